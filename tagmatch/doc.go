@@ -1,0 +1,18 @@
+// Package tagmatch decides who gets which message.
+//
+// A posted receive and an arrived message are partners when their contexts are
+// equal and their source and tag are equal, or the receive's are wildcards. Of
+// several candidates the oldest wins, on both sides (MPI 4.1, sections 3.2.4
+// and 3.5). The table costs the same with one entry queued and with a million.
+//
+// The caller's loop:
+//
+//	// a receive is posted                 // a message arrives
+//	if m := t.Post(&req.Receive); m != nil {   r := t.Arrive(ctx, source, tag)
+//		// m is ours and out of the table      if r != nil { deliver(r) } else {
+//	}                                          	t.Queue(&newUnexpected().Message) }
+//
+// Owns: the order of posted receives and of unexpected messages, and the bins they are linked in.
+// May call: nobody (the standard library only, and that not per message).
+// Never: sees a byte of payload, a transport, a clock; locks, blocks, starts a goroutine. The caller serialises all calls of one Table.
+package tagmatch
