@@ -1,0 +1,55 @@
+package loop
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+func connect(t *testing.T, from, to *Device) transport.Link {
+	t.Helper()
+	l, err := from.Connect(context.Background(), to.rank, to.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A device sends to itself and polls in the same goroutine.
+func TestSelf(t *testing.T) {
+	d := New(1)[0]
+	l := connect(t, d, d)
+	h := wire.Header{Kind: wire.Eager, Ctx: 1, Tag: 2}
+	var pkts [4]transport.Packet
+	for i := range 1000 {
+		for !l.TrySend(&h, []byte{byte(i)}) {
+			t.Fatal("no room in an empty inbox")
+		}
+		if n := d.Poll(pkts[:]); n != 1 || pkts[0].Header != h || pkts[0].Payload[0] != byte(i) || pkts[0].Peer != 0 {
+			t.Fatalf("round %d: polled %d, %+v", i, n, pkts[0])
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.Poll(pkts[:]); n != 0 {
+		t.Errorf("a closed device heard of its own end: %+v", pkts[0])
+	}
+}
+
+// A link that is not polled takes a bounded amount.
+func TestBound(t *testing.T) {
+	for _, c := range []struct{ size, want int }{{0, maxPackets}, {8, maxPackets}, {fragMax, maxBytes / fragMax}} {
+		ds := New(2)
+		l := connect(t, ds[0], ds[1])
+		h := wire.Header{Kind: wire.Data}
+		n := 0
+		for ; n < 1000 && l.TrySend(&h, make([]byte, c.size)); n++ {
+		}
+		if n != c.want {
+			t.Errorf("%d-byte packets: the link took %d, want %d", c.size, n, c.want)
+		}
+	}
+}
