@@ -1,0 +1,322 @@
+package harness
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files; read them before committing")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *rewrite {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%swant\n%s", path, got, want)
+	}
+}
+
+func latency() Program {
+	return Program{
+		Name: "latency", Title: "OSU MPI Latency Test", About: "Measures.", Ranks: 2, Takes: "mixMcfa",
+		Defaults: LatencyDefaults(), Buffers: func(Options) int64 { return 2 },
+	}
+}
+
+func TestReportGolden(t *testing.T) {
+	each := func(ns ...int64) []int64 { return ns }
+	tests := []struct {
+		name string
+		unit Unit
+		opts Options
+		rows []Result
+	}{
+		{"latency.txt", Microseconds, Options{}, []Result{
+			{Size: 1, PerRound: 2, Iteration: 360}, {Size: 4194304, PerRound: 2, Iteration: 490_123},
+			{Size: 1 << 30, PerRound: 2, Iteration: 123_456_789_012},
+		}},
+		{"latency_full.txt", Microseconds, Options{Full: true}, []Result{
+			{Size: 8, PerRound: 2, Iteration: 400, Each: each(100, 200, 400, 400, 500, 600, 700, 800, 900, 2000)},
+		}},
+		{"latency_validation.txt", Microseconds, Options{Validate: true}, []Result{{Size: 8, PerRound: 2, Iteration: 400}}},
+		{"latency_full_validation.txt", Microseconds, Options{Full: true, Validate: true}, []Result{
+			{Size: 8, PerRound: 2, Iteration: 400, Each: each(400)},
+		}},
+		{"bw.txt", Megabytes, Options{}, []Result{{Size: 65536, PerRound: 65536 * 64, Iteration: 300_000}}},
+		{"bw_full.txt", Megabytes, Options{Full: true}, []Result{
+			{Size: 1024, PerRound: 65536, Iteration: 20_000, Each: each(10_000, 20_000, 30_000)},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var out bytes.Buffer
+			p := latency()
+			if test.unit == Megabytes {
+				p.Title = "OSU MPI Bandwidth Test"
+			}
+			r := p.Report(&out, test.unit, test.opts)
+			if err := r.Header(); err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range test.rows {
+				if err := r.Row(row); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden(t, test.name, out.Bytes())
+		})
+	}
+}
+
+// The header lines of OSU 7.4, from logs of it.
+func TestHeaderIsOSUs(t *testing.T) {
+	tests := []struct {
+		unit  Unit
+		title string
+		want  string
+	}{
+		{Microseconds, "OSU MPI Latency Test", "# OSU MPI Latency Test v7.4 (gorun)\n# Datatype: MPI_CHAR.\n# Size       Avg Latency(us)\n"},
+		{Megabytes, "OSU MPI Bandwidth Test", "# OSU MPI Bandwidth Test v7.4 (gorun)\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n"},
+	}
+	for _, test := range tests {
+		var out bytes.Buffer
+		p := Program{Title: test.title}
+		if err := p.Report(&out, test.unit, Options{}).Header(); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != test.want {
+			t.Errorf("got\n%swant\n%s", out.String(), test.want)
+		}
+	}
+}
+
+func TestRowWithWrongContentsIsPrintedAndFails(t *testing.T) {
+	var out bytes.Buffer
+	r := latency().Report(&out, Microseconds, Options{Validate: true})
+	err := r.Row(Result{Size: 8, PerRound: 2, Iteration: 400, Errors: 3})
+	if err == nil || !strings.Contains(err.Error(), "3 messages of 8 bytes") {
+		t.Errorf("error %v", err)
+	}
+	if !strings.HasSuffix(out.String(), "                Fail\n") {
+		t.Errorf("line %q", out.String())
+	}
+}
+
+func TestRowOfWrongLength(t *testing.T) {
+	table := latency().Table(&bytes.Buffer{}, "", "Size", Column{Head: "A"})
+	if err := table.Row(1, 1.0, 2.0); err == nil {
+		t.Error("two values were accepted for one column")
+	}
+}
+
+func TestParse(t *testing.T) {
+	p := latency()
+	p.Takes = "mixWbMcfa"
+	def := p.Defaults
+	with := func(change func(*Options)) Options { o := def; change(&o); return o }
+	tests := []struct {
+		args string
+		want Options
+	}{
+		{"", def},
+		{"-m 64", with(func(o *Options) { o.MaxSize = 64 })},
+		{"-m64", with(func(o *Options) { o.MaxSize = 64 })},
+		{"-m 8:64", with(func(o *Options) { o.MinSize, o.MaxSize = 8, 64 })},
+		{"-m 8:", with(func(o *Options) { o.MinSize = 8 })},
+		{"-m :8", with(func(o *Options) { o.MaxSize = 8 })},
+		{"-m 0:0", with(func(o *Options) { o.MinSize, o.MaxSize = 0, 0 })},
+		{"--message-size=8:64", with(func(o *Options) { o.MinSize, o.MaxSize = 8, 64 })},
+		{"-i 7 -x 0", with(func(o *Options) { o.Small, o.Large = Rounds{7, 0}, Rounds{7, 0} })},
+		{"-x 3", with(func(o *Options) { o.Small.Warmup, o.Large.Warmup = 3, 3 })},
+		{"-W 1 -b multiple", with(func(o *Options) { o.Window, o.Multiple = 1, true })},
+		{"-b multiple -b single", def},
+		{"-c -f --alloc", with(func(o *Options) { o.Validate, o.Full, o.Alloc = true, true, true })},
+		{"-cf", with(func(o *Options) { o.Validate, o.Full = true, true })},
+		{"-M 1073741824 -m 536870912", with(func(o *Options) { o.MemoryMax, o.MaxSize = 1<<30, 1<<29 })},
+	}
+	for _, test := range tests {
+		got, err := p.Parse(strings.Fields(test.args))
+		if err != nil || got != test.want {
+			t.Errorf("%q: %+v, %v; want %+v", test.args, got, err, test.want)
+		}
+	}
+}
+
+func TestParseSaysWhatIsWrong(t *testing.T) {
+	p := latency()
+	p.Takes = "mixWbM"
+	tests := []struct{ args, want string }{
+		{"-m x", `"x" is not a whole number`},
+		{"-m 1K", `"1K" is not a whole number`},
+		{"-m 64:8", "the minimum 64 is above the maximum 8"},
+		{"-m :", `wanted [MIN:]MAX, got ":"`},
+		{"-m -1", "-1 is below the least that makes sense, 0"},
+		{"-m 99999999999999999999", "is not a whole number"},
+		{"-m 9223372036854775807", "2 buffers of 9223372036854775807 bytes for each rank are more than the limit of 536870912 bytes; raise it with -M"},
+		{"-i 0", "0 is below the least that makes sense, 1"},
+		{"-i 3000000000", "above the greatest"},
+		{"-x -1", "-1 is below"},
+		{"-W 0", "0 is below"},
+		{"-b both", `wanted single or multiple, got "both"`},
+		{"-q", "unknown shorthand flag: 'q'"},
+		{"--bogus", "unknown flag: --bogus"},
+		{"-f", "unknown shorthand flag: 'f'"}, // an option of OSU that this program does not take
+		{"-m", "flag needs an argument"},
+		{"4", `"4" is not an option`},
+	}
+	for _, test := range tests {
+		_, err := p.Parse(strings.Fields(test.args))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: error %v, want %q in it", test.args, err, test.want)
+			continue
+		}
+		if !strings.HasPrefix(err.Error(), "latency: ") || !strings.HasSuffix(err.Error(), "(latency -h lists the options)") {
+			t.Errorf("%q: error %v does not name the program and the way to help", test.args, err)
+		}
+	}
+}
+
+func TestStartSpeaksOnce(t *testing.T) {
+	tests := []struct {
+		args    string
+		size    int
+		wantOut string
+		wantErr string
+	}{
+		{"-h", 2, "Usage: gorun -n 2 ./benchmarks/latency", ""},
+		{"--help", 1, "--message-size [MIN:]MAX", ""}, // -h comes before the count of ranks
+		{"-v", 2, "# OSU MPI Latency Test v7.4 (gorun)\n", ""},
+		{"--bogus", 2, "", "unknown flag"},
+		{"", 3, "", "needs exactly 2 ranks, this job has 3; start it with gorun -n 2"},
+		{"", 1, "", "needs exactly 2 ranks, this job has 1"},
+	}
+	for _, test := range tests {
+		for rank := range 2 {
+			var out bytes.Buffer
+			_, run, err := latency().Start(strings.Fields(test.args), rank, test.size, &out)
+			if run {
+				t.Errorf("%q on rank %d: ran", test.args, rank)
+			}
+			if rank != 0 && (err != nil || out.Len() > 0) {
+				t.Errorf("%q: rank %d spoke: %v %s", test.args, rank, err, &out)
+			}
+			if rank == 0 && (err != nil) != (test.wantErr != "") {
+				t.Errorf("%q: error %v, want %q", test.args, err, test.wantErr)
+			}
+			if rank == 0 && (!strings.Contains(out.String(), test.wantOut) || err != nil && !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("%q: printed %q, error %v", test.args, &out, err)
+			}
+		}
+	}
+	if _, run, err := latency().Start(nil, 1, 2, nil); !run || err != nil {
+		t.Errorf("no options: run %v, error %v", run, err)
+	}
+}
+
+func TestHelpGolden(t *testing.T) {
+	p := latency()
+	p.Takes = "mixWbMcfa"
+	golden(t, "help.txt", []byte(p.help()))
+}
+
+func TestSizes(t *testing.T) {
+	tests := []struct {
+		low, high, base int64
+		want            []int64
+	}{
+		{1, 8, 2, []int64{1, 2, 4, 8}},
+		{0, 4, 2, []int64{0, 1, 2, 4}},
+		{0, 0, 2, []int64{0}},
+		{3, 13, 2, []int64{3, 6, 12}},
+		{1, 1_000_000, 10, []int64{1, 10, 100, 1000, 10_000, 100_000, 1_000_000}},
+		{1 << 62, 1<<63 - 1, 2, []int64{1 << 62}}, // no overflow
+	}
+	for _, test := range tests {
+		o := Options{MinSize: test.low, MaxSize: test.high}
+		if got := o.Sizes(test.base); !slices.Equal(got, test.want) {
+			t.Errorf("%d:%d by %d: %v, want %v", test.low, test.high, test.base, got, test.want)
+		}
+	}
+}
+
+func TestRoundsFollowOSU(t *testing.T) {
+	for _, test := range []struct {
+		opts Options
+		size int64
+		want Rounds
+	}{
+		{LatencyDefaults(), 8192, Rounds{10000, 100}},
+		{LatencyDefaults(), 8193, Rounds{1000, 10}},
+		{BandwidthDefaults(), 8192, Rounds{100, 10}},
+		{BandwidthDefaults(), 16384, Rounds{20, 2}},
+	} {
+		if got := test.opts.Rounds(test.size); got != test.want {
+			t.Errorf("size %d: %v, want %v", test.size, got, test.want)
+		}
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	var hundred []int64
+	for i := range int64(100) {
+		hundred = append(hundred, 100-i)
+	}
+	tests := []struct {
+		samples []int64
+		want    Summary
+	}{
+		{nil, Summary{}},
+		{[]int64{5}, Summary{Count: 1, Min: 5, Max: 5, Mean: 5, P50: 5, P90: 5, P99: 5, Sum: 5}},
+		{[]int64{3, 1, 2}, Summary{Count: 3, Min: 1, Max: 3, Mean: 2, P50: 2, P90: 3, P99: 3, Sum: 6}},
+		{hundred, Summary{Count: 100, Min: 1, Max: 100, Mean: 50, P50: 50, P90: 90, P99: 99, Sum: 5050}},
+	}
+	for _, test := range tests {
+		if got := Summarize(test.samples); got != test.want {
+			t.Errorf("%+v, want %+v", got, test.want)
+		}
+	}
+}
+
+func TestCheckSeesEveryKindOfWrongMessage(t *testing.T) {
+	for _, n := range []int{8, 9, 4096, 70000} {
+		buf := make([]byte, n)
+		Fill(buf, 3, 0)
+		if !Check(buf, 3, 0) {
+			t.Fatalf("%d bytes: the right message is refused", n)
+		}
+		if Check(buf, 4, 0) || Check(buf, 2, 0) || Check(buf, 3, 1) {
+			t.Errorf("%d bytes: a message of another round or sender passes", n)
+		}
+		for _, i := range []int{0, n / 2, n - 1} {
+			buf[i] ^= 1
+			if Check(buf, 3, 0) {
+				t.Errorf("%d bytes: a flipped bit at %d passes", n, i)
+			}
+			buf[i] ^= 1
+		}
+		copy(buf, buf[1:])
+		if Check(buf, 3, 0) {
+			t.Errorf("%d bytes: a shifted message passes", n)
+		}
+	}
+}
+
+func TestTheLoopAllocatesNothing(t *testing.T) {
+	buf := make([]byte, 1024)
+	if n := testing.AllocsPerRun(100, func() { Fill(buf, 1, 2); Check(buf, 1, 2); Touch(buf) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,195 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Version is that of OSU whose options and output these programs follow.
+const Version = "7.4"
+
+// Program is one benchmark as its command line and its reader see it.
+type Program struct {
+	Name     string // "latency"
+	Title    string // OSU's: "OSU MPI Latency Test"
+	About    string // one or two sentences for -h
+	Ranks    int    // exactly so many ranks; 0: any number
+	Takes    string // the options it takes, by their letters; 'a' stands for --alloc
+	Range    string // what -m ranges over, for -h; "message sizes in bytes" when empty
+	Defaults Options
+	// Buffers is how many buffers of MaxSize bytes one rank makes under these options; nil: -m is not a size.
+	Buffers func(Options) int64
+}
+
+// Start parses the options. It returns false when the program has nothing more to do: help or the version was
+// printed, or the options were bad. To keep one message per job, only rank 0 prints or returns the error.
+func (p Program) Start(args []string, rank, size int, out io.Writer) (Options, bool, error) {
+	o, err := p.Parse(args)
+	if err == nil {
+		err = p.checkRanks(size)
+	}
+	if err == nil {
+		return o, true, nil
+	}
+	if rank != 0 {
+		return o, false, nil
+	}
+	switch {
+	case errors.Is(err, errHelp):
+		_, err = io.WriteString(out, p.help())
+	case errors.Is(err, errVersion):
+		_, err = fmt.Fprintln(out, p.title())
+	}
+	return o, false, err
+}
+
+var (
+	errHelp    = errors.New("help was asked for")
+	errVersion = errors.New("the version was asked for")
+)
+
+// Parse reads the command line. The error says which option was wrong, why, and how to see the right ones.
+func (p Program) Parse(args []string) (Options, error) {
+	o := p.Defaults
+	fs, given := p.flags(&o)
+	err := fs.Parse(args)
+	switch {
+	case err != nil:
+	case given.help:
+		return o, errHelp
+	case given.version:
+		return o, errVersion
+	case fs.NArg() > 0:
+		err = fmt.Errorf("%q is not an option", fs.Arg(0))
+	default:
+		err = p.checkMemory(o)
+	}
+	if err != nil {
+		return o, fmt.Errorf("%s: %w (%s -h lists the options)", p.Name, err, p.Name)
+	}
+	return o, nil
+}
+
+func (p Program) checkRanks(size int) error {
+	if p.Ranks == 0 || size == p.Ranks {
+		return nil
+	}
+	return fmt.Errorf("%s: needs exactly %d ranks, this job has %d; start it with gorun -n %d",
+		p.Name, p.Ranks, size, p.Ranks)
+}
+
+func (p Program) checkMemory(o Options) error {
+	if p.Buffers == nil {
+		return nil
+	}
+	buffers := max(1, p.Buffers(o))
+	if o.MaxSize <= o.MemoryMax/buffers {
+		return nil
+	}
+	return fmt.Errorf("%d buffers of %d bytes for each rank are more than the limit of %d bytes; raise it with -M or lower -m",
+		buffers, o.MaxSize, o.MemoryMax)
+}
+
+// given notes the options that are no settings.
+type given struct{ help, version bool }
+
+func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
+	fs := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	ranges := p.Range
+	if ranges == "" {
+		ranges = "message sizes in bytes"
+	}
+	add := func(name, letter, kind, usage string, set func(string) error) {
+		if strings.Contains(p.Takes, letter) {
+			fs.VarP(setter{kind, set}, name, letter, usage)
+		}
+	}
+	add("message-size", "m", "[MIN:]MAX", ranges+fmt.Sprintf(" (default %d:%d)", o.MinSize, o.MaxSize),
+		func(s string) error { return parseRange(s, o) })
+	add("iterations", "i", "N", "iterations measured (default "+both(o.Small.Iterations, o.Large.Iterations)+")",
+		count(1, func(n int) { o.Small.Iterations, o.Large.Iterations = n, n }))
+	add("warmup", "x", "N", "iterations before these (default "+both(o.Small.Warmup, o.Large.Warmup)+")",
+		count(0, func(n int) { o.Small.Warmup, o.Large.Warmup = n, n }))
+	add("window-size", "W", "N", fmt.Sprintf("messages in flight (default %d)", o.Window),
+		count(1, func(n int) { o.Window = n }))
+	add("buffer-num", "b", "single|multiple", "one buffer for a whole window, or one for each message (default single)",
+		func(s string) error { return parseBuffers(s, o) })
+	add("mem-limit", "M", "BYTES", fmt.Sprintf("most that the buffers of a rank may take (default %d)", o.MemoryMax),
+		func(s string) (err error) { o.MemoryMax, err = parseCount(s, 1); return err })
+	if strings.Contains(p.Takes, "c") {
+		fs.BoolVarP(&o.Validate, "validation", "c", false, "check the contents of every message")
+	}
+	if strings.Contains(p.Takes, "f") {
+		fs.BoolVarP(&o.Full, "full", "f", false, "time every iteration; print minimum, maximum, P50, P90 and P99 too")
+	}
+	if strings.Contains(p.Takes, "a") {
+		fs.BoolVar(&o.Alloc, "alloc", false, "buffers from mpi.Alloc instead of make")
+	}
+	g := new(given)
+	fs.BoolVarP(&g.help, "help", "h", false, "print this")
+	fs.BoolVarP(&g.version, "version", "v", false, "print the version of OSU that this follows")
+	return fs, g
+}
+
+func both(small, large int) string {
+	if small == large {
+		return fmt.Sprint(small)
+	}
+	return fmt.Sprintf("%d, above %d bytes %d", small, LargeMessage, large)
+}
+
+func parseBuffers(s string, o *Options) error {
+	switch s {
+	case "single":
+		o.Multiple = false
+	case "multiple":
+		o.Multiple = true
+	default:
+		return fmt.Errorf("wanted single or multiple, got %q", s)
+	}
+	return nil
+}
+
+func count(low int64, set func(int)) func(string) error {
+	return func(s string) error {
+		n, err := parseCount(s, low)
+		if err == nil && n > math.MaxInt32 {
+			err = fmt.Errorf("%d is above the greatest that makes sense, %d", n, math.MaxInt32)
+		}
+		if err == nil {
+			set(int(n))
+		}
+		return err
+	}
+}
+
+// setter is a pflag.Value that hands its text to a function. Its text is empty so that pflag prints no default of
+// its own: ours depend on the size.
+type setter struct {
+	kind string
+	set  func(string) error
+}
+
+func (s setter) String() string       { return "" }
+func (s setter) Set(arg string) error { return s.set(arg) }
+func (s setter) Type() string         { return s.kind }
+
+func (p Program) title() string { return "# " + p.Title + " v" + Version + " (gorun)" }
+
+func (p Program) help() string {
+	o := p.Defaults
+	fs, _ := p.flags(&o)
+	ranks := "N"
+	if p.Ranks > 0 {
+		ranks = fmt.Sprint(p.Ranks)
+	}
+	return fmt.Sprintf("%s\n\nUsage: gorun -n %s ./benchmarks/%s [options]\n\n%s", p.About, ranks, p.Name, fs.FlagUsages())
+}
