@@ -1,0 +1,91 @@
+package ring
+
+// Consumer is the reading side. One goroutine at a time.
+//
+// Use: Peek, read the slot, Advance, …, and Release when nothing of what was
+// advanced over is needed any more.
+type Consumer struct {
+	slots []Slot
+	mask  uint64
+	ctl   *Control
+	pos   uint64 // next slot to look at
+	head  uint64 // what ctl.head says. head <= pos
+	bytes int    // payload advanced over since head was stored
+
+	small, bulk []byte
+}
+
+// NewConsumer reads the ring in mem.
+func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
+	if err := check(mem, g); err != nil {
+		return nil, err
+	}
+	ctl, slots := view(mem, g)
+	return &Consumer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl,
+		small: mem[g.SmallAt():g.BulkAt()], bulk: mem[g.BulkAt():g.Size()]}, nil
+}
+
+// Peek returns the next slot and its meta word, or nil.
+func (c *Consumer) Peek() (*Slot, uint32) {
+	s := &c.slots[c.pos&c.mask]
+	w := s.seq.Load()
+	if uint32(w>>32) != uint32(c.pos+1) {
+		return nil, 0
+	}
+	return s, uint32(w)
+}
+
+// Ready reports whether Peek would return a slot.
+func (c *Consumer) Ready() bool {
+	return uint32(c.slots[c.pos&c.mask].seq.Load()>>32) == uint32(c.pos+1)
+}
+
+// Small returns n bytes of the small area at off; false if that is not inside it.
+func (c *Consumer) Small(off, n uint32) ([]byte, bool) { return part(c.small, off, n) }
+
+// Bulk is the same for the bulk area.
+func (c *Consumer) Bulk(off, n uint32) ([]byte, bool) { return part(c.bulk, off, n) }
+
+func part(mem []byte, off, n uint32) ([]byte, bool) {
+	end := uint64(off) + uint64(n)
+	if end > uint64(len(mem)) {
+		return nil, false
+	}
+	return mem[off:end:end], true
+}
+
+// Advance goes past the slot that Peek returned; n is the payload it had in the areas.
+func (c *Consumer) Advance(n int) {
+	c.pos++
+	c.bytes += n
+}
+
+// flushBytes: at this much released payload the producer is told at once, so that a stream of large fragments never
+// waits for room while there is some.
+const flushBytes = 64 << 10
+
+// Release returns everything advanced over to the producer. Telling it costs a cache line, so that is done for a
+// quarter of the ring at a time; the producer cannot be stuck for want of what is withheld, since three quarters of
+// the ring are then still in front of the consumer.
+func (c *Consumer) Release() {
+	if n := c.pos - c.head; n >= uint64(len(c.slots))/4 || c.bytes >= min(flushBytes, len(c.small)/4) {
+		c.Flush()
+	}
+}
+
+// Flush tells the producer everything. Called before going to sleep.
+func (c *Consumer) Flush() {
+	if c.head != c.pos {
+		c.head, c.bytes = c.pos, 0
+		c.ctl.head.Store(c.pos)
+	}
+}
+
+// SetCold says whether the consumer wants to be told of new slots. After SetCold(true) it must look once more.
+func (c *Consumer) SetCold(cold bool) {
+	v := uint32(0)
+	if cold {
+		v = 1
+	}
+	c.ctl.cold.Store(v)
+}

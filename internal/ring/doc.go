@@ -1,0 +1,7 @@
+// Package ring is a queue of packets in shared memory, with one producer and
+// one consumer that may be different processes.
+//
+//	Owns:     offsets and memory ordering inside one ring; layout.go has the picture
+//	May call: the standard library
+//	Never:    know what a tag or a rank is; sleep; trust what the other side wrote without checking it
+package ring

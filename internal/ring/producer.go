@@ -1,0 +1,112 @@
+package ring
+
+import "fmt"
+
+// Producer is the writing side. One goroutine at a time.
+//
+// Use: s := Slot(); fill s.W, perhaps Alloc memory; Publish(meta). A slot that
+// was not published is given again by the next Slot.
+type Producer struct {
+	slots []Slot
+	mask  uint64
+	ctl   *Control
+	next  uint64 // index of the slot to write
+	limit uint64 // next < limit: that slot is ours. Invariant: limit == lastHead+len(slots) for some head we have seen
+
+	small, bulk area
+	// marks[i&mask] are the areas' positions after slot i was published: where freeing up to i frees the areas to.
+	marks []mark
+}
+
+type mark struct{ small, bulk uint64 }
+
+// area is a FIFO of byte ranges. pos and freed count bytes since the beginning; pos-freed <= len(mem).
+type area struct {
+	mem        []byte
+	pos, freed uint64
+}
+
+// NewProducer writes the ring in mem.
+func NewProducer(mem []byte, g Geometry) (*Producer, error) {
+	if err := check(mem, g); err != nil {
+		return nil, err
+	}
+	ctl, slots := view(mem, g)
+	p := &Producer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl, limit: uint64(g.Slots), marks: make([]mark, g.Slots)}
+	p.small.mem = mem[g.SmallAt():g.BulkAt()]
+	p.bulk.mem = mem[g.BulkAt():g.Size()]
+	return p, nil
+}
+
+func check(mem []byte, g Geometry) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	if len(mem) < g.Size() {
+		return fmt.Errorf("ring: %d bytes of memory, the geometry needs %d", len(mem), g.Size())
+	}
+	return nil
+}
+
+// Slot returns the next slot to fill, or nil if the ring is full.
+func (p *Producer) Slot() *Slot {
+	if p.next == p.limit && !p.refresh() {
+		return nil
+	}
+	return &p.slots[p.next&p.mask]
+}
+
+// refresh looks how far the consumer is and reports whether it has released anything new.
+func (p *Producer) refresh() bool {
+	head := p.ctl.head.Load()
+	old := p.limit - uint64(len(p.slots))
+	if head == old || head-old > p.next-old { // nothing new, or nonsense: the consumer cannot be ahead of us
+		return false
+	}
+	p.limit = head + uint64(len(p.slots))
+	m := p.marks[(head-1)&p.mask]
+	p.small.freed, p.bulk.freed = m.small, m.bulk
+	return true
+}
+
+// AllocSmall returns n bytes of the small area and their offset; nil if there is no room now.
+func (p *Producer) AllocSmall(n int) ([]byte, uint32) { return p.alloc(&p.small, n) }
+
+// AllocBulk is the same from the bulk area.
+func (p *Producer) AllocBulk(n int) ([]byte, uint32) { return p.alloc(&p.bulk, n) }
+
+// alloc finds n contiguous bytes. What it returns is given back by the release of the slot published next; a second
+// call before Publish forgets nothing but wastes the first range.
+func (p *Producer) alloc(a *area, n int) ([]byte, uint32) {
+	size := uint64(len(a.mem))
+	need := uint64(n+Align-1) &^ (Align - 1)
+	pos := a.pos
+	if at := pos % max(size, 1); at+need > size {
+		pos += size - at // the rest of this lap is too short: skip it
+	}
+	if need > size {
+		return nil, 0
+	}
+	if pos+need-a.freed > size {
+		if !p.refresh() || pos+need-a.freed > size {
+			return nil, 0
+		}
+	}
+	a.pos = pos + need
+	at := pos % size
+	return a.mem[at : at+uint64(n) : at+need], uint32(at)
+}
+
+// Publish hands the slot that Slot returned to the consumer. It reports whether the consumer must be told, because
+// it does not look at this ring.
+func (p *Producer) Publish(s *Slot, meta uint32) (tell bool) {
+	p.marks[p.next&p.mask] = mark{p.small.pos, p.bulk.pos}
+	p.next++
+	// A sequentially consistent store (XCHG): the load of cold must not pass it. The consumer stores cold and then
+	// looks at the slot; one of the two sees the other.
+	s.seq.Store(uint64(uint32(p.next))<<32 | uint64(meta))
+	return p.ctl.cold.Load() != 0
+}
+
+// Pending is the number of slots published and not known to be released.
+func (p *Producer) Pending() int { return int(p.next - (p.limit - uint64(len(p.slots)))) }

@@ -1,0 +1,150 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Kind says what a packet is. The zero Kind is never sent, so that zeroed
+// memory is not a message.
+type Kind uint8
+
+const (
+	_ Kind = iota
+	// Eager: the whole message; the payload follows. Ctx, Tag.
+	Eager
+	// EagerSync: as Eager, and the sender waits for Matched. Ctx, Tag, ID.
+	EagerSync
+	// Matched: the synchronous eager message ID has been matched. ID.
+	Matched
+	// RTS: request to send; the payload stays with the sender. Ctx, Tag, ID, Len, Addr, Key.
+	RTS
+	// CTS: clear to send; the receiver asks for a stream. ID (sender's), Peer (receiver's), Len (bytes wanted).
+	CTS
+	// Data: one fragment of a stream. Peer (receiver's id), Addr (offset in the message).
+	Data
+	// FIN: the receiver has what it wants; the sender may reuse its buffer. ID.
+	FIN
+	// Credit: the receiver has released unexpected-message room. Len (bytes).
+	Credit
+	// Cancel: the sender asks to take back the message ID if it is not matched. ID.
+	Cancel
+	// CancelReply: ID; Len is 1 if the message was taken back, 0 if it had been matched.
+	CancelReply
+	kindEnd
+)
+
+var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit", "cancel", "cancel-reply"}
+
+func (k Kind) String() string {
+	if k < kindEnd {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Valid reports whether k is a kind that may appear on the wire.
+func (k Kind) Valid() bool { return k > 0 && k < kindEnd }
+
+// Flags of a packet.
+const (
+	// Urgent: the sender of this packet waits for an answer, so a receiver
+	// that computes should be woken for it. Packets without it are looked at
+	// when the receiver next calls the library.
+	Urgent uint8 = 1 << iota
+	// Readable: the payload of an RTS may be fetched with RMA from Addr.
+	Readable
+)
+
+// MaxTag is the largest tag; MPI 4.1 §9.1.2 (MPI_TAG_UB) asks for at least 32767.
+const MaxTag = 1<<31 - 1
+
+// Header precedes every packet.
+//
+//	 byte 0      1       2       3       4               8              12
+//	┌───────┬───────┬───────────────┬───────────────┬───────────────┬───────────────┐
+//	│ Kind  │ Flags │    zero       │     Ctx       │     Tag       │     zero      │  16 bytes: Eager
+//	├───────┴───────┴───────────────┴───────────────┼───────────────┴───────────────┤
+//	│                     ID                        │             Len               │
+//	├───────────────────────────────────────────────┼───────────────────────────────┤
+//	│                     Addr                      │        Key  /  Peer           │  48 bytes: all others
+//	└───────────────────────────────────────────────┴───────────────────────────────┘
+//
+// The sender's rank is not in the header: a link belongs to one peer, so it
+// cannot be forged. All integers are little-endian.
+type Header struct {
+	Kind  Kind
+	Flags uint8
+	Ctx   uint32 // context: communicator and point-to-point or collective
+	Tag   int32  // 0 … MaxTag
+	ID    uint64 // the sender's request, opaque to the receiver, which returns it
+	Len   uint64 // length of the whole message in bytes
+	Addr  uint64 // where a READ finds it; offset of a Data fragment
+	Key   uint64 // registration key of Addr; or the receiver's request in CTS and Data
+}
+
+// Sizes of the encoded header.
+const (
+	ShortSize = 16
+	LongSize  = 48
+)
+
+// Short reports whether packets of kind k carry the 16-byte header only.
+func (k Kind) Short() bool { return k == Eager }
+
+// Size returns the encoded length of h.
+func (h *Header) Size() int {
+	if h.Kind.Short() {
+		return ShortSize
+	}
+	return LongSize
+}
+
+// Encode writes h into b, which has at least h.Size() bytes, and returns the
+// number written.
+func (h *Header) Encode(b []byte) int {
+	le := binary.LittleEndian
+	le.PutUint32(b, uint32(h.Kind)|uint32(h.Flags)<<8)
+	le.PutUint32(b[4:], h.Ctx)
+	le.PutUint64(b[8:], uint64(uint32(h.Tag)))
+	if h.Kind.Short() {
+		return ShortSize
+	}
+	le.PutUint64(b[16:], h.ID)
+	le.PutUint64(b[24:], h.Len)
+	le.PutUint64(b[32:], h.Addr)
+	le.PutUint64(b[40:], h.Key)
+	return LongSize
+}
+
+// Decode reads a header from b and returns the number of bytes it took. 0 and
+// nil: b is too short. The error names the first field that cannot be right;
+// nothing else is read from b then.
+func (h *Header) Decode(b []byte) (int, error) {
+	if len(b) < ShortSize {
+		return 0, nil
+	}
+	le := binary.LittleEndian
+	w := le.Uint32(b)
+	k := Kind(w)
+	switch {
+	case !k.Valid():
+		return 0, fmt.Errorf("wire: unknown packet kind %d", uint8(k))
+	case w>>16 != 0:
+		return 0, fmt.Errorf("wire: %v packet has reserved bits %#x set", k, w>>16)
+	}
+	tag := le.Uint64(b[8:])
+	if tag > MaxTag {
+		return 0, fmt.Errorf("wire: %v packet has tag %#x, the largest is %#x", k, tag, uint64(MaxTag))
+	}
+	*h = Header{Kind: k, Flags: uint8(w >> 8), Ctx: le.Uint32(b[4:]), Tag: int32(tag)}
+	if k.Short() {
+		return ShortSize, nil
+	}
+	if len(b) < LongSize {
+		return 0, nil
+	}
+	h.ID, h.Len = le.Uint64(b[16:]), le.Uint64(b[24:])
+	h.Addr, h.Key = le.Uint64(b[32:]), le.Uint64(b[40:])
+	return LongSize, nil
+}

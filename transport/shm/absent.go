@@ -1,0 +1,23 @@
+//go:build !linux
+
+package shm
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Options of a Device.
+type Options struct {
+	Rank, Size int
+	Local      int
+	Bulk       int
+	NoGet      bool
+}
+
+// New says that shared memory is for Linux only.
+func New(Options) (transport.Device, error) {
+	return nil, fmt.Errorf("%w: shm needs Linux (memfd_create, futex), this is %s", transport.ErrUnavailable, runtime.GOOS)
+}

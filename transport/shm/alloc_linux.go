@@ -1,0 +1,196 @@
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// segments is the memory of mpi.Alloc: ours, which peers may map, and theirs.
+//
+// A segment's descriptor is sent over a link's connection before the first RTS that names it; until the peer's
+// goroutine has mapped it the peer uses process_vm_readv.
+type segments struct {
+	mine atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
+
+	mu     sync.RWMutex // guards what follows; held for reading while copying
+	nextID uint64
+	theirs map[segKey]segment
+}
+
+type segKey struct {
+	peer int
+	id   uint64
+}
+
+type segment struct {
+	id   uint64
+	base uint64 // address in its owner
+	mem  []byte
+	fd   int
+	sent map[*link]bool // the link's lock (the engine's) guards it
+}
+
+// A segment message: id, base, size (u64 each) and the descriptor; size 0: the segment is gone.
+const segmentMsg = 24
+
+func (s *segments) init() {
+	s.theirs = map[segKey]segment{}
+	s.mine.Store(new([]*segment))
+}
+
+// Alloc is transport.Memory's.
+func (d *Device) Alloc(bytes int) ([]byte, error) {
+	size := (max(bytes, 1) + 4095) &^ 4095
+	fd, mem, err := newSegment("alloc", size, size)
+	if err != nil {
+		return nil, err
+	}
+	s := &d.segments
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextID++
+	seg := &segment{id: s.nextID, base: addressOf(mem), mem: mem, fd: fd, sent: map[*link]bool{}}
+	all := append(slices.Clone(*s.mine.Load()), seg)
+	slices.SortFunc(all, func(a, b *segment) int { return int(int64(a.base - b.base)) })
+	s.mine.Store(&all)
+	return mem[:bytes:size], nil
+}
+
+// Free is transport.Memory's.
+func (d *Device) Free(mem []byte) error {
+	s := &d.segments
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Clone(*s.mine.Load())
+	base := addressOf(mem[:cap(mem)])
+	for i, seg := range all {
+		if seg.base != base {
+			continue
+		}
+		all = slices.Delete(all, i, i+1)
+		s.mine.Store(&all)
+		for l := range seg.sent {
+			seg.message(l, 0, nil)
+		}
+		unix.Close(seg.fd)
+		return unix.Munmap(seg.mem)
+	}
+	return errors.New("shm: that memory is not from Alloc, or was freed before")
+}
+
+// find returns the segment that holds all of buf.
+func (s *segments) find(addr uint64, n int) *segment {
+	all := *s.mine.Load()
+	if len(all) == 0 {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(all, addr, func(g *segment, a uint64) int { return int(int64(g.base - a)) })
+	if !found {
+		i--
+	}
+	if i < 0 || addr+uint64(n) > all[i].base+uint64(len(all[i].mem)) {
+		return nil
+	}
+	return all[i]
+}
+
+// share returns the key of the segment that holds buf, after handing it to the peer; 0 if there is none.
+func (s *segments) share(l *link, buf []byte) uint64 {
+	seg := s.find(addressOf(buf), len(buf))
+	if seg == nil {
+		return 0
+	}
+	if !seg.sent[l] {
+		if seg.message(l, len(seg.mem), unix.UnixRights(seg.fd)) != nil {
+			return 0
+		}
+		seg.sent[l] = true
+	}
+	return seg.id
+}
+
+func (g *segment) message(l *link, size int, rights []byte) error {
+	b := binary.LittleEndian.AppendUint64(nil, g.id)
+	b = binary.LittleEndian.AppendUint64(b, g.base)
+	b = binary.LittleEndian.AppendUint64(b, uint64(size))
+	_, _, err := l.conn.WriteMsgUnix(b, rights, nil)
+	return err
+}
+
+// receive maps what the peer sends, until the connection ends.
+func (s *segments) receive(c *net.UnixConn, peer int) error {
+	var b [segmentMsg + 1]byte
+	for {
+		n, fds, err := receiveFDs(c, b[:], 1)
+		if err != nil {
+			return err
+		}
+		if n != segmentMsg {
+			closeFDs(fds)
+			return fmt.Errorf("shm: a message of %d bytes that makes no sense", n)
+		}
+		le := binary.LittleEndian
+		err = s.take(segKey{peer, le.Uint64(b[:])}, le.Uint64(b[8:]), le.Uint64(b[16:]), fds)
+		closeFDs(fds)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *segments) take(k segKey, base, size uint64, fds []int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, ok := s.theirs[k]; ok {
+		delete(s.theirs, k)
+		unix.Munmap(old.mem)
+	}
+	if size == 0 {
+		return nil
+	}
+	if len(fds) != 1 || size > 1<<46 {
+		return io.ErrUnexpectedEOF
+	}
+	mem, err := mapPeer(fds[0], int(size), unix.PROT_READ)
+	if err != nil {
+		return nil // no address space: the peer's memory is read by process_vm_readv
+	}
+	s.theirs[k] = segment{id: k.id, base: base, mem: mem}
+	return nil
+}
+
+// copyFrom copies from the peer's memory if that is mapped here.
+func (s *segments) copyFrom(peer int, id uint64, dst []byte, addr uint64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	g, ok := s.theirs[segKey{peer, id}]
+	off := addr - g.base
+	if !ok || addr < g.base || off > uint64(len(g.mem)) || uint64(len(dst)) > uint64(len(g.mem))-off {
+		return false
+	}
+	copy(dst, g.mem[off:])
+	return true
+}
+
+// close unmaps the peers' memory and ours. mpi.Finalize documents that Alloc's memory ends with it.
+func (s *segments) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, g := range s.theirs {
+		delete(s.theirs, k)
+		unix.Munmap(g.mem)
+	}
+	for _, g := range *s.mine.Load() {
+		unix.Close(g.fd)
+		unix.Munmap(g.mem)
+	}
+	s.mine.Store(new([]*segment))
+}

@@ -1,0 +1,254 @@
+package shm
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/ring"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Options of a Device. Rank and Size are those of the world.
+type Options struct {
+	Rank, Size int
+	Local      int // ranks on this host if known, else Size: smaller rings when there are many
+	Bulk       int // bytes of a ring's bulk area; 0: chosen by Local
+	NoGet      bool
+}
+
+// maxHot bounds what a poll looks at.
+const maxHot = 8
+
+// hotFor is how many empty polls a ring stays hot while another one is.
+const hotFor = 4096
+
+// Device is one rank's end.
+type Device struct {
+	opt   Options
+	geo   ring.Geometry
+	token [16]byte
+	probe *[8]byte // in the heap, which does not move: peers read it to see whether process_vm_readv works
+
+	boxFD  int
+	boxMem []byte
+	box    *inbox
+
+	bellFD    int
+	bell      *os.File     // the eventfd, for the netpoller
+	bellBuf   [8]byte      // of the one Park without hold
+	bellParks atomic.Int32 // goroutines in Park(false)
+
+	listener *net.UnixListener
+	address  []byte
+
+	// hot and last belong to the caller of Poll (the engine, under its lock).
+	hot  []*inRing
+	last []*inRing // rings whose packets the previous Poll returned
+
+	mu     sync.Mutex // guards what follows; set-up and faults only
+	rings  []*inRing  // by number; 0 is not a ring but the notices. Replaced, never edited
+	inUse  atomic.Pointer[[]*inRing]
+	byPeer map[int]*inRing
+	gone   []notice
+	told   map[int]bool
+	conns  map[*net.UnixConn]struct{}
+	spare  *outSegment // made by New, so that a lack of room shows there
+	closed bool
+	ending chan struct{} // closed with the device
+	wg     sync.WaitGroup
+
+	segments segments
+}
+
+// notice: peer's process has ended, as seen on one of its connections.
+type notice struct {
+	peer int
+	err  error
+}
+
+// New makes the device. An error says what was missing.
+func New(opt Options) (*Device, error) {
+	if opt.Local <= 0 {
+		opt.Local = opt.Size
+	}
+	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, bellFD: -1,
+		byPeer: map[int]*inRing{}, told: map[int]bool{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
+	d.setRings([]*inRing{nil})
+	rand.Read(d.token[:])
+	rand.Read(d.probe[:])
+	d.segments.init()
+	if err := d.open(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
+	}
+	d.start(d.accept)
+	return d, nil
+}
+
+// geometry keeps a rank's rings together under some tens of MB when it talks to every other rank of the host.
+func geometry(opt Options) ring.Geometry {
+	g := ring.Geometry{Slots: 256, Small: 64 << 10, Bulk: 512 << 10}
+	if opt.Local > 16 {
+		g = ring.Geometry{Slots: 128, Small: 32 << 10, Bulk: 256 << 10}
+	}
+	if opt.Local > 64 {
+		g = ring.Geometry{Slots: 64, Small: 16 << 10, Bulk: 128 << 10}
+	}
+	if opt.Bulk > 0 {
+		g.Bulk = min(max(opt.Bulk, 16<<10), 64<<20) + 4095&^4095
+	}
+	return g
+}
+
+func (d *Device) open() (err error) {
+	if d.boxFD, d.boxMem, err = newSegment("inbox", inboxSize, inboxSize); err != nil {
+		return err
+	}
+	d.box = inboxOf(d.boxMem)
+	if d.bellFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("shm: eventfd: %w", err)
+	}
+	d.bell = os.NewFile(uintptr(d.bellFD), "gorun-bell")
+	if d.opt.Size > 1 {
+		if d.spare, err = newOutSegment(d.geo); err != nil {
+			return err
+		}
+		// Yama's default lets only descendants read a process; this lets the other ranks. Without Yama it does nothing.
+		unix.Prctl(unix.PR_SET_PTRACER, ^uintptr(0), 0, 0, 0)
+	}
+	return d.listen()
+}
+
+// Name is "shm".
+func (d *Device) Name() string { return "shm" }
+
+// Address is published to the other ranks.
+func (d *Device) Address() []byte { return d.address }
+
+func (d *Device) setRings(rs []*inRing) {
+	d.rings = rs
+	d.inUse.Store(&rs)
+}
+
+// Arm is transport.Device's.
+func (d *Device) Arm(level transport.Level) bool {
+	st := uint32(stAny)
+	if level == transport.Urgent {
+		st = stUrgent
+	}
+	// First the word, then the rings' flags, then the look: a sender publishes, then reads the flag, then marks
+	// and reads the word. Whatever the interleaving, we see the packet or it sees the word.
+	d.box.state.Store(st)
+	for _, r := range d.hot {
+		r.hot = false
+		r.c.Flush()
+		r.c.SetCold(true)
+		if r.ready() {
+			d.box.mark(r.number)
+		}
+	}
+	d.hot = d.hot[:0]
+	if d.box.summary.Load() != 0 {
+		d.box.state.Store(stIdle)
+		return false
+	}
+	return true
+}
+
+// Disarm is transport.Device's.
+func (d *Device) Disarm() {
+	if d.box.state.Load() != stIdle {
+		d.box.state.Store(stIdle)
+	}
+}
+
+// Park is transport.Device's.
+func (d *Device) Park(hold bool) {
+	if hold {
+		if d.box.state.Load() == stAny {
+			sleepWhile(&d.box.state, stAny)
+		}
+		return
+	}
+	d.bellParks.Add(1)
+	defer d.bellParks.Add(-1)
+	if !d.box.state.CompareAndSwap(stAny, stBell) && d.box.state.Load() == stIdle {
+		return // already woken
+	}
+	d.bell.Read(d.bellBuf[:])
+}
+
+// Interrupt is transport.Device's.
+func (d *Device) Interrupt() {
+	switch old := d.box.state.Swap(stIdle); {
+	case old == stAny:
+		wakeSleepers(&d.box.state)
+		if d.bellParks.Load() != 0 {
+			ringBell(d.bellFD)
+		}
+	case old != stIdle || d.bellParks.Load() != 0:
+		ringBell(d.bellFD)
+	}
+}
+
+// wake wakes the owner of box if it wants to be woken for this.
+func wake(box *inbox, bellFD int, urgent bool) {
+	for {
+		st := box.state.Load()
+		if st == stIdle || st == stUrgent && !urgent {
+			return
+		}
+		if box.state.CompareAndSwap(st, stIdle) {
+			if st == stAny {
+				wakeSleepers(&box.state)
+			} else {
+				ringBell(bellFD)
+			}
+			return
+		}
+	}
+}
+
+// Close is transport.Device's.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	close(d.ending)
+	if d.listener != nil {
+		d.listener.Close()
+	}
+	for c := range d.conns {
+		c.Close()
+	}
+	d.mu.Unlock()
+	d.wg.Wait() // no goroutine of ours touches the memory any more
+	for _, r := range d.rings {
+		if r != nil {
+			unix.Munmap(r.mem)
+		}
+	}
+	d.segments.close()
+	if d.spare != nil {
+		d.spare.close()
+		d.spare = nil
+	}
+	if d.bell != nil {
+		d.bell.Close()
+	}
+	if d.boxMem != nil {
+		// The mapping of our own inbox stays: an Interrupt may be under way. It ends with the process or, being one
+		// page, does no harm before.
+		unix.Close(d.boxFD)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package shm
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/ring"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// outSegment is the memory of a ring that this rank writes.
+type outSegment struct {
+	geo ring.Geometry
+	fd  int // kept until the bulk area is committed
+	mem []byte
+	p   *ring.Producer
+}
+
+func newOutSegment(g ring.Geometry) (*outSegment, error) {
+	fd, mem, err := newSegment("ring", g.Size(), g.BulkAt())
+	if err != nil {
+		return nil, err
+	}
+	p, err := ring.NewProducer(mem, g)
+	if err != nil {
+		unix.Close(fd)
+		unix.Munmap(mem)
+		return nil, err
+	}
+	return &outSegment{geo: g, fd: fd, mem: mem, p: p}, nil
+}
+
+func (s *outSegment) close() {
+	if s.fd >= 0 {
+		unix.Close(s.fd)
+		s.fd = -1
+	}
+	unix.Munmap(s.mem)
+}
+
+// link sends to one peer.
+type link struct {
+	*outSegment
+	d      *Device
+	peer   int
+	pid    int    // in our PID namespace; 0: not visible
+	number uint32 // of the ring, at the peer
+	box    *inbox // the peer's
+	boxMem []byte
+	bellFD int // the peer's
+	conn   *net.UnixConn
+	caps   transport.Caps
+	bulk   bool        // the bulk area is committed
+	noBulk bool        // there was no room for it
+	dead   atomic.Bool // the peer is gone: packets are dropped
+}
+
+func (l *link) Caps() *transport.Caps { return &l.caps }
+
+// PeerPolls is transport.Presence's: a rank that is not armed is in the library, or has nothing under way.
+func (l *link) PeerPolls() bool { return l.box.state.Load() == stIdle }
+
+// TrySend is transport.Link's.
+func (l *link) TrySend(h *wire.Header, payload []byte) bool {
+	s := l.p.Slot()
+	if s == nil {
+		return l.dead.Load()
+	}
+	s.W[0] = uint64(h.Ctx) | uint64(uint32(h.Tag))<<32
+	meta := uint32(h.Kind) | uint32(h.Flags)<<8
+	n := len(payload)
+	if h.Kind.Short() && n <= inlineShort {
+		copy(s.Bytes(shortAt), payload)
+		meta |= uint32(n) << 16
+	} else if meta = l.long(s, h, payload, meta); meta == 0 {
+		return l.dead.Load()
+	}
+	if l.p.Publish(s, meta) {
+		l.tell(h.Flags&wire.Urgent != 0)
+	}
+	return true
+}
+
+// long fills in what does not fit the fast case; 0: no room.
+func (l *link) long(s *ring.Slot, h *wire.Header, payload []byte, meta uint32) uint32 {
+	at := shortAt
+	if !h.Kind.Short() {
+		s.W[1], s.W[2], s.W[3], s.W[4] = h.ID, h.Len, h.Addr, h.Key
+		at = longAt
+		if len(payload) <= inlineLong {
+			copy(s.Bytes(at), payload)
+			return meta | uint32(len(payload))<<16
+		}
+	}
+	where := uint32(inSmall)
+	var mem []byte
+	var off uint32
+	if h.Kind == wire.Data && l.bulkReady() {
+		where = inBulk
+		mem, off = l.p.AllocBulk(len(payload))
+	} else {
+		mem, off = l.p.AllocSmall(len(payload))
+	}
+	if mem == nil {
+		return 0
+	}
+	copy(mem, payload)
+	s.W[at] = uint64(off) | uint64(len(payload))<<32
+	return meta | where<<24
+}
+
+// bulkReady commits the bulk area on first use.
+func (l *link) bulkReady() bool {
+	if l.bulk || l.noBulk {
+		return l.bulk
+	}
+	if l.geo.Bulk == 0 || commitRange(l.fd, "bulk area of a ring", l.geo.BulkAt(), l.geo.Bulk) != nil {
+		l.noBulk = true
+		l.caps.FragMax = l.geo.Small / 4
+		return false
+	}
+	unix.Close(l.fd)
+	l.fd = -1
+	l.bulk = true
+	return true
+}
+
+// tell lets a peer that does not look at this ring know.
+func (l *link) tell(urgent bool) {
+	l.box.mark(l.number)
+	wake(l.box, l.bellFD, urgent)
+}
+
+// Register is transport.Getter's. Any memory of this process can be read; memory of Alloc can be mapped, which is faster.
+func (l *link) Register(buf []byte) (addr, key uint64, ok bool) {
+	return addressOf(buf), l.d.segments.share(l, buf), l.caps.Get
+}
+
+// Deregister is transport.Getter's: there is nothing to undo.
+func (l *link) Deregister(addr, key uint64) {}
+
+var errNoGet = errors.New("shm: the peer's memory cannot be read from here")
+
+// TryGet is transport.Getter's. It is always done when it returns.
+func (l *link) TryGet(dst []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
+	if key != 0 && l.d.segments.copyFrom(l.peer, key, dst, addr) {
+		return transport.GetDone, nil
+	}
+	if !l.caps.Get {
+		return transport.GetDone, errNoGet
+	}
+	return transport.GetDone, readPeer(l.pid, dst, addr)
+}

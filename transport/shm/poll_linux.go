@@ -1,0 +1,278 @@
+package shm
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/gorun-mpi/mpi/internal/ring"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// inRing is a ring that one peer writes and this rank reads.
+type inRing struct {
+	c      *ring.Consumer
+	mem    []byte
+	number uint32
+	peer   int32
+	hot    bool // in Device.hot, and the producer does not mark it
+	idle   int  // empty polls since the last packet, while hot
+	dead   bool // the peer wrote nonsense: never read again
+
+	ended error // set under Device.mu before a mark; read by Poll after it: why nothing more will come
+}
+
+// A slot's meta word (low 32 bits of word 0) and its words:
+//
+//	meta   31 ... 24 │ 23 ... 16 │ 15 ... 8 │ 7 ... 0
+//	         where   │  length   │  flags   │  kind
+//	W[0]   tag << 32 | ctx
+//	short header: W[1…] payload, or W[1] = length << 32 | offset in an area
+//	long header:  W[1] ID, W[2] Len, W[3] Addr, W[4] Key, W[5…] as above
+const (
+	inSlot  = 0 // the payload's length is in meta
+	inSmall = 1
+	inBulk  = 2
+
+	shortAt = 1
+	longAt  = 5
+
+	inlineShort = ring.SlotSize - 8 - 8*shortAt // 112 bytes
+	inlineLong  = ring.SlotSize - 8 - 8*longAt  // 80 bytes
+)
+
+// pollBytes ends a poll early: large fragments should be copied out and their room be given back before more is read.
+const pollBytes = 64 << 10
+
+// Poll is transport.Device's.
+func (d *Device) Poll(pkts []transport.Packet) int {
+	if len(d.last) != 0 {
+		d.release()
+	}
+	n := 0
+	for i, r := range d.hot {
+		if got := r.poll(d, pkts[n:]); got != 0 {
+			n += got
+			r.idle = 0
+			if n == len(pkts) { // a flood from one peer must not keep the others waiting: it goes last next time
+				copy(d.hot[i:], d.hot[i+1:])
+				d.hot[len(d.hot)-1] = r
+				return n
+			}
+		} else if r.idle++; r.idle > hotFor && len(d.hot) > 1 {
+			d.cool(r)
+			break // d.hot has changed; the next poll goes on
+		}
+	}
+	if d.box.summary.Load() != 0 {
+		n += d.pollMarked(pkts[n:])
+	}
+	return n
+}
+
+func (d *Device) release() {
+	for i, r := range d.last {
+		r.c.Release()
+		d.last[i] = nil
+	}
+	d.last = d.last[:0]
+}
+
+// ready reports whether poll would find something.
+func (r *inRing) ready() bool { return !r.dead && r.c.Ready() }
+
+// poll reads what is in the ring now.
+func (r *inRing) poll(d *Device, pkts []transport.Packet) int {
+	n, bytes := 0, 0
+	for !r.dead && n < len(pkts) && bytes < pollBytes {
+		s, meta := r.c.Peek()
+		if s == nil {
+			break
+		}
+		p := &pkts[n]
+		p.Event, p.Peer, p.Err = transport.Arrived, r.peer, nil
+		used, err := r.read(s, meta, p)
+		if err != nil {
+			r.dead = true
+			d.notice(int(r.peer), err)
+			break
+		}
+		r.c.Advance(used)
+		bytes += used
+		n++
+	}
+	if n != 0 {
+		d.last = append(d.last, r)
+	}
+	return n
+}
+
+// read decodes one slot. Every word is loaded once: the memory belongs to another process.
+func (r *inRing) read(s *ring.Slot, meta uint32, p *transport.Packet) (used int, err error) {
+	kind := wire.Kind(meta)
+	h := &p.Header
+	h.Kind, h.Flags = kind, uint8(meta>>8)
+	w := s.W[0]
+	h.Ctx, h.Tag = uint32(w), int32(w>>32)
+	at := shortAt
+	if !kind.Short() {
+		h.ID, h.Len, h.Addr, h.Key = s.W[1], s.W[2], s.W[3], s.W[4]
+		at = longAt
+	}
+	if where := meta >> 24; where != inSlot {
+		return r.readArea(s, where, at, p)
+	}
+	b := s.Bytes(at)
+	n := int(meta >> 16 & 0xff)
+	if n > len(b) || !kind.Valid() || h.Tag < 0 {
+		return 0, fmt.Errorf("shm: rank %d wrote a slot that makes no sense (meta %#x, tag %d)", r.peer, meta, h.Tag)
+	}
+	p.Payload = b[:n:n]
+	return 0, nil
+}
+
+func (r *inRing) readArea(s *ring.Slot, where uint32, at int, p *transport.Packet) (int, error) {
+	w := s.W[at]
+	off, n := uint32(w), uint32(w>>32)
+	var ok bool
+	switch where {
+	case inSmall:
+		p.Payload, ok = r.c.Small(off, n)
+	case inBulk:
+		p.Payload, ok = r.c.Bulk(off, n)
+	}
+	if !ok || !p.Header.Kind.Valid() || p.Header.Tag < 0 {
+		return 0, fmt.Errorf("shm: rank %d wrote a slot that makes no sense (%v, area %d, offset %d, length %d)", r.peer, p.Header.Kind, where, off, n)
+	}
+	return int(n), nil
+}
+
+// pollMarked looks at the rings whose senders have marked them.
+func (d *Device) pollMarked(pkts []transport.Packet) int {
+	n := 0
+	rings := *d.inUse.Load()
+	summary := d.box.summary.Swap(0)
+	for ; summary != 0; summary &= summary - 1 {
+		w := bits.TrailingZeros64(summary)
+		word := d.box.bits[w].Swap(0)
+		for ; word != 0; word &= word - 1 {
+			for i := w*64 + bits.TrailingZeros64(word); i < len(rings); i += maxRings {
+				if n == len(pkts) { // no room to look: mark again what was not looked at
+					d.box.mark(uint32(i))
+					continue
+				}
+				if i == 0 {
+					n += d.takeNotices(pkts[n:])
+					continue
+				}
+				n += d.pollCold(rings[i], pkts[n:])
+			}
+		}
+	}
+	return n
+}
+
+// pollCold makes the ring hot and reads it.
+func (d *Device) pollCold(r *inRing, pkts []transport.Packet) int {
+	if !r.hot {
+		d.heat(r)
+	}
+	n := r.poll(d, pkts)
+	if r.ended == nil {
+		return n
+	}
+	if r.ready() || n == len(pkts) {
+		d.box.mark(r.number) // more to come before the end
+		return n
+	}
+	err := r.ended
+	d.cool(r)
+	return n + d.tell(int(r.peer), err, pkts[n:])
+}
+
+// heat puts r among the rings that every poll looks at. The caller polls it next, which is the look that SetCold(false)
+// needs none of and that a sender's unmarked packet relies on.
+func (d *Device) heat(r *inRing) {
+	if len(d.hot) == maxHot {
+		worst := d.hot[0]
+		for _, o := range d.hot[1:] {
+			if o.idle > worst.idle {
+				worst = o
+			}
+		}
+		d.cool(worst)
+	}
+	r.hot, r.idle = true, 0
+	r.c.SetCold(false)
+	d.hot = append(d.hot, r)
+}
+
+// cool takes r off the hot list. What came in before the flag was seen is marked by us.
+func (d *Device) cool(r *inRing) {
+	if !r.hot {
+		return
+	}
+	r.hot = false
+	r.c.SetCold(true)
+	for i, o := range d.hot {
+		if o == r {
+			d.hot = append(d.hot[:i], d.hot[i+1:]...)
+			break
+		}
+	}
+	if r.ready() {
+		d.box.mark(r.number)
+	}
+}
+
+// notice records the end of a peer; any goroutine may call it.
+func (d *Device) notice(peer int, err error) {
+	d.mu.Lock()
+	d.gone = append(d.gone, notice{peer, err})
+	d.mu.Unlock()
+	d.box.mark(0)
+	wake(d.box, d.bellFD, true)
+}
+
+// takeNotices turns notices into Down packets, after what the peer had sent.
+func (d *Device) takeNotices(pkts []transport.Packet) int {
+	d.mu.Lock()
+	gone := d.gone
+	d.gone = nil
+	var drain []*inRing
+	n := 0
+	for _, g := range gone {
+		if r := d.byPeer[g.peer]; r != nil && r.ended == nil {
+			r.ended = g.err
+			drain = append(drain, r)
+		} else if r == nil && !d.told[g.peer] {
+			if n == len(pkts) {
+				d.gone = append(d.gone, g)
+				continue
+			}
+			d.told[g.peer] = true
+			pkts[n] = transport.Packet{Event: transport.Down, Peer: int32(g.peer), Err: g.err}
+			n++
+		}
+	}
+	if len(d.gone) != 0 {
+		d.box.mark(0)
+	}
+	d.mu.Unlock()
+	for _, r := range drain {
+		d.box.mark(r.number)
+	}
+	return n
+}
+
+// tell fills in the Down packet of peer, once.
+func (d *Device) tell(peer int, err error, pkts []transport.Packet) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.told[peer] {
+		return 0
+	}
+	d.told[peer] = true
+	pkts[0] = transport.Packet{Event: transport.Down, Peer: int32(peer), Err: err}
+	return 1
+}

@@ -1,0 +1,89 @@
+package shm
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// newSegment makes size bytes of anonymous shared memory of which the first commit bytes are really there: a full
+// host or cgroup is an error here and never a SIGBUS later. It is sealed against shrinking, so that a peer that maps
+// it cannot be hurt either.
+func newSegment(what string, size, commit int) (fd int, mem []byte, err error) {
+	fd, err = unix.MemfdCreate("gorun-"+what, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, nil, fmt.Errorf("shm: memfd_create for %s: %w", what, err)
+	}
+	if err := prepare(fd, what, size, commit); err != nil {
+		unix.Close(fd)
+		return -1, nil, err
+	}
+	mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return -1, nil, fmt.Errorf("shm: mapping %d bytes for %s: %w", size, what, err)
+	}
+	return fd, mem, nil
+}
+
+func prepare(fd int, what string, size, commit int) error {
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return noRoom(what, size, err)
+	}
+	if err := commitRange(fd, what, 0, commit); err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		return fmt.Errorf("shm: sealing memory for %s: %w", what, err)
+	}
+	return nil
+}
+
+// commitRange makes the kernel find the memory now.
+func commitRange(fd int, what string, at, n int) error {
+	for {
+		err := unix.Fallocate(fd, 0, int64(at), int64(n))
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return noRoom(what, n, err)
+		}
+	}
+}
+
+// NoRoomError says how much shared memory was needed.
+type NoRoomError struct {
+	What  string
+	Bytes int
+	Err   error
+}
+
+func (e *NoRoomError) Error() string {
+	return fmt.Sprintf("shm: no room for %d bytes of shared memory (%s): %v; raise the memory limit of the job (cgroup memory.max, ulimit -f, ulimit -v) or set GORUN_SHM_RING lower", e.Bytes, e.What, e.Err)
+}
+
+func (e *NoRoomError) Unwrap() error { return e.Err }
+
+func noRoom(what string, n int, err error) error { return &NoRoomError{what, n, err} }
+
+// mapPeer maps memory that a peer sent, after making sure that it cannot be made smaller under our feet.
+func mapPeer(fd, size, prot int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("shm: peer's descriptor: %w", err)
+	}
+	if st.Size < int64(size) {
+		return nil, fmt.Errorf("shm: peer's memory has %d bytes, %d were announced", st.Size, size)
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
+		return nil, fmt.Errorf("shm: peer's memory is not sealed against shrinking (seals %#x, %v)", seals, err)
+	}
+	mem, err := unix.Mmap(fd, 0, size, prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("shm: mapping the peer's %d bytes: %w", size, err)
+	}
+	return mem, nil
+}

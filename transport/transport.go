@@ -1,0 +1,127 @@
+package transport
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+)
+
+// Device is one rank's end of a transport. All methods but Interrupt, Ring
+// and Address are called with the engine's lock held, so one at a time;
+// Connect and Park are the exceptions: they may block and are called without it.
+type Device interface {
+	// Name is what users type in GORUN_TRANSPORTS and read in logs.
+	Name() string
+	// Address is what a peer's Connect needs. It is published before anybody connects.
+	Address() []byte
+	// Connect opens a way to send to peer. Links are one-way: the peer makes its own when it answers.
+	// Called at most once at a time per peer. The error says what was tried.
+	Connect(ctx context.Context, peer int, address []byte) (Link, error)
+	// Poll fills pkts with what has arrived and returns how many; 0 at once if nothing has.
+	// It returns the previous call's payloads to the transport. Its cost does not grow with the number of peers.
+	Poll(pkts []Packet) int
+
+	// Arm asks that from now on an arrival (of packets with wire.Urgent only, if level is Urgent) ends Park.
+	// It returns false, and does not arm, if there is something to poll already.
+	Arm(level Level) bool
+	// Disarm ends Arm: nobody needs to be woken, somebody polls.
+	Disarm()
+	// Park sleeps until an armed arrival or Interrupt. It may return early for no reason.
+	// hold: the calling thread may be put to sleep, which wakes fastest; otherwise only the goroutine is.
+	// At most one Park with hold and one without are under way at a time.
+	Park(hold bool)
+	// Interrupt ends the Parks that are under way or, if there is none, the next one. Any goroutine may call it at any time.
+	Interrupt()
+
+	// Close frees everything. Links are dead afterwards.
+	Close() error
+}
+
+// Level says what is worth waking for.
+type Level uint8
+
+const (
+	// Any: a goroutine waits, every arrival counts.
+	Any Level = iota
+	// Urgent: the rank computes with operations under way; only peers that wait for an answer count.
+	Urgent
+)
+
+// Link sends packets to one peer, in order.
+type Link interface {
+	// Caps are fixed when the link is made.
+	Caps() *Caps
+	// TrySend takes a packet, or returns false and has taken nothing: no room now, try after the next Poll.
+	// h and payload are copied before it returns. A link whose peer is gone takes packets and drops them;
+	// Poll reports it with Down.
+	TrySend(h *wire.Header, payload []byte) bool
+}
+
+// Caps are the facts of a link, read when it is made and never per message.
+type Caps struct {
+	EagerMax int    // bytes; a longer message is cheaper by rendezvous
+	FragMax  int    // bytes; the longest payload TrySend takes
+	Get      bool   // the link is a Getter that works
+	WhyNot   string // if !Get: why, for people
+}
+
+// Getter is a Link that can read the peer's memory without the peer's help (RDMA READ, process_vm_readv).
+type Getter interface {
+	Link
+	// Register makes buf readable by the peer until Deregister; ok=false: it cannot be, use a stream.
+	Register(buf []byte) (addr, key uint64, ok bool)
+	Deregister(addr, key uint64)
+	// TryGet reads len(dst) bytes at the peer's addr. See GetState. dst belongs to the link until then.
+	TryGet(dst []byte, addr, key uint64, cookie uint64) (GetState, error)
+}
+
+// GetState is what became of a TryGet.
+type GetState uint8
+
+const (
+	GetDone    GetState = iota // dst is filled
+	GetStarted                 // a packet with Event Got and the cookie in Header.ID will say so
+	GetFull                    // nothing was started, try after the next Poll
+)
+
+// Presence is a Link that knows whether its peer is looking at the ring just now. Where it is, a stream copied by
+// both sides at once is the fast way for large messages; where it is not, Get is.
+type Presence interface {
+	PeerPolls() bool
+}
+
+// Memory is a Device whose memory peers can reach directly.
+type Memory interface {
+	// Alloc returns zeroed memory off the Go heap. The error says how much was asked and what was in the way.
+	Alloc(bytes int) ([]byte, error)
+	// Free returns what Alloc gave. The caller has made sure that nobody uses it.
+	Free(mem []byte) error
+}
+
+// Event says what a Packet means.
+type Event uint8
+
+const (
+	// Arrived: Header and Payload from Peer.
+	Arrived Event = iota
+	// Got: the TryGet with cookie Header.ID is done, or failed with Err.
+	Got
+	// Down: Peer is gone; Err says how it was noticed. Nothing more comes from it.
+	Down
+)
+
+// Packet is filled by Poll. The caller owns it; the transport owns what Payload points to, until the next Poll.
+type Packet struct {
+	Event   Event
+	Peer    int32 // rank in the world
+	Header  wire.Header
+	Payload []byte
+	Err     error
+}
+
+// ErrUnavailable: this transport cannot be used here. Wrapped with the reason.
+var ErrUnavailable = errors.New("transport unavailable")
+
+// ErrPeerGone: the peer's process has ended or its link has broken.
+var ErrPeerGone = errors.New("peer is gone")
