@@ -1,0 +1,3 @@
+package settings
+
+const defaultTransports = "shm"

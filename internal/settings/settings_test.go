@@ -1,0 +1,106 @@
+package settings
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDefaults(t *testing.T) {
+	v, warnings, err := Load(nil)
+	if err != nil || len(warnings) != 0 {
+		t.Fatal(warnings, err)
+	}
+	want := Values{
+		Transports: []string{defaultTransports}, UnexpectedMax: 64 << 20, Spin: Auto, Log: "off", Timeout: time.Minute,
+		LocalRank: -1, LocalSize: -1, CPUs: -1,
+	}
+	if !reflect.DeepEqual(v, want) {
+		t.Errorf("got %+v\nwant %+v", v, want)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	v, warnings, err := Load([]string{
+		"HOME=/", "GORUN_TRANSPORTS=Shm, loop", "GORUN_EAGER_MAX=16K", "GORUN_UNEXPECTED_MAX=1GiB", "GORUN_SPIN=0",
+		"GORUN_SHM_RING=4096", "GORUN_LOG=DEBUG", "GORUN_TIMEOUT=5s", "GORUN_JOB=j", "GORUN_LOCAL_RANK=3",
+		"GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2",
+	})
+	if err != nil || len(warnings) != 0 {
+		t.Fatal(warnings, err)
+	}
+	want := Values{
+		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, Log: "debug",
+		Timeout: 5 * time.Second, Job: "j", LocalRank: 3, LocalSize: 4, CPUs: 2,
+	}
+	if !reflect.DeepEqual(v, want) {
+		t.Errorf("got %+v\nwant %+v", v, want)
+	}
+}
+
+// Every row must have its field, its own name, a meaning and a default that its reader accepts.
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Table {
+		var v Values
+		if err := v.set(s, s.Default); err != nil {
+			t.Errorf("%s: its default %q: %v", s.Name, s.Default, err)
+		}
+		if seen[s.Name] || s.Meaning == "" || !strings.HasPrefix(s.Name, "GORUN_") {
+			t.Errorf("bad row %+v", s)
+		}
+		seen[s.Name] = true
+	}
+}
+
+func TestBadValues(t *testing.T) {
+	for _, kv := range []string{
+		"GORUN_EAGER_MAX=12x", "GORUN_EAGER_MAX=-1", "GORUN_EAGER_MAX=0", "GORUN_UNEXPECTED_MAX=auto", "GORUN_UNEXPECTED_MAX=9999999999G",
+		"GORUN_SPIN=5", "GORUN_SPIN=-1s", "GORUN_LOG=loud", "GORUN_TIMEOUT=0", "GORUN_TIMEOUT=soon", "GORUN_TRANSPORTS=,",
+		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_RANK=x", "GORUN_CPUS=-2", "GORUN_SHM_RING=1.5M",
+	} {
+		_, _, err := Load([]string{kv})
+		name, value, _ := strings.Cut(kv, "=")
+		if err == nil {
+			t.Errorf("%s was accepted", kv)
+		} else if !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), value) {
+			t.Errorf("%s: the error does not name variable and value: %v", kv, err)
+		}
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	for name, want := range map[string]string{
+		"GORUN_TRANSPORT": "GORUN_TRANSPORTS", "GORUN_EAGERMAX": "GORUN_EAGER_MAX", "GORUN_SHM_RNIG": "GORUN_SHM_RING",
+		"GORUN_LGO": "GORUN_LOG", "GORUN_COLOUR_OF_THE_SKY": "", "GORUN_LOCAL_RNAK": "",
+	} {
+		_, warnings, err := Load([]string{name + "=1"})
+		if err != nil || len(warnings) != 1 || warnings[0].Nearest != want {
+			t.Errorf("%s: got %v %v, want nearest %q", name, warnings, err, want)
+		} else if !strings.Contains(warnings[0].String(), name) {
+			t.Errorf("%s: %s", name, warnings[0])
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "4096": 4096, "64KiB": 64 << 10, "64 kib": 64 << 10, "64k": 64 << 10, "1M": 1 << 20, "2MB": 2 << 20, "3g": 3 << 30, "7b": 7,
+	} {
+		if n, err := ParseSize(text); err != nil || n != want {
+			t.Errorf("%q: %d %v, want %d", text, n, err, want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "abc", 3}, {"abc", "abc", 0}, {"abc", "acb", 1}, {"abc", "axc", 1}, {"abc", "ab", 1}, {"kitten", "sitting", 3}} {
+		if d := distance(c.a, c.b); d != c.want {
+			t.Errorf("%q %q: %d, want %d", c.a, c.b, d, c.want)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package settings
+
+// Kind is the syntax of a variable's value.
+type Kind string
+
+const (
+	Bytes    Kind = "bytes"    // 4096, 64KiB, 1M; "auto" where the default is auto
+	List     Kind = "list"     // names separated by commas
+	Duration Kind = "duration" // 250ms, 60s; "auto" where the default is auto
+	Level    Kind = "level"    // one of the log levels
+	Number   Kind = "number"   // a decimal number
+	String   Kind = "string"   // any text
+)
+
+// Setting is one row of the table.
+type Setting struct {
+	Name    string
+	Default string
+	Kind    Kind
+	Meaning string
+	// Internal: gorun sets it for its ranks; a user need not and should not.
+	Internal bool
+}
+
+// Table is every GORUN_* variable there is. `gorun info` prints it; README and man page are made from it.
+var Table = []Setting{
+	{"GORUN_TRANSPORTS", defaultTransports, List, "how ranks may reach each other, in order of preference; the first that works for a pair is used (known: shm, loop)", false},
+	{"GORUN_EAGER_MAX", "auto", Bytes, "messages up to this size are sent at once; longer ones ask first (auto: what measured best for the transport; shm 8KiB)", false},
+	{"GORUN_UNEXPECTED_MAX", "64MiB", Bytes, "most memory a rank spends on messages that came before their receive was posted; senders then wait", false},
+	{"GORUN_SPIN", "auto", Duration, "how long a waiting rank polls before it sleeps in the kernel (auto: adaptive, and 0 when ranks outnumber CPUs; 0: never polls)", false},
+	{"GORUN_SHM_RING", "auto", Bytes, "data area of one shared-memory ring, that is of one direction between two ranks (auto: chosen by the number of ranks)", false},
+	{"GORUN_LOG", "off", Level, "what is logged to standard error: off, error, warn, info, debug or trace; debug says which transport was chosen for each peer, and why", false},
+	{"GORUN_TIMEOUT", "60s", Duration, "how long one step of starting up may take before it is an error", false},
+
+	{"GORUN_JOB", "", String, "name of the job; believed only when the launcher on PMI_FD has the same name", true},
+	{"GORUN_LOCAL_RANK", "", Number, "number of this rank among those of its host", true},
+	{"GORUN_LOCAL_SIZE", "", Number, "how many ranks of the job run on this host", true},
+	{"GORUN_CPUS", "", Number, "how many CPUs the ranks on this host may use together (affinity mask and cgroup quota)", true},
+}
+
+// levels are the values of a Level, from silent to loud.
+var levels = []string{"off", "error", "warn", "info", "debug", "trace"}
