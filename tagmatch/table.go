@@ -113,11 +113,11 @@ type Table struct {
 
 // New makes an empty table.
 func New() *Table {
-	t := &Table{linking: 1 << exact}
-	t.hash.init()
-	for k := range t.last {
-		t.last[k] = &nowhere
+	t := &Table{
+		last:    [kinds]*bin{&nowhere, &nowhere, &nowhere, &nowhere},
+		linking: 1 << exact,
 	}
+	t.hash.init()
 	return t
 }
 
