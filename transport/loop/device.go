@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -34,8 +35,8 @@ type Device struct {
 	regions regions
 	// linked are the devices that must hear of our end. Invariant: symmetric, and without closed devices.
 	linked map[*Device]struct{}
-	// wake has a channel of one token for Park(false) and one for Park(true): a token ends the present or next Park.
-	wake [2]chan struct{}
+	// tokens of Park(false) and Park(true), at most one each: it ends the present or the next Park.
+	bell, held chan struct{}
 }
 
 // Option changes what New makes.
@@ -54,9 +55,8 @@ func New(n int, opts ...Option) []*Device {
 	}
 	f.devices = make([]*Device, n)
 	for i := range f.devices {
-		d := &Device{fabric: f, rank: i, done: make(chan struct{})}
-		d.wake[0], d.wake[1] = make(chan struct{}, 1), make(chan struct{}, 1)
-		f.devices[i] = d
+		f.devices[i] = &Device{fabric: f, rank: i, done: make(chan struct{}),
+			bell: make(chan struct{}, 1), held: make(chan struct{}, 1)}
 	}
 	return f.devices
 }
@@ -100,29 +100,37 @@ func (d *Device) link(to *Device) {
 
 func (d *Device) Poll(pkts []transport.Packet) int { return d.inbox.take(pkts) }
 
-func (d *Device) Arm(level transport.Level) bool { return d.inbox.arm(armedAny + armed(level)) }
+func (d *Device) Arm(level transport.Level, hold bool) bool {
+	return d.inbox.arm(alarm{on: true, urgent: level == transport.Urgent, hold: hold})
+}
 
 func (d *Device) Disarm() { d.inbox.disarm() }
 
 // Park needs no thread of its own to sleep on; hold only tells the two sleepers apart.
 func (d *Device) Park(hold bool) {
-	i := 0
+	wake := d.bell
 	if hold {
-		i = 1
+		if !d.inbox.armed() {
+			return
+		}
+		wake = d.held
 	}
 	select {
-	case <-d.wake[i]:
+	case <-wake:
 	case <-d.done:
 	}
 }
 
 // Interrupt leaves a token for both kinds of Park. One that is not under way returns early once, which it may.
 func (d *Device) Interrupt() {
-	for _, w := range d.wake {
-		select {
-		case w <- struct{}{}:
-		default: // a token is there already and has not been seen
-		}
+	ring(d.bell)
+	ring(d.held)
+}
+
+func ring(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default: // a token is there already and has not been taken
 	}
 }
 
@@ -147,9 +155,12 @@ func (d *Device) Close() error {
 
 // deliver puts a packet into d's inbox and wakes d if it asked for that. False: l has too much in there.
 func (d *Device) deliver(l *link, p transport.Packet) bool {
-	ok, tell := d.inbox.put(l, p)
-	if tell {
-		d.Interrupt()
+	ok, woken := d.inbox.put(l, p)
+	if woken.on && woken.hold {
+		ring(d.held)
+	}
+	if woken.on && !woken.hold || p.Header.Flags&wire.Wake != 0 {
+		ring(d.bell)
 	}
 	return ok
 }

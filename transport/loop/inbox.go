@@ -15,23 +15,18 @@ const (
 	maxBytes   = 256 << 10
 )
 
-type armed uint8
+// alarm is what Arm asked for: which arrivals end which Park.
+type alarm struct{ on, urgent, hold bool }
 
-const (
-	disarmed    armed = iota
-	armedAny          // armedAny + transport.Any
-	armedUrgent       // armedAny + transport.Urgent
-)
-
-// inbox is what has been sent to a device and not been polled. Everything but count is guarded by mu; that a sender
-// looks at armed under the lock under which it queued, and the receiver at the queue under the one under which it
-// armed, is why no wake-up is lost.
+// inbox is what has been sent to a device and not been polled. Everything but count is guarded by mu. No wake-up
+// is lost, because a sender looks at alarm under the lock under which it queued, and the receiver at the queue under
+// the one under which it arms.
 type inbox struct {
 	count atomic.Int64 // == len(queue)-head; read without mu by a Poll that finds nothing
 	mu    sync.Mutex
 	queue []entry
 	head  int // queue[:head] has been taken
-	armed armed
+	alarm alarm
 	dead  bool
 	lent  [][]byte // payloads of the last take: the poller's until the next
 	free  [16][][]byte
@@ -44,16 +39,16 @@ type entry struct {
 	link   *link // where room is given back; nil for Down
 }
 
-// put copies p. ok=false: no room, nothing was taken. tell: the receiver has to be woken.
-func (b *inbox) put(l *link, p transport.Packet) (ok, tell bool) {
+// put copies p. ok=false: no room, nothing was taken. woken: the alarm that p has set off.
+func (b *inbox) put(l *link, p transport.Packet) (ok bool, woken alarm) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dead {
-		return true, false
+		return true, alarm{}
 	}
 	if l != nil {
 		if l.packets == maxPackets || l.bytes+len(p.Payload) > maxBytes {
-			return false, false
+			return false, alarm{}
 		}
 		l.packets++
 		l.bytes += len(p.Payload)
@@ -66,11 +61,11 @@ func (b *inbox) put(l *link, p transport.Packet) (ok, tell bool) {
 	}
 	b.queue = append(b.queue, entry{p, l})
 	b.count.Add(1)
-	tell = b.armed == armedAny || b.armed == armedUrgent && (p.Event != transport.Arrived || p.Header.Flags&wire.Urgent != 0)
-	if tell {
-		b.armed = disarmed // the others need not wake it again
+	if b.alarm.urgent && p.Event == transport.Arrived && p.Header.Flags&(wire.Urgent|wire.Wake) == 0 {
+		return true, alarm{}
 	}
-	return true, tell
+	woken, b.alarm = b.alarm, alarm{} // the next sender need not wake it again
+	return true, woken
 }
 
 // take moves up to len(pkts) packets out.
@@ -101,19 +96,25 @@ func (b *inbox) take(pkts []transport.Packet) int {
 	return n
 }
 
-func (b *inbox) arm(a armed) bool {
+func (b *inbox) arm(a alarm) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.count.Load() > 0 {
 		return false
 	}
-	b.armed = a
+	b.alarm = a
 	return true
+}
+
+func (b *inbox) armed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.alarm.on && b.alarm.hold
 }
 
 func (b *inbox) disarm() {
 	b.mu.Lock()
-	b.armed = disarmed
+	b.alarm = alarm{}
 	b.mu.Unlock()
 }
 
@@ -121,7 +122,7 @@ func (b *inbox) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.dead, b.queue, b.lent, b.free = true, nil, nil, [16][][]byte{}
-	b.head, b.armed = 0, disarmed
+	b.head, b.alarm = 0, alarm{}
 	b.count.Store(0)
 }
 
