@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// peakKiB is not known here.
+func peakKiB() int64 { return 0 }

@@ -1,0 +1,122 @@
+// Match measures what it costs to find the partner of a message when many others wait.
+//
+//	gorun -n 2 ./benchmarks/match [-m MIN:MAX] [-i N] [-x N] [-W N]
+//
+// The first column is the number of others, from MIN to MAX (1:1000000) by powers of ten. The other columns are
+// microseconds for one message of 8 bytes, for four kinds of receive, posted and unexpected:
+//
+//	Exact    receives name source and tag
+//	AnySrc   receives name the tag, AnySource
+//	AnyTag   receives name the source, AnyTag
+//	AnyBoth  AnySource and AnyTag
+//
+// Posted: as many receives of the kind as the first column says are posted on rank 1 and wait, none of which fits.
+// Then a batch of W (64) receives that will fit is posted behind them, rank 0 is told, and sends W messages. The
+// time from telling until all W are there, divided by W, is the cost of one message. The receives in the way have
+// other tags (Exact, AnySrc) or name another source (AnyTag: rank 1 itself).
+//
+// Unexpected: as many messages as the first column says lie on rank 1 and wait for receives that are not posted yet.
+// Then rank 0 sends W messages that lie behind them, and one to say so. The time of W calls of Recv that take those
+// W messages, divided by W, is the cost of one. The messages in the way have other tags (Exact, AnySrc) or come from
+// another source (AnyTag: rank 1 itself).
+//
+// Nothing can be in the way of AnyBoth, everything fits: there the oldest entry is taken each time and a new one
+// joins the end, so that the queue keeps its length.
+//
+// Each cell is the median of the batches: -i of them (200) after -x (10), fewer where they take more than a second
+// together.
+//
+// Owns: the queues and the batches.
+// May call: mpi, benchmarks/harness.
+// Never: reaches inside of the runtime.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+)
+
+var program = harness.Program{
+	Name: "match", Title: "OSU MPI Match Test", Ranks: 2, Takes: "mixW",
+	About: "Measures the cost of matching a message against the length of the queue it is matched in.",
+	Range: "queue lengths, by powers of ten",
+	Defaults: harness.Options{
+		MinSize: 1, MaxSize: 1_000_000, Window: harness.DefaultWindow,
+		Small: harness.Rounds{Iterations: 200, Warmup: 10}, Large: harness.Rounds{Iterations: 200, Warmup: 10},
+	},
+}
+
+const maxLength = 100_000_000 // keeps every tag below the 2^31 of MPI
+
+func main() { mpi.Main(run) }
+
+func run(_ context.Context, world *mpi.Comm) error {
+	opts, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
+	if !ok {
+		return err
+	}
+	if opts.MinSize < 1 || opts.MaxSize > maxLength {
+		if world.Rank() != 0 {
+			return nil
+		}
+		return fmt.Errorf("match: -m %d:%d: the queue has 1 to %d entries", opts.MinSize, opts.MaxSize, maxLength)
+	}
+	table := program.Table(os.Stdout, "MPI_CHAR", "Queue", columns()...)
+	if world.Rank() == 0 {
+		if err := table.Header(); err != nil {
+			return err
+		}
+	}
+	for _, length := range opts.Sizes(10) {
+		cells, err := measureLine(world, opts, int(length))
+		if err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			if err := table.Row(length, cells...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func columns() []harness.Column {
+	var cols []harness.Column
+	for _, queue := range []string{"Posted", "Unexp."} {
+		for _, k := range kinds {
+			cols = append(cols, harness.Column{Head: queue + " " + k.name + "(us)", Precision: 3})
+		}
+	}
+	return cols
+}
+
+// measureLine measures all columns at one length. Rank 1 measures, rank 0 gets the numbers.
+func measureLine(world *mpi.Comm, opts harness.Options, length int) ([]any, error) {
+	q := newQueue(world, opts, length)
+	cells := make([]float64, 0, 2*len(kinds))
+	for _, measure := range []func(kind) (float64, error){q.posted, q.unexpected} {
+		for _, k := range kinds {
+			us, err := measure(k)
+			if err != nil {
+				return nil, err
+			}
+			cells = append(cells, us)
+		}
+	}
+	if world.Rank() == 1 {
+		return nil, mpi.Send(world, cells, 0, resultTag)
+	}
+	if _, err := mpi.Recv(world, cells, 1, resultTag); err != nil {
+		return nil, err
+	}
+	values := make([]any, len(cells))
+	for i, us := range cells {
+		values[i] = us
+	}
+	return values, nil
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+)
+
+const (
+	wantedTag = 1 // the messages that are timed
+	readyTag  = 2 // rank 1 to rank 0: send a batch, or stop
+	sentTag   = 3 // rank 0 to rank 1: the batch lies with you
+	resultTag = 4
+	waitTag   = 1000 // and above: the messages and receives in the way, each with a tag of its own
+
+	messageBytes = 8
+	cellTime     = time.Second // for the batches of one cell
+)
+
+// kind is a column: what the receives name, and who sends the messages that lie in the way.
+type kind struct {
+	name              string
+	anySource, anyTag bool
+}
+
+var (
+	anyBoth = kind{name: "AnyBoth", anySource: true, anyTag: true}
+	kinds   = []kind{{name: "Exact"}, {name: "AnySrc", anySource: true}, {name: "AnyTag", anyTag: true}, anyBoth}
+)
+
+// source is what a receive of this kind says for messages of the given sender.
+func (k kind) source(sender int) int {
+	if k.anySource {
+		return mpi.AnySource
+	}
+	return sender
+}
+
+// tag is what a receive of this kind says for messages of the given tag.
+func (k kind) tag(tag int) int {
+	if k.anyTag {
+		return mpi.AnyTag
+	}
+	return tag
+}
+
+// waiter is the rank that sends what is in the way: rank 1 to itself where a message of rank 0 would fit.
+func (k kind) waiter() int {
+	if k.anyTag && !k.anySource {
+		return 1
+	}
+	return 0
+}
+
+// fitsAll says that nothing can be in the way of this kind.
+func (k kind) fitsAll() bool { return k.anySource && k.anyTag }
+
+// queue is one rank's side of the measurement at one length. Rank 1 holds the queue, measures, and says when to stop.
+type queue struct {
+	world    *mpi.Comm
+	rank     int
+	opts     harness.Options
+	length   int
+	waiting  []*mpi.Request // receives (posted) or sends (unexpected) in the way
+	waitBuf  []byte         // one message's room for each of them
+	batch    []*mpi.Request
+	batchBuf []byte
+	samples  []int64
+}
+
+func newQueue(world *mpi.Comm, opts harness.Options, length int) *queue {
+	q := &queue{world: world, rank: world.Rank(), opts: opts, length: length}
+	q.waiting, q.waitBuf = make([]*mpi.Request, length), make([]byte, length*messageBytes)
+	q.batch, q.batchBuf = make([]*mpi.Request, opts.Window), make([]byte, opts.Window*messageBytes)
+	q.samples = make([]int64, 0, opts.Small.Iterations)
+	harness.Touch(q.waitBuf)
+	return q
+}
+
+func slot(buf []byte, i int) []byte { return buf[i*messageBytes : (i+1)*messageBytes] }
+
+// posted measures arrivals that pass by `length` posted receives of this kind.
+func (q *queue) posted(k kind) (float64, error) {
+	if k.fitsAll() {
+		return q.postedInTurn()
+	}
+	if q.rank == 0 {
+		if err := q.serve(q.sendBatch); err != nil {
+			return 0, err
+		}
+		return 0, q.sendWaiting(k, 0)
+	}
+	for i := range q.waiting {
+		var err error
+		q.waiting[i], err = mpi.Irecv(q.world, slot(q.waitBuf, i), k.source(k.waiter()), k.tag(waitTag+i))
+		if err != nil {
+			return 0, err
+		}
+	}
+	us, err := q.direct(func() (time.Duration, error) { return q.arrivals(k) })
+	if err != nil {
+		return 0, err
+	}
+	if err := q.sendWaiting(k, 1); err != nil {
+		return 0, err
+	}
+	return us, mpi.WaitAll(q.waiting...)
+}
+
+// sendWaiting sends the messages that the waiting receives wait for, if rank is the one to do so.
+func (q *queue) sendWaiting(k kind, rank int) error {
+	if k.waiter() != rank {
+		return nil
+	}
+	for i := range q.length {
+		if err := mpi.Send(q.world, slot(q.waitBuf, 0), 1, waitTag+i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arrivals is one batch on rank 1: post, tell rank 0, wait for all.
+func (q *queue) arrivals(k kind) (time.Duration, error) {
+	for i := range q.batch {
+		var err error
+		q.batch[i], err = mpi.Irecv(q.world, slot(q.batchBuf, i), k.source(0), k.tag(wantedTag))
+		if err != nil {
+			return 0, err
+		}
+	}
+	start := time.Now()
+	if err := q.say(true); err != nil {
+		return 0, err
+	}
+	err := mpi.WaitAll(q.batch...)
+	return time.Since(start), err
+}
+
+// unexpected measures receives that pass by `length` unexpected messages.
+func (q *queue) unexpected(k kind) (float64, error) {
+	if k.fitsAll() {
+		return q.unexpectedInTurn()
+	}
+	if k.waiter() == q.rank {
+		for i := range q.waiting {
+			var err error
+			q.waiting[i], err = mpi.Isend(q.world, slot(q.waitBuf, i), 1, waitTag+i)
+			if err != nil {
+				return 0, err
+			}
+		}
+	}
+	if q.rank == 0 {
+		if err := q.serve(q.sendBatchAndWord); err != nil {
+			return 0, err
+		}
+		return 0, q.sent(k)
+	}
+	us, err := q.direct(func() (time.Duration, error) { return q.takes(k) })
+	if err != nil {
+		return 0, err
+	}
+	for i := range q.length {
+		if _, err := mpi.Recv(q.world, slot(q.batchBuf, 0), k.source(k.waiter()), k.tag(waitTag+i)); err != nil {
+			return 0, err
+		}
+	}
+	return us, q.sent(k)
+}
+
+// sent waits for the sends of what was in the way, on the rank that did them.
+func (q *queue) sent(k kind) error {
+	if k.waiter() != q.rank {
+		return nil
+	}
+	return mpi.WaitAll(q.waiting...)
+}
+
+// takes is one batch on rank 1: let it come, then receive it.
+func (q *queue) takes(k kind) (time.Duration, error) {
+	if err := q.say(true); err != nil {
+		return 0, err
+	}
+	if _, err := mpi.Recv(q.world, slot(q.batchBuf, 0), 0, sentTag); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	for i := range q.batch {
+		if _, err := mpi.Recv(q.world, slot(q.batchBuf, i), k.source(0), k.tag(wantedTag)); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
+}
+
+// direct runs batches on rank 1 until there are enough, stops rank 0, and returns the median, in microseconds for
+// one message.
+func (q *queue) direct(batch func() (time.Duration, error)) (float64, error) {
+	runtime.GC() // no collection of the setting-up while the clock runs
+	for i, begin := 0, time.Now(); i < q.opts.Small.Warmup && time.Since(begin) < cellTime/4; i++ {
+		if _, err := batch(); err != nil {
+			return 0, err
+		}
+	}
+	q.samples = q.samples[:0]
+	for begin := time.Now(); len(q.samples) < q.opts.Small.Iterations; {
+		took, err := batch()
+		if err != nil {
+			return 0, err
+		}
+		q.samples = append(q.samples, int64(took))
+		if time.Since(begin) > cellTime {
+			break
+		}
+	}
+	median := harness.Summarize(q.samples).P50
+	return float64(median) / 1e3 / float64(len(q.batch)), q.say(false)
+}
+
+// say tells rank 0 to send a batch, or that there will be no more.
+func (q *queue) say(more bool) error {
+	var word [1]byte
+	if more {
+		word[0] = 1
+	}
+	return mpi.Send(q.world, word[:], 0, readyTag)
+}
+
+// serve is rank 0: it sends batches until rank 1 has enough.
+func (q *queue) serve(batch func() error) error {
+	var word [1]byte
+	for {
+		if _, err := mpi.Recv(q.world, word[:], 1, readyTag); err != nil || word[0] == 0 {
+			return err
+		}
+		if err := batch(); err != nil {
+			return err
+		}
+	}
+}
+
+func (q *queue) sendBatch() error {
+	if err := q.startBatch(); err != nil {
+		return err
+	}
+	return mpi.WaitAll(q.batch...)
+}
+
+// sendBatchAndWord sends a batch that rank 1 does not receive before it has the word behind it; hence nonblocking.
+func (q *queue) sendBatchAndWord() error {
+	if err := q.startBatch(); err != nil {
+		return err
+	}
+	if err := q.sayLastWord(); err != nil {
+		return err
+	}
+	return mpi.WaitAll(q.batch...)
+}
+
+func (q *queue) startBatch() (err error) {
+	for i := range q.batch {
+		if q.batch[i], err = mpi.Isend(q.world, slot(q.batchBuf, i), 1, wantedTag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *queue) sayLastWord() error { return mpi.Send(q.world, []byte{1}, 1, sentTag) }
