@@ -22,16 +22,19 @@ type Device interface {
 	// It returns the previous call's payloads to the transport. Its cost does not grow with the number of peers.
 	Poll(pkts []Packet) int
 
-	// Arm asks that from now on an arrival (of packets with wire.Urgent only, if level is Urgent) ends Park.
-	// It returns false, and does not arm, if there is something to poll already.
-	Arm(level Level) bool
+	// Arm asks that from now on an arrival (of packets with wire.Urgent only, if level is Urgent) ends Park(hold).
+	// It returns false, and is not armed, if there is something to poll already. A packet with wire.Wake ends
+	// Park(false) whether armed or not.
+	Arm(level Level, hold bool) bool
 	// Disarm ends Arm: nobody needs to be woken, somebody polls.
 	Disarm()
 	// Park sleeps until an armed arrival or Interrupt. It may return early for no reason.
 	// hold: the calling thread may be put to sleep, which wakes fastest; otherwise only the goroutine is.
-	// At most one Park with hold and one without are under way at a time.
+	// At most one Park with hold and one without are under way at a time. Park(true) returns at once if the device
+	// is not armed; Park(false) sleeps until somebody arms and something arrives.
 	Park(hold bool)
-	// Interrupt ends the Parks that are under way or, if there is none, the next one. Any goroutine may call it at any time.
+	// Interrupt ends the Parks that are under way; one that is between Arm and Park(true), or that will call
+	// Park(false), returns at once. Any goroutine may call it at any time until Close.
 	Interrupt()
 
 	// Close frees everything. Links are dead afterwards.

@@ -19,9 +19,10 @@ const (
 	Matched
 	// RTS: request to send; the payload stays with the sender. Ctx, Tag, ID, Len, Addr, Key.
 	RTS
-	// CTS: clear to send; the receiver asks for a stream. ID (sender's), Peer (receiver's), Len (bytes wanted).
+	// CTS: clear to send; the receiver asks for a stream. ID (sender's), Key (receiver's), Addr (offset), Len (bytes
+	// wanted), Tag (number of the stream).
 	CTS
-	// Data: one fragment of a stream. Peer (receiver's id), Addr (offset in the message).
+	// Data: one fragment of a stream. Key (receiver's), Addr (offset in the message), Tag (number of the stream).
 	Data
 	// FIN: the receiver has what it wants; the sender may reuse its buffer. ID.
 	FIN
@@ -52,6 +53,8 @@ const (
 	// that computes should be woken for it. Packets without it are looked at
 	// when the receiver next calls the library.
 	Urgent uint8 = 1 << iota
+	// Wake: as Urgent, and even a rank that has nothing under way is woken. For rare packets: it costs a system call.
+	Wake
 	// Readable: the payload of an RTS may be fetched with RMA from Addr.
 	Readable
 )
@@ -67,7 +70,7 @@ const MaxTag = 1<<31 - 1
 //	├───────┴───────┴───────────────┴───────────────┼───────────────┴───────────────┤
 //	│                     ID                        │             Len               │
 //	├───────────────────────────────────────────────┼───────────────────────────────┤
-//	│                     Addr                      │        Key  /  Peer           │  48 bytes: all others
+//	│                     Addr                      │             Key               │  48 bytes: all others
 //	└───────────────────────────────────────────────┴───────────────────────────────┘
 //
 // The sender's rank is not in the header: a link belongs to one peer, so it

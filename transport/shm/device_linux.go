@@ -39,10 +39,9 @@ type Device struct {
 	boxMem []byte
 	box    *inbox
 
-	bellFD    int
-	bell      *os.File     // the eventfd, for the netpoller
-	bellBuf   [8]byte      // of the one Park without hold
-	bellParks atomic.Int32 // goroutines in Park(false)
+	bellFD  int
+	bell    *os.File // the eventfd, for the netpoller
+	bellBuf [8]byte  // of the one Park without hold
 
 	listener *net.UnixListener
 	address  []byte
@@ -137,10 +136,13 @@ func (d *Device) setRings(rs []*inRing) {
 }
 
 // Arm is transport.Device's.
-func (d *Device) Arm(level transport.Level) bool {
-	st := uint32(stAny)
-	if level == transport.Urgent {
+func (d *Device) Arm(level transport.Level, hold bool) bool {
+	st := uint32(stBell)
+	switch {
+	case level == transport.Urgent:
 		st = stUrgent
+	case hold:
+		st = stAny
 	}
 	// First the word, then the rings' flags, then the look: a sender publishes, then reads the flag, then marks
 	// and reads the word. Whatever the interleaving, we see the packet or it sees the word.
@@ -176,25 +178,16 @@ func (d *Device) Park(hold bool) {
 		}
 		return
 	}
-	d.bellParks.Add(1)
-	defer d.bellParks.Add(-1)
-	if !d.box.state.CompareAndSwap(stAny, stBell) && d.box.state.Load() == stIdle {
-		return // already woken
-	}
+	// A ring of the bell that nobody slept for is counted by the eventfd and ends this at once: one look too many.
 	d.bell.Read(d.bellBuf[:])
 }
 
 // Interrupt is transport.Device's.
 func (d *Device) Interrupt() {
-	switch old := d.box.state.Swap(stIdle); {
-	case old == stAny:
+	if d.box.state.Swap(stIdle) == stAny {
 		wakeSleepers(&d.box.state)
-		if d.bellParks.Load() != 0 {
-			ringBell(d.bellFD)
-		}
-	case old != stIdle || d.bellParks.Load() != 0:
-		ringBell(d.bellFD)
 	}
+	ringBell(d.bellFD)
 }
 
 // wake wakes the owner of box if it wants to be woken for this.

@@ -80,7 +80,10 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		return l.dead.Load()
 	}
 	if l.p.Publish(s, meta) {
-		l.tell(h.Flags&wire.Urgent != 0)
+		l.tell(h.Flags&(wire.Urgent|wire.Wake) != 0)
+	}
+	if h.Flags&wire.Wake != 0 {
+		ringBell(l.bellFD)
 	}
 	return true
 }

@@ -1,0 +1,98 @@
+package eager
+
+import "math/bits"
+
+// Every receiver grants each of its senders a number of bytes. A message that
+// has arrived and is not matched takes Cost of them; when it is matched, or if
+// it was matched on arrival, they are owed back, and are given back in
+// batches. So what lies unmatched from one sender never exceeds its grant.
+
+// Envelope is what a queued message costs beside its payload: the record that
+// holds it.
+const Envelope = 320
+
+// MinGrant lets a sender have a few envelopes however little memory there is.
+const MinGrant = 16 * Envelope
+
+// Grant is each sender's share of a receiver's limit.
+func Grant(limit int64, ranks int) int64 {
+	return max(limit/int64(max(ranks-1, 1)), MinGrant)
+}
+
+// Cost of a message whose payload travels with it: its envelope and the buffer that Pool would give it.
+func Cost(payload int) int64 {
+	if payload <= 1<<minClass {
+		return Envelope + 1<<minClass
+	}
+	return Envelope + 1<<bits.Len(uint(payload-1))
+}
+
+// Account is the sender's end.
+type Account struct {
+	grant  int64
+	credit int64 // 0 <= credit <= grant
+}
+
+// Open begins with all of the grant.
+func (a *Account) Open(grant int64) { a.grant, a.credit = grant, grant }
+
+// TakePayload takes the cost of an eager message, or says no: then the message goes by rendezvous, of which the
+// receiver keeps the envelope only. A quarter of the grant is for envelopes.
+func (a *Account) TakePayload(n int) bool {
+	c := a.credit - Cost(n)
+	if c < a.grant>>2 {
+		return false
+	}
+	a.credit = c
+	return true
+}
+
+// TakeEnvelope takes the cost of a message without payload, or says no: then it stays with the sender.
+func (a *Account) TakeEnvelope() bool {
+	if a.credit < Envelope {
+		return false
+	}
+	a.credit -= Envelope
+	return true
+}
+
+// Return puts back what a message that was not sent after all had taken, or what the receiver gives back. It reports
+// false if that is more than was ever granted: the peer is not to be trusted.
+func (a *Account) Return(n int64) bool {
+	if n < 0 || n > a.grant-a.credit {
+		return false
+	}
+	a.credit += n
+	return true
+}
+
+// Debt is the receiver's end.
+type Debt struct {
+	owed int64 // consumed and not yet given back; 0 <= owed
+	held int64 // queued unmatched. held + owed <= grant if the peer keeps to the rules
+	half int64
+	max  int64
+}
+
+// Open begins an account of that grant.
+func (d *Debt) Open(grant int64) { *d = Debt{half: grant >> 1, max: grant} }
+
+// Hold notes a queued message; false: the sender has overdrawn, which a correct peer never does.
+func (d *Debt) Hold(cost int64) bool {
+	d.held += cost
+	return d.held+d.owed <= d.max
+}
+
+// Unhold: a message that was held is matched.
+func (d *Debt) Unhold(cost int64) { d.held -= cost }
+
+// Owe notes consumed credit and returns what should be given back now: nothing until half of the grant is owed.
+func (d *Debt) Owe(cost int64) int64 {
+	d.owed += cost
+	if d.owed < d.half {
+		return 0
+	}
+	n := d.owed
+	d.owed = 0
+	return n
+}

@@ -1,0 +1,6 @@
+//go:build !invariants && !race
+
+package invariants
+
+// Enabled: check what costs.
+const Enabled = false
