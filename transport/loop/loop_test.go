@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
 func connect(t *testing.T, from, to *Device) transport.Link {
@@ -53,3 +54,14 @@ func TestBound(t *testing.T) {
 		}
 	}
 }
+
+func pair(opts ...Option) func(*testing.T) transporttest.Pair {
+	return func(*testing.T) transporttest.Pair {
+		ds := New(2, opts...)
+		return transporttest.Pair{A: ds[0], B: ds[1]}
+	}
+}
+
+func TestConformance(t *testing.T) { transporttest.Run(t, pair(), transporttest.ChecksKeys()) }
+
+func TestConformanceNoGet(t *testing.T) { transporttest.Run(t, pair(NoGet()), transporttest.NoGet()) }

@@ -1,0 +1,258 @@
+package transporttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// connectBothWaysAtOnce: neither waits for the other.
+func connectBothWaysAtOnce(f *fixture) {
+	for range 10 {
+		a, b := f.pair()
+		f.drive(func() error { return a.connect(b) }, func() error { return b.connect(a) })
+		for _, p := range []struct{ from, to *end }{{a, b}, {b, a}} {
+			f.must(p.from.send(wire.Header{Kind: wire.Eager, Tag: 5}, []byte("hello")))
+			m, err := p.to.nextPacket()
+			if f.must(err); string(m.body) != "hello" {
+				f.Fatalf("got %q", m.body)
+			}
+		}
+		f.close(a)
+		f.close(b)
+	}
+}
+
+// connectTwice: an error, or a second link that works beside the first; and the end is told once all the same.
+func connectTwice(f *fixture) {
+	a, b := f.linked()
+	first := a.link
+	if err := a.connect(b); err == nil {
+		for i, l := range []transport.Link{first, a.link, first, a.link} {
+			a.link = l
+			f.must(a.send(wire.Header{Kind: wire.Eager, Tag: int32(i)}, nil))
+			m, err := b.nextPacket()
+			if f.must(err); m.Header.Tag != int32(i) {
+				f.Fatalf("got packet %d, want %d", m.Header.Tag, i)
+			}
+		}
+	}
+	f.close(a)
+	f.must(b.down())
+}
+
+// down waits for one Down and for nothing else.
+func (e *end) down() error {
+	m, err := e.next()
+	switch {
+	case err != nil:
+		return fmt.Errorf("the peer has closed its device: %w", err)
+	case m.Event != transport.Down:
+		return fmt.Errorf("got event %d, %+v; want Down", m.Event, m.Header)
+	case int(m.Peer) != e.peer || !errors.Is(m.Err, transport.ErrPeerGone):
+		return fmt.Errorf("Down of rank %d with error %v; want rank %d and ErrPeerGone", m.Peer, m.Err, e.peer)
+	}
+	return e.quiet()
+}
+
+// connectHostileAddress: whatever was published as an address, Connect returns in time, and does no harm.
+func connectHostileAddress(f *fixture) {
+	a, b := f.pair()
+	good := b.dev.Address()
+	try := func(what string, peer int, address []byte, mustFail bool) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err := a.dev.Connect(ctx, peer, address)
+		if mustFail && (err == nil || err.Error() == "") {
+			f.Errorf("%s: Connect to rank %d at %.40q gave error %v", what, peer, address, err)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			f.Errorf("%s: Connect took %v with a context of 1 s", what, took)
+		}
+	}
+	long := bytes.Repeat([]byte{0xff}, 64<<10)
+	try("nil", 1, nil, true)
+	try("empty", 1, []byte{}, true)
+	try("one byte", 1, []byte{1}, true)
+	try("zeros", 1, make([]byte, len(good)), true)
+	try("text", 1, []byte("../../etc/passwd"), true)
+	try("64 KiB", 1, long, true)
+	try("a good one with 64 KiB behind", 1, append(bytes.Clone(good), long...), true)
+	try("negative rank", -1, good, true)
+	try("huge rank", 1<<30, good, true)
+	try("half", 1, good[:len(good)/2], true)
+	for i := range good {
+		try("short", 1, good[:i], false)
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x41
+		try("damaged", 1, bad, false) // some transports put more into an address than they need
+	}
+	f.must(a.connect(b))
+	f.must(b.connect(a))
+	f.must(a.send(wire.Header{Kind: wire.Eager, Tag: 5}, []byte("hello")))
+	m, err := b.nextPacket()
+	if f.must(err); string(m.body) != "hello" {
+		f.Errorf("after all that, got %+v %q", m.Header, m.body)
+	}
+}
+
+func connectToClosed(f *fixture) {
+	a, b := f.pair()
+	f.close(b)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := a.dev.Connect(ctx, 1, b.dev.Address()); err == nil {
+		f.Error("Connect to a closed device gave no error")
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := a.dev.Connect(ctx, 1, b.dev.Address()); err == nil {
+		f.Error("Connect to a closed device with an ended context gave no error")
+	}
+}
+
+// downAfterPackets: everything that was sent before Close arrives, then one Down; whoever made the link.
+func downAfterPackets(f *fixture) {
+	for _, c := range []struct {
+		what             string
+		forward, reverse bool
+	}{{"links both ways", true, true}, {"a link to the one who stays", true, false}, {"a link from the one who stays", false, true}} {
+		for _, packets := range []bool{false, true} {
+			a, b := f.pair()
+			took := 0
+			out, in := newStream(6, nil), newStream(6, nil)
+			if c.reverse {
+				f.must(b.connect(a))
+			}
+			if c.forward {
+				f.must(a.connect(b))
+				out.caps, in.caps = a.link.Caps(), a.link.Caps()
+				if packets {
+					var err error
+					took, _, _, err = full(a, out)
+					f.must(err)
+				}
+			}
+			f.close(a)
+			for i := range took {
+				m, err := b.next()
+				f.must(err)
+				if err := in.check(m); err != nil {
+					f.Fatalf("%s: packet %d of the %d that were sent before Close: %v", c.what, i, took, err)
+				}
+			}
+			if err := b.down(); err != nil {
+				f.Fatalf("%s: after %d packets: %v", c.what, took, err)
+			}
+			f.close(b)
+		}
+	}
+}
+
+// downWakes: the end of a peer is an arrival.
+func downWakes(f *fixture) {
+	for _, hold := range []bool{true, false} {
+		a, b := f.linked()
+		w := watch(f, b)
+		f.drive(func() error {
+			pause(2000)
+			f.close(a)
+			return nil
+		}, func() error {
+			m, err := b.await(w, transport.Any, hold)
+			if err == nil && m.Event != transport.Down {
+				err = fmt.Errorf("event %d, want Down", m.Event)
+			}
+			return err
+		})
+	}
+}
+
+// deadLinkDrops: a sender that does not know yet is not stuck, and one that knows is never refused.
+func deadLinkDrops(f *fixture) {
+	a, b := f.linked()
+	s := newStream(7, b.link.Caps())
+	f.close(a)
+	down := false
+	for i, c := 0, start(); i < 2000 || !down; {
+		h, body := s.packet()
+		if b.link.TrySend(&h, body) {
+			i++
+		} else if down {
+			f.Fatalf("packet %d: the peer is gone, Poll has said so, and the link refuses", i)
+		}
+		if m, ok := b.tryNext(); ok {
+			if m.Event != transport.Down {
+				f.Fatalf("event %d, want Down", m.Event)
+			}
+			down = true
+		}
+		if c.late() {
+			f.Fatalf("%d packets sent; Down: %v", i, down)
+		}
+	}
+}
+
+// closedDevice: calls after Close neither crash nor hang nor find anything.
+func closedDevice(f *fixture) {
+	a, b := f.linked()
+	f.must(b.send(wire.Header{Kind: wire.Eager}, []byte("too late")))
+	f.close(a)
+	a.link.TrySend(&wire.Header{Kind: wire.Eager}, []byte("dead"))
+	a.link.TrySend(&wire.Header{Kind: wire.Data}, make([]byte, a.link.Caps().FragMax))
+	if n := a.dev.Poll(a.pkts); n != 0 {
+		f.Errorf("Poll of a closed device gave %d packets", n)
+	}
+	if err := a.connect(b); err == nil {
+		f.Error("Connect of a closed device gave no error")
+	}
+	f.must(b.down())
+}
+
+// closeLeavesNothing: goroutines and descriptors are as many as before.
+func closeLeavesNothing(f *fixture) {
+	cycle := func() {
+		a, b := f.linked()
+		for _, e := range []*end{a, b} {
+			f.must(e.send(wire.Header{Kind: wire.Data}, pattern(e.link.Caps().FragMax, 1)))
+		}
+		b.dev.Arm(transport.Any, false)
+		done := parked(b, false)
+		b.dev.Interrupt()
+		within(f, done, "Interrupt")
+		f.close(a)
+		f.close(b)
+	}
+	cycle() // what is made once per process is made now
+	const cycles = 10
+	goroutines, files := runtime.NumGoroutine(), descriptors()
+	for range cycles {
+		cycle()
+	}
+	for c := start(); ; time.Sleep(time.Millisecond) { // what is ending may take a moment to have ended
+		g, d := runtime.NumGoroutine(), descriptors()
+		if g <= goroutines && d <= files {
+			return
+		}
+		if c.until.Sub(time.Now()) < patience-3*time.Second {
+			f.Fatalf("after %d pairs were opened and closed: %d goroutines (%d before), %d descriptors (%d before)", cycles, g, goroutines, d, files)
+		}
+	}
+}
+
+// descriptors counts this process's open ones, where the system lists them.
+func descriptors() int {
+	list, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return 0
+	}
+	return len(list)
+}

@@ -1,0 +1,399 @@
+package transporttest
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+func address(f *fixture) {
+	a, b := f.pair()
+	if a.dev.Name() == "" || a.dev.Name() != b.dev.Name() {
+		f.Errorf("names %q and %q; want one, not empty", a.dev.Name(), b.dev.Name())
+	}
+	if len(a.dev.Address()) == 0 || bytes.Equal(a.dev.Address(), b.dev.Address()) {
+		f.Errorf("addresses %q and %q; want two, not empty", a.dev.Address(), b.dev.Address())
+	}
+	if x := bytes.Clone(a.dev.Address()); !bytes.Equal(x, a.dev.Address()) {
+		f.Errorf("the address was %q and is now %q", x, a.dev.Address())
+	}
+}
+
+func caps(f *fixture) {
+	a, _ := f.linked()
+	c := a.link.Caps()
+	if c != a.link.Caps() {
+		f.Error("Caps gave two pointers; it is one record, made with the link")
+	}
+	if c.EagerMax <= 0 || c.FragMax < c.EagerMax {
+		f.Errorf("EagerMax %d, FragMax %d; want 0 < EagerMax <= FragMax", c.EagerMax, c.FragMax)
+	}
+	_, getter := a.link.(transport.Getter)
+	switch {
+	case c.Get == f.noGet:
+		f.Errorf("Caps.Get is %v (%s), this test expects %v", c.Get, c.WhyNot, !f.noGet)
+	case c.Get && !getter:
+		f.Error("Caps.Get is true and the link is not a Getter")
+	case !c.Get && c.WhyNot == "":
+		f.Error("Caps.Get is false and WhyNot does not say why")
+	}
+}
+
+// header sends every kind with extreme values in every field.
+func header(f *fixture) {
+	a, b := f.linked()
+	var sent []wire.Header
+	for k := wire.Kind(1); k.Valid(); k++ {
+		for _, v := range []uint64{0, 1, math.MaxUint64, 1 << 63, 0x0102030405060708} {
+			h := wire.Header{Kind: k, Flags: uint8(v), Ctx: uint32(v), Tag: int32(v & wire.MaxTag)}
+			if !k.Short() {
+				h.ID, h.Len, h.Addr, h.Key = v, v^1, v^2, v^4
+			}
+			sent = append(sent, h)
+		}
+	}
+	for _, p := range []struct{ from, to *end }{{a, b}, {b, a}} {
+		f.drive(func() error {
+			for _, h := range sent {
+				if err := p.from.send(h, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, func() error {
+			for _, h := range sent {
+				m, err := p.to.nextPacket()
+				if err != nil {
+					return err
+				}
+				got := m.Header
+				if h.Kind.Short() { // the other fields are not part of a short header
+					got = wire.Header{Kind: got.Kind, Flags: got.Flags, Ctx: got.Ctx, Tag: got.Tag}
+				}
+				if got != h || len(m.body) != 0 {
+					return fmt.Errorf("sent %+v without payload\n got %+v with %d bytes", h, got, len(m.body))
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// sizes are where implementations change their ways: in the slot, around lines, pages, powers of two, the limits.
+func sizes(f *fixture) {
+	a, b := f.linked()
+	c := a.link.Caps()
+	list := []int{c.EagerMax - 1, c.EagerMax, c.FragMax - 1, c.FragMax}
+	for n := range 260 {
+		list = append(list, n)
+	}
+	for n := 512; n < c.FragMax; n *= 2 {
+		list = append(list, n-1, n, n+1, n+n/2)
+	}
+	type packet struct {
+		kind wire.Kind
+		size int
+	}
+	var sent []packet
+	for _, n := range list {
+		if n < 0 || n > c.FragMax {
+			continue
+		}
+		sent = append(sent, packet{wire.Data, n})
+		if n <= c.EagerMax {
+			sent = append(sent, packet{wire.Eager, n}, packet{wire.EagerSync, n})
+		}
+	}
+	f.drive(func() error {
+		for i, p := range sent {
+			if err := a.send(wire.Header{Kind: p.kind, Tag: int32(i)}, pattern(p.size, uint64(i))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func() error {
+		for i, p := range sent {
+			m, err := b.nextPacket()
+			if err != nil {
+				return err
+			}
+			if m.Header.Kind != p.kind || m.Header.Tag != int32(i) {
+				return fmt.Errorf("packet %d: got %+v, want a %v", i, m.Header, p.kind)
+			}
+			if !bytes.Equal(m.body, pattern(p.size, uint64(i))) {
+				return fmt.Errorf("packet %d, a %v: %d bytes arrived as %d, or other ones", i, p.kind, p.size, len(m.body))
+			}
+		}
+		return nil
+	})
+}
+
+// stream is a reproducible mix of kinds and sizes; both sides make the same from a seed.
+type stream struct {
+	rng  *rand.Rand
+	caps *transport.Caps
+	seed uint64
+	next uint64
+}
+
+func newStream(seed uint64, c *transport.Caps) *stream {
+	return &stream{rng: rand.New(rand.NewPCG(seed, 1)), caps: c, seed: seed}
+}
+
+func (s *stream) packet() (wire.Header, []byte) {
+	size := 0
+	switch s.rng.IntN(12) {
+	case 0:
+		size = s.rng.IntN(s.caps.FragMax + 1)
+	case 1, 2:
+		size = s.rng.IntN(min(s.caps.EagerMax, 4096) + 1)
+	case 3, 4, 5, 6, 7, 8:
+		size = s.rng.IntN(129)
+	}
+	h := wire.Header{Kind: wire.Data, Ctx: uint32(s.seed), Addr: s.next}
+	if size <= s.caps.EagerMax && s.rng.IntN(2) == 0 {
+		h = wire.Header{Kind: wire.Eager, Ctx: uint32(s.seed), Tag: int32(s.next)}
+	}
+	s.next++
+	return h, pattern(size, s.seed<<32+s.next)
+}
+
+// check compares m with the stream's next packet.
+func (s *stream) check(m message) error {
+	i := s.next
+	h, body := s.packet()
+	if m.Event != transport.Arrived || m.Err != nil {
+		return fmt.Errorf("packet %d: got event %d, error %v", i, m.Event, m.Err)
+	}
+	if m.Header.Kind != h.Kind || m.Header.Ctx != h.Ctx || m.Header.Tag != h.Tag || !h.Kind.Short() && m.Header != h {
+		return fmt.Errorf("packet %d of the stream: got %+v, want %+v: lost, doubled or out of order", i, m.Header, h)
+	}
+	if !bytes.Equal(m.body, body) {
+		return fmt.Errorf("packet %d of the stream: a payload of %d bytes arrived as %d, or other ones", i, len(body), len(m.body))
+	}
+	return nil
+}
+
+func order(f *fixture) {
+	a, b := f.linked()
+	const n = 5000
+	out, in := newStream(1, a.link.Caps()), newStream(1, a.link.Caps())
+	f.drive(func() error {
+		for range n {
+			if err := a.send(out.packet()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func() error {
+		for range n {
+			m, err := b.nextPacket()
+			if err != nil {
+				return err
+			}
+			if err := in.check(m); err != nil {
+				return err
+			}
+		}
+		return b.quiet()
+	})
+}
+
+// peer: packets say who sent them, in both directions.
+func peer(f *fixture) {
+	a, b := f.linked()
+	for _, p := range []struct{ from, to *end }{{a, b}, {b, a}} {
+		f.must(p.from.send(wire.Header{Kind: wire.Eager, Tag: 1}, []byte("who")))
+		if _, err := p.to.nextPacket(); err != nil {
+			f.Error(err)
+		}
+	}
+}
+
+// senderKeepsBuffer: header and payload are copied before TrySend returns.
+func senderKeepsBuffer(f *fixture) {
+	a, b := f.linked()
+	const n = 500
+	buf := make([]byte, a.link.Caps().EagerMax)
+	out, in := newStream(2, a.link.Caps()), newStream(2, a.link.Caps())
+	f.drive(func() error {
+		for range n {
+			h, body := out.packet()
+			if len(body) <= len(buf) {
+				body = buf[:copy(buf, body)]
+			}
+			for c := start(); !a.link.TrySend(&h, body); runtime.Gosched() {
+				if a.poll(); c.late() {
+					return fmt.Errorf("TrySend has been refused for %v", patience)
+				}
+			}
+			clear(body)
+			h = wire.Header{Kind: wire.Cancel, ID: 99, Tag: 99}
+		}
+		return nil
+	}, func() error {
+		for range n {
+			m, err := b.nextPacket()
+			if err != nil {
+				return err
+			}
+			if err := in.check(m); err != nil {
+				return fmt.Errorf("after the sender overwrote its buffer: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// payloadUntilNextPoll: what Poll gave stays as it is while the sender sends all that it can.
+func payloadUntilNextPoll(f *fixture) {
+	a, b := f.linked()
+	c := a.link.Caps()
+	pkts := make([]transport.Packet, 8)
+	for round := range uint64(20) {
+		size := []int{1, 64, 200, min(c.EagerMax, 4096), c.FragMax}[round%5]
+		h := wire.Header{Kind: wire.Data, Addr: round}
+		sent := uint64(0)
+		flood := func() {
+			for refused := 0; refused < 20 && sent < 1000; {
+				if a.link.TrySend(&h, pattern(size, round<<32+sent)) {
+					sent++
+				} else {
+					a.poll()
+					refused++
+				}
+			}
+		}
+		flood()
+		seen := uint64(0)
+		for c := start(); seen < sent; {
+			n := b.dev.Poll(pkts)
+			if n == 0 && c.late() {
+				f.Fatalf("round %d: %d of %d packets arrived", round, seen, sent)
+			}
+			if sent < 400 {
+				flood() // into the room that the previous poll gave back
+			}
+			for i, p := range pkts[:n] {
+				if !bytes.Equal(p.Payload, pattern(size, round<<32+seen)) {
+					f.Fatalf("round %d: payload %d of %d bytes (%d of %d in this poll) changed before the next Poll", round, seen, size, i+1, n)
+				}
+				seen++
+			}
+		}
+	}
+}
+
+// full sends until the link refuses for good and returns how many it took.
+func full(e *end, s *stream) (took int, refused wire.Header, body []byte, err error) {
+	for took < 200_000 {
+		h, body := s.packet()
+		ok := false
+		for range 100 { // a refusal may be for a moment only
+			if ok = e.link.TrySend(&h, body); ok {
+				break
+			}
+			e.poll()
+		}
+		if !ok {
+			return took, h, body, nil
+		}
+		took++
+	}
+	return took, refused, nil, fmt.Errorf("rank %d: the link took %d packets that nobody polled: it has no bound", e.rank, took)
+}
+
+// refusalTakesNothing: a full link refuses; the refused packet has left no trace, and goes once the peer has polled.
+func refusalTakesNothing(f *fixture) {
+	a, b := f.linked()
+	out, in := newStream(3, a.link.Caps()), newStream(3, a.link.Caps())
+	for range 5 {
+		took, h, body, err := full(a, out)
+		f.must(err)
+		for range 10 {
+			if a.link.TrySend(&h, body) {
+				f.Fatal("the link was full, nobody polled, and now it takes the packet")
+			}
+		}
+		sent := false
+		for c := start(); took > 0 || !sent; {
+			if m, ok := b.tryNext(); ok {
+				f.must(in.check(m))
+				took--
+			}
+			if !sent && a.link.TrySend(&h, body) {
+				sent = true
+				took++
+			}
+			a.poll()
+			if c.late() {
+				f.Fatalf("refused packet sent: %v; %d packets have not arrived", sent, took)
+			}
+		}
+		f.must(b.quiet())
+	}
+}
+
+func floodBothWays(f *fixture) {
+	a, b := f.linked()
+	const n = 10_000
+	side := func(e *end, mine, theirs uint64) func() error {
+		return func() error {
+			out, in := newStream(mine, e.link.Caps()), newStream(theirs, e.link.Caps())
+			h, body := out.packet()
+			sent, got := 0, 0
+			for c := start(); sent < n || got < n; {
+				for sent < n && e.link.TrySend(&h, body) {
+					h, body = out.packet()
+					sent++
+				}
+				m, ok := e.tryNext()
+				if !ok {
+					if runtime.Gosched(); c.late() {
+						return fmt.Errorf("rank %d: sent %d and got %d of %d: stuck", e.rank, sent, got, n)
+					}
+					continue
+				}
+				c = start()
+				if err := in.check(m); err != nil {
+					return fmt.Errorf("rank %d: %w", e.rank, err)
+				}
+				got++
+			}
+			return nil
+		}
+	}
+	f.drive(side(a, 10, 11), side(b, 11, 10))
+	f.must(a.quiet())
+	f.must(b.quiet())
+}
+
+// smallPoll: Poll fills what it is given and loses nothing of the rest, also when it is given nothing.
+func smallPoll(f *fixture) {
+	a, b := f.linked()
+	out, in := newStream(4, a.link.Caps()), newStream(4, a.link.Caps())
+	took, _, _, err := full(a, out)
+	f.must(err)
+	for i, c := 0, start(); i < took; {
+		if n := b.dev.Poll(nil); n != 0 {
+			f.Fatalf("Poll(nil) = %d", n)
+		}
+		b.pkts = slices.Grow(b.pkts[:0], 3)[:1+i%3]
+		if n := b.poll(); n > len(b.pkts) {
+			f.Fatalf("Poll of %d packets = %d", len(b.pkts), n)
+		}
+		for ; len(b.inbox) > 0; i++ {
+			f.must(in.check(b.inbox[0]))
+			b.inbox = b.inbox[1:]
+		}
+		if c.late() {
+			f.Fatalf("%d of %d packets arrived", i, took)
+		}
+	}
+}
