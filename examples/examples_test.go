@@ -1,0 +1,151 @@
+package examples
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The examples are programs: each is built once and started by gorun as a user would.
+
+// rankCounts are one rank, powers of two and not, and more ranks than most machines of CI have cores.
+var rankCounts = []int{1, 2, 3, 4, 7}
+
+const runLimit = 20 * time.Second // a hang, not a slow machine
+
+// run starts an example and returns what it printed.
+type run func(ranks int, args ...string) string
+
+func TestExamples(t *testing.T) {
+	bin := t.TempDir()
+	build(t, bin, "../cmd/gorun", "./heat", "./ring", "./pi", "./masterworker", "./goroutines")
+	tests := []struct {
+		name  string
+		check func(t *testing.T, start run, ranks int)
+	}{
+		{"ring", checkRing}, {"pi", checkPi}, {"masterworker", checkMasterWorker}, {"goroutines", checkGoroutines},
+		{"heat", newHeatCheck()},
+	}
+	for _, test := range tests {
+		for _, ranks := range rankCounts {
+			t.Run(fmt.Sprintf("%s/%d", test.name, ranks), func(t *testing.T) {
+				test.check(t, starter(t, bin, test.name), ranks)
+			})
+		}
+	}
+}
+
+func build(t *testing.T, bin string, packages ...string) {
+	t.Helper()
+	args := append([]string{"build", "-o", bin + string(os.PathSeparator)}, packages...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func starter(t *testing.T, bin, name string) run {
+	return func(ranks int, args ...string) string {
+		t.Helper()
+		if ranks > 1 && runtime.GOOS != "linux" {
+			t.Skip("ranks that are processes need shared memory, which is on Linux so far")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+		defer cancel()
+		args = append([]string{"-n", strconv.Itoa(ranks), filepath.Join(bin, name)}, args...)
+		cmd := exec.CommandContext(ctx, filepath.Join(bin, "gorun"), args...)
+		cmd.WaitDelay = time.Second
+		var out, complaints bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &complaints
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("gorun %s: %v (within the limit: %v)\n%s%s", strings.Join(args, " "), err, ctx.Err() == nil, &out, &complaints)
+		}
+		return out.String()
+	}
+}
+
+func checkRing(t *testing.T, start run, ranks int) {
+	want := fmt.Sprintf("the token went round %d ranks and is now %d\n", ranks, ranks*(ranks-1)/2)
+	if got := start(ranks); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func checkPi(t *testing.T, start run, ranks int) {
+	got := start(ranks, "-strips", "1000003") // divisible by none of the rank counts
+	m := regexp.MustCompile(`^pi = ([0-9.]+), off by \S+, 1000003 strips on (\d+) ranks in \S+\n$`).FindStringSubmatch(got)
+	if m == nil || m[2] != strconv.Itoa(ranks) {
+		t.Fatalf("printed %q", got)
+	}
+	if pi, err := strconv.ParseFloat(m[1], 64); err != nil || math.Abs(pi-math.Pi) > 1e-10 {
+		t.Errorf("pi is %q", m[1])
+	}
+}
+
+func checkMasterWorker(t *testing.T, start run, ranks int) {
+	got := start(ranks, "-below", "200000", "-interval", "7000")
+	if !strings.HasPrefix(got, "17984 primes below 200000\n") {
+		t.Fatalf("printed %q", got)
+	}
+	done := 0
+	for _, m := range regexp.MustCompile(`(?m)^rank \d+ did (\d+) pieces$`).FindAllStringSubmatch(got, -1) {
+		n, err := strconv.Atoi(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		done += n
+	}
+	if want := 29; ranks > 1 && done != want {
+		t.Errorf("%d pieces were done, want %d: %q", done, want, got)
+	}
+}
+
+func checkGoroutines(t *testing.T, start run, ranks int) {
+	want := fmt.Sprintf("%d ranks: %d clients asked %d questions, all answers were right\n", ranks, 40*ranks, 40*ranks*9)
+	if got := start(ranks, "-clients", "40", "-questions", "9"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// newHeatCheck compares every run with the first one: neither the residuals nor the picture may depend on the number
+// of ranks.
+func newHeatCheck() func(*testing.T, run, int) {
+	var residuals, picture string
+	return func(t *testing.T, start run, ranks int) {
+		path := filepath.Join(t.TempDir(), "heat.png")
+		got := start(ranks, "-cells", "61", "-steps", "400", "-report", "100", "-o", path)
+		var lines string
+		for line := range strings.Lines(got) {
+			if strings.Contains(line, "residual") {
+				lines += line
+			}
+		}
+		png, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{fmt.Sprintf("61 × 61 cells, 400 steps, %d ranks\n", ranks), "time per step ", "communication ", "wrote "} {
+			if !strings.Contains(got, want) {
+				t.Errorf("printed %q without %q", got, want)
+			}
+		}
+		if residuals == "" {
+			residuals, picture = lines, string(png)
+		}
+		if strings.Count(lines, "\n") != 4 || lines != residuals {
+			t.Errorf("residuals\n%swant\n%s", lines, residuals)
+		}
+		if string(png) != picture {
+			t.Error("the picture differs from that of one rank")
+		}
+	}
+}
