@@ -11,23 +11,30 @@ import (
 // caller, one of our own packages, broke a rule.
 
 // startLinking links all queued messages into their bins of kind k, in order of
-// arrival; from now on Queue does so.
+// arrival; from now on Queue does so. It happens at most once per kind and table.
 func (t *Table) startLinking(k kind) {
 	if t.unexpected == 0 {
 		t.linking |= 1 << k
 		return
 	}
-	queued := make([]*Message, 0, t.unexpected)
+	type aged struct {
+		seq uint64 // beside the pointer, so that the sort stays in one piece of memory
+		m   *Message
+	}
+	queued := make([]aged, 0, t.unexpected)
 	t.eachBin(func(b *bin) {
-		if b.kind == exact {
-			queued = b.messages(queued)
+		if b.kind != exact {
+			return
+		}
+		for m := b.firstMessage; m != nil; m = m.links[exact].next {
+			queued = append(queued, aged{m.seq, m})
 		}
 	})
-	sortMessages(queued)
+	slices.SortFunc(queued, func(a, b aged) int { return cmp.Compare(a.seq, b.seq) })
 	t.linking |= 1 << k
-	for _, m := range queued {
-		m.linked |= 1 << k
-		t.linkWild(m, 1<<k)
+	for _, a := range queued {
+		a.m.linked |= 1 << k
+		t.linkWild(a.m, 1<<k)
 	}
 }
 
