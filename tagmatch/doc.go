@@ -5,12 +5,17 @@
 // several candidates the oldest wins, on both sides (MPI 4.1, sections 3.2.4
 // and 3.5). The table costs the same with one entry queued and with a million.
 //
-// The caller's loop:
+// A receive is posted; a message arrives:
 //
-//	// a receive is posted                 // a message arrives
-//	if m := t.Post(&req.Receive); m != nil {   r := t.Arrive(ctx, source, tag)
-//		// m is ours and out of the table      if r != nil { deliver(r) } else {
-//	}                                          	t.Queue(&newUnexpected().Message) }
+//	if m := t.Post(&request.Receive); m != nil {
+//		finish(request, m) // m was waiting and is off the table now
+//	} // else the request is posted
+//
+//	if r := t.Arrive(ctx, source, tag); r != nil {
+//		deliver(r) // r was waiting and is off the table now
+//	} else {
+//		t.Queue(&newUnexpected(ctx, source, tag).Message)
+//	}
 //
 // Owns: the order of posted receives and of unexpected messages, and the bins they are linked in.
 // May call: nobody (the standard library only, and that not per message).
