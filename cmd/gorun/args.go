@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// splitFlags takes the flags up to the first word that is none; the rest belongs to the program. It knows the
+// spellings of mpirun and mpiexec: -np and -wdir with one dash, and -genv NAME VALUE.
+func splitFlags(known *pflag.FlagSet, args []string) (flags, rest []string, err error) {
+	for len(args) > 0 {
+		arg := args[0]
+		if arg == "--" {
+			return flags, args[1:], nil
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			return flags, args, nil
+		}
+		if arg == "-genv" || arg == "--genv" || arg == "-env" {
+			if len(args) < 3 {
+				return nil, nil, fmt.Errorf("%s needs a name and a value", arg)
+			}
+			flags, args = append(flags, "--env="+args[1]+"="+args[2]), args[3:]
+			continue
+		}
+		arg, takesNext, err := spell(known, arg)
+		if err != nil {
+			return nil, nil, err
+		}
+		args = args[1:]
+		if !takesNext {
+			flags = append(flags, arg)
+			continue
+		}
+		if len(args) == 0 {
+			return nil, nil, fmt.Errorf("%s needs a value", arg)
+		}
+		flags, args = append(flags, arg, args[0]), args[1:]
+	}
+	return flags, nil, nil
+}
+
+// spell returns a flag as pflag wants it, and whether its value is the next word.
+func spell(known *pflag.FlagSet, arg string) (string, bool, error) {
+	name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	name, hasNew := renamed(name)
+	f := known.Lookup(name)
+	if f != nil && (strings.HasPrefix(arg, "--") || len(name) > 1) {
+		if hasNew || !strings.HasPrefix(arg, "--") {
+			arg = "--" + name + arg[len(arg)-len(valuePart(arg)):]
+		}
+		return arg, !hasValue && f.NoOptDefVal == "", nil
+	}
+	if strings.HasPrefix(arg, "--") {
+		return "", false, unknown(known, arg)
+	}
+	// One letter each, as in -ln 4 or -n4.
+	for i, c := range arg[1:] {
+		f := known.ShorthandLookup(string(c))
+		if f == nil {
+			return "", false, unknown(known, arg)
+		}
+		if f.NoOptDefVal == "" {
+			return arg, i == len(arg)-2, nil
+		}
+	}
+	return arg, false, nil
+}
+
+// valuePart is the "=value" of a flag, or "".
+func valuePart(arg string) string {
+	if i := strings.IndexByte(arg, '='); i >= 0 {
+		return arg[i:]
+	}
+	return ""
+}
+
+// other names of our flags in mpirun and mpiexec.hydra.
+var others = map[string]string{
+	"wd": "wdir", "prepend-rank": "tag-output", "output-filename": "output-dir", "V": "version",
+}
+
+func renamed(name string) (string, bool) {
+	if n, ok := others[name]; ok {
+		return n, true
+	}
+	return name, false
+}
+
+// unknown names the flag and what may have been meant.
+func unknown(known *pflag.FlagSet, arg string) error {
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	var near []string
+	known.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && len(name) > 1 && (strings.HasPrefix(f.Name, name) || similar(f.Name, name)) {
+			near = append(near, "--"+f.Name)
+		}
+	})
+	if len(near) == 0 {
+		return fmt.Errorf("there is no flag %s", arg)
+	}
+	return fmt.Errorf("there is no flag %s; did you mean %s?", arg, strings.Join(near, " or "))
+}
+
+// similar: one letter more, less, other or swapped; or equal but for dashes.
+func similar(a, b string) bool {
+	if strings.ReplaceAll(a, "-", "") == strings.ReplaceAll(b, "-", "") {
+		return true
+	}
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	ra, rb := a[i:], b[i:]
+	if ra == "" || rb == "" {
+		return len(ra)+len(rb) <= 1
+	}
+	swapped := len(ra) > 1 && len(rb) > 1 && ra[0] == rb[1] && ra[1] == rb[0] && ra[2:] == rb[2:]
+	return ra[1:] == rb || ra == rb[1:] || ra[1:] == rb[1:] || swapped
+}

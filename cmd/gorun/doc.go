@@ -1,0 +1,10 @@
+// Command gorun starts the ranks of a message-passing program on this host, watches them, and ends them together.
+//
+//	gorun -n 4 ./examples/heat     builds the package and runs 4 ranks of it
+//	gorun -n 4 ./heat -steps 100   runs a binary; what follows its name belongs to it
+//	gorun info                     prints the settings and what this host allows
+//
+// Owns: the command line: flags, help, man page, completion.
+// May call: launcher, internal/settings.
+// Never: imports package mpi, starts or signals a process on its own.
+package main

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gorun-mpi/mpi/launcher"
+	"github.com/spf13/pflag"
+)
+
+// appFlags are those that each program of an MPMD command line has for itself.
+type appFlags struct {
+	ranks count
+	wdir  string
+	env   []string
+}
+
+// jobFlags are those of the whole job.
+type jobFlags struct {
+	app        appFlags
+	bind       bindFlag
+	report     bool
+	tag        bool
+	outputDir  string
+	stdin      string
+	timeout    seconds
+	killDelay  seconds
+	dryRun     bool
+	version    bool
+	ignored    bool   // of flags that need nothing here
+	ignoredVal string // and of those with a value
+}
+
+// group is a heading of the help page.
+type group struct {
+	title string
+	flags []string
+}
+
+// groups is the order in which help and man page show the flags; a test sees to it that none is missing.
+var groups = []group{
+	{"What runs", []string{"np", "wdir", "env"}},
+	{"Where", []string{"bind-to", "report-bindings"}},
+	{"Output and input", []string{"tag-output", "output-dir", "stdin"}},
+	{"When it ends", []string{"timeout", "kill-delay"}},
+	{"About", []string{"dry-run", "version", "help"}},
+}
+
+func (a *appFlags) register(f *pflag.FlagSet) {
+	a.ranks = 1
+	f.VarP(&a.ranks, "np", "n", "number of ranks")
+	f.StringVar(&a.wdir, "wdir", "", "working directory of the ranks")
+	f.VarP((*assignments)(&a.env), "env", "x", "set a variable for the ranks, or pass one on; may be repeated")
+}
+
+func (j *jobFlags) register(f *pflag.FlagSet) {
+	j.app.register(f)
+	j.bind, j.killDelay, j.stdin = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay), "0"
+	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the CPUs; nothing when ranks outnumber them), none, core, numa")
+	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
+	f.BoolVarP(&j.tag, "tag-output", "l", false, "begin each line of output with [rank]")
+	f.StringVar(&j.outputDir, "output-dir", "", "write each rank's output to rank.N.out and rank.N.err in this folder")
+	f.StringVar(&j.stdin, "stdin", "0", "who reads the standard input: none, all, or a rank")
+	f.Var(&j.timeout, "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
+	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
+	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")
+	f.BoolVar(&j.version, "version", false, "print the version")
+	for _, name := range []string{"oversubscribe", "allow-run-as-root", "genvall", "display-map", "quiet"} {
+		f.BoolVar(&j.ignored, name, false, "accepted, without effect on one host")
+		f.Lookup(name).Hidden = true
+	}
+	for _, name := range []string{"map-by", "rank-by", "genvlist"} {
+		f.StringVar(&j.ignoredVal, name, "", "accepted, without effect on one host")
+		f.Lookup(name).Hidden = true
+	}
+}
+
+// count is a number of ranks.
+type count int
+
+func (c *count) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return errors.New("use a whole number of 1 or more")
+	}
+	*c = count(n)
+	return nil
+}
+func (c *count) String() string { return strconv.Itoa(int(*c)) }
+func (c *count) Type() string   { return "N" }
+
+// seconds is a time: 90s, 5m, or a bare number of seconds as other launchers have it.
+type seconds time.Duration
+
+func (s *seconds) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if n, numErr := strconv.ParseFloat(text, 64); numErr == nil {
+		d, err = time.Duration(n*float64(time.Second)), nil
+	}
+	if err != nil || d <= 0 {
+		return errors.New("use a time such as 30, 90s or 5m")
+	}
+	*s = seconds(d)
+	return nil
+}
+func (s *seconds) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return time.Duration(*s).String()
+}
+func (s *seconds) Type() string { return "TIME" }
+
+type bindFlag launcher.Bind
+
+func (b *bindFlag) Set(text string) error {
+	v, err := launcher.ParseBind(text)
+	if err != nil {
+		return errors.New("use auto, none, core or numa")
+	}
+	*b = bindFlag(v)
+	return nil
+}
+func (b *bindFlag) String() string { return string(*b) }
+func (b *bindFlag) Type() string   { return "WHAT" }
+
+// assignments collects -x NAME and -x NAME=VALUE.
+type assignments []string
+
+func (a *assignments) Set(text string) error {
+	name, _, _ := strings.Cut(text, "=")
+	if name == "" || strings.ContainsAny(name, " \t\n") {
+		return errors.New("use NAME=VALUE, or NAME to pass on a variable of this shell")
+	}
+	*a = append(*a, text)
+	return nil
+}
+func (a *assignments) String() string { return "" }
+func (a *assignments) Type() string   { return "NAME[=VALUE]" }
+
+// resolveEnv gives the variables without a value the one of environ; a variable that is not set there is named in missing.
+func resolveEnv(list, environ []string) (env, missing []string) {
+	for _, kv := range list {
+		if strings.Contains(kv, "=") {
+			env = append(env, kv)
+			continue
+		}
+		found := false
+		for _, have := range environ {
+			if strings.HasPrefix(have, kv+"=") {
+				env, found = append(env, have), true
+			}
+		}
+		if !found {
+			missing = append(missing, kv)
+		}
+	}
+	return env, missing
+}
+
+// segment is one program of the command line.
+type segment struct {
+	appFlags
+	program string
+	args    []string
+}
+
+// segments takes what follows the flags: PROGRAM ARGS [: FLAGS PROGRAM ARGS]...
+func segments(first appFlags, rest []string) ([]segment, error) {
+	var all []segment
+	flags := first
+	for {
+		words, more, again := cutAtColon(rest)
+		if len(words) == 0 {
+			return nil, fmt.Errorf("no program is named%s; for example: gorun -n 4 ./program", place(len(all)))
+		}
+		all = append(all, segment{flags, words[0], words[1:]})
+		if !again {
+			return all, nil
+		}
+		flags = appFlags{}
+		set := pflag.NewFlagSet("gorun", pflag.ContinueOnError)
+		set.Usage = func() {}
+		flags.register(set)
+		own, left, err := splitFlags(set, more)
+		if err == nil {
+			err = set.Parse(own)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w (after a colon: only -n, --wdir and -x; the others hold for the whole job and stand first)", err)
+		}
+		rest = left
+	}
+}
+
+func place(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return " after the colon"
+}
+
+func cutAtColon(words []string) (before, after []string, found bool) {
+	for i, w := range words {
+		if w == ":" {
+			return words[:i], words[i+1:], true
+		}
+	}
+	return words, nil, false
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/spf13/cobra"
+)
+
+func infoCommand(stdout *os.File) *cobra.Command {
+	return &cobra.Command{
+		Use:   "info",
+		Short: "print the settings and what this host allows",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			printHost(stdout)
+			return printSettings(stdout, os.Environ(), width())
+		},
+	}
+}
+
+// printHost prints what decides how a job runs here.
+func printHost(w io.Writer) {
+	host := cpus.Read()
+	ids := make([]int, len(host.CPUs))
+	for i, c := range host.CPUs {
+		ids[i] = c.ID
+	}
+	name, _ := os.Hostname()
+	quota := "none"
+	if host.Quota > 0 {
+		quota = fmt.Sprintf("%.4g CPUs", host.Quota)
+	}
+	cores, nodes := places(host.CPUs)
+	for _, l := range [][2]string{
+		{"gorun", version()},
+		{"host", name},
+		{"kernel", kernel()},
+		{"CPUs usable", fmt.Sprintf("%d (affinity %s, %d cores, %d NUMA nodes; cgroup quota %s)", host.Usable(), cpus.FormatList(ids), cores, nodes, quota)},
+		{"process_vm_readv", probeReadv()},
+		{"inside a job of", outer()},
+	} {
+		if l[1] != "" {
+			fmt.Fprintf(w, "%-18s%s\n", l[0], l[1])
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+func places(all []cpus.CPU) (cores, nodes int) {
+	seen := map[[3]int]bool{}
+	var nodeIDs []int
+	for _, c := range all {
+		seen[[3]int{c.Node, c.Socket, c.Core}] = true
+		if !slices.Contains(nodeIDs, c.Node) {
+			nodeIDs = append(nodeIDs, c.Node)
+		}
+	}
+	return len(seen), len(nodeIDs)
+}
+
+func kernel() string {
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return runtime.GOOS
+	}
+	return runtime.GOOS + " " + strings.TrimSpace(string(text))
+}
+
+// outer names the launcher in whose job gorun itself runs, if any.
+func outer() string {
+	for _, v := range []struct{ name, by string }{
+		{"GORUN_JOB", "gorun"}, {"HYDI_CONTROL_FD", "mpiexec.hydra"}, {"OMPI_COMM_WORLD_SIZE", "Open MPI"},
+		{"SLURM_JOB_ID", "Slurm"}, {"PMI_FD", "a PMI launcher"}, {"PMIX_RANK", "a PMIx launcher"},
+	} {
+		if os.Getenv(v.name) != "" {
+			return v.by + " (" + v.name + " is set)"
+		}
+	}
+	return ""
+}
+
+// probeReadv tries it between two processes that are siblings, as two ranks are: the one prints where it holds a
+// secret word, the other reads it there.
+func probeReadv() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "not tried: " + err.Error()
+	}
+	target := exec.Command(self, probeTarget)
+	in, err := target.StdinPipe()
+	if err != nil {
+		return "not tried: " + err.Error()
+	}
+	out, err := target.StdoutPipe()
+	if err != nil {
+		return "not tried: " + err.Error()
+	}
+	if err := target.Start(); err != nil {
+		return "not tried: " + err.Error()
+	}
+	defer target.Wait()
+	defer in.Close()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return "not tried: " + err.Error()
+	}
+	answer, err := exec.Command(self, append([]string{probeReader}, strings.Fields(line)...)...).CombinedOutput()
+	if err != nil {
+		return "no: " + strings.TrimSpace(string(answer))
+	}
+	return strings.TrimSpace(string(answer))
+}
+
+// printSettings prints the table: name, value, default, meaning.
+func printSettings(w io.Writer, environ []string, cols int) error {
+	set := map[string]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		set[name] = value
+	}
+	for _, internal := range []bool{false, true} {
+		title := "Settings (environment variables)"
+		if internal {
+			title = "\nSet by gorun for its ranks"
+		}
+		fmt.Fprintf(w, "%s\n  %-22s%-14s%-12s%s\n", title, "name", "value", "default", "meaning")
+		for _, s := range settings.Table {
+			if s.Internal == internal {
+				printSetting(w, s, set[s.Name], cols)
+			}
+		}
+	}
+	_, warnings, err := settings.Load(environ)
+	for _, warning := range warnings {
+		fmt.Fprintf(w, "\nwarning: %s\n", warning)
+	}
+	return err
+}
+
+func printSetting(w io.Writer, s settings.Setting, value string, cols int) {
+	const left = 50
+	if value == "" {
+		value = s.Default
+	}
+	dash := func(s string) string {
+		if s == "" {
+			return "-"
+		}
+		return s
+	}
+	pad := strings.Repeat(" ", left)
+	text := strings.TrimPrefix(wrap(s.Meaning, max(cols-left, 30), pad), pad)
+	fmt.Fprintf(w, "  %-21s %-13s %-11s %s\n", s.Name, dash(value), dash(s.Default), text)
+}

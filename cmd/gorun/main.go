@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/gorun-mpi/mpi/launcher"
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// usageError is a command line that cannot be meant.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func run(args []string, stdin, stdout, stderr *os.File) int {
+	code := 0
+	root := newRoot(stdin, stdout, stderr, &code)
+	args, err := arrange(root, args)
+	if err == nil {
+		root.SetArgs(args)
+		err = root.Execute()
+	}
+	if err == nil {
+		return code
+	}
+	fmt.Fprintf(stderr, "gorun: %v\n", err)
+	if code == 0 {
+		code = launcher.CodeUsage
+	}
+	if errors.As(err, &usageError{}) {
+		fmt.Fprintln(stderr, "Run 'gorun --help' for the flags.")
+	}
+	return code
+}
+
+// arrange makes the command line fit for cobra: a command (gorun info) goes as it is; of gorun's own, the
+// flags come in their long spelling, and everything from the program's name on behind "--".
+func arrange(root *cobra.Command, args []string) ([]string, error) {
+	if len(args) == 0 {
+		return []string{"--help"}, nil
+	}
+	if isCommand(root, args[0]) {
+		return args, nil
+	}
+	flags, rest, err := splitFlags(root.Flags(), args)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if len(rest) > 0 {
+		flags = append(append(flags, "--"), rest...)
+	}
+	return flags, nil
+}
+
+func isCommand(root *cobra.Command, name string) bool {
+	builtin := []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+	return slices.Contains(builtin, name) || slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/launcher"
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+)
+
+const summary = `gorun starts the ranks of a message-passing program on this host and watches over them: when one fails, all end.
+
+PROGRAM is a binary, or a Go package (a folder, an import path, a .go file), which is built first and leaves nothing behind. What follows PROGRAM belongs to it. Several programs in one job are separated by a colon.`
+
+var examples = [][2]string{
+	{"gorun -n 4 ./examples/heat", "build a package, run 4 ranks of it"},
+	{"gorun -n 4 ./heat -steps 100", "run a binary with its arguments"},
+	{"gorun -n 1 ./master : -n 3 ./worker", "different programs in one job"},
+	{"gorun -n 4 --tag-output --timeout 5m ./heat", "lines begin with [rank]; dump and stop after 5 minutes"},
+	{"gorun info", "settings, and what this host allows"},
+}
+
+// newRoot makes the command. code is gorun's exit code when no error is returned, or with it.
+func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
+	var j jobFlags
+	root := &cobra.Command{
+		Use:           "gorun [flags] PROGRAM [arguments] [: [flags] PROGRAM [arguments]]...",
+		Short:         "start and watch the ranks of a message-passing program",
+		Args:          cobra.ArbitraryArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if j.version {
+				fmt.Fprintln(stdout, "gorun", version())
+				return nil
+			}
+			*code, err = j.start(args, stdin, stdout, stderr)
+			return err
+		},
+	}
+	root.Flags().SetInterspersed(false)
+	j.register(root.Flags())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(infoCommand(stdout), manCommand(stdout))
+	root.AddCommand(probeCommands(stdin, stdout)...)
+	root.InitDefaultHelpFlag()
+	root.Flags().Lookup("help").Usage = "print this page"
+	plain := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd == root {
+			help(stdout, root)
+			return
+		}
+		plain(cmd, args)
+	})
+	complete(root)
+	return root
+}
+
+// complete tells the shells which values a flag has.
+func complete(root *cobra.Command) {
+	values := func(v ...cobra.Completion) cobra.CompletionFunc {
+		return cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)
+	}
+	root.RegisterFlagCompletionFunc("bind-to", values("auto", "none", "core", "numa"))
+	root.RegisterFlagCompletionFunc("stdin", values("none", "all", "0"))
+	root.RegisterFlagCompletionFunc("np", values())
+	root.RegisterFlagCompletionFunc("timeout", values("30s", "5m", "1h"))
+	root.MarkFlagDirname("wdir")
+	root.MarkFlagDirname("output-dir")
+}
+
+// start runs a job, or prints its plan.
+func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, error) {
+	parts, err := segments(j.app, args)
+	if err != nil {
+		return launcher.CodeUsage, usageError{err}
+	}
+	environ := os.Environ()
+	values, warnings, err := settings.Load(environ)
+	if err != nil {
+		return launcher.CodeUsage, err
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(stderr, "gorun: warning: %s\n", w)
+	}
+	job := launcher.Job{
+		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report, TagOutput: j.tag, OutputDir: j.outputDir,
+		StdinFor: j.stdin, Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, Log: logger(values.Log, stderr), Alone: true,
+	}
+	var programs []*launcher.Program
+	for _, p := range parts {
+		program, err := launcher.Find(p.program, p.wdir)
+		if err != nil {
+			return findCode(err), err
+		}
+		programs = append(programs, program)
+		env, missing := resolveEnv(p.env, environ)
+		for _, name := range missing {
+			fmt.Fprintf(stderr, "gorun: warning: -x %s: the variable is not set here\n", name)
+		}
+		job.Apps = append(job.Apps, launcher.App{
+			Ranks: int(p.ranks), Path: program.Path, Name: p.program, Args: p.args, Dir: p.wdir, Env: env,
+		})
+	}
+	if j.dryRun {
+		return 0, job.Describe(stdout, programs)
+	}
+	if _, err := job.Plan(); err != nil { // before the time for a build is spent
+		return launcher.CodeUsage, usageError{err}
+	}
+	defer func() {
+		for _, p := range programs {
+			p.Close()
+		}
+	}()
+	if code, err := build(programs, stderr); err != nil {
+		return code, err
+	}
+	for i, p := range programs {
+		job.Apps[i].Path = p.Path
+	}
+	return job.Run(), nil
+}
+
+func findCode(err error) int {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return launcher.CodeNotFound
+	case errors.Is(err, fs.ErrPermission):
+		return launcher.CodeCannotStart
+	}
+	return launcher.CodeUsage
+}
+
+// interrupted is the cause of a build's end by a signal.
+type interrupted struct{ signal syscall.Signal }
+
+func (i interrupted) Error() string { return "building was stopped: " + i.signal.String() }
+
+// build compiles what must be compiled; a package that is named twice is built once.
+func build(programs []*launcher.Program, stderr *os.File) (int, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(interrupted{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	built := map[string]*launcher.Program{}
+	for _, p := range programs {
+		if same := built[p.Package]; same != nil && p.Package != "" {
+			p.Path = same.Path
+			continue
+		}
+		if err := p.Build(ctx, stderr); err != nil {
+			var i interrupted
+			if errors.As(err, &i) {
+				return 128 + int(i.signal), err
+			}
+			return launcher.CodeCannotStart, err
+		}
+		built[p.Package] = p
+	}
+	return 0, nil
+}
+
+// logger is silent unless GORUN_LOG says otherwise.
+func logger(level string, stderr *os.File) hclog.Logger {
+	if level == "off" {
+		return hclog.NewNullLogger()
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: "gorun", Level: hclog.LevelFromString(level), Output: stderr})
+}

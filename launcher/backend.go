@@ -1,0 +1,71 @@
+package launcher
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Spec is one process to be started.
+type Spec struct {
+	Rank int
+	App  int      // which context of an MPMD job
+	Path string   // the executable
+	Argv []string // with the name the user typed at [0]
+	Env  []string // complete
+	Dir  string   // "": the launcher's
+	CPUs []int    // to be bound to; nil: all that the launcher may use
+
+	// Descriptors 0 to 3 of the process. The caller owns them and closes them after Start.
+	Stdin, Stdout, Stderr, Control *os.File
+}
+
+// Exit says how a process ended.
+type Exit struct {
+	Rank   int
+	Pid    int
+	Host   string
+	Code   int            // if Signal is 0
+	Signal syscall.Signal // that killed it, or 0
+	Core   bool           // and left a core dump
+	Err    error          // its end could not be observed
+}
+
+func (e Exit) String() string {
+	who := fmt.Sprintf("rank %d (pid %d on host %s)", e.Rank, e.Pid, e.Host)
+	switch {
+	case e.Err != nil:
+		return fmt.Sprintf("%s was lost: %v", who, e.Err)
+	case e.Signal != 0 && e.Core:
+		return fmt.Sprintf("%s was killed by signal %d (%s, core dumped)", who, int(e.Signal), e.Signal)
+	case e.Signal != 0:
+		return fmt.Sprintf("%s was killed by signal %d (%s)", who, int(e.Signal), e.Signal)
+	}
+	return fmt.Sprintf("%s exited with code %d", who, e.Code)
+}
+
+// status is the exit code that a shell would show.
+func (e Exit) status() int {
+	switch {
+	case e.Err != nil:
+		return 1
+	case e.Signal != 0:
+		return 128 + int(e.Signal)
+	}
+	return e.Code
+}
+
+// Backend is a way of starting processes. It serves one job.
+type Backend interface {
+	// Start starts one process. It is called from one goroutine.
+	Start(s *Spec) (pid int, err error)
+	// Host is where the process of this rank runs, as the user should read it.
+	Host(rank int) string
+	// Exits delivers one Exit for each process that was started.
+	Exits() <-chan Exit
+	// Signal sends a signal to the process of this rank and to the processes it started.
+	Signal(rank int, sig syscall.Signal)
+	// Close kills what is left of all ranks, waits for it, and releases what the backend holds. After it nothing
+	// of the job runs any more.
+	Close()
+}

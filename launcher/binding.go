@@ -1,0 +1,134 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+)
+
+// Bind is what a rank is bound to.
+type Bind string
+
+const (
+	BindAuto Bind = "auto" // an equal share of the CPUs; nothing when ranks outnumber CPUs
+	BindNone Bind = "none"
+	BindCore Bind = "core" // one core, all of its threads
+	BindNUMA Bind = "numa" // one NUMA node
+)
+
+// Binds are the values of --bind-to.
+var Binds = []Bind{BindAuto, BindNone, BindCore, BindNUMA}
+
+// ParseBind reads a value of --bind-to.
+func ParseBind(text string) (Bind, error) {
+	if b := Bind(text); slices.Contains(Binds, b) {
+		return b, nil
+	}
+	return "", fmt.Errorf("--bind-to %s: use auto, none, core or numa", text)
+}
+
+// assign returns the CPUs of each rank, never outside the inherited mask; nil: nobody is bound.
+func assign(mode Bind, host cpus.Host, n int) [][]int {
+	switch mode {
+	case BindCore:
+		return spread(groups(host.CPUs, func(c cpus.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} }), n)
+	case BindNUMA:
+		return spread(groups(host.CPUs, func(c cpus.CPU) [3]int { return [3]int{c.Node} }), n)
+	case BindNone:
+		return nil
+	}
+	if n > host.Usable() || !canBind {
+		return nil
+	}
+	return blocks(host.CPUs, n)
+}
+
+// blocks shares the CPUs out as neighbouring blocks whose sizes differ by at most one. n is at most len(all).
+func blocks(all []cpus.CPU, n int) [][]int {
+	sets := make([][]int, n)
+	for r := range sets {
+		for _, c := range all[r*len(all)/n : (r+1)*len(all)/n] {
+			sets[r] = append(sets[r], c.ID)
+		}
+		slices.Sort(sets[r])
+	}
+	return sets
+}
+
+// groups collects CPUs with equal places, in order of the CPUs.
+func groups(all []cpus.CPU, place func(cpus.CPU) [3]int) [][]int {
+	var sets [][]int
+	for i, c := range all {
+		if i == 0 || place(c) != place(all[i-1]) {
+			sets = append(sets, nil)
+		}
+		sets[len(sets)-1] = append(sets[len(sets)-1], c.ID)
+	}
+	return sets
+}
+
+// spread gives each rank one group: neighbours get neighbouring groups; when ranks outnumber groups, several
+// ranks share one, as evenly as can be.
+func spread(groups [][]int, n int) [][]int {
+	if len(groups) == 0 || !canBind {
+		return nil
+	}
+	sets := make([][]int, n)
+	for r := range sets {
+		g := r
+		if n > len(groups) {
+			g = r * len(groups) / n
+		}
+		sets[r] = groups[g]
+	}
+	return sets
+}
+
+// shareOf is what GOMAXPROCS of a rank must be told: the Go runtime knows the mask, and the quota of the whole job
+// only, so a rank's part of the quota has to be said where it is smaller than its part of the mask.
+func shareOf(host cpus.Host, n, own int) int {
+	if host.Quota == 0 {
+		return 0
+	}
+	if share := max(1, host.Usable()/n); share < own {
+		return share
+	}
+	return 0
+}
+
+// describe says in words where a rank is bound.
+func (p *Plan) describe(s *Spec) string {
+	who := fmt.Sprintf("rank %d on host %s", s.Rank, p.Host)
+	if s.CPUs == nil {
+		ids := make([]int, len(p.CPUs.CPUs))
+		for i, c := range p.CPUs.CPUs {
+			ids[i] = c.ID
+		}
+		return fmt.Sprintf("%s is not bound: it may use CPUs %s", who, cpus.FormatList(ids))
+	}
+	var cores, nodes []string
+	for _, c := range p.CPUs.CPUs {
+		if !slices.Contains(s.CPUs, c.ID) {
+			continue
+		}
+		core, node := fmt.Sprintf("%d.%d", c.Socket, c.Core), fmt.Sprint(c.Node)
+		if !slices.Contains(cores, core) {
+			cores = append(cores, core)
+		}
+		if !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return fmt.Sprintf("%s is bound to %s %s (%s %s, NUMA %s %s)", who,
+		plural(len(s.CPUs), "CPU"), cpus.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
+		plural(len(nodes), "node"), strings.Join(nodes, ","))
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}

@@ -1,0 +1,169 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Program is what a name on the command line turned out to be.
+type Program struct {
+	Name string // as typed: argv[0] of the ranks
+	Path string // of the executable; for a package, once Build has run
+	// Package is the argument for go build when Name is not a binary: a directory, an import path or a .go file.
+	Package string
+	file    *os.File // holds the built executable, which has no name in any file system
+	temp    string   // where a file without a name is not to be had: the folder to be removed
+}
+
+// Find says what name means, without building it:
+//
+//	a directory, a .go file, or an import path that is no file    a Go package
+//	a path with a slash                                           that executable
+//	a bare name                                                   the executable found in PATH
+//
+// A relative path is looked up here first and then in dir (--wdir).
+func Find(name, dir string) (*Program, error) {
+	if name == "" {
+		return nil, errors.New("the name of the program is empty")
+	}
+	if !strings.ContainsRune(name, '/') && !strings.HasSuffix(name, ".go") && name != "." && name != ".." {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			path, err = filepath.Abs(path)
+			return &Program{Name: name, Path: path}, err
+		}
+		if _, statErr := os.Stat(name); statErr == nil {
+			return nil, fmt.Errorf("%s is not in PATH; to run the one in this folder, write ./%s: %w", name, name, fs.ErrNotExist)
+		}
+		return nil, fmt.Errorf("no program %s in PATH: %w", name, fs.ErrNotExist)
+	}
+	for _, path := range candidates(name, dir) {
+		st, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, err
+		case st.IsDir():
+			return packageIn(name, path)
+		case strings.HasSuffix(name, ".go"):
+			return &Program{Name: name, Package: path}, nil
+		case st.Mode()&0o111 == 0:
+			return nil, fmt.Errorf("%s is not executable (chmod +x?): %w", path, fs.ErrPermission)
+		}
+		return &Program{Name: name, Path: path}, nil
+	}
+	if looksLikeImport(name) {
+		return &Program{Name: name, Package: name}, nil
+	}
+	return nil, fmt.Errorf("there is no %s: %w", name, fs.ErrNotExist)
+}
+
+func candidates(name, dir string) []string {
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return nil
+	}
+	if filepath.IsAbs(name) || dir == "" {
+		return []string{abs}
+	}
+	other, err := filepath.Abs(filepath.Join(dir, name))
+	if err != nil {
+		return []string{abs}
+	}
+	return []string{abs, other}
+}
+
+func packageIn(name, path string) (*Program, error) {
+	sources, _ := filepath.Glob(filepath.Join(path, "*.go"))
+	if len(sources) == 0 {
+		return nil, fmt.Errorf("%s is a folder without Go files: give a program or a Go package", name)
+	}
+	return &Program{Name: name, Package: path}, nil
+}
+
+// looksLikeImport: example.com/x/y or module/x, not ./x, ../x, /x, ~/x or x/....
+func looksLikeImport(name string) bool {
+	return !strings.ContainsAny(name, " \t\\:~*") && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") &&
+		!strings.HasSuffix(name, "/") && !strings.HasSuffix(name, "...")
+}
+
+// Build compiles a package into a file that has no name, so that nothing can be left behind, however gorun ends.
+// For a binary it does nothing. Output of the go command goes to stderr.
+func (p *Program) Build(ctx context.Context, stderr *os.File) error {
+	if p.Package == "" {
+		return nil
+	}
+	tool, err := goTool()
+	if err != nil {
+		return fmt.Errorf("%s is a Go package and must be built: %w", p.Name, err)
+	}
+	target, err := p.target()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, tool, "build", "-o", target)
+	if st, err := os.Stat(p.Package); err == nil && st.IsDir() {
+		cmd.Dir, cmd.Args = p.Package, append(cmd.Args, ".") // its own module, wherever we are
+	} else {
+		cmd.Args = append(cmd.Args, p.Package)
+	}
+	cmd.Stdout, cmd.Stderr = stderr, stderr
+	// On an interrupt the go command removes its own temporary files, which it cannot after SIGKILL.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = buildProcAttr()
+	runtime.LockOSThread() // the parent-death signal belongs to a thread
+	defer runtime.UnlockOSThread()
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("building %s: go build: %w", p.Name, err)
+	}
+	return p.sealed()
+}
+
+// goTool finds the go command: in PATH, or where this program's own Go was.
+func goTool() (string, error) {
+	path, err := exec.LookPath("go")
+	if err == nil {
+		return path, nil
+	}
+	if root := os.Getenv("GOROOT"); root != "" {
+		if path, err := exec.LookPath(filepath.Join(root, "bin", "go")); err == nil {
+			return path, nil
+		}
+	}
+	if path, err := exec.LookPath("/usr/local/go/bin/go"); err == nil {
+		return path, nil
+	}
+	return "", errors.New("the go command is not in PATH; install Go, or give gorun a binary")
+}
+
+// Close lets go of what Build made.
+func (p *Program) Close() {
+	if p.file != nil {
+		p.file.Close()
+	}
+	if p.temp != "" {
+		os.RemoveAll(p.temp)
+	}
+}
+
+// tempTarget is the target of a build where there are no files without a name.
+func (p *Program) tempTarget() (string, error) {
+	dir, err := os.MkdirTemp("", "gorun-")
+	if err != nil {
+		return "", err
+	}
+	p.temp = dir
+	p.Path = filepath.Join(dir, strings.TrimSuffix(filepath.Base(p.Package), ".go"))
+	return p.Path, nil
+}

@@ -1,0 +1,69 @@
+package launcher
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+)
+
+// Describe prints what Run would do. programs, if any, say which apps would be built first.
+func (j *Job) Describe(w io.Writer, programs []*Program) error {
+	plan, err := j.Plan()
+	if err != nil {
+		return err
+	}
+	return plan.describeAll(w, j, programs)
+}
+
+func (p *Plan) describeAll(w io.Writer, j *Job, programs []*Program) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s on host %s, which has %d usable %s\n", len(p.Specs), plural(len(p.Specs), "rank"), p.Host,
+		p.CPUs.Usable(), plural(p.CPUs.Usable(), "CPU"))
+	for _, prog := range programs {
+		if prog.Package != "" {
+			fmt.Fprintf(&b, "build  go build %s (into memory)\n", prog.Package)
+		}
+	}
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "rank\tCPUs\tprogram")
+	for i := range p.Specs {
+		s := &p.Specs[i]
+		where := "any"
+		if s.CPUs != nil {
+			where = cpus.FormatList(s.CPUs)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\n", s.Rank, where, commandLine(s, j.Apps[s.App].Env))
+	}
+	t.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// commandLine is what a user would type in a shell for this rank.
+func commandLine(s *Spec, env []string) string {
+	var words []string
+	if s.Dir != "" {
+		words = append(words, "cd", quote(s.Dir), "&&")
+	}
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		words = append(words, name+"="+quote(value))
+	}
+	for _, a := range s.Argv {
+		words = append(words, quote(a))
+	}
+	return strings.Join(words, " ")
+}
+
+func quote(s string) string {
+	safe := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:=,+@%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !safe(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,10 @@
+// Package launcher starts the processes of a job, watches them, and ends them all when one fails.
+//
+// A [Job] is what the user asked for; [Job.Plan] turns it into one [Spec] per rank; [Job.Run] carries it out.
+// What differs between ways of starting processes is behind [Backend]; the local one is in local.go.
+// Everything else (wire-up, output, standard input, signals, who is to blame, the exit code) is here once.
+//
+// Owns: the processes of a job from start to reaping, their standard streams, the exit code.
+// May call: internal/bootstrap (the server's side), internal/settings.
+// Never: imports package mpi, names anything in a file system except what the user asked for.
+package launcher

@@ -1,0 +1,62 @@
+package launcher
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap"
+)
+
+// outerJob are the beginnings of the names by which an outer job's launcher tells its ranks who they are. A rank of
+// ours that believed them would join the wrong job.
+var outerJob = []string{
+	"PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "HYDRA_CONTROL", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
+	bootstrap.EnvJob + "=", bootstrap.EnvLocalRank + "=", bootstrap.EnvLocalSize + "=", bootstrap.EnvCPUs + "=",
+}
+
+// controlFD is the descriptor of the control socket in a rank.
+const controlFD = 3
+
+// rankEnv is the environment of one rank but for GORUN_JOB, which is known at the start only. share is the number
+// of CPUs that GOMAXPROCS must be told, or 0 if the Go runtime finds the right number itself.
+func rankEnv(inherited, app []string, rank, size, usable, share int) []string {
+	own := []string{
+		bootstrap.EnvFD + "=" + strconv.Itoa(controlFD),
+		bootstrap.EnvRank + "=" + strconv.Itoa(rank),
+		bootstrap.EnvSize + "=" + strconv.Itoa(size),
+		bootstrap.EnvLocalRank + "=" + strconv.Itoa(rank),
+		bootstrap.EnvLocalSize + "=" + strconv.Itoa(size),
+		bootstrap.EnvCPUs + "=" + strconv.Itoa(usable),
+		"MPI_LOCALRANKID=" + strconv.Itoa(rank),
+		"MPI_LOCALNRANKS=" + strconv.Itoa(size),
+	}
+	if share > 0 && !isSet(inherited, "GOMAXPROCS") {
+		own = append(own, "GOMAXPROCS="+strconv.Itoa(share))
+	}
+	env := make([]string, 0, len(inherited)+len(app)+len(own)+1)
+	for _, kv := range inherited {
+		if !ofOuterJob(kv) && !overridden(app, kv) {
+			env = append(env, kv)
+		}
+	}
+	for _, kv := range own {
+		if !overridden(app, kv) {
+			env = append(env, kv)
+		}
+	}
+	return append(env, app...)
+}
+
+func ofOuterJob(kv string) bool {
+	return slices.ContainsFunc(outerJob, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
+}
+
+func overridden(app []string, kv string) bool {
+	name, _, _ := strings.Cut(kv, "=")
+	return isSet(app, name)
+}
+
+func isSet(env []string, name string) bool {
+	return slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+}

@@ -1,0 +1,159 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/hashicorp/go-hclog"
+)
+
+// App is one program of a job; an MPMD job has several.
+type App struct {
+	Ranks int
+	Path  string   // the executable; Resolve finds it
+	Name  string   // argv[0]: what the user typed
+	Args  []string // without argv[0]
+	Dir   string   // working directory; "": the launcher's
+	Env   []string // NAME=value, on top of the launcher's environment
+}
+
+// Job is what the user asked for.
+type Job struct {
+	Apps           []App
+	Environ        []string // the environment the ranks inherit, as of os.Environ
+	Bind           Bind
+	ReportBindings bool
+	TagOutput      bool
+	OutputDir      string // "": the ranks write to Stdout and Stderr
+	StdinFor       string // "none", "all", or the number of a rank; "" is "0"
+	Timeout        time.Duration
+	KillDelay      time.Duration // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
+
+	Stdin, Stdout, Stderr *os.File
+	Log                   hclog.Logger // nil: silent
+	// Alone: this process does nothing else than run the job, so that signals may be caught, and any child
+	// process that is left at the end killed, whosever child it was.
+	Alone bool
+}
+
+// DefaultKillDelay is the time between the first Ctrl-C and SIGKILL.
+const DefaultKillDelay = 3 * time.Second
+
+// Size is the number of ranks.
+func (j *Job) Size() int {
+	n := 0
+	for _, a := range j.Apps {
+		n += a.Ranks
+	}
+	return n
+}
+
+// maxRanks on one host: each needs a process and three descriptors here.
+const maxRanks = 1 << 16
+
+// Plan is a job laid out on the host.
+type Plan struct {
+	Specs  []Spec
+	Host   string
+	CPUs   cpus.Host
+	Over   bool // ranks outnumber the usable CPUs
+	Bound  bool
+	stdins stdinMode
+}
+
+// Plan checks the job and lays it out, without starting anything. Env lacks what is known at the start only.
+func (j *Job) Plan() (*Plan, error) { return j.plan(cpus.Read()) }
+
+func (j *Job) plan(host cpus.Host) (*Plan, error) {
+	n := j.Size()
+	if n < 1 || n > maxRanks {
+		return nil, fmt.Errorf("a job has 1 to %d ranks, not %d", maxRanks, n)
+	}
+	stdins, err := parseStdin(j.StdinFor, n)
+	if err != nil {
+		return nil, err
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "localhost"
+	}
+	p := &Plan{Host: name, CPUs: host, Over: n > host.Usable(), stdins: stdins}
+	sets := assign(j.Bind, host, n)
+	p.Bound = sets != nil
+	for a, app := range j.Apps {
+		if app.Ranks < 1 {
+			return nil, fmt.Errorf("program %s: it needs at least 1 rank, not %d", app.Name, app.Ranks)
+		}
+		if err := checkDir(app.Dir); err != nil {
+			return nil, err
+		}
+		for range app.Ranks {
+			rank := len(p.Specs)
+			s := Spec{Rank: rank, App: a, Path: app.Path, Argv: append([]string{app.Name}, app.Args...), Dir: app.Dir}
+			share := 0
+			if sets != nil {
+				s.CPUs = sets[rank]
+				share = shareOf(host, n, len(s.CPUs))
+			}
+			s.Env = rankEnv(j.Environ, app.Env, rank, n, host.Usable(), share)
+			p.Specs = append(p.Specs, s)
+		}
+	}
+	return p, nil
+}
+
+func checkDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("--wdir %s: %w", dir, errors.Unwrap(err))
+	}
+	if !st.IsDir() {
+		return fmt.Errorf("--wdir %s: not a directory", dir)
+	}
+	return nil
+}
+
+// stdinMode is who gets the standard input.
+type stdinMode struct {
+	all  bool
+	rank int // -1: nobody
+}
+
+func parseStdin(text string, n int) (stdinMode, error) {
+	switch text {
+	case "none":
+		return stdinMode{rank: -1}, nil
+	case "all":
+		return stdinMode{all: true, rank: -1}, nil
+	case "":
+		return stdinMode{}, nil
+	}
+	rank, err := strconv.Atoi(text)
+	if err != nil || rank < 0 || rank >= n {
+		return stdinMode{}, fmt.Errorf("--stdin %s: use none, all, or a rank from 0 to %d", text, n-1)
+	}
+	return stdinMode{rank: rank}, nil
+}
+
+// openOutputs makes the files of --output-dir for one rank.
+func openOutputs(dir string, rank int) (stdout, stderr *os.File, err error) {
+	base := filepath.Join(dir, "rank."+strconv.Itoa(rank))
+	stdout, err = os.Create(base + ".out")
+	if err != nil {
+		return nil, nil, err
+	}
+	stderr, err = os.Create(base + ".err")
+	if err != nil {
+		stdout.Close()
+		return nil, nil, err
+	}
+	return stdout, stderr, nil
+}

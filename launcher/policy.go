@@ -1,0 +1,161 @@
+package launcher
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// The times of a job that ends badly: from the first failure to the last rank's end within a second.
+const (
+	// settle is how long the first failure may turn out to be the consequence of another: a rank that sees its
+	// peer's sockets close may be faster with its exit than the kernel is with the news of the peer's death.
+	settle = 30 * time.Millisecond
+	// grace is how long the other ranks may report errors of their own.
+	grace = 250 * time.Millisecond
+	// insist is the time between SIGTERM and SIGKILL.
+	insist = 250 * time.Millisecond
+	// dumping is how long the ranks may write their goroutines after SIGQUIT.
+	dumping = 2 * time.Second
+)
+
+// phase is how far the end of a job has come. It only grows.
+type phase int
+
+const (
+	working phase = iota // nothing has gone wrong
+	settling
+	waiting     // grace
+	terminating // SIGTERM (or the user's signal) has been sent
+	killing     // SIGKILL has been sent
+)
+
+// policy decides who is to blame, what is said, and which signals are sent when. It is told what happens, has no clock
+// of its own, and does nothing itself.
+type policy struct {
+	killDelay time.Duration
+
+	phase phase
+	next  time.Time // when tick wants to be called; zero: not at all
+	cause string    // "" while working
+	code  int       // the job's exit code
+	soft  bool      // the cause may still give way to a death by signal
+	said  bool      // cause has been said
+	first time.Time // when the first failure was seen
+}
+
+// action is what is to be done now.
+type action struct {
+	say    []string
+	signal syscall.Signal // to all ranks; 0: none
+	hold   bool           // collect the output of each rank: a dump follows
+}
+
+// exited is told each end of a process. left: it had joined the job and not taken its leave.
+func (p *policy) exited(now time.Time, e Exit, left bool) action {
+	bad := e.status() != 0 || left
+	if !bad {
+		return action{}
+	}
+	if p.phase == settling && p.soft && e.Signal != 0 {
+		p.blame(e, left)
+		p.soft = false
+		return action{}
+	}
+	if p.phase != working {
+		return action{} // a consequence
+	}
+	p.blame(e, left)
+	p.soft = e.Signal == 0
+	return p.fail(now)
+}
+
+func (p *policy) blame(e Exit, left bool) {
+	p.code = e.status()
+	p.cause = e.String()
+	if p.code == 0 && left {
+		p.code = 1
+		p.cause += " without calling Finalize"
+	}
+	p.cause += "; the job is stopped"
+}
+
+// aborted is told that a rank asked for the end of the job.
+func (p *policy) aborted(now time.Time, who Exit, code int, message string) action {
+	if p.phase != working {
+		return action{}
+	}
+	p.code = code & 0xff
+	if p.code == 0 {
+		p.code = 1 // an aborted job has not succeeded, and 256 is no exit code
+	}
+	p.cause = fmt.Sprintf("rank %d (pid %d on host %s) called Abort with code %d", who.Rank, who.Pid, who.Host, code)
+	if m := oneLine(message); m != "" {
+		p.cause += ": " + m
+	}
+	p.cause += "; the job is stopped"
+	p.soft = true
+	return p.fail(now)
+}
+
+func (p *policy) fail(now time.Time) action {
+	p.first, p.phase, p.next = now, settling, now.Add(settle)
+	return action{}
+}
+
+// signalled is told each signal to gorun that means: stop.
+func (p *policy) signalled(now time.Time, s syscall.Signal) action {
+	if p.phase >= terminating {
+		p.phase, p.next = killing, time.Time{}
+		return action{signal: syscall.SIGKILL}
+	}
+	a := action{signal: s}
+	if p.phase == working {
+		p.code = 128 + int(s)
+		p.cause, p.said = fmt.Sprintf("the job was stopped by signal %d (%s)", int(s), s), s == syscall.SIGINT
+	}
+	a.say = p.last()
+	p.phase, p.next = terminating, now.Add(p.killDelay)
+	if s == syscall.SIGINT {
+		a.say = append(a.say, fmt.Sprintf("interrupt: the ranks were told; they are killed in %v, or at once by another Ctrl-C", p.killDelay))
+	}
+	return a
+}
+
+// timedOut is told that the job's time is over.
+func (p *policy) timedOut(now time.Time, limit time.Duration) action {
+	if p.phase != working {
+		return action{}
+	}
+	p.code, p.said = CodeTimeout, true
+	p.cause = fmt.Sprintf("the job did not end within %v", limit)
+	p.phase, p.next = terminating, now.Add(dumping)
+	return action{hold: true, signal: syscall.SIGQUIT, say: []string{
+		p.cause + ": asking every rank for its goroutines (SIGQUIT), then stopping it"}}
+}
+
+// tick is called when next has come.
+func (p *policy) tick(now time.Time) action {
+	if p.next.IsZero() || now.Before(p.next) {
+		return action{}
+	}
+	switch p.phase {
+	case settling:
+		p.phase, p.next = waiting, p.first.Add(grace)
+		return action{say: p.last()}
+	case waiting:
+		p.phase, p.next = terminating, now.Add(insist)
+		return action{signal: syscall.SIGTERM}
+	}
+	p.phase, p.next = killing, time.Time{}
+	return action{signal: syscall.SIGKILL}
+}
+
+// last returns the cause if it has not been said.
+func (p *policy) last() []string {
+	if p.cause == "" || p.said {
+		return nil
+	}
+	p.said = true
+	return []string{p.cause}
+}
