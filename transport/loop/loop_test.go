@@ -64,4 +64,6 @@ func pair(opts ...Option) func(*testing.T) transporttest.Pair {
 
 func TestConformance(t *testing.T) { transporttest.Run(t, pair(), transporttest.ChecksKeys()) }
 
-func TestConformanceNoGet(t *testing.T) { transporttest.Run(t, pair(NoGet()), transporttest.NoGet()) }
+func TestConformanceNoGet(t *testing.T) {
+	transporttest.Run(t, pair(NoGet()), transporttest.NoGet(), transporttest.Brief())
+}

@@ -182,7 +182,7 @@ func (s *stream) check(m message) error {
 
 func order(f *fixture) {
 	a, b := f.linked()
-	const n = 5000
+	n := f.rounds(5000)
 	out, in := newStream(1, a.link.Caps()), newStream(1, a.link.Caps())
 	f.drive(func() error {
 		for range n {
@@ -219,7 +219,7 @@ func peer(f *fixture) {
 // senderKeepsBuffer: header and payload are copied before TrySend returns.
 func senderKeepsBuffer(f *fixture) {
 	a, b := f.linked()
-	const n = 500
+	n := f.rounds(500)
 	buf := make([]byte, a.link.Caps().EagerMax)
 	out, in := newStream(2, a.link.Caps()), newStream(2, a.link.Caps())
 	f.drive(func() error {
@@ -256,12 +256,12 @@ func payloadUntilNextPoll(f *fixture) {
 	a, b := f.linked()
 	c := a.link.Caps()
 	pkts := make([]transport.Packet, 8)
-	for round := range uint64(20) {
+	for round := range uint64(max(5, f.rounds(20))) {
 		size := []int{1, 64, 200, min(c.EagerMax, 4096), c.FragMax}[round%5]
 		h := wire.Header{Kind: wire.Data, Addr: round}
 		sent := uint64(0)
 		flood := func() {
-			for refused := 0; refused < 20 && sent < 1000; {
+			for refused := 0; refused < 20 && sent < 300; {
 				if a.link.TrySend(&h, pattern(size, round<<32+sent)) {
 					sent++
 				} else {
@@ -277,7 +277,7 @@ func payloadUntilNextPoll(f *fixture) {
 			if n == 0 && c.late() {
 				f.Fatalf("round %d: %d of %d packets arrived", round, seen, sent)
 			}
-			if sent < 400 {
+			if sent < 150 {
 				flood() // into the room that the previous poll gave back
 			}
 			for i, p := range pkts[:n] {
@@ -342,7 +342,7 @@ func refusalTakesNothing(f *fixture) {
 
 func floodBothWays(f *fixture) {
 	a, b := f.linked()
-	const n = 10_000
+	n := f.rounds(10_000)
 	side := func(e *end, mine, theirs uint64) func() error {
 		return func() error {
 			out, in := newStream(mine, e.link.Caps()), newStream(theirs, e.link.Caps())

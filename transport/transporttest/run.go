@@ -2,6 +2,7 @@ package transporttest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -25,8 +26,18 @@ func NoGet() Option { return func(s *suite) { s.noGet = true } }
 // ChecksKeys: a TryGet with a wrong key or out of bounds is an error, and so is one after Deregister.
 func ChecksKeys() Option { return func(s *suite) { s.checksKeys = true } }
 
-// Unreliable: Register may refuse and TryGet may fail now and then; the suite tries again.
+// Unreliable: now and then Register refuses, TryGet fails, Arm says that something is there: the suite tries again.
 func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
+
+// Brief: a tenth of the rounds, for the second and further configurations of one transport.
+func Brief() Option { return func(s *suite) { s.brief = true } }
+
+func (s *suite) rounds(n int) int {
+	if s.brief {
+		return n / 10
+	}
+	return n
+}
 
 // Without leaves out the rule of that name; why appears in the log.
 func Without(rule, why string) Option {
@@ -34,9 +45,10 @@ func Without(rule, why string) Option {
 }
 
 type suite struct {
-	open                          func(t *testing.T) Pair
-	noGet, checksKeys, unreliable bool
-	without                       map[string]string
+	open    func(t *testing.T) Pair
+	without map[string]string
+
+	noGet, checksKeys, unreliable, brief bool
 }
 
 // rules in the order in which a new transport meets them.
@@ -283,10 +295,12 @@ func pattern(n int, seed uint64) []byte {
 
 func fill(b []byte, seed uint64) {
 	x := seed*0x9e3779b97f4a7c15 + 1
-	for i := range b {
+	var word [8]byte
+	for i := 0; i < len(b); i += len(word) {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
-		b[i] = byte(x >> 32)
+		binary.LittleEndian.PutUint64(word[:], x)
+		copy(b[i:], word[:])
 	}
 }

@@ -55,6 +55,16 @@ func (e *end) await(w *watchdog, level transport.Level, hold bool) (message, err
 	}
 }
 
+// arm is for when there is nothing to poll.
+func (f *fixture) arm(e *end, level transport.Level, hold bool) {
+	f.Helper()
+	for c := start(); !e.dev.Arm(level, hold); {
+		if e.poll() > 0 || !f.unreliable || c.late() {
+			f.Fatalf("rank %d: nothing was sent and Arm refuses; polling gave %d packets", e.rank, len(e.inbox))
+		}
+	}
+}
+
 // armSeesArrived: with something to poll, Arm says so and does not arm.
 func armSeesArrived(f *fixture) {
 	a, b := f.linked()
@@ -86,7 +96,7 @@ func armSeesArrived(f *fixture) {
 func wake(f *fixture, hold bool) {
 	a, b := f.linked()
 	w := watch(f, b)
-	const rounds = 10_000
+	rounds := f.rounds(10_000)
 	rng := rand.New(rand.NewPCG(7, 7))
 	f.drive(func() error {
 		for i := range uint64(rounds) {
@@ -129,7 +139,7 @@ func pause(n int) {
 func wakeBothWays(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, a, b)
-	const rounds = 3000
+	rounds := f.rounds(3000)
 	side := func(e *end, hold, first bool) func() error {
 		return func() error {
 			for i := range uint64(rounds) {
@@ -178,9 +188,7 @@ func urgentNotWokenByPlain(f *fixture) {
 	const rounds = 20
 	early := 0
 	for range rounds {
-		if !b.dev.Arm(transport.Urgent, false) {
-			f.Fatal("nothing was sent and Arm refuses")
-		}
+		f.arm(b, transport.Urgent, false)
 		done := parked(b, false)
 		for range 5 {
 			f.must(a.send(wire.Header{Kind: wire.Eager}, []byte("plain")))
@@ -208,9 +216,7 @@ func urgentNotWokenByPlain(f *fixture) {
 func urgentWokenByUrgent(f *fixture) {
 	a, b := f.linked()
 	for round := range uint64(300) {
-		if !b.dev.Arm(transport.Urgent, false) {
-			f.Fatal("nothing was sent and Arm refuses")
-		}
+		f.arm(b, transport.Urgent, false)
 		done := parked(b, false)
 		plain := round % 3
 		for range plain {
@@ -231,9 +237,7 @@ func urgentWokenByUrgent(f *fixture) {
 // urgentPlainIsPolled: a plain packet that woke nobody is there for whoever polls, while another sleeps.
 func urgentPlainIsPolled(f *fixture) {
 	a, b := f.linked()
-	if !b.dev.Arm(transport.Urgent, false) {
-		f.Fatal("nothing was sent and Arm refuses")
-	}
+	f.arm(b, transport.Urgent, false)
 	done := parked(b, false)
 	for i := range uint64(100) {
 		f.must(a.send(wire.Header{Kind: wire.Matched, ID: i}, nil))
@@ -294,9 +298,7 @@ func interrupt(f *fixture, disarm bool) {
 	// Nobody can see from outside that a goroutine is inside Park; a wait that was too short for both to get there
 	// is repeated longer.
 	for wait := 5 * time.Millisecond; wait < time.Second; wait *= 4 {
-		if !b.dev.Arm(transport.Any, true) {
-			f.Fatal("nothing was sent and Arm refuses")
-		}
+		f.arm(b, transport.Any, true)
 		with, without := parked(b, true), parked(b, false)
 		time.Sleep(wait)
 		if disarm {
@@ -342,9 +344,7 @@ func interruptBeforePark(f *fixture) {
 	_, b := f.linked()
 	for i := range 100 {
 		hold := i%2 == 0
-		if !b.dev.Arm(transport.Any, hold) {
-			f.Fatal("nothing was sent and Arm refuses")
-		}
+		f.arm(b, transport.Any, hold)
 		b.dev.Interrupt()
 		within(f, parked(b, hold), "Interrupt came before Park")
 		b.dev.Disarm()
@@ -354,12 +354,13 @@ func interruptBeforePark(f *fixture) {
 // interruptNotLost: one Interrupt for each Park, at any moment after Arm.
 func interruptNotLost(f *fixture) {
 	_, b := f.linked()
+	rounds := f.rounds(3000)
 	for _, hold := range []bool{true, false} {
 		w := watch(f, b)
 		rng := rand.New(rand.NewPCG(8, 8))
 		turn := make(chan struct{})
 		f.drive(func() error {
-			for range 3000 {
+			for range rounds {
 				<-turn
 				pause(rng.IntN(2000))
 				b.dev.Interrupt()
@@ -367,7 +368,7 @@ func interruptNotLost(f *fixture) {
 			}
 			return nil
 		}, func() error {
-			for i := range 3000 {
+			for i := range rounds {
 				armed := b.dev.Arm(transport.Any, hold)
 				turn <- struct{}{}
 				if armed {
@@ -376,7 +377,7 @@ func interruptNotLost(f *fixture) {
 				}
 				<-turn
 				if w.barked.Load() {
-					for ; i < 2999; i++ { // let the other side finish
+					for ; i < rounds-1; i++ { // let the other side finish
 						turn <- struct{}{}
 						<-turn
 					}
@@ -401,9 +402,7 @@ func parkIsIdle(f *fixture) {
 		timer := time.AfterFunc(nap, func() { over.Store(true); b.dev.Interrupt() })
 		parks := 0
 		for ; !over.Load(); parks++ {
-			if !b.dev.Arm(transport.Any, hold) {
-				f.Fatal("nothing was sent and Arm refuses")
-			}
+			f.arm(b, transport.Any, hold)
 			b.dev.Park(hold)
 			b.dev.Disarm()
 		}
