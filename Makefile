@@ -1,0 +1,40 @@
+# make test is everything that CI runs; .ci/run calls it. The other targets are its parts and what takes longer.
+
+GO       ?= go
+FUZZTIME ?= 5s
+STRESS   ?= 60s
+SOAK     ?= 30m
+export GO FUZZTIME STRESS
+
+.PHONY: all test deps check unit nocgo race fuzz stress soak bench compare compare-quick lint clean
+
+all:
+	$(GO) build ./...
+
+test: deps       ## installs what the tests need, then runs all of them
+	scripts/test check unit nocgo race fuzz stress
+
+deps:            ## the Debian packages of the tests: installs them as root, names them otherwise
+	scripts/deps
+
+check unit nocgo race fuzz stress:  ## one part of the tests each
+	scripts/test $@
+
+soak:            ## the stress run, for long: make soak SOAK=8h
+	STRESS=$(SOAK) scripts/test stress
+
+bench:           ## Go's micro-benchmarks, beside the code they measure
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+compare:         ## beside Open MPI and MPICH, all of it
+	scripts/deps
+	$(GO) run ./benchmarks/compare
+
+compare-quick:   ## the same in under three minutes
+	scripts/compare-quick
+
+lint:            ## the linters of .golangci.yml
+	scripts/lint
+
+clean:
+	rm -rf bin

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+)
+
+var (
+	duration  = flag.Duration("time", time.Minute, "how long")
+	seed      = flag.Uint64("seed", 0, "of all rounds; 0: draw one")
+	maxLength = flag.Int("max", 8<<20, "greatest message, in bytes")
+	messages  = flag.Int("messages", 1500, "messages of a round with small ones; a round with large ones has fewer")
+	rounds    = flag.Int("rounds", 0, "stop after so many; 0: only by time")
+)
+
+const (
+	startTag = iota + 1
+	wordTag
+)
+
+func main() {
+	flag.Parse()
+	mpi.Main(run)
+}
+
+// run is the same on every rank, except that rank 0 draws the seed and decides when it is enough.
+func run(_ context.Context, world *mpi.Comm) error {
+	drawn, err := fromRoot(world, startTag, func() uint64 {
+		if *seed == 0 {
+			return rand.Uint64()
+		}
+		return *seed
+	})
+	if err != nil {
+		return err
+	}
+	p, err := newParty(world)
+	if err != nil {
+		return err
+	}
+	random := rand.New(rand.NewPCG(drawn, 1))
+	start, sent, bytes := time.Now(), 0, int64(0)
+	round := 0
+	for ; ; round++ {
+		more, err := fromRoot(world, wordTag, func() bool {
+			return time.Since(start) < *duration && (*rounds == 0 || round < *rounds)
+		})
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		count, longest := *messages, min(*maxLength, 64<<10)
+		if round%2 == 1 {
+			count, longest = max(1, *messages/20), *maxLength
+		}
+		plan := newPlan(random, round, world.Size(), count, longest)
+		if err := p.play(plan); err != nil {
+			return fmt.Errorf("stress: -seed %d, round %d, rank %d: %w", drawn, round, world.Rank(), err)
+		}
+		sent += count
+		for _, m := range plan.messages {
+			bytes += int64(m.length)
+		}
+	}
+	if world.Rank() == 0 {
+		fmt.Printf("stress: %d ranks, seed %d: %d rounds, %d messages, %.1f GB in %v, every byte was right\n",
+			world.Size(), drawn, round, sent, float64(bytes)/1e9, time.Since(start).Round(time.Second))
+	}
+	return p.free()
+}
+
+// fromRoot brings what rank 0 says to every rank.
+func fromRoot[T any](world *mpi.Comm, tag int, say func() T) (T, error) {
+	if world.Rank() != 0 {
+		v, _, err := mpi.RecvValue[T](world, 0, tag)
+		return v, err
+	}
+	v := say()
+	for rank := 1; rank < world.Size(); rank++ {
+		if err := mpi.SendValue(world, v, rank, tag); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}

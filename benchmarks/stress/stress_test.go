@@ -1,0 +1,97 @@
+package main
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+)
+
+func TestPlanIsTheSameOnEveryRank(t *testing.T) {
+	draw := func() plan { return newPlan(rand.New(rand.NewPCG(7, 1)), 3, 8, 500, 1<<20) }
+	a, b := draw(), draw()
+	for i := range a.messages {
+		if a.messages[i] != b.messages[i] {
+			t.Fatalf("message %d: %+v and %+v", i, a.messages[i], b.messages[i])
+		}
+	}
+	seen := 0
+	for rank := range 8 {
+		for l := range lanes {
+			seen += len(a.from(rank, l))
+		}
+	}
+	if seen != len(a.messages) {
+		t.Errorf("the lanes have %d messages of %d", seen, len(a.messages))
+	}
+}
+
+func TestPlanCoversEverything(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	seenModes, empty, long := make(map[mode]bool), false, false
+	for round := range 20 {
+		p := newPlan(r, round, 4, 500, 8<<20)
+		for _, m := range p.messages {
+			seenModes[m.mode] = true
+			empty, long = empty || m.length == 0, long || m.length > 1<<20
+			if m.mode == rsend && (!p.early || m.lane == probed) {
+				t.Fatalf("Rsend where no receive may be posted: %+v", m)
+			}
+		}
+	}
+	if len(seenModes) != int(modes) || !empty || !long {
+		t.Errorf("modes %v, empty messages %v, long ones %v", seenModes, empty, long)
+	}
+}
+
+// The judge must be able to convict.
+func TestJudge(t *testing.T) {
+	first := message{number: 0, source: 1, tag: 2, length: 100}
+	second := message{number: 1, source: 1, tag: 2, length: 100}
+	other := message{number: 2, source: 1, tag: 0, length: 50}
+	contents := func(m message) []byte {
+		b := make([]byte, m.length)
+		harness.Fill(b, 9, m.number)
+		return b
+	}
+	type step struct {
+		m        message
+		contents []byte
+	}
+	ok := func(m message) step { return step{m, contents(m)} }
+	spoiled := contents(first)
+	spoiled[99] ^= 4
+	tests := []struct {
+		name  string
+		lane  lane
+		steps []step
+		want  string
+	}{
+		{"in order", exact, []step{ok(first), ok(second), ok(other)}, ""},
+		{"tags may overtake where receives name them", exact, []step{ok(other), ok(first), ok(second)}, ""},
+		{"overtaken", exact, []step{ok(second)}, "wrong contents"},
+		{"tags may not overtake with AnyTag", anyTag, []step{ok(other)}, "were next"},
+		{"in order with AnyTag", anyTag, []step{ok(first), ok(second), ok(other)}, ""},
+		{"twice", exact, []step{ok(other), ok(other)}, "came twice"},
+		{"one bit", exact, []step{{first, spoiled}}, "wrong contents"},
+		{"another length", exact, []step{{message{source: 1, tag: 2, length: 99}, contents(first)[:99]}}, "were next"},
+		{"from nobody", anySource, []step{{message{source: 3, tag: 2}, nil}}, "nobody sent"},
+		{"missing", exact, []step{ok(first)}, "2 messages are missing"},
+	}
+	for _, test := range tests {
+		j := newJudge(9, test.lane, []message{first, second, other})
+		var err error
+		for _, s := range test.steps {
+			if err = j.received(s.m.source, s.m.tag, len(s.contents), s.contents); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			err = j.done()
+		}
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+	}
+}
