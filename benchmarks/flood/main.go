@@ -14,3 +14,111 @@
 // May call: mpi, benchmarks/harness.
 // Never: reaches inside of the runtime.
 package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+)
+
+var (
+	count = flag.Int("n", 10_000_000, "messages")
+	size  = flag.Int("s", 1024, "bytes of each")
+)
+
+const (
+	dataTag  = 1
+	neverTag = 2 // nobody sends this
+
+	quiet = time.Millisecond // so long nothing came in: the sender is held back, or has sent everything
+	few   = 1000             // messages that are not worth another wait
+)
+
+func main() {
+	flag.Parse()
+	mpi.Main(run)
+}
+
+func run(_ context.Context, world *mpi.Comm) error {
+	if world.Size() != 2 || *count < 1 || *size < 8 {
+		if world.Rank() != 0 {
+			return nil
+		}
+		return fmt.Errorf("flood: -n %d -s %d on %d ranks: needs exactly 2 ranks, a message, and 8 bytes in each", *count, *size, world.Size())
+	}
+	if world.Rank() == 0 {
+		return pour(world)
+	}
+	return drink(world)
+}
+
+// pour sends everything, one message after the other.
+func pour(world *mpi.Comm) error {
+	buf := make([]byte, *size)
+	for i := range *count {
+		harness.Fill(buf, i, 0)
+		if err := mpi.Send(world, buf, 1, dataTag); err != nil {
+			return fmt.Errorf("flood: message %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// drink receives half of what lies there whenever nothing more comes in.
+func drink(world *mpi.Comm) error {
+	buf := make([]byte, *size)
+	start := time.Now()
+	for received := 0; received < *count; {
+		pile, err := settle(world)
+		if err != nil {
+			return err
+		}
+		take := pile / 2
+		if pile < few {
+			take = max(1, pile)
+		}
+		for range min(take, *count-received) {
+			status, err := mpi.Recv(world, buf, 0, dataTag)
+			if err != nil {
+				return fmt.Errorf("flood: message %d: %w", received, err)
+			}
+			if int(status.Bytes) != *size || !harness.Check(buf, received, 0) {
+				return fmt.Errorf("flood: message %d (%d bytes) has wrong contents or came out of order", received, status.Bytes)
+			}
+			received++
+		}
+	}
+	took := time.Since(start)
+	s := world.Stats()
+	limit := os.Getenv("GORUN_UNEXPECTED_MAX")
+	if limit == "" {
+		limit = "not set, so the default of gorun info"
+	}
+	fmt.Printf("received %d messages of %d bytes in %.1f s (%.0f a second), in order, every byte was right\n",
+		*count, *size, took.Seconds(), float64(*count)/took.Seconds())
+	fmt.Printf("unexpected: %d messages; they took at most %d bytes (%.1f MiB) here; GORUN_UNEXPECTED_MAX: %s\n",
+		s.Matched, s.UnexpectedPeak, float64(s.UnexpectedPeak)/(1<<20), limit)
+	fmt.Printf("resident: at most %.1f MiB\n", float64(harness.PeakKiB())/1024)
+	return nil
+}
+
+// settle waits until no more messages come in, and returns how many lie there. The probe keeps the library going.
+func settle(world *mpi.Comm) (int, error) {
+	pile, since := -1, time.Now()
+	for time.Since(since) < quiet {
+		if _, _, err := mpi.Iprobe(world, 0, neverTag); err != nil {
+			return 0, err
+		}
+		if n := world.Stats().Unexpected; n != pile {
+			pile, since = n, time.Now()
+		}
+		runtime.Gosched()
+	}
+	return pile, nil
+}

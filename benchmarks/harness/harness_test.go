@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -318,5 +319,31 @@ func TestTheLoopAllocatesNothing(t *testing.T) {
 	buf := make([]byte, 1024)
 	if n := testing.AllocsPerRun(100, func() { Fill(buf, 1, 2); Check(buf, 1, 2); Touch(buf) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestPeakKiB(t *testing.T) {
+	before := PeakKiB()
+	if runtime.GOOS != "linux" {
+		if before != 0 {
+			t.Errorf("%d KiB on a system that is not asked", before)
+		}
+		return
+	}
+	const more = 64 << 20
+	Touch(make([]byte, more))
+	if after := PeakKiB(); before <= 0 || after < more>>10 {
+		t.Errorf("%d KiB before and %d KiB after %d MiB were touched", before, after, more>>20)
+	}
+}
+
+func TestPrintInit(t *testing.T) {
+	var out bytes.Buffer
+	p := Program{Title: "OSU MPI Init Test"}
+	err := PrintInit(&out, p, 3, []int64{1_500_000, 2_500_000, 5_000_000}, []int64{10_000, 20_000, 60_000}, 9000)
+	want := "# OSU MPI Init Test v7.4 (gorun)\nnprocs: 3, min: 1 ms, max: 5 ms, avg: 3 ms\n" +
+		"# Init(us)    min 1500, max 5000, avg 3000\n# Barrier(us) min 10, max 60, avg 30\n# Max RSS(KiB) of a rank 9000\n"
+	if err != nil || out.String() != want {
+		t.Errorf("%v, got\n%swant\n%s", err, &out, want)
 	}
 }

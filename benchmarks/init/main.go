@@ -52,7 +52,7 @@ func run() error {
 		return err
 	}
 	met := time.Now()
-	mine := report{Init: int64(joined.Sub(start)), Barrier: int64(met.Sub(joined)), PeakKiB: peakKiB()}
+	mine := report{Init: int64(joined.Sub(start)), Barrier: int64(met.Sub(joined)), PeakKiB: harness.PeakKiB()}
 	_, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
 	if err != nil {
 		return err

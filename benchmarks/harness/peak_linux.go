@@ -1,4 +1,4 @@
-package main
+package harness
 
 import (
 	"bytes"
@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// peakKiB is the greatest resident size that this process has had, 0 when the system does not say. The kernel's
+// PeakKiB is the greatest resident size that this process has had, 0 when the system does not say. The kernel's
 // rusage would also count the launcher's size at the moment of fork; VmHWM begins with the program.
-func peakKiB() int64 {
+func PeakKiB() int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
