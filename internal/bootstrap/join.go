@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -98,16 +99,15 @@ func takeSocket(fd int) (net.Conn, error) {
 	}
 	conn, err := net.FileConn(f)
 	if err != nil {
-		// Not ours: f is left open, it may be anything. Dropping f without Close would close it by
-		// finalizer, so it is kept for the life of the process; this happens once.
-		notOurs = append(notOurs, f)
+		// Not ours: it may be anything and stays open. Without a reference f would be closed when it is collected.
+		notOurs.Store(f, true)
 		return nil, err
 	}
 	f.Close()
 	return conn, nil
 }
 
-var notOurs []*os.File
+var notOurs sync.Map
 
 // joinPort dials PMI_PORT and learns rank and size by the initack handshake.
 func joinPort(ctx context.Context, env lookup) (*Client, error) {
