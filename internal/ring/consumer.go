@@ -10,7 +10,8 @@ type Consumer struct {
 	ctl   *Control
 	pos   uint64 // next slot to look at
 	head  uint64 // what ctl.head says. head <= pos
-	bytes int    // payload advanced over since head was stored
+	bytes int    // of the areas, advanced over since head was stored
+	most  int    // bytes at which Release does not wait
 
 	small, bulk []byte
 }
@@ -21,7 +22,11 @@ func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
 		return nil, err
 	}
 	ctl, slots := view(mem, g)
-	return &Consumer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl,
+	most := min(flushBytes, g.Small/4)
+	if g.Bulk > 0 {
+		most = min(most, g.Bulk/4)
+	}
+	return &Consumer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl, most: most,
 		small: mem[g.SmallAt():g.BulkAt()], bulk: mem[g.BulkAt():g.Size()]}, nil
 }
 
@@ -57,7 +62,7 @@ func part(mem []byte, off, n uint32) ([]byte, bool) {
 // Advance goes past the slot that Peek returned; n is the payload it had in the areas.
 func (c *Consumer) Advance(n int) {
 	c.pos++
-	c.bytes += n
+	c.bytes += (n + Align - 1) &^ (Align - 1) // as much as the producer took for it
 }
 
 // flushBytes: at this much released payload the producer is told at once, so that a stream of large fragments never
@@ -65,10 +70,11 @@ func (c *Consumer) Advance(n int) {
 const flushBytes = 64 << 10
 
 // Release returns everything advanced over to the producer. Telling it costs a cache line, so that is done for a
-// quarter of the ring at a time; the producer cannot be stuck for want of what is withheld, since three quarters of
-// the ring are then still in front of the consumer.
+// quarter of the slots, or of the smaller area, at a time; the producer cannot be stuck for want of what is withheld,
+// since three quarters are then still in front of the consumer, and an allocation of a quarter wastes less than
+// another one at the end of a lap.
 func (c *Consumer) Release() {
-	if n := c.pos - c.head; n >= uint64(len(c.slots))/4 || c.bytes >= min(flushBytes, len(c.small)/4) {
+	if n := c.pos - c.head; n >= uint64(len(c.slots))/4 || c.bytes >= c.most {
 		c.Flush()
 	}
 }

@@ -45,6 +45,9 @@ func check(mem []byte, g Geometry) error {
 	if len(mem) < g.Size() {
 		return fmt.Errorf("ring: %d bytes of memory, the geometry needs %d", len(mem), g.Size())
 	}
+	if !aligned(mem) {
+		return fmt.Errorf("ring: memory that does not begin at a multiple of %d", Align)
+	}
 	return nil
 }
 
@@ -76,16 +79,17 @@ func (p *Producer) AllocSmall(n int) ([]byte, uint32) { return p.alloc(&p.small,
 func (p *Producer) AllocBulk(n int) ([]byte, uint32) { return p.alloc(&p.bulk, n) }
 
 // alloc finds n contiguous bytes. What it returns is given back by the release of the slot published next; a second
-// call before Publish forgets nothing but wastes the first range.
+// call before Publish forgets nothing but wastes the first range. Up to a quarter of the area fits sooner or later;
+// more may never fit behind what the current lap has used.
 func (p *Producer) alloc(a *area, n int) ([]byte, uint32) {
+	if n <= 0 || n > len(a.mem) {
+		return a.none(n), 0
+	}
 	size := uint64(len(a.mem))
 	need := uint64(n+Align-1) &^ (Align - 1)
 	pos := a.pos
-	if at := pos % max(size, 1); at+need > size {
+	if at := pos % size; at+need > size {
 		pos += size - at // the rest of this lap is too short: skip it
-	}
-	if need > size {
-		return nil, 0
 	}
 	if pos+need-a.freed > size {
 		if !p.refresh() || pos+need-a.freed > size {
@@ -95,6 +99,14 @@ func (p *Producer) alloc(a *area, n int) ([]byte, uint32) {
 	a.pos = pos + need
 	at := pos % size
 	return a.mem[at : at+uint64(n) : at+need], uint32(at)
+}
+
+// none is what needs no room, or has none whatever the consumer does.
+func (a *area) none(n int) []byte {
+	if n == 0 {
+		return a.mem[:0:0]
+	}
+	return nil
 }
 
 // Publish hands the slot that Slot returned to the consumer. It reports whether the consumer must be told, because

@@ -23,7 +23,10 @@ type Control struct {
 	_    [ControlSize - 12]byte
 }
 
-// view casts mem, which has been checked to be g.Size() long and page-aligned.
+// aligned reports whether mem, which is not empty, begins where a slot may.
+func aligned(mem []byte) bool { return uintptr(unsafe.Pointer(&mem[0]))%Align == 0 }
+
+// view casts mem, which has been checked to be g.Size() long and aligned.
 func view(mem []byte, g Geometry) (*Control, []Slot) {
 	return (*Control)(unsafe.Pointer(&mem[0])), unsafe.Slice((*Slot)(unsafe.Pointer(&mem[ControlSize])), g.Slots)
 }
