@@ -97,7 +97,7 @@ func newBench(world *mpi.Comm, opts harness.Options) (*bench, error) {
 	}
 	n := int(opts.MaxSize)
 	count := int(program.Buffers(opts))
-	all := make([]byte, 0)
+	var all []byte
 	if opts.Alloc {
 		memory, err := mpi.Alloc[byte](max(1, n*count))
 		if err != nil {

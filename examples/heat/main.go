@@ -66,18 +66,27 @@ func run(_ context.Context, world *mpi.Comm) error {
 		fmt.Printf("time per step %.1f µs\ncommunication %.1f %% of the time on the rank with the most\n",
 			worst[1]/float64(*steps)*1e6, worst[2]*100)
 	}
-	if *output == "" {
-		return nil
-	}
 	plate, err := b.gather()
 	if err != nil || !root {
 		return err
+	}
+	fmt.Printf("mean temperature %.15f\n", mean(plate))
+	if *output == "" {
+		return nil
 	}
 	if err := writePicture(*output, plate, *cells); err != nil {
 		return err
 	}
 	fmt.Println("wrote", *output)
 	return nil
+}
+
+func mean(plate []float64) float64 {
+	sum := 0.0
+	for _, temperature := range plate {
+		sum += temperature
+	}
+	return sum / float64(len(plate))
 }
 
 // maxToRoot brings the greatest of each value to rank 0 along a binomial tree.
