@@ -504,7 +504,7 @@ func TestMisusePanics(t *testing.T) {
 		}},
 		{"Remove from another table", "another table", func(t *Table) { m := &Message{Ctx: 1, Source: 5, Tag: 6}; New().Queue(m); t.Remove(m) }},
 		{"Cancel in another table", "another table", func(t *Table) { r, _ := post(New(), 1, 5, 6); t.Cancel(r) }},
-		{"FailSource of a wildcard", "FailSource(-1)", func(t *Table) { t.FailSource(AnySource) }},
+		{"FailSource of no rank", "FailSource(-2)", func(t *Table) { t.FailSource(-2) }},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

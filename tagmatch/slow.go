@@ -58,16 +58,23 @@ func (t *Table) DropContext(ctx uint32) (receives []*Receive, messages []*Messag
 	return receives, messages
 }
 
-// FailSource takes every posted receive that names exactly this source, of any
-// context and tag, off the table and returns them in the order in which they were
-// posted. Receives from AnySource and messages that arrived stay.
+// FailSource takes every posted receive that names exactly this source (or
+// AnySource), of any context and tag, off the table and returns them in the order
+// in which they were posted. Messages that arrived stay.
 func (t *Table) FailSource(source int32) []*Receive {
-	if source < 0 {
-		panic(fmt.Sprintf("tagmatch: FailSource(%d): needs a rank, 0 or more", source))
+	if source < AnySource {
+		panic(fmt.Sprintf("tagmatch: FailSource(%d): needs a rank or AnySource", source))
 	}
+	return t.fail(func(b *bin) bool { return b.source == source })
+}
+
+// FailAll takes every posted receive off the table.
+func (t *Table) FailAll() []*Receive { return t.fail(func(*bin) bool { return true }) }
+
+func (t *Table) fail(which func(*bin) bool) []*Receive {
 	var receives []*Receive
 	t.eachBin(func(b *bin) {
-		if b.source == source {
+		if which(b) {
 			receives = b.receives(receives)
 		}
 	})

@@ -53,19 +53,6 @@ func commitRange(fd int, what string, at, n int) error {
 	}
 }
 
-// NoRoomError says how much shared memory was needed.
-type NoRoomError struct {
-	What  string
-	Bytes int
-	Err   error
-}
-
-func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("shm: no room for %d bytes of shared memory (%s): %v; raise the memory limit of the job (cgroup memory.max, ulimit -f, ulimit -v) or set GORUN_SHM_RING lower", e.Bytes, e.What, e.Err)
-}
-
-func (e *NoRoomError) Unwrap() error { return e.Err }
-
 func noRoom(what string, n int, err error) error { return &NoRoomError{what, n, err} }
 
 // mapPeer maps memory that a peer sent, after making sure that it cannot be made smaller under our feet.

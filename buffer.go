@@ -1,0 +1,64 @@
+package mpi
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Buffer is memory for messages that is off the Go heap; see Alloc.
+type Buffer[T any] struct {
+	data  []T
+	mem   []byte
+	owner transport.Memory // nil: ordinary memory, for want of better
+	freed atomic.Bool
+}
+
+// Alloc returns a zeroed buffer of n elements that peers on this host can reach directly, so that large messages from
+// it are copied once; MPI 4.1 §9.2 (MPI_Alloc_mem). Under RunLocal, in a world of one, before Init, or where the
+// transport has no such memory, it is ordinary memory. It ends with Free, or with Finalize.
+func Alloc[T any](n int) (*Buffer[T], error) {
+	if err := fixedType[T](); err != nil {
+		return nil, &Error{Op: "Alloc", Class: ErrType, Peer: Undefined, Tag: Undefined, Err: err}
+	}
+	size := sizeOf[T]()
+	if n < 0 || size > 0 && n > math.MaxInt64/2/size {
+		return nil, opError("Alloc", ErrCount, "%d elements of %d bytes were asked for", n, size)
+	}
+	process.mu.Lock()
+	dev, over := process.device, process.finalized
+	process.mu.Unlock()
+	if over {
+		return nil, opError("Alloc", ErrInit, "called after Finalize")
+	}
+	m, ok := dev.(transport.Memory)
+	if !ok {
+		return &Buffer[T]{data: make([]T, n)}, nil
+	}
+	mem, err := m.Alloc(n * size)
+	if err != nil {
+		return nil, opError("Alloc", ErrNoMemory, "%d elements of %d bytes: %w", n, size, err)
+	}
+	return &Buffer[T]{data: sliceOf[T](mem, n), mem: mem, owner: m}, nil
+}
+
+// Slice is the buffer's memory. It must not be used after Free.
+func (b *Buffer[T]) Slice() []T { return b.data }
+
+// Free gives the memory back. No operation may be using it. Every slice of it is invalid afterwards: touching one
+// ends the program.
+func (b *Buffer[T]) Free() error {
+	if b.freed.Swap(true) {
+		return opError("Buffer.Free", ErrNoMemory, "the buffer has been freed already")
+	}
+	b.data = nil
+	if b.owner == nil {
+		return nil
+	}
+	if err := b.owner.Free(b.mem); err != nil {
+		return opError("Buffer.Free", ErrNoMemory, "%w", fmt.Errorf("giving it back: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+package mpi
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Special values of ranks and tags.
+const (
+	AnySource = pml.AnySource // a receive from whoever sends first; MPI 4.1 §3.2.4
+	AnyTag    = pml.AnyTag    // a receive of whatever tag comes first
+	ProcNull  = -2            // nobody: such calls do nothing and succeed; §3.10
+	Undefined = -3            // no such thing; §2.5.4
+)
+
+// MaxTag is the largest tag; §9.1.2 (MPI_TAG_UB).
+const MaxTag = math.MaxInt32
+
+// Comm is a communicator: an ordered group of ranks whose messages are apart from those of any other communicator;
+// MPI 4.1 §7.
+type Comm struct {
+	*shared
+	ctx context.Context // nil: calls are not ended by a context
+}
+
+// shared is what the Comms that WithContext makes have in common.
+type shared struct {
+	name  string
+	eng   *pml.Engine
+	rank  int
+	size  int
+	world []int32 // rank here -> rank in the world; nil: the same
+	back  map[int32]int
+	// cid is the context of point-to-point messages, cid+1 that of the library's own. Even, and no two
+	// communicators of this rank have the same at the same time.
+	cid   uint32
+	ids   *contextIDs
+	freed atomic.Bool
+	dups  atomic.Int32
+
+	// coll orders the collective calls of this rank on this communicator.
+	coll sync.Mutex
+}
+
+// Rank is the caller's number in the communicator, 0 … Size-1.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks in the communicator.
+func (c *Comm) Size() int { return c.size }
+
+// Name is what errors and logs call it: "world", or its parent's name with a suffix.
+func (c *Comm) Name() string { return c.name }
+
+// WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. What was
+// called is then cancelled or completed, never half done, and its buffer is the caller's again. A send that the
+// receiver has begun to fetch is completed.
+func (c *Comm) WithContext(ctx context.Context) *Comm {
+	d := &Comm{shared: c.shared}
+	if ctx != nil && ctx.Done() != nil {
+		d.ctx = ctx
+	}
+	return d
+}
+
+// toWorld translates a rank of this communicator, or a wildcard.
+func (c *Comm) toWorld(rank int) int {
+	if c.world == nil || rank < 0 {
+		return rank
+	}
+	return int(c.world[rank])
+}
+
+// rankOf translates back.
+func (c *shared) rankOf(world int32) int {
+	if c.world == nil || world < 0 {
+		return int(world)
+	}
+	if r, ok := c.back[world]; ok {
+		return r
+	}
+	return Undefined
+}
+
+// Status describes a completed receive, or a message found by a probe; MPI 4.1 §3.2.5.
+type Status struct {
+	Source    int   // rank in the communicator, or ProcNull
+	Tag       int   // 0 … MaxTag, or AnyTag with ProcNull
+	Bytes     int64 // received (probed: of the message)
+	Cancelled bool  // the operation was cancelled, nothing was transferred; §3.8.4
+}
+
+// Count is the number of T in the message, or Undefined if that is not whole; §3.2.5.
+func Count[T any](s Status) int {
+	n := int64(sizeOf[T]())
+	switch {
+	case n == 0 && s.Bytes == 0:
+		return 0
+	case n == 0 || s.Bytes%n != 0:
+		return Undefined
+	}
+	return int(s.Bytes / n)
+}
+
+func (c *Comm) status(s pml.Status) Status {
+	return Status{Source: c.rankOf(s.Source), Tag: int(s.Tag), Bytes: s.Bytes, Cancelled: s.Cancelled}
+}
+
+// nullStatus is that of an operation with ProcNull; §3.10.
+var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
+
+// checkSend reports what is wrong with the arguments of a send.
+func (c *Comm) checkSend(op string, dest, tag int) error {
+	if err := c.usable(op); err != nil {
+		return err
+	}
+	if dest != ProcNull && (dest < 0 || dest >= c.size) {
+		return c.rankError(op, dest, tag, "")
+	}
+	if tag < 0 || tag > MaxTag {
+		return &Error{Op: op, Class: ErrTag, Comm: c.name, Peer: dest, Tag: Undefined,
+			Err: fmt.Errorf("the tag is %d; tags of sends are 0 to %d", tag, MaxTag)}
+	}
+	return nil
+}
+
+// checkRecv reports what is wrong with the arguments of a receive or probe.
+func (c *Comm) checkRecv(op string, source, tag int) error {
+	if err := c.usable(op); err != nil {
+		return err
+	}
+	if source != ProcNull && source != AnySource && (source < 0 || source >= c.size) {
+		return c.rankError(op, source, tag, ", or AnySource")
+	}
+	if tag != AnyTag && (tag < 0 || tag > MaxTag) {
+		return &Error{Op: op, Class: ErrTag, Comm: c.name, Peer: source, Tag: Undefined,
+			Err: fmt.Errorf("the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag)}
+	}
+	return nil
+}
+
+func (c *Comm) rankError(op string, rank, tag int, more string) error {
+	ranks := "1 rank (0"
+	if c.size > 1 {
+		ranks = fmt.Sprintf("%d ranks (0–%d", c.size, c.size-1)
+	}
+	return &Error{Op: op, Class: ErrRank, Comm: c.name, Peer: rank, Tag: Undefined,
+		Err: fmt.Errorf("the communicator has %s%s)", ranks, more)}
+}
+
+// usable reports why c cannot be used: nil, freed, finalized, or its context has ended.
+func (c *Comm) usable(op string) error {
+	switch {
+	case c == nil || c.shared == nil:
+		return opError(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
+	case c.freed.Load():
+		return &Error{Op: op, Class: ErrComm, Comm: c.name, Peer: Undefined, Tag: Undefined,
+			Err: fmt.Errorf("the communicator has been freed")}
+	case c.ctx != nil:
+		if err := c.ctx.Err(); err != nil {
+			return &Error{Op: op, Class: err, Comm: c.name, Peer: Undefined, Tag: Undefined, Err: err}
+		}
+	}
+	return nil
+}
+
+// Dup makes a communicator of the same ranks, whose messages are apart from c's. Every rank of c calls it;
+// MPI 4.1 §7.4.2.
+func (c *Comm) Dup() (*Comm, error) {
+	if err := c.usable("Dup"); err != nil {
+		return nil, err
+	}
+	c.coll.Lock()
+	defer c.coll.Unlock()
+	cid, err := c.agreeContext()
+	if err != nil {
+		return nil, c.wrap("Dup", Undefined, Undefined, err)
+	}
+	s := &shared{name: fmt.Sprintf("%s.dup%d", c.name, c.dups.Add(1)), eng: c.eng, rank: c.rank, size: c.size,
+		world: slices.Clone(c.world), back: c.back, cid: cid, ids: c.ids}
+	return &Comm{shared: s, ctx: c.ctx}, nil
+}
+
+// Free gives the communicator back; MPI 4.1 §7.4.3. Messages that were sent on it and not received are dropped,
+// receives that wait on it fail with ErrComm. The world is freed by Finalize only.
+func (c *Comm) Free() error {
+	if err := c.usable("Free"); err != nil {
+		return err
+	}
+	if c.cid == 0 {
+		return opError("Free", ErrComm, "the world is given back by Finalize, not by Free")
+	}
+	if c.freed.Swap(true) {
+		return opError("Free", ErrComm, "the communicator %s has been freed already", c.name)
+	}
+	err := opError("Free", ErrComm, "the communicator %s was freed while this call waited", c.name)
+	c.eng.DropContext(c.cid, err)
+	c.eng.DropContext(c.cid+1, err)
+	c.ids.release(c.cid)
+	return nil
+}
+
+// Stats are counters of this rank, of all communicators together.
+type Stats = pml.Stats
+
+// Stats returns the counters of this rank since it joined.
+func (c *Comm) Stats() Stats {
+	if c == nil || c.shared == nil || c.eng == nil {
+		return Stats{}
+	}
+	return c.eng.Stats()
+}
+
+// contextIDs are those that this rank uses. 0 is the world's.
+type contextIDs struct {
+	mu   sync.Mutex
+	used map[uint32]bool
+	next uint32
+}
+
+func newContextIDs() *contextIDs { return &contextIDs{used: map[uint32]bool{0: true}, next: 2} }
+
+// propose returns the smallest number above everything this rank has seen.
+func (x *contextIDs) propose() uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.next
+}
+
+// claim takes id, or reports that it is in use.
+func (x *contextIDs) claim(id uint32) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if id >= x.next {
+		x.next = id + 2
+	}
+	if x.used[id] {
+		return false
+	}
+	x.used[id] = true
+	return true
+}
+
+func (x *contextIDs) release(id uint32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.used, id)
+}

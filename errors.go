@@ -1,0 +1,149 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Class is the kind of an error; MPI 4.1 §9.4. It is an error itself, for errors.Is.
+type Class struct{ name, mpi string }
+
+func (c *Class) Error() string { return c.name }
+
+// MPI is the name of the class in the standard, or "" where it has none.
+func (c *Class) MPI() string { return c.mpi }
+
+// The classes.
+var (
+	ErrTruncate    error = &Class{"message longer than the buffer", "MPI_ERR_TRUNCATE"}
+	ErrRank        error = &Class{"no such rank", "MPI_ERR_RANK"}
+	ErrTag         error = &Class{"no such tag", "MPI_ERR_TAG"}
+	ErrCount       error = &Class{"wrong count", "MPI_ERR_COUNT"}
+	ErrType        error = &Class{"type cannot be sent", "MPI_ERR_TYPE"}
+	ErrComm        error = &Class{"unusable communicator", "MPI_ERR_COMM"}
+	ErrRoot        error = &Class{"no such root", "MPI_ERR_ROOT"}
+	ErrOp          error = &Class{"unusable operation", "MPI_ERR_OP"}
+	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
+	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
+	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
+	ErrUnavailable error = &Class{"not available here", "MPI_ERR_UNSUPPORTED_OPERATION"}
+	ErrNoMemory    error = &Class{"no memory", "MPI_ERR_NO_MEM"}
+	ErrTimeout     error = &Class{"timed out", ""}
+	ErrInit        error = &Class{"not joined", "MPI_ERR_OTHER"}
+)
+
+// Error is every error of this package.
+type Error struct {
+	Op    string // the call: "Send"
+	Class error  // one of the Err… values, or a context's error
+	Comm  string // name of the communicator; "" if the call has none
+	Peer  int    // the rank the call named, in its communicator; Undefined if none
+	Tag   int    // likewise
+	Err   error  // what was wrong, in words; may wrap a cause
+}
+
+// Error says what was called, with which values, what was wrong and what to do.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("mpi: ")
+	b.WriteString(e.Op)
+	if e.Peer != Undefined {
+		fmt.Fprintf(&b, " %s %s", preposition(e.Op), rankName(e.Peer))
+	}
+	if e.Tag != Undefined {
+		fmt.Fprintf(&b, " tag %s", tagName(e.Tag))
+	}
+	if e.Comm != "" && e.Comm != "world" {
+		fmt.Fprintf(&b, " on %s", e.Comm)
+	}
+	b.WriteString(": ")
+	if e.Err != nil {
+		b.WriteString(e.Err.Error())
+	} else {
+		b.WriteString(e.Class.Error())
+	}
+	return b.String()
+}
+
+func preposition(op string) string {
+	if strings.Contains(op, "ecv") && !strings.Contains(op, "Sendrecv") || strings.Contains(op, "robe") || strings.Contains(op, "RecvInit") {
+		return "from"
+	}
+	return "to"
+}
+
+func rankName(r int) string {
+	switch r {
+	case AnySource:
+		return "any source"
+	case ProcNull:
+		return "no process"
+	}
+	return fmt.Sprintf("rank %d", r)
+}
+
+func tagName(t int) string {
+	if t == AnyTag {
+		return "any"
+	}
+	return fmt.Sprint(t)
+}
+
+// Unwrap gives errors.Is the class and the cause.
+func (e *Error) Unwrap() []error { return []error{e.Class, e.Err} }
+
+// wrap makes an *Error of an engine's error.
+func (c *Comm) wrap(op string, peer, tag int, err error) error {
+	if err == nil {
+		return nil
+	}
+	var already *Error
+	if errors.As(err, &already) {
+		if already.Op == "" { // why calls fail from now on, said once for all
+			return &Error{Op: op, Class: already.Class, Comm: c.name, Peer: peer, Tag: tag, Err: already.Err}
+		}
+		return err
+	}
+	return &Error{Op: op, Class: classOf(err), Comm: c.name, Peer: peer, Tag: tag, Err: c.inWords(err)}
+}
+
+func classOf(err error) error {
+	var peer *pml.PeerError
+	switch {
+	case errors.Is(err, pml.ErrTruncate):
+		return ErrTruncate
+	case errors.Is(err, pml.ErrRequest):
+		return ErrRequest
+	case errors.Is(err, context.Canceled):
+		return context.Canceled
+	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &peer):
+		return context.DeadlineExceeded
+	case isNoRoom(err):
+		return ErrNoMemory
+	case errors.Is(err, transport.ErrPeerGone), errors.As(err, &peer):
+		return ErrPeerFailed
+	case errors.Is(err, transport.ErrUnavailable):
+		return ErrUnavailable
+	}
+	return ErrAborted
+}
+
+// inWords turns ranks of the world, which the engine speaks of, into this communicator's.
+func (c *Comm) inWords(err error) error {
+	var peer *pml.PeerError
+	if errors.As(err, &peer) && c.eng != nil {
+		if r := c.rankOf(int32(peer.Rank)); r != peer.Rank {
+			return fmt.Errorf("rank %d (%d in the world): %w", r, peer.Rank, peer.Err)
+		}
+	}
+	return err
+}
+
+func opError(op string, class error, format string, args ...any) *Error {
+	return &Error{Op: op, Class: class, Peer: Undefined, Tag: Undefined, Err: fmt.Errorf(format, args...)}
+}

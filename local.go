@@ -1,0 +1,70 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/loop"
+)
+
+// RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
+// notebooks and simulation. The error joins those of the ranks, each with its rank. When one rank fails or panics, the
+// calls of the others end with ErrAborted.
+func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
+	if n < 1 {
+		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
+	}
+	o, set, err := gather("RunLocal", opts)
+	if err != nil {
+		return err
+	}
+	fabric := loop.New(n)
+	engines := make([]*pml.Engine, n)
+	spin := set.Spin
+	if spin < 0 && n > runtime.GOMAXPROCS(0) {
+		spin = 0
+	}
+	for rank := range n {
+		cfg := pml.Config{Rank: rank, Size: n, Net: transport.Device(fabric[rank]), Self: loop.New(1)[0], Spin: spin,
+			EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout,
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}
+		if o.wrap != nil {
+			cfg.Net = o.wrap(rank, cfg.Net)
+		}
+		engines[rank] = newEngine(cfg, o)
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for rank, e := range engines {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			w := worldOf(e, rank, n)
+			err := protect(func() error { return body(w) })
+			if err == nil {
+				if open := e.Flush(); open > 0 {
+					err = opError("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; complete each request with Wait or Test", open)
+				}
+			}
+			if err != nil {
+				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
+				for _, other := range engines {
+					if other != e {
+						other.Fail(opError("", ErrAborted, "rank %d has failed", rank))
+					}
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	over := opError("", ErrInit, "called after the end of RunLocal")
+	for _, e := range engines {
+		e.Close(over)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,50 @@
+package mpi
+
+import (
+	"bytes"
+	"encoding/gob"
+	"fmt"
+)
+
+// SendValue sends one value; RecvValue receives it.
+func SendValue[T any](c *Comm, v T, dest, tag int) error { return Send(c, []T{v}, dest, tag) }
+
+// RecvValue receives one value. A message of another size is ErrCount, and is consumed.
+func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
+	var buf [1]T
+	st, err := Recv(c, buf[:], source, tag)
+	if err == nil && source != ProcNull && Count[T](st) != 1 {
+		err = &Error{Op: "RecvValue", Class: ErrCount, Comm: c.name, Peer: source, Tag: tag,
+			Err: fmt.Errorf("the message has %d bytes, one %T has %d", st.Bytes, buf[0], sizeOf[T]())}
+	}
+	return buf[0], st, err
+}
+
+// SendObject sends any value that encoding/gob can encode: structs with slices, maps, strings. Slower than Send.
+func SendObject(c *Comm, v any, dest, tag int) error {
+	if err := c.checkSend("SendObject", dest, tag); err != nil || dest == ProcNull {
+		return err
+	}
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(v); err != nil {
+		return &Error{Op: "SendObject", Class: ErrType, Comm: c.name, Peer: dest, Tag: tag, Err: err}
+	}
+	return send(c, "SendObject", b.Bytes(), dest, tag, 0)
+}
+
+// RecvObject receives what SendObject sent. A message that does not decode into a T is ErrType, and is consumed.
+func RecvObject[T any](c *Comm, source, tag int) (T, Status, error) {
+	var v T
+	if err := c.checkRecv("RecvObject", source, tag); err != nil || source == ProcNull {
+		return v, nullStatus, err
+	}
+	b, st, err := RecvAlloc[byte](c, source, tag)
+	if err != nil {
+		return v, st, err
+	}
+	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&v); err != nil {
+		return v, st, &Error{Op: "RecvObject", Class: ErrType, Comm: c.name, Peer: source, Tag: tag,
+			Err: fmt.Errorf("the message of %d bytes does not decode into a %T: %w", len(b), v, err)}
+	}
+	return v, st, nil
+}

@@ -1,0 +1,32 @@
+package pml
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of operations; package mpi gives them their class and their words.
+var (
+	ErrTruncate  = errors.New("the message is longer than the buffer")
+	ErrRequest   = errors.New("the request is not active")
+	ErrCancelled = errors.New("cancelled")
+)
+
+// TruncateError: the first Room bytes are in the buffer, the rest of the message is gone.
+type TruncateError struct{ Size, Room int64 }
+
+func (e *TruncateError) Error() string {
+	return fmt.Sprintf("the message has %d bytes, the buffer %d", e.Size, e.Room)
+}
+
+// Is answers for ErrTruncate.
+func (e *TruncateError) Is(target error) bool { return target == ErrTruncate }
+
+// PeerError: the operation needed Rank, which is gone or cannot be reached.
+type PeerError struct {
+	Rank int
+	Err  error
+}
+
+func (e *PeerError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
+func (e *PeerError) Unwrap() error { return e.Err }

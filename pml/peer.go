@@ -1,0 +1,302 @@
+package pml
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// peer is another rank, from the first contact on.
+type peer struct {
+	rank int32
+	// eagerMax is the longest message that send may hand straight to the link; -1 while there is no link, while
+	// messages are queued (order!) or when the peer is gone.
+	eagerMax int
+	link     transport.Link
+	getter   transport.Getter   // nil: cannot
+	presence transport.Presence // nil: not known
+	limit    int                // what eagerMax is when it is not -1
+	fragment int64
+
+	account eager.Account
+	debt    eager.Debt
+
+	connecting bool
+	err        error // why nothing can be sent to or received from it
+
+	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
+	control []wire.Header
+	queue   []*Request // queue[0] is next
+	listed  bool       // in Engine.full
+
+	starters []*Request  // matched receives that wait for the link
+	asked    *unexpected // unmatched messages that the sender may take back, newest first
+}
+
+// peer returns the record of a rank, made on first contact.
+func (e *Engine) peer(rank int32) *peer {
+	if p := e.peers[rank]; p != nil {
+		return p
+	}
+	p := &peer{rank: rank, eagerMax: -1}
+	p.debt.Open(e.grant)
+	e.peers[rank] = p
+	return p
+}
+
+// reach makes sure that there will be a link to p.
+func (e *Engine) reach(p *peer) {
+	if p.link != nil || p.connecting || p.err != nil {
+		return
+	}
+	p.connecting = true
+	if int(p.rank) == e.cfg.Rank {
+		l, err := e.cfg.Self.Connect(e.ctx, 0, e.cfg.Self.Address())
+		e.linked(p, e.grant, l, err)
+		return
+	}
+	e.wg.Add(1)
+	go e.connect(p)
+}
+
+// connect runs in a goroutine of its own: it may have to wait for the peer.
+func (e *Engine) connect(p *peer) {
+	defer e.wg.Done()
+	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.ConnectTimeout)
+	defer cancel()
+	grant, link, err := e.dial(ctx, int(p.rank))
+	e.lock()
+	e.linked(p, grant, link, err)
+	e.leave()
+	e.unlock()
+}
+
+func (e *Engine) dial(ctx context.Context, rank int) (int64, transport.Link, error) {
+	b, err := e.cfg.Lookup(ctx, rank)
+	if err != nil {
+		return 0, nil, fmt.Errorf("looking up its address: %w", err)
+	}
+	grant, address, err := splitAddress(rank, b)
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := e.cfg.Net.Connect(ctx, rank, address)
+	return grant, l, err
+}
+
+// linked takes the result of connecting.
+func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
+	p.connecting = false
+	if p.err != nil {
+		return
+	}
+	if err != nil {
+		e.failPeer(p, &PeerError{int(p.rank), err})
+		return
+	}
+	caps := l.Caps()
+	p.link = l
+	p.presence, _ = l.(transport.Presence)
+	if caps.Get {
+		p.getter, _ = l.(transport.Getter)
+	}
+	p.limit = caps.EagerMax
+	if e.cfg.EagerMax > 0 {
+		p.limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)
+	}
+	p.fragment = int64(caps.FragMax)
+	p.account.Open(grant)
+	e.explain(p, caps)
+	if int(p.rank) == e.cfg.Rank {
+		p.link = &selfLink{l, e}
+	}
+	for _, r := range p.starters {
+		e.startTransfer(r)
+	}
+	p.starters = nil
+	e.flush(p)
+}
+
+func (e *Engine) explain(p *peer, caps *transport.Caps) {
+	if e.cfg.Debug == nil {
+		return
+	}
+	dev, large := e.cfg.Net, "get (while the sender computes), stream (while it waits)"
+	if int(p.rank) == e.cfg.Rank {
+		dev = e.cfg.Self
+	}
+	why := "none: all schemes work"
+	if p.getter == nil {
+		large, why = "stream", caps.WhyNot
+	}
+	e.cfg.Debug("peer connected", "peer", p.rank, "transport", dev.Name(), "eager-max", p.limit, "rendezvous", large, "not-used", why)
+}
+
+// selfLink notes that there is something to poll.
+type selfLink struct {
+	transport.Link
+	e *Engine
+}
+
+func (l *selfLink) TrySend(h *wire.Header, payload []byte) bool {
+	if !l.Link.TrySend(h, payload) {
+		return false
+	}
+	if !l.e.selfDirty {
+		l.e.selfDirty = true
+		l.e.more()
+	}
+	return true
+}
+
+// flush sends what is queued for p, and decides whether send may go straight to the link.
+func (e *Engine) flush(p *peer) {
+	p.eagerMax = -1
+	if p.link == nil {
+		if p.err == nil && (len(p.queue) > 0 || len(p.control) > 0) {
+			e.reach(p)
+		}
+		return
+	}
+	if e.flushControl(p) && e.flushQueue(p) {
+		e.unlist(p)
+		if len(p.queue) == 0 && p.err == nil {
+			p.eagerMax = p.limit
+		}
+		return
+	}
+	e.list(p)
+}
+
+func (e *Engine) flushControl(p *peer) bool {
+	for i := range p.control {
+		if !p.link.TrySend(&p.control[i], nil) {
+			p.control = append(p.control[:0], p.control[i:]...)
+			return false
+		}
+	}
+	p.control = p.control[:0]
+	return true
+}
+
+// flushQueue reports false if the link is full. Lack of credit is not its fault: Credit will call again.
+func (e *Engine) flushQueue(p *peer) bool {
+	for i, r := range p.queue {
+		switch e.trySend(p, r) {
+		case sendFull:
+			p.queue = dropFirst(p.queue, i)
+			return false
+		case sendNoCredit:
+			p.queue = dropFirst(p.queue, i)
+			return true
+		}
+	}
+	p.queue = dropFirst(p.queue, len(p.queue))
+	return true
+}
+
+func dropFirst(q []*Request, n int) []*Request {
+	if n == 0 {
+		return q
+	}
+	m := copy(q, q[n:])
+	clear(q[m:])
+	return q[:m]
+}
+
+func (e *Engine) list(p *peer) {
+	if !p.listed {
+		p.listed = true
+		e.full = append(e.full, p)
+		e.more()
+	}
+}
+
+func (e *Engine) unlist(p *peer) {
+	if !p.listed {
+		return
+	}
+	p.listed = false
+	e.todo--
+	for i, o := range e.full {
+		if o == p {
+			e.full = append(e.full[:i], e.full[i+1:]...)
+			return
+		}
+	}
+}
+
+// sendControl sends a packet without payload, now or later.
+func (e *Engine) sendControl(p *peer, h wire.Header) {
+	if p.err != nil {
+		return
+	}
+	if p.link != nil && len(p.control) == 0 {
+		e.hdr = h
+		if p.link.TrySend(&e.hdr, nil) {
+			return
+		}
+	}
+	p.control = append(p.control, h)
+	if p.link == nil {
+		e.reach(p)
+		return
+	}
+	e.list(p)
+}
+
+// owe gives credit back for a message that is matched.
+func (e *Engine) owe(p *peer, cost int64) {
+	if n := p.debt.Owe(cost); n != 0 {
+		e.sendControl(p, wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(n)})
+	}
+}
+
+// failPeer ends everything that involves p.
+func (e *Engine) failPeer(p *peer, err error) {
+	if p.err != nil {
+		return
+	}
+	p.err = err
+	p.eagerMax = -1
+	e.unlist(p)
+	p.control = nil
+	for _, r := range p.queue {
+		r.queued = false
+		e.complete(r, err)
+	}
+	p.queue = nil
+	for _, r := range p.starters {
+		e.complete(r, err)
+	}
+	p.starters = nil
+	e.failPosted(p.rank, err)
+	if int(p.rank) != e.cfg.Rank {
+		// A receive from anybody might have been meant for this peer; nobody can know, so its caller is told.
+		e.failPosted(AnySource, err)
+	}
+	for i := range e.ids.slots {
+		if r := e.ids.slots[i].r; r != nil && r.peer == p {
+			e.abandon(r, err)
+		}
+	}
+	for i := 0; i < len(e.reads); {
+		if r := e.reads[i]; r.peer == p {
+			e.abandon(r, err)
+		} else {
+			i++
+		}
+	}
+	probers := e.probers
+	e.probers = nil
+	for _, r := range probers {
+		if r.recv.Source == p.rank || r.recv.Source == AnySource {
+			e.complete(r, err)
+		} else {
+			e.probers = append(e.probers, r)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package pml
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// progress polls once, handles what came, and goes on with what is under way. It returns how much it did. The caller
+// holds the lock; afterwards the device may not be armed as it was (see leave).
+func (e *Engine) progress() int {
+	e.armed = forNothing
+	n := e.dev.Poll(e.pkts[:])
+	for i := range n {
+		e.packet(&e.pkts[i])
+	}
+	if e.todo != 0 {
+		n += e.work()
+	}
+	return n
+}
+
+// packet handles one event. The order of the cases is that of their frequency.
+func (e *Engine) packet(pkt *transport.Packet) {
+	if pkt.Event != transport.Arrived {
+		e.event(pkt)
+		return
+	}
+	if uint(pkt.Peer) >= uint(len(e.peers)) {
+		return // a transport's mistake; nobody to blame it on
+	}
+	p := e.peer(pkt.Peer)
+	if p.err != nil {
+		return
+	}
+	h := &pkt.Header
+	switch h.Kind {
+	case wire.Eager:
+		cost := eager.Cost(len(pkt.Payload))
+		m := e.table.Arrive(h.Ctx, pkt.Peer, h.Tag)
+		if m == nil {
+			e.queue(p, pkt, cost)
+			return
+		}
+		r := m.Owner.(*Request)
+		r.status.Source, r.status.Tag = pkt.Peer, h.Tag
+		n := copy(r.buf, pkt.Payload)
+		e.stats.MatchedOnArrival++
+		e.arrived(r, p, n, len(pkt.Payload))
+		e.owe(p, cost)
+	case wire.Data:
+		e.fragment(p, pkt)
+	case wire.RTS:
+		if h.Len > math.MaxInt64 {
+			e.failPeer(p, protocolError(p, fmt.Sprintf("it announced a message of %d bytes", h.Len)))
+			return
+		}
+		m := e.table.Arrive(h.Ctx, pkt.Peer, h.Tag)
+		if m == nil {
+			e.queue(p, pkt, eager.Envelope)
+			return
+		}
+		r := m.Owner.(*Request)
+		r.status = Status{Source: pkt.Peer, Tag: h.Tag}
+		e.stats.MatchedOnArrival++
+		e.transfer(r, p, int64(h.Len), h.ID, h.Addr, h.Key, h.Flags)
+	case wire.EagerSync:
+		cost := eager.Cost(len(pkt.Payload))
+		m := e.table.Arrive(h.Ctx, pkt.Peer, h.Tag)
+		if m == nil {
+			e.queue(p, pkt, cost)
+			return
+		}
+		r := m.Owner.(*Request)
+		r.status = Status{Source: pkt.Peer, Tag: h.Tag}
+		e.stats.MatchedOnArrival++
+		e.arrived(r, p, copy(r.buf, pkt.Payload), len(pkt.Payload))
+		e.sendControl(p, wire.Header{Kind: wire.Matched, ID: h.ID})
+		e.owe(p, cost)
+	case wire.CTS:
+		e.clear(p, h)
+	case wire.FIN, wire.Matched:
+		e.finished(p, h)
+	case wire.Credit:
+		if h.Len > math.MaxInt64 || !p.account.Return(int64(h.Len)) {
+			e.failPeer(p, protocolError(p, fmt.Sprintf("it gave back %d bytes of credit that were not taken", h.Len)))
+			return
+		}
+		if len(p.queue) > 0 {
+			e.flush(p)
+		}
+	case wire.Cancel:
+		e.takeBack(p, h)
+	case wire.CancelReply:
+		e.cancelled(p, h)
+	default:
+		e.failPeer(p, protocolError(p, fmt.Sprintf("it sent a packet of kind %v", h.Kind)))
+	}
+}
+
+func protocolError(p *peer, what string) error {
+	return &PeerError{int(p.rank), fmt.Errorf("%w: %s", transport.ErrPeerGone, what)}
+}
+
+func (e *Engine) event(pkt *transport.Packet) {
+	switch pkt.Event {
+	case transport.Down:
+		if uint(pkt.Peer) < uint(len(e.peers)) {
+			e.failPeer(e.peer(pkt.Peer), &PeerError{int(pkt.Peer), pkt.Err})
+		}
+	case transport.Got:
+		e.gotRead(pkt.Header.ID, pkt.Err)
+	}
+}
+
+// work goes on with what nobody else will remind us of.
+func (e *Engine) work() int {
+	n := 0
+	if e.selfDirty {
+		n += e.pollSelf()
+	}
+	for i := len(e.full) - 1; i >= 0; i-- {
+		if i < len(e.full) {
+			e.flush(e.full[i])
+		}
+	}
+	for i := len(e.streams) - 1; i >= 0; i-- {
+		n += e.pump(e.streams[i])
+	}
+	for i := len(e.reads) - 1; i >= 0; i-- {
+		if i < len(e.reads) {
+			n += e.readNext(e.reads[i])
+		}
+	}
+	return n
+}
+
+// more notes one more thing for work. A leader that sleeps would not know.
+func (e *Engine) more() {
+	e.todo++
+	e.rouse()
+}
+
+// rouse wakes the leader if it sleeps.
+func (e *Engine) rouse() {
+	if e.held {
+		e.held = false
+		e.dev.Interrupt()
+	}
+}
+
+// drainSelf handles what this rank has sent to itself. It does not touch the net: somebody else may be armed for it.
+func (e *Engine) drainSelf() {
+	for e.selfDirty {
+		e.work()
+	}
+}
+
+func (e *Engine) pollSelf() int {
+	self := e.cfg.Self
+	n := self.Poll(e.selfPkts[:])
+	for i := range n {
+		e.selfPkts[i].Peer = int32(e.cfg.Rank)
+		e.packet(&e.selfPkts[i])
+	}
+	if n == 0 {
+		e.selfDirty = false
+		e.todo--
+	}
+	return n
+}

@@ -1,0 +1,271 @@
+package pml
+
+import (
+	"context"
+
+	"github.com/gorun-mpi/mpi/rendezvous"
+	"github.com/gorun-mpi/mpi/tagmatch"
+)
+
+// Status of a completed operation.
+type Status struct {
+	Source    int32 // rank in the world
+	Tag       int32
+	Bytes     int64
+	Cancelled bool
+}
+
+// Mode of a send; MPI 4.1 §3.4.
+type Mode uint8
+
+const (
+	Standard    Mode = iota
+	Synchronous      // completes only when it is matched
+)
+
+type opKind uint8
+
+const (
+	opSend opKind = iota
+	opRecv
+	opProbe
+)
+
+// reqState is where a request is. Who owns it:
+//
+//	stFree      the engine's free list
+//	stIdle      its holder: a persistent request that is not started
+//	stActive    the engine; recv is the table's while posted, buf the engine's and the transport's
+//	stDone      its holder, who must collect the result (Wait, Test)
+type reqState uint8
+
+const (
+	stFree reqState = iota
+	stIdle
+	stActive
+	stDone
+)
+
+// Request is one operation.
+type Request struct {
+	recv tagmatch.Receive // its envelope, for sends too: Ctx, Source (the destination then), Tag
+
+	// Outer is for whoever embeds the request.
+	Outer any
+
+	state      reqState
+	op         opKind
+	mode       Mode
+	persistent bool
+	detached   bool // nobody will collect it: back to the free list when done
+	cancelling bool // the receiver has been asked
+	parts      int8 // completions still to come beside the last one: Isendrecv
+	canGet     bool // the sender's memory can be read
+	inGets     bool
+	waited     bool // a caller waits for it
+	queued     bool // in its peer's queue
+
+	buf    []byte // the caller's; the engine's from start to completion
+	status Status
+	err    error
+	peer   *peer
+	part   *Request // the other way round, while the send is under way
+	whole  *Request // a detached send: the request of which it is a part
+	keep   *kept    // a persistent request's arguments
+
+	cancelErr error  // the result, if cancelling succeeds
+	id        uint64 // in Engine.ids; 0: none
+	cctx      context.Context
+	w         *waiter // who to wake; nil: nobody sleeps
+	own       waiter
+	done      chan struct{} // for Done; closed on completion
+	next      *Request
+
+	// A transfer. send: snd; receive: rcv and where the sender has it.
+	snd             rendezvous.Sender
+	rcv             rendezvous.Receiver
+	read            rendezvous.Action // the READ to do next, while in Engine.reads
+	remote, at, key uint64            // the sender's id, address and registration key
+	size            int64
+}
+
+// waiter is a goroutine that sleeps.
+type waiter struct {
+	ch chan struct{} // capacity 1, made on first use
+}
+
+func (w *waiter) channel() chan struct{} {
+	if w.ch == nil {
+		w.ch = make(chan struct{}, 1)
+	}
+	return w.ch
+}
+
+func (w *waiter) wake() {
+	select {
+	case w.ch <- struct{}{}:
+	default:
+	}
+}
+
+// requestQueue reuses the requests that callers hold in the order of their release, and only when there are many, so
+// that a caller who waits twice finds its request free and is told so, rather than waiting for a stranger's.
+type requestQueue struct {
+	first, last *Request
+	n           int
+}
+
+const requestQuarantine = 512
+
+func (q *requestQueue) put(r *Request) {
+	r.next = nil
+	if q.last == nil {
+		q.first = r
+	} else {
+		q.last.next = r
+	}
+	q.last = r
+	q.n++
+}
+
+func (q *requestQueue) get() *Request {
+	if q.n <= requestQuarantine {
+		return nil
+	}
+	r := q.first
+	q.first = r.next
+	q.n--
+	r.next = nil
+	return r
+}
+
+// request takes one of the engine's own, for a blocking call.
+func (e *Engine) request() *Request {
+	r := e.free
+	if r == nil {
+		r = new(Request)
+		r.recv.Owner = r
+		return r
+	}
+	e.free = r.next
+	r.next = nil
+	return r
+}
+
+// recycle gives it back.
+func (e *Engine) recycle(r *Request) {
+	r.buf, r.err, r.peer, r.cctx, r.cancelErr = nil, nil, nil, nil, nil
+	r.state = stFree
+	r.next = e.free
+	e.free = r
+}
+
+// handle takes a request for a caller to hold.
+func (e *Engine) handle() *Request {
+	if r := e.handles.get(); r != nil {
+		return r
+	}
+	r := e.cfg.NewRequest()
+	r.recv.Owner = r
+	return r
+}
+
+// release takes it back when its result has been collected.
+func (e *Engine) release(r *Request) {
+	r.buf, r.err, r.peer, r.cctx, r.done, r.cancelErr = nil, nil, nil, nil, nil, nil
+	r.waited = false
+	if r.persistent {
+		r.state = stIdle
+		return
+	}
+	r.state = stFree
+	e.handles.put(r)
+}
+
+// complete ends r. Everything that refers to it but its holder has let go of it.
+func (e *Engine) complete(r *Request, err error) {
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	if r.id != 0 {
+		e.ids.release(r)
+	}
+	if r.parts > 0 {
+		r.parts--
+		return
+	}
+	r.state = stDone
+	e.outstanding--
+	if r.w != nil {
+		r.w.wake()
+		r.w = nil
+		e.woke = true
+	}
+	if r.done != nil {
+		close(r.done)
+		e.followers--
+	}
+	e.rouse() // the caller that polls may be the one who waits for this
+	if r.detached {
+		r.detached = false
+		e.detached--
+		whole, err := r.whole, r.err
+		r.whole = nil
+		e.recycle(r)
+		if whole != nil {
+			whole.part = nil
+			e.complete(whole, err)
+		}
+	}
+}
+
+// idTable gives requests numbers that peers return. A number is used once.
+type idTable struct {
+	slots []idSlot
+	free  []uint32
+}
+
+type idSlot struct {
+	r   *Request
+	gen uint32
+}
+
+// of gives r a number.
+func (t *idTable) of(r *Request) uint64 {
+	if r.id != 0 {
+		return r.id
+	}
+	var i uint32
+	if n := len(t.free); n > 0 {
+		i = t.free[n-1]
+		t.free = t.free[:n-1]
+	} else {
+		i = uint32(len(t.slots))
+		t.slots = append(t.slots, idSlot{})
+	}
+	s := &t.slots[i]
+	s.gen++
+	s.r = r
+	r.id = uint64(s.gen)<<32 | uint64(i+1)
+	return r.id
+}
+
+// find returns the request with that number if it is one of peer's and still active.
+func (t *idTable) find(id uint64, p *peer) *Request {
+	i := uint32(id) - 1
+	if uint64(i) >= uint64(len(t.slots)) {
+		return nil
+	}
+	s := &t.slots[i]
+	if s.r == nil || s.r.id != id || s.r.peer != p {
+		return nil
+	}
+	return s.r
+}
+
+func (t *idTable) release(r *Request) {
+	i := uint32(r.id) - 1
+	t.slots[i].r = nil
+	t.free = append(t.free, i)
+	r.id = 0
+}

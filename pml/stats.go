@@ -1,0 +1,35 @@
+package pml
+
+// Stats are counters of one rank since it joined.
+type Stats struct {
+	EagerSent        uint64 // messages sent whole
+	RendezvousSent   uint64 // messages announced first
+	BytesSent        uint64
+	MatchedOnArrival uint64 // messages whose receive was posted
+	Matched          uint64 // messages that waited in the unexpected queue
+	Gets             uint64 // receives begun by READ
+	Streams          uint64 // sends that were asked to stream
+	TakenOver        uint64 // streams that the receiver finished by READ
+	GetsFailed       uint64 // READs that failed and were replaced by a stream
+
+	UnexpectedBytes int64 // now: envelopes and payloads that wait to be matched
+	UnexpectedPeak  int64
+	Posted          int // receives waiting now
+	Unexpected      int // messages waiting now
+}
+
+func (s *Stats) hold(cost int64) {
+	s.UnexpectedBytes += cost
+	if s.UnexpectedBytes > s.UnexpectedPeak {
+		s.UnexpectedPeak = s.UnexpectedBytes
+	}
+}
+
+// Stats returns the counters.
+func (e *Engine) Stats() Stats {
+	e.lock()
+	defer e.unlock()
+	s := e.stats
+	s.Posted, s.Unexpected = e.table.Posted(), e.table.Unexpected()
+	return s
+}

@@ -1,0 +1,383 @@
+package pml
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Waiting. This is the only file that may sleep.
+//
+// At most one caller polls: the leader. It spins for a while, then sleeps in the kernel (Park(true)) where the next
+// packet wakes it without a detour through the scheduler. Callers that come while there is a leader are followers:
+// each sleeps on a channel of its own until its own request is complete.
+//
+// When nobody is in the library but operations are under way, the watcher, a goroutine that sleeps in Park(false),
+// takes over: leave arms the device for it. So an operation that was started completes although its rank computes.
+//
+// Invariant: if outstanding > 0, then somebody leads, or the watcher runs, or the device is armed for the watcher.
+
+type armedFor uint8
+
+const (
+	forNothing armedFor = iota
+	forUrgent
+	forAny
+)
+
+const (
+	firstSpin = 20 * time.Microsecond
+	minSpin   = 4 * time.Microsecond
+	maxSpin   = 200 * time.Microsecond
+
+	// spinCheck polls happen between two looks at the clock.
+	spinCheck = 64
+	// yieldAfter is how long the leader spins before it lets other goroutines of its rank run, and how often then.
+	yieldAfter = 20 * time.Microsecond
+	// fullSleep is how long to sleep when a link is full: the peer does not say when it has made room.
+	fullSleep = 20 * time.Microsecond
+	// busyRank is how long a yield takes at least if another goroutine has used it.
+	busyRank = 5 * time.Microsecond
+)
+
+// want is what a caller waits for: one request, or any of a set.
+type want struct {
+	r   *Request
+	set Set
+	cc  context.Context // ends the waiting; nil: nothing does
+}
+
+func (w *want) ready() bool {
+	if w.r != nil {
+		return w.r.state == stDone
+	}
+	for i := range w.set.Len {
+		if r := w.set.At(i); r != nil && r.state == stDone {
+			return true
+		}
+	}
+	return false
+}
+
+// await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
+func (e *Engine) await(r *Request) {
+	w := want{r: r, cc: r.cctx}
+	for !w.ready() {
+		if e.block(&w) != nil {
+			e.cancel(r, r.cctx.Err())
+			w.cc = nil // once is enough
+		}
+	}
+}
+
+// block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
+func (e *Engine) block(w *want) error {
+	if w.cc != nil {
+		if err := w.cc.Err(); err != nil {
+			return err
+		}
+	}
+	if e.leading {
+		return e.follow(w)
+	}
+	e.leading = true
+	follow := e.lead(w)
+	e.leading = false
+	if follow && !w.ready() {
+		return e.follow(w)
+	}
+	return nil
+}
+
+// lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
+func (e *Engine) lead(w *want) bool {
+	e.dev.Disarm()
+	idle, spun := 0, false
+	var since, yielded time.Time
+	for {
+		if e.progress() != 0 {
+			idle = 0
+		} else {
+			idle++
+		}
+		if w.ready() {
+			if spun && e.cfg.Spin < 0 {
+				e.spin = min(e.spin*2, maxSpin)
+			}
+			return false
+		}
+		if e.woke || e.wanted.Load() != 0 {
+			e.yield()
+			if w.ready() {
+				return false
+			}
+		}
+		if idle%spinCheck != 0 || idle == 0 {
+			if e.cfg.Spin != 0 || idle == 0 {
+				continue
+			}
+		}
+		now := time.Now()
+		if idle <= spinCheck {
+			since, yielded, spun = now, now, true
+			if e.cfg.Spin != 0 {
+				continue
+			}
+		}
+		if w.cc != nil && w.cc.Err() != nil {
+			return false
+		}
+		if now.Sub(since) >= e.spinFor() {
+			if e.takeOver() {
+				idle = 0
+				continue
+			}
+			if sleep := e.sleepAsLeader(w); sleep != slept {
+				return sleep == shouldFollow
+			}
+			idle = 0
+			continue
+		}
+		if now.Sub(yielded) > yieldAfter {
+			e.yield()
+			yielded = time.Now()
+		}
+	}
+}
+
+func (e *Engine) spinFor() time.Duration {
+	if e.cfg.Spin >= 0 {
+		return e.cfg.Spin
+	}
+	return e.spin
+}
+
+// yield lets others have the lock and the processor.
+func (e *Engine) yield() {
+	e.woke = false
+	e.unlock()
+	runtime.Gosched()
+	e.lock()
+}
+
+type sleepResult uint8
+
+const (
+	slept        sleepResult = iota
+	shouldFollow             // the rank has other work for this thread
+	ended                    // the context has
+)
+
+// sleepAsLeader puts the calling thread to sleep until something arrives.
+func (e *Engine) sleepAsLeader(w *want) sleepResult {
+	if e.cfg.Spin < 0 {
+		e.spin = max(e.spin/2, minSpin)
+	}
+	if e.todo != 0 {
+		e.unlock()
+		time.Sleep(fullSleep)
+		e.lock()
+		return slept
+	}
+	// If other goroutines want this processor they get it now, and then the watcher does the waiting: a thread that
+	// sleeps in the kernel keeps its processor from them until the scheduler's monitor notices.
+	before := time.Now()
+	e.unlock()
+	runtime.Gosched()
+	e.lock()
+	if w.ready() || e.todo != 0 {
+		return slept
+	}
+	if time.Since(before) > busyRank {
+		if e.progress() == 0 {
+			return shouldFollow
+		}
+		return slept
+	}
+	if !e.dev.Arm(transport.Any, true) {
+		return slept
+	}
+	e.held = true
+	e.unlock()
+	if w.cc == nil || w.cc.Done() == nil {
+		e.dev.Park(true)
+	} else {
+		stop := context.AfterFunc(w.cc, e.dev.Interrupt)
+		if w.cc.Err() == nil {
+			e.dev.Park(true)
+		}
+		stop()
+	}
+	e.lock()
+	e.held = false
+	e.dev.Disarm()
+	if w.cc != nil && w.cc.Err() != nil {
+		return ended
+	}
+	return slept
+}
+
+// pause lets things happen: polls if nobody does, and gives the processor away.
+func (e *Engine) pause() {
+	if !e.leading && e.progress() != 0 {
+		return
+	}
+	e.leave()
+	e.unlock()
+	time.Sleep(fullSleep)
+	e.lock()
+}
+
+// follow sleeps until w's requests are done, while somebody else polls.
+func (e *Engine) follow(w *want) error {
+	own := w.waiter()
+	ch := own.channel()
+	select {
+	case <-ch: // left over from an earlier wait
+	default:
+	}
+	w.attach(own)
+	e.followers++
+	e.leave()
+	e.unlock()
+	var err error
+	if w.cc == nil {
+		<-ch
+	} else {
+		select {
+		case <-ch:
+		case <-w.cc.Done():
+			err = w.cc.Err()
+		}
+	}
+	e.lock()
+	e.followers--
+	w.attach(nil)
+	return err
+}
+
+// waiter is that of the first request.
+func (w *want) waiter() *waiter {
+	if w.r != nil {
+		return &w.r.own
+	}
+	for i := range w.set.Len {
+		if r := w.set.At(i); r != nil {
+			return &r.own
+		}
+	}
+	return new(waiter)
+}
+
+func (w *want) attach(own *waiter) {
+	if w.r != nil {
+		w.r.w = own
+		return
+	}
+	for i := range w.set.Len {
+		if r := w.set.At(i); r != nil && r.state == stActive {
+			r.w = own
+		}
+	}
+}
+
+// leave is called at the end of every call, before the lock is given up.
+func (e *Engine) leave() {
+	if e.outstanding != 0 && !e.leading {
+		e.arm()
+	}
+}
+
+// arm makes sure that the watcher is woken: for everything if somebody waits, else for what peers wait for.
+func (e *Engine) arm() {
+	level, want := transport.Urgent, forUrgent
+	if e.followers > 0 {
+		level, want = transport.Any, forAny
+	}
+	for range 8 {
+		if e.todo != 0 {
+			break // nothing will arrive to remind the watcher of that
+		}
+		if e.armed >= want || e.outstanding == 0 {
+			return
+		}
+		if e.dev.Arm(level, false) {
+			e.armed = want
+			return
+		}
+		e.progress()
+	}
+	e.dev.Interrupt()
+}
+
+// watch is the watcher.
+func (e *Engine) watch() {
+	defer e.wg.Done()
+	for {
+		e.dev.Park(false)
+		e.lock()
+		if e.closed != nil {
+			e.unlock()
+			return
+		}
+		e.watching = true
+		e.attend()
+		e.watching = false
+		e.unlock()
+	}
+}
+
+// attend polls until there is nothing to do and the device is armed, or a caller leads.
+func (e *Engine) attend() {
+	var quiet time.Time // since when nothing has come
+	for !e.leading && e.closed == nil {
+		n := e.progress()
+		if e.woke || e.wanted.Load() != 0 {
+			e.watching = false
+			e.yield()
+			e.watching = true
+			quiet = time.Time{}
+			continue
+		}
+		if n != 0 {
+			quiet = time.Time{}
+			continue
+		}
+		if e.outstanding == 0 && e.todo == 0 {
+			return
+		}
+		now := time.Now()
+		if quiet.IsZero() {
+			quiet = now
+		}
+		if now.Sub(quiet) < e.attendFor() {
+			continue
+		}
+		if e.takeOver() {
+			continue
+		}
+		if e.todo != 0 {
+			e.unlock()
+			time.Sleep(fullSleep)
+			e.lock()
+			continue
+		}
+		if e.arm(); e.armed != forNothing {
+			return
+		}
+	}
+}
+
+// attendFor is how long the watcher keeps the processor when nothing comes: a stream's next fragment is worth a
+// short wait, since giving the processor back to a computation costs a time slice.
+func (e *Engine) attendFor() time.Duration {
+	if len(e.streams) > 0 || e.inbound > 0 {
+		return 100 * time.Microsecond
+	}
+	if e.followers > 0 {
+		return e.spinFor()
+	}
+	return 0
+}

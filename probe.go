@@ -1,0 +1,125 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Probe waits until a message that a receive with source and tag would match has arrived, and describes it;
+// MPI 4.1 §3.8.1.
+func Probe(c *Comm, source, tag int) (Status, error) {
+	if err := c.checkRecv("Probe", source, tag); err != nil || source == ProcNull {
+		return nullStatus, err
+	}
+	_, st, err := c.eng.Probe(c.ctx, c.cid, c.toWorld(source), int32(tag), false)
+	if err != nil {
+		return Status{}, c.wrap("Probe", source, tag, err)
+	}
+	return c.status(st), nil
+}
+
+// Iprobe is Probe that does not wait; §3.8.1.
+func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
+	if err := c.checkRecv("Iprobe", source, tag); err != nil || source == ProcNull {
+		return nullStatus, err == nil, err
+	}
+	_, st, found, err := c.eng.Iprobe(c.cid, c.toWorld(source), int32(tag), false)
+	if err != nil || !found {
+		return Status{}, false, c.wrap("Iprobe", source, tag, err)
+	}
+	return c.status(st), true, nil
+}
+
+// Message is one that a matched probe has found: only its Mrecv can receive it; §3.8.2.
+type Message struct {
+	comm   *Comm
+	m      *pml.Message // nil: from ProcNull
+	source int
+	tag    int
+}
+
+// Mprobe is Probe that takes the message, so that no other goroutine's receive can match it; §3.8.2.
+func Mprobe(c *Comm, source, tag int) (*Message, Status, error) {
+	if err := c.checkRecv("Mprobe", source, tag); err != nil {
+		return nil, Status{}, err
+	}
+	return mprobe(c, "Mprobe", source, tag)
+}
+
+func mprobe(c *Comm, op string, source, tag int) (*Message, Status, error) {
+	if source == ProcNull {
+		return &Message{comm: c, source: ProcNull, tag: AnyTag}, nullStatus, nil
+	}
+	m, st, err := c.eng.Probe(c.ctx, c.cid, c.toWorld(source), int32(tag), true)
+	if err != nil {
+		return nil, Status{}, c.wrap(op, source, tag, err)
+	}
+	s := c.status(st)
+	return &Message{c, m, s.Source, s.Tag}, s, nil
+}
+
+// Improbe is Mprobe that does not wait; §3.8.2.
+func Improbe(c *Comm, source, tag int) (*Message, Status, bool, error) {
+	if err := c.checkRecv("Improbe", source, tag); err != nil {
+		return nil, Status{}, false, err
+	}
+	if source == ProcNull {
+		return &Message{comm: c, source: ProcNull, tag: AnyTag}, nullStatus, true, nil
+	}
+	m, st, found, err := c.eng.Iprobe(c.cid, c.toWorld(source), int32(tag), true)
+	if err != nil || !found {
+		return nil, Status{}, false, c.wrap("Improbe", source, tag, err)
+	}
+	s := c.status(st)
+	return &Message{c, m, s.Source, s.Tag}, s, true, nil
+}
+
+// Mrecv receives the message into buf; §3.8.3.
+func Mrecv[T any](m *Message, buf []T) (Status, error) {
+	r, err := imrecv(m, "Mrecv", buf)
+	if err != nil {
+		return Status{}, err
+	}
+	return r.Wait()
+}
+
+// Imrecv starts to receive the message into buf; §3.8.3.
+func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, "Imrecv", buf) }
+
+func imrecv[T any](m *Message, op string, buf []T) (*Request, error) {
+	if m == nil || m.comm == nil {
+		return nil, opError(op, ErrRequest, "the message is nil: no matched probe returned it")
+	}
+	if err := fixedType[T](); err != nil {
+		return nil, &Error{Op: op, Class: ErrType, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
+	}
+	if m.m == nil {
+		return m.comm.nullRequest(op, AnyTag), nil
+	}
+	r, err := m.comm.eng.Imrecv(m.comm.ctx, m.m, bytesOf(buf))
+	if err != nil {
+		class := classOf(err)
+		if errors.Is(err, pml.ErrRequest) {
+			class = ErrRequest
+		}
+		return nil, &Error{Op: op, Class: class, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
+	}
+	return m.comm.request(op, m.source, m.tag, r), nil
+}
+
+// discard receives the message and forgets it.
+func (m *Message) discard() {
+	if r, err := imrecv(m, "Mrecv", []byte(nil)); err == nil {
+		r.Wait()
+	}
+}
+
+// String describes the message.
+func (m *Message) String() string {
+	if m.m == nil {
+		return "message from no process"
+	}
+	return fmt.Sprintf("message from rank %d, tag %d, %d bytes", m.source, m.tag, m.m.Bytes())
+}

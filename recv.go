@@ -1,0 +1,112 @@
+package mpi
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Recv receives a message from rank source (or AnySource) with tag (or AnyTag) into buf; MPI 4.1 §3.2.4. The message
+// may be shorter than buf: Count[T](status) says how long it was. If it is longer, buf is filled, the rest is lost,
+// and the error is ErrTruncate.
+func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
+	if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
+		return nullStatus, err
+	}
+	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
+	if err != nil {
+		err = c.wrap("Recv", source, tag, err)
+	}
+	return c.status(st), err
+}
+
+// RecvAlloc is Recv into a new slice of the message's length.
+func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
+	if err := checkRecv[T](c, "RecvAlloc", source, tag); err != nil || source == ProcNull {
+		return nil, nullStatus, err
+	}
+	m, st, err := mprobe(c, "RecvAlloc", source, tag)
+	if err != nil {
+		return nil, st, err
+	}
+	n := Count[T](st)
+	if n == Undefined {
+		// The message is consumed, as by any receive of the wrong type.
+		m.discard()
+		return nil, st, &Error{Op: "RecvAlloc", Class: ErrType, Comm: c.name, Peer: source, Tag: tag,
+			Err: fmt.Errorf("the message has %d bytes, which is %w of %d bytes (%T)", st.Bytes, errNotMultiple, sizeOf[T](), *new(T))}
+	}
+	buf := make([]T, n)
+	st, err = Mrecv(m, buf)
+	return buf, st, err
+}
+
+// checkRecv is all that can be wrong with a receive before it begins.
+func checkRecv[T any](c *Comm, op string, source, tag int) error {
+	if c == nil || c.shared == nil || c.ctx != nil || uint(source) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() {
+		if err := c.checkRecv(op, source, tag); err != nil {
+			return err
+		}
+	}
+	if err := fixedType[T](); err != nil {
+		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: source, Tag: tag, Err: err}
+	}
+	return nil
+}
+
+// Irecv starts a receive into buf, which belongs to the library until the request is done; §3.7.2.
+func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
+	if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
+		return nil, err
+	}
+	if source == ProcNull {
+		return c.nullRequest("Irecv", AnyTag), nil
+	}
+	return c.request("Irecv", source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))), nil
+}
+
+// Sendrecv sends one message and receives another, to and from the same rank or two, without the danger that both
+// wait for each other; §3.10.
+func Sendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
+	r, err := isendrecv(c, "Sendrecv", send, dest, stag, recv, source, rtag)
+	if err != nil {
+		return Status{}, err
+	}
+	return r.Wait()
+}
+
+// SendrecvReplace is Sendrecv with one buffer for both; §3.10.
+func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Status, error) {
+	r, err := isendrecv(c, "SendrecvReplace", append([]T(nil), buf...), dest, stag, buf, source, rtag)
+	if err != nil {
+		return Status{}, err
+	}
+	return r.Wait()
+}
+
+// Isendrecv starts a Sendrecv; both buffers belong to the library until the request is done, whose status is the
+// receive's; §3.10.
+func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
+	return isendrecv(c, "Isendrecv", send, dest, stag, recv, source, rtag)
+}
+
+func isendrecv[S, R any](c *Comm, op string, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
+	if err := checkSend[S](c, op, dest, stag); err != nil {
+		return nil, err
+	}
+	if err := checkRecv[R](c, op, source, rtag); err != nil {
+		return nil, err
+	}
+	switch {
+	case dest == ProcNull && source == ProcNull:
+		return c.nullRequest(op, AnyTag), nil
+	case dest == ProcNull:
+		return c.request(op, source, rtag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(rtag), bytesOf(recv))), nil
+	case source == ProcNull:
+		r := c.request(op, dest, stag, c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send), pml.Standard))
+		r.null = true // the status is that of the receive
+		return r, nil
+	}
+	return c.request(op, source, rtag, c.eng.Isendrecv(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send),
+		c.toWorld(source), int32(rtag), bytesOf(recv))), nil
+}

@@ -1,0 +1,159 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Request is an operation that has been started, or a persistent one that can be; MPI 4.1 §3.7. It must be completed
+// once, by Wait or a Test… that reports done, and is of no use afterwards (a persistent one can be started again): a
+// second Wait is answered with ErrRequest. Requests are reused, so do not keep one that is completed.
+type Request struct {
+	pml.Request
+	comm *Comm
+	op   string
+	peer int
+	tag  int
+	null bool // its status is that of ProcNull
+
+	buffered func() // of a persistent buffered send: does it
+}
+
+// newRequest makes what the engine hands out.
+func newRequest() *pml.Request {
+	r := &Request{}
+	r.Outer = r
+	return &r.Request
+}
+
+func (c *Comm) request(op string, peer, tag int, p *pml.Request) *Request {
+	r := p.Outer.(*Request)
+	r.comm, r.op, r.peer, r.tag, r.null = c, op, peer, tag, false
+	return r
+}
+
+func (c *Comm) nullRequest(op string, tag int) *Request {
+	r := c.request(op, ProcNull, tag, c.eng.Completed(pml.Status{}))
+	r.null = true
+	return r
+}
+
+// result turns the engine's result into ours.
+func (r *Request) result(st pml.Status, err error) (Status, error) {
+	if err != nil {
+		err = r.comm.wrap(r.op, r.peer, r.tag, err)
+	}
+	if r.null {
+		return nullStatus, err
+	}
+	return r.comm.status(st), err
+}
+
+// valid reports why r is not a request at all.
+func (r *Request) valid(op string) error {
+	if r == nil || r.comm == nil {
+		return opError(op, ErrRequest, "the request is nil: no operation returned it")
+	}
+	return nil
+}
+
+// misuse is the error of a call on a request that is not active.
+func (r *Request) misuse(op string, err error) error {
+	return &Error{Op: op, Class: ErrRequest, Comm: r.comm.name, Peer: Undefined, Tag: Undefined, Err: err}
+}
+
+// Wait returns when the operation is complete; §3.7.3. If the context of its communicator ends first, the operation is
+// cancelled, or completed if it is too late for that.
+func (r *Request) Wait() (Status, error) {
+	if err := r.valid("Wait"); err != nil {
+		return Status{}, err
+	}
+	st, err := r.comm.eng.Wait(&r.Request)
+	if err != nil && errors.Is(err, pml.ErrRequest) {
+		return Status{}, r.misuse("Wait", err)
+	}
+	return r.result(st, err)
+}
+
+// Test reports whether the operation is complete, and if so, with what result; §3.7.3.
+func (r *Request) Test() (bool, Status, error) {
+	if err := r.valid("Test"); err != nil {
+		return false, Status{}, err
+	}
+	done, st, err := r.comm.eng.Test(&r.Request)
+	if err != nil && errors.Is(err, pml.ErrRequest) {
+		return false, Status{}, r.misuse("Test", err)
+	}
+	if !done {
+		return false, Status{}, nil
+	}
+	s, err := r.result(st, err)
+	return true, s, err
+}
+
+// Cancel asks for the operation to be cancelled; §3.8.4. It must still be completed: Status.Cancelled says whether it
+// was.
+func (r *Request) Cancel() error {
+	if err := r.valid("Cancel"); err != nil {
+		return err
+	}
+	if err := r.comm.eng.Cancel(&r.Request); err != nil {
+		return r.misuse("Cancel", err)
+	}
+	return nil
+}
+
+// Done returns a channel that is closed when the operation is complete. Its result is still to be collected by Wait.
+func (r *Request) Done() <-chan struct{} {
+	if r.valid("Done") != nil {
+		ch := make(chan struct{})
+		close(ch)
+		return ch
+	}
+	return r.comm.eng.Done(&r.Request)
+}
+
+// Start starts a persistent request; §3.9.
+func (r *Request) Start() error {
+	if err := r.valid("Start"); err != nil {
+		return err
+	}
+	if err := r.comm.usable("Start"); err != nil {
+		return err
+	}
+	var err error
+	if r.buffered != nil || r.null {
+		if err = r.comm.eng.StartDone(&r.Request, pml.Status{}); err == nil && r.buffered != nil {
+			r.buffered()
+		}
+	} else {
+		err = r.comm.eng.Start(&r.Request)
+	}
+	if err != nil {
+		return r.misuse("Start", err)
+	}
+	return nil
+}
+
+// StartAll starts persistent requests; §3.9. It stops at the first that cannot be started.
+func StartAll(rs ...*Request) error {
+	for i, r := range rs {
+		if err := r.Start(); err != nil {
+			return fmt.Errorf("request %d of %d: %w", i, len(rs), err)
+		}
+	}
+	return nil
+}
+
+// Free gives a persistent request back; §3.7.3. It must not be under way.
+func (r *Request) Free() error {
+	if err := r.valid("Free"); err != nil {
+		return err
+	}
+	if err := r.comm.eng.FreeRequest(&r.Request); err != nil {
+		return r.misuse("Free", err)
+	}
+	return nil
+}

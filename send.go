@@ -1,0 +1,93 @@
+package mpi
+
+import (
+	"slices"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Send sends buf to rank dest and returns when buf may be used again; MPI 4.1 §3.4. A short message is on its way
+// then, or waits in the receiver's memory; a long one has been received.
+func Send[T any](c *Comm, buf []T, dest, tag int) error {
+	return send(c, "Send", buf, dest, tag, pml.Standard)
+}
+
+// Ssend is Send that returns only when the receiver has matched the message; §3.4 (synchronous mode).
+func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
+	return send(c, "Ssend", buf, dest, tag, pml.Synchronous)
+}
+
+// Rsend is Send where the caller knows that the receive is posted; §3.4 (ready mode). Nothing is gained by it here
+// and nothing is lost if it is not so.
+func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
+	return send(c, "Rsend", buf, dest, tag, pml.Standard)
+}
+
+// Bsend copies buf and returns at once, whatever the receiver does; §3.4 (buffered mode), §3.6. The copy is on this
+// rank's heap until it is sent; no buffer needs to be attached. Finalize waits for it.
+func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
+	if err := checkSend[T](c, "Bsend", dest, tag); err != nil || dest == ProcNull {
+		return err
+	}
+	c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
+	return nil
+}
+
+func send[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) error {
+	if err := checkSend[T](c, op, dest, tag); err != nil || dest == ProcNull {
+		return err
+	}
+	if err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), mode); err != nil {
+		return c.wrap(op, dest, tag, err)
+	}
+	return nil
+}
+
+// checkSend is all that can be wrong with a send before it begins.
+func checkSend[T any](c *Comm, op string, dest, tag int) error {
+	if c == nil || c.shared == nil || c.ctx != nil || uint(dest) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() {
+		if err := c.checkSend(op, dest, tag); err != nil {
+			return err
+		}
+	}
+	if err := fixedType[T](); err != nil {
+		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: dest, Tag: tag, Err: err}
+	}
+	return nil
+}
+
+// Isend starts to send buf, which belongs to the library until the request is done; §3.7.2.
+func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
+	return isend(c, "Isend", buf, dest, tag, pml.Standard)
+}
+
+// Issend is Isend in synchronous mode: done only when the receiver has matched the message; §3.7.2.
+func Issend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
+	return isend(c, "Issend", buf, dest, tag, pml.Synchronous)
+}
+
+// Irsend is Isend in ready mode, see Rsend; §3.7.2.
+func Irsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
+	return isend(c, "Irsend", buf, dest, tag, pml.Standard)
+}
+
+// Ibsend is Isend in buffered mode, see Bsend: the request is done at once; §3.7.2.
+func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
+	if err := checkSend[T](c, "Ibsend", dest, tag); err != nil {
+		return nil, err
+	}
+	if dest != ProcNull {
+		c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
+	}
+	return c.request("Ibsend", dest, tag, c.eng.Completed(pml.Status{Source: int32(c.toWorld(dest)), Tag: int32(tag), Bytes: int64(len(bytesOf(buf)))})), nil
+}
+
+func isend[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
+	if err := checkSend[T](c, op, dest, tag); err != nil {
+		return nil, err
+	}
+	if dest == ProcNull {
+		return c.nullRequest(op, tag), nil
+	}
+	return c.request(op, dest, tag, c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), mode)), nil
+}
