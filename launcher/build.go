@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 )
 
 // Program is what a name on the command line turned out to be.
@@ -96,8 +97,8 @@ func looksLikeImport(name string) bool {
 }
 
 // Build compiles a package into a file that has no name, so that nothing can be left behind, however gorun ends.
-// For a binary it does nothing. Output of the go command goes to stderr.
-func (p *Program) Build(ctx context.Context, stderr *os.File) error {
+// For a binary it does nothing. Output of the go command goes to stderr. guardian is a command that calls Guard.
+func (p *Program) Build(ctx context.Context, stderr *os.File, guardian []string) error {
 	if p.Package == "" {
 		return nil
 	}
@@ -105,29 +106,78 @@ func (p *Program) Build(ctx context.Context, stderr *os.File) error {
 	if err != nil {
 		return fmt.Errorf("%s is a Go package and must be built: %w", p.Name, err)
 	}
+	work, err := os.MkdirTemp("", tempPrefix)
+	if err != nil {
+		return err
+	}
+	defer removeFolder(work)
 	target, err := p.target()
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, tool, "build", "-o", target)
+	cmd := exec.Command(tool, "build", "-o", target)
 	if st, err := os.Stat(p.Package); err == nil && st.IsDir() {
 		cmd.Dir, cmd.Args = p.Package, append(cmd.Args, ".") // its own module, wherever we are
 	} else {
 		cmd.Args = append(cmd.Args, p.Package)
 	}
 	cmd.Stdout, cmd.Stderr = stderr, stderr
-	// On an interrupt the go command removes its own temporary files, which it cannot after SIGKILL.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.SysProcAttr = buildProcAttr()
+	cmd.Env = append(os.Environ(), "GOTMPDIR="+work)
+	if err := runGroup(ctx, cmd, work, guardian); err != nil {
+		return fmt.Errorf("building %s: %w", p.Name, err)
+	}
+	return p.check()
+}
+
+// runGroup runs a command in a process group of its own, and ends all of the group when ctx ends. The go command does
+// not remove its temporary files when a signal ends it: folder is removed by us, or by the guard after a SIGKILL of ours.
+func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, guardian []string) error {
+	var g *guard
+	if guardian != nil {
+		if g, _ = startGuard(guardian); g != nil {
+			defer g.stop()
+			g.folder(folder)
+		}
+	}
 	runtime.LockOSThread() // the parent-death signal belongs to a thread
 	defer runtime.UnlockOSThread()
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("building %s: go build: %w", p.Name, err)
+	cmd.SysProcAttr = sysProcAttr()
+	if err := cmd.Start(); err != nil {
+		return err
 	}
-	return p.sealed()
+	if g != nil {
+		g.group(cmd.Process.Pid)
+	}
+	stop := context.AfterFunc(ctx, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	err := cmd.Wait()
+	stop()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("go build: %w", err)
+	}
+	return nil
+}
+
+// check looks at what the build has made: for a package that is no command it is an archive.
+func (p *Program) check() error {
+	f := p.file
+	if f == nil {
+		var err error
+		if f, err = os.Open(p.Path); err != nil {
+			return fmt.Errorf("building %s: go build wrote nothing: %w", p.Name, err)
+		}
+		defer f.Close()
+	}
+	magic := make([]byte, 8)
+	if _, err := f.ReadAt(magic, 0); err != nil {
+		return fmt.Errorf("building %s: go build wrote nothing: %w", p.Name, err)
+	}
+	if string(magic) == "!<arch>\n" {
+		return fmt.Errorf("%s is no program: its package is not main", p.Name)
+	}
+	return f.Chmod(0o700)
 }
 
 // goTool finds the go command: in PATH, or where this program's own Go was.
@@ -159,7 +209,7 @@ func (p *Program) Close() {
 
 // tempTarget is the target of a build where there are no files without a name.
 func (p *Program) tempTarget() (string, error) {
-	dir, err := os.MkdirTemp("", "gorun-")
+	dir, err := os.MkdirTemp("", tempPrefix)
 	if err != nil {
 		return "", err
 	}

@@ -16,24 +16,27 @@ import (
 // its process group's number can be given to anybody else, so that a signal never hits a stranger.
 type local struct {
 	host  string
-	alone bool // any child process left at the end is ours
+	alone bool     // any child process left at the end is ours
+	argv  []string // of the guard; nil: none
 	exits chan Exit
 	work  chan func() // for the starter thread
 
 	mu     sync.Mutex
 	pids   map[int]int // guarded by mu; rank -> pid, which is the process group too; until reaped
+	guard  *guard      // guarded by mu; nil until the first rank has been started
 	watch  sync.WaitGroup
 	closed bool
 }
 
-// Local returns the backend for this host. alone: this process has no children but the job's.
-func Local(size int, alone bool) Backend {
+// Local returns the backend for this host. alone: this process has no children but the job's. guard is a command
+// that calls Guard; nil for none.
+func Local(size int, alone bool, guard []string) Backend {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
 	l := &local{
-		host: host, alone: alone, exits: make(chan Exit, size), work: make(chan func()),
+		host: host, alone: alone, argv: guard, exits: make(chan Exit, size), work: make(chan func()),
 		pids: make(map[int]int, size),
 	}
 	ready := make(chan struct{})
@@ -71,6 +74,7 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 	}
 	l.mu.Lock()
 	l.pids[s.Rank] = pid
+	l.watchOver(pid)
 	l.mu.Unlock()
 	l.watch.Go(func() {
 		e := waitExit(pid)
@@ -78,6 +82,19 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 		l.exits <- e // has room for all
 	})
 	return pid, nil
+}
+
+// watchOver tells the guard of a process group. Called with mu held. Without a guard the job runs all the same.
+func (l *local) watchOver(group int) {
+	if l.guard == nil && l.argv != nil {
+		l.guard, _ = startGuard(l.argv)
+		if l.guard == nil {
+			l.argv = nil
+		}
+	}
+	if l.guard != nil {
+		l.guard.group(group)
+	}
 }
 
 func (l *local) Signal(rank int, sig syscall.Signal) {
@@ -102,6 +119,9 @@ func (l *local) Close() {
 	for rank, pid := range l.pids {
 		reap(pid)
 		delete(l.pids, rank)
+	}
+	if l.guard != nil {
+		l.guard.stop()
 	}
 	if l.alone {
 		killOrphans()

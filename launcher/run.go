@@ -3,7 +3,6 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -64,7 +63,7 @@ func (j *Job) Run() int {
 		j.say(&sink{}, "%v", err)
 		return CodeUsage
 	}
-	return j.runPlan(plan, Local(j.Size(), j.Alone))
+	return j.runPlan(plan, Local(j.Size(), j.Alone, j.Guard))
 }
 
 func (j *Job) say(s *sink, format string, args ...any) {
@@ -438,8 +437,6 @@ func (r *run) drain() {
 	}
 	r.waitPumps(2 * time.Second)
 }
-
-var _ io.Writer = (*os.File)(nil)
 
 // oneLine makes a message of a rank fit for one line.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -98,6 +98,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report, TagOutput: j.tag, OutputDir: j.outputDir,
 		StdinFor: j.stdin, Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, Log: logger(values.Log, stderr), Alone: true,
+		Guard: guardCommand(),
 	}
 	var programs []*launcher.Program
 	for _, p := range parts {
@@ -169,7 +170,7 @@ func build(programs []*launcher.Program, stderr *os.File) (int, error) {
 			p.Path = same.Path
 			continue
 		}
-		if err := p.Build(ctx, stderr); err != nil {
+		if err := p.Build(ctx, stderr, guardCommand()); err != nil {
 			var i interrupted
 			if errors.As(err, &i) {
 				return 128 + int(i.signal), err
@@ -187,4 +188,15 @@ func logger(level string, stderr *os.File) hclog.Logger {
 		return hclog.NewNullLogger()
 	}
 	return hclog.New(&hclog.LoggerOptions{Name: "gorun", Level: hclog.LevelFromString(level), Output: stderr})
+}
+
+// guardWord makes this program the guard of a job.
+const guardWord = "__guard"
+
+func guardCommand() []string {
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{self, guardWord}
 }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestGoodEnd(t *testing.T) {
+	start(t, "-n", "3", "RANK", "join", "fence", "finalize").wait(0)
+	start(t, "-n", "3", "RANK", "exit=0").wait(0) // never joined: nothing to take leave of
+	start(t, "-n", "1", "RANK", "join", "fence", "finalize").wait(0)
+}
+
+// Each way to fail: the code, the message, and everybody gone within a second.
+func TestOneRankFails(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		words string
+		code  int
+		say   string // a regular expression
+	}{
+		{"exit code", "join fence 2:exit=3 sleep", 3, `rank 2 \(pid \d+ on host \S+\) exited with code 3; the job is stopped`},
+		{"signal", "join fence 2:kill=9 sleep", 137, `rank 2 \(pid \d+ on host \S+\) was killed by signal 9 \(killed\); the job is stopped`},
+		{"no finalize", "join fence 0:exit=0 sleep", 1, `rank 0 .* exited with code 0 without calling Finalize`},
+		{"abort", "join fence 1:abort=7 sleep", 7, `rank 1 .* called Abort with code 7: the test wants it; the job is stopped`},
+		{"abort 0", "join fence 1:abort=0 sleep", 1, `rank 1 .* called Abort with code 0`},
+		{"before joining", "1:exit=5 sleep", 5, `rank 1 .* exited with code 5`},
+		{"others in a barrier", "join 2:exit=4 fence finalize", 4, `rank 2 .* exited with code 4`},
+		{"others deaf", "join fence deaf 2:exit=3 sleep", 3, `rank 2`},
+		{"with children", "child daemon join fence 2:kill=9 sleep", 137, `rank 2`},
+		{"after finalize", "join fence finalize 1:exit=6 sleep", 6, `rank 1 .* exited with code 6`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := start(t, append([]string{"-n", "3", "--bind-to", "none", "RANK"}, strings.Fields(c.words)...)...)
+			j.wait(c.code).within(j.started, 3*time.Second) // start included
+			if !regexp.MustCompile(`(?m)^gorun: ` + c.say).MatchString(j.err.String()) {
+				t.Errorf("want the message %s, got:\n%s", c.say, j.err.String())
+			}
+			if n := strings.Count(j.err.String(), "the job is stopped"); n != 1 {
+				t.Errorf("%d causes were named:\n%s", n, j.err.String())
+			}
+		})
+	}
+}
+
+// A program that has no handler, as those in C.
+func TestSegmentationFault(t *testing.T) {
+	start(t, "-n", "2", "sh", "-c", `ulimit -c 0; test $PMI_RANK = 0 && kill -SEGV $$; exec sleep 1000`).wait(139).
+		says("was killed by signal 11 (segmentation fault)")
+}
+
+// From the death of a rank to the last end: 1 s, even when nobody listens to polite signals.
+func TestGoneWithinASecond(t *testing.T) {
+	j := start(t, "-n", "4", "RANK", "join", "deaf", "child", "sleep").ready(4)
+	var victim int
+	eventually(t, "rank 2", func() bool { victim = j.pidOf(2); return victim > 0 })
+	died := time.Now()
+	syscall.Kill(victim, syscall.SIGKILL)
+	j.wait(137).within(died, time.Second).says(fmt.Sprintf("rank 2 (pid %d", victim))
+}
+
+// pidOf finds a rank by its environment.
+func (j *job) pidOf(rank int) int {
+	for _, p := range j.processes() {
+		var pid int
+		fmt.Sscan(p, &pid)
+		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if strings.Contains(string(env), fmt.Sprintf("\x00PMI_RANK=%d\x00", rank)) && !strings.Contains(p, "sleep 1000") {
+			return pid
+		}
+	}
+	return 0
+}
+
+// The code is that of the rank that failed first, whatever the others do about it.
+func TestFirstFailureCounts(t *testing.T) {
+	start(t, "-n", "3", "RANK", "join", "2:exit=3", "fence", "exit=9").wait(3).says("rank 2")
+}
+
+func TestInterrupt(t *testing.T) {
+	j := start(t, "-n", "3", "RANK", "tell", "exit=0").ready(3)
+	j.cmd.Process.Signal(syscall.SIGINT)
+	j.wait(130)
+	if n := strings.Count(j.out.String(), "got interrupt\n"); n != 3 {
+		t.Errorf("%d ranks were told:\n%s", n, j.out.String())
+	}
+}
+
+func TestInterruptDeaf(t *testing.T) {
+	j := start(t, "-n", "2", "--kill-delay", "300ms", "RANK", "deaf", "child", "sleep").ready(2)
+	at := time.Now()
+	j.cmd.Process.Signal(syscall.SIGINT)
+	j.wait(130).within(at, 2*time.Second).says("another Ctrl-C")
+	if took := time.Since(at); took < 300*time.Millisecond {
+		t.Errorf("the ranks were killed after %v, before their time", took)
+	}
+}
+
+func TestInterruptTwice(t *testing.T) {
+	j := start(t, "-n", "2", "--kill-delay", "1h", "RANK", "deaf", "sleep").ready(2)
+	j.cmd.Process.Signal(syscall.SIGINT)
+	eventually(t, "the first to be answered", func() bool { return strings.Contains(j.err.String(), "another Ctrl-C") })
+	at := time.Now()
+	j.cmd.Process.Signal(syscall.SIGINT)
+	j.wait(130).within(at, time.Second)
+}
+
+func TestTerminate(t *testing.T) {
+	j := start(t, "-n", "2", "RANK", "tell", "exit=0").ready(2)
+	j.cmd.Process.Signal(syscall.SIGTERM)
+	j.wait(143).says("stopped by signal 15")
+	if n := strings.Count(j.out.String(), "got terminated\n"); n != 2 {
+		t.Errorf("%d ranks were told", n)
+	}
+}
+
+func TestUserSignal(t *testing.T) {
+	j := start(t, "-n", "2", "RANK", "tell", "exit=0").ready(2)
+	j.cmd.Process.Signal(syscall.SIGUSR1)
+	j.wait(0)
+	if n := strings.Count(j.out.String(), "got user defined signal 1\n"); n != 2 {
+		t.Errorf("%d ranks were told", n)
+	}
+}
+
+// A SIGKILL cannot be caught: the ranks go by the parent-death signal, their children by the guard.
+func TestKillGorun(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the parent-death signal is Linux's")
+	}
+	j := start(t, "-n", "3", "RANK", "deaf", "child", "sleep").ready(3)
+	if n := len(j.processes()); n != 3+3+1 {
+		t.Errorf("%d processes before, want gorun, 3 ranks and 3 children: %q", n, j.processes())
+	}
+	j.cmd.Process.Kill()
+	at := time.Now()
+	j.cmd.Wait()
+	eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
+	j.within(at, time.Second)
+	eventually(t, "the guard to be gone", func() bool { return guards() == 0 })
+}
+
+// guards counts them by their name: they have nothing of the job's environment.
+func guards() int {
+	n := 0
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		cmd, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		if string(cmd) == os.Args[0]+"\x00"+guardWord+"\x00" {
+			n++
+		}
+	}
+	return n
+}
+
+// What ranks leave behind after a good end goes too, in whatever session, and holds nothing up.
+func TestLeftovers(t *testing.T) {
+	j := start(t, "-n", "2", "RANK", "child", "daemon", "print=bye")
+	j.wait(0).within(j.started, 4*time.Second)
+	if n := strings.Count(j.out.String(), "bye\n"); n != 2 {
+		t.Errorf("output %q", j.out.String())
+	}
+}
+
+// The last lines of what a wrapper left running in its group are waited for.
+func TestLateOutput(t *testing.T) {
+	j := start(t, "-n", "2", "sh", "-c", "(sleep 0.1; echo late) & echo early")
+	j.wait(0)
+	if strings.Count(j.out.String(), "late\n") != 2 || strings.Count(j.out.String(), "early\n") != 2 {
+		t.Errorf("output %q", j.out.String())
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	j := start(t, "-n", "3", "--timeout", "700ms", "RANK", "sleep")
+	j.wait(124).within(j.started, 5*time.Second).says("did not end within 700ms")
+	for r := range 3 {
+		// Each dump whole, under its own heading, with the goroutine that sleeps.
+		if !regexp.MustCompile(fmt.Sprintf(`(?s)--- rank %d on host \S+ ---\nSIGQUIT[^-]*time\.Sleep`, r)).MatchString(j.err.String()) {
+			t.Errorf("no goroutine dump of rank %d in\n%s", r, clip(j.err.String()))
+		}
+	}
+	j = start(t, "-n", "2", "--timeout", "300ms", "RANK", "deaf", "child", "sleep")
+	j.wait(124).within(j.started, 6*time.Second)
+	start(t, "-n", "2", "--timeout", "1h", "RANK", "exit=0").wait(0)
+}
+
+func TestCannotStart(t *testing.T) {
+	dir := t.TempDir()
+	notProgram := dir + "/noexec"
+	os.WriteFile(notProgram, []byte("#!/no/such/interpreter\n"), 0o755)
+	os.WriteFile(dir+"/plain", []byte("hi\n"), 0o644)
+	start(t, "-n", "2", dir+"/nosuch").wait(127).says(dir + "/nosuch")
+	start(t, "-n", "2", "no-such-program-anywhere").wait(127).says("no-such-program-anywhere", "PATH")
+	start(t, "-n", "2", notProgram).wait(127).says("rank 0 cannot be started")
+	start(t, "-n", "2", dir+"/plain").wait(126).says("not executable")
+	start(t, "-n", "2", dir).wait(2).says("folder without Go files")
+	start(t, "-n", "2", "--wdir", dir+"/x", "RANK").wait(2).says("--wdir", dir+"/x")
+	// The first program's ranks run already when the second turns out bad.
+	start(t, "-n", "2", "RANK", "sleep", ":", "-n", "1", notProgram).wait(127).says("rank 2 cannot be started")
+}
+
+// One rank says nonsense on its control socket: it is told apart from its end.
+func TestGarbageOnControlSocket(t *testing.T) {
+	start(t, "-n", "2", "sh", "-c", "echo hello >&3; exit 0").wait(0).says("spoke no PMI-1")
+}

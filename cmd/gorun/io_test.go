@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+)
+
+func sorted(s string) string {
+	l := strings.SplitAfter(s, "\n")
+	sort.Strings(l)
+	return strings.Join(l, "")
+}
+
+// Lines that the ranks write in pieces come out whole, once, in order for each rank.
+func TestWholeLines(t *testing.T) {
+	for _, tag := range []bool{false, true} {
+		const n, lines = 4, 500
+		args := []string{"-n", fmt.Sprint(n), "RANK", fmt.Sprintf("flood=%d", lines)}
+		if tag {
+			args = append([]string{"-l"}, args...)
+		}
+		j := start(t, args...).wait(0)
+		next := map[string]int{}
+		all := j.out.String() + dropMessages(j.err.String())
+		for _, l := range strings.Split(strings.TrimSuffix(all, "\n"), "\n") {
+			var me, body string
+			var i int
+			if tag {
+				who, rest, _ := strings.Cut(l, "] ")
+				if !strings.HasPrefix(who, "[") {
+					t.Fatalf("no tag: %q", l)
+				}
+				fmt.Sscan(rest, &me, &i, &body)
+				if "["+me != who {
+					t.Fatalf("wrong tag: %q", l)
+				}
+				l = rest
+			} else {
+				fmt.Sscan(l, &me, &i, &body)
+			}
+			if l != fmt.Sprintf("%s %d %s end", me, i, strings.Repeat(me, 50)) {
+				t.Fatalf("torn: %q", l)
+			}
+			key := me + fmt.Sprint(i%2)
+			if i != next[key]*2+i%2 {
+				t.Fatalf("line %d of rank %s came when %d was due", i, me, next[key]*2+i%2)
+			}
+			next[key]++
+		}
+		if len(next) != 2*n {
+			t.Errorf("streams: %v", next)
+		}
+		for key, k := range next {
+			if k != lines/2 {
+				t.Errorf("stream %s has %d lines", key, k)
+			}
+		}
+	}
+}
+
+func dropMessages(s string) string {
+	return regexp.MustCompile(`(?m)^gorun: .*\n`).ReplaceAllString(s, "")
+}
+
+func TestTagsWithoutNewline(t *testing.T) {
+	j := start(t, "-n", "2", "--tag-output", "RANK", "prompt=half", "0:prompt= more")
+	j.wait(0)
+	if got := sorted(j.out.String()); got != "[0] half more\n[1] half\n" {
+		t.Errorf("output %q", got)
+	}
+	start(t, "-n", "1", "-l", "RANK", "print=one").wait(0).prints("[0] one\n")
+}
+
+// A prompt is seen while its rank waits for the answer.
+func TestPrompt(t *testing.T) {
+	j := start(t, "-n", "2", "RANK", "0:prompt=name? ", "sleep0")
+	j.wait(99)
+	j = prepare(t, "-n", "2", "RANK", "0:prompt=name? ", "0:line")
+	in, err := j.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.start()
+	eventually(t, "the prompt", func() bool { return strings.Contains(j.out.String(), "name? ") })
+	fmt.Fprintln(in, "rosa")
+	j.wait(0).prints("name? read rosa\n")
+}
+
+func TestStdin(t *testing.T) {
+	const text = "one\ntwo\n"
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"", "[0] one\n[0] two\n"},
+		{"--stdin 0", "[0] one\n[0] two\n"},
+		{"--stdin 2", "[2] one\n[2] two\n"},
+		{"--stdin none", ""},
+		{"--stdin all", "[0] one\n[0] two\n[1] one\n[1] two\n[2] one\n[2] two\n"},
+	} {
+		// A pipe, and a file that is read by the rank itself.
+		for _, file := range []bool{false, true} {
+			j := prepare(t, append(strings.Fields("-n 3 -l "+c.args), "RANK", "cat")...)
+			if file {
+				name := filepath.Join(t.TempDir(), "in")
+				os.WriteFile(name, []byte(text), 0o600)
+				f, err := os.Open(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				j.cmd.Stdin = f
+			} else {
+				j.cmd.Stdin = strings.NewReader(text)
+			}
+			j.start().wait(0)
+			if got := sorted(j.out.String()); got != c.want {
+				t.Errorf("%s (file %v): %q, want %q", c.args, file, got, c.want)
+			}
+		}
+	}
+	start(t, "-n", "3", "--stdin", "3", "RANK").wait(2).says("--stdin 3", "none, all, or a rank from 0 to 2")
+	start(t, "-n", "3", "--stdin", "x", "RANK").wait(2).says("--stdin x")
+}
+
+// Nobody reads: neither gorun waits for the input, nor does it take what is there.
+func TestStdinIsLeftAlone(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	fmt.Fprint(w, "for the next command\n")
+	for _, mode := range []string{"0", "none"} {
+		j := prepare(t, "-n", "2", "--stdin", mode, "RANK", "exit=0")
+		j.cmd.Stdin = r
+		j.start().wait(0)
+	}
+	r.SetReadDeadline(time.Now().Add(5 * time.Second))
+	b := make([]byte, 100)
+	if n, err := r.Read(b); string(b[:n]) != "for the next command\n" {
+		t.Errorf("left in the pipe: %q %v", b[:n], err)
+	}
+	// An input that never ends does not keep gorun, nor do ranks that do not read it.
+	j := prepare(t, "-n", "2", "--stdin", "all", "RANK", "exit=0")
+	j.cmd.Stdin = r
+	j.start().wait(0)
+}
+
+func TestNoStdin(t *testing.T) {
+	j := prepare(t, "-n", "2", "sh", "-c", "cat; echo end")
+	j.cmd.Args = append([]string{"sh", "-c", `exec "$0" "$@" <&-`, j.cmd.Path}, j.cmd.Args[1:]...)
+	j.cmd.Path = "/bin/sh"
+	j.start().wait(0).prints("end\nend\n")
+}
+
+func TestOutputDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "out")
+	start(t, "-n", "3", "--output-dir", dir, "RANK", "print=hello", "1:complain=ouch", "1:exit=3").wait(3).prints("")
+	for name, want := range map[string]string{
+		"rank.0.out": "hello\n", "rank.1.out": "hello\n", "rank.2.out": "hello\n", "rank.0.err": "", "rank.1.err": "ouch\n",
+	} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); string(b) != want {
+			t.Errorf("%s: %q %v", name, b, err)
+		}
+	}
+	start(t, "-n", "2", "--output-dir", "/dev/null/x", "RANK").wait(126).says("--output-dir")
+}
+
+// A line without end does not fill the memory, and arrives in full.
+func TestEndlessLine(t *testing.T) {
+	j := start(t, "-n", "2", "--stdin", "none", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' "+`"$PMI_RANK"`)
+	j.wait(0)
+	if n0, n1 := strings.Count(j.out.String(), "0"), strings.Count(j.out.String(), "1"); n0 != 3000000 || n1 != 3000000 {
+		t.Errorf("%d and %d bytes came", n0, n1)
+	}
+}

@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/launcher"
+)
+
+// The test binary is gorun, its guard, and the ranks, by the variable GORUN_TEST_ROLE.
+const roleVar = "GORUN_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == guardWord:
+		launcher.Guard(os.Stdin)
+	case os.Getenv(roleVar) == "gorun":
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	case os.Getenv(roleVar) == "rank":
+		os.Exit(rank(os.Args[1:]))
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// rank is the program under gorun. Its words are orders; "2:exit" is for rank 2 only.
+func rank(words []string) int {
+	me := os.Getenv("PMI_RANK")
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		if who, order, ok := strings.Cut(word, ":"); ok {
+			word = order
+			if who != me {
+				continue
+			}
+		}
+		order, arg, _ := strings.Cut(word, "=")
+		n, _ := strconv.Atoi(arg)
+		switch order {
+		case "join":
+			join()
+		case "finalize":
+			if err := client.Finalize(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		case "fence":
+			if err := client.Fence(context.Background()); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		case "abort":
+			client.Abort(n, "the test wants it")
+			select {} // gorun ends us
+		case "exit":
+			return n
+		case "kill":
+			syscall.Kill(os.Getpid(), syscall.Signal(n))
+			select {}
+		case "deaf": // to polite signals
+			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
+		case "tell": // which signal came
+			c := make(chan os.Signal, 1)
+			signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1)
+			fmt.Println("ready")
+			fmt.Println("got", <-c)
+		case "sleep":
+			fmt.Println("ready")
+			time.Sleep(time.Hour)
+		case "child", "daemon":
+			child(order == "daemon")
+		case "print":
+			fmt.Println(arg)
+		case "prompt":
+			fmt.Print(arg)
+		case "complain":
+			fmt.Fprintln(os.Stderr, arg)
+		case "flood":
+			flood(me, n)
+		case "cat":
+			io.Copy(os.Stdout, os.Stdin)
+		case "line":
+			var s string
+			fmt.Scanln(&s)
+			fmt.Println("read", s)
+		case "env":
+			fmt.Printf("%s=%s\n", arg, os.Getenv(arg))
+		case "pwd":
+			dir, _ := os.Getwd()
+			fmt.Println(dir)
+		case "cpus":
+			fmt.Printf("rank %s NumCPU %d GOMAXPROCS %d\n", me, runtime.NumCPU(), runtime.GOMAXPROCS(0))
+		default:
+			fmt.Fprintln(os.Stderr, "unknown order", word)
+			return 99
+		}
+	}
+	return 0
+}
+
+var client *bootstrap.Client
+
+func join() {
+	c, err := bootstrap.Join(context.Background())
+	if err != nil || c == nil {
+		fmt.Fprintln(os.Stderr, "join:", c, err)
+		os.Exit(98)
+	}
+	client = c
+}
+
+// child leaves a process behind that holds this rank's streams, in its group or in a session of its own.
+func child(daemon bool) {
+	cmd := exec.Command("sleep", "1000")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: daemon}
+	if err := cmd.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// flood prints n lines in pieces that tear each line apart, to both streams.
+func flood(me string, n int) {
+	for i := range n {
+		l := fmt.Sprintf("%s %d %s end\n", me, i, strings.Repeat(me, 50))
+		to := []io.Writer{os.Stdout, os.Stderr}[i%2]
+		io.WriteString(to, l[:20])
+		io.WriteString(to, l[20:])
+	}
+}
+
+// job is gorun as a process, started by a test.
+type job struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	mark     string // in the environment of all processes of this job
+	out, err buffer
+	started  time.Time
+}
+
+// buffer is what a stream has delivered so far.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+const markVar = "GORUN_TEST_MARK"
+
+// prepare makes the command; args are gorun's. The word RANK in them is the test's rank program.
+func prepare(t *testing.T, args ...string) *job {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := []string{"-x", roleVar + "=rank"}
+	for _, a := range args {
+		if a == "RANK" {
+			a = self
+		}
+		full = append(full, a)
+		if a == ":" {
+			full = append(full, "-x", roleVar+"=rank")
+		}
+	}
+	j := &job{t: t, cmd: exec.Command(self, full...), mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())}
+	j.cmd.Env = append(os.Environ(), roleVar+"=gorun", markVar+"="+j.mark)
+	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
+	// So that a descendant that keeps our pipes is a failure of the test and no hang.
+	j.cmd.WaitDelay = 5 * time.Second
+	return j
+}
+
+func start(t *testing.T, args ...string) *job {
+	t.Helper()
+	return prepare(t, args...).start()
+}
+
+func (j *job) start() *job {
+	j.t.Helper()
+	j.started = time.Now()
+	if err := j.cmd.Start(); err != nil {
+		j.t.Fatal(err)
+	}
+	j.t.Cleanup(func() { j.cmd.Process.Kill() })
+	return j
+}
+
+// wait expects an exit code, and nothing left.
+func (j *job) wait(code int) *job {
+	j.t.Helper()
+	guard := time.AfterFunc(60*time.Second, func() { j.cmd.Process.Signal(syscall.SIGQUIT) })
+	err := j.cmd.Wait()
+	if !guard.Stop() {
+		j.t.Error("gorun did not end within 60 s")
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		j.t.Error("somebody holds gorun's output after its end")
+	}
+	if got := j.cmd.ProcessState.ExitCode(); got != code {
+		j.t.Errorf("gorun %q exited with %d, want %d", j.cmd.Args[3:], got, code)
+	}
+	j.nothingLeft()
+	if j.t.Failed() {
+		j.t.Logf("stdout:\n%s\nstderr:\n%s", clip(j.out.String()), clip(j.err.String()))
+	}
+	return j
+}
+
+func clip(s string) string {
+	if len(s) > 3000 {
+		return s[:1500] + "\n...\n" + s[len(s)-1500:]
+	}
+	return s
+}
+
+// within expects that the end came soon after since.
+func (j *job) within(since time.Time, d time.Duration) *job {
+	j.t.Helper()
+	if took := time.Since(since); took > d {
+		j.t.Errorf("all was over after %v, want at most %v", took, d)
+	}
+	return j
+}
+
+// processes lists those of the job that live; a zombie has no environment any more and does not count.
+func (j *job) processes() []string {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	var found []string
+	for _, dir := range dirs {
+		env, err := os.ReadFile(dir + "/environ")
+		if err == nil && bytes.Contains(env, []byte(markVar+"="+j.mark)) {
+			cmd, _ := os.ReadFile(dir + "/cmdline")
+			found = append(found, filepath.Base(dir)+" "+strings.ReplaceAll(string(cmd), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func (j *job) nothingLeft() {
+	j.t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	if left := j.processes(); len(left) > 0 {
+		j.t.Errorf("gorun has ended and these live: %q", left)
+	}
+	if n := guards(); n > 0 {
+		j.t.Errorf("gorun has ended and %d guards live", n)
+	}
+}
+
+// eventually waits for a condition that no event announces.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Errorf("waited 20 s for %s", what)
+}
+
+// ready waits until n ranks have printed "ready".
+func (j *job) ready(n int) *job {
+	j.t.Helper()
+	eventually(j.t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") >= n })
+	return j
+}
+
+func (j *job) says(parts ...string) *job {
+	j.t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(j.err.String(), p) {
+			j.t.Errorf("gorun did not say %q but:\n%s", p, clip(j.err.String()))
+		}
+	}
+	return j
+}
+
+func (j *job) prints(want string) *job {
+	j.t.Helper()
+	if got := j.out.String(); got != want {
+		j.t.Errorf("the output is\n%s\nwant\n%s", clip(got), clip(want))
+	}
+	return j
+}
