@@ -92,7 +92,7 @@ func packageIn(name, path string) (*Program, error) {
 
 // looksLikeImport: example.com/x/y or module/x, not ./x, ../x, /x, ~/x or x/....
 func looksLikeImport(name string) bool {
-	return !strings.ContainsAny(name, " \t\\:~*") && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") &&
+	return !strings.HasSuffix(name, ".go") && !strings.ContainsAny(name, " \t\\:~*") && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") &&
 		!strings.HasSuffix(name, "/") && !strings.HasSuffix(name, "...")
 }
 

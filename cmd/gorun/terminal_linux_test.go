@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a pseudo-terminal; what is written to keys was typed.
+type terminal struct {
+	keys  *os.File
+	slave *os.File
+	shown buffer
+}
+
+func newTerminal(t *testing.T) *terminal {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() { keys.Close() })
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	term := &terminal{keys: keys, slave: slave}
+	go io.Copy(&term.shown, keys)
+	return term
+}
+
+// onTerminal starts gorun as the foreground job of the terminal.
+func onTerminal(t *testing.T, term *terminal, args ...string) *job {
+	t.Helper()
+	j := prepare(t, args...)
+	j.cmd.Stdin, j.cmd.Stdout, j.cmd.Stderr = term.slave, term.slave, term.slave
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	return j.start()
+}
+
+func (term *terminal) shows(t *testing.T, what string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q on the terminal, which shows %q", what, term.shown.String()), func() bool {
+		return strings.Contains(term.shown.String(), what)
+	})
+}
+
+func (term *terminal) state(t *testing.T) (*unix.Termios, int) {
+	t.Helper()
+	fd := int(term.slave.Fd())
+	s, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, flags
+}
+
+// A line that is typed reaches rank 0, and the terminal is left as it was.
+func TestTypedInput(t *testing.T) {
+	for _, n := range []string{"1", "2"} {
+		term := newTerminal(t)
+		before, flags := term.state(t)
+		j := onTerminal(t, term, "-n", n, "RANK", "0:prompt=name? ", "0:line")
+		term.shows(t, "name? ")
+		fmt.Fprint(term.keys, "rosa\n")
+		term.shows(t, "read rosa")
+		j.wait(0)
+		after, flagsAfter := term.state(t)
+		if !reflect.DeepEqual(before, after) || flags != flagsAfter || flagsAfter&unix.O_NONBLOCK != 0 {
+			t.Errorf("the terminal was changed: %v -> %v, flags %#x -> %#x", before, after, flags, flagsAfter)
+		}
+	}
+}
+
+func TestCtrlC(t *testing.T) {
+	term := newTerminal(t)
+	j := onTerminal(t, term, "-n", "2", "RANK", "tell", "exit=0")
+	eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
+	fmt.Fprint(term.keys, "\x03")
+	j.wait(130)
+	if n := strings.Count(term.shown.String(), "got interrupt"); n != 2 {
+		t.Errorf("%d ranks were told:\n%s", n, term.shown.String())
+	}
+}
+
+func TestColours(t *testing.T) {
+	term := newTerminal(t)
+	j := prepare(t, "-n", "1", "-l", "RANK", "print=x")
+	j.cmd.Env = append(j.cmd.Env, "TERM=xterm", "NO_COLOR=")
+	j.cmd.Stdout = term.slave
+	j.start().wait(0)
+	term.shows(t, "\x1b[36m[0]\x1b[0m x")
+	plain := newTerminal(t)
+	j = prepare(t, "-n", "1", "-l", "RANK", "print=x")
+	j.cmd.Env = append(j.cmd.Env, "TERM=xterm", "NO_COLOR=1")
+	j.cmd.Stdout = plain.slave
+	j.start().wait(0)
+	plain.shows(t, "[0] x")
+	if strings.Contains(plain.shown.String(), "\x1b") {
+		t.Errorf("colour in spite of NO_COLOR: %q", plain.shown.String())
+	}
+}
+
+// Ctrl-Z stops gorun and the ranks; both go on together.
+func TestSuspend(t *testing.T) {
+	term := newTerminal(t)
+	j := onTerminal(t, term, "-n", "2", "RANK", "tell", "exit=0")
+	eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
+	// An orphaned process group ignores the terminal's stop; the signal to gorun is what a shell's job gets.
+	rank := j.pidOf(1)
+	j.cmd.Process.Signal(syscall.SIGTSTP)
+	stopped := func(pid int) bool {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		return strings.HasPrefix(rest, "T")
+	}
+	eventually(t, "a stopped rank", func() bool { return stopped(rank) })
+	eventually(t, "a stopped gorun", func() bool { return stopped(j.cmd.Process.Pid) })
+	j.cmd.Process.Signal(syscall.SIGCONT)
+	eventually(t, "a running rank", func() bool { return !stopped(rank) })
+	j.cmd.Process.Signal(syscall.SIGINT)
+	j.wait(130)
+}

@@ -1,0 +1,344 @@
+package launcher
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+)
+
+// hostOf makes a host: sockets x cores x threads, one NUMA node for each socket.
+func hostOf(sockets, cores, threads int) cpus.Host {
+	var h cpus.Host
+	for s := range sockets {
+		for c := range cores {
+			for th := range threads {
+				h.CPUs = append(h.CPUs, cpus.CPU{ID: th*sockets*cores + s*cores + c, Core: c, Socket: s, Node: s})
+			}
+		}
+	}
+	return h
+}
+
+func TestAssign(t *testing.T) {
+	if !canBind {
+		t.Skip("nothing can be bound here")
+	}
+	ht := hostOf(1, 2, 2) // CPUs 0,2 are core 0; 1,3 are core 1
+	limited := hostOf(1, 8, 1)
+	limited.Quota = 2
+	for _, c := range []struct {
+		name string
+		mode Bind
+		host cpus.Host
+		n    int
+		want string
+	}{
+		{"one rank has all", BindAuto, hostOf(1, 4, 1), 1, "[[0 1 2 3]]"},
+		{"halves", BindAuto, hostOf(1, 4, 1), 2, "[[0 1] [2 3]]"},
+		{"3 on 4", BindAuto, hostOf(1, 4, 1), 3, "[[0] [1] [2 3]]"},
+		{"threads of a core together", BindAuto, ht, 2, "[[0 2] [1 3]]"},
+		{"one thread each", BindAuto, ht, 4, "[[0] [2] [1] [3]]"},
+		{"ranks outnumber", BindAuto, ht, 5, "[]"},
+		{"quota", BindAuto, limited, 3, "[]"},
+		{"quota fits", BindAuto, limited, 2, "[[0 1 2 3] [4 5 6 7]]"},
+		{"none", BindNone, ht, 2, "[]"},
+		{"core", BindCore, ht, 2, "[[0 2] [1 3]]"},
+		{"core, few ranks", BindCore, hostOf(2, 2, 1), 2, "[[0] [1]]"},
+		{"core, outnumbered", BindCore, ht, 4, "[[0 2] [0 2] [1 3] [1 3]]"},
+		{"numa", BindNUMA, hostOf(2, 2, 1), 4, "[[0 1] [0 1] [2 3] [2 3]]"},
+		{"numa, one rank", BindNUMA, hostOf(2, 2, 1), 1, "[[0 1]]"},
+	} {
+		if got := fmt.Sprint(assign(c.mode, c.host, c.n)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	if share := shareOf(limited, 2, 4); share != 1 {
+		t.Errorf("a quota of 2 CPUs for 2 ranks gives each GOMAXPROCS=%d", share)
+	}
+	if share := shareOf(ht, 2, 2); share != 0 {
+		t.Errorf("without a quota GOMAXPROCS=%d is set", share)
+	}
+	// However many ranks and CPUs: blocks are disjoint, complete and even.
+	for m := 1; m <= 17; m++ {
+		for n := 1; n <= m; n++ {
+			sets := assign(BindAuto, hostOf(1, m, 1), n)
+			seen := map[int]bool{}
+			for _, s := range sets {
+				if len(s) < m/n || len(s) > (m+n-1)/n {
+					t.Fatalf("%d ranks on %d CPUs: %v", n, m, sets)
+				}
+				for _, id := range s {
+					seen[id] = true
+				}
+			}
+			if len(sets) != n || len(seen) != m {
+				t.Fatalf("%d ranks on %d CPUs: %v", n, m, sets)
+			}
+		}
+	}
+}
+
+func TestDescribeBinding(t *testing.T) {
+	p := &Plan{Host: "h", CPUs: hostOf(2, 2, 1)}
+	for _, c := range []struct {
+		cpus []int
+		want string
+	}{
+		{nil, "rank 0 on host h is not bound: it may use CPUs 0-3"},
+		{[]int{1}, "rank 0 on host h is bound to CPU 1 (core 0.1, NUMA node 0)"},
+		{[]int{1, 2, 3}, "rank 0 on host h is bound to CPUs 1-3 (cores 0.1,1.0,1.1, NUMA nodes 0,1)"},
+	} {
+		if got := p.describe(&Spec{CPUs: c.cpus}); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	for in, want := range map[string]string{"a": "a", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "-x=/y:z": "-x=/y:z", "$X": "'$X'"} {
+		if got := quote(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	os.MkdirAll("pkg", 0o755)
+	os.MkdirAll("empty", 0o755)
+	os.MkdirAll("sub", 0o755)
+	for name, mode := range map[string]os.FileMode{"prog": 0o755, "plain": 0o644, "pkg/main.go": 0o644, "x.go": 0o644, "sub/other": 0o755} {
+		os.WriteFile(name, nil, mode)
+	}
+	t.Setenv("PATH", dir)
+	for _, c := range []struct{ name, wdir, path, pkg, err string }{
+		{"./prog", "", dir + "/prog", "", ""},
+		{"prog", "", dir + "/prog", "", ""},
+		{dir + "/prog", "", dir + "/prog", "", ""},
+		{"./pkg", "", "", dir + "/pkg", ""},
+		{"pkg/", "", "", dir + "/pkg", ""},
+		{"x.go", "", "", dir + "/x.go", ""},
+		{"./other", "sub", dir + "/sub/other", "", ""},
+		{"./other", "", "", "", "no ./other"},
+		{"example.com/a/b", "", "", "example.com/a/b", ""},
+		{"./plain", "", "", "", "not executable"},
+		{"./empty", "", "", "", "without Go files"},
+		{"nothing", "", "", "", "no program nothing in PATH"},
+		{"plain", "", "", "", "write ./plain"},
+		{"", "", "", "", "empty"},
+		{"./...", "", "", "", "no ./..."},
+		{"y.go", "", "", "", "no y.go"},
+	} {
+		p, err := Find(c.name, c.wdir)
+		switch {
+		case c.err != "":
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q: %+v, %v; want an error with %q", c.name, p, err, c.err)
+			}
+		case err != nil || p.Path != c.path || p.Package != c.pkg:
+			t.Errorf("%q: %+v, %v", c.name, p, err)
+		}
+	}
+}
+
+func TestRankEnv(t *testing.T) {
+	got := rankEnv([]string{"A=1", "PMI_FD=9", "B=2", "OMPI_MCA_x=1", "GORUN_LOG=debug", "GORUN_CPUS=9"}, []string{"B=3", "C="}, 1, 4, 2, 0)
+	want := []string{"A=1", "GORUN_LOG=debug", "PMI_FD=3", "PMI_RANK=1", "PMI_SIZE=4", "GORUN_LOCAL_RANK=1", "GORUN_LOCAL_SIZE=4",
+		"GORUN_CPUS=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "B=3", "C="}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+	if got := rankEnv(nil, nil, 0, 1, 2, 3); got[len(got)-1] != "GOMAXPROCS=3" {
+		t.Errorf("%q", got)
+	}
+	if got := rankEnv([]string{"GOMAXPROCS=7"}, nil, 0, 1, 2, 3); got[0] != "GOMAXPROCS=7" || strings.Contains(fmt.Sprint(got[1:]), "GOMAXPROCS") {
+		t.Errorf("the user's GOMAXPROCS was overruled: %q", got)
+	}
+}
+
+// collect pumps what write writes through a stream.
+func collect(t *testing.T, tag string, write func(w *os.File, s *stream)) string {
+	t.Helper()
+	near, far, err := outPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	var hold, ending atomic.Bool
+	s := &stream{from: near, to: &out, sink: &sink{}, tag: tag, head: "head\n", hold: &hold, ending: &ending}
+	done := make(chan struct{})
+	go func() { defer close(done); s.pump() }()
+	write(far, s)
+	far.Close()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the stream does not end")
+	}
+	return out.String()
+}
+
+func TestStream(t *testing.T) {
+	print := func(parts ...string) func(*os.File, *stream) {
+		return func(w *os.File, _ *stream) {
+			for _, p := range parts {
+				io.WriteString(w, p)
+			}
+		}
+	}
+	for _, c := range []struct {
+		tag   string
+		parts []string
+		want  string
+	}{
+		{"", []string{"a\nb\n"}, "a\nb\n"},
+		{"", []string{"a\nb"}, "a\nb"},
+		{"[1] ", []string{"a\nb\n"}, "[1] a\n[1] b\n"},
+		{"[1] ", []string{"a\nb"}, "[1] a\n[1] b\n"},
+		{"[1] ", []string{"\n\n"}, "[1] \n[1] \n"},
+		{"[1] ", []string{"half", " line\nnext"}, "[1] half line\n[1] next\n"},
+		{"[1] ", nil, ""},
+		{"[1] ", []string{"\x00\xff\r\n"}, "[1] \x00\xff\r\n"},
+	} {
+		if got := collect(t, c.tag, print(c.parts...)); got != c.want {
+			t.Errorf("%q with tag %q: %q, want %q", c.parts, c.tag, got, c.want)
+		}
+	}
+	long := strings.Repeat("x", maxLine+1000)
+	if got := collect(t, "", print(long, "\n")); got != long+"\n" {
+		t.Errorf("a long line came as %d bytes", len(got))
+	}
+	held := collect(t, "", func(w *os.File, s *stream) {
+		s.hold.Store(true)
+		io.WriteString(w, "dump\nof it")
+	})
+	if held != "head\ndump\nof it\n" {
+		t.Errorf("held: %q", held)
+	}
+}
+
+// A stream whose other end somebody keeps open ends when it is told to, and what is in it comes out first.
+func TestStreamGivenUp(t *testing.T) {
+	var keep int
+	got := collect(t, "", func(w *os.File, s *stream) {
+		keep, _ = syscall.Dup(int(w.Fd()))
+		io.WriteString(w, "last words\nand half")
+		s.ending.Store(true)
+		s.end()
+	})
+	syscall.Close(keep)
+	if got != "last words\nand half" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Many small jobs in one process leave no descriptor, goroutine or process behind.
+func TestNoLeaks(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	run := func(script string, want int) {
+		j := &Job{
+			Apps: []App{{Ranks: 3, Path: "/bin/sh", Name: "sh", Args: []string{"-c", script}}}, Environ: os.Environ(), StdinFor: "all",
+			Stdin: null, Stdout: null, Stderr: null, TagOutput: true,
+		}
+		if code := j.Run(); code != want {
+			t.Errorf("%q: exit code %d, want %d", script, code, want)
+		}
+	}
+	run("exit 0", 0)
+	fds, goroutines := countFDs(t), runtime.NumGoroutine()
+	for range 5 {
+		run("echo x", 0)
+		run("exit 3", 3)
+		run("test $PMI_RANK = 1 && kill -9 $$; sleep 100", 137)
+	}
+	j := &Job{Apps: []App{{Ranks: 2, Path: "/nonexistent", Name: "x"}}, Stdin: null, Stdout: null, Stderr: null}
+	if code := j.Run(); code != CodeNotFound {
+		t.Errorf("a program that is not there: exit code %d", code)
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if countFDs(t) <= fds && runtime.NumGoroutine() <= goroutines {
+			break
+		}
+	}
+	if n := countFDs(t); n > fds {
+		t.Errorf("%d descriptors before, %d after", fds, n)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines {
+		b := make([]byte, 1<<16)
+		t.Errorf("%d goroutines before, %d after\n%s", goroutines, n, b[:runtime.Stack(b, true)])
+	}
+}
+
+func countFDs(t *testing.T) int {
+	t.Helper()
+	entries, err := filepath.Glob("/dev/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// The bindings hold in the child and not in the thread that started it.
+func TestBindThread(t *testing.T) {
+	host := cpus.Read()
+	if !canBind || len(host.CPUs) < 2 {
+		t.Skip("needs two CPUs and Linux")
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	one := host.CPUs[1].ID
+	restore, err := bindThread([]int{one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cpus.Read().CPUs; len(got) != 1 || got[0].ID != one {
+		t.Errorf("bound to %v, want %d", got, one)
+	}
+	restore()
+	if got := cpus.Read().CPUs; !reflect.DeepEqual(got, host.CPUs) {
+		t.Errorf("after restore: %v, want %v", got, host.CPUs)
+	}
+	if _, err := bindThread([]int{1000}); err == nil {
+		t.Error("bound to a CPU that is not there")
+	}
+}
+
+// A guard that loses its launcher kills the groups and removes the folders it knows, and no others.
+func TestGuard(t *testing.T) {
+	dir := t.TempDir()
+	ours, other := filepath.Join(dir, tempPrefix+"1"), filepath.Join(dir, "precious")
+	os.MkdirAll(ours+"/x", 0o755)
+	os.MkdirAll(other, 0o755)
+	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Guard(strings.NewReader(fmt.Sprintf("group %d\nfolder %s\nfolder %s\ngroup 1\ngroup -1\ngroup x\nnonsense\n", pid, ours, other)))
+	var st syscall.WaitStatus
+	syscall.Wait4(pid, &st, 0, nil)
+	if st.Signal() != syscall.SIGKILL {
+		t.Errorf("the group's process ended with %v", st)
+	}
+	if _, err := os.Stat(ours); !os.IsNotExist(err) {
+		t.Errorf("our folder: %v", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("another folder: %v", err)
+	}
+}
