@@ -48,6 +48,9 @@ func (s *segments) init() {
 
 // Alloc is transport.Memory's.
 func (d *Device) Alloc(bytes int) ([]byte, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("shm: %d bytes were asked for", bytes)
+	}
 	size := (max(bytes, 1) + 4095) &^ 4095
 	fd, mem, err := newSegment("alloc", size, size)
 	if err != nil {

@@ -184,9 +184,8 @@ func (d *Device) Park(hold bool) {
 
 // Interrupt is transport.Device's.
 func (d *Device) Interrupt() {
-	if d.box.state.Swap(stIdle) == stAny {
-		wakeSleepers(&d.box.state)
-	}
+	d.box.state.Store(stIdle)
+	wakeSleepers(&d.box.state) // also one that slept before a Disarm
 	ringBell(d.bellFD)
 }
 
