@@ -17,6 +17,7 @@ var geometries = []Geometry{
 	{Slots: 16, Small: 8192, Bulk: 4096},
 	{Slots: 64, Small: 4096, Bulk: 32768},
 	{Slots: 256, Small: 65536, Bulk: 16384},
+	{Slots: 512, Small: 4096, Bulk: 4096},
 }
 
 // open makes both ends of a fresh ring as if pos slots had gone through it.

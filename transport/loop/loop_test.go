@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -66,4 +67,53 @@ func TestConformance(t *testing.T) { transporttest.Run(t, pair(), transporttest.
 
 func TestConformanceNoGet(t *testing.T) {
 	transporttest.Run(t, pair(NoGet()), transporttest.NoGet(), transporttest.Brief())
+}
+
+// A key is for the peer of the link that registered: a third rank cannot read with it.
+func TestKeyIsForOnePeer(t *testing.T) {
+	ds := New(3)
+	owner := connect(t, ds[0], ds[1]).(transport.Getter)
+	addr, key, ok := owner.Register([]byte("for rank 1"))
+	if !ok {
+		t.Fatal("Register refused")
+	}
+	dst := make([]byte, 10)
+	if _, err := connect(t, ds[1], ds[0]).(transport.Getter).TryGet(dst, addr, key, 0); err != nil || string(dst) != "for rank 1" {
+		t.Errorf("rank 1 read %q, %v", dst, err)
+	}
+	if _, err := connect(t, ds[2], ds[0]).(transport.Getter).TryGet(dst, addr, key, 0); err == nil {
+		t.Error("rank 2 read with the key that was registered for rank 1")
+	}
+}
+
+// The end of a device is told to everybody who knew it, once, and to nobody else.
+func TestDownToAllWhoKnew(t *testing.T) {
+	ds := New(5)
+	connect(t, ds[0], ds[1])
+	connect(t, ds[2], ds[0])
+	connect(t, ds[3], ds[0])
+	connect(t, ds[3], ds[0])
+	for range 2 {
+		if err := ds[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pkts [4]transport.Packet
+	for i, want := range []int{0, 1, 1, 1, 0} {
+		n := ds[i].Poll(pkts[:])
+		if n != want || n == 1 && (pkts[0].Event != transport.Down || pkts[0].Peer != 0 || !errors.Is(pkts[0].Err, transport.ErrPeerGone)) {
+			t.Errorf("rank %d was told %d times, want %d: %+v", i, n, want, pkts[:n])
+		}
+	}
+	if _, err := ds[4].Connect(context.Background(), 0, ds[0].Address()); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Connect to the closed device: %v, want ErrPeerGone", err)
+	}
+}
+
+// Many ranks that do not talk cost next to nothing.
+func TestIdleIsCheap(t *testing.T) {
+	per := testing.AllocsPerRun(10, func() { New(256) }) / 256
+	if per > 10 {
+		t.Errorf("New allocates %v times for each rank", per)
+	}
 }
