@@ -23,6 +23,9 @@
 // Nothing can be in the way of AnyBoth, everything fits: there the oldest entry is taken each time and a new one
 // joins the end, so that the queue keeps its length.
 //
+// A million messages are more than a rank lets wait by default: GORUN_UNEXPECTED_MAX is set to 4GiB unless it is set
+// already. With a smaller limit the longer queues cannot be built, and the program waits for ever.
+//
 // Each cell is the median of the batches: -i of them (200) after -x (10), fewer where they take more than a second
 // together.
 //
@@ -52,7 +55,22 @@ var program = harness.Program{
 
 const maxLength = 100_000_000 // keeps every tag below the 2^31 of MPI
 
-func main() { mpi.Main(run) }
+// limitName is how much memory a rank spends on unexpected messages before it holds the senders back. A million of
+// them is more than a program gets by default.
+const (
+	limitName = "GORUN_UNEXPECTED_MAX"
+	limit     = "4GiB"
+)
+
+func main() {
+	if os.Getenv(limitName) == "" {
+		if err := os.Setenv(limitName, limit); err != nil {
+			fmt.Fprintln(os.Stderr, "match:", err)
+			os.Exit(1)
+		}
+	}
+	mpi.Main(run)
+}
 
 func run(_ context.Context, world *mpi.Comm) error {
 	opts, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
@@ -66,6 +84,7 @@ func run(_ context.Context, world *mpi.Comm) error {
 		return fmt.Errorf("match: -m %d:%d: the queue has 1 to %d entries", opts.MinSize, opts.MaxSize, maxLength)
 	}
 	table := program.Table(os.Stdout, "MPI_CHAR", "Queue", columns()...)
+	table.Note("%s=%s", limitName, os.Getenv(limitName))
 	if world.Rank() == 0 {
 		if err := table.Header(); err != nil {
 			return err
