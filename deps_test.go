@@ -1,0 +1,362 @@
+package mpi_test
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// What may import what. A line is packages, a colon, and what they may import beside the standard library. mpi is the
+// root package, {name} another module, * one step of a path. Nothing is inherited: each line is all that its packages
+// may import. What a line allows must be in use, so that this text stays a picture of the house and not of a dream.
+//
+// To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
+const graph = `
+	# Leaves: what everybody may know, and who knows nobody.
+	internal/wire, internal/ring, internal/settings, internal/invariants :
+	internal/bootstrap                                                   :
+	internal/bootstrap/cpus                                              : {golang.org/x/sys}
+
+	# The pure parts of messaging.
+	tagmatch, eager, rendezvous                                          :
+
+	# The seam, and what is behind it.
+	transport                                                            : internal/wire
+	transport/loop                                                       : transport, internal/wire
+	transport/faulty                                                     : transport, internal/wire
+	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
+	transport/transporttest                                              : transport, internal/wire
+
+	# The engine knows the seam and no concrete transport.
+	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire
+
+	# The public package puts it together.
+	mpi                                                                  : pml, transport, transport/loop, transport/shm, internal/bootstrap, internal/settings, {github.com/hashicorp/go-hclog}
+
+	# The launcher shares the wire-up with mpi, and nothing else.
+	launcher                                                             : internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
+	cmd/gorun                                                            : launcher, internal/settings, internal/bootstrap/cpus, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
+
+	# Programs are what a user could have written.
+	benchmarks/harness                                                   : {github.com/spf13/pflag}
+	benchmarks/*                                                         : mpi, benchmarks/harness
+	examples                                                             :
+	examples/heat                                                        : mpi, {gonum.org/v1/plot}
+	examples/*                                                           : mpi
+
+	# Tools.
+	scripts/tally, internal/lint                                         :
+`
+
+// What only tests import, and what that may import. An entry need not be in use.
+const kits = `
+	internal/testenv                                                     : {golang.org/x/sys}
+	internal/jobtest                                                     : internal/testenv, internal/bootstrap, {golang.org/x/sys}
+	internal/jobtest/*                                                   : mpi, internal/testenv, {golang.org/x/sys}
+`
+
+// What any test may import.
+var forTests = []string{"internal/testenv", "internal/jobtest"}
+
+// What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
+// An entry need not be in use.
+const testGraph = `
+	mpi                                                                  : mpi, transport/faulty, transport/transporttest, internal/wire, internal/ring, internal/bootstrap/cpus, tagmatch, eager, rendezvous, {golang.org/x/sys}
+	pml                                                                  : transport/loop, transport/faulty, internal/invariants
+	transport/loop, transport/shm                                        : transport/faulty, transport/transporttest, transport/loop
+	transport/faulty                                                     : transport/loop, transport/transporttest
+	transport/transporttest                                              : transport/loop, transport/faulty
+	tagmatch                                                             : internal/invariants
+	launcher                                                             : internal/settings, launcher/launchertest
+	internal/bootstrap                                                   : internal/settings, {golang.org/x/sys}
+	cmd/gorun                                                            : internal/bootstrap, internal/wire
+	internal/lint                                                        : internal/settings
+`
+
+// The pure parts have no clock, no descriptor and no lock: whoever calls them has these.
+var (
+	pure      = []string{"tagmatch", "eager", "rendezvous", "internal/wire"}
+	notInPure = []string{"time", "os", "net", "sync", "sync/atomic", "syscall", "context", "runtime", "log"}
+)
+
+// The files that may import "C", one for each library (HABITS: one guarded door). They do not exist yet.
+var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go"}
+
+const module = "github.com/gorun-mpi/mpi"
+
+// edge is one import: file, of package from, imports to. Paths of this module are short: mpi is the root.
+type edge struct {
+	from, file, to string
+}
+
+func (e edge) test() bool { return strings.HasSuffix(e.file, "_test.go") }
+
+// rule is what the packages of one line may import.
+type rule struct {
+	from string // may end with /*
+	to   []string
+}
+
+func parseGraph(text string) (rules []rule, err error) {
+	for n, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		left, right, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil, fmt.Errorf("line %d has no colon: %s", n, line)
+		}
+		to := fields(right)
+		for _, from := range fields(left) {
+			rules = append(rules, rule{from, to})
+		}
+	}
+	return rules, nil
+}
+
+func fields(list string) (names []string) {
+	for _, name := range strings.Split(list, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// find returns the line of a package: its own, or the first that covers it with a star.
+func find(rules []rule, pkg string) (rule, bool) {
+	for _, star := range []bool{false, true} {
+		for _, r := range rules {
+			if ok, _ := path.Match(r.from, pkg); ok && strings.Contains(r.from, "*") == star {
+				return r, true
+			}
+		}
+	}
+	return rule{}, false
+}
+
+// allows reports whether one of a line's targets covers what is imported.
+func (r rule) allows(to string) (target string, ok bool) {
+	for _, t := range r.to {
+		name, foreign := strings.CutPrefix(t, "{")
+		name = strings.TrimSuffix(name, "}")
+		if t == to || foreign && (to == name || strings.HasPrefix(to, name+"/")) {
+			return t, true
+		}
+	}
+	return "", false
+}
+
+// standard: the first element of a path of another module has a dot.
+func standard(to string) bool {
+	first, _, _ := strings.Cut(to, "/")
+	return !strings.Contains(first, ".") && !ours(to)
+}
+
+// ours says whether a path is of this module: they have been made short, so no package of the standard library may
+// have the name of one of our top folders.
+func ours(to string) bool {
+	first, _, _ := strings.Cut(to, "/")
+	return slices.Contains([]string{"mpi", "internal", "tagmatch", "eager", "rendezvous", "transport", "pml", "launcher",
+		"cmd", "benchmarks", "examples", "scripts", "collectives"}, first)
+}
+
+// judge returns what is wrong with the imports.
+func judge(edges []edge, rules, kitRules, testRules []rule) (wrong []string) {
+	used := map[string]bool{}
+	for _, e := range edges {
+		r, known := find(rules, e.from)
+		if !known {
+			r, known = find(kitRules, e.from)
+		}
+		switch {
+		case !known:
+			wrong = append(wrong, fmt.Sprintf("package %s (%s) is in no line of the graph in deps_test.go: add it there, and to ARCHITECTURE.md", e.from, e.file))
+			continue
+		case e.to == "C":
+			if !slices.Contains(doorsToC, e.file) {
+				wrong = append(wrong, fmt.Sprintf(`%s imports "C": only %s may`, e.file, strings.Join(doorsToC, " and ")))
+			}
+			continue
+		case e.to == "unsafe":
+			if !strings.HasSuffix(e.file, "_unsafe.go") && !slices.Contains(doorsToC, e.file) && !e.test() {
+				wrong = append(wrong, fmt.Sprintf("%s imports unsafe: move what needs it to a file named *_unsafe.go", e.file))
+			}
+			continue
+		case standard(e.to):
+			if slices.Contains(pure, e.from) && slices.Contains(notInPure, e.to) && !e.test() {
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: package %s is pure, it has no clock, descriptor or lock; let its caller do that", e.file, e.to, e.from))
+			}
+			continue
+		}
+		target, ok := r.allows(e.to)
+		if ok && !e.test() {
+			used[r.from+" "+target] = true
+		}
+		if !ok && e.test() {
+			t, _ := find(testRules, e.from)
+			_, ok = t.allows(e.to)
+			ok = ok || e.to == e.from || slices.Contains(forTests, e.to) // e.to == e.from: an external test
+		}
+		if !ok {
+			wrong = append(wrong, fmt.Sprintf("%s imports %s: package %s may import %s (the graph in deps_test.go says so, ARCHITECTURE.md why)",
+				e.file, e.to, e.from, list(r.to)))
+		}
+	}
+	for _, r := range rules {
+		for _, to := range r.to {
+			if !used[r.from+" "+to] && len(edges) > 0 {
+				wrong = append(wrong, fmt.Sprintf("the graph in deps_test.go lets %s import %s, which it does not: take that out", r.from, to))
+			}
+		}
+	}
+	return wrong
+}
+
+func list(to []string) string {
+	if len(to) == 0 {
+		return "the standard library only"
+	}
+	return "the standard library, " + strings.Join(to, ", ")
+}
+
+// readEdges parses the imports of every Go file, whatever its build constraints: all systems and all tags at once.
+func readEdges(t *testing.T) (edges []edge) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && file != "." && (name[0] == '.' || name[0] == '_' || name == "testdata") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(file, ".go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		from := short(path.Join(module, filepath.ToSlash(filepath.Dir(file))))
+		for _, spec := range f.Imports {
+			to, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			edges = append(edges, edge{from, filepath.ToSlash(file), short(to)})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return edges
+}
+
+// short turns a path of this module into the name that the graph has for it.
+func short(importPath string) string {
+	if importPath == module {
+		return "mpi"
+	}
+	return strings.TrimPrefix(importPath, module+"/")
+}
+
+func rulesOf(t *testing.T) (rules, kitRules, testRules []rule) {
+	t.Helper()
+	var all [3][]rule
+	for i, text := range []string{graph, kits, testGraph} {
+		var err error
+		if all[i], err = parseGraph(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all[0], all[1], all[2]
+}
+
+func TestImports(t *testing.T) {
+	rules, kitRules, testRules := rulesOf(t)
+	edges := readEdges(t)
+	if len(edges) < 100 {
+		t.Fatalf("only %d imports were found; the test must run in the folder of go.mod", len(edges))
+	}
+	for _, w := range judge(edges, rules, kitRules, testRules) {
+		t.Error(w)
+	}
+}
+
+// Each wall, with somebody who walks through it.
+func TestImportsCanFail(t *testing.T) {
+	rules, kitRules, testRules := rulesOf(t)
+	for _, c := range []struct {
+		e    edge
+		want string // part of the complaint; "": none
+	}{
+		{edge{"pml", "pml/engine.go", "transport"}, ""},
+		{edge{"pml", "pml/engine.go", "transport/shm"}, "package pml may import"},
+		{edge{"pml", "pml/engine_test.go", "transport/loop"}, ""},
+		{edge{"pml", "pml/engine_test.go", "transport/shm"}, "package pml may import"},
+		{edge{"pml", "pml/log.go", "github.com/hashicorp/go-hclog"}, "package pml may import"},
+		{edge{"tagmatch", "tagmatch/table.go", "internal/wire"}, "the standard library only"},
+		{edge{"tagmatch", "tagmatch/table.go", "time"}, "pure"},
+		{edge{"tagmatch", "tagmatch/model_test.go", "time"}, ""},
+		{edge{"rendezvous", "rendezvous/get.go", "sync"}, "pure"},
+		{edge{"transport", "transport/transport.go", "pml"}, "package transport may import"},
+		{edge{"transport/shm", "transport/shm/poll_linux.go", "tagmatch"}, "package transport/shm may import"},
+		{edge{"transport/shm", "transport/shm/poll_linux.go", "golang.org/x/sys/unix"}, ""},
+		{edge{"transport/loop", "transport/loop/link.go", "golang.org/x/sys/unix"}, "package transport/loop may import"},
+		{edge{"launcher", "launcher/run.go", "mpi"}, "package launcher may import"},
+		{edge{"cmd/gorun", "cmd/gorun/main.go", "mpi"}, "package cmd/gorun may import"},
+		{edge{"mpi", "init.go", "launcher"}, "package mpi may import"},
+		{edge{"internal/wire", "internal/wire/header.go", "transport"}, "the standard library only"},
+		{edge{"benchmarks/latency", "benchmarks/latency/main.go", "benchmarks/harness"}, ""},
+		{edge{"benchmarks/latency", "benchmarks/latency/main.go", "pml"}, "package benchmarks/latency may import"},
+		{edge{"benchmarks/harness", "benchmarks/harness/table.go", "mpi"}, "package benchmarks/harness may import"},
+		{edge{"examples/pi", "examples/pi/main.go", "internal/settings"}, "package examples/pi may import"},
+		{edge{"examples/pi", "examples/pi/main.go", "gonum.org/v1/plot"}, "package examples/pi may import"},
+		{edge{"examples/heat", "examples/heat/picture.go", "gonum.org/v1/plot/vg"}, ""},
+		{edge{"mpi", "bytes.go", "unsafe"}, "*_unsafe.go"},
+		{edge{"mpi", "bytes_unsafe.go", "unsafe"}, ""},
+		{edge{"transport/shm", "transport/shm/c.go", "C"}, `imports "C"`},
+		{edge{"pml", "pml/engine.go", "internal/testenv"}, "package pml may import"},
+		{edge{"pml", "pml/engine_test.go", "internal/testenv"}, ""},
+		{edge{"util", "util/util.go", "fmt"}, "in no line of the graph"},
+	} {
+		var got []string
+		for _, w := range judge([]edge{c.e}, rules, kitRules, testRules) {
+			if !strings.Contains(w, "which it does not") { // one import uses one line
+				got = append(got, w)
+			}
+		}
+		switch {
+		case c.want == "" && len(got) != 0:
+			t.Errorf("%v: %q, want no complaint", c.e, got)
+		case c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)):
+			t.Errorf("%v: %q, want one complaint with %q", c.e, got, c.want)
+		}
+	}
+	unused := judge([]edge{{"transport", "transport/transport.go", "context"}}, rules, kitRules, testRules)
+	if !slices.ContainsFunc(unused, func(w string) bool { return strings.Contains(w, "lets transport import internal/wire") }) {
+		t.Errorf("an allowance that nobody uses is not reported: %q", unused)
+	}
+}
+
+// The folders that the graph names exist, so that a line does not outlive its package.
+func TestGraphNamesExist(t *testing.T) {
+	rules, _, _ := rulesOf(t)
+	for _, r := range rules {
+		if r.from == "mpi" {
+			continue
+		}
+		if found, err := filepath.Glob(r.from + "/*.go"); err != nil || len(found) == 0 {
+			t.Errorf("the graph in deps_test.go has a line for %s, where no Go file is", r.from)
+		}
+	}
+}
