@@ -1,0 +1,169 @@
+package benchmarks
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The programs are started by gorun with small numbers: they must end, print what a reader of OSU's output expects,
+// and find nothing wrong.
+
+const runLimit = 60 * time.Second // a hang, not a slow machine
+
+func start(t *testing.T, env []string, args ...string) (out, complaints string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = time.Second
+	var o, c bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &c
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("%s did not end within %v\n%s%s", strings.Join(args, " "), runLimit, &o, &c)
+	}
+	return o.String(), c.String(), err
+}
+
+func build(t *testing.T, bin string, packages ...string) {
+	t.Helper()
+	args := append([]string{"build", "-o", bin + string(os.PathSeparator)}, packages...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// lines of numbers, each with so many columns behind the first one.
+func lines(columns, digits int) string {
+	return fmt.Sprintf(`(\d+ +(\d+\.\d{%d} *){%d}( +Pass)?\n)`, digits, columns)
+}
+
+func TestPrograms(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("ranks that are processes need shared memory, which is on Linux so far")
+	}
+	bin := t.TempDir()
+	build(t, bin, "../cmd/gorun", "./latency", "./bw", "./match", "./ring", "./init", "./flood", "./stress")
+	pt2pt := func(title, head string) string {
+		return `^# OSU MPI ` + title + ` Test v7\.4 \(gorun\)\n# Datatype: MPI_CHAR\.\n` + head
+	}
+	tests := []struct {
+		ranks   int
+		command string
+		want    string
+	}{
+		{2, "latency -m 1:64 -i 20 -x 2", pt2pt("Latency", `# Size       Avg Latency\(us\)\n`) + lines(1, 2) + `{7}$`},
+		{2, "latency -m 0:0 -i 20 -x 2", `\n0 +\d+\.\d\d\n$`},
+		{2, "latency -m 65536:4194304 -i 3 -x 1 -c", `Validation\n` + lines(1, 2) + `{7}$`},
+		{2, "latency -m 8:8 -i 20 -f", `P99 Tail Lat\(us\)\n8 .* 20 .*\n$`},
+		{2, "latency -m 8:262144 -i 3 -c --alloc", `Validation\n` + lines(1, 2) + `{16}$`},
+		{2, "bw -m 1:64 -i 5 -x 1", pt2pt("Bandwidth", `# Size      Bandwidth \(MB/s\)\n`) + lines(1, 2) + `{7}$`},
+		{2, "bw -m 4096:1048576 -i 2 -x 1 -W 8 -b multiple -c", `Validation\n` + lines(1, 2) + `{9}$`},
+		{2, "match -m 1:1000 -i 3 -x 1", `Unexp\. AnyBoth\(us\)\n` + lines(8, 3) + `{4}$`},
+		{2, "match -m 1:10 -i 5 -x 1 -W 1", lines(8, 3) + `{2}$`},
+		{4, "ring -i 50 -x 5", `\[ ranks: 4 \] \[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`},
+		{4, "ring -i 50 -x 5 -W 3 -m 1:2", `\[ tokens: 3 \]\n# Size .*\n1 .* 50\n2 .* 50\n$`},
+		{4, "init", `\nnprocs: 4, min: \d+ ms, max: \d+ ms, avg: \d+ ms\n`},
+		{4, "stress -rounds 6 -seed 7 -max 1000000 -messages 400", `^stress: 4 ranks, seed 7: 6 rounds, 1260 messages, .* every byte was right\n$`},
+	}
+	for _, test := range tests {
+		t.Run(test.command, func(t *testing.T) {
+			args := strings.Fields(test.command)
+			args[0] = filepath.Join(bin, args[0])
+			out, complaints, err := start(t, nil, append([]string{filepath.Join(bin, "gorun"), "-n", strconv.Itoa(test.ranks)}, args...)...)
+			if err != nil {
+				t.Fatalf("%v\n%s%s", err, out, complaints)
+			}
+			if !regexp.MustCompile(test.want).MatchString(out) {
+				t.Errorf("printed\n%swant %s", out, test.want)
+			}
+		})
+	}
+	t.Run("flood", func(t *testing.T) { checkFlood(t, bin) })
+	t.Run("mistakes", func(t *testing.T) { checkMistakes(t, bin) })
+}
+
+// checkFlood sends ten times of what the receiver may keep.
+func checkFlood(t *testing.T, bin string) {
+	const limit = 8 << 20
+	out, complaints, err := start(t, []string{fmt.Sprint("GORUN_UNEXPECTED_MAX=", limit)},
+		filepath.Join(bin, "gorun"), "-n", "2", filepath.Join(bin, "flood"), "-n", "80000")
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, complaints)
+	}
+	m := regexp.MustCompile(`(?s)^received 80000 messages of 1024 bytes .*unexpected: (\d+) messages; they took at most (\d+) bytes`).FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("printed %q", out)
+	}
+	count, _ := strconv.Atoi(m[1])
+	peak, _ := strconv.Atoi(m[2])
+	if count < 40000 || peak < limit/10 || peak > limit {
+		t.Errorf("%d messages were unexpected and took %d bytes, the limit being %d: no flood, or no limit", count, peak, limit)
+	}
+}
+
+// checkMistakes: one message, no matter how many ranks, and an exit code.
+func checkMistakes(t *testing.T, bin string) {
+	for command, want := range map[string]string{
+		"2 latency --bogus": "unknown flag: --bogus",
+		"3 latency":         "needs exactly 2 ranks, this job has 3",
+		"3 ring -W 3":       "the tokens must be fewer than the ranks (3)",
+		"2 match -m 0:10":   "the queue has 1 to",
+		"2 flood -s 3":      "8 bytes in each",
+		"2 bw -b none":      "wanted single or multiple",
+	} {
+		args := strings.Fields(command)
+		args = append([]string{filepath.Join(bin, "gorun"), "-n", args[0], filepath.Join(bin, args[1])}, args[2:]...)
+		out, complaints, err := start(t, nil, args...)
+		if err == nil || out != "" || strings.Count(complaints, want) != 1 {
+			t.Errorf("%s: %v, printed %q and %q, want %q once", command, err, out, complaints, want)
+		}
+	}
+}
+
+// TestPeers builds the C programs with each library's compiler and runs them with small numbers.
+func TestPeers(t *testing.T) {
+	for _, peer := range []struct{ name, compiler, launch string }{
+		{"Open MPI", "mpicc.openmpi", "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np 2"},
+		{"MPICH", "mpicc.mpich", "mpiexec.hydra -n 2"},
+	} {
+		t.Run(peer.name, func(t *testing.T) {
+			if _, err := exec.LookPath(peer.compiler); err != nil {
+				if os.Getenv("GORUN_TEST_REQUIRE_PEERS") != "" {
+					t.Fatal(err)
+				}
+				t.Skip("not installed; scripts/deps installs it: ", err)
+			}
+			for program, columns := range map[string]string{
+				"latency -m 1:64 -i 20 -x 2": lines(1, 2) + `{7}$`,
+				"bw -m 1:64 -i 5 -x 1":       lines(1, 2) + `{7}$`,
+				"match -m 1:100 -i 3 -x 1":   lines(8, 3) + `{3}$`,
+				"ring -i 50 -x 5":            `\[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`,
+				"init":                       `\nnprocs: 2, min: \d+ ms`,
+			} {
+				args := strings.Fields(program)
+				binary := filepath.Join(t.TempDir(), args[0])
+				out, err := exec.Command(peer.compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-overflow",
+					"-o", binary, filepath.Join("peers", args[0]+".c")).CombinedOutput()
+				if err != nil {
+					t.Fatalf("%s: %v\n%s", args[0], err, out)
+				}
+				printed, complaints, err := start(t, nil, append(append(strings.Fields(peer.launch), binary), args[1:]...)...)
+				if err != nil || !regexp.MustCompile(columns).MatchString(printed) {
+					t.Errorf("%s: %v, printed\n%s%s", program, err, printed, complaints)
+				}
+			}
+		})
+	}
+}
