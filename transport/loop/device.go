@@ -61,8 +61,10 @@ func New(n int, opts ...Option) []*Device {
 	return f.devices
 }
 
+// Name is "loop".
 func (d *Device) Name() string { return "loop" }
 
+// Address names the fabric and the rank; Connect checks it.
 func (d *Device) Address() []byte { return fmt.Appendf(nil, "loop/%d/%d", d.fabric.id, d.rank) }
 
 // Connect needs no handshake: it notes that the two know each other, so that either hears of the other's Close.
@@ -98,12 +100,15 @@ func (d *Device) link(to *Device) {
 	d.linked[to] = struct{}{}
 }
 
+// Poll is transport.Device's.
 func (d *Device) Poll(pkts []transport.Packet) int { return d.inbox.take(pkts) }
 
+// Arm is transport.Device's.
 func (d *Device) Arm(level transport.Level, hold bool) bool {
 	return d.inbox.arm(alarm{on: true, urgent: level == transport.Urgent, hold: hold})
 }
 
+// Disarm is transport.Device's.
 func (d *Device) Disarm() { d.inbox.disarm() }
 
 // Park needs no thread of its own to sleep on; hold only tells the two sleepers apart.

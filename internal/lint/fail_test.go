@@ -1,0 +1,134 @@
+package lint
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every rule, with a checkout that breaks it and one that keeps it.
+func TestCustomsCanFail(t *testing.T) {
+	broken := map[string]bool{} // rules that have been seen to fail
+	const doc = "// Package a is.\n//\n// Owns: x.\n// May call: y.\n// Never: z.\npackage a\n"
+	for _, c := range []struct {
+		rule string
+		tree *tree
+		want string // part of the only complaint; "": there is none
+	}{
+		{"package docs", newTree("a/doc.go", doc), ""},
+		{"package docs", newTree("a/a.go", "package a"), "no package comment in a/doc.go"},
+		{"package docs", newTree("a/doc.go", strings.Replace(doc, "Never:", "Hardly ever:", 1)), `"Never:"`},
+		{"package docs", newTree("a/doc.go", strings.Replace(doc, "Owns: x.", "Owns:", 1)), `"Owns:"`},
+		{"package docs", newTree("examples/a/main.go", "// A.\npackage main"), ""},
+		{"package docs", newTree("examples/a/main.go", "package main"), "examples/a/main.go"},
+
+		{"exported docs", newTree("a/a.go", "package a\nfunc F() {}"), "a/a.go:2: F"},
+		{"exported docs", newTree("a/a.go", "package a\n// F does.\nfunc F() {}\nfunc g() {}"), ""},
+		{"exported docs", newTree("a/a.go", "package a\n// T is.\ntype T int\nfunc (t *T) M() {}"), "M is exported"},
+		{"exported docs", newTree("a/a.go", "package a\ntype t int\nfunc (t *t) M() {}"), ""},
+		{"exported docs", newTree("a/a.go", "package a\n// T is.\ntype T int\nfunc (T) String() string { return \"\" }"), ""},
+		{"exported docs", newTree("a/a.go", "package a\nconst C = 1"), "C is exported"},
+		{"exported docs", newTree("a/a.go", "package a\nconst C = 1 // one"), ""},
+		{"exported docs", newTree("a/a.go", "package a\n// T is.\ntype T int\nconst (\n\tA T = iota\n\tB\n)"), ""},
+		{"exported docs", newTree("a/a.go", "package a\ntype T struct{}"), "T is exported"},
+		{"exported docs", newTree("a/a_test.go", "package a\nfunc TestF() {}"), ""},
+
+		{"unfinished words", newTree("a/a.go", "package a\n// TO"+"DO: more"), "a/a.go:2"},
+		{"unfinished words", newTree("a/a.go", "package a\n// a st"+"ub for now"), "a/a.go:2"},
+		{"unfinished words", newTree("scripts/x", "# FIX"+"ME\n"), "scripts/x:1"},
+		{"unfinished words", newTree("a/a.go", "package a\nvar todo, stubborn int // XXXI"), ""},
+
+		{"package names", newTree("internal/util/x.go", "package util"), "util is no name"},
+		{"package names", newTree("pml/helpers.go", "package pml"), "helpers is no name"},
+		{"package names", newTree("types.go", "package mpi"), ""},
+
+		{"typed atomics", newTree("a/a.go", "package a\nimport \"sync/atomic\"\nvar n int32\nfunc f() { atomic.AddInt32(&n, 1) }"), "atomic.AddInt32"},
+		{"typed atomics", newTree("a/a.go", "package a\nimport at \"sync/atomic\"\nvar n int32\nfunc f() { at.LoadInt32(&n) }"), "atomic.LoadInt32"},
+		{"typed atomics", newTree("a/a.go", "package a\nimport \"sync/atomic\"\nvar n atomic.Int32\nfunc f() { n.Add(1) }"), ""},
+
+		{"who waits", newTree("pml/send.go", "package pml\nimport \"time\"\nfunc f() { time.Sleep(1) }"), "pml/send.go:3"},
+		{"who waits", newTree("pml/send.go", "package pml\nfunc f(e *Engine) { e.dev.Park(true) }"), "pml/send.go:2"},
+		{"who waits", newTree("pml/send.go", "package pml\nfunc f(c chan int) { <-c }"), "pml/send.go:2"},
+		{"who waits", newTree("pml/send.go", "package pml\nimport \"runtime\"\nfunc f() { runtime.Gosched() }"), "pml/send.go:3"},
+		{"who waits", newTree("pml/wait.go", "package pml\nfunc f(e *Engine) { e.dev.Park(true) }"), ""},
+		{"who waits", newTree("pml/wait.go", "package pml"), "does not"},
+		{"who waits", newTree("transport/shm/shm.go", "package shm\nfunc (d *Device) Park(hold bool) {}"), ""},
+		{"who waits", newTree("launcher/a.go", "package launcher\nimport \"time\"\nfunc f() { time.Sleep(1) }"), "launcher/a.go:3"},
+
+		{"skips have reasons", newTree("a/a_test.go", "package a\nfunc f(t *testing.T) { t.Skip() }"), "a/a_test.go:2"},
+		{"skips have reasons", newTree("a/a_test.go", "package a\nfunc f(t *testing.T) { t.Skip(\"\") }"), "a/a_test.go:2"},
+		{"skips have reasons", newTree("a/a_test.go", "package a\nfunc f(t *testing.T) { t.SkipNow() }"), "a/a_test.go:2"},
+		{"skips have reasons", newTree("a/a_test.go", "package a\nfunc f(t *testing.T) { t.Skip(\"needs Linux\") }"), ""},
+
+		{"settings", newTree("a/a.go", "package a\nvar x = \"GORUN_EAGERMAX\""), "a/a.go:2: GORUN_EAGERMAX"},
+		{"settings", newTree("README.md", "Set GORUN_SPINN=0."), "README.md:1: GORUN_SPINN"},
+		{"settings", newTree("a/a.go", "package a\nvar x = \"GORUN_EAGER_MAX\" // and GORUN_TEST_X, and GORUN_*"), ""},
+
+		{"no large binaries", newTree("a.bin", "\x00"+strings.Repeat("a", largest)), "a.bin"},
+		{"no large binaries", newTree("a.bin", "\x00", "a.txt", strings.Repeat("a", largest+1)), ""},
+
+		{"linters start from none", newTree(".golangci.yml", "linters:\n  default: all\n"), "default: none"},
+		{"linters start from none", newTree(), "default: none"},
+		{"linters start from none", newTree(".golangci.yml", "linters:\n  default: none # each on purpose\n"), ""},
+
+		{"links", newTree("docs/a.md", "[b](b.md)"), "b.md leads nowhere"},
+		{"links", newTree("docs/a.md", "![b](../b.png)", "b.png", "\x00"), ""},
+		{"links", newTree("docs/a.md", "[b](b.md#two-words) [c](https://x.y/z) `[d](d.md)`", "docs/b.md", "## Two words"), ""},
+		{"links", newTree("docs/a.md", "[b](b.md#three)", "docs/b.md", "## Two words"), "no such heading"},
+		{"links", newTree("docs/a.md", "```\n[b](b.md)\n```"), ""},
+
+		{"paths in docs", newTree("a.md", "see `pml/sleep.go`", "pml/wait.go", "package pml"), "no pml/sleep.go"},
+		{"paths in docs", newTree("a.md", "see `pml/wait.go`, `pml`, `./pml`, `pml/*.go`, `and/or`, `transport/tcp`", "pml/wait.go", "package pml"), ""},
+		{"paths in docs", newTree("a.md", "see `bytes.go`"), "no bytes.go"},
+
+		{"names in docs", newTree("a.md", "`mpi.Sent`", "send.go", "package mpi\nfunc Send() {}"), "no Sent"},
+		{"names in docs", newTree("a.md", "`mpi.Request.Start`", "r.go", "package mpi\ntype Request struct{}"), "no Request.Start"},
+		{"names in docs", newTree("a.md", "`mpi.Send`, `mpi.R.Do`, `mpi.R.F`", "r.go", "package mpi\nfunc Send() {}\ntype R struct{ F int }\nfunc (r *R) Do() {}"), ""},
+
+		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}"), "is missing"},
+		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}", namesPage, "nothing"), "mpi.Send"},
+		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}\nfunc send() {}", namesPage, "mpi.Send"), ""},
+	} {
+		i := slices.IndexFunc(rules, func(r rule) bool { return r.name == c.rule })
+		if i < 0 {
+			t.Fatalf("there is no rule %q", c.rule)
+		}
+		got := rules[i].check(c.tree)
+		broken[c.rule] = broken[c.rule] || len(got) > 0
+		switch {
+		case c.want == "" && len(got) != 0:
+			t.Errorf("%s: %q, want no complaint\n%v", c.rule, got, texts(c.tree))
+		case c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)):
+			t.Errorf("%s: %q, want one complaint with %q\n%v", c.rule, got, c.want, texts(c.tree))
+		}
+	}
+	for _, r := range rules {
+		if !broken[r.name] {
+			t.Errorf("no case breaks the rule %q", r.name)
+		}
+	}
+}
+
+func TestProgramsCanFail(t *testing.T) {
+	const good = "package main\n\nimport \"github.com/gorun-mpi/mpi\"\n\nfunc main() { println(mpi.AnyTag) }\n"
+	found := programs("Text\n```go\n" + good + "```\n```go\nx := 1\n```\n")
+	if len(found) != 1 || found[0] != good {
+		t.Fatalf("programs found: %q", found)
+	}
+	if out, err := vetProgram(t, good); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := vetProgram(t, strings.Replace(good, "AnyTag", "NoTag", 1)); err == nil || !strings.Contains(out, "NoTag") {
+		t.Fatalf("a program with a name that does not exist passes: %v\n%s", err, out)
+	}
+	if n := codeLines(good + "\n// no code\n"); n != 3 {
+		t.Fatalf("%d lines, want 3", n)
+	}
+}
+
+func texts(t *tree) (all []string) {
+	for _, f := range t.sorted(func(*file) bool { return true }) {
+		all = append(all, f.path+": "+f.text[:min(len(f.text), 200)])
+	}
+	return all
+}

@@ -1,0 +1,397 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/settings"
+)
+
+// rule is one custom. It returns a sentence for each place where it is not kept.
+type rule struct {
+	name  string
+	check func(t *tree) []string
+}
+
+var rules = []rule{
+	{"package docs", packageDocs},
+	{"exported docs", exportedDocs},
+	{"unfinished words", unfinishedWords},
+	{"package names", packageNames},
+	{"typed atomics", typedAtomics},
+	{"who waits", whoWaits},
+	{"skips have reasons", skipReasons},
+	{"settings", settingNames},
+	{"no large binaries", largeBinaries},
+	{"linters start from none", lintersFromNone},
+	{"links", links},
+	{"paths in docs", pathsInDocs},
+	{"names in docs", namesInDocs},
+	{"public names are mapped", publicNamesMapped},
+}
+
+func TestCustoms(t *testing.T) {
+	tr := checkout(t)
+	for _, r := range rules {
+		t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
+			for _, complaint := range r.check(tr) {
+				t.Error(complaint)
+			}
+		})
+	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// What every package's comment says, after which a reader knows whether his line belongs there.
+var docLines = []string{"Owns:", "May call:", "Never:"}
+
+// packageDocs: every package has a doc.go with the three lines. A program may have its comment in main.go, and an
+// example is covered by the doc.go above it.
+func packageDocs(t *tree) (wrong []string) {
+	dirs := map[string]*file{} // any file of the package
+	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && !f.isTest() && !strings.Contains(f.path, "testdata/") }) {
+		dirs[f.dir()] = f
+	}
+	for _, dir := range sortedKeys(dirs) {
+		where := path.Join(dir, "doc.go")
+		doc := t.files[where]
+		if dirs[dir].isMain() && doc == nil {
+			where = path.Join(dir, "main.go")
+			doc = t.files[where]
+		}
+		if doc == nil || doc.ast == nil || doc.ast.Doc == nil {
+			wrong = append(wrong, fmt.Sprintf("package %s has no package comment in %s: say what it is, then %s", dir, where, strings.Join(docLines, ", ")))
+			continue
+		}
+		if strings.HasPrefix(dir, "examples/") || doc.isKit() && doc.isMain() {
+			continue
+		}
+		for _, line := range docLines {
+			if !regexp.MustCompile(`(?m)^\s*` + line + ` +\S`).MatchString(doc.ast.Doc.Text()) {
+				wrong = append(wrong, fmt.Sprintf("%s: the package comment has no line that begins with %q", where, line))
+			}
+		}
+	}
+	return wrong
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// exportedDocs: whoever exports a name says what it means. Constants may be explained by their group or at the end of
+// their line.
+func exportedDocs(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && !f.isTest() && !f.isMain() }) {
+		for i, d := range f.ast.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && d.Doc == nil && exportedReceiver(d) && !obvious(d) {
+					wrong = append(wrong, f.line(d.Pos())+": "+d.Name.Name+" is exported and has no comment")
+				}
+			case *ast.GenDecl:
+				if i == 0 || !valuesOf(d, f.ast.Decls[i-1]) {
+					wrong = append(wrong, undocumented(f, d)...)
+				}
+			}
+		}
+	}
+	return wrong
+}
+
+// valuesOf reports whether d is the constants of the type that is declared right above, whose comment speaks for them.
+func valuesOf(d *ast.GenDecl, above ast.Decl) bool {
+	typ, ok := above.(*ast.GenDecl)
+	if !ok || typ.Tok != token.TYPE || d.Tok != token.CONST || len(typ.Specs) != 1 || len(d.Specs) == 0 {
+		return false
+	}
+	id, ok := d.Specs[0].(*ast.ValueSpec).Type.(*ast.Ident)
+	return ok && id.Name == typ.Specs[0].(*ast.TypeSpec).Name.Name
+}
+
+// exportedReceiver reports whether d is a function, or a method that somebody outside can name.
+func exportedReceiver(d *ast.FuncDecl) bool {
+	if d.Recv == nil || len(d.Recv.List) == 0 {
+		return true
+	}
+	typ := d.Recv.List[0].Type
+	for {
+		switch x := typ.(type) {
+		case *ast.StarExpr:
+			typ = x.X
+		case *ast.IndexExpr:
+			typ = x.X
+		case *ast.IndexListExpr:
+			typ = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return true
+		}
+	}
+}
+
+// obvious methods are those of the standard library's interfaces.
+func obvious(d *ast.FuncDecl) bool {
+	return d.Recv != nil && slices.Contains([]string{"String", "Error", "Unwrap", "Is"}, d.Name.Name)
+}
+
+func undocumented(f *file, d *ast.GenDecl) (wrong []string) {
+	if d.Tok == token.IMPORT || d.Doc != nil && d.Tok != token.TYPE {
+		return nil
+	}
+	for i, spec := range d.Specs {
+		switch s := spec.(type) {
+		case *ast.TypeSpec:
+			if s.Name.IsExported() && s.Doc == nil && d.Doc == nil && s.Comment == nil {
+				wrong = append(wrong, f.line(s.Pos())+": "+s.Name.Name+" is exported and has no comment")
+			}
+		case *ast.ValueSpec:
+			for _, name := range s.Names {
+				// The first of a group without comments speaks for the group.
+				if name.IsExported() && s.Doc == nil && s.Comment == nil && !(i > 0 && documented(d.Specs[0])) {
+					wrong = append(wrong, f.line(name.Pos())+": "+name.Name+" is exported and has no comment")
+				}
+			}
+		}
+	}
+	return wrong
+}
+
+func documented(spec ast.Spec) bool {
+	s, ok := spec.(*ast.ValueSpec)
+	return ok && (s.Doc != nil || s.Comment != nil)
+}
+
+// The words that say that something is not finished, put together here so that this file passes.
+var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b|(?i:\bst` + `ub(s|bed)?\b|not (yet )?imple` + `mented)`)
+
+// unfinishedWords: what is not done is not in the code; it is an issue.
+func unfinishedWords(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.isGo() || strings.HasPrefix(f.path, "scripts/") || f.path == "Makefile" }) {
+		for i, line := range strings.Split(f.text, "\n") {
+			if w := unfinished.FindString(line); w != "" {
+				wrong = append(wrong, fmt.Sprintf("%s:%d: %q: finish it, or open an issue and take the word out", f.path, i+1, w))
+			}
+		}
+	}
+	return wrong
+}
+
+// packageNames: a name that says nothing attracts everything.
+func packageNames(t *tree) (wrong []string) {
+	bad := []string{"util", "utils", "common", "base", "misc", "helper", "helpers", "shared", "types", "core"}
+	seen := map[string]bool{}
+	for _, f := range t.sorted((*file).isGo) {
+		for _, name := range []string{path.Base(f.dir()), strings.TrimSuffix(path.Base(f.path), ".go")} {
+			if slices.Contains(bad, name) && !(name == "types" && f.dir() == ".") && !seen[f.dir()+name] {
+				seen[f.dir()+name] = true
+				wrong = append(wrong, fmt.Sprintf("%s: %s is no name for an idea: call it after what it does", f.path, name))
+			}
+		}
+	}
+	return wrong
+}
+
+// typedAtomics: a word that is sometimes accessed without its lock is declared so (atomic.Uint64), and then cannot be
+// accessed in any other way.
+func typedAtomics(t *tree) (wrong []string) {
+	function := regexp.MustCompile(`^(Add|Load|Store|Swap|CompareAndSwap|And|Or)(Int|Uint|Pointer)`)
+	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil }) {
+		for _, sel := range selections(f, "sync/atomic") {
+			if function.MatchString(sel.Sel.Name) {
+				wrong = append(wrong, fmt.Sprintf("%s: atomic.%s: use a type of sync/atomic for the field instead", f.line(sel.Pos()), sel.Sel.Name))
+			}
+		}
+	}
+	return wrong
+}
+
+// selections finds uses of an imported package.
+func selections(f *file, importPath string) (sels []*ast.SelectorExpr) {
+	name := importedAs(f, importPath)
+	if name == "" {
+		return nil
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok && id.Name == name {
+				sels = append(sels, sel)
+			}
+		}
+		return true
+	})
+	return sels
+}
+
+func importedAs(f *file, importPath string) string {
+	for _, spec := range f.ast.Imports {
+		if p, _ := strconv.Unquote(spec.Path.Value); p == importPath {
+			if spec.Name != nil {
+				return spec.Name.Name
+			}
+			return path.Base(p)
+		}
+	}
+	return ""
+}
+
+// The files that may wait, and why. Everything else is called with a lock held or by somebody who counts on an answer.
+var mayWait = map[string]string{
+	"pml/wait.go":                    "the one place of the engine that sleeps",
+	"transport/faulty/device.go":     "hands Park on to the device it wraps",
+	"transport/shm/connect_linux.go": "out of descriptors: a pause before the next accept, in a goroutine of its own",
+	"launcher/guard.go":              "the guard, a process of its own, waits for a killed process's last write",
+}
+
+// whoWaits: outside of these files nobody sleeps, parks or yields; in pml nobody else receives from a channel either.
+func whoWaits(t *tree) (wrong []string) {
+	waits := map[string]bool{}
+	for _, f := range t.goFiles() {
+		if strings.HasPrefix(f.path, "benchmarks/") || strings.HasPrefix(f.path, "examples/") {
+			continue // programs: what a user may do
+		}
+		for _, pos := range waitsIn(f) {
+			waits[f.path] = true
+			if mayWait[f.path] == "" {
+				wrong = append(wrong, fmt.Sprintf("%s: waits: who may is listed in mayWait (internal/lint/rules_test.go); in the engine it is pml/wait.go only", f.line(pos)))
+			}
+		}
+	}
+	for _, name := range sortedKeys(mayWait) {
+		if t.files[name] != nil && !waits[name] {
+			wrong = append(wrong, name+" may wait (mayWait in internal/lint/rules_test.go) and does not: take it off the list")
+		}
+	}
+	return wrong
+}
+
+func waitsIn(f *file) (at []token.Pos) {
+	timeName, runtimeName := importedAs(f, "time"), importedAs(f, "runtime")
+	inEngine := f.dir() == "pml"
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			sel, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok {
+				break
+			}
+			from := ""
+			if id, ok := sel.X.(*ast.Ident); ok {
+				from = id.Name
+			}
+			switch {
+			case sel.Sel.Name == "Sleep" && from == timeName && from != "",
+				sel.Sel.Name == "Gosched" && from == runtimeName && from != "",
+				sel.Sel.Name == "Park" && f.dir() != "transport":
+				at = append(at, n.Pos())
+			}
+		case *ast.UnaryExpr:
+			if n.Op == token.ARROW && inEngine {
+				at = append(at, n.Pos())
+			}
+		}
+		return true
+	})
+	return at
+}
+
+// skipReasons: a skip says why, so that the reader of a log can tell whether it was earned.
+func skipReasons(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil }) {
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			switch {
+			case sel.Sel.Name == "SkipNow" && len(call.Args) == 0,
+				(sel.Sel.Name == "Skip" || sel.Sel.Name == "Skipf") && (len(call.Args) == 0 || emptyString(call.Args[0])):
+				wrong = append(wrong, f.line(call.Pos())+": a skip without a reason: say what is missing and how to get it")
+			}
+			return true
+		})
+	}
+	return wrong
+}
+
+func emptyString(e ast.Expr) bool {
+	lit, ok := e.(*ast.BasicLit)
+	return ok && lit.Kind == token.STRING && len(strings.Trim(lit.Value, "\"` ")) == 0
+}
+
+// Files whose subject is a variable that does not exist.
+var misspellings = []string{"internal/settings/settings_test.go", "internal/lint/fail_test.go", "cmd/gorun/jobs_test.go"}
+
+var settingName = regexp.MustCompile(`\bGORUN_[A-Z0-9_]*[A-Z0-9]\b`)
+
+// settingNames: whoever names a GORUN_ variable names one of the table (or a test's own, GORUN_TEST_), and every
+// variable of the table is read by somebody and explained in a document.
+func settingNames(t *tree) (wrong []string) {
+	inCode, inDocs := map[string]bool{}, map[string]bool{}
+	for _, f := range t.sorted(func(f *file) bool { return !f.bin && !slices.Contains(misspellings, f.path) }) {
+		for i, line := range strings.Split(f.text, "\n") {
+			for _, name := range settingName.FindAllString(line, -1) {
+				_, known := settings.Find(name)
+				switch {
+				case !known && !strings.HasPrefix(name, "GORUN_TEST_"):
+					wrong = append(wrong, fmt.Sprintf("%s:%d: %s is not in the table of settings (internal/settings/table.go): a user who sets it is warned that it has no effect; a test's own begins with GORUN_TEST_", f.path, i+1, name))
+				case strings.HasSuffix(f.path, ".md"):
+					inDocs[name] = true
+				case f.isGo() && f.path != "internal/settings/table.go":
+					inCode[name] = true
+				}
+			}
+		}
+	}
+	if t.files["internal/settings/table.go"] == nil {
+		return wrong
+	}
+	for _, s := range settings.Table {
+		if !inCode[s.Name] {
+			wrong = append(wrong, s.Name+" is in the table of settings and nobody reads it")
+		}
+		if !inDocs[s.Name] && !s.Internal {
+			wrong = append(wrong, s.Name+" is in the table of settings and no document (*.md) tells of it")
+		}
+	}
+	return wrong
+}
+
+const largest = 1 << 20
+
+// largeBinaries: what git has once it has for ever.
+func largeBinaries(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.bin && f.size > largest }) {
+		if t.tracked == nil || t.tracked[f.path] {
+			wrong = append(wrong, fmt.Sprintf("%s: a binary file of %d bytes is tracked; the most is %d", f.path, f.size, largest))
+		}
+	}
+	return wrong
+}
+
+// lintersFromNone: each linter is enabled on purpose.
+func lintersFromNone(t *tree) []string {
+	f := t.files[".golangci.yml"]
+	if f == nil || !regexp.MustCompile(`(?m)^\s+default: none\s*(#.*)?$`).MatchString(f.text) {
+		return []string{".golangci.yml must say `default: none`: each linter is enabled on purpose"}
+	}
+	return nil
+}
