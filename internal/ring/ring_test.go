@@ -439,9 +439,9 @@ func TestTwoGoroutines(t *testing.T) {
 		for _, pos := range starts[:3] {
 			p, c := open(t, g, pos)
 			bell := make(chan struct{}, 1)
-			n := uint64(30_000)
+			n := uint64(10_000)
 			if testing.Short() {
-				n = 3000
+				n = 1000
 			}
 			failed := make(chan error, 1)
 			go func() { failed <- produce(p, g, n, bell) }()
