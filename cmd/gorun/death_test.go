@@ -5,6 +5,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -143,20 +144,37 @@ func TestKillGorun(t *testing.T) {
 	j.cmd.Wait()
 	eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
 	j.within(at, time.Second)
-	eventually(t, "the guard to be gone", func() bool { return guards() == 0 })
+	eventually(t, "the guard to be gone", func() bool { return len(guards()) == 0 })
 }
 
-// guards counts them by their name: they have nothing of the job's environment.
-func guards() int {
-	n := 0
+// The same without the guard: the parent-death signal alone.
+func TestKillGorunWithoutGuard(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the parent-death signal is Linux's")
+	}
+	j := start(t, "-n", "3", "RANK", "deaf", "sleep").ready(3)
+	eventually(t, "the guard", func() bool { return len(guards()) == 1 })
+	for _, pid := range guards() {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	j.cmd.Process.Kill()
+	at := time.Now()
+	j.cmd.Wait()
+	eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
+	j.within(at, time.Second)
+}
+
+// guards finds them by their name: they have nothing of the job's environment.
+func guards() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		cmd, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 		if string(cmd) == os.Args[0]+"\x00"+guardWord+"\x00" {
-			n++
+			pid, _ := strconv.Atoi(e.Name())
+			pids = append(pids, pid)
 		}
 	}
-	return n
+	return pids
 }
 
 // What ranks leave behind after a good end goes too, in whatever session, and holds nothing up.

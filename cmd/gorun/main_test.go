@@ -272,7 +272,7 @@ func (j *job) nothingLeft() {
 	if left := j.processes(); len(left) > 0 {
 		j.t.Errorf("gorun has ended and these live: %q", left)
 	}
-	if n := guards(); n > 0 {
+	if n := len(guards()); n > 0 {
 		j.t.Errorf("gorun has ended and %d guards live", n)
 	}
 }
