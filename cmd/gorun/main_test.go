@@ -209,7 +209,14 @@ func (j *job) start() *job {
 	if err := j.cmd.Start(); err != nil {
 		j.t.Fatal(err)
 	}
-	j.t.Cleanup(func() { j.cmd.Process.Kill() })
+	j.t.Cleanup(func() { // of a test that has failed
+		j.cmd.Process.Kill()
+		for _, p := range j.processes() {
+			if pid, err := strconv.Atoi(strings.Fields(p)[0]); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
 	return j
 }
 
