@@ -38,6 +38,9 @@ func NewProducer(mem []byte, g Geometry) (*Producer, error) {
 	return p, nil
 }
 
+// Full returns a producer whose ring never has room.
+func Full() *Producer { return &Producer{ctl: new(Control)} }
+
 func check(mem []byte, g Geometry) error {
 	if err := g.Check(); err != nil {
 		return err

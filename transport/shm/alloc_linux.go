@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -48,10 +49,13 @@ func (s *segments) init() {
 
 // Alloc is transport.Memory's.
 func (d *Device) Alloc(bytes int) ([]byte, error) {
-	if bytes < 0 {
+	if bytes < 0 || bytes > math.MaxInt-4096 {
 		return nil, fmt.Errorf("shm: %d bytes were asked for", bytes)
 	}
 	size := (max(bytes, 1) + 4095) &^ 4095
+	if err := checkRoom("alloc", size); err != nil {
+		return nil, err
+	}
 	fd, mem, err := newSegment("alloc", size, size)
 	if err != nil {
 		return nil, err

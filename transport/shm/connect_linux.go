@@ -210,6 +210,9 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int) (*inRing, error)
 
 // Connect is transport.Device's.
 func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	if peer < 0 || peer >= d.opt.Size {
+		return nil, fmt.Errorf("shm: connecting to rank %d: the world has ranks 0 to %d", peer, d.opt.Size-1)
+	}
 	le := binary.LittleEndian
 	if len(address) <= addressMin || le.Uint32(address) != magic || address[addressMin] != '@' {
 		return nil, fmt.Errorf("%w: shm: rank %d published an address that is not ours (%d bytes)", transport.ErrUnavailable, peer, len(address))
@@ -352,9 +355,12 @@ func (l *link) watch() {
 func (l *link) release() {
 	l.d.drop(l.conn)
 	l.dead.Store(true)
+	// A caller may still hold the link: it finds a ring that is always full, and drops.
+	unmapped := l.outSegment
+	l.outSegment, l.box = &outSegment{fd: -1, p: ring.Full()}, new(inbox)
 	unix.Close(l.bellFD)
 	unix.Munmap(l.boxMem)
-	l.outSegment.close()
+	unmapped.close()
 }
 
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {

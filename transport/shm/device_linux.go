@@ -115,6 +115,9 @@ func (d *Device) open() (err error) {
 	}
 	d.bell = os.NewFile(uintptr(d.bellFD), "gorun-bell")
 	if d.opt.Size > 1 {
+		if err = checkRoom("inbox and first ring", inboxSize+d.geo.Size()); err != nil {
+			return err
+		}
 		if d.spare, err = newOutSegment(d.geo); err != nil {
 			return err
 		}
@@ -224,10 +227,11 @@ func (d *Device) Close() error {
 	}
 	d.mu.Unlock()
 	d.wg.Wait() // no goroutine of ours touches the memory any more
-	for _, r := range d.rings {
-		if r != nil {
-			unix.Munmap(r.mem)
-		}
+	rings := d.rings
+	d.setRings([]*inRing{nil})
+	d.hot, d.last = nil, nil
+	for _, r := range rings[1:] {
+		unix.Munmap(r.mem)
 	}
 	d.segments.close()
 	if d.spare != nil {

@@ -20,12 +20,13 @@ func noAllocations(f *fixture) {
 		body := pattern(size, 1)
 		for _, batch := range []int{1, 4} {
 			f.allocates("send and poll", size, func() {
+				got := 0
 				for range batch {
 					for !a.link.TrySend(&h, body) {
-						b.dev.Poll(b.pkts)
+						got += b.dev.Poll(b.pkts)
 					}
 				}
-				for got := 0; got < batch; {
+				for got < batch {
 					n := b.dev.Poll(b.pkts)
 					if got += n; n == 0 {
 						runtime.Gosched()
