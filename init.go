@@ -65,7 +65,7 @@ func gather(op string, opts []Option) (options, settings.Values, error) {
 	if o.log == nil {
 		o.log = hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: level, Output: os.Stderr})
 	}
-	if len(warnings) > 0 {
+	if len(warnings) > 0 && lookup(o.environ, bootstrap.EnvJob) == "" { // gorun has warned already
 		warn := hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 		for _, w := range warnings {
 			if firstOfHost(o.environ) {

@@ -1,0 +1,25 @@
+package mpi
+
+import (
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+)
+
+// hostCPUs is how many CPUs the ranks of this host may use together, where the launcher does not say: all that are
+// online, less what a cgroup's quota withholds. The affinity mask of this rank does not count: a launcher may have
+// bound it to its share.
+func hostCPUs() int {
+	n := runtime.NumCPU()
+	if b, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil {
+		if ids, err := cpus.ParseList(strings.TrimSpace(string(b))); err == nil && len(ids) > 0 {
+			n = len(ids)
+		}
+	}
+	if q := cpus.Read().Quota; q > 0 {
+		n = min(n, max(int(q), 1))
+	}
+	return n
+}
