@@ -270,7 +270,7 @@ func (e *Engine) failPeer(p *peer, err error) {
 	}
 	p.queue = nil
 	for _, r := range p.starters {
-		e.complete(r, err)
+		e.abandon(r, err)
 	}
 	p.starters = nil
 	e.failPosted(p.rank, err)

@@ -43,7 +43,7 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	defer e.leave()
 	m := e.table.Probe(ctx, int32(source), tag)
 	if m == nil {
-		return nil, Status{}, false, e.closed
+		return nil, Status{}, false, e.hopeless(source)
 	}
 	msg, st := e.probed(m.Owner.(*unexpected), take)
 	return msg, st, true, nil
@@ -61,13 +61,8 @@ func (e *Engine) probed(u *unexpected, take bool) (*Message, Status) {
 
 // probeWait waits for a message that may match.
 func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32) error {
-	if e.closed != nil {
-		return e.closed
-	}
-	if source >= 0 {
-		if p := e.peers[source]; p != nil && p.err != nil {
-			return p.err
-		}
+	if err := e.hopeless(source); err != nil {
+		return err
 	}
 	r := e.request()
 	r.op, r.persistent = opProbe, false
@@ -80,6 +75,16 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32
 	err := r.err
 	e.recycle(r)
 	return err
+}
+
+// hopeless says why nothing more can come from source, or nil.
+func (e *Engine) hopeless(source int) error {
+	if e.closed == nil && source >= 0 {
+		if p := e.peers[source]; p != nil {
+			return p.err
+		}
+	}
+	return e.closed
 }
 
 // tellProbers completes the probes that u matches.
@@ -128,11 +133,7 @@ func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, e
 	r.prepareRecv(cc, u.m.Ctx, int(u.m.Source), u.m.Tag, buf)
 	r.state, r.err, r.cancelling, r.waited = stActive, nil, false, false
 	e.outstanding++
-	if p := u.peer; p.err != nil && u.payload == nil && u.size > 0 {
-		e.complete(r, p.err) // only the envelope is here
-	} else {
-		e.deliver(r, u)
-	}
+	e.deliver(r, u)
 	e.leave()
 	return r, nil
 }

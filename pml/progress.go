@@ -12,6 +12,9 @@ import (
 // progress polls once, handles what came, and goes on with what is under way. It returns how much it did. The caller
 // holds the lock; afterwards the device may not be armed as it was (see leave).
 func (e *Engine) progress() int {
+	if e.closed != nil {
+		return 0 // the device may be gone
+	}
 	e.armed = forNothing
 	n := e.dev.Poll(e.pkts[:])
 	for i := range n {

@@ -29,7 +29,7 @@ type unexpected struct {
 	id, addr, key uint64
 
 	next       *unexpected // free list
-	older      *unexpected // peer.asked, if id != 0
+	older      *unexpected // in peer.asked ⇔ id != 0 and the table's or a probe's
 	newer      *unexpected
 	probeOwner *Engine
 }
@@ -177,6 +177,8 @@ func (e *Engine) queue(p *peer, pkt *transport.Packet, cost int64) {
 	u.size = int64(len(pkt.Payload))
 	if h.Kind != wire.Eager {
 		u.id, u.addr, u.key = h.ID, h.Addr, h.Key
+	}
+	if u.id != 0 { // 0 is no number: such a message cannot be taken back
 		u.older = p.asked
 		if u.older != nil {
 			u.older.newer = u

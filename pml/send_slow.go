@@ -58,7 +58,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 
 // start makes a prepared request active. It may be done when start returns.
 func (e *Engine) start(r *Request) {
-	r.state, r.err, r.cancelling, r.waited = stActive, nil, false, false
+	r.state, r.err, r.cancelling, r.waited, r.canGet = stActive, nil, false, false, false
 	e.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)
@@ -140,6 +140,7 @@ func (e *Engine) tryEager(p *peer, r *Request) sendResult {
 	*h = wire.Header{Kind: wire.Eager, Ctx: r.recv.Ctx, Tag: r.recv.Tag}
 	if r.mode == Synchronous {
 		h.Kind, h.Flags, h.ID = wire.EagerSync, wire.Urgent, e.ids.of(r)
+		r.snd.Init(0, 0) // nothing to stream, whatever the peer says
 	}
 	if !p.link.TrySend(h, r.buf) {
 		p.account.Return(eager.Cost(len(r.buf)))
@@ -165,6 +166,10 @@ func (e *Engine) clear(p *peer, h *wire.Header) {
 	r := e.ids.find(h.ID, p)
 	if r == nil || r.op != opSend {
 		return // over: FIN was faster
+	}
+	if r.queued {
+		e.failPeer(p, protocolError(p, "it asked for a message that has not been sent"))
+		return
 	}
 	r.remote = h.Key
 	was := r.snd.Streaming()
@@ -211,6 +216,10 @@ func (e *Engine) endStream(r *Request) {
 func (e *Engine) finished(p *peer, h *wire.Header) {
 	r := e.ids.find(h.ID, p)
 	if r == nil || r.op != opSend {
+		return
+	}
+	if r.queued {
+		e.failPeer(p, protocolError(p, "it acknowledged a message that has not been sent"))
 		return
 	}
 	e.endSend(r, nil)

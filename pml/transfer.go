@@ -12,6 +12,10 @@ const readPiece = 1 << 20
 
 // transfer begins to fetch a message for r, which is matched and off the table.
 func (e *Engine) transfer(r *Request, p *peer, size int64, id, addr, key uint64, flags uint8) {
+	if p.err != nil { // only the envelope is here
+		e.complete(r, p.err)
+		return
+	}
 	r.peer, r.remote, r.at, r.key, r.size = p, id, addr, key, size
 	r.canGet = flags&wire.Readable != 0
 	want := size

@@ -1,0 +1,384 @@
+package pml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/loop"
+)
+
+// testNet is a network that the test is: packets stay on their wire until the test delivers them, READs fail when it
+// says so, links are full when it says so. The engines on it are driven by one goroutine; their watchers sleep for good.
+type testNet struct {
+	engines []*Engine
+	devices []*testDevice
+
+	mu      sync.Mutex // guards what follows: connecting has a goroutine of its own
+	wires   map[[2]int][]transport.Packet
+	rooms   map[[2]int]int          // packets that a wire takes; absent: any number
+	gates   map[[2]int]chan error   // Connect waits for the word of the test
+	regions map[uint64]registration // by number; an address is number * registeredAt
+	last    uint64
+	hostile bool         // packets have been sent that no engine would send
+	refused bool         // Register says no
+	reads   map[int]int  // rank: READs that will still succeed; absent: all
+	polls   map[int]bool // rank: it looks at its rings (default: yes)
+	log     func(format string, args ...any)
+}
+
+type registration struct {
+	rank int
+	buf  []byte
+}
+
+type netOptions struct {
+	ranks         int
+	eagerMax      int // of the link
+	limit         int // Config.EagerMax
+	fragMax       int
+	unexpectedMax int64
+	noGet         bool
+}
+
+func newTestNet(o netOptions) *testNet {
+	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, gates: map[[2]int]chan error{},
+		regions: map[uint64]registration{}, reads: map[int]int{}, polls: map[int]bool{}, log: func(string, ...any) {}}
+	for rank := range o.ranks {
+		d := &testDevice{net: n, rank: rank, over: make(chan struct{}),
+			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, Get: !o.noGet, WhyNot: "the test says so"}}
+		n.devices = append(n.devices, d)
+	}
+	for rank := range o.ranks {
+		n.engines = append(n.engines, New(Config{Rank: rank, Size: o.ranks, Net: n.devices[rank], Self: loop.New(1)[0],
+			EagerMax: o.limit, UnexpectedMax: o.unexpectedMax,
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return n.engines[peer].Address(), nil }}))
+	}
+	return n
+}
+
+var errOver = errors.New("the test is over")
+
+func (n *testNet) close() {
+	for _, gate := range n.gates {
+		close(gate)
+	}
+	for i, e := range n.engines {
+		e.Fail(errOver) // so that the watcher finds that when it wakes
+		n.devices[i].once.Do(func() { close(n.devices[i].over) })
+		e.stop()
+		e.wg.Wait()
+	}
+}
+
+// settle waits for the goroutines that connect and are not held back.
+func (n *testNet) settle() {
+	for _, e := range n.engines {
+		for {
+			e.lock()
+			n.mu.Lock()
+			waiting := false
+			for _, p := range e.peers {
+				waiting = waiting || p != nil && p.connecting && p.err == nil && n.gates[[2]int{e.cfg.Rank, int(p.rank)}] == nil
+			}
+			n.mu.Unlock()
+			e.unlock()
+			if !waiting {
+				break
+			}
+		}
+	}
+}
+
+// deliver hands what is on the wires to a rank over to it, at most count packets of each, and lets it poll until it
+// has seen them.
+func (n *testNet) deliver(rank, count int) {
+	d := n.devices[rank]
+	n.mu.Lock()
+	for from := range n.devices {
+		w := [2]int{from, rank}
+		k := min(len(n.wires[w]), count)
+		d.inbox = append(d.inbox, n.wires[w][:k]...)
+		n.wires[w] = n.wires[w][k:]
+	}
+	n.mu.Unlock()
+	n.work(rank)
+}
+
+// work polls a rank once, and further while there is something to poll.
+func (n *testNet) work(rank int) {
+	e := n.engines[rank]
+	e.lock()
+	e.progress()
+	for len(n.devices[rank].inbox) > 0 {
+		e.progress()
+	}
+	e.leave()
+	e.unlock()
+	n.settle()
+}
+
+func (n *testNet) empty() bool {
+	for _, w := range n.wires {
+		if len(w) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// testDevice is one rank's end of a testNet.
+type testDevice struct {
+	net   *testNet
+	rank  int
+	caps  transport.Caps
+	inbox []transport.Packet // delivered and not polled; guarded by the engine's lock
+	over  chan struct{}      // closed at the end of the test, or of the device
+	once  sync.Once
+}
+
+func (d *testDevice) Name() string    { return "test" }
+func (d *testDevice) Address() []byte { return []byte{byte(d.rank)} }
+
+func (d *testDevice) Connect(ctx context.Context, peer int, _ []byte) (transport.Link, error) {
+	d.net.mu.Lock()
+	gate := d.net.gates[[2]int{d.rank, peer}]
+	d.net.mu.Unlock()
+	if gate != nil {
+		select {
+		case err := <-gate:
+			if err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &testLink{d, peer}, nil
+}
+
+func (d *testDevice) Poll(pkts []transport.Packet) int {
+	n := copy(pkts, d.inbox)
+	d.inbox = d.inbox[n:]
+	return n
+}
+
+func (d *testDevice) Arm(transport.Level, bool) bool { return len(d.inbox) == 0 }
+func (d *testDevice) Disarm()                        {}
+func (d *testDevice) Interrupt()                     {}
+func (d *testDevice) Park(bool)                      { <-d.over }
+
+func (d *testDevice) Close() error {
+	d.once.Do(func() { close(d.over) })
+	return nil
+}
+
+type testLink struct {
+	d    *testDevice
+	peer int
+}
+
+func (l *testLink) Caps() *transport.Caps { return &l.d.caps }
+
+func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := [2]int{l.d.rank, l.peer}
+	if room, ok := n.rooms[w]; ok && len(n.wires[w]) >= room {
+		return false
+	}
+	n.log("%s", describe(l.d.rank, l.peer, h, payload))
+	n.wires[w] = append(n.wires[w], transport.Packet{Peer: int32(l.d.rank), Header: *h, Payload: append([]byte(nil), payload...)})
+	return true
+}
+
+func (l *testLink) PeerPolls() bool {
+	l.d.net.mu.Lock()
+	defer l.d.net.mu.Unlock()
+	polls, said := l.d.net.polls[l.peer]
+	return polls || !said
+}
+
+const registeredAt = 1 << 32
+
+func (l *testLink) Register(buf []byte) (addr, key uint64, ok bool) {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refused || !l.d.caps.Get {
+		return 0, 0, false
+	}
+	n.last++
+	n.regions[n.last] = registration{l.d.rank, buf}
+	return n.last * registeredAt, 0, true
+}
+
+func (l *testLink) Deregister(addr, key uint64) {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r, ok := n.regions[addr/registeredAt]; !ok || r.rank != l.d.rank || addr%registeredAt != 0 || key != 0 {
+		panic(fmt.Sprintf("rank %d deregisters address %#x, key %d, which it has not registered", l.d.rank, addr, key))
+	}
+	delete(n.regions, addr/registeredAt)
+}
+
+func (l *testLink) TryGet(dst []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if left, limited := n.reads[l.d.rank]; limited {
+		if left == 0 {
+			n.log("%d reads %d bytes of %d: fails", l.d.rank, len(dst), l.peer)
+			return transport.GetDone, errors.New("the test says no")
+		}
+		n.reads[l.d.rank] = left - 1
+	}
+	r, ok := n.regions[addr/registeredAt]
+	off := addr % registeredAt
+	if !ok || r.rank != l.peer || off > uint64(len(r.buf)) || uint64(len(dst)) > uint64(len(r.buf))-off {
+		n.log("%d reads %d bytes of %d: not registered", l.d.rank, len(dst), l.peer)
+		return transport.GetDone, errors.New("not registered")
+	}
+	copy(dst, r.buf[off:])
+	n.log("%d reads bytes %d to %d of %d", l.d.rank, off, off+uint64(len(dst)), l.peer)
+	return transport.GetDone, nil
+}
+
+// describe prints the fields that a packet's kind has. Numbers of requests are printed as slot.use.
+func describe(from, to int, h *wire.Header, payload []byte) string {
+	s := fmt.Sprintf("%d->%d %v", from, to, h.Kind)
+	id := func(v uint64) string { return fmt.Sprintf("%d.%d", uint32(v), v>>32) }
+	switch h.Kind {
+	case wire.Eager:
+		s += fmt.Sprintf(" tag=%d len=%d", h.Tag, len(payload))
+	case wire.EagerSync:
+		s += fmt.Sprintf(" tag=%d len=%d id=%s", h.Tag, len(payload), id(h.ID))
+	case wire.RTS:
+		s += fmt.Sprintf(" tag=%d len=%d id=%s", h.Tag, h.Len, id(h.ID))
+		if h.Flags&wire.Readable != 0 {
+			s += " readable"
+		}
+	case wire.CTS:
+		s += fmt.Sprintf(" id=%s from=%d len=%d stream=%d", id(h.ID), h.Addr, h.Len, h.Tag)
+	case wire.Data:
+		s += fmt.Sprintf(" to=%s at=%d len=%d stream=%d", id(h.Key), h.Addr, len(payload), h.Tag)
+	case wire.Credit:
+		s += fmt.Sprintf(" %d", h.Len)
+	case wire.CancelReply:
+		s += fmt.Sprintf(" id=%s taken-back=%d", id(h.ID), h.Len)
+	default:
+		s += fmt.Sprintf(" id=%s", id(h.ID))
+	}
+	return s
+}
+
+// books reads an account of package eager, which shows its fields to nobody.
+func books(account any, field string) int64 { return reflect.ValueOf(account).FieldByName(field).Int() }
+
+// accounts checks that of each grant every byte is somewhere: with the sender, on a wire in either direction, held or
+// owed by the receiver, or part of a transfer. It holds between any two calls as long as both engines are correct.
+func (n *testNet) accounts() error {
+	for from, sender := range n.engines {
+		for to, receiver := range n.engines {
+			p, q := sender.peers[to], receiver.peers[from]
+			if from == to || p == nil || p.link == nil || p.err != nil || q != nil && q.err != nil {
+				continue
+			}
+			sum := books(p.account, "credit")
+			for _, pkt := range n.wires[[2]int{from, to}] {
+				switch pkt.Header.Kind {
+				case wire.Eager, wire.EagerSync:
+					sum += eager.Cost(len(pkt.Payload))
+				case wire.RTS:
+					sum += eager.Envelope
+				}
+			}
+			for _, pkt := range n.wires[[2]int{to, from}] {
+				if pkt.Header.Kind == wire.Credit {
+					sum += int64(pkt.Header.Len)
+				}
+			}
+			if q != nil {
+				sum += books(q.debt, "held") + books(q.debt, "owed")
+				for _, h := range q.control {
+					if h.Kind == wire.Credit {
+						sum += int64(h.Len)
+					}
+				}
+				for _, s := range receiver.ids.slots {
+					if s.r != nil && s.r.op == opRecv && s.r.peer == q {
+						sum += eager.Envelope
+					}
+				}
+			}
+			if sum != receiver.grant {
+				return fmt.Errorf("of the %d bytes that rank %d grants to rank %d, %d are accounted for", receiver.grant, to, from, sum)
+			}
+		}
+	}
+	return nil
+}
+
+// consistent checks one engine's own books.
+func (e *Engine) consistent() error {
+	todo := len(e.full) + len(e.streams) + len(e.reads)
+	if e.selfDirty {
+		todo++
+	}
+	active, inbound := len(e.probers), 0
+	for _, s := range e.ids.slots {
+		if s.r == nil {
+			continue
+		}
+		if s.r.state != stActive {
+			return fmt.Errorf("rank %d: a request that is not active has a number", e.cfg.Rank)
+		}
+		if s.r.op == opRecv && s.r.rcv.Scheme() != 0 && !s.r.inGets {
+			inbound++
+		}
+	}
+	switch {
+	case e.todo != todo:
+		return fmt.Errorf("rank %d: todo is %d, there are %d things to do", e.cfg.Rank, e.todo, todo)
+	case e.inbound != inbound:
+		return fmt.Errorf("rank %d: inbound is %d, there are %d streams to here", e.cfg.Rank, e.inbound, inbound)
+	case e.outstanding < active || e.detached < 0 || e.outstanding < e.detached:
+		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.outstanding, e.detached, active)
+	}
+	var held int64
+	for _, p := range e.peers {
+		if p == nil {
+			continue
+		}
+		held += books(p.debt, "held")
+		for i, r := range p.queue {
+			if r.state != stActive || !r.queued || r.peer != p {
+				return fmt.Errorf("rank %d: place %d of the queue to rank %d is no queued request", e.cfg.Rank, i, p.rank)
+			}
+		}
+	}
+	if held != e.stats.UnexpectedBytes {
+		return fmt.Errorf("rank %d: %d bytes are held, the statistics say %d", e.cfg.Rank, held, e.stats.UnexpectedBytes)
+	}
+	return nil
+}
+
+func (n *testNet) check(t testing.TB) {
+	t.Helper()
+	if err := n.accounts(); err != nil && !n.hostile {
+		t.Error(err)
+	}
+	for _, e := range n.engines {
+		if err := e.consistent(); err != nil {
+			t.Error(err)
+		}
+	}
+}
