@@ -184,11 +184,16 @@ func (e *Engine) release(r *Request) {
 
 // complete ends r. Everything that refers to it but its holder has let go of it.
 func (e *Engine) complete(r *Request, err error) {
-	if err != nil && r.err == nil {
-		r.err = err
-	}
 	if r.id != 0 {
 		e.ids.release(r)
+	}
+	e.finish(r, err)
+}
+
+// finish ends r, or one part of it: the other may still have r's number.
+func (e *Engine) finish(r *Request, err error) {
+	if err != nil && r.err == nil {
+		r.err = err
 	}
 	if r.parts > 0 {
 		r.parts--
@@ -214,7 +219,7 @@ func (e *Engine) complete(r *Request, err error) {
 		e.recycle(r)
 		if whole != nil {
 			whole.part = nil
-			e.complete(whole, err)
+			e.finish(whole, err)
 		}
 	}
 }

@@ -1,0 +1,59 @@
+package jobtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testenv"
+)
+
+func init() {
+	role("exchange", exchangeAndReport)
+	roles["exchange without readv"] = func() {
+		if err := testenv.ForbidReadv(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(97)
+		}
+		mpi.Main(exchangeAndReport)
+	}
+}
+
+func exchangeAndReport(_ context.Context, w *mpi.Comm) error {
+	if err := exchange(w, heap, heap); err != nil {
+		return err
+	}
+	s := w.Stats()
+	fmt.Printf("rank %d of %d exchanged; gets %d streams %d failed %d\n", w.Rank(), w.Size(), s.Gets, s.Streams, s.GetsFailed)
+	return nil
+}
+
+// Every size, with as many ranks as CPUs and with more.
+func TestExchange(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		j := run(t, spec{n: n, role: "exchange"}, 0)
+		if got := j.count(`^rank \d of \d exchanged`); got != n {
+			t.Errorf("%d of %d ranks report\n%s", got, n, j.out.String())
+		}
+		if j.err.String() != "" && n == 2 {
+			t.Errorf("a job without a fault is not silent:\n%s", j.err.String())
+		}
+	}
+}
+
+// Where process_vm_readv is forbidden the results are the same, nothing is said, and no READ is even tried.
+func TestReadvForbidden(t *testing.T) {
+	j := run(t, spec{n: 2, role: "exchange without readv"}, 0)
+	if got := j.count(`^rank \d of 2 exchanged; gets 0 streams [1-9]\d* failed 0`); got != 2 {
+		t.Errorf("%d of 2 ranks report streams and no gets\n%s", got, j.out.String())
+	}
+	if j.err.String() != "" {
+		t.Errorf("the fallback is not silent:\n%s", j.err.String())
+	}
+	j = run(t, spec{n: 2, role: "exchange without readv", env: []string{"GORUN_LOG=debug"}}, 0)
+	if got := j.count(`peer connected:.*rank=\d.* peer=\d transport=shm .*rendezvous=stream .*process_vm_readv.*operation not permitted.*seccomp`); got != 2 {
+		t.Errorf("%d ranks say why there is no READ; want 2:\n%s", got, j.err.String())
+	}
+}

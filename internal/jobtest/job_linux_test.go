@@ -1,0 +1,274 @@
+package jobtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testenv"
+)
+
+const (
+	roleVar = "GORUN_TEST_ROLE"
+	markVar = "GORUN_TEST_MARK" // in the environment of every process of one job
+)
+
+// roles are the programs that the test binary can be. Their arguments are os.Args[1:].
+var roles = map[string]func(){}
+
+// role adds a program whose ranks join with mpi.Main.
+func role(name string, body func(ctx context.Context, w *mpi.Comm) error) {
+	roles[name] = func() { mpi.Main(body) }
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(roleVar); name != "" {
+		f := roles[name]
+		if f == nil {
+			fmt.Fprintln(os.Stderr, "no such role:", name)
+			os.Exit(99)
+		}
+		f()
+		os.Exit(0)
+	}
+	os.Exit(testenv.Main(m))
+}
+
+// spec describes a job.
+type spec struct {
+	n     int
+	role  string
+	args  []string // of the role
+	flags []string // of the launcher
+	env   []string // settings of the job; the test's own GORUN_* do not get through
+	hydra bool     // started by mpiexec.hydra
+	bare  bool     // started by nobody
+	prog  string   // instead of the test binary
+}
+
+// job is one that has been started.
+type job struct {
+	t        *testing.T
+	cmd      *exec.Cmd
+	mark     string
+	launcher string
+	temp     string   // TMPDIR of the job
+	before   []string // what shared folders held
+	out, err buffer
+	started  time.Time
+	ended    time.Time
+}
+
+// buffer is what a stream has delivered so far.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// start starts a job, which ends with the test at the latest, however that ends.
+func start(t *testing.T, s spec) *job {
+	t.Helper()
+	prog := s.prog
+	if prog == "" {
+		var err error
+		if prog, err = os.Executable(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := &job{t: t, mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano()), temp: t.TempDir(), before: traces()}
+	args := append(slices.Clone(s.flags), "-n", strconv.Itoa(s.n), prog)
+	switch {
+	case s.bare:
+		j.launcher, args = prog, nil
+	case s.hydra:
+		j.launcher = testenv.Peer(t, "mpiexec.hydra", "mpich")
+	default:
+		j.launcher = testenv.Gorun(t)
+	}
+	j.cmd = exec.Command(j.launcher, append(args, s.args...)...)
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "GORUN_") && !strings.HasPrefix(kv, "PMI") {
+			j.cmd.Env = append(j.cmd.Env, kv)
+		}
+	}
+	j.cmd.Env = append(j.cmd.Env, roleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp)
+	j.cmd.Env = append(j.cmd.Env, s.env...)
+	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
+	j.cmd.WaitDelay = 5 * time.Second // somebody who keeps our pipes is a failure and no hang
+	j.started = time.Now()
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(j.kill)
+	return j
+}
+
+// run starts a job and expects it to end with an exit code.
+func run(t *testing.T, s spec, code int) *job {
+	t.Helper()
+	return start(t, s).wait(code)
+}
+
+// patience is how long a job may take before it is taken for dead.
+const patience = 30 * time.Second
+
+// wait expects the end of the job, its exit code, and nothing left.
+func (j *job) wait(code int) *job {
+	j.t.Helper()
+	watchdog := time.AfterFunc(patience, j.dump)
+	err := j.cmd.Wait()
+	j.ended = time.Now()
+	if !watchdog.Stop() {
+		j.t.Errorf("the job did not end within %v; goroutines of its ranks below", patience)
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		j.t.Error("somebody holds the job's output after its end")
+	}
+	if got := j.cmd.ProcessState.ExitCode(); got != code {
+		j.t.Errorf("exit code %d, want %d", got, code)
+	}
+	j.nothingLeft()
+	if j.t.Failed() {
+		j.t.Logf("%q\nstdout:\n%s\nstderr:\n%s", j.cmd.Args, clip(j.out.String()), clip(j.err.String()))
+	}
+	return j
+}
+
+// dump has every rank print its goroutines, and ends the job.
+func (j *job) dump() {
+	for _, p := range j.processes() {
+		if p.exe != j.launcher {
+			syscall.Kill(p.pid, syscall.SIGQUIT)
+		}
+	}
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
+		time.Sleep(10 * time.Millisecond)
+	}
+	j.kill()
+}
+
+// kill ends what is left of the job. It is not politely asked.
+func (j *job) kill() {
+	if j.ended.IsZero() {
+		j.cmd.Process.Kill()
+	}
+	for _, p := range j.processes() {
+		syscall.Kill(p.pid, syscall.SIGKILL)
+	}
+}
+
+type process struct {
+	pid int
+	exe string
+	cmd string
+}
+
+// processes lists those of the job that live; a zombie has no environment any more and does not count.
+func (j *job) processes() []process {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	var found []process
+	for _, dir := range dirs {
+		env, err := os.ReadFile(dir + "/environ")
+		exe, _ := os.Readlink(dir + "/exe")
+		// gorun's guard has an empty environment, but the program of this job's launcher.
+		guard := j.launcher != "" && exe == j.launcher && err == nil && !bytes.Contains(env, []byte(markVar))
+		if err == nil && (guard || bytes.Contains(env, []byte(markVar+"="+j.mark+"\x00"))) {
+			cmd, _ := os.ReadFile(dir + "/cmdline")
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			found = append(found, process{pid, exe, strings.ReplaceAll(string(cmd), "\x00", " ")})
+		}
+	}
+	return found
+}
+
+// traces lists what a job of ours could have left in folders that all programs share.
+func traces() []string {
+	shm, _ := filepath.Glob("/dev/shm/*")
+	tmp, _ := filepath.Glob("/tmp/*gorun*")
+	return append(shm, tmp...)
+}
+
+// others are files in /dev/shm that belong to other programs, which may be running beside the test.
+var others = regexp.MustCompile(`^/dev/shm/(vader_segment|mpich_|sem\.|psm|osc_|sm_segment|ucx_)`)
+
+func (j *job) nothingLeft() {
+	j.t.Helper()
+	for _, p := range j.processes() {
+		j.t.Errorf("the job has ended and process %d lives: %s", p.pid, p.cmd)
+	}
+	for _, f := range traces() {
+		if !slices.Contains(j.before, f) && !others.MatchString(f) {
+			j.t.Errorf("the job has left %s behind", f)
+		}
+	}
+	left, _ := os.ReadDir(j.temp)
+	for _, f := range left {
+		j.t.Errorf("the job has left %s in TMPDIR", f.Name())
+	}
+}
+
+func clip(s string) string {
+	const most = 12000
+	if len(s) > most {
+		return s[:most/2] + "\n...\n" + s[len(s)-most/2:]
+	}
+	return s
+}
+
+// says expects regular expressions, each in the job's output or among its errors.
+func (j *job) says(patterns ...string) *job {
+	j.t.Helper()
+	for _, p := range patterns {
+		if j.count(p) == 0 {
+			j.t.Errorf("nobody says %q but:\n%s%s", p, clip(j.out.String()), clip(j.err.String()))
+		}
+	}
+	return j
+}
+
+// count is how often a regular expression occurs.
+func (j *job) count(pattern string) int {
+	return len(j.find(pattern))
+}
+
+// find returns the occurrences of a regular expression with their groups, in lines of the output and of the errors.
+func (j *job) find(pattern string) [][]string {
+	re := regexp.MustCompile(`(?m)` + pattern)
+	return append(re.FindAllStringSubmatch(j.out.String(), -1), re.FindAllStringSubmatch(j.err.String(), -1)...)
+}
+
+// eventually waits for a condition that no event announces.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("waited %v for %s", patience, what)
+}

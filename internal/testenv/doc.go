@@ -1,0 +1,7 @@
+// Package testenv is what tests of several packages need from the machine: programs of this module, built once per
+// test binary, and programs of others, whose absence must be earned.
+//
+//	Owns:     the folder of built programs of this test binary; the rules for skipping
+//	May call: the go command, the kernel (ForbidReadv)
+//	Never:    be imported by anything but tests
+package testenv
