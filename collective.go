@@ -1,9 +1,9 @@
 package mpi
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
+	"sync"
 
 	"github.com/gorun-mpi/mpi/pml"
 )
@@ -27,27 +27,63 @@ func Barrier(c *Comm) error {
 		return nil
 	}
 	if c.ctx == nil {
-		c.coll.Lock()
-		defer c.coll.Unlock()
+		c.coll.await(c.coll.take())
+		defer c.coll.leave()
 		return c.wrap("Barrier", Undefined, Undefined, c.barrier())
 	}
-	return c.wrap("Barrier", Undefined, Undefined, c.barrierUntil(c.ctx))
+	return c.wrap("Barrier", Undefined, Undefined, c.collective(c.barrier))
 }
 
-// barrierUntil runs the barrier aside, so that ctx can end the waiting without ending the barrier.
-func (c *Comm) barrierUntil(ctx context.Context) error {
+// collective runs body when the collective calls made before it on c are over. If c's context ends meanwhile, its
+// error; then body is finished in the background, since the other ranks count on this one.
+func (c *Comm) collective(body func() error) error {
+	ticket := c.coll.take()
+	run := func() error {
+		c.coll.await(ticket)
+		defer c.coll.leave()
+		return body()
+	}
+	if c.ctx == nil {
+		return run()
+	}
 	done := make(chan error, 1)
-	c.coll.Lock()
-	go func() {
-		defer c.coll.Unlock()
-		done <- c.barrier()
-	}()
+	go func() { done <- run() }()
 	select {
 	case err := <-done:
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-c.ctx.Done():
+		return c.ctx.Err()
 	}
+}
+
+// turns lets collective calls in one at a time, in the order in which they were made.
+type turns struct {
+	mu            sync.Mutex
+	next, serving uint64 // serving <= next: the ticket to be given out, and the one whose turn it is
+	changed       sync.Cond
+}
+
+func (t *turns) take() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.changed.L = &t.mu
+	t.next++
+	return t.next - 1
+}
+
+func (t *turns) await(ticket uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.serving != ticket {
+		t.changed.Wait()
+	}
+}
+
+func (t *turns) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.serving++
+	t.changed.Broadcast()
 }
 
 // barrier is the dissemination algorithm: in round k every rank tells the one 2^k above it and hears from the one 2^k
@@ -65,20 +101,21 @@ func (c *Comm) barrier() error {
 	return nil
 }
 
-// agreeContext finds a context number that is free at every rank of c: the largest proposal, if everybody can claim
-// it. Goroutines that make other communicators at the same time may have taken it; then once more.
+// agreeContext finds a context number that is free at every rank of c. Each try is a number that all ranks compute
+// alike and that hardly anybody else computes, from c's own number and how many have been made of c. So goroutines that
+// make communicators at the same time do not stand in each other's way, in whatever order their ranks come to them.
+// Only one collective call on c is under way (see turns).
 func (c *Comm) agreeContext() (uint32, error) {
-	for range 100 {
-		id, err := c.agreeMax(c.ids.propose())
-		if err != nil {
-			return 0, err
-		}
+	const tries = 100
+	for range tries {
+		id := nextContext(c.cid, c.tried)
+		c.tried++
 		mine := c.ids.claim(id)
 		refused := uint32(0)
 		if !mine {
 			refused = 1
 		}
-		refused, err = c.agreeMax(refused)
+		refused, err := c.agreeMax(refused)
 		if err == nil && refused == 0 {
 			return id, nil
 		}
@@ -89,7 +126,16 @@ func (c *Comm) agreeContext() (uint32, error) {
 			return 0, err
 		}
 	}
-	return 0, fmt.Errorf("%d ranks could not agree on a number for a new communicator", c.size)
+	return 0, fmt.Errorf("%d ranks could not agree on a number for a new communicator in %d tries; free some of those you have", c.size, tries)
+}
+
+// nextContext scatters its arguments over the even numbers.
+func nextContext(parent, n uint32) uint32 {
+	x := uint64(parent)<<32 | uint64(n)
+	x += 0x9e3779b97f4a7c15 // splitmix64
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return uint32(x^x>>31) &^ 1
 }
 
 // agreeMax returns the largest v of all ranks: up a binomial tree to rank 0, and down again.
@@ -100,17 +146,17 @@ func (c *Comm) agreeMax(v uint32) (uint32, error) {
 		if c.rank+step >= c.size {
 			continue
 		}
-		if _, err := c.eng.Recv(c.ctx, c.cid+1, c.toWorld(c.rank+step), tagAgree, b); err != nil {
+		if _, err := c.eng.Recv(nil, c.cid+1, c.toWorld(c.rank+step), tagAgree, b); err != nil {
 			return 0, err
 		}
 		v = max(v, binary.LittleEndian.Uint32(b))
 	}
 	if c.rank != 0 {
 		up := c.toWorld(c.rank - step)
-		if err := c.eng.Send(c.ctx, c.cid+1, up, tagAgree, binary.LittleEndian.AppendUint32(nil, v), pml.Standard); err != nil {
+		if err := c.eng.Send(nil, c.cid+1, up, tagAgree, binary.LittleEndian.AppendUint32(nil, v), pml.Standard); err != nil {
 			return 0, err
 		}
-		if _, err := c.eng.Recv(c.ctx, c.cid+1, up, tagAgree, b); err != nil {
+		if _, err := c.eng.Recv(nil, c.cid+1, up, tagAgree, b); err != nil {
 			return 0, err
 		}
 		v = binary.LittleEndian.Uint32(b)
@@ -119,7 +165,7 @@ func (c *Comm) agreeMax(v uint32) (uint32, error) {
 		if c.rank+step >= c.size {
 			continue
 		}
-		if err := c.eng.Send(c.ctx, c.cid+1, c.toWorld(c.rank+step), tagAgree, binary.LittleEndian.AppendUint32(nil, v), pml.Standard); err != nil {
+		if err := c.eng.Send(nil, c.cid+1, c.toWorld(c.rank+step), tagAgree, binary.LittleEndian.AppendUint32(nil, v), pml.Standard); err != nil {
 			return 0, err
 		}
 	}

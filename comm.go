@@ -45,7 +45,8 @@ type shared struct {
 	dups  atomic.Int32
 
 	// coll orders the collective calls of this rank on this communicator.
-	coll sync.Mutex
+	coll  turns
+	tried uint32 // numbers tried for communicators made of this one; the same at all ranks. Whose turn it is has it.
 }
 
 // Rank is the caller's number in the communicator, 0 … Size-1.
@@ -170,20 +171,27 @@ func (c *Comm) usable(op string) error {
 }
 
 // Dup makes a communicator of the same ranks, whose messages are apart from c's. Every rank of c calls it;
-// MPI 4.1 §7.4.2.
+// MPI 4.1 §7.4.2. If c's context ends first, Dup returns its error, and this rank has no part in a communicator that the
+// others may make all the same.
 func (c *Comm) Dup() (*Comm, error) {
 	if err := c.usable("Dup"); err != nil {
 		return nil, err
 	}
-	c.coll.Lock()
-	defer c.coll.Unlock()
-	cid, err := c.agreeContext()
+	made := make(chan *Comm, 1)
+	err := c.collective(func() error {
+		cid, err := c.agreeContext()
+		if err != nil {
+			return err
+		}
+		s := &shared{name: fmt.Sprintf("%s.dup%d", c.name, c.dups.Add(1)), eng: c.eng, rank: c.rank, size: c.size,
+			world: slices.Clone(c.world), back: c.back, cid: cid, ids: c.ids}
+		made <- &Comm{shared: s, ctx: c.ctx}
+		return nil
+	})
 	if err != nil {
 		return nil, c.wrap("Dup", Undefined, Undefined, err)
 	}
-	s := &shared{name: fmt.Sprintf("%s.dup%d", c.name, c.dups.Add(1)), eng: c.eng, rank: c.rank, size: c.size,
-		world: slices.Clone(c.world), back: c.back, cid: cid, ids: c.ids}
-	return &Comm{shared: s, ctx: c.ctx}, nil
+	return <-made, nil
 }
 
 // Free gives the communicator back; MPI 4.1 §7.4.3. Messages that were sent on it and not received are dropped,
@@ -220,25 +228,14 @@ func (c *Comm) Stats() Stats {
 type contextIDs struct {
 	mu   sync.Mutex
 	used map[uint32]bool
-	next uint32
 }
 
-func newContextIDs() *contextIDs { return &contextIDs{used: map[uint32]bool{0: true}, next: 2} }
-
-// propose returns the smallest number above everything this rank has seen.
-func (x *contextIDs) propose() uint32 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.next
-}
+func newContextIDs() *contextIDs { return &contextIDs{used: map[uint32]bool{0: true}} }
 
 // claim takes id, or reports that it is in use.
 func (x *contextIDs) claim(id uint32) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if id >= x.next {
-		x.next = id + 2
-	}
 	if x.used[id] {
 		return false
 	}

@@ -1,0 +1,252 @@
+package mpi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
+)
+
+// hangs is after how long a test is not slow but stuck.
+const hangs = 30 * time.Second
+
+// roleVar makes the test binary do something else than test: see roles.
+const roleVar = "MPI_TEST_ROLE"
+
+// roles are what a re-executed test binary can be.
+var roles = map[string]func() error{}
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVar); role != "" {
+		if err := roles[role](); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	debug.SetTraceback("all")
+	goroutines, files := runtime.NumGoroutine(), descriptors()
+	code := m.Run()
+	if code == 0 {
+		code = leaks(goroutines, files)
+	}
+	os.Exit(code)
+}
+
+// leaks reports what is left over after all tests.
+func leaks(goroutines, files int) int {
+	limit := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > goroutines || descriptors() > files {
+		if time.Now().After(limit) {
+			buf := make([]byte, 1<<20)
+			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n%s\n",
+				runtime.NumGoroutine(), goroutines, descriptors(), files, buf[:runtime.Stack(buf, true)])
+			return 1
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return 0
+}
+
+// descriptors is how many files are open, not counting the poller's, which Go opens once and keeps; 0 where it cannot
+// be known.
+func descriptors() int {
+	dir, n := "/proc/self/fd", 0
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		to, err := os.Readlink(dir + "/" + e.Name())
+		if err == nil && !strings.Contains(to, "eventpoll") && !strings.Contains(to, "eventfd") && !strings.HasPrefix(to, "/proc/") {
+			n++
+		}
+	}
+	return n
+}
+
+// watchdog turns a hang into a failure that shows what every goroutine does. What it returns calls it off.
+func watchdog(t testing.TB) (off func() bool) {
+	return time.AfterFunc(hangs, func() { panic(t.Name() + " hangs") }).Stop
+}
+
+// reexec runs this test binary in a role, and returns what it printed.
+func reexec(t *testing.T, role string, env ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
+	cmd.WaitDelay = time.Second
+	timer := time.AfterFunc(hangs-5*time.Second, func() { cmd.Process.Signal(syscall.SIGQUIT) })
+	defer timer.Stop()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", role, err, out)
+	}
+	return string(out)
+}
+
+// runner runs a body as ranks over one of the fabrics of everywhere, and fails the test if any rank does.
+type runner func(n int, body func(w *Comm), more ...Option)
+
+// everywhere runs a test over loop as it is, without reading of the peer's memory, and over misbehaving devices.
+func everywhere(t *testing.T, test func(t *testing.T, run runner)) {
+	t.Helper()
+	t.Run("loop", func(t *testing.T) { test(t, over(t)) })
+	noGet := faulty.Plan{RefuseRegister: 1 - 1e-12}
+	t.Run("stream", func(t *testing.T) { test(t, over(t, misbehaving(0, noGet))) })
+	for seed := range int64(4) {
+		t.Run(fmt.Sprintf("faulty-%d", seed), func(t *testing.T) {
+			plan := faulty.Random(seed)
+			faulty.Explain(t, seed, plan)
+			test(t, over(t, misbehaving(seed, plan)))
+		})
+	}
+}
+
+func misbehaving(seed int64, plan faulty.Plan) Option {
+	return withDevices(func(rank int, d transport.Device) transport.Device {
+		return faulty.Wrap(d, seed*1000+int64(rank), plan)
+	})
+}
+
+func over(t *testing.T, opts ...Option) runner {
+	return func(n int, body func(w *Comm), more ...Option) {
+		t.Helper()
+		if err := local(t, n, body, append(opts, more...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// local is RunLocal with a watchdog. A body complains by panicking, for which must and check are there: the error says
+// which lines of the test that was.
+func local(t *testing.T, n int, body func(w *Comm), opts ...Option) error {
+	defer watchdog(t)()
+	return RunLocal(n, func(w *Comm) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("%s: %v", testLines(), p)
+			}
+		}()
+		body(w)
+		return nil
+	}, opts...)
+}
+
+// testLines is where in this package's tests a panic came from, but for the helpers of this file.
+func testLines() string {
+	var lines []string
+	pcs := make([]uintptr, 50)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for f, more := frames.Next(); more; f, more = frames.Next() {
+		if name := filepath.Base(f.File); strings.HasSuffix(name, "_test.go") && name != "main_test.go" || strings.Contains(f.File, "runtime/signal") {
+			lines = append(lines, fmt.Sprintf("%s:%d", name, f.Line))
+		}
+	}
+	return strings.Join(lines, " ")
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// ok drops the result of a call that must succeed.
+func ok[T any](v T, err error) T {
+	must(err)
+	return v
+}
+
+func check(cond bool, format string, args ...any) {
+	if !cond {
+		panic(fmt.Errorf(format, args...))
+	}
+}
+
+// is checks the class of an error.
+func is(err, class error) {
+	var e *Error
+	check(errors.Is(err, class), "the error is %v, not of class %v", err, class)
+	check(errors.As(err, &e), "the error is a %T, not an *Error: %v", err, err)
+}
+
+// same fails unless got is want.
+func same[T comparable](got, want T) {
+	check(got == want, "got %+v, want %+v", got, want)
+}
+
+// Sizes in bytes that go eagerly and by rendezvous over loop.
+const (
+	short = 100
+	long  = 300_000
+)
+
+// noise is random bytes; messages are pieces of it.
+var noise = func() []byte {
+	b := make([]byte, 8<<20+1<<16)
+	rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}()
+
+// message is a buffer whose contents depend on n and its length.
+func message(size, n int) []byte { return bytes.Clone(expected(size, n)) }
+
+func expected(size, n int) []byte {
+	from := (n*131 + size) % (1 << 16)
+	return noise[from : from+size]
+}
+
+// whole checks that buf is message(len(buf), n).
+func whole(buf []byte, n int) {
+	want := expected(len(buf), n)
+	if bytes.Equal(buf, want) {
+		return
+	}
+	for i := range buf {
+		check(buf[i] == want[i], "message %d of %d bytes: byte %d is %#x, not %#x", n, len(buf), i, buf[i], want[i])
+	}
+}
+
+const tagGo = MaxTag // of what tests say to each other beside their subject
+
+// tell and hear are a nudge from one rank to another.
+func tell(w *Comm, rank int) { must(Send[byte](w, nil, rank, tagGo)) }
+func hear(w *Comm, rank int) { ok(Recv[byte](w, nil, rank, tagGo)) }
+
+// settle returns when everything that w has sent to rank has arrived there, and time has passed for answers.
+func settle(w *Comm, rank int) {
+	for range 10 {
+		tell(w, rank)
+		hear(w, rank)
+	}
+}
+
+// echo is the other side of settle.
+func echo(w *Comm, rank int) {
+	for range 10 {
+		hear(w, rank)
+		tell(w, rank)
+	}
+}
+
+// finished reports whether r is complete, and checks that it went well.
+func finished(r *Request) bool {
+	done, _, err := r.Test()
+	must(err)
+	return done
+}
+
+func dice(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
