@@ -100,7 +100,7 @@ func geometry(opt Options) ring.Geometry {
 		g = ring.Geometry{Slots: 64, Small: 16 << 10, Bulk: 128 << 10}
 	}
 	if opt.Bulk > 0 {
-		g.Bulk = min(max(opt.Bulk, 16<<10), 64<<20) + 4095&^4095
+		g.Bulk = (min(max(opt.Bulk, 16<<10), 64<<20) + 4095) &^ 4095
 	}
 	return g
 }
