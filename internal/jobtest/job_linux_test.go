@@ -232,8 +232,16 @@ func (j *job) nothingLeft() {
 	}
 }
 
+// clip leaves out what nobody reads: of goroutine dumps all that is not ours, and the middle of what is too long.
 func clip(s string) string {
 	const most = 12000
+	if strings.Contains(s, "SIGQUIT: quit") {
+		blocks := strings.Split(s, "\n\n")
+		blocks = slices.DeleteFunc(blocks, func(b string) bool {
+			return regexp.MustCompile(`(?m)^goroutine \d+ |^r(ax|ip|flags) `).MatchString(b) && !strings.Contains(b, "gorun-mpi/mpi")
+		})
+		s = regexp.MustCompile(`(?m) fp=0x\S+ sp=0x\S+ pc=0x\S+$`).ReplaceAllString(strings.Join(blocks, "\n\n"), "")
+	}
 	if len(s) > most {
 		return s[:most/2] + "\n...\n" + s[len(s)-most/2:]
 	}

@@ -1,6 +1,7 @@
 package jobtest
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/gorun-mpi/mpi"
@@ -11,17 +12,30 @@ import (
 var sizes = []int{0, 1, 2, 7, 8, 48, 63, 64, 79, 80, 81, 111, 112, 113, 127, 128, 1000, 4095, 4096, 8191, 8192, 8193, 16383, 16385,
 	32767, 32768, 32769, 65535, 65537, 131072, 262145, 524287, 524288, 524289, 1048575, 1048577, 2097152, 3<<20 + 7, 4 << 20, 8<<20 - 1, 8 << 20}
 
-// pattern fills b with bytes that tell the seed and the place.
+// word is what 8 bytes of a message are: they tell the seed and the place.
+func word(at, seed int) uint64 { return uint64(at+1)*0x9e3779b97f4a7c15 + uint64(seed)*0xd1b54a32d192ed03 }
+
+// pattern fills b so that verify knows it.
 func pattern(b []byte, seed int) {
-	for i := range b {
-		b[i] = byte(i + i>>8 + i>>16 + 37*seed)
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], word(i, seed))
+	}
+	for ; i < len(b); i++ {
+		b[i] = byte(word(i, seed) >> 56)
 	}
 }
 
-// verify reports the first byte of b that is not as pattern makes it.
+// verify reports the first place of b that is not as pattern makes it.
 func verify(b []byte, seed int) error {
-	for i := range b {
-		if want := byte(i + i>>8 + i>>16 + 37*seed); b[i] != want {
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		if got, want := binary.LittleEndian.Uint64(b[i:]), word(i, seed); got != want {
+			return fmt.Errorf("at byte %d of %d is %#x, want %#x", i, len(b), got, want)
+		}
+	}
+	for ; i < len(b); i++ {
+		if want := byte(word(i, seed) >> 56); b[i] != want {
 			return fmt.Errorf("byte %d of %d is %#x, want %#x", i, len(b), b[i], want)
 		}
 	}

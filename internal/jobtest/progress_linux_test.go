@@ -1,0 +1,261 @@
+package jobtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testenv"
+)
+
+// Strong progress: what was started completes although the rank that started it computes and calls nothing.
+
+const (
+	large = 64 << 20
+	// mayDelay is by how much a computing rank may slow down its peer.
+	mayDelay = 50 * time.Millisecond
+	// tries are made while the rank computes; the quickest counts, since other processes use the machine too.
+	tries = 3
+)
+
+func init() {
+	role("progress", progress)
+	roles["progress without readv"] = func() {
+		if err := testenv.ForbidReadv(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(97)
+		}
+		mpi.Main(progress)
+	}
+}
+
+// party is one of the two ranks: 0 computes, 1 is its peer.
+type party struct {
+	w       *mpi.Comm
+	buffers [][]byte // as many as tries
+	perMS   float64  // turns of the computation
+	strict  bool     // what was started must be complete after the computation
+	sink    uint64
+}
+
+// progress runs phases. Each argument is the name of one and how long to compute in it: isend=2s.
+func progress(_ context.Context, w *mpi.Comm) error {
+	p := &party{w: w, strict: os.Getenv(roleVar) == "progress"}
+	for range tries {
+		p.buffers = append(p.buffers, make([]byte, large))
+	}
+	p.calibrate()
+	for _, arg := range os.Args[1:] {
+		name, text, _ := strings.Cut(arg, "=")
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return err
+		}
+		// The first time, pages are still to be found and connections to be made. The second time is what it takes
+		// when both are in the library.
+		for _, d := range []time.Duration{0, 0, d} {
+			if err := p.phase(name, d); err != nil {
+				return fmt.Errorf("%s, computing %v: %w", name, d, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *party) phase(name string, d time.Duration) error {
+	for _, b := range p.buffers {
+		pattern(b, p.w.Rank())
+	}
+	if err := mpi.Barrier(p.w); err != nil {
+		return err
+	}
+	switch {
+	case name == "both":
+		return p.both(d)
+	case p.w.Rank() == 0:
+		return p.computing(d, name == "isend")
+	default:
+		return p.waiting(d, name)
+	}
+}
+
+// computing starts transfers and computes.
+func (p *party) computing(d time.Duration, send bool) error {
+	var rs []*mpi.Request
+	for i, b := range p.buffers {
+		begin := mpi.Irecv[byte]
+		if send {
+			begin = mpi.Isend[byte]
+		}
+		r, err := begin(p.w, b, 1, i)
+		if err != nil {
+			return err
+		}
+		rs = append(rs, r)
+	}
+	if d > 0 {
+		p.compute(d)
+		if err := p.finished(rs...); err != nil {
+			return err
+		}
+	}
+	if err := mpi.WaitAll(rs...); err != nil || send {
+		return err
+	}
+	return p.verify(1)
+}
+
+// waiting does the other side of the transfers, one after the other, with a clock.
+func (p *party) waiting(d time.Duration, name string) error {
+	if d > 0 {
+		time.Sleep(50 * time.Millisecond) // rank 0 computes by now
+	}
+	var took []float64
+	for i, b := range p.buffers {
+		from := time.Now()
+		var err error
+		if name == "isend" {
+			_, err = mpi.Recv(p.w, b, 0, i)
+		} else {
+			err = mpi.Send(p.w, b, 0, i)
+		}
+		if err != nil {
+			return err
+		}
+		took = append(took, float64(time.Since(from).Microseconds())/1000)
+	}
+	fmt.Printf("%s computing %v: quickest %.1f all %.1f\n", name, d, slices.Min(took), took)
+	if name == "isend" {
+		return p.verify(0)
+	}
+	return nil
+}
+
+func (p *party) verify(seed int) error {
+	for i, b := range p.buffers {
+		if err := verify(b, seed); err != nil {
+			return fmt.Errorf("message %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// both: each rank starts a send and a receive, and both compute.
+func (p *party) both(d time.Duration) error {
+	peer := 1 - p.w.Rank()
+	out, in := p.buffers[0], p.buffers[1]
+	s, err := mpi.Isend(p.w, out, peer, 0)
+	if err != nil {
+		return err
+	}
+	r, err := mpi.Irecv(p.w, in, peer, 0)
+	if err != nil {
+		return err
+	}
+	if d > 0 {
+		p.compute(d)
+		if err := p.finished(s, r); err != nil {
+			return err
+		}
+		fmt.Printf("rank %d has computed\n", p.w.Rank())
+	}
+	if err := mpi.WaitAll(s, r); err != nil {
+		return err
+	}
+	return verify(in, peer)
+}
+
+// finished looks at requests without giving the library a chance to do anything for them.
+func (p *party) finished(rs ...*mpi.Request) error {
+	for i, r := range rs {
+		select {
+		case <-r.Done():
+		default:
+			if p.strict {
+				return fmt.Errorf("request %d is not complete after the computation", i)
+			}
+		}
+	}
+	return nil
+}
+
+// spin is a loop without calls: only the runtime's signals can take the processor from it.
+func spin(turns int, x uint64) uint64 {
+	for range turns {
+		x = x*6364136223846793005 + 1442695040888963407
+	}
+	return x
+}
+
+func (p *party) calibrate() {
+	const probe = 20_000_000
+	best := time.Hour
+	for range 3 {
+		from := time.Now()
+		p.sink += spin(probe, p.sink)
+		best = min(best, time.Since(from))
+	}
+	p.perMS = probe * float64(time.Millisecond) / float64(best)
+}
+
+func (p *party) compute(d time.Duration) {
+	p.sink += spin(int(float64(d.Milliseconds())*p.perMS), p.sink)
+}
+
+// progressJob runs phases with so many processors for each rank.
+func progressJob(t *testing.T, role string, procs int, phases ...string) *job {
+	t.Helper()
+	s := spec{n: 2, role: role, args: phases, env: []string{"GOMAXPROCS=" + strconv.Itoa(procs)}}
+	if procs > 1 {
+		s.flags = []string{"--bind-to", "none"}
+	}
+	return run(t, s, 0)
+}
+
+// delays reports by how much the computing rank has delayed its peer in a phase.
+func (j *job) delays(phase string) time.Duration {
+	j.t.Helper()
+	m := j.find(`^` + phase + ` computing (\S+): quickest (\S+) all (.*)`)
+	if len(m) != 3 || m[2][1] == "0s" {
+		j.t.Fatalf("rank 1 has not reported three times on %s:\n%s", phase, j.out.String())
+	}
+	quiet, _ := strconv.ParseFloat(m[1][2], 64)
+	busy, _ := strconv.ParseFloat(m[2][2], 64)
+	d := time.Duration((busy - quiet) * float64(time.Millisecond))
+	j.t.Logf("%s of 64 MiB: with the peer in the library %s ms, with the peer computing for %s %s ms: delayed by %v",
+		phase, m[1][3], m[2][1], m[2][3], d)
+	return d
+}
+
+func TestStrongProgress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for 8 s")
+	}
+	for procs, phases := range map[int][]string{1: {"isend=2s", "irecv=2s", "both=1s"}, 2: {"isend=1s", "irecv=1s", "both=1s"}} {
+		t.Run(fmt.Sprintf("GOMAXPROCS=%d", procs), func(t *testing.T) {
+			j := progressJob(t, "progress", procs, phases...)
+			for _, phase := range []string{"isend", "irecv"} {
+				if d := j.delays(phase); d >= mayDelay && !testenv.Race {
+					t.Errorf("%s: the peer was delayed by %v, want less than %v", phase, d, mayDelay)
+				}
+			}
+			if got := j.count(`^rank \d has computed`); got != 2 {
+				t.Errorf("%d of 2 ranks have found both requests complete\n%s", got, j.out.String())
+			}
+		})
+	}
+}
+
+// Where nobody can read the other's memory, the ranks' own processors must move the data between turns of their
+// computations; how fast depends on Go's scheduler. It arrives all the same.
+func TestProgressWithoutReadv(t *testing.T) {
+	j := progressJob(t, "progress without readv", 1, "isend=300ms", "irecv=300ms", "both=300ms")
+	j.delays("isend")
+	j.delays("irecv")
+}
