@@ -26,6 +26,7 @@ type testNet struct {
 	gates   map[[2]int]chan error   // Connect waits for the word of the test
 	regions map[uint64]registration // by number; an address is number * registeredAt
 	last    uint64
+	misuse  []string     // what engines have done to links that they may not
 	hostile bool         // packets have been sent that no engine would send
 	refused bool         // Register says no
 	reads   map[int]int  // rank: READs that will still succeed; absent: all
@@ -65,7 +66,11 @@ func newTestNet(o netOptions) *testNet {
 
 var errOver = errors.New("the test is over")
 
+// close is deferred. After a panic an engine's lock may be held.
 func (n *testNet) close() {
+	if p := recover(); p != nil {
+		panic(p)
+	}
 	for _, gate := range n.gates {
 		close(gate)
 	}
@@ -225,7 +230,7 @@ func (l *testLink) Deregister(addr, key uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r, ok := n.regions[addr/registeredAt]; !ok || r.rank != l.d.rank || addr%registeredAt != 0 || key != 0 {
-		panic(fmt.Sprintf("rank %d deregisters address %#x, key %d, which it has not registered", l.d.rank, addr, key))
+		n.misuse = append(n.misuse, fmt.Sprintf("rank %d deregisters address %#x, key %d, which it has not registered", l.d.rank, addr, key))
 	}
 	delete(n.regions, addr/registeredAt)
 }
@@ -373,6 +378,9 @@ func (e *Engine) consistent() error {
 
 func (n *testNet) check(t testing.TB) {
 	t.Helper()
+	for _, what := range n.misuse {
+		t.Error(what)
+	}
 	if err := n.accounts(); err != nil && !n.hostile {
 		t.Error(err)
 	}
