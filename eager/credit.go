@@ -14,9 +14,9 @@ const Envelope = 320
 // MinGrant lets a sender have a few envelopes however little memory there is.
 const MinGrant = 16 * Envelope
 
-// Grant is each sender's share of a receiver's limit.
+// Grant is each sender's share of a receiver's limit. A rank is one of its own senders.
 func Grant(limit int64, ranks int) int64 {
-	return max(limit/int64(max(ranks-1, 1)), MinGrant)
+	return max(limit/int64(max(ranks, 1)), MinGrant)
 }
 
 // Cost of a message whose payload travels with it: its envelope and the buffer that Pool would give it.
