@@ -24,7 +24,7 @@ func Barrier(c *Comm) error {
 		return err
 	}
 	if c.size == 1 {
-		return nil
+		return c.wrap("Barrier", Undefined, Undefined, c.eng.Closed())
 	}
 	if c.ctx == nil {
 		c.coll.await(c.coll.take())

@@ -49,19 +49,37 @@ type shared struct {
 	tried uint32 // numbers tried for communicators made of this one; the same at all ranks. Whose turn it is has it.
 }
 
-// Rank is the caller's number in the communicator, 0 … Size-1.
-func (c *Comm) Rank() int { return c.rank }
+// Rank is the caller's number in the communicator, 0 … Size-1; Undefined if c is nil.
+func (c *Comm) Rank() int {
+	if c == nil || c.shared == nil {
+		return Undefined
+	}
+	return c.rank
+}
 
-// Size is the number of ranks in the communicator.
-func (c *Comm) Size() int { return c.size }
+// Size is the number of ranks in the communicator; 0 if c is nil.
+func (c *Comm) Size() int {
+	if c == nil || c.shared == nil {
+		return 0
+	}
+	return c.size
+}
 
 // Name is what errors and logs call it: "world", or its parent's name with a suffix.
-func (c *Comm) Name() string { return c.name }
+func (c *Comm) Name() string {
+	if c == nil || c.shared == nil {
+		return ""
+	}
+	return c.name
+}
 
 // WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. What was
 // called is then cancelled or completed, never half done, and its buffer is the caller's again. A send that the
 // receiver has begun to fetch is completed.
 func (c *Comm) WithContext(ctx context.Context) *Comm {
+	if c == nil {
+		return nil // whose calls say so
+	}
 	d := &Comm{shared: c.shared}
 	if ctx != nil && ctx.Done() != nil {
 		d.ctx = ctx
@@ -112,16 +130,19 @@ func (c *Comm) status(s pml.Status) Status {
 	return Status{Source: c.rankOf(s.Source), Tag: int(s.Tag), Bytes: s.Bytes, Cancelled: s.Cancelled}
 }
 
+// emptyStatus is that of nothing to wait for; §3.7.3.
+var emptyStatus = Status{Source: AnySource, Tag: AnyTag}
+
 // nullStatus is that of an operation with ProcNull; §3.10.
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 
 // checkSend reports what is wrong with the arguments of a send.
 func (c *Comm) checkSend(op string, dest, tag int) error {
 	if err := c.usable(op); err != nil {
-		return err
+		return err.named(dest, tag, false)
 	}
 	if dest != ProcNull && (dest < 0 || dest >= c.size) {
-		return c.rankError(op, dest, tag, "")
+		return c.rankError(op, dest, false)
 	}
 	if tag < 0 || tag > MaxTag {
 		return &Error{Op: op, Class: ErrTag, Comm: c.name, Peer: dest, Tag: Undefined,
@@ -133,35 +154,46 @@ func (c *Comm) checkSend(op string, dest, tag int) error {
 // checkRecv reports what is wrong with the arguments of a receive or probe.
 func (c *Comm) checkRecv(op string, source, tag int) error {
 	if err := c.usable(op); err != nil {
-		return err
+		return err.named(source, tag, true)
 	}
 	if source != ProcNull && source != AnySource && (source < 0 || source >= c.size) {
-		return c.rankError(op, source, tag, ", or AnySource")
+		return c.rankError(op, source, true)
 	}
 	if tag != AnyTag && (tag < 0 || tag > MaxTag) {
 		return &Error{Op: op, Class: ErrTag, Comm: c.name, Peer: source, Tag: Undefined,
-			Err: fmt.Errorf("the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag)}
+			Err: fmt.Errorf("the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag), source: true}
 	}
 	return nil
 }
 
-func (c *Comm) rankError(op string, rank, tag int, more string) error {
-	ranks := "1 rank (0"
+func (c *Comm) rankError(op string, rank int, source bool) error {
+	ranks, more := "1 rank (0)", ""
 	if c.size > 1 {
-		ranks = fmt.Sprintf("%d ranks (0–%d", c.size, c.size-1)
+		ranks = fmt.Sprintf("%d ranks (0–%d)", c.size, c.size-1)
+	}
+	if source {
+		more = "; a source may also be AnySource"
 	}
 	return &Error{Op: op, Class: ErrRank, Comm: c.name, Peer: rank, Tag: Undefined,
-		Err: fmt.Errorf("the communicator has %s%s)", ranks, more)}
+		Err: fmt.Errorf("the communicator has %s%s", ranks, more), source: source}
+}
+
+// named adds the rank and the tag that the call was given.
+func (e *Error) named(peer, tag int, source bool) *Error {
+	e.Peer, e.Tag, e.source = peer, tag, source
+	return e
 }
 
 // usable reports why c cannot be used: nil, freed, finalized, or its context has ended.
-func (c *Comm) usable(op string) error {
+func (c *Comm) usable(op string) *Error {
 	switch {
 	case c == nil || c.shared == nil:
 		return opError(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
+	case c.freed.Load() && c.cid == 0:
+		return opError(op, ErrInit, "called after Finalize")
 	case c.freed.Load():
 		return &Error{Op: op, Class: ErrComm, Comm: c.name, Peer: Undefined, Tag: Undefined,
-			Err: fmt.Errorf("the communicator has been freed")}
+			Err: fmt.Errorf("the communicator has been freed; use it before Free, or make another with Dup")}
 	case c.ctx != nil:
 		if err := c.ctx.Err(); err != nil {
 			return &Error{Op: op, Class: err, Comm: c.name, Peer: Undefined, Tag: Undefined, Err: err}
@@ -179,6 +211,9 @@ func (c *Comm) Dup() (*Comm, error) {
 	}
 	made := make(chan *Comm, 1)
 	err := c.collective(func() error {
+		if err := c.eng.Closed(); err != nil { // alone, nothing else would say so
+			return err
+		}
 		cid, err := c.agreeContext()
 		if err != nil {
 			return err
@@ -204,9 +239,10 @@ func (c *Comm) Free() error {
 		return opError("Free", ErrComm, "the world is given back by Finalize, not by Free")
 	}
 	if c.freed.Swap(true) {
-		return opError("Free", ErrComm, "the communicator %s has been freed already", c.name)
+		return &Error{Op: "Free", Class: ErrComm, Comm: c.name, Peer: Undefined, Tag: Undefined,
+			Err: fmt.Errorf("the communicator has been freed already")}
 	}
-	err := opError("Free", ErrComm, "the communicator %s was freed while this call waited", c.name)
+	err := opError("", ErrComm, "the communicator was freed while this call waited")
 	c.eng.DropContext(c.cid, err)
 	c.eng.DropContext(c.cid+1, err)
 	c.ids.release(c.cid)

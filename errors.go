@@ -45,6 +45,8 @@ type Error struct {
 	Peer  int    // the rank the call named, in its communicator; Undefined if none
 	Tag   int    // likewise
 	Err   error  // what was wrong, in words; may wrap a cause
+
+	source bool // Peer is a source, although the call can have a destination too
 }
 
 // Error says what was called, with which values, what was wrong and what to do.
@@ -52,8 +54,8 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("mpi: ")
 	b.WriteString(e.Op)
-	if e.Peer != Undefined {
-		fmt.Fprintf(&b, " %s %s", preposition(e.Op), rankName(e.Peer))
+	if e.Peer != Undefined || e.Class == ErrRank { // a rank that is wrong may be any number
+		fmt.Fprintf(&b, " %s %s", e.preposition(), rankName(e.Peer))
 	}
 	if e.Tag != Undefined {
 		fmt.Fprintf(&b, " tag %s", tagName(e.Tag))
@@ -70,8 +72,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-func preposition(op string) string {
-	if strings.Contains(op, "ecv") && !strings.Contains(op, "Sendrecv") || strings.Contains(op, "robe") || strings.Contains(op, "RecvInit") {
+func (e *Error) preposition() string {
+	two := strings.Contains(e.Op, "endrecv")
+	if two && e.source || !two && strings.Contains(e.Op, "ecv") || strings.Contains(e.Op, "robe") {
 		return "from"
 	}
 	return "to"
@@ -105,11 +108,12 @@ func (c *Comm) wrap(op string, peer, tag int, err error) error {
 	var already *Error
 	if errors.As(err, &already) {
 		if already.Op == "" { // why calls fail from now on, said once for all
-			return &Error{Op: op, Class: already.Class, Comm: c.name, Peer: peer, Tag: tag, Err: already.Err}
+			return &Error{Op: op, Class: already.Class, Comm: c.name, Peer: peer, Tag: tag, Err: already.Err, source: true}
 		}
 		return err
 	}
-	return &Error{Op: op, Class: classOf(err), Comm: c.name, Peer: peer, Tag: tag, Err: c.inWords(err)}
+	// What a Sendrecv in progress is known by is its receive.
+	return &Error{Op: op, Class: classOf(err), Comm: c.name, Peer: peer, Tag: tag, Err: c.inWords(err), source: true}
 }
 
 func classOf(err error) error {

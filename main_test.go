@@ -250,3 +250,16 @@ func finished(r *Request) bool {
 }
 
 func dice(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
+
+// reexecFails is reexec for a role that is expected to end with an error.
+func reexecFails(t *testing.T, role string, env ...string) (output string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatalf("%s: %v\n%s", role, err, out)
+	}
+	return string(out), exit.ExitCode()
+}

@@ -9,11 +9,12 @@ import (
 // SendValue sends one value; RecvValue receives it.
 func SendValue[T any](c *Comm, v T, dest, tag int) error { return Send(c, []T{v}, dest, tag) }
 
-// RecvValue receives one value. A message of another size is ErrCount, and is consumed.
+// RecvValue receives one value. A message of another size is consumed, and is ErrCount if it is shorter and
+// ErrTruncate if it is longer.
 func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	var buf [1]T
 	st, err := Recv(c, buf[:], source, tag)
-	if err == nil && source != ProcNull && Count[T](st) != 1 {
+	if err == nil && source != ProcNull && st.Bytes != int64(sizeOf[T]()) {
 		err = &Error{Op: "RecvValue", Class: ErrCount, Comm: c.name, Peer: source, Tag: tag,
 			Err: fmt.Errorf("the message has %d bytes, one %T has %d", st.Bytes, buf[0], sizeOf[T]())}
 	}

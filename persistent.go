@@ -25,8 +25,8 @@ func RsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	r, err := sendInit(c, "BsendInit", buf, dest, tag, pml.Standard)
 	if err == nil && dest != ProcNull {
-		r.buffered = func() {
-			c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
+		r.buffered = func() error {
+			return c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
 		}
 	}
 	return r, err

@@ -118,7 +118,7 @@ func (m *Message) discard() {
 
 // String describes the message.
 func (m *Message) String() string {
-	if m.m == nil {
+	if m == nil || m.m == nil {
 		return "message from no process"
 	}
 	return fmt.Sprintf("message from rank %d, tag %d, %d bytes", m.source, m.tag, m.m.Bytes())

@@ -49,7 +49,7 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 		}
 	}
 	if err := fixedType[T](); err != nil {
-		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: source, Tag: tag, Err: err}
+		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: source, Tag: tag, Err: err, source: true}
 	}
 	return nil
 }

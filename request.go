@@ -18,7 +18,7 @@ type Request struct {
 	tag  int
 	null bool // its status is that of ProcNull
 
-	buffered func() // of a persistent buffered send: does it
+	buffered func() error // of a persistent buffered send: does it
 }
 
 // newRequest makes what the engine hands out.
@@ -64,7 +64,7 @@ func (r *Request) misuse(op string, err error) error {
 	return &Error{Op: op, Class: ErrRequest, Comm: r.comm.name, Peer: Undefined, Tag: Undefined, Err: err}
 }
 
-// Wait returns when the operation is complete; §3.7.3. If the context of its communicator ends first, the operation is
+// Wait returns when the operation is complete; §3.7.3, at once if it is a persistent one that is not started. If the context of its communicator ends first, the operation is
 // cancelled, or completed if it is too late for that.
 func (r *Request) Wait() (Status, error) {
 	if err := r.valid("Wait"); err != nil {
@@ -126,7 +126,9 @@ func (r *Request) Start() error {
 	var err error
 	if r.buffered != nil || r.null {
 		if err = r.comm.eng.StartDone(&r.Request, pml.Status{}); err == nil && r.buffered != nil {
-			r.buffered()
+			if err := r.buffered(); err != nil {
+				return r.comm.wrap("Start", r.peer, r.tag, err)
+			}
 		}
 	} else {
 		err = r.comm.eng.Start(&r.Request)

@@ -29,8 +29,8 @@ func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	if err := checkSend[T](c, "Bsend", dest, tag); err != nil || dest == ProcNull {
 		return err
 	}
-	c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
-	return nil
+	err := c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
+	return c.wrap("Bsend", dest, tag, err)
 }
 
 func send[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) error {
@@ -76,8 +76,11 @@ func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if err := checkSend[T](c, "Ibsend", dest, tag); err != nil {
 		return nil, err
 	}
-	if dest != ProcNull {
-		c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
+	if dest == ProcNull {
+		return c.nullRequest("Ibsend", tag), nil
+	}
+	if err := c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf))); err != nil {
+		return nil, c.wrap("Ibsend", dest, tag, err)
 	}
 	return c.request("Ibsend", dest, tag, c.eng.Completed(pml.Status{Source: int32(c.toWorld(dest)), Tag: int32(tag), Bytes: int64(len(bytesOf(buf)))})), nil
 }

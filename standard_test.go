@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
 // One test for each rule of MPI 4.1's point-to-point chapter (and of the barrier), over every fabric. Sections are
@@ -1121,6 +1123,14 @@ func TestDupByManyGoroutines(t *testing.T) {
 // its sender goes on. Its number may be used again without anything of the past coming up.
 func TestFree(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
+		meeting := make(chan bool)
+		meet := func(w *Comm) { // without messages
+			if w.Rank() == 0 {
+				<-meeting
+			} else {
+				meeting <- true
+			}
+		}
 		run(2, func(w *Comm) {
 			for range 3 {
 				d := ok(w.Dup())
@@ -1151,8 +1161,10 @@ func TestFree(t *testing.T) {
 				is(d.Free(), ErrComm)
 				is(second(d.Dup()), ErrComm)
 				is(second(Recv(d.WithContext(t.Context()), []int{1}, peer, 1)), ErrComm)
+				meet(w)
 				same(w.Stats().UnexpectedBytes, 0)
 				same(w.Stats().Unexpected, 0)
+				meet(w)
 			}
 			is(w.Free(), ErrComm)
 		})
@@ -1421,4 +1433,36 @@ func TestBarrier(t *testing.T) {
 			})
 		}
 	})
+}
+
+// §3.5 (progress): what was started completes though a rank is away from the library: here one that has left its last
+// call with an answer owed, and one that has only posted a receive.
+func TestProgressWhileAway(t *testing.T) {
+	refuse := misbehaving(1, faulty.Plan{Refuse: 0.9, RefuseFor: 10})
+	for _, run := range []runner{over(t), over(t, refuse)} {
+		for i := range 20 {
+			size := []int{0, short, long}[i%3]
+			over := make(chan bool)
+			run(2, func(w *Comm) {
+				if w.Rank() == 0 {
+					must(Ssend(w, message(size, 1), 1, 1))
+					must(Ssend(w, message(size, 2), 1, 2))
+					close(over)
+					return
+				}
+				buf, later := make([]byte, size), make([]byte, size)
+				r := ok(Irecv(w, later, 0, 2))
+				ok(Recv(w, buf, 0, 1))
+				whole(buf, 1)
+				if i%2 == 0 {
+					ok(r.Wait())
+				}
+				<-over
+				if i%2 == 1 {
+					ok(r.Wait())
+				}
+				whole(later, 2)
+			})
+		}
+	}
 }

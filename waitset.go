@@ -7,7 +7,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Sets of requests; MPI 4.1 §3.7.5. nil requests are ignored, as MPI_REQUEST_NULL is. All must be of one rank.
+// Sets of requests; MPI 4.1 §3.7.5. nil requests are ignored, as MPI_REQUEST_NULL is, and persistent ones that are not
+// started. All must be of one rank.
 
 // engineOf returns the engine of the first request that is not nil, after checking that all have the same.
 func engineOf(op string, rs []*Request) (*pml.Engine, error) {
@@ -59,6 +60,9 @@ func WaitAll(rs ...*Request) error {
 // WaitAllStatus is WaitAll that returns the statuses, in the order of rs.
 func WaitAllStatus(rs ...*Request) ([]Status, error) {
 	sts := make([]Status, len(rs))
+	for i := range sts {
+		sts[i] = emptyStatus
+	}
 	var failed []error
 	if err := waitAll(rs, func(i int, st Status, err error) {
 		sts[i] = st
@@ -87,7 +91,7 @@ func waitAll(rs []*Request, each func(i int, st Status, err error)) error {
 
 // WaitAny waits until one of rs is complete and returns its index and result; Undefined if all are nil.
 func WaitAny(rs ...*Request) (int, Status, error) {
-	index, st, rerr := Undefined, Status{}, error(nil)
+	index, st, rerr := Undefined, emptyStatus, error(nil)
 	err := waitSome("WaitAny", rs, 1, func(i int, s Status, err error) { index, st, rerr = i, s, err })
 	if err != nil {
 		return Undefined, Status{}, err
@@ -144,7 +148,7 @@ func TestAll(rs ...*Request) (bool, error) {
 // TestAny collects one request of rs that is complete, if there is one: its index and result. With no request to wait
 // for it reports true and Undefined, as §3.7.5 says.
 func TestAny(rs ...*Request) (int, bool, Status, error) {
-	index, found, st, rerr := Undefined, false, Status{}, error(nil)
+	index, found, st, rerr := Undefined, false, emptyStatus, error(nil)
 	all, err := testSome("TestAny", rs, 1, false, func(i int, s Status, err error) { index, found, st, rerr = i, true, s, err })
 	if err != nil {
 		return Undefined, false, Status{}, err

@@ -12,6 +12,9 @@ import (
 func (e *Engine) Wait(r *Request) (Status, error) {
 	e.lock()
 	defer e.unlock()
+	if r.state == stIdle {
+		return Empty, nil
+	}
 	if err := r.claim(); err != nil {
 		return Status{}, err
 	}
@@ -24,15 +27,18 @@ func (e *Engine) Wait(r *Request) (Status, error) {
 	return st, err
 }
 
+// Empty is the status of a persistent request that is not started; MPI 4.1 §3.7.3.
+var Empty = Status{Source: AnySource, Tag: AnyTag}
+
 // claim checks that r can be waited for.
 func (r *Request) claim() error {
 	switch {
 	case r.state == stFree:
-		return fmt.Errorf("%w: it has been waited for already", ErrRequest)
+		return fmt.Errorf("%w: its result has been collected already; wait for a request once", ErrRequest)
 	case r.state == stIdle:
 		return fmt.Errorf("%w: a persistent request must be started first", ErrRequest)
 	case r.waited:
-		return fmt.Errorf("%w: another goroutine waits for it", ErrRequest)
+		return fmt.Errorf("%w: another goroutine waits for it, or it is in the list twice", ErrRequest)
 	}
 	return nil
 }
@@ -48,6 +54,9 @@ func (e *Engine) collect(r *Request) (Status, error) {
 func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 	e.lock()
 	defer e.unlock()
+	if r.state == stIdle {
+		return true, Empty, nil
+	}
 	if err := r.claim(); err != nil {
 		return false, Status{}, err
 	}
@@ -80,32 +89,46 @@ type Set struct {
 // Each is told the result of the set's request i.
 type Each func(i int, st Status, err error)
 
-// claim checks all before anything is done with one: the index of the first that cannot be waited for, or -1.
-func (s *Set) claim() (int, error) {
-	for i := range s.Len {
-		if r := s.At(i); r != nil {
-			if err := r.claim(); err != nil {
-				return i, err
-			}
-		}
+// at is At without the persistent requests that are not started, which count as if they were not there; §3.7.5.
+func (s *Set) at(i int) *Request {
+	if r := s.At(i); r != nil && r.state != stIdle {
+		return r
 	}
-	return -1, nil
+	return nil
 }
 
-func (s *Set) setWaited(v bool) (present int) {
+// claim makes all of s this caller's before anything is done with one: the index of the first that cannot be waited
+// for, and then none is claimed, or -1. How many there are.
+func (s *Set) claim() (bad, present int, err error) {
 	for i := range s.Len {
-		if r := s.At(i); r != nil {
-			r.waited = v
-			present++
+		r := s.at(i)
+		if r == nil {
+			continue
+		}
+		if err := r.claim(); err != nil {
+			s.unclaim(i)
+			return i, 0, err
+		}
+		r.waited = true
+		present++
+	}
+	return -1, present, nil
+}
+
+// unclaim gives the first n back.
+func (s *Set) unclaim(n int) {
+	for i := range n {
+		if r := s.at(i); r != nil {
+			r.waited = false
 		}
 	}
-	return present
 }
 
 // cancelEnded cancels the requests whose contexts have ended.
 func (e *Engine) cancelEnded(s *Set) {
 	for i := range s.Len {
-		if r := s.At(i); r != nil && r.state == stActive && r.cctx != nil && r.cctx.Err() != nil {
+		if r := s.at(i); r != nil && r.state == stActive && !r.ended && r.cctx != nil && r.cctx.Err() != nil {
+			r.ended = true
 			e.cancel(r, r.cctx.Err())
 		}
 	}
@@ -116,17 +139,12 @@ func (e *Engine) cancelEnded(s *Set) {
 func (e *Engine) WaitAll(s Set, each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
-	if i, err := s.claim(); err != nil {
+	if i, _, err := s.claim(); err != nil {
 		return i, err
 	}
-	s.setWaited(true)
 	for i := range s.Len {
-		r := s.At(i)
+		r := s.at(i)
 		if r == nil {
-			continue
-		}
-		if r.state == stFree || r.state == stIdle { // twice in the same set
-			each(i, Status{}, ErrRequest)
 			continue
 		}
 		if r.state == stActive {
@@ -143,38 +161,62 @@ func (e *Engine) WaitAll(s Set, each Each) (int, error) {
 func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
-	if i, err := s.claim(); err != nil {
+	i, present, err := s.claim()
+	if err != nil {
 		return i, err
 	}
-	if s.setWaited(true) > 0 {
-		w := want{set: s, cc: s.context()}
-		for !w.ready() {
-			e.block(&w)
-			e.cancelEnded(&s)
-			if w.cc != nil && w.cc.Err() != nil {
-				w.cc = nil // its requests have been cancelled, or complete in their own time
-			}
-		}
+	if present > 0 {
+		e.awaitSome(&s)
 	}
-	s.setWaited(false)
+	s.unclaim(s.Len)
 	e.collectSome(&s, max, each)
 	e.leave()
 	return -1, nil
 }
 
-// context that can end the waiting for a set: that of its first request that has one.
-func (s *Set) context() context.Context {
-	for i := range s.Len {
-		if r := s.At(i); r != nil && r.state == stActive && r.cctx != nil {
-			return r.cctx
+// awaitSome returns when one of s is done. Requests whose contexts end meanwhile are cancelled, or complete in their
+// own time.
+func (e *Engine) awaitSome(s *Set) {
+	w := want{set: *s}
+	var stop func()
+	w.cc, stop = s.context()
+	for !w.ready() {
+		e.block(&w)
+		e.cancelEnded(s)
+		if w.cc != nil && w.cc.Err() != nil {
+			stop()
+			w.cc, stop = s.context()
 		}
 	}
-	return nil
+	stop()
+}
+
+// context ends when one of those of the set's requests does; nil if none can. stop frees it.
+func (s *Set) context() (cc context.Context, stop func()) {
+	stop = func() {}
+	var cancel context.CancelFunc
+	for i := range s.Len {
+		r := s.at(i)
+		switch {
+		case r == nil || r.state != stActive || r.cctx == nil || r.ended:
+		case cc == nil:
+			cc = r.cctx
+		case r.cctx.Done() == cc.Done(): // the usual case: one for all
+		default:
+			if cancel == nil {
+				cc, cancel = context.WithCancel(cc)
+				stop = cancel
+			}
+			off, before := context.AfterFunc(r.cctx, cancel), stop
+			stop = func() { off(); before() }
+		}
+	}
+	return cc, stop
 }
 
 func (e *Engine) collectSome(s *Set, max int, each Each) {
 	for i := 0; i < s.Len && max != 0; i++ {
-		if r := s.At(i); r != nil && r.state == stDone {
+		if r := s.at(i); r != nil && r.state == stDone {
 			max--
 			st, err := e.collect(r)
 			each(i, st, err)
@@ -186,16 +228,17 @@ func (e *Engine) collectSome(s *Set, max int, each Each) {
 func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad int, err error) {
 	e.lock()
 	defer e.unlock()
-	if i, err := s.claim(); err != nil {
+	if i, _, err := s.claim(); err != nil {
 		return false, i, err
 	}
+	s.unclaim(s.Len) // nobody else comes in before the end
 	if !e.leading {
 		e.progress()
 	}
 	e.cancelEnded(&s)
 	done = true
 	for i := range s.Len {
-		if r := s.At(i); r != nil && r.state != stDone {
+		if r := s.at(i); r != nil && r.state != stDone {
 			done = false
 		}
 	}
@@ -210,14 +253,16 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 func (e *Engine) Done(r *Request) <-chan struct{} {
 	e.lock()
 	defer e.unlock()
+	if r.state != stActive {
+		// Not kept: the request may be in use again before anybody asks for the next one.
+		over := make(chan struct{})
+		close(over)
+		return over
+	}
 	if r.done == nil {
 		r.done = make(chan struct{})
-		if r.state != stActive {
-			close(r.done)
-		} else {
-			e.followers++ // somebody waits
-			e.leave()
-		}
+		e.followers++ // somebody waits
+		e.leave()
 	}
 	return r.done
 }
@@ -262,11 +307,11 @@ func (e *Engine) Start(r *Request) error {
 	defer e.unlock()
 	switch {
 	case !r.persistent:
-		return fmt.Errorf("%w: only persistent requests are started", ErrRequest)
+		return fmt.Errorf("%w: only persistent requests can be started; SendInit and RecvInit make them", ErrRequest)
 	case r.state == stFree:
 		return fmt.Errorf("%w: it has been freed", ErrRequest)
 	case r.state != stIdle:
-		return fmt.Errorf("%w: it is started already and its result has not been collected", ErrRequest)
+		return fmt.Errorf("%w: it is started already; collect its result with Wait or Test first", ErrRequest)
 	}
 	r.buf, r.cctx, r.recv.Source, r.recv.Tag = r.keep.buf, r.keep.cctx, r.keep.source, r.keep.tag
 	e.start(r)
@@ -279,7 +324,7 @@ func (e *Engine) StartDone(r *Request, st Status) error {
 	e.lock()
 	defer e.unlock()
 	if r.state != stIdle {
-		return fmt.Errorf("%w: it is started already or has been freed", ErrRequest)
+		return fmt.Errorf("%w: it is started already, has been freed, or is not persistent", ErrRequest)
 	}
 	r.state, r.status, r.err = stDone, st, nil
 	return nil

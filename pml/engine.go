@@ -196,6 +196,13 @@ func (e *Engine) failPosted(source int32, err error) {
 	}
 }
 
+// Closed is why calls are refused; nil while they are not.
+func (e *Engine) Closed() error {
+	e.lock()
+	defer e.unlock()
+	return e.closed
+}
+
 // Pending is the number of operations that have not completed.
 func (e *Engine) Pending() int {
 	e.lock()
@@ -215,6 +222,16 @@ func (e *Engine) DropContext(ctx uint32, err error) {
 		u := m.Owner.(*unexpected)
 		e.discard(u)
 	}
+	probers := e.probers
+	e.probers = nil
+	for _, r := range probers {
+		if r.recv.Ctx == ctx {
+			e.complete(r, err)
+		} else {
+			e.probers = append(e.probers, r)
+		}
+	}
+	e.leave()
 }
 
 // Flush waits until what nobody will collect is sent (buffered sends, control packets that found a link full), and

@@ -8,7 +8,7 @@ import (
 // Errors of operations; package mpi gives them their class and their words.
 var (
 	ErrTruncate  = errors.New("the message is longer than the buffer")
-	ErrRequest   = errors.New("the request is not active")
+	ErrRequest   = errors.New("unusable request")
 	ErrCancelled = errors.New("cancelled")
 )
 
@@ -16,7 +16,7 @@ var (
 type TruncateError struct{ Size, Room int64 }
 
 func (e *TruncateError) Error() string {
-	return fmt.Sprintf("the message has %d bytes, the buffer %d", e.Size, e.Room)
+	return fmt.Sprintf("the message has %d bytes, the buffer %d: what does not fit is lost; use a longer buffer, or RecvAlloc", e.Size, e.Room)
 }
 
 // Is answers for ErrTruncate.

@@ -131,7 +131,7 @@ func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, e
 	m.u = nil
 	r := e.handle()
 	r.prepareRecv(cc, u.m.Ctx, int(u.m.Source), u.m.Tag, buf)
-	r.state, r.err, r.cancelling, r.waited = stActive, nil, false, false
+	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
 	e.outstanding++
 	e.deliver(r, u)
 	e.leave()

@@ -63,6 +63,7 @@ type Request struct {
 	canGet     bool // the sender's memory can be read
 	inGets     bool
 	waited     bool // a caller waits for it
+	ended      bool // its context has, and that has been acted on
 	queued     bool // in its peer's queue
 
 	buf    []byte // the caller's; the engine's from start to completion

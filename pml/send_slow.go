@@ -27,16 +27,24 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 	return err
 }
 
-// SendDetached sends buf, which becomes the engine's, and does not wait. For buffered sends; Pending counts it.
-func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) {
+// SendDetached sends buf, which becomes the engine's, and does not wait. For buffered sends; Pending counts it. The
+// error is that nothing can be sent any more.
+func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error {
 	e.lock()
+	defer e.unlock()
+	if e.closed != nil {
+		return e.closed
+	}
+	if p := e.peers[dest]; p != nil && p.err != nil {
+		return p.err
+	}
 	r := e.request()
 	r.prepareSend(nil, ctx, dest, tag, buf, Standard)
 	r.detached = true
 	e.detached++
 	e.start(r)
 	e.leave()
-	e.unlock()
+	return nil
 }
 
 // Isendrecv starts a send and a receive as one request, whose status is the receive's; MPI 4.1 §3.10.
@@ -58,7 +66,8 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 
 // start makes a prepared request active. It may be done when start returns.
 func (e *Engine) start(r *Request) {
-	r.state, r.err, r.cancelling, r.waited, r.canGet = stActive, nil, false, false, false
+	r.state, r.err, r.cancelling, r.waited, r.canGet, r.ended = stActive, nil, false, false, false, false
+	r.status = Status{} // a request that was cancelled once is not for ever
 	e.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)

@@ -17,7 +17,7 @@ import (
 // When nobody is in the library but operations are under way, the watcher, a goroutine that sleeps in Park(false),
 // takes over: leave arms the device for it. So an operation that was started completes although its rank computes.
 //
-// Invariant: if outstanding > 0, then somebody leads, or the watcher runs, or the device is armed for the watcher.
+// Invariant: if outstanding > 0 or todo > 0 (an answer that found the link full), then somebody leads, or the watcher runs, or the device is armed for the watcher.
 
 type armedFor uint8
 
@@ -54,7 +54,7 @@ func (w *want) ready() bool {
 		return w.r.state == stDone
 	}
 	for i := range w.set.Len {
-		if r := w.set.At(i); r != nil && r.state == stDone {
+		if r := w.set.at(i); r != nil && r.state == stDone {
 			return true
 		}
 	}
@@ -264,7 +264,7 @@ func (w *want) waiter() *waiter {
 		return &w.r.own
 	}
 	for i := range w.set.Len {
-		if r := w.set.At(i); r != nil {
+		if r := w.set.at(i); r != nil {
 			return &r.own
 		}
 	}
@@ -277,7 +277,7 @@ func (w *want) attach(own *waiter) {
 		return
 	}
 	for i := range w.set.Len {
-		if r := w.set.At(i); r != nil && r.state == stActive {
+		if r := w.set.at(i); r != nil && r.state == stActive {
 			r.w = own
 		}
 	}
@@ -285,7 +285,7 @@ func (w *want) attach(own *waiter) {
 
 // leave is called at the end of every call, before the lock is given up.
 func (e *Engine) leave() {
-	if e.outstanding != 0 && !e.leading {
+	if (e.outstanding != 0 || e.todo != 0) && !e.leading {
 		e.arm()
 	}
 }
