@@ -137,8 +137,11 @@ func classOf(err error) error {
 	return ErrAborted
 }
 
-// inWords turns ranks of the world, which the engine speaks of, into this communicator's.
+// inWords turns ranks of the world, which the engine speaks of, into this communicator's, and adds what to do.
 func (c *Comm) inWords(err error) error {
+	if errors.Is(err, pml.ErrTruncate) {
+		return fmt.Errorf("%w: what does not fit is lost; use a longer buffer, or RecvAlloc", err)
+	}
 	var peer *pml.PeerError
 	if errors.As(err, &peer) && c.eng != nil {
 		if r := c.rankOf(int32(peer.Rank)); r != peer.Rank {

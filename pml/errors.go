@@ -16,7 +16,7 @@ var (
 type TruncateError struct{ Size, Room int64 }
 
 func (e *TruncateError) Error() string {
-	return fmt.Sprintf("the message has %d bytes, the buffer %d: what does not fit is lost; use a longer buffer, or RecvAlloc", e.Size, e.Room)
+	return fmt.Sprintf("the message has %d bytes, the buffer %d", e.Size, e.Room)
 }
 
 // Is answers for ErrTruncate.
