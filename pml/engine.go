@@ -69,6 +69,7 @@ type Engine struct {
 	woke      bool          // a follower has been woken since the last yield
 	watching  bool          // the watcher polls
 	spin      time.Duration // current, if adaptive
+	nap       time.Duration // the last sleep because of a full link; 0: something has happened since
 
 	selfDirty bool
 	selfPkts  [4]transport.Packet

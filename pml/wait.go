@@ -36,8 +36,11 @@ const (
 	spinCheck = 64
 	// yieldAfter is how long the leader spins before it lets other goroutines of its rank run, and how often then.
 	yieldAfter = 20 * time.Microsecond
-	// fullSleep is how long to sleep when a link is full: the peer does not say when it has made room.
-	fullSleep = 20 * time.Microsecond
+	// fullSleep is how long to sleep when a link is full: the peer does not say when it has made room. As long as
+	// nothing happens the sleeps become longer, each by an eighth, so that room is noticed late by about an eighth of
+	// the time that it took, and a peer that computes for seconds is not looked at 1,000 times a second.
+	fullSleep    = 20 * time.Microsecond
+	maxFullSleep = 4 * time.Millisecond
 	// busyRank is how long a yield takes at least if another goroutine has used it.
 	busyRank = 5 * time.Microsecond
 )
@@ -98,7 +101,7 @@ func (e *Engine) lead(w *want) bool {
 	var since, yielded time.Time
 	for {
 		if e.progress() != 0 {
-			idle = 0
+			idle, e.nap = 0, 0
 		} else {
 			idle++
 		}
@@ -176,9 +179,7 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 		e.spin = max(e.spin/2, minSpin)
 	}
 	if e.todo != 0 {
-		e.unlock()
-		time.Sleep(fullSleep)
-		e.lock()
+		e.sleepOnFull()
 		return slept
 	}
 	// If other goroutines want this processor they get it now, and then the watcher does the waiting: a thread that
@@ -219,15 +220,23 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 	return slept
 }
 
+// sleepOnFull lets the peer of a full link make room.
+func (e *Engine) sleepOnFull() {
+	e.nap = min(max(e.nap+e.nap/8, fullSleep), maxFullSleep)
+	d := e.nap
+	e.unlock()
+	time.Sleep(d)
+	e.lock()
+}
+
 // pause lets things happen: polls if nobody does, and gives the processor away.
 func (e *Engine) pause() {
 	if !e.leading && e.progress() != 0 {
+		e.nap = 0
 		return
 	}
 	e.leave()
-	e.unlock()
-	time.Sleep(fullSleep)
-	e.lock()
+	e.sleepOnFull()
 }
 
 // follow sleeps until w's requests are done, while somebody else polls.
@@ -342,7 +351,7 @@ func (e *Engine) attend() {
 			continue
 		}
 		if n != 0 {
-			quiet = time.Time{}
+			quiet, e.nap = time.Time{}, 0
 			continue
 		}
 		if e.outstanding == 0 && e.todo == 0 {
@@ -359,9 +368,7 @@ func (e *Engine) attend() {
 			continue
 		}
 		if e.todo != 0 {
-			e.unlock()
-			time.Sleep(fullSleep)
-			e.lock()
+			e.sleepOnFull()
 			continue
 		}
 		if e.arm(); e.armed != forNothing {

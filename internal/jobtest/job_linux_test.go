@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -65,12 +66,17 @@ type job struct {
 	cmd      *exec.Cmd
 	mark     string
 	launcher string
+	bare     bool
+	patient  bool     // its launcher ends before its ranks
 	temp     string   // TMPDIR of the job
 	before   []string // what shared folders held
 	out, err buffer
 	started  time.Time
 	ended    time.Time
 }
+
+// running counts the jobs that have been started and not been waited for.
+var running atomic.Int32
 
 // buffer is what a stream has delivered so far.
 type buffer struct {
@@ -104,9 +110,9 @@ func start(t *testing.T, s spec) *job {
 	args := append(slices.Clone(s.flags), "-n", strconv.Itoa(s.n), prog)
 	switch {
 	case s.bare:
-		j.launcher, args = prog, nil
+		j.launcher, j.bare, args = prog, true, nil
 	case s.hydra:
-		j.launcher = testenv.Peer(t, "mpiexec.hydra", "mpich")
+		j.launcher, j.patient = testenv.Peer(t, "mpiexec.hydra", "mpich"), true
 	default:
 		j.launcher = testenv.Gorun(t)
 	}
@@ -124,6 +130,7 @@ func start(t *testing.T, s spec) *job {
 	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	running.Add(1)
 	t.Cleanup(j.kill)
 	return j
 }
@@ -143,6 +150,7 @@ func (j *job) wait(code int) *job {
 	watchdog := time.AfterFunc(patience, j.dump)
 	err := j.cmd.Wait()
 	j.ended = time.Now()
+	running.Add(-1)
 	if !watchdog.Stop() {
 		j.t.Errorf("the job did not end within %v; goroutines of its ranks below", patience)
 	}
@@ -162,7 +170,7 @@ func (j *job) wait(code int) *job {
 // dump has every rank print its goroutines, and ends the job.
 func (j *job) dump() {
 	for _, p := range j.processes() {
-		if p.exe != j.launcher {
+		if j.bare || p.exe != j.launcher {
 			syscall.Kill(p.pid, syscall.SIGQUIT)
 		}
 	}
@@ -195,8 +203,9 @@ func (j *job) processes() []process {
 	for _, dir := range dirs {
 		env, err := os.ReadFile(dir + "/environ")
 		exe, _ := os.Readlink(dir + "/exe")
-		// gorun's guard has an empty environment, but the program of this job's launcher.
-		guard := j.launcher != "" && exe == j.launcher && err == nil && !bytes.Contains(env, []byte(markVar))
+		// gorun's guard has nothing of the job's in its environment, but is the same program. Where several jobs run
+		// at once the last to end looks for it.
+		guard := !j.bare && !j.patient && running.Load() == 0 && exe == j.launcher && err == nil && !bytes.Contains(env, []byte(markVar))
 		if err == nil && (guard || bytes.Contains(env, []byte(markVar+"="+j.mark+"\x00"))) {
 			cmd, _ := os.ReadFile(dir + "/cmdline")
 			pid, _ := strconv.Atoi(filepath.Base(dir))
@@ -218,6 +227,11 @@ var others = regexp.MustCompile(`^/dev/shm/(vader_segment|mpich_|sem\.|psm|osc_|
 
 func (j *job) nothingLeft() {
 	j.t.Helper()
+	if j.patient { // hydra does not wait for those it kills
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
 	for _, p := range j.processes() {
 		j.t.Errorf("the job has ended and process %d lives: %s", p.pid, p.cmd)
 	}

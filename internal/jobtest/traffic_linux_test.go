@@ -13,7 +13,9 @@ var sizes = []int{0, 1, 2, 7, 8, 48, 63, 64, 79, 80, 81, 111, 112, 113, 127, 128
 	32767, 32768, 32769, 65535, 65537, 131072, 262145, 524287, 524288, 524289, 1048575, 1048577, 2097152, 3<<20 + 7, 4 << 20, 8<<20 - 1, 8 << 20}
 
 // word is what 8 bytes of a message are: they tell the seed and the place.
-func word(at, seed int) uint64 { return uint64(at+1)*0x9e3779b97f4a7c15 + uint64(seed)*0xd1b54a32d192ed03 }
+func word(at, seed int) uint64 {
+	return uint64(at+1)*0x9e3779b97f4a7c15 + uint64(seed)*0xd1b54a32d192ed03
+}
 
 // pattern fills b so that verify knows it.
 func pattern(b []byte, seed int) {

@@ -22,7 +22,7 @@ func newSegment(what string, size, commit int) (fd int, mem []byte, err error) {
 	mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
-		return -1, nil, fmt.Errorf("shm: mapping %d bytes for %s: %w", size, what, err)
+		return -1, nil, noRoom(what, size, err) // no address space: ulimit -v
 	}
 	return fd, mem, nil
 }

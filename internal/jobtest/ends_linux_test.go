@@ -1,0 +1,166 @@
+package jobtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+)
+
+func init() {
+	role("abort", func(_ context.Context, w *mpi.Comm) error {
+		if w.Rank() == 1 {
+			fmt.Println("rank 1 aborts")
+			mpi.Abort(7)
+		}
+		return mpi.Barrier(w)
+	})
+	role("panic", func(_ context.Context, w *mpi.Comm) error {
+		if w.Rank() == 1 {
+			var none []int
+			none[w.Size()] = 1
+		}
+		return mpi.Barrier(w)
+	})
+	role("error", func(_ context.Context, w *mpi.Comm) error {
+		if w.Rank() == 1 {
+			return errors.New("the input makes no sense")
+		}
+		return mpi.Barrier(w)
+	})
+	role("until interrupted", func(ctx context.Context, w *mpi.Comm) error {
+		fmt.Println("ready")
+		if w.Rank() == 0 {
+			<-ctx.Done()
+			fmt.Println("ended by", ctx.Err())
+			return nil
+		}
+		_, err := mpi.Recv(w.WithContext(ctx), []byte{0}, 0, 0)
+		fmt.Println("ended by", errors.Is(err, context.Canceled))
+		return nil
+	})
+	roles["no finalize"] = func() {
+		w, err := mpi.Init()
+		if err != nil {
+			fail(err)
+		}
+		if w.Rank() == 1 {
+			os.Exit(0)
+		}
+		mpi.Recv(w, []byte{0}, 1, 0)
+		time.Sleep(time.Hour)
+	}
+	roles["open requests"] = openRequests
+	role("open request in main", func(_ context.Context, w *mpi.Comm) error {
+		_, err := mpi.Irecv(w, []byte{0}, 0, 0)
+		return err
+	})
+	role("sleep", func(_ context.Context, w *mpi.Comm) error {
+		if err := mpi.Barrier(w); err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		_, err := mpi.Recv(w, []byte{0}, w.Rank(), 0)
+		return err
+	})
+}
+
+func TestAbort(t *testing.T) {
+	run(t, spec{n: 3, role: "abort"}, 7).says(`^gorun: rank 1 .* called Abort with code 7`)
+}
+
+func TestPanic(t *testing.T) {
+	j := run(t, spec{n: 3, role: "panic"}, 1)
+	j.says(`^rank 1: panic: runtime error: index out of range \[3\]`, `ends_linux_test.go:\d+`, `^gorun: rank 1 `)
+}
+
+func TestErrorOfBody(t *testing.T) {
+	run(t, spec{n: 3, role: "error"}, 1).says(`^rank 1: the input makes no sense$`, `^gorun: rank 1 `)
+}
+
+func TestExitWithoutFinalize(t *testing.T) {
+	run(t, spec{n: 2, role: "no finalize"}, 1).says(`^gorun: rank 1 .* exited with code 0 without calling Finalize`)
+}
+
+// openRequests: an early Finalize is refused and nothing is lost by it.
+func openRequests() {
+	w, err := mpi.Init()
+	if err != nil {
+		fail(err)
+	}
+	peer := 1 - w.Rank()
+	got := make([]byte, large)
+	r, err := mpi.Irecv(w, got, peer, 1)
+	if err != nil {
+		fail(err)
+	}
+	if err := mpi.Finalize(); !errors.Is(err, mpi.ErrRequest) || !strings.Contains(err.Error(), "1 operation") {
+		fail(fmt.Errorf("finalize with a receive open: %w", err))
+	}
+	out := make([]byte, large)
+	pattern(out, w.Rank())
+	s, err := mpi.Isend(w, out, peer, 1)
+	if err != nil {
+		fail(err)
+	}
+	if err := mpi.WaitAll(s, r); err != nil {
+		fail(err)
+	}
+	if err := verify(got, peer); err != nil {
+		fail(err)
+	}
+	if err := mpi.Finalize(); err != nil {
+		fail(err)
+	}
+	if err := mpi.Send(w, out, peer, 1); !errors.Is(err, mpi.ErrComm) && !errors.Is(err, mpi.ErrInit) {
+		fail(fmt.Errorf("send after finalize: %w", err))
+	}
+	if _, err := mpi.Init(); !errors.Is(err, mpi.ErrInit) {
+		fail(fmt.Errorf("init after finalize: %w", err))
+	}
+	if err := mpi.Finalize(); !errors.Is(err, mpi.ErrInit) {
+		fail(fmt.Errorf("second finalize: %w", err))
+	}
+	if _, err := mpi.Alloc[byte](8); !errors.Is(err, mpi.ErrInit) {
+		fail(fmt.Errorf("alloc after finalize: %w", err))
+	}
+	fmt.Println("all as it should be")
+}
+
+func TestFinalizeWithOpenRequests(t *testing.T) {
+	j := run(t, spec{n: 2, role: "open requests"}, 0)
+	if got := j.count(`^all as it should be`); got != 2 {
+		t.Errorf("%d of 2 ranks are content", got)
+	}
+	run(t, spec{n: 2, role: "open request in main"}, 1).says(`^rank \d: mpi: Finalize: 1 operation`)
+}
+
+// Ctrl-C once: the context of Main's body ends, and so does a call on a communicator with that context.
+func TestInterrupt(t *testing.T) {
+	j := start(t, spec{n: 3, role: "until interrupted"})
+	eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
+	j.cmd.Process.Signal(syscall.SIGINT)
+	j.wait(130)
+	if j.count(`^ended by context canceled`) != 1 || j.count(`^ended by true`) != 2 {
+		t.Errorf("the bodies end so:\n%s", j.out.String())
+	}
+}
+
+// kill -9 of gorun: ranks that are connected to each other and wait in the library end as well.
+func TestKillGorun(t *testing.T) {
+	j := start(t, spec{n: 3, role: "sleep"})
+	eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
+	j.cmd.Process.Kill()
+	at := time.Now()
+	eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
+	if took := time.Since(at); took > time.Second {
+		t.Errorf("the ranks were gone after %v, want 1 s", took)
+	}
+	j.wait(-1)
+}

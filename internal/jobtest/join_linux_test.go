@@ -1,0 +1,183 @@
+package jobtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi"
+)
+
+func init() {
+	roles["limited"] = limited
+	roles["join"] = join
+	role("no room later", noRoomLater)
+}
+
+// limited joins with a limit on resources. Arguments: fsize or as, and the limit in bytes (as: beyond what is used).
+func limited() {
+	n, err := strconv.ParseUint(os.Args[2], 10, 64)
+	if err != nil {
+		fail(err)
+	}
+	which := unix.RLIMIT_FSIZE
+	if os.Args[1] == "as" {
+		which = unix.RLIMIT_AS
+		n += addressSpace()
+	}
+	if err := unix.Setrlimit(which, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+		fail(err)
+	}
+	w, err := mpi.Init()
+	fmt.Printf("no memory %v: %v\n", errors.Is(err, mpi.ErrNoMemory), err)
+	if err != nil {
+		os.Exit(3)
+	}
+	if err := mpi.Barrier(w); err != nil {
+		fail(err)
+	}
+	if err := mpi.Finalize(); err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(98)
+}
+
+// addressSpace is how much of it this process uses.
+func addressSpace() uint64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		fail(err)
+	}
+	var pages uint64
+	fmt.Sscan(string(b), &pages)
+	return pages * uint64(os.Getpagesize())
+}
+
+// Whatever limit is in the way, Init says how much was needed, and no signal ends the rank.
+func TestNoRoomAtInit(t *testing.T) {
+	for _, c := range []struct{ name, kind, limit string }{
+		{"not even the inbox", "fsize", "0"},
+		{"no ring", "fsize", "8192"},
+		{"address space for nothing", "as", "0"},
+		{"address space for no ring", "as", "200000"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := run(t, spec{n: 2, role: "limited", args: []string{c.kind, c.limit}}, 3)
+			j.says(`^no memory true: mpi: Init: .*shm: no room for [1-9]\d+ bytes of shared memory`)
+		})
+	}
+	// The limits are not what made them fail.
+	run(t, spec{n: 2, role: "limited", args: []string{"fsize", "100000000"}}, 0).says(`^no memory false: <nil>`)
+	run(t, spec{n: 2, role: "limited", args: []string{"as", "1000000000"}}, 0).says(`^no memory false: <nil>`)
+}
+
+// noRoomLater: a ring is made for each peer at first use. If there is no room for one any more, the calls to that peer
+// say so, and the others go on.
+func noRoomLater(_ context.Context, w *mpi.Comm) error {
+	if w.Rank() != 0 {
+		if w.Rank() == 1 {
+			if err := mpi.SendValue(w, 5, 0, 0); err != nil {
+				return err
+			}
+			_, _, err := mpi.RecvValue[int](w, 0, 0)
+			return err
+		}
+		return nil
+	}
+	// The first ring is there since Init.
+	if _, _, err := mpi.RecvValue[int](w, 1, 0); err != nil {
+		return err
+	}
+	if err := mpi.Send(w, []int{}, 1, 1); err != nil {
+		return err
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+		return err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: old.Max}); err != nil {
+		return err
+	}
+	err := mpi.SendValue(w, 6, 2, 0)
+	fmt.Printf("no memory %v: %v\n", errors.Is(err, mpi.ErrNoMemory), err)
+	return mpi.SendValue(w, 5, 1, 0)
+}
+
+func TestNoRoomLater(t *testing.T) {
+	j := run(t, spec{n: 3, role: "no room later"}, 0)
+	j.says(`^no memory true: mpi: Send to rank 2 .*no room for [1-9]\d+ bytes of shared memory`)
+}
+
+// join says what becomes of a program that nobody has started properly.
+func join() {
+	w, err := mpi.Init()
+	if err != nil {
+		fmt.Printf("unavailable %v: %v\n", errors.Is(err, mpi.ErrUnavailable), err)
+		os.Exit(3)
+	}
+	fmt.Printf("rank %d of %d\n", w.Rank(), w.Size())
+	if err := mpi.Send(w, []byte{1}, 0, 0); err != nil {
+		fail(err)
+	}
+	if _, err := mpi.Recv(w, []byte{0}, 0, 0); err != nil {
+		fail(err)
+	}
+	if err := mpi.Finalize(); err != nil {
+		fail(err)
+	}
+}
+
+// An environment that speaks of a job of several ranks, without a way to join it, is an error that names what said so.
+func TestNoBootstrap(t *testing.T) {
+	for _, env := range [][]string{
+		{"PMI_SIZE=4"},
+		{"PMI_SIZE=4", "PMI_RANK=2"},
+		{"SLURM_NTASKS=4", "SLURM_PROCID=1"},
+		{"SLURM_NPROCS=3"},
+		{"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"},
+		{"PMIX_RANK=1", "PMIX_NAMESPACE=x"},
+		{"PMIX_NAMESPACE=x"},
+		{"GORUN_LOCAL_SIZE=2"},
+		{"GORUN_JOB=gorun_1"},
+		{"PMI_SIZE=four"},
+		{"PMI_FD=77", "PMI_SIZE=2", "PMI_RANK=0"},
+		{"PMI_FD=1", "PMI_SIZE=2", "PMI_RANK=0"}, // a descriptor, but no socket
+		{"PMI_PORT=127.0.0.1:1", "PMI_ID=0"},
+	} {
+		t.Run(env[0], func(t *testing.T) {
+			name, value, _ := strings.Cut(env[0], "=")
+			run(t, spec{bare: true, role: "join", env: env}, 3).says(`^unavailable true: mpi: Init: .*` + name + `="?` + value)
+		})
+	}
+	for _, env := range [][]string{
+		nil, {"PMI_SIZE=1", "PMI_RANK=0"}, {"SLURM_NTASKS=1"}, {"SLURM_NTASKS=1", "PMIX_RANK=0"}, {"OMPI_COMM_WORLD_SIZE=1"}, {"SLURM_JOB_ID=17"},
+	} {
+		t.Run(fmt.Sprint("one", env), func(t *testing.T) {
+			run(t, spec{bare: true, role: "join", env: env}, 0).says(`^rank 0 of 1$`)
+		})
+	}
+}
+
+// Started by another implementation's launcher, by both of its ways to connect.
+func TestUnderHydra(t *testing.T) {
+	for name, flags := range map[string][]string{"descriptor": nil, "port": {"-pmi-port"}} {
+		t.Run(name, func(t *testing.T) {
+			j := run(t, spec{n: 4, role: "exchange", hydra: true, flags: flags}, 0)
+			if got := j.count(`^rank \d of 4 exchanged`); got != 4 {
+				t.Errorf("%d of 4 ranks report\n%s", got, j.out.String())
+			}
+			run(t, spec{n: 1, role: "join", hydra: true, flags: flags}, 0).says(`^rank 0 of 1$`)
+			run(t, spec{n: 3, role: "abort", hydra: true, flags: flags}, 7)
+		})
+	}
+}
