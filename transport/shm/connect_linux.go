@@ -112,11 +112,13 @@ func (d *Device) serve(c *net.UnixConn) {
 	defer d.drop(c)
 	c.SetDeadline(time.Now().Add(handshakeTime))
 	r, err := d.welcome(c)
-	if err != nil {
-		return // a stranger, or a peer that died: nobody to tell
+	if r == nil {
+		return // a stranger, or a peer that died before it had said who it is: nobody to tell
 	}
 	c.SetDeadline(time.Time{})
-	err = d.segments.receive(c, int(r.peer))
+	if err == nil {
+		err = d.segments.receive(c, int(r.peer))
+	}
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()
@@ -183,8 +185,8 @@ func (d *Device) checkHello(b []byte, fds []int, cred *unix.Ucred) (g ring.Geome
 		return g, 0, fmt.Errorf("shm: %d descriptors, 1 is needed", len(fds))
 	}
 	peer = int(le.Uint32(b[8:]))
-	if peer >= d.opt.Size {
-		return g, 0, fmt.Errorf("shm: rank %d of %d", peer, d.opt.Size)
+	if peer >= d.opt.Size || peer == d.opt.Rank {
+		return g, 0, fmt.Errorf("shm: rank %d of %d says hello to rank %d", peer, d.opt.Size, d.opt.Rank)
 	}
 	g = ring.Geometry{Slots: int(le.Uint32(b[12:])), Small: int(le.Uint32(b[16:])), Bulk: int(le.Uint32(b[20:]))}
 	return g, peer, g.Check()
@@ -229,7 +231,14 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	if !d.keep(c) {
 		return nil, fmt.Errorf("%w: shm: closed", transport.ErrUnavailable)
 	}
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	l, err := d.greet(ctx, c, peer, address[8:addressMin])
+	if !stop() { // the deadline is spoilt
+		if err == nil {
+			l.release()
+		}
+		err = ctx.Err()
+	}
 	if err != nil {
 		d.drop(c)
 		return nil, fmt.Errorf("shm: connecting to rank %d: %w", peer, err)
@@ -247,6 +256,9 @@ func (d *Device) greet(ctx context.Context, c *net.UnixConn, peer int, token []b
 		deadline = t
 	}
 	c.SetDeadline(deadline)
+	if err := ctx.Err(); err != nil { // what its end did to the deadline is overwritten
+		return nil, err
+	}
 	seg, err := d.takeSegment()
 	if err != nil {
 		return nil, err
@@ -297,6 +309,11 @@ func (l *link) readWelcome() error {
 	if n != welcomeSize || le.Uint32(b[:]) != magic || le.Uint32(b[4:]) != version || len(fds) != 2 {
 		closeFDs(fds)
 		return fmt.Errorf("shm: an answer of %d bytes and %d descriptors that is not a welcome", n, len(fds))
+	}
+	// We ring while others wait for us: a bell that is no eventfd of the kind we make could keep us for ever.
+	if mode, err := unix.FcntlInt(uintptr(fds[1]), unix.F_GETFL, 0); err != nil || mode&unix.O_NONBLOCK == 0 {
+		closeFDs(fds)
+		return fmt.Errorf("shm: a bell that can block (mode %#x, %v)", mode, err)
 	}
 	if l.boxMem, err = mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		closeFDs(fds)

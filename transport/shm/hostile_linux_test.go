@@ -1,0 +1,448 @@
+package shm
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/ring"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Whoever is not a peer is hung up on, and the peers do not notice.
+func TestStrangersAreRefused(t *testing.T) {
+	watchdog(t)
+	files, mappings := held(t)
+	t.Run("all", func(t *testing.T) {
+		d, honest := open(t, Options{Rank: 0, Size: 4}), open(t, Options{Rank: 1, Size: 4})
+		l := honest.link(d)
+		address := d.Address()
+		good := func(rank int) []byte { return helloOf(rank, smallRing, address) }
+		changed := func(at int, to byte) []byte {
+			b := good(2)
+			b[at] ^= to
+			return b
+		}
+		seg := memory(t, smallRing)
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(pipe[0])
+		defer unix.Close(pipe[1])
+		size := int64(smallRing.Size())
+		huge := ring.Geometry{Slots: 1 << 16, Small: 1 << 26, Bulk: 1 << 28}
+		for _, c := range []struct {
+			what  string
+			hello []byte
+			fds   []int
+		}{
+			{"garbage", []byte("GET / HTTP/1.1\r\n\r\n"), nil},
+			{"one byte", []byte{1}, []int{seg.fd}},
+			{"wrong magic", changed(0, 1), []int{seg.fd}},
+			{"wrong version", changed(4, 1), []int{seg.fd}},
+			{"wrong token", changed(55, 1), []int{seg.fd}},
+			{"token of zeros", append(good(2)[:40], make([]byte, 16)...), []int{seg.fd}},
+			{"too short", good(2)[:helloSize-1], []int{seg.fd}},
+			{"too long", append(good(2), 0), []int{seg.fd}},
+			{"much too long", append(good(2), make([]byte, 60_000)...), []int{seg.fd}},
+			{"no descriptor", good(2), nil},
+			{"two descriptors", good(2), []int{seg.fd, seg.fd}},
+			{"many descriptors", good(2), slices.Repeat([]int{seg.fd}, 100)},
+			{"a pipe for memory", good(2), []int{pipe[0]}},
+			{"a socket for memory", good(2), []int{seg.fd, pipe[1]}},
+			{"not sealed", good(2), []int{memfd(t, size, 0)}},
+			{"sealed against growing only", good(2), []int{memfd(t, size, unix.F_SEAL_GROW)}},
+			{"too small", good(2), []int{memfd(t, size-1, unix.F_SEAL_SHRINK)}},
+			{"empty", good(2), []int{memfd(t, 0, unix.F_SEAL_SHRINK)}},
+			{"no slots", helloOf(2, ring.Geometry{Small: 4096}, address), []int{seg.fd}},
+			{"odd slots", helloOf(2, ring.Geometry{Slots: 65, Small: 4096}, address), []int{seg.fd}},
+			{"more ring than memory", helloOf(2, huge, address), []int{seg.fd}},
+			{"absurd ring", helloOf(2, ring.Geometry{Slots: 1 << 31, Small: 1 << 31, Bulk: 1 << 31}, address), []int{seg.fd}},
+			{"rank out of range", good(4), []int{seg.fd}},
+			{"rank far out of range", good(1<<32 - 1), []int{seg.fd}},
+			{"its own rank", good(0), []int{seg.fd}},
+			{"a rank that is here already", good(1), []int{seg.fd}},
+		} {
+			s := dial(t, address)
+			s.say(c.hello, c.fds...)
+			if err := s.refused(); err != nil {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			s.c.Close()
+		}
+		d.settled()
+		if len(d.in) != 0 {
+			t.Errorf("strangers were heard: %+v", d.in)
+		}
+		talk(t, l, d)
+		s := dial(t, address) // rank 2 itself is still welcome
+		s.say(good(2), seg.fd)
+		if _, fds, err := s.answer(); err != nil || len(fds) != 2 {
+			t.Errorf("rank 2: %d descriptors, %v", len(fds), err)
+		} else {
+			closeFDs(fds)
+		}
+	})
+	if f, m := held(t); f != files || m != mappings {
+		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
+	}
+}
+
+// Strangers that say nothing keep nobody waiting, nor do those that take what they are given and say no more.
+func TestSilentStrangers(t *testing.T) {
+	watchdog(t)
+	d, honest := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
+	for range 100 {
+		dial(t, d.Address())
+	}
+	talk(t, honest.link(d), d)
+}
+
+// rogue is a peer that was welcomed and does what it likes: its ring is in our hands.
+func rogue(t *testing.T, d *end, rank int) (*stranger, *outSegment, *link) {
+	t.Helper()
+	seg := memory(t, smallRing)
+	s := dial(t, d.Address())
+	s.say(helloOf(rank, smallRing, d.Address()), seg.fd)
+	b, fds, err := s.answer()
+	if err != nil || len(fds) != 2 {
+		t.Fatalf("%d descriptors, %v", len(fds), err)
+	}
+	box, err := mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
+	return s, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, bellFD: fds[1], number: binary.LittleEndian.Uint32(b[8:])}
+}
+
+// A peer that writes nonsense into its ring is gone, once, and what it wrote before is delivered.
+func TestNonsenseInRing(t *testing.T) {
+	watchdog(t)
+	meta := func(kind wire.Kind, n, where int) uint32 { return uint32(kind) | uint32(n)<<16 | uint32(where)<<24 }
+	at := func(off, n uint32) uint64 { return uint64(off) | uint64(n)<<32 }
+	for _, c := range []struct {
+		what string
+		meta uint32
+		word map[int]uint64
+	}{
+		{"kind 0", meta(0, 0, inSlot), nil},
+		{"kind 200", meta(200, 0, inSlot), nil},
+		{"kind 200 in an area", meta(200, 0, inSmall), nil},
+		{"negative tag", meta(wire.Eager, 0, inSlot), map[int]uint64{0: 1 << 63}},
+		{"negative tag in an area", meta(wire.RTS, 0, inSmall), map[int]uint64{0: 1 << 63}},
+		{"short, too long for a slot", meta(wire.Eager, inlineShort+1, inSlot), nil},
+		{"long, too long for a slot", meta(wire.RTS, inlineLong+1, inSlot), nil},
+		{"no such area", meta(wire.Eager, 0, 3), nil},
+		{"area 255", meta(wire.Data, 0, 255), nil},
+		{"beyond the small area", meta(wire.Eager, 0, inSmall), map[int]uint64{shortAt: at(16<<10, 1)}},
+		{"across the end of the small area", meta(wire.Eager, 0, inSmall), map[int]uint64{shortAt: at(16<<10-10, 11)}},
+		{"offset and length that wrap around", meta(wire.Eager, 0, inSmall), map[int]uint64{shortAt: at(1<<32-1, 1<<32-1)}},
+		{"beyond the bulk area", meta(wire.Data, 0, inBulk), map[int]uint64{longAt: at(64<<10-1, 2)}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			d, honest := open(t, Options{Rank: 0, Size: 3}), open(t, Options{Rank: 2, Size: 3})
+			l := honest.link(d)
+			s, seg, r := rogue(t, d, 1)
+			if !r.TrySend(&wire.Header{Kind: wire.Eager, Tag: 5}, []byte("before")) {
+				t.Fatal("no room")
+			}
+			slot := seg.p.Slot()
+			for i, w := range c.word {
+				slot.W[i] = w
+			}
+			seg.p.Publish(slot, c.meta)
+			r.TrySend(&wire.Header{Kind: wire.Eager, Tag: 6}, []byte("after"))
+			r.tell(true)
+			d.until("the end of the rogue", func() bool { return len(d.downs()) > 0 })
+			r.TrySend(&wire.Header{Kind: wire.Eager, Tag: 7}, []byte("after"))
+			r.tell(true)
+			d.settled()
+			s.c.Close() // that its process ends is no news
+			d.settled()
+			if len(d.in) != 2 || string(d.in[0].Payload) != "before" || d.in[1].Event != transport.Down || d.in[1].Peer != 1 {
+				t.Errorf("%+v", d.in)
+			}
+			talk(t, l, d)
+		})
+	}
+}
+
+// Whatever is in a ring: a packet that the kinds allow and whose payload can be read, or the end of the peer.
+func TestRandomRing(t *testing.T) {
+	watchdog(t)
+	d := open(t, Options{Rank: 0, Size: 400})
+	for rank := 1; rank < 300; rank++ {
+		rng := rand.New(rand.NewPCG(uint64(rank), 8))
+		s, seg, r := rogue(t, d, rank)
+		d.in = nil
+		for i := range seg.mem[smallRing.SmallAt():] {
+			seg.mem[smallRing.SmallAt()+i] = byte(i)
+		}
+		for range rng.IntN(200) {
+			slot := seg.p.Slot()
+			if slot == nil {
+				d.poll()
+				r.tell(true)
+				if slot = seg.p.Slot(); slot == nil {
+					break
+				}
+			}
+			for i := range slot.W {
+				if slot.W[i] = rng.Uint64(); rng.IntN(2) == 0 {
+					slot.W[i] = rng.Uint64N(70_000)
+				}
+			}
+			meta := rng.Uint32N(12) | rng.Uint32N(256)<<8 | rng.Uint32N(100)<<16 | rng.Uint32N(3)<<24
+			if rng.IntN(20) == 0 {
+				meta = rng.Uint32()
+			}
+			seg.p.Publish(slot, meta)
+			if rng.IntN(4) == 0 {
+				r.tell(true)
+				d.poll()
+			}
+		}
+		r.tell(true)
+		r.box.mark(rng.Uint32()) // of rings that there are not
+		d.poll()
+		s.c.Close()
+		d.until("the end of the rogue", func() bool { return len(d.downs()) > 0 })
+		d.poll()
+		if got := d.downs(); !slices.Equal(got, []int{rank}) {
+			t.Fatalf("rank %d: down are %v", rank, got)
+		}
+		for _, p := range d.in {
+			if p.Event == transport.Arrived && (!p.Header.Kind.Valid() || p.Header.Tag < 0 || int(p.Peer) != rank) {
+				t.Fatalf("rank %d: %+v", rank, p)
+			}
+		}
+	}
+}
+
+// A peer that sends nonsense where memory of Alloc is announced is gone, or is not believed.
+func TestNonsenseAboutSegments(t *testing.T) {
+	watchdog(t)
+	files, mappings := held(t)
+	t.Run("all", func(t *testing.T) {
+		d := open(t, Options{Rank: 0, Size: 100})
+		announce := func(size uint64) []byte {
+			le := binary.LittleEndian
+			return le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, 7), 1<<20), size)
+		}
+		seg := memory(t, smallRing)
+		for i, c := range []struct {
+			what string
+			msg  []byte
+			fds  []int
+			down bool
+		}{
+			{"garbage", []byte("hello"), nil, true},
+			{"too long", append(announce(4096), 0), []int{seg.fd}, true},
+			{"much too long", make([]byte, 10_000), []int{seg.fd}, true},
+			{"no descriptor", announce(4096), nil, true},
+			{"many descriptors", announce(4096), slices.Repeat([]int{seg.fd}, 50), true},
+			{"absurd size", announce(1 << 63), []int{seg.fd}, true},
+			{"larger than its memory", announce(1 << 40), []int{seg.fd}, false},
+			{"not sealed", announce(4096), []int{memfd(t, 4096, 0)}, false},
+			{"the end of what never was", announce(0), nil, false},
+		} {
+			rank := i + 1
+			s, _, _ := rogue(t, d, rank)
+			d.in = nil
+			s.say(c.msg, c.fds...)
+			if c.down {
+				d.until(c.what+": the end", func() bool { return len(d.downs()) > 0 })
+			} else {
+				d.settled()
+				if len(d.in) != 0 {
+					t.Errorf("%s: %+v", c.what, d.in)
+				}
+			}
+			if d.segments.copyFrom(rank, 7, make([]byte, 1), 1<<20) {
+				t.Errorf("%s: is believed", c.what)
+			}
+			s.c.Close()
+			d.until(c.what+": the end", func() bool { return len(d.downs()) > 0 })
+		}
+	})
+	if f, m := held(t); f != files || m != mappings {
+		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
+	}
+}
+
+// liar listens where a device would and answers a hello with what the test gives it.
+func liar(t *testing.T, answer func(c *net.UnixConn, hello []byte)) (address []byte) {
+	t.Helper()
+	name := fmt.Sprintf("@gorun-test-%d", rand.Uint64())
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.AcceptUnix()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 100)
+			n, fds, err := receiveFDs(c, b, 1)
+			closeFDs(fds)
+			if err == nil {
+				answer(c, b[:n])
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-done })
+	le := binary.LittleEndian
+	b := le.AppendUint32(le.AppendUint32(nil, magic), version)
+	return append(append(b, make([]byte, 16)...), name...)
+}
+
+// A welcome that lies is an error of Connect, or makes a link that does not trust it.
+func TestLyingWelcome(t *testing.T) {
+	watchdog(t)
+	files, mappings := held(t)
+	t.Run("all", func(t *testing.T) {
+		box := memfd(t, inboxSize, unix.F_SEAL_SHRINK)
+		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(bell)
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(pipe[0])
+		defer unix.Close(pipe[1])
+		secret := []byte("8 bytes!")
+		welcome := func(number uint32, probe uint64, value []byte) []byte {
+			le := binary.LittleEndian
+			b := le.AppendUint32(le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, magic), version), number), 0)
+			return append(le.AppendUint64(b, probe), value...)
+		}
+		good := welcome(1, addressOf(secret), secret)
+		for _, c := range []struct {
+			what   string
+			answer []byte
+			fds    []int
+			ok     bool
+			why    string // why not Get
+		}{
+			{"hangs up", nil, nil, false, ""},
+			{"too short", good[:20], []int{box, bell}, false, ""},
+			{"too long", append(slices.Clone(good), 1), []int{box, bell}, false, ""},
+			{"wrong magic", append([]byte{1}, good[1:]...), []int{box, bell}, false, ""},
+			{"no descriptors", good, nil, false, ""},
+			{"one descriptor", good, []int{box}, false, ""},
+			{"three descriptors", good, []int{box, bell, bell}, false, ""},
+			{"many descriptors", good, slices.Repeat([]int{box}, 50), false, ""},
+			{"an inbox that can shrink", good, []int{memfd(t, inboxSize, 0), bell}, false, ""},
+			{"an inbox that is too small", good, []int{memfd(t, inboxSize-1, unix.F_SEAL_SHRINK), bell}, false, ""},
+			{"a bell that can block", good, []int{box, pipe[1]}, false, ""},
+			{"a probe that is nowhere", welcome(1, 1<<60, secret), []int{box, bell}, true, "process_vm_readv"},
+			{"a probe of another value", welcome(1, addressOf(secret), []byte("8 other ")), []int{box, bell}, true, "not the peer"},
+			{"a ring number beyond all", welcome(1<<32-1, addressOf(secret), secret), []int{box, bell}, true, ""},
+			{"the truth", good, []int{box, bell}, true, ""},
+		} {
+			hold := make(chan struct{})
+			address := liar(t, func(conn *net.UnixConn, hello []byte) {
+				if len(hello) != helloSize || len(c.answer) == 0 {
+					return
+				}
+				var rights []byte
+				if len(c.fds) > 0 {
+					rights = unix.UnixRights(c.fds...)
+				}
+				conn.WriteMsgUnix(c.answer, rights, nil)
+				<-hold
+			})
+			d := open(t, Options{Rank: 0, Size: 2})
+			l, err := d.Connect(context.Background(), 1, address)
+			if (err == nil) != c.ok {
+				t.Errorf("%s: %v", c.what, err)
+			}
+			if err == nil {
+				caps := l.Caps()
+				if caps.Get != (c.why == "") || !strings.Contains(caps.WhyNot, c.why) {
+					t.Errorf("%s: Get is %v because of %q, want %q", c.what, caps.Get, caps.WhyNot, c.why)
+				}
+				for l.TrySend(&wire.Header{Kind: wire.Data, Flags: wire.Urgent | wire.Wake}, make([]byte, 1000)) { // until it is full
+				}
+				// a consumer that claims to be ahead of us is not believed
+				ctl := binary.LittleEndian
+				ctl.PutUint64(l.(*link).mem, 1<<40)
+				if l.TrySend(&wire.Header{Kind: wire.Eager}, nil) {
+					t.Errorf("%s: a full ring takes more", c.what)
+				}
+			}
+			close(hold)
+			if err == nil {
+				d.until("the end of the liar", func() bool { return len(d.downs()) > 0 })
+				if !l.TrySend(&wire.Header{Kind: wire.Eager}, nil) {
+					t.Errorf("%s: a dead peer's link takes nothing", c.what)
+				}
+			}
+			d.Close()
+		}
+	})
+	if f, m := held(t); f != files || m != mappings {
+		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
+	}
+}
+
+// Connecting to somebody who does not answer ends with the context, or with the device.
+func TestConnectEndsWithContext(t *testing.T) {
+	watchdog(t)
+	release := make(chan struct{})
+	reached := make(chan struct{}, 2)
+	address := liar(t, func(*net.UnixConn, []byte) { reached <- struct{}{}; <-release })
+	defer close(release)
+	d := open(t, Options{Rank: 0, Size: 2})
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() {
+		_, err := d.Connect(ctx, 1, address)
+		result <- err
+	}()
+	<-reached
+	cancel()
+	select {
+	case err := <-result:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want the context's error", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it still waits 5 s after its context has ended")
+	}
+}
+
+func TestWrongAddress(t *testing.T) {
+	d := open(t, Options{Rank: 0, Size: 2})
+	peer := open(t, Options{Rank: 1, Size: 2})
+	other := bytes.Clone(peer.Address())
+	other[4]++
+	token := bytes.Clone(peer.Address())
+	token[10]++
+	for _, a := range [][]byte{nil, {1}, make([]byte, 100), peer.Address()[:addressMin], other, append(bytes.Clone(peer.Address()), "x"...), token} {
+		if l, err := d.Connect(context.Background(), 1, a); err == nil || l != nil {
+			t.Errorf("address %q is accepted", a)
+		}
+	}
+}
