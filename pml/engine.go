@@ -56,7 +56,10 @@ type Engine struct {
 	todo        int // things that progress must try again by itself: streams, reads, full links, packets to self
 	streams     []*Request
 	reads       []*Request
-	inbound     int // receives in the stream scheme
+	puts        []*Request
+	inbound     int      // receives in the stream scheme
+	fetching    int      // receives that are being fetched
+	alone       *Request // the one of them that has been alone from its beginning
 	full        []*peer
 	ids         idTable
 	probers     []*Request

@@ -18,6 +18,8 @@ type peer struct {
 	link     transport.Link
 	getter   transport.Getter   // nil: cannot
 	presence transport.Presence // nil: not known
+	noSplit  bool               // the sender's half of a split message could not be written
+	tuner    *tuner             // of what it sends; made on first use
 	limit    int                // what eagerMax is when it is not -1
 	fragment int64
 

@@ -95,6 +95,10 @@ func (e *Engine) packet(pkt *transport.Packet) {
 		if len(p.queue) > 0 {
 			e.flush(p)
 		}
+	case wire.PutAsk:
+		e.put(p, h)
+	case wire.PutDone:
+		e.putDone(p, h)
 	case wire.Cancel:
 		e.takeBack(p, h)
 	case wire.CancelReply:
@@ -130,15 +134,28 @@ func (e *Engine) work() int {
 			e.flush(e.full[i])
 		}
 	}
-	for i := len(e.streams) - 1; i >= 0; i-- {
-		n += e.pump(e.streams[i])
-	}
-	for i := len(e.reads) - 1; i >= 0; i-- {
-		if i < len(e.reads) {
-			n += e.readNext(e.reads[i])
+	// Oldest first, and one at a time: the peer works on them in the same order, and a message's end is worth more
+	// than the beginnings of many.
+	for i := 0; i < len(e.streams); {
+		r := e.streams[i]
+		n += e.pump(r)
+		if i < len(e.streams) && e.streams[i] == r {
+			i++
 		}
 	}
+	n += oneOf(e, e.reads, (*Engine).readNext)
+	n += oneOf(e, e.puts, (*Engine).putNext)
 	return n
+}
+
+// oneOf moves one piece of the first that can.
+func oneOf(e *Engine, list []*Request, next func(*Engine, *Request) int) int {
+	for _, r := range list {
+		if next(e, r) != 0 {
+			return 1
+		}
+	}
+	return 0
 }
 
 // more notes one more thing for work. A leader that sleeps would not know.

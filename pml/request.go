@@ -2,6 +2,7 @@ package pml
 
 import (
 	"context"
+	"time"
 
 	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/tagmatch"
@@ -88,6 +89,19 @@ type Request struct {
 	read            rendezvous.Action // the READ to do next, while in Engine.reads
 	remote, at, key uint64            // the sender's id, address and registration key
 	size            int64
+	frontDone       time.Time // of a split message, if it is measured
+	began           time.Time // and how it was chosen, if it is measured
+	tuned           *tuned
+	crowd           *crowd // the run it belongs to
+	scheme          rendezvous.Scheme
+	fetching        bool // counted in Engine.fetching
+
+	// Split. receive: its registration for the sender, while putOpen. send: what is still to be written there.
+	putAddr, putKey uint64
+	putLen, putLeft int64
+	putOpen         bool
+	putting         bool // in Engine.puts
+	putBusy         bool // a TryPut is under way
 }
 
 // waiter is a goroutine that sleeps.

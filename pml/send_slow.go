@@ -237,6 +237,7 @@ func (e *Engine) finished(p *peer, h *wire.Header) {
 // endSend completes a send that has a number.
 func (e *Engine) endSend(r *Request, err error) {
 	e.endStream(r)
+	e.leavePuts(r)
 	if r.canGet && r.peer.getter != nil {
 		r.peer.getter.Deregister(r.at, r.key)
 	}

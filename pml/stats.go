@@ -8,6 +8,7 @@ type Stats struct {
 	MatchedOnArrival uint64 // messages whose receive was posted
 	Matched          uint64 // messages that waited in the unexpected queue
 	Gets             uint64 // receives begun by READ
+	Splits           uint64 // receives begun by READ, with the sender writing the other half
 	Streams          uint64 // sends that were asked to stream
 	TakenOver        uint64 // streams that the receiver finished by READ
 	GetsFailed       uint64 // READs that failed and were replaced by a stream

@@ -1,6 +1,9 @@
 package pml
 
 import (
+	"math"
+	"time"
+
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/rendezvous"
@@ -39,12 +42,14 @@ func (e *Engine) startTransfer(r *Request) {
 	if p.getter == nil {
 		r.canGet = false
 	}
-	scheme := rendezvous.Stream
-	if r.canGet && (e.watching || p.presence == nil || r.key != 0 || !p.presence.PeerPolls()) {
-		scheme = rendezvous.Get
+	scheme, back := e.choose(r)
+	switch scheme {
+	case rendezvous.Get:
 		e.stats.Gets++
+	case rendezvous.Split:
+		e.stats.Splits++
 	}
-	e.receive(r, rendezvous.Input{On: rendezvous.Matched, Scheme: scheme})
+	e.receive(r, rendezvous.Input{On: rendezvous.Matched, Scheme: scheme, Len: back})
 }
 
 // receive gives the receiver's machine an input and does what it says.
@@ -63,6 +68,8 @@ func (e *Engine) receive(r *Request, in rendezvous.Input) {
 	case rendezvous.SendCTS:
 		e.sendControl(r.peer, wire.Header{Kind: wire.CTS, Flags: wire.Urgent, ID: r.remote, Key: r.id,
 			Tag: a.Gen, Addr: uint64(a.Off), Len: uint64(a.Len)})
+	case rendezvous.AskPut:
+		e.askPut(r, a)
 	case rendezvous.Read:
 		r.read = a
 		if !r.inGets {
@@ -109,7 +116,7 @@ func (e *Engine) readNext(r *Request) int {
 	case st == transport.GetStarted:
 		r.read.Do = rendezvous.Nothing
 	default:
-		e.receive(r, rendezvous.Input{On: rendezvous.Got, Len: a.Len})
+		e.haveRead(r)
 	}
 	return 1
 }
@@ -121,14 +128,37 @@ func (e *Engine) gotRead(id uint64, err error) {
 		return
 	}
 	r := e.ids.slots[i].r
-	if r == nil || r.id != id || !r.inGets {
+	if r == nil || r.id != id {
+		return
+	}
+	if r.putBusy {
+		if err != nil {
+			e.endPut(r, 0)
+			return
+		}
+		e.putMoved(r, min(r.putLeft, readPiece))
+		return
+	}
+	if !r.inGets {
 		return
 	}
 	if err != nil {
 		e.readFailed(r)
 		return
 	}
+	e.haveRead(r)
+}
+
+// haveRead: a READ is done.
+func (e *Engine) haveRead(r *Request) {
+	r.read.Do = rendezvous.Nothing
 	e.receive(r, rendezvous.Input{On: rendezvous.Got, Len: r.read.Len})
+	if r.read.Do == rendezvous.Nothing {
+		e.leaveReads(r) // the front of a split message: the back is not ours to do
+		if r.tuned != nil {
+			r.frontDone = time.Now()
+		}
+	}
 }
 
 func (e *Engine) readFailed(r *Request) {
@@ -155,6 +185,8 @@ func (e *Engine) leaveReads(r *Request) {
 // endReceive: everything that was wanted is here.
 func (e *Engine) endReceive(r *Request) {
 	e.leaveReads(r)
+	e.leavePut(r)
+	e.fetched(r, true)
 	p := r.peer
 	e.sendControl(p, wire.Header{Kind: wire.FIN, ID: r.remote})
 	e.owe(p, eager.Envelope)
@@ -172,6 +204,8 @@ func (e *Engine) abandon(r *Request, err error) {
 		return
 	}
 	e.leaveReads(r)
+	e.leavePut(r)
+	e.fetched(r, false)
 	if r.rcv.Scheme() == rendezvous.Stream {
 		e.inbound--
 	}
@@ -195,4 +229,110 @@ func (e *Engine) takeOver() bool {
 		}
 	}
 	return found
+}
+
+// askPut asks the sender to write the end of the message into r's buffer.
+func (e *Engine) askPut(r *Request, a rendezvous.Action) {
+	addr, key, ok := r.peer.getter.Register(r.buf[a.Off : a.Off+a.Len])
+	if !ok || key > math.MaxUint32 {
+		r.peer.noSplit = true
+		e.receive(r, rendezvous.Input{On: rendezvous.Asked})
+		e.receive(r, rendezvous.Input{On: rendezvous.PutFailed})
+		return
+	}
+	r.putAddr, r.putKey, r.putOpen = addr, key, true
+	e.sendControl(r.peer, wire.Header{Kind: wire.PutAsk, Flags: wire.Urgent, ID: r.remote, Key: r.id,
+		Ctx: uint32(key), Addr: addr, Len: uint64(a.Len)})
+	e.receive(r, rendezvous.Input{On: rendezvous.Asked})
+}
+
+// leavePut: the sender writes no more.
+func (e *Engine) leavePut(r *Request) {
+	if r.putOpen {
+		r.putOpen = false
+		r.peer.getter.Deregister(r.putAddr, r.putKey)
+	}
+}
+
+// putDone: the sender has written its part, or cannot.
+func (e *Engine) putDone(p *peer, h *wire.Header) {
+	r := e.ids.find(h.Key, p)
+	if r == nil || r.op != opRecv || !r.putOpen {
+		return
+	}
+	e.leavePut(r)
+	if r.tuned != nil {
+		r.tuned.balance(r.inGets || time.Since(r.frontDone) < justNow)
+	}
+	in := rendezvous.Input{On: rendezvous.PutDone, Len: int64(h.Len)}
+	if h.Len == 0 {
+		p.noSplit = true
+		in.On = rendezvous.PutFailed
+	}
+	e.receive(r, in)
+}
+
+// put: the receiver asks this sender to write the end of its message.
+func (e *Engine) put(p *peer, h *wire.Header) {
+	r := e.ids.find(h.ID, p)
+	if r == nil || r.op != opSend {
+		return
+	}
+	_, able := p.link.(transport.Putter)
+	if !able || h.Len == 0 || h.Len > uint64(len(r.buf)) || r.putting {
+		e.sendControl(p, wire.Header{Kind: wire.PutDone, Flags: wire.Urgent, Key: h.Key})
+		return
+	}
+	r.remote, r.putAddr, r.putKey, r.putLeft, r.putLen = h.Key, h.Addr, uint64(h.Ctx), int64(h.Len), int64(h.Len)
+	r.putting = true
+	e.puts = append(e.puts, r)
+	e.more()
+}
+
+// putNext writes one piece.
+func (e *Engine) putNext(r *Request) int {
+	if r.putBusy {
+		return 0
+	}
+	n := min(r.putLeft, readPiece)
+	from := int64(len(r.buf)) - r.putLeft
+	st, err := r.peer.link.(transport.Putter).TryPut(r.buf[from:from+n], r.putAddr+uint64(r.putLen-r.putLeft), r.putKey, r.id)
+	switch {
+	case err != nil:
+		e.endPut(r, 0)
+	case st == transport.GetFull:
+		return 0
+	case st == transport.GetStarted:
+		r.putBusy = true
+	default:
+		e.putMoved(r, n)
+	}
+	return 1
+}
+
+// putMoved: a piece is there.
+func (e *Engine) putMoved(r *Request, n int64) {
+	r.putBusy = false
+	if r.putLeft -= n; r.putLeft == 0 {
+		e.endPut(r, r.putLen)
+	}
+}
+
+func (e *Engine) endPut(r *Request, done int64) {
+	e.leavePuts(r)
+	e.sendControl(r.peer, wire.Header{Kind: wire.PutDone, Flags: wire.Urgent, Key: r.remote, Len: uint64(done)})
+}
+
+func (e *Engine) leavePuts(r *Request) {
+	if !r.putting {
+		return
+	}
+	r.putting, r.putBusy = false, false
+	e.todo--
+	for i, o := range e.puts {
+		if o == r {
+			e.puts = append(e.puts[:i], e.puts[i+1:]...)
+			return
+		}
+	}
 }

@@ -12,9 +12,13 @@ const (
 	Get
 	// Stream: the sender sends fragments.
 	Stream
+	// Split: the receiver READs the front while the sender writes the back into the receiver's buffer.
+	Split
+	// Schemes is their number, Idle included.
+	Schemes = iota
 )
 
-func (s Scheme) String() string { return [...]string{"idle", "get", "stream"}[s] }
+func (s Scheme) String() string { return [...]string{"idle", "get", "stream", "split"}[s] }
 
 // What a caller should do next.
 type What uint8
@@ -26,6 +30,8 @@ const (
 	SendCTS
 	// Read: READ Len bytes at Off of the sender's buffer into Off of the receiver's, then Step(Got).
 	Read
+	// AskPut: ask the sender to write Len bytes at Off, the end of the message, then Step(Asked).
+	AskPut
 	// Copy: copy the fragment to Off of the receiver's buffer, then Step(Copied).
 	Copy
 	// Send: send Len bytes from Off as a fragment, then Step(Sent) if it was taken.
@@ -64,6 +70,12 @@ const (
 	Copied
 	// Stalled (receiver): nothing has come for a while, and the sender's memory can be read.
 	Stalled
+	// Asked (receiver): the sender has been asked to write the back.
+	Asked
+	// PutDone (receiver): the sender has written it.
+	PutDone
+	// PutFailed (receiver): it has not and will not.
+	PutFailed
 	// Clear (sender): CTS for Off, Len.
 	Clear
 	// Room (sender): the link may take a fragment.
@@ -78,7 +90,7 @@ const (
 type Input struct {
 	On       On
 	Scheme   Scheme
-	Off, Len int64
+	Off, Len int64 // Matched with Split: Len is the length of the back
 	Gen      int32 // Clear, Fragment: which stream
 }
 

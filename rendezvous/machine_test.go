@@ -19,7 +19,7 @@ func run(t *testing.T, rng *rand.Rand, src []byte, room int, events func(step in
 		b   []byte
 	}
 	var wire []frag // fragments under way
-	var cts []Action
+	var cts, puts []Action
 	fin, done := false, false
 	handle := func(a Action) {
 		for {
@@ -39,6 +39,10 @@ func run(t *testing.T, rng *rand.Rand, src []byte, room int, events func(step in
 					t.Fatal("finished twice")
 				}
 				fin = true
+			case AskPut:
+				puts = append(puts, a)
+				a = r.Step(Input{On: Asked})
+				continue
 			case Nothing, Drop:
 			default:
 				t.Fatalf("receiver: %+v", a)
@@ -47,15 +51,29 @@ func run(t *testing.T, rng *rand.Rand, src []byte, room int, events func(step in
 		}
 	}
 	scheme := Stream
-	if rng.IntN(2) == 0 {
+	switch rng.IntN(3) {
+	case 0:
 		scheme = Get
+	case 1:
+		scheme = Split
 	}
-	handle(r.Step(Input{On: Matched, Scheme: scheme}))
+	handle(r.Step(Input{On: Matched, Scheme: scheme, Len: rng.Int64N(int64(room) + 2)}))
 	for step := 0; !done; step++ {
 		if step > 1_000_000 {
 			t.Fatalf("does not end: %+v %+v", s, r)
 		}
-		switch rng.IntN(4) {
+		switch rng.IntN(5) {
+		case 4:
+			if len(puts) == 0 {
+				break
+			}
+			in := Input{On: PutFailed}
+			if rng.IntN(3) > 0 {
+				in = Input{On: PutDone, Len: puts[0].Len}
+				copy(dst[puts[0].Off:][:puts[0].Len], src[puts[0].Off:])
+			}
+			puts = puts[1:]
+			handle(r.Step(in))
 		case 0:
 			if len(cts) > 0 {
 				if a := s.Step(Input{On: Clear, Off: cts[0].Off, Len: cts[0].Len, Gen: cts[0].Gen}); a.Do == Fail {

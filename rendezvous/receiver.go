@@ -2,10 +2,11 @@ package rendezvous
 
 // Receiver is the receiving end of one transfer.
 type Receiver struct {
-	want   int64 // bytes to fetch: the message, or the buffer if that is shorter
+	want   int64 // bytes to fetch: the message, or the buffer if that is shorter; with Split, the front of it
 	have   int64 // bytes in place, from the beginning. have <= want
 	piece  int64 // bytes of one READ
 	asked  int64 // bytes of the READ under way; 0: none. have+asked <= want
+	back   int64 // bytes behind want that the sender writes; 0: none, or they are there
 	gen    int32 // streams begun; fragments of an earlier one are out of date
 	scheme Scheme
 }
@@ -26,10 +27,17 @@ func (r *Receiver) Step(in Input) Action {
 		if r.have == r.want {
 			return r.finish()
 		}
-		if in.Scheme == Get {
+		switch {
+		case in.Scheme == Split && in.Len > 0 && in.Len < r.want:
+			return r.beginSplit(r.want - in.Len)
+		case in.Scheme == Get:
 			return r.beginGet()
 		}
 		return r.beginStream()
+	case Asked:
+		return r.beginGet()
+	case PutDone, PutFailed:
+		return r.put(in)
 	case Stalled:
 		if r.scheme != Stream {
 			return Action{Do: Drop}
@@ -55,7 +63,11 @@ func (r *Receiver) Step(in Input) Action {
 	return failf("a receiver got input %d", in.On)
 }
 
+// finish: the front is here. The transfer is over unless the back is still being written.
 func (r *Receiver) finish() Action {
 	r.scheme = Idle
+	if r.back > 0 {
+		return Action{}
+	}
 	return Action{Do: Finish}
 }

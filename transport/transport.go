@@ -79,11 +79,19 @@ type Getter interface {
 	TryGet(dst []byte, addr, key uint64, cookie uint64) (GetState, error)
 }
 
-// GetState is what became of a TryGet.
+// Putter is a Getter that can also write the peer's memory (RDMA WRITE, process_vm_writev), at an address that the
+// peer has registered on its link to us.
+type Putter interface {
+	Getter
+	// TryPut writes src to the peer's addr. As TryGet; src belongs to the link until it is done.
+	TryPut(src []byte, addr, key uint64, cookie uint64) (GetState, error)
+}
+
+// GetState is what became of a TryGet or TryPut.
 type GetState uint8
 
 const (
-	GetDone    GetState = iota // dst is filled
+	GetDone    GetState = iota // the bytes are there
 	GetStarted                 // a packet with Event Got and the cookie in Header.ID will say so
 	GetFull                    // nothing was started, try after the next Poll
 )

@@ -32,10 +32,14 @@ const (
 	Cancel
 	// CancelReply: ID; Len is 1 if the message was taken back, 0 if it had been matched.
 	CancelReply
+	// PutAsk: write the last Len bytes of message ID to the receiver's Addr (registration key in Ctx). Key (receiver's).
+	PutAsk
+	// PutDone: that has been done (Len as asked), or cannot be (Len 0). Key (receiver's).
+	PutDone
 	kindEnd
 )
 
-var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit", "cancel", "cancel-reply"}
+var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit", "cancel", "cancel-reply", "put-ask", "put-done"}
 
 func (k Kind) String() string {
 	if k < kindEnd {

@@ -36,20 +36,29 @@ const getPiece = 1 << 20
 
 // readPeer fills dst from addr in the address space of pid.
 func readPeer(pid int, dst []byte, addr uint64) error {
-	for len(dst) > 0 {
-		n := min(len(dst), getPiece)
-		local := unix.Iovec{Base: &dst[0]}
+	return moveMemory(unix.SYS_PROCESS_VM_READV, "process_vm_readv", pid, dst, addr)
+}
+
+// writePeer writes src to addr in the address space of pid.
+func writePeer(pid int, src []byte, addr uint64) error {
+	return moveMemory(unix.SYS_PROCESS_VM_WRITEV, "process_vm_writev", pid, src, addr)
+}
+
+func moveMemory(call uintptr, name string, pid int, mine []byte, theirs uint64) error {
+	for len(mine) > 0 {
+		n := min(len(mine), getPiece)
+		local := unix.Iovec{Base: &mine[0]}
 		local.SetLen(n)
-		remote := unix.RemoteIovec{Base: uintptr(addr), Len: n}
-		got, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid),
+		remote := unix.RemoteIovec{Base: uintptr(theirs), Len: n}
+		moved, _, errno := unix.RawSyscall6(call, uintptr(pid),
 			uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
 		if errno != 0 {
-			return fmt.Errorf("process_vm_readv of %d bytes from process %d: %w", n, pid, errno)
+			return fmt.Errorf("%s of %d bytes, process %d: %w", name, n, pid, errno)
 		}
-		if got == 0 {
-			return fmt.Errorf("process_vm_readv of %d bytes from process %d: nothing there", n, pid)
+		if moved == 0 {
+			return fmt.Errorf("%s of %d bytes, process %d: nothing there", name, n, pid)
 		}
-		dst, addr = dst[got:], addr+uint64(got)
+		mine, theirs = mine[moved:], theirs+uint64(moved)
 	}
 	return nil
 }

@@ -158,3 +158,11 @@ func (l *link) TryGet(dst []byte, addr, key uint64, _ uint64) (transport.GetStat
 	}
 	return transport.GetDone, readPeer(l.pid, dst, addr)
 }
+
+// TryPut is transport.Putter's. It is always done when it returns.
+func (l *link) TryPut(src []byte, addr, _ uint64, _ uint64) (transport.GetState, error) {
+	if !l.caps.Get {
+		return transport.GetDone, errNoGet
+	}
+	return transport.GetDone, writePeer(l.pid, src, addr)
+}
