@@ -1,0 +1,138 @@
+package jobtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testenv"
+)
+
+func init() { role("flood", flood) }
+
+const (
+	floodMessages = 200_000 // of all senders together
+	floodBytes    = 1024
+	floodLimit    = 4 << 20
+)
+
+// flood: rank 0 is in the library but receives nothing for a while, then everything.
+func flood(ctx context.Context, w *mpi.Comm) error {
+	each := floodMessages / (w.Size() - 1)
+	b := make([]byte, floodBytes)
+	if err := mpi.Barrier(w); err != nil {
+		return err
+	}
+	if w.Rank() != 0 {
+		pattern(b, w.Rank())
+		for i := range each {
+			binary.LittleEndian.PutUint64(b, uint64(i))
+			if err := mpi.Send(w, b, 0, tagData); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := standStill(ctx, w); err != nil {
+		return err
+	}
+	base := peakMemory()
+	if err := drain(w, each, b); err != nil {
+		return err
+	}
+	s := w.Stats()
+	fmt.Printf("received %d; peak %d bytes; unexpected now %d; memory before %d after %d kB\n", each*(w.Size()-1), s.UnexpectedPeak, s.UnexpectedBytes, base, peakMemory())
+	return nil
+}
+
+// standStill waits for a message that nobody sends.
+func standStill(ctx context.Context, w *mpi.Comm) error {
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	if _, err := mpi.Recv(w.WithContext(ctx), []byte{0}, mpi.AnySource, tagGo); !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("a message that nobody sends: %w", err)
+	}
+	return nil
+}
+
+// drain receives each sender's messages in their order, in whatever order the senders come.
+func drain(w *mpi.Comm, each int, b []byte) error {
+	next := make([]uint64, w.Size())
+	want := make([]byte, floodBytes)
+	for range each * (w.Size() - 1) {
+		st, err := mpi.Recv(w, b, mpi.AnySource, tagData)
+		if err != nil {
+			return err
+		}
+		pattern(want, st.Source)
+		binary.LittleEndian.PutUint64(want, next[st.Source])
+		if st.Bytes != floodBytes || !bytes.Equal(b, want) {
+			return fmt.Errorf("message %d of rank %d: got number %d, %d bytes", next[st.Source], st.Source, binary.LittleEndian.Uint64(b), st.Bytes)
+		}
+		next[st.Source]++
+	}
+	if _, more, err := mpi.Iprobe(w, mpi.AnySource, mpi.AnyTag); more || err != nil {
+		return fmt.Errorf("more than was sent: %v %w", more, err)
+	}
+	return nil
+}
+
+// peakMemory is VmHWM in kB.
+func peakMemory() int {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, after, _ := bytes.Cut(b, []byte("VmHWM:"))
+	var n int
+	fmt.Sscan(string(after), &n)
+	return n
+}
+
+// Messages that nobody receives wait at their senders, when they have filled what the receiver spends on them.
+func TestFlood(t *testing.T) {
+	for _, senders := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d senders", senders), func(t *testing.T) {
+			j := run(t, spec{n: senders + 1, role: "flood", env: []string{"GORUN_UNEXPECTED_MAX=" + strconv.Itoa(floodLimit)}}, 0)
+			m := j.find(`^received (\d+); peak (\d+) bytes; unexpected now (\d+); memory before (\d+) after (\d+) kB`)
+			if len(m) != 1 || m[0][1] != strconv.Itoa(floodMessages) || m[0][3] != "0" {
+				t.Fatalf("rank 0 reports\n%s", j.out.String())
+			}
+			t.Log(m[0][0])
+			peak, _ := strconv.Atoi(m[0][2])
+			if peak > floodLimit || peak < floodLimit/8 {
+				t.Errorf("at most %d bytes of unexpected messages were held; want many, and at most %d", peak, floodLimit)
+			}
+			memory, _ := strconv.Atoi(m[0][5])
+			if most := 40 << 10; memory > most && !testenv.Race { // 200 MB were sent
+				t.Errorf("rank 0 has used %d kB, want at most %d", memory, most)
+			}
+		})
+	}
+}
+
+// 64 ranks on a small machine: they come, meet and go, and none is large.
+func TestManyRanks(t *testing.T) {
+	const n, most = 64, 16 << 10 // kB
+	j := run(t, spec{n: n, prog: testenv.Build(t, "internal/jobtest/testprog")}, 0)
+	m := j.find(`^rank (\d+) of 64: peak (\d+)$`)
+	if len(m) != n {
+		t.Fatalf("%d of %d ranks report\n%s", len(m), n, j.out.String())
+	}
+	largest := 0
+	for _, m := range m {
+		kB, _ := strconv.Atoi(m[2])
+		largest = max(largest, kB)
+	}
+	t.Logf("64 ranks in %v, the largest used %d kB", j.ended.Sub(j.started), largest)
+	if largest > most {
+		t.Errorf("a rank has used %d kB, want at most %d", largest, most)
+	}
+}

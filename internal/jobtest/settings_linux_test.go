@@ -1,0 +1,61 @@
+package jobtest
+
+import "testing"
+
+// Messages of every size arrive whatever the limit of eager ones; how they travel is seen in the counters.
+func TestEagerMax(t *testing.T) {
+	for value, want := range map[string]string{
+		"1":     `gets [1-9]\d* `,        // all but the smallest ask first
+		"64KiB": `gets \d+ streams \d+ `, // more than a slot takes: bounded by the transport
+		"4000":  `gets [1-9]\d* `,
+	} {
+		t.Run(value, func(t *testing.T) {
+			j := run(t, spec{n: 2, role: "exchange", env: []string{"GORUN_EAGER_MAX=" + value, "GORUN_LOG=debug"}}, 0)
+			if got := j.count(`^rank \d of 2 exchanged; ` + want); got != 2 {
+				t.Errorf("%d of 2 ranks report\n%s", got, j.out.String())
+			}
+			limit := map[string]string{"1": "1", "64KiB": `\d+`, "4000": "4000"}[value]
+			j.says(`peer connected: .*transport=shm eager-max=` + limit + ` `)
+		})
+	}
+}
+
+func TestSmallRing(t *testing.T) {
+	run(t, spec{n: 2, role: "exchange", env: []string{"GORUN_SHM_RING=16KiB"}}, 0).says(`^rank 0 of 2 exchanged`)
+}
+
+// Never polls: everything by sleeping and waking.
+func TestNoSpin(t *testing.T) {
+	run(t, spec{n: 2, role: "exchange", env: []string{"GORUN_SPIN=0"}}, 0).says(`^rank 0 of 2 exchanged`)
+}
+
+func TestBadSettings(t *testing.T) {
+	j := run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=nonsense"}}, 3)
+	j.says(`^unavailable true: mpi: Init: .*nonsense: no such transport; there is shm`)
+	// gorun looks before it starts anybody; without it the rank does.
+	run(t, spec{n: 2, role: "join", env: []string{"GORUN_EAGER_MAX=many"}}, 2).says(`^gorun: GORUN_EAGER_MAX="many".*64KiB`)
+	run(t, spec{bare: true, role: "join", env: []string{"GORUN_EAGER_MAX=many"}}, 3).says(`^unavailable true: mpi: Init: .*GORUN_EAGER_MAX="many".*64KiB`)
+}
+
+// A variable that is misspelt is mentioned once, not by every rank, with what may have been meant.
+func TestMisspeltSetting(t *testing.T) {
+	for _, hydra := range []bool{false, true} {
+		j := run(t, spec{n: 4, role: "exchange", hydra: hydra, env: []string{"GORUN_TRASNPORTS=shm", "GORUN_COLOUR_OF_THE_SKY=blue"}}, 0)
+		if got := j.count(`GORUN_TRASNPORTS is not a setting and has no effect; did you mean GORUN_TRANSPORTS\?`); got != 1 {
+			t.Errorf("hydra %v: %d warnings, want 1:\n%s", hydra, got, j.err.String())
+		}
+		if got := j.count(`GORUN_COLOUR_OF_THE_SKY is not a setting and has no effect; .gorun info. lists`); got != 1 {
+			t.Errorf("hydra %v: %d warnings, want 1:\n%s", hydra, got, j.err.String())
+		}
+	}
+}
+
+// One line for each peer, with transport, scheme, and why not another.
+func TestDebugLog(t *testing.T) {
+	j := run(t, spec{n: 3, role: "exchange", env: []string{"GORUN_LOG=debug"}}, 0)
+	for _, pair := range []string{"rank=0 .*peer=1", "rank=1 .*peer=2", "rank=2 .*peer=0"} {
+		if got := j.count(`\[DEBUG\] mpi: peer connected: .*` + pair + ` transport=shm eager-max=\d+ rendezvous=\S.* not-used=\S`); got != 1 {
+			t.Errorf("%d lines about %s, want 1:\n%s", got, pair, j.err.String())
+		}
+	}
+}
