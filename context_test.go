@@ -1,0 +1,313 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Contexts that end: the call returns the context's error, its operation is cancelled or completed and never half done,
+// the buffer is the caller's again, and what comes later is intact.
+
+func TestContextAlreadyEnded(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer stop()
+	quiet(t, func(w *Comm) {
+		for _, ctx := range []context.Context{ended, late} {
+			c := w.WithContext(ctx)
+			every(func(verb string, call func(c *Comm, to, tag int) error) {
+				is(call(c, 1, 1), ctx.Err())
+				is(call(c, ProcNull, 1), ctx.Err())
+			})
+			is(Barrier(c), ctx.Err())
+			is(second(c.Dup()), ctx.Err())
+		}
+	})
+}
+
+// waitsFor ends ctx as soon as w has an operation under way, and not before.
+func waitsFor(w *Comm, ctx context.Context, cancel func()) {
+	for w.eng.Pending() == 0 && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	cancel()
+}
+
+// Every call that can wait, while its peer is not in the library and never will be for this message.
+func TestContextEndsWhileWaiting(t *testing.T) {
+	buf := message(long, 1)
+	in := make([]byte, long)
+	calls := map[string]func(c *Comm) error{
+		"Recv":            func(c *Comm) error { return second(Recv(c, in, 1, 1)) },
+		"Recv from any":   func(c *Comm) error { return second(Recv(c, in, AnySource, AnyTag)) },
+		"RecvAlloc":       func(c *Comm) error { _, _, err := RecvAlloc[byte](c, 1, 1); return err },
+		"RecvObject":      func(c *Comm) error { _, _, err := RecvObject[int](c, 1, 1); return err },
+		"Probe":           func(c *Comm) error { return second(Probe(c, 1, 1)) },
+		"Mprobe":          func(c *Comm) error { _, _, err := Mprobe(c, AnySource, 1); return err },
+		"Send, long":      func(c *Comm) error { return Send(c, buf, 1, 1) },
+		"Ssend, short":    func(c *Comm) error { return Ssend(c, buf[:short], 1, 1) },
+		"Ssend, empty":    func(c *Comm) error { return Ssend(c, buf[:0], 1, 1) },
+		"Ssend to self":   func(c *Comm) error { return Ssend(c, buf, 0, 1) },
+		"SendObject":      func(c *Comm) error { return SendObject(c, buf, 1, 1) },
+		"Sendrecv":        func(c *Comm) error { return second(Sendrecv(c, buf, 1, 1, in, 1, 1)) },
+		"SendrecvReplace": func(c *Comm) error { return second(SendrecvReplace(c, slices.Clone(buf), 1, 1, 1, 1)) },
+		"Irecv, Wait":     func(c *Comm) error { return second(ok(Irecv(c, in, 1, 1)).Wait()) },
+		"Isend, Wait":     func(c *Comm) error { return second(ok(Isend(c, buf, 1, 1)).Wait()) },
+		"Issend, Wait":    func(c *Comm) error { return second(ok(Issend(c, buf[:short], 1, 1)).Wait()) },
+		"RecvInit, Wait":  func(c *Comm) error { r := ok(RecvInit(c, in, 1, 1)); must(r.Start()); return second(r.Wait()) },
+		"WaitAll":         func(c *Comm) error { return WaitAll(ok(Irecv(c, in, 1, 1)), nil, ok(Isend(c, buf, 1, 1))) },
+		"WaitAny":         func(c *Comm) error { _, _, err := WaitAny(nil, ok(Irecv(c, in, 1, 1))); return err },
+		"WaitSome":        func(c *Comm) error { _, _, err := WaitSome(ok(Irecv(c, in, 1, 1))); return err },
+		"Test":            func(c *Comm) error { return untilTest(ok(Irecv(c, in, 1, 1))) },
+		"Test of a send":  func(c *Comm) error { return untilTest(ok(Issend(c, buf[:short], 1, 1))) },
+	}
+	everywhere(t, func(t *testing.T, run runner) {
+		for name, call := range calls {
+			over := make(chan bool)
+			run(2, func(w *Comm) {
+				if w.Rank() == 0 {
+					settle(w, 1) // connected
+					ctx, cancel := context.WithCancel(t.Context())
+					go waitsFor(w, ctx, cancel)
+					err := call(w.WithContext(ctx))
+					check(errors.Is(err, context.Canceled), "%s: %v", name, err)
+					same(w.eng.Pending(), 0)
+					close(over)
+					must(Send(w, message(long, 2), 1, 1))
+					ok(Recv(w, in, 1, 1))
+					whole(in, 3)
+					return
+				}
+				echo(w, 0)
+				<-over // not in the library meanwhile
+				got := make([]byte, long)
+				same(ok(Recv(w, got, AnySource, AnyTag)), Status{Source: 0, Tag: 1, Bytes: long})
+				whole(got, 2)
+				must(Send(w, message(long, 3), 0, 1))
+				_, found, err := Iprobe(w, AnySource, AnyTag)
+				check(!found && err == nil, "%s: something is left: %v %v", name, found, err)
+			})
+		}
+	})
+}
+
+func untilTest(r *Request) error {
+	for {
+		if done, _, err := r.Test(); done || err != nil {
+			return err
+		}
+	}
+}
+
+// A send that waits for credit (the receiver's memory for unexpected messages is full) has sent nothing yet.
+func TestContextEndsWhileWaitingForCredit(t *testing.T) {
+	tiny := WithEnviron([]string{"GORUN_UNEXPECTED_MAX=8KiB"})
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, size := range []int{0, short, long} {
+			const n = 60 // more envelopes than there is credit
+			over := make(chan bool)
+			run(2, func(w *Comm) {
+				if w.Rank() == 0 {
+					var rs []*Request
+					for i := range n {
+						rs = append(rs, ok(Isend(w, message(size, i), 1, 1)))
+					}
+					// However long it waits, there is no credit: nothing is received before it gives up.
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+					defer cancel()
+					err := Send(w.WithContext(ctx), message(size, n), 1, 1)
+					check(errors.Is(err, context.DeadlineExceeded), "%v", err)
+					r := ok(Isend(w, message(size, n+1), 1, 1))
+					close(over)
+					must(WaitAll(append(rs, r)...))
+					return
+				}
+				<-over
+				buf := make([]byte, size)
+				for i := range n {
+					ok(Recv(w, buf, 0, 1))
+					whole(buf, i)
+				}
+				ok(Recv(w, buf, 0, 1))
+				whole(buf, n+1) // n was never sent
+			}, tiny)
+		}
+	})
+}
+
+// At whatever moment a context ends, a message arrives whole or never, and sender and receiver agree which.
+func TestContextEndsAtAnyMoment(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, size := range []int{short, long} {
+			const n = 150
+			var delivered [n]bool
+			sent := make(chan bool)
+			run(2, func(w *Comm) {
+				r := dice(uint64(size), uint64(w.Rank()))
+				if w.Rank() == 0 {
+					for i := range n {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(200))*time.Microsecond)
+						err := Ssend(w.WithContext(ctx), message(size, i), 1, i)
+						cancel()
+						check(err == nil || errors.Is(err, context.DeadlineExceeded), "%v", err)
+						delivered[i] = err == nil
+					}
+					must(Send[byte](w, nil, 1, n)) // the last
+					close(sent)
+					return
+				}
+				last, count := -1, 0
+				for {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(200))*time.Microsecond)
+					buf := make([]byte, size)
+					st, err := Recv(w.WithContext(ctx), buf, 0, AnyTag)
+					cancel()
+					if err != nil {
+						check(errors.Is(err, context.DeadlineExceeded), "%v", err)
+						check(!slices.ContainsFunc(buf, func(b byte) bool { return b != 0 }), "the buffer of a cancelled receive was written")
+						continue
+					}
+					if st.Tag == n {
+						break
+					}
+					check(st.Tag > last && st.Bytes == int64(size) && !st.Cancelled, "%+v after %d", st, last)
+					whole(buf, st.Tag)
+					last = st.Tag
+					count++
+				}
+				<-sent
+				want := 0
+				for _, d := range delivered {
+					if d {
+						want++
+					}
+				}
+				same(count, want)
+			})
+		}
+	})
+}
+
+// A set whose requests have different contexts: any of them ends the waiting.
+func TestWaitAnyWithSeveralContexts(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for ends := range 3 {
+			run(1, func(w *Comm) {
+				var rs []*Request
+				var cancels []func()
+				for tag := range 3 {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					cancels = append(cancels, cancel)
+					rs = append(rs, ok(Irecv(w.WithContext(ctx), []int{0}, 0, tag)))
+				}
+				rs = append(rs, ok(Irecv(w, []int{0}, 0, 3))) // none at all
+				go func() {
+					runtime.Gosched()
+					cancels[ends]()
+				}()
+				i, _, err := WaitAny(rs...)
+				check(i == ends && errors.Is(err, context.Canceled), "%d %v", i, err)
+				rs[i] = nil
+				for _, tag := range []int{0, 1, 2, 3} {
+					must(Send(w, []int{1}, 0, tag))
+				}
+				must(WaitAll(rs...))
+			})
+		}
+	})
+}
+
+// A barrier whose context ends is finished in the background; the next one is a barrier all the same, and its own
+// context counts although the one before is not over.
+func TestContextEndsInBarrier(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		over := make(chan bool)
+		var entered atomic.Int32
+		run(3, func(w *Comm) {
+			if w.Rank() == 0 {
+				for range 2 {
+					ctx, cancel := context.WithCancel(t.Context())
+					go waitsFor(w, ctx, cancel)
+					err := Barrier(w.WithContext(ctx))
+					check(errors.Is(err, context.Canceled), "%v", err)
+				}
+				r := ok(Irecv(w, make([]byte, long), 0, 1)) // other calls are not in its way
+				must(Send(w, message(long, 1), 0, 1))
+				ok(r.Wait())
+				close(over)
+			} else {
+				<-over
+				must(Barrier(w))
+				must(Barrier(w))
+			}
+			entered.Add(1)
+			must(Barrier(w))
+			same(entered.Load(), 3)
+			must(Barrier(w))
+		})
+	})
+}
+
+// Dup is collective too: who gives up on it leaves the others able to go on, and the next Dup works.
+func TestContextEndsInDup(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		over := make(chan bool)
+		run(3, func(w *Comm) {
+			if w.Rank() == 0 {
+				ctx, cancel := context.WithCancel(t.Context())
+				go waitsFor(w, ctx, cancel)
+				_, err := w.WithContext(ctx).Dup()
+				check(errors.Is(err, context.Canceled), "%v", err)
+				close(over)
+			} else {
+				<-over
+				must(ok(w.Dup()).Free())
+			}
+			d := ok(w.Dup())
+			in := []int{0}
+			ok(Sendrecv(d, []int{w.Rank()}, (w.Rank()+1)%3, 1, in, (w.Rank()+2)%3, 1))
+			same(in[0], (w.Rank()+2)%3)
+			must(Barrier(d))
+			must(d.Free())
+		})
+	})
+}
+
+// WithContext is a view: the same communicator, the same messages.
+func TestWithContextIsTheSameCommunicator(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			c := w.WithContext(t.Context())
+			same(c.Rank(), w.Rank())
+			same(c.Size(), w.Size())
+			same(c.Name(), w.Name())
+			for i, size := range []int{0, short, long} {
+				in := make([]byte, size)
+				if w.Rank() == 0 {
+					must(Send(c, message(size, i), 1, 1))
+					ok(Recv(w, in, 1, 2))
+				} else {
+					ok(Recv(w, in, 0, 1))
+					must(Ssend(c, message(size, i), 0, 2))
+				}
+				must(Barrier(c))
+			}
+			must(Barrier(w.WithContext(context.Background())))
+			is(second(Recv(c.WithContext(ended()), []int{0}, 0, 1)), context.Canceled)
+			must(Barrier(c)) // the other view is not ended
+		})
+	})
+}
+
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
