@@ -155,7 +155,7 @@ func (e *Engine) haveRead(r *Request) {
 	e.receive(r, rendezvous.Input{On: rendezvous.Got, Len: r.read.Len})
 	if r.read.Do == rendezvous.Nothing {
 		e.leaveReads(r) // the front of a split message: the back is not ours to do
-		if r.tuned != nil {
+		if r.tuned != nil || r.crowd != nil {
 			r.frontDone = time.Now()
 		}
 	}
@@ -261,9 +261,7 @@ func (e *Engine) putDone(p *peer, h *wire.Header) {
 		return
 	}
 	e.leavePut(r)
-	if r.tuned != nil {
-		r.tuned.balance(r.inGets || time.Since(r.frontDone) < justNow)
-	}
+	r.sides()
 	in := rendezvous.Input{On: rendezvous.PutDone, Len: int64(h.Len)}
 	if h.Len == 0 {
 		p.noSplit = true

@@ -44,6 +44,7 @@ type crowd struct {
 	scheme rendezvous.Scheme
 	left   int // transfers of the run still to begin
 	open   int // begun and not ended
+	votes  int // transfers where the sender was done first, less those where it was not
 	bytes  int64
 	since  time.Time // the end of the first; zero before
 }
@@ -97,7 +98,7 @@ const (
 	// justNow: a PutDone polled so soon after the READ came while that went on.
 	justNow = 300 * time.Nanosecond
 
-	backStep = 4
+	backStep = 6
 	backMax  = 192
 )
 
@@ -115,6 +116,19 @@ func (c *tuned) balance(senderFirst bool) {
 		c.back = min(c.back+backStep, backMax)
 	} else {
 		c.back = max(c.back-backStep, backStep)
+	}
+}
+
+// sides notes which side of r's split was done first.
+func (r *Request) sides() {
+	senderFirst := r.inGets || time.Since(r.frontDone) < justNow
+	switch {
+	case r.tuned != nil:
+		r.tuned.balance(senderFirst)
+	case r.crowd != nil && senderFirst:
+		r.crowd.votes++
+	case r.crowd != nil:
+		r.crowd.votes--
 	}
 }
 
@@ -175,6 +189,7 @@ func (e *Engine) choose(r *Request) (rendezvous.Scheme, int64) {
 func (c *crowd) next(able []rendezvous.Scheme) (s rendezvous.Scheme, member bool) {
 	if c.left == 0 && c.open == 0 {
 		c.scheme, c.left, c.bytes, c.since = c.pick(able, crowdTries), crowdRun, 0, time.Time{}
+		c.votes = 0
 	}
 	if c.left > 0 && slices.Contains(able, c.scheme) {
 		c.left--
@@ -194,6 +209,9 @@ func (c *crowd) ended(size int64) {
 	c.bytes += size
 	if c.left == 0 && c.open == 0 {
 		c.learn(c.scheme, c.bytes, time.Since(c.since))
+		if c.votes != 0 { // once a run: those under way do not know yet
+			c.balance(c.votes > 0)
+		}
 	}
 }
 
