@@ -196,7 +196,7 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w := [2]int{l.d.rank, l.peer}
-	if room, ok := n.rooms[w]; ok && len(n.wires[w]) >= room {
+	if room, ok := n.rooms[w]; ok && len(n.wires[w]) >= room || len(payload) > l.d.caps.FragMax {
 		return false
 	}
 	n.log("%s", describe(l.d.rank, l.peer, h, payload))

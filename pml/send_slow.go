@@ -198,6 +198,7 @@ func (e *Engine) clear(p *peer, h *wire.Header) {
 func (e *Engine) pump(r *Request) int {
 	n := 0
 	for a := r.snd.Step(rendezvous.Input{On: rendezvous.Room}); a.Do == rendezvous.Send; n++ {
+		a.Len = min(a.Len, int64(r.peer.link.Caps().FragMax)) // which is less once memory has run out
 		h := &e.hdr
 		*h = wire.Header{Kind: wire.Data, Flags: wire.Urgent, Tag: a.Gen, Key: r.remote, Addr: uint64(a.Off)}
 		if !r.peer.link.TrySend(h, r.buf[a.Off:a.Off+a.Len]) {

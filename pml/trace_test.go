@@ -32,6 +32,7 @@ var rewrite = flag.Bool("rewrite", false, "write the traces into testdata; read 
 //	polls 1 no          rank 1 is not in the library, as far as others can see
 //	reads 1 3           of the READs of rank 1, 3 more succeed
 //	room 0->1 3         the wire from 0 to 1 takes no more packets while 3 are on it; all: it takes any
+//	frag 0 1KiB         links of rank 0 take fragments of 1 KiB at most from now on
 //	hold 0->1           connecting takes until: connect 0->1 ok, or connect 0->1 fails
 //	down 1 at 0         rank 0 hears that rank 1 is gone
 //	inject 1->0 kind=rts tag=1 id=1.1 len=5 addr=0 key=0 payload=10 [readable]    a packet that no engine sent
@@ -244,6 +245,8 @@ func (s *script) wireCommand(f []string, a args) {
 		if f[2] == "all" {
 			delete(n.reads, int(s.number(f[1])))
 		}
+	case "frag":
+		n.devices[s.number(f[1])].caps.FragMax = int(s.number(f[2]))
 	case "register":
 		n.refused = f[1] == "no"
 	case "room":

@@ -64,7 +64,7 @@ type Link interface {
 // Caps are the facts of a link, read when it is made and never per message.
 type Caps struct {
 	EagerMax int    // bytes; a longer message is cheaper by rendezvous
-	FragMax  int    // bytes; the longest payload TrySend takes
+	FragMax  int    // bytes; the longest payload TrySend takes. It may become less, never more: read it for each fragment
 	Get      bool   // the link is a Getter that works
 	WhyNot   string // if !Get: why, for people
 }

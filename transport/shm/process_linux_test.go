@@ -1,0 +1,452 @@
+package shm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+func init() {
+	roles["stream"] = streamForEver
+	roles["no-readv"] = withoutReadv
+	roles["file-limit"] = func() error { return withoutRoom(unix.RLIMIT_FSIZE, 256<<10, Options{Size: 2}) }
+	roles["address-limit"] = func() error {
+		used, err := addressSpace()
+		if err != nil {
+			return err
+		}
+		return withoutRoom(unix.RLIMIT_AS, used+32<<20, Options{Size: 2, Bulk: 64 << 20})
+	}
+}
+
+// streamForEver is rank 1 and sends to the device whose address it reads until it is killed.
+func streamForEver() error {
+	d, err := New(Options{Rank: 1, Size: 2})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%x\n", d.Address())
+	address, err := readAddress()
+	if err != nil {
+		return err
+	}
+	l, err := d.Connect(context.Background(), 0, address)
+	if err != nil {
+		return err
+	}
+	out := make([]byte, 1<<20)
+	addr, key, _ := l.(transport.Getter).Register(out)
+	h := wire.Header{Kind: wire.RTS, Flags: wire.Readable, Addr: addr, Key: key, Len: uint64(len(out))}
+	l.TrySend(&h, nil)
+	for i := uint64(0); ; {
+		if l.TrySend(&wire.Header{Kind: wire.Data, Addr: i}, out[:10_000]) {
+			i++
+		}
+	}
+}
+
+// A process that is killed in the middle of a stream: what it had sent whole is delivered in order, then it is down,
+// once; what is sent to it is dropped, what is read from it is an error; nothing of it remains.
+func TestKilledPeer(t *testing.T) {
+	watchdog(t)
+	files, mappings := held(t)
+	t.Run("all", func(t *testing.T) {
+		d := open(t, Options{Rank: 0, Size: 2})
+		o := start(t, "stream")
+		l, err := d.Connect(context.Background(), 1, o.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(o.in, "%x\n", d.Address())
+		d.until("the stream", func() bool { return len(d.in) > 1000 })
+		g, first := l.(transport.Getter), d.in[0].Header
+		dst := make([]byte, 1<<20)
+		if caps := l.Caps(); !caps.Get {
+			t.Errorf("the memory of a child cannot be read here: %s", caps.WhyNot)
+		} else if _, err := g.TryGet(dst, first.Addr, first.Key, 0); err != nil {
+			t.Error(err)
+		}
+		if err := o.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		d.until("its end", func() bool { return len(d.downs()) > 0 })
+		d.settled()
+		if last := d.in[len(d.in)-1]; last.Event != transport.Down || len(d.downs()) != 1 || !errors.Is(last.Err, transport.ErrPeerGone) {
+			t.Errorf("down %v, last %+v", d.downs(), last)
+		}
+		for i, p := range d.in[1 : len(d.in)-1] {
+			if p.Header.Addr != uint64(i) || len(p.Payload) != 10_000 {
+				t.Fatalf("packet %d is %d of %d bytes", i, p.Header.Addr, len(p.Payload))
+			}
+		}
+		for range 10_000 {
+			if !l.TrySend(&wire.Header{Kind: wire.Eager}, make([]byte, 1000)) {
+				t.Fatal("a packet to the dead is refused: its sender would try for ever")
+			}
+		}
+		o.cmd.Wait()
+		if _, err := g.TryGet(dst, first.Addr, first.Key, 0); err == nil {
+			t.Error("memory of the dead is read")
+		}
+	})
+	if f, m := held(t); f != files || m != mappings {
+		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
+	}
+}
+
+// run starts a role that does all of a test by itself and says "ok".
+func runRole(t *testing.T, role string) {
+	t.Helper()
+	watchdog(t)
+	o := start(t, role)
+	for {
+		line := o.line()
+		if line == "ok" {
+			break
+		}
+		t.Log(line)
+	}
+	if err := o.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// process_vm_readv forbidden by seccomp: the link says so and why, and everything else works.
+func TestReadForbidden(t *testing.T) { runRole(t, "no-readv") }
+
+func withoutReadv() error {
+	if err := testenv.ForbidReadv(); err != nil {
+		return err
+	}
+	a, err1 := New(Options{Rank: 0, Size: 2})
+	b, err2 := New(Options{Rank: 1, Size: 2})
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	l, err := a.Connect(context.Background(), 1, b.Address())
+	if err != nil {
+		return err
+	}
+	if c := l.Caps(); c.Get || !strings.Contains(c.WhyNot, "process_vm_readv") || !strings.Contains(c.WhyNot, "not permitted") {
+		return fmt.Errorf("Get is %v because of %q", c.Get, c.WhyNot)
+	}
+	if _, _, ok := l.(transport.Getter).Register(make([]byte, 10)); ok {
+		return errors.New("memory is registered that nobody can read")
+	}
+	if err := streamOver(l, b); err != nil {
+		return err
+	}
+	fmt.Println("ok")
+	return errors.Join(a.Close(), b.Close())
+}
+
+// streamOver sends fragments of all sizes and checks what arrives, without ever going to sleep.
+func streamOver(l transport.Link, b *Device) error {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var sent [][]byte
+	pkts := make([]transport.Packet, 4)
+	next := 0
+	poll := func() error {
+		for _, p := range pkts[:b.Poll(pkts)] {
+			if p.Event != transport.Arrived || int(p.Header.Addr) != next || !bytes.Equal(p.Payload, sent[next]) {
+				return fmt.Errorf("packet %d: %+v", next, p.Header)
+			}
+			sent[next] = nil
+			next++
+		}
+		return nil
+	}
+	for i := range 3000 {
+		f := make([]byte, 1+rng.IntN(l.Caps().FragMax))
+		for j := range f {
+			f[j] = byte(i + j)
+		}
+		sent = append(sent, f)
+		for tries := 0; !l.TrySend(&wire.Header{Kind: wire.Data, Addr: uint64(i)}, f); tries++ {
+			f = f[:min(len(f), l.Caps().FragMax)]
+			sent[i] = f
+			if tries > 10_000_000 {
+				return fmt.Errorf("no room for fragment %d of %d bytes; %d have been taken out", i, len(f), next)
+			}
+			if err := poll(); err != nil {
+				return err
+			}
+		}
+	}
+	for next < len(sent) {
+		if err := poll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// No room for shared memory is an error of New that says how much was needed, and never a signal.
+func TestNoRoom(t *testing.T) {
+	t.Run("file size", func(t *testing.T) { runRole(t, "file-limit") })
+	t.Run("address space", func(t *testing.T) { runRole(t, "address-limit") })
+}
+
+func withoutRoom(resource int, limit uint64, opt Options) error {
+	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+		return err
+	}
+	files, _ := os.ReadDir("/proc/self/fd")
+	d, err := New(opt)
+	var room *NoRoomError
+	switch {
+	case err == nil:
+		d.Close()
+		return errors.New("there is room, it should not fit")
+	case !errors.As(err, &room) || room.Bytes <= 0 || !errors.Is(err, transport.ErrUnavailable):
+		return fmt.Errorf("not the error that says how much was needed: %w", err)
+	case !strings.Contains(err.Error(), strconv.Itoa(room.Bytes)):
+		return fmt.Errorf("%d bytes are not in the text: %w", room.Bytes, err)
+	}
+	if after, _ := os.ReadDir("/proc/self/fd"); len(after) > len(files)+2 { // Go's poller
+		return fmt.Errorf("%d descriptors after, %d before", len(after), len(files))
+	}
+	fmt.Println(err)
+	fmt.Println("ok")
+	return nil
+}
+
+// addressSpace is what RLIMIT_AS counts.
+func addressSpace() (uint64, error) {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.ParseUint(strings.Fields(string(b))[0], 10, 64)
+	return pages * uint64(os.Getpagesize()), err
+}
+
+// The ring is there, and when its data area is first used there is no more room: fragments go through the small
+// area then, and are as short as that asks for.
+func TestNoRoomForBulk(t *testing.T) {
+	watchdog(t)
+	for _, local := range []int{2, 100} {
+		a, b := open(t, Options{Rank: 0, Size: 2, Local: local}), open(t, Options{Rank: 1, Size: 2, Local: local})
+		l := a.link(b)
+		unix.Close(l.fd)
+		l.fd = memfd(t, 0, unix.F_SEAL_GROW) // which cannot be made larger
+		if err := streamOver(l, b.Device); err != nil {
+			t.Errorf("%d ranks: %v", local, err)
+		}
+		if l.bulk {
+			t.Error("the data area is there although it could not be")
+		}
+		l.fd = -1
+	}
+}
+
+// All descriptors and mappings are gone after Close, and while devices are open nothing has a name anywhere.
+func TestNothingIsLeft(t *testing.T) {
+	watchdog(t)
+	files, mappings := held(t)
+	before := names(t)
+	for range 3 {
+		var ds []*Device
+		for rank := range 5 {
+			d, err := New(Options{Rank: rank, Size: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ds = append(ds, d)
+		}
+		for _, d := range ds {
+			mem, err := d.Alloc(100_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for rank, to := range ds {
+				if to == d {
+					continue
+				}
+				l, err := d.Connect(context.Background(), rank, to.Address())
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.(transport.Getter).Register(mem)
+				l.TrySend(&wire.Header{Kind: wire.Data}, mem[:20_000])
+			}
+		}
+		if now := names(t); !slices.Equal(now, before) {
+			t.Errorf("names have come: %v, there were %v", now, before)
+		}
+		for _, d := range ds {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Errorf("closed twice: %v", err)
+			}
+		}
+	}
+	if f, m := held(t); f != files || m != mappings {
+		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
+	}
+}
+
+// names are the files that somebody could have made for shared memory or sockets.
+func names(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"/dev/shm/*", "/tmp/*gorun*", "/run/*gorun*", "/var/run/*gorun*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			if st, err := os.Lstat(f); err == nil && int(st.Sys().(*syscall.Stat_t).Uid) == os.Getuid() && strings.Contains(f, "gorun") {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+// More peers than a poll looks at, and than the inbox has bits: each peer's packets come in order and none is lost,
+// with the receiver polling, arming and sleeping in between.
+func TestManyRings(t *testing.T) {
+	watchdog(t)
+	const peers = 20
+	d := open(t, Options{Rank: 0, Size: peers + 1, Local: 100})
+	// As if there had been so many others that numbers share bits: rings that nobody writes.
+	seg := memory(t, smallRing)
+	for range maxRings - peers/2 {
+		if _, err := d.addRing(seg.mem, smallRing, -1-len(d.rings)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { d.rings = slices.DeleteFunc(d.rings, func(r *inRing) bool { return r != nil && r.peer < 0 }) }) // their memory is one
+	rng := rand.New(rand.NewPCG(4, 4))
+	links := make([]*link, peers)
+	for i := range links {
+		links[i] = open(t, Options{Rank: i + 1, Size: peers + 1, Local: 100}).link(d)
+	}
+	sent, got := make([]int, peers), make([]int, peers)
+	check := func() {
+		for _, p := range d.in {
+			i := int(p.Peer) - 1
+			if p.Event != transport.Arrived || int(p.Header.Tag) != got[i] || len(p.Payload) != got[i]%200 {
+				t.Fatalf("packet %d of rank %d: %+v", got[i], p.Peer, p)
+			}
+			got[i]++
+		}
+		d.in = d.in[:0]
+	}
+	for range 40_000 {
+		i := rng.IntN(peers)
+		if rng.IntN(20) < 10 {
+			i = rng.IntN(3) // some talk more
+		}
+		h := wire.Header{Kind: wire.Eager, Tag: int32(sent[i])}
+		if links[i].TrySend(&h, make([]byte, sent[i]%200)) {
+			sent[i]++
+		}
+		switch rng.IntN(8) {
+		case 0:
+			d.poll()
+			check()
+		case 1:
+			if d.Arm(transport.Any, rng.IntN(2) == 0) { // nothing can have been overlooked
+				if slices.Compare(got, sent) != 0 {
+					t.Fatalf("armed with packets unseen: %v of %v", got, sent)
+				}
+				d.Disarm()
+			}
+		}
+	}
+	d.until("all packets", func() bool { check(); return slices.Equal(got, sent) })
+	if len(d.hot) > maxHot {
+		t.Errorf("%d rings are looked at in each poll", len(d.hot))
+	}
+}
+
+// Memory of Alloc is mapped at the peer, which then needs no system call and no permission; when it is freed, the
+// mapping ends and its number is never valid again.
+func TestAllocMapped(t *testing.T) {
+	watchdog(t)
+	a, b := open(t, Options{Rank: 0, Size: 2, NoGet: true}), open(t, Options{Rank: 1, Size: 2, NoGet: true})
+	ab, ba := a.link(b), b.link(a)
+	share := func(fill byte) (mem []byte, addr, key uint64) {
+		mem, err := a.Alloc(50_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range mem {
+			if mem[i] != 0 {
+				t.Fatalf("byte %d of new memory is %d", i, mem[i])
+			}
+			mem[i] = fill
+		}
+		addr, key, _ = ab.Register(mem[1000:])
+		if key == 0 {
+			t.Fatal("memory of Alloc has no number")
+		}
+		return mem, addr, key
+	}
+	get := func(addr, key uint64, n int) ([]byte, error) {
+		dst := make([]byte, n)
+		_, err := ba.TryGet(dst, addr, key, 0)
+		return dst, err
+	}
+	mem, addr, key := share(7)
+	b.until("the mapping", func() bool { _, err := get(addr, key, 1); return err == nil })
+	if got, err := get(addr, key, 49_000); err != nil || !bytes.Equal(got, mem[1000:]) {
+		t.Error("wrong contents", err)
+	}
+	mem[1000] = 8
+	if got, err := get(addr, key, 1); err != nil || got[0] != 8 {
+		t.Error("the peer sees a copy", got, err)
+	}
+	for _, bad := range [][2]uint64{{addr - 1001, key}, {addr + 60_000, key}, {addr, key + 1}, {addr, 0}, {^uint64(0) - 10, key}, {0, key}} {
+		if _, err := get(bad[0], bad[1], 100); err == nil {
+			t.Errorf("address %#x, number %d can be read, %#x and %d are right", bad[0], bad[1], addr, key)
+		}
+	}
+	if _, err := get(addr, key, 60_000); err == nil {
+		t.Error("more than there is can be read")
+	}
+	if addr, key, _ := ab.Register(make([]byte, 100)); key != 0 {
+		t.Errorf("other memory at %#x has number %d", addr, key)
+	}
+
+	if err := a.Free(mem); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the end of the mapping", func() bool { _, err := get(addr, key, 1); return err != nil })
+	if err := a.Free(mem); err == nil {
+		t.Error("freed twice")
+	}
+	if err := a.Free(make([]byte, 10)); err == nil {
+		t.Error("memory of others is freed")
+	}
+	again, addr2, key2 := share(9)
+	b.until("the second mapping", func() bool { _, err := get(addr2, key2, 1); return err == nil })
+	if got, err := get(addr2, key2, 1); err != nil || got[0] != 9 {
+		t.Error(got, err)
+	}
+	if _, err := get(addr2, key, 1); err == nil {
+		t.Errorf("the number %d of freed memory is valid", key)
+	}
+	_ = again
+	if n := len(b.segments.theirs); n != 1 {
+		t.Errorf("%d segments are mapped, 1 is in use", n)
+	}
+}
