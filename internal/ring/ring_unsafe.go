@@ -30,3 +30,18 @@ func aligned(mem []byte) bool { return uintptr(unsafe.Pointer(&mem[0]))%Align ==
 func view(mem []byte, g Geometry) (*Control, []Slot) {
 	return (*Control)(unsafe.Pointer(&mem[0])), unsafe.Slice((*Slot)(unsafe.Pointer(&mem[ControlSize])), g.Slots)
 }
+
+// maxOwn bounds what is asked for ahead: more than the processor can have under way only gets in its own way.
+const maxOwn = 32
+
+// OwnSlot fetches the second line of the next slot, which the consumer had last. Called after a Publish that used it:
+// the next message is likely to be like this one, and its stores then need not wait.
+func (p *Producer) OwnSlot() {
+	own(unsafe.Pointer(&p.slots[p.next&p.mask].W[SlotWords/2-1]), 1)
+}
+
+// OwnSmall fetches what AllocSmall(n) would return next.
+func (p *Producer) OwnSmall(n int) {
+	at := p.small.pos % uint64(len(p.small.mem))
+	own(unsafe.Pointer(&p.small.mem[at]), min((n+Align-1)/Align, maxOwn, (len(p.small.mem)-int(at))/Align))
+}

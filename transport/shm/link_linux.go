@@ -64,6 +64,9 @@ func (l *link) Caps() *transport.Caps { return &l.caps }
 // PeerPolls is transport.Presence's: a rank that is not armed is in the library, or has nothing under way.
 func (l *link) PeerPolls() bool { return l.box.state.Load() == stIdle }
 
+// oneLine is the longest payload in the first line of a slot, after a short header.
+const oneLine = ring.SlotSize/2 - 8 - 8*shortAt
+
 // TrySend is transport.Link's.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	s := l.p.Slot()
@@ -81,6 +84,13 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	}
 	if l.p.Publish(s, meta) {
 		l.tell(h.Flags&(wire.Urgent|wire.Wake) != 0)
+	}
+	if n > oneLine {
+		if n <= inlineShort {
+			l.p.OwnSlot()
+		} else if h.Kind.Short() {
+			l.p.OwnSmall(n)
+		}
 	}
 	if h.Flags&wire.Wake != 0 {
 		ringBell(l.bellFD)

@@ -1,0 +1,8 @@
+//go:build amd64
+
+package ring
+
+import "unsafe"
+
+//go:noescape
+func own(p unsafe.Pointer, lines int)
