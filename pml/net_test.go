@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/loop"
 )
@@ -30,6 +31,7 @@ type testNet struct {
 	hostile bool         // packets have been sent that no engine would send
 	refused bool         // Register says no
 	reads   map[int]int  // rank: READs that will still succeed; absent: all
+	writes  map[int]int  // likewise
 	polls   map[int]bool // rank: it looks at its rings (default: yes)
 	log     func(format string, args ...any)
 }
@@ -45,14 +47,14 @@ type netOptions struct {
 	limit         int // Config.EagerMax
 	fragMax       int
 	unexpectedMax int64
-	noGet         bool
+	noGet, put    bool
 }
 
 func newTestNet(o netOptions) *testNet {
 	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, gates: map[[2]int]chan error{},
-		regions: map[uint64]registration{}, reads: map[int]int{}, polls: map[int]bool{}, log: func(string, ...any) {}}
+		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
-		d := &testDevice{net: n, rank: rank, over: make(chan struct{}),
+		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put,
 			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, Get: !o.noGet, WhyNot: "the test says so"}}
 		n.devices = append(n.devices, d)
 	}
@@ -143,6 +145,7 @@ type testDevice struct {
 	net   *testNet
 	rank  int
 	caps  transport.Caps
+	put   bool
 	inbox []transport.Packet // delivered and not polled; guarded by the engine's lock
 	over  chan struct{}      // closed at the end of the test, or of the device
 	once  sync.Once
@@ -164,6 +167,9 @@ func (d *testDevice) Connect(ctx context.Context, peer int, _ []byte) (transport
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+	if d.put {
+		return &testPutter{testLink{d, peer}}, nil
 	}
 	return &testLink{d, peer}, nil
 }
@@ -257,6 +263,54 @@ func (l *testLink) TryGet(dst []byte, addr, key uint64, _ uint64) (transport.Get
 	return transport.GetDone, nil
 }
 
+// testPutter is a link that can also write.
+type testPutter struct{ testLink }
+
+func (l *testPutter) TryPut(src []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if left, limited := n.writes[l.d.rank]; limited {
+		if left == 0 {
+			n.log("%d writes %d bytes of %d: fails", l.d.rank, len(src), l.peer)
+			return transport.GetDone, errors.New("the test says no")
+		}
+		n.writes[l.d.rank] = left - 1
+	}
+	r, ok := n.regions[addr/registeredAt]
+	off := addr % registeredAt
+	if !ok || r.rank != l.peer || off > uint64(len(r.buf)) || uint64(len(src)) > uint64(len(r.buf))-off {
+		if !n.hostile {
+			n.misuse = append(n.misuse, fmt.Sprintf("rank %d writes %d bytes to address %#x of rank %d, which is not registered", l.d.rank, len(src), addr, l.peer))
+		}
+		return transport.GetDone, errors.New("not registered")
+	}
+	copy(r.buf[off:], src)
+	n.log("%d writes %d bytes of %d at %d", l.d.rank, len(src), l.peer, off)
+	return transport.GetDone, nil
+}
+
+// prefer makes a rank choose a scheme wherever it may choose.
+func (n *testNet) prefer(rank int, s rendezvous.Scheme) {
+	e := n.engines[rank]
+	e.lock()
+	defer e.unlock()
+	for from := range e.peers {
+		p := e.peer(int32(from))
+		p.tuner = new(tuner)
+		for m := range p.tuner.alone {
+			for c := range p.tuner.alone[m] {
+				for _, t := range []*tuned{&p.tuner.alone[m][c], &p.tuner.among[m][c].tuned} {
+					for i := range t.cost {
+						t.cost[i], t.tried[i] = 1e9, 255
+					}
+					t.cost[s] = 1e-9
+				}
+			}
+		}
+	}
+}
+
 // describe prints the fields that a packet's kind has. Numbers of requests are printed as slot.use.
 func describe(from, to int, h *wire.Header, payload []byte) string {
 	s := fmt.Sprintf("%d->%d %v", from, to, h.Kind)
@@ -279,6 +333,10 @@ func describe(from, to int, h *wire.Header, payload []byte) string {
 		s += fmt.Sprintf(" %d", h.Len)
 	case wire.CancelReply:
 		s += fmt.Sprintf(" id=%s taken-back=%d", id(h.ID), h.Len)
+	case wire.PutAsk:
+		s += fmt.Sprintf(" id=%s len=%d", id(h.ID), h.Len)
+	case wire.PutDone:
+		s += fmt.Sprintf(" to=%s len=%d", id(h.Key), h.Len)
 	default:
 		s += fmt.Sprintf(" id=%s", id(h.ID))
 	}
@@ -334,7 +392,7 @@ func (n *testNet) accounts() error {
 
 // consistent checks one engine's own books.
 func (e *Engine) consistent() error {
-	todo := len(e.full) + len(e.streams) + len(e.reads)
+	todo := len(e.full) + len(e.streams) + len(e.reads) + len(e.puts)
 	if e.selfDirty {
 		todo++
 	}
@@ -346,7 +404,7 @@ func (e *Engine) consistent() error {
 		if s.r.state != stActive {
 			return fmt.Errorf("rank %d: a request that is not active has a number", e.cfg.Rank)
 		}
-		if s.r.op == opRecv && s.r.rcv.Scheme() != 0 && !s.r.inGets {
+		if s.r.op == opRecv && s.r.rcv.Scheme() == rendezvous.Stream {
 			inbound++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -80,7 +81,7 @@ type reception struct {
 const playRanks = 3
 
 func (p *play) run() {
-	p.net = newTestNet(netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0})
+	p.net = newTestNet(netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0, put: p.upTo(2) == 0})
 	defer p.net.close()
 	for p.more() && !p.t.Failed() {
 		p.step()
@@ -94,7 +95,7 @@ func (p *play) run() {
 func (p *play) step() {
 	n, rank := p.net, p.upTo(playRanks)
 	e := n.engines[rank]
-	switch p.upTo(18) {
+	switch p.upTo(20) {
 	case 0, 1, 2, 3:
 		p.send(rank)
 	case 4, 5, 6:
@@ -125,10 +126,16 @@ func (p *play) step() {
 		p.probe(rank)
 	case 17:
 		n.refused = p.upTo(4) == 0
+	case 18:
+		n.prefer(rank, rendezvous.Idle+1+rendezvous.Scheme(p.upTo(3)))
+	case 19:
+		if n.writes[rank] = p.upTo(5); n.writes[rank] == 4 {
+			delete(n.writes, rank)
+		}
 	}
 }
 
-var playSizes = [...]int{0, 1, 10, 64, 65, 256, 257, 600, 3000, 9000}
+var playSizes = [...]int{0, 1, 10, 64, 65, 256, 257, 600, 3000, 9000, 20_000}
 
 func (p *play) send(from int) {
 	m := &message{from: from, to: p.upTo(playRanks), tag: int32(p.upTo(3))}
@@ -139,7 +146,7 @@ func (p *play) send(from int) {
 }
 
 func (p *play) post(at int) *reception {
-	v := &reception{at: at, source: p.upTo(playRanks+1) - 1, tag: int32(p.upTo(4) - 1), buf: make([]byte, 9000)}
+	v := &reception{at: at, source: p.upTo(playRanks+1) - 1, tag: int32(p.upTo(4) - 1), buf: make([]byte, 20_000)}
 	if p.upTo(4) == 3 {
 		v.buf = v.buf[:300]
 	}
@@ -184,7 +191,7 @@ func (p *play) probe(rank int) {
 func (p *play) mrecv() {
 	m := p.matched[0]
 	p.matched = p.matched[1:]
-	v := &reception{at: p.messages[m], probed: true, buf: make([]byte, 9000)}
+	v := &reception{at: p.messages[m], probed: true, buf: make([]byte, 20_000)}
 	var err error
 	if v.r, err = p.net.engines[v.at].Imrecv(nil, m, v.buf); err != nil {
 		p.t.Error(err)
@@ -196,6 +203,7 @@ func (p *play) mrecv() {
 func (p *play) finish() {
 	n := p.net
 	clear(n.reads)
+	clear(n.writes)
 	clear(n.rooms)
 	n.refused = false
 	for len(p.matched) > 0 {
@@ -212,6 +220,7 @@ func (p *play) finish() {
 			for st := e.Stats(); st.Unexpected > 0; st.Unexpected-- {
 				p.post(rank)
 			}
+			n.settle()
 			if quiet := n.empty(); quiet && e.Stats().Posted > 0 {
 				for _, v := range p.receives {
 					if v.at == rank {
@@ -326,7 +335,7 @@ type attack struct {
 }
 
 func (a *attack) run() {
-	n := newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1})
+	n := newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1, put: true})
 	a.net, n.hostile = n, true
 	defer n.close()
 	e := n.engines[0]
@@ -404,6 +413,7 @@ func (a *attack) step() {
 		n.work(0)
 	case 7:
 		n.polls[1] = a.upTo(2) == 0
+		n.prefer(0, rendezvous.Idle+1+rendezvous.Scheme(a.upTo(3)))
 	case 8:
 		e.DropContext(1, errors.New("freed"))
 	default:
@@ -416,13 +426,13 @@ var attackNumbers = [...]uint64{0, 1, 10, 512, 700, 3000, 1 << 20, math.MaxInt64
 func (a *attack) packet() {
 	number := func() uint64 { return attackNumbers[a.upTo(len(attackNumbers))] }
 	id := func() uint64 { return uint64(a.upTo(6))<<32 | uint64(a.upTo(9)) }
-	h := wire.Header{Kind: wire.Kind(a.upTo(12)), Flags: uint8(a.upTo(8)), Ctx: 1, Tag: int32(a.upTo(3)), ID: id(), Len: number(), Addr: number(), Key: id()}
+	h := wire.Header{Kind: wire.Kind(a.upTo(15)), Flags: uint8(a.upTo(8)), Ctx: 1, Tag: int32(a.upTo(3)), ID: id(), Len: number(), Addr: number(), Key: id()}
 	if h.Kind == wire.RTS && a.upTo(2) == 0 {
 		h.Len = uint64(playSizes[a.upTo(len(playSizes))])
 	}
 	size := 0
 	if k := h.Kind; k == wire.Eager || k == wire.EagerSync || k == wire.Data {
-		size = playSizes[a.upTo(8)]
+		size = playSizes[a.upTo(9)]
 	}
 	d := a.net.devices[0]
 	d.inbox = append(d.inbox, transport.Packet{Peer: 1, Header: h, Payload: make([]byte, size)})
@@ -434,7 +444,7 @@ func (a *attack) honest() {
 	n := a.net
 	clear(n.polls)
 	const ctx = 2
-	for _, size := range []int{10, 5000} {
+	for _, size := range []int{10, 5000, 20_000} {
 		for _, w := range [][2]int{{0, 2}, {2, 0}} {
 			out, in := contents(w[0], 1, size), make([]byte, size)
 			from, to := n.engines[w[0]], n.engines[w[1]]

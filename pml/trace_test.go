@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -23,14 +24,15 @@ var rewrite = flag.Bool("rewrite", false, "write the traces into testdata; read 
 // a tab in front, what happened: packets that were taken by a wire, READs, results. # begins a comment. Sizes are in
 // bytes, KiB or MiB.
 //
-//	net ranks=2 eager=1024 frag=4KiB [unexpected=1MiB] [limit=N] [noget]   begins; limit is Config.EagerMax
+//	net ranks=2 eager=1024 frag=4KiB [unexpected=1MiB] [limit=N] [noget] [put]   begins; limit is Config.EagerMax
 //	send 0->1 tag=7 len=10 [sync] [as=name]         post 1 src=any tag=7 len=10 [as=name]
 //	probe 1 src=0 tag=7 [take=name]                 mrecv 1 message=name len=10 [as=name]
 //	cancel name                                     drop 1               (forgets the communicator)
 //	deliver 1 [count]   rank 1 sees what is on the wires to it, at most count packets of each sender
 //	work 1              rank 1 polls once      stall 1   it finds that nothing comes any more
 //	polls 1 no          rank 1 is not in the library, as far as others can see
-//	reads 1 3           of the READs of rank 1, 3 more succeed
+//	reads 1 3           of the READs of rank 1, 3 more succeed; all: every one. writes 1 3: of its WRITEs
+//	prefer 1 split      where rank 1 may choose among stream, get and split
 //	room 0->1 3         the wire from 0 to 1 takes no more packets while 3 are on it; all: it takes any
 //	frag 0 1KiB         links of rank 0 take fragments of 1 KiB at most from now on
 //	hold 0->1           connecting takes until: connect 0->1 ok, or connect 0->1 fails
@@ -181,8 +183,9 @@ func (s *script) command(f []string) {
 	switch f[0] {
 	case "net":
 		_, noGet := a["noget"]
+		_, put := a["put"]
 		s.net = newTestNet(netOptions{ranks: int(s.number(a["ranks"])), eagerMax: int(s.number(a["eager"])), fragMax: int(s.number(a["frag"])),
-			unexpectedMax: max(s.number(a["unexpected"]), 1), limit: int(s.number(a["limit"])), noGet: noGet})
+			unexpectedMax: max(s.number(a["unexpected"]), 1), limit: int(s.number(a["limit"])), noGet: noGet, put: put})
 		s.net.log = s.say
 	case "send":
 		s.send(s.pair(f[1]), a)
@@ -220,6 +223,8 @@ func (s *script) command(f []string) {
 		e.leave()
 		e.unlock()
 		s.net.work(e.cfg.Rank)
+	case "prefer":
+		s.net.prefer(int(s.number(f[1])), map[string]rendezvous.Scheme{"stream": rendezvous.Stream, "get": rendezvous.Get, "split": rendezvous.Split}[f[2]])
 	case "left":
 		s.say("%d", s.net.engines[s.number(f[1])].Pending())
 	case "fail":
@@ -247,6 +252,11 @@ func (s *script) wireCommand(f []string, a args) {
 		}
 	case "frag":
 		n.devices[s.number(f[1])].caps.FragMax = int(s.number(f[2]))
+	case "writes":
+		n.writes[int(s.number(f[1]))] = int(s.number(f[2]))
+		if f[2] == "all" {
+			delete(n.writes, int(s.number(f[1])))
+		}
 	case "register":
 		n.refused = f[1] == "no"
 	case "room":

@@ -276,6 +276,10 @@ func (e *Engine) put(p *peer, h *wire.Header) {
 	if r == nil || r.op != opSend {
 		return
 	}
+	if r.queued {
+		e.failPeer(p, protocolError(p, "it asked for a message that has not been sent"))
+		return
+	}
 	_, able := p.link.(transport.Putter)
 	if !able || h.Len == 0 || h.Len > uint64(len(r.buf)) || r.putting {
 		e.sendControl(p, wire.Header{Kind: wire.PutDone, Flags: wire.Urgent, Key: h.Key})
