@@ -20,7 +20,7 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: what everybody may know, and who knows nobody.
-	internal/wire, internal/ring, internal/settings, internal/invariants :
+	internal/wire, internal/ring, internal/settings :
 	internal/bootstrap                                                   :
 	internal/bootstrap/cpus                                              : {golang.org/x/sys}
 
@@ -35,7 +35,7 @@ const graph = `
 	transport/transporttest                                              : transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
-	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire
+	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, {golang.org/x/sys}
 
 	# The public package puts it together.
 	mpi                                                                  : pml, transport, transport/loop, transport/shm, internal/bootstrap, internal/bootstrap/cpus, internal/settings, {github.com/hashicorp/go-hclog}
@@ -69,11 +69,10 @@ var forTests = []string{"internal/testenv", "internal/jobtest"}
 // An entry need not be in use.
 const testGraph = `
 	mpi                                                                  : mpi, transport/faulty, transport/transporttest, internal/wire, internal/ring, tagmatch, eager, rendezvous, launcher, benchmarks/harness, {golang.org/x/sys}
-	pml                                                                  : transport/loop, transport/faulty, internal/invariants
+	pml                                                                  : transport/loop, transport/faulty
 	transport/loop, transport/shm                                        : transport/faulty, transport/transporttest, transport/loop
 	transport/faulty                                                     : transport/loop, transport/transporttest
 	transport/transporttest                                              : transport/loop, transport/faulty
-	tagmatch                                                             : internal/invariants
 	launcher                                                             : internal/settings, launcher/launchertest
 	internal/bootstrap                                                   : internal/settings, {golang.org/x/sys}
 	cmd/gorun                                                            : internal/bootstrap, internal/wire

@@ -7,6 +7,6 @@
 // ones. wait.go is the only file that may sleep.
 //
 //	Owns:     requests while they are active, peers, the poll buffer; every state change of a request
-//	May call: tagmatch, eager, rendezvous, transport (the seam only), internal/wire, internal/invariants
+//	May call: tagmatch, eager, rendezvous, transport (the seam only), internal/wire, x/sys (sched_yield)
 //	Never:    a concrete transport; a communicator; log or allocate on the eager path
 package pml

@@ -182,6 +182,16 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 		e.sleepOnFull()
 		return slept
 	}
+	if e.cfg.Spin == 0 {
+		// Give the processor away once and look once more before sleeping. If the rank that we wait for runs in between,
+		// nobody needs to be woken: a ring of 8 ranks on 2 processors went from 28 µs a hop to 4. More of it is slower.
+		e.unlock()
+		yieldProcessor()
+		e.lock()
+		if e.progress() != 0 || w.ready() {
+			return slept
+		}
+	}
 	// If other goroutines want this processor they get it now, and then the watcher does the waiting: a thread that
 	// sleeps in the kernel keeps its processor from them until the scheduler's monitor notices.
 	before := time.Now()

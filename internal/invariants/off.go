@@ -1,6 +1,0 @@
-//go:build !invariants && !race
-
-package invariants
-
-// Enabled: check what costs.
-const Enabled = false
