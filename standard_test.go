@@ -1438,7 +1438,7 @@ func TestBarrier(t *testing.T) {
 // §3.5 (progress): what was started completes though a rank is away from the library: here one that has left its last
 // call with an answer owed, and one that has only posted a receive.
 func TestProgressWhileAway(t *testing.T) {
-	refuse := misbehaving(1, faulty.Plan{Refuse: 0.9, RefuseFor: 10})
+	refuse := misbehaving(1, faulty.Plan{Refuse: 0.6, RefuseFor: 1})
 	for _, run := range []runner{over(t), over(t, refuse)} {
 		for i := range 20 {
 			size := []int{0, short, long}[i%3]
