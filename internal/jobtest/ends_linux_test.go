@@ -21,6 +21,14 @@ func init() {
 		}
 		return mpi.Barrier(w)
 	})
+	// Hydra takes the code of whatever Abort it reads first, so only one rank may call it.
+	role("abort, others away", func(_ context.Context, w *mpi.Comm) error {
+		if w.Rank() == 1 {
+			mpi.Abort(7)
+		}
+		time.Sleep(time.Hour)
+		return nil
+	})
 	role("panic", func(_ context.Context, w *mpi.Comm) error {
 		if w.Rank() == 1 {
 			var none []int

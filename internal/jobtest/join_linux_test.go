@@ -177,7 +177,7 @@ func TestUnderHydra(t *testing.T) {
 				t.Errorf("%d of 4 ranks report\n%s", got, j.out.String())
 			}
 			run(t, spec{n: 1, role: "join", hydra: true, flags: flags}, 0).says(`^rank 0 of 1$`)
-			run(t, spec{n: 3, role: "abort", hydra: true, flags: flags}, 7)
+			run(t, spec{n: 3, role: "abort, others away", hydra: true, flags: flags}, 7)
 		})
 	}
 }
