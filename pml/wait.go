@@ -34,6 +34,8 @@ const (
 
 	// spinCheck polls happen between two looks at the clock.
 	spinCheck = 64
+	// contextCheck polls happen between two looks at the context while packets come without end.
+	contextCheck = 1024
 	// yieldAfter is how long the leader spins before it lets other goroutines of its rank run, and how often then.
 	yieldAfter = 20 * time.Microsecond
 	// fullSleep is how long to sleep when a link is full: the peer does not say when it has made room. As long as
@@ -99,7 +101,7 @@ func (e *Engine) lead(w *want) bool {
 	e.dev.Disarm()
 	idle, spun := 0, false
 	var since, yielded time.Time
-	for {
+	for polls := 1; ; polls++ {
 		if e.progress() != 0 {
 			idle, e.nap = 0, 0
 		} else {
@@ -116,6 +118,9 @@ func (e *Engine) lead(w *want) bool {
 			if w.ready() {
 				return false
 			}
+		}
+		if polls%contextCheck == 0 && w.cc != nil && w.cc.Err() != nil {
+			return false // however much arrives
 		}
 		if idle%spinCheck != 0 || idle == 0 {
 			if e.cfg.Spin != 0 || idle == 0 {
