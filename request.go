@@ -12,13 +12,19 @@ import (
 // second Wait is answered with ErrRequest. Requests are reused, so do not keep one that is completed.
 type Request struct {
 	pml.Request
+	label
+
+	buffered func() error // of a persistent buffered send: does it
+}
+
+// label is what the caller asked for. It is the holder's, and the next holder's from the moment at which the result is
+// collected: who needs it after that copies it before.
+type label struct {
 	comm *Comm
 	op   string
 	peer int
 	tag  int
-	null bool // its status is that of ProcNull
-
-	buffered func() error // of a persistent buffered send: does it
+	null bool // the status is that of ProcNull
 }
 
 // newRequest makes what the engine hands out.
@@ -30,7 +36,7 @@ func newRequest() *pml.Request {
 
 func (c *Comm) request(op string, peer, tag int, p *pml.Request) *Request {
 	r := p.Outer.(*Request)
-	r.comm, r.op, r.peer, r.tag, r.null = c, op, peer, tag, false
+	r.label = label{comm: c, op: op, peer: peer, tag: tag}
 	return r
 }
 
@@ -41,14 +47,14 @@ func (c *Comm) nullRequest(op string, tag int) *Request {
 }
 
 // result turns the engine's result into ours.
-func (r *Request) result(st pml.Status, err error) (Status, error) {
+func (l *label) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
-		err = r.comm.wrap(r.op, r.peer, r.tag, err)
+		err = l.comm.wrap(l.op, l.peer, l.tag, err)
 	}
-	if r.null {
+	if l.null {
 		return nullStatus, err
 	}
-	return r.comm.status(st), err
+	return l.comm.status(st), err
 }
 
 // valid reports why r is not a request at all.
@@ -60,8 +66,8 @@ func (r *Request) valid(op string) error {
 }
 
 // misuse is the error of a call on a request that is not active.
-func (r *Request) misuse(op string, err error) error {
-	return &Error{Op: op, Class: ErrRequest, Comm: r.comm.name, Peer: Undefined, Tag: Undefined, Err: err}
+func (l *label) misuse(op string, err error) error {
+	return &Error{Op: op, Class: ErrRequest, Comm: l.comm.name, Peer: Undefined, Tag: Undefined, Err: err}
 }
 
 // Wait returns when the operation is complete; §3.7.3, at once if it is a persistent one that is not started. If the context of its communicator ends first, the operation is
@@ -70,11 +76,12 @@ func (r *Request) Wait() (Status, error) {
 	if err := r.valid("Wait"); err != nil {
 		return Status{}, err
 	}
-	st, err := r.comm.eng.Wait(&r.Request)
+	l := r.label
+	st, err := l.comm.eng.Wait(&r.Request)
 	if err != nil && errors.Is(err, pml.ErrRequest) {
-		return Status{}, r.misuse("Wait", err)
+		return Status{}, l.misuse("Wait", err)
 	}
-	return r.result(st, err)
+	return l.result(st, err)
 }
 
 // Test reports whether the operation is complete, and if so, with what result; §3.7.3.
@@ -82,14 +89,15 @@ func (r *Request) Test() (bool, Status, error) {
 	if err := r.valid("Test"); err != nil {
 		return false, Status{}, err
 	}
-	done, st, err := r.comm.eng.Test(&r.Request)
+	l := r.label
+	done, st, err := l.comm.eng.Test(&r.Request)
 	if err != nil && errors.Is(err, pml.ErrRequest) {
-		return false, Status{}, r.misuse("Test", err)
+		return false, Status{}, l.misuse("Test", err)
 	}
 	if !done {
 		return false, Status{}, nil
 	}
-	s, err := r.result(st, err)
+	s, err := l.result(st, err)
 	return true, s, err
 }
 
