@@ -122,7 +122,8 @@ func start(t *testing.T, s spec) *job {
 			j.cmd.Env = append(j.cmd.Env, kv)
 		}
 	}
-	j.cmd.Env = append(j.cmd.Env, roleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp)
+	j.cmd.Env = append(j.cmd.Env, roleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp,
+		"GORACE=atexit_sleep_ms=0") // each end of a rank would take a second
 	j.cmd.Env = append(j.cmd.Env, s.env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	j.cmd.WaitDelay = 5 * time.Second // somebody who keeps our pipes is a failure and no hang

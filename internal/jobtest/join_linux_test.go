@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 func init() {
@@ -72,6 +73,9 @@ func TestNoRoomAtInit(t *testing.T) {
 		{"address space for no ring", "as", "200000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.kind == "as" && testenv.Race {
+				t.Skip("the race detector itself needs address space")
+			}
 			j := run(t, spec{n: 2, role: "limited", args: []string{c.kind, c.limit}}, 3)
 			j.says(`^no memory true: mpi: Init: .*shm: no room for [1-9]\d+ bytes of shared memory`)
 		})
