@@ -243,6 +243,7 @@ func (e *Engine) DropContext(ctx uint32, err error) {
 func (e *Engine) Flush() int {
 	e.lock()
 	defer e.unlock()
+	defer e.leave()
 	for e.closed == nil {
 		open := e.outstanding - e.detached
 		if open > 0 {

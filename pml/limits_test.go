@@ -48,7 +48,7 @@ func TestFloodStaysUnderLimit(t *testing.T) {
 	for _, limit := range []int64{1, 50_000, 1 << 20} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			const senders = 3
-			messages := 2000
+			messages := 1000
 			if testing.Short() {
 				messages = 400
 			}
