@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
@@ -1464,5 +1465,54 @@ func TestProgressWhileAway(t *testing.T) {
 				whole(later, 2)
 			})
 		}
+	}
+}
+
+// Not in the standard but asked of us: when the connection to a rank breaks, the calls that involve that rank end with
+// ErrPeerFailed, in whatever state they are; those that do not go on.
+func TestPeerGone(t *testing.T) {
+	cut := withDevices(func(rank int, d transport.Device) transport.Device {
+		switch rank {
+		case 0:
+			return faulty.Wrap(d, 1, faulty.Plan{Cuts: []faulty.Cut{{Peer: 1, After: 40}}})
+		case 1:
+			return faulty.Wrap(d, 1, faulty.Plan{Cuts: []faulty.Cut{{Peer: 0, After: 40}}})
+		}
+		return d
+	})
+	for name, call := range map[string]func(w *Comm) error{
+		"Recv":         func(w *Comm) error { return second(Recv(w, []int{0}, 1, 1)) },
+		"Recv any":     func(w *Comm) error { return second(Recv(w, []int{0}, AnySource, 1)) },
+		"Ssend":        func(w *Comm) error { return Ssend(w, []int{0}, 1, 1) },
+		"Send":         func(w *Comm) error { return Send(w, message(long, 1), 1, 1) },
+		"Probe":        func(w *Comm) error { return second(Probe(w, 1, 1)) },
+		"Irecv, Wait":  func(w *Comm) error { return second(ok(Irecv(w, []int{0}, 1, 1)).Wait()) },
+		"Issend, Wait": func(w *Comm) error { return second(ok(Issend(w, []int{0}, 1, 1)).Wait()) },
+	} {
+		over(t, cut)(3, func(w *Comm) {
+			if w.Rank() == 2 {
+				echo(w, 0)
+				return
+			}
+			done := make(chan error)
+			if w.Rank() == 0 {
+				go func() { done <- call(w) }() // begun before the end
+			}
+			var err error
+			for err == nil { // until the connection breaks
+				if err = Bsend(w, []int{1}, 1-w.Rank(), 99); err == nil {
+					_, err = Recv(w, []int{0}, 1-w.Rank(), 99)
+				}
+			}
+			is(err, ErrPeerFailed)
+			if w.Rank() == 1 {
+				return
+			}
+			is(<-done, ErrPeerFailed)
+			if name != "Recv any" { // from somebody else it can still come
+				is(call(w), ErrPeerFailed)
+			}
+			settle(w, 2)
+		}, WithEnviron([]string{"GORUN_SPIN=0"}))
 	}
 }
