@@ -7,7 +7,7 @@
 // A lane is a communicator of its own on which all receives are of one kind: exact, AnySource, AnyTag, both, or
 // matched probe with a length that is taken from the message. In some rounds all receives are posted before the first
 // send, in others they meet sends that are under way. Beside that, goroutines of each rank call goroutines of other
-// ranks all the time.
+// ranks all the time, and one takes messages back that it has sent, and gives up waiting when its context ends.
 //
 // Checked for every message: source, tag and length in the Status, every byte, that the receive which got it is one
 // that the standard allows (messages of one source that fit the same receives arrive in the order in which they were

@@ -70,8 +70,8 @@ func run(_ context.Context, world *mpi.Comm) error {
 		}
 	}
 	if world.Rank() == 0 {
-		fmt.Printf("stress: %d ranks, seed %d: %d rounds, %d messages, %.1f GB in %v, every byte was right\n",
-			world.Size(), drawn, round, sent, float64(bytes)/1e9, time.Since(start).Round(time.Second))
+		fmt.Printf("stress: %d ranks, seed %d: %d rounds, %d messages, %.1f GB in %v, rank 0 took back %d of %d; every byte was right\n",
+			world.Size(), drawn, round, sent, float64(bytes)/1e9, time.Since(start).Round(time.Second), p.taken, round*quits/2)
 	}
 	return p.free()
 }

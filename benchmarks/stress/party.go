@@ -17,6 +17,9 @@ type party struct {
 	world *mpi.Comm
 	lanes [lanes]*mpi.Comm
 	calls *mpi.Comm
+	quits *mpi.Comm
+	taken int            // messages that this rank has taken back
+	open  []*mpi.Request // sends of quit that end when the neighbour has received them
 }
 
 func newParty(world *mpi.Comm) (*party, error) {
@@ -28,13 +31,17 @@ func newParty(world *mpi.Comm) (*party, error) {
 		}
 		p.lanes[l] = c
 	}
-	c, err := world.Dup()
-	p.calls = c
-	return p, err
+	for _, c := range []**mpi.Comm{&p.calls, &p.quits} {
+		var err error
+		if *c, err = world.Dup(); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 func (p *party) free() error {
-	for _, c := range append(p.lanes[:], p.calls) {
+	for _, c := range append(p.lanes[:], p.calls, p.quits) {
 		if err := c.Free(); err != nil {
 			return err
 		}
@@ -42,7 +49,8 @@ func (p *party) free() error {
 	return nil
 }
 
-// play plays one round: for each lane a goroutine that sends and one that receives, and the callers. The first error
+// play plays one round: for each lane a goroutine that sends and one that receives, the callers, and one that
+// changes its mind. The first error
 // ends it without waiting for the others, which may wait for what will not come.
 func (p *party) play(round plan) error {
 	rank := p.world.Rank()
@@ -74,11 +82,16 @@ func (p *party) play(round plan) error {
 	for caller := range callers {
 		start(func() error { return p.call(round.round, caller) })
 	}
+	start(func() error { return p.quit(round.round) })
 	for range tasks {
 		if err := <-results; err != nil {
 			return err
 		}
 	}
+	if err := mpi.WaitAll(p.open...); err != nil {
+		return err
+	}
+	p.open = p.open[:0]
 	// A rank that is ahead may not send into this round's receives: some of them take anything.
 	return mpi.Barrier(p.world)
 }
