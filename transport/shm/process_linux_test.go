@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,12 @@ func init() {
 	roles["no-readv"] = withoutReadv
 	roles["file-limit"] = func() error { return withoutRoom(unix.RLIMIT_FSIZE, 256<<10, Options{Size: 2}) }
 	roles["address-limit"] = func() error {
+		// Go's heap grows by 64 MiB of address space at a time, and Go ends the process where it cannot: room for
+		// what the test itself needs is made before.
+		heap := make([]byte, 32<<20)
+		runtime.KeepAlive(heap)
+		heap = nil
+		runtime.GC()
 		used, err := addressSpace()
 		if err != nil {
 			return err
