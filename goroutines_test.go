@@ -292,7 +292,7 @@ func TestOneProcessor(t *testing.T) {
 // A flood of unexpected messages stays under the receiver's limit and loses nothing.
 func TestFloodStaysUnderTheLimit(t *testing.T) {
 	n := 20_000
-	if s, err := strconv.Atoi(os.Getenv("GORUN_SOAK")); err == nil && s > 0 {
+	if s, err := strconv.Atoi(os.Getenv("GORUN_TEST_SOAK")); err == nil && s > 0 {
 		n = 1_000_000
 	}
 	const limit = 64 << 10

@@ -103,6 +103,9 @@ func New(cfg Config) *Engine {
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
+	if in, ok := cfg.Net.(transport.Introducer); ok {
+		in.Introduce(e.Address())
+	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.wg.Add(1)
 	go e.watch()

@@ -84,6 +84,20 @@ func (n *testNet) close() {
 	}
 }
 
+// linkAll connects everybody with everybody.
+func (n *testNet) linkAll() {
+	for rank, e := range n.engines {
+		e.lock()
+		for peer := range n.engines {
+			if peer != rank {
+				e.reach(e.peer(int32(peer)))
+			}
+		}
+		e.unlock()
+	}
+	n.settle()
+}
+
 // settle waits for the goroutines that connect and are not held back.
 func (n *testNet) settle() {
 	for _, e := range n.engines {

@@ -35,6 +35,7 @@ var rewrite = flag.Bool("rewrite", false, "write the traces into testdata; read 
 //	prefer 1 split      where rank 1 may choose among stream, get and split
 //	room 0->1 3         the wire from 0 to 1 takes no more packets while 3 are on it; all: it takes any
 //	frag 0 1KiB         links of rank 0 take fragments of 1 KiB at most from now on
+//	link                all ranks connect to each other; otherwise a first contact does, and does at once what it can
 //	hold 0->1           connecting takes until: connect 0->1 ok, or connect 0->1 fails
 //	down 1 at 0         rank 0 hears that rank 1 is gone
 //	inject 1->0 kind=rts tag=1 id=1.1 len=5 addr=0 key=0 payload=10 [readable]    a packet that no engine sent
@@ -187,6 +188,8 @@ func (s *script) command(f []string) {
 		s.net = newTestNet(netOptions{ranks: int(s.number(a["ranks"])), eagerMax: int(s.number(a["eager"])), fragMax: int(s.number(a["frag"])),
 			unexpectedMax: max(s.number(a["unexpected"]), 1), limit: int(s.number(a["limit"])), noGet: noGet, put: put})
 		s.net.log = s.say
+	case "link":
+		s.net.linkAll()
 	case "send":
 		s.send(s.pair(f[1]), a)
 	case "post":

@@ -110,6 +110,14 @@ type Memory interface {
 	Free(mem []byte) error
 }
 
+// Introducer is a Device that tells each peer it connects to what that peer would have to look up to connect back.
+type Introducer interface {
+	// Introduce is called once, before the first Connect: card is what this rank publishes, at most 1 KiB.
+	Introduce(card []byte)
+	// Card is what peer has introduced itself with, or nil. It belongs to the device.
+	Card(peer int) []byte
+}
+
 // Event says what a Packet means.
 type Event uint8
 

@@ -22,7 +22,7 @@ import (
 // Addresses and the two messages of a handshake, in little-endian words:
 //
 //	address  magic u32, version u32, token [16], name of the socket …
-//	hello    magic, version, rank, slots, small, bulk (u32 each), probe address u64, probe value [8], token [16]   + ring's memory
+//	hello    magic, version, rank, slots, small, bulk (u32 each), probe address u64, probe value [8], token [16], card …   + ring's memory
 //	welcome  magic, version, ring number, status (u32 each), probe address u64, probe value [8]   + inbox, eventfd
 //
 // The token is the receiver's: whoever has it could read what the ranks publish to each other, so is of the job.
@@ -31,7 +31,8 @@ const (
 	version = 1
 
 	addressMin  = 24
-	helloSize   = 56
+	helloSize   = 56 // without the card
+	maxCard     = 1024
 	welcomeSize = 32
 
 	handshakeTime = 20 * time.Second
@@ -135,8 +136,8 @@ func goneError(peer int, err error) error {
 }
 
 func (d *Device) welcome(c *net.UnixConn) (*inRing, error) {
-	var b [helloSize + 1]byte
-	n, fds, err := receiveFDs(c, b[:], 1)
+	b := make([]byte, helloSize+maxCard+1)
+	n, fds, err := receiveFDs(c, b, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (d *Device) welcome(c *net.UnixConn) (*inRing, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.addRing(mem, g, peer)
+	r, err := d.addRing(mem, g, peer, b[helloSize:n:n])
 	if err != nil {
 		unix.Munmap(mem)
 		return nil, err
@@ -173,7 +174,7 @@ func (d *Device) welcome(c *net.UnixConn) (*inRing, error) {
 func (d *Device) checkHello(b []byte, fds []int, cred *unix.Ucred) (g ring.Geometry, peer int, err error) {
 	le := binary.LittleEndian
 	switch {
-	case len(b) != helloSize || le.Uint32(b) != magic:
+	case len(b) < helloSize || len(b) > helloSize+maxCard || le.Uint32(b) != magic:
 		return g, 0, errors.New("shm: not a hello")
 	case subtle.ConstantTimeCompare(b[40:56], d.token[:]) != 1:
 		return g, 0, errors.New("shm: wrong token")
@@ -193,7 +194,7 @@ func (d *Device) checkHello(b []byte, fds []int, cred *unix.Ucred) (g ring.Geome
 }
 
 // addRing gives the ring a number and lets polls find it.
-func (d *Device) addRing(mem []byte, g ring.Geometry, peer int) (*inRing, error) {
+func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte) (*inRing, error) {
 	c, err := ring.NewConsumer(mem, g)
 	if err != nil {
 		return nil, err
@@ -204,7 +205,7 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int) (*inRing, error)
 	if d.byPeer[peer] != nil {
 		return nil, fmt.Errorf("shm: rank %d is connected already", peer)
 	}
-	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer)}
+	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer), card: card}
 	d.setRings(append(d.rings[:len(d.rings):len(d.rings)], r))
 	d.byPeer[peer] = r
 	return r, nil
@@ -264,13 +265,14 @@ func (d *Device) greet(ctx context.Context, c *net.UnixConn, peer int, token []b
 		return nil, err
 	}
 	le := binary.LittleEndian
-	b := make([]byte, 0, helloSize)
+	b := make([]byte, 0, helloSize+len(d.card))
 	for _, v := range []int{magic, version, d.opt.Rank, seg.geo.Slots, seg.geo.Small, seg.geo.Bulk} {
 		b = le.AppendUint32(b, uint32(v))
 	}
 	b = le.AppendUint64(b, addressOf(d.probe[:]))
 	b = append(b, d.probe[:]...)
 	b = append(b, token...)
+	b = append(b, d.card...)
 	if _, _, err = c.WriteMsgUnix(b, unix.UnixRights(seg.fd), nil); err != nil {
 		seg.close()
 		return nil, err
@@ -394,7 +396,7 @@ func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 // receiveFDs reads one message with at most max descriptors, which are the caller's to close.
 func receiveFDs(c *net.UnixConn, b []byte, max int) (n int, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*max))
-	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
+	n, oobn, flags, err := soon(c, b, oob)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -418,6 +420,54 @@ func receiveFDs(c *net.UnixConn, b []byte, max int) (n int, fds []int, err error
 		return 0, nil, errors.New("shm: over-long handshake message")
 	}
 	return n, fds, nil
+}
+
+// soonTime is how long an answer is worth waiting for without giving up this goroutine's processor. On a rank that
+// computes on its only one, getting it back takes a time slice (10 ms), and a peer waits.
+const soonTime = 500 * time.Microsecond
+
+// soon reads a message; other processes run meanwhile, other goroutines of this one only if it takes long.
+func soon(c *net.UnixConn, b, oob []byte) (n, oobn, flags int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	start := time.Now()
+	e := raw.Read(func(fd uintptr) bool {
+		for {
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), b, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			switch {
+			case err == unix.EINTR:
+			case err != unix.EAGAIN:
+				return true
+			case time.Since(start) > soonTime:
+				return false
+			default:
+				unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			}
+		}
+	})
+	if e != nil {
+		err = e
+	}
+	return n, oobn, flags, err
+}
+
+// Introduce is transport.Introducer's.
+func (d *Device) Introduce(card []byte) {
+	if len(card) <= maxCard {
+		d.card = card
+	}
+}
+
+// Card is transport.Introducer's.
+func (d *Device) Card(peer int) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r := d.byPeer[peer]; r != nil && len(r.card) > 0 {
+		return r.card
+	}
+	return nil
 }
 
 func closeFDs(fds []int) {

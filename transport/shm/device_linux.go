@@ -43,6 +43,7 @@ type Device struct {
 	bell    *os.File // the eventfd, for the netpoller
 	bellBuf [8]byte  // of the one Park without hold
 
+	card     []byte // what peers are told at hello; set before the first Connect
 	listener *net.UnixListener
 	address  []byte
 

@@ -55,7 +55,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			{"wrong token", changed(55, 1), []int{seg.fd}},
 			{"token of zeros", append(good(2)[:40], make([]byte, 16)...), []int{seg.fd}},
 			{"too short", good(2)[:helloSize-1], []int{seg.fd}},
-			{"too long", append(good(2), 0), []int{seg.fd}},
+			{"too long a card", append(good(2), make([]byte, maxCard+1)...), []int{seg.fd}},
 			{"much too long", append(good(2), make([]byte, 60_000)...), []int{seg.fd}},
 			{"no descriptor", good(2), nil},
 			{"two descriptors", good(2), []int{seg.fd, seg.fd}},

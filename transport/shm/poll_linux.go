@@ -13,6 +13,7 @@ import (
 type inRing struct {
 	c      *ring.Consumer
 	mem    []byte
+	card   []byte // what the peer has introduced itself with
 	number uint32
 	peer   int32
 	hot    bool // in Device.hot, and the producer does not mark it

@@ -336,7 +336,7 @@ func TestManyRings(t *testing.T) {
 	// As if there had been so many others that numbers share bits: rings that nobody writes.
 	seg := memory(t, smallRing)
 	for range maxRings - peers/2 {
-		if _, err := d.addRing(seg.mem, smallRing, -1-len(d.rings)); err != nil {
+		if _, err := d.addRing(seg.mem, smallRing, -1-len(d.rings), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
