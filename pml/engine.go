@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,14 +66,15 @@ type Engine struct {
 	probers     []*Request
 
 	// Who polls. See wait.go.
-	leading   bool // a caller polls
-	held      bool // that caller sleeps in Park(true)
-	followers int  // callers that wait for their own request only
-	armed     armedFor
-	woke      bool          // a follower has been woken since the last yield
-	watching  bool          // the watcher polls
-	spin      time.Duration // current, if adaptive
-	nap       time.Duration // the last sleep because of a full link; 0: something has happened since
+	leading      bool // a caller polls
+	held         bool // that caller sleeps in Park(true)
+	followers    int  // callers that wait for their own request only
+	armed        armedFor
+	woke         bool          // a follower has been woken since the last yield
+	oneProcessor bool          // GOMAXPROCS is 1
+	watching     bool          // the watcher polls
+	spin         time.Duration // current, if adaptive
+	nap          time.Duration // the last sleep because of a full link; 0: something has happened since
 
 	selfDirty bool
 	selfPkts  [4]transport.Packet
@@ -106,6 +108,7 @@ func New(cfg Config) *Engine {
 	if in, ok := cfg.Net.(transport.Introducer); ok {
 		in.Introduce(e.Address())
 	}
+	e.oneProcessor = runtime.GOMAXPROCS(0) == 1
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.wg.Add(1)
 	go e.watch()

@@ -43,6 +43,8 @@ const (
 	// the time that it took, and a peer that computes for seconds is not looked at 1,000 times a second.
 	fullSleep    = 20 * time.Microsecond
 	maxFullSleep = 4 * time.Millisecond
+	// wayTime is how long a crowded rank gives way before it sleeps.
+	wayTime = 80 * time.Microsecond
 	// busyRank is how long a yield takes at least if another goroutine has used it.
 	busyRank = 5 * time.Microsecond
 )
@@ -188,29 +190,14 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 		return slept
 	}
 	if e.cfg.Spin == 0 {
-		// Give the processor away once and look once more before sleeping. If the rank that we wait for runs in between,
-		// nobody needs to be woken: a ring of 8 ranks on 2 processors went from 28 µs a hop to 4. More of it is slower.
-		e.unlock()
-		yieldProcessor()
-		e.lock()
-		if e.progress() != 0 || w.ready() {
+		if e.giveWay(w) {
 			return slept
 		}
 	}
-	// If other goroutines want this processor they get it now, and then the watcher does the waiting: a thread that
-	// sleeps in the kernel keeps its processor from them until the scheduler's monitor notices.
-	before := time.Now()
-	e.unlock()
-	runtime.Gosched()
-	e.lock()
-	if w.ready() || e.todo != 0 {
-		return slept
-	}
-	if time.Since(before) > busyRank {
-		if e.progress() == 0 {
-			return shouldFollow
+	if e.oneProcessor {
+		if result, done := e.offerProcessor(w); done {
+			return result
 		}
-		return slept
 	}
 	if !e.dev.Arm(transport.Any, true) {
 		return slept
@@ -252,6 +239,40 @@ func (e *Engine) pause() {
 	}
 	e.leave()
 	e.sleepOnFull()
+}
+
+// giveWay is what a crowded rank does instead of spinning: it gives the processor away after each look, for a while,
+// and then sleeps. Whoever can do something does it meanwhile; if nobody can, the processor stays awake, and to wake a
+// sleeping one is what costs most (docs/decisions/0014-giving-way.md).
+func (e *Engine) giveWay(w *want) bool {
+	for start := time.Now(); time.Since(start) < wayTime; {
+		e.unlock()
+		yieldProcessor()
+		e.lock()
+		if e.progress() != 0 || w.ready() {
+			return true
+		}
+	}
+	return false
+}
+
+// offerProcessor: if other goroutines want the only processor they get it now, and then the watcher does the waiting: a
+// thread that sleeps in the kernel keeps its processor from them until the scheduler's monitor notices. With more
+// processors there is another for them, and the offer would only wake a thread that looks for work and finds none.
+func (e *Engine) offerProcessor(w *want) (sleepResult, bool) {
+	before := time.Now()
+	e.unlock()
+	runtime.Gosched()
+	e.lock()
+	switch {
+	case w.ready() || e.todo != 0:
+		return slept, true
+	case time.Since(before) <= busyRank:
+		return slept, false
+	case e.progress() == 0:
+		return shouldFollow, true
+	}
+	return slept, true
 }
 
 // follow sleeps until w's requests are done, while somebody else polls.
