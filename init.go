@@ -150,11 +150,11 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 			dev = o.wrap(rank, dev)
 		}
 	}
-	spin := set.Spin
+	spin, giveWay := set.Spin, false
 	if spin < 0 && local > usableCPUs(o.environ) {
-		spin = 0
+		spin, giveWay = 0, true
 	}
-	e := newEngine(pml.Config{Rank: rank, Size: size, Net: dev, Self: loop.New(1)[0], Spin: spin,
+	e := newEngine(pml.Config{Rank: rank, Size: size, Net: dev, Self: loop.New(1)[0], Spin: spin, GiveWay: giveWay,
 		EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout,
 		Lookup: func(_ context.Context, peer int) ([]byte, error) { return client.Get(addressKey(peer)) }}, o)
 	err := client.Put(addressKey(rank), e.Address())

@@ -32,6 +32,7 @@ type Config struct {
 	EagerMax       int           // bytes; 0: what the link prefers
 	UnexpectedMax  int64         // bytes that unmatched messages of all senders may take here
 	Spin           time.Duration // the longest a wait spins before it sleeps; 0: never, < 0: adaptive
+	GiveWay        bool          // before sleeping, let other processes run for a while: ranks outnumber CPUs
 	ConnectTimeout time.Duration
 
 	Debug      func(msg string, args ...any) // nil: silent

@@ -189,10 +189,8 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 		e.sleepOnFull()
 		return slept
 	}
-	if e.cfg.Spin == 0 {
-		if e.giveWay(w) {
-			return slept
-		}
+	if e.cfg.GiveWay && e.followers == 0 && e.giveWay(w) {
+		return slept
 	}
 	if e.oneProcessor {
 		if result, done := e.offerProcessor(w); done {

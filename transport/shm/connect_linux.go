@@ -244,6 +244,10 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 		d.drop(c)
 		return nil, fmt.Errorf("shm: connecting to rank %d: %w", peer, err)
 	}
+	d.mu.Lock()
+	d.links[peer] = l
+	l.dead.Store(d.told[peer])
+	d.mu.Unlock()
 	if !d.start(func() { l.watch() }) {
 		l.release()
 		return nil, fmt.Errorf("%w: shm: closed", transport.ErrUnavailable)

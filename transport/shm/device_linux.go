@@ -57,6 +57,7 @@ type Device struct {
 	byPeer map[int]*inRing
 	gone   []notice
 	told   map[int]bool
+	links  map[int]*link // by peer
 	conns  map[*net.UnixConn]struct{}
 	spare  *outSegment // made by New, so that a lack of room shows there
 	closed bool
@@ -78,7 +79,7 @@ func New(opt Options) (*Device, error) {
 		opt.Local = opt.Size
 	}
 	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, bellFD: -1,
-		byPeer: map[int]*inRing{}, told: map[int]bool{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
+		byPeer: map[int]*inRing{}, told: map[int]bool{}, links: map[int]*link{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
 	rand.Read(d.token[:])
 	rand.Read(d.probe[:])

@@ -251,7 +251,7 @@ func (d *Device) takeNotices(pkts []transport.Packet) int {
 				d.gone = append(d.gone, g)
 				continue
 			}
-			d.told[g.peer] = true
+			d.gonePeer(g.peer)
 			pkts[n] = transport.Packet{Event: transport.Down, Peer: int32(g.peer), Err: g.err}
 			n++
 		}
@@ -266,6 +266,14 @@ func (d *Device) takeNotices(pkts []transport.Packet) int {
 	return n
 }
 
+// gonePeer notes that the end of a peer is told now: from here on its link takes packets and drops them. mu is held.
+func (d *Device) gonePeer(peer int) {
+	d.told[peer] = true
+	if l := d.links[peer]; l != nil {
+		l.dead.Store(true)
+	}
+}
+
 // tell fills in the Down packet of peer, once.
 func (d *Device) tell(peer int, err error, pkts []transport.Packet) int {
 	d.mu.Lock()
@@ -273,7 +281,7 @@ func (d *Device) tell(peer int, err error, pkts []transport.Packet) int {
 	if d.told[peer] {
 		return 0
 	}
-	d.told[peer] = true
+	d.gonePeer(peer)
 	pkts[0] = transport.Packet{Event: transport.Down, Peer: int32(peer), Err: err}
 	return 1
 }
