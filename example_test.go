@@ -287,7 +287,10 @@ func ExampleIsend() {
 	// Output: [11]
 }
 
-func ExampleIrecv() { ExampleRequest_Wait() }
+func ExampleIrecv() {
+	ExampleRequest_Wait()
+	// Output: tag 6 [1 2]
+}
 
 // The other modes have nonblocking forms too.
 func ExampleIssend() {
@@ -458,7 +461,10 @@ func ExampleMprobe() {
 	// Output: [1 2]
 }
 
-func ExampleMrecv() { ExampleMprobe() }
+func ExampleMrecv() {
+	ExampleMprobe()
+	// Output: [1 2]
+}
 
 func ExampleImprobe() {
 	run(1, func(world *mpi.Comm) error {
@@ -484,7 +490,12 @@ func ExampleImprobe() {
 	// [1 2]
 }
 
-func ExampleImrecv() { ExampleImprobe() }
+func ExampleImrecv() {
+	ExampleImprobe()
+	// Output:
+	// message from rank 0, tag 4, 16 bytes
+	// [1 2]
+}
 
 // A message that is sent many times from the same buffer.
 func ExampleSendInit() {
@@ -519,9 +530,21 @@ func ExampleSendInit() {
 	// [21]
 }
 
-func ExampleRecvInit() { ExampleSendInit() }
+func ExampleRecvInit() {
+	ExampleSendInit()
+	// Output:
+	// [1]
+	// [11]
+	// [21]
+}
 
-func ExampleStartAll() { ExampleSendInit() }
+func ExampleStartAll() {
+	ExampleSendInit()
+	// Output:
+	// [1]
+	// [11]
+	// [21]
+}
 
 func ExampleRequest_Start() {
 	run(1, func(world *mpi.Comm) error {
@@ -552,13 +575,37 @@ func ExampleRequest_Start() {
 	// [5] <nil>
 }
 
-func ExampleSsendInit() { ExampleRequest_Start() }
+func ExampleSsendInit() {
+	ExampleRequest_Start()
+	// Output:
+	// [5] <nil>
+	// [5] <nil>
+	// [5] <nil>
+}
 
-func ExampleRsendInit() { ExampleRequest_Start() }
+func ExampleRsendInit() {
+	ExampleRequest_Start()
+	// Output:
+	// [5] <nil>
+	// [5] <nil>
+	// [5] <nil>
+}
 
-func ExampleBsendInit() { ExampleRequest_Start() }
+func ExampleBsendInit() {
+	ExampleRequest_Start()
+	// Output:
+	// [5] <nil>
+	// [5] <nil>
+	// [5] <nil>
+}
 
-func ExampleRequest_Free() { ExampleRequest_Start() }
+func ExampleRequest_Free() {
+	ExampleRequest_Start()
+	// Output:
+	// [5] <nil>
+	// [5] <nil>
+	// [5] <nil>
+}
 
 func ExampleRequest_Wait() {
 	run(1, func(world *mpi.Comm) error {
@@ -636,7 +683,10 @@ func ExampleRequest_Cancel() {
 	// Output: true <nil>
 }
 
-func ExampleWaitAll() { ExampleIsend() }
+func ExampleWaitAll() {
+	ExampleIsend()
+	// Output: [11]
+}
 
 func ExampleWaitAllStatus() {
 	run(1, func(world *mpi.Comm) error {
@@ -773,7 +823,10 @@ func ExampleSendValue() {
 	// Output: {X:1 Y:2 Charge:-1}
 }
 
-func ExampleRecvValue() { ExampleSendValue() }
+func ExampleRecvValue() {
+	ExampleSendValue()
+	// Output: {X:1 Y:2 Charge:-1}
+}
 
 // Values with strings, slices and maps are encoded.
 func ExampleSendObject() {
@@ -788,7 +841,10 @@ func ExampleSendObject() {
 	// Output: map[primes:[2 3 5]]
 }
 
-func ExampleRecvObject() { ExampleSendObject() }
+func ExampleRecvObject() {
+	ExampleSendObject()
+	// Output: map[primes:[2 3 5]]
+}
 
 func ExampleCount() {
 	fmt.Println(mpi.Count[int32](mpi.Status{Bytes: 12}), mpi.Count[int64](mpi.Status{Bytes: 12}) == mpi.Undefined)
