@@ -144,7 +144,7 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 			if isNoRoom(err) {
 				class = ErrNoMemory
 			}
-			return nil, nil, opError("Init", class, "no transport to the other %d ranks works: %w", size-1, err)
+			return nil, nil, opError("Init", class, "no transport to the other ranks (%d) works: %w", size-1, err)
 		}
 		if o.wrap != nil {
 			dev = o.wrap(rank, dev)

@@ -47,7 +47,10 @@ func openTransport(p place) (transport.Device, error) {
 			}
 			why = append(why, fmt.Errorf("%s: %w", name, err))
 		}
-		if !found && name != "loop" {
+		switch {
+		case name == "loop":
+			why = append(why, errors.New("loop: it connects the goroutines of RunLocal, not processes"))
+		case !found:
 			why = append(why, fmt.Errorf("%s: no such transport; there is %s", name, transportNames()))
 		}
 	}

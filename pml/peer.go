@@ -140,7 +140,7 @@ func (e *Engine) explain(p *peer, caps *transport.Caps) {
 	if e.cfg.Debug == nil {
 		return
 	}
-	dev, large := e.cfg.Net, "get (while the sender computes), stream (while it waits)"
+	dev, large := e.cfg.Net, "stream, split or get, by what each has cost; get while the sender computes"
 	if int(p.rank) == e.cfg.Rank {
 		dev = e.cfg.Self
 	}

@@ -32,6 +32,8 @@ func TestNoSpin(t *testing.T) {
 func TestBadSettings(t *testing.T) {
 	j := run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=nonsense"}}, 3)
 	j.says(`^unavailable true: mpi: Init: .*nonsense: no such transport; there is shm`)
+	j = run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=loop"}}, 3)
+	j.says(`^unavailable true: mpi: Init: .*loop: it connects the goroutines of RunLocal, not processes`)
 	// gorun looks before it starts anybody; without it the rank does.
 	run(t, spec{n: 2, role: "join", env: []string{"GORUN_EAGER_MAX=many"}}, 2).says(`^gorun: GORUN_EAGER_MAX="many".*64KiB`)
 	run(t, spec{bare: true, role: "join", env: []string{"GORUN_EAGER_MAX=many"}}, 3).says(`^unavailable true: mpi: Init: .*GORUN_EAGER_MAX="many".*64KiB`)
