@@ -5,21 +5,6 @@ typedef struct {
     int64_t init, barrier, peak_kib;
 } report;
 
-/* VmHWM: rusage would also count the launcher's size at the moment of fork. */
-static int64_t peak_kib(void)
-{
-    char line[256];
-    long kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    if (f == NULL)
-        return 0;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "VmHWM: %ld kB", &kib) == 1)
-            break;
-    fclose(f);
-    return kib;
-}
-
 int main(int argc, char **argv)
 {
     int rank, ranks;

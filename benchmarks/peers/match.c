@@ -210,9 +210,11 @@ static void measure_line(void)
 
 int main(int argc, char **argv)
 {
-    opts = (options){1, 1000000, 200, 200, 10, 10, 64};
+    opts = latency_options();
+    opts.max = 1000000, opts.small_iters = opts.large_iters = 200;
+    opts.small_warmup = opts.large_warmup = 10;
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    rank = my_rank();
     parse(argc, argv, &opts);
     need_ranks(2);
     if (opts.min < 1 || opts.max > 100000000)

@@ -63,11 +63,10 @@ static long lead(char *token, int size, const options *o, int64_t *took)
 
 int main(int argc, char **argv)
 {
-    options o = {8, 8, 10000, 1000, 100, 10, 1};
-    int rank, ranks;
+    options o = latency_options();
+    o.min = o.max = 8, o.window = 1;
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int rank = my_rank(), ranks = all_ranks();
     parse(argc, argv, &o);
     if (ranks < 2 || o.window >= ranks || o.min < 1)
         fail("ring", "needs two ranks, fewer tokens than ranks, tokens of at least a byte");

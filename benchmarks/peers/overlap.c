@@ -1,0 +1,125 @@
+/* What benchmarks/overlap shows, for another MPI. Method and columns are described there. */
+#include "common.h"
+
+enum { READY = 1, PAUSE = 50000 /* ns, from the handshake to the start */ };
+
+static volatile uint64_t sink;
+
+/* The computation: arithmetic on private memory, no call of anything. */
+static void compute(long steps)
+{
+    static uint64_t field[512];
+    uint64_t x = sink;
+    for (long i = 0; i < steps; i++) {
+        x = x * 6364136223846793005u + field[i % 512];
+        field[i % 512] = x >> 33;
+    }
+    sink = x;
+}
+
+static double compute_us(long steps, long n)
+{
+    int64_t start = now_ns();
+    for (long i = 0; i < n; i++)
+        compute(steps);
+    return (now_ns() - start) / 1e3 / n;
+}
+
+/* The steps that take so long, by doubling until the clock sees them well and then in proportion. */
+static long steps_for(double us)
+{
+    long steps = 1024;
+    while (compute_us(steps, 1) < us / 2)
+        steps *= 2;
+    double took = compute_us(steps, 5);
+    return (long)(steps * us / took) + 1;
+}
+
+static void wait_until(int64_t when)
+{
+    while (now_ns() < when)
+        ;
+}
+
+/* Rank 1 of n iterations: it tells rank 0 and goes into a blocking call. */
+static void serve(char *buf, long size, int receives, long n)
+{
+    char word = 0;
+    for (long i = 0; i < n; i++) {
+        MPI_Send(&word, 1, MPI_CHAR, 0, READY, MPI_COMM_WORLD);
+        if (receives)
+            MPI_Recv(buf, size, MPI_CHAR, 0, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(buf, size, MPI_CHAR, 0, DATA, MPI_COMM_WORLD);
+    }
+}
+
+/* Rank 0 of n iterations: the mean time from the start of the transfer to the end of its Wait. */
+static double transfer_us(char *buf, long size, int sends, long steps, long n)
+{
+    int64_t took = 0;
+    for (long i = 0; i < n; i++) {
+        char word;
+        MPI_Request request;
+        MPI_Recv(&word, 1, MPI_CHAR, 1, READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        wait_until(now_ns() + PAUSE);
+        int64_t start = now_ns();
+        if (sends)
+            MPI_Isend(buf, size, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &request);
+        else
+            MPI_Irecv(buf, size, MPI_CHAR, 1, DATA, MPI_COMM_WORLD, &request);
+        if (steps > 0)
+            compute(steps);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        took += now_ns() - start;
+    }
+    return n > 0 ? took / 1e3 / n : 0;
+}
+
+static void measure(char *buf, long size, int sends, long warm, long n)
+{
+    transfer_us(buf, size, sends, 0, warm);
+    double pure = transfer_us(buf, size, sends, 0, n);
+    long steps = steps_for(2 * pure > 200 ? 2 * pure : 200);
+    double alone = compute_us(steps, n);
+    double total = transfer_us(buf, size, sends, steps, n);
+    double hidden = 1 - (total - alone) / pure;
+    hidden = hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
+    printf("%20.2f%20.2f%20.2f%20.2f", pure, alone, total, 100 * hidden);
+}
+
+int main(int argc, char **argv)
+{
+    options o = latency_options();
+    o.min = o.max, o.small_iters = o.large_iters = 100;
+    o.small_warmup = o.large_warmup = 10;
+    MPI_Init(&argc, &argv);
+    int rank = my_rank();
+    parse(argc, argv, &o);
+    need_ranks(2);
+    char *buf = buffer(&o, o.max);
+    if (rank == 0) {
+        title("MPI Overlap Test");
+        columns("Size", "Isend Pure(us)", "Compute(us)", "Total(us)", "Overlap(%)",
+                "Irecv Pure(us)", "Compute(us)", "Total(us)", "Overlap(%)", NULL);
+    }
+    for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
+        long n = iterations(&o, size), warm = warmup(&o, size);
+        if (rank == 0)
+            printf("%-10ld", size);
+        for (int sends = 1; sends >= 0; sends--) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            if (rank == 0)
+                measure(buf, size, sends, warm, n);
+            else
+                serve(buf, size, sends, warm + 2 * n);
+        }
+        if (rank == 0) {
+            printf("\n");
+            fflush(stdout);
+        }
+    }
+    release(&o, buf);
+    MPI_Finalize();
+    return 0;
+}
