@@ -46,6 +46,7 @@ const graph = `
 
 	# Programs are what a user could have written.
 	benchmarks/harness                                                   : {github.com/spf13/pflag}
+	benchmarks/compare                                                   : {golang.org/x/sys}, {gonum.org/v1/plot}
 	benchmarks/*                                                         : mpi, benchmarks/harness
 	examples, benchmarks                                                 :
 	examples/heat                                                        : mpi, {gonum.org/v1/plot}

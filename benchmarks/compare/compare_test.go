@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,22 +20,40 @@ func TestParse(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	for _, bad := range []string{"", "# only a header\n", "error: no room\n", "8 x\n", "8\n", "8.5 1\n"} {
+	for _, bad := range []string{"", "# only a header\n", "error: no room\n", "8 x\n", "8\n", "8.5 1\n", "8 NaN\n",
+		"8 +Inf\n"} {
 		if got, err := parse(bad); err == nil {
 			t.Errorf("%q was read as %v", bad, got)
 		}
 	}
 }
 
-func TestMedian(t *testing.T) {
-	if m := median([]float64{1, 2, 10}); m != 2 {
-		t.Errorf("odd: %v", m)
+func TestReadInit(t *testing.T) {
+	a := arguments{ranks: 16}
+	out := "# OSU MPI Init Test v7.4 (peer)\nnprocs: 16, min: 1 ms, max: 2 ms, avg: 1 ms\n# Max RSS(KiB) of a rank 14024\n"
+	got, err := readInit(a, out, 250*time.Millisecond)
+	if want := []line{{16, []float64{250, 14024}}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	if m := median([]float64{1, 2, 4, 10}); m != 3 {
-		t.Errorf("even: %v", m)
+	if got, err := readInit(a, "nprocs: 16\n", time.Second); err == nil {
+		t.Errorf("output without the size was read as %v", got)
 	}
-	if m := median(nil); !math.IsNaN(m) {
-		t.Errorf("none: %v", m)
+}
+
+func TestSummarize(t *testing.T) {
+	s := summarize([]float64{1, 2, 10}, false)
+	if s.median != 2 || s.quietest != 1 || s.spread() != 450 {
+		t.Errorf("odd, lower: %+v", s)
+	}
+	s = summarize([]float64{1, 2, 4, 10}, true)
+	if s.median != 3 || s.quietest != 10 || s.spread() != 300 {
+		t.Errorf("even, higher: %+v", s)
+	}
+	if s = summarize(nil, false); !math.IsNaN(s.median) || !math.IsNaN(s.quietest) || !math.IsNaN(s.spread()) {
+		t.Errorf("none: %+v", s)
+	}
+	if s = summarize([]float64{7}, false); s.median != 7 || !math.IsNaN(s.spread()) {
+		t.Errorf("one round has no spread: %+v", s)
 	}
 }
 
@@ -60,42 +80,334 @@ func TestRatioIsToTheBestPeer(t *testing.T) {
 		{1, []float64{0}, false, nan},
 	}
 	for _, test := range tests {
-		got := ratio(test.ours, test.peers, test.higher)
+		got := ratio(test.ours, bestOf(test.peers, test.higher))
 		if got != test.want && !(math.IsNaN(got) && math.IsNaN(test.want)) {
 			t.Errorf("%+v: %v", test, got)
 		}
 	}
 }
 
-func TestTable(t *testing.T) {
-	s := newSamples([]library{{name: "gorun"}, {name: "Open MPI"}, {name: "MPICH"}})
-	for i, values := range [][]float64{{0.10, 0.14, 0.12}, {0.36, 0.30, 0.33}, {0.24}} {
-		for _, v := range values {
-			s.add(i, []line{{8, []float64{v}}, {64, []float64{2 * v}}})
+func TestGoals(t *testing.T) {
+	for _, c := range []struct {
+		measurement, column string
+		key                 int64
+		ours, peer, first   float64
+		want                string // bounds and verdict of each goal
+	}{
+		{"latency", "us", 1, 0.65, 1, 0, "≤ 0.65 reached"},
+		{"latency", "us", 256, 0.66, 1, 0, "≤ 0.65 **missed**"},
+		{"latency", "us", 512, 0.66, 1, 0, "≤ 0.8 reached"},
+		{"latency", "us", 8192, 0.81, 1, 0, "≤ 0.8 **missed**"},
+		{"latency", "us", 16384, 0.46, 1, 0, "≤ 0.45 **missed**"},
+		{"latency", "us", 4 << 20, 0.45, 1, 0, "≤ 0.45 reached"},
+		{"latency", "us", 8 << 20, 1, 1, 0, ""},
+		{"latency_alloc", "us", 64 << 10, 0.41, 1, 0, "≤ 0.4 **missed**"},
+		{"bw", "mb", 1, 1.2, 1, 0, "≥ 1.2 reached"},
+		{"bibw", "mb", 16384, 1.9, 1, 0, "≥ 2 **missed**"},
+		{"latency_mt", "us", 64, 1, 2, 0, "≤ 0.5 reached"},
+		{"match", "posted, any tag", 100000, 0.1, 10, 0.06, "≤ 0.01 reached ≤ 2 × our own at 1 reached"},
+		{"match", "posted, exact", 100000, 0.13, 10, 0.06, "≤ 0.01 **missed** ≤ 2 × our own at 1 **missed**"},
+		{"match", "posted, exact", 1000, 1, 1, 1, ""},
+		{"ring", "hops", 2, 1, 1, 0, ""},
+		{"ring", "hops", 32, 3, math.NaN(), 0, "≥ 3 nothing to compare"},
+		{"idle", "cpu", 2, 0.02, 1, 0, "≤ 0.02 (absolute) reached"},
+		{"idle", "rss", 2, 9, 1, 0, ""},
+		{"init", "rss", 16, 1.01, 1, 0, "≤ 1 **missed**"},
+		{"overlap", "Irecv", 4 << 20, 89.9, 0, 0, "≥ 90 (absolute) **missed**"},
+		{"overlap", "Irecv alone", 4 << 20, 9, 9, 0, ""},
+	} {
+		var said []string
+		for _, g := range asked(c.measurement, c.column, c.key) {
+			said = append(said, g.bounds(), g.verdict(g.value(c.ours, c.peer, c.first)))
+		}
+		if got := strings.Join(said, " "); got != c.want {
+			t.Errorf("%s, %s, %d: %q, want %q", c.measurement, c.column, c.key, got, c.want)
 		}
 	}
-	s.rounds[2][0] = s.rounds[2][0][:1] // MPICH has no line for 64
-	s.failed[2] = "did not end within 1m0s"
-	got := s.table(measurement{program: "latency", ranks: 2}, column{name: "one way (µs)", field: 1, digits: 2})
-	want := `latency, 2 ranks: one way (µs), lower is better
+}
 
-|            |              gorun |           Open MPI |              MPICH | ours / best |
-|-----------:|-------------------:|-------------------:|-------------------:|------------:|
-|          8 |          0.12 ±33% |          0.33 ±18% |               0.24 |        0.50 |
-|         64 |          0.24 ±33% |          0.66 ±18% |                  – |        0.36 |
+// Every goal has a column in the plan, and where sizes are measured one by one, runs that reach both its ends.
+func TestGoalsArePlanned(t *testing.T) {
+	for _, g := range goals {
+		m, ok := find(plan(false), g.measurement)
+		columns := 0
+		for _, c := range m.columns {
+			if g.isFor(c.id) {
+				columns++
+			}
+		}
+		if !ok || columns == 0 || len(g.columns) > columns {
+			t.Errorf("%s: the plan does not measure it", g.what)
+		}
+		keys := invented(m).keys()
+		if first, last := keys[0], keys[len(keys)-1]; m.sizes && (g.low < first || g.high > last) {
+			t.Errorf("%s: the plan measures %d to %d", g.what, first, last)
+		}
+	}
+}
 
-MPICH: did not end within 1m0s`
-	if got != want {
+// What the plan names is there to be built.
+func TestPlanNamesPrograms(t *testing.T) {
+	for _, quick := range []bool{false, true} {
+		for _, m := range plan(quick) {
+			if _, err := os.Stat("../peers/" + m.program + ".c"); err != nil {
+				t.Errorf("%s: %v", m.name, err)
+			}
+			if _, err := os.Stat("../" + m.program + "/main.go"); err != nil {
+				t.Errorf("%s: %v", m.name, err)
+			}
+			if len(m.runs) == 0 || len(m.columns) == 0 || m.limit == 0 || m.seconds == 0 {
+				t.Errorf("%s (quick: %v) has %d runs, %d columns, limit %v, %v s", m.name, quick, len(m.runs), len(m.columns),
+					m.limit, m.seconds)
+			}
+		}
+	}
+}
+
+// invented is a result of a measurement as if it had been done: three rounds; ours is twice as good.
+func invented(m measurement) *result {
+	r := &result{Name: m.name, Rounds: 3, Library: []string{"gorun", "Open MPI", "MPICH"},
+		Machine: machine{CPU: "Abacus", CPUs: 2}}
+	for _, a := range m.runs {
+		s := samples{Ranks: a.ranks, Key: a.key, Commands: []string{"a", "b", "c"}, Failed: make([]string, 3),
+			Rounds: make([][][]line, 3)}
+		for library := range 3 {
+			for round := range 3 {
+				var lines []line
+				for _, key := range inventedKeys(a) {
+					l := line{Key: key}
+					for f := range 10 {
+						better := 1.0
+						for _, c := range m.columns {
+							if c.field == f+1 && c.higher {
+								better = -1
+							}
+						}
+						l.Values = append(l.Values, (10+float64(round))*math.Pow(2, better*[]float64{0, 1, 1.4}[library]))
+					}
+					lines = append(lines, l)
+				}
+				s.Rounds[library] = append(s.Rounds[library], lines)
+			}
+		}
+		r.Runs = append(r.Runs, s)
+	}
+	return r
+}
+
+// inventedKeys are those that a run prints.
+func inventedKeys(a arguments) (keys []int64) {
+	words := a.words(true)
+	for i, w := range words {
+		if w != "-m" || a.key != 0 {
+			continue
+		}
+		low, high, _ := strings.Cut(words[i+1], ":")
+		first, _ := strconv.ParseInt(low, 10, 64)
+		last, _ := strconv.ParseInt(high, 10, 64)
+		for k := first; k <= last; k *= 2 {
+			keys = append(keys, k)
+		}
+		return keys
+	}
+	if a.key != 0 {
+		return []int64{a.key}
+	}
+	return []int64{int64(a.ranks)}
+}
+
+func known() (*result, measurement) {
+	m := measurement{name: "latency", title: "Latency", about: "Half of a round trip.", program: "latency", key: "bytes",
+		columns: oneWay()}
+	r := &result{Name: "latency", Rounds: 3, Library: []string{"gorun", "Open MPI", "MPICH"},
+		Machine: machine{CPU: "Abacus", CPUs: 2, Kernel: "Linux 1", Go: "go1", Versions: []string{"MPICH 4"}, Commit: "abc",
+			Date: "today", Load: "0.1"}}
+	r.Runs = []samples{
+		{Ranks: 2, Commands: []string{"gorun small", "mpirun small", "mpiexec small"}},
+		{Ranks: 2, Commands: []string{"gorun large", "mpirun large", "mpiexec large"}},
+	}
+	for i := range r.Runs {
+		r.Runs[i].Failed, r.Runs[i].Rounds = make([]string, 3), make([][][]line, 3)
+	}
+	for library, values := range [][]float64{{0.10, 0.14, 0.12}, {0.36, 0.30, 0.33}, {0.24, 0.20}} {
+		for _, v := range values {
+			r.Runs[0].Rounds[library] = append(r.Runs[0].Rounds[library], []line{{8, []float64{v}}, {512, []float64{3 * v}}})
+		}
+	}
+	r.Runs[0].Rounds[2][0] = r.Runs[0].Rounds[2][0][:1] // MPICH has only one value for 512
+	r.Runs[0].Failed[2] = "exit status 3"
+	r.Runs[1].Rounds[0] = [][]line{{{16384, []float64{2}}}}
+	r.Runs[1].Failed[1] = "did not end within 20s"
+	r.Runs[1].Failed[2] = "did not end within 20s"
+	return r, m
+}
+
+func TestPage(t *testing.T) {
+	r, m := known()
+	want := `# Latency
+
+Half of a round trip.
+
+![Latency](latency.svg)
+
+## one way (µs), lower is better
+
+| bytes | gorun | Open MPI | MPICH | ratio | quietest | asked | |
+|-:|-:|-:|-:|-:|-:|-:|:-|
+| 8 | 0.12 · 0.10 · 33% | 0.33 · 0.30 · 18% | 0.22 · 0.20 · 18% | 0.55 | 0.50 | ≤ 0.65 | reached |
+| 512 | 0.36 · 0.30 · 33% | 0.99 · 0.90 · 18% | 0.60 | 0.60 | 0.50 | ≤ 0.8 | reached |
+| 16384 | 2.00 | failed | failed | – | – | ≤ 0.45 | nothing to compare |
+
+- MPICH: exit status 3 (` + "`mpiexec small`" + `)
+- Open MPI: did not end within 20s (` + "`mpirun large`" + `)
+- MPICH: did not end within 20s (` + "`mpiexec large`" + `)
+
+Cells are median · quietest round · spread (greatest less smallest, of the median). Ratios are ours / the best peer, ` +
+		`of the medians and of the quietest rounds. 3 rounds, the libraries by turns.
+
+Abacus, 2 CPUs, Linux 1, go1, MPICH 4, commit abc, today, load average at the start 0.1
+
+What was run:
+
+    gorun small
+    mpirun small
+    mpiexec small
+    gorun large
+    mpirun large
+    mpiexec large
+`
+	if got := r.page(m); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestChoose(t *testing.T) {
-	if got, err := choose(plan(true), "ring"); err != nil || len(got) != 2 {
-		t.Errorf("ring: %d measurements, %v", len(got), err)
+func TestGrowth(t *testing.T) {
+	m, _ := find(plan(false), "match")
+	m.columns = m.columns[:2]
+	r := &result{Name: "match", Library: []string{"gorun", "MPICH"}, Runs: []samples{{
+		Commands: make([]string, 2), Failed: make([]string, 2),
+		Rounds: [][][]line{{{{1, []float64{0.05, 0.06}}, {100000, []float64{0.1, 0.13}}}}, nil},
+	}}}
+	want := `## gorun alone: 100000 entries beside 1
+
+| | 1 | 100000 | ratio | asked | |
+|:-|-:|-:|-:|-:|:-|
+| posted, exact | 0.050 | 0.100 | 2.00 | ≤ 2 | reached |
+| posted, any source | 0.060 | 0.130 | 2.17 | ≤ 2 | **missed** |
+
+`
+	if got := r.growth(m); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if _, err := choose(plan(true), "latency,rings"); err == nil || !strings.Contains(err.Error(), `"rings"`) {
+}
+
+func TestIndexNamesTheWorstRow(t *testing.T) {
+	r, _ := known()
+	text := index([]*result{r})
+	for _, want := range []string{
+		"| latency, 1–256 B | ≤ 0.65 | 0.55 at 8 bytes | reached | [latency](latency.md) |\n",
+		"| latency, 512 B–8 KiB | ≤ 0.8 | 0.60 at 512 bytes | reached |",
+		"| latency, 16 KiB–4 MiB | ≤ 0.45 | – | not measured |",
+		"- Abacus, 2 CPUs",
+		"![Latency](latency.svg)",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the index has no %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "[bw]") {
+		t.Error("the index speaks of what was not measured")
+	}
+	// The worst of several, on the bad side.
+	bw, _ := find(plan(false), "bw")
+	b := invented(bw)
+	for _, lines := range b.Runs[0].Rounds[0] {
+		lines[6].Values[0] = 3 // 64 bytes
+	}
+	if got := b.worst(goals[4]); got.where != "0.55 at 64 bytes" || got.verdict != "**missed**" {
+		t.Errorf("the worst row of bw: %+v", got)
+	}
+	// A row that ours has no number for is the worst.
+	b.Runs[0].Rounds[0] = [][]line{{{1, []float64{99, 99}}}}
+	if got := b.worst(goals[4]); got.verdict != "**missed**" || !strings.HasPrefix(got.where, "none at ") {
+		t.Errorf("ours has no number: %+v", got)
+	}
+}
+
+// TestFromMakesThePagesAgain: what is written can be read and gives the same page.
+func TestFromMakesThePagesAgain(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	m, _ := find(plan(false), "latency")
+	r, _ := known()
+	if err := r.write(dir, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(context.Background(), settings{from: dir, out: other}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"latency.md", "latency.svg", "latency.json"} {
+		a, err := os.ReadFile(filepath.Join(dir, name))
+		b, err2 := os.ReadFile(filepath.Join(other, name))
+		if err != nil || err2 != nil || len(a) == 0 || string(a) != string(b) {
+			t.Errorf("%s: %v, %v, %d and %d bytes", name, err, err2, len(a), len(b))
+		}
+	}
+	if _, err := os.Stat(filepath.Join(other, "README.md")); err != nil {
+		t.Error(err)
+	}
+	err := run(context.Background(), settings{from: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "no results of latency") {
+		t.Errorf("an empty folder gives %v", err)
+	}
+	bad := []byte(`{"libraries":["a","b"],"runs":[{"failed":[""]}]}`)
+	if err := os.WriteFile(filepath.Join(dir, "latency.json"), bad, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err = run(context.Background(), settings{from: dir})
+	if err == nil || !strings.Contains(err.Error(), "measure again") {
+		t.Errorf("a bad file gives %v", err)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	if got, err := choose(plan(true), "ring,init"); err != nil || len(got) != 2 || got[0].name != "ring" {
+		t.Errorf("ring,init: %d measurements, %v", len(got), err)
+	}
+	if _, err := choose(plan(true), "latency,rings"); err == nil || !strings.Contains(err.Error(), `"rings"`) ||
+		!strings.Contains(err.Error(), "latency_mt, match, ring") {
 		t.Errorf("an unknown name gives %v", err)
+	}
+}
+
+func TestQuickLeavesTheResultsAlone(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, c := range []struct {
+		s    settings
+		want string
+	}{{settings{}, resultsDir}, {settings{quick: true, out: "here"}, "here"}, {settings{out: "there"}, "there"}} {
+		if got, err := resultsFolder(c.s); err != nil || got != c.want {
+			t.Errorf("%+v: %s, %v", c.s, got, err)
+		}
+	}
+	if got, err := resultsFolder(settings{quick: true}); err != nil || got == resultsDir {
+		t.Errorf("-quick: %s, %v", got, err)
+	}
+}
+
+func TestVersionIn(t *testing.T) {
+	for text, want := range map[string]string{"mpirun (Open MPI) 4.1.4\n\nReport bugs to http://x.y": "4.1.4",
+		"HYDRA build details:\n  Version:       4.0.2\n": "4.0.2", "": "", "none.": ""} {
+		if got := versionIn(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestBusy(t *testing.T) {
+	for load, want := range map[string]bool{"0.51": true, "0.50": false, "2.00": true, "": false} {
+		if got := (machine{Load: load}).busy() != ""; got != want {
+			t.Errorf("load %q: warning %v", load, got)
+		}
 	}
 }
 
@@ -112,29 +424,87 @@ func TestAFailingPeerIsReportedAndNotTriedAgain(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	bad := script(t, "echo run >>"+runs+"; echo 'no slots' >&2; exit 3")
 	good := script(t, "echo '8 0.5'")
-	s := measure(context.Background(), measurement{program: "latency"}, []library{good, bad}, 3, time.Minute)
-	if len(s.rounds[0]) != 3 || s.failed[0] != "" {
-		t.Errorf("the good one: %v %q", s.rounds[0], s.failed[0])
+	away := library{name: "away", absent: "mpicc.away is not installed", launch: good.launch}
+	broken := library{name: "broken", broken: map[string]string{"latency": "no thread"}, launch: good.launch}
+	libraries := []library{good, bad, away, broken}
+	m := measurement{name: "latency", program: "latency", limit: time.Minute,
+		runs: []arguments{{ranks: 2}, {ranks: 2, key: 32}}}
+	r := newResult(&m, libraries, machine{}, settings{rounds: 3})
+	r.measure(context.Background(), &m, libraries, newClock(nil, 3))
+	if len(r.Runs[0].Rounds[0]) != 3 || r.Runs[0].Failed[0] != "" {
+		t.Errorf("the good one: %+v", r.Runs[0])
 	}
-	if !strings.Contains(s.failed[1], "exit status 3: no slots") {
-		t.Errorf("the bad one: %q", s.failed[1])
+	if got := r.keys(); !reflect.DeepEqual(got, []int64{8, 32}) {
+		t.Errorf("keys %v: the second run's line has the key that was given", got)
 	}
-	if log, _ := os.ReadFile(runs); string(log) != "run\n" {
+	for i, want := range []string{"", "exit status 3: no slots", "mpicc.away is not installed", "no thread"} {
+		if got := r.Runs[0].Failed[i]; !strings.Contains(got, want) || (got == "") != (want == "") {
+			t.Errorf("library %d: %q, want %q", i, got, want)
+		}
+	}
+	if log, _ := os.ReadFile(runs); string(log) != "run\nrun\n" { // once for each of the arguments
 		t.Errorf("the bad one ran %q", log)
 	}
 }
 
-func TestAHangingPeerIsEnded(t *testing.T) {
-	hang := script(t, "trap 'exit 0' TERM; while :; do sleep 0.05; done")
-	_, err := runOnce(context.Background(), measurement{}, hang, 200*time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "did not end within 200ms") {
-		t.Errorf("error %v", err)
+func TestAnInterruptKeepsWhatThereIs(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := script(t, "echo '8 0.5'")
+	launched := 0
+	stop.launch = func(launch func(int, string) []string) func(int, string) []string {
+		return func(n int, p string) []string {
+			if launched++; launched == 4 { // the first one is for the list of commands
+				cancel()
+			}
+			return launch(n, p)
+		}
+	}(stop.launch)
+	m := measurement{name: "latency", program: "latency", limit: time.Minute, runs: []arguments{{ranks: 2}}}
+	r := newResult(&m, []library{stop}, machine{}, settings{rounds: 5})
+	r.measure(ctx, &m, []library{stop}, newClock(nil, 5))
+	if len(r.Runs[0].Rounds[0]) != 2 || r.Runs[0].Failed[0] != "" || r.empty() {
+		t.Errorf("%+v, want two rounds and no failure", r.Runs[0])
 	}
 }
 
-func TestWallTime(t *testing.T) {
-	lines, err := runOnce(context.Background(), measurement{ranks: 16, wall: true}, script(t, "exit 0"), time.Minute)
-	if err != nil || len(lines) != 1 || lines[0].key != 16 || lines[0].values[0] <= 0 {
-		t.Errorf("%v, %v", lines, err)
+// TestNothingIsLeftOfAHangingPeer: a rank in a session of its own, which does not listen to anybody, ends too.
+func TestNothingIsLeftOfAHangingPeer(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("finding processes that left their group needs /proc")
+	}
+	adoptOrphans()
+	pids := filepath.Join(t.TempDir(), "pids")
+	hang := script(t, `setsid sh -c 'trap "" TERM; echo $$ >>`+pids+`; while :; do sleep 0.05; done' &
+trap 'exit 0' TERM; while :; do sleep 0.05; done`)
+	_, err := runOnce(context.Background(), measurement{}, arguments{}, hang, true, 500*time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "did not end within 500ms") {
+		t.Errorf("error %v", err)
+	}
+	text, _ := os.ReadFile(pids)
+	pid := strings.TrimSpace(string(text))
+	if pid == "" {
+		t.Fatal("the rank did not start")
+	}
+	if _, err := os.Stat("/proc/" + pid); err == nil {
+		t.Errorf("the rank, process %s, is still there", pid)
+	}
+}
+
+func TestMissingPeerIsNamed(t *testing.T) {
+	l := library{dir: filepath.Join(t.TempDir(), "x")}
+	why := l.compile(context.Background(), [2]string{"mpicc.nowhere", "mpirun.nowhere"}, nil)
+	if !strings.Contains(why, "mpicc.nowhere is not installed") {
+		t.Errorf("%q", why)
+	}
+}
+
+func TestNoArgumentsAreDropped(t *testing.T) {
+	a := arguments{args: "-m 8:8", iters: "-i 5", ours: "-i 500"}
+	if got := a.words(false); !reflect.DeepEqual(got, []string{"-m", "8:8", "-i", "5"}) {
+		t.Errorf("theirs: %q", got)
+	}
+	if got := a.words(true); !reflect.DeepEqual(got, []string{"-m", "8:8", "-i", "500"}) {
+		t.Errorf("ours: %q", got)
 	}
 }

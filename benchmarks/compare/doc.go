@@ -2,13 +2,20 @@
 // them (benchmarks/peers), started in turn (ours, theirs, the other's, ours, …) so that a noisy minute hits all of
 // them, each rank pinned to a core where there are enough.
 //
-//	go run ./benchmarks/compare [-quick] [-rounds N] [-only latency,bw,match,ring,init] [-limit 120s]
+//	go run ./benchmarks/compare [-quick] [-rounds N] [-only NAME,NAME] [-limit 20s] [-out DIR]
+//	go run ./benchmarks/compare -from DIR [-out DIR]
 //
-// For every measurement a table is printed: the median of the rounds for each library, how far the rounds are apart
-// (greatest less smallest, in percent of the median), and the ratio of our median to the better one of theirs. A
-// library that is missing, fails or runs into the limit is reported as such and not waited for.
+// For every measurement it writes three files: NAME.md, a table with the median, the quietest round and the spread
+// for each library and the ratio of our median to the better one of theirs, beside the figure that is asked for;
+// NAME.svg, the same as a picture; and NAME.json, what was measured, from which -from makes the other two again.
+// README.md in the same folder sums up what was asked and what was reached. A library that is missing, fails or runs
+// into the limit is reported with the reason, and that run is not tried again. An interrupt ends the measuring; what
+// there is by then is written.
 //
-// Owns: what is run, in which order, and the tables.
+// The set is in plan.go, what is asked of it in goals.go. -quick takes smaller numbers and leaves out what is slow;
+// it writes to a folder of its own, so that it does not replace the full results.
+//
+// Owns: what is run, in which order, and the tables and pictures.
 // May call: the go command, mpicc and mpirun of the peers, gorun.
 // Never: imports package mpi or measures anything itself but the wall time of whole commands.
 package main

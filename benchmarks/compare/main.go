@@ -2,79 +2,107 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 )
 
+// settings are the command line.
+type settings struct {
+	quick     bool
+	rounds    int
+	only      string
+	limit     time.Duration // for each run; 0: the plan's
+	out, from string
+}
+
+const resultsDir = "benchmarks/results"
+
 func main() {
-	quick := flag.Bool("quick", false, "a small set: three rounds, shorter queues")
-	rounds := flag.Int("rounds", 0, "rounds (default 5, with -quick 3)")
-	only := flag.String("only", "", "measurements to do, separated by commas (default all)")
-	limit := flag.Duration("limit", 120*time.Second, "time that one run may take")
+	var s settings
+	flag.BoolVar(&s.quick, "quick", false, "a small set in under three minutes: three rounds, smaller numbers")
+	flag.IntVar(&s.rounds, "rounds", 0, "rounds (default 5, with -quick 3)")
+	flag.StringVar(&s.only, "only", "", "measurements to do, separated by commas (default all)")
+	flag.DurationVar(&s.limit, "limit", 0, "time that one run may take (default 20s, with -quick 6s; match more)")
+	flag.StringVar(&s.out, "out", "",
+		"folder for the results (default "+resultsDir+", with -quick a new one, with -from that one)")
+	flag.StringVar(&s.from, "from", "", "measure nothing: make tables and pictures from the NAME.json of this folder")
 	flag.Parse()
-	if *rounds == 0 {
-		*rounds = 5
-		if *quick {
-			*rounds = 3
-		}
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := compare(ctx, plan(*quick), *only, *rounds, *limit); err != nil {
+	if err := run(ctx, s); err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}
 }
 
-// measurement is one table: one program, one number of ranks.
-type measurement struct {
-	name    string // for -only
-	program string
-	ranks   int
-	args    []string
-	columns []column
-	wall    bool // the value is the wall time of the command, not what it prints
-}
-
-// column is one value of the program's lines that the table shows.
-type column struct {
-	name   string
-	field  int // of a line: 0 is the size
-	higher bool
-	digits int
-}
-
-func plan(quick bool) []measurement {
-	depth := "1:100000"
-	if quick {
-		depth = "1:1000"
+func run(ctx context.Context, s settings) error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("%q is not an option (-h lists them)", flag.Arg(0))
+	case s.rounds < 0:
+		return fmt.Errorf("-rounds %d: at least 1", s.rounds)
 	}
-	var match []column
-	for i, name := range []string{"posted, exact", "posted, any source", "posted, any tag", "posted, any of both",
-		"unexpected, exact", "unexpected, any source", "unexpected, any tag", "unexpected, any of both"} {
-		match = append(match, column{name: name + " (µs a message)", field: i + 1, digits: 3})
-	}
-	hops := []column{{name: "hops a second", field: 3, higher: true}}
-	return []measurement{
-		{name: "latency", program: "latency", ranks: 2, columns: []column{{name: "one way (µs)", field: 1, digits: 2}}},
-		{name: "bw", program: "bw", ranks: 2, columns: []column{{name: "MB/s", field: 1, higher: true}}},
-		{name: "ring", program: "ring", ranks: 2, columns: hops},
-		{name: "ring", program: "ring", ranks: 8, columns: hops, args: []string{"-i", "2000"}},
-		{name: "match", program: "match", ranks: 2, columns: match, args: []string{"-m", depth}},
-		{name: "init", program: "init", ranks: 2, wall: true, columns: []column{{name: "whole command (ms)", field: 1}}},
-		{name: "init", program: "init", ranks: 16, wall: true, columns: []column{{name: "whole command (ms)", field: 1}}},
-	}
-}
-
-func compare(ctx context.Context, all []measurement, only string, rounds int, limit time.Duration) error {
-	chosen, err := choose(all, only)
+	chosen, err := choose(plan(s.quick), s.only)
 	if err != nil {
 		return err
 	}
+	if s.rounds == 0 {
+		s.rounds = 5
+		if s.quick {
+			s.rounds = 3
+		}
+	}
+	if s.from != "" {
+		if s.out == "" {
+			s.out = s.from
+		}
+		return again(s, chosen)
+	}
+	if s.out, err = resultsFolder(s); err != nil {
+		return err
+	}
+	return compare(ctx, s, chosen)
+}
+
+func resultsFolder(s settings) (string, error) {
+	switch {
+	case s.out != "":
+		return s.out, nil
+	case s.quick:
+		return os.MkdirTemp("", "compare-quick-")
+	}
+	return resultsDir, nil
+}
+
+// again makes the pages from what was measured before.
+func again(s settings, chosen []measurement) error {
+	made := 0
+	for _, m := range chosen {
+		r, err := readResult(s.from, m.name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = r.write(s.out, m)
+		}
+		if err != nil {
+			return err
+		}
+		made++
+	}
+	if made == 0 {
+		return fmt.Errorf("-from %s: there are no results of %s", s.from, names(chosen))
+	}
+	return writeIndex(s.out)
+}
+
+func compare(ctx context.Context, s settings, chosen []measurement) error {
 	dir, err := os.MkdirTemp("", "compare-")
 	if err != nil {
 		return err
@@ -84,15 +112,34 @@ func compare(ctx context.Context, all []measurement, only string, rounds int, li
 	if err != nil {
 		return err
 	}
-	fmt.Println(machine())
-	for _, m := range chosen {
-		samples := measure(ctx, m, libraries, rounds, limit)
-		if err := ctx.Err(); err != nil {
+	adoptOrphans()
+	facts := machineFacts(ctx, libraries)
+	fmt.Fprintln(os.Stderr, facts.String())
+	if warning := facts.busy(); warning != "" {
+		fmt.Fprintln(os.Stderr, "compare: "+warning)
+	}
+	clock := newClock(chosen, s.rounds)
+	for i := range chosen {
+		m := &chosen[i]
+		r := newResult(m, libraries, facts, s)
+		r.measure(ctx, m, libraries, clock)
+		if r.empty() {
+			break // interrupted before anything of it was done
+		}
+		if err := r.write(s.out, *m); err != nil {
 			return err
 		}
-		for _, c := range m.columns {
-			fmt.Println(samples.table(m, c))
+		fmt.Println(r.page(*m))
+		if ctx.Err() != nil {
+			break
 		}
+	}
+	if err := writeIndex(s.out); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "compare: tables and pictures are in %s\n", s.out)
+	if ctx.Err() != nil {
+		return errors.New("interrupted; what was measured until then is written")
 	}
 	return nil
 }
@@ -104,15 +151,28 @@ func choose(all []measurement, only string) ([]measurement, error) {
 	}
 	var chosen []measurement
 	for name := range strings.SplitSeq(only, ",") {
-		before := len(chosen)
-		for _, m := range all {
-			if m.name == name {
-				chosen = append(chosen, m)
-			}
+		m, ok := find(all, name)
+		if !ok {
+			return nil, fmt.Errorf("-only %q: there is no such measurement; there are %s", name, names(all))
 		}
-		if len(chosen) == before {
-			return nil, fmt.Errorf("-only %q: there is no such measurement; there are latency, bw, ring, match, init", name)
-		}
+		chosen = append(chosen, m)
 	}
 	return chosen, nil
+}
+
+func find(all []measurement, name string) (measurement, bool) {
+	for _, m := range all {
+		if m.name == name {
+			return m, true
+		}
+	}
+	return measurement{}, false
+}
+
+func names(all []measurement) string {
+	var list []string
+	for _, m := range all {
+		list = append(list, m.name)
+	}
+	return strings.Join(list, ", ")
 }

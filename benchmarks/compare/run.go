@@ -8,151 +8,124 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
 
-// library is one of those compared.
-type library struct {
-	name   string
-	dir    string // of its programs
-	launch func(ranks int, program string) []string
-	absent string // why it cannot be measured; empty when it can
+// clock tells how far the whole comparison is.
+type clock struct {
+	start time.Time
+	ahead float64 // seconds, of the measurements that have not begun
+	round int     // rounds of each
 }
 
-// build makes the programs of every library. Only ours must be there.
-func build(ctx context.Context, dir string, chosen []measurement) ([]library, error) {
-	programs := make(map[string]bool)
+func newClock(chosen []measurement, rounds int) *clock {
+	c := &clock{start: time.Now(), round: rounds}
 	for _, m := range chosen {
-		programs[m.program] = true
+		c.ahead += m.seconds * float64(rounds)
 	}
-	ours := filepath.Join(dir, "gorun")
-	args := []string{"build", "-o", ours + "/", "./cmd/gorun"}
-	for p := range programs {
-		args = append(args, "./benchmarks/"+p)
-	}
-	if err := os.Mkdir(ours, 0o755); err != nil {
-		return nil, err
-	}
-	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("go %s: %v (run it in the module's root)\n%s", strings.Join(args, " "), err, out)
-	}
-	libraries := []library{
-		{name: "gorun", dir: ours, launch: func(n int, p string) []string {
-			return []string{filepath.Join(ours, "gorun"), "-n", strconv.Itoa(n), p}
-		}},
-		{name: "Open MPI", dir: filepath.Join(dir, "openmpi"), launch: openMPI},
-		{name: "MPICH", dir: filepath.Join(dir, "mpich"), launch: mpich},
-	}
-	for i, compiler := range []string{"mpicc.openmpi", "mpicc.mpich"} {
-		l := &libraries[i+1]
-		l.absent = l.compile(ctx, compiler, programs)
-	}
-	return libraries, nil
+	return c
 }
 
-// compile builds the peers' programs and says why it could not.
-func (l *library) compile(ctx context.Context, compiler string, programs map[string]bool) (why string) {
-	if _, err := exec.LookPath(compiler); err != nil {
-		return compiler + " is not installed (make deps installs it)"
-	}
-	if err := os.Mkdir(l.dir, 0o755); err != nil {
-		return err.Error()
-	}
-	for p := range programs {
-		out, err := exec.CommandContext(ctx, compiler, "-O2", "-std=gnu11", "-Wno-stringop-overflow",
-			"-o", filepath.Join(l.dir, p), "benchmarks/peers/"+p+".c").CombinedOutput()
-		if err != nil {
-			return fmt.Sprintf("%s %s.c: %v: %s", compiler, p, err, out)
-		}
-	}
-	return ""
+// about is the time that everything will have taken, when `left` seconds of the present measurement are to come.
+func (c *clock) about(left float64) time.Duration {
+	return time.Since(c.start) + time.Duration((left+c.ahead)*float64(time.Second))
 }
 
-func openMPI(n int, program string) []string {
-	args := []string{"mpirun.openmpi", "--allow-run-as-root", "-np", strconv.Itoa(n)}
-	if n > runtime.NumCPU() {
-		args = append(args, "--oversubscribe", "--bind-to", "none")
-	} else {
-		args = append(args, "--bind-to", "core")
-	}
-	return append(args, program)
-}
-
-func mpich(n int, program string) []string {
-	args := []string{"mpiexec.hydra", "-n", strconv.Itoa(n)}
-	if n <= runtime.NumCPU() {
-		args = append(args, "-bind-to", "core")
-	}
-	return append(args, program)
-}
-
-// measure runs one measurement in rounds, the libraries by turns. A library that fails is not tried again.
-func measure(ctx context.Context, m measurement, libraries []library, rounds int, limit time.Duration) *samples {
-	s := newSamples(libraries)
-	for i, l := range libraries {
-		s.failed[i] = l.absent
-	}
-	for round := range rounds {
-		for i, l := range libraries {
-			if s.failed[i] != "" || ctx.Err() != nil {
-				continue
+// measure runs one measurement in rounds, the libraries by turns. A library that fails a run is not tried with it
+// again.
+func (r *result) measure(ctx context.Context, m *measurement, libraries []library, c *clock) {
+	perRound := m.seconds
+	c.ahead -= m.seconds * float64(c.round)
+	begin := time.Now()
+	for round := range r.Rounds {
+		for i, a := range m.runs {
+			for j := range libraries {
+				if r.Runs[i].Failed[j] != "" || ctx.Err() != nil {
+					continue
+				}
+				fmt.Fprintf(os.Stderr, "[%s of about %s] %s, round %d of %d, %d ranks: %s\n",
+					clockText(time.Since(c.start)), clockText(c.about(perRound*float64(r.Rounds-round))),
+					m.name, round+1, r.Rounds, a.ranks, libraries[j].name)
+				r.Runs[i].add(ctx, j, *m, a, libraries[j], r.limit)
 			}
-			fmt.Fprintf(os.Stderr, "%s, %d ranks, round %d of %d: %s\n", m.program, m.ranks, round+1, rounds, l.name)
-			lines, err := runOnce(ctx, m, l, limit)
-			if err != nil {
-				s.failed[i] = err.Error()
-				continue
-			}
-			s.add(i, lines)
 		}
+		perRound = time.Since(begin).Seconds() / float64(round+1)
 	}
-	return s
 }
 
-// runOnce starts one program under its launcher and returns the lines that it printed.
-func runOnce(ctx context.Context, m measurement, l library, limit time.Duration) ([]line, error) {
+func clockText(d time.Duration) string {
+	s := int(d.Seconds())
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
+
+// add runs one library once and keeps what it printed, or why it did not. An interrupted run is neither.
+func (s *samples) add(ctx context.Context, lib int, m measurement, a arguments, l library, limit time.Duration) {
+	lines, err := runOnce(ctx, m, a, l, lib == 0, limit)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.Failed[lib] = err.Error()
+		fmt.Fprintf(os.Stderr, "compare: %s: %v\n", l.name, err)
+	default:
+		s.Rounds[lib] = append(s.Rounds[lib], lines)
+	}
+}
+
+// grace is what a launcher has to end its ranks when it is asked to, before all of them are killed.
+const grace = 3 * time.Second
+
+// runOnce starts one program under its launcher and returns the lines that it printed. Nothing of it is left
+// running, however it ends.
+func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bool, limit time.Duration) ([]line, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	args := append(l.launch(m.ranks, filepath.Join(l.dir, m.program)), m.args...)
+	args := append(l.launch(a.ranks, filepath.Join(l.dir, m.program)), a.words(ours)...)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us; they are told below
 	// A launcher that is asked to end takes its ranks along; one that is killed may leave them.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 5 * time.Second
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = grace
 	start := time.Now()
 	err := cmd.Run()
 	took := time.Since(start)
+	if cmd.Process != nil {
+		endFamily(cmd.Process.Pid)
+	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, fmt.Errorf("did not end within %v", limit)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %v: %s", args[0], err, firstLine(complaints.String()))
-	case m.wall:
-		return []line{{key: int64(m.ranks), values: []float64{float64(took) / 1e6}}}, nil
+		return nil, fmt.Errorf("%s: %v: %s", filepath.Base(args[0]), err, firstLine(complaints.String()))
 	}
-	return parse(out.String())
-}
-
-func firstLine(s string) string {
-	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return first
-}
-
-// machine is a line about what the tables were measured on.
-func machine() string {
-	cpu := "unknown CPU"
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, rest, ok := strings.Cut(string(info), "model name"); ok {
-			cpu = strings.TrimLeft(firstLine(rest), "\t :")
+	lines, err := readLines(m, a, out.String(), took)
+	if err == nil && a.key != 0 {
+		for i := range lines {
+			lines[i].Key = a.key
 		}
 	}
-	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
-	return fmt.Sprintf("%s, %d CPUs, Linux %s, %s, commit %s\n", cpu, runtime.NumCPU(),
-		bytes.TrimSpace(kernel), runtime.Version(), bytes.TrimSpace(commit))
+	return lines, err
+}
+
+func readLines(m measurement, a arguments, out string, took time.Duration) ([]line, error) {
+	if m.read != nil {
+		return m.read(a, out, took)
+	}
+	return parse(out)
+}
+
+var peakLine = regexp.MustCompile(`(?m)^# Max RSS\(KiB\) of a rank (\d+)$`)
+
+// readInit is for init, whose output is osu_init's: the wall time is ours to measure, the resident size is printed.
+func readInit(a arguments, out string, took time.Duration) ([]line, error) {
+	found := peakLine.FindStringSubmatch(out)
+	if found == nil {
+		return nil, fmt.Errorf("printed no line with the resident size: %q", firstLine(out))
+	}
+	peak, err := strconv.ParseFloat(found[1], 64)
+	return []line{{Key: int64(a.ranks), Values: []float64{float64(took) / 1e6, peak}}}, err
 }

@@ -8,12 +8,6 @@ import (
 	"strings"
 )
 
-// line is one line of a benchmark's output.
-type line struct {
-	key    int64
-	values []float64 // the fields behind the key
-}
-
 // parse reads the output of a benchmark: lines that start with '#' are left out, every other line is numbers, the
 // first one whole. Output without a line is an error, it would otherwise read as "nothing to compare".
 func parse(out string) ([]line, error) {
@@ -27,13 +21,13 @@ func parse(out string) ([]line, error) {
 		if err != nil || len(fields) < 2 {
 			return nil, fmt.Errorf("not a line of a benchmark: %q", strings.TrimSpace(text))
 		}
-		l := line{key: key}
+		l := line{Key: key}
 		for _, f := range fields[1:] {
 			v, err := strconv.ParseFloat(f, 64)
-			if err != nil {
+			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				return nil, fmt.Errorf("not a number in %q: %q", strings.TrimSpace(text), f)
 			}
-			l.values = append(l.values, v)
+			l.Values = append(l.Values, v)
 		}
 		lines = append(lines, l)
 	}
@@ -43,119 +37,162 @@ func parse(out string) ([]line, error) {
 	return lines, nil
 }
 
-// samples is all that was measured for one measurement: for each library, the lines of each round. Library 0 is ours.
-type samples struct {
-	names  []string
-	failed []string // why a library has no (more) rounds
-	rounds [][][]line
-}
-
-func newSamples(libraries []library) *samples {
-	s := &samples{failed: make([]string, len(libraries)), rounds: make([][][]line, len(libraries))}
-	for _, l := range libraries {
-		s.names = append(s.names, l.name)
-	}
-	return s
-}
-
-func (s *samples) add(library int, lines []line) {
-	s.rounds[library] = append(s.rounds[library], lines)
-}
-
-// keys are the sizes that any library was measured at, ascending.
-func (s *samples) keys() []int64 {
-	var keys []int64
-	for _, rounds := range s.rounds {
-		for _, lines := range rounds {
-			for _, l := range lines {
-				keys = append(keys, l.key)
-			}
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-// values are one library's numbers of all rounds for one cell, ascending.
-func (s *samples) values(library int, key int64, field int) []float64 {
-	var values []float64
-	for _, lines := range s.rounds[library] {
-		for _, l := range lines {
-			if l.key == key && field-1 < len(l.values) {
-				values = append(values, l.values[field-1])
-			}
-		}
-	}
-	slices.Sort(values)
-	return values
-}
-
-// median of ascending values; NaN when there are none.
-func median(v []float64) float64 {
-	switch n := len(v); {
-	case n == 0:
-		return math.NaN()
-	case n%2 == 1:
-		return v[n/2]
-	default:
-		return (v[n/2-1] + v[n/2]) / 2
-	}
-}
-
-// ratio compares our median with the best of the peers'; NaN where there is nothing to compare.
-func ratio(ours float64, peers []float64, higher bool) float64 {
-	best := math.NaN()
-	for _, p := range peers {
-		if math.IsNaN(best) || !math.IsNaN(p) && (p > best) == higher && p != best {
-			best = p
-		}
-	}
-	if best == 0 {
-		return math.NaN()
-	}
-	return ours / best
-}
-
-// table prints one column of the measurement, in Markdown.
-func (s *samples) table(m measurement, c column) string {
-	better := "lower is better"
-	if c.higher {
-		better = "higher is better"
-	}
+// page is NAME.md.
+func (r *result) page(m measurement) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d ranks: %s, %s\n\n| %10s |", m.program, m.ranks, c.name, better, "")
-	for _, name := range s.names {
-		fmt.Fprintf(&b, " %18s |", name)
+	fmt.Fprintf(&b, "# %s\n\n%s\n\n![%s](%s.svg)\n\n", m.title, m.about, m.title, r.Name)
+	for _, c := range m.columns {
+		b.WriteString(r.table(m, c))
 	}
-	fmt.Fprintf(&b, " %11s |\n|-----------:|%s------------:|\n", "ours / best", strings.Repeat("-------------------:|", len(s.names)))
-	for _, key := range s.keys() {
-		medians := make([]float64, len(s.names))
-		fmt.Fprintf(&b, "| %10d |", key)
-		for i := range s.names {
-			v := s.values(i, key, c.field)
-			medians[i] = median(v)
-			fmt.Fprintf(&b, " %18s |", cell(v, c.digits))
-		}
-		fmt.Fprintf(&b, " %11s |\n", number(ratio(medians[0], medians[1:], c.higher), 2))
+	b.WriteString(r.growth(m))
+	b.WriteString(r.troubles())
+	fmt.Fprintf(&b, "Cells are median · quietest round · spread (greatest less smallest, of the median). Ratios are "+
+		"ours / the best peer, of the medians and of the quietest rounds. %d rounds", r.Rounds)
+	if r.Quick {
+		b.WriteString(", the quick set")
 	}
-	for i, why := range s.failed {
-		if why != "" {
-			fmt.Fprintf(&b, "\n%s: %s", s.names[i], why)
-		}
+	fmt.Fprintf(&b, ", the libraries by turns.\n\n%s\n\nWhat was run:\n\n", r.Machine)
+	for _, command := range r.commands() {
+		fmt.Fprintf(&b, "    %s\n", command)
 	}
 	return b.String()
 }
 
-// cell is the median and how far the rounds are apart.
-func cell(v []float64, digits int) string {
-	if len(v) == 0 {
+// table is one column of the measurement, in Markdown.
+func (r *result) table(m measurement, c column) string {
+	var b strings.Builder
+	unit := ""
+	if c.unit != "" {
+		unit = " (" + c.unit + ")"
+	}
+	goals := r.asksFor(c)
+	fmt.Fprintf(&b, "## %s%s, %s\n\n| %s |", c.name, unit, c.better(), m.key)
+	for _, name := range r.Library {
+		fmt.Fprintf(&b, " %s |", name)
+	}
+	b.WriteString(" ratio | quietest |")
+	if goals {
+		b.WriteString(" asked | |")
+	}
+	b.WriteString("\n|" + strings.Repeat("-:|", len(r.Library)+3))
+	if goals {
+		b.WriteString("-:|:-|")
+	}
+	b.WriteString("\n")
+	for _, row := range r.rows(c) {
+		fmt.Fprintf(&b, "| %d |", row.key)
+		for i, s := range row.libraries {
+			fmt.Fprintf(&b, " %s |", r.cell(i, row.key, s, c.digits))
+		}
+		ours, peer := row.against(c.higher, medianOf)
+		fmt.Fprintf(&b, " %s | %s |", ratioText(ratio(ours, peer)), ratioText(ratio(row.against(c.higher, quietestOf))))
+		if goals {
+			bounds, verdict := r.judge(c, row.key, ours, peer)
+			fmt.Fprintf(&b, " %s | %s |", bounds, verdict)
+		}
+		b.WriteString("\n")
+	}
+	return b.String() + "\n"
+}
+
+// asksFor says whether anything is asked of a column.
+func (r *result) asksFor(c column) bool {
+	return slices.ContainsFunc(r.keys(), func(key int64) bool {
+		return slices.ContainsFunc(asked(r.Name, c.id, key), func(g goal) bool { return g.kind != toFirst })
+	})
+}
+
+// judge is the last two cells of a line; what is asked of growth has a table of its own.
+func (r *result) judge(c column, key int64, ours, peer float64) (bounds, verdict string) {
+	for _, g := range asked(r.Name, c.id, key) {
+		if g.kind != toFirst {
+			return g.bounds(), g.verdict(g.value(ours, peer, math.NaN()))
+		}
+	}
+	return "", ""
+}
+
+// growth is a table of our own medians at the greatest key beside those at the least, where that is asked for.
+func (r *result) growth(m measurement) string {
+	keys := r.keys()
+	if len(keys) < 2 {
+		return ""
+	}
+	first, last := keys[0], keys[len(keys)-1]
+	var b strings.Builder
+	for _, c := range m.columns {
+		for _, g := range asked(r.Name, c.id, last) {
+			if g.kind != toFirst {
+				continue
+			}
+			at := func(key int64) float64 { return median(r.values(0, key, c.field)) }
+			v := g.value(at(last), math.NaN(), at(first))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | ≤ %v | %s |\n", c.name,
+				number(at(first), c.digits), number(at(last), c.digits), ratioText(v), g.bound, g.verdict(v))
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("## %s alone: %d %s beside %d\n\n| | %d | %d | ratio | asked | |\n|:-|-:|-:|-:|-:|:-|\n%s\n",
+		r.Library[0], last, m.key, first, first, last, &b)
+}
+
+// troubles lists who failed where, and why.
+func (r *result) troubles() string {
+	type trouble struct{ who, why string }
+	var order []trouble
+	where := map[trouble][]string{}
+	for _, s := range r.Runs {
+		for i, why := range s.Failed {
+			if why == "" {
+				continue
+			}
+			t := trouble{r.Library[i], why}
+			if where[t] == nil {
+				order = append(order, t)
+			}
+			where[t] = append(where[t], fmt.Sprintf("`%s`", s.Commands[i]))
+		}
+	}
+	var b strings.Builder
+	for _, t := range order {
+		fmt.Fprintf(&b, "- %s: %s (%s)\n", t.who, t.why, strings.Join(where[t], ", "))
+	}
+	if b.Len() > 0 {
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func (r *result) commands() []string {
+	var all []string
+	for _, s := range r.Runs {
+		all = append(all, s.Commands...)
+	}
+	return all
+}
+
+// cell is the median, the quietest round and the spread, or why there is nothing.
+func (r *result) cell(library int, key int64, s summary, digits int) string {
+	switch {
+	case s.rounds == 0 && r.failed(library, key) != "":
+		return "failed"
+	case s.rounds == 0:
 		return "–"
+	case s.rounds == 1:
+		return number(s.median, digits)
 	}
-	mid := median(v)
-	if len(v) == 1 || mid == 0 {
-		return number(mid, digits)
+	return fmt.Sprintf("%s · %s · %s%%", number(s.median, digits), number(s.quietest, digits), number(s.spread(), 0))
+}
+
+// ratioText has two digits that count, also where the ratio is tiny.
+func ratioText(v float64) string {
+	if v > 0 && v < 0.1 {
+		digits := 1 - int(math.Floor(math.Log10(v)))
+		return number(v, digits)
 	}
-	return fmt.Sprintf("%s ±%2.0f%%", number(mid, digits), (v[len(v)-1]-v[0])/mid*100)
+	return number(v, 2)
 }
 
 func number(v float64, digits int) string {

@@ -49,7 +49,8 @@ static void refill(traffic *t, int i, int size)
     if (sends)
         MPI_Isend(t->out, size, MPI_CHAR, next_target(&t->x), DATA, MPI_COMM_WORLD, &t->requests[i]);
     else
-        MPI_Irecv(t->in + (size_t)i * size, size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &t->requests[i]);
+        MPI_Irecv(t->in + (size_t)i * size, size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD,
+                  &t->requests[i]);
 }
 
 /* The time from when all ranks are ready until all have got everything. */

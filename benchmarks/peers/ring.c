@@ -85,7 +85,8 @@ int main(int argc, char **argv)
         int64_t took;
         long laps = lead(token, size, &o, &took);
         double hops = (double)laps * ranks;
-        printf("%-10ld%20.2f%20.2f%20.0f%12ld\n", size, took / 1e3 / hops, took / 1e3 / laps, hops * o.window * 1e9 / took, laps);
+        printf("%-10ld%20.2f%20.2f%20.0f%12ld\n", size, took / 1e3 / hops, took / 1e3 / laps,
+               hops * o.window * 1e9 / took, laps);
         fflush(stdout);
     }
     free(token);

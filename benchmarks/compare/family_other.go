@@ -1,0 +1,12 @@
+//go:build !linux
+
+package main
+
+import "syscall"
+
+func adoptOrphans() {}
+
+// endFamily kills what is left of a run, as far as it stayed in the launcher's process group.
+func endFamily(group int) {
+	_ = syscall.Kill(-group, syscall.SIGKILL)
+}

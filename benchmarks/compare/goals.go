@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// goal is one figure that is asked for, of one column of one measurement and a range of its keys.
+type goal struct {
+	measurement string
+	columns     []string // ids; none: all
+	low, high   int64    // keys
+	kind        kind
+	most        bool // the bound is the most that may be, otherwise the least
+	bound       float64
+	what        string // for the summary
+}
+
+// kind says which number is held against the bound.
+type kind int
+
+const (
+	toPeer   kind = iota // our median / the best peer's
+	absolute             // our median
+	toFirst              // our median / ours at the least key
+)
+
+const (
+	kib     = 1 << 10
+	mib     = 1 << 20
+	anyKey  = math.MaxInt64
+	aMost   = true
+	atLeast = false
+)
+
+// goals are the figures of issue 3. "n times better" of a time is at most 1/n of it.
+var goals = []goal{
+	{"latency", nil, 1, 256, toPeer, aMost, 0.65, "latency, 1–256 B"},
+	{"latency", nil, 512, 8 * kib, toPeer, aMost, 0.8, "latency, 512 B–8 KiB"},
+	{"latency", nil, 16 * kib, 4 * mib, toPeer, aMost, 0.45, "latency, 16 KiB–4 MiB"},
+	{"latency_alloc", nil, 64 * kib, 4 * mib, toPeer, aMost, 0.4, "latency, 64 KiB–4 MiB, buffers from mpi.Alloc"},
+	{"bw", nil, 1, 8 * kib, toPeer, atLeast, 1.2, "bandwidth, 1 B–8 KiB"},
+	{"bw", nil, 16 * kib, 4 * mib, toPeer, atLeast, 2, "bandwidth, 16 KiB–4 MiB"},
+	{"bibw", nil, 1, 8 * kib, toPeer, atLeast, 1.2, "bandwidth both ways, 1 B–8 KiB"},
+	{"bibw", nil, 16 * kib, 4 * mib, toPeer, atLeast, 2, "bandwidth both ways, 16 KiB–4 MiB"},
+	{"mbw_mr", nil, 8, 8, toPeer, atLeast, 1.5, "message rate, 8 B, one pair"},
+	{"latency_mt", nil, 2, 64, toPeer, aMost, 0.5, "latency of 2, 8, 64 threads a side"},
+	{"match", nil, 1e5, 1e5, toPeer, aMost, 0.01, "match with 10^5 entries"},
+	{"match", nil, 1e5, 1e5, toFirst, aMost, 2, "match with 10^5 entries beside one"},
+	{"ring", nil, 8, 32, toPeer, atLeast, 3, "ring of 8 and 32 ranks"},
+	{"allpairs", nil, 8, 32, toPeer, atLeast, 3, "random traffic of 8 and 32 ranks"},
+	{"idle", []string{"cpu"}, 1, anyKey, absolute, aMost, 0.02, "CPU of a rank blocked in Recv, s/s"},
+	{"init", []string{"wall"}, 2, 64, toPeer, aMost, 0.25, "init of 2, 16, 64 ranks, time"},
+	{"init", []string{"rss"}, 2, 64, toPeer, aMost, 1, "init of 2, 16, 64 ranks, resident size"},
+	{"overlap", []string{"Isend", "Irecv"}, 4 * mib, 4 * mib, absolute, atLeast, 90, "4 MiB hidden under computation, %"},
+}
+
+// asked lists the goals of one cell.
+func asked(measurement, column string, key int64) []goal {
+	var list []goal
+	for _, g := range goals {
+		if g.measurement == measurement && g.low <= key && key <= g.high && g.isFor(column) {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+func (g goal) isFor(column string) bool {
+	return len(g.columns) == 0 || slices.Contains(g.columns, column)
+}
+
+// value is what is held against the bound: of our median, the best peer's and our own at the least key. NaN where
+// one of them is missing.
+func (g goal) value(ours, peer, first float64) float64 {
+	switch g.kind {
+	case absolute:
+		return ours
+	case toFirst:
+		return ours / first
+	default:
+		return ours / peer
+	}
+}
+
+// met says whether a value is good enough; NaN is not.
+func (g goal) met(v float64) bool {
+	if g.most {
+		return v <= g.bound
+	}
+	return v >= g.bound
+}
+
+// worse says whether v is further from the bound than w, on its bad side.
+func (g goal) worse(v, w float64) bool {
+	if g.most {
+		return v > w
+	}
+	return v < w
+}
+
+// bounds is the goal as one reads it.
+func (g goal) bounds() string {
+	sign := "≥"
+	if g.most {
+		sign = "≤"
+	}
+	text := fmt.Sprintf("%s %v", sign, g.bound)
+	switch g.kind {
+	case toFirst:
+		text += " × our own at 1"
+	case absolute:
+		text += " (absolute)"
+	}
+	return text
+}
+
+// verdict is the last word on a value.
+func (g goal) verdict(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "nothing to compare"
+	case g.met(v):
+		return "reached"
+	}
+	return "**missed**"
+}
