@@ -45,9 +45,11 @@ const graph = `
 	cmd/gorun                                                            : launcher, internal/settings, internal/bootstrap/cpus, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
-	benchmarks/harness                                                   : {github.com/spf13/pflag}
+	benchmarks/harness                                                   : {github.com/spf13/pflag}, {golang.org/x/term}
+	benchmarks/internal/picture                                          : benchmarks/harness, {gonum.org/v1/plot}
+	benchmarks/internal/bench                                            : mpi, benchmarks/harness
 	benchmarks/compare                                                   : {golang.org/x/sys}, {gonum.org/v1/plot}
-	benchmarks/*                                                         : mpi, benchmarks/harness
+	benchmarks/*                                                         : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks                                                 :
 	examples/heat                                                        : mpi, {gonum.org/v1/plot}
 	examples/*                                                           : mpi

@@ -34,6 +34,7 @@ func latency() Program {
 	return Program{
 		Name: "latency", Title: "OSU MPI Latency Test", About: "Measures.", Ranks: 2, Takes: "mixMcfa",
 		Defaults: LatencyDefaults(), Buffers: func(Options) int64 { return 2 },
+		Draw: func(string, Drawing) error { return nil },
 	}
 }
 
@@ -60,6 +61,12 @@ func TestReportGolden(t *testing.T) {
 		{"bw_full.txt", Megabytes, Options{Full: true}, []Result{
 			{Size: 1024, PerRound: 65536, Iteration: 20_000, Each: each(10_000, 20_000, 30_000)},
 		}},
+		{"mbw_mr.txt", Rates, Options{}, []Result{
+			{Size: 1, PerRound: 256, Messages: 256, Iteration: 30_615}, {Size: 4096, PerRound: 4096 * 256, Messages: 256, Iteration: 90_000},
+		}},
+		{"mbw_mr_full_validation.txt", Rates, Options{Full: true, Validate: true}, []Result{
+			{Size: 1, PerRound: 256, Messages: 256, Iteration: 30_615, Each: each(20_000, 30_000, 40_000)},
+		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -68,12 +75,17 @@ func TestReportGolden(t *testing.T) {
 			if test.unit == Megabytes {
 				p.Title = "OSU MPI Bandwidth Test"
 			}
-			r := p.Report(&out, test.unit, test.opts)
+			r := p.Report(Output{W: &out, Options: test.opts}, test.unit)
+			if test.unit == Rates {
+				p.Title = "OSU MPI Multiple Bandwidth / Message Rate Test"
+				r.program = p
+				r.Under("[ pairs: %d ] [ window size: %d ]", 4, 64)
+			}
 			if err := r.Header(); err != nil {
 				t.Fatal(err)
 			}
 			for _, row := range test.rows {
-				if err := r.Row(row); err != nil {
+				if err := r.Row(row.Size, r.values(row)...); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -95,7 +107,7 @@ func TestHeaderIsOSUs(t *testing.T) {
 	for _, test := range tests {
 		var out bytes.Buffer
 		p := Program{Title: test.title}
-		if err := p.Report(&out, test.unit, Options{}).Header(); err != nil {
+		if err := p.Report(Output{W: &out}, test.unit).Header(); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != test.want {
@@ -104,28 +116,43 @@ func TestHeaderIsOSUs(t *testing.T) {
 	}
 }
 
-func TestRowWithWrongContentsIsPrintedAndFails(t *testing.T) {
+func TestWrongContentsArePrintedAndFail(t *testing.T) {
 	var out bytes.Buffer
-	r := latency().Report(&out, Microseconds, Options{Validate: true})
-	err := r.Row(Result{Size: 8, PerRound: 2, Iteration: 400, Errors: 3})
+	r := latency().Report(Output{W: &out, Options: Options{MinSize: 8, MaxSize: 64, Validate: true}}, Microseconds)
+	err := r.Measure(func(size int64) (Result, error) {
+		return Result{Size: size, PerRound: 2, Iteration: 400, Errors: 3}, nil
+	})
 	if err == nil || !strings.Contains(err.Error(), "3 messages of 8 bytes") {
 		t.Errorf("error %v", err)
 	}
-	if !strings.HasSuffix(out.String(), "                Fail\n") {
-		t.Errorf("line %q", out.String())
+	if !strings.HasSuffix(out.String(), "                Fail\n") || strings.Contains(out.String(), "\n16 ") {
+		t.Errorf("printed %q", out.String())
 	}
 }
 
 func TestRowOfWrongLength(t *testing.T) {
-	table := latency().Table(&bytes.Buffer{}, "", "Size", Column{Head: "A"})
+	table := latency().Table(Output{W: &bytes.Buffer{}}, "", "Size", Column{Head: "A"})
 	if err := table.Row(1, 1.0, 2.0); err == nil {
 		t.Error("two values were accepted for one column")
 	}
 }
 
+// The other ranks measure and print nothing.
+func TestSilentRank(t *testing.T) {
+	var sizes []int64
+	r := latency().Report(Output{Options: Options{MinSize: 1, MaxSize: 4, JSON: true, Plot: "/nowhere/x.svg"}}, Microseconds)
+	err := r.Measure(func(size int64) (Result, error) {
+		sizes = append(sizes, size)
+		return Result{}, nil
+	})
+	if err != nil || !slices.Equal(sizes, []int64{1, 2, 4}) {
+		t.Errorf("%v, measured %v", err, sizes)
+	}
+}
+
 func TestParse(t *testing.T) {
 	p := latency()
-	p.Takes = "mixWbMcfa"
+	p.Takes = "mixWptbMcfa"
 	def := p.Defaults
 	with := func(change func(*Options)) Options { o := def; change(&o); return o }
 	tests := []struct {
@@ -145,6 +172,12 @@ func TestParse(t *testing.T) {
 		{"-W 1 -b multiple", with(func(o *Options) { o.Window, o.Multiple = 1, true })},
 		{"-b multiple -b single", def},
 		{"-c -f --alloc", with(func(o *Options) { o.Validate, o.Full, o.Alloc = true, true, true })},
+		{"-t 8", with(func(o *Options) { o.Senders, o.Receivers = 8, 8 })},
+		{"-t 3:5", with(func(o *Options) { o.Senders, o.Receivers = 3, 5 })},
+		{"-p 4", with(func(o *Options) { o.Pairs = 4 })},
+		{"--json", with(func(o *Options) { o.JSON = true })},
+		{"--plot a/b.svg", with(func(o *Options) { o.Plot = "a/b.svg" })},
+		{"--plot=B.PNG", with(func(o *Options) { o.Plot = "B.PNG" })},
 		{"-cf", with(func(o *Options) { o.Validate, o.Full = true, true })},
 		{"-M 1073741824 -m 536870912", with(func(o *Options) { o.MemoryMax, o.MaxSize = 1<<30, 1<<29 })},
 	}
@@ -158,7 +191,7 @@ func TestParse(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	p := latency()
-	p.Takes = "mixWbM"
+	p.Takes = "mixWptbM"
 	tests := []struct{ args, want string }{
 		{"-m x", `"x" is not a whole number`},
 		{"-m 1K", `"1K" is not a whole number`},
@@ -172,6 +205,13 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"-x -1", "-1 is below"},
 		{"-W 0", "0 is below"},
 		{"-b both", `wanted single or multiple, got "both"`},
+		{"-t 0", "0 is below the least that makes sense, 1"},
+		{"-t 2:", `"" is not a whole number`},
+		{"-t 2:x", `"x" is not a whole number`},
+		{"-t 2:3:4", `"3:4" is not a whole number`},
+		{"-p 0", "0 is below the least that makes sense, 1"},
+		{"--plot x.jpg", `"x.jpg" does not end in .svg or .png`},
+		{"--plot x", `"x" does not end in .svg or .png`},
 		{"-q", "unknown shorthand flag: 'q'"},
 		{"--bogus", "unknown flag: --bogus"},
 		{"-f", "unknown shorthand flag: 'f'"}, // an option of OSU that this program does not take
@@ -229,7 +269,7 @@ func TestStartSpeaksOnce(t *testing.T) {
 
 func TestHelpGolden(t *testing.T) {
 	p := latency()
-	p.Takes = "mixWbMcfa"
+	p.Takes = "mixWptbMcfa"
 	golden(t, "help.txt", []byte(p.help()))
 }
 
@@ -339,11 +379,49 @@ func TestPeakKiB(t *testing.T) {
 
 func TestPrintInit(t *testing.T) {
 	var out bytes.Buffer
-	p := Program{Title: "OSU MPI Init Test"}
-	err := PrintInit(&out, p, 3, []int64{1_500_000, 2_500_000, 5_000_000}, []int64{10_000, 20_000, 60_000}, 9000)
+	p := Program{Name: "init", Title: "OSU MPI Init Test"}
+	inits, barriers := []int64{1_500_000, 2_500_000, 5_000_000}, []int64{10_000, 20_000, 60_000}
+	err := PrintInit(Output{W: &out, Ranks: 3}, p, inits, barriers, 9000)
 	want := "# OSU MPI Init Test v7.4 (gorun)\nnprocs: 3, min: 1 ms, max: 5 ms, avg: 3 ms\n" +
 		"# Init(us)    min 1500, max 5000, avg 3000\n# Barrier(us) min 10, max 60, avg 30\n# Max RSS(KiB) of a rank 9000\n"
 	if err != nil || out.String() != want {
 		t.Errorf("%v, got\n%swant\n%s", err, &out, want)
+	}
+	out.Reset()
+	err = PrintInit(Output{W: &out, Ranks: 3, Options: Options{JSON: true}}, p, inits, barriers, 9000)
+	if o := onlyObject(t, out.Bytes()); err != nil || o["size"] != 3.0 || o["unit"] != "us" ||
+		o["values"].(map[string]any)["Init(us)"] != 3000.0 || o["values"].(map[string]any)["Max RSS(KiB)"] != 9000.0 {
+		t.Errorf("%v, %s", err, &out)
+	}
+}
+
+func TestPairs(t *testing.T) {
+	for _, c := range []struct {
+		pairs, ranks, want int
+		wrong              string
+	}{
+		{0, 2, 1, ""}, {0, 8, 4, ""}, {1, 2, 1, ""}, {1, 5, 1, ""}, {2, 5, 2, ""},
+		{0, 1, 0, "this job has 1"}, {0, 5, 0, "an even number of ranks"}, {3, 5, 0, "so many pairs need 6 ranks"},
+	} {
+		got, err := Options{Pairs: c.pairs}.PairsOf(c.ranks)
+		if got != c.want || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("-p %d of %d ranks: %d, %v", c.pairs, c.ranks, got, err)
+		}
+	}
+}
+
+func TestLinesOfTheHeader(t *testing.T) {
+	var out bytes.Buffer
+	table := Program{Title: "T"}.Table(Output{W: &out}, "MPI_CHAR", "Size", Column{Head: "A(us)"})
+	table.Note("note")
+	table.Under("under")
+	table.Before("first")
+	table.Before("second")
+	if err := table.Header(); err != nil {
+		t.Fatal(err)
+	}
+	want := "# first\n# second\n# T v7.4 (gorun)\n# under\n# Datatype: MPI_CHAR.\n# note\n# Size                 A(us)\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
 	}
 }

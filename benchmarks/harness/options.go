@@ -24,11 +24,16 @@ type Options struct {
 	MinSize, MaxSize int64  // -m: the range of the first column, both ends included
 	Small, Large     Rounds // -i and -x set both; Large holds for sizes above LargeMessage
 	Window           int    // -W: messages in flight
+	Pairs            int    // -p: pairs of ranks at work; 0: as many as there are
+	Senders          int    // -t: goroutines of rank 0
+	Receivers        int    // -t: goroutines of rank 1
 	Validate         bool   // -c: fill before, compare after every message
 	Full             bool   // -f: time every iteration, print extremes and percentiles
 	Multiple         bool   // -b multiple: each message of a window has a buffer of its own
 	Alloc            bool   // --alloc: buffers from mpi.Alloc instead of make
 	MemoryMax        int64  // -M: what the buffers of one rank may take together
+	JSON             bool   // --json: an object a line instead of the table
+	Plot             string // --plot: the file of a picture; "": none
 }
 
 // LatencyDefaults are OSU's for the latency programs.
@@ -36,7 +41,7 @@ func LatencyDefaults() Options {
 	return Options{
 		MinSize: DefaultMinSize, MaxSize: DefaultMaxSize,
 		Small: Rounds{10000, 100}, Large: Rounds{1000, 10},
-		Window: DefaultWindow, MemoryMax: DefaultMemoryMax,
+		Window: DefaultWindow, MemoryMax: DefaultMemoryMax, Senders: 1, Receivers: 2,
 	}
 }
 
@@ -78,6 +83,16 @@ func (o Options) Sizes(base int64) []int64 {
 	return sizes
 }
 
+// CheckMemory says whether a rank may have so many buffers of MaxSize bytes.
+func (o Options) CheckMemory(buffers int64) error {
+	buffers = max(1, buffers)
+	if o.MaxSize <= o.MemoryMax/buffers {
+		return nil
+	}
+	return fmt.Errorf("%d buffers of %d bytes for each rank are more than the limit of %d bytes; raise it with -M or lower -m",
+		buffers, o.MaxSize, o.MemoryMax)
+}
+
 // parseRange reads the argument of -m: "MAX", "MIN:", ":MAX" or "MIN:MAX".
 func parseRange(arg string, o *Options) error {
 	low, high, isRange := strings.Cut(arg, ":")
@@ -104,6 +119,34 @@ func parseRange(arg string, o *Options) error {
 	}
 	o.MinSize, o.MaxSize = lo, hi
 	return nil
+}
+
+// parseThreads reads the argument of -t: "SEND" or "SEND:RECV"; the first alone stands for both.
+func parseThreads(arg string, o *Options) error {
+	send, recv, isPair := strings.Cut(arg, ":")
+	if !isPair {
+		recv = send
+	}
+	if err := count(1, func(n int) { o.Senders = n })(send); err != nil {
+		return err
+	}
+	return count(1, func(n int) { o.Receivers = n })(recv)
+}
+
+// PairsOf returns how many pairs work in a job of so many ranks: rank i and rank i + pairs are one. Ranks behind the
+// last pair have nothing to do.
+func (o Options) PairsOf(ranks int) (int, error) {
+	switch {
+	case o.Pairs == 0 && (ranks < 2 || ranks%2 != 0):
+		return 0, fmt.Errorf("needs an even number of ranks, this job has %d; start it with gorun -n 2, 4, …, "+
+			"or say with -p how many pairs shall work", ranks)
+	case o.Pairs == 0:
+		return ranks / 2, nil
+	case 2*o.Pairs > ranks:
+		return 0, fmt.Errorf("-p %d: so many pairs need %d ranks, this job has %d; start it with gorun -n %d",
+			o.Pairs, 2*o.Pairs, ranks, 2*o.Pairs)
+	}
+	return o.Pairs, nil
 }
 
 // parseCount reads a whole number that is at least low.

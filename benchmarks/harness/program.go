@@ -18,12 +18,16 @@ type Program struct {
 	Name     string // "latency"
 	Title    string // OSU's: "OSU MPI Latency Test"
 	About    string // one or two sentences for -h
-	Ranks    int    // exactly so many ranks; 0: any number
-	Takes    string // the options it takes, by their letters; 'a' stands for --alloc
+	Ranks    int    // exactly so many ranks; 0: any number that is at least MinRanks
+	MinRanks int    // 0: one
+	Takes    string // the options it takes, by their letters; 'a' stands for --alloc. --json goes without saying
+	Counts   string // what -i counts, for -h; "iterations measured" when empty
 	Range    string // what -m ranges over, for -h; "message sizes in bytes" when empty
 	Defaults Options
 	// Buffers is how many buffers of MaxSize bytes one rank makes under these options; nil: -m is not a size.
 	Buffers func(Options) int64
+	// Draw writes the picture of --plot; nil: the program takes no --plot.
+	Draw func(path string, d Drawing) error
 }
 
 // Start parses the options. It returns false when the program has nothing more to do: help or the version was
@@ -76,7 +80,11 @@ func (p Program) Parse(args []string) (Options, error) {
 }
 
 func (p Program) checkRanks(size int) error {
-	if p.Ranks == 0 || size == p.Ranks {
+	switch {
+	case size < p.MinRanks:
+		return fmt.Errorf("%s: needs at least %d ranks, this job has %d; start it with gorun -n N",
+			p.Name, p.MinRanks, size)
+	case p.Ranks == 0 || size == p.Ranks:
 		return nil
 	}
 	return fmt.Errorf("%s: needs exactly %d ranks, this job has %d; start it with gorun -n %d",
@@ -87,12 +95,7 @@ func (p Program) checkMemory(o Options) error {
 	if p.Buffers == nil {
 		return nil
 	}
-	buffers := max(1, p.Buffers(o))
-	if o.MaxSize <= o.MemoryMax/buffers {
-		return nil
-	}
-	return fmt.Errorf("%d buffers of %d bytes for each rank are more than the limit of %d bytes; raise it with -M or lower -m",
-		buffers, o.MaxSize, o.MemoryMax)
+	return o.CheckMemory(p.Buffers(o))
 }
 
 // given notes the options that are no settings.
@@ -114,12 +117,20 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	}
 	add("message-size", "m", "[MIN:]MAX", ranges+fmt.Sprintf(" (default %d:%d)", o.MinSize, o.MaxSize),
 		func(s string) error { return parseRange(s, o) })
-	add("iterations", "i", "N", "iterations measured (default "+both(o.Small.Iterations, o.Large.Iterations)+")",
+	counts := p.Counts
+	if counts == "" {
+		counts = "iterations measured"
+	}
+	add("iterations", "i", "N", counts+" (default "+both(o.Small.Iterations, o.Large.Iterations)+")",
 		count(1, func(n int) { o.Small.Iterations, o.Large.Iterations = n, n }))
 	add("warmup", "x", "N", "iterations before these (default "+both(o.Small.Warmup, o.Large.Warmup)+")",
 		count(0, func(n int) { o.Small.Warmup, o.Large.Warmup = n, n }))
 	add("window-size", "W", "N", fmt.Sprintf("messages in flight (default %d)", o.Window),
 		count(1, func(n int) { o.Window = n }))
+	add("num-pairs", "p", "N", "pairs of ranks at work (default half of the ranks)",
+		count(1, func(n int) { o.Pairs = n }))
+	add("num-threads", "t", "SEND[:RECV]", fmt.Sprintf("goroutines of rank 0 and of rank 1 (default %d:%d; one number "+
+		"stands for both)", o.Senders, o.Receivers), func(s string) error { return parseThreads(s, o) })
 	add("buffer-num", "b", "single|multiple", "one buffer for a whole window, or one for each message (default single)",
 		func(s string) error { return parseBuffers(s, o) })
 	add("mem-limit", "M", "BYTES", fmt.Sprintf("most that the buffers of a rank may take (default %d)", o.MemoryMax),
@@ -132,6 +143,11 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	}
 	if strings.Contains(p.Takes, "a") {
 		fs.BoolVar(&o.Alloc, "alloc", false, "buffers from mpi.Alloc instead of make")
+	}
+	fs.BoolVar(&o.JSON, "json", false, "print an object a line, with the facts of the machine, instead of the table")
+	if p.Draw != nil {
+		fs.Var(setter{"FILE", func(s string) error { return parsePlot(s, o) }}, "plot",
+			"also draw the results, as .svg or .png")
 	}
 	g := new(given)
 	fs.BoolVarP(&g.help, "help", "h", false, "print this")

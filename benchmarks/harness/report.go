@@ -1,9 +1,6 @@
 package harness
 
-import (
-	"fmt"
-	"io"
-)
+import "fmt"
 
 // Unit is what a point-to-point benchmark prints.
 type Unit int
@@ -11,74 +8,112 @@ type Unit int
 const (
 	Microseconds Unit = iota // one-way latency
 	Megabytes                // bandwidth, 10^6 bytes per second
+	Rates                    // bandwidth and messages per second, as osu_mbw_mr
 )
+
+// rateWidth is the width of osu_mbw_mr's columns and of their headings.
+const rateWidth = 18
 
 // Report prints a point-to-point benchmark as OSU does: the average, and what -f and -c add.
 type Report struct {
-	unit  Unit
-	opts  Options
-	table *Table
+	*Table
+	unit Unit
 }
 
 // Result is what was measured for one size. Each is the number of nanoseconds that one iteration took, only filled
 // where Options.PerIteration says so; Iteration is the average.
 type Result struct {
 	Size      int64
-	PerRound  int64   // bytes moved one way in an iteration, or one-way trips for a latency
+	PerRound  int64   // bytes moved in an iteration, or one-way trips for a latency
+	Messages  int64   // moved in an iteration; for Rates
 	Iteration float64 // nanoseconds
 	Each      []int64
 	Errors    int64 // messages with wrong contents
 }
 
 // Report makes the printer of a latency or bandwidth program.
-func (p Program) Report(w io.Writer, u Unit, o Options) *Report {
+func (p Program) Report(out Output, u Unit) *Report {
+	r := &Report{p.Table(out, "MPI_CHAR", "Size", columnsOf(u, out.Options)...), u}
+	r.straight = u == Rates
+	return r
+}
+
+func columnsOf(u Unit, o Options) []Column {
 	heads := []string{"Avg Latency(us)", "Min Latency(us)", "Max Latency(us)", "Lat(us)"}
-	if u == Megabytes {
+	if u != Microseconds {
 		heads = []string{"Bandwidth (MB/s)", "Min BW(MB/s)", "Max BW(MB/s)", "BW(MB/s)"}
 	}
 	cols := []Column{{Head: heads[0]}}
+	if u == Rates {
+		cols = []Column{{Head: "MB/s", Width: rateWidth}, {Head: "Messages/s", Width: rateWidth}}
+	}
 	if o.Full {
-		cols = append(cols, Column{Head: heads[1]}, Column{Head: heads[2]}, Column{Head: "Iterations", Width: 12},
-			Column{Head: "P50 Tail " + heads[3]}, Column{Head: "P90 Tail " + heads[3]}, Column{Head: "P99 Tail " + heads[3]})
+		cols = append(cols, Column{Head: heads[1], part: aside}, Column{Head: heads[2], part: aside},
+			Column{Head: "Iterations", Width: 12, part: aside}, Column{Head: "P50 Tail " + heads[3], part: middle},
+			Column{Head: "P90 Tail " + heads[3], part: aside}, Column{Head: "P99 Tail " + heads[3], part: tail})
 	}
 	if o.Validate {
-		cols = append(cols, Column{Head: "Validation"})
+		cols = append(cols, Column{Head: "Validation", part: aside})
 	}
-	return &Report{unit: u, opts: o, table: p.Table(w, "MPI_CHAR", "Size", cols...)}
+	return cols
 }
 
-// Header prints the header.
-func (r *Report) Header() error { return r.table.Header() }
+// Measure is Table.Run for what measures sizes: those of the options, by doubling. Wrong contents are an error once
+// the line is out.
+func (r *Report) Measure(measure func(size int64) (Result, error)) error {
+	var wrong error
+	err := r.Run(r.out.Options.Sizes(2), func(size int64) ([]any, error) {
+		if wrong != nil {
+			return nil, wrong
+		}
+		m, err := measure(size)
+		wrong = m.Wrong()
+		return r.values(m), err
+	})
+	if err == nil {
+		err = wrong
+	}
+	return err
+}
 
-// Row prints one size. Wrong contents are an error once the line is out.
-func (r *Report) Row(m Result) error {
+// Wrong is the error of wrong contents, nil where there were none.
+func (m Result) Wrong() error {
+	if m.Errors == 0 {
+		return nil
+	}
+	return fmt.Errorf("validation: %d messages of %d bytes arrived with wrong contents", m.Errors, m.Size)
+}
+
+// values is the line of a result.
+func (r *Report) values(m Result) []any {
 	value := func(ns float64) float64 { return r.value(m, ns) }
 	values := []any{value(m.Iteration)}
-	if r.opts.Full {
+	if r.unit == Rates {
+		values = append(values, float64(m.Messages)*1e9/m.Iteration)
+	}
+	if r.out.Options.Full {
 		s := Summarize(m.Each)
 		fast, slow := value(float64(s.Min)), value(float64(s.Max))
 		values = append(values, min(fast, slow), max(fast, slow), s.Count,
 			value(float64(s.P50)), value(float64(s.P90)), value(float64(s.P99)))
 	}
-	if r.opts.Validate {
-		verdict := "Pass"
-		if m.Errors > 0 {
-			verdict = "Fail"
-		}
-		values = append(values, verdict)
+	if r.out.Options.Validate {
+		values = append(values, Verdict(m.Errors))
 	}
-	if err := r.table.Row(m.Size, values...); err != nil {
-		return err
+	return values
+}
+
+// Verdict is OSU's word for a size of which so many messages had wrong contents.
+func Verdict(errors int64) string {
+	if errors > 0 {
+		return "Fail"
 	}
-	if m.Errors > 0 {
-		return fmt.Errorf("validation: %d messages of %d bytes arrived with wrong contents", m.Errors, m.Size)
-	}
-	return nil
+	return "Pass"
 }
 
 // value turns the time of one iteration into the unit. A bandwidth's P99 is that of the slow tail, as its name says.
 func (r *Report) value(m Result, ns float64) float64 {
-	if r.unit == Megabytes {
+	if r.unit != Microseconds {
 		return float64(m.PerRound) * 1e3 / ns
 	}
 	return ns / 1e3 / float64(m.PerRound)

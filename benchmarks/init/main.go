@@ -1,6 +1,6 @@
 // Init measures how long the ranks of a job take to join it.
 //
-//	gorun -n N ./benchmarks/init
+//	gorun -n N ./benchmarks/init [--json]
 //
 // Each rank reads the clock around mpi.Init and around the first Barrier, which is the first moment that every rank
 // is known to be there. Rank 0 collects the times and prints the extremes and the mean of both in the line of
@@ -8,7 +8,7 @@
 // are seen from outside: time the whole command.
 //
 // Owns: two readings of the clock.
-// May call: mpi, benchmarks/harness.
+// May call: mpi, benchmarks/harness, benchmarks/internal/bench.
 // Never: reaches inside of the runtime.
 package main
 
@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
 )
 
 var program = harness.Program{
@@ -53,12 +54,12 @@ func run() error {
 	}
 	met := time.Now()
 	mine := report{Init: int64(joined.Sub(start)), Barrier: int64(met.Sub(joined)), PeakKiB: harness.PeakKiB()}
-	_, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
+	opts, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
 	if err != nil {
 		return err
 	}
 	if ok {
-		if err := collect(world, mine); err != nil {
+		if err := collect(world, bench.OutputOf(world, opts), mine); err != nil {
 			return err
 		}
 	}
@@ -66,7 +67,7 @@ func run() error {
 }
 
 // collect brings the ranks' reports to rank 0 and prints them there.
-func collect(world *mpi.Comm, mine report) error {
+func collect(world *mpi.Comm, out harness.Output, mine report) error {
 	if world.Rank() != 0 {
 		return mpi.SendValue(world, mine, 0, reportTag)
 	}
@@ -79,5 +80,5 @@ func collect(world *mpi.Comm, mine report) error {
 		}
 		inits, barriers, peak = append(inits, r.Init), append(barriers, r.Barrier), max(peak, r.PeakKiB)
 	}
-	return harness.PrintInit(os.Stdout, program, n, inits, barriers, peak)
+	return harness.PrintInit(out, program, inits, barriers, peak)
 }

@@ -1,6 +1,6 @@
 // Match measures what it costs to find the partner of a message when many others wait.
 //
-//	gorun -n 2 ./benchmarks/match [-m MIN:MAX] [-i N] [-x N] [-W N]
+//	gorun -n 2 ./benchmarks/match [-m MIN:MAX] [-i N] [-x N] [-W N] [--json] [--plot FILE]
 //
 // The first column is the number of others, from MIN to MAX (1:1000000) by powers of ten. The other columns are
 // microseconds for one message of 8 bytes, for four kinds of receive, posted and unexpected:
@@ -30,17 +30,18 @@
 // together.
 //
 // Owns: the queues and the batches.
-// May call: mpi, benchmarks/harness.
+// May call: mpi, benchmarks/harness, benchmarks/internal/*.
 // Never: reaches inside of the runtime.
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
 )
 
 var program = harness.Program{
@@ -51,6 +52,7 @@ var program = harness.Program{
 		MinSize: 1, MaxSize: 1_000_000, Window: harness.DefaultWindow,
 		Small: harness.Rounds{Iterations: 200, Warmup: 10}, Large: harness.Rounds{Iterations: 200, Warmup: 10},
 	},
+	Draw: picture.Draw,
 }
 
 const maxLength = 100_000_000 // keeps every tag below the 2^31 of MPI
@@ -69,39 +71,18 @@ func main() {
 			os.Exit(1)
 		}
 	}
-	mpi.Main(run)
+	bench.Main(program, run)
 }
 
-func run(_ context.Context, world *mpi.Comm) error {
-	opts, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
-	if !ok {
-		return err
+func run(j *bench.Job) error {
+	if j.Options.MinSize < 1 || j.Options.MaxSize > maxLength {
+		return j.Refuse(fmt.Errorf("-m %d:%d: the queue has 1 to %d entries", j.Options.MinSize, j.Options.MaxSize, maxLength))
 	}
-	if opts.MinSize < 1 || opts.MaxSize > maxLength {
-		if world.Rank() != 0 {
-			return nil
-		}
-		return fmt.Errorf("match: -m %d:%d: the queue has 1 to %d entries", opts.MinSize, opts.MaxSize, maxLength)
-	}
-	table := program.Table(os.Stdout, "MPI_CHAR", "Queue", columns()...)
+	table := program.Table(j.Output, "MPI_CHAR", "Queue", columns()...)
 	table.Note("%s=%s", limitName, os.Getenv(limitName))
-	if world.Rank() == 0 {
-		if err := table.Header(); err != nil {
-			return err
-		}
-	}
-	for _, length := range opts.Sizes(10) {
-		cells, err := measureLine(world, opts, int(length))
-		if err != nil {
-			return err
-		}
-		if world.Rank() == 0 {
-			if err := table.Row(length, cells...); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return table.Run(j.Options.Sizes(10), func(length int64) ([]any, error) {
+		return measureLine(j.World, j.Options, int(length))
+	})
 }
 
 func columns() []harness.Column {

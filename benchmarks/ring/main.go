@@ -1,6 +1,6 @@
 // Ring measures how fast a token goes round all ranks.
 //
-//	gorun -n N ./benchmarks/ring [-m MIN:MAX] [-i LAPS] [-x LAPS] [-W TOKENS]
+//	gorun -n N ./benchmarks/ring [-m MIN:MAX] [-i LAPS] [-x LAPS] [-W TOKENS] [--json] [--plot FILE]
 //
 // Each rank receives the token from the rank before it and sends it to the rank behind it. Rank 0 reads the clock
 // before the first and after the last measured lap and prints the time of a hop, the time of a lap, and the hops per
@@ -11,23 +11,23 @@
 // take many milliseconds under a runtime that spins: after 10 s the laps done so far are the measurement.
 //
 // Owns: the token's way.
-// May call: mpi, benchmarks/harness.
+// May call: mpi, benchmarks/harness, benchmarks/internal/*.
 // Never: reaches inside of the runtime.
 package main
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
 )
 
 var program = harness.Program{
-	Name: "ring", Title: "OSU MPI Ring Latency Test", Takes: "mixWM",
+	Name: "ring", Title: "OSU MPI Ring Latency Test", MinRanks: 2, Takes: "mixWM",
 	About: "Measures a token's way round all ranks: time per hop, time per lap, hops per second.",
 	Range: "token sizes in bytes, from 1",
 	Defaults: harness.Options{
@@ -35,6 +35,7 @@ var program = harness.Program{
 		Small: harness.Rounds{Iterations: 10000, Warmup: 100}, Large: harness.Rounds{Iterations: 1000, Warmup: 10},
 	},
 	Buffers: func(harness.Options) int64 { return 1 },
+	Draw:    picture.Draw,
 }
 
 const (
@@ -48,44 +49,24 @@ const (
 	last
 )
 
-func main() { mpi.Main(run) }
+func main() { bench.Main(program, run) }
 
-func run(_ context.Context, world *mpi.Comm) error {
-	opts, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
-	if !ok {
-		return err
+func run(j *bench.Job) error {
+	if err := check(j); err != nil {
+		return j.Refuse(err)
 	}
-	if err := check(world, opts); err != nil {
-		if world.Rank() != 0 {
-			return nil
-		}
-		return err
-	}
-	table := program.Table(os.Stdout, "MPI_CHAR", "Size", harness.Column{Head: "Hop Latency(us)"},
+	table := program.Table(j.Output, "MPI_CHAR", "Size", harness.Column{Head: "Hop Latency(us)"},
 		harness.Column{Head: "Lap(us)"}, harness.Column{Head: "Hops/s", Precision: -1}, harness.Column{Head: "Laps", Width: 12})
-	table.Note("[ ranks: %d ] [ tokens: %d ]", world.Size(), opts.Window)
-	if world.Rank() == 0 {
-		if err := table.Header(); err != nil {
-			return err
-		}
-	}
-	r := newRing(world, opts)
-	for _, size := range opts.Sizes(2) {
-		if err := r.measure(size, table); err != nil {
-			return err
-		}
-	}
-	return nil
+	table.Note("[ ranks: %d ] [ tokens: %d ]", j.Ranks, j.Options.Window)
+	return table.Run(j.Options.Sizes(2), newRing(j.World, j.Options).measure)
 }
 
-func check(world *mpi.Comm, opts harness.Options) error {
+func check(j *bench.Job) error {
 	switch {
-	case world.Size() < 2:
-		return fmt.Errorf("ring: needs at least 2 ranks, this job has 1; start it with gorun -n N")
-	case opts.Window >= world.Size():
-		return fmt.Errorf("ring: -W %d: the tokens must be fewer than the ranks (%d)", opts.Window, world.Size())
-	case opts.MinSize < 1:
-		return fmt.Errorf("ring: -m %d: the token has at least 1 byte", opts.MinSize)
+	case j.Options.Window >= j.Ranks:
+		return fmt.Errorf("-W %d: the tokens must be fewer than the ranks (%d)", j.Options.Window, j.Ranks)
+	case j.Options.MinSize < 1:
+		return fmt.Errorf("-m %d: the token has at least 1 byte", j.Options.MinSize)
 	}
 	return nil
 }
@@ -105,23 +86,23 @@ func newRing(world *mpi.Comm, opts harness.Options) *ring {
 	return r
 }
 
-func (r *ring) measure(size int64, table *harness.Table) error {
+func (r *ring) measure(size int64) ([]any, error) {
 	token := r.buf[:size]
 	runtime.GC()
 	if err := mpi.Barrier(r.world); err != nil {
-		return err
+		return nil, err
 	}
 	if r.world.Rank() != 0 {
-		return r.pass(token)
+		return nil, r.pass(token)
 	}
 	rounds := r.opts.Rounds(size)
 	laps, took, err := r.lead(token, rounds)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	hops := float64(laps * r.world.Size())
 	us := float64(took) / 1e3
-	return table.Row(size, us/hops, us/float64(laps), hops*float64(r.opts.Window)/took.Seconds(), laps)
+	return []any{us / hops, us / float64(laps), hops * float64(r.opts.Window) / took.Seconds(), laps}, nil
 }
 
 // pass hands tokens on until the last one has gone by.

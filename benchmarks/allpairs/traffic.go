@@ -1,0 +1,195 @@
+package main
+
+import (
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+)
+
+const (
+	dataTag  = 100
+	countTag = 1
+	wrongTag = 2
+)
+
+// traffic is one rank's part: what it sends and what it receives.
+type traffic struct {
+	world       *mpi.Comm
+	rank, ranks int
+	opts        harness.Options
+	memory      []byte
+	out         []byte
+	sends       line
+	receives    line
+	random      xorshift
+	wrong       int64 // messages with wrong contents
+}
+
+// line is requests in the order of their start. Entry i has slot i modulo the window; started - finished of them,
+// never more than the window, are under way.
+type line struct {
+	requests          []*mpi.Request
+	buffers           [][]byte // of receives
+	started, finished int
+	total             int
+}
+
+func newTraffic(j *bench.Job) (*traffic, error) {
+	t := &traffic{world: j.World, rank: j.Rank, ranks: j.Ranks, opts: j.Options}
+	w := j.Options.Window
+	t.sends.requests, t.receives.requests = make([]*mpi.Request, w), make([]*mpi.Request, w)
+	t.receives.buffers = make([][]byte, w)
+	var err error
+	t.memory, err = j.Memory(int(j.Options.MaxSize) * (w + 1))
+	return t, err
+}
+
+// resize lays out the buffers: all sends share one, each receive of the window has its own.
+func (t *traffic) resize(size int) {
+	t.out = t.memory[:size]
+	harness.Fill(t.out, 0, t.rank)
+	for i := range t.receives.buffers {
+		t.receives.buffers[i] = t.memory[(i+1)*size : (i+2)*size]
+	}
+}
+
+// xorshift draws the targets. Every rank begins with a seed of its own, the same one each time.
+type xorshift uint64
+
+func seed(rank int) xorshift { return xorshift(uint64(rank+1) * 0x9E3779B97F4A7C15) }
+
+// target is a rank, but never the one that draws.
+func (x *xorshift) target(rank, ranks int) int {
+	*x ^= *x << 13
+	*x ^= *x >> 7
+	*x ^= *x << 17
+	to := int(*x % xorshift(ranks-1))
+	if to >= rank {
+		to++
+	}
+	return to
+}
+
+// expected is how many messages this rank will get when each sends n: everybody tells everybody.
+func (t *traffic) expected(n int) (int, error) {
+	counts := make([]int64, t.ranks)
+	x := seed(t.rank)
+	for range n {
+		counts[x.target(t.rank, t.ranks)]++
+	}
+	total := 0
+	for distance := 1; distance < t.ranks; distance++ {
+		to, from := (t.rank+distance)%t.ranks, (t.rank+t.ranks-distance)%t.ranks
+		var theirs [1]int64
+		if _, err := mpi.Sendrecv(t.world, counts[to:to+1], to, countTag, theirs[:], from, countTag); err != nil {
+			return 0, err
+		}
+		total += int(theirs[0])
+	}
+	return total, nil
+}
+
+// sum brings the numbers of all ranks together on rank 0.
+func (t *traffic) sum(mine int64) (int64, error) {
+	if t.rank != 0 {
+		return 0, mpi.SendValue(t.world, mine, 0, wrongTag)
+	}
+	for other := 1; other < t.ranks; other++ {
+		theirs, _, err := mpi.RecvValue[int64](t.world, other, wrongTag)
+		if err != nil {
+			return 0, err
+		}
+		mine += theirs
+	}
+	return mine, nil
+}
+
+// pass receives and sends until both are done.
+//
+// It cannot come to a standstill: a rank waits only when neither its oldest receive nor its oldest send is complete.
+// A receive that has no message yet takes any, so nothing that was sent to this rank is waiting for one; were all
+// ranks to wait like this, no send would be incomplete.
+func (t *traffic) pass(toReceive, toSend int) error {
+	t.random = seed(t.rank)
+	t.receives.begin(toReceive)
+	t.sends.begin(toSend)
+	oldest := make([]*mpi.Request, 2)
+	for {
+		if err := t.refill(); err != nil {
+			return err
+		}
+		oldest[0], oldest[1] = t.receives.oldest(), t.sends.oldest()
+		if oldest[0] == nil && oldest[1] == nil {
+			return nil
+		}
+		if err := t.finishOne(oldest); err != nil {
+			return err
+		}
+	}
+}
+
+// finishOne completes the oldest receive or the oldest send, whichever can be.
+func (t *traffic) finishOne(oldest []*mpi.Request) error {
+	for i, r := range oldest { // cheaper than WaitAny
+		if r == nil {
+			continue
+		}
+		if done, st, err := r.Test(); done || err != nil {
+			t.finished(i, st)
+			return err
+		}
+	}
+	i, st, err := mpi.WaitAny(oldest...)
+	t.finished(i, st)
+	return err
+}
+
+// finished is called when the oldest receive (0) or the oldest send (1) is complete.
+func (t *traffic) finished(which int, st mpi.Status) {
+	if which == 1 {
+		t.sends.finished++
+		return
+	}
+	t.took(st)
+}
+
+// took is called when the oldest receive is complete.
+func (t *traffic) took(st mpi.Status) {
+	l := &t.receives
+	if t.opts.Validate && !harness.Check(l.buffers[l.finished%len(l.buffers)], 0, st.Source) {
+		t.wrong++
+	}
+	l.finished++
+}
+
+// refill starts whatever there is room for, receives first.
+func (t *traffic) refill() error {
+	for l := &t.receives; l.hasRoom(); l.started++ {
+		i := l.started % len(l.requests)
+		r, err := mpi.Irecv(t.world, l.buffers[i], mpi.AnySource, mpi.AnyTag)
+		if err != nil {
+			return err
+		}
+		l.requests[i] = r
+	}
+	for l := &t.sends; l.hasRoom(); l.started++ {
+		r, err := mpi.Isend(t.world, t.out, t.random.target(t.rank, t.ranks), dataTag)
+		if err != nil {
+			return err
+		}
+		l.requests[l.started%len(l.requests)] = r
+	}
+	return nil
+}
+
+func (l *line) begin(total int) { l.started, l.finished, l.total = 0, 0, total }
+
+func (l *line) hasRoom() bool { return l.started < l.total && l.started-l.finished < len(l.requests) }
+
+// oldest is the first that is under way, nil if none is.
+func (l *line) oldest() *mpi.Request {
+	if l.finished == l.started {
+		return nil
+	}
+	return l.requests[l.finished%len(l.requests)]
+}

@@ -1,0 +1,91 @@
+// Bibw measures how many bytes a second two ranks can send to each other at the same time, for each size.
+//
+//	gorun -n 2 ./benchmarks/bibw [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f] [--alloc]
+//	                             [--json] [--plot FILE]
+//
+// Each rank posts a window of Irecv, starts a window of Isend, and waits for the sends and then the receives; that is
+// one iteration. There is no answer: a rank begins the next window when its own is complete. Rank 0 reads the clock
+// before the first and after the last iteration; the bytes of both directions divided by that time are printed, in
+// 10^6 bytes per second. Buffers, -b, -f and -c are as in benchmarks/bw; sends and receives have buffers of their own.
+//
+// Options, rounds and output are those of osu_bibw 7.4.
+//
+// Owns: the order of the two windows.
+// May call: mpi, benchmarks/harness, benchmarks/internal/*.
+// Never: reaches inside of the runtime.
+package main
+
+import (
+	"errors"
+
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
+)
+
+var program = harness.Program{
+	Name: "bibw", Title: "OSU MPI Bi-Directional Bandwidth Test", Ranks: 2, Takes: "mixWbMcfa",
+	About:    "Measures the bandwidth between two ranks that send to each other at the same time.",
+	Defaults: harness.BandwidthDefaults(),
+	Buffers:  bench.BuffersOf(2),
+	Draw:     picture.Draw,
+}
+
+func main() { bench.Main(program, run) }
+
+func run(j *bench.Job) error {
+	out, err := bench.NewFlight(j, j.Options.Window)
+	if err != nil {
+		return err
+	}
+	in, err := bench.NewFlight(j, j.Options.Window)
+	if err != nil {
+		return err
+	}
+	both := &bothWays{out: out, in: in, rank: j.Rank, window: j.Options.Window}
+	meter := bench.NewMeter(j, j.Rank == 0, false)
+	return program.Report(j.Output, harness.Megabytes).Measure(func(size int64) (harness.Result, error) {
+		result, err := meter.Measure(both, size)
+		result.PerRound = 2 * size * int64(j.Options.Window)
+		return result, err
+	})
+}
+
+// bothWays is one rank's two windows.
+type bothWays struct {
+	out, in      *bench.Flight
+	rank, window int
+}
+
+// Resize implements bench.Rounds.
+func (b *bothWays) Resize(size int64) error {
+	return errors.Join(b.out.Resize(size), b.in.Resize(size))
+}
+
+// Play implements bench.Rounds.
+func (b *bothWays) Play(n int) error {
+	for range n {
+		if err := b.in.Irecv(0, b.window, 1-b.rank); err != nil {
+			return err
+		}
+		if err := b.out.Isend(0, b.window, 1-b.rank); err != nil {
+			return err
+		}
+		if err := b.out.Wait(); err != nil {
+			return err
+		}
+		if err := b.in.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fill implements bench.Rounds.
+func (b *bothWays) Fill(round int) {
+	b.out.Stamp(round, b.rank)
+	b.in.Clear()
+}
+
+// Check implements bench.Rounds.
+func (b *bothWays) Check(round int) int64 { return b.in.Wrong(round, 1-b.rank) }

@@ -1,0 +1,99 @@
+// Fan_out measures how many bytes and messages a second one rank can send to all others, for each size.
+//
+//	gorun -n N ./benchmarks/fan_out [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f] [--alloc]
+//	                                [--json] [--plot FILE]
+//
+// Rank 0 starts a window of Isend to each of the other ranks in turn, waits for all of them, and for the answer of
+// every receiver; that is one iteration. A receiver has posted a window of Irecv, waits for all, and answers with four
+// bytes. Rank 0 reads the clock before the first and after the last iteration and prints what it sent in that time:
+// 10^6 bytes per second and messages per second. -b, -f and -c are as in benchmarks/bw.
+//
+// What osu_bw_fan_out measures between hosts, with the columns of osu_mbw_mr.
+//
+// Owns: rank 0's side.
+// May call: mpi, benchmarks/harness, benchmarks/internal/*.
+// Never: reaches inside of the runtime.
+package main
+
+import (
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
+)
+
+var program = harness.Program{
+	Name: "fan_out", Title: "OSU MPI Bandwidth Congestion Out Test", MinRanks: 2, Takes: "mixWbMcfa",
+	About:    "Measures the bandwidth and the message rate from rank 0 to all ranks.",
+	Defaults: harness.BandwidthDefaults(),
+	Buffers:  bench.BuffersOf(1),
+	Draw:     picture.Draw,
+}
+
+func main() { bench.Main(program, run) }
+
+func run(j *bench.Job) error {
+	receivers, window := j.Ranks-1, j.Options.Window
+	if err := j.Options.CheckMemory(program.Buffers(j.Options) * int64(receivers)); err != nil && j.Options.Multiple {
+		return j.Refuse(err)
+	}
+	var side bench.Rounds
+	if j.Rank == 0 {
+		flight, err := bench.NewFlight(j, receivers*window)
+		if err != nil {
+			return err
+		}
+		side = &spring{Flight: flight, receivers: receivers, window: window}
+	} else {
+		basin, err := bench.NewWindow(j, 0, false)
+		if err != nil {
+			return err
+		}
+		side = basin
+	}
+	meter := bench.NewMeter(j, j.Rank == 0, false)
+	report := program.Report(j.Output, harness.Rates)
+	report.Under("[ receivers: %d ] [ window size: %d ]", receivers, window)
+	return report.Measure(func(size int64) (harness.Result, error) {
+		result, err := meter.Measure(side, size)
+		result.Messages = int64(receivers * window)
+		result.PerRound = size * result.Messages
+		return result, err
+	})
+}
+
+// spring is rank 0.
+type spring struct {
+	*bench.Flight
+	receivers, window int
+	answer            [4]byte
+}
+
+// Play implements bench.Rounds.
+func (s *spring) Play(n int) error {
+	for range n {
+		for r := range s.receivers {
+			if err := s.Isend(r*s.window, s.window, r+1); err != nil {
+				return err
+			}
+		}
+		if err := s.Wait(); err != nil {
+			return err
+		}
+		for r := range s.receivers {
+			if err := bench.RecvAnswer(s.World, s.answer[:], r+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Fill implements bench.Rounds: every receiver gets the same window.
+func (s *spring) Fill(round int) {
+	for i, buf := range s.Buffers {
+		harness.Fill(buf, round, i%s.window)
+	}
+}
+
+// Check implements bench.Rounds.
+func (s *spring) Check(int) int64 { return 0 }

@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+)
+
+// Tags of the messages that this package sends.
+const (
+	pingTag   = 1
+	dataTag   = 100
+	answerTag = 101
+	figureTag = 102
+)
+
+// Job is one rank's view of a benchmark.
+type Job struct {
+	World   *mpi.Comm
+	Rank    int
+	Ranks   int
+	Options harness.Options
+	Output  harness.Output // of rank 0; the others print nothing
+	Program harness.Program
+
+	frees []func() error
+}
+
+// Main is the main of a benchmark: it joins the job, reads the options and calls body, if there is something to do.
+func Main(p harness.Program, body func(*Job) error) {
+	mpi.Main(func(_ context.Context, world *mpi.Comm) error {
+		j := &Job{World: world, Rank: world.Rank(), Ranks: world.Size(), Program: p}
+		var ok bool
+		var err error
+		if j.Options, ok, err = p.Start(os.Args[1:], j.Rank, j.Ranks, os.Stdout); !ok || err != nil {
+			return err
+		}
+		if ok, err := j.canDraw(); !ok || err != nil {
+			return err
+		}
+		j.Output = OutputOf(world, j.Options)
+		defer j.free()
+		return body(j)
+	})
+}
+
+// canDraw lets rank 0 find out whether it can write the picture of --plot, and tell the others, before anything is
+// measured: a job that ends with one message.
+func (j *Job) canDraw() (ok bool, err error) {
+	switch {
+	case j.Options.Plot == "":
+		return true, nil
+	case j.Rank != 0:
+		ok, _, err = mpi.RecvValue[bool](j.World, 0, figureTag)
+		return ok, err
+	}
+	wrong := harness.CheckWritable(j.Options.Plot)
+	for other := 1; other < j.Ranks; other++ {
+		if err := mpi.SendValue(j.World, wrong == nil, other, figureTag); err != nil {
+			return false, err
+		}
+	}
+	if wrong != nil {
+		return false, j.Refuse(fmt.Errorf("--plot: %w", wrong))
+	}
+	return true, nil
+}
+
+// OutputOf is where a rank prints: rank 0 to standard output, the others nowhere.
+func OutputOf(world *mpi.Comm, o harness.Options) harness.Output {
+	out := harness.Output{Options: o, Ranks: world.Size(), Transport: transport()}
+	if world.Rank() == 0 {
+		out.W = os.Stdout
+	}
+	return out
+}
+
+// transport is what the ranks of this host use: what was asked for, or the first in the order of preference.
+func transport() string {
+	if asked := os.Getenv("GORUN_TRANSPORTS"); asked != "" {
+		return asked
+	}
+	return "shm"
+}
+
+// Refuse is the error of rank 0 when the options do not fit the job; the other ranks end without a word.
+func (j *Job) Refuse(err error) error {
+	if j.Rank != 0 || err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", j.Program.Name, err)
+}
+
+// Memory is n bytes for messages, every page of which has been touched. With --alloc they are the library's own.
+func (j *Job) Memory(n int) ([]byte, error) {
+	if !j.Options.Alloc {
+		b := make([]byte, n)
+		harness.Touch(b)
+		return b, nil
+	}
+	m, err := mpi.Alloc[byte](max(1, n))
+	if err != nil {
+		return nil, err
+	}
+	j.frees = append(j.frees, m.Free)
+	harness.Touch(m.Slice())
+	return m.Slice()[:n:n], nil
+}
+
+func (j *Job) free() {
+	for _, free := range j.frees {
+		free()
+	}
+}

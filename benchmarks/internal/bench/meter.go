@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+)
+
+// Rounds is what a rank does over and over, and what is measured.
+type Rounds interface {
+	// Resize makes ready for messages of the size.
+	Resize(size int64) error
+	// Play does n rounds, messages included.
+	Play(n int) error
+	// Fill writes the patterns of a round into what this rank sends and clears what it receives into.
+	Fill(round int)
+	// Check counts the buffers that do not hold the round's patterns.
+	Check(round int) (wrong int64)
+}
+
+// Meter times rounds. Every rank of the job has one.
+type Meter struct {
+	job   *Job
+	times bool // this rank's time counts; the result is the mean of those that do
+	meet  bool // all ranks meet between warm-up and measurement
+	each  []int64
+}
+
+// NewMeter makes the rank's meter. The time of rounds is the mean of the ranks for which times is set, rank 0 being
+// one of them. Where more than one counts, they begin together.
+func NewMeter(j *Job, times, together bool) *Meter {
+	m := &Meter{job: j, times: times, meet: together}
+	if j.Options.PerIteration() {
+		m.each = make([]int64, max(j.Options.Small.Iterations, j.Options.Large.Iterations))
+	}
+	return m
+}
+
+// Measure plays all rounds of one size. The result is rank 0's; what a round moved is for the caller to say.
+func (m *Meter) Measure(r Rounds, size int64) (harness.Result, error) {
+	rounds := m.job.Options.Rounds(size)
+	result := harness.Result{Size: size}
+	if err := r.Resize(size); err != nil {
+		return result, err
+	}
+	runtime.GC() // no collection of the previous size's leftovers while the clock runs
+	if err := mpi.Barrier(m.job.World); err != nil {
+		return result, err
+	}
+	if err := r.Play(rounds.Warmup); err != nil {
+		return result, err
+	}
+	if m.meet {
+		if err := mpi.Barrier(m.job.World); err != nil {
+			return result, err
+		}
+	}
+	err := m.play(&result, r, rounds.Iterations)
+	if err != nil {
+		return result, err
+	}
+	return result, m.bringTogether(&result)
+}
+
+func (m *Meter) play(result *harness.Result, r Rounds, n int) error {
+	if m.job.Options.PerIteration() {
+		return m.playEach(result, r, n)
+	}
+	start := time.Now()
+	err := r.Play(n)
+	result.Iteration = float64(time.Since(start)) / float64(n)
+	return err
+}
+
+// playEach times every round by itself, filling before and comparing after it when that was asked for.
+func (m *Meter) playEach(result *harness.Result, r Rounds, n int) error {
+	var total time.Duration
+	for i := range n {
+		if m.job.Options.Validate {
+			r.Fill(i)
+			// Nobody may still be filling while another one's clock runs.
+			if err := mpi.Barrier(m.job.World); err != nil {
+				return err
+			}
+		}
+		start := time.Now()
+		if err := r.Play(1); err != nil {
+			return err
+		}
+		took := time.Since(start)
+		m.each[i] = int64(took)
+		total += took
+		if m.job.Options.Validate {
+			result.Errors += r.Check(i)
+		}
+	}
+	result.Each = m.each[:n]
+	result.Iteration = float64(total) / float64(n)
+	return nil
+}
+
+// figures are what a rank knows about its rounds.
+type figures struct {
+	Iteration float64
+	Times     bool
+	Errors    int64
+}
+
+// bringTogether turns rank 0's result into that of all ranks.
+func (m *Meter) bringTogether(result *harness.Result) error {
+	j := m.job
+	if j.Rank != 0 {
+		return mpi.SendValue(j.World, figures{result.Iteration, m.times, result.Errors}, 0, figureTag)
+	}
+	sum, count := result.Iteration, 1
+	for other := 1; other < j.Ranks; other++ {
+		f, _, err := mpi.RecvValue[figures](j.World, other, figureTag)
+		if err != nil {
+			return err
+		}
+		result.Errors += f.Errors
+		if f.Times {
+			sum += f.Iteration
+			count++
+		}
+	}
+	result.Iteration = sum / float64(count)
+	return nil
+}

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+)
+
+// Nobody is the partner of a rank that has none and only meets the others.
+const Nobody = -1
+
+// Pair is one side of a ping-pong. A message of n bytes uses the first n of each buffer.
+type Pair struct {
+	World      *mpi.Comm
+	Partner    int
+	Tag        int
+	Serves     bool // sends first
+	Send, Recv []byte
+	whole      [2][]byte // of which these are the beginnings
+}
+
+// NewPair makes the side of a rank that plays with partner.
+func NewPair(j *Job, partner int, serves bool) (*Pair, error) {
+	p := &Pair{World: j.World, Partner: partner, Serves: serves, Tag: pingTag}
+	n := int(j.Options.MaxSize)
+	both, err := j.Memory(2*n + 1)
+	if err != nil {
+		return nil, err
+	}
+	p.whole = [2][]byte{both[:n:n], both[n : 2*n]}
+	return p, p.Resize(0)
+}
+
+// Resize implements Rounds.
+func (p *Pair) Resize(size int64) error {
+	p.Send, p.Recv = p.whole[0][:size], p.whole[1][:size]
+	return nil
+}
+
+// Play implements Rounds: n round trips.
+func (p *Pair) Play(n int) error {
+	switch {
+	case p.Partner == Nobody:
+		return nil
+	case p.Serves:
+		return p.serve(n)
+	}
+	return p.answer(n)
+}
+
+func (p *Pair) serve(n int) error {
+	world, send, recv, partner, tag := p.World, p.Send, p.Recv, p.Partner, p.Tag
+	for range n {
+		if err := mpi.Send(world, send, partner, tag); err != nil {
+			return err
+		}
+		if _, err := mpi.Recv(world, recv, partner, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pair) answer(n int) error {
+	world, send, recv, partner, tag := p.World, p.Send, p.Recv, p.Partner, p.Tag
+	for range n {
+		if _, err := mpi.Recv(world, recv, partner, tag); err != nil {
+			return err
+		}
+		if err := mpi.Send(world, send, partner, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fill implements Rounds.
+func (p *Pair) Fill(round int) {
+	if p.Partner != Nobody {
+		harness.Fill(p.Send, round, p.World.Rank())
+		clear(p.Recv)
+	}
+}
+
+// Check implements Rounds.
+func (p *Pair) Check(round int) int64 {
+	if p.Partner != Nobody && !harness.Check(p.Recv, round, p.Partner) {
+		return 1
+	}
+	return 0
+}
+
+// PartnerIn says with whom a rank works when rank i and rank i + pairs are one pair, and whether it is the first of
+// the two.
+func PartnerIn(pairs, rank int) (partner int, first bool) {
+	switch {
+	case rank < pairs:
+		return rank + pairs, true
+	case rank < 2*pairs:
+		return rank - pairs, false
+	}
+	return Nobody, false
+}

@@ -1,0 +1,9 @@
+// Package picture draws what a benchmark measured, for --plot.
+//
+// It is a package of its own, which a program names, because gonum/plot costs a program three megabytes of memory from
+// the start: too much for those that measure what a rank costs.
+//
+// Owns: colours, axes, labels, the layout.
+// May call: benchmarks/harness, gonum/plot.
+// Never: knows a benchmark, or what a column means.
+package picture

@@ -1,0 +1,200 @@
+// Latency_mt measures how long a message takes while many goroutines of two ranks exchange messages at once.
+//
+//	gorun -n 2 ./benchmarks/latency_mt [-t SEND[:RECV]] [-m MIN:MAX] [-i N] [-x N] [-c] [-f] [--alloc]
+//	                                   [--json] [--plot FILE]
+//
+// SEND goroutines of rank 0 and RECV goroutines of rank 1 (1:2; one number stands for both) play the ping-pong of
+// benchmarks/latency on one communicator. With as many on both sides each pair of goroutines has a tag of its own.
+// Otherwise all share one tag, and whoever is free answers; the goroutines of rank 1 then share the round trips evenly.
+// Every goroutine of rank 0 does all iterations. They begin together, after a barrier that follows the warm-up, each
+// reads the clock around its own, and half of the mean round trip, averaged over the goroutines of rank 0, is printed.
+//
+// With -f or -c each round trip is timed by itself; the extremes and percentiles are those of all goroutines of rank
+// 0. -c fills before and compares after each round trip, outside of its own timed part, but perhaps in another's.
+//
+// Options, rounds and output are those of osu_latency_mt 7.4, except that -t N means N:N.
+//
+// Owns: the goroutines.
+// May call: mpi, benchmarks/harness, benchmarks/internal/*.
+// Never: reaches inside of the runtime.
+package main
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
+)
+
+var program = harness.Program{
+	Name: "latency_mt", Title: "OSU MPI Multi-threaded Latency Test", Ranks: 2, Takes: "mixtMcfa",
+	About:    "Measures the time of a message while many goroutines of two ranks play ping-pong at once.",
+	Defaults: harness.LatencyDefaults(),
+	Buffers:  func(o harness.Options) int64 { return 2 * int64(max(o.Senders, o.Receivers)) },
+	Draw:     picture.Draw,
+}
+
+const wrongTag = 1 << 20 // above those of the pairs
+
+func main() { bench.Main(program, run) }
+
+func run(j *bench.Job) error {
+	c, err := newCrowd(j)
+	if err != nil {
+		return err
+	}
+	report := program.Report(j.Output, harness.Microseconds)
+	report.Before("Number of Sender threads: %d ", j.Options.Senders) // the space is OSU's
+	report.Before("Number of Receiver threads: %d", j.Options.Receivers)
+	return report.Measure(c.measure)
+}
+
+// crowd is the goroutines of one rank.
+type crowd struct {
+	job     *bench.Job
+	workers []*worker
+}
+
+// worker is one goroutine's side of the ping-pong, and its results for the present size.
+type worker struct {
+	*bench.Pair
+	opts  harness.Options
+	index int
+	took  time.Duration
+	each  []int64
+	wrong int64
+	err   error
+}
+
+func newCrowd(j *bench.Job) (*crowd, error) {
+	c := &crowd{job: j}
+	count := j.Options.Senders
+	if j.Rank == 1 {
+		count = j.Options.Receivers
+	}
+	for i := range count {
+		pair, err := bench.NewPair(j, 1-j.Rank, j.Rank == 0)
+		if err != nil {
+			return nil, err
+		}
+		if j.Options.Senders == j.Options.Receivers {
+			pair.Tag += i
+		}
+		c.workers = append(c.workers, &worker{Pair: pair, opts: j.Options, index: i})
+	}
+	return c, nil
+}
+
+// share is what of so many round trips for each goroutine of rank 0 is this one's part.
+func (w *worker) share(each int) int {
+	if w.Serves {
+		return each
+	}
+	all := each * w.opts.Senders
+	part := all / w.opts.Receivers
+	if w.index < all%w.opts.Receivers {
+		part++
+	}
+	return part
+}
+
+// measure plays all rounds of one size; the result is rank 0's.
+func (c *crowd) measure(size int64) (harness.Result, error) {
+	result := harness.Result{Size: size, PerRound: 2}
+	rounds := c.job.Options.Rounds(size)
+	for _, w := range c.workers {
+		if err := w.Resize(size); err != nil {
+			return result, err
+		}
+		w.prepare(rounds)
+	}
+	runtime.GC() // no collection of the previous size's leftovers while the clocks run
+	if err := c.together(func(w *worker) { w.err = w.Play(w.share(rounds.Warmup)) }); err != nil {
+		return result, err
+	}
+	if err := c.together(func(w *worker) { w.play(w.share(rounds.Iterations)) }); err != nil {
+		return result, err
+	}
+	return c.sum(result, rounds)
+}
+
+// together lets all workers of both ranks begin at the same time, and waits for those of this rank.
+func (c *crowd) together(work func(*worker)) error {
+	var here, done sync.WaitGroup
+	gate := make(chan struct{})
+	for _, w := range c.workers {
+		here.Add(1)
+		done.Go(func() {
+			here.Done()
+			<-gate
+			work(w)
+		})
+	}
+	here.Wait()
+	err := mpi.Barrier(c.job.World)
+	close(gate)
+	done.Wait()
+	for _, w := range c.workers {
+		err = errors.Join(err, w.err)
+	}
+	return err
+}
+
+func (w *worker) prepare(rounds harness.Rounds) {
+	w.each, w.wrong, w.took = w.each[:0], 0, 0
+	if w.opts.PerIteration() && cap(w.each) < w.share(rounds.Iterations) {
+		w.each = make([]int64, 0, w.share(rounds.Iterations))
+	}
+}
+
+// play is n round trips with the clock around all of them, or around each.
+func (w *worker) play(n int) {
+	if w.opts.PerIteration() {
+		w.playEach(n)
+		return
+	}
+	start := time.Now()
+	w.err = w.Play(n)
+	w.took = time.Since(start)
+}
+
+// playEach knows nothing of the partner's count of rounds, so that all messages of a rank have one pattern.
+func (w *worker) playEach(n int) {
+	for range n {
+		if w.opts.Validate {
+			w.Fill(0)
+		}
+		start := time.Now()
+		if w.err = w.Play(1); w.err != nil {
+			return
+		}
+		took := time.Since(start)
+		w.each = append(w.each, int64(took))
+		w.took += took
+		if w.opts.Validate {
+			w.wrong += w.Check(0)
+		}
+	}
+}
+
+// sum makes the workers' results the rank's, and adds to rank 0's what rank 1 found wrong.
+func (c *crowd) sum(result harness.Result, rounds harness.Rounds) (harness.Result, error) {
+	var took time.Duration
+	for _, w := range c.workers {
+		took += w.took
+		result.Errors += w.wrong
+		result.Each = append(result.Each, w.each...)
+	}
+	result.Iteration = float64(took) / float64(len(c.workers)*rounds.Iterations)
+	if c.job.Rank == 1 {
+		return result, mpi.SendValue(c.job.World, result.Errors, 0, wrongTag)
+	}
+	wrong, _, err := mpi.RecvValue[int64](c.job.World, 1, wrongTag)
+	result.Errors += wrong
+	return result, err
+}

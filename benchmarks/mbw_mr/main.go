@@ -1,0 +1,54 @@
+// Mbw_mr measures how many bytes and messages a second many pairs of ranks send at once, for each size.
+//
+//	gorun -n N ./benchmarks/mbw_mr [-p PAIRS] [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f]
+//	                               [--alloc] [--json] [--plot FILE]
+//
+// Rank i sends the windows of benchmarks/bw to rank i + PAIRS, all pairs at the same time: they meet in a barrier
+// after the warm-up. Each sender reads the clock around its own windows. What all pairs sent, divided by the mean of
+// these times, is printed: 10^6 bytes per second and messages per second. Without -p half of the ranks are senders;
+// ranks behind the last pair only meet the others. With -f the extremes and percentiles are those of rank 0's pair,
+// times the number of pairs.
+//
+// Options, rounds and output are those of osu_mbw_mr 7.4.
+//
+// Owns: who is a pair.
+// May call: mpi, benchmarks/harness, benchmarks/internal/*.
+// Never: reaches inside of the runtime.
+package main
+
+import (
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
+)
+
+var program = harness.Program{
+	Name: "mbw_mr", Title: "OSU MPI Multiple Bandwidth / Message Rate Test", Takes: "mixWpbMcfa",
+	About:    "Measures the bandwidth and the message rate of many pairs of ranks at once.",
+	Defaults: harness.BandwidthDefaults(),
+	Buffers:  bench.BuffersOf(1),
+	Draw:     picture.Draw,
+}
+
+func main() { bench.Main(program, run) }
+
+func run(j *bench.Job) error {
+	pairs, err := j.Options.PairsOf(j.Ranks)
+	if err != nil {
+		return j.Refuse(err)
+	}
+	partner, sends := bench.PartnerIn(pairs, j.Rank)
+	window, err := bench.NewWindow(j, partner, sends)
+	if err != nil {
+		return err
+	}
+	meter := bench.NewMeter(j, sends, true)
+	report := program.Report(j.Output, harness.Rates)
+	report.Under("[ pairs: %d ] [ window size: %d ]", pairs, j.Options.Window)
+	return report.Measure(func(size int64) (harness.Result, error) {
+		result, err := meter.Measure(window, size)
+		result.Messages = int64(pairs * j.Options.Window)
+		result.PerRound = size * result.Messages
+		return result, err
+	})
+}
