@@ -43,6 +43,7 @@ type shared struct {
 	ids   *contextIDs
 	freed atomic.Bool
 	dups  atomic.Int32
+	known atomic.Pointer[byte] // the type that was found to be fit for messages last; see typeOf
 
 	// coll orders the collective calls of this rank on this communicator.
 	coll  turns

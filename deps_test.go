@@ -20,7 +20,7 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: what everybody may know, and who knows nobody.
-	internal/wire, internal/ring, internal/settings :
+	internal/wire, internal/ring, internal/order, internal/settings :
 	internal/bootstrap                                                   :
 	internal/bootstrap/cpus                                              : {golang.org/x/sys}
 
@@ -35,7 +35,7 @@ const graph = `
 	transport/transporttest                                              : transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
-	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, {golang.org/x/sys}
+	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, internal/order, {golang.org/x/sys}
 
 	# The public package puts it together.
 	mpi                                                                  : pml, transport, transport/loop, transport/shm, internal/bootstrap, internal/bootstrap/cpus, internal/settings, {github.com/hashicorp/go-hclog}

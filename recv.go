@@ -10,8 +10,10 @@ import (
 // may be shorter than buf: Count[T](status) says how long it was. If it is longer, buf is filled, the rest is lost,
 // and the error is ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
-	if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
-		return nullStatus, err
+	if !ready[T](c, source, tag) {
+		if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
+			return nullStatus, err
+		}
 	}
 	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
 	if err != nil {
@@ -51,16 +53,19 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 	if err := fixedType[T](); err != nil {
 		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: source, Tag: tag, Err: err, source: true}
 	}
+	c.known.Store(typeOf[T]())
 	return nil
 }
 
 // Irecv starts a receive into buf, which belongs to the library until the request is done; §3.7.2.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
-	if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
-		return nil, err
-	}
-	if source == ProcNull {
-		return c.nullRequest("Irecv", AnyTag), nil
+	if !ready[T](c, source, tag) {
+		if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
+			return nil, err
+		}
+		if source == ProcNull {
+			return c.nullRequest("Irecv", AnyTag), nil
+		}
 	}
 	return c.request("Irecv", source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))), nil
 }

@@ -11,7 +11,8 @@ import (
 // once, by Wait or a Test… that reports done, and is of no use afterwards (a persistent one can be started again): a
 // second Wait is answered with ErrRequest. Requests are reused, so do not keep one that is completed.
 type Request struct {
-	pml.Request
+	pml.Request // first: outer relies on it
+	eng         *pml.Engine
 	label
 
 	buffered func() error // of a persistent buffered send: does it
@@ -20,23 +21,21 @@ type Request struct {
 // label is what the caller asked for. It is the holder's, and the next holder's from the moment at which the result is
 // collected: who needs it after that copies it before.
 type label struct {
-	comm *Comm
-	op   string
-	peer int
-	tag  int
-	null bool // the status is that of ProcNull
+	comm      *Comm
+	op        string
+	peer, tag int32
+	null      bool // the status is that of ProcNull
 }
 
 // newRequest makes what the engine hands out.
-func newRequest() *pml.Request {
-	r := &Request{}
-	r.Outer = r
+func newRequest(e *pml.Engine) *pml.Request {
+	r := &Request{eng: e}
 	return &r.Request
 }
 
 func (c *Comm) request(op string, peer, tag int, p *pml.Request) *Request {
-	r := p.Outer.(*Request)
-	r.label = label{comm: c, op: op, peer: peer, tag: tag}
+	r := outer(p)
+	r.label = label{comm: c, op: op, peer: int32(peer), tag: int32(tag)}
 	return r
 }
 
@@ -49,7 +48,7 @@ func (c *Comm) nullRequest(op string, tag int) *Request {
 // result turns the engine's result into ours.
 func (l *label) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
-		err = l.comm.wrap(l.op, l.peer, l.tag, err)
+		err = l.comm.wrap(l.op, int(l.peer), int(l.tag), err)
 	}
 	if l.null {
 		return nullStatus, err
@@ -135,7 +134,7 @@ func (r *Request) Start() error {
 	if r.buffered != nil || r.null {
 		if err = r.comm.eng.StartDone(&r.Request, pml.Status{}); err == nil && r.buffered != nil {
 			if err := r.buffered(); err != nil {
-				return r.comm.wrap("Start", r.peer, r.tag, err)
+				return r.comm.wrap("Start", int(r.peer), int(r.tag), err)
 			}
 		}
 	} else {

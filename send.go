@@ -9,6 +9,12 @@ import (
 // Send sends buf to rank dest and returns when buf may be used again; MPI 4.1 §3.4. A short message is on its way
 // then, or waits in the receiver's memory; a long one has been received.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
+	if ready[T](c, dest, tag) {
+		if err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard); err != nil {
+			return c.wrap("Send", dest, tag, err)
+		}
+		return nil
+	}
 	return send(c, "Send", buf, dest, tag, pml.Standard)
 }
 
@@ -53,11 +59,15 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 	if err := fixedType[T](); err != nil {
 		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: dest, Tag: tag, Err: err}
 	}
+	c.known.Store(typeOf[T]())
 	return nil
 }
 
 // Isend starts to send buf, which belongs to the library until the request is done; §3.7.2.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
+	if ready[T](c, dest, tag) {
+		return c.request("Isend", dest, tag, c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)), nil
+	}
 	return isend(c, "Isend", buf, dest, tag, pml.Standard)
 }
 

@@ -16,24 +16,15 @@ func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 	for i, r := range rs {
 		switch {
 		case r == nil:
-		case r.comm == nil:
+		case r.eng == nil:
 			return nil, opError(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
 		case e == nil:
-			e = r.comm.eng
-		case e != r.comm.eng:
+			e = r.eng
+		case e != r.eng:
 			return nil, opError(op, ErrRequest, "request %d of %d belongs to another rank", i, len(rs))
 		}
 	}
 	return e, nil
-}
-
-func setOf(rs []*Request) pml.Set {
-	return pml.Set{Len: len(rs), At: func(i int) *pml.Request {
-		if rs[i] == nil {
-			return nil
-		}
-		return &rs[i].Request
-	}}
 }
 
 func setMisuse(op string, rs []*Request, i int, err error) error {
@@ -44,11 +35,7 @@ func setMisuse(op string, rs []*Request, i int, err error) error {
 // WaitAll waits for all of rs. The error joins those of the operations that failed; the others have completed.
 func WaitAll(rs ...*Request) error {
 	var failed []error
-	if err := waitAll(rs, func(i int, st Status, err error) {
-		if err != nil {
-			failed = append(failed, err)
-		}
-	}); err != nil {
+	if err := waitAll(rs, false, func(i int, st Status, err error) { failed = append(failed, err) }); err != nil {
 		return err
 	}
 	if len(failed) == 1 {
@@ -64,7 +51,7 @@ func WaitAllStatus(rs ...*Request) ([]Status, error) {
 		sts[i] = emptyStatus
 	}
 	var failed []error
-	if err := waitAll(rs, func(i int, st Status, err error) {
+	if err := waitAll(rs, true, func(i int, st Status, err error) {
 		sts[i] = st
 		if err != nil {
 			failed = append(failed, err)
@@ -75,12 +62,13 @@ func WaitAllStatus(rs ...*Request) ([]Status, error) {
 	return sts, errors.Join(failed...)
 }
 
-func waitAll(rs []*Request, each func(i int, st Status, err error)) error {
+// waitAll hands each result to each, or, unless all, only those that are errors.
+func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) error {
 	e, err := engineOf("WaitAll", rs)
 	if e == nil {
 		return err
 	}
-	if bad, err := e.WaitAll(setOf(rs), func(i int, st pml.Status, err error) {
+	if bad, err := e.WaitAll(setOf(rs), all, func(i int, st pml.Status, err error) {
 		s, err := rs[i].result(st, err)
 		each(i, s, err)
 	}); bad >= 0 {

@@ -44,7 +44,7 @@ func (e *Engine) cancel(r *Request, why error) {
 		e.flush(p)
 	case r.id != 0 && !r.cancelling:
 		r.cancelling = true
-		r.cancelErr = why
+		r.cancelErr, r.extra = why, true
 		// Wake: the receiver may be far from the library, with nothing of its own under way.
 		e.sendControl(r.peer, wire.Header{Kind: wire.Cancel, Flags: wire.Wake | wire.Urgent, ID: r.id})
 	}

@@ -80,18 +80,15 @@ func (e *Engine) tryProgress(r *Request) {
 	e.leave()
 }
 
-// Set is some requests; At may return nil for one that is not there.
-type Set struct {
-	Len int
-	At  func(i int) *Request
-}
+// Set is some requests; nil for one that is not there.
+type Set []*Request
 
-// Each is told the result of the set's request i.
+// Each is told the result of the set's request i, which is the caller's until Each returns.
 type Each func(i int, st Status, err error)
 
-// at is At without the persistent requests that are not started, which count as if they were not there; §3.7.5.
-func (s *Set) at(i int) *Request {
-	if r := s.At(i); r != nil && r.state != stIdle {
+// at is request i, without the persistent requests that are not started: they count as if they were not there; §3.7.5.
+func (s Set) at(i int) *Request {
+	if r := s[i]; r != nil && r.state != stIdle {
 		return r
 	}
 	return nil
@@ -99,24 +96,24 @@ func (s *Set) at(i int) *Request {
 
 // claim makes all of s this caller's before anything is done with one: the index of the first that cannot be waited
 // for, and then none is claimed, or -1. How many there are.
-func (s *Set) claim() (bad, present int, err error) {
-	for i := range s.Len {
-		r := s.at(i)
-		if r == nil {
-			continue
-		}
-		if err := r.claim(); err != nil {
+func (s Set) claim() (bad, present int, err error) {
+	for i, r := range s {
+		switch {
+		case r == nil || r.state == stIdle:
+		case r.state == stFree || r.waited:
+			err := r.claim() // before it is given back: it may be here twice
 			s.unclaim(i)
 			return i, 0, err
+		default:
+			r.waited = true
+			present++
 		}
-		r.waited = true
-		present++
 	}
 	return -1, present, nil
 }
 
 // unclaim gives the first n back.
-func (s *Set) unclaim(n int) {
+func (s Set) unclaim(n int) {
 	for i := range n {
 		if r := s.at(i); r != nil {
 			r.waited = false
@@ -125,8 +122,8 @@ func (s *Set) unclaim(n int) {
 }
 
 // cancelEnded cancels the requests whose contexts have ended.
-func (e *Engine) cancelEnded(s *Set) {
-	for i := range s.Len {
+func (e *Engine) cancelEnded(s Set) {
+	for i := range s {
 		if r := s.at(i); r != nil && r.state == stActive && !r.ended && r.cctx != nil && r.cctx.Err() != nil {
 			r.ended = true
 			e.cancel(r, r.cctx.Err())
@@ -134,24 +131,25 @@ func (e *Engine) cancelEnded(s *Set) {
 	}
 }
 
-// WaitAll waits for all of s and hands each result to each. If one cannot be waited for, its index and why; then
-// nothing has been waited for.
-func (e *Engine) WaitAll(s Set, each Each) (int, error) {
+// WaitAll waits for all of s and hands each result to each, or, unless all, only those that are errors. If one
+// cannot be waited for, its index and why; then nothing has been waited for.
+func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
 	if i, _, err := s.claim(); err != nil {
 		return i, err
 	}
-	for i := range s.Len {
-		r := s.at(i)
-		if r == nil {
+	for i, r := range s {
+		if r == nil || r.state == stIdle {
 			continue
 		}
 		if r.state == stActive {
 			e.await(r)
 		}
-		st, err := e.collect(r)
-		each(i, st, err)
+		if all || r.err != nil {
+			each(i, r.status, r.err)
+		}
+		e.release(r)
 	}
 	e.leave()
 	return -1, nil
@@ -166,18 +164,18 @@ func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
 		return i, err
 	}
 	if present > 0 {
-		e.awaitSome(&s)
+		e.awaitSome(s)
 	}
-	s.unclaim(s.Len)
-	e.collectSome(&s, max, each)
+	s.unclaim(len(s))
+	e.collectSome(s, max, each)
 	e.leave()
 	return -1, nil
 }
 
 // awaitSome returns when one of s is done. Requests whose contexts end meanwhile are cancelled, or complete in their
 // own time.
-func (e *Engine) awaitSome(s *Set) {
-	w := want{set: *s}
+func (e *Engine) awaitSome(s Set) {
+	w := want{set: s}
 	var stop func()
 	w.cc, stop = s.context()
 	for !w.ready() {
@@ -192,10 +190,10 @@ func (e *Engine) awaitSome(s *Set) {
 }
 
 // context ends when one of those of the set's requests does; nil if none can. stop frees it.
-func (s *Set) context() (cc context.Context, stop func()) {
+func (s Set) context() (cc context.Context, stop func()) {
 	stop = func() {}
 	var cancel context.CancelFunc
-	for i := range s.Len {
+	for i := range s {
 		r := s.at(i)
 		switch {
 		case r == nil || r.state != stActive || r.cctx == nil || r.ended:
@@ -214,12 +212,12 @@ func (s *Set) context() (cc context.Context, stop func()) {
 	return cc, stop
 }
 
-func (e *Engine) collectSome(s *Set, max int, each Each) {
-	for i := 0; i < s.Len && max != 0; i++ {
+func (e *Engine) collectSome(s Set, max int, each Each) {
+	for i := 0; i < len(s) && max != 0; i++ {
 		if r := s.at(i); r != nil && r.state == stDone {
 			max--
-			st, err := e.collect(r)
-			each(i, st, err)
+			each(i, r.status, r.err)
+			e.release(r)
 		}
 	}
 }
@@ -231,19 +229,19 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	if i, _, err := s.claim(); err != nil {
 		return false, i, err
 	}
-	s.unclaim(s.Len) // nobody else comes in before the end
+	s.unclaim(len(s)) // nobody else comes in before the end
 	if !e.leading {
 		e.progress()
 	}
-	e.cancelEnded(&s)
+	e.cancelEnded(s)
 	done = true
-	for i := range s.Len {
+	for i := range s {
 		if r := s.at(i); r != nil && r.state != stDone {
 			done = false
 		}
 	}
 	if !all || done {
-		e.collectSome(&s, max, each)
+		e.collectSome(s, max, each)
 	}
 	e.leave()
 	return done, -1, nil
@@ -260,7 +258,7 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 		return over
 	}
 	if r.done == nil {
-		r.done = make(chan struct{})
+		r.done, r.extra = make(chan struct{}), true
 		e.followers++ // somebody waits
 		e.leave()
 	}
@@ -271,7 +269,7 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 func (e *Engine) PrepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.cfg.NewRequest()
+	r := e.cfg.NewRequest(e)
 	r.recv.Owner = r
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
 	return r.persist()
@@ -281,7 +279,7 @@ func (e *Engine) PrepareSend(cc context.Context, ctx uint32, dest int, tag int32
 func (e *Engine) PrepareRecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.cfg.NewRequest()
+	r := e.cfg.NewRequest(e)
 	r.recv.Owner = r
 	r.prepareRecv(cc, ctx, source, tag, buf)
 	return r.persist()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorun-mpi/mpi/eager"
@@ -36,14 +35,12 @@ type Config struct {
 	ConnectTimeout time.Duration
 
 	Debug      func(msg string, args ...any) // nil: silent
-	NewRequest func() *Request               // makes the requests that callers hold; nil: new(Request)
+	NewRequest func(*Engine) *Request        // makes the requests that callers hold; nil: new(Request)
 }
 
 // Engine is one rank's messaging. Its methods may be called by any goroutine.
 type Engine struct {
-	mu sync.Mutex // guards everything below but wanted
-	// wanted counts goroutines that wait for mu, for the one that spins with it held.
-	wanted atomic.Int32
+	gate // guards everything below
 
 	cfg   Config
 	dev   transport.Device // polled and parked on: Net, or Self in a world of one
@@ -98,7 +95,7 @@ func New(cfg Config) *Engine {
 		cfg.ConnectTimeout = time.Minute
 	}
 	if cfg.NewRequest == nil {
-		cfg.NewRequest = func() *Request { return new(Request) }
+		cfg.NewRequest = func(*Engine) *Request { return new(Request) }
 	}
 	keep := cfg.UnexpectedMax / 8
 	e := &Engine{cfg: cfg, dev: cfg.Net, table: tagmatch.New(), peers: make([]*peer, cfg.Size),
@@ -135,20 +132,6 @@ func splitAddress(peer int, b []byte) (grant int64, device []byte, err error) {
 	}
 	return grant, b[8:], nil
 }
-
-func (e *Engine) lock() {
-	if !e.mu.TryLock() {
-		e.lockSlow()
-	}
-}
-
-func (e *Engine) lockSlow() {
-	e.wanted.Add(1)
-	e.mu.Lock()
-	e.wanted.Add(-1)
-}
-
-func (e *Engine) unlock() { e.mu.Unlock() }
 
 // Close ends the engine: requests that are under way fail with err. The devices are closed too.
 func (e *Engine) Close(err error) error {

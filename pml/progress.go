@@ -49,11 +49,17 @@ func (e *Engine) packet(pkt *transport.Packet) {
 			return
 		}
 		r := m.Owner.(*Request)
-		r.status.Source, r.status.Tag = pkt.Peer, h.Tag
 		n := copy(r.buf, pkt.Payload)
+		r.status.Source, r.status.Tag, r.status.Bytes = pkt.Peer, h.Tag, int64(n)
 		e.stats.MatchedOnArrival++
-		e.arrived(r, p, n, len(pkt.Payload))
-		e.owe(p, cost)
+		if n == len(pkt.Payload) && r.plain() {
+			e.finishPlain(r)
+		} else {
+			e.arrived(r, p, n, len(pkt.Payload))
+		}
+		if n := p.debt.Owe(cost); n != 0 {
+			e.giveBack(p, n)
+		}
 	case wire.Data:
 		e.fragment(p, pkt)
 	case wire.RTS:

@@ -38,8 +38,7 @@ type unexpected struct {
 func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	e.lock()
 	r := e.request()
-	r.prepareRecv(cc, ctx, source, tag, buf)
-	e.start(r)
+	e.startRecv(r, cc, ctx, source, tag, buf)
 	if r.state != stDone {
 		e.await(r)
 	}
@@ -54,11 +53,25 @@ func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf
 func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
 	r := e.handle()
-	r.prepareRecv(cc, ctx, source, tag, buf)
-	e.start(r)
+	e.startRecv(r, cc, ctx, source, tag, buf)
 	e.leave()
 	e.unlock()
 	return r
+}
+
+// startRecv is prepareRecv and start in one.
+func (e *Engine) startRecv(r *Request, cc context.Context, ctx uint32, source int, tag int32, buf []byte) {
+	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
+	r.buf, r.cctx = buf, cc
+	r.op, r.mode, r.state = opRecv, Standard, stActive
+	r.persistent, r.cancelling, r.waited, r.ended = false, false, false, false
+	r.status.Cancelled = false
+	e.outstanding++
+	if e.closed != nil {
+		e.complete(r, e.closed)
+		return
+	}
+	e.post(r)
 }
 
 func (r *Request) prepareRecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) {
@@ -69,7 +82,6 @@ func (r *Request) prepareRecv(cc context.Context, ctx uint32, source int, tag in
 
 // post puts r into the table, or gives it the message that waits for it.
 func (e *Engine) post(r *Request) {
-	r.peer = nil
 	if m := e.table.Post(&r.recv); m != nil {
 		e.deliver(r, m.Owner.(*unexpected))
 		return

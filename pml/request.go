@@ -51,8 +51,7 @@ const (
 type Request struct {
 	recv tagmatch.Receive // its envelope, for sends too: Ctx, Source (the destination then), Tag
 
-	// Outer is for whoever embeds the request.
-	Outer any
+	// The first three cache lines, up to next, are all that a short message touches.
 
 	state      reqState
 	op         opKind
@@ -66,22 +65,24 @@ type Request struct {
 	waited     bool // a caller waits for it
 	ended      bool // its context has, and that has been acted on
 	queued     bool // in its peer's queue
+	extra      bool // done or cancelErr is set
 
 	buf    []byte // the caller's; the engine's from start to completion
 	status Status
-	err    error
-	peer   *peer
-	part   *Request // the other way round, while the send is under way
-	whole  *Request // a detached send: the request of which it is a part
-	keep   *kept    // a persistent request's arguments
 
-	cancelErr error  // the result, if cancelling succeeds
-	id        uint64 // in Engine.ids; 0: none
-	cctx      context.Context
-	w         *waiter // who to wake; nil: nobody sleeps
-	own       waiter
+	err  error
+	peer *peer
+	cctx context.Context
+	w    *waiter // who to wake; nil: nobody sleeps
+	id   uint64  // in Engine.ids; 0: none
+	next *Request
+
+	cancelErr error         // the result, if cancelling succeeds
 	done      chan struct{} // for Done; closed on completion
-	next      *Request
+	own       waiter
+	part      *Request // the other way round, while the send is under way
+	whole     *Request // a detached send: the request of which it is a part
+	keep      *kept    // a persistent request's arguments
 
 	// A transfer. send: snd; receive: rcv and where the sender has it.
 	snd             rendezvous.Sender
@@ -169,7 +170,10 @@ func (e *Engine) request() *Request {
 
 // recycle gives it back.
 func (e *Engine) recycle(r *Request) {
-	r.buf, r.err, r.peer, r.cctx, r.cancelErr = nil, nil, nil, nil, nil
+	r.buf, r.err, r.peer, r.cctx = nil, nil, nil, nil
+	if r.extra {
+		r.extra, r.cancelErr, r.done = false, nil, nil
+	}
 	r.state = stFree
 	r.next = e.free
 	e.free = r
@@ -180,14 +184,17 @@ func (e *Engine) handle() *Request {
 	if r := e.handles.get(); r != nil {
 		return r
 	}
-	r := e.cfg.NewRequest()
+	r := e.cfg.NewRequest(e)
 	r.recv.Owner = r
 	return r
 }
 
 // release takes it back when its result has been collected.
 func (e *Engine) release(r *Request) {
-	r.buf, r.err, r.peer, r.cctx, r.done, r.cancelErr = nil, nil, nil, nil, nil, nil
+	r.buf, r.err, r.peer, r.cctx = nil, nil, nil, nil
+	if r.extra {
+		r.extra, r.cancelErr, r.done = false, nil, nil
+	}
 	r.waited = false
 	if r.persistent {
 		r.state = stIdle
@@ -203,6 +210,20 @@ func (e *Engine) complete(r *Request, err error) {
 		e.ids.release(r)
 	}
 	e.finish(r, err)
+}
+
+// plain: nobody sleeps for r, and it is one thing with no number.
+func (r *Request) plain() bool {
+	return r.w == nil && r.id == 0 && r.parts == 0 && !r.extra && !r.detached
+}
+
+// finishPlain is finish for such a request when all went well.
+func (e *Engine) finishPlain(r *Request) {
+	r.state = stDone
+	e.outstanding--
+	if e.held {
+		e.rouse()
+	}
 }
 
 // finish ends r, or one part of it: the other may still have r's number.
@@ -221,7 +242,7 @@ func (e *Engine) finish(r *Request, err error) {
 		r.w = nil
 		e.woke = true
 	}
-	if r.done != nil {
+	if r.extra && r.done != nil {
 		close(r.done)
 		e.followers--
 	}

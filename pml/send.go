@@ -35,7 +35,7 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 	r := e.handle()
 	if p := e.peers[dest]; p != nil && len(buf) <= p.eagerMax && mode == Standard && e.sendNow(p, ctx, tag, buf) {
 		r.op, r.state, r.persistent = opSend, stDone, false
-		r.status = Status{Source: int32(dest), Tag: tag, Bytes: int64(len(buf))}
+		r.status.Source, r.status.Tag, r.status.Bytes, r.status.Cancelled = int32(dest), tag, int64(len(buf)), false
 		if e.selfDirty {
 			e.drainSelf()
 			e.leave()

@@ -60,7 +60,7 @@ func (w *want) ready() bool {
 	if w.r != nil {
 		return w.r.state == stDone
 	}
-	for i := range w.set.Len {
+	for i := range w.set {
 		if r := w.set.at(i); r != nil && r.state == stDone {
 			return true
 		}
@@ -167,9 +167,7 @@ func (e *Engine) spinFor() time.Duration {
 // yield lets others have the lock and the processor.
 func (e *Engine) yield() {
 	e.woke = false
-	e.unlock()
-	runtime.Gosched()
-	e.lock()
+	e.offer()
 }
 
 type sleepResult uint8
@@ -306,7 +304,7 @@ func (w *want) waiter() *waiter {
 	if w.r != nil {
 		return &w.r.own
 	}
-	for i := range w.set.Len {
+	for i := range w.set {
 		if r := w.set.at(i); r != nil {
 			return &r.own
 		}
@@ -319,7 +317,7 @@ func (w *want) attach(own *waiter) {
 		w.r.w = own
 		return
 	}
-	for i := range w.set.Len {
+	for i := range w.set {
 		if r := w.set.at(i); r != nil && r.state == stActive {
 			r.w = own
 		}

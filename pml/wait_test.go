@@ -248,7 +248,7 @@ func (v *talker) receive(source int, tag int32) ([]byte, int64, error) {
 func (v *talker) some(source int, tag int32, in []byte) (st Status, err error) {
 	rs := []*Request{v.e.Irecv(nil, 1, source, tag+silence, nil), v.e.Irecv(nil, 1, source, tag, in)}
 	got := -1
-	set := Set{Len: 2, At: func(i int) *Request { return rs[i] }}
+	set := Set(rs)
 	if i, err := v.e.WaitSome(set, 1, func(i int, s Status, e error) { got, st, err = i, s, e }); err != nil {
 		return st, fmt.Errorf("request %d: %w", i, err)
 	}
@@ -488,7 +488,7 @@ func TestAfterClose(t *testing.T) {
 	w := newRanks(t, 2, Config{})
 	e := w.e[0]
 	r := e.Irecv(nil, 1, 1, 1, nil)
-	set := Set{Len: 1, At: func(int) *Request { return r }}
+	set := Set{r}
 	blocked := make(chan error, 3)
 	go func() { _, err := e.Recv(nil, 1, 1, 2, nil); blocked <- err }()
 	go func() { _, err := e.Recv(nil, 1, 1, 3, nil); blocked <- err }()

@@ -56,7 +56,14 @@ func check(mem []byte, g Geometry) error {
 
 // Slot returns the next slot to fill, or nil if the ring is full.
 func (p *Producer) Slot() *Slot {
-	if p.next == p.limit && !p.refresh() {
+	if p.next == p.limit {
+		return p.slotSlow()
+	}
+	return &p.slots[p.next&p.mask]
+}
+
+func (p *Producer) slotSlow() *Slot {
+	if !p.refresh() {
 		return nil
 	}
 	return &p.slots[p.next&p.mask]

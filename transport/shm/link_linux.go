@@ -84,6 +84,8 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	}
 	if l.p.Publish(s, meta) {
 		l.tell(h.Flags&(wire.Urgent|wire.Wake) != 0)
+	} else if h.Flags != 0 && l.box.state.Load() != stIdle {
+		l.tell(h.Flags&(wire.Urgent|wire.Wake) != 0) // it looks at the ring, when it looks
 	}
 	if n > oneLine {
 		if n <= inlineShort {
