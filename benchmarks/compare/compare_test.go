@@ -327,6 +327,15 @@ func TestIndexNamesTheWorstRow(t *testing.T) {
 	if got := b.worst(goals[4]); got.where != "0.55 at 64 bytes" || got.verdict != "**missed**" {
 		t.Errorf("the worst row of bw: %+v", got)
 	}
+	// The same where less is better.
+	small, _ := find(plan(false), "latency")
+	l := invented(small)
+	for _, lines := range l.Runs[0].Rounds[0] {
+		lines[3].Values[0] = 16.5 // 8 bytes
+	}
+	if got := l.worst(goals[0]); got.where != "0.75 at 8 bytes" || got.verdict != "**missed**" {
+		t.Errorf("the worst row of latency: %+v", got)
+	}
 	// A row that ours has no number for is the worst.
 	b.Runs[0].Rounds[0] = [][]line{{{1, []float64{99, 99}}}}
 	if got := b.worst(goals[4]); got.verdict != "**missed**" || !strings.HasPrefix(got.where, "none at ") {

@@ -29,48 +29,82 @@ static long expected(long n)
     return mine;
 }
 
-/* A window of requests in flight: the first half are receives, the second half sends. */
+/* Requests in the order of their start: entry i has slot i modulo the window. */
 typedef struct {
-    int window, *ready;
-    char *in, *out;
     MPI_Request *requests;
-    long left[2]; /* to start: receives, sends */
+    long started, finished, total;
+} line;
+
+enum { RECEIVES, SENDS };
+
+typedef struct {
+    int window;
+    char *in, *out;
+    line lines[2];
     uint64_t x;
 } traffic;
 
-/* Starts what comes next in slot i, if anything does. */
-static void refill(traffic *t, int i, int size)
+static int has_room(const traffic *t, const line *l)
 {
-    int sends = i >= t->window;
-    t->requests[i] = MPI_REQUEST_NULL;
-    if (t->left[sends] == 0)
-        return;
-    t->left[sends]--;
-    if (sends)
-        MPI_Isend(t->out, size, MPI_CHAR, next_target(&t->x), DATA, MPI_COMM_WORLD, &t->requests[i]);
-    else
-        MPI_Irecv(t->in + (size_t)i * size, size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD,
-                  &t->requests[i]);
+    return l->started < l->total && l->started - l->finished < t->window;
+}
+
+/* Starts whatever there is room for, receives first. */
+static void refill(traffic *t, int size)
+{
+    for (line *l = &t->lines[RECEIVES]; has_room(t, l); l->started++) {
+        long i = l->started % t->window;
+        MPI_Irecv(t->in + i * size, size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &l->requests[i]);
+    }
+    for (line *l = &t->lines[SENDS]; has_room(t, l); l->started++)
+        MPI_Isend(t->out, size, MPI_CHAR, next_target(&t->x), DATA, MPI_COMM_WORLD,
+                  &l->requests[l->started % t->window]);
+}
+
+/* The oldest that is under way, or a null request. */
+static MPI_Request *oldest(const traffic *t, int which)
+{
+    static MPI_Request none = MPI_REQUEST_NULL;
+    const line *l = &t->lines[which];
+    return l->finished == l->started ? &none : &l->requests[l->finished % t->window];
+}
+
+/* Completes the oldest receive or the oldest send, whichever can be; 0 when there is neither. */
+static int finish_one(traffic *t)
+{
+    MPI_Request both[2];
+    int which, done;
+    for (which = RECEIVES; which <= SENDS; which++) {
+        MPI_Request *r = oldest(t, which);
+        both[which] = *r;
+        if (*r == MPI_REQUEST_NULL)
+            continue;
+        MPI_Test(r, &done, MPI_STATUS_IGNORE);
+        if (done) {
+            t->lines[which].finished++;
+            return 1;
+        }
+    }
+    MPI_Waitany(2, both, &which, MPI_STATUS_IGNORE);
+    if (which == MPI_UNDEFINED)
+        return 0;
+    t->lines[which].finished++;
+    return 1;
 }
 
 /* The time from when all ranks are ready until all have got everything. */
 static int64_t run(traffic *t, int size, long n)
 {
-    int all = 2 * t->window, done;
-    t->left[0] = expected(n);
-    t->left[1] = n;
+    for (int which = RECEIVES; which <= SENDS; which++)
+        t->lines[which].started = t->lines[which].finished = 0;
+    t->lines[RECEIVES].total = expected(n);
+    t->lines[SENDS].total = n;
     t->x = seed_of(rank);
     MPI_Barrier(MPI_COMM_WORLD);
     int64_t start = now_ns();
-    for (int i = 0; i < all; i++)
-        refill(t, i, size);
-    for (;;) {
-        MPI_Waitsome(all, t->requests, &done, t->ready, MPI_STATUSES_IGNORE);
-        if (done == MPI_UNDEFINED)
-            break;
-        for (int i = 0; i < done; i++)
-            refill(t, t->ready[i], size);
-    }
+    do
+        refill(t, size);
+    while (finish_one(t));
     MPI_Barrier(MPI_COMM_WORLD);
     return now_ns() - start;
 }
@@ -85,9 +119,9 @@ int main(int argc, char **argv)
     parse(argc, argv, &o);
     if (ranks < 2)
         fail("allpairs", "needs at least two ranks");
-    traffic t = {.window = o.window, .ready = room_for(2 * o.window, sizeof *t.ready),
-                 .in = buffer(&o, o.max * o.window), .out = buffer(&o, o.max),
-                 .requests = room_for(2 * o.window, sizeof *t.requests)};
+    traffic t = {.window = o.window, .in = buffer(&o, o.max * o.window), .out = buffer(&o, o.max)};
+    for (int which = RECEIVES; which <= SENDS; which++)
+        t.lines[which].requests = room_for(o.window, sizeof(MPI_Request));
     if (rank == 0) {
         title("MPI All-Pairs Random Traffic Test");
         printf("# [ ranks: %d ] [ window size: %ld ]\n", ranks, o.window);
@@ -104,8 +138,8 @@ int main(int argc, char **argv)
     }
     release(&o, t.in);
     release(&o, t.out);
-    free(t.ready);
-    free(t.requests);
+    free(t.lines[RECEIVES].requests);
+    free(t.lines[SENDS].requests);
     MPI_Finalize();
     return 0;
 }

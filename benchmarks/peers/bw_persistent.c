@@ -33,7 +33,7 @@ int main(int argc, char **argv)
     need_ranks(2);
     flight f = new_flight(&o, o.window);
     if (rank == 0)
-        header("MPI Persistent Bandwidth Test", "Size", "Bandwidth (MB/s)");
+        header("MPI Bandwidth Persistent Test", "Size", "Bandwidth (MB/s)");
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
         long n = iterations(&o, size);
         make(&f, rank == 0, 1 - rank, size);

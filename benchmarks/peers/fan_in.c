@@ -21,7 +21,7 @@ int main(int argc, char **argv)
         fail("fan_in", "needs at least two ranks");
     flight f = new_flight(&o, rank == 0 ? o.window * senders : o.window);
     if (rank == 0) {
-        title("MPI Fan-In Bandwidth Test");
+        title("MPI Bandwidth Congestion In Test");
         printf("# [ senders: %d ] [ window size: %ld ]\n", senders, o.window);
         columns("Size", "MB/s", "Messages/s", NULL);
     }

@@ -22,7 +22,7 @@ int main(int argc, char **argv)
         fail("fan_out", "needs at least two ranks");
     flight f = new_flight(&o, rank == 0 ? o.window * receivers : o.window);
     if (rank == 0) {
-        title("MPI Fan-Out Bandwidth Test");
+        title("MPI Bandwidth Congestion Out Test");
         printf("# [ receivers: %d ] [ window size: %ld ]\n", receivers, o.window);
         columns("Size", "MB/s", "Messages/s", NULL);
     }

@@ -55,9 +55,8 @@ static void *work(void *arg)
 static void print(const worker *workers)
 {
     int i = 0;
-    title("MPI Multi-threaded Latency Test");
-    printf("# [ senders: %ld ] [ receivers: %ld ]\n", opts.senders, opts.receivers);
-    columns("Size", "Latency (us)", NULL);
+    printf("# Number of Sender threads: %ld \n# Number of Receiver threads: %ld\n", opts.senders, opts.receivers);
+    header("MPI Multi-threaded Latency Test", "Size", "Avg Latency(us)");
     for (long size = opts.min; size >= 0; size = next_size(&opts, size, 2), i++) {
         double sum = 0;
         for (long t = 0; t < opts.senders; t++)

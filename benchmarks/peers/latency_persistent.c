@@ -21,7 +21,7 @@ int main(int argc, char **argv)
     need_ranks(2);
     char *send_buf = buffer(&o, o.max), *recv_buf = buffer(&o, o.max);
     if (rank == 0)
-        header("MPI Persistent Latency Test", "Size", "Avg Latency(us)");
+        header("MPI Latency Persistent Test", "Size", "Avg Latency(us)");
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
         long n = iterations(&o, size);
         MPI_Request send, recv;

@@ -100,8 +100,8 @@ int main(int argc, char **argv)
     char *buf = buffer(&o, o.max);
     if (rank == 0) {
         title("MPI Overlap Test");
-        columns("Size", "Isend Pure(us)", "Compute(us)", "Total(us)", "Overlap(%)",
-                "Irecv Pure(us)", "Compute(us)", "Total(us)", "Overlap(%)", NULL);
+        columns("Size", "Isend Pure(us)", "Isend Compute(us)", "Isend Total(us)", "Isend Overlap(%)",
+                "Irecv Pure(us)", "Irecv Compute(us)", "Irecv Total(us)", "Irecv Overlap(%)", NULL);
     }
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
         long n = iterations(&o, size), warm = warmup(&o, size);
