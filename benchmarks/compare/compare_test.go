@@ -263,7 +263,7 @@ Half of a round trip.
 - MPICH: did not end within 20s (` + "`mpiexec large`" + `)
 
 Cells are median · quietest round · spread (greatest less smallest, of the median). Ratios are ours / the best peer, ` +
-		`of the medians and of the quietest rounds. 3 rounds, the libraries by turns.
+		`of the medians and of the quietest rounds. Rounds: 3, the libraries by turns.
 
 Abacus, 2 CPUs, Linux 1, go1, MPICH 4, commit abc, today, load average at the start 0.1
 
@@ -278,6 +278,16 @@ What was run:
 `
 	if got := r.page(m); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Where ours has no number, no peer's failure is an excuse.
+func TestOursFailing(t *testing.T) {
+	r, m := known()
+	r.Runs[1].Rounds[0], r.Runs[1].Failed[0] = nil, "did not end within 20s"
+	r.Runs[1].Rounds[2] = [][]line{{{16384, []float64{2}}}}
+	if want, got := "| 16384 | failed | failed | 2.00 | – | – | ≤ 0.45 | **missed** |\n", r.page(m); !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant a line\n%s", got, want)
 	}
 }
 

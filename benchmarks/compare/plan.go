@@ -147,7 +147,8 @@ func messageRate() measurement {
 
 func threads() measurement {
 	m := measurement{
-		name: "latency_mt", title: "Latency of many threads", program: "latency_mt", key: "threads a side", seconds: 22,
+		name: "latency_mt", title: "Latency of many threads", program: "latency_mt", key: "threads a side", seconds: 40,
+		limit: 60 * time.Second, // threads that spin on one core take milliseconds for a message
 		about: "Two ranks with so many goroutines (ours) or POSIX threads under MPI_THREAD_MULTIPLE (theirs) each. " +
 			"Every pair of threads plays ping-pong with 8 bytes under its own tag, all at once: the mean time one way.",
 		columns: oneWay(),
@@ -157,9 +158,9 @@ func threads() measurement {
 		iters, ours string
 		quick       []string
 	}{
-		{2, "-i 10000 -x 100", "-i 100000 -x 1000", []string{"-i 5000 -x 100", "-i 20000 -x 200"}},
-		{8, "-i 300 -x 10", "-i 20000 -x 200", []string{"-i 100 -x 5", "-i 4000 -x 100"}},
-		{64, "-i 20 -x 2", "-i 2000 -x 50", []string{"-i 5 -x 1", "-i 500 -x 10"}},
+		{2, "-i 1000 -x 20", "-i 100000 -x 1000", []string{"-i 100 -x 5", "-i 20000 -x 200"}},
+		{8, "-i 500 -x 10", "-i 20000 -x 200", []string{"-i 100 -x 5", "-i 4000 -x 100"}},
+		{64, "-i 30 -x 2", "-i 2000 -x 50", []string{"-i 5 -x 1", "-i 500 -x 10"}},
 	} {
 		m.runs = append(m.runs, arguments{ranks: 2, key: t.n, args: fmt.Sprintf("-m 8:8 -t %d:%d", t.n, t.n),
 			iters: t.iters, ours: t.ours, quick: t.quick})

@@ -47,7 +47,7 @@ func (r *result) page(m measurement) string {
 	b.WriteString(r.growth(m))
 	b.WriteString(r.troubles())
 	fmt.Fprintf(&b, "Cells are median · quietest round · spread (greatest less smallest, of the median). Ratios are "+
-		"ours / the best peer, of the medians and of the quietest rounds. %d rounds", r.Rounds)
+		"ours / the best peer, of the medians and of the quietest rounds. Rounds: %d", r.Rounds)
 	if r.Quick {
 		b.WriteString(", the quick set")
 	}
@@ -106,6 +106,9 @@ func (r *result) asksFor(c column) bool {
 func (r *result) judge(c column, key int64, ours, peer float64) (bounds, verdict string) {
 	for _, g := range asked(r.Name, c.id, key) {
 		if g.kind != toFirst {
+			if math.IsNaN(ours) {
+				return g.bounds(), "**missed**"
+			}
 			return g.bounds(), g.verdict(g.value(ours, peer, math.NaN()))
 		}
 	}
