@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -36,12 +37,44 @@ func start(t *testing.T, env []string, args ...string) (out, complaints string, 
 	return o.String(), c.String(), err
 }
 
-func build(t *testing.T, bin string, packages ...string) {
-	t.Helper()
-	args := append([]string{"build", "-o", bin + string(os.PathSeparator)}, packages...)
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+// folder is where they are built.
+var folder string
+
+// built is the folder of gorun and all programs, made by the first test that asks for it.
+var built = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(folder, "bin")
+	args := []string{"build", "-ldflags=-s", "-o", dir + string(os.PathSeparator), "../cmd/gorun"}
+	mains, err := filepath.Glob("*/main.go")
+	for _, main := range mains {
+		args = append(args, "./"+filepath.Dir(main))
 	}
+	if err != nil || len(mains) < 15 {
+		return dir, fmt.Errorf("%d programs, %v", len(mains), err)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return dir, nil
+})
+
+func programs(t *testing.T) (bin string) {
+	t.Helper()
+	bin, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "benchmarks-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(folder)
+	os.Exit(code)
 }
 
 // lines of numbers, each with so many columns behind the first one.
@@ -53,8 +86,7 @@ func TestPrograms(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ranks that are processes need shared memory, which is on Linux so far")
 	}
-	bin := t.TempDir()
-	build(t, bin, "../cmd/gorun", "./latency", "./bw", "./match", "./ring", "./init", "./flood", "./stress")
+	bin := programs(t)
 	pt2pt := func(title, head string) string {
 		return `^# OSU MPI ` + title + ` Test v7\.4 \(gorun\)\n# Datatype: MPI_CHAR\.\n` + head
 	}

@@ -171,7 +171,7 @@ func (t *transfer) start() (*mpi.Request, error) {
 // field and sink are what the computation works on; sink also keeps the compiler from leaving it out.
 var (
 	field [512]uint64
-	sink  uint64
+	sink  uint64 = 1 // of zeros all products are zero
 )
 
 // compute does so many steps of arithmetic.

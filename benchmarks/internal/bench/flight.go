@@ -52,36 +52,36 @@ func (f *Flight) Resize(size int64) error {
 
 // Isend starts the messages [from, from+n) to a rank.
 func (f *Flight) Isend(from, n, to int) error {
-	world, buffers := f.World, f.Buffers
+	world, buffers, requests := f.World, f.Buffers, f.Requests[from:from+n]
 	single := len(buffers) == 1
 	buf := buffers[0]
-	for i := from; i < from+n; i++ {
+	for i := range requests {
 		if !single {
-			buf = buffers[i]
+			buf = buffers[from+i]
 		}
 		r, err := mpi.Isend(world, buf, to, dataTag)
 		if err != nil {
 			return err
 		}
-		f.Requests[i] = r
+		requests[i] = r
 	}
 	return nil
 }
 
 // Irecv starts the receives [from, from+n) from a rank or AnySource.
 func (f *Flight) Irecv(from, n, source int) error {
-	world, buffers := f.World, f.Buffers
+	world, buffers, requests := f.World, f.Buffers, f.Requests[from:from+n]
 	single := len(buffers) == 1
 	buf := buffers[0]
-	for i := from; i < from+n; i++ {
+	for i := range requests {
 		if !single {
-			buf = buffers[i]
+			buf = buffers[from+i]
 		}
 		r, err := mpi.Irecv(world, buf, source, dataTag)
 		if err != nil {
 			return err
 		}
-		f.Requests[i] = r
+		requests[i] = r
 	}
 	return nil
 }
