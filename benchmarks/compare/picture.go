@@ -276,7 +276,7 @@ func (r *result) bars(p *plot.Plot, c column, row row) {
 		p.Add(bar)
 		at := plotter.XYs{{X: float64(i), Y: s.median}}
 		apart := plotter.YErrors{{Low: s.median - s.low, High: s.high - s.median}}
-		if w, err := plotter.NewYErrorBars(medians{at, apart}); err == nil {
+		if w, err := plotter.NewYErrorBars(medians{at, apart}); err == nil && s.rounds > 1 {
 			w.Width = vg.Points(0.8)
 			p.Add(w)
 		}
@@ -294,7 +294,12 @@ func (r *result) bars(p *plot.Plot, c column, row row) {
 	}
 	p.NominalX(r.Library...)
 	p.X.Min, p.X.Max = -0.6, float64(len(r.Library))-0.4
-	p.Y.Min, p.Y.Max = 0, max(p.Y.Max*1.12, 1e-6)
+	p.Y.Min, p.Y.Max = 0, p.Y.Max*1.12
+	if c.unit == "%" {
+		p.Y.Max = 112
+	} else if p.Y.Max <= 0 {
+		p.Y.Max = 1
+	}
 	p.Y.Tick.Marker = evenTicks{}
 }
 
