@@ -21,6 +21,9 @@ type library struct {
 	broken  map[string]string // programs that it could not build, and why
 }
 
+// notInstalled is how the reason ends where a library is not there at all: that is no failure of it.
+const notInstalled = " is not installed (make deps installs it)"
+
 // missing says why a program of the library cannot run; empty when it can.
 func (l library) missing(program string) string {
 	if l.absent != "" {
@@ -90,7 +93,7 @@ func buildOurs(ctx context.Context, dir string, programs map[string]bool) (libra
 func (l *library) compile(ctx context.Context, tools [2]string, programs map[string]bool) (absent string) {
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
-			return tool + " is not installed (make deps installs it)"
+			return tool + notInstalled
 		}
 	}
 	if err := os.Mkdir(l.dir, 0o755); err != nil {

@@ -281,6 +281,20 @@ What was run:
 	}
 }
 
+// A library that is not there has an empty column, and is named beneath.
+func TestAbsentIsNotFailed(t *testing.T) {
+	r, m := known()
+	for i := range r.Runs {
+		r.Runs[i].Rounds[1], r.Runs[i].Failed[1] = nil, "mpicc.openmpi"+notInstalled
+	}
+	page := r.page(m)
+	for _, want := range []string{"| 8 | 0.12 · 0.10 · 33% | – | 0.22", "- Open MPI: mpicc.openmpi is not installed"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q:\n%s", want, page)
+		}
+	}
+}
+
 // Where ours has no number, no peer's failure is an excuse.
 func TestOursFailing(t *testing.T) {
 	r, m := known()

@@ -266,7 +266,8 @@ func (r *result) bars(p *plot.Plot, c column, row row) {
 	for i, s := range row.libraries {
 		said := number(s.median, c.digits)
 		if math.IsNaN(s.median) {
-			s.median, s.low, s.high, said = 0, 0, 0, "failed"
+			said = r.cell(i, row.key, s, c.digits)
+			s.median, s.low, s.high = 0, 0, 0
 		}
 		bar, err := plotter.NewBarChart(plotter.Values{s.median}, vg.Points(38))
 		if err != nil {

@@ -178,11 +178,12 @@ func (r *result) commands() []string {
 
 // cell is the median, the quietest round and the spread, or why there is nothing.
 func (r *result) cell(library int, key int64, s summary, digits int) string {
+	why := r.failed(library, key)
 	switch {
-	case s.rounds == 0 && r.failed(library, key) != "":
-		return "failed"
-	case s.rounds == 0:
+	case s.rounds == 0 && (why == "" || strings.HasSuffix(why, notInstalled)):
 		return "–"
+	case s.rounds == 0:
+		return "failed"
 	case s.rounds == 1:
 		return number(s.median, digits)
 	}
