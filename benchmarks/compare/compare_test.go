@@ -300,7 +300,8 @@ func TestOursFailing(t *testing.T) {
 	r, m := known()
 	r.Runs[1].Rounds[0], r.Runs[1].Failed[0] = nil, "did not end within 20s"
 	r.Runs[1].Rounds[2] = [][]line{{{16384, []float64{2}}}}
-	if want, got := "| 16384 | failed | failed | 2.00 | – | – | ≤ 0.45 | **missed** |\n", r.page(m); !strings.Contains(got, want) {
+	want, got := "| 16384 | failed | failed | 2.00 | – | – | ≤ 0.45 | **missed** |\n", r.page(m)
+	if !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant a line\n%s", got, want)
 	}
 }

@@ -98,8 +98,8 @@ func oneWay() []column {
 func latency() measurement {
 	return measurement{
 		name: "latency", title: "Latency", program: "latency", key: "bytes", sizes: true, seconds: 14,
-		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv; ordinary Go slices (ours) " +
-			"and malloc (theirs).",
+		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv; ordinary Go slices " +
+			"(ours) and malloc (theirs).",
 		runs: []arguments{
 			{ranks: 2, args: "-m 1:8192", iters: "-i 200000 -x 2000", quick: []string{"-i 40000 -x 1000"}},
 			{ranks: 2, args: "-m 16384:262144", iters: "-i 3000 -x 100", quick: []string{"-i 800 -x 50"}},

@@ -79,7 +79,8 @@ const grace = 3 * time.Second
 
 // runOnce starts one program under its launcher and returns the lines that it printed. Nothing of it is left
 // running, however it ends.
-func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bool, limit time.Duration) ([]line, error) {
+func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bool, limit time.Duration,
+) ([]line, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	args := append(l.launch(a.ranks, filepath.Join(l.dir, m.program)), a.words(ours)...)
