@@ -101,6 +101,7 @@ func (t *Table) curve(col int) Curve {
 // facts are the machine in a line.
 func (t *Table) facts() string {
 	m := thisMachine()
-	facts := []string{m.CPU, fmt.Sprintf("%d CPUs", m.CPUs), m.Kernel, m.Go, t.out.Transport, m.Commit[:min(10, len(m.Commit))]}
+	facts := []string{m.CPU, fmt.Sprintf("%d CPUs", m.CPUs), m.Kernel, m.Go, t.out.Transport,
+		m.Commit[:min(10, len(m.Commit))]}
 	return strings.Join(slices.DeleteFunc(facts, func(s string) bool { return s == "" }), " · ")
 }

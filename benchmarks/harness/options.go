@@ -89,7 +89,8 @@ func (o Options) CheckMemory(buffers int64) error {
 	if o.MaxSize <= o.MemoryMax/buffers {
 		return nil
 	}
-	return fmt.Errorf("%d buffers of %d bytes for each rank are more than the limit of %d bytes; raise it with -M or lower -m",
+	return fmt.Errorf("%d buffers of %d bytes for each rank are more than the limit of %d bytes; "+
+		"raise it with -M or lower -m",
 		buffers, o.MaxSize, o.MemoryMax)
 }
 

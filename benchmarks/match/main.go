@@ -76,7 +76,8 @@ func main() {
 
 func run(j *bench.Job) error {
 	if j.Options.MinSize < 1 || j.Options.MaxSize > maxLength {
-		return j.Refuse(fmt.Errorf("-m %d:%d: the queue has 1 to %d entries", j.Options.MinSize, j.Options.MaxSize, maxLength))
+		return j.Refuse(fmt.Errorf("-m %d:%d: the queue has 1 to %d entries",
+			j.Options.MinSize, j.Options.MaxSize, maxLength))
 	}
 	table := program.Table(j.Output, "MPI_CHAR", "Queue", columns()...)
 	table.Note("%s=%s", limitName, os.Getenv(limitName))

@@ -56,7 +56,8 @@ func run(j *bench.Job) error {
 		return j.Refuse(err)
 	}
 	table := program.Table(j.Output, "MPI_CHAR", "Size", harness.Column{Head: "Hop Latency(us)"},
-		harness.Column{Head: "Lap(us)"}, harness.Column{Head: "Hops/s", Precision: -1}, harness.Column{Head: "Laps", Width: 12})
+		harness.Column{Head: "Lap(us)"}, harness.Column{Head: "Hops/s", Precision: -1},
+		harness.Column{Head: "Laps", Width: 12})
 	table.Note("[ ranks: %d ] [ tokens: %d ]", j.Ranks, j.Options.Window)
 	return table.Run(j.Options.Sizes(2), newRing(j.World, j.Options).measure)
 }

@@ -4,8 +4,8 @@
 //
 // A program says what one round is and the Meter does the rest: warm-up, the clock around all rounds or, with -f and
 // -c, around each, the patterns of -c, and the figures of all ranks brought to rank 0. What is called once for each
-// message is a plain method with the call of package mpi in it: no closure and no interface stand between the clock
-// and the message, and nothing is allocated.
+// message is a plain loop with the call of package mpi in it: no closure and no interface is called for a message, and
+// nothing is allocated. Only where each round is timed by itself (-f, -c) one interface call is in its time.
 //
 // Owns: the timing, the ping-pong, the window, and the tags of both.
 // May call: mpi, benchmarks/harness.

@@ -60,7 +60,8 @@ func svg(d harness.Drawing) ([]byte, error) {
 	compose(d, draw.New(canvas))
 	_, err := canvas.WriteTo(&b)
 	// Who has not the font of the PNG shall not get one with serifs.
-	return bytes.ReplaceAll(b.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,Helvetica,sans-serif")), err
+	const family = "Liberation Sans"
+	return bytes.ReplaceAll(b.Bytes(), []byte(family), []byte(family+",Arial,Helvetica,sans-serif")), err
 }
 
 func png(d harness.Drawing) ([]byte, error) {
@@ -75,7 +76,8 @@ func png(d harness.Drawing) ([]byte, error) {
 func compose(d harness.Drawing, whole draw.Canvas) {
 	const margin, footer = 3 * vg.Millimeter, 5 * vg.Millimeter
 	p := plotOf(d)
-	whole.FillPolygon(color.White, []vg.Point{{}, {X: pictureWidth}, {X: pictureWidth, Y: pictureHeight}, {Y: pictureHeight}})
+	corners := []vg.Point{{}, {X: pictureWidth}, {X: pictureWidth, Y: pictureHeight}, {Y: pictureHeight}}
+	whole.FillPolygon(color.White, corners)
 	right := margin + 2*vg.Millimeter
 	if len(d.Curves) > fewCurves { // no room among them
 		legend := p.Legend
