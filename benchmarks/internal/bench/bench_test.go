@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
@@ -222,4 +223,22 @@ func TestRanksBehindTheLastPair(t *testing.T) {
 			return NewWindow(j, partner, first)
 		})
 	})
+}
+
+// Buffers of different goroutines are not neighbours in a cache line.
+func TestMemoryBeginsAPage(t *testing.T) {
+	for _, alloc := range []bool{false, true} {
+		jobs(t, 1, options(func(o *harness.Options) { o.Alloc = alloc }), func(j *Job) error {
+			for _, n := range []int{0, 1, 8, 4096, 5000, 100000} {
+				m, err := j.Memory(n)
+				if err != nil || len(m) != n {
+					return fmt.Errorf("%d bytes of %d, %v", len(m), n, err)
+				}
+				if address := reflect.ValueOf(m).Pointer(); !alloc && n > 0 && address%page != 0 {
+					return fmt.Errorf("%d bytes begin at %#x", n, address)
+				}
+			}
+			return nil
+		})
+	}
 }

@@ -94,12 +94,16 @@ func (j *Job) Refuse(err error) error {
 	return fmt.Errorf("%s: %w", j.Program.Name, err)
 }
 
-// Memory is n bytes for messages, every page of which has been touched. With --alloc they are the library's own.
+const page = 4096
+
+// Memory is n bytes for messages, every page of which has been touched. With --alloc they are the library's own. They
+// begin a page and have their last one for themselves, so that what one core receives into is never beside what
+// another one works on.
 func (j *Job) Memory(n int) ([]byte, error) {
 	if !j.Options.Alloc {
-		b := make([]byte, n)
+		b := make([]byte, (n+page-1)/page*page)
 		harness.Touch(b)
-		return b, nil
+		return b[:n:n], nil
 	}
 	m, err := mpi.Alloc[byte](max(1, n))
 	if err != nil {

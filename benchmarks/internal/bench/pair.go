@@ -21,12 +21,12 @@ type Pair struct {
 // NewPair makes the side of a rank that plays with partner.
 func NewPair(j *Job, partner int, serves bool) (*Pair, error) {
 	p := &Pair{World: j.World, Partner: partner, Serves: serves, Tag: pingTag}
-	n := int(j.Options.MaxSize)
-	both, err := j.Memory(2*n + 1)
-	if err != nil {
-		return nil, err
+	for i := range p.whole {
+		var err error
+		if p.whole[i], err = j.Memory(int(j.Options.MaxSize)); err != nil {
+			return nil, err
+		}
 	}
-	p.whole = [2][]byte{both[:n:n], both[n : 2*n]}
 	return p, p.Resize(0)
 }
 
