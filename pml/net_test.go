@@ -33,6 +33,7 @@ type testNet struct {
 	reads   map[int]int  // rank: READs that will still succeed; absent: all
 	writes  map[int]int  // likewise
 	polls   map[int]bool // rank: it looks at its rings (default: yes)
+	waits   map[int]bool // rank: it does, or sleeps in a call (default: no)
 	log     func(format string, args ...any)
 }
 
@@ -52,7 +53,7 @@ type netOptions struct {
 
 func newTestNet(o netOptions) *testNet {
 	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, gates: map[[2]int]chan error{},
-		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, log: func(string, ...any) {}}
+		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
 		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put,
 			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, Get: !o.noGet, WhyNot: "the test says so"}}
@@ -229,6 +230,13 @@ func (l *testLink) PeerPolls() bool {
 	defer l.d.net.mu.Unlock()
 	polls, said := l.d.net.polls[l.peer]
 	return polls || !said
+}
+
+// PeerWaits: only where a test says so.
+func (l *testLink) PeerWaits() bool {
+	l.d.net.mu.Lock()
+	defer l.d.net.mu.Unlock()
+	return l.d.net.waits[l.peer]
 }
 
 const registeredAt = 1 << 32

@@ -38,7 +38,9 @@ type unexpected struct {
 func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	e.lock()
 	r := e.request()
+	e.calling = true
 	e.startRecv(r, cc, ctx, source, tag, buf)
+	e.calling = false
 	if r.state != stDone {
 		e.await(r)
 	}

@@ -111,6 +111,7 @@ func (p *play) step() {
 		e.unlock()
 	case 12:
 		n.polls[rank] = p.upTo(2) == 0
+		n.waits[rank] = p.upTo(2) == 0
 	case 13:
 		if n.reads[rank] = p.upTo(5); n.reads[rank] == 4 {
 			delete(n.reads, rank)
@@ -413,6 +414,7 @@ func (a *attack) step() {
 		n.work(0)
 	case 7:
 		n.polls[1] = a.upTo(2) == 0
+		n.waits[1] = a.upTo(2) == 0
 		n.prefer(0, rendezvous.Idle+1+rendezvous.Scheme(a.upTo(3)))
 	case 8:
 		e.DropContext(1, errors.New("freed"))

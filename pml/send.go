@@ -5,6 +5,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // A send's life:
@@ -42,6 +43,11 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 		}
 		e.unlock()
 		return r
+	}
+	if len(buf) > 0 && e.armed == forNothing && !e.leading && e.dev.Arm(transport.Urgent, false) {
+		// Now and not when the call ends: the receiver looks whether this rank is here the moment it sees the message,
+		// and would have it do half of the work when it may be about to compute.
+		e.armed = forUrgent
 	}
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
 	e.start(r)

@@ -31,6 +31,7 @@ var rewrite = flag.Bool("rewrite", false, "write the traces into testdata; read 
 //	deliver 1 [count]   rank 1 sees what is on the wires to it, at most count packets of each sender
 //	work 1              rank 1 polls once      stall 1   it finds that nothing comes any more
 //	polls 1 no          rank 1 is not in the library, as far as others can see
+//	waits 1             rank 1 is in the library, perhaps asleep
 //	reads 1 3           of the READs of rank 1, 3 more succeed; all: every one. writes 1 3: of its WRITEs
 //	prefer 1 split      where rank 1 may choose among stream, get and split
 //	room 0->1 3         the wire from 0 to 1 takes no more packets while 3 are on it; all: it takes any
@@ -248,6 +249,8 @@ func (s *script) wireCommand(f []string, a args) {
 	switch f[0] {
 	case "polls":
 		n.polls[int(s.number(f[1]))] = f[2] != "no"
+	case "waits":
+		n.waits[int(s.number(f[1]))] = true
 	case "reads":
 		n.reads[int(s.number(f[1]))] = int(s.number(f[2]))
 		if f[2] == "all" {

@@ -140,11 +140,19 @@ func (e *Engine) schemes(r *Request) []rendezvous.Scheme {
 		return onlyStream
 	case e.watching || p.presence == nil || !p.presence.PeerPolls():
 		return onlyGet // nobody at the other end would stream
-	case p.noSplit || r.size > int64(len(r.buf)) || r.size < minSplit:
+	case !r.canPut():
 		return streamOrGet
 	}
 	return allSchemes
 }
+
+// canPut: the sender can write r's message, or a part of it.
+func (r *Request) canPut() bool {
+	return r.canGet && !r.peer.noSplit && r.size <= int64(len(r.buf)) && r.size >= minSplit
+}
+
+// absent: nobody of this rank waits in the library, so what it does itself is taken from a computation.
+func (e *Engine) absent() bool { return !e.leading && !e.calling && e.followers == 0 }
 
 // minSplit is the shortest message worth splitting: each part costs a system call.
 const minSplit = 12 << 10
@@ -160,11 +168,15 @@ var (
 func (e *Engine) choose(r *Request) (rendezvous.Scheme, int64) {
 	e.fetching++
 	r.fetching, r.tuned = true, nil
+	p := r.peer
+	if e.absent() && e.fetching == 1 && r.canPut() && p.presence != nil && p.presence.PeerWaits() {
+		e.alone = nil
+		return rendezvous.Split, r.size
+	}
 	able := e.schemes(r)
 	if len(able) == 1 {
 		return able[0], 0
 	}
-	p := r.peer
 	if p.tuner == nil {
 		p.tuner = new(tuner)
 	}

@@ -28,13 +28,16 @@ func (r *Receiver) Step(in Input) Action {
 			return r.finish()
 		}
 		switch {
-		case in.Scheme == Split && in.Len > 0 && in.Len < r.want:
+		case in.Scheme == Split && in.Len > 0 && in.Len <= r.want:
 			return r.beginSplit(r.want - in.Len)
 		case in.Scheme == Get:
 			return r.beginGet()
 		}
 		return r.beginStream()
 	case Asked:
+		if r.have == r.want {
+			return r.finish() // the sender writes all of it
+		}
 		return r.beginGet()
 	case PutDone, PutFailed:
 		return r.put(in)

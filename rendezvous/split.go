@@ -3,7 +3,8 @@ package rendezvous
 // The split scheme: both processors copy. The front of the message is got as
 // ever, the sender puts the back into the receiver's buffer, and every byte is
 // copied once. Only the sender can say that it has stopped writing, so it is
-// waited for.
+// waited for. The front may be empty: then the receiver does nothing at all, as
+// befits one that computes.
 
 func (r *Receiver) beginSplit(front int64) Action {
 	r.back = r.want - front

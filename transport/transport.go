@@ -100,6 +100,8 @@ const (
 // both sides at once is the fast way for large messages; where it is not, Get is.
 type Presence interface {
 	PeerPolls() bool
+	// PeerWaits: it looks, or sleeps in a call of the library and is woken by what is urgent.
+	PeerWaits() bool
 }
 
 // Memory is a Device whose memory peers can reach directly.

@@ -224,6 +224,7 @@ type bare struct{ transport.Link }
 type able struct{ transport.Getter }
 
 func (able) PeerPolls() bool { return true }
+func (able) PeerWaits() bool { return true }
 
 type device struct {
 	transport.Device

@@ -141,3 +141,7 @@ type presence struct {
 func (p *presence) PeerPolls() bool {
 	return p.inner.PeerPolls() != hit(p.l.dice, p.l.d.plan.LiePresence)
 }
+
+func (p *presence) PeerWaits() bool {
+	return p.inner.PeerWaits() != hit(p.l.dice, p.l.d.plan.LiePresence)
+}

@@ -25,7 +25,7 @@ type Plan struct {
 	LateGet        float64 // TryGet says GetStarted; the memory is read up to LateFor polls later
 	LateFor        int
 	FailGet        float64 // TryGet, or the Got of a late one, fails with ErrInjected
-	LiePresence    float64 // PeerPolls says the opposite
+	LiePresence    float64 // PeerPolls or PeerWaits says the opposite
 
 	Cuts []Cut // fatal: links that break
 }

@@ -64,6 +64,9 @@ func (l *link) Caps() *transport.Caps { return &l.caps }
 // PeerPolls is transport.Presence's: a rank that is not armed is in the library, or has nothing under way.
 func (l *link) PeerPolls() bool { return l.box.state.Load() == stIdle }
 
+// PeerWaits is transport.Presence's.
+func (l *link) PeerWaits() bool { return l.box.state.Load() <= stAny }
+
 // oneLine is the longest payload in the first line of a slot, after a short header.
 const oneLine = ring.SlotSize/2 - 8 - 8*shortAt
 
