@@ -6,19 +6,22 @@ STRESS   ?= 60s
 SOAK     ?= 30m
 export GO FUZZTIME STRESS
 
-.PHONY: all test deps check unit nocgo race fuzz stress soak bench compare compare-quick lint clean
+.PHONY: all test deps check unit nocgo race guard fuzz stress guard-rewrite soak bench compare compare-quick lint clean
 
 all:
 	$(GO) build ./...
 
 test: deps       ## installs what the tests need, then runs all of them
-	scripts/test check unit nocgo race fuzz stress
+	scripts/test check unit nocgo race guard fuzz stress
 
 deps:            ## the Debian packages of the tests: installs them as root, names them otherwise
 	scripts/deps
 
-check unit nocgo race fuzz stress:  ## one part of the tests each
+check unit nocgo race guard fuzz stress:  ## one part of the tests each
 	scripts/test $@
+
+guard-rewrite:   ## records what the hot paths take now, in testdata/instructions.txt; read it before you commit it
+	$(GO) test -count=1 -run '^TestInstructions$$' . -rewrite
 
 soak:            ## the stress run, for long: make soak SOAK=8h
 	STRESS=$(SOAK) scripts/test stress

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/pml"
@@ -9,65 +10,203 @@ import (
 	"github.com/gorun-mpi/mpi/transport/shm"
 )
 
-// pairOverShm is two ranks over shared memory that one goroutine drives by turns, so that what they do is the same in
+// ranksOverShm is n ranks over shared memory that one goroutine drives by turns, so that what they do is the same in
 // every run: to count instructions, and to see what a call costs when no cache line has to come from another core.
-func pairOverShm(tb testing.TB) (a, b *Comm) {
-	tb.Helper()
-	engines := make([]*pml.Engine, 2)
+// Rank 0 is connected with each of the others, both ways.
+func ranksOverShm(n int) (ranks []*Comm, end func()) {
+	engines := make([]*pml.Engine, n)
 	for rank := range engines {
-		dev, err := shm.New(shm.Options{Rank: rank, Size: 2})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		engines[rank] = newEngine(pml.Config{Rank: rank, Size: 2, Net: dev, Self: loop.New(1)[0], Spin: -1, UnexpectedMax: 64 << 20,
-			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}, options{})
+		dev := ok(shm.New(shm.Options{Rank: rank, Size: n}))
+		engines[rank] = newEngine(pml.Config{Rank: rank, Size: n, Net: dev, Self: loop.New(1)[0], Spin: -1,
+			UnexpectedMax: 64 << 20,
+			Lookup:        func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}, options{})
+		ranks = append(ranks, worldOf(engines[rank], rank, n))
 	}
-	tb.Cleanup(func() {
+	for peer := 1; peer < n; peer++ {
+		for range 2 {
+			roundTrip(ranks[0], ranks[peer], make([]byte, 1), make([]byte, 1), peer)
+		}
+	}
+	return ranks, func() {
 		for _, e := range engines {
 			e.Close(opError("", ErrInit, "the test is over"))
 		}
-	})
-	a, b = worldOf(engines[0], 0, 2), worldOf(engines[1], 1, 2)
-	for range 2 { // connect both ways
-		var one [1]byte
-		must(Send(a, one[:], 1, 0))
-		ok(Recv(b, one[:], 0, 0))
-		must(Send(b, one[:], 0, 0))
-		ok(Recv(a, one[:], 1, 0))
 	}
-	return a, b
+}
+
+// roundTrip is what latency does: a, which is rank 0, sends to rank peer and gets it back.
+func roundTrip(a, b *Comm, out, in []byte, peer int) {
+	must(Send(a, out, peer, 1))
+	ok(Recv(b, in, 0, 1))
+	must(Send(b, out, 0, 1))
+	ok(Recv(a, in, peer, 1))
 }
 
 // hotWindow is what bw does: receives posted, sends, all waited for.
 func hotWindow(a, b *Comm, out, in []byte, sends, recvs []*Request) {
 	for i := range recvs {
-		recvs[i], _ = Irecv(b, in, 0, 1)
+		recvs[i], _ = Irecv(b, in, a.Rank(), 1)
 	}
 	for i := range sends {
-		sends[i], _ = Isend(a, out, 1, 1)
+		sends[i], _ = Isend(a, out, b.Rank(), 1)
 	}
 	must(WaitAll(sends...))
 	must(WaitAll(recvs...))
 }
 
-func BenchmarkWindow(bm *testing.B) {
-	a, b := pairOverShm(bm)
-	out, in := make([]byte, 8), make([]byte, 8)
-	sends, recvs := make([]*Request, 64), make([]*Request, 64)
-	bm.Run("all", func(bm *testing.B) {
-		for i := 0; i < bm.N; i += 64 {
-			hotWindow(a, b, out, in, sends, recvs)
-		}
-	})
+// hotPath is something that users do by the million. What it costs must not grow by accident: see guard_linux_test.go.
+type hotPath struct {
+	name     string
+	ranks    int
+	messages int // in a turn
+	// begin prepares and returns one turn, after which everything is as it was before.
+	begin func(ranks []*Comm) (turn func())
 }
 
-func BenchmarkPingPong(bm *testing.B) {
-	a, b := pairOverShm(bm)
-	out, in := make([]byte, 8), make([]byte, 8)
-	for bm.Loop() {
-		must(Send(a, out, 1, 1))
-		ok(Recv(b, in, 0, 1))
-		must(Send(b, out, 0, 1))
-		ok(Recv(a, in, 1, 1))
+const (
+	inTheWay = 10_000 // entries that a message does not match
+	window   = 64
+)
+
+var hotPaths = []hotPath{
+	{"round-trip-8", 2, 2, roundTrips(8)},
+	{"round-trip-1024", 2, 2, roundTrips(1 << 10)},
+	{"round-trip-8192", 2, 2, roundTrips(8 << 10)},
+	{"round-trip-8-of-16-ranks", 16, 2, roundTrips(8)},
+	{"round-trip-8-wildcards", 2, 2, wildcards},
+	{"round-trip-8-many-posted", 2, 2, manyPosted},
+	{"round-trip-8-many-unexpected", 2, 2, manyUnexpected},
+	{"round-trip-8-persistent", 2, 2, persistentTrips},
+	{"window-64-of-8", 2, 2 * window, windows(8)},
+	{"unexpected-8", 2, 2, unexpectedTrips},
+}
+
+func roundTrips(size int) func([]*Comm) func() {
+	return func(ranks []*Comm) func() {
+		out, in := make([]byte, size), make([]byte, size)
+		return func() { roundTrip(ranks[0], ranks[1], out, in, 1) }
 	}
 }
+
+func wildcards(ranks []*Comm) func() {
+	a, b, out, in := ranks[0], ranks[1], make([]byte, 8), make([]byte, 8)
+	return func() {
+		must(Send(a, out, 1, 1))
+		ok(Recv(b, in, AnySource, AnyTag))
+		must(Send(b, out, 0, 1))
+		ok(Recv(a, in, AnySource, AnyTag))
+	}
+}
+
+// manyPosted: both ranks have receives posted that nobody sends to, of as many tags.
+func manyPosted(ranks []*Comm) func() {
+	for me, w := range ranks {
+		for i := range inTheWay {
+			ok(Irecv(w, make([]byte, 8), 1-me, 10+i))
+		}
+	}
+	return roundTrips(8)(ranks)
+}
+
+// manyUnexpected: both ranks have messages that nobody receives, of as many tags.
+func manyUnexpected(ranks []*Comm) func() {
+	out := make([]byte, 8)
+	for i := range inTheWay {
+		for me, w := range ranks {
+			must(Send(w, out, 1-me, 10+i))
+		}
+		for _, w := range ranks {
+			takeIn(w)
+		}
+	}
+	return roundTrips(8)(ranks)
+}
+
+// takeIn makes a rank look at what has come, as a probe does that finds nothing for it.
+func takeIn(w *Comm) {
+	_, found, err := Iprobe(w, AnySource, MaxTag)
+	must(err)
+	check(!found, "nobody has sent that")
+}
+
+func persistentTrips(ranks []*Comm) func() {
+	a, b, out, in := ranks[0], ranks[1], make([]byte, 8), make([]byte, 8)
+	there, arrives := ok(SendInit(a, out, 1, 1)), ok(RecvInit(b, in, 0, 1))
+	back, returns := ok(SendInit(b, out, 0, 1)), ok(RecvInit(a, in, 1, 1))
+	startWait := func(requests ...*Request) {
+		for _, r := range requests {
+			must(r.Start())
+		}
+		for _, r := range requests {
+			ok(r.Wait())
+		}
+	}
+	return func() {
+		startWait(arrives, there)
+		startWait(returns, back)
+	}
+}
+
+// windows goes both ways, or credit would be spent one day: it comes back with what the other side sends.
+func windows(size int) func([]*Comm) func() {
+	return func(ranks []*Comm) func() {
+		out, in := make([]byte, size), make([]byte, size)
+		sends, recvs := make([]*Request, window), make([]*Request, window)
+		return func() {
+			hotWindow(ranks[0], ranks[1], out, in, sends, recvs)
+			hotWindow(ranks[1], ranks[0], out, in, sends, recvs)
+		}
+	}
+}
+
+// unexpectedTrips: each message is there before its receive.
+func unexpectedTrips(ranks []*Comm) func() {
+	out, in := make([]byte, 8), make([]byte, 8)
+	return func() {
+		for me, w := range ranks {
+			must(Send(w, out, 1-me, 1))
+		}
+		for _, w := range ranks {
+			takeIn(w)
+		}
+		for me, w := range ranks {
+			ok(Recv(w, in, 1-me, 1))
+		}
+	}
+}
+
+// BenchmarkHotPath times what the guard counts; perf and the profiler show where it goes.
+func BenchmarkHotPath(bm *testing.B) {
+	for _, p := range hotPaths {
+		bm.Run(p.name, func(bm *testing.B) {
+			ranks, end := ranksOverShm(p.ranks)
+			defer end()
+			turn := p.begin(ranks)
+			for bm.Loop() {
+				turn()
+			}
+			bm.ReportMetric(float64(bm.Elapsed().Nanoseconds())/float64(bm.N*p.messages), "ns/message")
+		})
+	}
+}
+
+// hotPathRole does as many turns of one path as it is told, and as many before as it takes until all is as it stays:
+// queues have grown, and rings that nobody sends through are not looked at any more.
+func hotPathRole(name string, turns int) error {
+	const warm = 6000 // messages
+	for _, p := range hotPaths {
+		if p.name != name {
+			continue
+		}
+		ranks, _ := ranksOverShm(p.ranks)
+		turn := p.begin(ranks)
+		for range warm/p.messages + turns {
+			turn()
+		}
+		fmt.Println(turnsDone)
+		return nil
+	}
+	return fmt.Errorf("there is no path %q", name)
+}
+
+const turnsDone = "all turns done"
