@@ -65,7 +65,7 @@ type Engine struct {
 
 	// Who polls. See wait.go.
 	leading      bool // a caller polls
-	calling      bool // a receive is being started whose caller is about to wait for it
+	calling      bool // an operation is being started whose caller is about to wait for it
 	held         bool // that caller sleeps in Park(true)
 	followers    int  // callers that wait for their own request only
 	armed        armedFor

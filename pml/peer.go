@@ -21,6 +21,7 @@ type peer struct {
 	noSplit  bool               // the sender's half of a split message could not be written
 	tuner    *tuner             // of what it sends; made on first use
 	limit    int                // what eagerMax is when it is not -1
+	waitMax  int                // the longest eager message of a caller that waits for it; <= limit
 	fragment int64
 
 	account eager.Account
@@ -122,6 +123,9 @@ func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
 	p.limit = caps.EagerMax
 	if e.cfg.EagerMax > 0 {
 		p.limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)
+	}
+	if p.waitMax = p.limit; caps.WaitMax > 0 && e.cfg.EagerMax <= 0 {
+		p.waitMax = min(p.limit, caps.WaitMax)
 	}
 	p.fragment = int64(caps.FragMax)
 	p.account.Open(grant)

@@ -19,7 +19,7 @@ import (
 // Send sends buf and returns when it may be reused. Collective and point-to-point contexts are the caller's business.
 func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	e.lock()
-	if p := e.peers[dest]; p != nil && len(buf) <= p.eagerMax && mode == Standard && e.sendNow(p, ctx, tag, buf) {
+	if p := e.peers[dest]; p != nil && len(buf) <= min(p.eagerMax, p.waitMax) && mode == Standard && e.sendNow(p, ctx, tag, buf) {
 		if e.selfDirty {
 			e.drainSelf()
 			e.leave()

@@ -18,7 +18,9 @@ func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int3
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	r := e.request()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
+	e.calling = true
 	e.start(r)
+	e.calling = false
 	e.await(r)
 	err := r.err
 	e.recycle(r)
@@ -116,7 +118,11 @@ const (
 
 // trySend hands r to the link, eager or as RTS.
 func (e *Engine) trySend(p *peer, r *Request) sendResult {
-	if len(r.buf) <= p.limit && p.account.TakePayload(len(r.buf)) {
+	limit := p.limit
+	if e.calling && len(p.queue) == 0 {
+		limit = p.waitMax
+	}
+	if len(r.buf) <= limit && p.account.TakePayload(len(r.buf)) {
 		return e.tryEager(p, r)
 	}
 	if !p.account.TakeEnvelope() {

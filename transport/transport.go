@@ -64,6 +64,7 @@ type Link interface {
 // Caps are the facts of a link, read when it is made and never per message.
 type Caps struct {
 	EagerMax int    // bytes; a longer message is cheaper by rendezvous
+	WaitMax  int    // the same where the sender's caller waits, so that no other message is under way; 0: EagerMax
 	FragMax  int    // bytes; the longest payload TrySend takes. It may become less, never more: read it for each fragment
 	Get      bool   // the link is a Getter that works
 	WhyNot   string // if !Get: why, for people

@@ -14,3 +14,17 @@ next:
 	JMP next
 done:
 	RET
+
+// func fetch(p unsafe.Pointer, lines int)
+TEXT ·fetch(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ lines+8(FP), CX
+again:
+	TESTQ CX, CX
+	JLE enough
+	PREFETCHT0 (AX)
+	ADDQ $64, AX
+	DECQ CX
+	JMP again
+enough:
+	RET

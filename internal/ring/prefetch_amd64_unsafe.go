@@ -6,3 +6,6 @@ import "unsafe"
 
 //go:noescape
 func own(p unsafe.Pointer, lines int)
+
+//go:noescape
+func fetch(p unsafe.Pointer, lines int)

@@ -40,6 +40,13 @@ func (p *Producer) OwnSlot() {
 	own(unsafe.Pointer(&p.slots[p.next&p.mask].W[SlotWords/2-1]), 1)
 }
 
+// Fetch asks for the beginning of what the producer has written, which is about to be read.
+func Fetch(mem []byte) {
+	if len(mem) > 0 {
+		fetch(unsafe.Pointer(&mem[0]), min((len(mem)+Align-1)/Align, maxOwn))
+	}
+}
+
 // OwnSmall fetches what AllocSmall(n) would return next.
 func (p *Producer) OwnSmall(n int) {
 	at := p.small.pos % uint64(len(p.small.mem))

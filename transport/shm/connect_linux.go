@@ -327,7 +327,7 @@ func (l *link) readWelcome() error {
 	}
 	unix.Close(fds[0])
 	l.box, l.bellFD, l.number = inboxOf(l.boxMem), fds[1], le.Uint32(b[8:])
-	l.caps = transport.Caps{EagerMax: min(8<<10, l.geo.Small/4), FragMax: min(32<<10, l.geo.Bulk/4)}
+	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4), FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
 	}

@@ -94,7 +94,10 @@ func New(opt Options) (*Device, error) {
 
 // geometry keeps a rank's rings together under some tens of MB when it talks to every other rank of the host.
 func geometry(opt Options) ring.Geometry {
-	g := ring.Geometry{Slots: 256, Small: 64 << 10, Bulk: 512 << 10}
+	g := ring.Geometry{Slots: 256, Small: 512 << 10, Bulk: 512 << 10}
+	if opt.Local > 4 {
+		g.Small = 128 << 10
+	}
 	if opt.Local > 16 {
 		g = ring.Geometry{Slots: 128, Small: 32 << 10, Bulk: 256 << 10}
 	}

@@ -145,6 +145,7 @@ func (r *inRing) readArea(s *ring.Slot, where uint32, at int, p *transport.Packe
 	if !ok || !p.Header.Kind.Valid() || p.Header.Tag < 0 {
 		return 0, fmt.Errorf("shm: rank %d wrote a slot that makes no sense (%v, area %d, offset %d, length %d)", r.peer, p.Header.Kind, where, off, n)
 	}
+	ring.Fetch(p.Payload)
 	return int(n), nil
 }
 
