@@ -35,7 +35,8 @@ func newRequest(e *pml.Engine) *pml.Request {
 
 func (c *Comm) request(op string, peer, tag int, p *pml.Request) *Request {
 	r := outer(p)
-	r.label = label{comm: c, op: op, peer: int32(peer), tag: int32(tag)}
+	// One by one: a literal is made on the stack and read back before it has arrived there.
+	r.comm, r.op, r.peer, r.tag, r.null = c, op, int32(peer), int32(tag), false
 	return r
 }
 
