@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // local starts processes on this host.
@@ -23,7 +24,8 @@ type local struct {
 
 	mu     sync.Mutex
 	pids   map[int]int // guarded by mu; rank -> pid, which is the process group too; until reaped
-	guard  *guard      // guarded by mu; nil until the first rank has been started
+	guard  *guard      // guarded by mu; nil until guardAfter the first rank has been started
+	groups []int       // guarded by mu; what a guard is to be told
 	watch  sync.WaitGroup
 	closed bool
 }
@@ -84,15 +86,32 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 	return pid, nil
 }
 
+// guardAfter is when the guard is started: not while the ranks start, whose processors it would take, and not at all
+// for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
+const guardAfter = 25 * time.Millisecond
+
 // watchOver tells the guard of a process group. Called with mu held. Without a guard the job runs all the same.
 func (l *local) watchOver(group int) {
-	if l.guard == nil && l.argv != nil {
-		l.guard, _ = startGuard(l.argv)
-		if l.guard == nil {
-			l.argv = nil
-		}
+	if l.argv == nil {
+		return
 	}
-	if l.guard != nil {
+	if l.groups = append(l.groups, group); l.guard != nil {
+		l.guard.group(group)
+	} else if len(l.groups) == 1 {
+		time.AfterFunc(guardAfter, l.beginGuard)
+	}
+}
+
+func (l *local) beginGuard() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	if l.guard, _ = startGuard(l.argv); l.guard == nil {
+		return
+	}
+	for _, group := range l.groups {
 		l.guard.group(group)
 	}
 }

@@ -139,6 +139,7 @@ func TestKillGorun(t *testing.T) {
 	if n := len(j.processes()); n != 3+3+1 {
 		t.Errorf("%d processes before, want gorun, 3 ranks and 3 children: %q", n, j.processes())
 	}
+	eventually(t, "the guard", func() bool { return len(guards()) == 1 }) // it is not there from the first moment
 	j.cmd.Process.Kill()
 	at := time.Now()
 	j.cmd.Wait()
