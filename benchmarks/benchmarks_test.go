@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -164,8 +165,42 @@ func checkMistakes(t *testing.T, bin string) {
 	}
 }
 
-// TestPeers builds the C programs with each library's compiler and runs them with small numbers.
+// peers are the C programs with small numbers for two ranks, and what the lines after the comments look like.
+var peers = []struct{ command, title, want string }{
+	{"latency -m 1:64 -i 20 -x 2", "Latency", lines(1, 2) + `{7}$`},
+	{"latency -m 65536:131072 -i 3 -x 1 --alloc", "Latency", lines(1, 2) + `{2}$`},
+	{"latency_persistent -m 1:64 -i 20 -x 2", "Latency Persistent", lines(1, 2) + `{7}$`},
+	{"latency_mt -m 8:8 -t 2:2 -i 50", "Multi-threaded Latency", lines(1, 2) + `$`},
+	{"multi_lat -m 1:64 -i 20 -x 2", "Multi Latency", lines(1, 2) + `{7}$`},
+	{"bw -m 1:64 -i 5 -x 1", "Bandwidth", lines(1, 2) + `{7}$`},
+	{"bw_persistent -m 1:64 -i 5 -x 1 -b multiple", "Bandwidth Persistent", lines(1, 2) + `{7}$`},
+	{"bibw -m 1:64 -i 5 -x 1", "Bi-Directional Bandwidth", lines(1, 2) + `{7}$`},
+	{"mbw_mr -m 8:8 -i 20", "Multiple Bandwidth / Message Rate", `\[ pairs: 1 \] .*\n# Size.*\n` + lines(2, 2) + `$`},
+	{"fan_in -m 8:16 -i 5 -x 1", "Bandwidth Congestion In", `\[ senders: 1 \] .*\n# Size.*\n` + lines(2, 2) + `{2}$`},
+	{"fan_out -m 8:16 -i 5 -x 1", "Bandwidth Congestion Out", `\[ receivers: 1 \] .*\n# Size.*\n` + lines(2, 2) + `{2}$`},
+	{"allpairs -i 200", "All-Pairs Random Traffic", `\[ ranks: 2 \] .*\n# Size.*\n` + lines(2, 2) + `$`},
+	{"overlap -m 65536:65536 -i 3", "Overlap", lines(8, 2) + `$`},
+	{"match -m 1:100 -i 3 -x 1", "", lines(8, 3) + `{3}$`},
+	{"ring -i 50 -x 5", "", `\[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`},
+	{"idle -i 1", "Idle", `\n2 +\d\.\d{4} +\d+\n$`},
+	{"init", "", `\nnprocs: 2, min: \d+ ms`},
+}
+
+// TestPeers builds the C programs with each library's compiler and runs them with small numbers. That each of them is
+// run is checked too.
 func TestPeers(t *testing.T) {
+	sources, err := filepath.Glob("peers/*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("%d programs, %v", len(sources), err)
+	}
+	for _, source := range sources {
+		name := strings.TrimSuffix(filepath.Base(source), ".c")
+		if !slices.ContainsFunc(peers, func(p struct{ command, title, want string }) bool {
+			return strings.Fields(p.command)[0] == name
+		}) {
+			t.Errorf("%s is run by no line of peers", source)
+		}
+	}
 	for _, peer := range []struct{ name, compiler, launch string }{
 		{"Open MPI", "mpicc.openmpi", "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np 2"},
 		{"MPICH", "mpicc.mpich", "mpiexec.hydra -n 2"},
@@ -177,25 +212,30 @@ func TestPeers(t *testing.T) {
 				}
 				t.Skip("not installed; scripts/deps installs it: ", err)
 			}
-			for program, columns := range map[string]string{
-				"latency -m 1:64 -i 20 -x 2": lines(1, 2) + `{7}$`,
-				"bw -m 1:64 -i 5 -x 1":       lines(1, 2) + `{7}$`,
-				"match -m 1:100 -i 3 -x 1":   lines(8, 3) + `{3}$`,
-				"ring -i 50 -x 5":            `\[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`,
-				"init":                       `\nnprocs: 2, min: \d+ ms`,
-			} {
-				args := strings.Fields(program)
-				binary := filepath.Join(t.TempDir(), args[0])
-				out, err := exec.Command(peer.compiler, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-stringop-overflow",
-					"-o", binary, filepath.Join("peers", args[0]+".c")).CombinedOutput()
-				if err != nil {
-					t.Fatalf("%s: %v\n%s", args[0], err, out)
+			bin := t.TempDir()
+			for _, p := range peers {
+				args := strings.Fields(p.command)
+				binary := filepath.Join(bin, args[0])
+				if _, err := os.Stat(binary); err != nil {
+					compilePeer(t, peer.compiler, args[0], binary)
 				}
 				printed, complaints, err := start(t, nil, append(append(strings.Fields(peer.launch), binary), args[1:]...)...)
-				if err != nil || !regexp.MustCompile(columns).MatchString(printed) {
-					t.Errorf("%s: %v, printed\n%s%s", program, err, printed, complaints)
+				if err != nil || !regexp.MustCompile(p.want).MatchString(printed) {
+					t.Errorf("%s: %v, printed\n%s%s", p.command, err, printed, complaints)
+				}
+				if title := "# OSU MPI " + p.title + " Test v7.4 (peer)\n"; p.title != "" && !strings.Contains(printed, title) {
+					t.Errorf("%s: no line %q in\n%s", p.command, title, printed)
 				}
 			}
 		})
+	}
+}
+
+func compilePeer(t *testing.T, compiler, program, binary string) {
+	t.Helper()
+	out, err := exec.Command(compiler, "-O1", "-pthread", "-std=gnu11", "-Wall", "-Wextra", "-Werror",
+		"-Wno-stringop-overflow", "-o", binary, filepath.Join("peers", program+".c")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, out)
 	}
 }
