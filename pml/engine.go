@@ -46,6 +46,7 @@ type Engine struct {
 	dev   transport.Device // polled and parked on: Net, or Self in a world of one
 	table *tagmatch.Table
 	peers []*peer // by rank; nil until first contact
+	gone  int     // those of them that have failed
 	hdr   wire.Header
 	pkts  [16]transport.Packet
 

@@ -285,6 +285,7 @@ func (e *Engine) failPeer(p *peer, err error) {
 		return
 	}
 	p.err = err
+	e.gone++
 	p.eagerMax = -1
 	e.unlist(p)
 	p.control = nil

@@ -35,7 +35,10 @@ func (e *Engine) packet(pkt *transport.Packet) {
 	if uint(pkt.Peer) >= uint(len(e.peers)) {
 		return // a transport's mistake; nobody to blame it on
 	}
-	p := e.peer(pkt.Peer)
+	p := e.peers[pkt.Peer]
+	if p == nil {
+		p = e.peer(pkt.Peer)
+	}
 	if p.err != nil {
 		return
 	}

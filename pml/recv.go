@@ -38,8 +38,10 @@ type unexpected struct {
 func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	e.lock()
 	r := e.request()
+	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
+	r.buf, r.cctx = buf, cc
 	e.calling = true
-	e.startRecv(r, cc, ctx, source, tag, buf)
+	e.startRecv(r)
 	e.calling = false
 	if r.state != stDone {
 		e.await(r)
@@ -54,17 +56,22 @@ func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf
 // Irecv starts a receive. The request is the caller's until it is collected.
 func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
-	r := e.handle()
-	e.startRecv(r, cc, ctx, source, tag, buf)
-	e.leave()
+	r := e.handles.get()
+	if r == nil {
+		r = e.newHandle()
+	}
+	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
+	r.buf, r.cctx = buf, cc
+	e.startRecv(r)
+	if e.armed == forNothing || e.todo|e.followers != 0 {
+		e.leave()
+	}
 	e.unlock()
 	return r
 }
 
-// startRecv is prepareRecv and start in one.
-func (e *Engine) startRecv(r *Request, cc context.Context, ctx uint32, source int, tag int32, buf []byte) {
-	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
-	r.buf, r.cctx = buf, cc
+// startRecv is prepareRecv and start in one, where the arguments are in r already.
+func (e *Engine) startRecv(r *Request) {
 	r.op, r.mode, r.state = opRecv, Standard, stActive
 	r.persistent, r.cancelling, r.waited, r.ended = false, false, false, false
 	r.status.Cancelled = false
@@ -88,6 +95,13 @@ func (e *Engine) post(r *Request) {
 		e.deliver(r, m.Owner.(*unexpected))
 		return
 	}
+	if e.gone != 0 {
+		e.postedInVain(r)
+	}
+}
+
+// postedInVain completes r if the rank that it names is gone.
+func (e *Engine) postedInVain(r *Request) {
 	if s := r.recv.Source; s >= 0 {
 		if p := e.peers[s]; p != nil && p.err != nil {
 			e.table.Cancel(&r.recv)

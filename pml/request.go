@@ -127,31 +127,35 @@ func (w *waiter) wake() {
 // requestQueue reuses the requests that callers hold in the order of their release, and only when there are many, so
 // that a caller who waits twice finds its request free and is told so, rather than waiting for a stranger's.
 type requestQueue struct {
-	first, last *Request
-	n           int
+	ring       []*Request // as long as a power of two
+	head, tail uint       // head <= tail <= head+len(ring)
 }
 
 const requestQuarantine = 512
 
 func (q *requestQueue) put(r *Request) {
-	r.next = nil
-	if q.last == nil {
-		q.first = r
-	} else {
-		q.last.next = r
+	if q.tail-q.head == uint(len(q.ring)) {
+		q.grow()
 	}
-	q.last = r
-	q.n++
+	q.ring[q.tail&uint(len(q.ring)-1)] = r
+	q.tail++
+}
+
+func (q *requestQueue) grow() {
+	larger := make([]*Request, max(2*len(q.ring), 2*requestQuarantine))
+	n := q.tail - q.head
+	for i := range n {
+		larger[i] = q.ring[(q.head+i)&uint(len(q.ring)-1)]
+	}
+	q.ring, q.head, q.tail = larger, 0, n
 }
 
 func (q *requestQueue) get() *Request {
-	if q.n <= requestQuarantine {
+	if q.tail-q.head <= requestQuarantine {
 		return nil
 	}
-	r := q.first
-	q.first = r.next
-	q.n--
-	r.next = nil
+	r := q.ring[q.head&uint(len(q.ring)-1)] // stays there until its place is needed: it is not garbage anyway
+	q.head++
 	return r
 }
 
@@ -184,6 +188,10 @@ func (e *Engine) handle() *Request {
 	if r := e.handles.get(); r != nil {
 		return r
 	}
+	return e.newHandle()
+}
+
+func (e *Engine) newHandle() *Request {
 	r := e.cfg.NewRequest(e)
 	r.recv.Owner = r
 	return r

@@ -326,7 +326,7 @@ func (w *want) attach(own *waiter) {
 
 // leave is called at the end of every call, before the lock is given up.
 func (e *Engine) leave() {
-	if (e.outstanding != 0 || e.todo != 0) && !e.leading {
+	if (e.outstanding != 0 || e.todo != 0) && !e.leading && (e.armed == forNothing || e.todo|e.followers != 0) {
 		e.arm()
 	}
 }
