@@ -166,7 +166,7 @@ func (s *segments) take(k segKey, base, size uint64, fds []int) error {
 	if len(fds) != 1 || size > 1<<46 {
 		return io.ErrUnexpectedEOF
 	}
-	mem, err := mapPeer(fds[0], int(size), unix.PROT_READ)
+	mem, err := mapPeer(fds[0], int(size), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil // no address space: the peer's memory is read by process_vm_readv
 	}
@@ -178,13 +178,28 @@ func (s *segments) take(k segKey, base, size uint64, fds []int) error {
 func (s *segments) copyFrom(peer int, id uint64, dst []byte, addr uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	mem := s.mapped(peer, id, addr, len(dst))
+	copy(dst, mem)
+	return mem != nil
+}
+
+// copyTo copies to the peer's memory if that is mapped here.
+func (s *segments) copyTo(peer int, id uint64, src []byte, addr uint64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	mem := s.mapped(peer, id, addr, len(src))
+	copy(mem, src)
+	return mem != nil
+}
+
+// mapped is n bytes at the peer's addr, or nil. mu is held for reading while they are used.
+func (s *segments) mapped(peer int, id, addr uint64, n int) []byte {
 	g, ok := s.theirs[segKey{peer, id}]
 	off := addr - g.base
-	if !ok || addr < g.base || off > uint64(len(g.mem)) || uint64(len(dst)) > uint64(len(g.mem))-off {
-		return false
+	if !ok || addr < g.base || off > uint64(len(g.mem)) || uint64(n) > uint64(len(g.mem))-off {
+		return nil
 	}
-	copy(dst, g.mem[off:])
-	return true
+	return g.mem[off : off+uint64(n)]
 }
 
 // close unmaps the peers' memory and ours. mpi.Finalize documents that Alloc's memory ends with it.

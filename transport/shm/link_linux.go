@@ -175,7 +175,10 @@ func (l *link) TryGet(dst []byte, addr, key uint64, _ uint64) (transport.GetStat
 }
 
 // TryPut is transport.Putter's. It is always done when it returns.
-func (l *link) TryPut(src []byte, addr, _ uint64, _ uint64) (transport.GetState, error) {
+func (l *link) TryPut(src []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
+	if key != 0 && l.d.segments.copyTo(l.peer, key, src, addr) {
+		return transport.GetDone, nil
+	}
 	if !l.caps.Get {
 		return transport.GetDone, errNoGet
 	}

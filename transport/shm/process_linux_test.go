@@ -422,9 +422,16 @@ func TestAllocMapped(t *testing.T) {
 	if got, err := get(addr, key, 1); err != nil || got[0] != 8 {
 		t.Error("the peer sees a copy", got, err)
 	}
+	src := bytes.Repeat([]byte{9}, 100)
+	if _, err := ba.TryPut(src, addr+48_900, key, 0); err != nil || !bytes.Equal(mem[49_900:], src) || mem[49_899] != 7 {
+		t.Error("what the peer writes is not here, or not there:", err)
+	}
 	for _, bad := range [][2]uint64{{addr - 1001, key}, {addr + 60_000, key}, {addr, key + 1}, {addr, 0}, {^uint64(0) - 10, key}, {0, key}} {
 		if _, err := get(bad[0], bad[1], 100); err == nil {
 			t.Errorf("address %#x, number %d can be read, %#x and %d are right", bad[0], bad[1], addr, key)
+		}
+		if _, err := ba.TryPut(src, bad[0], bad[1], 0); err == nil {
+			t.Errorf("address %#x, number %d can be written, %#x and %d are right", bad[0], bad[1], addr, key)
 		}
 	}
 	if _, err := get(addr, key, 60_000); err == nil {
