@@ -73,6 +73,7 @@ type Engine struct {
 	woke         bool          // a follower has been woken since the last yield
 	oneProcessor bool          // GOMAXPROCS is 1
 	watching     bool          // the watcher polls
+	called       bool          // it has been woken and has not come yet
 	spin         time.Duration // current, if adaptive
 	nap          time.Duration // the last sleep because of a full link; 0: something has happened since
 

@@ -15,8 +15,12 @@ func (e *Engine) progress() int {
 	if e.closed != nil {
 		return 0 // the device may be gone
 	}
-	e.armed = forNothing
 	n := e.dev.Poll(e.pkts[:])
+	if n != 0 {
+		// Whoever sent that may have ended the arming. If nothing was there, it holds still, or the watcher has been
+		// woken and will see to it.
+		e.armed = forNothing
+	}
 	for i := range n {
 		e.packet(&e.pkts[i])
 	}

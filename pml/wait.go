@@ -101,6 +101,7 @@ func (e *Engine) block(w *want) error {
 // lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
 func (e *Engine) lead(w *want) bool {
 	e.dev.Disarm()
+	e.armed = forNothing
 	idle, spun := 0, false
 	var since, yielded time.Time
 	for polls := 1; ; polls++ {
@@ -212,6 +213,7 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 	e.lock()
 	e.held = false
 	e.dev.Disarm()
+	e.armed = forNothing
 	if w.cc != nil && w.cc.Err() != nil {
 		return ended
 	}
@@ -350,7 +352,10 @@ func (e *Engine) arm() {
 		}
 		e.progress()
 	}
-	e.dev.Interrupt()
+	if !e.called && !e.watching {
+		e.called = true
+		e.dev.Interrupt()
+	}
 }
 
 // watch is the watcher.
@@ -363,7 +368,7 @@ func (e *Engine) watch() {
 			e.unlock()
 			return
 		}
-		e.watching = true
+		e.watching, e.called, e.armed = true, false, forNothing
 		e.attend()
 		e.watching = false
 		e.unlock()
