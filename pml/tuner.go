@@ -22,17 +22,26 @@ type tuner struct {
 
 const (
 	tunedClasses = 40
-	aloneTries   = 6  // of each scheme, before one is preferred
+	aloneTries   = 8  // of each scheme, one after the other, before one is preferred
 	crowdTries   = 2  // runs
 	crowdRun     = 32 // transfers
-	retryEvery   = 64 // picks; then one that is not preferred is tried again
+	// One that is not preferred is tried again after so many picks at first; each trial that changes nothing doubles it.
+	firstRetry = 64
+	lastRetry  = 4096
 )
 
 // tuned is what is known of one class of sizes.
 type tuned struct {
-	picks uint32
 	cost  [rendezvous.Schemes]float32 // ns per byte, see learn
 	tried [rendezvous.Schemes]uint8
+	// A trial is as many picks in a row as at the beginning: a scheme's first transfer finds the lines where the other
+	// scheme has left them, and says little about the next.
+	trial    rendezvous.Scheme
+	trials   uint8  // still to come
+	turn     uint32 // which scheme's turn it is
+	retry    uint32 // picks between two trials; 0: not set yet
+	untilTry uint32
+	before   rendezvous.Scheme // preferred when the last trial began
 	// back is the part of a split message that the sender writes, in 1/256; 0: not chosen yet. It moves towards where
 	// both are done at the same time.
 	back int16
@@ -58,17 +67,34 @@ func class(size int64, mapped bool) (m, c int) {
 
 // pick returns the scheme for the next transfer or run; able has at least one.
 func (c *tuned) pick(able []rendezvous.Scheme, tries uint8) rendezvous.Scheme {
-	c.picks++
 	for _, s := range able {
 		if c.tried[s] < tries {
 			c.tried[s]++
 			return s
 		}
 	}
-	if c.picks%retryEvery == 0 {
-		return able[int(c.picks/retryEvery)%len(able)]
+	if c.trials > 0 && slices.Contains(able, c.trial) {
+		c.trials--
+		return c.trial
 	}
-	return c.cheapest(able)
+	best := c.cheapest(able)
+	if c.retry == 0 {
+		c.retry, c.untilTry, c.before = firstRetry, firstRetry, best
+	}
+	if c.untilTry--; c.untilTry > 0 {
+		return best
+	}
+	if c.retry = min(2*c.retry, lastRetry); best != c.before {
+		c.retry = firstRetry
+	}
+	c.untilTry, c.before = c.retry, best
+	c.turn++
+	if c.trial = able[int(c.turn)%len(able)]; c.trial == best {
+		c.turn++
+		c.trial = able[int(c.turn)%len(able)]
+	}
+	c.trials = tries - 1
+	return c.trial
 }
 
 // cheapest of those that have been measured; the last of able if none has.

@@ -28,8 +28,8 @@ const (
 )
 
 const (
-	firstSpin = 20 * time.Microsecond
-	minSpin   = 4 * time.Microsecond
+	firstSpin = 50 * time.Microsecond
+	minSpin   = 50 * time.Microsecond
 	maxSpin   = 200 * time.Microsecond
 
 	// spinCheck polls happen between two looks at the clock.
