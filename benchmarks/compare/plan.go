@@ -102,8 +102,8 @@ func latency() measurement {
 			"(ours) and malloc (theirs).",
 		runs: []arguments{
 			{ranks: 2, args: "-m 1:8192", iters: "-i 200000 -x 2000", quick: []string{"-i 40000 -x 1000"}},
-			{ranks: 2, args: "-m 16384:262144", iters: "-i 3000 -x 100", quick: []string{"-i 800 -x 50"}},
-			{ranks: 2, args: "-m 524288:4194304", iters: "-i 400 -x 20", quick: []string{"-i 100 -x 10"}},
+			{ranks: 2, args: "-m 16384:262144", iters: "-i 20000 -x 1000", quick: []string{"-i 800 -x 50"}},
+			{ranks: 2, args: "-m 524288:4194304", iters: "-i 1000 -x 200", quick: []string{"-i 100 -x 10"}},
 		},
 		columns: oneWay(),
 	}
@@ -115,8 +115,8 @@ func latencyAlloc() measurement {
 		seconds: 7,
 		about:   "The same ping-pong with buffers from mpi.Alloc (ours) and MPI_Alloc_mem (theirs).",
 		runs: []arguments{
-			{ranks: 2, args: "--alloc -m 65536:262144", iters: "-i 3000 -x 100", quick: []string{"-i 800 -x 50"}},
-			{ranks: 2, args: "--alloc -m 524288:4194304", iters: "-i 400 -x 20", quick: []string{"-i 100 -x 10"}},
+			{ranks: 2, args: "--alloc -m 65536:262144", iters: "-i 20000 -x 1000", quick: []string{"-i 800 -x 50"}},
+			{ranks: 2, args: "--alloc -m 524288:4194304", iters: "-i 1000 -x 200", quick: []string{"-i 100 -x 10"}},
 		},
 		columns: oneWay(),
 	}
@@ -128,8 +128,8 @@ func bandwidth(name, title, what string, seconds float64) measurement {
 		about: "Bytes a second " + what + ", windows of 64 Isend and 64 Irecv; MB are 10^6 bytes.",
 		runs: []arguments{
 			{ranks: 2, args: "-W 64 -m 1:8192", iters: "-i 5000 -x 100", quick: []string{"-i 1000 -x 50"}},
-			{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 150 -x 10", quick: []string{"-i 40 -x 5"}},
-			{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 15 -x 2", quick: []string{"-i 4 -x 1"}},
+			{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 1000 -x 50", quick: []string{"-i 40 -x 5"}},
+			{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 60 -x 10", quick: []string{"-i 4 -x 1"}},
 		},
 		columns: []column{{id: "mb", name: "bandwidth", unit: "MB/s", field: 1, higher: true}},
 	}
@@ -158,7 +158,7 @@ func threads() measurement {
 		iters, ours string
 		quick       []string
 	}{
-		{2, "-i 1000 -x 20", "-i 100000 -x 1000", []string{"-i 100 -x 5", "-i 20000 -x 200"}},
+		{2, "-i 10000 -x 100", "-i 100000 -x 1000", []string{"-i 100 -x 5", "-i 20000 -x 200"}},
 		{8, "-i 500 -x 10", "-i 20000 -x 200", []string{"-i 100 -x 5", "-i 4000 -x 100"}},
 		{64, "-i 30 -x 2", "-i 2000 -x 50", []string{"-i 5 -x 1", "-i 500 -x 10"}},
 	} {

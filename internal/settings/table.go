@@ -25,7 +25,7 @@ type Setting struct {
 // Table is every GORUN_* variable there is. `gorun info` prints it; README and man page are made from it.
 var Table = []Setting{
 	{"GORUN_TRANSPORTS", defaultTransports, List, "how ranks may reach each other, in order of preference; the first that works for a pair is used (known: shm, loop)", false},
-	{"GORUN_EAGER_MAX", "auto", Bytes, "messages up to this size are sent at once; longer ones ask first (auto: what measured best for the transport; shm 8KiB)", false},
+	{"GORUN_EAGER_MAX", "auto", Bytes, "messages up to this size are sent at once; longer ones ask first (auto: what measured best for the transport; shm 8KiB where the caller waits, else 32KiB)", false},
 	{"GORUN_UNEXPECTED_MAX", "64MiB", Bytes, "most memory a rank spends on messages that came before their receive was posted; senders then wait", false},
 	{"GORUN_SPIN", "auto", Duration, "how long a waiting rank polls before it sleeps in the kernel (auto: adaptive, and 0 when ranks outnumber CPUs; 0: never polls)", false},
 	{"GORUN_SHM_RING", "auto", Bytes, "data area of one shared-memory ring, that is of one direction between two ranks (auto: chosen by the number of ranks)", false},
