@@ -28,6 +28,8 @@ const (
 )
 
 const (
+	// minSpin is about what a sleep and the waking cost. Less would save little, and two ranks that sleep in each turn of
+	// a ping-pong are each too slow for the other's spin: they would go on sleeping.
 	firstSpin = 50 * time.Microsecond
 	minSpin   = 50 * time.Microsecond
 	maxSpin   = 200 * time.Microsecond
