@@ -177,8 +177,8 @@ func match() measurement {
 			"oldest entry is taken.",
 		runs: []arguments{
 			{ranks: 2, args: "-m 1:1000", iters: "-i 100 -x 5", quick: []string{"-i 50 -x 2"}},
-			{ranks: 2, args: "-m 10000:10000", iters: "-i 50 -x 2"},
-			{ranks: 2, args: "-m 100000:100000", iters: "-i 20 -x 1"},
+			{ranks: 2, args: "-m 10000:10000", iters: "-i 50 -x 2", ours: "-i 1000 -x 100"},
+			{ranks: 2, args: "-m 100000:100000", iters: "-i 20 -x 1", ours: "-i 1000 -x 100"},
 		},
 	}
 	for i, name := range []string{"posted, exact", "posted, any source", "posted, any tag", "posted, any of both",
