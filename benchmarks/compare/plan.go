@@ -195,9 +195,10 @@ func ring() measurement {
 			"make room for the one that has work.",
 		runs: []arguments{
 			{ranks: 2, key: 2, iters: "-i 200000 -x 2000", quick: []string{"-i 50000 -x 1000"}},
-			{ranks: 8, key: 8, iters: "-i 60 -x 2", ours: "-i 20000 -x 200",
-				quick: []string{"-i 10 -x 1", "-i 5000 -x 50"}},
-			{ranks: 32, key: 32, iters: "-i 5 -x 1", ours: "-i 2000 -x 20"},
+			// The same for all: a short run measures how the ranks come together. A peer that is too slow for it is
+			// reported so.
+			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
+			{ranks: 32, key: 32, iters: "-i 2000 -x 20"},
 		},
 		columns: []column{{id: "hops", name: "hops a second", field: 3, higher: true}},
 	}
@@ -207,11 +208,11 @@ func allPairs() measurement {
 	return measurement{
 		name: "allpairs", title: "All-pairs random traffic", program: "allpairs", key: "ranks", seconds: 10,
 		about: "Each rank sends messages of 8 bytes to random others, 64 in flight, and receives from any source: messages " +
-			"a second of the whole job.",
+			"a second of the whole job. All three complete the oldest receive and send with Test, Test, WaitAny; Open MPI " +
+			"with MPI_Waitsome over all requests of the window was seen at 5 to 7 million with 8 ranks.",
 		runs: []arguments{
-			{ranks: 8, key: 8, iters: "-i 2000 -x 20", ours: "-i 50000 -x 500",
-				quick: []string{"-i 500 -x 10", "-i 10000 -x 100"}},
-			{ranks: 32, key: 32, iters: "-i 200 -x 10", ours: "-i 10000 -x 200"},
+			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
+			{ranks: 32, key: 32, iters: "-i 5000 -x 100"},
 		},
 		columns: []column{{id: "messages", name: "messages a second", field: 1, higher: true}},
 	}
