@@ -269,8 +269,7 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 func (e *Engine) PrepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.cfg.NewRequest(e)
-	r.recv.Owner = r
+	r := e.fresh()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
 	return r.persist()
 }
@@ -279,8 +278,7 @@ func (e *Engine) PrepareSend(cc context.Context, ctx uint32, dest int, tag int32
 func (e *Engine) PrepareRecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.cfg.NewRequest(e)
-	r.recv.Owner = r
+	r := e.fresh()
 	r.prepareRecv(cc, ctx, source, tag, buf)
 	return r.persist()
 }

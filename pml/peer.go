@@ -271,12 +271,8 @@ func (e *Engine) sendControl(p *peer, h wire.Header) {
 // owe gives credit back for a message that is matched.
 func (e *Engine) owe(p *peer, cost int64) {
 	if n := p.debt.Owe(cost); n != 0 {
-		e.giveBack(p, n)
+		e.sendControl(p, wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(n)})
 	}
-}
-
-func (e *Engine) giveBack(p *peer, credit int64) {
-	e.sendControl(p, wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(credit)})
 }
 
 // failPeer ends everything that involves p.

@@ -39,10 +39,7 @@ func (e *Engine) packet(pkt *transport.Packet) {
 	if uint(pkt.Peer) >= uint(len(e.peers)) {
 		return // a transport's mistake; nobody to blame it on
 	}
-	p := e.peers[pkt.Peer]
-	if p == nil {
-		p = e.peer(pkt.Peer)
-	}
+	p := e.peer(pkt.Peer)
 	if p.err != nil {
 		return
 	}
@@ -64,9 +61,7 @@ func (e *Engine) packet(pkt *transport.Packet) {
 		} else {
 			e.arrived(r, p, n, len(pkt.Payload))
 		}
-		if n := p.debt.Owe(cost); n != 0 {
-			e.giveBack(p, n)
-		}
+		e.owe(p, cost)
 	case wire.Data:
 		e.fragment(p, pkt)
 	case wire.RTS:

@@ -56,16 +56,11 @@ func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf
 // Irecv starts a receive. The request is the caller's until it is collected.
 func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
-	r := e.handles.get()
-	if r == nil {
-		r = e.newHandle()
-	}
+	r := e.handle()
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = buf, cc
 	e.startRecv(r)
-	if e.armed == forNothing || e.todo|e.followers != 0 {
-		e.leave()
-	}
+	e.leave()
 	e.unlock()
 	return r
 }

@@ -172,12 +172,17 @@ func (e *Engine) request() *Request {
 	return r
 }
 
-// recycle gives it back.
-func (e *Engine) recycle(r *Request) {
+// letGo drops what r refers to.
+func (r *Request) letGo() {
 	r.buf, r.err, r.peer, r.cctx = nil, nil, nil, nil
 	if r.extra {
 		r.extra, r.cancelErr, r.done = false, nil, nil
 	}
+}
+
+// recycle gives it back.
+func (e *Engine) recycle(r *Request) {
+	r.letGo()
 	r.state = stFree
 	r.next = e.free
 	e.free = r
@@ -188,10 +193,11 @@ func (e *Engine) handle() *Request {
 	if r := e.handles.get(); r != nil {
 		return r
 	}
-	return e.newHandle()
+	return e.fresh()
 }
 
-func (e *Engine) newHandle() *Request {
+// fresh makes one.
+func (e *Engine) fresh() *Request {
 	r := e.cfg.NewRequest(e)
 	r.recv.Owner = r
 	return r
@@ -199,10 +205,7 @@ func (e *Engine) newHandle() *Request {
 
 // release takes it back when its result has been collected.
 func (e *Engine) release(r *Request) {
-	r.buf, r.err, r.peer, r.cctx = nil, nil, nil, nil
-	if r.extra {
-		r.extra, r.cancelErr, r.done = false, nil, nil
-	}
+	r.letGo()
 	r.waited = false
 	if r.persistent {
 		r.state = stIdle

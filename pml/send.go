@@ -33,10 +33,7 @@ func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf [
 // Isend starts a send. The request is the caller's until it is collected.
 func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) *Request {
 	e.lock()
-	r := e.handles.get()
-	if r == nil {
-		r = e.newHandle()
-	}
+	r := e.handle()
 	if p := e.peers[dest]; p != nil && len(buf) <= p.eagerMax && mode == Standard && e.sendNow(p, ctx, tag, buf) {
 		r.op, r.state, r.persistent = opSend, stDone, false
 		r.status.Source, r.status.Tag, r.status.Bytes, r.status.Cancelled = int32(dest), tag, int64(len(buf)), false

@@ -92,17 +92,6 @@ func (r *inRing) poll(d *Device, pkts []transport.Packet) int {
 		}
 		p := &pkts[n]
 		p.Event, p.Peer, p.Err = transport.Arrived, r.peer, nil
-		if size := int(meta >> 16); wire.Kind(meta) == wire.Eager && size <= inlineShort { // nothing in the byte above it: in the slot
-			w := s.W[0]
-			h := &p.Header
-			h.Kind, h.Flags, h.Ctx, h.Tag = wire.Eager, uint8(meta>>8), uint32(w), int32(w>>32)
-			if h.Tag >= 0 {
-				p.Payload = s.Bytes(shortAt)[:size:size]
-				r.c.Advance(0)
-				n++
-				continue
-			}
-		}
 		used, err := r.read(s, meta, p)
 		if err != nil {
 			r.dead = true
