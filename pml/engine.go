@@ -53,7 +53,7 @@ type Engine struct {
 	// What is under way.
 	outstanding int // requests and probes that are not complete
 	detached    int // those of them that nobody waits for
-	todo        int // things that progress must try again by itself: streams, reads, full links, packets to self
+	due         int // things that progress must try again by itself: streams, reads, full links, packets to self
 	streams     []*Request
 	reads       []*Request
 	puts        []*Request
@@ -242,7 +242,7 @@ func (e *Engine) Flush() int {
 		if open > 0 {
 			return open
 		}
-		if e.detached == 0 && e.todo == 0 {
+		if e.detached == 0 && e.due == 0 {
 			return 0
 		}
 		e.pause()

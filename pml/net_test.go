@@ -414,9 +414,9 @@ func (n *testNet) accounts() error {
 
 // consistent checks one engine's own books.
 func (e *Engine) consistent() error {
-	todo := len(e.full) + len(e.streams) + len(e.reads) + len(e.puts)
+	due := len(e.full) + len(e.streams) + len(e.reads) + len(e.puts)
 	if e.selfDirty {
-		todo++
+		due++
 	}
 	active, inbound := len(e.probers), 0
 	for _, s := range e.ids.slots {
@@ -431,8 +431,8 @@ func (e *Engine) consistent() error {
 		}
 	}
 	switch {
-	case e.todo != todo:
-		return fmt.Errorf("rank %d: todo is %d, there are %d things to do", e.cfg.Rank, e.todo, todo)
+	case e.due != due:
+		return fmt.Errorf("rank %d: %d things are due, there are %d", e.cfg.Rank, e.due, due)
 	case e.inbound != inbound:
 		return fmt.Errorf("rank %d: inbound is %d, there are %d streams to here", e.cfg.Rank, e.inbound, inbound)
 	case e.outstanding < active || e.detached < 0 || e.outstanding < e.detached:

@@ -75,7 +75,7 @@ func (e *Engine) connect(p *peer) {
 	if !e.leading { // nobody may call for long: what this link was needed for is done here and now
 		e.watching = true
 		e.linked(p, grant, link, err)
-		for e.todo != 0 && !e.leading && e.progress() != 0 {
+		for e.due != 0 && !e.leading && e.progress() != 0 {
 		}
 		e.watching = false
 	} else {
@@ -240,7 +240,7 @@ func (e *Engine) unlist(p *peer) {
 		return
 	}
 	p.listed = false
-	e.todo--
+	e.due--
 	for i, o := range e.full {
 		if o == p {
 			e.full = append(e.full[:i], e.full[i+1:]...)

@@ -24,7 +24,7 @@ func (e *Engine) progress() int {
 	for i := range n {
 		e.packet(&e.pkts[i])
 	}
-	if e.todo != 0 {
+	if e.due != 0 {
 		n += e.work()
 	}
 	return n
@@ -168,7 +168,7 @@ func oneOf(e *Engine, list []*Request, next func(*Engine, *Request) int) int {
 
 // more notes one more thing for work. A leader that sleeps would not know.
 func (e *Engine) more() {
-	e.todo++
+	e.due++
 	e.rouse()
 }
 
@@ -196,7 +196,7 @@ func (e *Engine) pollSelf() int {
 	}
 	if n == 0 {
 		e.selfDirty = false
-		e.todo--
+		e.due--
 	}
 	return n
 }

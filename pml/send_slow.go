@@ -222,7 +222,7 @@ func (e *Engine) endStream(r *Request) {
 	for i, o := range e.streams {
 		if o == r {
 			e.streams = append(e.streams[:i], e.streams[i+1:]...)
-			e.todo--
+			e.due--
 			return
 		}
 	}

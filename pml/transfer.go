@@ -173,7 +173,7 @@ func (e *Engine) leaveReads(r *Request) {
 		return
 	}
 	r.inGets = false
-	e.todo--
+	e.due--
 	for i, o := range e.reads {
 		if o == r {
 			e.reads = append(e.reads[:i], e.reads[i+1:]...)
@@ -330,7 +330,7 @@ func (e *Engine) leavePuts(r *Request) {
 		return
 	}
 	r.putting, r.putBusy = false, false
-	e.todo--
+	e.due--
 	for i, o := range e.puts {
 		if o == r {
 			e.puts = append(e.puts[:i], e.puts[i+1:]...)

@@ -17,7 +17,7 @@ import (
 // When nobody is in the library but operations are under way, the watcher, a goroutine that sleeps in Park(false),
 // takes over: leave arms the device for it. So an operation that was started completes although its rank computes.
 //
-// Invariant: if outstanding > 0 or todo > 0 (an answer that found the link full), then somebody leads, or the watcher runs, or the device is armed for the watcher.
+// Invariant: if outstanding > 0 or due > 0 (an answer that found the link full), then somebody leads, or the watcher runs, or the device is armed for the watcher.
 
 type armedFor uint8
 
@@ -186,7 +186,7 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 	if e.cfg.Spin < 0 {
 		e.spin = max(e.spin/2, minSpin)
 	}
-	if e.todo != 0 {
+	if e.due != 0 {
 		e.sleepOnFull()
 		return slept
 	}
@@ -265,7 +265,7 @@ func (e *Engine) offerProcessor(w *want) (sleepResult, bool) {
 	runtime.Gosched()
 	e.lock()
 	switch {
-	case w.ready() || e.todo != 0:
+	case w.ready() || e.due != 0:
 		return slept, true
 	case time.Since(before) <= busyRank:
 		return slept, false
@@ -330,7 +330,7 @@ func (w *want) attach(own *waiter) {
 
 // leave is called at the end of every call, before the lock is given up.
 func (e *Engine) leave() {
-	if (e.outstanding != 0 || e.todo != 0) && !e.leading && (e.armed == forNothing || e.todo|e.followers != 0) {
+	if (e.outstanding != 0 || e.due != 0) && !e.leading && (e.armed == forNothing || e.due|e.followers != 0) {
 		e.arm()
 	}
 }
@@ -342,7 +342,7 @@ func (e *Engine) arm() {
 		level, want = transport.Any, forAny
 	}
 	for range 8 {
-		if e.todo != 0 {
+		if e.due != 0 {
 			break // nothing will arrive to remind the watcher of that
 		}
 		if e.armed >= want || e.outstanding == 0 {
@@ -393,7 +393,7 @@ func (e *Engine) attend() {
 			quiet, e.nap = time.Time{}, 0
 			continue
 		}
-		if e.outstanding == 0 && e.todo == 0 {
+		if e.outstanding == 0 && e.due == 0 {
 			return
 		}
 		now := time.Now()
@@ -406,7 +406,7 @@ func (e *Engine) attend() {
 		if e.takeOver() {
 			continue
 		}
-		if e.todo != 0 {
+		if e.due != 0 {
 			e.sleepOnFull()
 			continue
 		}
