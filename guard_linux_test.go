@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // The guard of the hot paths: how many instructions a message takes, counted and not timed, so that no noise of the
@@ -59,8 +61,8 @@ func TestInstructions(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, found := pickCounter(recorded.with)
-	if !found {
-		t.Skip("nothing counts instructions here: perf stat has no counter, valgrind is missing; scripts/deps installs it")
+	if !found { // perf stat has no counter, so that valgrind is needed
+		testenv.Peer(t, "valgrind", "valgrind")
 	}
 	got := counts{minorVersion(runtime.Version()), runtime.GOARCH, c.name, countAll(t, c)}
 	if t.Failed() {

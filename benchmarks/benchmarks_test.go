@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // The programs are started by gorun with small numbers: they must end, print what a reader of OSU's output expects,
@@ -201,17 +203,12 @@ func TestPeers(t *testing.T) {
 			t.Errorf("%s is run by no line of peers", source)
 		}
 	}
-	for _, peer := range []struct{ name, compiler, launch string }{
-		{"Open MPI", "mpicc.openmpi", "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np 2"},
-		{"MPICH", "mpicc.mpich", "mpiexec.hydra -n 2"},
+	for _, peer := range []struct{ name, compiler, pkg, launch string }{
+		{"Open MPI", "mpicc.openmpi", "libopenmpi-dev", "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np 2"},
+		{"MPICH", "mpicc.mpich", "libmpich-dev", "mpiexec.hydra -n 2"},
 	} {
 		t.Run(peer.name, func(t *testing.T) {
-			if _, err := exec.LookPath(peer.compiler); err != nil {
-				if os.Getenv("GORUN_TEST_REQUIRE_PEERS") != "" {
-					t.Fatal(err)
-				}
-				t.Skip("not installed; scripts/deps installs it: ", err)
-			}
+			testenv.Peer(t, peer.compiler, peer.pkg)
 			bin := t.TempDir()
 			for _, p := range peers {
 				args := strings.Fields(p.command)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/spf13/pflag"
 )
 
@@ -211,13 +212,7 @@ func TestBuildInterrupted(t *testing.T) {
 
 // MPICH's programs know nothing of us.
 func TestMPICH(t *testing.T) {
-	mpicc, err := exec.LookPath("mpicc.mpich")
-	if err != nil {
-		if os.Getenv("GORUN_TEST_REQUIRE_PEERS") != "" {
-			t.Fatal("GORUN_TEST_REQUIRE_PEERS is set and mpicc.mpich is not here (Debian: libmpich-dev)")
-		}
-		t.Skip("mpicc.mpich is not here (Debian: libmpich-dev)")
-	}
+	mpicc := testenv.Peer(t, "mpicc.mpich", "libmpich-dev")
 	prog := filepath.Join(t.TempDir(), "prog")
 	if out, err := exec.Command(mpicc, "-o", prog, "testdata/mpich.c").CombinedOutput(); err != nil {
 		t.Fatalf("mpicc.mpich: %v\n%s", err, out)

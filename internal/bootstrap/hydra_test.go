@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // The test binary is also the program that the real launcher starts.
@@ -55,13 +57,7 @@ func beRank() error {
 
 // mpiexec.hydra is a server that we did not write.
 func TestUnderHydra(t *testing.T) {
-	hydra, err := exec.LookPath("mpiexec.hydra")
-	if err != nil {
-		if os.Getenv("GORUN_TEST_REQUIRE_PEERS") != "" {
-			t.Fatal("GORUN_TEST_REQUIRE_PEERS is set and mpiexec.hydra is not here (Debian: mpich)")
-		}
-		t.Skip("mpiexec.hydra is not here (Debian: mpich)")
-	}
+	hydra := testenv.Peer(t, "mpiexec.hydra", "mpich")
 	for _, mode := range [][]string{nil, {"-pmi-port"}} {
 		t.Run(strings.Join(mode, ""), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
