@@ -21,14 +21,20 @@ type guard struct {
 	pid  int
 }
 
-// startGuard runs argv, which must call Guard.
-func startGuard(argv []string) (*guard, error) {
+// pipeHolds is how many groups can be written into a pipe of 4 KiB, the smallest there is, before anybody reads it.
+const pipeHolds = 4096 / len("group 2147483647\n")
+
+// startGuard runs argv, which must call Guard. What groups there are already is in the pipe before the guard lives: a
+// gorun that is killed between the two would otherwise leave one that knows of nothing.
+func startGuard(argv []string, groups ...int) (*guard, error) {
 	r, w, err := pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer syscall.Close(r)
 	g := &guard{pipe: os.NewFile(uintptr(w), "guard")}
+	first := min(len(groups), pipeHolds)
+	g.tell(groups[:first])
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		g.pipe.Close()
@@ -46,7 +52,14 @@ func startGuard(argv []string) (*guard, error) {
 		g.pipe.Close()
 		return nil, err
 	}
+	g.tell(groups[first:])
 	return g, nil
+}
+
+func (g *guard) tell(groups []int) {
+	for _, pgid := range groups {
+		g.group(pgid)
+	}
 }
 
 func (g *guard) group(pgid int)    { fmt.Fprintln(g.pipe, guardGroup, pgid) }

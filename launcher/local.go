@@ -108,12 +108,7 @@ func (l *local) beginGuard() {
 	if l.closed {
 		return
 	}
-	if l.guard, _ = startGuard(l.argv); l.guard == nil {
-		return
-	}
-	for _, group := range l.groups {
-		l.guard.group(group)
-	}
+	l.guard, _ = startGuard(l.argv, l.groups...)
 }
 
 func (l *local) Signal(rank int, sig syscall.Signal) {
