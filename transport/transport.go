@@ -68,6 +68,9 @@ type Caps struct {
 	FragMax  int    // bytes; the longest payload TrySend takes. It may become less, never more: read it for each fragment
 	Get      bool   // the link is a Getter that works
 	WhyNot   string // if !Get: why, for people
+	// TellsRoom: after a refusal Poll reports with Room that there is room again, and an armed Park ends for it. Where
+	// it is not set, whoever has been refused must try again.
+	TellsRoom bool
 }
 
 // Getter is a Link that can read the peer's memory without the peer's help (RDMA READ, process_vm_readv).
@@ -105,6 +108,42 @@ type Presence interface {
 	PeerWaits() bool
 }
 
+// Lender is a Link that can send a payload without copying it.
+type Lender interface {
+	Link
+	// TryLend is TrySend, but payload may be read after it has returned, until the peer has got all of it. The caller
+	// leaves it alone until an answer of the peer shows that. The payload of one TryLend is at most Caps.FragMax long.
+	TryLend(h *wire.Header, payload []byte) bool
+}
+
+// Placer is a Link whose peer's fragments can be put where they belong, without a copy.
+type Placer interface {
+	Link
+	// Place announces Data packets from this peer with Key key and Tag gen: what they carry is written to dst at
+	// their Addr, which must lie within from … len(dst), and Poll reports it with Placed, piece by piece and in
+	// order. dst belongs to the link until Displace. One that does not fit is a packet as ever.
+	Place(key uint64, gen int32, dst []byte, from int64)
+	// Displace ends it: from now on nothing is written to that dst. Without Place before it does nothing.
+	Displace(key uint64)
+}
+
+// Joint is a Device whose sleep can be joined with that of others.
+type Joint interface {
+	Device
+	// Descriptor is readable when what Arm(level, false) has asked for is there; it is for a set of such descriptors
+	// that somebody waits for. It is the device's, and closed by its Close.
+	Descriptor() int
+	// Clear is called after a sleep: what made the descriptor readable has been noticed. Any goroutine may call it.
+	Clear()
+}
+
+// Guarded is a Device that strangers can reach.
+type Guarded interface {
+	// Refused is how many connections were closed because the other end did not prove to belong to the job, was too
+	// late, or spoke nonsense. Any goroutine may call it.
+	Refused() uint64
+}
+
 // Memory is a Device whose memory peers can reach directly.
 type Memory interface {
 	// Alloc returns zeroed memory off the Go heap. The error says how much was asked and what was in the way.
@@ -131,6 +170,10 @@ const (
 	Got
 	// Down: Peer is gone; Err says how it was noticed. Nothing more comes from it.
 	Down
+	// Room: the link to Peer has refused something (Caps.TellsRoom), and has room again.
+	Room
+	// Placed: Header.Len bytes of a Data packet with this Key and Tag are at Header.Addr of what Place was given.
+	Placed
 )
 
 // Packet is filled by Poll. The caller owns it; the transport owns what Payload points to, until the next Poll.
@@ -147,3 +190,6 @@ var ErrUnavailable = errors.New("transport unavailable")
 
 // ErrPeerGone: the peer's process has ended or its link has broken.
 var ErrPeerGone = errors.New("peer is gone")
+
+// ErrTimeout: the peer did not answer in time when it was connected to.
+var ErrTimeout = errors.New("no answer in time")
