@@ -129,6 +129,8 @@ func classOf(err error) error {
 		return context.DeadlineExceeded
 	case isNoRoom(err):
 		return ErrNoMemory
+	case errors.Is(err, transport.ErrTimeout):
+		return ErrTimeout
 	case errors.Is(err, transport.ErrPeerGone), errors.As(err, &peer):
 		return ErrPeerFailed
 	case errors.Is(err, transport.ErrUnavailable):

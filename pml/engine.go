@@ -61,6 +61,7 @@ type Engine struct {
 	fetching    int      // receives that are being fetched
 	alone       *Request // the one of them that has been alone from its beginning
 	full        []*peer
+	shut        int // peers whose links are full and will say when they are not
 	ids         idTable
 	probers     []*Request
 
@@ -242,7 +243,7 @@ func (e *Engine) Flush() int {
 		if open > 0 {
 			return open
 		}
-		if e.detached == 0 && e.due == 0 {
+		if e.detached == 0 && e.due == 0 && e.shut == 0 {
 			return 0
 		}
 		e.pause()

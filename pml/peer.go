@@ -18,6 +18,10 @@ type peer struct {
 	link     transport.Link
 	getter   transport.Getter   // nil: cannot
 	presence transport.Presence // nil: not known
+	lender   transport.Lender   // nil: payloads are copied
+	placer   transport.Placer   // nil: fragments are copied
+	tells    bool               // the link says when it has room again
+	shut     bool               // and it has none now; counted in Engine.shut. Its streams are not in due meanwhile
 	noSplit  bool               // the sender's half of a split message could not be written
 	tuner    *tuner             // of what it sends; made on first use
 	limit    int                // what eagerMax is when it is not -1
@@ -120,6 +124,9 @@ func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
 	if caps.Get {
 		p.getter, _ = l.(transport.Getter)
 	}
+	p.lender, _ = l.(transport.Lender)
+	p.placer, _ = l.(transport.Placer)
+	p.tells = caps.TellsRoom
 	p.limit = caps.EagerMax
 	if e.cfg.EagerMax > 0 {
 		p.limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)
@@ -227,11 +234,44 @@ func dropFirst(q []*Request, n int) []*Request {
 	return q[:m]
 }
 
+// list notes that p's link is full.
 func (e *Engine) list(p *peer) {
+	if p.tells {
+		e.close(p)
+		return
+	}
 	if !p.listed {
 		p.listed = true
 		e.full = append(e.full, p)
 		e.more()
+	}
+}
+
+// close: nothing is tried on p's link until it says that it has room.
+func (e *Engine) close(p *peer) {
+	if p.shut || p.err != nil {
+		return
+	}
+	p.shut = true
+	e.shut++
+	for _, r := range e.streams {
+		if r.peer == p {
+			e.due--
+		}
+	}
+}
+
+// reopen: it has room, or will never have any.
+func (e *Engine) reopen(p *peer) {
+	if !p.shut {
+		return
+	}
+	p.shut = false
+	e.shut--
+	for _, r := range e.streams {
+		if r.peer == p {
+			e.more()
+		}
 	}
 }
 
@@ -284,6 +324,7 @@ func (e *Engine) failPeer(p *peer, err error) {
 	e.gone++
 	p.eagerMax = -1
 	e.unlist(p)
+	e.reopen(p)
 	p.control = nil
 	for _, r := range p.queue {
 		r.queued = false

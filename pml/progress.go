@@ -128,6 +128,15 @@ func (e *Engine) event(pkt *transport.Packet) {
 		}
 	case transport.Got:
 		e.gotRead(pkt.Header.ID, pkt.Err)
+	case transport.Placed:
+		if uint(pkt.Peer) < uint(len(e.peers)) && e.peers[pkt.Peer] != nil {
+			e.placed(e.peers[pkt.Peer], pkt)
+		}
+	case transport.Room:
+		if uint(pkt.Peer) < uint(len(e.peers)) && e.peers[pkt.Peer] != nil {
+			e.reopen(e.peers[pkt.Peer])
+			e.flush(e.peers[pkt.Peer])
+		}
 	}
 }
 

@@ -103,6 +103,7 @@ type Request struct {
 	putOpen         bool
 	putting         bool // in Engine.puts
 	putBusy         bool // a TryPut is under way
+	placing         bool // receive: its buffer is with the link's Place
 }
 
 // waiter is a goroutine that sleeps.

@@ -144,7 +144,7 @@ func (e *Engine) trySend(p *peer, r *Request) sendResult {
 	}
 	r.queued = false
 	r.canGet = h.Flags&wire.Readable != 0
-	r.snd.Init(int64(len(r.buf)), p.fragment)
+	r.snd.Init(int64(len(r.buf)), p.piece(len(r.buf)))
 	e.stats.RendezvousSent++
 	e.stats.BytesSent += uint64(len(r.buf))
 	return sendTaken
@@ -194,20 +194,35 @@ func (e *Engine) clear(p *peer, h *wire.Header) {
 		e.failPeer(p, &PeerError{int(p.rank), a.Err})
 	case a.Do == rendezvous.Send && !was:
 		e.streams = append(e.streams, r)
-		e.more()
 		e.stats.Streams++
+		if p.shut {
+			return // reopen counts it
+		}
+		e.more()
 		e.pump(r)
 	}
 }
 
+// piece is how long the fragments of a message are. A short message that is copied is cut into four, so that both ends
+// copy at once.
+func (p *peer) piece(size int) int64 {
+	if p.lender != nil {
+		return p.fragment
+	}
+	return min(p.fragment, int64(max(size/4&^63, 4<<10)))
+}
+
 // pump sends fragments while there is room, and reports how many.
 func (e *Engine) pump(r *Request) int {
+	if r.peer.shut {
+		return 0
+	}
 	n := 0
 	for a := r.snd.Step(rendezvous.Input{On: rendezvous.Room}); a.Do == rendezvous.Send; n++ {
 		a.Len = min(a.Len, int64(r.peer.link.Caps().FragMax)) // which is less once memory has run out
 		h := &e.hdr
 		*h = wire.Header{Kind: wire.Data, Flags: wire.Urgent, Tag: a.Gen, Key: r.remote, Addr: uint64(a.Off)}
-		if !r.peer.link.TrySend(h, r.buf[a.Off:a.Off+a.Len]) {
+		if !e.sendFragment(r.peer, h, r.buf[a.Off:a.Off+a.Len]) {
 			return n
 		}
 		a = r.snd.Step(rendezvous.Input{On: rendezvous.Sent, Len: a.Len})
@@ -218,11 +233,27 @@ func (e *Engine) pump(r *Request) int {
 	return n
 }
 
+// sendFragment: the sender's buffer is left alone until FIN, so that it can be lent.
+func (e *Engine) sendFragment(p *peer, h *wire.Header, payload []byte) bool {
+	taken := false
+	if p.lender != nil {
+		taken = p.lender.TryLend(h, payload)
+	} else {
+		taken = p.link.TrySend(h, payload)
+	}
+	if !taken && p.tells {
+		e.close(p)
+	}
+	return taken
+}
+
 func (e *Engine) endStream(r *Request) {
 	for i, o := range e.streams {
 		if o == r {
 			e.streams = append(e.streams[:i], e.streams[i+1:]...)
-			e.due--
+			if !r.peer.shut {
+				e.due--
+			}
 			return
 		}
 	}

@@ -66,6 +66,10 @@ func (e *Engine) receive(r *Request, in rendezvous.Input) {
 	}
 	switch a.Do {
 	case rendezvous.SendCTS:
+		if r.peer.placer != nil {
+			r.peer.placer.Place(r.id, a.Gen, r.buf[:a.Off+a.Len], a.Off)
+			r.placing = true
+		}
 		e.sendControl(r.peer, wire.Header{Kind: wire.CTS, Flags: wire.Urgent, ID: r.remote, Key: r.id,
 			Tag: a.Gen, Addr: uint64(a.Off), Len: uint64(a.Len)})
 	case rendezvous.AskPut:
@@ -98,6 +102,30 @@ func (e *Engine) fragment(p *peer, pkt *transport.Packet) {
 		e.receive(r, rendezvous.Input{On: rendezvous.Copied, Len: a.Len})
 	case rendezvous.Fail:
 		e.failPeer(p, &PeerError{int(p.rank), a.Err})
+	}
+}
+
+// placed: a piece of a fragment is in r's buffer already.
+func (e *Engine) placed(p *peer, pkt *transport.Packet) {
+	h := &pkt.Header
+	r := e.ids.find(h.Key, p)
+	if r == nil || r.op != opRecv || !r.placing || h.Len > math.MaxInt64 {
+		return
+	}
+	a := r.rcv.Step(rendezvous.Input{On: rendezvous.Fragment, Gen: h.Tag, Off: int64(h.Addr), Len: int64(h.Len)})
+	switch a.Do {
+	case rendezvous.Copy:
+		e.receive(r, rendezvous.Input{On: rendezvous.Copied, Len: a.Len})
+	case rendezvous.Fail:
+		e.failPeer(p, &PeerError{int(p.rank), a.Err})
+	}
+}
+
+// displace: r's buffer is its caller's again.
+func (e *Engine) displace(r *Request) {
+	if r.placing {
+		r.placing = false
+		r.peer.placer.Displace(r.id)
 	}
 }
 
@@ -186,6 +214,7 @@ func (e *Engine) leaveReads(r *Request) {
 func (e *Engine) endReceive(r *Request) {
 	e.leaveReads(r)
 	e.leavePut(r)
+	e.displace(r)
 	e.fetched(r, true)
 	p := r.peer
 	e.sendControl(p, wire.Header{Kind: wire.FIN, ID: r.remote})
@@ -205,6 +234,7 @@ func (e *Engine) abandon(r *Request, err error) {
 	}
 	e.leaveReads(r)
 	e.leavePut(r)
+	e.displace(r)
 	e.fetched(r, false)
 	if r.rcv.Scheme() == rendezvous.Stream {
 		e.inbound--

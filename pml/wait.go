@@ -17,7 +17,7 @@ import (
 // When nobody is in the library but operations are under way, the watcher, a goroutine that sleeps in Park(false),
 // takes over: leave arms the device for it. So an operation that was started completes although its rank computes.
 //
-// Invariant: if outstanding > 0 or due > 0 (an answer that found the link full), then somebody leads, or the watcher runs, or the device is armed for the watcher.
+// Invariant: if outstanding > 0 or due > 0 or shut > 0 (an answer that found the link full), then somebody leads, or the watcher runs, or the device is armed for the watcher.
 
 type armedFor uint8
 
@@ -330,7 +330,7 @@ func (w *want) attach(own *waiter) {
 
 // leave is called at the end of every call, before the lock is given up.
 func (e *Engine) leave() {
-	if (e.outstanding != 0 || e.due != 0) && !e.leading && (e.armed == forNothing || e.due|e.followers != 0) {
+	if (e.outstanding != 0 || e.due|e.shut != 0) && !e.leading && (e.armed == forNothing || e.due|e.followers != 0) {
 		e.arm()
 	}
 }
@@ -345,7 +345,7 @@ func (e *Engine) arm() {
 		if e.due != 0 {
 			break // nothing will arrive to remind the watcher of that
 		}
-		if e.armed >= want || e.outstanding == 0 {
+		if e.armed >= want || e.outstanding|e.shut == 0 {
 			return
 		}
 		if e.dev.Arm(level, false) {
@@ -393,7 +393,7 @@ func (e *Engine) attend() {
 			quiet, e.nap = time.Time{}, 0
 			continue
 		}
-		if e.outstanding == 0 && e.due == 0 {
+		if e.outstanding|e.due|e.shut == 0 {
 			return
 		}
 		now := time.Now()

@@ -66,10 +66,5 @@ func (s *Sender) room() Action {
 	if !s.Streaming() {
 		return Action{}
 	}
-	return Action{Do: Send, Gen: s.gen, Off: s.next, Len: min(s.fragment(), s.end-s.next)}
-}
-
-// fragment: a short message is cut into four, so that both ends copy at once.
-func (s *Sender) fragment() int64 {
-	return min(s.piece, max(s.size/4&^63, 4<<10))
+	return Action{Do: Send, Gen: s.gen, Off: s.next, Len: min(s.piece, s.end-s.next)}
 }
