@@ -1,3 +1,3 @@
 package settings
 
-const defaultTransports = "shm"
+const defaultTransports = "shm,tcp"

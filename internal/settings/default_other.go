@@ -2,5 +2,5 @@
 
 package settings
 
-// Without memfd and futex there is only the transport within one process yet.
-const defaultTransports = "loop"
+// There is no shared memory without memfd and futex yet.
+const defaultTransports = "tcp"

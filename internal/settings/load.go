@@ -19,6 +19,9 @@ type Values struct {
 	UnexpectedMax int64         // bytes
 	Spin          time.Duration // Auto (-1), or how long to poll
 	ShmRing       int64         // bytes; 0: auto
+	TCPInterfaces string        // as typed; transport/tcp reads it
+	TCPPorts      string        // likewise
+	TCPTLS        bool
 	Log           string        // one of off, error, warn, info, debug, trace
 	Timeout       time.Duration // of one step of starting up
 
@@ -101,6 +104,12 @@ func (v *Values) set(s Setting, text string) (err error) {
 		v.Spin, err = parseDurationOrAuto(text)
 	case "GORUN_SHM_RING":
 		v.ShmRing, err = parseSizeOrAuto(text)
+	case "GORUN_TCP_IF":
+		v.TCPInterfaces = text
+	case "GORUN_TCP_PORTS":
+		v.TCPPorts = text
+	case "GORUN_TCP_TLS":
+		v.TCPTLS, err = parseSwitch(text)
 	case "GORUN_LOG":
 		v.Log, err = parseLevel(text)
 	case "GORUN_TIMEOUT":
@@ -127,7 +136,7 @@ func parseList(text string) ([]string, error) {
 	for _, name := range strings.Split(text, ",") {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if name == "" || strings.ContainsAny(name, " \t") {
-			return nil, fmt.Errorf("use names separated by commas, for example shm,loop")
+			return nil, fmt.Errorf("use names separated by commas, for example shm,tcp")
 		}
 		if slices.Contains(list, name) {
 			return nil, fmt.Errorf("%s is named twice", name)
@@ -200,6 +209,13 @@ func parseDurationOrAuto(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("%w, or auto", err)
 	}
 	return d, nil
+}
+
+func parseSwitch(text string) (bool, error) {
+	if text != "0" && text != "1" {
+		return false, fmt.Errorf("use 0 or 1")
+	}
+	return text == "1", nil
 }
 
 func parseLevel(text string) (string, error) {

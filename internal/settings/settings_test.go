@@ -13,7 +13,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		Transports: []string{defaultTransports}, UnexpectedMax: 64 << 20, Spin: Auto, Log: "off", Timeout: time.Minute,
+		Transports: strings.Split(defaultTransports, ","), UnexpectedMax: 64 << 20, Spin: Auto, Log: "off", Timeout: time.Minute,
 		LocalRank: -1, LocalSize: -1, CPUs: -1,
 	}
 	if !reflect.DeepEqual(v, want) {

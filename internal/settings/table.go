@@ -10,6 +10,7 @@ const (
 	Level    Kind = "level"    // one of the log levels
 	Number   Kind = "number"   // a decimal number
 	String   Kind = "string"   // any text
+	Switch   Kind = "switch"   // 0 or 1
 )
 
 // Setting is one row of the table.
@@ -24,11 +25,14 @@ type Setting struct {
 
 // Table is every GORUN_* variable there is. `gorun info` prints it; README and man page are made from it.
 var Table = []Setting{
-	{"GORUN_TRANSPORTS", defaultTransports, List, "how ranks may reach each other, in order of preference; the first that works for a pair is used (known: shm, loop)", false},
-	{"GORUN_EAGER_MAX", "auto", Bytes, "messages up to this size are sent at once; longer ones ask first (auto: what measured best for the transport; shm 8KiB where the caller waits, else 32KiB)", false},
+	{"GORUN_TRANSPORTS", defaultTransports, List, "how ranks may reach each other, in order of preference; the first that works for a pair is used (known: shm, tcp)", false},
+	{"GORUN_EAGER_MAX", "auto", Bytes, "messages up to this size are sent at once; longer ones ask first (auto: what measured best for the transport; shm 8KiB where the caller waits, else 32KiB; tcp 64KiB)", false},
 	{"GORUN_UNEXPECTED_MAX", "64MiB", Bytes, "most memory a rank spends on messages that came before their receive was posted; senders then wait", false},
 	{"GORUN_SPIN", "auto", Duration, "how long a waiting rank polls before it sleeps in the kernel (auto: adaptive, and 0 when ranks outnumber CPUs; 0: never polls)", false},
 	{"GORUN_SHM_RING", "auto", Bytes, "data area of one shared-memory ring, that is of one direction between two ranks (auto: chosen by the number of ranks)", false},
+	{"GORUN_TCP_IF", "", String, "which addresses TCP uses: names of interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! before one excludes it (default: all)", false},
+	{"GORUN_TCP_PORTS", "", String, "where TCP listens, for example 40000-40999 (default: any free port)", false},
+	{"GORUN_TCP_TLS", "0", Switch, "1: TCP connections are encrypted (TLS 1.3, with keys made for the job); the same for all ranks", false},
 	{"GORUN_LOG", "off", Level, "what is logged to standard error: off, error, warn, info, debug or trace; debug says which transport was chosen for each peer, and why", false},
 	{"GORUN_TIMEOUT", "60s", Duration, "how long one step of starting up may take before it is an error", false},
 
