@@ -23,6 +23,7 @@ const graph = `
 	internal/wire, internal/ring, internal/order, internal/settings :
 	internal/bootstrap                                                   :
 	internal/bootstrap/cpus                                              : {golang.org/x/sys}
+	internal/doze                                                        : {golang.org/x/sys}
 
 	# The pure parts of messaging.
 	tagmatch, eager, rendezvous                                          :

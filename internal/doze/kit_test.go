@@ -1,0 +1,143 @@
+//go:build linux || darwin || freebsd
+
+package doze
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is after how long something will not happen any more, pause how long something is given to go wrong.
+const (
+	patience = 20 * time.Second
+	pause    = 20 * time.Millisecond
+)
+
+// TestMain makes sure that no test leaves a goroutine or a descriptor.
+func TestMain(m *testing.M) {
+	New() // what the runtime's own netpoller opens once
+	runtime.GC()
+	goroutines, files := runtime.NumGoroutine(), openFiles()
+	code := m.Run()
+	for limit := time.Now().Add(5 * time.Second); code == 0; time.Sleep(time.Millisecond) {
+		if runtime.NumGoroutine() <= goroutines && openFiles() <= files {
+			break
+		}
+		if time.Now().After(limit) {
+			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n", runtime.NumGoroutine(), goroutines, openFiles(), files)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// openFiles is 0 where it cannot be known.
+func openFiles() int {
+	names, _ := os.ReadDir("/proc/self/fd")
+	return len(names)
+}
+
+func place(t testing.TB) *Place {
+	t.Helper()
+	p, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// line is what a packet arrives on: a pipe.
+type line struct {
+	t    testing.TB
+	r, w int
+}
+
+func newLine(t testing.TB) *line {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe(ends[:]); err != nil {
+		t.Fatal(err)
+	}
+	l := &line{t, ends[0], ends[1]}
+	unix.SetNonblock(l.r, true)
+	unix.SetNonblock(l.w, true)
+	t.Cleanup(func() { unix.Close(l.r); unix.Close(l.w) })
+	return l
+}
+
+func (l *line) send() {
+	if n, err := unix.Write(l.w, []byte{1}); n != 1 {
+		l.t.Error(err)
+	}
+}
+
+// poll takes what has arrived.
+func (l *line) poll() int {
+	var b [64]byte
+	n, _ := unix.Read(l.r, b[:])
+	return max(n, 0)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// park is a Park in a goroutine of its own.
+func park(p *Place, hold bool) chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.Park(hold)
+	}()
+	return done
+}
+
+func ends(t testing.TB, done <-chan struct{}, why string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("Park has not ended within %v: %s", patience, why)
+	}
+}
+
+func lasts(t testing.TB, done <-chan struct{}, why string) {
+	t.Helper()
+	select {
+	case <-done:
+		t.Fatalf("Park has ended: %s", why)
+	case <-time.After(pause):
+	}
+}
+
+// dog interrupts a place again and again once patience is over, so that a lost wake-up is a failure and not a hang.
+type dog struct{ barked atomic.Bool }
+
+func watch(t testing.TB, p *Place) *dog {
+	d, stop := &dog{}, make(chan struct{})
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		for wait := patience; ; wait = 10 * time.Millisecond {
+			select {
+			case <-stop:
+				return
+			case <-time.After(wait):
+				d.barked.Store(true)
+				p.Interrupt()
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-gone })
+	return d
+}
