@@ -239,6 +239,9 @@ func (g *greeter) accept(conn net.Conn) (*greeted, error) {
 func (g *greeter) acceptProving(conn net.Conn, proved func() bool) (*greeted, error) {
 	p := g.begin(conn)
 	gr, err := p.accept(proved)
+	if e, ok := err.(*greetError); ok && e.why.rude() {
+		abort(conn)
+	}
 	if err != nil || gr.code != accepted {
 		conn.Close()
 	}
@@ -246,6 +249,11 @@ func (g *greeter) acceptProving(conn net.Conn, proved func() bool) (*greeted, er
 		return nil, err
 	}
 	return gr, nil
+}
+
+// rude: who does that is told nothing, and the kernel keeps nothing of the connection.
+func (w reason) rude() bool {
+	return w == isStranger || w == isSlow || w == isUnproved || w == isCrowding
 }
 
 // party is one side of one handshake.
