@@ -62,12 +62,14 @@ const graph = `
 // What only tests import, and what that may import. An entry need not be in use.
 const kits = `
 	internal/testenv                                                     : {golang.org/x/sys}
+	internal/testenv/hosts                                               : internal/testenv, internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}
+	internal/testenv/hostrun                                             : internal/testenv/hosts
 	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/bootstrap, {golang.org/x/sys}
 	internal/jobtest/*                                                   : mpi, internal/testenv, {golang.org/x/sys}
 `
 
 // What any test may import.
-var forTests = []string{"internal/testenv", "internal/jobtest"}
+var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/jobtest"}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
