@@ -24,6 +24,7 @@ type Values struct {
 	TCPTLS        bool
 	Log           string        // one of off, error, warn, info, debug, trace
 	Timeout       time.Duration // of one step of starting up
+	PeerTimeout   time.Duration // of a peer that does not answer
 
 	// Set by gorun for its ranks; -1 or "" under other launchers.
 	Job       string
@@ -117,8 +118,15 @@ func (v *Values) set(s Setting, text string) (err error) {
 		if err == nil && v.Timeout == 0 {
 			err = fmt.Errorf("must be longer than 0; use for example 60s")
 		}
+	case "GORUN_PEER_TIMEOUT":
+		v.PeerTimeout, err = parseDuration(text)
+		if err == nil && v.PeerTimeout < time.Second {
+			err = fmt.Errorf("must be at least 1s; use for example 30s")
+		}
 	case "GORUN_JOB":
 		v.Job = text
+	case "GORUN_KEY":
+		// Not kept: internal/bootstrap reads it, and nobody else may.
 	case "GORUN_LOCAL_RANK":
 		v.LocalRank, err = parseNumber(text)
 	case "GORUN_LOCAL_SIZE":

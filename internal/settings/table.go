@@ -35,8 +35,10 @@ var Table = []Setting{
 	{"GORUN_TCP_TLS", "0", Switch, "1: TCP connections are encrypted (TLS 1.3, with keys made for the job); the same for all ranks", false},
 	{"GORUN_LOG", "off", Level, "what is logged to standard error: off, error, warn, info, debug or trace; debug says which transport was chosen for each peer, and why", false},
 	{"GORUN_TIMEOUT", "60s", Duration, "how long one step of starting up may take before it is an error", false},
+	{"GORUN_PEER_TIMEOUT", "30s", Duration, "how long a connection to another host (a rank's, or the launcher's) may leave unanswered what was sent before that host or the way to it counts as failed; at least 1s", false},
 
 	{"GORUN_JOB", "", String, "name of the job; believed only when the launcher on PMI_FD has the same name", true},
+	{"GORUN_KEY", "", String, "key by which a rank that dials PMI_PORT and its launcher prove to each other who they are; Join takes it out of the environment", true},
 	{"GORUN_LOCAL_RANK", "", Number, "number of this rank among those of its host", true},
 	{"GORUN_LOCAL_SIZE", "", Number, "how many ranks of the job run on this host", true},
 	{"GORUN_CPUS", "", Number, "how many CPUs the ranks on this host may use together (affinity mask and cgroup quota)", true},
