@@ -77,9 +77,9 @@ func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration, g
 	return nil, &dialError{failed, to[next:], ctx.Err()}
 }
 
-// turnedAwayMax is how often an address is tried that closes the connection before it has said anything: its porter
-// may be crowded by strangers.
-const turnedAwayMax = 5
+// turnedAwayMax is how often an address is tried that closes the connection: its porter may be crowded by strangers.
+// Another secret looks the same, since a stranger is told nothing.
+const turnedAwayMax = 6
 
 func try(ctx context.Context, to netip.AddrPort, patience time.Duration, greet func(context.Context, net.Conn) (*greeted, error)) attempt {
 	start := time.Now()
@@ -103,6 +103,9 @@ func tryOnce(ctx context.Context, to netip.AddrPort, patience time.Duration, gre
 	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
 	dialer.SetMultipathTCP(false)
 	conn, err := dialer.DialContext(ctx, "tcp", to.String())
+	if err != nil && hungUp(err) {
+		return nil, turnedAway(err)
+	}
 	if err != nil {
 		return nil, err
 	}

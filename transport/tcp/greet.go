@@ -207,7 +207,7 @@ func (e *greetError) Unwrap() error { return e.err }
 
 func (e *greetError) Is(target error) bool { return e.timeout && target == transport.ErrTimeout }
 
-// errTurnedAway: the other side closed before its challenge. It may have been crowded; trying again may help.
+// errTurnedAway: the other side closed before its verdict. It may have been crowded; trying again may help.
 var errTurnedAway = errors.New("closed the connection at once")
 
 // dial is the dialler's side, with peer, on conn, of which it is the owner until it returns a greeted that is
@@ -239,7 +239,7 @@ func (g *greeter) accept(conn net.Conn) (*greeted, error) {
 func (g *greeter) acceptProving(conn net.Conn, proved func() bool) (*greeted, error) {
 	p := g.begin(conn)
 	gr, err := p.accept(proved)
-	if e, ok := err.(*greetError); ok && e.why.rude() {
+	if whyOf(err).rude() {
 		abort(conn)
 	}
 	if err != nil || gr.code != accepted {
@@ -370,11 +370,24 @@ func (p *party) knock(peer int, sent, received uint64) error {
 // turnedAway is failed for what comes before the challenge.
 func (p *party) turnedAway(err error) error {
 	err = p.failed(err, isGone)
-	if e, ok := err.(*greetError); ok && e.why == isGone {
-		e.text = errTurnedAway.Error()
-		e.err = fmt.Errorf("%w: %w", errTurnedAway, e.err)
+	if whyOf(err) == isGone {
+		return turnedAway(err)
 	}
 	return err
+}
+
+// turnedAway: the other side has closed the connection, and that with a reason to try again.
+func turnedAway(err error) error {
+	return &greetError{why: isGone, text: errTurnedAway.Error(), err: fmt.Errorf("%w: %w", errTurnedAway, err)}
+}
+
+// whyOf is the reason of a failed handshake; isProper: err is another error.
+func whyOf(err error) reason {
+	var e *greetError
+	if errors.As(err, &e) {
+		return e.why
+	}
+	return isProper
 }
 
 // prove sends the proof and takes the verdict; the token is held.
@@ -412,8 +425,12 @@ func (p *party) prove(peer int) (*greeted, error) {
 // unjudged is failed for what comes after the challenge.
 func (p *party) unjudged(err error) error {
 	err = p.failed(err, isGone)
-	if e, ok := err.(*greetError); ok && e.why == isGone {
-		e.text = "closed the connection when it saw the proof: it has another secret, or has ended"
+	if whyOf(err) == isGone {
+		return &greetError{
+			why:  isGone,
+			text: "closed the connection when it saw the proof: it has another secret, has ended, or is beset by strangers",
+			err:  fmt.Errorf("%w: %w", errTurnedAway, err),
+		}
 	}
 	return err
 }

@@ -87,14 +87,6 @@ func both(t testing.TB, d, a *greeter) (dg, ag *greeted, derr, aerr error) {
 	return dg, ag, derr, aerr
 }
 
-func whyOf(err error) reason {
-	var e *greetError
-	if errors.As(err, &e) {
-		return e.why
-	}
-	return isProper
-}
-
 func TestGreet(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		name := "plain"

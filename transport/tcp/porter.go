@@ -241,13 +241,10 @@ func (p *porter) proves(g *guest) bool {
 
 // failed counts a handshake that has not come to its end.
 func (p *porter) failed(err error, from netip.Addr) {
-	var e *greetError
-	switch {
-	case !errors.As(err, &e):
-		p.log(fmt.Sprintf("tcp: a connection from %v: %v", from, err))
-	case e.why < isGone:
-		p.refuse(e.why, from)
-	case e.why != isGone:
+	switch why := whyOf(err); {
+	case why > isProper && why < isGone:
+		p.refuse(why, from)
+	case why != isGone:
 		p.log(fmt.Sprintf("tcp: a connection from %v: %v", from, err))
 	}
 }
