@@ -21,7 +21,7 @@ import (
 const graph = `
 	# Leaves: what everybody may know, and who knows nobody.
 	internal/wire, internal/ring, internal/order, internal/settings :
-	internal/bootstrap                                                   :
+	internal/bootstrap                                                   : {golang.org/x/sys}
 	internal/bootstrap/cpus                                              : {golang.org/x/sys}
 	internal/doze                                                        : {golang.org/x/sys}
 

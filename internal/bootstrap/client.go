@@ -38,8 +38,9 @@ type Client struct {
 	name     string // kvsname
 	launcher string
 	secret   []byte
-	keyMax   int // keylen_max, as the launcher said
-	valMax   int // vallen_max, as the launcher said
+	key      []byte // of a launcher that was dialled; nil after the handshake
+	keyMax   int    // keylen_max, as the launcher said
+	valMax   int    // vallen_max, as the launcher said
 	timeout  atomic.Int64
 
 	// turn holds one token: its holder owns the wire for one request and its reply, and the
@@ -91,7 +92,8 @@ func (c *Client) Name() string { return c.name }
 // Launcher names who started the job: "gorun", "hydra", "slurm" or "pmi" (some other PMI-1 launcher).
 func (c *Client) Launcher() string { return c.launcher }
 
-// Secret is known to the ranks of this job and nobody else. It is nil under launchers other than gorun.
+// Secret is known to the ranks of this job and nobody else. It is nil under launchers other than gorun, and
+// where gorun was dialled and there was no key to prove anything by.
 func (c *Client) Secret() []byte { return append([]byte(nil), c.secret...) }
 
 // SetTimeout changes the time that one step may take; 0 or less means DefaultTimeout.

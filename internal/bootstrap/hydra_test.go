@@ -15,8 +15,8 @@ import (
 
 // The test binary is also the program that the real launcher starts.
 func TestMain(m *testing.M) {
-	if os.Getenv("GORUN_TEST_ROLE") == "rank" {
-		if err := beRank(); err != nil {
+	if role := map[string]func() error{"rank": beRank, "forget": forget}[os.Getenv("GORUN_TEST_ROLE")]; role != nil {
+		if err := role(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

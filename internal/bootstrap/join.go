@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -25,6 +27,10 @@ const (
 	EnvLocalRank = "GORUN_LOCAL_RANK"
 	EnvLocalSize = "GORUN_LOCAL_SIZE"
 	EnvCPUs      = "GORUN_CPUS"
+	// EnvKey is for ranks that dial: proof.go says what it is for. Join takes it out of the environment.
+	EnvKey = "GORUN_KEY"
+	// EnvPeerTimeout is how long a launcher that was dialled may leave unanswered what it is sent.
+	EnvPeerTimeout = "GORUN_PEER_TIMEOUT"
 )
 
 // lookup reads one variable; tests replace the environment by a map.
@@ -37,7 +43,15 @@ type lookup func(name string) string
 // can be made, it returns an error that names the variable and what to do: never a silent world of one.
 //
 // Each step may take until ctx ends, or DefaultTimeout where ctx has no deadline.
-func Join(ctx context.Context) (*Client, error) { return join(ctx, os.Getenv) }
+func Join(ctx context.Context) (*Client, error) {
+	if os.Getenv(EnvKey) != "" {
+		defer func() {
+			os.Unsetenv(EnvKey)
+			scrub(EnvKey)
+		}()
+	}
+	return join(ctx, os.Getenv)
+}
 
 func join(ctx context.Context, env lookup) (*Client, error) {
 	if _, ok := ctx.Deadline(); !ok {
@@ -46,19 +60,21 @@ func join(ctx context.Context, env lookup) (*Client, error) {
 			fmt.Errorf("no answer within %v: %w", DefaultTimeout, context.DeadlineExceeded))
 		defer cancel()
 	}
-	var c *Client
-	var err error
 	switch {
 	case env(EnvFD) != "":
-		c, err = joinFD(env)
+		c, err := joinFD(env)
+		if err != nil {
+			return nil, err
+		}
+		return begin(ctx, c, env)
 	case env(EnvPort) != "":
-		c, err = joinPort(ctx, env)
-	default:
-		return nil, worldOfOne(env)
+		return joinPort(ctx, env)
 	}
-	if err != nil {
-		return nil, err
-	}
+	return nil, worldOfOne(env)
+}
+
+// begin owns c until it is returned.
+func begin(ctx context.Context, c *Client, env lookup) (*Client, error) {
 	c.start()
 	if err := c.handshake(ctx, env); err != nil {
 		c.Close()
@@ -110,7 +126,43 @@ func takeSocket(fd int) (net.Conn, error) {
 var notOurs sync.Map
 
 // joinPort dials PMI_PORT and learns rank and size by the initack handshake.
+//
+// A launcher of ours closes connections before their proof when strangers crowd its port. So one that ends without a
+// word is tried again for a while, and an answer is final.
 func joinPort(ctx context.Context, env lookup) (*Client, error) {
+	key, err := parseKey(env(EnvKey))
+	if err != nil {
+		return nil, err
+	}
+	for again := time.Now().Add(crowded); ; {
+		c, err := dialPort(ctx, env, key)
+		if err == nil || key == nil || !wordless(err) || time.Now().After(again) {
+			return c, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+const (
+	crowded = 10 * time.Second // how long a launcher that hangs up is dialled again
+	pause   = 20 * time.Millisecond
+)
+
+// wordless errors are ends of a connection without an answer.
+func wordless(err error) bool {
+	for _, e := range []error{ErrLost, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
 	addr := env(EnvPort)
 	id, err := number(env, EnvID, 0, 1<<31-1)
 	if err != nil {
@@ -119,17 +171,23 @@ func joinPort(ctx context.Context, env lookup) (*Client, error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return nil, fmt.Errorf("%s=%q is no host:port (%w)", EnvPort, addr, err)
 	}
-	var d net.Dialer
+	timeout, err := peerTimeout(env)
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer // asks no name server about a numeric address
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("wire-up step connect: %s=%s: %w", EnvPort, addr, err)
 	}
+	watchPeer(conn, timeout)
 	c := newClient(conn, 0, 1)
+	c.key = key
 	if err := c.initack(ctx, id); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("wire-up step initack: %s=%s: %w", EnvPort, addr, err)
 	}
-	return c, nil
+	return begin(ctx, c, env)
 }
 
 // initack runs before the reader starts, because its one request has four lines for an answer.
@@ -214,8 +272,15 @@ func (c *Client) handshake(ctx context.Context, env lookup) error {
 		return c.stepError("get_maxes", fmt.Errorf("values of %d characters are too short to be of use", c.valMax))
 	}
 	c.launcher = launcherName(env, name)
-	if c.launcher == "gorun" {
-		return c.hello(ctx)
+	key := c.key
+	c.key = nil // not needed again
+	switch {
+	case key != nil && c.launcher != "gorun":
+		// Whoever answers at that port would get the better of us by just not asking for a proof.
+		return c.stepError("get_my_kvsname", fmt.Errorf("%s is set, but who answers at %s has the job %.80q and not %q, which %s names: "+
+			"it is not the launcher that started this process", EnvKey, EnvPort, name, env(EnvJob), EnvJob))
+	case c.launcher == "gorun":
+		return c.hello(ctx, key)
 	}
 	return nil
 }
@@ -248,9 +313,16 @@ func launcherName(env lookup, kvsname string) string {
 	return "pmi"
 }
 
-// hello is the first of our own commands: both sides check the version, and the launcher hands out the secret.
-func (c *Client) hello(ctx context.Context) error {
-	reply, err := c.request(ctx, "gorun_welcome", newLine("gorun_hello", "version", strconv.Itoa(helloVersion)))
+// hello is the first of our own commands: both sides check the version, and the launcher hands out the secret, at once
+// over an inherited socket, or after both have proved that they know the key.
+func (c *Client) hello(ctx context.Context, key []byte) error {
+	a := agreement{job: c.name, rank: c.rank, size: c.size}
+	l := newLine("gorun_hello", "version", strconv.Itoa(helloVersion))
+	if key != nil {
+		a.rankNonce = random(nonceSize)
+		l.fields = append(l.fields, field{"nonce", b64.EncodeToString(a.rankNonce)})
+	}
+	reply, err := c.request(ctx, "gorun_welcome", l)
 	if err != nil {
 		return err
 	}
@@ -258,10 +330,36 @@ func (c *Client) hello(ctx context.Context) error {
 		return c.stepError("gorun_hello", fmt.Errorf(
 			"gorun speaks version %d of its protocol, this program version %d: build both from the same release", v, helloVersion))
 	}
+	if key != nil {
+		return c.prove(ctx, key, a, reply)
+	}
 	if text, ok := reply.get("secret"); ok {
 		if c.secret, err = b64.DecodeString(text); err != nil {
 			return c.stepError("gorun_hello", errors.New("the job's secret is damaged"))
 		}
+	}
+	return nil
+}
+
+// prove lets the launcher prove itself first, so that nothing is proved to a stranger.
+func (c *Client) prove(ctx context.Context, key []byte, a agreement, welcome line) error {
+	var ok bool
+	a.launcher, ok = nonceIn(welcome)
+	proof, _ := welcome.get("proof")
+	if !ok || !a.proves(key, labelLauncher, proof) {
+		return c.stepError("gorun_hello", fmt.Errorf("who answers at %s does not know this job's key: it is not the launcher "+
+			"that started this process, or %s is of another job", EnvPort, EnvKey))
+	}
+	reply, err := c.request(ctx, "gorun_trusted", newLine("gorun_proof", "proof", b64.EncodeToString(a.mac(key, labelRank))))
+	if err == nil {
+		err = c.refused("gorun_proof", reply)
+	}
+	if err != nil {
+		return err
+	}
+	sealed, _ := reply.get("sealed")
+	if c.secret, err = a.open(key, sealed); err != nil {
+		return c.stepError("gorun_proof", err)
 	}
 	return nil
 }

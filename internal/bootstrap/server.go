@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +57,14 @@ type Options struct {
 	Mapping string // PMI_process_mapping; "" for all ranks on one node
 	// IDs are what a TCP client sends as PMI_ID, by rank; nil: the rank itself. MPICH reads a number of 31 bits.
 	IDs []int
+	// Key is what ranks that dial prove to know, and what the server proves to them (proof.go); 32 bytes. It must reach
+	// them in GORUN_KEY in their environment, by a way that nobody else can read. nil: nobody can prove anything, and
+	// with RequireProof one is made.
+	Key []byte
+	// RequireProof: who dials and does not prove it is refused all but the names and limits of the job.
+	RequireProof bool
+	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: 30 s.
+	PeerTimeout time.Duration
 	// MaxKeys and MaxBytes bound the key-value space; 0: 65536 keys + 4096 per rank, 64 MiB + 1 MiB per rank.
 	MaxKeys, MaxBytes int
 }
@@ -65,10 +74,9 @@ const (
 	// valMax makes a get_result line with any name and key stay under 1024 bytes, the buffer of MPICH's client.
 	valMax       = 880
 	writeTimeout = 30 * time.Second
-	helloTimeout = 30 * time.Second // from connect to initack
-	outboxSize   = 4                // a connection owes at most one reply and one barrier_out
-	maxStrange   = 16               // events about connections that were no rank's
-	maxSpawn     = 1024             // lines of one mcmd=spawn
+	outboxSize   = 4    // a connection owes at most one reply and one barrier_out
+	maxStrange   = 16   // events about connections that were no rank's
+	maxSpawn     = 1024 // lines of one mcmd=spawn
 )
 
 // Server is the launcher's end of all control connections of one job.
@@ -77,18 +85,21 @@ type Server struct {
 	opts   Options
 	secret []byte
 	events chan Event
+	// patience is helloTimeout; tests have less.
+	patience time.Duration
 
 	strange atomic.Int64 // events sent about strangers
 
-	mu        sync.Mutex
-	kvs       map[string]string // guarded by mu
-	services  map[string]string // guarded by mu; published names
-	bytes     int               // guarded by mu; of all keys and values above
-	states    []State           // guarded by mu
-	conns     []*serverConn     // guarded by mu; by rank, nil until connected; never reset
-	entered   int               // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
-	strangers map[net.Conn]struct{}
-	closed    bool
+	mu       sync.Mutex
+	kvs      map[string]string // guarded by mu
+	services map[string]string // guarded by mu; published names
+	bytes    int               // guarded by mu; of all keys and values above
+	states   []State           // guarded by mu
+	conns    []*serverConn     // guarded by mu; by rank, nil until connected; never reset
+	entered  int               // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
+	lobby    lobby             // guarded by mu
+	counts   Strangers         // guarded by mu
+	closed   bool              // guarded by mu
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -97,7 +108,10 @@ type serverConn struct {
 	s         *Server
 	rank      int
 	conn      net.Conn
-	trusted   bool // inherited descriptor: may be told the secret
+	trusted   bool       // inherited descriptor, or proved: may be told the secret
+	agreed    *agreement // nil until a nonce came in gorun_hello: what is to be proved
+	trust     *line      // the answer to a right proof; nil before
+	entered   bool       // it has its rank's place
 	in        lineReader
 	outbox    chan []byte // closed never; the writer ends with done
 	done      chan struct{}
@@ -116,6 +130,12 @@ func NewServer(size int, o Options) *Server {
 	if o.Mapping == "" {
 		o.Mapping = fmt.Sprintf("(vector,(0,1,%d))", size)
 	}
+	if o.Key == nil && o.RequireProof {
+		o.Key = random(keySize)
+	}
+	if o.PeerTimeout == 0 {
+		o.PeerTimeout = defaultPeerTimeout
+	}
 	if o.MaxKeys == 0 {
 		o.MaxKeys = 65536 + 4096*size
 	}
@@ -123,14 +143,14 @@ func NewServer(size int, o Options) *Server {
 		o.MaxBytes = (64 + size) << 20
 	}
 	return &Server{
-		size: size, opts: o, secret: random(32),
+		size: size, opts: o, secret: random(32), patience: helloTimeout,
 		// A rank has five events at most (abort counts once), so that nobody ever waits for the reader.
-		events:    make(chan Event, 5*size+maxStrange),
-		kvs:       map[string]string{},
-		services:  map[string]string{},
-		states:    make([]State, size),
-		conns:     make([]*serverConn, size),
-		strangers: map[net.Conn]struct{}{},
+		events:   make(chan Event, 5*size+maxStrange),
+		kvs:      map[string]string{},
+		services: map[string]string{},
+		states:   make([]State, size),
+		conns:    make([]*serverConn, size),
+		lobby:    lobby{from: map[netip.Addr]int{}},
 	}
 }
 
@@ -142,6 +162,9 @@ func random(n int) []byte {
 
 // Name is the job's name; a rank must find it in GORUN_JOB.
 func (s *Server) Name() string { return s.opts.Name }
+
+// Key is what ranks must find in GORUN_KEY; "" without one.
+func (s *Server) Key() string { return b64.EncodeToString(s.opts.Key) }
 
 // Events delivers what the ranks did, in order for each rank. It is never closed; a slow reader loses nothing about ranks.
 func (s *Server) Events() <-chan Event { return s.events }
@@ -163,78 +186,13 @@ func (s *Server) Close() {
 			c.conn.Close()
 		}
 	}
-	for conn := range s.strangers {
-		conn.Close()
+	for _, st := range s.lobby.waiting {
+		st.conn.Close()
 	}
 }
 
 // ServeConn serves the connection of one rank, whose other end this process handed to it, until it ends.
 func (s *Server) ServeConn(rank int, conn net.Conn) error { return s.serve(rank, conn, true) }
-
-// ServeListener accepts connections of ranks that were given PMI_PORT and PMI_ID, until the listener fails or
-// is closed. Such a connection is not told the job's secret: anybody can dial a port.
-func (s *Server) ServeListener(ln net.Listener) error {
-	var all sync.WaitGroup
-	defer all.Wait()
-	for {
-		conn, err := ln.Accept()
-		if err != nil {
-			return err
-		}
-		all.Go(func() { s.serveStranger(conn) })
-	}
-}
-
-func (s *Server) serveStranger(conn net.Conn) {
-	defer conn.Close()
-	s.mu.Lock()
-	if s.closed || len(s.strangers) > 2*s.size+64 {
-		s.mu.Unlock()
-		return
-	}
-	s.strangers[conn] = struct{}{}
-	s.mu.Unlock()
-
-	c := &serverConn{s: s, conn: conn}
-	c.in.r = conn
-	rank, err := c.initack()
-	s.mu.Lock()
-	delete(s.strangers, conn)
-	s.mu.Unlock()
-	if err != nil {
-		if s.strange.Add(1) <= maxStrange { // strangers may come in any number
-			s.events <- Event{Kind: EventGarbage, Rank: -1, Err: err}
-		}
-		return
-	}
-	s.run(c, rank)
-}
-
-func (c *serverConn) initack() (int, error) {
-	c.conn.SetDeadline(time.Now().Add(helloTimeout))
-	defer c.conn.SetDeadline(time.Time{})
-	b, err := c.in.next()
-	if err != nil {
-		return 0, err
-	}
-	l, err := parseLine(b)
-	if err != nil {
-		return 0, err
-	}
-	if l.cmd != "initack" {
-		return 0, fmt.Errorf("%.40q came where initack was due", l.cmd)
-	}
-	id, err := l.number("pmiid")
-	if err != nil {
-		return 0, err
-	}
-	rank, err := c.s.rankOf(id)
-	if err != nil {
-		return 0, err
-	}
-	_, err = fmt.Fprintf(c.conn, "cmd=initack rc=0\ncmd=set size=%d\ncmd=set rank=%d\ncmd=set debug=0\n", c.s.size, rank)
-	return rank, err
-}
 
 func (s *Server) rankOf(id int) (int, error) {
 	if s.opts.IDs == nil {
@@ -263,13 +221,22 @@ func (s *Server) run(c *serverConn, rank int) error {
 	if err := s.enter(c, rank); err != nil {
 		return err
 	}
+	return s.attend(c)
+}
+
+// attend serves a connection that has its rank's place.
+func (s *Server) attend(c *serverConn) error {
+	rank := c.rank
 	c.outbox, c.done = make(chan []byte, outboxSize), make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	s.mu.Lock()
 	s.conns[rank] = c // from here on barrier_out may be put into the outbox
 	s.mu.Unlock()
-	err := c.read()
+	err := c.begin()
+	if err == nil {
+		err = c.read()
+	}
 	s.leave(c)
 	close(c.done)
 	writer.Wait()
@@ -297,6 +264,18 @@ func (s *Server) enter(c *serverConn, rank int) error {
 	c.rank = rank
 	s.conns[rank] = &serverConn{conn: c.conn} // a placeholder without outbox, replaced by run
 	return nil
+}
+
+// begin makes up for what had to wait until the proof.
+func (c *serverConn) begin() error {
+	c.entered = true
+	if c.initSeen {
+		c.joined()
+	}
+	if c.trust == nil {
+		return nil
+	}
+	return c.answer(*c.trust)
 }
 
 func (s *Server) leave(c *serverConn) {
@@ -430,6 +409,8 @@ func (c *serverConn) serve(l line) error {
 		return c.answer(c.s.service(l))
 	case "gorun_hello":
 		return c.hello(l)
+	case "gorun_proof":
+		return c.proof(l)
 	}
 	return c.answer(refusal(replyName(l.cmd), "unknown_command"))
 }
@@ -449,6 +430,8 @@ func replyName(cmd string) string {
 		return strings.TrimSuffix(cmd, "_name") + "_result"
 	case "gorun_hello":
 		return "gorun_welcome"
+	case "gorun_proof":
+		return "gorun_trusted"
 	}
 	if len(cmd) > 64 {
 		cmd = cmd[:64]
@@ -462,6 +445,10 @@ func refusal(name, msg string) line { return newLine(name, "rc", "-1", "msg", ms
 func (c *serverConn) answer(l line) error {
 	b, err := l.encode()
 	if err != nil {
+		return err
+	}
+	if c.outbox == nil { // not entered: there is a deadline, and no writer
+		_, err := c.conn.Write(b)
 		return err
 	}
 	timer := time.NewTimer(writeTimeout)
@@ -488,9 +475,15 @@ func (c *serverConn) init(l line) error {
 	}
 	if !c.initSeen {
 		c.initSeen = true
-		c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
+		if c.entered {
+			c.joined()
+		}
 	}
 	return c.answer(newLine("response_to_init", "rc", "0", "pmi_version", "1", "pmi_subversion", "1"))
+}
+
+func (c *serverConn) joined() {
+	c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
 }
 
 // note records a change of state before the event about it can be seen.
@@ -532,8 +525,33 @@ func (c *serverConn) hello(l line) error {
 	}
 	c.greeted = true
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
-	if c.trusted {
+	nonce, has := nonceIn(l)
+	switch {
+	case c.trusted:
 		reply.fields = append(reply.fields, field{"secret", b64.EncodeToString(c.s.secret)})
+	case !has || c.s.opts.Key == nil: // a stranger's version is not our business
+	case c.agreed != nil:
+		return &protocolError{errors.New("a second gorun_hello")}
+	default:
+		c.agreed = &agreement{job: c.s.opts.Name, rank: c.rank, size: c.s.size, rankNonce: nonce, launcher: random(nonceSize)}
+		reply.fields = append(reply.fields, field{"nonce", b64.EncodeToString(c.agreed.launcher)},
+			field{"proof", b64.EncodeToString(c.agreed.mac(c.s.opts.Key, labelLauncher))})
+	}
+	return c.answer(reply)
+}
+
+// proof is the rank's half. A wrong one ends the connection: there is no second guess.
+func (c *serverConn) proof(l line) error {
+	text, _ := l.get("proof")
+	if c.agreed == nil || c.trusted || !c.agreed.proves(c.s.opts.Key, labelRank, text) {
+		c.answer(refusal("gorun_trusted", escape("the proof is wrong: this program does not know the job's key ("+EnvKey+")")))
+		return &protocolError{errors.New("a wrong proof")}
+	}
+	c.trusted = true
+	reply := newLine("gorun_trusted", "rc", "0", "sealed", c.agreed.seal(c.s.opts.Key, c.s.secret))
+	if !c.entered {
+		c.trust = &reply
+		return nil
 	}
 	return c.answer(reply)
 }
@@ -619,10 +637,10 @@ func (s *Server) get(l line) line {
 	if bad != "" {
 		return refusal("get_result", bad)
 	}
-	switch key {
-	case "PMI_process_mapping":
+	switch {
+	case key == "PMI_process_mapping" && s.opts.Mapping != "":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", s.opts.Mapping)
-	case "universeSize":
+	case key == "universeSize":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", strconv.Itoa(s.size))
 	}
 	s.mu.Lock()
