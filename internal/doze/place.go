@@ -64,11 +64,8 @@ func (p *Place) open() (err error) {
 		}
 	}
 	p.listen = true
-	err = errors.Join(p.held.add(int(p.arrivals)), p.held.add(p.heldBell.fd()), p.free.addOnce(int(p.arrivals)), p.free.add(p.freeBell.fd()))
-	if err != nil {
-		return err
-	}
-	return p.napper.open(p.free, p.lookFree)
+	p.napper.prepare(p.free, p.lookFree)
+	return errors.Join(p.held.add(int(p.arrivals)), p.held.add(p.heldBell.fd()), p.free.addOnce(int(p.arrivals)), p.free.add(p.freeBell.fd()))
 }
 
 // Add makes fd, when it is readable, end an armed Park.

@@ -109,17 +109,24 @@ func TestInterrupt(t *testing.T) {
 		p.Arm(true)
 		held, free := park(p, true), park(p, false)
 		if i%2 == 0 {
-			for p.mu.Lock(); p.inside < 2; p.mu.Lock() {
-				p.mu.Unlock()
-				runtime.Gosched()
+			for limit := time.Now().Add(patience); p.busy() < 2; runtime.Gosched() {
+				if time.Now().After(limit) {
+					t.Fatal("two Parks are not under way")
+				}
 			}
-			p.mu.Unlock()
 			p.Disarm() // somebody else polls meanwhile
 		}
 		p.Interrupt()
 		ends(t, held, "Interrupt")
 		ends(t, free, "Interrupt")
 	}
+}
+
+// busy is how many Parks are under way.
+func (p *Place) busy() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inside
 }
 
 // An Interrupt that no Park(true) can have been meant for does not end a later one.

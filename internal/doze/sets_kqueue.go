@@ -112,11 +112,8 @@ type napper struct {
 	look func() bool
 }
 
-// open: look says whether what is ready now ends a nap.
-func (n *napper) open(s set, look func() bool) error {
-	n.s, n.look = s, look
-	return nil
-}
+// prepare: look says whether what is ready now ends a nap.
+func (n *napper) prepare(s set, look func() bool) { n.s, n.look = s, look }
 
 // nap sleeps until look, which is called at first and whenever something may be ready, says true.
 func (n *napper) nap() {

@@ -84,15 +84,21 @@ func (b bell) ring()    { addOne(int(b)) }
 func (b bell) silence() { empty(int(b)) }
 func (b bell) close()   { set(b).close() }
 
-// napper has the netpoller watch a set, which an epoll set can be: it is readable when something in it is ready.
+// napper has the netpoller watch a set, which an epoll set can be: it is readable when something in it is ready. That
+// begins with the first nap, since what nobody looks at would wake the netpoller for nothing.
 type napper struct {
+	set  set
+	look func(uintptr) bool
 	file *os.File // a descriptor of its own for the set
 	raw  syscall.RawConn
-	look func(uintptr) bool
 }
 
-// open: look says whether what is ready now ends a nap.
-func (n *napper) open(s set, look func() bool) error {
+// prepare: look says whether what is ready now ends a nap.
+func (n *napper) prepare(s set, look func() bool) {
+	n.set, n.look = s, func(uintptr) bool { return look() } // made once: a nap allocates nothing
+}
+
+func (n *napper) open(s set) error {
 	fd, err := unix.FcntlInt(uintptr(s), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("a second descriptor for an epoll set: %w", err)
@@ -101,14 +107,21 @@ func (n *napper) open(s set, look func() bool) error {
 		unix.Close(fd)
 		return fmt.Errorf("O_NONBLOCK for an epoll set: %w", err)
 	}
-	n.look = func(uintptr) bool { return look() } // made once: a nap allocates nothing
 	n.file = os.NewFile(uintptr(fd), "gorun-doze")
 	n.raw, err = n.file.SyscallConn()
 	return err
 }
 
 // nap sleeps until look, which is called at first and whenever something may be ready, says true.
-func (n *napper) nap() { n.raw.Read(n.look) }
+func (n *napper) nap() {
+	if n.raw == nil && n.open(n.set) != nil { // out of descriptors: a thread sleeps, which is only dearer
+		for !n.look(0) {
+			unix.Poll([]unix.PollFd{{Fd: int32(n.set), Events: unix.POLLIN}}, -1) // epoll_wait would take the report from look
+		}
+		return
+	}
+	n.raw.Read(n.look)
+}
 
 func (n *napper) close() {
 	if n.file != nil {

@@ -23,12 +23,12 @@ import (
 //
 //	address  magic u32, version u32, token [16], name of the socket …
 //	hello    magic, version, rank, slots, small, bulk (u32 each), probe address u64, probe value [8], token [16], card …   + ring's memory
-//	welcome  magic, version, ring number, status (u32 each), probe address u64, probe value [8]   + inbox, eventfd
+//	welcome  magic, version, ring number, status (u32 each), probe address u64, probe value [8]   + inbox, two eventfds
 //
 // The token is the receiver's: whoever has it could read what the ranks publish to each other, so is of the job.
 const (
 	magic   = 0x4d485347 // "GSHM"
-	version = 1
+	version = 2
 
 	addressMin  = 24
 	helloSize   = 56 // without the card
@@ -166,7 +166,7 @@ func (d *Device) welcome(c *net.UnixConn) (*inRing, error) {
 	out = le.AppendUint32(out, 0)
 	out = le.AppendUint64(out, addressOf(d.probe[:]))
 	out = append(out, d.probe[:]...)
-	_, _, err = c.WriteMsgUnix(out, unix.UnixRights(d.boxFD, d.bellFD), nil)
+	_, _, err = c.WriteMsgUnix(out, unix.UnixRights(d.boxFD, d.bellFD, d.heldFD), nil)
 	return r, err
 }
 
@@ -304,7 +304,7 @@ func (d *Device) takeSegment() (*outSegment, error) {
 
 func (l *link) readWelcome() error {
 	var b [welcomeSize + 1]byte
-	n, fds, err := receiveFDs(l.conn, b[:], 2)
+	n, fds, err := receiveFDs(l.conn, b[:], 3)
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			return fmt.Errorf("%w: the process has ended or refused us", transport.ErrPeerGone)
@@ -312,21 +312,23 @@ func (l *link) readWelcome() error {
 		return err
 	}
 	le := binary.LittleEndian
-	if n != welcomeSize || le.Uint32(b[:]) != magic || le.Uint32(b[4:]) != version || len(fds) != 2 {
+	if n != welcomeSize || le.Uint32(b[:]) != magic || le.Uint32(b[4:]) != version || len(fds) != 3 {
 		closeFDs(fds)
 		return fmt.Errorf("shm: an answer of %d bytes and %d descriptors that is not a welcome", n, len(fds))
 	}
 	// We ring while others wait for us: a bell that is no eventfd of the kind we make could keep us for ever.
-	if mode, err := unix.FcntlInt(uintptr(fds[1]), unix.F_GETFL, 0); err != nil || mode&unix.O_NONBLOCK == 0 {
-		closeFDs(fds)
-		return fmt.Errorf("shm: a bell that can block (mode %#x, %v)", mode, err)
+	for _, bell := range fds[1:] {
+		if mode, err := unix.FcntlInt(uintptr(bell), unix.F_GETFL, 0); err != nil || mode&unix.O_NONBLOCK == 0 {
+			closeFDs(fds)
+			return fmt.Errorf("shm: a bell that can block (mode %#x, %v)", mode, err)
+		}
 	}
 	if l.boxMem, err = mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		closeFDs(fds)
 		return err
 	}
 	unix.Close(fds[0])
-	l.box, l.bellFD, l.number = inboxOf(l.boxMem), fds[1], le.Uint32(b[8:])
+	l.box, l.bells, l.number = inboxOf(l.boxMem), bells{fds[1], fds[2]}, le.Uint32(b[8:])
 	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4), FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
@@ -382,6 +384,7 @@ func (l *link) release() {
 	unmapped := l.outSegment
 	l.outSegment, l.box = &outSegment{fd: -1, p: ring.Full()}, new(inbox)
 	unix.Close(l.bellFD)
+	unix.Close(l.heldFD)
 	unix.Munmap(l.boxMem)
 	unmapped.close()
 }

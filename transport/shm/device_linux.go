@@ -39,9 +39,10 @@ type Device struct {
 	boxMem []byte
 	box    *inbox
 
-	bellFD  int
-	bell    *os.File // the eventfd, for the netpoller
+	bells
+	bell    *os.File // the first eventfd, for the netpoller
 	bellBuf [8]byte  // of the one Park without hold
+	joined  bool     // Park(true) is not used: who holds a thread sleeps on heldFD. Set before the first Arm
 
 	card     []byte // what peers are told at hello; set before the first Connect
 	listener *net.UnixListener
@@ -78,7 +79,7 @@ func New(opt Options) (*Device, error) {
 	if opt.Local <= 0 {
 		opt.Local = opt.Size
 	}
-	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, bellFD: -1,
+	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, bells: bells{-1, -1},
 		byPeer: map[int]*inRing{}, told: map[int]bool{}, links: map[int]*link{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
 	rand.Read(d.token[:])
@@ -119,6 +120,9 @@ func (d *Device) open() (err error) {
 		return fmt.Errorf("shm: eventfd: %w", err)
 	}
 	d.bell = os.NewFile(uintptr(d.bellFD), "gorun-bell")
+	if d.heldFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("shm: eventfd: %w", err)
+	}
 	if d.opt.Size > 1 {
 		if err = checkRoom("inbox and first ring", inboxSize+d.geo.Size()); err != nil {
 			return err
@@ -149,6 +153,8 @@ func (d *Device) Arm(level transport.Level, hold bool) bool {
 	switch {
 	case level == transport.Urgent:
 		st = stUrgent
+	case hold && d.joined:
+		st = stHeld
 	case hold:
 		st = stAny
 	}
@@ -217,18 +223,24 @@ func (d *Device) Interrupt() {
 	ringBell(d.bellFD)
 }
 
+// bells are the eventfds of an inbox's owner: for what it wants at rest, and for a thread that sleeps on several.
+type bells struct{ bellFD, heldFD int }
+
 // wake wakes the owner of box if it wants to be woken for this.
-func wake(box *inbox, bellFD int, urgent bool) {
+func (b bells) wake(box *inbox, urgent bool) {
 	for {
 		st := box.state.Load()
 		if st == stIdle || st == stUrgent && !urgent {
 			return
 		}
 		if box.state.CompareAndSwap(st, stIdle) {
-			if st == stAny {
+			switch st {
+			case stAny:
 				wakeSleepers(&box.state)
-			} else {
-				ringBell(bellFD)
+			case stHeld:
+				ringBell(b.heldFD)
+			default:
+				ringBell(b.bellFD)
 			}
 			return
 		}
@@ -265,6 +277,10 @@ func (d *Device) Close() error {
 	}
 	if d.bell != nil {
 		d.bell.Close()
+	}
+	if d.heldFD >= 0 {
+		unix.Close(d.heldFD)
+		d.heldFD = -1
 	}
 	if d.boxMem != nil {
 		// The mapping of our own inbox stays: an Interrupt may be under way. It ends with the process or, being one

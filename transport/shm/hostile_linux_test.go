@@ -89,7 +89,7 @@ func TestStrangersAreRefused(t *testing.T) {
 		talk(t, l, d)
 		s := dial(t, address) // rank 2 itself is still welcome
 		s.say(good(2), seg.fd)
-		if _, fds, err := s.answer(); err != nil || len(fds) != 2 {
+		if _, fds, err := s.answer(); err != nil || len(fds) != 3 {
 			t.Errorf("rank 2: %d descriptors, %v", len(fds), err)
 		} else {
 			closeFDs(fds)
@@ -117,7 +117,7 @@ func rogue(t *testing.T, d *end, rank int) (*stranger, *outSegment, *link) {
 	s := dial(t, d.Address())
 	s.say(helloOf(rank, smallRing, d.Address()), seg.fd)
 	b, fds, err := s.answer()
-	if err != nil || len(fds) != 2 {
+	if err != nil || len(fds) != 3 {
 		t.Fatalf("%d descriptors, %v", len(fds), err)
 	}
 	box, err := mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE)
@@ -125,7 +125,7 @@ func rogue(t *testing.T, d *end, rank int) (*stranger, *outSegment, *link) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
-	return s, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, bellFD: fds[1], number: binary.LittleEndian.Uint32(b[8:])}
+	return s, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, bells: bells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b[8:])}
 }
 
 // A peer that writes nonsense into its ring is gone, once, and what it wrote before is delivered.
@@ -346,20 +346,22 @@ func TestLyingWelcome(t *testing.T) {
 			why    string // why not Get
 		}{
 			{"hangs up", nil, nil, false, ""},
-			{"too short", good[:20], []int{box, bell}, false, ""},
-			{"too long", append(slices.Clone(good), 1), []int{box, bell}, false, ""},
-			{"wrong magic", append([]byte{1}, good[1:]...), []int{box, bell}, false, ""},
+			{"too short", good[:20], []int{box, bell, bell}, false, ""},
+			{"too long", append(slices.Clone(good), 1), []int{box, bell, bell}, false, ""},
+			{"wrong magic", append([]byte{1}, good[1:]...), []int{box, bell, bell}, false, ""},
 			{"no descriptors", good, nil, false, ""},
 			{"one descriptor", good, []int{box}, false, ""},
-			{"three descriptors", good, []int{box, bell, bell}, false, ""},
+			{"two descriptors", good, []int{box, bell}, false, ""},
+			{"four descriptors", good, []int{box, bell, bell, bell}, false, ""},
 			{"many descriptors", good, slices.Repeat([]int{box}, 50), false, ""},
-			{"an inbox that can shrink", good, []int{memfd(t, inboxSize, 0), bell}, false, ""},
-			{"an inbox that is too small", good, []int{memfd(t, inboxSize-1, unix.F_SEAL_SHRINK), bell}, false, ""},
-			{"a bell that can block", good, []int{box, pipe[1]}, false, ""},
-			{"a probe that is nowhere", welcome(1, 1<<60, secret), []int{box, bell}, true, "process_vm_readv"},
-			{"a probe of another value", welcome(1, addressOf(secret), []byte("8 other ")), []int{box, bell}, true, "not the peer"},
-			{"a ring number beyond all", welcome(1<<32-1, addressOf(secret), secret), []int{box, bell}, true, ""},
-			{"the truth", good, []int{box, bell}, true, ""},
+			{"an inbox that can shrink", good, []int{memfd(t, inboxSize, 0), bell, bell}, false, ""},
+			{"an inbox that is too small", good, []int{memfd(t, inboxSize-1, unix.F_SEAL_SHRINK), bell, bell}, false, ""},
+			{"a bell that can block", good, []int{box, pipe[1], bell}, false, ""},
+			{"a second bell that can block", good, []int{box, bell, pipe[1]}, false, ""},
+			{"a probe that is nowhere", welcome(1, 1<<60, secret), []int{box, bell, bell}, true, "process_vm_readv"},
+			{"a probe of another value", welcome(1, addressOf(secret), []byte("8 other ")), []int{box, bell, bell}, true, "not the peer"},
+			{"a ring number beyond all", welcome(1<<32-1, addressOf(secret), secret), []int{box, bell, bell}, true, ""},
+			{"the truth", good, []int{box, bell, bell}, true, ""},
 		} {
 			hold := make(chan struct{})
 			address := liar(t, func(conn *net.UnixConn, hello []byte) {

@@ -29,8 +29,9 @@ type inbox struct {
 const (
 	stIdle   = 0 // nobody needs waking: somebody polls, or nothing is under way
 	stAny    = 1 // armed; wake for every packet, by futex: a thread sleeps or is about to
-	stBell   = 2 // armed; wake for every packet, by the eventfd: a goroutine sleeps
-	stUrgent = 3 // armed; wake for urgent packets only, by the eventfd
+	stHeld   = 2 // as stAny, by the second eventfd: the thread sleeps on several descriptors (transport.Joint)
+	stBell   = 3 // armed; wake for every packet, by the eventfd: a goroutine sleeps
+	stUrgent = 4 // armed; wake for urgent packets only, by the eventfd
 )
 
 const inboxSize = 4096

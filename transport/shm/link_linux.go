@@ -51,7 +51,7 @@ type link struct {
 	number uint32 // of the ring, at the peer
 	box    *inbox // the peer's
 	boxMem []byte
-	bellFD int // the peer's
+	bells  // the peer's
 	conn   *net.UnixConn
 	caps   transport.Caps
 	bulk   bool        // the bulk area is committed
@@ -65,7 +65,7 @@ func (l *link) Caps() *transport.Caps { return &l.caps }
 func (l *link) PeerPolls() bool { return l.box.state.Load() == stIdle }
 
 // PeerWaits is transport.Presence's.
-func (l *link) PeerWaits() bool { return l.box.state.Load() <= stAny }
+func (l *link) PeerWaits() bool { return l.box.state.Load() <= stHeld }
 
 // oneLine is the longest payload in the first line of a slot, after a short header.
 const oneLine = ring.SlotSize/2 - 8 - 8*shortAt
@@ -150,7 +150,7 @@ func (l *link) bulkReady() bool {
 // tell lets a peer that does not look at this ring know.
 func (l *link) tell(urgent bool) {
 	l.box.mark(l.number)
-	wake(l.box, l.bellFD, urgent)
+	l.wake(l.box, urgent)
 }
 
 // Register is transport.Getter's. Any memory of this process can be read; memory of Alloc can be mapped, which is faster.

@@ -233,7 +233,7 @@ func (d *Device) notice(peer int, err error) {
 	d.gone = append(d.gone, notice{peer, err})
 	d.mu.Unlock()
 	d.box.mark(0)
-	wake(d.box, d.bellFD, true)
+	d.wake(d.box, true)
 }
 
 // takeNotices turns notices into Down packets, after what the peer had sent.
