@@ -8,7 +8,7 @@ import (
 
 // The test binary is also the program that runs on the hosts.
 func TestMain(m *testing.M) {
-	roles := map[string]func() error{"ticker": ticker}
+	roles := map[string]func() error{"ticker": ticker, "ring": ring}
 	role := os.Getenv("GORUN_TEST_ROLE")
 	if role == "" {
 		os.Exit(m.Run())
