@@ -367,6 +367,7 @@ func TestPorterClose(t *testing.T) {
 	leavesNothing(t)
 	a := greeterOf(2)
 	a.secure = true
+	a.limit = time.Hour // so that only Close can end it
 	l := opened(t, a)
 	for range 20 {
 		l.stranger(t)
