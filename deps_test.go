@@ -63,7 +63,7 @@ const graph = `
 const kits = `
 	internal/testenv                                                     : {golang.org/x/sys}
 	internal/testenv/hosts                                               : internal/testenv, internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}
-	internal/testenv/hostrun                                             : internal/testenv/hosts
+	internal/testenv/hostrun                                             : internal/testenv/hosts, internal/testenv
 	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/bootstrap, {golang.org/x/sys}
 	internal/jobtest/*                                                   : mpi, internal/testenv, {golang.org/x/sys}
 `

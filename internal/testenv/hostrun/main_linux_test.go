@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+func hostrun(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	hosts.Up(t, 1).Close() // skips where there can be none
+	out, err := exec.Command(testenv.Build(t, "internal/testenv/hostrun"), args...).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return string(out), exit.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), 0
+}
+
+func TestRanks(t *testing.T) {
+	out, code := hostrun(t, "-hosts", "2", "-ppn", "2", "-x", "GREETING=hello", "--",
+		"sh", "-c", `echo $GREETING $PMI_ID $(hostname) $GORUN_LOCAL_RANK; [ $PMI_ID != 3 ] || exit 4`)
+	for _, want := range []string{"hello 0 h1 0\n", "hello 1 h1 1\n", "hello 2 h2 0\n", "hello 3 h2 1\n", "rank 3 on h2 has ended with code 4"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in %s", want, out)
+		}
+	}
+	if code != 4 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestFaultOfASchedule(t *testing.T) {
+	if out, code := hostrun(t, "-hosts", "1", "-fault", "100ms crash h1", "--", "sleep", "100"); code != 128+9 {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+func TestPeers(t *testing.T) {
+	for mpi, program := range map[string]string{"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"} {
+		testenv.Peer(t, program, mpi)
+		out, code := hostrun(t, "-mpi", mpi, "--", "sh", "-c", "echo on $(hostname)")
+		if code != 0 || !strings.Contains(out, "on h1\n") || !strings.Contains(out, "on h2\n") {
+			t.Errorf("%s: exit code %d: %s", mpi, code, out)
+		}
+	}
+}
+
+func TestParseFaults(t *testing.T) {
+	f, err := parseFaults("3s link h2 down; 8s link h2 up;")
+	if err != nil || len(f) != 2 || f[1].after != 8*time.Second || strings.Join(f[1].args, " ") != "link h2 up" {
+		t.Errorf("%v %v", f, err)
+	}
+	for _, bad := range []string{"link h2 down", "3s", "-1s crash h1", "3s crash"} {
+		if _, err := parseFaults(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}
