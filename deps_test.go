@@ -33,6 +33,7 @@ const graph = `
 	transport/loop                                                       : transport, internal/wire
 	transport/faulty                                                     : transport, internal/wire
 	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
+	transport/multi                                                      : transport, internal/doze
 	transport/transporttest                                              : transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
@@ -78,6 +79,7 @@ const testGraph = `
 	pml                                                                  : transport/loop, transport/faulty
 	transport/loop, transport/shm                                        : transport/faulty, transport/transporttest, transport/loop
 	transport/faulty                                                     : transport/loop, transport/transporttest
+	transport/multi                                                      : transport/shm, transport/transporttest, internal/wire, {golang.org/x/sys}
 	transport/transporttest                                              : transport/loop, transport/faulty
 	launcher                                                             : internal/settings, launcher/launchertest
 	internal/bootstrap                                                   : internal/settings, {golang.org/x/sys}

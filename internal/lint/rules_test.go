@@ -255,6 +255,7 @@ var mayWait = map[string]string{
 	"pml/gate.go":                     "the lock: whoever waits for it looks from time to time",
 	"pml/yield_other.go":              "wait.go's way to give the processor away where there is no sched_yield",
 	"transport/faulty/device.go":      "hands Park on to the device it wraps",
+	"transport/multi/device.go":       "hands Park on to the place where all devices sleep",
 	"transport/shm/connect_linux.go":  "out of descriptors: a pause before the next accept, in a goroutine of its own",
 	"internal/bootstrap/strangers.go": "out of descriptors: a pause before the next accept, in the goroutine that accepts",
 	"launcher/guard.go":               "the guard, a process of its own, waits for a killed process's last write",

@@ -1,0 +1,207 @@
+package multi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/shm"
+)
+
+const patience = 20 * time.Second
+
+// TestMain makes sure that no test leaves a goroutine or a descriptor.
+func TestMain(m *testing.M) {
+	if d, err := New(newShm(0, "")); err == nil { // the runtime's netpoller opens what it needs once
+		d.Interrupt()
+		d.Park(false)
+		d.Close()
+	}
+	goroutines, files := runtime.NumGoroutine(), openFiles()
+	code := m.Run()
+	for limit := time.Now().Add(5 * time.Second); code == 0; time.Sleep(time.Millisecond) {
+		if runtime.NumGoroutine() <= goroutines && openFiles() <= files {
+			break
+		}
+		if time.Now().After(limit) {
+			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n", runtime.NumGoroutine(), goroutines, openFiles(), files)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func openFiles() int {
+	names, _ := os.ReadDir("/proc/self/fd")
+	return len(names)
+}
+
+// named is shared memory by another name, so that there can be two.
+type named struct {
+	*shm.Device
+	name string
+}
+
+func (n *named) Name() string { return n.name }
+
+func newShm(rank int, name string) transport.Device {
+	d, err := shm.New(shm.Options{Rank: rank, Size: 2})
+	if err != nil {
+		panic(err)
+	}
+	if name == "" {
+		return d
+	}
+	return &named{d, name}
+}
+
+// fake is a device of which a test says what arrives, and what becomes of Connect.
+type fake struct {
+	name    string
+	address string
+	connect func(peer int, address []byte) (transport.Link, error)
+	down    error // of Close
+	refused uint64
+	card    []byte
+	told    []byte // by Introduce
+	wake    func() // by Join
+
+	mu       sync.Mutex
+	r, w     int // a pipe
+	pkts     []transport.Packet
+	armed    bool
+	disarmed int
+	polls    int
+	cleared  atomic.Int64
+	closed   bool
+}
+
+func newFake(t testing.TB, name string) *fake {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{name: name, address: name + "'s address", r: ends[0], w: ends[1]}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func (f *fake) Name() string    { return f.name }
+func (f *fake) Address() []byte { return []byte(f.address) }
+
+func (f *fake) Connect(_ context.Context, peer int, address []byte) (transport.Link, error) {
+	if f.connect == nil {
+		return nil, fmt.Errorf("%w: %s leads nowhere", transport.ErrUnavailable, f.name)
+	}
+	return f.connect(peer, address)
+}
+
+func (f *fake) arrive(pkts ...transport.Packet) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pkts = append(f.pkts, pkts...)
+	if f.armed {
+		f.armed = false
+		unix.Write(f.w, []byte{1})
+	}
+}
+
+func (f *fake) Poll(pkts []transport.Packet) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.polls++
+	n := copy(pkts, f.pkts)
+	f.pkts = f.pkts[n:]
+	return n
+}
+
+func (f *fake) Arm(transport.Level, bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = len(f.pkts) == 0
+	return f.armed
+}
+
+func (f *fake) Disarm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = false
+	f.disarmed++
+}
+
+func (f *fake) Park(bool)  { panic("a device of several sleeps in its own place") }
+func (f *fake) Interrupt() {}
+
+func (f *fake) Descriptor() int { return f.r }
+
+func (f *fake) Clear() {
+	f.cleared.Add(1)
+	var b [64]byte
+	unix.Read(f.r, b[:])
+}
+
+func (f *fake) Close() error {
+	if !f.closed {
+		f.closed = true
+		unix.Close(f.r)
+		unix.Close(f.w)
+	}
+	return f.down
+}
+
+func (f *fake) Refused() uint64       { return f.refused }
+func (f *fake) Introduce(card []byte) { f.told = card }
+func (f *fake) Card(int) []byte       { return f.card }
+func (f *fake) Join(wake func())      { f.wake = wake }
+
+// count returns the polls since the last count.
+func (f *fake) count() int {
+	n := f.polls
+	f.polls = 0
+	return n
+}
+
+var errNoMemory = errors.New("none left")
+
+// rich is a fake with memory.
+type rich struct{ *fake }
+
+func (rich) Alloc(int) ([]byte, error) { return nil, errNoMemory }
+func (rich) Free([]byte) error         { return nil }
+
+type link struct{ transport.Link }
+
+func joined(t testing.TB, devs ...transport.Device) *Device {
+	t.Helper()
+	d, err := New(devs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	if m, ok := d.(*memoryDevice); ok {
+		return m.Device
+	}
+	return d.(*Device)
+}
+
+func packet(peer int32, tag int32) transport.Packet {
+	return transport.Packet{Peer: peer, Header: wire.Header{Kind: wire.Eager, Tag: tag}}
+}
+
+func packets(n int) (pkts []transport.Packet) {
+	for i := range n {
+		pkts = append(pkts, packet(1, int32(i)))
+	}
+	return pkts
+}

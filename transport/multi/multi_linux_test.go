@@ -1,0 +1,311 @@
+package multi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/shm"
+	"github.com/gorun-mpi/mpi/transport/transporttest"
+)
+
+func conformance(t *testing.T, with func(t *testing.T, rank int) []transport.Device) {
+	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
+		var d [2]transport.Device
+		for rank := range d {
+			var err error
+			if d[rank], err = New(with(t, rank)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return transporttest.Pair{A: d[0], B: d[1]}
+	}, transporttest.Brief())
+}
+
+func TestConformance(t *testing.T) {
+	conformance(t, func(_ *testing.T, rank int) []transport.Device { return []transport.Device{newShm(rank, "")} })
+}
+
+// In front of shared memory is a device that leads nowhere, so that shared memory is the one that is skipped.
+func TestConformanceSecond(t *testing.T) {
+	conformance(t, func(t *testing.T, rank int) []transport.Device {
+		return []transport.Device{newFake(t, "nowhere"), newShm(rank, "")}
+	})
+}
+
+func TestNewRefuses(t *testing.T) {
+	a, b := newFake(t, "a"), newFake(t, "b")
+	long := newFake(t, "long")
+	long.address = strings.Repeat("x", maxAddress+1)
+	for what, devs := range map[string][]transport.Device{
+		"nothing":         nil,
+		"the same name":   {a, b, newFake(t, "a")},
+		"no name":         {a, newFake(t, "")},
+		"a long name":     {newFake(t, strings.Repeat("n", maxName+1))},
+		"too many":        slices.Repeat([]transport.Device{a}, maxDevices+1),
+		"a long address":  {long},
+		"one that cannot": {a, struct{ transport.Device }{b}},
+	} {
+		if d, err := New(devs...); !errors.Is(err, transport.ErrUnavailable) || d != nil {
+			t.Errorf("%s: %v, %v", what, d, err)
+		}
+	}
+}
+
+func TestConnect(t *testing.T) {
+	a, b, c := newFake(t, "a"), newFake(t, "b"), newFake(t, "c")
+	var tried []string
+	var links [3]link
+	answer := map[string]error{}
+	for i, f := range []*fake{a, b, c} {
+		f.connect = func(peer int, address []byte) (transport.Link, error) {
+			tried = append(tried, fmt.Sprintf("%s %d %s", f.name, peer, address))
+			if err := answer[f.name]; err != nil {
+				return nil, err
+			}
+			return &links[i], nil
+		}
+	}
+	d := joined(t, a, b, c)
+	theirs := encode([]entry{{"c", []byte("C")}, {"x", []byte("X")}, {"b", []byte("B")}})
+	connect := func(peer int) (transport.Link, error) {
+		tried = nil
+		return d.Connect(context.Background(), peer, theirs)
+	}
+
+	// in this rank's order, those that the peer has; what fails is passed over
+	answer["b"] = fmt.Errorf("%w: too far", transport.ErrUnavailable)
+	if l, err := connect(1); l != &links[2] || err != nil || !slices.Equal(tried, []string{"b 1 B", "c 1 C"}) {
+		t.Errorf("connecting to 1: %v, %v after %q", l, err, tried)
+	}
+	// a peer stays with the device that had it first, also if another would have it now
+	answer["b"] = nil
+	if l, err := connect(1); l != &links[2] || err != nil || !slices.Equal(tried, []string{"c 1 C"}) {
+		t.Errorf("connecting to 1 again: %v, %v after %q", l, err, tried)
+	}
+	if l, err := connect(2); l != &links[1] || err != nil || !slices.Equal(tried, []string{"b 2 B"}) {
+		t.Errorf("connecting to 2: %v, %v after %q", l, err, tried)
+	}
+	// all fail: each says why, and the last decides what it is
+	answer["b"] = fmt.Errorf("%w: too far", transport.ErrUnavailable)
+	for _, last := range []error{transport.ErrTimeout, transport.ErrPeerGone} {
+		answer["c"] = fmt.Errorf("%w: it was asked", last)
+		_, err := connect(3)
+		if !errors.Is(err, last) || errors.Is(err, transport.ErrUnavailable) {
+			t.Errorf("%v is not %v", err, last)
+		}
+		for _, part := range []string{"by b:", "too far", "by c:", "it was asked"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q does not say %q", err, part)
+			}
+		}
+	}
+	// nothing in common, and nonsense
+	for _, address := range [][]byte{encode([]entry{{"x", []byte("X")}}), nil, []byte("\x03shm")} {
+		tried = nil
+		if _, err := d.Connect(context.Background(), 4, address); !errors.Is(err, transport.ErrUnavailable) || tried != nil {
+			t.Errorf("address %q: %v after %q", address, err, tried)
+		}
+	}
+}
+
+// With the time that it had spent on the first, Connect does not go on to the next.
+func TestConnectEndsWithItsContext(t *testing.T) {
+	a, b := newFake(t, "a"), newFake(t, "b")
+	ctx, cancel := context.WithCancel(context.Background())
+	a.connect = func(int, []byte) (transport.Link, error) { cancel(); return nil, ctx.Err() }
+	b.connect = func(int, []byte) (transport.Link, error) {
+		t.Error("the second is tried")
+		return nil, ctx.Err()
+	}
+	d := joined(t, a, b)
+	if _, err := d.Connect(ctx, 1, d.Address()); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// That shared memory does not reach another host is known at once, and leaves nothing behind.
+func TestConnectToAnotherHost(t *testing.T) {
+	gone := newShm(1, "")
+	address := slices.Clone(gone.Address())
+	gone.Close() // the same for the sender: nobody has that socket
+	b := newFake(t, "b")
+	want := &link{}
+	b.connect = func(int, []byte) (transport.Link, error) { return want, nil }
+	d := joined(t, newShm(0, ""), b)
+	files := openFiles()
+	for range 100 {
+		l, err := d.Connect(context.Background(), 1, encode([]entry{{"shm", address}, {"b", nil}}))
+		if l != want || err != nil {
+			t.Fatal(l, err)
+		}
+		delete(d.via, 1)
+	}
+	if n := openFiles(); n > files {
+		t.Errorf("%d descriptors, there were %d", n, files)
+	}
+}
+
+// The links are those of the devices: a send is one dynamic call.
+func TestLinksAreBare(t *testing.T) {
+	a, b := joined(t, newShm(0, "")), joined(t, newShm(1, ""))
+	l, err := a.Connect(context.Background(), 1, b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := fmt.Sprintf("%T", l); name != "*shm.link" {
+		t.Errorf("a link is a %s", name)
+	}
+}
+
+func TestOptionalAbilities(t *testing.T) {
+	a, b, c := newFake(t, "a"), newFake(t, "b"), newFake(t, "c")
+	a.refused, b.refused = 3, 4
+	b.card, c.card = []byte("b's"), []byte("c's")
+	dev, err := New(a, b, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if _, ok := dev.(transport.Memory); ok {
+		t.Error("it has memory, and none of its devices has")
+	}
+	d := dev.(*Device)
+	if d.Introduce([]byte("me")); string(a.told)+string(c.told) != "meme" {
+		t.Errorf("introduced as %q and %q", a.told, c.told)
+	}
+	if d.Refused() != 7 || string(d.Card(1)) != "b's" {
+		t.Errorf("refused %d, card %q", d.Refused(), d.Card(1))
+	}
+	if d.Name() != "a+b+c" {
+		t.Error(d.Name())
+	}
+	other, err := New(newFake(t, "a"), rich{newFake(t, "b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if m, ok := other.(transport.Memory); !ok {
+		t.Error("a device has memory and the whole has not")
+	} else if _, err := m.Alloc(1); err != errNoMemory {
+		t.Error(err)
+	}
+}
+
+func TestClose(t *testing.T) {
+	a, b := newFake(t, "a"), newFake(t, "b")
+	a.down, b.down = errors.New("a is stuck"), errors.New("b is stuck")
+	d := joined(t, a, b)
+	parked := make(chan struct{})
+	go func() { defer close(parked); d.Park(false) }()
+	err := d.Close()
+	if !a.closed || !b.closed || !errors.Is(err, a.down) || !errors.Is(err, b.down) {
+		t.Errorf("closed %v and %v: %v", a.closed, b.closed, err)
+	}
+	select {
+	case <-parked:
+	case <-time.After(patience):
+		t.Fatal("Close does not end Park")
+	}
+	d.Interrupt()
+	d.Park(false)
+	d.Park(true)
+	a.down, b.down = nil, nil
+}
+
+// Of several reports of a peer's end one is given, and nothing from it afterwards but the ends of reads.
+func TestDownOnce(t *testing.T) {
+	a, b := newFake(t, "a"), newFake(t, "b")
+	d := joined(t, a, b)
+	down := func(peer int32) transport.Packet {
+		return transport.Packet{Event: transport.Down, Peer: peer, Err: transport.ErrPeerGone}
+	}
+	a.arrive(packet(1, 1), down(1), packet(2, 2), down(1))
+	b.arrive(packet(1, 3), down(1), packet(2, 4), transport.Packet{Event: transport.Got, Peer: 1, Header: wire.Header{Tag: 5}}, down(2), packet(2, 6))
+	var got []string
+	pkts := make([]transport.Packet, 3)
+	for range 10 {
+		for _, p := range pkts[:d.Poll(pkts)] {
+			got = append(got, fmt.Sprintf("%d %d %d", p.Event, p.Peer, p.Header.Tag))
+		}
+	}
+	want := []string{"0 1 1", "2 1 0", "0 2 2", "0 2 4", "1 1 5", "2 2 0"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// Who arms is armed everywhere or nowhere.
+func TestArm(t *testing.T) {
+	a, b := newFake(t, "a"), newFake(t, "b")
+	d := joined(t, a, b)
+	b.arrive(packet(1, 0))
+	if d.Arm(transport.Any, true) || a.armed {
+		t.Error("b has something, and Arm does not see it or leaves a armed")
+	}
+	parked := make(chan struct{})
+	go func() { defer close(parked); d.Park(true) }()
+	select {
+	case <-parked:
+	case <-time.After(patience):
+		t.Fatal("Arm has said no and Park sleeps")
+	}
+	d.Poll(make([]transport.Packet, 4))
+	if !d.Arm(transport.Any, true) || !a.armed || !b.armed {
+		t.Error("not armed")
+	}
+	d.Disarm()
+	if a.armed || b.armed {
+		t.Error("not disarmed")
+	}
+	was := a.disarmed
+	if d.Disarm(); a.disarmed != was {
+		t.Error("Disarm of a rank that polls costs a call of each device")
+	}
+}
+
+// What a device has to say without a descriptor ends sleeps too.
+func TestJoin(t *testing.T) {
+	a := newFake(t, "a")
+	d := joined(t, a)
+	d.Arm(transport.Any, true)
+	parked := make(chan struct{})
+	go func() { defer close(parked); d.Park(true); d.Park(false) }()
+	a.wake()
+	select {
+	case <-parked:
+	case <-time.After(patience):
+		t.Fatal("the device's wake does not end Park")
+	}
+	if a.cleared.Load() != 2 {
+		t.Errorf("cleared %d times after 2 sleeps", a.cleared.Load())
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(encode([]entry{{"shm", []byte("@x")}, {"tcp", nil}}))
+	f.Add([]byte{})
+	f.Add([]byte("\x03shm\xff\xff"))
+	f.Add([]byte("\x01a\x00\x00\x01a\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		entries, err := parse(b)
+		if err != nil {
+			if !errors.Is(err, errNotOurs) || entries != nil {
+				t.Error(entries, err)
+			}
+			return
+		}
+		if len(entries) > maxDevices || !bytes.Equal(encode(entries), b) {
+			t.Errorf("%q is read as %q", b, entries)
+		}
+	})
+}
+
+var _ transport.Joint = (*shm.Device)(nil)
