@@ -182,12 +182,11 @@ func (e *connectError) Unwrap() error { return e.failed[len(e.failed)-1] }
 
 // Arm is transport.Device's: every device is armed, or none.
 func (d *Device) Arm(level transport.Level, hold bool) bool {
-	d.quiet = restAfter // whoever sleeps has found nothing: after it, all are asked
+	d.quiet = restAfter // the next Poll asks all: after a sleep, or because one has something and says no
 	d.armed = true
 	for i := range d.sources {
 		s := &d.sources[i]
 		if !s.dev.Arm(level, hold && s.two != nil) {
-			s.idle = 0 // the next Poll asks it
 			d.Disarm()
 			return false
 		}
