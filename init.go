@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"os/signal"
@@ -135,11 +136,12 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 		return worldOf(e, 0, 1), nil, nil
 	}
 	rank, size := client.Rank(), client.Size()
-	local := localRanks(o.environ, size)
+	local, known := localRanks(o.environ, size)
 	var dev transport.Device
 	if size > 1 {
 		var err error
-		if dev, err = openTransport(place{rank: rank, size: size, local: local, set: set}); err != nil {
+		if dev, err = openTransport(place{rank: rank, size: size, local: local, known: known, set: set,
+			job: client.Name(), secret: secretOf(client), log: transportLog(o, rank)}); err != nil {
 			class := ErrUnavailable
 			if isNoRoom(err) {
 				class = ErrNoMemory
@@ -157,7 +159,10 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 	e := newEngine(pml.Config{Rank: rank, Size: size, Net: dev, Self: loop.New(1)[0], Spin: spin, GiveWay: giveWay,
 		EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout,
 		Lookup: func(_ context.Context, peer int) ([]byte, error) { return client.Get(addressKey(peer)) }}, o)
-	err := client.Put(addressKey(rank), e.Address())
+	err := shareSecret(client, dev)
+	if err == nil {
+		err = client.Put(addressKey(rank), e.Address())
+	}
 	if err == nil {
 		err = client.Fence(ctx)
 	}
@@ -170,12 +175,40 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 
 func addressKey(rank int) string { return "gorun-" + strconv.Itoa(rank) }
 
-// localRanks is how many ranks are on this host, as far as the launcher says.
-func localRanks(environ []string, size int) int {
+// localRanks is how many ranks are on this host, and whether the launcher has said so.
+func localRanks(environ []string, size int) (local int, known bool) {
 	if n, err := strconv.Atoi(lookup(environ, "GORUN_LOCAL_SIZE", "MPI_LOCALNRANKS")); err == nil && n > 0 {
-		return n
+		return n, true
 	}
-	return size
+	return size, false
+}
+
+// secretKey is where rank 0 leaves a secret if the launcher has none for the job. Who can read it there could start
+// ranks of the job as well.
+const secretKey = "gorun-secret"
+
+// shareSecret makes the job's secret if a transport needs one and the launcher gives none.
+func shareSecret(client *bootstrap.Client, dev transport.Device) error {
+	if _, guarded := dev.(transport.Guarded); !guarded || client.Secret() != nil || client.Rank() != 0 {
+		return nil
+	}
+	secret := make([]byte, 32)
+	rand.Read(secret)
+	return client.Put(secretKey, secret)
+}
+
+// secretOf is asked when the ranks have met.
+func secretOf(client *bootstrap.Client) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		if s := client.Secret(); s != nil {
+			return s, nil
+		}
+		return client.Get(secretKey)
+	}
+}
+
+func transportLog(o options, rank int) func(string, ...any) {
+	return o.log.With("rank", rank).Warn
 }
 
 // usableCPUs is how many CPUs the ranks of this host may use together.

@@ -7,13 +7,20 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/multi"
 	"github.com/gorun-mpi/mpi/transport/shm"
+	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
 // place is what a transport is told about the rank it is made for.
 type place struct {
-	rank, size, local int
-	set               settings.Values
+	rank, size int
+	local      int  // ranks on this host
+	known      bool // the launcher has said so; else local is only as many as there could be
+	job        string
+	secret     func() ([]byte, error)
+	log        func(msg string, args ...any)
+	set        settings.Values
 }
 
 // transports is THE list, in order of preference. loop, which connects the ranks of RunLocal and each rank with
@@ -29,11 +36,31 @@ var transports = []struct {
 		}
 		return d, nil
 	}},
+	{"tcp", openTCP},
 }
 
-// openTransport opens the first transport of the settings that works here.
+func openTCP(p place) (transport.Device, error) {
+	interfaces, err := tcp.ParseInterfaces(p.set.TCPInterfaces)
+	if err != nil {
+		return nil, fmt.Errorf("GORUN_TCP_IF=%q: %w", p.set.TCPInterfaces, err)
+	}
+	ports, err := tcp.ParsePorts(p.set.TCPPorts)
+	if err != nil {
+		return nil, fmt.Errorf("GORUN_TCP_PORTS=%q: %w", p.set.TCPPorts, err)
+	}
+	d, err := tcp.New(tcp.Options{Rank: p.rank, Size: p.size, Job: p.job, Secret: p.secret, Interfaces: interfaces, Ports: ports,
+		TLS: p.set.TCPTLS, PeerTimeout: p.set.PeerTimeout, Log: p.log})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// openTransport opens the transports of the settings that work here. Where all ranks share this host the first is
+// enough; else each pair of ranks uses the first that connects it.
 func openTransport(p place) (transport.Device, error) {
 	var why []error
+	var open []transport.Device
 	for _, name := range p.set.Transports {
 		found := false
 		for _, t := range transports {
@@ -43,7 +70,10 @@ func openTransport(p place) (transport.Device, error) {
 			found = true
 			d, err := t.open(p)
 			if err == nil {
-				return d, nil
+				if open = append(open, d); p.known && p.local == p.size {
+					return d, nil
+				}
+				continue
 			}
 			why = append(why, fmt.Errorf("%s: %w", name, err))
 		}
@@ -54,7 +84,20 @@ func openTransport(p place) (transport.Device, error) {
 			why = append(why, fmt.Errorf("%s: no such transport; there is %s", name, transportNames()))
 		}
 	}
-	return nil, errors.Join(why...)
+	switch len(open) {
+	case 0:
+		return nil, errors.Join(why...)
+	case 1:
+		return open[0], nil
+	}
+	d, err := multi.New(open...)
+	if err != nil {
+		for _, o := range open {
+			o.Close()
+		}
+		return nil, err
+	}
+	return d, nil
 }
 
 func transportNames() string {

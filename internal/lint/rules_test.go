@@ -256,6 +256,8 @@ var mayWait = map[string]string{
 	"pml/yield_other.go":              "wait.go's way to give the processor away where there is no sched_yield",
 	"transport/faulty/device.go":      "hands Park on to the device it wraps",
 	"transport/multi/device.go":       "hands Park on to the place where all devices sleep",
+	"transport/tcp/device.go":         "hands Park on to the place where it sleeps",
+	"transport/tcp/resume.go":         "a closed device's last bytes, in a goroutine of its own",
 	"transport/shm/connect_linux.go":  "out of descriptors: a pause before the next accept, in a goroutine of its own",
 	"internal/bootstrap/strangers.go": "out of descriptors: a pause before the next accept, in the goroutine that accepts",
 	"launcher/guard.go":               "the guard, a process of its own, waits for a killed process's last write",

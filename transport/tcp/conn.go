@@ -1,0 +1,79 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// conn is one TCP connection that has been greeted, used in both directions. Everything in it but the last group
+// belongs to the caller of the device's methods, who holds the engine's lock.
+type conn struct {
+	s    *session
+	fd   int
+	slot uint32 // in Device.conns and in the set
+	tls  *tls.Conn
+
+	// Coming in. buf[r:w] has been received and not yet been handed out. What Poll has returned lies before r and
+	// stays until the next read, which is in another Poll.
+	buf     []byte
+	r, w    int
+	early   bool        // the tls.Conn has read more than its handshake
+	more    bool        // the tls.Conn may hold more, which makes no socket readable
+	need    int         // bytes of the frame that is at r, if they are not all there
+	readIn  uint64      // the Poll that has read it last: not twice in one
+	listed  bool        // in Device.ready
+	into    []byte      // where the rest of the fragment that is coming in goes; nil: none is
+	coming  wire.Header // of that fragment; Addr is where into begins
+	streams bool        // the next frame is probably a fragment: read its header alone, so that the rest need not be copied
+
+	// Going out, in this order; guarded by Device.outMu, since the reminder writes too. The peer gets frames whole:
+	// what has been begun stays here until it is sent.
+	out    []byte // out[sent:] is to be sent
+	sent   int
+	lent   []byte // of the caller of TryLend
+	closed bool   // the descriptor is
+
+	// What the sender knows of it; the caller's again.
+	dirty   bool // in Device.dirty: out is held back for a moment
+	blocked bool // the socket is full; the set tells when it is not. Invariant: len(out)-sent+len(lent) > 0
+
+	over error // why nothing more comes in
+
+	where string // "10.77.0.1:4711 → 10.77.0.2:40122", for people
+
+	// The watch's, under Device.mu.
+	asking int64                 // since when the peer leaves something unanswered, by now(); 0: it does not
+	dead   atomic.Pointer[error] // set by the watch before it shuts the socket down
+}
+
+// errClosed: the other end has closed, and not said goodbye.
+var errClosed = errors.New("connection closed by the other end")
+
+// received is how many bytes wait in the buffer.
+func (c *conn) received() int { return c.w - c.r }
+
+// unsent is how many bytes have been taken and are not with the kernel.
+func (c *conn) unsent() int { return len(c.out) - c.sent + len(c.lent) }
+
+// broken says in words, and with the link's name, why c ended.
+func (c *conn) broken(err error) error {
+	if dead := c.dead.Load(); dead != nil {
+		err = *dead
+	}
+	if err == io.EOF {
+		err = errClosed
+	}
+	return fmt.Errorf("tcp: link to rank %d (%s): %w: %w", c.s.peer, c.where, transport.ErrPeerGone, err)
+}
+
+// gaveUp: the kernel or the watch has waited long enough for an answer; there is no point in dialling again.
+func (c *conn) gaveUp(err error) bool {
+	return c.dead.Load() != nil || errors.Is(err, syscall.ETIMEDOUT)
+}

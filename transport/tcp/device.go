@@ -1,0 +1,491 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/doze"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Options of a Device. Rank and Size are those of the world.
+type Options struct {
+	Rank, Size int
+	Job        string                 // its name
+	Secret     func() ([]byte, error) // the job's; asked for when the first connection is made, and may block until it is known
+	Interfaces Filter                 // which addresses are used; the zero value: all
+	Ports      PortRange              // to listen on; the zero value: any
+	TLS        bool
+	// PeerTimeout is how long a peer may leave without an answer what the kernel sends it.
+	PeerTimeout time.Duration
+	Log         func(msg string, args ...any) // nil: silent
+}
+
+const defaultPeerTimeout = 30 * time.Second
+
+// hotFor is how many reads of the hot socket come before the others are looked at, and coldFor how many in vain.
+const (
+	hotFor  = 32
+	coldFor = 8
+)
+
+// Device is one rank's end.
+type Device struct {
+	opt     Options
+	set     *set
+	place   *doze.Place
+	address []byte
+	mine    vicinity // where this rank is, which says which of a peer's addresses are near
+	porter  *porter
+	greeter *greeter
+
+	// These belong to the caller of Poll (the engine, under its lock).
+	polls   uint64
+	hot     *conn   // the only one that has had something lately: read without asking the set
+	streak  int     // reads of hot that brought something
+	misses  int     // reads of hot that did not
+	ready   []*conn // with something to hand out that makes no socket readable
+	dirty   []*conn // with something gathered
+	empty   []*conn // with a buffer in which nothing is left, unless it has been lent by the Poll before
+	rooms   []*session
+	downs   []*session
+	blocked int // connections that wait for room
+	spare   [][]byte
+	long    []byte // a spare one for long frames
+	events  [maxEvents]event
+
+	outMu    sync.Mutex // guards what the connections send: the reminder does it too. Taken within mu, never the other way round
+	plain    []byte     // a frame that is to be encrypted
+	spareOut []byte     // for the connection that needs a long one
+
+	wake     atomic.Pointer[func()] // ends the sleep of this rank
+	reminder *time.Timer
+	pending  atomic.Bool   // set under outMu: something is held back or blocked, and the reminder will come
+	nodder   *time.Timer   // see nod
+	active   atomic.Uint64 // == polls
+	seen     uint64        // the nodder's: active when it looked last
+	news     atomic.Bool
+	closed   atomic.Bool
+
+	mu       sync.Mutex // guards what follows; taken when connections come and go
+	sessions map[int]*session
+	inUse    atomic.Pointer[[]*conn] // by slot; nil: free. Replaced and never edited: Poll reads it without mu
+	asks     []*ask
+	lost     []*session // ended by a goroutine; Down is to be told
+	begun    []*conn    // that Poll must look at once without being told by the set
+	watched  bool       // the watch runs
+	wg       sync.WaitGroup
+	ctx      context.Context // ends with the device
+	stop     context.CancelFunc
+}
+
+// New makes the device and listens. The error says what was missing.
+func New(opt Options) (*Device, error) {
+	if opt.PeerTimeout <= 0 {
+		opt.PeerTimeout = defaultPeerTimeout
+	}
+	if opt.Log == nil {
+		opt.Log = func(string, ...any) {}
+	}
+	d := &Device{opt: opt, sessions: map[int]*session{}, plain: make([]byte, wire.LongSize+gatherMax)}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	d.inUse.Store(new([]*conn))
+	d.reminder = time.AfterFunc(time.Hour, d.remember)
+	d.reminder.Stop()
+	d.nodder = time.AfterFunc(time.Hour, d.nod)
+	d.nodder.Stop()
+	if err := d.open(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("%w: tcp: %w", transport.ErrUnavailable, err)
+	}
+	return d, nil
+}
+
+func (d *Device) open() (err error) {
+	if d.set, err = newSet(); err != nil {
+		return err
+	}
+	if d.place, err = doze.New(); err != nil {
+		return err
+	}
+	if err = d.place.Add(d.set.fd); err != nil {
+		return err
+	}
+	d.Join(d.place.Interrupt)
+	ln, err := listen(d.opt.Interfaces, d.opt.Ports)
+	if err != nil {
+		return err
+	}
+	return d.receiveVisitors(ln)
+}
+
+// receiveVisitors publishes the listener's addresses and takes who comes.
+func (d *Device) receiveVisitors(ln net.Listener) (err error) {
+	if d.mine, err = look(d.opt.Interfaces); err != nil {
+		ln.Close()
+		return err
+	}
+	d.address = d.mine.publish(ln).encode()
+	d.greeter = &greeter{job: d.opt.Job, rank: d.opt.Rank, size: d.opt.Size, secure: d.opt.TLS, secret: d.opt.Secret, admit: d.admit, dropped: d.dropped}
+	d.porter = newPorter(ln, d.greeter, d.deliver, d.opt.Log)
+	return nil
+}
+
+// Name is "tcp".
+func (d *Device) Name() string { return "tcp" }
+
+// Address is published to the other ranks.
+func (d *Device) Address() []byte { return d.address }
+
+// Introduce is transport.Introducer's.
+func (d *Device) Introduce(card []byte) { d.greeter.introduce(card) }
+
+// Card is transport.Introducer's.
+func (d *Device) Card(peer int) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[peer]; s != nil {
+		return s.card
+	}
+	return nil
+}
+
+// Refused is transport.Guarded's.
+func (d *Device) Refused() uint64 { return d.porter.Refused() }
+
+// Descriptor is transport.Joint's: the set itself is readable when one of its sockets is.
+func (d *Device) Descriptor() int { return d.set.fd }
+
+// Clear is transport.Joint's. What made the set readable is there until Poll has read it.
+func (d *Device) Clear() {}
+
+// Join is transport.Joint's.
+func (d *Device) Join(wake func()) { d.wake.Store(&wake) }
+
+// Poll is transport.Device's.
+func (d *Device) Poll(pkts []transport.Packet) int {
+	if len(pkts) == 0 || d.closed.Load() {
+		return 0
+	}
+	d.polls++
+	d.active.Store(d.polls)
+	if len(d.empty) > 0 {
+		d.reclaim()
+	}
+	if len(d.dirty) > 0 {
+		d.flush()
+	}
+	n := 0
+	if d.news.Load() {
+		if n = d.takeNews(pkts); n == len(pkts) {
+			return n
+		}
+	}
+	if len(d.rooms)+len(d.downs)+len(d.ready) > 0 {
+		if n += d.handOut(pkts[n:]); n == len(pkts) {
+			return n
+		}
+	}
+	if d.hot != nil && d.blocked == 0 {
+		if got := d.hot.read(d, pkts[n:]); got > 0 {
+			d.misses = 0
+			if d.streak++; d.streak < hotFor {
+				return n + got
+			}
+			n += got
+			d.streak = 0
+		} else if d.misses++; d.misses%coldFor != 0 {
+			return n
+		}
+		if n == len(pkts) {
+			return n
+		}
+	}
+	return n + d.ask(pkts[n:])
+}
+
+// ask asks the set which sockets have something, and reads them.
+func (d *Device) ask(pkts []transport.Packet) int {
+	n := 0
+	conns := *d.inUse.Load()
+	k := d.set.wait(&d.events)
+	var only *conn
+	for i := range k {
+		ev := d.events[i]
+		if ev.slot == bellSlot {
+			d.set.quiet()
+			continue
+		}
+		if uint64(ev.slot) >= uint64(len(conns)) || conns[ev.slot] == nil {
+			continue
+		}
+		c := conns[ev.slot]
+		if ev.out {
+			d.outMu.Lock()
+			c.flush(d)
+			d.outMu.Unlock()
+		}
+		if ev.in && n < len(pkts) {
+			n += c.read(d, pkts[n:])
+			only = c
+		}
+	}
+	if n > 0 {
+		if k > 1 {
+			only = nil
+		}
+		d.heat(only)
+	}
+	if len(d.rooms) > 0 && n < len(pkts) {
+		n += d.handOut(pkts[n:])
+	}
+	return n
+}
+
+// heat makes c the socket that is read without asking; nil: none.
+func (d *Device) heat(c *conn) {
+	was := d.hot
+	d.hot, d.misses, d.streak = c, 0, 0
+	if was != nil && was != c && was.received() == 0 {
+		d.drained(was)
+	}
+}
+
+// handOut fills in what needs no socket: the end of peers, room, and frames of which there were more than packets.
+func (d *Device) handOut(pkts []transport.Packet) int {
+	n := 0
+	for ; n < len(pkts) && len(d.rooms) > 0; n++ {
+		s := d.rooms[0]
+		d.rooms = d.rooms[:copy(d.rooms, d.rooms[1:])]
+		pkts[n] = transport.Packet{Event: transport.Room, Peer: int32(s.peer)}
+	}
+	for i := len(d.ready); i > 0 && n < len(pkts); i-- {
+		c := d.ready[0]
+		d.ready = d.ready[:copy(d.ready, d.ready[1:])]
+		c.listed = false
+		if c.over == nil && c.more && (c.received() == 0 || c.received() < c.need) && c.readIn != d.polls {
+			n += c.read(d, pkts[n:])
+			continue
+		}
+		c.readIn = d.polls
+		n += c.parse(d, pkts[n:])
+	}
+	for ; n < len(pkts) && len(d.downs) > 0; n++ {
+		s := d.downs[0]
+		d.downs = d.downs[:copy(d.downs, d.downs[1:])]
+		s.gone.Store(true)
+		pkts[n] = transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.err}
+	}
+	return n
+}
+
+// list notes that c has something to hand out.
+func (d *Device) list(c *conn) {
+	if !c.listed {
+		c.listed = true
+		d.ready = append(d.ready, c)
+	}
+}
+
+// tellRoom notes that s has room again after it has refused something.
+func (d *Device) tellRoom(s *session) {
+	s.refused = false
+	d.rooms = append(d.rooms, s)
+}
+
+// busy: c has been written to a moment ago, and this rank has not looked for anything since.
+func (d *Device) busy(c *conn) bool {
+	return c.s.wrotePoll == d.polls && c.s.wrotePoll != 0 && now()-c.s.wroteAt < int64(gatherFor)
+}
+
+// wrote notes when c was last written to.
+func (d *Device) wrote(c *conn) { c.s.wrotePoll, c.s.wroteAt = d.polls, now() }
+
+// holdBack leaves what c has gathered for the next Poll, or for the reminder.
+func (d *Device) holdBack(c *conn) {
+	c.s.wroteAt = now()
+	if !c.dirty {
+		c.dirty = true
+		d.dirty = append(d.dirty, c)
+	}
+	if !d.pending.Load() {
+		d.remind(lateFlush)
+	}
+}
+
+func (d *Device) flush() {
+	d.outMu.Lock()
+	defer d.outMu.Unlock()
+	for i, c := range d.dirty {
+		c.dirty = false
+		d.dirty[i] = nil
+		if !c.blocked {
+			c.flush(d)
+		}
+	}
+	d.dirty = d.dirty[:0]
+	if d.blocked == 0 {
+		d.pending.Store(false)
+	}
+}
+
+// remind has what was taken sent after a while if nobody polls: the engine knows nothing of it.
+func (d *Device) remind(after time.Duration) {
+	d.pending.Store(true)
+	d.reminder.Reset(after)
+}
+
+// remember sends what is left. Room, errors and all else that follows from it is for Poll to find out.
+func (d *Device) remember() {
+	if !d.pending.Load() || d.closed.Load() {
+		return
+	}
+	left := false
+	d.outMu.Lock()
+	for _, c := range *d.inUse.Load() {
+		if c != nil && !c.closed && c.sent < len(c.out) {
+			n, errno := send(c.fd, c.out[c.sent:])
+			c.sent += n
+			left = left || c.sent < len(c.out) && (errno == 0 || again(errno))
+		}
+	}
+	d.pending.Store(left)
+	d.outMu.Unlock()
+	if left {
+		d.reminder.Reset(blockedRetry)
+	}
+}
+
+// nodEvery is how often somebody looks what the sockets have while nobody polls.
+const nodEvery = 20 * time.Millisecond
+
+// nod looks after a rank that does not poll although its sockets have had something since the last look. Either nobody
+// is to wake it (it has not armed), and peers may wait for it all the same, to take a message back for example: a
+// socket cannot tell such a packet from others. Or it should have been woken: the netpoller loses the report of an
+// epoll set within its own about once in 10,000 times on a crowded machine (docs/decisions/0019-tcp.md).
+func (d *Device) nod() {
+	if d.closed.Load() {
+		return
+	}
+	polls := d.active.Load()
+	if polls == d.seen && d.set.any() {
+		(*d.wake.Load())()
+	}
+	d.seen = polls
+	d.nodder.Reset(nodEvery)
+}
+
+// buffer takes one from the spare ones.
+func (d *Device) buffer() []byte {
+	if n := len(d.spare); n > 0 {
+		b := d.spare[n-1]
+		d.spare = d.spare[:n-1]
+		return b
+	}
+	return make([]byte, readBuffer)
+}
+
+// longBuffer is for a frame that does not fit into others.
+func (d *Device) longBuffer() []byte {
+	if b := d.long; b != nil {
+		d.long = nil
+		return b
+	}
+	return make([]byte, fragMax+readBuffer)
+}
+
+// keepBuffer takes one that is not used any more; beyond a bound it is left to the collector.
+func (d *Device) keepBuffer(b []byte) {
+	switch {
+	case len(b) > readBuffer:
+		d.long = b
+	case len(d.spare) < spareBuffers:
+		d.spare = append(d.spare, b)
+	}
+}
+
+// drained notes that nothing is left in c's buffer: when the payloads are not in use any more it is another's.
+func (d *Device) drained(c *conn) {
+	if c != d.hot || len(c.buf) > readBuffer {
+		d.empty = append(d.empty, c)
+	}
+}
+
+// reclaim: the payloads that the last Poll returned are not in use any more.
+func (d *Device) reclaim() {
+	for i, c := range d.empty {
+		d.empty[i] = nil
+		if c.received() > 0 || c.buf == nil || c == d.hot && len(c.buf) == readBuffer {
+			continue
+		}
+		d.keepBuffer(c.buf)
+		c.buf, c.r, c.w = nil, 0, 0
+	}
+	d.empty = d.empty[:0]
+}
+
+// Arm is transport.Device's. For a computing rank every arrival counts, not only what is urgent: a socket says that
+// bytes are there, and not which.
+func (d *Device) Arm(_ transport.Level, hold bool) bool {
+	if d.closed.Load() {
+		return false
+	}
+	if len(d.dirty) > 0 {
+		d.flush()
+	}
+	if d.news.Load() || len(d.rooms)+len(d.downs)+len(d.ready) > 0 || d.set.wait(&d.events) > 0 {
+		return false
+	}
+	d.place.Arm(hold)
+	return true
+}
+
+// Disarm is transport.Device's.
+func (d *Device) Disarm() {
+	d.place.Disarm()
+}
+
+// Park is transport.Device's.
+func (d *Device) Park(hold bool) { d.place.Park(hold) }
+
+// Interrupt is transport.Device's.
+func (d *Device) Interrupt() { d.place.Interrupt() }
+
+// Close is transport.Device's. What has been sent is still delivered: the kernel goes on with it.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	d.reminder.Stop()
+	d.nodder.Stop()
+	d.stop()
+	if d.porter != nil {
+		d.porter.Close()
+	}
+	d.wg.Wait()
+	for _, c := range *d.inUse.Load() {
+		if c != nil {
+			c.leave(d)
+		}
+	}
+	d.inUse.Store(new([]*conn))
+	if d.place != nil {
+		d.place.Close()
+	}
+	if d.set != nil {
+		d.set.close()
+	}
+	d.hot, d.ready, d.dirty, d.empty, d.spare = nil, nil, nil, nil, nil
+	return nil
+}
+
+var (
+	_ transport.Joint      = (*Device)(nil)
+	_ transport.Introducer = (*Device)(nil)
+	_ transport.Guarded    = (*Device)(nil)
+)

@@ -1,0 +1,100 @@
+package tcp
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// eagerMax: an eager message is copied once more than a large one, and a rendezvous costs a message there and back.
+const eagerMax = 64 << 10
+
+// caps are the same for all links.
+var caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, WhyNot: "TCP cannot read another rank's memory", TellsRoom: true}
+
+// link sends to one peer, over whatever connection its session has at the moment.
+type link struct{ s *session }
+
+func (l *link) Caps() *transport.Caps { return &caps }
+
+// TrySend is transport.Link's. A link without a connection (it is being made again) has no room.
+func (l *link) TrySend(h *wire.Header, payload []byte) bool {
+	c, taken := l.ready(len(payload))
+	if c == nil {
+		return taken
+	}
+	return l.s.count(c.put(l.s.d, h, payload))
+}
+
+// TryLend is transport.Lender's.
+func (l *link) TryLend(h *wire.Header, payload []byte) bool {
+	c, taken := l.ready(len(payload))
+	if c == nil {
+		return taken
+	}
+	return l.s.count(c.lend(l.s.d, h, payload))
+}
+
+// ready returns the connection; without one, what TrySend returns.
+func (l *link) ready(length int) (c *conn, taken bool) {
+	if length > fragMax {
+		panic(fmt.Sprintf("tcp: TrySend of %d bytes over a link whose FragMax is %d", length, fragMax))
+	}
+	if c = l.s.conn.Load(); c != nil {
+		return c, false
+	}
+	if l.s.gone.Load() || l.s.d.closed.Load() {
+		return nil, true
+	}
+	l.s.refused = true
+	return nil, false
+}
+
+// count notes a frame that has been taken.
+func (s *session) count(taken bool) bool {
+	if taken {
+		s.sent++
+	} else {
+		s.refused = true
+	}
+	return taken
+}
+
+// placement is where the fragments of one stream go.
+type placement struct {
+	key  uint64
+	gen  int32
+	dst  []byte
+	from int64
+}
+
+// Place is transport.Placer's.
+func (l *link) Place(key uint64, gen int32, dst []byte, from int64) {
+	l.Displace(key)
+	l.s.places = append(l.s.places, placement{key, gen, dst, from})
+	if c := l.s.conn.Load(); c != nil {
+		c.streams = true
+	}
+}
+
+// Displace is transport.Placer's.
+func (l *link) Displace(key uint64) {
+	for i := range l.s.places {
+		if l.s.places[i].key != key {
+			continue
+		}
+		last := len(l.s.places) - 1
+		l.s.places[i], l.s.places[last] = l.s.places[last], placement{}
+		l.s.places = l.s.places[:last]
+		if c := l.s.conn.Load(); c != nil && c.coming.Key == key {
+			c.displaced()
+		}
+		return
+	}
+}
+
+var (
+	_ transport.Lender = (*link)(nil)
+	_ transport.Placer = (*link)(nil)
+)

@@ -1,0 +1,228 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// A connection that ends while nothing is under way has lost nothing: firewalls drop idle ones, and an address may
+// have moved. Then both ends keep their session, either dials again, and each compares how many frames the other has
+// sent and received with its own numbers. If they agree all goes on; if they do not, or nobody answers, the peer is
+// gone. A process that has ended answers with a refusal, so that the detour takes no time where it matters.
+
+// redialSilence is how long a peer may be silent whose connection the other end has closed.
+const redialSilence = 5 * time.Second
+
+// stand is what a session without a connection keeps.
+type stand struct {
+	broken         bool // there was a connection, and there may be one again
+	sent, received uint64
+}
+
+// ask is a question of an admission for Poll: is the session's connection to be given up for a new one?
+type ask struct {
+	s    *session
+	done chan struct{} // closed when there is no connection any more
+}
+
+// ended takes c out of use, after all that came over it has been handed out. It returns 1 if that was the end of the
+// peer, and pkts[0] says so.
+func (d *Device) ended(c *conn, why error, pkts []transport.Packet) int {
+	s := c.s
+	if s.conn.Load() != c {
+		return 0
+	}
+	whole := c.received() == 0 && c.into == nil && c.unsent() == 0 && !s.torn && !s.bye
+	err := c.broken(why)
+	again := whole && cutOff(why) && !c.gaveUp(why)
+	d.discard(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if again {
+		s.held = stand{true, s.sent, s.received}
+		d.wg.Add(1)
+		go d.redial(s, err)
+		return 0
+	}
+	s.over(err)
+	s.gone.Store(true)
+	pkts[0] = transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: err}
+	return 1
+}
+
+// over ends the session. mu is held.
+func (s *session) over(err error) {
+	if s.err == nil {
+		s.err = err
+		close(s.up)
+		s.up = make(chan struct{})
+	}
+}
+
+// discard closes c.
+func (d *Device) discard(c *conn) {
+	if c.blocked {
+		c.blocked = false
+		d.blocked--
+	}
+	if d.hot == c {
+		d.hot = nil
+	}
+	d.mu.Lock()
+	conns := append([]*conn(nil), *d.inUse.Load()...)
+	conns[c.slot] = nil
+	d.inUse.Store(&conns)
+	d.outMu.Lock()
+	d.set.remove(c.fd)
+	unix.Close(c.fd) // under both locks: the watch and the reminder use descriptors only there
+	c.closed = true
+	d.outMu.Unlock()
+	d.mu.Unlock()
+	c.s.conn.Store(nil)
+}
+
+// redial makes the connection of s again. why is how the last one ended.
+func (d *Device) redial(s *session, why error) {
+	defer d.wg.Done()
+	ctx, cancel := context.WithTimeoutCause(d.ctx, d.opt.PeerTimeout, transport.ErrTimeout)
+	defer cancel()
+	d.opt.Log("connection lost while idle, dialling again", "peer", s.peer, "why", why)
+	err := s.connect(ctx)
+	if err == nil {
+		return
+	}
+	d.mu.Lock()
+	s.over(fmt.Errorf("%w; dialling again: %v", why, err))
+	d.lost = append(d.lost, s)
+	d.mu.Unlock()
+	d.tell()
+}
+
+// tell makes Poll look at what goroutines have left for it.
+func (d *Device) tell() {
+	d.news.Store(true)
+	d.set.ring()
+}
+
+// takeNews: what goroutines have done.
+func (d *Device) takeNews(pkts []transport.Packet) int {
+	d.news.Store(false)
+	d.mu.Lock()
+	asks, lost, begun := d.asks, d.lost, d.begun
+	d.asks, d.lost, d.begun = nil, nil, nil
+	d.mu.Unlock()
+	d.downs = append(d.downs, lost...)
+	for _, c := range begun {
+		if c.s.refused { // while there was none
+			d.tellRoom(c.s)
+		}
+		if c.early {
+			d.list(c)
+		}
+	}
+	n := 0
+	for i, a := range asks {
+		if n == len(pkts) {
+			d.mu.Lock()
+			d.asks = append(d.asks, asks[i:]...)
+			d.mu.Unlock()
+			d.tell()
+			break
+		}
+		n += d.answer(a, pkts[n:])
+	}
+	return n
+}
+
+// answer gives the session's connection up when everything that came over it has been handed out.
+func (d *Device) answer(a *ask, pkts []transport.Packet) int {
+	c := a.s.conn.Load()
+	n := 0
+	if c != nil && c.over == nil {
+		if n = c.read(d, pkts); n > 0 || c.readIn != d.polls {
+			d.mu.Lock()
+			d.asks = append(d.asks, a) // there may be more
+			d.mu.Unlock()
+			d.tell()
+			return n
+		}
+	}
+	if c != nil && a.s.conn.Load() == c {
+		n = d.ended(c, errReplaced, pkts)
+	}
+	close(a.done)
+	return n
+}
+
+// errReplaced: the peer has a new connection for this one, so that its end of this one is gone.
+var errReplaced = fmt.Errorf("replaced: %w", io.EOF)
+
+// leave says goodbye on c and closes it. Nobody else uses the device any more.
+func (c *conn) leave(d *Device) {
+	d.outMu.Lock()
+	defer d.outMu.Unlock()
+	c.closed = true
+	if !c.blocked {
+		c.flush(d)
+	}
+	if c.over == nil && !c.s.torn {
+		c.farewell()
+		if c.unsent() > 0 {
+			go linger(c.fd, append(append([]byte(nil), c.out[c.sent:]...), c.lent...), min(d.opt.PeerTimeout, lingerFor))
+			return
+		}
+	}
+	c.hangUp()
+}
+
+// hangUp closes the socket such that the peer gets all that the kernel has.
+func (c *conn) hangUp() {
+	unix.Shutdown(c.fd, unix.SHUT_WR)
+	var rest [4096]byte
+	for range 64 { // to close with something unread would throw away what the peer has not got yet
+		if n, errno := recv(c.fd, rest[:]); n == 0 || errno != 0 {
+			break
+		}
+	}
+	unix.Close(c.fd)
+}
+
+func (c *conn) farewell() {
+	switch {
+	case c.tls != nil:
+		c.tls.Write(bye[:])
+	case len(c.lent) > 0: // nobody waits for it any more, or its request would not have ended
+		return
+	default:
+		c.out = append(c.out, bye[:]...)
+	}
+	if !c.blocked {
+		n, _ := send(c.fd, c.out[c.sent:])
+		c.sent += n
+	}
+}
+
+// lingerFor is how long a closed device's last bytes are offered to a peer that does not read.
+const lingerFor = 10 * time.Second
+
+// linger sends what the kernel had no room for when the device was closed. It does what the kernel does with the rest
+// of the socket's data: goes on for a while after Close, and ends with the process.
+func linger(fd int, rest []byte, limit time.Duration) {
+	for end := time.Now().Add(limit); len(rest) > 0 && time.Now().Before(end); {
+		n, errno := send(fd, rest)
+		if errno != 0 && !again(errno) {
+			break
+		}
+		if rest = rest[n:]; n == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	unix.Shutdown(fd, unix.SHUT_WR)
+	unix.Close(fd)
+}

@@ -1,0 +1,322 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// session is what this rank has with one peer, from the first contact on. It outlives a connection that is dropped
+// while nothing is under way: counts on both sides say whether that was so (resume.go).
+type session struct {
+	d    *Device
+	peer int
+
+	conn atomic.Pointer[conn] // nil: none yet, or it is being made again, or the peer is gone
+	gone atomic.Bool          // Down has been reported: what is sent is dropped
+
+	// The caller's of the device's methods.
+	sent, received uint64 // frames, and one more: 0 in a hello means that there has been no connection yet
+	refused        bool   // TrySend has said no, and Room is owed for it
+	torn           bool   // a frame was lost on the way out
+	bye            bool   // the peer has said goodbye, or nonsense
+	places         []placement
+	wrotePoll      uint64 // the Poll before the last write
+	wroteAt        int64  // ns
+
+	// Guarded by Device.mu.
+	address address
+	held    stand
+	dialing bool          // this rank dials; if the peer does too, the lower rank's connection is the one
+	coming  bool          // the peer has been told that its connection is the one, and it is not there yet
+	up      chan struct{} // closed and replaced when a connection stands, or the session has ended
+	card    []byte
+	err     error // why it has ended; nil: it has not
+}
+
+// session returns that of a peer, made on first contact. mu is held.
+func (d *Device) session(peer int) *session {
+	s := d.sessions[peer]
+	if s == nil {
+		s = &session{d: d, peer: peer, up: make(chan struct{}), sent: 1, received: 1}
+		d.sessions[peer] = s
+	}
+	return s
+}
+
+// Connect is transport.Device's. If the peer has connected to us already, or does while we try, that is the connection.
+func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Link, error) {
+	if peer < 0 || peer >= d.opt.Size || peer == d.opt.Rank {
+		return nil, fmt.Errorf("tcp: connecting rank %d to %d: the ranks are 0 to %d", d.opt.Rank, peer, d.opt.Size-1)
+	}
+	to, err := parseAddress(b)
+	if err != nil {
+		return nil, fmt.Errorf("tcp: rank %d published an address that makes no sense: %w", peer, err)
+	}
+	d.mu.Lock()
+	if d.closed.Load() {
+		d.mu.Unlock()
+		return nil, fmt.Errorf("tcp: connecting rank %d to %d: rank %d has closed its own device", d.opt.Rank, peer, d.opt.Rank)
+	}
+	s := d.session(peer)
+	s.address = to
+	ended := s.err
+	d.mu.Unlock()
+	if ended != nil {
+		return nil, ended
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d.opt.PeerTimeout, errNoAnswer)
+	defer cancel()
+	if err := s.connect(ctx); err != nil {
+		return nil, fmt.Errorf("tcp: connecting rank %d to rank %d: %w", d.opt.Rank, peer, err)
+	}
+	return &link{s}, nil
+}
+
+// connect returns when there is a connection, whoever has made it.
+func (s *session) connect(ctx context.Context) error {
+	for {
+		up, dial, err := s.begin()
+		if err != nil {
+			return err
+		}
+		if dial {
+			err = s.dial(ctx)
+			s.stopDialing()
+		}
+		if s.conn.Load() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select { // the peer's own connection is on its way, or it must look first at what it has got
+		case <-up:
+		case <-time.After(crossingRetry):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.d.ctx.Done():
+			return errLeaving
+		}
+	}
+}
+
+// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
+const crossingRetry = 100 * time.Millisecond
+
+var (
+	errLeaving  = errors.New("this rank has closed its device")
+	errNoAnswer = fmt.Errorf("%w: it answers, but its own connection, which is the one, does not come", transport.ErrTimeout)
+	errLost     = errors.New("frames were lost with the last connection")
+	errEnding   = fmt.Errorf("%w: it is closing its device", transport.ErrPeerGone)
+)
+
+// begin says that this rank dials, unless there is a connection, or the peer's is about to be one.
+func (s *session) begin() (up chan struct{}, dial bool, err error) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if s.err != nil {
+		return nil, false, s.err
+	}
+	s.dialing = s.conn.Load() == nil && !s.coming
+	return s.up, s.dialing, nil
+}
+
+func (s *session) stopDialing() {
+	s.d.mu.Lock()
+	s.dialing = false
+	s.d.mu.Unlock()
+}
+
+// dial makes a connection to any of the peer's addresses. Without one and without an error the peer's is on its way.
+func (s *session) dial(ctx context.Context) error {
+	d := s.d
+	t := newToken()
+	d.mu.Lock()
+	h, to := s.held, s.address
+	d.mu.Unlock()
+	patience := d.opt.PeerTimeout
+	if h.broken {
+		patience = min(patience, redialSilence)
+	}
+	g, err := dialAny(ctx, order(to, d.mine), patience, func(ctx context.Context, nc net.Conn) (*greeted, error) {
+		return d.greeter.dial(ctx, nc, t, s.peer, h.sent, h.received)
+	})
+	switch {
+	case err != nil:
+		return err
+	case g.code == accepted:
+		return d.settle(g, s)
+	case g.code == mismatch:
+		return errLost
+	case g.code == leaving:
+		return errEnding
+	}
+	return nil
+}
+
+// admit is asked for each peer that has proved itself on a connection it has made.
+func (d *Device) admit(h hello) (c code, sent, received uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed.Load() {
+		return leaving, 0, 0
+	}
+	s := d.session(h.from)
+	if s.conn.Load() != nil && h.sent != 0 {
+		d.giveUp(s) // the peer has lost it
+	}
+	switch {
+	case s.err != nil:
+		return leaving, 0, 0
+	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < h.from:
+		return crossing, 0, 0
+	case max(h.received, 1) != max(s.held.sent, 1) || max(h.sent, 1) != max(s.held.received, 1):
+		return mismatch, s.held.sent, s.held.received
+	}
+	s.coming = true
+	return accepted, s.held.sent, s.held.received
+}
+
+// giveUp asks Poll to give up the session's connection, since the peer has made another one. If nobody polls in time
+// the peer will ask again. mu is held, and given up meanwhile.
+func (d *Device) giveUp(s *session) {
+	a := &ask{s, make(chan struct{})}
+	d.asks = append(d.asks, a)
+	d.mu.Unlock()
+	d.tell()
+	(*d.wake.Load())()
+	select {
+	case <-a.done:
+	case <-time.After(time.Second):
+	case <-d.ctx.Done():
+	}
+	d.mu.Lock()
+}
+
+// dropped: the connection of an admitted peer broke before it was one.
+func (d *Device) dropped(h hello) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[h.from]; s != nil {
+		s.coming = false
+	}
+}
+
+// deliver takes a connection that the peer has made.
+func (d *Device) deliver(g *greeted) {
+	d.mu.Lock()
+	s := d.session(g.peer)
+	d.mu.Unlock()
+	if err := d.settle(g, s); err != nil {
+		d.opt.Log("a connection could not be taken", "peer", g.peer, "why", err)
+	}
+}
+
+// settle puts a greeted connection into use. From the moment it is in the set its descriptor is Poll's.
+func (d *Device) settle(g *greeted, s *session) error {
+	c, err := d.adopt(g, s)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.coming = s.coming && g.dialed
+	switch {
+	case err != nil:
+		return err
+	case d.closed.Load() || s.err != nil || s.conn.Load() != nil:
+		unix.Close(c.fd)
+		return errLeaving
+	}
+	if g.card != nil {
+		s.card = g.card
+	}
+	conns := append([]*conn(nil), *d.inUse.Load()...)
+	slot := slices.Index(conns, nil)
+	if slot < 0 {
+		slot = len(conns)
+		conns = append(conns, nil)
+	}
+	c.slot, conns[slot] = uint32(slot), c
+	d.inUse.Store(&conns)
+	s.conn.Store(c)
+	if err := d.set.add(c.fd, c.slot); err != nil {
+		conns = slices.Clone(conns)
+		conns[slot] = nil
+		d.inUse.Store(&conns)
+		s.conn.Store(nil)
+		unix.Close(c.fd)
+		return err
+	}
+	if s.held.broken || c.early {
+		s.held = stand{}
+		d.begun = append(d.begun, c)
+		defer d.tell()
+	}
+	if !d.watched {
+		d.watched = true
+		d.nodder.Reset(nodEvery)
+		d.wg.Add(1)
+		go d.watch()
+	}
+	close(s.up)
+	s.up = make(chan struct{})
+	return nil
+}
+
+// adopt takes the descriptor out of the hands of package net.
+func (d *Device) adopt(g *greeted, s *session) (*conn, error) {
+	defer g.conn.Close()
+	tc, ok := g.conn.(*net.TCPConn)
+	if !ok {
+		return nil, fmt.Errorf("a %T is no TCP connection", g.conn)
+	}
+	f, err := tc.File() // a duplicate
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	prepare(fd, d.opt.PeerTimeout)
+	c := &conn{s: s, fd: fd, where: fmt.Sprintf("%v ↔ %v", tc.LocalAddr(), tc.RemoteAddr())}
+	if c.tls = g.tls; c.tls != nil {
+		g.wire.adopt(c.takeCipher, c.giveCipher)
+		c.buf = make([]byte, readBuffer)
+		c.early = !c.emptyTLS(c.buf) || c.w > 0
+	}
+	return c, nil
+}
+
+// takeCipher reads what the tls.Conn is to decrypt.
+func (c *conn) takeCipher(b []byte) (int, error) {
+	n, errno := recv(c.fd, b)
+	switch {
+	case errno == 0 && n == 0:
+		return 0, io.EOF
+	case errno == 0:
+		return n, nil
+	case again(errno):
+		return 0, errWouldBlock
+	}
+	return 0, errno
+}
+
+// giveCipher takes what it has encrypted.
+func (c *conn) giveCipher(b []byte) (int, error) {
+	c.out = append(c.out, b...)
+	return len(b), nil
+}

@@ -1,0 +1,66 @@
+package tcp
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// prepare makes the kernel notice a peer that is gone while nothing is under way: within the peer timeout, in whole
+// seconds. It is the peer's kernel that answers: its process may compute, or be stopped.
+func prepare(fd int, timeout time.Duration) {
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	seconds := max(int(timeout/time.Second), 1)
+	idle := max(seconds/2, 1)
+	interval := max(seconds/8, 1)
+	keepAlive(fd, idle, interval, max((seconds-idle)/interval, 1))
+}
+
+// watch looks now and then whether a peer leaves unanswered what the kernel has sent to it. TCP_USER_TIMEOUT would do
+// that in the kernel, but counts a receiver that is only slow, with its window closed, as gone.
+func (d *Device) watch() {
+	defer d.wg.Done()
+	tick := time.NewTicker(min(max(d.opt.PeerTimeout/10, 50*time.Millisecond), time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		for _, c := range *d.inUse.Load() {
+			if c != nil {
+				c.check(d.opt.PeerTimeout)
+			}
+		}
+		d.mu.Unlock()
+	}
+}
+
+// check shuts c down if nobody has answered for too long; the next read notices. mu is held, so that the descriptor is
+// c's.
+func (c *conn) check(timeout time.Duration) {
+	waiting, silent := unanswered(c.fd)
+	switch {
+	case !waiting:
+		c.asking = 0
+		return
+	case c.asking == 0: // it may have been silent for hours because nobody asked
+		c.asking = now()
+		return
+	}
+	silence := min(time.Duration(now()-c.asking), silent)
+	if silence < timeout || c.dead.Load() != nil {
+		return
+	}
+	err := fmt.Errorf("no answer for %v (GORUN_PEER_TIMEOUT is %v): the link is down, or the other host is", silence.Round(100*time.Millisecond), timeout)
+	c.dead.Store(&err)
+	unix.Shutdown(c.fd, unix.SHUT_RDWR)
+}
+
+var started = time.Now()
+
+// now is a clock for short spans, in ns.
+func now() int64 { return int64(time.Since(started)) }
