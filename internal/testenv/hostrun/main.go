@@ -1,8 +1,11 @@
-// Command hostrun runs a program on hosts that it makes for it (scripts/hosts), and removes them: for measurements and
-// trials by hand.
+// Command hostrun runs a program on hosts that it makes for it (scripts/hosts), and removes them: for measurements
+// (make compare) and trials by hand.
 //
 //	hostrun -hosts 2 -ppn 1 [-pin] [-x NAME=VALUE]... [-fault "3s link h2 down; 8s link h2 up"] -- prog args...
 //	hostrun -hosts 2 -mpi openmpi|mpich -- prog args...
+//	hostrun -base DIR ...
+//
+// With -base it uses the hosts of `scripts/hosts up N DIR`, all of them, and leaves them there.
 //
 // A program of ours gets its wire-up from here, at the switch; one of another MPI from that one's own mpirun. A fault is
 // the time after the start and what `scripts/hosts fault` takes. The exit code is that of the rank that failed first.
@@ -62,6 +65,7 @@ func main() {
 func run() (int, error) {
 	var env list
 	n := flag.Int("hosts", 2, "how many hosts")
+	base := flag.String("base", "", "use the hosts that are up in this `folder`, and leave them")
 	ppn := flag.Int("ppn", 1, "ranks on each host")
 	pin := flag.Bool("pin", false, "rank i runs on core i only")
 	mpi := flag.String("mpi", "", "start a C program by the mpirun of openmpi or mpich, one rank on each host, pinned")
@@ -80,7 +84,7 @@ func run() (int, error) {
 	if err != nil {
 		return 127, err
 	}
-	h, err := hosts.Start(*n)
+	h, err := hostsFor(*base, *n)
 	if err != nil {
 		return 1, err
 	}
@@ -101,6 +105,13 @@ func run() (int, error) {
 			Stdout: os.Stdout, Stderr: os.Stderr}, stop)
 	}
 	return code, errors.Join(err, h.Close())
+}
+
+func hostsFor(base string, n int) (*hosts.Hosts, error) {
+	if base != "" {
+		return hosts.Use(base)
+	}
+	return hosts.Start(n)
 }
 
 func runOurs(h *hosts.Hosts, job hosts.Job, stop <-chan os.Signal) (int, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,43 @@ func TestRanks(t *testing.T) {
 func TestFaultOfASchedule(t *testing.T) {
 	if out, code := hostrun(t, "-hosts", "1", "-fault", "100ms crash h1", "--", "sleep", "100"); code != 128+9 {
 		t.Errorf("exit code %d: %s", code, out)
+	}
+}
+
+// TestHostsThatAreUp: they are used, and left.
+func TestHostsThatAreUp(t *testing.T) {
+	hosts.Up(t, 1).Close()
+	base := filepath.Join(t.TempDir(), "hosts")
+	if out, code := hostrun(t, "-base", base, "--", "true"); code != 1 || !strings.Contains(out, "scripts/hosts up N "+base) {
+		t.Errorf("no hosts: exit code %d: %s", code, out)
+	}
+	script := "../../../scripts/hosts"
+	if out, err := exec.Command(script, "up", "2", base).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer func() {
+		if out, err := exec.Command(script, "down", base).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}()
+	for range 2 {
+		out, code := hostrun(t, "-base", base, "--", "sh", "-c", "echo $PMI_ID on $(hostname)")
+		if code != 0 || !strings.Contains(out, "0 on h1\n") || !strings.Contains(out, "1 on h2\n") {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+	}
+	if out, err := exec.Command(script, "fault", "-b", base, "crash", "h2").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// The kernel takes a moment to end all of the host.
+	for until := time.Now().Add(30 * time.Second); ; {
+		out, code := hostrun(t, "-base", base, "--", "true")
+		if code == 1 && strings.Contains(out, "h2 of the hosts in "+base+" has ended") {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("a host has crashed: exit code %d: %s", code, out)
+		}
 	}
 }
 

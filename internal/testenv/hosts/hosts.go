@@ -39,7 +39,8 @@ type Hosts struct {
 	script string
 	base   string // the folder of scripts/hosts
 
-	// hold is the script, which removes the hosts when its standard input ends, however this process does.
+	// hold is the script, which removes the hosts when its standard input ends, however this process does. nil: the
+	// hosts are another's (Use).
 	hold   *exec.Cmd
 	input  io.Closer
 	stderr *bytes.Buffer // read after hold has ended
@@ -187,7 +188,7 @@ func statOf(pid int) []string {
 	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }
 
-// Close ends what runs on the hosts and removes them. Calls after the first do nothing.
+// Close ends what runs on the hosts and removes them, if they are its own. Calls after the first do nothing.
 func (h *Hosts) Close() error {
 	h.mu.Lock()
 	jobs, again := h.jobs, h.closed
@@ -199,6 +200,9 @@ func (h *Hosts) Close() error {
 	for _, r := range jobs {
 		r.Stop()
 		r.Wait()
+	}
+	if h.hold == nil {
+		return nil
 	}
 	h.input.Close()
 	ended := make(chan error, 1)
