@@ -1,5 +1,7 @@
 package pml
 
+import "github.com/gorun-mpi/mpi/transport"
+
 // Stats are counters of one rank since it joined.
 type Stats struct {
 	EagerSent        uint64 // messages sent whole
@@ -12,6 +14,7 @@ type Stats struct {
 	Streams          uint64 // sends that were asked to stream
 	TakenOver        uint64 // streams that the receiver finished by READ
 	GetsFailed       uint64 // READs that failed and were replaced by a stream
+	Refused          uint64 // connections closed because the other end did not prove to be of the job
 
 	UnexpectedBytes int64 // now: envelopes and payloads that wait to be matched
 	UnexpectedPeak  int64
@@ -32,5 +35,8 @@ func (e *Engine) Stats() Stats {
 	defer e.unlock()
 	s := e.stats
 	s.Posted, s.Unexpected = e.table.Posted(), e.table.Unexpected()
+	if g, ok := e.cfg.Net.(transport.Guarded); ok {
+		s.Refused = g.Refused()
+	}
 	return s
 }
