@@ -70,6 +70,9 @@ func (c *conn) broken(err error) error {
 	if err == io.EOF {
 		err = errClosed
 	}
+	if err == syscall.ETIMEDOUT { // the kernel's own words do not say what to do
+		err = fmt.Errorf("no answer to keep-alive (GORUN_PEER_TIMEOUT is %v): the link is down, or the other host is", c.s.d.opt.PeerTimeout)
+	}
 	return fmt.Errorf("tcp: link to rank %d (%s): %w: %w", c.s.peer, c.where, transport.ErrPeerGone, err)
 }
 
