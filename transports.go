@@ -61,6 +61,7 @@ func openTCP(p place) (transport.Device, error) {
 func openTransport(p place) (transport.Device, error) {
 	var why []error
 	var open []transport.Device
+	together := p.known && p.local == p.size
 	for _, name := range p.set.Transports {
 		found := false
 		for _, t := range transports {
@@ -68,12 +69,18 @@ func openTransport(p place) (transport.Device, error) {
 				continue
 			}
 			found = true
+			if name == "shm" && p.known && p.local == 1 && len(p.set.Transports) > 1 {
+				continue // alone on its host: nobody to share memory with
+			}
 			d, err := t.open(p)
 			if err == nil {
-				if open = append(open, d); p.known && p.local == p.size {
+				if open = append(open, d); together {
 					return d, nil
 				}
 				continue
+			}
+			if together && isNoRoom(err) { // the other ranks have it and would not find this one elsewhere
+				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 			why = append(why, fmt.Errorf("%s: %w", name, err))
 		}
@@ -84,12 +91,13 @@ func openTransport(p place) (transport.Device, error) {
 			why = append(why, fmt.Errorf("%s: no such transport; there is %s", name, transportNames()))
 		}
 	}
-	switch len(open) {
-	case 0:
+	if len(open) == 0 {
 		return nil, errors.Join(why...)
-	case 1:
+	}
+	if len(p.set.Transports) == 1 || together {
 		return open[0], nil
 	}
+	// Also if only one is open here: the addresses of all ranks must be of one kind.
 	d, err := multi.New(open...)
 	if err != nil {
 		for _, o := range open {

@@ -155,11 +155,15 @@ func (e *Engine) explain(p *peer, caps *transport.Caps) {
 	if int(p.rank) == e.cfg.Rank {
 		dev = e.cfg.Self
 	}
+	name := dev.Name()
+	if several, ok := dev.(transport.Several); ok {
+		name = several.Via(int(p.rank))
+	}
 	why := "none: all schemes work"
 	if p.getter == nil {
 		large, why = "stream", caps.WhyNot
 	}
-	e.cfg.Debug("peer connected", "peer", p.rank, "transport", dev.Name(), "eager-max", p.limit, "rendezvous", large, "not-used", why)
+	e.cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.limit, "rendezvous", large, "not-used", why)
 }
 
 // selfLink notes that there is something to poll.

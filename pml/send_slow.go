@@ -207,7 +207,7 @@ func (e *Engine) clear(p *peer, h *wire.Header) {
 // copy at once.
 func (p *peer) piece(size int) int64 {
 	if p.lender != nil {
-		return p.fragment
+		return int64(p.link.Caps().LendMax)
 	}
 	return min(p.fragment, int64(max(size/4&^63, 4<<10)))
 }
@@ -219,7 +219,9 @@ func (e *Engine) pump(r *Request) int {
 	}
 	n := 0
 	for a := r.snd.Step(rendezvous.Input{On: rendezvous.Room}); a.Do == rendezvous.Send; n++ {
-		a.Len = min(a.Len, int64(r.peer.link.Caps().FragMax)) // which is less once memory has run out
+		if r.peer.lender == nil {
+			a.Len = min(a.Len, int64(r.peer.link.Caps().FragMax)) // which is less once memory has run out
+		}
 		h := &e.hdr
 		*h = wire.Header{Kind: wire.Data, Flags: wire.Urgent, Tag: a.Gen, Key: r.remote, Addr: uint64(a.Off)}
 		if !e.sendFragment(r.peer, h, r.buf[a.Off:a.Off+a.Len]) {

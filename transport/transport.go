@@ -71,6 +71,7 @@ type Caps struct {
 	// TellsRoom: after a refusal Poll reports with Room that there is room again, and an armed Park ends for it. Where
 	// it is not set, whoever has been refused must try again.
 	TellsRoom bool
+	LendMax   int // bytes; the longest payload TryLend takes, if the link is a Lender
 }
 
 // Getter is a Link that can read the peer's memory without the peer's help (RDMA READ, process_vm_readv).
@@ -112,7 +113,7 @@ type Presence interface {
 type Lender interface {
 	Link
 	// TryLend is TrySend, but payload may be read after it has returned, until the peer has got all of it. The caller
-	// leaves it alone until an answer of the peer shows that. The payload of one TryLend is at most Caps.FragMax long.
+	// leaves it alone until an answer of the peer shows that. Only for Data; at most Caps.LendMax bytes.
 	TryLend(h *wire.Header, payload []byte) bool
 }
 
@@ -142,6 +143,12 @@ type Guarded interface {
 	// Refused is how many connections were closed because the other end did not prove to belong to the job, was too
 	// late, or spoke nonsense. Any goroutine may call it.
 	Refused() uint64
+}
+
+// Several is a Device made of others, each with a name of its own.
+type Several interface {
+	// Via is the name of that by which peer was connected, or "". Any goroutine may call it.
+	Via(peer int) string
 }
 
 // Memory is a Device whose memory peers can reach directly.

@@ -30,6 +30,7 @@ type conn struct {
 	readIn  uint64      // the Poll that has read it last: not twice in one
 	listed  bool        // in Device.ready
 	into    []byte      // where the rest of the fragment that is coming in goes; nil: none is
+	skip    int         // bytes of a fragment that nobody wants
 	coming  wire.Header // of that fragment; Addr is where into begins
 	streams bool        // the next frame is probably a fragment: read its header alone, so that the rest need not be copied
 
@@ -38,6 +39,8 @@ type conn struct {
 	out    []byte // out[sent:] is to be sent
 	sent   int
 	lent   []byte // of the caller of TryLend
+	alone  bool   // a frame is offered, and nothing was unsent before it
+	cut    bool   // one found the connection cut off and was refused; so are those after it
 	closed bool   // the descriptor is
 
 	// What the sender knows of it; the caller's again.
@@ -45,6 +48,8 @@ type conn struct {
 	blocked bool // the socket is full; the set tells when it is not. Invariant: len(out)-sent+len(lent) > 0
 
 	over error // why nothing more comes in
+
+	since int64 // when it was made, by now()
 
 	where string // "10.77.0.1:4711 → 10.77.0.2:40122", for people
 

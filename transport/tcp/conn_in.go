@@ -121,7 +121,7 @@ func (c *conn) room(d *Device) []byte {
 		c.r = 0
 	}
 	c.need = 0
-	if c.streams && c.r == c.w {
+	if c.streams && c.r == c.w && c.skip == 0 {
 		return c.buf[:wire.LongSize]
 	}
 	return c.buf[c.w:]
@@ -140,6 +140,13 @@ func (c *conn) parse(d *Device, pkts []transport.Packet) int {
 			pkts[n] = c.placed(m)
 			n++
 			continue
+		}
+		if c.skip > 0 {
+			m := min(c.skip, c.received())
+			c.r += m
+			if c.skip -= m; c.skip > 0 {
+				break
+			}
 		}
 		took := c.frame(d, &pkts[n])
 		if took == nothing {
@@ -196,6 +203,12 @@ func (c *conn) frame(d *Device, p *transport.Packet) taken {
 		c.s.received++
 		return noPacket
 	}
+	if size > fragMax { // the stream is over for the receiver
+		c.skip = size
+		c.r += k
+		c.s.received++
+		return noPacket
+	}
 	if len(b) < k+size {
 		c.need = k + size // seen to by the next read: what this Poll has handed out lies in the buffer
 		return nothing
@@ -234,14 +247,13 @@ func (c *conn) placed(n int) transport.Packet {
 	return transport.Packet{Event: transport.Placed, Peer: int32(c.s.peer), Header: h}
 }
 
-// displaced: the rest of a fragment has nowhere to go any more; it is read into memory that nobody looks at.
+// displaced: the rest of a fragment has nowhere to go any more.
 func (c *conn) displaced() {
-	if c.into != nil {
-		c.into = make([]byte, len(c.into))
-	}
+	c.skip += len(c.into)
+	c.into = nil
 }
 
-// cutOff: what a socket says whose other end is no more.
+// cutOff: what a socket says whose other end is no more, or that this host's kernel was told to close.
 func cutOff(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNABORTED)
 }

@@ -26,7 +26,18 @@ const (
 func (c *conn) put(d *Device, h *wire.Header, payload []byte) bool {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
-	return c.take(d, h, payload)
+	if c.cut {
+		return false
+	}
+	c.alone = c.unsent() == 0
+	taken := c.take(d, h, payload)
+	return c.kept(taken)
+}
+
+// kept ends what put and lend have begun: a frame that found the connection cut off has not been taken.
+func (c *conn) kept(taken bool) bool {
+	c.alone = false
+	return taken && !c.cut
 }
 
 // take is put; outMu is held, here and in all that follows.
@@ -61,15 +72,17 @@ func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 func (c *conn) lend(d *Device, h *wire.Header, payload []byte) bool {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
-	if c.blocked {
+	if c.blocked || c.cut {
 		return false
 	}
+	c.alone = c.unsent() == 0
 	if c.tls != nil || len(payload) <= gatherMax {
-		return c.take(d, h, payload)
+		taken := c.take(d, h, payload)
+		return c.kept(taken)
 	}
 	c.out = c.appendHead(c.out, h, len(payload))
 	c.lent = c.both(d, payload)
-	return true
+	return c.kept(true)
 }
 
 func (c *conn) appendHead(b []byte, h *wire.Header, length int) []byte {
@@ -167,8 +180,16 @@ func (c *conn) emptied(d *Device) {
 	}
 }
 
-// fail: nothing can be sent any more. What has come in is still handed out; then the end of it is reported.
+// fail: nothing can be sent any more. What has come in is still handed out; then the end of it is reported. If all that
+// is lost is the frame that is offered just now, it is refused, since it can go over another connection (resume.go):
+// that this one is cut off, reads will say, after what has come in.
 func (c *conn) fail(d *Device, err error) {
+	if c.alone && c.sent == 0 && cutOff(err) {
+		c.emptied(d)
+		c.cut, c.more = true, true
+		d.list(c)
+		return
+	}
 	c.emptied(d)
 	c.lent = nil
 	c.s.torn = true

@@ -21,8 +21,11 @@ const byeKind = 0xff
 
 const (
 	lengthAt = 12
-	// fragMax bounds every payload. Longer frames would only let small messages wait longer behind large ones.
+	// fragMax bounds the payloads that are copied.
 	fragMax = 256 << 10
+	// lendMax bounds those that are not: fragments of large messages. A longer frame would only let small messages wait
+	// longer behind it.
+	lendMax = 2 << 20
 )
 
 // putHead encodes h and the payload's length into b and returns how many bytes that took.
@@ -49,8 +52,12 @@ func head(b []byte, h *wire.Header) (n, length int, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("tcp: %w", err)
 	}
-	if size > fragMax {
-		return 0, 0, fmt.Errorf("tcp: a %v frame of %d bytes was announced, the longest has %d", wire.Kind(b[0]), size, fragMax)
+	most := uint32(fragMax)
+	if h.Kind == wire.Data {
+		most = lendMax
+	}
+	if size > most {
+		return 0, 0, fmt.Errorf("tcp: a %v frame of %d bytes was announced, the longest has %d", wire.Kind(b[0]), size, most)
 	}
 	return n, int(size), nil
 }

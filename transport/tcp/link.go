@@ -11,16 +11,24 @@ import (
 const eagerMax = 64 << 10
 
 // caps are the same for all links.
-var caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, WhyNot: "TCP cannot read another rank's memory", TellsRoom: true}
+var (
+	caps    = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, LendMax: lendMax, WhyNot: "TCP cannot read another rank's memory", TellsRoom: true}
+	capsTLS = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, LendMax: fragMax, WhyNot: caps.WhyNot, TellsRoom: true}
+)
 
 // link sends to one peer, over whatever connection its session has at the moment.
 type link struct{ s *session }
 
-func (l *link) Caps() *transport.Caps { return &caps }
+func (l *link) Caps() *transport.Caps {
+	if l.s.d.opt.TLS {
+		return &capsTLS
+	}
+	return &caps
+}
 
 // TrySend is transport.Link's. A link without a connection (it is being made again) has no room.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
-	c, taken := l.ready(len(payload))
+	c, taken := l.ready(len(payload), fragMax)
 	if c == nil {
 		return taken
 	}
@@ -29,7 +37,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 
 // TryLend is transport.Lender's.
 func (l *link) TryLend(h *wire.Header, payload []byte) bool {
-	c, taken := l.ready(len(payload))
+	c, taken := l.ready(len(payload), lendMax)
 	if c == nil {
 		return taken
 	}
@@ -37,9 +45,9 @@ func (l *link) TryLend(h *wire.Header, payload []byte) bool {
 }
 
 // ready returns the connection; without one, what TrySend returns.
-func (l *link) ready(length int) (c *conn, taken bool) {
-	if length > fragMax {
-		panic(fmt.Sprintf("tcp: TrySend of %d bytes over a link whose FragMax is %d", length, fragMax))
+func (l *link) ready(length, most int) (c *conn, taken bool) {
+	if length > most {
+		panic(fmt.Sprintf("tcp: %d bytes over a link that takes %d", length, most))
 	}
 	if c = l.s.conn.Load(); c != nil {
 		return c, false

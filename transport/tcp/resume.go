@@ -38,7 +38,7 @@ func (d *Device) ended(c *conn, why error, pkts []transport.Packet) int {
 	if s.conn.Load() != c {
 		return 0
 	}
-	whole := c.received() == 0 && c.into == nil && c.unsent() == 0 && !s.torn && !s.bye
+	whole := c.received() == 0 && c.into == nil && c.skip == 0 && c.unsent() == 0 && !s.torn && !s.bye
 	err := c.broken(why)
 	again := whole && cutOff(why) && !c.gaveUp(why)
 	d.discard(c)

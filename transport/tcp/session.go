@@ -110,8 +110,13 @@ func (s *session) connect(ctx context.Context) error {
 	}
 }
 
-// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
-const crossingRetry = 100 * time.Millisecond
+const (
+	// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
+	crossingRetry = 100 * time.Millisecond
+	// crossingFor is how old a connection must be before a peer that dials again is believed to have lost it. Where both
+	// have lost one, both dial, and the second hello may have been on its way when the first one made a connection.
+	crossingFor = 500 * time.Millisecond
+)
 
 var (
 	errLeaving  = errors.New("this rank has closed its device")
@@ -172,7 +177,7 @@ func (d *Device) admit(h hello) (c code, sent, received uint64) {
 		return leaving, 0, 0
 	}
 	s := d.session(h.from)
-	if s.conn.Load() != nil && h.sent != 0 {
+	if c := s.conn.Load(); c != nil && h.sent != 0 && now()-c.since > int64(crossingFor) {
 		d.giveUp(s) // the peer has lost it
 	}
 	switch {
@@ -292,7 +297,7 @@ func (d *Device) adopt(g *greeted, s *session) (*conn, error) {
 		return nil, err
 	}
 	prepare(fd, d.opt.PeerTimeout)
-	c := &conn{s: s, fd: fd, where: fmt.Sprintf("%v ↔ %v", tc.LocalAddr(), tc.RemoteAddr())}
+	c := &conn{s: s, fd: fd, since: now(), where: fmt.Sprintf("%v ↔ %v", tc.LocalAddr(), tc.RemoteAddr())}
 	if c.tls = g.tls; c.tls != nil {
 		g.wire.adopt(c.takeCipher, c.giveCipher)
 		c.buf = make([]byte, readBuffer)
