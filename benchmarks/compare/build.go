@@ -11,6 +11,16 @@ import (
 	"strings"
 )
 
+// The names of the libraries, as the plan, the tables and NAME.json have them.
+const (
+	gorun      = "gorun"
+	openMPI    = "Open MPI"
+	mpich      = "MPICH"
+	bareSocket = "bare socket" // no peer to be beaten: the limit
+	gorunTLS   = "gorun, TLS"
+	gorunPlain = "gorun, plain"
+)
+
 // library is one of those compared.
 type library struct {
 	name    string
@@ -19,6 +29,7 @@ type library struct {
 	launch  func(ranks int, program string) []string
 	absent  string            // why it cannot be measured; empty when it can
 	broken  map[string]string // programs that it could not build, and why
+	base    string            // the hosts that launch names; empty: none
 }
 
 // notInstalled is how the reason ends where a library is not there at all: that is no failure of it.
@@ -36,23 +47,23 @@ func (l library) missing(program string) string {
 func (l library) shown(m measurement, a arguments, ours bool) string {
 	words := append(l.launch(a.ranks, m.program), a.words(ours)...)
 	words[0] = filepath.Base(words[0])
-	return strings.Join(words, " ")
+	return l.asByHand(strings.Join(words, " "))
 }
 
 // build makes the programs of every library. Only ours must be there.
 func build(ctx context.Context, dir string, chosen []measurement) ([]library, error) {
-	programs := make(map[string]bool)
+	programs, hosts := make(map[string]bool), false
 	for _, m := range chosen {
-		programs[m.program] = true
+		programs[m.program], hosts = true, hosts || m.hosts
 	}
-	ours, err := buildOurs(ctx, filepath.Join(dir, "gorun"), programs)
+	first, err := buildOurs(ctx, filepath.Join(dir, "gorun"), programs, hosts)
 	if err != nil {
 		return nil, err
 	}
 	libraries := []library{
-		ours,
-		{name: "Open MPI", dir: filepath.Join(dir, "openmpi"), launch: openMPI},
-		{name: "MPICH", dir: filepath.Join(dir, "mpich"), launch: mpich},
+		first,
+		{name: openMPI, dir: filepath.Join(dir, "openmpi"), launch: underOpenMPI},
+		{name: mpich, dir: filepath.Join(dir, "mpich"), launch: underMPICH},
 	}
 	for i, tools := range [][2]string{{"mpicc.openmpi", "mpirun.openmpi"}, {"mpicc.mpich", "mpiexec.hydra"}} {
 		l := &libraries[i+1]
@@ -68,7 +79,7 @@ func build(ctx context.Context, dir string, chosen []measurement) ([]library, er
 	return libraries, nil
 }
 
-func buildOurs(ctx context.Context, dir string, programs map[string]bool) (library, error) {
+func buildOurs(ctx context.Context, dir string, programs map[string]bool, hosts bool) (library, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return library{}, err
 	}
@@ -76,10 +87,13 @@ func buildOurs(ctx context.Context, dir string, programs map[string]bool) (libra
 	for p := range programs {
 		args = append(args, "./benchmarks/"+p)
 	}
+	if hosts {
+		args = append(args, "./internal/testenv/hostrun")
+	}
 	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return library{}, fmt.Errorf("go %s: %v (run it in the module's root)\n%s", strings.Join(args, " "), err, out)
 	}
-	return library{name: "gorun", dir: dir, launch: func(n int, program string) []string {
+	return library{name: gorun, dir: dir, launch: func(n int, program string) []string {
 		args := []string{filepath.Join(dir, "gorun"), "-n", strconv.Itoa(n)}
 		if n <= runtime.NumCPU() {
 			args = append(args, "--bind-to", "core")
@@ -101,16 +115,23 @@ func (l *library) compile(ctx context.Context, tools [2]string, programs map[str
 	}
 	l.broken = make(map[string]string)
 	for p := range programs {
-		out, err := exec.CommandContext(ctx, tools[0], "-O2", "-std=gnu11", "-pthread", "-Wno-stringop-overflow",
-			"-o", filepath.Join(l.dir, p), "benchmarks/peers/"+p+".c").CombinedOutput()
-		if err != nil {
-			l.broken[p] = fmt.Sprintf("%s %s.c: %v: %s", tools[0], p, err, firstLine(string(out)))
+		if why := l.compileOne(ctx, tools[0], p); why != "" {
+			l.broken[p] = why
 		}
 	}
 	return ""
 }
 
-func openMPI(n int, program string) []string {
+func (l *library) compileOne(ctx context.Context, compiler, program string) (why string) {
+	out, err := exec.CommandContext(ctx, compiler, "-O2", "-std=gnu11", "-pthread", "-Wno-stringop-overflow",
+		"-o", filepath.Join(l.dir, program), "benchmarks/peers/"+program+".c").CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%s %s.c: %v: %s", compiler, program, err, firstLine(string(out)))
+	}
+	return ""
+}
+
+func underOpenMPI(n int, program string) []string {
 	args := []string{"mpirun.openmpi", "--allow-run-as-root", "-np", strconv.Itoa(n)}
 	if n > runtime.NumCPU() {
 		args = append(args, "--oversubscribe", "--bind-to", "none")
@@ -120,7 +141,7 @@ func openMPI(n int, program string) []string {
 	return append(args, program)
 }
 
-func mpich(n int, program string) []string {
+func underMPICH(n int, program string) []string {
 	args := []string{"mpiexec.hydra", "-n", strconv.Itoa(n)}
 	if n <= runtime.NumCPU() {
 		args = append(args, "-bind-to", "core")

@@ -91,8 +91,8 @@ func TestGoals(t *testing.T) {
 	for _, c := range []struct {
 		measurement, column string
 		key                 int64
-		ours, peer, first   float64
-		want                string // bounds and verdict of each goal
+		ours, peer, first   float64 // first: our own at the least key; between hosts: the bare socket's
+		want                string  // bounds and verdict of each goal
 	}{
 		{"latency", "us", 1, 0.65, 1, 0, "≤ 0.65 reached"},
 		{"latency", "us", 256, 0.66, 1, 0, "≤ 0.65 **missed**"},
@@ -115,10 +115,19 @@ func TestGoals(t *testing.T) {
 		{"init", "rss", 16, 1.01, 1, 0, "≤ 1 **missed**"},
 		{"overlap", "Irecv", 4 << 20, 89.9, 0, 0, "≥ 90 (absolute) **missed**"},
 		{"overlap", "Irecv alone", 4 << 20, 9, 9, 0, ""},
+		{"tcp-latency", "us", 1, 9, 10, 7.2, "≤ 0.9 reached ≤ 1.25 × the bare socket reached"},
+		{"tcp-latency", "us", 64 << 10, 9.1, 10, 7.2, "≤ 0.9 **missed** ≤ 1.25 × the bare socket **missed**"},
+		{"tcp-latency", "us", 128 << 10, 9, 1, 1, ""},
+		{"tcp-bw", "mb", 32 << 10, 1, 9, 9, ""},
+		{"tcp-bw", "mb", 64 << 10, 1.1, 1, 1.3, "≥ 1.1 reached ≥ 0.9 × the bare socket **missed**"},
+		{"tcp-bw", "mb", 4 << 20, 1.09, 1, math.NaN(), "≥ 1.1 **missed** ≥ 0.9 × the bare socket nothing to compare"},
+		{"tcp-rate", "messages", 8, 3, 1, 1, "≥ 3 reached"},
+		{"tcp-tls-bw", "mb", 4 << 20, 0.49, 1, 0, "≥ 0.5 **missed**"},
+		{"tcp-idle", "cpu", 2, 0.021, 1, 0, "≤ 0.02 (absolute) **missed**"},
 	} {
 		var said []string
 		for _, g := range asked(c.measurement, c.column, c.key) {
-			said = append(said, g.bounds(), g.verdict(g.value(c.ours, c.peer, c.first)))
+			said = append(said, g.bounds(), g.verdict(g.value(standing{ours: c.ours, peer: c.peer, limit: c.first, first: c.first})))
 		}
 		if got := strings.Join(said, " "); got != c.want {
 			t.Errorf("%s, %s, %d: %q, want %q", c.measurement, c.column, c.key, got, c.want)
@@ -166,12 +175,12 @@ func TestPlanNamesPrograms(t *testing.T) {
 
 // invented is a result of a measurement as if it had been done: three rounds; ours is twice as good.
 func invented(m measurement) *result {
-	r := &result{Name: m.name, Rounds: 3, Library: []string{"gorun", "Open MPI", "MPICH"},
-		Machine: machine{CPU: "Abacus", CPUs: 2}}
+	r := &result{Name: m.name, Rounds: 3, Library: m.lineup, Machine: machine{CPU: "Abacus", CPUs: 2}}
+	n := len(m.lineup)
 	for _, a := range m.runs {
-		s := samples{Ranks: a.ranks, Key: a.key, Commands: []string{"a", "b", "c"}, Failed: make([]string, 3),
-			Rounds: make([][][]line, 3)}
-		for library := range 3 {
+		s := samples{Ranks: a.ranks, Key: a.key, Commands: []string{"a", "b", "c", "d"}[:n], Failed: make([]string, n),
+			Rounds: make([][][]line, n)}
+		for library := range n {
 			for round := range 3 {
 				var lines []line
 				for _, key := range inventedKeys(a) {
@@ -183,7 +192,7 @@ func invented(m measurement) *result {
 								better = -1
 							}
 						}
-						l.Values = append(l.Values, (10+float64(round))*math.Pow(2, better*[]float64{0, 1, 1.4}[library]))
+						l.Values = append(l.Values, (10+float64(round))*math.Pow(2, better*[]float64{0, 1, 1.4, -0.2}[library]))
 					}
 					lines = append(lines, l)
 				}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,12 +17,21 @@ func adoptOrphans() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // without it, only the group is ended
 }
 
-// endFamily kills what is left of a run: the launcher's group and every descendant of ours. It is called when no
-// other child of ours runs.
-func endFamily(group int) {
+// family is who descends from us: the hosts, while there are any.
+func family() map[int]bool {
+	all := make(map[int]bool)
+	for _, pid := range descendants(os.Getpid()) {
+		all[pid] = true
+	}
+	return all
+}
+
+// endFamily kills what is left of a run: the launcher's group and every descendant of ours that was not there before.
+// It is called when no other child of ours starts any.
+func endFamily(group int, before map[int]bool) {
 	_ = unix.Kill(-group, unix.SIGKILL)
 	for until := time.Now().Add(grace); time.Now().Before(until); {
-		left := descendants(os.Getpid())
+		left := slices.DeleteFunc(descendants(os.Getpid()), func(pid int) bool { return before[pid] })
 		if len(left) == 0 {
 			return
 		}

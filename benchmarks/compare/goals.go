@@ -24,6 +24,7 @@ const (
 	toPeer   kind = iota // our median / the best peer's
 	absolute             // our median
 	toFirst              // our median / ours at the least key
+	toLimit              // our median / the bare socket's
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 	atLeast = false
 )
 
-// goals are the figures of issue 3. "n times better" of a time is at most 1/n of it.
+// goals are the figures of issue 3, and those of issue 4 between hosts. "n times better" of a time is at most 1/n of it.
 var goals = []goal{
 	{"latency", nil, 1, 256, toPeer, aMost, 0.65, "latency, 1–256 B"},
 	{"latency", nil, 512, 8 * kib, toPeer, aMost, 0.8, "latency, 512 B–8 KiB"},
@@ -54,6 +55,14 @@ var goals = []goal{
 	{"init", []string{"wall"}, 2, 64, toPeer, aMost, 0.25, "init of 2, 16, 64 ranks, time"},
 	{"init", []string{"rss"}, 2, 64, toPeer, aMost, 1, "init of 2, 16, 64 ranks, resident size"},
 	{"overlap", []string{"Isend", "Irecv"}, 4 * mib, 4 * mib, absolute, atLeast, 90, "4 MiB hidden under computation, %"},
+
+	{"tcp-latency", nil, 1, 64 * kib, toPeer, aMost, 0.9, "between hosts: latency, 1 B–64 KiB"},
+	{"tcp-latency", nil, 1, 64 * kib, toLimit, aMost, 1.25, "between hosts: latency, 1 B–64 KiB"},
+	{"tcp-bw", nil, 64 * kib, 4 * mib, toPeer, atLeast, 1.1, "between hosts: bandwidth, 64 KiB–4 MiB"},
+	{"tcp-bw", nil, 64 * kib, 4 * mib, toLimit, atLeast, 0.9, "between hosts: bandwidth, 64 KiB–4 MiB"},
+	{"tcp-rate", nil, 8, 8, toPeer, atLeast, 3, "between hosts: message rate, 8 B, one pair"},
+	{"tcp-tls-bw", nil, 64 * kib, 4 * mib, toPeer, atLeast, 0.5, "between hosts: bandwidth with TLS beside plain"},
+	{"tcp-idle", []string{"cpu"}, 1, anyKey, absolute, aMost, 0.02, "between hosts: CPU of a rank blocked in Recv, s/s"},
 }
 
 // asked lists the goals of one cell.
@@ -71,16 +80,23 @@ func (g goal) isFor(column string) bool {
 	return len(g.columns) == 0 || slices.Contains(g.columns, column)
 }
 
-// value is what is held against the bound: of our median, the best peer's and our own at the least key. NaN where
-// one of them is missing.
-func (g goal) value(ours, peer, first float64) float64 {
+// standing is the medians of one cell; NaN where there is none.
+type standing struct {
+	ours, peer, limit float64 // peer: the best one's; limit: the bare socket's
+	first             float64 // our own at the least key
+}
+
+// value is what is held against the bound. NaN where what it needs is missing.
+func (g goal) value(s standing) float64 {
 	switch g.kind {
 	case absolute:
-		return ours
+		return s.ours
 	case toFirst:
-		return ours / first
+		return s.ours / s.first
+	case toLimit:
+		return s.ours / s.limit
 	default:
-		return ours / peer
+		return s.ours / s.peer
 	}
 }
 
@@ -110,6 +126,8 @@ func (g goal) bounds() string {
 	switch g.kind {
 	case toFirst:
 		text += " × our own at 1"
+	case toLimit:
+		text += " × the bare socket"
 	case absolute:
 		text += " (absolute)"
 	}

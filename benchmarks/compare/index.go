@@ -31,8 +31,8 @@ func writeIndex(dir string) error {
 // index is the summary: what is asked, the worst row, and the pages.
 func index(results []*result) string {
 	var b strings.Builder
-	b.WriteString("# Beside Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the best peer, " +
-		"of the medians, in the row that is furthest from what is asked.\n\n" +
+	b.WriteString("# Beside Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the best peer, or " +
+		"what the line names, of the medians, in the row that is furthest from what is asked.\n\n" +
 		"| what | asked | worst row | | |\n|:-|-:|:-|:-|:-|\n")
 	for _, g := range goals {
 		for _, r := range results {
@@ -73,14 +73,15 @@ func (r *result) worst(g goal) finding {
 			if row.key < g.low || row.key > g.high {
 				continue
 			}
-			ours, peer := row.against(c.higher, medianOf)
-			v := g.value(ours, peer, median(r.values(0, keys[0], c.field)))
+			s := row.stands(c.higher)
+			s.first = median(r.values(0, keys[0], c.field))
+			v := g.value(s)
 			at := fmt.Sprintf("%d %s", row.key, m.key)
 			if len(m.columns) > 1 {
 				at += ", " + c.name
 			}
 			switch {
-			case math.IsNaN(v) && math.IsNaN(ours):
+			case math.IsNaN(v) && math.IsNaN(s.ours):
 				missing = at // ours has no number there: no other row makes up for it
 			case math.IsNaN(v):
 			case math.IsNaN(worst) || g.worse(v, worst):

@@ -118,11 +118,22 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 	if warning := facts.busy(); warning != "" {
 		fmt.Fprintln(os.Stderr, "compare: "+warning)
 	}
+	stage := stage{ctx: ctx, dir: dir, local: libraries}
+	defer stage.close()
 	clock := newClock(chosen, s.rounds)
 	for i := range chosen {
 		m := &chosen[i]
-		r := newResult(m, libraries, facts, s)
-		r.measure(ctx, m, libraries, clock)
+		lineup, err := stage.lineup(*m)
+		if errors.Is(err, errNoHosts) {
+			fmt.Fprintf(os.Stderr, "compare: %s is left out: %v\n", m.name, err)
+			clock.leaveOut(*m)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r := newResult(m, lineup, facts, s)
+		r.measure(ctx, m, lineup, clock)
 		if r.empty() {
 			break // interrupted before anything of it was done
 		}

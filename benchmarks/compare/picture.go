@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"image/color"
 	"math"
 	"os"
@@ -20,8 +21,9 @@ import (
 var (
 	colours = []color.Color{
 		color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}, color.RGBA{0, 158, 115, 255},
+		color.RGBA{230, 159, 0, 255},
 	}
-	points   = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}}
+	points   = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.PyramidGlyph{}}
 	faint    = color.Gray{225}
 	plain    = color.Gray{120}
 	goalLine = color.RGBA{204, 40, 90, 255}
@@ -273,7 +275,7 @@ func (r *result) bars(p *plot.Plot, c column, row row) {
 		if err != nil {
 			continue
 		}
-		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), colours[i%3], 0
+		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), colours[i%len(colours)], 0
 		p.Add(bar)
 		at := plotter.XYs{{X: float64(i), Y: s.median}}
 		apart := plotter.YErrors{{Low: s.median - s.low, High: s.high - s.median}}
@@ -304,10 +306,11 @@ func (r *result) bars(p *plot.Plot, c column, row row) {
 	p.Y.Tick.Marker = evenTicks{}
 }
 
-// ratioPanel is ours / the best peer for each size, with what is asked of it.
+// ratioPanel is ours / the best peer for each size, with what is asked of it; in the bare socket's colour the same to
+// that one, where something is asked.
 func (r *result) ratioPanel(m measurement, c column) *plot.Plot {
 	p := newPlot()
-	p.Y.Label.Text = "ours / best peer"
+	p.Y.Label.Text = "ours / " + cmp.Or(m.rival, "best peer")
 	p.X.Label.Text = m.key // short: plot makes room for it as if it stood at the right end
 	keyAxis(&p.X, r.keys(), m.sizes)
 	p.Add(grid())
@@ -323,25 +326,44 @@ func (r *result) ratioPanel(m measurement, c column) *plot.Plot {
 		}
 	}
 	level(p.X.Min, p.X.Max, 1, draw.LineStyle{Color: plain, Width: vg.Points(1)}, "")
-	most, name := 1.0, "asked; "+c.better()
+	most := 1.0
+	names := map[kind]string{toPeer: "asked; " + c.better(), toLimit: "asked beside the " + bareSocket}
 	for _, g := range goals {
-		if g.measurement == r.Name && g.kind == toPeer && g.isFor(c.id) {
-			dashed := draw.LineStyle{Color: goalLine, Width: vg.Points(1.4)}
-			dashed.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
-			level(max(float64(g.low), p.X.Min), min(float64(g.high), p.X.Max), g.bound, dashed, name)
-			most, name = max(most, g.bound), ""
+		name, drawn := names[g.kind]
+		if g.measurement != r.Name || !drawn || !g.isFor(c.id) {
+			continue
+		}
+		dashed := draw.LineStyle{Color: goalLine, Width: vg.Points(1.4)}
+		if g.kind == toLimit {
+			limit, _ := styles(r.limitAt())
+			dashed.Color = limit.Color
+		}
+		dashed.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
+		level(max(float64(g.low), p.X.Min), min(float64(g.high), p.X.Max), g.bound, dashed, name)
+		most, names[g.kind] = max(most, g.bound), "" // named once
+	}
+	ratios := func(library int, of func(row) float64) {
+		var points plotter.XYs
+		for _, row := range r.rows(c) {
+			if v := of(row); !math.IsNaN(v) {
+				points = append(points, plotter.XY{X: float64(row.key), Y: v})
+				most = max(most, v)
+			}
+		}
+		if len(points) > 0 {
+			curve(p, library, medians{points, make(plotter.YErrors, len(points))})
 		}
 	}
-	var ratios plotter.XYs
-	for _, row := range r.rows(c) {
-		if v := ratio(row.against(c.higher, medianOf)); !math.IsNaN(v) {
-			ratios = append(ratios, plotter.XY{X: float64(row.key), Y: v})
-			most = max(most, v)
-		}
+	if r.limitAt() > 0 {
+		p.Legend.Add("ours / "+bareSocket, sample{r.limitAt()})
+		ratios(r.limitAt(), func(w row) float64 {
+			if _, verdict := r.judge(c, w, []kind{toLimit}); verdict == "" {
+				return math.NaN() // it is not about what is far from any limit, and would press the rest flat
+			}
+			return w.toLimit(medianOf)
+		})
 	}
-	if len(ratios) > 0 {
-		curve(p, 0, medians{ratios, make(plotter.YErrors, len(ratios))})
-	}
+	ratios(0, func(w row) float64 { return ratio(w.against(c.higher, medianOf)) })
 	p.Y.Min, p.Y.Max = 0, most*1.35 // the legend is above all lines
 	p.Y.Tick.Marker = evenTicks{}
 	p.Legend.Left = false

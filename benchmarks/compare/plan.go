@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -17,10 +18,16 @@ type measurement struct {
 	columns []column
 	sizes   bool // the first column is a range of sizes: drawn as a curve, with the ratio beneath
 	limit   time.Duration
-	seconds float64 // about what one round of all libraries takes
+	seconds float64  // about what one round of all libraries takes
+	hosts   bool     // between two hosts, not on this one
+	lineup  []string // the libraries, ours first; nil: everybody
+	rival   string   // what the ratios are to; empty: the best peer
 	// read makes lines of what a run printed; nil: parse.
 	read func(a arguments, out string, took time.Duration) ([]line, error)
 }
+
+// rivalName is what the ratios are to.
+func (m measurement) rivalName() string { return cmp.Or(m.rival, "the best peer") }
 
 // arguments are those of one run.
 type arguments struct {
@@ -63,16 +70,23 @@ func plan(quick bool) []measurement {
 		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 14),
 		messageRate(), threads(), match(), ring(), allPairs(), idle(), start(), overlap(),
 	}
-	for i := range all {
-		m := &all[i]
+	all = append(all, tcpPlan()...)
+	var kept []measurement
+	for _, m := range all {
 		if m.limit == 0 {
 			m.limit = fullLimit
 		}
 		if quick {
 			m.makeQuick()
 		}
+		if m.lineup == nil {
+			m.lineup = []string{gorun, openMPI, mpich}
+		}
+		if len(m.runs) > 0 {
+			kept = append(kept, m)
+		}
 	}
-	return all
+	return kept
 }
 
 // makeQuick keeps the runs that have numbers for -quick, with these.

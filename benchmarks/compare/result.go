@@ -182,12 +182,13 @@ func ratio(a, b float64) float64 {
 type row struct {
 	key       int64
 	libraries []summary
+	limit     int // which of them is no peer but the limit; 0: none
 }
 
 func (r *result) rows(c column) []row {
 	var rows []row
 	for _, key := range r.keys() {
-		one := row{key: key}
+		one := row{key: key, limit: r.limitAt()}
 		for i := range r.Library {
 			one.libraries = append(one.libraries, summarize(r.values(i, key, c.field), c.higher))
 		}
@@ -196,13 +197,36 @@ func (r *result) rows(c column) []row {
 	return rows
 }
 
+// limitAt is the place of the bare socket; 0: it is not there.
+func (r *result) limitAt() int { return max(slices.Index(r.Library, bareSocket), 0) }
+
 // against is our number and the best peer's, of the medians or of the quietest rounds.
 func (r row) against(higher bool, of func(summary) float64) (ours, peer float64) {
 	var peers []float64
-	for _, s := range r.libraries[1:] {
-		peers = append(peers, of(s))
+	for i, s := range r.libraries {
+		if i > 0 && i != r.limit {
+			peers = append(peers, of(s))
+		}
 	}
 	return of(r.libraries[0]), bestOf(peers, higher)
+}
+
+// toLimit is our number / the bare socket's; NaN where there is none.
+func (r row) toLimit(of func(summary) float64) float64 {
+	if r.limit == 0 {
+		return math.NaN()
+	}
+	return ratio(of(r.libraries[0]), of(r.libraries[r.limit]))
+}
+
+// stands is what the goals of a cell are about, but for our own number at the least key.
+func (r row) stands(higher bool) standing {
+	s := standing{limit: math.NaN(), first: math.NaN()}
+	s.ours, s.peer = r.against(higher, medianOf)
+	if r.limit > 0 {
+		s.limit = medianOf(r.libraries[r.limit])
+	}
+	return s
 }
 
 func medianOf(s summary) float64   { return s.median }

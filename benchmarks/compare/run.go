@@ -29,6 +29,9 @@ func newClock(chosen []measurement, rounds int) *clock {
 	return c
 }
 
+// leaveOut takes a measurement out that will not be done.
+func (c *clock) leaveOut(m measurement) { c.ahead -= m.seconds * float64(c.round) }
+
 // about is the time that everything will have taken, when `left` seconds of the present measurement are to come.
 func (c *clock) about(left float64) time.Duration {
 	return time.Since(c.start) + time.Duration((left+c.ahead)*float64(time.Second))
@@ -38,7 +41,7 @@ func (c *clock) about(left float64) time.Duration {
 // again.
 func (r *result) measure(ctx context.Context, m *measurement, libraries []library, c *clock) {
 	perRound := m.seconds
-	c.ahead -= m.seconds * float64(c.round)
+	c.leaveOut(*m)
 	begin := time.Now()
 	for round := range r.Rounds {
 		for i, a := range m.runs {
@@ -78,7 +81,7 @@ func (s *samples) add(ctx context.Context, lib int, m measurement, a arguments, 
 const grace = 3 * time.Second
 
 // runOnce starts one program under its launcher and returns the lines that it printed. Nothing of it is left
-// running, however it ends.
+// running, however it ends: not on the hosts either, which are there before and stay.
 func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bool, limit time.Duration,
 ) ([]line, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -91,11 +94,12 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 	// A launcher that is asked to end takes its ranks along; one that is killed may leave them.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = grace
+	before := family()
 	start := time.Now()
 	err := cmd.Run()
 	took := time.Since(start)
 	if cmd.Process != nil {
-		endFamily(cmd.Process.Pid)
+		endFamily(cmd.Process.Pid, before)
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -47,7 +47,7 @@ func (r *result) page(m measurement) string {
 	b.WriteString(r.growth(m))
 	b.WriteString(r.troubles())
 	fmt.Fprintf(&b, "Cells are median · quietest round · spread (greatest less smallest, of the median). Ratios are "+
-		"ours / the best peer, of the medians and of the quietest rounds. Rounds: %d", r.Rounds)
+		"ours / %s, of the medians and of the quietest rounds%s. Rounds: %d", m.rivalName(), r.limitNote(), r.Rounds)
 	if r.Quick {
 		b.WriteString(", the quick set")
 	}
@@ -58,6 +58,35 @@ func (r *result) page(m measurement) string {
 	return b.String()
 }
 
+// limitNote says what the second pair of ratios is.
+func (r *result) limitNote() string {
+	if r.limitAt() == 0 {
+		return ""
+	}
+	return ", and the same to the bare socket, which is no peer but the limit"
+}
+
+// comparison is a group of columns: ratios, and what is asked of them.
+type comparison struct {
+	heads string
+	kinds []kind
+	asked bool // of any row
+	ratio func(row, func(summary) float64) float64
+}
+
+// comparisons are those of a column: to the peers, and to the bare socket if it was measured.
+func (r *result) comparisons(c column) []comparison {
+	list := []comparison{{heads: " ratio | quietest |", kinds: []kind{toPeer, absolute},
+		ratio: func(w row, of func(summary) float64) float64 { return ratio(w.against(c.higher, of)) }}}
+	if r.limitAt() > 0 {
+		list = append(list, comparison{heads: " to the socket | quietest |", kinds: []kind{toLimit}, ratio: row.toLimit})
+	}
+	for i := range list {
+		list[i].asked = r.asksFor(c, list[i].kinds)
+	}
+	return list
+}
+
 // table is one column of the measurement, in Markdown.
 func (r *result) table(m measurement, c column) string {
 	var b strings.Builder
@@ -65,52 +94,56 @@ func (r *result) table(m measurement, c column) string {
 	if c.unit != "" {
 		unit = " (" + c.unit + ")"
 	}
-	goals := r.asksFor(c)
 	fmt.Fprintf(&b, "## %s%s, %s\n\n| %s |", c.name, unit, c.better(), m.key)
 	for _, name := range r.Library {
 		fmt.Fprintf(&b, " %s |", name)
 	}
-	b.WriteString(" ratio | quietest |")
-	if goals {
-		b.WriteString(" asked | |")
+	comparisons := r.comparisons(c)
+	line := "\n|" + strings.Repeat("-:|", len(r.Library)+1)
+	for _, to := range comparisons {
+		b.WriteString(to.heads)
+		line += "-:|-:|"
+		if to.asked {
+			b.WriteString(" asked | |")
+			line += "-:|:-|"
+		}
 	}
-	b.WriteString("\n|" + strings.Repeat("-:|", len(r.Library)+3))
-	if goals {
-		b.WriteString("-:|:-|")
-	}
-	b.WriteString("\n")
+	b.WriteString(line + "\n")
 	for _, row := range r.rows(c) {
 		fmt.Fprintf(&b, "| %d |", row.key)
 		for i, s := range row.libraries {
 			fmt.Fprintf(&b, " %s |", r.cell(i, row.key, s, c.digits))
 		}
-		ours, peer := row.against(c.higher, medianOf)
-		fmt.Fprintf(&b, " %s | %s |", ratioText(ratio(ours, peer)), ratioText(ratio(row.against(c.higher, quietestOf))))
-		if goals {
-			bounds, verdict := r.judge(c, row.key, ours, peer)
-			fmt.Fprintf(&b, " %s | %s |", bounds, verdict)
+		for _, to := range comparisons {
+			fmt.Fprintf(&b, " %s | %s |", ratioText(to.ratio(row, medianOf)), ratioText(to.ratio(row, quietestOf)))
+			if to.asked {
+				bounds, verdict := r.judge(c, row, to.kinds)
+				fmt.Fprintf(&b, " %s | %s |", bounds, verdict)
+			}
 		}
 		b.WriteString("\n")
 	}
 	return b.String() + "\n"
 }
 
-// asksFor says whether anything is asked of a column.
-func (r *result) asksFor(c column) bool {
+// asksFor says whether anything of these kinds is asked of a column.
+func (r *result) asksFor(c column, kinds []kind) bool {
 	return slices.ContainsFunc(r.keys(), func(key int64) bool {
-		return slices.ContainsFunc(asked(r.Name, c.id, key), func(g goal) bool { return g.kind != toFirst })
+		return slices.ContainsFunc(asked(r.Name, c.id, key), func(g goal) bool { return slices.Contains(kinds, g.kind) })
 	})
 }
 
-// judge is the last two cells of a line; what is asked of growth has a table of its own.
-func (r *result) judge(c column, key int64, ours, peer float64) (bounds, verdict string) {
-	for _, g := range asked(r.Name, c.id, key) {
-		if g.kind != toFirst {
-			if math.IsNaN(ours) {
-				return g.bounds(), "**missed**"
-			}
-			return g.bounds(), g.verdict(g.value(ours, peer, math.NaN()))
+// judge is the last two cells of a comparison; what is asked of growth has a table of its own.
+func (r *result) judge(c column, row row, kinds []kind) (bounds, verdict string) {
+	for _, g := range asked(r.Name, c.id, row.key) {
+		if !slices.Contains(kinds, g.kind) {
+			continue
 		}
+		s := row.stands(c.higher)
+		if math.IsNaN(s.ours) {
+			return g.bounds(), "**missed**"
+		}
+		return g.bounds(), g.verdict(g.value(s))
 	}
 	return "", ""
 }
@@ -129,7 +162,7 @@ func (r *result) growth(m measurement) string {
 				continue
 			}
 			at := func(key int64) float64 { return median(r.values(0, key, c.field)) }
-			v := g.value(at(last), math.NaN(), at(first))
+			v := g.value(standing{ours: at(last), first: at(first)})
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | ≤ %v | %s |\n", c.name,
 				number(at(first), c.digits), number(at(last), c.digits), ratioText(v), g.bound, g.verdict(v))
 		}

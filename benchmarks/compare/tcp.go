@@ -1,0 +1,74 @@
+package main
+
+// tcpPlan is what is measured between two hosts, one rank on each, over TCP. Counts are such that a round of all of it
+// takes about 50 seconds, a third of which is the starting of the peers: five rounds must end within six minutes.
+func tcpPlan() []measurement {
+	all := []measurement{tcpLatency(), tcpBandwidth(), tcpRate(), tcpTLS(), tcpIdle()}
+	for i := range all {
+		all[i].hosts = true
+	}
+	return all
+}
+
+var tcpLineup = []string{gorun, openMPI, mpich, bareSocket}
+
+const betweenHosts = " One rank on each of two hosts (network namespaces joined by a bridge), pinned to a core of its " +
+	"own. The bare socket is one connection that both sides spin on, without any library."
+
+const oneByOne = " It sends each message by itself: a library that sends several at once can be faster."
+
+func tcpLatency() measurement {
+	return measurement{
+		name: "tcp-latency", title: "Latency between hosts", program: "latency", key: "bytes", sizes: true, seconds: 17,
+		lineup: tcpLineup,
+		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv over TCP." +
+			betweenHosts,
+		runs: []arguments{
+			{ranks: 2, args: "-m 1:8192", iters: "-i 8000 -x 500", quick: []string{"-i 1000 -x 100"}},
+			{ranks: 2, args: "-m 16384:262144", iters: "-i 800 -x 50"},
+			{ranks: 2, args: "-m 524288:4194304", iters: "-i 60 -x 10"},
+		},
+		columns: oneWay(),
+	}
+}
+
+func tcpBandwidth() measurement {
+	m := bandwidth("tcp-bw", "Bandwidth between hosts", "from one rank to another over TCP", 18)
+	m.program, m.lineup = "bw", tcpLineup
+	m.about += betweenHosts + oneByOne
+	m.runs = []arguments{
+		{ranks: 2, args: "-W 64 -m 1:8192", iters: "-i 400 -x 30"},
+		{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 40 -x 4"},
+		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 8 -x 2"},
+	}
+	m.columns[0].digits = 1
+	return m
+}
+
+func tcpRate() measurement {
+	m := messageRate()
+	m.name, m.title, m.seconds, m.lineup = "tcp-rate", "Message rate between hosts, one pair", 4, tcpLineup
+	m.about = "Messages a second from one rank to another over TCP, windows of 64." + betweenHosts +
+		oneByOne
+	m.runs = []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8", iters: "-i 5000 -x 300", ours: "-i 25000 -x 500"}}
+	return m
+}
+
+func tcpTLS() measurement {
+	m := bandwidth("tcp-tls-bw", "Bandwidth between hosts with TLS", "from one rank to another over TCP, once encrypted "+
+		"(GORUN_TCP_TLS=1) and once plain", 4)
+	m.program, m.lineup, m.rival = "bw", []string{gorunTLS, gorunPlain}, "plain"
+	m.runs = []arguments{
+		{ranks: 2, args: "-W 64 -m 65536:262144", iters: "-i 30 -x 3"},
+		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 4 -x 1"},
+	}
+	return m
+}
+
+func tcpIdle() measurement {
+	m := idle()
+	m.name, m.title, m.seconds = "tcp-idle", "A blocked rank, the other one on another host", 6
+	m.about += " The message will come over TCP."
+	m.runs = []arguments{{ranks: 2, iters: "-i 1"}}
+	return m
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// besideTheSocket is two rounds of three sizes; the socket is better than every peer, and does not count as one.
+func besideTheSocket() (*result, measurement) {
+	m, _ := find(plan(false), "tcp-latency")
+	r := &result{Name: m.name, Rounds: 2, Library: m.lineup}
+	s := samples{Ranks: 2, Commands: []string{"a", "b", "c", "d"}, Failed: make([]string, 4), Rounds: make([][][]line, 4)}
+	for i, values := range [][]float64{{9, 11}, {12, 12}, {20, 40}, {7, 9}} {
+		for _, v := range values {
+			s.Rounds[i] = append(s.Rounds[i], []line{{1, []float64{v}}, {65536, []float64{2 * v}}, {131072, []float64{v}}})
+		}
+	}
+	for i := range s.Rounds[0] {
+		s.Rounds[0][i][1].Values[0] *= 1.1
+	}
+	r.Runs = []samples{s}
+	return r, m
+}
+
+func TestTableBesideTheSocket(t *testing.T) {
+	r, m := besideTheSocket()
+	want := `## one way (µs), lower is better
+
+| bytes | gorun | Open MPI | MPICH | bare socket | ratio | quietest | asked | | to the socket | quietest | asked | |
+|-:|-:|-:|-:|-:|-:|-:|-:|:-|-:|-:|-:|:-|
+| 1 | 10.00 · 9.00 · 20% | 12.00 · 12.00 · 0% | 30.00 · 20.00 · 67% | 8.00 · 7.00 · 25% | 0.83 | 0.75 | ≤ 0.9 | reached | 1.25 | 1.29 | ≤ 1.25 × the bare socket | reached |
+| 65536 | 22.00 · 19.80 · 20% | 24.00 · 24.00 · 0% | 60.00 · 40.00 · 67% | 16.00 · 14.00 · 25% | 0.92 | 0.83 | ≤ 0.9 | **missed** | 1.38 | 1.41 | ≤ 1.25 × the bare socket | **missed** |
+| 131072 | 10.00 · 9.00 · 20% | 12.00 · 12.00 · 0% | 30.00 · 20.00 · 67% | 8.00 · 7.00 · 25% | 0.83 | 0.75 |  |  | 1.25 | 1.29 |  |  |
+
+`
+	if got := r.table(m, m.columns[0]); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if page := r.page(m); !strings.Contains(page, "Ratios are ours / the best peer,") ||
+		!strings.Contains(page, "the same to the bare socket, which is no peer but the limit.") {
+		t.Errorf("the page does not say what the ratios are:\n%s", page)
+	}
+	text := index([]*result{r})
+	for _, want := range []string{
+		"| between hosts: latency, 1 B–64 KiB | ≤ 0.9 | 0.92 at 65536 bytes | **missed** | [tcp-latency]",
+		"| between hosts: latency, 1 B–64 KiB | ≤ 1.25 × the bare socket | 1.38 at 65536 bytes | **missed** |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the index has no %q:\n%s", want, text)
+		}
+	}
+}
+
+// A socket that could not be measured is nothing to compare with; ours that could not is a goal missed.
+func TestTableWithoutTheSocket(t *testing.T) {
+	r, m := besideTheSocket()
+	r.Runs[0].Rounds[3], r.Runs[0].Failed[3] = nil, "did not end within 20s"
+	if got, want := r.table(m, m.columns[0]), "| failed | 0.83 | 0.75 | ≤ 0.9 | reached | – | – | ≤ 1.25 × the bare socket | "+
+		"nothing to compare |\n"; !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant a line that ends in\n%s", got, want)
+	}
+	r, m = besideTheSocket()
+	r.Runs[0].Rounds[0], r.Runs[0].Failed[0] = nil, "did not end within 20s"
+	if got := r.table(m, m.columns[0]); strings.Count(got, "**missed**") != 4 {
+		t.Errorf("ours has no number at two sizes with two goals each:\n%s", got)
+	}
+}
+
+func TestTLSIsBesidePlain(t *testing.T) {
+	m, _ := find(plan(false), "tcp-tls-bw")
+	page := invented(m).page(m)
+	for _, want := range []string{"| gorun, TLS | gorun, plain | ratio | quietest | asked | |\n", "Ratios are ours / plain,",
+		"| 2.00 | 2.00 | ≥ 0.5 | reached |"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q:\n%s", want, page)
+		}
+	}
+}
+
+// What is not worth its time in the quick set is left out of it.
+func TestQuickBetweenHosts(t *testing.T) {
+	var hosts []string
+	for _, m := range plan(true) {
+		if m.hosts {
+			hosts = append(hosts, m.name)
+		}
+	}
+	if !reflect.DeepEqual(hosts, []string{"tcp-latency"}) {
+		t.Errorf("between hosts, quick: %v", hosts)
+	}
+}
+
+func TestFiveRoundsBetweenHostsTakeSixMinutes(t *testing.T) {
+	sum := 0.0
+	for _, m := range tcpPlan() {
+		sum += 5 * m.seconds
+	}
+	if sum > 6*60 {
+		t.Errorf("planned for %v s", sum)
+	}
+}
+
+func TestCommandsBetweenHosts(t *testing.T) {
+	local := []library{{name: gorun, dir: "/d/gorun"}, {name: openMPI, dir: "/d/o"}, {name: mpich, dir: "/d/m"}}
+	pair := onHosts(local, library{name: bareSocket, dir: "/d/s"}, "/d/hosts")
+	m, a := measurement{program: "bw"}, arguments{args: "-m 8:8", iters: "-i 5"}
+	var shown, run []string
+	for _, l := range pair {
+		shown = append(shown, l.name+": "+l.shown(m, a, false))
+		run = append(run, strings.Join(l.launch(2, filepath.Join(l.dir, m.program)), " "))
+	}
+	if want := []string{
+		"gorun: hostrun -hosts 2 -pin -- bw -m 8:8 -i 5",
+		"Open MPI: hostrun -hosts 2 -mpi openmpi -- bw -m 8:8 -i 5",
+		"MPICH: hostrun -hosts 2 -mpi mpich -- bw -m 8:8 -i 5",
+		"bare socket: hostrun -hosts 2 -pin -- socket bw 10.77.0.1:7071 -m 8:8 -i 5",
+		"gorun, plain: hostrun -hosts 2 -pin -- bw -m 8:8 -i 5",
+		"gorun, TLS: hostrun -hosts 2 -pin -x GORUN_TCP_TLS=1 -- bw -m 8:8 -i 5",
+	}; !reflect.DeepEqual(shown, want) {
+		t.Errorf("shown:\n%s", strings.Join(shown, "\n"))
+	}
+	for i, want := range []string{
+		"/d/gorun/hostrun -base /d/hosts -pin -- /d/gorun/bw",
+		"/d/gorun/hostrun -base /d/hosts -mpi openmpi -- /d/o/bw",
+		"/d/gorun/hostrun -base /d/hosts -mpi mpich -- /d/m/bw",
+		"/d/gorun/hostrun -base /d/hosts -pin -- /d/s/socket bw 10.77.0.1:7071",
+	} {
+		if run[i] != want {
+			t.Errorf("%s, want %s", run[i], want)
+		}
+	}
+}
+
+// TestNoHosts: where there can be none, the measurements are left out with the reason, and nobody asks twice. Where
+// they fail, that is an error.
+func TestNoHosts(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	m, _ := find(plan(false), "tcp-idle")
+	for code, none := range map[int]bool{77: true, 1: false} {
+		text := fmt.Sprintf("#!/bin/sh\necho asked >>asked\necho 'hosts: only root can make hosts' >&2\nexit %d\n", code)
+		if err := errors.Join(os.MkdirAll("scripts", 0o755), os.WriteFile(hostsScript, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		os.Remove("asked")
+		s := stage{ctx: context.Background(), dir: dir, local: make([]library, 3)}
+		for range 2 {
+			_, err := s.lineup(m)
+			if err == nil || errors.Is(err, errNoHosts) != none || !strings.HasSuffix(err.Error(), ": only root can make hosts") {
+				t.Errorf("exit code %d: %v", code, err)
+			}
+		}
+		s.close()
+		if asked, _ := os.ReadFile("asked"); string(asked) != "asked\n" {
+			t.Errorf("exit code %d: asked %q", code, asked)
+		}
+	}
+	here, _ := find(plan(false), "idle")
+	s := stage{local: []library{{name: mpich}, {name: gorun}, {name: openMPI}}}
+	if got, err := s.lineup(here); err != nil || len(got) != 3 || got[0].name != gorun || got[2].name != mpich {
+		t.Errorf("what needs no hosts: %v, %v", got, err)
+	}
+}
+
+// TestRunsOnHosts: a rank on each host; what a run leaves behind there is ended, the hosts stay for the next one and
+// are gone at the end.
+func TestRunsOnHosts(t *testing.T) {
+	if _, err := exec.LookPath("taskset"); err != nil {
+		t.Skip("hosts are there on Linux only")
+	}
+	dir := t.TempDir()
+	ran := filepath.Join(dir, "ran")
+	text := "#!/bin/sh\nsetsid sleep 1000 >/dev/null 2>&1 & \necho $! $PMI_ID $(hostname) $GORUN_TCP_TLS >>" + ran +
+		"\n[ $PMI_ID = 1 ] || echo 2 0.5 7\n"
+	if err := errors.Join(os.Symlink(testenv.Build(t, "internal/testenv/hostrun"), filepath.Join(dir, "hostrun")),
+		os.WriteFile(filepath.Join(dir, "bw"), []byte(text), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("../..")
+	adoptOrphans()
+	s := stage{ctx: context.Background(), dir: dir,
+		local: []library{{name: gorun, dir: dir}, {name: openMPI, dir: dir}, {name: mpich, dir: dir}}}
+	t.Cleanup(s.close)
+	m := measurement{name: "tcp-tls-bw", program: "bw", hosts: true, lineup: []string{gorunTLS, gorunPlain},
+		limit: time.Minute, runs: []arguments{{ranks: 2}}}
+	lineup, err := s.lineup(m)
+	if errors.Is(err, errNoHosts) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := family()
+	r := newResult(&m, lineup, machine{}, settings{rounds: 2})
+	r.Rounds = 2
+	r.measure(context.Background(), &m, lineup, newClock(nil, 2))
+	for i := range lineup {
+		if len(r.Runs[0].Rounds[i]) != 2 || r.Runs[0].Failed[i] != "" {
+			t.Errorf("%s: %d rounds, %s", lineup[i].name, len(r.Runs[0].Rounds[i]), r.Runs[0].Failed[i])
+		}
+	}
+	said, _ := os.ReadFile(ran)
+	for _, want := range []string{" 0 h1 1\n", " 1 h2 1\n", " 0 h1\n", " 1 h2\n"} {
+		if strings.Count(string(said), want) != 2 {
+			t.Errorf("ranks: %q has not twice %q", said, want)
+		}
+	}
+	if after := family(); !reflect.DeepEqual(after, before) {
+		t.Errorf("processes before %v, after %v", before, after)
+	}
+	s.close()
+	s.hosts = nil
+	if left := family(); len(left) > 0 {
+		t.Errorf("the hosts are not gone: %v", left)
+	}
+}
+
+// bare builds the bare socket.
+func bare(t *testing.T) (program string) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("there is no C compiler")
+	}
+	t.Chdir("../..")
+	l := library{dir: t.TempDir()}
+	if why := l.compileOne(context.Background(), "cc", "socket"); why != "" {
+		t.Fatal(why)
+	}
+	return filepath.Join(l.dir, "socket")
+}
+
+func freeAddress(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// side is one rank of the bare socket.
+func side(t *testing.T, program, rank string, args ...string) (*exec.Cmd, *strings.Builder) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	cmd, out := exec.CommandContext(ctx, program, args...), new(strings.Builder)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "PMI_ID="+rank), out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, out
+}
+
+// TestBareSocket: what it prints is a benchmark's, on the first rank only, for every size.
+func TestBareSocket(t *testing.T) {
+	program := bare(t)
+	for what, values := range map[string]int{"latency": 1, "bw": 1, "mbw_mr": 2} {
+		args := []string{what, freeAddress(t), "-m", "1:262144", "-i", "3", "-x", "1", "-W", "5"}
+		zero, said := side(t, program, "0", args...)
+		one, nothing := side(t, program, "1", args...)
+		if err := errors.Join(zero.Wait(), one.Wait()); err != nil || nothing.Len() > 0 {
+			t.Fatalf("%s: %v: %s%s", what, err, said, nothing)
+		}
+		lines, err := parse(said.String())
+		if err != nil || len(lines) != 19 {
+			t.Fatalf("%s: %d lines, %v:\n%s", what, len(lines), err, said)
+		}
+		for i, l := range lines {
+			if l.Key != 1<<i || len(l.Values) != values || l.Values[0] < 0 {
+				t.Errorf("%s: line %d is %v", what, i, l)
+			}
+		}
+	}
+}
+
+// TestBareSocketComplains: it does not spin for ever on somebody who has gone, and says what is wrong with arguments.
+func TestBareSocketComplains(t *testing.T) {
+	program, address := bare(t), freeAddress(t)
+	zero, said := side(t, program, "0", "latency", address)
+	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("it does not listen")
+		}
+	}
+	if err := zero.Wait(); err == nil || zero.ProcessState.ExitCode() != 2 {
+		t.Errorf("the other one has gone: %v: %s", err, said)
+	}
+	for want, args := range map[string][]string{
+		"wanted ADDRESS:PORT":        {"latency", "h1"},
+		"wanted latency, bw or":      {"ring", address},
+		"an empty message":           {"bw", address, "-m", "0:8"},
+		"not a number in range: x":   {"bw", address, "-i", "x"},
+		"wanted latency|bw|mbw_mr A": {"bw"},
+	} {
+		cmd, said := side(t, program, "0", args...)
+		if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), want) {
+			t.Errorf("%q: %v, %s; want %q", args, err, said, want)
+		}
+	}
+	cmd, said := side(t, program, "2", "bw", address)
+	if err := cmd.Wait(); err == nil || !strings.Contains(said.String(), "PMI_ID must be 0 or 1, and is: 2") {
+		t.Errorf("rank 2: %v, %s", err, said)
+	}
+}
