@@ -13,6 +13,7 @@ import (
 var outerJob = []string{
 	"PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "HYDRA_CONTROL", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
 	bootstrap.EnvJob + "=", bootstrap.EnvLocalRank + "=", bootstrap.EnvLocalSize + "=", bootstrap.EnvCPUs + "=",
+	bootstrap.EnvKey + "=",
 }
 
 // controlFD is the descriptor of the control socket in a rank.

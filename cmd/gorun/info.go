@@ -148,8 +148,11 @@ func printSettings(w io.Writer, environ []string, cols int) error {
 
 func printSetting(w io.Writer, s settings.Setting, value string, cols int) {
 	const left = 50
-	if value == "" {
+	switch {
+	case value == "":
 		value = s.Default
+	case s.Name == "GORUN_KEY":
+		value = "(secret)"
 	}
 	dash := func(s string) string {
 		if s == "" {
