@@ -113,6 +113,16 @@ func (d *Device) watch(s *source) (err error) {
 // Name is that of the devices: "shm+tcp".
 func (d *Device) Name() string { return strings.Join(d.names, "+") }
 
+// Via is transport.Several's.
+func (d *Device) Via(peer int) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if by, known := d.via[peer]; known {
+		return d.names[by]
+	}
+	return ""
+}
+
 // Address is those of the devices, with their names.
 func (d *Device) Address() []byte {
 	entries := make([]entry, len(d.devs))
@@ -273,5 +283,6 @@ func (d *Device) Close() error {
 var (
 	_ transport.Introducer = (*Device)(nil)
 	_ transport.Guarded    = (*Device)(nil)
+	_ transport.Several    = (*Device)(nil)
 	_ transport.Memory     = (*memoryDevice)(nil)
 )
