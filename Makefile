@@ -29,7 +29,7 @@ soak:            ## the stress run, for long: make soak SOAK=8h
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-compare:         ## beside Open MPI and MPICH, all of it: 25 minutes; the results go to benchmarks/results
+compare:         ## beside Open MPI and MPICH, all of it: half an hour; the results go to benchmarks/results
 	scripts/compare
 
 compare-quick:   ## the same in under three minutes

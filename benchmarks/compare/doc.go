@@ -12,10 +12,14 @@
 // into the limit is reported with the reason, and that run is not tried again. An interrupt ends the measuring; what
 // there is by then is written.
 //
-// The set is in plan.go, what is asked of it in goals.go. -quick takes smaller numbers and leaves out what is slow;
-// it writes to a folder of its own, so that it does not replace the full results.
+// Measurements named tcp-… are made between two hosts that scripts/hosts makes of namespaces (stage.go), for which this
+// must run as root on Linux; otherwise they are left out, and that is said. Beside the peers they have a bare socket
+// (benchmarks/peers/socket.c) as the limit: it is no peer, and has ratios and goals of its own.
+//
+// The set is in plan.go and tcp.go, what is asked of it in goals.go. -quick takes smaller numbers and leaves out what
+// is slow; it writes to a folder of its own, so that it does not replace the full results.
 //
 // Owns: what is run, in which order, and the tables and pictures.
-// May call: the go command, mpicc and mpirun of the peers, gorun.
+// May call: the go command, gorun, hostrun and scripts/hosts, cc, mpicc and mpirun of the peers; all as programs.
 // Never: imports package mpi or measures anything itself but the wall time of whole commands.
 package main

@@ -290,14 +290,15 @@ func TestBareSocketComplains(t *testing.T) {
 	zero, said := side(t, program, "0", "latency", address)
 	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
+			defer c.Close()
+			c.(*net.TCPConn).CloseWrite() // an end, not a reset
 			break
 		}
 		if time.Now().After(until) {
 			t.Fatal("it does not listen")
 		}
 	}
-	if err := zero.Wait(); err == nil || zero.ProcessState.ExitCode() != 2 {
+	if err := zero.Wait(); err == nil || zero.ProcessState.ExitCode() != 2 || !strings.Contains(said.String(), "the other rank has gone") {
 		t.Errorf("the other one has gone: %v: %s", err, said)
 	}
 	for want, args := range map[string][]string{
