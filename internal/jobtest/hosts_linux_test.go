@@ -27,6 +27,7 @@ type spread struct {
 	prog    string        // instead of the test binary
 	timeout time.Duration // GORUN_PEER_TIMEOUT
 	env     []string
+	grace   time.Duration // 0: nobody ends ranks because another has failed. What they do themselves is what is tested
 }
 
 // hostJob is a job on hosts. Files in its folder are how the test tells ranks what to do: no network is needed for it.
@@ -40,7 +41,7 @@ type hostJob struct {
 
 const folderVar = "GORUN_TEST_FOLDER"
 
-// runOn starts a job. Nobody ends ranks because another has failed: what they do themselves is what is tested.
+// runOn starts a job.
 func runOn(t *testing.T, h *hosts.Hosts, s spread) *hostJob {
 	t.Helper()
 	prog := s.prog
@@ -53,12 +54,15 @@ func runOn(t *testing.T, h *hosts.Hosts, s spread) *hostJob {
 	if s.perHost == nil {
 		s.perHost = slices.Repeat([]int{1}, h.Count())
 	}
+	if s.grace == 0 {
+		s.grace = -1
+	}
 	j := &hostJob{t: t, folder: t.TempDir()}
 	for _, n := range s.perHost {
 		j.size += n
 	}
 	var err error
-	j.Running, err = h.Run(hosts.Job{PerHost: s.perHost, Program: prog, Args: s.args, Grace: -1, PeerTimeout: s.timeout,
+	j.Running, err = h.Run(hosts.Job{PerHost: s.perHost, Program: prog, Args: s.args, Grace: s.grace, PeerTimeout: s.timeout,
 		Env: append([]string{roleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}, s.env...)})
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,13 @@ func TestHostsConnections(t *testing.T) {
 // connections counts those of a host to other hosts, not to the switch, where the wire-up is.
 func connections(t *testing.T, h *hosts.Hosts, host int) int {
 	t.Helper()
-	return len(sockets(t, h, host, "state", "established", "( dst 10.77.0.0/24 and not dst 10.77.0.254 ) or ( dst [fd77::/64] and not dst [fd77::fe] )"))
+	return len(between(t, h, host))
+}
+
+// between are the lines of ss on these connections.
+func between(t *testing.T, h *hosts.Hosts, host int) []string {
+	t.Helper()
+	return sockets(t, h, host, "state", "established", "( dst 10.77.0.0/24 and not dst 10.77.0.254 ) or ( dst [fd77::/64] and not dst [fd77::fe] )")
 }
 
 // sockets are the lines of ss on a host: TCP, numeric.

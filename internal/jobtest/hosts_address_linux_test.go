@@ -1,0 +1,71 @@
+package jobtest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+)
+
+// Which addresses and ports are used is what the settings say.
+func TestHostsAddresses(t *testing.T) {
+	h := hosts.Up(t, 2)
+	for _, test := range []struct {
+		name, setting string
+		local, peer   string // of the connection, as h1 sees it; parts
+		port          string // of one end; ""; any
+	}{
+		{"IPv6 only", "GORUN_TCP_IF=fd77::/64", "[fd77::1]:", "[fd77::2]:", ""},
+		{"without IPv6", "GORUN_TCP_IF=!fd77::/64", "10.77.0.1:", "10.77.0.2:", ""},
+		{"interface", "GORUN_TCP_IF=eth*,!10.0.0.0/8", "[fd77::1]:", "[fd77::2]:", ""},
+		{"ports", "GORUN_TCP_PORTS=41000-41001", "", "", ":4100"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := runOn(t, h, spread{role: "hosts two talk", env: []string{test.setting}})
+			j.tell("go")
+			j.allReady()
+			var lines []string
+			eventually(t, "one connection", func() bool { lines = between(t, h, 1); return len(lines) == 1 })
+			ends := strings.Fields(lines[0])
+			if len(ends) < 4 || !strings.HasPrefix(ends[2], test.local) || !strings.HasPrefix(ends[3], test.peer) || !strings.Contains(lines[0], test.port) {
+				t.Errorf("the connection is %q, want %s… to %s… with port %s", lines[0], test.local, test.peer, test.port)
+			}
+			if test.port != "" {
+				for _, line := range sockets(t, h, 1, "-l") {
+					if !strings.Contains(line, test.port) {
+						t.Errorf("h1 listens at %q", line)
+					}
+				}
+			}
+			j.tell("stop")
+			j.finish(0)
+		})
+	}
+}
+
+// What cannot be is an error of Init that says what was asked and what there is.
+func TestHostsNoAddress(t *testing.T) {
+	h := hosts.Up(t, 2)
+	for setting, want := range map[string][]string{
+		"GORUN_TCP_IF=eth7":         {"eth7", "eth0", "GORUN_TCP_IF"},
+		"GORUN_TCP_IF=10.78.0.0/16": {"10.78.0.0/16", "10.77.0.", "GORUN_TCP_IF"},
+		"GORUN_TCP_PORTS=42000":     {"GORUN_TCP_PORTS=42000", "taken", "each rank on a host needs one"},
+	} {
+		t.Run(setting, func(t *testing.T) {
+			j := runOn(t, h, spread{perHost: []int{2, 2}, role: "hosts mixed", grace: time.Second, env: []string{setting, "GORUN_TRANSPORTS=tcp"}}).finish(1)
+			said := ""
+			for _, line := range strings.Split(j.all(), "\n") {
+				if strings.HasPrefix(line, "mpi: Init:") {
+					said = line
+				}
+			}
+			for _, w := range want {
+				if !strings.Contains(said, w) {
+					t.Errorf("Init does not say %q but %q", w, said)
+				}
+			}
+			t.Log(said)
+		})
+	}
+}

@@ -1,0 +1,212 @@
+package jobtest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+)
+
+// stranger is somebody on another host who can reach where a rank listens.
+type stranger struct {
+	t    *testing.T
+	h    *hosts.Hosts
+	from int
+	to   string
+	open []net.Conn
+}
+
+func (s *stranger) leave() {
+	for _, c := range s.open {
+		c.Close()
+	}
+	s.open = nil
+}
+
+// dial makes n connections one after the other, does something with each, and keeps the last of them open.
+func (s *stranger) dial(n, keep int, say func(net.Conn)) {
+	s.t.Helper()
+	err := s.h.Do(s.from, func() error {
+		for range n {
+			c, err := net.DialTimeout("tcp", s.to, patience)
+			if err != nil {
+				return err
+			}
+			say(c)
+			if s.open = append(s.open, c); len(s.open) > keep {
+				s.open[0].Close()
+				s.open = s.open[1:]
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// alone makes one connection that is not kept. It returns what it gets to hear before it is closed.
+func (s *stranger) alone(say func(net.Conn)) []byte {
+	s.t.Helper()
+	s.dial(1, 1, say)
+	c := s.open[len(s.open)-1]
+	c.SetReadDeadline(time.Now().Add(patience))
+	heard, err := io.ReadAll(io.LimitReader(c, 1<<20))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.t.Errorf("a stranger's connection is still open after %v", patience)
+	}
+	return heard
+}
+
+// helloOf is a hello of the job as tcp/greet_messages.go draws it.
+func helloOf(job string, from, to int) []byte {
+	b := make([]byte, 88)
+	copy(b, "gorunTCP")
+	binary.LittleEndian.PutUint16(b[8:], 1)
+	binary.LittleEndian.PutUint32(b[12:], uint32(from))
+	binary.LittleEndian.PutUint32(b[16:], uint32(to))
+	hash := sha256.Sum256([]byte("gorun tcp job " + job))
+	copy(b[40:56], hash[:])
+	rand.Read(b[56:])
+	return b
+}
+
+// rss is what a process has in memory now, in bytes.
+func rss(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB`).FindSubmatch(text)
+	if m == nil {
+		t.Fatalf("no VmRSS of process %d", pid)
+	}
+	kb, _ := strconv.ParseInt(string(m[1]), 10, 64)
+	return kb << 10
+}
+
+func descriptors(pid int) int {
+	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(all)
+}
+
+// listens is the port of a rank that is alone on its host.
+func listens(t *testing.T, h *hosts.Hosts, host int) uint16 {
+	t.Helper()
+	lines := sockets(t, h, host, "-l")
+	if len(lines) != 1 {
+		t.Fatalf("h%d listens at %q, want one port", host, lines)
+	}
+	at := strings.Fields(lines[0])[3]
+	port, err := strconv.ParseUint(at[strings.LastIndexByte(at, ':')+1:], 10, 16)
+	if err != nil {
+		t.Fatalf("%q: %v", at, err)
+	}
+	return uint16(port)
+}
+
+// Strangers on another host do what they like, while a job goes on, is right, does not grow, counts them and says so.
+func TestHostsStrangers(t *testing.T) {
+	h := hosts.Up(t, 3)
+	j := runOn(t, h, spread{perHost: []int{1, 1}, role: "hosts traffic", env: []string{"GORUN_LOG=warn"}})
+	j.allReady()
+	j.goesOn()
+	pid, err := j.Pid(0)
+	must(t, err)
+	s := &stranger{t: t, h: h, from: 3, to: netip.AddrPortFrom(h.Address(1), listens(t, h, 1)).String()}
+	defer s.leave()
+	job := nameOf(t, pid)
+	before, open := rss(t, pid), descriptors(pid)
+	refused := 0
+	one := func(what string, say func(net.Conn)) []byte {
+		heard := s.alone(say)
+		refused++
+		t.Logf("%s: hears %d bytes", what, len(heard))
+		return heard
+	}
+	noise := make([]byte, 4096)
+	rand.Read(noise)
+	if heard := one("random bytes", func(c net.Conn) { c.Write(noise) }); len(heard) > 0 {
+		t.Errorf("who says random bytes hears %q", heard)
+	}
+	one("HTTP", func(c net.Conn) { io.WriteString(c, "GET / HTTP/1.1\r\nHost: h1\r\n\r\n") })
+	one("nothing", func(c net.Conn) { c.(*net.TCPConn).CloseWrite() })
+	one("another job", func(c net.Conn) { c.Write(helloOf("another", 1, 0)) })
+	for _, rank := range []int{1, 0, 7} { // the last two are nobody who could come
+		if heard := one("a hello without the secret", func(c net.Conn) {
+			c.Write(helloOf(job, rank, 0))
+			c.Write(make([]byte, 34)) // a proof, of nothing
+			c.Write(noise)
+		}); len(heard) > 48 {
+			t.Errorf("who cannot prove the secret hears %d bytes, want the challenge at most", len(heard))
+		}
+	}
+	j.goesOn()
+	s.crowd(helloOf(job, 1, 0))
+	refused += 10000 - 128 // the last ones may still be in their handshake
+	j.goesOn()
+	if after := rss(t, pid); after > before+32<<20 {
+		t.Errorf("rank 0 had %d MiB before the strangers and has %d MiB", before>>20, after>>20)
+	} else {
+		t.Logf("rank 0: %d MiB before, %d MiB after", before>>20, after>>20)
+	}
+	if now := descriptors(pid); now > open+200 {
+		t.Errorf("rank 0 had %d descriptors and has %d", open, now)
+	}
+	s.leave()
+	eventually(t, "the strangers to be gone", func() bool { return descriptors(pid) <= open })
+	j.stop()
+	m := regexp.MustCompile(`rank 0 is content, refused (\d+)`).FindStringSubmatch(j.Output(0))
+	if m == nil {
+		return
+	}
+	if n, _ := strconv.Atoi(m[1]); n < refused || n > 10100 {
+		t.Errorf("rank 0 counts %d refused connections, want %d at least", n, refused)
+	}
+	j.says(0, `WARN.* refused from 10\.77\.0\.3: `, `WARN.* connections refused from 10\.77\.0\.3: `)
+	j.says(1, `refused 0$`)
+	if lines := strings.Count(j.Output(0), "refused from"); lines > 200 {
+		t.Errorf("%d lines of the log about strangers", lines)
+	}
+}
+
+// crowd are 10,000 connections: silent ones, half a hello, a hello byte by byte, a good hello with nothing after it.
+func (s *stranger) crowd(hello []byte) {
+	s.dial(2500, 1000, func(net.Conn) {})
+	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello[:50]) })
+	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello[:1]); c.Write(hello[1:2]) })
+	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello) })
+	for _, c := range s.open { // slow loris
+		c.Write([]byte{1})
+	}
+}
+
+// nameOf is the job that a rank is of.
+func nameOf(t *testing.T, pid int) string {
+	t.Helper()
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kv := range bytes.SplitSeq(env, []byte{0}) {
+		if name, ok := bytes.CutPrefix(kv, []byte("GORUN_JOB=")); ok {
+			return string(name)
+		}
+	}
+	t.Fatal("a rank without GORUN_JOB")
+	return ""
+}
