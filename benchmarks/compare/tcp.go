@@ -50,7 +50,7 @@ func tcpRate() measurement {
 	m.name, m.title, m.seconds, m.lineup = "tcp-rate", "Message rate between hosts, one pair", 4, tcpLineup
 	m.about = "Messages a second from one rank to another over TCP, windows of 64." + betweenHosts +
 		oneByOne
-	m.runs = []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8", iters: "-i 5000 -x 300", ours: "-i 25000 -x 500"}}
+	m.runs = []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8", iters: "-i 3000 -x 300", ours: "-i 25000 -x 500"}}
 	return m
 }
 
