@@ -41,6 +41,7 @@ type conn struct {
 	lent   []byte // of the caller of TryLend
 	alone  bool   // a frame is offered, and nothing was unsent before it
 	cut    bool   // one found the connection cut off and was refused; so are those after it
+	long   bool   // TLS: what is being encrypted is long
 	closed bool   // the descriptor is
 
 	// What the sender knows of it; the caller's again.

@@ -172,7 +172,7 @@ func (c *conn) keep(d *Device, rest []byte) {
 // emptied: all of out is with the kernel. A long buffer is not kept for each connection, but one for all.
 func (c *conn) emptied(d *Device) {
 	c.out, c.sent = c.out[:0], 0
-	if cap(c.out) > 4*gatherFull {
+	if cap(c.out) > 4*gatherFull && c.tls == nil { // which needs it for every fragment
 		if d.spareOut == nil && cap(c.out) <= 4*fragMax {
 			d.spareOut = c.out
 		}
@@ -228,5 +228,8 @@ func (c *conn) encrypt(h *wire.Header, payload []byte) {
 		return
 	}
 	c.tls.Write(plain)
-	c.tls.Write(payload)
+	c.long = true
+	c.tls.Write(payload[:len(payload)-1])
+	c.long = false // so that the kernel is told where it ends
+	c.tls.Write(payload[len(payload)-1:])
 }

@@ -301,6 +301,7 @@ func (d *Device) adopt(g *greeted, s *session) (*conn, error) {
 	if c.tls = g.tls; c.tls != nil {
 		g.wire.adopt(c.takeCipher, c.giveCipher)
 		c.buf = make([]byte, readBuffer)
+		c.out = make([]byte, 0, fragMax+4*gatherFull)
 		c.early = !c.emptyTLS(c.buf) || c.w > 0
 	}
 	return c, nil
@@ -320,8 +321,14 @@ func (c *conn) takeCipher(b []byte) (int, error) {
 	return 0, errno
 }
 
-// giveCipher takes what it has encrypted.
+// giveCipher takes what it has encrypted. Of a long payload each record goes to the kernel while it is in the cache, and
+// the other end can begin; a copy behind the others would be one more.
 func (c *conn) giveCipher(b []byte) (int, error) {
+	all := len(b)
+	if c.long && !c.blocked && c.sent == len(c.out) {
+		n, _ := sendMore(c.fd, b) // an error comes again with the rest
+		b = b[n:]
+	}
 	c.out = append(c.out, b...)
-	return len(b), nil
+	return all, nil
 }

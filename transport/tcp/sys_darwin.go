@@ -138,6 +138,9 @@ func recv(fd int, b []byte) (int, syscall.Errno) { return asErrno(unix.Read(fd, 
 // send writes as much of b, which is not empty, as there is room for.
 func send(fd int, b []byte) (int, syscall.Errno) { return asErrno(unix.Write(fd, b)) }
 
+// sendMore is send of what has more behind it, which is nothing to this kernel.
+func sendMore(fd int, b []byte) (int, syscall.Errno) { return send(fd, b) }
+
 // sendBoth writes as much of a and then b as there is room for. Neither is empty.
 func sendBoth(fd int, a, b []byte) (int, syscall.Errno) {
 	return asErrno(unix.SendmsgBuffers(fd, [][]byte{a, b}, nil, nil, 0))

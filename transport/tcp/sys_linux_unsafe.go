@@ -39,6 +39,15 @@ func send(fd int, b []byte) (int, syscall.Errno) {
 	return int(n), 0
 }
 
+// sendMore is send of what has more behind it.
+func sendMore(fd int, b []byte) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL|unix.MSG_MORE, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
 // sendBoth writes as much of a and then b as there is room for. Neither is empty.
 func sendBoth(fd int, a, b []byte) (int, syscall.Errno) {
 	parts := [2]unix.Iovec{{Base: &a[0]}, {Base: &b[0]}}
