@@ -90,7 +90,13 @@ func (d *Device) discard(c *conn) {
 // redial makes the connection of s again. why is how the last one ended.
 func (d *Device) redial(s *session, why error) {
 	defer d.wg.Done()
-	ctx, cancel := context.WithTimeoutCause(d.ctx, d.opt.PeerTimeout, transport.ErrTimeout)
+	d.mu.Lock()
+	limit := d.opt.PeerTimeout
+	if !s.known { // it was the peer that dialled, and it must again
+		limit = min(limit, redialSilence)
+	}
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(d.ctx, limit, transport.ErrTimeout)
 	defer cancel()
 	d.opt.Log("connection lost while idle, dialling again", "peer", s.peer, "why", why)
 	err := s.connect(ctx)

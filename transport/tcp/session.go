@@ -35,6 +35,7 @@ type session struct {
 
 	// Guarded by Device.mu.
 	address address
+	known   bool // address has been given; before that only the peer can dial
 	held    stand
 	dialing bool          // this rank dials; if the peer does too, the lower rank's connection is the one
 	coming  bool          // the peer has been told that its connection is the one, and it is not there yet
@@ -68,7 +69,7 @@ func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Lin
 		return nil, fmt.Errorf("tcp: connecting rank %d to %d: rank %d has closed its own device", d.opt.Rank, peer, d.opt.Rank)
 	}
 	s := d.session(peer)
-	s.address = to
+	s.address, s.known = to, true
 	ended := s.err
 	d.mu.Unlock()
 	if ended != nil {
@@ -132,7 +133,7 @@ func (s *session) begin() (up chan struct{}, dial bool, err error) {
 	if s.err != nil {
 		return nil, false, s.err
 	}
-	s.dialing = s.conn.Load() == nil && !s.coming
+	s.dialing = s.conn.Load() == nil && !s.coming && s.known
 	return s.up, s.dialing, nil
 }
 
