@@ -6,18 +6,18 @@ STRESS   ?= 60s
 SOAK     ?= 30m
 export GO FUZZTIME STRESS
 
-.PHONY: all test deps check unit nocgo race guard fuzz stress guard-rewrite soak bench compare compare-quick lint clean
+.PHONY: all test deps check unit nocgo race guard fuzz stress hosts guard-rewrite soak soak-hosts bench compare compare-quick lint clean
 
 all:
 	$(GO) build ./...
 
 test: deps       ## installs what the tests need, then runs all of them
-	scripts/test check unit nocgo race guard fuzz stress
+	scripts/test check unit nocgo race guard fuzz stress hosts
 
 deps:            ## the Debian packages of the tests: installs them as root, names them otherwise
 	scripts/deps
 
-check unit nocgo race guard fuzz stress:  ## one part of the tests each
+check unit nocgo race guard fuzz stress hosts:  ## one part of the tests each
 	scripts/test $@
 
 guard-rewrite:   ## records what the hot paths take now, in testdata/instructions.txt; read it before you commit it
@@ -25,6 +25,9 @@ guard-rewrite:   ## records what the hot paths take now, in testdata/instruction
 
 soak:            ## the stress run, for long: make soak SOAK=8h
 	STRESS=$(SOAK) scripts/test stress
+
+soak-hosts:      ## the same over three hosts whose links and processes fail: make soak-hosts SOAK=8h
+	STRESS=$(SOAK) scripts/test hosts
 
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...

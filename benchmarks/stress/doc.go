@@ -1,6 +1,6 @@
 // Stress sends random messages between all ranks and checks every byte, until its time is up.
 //
-//	gorun -n 8 ./benchmarks/stress [-time 60s] [-seed N] [-max BYTES] [-messages N]
+//	gorun -n 8 ./benchmarks/stress [-time 60s] [-seed N] [-max BYTES] [-messages N] [-pause FILE]
 //
 // All ranks draw the same rounds from the seed. A round is a list of messages, each with a source, a destination, a
 // tag, a size (0 bytes to 8 MiB, most of them small), a mode (Send, Isend, Ssend, Issend, Bsend, Rsend) and a lane.

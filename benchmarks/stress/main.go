@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/gorun-mpi/mpi"
@@ -16,6 +17,7 @@ var (
 	maxLength = flag.Int("max", 8<<20, "greatest message, in bytes")
 	messages  = flag.Int("messages", 1500, "messages of a round with small ones; a round with large ones has fewer")
 	rounds    = flag.Int("rounds", 0, "stop after so many; 0: only by time")
+	pause     = flag.String("pause", "", "between rounds, for as long as this file is there, all ranks wait, and rank 0 prints \"stress: idle\", and \"stress: goes on\" afterwards")
 )
 
 const (
@@ -48,6 +50,7 @@ func run(_ context.Context, world *mpi.Comm) error {
 	round := 0
 	for ; ; round++ {
 		more, err := fromRoot(world, wordTag, func() bool {
+			rest()
 			return time.Since(start) < *duration && (*rounds == 0 || round < *rounds)
 		})
 		if err != nil {
@@ -74,6 +77,22 @@ func run(_ context.Context, world *mpi.Comm) error {
 			world.Size(), drawn, round, sent, float64(bytes)/1e9, time.Since(start).Round(time.Second), p.taken, round*quits/2)
 	}
 	return p.free()
+}
+
+// rest waits while somebody wants nothing to be under way, to try what becomes of idle connections.
+func rest() {
+	for said := false; *pause != ""; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(*pause); err != nil {
+			if said {
+				fmt.Println("stress: goes on")
+			}
+			return
+		}
+		if !said {
+			fmt.Println("stress: idle")
+			said = true
+		}
+	}
 }
 
 // fromRoot brings what rank 0 says to every rank.

@@ -27,6 +27,7 @@ type spread struct {
 	prog    string        // instead of the test binary
 	timeout time.Duration // GORUN_PEER_TIMEOUT
 	env     []string
+	folder  string        // "": one is made
 	grace   time.Duration // 0: nobody ends ranks because another has failed. What they do themselves is what is tested
 }
 
@@ -36,7 +37,8 @@ type hostJob struct {
 	t      *testing.T
 	folder string
 	size   int
-	codes  []int // after finish
+	limit  time.Duration // after which it hangs
+	codes  []int         // after finish
 }
 
 const folderVar = "GORUN_TEST_FOLDER"
@@ -57,7 +59,10 @@ func runOn(t *testing.T, h *hosts.Hosts, s spread) *hostJob {
 	if s.grace == 0 {
 		s.grace = -1
 	}
-	j := &hostJob{t: t, folder: t.TempDir()}
+	if s.folder == "" {
+		s.folder = t.TempDir()
+	}
+	j := &hostJob{t: t, folder: s.folder, limit: 2 * patience}
 	for _, n := range s.perHost {
 		j.size += n
 	}
@@ -73,10 +78,10 @@ func runOn(t *testing.T, h *hosts.Hosts, s spread) *hostJob {
 // finish waits for the end of all ranks and expects the job's exit code; -1: any that is not 0.
 func (j *hostJob) finish(code int) *hostJob {
 	j.t.Helper()
-	watchdog := time.AfterFunc(2*patience, j.dump)
+	watchdog := time.AfterFunc(j.limit, j.dump)
 	j.codes = j.Wait()
 	if !watchdog.Stop() {
-		j.t.Errorf("the job did not end within %v; goroutines of its ranks below", 2*patience)
+		j.t.Errorf("the job did not end within %v; goroutines of its ranks below", j.limit)
 	}
 	if got := j.Code(); got != code && !(code < 0 && got != 0) {
 		j.t.Errorf("exit code %d, want %d", got, code)
