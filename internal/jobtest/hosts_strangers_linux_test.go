@@ -157,7 +157,7 @@ func TestHostsStrangers(t *testing.T) {
 	}
 	j.goesOn()
 	s.crowd(helloOf(job, 1, 0))
-	refused += 10000 - 128 // the last ones may still be in their handshake
+	refused += 8000 // many wait in the kernel for somebody to accept them, and are gone before that
 	j.goesOn()
 	if after := rss(t, pid); after > before+32<<20 {
 		t.Errorf("rank 0 had %d MiB before the strangers and has %d MiB", before>>20, after>>20)
