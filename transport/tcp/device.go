@@ -132,6 +132,7 @@ func (d *Device) receiveVisitors(ln net.Listener) (err error) {
 	}
 	d.address = d.mine.publish(ln).encode()
 	d.greeter = &greeter{job: d.opt.Job, rank: d.opt.Rank, size: d.opt.Size, secure: d.opt.TLS, secret: d.opt.Secret, admit: d.admit, dropped: d.dropped}
+	d.Introduce(nil)
 	d.porter = newPorter(ln, d.greeter, d.deliver, d.opt.Log)
 	return nil
 }
@@ -143,7 +144,7 @@ func (d *Device) Name() string { return "tcp" }
 func (d *Device) Address() []byte { return d.address }
 
 // Introduce is transport.Introducer's.
-func (d *Device) Introduce(card []byte) { d.greeter.introduce(card) }
+func (d *Device) Introduce(card []byte) { d.greeter.introduce(packCard(d.address, card)) }
 
 // Card is transport.Introducer's.
 func (d *Device) Card(peer int) []byte {

@@ -57,8 +57,8 @@ type greeter struct {
 // stepLimit is how long the other side may take for one step.
 const stepLimit = 5 * time.Second
 
-// cardMax is the longest card, as transport.Introducer says.
-const cardMax = 1 << 10
+// cardMax is the longest card: what transport.Introducer allows, and this device's own address (card.go).
+const cardMax = 1<<10 + 2 + addressMax
 
 // code is what the acceptor says to a dialler that has proved itself.
 type code uint8

@@ -241,9 +241,7 @@ func (d *Device) settle(g *greeted, s *session) error {
 		unix.Close(c.fd)
 		return errLeaving
 	}
-	if g.card != nil {
-		s.card = g.card
-	}
+	s.introduced(g.card)
 	conns := append([]*conn(nil), *d.inUse.Load()...)
 	slot := slices.Index(conns, nil)
 	if slot < 0 {

@@ -1,9 +1,14 @@
 package tcp
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
@@ -38,4 +43,53 @@ func TestConformance(t *testing.T) {
 func TestConformanceTLS(t *testing.T) {
 	transporttest.Run(t, pair(func(o *Options) { o.TLS = true }), transporttest.NoGet(), notUrgent, transporttest.Brief(),
 		transporttest.Without("no-allocations", "crypto/tls allocates"))
+}
+
+// A rank that was dialled and has never asked where the peer is finds out at once that the peer's process has ended.
+func TestDialledKnowsWhere(t *testing.T) {
+	a, b := newDevice(t, 0, 2), newDevice(t, 1, 2)
+	defer b.Close()
+	if _, err := a.Connect(context.Background(), 1, b.Address()); err != nil {
+		t.Fatal(err)
+	}
+	var s *session
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		b.mu.Lock()
+		s = b.sessions[0]
+		b.mu.Unlock()
+		if s != nil && s.conn.Load() != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the connection does not come")
+		}
+	}
+	// The end of a process: no goodbye, nobody listens.
+	a.porter.Close()
+	c := (*a.inUse.Load())[0]
+	unix.Shutdown(c.fd, unix.SHUT_RDWR)
+	defer a.Close()
+	began := time.Now()
+	pkts := make([]transport.Packet, 4)
+	for n := 0; n == 0 || pkts[0].Event != transport.Down; time.Sleep(time.Millisecond) {
+		if n = b.Poll(pkts); time.Since(began) > redialSilence/2 {
+			t.Fatal("the peer's end is not noticed without waiting for it to dial again")
+		}
+	}
+	if !errors.Is(pkts[0].Err, transport.ErrPeerGone) {
+		t.Error(pkts[0].Err)
+	}
+}
+
+// A card's two parts come back; rubbish has none.
+func TestCard(t *testing.T) {
+	where, card := unpackCard(packCard([]byte("here"), []byte("me")))
+	if string(where) != "here" || string(card) != "me" {
+		t.Errorf("%q %q", where, card)
+	}
+	for _, b := range [][]byte{nil, {1}, {5, 0, 1, 2}, {255, 255}} {
+		if where, card := unpackCard(b); where != nil || card != nil {
+			t.Errorf("%v: %v %v", b, where, card)
+		}
+	}
 }
