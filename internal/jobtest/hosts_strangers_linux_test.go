@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
 )
 
@@ -157,9 +158,9 @@ func TestHostsStrangers(t *testing.T) {
 	}
 	j.goesOn()
 	s.crowd(helloOf(job, 1, 0))
-	refused += 8000 // many wait in the kernel for somebody to accept them, and are gone before that
+	refused += 5000 // many wait in the kernel for somebody to accept them, and are gone before that
 	j.goesOn()
-	if after := rss(t, pid); after > before+32<<20 {
+	if after := rss(t, pid); after > before+32<<20 && !testenv.Race {
 		t.Errorf("rank 0 had %d MiB before the strangers and has %d MiB", before>>20, after>>20)
 	} else {
 		t.Logf("rank 0: %d MiB before, %d MiB after", before>>20, after>>20)
