@@ -13,7 +13,7 @@ const (
 	// readBuffer is what one read may bring: the longest eager frame and the beginning of another.
 	readBuffer = 128 << 10
 	// directMax bounds one read into a user's buffer, during which nothing else is looked at.
-	directMax = 1 << 20
+	directMax = 4 << 20
 	// spareBuffers bounds those that are kept for the next connection that has something.
 	spareBuffers = 8
 )

@@ -51,7 +51,7 @@ func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 			d.remind(blockedRetry)
 			return true
 		}
-		if d.busy(c) && h.Flags&(wire.Urgent|wire.Wake) == 0 && len(c.out)-c.sent < gatherFull {
+		if d.busy(c) && h.Flags&wire.Wake == 0 && len(c.out)-c.sent < gatherFull {
 			d.holdBack(c)
 			return true
 		}
@@ -204,6 +204,9 @@ func (c *conn) block(d *Device) {
 	if !c.blocked {
 		c.blocked = true
 		d.blocked++
+		if d.aside.Load() == c {
+			d.putBack()
+		}
 		d.set.want(c.fd, c.slot, true)
 	}
 }

@@ -28,10 +28,13 @@ type Options struct {
 
 const defaultPeerTimeout = 30 * time.Second
 
-// hotFor is how many reads of the hot socket come before the others are looked at, and coldFor how many in vain.
 const (
+	// hotFor is how many reads of the hot socket come before the others are looked at, and coldFor how many in vain.
 	hotFor  = 32
-	coldFor = 8
+	coldFor = 32
+	// asideAfter is how many reads of the hot socket must have brought something before it leaves the set. A set costs
+	// the sender of each packet half a microsecond (docs/decisions/0019-tcp.md), going and coming back about one.
+	asideAfter = 16
 )
 
 // Device is one rank's end.
@@ -49,6 +52,7 @@ type Device struct {
 	hot     *conn   // the only one that has had something lately: read without asking the set
 	streak  int     // reads of hot that brought something
 	misses  int     // reads of hot that did not
+	run     int     // reads that did since it has been hot
 	ready   []*conn // with something to hand out that makes no socket readable
 	dirty   []*conn // with something gathered
 	empty   []*conn // with a buffer in which nothing is left, unless it has been lent by the Poll before
@@ -65,10 +69,11 @@ type Device struct {
 
 	wake     atomic.Pointer[func()] // ends the sleep of this rank
 	reminder *time.Timer
-	pending  atomic.Bool   // set under outMu: something is held back or blocked, and the reminder will come
-	nodder   *time.Timer   // see nod
-	active   atomic.Uint64 // == polls
-	seen     uint64        // the nodder's: active when it looked last
+	pending  atomic.Bool          // set under outMu: something is held back or blocked, and the reminder will come
+	nodder   *time.Timer          // see nod
+	active   atomic.Uint64        // == polls
+	aside    atomic.Pointer[conn] // == hot, if that is not in the set; else nil
+	seen     uint64               // the nodder's: active when it looked last
 	news     atomic.Bool
 	closed   atomic.Bool
 
@@ -195,6 +200,9 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if d.hot != nil && d.blocked == 0 {
 		if got := d.hot.read(d, pkts[n:]); got > 0 {
 			d.misses = 0
+			if d.run++; d.run == asideAfter {
+				d.setAside()
+			}
 			if d.streak++; d.streak < hotFor {
 				return n + got
 			}
@@ -251,10 +259,40 @@ func (d *Device) ask(pkts []transport.Packet) int {
 // heat makes c the socket that is read without asking; nil: none.
 func (d *Device) heat(c *conn) {
 	was := d.hot
-	d.hot, d.misses, d.streak = c, 0, 0
-	if was != nil && was != c && was.received() == 0 {
+	d.misses, d.streak = 0, 0
+	if was == c {
+		return
+	}
+	d.putBack()
+	d.hot, d.run = c, 0
+	if was != nil && was.received() == 0 {
 		d.drained(was)
 	}
+}
+
+// setAside takes the hot socket out of the set, which need not report what is looked at anyway.
+func (d *Device) setAside() {
+	if !d.hot.blocked && d.aside.Load() == nil {
+		d.set.remove(d.hot.fd)
+		d.aside.Store(d.hot)
+	}
+}
+
+// putBack ends that: nobody looks any more, or room is waited for too.
+func (d *Device) putBack() {
+	if c := d.aside.Load(); c != nil {
+		d.set.add(c.fd, c.slot)
+		d.aside.Store(nil)
+		d.run = 0
+	}
+}
+
+// asideHas reports whether the socket that is not in the set has something. Any goroutine may call it.
+func (d *Device) asideHas() bool {
+	d.mu.Lock() // a descriptor is closed under it
+	defer d.mu.Unlock()
+	c := d.aside.Load()
+	return c != nil && !c.closed && readable(c.fd)
 }
 
 // handOut fills in what needs no socket: the end of peers, room, and frames of which there were more than packets.
@@ -374,7 +412,7 @@ func (d *Device) nod() {
 		return
 	}
 	polls := d.active.Load()
-	if polls == d.seen && d.set.any() {
+	if polls == d.seen && (d.set.any() || d.asideHas()) {
 		(*d.wake.Load())()
 	}
 	d.seen = polls
@@ -439,6 +477,7 @@ func (d *Device) Arm(_ transport.Level, hold bool) bool {
 	if len(d.dirty) > 0 {
 		d.flush()
 	}
+	d.putBack()
 	if d.news.Load() || len(d.rooms)+len(d.downs)+len(d.ready) > 0 || d.set.wait(&d.events) > 0 {
 		return false
 	}

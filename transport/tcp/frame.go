@@ -25,7 +25,7 @@ const (
 	fragMax = 256 << 10
 	// lendMax bounds those that are not: fragments of large messages. A longer frame would only let small messages wait
 	// longer behind it.
-	lendMax = 2 << 20
+	lendMax = 4 << 20
 )
 
 // putHead encodes h and the payload's length into b and returns how many bytes that took.

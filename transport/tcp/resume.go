@@ -73,6 +73,7 @@ func (d *Device) discard(c *conn) {
 	}
 	if d.hot == c {
 		d.hot = nil
+		d.aside.Store(nil)
 	}
 	d.mu.Lock()
 	conns := append([]*conn(nil), *d.inUse.Load()...)

@@ -90,6 +90,12 @@ func (s *set) wait(events *[maxEvents]event) int {
 	return n
 }
 
+// readable reports whether there is something to read, or the end.
+func readable(fd int) bool {
+	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n == 1
+}
+
 // any reports whether there is something. Any goroutine may call it. It takes no bell.
 func (s *set) any() bool {
 	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}

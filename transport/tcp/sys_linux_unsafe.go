@@ -61,6 +61,14 @@ func sendBoth(fd int, a, b []byte) (int, syscall.Errno) {
 	return int(n), 0
 }
 
+// readable reports whether there is something to read, or the end.
+func readable(fd int) bool {
+	p := unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	var now unix.Timespec
+	n, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return n == 1
+}
+
 func writeBell(fd int) {
 	one := uint64(1)
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
