@@ -101,7 +101,7 @@ func (w *weather) over() bool {
 
 // The stress run on three hosts with two ranks each, in bad weather: every byte of every message is right.
 func TestHostsStress(t *testing.T) {
-	last, seed := 8*time.Second, rand.Uint64()
+	last, seed := 4*time.Second, rand.Uint64()
 	if v := os.Getenv(soakVar); v != "" {
 		var err error
 		if last, err = time.ParseDuration(v); err != nil {
