@@ -261,6 +261,15 @@ func (c *Comm) Stats() Stats {
 	return c.eng.Stats()
 }
 
+// Transport is how this rank reaches the others: "shm", "tcp", or "shm+tcp" where some are on this host and some are
+// not; "loop" under RunLocal and in a world of one.
+func (c *Comm) Transport() string {
+	if c == nil || c.shared == nil || c.eng == nil {
+		return ""
+	}
+	return c.eng.Transport()
+}
+
 // contextIDs are those that this rank uses. 0 is the world's.
 type contextIDs struct {
 	mu   sync.Mutex

@@ -311,3 +311,19 @@ func ended() context.Context {
 	cancel()
 	return ctx
 }
+
+// A communicator says how its ranks reach each other.
+func TestTransport(t *testing.T) {
+	err := RunLocal(2, func(world *Comm) error {
+		if got := world.Transport(); got != "loop" {
+			t.Errorf("Transport under RunLocal is %q, want loop", got)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := (*Comm)(nil).Transport(); got != "" {
+		t.Errorf("Transport of no communicator is %q", got)
+	}
+}

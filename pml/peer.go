@@ -166,6 +166,14 @@ func (e *Engine) explain(p *peer, caps *transport.Caps) {
 	e.cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.limit, "rendezvous", large, "not-used", why)
 }
 
+// Transport is the name of the device by which this rank reaches others; of several, shm+tcp.
+func (e *Engine) Transport() string {
+	if e.cfg.Net == nil {
+		return e.cfg.Self.Name()
+	}
+	return e.cfg.Net.Name()
+}
+
 // selfLink notes that there is something to poll.
 type selfLink struct {
 	transport.Link

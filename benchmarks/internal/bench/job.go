@@ -71,19 +71,11 @@ func (j *Job) canDraw() (ok bool, err error) {
 
 // OutputOf is where a rank prints: rank 0 to standard output, the others nowhere.
 func OutputOf(world *mpi.Comm, o harness.Options) harness.Output {
-	out := harness.Output{Options: o, Ranks: world.Size(), Transport: transport()}
+	out := harness.Output{Options: o, Ranks: world.Size(), Transport: world.Transport()}
 	if world.Rank() == 0 {
 		out.W = os.Stdout
 	}
 	return out
-}
-
-// transport is what the ranks of this host use: what was asked for, or the first in the order of preference.
-func transport() string {
-	if asked := os.Getenv("GORUN_TRANSPORTS"); asked != "" {
-		return asked
-	}
-	return "shm"
 }
 
 // Refuse is the error of rank 0 when the options do not fit the job; the other ranks end without a word.
