@@ -289,8 +289,8 @@ func (d *Device) putBack() {
 
 // asideHas reports whether the socket that is not in the set has something. Any goroutine may call it.
 func (d *Device) asideHas() bool {
-	d.mu.Lock() // a descriptor is closed under it
-	defer d.mu.Unlock()
+	d.outMu.Lock() // a descriptor is closed under it
+	defer d.outMu.Unlock()
 	c := d.aside.Load()
 	return c != nil && !c.closed && readable(c.fd)
 }
