@@ -68,6 +68,10 @@ func (c *conn) receive(b []byte) (int, error) {
 	if c.tls != nil {
 		return c.receiveTLS(b)
 	}
+	return c.fromSocket(b)
+}
+
+func (c *conn) fromSocket(b []byte) (int, error) {
 	n, errno := recv(c.fd, b)
 	switch {
 	case errno == 0 && n == 0:

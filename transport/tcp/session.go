@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -308,16 +307,11 @@ func (d *Device) adopt(g *greeted, s *session) (*conn, error) {
 
 // takeCipher reads what the tls.Conn is to decrypt.
 func (c *conn) takeCipher(b []byte) (int, error) {
-	n, errno := recv(c.fd, b)
-	switch {
-	case errno == 0 && n == 0:
-		return 0, io.EOF
-	case errno == 0:
-		return n, nil
-	case again(errno):
-		return 0, errWouldBlock
+	n, err := c.fromSocket(b)
+	if err == errAgain {
+		err = errWouldBlock
 	}
-	return 0, errno
+	return n, err
 }
 
 // giveCipher takes what it has encrypted. Of a long payload each record goes to the kernel while it is in the cache, and
