@@ -178,9 +178,7 @@ func TestNoHosts(t *testing.T) {
 // TestRunsOnHosts: a rank on each host; what a run leaves behind there is ended, the hosts stay for the next one and
 // are gone at the end.
 func TestRunsOnHosts(t *testing.T) {
-	if _, err := exec.LookPath("taskset"); err != nil {
-		t.Skip("hosts are there on Linux only")
-	}
+	testenv.Peer(t, "taskset", "util-linux")
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")
 	text := "#!/bin/sh\nsetsid sleep 1000 >/dev/null 2>&1 & \necho $! $PMI_ID $(hostname) $GORUN_TCP_TLS >>" + ran +
@@ -197,7 +195,7 @@ func TestRunsOnHosts(t *testing.T) {
 	m := measurement{name: "tcp-tls-bw", program: "bw", hosts: true, lineup: []string{gorunTLS, gorunPlain},
 		limit: time.Minute, runs: []arguments{{ranks: 2}}}
 	lineup, err := s.lineup(m)
-	if errors.Is(err, errNoHosts) {
+	if errors.Is(err, errNoHosts) && (os.Getuid() != 0 || os.Getenv(testenv.RequirePeers) == "") { // as hosts.Up
 		t.Skip(err)
 	}
 	if err != nil {
@@ -230,9 +228,7 @@ func TestRunsOnHosts(t *testing.T) {
 
 // bare builds the bare socket.
 func bare(t *testing.T) (program string) {
-	if _, err := exec.LookPath("cc"); err != nil {
-		t.Skip("there is no C compiler")
-	}
+	testenv.Peer(t, "cc", "gcc")
 	t.Chdir("../..")
 	l := library{dir: t.TempDir()}
 	if why := l.compileOne(context.Background(), "cc", "socket"); why != "" {

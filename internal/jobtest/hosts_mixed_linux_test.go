@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
 )
 
@@ -130,9 +130,7 @@ func between(t *testing.T, h *hosts.Hosts, host int) []string {
 // sockets are the lines of ss on a host: TCP, numeric.
 func sockets(t *testing.T, h *hosts.Hosts, host int, args ...string) []string {
 	t.Helper()
-	if _, err := exec.LookPath("ss"); err != nil {
-		t.Skip("needs ss (Debian: iproute2)")
-	}
+	testenv.Peer(t, "ss", "iproute2")
 	out, err := h.Command(host, "ss", append([]string{"-H", "-t", "-n"}, args...)...).Output()
 	if err != nil {
 		t.Fatalf("ss: %v", err)
