@@ -35,7 +35,7 @@ const graph = `
 	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
 	transport/multi                                                      : transport, internal/doze
 	transport/tcp                                                        : transport, internal/wire, internal/doze, {golang.org/x/sys}
-	transport/transporttest                                              : transport, internal/wire
+	transport/transporttest                                              : internal/testenv, transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
 	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, internal/order, {golang.org/x/sys}

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // patience is after how long something will not happen any more, pause how long something is given to go wrong.
@@ -123,24 +124,4 @@ func lasts(t testing.TB, done <-chan struct{}, why string) {
 	}
 }
 
-// dog interrupts a place again and again once patience is over, so that a lost wake-up is a failure and not a hang.
-type dog struct{ barked atomic.Bool }
-
-func watch(t testing.TB, p *Place) *dog {
-	d, stop := &dog{}, make(chan struct{})
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		for wait := patience; ; wait = 10 * time.Millisecond {
-			select {
-			case <-stop:
-				return
-			case <-time.After(wait):
-				d.barked.Store(true)
-				p.Interrupt()
-			}
-		}
-	}()
-	t.Cleanup(func() { close(stop); <-gone })
-	return d
-}
+func watch(t testing.TB, p *Place) *testenv.Dog { return testenv.Watch(t, patience, p.Interrupt) }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 var kinds = map[string]bool{"held": true, "free": false}
@@ -295,17 +297,18 @@ func TestNoWakeUpIsLost(t *testing.T) {
 }
 
 // await is the loop of a waiter: poll, arm, look again, park.
-func await(p *Place, l *line, hold bool, d *dog) error {
+func await(p *Place, l *line, hold bool, d *testenv.Dog) error {
 	for l.poll() == 0 {
 		p.Arm(hold)
 		if !p.Ready() {
 			p.Park(hold)
 		}
 		p.Disarm()
-		if d.barked.Load() {
+		if d.Barked() {
 			return fmt.Errorf("no wake-up within %v", patience)
 		}
 	}
+	d.Feed()
 	return nil
 }
 
@@ -353,12 +356,13 @@ func TestHammer(t *testing.T) {
 				for l.poll() == 0 {
 					p.Park(hold)
 					p.Disarm()
-					if d.barked.Load() {
+					if d.Barked() {
 						t.Fatalf("round %d: the arrival was slept through", i)
 					}
 					p.Arm(hold)
 				}
 				p.Disarm()
+				d.Feed()
 			}
 			close(turn)
 			close(stop)
@@ -388,7 +392,8 @@ func TestInterruptIsNotLost(t *testing.T) {
 				p.Park(hold)
 				p.Disarm()
 				<-turn
-				if d.barked.Load() {
+				d.Feed()
+				if d.Barked() {
 					t.Fatalf("round %d: the Interrupt was lost", i)
 				}
 			}

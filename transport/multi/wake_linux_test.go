@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -19,17 +20,14 @@ type twoLinks struct {
 	*Device
 	links [2]transport.Link
 	pkts  [4]transport.Packet
-	dog   *dog
+	dog   *testenv.Dog
 }
-
-// dog interrupts a device again and again once patience is over, so that a lost wake-up is a failure and not a hang.
-type dog struct{ barked atomic.Bool }
 
 func twoRanks(t *testing.T) (r [2]*twoLinks) {
 	t.Helper()
 	for rank := range r {
-		r[rank] = &twoLinks{Device: joined(t, newShm(rank, "x"), newShm(rank, "y")), dog: &dog{}}
-		watch(t, r[rank].Device, r[rank].dog)
+		r[rank] = &twoLinks{Device: joined(t, newShm(rank, "x"), newShm(rank, "y"))}
+		r[rank].dog = testenv.Watch(t, patience, r[rank].Interrupt)
 	}
 	for rank := range r {
 		for i, dev := range r[rank].devs {
@@ -41,23 +39,6 @@ func twoRanks(t *testing.T) (r [2]*twoLinks) {
 		}
 	}
 	return r
-}
-
-func watch(t *testing.T, d *Device, g *dog) {
-	stop, gone := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(gone)
-		for wait := patience; ; wait = 10 * time.Millisecond {
-			select {
-			case <-stop:
-				return
-			case <-time.After(wait):
-				g.barked.Store(true)
-				d.Interrupt()
-			}
-		}
-	}()
-	t.Cleanup(func() { close(stop); <-gone })
 }
 
 func (r *twoLinks) send(t *testing.T, by int, tag int32, flags uint8) {
@@ -73,13 +54,14 @@ func (r *twoLinks) send(t *testing.T, by int, tag int32, flags uint8) {
 func (r *twoLinks) next(hold bool) (transport.Packet, error) {
 	for {
 		if n := r.Poll(r.pkts[:1]); n > 0 {
+			r.dog.Feed()
 			return r.pkts[0], nil
 		}
 		if r.Arm(transport.Any, hold) {
 			r.Park(hold)
 			r.Disarm()
 		}
-		if r.dog.barked.Load() {
+		if r.dog.Barked() {
 			return transport.Packet{}, fmt.Errorf("no wake-up within %v; polling now gives %d packets", patience, r.Poll(r.pkts[:]))
 		}
 	}
@@ -102,7 +84,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 						}
 						if p, err := r.next(hold[rank]); err != nil || p.Header.Tag != i {
 							t.Errorf("rank %d, round %d: %+v, %v", rank, i, p, err)
-							ranks[1-rank].dog.barked.Store(true) // it waits in vain
+							ranks[1-rank].dog.Bark() // it waits in vain
 							ranks[1-rank].Interrupt()
 							return
 						}

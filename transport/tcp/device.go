@@ -403,10 +403,9 @@ func (d *Device) remember() {
 // nodEvery is how often somebody looks what the sockets have while nobody polls.
 const nodEvery = 20 * time.Millisecond
 
-// nod looks after a rank that does not poll although its sockets have had something since the last look. Either nobody
-// is to wake it (it has not armed), and peers may wait for it all the same, to take a message back for example: a
-// socket cannot tell such a packet from others. Or it should have been woken: the netpoller loses the report of an
-// epoll set within its own about once in 10,000 times on a crowded machine (docs/decisions/0019-tcp.md).
+// nod looks after a rank that does not poll although its sockets have had something since the last look. Nobody is to
+// wake it (it has not armed), and peers may wait for it all the same, to take a message back for example: a socket
+// cannot tell such a packet from others.
 func (d *Device) nod() {
 	if d.closed.Load() {
 		return

@@ -228,7 +228,7 @@ func roomIsTold(f *fixture) {
 				a.dev.Park(true)
 				a.dev.Disarm()
 			}
-			if w.barked.Load() {
+			if w.Barked() {
 				close(done)
 				return fmt.Errorf("%d packets went out and no word of room came", sent)
 			}

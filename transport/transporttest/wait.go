@@ -4,52 +4,35 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// watchdog interrupts devices again and again once patience is over, so that a lost wake-up is a failure and not a
-// hang. barked tells whether it had to.
-type watchdog struct {
-	barked atomic.Bool
-	stop   chan struct{}
-}
-
-func watch(f *fixture, ends ...*end) *watchdog {
-	w := &watchdog{stop: make(chan struct{})}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for wait := patience; ; wait = 10 * time.Millisecond {
-			select {
-			case <-w.stop:
-				return
-			case <-time.After(wait):
-				w.barked.Store(true)
-				for _, e := range ends {
-					e.dev.Interrupt()
-				}
-			}
+// watch has somebody interrupt the devices of ends if nothing goes forward any more.
+func watch(f *fixture, ends ...*end) *testenv.Dog {
+	return testenv.Watch(f, patience, func() {
+		for _, e := range ends {
+			e.dev.Interrupt()
 		}
 	})
-	f.Cleanup(func() { close(w.stop); wg.Wait() })
-	return w
 }
 
 // await is the loop of a waiter: poll, arm, look again (Arm does), park.
-func (e *end) await(w *watchdog, level transport.Level, hold bool) (message, error) {
+func (e *end) await(w *testenv.Dog, level transport.Level, hold bool) (message, error) {
 	for {
 		if m, ok := e.tryNext(); ok {
+			w.Feed()
 			return m, nil
 		}
 		if e.dev.Arm(level, hold) {
 			e.dev.Park(hold)
 			e.dev.Disarm()
 		}
-		if w.barked.Load() {
+		if w.Barked() {
 			return message{}, fmt.Errorf("rank %d: no wake-up within %v; polling now gives %d packets", e.rank, patience, e.poll())
 		}
 	}
@@ -73,7 +56,7 @@ func armSeesArrived(f *fixture) {
 		f.must(a.send(wire.Header{Kind: wire.Eager, Flags: wire.Urgent}, nil))
 		for b.dev.Arm(level, false) { // not here yet: then its arrival ends this Park
 			b.dev.Park(false)
-			if w.barked.Load() {
+			if w.Barked() {
 				f.Fatal("a packet was sent, and Arm has not seen it nor Park ended")
 			}
 		}
@@ -376,7 +359,8 @@ func interruptNotLost(f *fixture) {
 					b.dev.Disarm()
 				}
 				<-turn
-				if w.barked.Load() {
+				w.Feed()
+				if w.Barked() {
 					for ; i < rounds-1; i++ { // let the other side finish
 						turn <- struct{}{}
 						<-turn
