@@ -228,7 +228,8 @@ var others = regexp.MustCompile(`^/dev/shm/(vader_segment|mpich_|sem\.|psm|osc_|
 
 func (j *job) nothingLeft() {
 	j.t.Helper()
-	if j.patient { // hydra does not wait for those it kills
+	// hydra does not wait for those it kills, and a gorun that was killed itself leaves that to its guard, which goes last.
+	if j.patient || j.cmd.ProcessState.ExitCode() == -1 {
 		for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
 			time.Sleep(2 * time.Millisecond)
 		}
