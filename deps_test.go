@@ -20,7 +20,7 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: what everybody may know, and who knows nobody.
-	internal/wire, internal/ring, internal/order, internal/settings :
+	internal/wire, internal/ring, internal/order, internal/settings, internal/fabric :
 	internal/bootstrap                                                   : {golang.org/x/sys}
 	internal/bootstrap/cpus                                              : {golang.org/x/sys}
 	internal/doze                                                        : {golang.org/x/sys}
@@ -66,12 +66,13 @@ const kits = `
 	internal/testenv                                                     : {golang.org/x/sys}
 	internal/testenv/hosts                                               : internal/testenv, internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}
 	internal/testenv/hostrun                                             : internal/testenv/hosts, internal/testenv
+	internal/fabric/fabrictest                                           :
 	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/bootstrap, {golang.org/x/sys}
 	internal/jobtest/*                                                   : mpi, internal/testenv, {golang.org/x/sys}
 `
 
 // What any test may import.
-var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/jobtest"}
+var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/jobtest", "internal/fabric/fabrictest"}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.

@@ -1,0 +1,23 @@
+package fabric
+
+import (
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/fabric/fabrictest"
+)
+
+func readFixture(t testing.TB, name string) Host {
+	t.Helper()
+	return Read(Source{Root: fabrictest.Plant(t, fabrictest.Load(t, name)), Addrs: fabrictest.Addrs})
+}
+
+func (h Host) find(t testing.TB, name string) Device {
+	t.Helper()
+	for _, d := range h.Devices {
+		if d.Name == name {
+			return d
+		}
+	}
+	t.Fatalf("no device %s among %+v", name, h.Devices)
+	return Device{}
+}
