@@ -45,7 +45,7 @@ const graph = `
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                                                             : internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                                                            : launcher, internal/settings, internal/bootstrap/cpus, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
+	cmd/gorun                                                            : launcher, internal/settings, internal/bootstrap/cpus, internal/fabric, transport/verbs, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
 	benchmarks/harness                                                   : {github.com/spf13/pflag}, {golang.org/x/term}

@@ -2,9 +2,9 @@
 //
 //	gorun -n 4 ./examples/heat     builds the package and runs 4 ranks of it
 //	gorun -n 4 ./heat -steps 100   runs a binary; what follows its name belongs to it
-//	gorun info                     prints the settings and what this host allows
+//	gorun info                     prints the settings, and what this host has and allows
 //
 // Owns: the command line: flags, help, man page, completion.
-// May call: launcher, internal/settings.
+// May call: launcher, internal/settings, internal/fabric; transport/verbs to ask what devices can do.
 // Never: imports package mpi, starts or signals a process on its own.
 package main

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/fabric"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/spf13/cobra"
 )
@@ -22,6 +23,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			printHost(stdout)
+			readMachine(fabric.Source{Root: "/", Addrs: fabric.Addrs}, askVerbs).print(stdout, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
 	}
@@ -153,12 +155,6 @@ func printSetting(w io.Writer, s settings.Setting, value string, cols int) {
 		value = s.Default
 	case s.Name == "GORUN_KEY":
 		value = "(secret)"
-	}
-	dash := func(s string) string {
-		if s == "" {
-			return "-"
-		}
-		return s
 	}
 	pad := strings.Repeat(" ", left)
 	text := strings.TrimPrefix(wrap(s.Meaning, max(cols-left, 30), pad), pad)

@@ -6,7 +6,7 @@ import "slices"
 // device is, libibverbs what it can do; where both speak of the same, libibverbs is right of the MTU and the files of
 // all else. A device that only libibverbs knows (one in software, without a driver) is added as it is.
 func (h *Host) Merge(told []Device, err error) {
-	why := "libibverbs does not know it: is its library part (rdma-core's provider) installed, and may you open /dev/infiniband/uverbs*?"
+	why := "libibverbs does not know it: is rdma-core's provider for it installed, and may you open /dev/infiniband/uverbs*?"
 	if err != nil {
 		why = clean(err.Error())
 	}
