@@ -1,0 +1,424 @@
+/* The engine of the process: its lock, its thread, ready work, timers, and packets between ports of this process. */
+#include "hca.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+struct engine engine = {
+	.mu = PTHREAD_MUTEX_INITIALIZER,
+	.cond = PTHREAD_COND_INITIALIZER,
+	.bell_mu = PTHREAD_MUTEX_INITIALIZER,
+	.ready = { &engine.ready, &engine.ready },
+	.ports = { &engine.ports, &engine.ports },
+	.conns = { &engine.conns, &engine.conns },
+	.timers = { &engine.timers, &engine.timers },
+	.local = { &engine.local, &engine.local },
+};
+
+/* Opening and closing among themselves; taken before the engine's lock, as the thread is joined under it. */
+static pthread_mutex_t open_mu = PTHREAD_MUTEX_INITIALIZER;
+
+uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* In turn: a control verb waits for one round of the HCA thread, however busy that is. */
+void engine_lock(void)
+{
+	uint64_t mine;
+
+	pthread_mutex_lock(&engine.mu);
+	mine = engine.ticket++;
+	while (engine.serving != mine)
+		pthread_cond_wait(&engine.cond, &engine.mu);
+	pthread_mutex_unlock(&engine.mu);
+}
+
+void engine_unlock(void)
+{
+	pthread_mutex_lock(&engine.mu);
+	engine.serving++;
+	if (engine.serving != engine.ticket)
+		pthread_cond_broadcast(&engine.cond);
+	pthread_mutex_unlock(&engine.mu);
+}
+
+static void wake(void)
+{
+	uint64_t one = 1;
+
+	while (write(engine.bellfd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+/* Tells the HCA thread that there is something to do. From any thread. */
+void ring_bell(struct work *w)
+{
+	bool sleeping = false;
+
+	pthread_mutex_lock(&engine.bell_mu);
+	if (!w->queued) {
+		w->queued = true;
+		list_add_tail(&engine.ready, &w->link);
+		sleeping = engine.sleeping;
+		engine.sleeping = false;
+	}
+	pthread_mutex_unlock(&engine.bell_mu);
+	if (sleeping)
+		wake();
+}
+
+void work_cancel(struct work *w)
+{
+	pthread_mutex_lock(&engine.bell_mu);
+	if (w->queued)
+		list_del(&w->link);
+	w->queued = false;
+	pthread_mutex_unlock(&engine.bell_mu);
+}
+
+static struct work *next_work(void)
+{
+	struct work *w = NULL;
+
+	pthread_mutex_lock(&engine.bell_mu);
+	if (!list_empty(&engine.ready)) {
+		struct list *l = engine.ready.next;
+
+		/* A seed decides who of the first few is next. */
+		for (uint64_t n = engine.seeded ? next_random(&engine.rng) % 4 : 0; n && l->next != &engine.ready; n--)
+			l = l->next;
+		w = container_of(l, struct work, link);
+		list_del(&w->link);
+		w->queued = false;
+	}
+	pthread_mutex_unlock(&engine.bell_mu);
+	return w;
+}
+
+void timer_arm(struct timer *t, uint64_t at)
+{
+	t->at = at;
+	list_del(&t->link);
+	list_add_tail(&engine.timers, &t->link);
+}
+
+void timer_stop(struct timer *t)
+{
+	list_del(&t->link);
+}
+
+static unsigned run_timers(void)
+{
+	struct list due, *l, *tmp;
+	uint64_t now;
+	unsigned n = 0;
+
+	if (list_empty(&engine.timers))
+		return 0;
+	now = now_ns();
+	list_init(&due);
+	list_for_each(l, tmp, &engine.timers) {
+		if (container_of(l, struct timer, link)->at > now)
+			continue;
+		list_del(l);
+		list_add_tail(&due, l);
+	}
+	while (!list_empty(&due)) {
+		struct timer *t = container_of(due.next, struct timer, link);
+
+		list_del(&t->link);
+		t->fire(t);
+		n++;
+	}
+	return n;
+}
+
+/* Milliseconds until the next timer, rounded up; -1: none. */
+static int until_timer(void)
+{
+	uint64_t at = UINT64_MAX, now;
+	struct list *l, *tmp;
+
+	list_for_each(l, tmp, &engine.timers)
+		at = MIN(at, container_of(l, struct timer, link)->at);
+	if (at == UINT64_MAX)
+		return -1;
+	now = now_ns();
+	return at <= now ? 0 : (int)MIN((at - now + 999999) / 1000000, 60000u);
+}
+
+/* A packet for a port of this process that has arrived. Owns it. */
+static void arrive(struct pkt *p)
+{
+	struct hca_ctx *ctx = p->h.dlid < LIDS ? engine.by_lid[p->h.dlid] : NULL;
+	bool request = p->h.op >= PKT_SEND && p->h.op <= PKT_ATOMIC_SWAP;
+	struct hca_qp *qp;
+
+	if (ctx && ctx->paused) {
+		list_add_tail(&ctx->held, &p->link);
+		return;
+	}
+	qp = ctx && !ctx->port_down ? qp_find(ctx, p->h.dqpn) : NULL;
+	if (qp && request)
+		responder_request(qp, p);
+	else if (qp)
+		requester_response(qp, p);
+	else if (request)
+		respond(NULL, p, PKT_GONE, 0);
+	free(p);
+}
+
+/* Between ports of one process a packet only changes its list, but not in the middle of somebody's work. */
+void deliver(struct pkt *p)
+{
+	list_add_tail(&engine.local, &p->link);
+}
+
+static unsigned run_local(unsigned budget)
+{
+	unsigned n = 0;
+
+	while (n < budget && !list_empty(&engine.local)) {
+		struct pkt *p = container_of(engine.local.next, struct pkt, link);
+
+		list_del(&p->link);
+		arrive(p);
+		n++;
+	}
+	return n;
+}
+
+void engine_arrive(struct pkt *p)
+{
+	arrive(p);
+}
+
+static unsigned run_events(struct epoll_event *ev, int n)
+{
+	unsigned done = 0;
+
+	for (int i = 0; i < n; i++) {
+		uint64_t tag = ev[i].data.u64;
+
+		if (tag == 0) {
+			uint64_t drop;
+
+			if (read(engine.bellfd, &drop, sizeof(drop)) < 0)
+				continue;
+		} else if (tag & 1) {
+			wire_accept((int)(tag >> 1));
+		} else {
+			wire_event((struct conn *)(uintptr_t)tag, ev[i].events);
+		}
+		done++;
+	}
+	return done;
+}
+
+/* One round. The count of what was done; 0: there is nothing to do. */
+static unsigned round_once(struct epoll_event *ev, int nev)
+{
+	unsigned n = run_events(ev, nev);
+	struct work *w;
+
+	for (int i = 0; i < 16 && (w = next_work()); i++, n++)
+		w->run(w);
+	n += run_local(64);
+	n += run_timers();
+	return n;
+}
+
+static bool may_sleep(void)
+{
+	bool ok;
+
+	pthread_mutex_lock(&engine.bell_mu);
+	ok = engine.sleeping = list_empty(&engine.ready);
+	pthread_mutex_unlock(&engine.bell_mu);
+	return ok;
+}
+
+static void *engine_main(void *arg)
+{
+	struct epoll_event ev[32];
+	int nev = 0;
+
+	(void)arg;
+	prctl(PR_SET_NAME, "softhca");
+	for (;;) {
+		unsigned did;
+		int wait;
+
+		engine_lock();
+		did = round_once(ev, nev);
+		if (!list_empty(&engine.local))
+			did++;
+		wait = did ? 0 : until_timer();
+		if (engine.stop) {
+			engine_unlock();
+			return NULL;
+		}
+		engine_unlock();
+		if (wait && !may_sleep())
+			wait = 0;
+		nev = epoll_wait(engine.epfd, ev, 32, wait);
+		if (nev < 0)
+			nev = 0;
+	}
+}
+
+static int thread_start(void)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&engine.thread, NULL, engine_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return err;
+}
+
+static int engine_start(const char *dir)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = 0 };
+	int err;
+
+	engine.pid = getpid();
+	engine.rng = now_ns() ^ (uint64_t)engine.pid << 32;
+	engine.stop = engine.sleeping = false;
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* only Yama knows it; else an error that does not matter */
+	engine.reads_self = wire_self_test();
+	engine.dirfd = dir_open(dir);
+	if (engine.dirfd < 0)
+		return errno;
+	engine.epfd = epoll_create1(EPOLL_CLOEXEC);
+	engine.bellfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (engine.epfd < 0 || engine.bellfd < 0 || epoll_ctl(engine.epfd, EPOLL_CTL_ADD, engine.bellfd, &ev) ||
+	    (errno = thread_start())) {
+		err = errno;
+		close(engine.epfd);
+		close(engine.bellfd);
+		close(engine.dirfd);
+		return err;
+	}
+	snprintf(engine.dir, sizeof(engine.dir), "%s", dir);
+	engine.running = true;
+	return 0;
+}
+
+/* The last port is gone. */
+static void engine_stop(void)
+{
+	engine_lock();
+	engine.stop = true;
+	engine_unlock();
+	wake();
+	pthread_join(engine.thread, NULL);
+	wire_close_all();
+	while (!list_empty(&engine.local)) {
+		struct pkt *p = container_of(engine.local.next, struct pkt, link);
+
+		list_del(&p->link);
+		free(p);
+	}
+	slots_close();
+	close(engine.epfd);
+	close(engine.bellfd);
+	engine.running = false;
+	engine.seeded = false;
+}
+
+/* A child has its parent's memory but not its thread, and must not keep its LIDs: it starts anew. */
+static void after_fork(void)
+{
+	pthread_mutex_init(&engine.mu, NULL);
+	pthread_cond_init(&engine.cond, NULL);
+	pthread_mutex_init(&engine.bell_mu, NULL);
+	pthread_mutex_init(&open_mu, NULL);
+	engine.ticket = engine.serving = 0;
+	if (!engine.running)
+		return;
+	engine.pid = -1; /* so that nothing named is removed */
+	wire_close_all();
+	slots_close();
+	close(engine.epfd);
+	close(engine.bellfd);
+	list_init(&engine.ready);
+	list_init(&engine.ports);
+	list_init(&engine.conns);
+	list_init(&engine.timers);
+	list_init(&engine.local);
+	memset(engine.by_lid, 0, sizeof(engine.by_lid));
+	engine.running = false;
+}
+
+int engine_attach(struct hca_ctx *ctx)
+{
+	static bool watching_fork;
+	int err = 0;
+
+	pthread_mutex_lock(&open_mu);
+	if (!watching_fork) {
+		pthread_atfork(NULL, NULL, after_fork);
+		watching_fork = true;
+	}
+	if (!engine.running)
+		err = engine_start(ctx->knobs.dir);
+	else if (strcmp(engine.dir, ctx->knobs.dir))
+		err = EBUSY; /* device.c says why */
+	if (!err) {
+		engine_lock();
+		err = slots_take_lid(&ctx->lid);
+		if (!err) {
+			list_add_tail(&engine.ports, &ctx->link);
+			engine.by_lid[ctx->lid] = ctx;
+			ctx->rng = ctx->knobs.seeded ? ctx->knobs.seed ^ (uint64_t)ctx->lid << 40 : engine.rng ^ ctx->lid;
+			if (ctx->knobs.seeded) {
+				engine.seeded = true;
+				engine.rng = ctx->knobs.seed;
+			}
+		}
+		engine_unlock();
+		if (err && list_empty(&engine.ports))
+			engine_stop();
+	}
+	pthread_mutex_unlock(&open_mu);
+	return err;
+}
+
+void engine_detach(struct hca_ctx *ctx)
+{
+	bool last;
+
+	pthread_mutex_lock(&open_mu);
+	engine_lock();
+	qp_detach_all(ctx);
+	mr_detach_all(ctx);
+	list_del(&ctx->link);
+	engine.by_lid[ctx->lid] = NULL;
+	while (!list_empty(&ctx->held)) {
+		struct pkt *p = container_of(ctx->held.next, struct pkt, link);
+
+		list_del(&p->link);
+		free(p);
+	}
+	slots_drop_lid(ctx->lid);
+	last = list_empty(&engine.ports);
+	engine_unlock();
+	if (last)
+		engine_stop();
+	pthread_mutex_unlock(&open_mu);
+}
