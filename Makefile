@@ -6,7 +6,7 @@ STRESS   ?= 60s
 SOAK     ?= 30m
 export GO FUZZTIME STRESS
 
-.PHONY: all test deps check unit nocgo race guard fuzz stress hosts guard-rewrite soak soak-hosts bench compare compare-quick lint clean
+.PHONY: all test deps check unit nocgo race guard fuzz stress hosts guard-rewrite soak soak-hosts bench compare compare-quick lint softhca clean
 
 all:
 	$(GO) build ./...
@@ -40,6 +40,9 @@ compare-quick:   ## the same in under three minutes
 
 lint:            ## the linters of .golangci.yml
 	scripts/lint
+
+softhca:         ## the software HCA: bin/libsofthca.so, for GORUN_VERBS_LIB
+	scripts/softhca bin/libsofthca.so
 
 clean:
 	rm -rf bin
