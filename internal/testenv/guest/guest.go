@@ -19,7 +19,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
-// Wanted is the variable without which no test boots guests, for that takes 6 s each. In a guest it is set too: there
+// Wanted is the variable without which no test boots guests, for that takes 5 s each. In a guest it is set too: there
 // it says that rxe0 must be found.
 const Wanted = "GORUN_TEST_GUEST"
 
@@ -206,11 +206,11 @@ func need(tb testing.TB) (script string) {
 	tb.Helper()
 	switch {
 	case testing.Short():
-		tb.Skip("boots guests, which take 6 s each")
+		tb.Skip("boots guests, which take 5 s each")
 	case os.Getenv("GUEST_HOST") != "":
 		tb.Skip("runs in a guest, which boots no others")
 	case os.Getenv(Wanted) == "":
-		tb.Skipf("boots guests, which take 6 s each: make test-rdma sets %s=1 and runs it", Wanted)
+		tb.Skipf("boots guests, which take 5 s each: make test-rdma sets %s=1 and runs it", Wanted)
 	}
 	script, err := prepared()
 	var exit *exec.ExitError

@@ -113,6 +113,7 @@ func TestDevice(t *testing.T) {
 	t.Parallel()
 	testenv.Peer(t, "ibv_rc_pingpong", "ibverbs-utils")
 	r := Run(t, Spec{}, "sh", "-e", "-c", `
+		test -c /dev/infiniband/rdma_cm
 		ibv_devinfo -d rxe0
 		ibv_rc_pingpong -g 1 -n 50 >"$GUEST_OUT/server" & server=$!
 		until ibv_rc_pingpong -g 1 -n 50 127.0.0.1; do sleep 0.2; done
