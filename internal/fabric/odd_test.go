@@ -197,3 +197,11 @@ func TestNatural(t *testing.T) {
 		}
 	}
 }
+
+// A file without end costs what a file of the kernel's may have, and no more.
+func TestLongFile(t *testing.T) {
+	root := fabrictest.Plant(t, []fabrictest.Entry{{Path: "long", Text: strings.Repeat("x", 1<<20)}})
+	if s, err := newTree(root).read("long"); err != nil || len(s) != longestFile {
+		t.Errorf("%d bytes, %v", len(s), err)
+	}
+}
