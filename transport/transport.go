@@ -68,6 +68,7 @@ type Caps struct {
 	FragMax  int    // bytes; the longest payload TrySend takes. It may become less, never more: read it for each fragment
 	Get      bool   // the link is a Getter that works
 	WhyNot   string // if !Get: why, for people
+	GetMax   int    // bytes that one TryGet or TryPut should move; 0: the engine's choice. More where it costs the caller nothing
 	// TellsRoom: after a refusal Poll reports with Room that there is room again, and an armed Park ends for it. Where
 	// it is not set, whoever has been refused must try again.
 	TellsRoom bool

@@ -82,6 +82,16 @@ func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Lin
 	return &link{s}, nil
 }
 
+// Link returns the way to a peer that there has been a connection with, whoever made it; nil: there has been none.
+func (d *Device) Link(peer int) transport.Link {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[peer]; s != nil {
+		return &link{s}
+	}
+	return nil
+}
+
 // connect returns when there is a connection, whoever has made it.
 func (s *session) connect(ctx context.Context) error {
 	for {

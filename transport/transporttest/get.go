@@ -209,10 +209,55 @@ func getDeregister(f *fixture) {
 		a.link.(transport.Getter).Deregister(addr, key)
 		oldAddr, oldKey = addr, key
 	}
+	if f.badKeysEnd {
+		f.badKey(a, b, "after Deregister", dst, oldAddr, oldKey)
+	}
+}
+
+// badKey: a read that must not be granted, after which the connection is over at both ends.
+func (f *fixture) badKey(a, b *end, what string, dst []byte, addr, key uint64) {
+	f.Helper()
+	if err := getOnce(b, dst, addr, key, 1); err == nil {
+		f.Errorf("%s: read %d bytes at %#x with key %#x", what, len(dst), addr, key)
+		return
+	}
+	for _, e := range []*end{b, a} {
+		if m, err := e.next(); err != nil || m.Event != transport.Down || !errors.Is(m.Err, transport.ErrPeerGone) {
+			f.Errorf("%s: rank %d: event %d (%v), %v; want Down and ErrPeerGone", what, e.rank, m.Event, m.Err, err)
+		}
+	}
+}
+
+// badKeys is getBadKey where each is the end of a connection.
+func (f *fixture) badKeys() {
+	for what, change := range map[string]func(addr, key uint64) (uint64, uint64, int){
+		"another key":       func(addr, key uint64) (uint64, uint64, int) { return addr, key ^ 0xff00, 1 },
+		"all ones":          func(addr, _ uint64) (uint64, uint64, int) { return addr, 1<<32 - 1, 1 },
+		"one byte too many": func(addr, key uint64) (uint64, uint64, int) { return addr, key, 101 },
+		"one byte too far":  func(addr, key uint64) (uint64, uint64, int) { return addr + 1, key, 100 },
+		"before the start":  func(addr, key uint64) (uint64, uint64, int) { return addr - 1, key, 1 },
+		"address 0":         func(_, key uint64) (uint64, uint64, int) { return 0, key, 1 },
+		"address wraps":     func(_, key uint64) (uint64, uint64, int) { return ^uint64(0), key, 2 },
+	} {
+		a, b := f.getters()
+		src, dst := pattern(100, 1), make([]byte, 200)
+		addr, key := f.register(a, src)
+		addr, key, n := change(addr, key)
+		f.badKey(a, b, what, dst[:n], addr, key)
+		if !bytes.Equal(dst, make([]byte, len(dst))) {
+			f.Errorf("%s: something was written", what)
+		}
+		f.close(a)
+		f.close(b)
+	}
 }
 
 // getBadKey: an error for whatever a peer may ask, and dst is not written beyond.
 func getBadKey(f *fixture) {
+	if f.badKeysEnd {
+		f.badKeys()
+		return
+	}
 	a, b := f.getters()
 	if !f.checksKeys {
 		f.Skip("this transport does not promise to check keys: transporttest.ChecksKeys")

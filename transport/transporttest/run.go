@@ -26,6 +26,9 @@ func NoGet() Option { return func(s *suite) { s.noGet = true } }
 // ChecksKeys: a TryGet with a wrong key or out of bounds is an error, and so is one after Deregister.
 func ChecksKeys() Option { return func(s *suite) { s.checksKeys = true } }
 
+// BadKeysEnd: as ChecksKeys, and the connection is over then: Down follows.
+func BadKeysEnd() Option { return func(s *suite) { s.badKeysEnd = true } }
+
 // Unreliable: now and then Register refuses, TryGet fails, Arm says that something is there: the suite tries again.
 func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 
@@ -48,7 +51,7 @@ type suite struct {
 	open    func(t *testing.T) Pair
 	without map[string]string
 
-	noGet, checksKeys, unreliable, brief bool
+	noGet, checksKeys, badKeysEnd, unreliable, brief bool
 }
 
 // rules in the order in which a new transport meets them.

@@ -1,0 +1,103 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// link sends to one peer.
+type link struct{ s *session }
+
+// Caps is transport.Link's. A READ is asked for whole: the device cuts and pipelines it.
+func (l *link) Caps() *transport.Caps { return &caps }
+
+var caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, Get: true, GetMax: 1 << 62, TellsRoom: true}
+
+// TrySend is transport.Link's.
+func (l *link) TrySend(h *wire.Header, payload []byte) bool {
+	s := l.s
+	d := s.d
+	if s.failed || d.closed.Load() {
+		return true
+	}
+	if len(payload) > eagerMax {
+		panic(fmt.Sprintf("verbs: %d bytes over a link that takes %d", len(payload), eagerMax))
+	}
+	o := &d.one[0]
+	*o = op{qp: s.qp, opcode: opSend, lkey: d.send.reg.lkey}
+	buffer := int32(-1)
+	size := h.Size() + len(payload)
+	var frame []byte
+	switch {
+	case !s.room(1):
+		s.refused = true
+		return false
+	case size <= d.inline:
+		o.flags |= inlined
+		frame = d.scratch[:]
+	case len(d.free) == 0:
+		s.refused = true
+		return false
+	default:
+		buffer = int32(d.free[len(d.free)-1])
+		frame = d.send.piece(uint32(buffer))
+	}
+	n := h.Encode(frame)
+	copy(frame[n:], payload)
+	o.local, o.length = addressOf(frame), uint32(size)
+	if h.Flags&(wire.Urgent|wire.Wake) != 0 {
+		o.flags |= solicited
+	}
+	if s.quiet++; s.quiet >= signalEvery || 2*len(d.free) < d.send.count || 2*d.inFlight > d.limit {
+		s.quiet = 0
+		o.flags |= signaled
+	}
+	if !s.submit(record{buffer: buffer}) {
+		return !s.refused
+	}
+	if buffer >= 0 {
+		d.free = d.free[:len(d.free)-1]
+	}
+	return true
+}
+
+// room: n more requests may be posted.
+func (s *session) room(n int) bool {
+	return int(s.next-s.done)+n <= len(s.sq) && s.d.inFlight+n <= s.d.limit
+}
+
+// submit posts d.one, for which there is room. False: it has not been taken; refused says that it may be later.
+func (s *session) submit(r record) bool {
+	d := s.d
+	d.one[0].id = uint64(s.index)<<32 | uint64(s.next)
+	if _, err := d.hca.post(d.one[:]); err != nil {
+		s.refused = errors.Is(err, errNoRoom)
+		if !s.refused {
+			d.fail(s, fmt.Errorf("posting a request: %w", err), true)
+		}
+		return false
+	}
+	s.sq[s.next%uint32(len(s.sq))] = r
+	s.next++
+	d.inFlight++
+	return true
+}
+
+// unconfirmed: the last request will not make a completion.
+func (s *session) unconfirmed() bool { return s.next != s.done && s.quiet > 0 }
+
+// confirm posts an empty WRITE, which needs no buffer of the peer's, so that the end of what was sent is known.
+func (s *session) confirm() {
+	if !s.room(1) {
+		return // so many that one of them is confirmed
+	}
+	s.d.one[0] = op{qp: s.qp, opcode: opWrite, flags: signaled}
+	if s.submit(record{buffer: -1}) {
+		s.quiet = 0
+	}
+}

@@ -1,0 +1,201 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"fmt"
+	"runtime"
+	"sort"
+	"time"
+)
+
+// slab is memory off the Go heap, known to the device from beginning to end, cut into pieces of one size.
+type slab struct {
+	mem   []byte
+	size  int // of a piece
+	count int
+	reg   region
+}
+
+func (d *Device) slab(count, size int) (s slab, err error) {
+	s = slab{mem: pages(count * size), size: size, count: count}
+	if s.mem == nil {
+		return slab{}, fmt.Errorf("mapping %d KiB: out of memory", count*size>>10)
+	}
+	if s.reg, err = d.hca.register(addressOf(s.mem), len(s.mem), localWrite); err != nil {
+		unmap(s.mem)
+		return slab{}, fmt.Errorf("registering %d KiB: %w", len(s.mem)>>10, err)
+	}
+	return s, nil
+}
+
+func (s *slab) drop(h *hca) {
+	if s.mem != nil {
+		h.deregister(s.reg)
+		unmap(s.mem)
+		s.mem = nil
+	}
+}
+
+func (s *slab) piece(i uint32) []byte {
+	at := int(i) * s.size
+	return s.mem[at : at+s.size : at+s.size]
+}
+
+// memory is what the device knows beside the slabs: what Alloc gave, and Go memory for the time of one transfer. It
+// belongs to the engine's lock.
+type memory struct {
+	alloc  []allocation         // in the order of their addresses
+	shown  map[uint32]*exposure // Go memory that a peer may read, by its key
+	spare  []*exposure
+	failed bool // a registration has failed, and that was said
+}
+
+// allocation is memory that Alloc gave, or another transport's that Adopt was told of.
+type allocation struct {
+	mem  []byte
+	ours bool
+	reg  region
+}
+
+// exposure is Go memory that the device may use for one transfer: pinned before, and unpinned after.
+type exposure struct {
+	pin runtime.Pinner
+	reg region
+}
+
+// known returns the registration of memory that has one for good.
+func (m *memory) known(b []byte) (region, bool) {
+	at := addressOf(b)
+	i := sort.Search(len(m.alloc), func(i int) bool { return addressOf(m.alloc[i].mem) > at }) - 1
+	if i < 0 {
+		return region{}, false
+	}
+	a := &m.alloc[i]
+	if off := at - addressOf(a.mem); off+uint64(len(b)) > uint64(len(a.mem)) {
+		return region{}, false
+	}
+	return a.reg, true
+}
+
+// expose registers b, which is Go's, until conceal.
+func (d *Device) expose(b []byte, access int) (*exposure, error) {
+	x := &exposure{}
+	if n := len(d.memory.spare); n > 0 {
+		x = d.memory.spare[n-1]
+		d.memory.spare = d.memory.spare[:n-1]
+	}
+	x.pin.Pin(&b[0])
+	var err error
+	if x.reg, err = d.hca.register(addressOf(b), len(b), access); err != nil {
+		x.pin.Unpin()
+		d.memory.spare = append(d.memory.spare, x)
+		if !d.memory.failed {
+			d.memory.failed = true
+			d.opt.Log("a message is copied because its memory could not be registered; further ones may be, which will not be said",
+				"bytes", len(b), "error", explainMemlock(err))
+		}
+		return nil, err
+	}
+	d.stats.registered++
+	return x, nil
+}
+
+// conceal ends that. The device has no request left that names the memory.
+func (d *Device) conceal(x *exposure) {
+	d.hca.deregister(x.reg)
+	x.pin.Unpin()
+	x.reg = region{}
+	d.memory.spare = append(d.memory.spare, x)
+}
+
+func (m *memory) drop(h *hca) {
+	for _, x := range m.shown {
+		h.deregister(x.reg)
+		x.pin.Unpin()
+	}
+	m.shown = nil
+	for _, a := range m.alloc {
+		h.deregister(a.reg)
+		if a.ours {
+			unmap(a.mem)
+		}
+	}
+	m.alloc = nil
+}
+
+const everything = localWrite | remoteWrite | remoteRead | remoteAtomic
+
+// Alloc is transport.Memory's: registered once, for as long as it lives.
+func (d *Device) Alloc(bytes int) ([]byte, error) {
+	if bytes <= 0 {
+		return nil, fmt.Errorf("verbs: %d bytes were asked for", bytes)
+	}
+	mem := pages(bytes)
+	if mem == nil {
+		return nil, fmt.Errorf("verbs: %d bytes were asked for: out of memory", bytes)
+	}
+	if err := d.adopt(mem, true); err != nil {
+		unmap(mem)
+		return nil, fmt.Errorf("verbs: %d bytes were asked for: registering them: %w", bytes, explainMemlock(err))
+	}
+	return mem, nil
+}
+
+func (d *Device) adopt(mem []byte, ours bool) error {
+	reg, err := d.hca.register(addressOf(mem), len(mem), everything)
+	if err != nil {
+		return err
+	}
+	i := sort.Search(len(d.memory.alloc), func(i int) bool { return addressOf(d.memory.alloc[i].mem) > addressOf(mem) })
+	d.memory.alloc = append(d.memory.alloc, allocation{})
+	copy(d.memory.alloc[i+1:], d.memory.alloc[i:])
+	d.memory.alloc[i] = allocation{mem, ours, reg}
+	return nil
+}
+
+// Free is transport.Memory's.
+func (d *Device) Free(mem []byte) error {
+	for i, a := range d.memory.alloc {
+		if len(mem) > 0 && addressOf(a.mem) == addressOf(mem) {
+			err := d.hca.deregister(a.reg)
+			d.memory.alloc = append(d.memory.alloc[:i], d.memory.alloc[i+1:]...)
+			if a.ours {
+				unmap(a.mem)
+			}
+			return err
+		}
+	}
+	return fmt.Errorf("verbs: %d bytes at %#x are not what Alloc gave", len(mem), addressOf(mem))
+}
+
+// measure finds from which length on it is cheaper to register a message at both ends than to copy it at both ends. The
+// device copies nothing meanwhile, so that only the CPU's time counts.
+func (d *Device) measure() int {
+	const most = 4 << 20
+	src, dst := make([]byte, most), make([]byte, most)
+	for n := 32 << 10; n < most; n *= 2 {
+		var register, move time.Duration
+		for range 3 {
+			began := time.Now()
+			x, err := d.expose(src[:n], remoteRead)
+			if err != nil {
+				return most
+			}
+			d.conceal(x)
+			registered := time.Now()
+			copy(dst[:n], src[:n])
+			r, m := registered.Sub(began), time.Since(registered)
+			if register == 0 || r < register {
+				register = r
+			}
+			if move == 0 || m < move {
+				move = m
+			}
+		}
+		if register < move {
+			return n
+		}
+	}
+	return most
+}

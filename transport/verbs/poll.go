@@ -1,0 +1,252 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// pollMax is how many completions are taken at once.
+const pollMax = 32
+
+var errNoRoom = syscall.ENOMEM // what a full send queue says
+
+// counters are for tests and for people.
+type counters struct {
+	sent, received         uint64 // frames
+	reads, writes          uint64 // requests
+	registered             uint64 // of Go memory
+	failures, roomsRefused uint64
+}
+
+// Poll is transport.Device's.
+func (d *Device) Poll(pkts []transport.Packet) int {
+	if len(pkts) == 0 || d.closed.Load() {
+		return 0
+	}
+	d.polls++
+	d.active.Store(d.polls)
+	if len(d.lent) > 0 { // their payloads are not in use any more
+		d.back = append(d.back, d.lent...)
+		d.lent = d.lent[:0]
+	}
+	if d.news.Load() {
+		d.takeNews()
+	}
+	n := 0
+	if len(d.events)+len(d.rooms) > 0 {
+		if n = d.handOut(pkts); n == len(pkts) {
+			return n
+		}
+	}
+	if len(d.table.Load().all) == 0 {
+		return n // nobody to hear from
+	}
+	took := d.take(len(pkts) - n)
+	for i := range took {
+		w := &took[i]
+		if w.id>>63 == 0 {
+			d.sent(w)
+		} else if d.arrived(w, &pkts[n]) {
+			n++
+		}
+	}
+	if len(d.events)+len(d.rooms) > 0 {
+		n += d.handOut(pkts[n:])
+	}
+	if len(d.waiting) > 0 {
+		d.goOn()
+	}
+	if len(d.ending) > 0 && len(took) == 0 {
+		d.endSessions()
+	}
+	return n
+}
+
+// take returns completions, at most n.
+func (d *Device) take(n int) []completion {
+	if len(d.stash) > 0 {
+		took := d.stash[:min(n, len(d.stash))]
+		d.stash = d.stash[len(took):]
+		return took
+	}
+	var back []uint32
+	if len(d.back) >= giveBackAt || 4*d.posted < d.recv.count {
+		back = d.back
+	}
+	k, err := d.hca.turn(back, d.wcs[:min(n, pollMax)])
+	if err != nil {
+		d.failAll(fmt.Errorf("polling the completion queue: %w", err))
+		return nil
+	}
+	if back != nil {
+		d.posted += len(back)
+		d.back = d.back[:0]
+	}
+	return d.wcs[:k]
+}
+
+// arrived takes a receive completion. False: there is no packet.
+func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
+	d.posted--
+	buffer := uint32(w.id)
+	d.lent = append(d.lent, buffer)
+	s := d.table.Load().find(w.qpn)
+	if w.status != 0 || s == nil || s.told {
+		return false // of a queue pair that has failed, which its own requests will say
+	}
+	frame := d.recv.piece(buffer)[:min(int(w.length), d.recv.size)]
+	if w.opcode != wcRecv {
+		d.fail(s, errors.New("it wrote with immediate data, which nobody has asked for"), true)
+		return false
+	}
+	n, err := pkt.Header.Decode(frame)
+	switch {
+	case err != nil:
+		d.fail(s, err, true)
+		return false
+	case n == 0:
+		d.fail(s, fmt.Errorf("a packet of %d bytes, which is less than a header", len(frame)), true)
+		return false
+	}
+	d.stats.received++
+	pkt.Event, pkt.Peer, pkt.Payload, pkt.Err = transport.Arrived, int32(s.peer), frame[n:len(frame):len(frame)], nil
+	return true
+}
+
+// sent takes the completion of a request: it and those before it, of the same queue pair, are over.
+func (d *Device) sent(w *completion) {
+	all := d.table.Load().all
+	if i := w.id >> 32; i < uint64(len(all)) {
+		s := all[i]
+		upTo := uint32(w.id) + 1
+		if upTo-s.done > s.next-s.done {
+			return // not one that is under way
+		}
+		var err error
+		if w.status != 0 {
+			err = fmt.Errorf("%s (vendor code %#x)", statusText(w.status), w.vendor)
+			d.fail(s, err, true)
+		}
+		s.release(upTo, err)
+	}
+}
+
+// release takes back what the requests before upTo had.
+func (s *session) release(upTo uint32, err error) {
+	d := s.d
+	for ; s.done != upTo; s.done++ {
+		r := &s.sq[s.done%uint32(len(s.sq))]
+		if r.buffer >= 0 {
+			d.free = append(d.free, uint32(r.buffer))
+		}
+		if r.get != nil {
+			r.get.partDone(d, r.length, err)
+			r.get = nil
+		}
+		d.inFlight--
+	}
+	if s.refused && !s.failed {
+		s.refused = false
+		d.rooms = append(d.rooms, s)
+	}
+}
+
+// handOut fills in what makes no completion.
+func (d *Device) handOut(pkts []transport.Packet) int {
+	n := 0
+	for ; n < len(pkts) && len(d.rooms) > 0; n++ {
+		pkts[n] = transport.Packet{Event: transport.Room, Peer: int32(d.rooms[0].peer)}
+		d.rooms = d.rooms[:copy(d.rooms, d.rooms[1:])]
+	}
+	for ; n < len(pkts) && len(d.events) > 0; n++ {
+		pkts[n] = d.events[0]
+		d.events[0] = transport.Packet{}
+		d.events = d.events[:copy(d.events, d.events[1:])]
+	}
+	return n
+}
+
+// takeNews looks at what goroutines have found out.
+func (d *Device) takeNews() {
+	d.mu.Lock()
+	d.news.Store(false)
+	lost := d.lost
+	d.lost = nil
+	d.mu.Unlock()
+	for _, s := range lost {
+		d.fail(s, s.err, false)
+	}
+}
+
+// fail ends a session: the queue pair goes into the error state, its requests are flushed, and when the device has
+// none left and everything that has arrived is handed out, Down is told. tell: neither the peer nor Connect knows yet.
+func (d *Device) fail(s *session, err error, tell bool) {
+	if s.failed {
+		return
+	}
+	s.failed = true
+	s.why = err
+	if !errors.Is(err, transport.ErrPeerGone) {
+		s.why = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
+	}
+	d.stats.failures++
+	if tell {
+		d.mu.Lock()
+		d.spoil(s, err, true)
+		d.mu.Unlock()
+	}
+	s.qp.fail()
+	s.flushBy = time.Now().Add(flushPatience)
+	d.ending = append(d.ending, s)
+}
+
+// flushPatience is how long a device may take to give a failed queue pair's requests back before it is destroyed, which
+// takes them away from it.
+const flushPatience = 2 * time.Second
+
+func (d *Device) failAll(err error) {
+	for _, s := range d.table.Load().all {
+		d.fail(s, err, true)
+	}
+}
+
+// endSessions tells of those whose requests are all back. Nothing has arrived just now, so what they had sent is out.
+func (d *Device) endSessions() {
+	kept := d.ending[:0]
+	for _, s := range d.ending {
+		if s.next != s.done && time.Now().Before(s.flushBy) {
+			kept = append(kept, s)
+			continue
+		}
+		if s.next != s.done {
+			d.destroyed(s)
+		}
+		s.told = true
+		d.dropGets(s)
+		if s.wasOpen() {
+			d.events = append(d.events, transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.why})
+		}
+	}
+	clear(d.ending[len(kept):])
+	d.ending = kept
+}
+
+// destroyed takes the requests of a queue pair from a device that does not give them back.
+func (d *Device) destroyed(s *session) {
+	s.qp.destroy()
+	s.qp = 0
+	s.release(s.next, s.why)
+}
+
+// wasOpen: the engine may have a link, or have got packets.
+func (s *session) wasOpen() bool {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return s.everOpen
+}

@@ -1,0 +1,288 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/fabric"
+)
+
+// port is the one that a device uses.
+type port struct {
+	device    string
+	number    int
+	layer     uint8 // enum of the link layer
+	lid       uint16
+	mtu       uint8 // enum ibv_mtu
+	maxLength int   // of one message, in bytes
+	gid       [16]byte
+	gidIndex  int
+	global    bool // packets carry the GID
+	why       string
+	caps      limits
+}
+
+// limits are what a device takes, as far as it matters here.
+type limits struct {
+	maxEntries, maxReceives, maxRequests int
+	reads, serves                        int // READs under way: its own, and those of a peer
+}
+
+const (
+	layerInfiniBand = 1
+	layerEthernet   = 2
+	stateActive     = 4
+
+	// readsMost bounds the READs that a queue pair has under way: each takes memory of the device.
+	readsMost = 16
+	// gidsMost bounds the look through a table that has 1,024 entries where three are in use.
+	gidsMost = 256
+)
+
+// Query returns what libibverbs knows of its devices. GORUN_VERBS_LIB names another library.
+func Query() ([]fabric.Device, error) {
+	if err := load(os.Getenv("GORUN_VERBS_LIB")); err != nil {
+		return nil, fmt.Errorf("opening libibverbs: %w", err)
+	}
+	names, err := deviceNames()
+	if err != nil {
+		return nil, err
+	}
+	var all []fabric.Device
+	for _, name := range names {
+		all = append(all, queryOne(name))
+	}
+	return all, nil
+}
+
+func queryOne(name string) fabric.Device {
+	d := fabric.Device{Name: name, Node: -1, Library: libraryPath()}
+	h, err := open(name)
+	if err != nil {
+		d.CapsWhy = err.Error()
+		return d
+	}
+	defer h.close()
+	c, err := h.query()
+	if err != nil {
+		d.CapsWhy = err.Error()
+		return d
+	}
+	describe(&d, h, &c)
+	return d
+}
+
+func describe(d *fabric.Device, h *hca, c *capabilities) {
+	d.Firmware = goString(c.firmware[:])
+	d.NodeGUID = guid(uint64(c.node_guid))
+	caps := capsOf(c)
+	for n := 1; n <= int(c.ports); n++ {
+		p, longest, err := describePort(h, n)
+		if err == nil {
+			d.Ports = append(d.Ports, p)
+			caps.MaxMessage = max(caps.MaxMessage, longest)
+		}
+	}
+	caps.MaxInline = trialInline(h)
+	d.Caps = &caps
+}
+
+func capsOf(c *capabilities) fabric.Caps {
+	caps := fabric.Caps{Atomics: atomicsName(uint32(c.atomic)), MaxSGE: int(c.max_sge), MaxSGERead: int(c.max_sge_rd),
+		MaxReads: int(c.max_init_rd_atom), MaxServed: int(c.max_rd_atom)}
+	caps.Tags = fabric.TagMatching{RC: c.tm_flags&1 != 0, MaxTags: int(c.tm_tags), MaxOps: int(c.tm_ops), MaxSGE: int(c.tm_sge), MaxRendezvous: int(c.tm_rndv)}
+	caps.ODP = fabric.ODP{Supported: c.odp_general&1 != 0, Implicit: c.odp_general&2 != 0}
+	for i, what := range []string{"send", "recv", "write", "read", "atomic", "srq"} {
+		if c.odp_rc>>i&1 != 0 {
+			caps.ODP.RC = append(caps.ODP.RC, what)
+		}
+	}
+	return caps
+}
+
+func atomicsName(a uint32) string {
+	switch a {
+	case 0:
+		return "none"
+	case 1:
+		return "HCA"
+	}
+	return "global"
+}
+
+// trialInline is what a queue pair gets that asks for as much as this package would.
+func trialInline(h *hca) int {
+	if _, _, err := h.make(16, 16, minSlot); err != nil {
+		return -1
+	}
+	qp, _, _, inline, err := h.makeQP(1, 0, 16, inlineMax)
+	if err != nil {
+		return -1
+	}
+	qp.destroy()
+	return inline
+}
+
+func guid(g uint64) string {
+	return fmt.Sprintf("%04x:%04x:%04x:%04x", g>>48, g>>32&0xffff, g>>16&0xffff, g&0xffff)
+}
+
+var (
+	stateNames = []string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
+	physNames  = []string{"", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "PhyTest"}
+	layerNames = []string{"", "InfiniBand", "Ethernet"}
+	gidTypes   = []fabric.GIDType{fabric.TypeIB, fabric.TypeV1, fabric.TypeV2}
+)
+
+func nameOf(names []string, i uint8) string {
+	if int(i) < len(names) {
+		return names[i]
+	}
+	return ""
+}
+
+// mtuBytes is what an enum ibv_mtu means.
+func mtuBytes(mtu uint8) int { return 128 << mtu }
+
+func describePort(h *hca, number int) (p fabric.Port, longest uint64, err error) {
+	st, err := h.port(number)
+	if err != nil {
+		return p, 0, err
+	}
+	layer := uint8(st.link_layer)
+	if layer == 0 {
+		layer = layerInfiniBand // what the header says of devices that do not say
+	}
+	p = fabric.Port{Number: number, State: nameOf(stateNames, uint8(st.state)), Phys: nameOf(physNames, uint8(st.phys_state)),
+		Link: nameOf(layerNames, layer), LID: int(st.lid), MTU: mtuBytes(uint8(st.active_mtu))}
+	for i := range min(int(st.gids), gidsMost) {
+		if g, ok := gidAt(h, number, i, layer); ok {
+			p.GIDs = append(p.GIDs, g)
+		}
+	}
+	for i := range min(int(st.pkeys), 16) {
+		if k, ok := h.pkey(number, i); ok && k != 0 {
+			p.PKeys = append(p.PKeys, fabric.PKey{Index: i, Value: k})
+		}
+	}
+	return p, uint64(st.max_msg), nil
+}
+
+// gidAt returns an entry that is in use.
+func gidAt(h *hca, number, index int, layer uint8) (g fabric.GID, ok bool) {
+	e, ok := h.gid(number, index)
+	raw := rawGID(&e)
+	if !ok || raw == ([16]byte{}) || binary.BigEndian.Uint64(raw[8:]) == 0 {
+		return g, false
+	}
+	g = fabric.GID{Index: index, Addr: netip.AddrFrom16(raw)}
+	switch {
+	case e._type < 3:
+		g.Type = gidTypes[e._type]
+	case layer == layerInfiniBand:
+		g.Type = fabric.TypeIB
+	}
+	if e.ifindex != 0 {
+		if itf, err := net.InterfaceByIndex(int(e.ifindex)); err == nil {
+			g.Net = itf.Name
+		}
+	}
+	return g, true
+}
+
+func rawGID(e *gidEntry) (raw [16]byte) {
+	for i, b := range e.raw {
+		raw[i] = byte(b)
+	}
+	return raw
+}
+
+// choose opens the first port that is active and wanted.
+func choose(want string) (*hca, port, error) {
+	filter, err := fabric.ParseFilter(want)
+	if err != nil {
+		return nil, port{}, fmt.Errorf("GORUN_VERBS_DEV: %w", err)
+	}
+	names, err := deviceNames()
+	if err != nil {
+		return nil, port{}, err
+	}
+	if len(names) == 0 {
+		return nil, port{}, errors.New("there is no RDMA device (none in /sys/class/infiniband, or this container has no /dev/infiniband)")
+	}
+	var why []string
+	for _, name := range names {
+		h, err := open(name)
+		if err != nil {
+			why = append(why, fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		p, err := h.choosePort(name, filter)
+		if err == nil {
+			return h, p, nil
+		}
+		why = append(why, fmt.Sprintf("%s: %v", name, err))
+		h.close()
+	}
+	return nil, port{}, fmt.Errorf("no port can be used: %s", strings.Join(why, "; "))
+}
+
+func (h *hca) choosePort(name string, filter fabric.Filter) (port, error) {
+	c, err := h.query()
+	if err != nil {
+		return port{}, err
+	}
+	var why []string
+	for n := 1; n <= int(c.ports); n++ {
+		if !filter.Match(name, n) {
+			why = append(why, fmt.Sprintf("port %d: GORUN_VERBS_DEV leaves it out", n))
+			continue
+		}
+		p, err := h.usable(name, n)
+		if err == nil {
+			p.caps = limits{maxEntries: int(c.max_cqe), maxReceives: int(c.max_srq_wr), maxRequests: int(c.max_qp_wr),
+				reads: min(readsMost, max(1, int(c.max_init_rd_atom))), serves: min(readsMost, max(1, int(c.max_rd_atom)))}
+			return p, nil
+		}
+		why = append(why, fmt.Sprintf("port %d: %v", n, err))
+	}
+	return port{}, errors.New(strings.Join(why, ", "))
+}
+
+func (h *hca) usable(name string, number int) (port, error) {
+	st, err := h.port(number)
+	if err != nil {
+		return port{}, err
+	}
+	if st.state != stateActive {
+		return port{}, fmt.Errorf("its state is %s, not ACTIVE", nameOf(stateNames, uint8(st.state)))
+	}
+	d, _, err := describePort(h, number)
+	if err != nil {
+		return port{}, err
+	}
+	index, why := fabric.ChooseGID(d)
+	p := port{device: name, number: number, layer: uint8(st.link_layer), lid: uint16(st.lid), mtu: uint8(st.active_mtu),
+		maxLength: int(st.max_msg), gidIndex: max(index, 0), why: why}
+	if p.layer == 0 {
+		p.layer = layerInfiniBand
+	}
+	p.global = p.layer == layerEthernet
+	if index < 0 && p.global {
+		return port{}, errors.New(why)
+	}
+	if e, ok := h.gid(number, p.gidIndex); ok {
+		p.gid = rawGID(&e)
+	}
+	if p.maxLength <= 0 {
+		p.maxLength = 1 << 30
+	}
+	return p, nil
+}

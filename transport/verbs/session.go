@@ -1,0 +1,233 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// session is the connection with one peer.
+//
+// A queue pair is made by whoever connects first, and by the other when it is told. Each side says hello once, connects
+// its queue pair when it has the other's hello, and says ready; only then may the other send. So it does not matter who
+// begins, nor whether both do, and the first message finds a receiver that is ready.
+type session struct {
+	d     *Device
+	peer  int
+	index uint32 // in table.all; part of every request's number
+	qp    queuePair
+	qpn   uint32
+	psn   uint32
+
+	// Guarded by Device.mu.
+	state    state
+	err      error         // why it failed
+	everOpen bool          // the state has been open
+	opened   chan struct{} // closed when the state is open or failed
+
+	// These belong to the caller of Poll.
+	sq      []record  // requests that the device has: those from confirmed up to posted, by number modulo length
+	next    uint32    // number of the next request
+	done    uint32    // all before are over
+	quiet   int       // sends since one that will be confirmed
+	refused bool      // something found no room
+	failed  bool      // nothing is posted any more
+	why     error     // for Down
+	told    bool      // Down has been
+	flushBy time.Time // when a device that has not given the requests back is made to
+}
+
+type state uint8
+
+const (
+	stateMade  state = iota // hello is said
+	stateKnown              // the peer's hello is here and the queue pair connected; ready is said
+	stateOpen               // the peer is ready
+	stateFailed
+)
+
+// record is one request that the device has. Its owner is the device, from post to completion.
+type record struct {
+	buffer int32 // of Device.send; negative: none
+	get    *get  // the READ or WRITE that it is a part of; nil: a send
+	length int   // bytes of that part
+}
+
+// table is what Poll finds sessions by.
+type table struct {
+	all   []*session // by index
+	byQPN []*session // open addressing; the length is a power of two
+}
+
+func (t *table) find(qpn uint32) *session {
+	mask := uint32(len(t.byQPN) - 1)
+	if len(t.byQPN) == 0 {
+		return nil
+	}
+	for i := qpn * 0x9e3779b1 >> 7 & mask; ; i = (i + 1) & mask {
+		s := t.byQPN[i]
+		if s == nil || s.qpn == qpn {
+			return s
+		}
+	}
+}
+
+// with returns a table that has s too.
+func (t *table) with(s *session) *table {
+	s.index = uint32(len(t.all))
+	n := &table{all: append(append(make([]*session, 0, len(t.all)+1), t.all...), s)}
+	size := 8
+	for size < 2*len(n.all) {
+		size *= 2
+	}
+	n.byQPN = make([]*session, size)
+	mask := uint32(size - 1)
+	for _, s := range n.all {
+		i := s.qpn * 0x9e3779b1 >> 7 & mask
+		for n.byQPN[i] != nil {
+			i = (i + 1) & mask
+		}
+		n.byQPN[i] = s
+	}
+	return n
+}
+
+// Connect is transport.Device's.
+func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	layer, control, err := decodeAddress(address)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: verbs: the address of rank %d: %w", transport.ErrUnavailable, peer, err)
+	case layer != d.at.layer:
+		return nil, fmt.Errorf("%w: verbs: rank %d is on %s and this rank on %s", transport.ErrUnavailable, peer,
+			nameOf(layerNames, layer), nameOf(layerNames, d.at.layer))
+	case d.closed.Load():
+		return nil, fmt.Errorf("%w: verbs: the device is closed", transport.ErrUnavailable)
+	}
+	if err := d.reach(ctx, peer, control); err != nil {
+		return nil, fmt.Errorf("verbs: the control connection with rank %d: %w", peer, err)
+	}
+	d.mu.Lock()
+	s, err := d.meet(peer)
+	d.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("%w: verbs: a queue pair for rank %d: %w", transport.ErrUnavailable, peer, err)
+	}
+	select {
+	case <-s.opened:
+	case <-ctx.Done():
+		d.giveUp(s, errors.New("connecting took too long"))
+		return nil, fmt.Errorf("%w: verbs: rank %d has the control connection and did not answer with its queue pair: %w", transport.ErrTimeout, peer, ctx.Err())
+	case <-d.ctx.Done():
+		return nil, fmt.Errorf("%w: verbs: the device is closed", transport.ErrUnavailable)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.state == stateFailed {
+		return nil, fmt.Errorf("verbs: the queue pair with rank %d: %w", peer, s.err)
+	}
+	return &link{s}, nil
+}
+
+// meet returns the session with a peer, and says hello if it is new. mu is held.
+func (d *Device) meet(peer int) (*session, error) {
+	if s := d.sessions[peer]; s != nil {
+		return s, nil
+	}
+	s := &session{d: d, peer: peer, opened: make(chan struct{}), psn: rand.Uint32() >> 8}
+	var deep int
+	var err error
+	if s.qp, s.qpn, deep, d.inline, err = d.hca.makeQP(d.at.number, 0, min(depth, d.at.caps.maxRequests), inlineMax); err != nil {
+		return nil, err
+	}
+	s.sq = make([]record, min(depth, deep))
+	d.table.Store(d.table.Load().with(s))
+	d.sessions[peer] = s
+	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid, qpn: s.qpn, psn: s.psn, slot: slotSize}
+	d.write(peer, tagHello, h.encode())
+	return s, nil
+}
+
+// greeted takes a peer's hello.
+func (d *Device) greeted(peer int, payload []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, err := d.meet(peer)
+	if err != nil {
+		d.write(peer, tagBroken, []byte(err.Error()))
+		return
+	}
+	var h hello
+	if err := h.decode(payload); err != nil {
+		d.spoil(s, err, true)
+		return
+	}
+	if s.state != stateMade {
+		return // it says so once
+	}
+	if h.layer != d.at.layer || h.slot != slotSize {
+		d.spoil(s, fmt.Errorf("rank %d has link layer %d and buffers of %d bytes, this rank %d and %d", peer, h.layer, h.slot, d.at.layer, slotSize), true)
+		return
+	}
+	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
+		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves), timeout: ackTimeout, retries: 7}
+	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, d.at.global, &r, s.psn); err != nil {
+		d.spoil(s, err, true)
+		return
+	}
+	s.state = stateKnown
+	d.write(peer, tagReady, nil)
+}
+
+// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^14 = 67 ms, seven times.
+const ackTimeout = 14
+
+// answered takes a peer's ready.
+func (d *Device) answered(peer int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[peer]; s != nil && s.state == stateKnown {
+		s.state, s.everOpen = stateOpen, true
+		close(s.opened)
+	}
+}
+
+// spoil ends a session; tell: the peer does not know. mu is held.
+func (d *Device) spoil(s *session, err error, tell bool) {
+	if s.state == stateFailed {
+		return
+	}
+	if tell {
+		d.write(s.peer, tagBroken, []byte(err.Error()))
+	}
+	if s.state != stateOpen {
+		close(s.opened)
+	}
+	s.state, s.err = stateFailed, err
+	d.lost = append(d.lost, s)
+	d.news.Store(true)
+	d.rouse()
+}
+
+func (d *Device) giveUp(s *session, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.state != stateOpen {
+		d.spoil(s, err, true)
+	}
+}
+
+// left is told that a peer's control connection has ended.
+func (d *Device) left(peer int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[peer]; s != nil {
+		d.spoil(s, err, false)
+	}
+}
