@@ -66,6 +66,7 @@ const kits = `
 	internal/testenv                                                     : {golang.org/x/sys}
 	internal/testenv/hosts                                               : internal/testenv, internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}
 	internal/testenv/guest                                               : internal/testenv
+	internal/testenv/softhca                                             : internal/testenv
 	internal/testenv/hostrun                                             : internal/testenv/hosts, internal/testenv
 	internal/fabric/fabrictest                                           :
 	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/bootstrap, {golang.org/x/sys}
@@ -73,7 +74,7 @@ const kits = `
 `
 
 // What any test may import.
-var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/testenv/guest", "internal/jobtest", "internal/fabric/fabrictest"}
+var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/testenv/guest", "internal/testenv/softhca", "internal/jobtest", "internal/fabric/fabrictest"}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.

@@ -75,9 +75,9 @@ static int fail_knob(struct knobs *k, const char *name, const char *value)
 		snprintf(n, sizeof(n), "%.*s", (int)(comma - colon - 1), colon + 1);
 		if (i == FAIL_KINDS || !number(n, 1, UINT64_MAX, &k->fail[i]))
 			break;
-		p = comma + (*comma == ',');
-		if (!*p)
+		if (!*comma)
 			return 0;
+		p = comma + 1;
 	}
 	return bad(name, value, "KIND:N,… with KIND send, write, read, atomic, fin or reg and N from 1");
 }

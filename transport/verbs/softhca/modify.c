@@ -27,7 +27,7 @@ static const struct transition {
 static int find_transition(struct hca_qp *qp, enum ibv_qp_state to, int mask)
 {
 	mask &= ~IBV_QP_STATE;
-	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+	if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && qp->state != IBV_QPS_RESET))
 		return mask & ~IBV_QP_CUR_STATE ? EINVAL : 0;
 	for (unsigned i = 0; i < sizeof(transitions) / sizeof(*transitions); i++) {
 		const struct transition *t = &transitions[i];
@@ -46,7 +46,7 @@ static int find_transition(struct hca_qp *qp, enum ibv_qp_state to, int mask)
 
 static bool av_ok(const struct ibv_ah_attr *av)
 {
-	return av->port_num == 1 && av->dlid && av->dlid < LIDS && (!av->is_global || !av->grh.sgid_index);
+	return av->port_num == 1 && av->dlid && av->dlid < 0xc000 && (!av->is_global || !av->grh.sgid_index);
 }
 
 static int check_values(struct hca_qp *qp, const struct ibv_qp_attr *a, int mask)
@@ -155,10 +155,7 @@ static void enter(struct hca_qp *qp, enum ibv_qp_state to)
 		reset(qp);
 		break;
 	case IBV_QPS_ERR:
-		if (qp->state == IBV_QPS_RESET)
-			qp_set_state(qp, IBV_QPS_ERR);
-		else
-			qp_error(qp);
+		qp_error(qp);
 		break;
 	case IBV_QPS_SQD:
 		if (qp->state == IBV_QPS_RTS) {
