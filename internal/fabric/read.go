@@ -18,7 +18,9 @@ func Read(src Source) Host {
 	for _, name := range r.list("sys/class/infiniband") {
 		h.Devices = append(h.Devices, r.device(name))
 	}
-	for _, address := range r.list("sys/bus/pci/devices") {
+	addresses := r.list("sys/bus/pci/devices")
+	slices.Sort(addresses) // they are hexadecimal: 83 comes before 8a
+	for _, address := range addresses {
 		if g, ok := r.gpu(address); ok {
 			h.GPUs = append(h.GPUs, g)
 		}

@@ -213,3 +213,17 @@ func TestSoftRoCE(t *testing.T) {
 		t.Errorf("rxe0 is %s to a GPU", near)
 	}
 }
+
+func TestGPUOrder(t *testing.T) {
+	var all []fabrictest.Entry
+	for _, address := range []string{"0000:8a:00.0", "0000:83:00.0", "0001:01:00.0", "0000:09:00.0"} {
+		all = append(all, fabrictest.Entry{Path: "sys/bus/pci/devices/" + address + "/vendor", Text: "0x1002\n"}, fabrictest.Entry{Path: "sys/bus/pci/devices/" + address + "/class", Text: "0x038000\n"})
+	}
+	var got []string
+	for _, g := range Read(Source{Root: fabrictest.Plant(t, all)}).GPUs {
+		got = append(got, g.Slot.Address())
+	}
+	if want := []string{"0000:09:00.0", "0000:83:00.0", "0000:8a:00.0", "0001:01:00.0"}; !slices.Equal(got, want) {
+		t.Errorf("GPUs %v, want %v", got, want)
+	}
+}
