@@ -1,0 +1,88 @@
+package softhca_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
+)
+
+// The programs of transport/verbs/softhca/test know the verbs from their manual pages and not from the library. Each
+// prints a line per case, which is a test here. The software HCA may not skip any.
+func TestCases(t *testing.T) {
+	softhca.Build(t) // skips, before anything else is built
+	folder := t.TempDir()
+	for _, run := range []struct {
+		program, how string
+		knobs        []string
+		cases        int // at least so many
+	}{
+		{"base", "plain", nil, 75},
+		{"base", "seeded", []string{"SOFTHCA_SEED=3"}, 75},
+		{"base", "disturbed", []string{"SOFTHCA_SEED=4", "SOFTHCA_RNR=30", "SOFTHCA_DROP=10"}, 75},
+		{"base", "forbidden", []string{forbid + "=1"}, 75},
+		{"strict", "plain", nil, 48},
+		{"strict", "forbidden", []string{forbid + "=1"}, 48},
+	} {
+		t.Run(run.program+"/"+run.how, func(t *testing.T) {
+			path := filepath.Join(folder, run.program)
+			if _, err := os.Stat(path); err != nil {
+				compileCases(t, run.program, path)
+			}
+			said, err := runCases(t, softhca.Env(t, run.knobs...), path)
+			if n := reportCases(t, said); n < run.cases {
+				t.Errorf("%d cases, and there should be %d", n, run.cases)
+			}
+			if err != nil && !t.Failed() {
+				t.Errorf("%v\n%s", err, said)
+			}
+		})
+	}
+}
+
+// compileCases makes a program of one file and the kit, as any program for verbs is made.
+func compileCases(t *testing.T, program, path string) {
+	dir := filepath.Join("..", "..", "..", "transport", "verbs", "softhca", "test")
+	cc := exec.Command(testenv.Peer(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", path,
+		filepath.Join(dir, program+".c"), filepath.Join(dir, "kit.c"), "-libverbs", "-pthread")
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, out)
+	}
+}
+
+func runCases(t *testing.T, env []string, path string) (said string, err error) {
+	// The guard is far beyond what the slowest machine needs; the programs guard each of their cases themselves.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	cmd := command(ctx, env, path, []string{"softhca0"})
+	cmd.Env = append([]string{"TEST_PATIENCE=60"}, env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// reportCases makes a test of each line "ok NAME", "FAIL NAME: why" or "skip NAME: why" and counts them.
+func reportCases(t *testing.T, said string) (cases int) {
+	for line := range strings.Lines(said) {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		name, why, _ := strings.Cut(rest, ": ")
+		switch word {
+		case "ok", "FAIL", "skip":
+			cases++
+			t.Run(name, func(t *testing.T) {
+				if word != "ok" {
+					t.Error(word, why)
+				}
+			})
+		default:
+			t.Log(fmt.Sprintf("%s %s", word, rest))
+		}
+	}
+	return cases
+}
