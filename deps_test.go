@@ -35,13 +35,14 @@ const graph = `
 	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
 	transport/multi                                                      : transport, internal/doze
 	transport/tcp                                                        : transport, internal/wire, internal/doze, {golang.org/x/sys}
+	transport/verbs                                                      : transport, transport/tcp, internal/wire, internal/doze, internal/fabric, {golang.org/x/sys}
 	transport/transporttest                                              : internal/testenv, transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
 	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, internal/order, {golang.org/x/sys}
 
 	# The public package puts it together.
-	mpi                                                                  : pml, transport, transport/loop, transport/shm, transport/tcp, transport/multi, internal/bootstrap, internal/bootstrap/cpus, internal/settings, {github.com/hashicorp/go-hclog}
+	mpi                                                                  : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs, transport/multi, internal/bootstrap, internal/bootstrap/cpus, internal/settings, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                                                             : internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
@@ -82,6 +83,7 @@ const testGraph = `
 	mpi                                                                  : mpi, transport/faulty, transport/transporttest, internal/wire, internal/ring, tagmatch, eager, rendezvous, launcher, benchmarks/harness, {golang.org/x/sys}
 	pml                                                                  : transport/loop, transport/faulty
 	transport/loop, transport/shm, transport/tcp                         : transport/faulty, transport/transporttest, transport/loop
+	transport/verbs                                                      : transport/transporttest, transport/faulty, transport/shm
 	transport/faulty                                                     : transport/loop, transport/transporttest
 	transport/multi                                                      : transport/shm, transport/transporttest, internal/wire, {golang.org/x/sys}
 	transport/transporttest                                              : transport/loop, transport/faulty

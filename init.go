@@ -141,7 +141,7 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 	if size > 1 {
 		var err error
 		if dev, err = openTransport(place{rank: rank, size: size, local: local, known: known, set: set,
-			job: client.Name(), secret: secretOf(client), log: transportLog(o, rank)}); err != nil {
+			job: client.Name(), secret: secretOf(client), log: transportLog(o, rank), debug: o.log.With("rank", rank).Debug}); err != nil {
 			class := ErrUnavailable
 			if isNoRoom(err) {
 				class = ErrNoMemory

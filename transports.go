@@ -19,41 +19,53 @@ type place struct {
 	known      bool // the launcher has said so; else local is only as many as there could be
 	job        string
 	secret     func() ([]byte, error)
-	log        func(msg string, args ...any)
+	log, debug func(msg string, args ...any)
 	set        settings.Values
 }
 
 // transports is THE list, in order of preference. loop, which connects the ranks of RunLocal and each rank with
 // itself, is not in it: it needs no choosing.
-var transports = []struct {
+var transports = append([]entry{sharedMemory}, append(withTag, entry{"tcp", openTCP})...)
+
+// entry is one transport.
+type entry struct {
 	name string
 	open func(place) (transport.Device, error)
-}{
-	{"shm", func(p place) (transport.Device, error) {
+}
+
+var sharedMemory = entry{
+	"shm", func(p place) (transport.Device, error) {
 		d, err := shm.New(shm.Options{Rank: p.rank, Size: p.size, Local: p.local, Bulk: int(p.set.ShmRing)})
 		if err != nil {
 			return nil, err
 		}
 		return d, nil
-	}},
-	{"tcp", openTCP},
+	},
 }
 
 func openTCP(p place) (transport.Device, error) {
-	interfaces, err := tcp.ParseInterfaces(p.set.TCPInterfaces)
+	opt, err := optionsTCP(p)
 	if err != nil {
-		return nil, fmt.Errorf("GORUN_TCP_IF=%q: %w", p.set.TCPInterfaces, err)
+		return nil, err
 	}
-	ports, err := tcp.ParsePorts(p.set.TCPPorts)
-	if err != nil {
-		return nil, fmt.Errorf("GORUN_TCP_PORTS=%q: %w", p.set.TCPPorts, err)
-	}
-	d, err := tcp.New(tcp.Options{Rank: p.rank, Size: p.size, Job: p.job, Secret: p.secret, Interfaces: interfaces, Ports: ports,
-		TLS: p.set.TCPTLS, PeerTimeout: p.set.PeerTimeout, Log: p.log})
+	d, err := tcp.New(opt)
 	if err != nil {
 		return nil, err
 	}
 	return d, nil
+}
+
+func optionsTCP(p place) (tcp.Options, error) {
+	interfaces, err := tcp.ParseInterfaces(p.set.TCPInterfaces)
+	if err != nil {
+		return tcp.Options{}, fmt.Errorf("GORUN_TCP_IF=%q: %w", p.set.TCPInterfaces, err)
+	}
+	ports, err := tcp.ParsePorts(p.set.TCPPorts)
+	if err != nil {
+		return tcp.Options{}, fmt.Errorf("GORUN_TCP_PORTS=%q: %w", p.set.TCPPorts, err)
+	}
+	return tcp.Options{Rank: p.rank, Size: p.size, Job: p.job, Secret: p.secret, Interfaces: interfaces, Ports: ports,
+		TLS: p.set.TCPTLS, PeerTimeout: p.set.PeerTimeout, Log: p.log}, nil
 }
 
 // openTransport opens the transports of the settings that work here. Where all ranks share this host the first is
@@ -87,6 +99,8 @@ func openTransport(p place) (transport.Device, error) {
 		switch {
 		case name == "loop":
 			why = append(why, errors.New("loop: it connects the goroutines of RunLocal, not processes"))
+		case name == "verbs" && !found:
+			why = append(why, errors.New("verbs: this program was built without it (go build -tags verbs, with cgo, for Linux)"))
 		case !found:
 			why = append(why, fmt.Errorf("%s: no such transport; there is %s", name, transportNames()))
 		}

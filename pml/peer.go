@@ -27,6 +27,7 @@ type peer struct {
 	limit    int                // what eagerMax is when it is not -1
 	waitMax  int                // the longest eager message of a caller that waits for it; <= limit
 	fragment int64
+	getMax   int64 // of the link's caps
 
 	account eager.Account
 	debt    eager.Debt
@@ -134,7 +135,7 @@ func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
 	if p.waitMax = p.limit; caps.WaitMax > 0 && e.cfg.EagerMax <= 0 {
 		p.waitMax = min(p.limit, caps.WaitMax)
 	}
-	p.fragment = int64(caps.FragMax)
+	p.fragment, p.getMax = int64(caps.FragMax), int64(caps.GetMax)
 	p.account.Open(grant)
 	e.explain(p, caps)
 	if int(p.rank) == e.cfg.Rank {

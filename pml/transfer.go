@@ -10,8 +10,16 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// readPiece bounds what one READ moves while the engine's lock is held.
+// readPiece bounds what one READ moves while the engine's lock is held, unless the link says otherwise: a device that
+// moves memory by itself takes no longer for more.
 const readPiece = 1 << 20
+
+func (p *peer) readPiece() int64 {
+	if p.getMax > 0 {
+		return p.getMax
+	}
+	return readPiece
+}
 
 // transfer begins to fetch a message for r, which is matched and off the table.
 func (e *Engine) transfer(r *Request, p *peer, size int64, id, addr, key uint64, flags uint8) {
@@ -26,7 +34,7 @@ func (e *Engine) transfer(r *Request, p *peer, size int64, id, addr, key uint64,
 		want = room
 	}
 	r.status.Bytes = want
-	r.rcv.Init(want, readPiece)
+	r.rcv.Init(want, p.readPiece())
 	e.ids.of(r)
 	if p.link == nil { // the answer needs one
 		p.starters = append(p.starters, r)
@@ -39,6 +47,7 @@ func (e *Engine) transfer(r *Request, p *peer, size int64, id, addr, key uint64,
 // startTransfer chooses the scheme.
 func (e *Engine) startTransfer(r *Request) {
 	p := r.peer
+	r.rcv.Init(r.status.Bytes, p.readPiece()) // which a link that was not there has changed
 	if p.getter == nil {
 		r.canGet = false
 	}
@@ -164,7 +173,7 @@ func (e *Engine) gotRead(id uint64, err error) {
 			e.endPut(r, 0)
 			return
 		}
-		e.putMoved(r, min(r.putLeft, readPiece))
+		e.putMoved(r, min(r.putLeft, r.peer.readPiece()))
 		return
 	}
 	if !r.inGets {
@@ -326,7 +335,7 @@ func (e *Engine) putNext(r *Request) int {
 	if r.putBusy {
 		return 0
 	}
-	n := min(r.putLeft, readPiece)
+	n := min(r.putLeft, r.peer.readPiece())
 	from := int64(len(r.buf)) - r.putLeft
 	st, err := r.peer.link.(transport.Putter).TryPut(r.buf[from:from+n], r.putAddr+uint64(r.putLen-r.putLeft), r.putKey, r.id)
 	switch {

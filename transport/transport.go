@@ -160,6 +160,15 @@ type Memory interface {
 	Free(mem []byte) error
 }
 
+// Adopter is a Device that peers let reach memory which another device has allocated.
+type Adopter interface {
+	// Adopt makes mem, which stays where it is until Forget, reachable without further ado. If it cannot, messages
+	// there are what those in ordinary memory are. Any goroutine may call it.
+	Adopt(mem []byte) error
+	// Forget ends it. Without Adopt before it does nothing.
+	Forget(mem []byte)
+}
+
 // Introducer is a Device that tells each peer it connects to what that peer would have to look up to connect back.
 type Introducer interface {
 	// Introduce is called once, before the first Connect: card is what this rank publishes, at most 1 KiB.

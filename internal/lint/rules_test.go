@@ -258,6 +258,8 @@ var mayWait = map[string]string{
 	"transport/multi/device.go":       "hands Park on to the place where all devices sleep",
 	"transport/tcp/device.go":         "hands Park on to the place where it sleeps",
 	"transport/tcp/resume.go":         "a closed device's last bytes, in a goroutine of its own",
+	"transport/verbs/control.go":      "a goroutine of its own sleeps where the control connections do",
+	"transport/verbs/device.go":       "hands Park on to the place where it sleeps; Close lets the device deliver what was sent",
 	"transport/shm/connect_linux.go":  "out of descriptors: a pause before the next accept, in a goroutine of its own",
 	"internal/bootstrap/strangers.go": "out of descriptors: a pause before the next accept, in the goroutine that accepts",
 	"launcher/guard.go":               "the guard, a process of its own, waits for a killed process's last write",

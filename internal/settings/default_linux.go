@@ -1,3 +1,5 @@
+//go:build !verbs || !cgo
+
 package settings
 
 const defaultTransports = "shm,tcp"

@@ -22,6 +22,10 @@ type Values struct {
 	TCPInterfaces string        // as typed; transport/tcp reads it
 	TCPPorts      string        // likewise
 	TCPTLS        bool
+	VerbsDevices  string        // as typed; internal/fabric reads it
+	VerbsLibrary  string        // a path; "": the system's
+	VerbsClass    int           // 0 to 255
+	VerbsRegister int64         // bytes; 0: auto
 	Log           string        // one of off, error, warn, info, debug, trace
 	Timeout       time.Duration // of one step of starting up
 	PeerTimeout   time.Duration // of a peer that does not answer
@@ -111,6 +115,17 @@ func (v *Values) set(s Setting, text string) (err error) {
 		v.TCPPorts = text
 	case "GORUN_TCP_TLS":
 		v.TCPTLS, err = parseSwitch(text)
+	case "GORUN_VERBS_DEV":
+		v.VerbsDevices = text
+	case "GORUN_VERBS_LIB":
+		v.VerbsLibrary = text
+	case "GORUN_VERBS_TC":
+		v.VerbsClass, err = parseNumber(text)
+		if err == nil && v.VerbsClass > 255 {
+			err = fmt.Errorf("must be at most 255; use for example 106")
+		}
+	case "GORUN_VERBS_REG":
+		v.VerbsRegister, err = parseSizeOrAuto(text)
 	case "GORUN_LOG":
 		v.Log, err = parseLevel(text)
 	case "GORUN_TIMEOUT":

@@ -13,7 +13,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		Transports: strings.Split(defaultTransports, ","), UnexpectedMax: 64 << 20, Spin: Auto, Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second,
+		Transports: strings.Split(defaultTransports, ","), UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second,
 		LocalRank: -1, LocalSize: -1, CPUs: -1,
 	}
 	if !reflect.DeepEqual(v, want) {
@@ -31,7 +31,7 @@ func TestLoad(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, Log: "debug",
+		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106, Log: "debug",
 		Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalRank: 3, LocalSize: 4, CPUs: 2,
 	}
 	if !reflect.DeepEqual(v, want) {

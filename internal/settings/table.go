@@ -25,7 +25,7 @@ type Setting struct {
 
 // Table is every GORUN_* variable there is. `gorun info` prints it; README and man page are made from it.
 var Table = []Setting{
-	{"GORUN_TRANSPORTS", defaultTransports, List, "how ranks may reach each other, in order of preference; the first that works for a pair is used (known: shm, tcp)", false},
+	{"GORUN_TRANSPORTS", defaultTransports, List, "how ranks may reach each other, in order of preference; the first that works for a pair is used (known: shm, tcp, and verbs where it was built in)", false},
 	{"GORUN_EAGER_MAX", "auto", Bytes, "messages up to this size are sent at once; longer ones ask first (auto: what measured best for the transport; shm 8KiB where the caller waits, else 32KiB; tcp 64KiB)", false},
 	{"GORUN_UNEXPECTED_MAX", "64MiB", Bytes, "most memory a rank spends on messages that came before their receive was posted; senders then wait", false},
 	{"GORUN_SPIN", "auto", Duration, "how long a waiting rank polls before it sleeps in the kernel (auto: adaptive, and 0 when ranks outnumber CPUs; 0: never polls)", false},
@@ -33,6 +33,10 @@ var Table = []Setting{
 	{"GORUN_TCP_IF", "", String, "which addresses TCP uses: names of interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! before one excludes it (default: all)", false},
 	{"GORUN_TCP_PORTS", "", String, "where TCP listens, for example 40000-40999 (default: any free port)", false},
 	{"GORUN_TCP_TLS", "0", Switch, "1: TCP connections are encrypted (TLS 1.3, with keys made for the job); the same for all ranks", false},
+	{"GORUN_VERBS_DEV", "", String, "which RDMA devices and ports verbs uses: names such as mlx5_0:1,mlx5_1 separated by commas; ! before one excludes it (default: the first active port)", false},
+	{"GORUN_VERBS_LIB", "", String, "path of the libibverbs that is opened, for example of the software HCA (default: the system's libibverbs.so.1)", false},
+	{"GORUN_VERBS_TC", "106", Number, "traffic class of RoCE packets: four times the DSCP, plus 2 where switches mark congestion (106: DSCP 26 and ECN, as UCX); InfiniBand's is 0", false},
+	{"GORUN_VERBS_REG", "auto", Bytes, "verbs: from this size on, messages in ordinary memory are registered and read in place; shorter ones are copied through registered buffers (auto: measured when the device is opened)", false},
 	{"GORUN_LOG", "off", Level, "what is logged to standard error: off, error, warn, info, debug or trace; debug says which transport was chosen for each peer, and why", false},
 	{"GORUN_TIMEOUT", "60s", Duration, "how long one step of starting up may take before it is an error", false},
 	{"GORUN_PEER_TIMEOUT", "30s", Duration, "how long a connection to another host (a rank's, or the launcher's) may leave unanswered what was sent before that host or the way to it counts as failed; at least 1s", false},

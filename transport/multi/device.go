@@ -41,10 +41,30 @@ type twoBells interface {
 // joiner is a Joint that has reasons to end a sleep which no descriptor shows.
 type joiner interface{ Join(wake func()) }
 
-// memoryDevice is a Device of which one can allocate.
+// memoryDevice is a Device of which one can allocate: the first that can makes the memory, others are told of it.
 type memoryDevice struct {
 	*Device
-	transport.Memory
+	maker transport.Memory
+	told  []transport.Adopter
+}
+
+// Alloc is transport.Memory's.
+func (d *memoryDevice) Alloc(bytes int) ([]byte, error) {
+	mem, err := d.maker.Alloc(bytes)
+	if err == nil {
+		for _, a := range d.told {
+			a.Adopt(mem) // or it copies
+		}
+	}
+	return mem, err
+}
+
+// Free is transport.Memory's.
+func (d *memoryDevice) Free(mem []byte) error {
+	for _, a := range d.told {
+		a.Forget(mem)
+	}
+	return d.maker.Free(mem)
 }
 
 // New makes one device of several, in order of preference. Each must be a transport.Joint, and no two may have the
@@ -66,12 +86,26 @@ func New(devs ...transport.Device) (transport.Device, error) {
 		}
 		d.order = append(d.order, s)
 	}
-	for _, dev := range devs {
-		if m, ok := dev.(transport.Memory); ok {
-			return &memoryDevice{d, m}, nil
-		}
+	if m := d.memory(devs); m != nil {
+		return m, nil
 	}
 	return d, nil
+}
+
+// memory is nil if none of them makes any.
+func (d *Device) memory(devs []transport.Device) *memoryDevice {
+	var m *memoryDevice
+	for _, dev := range devs {
+		if maker, ok := dev.(transport.Memory); ok && m == nil {
+			m = &memoryDevice{Device: d, maker: maker}
+		}
+	}
+	for _, dev := range devs {
+		if a, ok := dev.(transport.Adopter); ok && m != nil && dev != m.maker.(transport.Device) {
+			m.told = append(m.told, a)
+		}
+	}
+	return m
 }
 
 func (d *Device) take(devs []transport.Device) error {

@@ -142,7 +142,7 @@ func (d *Device) open() (err error) {
 		d.opt.RegisterFrom = d.measure()
 	}
 	d.nodder.Reset(nodEvery)
-	d.opt.Log("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "because", d.at.why, "library", libraryPath(), "inline", d.inline,
+	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "because", d.at.why, "library", libraryPath(), "inline", d.inline,
 		"receive-buffers", d.recv.count, "register-from", d.opt.RegisterFrom)
 	return nil
 }
@@ -344,4 +344,5 @@ var (
 	_ transport.Introducer = (*Device)(nil)
 	_ transport.Guarded    = (*Device)(nil)
 	_ transport.Memory     = (*Device)(nil)
+	_ transport.Adopter    = (*Device)(nil)
 )

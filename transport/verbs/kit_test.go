@@ -15,7 +15,7 @@ import (
 func newDevice(t testing.TB, rank, size int, change ...func(*Options)) *Device {
 	t.Helper()
 	log := func(msg string, args ...any) { t.Log(append([]any{rank, msg}, args...)...) }
-	opt := Options{Rank: rank, Size: size, Library: os.Getenv("GORUN_VERBS_LIB"), Devices: os.Getenv("GORUN_VERBS_DEV"), RegisterFrom: 1, Log: log,
+	opt := Options{Rank: rank, Size: size, Library: os.Getenv("GORUN_VERBS_LIB"), Devices: os.Getenv("GORUN_VERBS_DEV"), RegisterFrom: 1, Log: log, Debug: log,
 		Control: tcp.Options{Job: "test", PeerTimeout: 10 * time.Second, Log: log,
 			Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}}
 	for _, f := range change {

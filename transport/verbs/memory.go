@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sort"
+	"sync"
 	"time"
 )
 
@@ -45,7 +46,9 @@ func (s *slab) piece(i uint32) []byte {
 // memory is what the device knows beside the slabs: what Alloc gave, and Go memory for the time of one transfer. It
 // belongs to the engine's lock.
 type memory struct {
-	alloc  []allocation         // in the order of their addresses
+	mu    sync.Mutex   // guards alloc
+	alloc []allocation // in the order of their addresses
+
 	shown  map[uint32]*exposure // Go memory that a peer may read, by its key
 	spare  []*exposure
 	failed bool // a registration has failed, and that was said
@@ -67,6 +70,8 @@ type exposure struct {
 // known returns the registration of memory that has one for good.
 func (m *memory) known(b []byte) (region, bool) {
 	at := addressOf(b)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	i := sort.Search(len(m.alloc), func(i int) bool { return addressOf(m.alloc[i].mem) > at }) - 1
 	if i < 0 {
 		return region{}, false
@@ -80,10 +85,12 @@ func (m *memory) known(b []byte) (region, bool) {
 
 // expose registers b, which is Go's, until conceal.
 func (d *Device) expose(b []byte, access int) (*exposure, error) {
-	x := &exposure{}
+	var x *exposure
 	if n := len(d.memory.spare); n > 0 {
 		x = d.memory.spare[n-1]
 		d.memory.spare = d.memory.spare[:n-1]
+	} else {
+		x = new(exposure)
 	}
 	x.pin.Pin(&b[0])
 	var err error
@@ -147,6 +154,8 @@ func (d *Device) adopt(mem []byte, ours bool) error {
 	if err != nil {
 		return err
 	}
+	d.memory.mu.Lock()
+	defer d.memory.mu.Unlock()
 	i := sort.Search(len(d.memory.alloc), func(i int) bool { return addressOf(d.memory.alloc[i].mem) > addressOf(mem) })
 	d.memory.alloc = append(d.memory.alloc, allocation{})
 	copy(d.memory.alloc[i+1:], d.memory.alloc[i:])
@@ -156,18 +165,32 @@ func (d *Device) adopt(mem []byte, ours bool) error {
 
 // Free is transport.Memory's.
 func (d *Device) Free(mem []byte) error {
+	if !d.release(mem, true) {
+		return fmt.Errorf("verbs: %d bytes at %#x are not what Alloc gave", len(mem), addressOf(mem))
+	}
+	unmap(mem)
+	return nil
+}
+
+// release ends an adoption, and reports whether there was one.
+func (d *Device) release(mem []byte, ours bool) bool {
+	d.memory.mu.Lock()
+	defer d.memory.mu.Unlock()
 	for i, a := range d.memory.alloc {
-		if len(mem) > 0 && addressOf(a.mem) == addressOf(mem) {
-			err := d.hca.deregister(a.reg)
+		if len(mem) == len(a.mem) && addressOf(a.mem) == addressOf(mem) && a.ours == ours {
+			d.hca.deregister(a.reg)
 			d.memory.alloc = append(d.memory.alloc[:i], d.memory.alloc[i+1:]...)
-			if a.ours {
-				unmap(a.mem)
-			}
-			return err
+			return true
 		}
 	}
-	return fmt.Errorf("verbs: %d bytes at %#x are not what Alloc gave", len(mem), addressOf(mem))
+	return false
 }
+
+// Adopt is transport.Adopter's.
+func (d *Device) Adopt(mem []byte) error { return d.adopt(mem, false) }
+
+// Forget is transport.Adopter's.
+func (d *Device) Forget(mem []byte) { d.release(mem, false) }
 
 // measure finds from which length on it is cheaper to register a message at both ends than to copy it at both ends. The
 // device copies nothing meanwhile, so that only the CPU's time counts.

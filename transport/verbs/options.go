@@ -9,17 +9,23 @@ type Options struct {
 	Rank, Size int
 	Library    string // path of libibverbs, or of the software HCA; "": the system's
 	Devices    string // GORUN_VERBS_DEV: which device and port is used; "": the first that is active
+	// TrafficClass of packets over Ethernet: DSCP and ECN bits, which lossless networks go by.
+	TrafficClass int
 	// RegisterFrom is from which length on a message in ordinary memory is registered and read; a shorter one is copied
 	// through buffers that are registered already. 0: measured when the device is opened.
 	RegisterFrom int
 	// Control is how the ranks find each other: see tcp.Options.
 	Control tcp.Options
-	Log     func(msg string, args ...any) // nil: silent
+	Log     func(msg string, args ...any) // what somebody should look at; nil: silent
+	Debug   func(msg string, args ...any) // what was chosen, and why; nil: silent
 }
 
 func (o *Options) fill() {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
+	}
+	if o.Debug == nil {
+		o.Debug = func(string, ...any) {}
 	}
 	o.Control.Rank, o.Control.Size = o.Rank, o.Size
 }

@@ -177,6 +177,9 @@ func (d *Device) greeted(peer int, payload []byte) {
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
 		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves), timeout: ackTimeout, retries: 7}
+	if d.at.layer == layerEthernet {
+		r.class = uint8(d.opt.TrafficClass)
+	}
 	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, d.at.global, &r, s.psn); err != nil {
 		d.spoil(s, err, true)
 		return
