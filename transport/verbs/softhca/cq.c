@@ -98,8 +98,11 @@ bool cq_take(struct hca_cq *cq, struct cqe *e)
 	return true;
 }
 
-/* Removes the completions of a QP, as its memory goes away. Those of an SRQ's buffers give the buffers back. */
-void cq_forget_qp(struct hca_cq *cq, struct hca_qp *qp)
+/*
+ * Removes the completions of a QP, or of a list of tags, whose memory goes away. Those of an SRQ's buffers give the
+ * buffers back.
+ */
+void cq_forget(struct hca_cq *cq, struct hca_qp *qp, struct tm_srq *tm)
 {
 	uint32_t kept = 0, cap;
 
@@ -110,7 +113,7 @@ void cq_forget_qp(struct hca_cq *cq, struct hca_qp *qp)
 	for (uint32_t i = 0; i < cq->count; i++) {
 		struct cqe *e = &cq->ring[(cq->head + i) % cap];
 
-		if (e->qp == qp)
+		if (qp ? e->qp == qp : e->tm == tm)
 			give_back(e);
 		else
 			cq->ring[(cq->head + kept++) % cap] = *e;

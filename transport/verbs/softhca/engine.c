@@ -404,8 +404,13 @@ void engine_detach(struct hca_ctx *ctx)
 	bool last;
 
 	pthread_mutex_lock(&open_mu);
+	if (engine.by_lid[ctx->lid] != ctx) { /* a child of fork, which has lost it */
+		pthread_mutex_unlock(&open_mu);
+		return;
+	}
 	engine_lock();
 	qp_detach_all(ctx);
+	tm_detach_all(ctx);
 	mr_detach_all(ctx);
 	list_del(&ctx->link);
 	engine.by_lid[ctx->lid] = NULL;

@@ -1,6 +1,7 @@
 /* Queues of events behind a descriptor: of a completion channel, and the asynchronous ones of a context. */
 #include "hca.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -40,15 +41,16 @@ void events_put(struct event_queue *q, void *element, int type)
 	e->type = type;
 	pthread_mutex_lock(&q->mu);
 	list_add_tail(&q->events, &e->link);
-	pthread_mutex_unlock(&q->mu);
 	/* Cannot block: the counter ends at 2^64. */
 	while (write(q->fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
+	pthread_mutex_unlock(&q->mu);
 }
 
 /*
  * The next event; waits for it unless the program has made the descriptor non-blocking. taken is called under the
- * queue's lock. -1 with errno set otherwise. There may be tokens without events, of an element that is gone.
+ * queue's lock. -1 with errno set otherwise. A token may turn out to have no event any more, if its element is
+ * destroyed between the two.
  */
 int events_get(struct event_queue *q, void **element, int *type, void (*taken)(void *element, int type))
 {
@@ -74,7 +76,23 @@ int events_get(struct event_queue *q, void **element, int *type, void (*taken)(v
 	}
 }
 
-/* Removes the events of an element that is being destroyed. */
+/*
+ * Takes a token if there is one. The descriptor may be a blocking one and others may read it, so it needs a read that
+ * never waits.
+ */
+static void drop_token(struct event_queue *q)
+{
+	uint64_t one;
+	struct iovec iov = { &one, sizeof(one) };
+	struct pollfd p = { .fd = q->fd, .events = POLLIN };
+
+	if (preadv2(q->fd, &iov, 1, -1, RWF_NOWAIT) >= 0 || errno != EOPNOTSUPP)
+		return;
+	if (poll(&p, 1, 0) == 1 && read(q->fd, &one, sizeof(one)) < 0)
+		return; /* an old kernel: as good as it can be */
+}
+
+/* Removes the events of an element that is being destroyed, so that the descriptor speaks of none that is not there. */
 void events_forget(struct event_queue *q, void *element)
 {
 	struct list *l, *tmp;
@@ -86,6 +104,7 @@ void events_forget(struct event_queue *q, void *element)
 		if (e->element == element) {
 			list_del(&e->link);
 			free(e);
+			drop_token(q);
 		}
 	}
 	pthread_mutex_unlock(&q->mu);

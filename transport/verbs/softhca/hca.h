@@ -47,90 +47,7 @@ enum {
 	PSN_MASK = 0xffffff,
 };
 
-/* ---- lists and timers ---- */
-
-struct list {
-	struct list *prev, *next;
-};
-
-static inline void list_init(struct list *l)
-{
-	l->prev = l->next = l;
-}
-
-static inline bool list_empty(const struct list *l)
-{
-	return l->next == l;
-}
-
-static inline void list_add_tail(struct list *head, struct list *n)
-{
-	n->prev = head->prev;
-	n->next = head;
-	head->prev->next = n;
-	head->prev = n;
-}
-
-static inline void list_del(struct list *n)
-{
-	n->prev->next = n->next;
-	n->next->prev = n->prev;
-	list_init(n);
-}
-
-#define list_for_each(pos, tmp, head) \
-	for (pos = (head)->next, tmp = pos->next; pos != (head); pos = tmp, tmp = pos->next)
-
-struct timer {
-	struct list link; /* in engine.timers while armed */
-	uint64_t at;	  /* CLOCK_MONOTONIC, ns */
-	void (*fire)(struct timer *t);
-};
-
-/* Something the HCA thread has to look at: a QP with new requests, a queue of list operations, a failed CQ. */
-struct work {
-	struct list link; /* in engine.ready while queued; guarded by engine.bell_mu */
-	bool queued;
-	void (*run)(struct work *w);
-};
-
-/* ---- knobs ---- */
-
-enum fail_kind { FAIL_SEND, FAIL_WRITE, FAIL_READ, FAIL_ATOMIC, FAIL_FIN, FAIL_REG, FAIL_KINDS };
-
-struct knobs {
-	char dir[256];
-	bool seeded;
-	uint64_t seed;
-	uint64_t list_delay; /* ns */
-	unsigned rnr, drop;  /* per thousand */
-	uint64_t fail[FAIL_KINDS]; /* the how-manieth fails; 0: none */
-	bool tm;
-	uint32_t max_tags, max_ops, max_inline, max_rd;
-	uint64_t max_msg;
-	uint64_t memlock; /* bytes that may be registered, UINT64_MAX: any number */
-	double retry_scale;
-	bool debug;
-};
-
-int knobs_read(struct knobs *k); /* 0, or -1 after a message on stderr */
-
-/* ---- counters ---- */
-
-#define COUNTERS(X)                                                                                                  \
-	X(sends) X(send_bytes) X(recvs) X(recv_bytes) X(writes) X(write_bytes) X(reads) X(read_bytes) X(atomics)     \
-	X(fins) X(acks) X(naks) X(rnr) X(retries) X(dropped) X(duplicates) X(cqes) X(cq_events) X(async_events)      \
-	X(tm_matched) X(tm_unexpected) X(tm_added) X(tm_deleted) X(tm_syncs) X(tm_rndv) X(tm_rndv_incomplete)        \
-	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(posts) X(posted_sends) X(posted_recvs) X(posted_ops)     \
-	X(polls) X(doorbells) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)          \
-	X(stale_epochs) X(qp_memory) X(connections) X(inline_wire) X(pulls)
-
-enum counter {
-#define X(n) C_##n,
-	COUNTERS(X)
-#undef X
-	COUNTER_COUNT
-};
+#include "base.h"
 
 /* ---- objects ---- */
 
@@ -329,7 +246,8 @@ struct hca_qp {
 	struct timer retry_timer, wait_timer;
 	struct work work;
 	struct list conn_link;	    /* waits for a connection */
-	struct list tm_waiting;	    /* rendezvous of tm.c that wait for a place in the send queue */
+	struct list tm_waiting;	    /* rendezvous of the device that wait for a place in the send queue */
+	struct list tm_active;	    /* and those that are in it */
 
 	/* responder */
 	struct hca_rq *rq;	    /* its own or the SRQ's */
@@ -498,13 +416,13 @@ void async_wait_acked(struct hca_ctx *ctx, uint32_t *taken, uint32_t *acked);
 /* mr.c */
 int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access,
 	       struct hca_mr **mr, uint64_t *va); /* enum ibv_wc_status */
-int mr_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned n, unsigned access, struct iovec *iov);
+int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access, struct iovec *iov);
 struct mr_slot *mr_slot(uint32_t index);
 void mr_detach_all(struct hca_ctx *ctx);
 
 /* cq.c */
 void cq_push(struct hca_cq *cq, const struct cqe *e, bool solicited);
-void cq_forget_qp(struct hca_cq *cq, struct hca_qp *qp);
+void cq_forget(struct hca_cq *cq, struct hca_qp *qp, struct tm_srq *tm);
 void cq_fail(struct hca_cq *cq);
 bool cq_take(struct hca_cq *cq, struct cqe *e); /* cq->mu held */
 void cqex_init(struct hca_cq *cq);
@@ -580,9 +498,11 @@ int payload_of(struct pkt *p, struct iovec *iov, unsigned *n, bool *by_pull);
 struct tm_srq *tm_create(struct hca_srq *srq, struct ibv_tm_cap *cap);
 void tm_destroy(struct tm_srq *tm);
 void tm_receive(struct hca_qp *qp, struct pkt *p);
-void tm_device_done(struct hca_qp *qp, struct wqe *w, void *area, enum ibv_wc_status status);
+void tm_device_done(struct hca_qp *qp, struct wqe *w, enum ibv_wc_status status);
 void tm_pump(struct hca_qp *qp);
-void tm_qp_gone(struct hca_qp *qp);
+void tm_flush(struct hca_qp *qp);
+void tm_forget(struct hca_qp *qp);
+void tm_detach_all(struct hca_ctx *ctx);
 void tm_resume(struct hca_ctx *ctx);
 void tm_free_ops(struct tm_srq *tm, uint32_t op_index);
 void tm_free_entry(struct tm_srq *tm, uint32_t index);

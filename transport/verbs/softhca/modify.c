@@ -127,12 +127,12 @@ static void reset(struct hca_qp *qp)
 {
 	qp_bump(qp);
 	qp_timer_stop(qp);
-	tm_qp_gone(qp);
+	tm_forget(qp);
 	qp_set_state(qp, IBV_QPS_RESET);
-	cq_forget_qp((struct hca_cq *)qp->pub.send_cq, qp);
-	cq_forget_qp((struct hca_cq *)qp->pub.recv_cq, qp);
+	cq_forget((struct hca_cq *)qp->pub.send_cq, qp, NULL);
+	cq_forget((struct hca_cq *)qp->pub.recv_cq, qp, NULL);
 	if (qp->pub.srq)
-		cq_forget_qp(to_srq(qp->pub.srq)->cq, qp);
+		cq_forget(to_srq(qp->pub.srq)->cq, qp, NULL);
 	atomic_store(&qp->sq_posted, 0);
 	atomic_store(&qp->sq_freed, 0);
 	qp->sq_next = qp->sq_una = qp->rd_out = 0;

@@ -83,15 +83,15 @@ int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t ad
 	return 0;
 }
 
-/* Where the SGEs of a request of qp lie; -1 if one of them may not be used so. Empty ones are not looked at. */
-int mr_gather(struct hca_qp *qp, const struct ibv_sge *sge, unsigned n, unsigned access, struct iovec *iov)
+/* Where the SGEs of a request of qp lie, of the PD given; -1 if one of them may not be used so. Empty ones are not looked at. */
+int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access, struct iovec *iov)
 {
 	for (unsigned i = 0; i < n; i++) {
 		struct hca_mr *mr;
 		uint64_t va = 0;
 
 		if (sge[i].length &&
-		    mr_resolve(qp->ctx, qp->pub.pd, sge[i].lkey, sge[i].addr, sge[i].length, access, &mr, &va))
+		    mr_resolve(qp->ctx, pd, sge[i].lkey, sge[i].addr, sge[i].length, access, &mr, &va))
 			return -1;
 		iov[i] = (struct iovec){ (void *)(uintptr_t)va, sge[i].length };
 	}

@@ -84,7 +84,7 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 	uint32_t posted = atomic_load_explicit(&qp->sq_posted, memory_order_relaxed);
 	int err;
 
-	if (posted - atomic_load_explicit(&qp->sq_freed, memory_order_acquire) >= qp->sq_depth) {
+	if (posted - atomic_load_explicit(&qp->sq_freed, memory_order_acquire) >= qp->cap.max_send_wr) {
 		debug(qp->ctx, "QP %u: send queue full", qp->pub.qp_num);
 		return ENOMEM;
 	}

@@ -91,8 +91,8 @@ void qp_error(struct hca_qp *qp)
 	qp_timer_stop(qp);
 	qp_set_state(qp, IBV_QPS_ERR);
 	count(qp->ctx, C_qp_errors, 1);
-	tm_qp_gone(qp);
 	requester_flush(qp);
+	tm_flush(qp);
 	responder_flush(qp);
 	if (qp->pub.srq && !qp->last_wqe_told) {
 		qp->last_wqe_told = true;
@@ -194,6 +194,7 @@ static struct hca_qp *qp_new(struct hca_ctx *ctx, const struct ibv_qp_init_attr_
 	list_init(&qp->link);
 	list_init(&qp->conn_link);
 	list_init(&qp->tm_waiting);
+	list_init(&qp->tm_active);
 	list_init(&qp->retry_timer.link);
 	list_init(&qp->wait_timer.link);
 	qp->retry_timer.fire = requester_retry_fire;
@@ -265,7 +266,7 @@ static void qp_detach(struct hca_qp *qp)
 		return;
 	qp_bump(qp);
 	qp_timer_stop(qp);
-	tm_qp_gone(qp);
+	tm_forget(qp);
 	slot_drop(qp->slot);
 	list_del(&qp->link);
 	work_cancel(&qp->work);
@@ -285,10 +286,10 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *pub)
 
 	engine_lock();
 	qp_detach(qp);
-	cq_forget_qp((struct hca_cq *)pub->send_cq, qp);
-	cq_forget_qp((struct hca_cq *)pub->recv_cq, qp);
+	cq_forget((struct hca_cq *)pub->send_cq, qp, NULL);
+	cq_forget((struct hca_cq *)pub->recv_cq, qp, NULL);
 	if (pub->srq)
-		cq_forget_qp(to_srq(pub->srq)->cq, qp);
+		cq_forget(to_srq(pub->srq)->cq, qp, NULL);
 	engine_unlock();
 	events_forget(&qp->ctx->async, qp);
 	async_wait_acked(qp->ctx, &qp->async_taken, &pub->events_completed);

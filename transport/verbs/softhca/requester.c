@@ -54,7 +54,7 @@ static void complete(struct hca_qp *qp, enum ibv_wc_status status)
 
 	if (w->flags & WQE_DEVICE) {
 		atomic_store(&qp->sq_freed, i + 1);
-		tm_device_done(qp, w, qp_area(qp, i), status);
+		tm_device_done(qp, w, status);
 		return;
 	}
 	if (status == IBV_WC_SUCCESS && !(w->flags & WQE_SIGNALED))
@@ -198,11 +198,17 @@ static enum fail_kind fail_kind(const struct wqe *w)
 	}
 }
 
+/* Whose keys a request uses: those of the QP; the device's own requests read into buffers of the SRQ. */
+static struct ibv_pd *send_pd(const struct hca_qp *qp, const struct wqe *w)
+{
+	return w->flags & WQE_DEVICE ? qp->pub.srq->pd : qp->pub.pd;
+}
+
 /* What ends a request before it leaves: the memory that it names, its length, or SOFTHCA_FAIL. */
 static enum ibv_wc_status check_local(struct hca_qp *qp, struct wqe *w, const void *area, struct iovec *iov)
 {
 	if (!(w->flags & WQE_INLINE) &&
-	    mr_gather(qp, area, w->num_sge, is_rd(w) ? IBV_ACCESS_LOCAL_WRITE : 0, iov))
+	    mr_gather(qp, send_pd(qp, w), area, w->num_sge, is_rd(w) ? IBV_ACCESS_LOCAL_WRITE : 0, iov))
 		return IBV_WC_LOC_PROT_ERR;
 	if (w->len > qp->ctx->knobs.max_msg)
 		return IBV_WC_LOC_LEN_ERR;
@@ -400,7 +406,7 @@ static enum ibv_wc_status take_answer(struct hca_qp *qp, struct wqe *w, const vo
 	struct iovec iov[MAX_SGE], src;
 	int err;
 
-	if (mr_gather(qp, area, w->num_sge, IBV_ACCESS_LOCAL_WRITE, iov))
+	if (mr_gather(qp, send_pd(qp, w), area, w->num_sge, IBV_ACCESS_LOCAL_WRITE, iov))
 		return IBV_WC_LOC_PROT_ERR;
 	if (p->h.op == PKT_ATOMIC_OK) {
 		src = (struct iovec){ &p->h.a, 8 };

@@ -186,7 +186,7 @@ bool responder_receive(struct hca_qp *qp, struct pkt *p, enum ibv_wc_opcode opco
 		fail_receive(qp, p, wr_id, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
 		return false;
 	}
-	if (mr_gather(qp, sges, n, IBV_ACCESS_LOCAL_WRITE, iov)) {
+	if (mr_gather(qp, qp->pub.srq ? qp->pub.srq->pd : qp->pub.pd, sges, n, IBV_ACCESS_LOCAL_WRITE, iov)) {
 		fail_receive(qp, p, wr_id, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 		return false;
 	}
