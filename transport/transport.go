@@ -197,9 +197,11 @@ const (
 type Packet struct {
 	Event   Event
 	Peer    int32 // rank in the world
+	Counted bool  // Arrived, from a TagOffload: OffloadSeen when it has been dealt with
 	Header  wire.Header
 	Payload []byte
 	Err     error
+	Cookie  uint64 // of a TagOffload's events: that of OffloadPost
 }
 
 // ErrUnavailable: this transport cannot be used here. Wrapped with the reason.
