@@ -83,6 +83,7 @@ struct hca_mr {
 	uint64_t iova;
 	unsigned access;
 	uint32_t slot;
+	struct pages *pages; /* NULL: goes by virtual addresses */
 };
 
 /*
@@ -419,6 +420,12 @@ int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t ad
 int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access, struct iovec *iov);
 struct mr_slot *mr_slot(uint32_t index);
 void mr_detach_all(struct hca_ctx *ctx);
+
+/* pages.c */
+int pages_possible(void); /* 0, or -1 after a message on stderr */
+int pages_pin(struct pages **out, void *addr, size_t length); /* errno or 0 */
+void pages_unpin(struct pages *p);
+uint64_t pages_at(struct hca_ctx *ctx, struct pages *p, uint64_t va, uint64_t len);
 
 /* cq.c */
 void cq_push(struct hca_cq *cq, const struct cqe *e, bool solicited);

@@ -139,6 +139,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return number_knob(name, value, 0, UINT64_MAX, &k->memlock);
 	if (!strcmp(n, "RETRY_SCALE"))
 		return scale_knob(k, name, value);
+	if (!strcmp(n, "PAGES"))
+		return bool_knob(name, value, &k->pages) || (k->pages && pages_possible()) ? -1 : 0;
 	if (!strcmp(n, "DEBUG"))
 		return bool_knob(name, value, &k->debug);
 	fprintf(stderr, "softhca: %s is no knob of the software HCA (README.md lists them)\n", name);

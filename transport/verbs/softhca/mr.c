@@ -80,6 +80,8 @@ int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t ad
 	}
 	*out = mr;
 	*va = addr - mr->iova + (uintptr_t)mr->pub.addr;
+	if (mr->pages)
+		*va = pages_at(ctx, mr->pages, *va, len);
 	return 0;
 }
 
@@ -159,10 +161,13 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t leng
 	errno = touch_pages(addr, length, access & IBV_ACCESS_LOCAL_WRITE);
 	if (errno || !(mr = calloc(1, sizeof(*mr))))
 		return NULL;
+	if (ctx->knobs.pages && (errno = pages_pin(&mr->pages, addr, length)))
+		return free(mr), NULL;
 	engine_lock();
 	if (fail_now(ctx, FAIL_REG) || length > ctx->knobs.memlock ||
 	    atomic_load(&ctx->counters[C_mr_bytes]) > ctx->knobs.memlock - length || !(mr->slot = slot_take())) {
 		engine_unlock();
+		pages_unpin(mr->pages);
 		free(mr);
 		return errno = ENOMEM, NULL;
 	}
@@ -221,6 +226,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *pub)
 	atomic_fetch_sub(&((struct hca_pd *)pub->pd)->refs, 1);
 	count(ctx, C_mrs, (uint64_t)-1);
 	count(ctx, C_mr_bytes, -(uint64_t)pub->length);
+	pages_unpin(mr->pages);
 	free(mr);
 	return 0;
 }
