@@ -48,6 +48,17 @@ static void copy_plain(struct cursor *d, struct cursor *s)
 	}
 }
 
+/* The memory could not be read: because it was given back, or because it is not there though it should be. */
+static int why_not(int pid, uint64_t gen_addr, uint32_t gen)
+{
+	uint32_t seen = gen;
+	struct iovec dst = { &seen, sizeof(seen) }, src = { (void *)(uintptr_t)gen_addr, sizeof(seen) };
+
+	if (gen_addr && process_vm_readv(pid, &dst, 1, &src, 1, 0) == sizeof(seen) && seen != gen)
+		return ESTALE;
+	return EFAULT;
+}
+
 /*
  * Copies len bytes from the memory of a process. If gen_addr is set, the word there is read after the data and must
  * be gen: otherwise the memory was given back meanwhile and what was read may be anything. 0, EFAULT, ESRCH (no such
@@ -73,11 +84,25 @@ int copy_pull(int pid, const struct iovec *dst, unsigned ndst, const struct iove
 		ssize_t n = process_vm_readv(pid, d.v + d.at, d.n - d.at, s.v + s.at, s.n - s.at, 0);
 
 		if (n <= 0)
-			return n == 0 || errno == EFAULT || errno == ENOMEM ? EFAULT : ESRCH;
+			return n && errno != EFAULT && errno != ENOMEM ? ESRCH : why_not(pid, gen_addr, gen);
 		cursor_skip(&d, (size_t)n);
 		cursor_skip(&s, (size_t)n);
 	}
 	return seen == gen ? 0 : ESTALE;
+}
+
+/* Whether our memory is at fault when a copy has failed. */
+bool copy_is_ours(const struct iovec *iov, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		char c;
+		struct iovec to = { &c, 1 }, first = { iov[i].iov_base, 1 };
+		struct iovec last = { (char *)iov[i].iov_base + iov[i].iov_len - 1, 1 };
+
+		if (iov[i].iov_len && (copy_local(&to, 1, &first, 1, 1) || copy_local(&to, 1, &last, 1, 1)))
+			return true;
+	}
+	return false;
 }
 
 int copy_local(const struct iovec *dst, unsigned ndst, const struct iovec *src, unsigned nsrc, uint64_t len)

@@ -291,7 +291,7 @@ static int thread_start(void)
 	return err;
 }
 
-static int engine_start(const char *dir)
+static int engine_start(const struct knobs *k)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = 0 };
 	int err;
@@ -300,8 +300,9 @@ static int engine_start(const char *dir)
 	engine.rng = now_ns() ^ (uint64_t)engine.pid << 32;
 	engine.stop = engine.sleeping = false;
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* only Yama knows it; else an error that does not matter */
+	engine.may_readv = k->readv;
 	engine.reads_self = wire_self_test();
-	engine.dirfd = dir_open(dir);
+	engine.dirfd = dir_open(k->dir);
 	if (engine.dirfd < 0)
 		return errno;
 	engine.epfd = epoll_create1(EPOLL_CLOEXEC);
@@ -314,7 +315,7 @@ static int engine_start(const char *dir)
 		close(engine.dirfd);
 		return err;
 	}
-	snprintf(engine.dir, sizeof(engine.dir), "%s", dir);
+	snprintf(engine.dir, sizeof(engine.dir), "%s", k->dir);
 	engine.running = true;
 	return 0;
 }
@@ -376,7 +377,7 @@ int engine_attach(struct hca_ctx *ctx)
 		watching_fork = true;
 	}
 	if (!engine.running)
-		err = engine_start(ctx->knobs.dir);
+		err = engine_start(&ctx->knobs);
 	else if (strcmp(engine.dir, ctx->knobs.dir))
 		err = EBUSY; /* device.c says why */
 	if (!err) {

@@ -337,6 +337,7 @@ struct engine {
 
 	bool running;
 	bool stop;
+	bool may_readv;
 	bool reads_self; /* process_vm_readv works at least on ourselves */
 	int pid;
 	int epfd, bellfd, dirfd;
@@ -388,6 +389,7 @@ void engine_arrive(struct pkt *p); /* a packet from a socket; owns p */
 /* copy.c: every byte of a message goes through here */
 int copy_pull(int pid, const struct iovec *dst, unsigned ndst, const struct iovec *src, unsigned nsrc, uint64_t len,
 	      uint64_t gen_addr, uint32_t gen);
+bool copy_is_ours(const struct iovec *iov, unsigned n);
 int copy_local(const struct iovec *dst, unsigned ndst, const struct iovec *src, unsigned nsrc, uint64_t len);
 
 /* ---- parts ---- */

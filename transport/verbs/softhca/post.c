@@ -43,7 +43,8 @@ static int take_inline(struct hca_qp *qp, const struct ibv_send_wr *wr, uint8_t 
 		memcpy(area, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
 		area += wr->sg_list[i].length;
 	}
-	if (len)
+	count(qp->ctx, C_inline_posts, 1);
+	if (len > TM_RNDV_HDR) /* less is a head, and not what anybody calls a payload */
 		count(qp->ctx, C_payload_copies_by_cpu, 1);
 	return 0;
 }
@@ -74,7 +75,8 @@ static int fill(struct hca_qp *qp, const struct ibv_send_wr *wr, uint32_t index)
 	}
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return take_inline(qp, wr, area, len);
-	memcpy(area, wr->sg_list, (size_t)wr->num_sge * sizeof(struct ibv_sge));
+	if (wr->num_sge)
+		memcpy(area, wr->sg_list, (size_t)wr->num_sge * sizeof(struct ibv_sge));
 	return 0;
 }
 

@@ -265,7 +265,7 @@ static bool send_next(struct hca_qp *qp)
 	struct iovec iov[MAX_SGE];
 	enum ibv_wc_status status;
 	struct conn *c = NULL;
-	bool here = qp->dlid < LIDS && engine.by_lid[qp->dlid];
+	bool here = qp->dlid < LIDS && engine.by_lid[qp->dlid] && !ctx->knobs.wire;
 
 	if (!here && !ctx->port_down) {
 		c = wire_to(qp->dlid);
@@ -427,7 +427,7 @@ static enum ibv_wc_status take_answer(struct hca_qp *qp, struct wqe *w, const vo
 	case ESRCH: /* the process is gone: as if there had been no answer */
 		return IBV_WC_RESP_TIMEOUT_ERR;
 	default:
-		return IBV_WC_LOC_PROT_ERR;
+		return copy_is_ours(iov, w->num_sge) ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR;
 	}
 }
 

@@ -107,20 +107,6 @@ int payload_of(struct pkt *p, struct iovec *iov, unsigned *n, bool *by_pull)
 	return sum == p->h.len ? 0 : EPROTO;
 }
 
-/* Whether our memory is at fault, and not the sender's. */
-static bool ours_is_bad(const struct iovec *iov, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		char c;
-		struct iovec to = { &c, 1 }, first = { iov[i].iov_base, 1 };
-		struct iovec last = { (char *)iov[i].iov_base + iov[i].iov_len - 1, 1 };
-
-		if (iov[i].iov_len && (copy_local(&to, 1, &first, 1, 1) || copy_local(&to, 1, &last, 1, 1)))
-			return true;
-	}
-	return false;
-}
-
 /* Moves the data of a SEND or WRITE. SUCCESS, an error of ours, or REM_ABORT if the sender does not exist any more. */
 static enum ibv_wc_status move_in(struct hca_qp *qp, struct pkt *p, const struct iovec *dst, unsigned ndst)
 {
@@ -142,7 +128,7 @@ static enum ibv_wc_status move_in(struct hca_qp *qp, struct pkt *p, const struct
 	if (!err)
 		return IBV_WC_SUCCESS;
 	if (err == EFAULT)
-		return ours_is_bad(dst, ndst) ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_ACCESS_ERR;
+		return copy_is_ours(dst, ndst) ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_ACCESS_ERR;
 	count(qp->ctx, C_stale_epochs, 1);
 	return IBV_WC_REM_ABORT_ERR;
 }

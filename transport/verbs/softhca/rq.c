@@ -48,8 +48,9 @@ int rq_post(struct hca_ctx *ctx, struct hca_rq *rq, struct ibv_recv_wr *wr, stru
 		s = &rq->ring[posted % rq->max_wr];
 		s->wr_id = wr->wr_id;
 		s->num_sge = (uint32_t)wr->num_sge;
-		memcpy(&rq->sges[(size_t)(posted % rq->max_wr) * MAX(rq->max_sge, 1)], wr->sg_list,
-		       s->num_sge * sizeof(*rq->sges));
+		if (s->num_sge)
+			memcpy(&rq->sges[(size_t)(posted % rq->max_wr) * MAX(rq->max_sge, 1)], wr->sg_list,
+			       s->num_sge * sizeof(*rq->sges));
 		atomic_store_explicit(&rq->posted, posted + 1, memory_order_release);
 		count(ctx, C_posted_recvs, 1);
 	}

@@ -129,9 +129,12 @@ static void execute_del(struct tm_srq *tm, const struct tm_op *op)
 {
 	uint32_t i = op->handle & 0x1ffff;
 	struct tm_entry *e = i && i <= tm->max_tags ? &tm->table[i] : NULL;
+	bool listed;
 
-	/* The state is read without mu: from LISTED only the engine takes it. */
-	if (!e || e->state != ENTRY_LISTED || handle_of(e) != op->handle) {
+	pthread_mutex_lock(&tm->mu);
+	listed = e && e->state == ENTRY_LISTED && handle_of(e) == op->handle;
+	pthread_mutex_unlock(&tm->mu);
+	if (!listed) {
 		op_done(tm, op, IBV_WC_TM_DEL, IBV_WC_TM_ERR, NULL, 0);
 		return;
 	}
