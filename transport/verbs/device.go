@@ -31,6 +31,8 @@ const (
 	// must be room in the completion queue.
 	depth       = 64
 	outstanding = 4096
+	// lastRequests is for how many sessions that fail at once there is room in the completion queue for a request more.
+	lastRequests = 64
 	// signalEvery is how many sends to a peer are confirmed at once.
 	signalEvery = 16
 	// giveBackAt is how many receive buffers are given back at once, unless the queue runs dry.
@@ -51,7 +53,6 @@ type Device struct {
 	place   *doze.Place
 	control *tcp.Device
 	address []byte
-	inline  int // bytes that a send may carry with the request
 	limit   int // of outstanding
 	memory  memory
 
@@ -68,6 +69,7 @@ type Device struct {
 	stash    []completion // of wcs: found by Arm, for the next Poll
 	events   []transport.Packet
 	rooms    []*session
+	hungry   []*session // refused because others hold what all share
 	ending   []*session // that have failed and are not flushed yet
 	one      [1]op      // what is posted next
 	scratch  []byte     // of send, its last piece: a frame that goes with its request
@@ -80,7 +82,8 @@ type Device struct {
 	armed     atomic.Bool
 	wake      atomic.Pointer[func()] // ends the sleep of this rank
 	nodder    *time.Timer
-	eventFile *os.File // what the device says apart from completions
+	nodding   sync.Mutex // held by nod; the device is there as long
+	eventFile *os.File   // what the device says apart from completions
 	seen      uint64
 	news      atomic.Bool
 	closed    atomic.Bool
@@ -142,7 +145,7 @@ func (d *Device) open() (err error) {
 		d.opt.RegisterFrom = d.measure()
 	}
 	d.nodder.Reset(nodEvery)
-	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "because", d.at.why, "library", libraryPath(), "inline", d.inline,
+	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "because", d.at.why, "library", libraryPath(),
 		"receive-buffers", d.recv.count, "register-from", d.opt.RegisterFrom)
 	return nil
 }
@@ -150,13 +153,13 @@ func (d *Device) open() (err error) {
 // makeBuffers makes the queues and the memory that the device knows from the beginning: as much as it is allowed to lock.
 func (d *Device) makeBuffers() error {
 	raiseMemlock()
-	ask := min(receives+outstanding+64, d.at.caps.maxEntries)
+	ask := min(receives+outstanding+lastRequests, d.at.caps.maxEntries)
 	want := min(receives, d.at.caps.maxReceives, ask/2)
 	cqe, srq, err := d.hca.make(uint32(ask), uint32(want), slotSize)
 	if err != nil {
 		return err
 	}
-	d.limit = int(cqe) - int(srq)
+	d.limit = int(cqe) - int(srq) - lastRequests
 	nr, ns := min(want, int(srq)), sends
 	for {
 		if d.recv, err = d.slab(nr, slotSize); err == nil {
@@ -233,9 +236,9 @@ func (d *Device) Arm(level transport.Level, hold bool) bool {
 	return true
 }
 
-// has: there is something for Poll that makes no completion.
+// has: there is something for Poll that makes no completion: so is the end of a session, once its requests are back.
 func (d *Device) has() bool {
-	return d.news.Load() || len(d.stash)+len(d.events)+len(d.rooms) > 0
+	return d.news.Load() || len(d.stash)+len(d.events)+len(d.rooms)+len(d.ending) > 0
 }
 
 // Disarm is transport.Device's.
@@ -254,6 +257,8 @@ func (d *Device) Interrupt() { d.place.Interrupt() }
 // the same, to take a message back for example. A completion queue cannot be looked at from here. If it is armed, the
 // channel says whether something has come that has woken nobody.
 func (d *Device) nod() {
+	d.nodding.Lock()
+	defer d.nodding.Unlock()
 	if d.closed.Load() {
 		return
 	}
@@ -280,7 +285,10 @@ func (d *Device) rouse() {
 
 // Close is transport.Device's. What has been sent is delivered first, unless the peer has no room for it.
 func (d *Device) Close() error {
-	if d.closed.Swap(true) {
+	d.nodding.Lock()
+	was := d.closed.Swap(true)
+	d.nodding.Unlock()
+	if was {
 		return nil
 	}
 	d.nodder.Stop()
@@ -324,16 +332,16 @@ func (d *Device) settle(until time.Time) {
 		}
 	}
 	for d.inFlight > 0 && time.Now().Before(until) {
-		n, err := d.hca.turn(nil, d.wcs[:])
-		if err != nil {
-			return
+		if d.news.Load() {
+			d.takeNews() // who is gone gets nothing any more
 		}
-		for i := range n {
-			if w := &d.wcs[i]; w.id>>63 == 0 {
+		took := d.take(pollMax)
+		for i := range took {
+			if w := &took[i]; w.id>>63 == 0 {
 				d.sent(w)
 			}
 		}
-		if n == 0 {
+		if len(took) == 0 {
 			time.Sleep(10 * time.Microsecond)
 		}
 	}

@@ -3,21 +3,140 @@
 package verbs
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
 	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
+	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
+// patience is after how long something will not happen any more. In a guest all of the processor is emulated.
+const patience = time.Minute
+
+// roleVar makes the test binary be one end of a test in a process of its own.
+const roleVar = "GORUN_TEST_VERBS_ROLE"
+
+var roles = map[string]func() error{}
+
+// TestMain makes sure that no test leaves a goroutine or a descriptor.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVar); role != "" {
+		if err := roles[role](); err != nil {
+			fmt.Println("failed:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	debug.SetTraceback("all")
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	// The software HCA has one fabric per process, and other tests of this machine have theirs.
+	if os.Getenv("SOFTHCA_DIR") == "" {
+		dir, err := os.MkdirTemp("", "verbs-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		os.Setenv("SOFTHCA_DIR", dir)
+	}
+	if d, err := tcp.New(tcp.Options{Job: "warm", Size: 1}); err == nil { // the runtime's netpoller opens what it needs once
+		d.Close()
+	}
+	goroutines, files := runtime.NumGoroutine(), openFiles()
+	code := softhca.Main(m)
+	for limit := time.Now().Add(5 * time.Second); code == 0; time.Sleep(time.Millisecond) {
+		if runtime.NumGoroutine() <= goroutines && openFiles() <= files {
+			break
+		}
+		if time.Now().After(limit) {
+			buf := make([]byte, 1<<20)
+			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n%s\n", runtime.NumGoroutine(), goroutines,
+				openFiles(), files, buf[:runtime.Stack(buf, true)])
+			code = 1
+		}
+	}
+	return code
+}
+
+// openFiles counts this process's descriptors, but for what a library keeps open for good.
+func openFiles() int {
+	n := 0
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.HasPrefix(to, "/proc/") {
+			n++
+		}
+	}
+	return n
+}
+
+// inGuest: this process runs in a guest of scripts/guest, where rxe0 must be.
+func inGuest() bool { return os.Getenv("GORUN_TEST_GUEST") != "" && os.Getenv("GUEST_HOST") != "" }
+
+// library is that of the tests, and which of its devices they use: what GORUN_VERBS_LIB names, in a guest the system's
+// and rxe0, else the software HCA.
+func library(t testing.TB) (path, devices string) {
+	t.Helper()
+	switch path := os.Getenv("GORUN_VERBS_LIB"); {
+	case path != "":
+		return path, os.Getenv("GORUN_VERBS_DEV")
+	case inGuest():
+		return "", "rxe0"
+	}
+	return softhca.Build(t), ""
+}
+
+// needSoft is for tests that need what only the software HCA can: knobs, counters, injected faults.
+func needSoft(t testing.TB) {
+	t.Helper()
+	if inGuest() {
+		t.Skip("needs the software HCA: a real device has no such knob")
+	}
+	path, _ := library(t)
+	if err := load(path); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := open("softhca0"); err == nil {
+		h.close()
+		return
+	}
+	t.Skip("needs the software HCA, and GORUN_VERBS_LIB names another library")
+}
+
+func options(t testing.TB, rank, size int, log func(msg string, args ...any)) Options {
+	path, devices := library(t)
+	return Options{Rank: rank, Size: size, Library: path, Devices: devices, RegisterFrom: 1, Log: log, Debug: log, Control: control(log)}
+}
+
+func control(log func(msg string, args ...any)) tcp.Options {
+	return tcp.Options{Job: "test", PeerTimeout: 10 * time.Second, Log: log,
+		Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}
+}
+
 func newDevice(t testing.TB, rank, size int, change ...func(*Options)) *Device {
 	t.Helper()
-	log := func(msg string, args ...any) { t.Log(append([]any{rank, msg}, args...)...) }
-	opt := Options{Rank: rank, Size: size, Library: os.Getenv("GORUN_VERBS_LIB"), Devices: os.Getenv("GORUN_VERBS_DEV"), RegisterFrom: 1, Log: log, Debug: log,
-		Control: tcp.Options{Job: "test", PeerTimeout: 10 * time.Second, Log: log,
-			Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}}
+	opt := options(t, rank, size, func(msg string, args ...any) { t.Log(append([]any{rank, msg}, args...)...) })
 	for _, f := range change {
 		f(&opt)
 	}
@@ -32,6 +151,267 @@ func pair(change ...func(*Options)) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
 		return transporttest.Pair{A: newDevice(t, 0, 2, change...), B: newDevice(t, 1, 2, change...)}
 	}
+}
+
+// notes are what a device has logged.
+type notes struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (n *notes) option(o *Options) { o.Log = n.log }
+
+func (n *notes) log(msg string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.text = append(n.text, fmt.Sprintln(append([]any{msg}, args...)...))
+}
+
+// with are those that contain a text.
+func (n *notes) with(text string) (found []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.text {
+		if strings.Contains(s, text) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func watchdog(t testing.TB) {
+	name := t.Name()
+	timer := time.AfterFunc(3*patience, func() { panic(name + " hangs") })
+	t.Cleanup(func() { timer.Stop() })
+}
+
+// end is a device with what it has polled.
+type end struct {
+	*Device
+	t    testing.TB
+	rank int
+	pkts [32]transport.Packet
+	in   []transport.Packet // payloads copied
+}
+
+func newEnd(t testing.TB, rank, size int, change ...func(*Options)) *end {
+	t.Helper()
+	d := newDevice(t, rank, size, change...)
+	t.Cleanup(func() { d.Close() })
+	return &end{Device: d, t: t, rank: rank}
+}
+
+// two are connected ends and their links.
+func two(t testing.TB, change ...func(*Options)) (a, b *end, ab, ba *link) {
+	t.Helper()
+	a, b = newEnd(t, 0, 2, change...), newEnd(t, 1, 2, change...)
+	return a, b, a.link(b), b.link(a)
+}
+
+func (e *end) link(to *end) *link {
+	e.t.Helper()
+	return e.linkTo(to.rank, to.Address())
+}
+
+func (e *end) linkTo(rank int, address []byte) *link {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l, err := e.Connect(ctx, rank, address)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return l.(*link)
+}
+
+func (e *end) poll() int {
+	n := e.Poll(e.pkts[:])
+	for _, p := range e.pkts[:n] {
+		p.Payload = bytes.Clone(p.Payload)
+		e.in = append(e.in, p)
+	}
+	return n
+}
+
+// until polls until ok. The others are polled too.
+func (e *end) until(what string, ok func() bool, others ...*end) {
+	e.t.Helper()
+	for limit := time.Now().Add(patience); !ok(); {
+		n := e.poll()
+		for _, o := range others {
+			n += o.poll()
+		}
+		if n == 0 {
+			runtime.Gosched()
+		}
+		if time.Now().After(limit) {
+			e.t.Fatalf("rank %d: %s does not come; %d packets have", e.rank, what, len(e.in))
+		}
+	}
+}
+
+// take returns the next packet of that event, and checks that it is the next of all.
+func (e *end) take(event transport.Event) transport.Packet {
+	e.t.Helper()
+	e.until(fmt.Sprintf("event %d", event), func() bool { return len(e.in) > 0 })
+	p := e.in[0]
+	e.in = e.in[1:]
+	if p.Event != event {
+		e.t.Fatalf("rank %d: event %d (%+v, %v), want %d", e.rank, p.Event, p.Header, p.Err, event)
+	}
+	return p
+}
+
+// down takes Down of a peer, and nothing else comes.
+func (e *end) down(peer int) error {
+	e.t.Helper()
+	p := e.take(transport.Down)
+	if int(p.Peer) != peer || !errors.Is(p.Err, transport.ErrPeerGone) {
+		e.t.Errorf("rank %d: Down of rank %d, %v; want rank %d and ErrPeerGone", e.rank, p.Peer, p.Err, peer)
+	}
+	e.quiet()
+	return p.Err
+}
+
+// quiet polls for a while in which nothing may come.
+func (e *end) quiet() {
+	e.t.Helper()
+	for until := time.Now().Add(20 * time.Millisecond); time.Now().Before(until); runtime.Gosched() {
+		if e.poll(); len(e.in) > 0 {
+			e.t.Fatalf("rank %d: event %d, %+v, %v, which nobody has asked for", e.rank, e.in[0].Event, e.in[0].Header, e.in[0].Err)
+		}
+	}
+}
+
+// counted is a counter of the software HCA.
+func (e *end) counted(name string) uint64 {
+	e.t.Helper()
+	n, err := e.hca.counter(name)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return n
+}
+
+func (e *end) injected(what string) {
+	e.t.Helper()
+	if err := e.hca.inject(what); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// send sends, and polls the others as long as there is no room.
+func send(t testing.TB, l *link, h wire.Header, payload []byte, others ...*end) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !l.TrySend(&h, payload); {
+		for _, o := range others {
+			o.poll()
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("no room for %v of %d bytes", h.Kind, len(payload))
+		}
+	}
+}
+
+// talk checks that a packet goes from a to b over l.
+func talk(l *link, b *end) {
+	b.t.Helper()
+	send(b.t, l, wire.Header{Kind: wire.Eager, Tag: 77}, []byte("still here"), b)
+	if p := b.take(transport.Arrived); int(p.Peer) != l.s.d.opt.Rank || string(p.Payload) != "still here" {
+		b.t.Errorf("%+v", p)
+	}
+}
+
+// fill writes bytes that differ from one seed to another and from one place to another.
+func fill(b []byte, seed uint64) []byte {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var word [8]byte
+	for i := 0; i < len(b); i += len(word) {
+		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+		copy(b[i:], word[:])
+	}
+	return b
+}
+
+func pattern(n int, seed uint64) []byte { return fill(make([]byte, n), seed) }
+
+// other is a re-executed test binary in some role.
+type other struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func start(t testing.TB, role string, env ...string) *other {
+	t.Helper()
+	path, devices := library(t)
+	o := &other{t: t, cmd: exec.Command(os.Args[0])}
+	o.cmd.Env = append(append(os.Environ(), roleVar+"="+role, "GORUN_VERBS_LIB="+path, "GORUN_VERBS_DEV="+devices), env...)
+	o.cmd.Stderr = os.Stderr
+	in, err1 := o.cmd.StdinPipe()
+	out, err2 := o.cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, o.cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	o.in, o.out = in, bufio.NewReader(out)
+	t.Cleanup(func() { o.cmd.Process.Kill(); o.cmd.Wait() })
+	return o
+}
+
+// line is the next one that the other prints.
+func (o *other) line() string {
+	o.t.Helper()
+	s, err := o.out.ReadString('\n')
+	if err != nil {
+		o.t.Fatalf("the other process: %q, %v", s, err)
+	}
+	return strings.TrimSpace(s)
+}
+
+func (o *other) address() []byte {
+	o.t.Helper()
+	b, err := hex.DecodeString(o.line())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return b
+}
+
+func (o *other) kill() {
+	o.t.Helper()
+	if err := o.cmd.Process.Kill(); err != nil {
+		o.t.Fatal(err)
+	}
+	o.cmd.Wait()
+}
+
+// roleDevice is the device of an other: rank 1 of 2. It says its address and connects to the one that it is told.
+func roleDevice(change ...func(*Options)) (*Device, *link, error) {
+	opt := Options{Rank: 1, Size: 2, Library: os.Getenv("GORUN_VERBS_LIB"), Devices: os.Getenv("GORUN_VERBS_DEV"), RegisterFrom: 1, Control: control(nil)}
+	for _, f := range change {
+		f(&opt)
+	}
+	d, err := New(opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	fmt.Printf("%x\n", d.Address())
+	s, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	if err != nil {
+		return nil, nil, err
+	}
+	address, err := hex.DecodeString(strings.TrimSpace(s))
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l, err := d.Connect(ctx, 0, address)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.(*Device), l.(*link), nil
 }
 
 var _ transport.Putter = (*link)(nil)

@@ -35,13 +35,13 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	var frame []byte
 	switch {
 	case !s.room(1):
-		s.refused = true
+		s.refuse()
 		return false
-	case size <= d.inline:
+	case size <= s.inline:
 		o.flags |= inlined
 		frame = d.scratch[:]
 	case len(d.free) == 0:
-		s.refused = true
+		s.refuse()
 		return false
 	default:
 		buffer = int32(d.free[len(d.free)-1])
@@ -68,7 +68,16 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 
 // room: n more requests may be posted.
 func (s *session) room(n int) bool {
-	return int(s.next-s.done)+n <= len(s.sq) && s.d.inFlight+n <= s.d.limit
+	return int(s.next-s.done)+n <= s.most && s.d.inFlight+n <= s.d.limit
+}
+
+// refuse notes that Room is to be told: when requests of this session are over, or if it is others that hold what all
+// share, when some of theirs are.
+func (s *session) refuse() {
+	if !s.refused && int(s.next-s.done) < s.most {
+		s.d.hungry = append(s.d.hungry, s)
+	}
+	s.refused = true
 }
 
 // submit posts d.one, for which there is room. False: it has not been taken; refused says that it may be later.
@@ -96,8 +105,20 @@ func (s *session) confirm() {
 	if !s.room(1) {
 		return // so many that one of them is confirmed
 	}
+	s.postEmpty()
+}
+
+func (s *session) postEmpty() {
 	s.d.one[0] = op{qp: s.qp, opcode: opWrite, flags: signaled}
 	if s.submit(record{buffer: -1}) {
 		s.quiet = 0
+	}
+}
+
+// end posts the last request of a queue pair that is in the error state. It fails, which says that all before it are
+// over; nothing else would, if the last of them were done, and not to be confirmed, before the queue failed.
+func (s *session) end() {
+	if s.unconfirmed() && s.d.inFlight < s.d.limit+lastRequests {
+		s.postEmpty()
 	}
 }

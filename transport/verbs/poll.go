@@ -115,6 +115,7 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 		return false
 	}
 	d.stats.received++
+	s.heard = true
 	pkt.Event, pkt.Peer, pkt.Payload, pkt.Err = transport.Arrived, int32(s.peer), frame[n:len(frame):len(frame)], nil
 	return true
 }
@@ -151,9 +152,19 @@ func (s *session) release(upTo uint32, err error) {
 		}
 		d.inFlight--
 	}
+	s.hasRoom()
+	for _, other := range d.hungry {
+		other.hasRoom()
+	}
+	clear(d.hungry)
+	d.hungry = d.hungry[:0]
+}
+
+// hasRoom: if something was refused, it may be tried again.
+func (s *session) hasRoom() {
 	if s.refused && !s.failed {
 		s.refused = false
-		d.rooms = append(d.rooms, s)
+		s.d.rooms = append(s.d.rooms, s)
 	}
 }
 
@@ -202,6 +213,7 @@ func (d *Device) fail(s *session, err error, tell bool) {
 		d.mu.Unlock()
 	}
 	s.qp.fail()
+	s.end()
 	s.flushBy = time.Now().Add(flushPatience)
 	d.ending = append(d.ending, s)
 }
@@ -248,5 +260,5 @@ func (d *Device) destroyed(s *session) {
 func (s *session) wasOpen() bool {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	return s.everOpen
+	return s.everOpen || s.heard
 }

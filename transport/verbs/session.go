@@ -18,12 +18,13 @@ import (
 // its queue pair when it has the other's hello, and says ready; only then may the other send. So it does not matter who
 // begins, nor whether both do, and the first message finds a receiver that is ready.
 type session struct {
-	d     *Device
-	peer  int
-	index uint32 // in table.all; part of every request's number
-	qp    queuePair
-	qpn   uint32
-	psn   uint32
+	d      *Device
+	peer   int
+	index  uint32 // in table.all; part of every request's number
+	qp     queuePair
+	qpn    uint32
+	psn    uint32
+	inline int // bytes that a send may carry with the request
 
 	// Guarded by Device.mu.
 	state    state
@@ -32,7 +33,8 @@ type session struct {
 	opened   chan struct{} // closed when the state is open or failed
 
 	// These belong to the caller of Poll.
-	sq      []record  // requests that the device has: those from confirmed up to posted, by number modulo length
+	sq      []record  // requests that the device has: those from done up to next, by number modulo length, a power of two
+	most    int       // of them; one more fits, the last of all
 	next    uint32    // number of the next request
 	done    uint32    // all before are over
 	quiet   int       // sends since one that will be confirmed
@@ -40,6 +42,7 @@ type session struct {
 	failed  bool      // nothing is posted any more
 	why     error     // for Down
 	told    bool      // Down has been
+	heard   bool      // a packet of it has been handed out
 	flushBy time.Time // when a device that has not given the requests back is made to
 }
 
@@ -143,10 +146,10 @@ func (d *Device) meet(peer int) (*session, error) {
 	s := &session{d: d, peer: peer, opened: make(chan struct{}), psn: rand.Uint32() >> 8}
 	var deep int
 	var err error
-	if s.qp, s.qpn, deep, d.inline, err = d.hca.makeQP(d.at.number, 0, min(depth, d.at.caps.maxRequests), inlineMax); err != nil {
+	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, 0, min(depth, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
-	s.sq = make([]record, min(depth, deep))
+	s.sq, s.most = make([]record, depth), min(depth, deep)-1
 	d.table.Store(d.table.Load().with(s))
 	d.sessions[peer] = s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid, qpn: s.qpn, psn: s.psn, slot: slotSize}

@@ -1,0 +1,183 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// A peer that leaves is told of at once although the last sends to it were never confirmed: nothing but the queue's
+// end says that they are over.
+func TestDownAfterUnconfirmed(t *testing.T) {
+	watchdog(t)
+	for n := 1; n < 2*signalEvery; n++ {
+		a, b, ab, _ := two(t)
+		for i := range n {
+			send(t, ab, wire.Header{Kind: wire.Eager, Tag: int32(i)}, []byte("last"), b)
+		}
+		for range n {
+			b.take(transport.Arrived)
+		}
+		b.Close()
+		a.down(1)
+		if now := time.Now(); !ab.s.flushBy.After(now) {
+			t.Errorf("after %d sends: the device was left %v to give them back", n, flushPatience)
+		}
+		if a.inFlight != 0 || len(a.free) != a.send.count-1 {
+			t.Errorf("after %d sends: %d requests are under way, %d of %d send buffers free", n, a.inFlight, len(a.free), a.send.count-1)
+		}
+		a.Close()
+	}
+}
+
+// While a failed queue pair's requests come back, nobody may go to sleep: after the last there is no arrival that would
+// wake him to hear of the end.
+func TestNoSleepBeforeDown(t *testing.T) {
+	watchdog(t)
+	a, b, ab, _ := two(t)
+	for i := range 20 {
+		send(t, ab, wire.Header{Kind: wire.Eager, Tag: int32(i)}, []byte("hello"), b)
+	}
+	b.Close()
+	for limit := time.Now().Add(patience); ; {
+		if a.poll(); len(a.in) > 0 {
+			break
+		}
+		if a.Arm(transport.Any, true) {
+			timer := time.AfterFunc(patience/4, a.Interrupt)
+			a.Park(true)
+			if !timer.Stop() {
+				t.Fatal("asleep, and the peer's end is not told")
+			}
+			a.Disarm()
+		}
+		if time.Now().After(limit) {
+			t.Fatal("no end")
+		}
+	}
+	a.down(1)
+}
+
+// A device whose completions Arm has found, and nobody has polled, does not wait for them when it is closed; nor does
+// one whose peer is gone wait until the device has tried often enough.
+func TestCloseIsPrompt(t *testing.T) {
+	watchdog(t)
+	a, b, ab, ba := two(t)
+	for range signalEvery {
+		send(t, ab, wire.Header{Kind: wire.Eager}, []byte("hello"), b)
+	}
+	for a.Arm(transport.Any, false) { // until a completion is there
+		a.Disarm()
+	}
+	if len(a.stash) == 0 {
+		t.Fatal("Arm says that something is there, and has found nothing")
+	}
+	began := time.Now()
+	a.settle(began.Add(patience))
+	if a.inFlight != 0 {
+		t.Errorf("%d requests are under way after %v", a.inFlight, time.Since(began))
+	}
+	a.Close()
+	for b.state(0) != stateFailed {
+		time.Sleep(time.Millisecond)
+	}
+	send(t, ba, wire.Header{Kind: wire.Eager}, []byte("too late"))
+	retries := ba.s.confirmed(b)
+	b.settle(time.Now().Add(patience))
+	if b.inFlight != 0 {
+		t.Errorf("%d requests are under way to one who is gone", b.inFlight)
+	}
+	if retries() {
+		t.Error("the queue pair was left to try until it gave up, and the peer was known to be gone")
+	}
+}
+
+// confirmed says later whether the device has found out by trying.
+func (s *session) confirmed(b *end) func() bool {
+	if inGuest() {
+		return func() bool { return false }
+	}
+	before := b.counted("retries")
+	return func() bool { return b.counted("retries") > before+1 }
+}
+
+// state is that of the session with a peer.
+func (e *end) state(peer int) state {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.sessions[peer]
+	if s == nil {
+		return stateFailed + 1
+	}
+	return s.state
+}
+
+// What all peers share runs out: whoever was refused because others hold it is told when there is some again.
+func TestRoomOfOthers(t *testing.T) {
+	watchdog(t)
+	needSoft(t)
+	const peers = 12
+	hub := newEnd(t, 0, peers+1)
+	var ends []*end
+	var links []*link
+	for i := range peers {
+		e := newEnd(t, i+1, peers+1)
+		ends, links = append(ends, e), append(links, hub.link(e))
+		e.injected("pause") // it takes nothing
+	}
+	body := pattern(1000, 1)
+	full := 0
+	for ; full < peers; full++ {
+		n := 0
+		for links[full].TrySend(&wire.Header{Kind: wire.Eager, Tag: int32(n)}, body) {
+			n++
+		}
+		if n == 0 {
+			break // nothing of its own is under way
+		}
+	}
+	if full == peers {
+		t.Fatalf("%d peers hold %d buffers, and that was not all", peers, hub.send.count)
+	}
+	for hub.poll(); len(hub.in) > 0; hub.poll() {
+		hub.in = nil
+	}
+	ends[0].injected("resume")
+	var told []int32
+	hub.until("room for the one who holds nothing", func() bool {
+		for _, p := range hub.in {
+			if p.Event != transport.Room {
+				t.Fatalf("event %d, %v", p.Event, p.Err)
+			}
+			told = append(told, p.Peer)
+		}
+		hub.in = nil
+		for _, peer := range told {
+			if int(peer) == full+1 {
+				return true
+			}
+		}
+		return false
+	}, ends[0])
+	if !links[full].TrySend(&wire.Header{Kind: wire.Eager}, body) {
+		t.Error("told that there is room, and refused")
+	}
+	for _, e := range ends[1:] {
+		e.injected("resume")
+	}
+	for i, e := range ends { // nothing was lost or doubled meanwhile
+		e.until("what was sent", func() bool { return len(e.in) > 0 || i > full }, hub)
+		for n := 0; i < full && n < depth-1; n++ {
+			if p := e.take(transport.Arrived); p.Header.Tag != int32(n) {
+				t.Fatalf("peer %d: %d, want %d", i, p.Header.Tag, n)
+			}
+			if n+1 >= hub.send.count-1-i*(depth-1) {
+				break
+			}
+		}
+	}
+}
