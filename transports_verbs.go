@@ -16,5 +16,5 @@ func openVerbs(p place) (transport.Device, error) {
 		return nil, err
 	}
 	return rdma.New(rdma.Options{Rank: p.rank, Size: p.size, Library: p.set.VerbsLibrary, Devices: p.set.VerbsDevices, TrafficClass: p.set.VerbsClass,
-		RegisterFrom: int(p.set.VerbsRegister), Control: control, Log: p.log, Debug: p.debug})
+		RegisterFrom: int(p.set.VerbsRegister), Cache: p.set.VerbsCache, Control: control, Log: p.log, Debug: p.debug})
 }

@@ -26,6 +26,7 @@ type Values struct {
 	VerbsLibrary  string        // a path; "": the system's
 	VerbsClass    int           // 0 to 255
 	VerbsRegister int64         // bytes; 0: auto
+	VerbsCache    int           // entries
 	Log           string        // one of off, error, warn, info, debug, trace
 	Timeout       time.Duration // of one step of starting up
 	PeerTimeout   time.Duration // of a peer that does not answer
@@ -126,6 +127,11 @@ func (v *Values) set(s Setting, text string) (err error) {
 		}
 	case "GORUN_VERBS_REG":
 		v.VerbsRegister, err = parseSizeOrAuto(text)
+	case "GORUN_VERBS_CACHE":
+		v.VerbsCache, err = parseNumber(text)
+		if err != nil || v.VerbsCache > 1<<20 {
+			err = fmt.Errorf("must be a number of registrations, at most 1048576; use for example 256, or 0 for none")
+		}
 	case "GORUN_LOG":
 		v.Log, err = parseLevel(text)
 	case "GORUN_TIMEOUT":

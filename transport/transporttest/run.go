@@ -29,6 +29,10 @@ func ChecksKeys() Option { return func(s *suite) { s.checksKeys = true } }
 // BadKeysEnd: as ChecksKeys, and the connection is over then: Down follows.
 func BadKeysEnd() Option { return func(s *suite) { s.badKeysEnd = true } }
 
+// TagHeaders: of Eager, EagerSync and RTS only what their kinds say travels, and a message's ID comes as another number,
+// from which an answer gets back to the ID.
+func TagHeaders() Option { return func(s *suite) { s.tagHeaders = true } }
+
 // Unreliable: now and then Register refuses, TryGet fails, Arm says that something is there: the suite tries again.
 func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 
@@ -51,7 +55,7 @@ type suite struct {
 	open    func(t *testing.T) Pair
 	without map[string]string
 
-	noGet, checksKeys, badKeysEnd, unreliable, brief bool
+	noGet, checksKeys, badKeysEnd, tagHeaders, unreliable, brief bool
 }
 
 // rules in the order in which a new transport meets them.
@@ -62,6 +66,7 @@ var rules = []struct {
 	{"address", address},
 	{"caps", caps},
 	{"header", header},
+	{"answers-name-their-message", answersNameTheirMessage},
 	{"sizes", sizes},
 	{"order", order},
 	{"peer", peer},

@@ -14,6 +14,8 @@ package verbs
 #cgo nocallback vb_post
 #cgo noescape vb_register
 #cgo nocallback vb_register
+#cgo noescape vb_tm_add
+#cgo nocallback vb_tm_add
 #cgo noescape vb_notify
 #cgo nocallback vb_notify
 #include <stdlib.h>
@@ -82,11 +84,25 @@ type completion struct {
 	status, opcode uint32
 	length, qpn    uint32
 	imm, vendor    uint32
+	tag            uint64
+	priv, flags    uint32
 }
 
 const (
 	wcRecv    = C.VB_WC_RECV
 	wcRecvImm = C.VB_WC_RECV_IMM
+	wcTagAdd  = C.VB_WC_TM_ADD
+	wcTagDel  = C.VB_WC_TM_DEL
+	wcTagSync = C.VB_WC_TM_SYNC
+	wcTagged  = C.VB_WC_TM_RECV
+	wcNoTag   = C.VB_WC_TM_NO_TAG
+
+	matched    = C.VB_MATCH
+	dataValid  = C.VB_VALID
+	syncWanted = C.VB_SYNC_WANTED
+
+	statusTagError   = C.VB_TM_ERR
+	statusIncomplete = C.VB_TM_INCOMPLETE
 )
 
 // capabilities, portState and gidEntry are struct vb_caps, vb_port and vb_gid.
@@ -171,9 +187,10 @@ func (h *hca) pkey(port, index int) (uint16, bool) {
 }
 
 // make makes the queues, and returns what sizes they have got.
-func (h *hca) make(entries, receives, slot uint32) (cqe, srq uint32, err error) {
+// tags: how many tagged buffers and how many operations of their list; 0: an ordinary receive queue.
+func (h *hca) make(entries, receives, slot uint32, tags, ops int) (cqe, srq uint32, err error) {
 	var text errorText
-	z := C.struct_vb_sizes{cqe: C.uint32_t(entries), srq_wr: C.uint32_t(receives), slot: C.uint32_t(slot)}
+	z := C.struct_vb_sizes{cqe: C.uint32_t(entries), srq_wr: C.uint32_t(receives), slot: C.uint32_t(slot), tags: C.uint32_t(tags), ops: C.uint32_t(ops)}
 	if C.vb_make(h.ctx, &z, &text[0]) != 0 {
 		return 0, 0, text.error()
 	}
@@ -227,6 +244,47 @@ func (h *hca) makeQP(port, pkey, depth, inline int) (qp queuePair, qpn uint32, g
 		return 0, 0, 0, 0, text.error()
 	}
 	return queuePair(unsafe.Pointer(p)), uint32(n), int(d), int(in), nil
+}
+
+// serveQP makes the queue pair by which the device itself reads for its list of tagged buffers.
+func (h *hca) serveQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
+	var text errorText
+	var n C.uint32_t
+	p := C.vb_qp_serve(h.ctx, C.int(port), C.int(pkey), &n, &text[0])
+	if p == nil {
+		return 0, 0, text.error()
+	}
+	return queuePair(unsafe.Pointer(p)), uint32(n), nil
+}
+
+// addTag appends a tagged buffer to the list; ENOMEM: it or its queue is full.
+func (h *hca) addTag(id, receiveID, tag, mask, addr uint64, bytes int, lkey uint32, seen uint16) (handle uint32, err error) {
+	h.calls++
+	var out C.uint32_t
+	no := C.vb_tm_add(h.ctx, C.uint64_t(id), C.uint64_t(receiveID), C.uint64_t(tag), C.uint64_t(mask), C.uint64_t(addr), C.uint32_t(bytes),
+		C.uint32_t(lkey), C.uint16_t(seen), &out)
+	if no != 0 {
+		return 0, syscall.Errno(no)
+	}
+	return uint32(out), nil
+}
+
+// dropTag takes one back, if no message was faster.
+func (h *hca) dropTag(id uint64, handle uint32, seen uint16) error {
+	h.calls++
+	if no := C.vb_tm_del(h.ctx, C.uint64_t(id), C.uint32_t(handle), C.uint16_t(seen)); no != 0 {
+		return syscall.Errno(no)
+	}
+	return nil
+}
+
+// syncTags tells how many messages without an entry have been dealt with.
+func (h *hca) syncTags(id uint64, seen uint16) error {
+	h.calls++
+	if no := C.vb_tm_sync(h.ctx, C.uint64_t(id), C.uint16_t(seen)); no != 0 {
+		return syscall.Errno(no)
+	}
+	return nil
 }
 
 func (q queuePair) c() *C.struct_vb_qp {

@@ -55,6 +55,7 @@ type Device struct {
 	address []byte
 	limit   int // of outstanding
 	memory  memory
+	tagOps  int // operations of the list of tagged buffers that the device takes
 
 	recv slab // the receive buffers. Owner of a buffer: the device while posted, the caller of Poll until the next, then again this
 	send slab // the send buffers. Owner: nobody while in free, the device from post to completion
@@ -65,6 +66,8 @@ type Device struct {
 	back     []uint32 // those that it may have again
 	free     []uint32 // send buffers
 	inFlight int      // requests that the device has, of all queue pairs
+	tags     tagging
+	numbers  numbers
 	wcs      [pollMax]completion
 	stash    []completion // of wcs: found by Arm, for the next Poll
 	events   []transport.Packet
@@ -144,6 +147,7 @@ func (d *Device) open() (err error) {
 	if d.opt.RegisterFrom <= 0 {
 		d.opt.RegisterFrom = d.measure()
 	}
+	d.useCache(d.opt.Cache)
 	d.nodder.Reset(nodEvery)
 	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "because", d.at.why, "library", libraryPath(),
 		"receive-buffers", d.recv.count, "register-from", d.opt.RegisterFrom)
@@ -153,13 +157,22 @@ func (d *Device) open() (err error) {
 // makeBuffers makes the queues and the memory that the device knows from the beginning: as much as it is allowed to lock.
 func (d *Device) makeBuffers() error {
 	raiseMemlock()
-	ask := min(receives+outstanding+lastRequests, d.at.caps.maxEntries)
-	want := min(receives, d.at.caps.maxReceives, ask/2)
-	cqe, srq, err := d.hca.make(uint32(ask), uint32(want), slotSize)
+	tags, ops, err := d.prepareTags()
 	if err != nil {
 		return err
 	}
-	d.limit = int(cqe) - int(srq) - lastRequests
+	forTags := 2*tags + ops // MATCH and DATA_VALID of each entry, and its operations
+	ask := min(receives+outstanding+forTags+lastRequests, d.at.caps.maxEntries)
+	want := min(receives, d.at.caps.maxReceives, ask/2)
+	cqe, srq, err := d.hca.make(uint32(ask), uint32(want), slotSize, tags, ops)
+	if err != nil {
+		return err
+	}
+	d.makeTags(tags, ops)
+	d.limit = int(cqe) - int(srq) - forTags - lastRequests
+	if d.limit < depth {
+		return fmt.Errorf("a completion queue of %d entries is too short", cqe)
+	}
 	nr, ns := min(want, int(srq)), sends
 	for {
 		if d.recv, err = d.slab(nr, slotSize); err == nil {
@@ -307,9 +320,7 @@ func (d *Device) Close() error {
 		d.control.Close()
 	}
 	for _, s := range d.table.Load().all {
-		if s.qp != 0 {
-			s.qp.destroy()
-		}
+		s.destroy()
 	}
 	d.releaseGets()
 	d.memory.drop(d.hca)
@@ -337,7 +348,7 @@ func (d *Device) settle(until time.Time) {
 		}
 		took := d.take(pollMax)
 		for i := range took {
-			if w := &took[i]; w.id>>63 == 0 {
+			if w := &took[i]; w.id&ownMask == 0 {
 				d.sent(w)
 			}
 		}

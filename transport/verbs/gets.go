@@ -46,20 +46,13 @@ func (l *link) Register(buf []byte) (addr, key uint64, ok bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	if d.memory.shown == nil {
-		d.memory.shown = map[uint32]*exposure{}
-	}
-	d.memory.shown[x.reg.rkey] = x
+	d.memory.show(x)
 	return addressOf(buf), uint64(x.reg.rkey), true
 }
 
 // Deregister is transport.Getter's.
 func (l *link) Deregister(_, key uint64) {
-	d := l.s.d
-	if x := d.memory.shown[uint32(key)]; x != nil {
-		delete(d.memory.shown, uint32(key))
-		d.conceal(x)
-	}
+	l.s.d.hide(uint32(key), l.s.failed)
 }
 
 // TryGet is transport.Getter's.

@@ -27,12 +27,19 @@ type hello struct {
 	qpn    uint32 // 24 bits
 	psn    uint32 // of the first packet; 24 bits
 	slot   uint32 // bytes of its receive buffers
-	serves uint8  // flags; for later versions
+	serves uint8  // servesTags
+	// With servesTags: the queue pair that the sender of this says hello to is connected with serveQPN, and its own
+	// device answers from there.
+	serveQPN uint32
+	most     uint32 // bytes of one message that its device moves
 }
 
 const (
 	helloVersion = 1
-	helloSize    = 1 + 1 + 1 + 1 + 2 + 16 + 4 + 4 + 4 + 1
+	helloSize    = 1 + 1 + 1 + 1 + 2 + 16 + 4 + 4 + 4 + 1 + 4 + 4
+
+	// servesTags: its receive queue matches tags, so all that it gets begins with a tag-matching header.
+	servesTags = 1
 )
 
 // encode returns the bytes of h.
@@ -44,7 +51,9 @@ func (h *hello) encode() []byte {
 	b = le.AppendUint32(b, h.qpn)
 	b = le.AppendUint32(b, h.psn)
 	b = le.AppendUint32(b, h.slot)
-	return append(b, h.serves)
+	b = append(b, h.serves)
+	b = le.AppendUint32(b, h.serveQPN)
+	return le.AppendUint32(b, h.most)
 }
 
 var errHello = errors.New("what the peer says of its queue pair cannot be right")
@@ -59,11 +68,11 @@ func (h *hello) decode(b []byte) error {
 	}
 	le := binary.LittleEndian
 	*h = hello{layer: b[1], mtu: b[2], reads: b[3], lid: le.Uint16(b[4:]), qpn: le.Uint32(b[22:]), psn: le.Uint32(b[26:]),
-		slot: le.Uint32(b[30:]), serves: b[34]}
+		slot: le.Uint32(b[30:]), serves: b[34], serveQPN: le.Uint32(b[35:]), most: le.Uint32(b[39:])}
 	copy(h.gid[:], b[6:])
 	switch {
-	case h.qpn>>24 != 0 || h.psn>>24 != 0:
-		return fmt.Errorf("%w: queue pair %#x, packet %#x: both have 24 bits", errHello, h.qpn, h.psn)
+	case h.qpn>>24 != 0 || h.psn>>24 != 0 || h.serveQPN>>24 != 0:
+		return fmt.Errorf("%w: queue pairs %#x and %#x, packet %#x: they have 24 bits", errHello, h.qpn, h.serveQPN, h.psn)
 	case h.mtu < 1 || h.mtu > 5:
 		return fmt.Errorf("%w: MTU %d, it is 1 (256 bytes) to 5 (4096 bytes)", errHello, h.mtu)
 	case h.slot < minSlot || h.slot > maxSlot:

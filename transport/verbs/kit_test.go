@@ -126,7 +126,7 @@ func needSoft(t testing.TB) {
 
 func options(t testing.TB, rank, size int, log func(msg string, args ...any)) Options {
 	path, devices := library(t)
-	return Options{Rank: rank, Size: size, Library: path, Devices: devices, RegisterFrom: 1, Log: log, Debug: log, Control: control(log)}
+	return Options{Rank: rank, Size: size, Library: path, Devices: devices, RegisterFrom: 1, Tags: "off", Log: log, Debug: log, Control: control(log)}
 }
 
 func control(log func(msg string, args ...any)) tcp.Options {

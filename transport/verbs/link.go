@@ -31,7 +31,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	o := &d.one[0]
 	*o = op{qp: s.qp, opcode: opSend, lkey: d.send.reg.lkey}
 	buffer := int32(-1)
-	size := h.Size() + len(payload)
+	size := s.frameSize(h, payload)
 	var frame []byte
 	switch {
 	case !s.room(1):
@@ -47,9 +47,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		buffer = int32(d.free[len(d.free)-1])
 		frame = d.send.piece(uint32(buffer))
 	}
-	n := h.Encode(frame)
-	copy(frame[n:], payload)
-	o.local, o.length = addressOf(frame), uint32(size)
+	o.local, o.length = addressOf(frame), uint32(s.frame(frame, h, payload))
 	if h.Flags&(wire.Urgent|wire.Wake) != 0 {
 		o.flags |= solicited
 	}

@@ -19,9 +19,16 @@ func raiseMemlock() {
 // explainMemlock says what to do about a registration that was refused for want of memory that may be locked.
 func explainMemlock(err error) error {
 	var l unix.Rlimit
-	if !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.EPERM) || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l) != nil || l.Cur == unix.RLIM_INFINITY {
+	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l) != nil {
+		return err
+	}
+	return explainLimit(err, l.Cur)
+}
+
+func explainLimit(err error, limit uint64) error {
+	if !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.EPERM) || limit == unix.RLIM_INFINITY {
 		return err
 	}
 	return fmt.Errorf("%w: this process may lock %d KiB (ulimit -l). Write the line \"* - memlock unlimited\" into /etc/security/limits.d/rdma.conf"+
-		" and log in again; for ranks of a service, LimitMEMLOCK=infinity in its unit (for Slurm slurmd.service)", err, l.Cur>>10)
+		" and log in again; for ranks of a service, LimitMEMLOCK=infinity in its unit (for Slurm slurmd.service)", err, limit>>10)
 }

@@ -51,7 +51,8 @@ type memory struct {
 
 	shown  map[uint32]*exposure // Go memory that a peer may read, by its key
 	spare  []*exposure
-	failed bool // a registration has failed, and that was said
+	cache  keeper // nil: a registration ends with its operation
+	failed bool   // a registration has failed, and that was said
 }
 
 // allocation is memory that Alloc gave, or another transport's that Adopt was told of.
@@ -63,8 +64,31 @@ type allocation struct {
 
 // exposure is Go memory that the device may use for one transfer: pinned before, and unpinned after.
 type exposure struct {
-	pin runtime.Pinner
-	reg region
+	pin   runtime.Pinner
+	reg   region
+	shows int // times that it was shown to a peer: more than once only if it is kept
+	entry
+}
+
+// useCache keeps up to n registrations of Go memory from now on.
+func (d *Device) useCache(n int) {
+	if n <= 0 {
+		return
+	}
+	if !heapIsKnown() {
+		d.opt.Log("no registrations are kept: this version of Go does not say what its heap is", "go", runtime.Version())
+		return
+	}
+	d.memory.cache = newCache(d.hca, n)
+}
+
+// register is the device's, which is made room for if need be.
+func (d *Device) register(addr uint64, bytes, access int) (region, error) {
+	reg, err := d.hca.register(addr, bytes, access)
+	if err != nil && d.memory.cache != nil && d.memory.cache.shrink() {
+		return d.hca.register(addr, bytes, access)
+	}
+	return reg, err
 }
 
 // known returns the registration of memory that has one for good.
@@ -85,6 +109,20 @@ func (m *memory) known(b []byte) (region, bool) {
 
 // expose registers b, which is Go's, until conceal.
 func (d *Device) expose(b []byte, access int) (*exposure, error) {
+	if d.memory.cache == nil {
+		return d.exposeOnce(b, access)
+	}
+	if x := d.memory.cache.take(b, access); x != nil {
+		return x, nil
+	}
+	x, err := d.exposeOnce(b, access)
+	if err == nil {
+		d.memory.cache.keep(x, b, access)
+	}
+	return x, err
+}
+
+func (d *Device) exposeOnce(b []byte, access int) (*exposure, error) {
 	var x *exposure
 	if n := len(d.memory.spare); n > 0 {
 		x = d.memory.spare[n-1]
@@ -94,7 +132,7 @@ func (d *Device) expose(b []byte, access int) (*exposure, error) {
 	}
 	x.pin.Pin(&b[0])
 	var err error
-	if x.reg, err = d.hca.register(addressOf(b), len(b), access); err != nil {
+	if x.reg, err = d.register(addressOf(b), len(b), access); err != nil {
 		x.pin.Unpin()
 		d.memory.spare = append(d.memory.spare, x)
 		if !d.memory.failed {
@@ -110,18 +148,52 @@ func (d *Device) expose(b []byte, access int) (*exposure, error) {
 
 // conceal ends that. The device has no request left that names the memory.
 func (d *Device) conceal(x *exposure) {
+	if x.uses > 0 {
+		d.memory.cache.give(x)
+		return
+	}
 	d.hca.deregister(x.reg)
 	x.pin.Unpin()
-	x.reg = region{}
+	*x = exposure{pin: x.pin}
 	d.memory.spare = append(d.memory.spare, x)
+}
+
+// show has peers know an exposure by its key.
+func (m *memory) show(x *exposure) {
+	if m.shown == nil {
+		m.shown = map[uint32]*exposure{}
+	}
+	m.shown[x.reg.rkey] = x
+	x.shows++
+}
+
+// hide ends one showing. unsure: peers may not have done with the memory, so that its key must not live on.
+func (d *Device) hide(key uint32, unsure bool) {
+	x := d.memory.shown[key]
+	if x == nil {
+		return
+	}
+	if x.shows--; x.shows == 0 {
+		delete(d.memory.shown, key)
+	}
+	if x.uses > 0 && unsure {
+		d.memory.cache.forget(x)
+		return
+	}
+	d.conceal(x)
 }
 
 func (m *memory) drop(h *hca) {
 	for _, x := range m.shown {
-		h.deregister(x.reg)
-		x.pin.Unpin()
+		if !x.kept {
+			h.deregister(x.reg)
+			x.pin.Unpin()
+		}
 	}
 	m.shown = nil
+	if m.cache != nil {
+		m.cache.drop()
+	}
 	for _, a := range m.alloc {
 		h.deregister(a.reg)
 		if a.ours {
@@ -150,7 +222,7 @@ func (d *Device) Alloc(bytes int) ([]byte, error) {
 }
 
 func (d *Device) adopt(mem []byte, ours bool) error {
-	reg, err := d.hca.register(addressOf(mem), len(mem), everything)
+	reg, err := d.register(addressOf(mem), len(mem), everything)
 	if err != nil {
 		return err
 	}
@@ -192,33 +264,69 @@ func (d *Device) Adopt(mem []byte) error { return d.adopt(mem, false) }
 // Forget is transport.Adopter's.
 func (d *Device) Forget(mem []byte) { d.release(mem, false) }
 
+const (
+	// registerLeast and registerMost are the bounds of a measured RegisterFrom.
+	registerLeast = 32 << 10
+	registerMost  = 4 << 20
+	// measureShort and measureLong are the two lengths that are measured. Registering and copying them takes about
+	// 0.1 ms, a third of which is that their pages are touched for the first time.
+	measureShort = 32 << 10
+	measureLong  = 512 << 10
+	// measureFor is how long further rounds begin. The best one counts.
+	measureFor    = time.Millisecond
+	measureRounds = 5
+)
+
 // measure finds from which length on it is cheaper to register a message at both ends than to copy it at both ends. The
-// device copies nothing meanwhile, so that only the CPU's time counts.
+// device copies nothing meanwhile, so that only the CPU's time counts. Both are straight lines over the length: two
+// lengths say it all, and opening a device is not held up by more than measureFor and one round.
 func (d *Device) measure() int {
-	const most = 4 << 20
-	src, dst := make([]byte, most), make([]byte, most)
-	for n := 32 << 10; n < most; n *= 2 {
-		var register, move time.Duration
-		for range 3 {
-			began := time.Now()
-			x, err := d.expose(src[:n], remoteRead)
+	began := time.Now()
+	src, dst := make([]byte, measureLong), make([]byte, measureLong)
+	for i := 0; i < measureLong; i += cacheLeast {
+		src[i], dst[i] = 1, 1
+	}
+	var register, move [2]time.Duration
+	for round := 0; round == 0 || round < measureRounds && time.Since(began) < measureFor; round++ {
+		for i, n := range [2]int{measureShort, measureLong} {
+			start := time.Now()
+			x, err := d.exposeOnce(src[:n], remoteRead)
 			if err != nil {
-				return most
+				return registerMost
 			}
 			d.conceal(x)
 			registered := time.Now()
 			copy(dst[:n], src[:n])
-			r, m := registered.Sub(began), time.Since(registered)
-			if register == 0 || r < register {
-				register = r
+			r, m := registered.Sub(start), time.Since(registered)
+			if round == 0 || r < register[i] {
+				register[i] = r
 			}
-			if move == 0 || m < move {
-				move = m
+			if round == 0 || m < move[i] {
+				move[i] = m
 			}
-		}
-		if register < move {
-			return n
 		}
 	}
-	return most
+	from := crossing(register, move)
+	d.opt.Debug("verbs: what registering costs", "register-from", from, "register-32KiB", register[0], "register-512KiB", register[1],
+		"copy-32KiB", move[0], "copy-512KiB", move[1], "took", time.Since(began))
+	return from
+}
+
+// crossing is the power of two from which on registering is cheaper, if it and copying take so long for the two lengths.
+func crossing(register, move [2]time.Duration) int {
+	const apart = measureLong - measureShort
+	perByte := float64(move[1]-move[0]-register[1]+register[0]) / apart // how much faster copying grows
+	dearer := float64(register[0] - move[0])                            // registering, for the short one
+	if dearer <= 0 {
+		return registerLeast
+	}
+	if perByte <= 0 {
+		return registerMost
+	}
+	at := measureShort + dearer/perByte
+	from := registerLeast
+	for float64(from) < at && from < registerMost {
+		from *= 2
+	}
+	return from
 }

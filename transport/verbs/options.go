@@ -11,9 +11,12 @@ type Options struct {
 	Devices    string // GORUN_VERBS_DEV: which device and port is used; "": the first that is active
 	// TrafficClass of packets over Ethernet: DSCP and ECN bits, which lossless networks go by.
 	TrafficClass int
+	Tags         string // GORUN_TM: auto (or ""), on or off
 	// RegisterFrom is from which length on a message in ordinary memory is registered and read; a shorter one is copied
 	// through buffers that are registered already. 0: measured when the device is opened.
 	RegisterFrom int
+	// Cache is how many registrations of ordinary memory are kept for the next message in the same memory. 0: none.
+	Cache int
 	// Control is how the ranks find each other: see tcp.Options.
 	Control tcp.Options
 	Log     func(msg string, args ...any) // what somebody should look at; nil: silent

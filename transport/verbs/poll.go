@@ -50,10 +50,17 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	took := d.take(len(pkts) - n)
 	for i := range took {
 		w := &took[i]
-		if w.id>>63 == 0 {
+		switch w.id & ownMask {
+		case 0:
 			d.sent(w)
-		} else if d.arrived(w, &pkts[n]) {
-			n++
+		case ownTagged:
+			d.landed(w)
+		case ownOperation:
+			d.operated(w)
+		default:
+			if d.arrived(w, &pkts[n]) {
+				n++
+			}
 		}
 	}
 	if len(d.events)+len(d.rooms) > 0 {
@@ -101,22 +108,24 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 		return false // of a queue pair that has failed, which its own requests will say
 	}
 	frame := d.recv.piece(buffer)[:min(int(w.length), d.recv.size)]
-	if w.opcode != wcRecv {
+	if w.opcode == wcRecvImm {
 		d.fail(s, errors.New("it wrote with immediate data, which nobody has asked for"), true)
 		return false
 	}
-	n, err := pkt.Header.Decode(frame)
-	switch {
-	case err != nil:
+	counted, err := s.unframe(frame, pkt)
+	if counted {
+		d.tags.counted++
+		if err != nil {
+			d.OffloadSeen() // the engine will not see it
+		}
+	}
+	if err != nil {
 		d.fail(s, err, true)
-		return false
-	case n == 0:
-		d.fail(s, fmt.Errorf("a packet of %d bytes, which is less than a header", len(frame)), true)
 		return false
 	}
 	d.stats.received++
 	s.heard = true
-	pkt.Event, pkt.Peer, pkt.Payload, pkt.Err = transport.Arrived, int32(s.peer), frame[n:len(frame):len(frame)], nil
+	pkt.Event, pkt.Peer, pkt.Counted, pkt.Err, pkt.Cookie = transport.Arrived, int32(s.peer), counted, nil, 0
 	return true
 }
 
@@ -213,6 +222,9 @@ func (d *Device) fail(s *session, err error, tell bool) {
 		d.mu.Unlock()
 	}
 	s.qp.fail()
+	if s.serve != 0 {
+		s.serve.fail()
+	}
 	s.end()
 	s.flushBy = time.Now().Add(flushPatience)
 	d.ending = append(d.ending, s)
@@ -241,6 +253,7 @@ func (d *Device) endSessions() {
 		}
 		s.told = true
 		d.dropGets(s)
+		d.dropTagged(s)
 		if s.wasOpen() {
 			d.events = append(d.events, transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.why})
 		}
@@ -251,8 +264,7 @@ func (d *Device) endSessions() {
 
 // destroyed takes the requests of a queue pair from a device that does not give them back.
 func (d *Device) destroyed(s *session) {
-	s.qp.destroy()
-	s.qp = 0
+	s.destroy()
 	s.release(s.next, s.why)
 }
 

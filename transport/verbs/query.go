@@ -27,7 +27,11 @@ type port struct {
 	global    bool // packets carry the GID
 	why       string
 	caps      limits
+	tags      tagLimits
 }
+
+// tagLimits are those of the device's own tag matching; all 0: it has none for this kind of connection.
+type tagLimits struct{ tags, ops, header int }
 
 // limits are what a device takes, as far as it matters here.
 type limits struct {
@@ -119,7 +123,7 @@ func atomicsName(a uint32) string {
 
 // trialInline is what a queue pair gets that asks for as much as this package would.
 func trialInline(h *hca) int {
-	if _, _, err := h.make(16, 16, minSlot); err != nil {
+	if _, _, err := h.make(16, 16, minSlot, 0, 0); err != nil {
 		return -1
 	}
 	qp, _, _, inline, err := h.makeQP(1, 0, 16, inlineMax)
@@ -247,6 +251,9 @@ func (h *hca) choosePort(name string, filter fabric.Filter) (port, error) {
 		}
 		p, err := h.usable(name, n)
 		if err == nil {
+			if c.tm_flags&1 != 0 {
+				p.tags = tagLimits{tags: int(c.tm_tags), ops: int(c.tm_ops), header: int(c.tm_rndv)}
+			}
 			p.caps = limits{maxEntries: int(c.max_cqe), maxReceives: int(c.max_srq_wr), maxRequests: int(c.max_qp_wr),
 				reads: min(readsMost, max(1, int(c.max_init_rd_atom))), serves: min(readsMost, max(1, int(c.max_rd_atom)))}
 			return p, nil

@@ -18,13 +18,20 @@ import (
 // its queue pair when it has the other's hello, and says ready; only then may the other send. So it does not matter who
 // begins, nor whether both do, and the first message finds a receiver that is ready.
 type session struct {
-	d      *Device
-	peer   int
-	index  uint32 // in table.all; part of every request's number
-	qp     queuePair
-	qpn    uint32
-	psn    uint32
-	inline int // bytes that a send may carry with the request
+	d     *Device
+	peer  int
+	index uint32 // in table.all; part of every request's number
+	qp    queuePair
+	// With tag matching the device answers by a queue pair of its own: our qp is connected with the peer's serve, and
+	// our serve with the peer's qp.
+	serve     queuePair
+	serveQPN  uint32
+	tagged    bool   // what is sent begins with a tag-matching header
+	both      bool   // and the peer's messages may be matched by this rank's device too
+	theirMost uint32 // bytes of one message that the peer's device moves
+	qpn       uint32
+	psn       uint32
+	inline    int // bytes that a send may carry with the request
 
 	// Guarded by Device.mu.
 	state    state
@@ -75,7 +82,7 @@ func (t *table) find(qpn uint32) *session {
 	}
 	for i := qpn * 0x9e3779b1 >> 7 & mask; ; i = (i + 1) & mask {
 		s := t.byQPN[i]
-		if s == nil || s.qpn == qpn {
+		if s == nil || s.qpn == qpn || s.serve != 0 && s.serveQPN == qpn {
 			return s
 		}
 	}
@@ -86,19 +93,37 @@ func (t *table) with(s *session) *table {
 	s.index = uint32(len(t.all))
 	n := &table{all: append(append(make([]*session, 0, len(t.all)+1), t.all...), s)}
 	size := 8
-	for size < 2*len(n.all) {
+	for size < 4*len(n.all) {
 		size *= 2
 	}
 	n.byQPN = make([]*session, size)
 	mask := uint32(size - 1)
 	for _, s := range n.all {
-		i := s.qpn * 0x9e3779b1 >> 7 & mask
-		for n.byQPN[i] != nil {
-			i = (i + 1) & mask
+		n.enter(s, s.qpn, mask)
+		if s.serve != 0 {
+			n.enter(s, s.serveQPN, mask)
 		}
-		n.byQPN[i] = s
 	}
 	return n
+}
+
+func (t *table) enter(s *session, qpn, mask uint32) {
+	i := qpn * 0x9e3779b1 >> 7 & mask
+	for t.byQPN[i] != nil {
+		i = (i + 1) & mask
+	}
+	t.byQPN[i] = s
+}
+
+// destroy takes the queue pairs from the device; it has no request of theirs afterwards.
+func (s *session) destroy() {
+	if s.qp != 0 {
+		s.qp.destroy()
+	}
+	if s.serve != 0 {
+		s.serve.destroy()
+	}
+	s.qp, s.serve = 0, 0
 }
 
 // Connect is transport.Device's.
@@ -149,10 +174,20 @@ func (d *Device) meet(peer int) (*session, error) {
 	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, 0, min(depth, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
+	if d.matching() {
+		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, 0); err != nil {
+			s.destroy()
+			return nil, err
+		}
+	}
 	s.sq, s.most = make([]record, depth), min(depth, deep)-1
 	d.table.Store(d.table.Load().with(s))
 	d.sessions[peer] = s
-	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid, qpn: s.qpn, psn: s.psn, slot: slotSize}
+	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid, qpn: s.qpn, psn: s.psn, slot: slotSize,
+		most: uint32(min(d.at.maxLength, 1<<31))}
+	if d.matching() {
+		h.serves, h.serveQPN = servesTags, s.serveQPN
+	}
 	d.write(peer, tagHello, h.encode())
 	return s, nil
 }
@@ -183,12 +218,28 @@ func (d *Device) greeted(peer int, payload []byte) {
 	if d.at.layer == layerEthernet {
 		r.class = uint8(d.opt.TrafficClass)
 	}
-	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, d.at.global, &r, s.psn); err != nil {
+	s.tagged = h.serves&servesTags != 0
+	s.both = s.tagged && d.matching()
+	s.theirMost = h.most
+	if err := s.join(&h, &r); err != nil {
 		d.spoil(s, err, true)
 		return
 	}
 	s.state = stateKnown
 	d.write(peer, tagReady, nil)
+}
+
+// join connects the queue pairs.
+func (s *session) join(h *hello, r *remote) error {
+	d := s.d
+	if s.both {
+		r.qpn = h.serveQPN
+	}
+	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, d.at.global, r, s.psn); err != nil || !s.both {
+		return err
+	}
+	r.qpn = h.qpn
+	return d.hca.connectQP(s.serve, d.at.number, d.at.gidIndex, d.at.global, r, s.psn)
 }
 
 // ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^14 = 67 ms, seven times.

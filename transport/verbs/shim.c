@@ -63,6 +63,7 @@ struct vb_ctx {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
+	struct ibv_cq_ex *cqx; // cq, if the receive queue matches tags; else NULL
 	struct ibv_srq *srq;
 	uint64_t base; // of the receive buffers
 	uint32_t slot, lkey;
@@ -275,14 +276,8 @@ int vb_query_pkey(struct vb_ctx *c, int port, int index)
 
 static int unblocked(int fd) { return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-int vb_make(struct vb_ctx *c, struct vb_sizes *z, char *err)
+static int make_plain(struct vb_ctx *c, struct vb_sizes *z, char *err)
 {
-	if (!(c->pd = v_alloc_pd(c->ctx)))
-		return FAIL("making a protection domain: %s", strerror(errno));
-	if (!(c->channel = v_create_comp_channel(c->ctx)))
-		return FAIL("making a completion channel: %s", strerror(errno));
-	if (unblocked(c->channel->fd) || unblocked(c->ctx->async_fd))
-		return FAIL("O_NONBLOCK: %s", strerror(errno));
 	if (!(c->cq = v_create_cq(c->ctx, z->cqe, NULL, c->channel, 0)))
 		return FAIL("making a completion queue of %u: %s", z->cqe, strerror(errno));
 	z->cqe = c->cq->cqe;
@@ -291,8 +286,40 @@ int vb_make(struct vb_ctx *c, struct vb_sizes *z, char *err)
 		return FAIL("making a shared receive queue of %u: %s", z->srq_wr, strerror(errno));
 	if (s.attr.max_wr < z->srq_wr)
 		z->srq_wr = s.attr.max_wr;
-	c->slot = z->slot;
 	return 0;
+}
+
+static int make_tagged(struct vb_ctx *c, struct vb_sizes *z, char *err)
+{
+	struct verbs_context *v = verbs_get_ctx_op(c->ctx, create_cq_ex);
+	struct verbs_context *w = verbs_get_ctx_op(c->ctx, create_srq_ex);
+	if (!v || !w)
+		return FAIL("no extended queues");
+	struct ibv_cq_init_attr_ex a = {.cqe = z->cqe, .channel = c->channel, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO};
+	if (!(c->cqx = v->create_cq_ex(c->ctx, &a)))
+		return FAIL("making a completion queue of %u for tags: %s", z->cqe, strerror(errno));
+	c->cq = ibv_cq_ex_to_cq(c->cqx);
+	z->cqe = c->cq->cqe;
+	struct ibv_srq_init_attr_ex s = {.attr = {.max_wr = z->srq_wr, .max_sge = 1}, .srq_type = IBV_SRQT_TM, .pd = c->pd, .cq = c->cq,
+		.tm_cap = {.max_num_tags = z->tags, .max_ops = z->ops},
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM};
+	if (!(c->srq = w->create_srq_ex(c->ctx, &s)))
+		return FAIL("making a receive queue of %u with a list of %u tags: %s", z->srq_wr, z->tags, strerror(errno));
+	if (s.attr.max_wr < z->srq_wr)
+		z->srq_wr = s.attr.max_wr;
+	return 0;
+}
+
+int vb_make(struct vb_ctx *c, struct vb_sizes *z, char *err)
+{
+	if (!(c->pd = v_alloc_pd(c->ctx)))
+		return FAIL("making a protection domain: %s", strerror(errno));
+	if (!(c->channel = v_create_comp_channel(c->ctx)))
+		return FAIL("making a completion channel: %s", strerror(errno));
+	if (unblocked(c->channel->fd) || unblocked(c->ctx->async_fd))
+		return FAIL("O_NONBLOCK: %s", strerror(errno));
+	c->slot = z->slot;
+	return z->tags ? make_tagged(c, z, err) : make_plain(c, z, err);
 }
 
 static void ack(struct vb_ctx *c)
@@ -354,23 +381,20 @@ void *vb_register(struct vb_ctx *c, uint64_t addr, uint64_t bytes, int access, u
 
 int vb_deregister(void *mr) { return v_dereg_mr(mr); }
 
-struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err)
+static struct vb_qp *qp_make(struct vb_ctx *c, int port, int pkey, struct ibv_qp_init_attr *a, uint32_t *qpn, char *err)
 {
 	struct vb_qp *q = calloc(1, sizeof *q);
 	if (!q) {
 		FAIL("out of memory");
 		return NULL;
 	}
-	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = *depth, .max_send_sge = 1, .max_inline_data = *inlined}};
-	while (!(q->qp = v_create_qp(c->pd, &a)) && a.cap.max_inline_data > 0 && errno == EINVAL)
-		a.cap.max_inline_data /= 2; // nothing says beforehand how much a device takes
+	while (!(q->qp = v_create_qp(c->pd, a)) && a->cap.max_inline_data > 0 && errno == EINVAL)
+		a->cap.max_inline_data /= 2; // nothing says beforehand how much a device takes
 	if (!q->qp) {
-		FAIL("making a queue pair of %u: %s", *depth, strerror(errno));
+		FAIL("making a queue pair of %u: %s", a->cap.max_send_wr, strerror(errno));
 		free(q);
 		return NULL;
 	}
-	*inlined = a.cap.max_inline_data;
 	*qpn = q->qp->qp_num;
 	struct ibv_qp_attr m = {.qp_state = IBV_QPS_INIT, .pkey_index = pkey, .port_num = port,
 		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC};
@@ -381,6 +405,22 @@ struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, 
 		return NULL;
 	}
 	return q;
+}
+
+struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err)
+{
+	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = *depth, .max_send_sge = 1, .max_inline_data = *inlined}};
+	struct vb_qp *q = qp_make(c, port, pkey, &a, qpn, err);
+	*inlined = a.cap.max_inline_data;
+	return q;
+}
+
+struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err)
+{
+	// Its send queue is the device's own: nobody posts there.
+	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC};
+	return qp_make(c, port, pkey, &a, qpn, err);
 }
 
 int vb_qp_connect(struct vb_ctx *c, struct vb_qp *q, int port, int gid_index, int global, const struct vb_remote *o, uint32_t psn, char *err)
@@ -465,9 +505,64 @@ static uint32_t opcode_of(enum ibv_wc_opcode o)
 		return VB_WC_RECV;
 	case IBV_WC_RECV_RDMA_WITH_IMM:
 		return VB_WC_RECV_IMM;
+	case IBV_WC_TM_ADD:
+		return VB_WC_TM_ADD;
+	case IBV_WC_TM_DEL:
+		return VB_WC_TM_DEL;
+	case IBV_WC_TM_SYNC:
+		return VB_WC_TM_SYNC;
+	case IBV_WC_TM_RECV:
+		return VB_WC_TM_RECV;
+	case IBV_WC_TM_NO_TAG:
+		return VB_WC_TM_NO_TAG;
 	default:
 		return VB_WC_OTHER;
 	}
+}
+
+_Static_assert((int)VB_TM_ERR == (int)IBV_WC_TM_ERR && (int)VB_TM_INCOMPLETE == (int)IBV_WC_TM_RNDV_INCOMPLETE, "enum vb_tm_status");
+
+static void extended(struct ibv_cq_ex *q, struct vb_wc *o)
+{
+	*o = (struct vb_wc){.id = q->wr_id, .status = q->status, .opcode = VB_WC_OTHER, .qpn = ibv_wc_read_qp_num(q)};
+	if (q->status && q->status != IBV_WC_TM_RNDV_INCOMPLETE) {
+		o->vendor = ibv_wc_read_vendor_err(q);
+		return;
+	}
+	o->opcode = opcode_of(ibv_wc_read_opcode(q));
+	if (o->opcode < VB_WC_RECV || (o->opcode >= VB_WC_TM_ADD && o->opcode <= VB_WC_TM_SYNC && !(ibv_wc_read_wc_flags(q) & IBV_WC_TM_SYNC_REQ)))
+		return;
+	unsigned int flags = ibv_wc_read_wc_flags(q);
+	o->length = ibv_wc_read_byte_len(q);
+	o->flags = (flags & IBV_WC_TM_MATCH ? VB_MATCH : 0) | (flags & IBV_WC_TM_DATA_VALID ? VB_VALID : 0) |
+		(flags & IBV_WC_TM_SYNC_REQ ? VB_SYNC_WANTED : 0);
+	if (o->flags & VB_MATCH) { // it says so in this completion only
+		struct ibv_wc_tm_info info;
+		ibv_wc_read_tm_info(q, &info);
+		o->tag = info.tag;
+		o->priv = info.priv;
+	}
+}
+
+static int poll_extended(struct ibv_cq_ex *q, struct vb_wc *out, int most, int *no)
+{
+	struct ibv_poll_cq_attr a = {0};
+	int n = 0, r = most > 0 ? ibv_start_poll(q, &a) : ENOENT;
+	if (r == ENOENT)
+		return 0;
+	while (r == 0) {
+		extended(q, &out[n]);
+		if (++n == most)
+			break;
+		r = ibv_next_poll(q);
+	}
+	if (r == 0 || r == ENOENT)
+		ibv_end_poll(q);
+	if (n == 0) {
+		*no = r;
+		return -1;
+	}
+	return n;
 }
 
 int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *out, int most, int *no)
@@ -476,6 +571,8 @@ int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *out,
 	struct ibv_wc wc[BATCH];
 	if (n > 0 && (*no = refill(c, buffers, n)))
 		return -1;
+	if (c->cqx)
+		return poll_extended(c->cqx, out, most, no);
 	int k = ibv_poll_cq(c->cq, most < BATCH ? most : BATCH, wc);
 	if (k < 0) {
 		*no = EIO;
@@ -521,6 +618,38 @@ int vb_post(const struct vb_op *ops, int n, int *no)
 			return i;
 	}
 	return n;
+}
+
+static int list_op(struct vb_ctx *c, struct ibv_ops_wr *w)
+{
+	struct verbs_context *v = verbs_get_ctx_op(c->ctx, post_srq_ops);
+	struct ibv_ops_wr *bad;
+	// Signalled always: the slots of the queue are freed by such completions only.
+	w->flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC;
+	return v ? v->post_srq_ops(c->srq, w, &bad) : EOPNOTSUPP;
+}
+
+int vb_tm_add(struct vb_ctx *c, uint64_t id, uint64_t receive_id, uint64_t tag, uint64_t mask, uint64_t addr, uint32_t bytes,
+	uint32_t lkey, uint16_t seen, uint32_t *handle)
+{
+	struct ibv_sge sge = {addr, bytes, lkey};
+	struct ibv_ops_wr w = {.wr_id = id, .opcode = IBV_WR_TAG_ADD, .tm = {.unexpected_cnt = seen,
+		.add = {.recv_wr_id = receive_id, .sg_list = &sge, .num_sge = 1, .tag = tag, .mask = mask}}};
+	int r = list_op(c, &w);
+	*handle = w.tm.handle;
+	return r;
+}
+
+int vb_tm_del(struct vb_ctx *c, uint64_t id, uint32_t handle, uint16_t seen)
+{
+	struct ibv_ops_wr w = {.wr_id = id, .opcode = IBV_WR_TAG_DEL, .tm = {.unexpected_cnt = seen, .handle = handle}};
+	return list_op(c, &w);
+}
+
+int vb_tm_sync(struct vb_ctx *c, uint64_t id, uint16_t seen)
+{
+	struct ibv_ops_wr w = {.wr_id = id, .opcode = IBV_WR_TAG_SYNC, .tm = {.unexpected_cnt = seen}};
+	return list_op(c, &w);
 }
 
 int vb_channel(struct vb_ctx *c) { return c->channel->fd; }

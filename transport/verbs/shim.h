@@ -72,7 +72,18 @@ struct vb_op {
 	uint32_t zero;
 };
 
-enum vb_wc_opcode { VB_WC_SEND, VB_WC_WRITE, VB_WC_READ, VB_WC_ATOMIC, VB_WC_RECV, VB_WC_RECV_IMM, VB_WC_OTHER };
+enum vb_wc_opcode {
+	VB_WC_SEND, VB_WC_WRITE, VB_WC_READ, VB_WC_ATOMIC, VB_WC_RECV, VB_WC_RECV_IMM, VB_WC_OTHER,
+	// With a tag-matching receive queue:
+	VB_WC_TM_ADD, VB_WC_TM_DEL, VB_WC_TM_SYNC, // of list operations
+	VB_WC_TM_RECV,   // of a message with a tag: into a tagged buffer, or one that no entry was for
+	VB_WC_TM_NO_TAG, // of any other
+};
+
+enum vb_wc_flags { VB_MATCH = 1, VB_VALID = 2, VB_SYNC_WANTED = 4 };
+
+// Of vb_wc.status, that are not failures of a queue pair.
+enum vb_tm_status { VB_TM_ERR = 22, VB_TM_INCOMPLETE = 23 };
 
 // A completion.
 struct vb_wc {
@@ -80,6 +91,9 @@ struct vb_wc {
 	uint32_t status; // enum ibv_wc_status; then only id, qpn and vendor hold
 	uint32_t opcode; // enum vb_wc_opcode
 	uint32_t length, qpn, imm, vendor;
+	uint64_t tag;   // of a match
+	uint32_t priv;  // what its sender has put beside it
+	uint32_t flags; // enum vb_wc_flags
 };
 
 enum vb_access { VB_LOCAL_WRITE = 1, VB_REMOTE_WRITE = 2, VB_REMOTE_READ = 4, VB_REMOTE_ATOMIC = 8 };
@@ -91,6 +105,7 @@ struct vb_event {
 
 struct vb_sizes {
 	uint32_t cqe, srq_wr, slot; // wanted; what came of it is returned in them. slot: bytes of one receive buffer
+	uint32_t tags, ops;         // entries and operations of the list of tagged buffers; 0: an ordinary receive queue
 };
 
 // vb_load opens the library; 0, or -1 with a text. Later calls do nothing.
@@ -119,6 +134,8 @@ void *vb_register(struct vb_ctx *c, uint64_t addr, uint64_t bytes, int access, u
 int vb_deregister(void *mr);
 
 struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, uint32_t *inlined, uint32_t *qpn, char *err);
+// vb_qp_serve makes the queue pair by which the device itself reads and answers for a list of tagged buffers.
+struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err);
 int vb_qp_connect(struct vb_ctx *c, struct vb_qp *qp, int port, int gid_index, int global, const struct vb_remote *r, uint32_t psn, char *err);
 int vb_qp_fail(struct vb_qp *qp); // to the error state: what is queued is flushed
 int vb_qp_destroy(struct vb_qp *qp);
@@ -132,6 +149,13 @@ int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *wc, 
 
 // vb_post posts what is in ops, and returns how many were taken; *no is why not more.
 int vb_post(const struct vb_op *ops, int n, int *no);
+
+// The list of tagged buffers. Each is asynchronous and ends with a completion with id; seen is how many messages that
+// found no entry have been dealt with. 0, or an error number: ENOMEM if the list or its queue is full.
+int vb_tm_add(struct vb_ctx *c, uint64_t id, uint64_t receive_id, uint64_t tag, uint64_t mask, uint64_t addr, uint32_t bytes,
+	uint32_t lkey, uint16_t seen, uint32_t *handle);
+int vb_tm_del(struct vb_ctx *c, uint64_t id, uint32_t handle, uint16_t seen);
+int vb_tm_sync(struct vb_ctx *c, uint64_t id, uint16_t seen);
 
 int vb_channel(struct vb_ctx *c); // descriptor, readable when what vb_notify has asked for is there
 int vb_async(struct vb_ctx *c);   // descriptor of vb_event

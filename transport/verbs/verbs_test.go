@@ -12,6 +12,12 @@ func TestConformance(t *testing.T) {
 	transporttest.Run(t, pair(), transporttest.BadKeysEnd())
 }
 
+// The same over queue pairs whose receivers match tags; nothing is handed down, so everything comes as unexpected.
+func TestConformanceTags(t *testing.T) {
+	needSoft(t)
+	transporttest.Run(t, pair(func(o *Options) { o.Tags = "on" }), transporttest.BadKeysEnd(), transporttest.TagHeaders(), transporttest.Brief())
+}
+
 // The records that Go and C share have one layout.
 func TestLayout(t *testing.T) {
 	for i, sizes := range layouts() {

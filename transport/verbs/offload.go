@@ -1,0 +1,328 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// The device's half of tag matching: the list of tagged buffers, its operations and their completions. What may be in
+// the list is the engine's decision (pml/offload.go). verbs-tm rules R6, R7, R9, R10 and R12 are kept here as far as
+// they speak of counters and limits.
+
+const (
+	// tagsMost is how many receives are handed down at most, and opsMost how many operations of the list are under way.
+	tagsMost = 1024
+	opsMost  = 2*tagsMost + 2
+	// syncEvery is after how many messages without an entry the device is told of them even if nothing else is to be
+	// told: its counter has 16 bits.
+	syncEvery = 1 << 14
+
+	// The numbers of requests say whose they are by their first two bits: 00 a send queue's, 10 a receive buffer's, 01
+	// a tagged buffer's, 11 an operation's of the list.
+	ownTagged    = 1 << 62
+	ownOperation = 3 << 62
+	ownMask      = 3 << 62
+)
+
+// tagging is the state of the list. It belongs to the caller of Poll.
+type tagging struct {
+	all      []tagged
+	free     []uint32
+	byCookie map[uint64]uint32
+	ops      int      // operations that the device has
+	seen     uint16   // messages without an entry that the engine has dealt with; modulo 2^16, as the device counts
+	told     uint16   // what the device knows of that
+	counted  uint16   // such messages that Poll has handed out
+	late     []uint32 // entries whose TAG_DEL found the queue full
+	wanted   bool     // the device has said that entries rest until it is told
+}
+
+// tagged is one entry. Its buffer is the device's from OffloadPost to OffloadDone or OffloadBack.
+type tagged struct {
+	cookie  uint64
+	handle  uint32
+	buf     []byte
+	exposed *exposure // nil: memory that is registered for good
+	used    bool
+	adding  bool // its TAG_ADD has not completed
+	leaving bool // a TAG_DEL is under way
+	matched bool
+	over    bool // done or back: the entry is free when nothing is under way
+	priv    uint32
+	packed  uint64
+}
+
+// matching: this device matches tags.
+func (d *Device) matching() bool { return d.tags.all != nil }
+
+// prepareTags decides whether the device is to match tags, and returns the sizes of its list; 0: it is not.
+func (d *Device) prepareTags() (tags, ops int, err error) {
+	can := d.at.tags
+	switch {
+	case d.opt.Tags == "off":
+		d.opt.Debug("tag matching is software's: GORUN_TM=off")
+		return 0, 0, nil
+	case can.tags < 2 || can.ops < 4:
+		if d.opt.Tags == "on" {
+			return 0, 0, fmt.Errorf("GORUN_TM=on, and %s does not match tags for reliable connections (gorun info)", d.at.device)
+		}
+		d.opt.Debug("tag matching is software's: the device does none for reliable connections", "device", d.at.device)
+		return 0, 0, nil
+	}
+	return min(tagsMost, can.tags), min(opsMost, can.ops), nil
+}
+
+func (d *Device) makeTags(tags, ops int) {
+	if tags == 0 {
+		return
+	}
+	d.tags = tagging{all: make([]tagged, tags), byCookie: make(map[uint64]uint32, tags)}
+	for i := range d.tags.all {
+		d.tags.free = append(d.tags.free, uint32(i))
+	}
+	d.tagOps = ops
+}
+
+// Offload is transport.Offloader's.
+func (l *link) Offload() transport.TagOffload {
+	if l.s.both {
+		return l.s.d
+	}
+	return nil
+}
+
+// OffloadLimits is transport.TagOffload's. A buffer must take the longest message that is sent without asking: what is
+// longer than the buffer would break the connection.
+func (d *Device) OffloadLimits() transport.OffloadLimits {
+	return transport.OffloadLimits{Tags: len(d.tags.all), Min: eagerMax}
+}
+
+// OffloadPost is transport.TagOffload's.
+func (d *Device) OffloadPost(tag, mask uint64, buf []byte, cookie uint64) transport.Offloading {
+	t := &d.tags
+	if len(t.free) == 0 || t.ops >= d.tagOps-1 || d.closed.Load() { // one is left for SYNC
+		return transport.OffloadFull
+	}
+	i := t.free[len(t.free)-1]
+	e := &t.all[i]
+	reg, known := d.memory.known(buf)
+	var x *exposure
+	if !known {
+		if len(buf) < d.opt.RegisterFrom && d.opt.Tags != "on" {
+			return transport.OffloadUnregistered
+		}
+		var err error
+		if x, err = d.expose(buf, localWrite); err != nil {
+			return transport.OffloadUnregistered
+		}
+		reg = x.reg
+	}
+	n := min(len(buf), d.at.maxLength)
+	handle, err := d.hca.addTag(ownOperation|uint64(i), ownTagged|uint64(i), tag, mask, addressOf(buf), n, reg.lkey, t.seen)
+	if err != nil {
+		if x != nil {
+			d.conceal(x)
+		}
+		return transport.OffloadFull
+	}
+	t.told = t.seen
+	t.ops++
+	t.free = t.free[:len(t.free)-1]
+	*e = tagged{cookie: cookie, handle: handle, buf: buf, exposed: x, used: true, adding: true}
+	t.byCookie[cookie] = i
+	return transport.Offloaded
+}
+
+// OffloadCancel is transport.TagOffload's.
+func (d *Device) OffloadCancel(cookie uint64) {
+	t := &d.tags
+	i, ok := t.byCookie[cookie]
+	if !ok || t.all[i].leaving || t.all[i].matched {
+		return
+	}
+	t.all[i].leaving = true
+	d.leaveTag(i)
+}
+
+// leaveTag posts the TAG_DEL of an entry, now or, if the queue is full, when an operation has completed.
+func (d *Device) leaveTag(i uint32) {
+	t := &d.tags
+	if t.ops >= d.tagOps-1 || d.hca.dropTag(ownOperation|1<<32|uint64(i), t.all[i].handle, t.seen) != nil {
+		t.late = append(t.late, i)
+		return
+	}
+	t.told = t.seen
+	t.ops++
+}
+
+// OffloadSeen is transport.TagOffload's.
+func (d *Device) OffloadSeen() {
+	t := &d.tags
+	t.seen++
+	if t.seen-t.told >= syncEvery || t.wanted && t.seen == t.counted {
+		d.syncTags()
+	}
+}
+
+// syncTags tells the device how far the engine is, so that entries that rest are used again.
+func (d *Device) syncTags() {
+	t := &d.tags
+	if t.seen == t.told || t.ops >= d.tagOps || d.hca.syncTags(ownOperation|2<<32, t.seen) != nil {
+		return // the next operation says it
+	}
+	t.ops++
+	t.told, t.wanted = t.seen, false
+}
+
+// operated takes the completion of an operation of the list.
+func (d *Device) operated(w *completion) {
+	t := &d.tags
+	t.ops--
+	if w.flags&syncWanted != 0 {
+		t.wanted = true
+		if t.seen == t.counted {
+			d.syncTags()
+		}
+	}
+	if late := t.late; len(late) > 0 {
+		t.late = t.late[:0]
+		for _, i := range late {
+			d.leaveTag(i)
+		}
+	}
+	i := uint32(w.id)
+	if uint64(i) >= uint64(len(t.all)) {
+		return
+	}
+	e := &t.all[i]
+	switch w.id >> 32 & 3 {
+	case 0:
+		e.adding = false
+		if w.status != 0 && !e.over { // it is not in the list
+			d.backTo(e)
+		}
+	case 1:
+		e.leaving = false
+		if w.status == 0 && !e.over {
+			d.backTo(e)
+		}
+	}
+	d.settleTag(i)
+}
+
+// backTo gives a receive back to the engine.
+func (d *Device) backTo(e *tagged) {
+	d.ends(e)
+	d.events = append(d.events, transport.Packet{Event: transport.OffloadBack, Cookie: e.cookie})
+}
+
+// ends gives the buffer of an entry back.
+func (d *Device) ends(e *tagged) {
+	e.over = true
+	delete(d.tags.byCookie, e.cookie)
+	if e.exposed != nil {
+		d.conceal(e.exposed)
+		e.exposed = nil
+	}
+}
+
+// settleTag frees an entry that nothing is under way for.
+func (d *Device) settleTag(i uint32) {
+	e := &d.tags.all[i]
+	if e.used && e.over && !e.adding && !e.leaving {
+		*e = tagged{}
+		d.tags.free = append(d.tags.free, i)
+	}
+}
+
+// landed takes a completion of a tagged buffer: a match, or its data, or both.
+func (d *Device) landed(w *completion) {
+	i := uint32(w.id)
+	if uint64(i) >= uint64(len(d.tags.all)) || !d.tags.all[i].used || d.tags.all[i].over {
+		return
+	}
+	e := &d.tags.all[i]
+	if w.status != 0 && w.status != statusIncomplete {
+		d.undone(e, fmt.Errorf("%w: verbs: receiving into a tagged buffer: %s", transport.ErrPeerGone, statusText(w.status)))
+		d.settleTag(i)
+		return
+	}
+	if w.flags&matched != 0 {
+		e.matched, e.priv, e.packed = true, w.priv, w.tag
+		_, source, tag := transport.UnpackTag(w.tag)
+		d.events = append(d.events, transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source, Header: wire.Header{Tag: tag}})
+	}
+	if w.flags&dataValid != 0 || w.status == statusIncomplete {
+		d.done(e, w)
+	}
+	d.settleTag(i)
+}
+
+// done tells what has landed.
+func (d *Device) done(e *tagged, w *completion) {
+	ctx, source, tag := transport.UnpackTag(e.packed)
+	pkt := transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source}
+	pkt.Header = wire.Header{Ctx: ctx, Tag: tag, ID: uint64(e.priv & numberMask), Len: uint64(w.length)}
+	switch kind := e.priv >> numberBits; {
+	case w.status == statusIncomplete:
+		if len(e.buf) < tagRndvSize {
+			pkt.Err = fmt.Errorf("%w: verbs: a rendezvous into %d bytes", transport.ErrPeerGone, len(e.buf))
+			break
+		}
+		pkt.Header = rendezvousHeader(e.buf)
+	case kind == kindPlain:
+		pkt.Header.Kind = wire.Eager
+	case kind == kindSync:
+		pkt.Header.Kind = wire.EagerSync
+	case kind == kindRndv:
+		pkt.Header.Kind = wire.FIN
+	default:
+		if err := softwareRTS(e.buf[:min(int(w.length), len(e.buf))], e.packed, &pkt.Header); err != nil {
+			pkt.Err = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
+			if s := d.sessionOf(source); s != nil {
+				d.fail(s, err, true)
+			}
+		}
+	}
+	d.ends(e)
+	d.events = append(d.events, pkt)
+}
+
+// undone: what was matched will not come.
+func (d *Device) undone(e *tagged, err error) {
+	_, source, _ := transport.UnpackTag(e.packed)
+	d.ends(e)
+	d.events = append(d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source, Err: err})
+	if s := d.sessionOf(source); s != nil {
+		d.fail(s, err, true)
+	}
+}
+
+// dropTagged ends the receives that a peer's messages were matched with and whose data will not come any more.
+func (d *Device) dropTagged(s *session) {
+	for i := range d.tags.all {
+		e := &d.tags.all[i]
+		if _, source, _ := transport.UnpackTag(e.packed); e.used && e.matched && !e.over && int(source) == s.peer {
+			d.undone(e, s.why)
+			d.settleTag(uint32(i))
+		}
+	}
+}
+
+func (d *Device) sessionOf(peer int32) *session {
+	for _, s := range d.table.Load().all {
+		if s.peer == int(peer) {
+			return s
+		}
+	}
+	return nil
+}
+
+var (
+	_ transport.TagOffload = (*Device)(nil)
+	_ transport.Offloader  = (*link)(nil)
+)

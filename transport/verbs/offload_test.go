@@ -1,0 +1,413 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// taggers are two devices that match tags, linked both ways. The first sends, the second has the list.
+type taggers struct {
+	t    *testing.T
+	dev  [2]*Device
+	link [2]transport.Link
+	in   [2][]transport.Packet // payloads copied
+}
+
+func newTaggers(t *testing.T, change ...func(*Options)) *taggers {
+	t.Helper()
+	needSoft(t)
+	g := &taggers{t: t}
+	for rank := range g.dev {
+		g.dev[rank] = newDevice(t, rank, 2, append(change, func(o *Options) { o.Tags = "on" })...)
+		t.Cleanup(func() { g.dev[rank].Close() })
+	}
+	for rank := range g.link {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		l, err := g.dev[rank].Connect(ctx, 1-rank, g.dev[1-rank].Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.link[rank] = l
+	}
+	if g.link[1].(transport.Offloader).Offload() == nil {
+		t.Fatal("both match tags, and the link does not offer it")
+	}
+	return g
+}
+
+func (g *taggers) send(h wire.Header, payload []byte) {
+	g.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !g.link[0].TrySend(&h, payload); g.poll(0) {
+		if time.Now().After(end) {
+			g.t.Fatal("no room")
+		}
+	}
+}
+
+func (g *taggers) poll(rank int) int {
+	var pkts [8]transport.Packet
+	n := g.dev[rank].Poll(pkts[:])
+	for _, p := range pkts[:n] {
+		if p.Event != transport.Room {
+			p.Payload = bytes.Clone(p.Payload)
+			g.in[rank] = append(g.in[rank], p)
+		}
+	}
+	return n
+}
+
+// next is the next packet of a rank, while both poll.
+func (g *taggers) next(rank int) transport.Packet {
+	g.t.Helper()
+	for end := time.Now().Add(20 * time.Second); len(g.in[rank]) == 0; {
+		g.poll(0)
+		g.poll(1)
+		if time.Now().After(end) {
+			g.t.Fatalf("rank %d: nothing comes", rank)
+		}
+	}
+	p := g.in[rank][0]
+	g.in[rank] = g.in[rank][1:]
+	return p
+}
+
+// post hands down a receive at rank 1 for a message of rank 0.
+func (g *taggers) post(tag int32, mask uint64, buf []byte, cookie uint64) {
+	g.t.Helper()
+	packed, _ := transport.PackTag(3, 0, tag)
+	if got := g.dev[1].OffloadPost(packed&mask, mask, buf, cookie); got != transport.Offloaded {
+		g.t.Fatalf("OffloadPost: %d", got)
+	}
+}
+
+// settled waits until the device has taken all operations of the list.
+func (g *taggers) settled() {
+	g.t.Helper()
+	for end := time.Now().Add(20 * time.Second); g.dev[1].tags.ops > 0; g.poll(1) {
+		if time.Now().After(end) {
+			g.t.Fatalf("%d operations of the list do not complete", g.dev[1].tags.ops)
+		}
+	}
+}
+
+func (g *taggers) want(rank int, what string, got transport.Packet, want transport.Packet) {
+	g.t.Helper()
+	got.Payload, want.Payload = nil, nil
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		g.t.Errorf("rank %d: %s:\n got %+v\nwant %+v", rank, what, got, want)
+	}
+}
+
+func eager(tag int32) wire.Header { return wire.Header{Kind: wire.Eager, Ctx: 3, Tag: tag} }
+
+// An eager message that an entry waits for lands in its buffer, and no receive buffer is used for it.
+func TestEagerExpected(t *testing.T) {
+	g := newTaggers(t)
+	for i, n := range []int{0, 1, 100, 4080, eagerMax} {
+		cookie, tag := uint64(i+1), int32(10+i)
+		buf, body := make([]byte, eagerMax), pattern(n, uint64(i))
+		g.post(tag, transport.MaskExact, buf, cookie)
+		g.settled()
+		posted := g.dev[1].posted
+		g.send(eager(tag), body)
+		g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: cookie, Header: wire.Header{Tag: tag}})
+		g.want(1, "done", g.next(1), transport.Packet{Event: transport.OffloadDone, Cookie: cookie,
+			Header: wire.Header{Kind: wire.Eager, Ctx: 3, Tag: tag, Len: uint64(n)}})
+		if !bytes.Equal(buf[:n], body) || !bytes.Equal(buf[n:], make([]byte, len(buf)-n)) {
+			t.Errorf("%d bytes: the buffer is wrong", n)
+		}
+		if g.dev[1].posted != posted {
+			t.Errorf("%d bytes: %d receive buffers were used", n, posted-g.dev[1].posted)
+		}
+	}
+}
+
+// A rendezvous that an entry waits for: the device reads it, and its FIN comes to the sender. No software at the
+// receiver until it is done, none at the sender in between.
+func TestRendezvousExpected(t *testing.T) {
+	g := newTaggers(t)
+	body, buf := pattern(300_000, 1), make([]byte, 400_000)
+	g.post(5, transport.MaskExact, buf, 77)
+	g.settled()
+	addr, key, ok := g.link[0].(transport.Getter).Register(body)
+	if !ok {
+		t.Fatal("not registered")
+	}
+	reads := g.dev[1].stats.reads
+	id := uint64(1)<<40 | 9
+	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: id, Len: uint64(len(body)), Addr: addr, Key: key}, nil)
+	g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: 77, Header: wire.Header{Tag: 5}})
+	done := g.next(1)
+	if done.Event != transport.OffloadDone || done.Header.Kind != wire.FIN || done.Header.Len != uint64(len(body)) || done.Err != nil {
+		t.Errorf("done: %+v", done)
+	}
+	if !bytes.Equal(buf[:len(body)], body) {
+		t.Error("the buffer is wrong")
+	}
+	if p := g.next(0); p.Event != transport.Arrived || p.Header.Kind != wire.FIN || p.Header.ID != id {
+		t.Errorf("the sender hears %+v", p)
+	}
+	if n := g.dev[1].stats.reads - reads; n != 0 {
+		t.Errorf("software has posted %d READs", n)
+	}
+}
+
+// What no entry is for comes as it would without a list, and is counted until the engine has dealt with it.
+func TestUnexpected(t *testing.T) {
+	g := newTaggers(t)
+	body := pattern(200_000, 2)
+	addr, key, _ := g.link[0].(transport.Getter).Register(body)
+	for _, h := range []wire.Header{
+		eager(1),
+		{Kind: wire.EagerSync, Flags: wire.Urgent, Ctx: 3, Tag: 2, ID: 4},
+		{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 3, ID: 5, Len: uint64(len(body)), Addr: addr, Key: key},
+		{Kind: wire.RTS, Flags: wire.Urgent, Ctx: 3, Tag: 4, ID: 6, Len: 1 << 40},
+	} {
+		payload := pattern(100, 3)
+		if h.Kind == wire.RTS {
+			payload = nil
+		}
+		g.send(h, payload)
+		p := g.next(1)
+		if p.Event != transport.Arrived || !p.Counted || !bytes.Equal(p.Payload, payload) {
+			t.Errorf("%v: %+v", h.Kind, p)
+		}
+		if h.ID != 0 {
+			p.Header.ID = h.ID
+		}
+		if p.Header != h {
+			t.Errorf("sent %+v, got %+v", h, p.Header)
+		}
+		g.dev[1].OffloadSeen()
+	}
+	if g.dev[1].tags.seen != 4 || g.dev[1].tags.counted != 4 {
+		t.Errorf("%+v", g.dev[1].tags)
+	}
+}
+
+// R6 and 1.8: an entry that is appended while the engine has not dealt with an unexpected message rests, so that the
+// next message cannot overtake the first; when it has, the entry is used.
+func TestEntryRestsUntilSeen(t *testing.T) {
+	g := newTaggers(t)
+	g.send(eager(1), pattern(10, 1))
+	for g.dev[1].hca != nil && len(g.in[1]) == 0 { // it is in a receive buffer, and the engine has it in hand
+		g.poll(1)
+	}
+	buf := make([]byte, eagerMax)
+	g.post(1, transport.MaskExact, buf, 5) // it does not know of the first yet
+	g.settled()
+	g.send(eager(1), pattern(10, 2))
+	first, second := g.next(1), g.next(1)
+	for i, p := range []transport.Packet{first, second} {
+		if p.Event != transport.Arrived || !p.Counted || !bytes.Equal(p.Payload, pattern(10, uint64(i+1))) {
+			t.Errorf("message %d: %+v", i, p)
+		}
+	}
+	g.dev[1].OffloadSeen()
+	g.dev[1].OffloadSeen()
+	g.settled() // SYNC: the entry has been said to rest
+	g.send(eager(1), pattern(10, 3))
+	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 5 {
+		t.Errorf("after SYNC: %+v", p)
+	}
+	if p := g.next(1); p.Event != transport.OffloadDone || !bytes.Equal(buf[:10], pattern(10, 3)) {
+		t.Errorf("after SYNC: %+v", p)
+	}
+}
+
+// R10: a receive that is taken back is the engine's again, unless a message was faster.
+func TestTakenBack(t *testing.T) {
+	g := newTaggers(t)
+	buf := make([]byte, eagerMax)
+	g.post(1, transport.MaskExact, buf, 5)
+	g.dev[1].OffloadCancel(5)
+	g.dev[1].OffloadCancel(5) // once is enough
+	g.dev[1].OffloadCancel(99)
+	g.want(1, "back", g.next(1), transport.Packet{Event: transport.OffloadBack, Cookie: 5})
+	g.settled()
+	g.post(2, transport.MaskExact, buf, 6)
+	g.settled()
+	g.send(eager(2), pattern(3, 1))
+	for len(g.dev[1].stash) == 0 { // the match is there, and the engine has not looked
+		if !g.dev[1].Arm(transport.Any, false) {
+			continue
+		}
+		g.dev[1].Disarm()
+		g.poll(0)
+	}
+	g.dev[1].OffloadCancel(6)
+	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 6 {
+		t.Errorf("%+v", p)
+	}
+	if p := g.next(1); p.Event != transport.OffloadDone || p.Cookie != 6 {
+		t.Errorf("%+v", p)
+	}
+	g.settled()
+	if len(g.in[1]) != 0 || len(g.dev[1].tags.free) != len(g.dev[1].tags.all) {
+		t.Errorf("%d packets more, %d of %d entries free", len(g.in[1]), len(g.dev[1].tags.free), len(g.dev[1].tags.all))
+	}
+}
+
+// A rendezvous that is longer than the buffer is left to the engine, with all that it needs.
+func TestRendezvousTooLong(t *testing.T) {
+	g := newTaggers(t)
+	body, buf := pattern(300_000, 1), make([]byte, 100_000)
+	g.post(5, transport.MaskExact, buf, 77)
+	g.settled()
+	addr, key, _ := g.link[0].(transport.Getter).Register(body)
+	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: 9, Len: uint64(len(body)), Addr: addr, Key: key}, nil)
+	if p := g.next(1); p.Event != transport.OffloadMatched {
+		t.Errorf("%+v", p)
+	}
+	p := g.next(1)
+	h := p.Header
+	if p.Event != transport.OffloadDone || p.Err != nil || h.Kind != wire.RTS || h.Len != uint64(len(body)) || h.Addr != addr || h.Key != key || h.Tag != 5 || h.Ctx != 3 {
+		t.Fatalf("%+v", p)
+	}
+	g2 := g.link[1]
+	if !g2.TrySend(&wire.Header{Kind: wire.FIN, ID: h.ID}, nil) {
+		t.Fatal("no room")
+	}
+	if p := g.next(0); p.Header.Kind != wire.FIN || p.Header.ID != 9 {
+		t.Errorf("the sender hears %+v", p)
+	}
+}
+
+// R7: the device's counter has 16 bits; it is told before they are used up, and goes on matching beyond them.
+func TestCounterWraps(t *testing.T) {
+	g := newTaggers(t)
+	const n = 1<<16 + 100
+	got := 0
+	for i := 0; got < n; {
+		if i < n {
+			h := eager(1)
+			if g.link[0].TrySend(&h, nil) {
+				i++
+			}
+		}
+		g.poll(0)
+		g.poll(1)
+		for _, p := range g.in[1] {
+			if p.Event == transport.Arrived && p.Counted {
+				g.dev[1].OffloadSeen()
+				got++
+			}
+		}
+		g.in[1] = g.in[1][:0]
+	}
+	buf := make([]byte, eagerMax)
+	g.post(2, transport.MaskExact, buf, 5)
+	g.settled()
+	g.send(eager(2), pattern(3, 1))
+	if p := g.next(1); p.Event != transport.OffloadMatched {
+		t.Errorf("%+v", p)
+	}
+}
+
+// R12: a full list is no error, and every entry comes back.
+func TestListFull(t *testing.T) {
+	g := newTaggers(t)
+	n := len(g.dev[1].tags.all)
+	mem, err := g.dev[1].Alloc(n * 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	posted := 0
+	for end := time.Now().Add(20 * time.Second); posted < n && time.Now().Before(end); {
+		packed, _ := transport.PackTag(3, 0, int32(posted))
+		if g.dev[1].OffloadPost(packed, transport.MaskExact, mem[posted*64:posted*64+64], uint64(posted+1)) == transport.Offloaded {
+			posted++
+		}
+		g.poll(1)
+	}
+	if posted != n {
+		t.Fatalf("%d of %d entries", posted, n)
+	}
+	if got := g.dev[1].OffloadPost(1<<20, transport.MaskExact, mem[:64], 1<<40); got != transport.OffloadFull {
+		t.Errorf("one more: %d", got)
+	}
+	for i := range n {
+		g.dev[1].OffloadCancel(uint64(i + 1))
+	}
+	for i := range n {
+		if p := g.next(1); p.Event != transport.OffloadBack {
+			t.Fatalf("entry %d: %+v", i, p)
+		}
+	}
+	g.settled()
+	if len(g.dev[1].tags.free) != n {
+		t.Errorf("%d of %d entries are free", len(g.dev[1].tags.free), n)
+	}
+}
+
+// A peer that ends while its message is under way into a tagged buffer: the engine is told that it will not come.
+func TestTaggedPeerGone(t *testing.T) {
+	g := newTaggers(t)
+	buf := make([]byte, 1<<20)
+	g.post(5, transport.MaskExact, buf, 77)
+	g.settled()
+	// The memory is not registered: the device's READ is refused.
+	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: 9, Len: 1 << 20, Addr: 4096, Key: 12345}, nil)
+	matched, done, down := false, false, false
+	for !done || !down {
+		switch p := g.next(1); p.Event {
+		case transport.OffloadMatched:
+			matched = true
+		case transport.OffloadDone:
+			done = p.Err != nil && matched
+			if !done {
+				t.Errorf("%+v", p)
+			}
+		case transport.Down:
+			down = done
+			if !down {
+				t.Errorf("Down comes before the end of its message: %+v", p)
+			}
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	var n numbers
+	if n.of(0) != 0 || n.id(0, true) != 0 || n.id(17, true) != 17 {
+		t.Error("0 is 0, and a number that stands for nothing stays")
+	}
+	ids := map[uint32]uint64{}
+	for i := range uint64(1000) {
+		id := i<<40 | 5
+		k := n.of(id + 1)
+		if k == 0 || ids[k] != 0 || n.of(id+1) != k {
+			t.Fatalf("number %d", k)
+		}
+		ids[k] = id + 1
+		if i%3 == 0 {
+			if got := n.id(uint64(k), false); got != id+1 {
+				t.Fatalf("%#x", got)
+			}
+			if got := n.id(uint64(k), true); got != id+1 {
+				t.Fatalf("%#x", got)
+			}
+			if got := n.id(uint64(k), true); got != uint64(k) {
+				t.Fatalf("%#x after its end", got)
+			}
+			delete(ids, k)
+		}
+	}
+	for k, id := range ids {
+		if n.id(uint64(k), true) != id {
+			t.Error("one is lost")
+		}
+	}
+	if len(n.numbered) != 0 || len(n.ids) > 800 {
+		t.Errorf("%d are kept, in %d places", len(n.numbered), len(n.ids))
+	}
+}
