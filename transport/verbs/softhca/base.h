@@ -83,8 +83,8 @@ int knobs_read(struct knobs *k); /* 0, or -1 after a message on stderr */
 	X(fins) X(acks) X(naks) X(rnr) X(retries) X(dropped) X(duplicates) X(cqes) X(cq_events) X(async_events)      \
 	X(tm_matched) X(tm_unexpected) X(tm_added) X(tm_deleted) X(tm_syncs) X(tm_rndv) X(tm_rndv_incomplete)        \
 	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs) X(posted_ops)     \
-	X(polls) X(doorbells) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)          \
-	X(stale_epochs) X(qp_memory) X(connections) X(inline_wire) X(pulls) X(stale_pages)
+	X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)          \
+	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages)
 
 enum counter {
 #define X(n) C_##n,

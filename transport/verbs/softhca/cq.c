@@ -173,8 +173,6 @@ static struct hca_cq *cq_new(struct hca_ctx *ctx, struct ibv_cq_init_attr_ex *at
 	cq->pub.cq_context = attr->cq_context;
 	cq->pub.cqe = (int)attr->cqe;
 	cq->fail_work.run = fail_run;
-	cq->ignore_overrun = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
-			     attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 	cq->with_tm_info = attr->wc_flags & IBV_WC_EX_WITH_TM_INFO;
 	pthread_mutex_init(&cq->mu, NULL);
 	pthread_mutex_init(&cq->pub.mutex, NULL);
@@ -205,7 +203,8 @@ struct ibv_cq_ex *hca_create_cq_ex(struct ibv_context *context, struct ibv_cq_in
 	struct hca_cq *cq;
 
 	if (attr->wc_flags & ~(uint64_t)(IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO) ||
-	    attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD))
+	    attr->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) ||
+	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
 		return errno = EOPNOTSUPP, NULL;
 	cq = cq_new(to_ctx(context), attr);
 	return cq ? &cq->pub : NULL;

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -145,8 +146,8 @@ static unsigned run_timers(void)
 	return n;
 }
 
-/* Milliseconds until the next timer, rounded up; -1: none. */
-static int until_timer(void)
+/* Nanoseconds until the next timer; UINT64_MAX: none. */
+static uint64_t until_timer(void)
 {
 	uint64_t at = UINT64_MAX, now;
 	struct list *l, *tmp;
@@ -154,9 +155,24 @@ static int until_timer(void)
 	list_for_each(l, tmp, &engine.timers)
 		at = MIN(at, container_of(l, struct timer, link)->at);
 	if (at == UINT64_MAX)
-		return -1;
+		return at;
 	now = now_ns();
-	return at <= now ? 0 : (int)MIN((at - now + 999999) / 1000000, 60000u);
+	return at <= now ? 0 : at - now;
+}
+
+/* Kernels before 5.11 have epoll_wait only, which counts in milliseconds. */
+static int wait_events(struct epoll_event *ev, int n, uint64_t ns)
+{
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+	int got = -1;
+
+	errno = ENOSYS;
+#ifdef SYS_epoll_pwait2
+	got = (int)syscall(SYS_epoll_pwait2, engine.epfd, ev, n, ns == UINT64_MAX ? NULL : &t, NULL, 0);
+#endif
+	if (got < 0 && errno == ENOSYS)
+		got = epoll_wait(engine.epfd, ev, n, ns == UINT64_MAX ? -1 : (int)MIN((ns + 999999) / 1000000, 60000u));
+	return MAX(got, 0);
 }
 
 /* A packet for a port of this process that has arrived. Owns it. */
@@ -258,8 +274,8 @@ static void *engine_main(void *arg)
 	(void)arg;
 	prctl(PR_SET_NAME, "softhca");
 	for (;;) {
+		uint64_t wait;
 		unsigned did;
-		int wait;
 
 		engine_lock();
 		did = round_once(ev, nev);
@@ -273,9 +289,7 @@ static void *engine_main(void *arg)
 		engine_unlock();
 		if (wait && !may_sleep())
 			wait = 0;
-		nev = epoll_wait(engine.epfd, ev, 32, wait);
-		if (nev < 0)
-			nev = 0;
+		nev = wait_events(ev, 32, wait);
 	}
 }
 

@@ -139,7 +139,6 @@ struct hca_cq {
 	uint8_t arm;
 	bool failed;	      /* overrun; nothing is added any more */
 	bool polling;	      /* between start_poll and end_poll */
-	bool ignore_overrun;
 	bool with_tm_info;
 	struct cqe cur;	      /* what the extended readers read */
 	atomic_int refs;

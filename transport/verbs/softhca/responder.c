@@ -6,6 +6,15 @@
 
 #include <stdlib.h>
 
+/* Whether SOFTHCA_DROP takes an answer. Then GONE goes out in its place: the requester waits, and asks again. */
+static bool answer_lost(struct hca_ctx *ctx, enum pkt_op op)
+{
+	if (!ctx || op == PKT_GONE || op == PKT_NAK || !chance(ctx, ctx->knobs.drop))
+		return false;
+	count(ctx, C_dropped, 1);
+	return true;
+}
+
 /* Answers a request. */
 void respond(struct hca_ctx *ctx, struct pkt *to, enum pkt_op op, uint8_t status)
 {
@@ -13,6 +22,8 @@ void respond(struct hca_ctx *ctx, struct pkt *to, enum pkt_op op, uint8_t status
 
 	if (!p)
 		return;
+	if (answer_lost(ctx, op))
+		op = PKT_GONE;
 	p->h = (struct pkt_head){ .op = (uint8_t)op, .status = status, .slid = to->h.dlid, .dlid = to->h.slid,
 				  .sqpn = to->h.dqpn, .dqpn = to->h.sqpn, .psn = to->h.psn, .len = to->h.len,
 				  .a = to->h.a, .gen_addr = to->h.gen_addr, .gen = to->h.gen };
@@ -314,7 +325,10 @@ static void request_read(struct hca_qp *qp, struct pkt *p, bool again)
 	if (!again)
 		qp->epsn = (qp->epsn + 1) & PSN_MASK;
 	if (p->h.flags & PKT_WANT_PAYLOAD && p->from) {
-		respond_data(qp, p, va);
+		if (answer_lost(qp->ctx, PKT_READ_OK))
+			respond(NULL, p, PKT_GONE, 0);
+		else
+			respond_data(qp, p, va);
 		return;
 	}
 	p->h.a = va;

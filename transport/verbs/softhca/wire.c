@@ -226,7 +226,6 @@ static void welcomed(struct conn *c, struct pkt *in)
 		struct hca_qp *qp = container_of(c->waiters.next, struct hca_qp, conn_link);
 
 		list_del(&qp->conn_link);
-		count(qp->ctx, C_connections, 1);
 		ring_bell(&qp->work);
 	}
 }
