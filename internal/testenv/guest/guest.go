@@ -32,8 +32,8 @@ const (
 	timedOut = 124
 )
 
-// patience is what is granted beyond a guest's time before the script itself is killed.
-const patience = time.Minute
+// patience is what is granted beyond a guest's time before the script itself is killed, and then to what it started.
+const patience = 30 * time.Second
 
 // Spec says what guests are made and what a command finds there. The zero Spec is one guest.
 type Spec struct {
@@ -99,6 +99,7 @@ func Start(tb testing.TB, spec Spec, argv ...string) *Running {
 	r.cmd.Env = append(append(os.Environ(), Wanted+"=1"), spec.Env...)
 	r.cmd.Stderr = &r.stderr
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for us; and so the group is all that belongs to it
+	r.cmd.WaitDelay = patience                              // were anything left behind, it could hold the output open
 	input, err := r.cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
