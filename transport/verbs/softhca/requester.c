@@ -117,17 +117,17 @@ static void go_back(struct hca_qp *qp, uint32_t index)
 		qp->rd_out += is_rd(qp_wqe(qp, i));
 	qp->lost = false;
 	timer_stop(&qp->retry_timer);
-	if (!qp->failing)
-		count(qp->ctx, C_retries, 1);
 	ring_bell(&qp->work);
 }
 
 static void retry(struct hca_qp *qp, uint32_t index)
 {
-	if (qp->retries++ >= qp->retry_cnt)
+	if (qp->retries++ >= qp->retry_cnt) {
 		requester_fail(qp, qp->sq_una, IBV_WC_RETRY_EXC_ERR);
-	else
-		go_back(qp, index);
+		return;
+	}
+	count(qp->ctx, C_retries, 1);
+	go_back(qp, index);
 }
 
 void requester_retry_fire(struct timer *t)

@@ -62,6 +62,12 @@ static int lock_slot(int slot, int flags)
 	for (;;) {
 		int fd = openat(engine.dirfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 
+		if (fd < 3 && fd >= 0) { /* 0 says that there is none; and nobody shall take it for stdout */
+			int low = fd;
+
+			fd = fcntl(low, F_DUPFD_CLOEXEC, 3);
+			close(low);
+		}
 		if (fd < 0)
 			return -2;
 		if (flock(fd, LOCK_EX | LOCK_NB)) {

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BODY_MAX = INT32_MAX };
+#define BODY_MAX ((1u << 31) + 65536u) /* the longest message, and SGEs */
 
 struct pkt *pkt_new(size_t size)
 {
