@@ -323,6 +323,7 @@ func (d *Device) Close() error {
 		s.destroy()
 	}
 	d.releaseGets()
+	d.concealTagged()
 	d.memory.drop(d.hca)
 	d.send.drop(d.hca)
 	d.recv.drop(d.hca)

@@ -158,6 +158,17 @@ func (d *Device) conceal(x *exposure) {
 	d.memory.spare = append(d.memory.spare, x)
 }
 
+// concealTagged is for Close: the queue pairs are destroyed, so that nothing comes into the receives that are still in the
+// device's list.
+func (d *Device) concealTagged() {
+	for i := range d.tags.all {
+		if e := &d.tags.all[i]; e.exposed != nil {
+			d.conceal(e.exposed)
+			e.exposed = nil
+		}
+	}
+}
+
 // show has peers know an exposure by its key.
 func (m *memory) show(x *exposure) {
 	if m.shown == nil {

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // The length from which on memory is registered, from what was measured.
@@ -193,5 +196,26 @@ func checkAdvice(t *testing.T, err error, kib uint64) {
 	}
 	if !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.EPERM) {
 		t.Errorf("%v: not the error that it was", err)
+	}
+}
+
+// Close ends the registrations of receives that the device was to match and of a message that was shown to a peer: what
+// is left pinned ends the program at the next collection.
+func TestCloseUnpins(t *testing.T) {
+	watchdog(t)
+	needSoft(t)
+	for _, n := range []int{0, 8} {
+		func() {
+			a, _, ab, _ := two(t, caching(n), func(o *Options) { o.Tags = "on" })
+			register(t, ab, make([]byte, 1<<20))
+			if did := ab.Offload().OffloadPost(5, ^uint64(0), make([]byte, 1<<20), 7); did != transport.Offloaded {
+				t.Fatal("not posted: ", did)
+			}
+			a.Close()
+		}()
+		for range 5 {
+			runtime.GC()
+			time.Sleep(time.Millisecond) // for finalizers
+		}
 	}
 }
