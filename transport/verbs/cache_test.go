@@ -378,9 +378,17 @@ func TestCacheEnds(t *testing.T) {
 		for range 20 {
 			ab.Deregister(register(t, ab, make([]byte, 256<<10)))
 		}
+		x, err := a.expose(make([]byte, 256<<10), localWrite)
+		if err != nil || x.uses != 1 {
+			t.Fatal(x, err)
+		}
 		go runtime.GC()
 		a.Close()
 		ab.Deregister(addr, key)
+		a.conceal(x)
+		if x.uses != 0 || !c.closed {
+			t.Errorf("%d uses, closed %v", x.uses, c.closed)
+		}
 		runtime.GC()
 		if _, n := c.counts(); n != 0 {
 			t.Errorf("%d entries are left", n)

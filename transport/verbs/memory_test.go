@@ -205,15 +205,14 @@ func TestCloseUnpins(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
 	for _, n := range []int{0, 8} {
-		func() {
-			a, _, ab, _ := two(t, caching(n), func(o *Options) { o.Tags = "on" })
+		t.Run(fmt.Sprint("cache ", n), func(t *testing.T) {
+			_, _, ab, _ := two(t, caching(n), func(o *Options) { o.Tags = "on" })
 			register(t, ab, make([]byte, 1<<20))
 			if did := ab.Offload().OffloadPost(5, ^uint64(0), make([]byte, 1<<20), 7); did != transport.Offloaded {
 				t.Fatal("not posted: ", did)
 			}
-			a.Close()
-		}()
-		for range 5 {
+		})
+		for range 5 { // the devices are closed, and nobody knows them any more
 			runtime.GC()
 			time.Sleep(time.Millisecond) // for finalizers
 		}
