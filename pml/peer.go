@@ -203,6 +203,7 @@ func (e *Engine) flush(p *peer) {
 	}
 	if e.flushControl(p) && e.flushQueue(p) {
 		e.unlist(p)
+		e.reopen(p) // it was closed for what came before a link, or before this
 		if len(p.queue) == 0 && p.err == nil {
 			p.eagerMax = p.limit
 		}
