@@ -126,6 +126,9 @@ func (d *Device) open() (err error) {
 	if d.hca, d.at, err = choose(d.opt.Devices); err != nil {
 		return err
 	}
+	if d.opt.entries > 0 {
+		d.at.caps.maxEntries = d.opt.entries
+	}
 	if err := d.makeBuffers(); err != nil {
 		return err
 	}
@@ -338,19 +341,23 @@ func (d *Device) Close() error {
 
 // settle waits until the device has delivered everything.
 func (d *Device) settle(until time.Time) {
-	for _, s := range d.table.Load().all {
-		if !s.failed && s.unconfirmed() {
-			s.confirm()
-		}
-	}
 	for d.inFlight > 0 && time.Now().Before(until) {
+		for _, s := range d.table.Load().all {
+			if !s.failed {
+				s.confirm()
+			}
+		}
 		if d.news.Load() {
 			d.takeNews() // who is gone gets nothing any more
 		}
 		took := d.take(pollMax)
 		for i := range took {
-			if w := &took[i]; w.id&ownMask == 0 {
+			switch w := &took[i]; w.id & ownMask {
+			case 0:
 				d.sent(w)
+			case ownBuffer:
+				d.posted--
+				d.back = append(d.back, uint32(w.id)) // the peers want to get rid of theirs too
 			}
 		}
 		if len(took) == 0 {

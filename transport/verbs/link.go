@@ -98,25 +98,14 @@ func (s *session) submit(r record) bool {
 // unconfirmed: the last request will not make a completion.
 func (s *session) unconfirmed() bool { return s.next != s.done && s.quiet > 0 }
 
-// confirm posts an empty WRITE, which needs no buffer of the peer's, so that the end of what was sent is known.
+// confirm posts an empty WRITE, which needs no buffer of the peer's, so that the end of what was sent is known. In the
+// error state it fails, which says the same; nothing else would, if what was done before is not flushed.
 func (s *session) confirm() {
-	if !s.room(1) {
-		return // so many that one of them is confirmed
+	if !s.unconfirmed() || s.d.inFlight >= s.d.limit+lastRequests {
+		return
 	}
-	s.postEmpty()
-}
-
-func (s *session) postEmpty() {
 	s.d.one[0] = op{qp: s.qp, opcode: opWrite, flags: signaled}
 	if s.submit(record{buffer: -1}) {
 		s.quiet = 0
-	}
-}
-
-// end posts the last request of a queue pair that is in the error state. It fails, which says that all before it are
-// over; nothing else would, if the last of them were done, and not to be confirmed, before the queue failed.
-func (s *session) end() {
-	if s.unconfirmed() && s.d.inFlight < s.d.limit+lastRequests {
-		s.postEmpty()
 	}
 }

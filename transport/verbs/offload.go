@@ -23,6 +23,7 @@ const (
 
 	// The numbers of requests say whose they are by their first two bits: 00 a send queue's, 10 a receive buffer's, 01
 	// a tagged buffer's, 11 an operation's of the list.
+	ownBuffer    = 2 << 62
 	ownTagged    = 1 << 62
 	ownOperation = 3 << 62
 	ownMask      = 3 << 62

@@ -21,6 +21,8 @@ type Options struct {
 	Control tcp.Options
 	Log     func(msg string, args ...any) // what somebody should look at; nil: silent
 	Debug   func(msg string, args ...any) // what was chosen, and why; nil: silent
+
+	entries int // of the completion queue, for tests; 0: as many as it should have
 }
 
 func (o *Options) fill() {

@@ -225,7 +225,7 @@ func (d *Device) fail(s *session, err error, tell bool) {
 	if s.serve != 0 {
 		s.serve.fail()
 	}
-	s.end()
+	s.confirm()
 	s.flushBy = time.Now().Add(flushPatience)
 	d.ending = append(d.ending, s)
 }

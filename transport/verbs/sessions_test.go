@@ -96,6 +96,40 @@ func TestCloseIsPrompt(t *testing.T) {
 	}
 }
 
+// Two that have sent each other more than there are buffers, and close at once: neither waits for the other to poll.
+func TestCloseFull(t *testing.T) {
+	watchdog(t)
+	a, b, ab, ba := two(t)
+	for _, l := range []*link{ab, ba} {
+		for n := 0; l.s.d.inFlight < l.s.most || n < receives; n++ {
+			l.TrySend(&wire.Header{Kind: wire.Eager}, []byte("hello"))
+			if l.s.refused { // what is over is not looked at by anybody else
+				time.Sleep(time.Millisecond)
+				took := l.s.d.take(pollMax)
+				for i := range took {
+					if took[i].id&ownMask == 0 {
+						l.s.d.sent(&took[i])
+					} else {
+						l.s.d.lent = append(l.s.d.lent, uint32(took[i].id)) // somebody keeps it
+						l.s.d.posted--
+					}
+				}
+			}
+		}
+	}
+	done := make(chan time.Duration, 2)
+	for _, e := range []*end{a, b} {
+		go func() {
+			began := time.Now()
+			e.Close()
+			done <- time.Since(began)
+		}()
+	}
+	if x, y := <-done, <-done; x >= closePatience && y >= closePatience {
+		t.Errorf("they waited %v and %v for each other", x, y)
+	}
+}
+
 // confirmed says later whether the device has found out by trying.
 func (s *session) confirmed(b *end) func() bool {
 	if inGuest() {

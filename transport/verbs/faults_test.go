@@ -1,0 +1,411 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+func init() {
+	roles["exposed"] = exposed
+	roles["flooded"] = flooded
+}
+
+// exposedBytes is how much memory the role has that can be read; pauseVar makes its device answer to nothing.
+const (
+	exposedBytes = 8 << 20
+	pauseVar     = "GORUN_TEST_VERBS_PAUSE"
+)
+
+// exposed is rank 1, has memory that can be read, and polls until it is killed.
+func exposed() error {
+	d, l, err := roleDevice()
+	if err != nil {
+		return err
+	}
+	addr, key, ok := l.Register(pattern(exposedBytes, 5))
+	if !ok {
+		return errors.New("the memory cannot be registered")
+	}
+	l.TrySend(&wire.Header{Kind: wire.RTS, Addr: addr, Key: key, Len: exposedBytes}, nil)
+	l.s.confirm() // the packet is there before the device is stopped
+	pkts := make([]transport.Packet, 8)
+	for d.inFlight > 0 {
+		d.Poll(pkts)
+	}
+	if os.Getenv(pauseVar) != "" {
+		if err := d.hca.inject("pause"); err != nil {
+			return err
+		}
+	}
+	fmt.Println("ready")
+	for {
+		d.Poll(pkts)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// opposite starts rank 1 in a process of its own, in some role, and connects with it.
+func opposite(t *testing.T, a *end, role string, env ...string) (*other, *link) {
+	t.Helper()
+	o := start(t, role, env...)
+	address := o.address()
+	fmt.Fprintf(o.in, "%x\n", a.Address())
+	return o, a.linkTo(1, address)
+}
+
+// A peer that is killed while its memory is being read: each READ that was started ends, with an error or with all of
+// its bytes, then the peer is down, and from then on nothing is written where they would have gone.
+func TestKilledWhileRead(t *testing.T) {
+	for _, pause := range []bool{false, true} {
+		name := "running"
+		if pause {
+			name = "silent" // none is answered
+		}
+		t.Run(name, func(t *testing.T) {
+			watchdog(t)
+			var env []string
+			if pause {
+				needSoft(t)
+				env = []string{pauseVar + "=1"}
+			}
+			a := newEnd(t, 0, 2)
+			o, l := opposite(t, a, "exposed", env...)
+			rts := a.take(transport.Arrived)
+			o.line()
+			killedWhileRead(t, a, o, l, &rts.Header, pause)
+		})
+	}
+}
+
+func killedWhileRead(t *testing.T, a *end, o *other, l *link, rts *wire.Header, pause bool) {
+	want := pattern(exposedBytes, 5)
+	const gets = 4
+	var dst [gets][]byte
+	under := map[uint64]bool{}
+	get := func(i uint64) {
+		clear(dst[i])
+		state, err := l.TryGet(dst[i], rts.Addr, rts.Key, i)
+		switch {
+		case err != nil && !errors.Is(err, transport.ErrPeerGone):
+			t.Fatal(err)
+		case err == nil && state == transport.GetStarted:
+			under[i] = true
+		case err == nil && state == transport.GetDone:
+			t.Fatal("a READ is done at once")
+		}
+	}
+	for i := range dst {
+		dst[i] = make([]byte, exposedBytes)
+		get(uint64(i))
+	}
+	done, failed, killed := 0, 0, false
+	var gone error
+	a.until("the end", func() bool {
+		for _, p := range a.in {
+			switch {
+			case p.Event == transport.Down:
+				gone = p.Err
+			case p.Event != transport.Got || !under[p.Header.ID] || gone != nil:
+				t.Fatalf("event %d of READ %d after Down %v", p.Event, p.Header.ID, gone)
+			case p.Err != nil:
+				delete(under, p.Header.ID)
+				failed++
+			default:
+				delete(under, p.Header.ID)
+				if done++; !bytes.Equal(dst[p.Header.ID], want) {
+					t.Fatal("wrong contents, and no error")
+				}
+				get(p.Header.ID)
+			}
+		}
+		a.in = nil
+		if !killed && (done >= 3 || pause) {
+			killed = true
+			o.kill()
+		}
+		return gone != nil
+	})
+	if !errors.Is(gone, transport.ErrPeerGone) || len(under) > 0 || failed == 0 {
+		t.Errorf("%v; %d READs were never ended, %d failed, %d were done", gone, len(under), failed, done)
+	}
+	for i := range dst {
+		fill(dst[i], 9)
+	}
+	until := time.Now().Add(200 * time.Millisecond)
+	for time.Now().Before(until) {
+		a.quiet()
+	}
+	for i := range dst {
+		if !bytes.Equal(dst[i], pattern(exposedBytes, 9)) {
+			t.Error("memory was written after Down")
+		}
+	}
+	if state, err := l.TryGet(dst[0], rts.Addr, rts.Key, 0); err == nil || !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("memory of the dead can be read: state %d, %v", state, err)
+	}
+	if !l.TrySend(&wire.Header{Kind: wire.Eager}, make([]byte, 1000)) {
+		t.Error("a packet to the dead is refused: its sender would try for ever")
+	}
+	if a.inFlight != 0 {
+		t.Errorf("%d requests are under way", a.inFlight)
+	}
+}
+
+// flooded is rank 1 and takes nothing.
+func flooded() error {
+	if _, _, err := roleDevice(); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// A peer that is killed while sends to it wait: those who cannot get rid of theirs are told, once, and all buffers are
+// there again.
+func TestKilledWhileSent(t *testing.T) {
+	watchdog(t)
+	a := newEnd(t, 0, 2)
+	o, l := opposite(t, a, "flooded")
+	o.line()
+	body := pattern(eagerMax, 1)
+	n := 0
+	a.until("a full link", func() bool {
+		for ; l.TrySend(&wire.Header{Kind: wire.Eager, Tag: int32(n)}, body[:n%eagerMax]); n++ {
+			if n > 100*receives {
+				t.Fatal("a peer that polls nothing takes everything")
+			}
+		}
+		return n > receives && a.inFlight == l.s.most
+	})
+	o.kill()
+	a.until("its end", func() bool { return len(a.in) > 0 && a.in[len(a.in)-1].Event == transport.Down })
+	a.in = slices.DeleteFunc(a.in, func(p transport.Packet) bool { return p.Event == transport.Room })
+	a.down(1)
+	if a.inFlight != 0 || len(a.free) != a.send.count-1 {
+		t.Errorf("%d requests are under way, %d of %d send buffers are free", a.inFlight, len(a.free), a.send.count-1)
+	}
+}
+
+// three are connected ends: 0 with 1 and 2, and the links from 0 to 1 and back.
+func three(t *testing.T, change ...func(*Options)) (hub, one, two *end, to, from, aside *link) {
+	t.Helper()
+	hub, one, two = newEnd(t, 0, 3, change...), newEnd(t, 1, 3, change...), newEnd(t, 2, 3, change...)
+	to, from = hub.link(one), one.link(hub)
+	return hub, one, two, to, from, hub.link(two)
+}
+
+// A queue pair that fails ends the session at both ends, what was under way with it, and no other session.
+func TestQueuePairFails(t *testing.T) {
+	needSoft(t)
+	for _, side := range []string{"ours", "theirs"} {
+		t.Run(side, func(t *testing.T) {
+			watchdog(t)
+			hub, one, two, to, from, aside := three(t)
+			mem := pattern(1<<20, 1)
+			addr, key, _ := from.Register(mem)
+			one.injected("pause")
+			if state, err := to.TryGet(make([]byte, len(mem)), addr, key, 3); err != nil || state != transport.GetStarted {
+				t.Fatal(state, err)
+			}
+			send(t, to, wire.Header{Kind: wire.Eager}, []byte("lost"))
+			at, qpn := hub, to.s.qpn
+			if side == "theirs" {
+				at, qpn = one, from.s.qpn
+			}
+			at.injected(fmt.Sprintf("qp_fatal:%d", qpn))
+			if p := hub.take(transport.Got); p.Header.ID != 3 || p.Err == nil {
+				t.Errorf("the READ ended with %v", p.Err)
+			}
+			// What is said depends on who is first: the event, or the request that was flushed.
+			err := hub.down(1)
+			if text := err.Error(); side == "ours" && !strings.Contains(text, "the device softhca0: "+eventText(eventQPFatal)) && !strings.Contains(text, statusText(5)) {
+				t.Errorf("%v says neither which device and what event, nor what became of the request", err)
+			}
+			one.injected("resume")
+			one.until("its end", func() bool { return len(one.in) > 0 && one.in[len(one.in)-1].Event == transport.Down })
+			one.in = one.in[len(one.in)-1:]
+			one.down(0)
+			talk(aside, two)
+			if hub.counted("async_events") == 0 && one.counted("async_events") == 0 {
+				t.Error("no event: nothing was injected")
+			}
+		})
+	}
+}
+
+// A peer whose device does not answer any more while its process lives: the device gives up, and so do both ends.
+func TestRetriesExceeded(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	t.Setenv("SOFTHCA_RETRY_SCALE", "0.05")
+	hub, one, two, to, _, aside := three(t)
+	one.injected("port_err") // what arrives there is nowhere
+	send(t, to, wire.Header{Kind: wire.Eager}, []byte("hello"))
+	to.s.confirm()
+	if err := hub.down(1); !strings.Contains(err.Error(), statusText(12)) {
+		t.Errorf("%v does not say %q", err, statusText(12))
+	}
+	if n := hub.counted("retries"); n == 0 {
+		t.Error("the device has not tried again")
+	}
+	if err := one.down(0); !strings.Contains(err.Error(), statusText(12)) {
+		t.Errorf("the other end was not told why: %v", err)
+	}
+	talk(aside, two)
+}
+
+// A key that is none: the READ fails, and so does the session, for a queue pair is over after that; both are told.
+func TestWrongKey(t *testing.T) {
+	watchdog(t)
+	for _, write := range []bool{false, true} {
+		a, b, ab, ba := two(t)
+		mem := pattern(100, 1)
+		addr, key, ok := ba.Register(mem)
+		if !ok {
+			t.Fatal("not registered")
+		}
+		buf := pattern(100, 2)
+		move := ab.TryGet
+		if write {
+			move = ab.TryPut
+		}
+		if state, err := move(buf, addr, key^0xff00, 7); err != nil || state != transport.GetStarted {
+			t.Fatal(state, err)
+		}
+		if p := a.take(transport.Got); p.Header.ID != 7 || p.Err == nil || !strings.Contains(p.Err.Error(), "remote") {
+			t.Errorf("Got %d, %v", p.Header.ID, p.Err)
+		}
+		a.down(1)
+		b.down(0)
+		if !bytes.Equal(mem, pattern(100, 1)) || !bytes.Equal(buf, pattern(100, 2)) {
+			t.Error("something was written")
+		}
+		if _, err := move(buf, addr, 1<<32|key, 8); err == nil {
+			t.Error("a key of more than 32 bits is taken")
+		}
+		a.Close()
+		b.Close()
+	}
+}
+
+// A device that fails takes all its sessions with it, says so, and New connections are refused.
+func TestDeviceFails(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	var log notes
+	hub := newEnd(t, 0, 4, log.option)
+	var peers []*end
+	for i := range 3 {
+		peers = append(peers, newEnd(t, i+1, 4))
+		l := hub.link(peers[i])
+		send(t, l, wire.Header{Kind: wire.Eager}, []byte("hello"))
+		peers[i].take(transport.Arrived)
+	}
+	hub.injected("device_fatal")
+	var down []int
+	hub.until("the end of all", func() bool { return len(hub.in) >= len(peers) })
+	for _, p := range hub.in {
+		if p.Event != transport.Down || !errors.Is(p.Err, transport.ErrPeerGone) || !strings.Contains(p.Err.Error(), "softhca0") {
+			t.Errorf("event %d, %v", p.Event, p.Err)
+		}
+		down = append(down, int(p.Peer))
+	}
+	hub.in = nil
+	hub.quiet()
+	if slices.Sort(down); !slices.Equal(down, []int{1, 2, 3}) {
+		t.Errorf("down: %v", down)
+	}
+	for _, p := range peers {
+		p.down(0)
+	}
+	if said := log.with("the device has failed"); len(said) != 1 || !strings.Contains(said[0], "softhca0") {
+		t.Errorf("said %q", said)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience/2)
+	defer cancel()
+	if _, err := hub.Connect(ctx, 1, peers[0].Address()); err == nil || ctx.Err() != nil {
+		t.Errorf("Connect to one whose session has failed: %v", err)
+	}
+}
+
+// A port that goes down for less than the device tries again is a line in the log; what was sent meanwhile arrives.
+func TestPortReturns(t *testing.T) {
+	needSoft(t)
+	watchdog(t)
+	var log notes
+	a, b := newEnd(t, 0, 2, log.option), newEnd(t, 1, 2)
+	ab := a.link(b)
+	for round := range 3 {
+		a.injected("port_err")
+		for i := range 10 {
+			send(t, ab, wire.Header{Kind: wire.Eager, Tag: int32(i)}, []byte("hello"))
+		}
+		b.quiet() // some time passes
+		a.injected("port_active")
+		for i := range 10 {
+			if p := b.take(transport.Arrived); p.Header.Tag != int32(i) {
+				t.Fatalf("%d arrives where %d should", p.Header.Tag, i)
+			}
+		}
+		a.until("the log", func() bool { return len(log.with("the port's state has changed")) == 2*(round+1) })
+	}
+	if len(log.with("port error")) != 3 || len(log.with("port active")) != 3 {
+		t.Errorf("said %q", log.text)
+	}
+}
+
+// Close while READs are under way, into memory of both kinds: it ends, gives everything back, and nothing is written
+// into Go's memory afterwards.
+func TestCloseWhileReading(t *testing.T) {
+	watchdog(t)
+	for _, pause := range []bool{false, true} {
+		if pause && inGuest() {
+			continue
+		}
+		a, b, ab, ba := two(t)
+		mem := pattern(8<<20, 1)
+		addr, key, _ := ba.Register(mem)
+		own, err := a.Alloc(len(mem))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dst := make([]byte, len(mem))
+		if pause {
+			b.injected("pause")
+		}
+		for i, d := range [][]byte{own, dst, own, dst} {
+			if _, err := ab.TryGet(d, addr, key, uint64(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		a.Close()
+		if took := time.Since(began); pause && took < closePatience {
+			t.Errorf("Close waited %v for a peer that may yet answer", took)
+		}
+		if pause {
+			b.injected("resume")
+		}
+		fill(dst, 3)
+		b.down(0)
+		if !bytes.Equal(dst, pattern(len(dst), 3)) {
+			t.Error("memory was written after Close")
+		}
+		if !bytes.Equal(mem, pattern(len(mem), 1)) {
+			t.Error("memory that was read has changed")
+		}
+		b.Close()
+	}
+}
