@@ -279,18 +279,18 @@ const (
 	// registerLeast and registerMost are the bounds of a measured RegisterFrom.
 	registerLeast = 32 << 10
 	registerMost  = 4 << 20
-	// measureShort and measureLong are the two lengths that are measured. Registering and copying them takes about
-	// 0.1 ms, a third of which is that their pages are touched for the first time.
+	// measureShort and measureLong are the two lengths that are measured.
 	measureShort = 32 << 10
 	measureLong  = 512 << 10
-	// measureFor is how long further rounds begin. The best one counts.
+	// measureFor is how long further rounds begin, of measureRounds at most. There are two at least: the first one runs
+	// code that nobody has run yet. The best one counts. A round takes 0.2 ms where registering takes 50 µs.
 	measureFor    = time.Millisecond
 	measureRounds = 5
 )
 
 // measure finds from which length on it is cheaper to register a message at both ends than to copy it at both ends. The
 // device copies nothing meanwhile, so that only the CPU's time counts. Both are straight lines over the length: two
-// lengths say it all, and opening a device is not held up by more than measureFor and one round.
+// lengths say it all, and opening a device is not held up by more than measureFor, or two rounds if they take longer.
 func (d *Device) measure() int {
 	began := time.Now()
 	src, dst := make([]byte, measureLong), make([]byte, measureLong)
@@ -298,7 +298,7 @@ func (d *Device) measure() int {
 		src[i], dst[i] = 1, 1
 	}
 	var register, move [2]time.Duration
-	for round := 0; round == 0 || round < measureRounds && time.Since(began) < measureFor; round++ {
+	for round := 0; round < 2 || round < measureRounds && time.Since(began) < measureFor; round++ {
 		for i, n := range [2]int{measureShort, measureLong} {
 			start := time.Now()
 			x, err := d.exposeOnce(src[:n], remoteRead)

@@ -117,8 +117,7 @@ func TestMemlock(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give up what root may")
 	}
-	needSoft(t)
-	path, _ := library(t)
+	path, devices := library(t)
 	for _, kib := range childLimits {
 		dir, err := os.MkdirTemp("", "memlock-")
 		if err != nil {
@@ -129,7 +128,7 @@ func TestMemlock(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(os.Args[0], "-test.run=^TestMemlock$", "-test.count=1", "-test.v")
-		cmd.Env = append(os.Environ(), fmt.Sprint(memlockVar, "=", kib), "GORUN_VERBS_LIB="+path, "SOFTHCA_DIR="+dir, fmt.Sprint("SOFTHCA_MEMLOCK=", kib<<10))
+		cmd.Env = append(os.Environ(), fmt.Sprint(memlockVar, "=", kib), "GORUN_VERBS_LIB="+path, "GORUN_VERBS_DEV="+devices, "SOFTHCA_DIR="+dir, fmt.Sprint("SOFTHCA_MEMLOCK=", kib<<10))
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "uid 65534") {
 			t.Errorf("with %d KiB: %v\n%s", kib, err, out)
