@@ -61,7 +61,7 @@ struct knobs {
 	bool seeded;
 	uint64_t seed;
 	uint64_t list_delay; /* ns */
-	unsigned rnr, drop;  /* per thousand */
+	unsigned rnr, drop, drop_ack; /* per thousand */
 	uint64_t fail[FAIL_KINDS]; /* the how-manieth fails; 0: none */
 	bool tm;
 	uint32_t max_tags, max_ops, max_inline, max_rd;

@@ -121,6 +121,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return small_knob(name, value, 0, 1000, &k->rnr);
 	if (!strcmp(n, "DROP"))
 		return small_knob(name, value, 0, 1000, &k->drop);
+	if (!strcmp(n, "DROP_ACK"))
+		return small_knob(name, value, 0, 1000, &k->drop_ack);
 	if (!strcmp(n, "FAIL"))
 		return fail_knob(k, name, value);
 	if (!strcmp(n, "TM"))

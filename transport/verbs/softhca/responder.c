@@ -6,10 +6,10 @@
 
 #include <stdlib.h>
 
-/* Whether SOFTHCA_DROP takes an answer. Then GONE goes out in its place: the requester waits, and asks again. */
+/* Whether SOFTHCA_DROP_ACK takes an answer. Then GONE goes out in its place: the requester waits, and asks again. */
 static bool answer_lost(struct hca_ctx *ctx, enum pkt_op op)
 {
-	if (!ctx || op == PKT_GONE || op == PKT_NAK || !chance(ctx, ctx->knobs.drop))
+	if (!ctx || op == PKT_GONE || op == PKT_NAK || !chance(ctx, ctx->knobs.drop_ack))
 		return false;
 	count(ctx, C_dropped, 1);
 	return true;
