@@ -1,6 +1,9 @@
 /*
  * The receiving half of a QP: requests are executed in the order of their numbers, once, and answered. What is ahead
  * of its turn is asked for again (SEQ), what has been is answered again.
+ *
+ * The answer is on its way before the program sees the completion: a program that ends at once must not take the
+ * answer with it.
  */
 #include "hca.h"
 
@@ -36,20 +39,26 @@ void respond(struct hca_ctx *ctx, struct pkt *to, enum pkt_op op, uint8_t status
 		deliver(p);
 }
 
-static void nak(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
+static void say_no(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
 {
 	debug(qp->ctx, "QP %u: refuses a request: %s", qp->pub.qp_num, ibv_wc_status_str(status));
 	respond(qp->ctx, p, PKT_NAK, (uint8_t)status);
+}
+
+static void nak(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
+{
+	say_no(qp, p, status);
 	qp_error(qp);
 }
 
 /* A breach of access rights kills both sides; this side has no completion to say so with. */
 static void nak_access(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
 {
+	say_no(qp, p, status);
 	if (qp->state != IBV_QPS_ERR)
 		async_event(qp->ctx,
 			    status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, qp);
-	nak(qp, p, status);
+	qp_error(qp);
 }
 
 static void rnr_nak(struct hca_qp *qp, struct pkt *p)
@@ -148,10 +157,11 @@ static enum ibv_wc_status move_in(struct hca_qp *qp, struct pkt *p, const struct
 static void fail_receive(struct hca_qp *qp, struct pkt *p, uint64_t wr_id, enum ibv_wc_status ours,
 			 enum ibv_wc_status theirs)
 {
+	say_no(qp, p, theirs);
 	rq_take(qp);
 	responder_complete(qp, p, &(struct cqe){ .wr_id = wr_id, .status = ours, .opcode = IBV_WC_RECV,
 						 .frees = FREES_RQ, .rq = qp->rq });
-	nak(qp, p, theirs);
+	qp_error(qp);
 }
 
 static uint64_t sge_sum(const struct ibv_sge *sges, uint32_t n)
@@ -198,11 +208,11 @@ bool responder_receive(struct hca_qp *qp, struct pkt *p, enum ibv_wc_opcode opco
 		fail_receive(qp, p, wr_id, status, IBV_WC_REM_OP_ERR);
 		return false;
 	}
+	done(qp, p);
 	rq_take(qp);
 	responder_complete(qp, p, &(struct cqe){ .wr_id = wr_id, .opcode = (uint8_t)opcode, .frees = FREES_RQ,
 						 .rq = qp->rq, .byte_len = (uint32_t)p->h.len,
 						 .wc_flags = (uint16_t)wc_flags });
-	done(qp, p);
 	return true;
 }
 
@@ -216,9 +226,10 @@ void responder_not_ready(struct hca_qp *qp, struct pkt *p)
 	rnr_nak(qp, p);
 }
 
+/* Only says so; qp_error is for the caller, after the completions that precede it. */
 void responder_refuse(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
 {
-	nak(qp, p, status);
+	say_no(qp, p, status);
 }
 
 enum ibv_wc_status responder_move(struct hca_qp *qp, struct pkt *p, const struct iovec *dst, unsigned ndst)
@@ -276,13 +287,13 @@ static void request_write(struct hca_qp *qp, struct pkt *p)
 		nak_access(qp, p, status == IBV_WC_LOC_ACCESS_ERR ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR);
 		return;
 	}
+	done(qp, p);
 	if (p->h.flags & PKT_IMM) {
 		rq_take(qp);
 		responder_complete(qp, p, &(struct cqe){ .wr_id = wr_id, .opcode = IBV_WC_RECV_RDMA_WITH_IMM,
 							 .byte_len = (uint32_t)p->h.len, .frees = FREES_RQ,
 							 .rq = qp->rq });
 	}
-	done(qp, p);
 }
 
 static void respond_data(struct hca_qp *qp, struct pkt *to, uint64_t va)

@@ -59,9 +59,10 @@ static void entry_fails(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 			enum ibv_wc_status ours, enum ibv_wc_status theirs)
 {
 	p->h.flags &= (uint8_t)~PKT_IMM;
+	responder_refuse(qp, p, theirs);
 	tm_consume(tm, e, 1);
 	entry_done(qp, p, tm, e, (struct cqe){ .status = ours });
-	responder_refuse(qp, p, theirs);
+	qp_error(qp);
 }
 
 static void eager_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, struct tm_entry *e, struct ibv_tmh *h)
@@ -89,6 +90,7 @@ static void eager_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 			    status == IBV_WC_LOC_ACCESS_ERR ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR);
 		return;
 	}
+	responder_done(qp, p);
 	count(qp->ctx, C_tm_matched, 1);
 	tm_consume(tm, e, two ? 2 : 1);
 	if (two) { /* longer than a packet of the wire: the match is told with the first, the rest with the last */
@@ -100,7 +102,6 @@ static void eager_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 	c.wc_flags |= IBV_WC_TM_DATA_VALID;
 	c.byte_len = (uint32_t)len;
 	entry_done(qp, p, tm, e, c);
-	responder_done(qp, p);
 }
 
 /* The offered message does not fit: the heads go to the buffer, and software goes on from there. */
@@ -118,12 +119,12 @@ static void rndv_incomplete(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm,
 		entry_fails(qp, p, tm, e, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 		return;
 	}
+	responder_done(qp, p);
 	count(qp->ctx, C_tm_rndv_incomplete, 1);
 	tm_consume(tm, e, 1);
 	entry_done(qp, p, tm, e,
 		   (struct cqe){ .status = IBV_WC_TM_RNDV_INCOMPLETE, .wc_flags = IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID,
 				 .byte_len = RNDV, .tm_tag = be64toh(h.tag), .tm_priv = ntohl(h.app_ctx) });
-	responder_done(qp, p);
 }
 
 static void rndv_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, struct tm_entry *e, uint8_t *head)
@@ -148,13 +149,13 @@ static void rndv_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, stru
 	*j = (struct tm_job){ .tm = tm, .entry = e, .va = be64toh(r.va), .rkey = ntohl(r.rkey), .len = ntohl(r.len) };
 	memcpy(j->fin, head, RNDV);
 	j->fin[0] = IBV_TMH_FIN;
+	responder_done(qp, p);
 	count(qp->ctx, C_tm_matched, 1);
 	count(qp->ctx, C_tm_rndv, 1);
 	tm_consume(tm, e, 2);
 	entry_done(qp, p, tm, e, (struct cqe){ .wc_flags = IBV_WC_TM_MATCH, .tm_tag = be64toh(h.tag),
 					       .tm_priv = ntohl(h.app_ctx) });
 	list_add_tail(&qp->tm_waiting, &j->link);
-	responder_done(qp, p);
 	ring_bell(&qp->work);
 }
 
@@ -207,6 +208,7 @@ void tm_receive(struct hca_qp *qp, struct pkt *p)
 		debug(qp->ctx, "TM-SRQ: a message of %llu bytes that begins with %u is none", (unsigned long long)p->h.len,
 		      head[0]);
 		responder_refuse(qp, p, err == EFAULT ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_INV_REQ_ERR);
+		qp_error(qp);
 		return;
 	}
 	if (head[0] == IBV_TMH_NO_TAG || head[0] == IBV_TMH_FIN) {
