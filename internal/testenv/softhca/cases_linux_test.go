@@ -3,7 +3,6 @@ package softhca_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -19,24 +18,28 @@ import (
 func TestCases(t *testing.T) {
 	softhca.Build(t) // skips, before anything else is built
 	folder := t.TempDir()
+	for _, program := range []string{"base", "strict", "tm", "faults"} {
+		compileCases(t, program, filepath.Join(folder, program))
+	}
 	for _, run := range []struct {
 		program, how string
 		knobs        []string
 		cases        int // at least so many
 	}{
 		{"base", "plain", nil, 75},
-		{"base", "seeded", []string{"SOFTHCA_SEED=3"}, 75},
 		{"base", "disturbed", []string{"SOFTHCA_SEED=4", "SOFTHCA_RNR=30", "SOFTHCA_DROP=10"}, 75},
-		{"base", "forbidden", []string{forbid + "=1"}, 75},
-		{"strict", "plain", nil, 48},
-		{"strict", "forbidden", []string{forbid + "=1"}, 48},
+		{"base", "wire", []string{"SOFTHCA_WIRE=1", "SOFTHCA_READV=0"}, 75},
+		{"strict", "plain", nil, 50},
+		{"strict", "wire", []string{"SOFTHCA_WIRE=1"}, 50},
+		{"strict", "forbidden", []string{forbid + "=1"}, 50},
+		{"tm", "plain", nil, 60},
+		{"tm", "slow", []string{"SOFTHCA_SEED=5", "SOFTHCA_LIST_DELAY=300"}, 60},
+		{"tm", "wire", []string{"SOFTHCA_WIRE=1", "SOFTHCA_READV=0", "SOFTHCA_SEED=6", "SOFTHCA_RNR=30", "SOFTHCA_DROP=10"}, 60},
+		{"faults", "plain", nil, 55},
 	} {
 		t.Run(run.program+"/"+run.how, func(t *testing.T) {
-			path := filepath.Join(folder, run.program)
-			if _, err := os.Stat(path); err != nil {
-				compileCases(t, run.program, path)
-			}
-			said, err := runCases(t, softhca.Env(t, run.knobs...), path)
+			t.Parallel() // they sleep most of the time
+			said, err := runCases(t, softhca.Env(t, run.knobs...), filepath.Join(folder, run.program))
 			if n := reportCases(t, said); n < run.cases {
 				t.Errorf("%d cases, and there should be %d", n, run.cases)
 			}

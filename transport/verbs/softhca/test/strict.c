@@ -285,6 +285,26 @@ static void remote_memory_faults(void)
 		}
 }
 
+/* Keys that are given back come again as late as can be: who still uses an old one must not find a new region. */
+static void keys_come_again_late(void)
+{
+	enum { N = 250 };
+	struct dev *d = dev_open();
+	uint8_t page[64];
+	uint32_t seen[N];
+
+	for (int i = 0; i < N; i++) {
+		struct ibv_mr *mr = ibv_reg_mr(d->pd, page, sizeof(page), ALL_ACCESS);
+
+		CHECK(mr, "ibv_reg_mr: %m");
+		seen[i] = mr->rkey;
+		for (int k = 0; k < i; k++)
+			CHECK(seen[k] != seen[i], "registration %d has the key 0x%x of number %d", i, seen[i], k);
+		MUST(ibv_dereg_mr(mr));
+	}
+	dev_close(d);
+}
+
 /* A region may be as small as it likes, and ends where it ends. */
 static void small_region(void)
 {
@@ -1251,6 +1271,74 @@ static void deregistered_in_read(void)
 	}
 }
 
+/* Lends its memory for a moment, and then writes something else there. */
+static void fickle(int fd, const void *arg)
+{
+	struct hello me, other;
+	struct end e;
+	struct buf mem;
+	char go;
+
+	end_open(&e, dev_open(), arg);
+	mem = buf_new(e.d, LENT, ALL_ACCESS);
+	fill(mem.p, mem.n, 3);
+	hear(fd, &other, sizeof(other));
+	end_connect(&e, &other.addr);
+	memset(&me, 0, sizeof(me));
+	me.addr = end_addr(&e);
+	me.at = (uintptr_t)mem.p;
+	me.rkey = mem.mr->rkey;
+	tell(fd, &me, sizeof(me));
+	hear(fd, &go, 1);
+	nap(1e-6 * (double)other.rkey);
+	MUST(ibv_dereg_mr(mem.mr));
+	memset(mem.p, 0xdd, mem.n);
+	hear(fd, &go, 1);
+	MUST(ibv_destroy_qp(e.qp));
+}
+
+/* A READ that is under way when the memory is given back brings what was there before, or fails; no mixture. */
+static void given_back_in_read(void)
+{
+	for (unsigned round = 0; round < (soft() ? 40 : 3); round++) {
+		struct peer far = spawn(fickle, &usual);
+		struct hello it, me;
+		struct end e;
+		struct buf mem;
+		unsigned sent = 0;
+		char go = 1;
+		bool dead = false;
+
+		end_open(&e, dev_open(), &usual);
+		mem = buf_new(e.d, LENT, ALL_ACCESS);
+		memset(&me, 0, sizeof(me));
+		me.addr = end_addr(&e);
+		me.rkey = 100 + rnd(1500);	/* microseconds, here */
+		tell(far.fd, &me, sizeof(me));
+		hear(far.fd, &it, sizeof(it));
+		end_connect(&e, &it.addr);
+		tell(far.fd, &go, 1);
+		while (!dead) {
+			struct ibv_sge sg = part(&mem, 0, LENT);
+			struct ibv_wc w;
+
+			post(e.qp, .id = ++sent, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
+			     .raddr = it.at, .rkey = it.rkey);
+			w = next_wc(e.cq);
+			dead = w.status != IBV_WC_SUCCESS;
+			CHECK(!dead || w.status == IBV_WC_REM_ACCESS_ERR, "READ %u: %s", sent, ibv_wc_status_str(w.status));
+			if (!dead)	/* a few bytes of each page: all would cost more than the READ */
+				for (size_t at = 0; at < LENT; at += 4096)
+					check_fill(mem.p + at, 8, 3, at, "read");
+		}
+		tell(far.fd, &go, 1);
+		reap(&far);
+		buf_free(&mem);
+		end_close(&e);
+		dev_close(e.d);
+	}
+}
+
 /* Objects in use. */
 
 static void in_use(void)
@@ -1288,14 +1376,14 @@ static void in_use(void)
 
 static const struct test tests[] = {
 	TEST(own_buffer_faults, PAIRS), TEST(receive_buffer_faults, PAIRS), TEST(remote_memory_faults, PAIRS),
-	TEST(small_region, PAIRS), TEST(not_offered, PAIRS), TEST(crooked_atomic, PAIRS | SOFT), TEST(no_reads_taken, PAIRS),
+	TEST(keys_come_again_late, SOFT), TEST(small_region, PAIRS), TEST(not_offered, PAIRS), TEST(crooked_atomic, PAIRS | SOFT), TEST(no_reads_taken, PAIRS),
 	TEST(message_too_long, PAIRS | SOFT), TEST(posting_refused, PAIRS), TEST(creating_refused, 0), TEST(no_such_memory, 0),
 	TEST(posting_by_state, SOFT), TEST(transitions, 0), TEST(missing_attributes, 0), TEST(wrong_attributes, 0),
 	TEST(depths, PAIRS), TEST(completion_overrun, PAIRS),
 	TEST(not_ready_for_ever, PAIRS), TEST(write_not_ready, PAIRS), TEST(waits_with_seven, PAIRS),
 	TEST(flush_order, PAIRS), TEST(error_among_reads, PAIRS), TEST(others_go_on, PAIRS), TEST(last_receive, PAIRS),
 	TEST(nobody_there, PAIRS), TEST(killed_in_read, SOFT), TEST(killed_at_any_time, 0), TEST(sender_killed, 0),
-	TEST(deregistered_in_read, PAIRS), TEST(in_use, 0),
+	TEST(deregistered_in_read, PAIRS), TEST(given_back_in_read, 0), TEST(in_use, 0),
 };
 
 int main(int argc, char **argv) { return run_tests(argc, argv, tests, COUNT(tests)); }

@@ -664,6 +664,45 @@ static void rendezvous_lengths(void)
 	close_sides(&a, &b);
 }
 
+/* With the FIN the sender may use its memory again: by then all of it has been read. */
+static void fin_comes_last(void)
+{
+	enum { LEN = 4 << 20 };
+	struct side a, b;
+	struct buf from, to;
+	uint64_t fins = BUF0;
+
+	open_sides(&a, &b);
+	from = buf_new(a.d, LEN, ALL_ACCESS);
+	to = buf_new(b.d, LEN, ALL_ACCESS);
+	for (unsigned i = 0; i < 10; i++) {
+		struct ibv_sge sg = part(&to, 0, LEN);
+		struct ibv_ops_wr o = add_op(&b, 2, 1, &sg, 1, 7, ~0ull, SYNCED);
+		struct ibv_tmh h = tmh(IBV_TMH_RNDV, i, 7);
+		struct ibv_rvh r = { htobe64((uintptr_t)from.p), htonl(from.mr->rkey), htonl(LEN) };
+		struct twc w;
+
+		MUST(try_ops(&b, &o));
+		see(&b, 2, IBV_WC_SUCCESS, IBV_WC_TM_ADD, 0);
+		memset(from.p, (int)i + 1, LEN);
+		memcpy(a.mem.p, &h, TMH);
+		memcpy(a.mem.p + TMH, &r, sizeof(r));
+		put(&a, a.data, RNDV, 0);
+		done(a.sends, 1, IBV_WC_SEND);
+		w = see(&a, fins, IBV_WC_SUCCESS, IBV_WC_TM_NO_TAG, 0);
+		memset(from.p, 0xdd, LEN);
+		check_head(buf_of(&a, w.id), IBV_TMH_FIN, i, 7);
+		give_buf(&a, fins);
+		fins++;
+		see(&b, 1, IBV_WC_SUCCESS, IBV_WC_TM_RECV, MATCH);
+		see(&b, 1, IBV_WC_SUCCESS, IBV_WC_TM_RECV, VALID);
+		check_bytes(to.p, LEN, (uint8_t)(i + 1), "read by the device");
+	}
+	buf_free(&from);
+	buf_free(&to);
+	close_sides(&a, &b);
+}
+
 /* A buffer without bytes takes a message without bytes. */
 static void zero_length_tag(void)
 {
@@ -770,6 +809,7 @@ static void bad_offer(void)
 	struct side a, b;
 	struct ibv_tmh h = tmh(IBV_TMH_RNDV, 1, 7);
 	struct ibv_rvh r;
+	struct ibv_wc v;
 	struct twc w;
 
 	open_sides(&a, &b);
@@ -778,7 +818,8 @@ static void bad_offer(void)
 	memcpy(a.mem.p, &h, TMH);
 	memcpy(a.mem.p + TMH, &r, sizeof(r));
 	put(&a, a.data, RNDV, 0);
-	done(a.sends, 1, IBV_WC_SEND);
+	v = next_wc(a.sends);	/* acknowledged, unless the READ came before the acknowledgement */
+	CHECK(v.wr_id == 1 && (v.status == IBV_WC_SUCCESS || v.status == IBV_WC_WR_FLUSH_ERR), "%s", ibv_wc_status_str(v.status));
 	see(&b, 1, IBV_WC_SUCCESS, IBV_WC_TM_RECV, MATCH);
 	w = next_tm(&b, __LINE__);
 	CHECK(w.id == 1 && w.status == IBV_WC_REM_ACCESS_ERR, "%d: %s", (int)w.id, ibv_wc_status_str(w.status));
@@ -1143,6 +1184,19 @@ static void *race_sender(void *arg)
 	return NULL;
 }
 
+/* False if the list is full: tags that are deleted keep their places until the device has come to it. */
+static bool race_add(struct side *b, unsigned i, uint32_t *handle)
+{
+	struct ibv_sge sg = part(&b->mem, 4096 + 64 * (i % WINDOW), 8);
+	struct ibv_ops_wr o = add_op(b, RACE, i, &sg, 1, 7, ~0ull, i % 8 ? IBV_OPS_TM_SYNC : SYNCED);
+
+	int rc = try_ops(b, &o);
+
+	CHECK(rc == 0 || rc == ENOMEM, "ADD: %d", rc);
+	*handle = o.tm.handle;
+	return rc == 0;
+}
+
 static void race(void)
 {
 	struct side a, b;
@@ -1160,24 +1214,28 @@ static void race(void)
 	while (over < RACE) {
 		struct twc w;
 
-		/* A new receive: from what is there already, else to the device. */
-		if (posted < RACE && posted - over < WINDOW && rnd(3)) {
+		/* Now and then software is elsewhere, and messages pile up. */
+		if (rnd(40) == 0)
+			nap(1e-6 * rnd(600));
+		/*
+		 * New receives: from what is there already, else to the device. By turns software is quicker than the
+		 * messages and slower.
+		 */
+		for (unsigned n = over / 50 % 2 ? rnd(4) : rnd(5) == 0; n > 0 && posted < RACE && posted - over < WINDOW; n--) {
 			if (early > head) {
 				CHECK(waiting[head] == posted, "receive %u gets message %u", posted, waiting[head]);
 				head++;
 				posted++;
 				over++;
 			} else {
-				struct ibv_sge sg = part(&b.mem, 4096 + 64 * (posted % WINDOW), 8);
-				struct ibv_ops_wr o = add_op(&b, RACE, posted, &sg, 1, 7, ~0ull,
-							     posted % 8 ? IBV_OPS_TM_SYNC : SYNCED);
-				int rc = try_ops(&b, &o);
-
-				CHECK(rc == 0 || rc == ENOMEM, "ADD: %d", rc);
-				if (rc == 0)
-					handle[posted++] = o.tm.handle;
+				if (!race_add(&b, posted, &handle[posted]))
+					break;
+				posted++;
 			}
 		}
+		/* Who is slow leaves the messages in the queue, and so their buffers: the sender has to wait. */
+		if (early - head > 20)
+			continue;
 		if (!poll_tm(&b, &w)) {
 			CHECK(until(&stuck), "stuck: %u receives posted, %u over", posted, over);
 			continue;
@@ -1459,36 +1517,50 @@ static void torn_down(void)
 	}
 }
 
-/* The sender is gone before the data are read: the receive fails, and the queue goes on for others. */
-static void sender_gone_in_rendezvous(void)
+/* What was offered is taken back before it is read: the receive gets all or fails; it does not hang, and no FIN comes. */
+static void offer_taken_back(void)
 {
-	struct side a, b;
-	struct twc w;
+	for (unsigned round = 0; round < 20; round++) {
+		struct side a, b;
+		struct buf offered;
+		struct ibv_tmh h = tmh(IBV_TMH_RNDV, 1, 7);
+		struct ibv_rvh r;
+		struct twc w;
 
-	open_sides(&a, &b);
-	add(&b, 1, 65536, 400000, 7, ~0ull);
-	/* The offer goes out and the memory away at once. */
-	rendezvous_on(&a, a.data, 1, 7, 500000, 400000, 0);
-	MUST(ibv_dereg_mr(a.mem.mr));
-	a.mem.mr = NULL;
-	for (bool match = false;;) {
+		open_sides(&a, &b);
+		offered = buf_new(a.d, 400000, ALL_ACCESS);
+		fill(offered.p, 400000, 3);
+		add(&b, 1, 65536, 400000, 7, ~0ull);
+		r = (struct ibv_rvh){ htobe64((uintptr_t)offered.p), htonl(offered.mr->rkey), htonl(400000) };
+		memcpy(a.mem.p, &h, TMH);
+		memcpy(a.mem.p + TMH, &r, sizeof(r));
+		put(&a, a.data, RNDV, 0);
+		nap(1e-6 * rnd(300));
+		MUST(ibv_dereg_mr(offered.mr));
+		offered.mr = NULL;
+		memset(offered.p, 0xdd, 400000);
+		see(&b, 1, IBV_WC_SUCCESS, IBV_WC_TM_RECV, MATCH);
 		w = next_tm(&b, __LINE__);
 		CHECK(w.id == 1, "completion of %d", (int)w.id);
-		if (!match && w.status == IBV_WC_SUCCESS && w.flags == MATCH) {
-			match = true;
-			continue;
+		if (w.status == IBV_WC_SUCCESS) {
+			CHECK(w.flags == VALID, "flags 0x%x", w.flags);
+			check_fill(b.mem.p + 65536, 400000, 3, 0, "read by the device");
+			done(a.sends, 1, IBV_WC_SEND);
+		} else {
+			CHECK(w.status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(w.status));
+			await_state(b.tm, IBV_QPS_ERR);
+			tm_quiet(&a);
 		}
-		CHECK(w.status == IBV_WC_REM_ACCESS_ERR || (w.status == IBV_WC_SUCCESS && w.flags == VALID), "%s",
-		      ibv_wc_status_str(w.status));
-		break;
+		buf_free(&offered);
+		close_sides(&a, &b);
 	}
-	close_sides(&a, &b);
 }
 
 static const struct test tests[] = {
 	TEST(expected_eager, PAIRS), TEST(unexpected_eager, PAIRS), TEST(expected_rendezvous, PAIRS),
 	TEST(unexpected_rendezvous, PAIRS), TEST(no_tag, PAIRS), TEST(both_ways, PAIRS),
-	TEST(eager_lengths, PAIRS), TEST(rendezvous_lengths, PAIRS), TEST(zero_length_tag, PAIRS),
+	TEST(eager_lengths, PAIRS), TEST(rendezvous_lengths, PAIRS), TEST(fin_comes_last, PAIRS),
+	TEST(zero_length_tag, PAIRS),
 	TEST(rendezvous_too_long, PAIRS), TEST(eager_too_long, PAIRS), TEST(bad_tagged_buffer, PAIRS), TEST(bad_offer, PAIRS),
 	TEST(first_that_fits, PAIRS), TEST(masks, PAIRS), TEST(several_peers, PAIRS),
 	TEST(deletion, PAIRS), TEST(deletion_in_rendezvous, PAIRS),
@@ -1496,7 +1568,7 @@ static const struct test tests[] = {
 	TEST(fin_is_not_counted, PAIRS), TEST(counter_wraps, 0), TEST(race, PAIRS),
 	TEST(list_is_full, PAIRS), TEST(operations_are_full, PAIRS), TEST(chain_of_operations, PAIRS),
 	TEST(unsignalled_add, PAIRS), TEST(few_buffers, PAIRS), TEST(refused, 0), TEST(torn_down, PAIRS),
-	TEST(sender_gone_in_rendezvous, PAIRS),
+	TEST(offer_taken_back, PAIRS),
 };
 
 int main(int argc, char **argv) { return run_tests(argc, argv, tests, COUNT(tests)); }
