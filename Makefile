@@ -6,18 +6,18 @@ STRESS   ?= 60s
 SOAK     ?= 30m
 export GO FUZZTIME STRESS
 
-.PHONY: all test deps check unit nocgo race guard fuzz stress hosts rdma test-rdma guard-rewrite soak soak-hosts bench compare compare-quick lint softhca clean
+.PHONY: all test deps check unit nocgo race guard fuzz stress hosts verbs rdma test-rdma guard-rewrite soak soak-hosts bench compare compare-quick lint softhca clean
 
 all:
 	$(GO) build ./...
 
 test: deps       ## installs what the tests need, then runs all of them
-	scripts/test check unit nocgo race guard fuzz stress hosts rdma
+	scripts/test check unit nocgo race guard fuzz stress hosts verbs rdma
 
 deps:            ## the Debian packages of the tests: installs them as root, names them otherwise
 	scripts/deps
 
-check unit nocgo race guard fuzz stress hosts rdma:  ## one part of the tests each
+check unit nocgo race guard fuzz stress hosts verbs rdma:  ## one part of the tests each
 	scripts/test $@
 
 test-rdma: deps  ## what needs RDMA, in guests with soft-RoCE; the first time it downloads 107 MB
