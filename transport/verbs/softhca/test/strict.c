@@ -154,8 +154,8 @@ static void local_fault(enum ibv_wr_opcode op, enum wrong how)
 		n = 2;
 	}
 	end_recv(&p.b, 800, part(&far, 0, SIZE));
-	/* Not signalled: an error completes all the same. (Soft-RoCE then says "flushed" instead of what is wrong.) */
-	post(p.a.qp, .id = 1, .opcode = op, .sg = sg, .n = n, .flags = soft() ? 0 : IBV_SEND_SIGNALED, .raddr = (uintptr_t)far.p, .rkey = far.mr->rkey);
+	/* Not signalled: an error completes all the same. */
+	post(p.a.qp, .id = 1, .opcode = op, .sg = sg, .n = n, .raddr = (uintptr_t)far.p, .rkey = far.mr->rkey);
 	post(p.a.qp, .id = 2, .opcode = IBV_WR_SEND, .flags = IBV_SEND_SIGNALED);
 	{
 		struct ibv_wc w = next_wc(p.a.cq);
@@ -174,6 +174,7 @@ static void local_fault(enum ibv_wr_opcode op, enum wrong how)
 	pair_close(&p);
 }
 
+/* (Soft-RoCE of Linux 6.12 calls some of these flushed, and still sends a message that was posted after one.) */
 static void own_buffer_faults(void)
 {
 	for (enum wrong how = 0; how < WRONGS; how++) {
@@ -254,7 +255,10 @@ static void remote_fault(enum ibv_wr_opcode op, uint64_t raddr, uint32_t rkey, s
 	CHECK(w.wr_id == 1 && w.status == want, "%s: %d: %s, not %s", what, (int)w.wr_id, ibv_wc_status_str(w.status),
 	      ibv_wc_status_str(want));
 	expect(p->a.cq, 2, IBV_WC_WR_FLUSH_ERR);
-	expect(p->b.cq, 800, IBV_WC_WR_FLUSH_ERR);
+	/* Of a WRITE with immediate data soft-RoCE has taken the receive already, and tells the receiver why. */
+	w = next_wc(p->b.cq);
+	CHECK(w.wr_id == 800 && (w.status == IBV_WC_WR_FLUSH_ERR || (!soft() && w.status == want)), "%s: receiver %d: %s", what,
+	      (int)w.wr_id, ibv_wc_status_str(w.status));
 	expect(p->b.cq, 801, IBV_WC_WR_FLUSH_ERR);
 	check_dead(&p->a, what);
 	check_dead(&p->b, what);
@@ -664,7 +668,7 @@ static void wrong_attributes(void)
 	CHECK(qp_state(e.qp) == IBV_QPS_RESET, "state %d", qp_state(e.qp));
 	MUST(ibv_modify_qp(e.qp, &a, mask));
 	h.dest_rd = (uint8_t)(e.d->attr.max_qp_rd_atom + 1);
-	if (e.d->attr.max_qp_rd_atom < 255) {
+	if (soft() && e.d->attr.max_qp_rd_atom < 255) {
 		struct addr x = end_addr(&e);
 
 		REFUSED(EINVAL, to_rtr(e.qp, e.d, &h, &x));
@@ -943,7 +947,7 @@ static void others_go_on(void)
 	done(p.a.cq, 1, IBV_WC_SEND);
 	done(p.b.cq, 0, IBV_WC_RECV);
 	post(p.a.qp, .id = 2, .opcode = IBV_WR_SEND, .sg = &(struct ibv_sge){ 1, 1, 1 }, .n = 1, .flags = IBV_SEND_SIGNALED);
-	expect(p.a.cq, 2, IBV_WC_LOC_PROT_ERR);
+	expect(p.a.cq, 2, soft() ? IBV_WC_LOC_PROT_ERR : IBV_WC_WR_FLUSH_ERR);
 	MUST(to_state(p.b.qp, IBV_QPS_ERR));	/* the receives of the shared queue stay */
 	for (unsigned i = 1; i < 4; i++) {
 		MUST(try_post(a2, &(struct op){ .id = i, .opcode = IBV_WR_SEND, .flags = IBV_SEND_SIGNALED }));
@@ -1375,7 +1379,7 @@ static void in_use(void)
 }
 
 static const struct test tests[] = {
-	TEST(own_buffer_faults, PAIRS), TEST(receive_buffer_faults, PAIRS), TEST(remote_memory_faults, PAIRS),
+	TEST(own_buffer_faults, PAIRS | SOFT), TEST(receive_buffer_faults, PAIRS), TEST(remote_memory_faults, PAIRS),
 	TEST(keys_come_again_late, SOFT), TEST(small_region, PAIRS), TEST(not_offered, PAIRS), TEST(crooked_atomic, PAIRS | SOFT), TEST(no_reads_taken, PAIRS),
 	TEST(message_too_long, PAIRS | SOFT), TEST(posting_refused, PAIRS), TEST(creating_refused, 0), TEST(no_such_memory, 0),
 	TEST(posting_by_state, SOFT), TEST(transitions, 0), TEST(missing_attributes, 0), TEST(wrong_attributes, 0),
