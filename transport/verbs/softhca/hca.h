@@ -238,6 +238,7 @@ struct hca_qp {
 	uint32_t rd_out;	    /* READs and atomics in [una, next) */
 	uint32_t sq_drain_at;
 	uint8_t retries, rnr_retries;
+	bool implied;		    /* an answer out of its turn has made us go back; not again before progress */
 	bool lost;		    /* something in [una, next) did not reach its destination */
 	bool failing;		    /* the request sq_fail ends with fail_status once all before it are done */
 	uint32_t sq_fail;

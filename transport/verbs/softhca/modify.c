@@ -137,7 +137,7 @@ static void reset(struct hca_qp *qp)
 	atomic_store(&qp->sq_freed, 0);
 	qp->sq_next = qp->sq_una = qp->rd_out = 0;
 	qp->retries = qp->rnr_retries = 0;
-	qp->lost = qp->failing = qp->nak_sent = qp->last_wqe_told = qp->draining = false;
+	qp->implied = qp->lost = qp->failing = qp->nak_sent = qp->last_wqe_told = qp->draining = false;
 	qp->not_before = 0;
 	free(qp->atomics);
 	qp->atomics = NULL;

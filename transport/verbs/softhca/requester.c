@@ -379,6 +379,20 @@ static void account(struct hca_qp *qp, const struct wqe *w)
 	count(qp->ctx, bytes, w->len);
 }
 
+/*
+ * There is an answer to a later request and none to the READ at una: that one was lost. All that are under way get
+ * such answers, but the first says it all.
+ */
+static void answer_missing(struct hca_qp *qp)
+{
+	if (qp->implied) {
+		requester_lost(qp);
+		return;
+	}
+	qp->implied = true;
+	retry(qp, qp->sq_una);
+}
+
 /* Requests up to and without end are done. False if a READ among them has had no answer. */
 static bool done_until(struct hca_qp *qp, uint32_t end)
 {
@@ -386,7 +400,7 @@ static bool done_until(struct hca_qp *qp, uint32_t end)
 		struct wqe *w = qp_wqe(qp, qp->sq_una);
 
 		if (is_rd(w) && !(w->flags & WQE_ANSWERED)) {
-			retry(qp, qp->sq_una);
+			answer_missing(qp);
 			return false;
 		}
 		if (is_rd(w))
@@ -394,6 +408,7 @@ static bool done_until(struct hca_qp *qp, uint32_t end)
 		account(qp, w);
 		complete(qp, IBV_WC_SUCCESS);
 		qp->retries = qp->rnr_retries = 0;
+		qp->implied = false;
 		if (!may_send(qp))
 			return false;
 	}
@@ -466,6 +481,7 @@ static void not_ready(struct hca_qp *qp, uint32_t index, uint8_t code)
 	if (!done_until(qp, index))
 		return;
 	count(qp->ctx, C_rnr, 1);
+	qp->retries = 0; /* the peer is there */
 	if (qp->rnr_retry != 7 && qp->rnr_retries++ >= qp->rnr_retry) {
 		requester_fail(qp, index, IBV_WC_RNR_RETRY_EXC_ERR);
 		return;
