@@ -240,31 +240,39 @@ func (d *Device) settleTag(i uint32) {
 	}
 }
 
-// landed takes a completion of a tagged buffer: a match, or its data, or both.
-func (d *Device) landed(w *completion) {
+// landed takes a completion of a tagged buffer: a match, or its data, or both, and returns how many of pkts, which is not
+// empty, are filled in. A match must come in its place among the messages, or the next message would find its receive.
+func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
 	i := uint32(w.id)
 	if uint64(i) >= uint64(len(d.tags.all)) || !d.tags.all[i].used || d.tags.all[i].over {
-		return
+		return 0
 	}
 	e := &d.tags.all[i]
 	if w.status != 0 && w.status != statusIncomplete {
 		d.undone(e, fmt.Errorf("%w: verbs: receiving into a tagged buffer: %s", transport.ErrPeerGone, statusText(w.status)))
 		d.settleTag(i)
-		return
+		return 0
 	}
 	if w.flags&matched != 0 {
 		e.matched, e.priv, e.packed = true, w.priv, w.tag
 		_, source, tag := transport.UnpackTag(w.tag)
-		d.events = append(d.events, transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source, Header: wire.Header{Tag: tag}})
+		pkts[0] = transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source, Header: wire.Header{Tag: tag}}
+		n = 1
 	}
 	if w.flags&dataValid != 0 || w.status == statusIncomplete {
-		d.done(e, w)
+		if pkt := d.done(e, w); n < len(pkts) {
+			pkts[n] = pkt
+			n++
+		} else {
+			d.events = append(d.events, pkt)
+		}
 	}
 	d.settleTag(i)
+	return n
 }
 
 // done tells what has landed.
-func (d *Device) done(e *tagged, w *completion) {
+func (d *Device) done(e *tagged, w *completion) transport.Packet {
 	ctx, source, tag := transport.UnpackTag(e.packed)
 	pkt := transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source}
 	pkt.Header = wire.Header{Ctx: ctx, Tag: tag, ID: uint64(e.priv & numberMask), Len: uint64(w.length)}
@@ -290,7 +298,7 @@ func (d *Device) done(e *tagged, w *completion) {
 		}
 	}
 	d.ends(e)
-	d.events = append(d.events, pkt)
+	return pkt
 }
 
 // undone: what was matched will not come.

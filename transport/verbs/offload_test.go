@@ -411,3 +411,51 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("%d are kept, in %d places", len(n.numbered), len(n.ids))
 	}
 }
+
+// A match is reported in its place: before the messages that came after it.
+func TestMatchKeepsItsPlace(t *testing.T) {
+	g := newTaggers(t)
+	for _, room := range []int{1, 2, 3, 8} {
+		buf := make([]byte, eagerMax)
+		g.post(1, transport.MaskExact, buf, 5)
+		g.settled()
+		g.send(eager(1), pattern(10, 1))
+		g.send(eager(2), pattern(10, 2))
+		g.dev[0].settle(time.Now().Add(10 * time.Second))
+		for len(g.dev[1].stash) < 2 && g.dev[1].hca != nil { // both completions are there
+			g.dev[1].stash = nil
+			n, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.dev[1].stash = append([]completion(nil), g.dev[1].wcs[:n]...)
+			if n == 1 {
+				k, _ := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
+				for k == 0 {
+					k, _ = g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
+				}
+				g.dev[1].stash = append(g.dev[1].stash, g.dev[1].wcs[:k]...)
+			}
+		}
+		var order []transport.Event
+		pkts := make([]transport.Packet, room)
+		for len(order) < 3 {
+			for _, p := range pkts[:g.dev[1].Poll(pkts)] {
+				order = append(order, p.Event)
+			}
+		}
+		match, next := -1, -1
+		for i, e := range order {
+			switch e {
+			case transport.OffloadMatched:
+				match = i
+			case transport.Arrived:
+				next = i
+			}
+		}
+		if match < 0 || next < match {
+			t.Errorf("%d packets at a time: %v", room, order)
+		}
+		g.dev[1].OffloadSeen()
+	}
+}

@@ -49,12 +49,16 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	}
 	took := d.take(len(pkts) - n)
 	for i := range took {
+		if n == len(pkts) { // one of a tagged buffer can make two packets
+			d.stash = took[i:]
+			break
+		}
 		w := &took[i]
 		switch w.id & ownMask {
 		case 0:
 			d.sent(w)
 		case ownTagged:
-			d.landed(w)
+			n += d.landed(w, pkts[n:])
 		case ownOperation:
 			d.operated(w)
 		default:
