@@ -219,7 +219,7 @@ func dying(t *testing.T, mode string) (n toll) {
 	var grave deathBook
 	sizes := []int{64 << 10, 256 << 10, 1<<20 + 4096}
 	src, dst := make([]byte, 128<<10), make([]byte, 128<<10) // these live
-	transfers := 200
+	transfers := 100
 	if inGuest() {
 		transfers = 2 * wantReused
 	}
