@@ -64,10 +64,10 @@ func (f *fixture) allocates(what string, size int, run func()) {
 	for range 50 {
 		run()
 	}
-	least := testing.AllocsPerRun(200, run)
+	least := testing.AllocsPerRun(f.rounds(200), run)
 	for range 3 {
 		if least > 0 {
-			least = min(least, testing.AllocsPerRun(200, run))
+			least = min(least, testing.AllocsPerRun(f.rounds(200), run))
 		}
 	}
 	if least > 0 {

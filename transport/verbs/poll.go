@@ -158,6 +158,7 @@ func (s *session) release(upTo uint32, err error) {
 		r := &s.sq[s.done%uint32(len(s.sq))]
 		if r.buffer >= 0 {
 			d.free = append(d.free, uint32(r.buffer))
+			r.buffer = -1
 		}
 		if r.get != nil {
 			r.get.partDone(d, r.length, err)

@@ -41,7 +41,7 @@ type session struct {
 
 	// These belong to the caller of Poll.
 	sq      []record  // requests that the device has: those from done up to next, by number modulo length, a power of two
-	most    int       // of them; one more fits, the last of all
+	most    int       // of them; one more fits, that of confirm
 	next    uint32    // number of the next request
 	done    uint32    // all before are over
 	quiet   int       // sends since one that will be confirmed
@@ -171,7 +171,7 @@ func (d *Device) meet(peer int) (*session, error) {
 	s := &session{d: d, peer: peer, opened: make(chan struct{}), psn: rand.Uint32() >> 8}
 	var deep int
 	var err error
-	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, 0, min(depth, d.at.caps.maxRequests), inlineMax); err != nil {
+	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, 0, min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
 	if d.matching() {
@@ -180,7 +180,7 @@ func (d *Device) meet(peer int) (*session, error) {
 			return nil, err
 		}
 	}
-	s.sq, s.most = make([]record, depth), min(depth, deep)-1
+	s.sq, s.most = make([]record, depth), min(depth, deep-1)
 	d.table.Store(d.table.Load().with(s))
 	d.sessions[peer] = s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid, qpn: s.qpn, psn: s.psn, slot: slotSize,

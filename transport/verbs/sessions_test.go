@@ -205,11 +205,11 @@ func TestRoomOfOthers(t *testing.T) {
 	}
 	for i, e := range ends { // nothing was lost or doubled meanwhile
 		e.until("what was sent", func() bool { return len(e.in) > 0 || i > full }, hub)
-		for n := 0; i < full && n < depth-1; n++ {
+		for n := 0; i < full && n < depth; n++ {
 			if p := e.take(transport.Arrived); p.Header.Tag != int32(n) {
 				t.Fatalf("peer %d: %d, want %d", i, p.Header.Tag, n)
 			}
-			if n+1 >= hub.send.count-1-i*(depth-1) {
+			if n+1 >= hub.send.count-1-i*(depth) {
 				break
 			}
 		}
