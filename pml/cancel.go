@@ -27,8 +27,11 @@ func (e *Engine) cancel(r *Request, why error) {
 	case r.op == opProbe:
 		e.dropProber(r)
 		e.endCancelled(r, why)
+	case r.op == opRecv && r.hand == handDown:
+		e.cancelDown(r, why)
 	case r.op == opRecv:
 		if e.table.Cancel(&r.recv) {
+			e.unhand(r)
 			e.endCancelled(r, why)
 		}
 	case r.queued:

@@ -34,21 +34,31 @@ type Config struct {
 	GiveWay        bool          // before sleeping, let other processes run for a while: ranks outnumber CPUs
 	ConnectTimeout time.Duration
 
+	Offload OffloadMode // whether a device that can match tags does
+
 	Debug      func(msg string, args ...any) // nil: silent
 	NewRequest func(*Engine) *Request        // makes the requests that callers hold; nil: new(Request)
 }
+
+// OffloadMode is about devices that can match tags (transport.TagOffload).
+type OffloadMode uint8
+
+const (
+	OffloadAuto OffloadMode = iota // where there is one
+	OffloadOff                     // software matches everything
+)
 
 // Engine is one rank's messaging. Its methods may be called by any goroutine.
 type Engine struct {
 	gate // guards everything below
 
-	cfg   Config
-	dev   transport.Device // polled and parked on: Net, or Self in a world of one
-	table *tagmatch.Table
-	peers []*peer // by rank; nil until first contact
-	gone  int     // those of them that have failed
-	hdr   wire.Header
-	pkts  [16]transport.Packet
+	cfg     Config
+	dev     transport.Device // polled and parked on: Net, or Self in a world of one
+	table   *tagmatch.Table
+	peers   []*peer // by rank; nil until first contact
+	special int     // how many have failed, and how many send through a device that matches: receives need a look
+	hdr     wire.Header
+	pkts    [16]transport.Packet
 
 	// What is under way.
 	outstanding int // requests and probes that are not complete
@@ -64,6 +74,7 @@ type Engine struct {
 	shut        int // peers whose links are full and will say when they are not
 	ids         idTable
 	probers     []*Request
+	offload     *offload
 
 	// Who polls. See wait.go.
 	leading      bool // a caller polls
@@ -103,9 +114,12 @@ func New(cfg Config) *Engine {
 	}
 	keep := cfg.UnexpectedMax / 8
 	e := &Engine{cfg: cfg, dev: cfg.Net, table: tagmatch.New(), peers: make([]*peer, cfg.Size),
-		pool: eager.Pool{Keep: int(keep)}, grant: eager.Grant(cfg.UnexpectedMax-keep, cfg.Size), spin: firstSpin}
+		pool: eager.Pool{Keep: int(keep)}, grant: eager.Grant(cfg.UnexpectedMax-keep, cfg.Size), spin: firstSpin, offload: &offload{}}
 	if e.dev == nil {
 		e.dev = cfg.Self
+	}
+	if dev, ok := cfg.Net.(transport.TagOffload); ok {
+		e.offload.meet(dev)
 	}
 	if in, ok := cfg.Net.(transport.Introducer); ok {
 		in.Introduce(e.Address())
@@ -179,7 +193,7 @@ func (e *Engine) fail(err error) {
 		}
 	}
 	for _, r := range e.table.FailAll() {
-		e.complete(r.Owner.(*Request), err)
+		e.failReceive(r, err)
 	}
 	for _, r := range e.probers {
 		e.complete(r, err)
@@ -190,7 +204,7 @@ func (e *Engine) fail(err error) {
 // failPosted completes the posted receives that name source.
 func (e *Engine) failPosted(source int32, err error) {
 	for _, r := range e.table.FailSource(source) {
-		e.complete(r.Owner.(*Request), err)
+		e.failReceive(r, err)
 	}
 }
 
@@ -214,7 +228,7 @@ func (e *Engine) DropContext(ctx uint32, err error) {
 	defer e.unlock()
 	receives, messages := e.table.DropContext(ctx)
 	for _, r := range receives {
-		e.complete(r.Owner.(*Request), err)
+		e.failReceive(r, err)
 	}
 	for _, m := range messages {
 		u := m.Owner.(*unexpected)

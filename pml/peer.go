@@ -35,6 +35,13 @@ type peer struct {
 	connecting bool
 	err        error // why nothing can be sent to or received from it
 
+	// offload: its messages come through a device that could match them, or that is not known yet as there is no link.
+	// able: and the device does. Receives that name this peer, are posted and not handed down: soft, those for any tag
+	// among them: softWild; counted if able.
+	offload        *offload
+	able           bool
+	soft, softWild int32
+
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
 	control []wire.Header
 	queue   []*Request // queue[0] is next
@@ -49,7 +56,7 @@ func (e *Engine) peer(rank int32) *peer {
 	if p := e.peers[rank]; p != nil {
 		return p
 	}
-	p := &peer{rank: rank, eagerMax: -1}
+	p := &peer{rank: rank, eagerMax: -1, offload: e.offload}
 	p.debt.Open(e.grant)
 	e.peers[rank] = p
 	return p
@@ -138,6 +145,7 @@ func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
 	p.fragment, p.getMax = int64(caps.FragMax), int64(caps.GetMax)
 	p.account.Open(grant)
 	e.explain(p, caps)
+	e.offloadTo(p)
 	if int(p.rank) == e.cfg.Rank {
 		p.link = &selfLink{l, e}
 	}
@@ -335,7 +343,7 @@ func (e *Engine) failPeer(p *peer, err error) {
 		return
 	}
 	p.err = err
-	e.gone++
+	e.special++
 	p.eagerMax = -1
 	e.unlist(p)
 	e.reopen(p)
@@ -354,6 +362,7 @@ func (e *Engine) failPeer(p *peer, err error) {
 		// A receive from anybody might have been meant for this peer; nobody can know, so its caller is told.
 		e.failPosted(AnySource, err)
 	}
+	e.failMatched(p, err)
 	for i := range e.ids.slots {
 		if r := e.ids.slots[i].r; r != nil && r.peer == p {
 			e.abandon(r, err)

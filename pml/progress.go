@@ -40,6 +40,10 @@ func (e *Engine) packet(pkt *transport.Packet) {
 		return // a transport's mistake; nobody to blame it on
 	}
 	p := e.peer(pkt.Peer)
+	if p.offload != nil && !p.offload.dealing {
+		e.fromOffload(p, pkt)
+		return
+	}
 	if p.err != nil {
 		return
 	}
@@ -137,6 +141,8 @@ func (e *Engine) event(pkt *transport.Packet) {
 			e.reopen(e.peers[pkt.Peer])
 			e.flush(e.peers[pkt.Peer])
 		}
+	case transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack:
+		e.offloadEvent(pkt)
 	}
 }
 

@@ -90,18 +90,28 @@ func (e *Engine) post(r *Request) {
 		e.deliver(r, m.Owner.(*unexpected))
 		return
 	}
-	if e.gone != 0 {
-		e.postedInVain(r)
+	if e.special != 0 {
+		e.posted(r)
 	}
 }
 
-// postedInVain completes r if the rank that it names is gone.
-func (e *Engine) postedInVain(r *Request) {
-	if s := r.recv.Source; s >= 0 {
-		if p := e.peers[s]; p != nil && p.err != nil {
-			e.table.Cancel(&r.recv)
-			e.complete(r, p.err)
-		}
+// posted looks after a receive that has found no message, where peers have failed or a device matches tags.
+func (e *Engine) posted(r *Request) {
+	rank := r.recv.Source
+	if rank < 0 {
+		e.fallBack(FallbackSource)
+		return
+	}
+	p := e.peers[rank]
+	switch {
+	case p == nil:
+	case p.err != nil: // it waits in vain
+		e.table.Cancel(&r.recv)
+		e.complete(r, p.err)
+	case p.able:
+		e.handDown(p, r)
+	case p.link != nil:
+		e.fallBack(FallbackPeer)
 	}
 }
 
@@ -112,6 +122,9 @@ func (e *Engine) deliver(r *Request, u *unexpected) {
 	p.debt.Unhold(u.cost)
 	e.stats.UnexpectedBytes -= u.cost
 	e.stats.Matched++
+	if p.able {
+		e.stats.SoftwareMatches++
+	}
 	if u.id != 0 {
 		p.forget(u)
 	}

@@ -66,6 +66,7 @@ type Request struct {
 	ended      bool // its context has, and that has been acted on
 	queued     bool // in its peer's queue
 	extra      bool // done or cancelErr is set
+	hand       hand // posted receive: who may match it
 
 	buf    []byte // the caller's; the engine's from start to completion
 	status Status
@@ -104,6 +105,8 @@ type Request struct {
 	putting         bool // in Engine.puts
 	putBusy         bool // a TryPut is under way
 	placing         bool // receive: its buffer is with the link's Place
+
+	cookie uint64 // of its slot, while hand is handDown
 }
 
 // waiter is a goroutine that sleeps.

@@ -16,6 +16,13 @@ type Stats struct {
 	GetsFailed       uint64 // READs that failed and were replaced by a stream
 	Refused          uint64 // connections closed because the other end did not prove to be of the job
 
+	// Where a device matches tags (GORUN_TM).
+	OffloadMatches   uint64    // messages that the device has matched; they are in MatchedOnArrival too
+	SoftwareMatches  uint64    // messages of the same peers that software has
+	OffloadPosted    uint64    // receives that the device was given
+	OffloadTakenBack uint64    // those that it gave back: cancelled, or matched by software
+	OffloadFallbacks Fallbacks // receives that it was not given, by reason
+
 	UnexpectedBytes int64 // now: envelopes and payloads that wait to be matched
 	UnexpectedPeak  int64
 	Posted          int // receives waiting now

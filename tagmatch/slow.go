@@ -84,10 +84,14 @@ func (t *Table) fail(which func(*bin) bool) []*Receive {
 
 // removeAll sorts receives by age and takes them off.
 func (t *Table) removeAll(receives []*Receive) {
-	slices.SortFunc(receives, func(a, b *Receive) int { return cmp.Compare(a.seq, b.seq) })
+	sortReceives(receives)
 	for _, r := range receives {
 		t.remove(r)
 	}
+}
+
+func sortReceives(receives []*Receive) {
+	slices.SortFunc(receives, func(a, b *Receive) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 func sortMessages(messages []*Message) {

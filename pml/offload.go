@@ -1,0 +1,507 @@
+package pml
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/tagmatch"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Receives that the device matches (transport.TagOffload). The table holds every posted receive, also those that the
+// device has: it is the shadow of the device's list. A receive's life here:
+//
+//	1. post: no message waits for it, so it stands in the table; handDown: the device gets it too, or it is counted as
+//	   one that software alone must match
+//	2. OffloadMatched: off the table; OffloadDone: complete, as progress.go would have done it, or to transfer.go
+//	3. or a message that the device has not matched is found to be its: fromOffload takes it over
+//	4. or it is cancelled, which the device decides (OffloadBack); or its peer fails, or its communicator is freed: unhand
+//
+// What may be handed down: of any two receives that could match the same message, the younger only if the device has the
+// older. Then whatever the device matches is what the table would have said: the older ones that match are in front of it
+// in the device's list, and what software alone matches is younger. It is decided conservatively and at once:
+//
+//	exact                                  if no wildcard that could match such a message, and no receive of the same
+//	                                       context, source and tag, is with software
+//	any tag, of a source                   if no receive at all that names this source or none is with software
+//	any source                             never: this rank and peers of other transports send too
+//
+// Rejected: handing the rest down when what was in its way has gone. It would keep a list for each reason, and receives
+// are short-lived: the next one goes down.
+//
+// A rank has one such device.
+
+// hand says who may match a posted receive.
+type hand uint8
+
+const (
+	handNone hand = iota // not posted, or its source sends around the device: nobody counts it
+	handSoft             // software; in the table, counted in its peer's soft
+	handDown             // the device, and software for what the device leaves; in the table, and in the slot of its cookie
+)
+
+// Fallback is why a receive was not handed down to a device that matches tags.
+type Fallback uint8
+
+// Reasons, in the order in which they are looked at.
+const (
+	FallbackSource       Fallback = iota // from any source
+	FallbackPeer                         // the peer's messages come another way
+	FallbackShort                        // the buffer is shorter than what the device could put there
+	FallbackContext                      // context or rank is too large for the device's tags
+	FallbackWildcard                     // an older receive with a wildcard is with software
+	FallbackOlder                        // an older receive for the same message is with software
+	FallbackBuffer                       // the device has a receive with this buffer already
+	FallbackFull                         // the device's list is full
+	FallbackUnregistered                 // the device cannot reach the buffer
+	fallbackEnd
+	handedDown
+)
+
+var fallbackNames = [fallbackEnd]string{"any-source", "other-peer", "short-buffer", "context", "wildcard", "older", "same-buffer", "list-full", "unregistered"}
+
+func (f Fallback) String() string {
+	if f >= fallbackEnd {
+		return "none"
+	}
+	return fallbackNames[f]
+}
+
+// Fallbacks are how many receives were not handed down, by reason.
+type Fallbacks [fallbackEnd]uint64
+
+// String names the reasons that there were.
+func (f Fallbacks) String() string {
+	var parts []string
+	for why, n := range f {
+		if n != 0 {
+			parts = append(parts, fmt.Sprintf("%v:%d", Fallback(why), n))
+		}
+	}
+	return "[" + strings.Join(parts, " ") + "]"
+}
+
+// offload is the device and what it has. Guarded by the engine's lock.
+type offload struct {
+	dev    transport.TagOffload // nil: not known, as no link to a peer behind it has been made yet
+	limits transport.OffloadLimits
+	peers  int // whose receives may be handed down
+	unseen int // OffloadSeen that could not be said yet
+	// dealing: fromOffload has a packet under way.
+	dealing bool
+
+	slots []slot
+	spare int32   // a chain of those that are free, by next; -1: none
+	byBuf []int32 // heads of chains of those that are in use, by the hash of their buffers; as many as a power of two
+	uses  uint64  // cookies given out
+}
+
+// slot is one receive that the device has, from OffloadPost to OffloadDone or OffloadBack. Its buffer is pinned by the
+// device until then, so nothing else has its address.
+type slot struct {
+	cookie  uint64
+	r       *Request // nil: nobody waits for it any more
+	p       *peer    // nil ⇔ free
+	buf     uintptr
+	next    int32
+	asked   bool // OffloadCancel has been said
+	matched bool // and so r, if any, is off the table
+}
+
+// A cookie is how many have been given out, and the number of the slot in the lowest bits. None is used twice.
+const (
+	slotBits = 20
+	maxSlots = 1 << slotBits
+)
+
+// meet takes note of a device. It reports false for a second one.
+func (o *offload) meet(dev transport.TagOffload) bool {
+	if o.dev != nil {
+		return o.dev == dev
+	}
+	o.dev, o.limits, o.spare = dev, dev.OffloadLimits(), -1
+	o.limits.Tags = min(o.limits.Tags, maxSlots)
+	o.limits.Min = max(o.limits.Min, 1) // an empty buffer has no address of its own
+	n := 1
+	for n < o.limits.Tags {
+		n *= 2
+	}
+	o.byBuf = make([]int32, n)
+	for i := range o.byBuf {
+		o.byBuf[i] = -1
+	}
+	for ; o.unseen > 0; o.unseen-- {
+		dev.OffloadSeen()
+	}
+	return true
+}
+
+// chain is where the slots of a buffer are.
+func (o *offload) chain(buf uintptr) *int32 {
+	return &o.byBuf[uint64(buf)*0x9e3779b97f4a7c15>>32&uint64(len(o.byBuf)-1)]
+}
+
+// holds: the device may write to a buffer that begins there.
+func (o *offload) holds(buf uintptr) bool {
+	for i := *o.chain(buf); i >= 0; i = o.slots[i].next {
+		if o.slots[i].buf == buf {
+			return true
+		}
+	}
+	return false
+}
+
+// take finds a slot for a receive; nil: the device's list is full.
+func (o *offload) take(p *peer, r *Request, buf uintptr) *slot {
+	i := o.spare
+	switch {
+	case i >= 0:
+		o.spare = o.slots[i].next
+	case len(o.slots) < o.limits.Tags:
+		i = int32(len(o.slots))
+		o.slots = append(o.slots, slot{})
+	default:
+		return nil
+	}
+	o.uses++
+	head := o.chain(buf)
+	s := &o.slots[i]
+	*s = slot{cookie: o.uses<<slotBits | uint64(i), r: r, p: p, buf: buf, next: *head}
+	*head = i
+	return s
+}
+
+// free: the device has let go of the buffer.
+func (o *offload) free(s *slot) {
+	i := int32(s.cookie & (maxSlots - 1))
+	at := o.chain(s.buf)
+	for *at != i {
+		at = &o.slots[*at].next
+	}
+	*at = s.next
+	s.r, s.p, s.next = nil, nil, o.spare
+	o.spare = i
+}
+
+// find returns the slot of a cookie, or nil.
+func (o *offload) find(cookie uint64) *slot {
+	if i := cookie & (maxSlots - 1); i < uint64(len(o.slots)) {
+		if s := &o.slots[i]; s.p != nil && s.cookie == cookie {
+			return s
+		}
+	}
+	return nil
+}
+
+// askBack asks the device for a receive, once.
+func (o *offload) askBack(s *slot) {
+	if !s.asked {
+		s.asked = true
+		o.dev.OffloadCancel(s.cookie)
+	}
+}
+
+func (o *offload) seen() {
+	if o.dev == nil {
+		o.unseen++
+		return
+	}
+	o.dev.OffloadSeen()
+}
+
+// offloadTo finds out whether a device can match what p sends. p has just been linked.
+func (e *Engine) offloadTo(p *peer) {
+	p.offload = nil
+	l, ok := p.link.(transport.Offloader)
+	if !ok {
+		return
+	}
+	dev, o := l.Offload(), e.offload
+	if dev == nil || !o.meet(dev) {
+		return
+	}
+	p.offload = o
+	able := e.cfg.Offload != OffloadOff && o.limits.Tags > 0
+	if e.cfg.Debug != nil {
+		by := "device"
+		if !able {
+			by = "software"
+		}
+		e.cfg.Debug("device matches tags", "peer", p.rank, "matching", by, "receives-max", o.limits.Tags, "buffer-min", o.limits.Min)
+	}
+	if !able {
+		return
+	}
+	p.able = true
+	o.peers++
+	e.special++
+	for _, r := range e.table.Naming(p.rank) {
+		e.handDown(p, r.Owner.(*Request))
+	}
+}
+
+func (e *Engine) fallBack(why Fallback) {
+	if e.offload.peers != 0 {
+		e.stats.OffloadFallbacks[why]++
+	}
+}
+
+// handDown gives a receive that names p to the device too, if that is allowed. All posted receives that name p are
+// older and have been through this, or are younger and will be.
+func (e *Engine) handDown(p *peer, r *Request) {
+	if why := e.tryHandDown(p, r); why != handedDown {
+		e.fallBack(why)
+		e.soften(p, r)
+		return
+	}
+	r.hand = handDown
+	e.stats.OffloadPosted++
+}
+
+// soften: r, which names p, is with software alone.
+func (e *Engine) soften(p *peer, r *Request) {
+	r.hand = handSoft
+	p.soft++
+	if r.recv.Tag == AnyTag {
+		p.softWild++
+	}
+}
+
+func (e *Engine) tryHandDown(p *peer, r *Request) Fallback {
+	o := e.offload
+	tag, mask := r.recv.Tag, transport.MaskExact
+	if tag == AnyTag {
+		tag, mask = 0, transport.MaskAnyTag
+	}
+	packed, fits := transport.PackTag(r.recv.Ctx, r.recv.Source, tag)
+	switch {
+	case len(r.buf) < o.limits.Min:
+		return FallbackShort
+	case !fits:
+		return FallbackContext
+	case e.table.FromAny() != 0 || p.softWild != 0:
+		return FallbackWildcard
+	case r.recv.Tag == AnyTag && p.soft != 0 || !e.olderDown(r):
+		return FallbackOlder
+	}
+	buf := addressOf(r.buf)
+	if o.holds(buf) {
+		return FallbackBuffer
+	}
+	s := o.take(p, r, buf)
+	if s == nil {
+		return FallbackFull
+	}
+	switch o.dev.OffloadPost(packed, mask, r.buf, s.cookie) {
+	case transport.Offloaded:
+		r.cookie = s.cookie
+		return handedDown
+	case transport.OffloadFull:
+		o.free(s)
+		return FallbackFull
+	}
+	o.free(s)
+	return FallbackUnregistered
+}
+
+// olderDown: the device has all older receives with the same envelope. It is enough to look at the youngest of them: it
+// went down only after the others.
+func (e *Engine) olderDown(r *Request) bool {
+	older := e.table.Older(&r.recv)
+	return older == nil || older.Owner.(*Request).hand == handDown
+}
+
+// unhand: r is taken off the table, or just has been, and not because the device has matched it.
+//
+// If the device has it, it is asked for it, and r may complete at once: the device keeps the buffer's memory until
+// OffloadBack by itself. Where a message has come that is r's and that the device has left to software, the entry in the
+// device is dead until OffloadSeen, and is gone by then. In all other cases the receive fails, and what a late message
+// writes there is what the content of a buffer whose receive has failed may be.
+func (e *Engine) unhand(r *Request) {
+	switch r.hand {
+	case handSoft:
+		p := e.peers[r.recv.Source]
+		p.soft--
+		if r.recv.Tag == AnyTag {
+			p.softWild--
+		}
+	case handDown:
+		s := e.offload.find(r.cookie)
+		s.r = nil
+		e.offload.askBack(s)
+		e.stats.OffloadTakenBack++
+	}
+	r.hand = handNone
+}
+
+// failReceive completes a posted receive that is off the table.
+func (e *Engine) failReceive(m *tagmatch.Receive, err error) {
+	r := m.Owner.(*Request)
+	e.unhand(r)
+	e.complete(r, err)
+}
+
+// failMatched completes what the device has matched with messages of p and will not finish.
+func (e *Engine) failMatched(p *peer, err error) {
+	if !p.able {
+		return
+	}
+	for i := range e.offload.slots {
+		if s := &e.offload.slots[i]; s.p == p && s.r != nil {
+			r := s.r
+			s.r = nil
+			e.complete(r, err)
+		}
+	}
+}
+
+// fromOffload handles a packet of a peer whose messages come through such a device, or might.
+func (e *Engine) fromOffload(p *peer, pkt *transport.Packet) {
+	if p.able && p.err == nil {
+		e.shadow(p, pkt)
+	}
+	counted := pkt.Counted
+	e.offload.dealing = true
+	e.packet(pkt)
+	e.offload.dealing = false
+	if counted {
+		e.offload.seen()
+	}
+}
+
+// shadow takes the receive over that a message will find, if there is one: this message the device has not matched.
+func (e *Engine) shadow(p *peer, pkt *transport.Packet) {
+	h := &pkt.Header
+	if h.Kind != wire.Eager && h.Kind != wire.EagerSync && h.Kind != wire.RTS {
+		return
+	}
+	m := e.table.Peek(h.Ctx, p.rank, h.Tag)
+	if m == nil {
+		return
+	}
+	r := m.Owner.(*Request)
+	if r.hand == handDown && !pkt.Counted {
+		// Only what is counted keeps the device from matching the receive with another message at this moment.
+		e.failPeer(p, protocolError(p, "it sent a message around the device that matches them"))
+		return
+	}
+	e.unhand(r)
+	e.stats.SoftwareMatches++
+}
+
+// offloadEvent: the device reports about a receive.
+func (e *Engine) offloadEvent(pkt *transport.Packet) {
+	s := e.offload.find(pkt.Cookie)
+	if s == nil {
+		return
+	}
+	switch pkt.Event {
+	case transport.OffloadMatched:
+		e.offloadMatched(s, pkt.Header.Tag)
+	case transport.OffloadDone:
+		e.offloadDone(s, pkt)
+	case transport.OffloadBack:
+		e.offloadBack(s)
+	}
+}
+
+// offloadMatched: the receive is off the table at once, or the next message would find it there.
+func (e *Engine) offloadMatched(s *slot, tag int32) {
+	if s.matched {
+		return
+	}
+	s.matched = true
+	if r := s.r; r != nil {
+		e.table.Cancel(&r.recv)
+		r.hand = handNone
+		r.status = Status{Source: s.p.rank, Tag: tag}
+		e.stats.OffloadMatches++
+		e.stats.MatchedOnArrival++
+	}
+}
+
+// offloadDone: the device is done with a message and a buffer. It may be the first that is heard of the match.
+func (e *Engine) offloadDone(s *slot, pkt *transport.Packet) {
+	h, p, r := &pkt.Header, s.p, s.r
+	if pkt.Err == nil {
+		e.offloadMatched(s, h.Tag)
+	} else if r != nil {
+		e.table.Cancel(&r.recv)
+		r.hand = handNone
+	}
+	e.offload.free(s)
+	switch {
+	case pkt.Err != nil:
+		if r != nil {
+			e.complete(r, &PeerError{int(p.rank), pkt.Err})
+		}
+	case h.Len > math.MaxInt64:
+		e.failPeer(p, protocolError(p, "its message is longer than any memory"))
+		if r != nil {
+			e.complete(r, p.err)
+		}
+	case r == nil:
+		e.discardMatched(p, h)
+	case h.Kind == wire.RTS:
+		e.transfer(r, p, int64(h.Len), h.ID, h.Addr, h.Key, h.Flags)
+	default: // Eager, EagerSync or FIN: the payload is there
+		size := int(h.Len)
+		e.arrived(r, p, min(size, len(r.buf)), size)
+		e.settle(p, h)
+	}
+}
+
+// settle tells the sender of a message that has been matched what it waits for, and gives its credit back.
+func (e *Engine) settle(p *peer, h *wire.Header) {
+	cost := int64(eager.Envelope)
+	if h.Kind != wire.FIN {
+		cost = eager.Cost(int(h.Len))
+	}
+	if h.Kind == wire.EagerSync {
+		e.sendControl(p, wire.Header{Kind: wire.Matched, ID: h.ID})
+	}
+	e.owe(p, cost)
+}
+
+// discardMatched: the device has matched a message with a receive that has been given up meanwhile. It is lost as an
+// unexpected one of that communicator is (discard).
+func (e *Engine) discardMatched(p *peer, h *wire.Header) {
+	if h.Kind == wire.RTS {
+		e.sendControl(p, wire.Header{Kind: wire.FIN, ID: h.ID})
+		e.owe(p, eager.Envelope)
+		return
+	}
+	e.settle(p, h)
+}
+
+// offloadBack: the device has taken a receive off its list.
+func (e *Engine) offloadBack(s *slot) {
+	r, p := s.r, s.p
+	if s.matched {
+		return // a device's mistake: what it has matched it must finish
+	}
+	e.offload.free(s)
+	if r == nil {
+		return
+	}
+	if !r.cancelling {
+		e.soften(p, r) // nobody has asked: it is not lost, at least
+		return
+	}
+	e.stats.OffloadTakenBack++
+	r.hand = handNone
+	e.table.Cancel(&r.recv)
+	e.endCancelled(r, r.cancelErr)
+}
+
+// cancelDown: the device decides whether r is cancelled or completes.
+func (e *Engine) cancelDown(r *Request, why error) {
+	if r.cancelling {
+		return
+	}
+	r.cancelling, r.cancelErr, r.extra = true, why, true
+	e.offload.askBack(e.offload.find(r.cookie))
+}
