@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -27,13 +30,14 @@ type testNet struct {
 	gates   map[[2]int]chan error   // Connect waits for the word of the test
 	regions map[uint64]registration // by number; an address is number * registeredAt
 	last    uint64
-	misuse  []string     // what engines have done to links that they may not
-	hostile bool         // packets have been sent that no engine would send
-	refused bool         // Register says no
-	reads   map[int]int  // rank: READs that will still succeed; absent: all
-	writes  map[int]int  // likewise
-	polls   map[int]bool // rank: it looks at its rings (default: yes)
-	waits   map[int]bool // rank: it does, or sleeps in a call (default: no)
+	misuse  []string          // what engines have done to links that they may not
+	hostile bool              // packets have been sent that no engine would send
+	refused bool              // Register says no
+	reads   map[int]int       // rank: READs that will still succeed; absent: all
+	writes  map[int]int       // likewise
+	polls   map[int]bool      // rank: it looks at its rings (default: yes)
+	waits   map[int]bool      // rank: it does, or sleeps in a call (default: no)
+	numbers map[[2]int]uint64 // messages sent
 	log     func(format string, args ...any)
 }
 
@@ -49,18 +53,34 @@ type netOptions struct {
 	fragMax       int
 	unexpectedMax int64
 	noGet, put    bool
+	nic           func(rank int) *testNIC // nil, or what it makes is: the rank's device matches nothing
+	bare          bool                    // the engine's device is the NIC itself, and not one of which it is a part
+	off           bool
 }
 
 func newTestNet(o netOptions) *testNet {
 	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, gates: map[[2]int]chan error{},
-		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, log: func(string, ...any) {}}
+		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
 		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put,
 			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, Get: !o.noGet, WhyNot: "the test says so"}}
+		if o.nic != nil {
+			if d.nic = o.nic(rank); d.nic != nil {
+				d.nic.testDevice = d
+			}
+		}
 		n.devices = append(n.devices, d)
 	}
+	mode := OffloadAuto
+	if o.off {
+		mode = OffloadOff
+	}
 	for rank := range o.ranks {
-		n.engines = append(n.engines, New(Config{Rank: rank, Size: o.ranks, Net: n.devices[rank], Self: loop.New(1)[0],
+		var dev transport.Device = n.devices[rank]
+		if nic := n.devices[rank].nic; nic != nil && o.bare {
+			dev = nic
+		}
+		n.engines = append(n.engines, New(Config{Rank: rank, Size: o.ranks, Net: dev, Self: loop.New(1)[0], Offload: mode,
 			EagerMax: o.limit, UnexpectedMax: o.unexpectedMax,
 			Lookup: func(_ context.Context, peer int) ([]byte, error) { return n.engines[peer].Address(), nil }}))
 	}
@@ -114,6 +134,7 @@ func (n *testNet) settle() {
 			if !waiting {
 				break
 			}
+			runtime.Gosched()
 		}
 	}
 }
@@ -126,8 +147,13 @@ func (n *testNet) deliver(rank, count int) {
 	for from := range n.devices {
 		w := [2]int{from, rank}
 		k := min(len(n.wires[w]), count)
-		d.inbox = append(d.inbox, n.wires[w][:k]...)
+		for _, pkt := range n.wires[w][:k] {
+			d.receive(pkt)
+		}
 		n.wires[w] = n.wires[w][k:]
+	}
+	if d.nic != nil {
+		d.nic.tick(count == math.MaxInt)
 	}
 	n.mu.Unlock()
 	n.work(rank)
@@ -135,6 +161,11 @@ func (n *testNet) deliver(rank, count int) {
 
 // work polls a rank once, and further while there is something to poll.
 func (n *testNet) work(rank int) {
+	if nic := n.devices[rank].nic; nic != nil {
+		n.mu.Lock()
+		nic.tick(false)
+		n.mu.Unlock()
+	}
 	e := n.engines[rank]
 	e.lock()
 	e.progress()
@@ -146,7 +177,21 @@ func (n *testNet) work(rank int) {
 	n.settle()
 }
 
+// receive is what happens to a packet at the end of its wire.
+func (d *testDevice) receive(pkt transport.Packet) {
+	if d.nic != nil && d.nic.behind(int(pkt.Peer)) {
+		d.nic.arrive(pkt)
+		return
+	}
+	d.inbox = append(d.inbox, pkt)
+}
+
 func (n *testNet) empty() bool {
+	for _, d := range n.devices {
+		if d.nic != nil && d.nic.busy() {
+			return false
+		}
+	}
 	for _, w := range n.wires {
 		if len(w) > 0 {
 			return false
@@ -161,6 +206,7 @@ type testDevice struct {
 	rank  int
 	caps  transport.Caps
 	put   bool
+	nic   *testNIC           // nil: none
 	inbox []transport.Packet // delivered and not polled; guarded by the engine's lock
 	over  chan struct{}      // closed at the end of the test, or of the device
 	once  sync.Once
@@ -192,6 +238,9 @@ func (d *testDevice) Connect(ctx context.Context, peer int, _ []byte) (transport
 func (d *testDevice) Poll(pkts []transport.Packet) int {
 	n := copy(pkts, d.inbox)
 	d.inbox = d.inbox[n:]
+	if d.nic != nil {
+		d.nic.polled(pkts[:n])
+	}
 	return n
 }
 
@@ -221,8 +270,21 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 		return false
 	}
 	n.log("%s", describe(l.d.rank, l.peer, h, payload))
-	n.wires[w] = append(n.wires[w], transport.Packet{Peer: int32(l.d.rank), Header: *h, Payload: append([]byte(nil), payload...)})
+	pkt := transport.Packet{Peer: int32(l.d.rank), Header: *h, Payload: append([]byte(nil), payload...)}
+	if isMessage(h.Kind) { // numbered, for tests that follow each
+		n.numbers[w]++
+		pkt.Cookie = n.numbers[w]
+	}
+	n.wires[w] = append(n.wires[w], pkt)
 	return true
+}
+
+// Offload is transport.Offloader's.
+func (l *testLink) Offload() transport.TagOffload {
+	if l.d.nic == nil || !l.d.nic.behind(l.peer) {
+		return nil
+	}
+	return l.d.nic
 }
 
 func (l *testLink) PeerPolls() bool {
@@ -368,6 +430,19 @@ func describe(from, to int, h *wire.Header, payload []byte) string {
 // books reads an account of package eager, which shows its fields to nobody.
 func books(account any, field string) int64 { return reflect.ValueOf(account).FieldByName(field).Int() }
 
+// onWire are the packets from one rank to another that its engine has not seen.
+func (n *testNet) onWire(from, to int) []transport.Packet {
+	pkts := slices.Clone(n.wires[[2]int{from, to}])
+	if nic := n.devices[to].nic; nic != nil {
+		for _, pkt := range nic.cq {
+			if pkt.Event == transport.Arrived && pkt.Peer == int32(from) {
+				pkts = append(pkts, pkt)
+			}
+		}
+	}
+	return pkts
+}
+
 // accounts checks that of each grant every byte is somewhere: with the sender, on a wire in either direction, held or
 // owed by the receiver, or part of a transfer. It holds between any two calls as long as both engines are correct.
 func (n *testNet) accounts() error {
@@ -378,7 +453,10 @@ func (n *testNet) accounts() error {
 				continue
 			}
 			sum := books(p.account, "credit")
-			for _, pkt := range n.wires[[2]int{from, to}] {
+			if nic := n.devices[to].nic; nic != nil {
+				sum += nic.owes(from)
+			}
+			for _, pkt := range n.onWire(from, to) {
 				switch pkt.Header.Kind {
 				case wire.Eager, wire.EagerSync:
 					sum += eager.Cost(len(pkt.Payload))
@@ -386,7 +464,7 @@ func (n *testNet) accounts() error {
 					sum += eager.Envelope
 				}
 			}
-			for _, pkt := range n.wires[[2]int{to, from}] {
+			for _, pkt := range n.onWire(to, from) {
 				if pkt.Header.Kind == wire.Credit {
 					sum += int64(pkt.Header.Len)
 				}
@@ -453,7 +531,7 @@ func (e *Engine) consistent() error {
 	if held != e.stats.UnexpectedBytes {
 		return fmt.Errorf("rank %d: %d bytes are held, the statistics say %d", e.cfg.Rank, held, e.stats.UnexpectedBytes)
 	}
-	return nil
+	return e.offloadConsistent()
 }
 
 func (n *testNet) check(t testing.TB) {

@@ -57,6 +57,7 @@ type play struct {
 	receives []*reception
 	messages map[*Message]int // taken by a matched probe: at which rank
 	matched  []*Message
+	nics     bool // ranks have devices that match tags
 }
 
 type message struct {
@@ -81,7 +82,11 @@ type reception struct {
 const playRanks = 3
 
 func (p *play) run() {
-	p.net = newTestNet(netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0, put: p.upTo(2) == 0})
+	o := netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0, put: p.upTo(2) == 0}
+	if p.nics {
+		o.nic, o.bare = p.nic, p.upTo(2) == 0
+	}
+	p.net = newTestNet(o)
 	defer p.net.close()
 	for p.more() && !p.t.Failed() {
 		p.step()
@@ -333,10 +338,11 @@ type attack struct {
 	net     *testNet
 	open    []*Request
 	matched []*Message
+	nic     func(rank int) *testNIC // what the ranks have; nil: none
 }
 
 func (a *attack) run() {
-	n := newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1, put: true})
+	n := newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1, put: true, nic: a.nic})
 	a.net, n.hostile = n, true
 	defer n.close()
 	e := n.engines[0]
@@ -436,8 +442,12 @@ func (a *attack) packet() {
 	if k := h.Kind; k == wire.Eager || k == wire.EagerSync || k == wire.Data {
 		size = playSizes[a.upTo(9)]
 	}
-	d := a.net.devices[0]
-	d.inbox = append(d.inbox, transport.Packet{Peer: 1, Header: h, Payload: make([]byte, size)})
+	pkt := transport.Packet{Peer: 1, Header: h, Payload: make([]byte, size)}
+	if d := a.net.devices[0]; a.upTo(20) == 19 {
+		d.inbox = append(d.inbox, pkt) // around the NIC, if there is one
+	} else {
+		d.receive(pkt)
+	}
 	a.net.work(0)
 }
 
