@@ -19,10 +19,12 @@ type testNIC struct {
 	peers  []int      // whose messages come through it; nil: everybody's
 	rng    *rand.Rand // nil: everything happens at once, and two events are two
 
-	refuse  int  // in 1 of refuse times OffloadPost says no; 0: never
-	noSync  bool // counters are reported with list operations only
-	noRead  bool // all rendezvous are left to software
-	trusted bool // the order of OffloadPost is not checked: it takes time
+	slow    bool     // nothing happens but what the test asks for, and tick(true)
+	log     []string // what it was asked for, unless trusted
+	refuse  int      // in 1 of refuse times OffloadPost says no; 0: never
+	noSync  bool     // counters are reported with list operations only
+	noRead  bool     // all rendezvous are left to software
+	trusted bool     // the order of OffloadPost is not checked: it takes time
 
 	ops     []nicOp
 	list    []*nicEntry          // what it matches with, oldest first
@@ -35,6 +37,7 @@ type testNIC struct {
 	hw, sw                         uint16 // messages given to software; those of them that software has reported as seen
 	counted, given, seen, reported uint64 // given to software; polled; OffloadSeen; told with an operation
 	matches                        int
+	last                           []byte // buffer that was handed down
 	misuse                         int
 }
 
@@ -101,6 +104,8 @@ func (c *testNIC) OffloadPost(tag, mask uint64, buf []byte, cookie uint64) trans
 	case c.oneOf(2*c.refuse) || c.net.refused:
 		return transport.OffloadUnregistered
 	}
+	c.note("post %d/%d/%d", tag>>48, source, tag&mask&wire.MaxTag)
+	c.last = buf
 	e := &nicEntry{tag: tag, mask: mask, buf: buf, cookie: cookie}
 	c.entries[cookie], c.buffers[&buf[0]] = e, true
 	if !c.trusted {
@@ -155,6 +160,7 @@ func (c *testNIC) OffloadCancel(cookie uint64) {
 	if e != nil {
 		c.must(!e.cancelled, "OffloadCancel of the same receive twice")
 		e.cancelled = true
+		c.note("cancel %d", e.tag&wire.MaxTag)
 		c.operate(nicOp{do: 'd', e: e, count: c.seen})
 	}
 }
@@ -163,16 +169,23 @@ func (c *testNIC) OffloadSeen() {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
 	c.seen++
+	c.note("seen")
 	c.must(c.seen <= c.given, "OffloadSeen for the %d-th time, %d packets were counted", c.seen, c.given)
 	if !c.noSync || c.seen-c.reported >= 1<<14 {
 		c.operate(nicOp{do: 's', count: c.seen})
 	}
 }
 
+func (c *testNIC) note(format string, args ...any) {
+	if !c.trusted {
+		c.log = append(c.log, fmt.Sprintf(format, args...))
+	}
+}
+
 func (c *testNIC) operate(op nicOp) {
 	c.reported = op.count
 	c.ops = append(c.ops, op)
-	if c.rng == nil {
+	if c.rng == nil && !c.slow {
 		c.runOp()
 	}
 }
@@ -241,7 +254,7 @@ func (c *testNIC) match(e *nicEntry, pkt transport.Packet) {
 	c.must(len(pkt.Payload) <= len(e.buf), "a message of %d bytes does not fit into a buffer of %d", len(pkt.Payload), len(e.buf))
 	if !c.oneOf(2) {
 		c.cq = append(c.cq, transport.Packet{Event: transport.OffloadMatched, Peer: pkt.Peer, Cookie: e.cookie, Header: wire.Header{Tag: h.Tag}})
-		if c.rng != nil {
+		if c.rng != nil || c.slow {
 			c.running = append(c.running, e)
 			return
 		}
