@@ -253,6 +253,12 @@ func (c *Comm) Free() error {
 // Stats are counters of this rank, of all communicators together.
 type Stats = pml.Stats
 
+// Fallbacks are how many receives were not given to a device that matches tags, by reason; Fallback is a reason.
+type (
+	Fallbacks = pml.Fallbacks
+	Fallback  = pml.Fallback
+)
+
 // Stats returns the counters of this rank since it joined.
 func (c *Comm) Stats() Stats {
 	if c == nil || c.shared == nil || c.eng == nil {

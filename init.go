@@ -157,7 +157,7 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 		spin, giveWay = 0, true
 	}
 	e := newEngine(pml.Config{Rank: rank, Size: size, Net: dev, Self: loop.New(1)[0], Spin: spin, GiveWay: giveWay,
-		EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout,
+		EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout, Offload: offloadMode(set),
 		Lookup: func(_ context.Context, peer int) ([]byte, error) { return client.Get(addressKey(peer)) }}, o)
 	err := shareSecret(client, dev)
 	if err == nil {
@@ -171,6 +171,14 @@ func join(ctx context.Context, client *bootstrap.Client, o options, set settings
 		return nil, nil, opError("Init", ErrUnavailable, "telling the other ranks our address: %w", err)
 	}
 	return worldOf(e, rank, size), dev, nil
+}
+
+// offloadMode: that GORUN_TM=on is an error where no device can match tags is the transport's to say.
+func offloadMode(set settings.Values) pml.OffloadMode {
+	if set.TagMatching == "off" {
+		return pml.OffloadOff
+	}
+	return pml.OffloadAuto
 }
 
 func addressKey(rank int) string { return "gorun-" + strconv.Itoa(rank) }

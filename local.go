@@ -31,7 +31,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	}
 	for rank := range n {
 		cfg := pml.Config{Rank: rank, Size: n, Net: transport.Device(fabric[rank]), Self: loop.New(1)[0], Spin: spin,
-			EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout,
+			EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout, Offload: offloadMode(set),
 			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}
 		if o.wrap != nil {
 			cfg.Net = o.wrap(rank, cfg.Net)

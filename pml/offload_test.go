@@ -14,8 +14,25 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// One test for each rule of offload that the engine is responsible for. Their numbers are those of the list in
-// docs/decisions/0028-tag-offload.md. R14 and R15 are the device's alone.
+// One test for each rule of matching by a device that the engine is responsible for.
+//
+//	R1   every posted receive stands in the table, handed down or not
+//	R2   the unexpected messages are looked at first
+//	R3   of two receives that could match one message, the younger is handed down only if the older is
+//	R4   receives are handed down in the order in which they were posted
+//	R5   a receive from anybody never is: others send past the device
+//	R6   what the device leaves to software is matched with the whole table; a receive that is hit is taken back; then
+//	     OffloadSeen
+//	R7   the device hears of every message that was seen, so that its 16-bit counter never laps itself
+//	R8   events are handled in the order of Poll, under one lock (TestOffloadAgainstModel)
+//	R9   a match leaves the table at once, and completes when its payload is there
+//	R10  the device decides whether a receive is cancelled; a probe sees unexpected messages only
+//	R11  no buffer that is too short, and none twice
+//	R12  no more receives than the device holds
+//	R13  the mask of a receive without wildcards is all ones
+//	R14  a sender's buffer is busy until FIN: as ever (rendezvous)
+//	R15  matchable messages of one peer use one queue pair: the device's
+//	R16  of a rendezvous that software takes over the sender hears one end
 
 // offloaded is a rank 0 with a NIC that matches what ranks 1 and 2 send.
 type offloaded struct {

@@ -27,6 +27,7 @@ type Values struct {
 	VerbsClass    int           // 0 to 255
 	VerbsRegister int64         // bytes; 0: auto
 	VerbsCache    int           // entries
+	TagMatching   string        // by devices: auto, on or off
 	Log           string        // one of off, error, warn, info, debug, trace
 	Timeout       time.Duration // of one step of starting up
 	PeerTimeout   time.Duration // of a peer that does not answer
@@ -132,6 +133,8 @@ func (v *Values) set(s Setting, text string) (err error) {
 		if err != nil || v.VerbsCache > 1<<20 {
 			err = fmt.Errorf("must be a number of registrations, at most 1048576; use for example 256, or 0 for none")
 		}
+	case "GORUN_TM":
+		v.TagMatching, err = parseTristate(text)
 	case "GORUN_LOG":
 		v.Log, err = parseLevel(text)
 	case "GORUN_TIMEOUT":
@@ -245,6 +248,14 @@ func parseSwitch(text string) (bool, error) {
 		return false, fmt.Errorf("use 0 or 1")
 	}
 	return text == "1", nil
+}
+
+func parseTristate(text string) (string, error) {
+	text = strings.ToLower(text)
+	if text != "auto" && text != "on" && text != "off" {
+		return "", fmt.Errorf("use auto, on or off")
+	}
+	return text, nil
 }
 
 func parseLevel(text string) (string, error) {

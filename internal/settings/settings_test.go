@@ -13,7 +13,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		Transports: strings.Split(defaultTransports, ","), UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second,
+		Transports: strings.Split(defaultTransports, ","), UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "auto", Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second,
 		LocalRank: -1, LocalSize: -1, CPUs: -1,
 	}
 	if !reflect.DeepEqual(v, want) {
@@ -25,13 +25,13 @@ func TestLoad(t *testing.T) {
 	v, warnings, err := Load([]string{
 		"HOME=/", "GORUN_TRANSPORTS=Shm, loop", "GORUN_EAGER_MAX=16K", "GORUN_UNEXPECTED_MAX=1GiB", "GORUN_SPIN=0",
 		"GORUN_SHM_RING=4096", "GORUN_LOG=DEBUG", "GORUN_TIMEOUT=5s", "GORUN_PEER_TIMEOUT=2s", "GORUN_KEY=k", "GORUN_JOB=j", "GORUN_LOCAL_RANK=3",
-		"GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "GORUN_VERBS_CACHE=256",
+		"GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "GORUN_VERBS_CACHE=256", "GORUN_TM=On",
 	})
 	if err != nil || len(warnings) != 0 {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106, VerbsCache: 256, Log: "debug",
+		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106, VerbsCache: 256, TagMatching: "on", Log: "debug",
 		Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalRank: 3, LocalSize: 4, CPUs: 2,
 	}
 	if !reflect.DeepEqual(v, want) {
@@ -59,7 +59,7 @@ func TestBadValues(t *testing.T) {
 		"GORUN_EAGER_MAX=12x", "GORUN_EAGER_MAX=-1", "GORUN_EAGER_MAX=0", "GORUN_UNEXPECTED_MAX=auto", "GORUN_UNEXPECTED_MAX=9999999999G",
 		"GORUN_SPIN=5", "GORUN_SPIN=-1s", "GORUN_LOG=loud", "GORUN_TIMEOUT=0", "GORUN_TIMEOUT=soon", "GORUN_PEER_TIMEOUT=999ms", "GORUN_PEER_TIMEOUT=0", "GORUN_TRANSPORTS=,",
 		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_RANK=x", "GORUN_CPUS=-2", "GORUN_SHM_RING=1.5M",
-		"GORUN_VERBS_CACHE=many", "GORUN_VERBS_CACHE=-1", "GORUN_VERBS_CACHE=1048577",
+		"GORUN_TM=1", "GORUN_TM=yes", "GORUN_VERBS_CACHE=many", "GORUN_VERBS_CACHE=-1", "GORUN_VERBS_CACHE=1048577",
 	} {
 		_, _, err := Load([]string{kv})
 		name, value, _ := strings.Cut(kv, "=")

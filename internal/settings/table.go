@@ -11,6 +11,7 @@ const (
 	Number   Kind = "number"   // a decimal number
 	String   Kind = "string"   // any text
 	Switch   Kind = "switch"   // 0 or 1
+	Tristate Kind = "tristate" // auto, on or off
 )
 
 // Setting is one row of the table.
@@ -38,6 +39,7 @@ var Table = []Setting{
 	{"GORUN_VERBS_TC", "106", Number, "traffic class of RoCE packets: four times the DSCP, plus 2 where switches mark congestion (106: DSCP 26 and ECN, as UCX); InfiniBand's is 0", false},
 	{"GORUN_VERBS_REG", "auto", Bytes, "verbs: from this size on, messages in ordinary memory are registered and read in place; shorter ones are copied through registered buffers (auto: measured when the device is opened)", false},
 	{"GORUN_VERBS_CACHE", "0", Number, "verbs: how many registrations of ordinary memory are kept for the next message in the same memory (0: none; a registration ends with its message)", false},
+	{"GORUN_TM", "auto", Tristate, "whether RDMA devices match tags and run rendezvous by themselves (auto: where a device can; on: an error where none can; off: software matches everything)", false},
 	{"GORUN_LOG", "off", Level, "what is logged to standard error: off, error, warn, info, debug or trace; debug says which transport was chosen for each peer, and why", false},
 	{"GORUN_TIMEOUT", "60s", Duration, "how long one step of starting up may take before it is an error", false},
 	{"GORUN_PEER_TIMEOUT", "30s", Duration, "how long a connection to another host (a rank's, or the launcher's) may leave unanswered what was sent before that host or the way to it counts as failed; at least 1s", false},
