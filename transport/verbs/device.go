@@ -79,7 +79,7 @@ type Device struct {
 	gets     *get       // spare records
 	waiting  []*get
 	polls    uint64
-	stats    counters
+	stats    Counters
 
 	active    atomic.Uint64 // == polls, for nod
 	armed     atomic.Bool

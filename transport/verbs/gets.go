@@ -109,9 +109,9 @@ func (g *get) advance(d *Device) {
 		g.local += uint64(n)
 		g.there += uint64(n)
 		if g.opcode == opRead {
-			d.stats.reads++
+			d.stats.Reads++
 		} else {
-			d.stats.writes++
+			d.stats.Writes++
 		}
 	}
 	switch {

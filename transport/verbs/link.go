@@ -61,6 +61,8 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	if buffer >= 0 {
 		d.free = d.free[:len(d.free)-1]
 	}
+	d.stats.Sent++
+	d.stats.Copied += uint64(len(payload))
 	return true
 }
 

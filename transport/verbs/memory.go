@@ -142,7 +142,7 @@ func (d *Device) exposeOnce(b []byte, access int) (*exposure, error) {
 		}
 		return nil, err
 	}
-	d.stats.registered++
+	d.stats.Registered++
 	return x, nil
 }
 

@@ -60,14 +60,14 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	t.Log(log.with("what registering costs"))
-	if n := len(e.memory.shown); n != 0 || e.stats.registered < 2 || e.stats.registered > 2*measureRounds {
-		t.Errorf("%d registrations, and %d are shown", e.stats.registered, n)
+	if n := len(e.memory.shown); n != 0 || e.stats.Registered < 2 || e.stats.Registered > 2*measureRounds {
+		t.Errorf("%d registrations, and %d are shown", e.stats.Registered, n)
 	}
 	if n, err := e.hca.counter("mrs"); err == nil && n != 2 {
 		t.Errorf("%d regions, want those of the two slabs", n)
 	}
-	if got := newEnd(t, 0, 1, func(o *Options) { o.RegisterFrom = 12345 }); got.opt.RegisterFrom != 12345 || got.stats.registered != 0 {
-		t.Errorf("from %d, %d registrations; 12345 was asked for, so there is nothing to measure", got.opt.RegisterFrom, got.stats.registered)
+	if got := newEnd(t, 0, 1, func(o *Options) { o.RegisterFrom = 12345 }); got.opt.RegisterFrom != 12345 || got.stats.Registered != 0 {
+		t.Errorf("from %d, %d registrations; 12345 was asked for, so there is nothing to measure", got.opt.RegisterFrom, got.stats.Registered)
 	}
 }
 

@@ -142,7 +142,7 @@ func TestRendezvousExpected(t *testing.T) {
 	if !ok {
 		t.Fatal("not registered")
 	}
-	reads := g.dev[1].stats.reads
+	reads := g.dev[1].stats.Reads
 	id := uint64(1)<<40 | 9
 	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: id, Len: uint64(len(body)), Addr: addr, Key: key}, nil)
 	g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: 77, Header: wire.Header{Tag: 5}})
@@ -156,7 +156,7 @@ func TestRendezvousExpected(t *testing.T) {
 	if p := g.next(0); p.Event != transport.Arrived || p.Header.Kind != wire.FIN || p.Header.ID != id {
 		t.Errorf("the sender hears %+v", p)
 	}
-	if n := g.dev[1].stats.reads - reads; n != 0 {
+	if n := g.dev[1].stats.Reads - reads; n != 0 {
 		t.Errorf("software has posted %d READs", n)
 	}
 }

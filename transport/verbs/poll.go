@@ -16,13 +16,25 @@ const pollMax = 32
 
 var errNoRoom = syscall.ENOMEM // what a full send queue says
 
-// counters are for tests and for people.
-type counters struct {
-	sent, received         uint64 // frames
-	reads, writes          uint64 // requests
-	registered             uint64 // of Go memory
-	failures, roomsRefused uint64
+// Counters say what software has done; what a device does by itself is not in them.
+type Counters struct {
+	Sent, Received uint64 // frames: requests of SEND, and receive buffers that were filled
+	Reads, Writes  uint64 // requests
+	Copied         uint64 // bytes of payload into send buffers
+	Registered     uint64 // registrations of Go memory
+	Failures       uint64 // of queue pairs
+	Calls          uint64 // of the C layer, to post, poll and ask for notice
 }
+
+// Counters returns those since the device was opened. It is called where Poll is, by one goroutine at a time.
+func (d *Device) Counters() Counters {
+	c := d.stats
+	c.Calls = d.hca.calls
+	return c
+}
+
+// SoftCounter is one of the software HCA's own (transport/verbs/softhca/README.md); other devices have none.
+func (d *Device) SoftCounter(name string) (uint64, error) { return d.hca.counter(name) }
 
 // Poll is transport.Device's.
 func (d *Device) Poll(pkts []transport.Packet) int {
@@ -127,7 +139,7 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 		d.fail(s, err, true)
 		return false
 	}
-	d.stats.received++
+	d.stats.Received++
 	s.heard = true
 	pkt.Event, pkt.Peer, pkt.Counted, pkt.Err, pkt.Cookie = transport.Arrived, int32(s.peer), counted, nil, 0
 	return true
@@ -220,7 +232,7 @@ func (d *Device) fail(s *session, err error, tell bool) {
 	if !errors.Is(err, transport.ErrPeerGone) {
 		s.why = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
 	}
-	d.stats.failures++
+	d.stats.Failures++
 	if tell {
 		d.mu.Lock()
 		d.spoil(s, err, true)
