@@ -20,6 +20,7 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
 )
 
 const (
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 		f()
 		os.Exit(0)
 	}
-	os.Exit(testenv.Main(m))
+	os.Exit(softhca.Main(m))
 }
 
 // spec describes a job.
