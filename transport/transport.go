@@ -93,6 +93,20 @@ type Putter interface {
 	TryPut(src []byte, addr, key uint64, cookie uint64) (GetState, error)
 }
 
+// Atomics is a Putter that can also change eight bytes of the peer's memory in one step, and tell the peer that something
+// has been written. For one-sided operations; the engine does not use it yet.
+type Atomics interface {
+	Putter
+	// TryFetchAdd adds to the integer of eight bytes, in the peer's byte order, at the peer's addr, a multiple of 8. As
+	// TryGet, but never GetDone; what was there before is in Header.Key of the packet Got. In one step with respect to
+	// operations of this kind; to the peer's own CPU only where the device can that.
+	TryFetchAdd(add uint64, addr, key uint64, cookie uint64) (GetState, error)
+	// TryCompareSwap likewise sets them to swap if they are compare.
+	TryCompareSwap(compare, swap uint64, addr, key uint64, cookie uint64) (GetState, error)
+	// TryPutNote is TryPut, also of nothing, and when all of src is there the peer's Poll reports Noted with note.
+	TryPutNote(src []byte, addr, key uint64, note uint32, cookie uint64) (GetState, error)
+}
+
 // GetState is what became of a TryGet or TryPut.
 type GetState uint8
 
@@ -189,6 +203,8 @@ const (
 	Down
 	// Room: the link to Peer has refused something (Caps.TellsRoom), and has room again.
 	Room
+	// Noted: Peer has written into this rank's memory (Atomics.TryPutNote), and says Header.Ctx.
+	Noted
 	// Placed: Header.Len bytes of a Data packet with this Key and Tag are at Header.Addr of what Place was given.
 	Placed
 )

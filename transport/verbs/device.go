@@ -77,6 +77,7 @@ type Device struct {
 	one      [1]op      // what is posted next
 	scratch  []byte     // of send, its last piece: a frame that goes with its request
 	gets     *get       // spare records
+	words    words
 	waiting  []*get
 	polls    uint64
 	stats    Counters
@@ -328,6 +329,7 @@ func (d *Device) Close() error {
 	d.releaseGets()
 	d.concealTagged()
 	d.memory.drop(d.hca)
+	d.words.slab.drop(d.hca)
 	d.send.drop(d.hca)
 	d.recv.drop(d.hca)
 	if d.place != nil {

@@ -22,6 +22,9 @@ type get struct {
 	parts        int    // requests that the device has
 	lkey, rkey   uint32
 	exposed      *exposure // nil: memory that is registered for good
+	noted        bool      // the last piece of a WRITE tells the peer note
+	note         uint32
+	word         int32 // of an atomic: number of Device.words, whose owner is the device until then; else negative
 	err          error
 	listed       bool // in Device.waiting
 	next         *get
@@ -66,31 +69,44 @@ func (l *link) TryPut(src []byte, addr, key uint64, cookie uint64) (transport.Ge
 }
 
 func (s *session) move(opcode uint16, access int, mem []byte, addr, key uint64, cookie uint64) (transport.GetState, error) {
+	if len(mem) == 0 {
+		return transport.GetDone, nil
+	}
+	g, st, err := s.begin(opcode, access, mem, addr, key, cookie)
+	if g == nil {
+		return st, err
+	}
+	g.advance(s.d)
+	return transport.GetStarted, nil
+}
+
+// begin makes a get of which nothing is posted yet; nil: there is none, for that reason.
+func (s *session) begin(opcode uint16, access int, mem []byte, addr, key uint64, cookie uint64) (*get, transport.GetState, error) {
 	d := s.d
 	switch {
-	case len(mem) == 0:
-		return transport.GetDone, nil
 	case s.failed || d.closed.Load():
-		return 0, fmt.Errorf("%w: verbs: rank %d cannot be reached", transport.ErrPeerGone, s.peer)
+		return nil, 0, fmt.Errorf("%w: verbs: rank %d cannot be reached", transport.ErrPeerGone, s.peer)
 	case key>>32 != 0:
-		return 0, fmt.Errorf("verbs: %#x is no registration key: it has 32 bits", key)
+		return nil, 0, fmt.Errorf("verbs: %#x is no registration key: it has 32 bits", key)
 	case !s.room(1):
-		return transport.GetFull, nil
+		return nil, transport.GetFull, nil
 	}
 	g := d.newGet()
-	*g = get{s: s, cookie: cookie, opcode: opcode, local: addressOf(mem), there: addr, left: len(mem), rkey: uint32(key)}
+	*g = get{s: s, cookie: cookie, opcode: opcode, word: -1, local: addressOf(mem), there: addr, left: len(mem), rkey: uint32(key)}
+	if len(mem) == 0 {
+		return g, 0, nil
+	}
 	if reg, known := d.memory.known(mem); known {
 		g.lkey = reg.lkey
 	} else {
 		x, err := d.expose(mem, access)
 		if err != nil {
 			d.freeGet(g)
-			return 0, fmt.Errorf("verbs: registering %d bytes: %w", len(mem), err)
+			return nil, 0, fmt.Errorf("verbs: registering %d bytes: %w", len(mem), err)
 		}
 		g.exposed, g.lkey = x, x.reg.lkey
 	}
-	g.advance(d)
-	return transport.GetStarted, nil
+	return g, 0, nil
 }
 
 // advance posts as many pieces as there is room for.
@@ -100,6 +116,9 @@ func (g *get) advance(d *Device) {
 	for g.left > 0 && g.err == nil && !s.failed && s.room(1) {
 		n := min(g.left, piece)
 		d.one[0] = op{qp: s.qp, opcode: g.opcode, flags: signaled, local: g.local, remote: g.there, length: uint32(n), lkey: g.lkey, rkey: g.rkey}
+		if g.noted && n == g.left {
+			d.one[0].opcode, d.one[0].imm = opWriteImm, g.note
+		}
 		if !s.submit(record{buffer: -1, get: g, length: n}) {
 			break
 		}
@@ -139,7 +158,11 @@ func (g *get) end(d *Device) {
 	if g.exposed != nil {
 		d.conceal(g.exposed)
 	}
-	d.events = append(d.events, transport.Packet{Event: transport.Got, Peer: int32(g.s.peer), Header: wire.Header{ID: g.cookie}, Err: g.err})
+	pkt := transport.Packet{Event: transport.Got, Peer: int32(g.s.peer), Header: wire.Header{ID: g.cookie}, Err: g.err}
+	if g.word >= 0 {
+		pkt.Header.Key = d.words.take(g.word)
+	}
+	d.events = append(d.events, pkt)
 	d.freeGet(g)
 }
 

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -125,8 +126,8 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	}
 	frame := d.recv.piece(buffer)[:min(int(w.length), d.recv.size)]
 	if w.opcode == wcRecvImm {
-		d.fail(s, errors.New("it wrote with immediate data, which nobody has asked for"), true)
-		return false
+		*pkt = transport.Packet{Event: transport.Noted, Peer: int32(s.peer), Header: wire.Header{Ctx: w.imm}}
+		return true
 	}
 	counted, err := s.unframe(frame, pkt)
 	if counted {

@@ -534,6 +534,8 @@ static void extended(struct ibv_cq_ex *q, struct vb_wc *o)
 		return;
 	unsigned int flags = ibv_wc_read_wc_flags(q);
 	o->length = ibv_wc_read_byte_len(q);
+	if (o->opcode == VB_WC_RECV_IMM)
+		o->imm = ntohl(ibv_wc_read_imm_data(q));
 	o->flags = (flags & IBV_WC_TM_MATCH ? VB_MATCH : 0) | (flags & IBV_WC_TM_DATA_VALID ? VB_VALID : 0) |
 		(flags & IBV_WC_TM_SYNC_REQ ? VB_SYNC_WANTED : 0);
 	if (o->flags & VB_MATCH) { // it says so in this completion only
