@@ -46,6 +46,14 @@ func TestConformanceFaulty(t *testing.T) {
 		transporttest.Without("no-allocations", "payloads are copied into memory of their own"))...)
 }
 
+// One end matches tags and the other cannot: one queue pair each, and everything matched by software.
+func TestConformanceMixed(t *testing.T) {
+	needSoft(t)
+	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
+		return transporttest.Pair{A: newDevice(t, 0, 2, func(o *Options) { o.Tags = "on" }), B: newDevice(t, 1, 2)}
+	}, transporttest.BadKeysEnd(), transporttest.Brief())
+}
+
 // The records that Go and C share have one layout.
 func TestLayout(t *testing.T) {
 	for i, sizes := range layouts() {
