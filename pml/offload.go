@@ -488,13 +488,28 @@ func (e *Engine) offloadBack(s *slot) {
 		return
 	}
 	if !r.cancelling {
-		e.soften(p, r) // nobody has asked: it is not lost, at least
+		e.refused(p, r)
 		return
 	}
 	e.stats.OffloadTakenBack++
 	r.hand = handNone
 	e.table.Cancel(&r.recv)
 	e.endCancelled(r, r.cancelErr)
+}
+
+// refused: the device has not taken a receive after all, though it had said so. Software has it from now on, unless that
+// comes too late: a younger receive that the device has may get, or have got, a message that is this one's.
+func (e *Engine) refused(p *peer, r *Request) {
+	e.soften(p, r)
+	younger := false
+	for _, m := range e.table.Naming(p.rank) {
+		o := m.Owner.(*Request)
+		if younger && o.hand == handDown && m.Ctx == r.recv.Ctx && (m.Tag == r.recv.Tag || m.Tag == AnyTag || r.recv.Tag == AnyTag) {
+			e.failPeer(p, &PeerError{int(p.rank), fmt.Errorf("%w: the device has lost a receive that others depend on", transport.ErrPeerGone)})
+			return
+		}
+		younger = younger || o == r
+	}
 }
 
 // cancelDown: the device decides whether r is cancelled or completes.

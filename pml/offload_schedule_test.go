@@ -50,7 +50,7 @@ func TestPacketsOverNIC(t *testing.T) {
 func TestOffloadAgainstModel(t *testing.T) {
 	var all Stats
 	seeds := uint64(1000)
-	if testing.Short() {
+	if testing.Short() || raceEnabled { // which looks for other things
 		seeds = 100
 	}
 	for seed := range seeds {

@@ -766,6 +766,39 @@ func TestOffloadDoneWithError(t *testing.T) {
 	o.nic.ops = nil
 }
 
+// A device that does not take what it has said it would: no message is overtaken, at worst its sender has failed.
+func TestR3Refused(t *testing.T) {
+	for _, c := range []struct {
+		tag  int32
+		fail bool
+	}{{8, false}, {7, true}, {AnyTag, true}} {
+		o := linked(t, slowly)
+		r, younger := o.recv(1, 7, 300), o.recv(1, c.tag, 300)
+		first := o.nic.ops[0].e
+		o.nic.ops = o.nic.ops[1:]
+		o.nic.runOp()
+		o.net.devices[0].inbox = append(o.net.devices[0].inbox, transport.Packet{Event: transport.OffloadBack, Cookie: first.cookie})
+		o.net.work(0)
+		if c.fail {
+			for _, r := range []*Request{r, younger} {
+				if done, _, err := o.e.Test(r); !done || !errors.Is(err, transport.ErrPeerGone) {
+					t.Errorf("done %v, %v", done, err)
+				}
+			}
+			continue
+		}
+		later := o.recv(1, 7, 300)
+		o.fell("[older:1]")
+		for _, tag := range []int32{7, 7, 8} {
+			o.send(1, tag, 20)
+		}
+		o.all()
+		o.got(r, 1, 7, 20)
+		o.got(later, 1, 7, 20)
+		o.got(younger, 1, 8, 20)
+	}
+}
+
 // Only what is counted may be a message of a receive that the device has.
 func TestOffloadAround(t *testing.T) {
 	o := linked(t)
