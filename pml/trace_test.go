@@ -80,6 +80,18 @@ type script struct {
 	out      strings.Builder
 	named    []*operation // in order of their beginning
 	messages map[string]*Message
+	nics     bool // all ranks have devices that match tags
+	noRead   bool // and leave rendezvous to software
+}
+
+// nic makes them.
+func (s *script) nic(eager int) func(int) *testNIC {
+	if !s.nics {
+		return nil
+	}
+	return func(int) *testNIC {
+		return &testNIC{limits: transport.OffloadLimits{Tags: 64, Min: eager}, noRead: s.noRead}
+	}
 }
 
 // operation is a send or receive with a name.
@@ -92,8 +104,11 @@ type operation struct {
 	told bool
 }
 
-func runScript(t *testing.T, text string) string {
-	s := &script{t: t, messages: map[string]*Message{}}
+func runScript(t *testing.T, text string) string { return (&script{t: t}).run(text) }
+
+func (s *script) run(text string) string {
+	t := s.t
+	s.messages = map[string]*Message{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if strings.HasPrefix(line, "\t") {
@@ -187,7 +202,7 @@ func (s *script) command(f []string) {
 		_, noGet := a["noget"]
 		_, put := a["put"]
 		s.net = newTestNet(netOptions{ranks: int(s.number(a["ranks"])), eagerMax: int(s.number(a["eager"])), fragMax: int(s.number(a["frag"])),
-			unexpectedMax: max(s.number(a["unexpected"]), 1), limit: int(s.number(a["limit"])), noGet: noGet, put: put})
+			unexpectedMax: max(s.number(a["unexpected"]), 1), limit: int(s.number(a["limit"])), noGet: noGet, put: put, nic: s.nic(int(s.number(a["eager"])))})
 		s.net.log = s.say
 	case "link":
 		s.net.linkAll()
