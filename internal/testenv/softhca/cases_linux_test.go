@@ -3,6 +3,7 @@ package softhca_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,9 @@ func TestCases(t *testing.T) {
 		{"faults", "plain", nil, 55},
 	} {
 		t.Run(run.program+"/"+run.how, func(t *testing.T) {
+			if run.how != "plain" {
+				onlyAtLength(t)
+			}
 			t.Parallel() // they sleep most of the time
 			said, err := runCases(t, softhca.Env(t, run.knobs...), filepath.Join(folder, run.program))
 			if n := reportCases(t, said); n < run.cases {
@@ -47,6 +51,15 @@ func TestCases(t *testing.T) {
 				t.Errorf("%v\n%s", err, said)
 			}
 		})
+	}
+}
+
+// onlyAtLength leaves out of go test ./... what takes long and finds little that the others do not: scripts/test verbs,
+// a part of make test, runs it.
+func onlyAtLength(t *testing.T) {
+	t.Helper()
+	if os.Getenv("GORUN_TEST_SOFTHCA") == "" {
+		t.Skip("GORUN_TEST_SOFTHCA=1, as in scripts/test verbs, runs it")
 	}
 }
 

@@ -35,6 +35,9 @@ func TestPingpong(t *testing.T) {
 			{"forbidden", []string{"-e", "-c", "-s", "300000", "-n", "100"}, []string{forbid + "=1"}},
 		} {
 			t.Run(program+"/"+c.name, func(t *testing.T) {
+				if len(c.knobs) > 0 {
+					onlyAtLength(t)
+				}
 				pingpong(t, softhca.Env(t, c.knobs...), program, c.args)
 			})
 		}
