@@ -36,6 +36,10 @@ func TagHeaders() Option { return func(s *suite) { s.tagHeaders = true } }
 // Unreliable: now and then Register refuses, TryGet fails, Arm says that something is there: the suite tries again.
 func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 
+// Leaves: of what was sent before Close so many packets arrive although the peer does not poll meanwhile. Of more, the
+// rest is lost if the peer does not take it while Close waits.
+func Leaves(packets int) Option { return func(s *suite) { s.leaves = packets } }
+
 // Brief: a tenth of the rounds, for the second and further configurations of one transport.
 func Brief() Option { return func(s *suite) { s.brief = true } }
 
@@ -56,6 +60,7 @@ type suite struct {
 	without map[string]string
 
 	noGet, checksKeys, badKeysEnd, tagHeaders, unreliable, brief bool
+	leaves                                                       int // 0: all that the link takes
 }
 
 // rules in the order in which a new transport meets them.

@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -310,7 +311,7 @@ func (d *Device) Close() error {
 	}
 	d.nodder.Stop()
 	if d.control != nil {
-		d.settle(time.Now().Add(closePatience))
+		d.settle(time.Now().Add(cmp.Or(d.opt.closing, closePatience)))
 	}
 	d.stop()
 	if d.control != nil {

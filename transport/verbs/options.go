@@ -1,6 +1,8 @@
 package verbs
 
 import (
+	"time"
+
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
@@ -22,7 +24,9 @@ type Options struct {
 	Log     func(msg string, args ...any) // what somebody should look at; nil: silent
 	Debug   func(msg string, args ...any) // what was chosen, and why; nil: silent
 
-	entries int // of the completion queue, for tests; 0: as many as it should have
+	// For tests; 0: as it should be.
+	entries int           // of the completion queue
+	closing time.Duration // that Close may take to deliver
 }
 
 func (o *Options) fill() {

@@ -101,21 +101,7 @@ func TestCloseFull(t *testing.T) {
 	watchdog(t)
 	a, b, ab, ba := two(t)
 	for _, l := range []*link{ab, ba} {
-		for n := 0; l.s.d.inFlight < l.s.most || n < receives; n++ {
-			l.TrySend(&wire.Header{Kind: wire.Eager}, []byte("hello"))
-			if l.s.refused { // what is over is not looked at by anybody else
-				time.Sleep(time.Millisecond)
-				took := l.s.d.take(pollMax)
-				for i := range took {
-					if took[i].id&ownMask == 0 {
-						l.s.d.sent(&took[i])
-					} else {
-						l.s.d.lent = append(l.s.d.lent, uint32(took[i].id)) // somebody keeps it
-						l.s.d.posted--
-					}
-				}
-			}
-		}
+		stuffed(t, l)
 	}
 	done := make(chan time.Duration, 2)
 	for _, e := range []*end{a, b} {
@@ -127,6 +113,60 @@ func TestCloseFull(t *testing.T) {
 	}
 	if x, y := <-done, <-done; x >= closePatience && y >= closePatience {
 		t.Errorf("they waited %v and %v for each other", x, y)
+	}
+}
+
+// stuffed sends until the other end has no receive buffer left, and the queue is full. What arrives here meanwhile is
+// kept.
+func stuffed(t *testing.T, l *link) {
+	d := l.s.d
+	full := 0 // looks at a full queue
+	for limit := time.Now().Add(patience); full < 20; {
+		for l.TrySend(&wire.Header{Kind: wire.Eager}, []byte("hello")) {
+		}
+		time.Sleep(time.Millisecond)
+		took := d.take(pollMax)
+		if full++; len(took) > 0 {
+			full = 0
+		}
+		for i := range took {
+			if took[i].id&ownMask == 0 {
+				d.sent(&took[i])
+			} else {
+				d.lent = append(d.lent, uint32(took[i].id))
+				d.posted--
+			}
+		}
+		if time.Now().After(limit) {
+			t.Fatal("there is always room")
+		}
+	}
+}
+
+// A queue that is full to the last place when it fails, and whose last request is not confirmed: one more fits, and all
+// buffers are there again.
+func TestDownWhenFull(t *testing.T) {
+	watchdog(t)
+	needSoft(t)
+	a, b, ab, _ := two(t)
+	b.injected("pause")
+	body := pattern(1000, 1)
+	for range 4 {
+		send(t, ab, wire.Header{Kind: wire.Eager}, body)
+	}
+	ab.s.confirm()
+	for ab.TrySend(&wire.Header{Kind: wire.Eager}, body) {
+	}
+	if a.inFlight != depth || !ab.s.unconfirmed() {
+		t.Fatalf("%d requests are under way", a.inFlight)
+	}
+	b.Close()
+	a.down(1)
+	if now := time.Now(); !ab.s.flushBy.After(now) {
+		t.Errorf("the device was left %v to give them back", flushPatience)
+	}
+	if a.inFlight != 0 || len(a.free) != a.send.count-1 {
+		t.Errorf("%d requests are under way, %d of %d send buffers free", a.inFlight, len(a.free), a.send.count-1)
 	}
 }
 
