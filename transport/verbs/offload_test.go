@@ -459,3 +459,40 @@ func TestMatchKeepsItsPlace(t *testing.T) {
 		g.dev[1].OffloadSeen()
 	}
 }
+
+// Completions for which a Poll had no room are kept, also those that it had not begun to look at.
+func TestNoRoomForAll(t *testing.T) {
+	g := newTaggers(t)
+	const n = 12
+	mem, err := g.dev[1].Alloc(n * eagerMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		g.post(int32(i), transport.MaskExact, mem[i*eagerMax:(i+1)*eagerMax], uint64(i+1))
+	}
+	g.settled()
+	for i := range n {
+		g.send(eager(int32(i)), pattern(10, uint64(i)))
+	}
+	g.dev[0].settle(time.Now().Add(10 * time.Second))
+	for len(g.dev[1].stash) < n { // all are there, as Arm would find them
+		k, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[len(g.dev[1].stash):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.dev[1].stash = g.dev[1].wcs[:len(g.dev[1].stash)+k]
+	}
+	done := map[uint64]bool{}
+	pkts := make([]transport.Packet, 5)
+	for end := time.Now().Add(10 * time.Second); len(done) < n; {
+		for _, p := range pkts[:g.dev[1].Poll(pkts)] {
+			if p.Event == transport.OffloadDone {
+				done[p.Cookie] = true
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d matches are reported", len(done), n)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	took := d.take(len(pkts) - n)
 	for i := range took {
 		if n == len(pkts) { // one of a tagged buffer can make two packets
-			d.stash = took[i:]
+			d.stash = took[i : len(took)+len(d.stash)] // what is left of the stash lies behind it
 			break
 		}
 		w := &took[i]
