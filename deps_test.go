@@ -68,6 +68,7 @@ const kits = `
 	internal/testenv/hosts                                               : internal/testenv, internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}
 	internal/testenv/guest                                               : internal/testenv
 	internal/testenv/softhca                                             : internal/testenv
+	internal/testenv/guestrun                                            : internal/bootstrap
 	internal/testenv/hostrun                                             : internal/testenv/hosts, internal/testenv
 	internal/fabric/fabrictest                                           :
 	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/bootstrap, {golang.org/x/sys}
