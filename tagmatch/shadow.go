@@ -9,20 +9,7 @@ func (t *Table) Peek(ctx uint32, source, tag int32) *Receive {
 	if source|tag < 0 {
 		panicArrive(ctx, source, tag)
 	}
-	var oldest *Receive
-	if t.posted[exact] != 0 {
-		oldest = t.oldest(exact, ctx, source, tag, oldest)
-	}
-	if t.posted[anySource] != 0 {
-		oldest = t.oldest(anySource, ctx, AnySource, tag, oldest)
-	}
-	if t.posted[anyTag] != 0 {
-		oldest = t.oldest(anyTag, ctx, source, AnyTag, oldest)
-	}
-	if t.posted[anyBoth] != 0 {
-		oldest = t.oldest(anyBoth, ctx, AnySource, AnyTag, oldest)
-	}
-	return oldest
+	return t.match(ctx, source, tag)
 }
 
 // Older returns the youngest of the posted receives that have r's context, source and tag and are older than r, which

@@ -179,6 +179,15 @@ func (t *Table) Arrive(ctx uint32, source, tag int32) *Receive {
 
 // arriveWild is Arrive while wildcard receives are posted.
 func (t *Table) arriveWild(ctx uint32, source, tag int32) *Receive {
+	oldest := t.match(ctx, source, tag)
+	if oldest != nil {
+		t.remove(oldest)
+	}
+	return oldest
+}
+
+// match is the oldest receive for a message, of all kinds.
+func (t *Table) match(ctx uint32, source, tag int32) *Receive {
 	var oldest *Receive
 	if t.posted[exact] != 0 {
 		oldest = t.oldest(exact, ctx, source, tag, oldest)
@@ -191,9 +200,6 @@ func (t *Table) arriveWild(ctx uint32, source, tag int32) *Receive {
 	}
 	if t.posted[anyBoth] != 0 {
 		oldest = t.oldest(anyBoth, ctx, AnySource, AnyTag, oldest)
-	}
-	if oldest != nil {
-		t.remove(oldest)
 	}
 	return oldest
 }

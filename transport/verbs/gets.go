@@ -119,7 +119,7 @@ func (g *get) advance(d *Device) {
 		if g.noted && n == g.left {
 			d.one[0].opcode, d.one[0].imm = opWriteImm, g.note
 		}
-		if !s.submit(record{buffer: -1, get: g, length: n}) {
+		if !s.submit(record{buffer: -1, get: g}) {
 			break
 		}
 		s.quiet = 0
@@ -143,7 +143,7 @@ func (g *get) advance(d *Device) {
 }
 
 // partDone: the device has moved a piece, or will not.
-func (g *get) partDone(d *Device, _ int, err error) {
+func (g *get) partDone(d *Device, err error) {
 	g.parts--
 	if err != nil && g.err == nil {
 		g.err = fmt.Errorf("verbs: moving memory of rank %d: %w", g.s.peer, err)

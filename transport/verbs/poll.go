@@ -174,7 +174,7 @@ func (s *session) release(upTo uint32, err error) {
 			r.buffer = -1
 		}
 		if r.get != nil {
-			r.get.partDone(d, r.length, err)
+			r.get.partDone(d, err)
 			r.get = nil
 		}
 		d.inFlight--

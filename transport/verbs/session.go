@@ -66,7 +66,6 @@ const (
 type record struct {
 	buffer int32 // of Device.send; negative: none
 	get    *get  // the READ or WRITE that it is a part of; nil: a send
-	length int   // bytes of that part
 }
 
 // table is what Poll finds sessions by.

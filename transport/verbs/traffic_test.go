@@ -32,7 +32,7 @@ type trafficEnd struct {
 	shown  map[uint64][]byte  // announced, by key
 	addr   map[uint64]uint64  // by key
 	reads  map[uint64]reading // under way, by number
-	todo   []reading          // not started yet
+	due    []reading          // not started yet
 	seed   uint64
 	long   int // bytes of the longest message
 }
@@ -43,7 +43,7 @@ type reading struct {
 }
 
 func (e *trafficEnd) done() bool {
-	return e.left == 0 && len(e.shown)+len(e.reads)+len(e.todo) == 0 && e.inFlight == 0
+	return e.left == 0 && len(e.shown)+len(e.reads)+len(e.due) == 0 && e.inFlight == 0
 }
 
 // random runs n messages each way, of up to so many bytes.
@@ -115,7 +115,7 @@ func (tr *traffic) take(e, from *trafficEnd, p transport.Packet) {
 		if !ok || p.Err != nil || !bytes.Equal(r.dst, pattern(len(r.dst), from.seed+r.number<<8)) {
 			tr.t.Fatalf("rank %d: READ %d (%v): %v, or wrong contents", e.rank, h.ID, ok, p.Err)
 		}
-		e.todo = append(e.todo, reading{number: ^uint64(0), key: r.key})
+		e.due = append(e.due, reading{number: ^uint64(0), key: r.key})
 	case p.Event != transport.Arrived:
 		tr.t.Fatalf("rank %d: event %d, %v", e.rank, p.Event, p.Err)
 	case h.Kind == wire.FIN:
@@ -128,7 +128,7 @@ func (tr *traffic) take(e, from *trafficEnd, p transport.Packet) {
 		tr.t.Fatalf("rank %d: message %d, want %d", e.rank, h.Tag, e.wanted)
 	case h.Kind == wire.RTS:
 		e.wanted++
-		e.todo = append(e.todo, reading{uint64(h.Tag), h.Addr, h.Key, make([]byte, h.Len)})
+		e.due = append(e.due, reading{uint64(h.Tag), h.Addr, h.Key, make([]byte, h.Len)})
 	default:
 		e.wanted++
 		if !bytes.Equal(p.Payload, pattern(int(h.Ctx), from.seed+uint64(h.Tag)<<8)) {
@@ -139,7 +139,7 @@ func (tr *traffic) take(e, from *trafficEnd, p transport.Packet) {
 
 // read starts what has been announced, and says what is over.
 func (tr *traffic) read(e *trafficEnd) {
-	e.todo = slices.DeleteFunc(e.todo, func(r reading) bool {
+	e.due = slices.DeleteFunc(e.due, func(r reading) bool {
 		if r.dst == nil {
 			return e.link.TrySend(&wire.Header{Kind: wire.FIN, Key: r.key}, nil)
 		}
