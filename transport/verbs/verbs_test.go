@@ -53,7 +53,7 @@ func TestConformanceMixed(t *testing.T) {
 	needSoft(t)
 	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
 		return transporttest.Pair{A: newDevice(t, 0, 2, func(o *Options) { o.Tags = "on" }), B: newDevice(t, 1, 2)}
-	}, transporttest.BadKeysEnd(), transporttest.Brief())
+	}, suite(transporttest.BadKeysEnd(), transporttest.Brief())...)
 }
 
 // The records that Go and C share have one layout.
