@@ -33,6 +33,11 @@ const (
 	firstSpin = 50 * time.Microsecond
 	minSpin   = 50 * time.Microsecond
 	maxSpin   = 200 * time.Microsecond
+	// A wait that has slept and was over within shortWait would have been better spun through: the next one spins for
+	// twice as long as it took, up to longSpin. That is for devices whose sleep and waking cost far more than minSpin,
+	// such as soft-RoCE (docs/decisions/0022-soft-roce-latency.md).
+	shortWait = time.Millisecond
+	longSpin  = 2 * shortWait
 
 	// spinCheck polls happen between two looks at the clock.
 	spinCheck = 64
@@ -113,7 +118,7 @@ func (e *Engine) lead(w *want) bool {
 			idle++
 		}
 		if w.ready() {
-			if spun && e.cfg.Spin < 0 {
+			if spun && e.spin < maxSpin {
 				e.spin = min(e.spin*2, maxSpin)
 			}
 			return false
@@ -150,6 +155,7 @@ func (e *Engine) lead(w *want) bool {
 			if sleep := e.sleepAsLeader(w); sleep != slept {
 				return sleep == shouldFollow
 			}
+			e.learn(since)
 			idle = 0
 			continue
 		}
@@ -165,6 +171,15 @@ func (e *Engine) spinFor() time.Duration {
 		return e.cfg.Spin
 	}
 	return e.spin
+}
+
+// learn takes into account that a wait, which began then, has ended by sleep.
+func (e *Engine) learn(since time.Time) {
+	if took := time.Since(since); took <= shortWait {
+		e.spin = max(e.spin, min(2*took, longSpin))
+	} else {
+		e.spin = max(e.spin/2, minSpin)
+	}
 }
 
 // yield lets others have the lock and the processor.
@@ -183,9 +198,6 @@ const (
 
 // sleepAsLeader puts the calling thread to sleep until something arrives.
 func (e *Engine) sleepAsLeader(w *want) sleepResult {
-	if e.cfg.Spin < 0 {
-		e.spin = max(e.spin/2, minSpin)
-	}
 	if e.due != 0 {
 		e.sleepOnFull()
 		return slept
