@@ -15,6 +15,6 @@ func openVerbs(p place) (transport.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rdma.New(rdma.Options{Rank: p.rank, Size: p.size, Library: p.set.VerbsLibrary, Devices: p.set.VerbsDevices, TrafficClass: p.set.VerbsClass, Tags: p.set.TagMatching,
+	return rdma.New(rdma.Options{Rank: p.rank, Size: p.size, Library: p.set.VerbsLibrary, Devices: p.set.VerbsDevices, Partition: p.set.VerbsPartition, TrafficClass: p.set.VerbsClass, Tags: p.set.TagMatching,
 		RegisterFrom: int(p.set.VerbsRegister), Cache: p.set.VerbsCache, Control: control, Log: p.log, Debug: p.debug})
 }

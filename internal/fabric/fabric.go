@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 )
@@ -84,6 +85,22 @@ type PKey struct {
 
 // Full reports whether the port may talk to all of the partition, and not only to its full members.
 func (k PKey) Full() bool { return k.Value&0x8000 != 0 }
+
+// Partition is the number of the partition, without what the port is in it.
+func (k PKey) Partition() uint16 { return k.Value &^ 0x8000 }
+
+// Reaches says whether packets pass between the two: both are in one partition, and one of them is a full member.
+func (k PKey) Reaches(other PKey) bool {
+	return k.Partition() == other.Partition() && (k.Full() || other.Full())
+}
+
+// String is the key as it is always written, in hexadecimal.
+func (k PKey) String() string {
+	if k.Full() {
+		return fmt.Sprintf("%04x", k.Value)
+	}
+	return fmt.Sprintf("%04x (limited member)", k.Value)
+}
 
 // Net is the network device of a port.
 type Net struct {

@@ -14,23 +14,24 @@ const Auto time.Duration = -1
 
 // Values are the settings as the program uses them.
 type Values struct {
-	Transports    []string      // in order of preference; never empty
-	EagerMax      int64         // bytes; 0: auto
-	UnexpectedMax int64         // bytes
-	Spin          time.Duration // Auto (-1), or how long to poll
-	ShmRing       int64         // bytes; 0: auto
-	TCPInterfaces string        // as typed; transport/tcp reads it
-	TCPPorts      string        // likewise
-	TCPTLS        bool
-	VerbsDevices  string        // as typed; internal/fabric reads it
-	VerbsLibrary  string        // a path; "": the system's
-	VerbsClass    int           // 0 to 255
-	VerbsRegister int64         // bytes; 0: auto
-	VerbsCache    int           // entries
-	TagMatching   string        // by devices: auto, on or off
-	Log           string        // one of off, error, warn, info, debug, trace
-	Timeout       time.Duration // of one step of starting up
-	PeerTimeout   time.Duration // of a peer that does not answer
+	Transports     []string      // in order of preference; never empty
+	EagerMax       int64         // bytes; 0: auto
+	UnexpectedMax  int64         // bytes
+	Spin           time.Duration // Auto (-1), or how long to poll
+	ShmRing        int64         // bytes; 0: auto
+	TCPInterfaces  string        // as typed; transport/tcp reads it
+	TCPPorts       string        // likewise
+	TCPTLS         bool
+	VerbsDevices   string        // as typed; internal/fabric reads it
+	VerbsPartition string        // likewise
+	VerbsLibrary   string        // a path; "": the system's
+	VerbsClass     int           // 0 to 255
+	VerbsRegister  int64         // bytes; 0: auto
+	VerbsCache     int           // entries
+	TagMatching    string        // by devices: auto, on or off
+	Log            string        // one of off, error, warn, info, debug, trace
+	Timeout        time.Duration // of one step of starting up
+	PeerTimeout    time.Duration // of a peer that does not answer
 
 	// Set by gorun for its ranks; -1 or "" under other launchers.
 	Job       string
@@ -119,6 +120,8 @@ func (v *Values) set(s Setting, text string) (err error) {
 		v.TCPTLS, err = parseSwitch(text)
 	case "GORUN_VERBS_DEV":
 		v.VerbsDevices = text
+	case "GORUN_VERBS_PKEY":
+		v.VerbsPartition = text
 	case "GORUN_VERBS_LIB":
 		v.VerbsLibrary = text
 	case "GORUN_VERBS_TC":

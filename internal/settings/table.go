@@ -35,6 +35,7 @@ var Table = []Setting{
 	{"GORUN_TCP_PORTS", "", String, "where TCP listens, for example 40000-40999 (default: any free port)", false},
 	{"GORUN_TCP_TLS", "0", Switch, "1: TCP connections are encrypted (TLS 1.3, with keys made for the job); the same for all ranks", false},
 	{"GORUN_VERBS_DEV", "", String, "which RDMA devices and ports verbs uses: names such as mlx5_0:1,mlx5_1 separated by commas; ! before one excludes it (default: the first active port)", false},
+	{"GORUN_VERBS_PKEY", "", String, "InfiniBand partition of verbs: a P_Key such as 8001 of the port's table, which gorun info shows (default: the first with full membership)", false},
 	{"GORUN_VERBS_LIB", "", String, "path of the libibverbs that is opened, for example of the software HCA (default: the system's libibverbs.so.1)", false},
 	{"GORUN_VERBS_TC", "106", Number, "traffic class of RoCE packets: four times the DSCP, plus 2 where switches mark congestion (106: DSCP 26 and ECN, as UCX); InfiniBand's is 0", false},
 	{"GORUN_VERBS_REG", "auto", Bytes, "verbs: from this size on, messages in ordinary memory are registered and read in place; shorter ones are copied through registered buffers (auto: measured when the device is opened)", false},

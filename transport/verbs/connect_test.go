@@ -116,7 +116,7 @@ func TestNoQueuePair(t *testing.T) {
 func TestHostileHello(t *testing.T) {
 	watchdog(t)
 	good := func(d *Device) hello {
-		return hello{layer: d.at.layer, mtu: d.at.mtu, reads: 1, lid: d.at.lid, gid: d.at.gid, qpn: 7, slot: slotSize}
+		return hello{layer: d.at.layer, mtu: d.at.mtu, reads: 1, lid: d.at.lid, gid: d.at.gid, qpn: 7, slot: slotSize, pkey: d.at.pkey.Value}
 	}
 	for _, c := range []struct {
 		what, says string
@@ -126,6 +126,7 @@ func TestHostileHello(t *testing.T) {
 		{"another version", "version 9", func(d *Device) []byte { h := good(d); b := h.encode(); b[0] = 9; return b }},
 		{"another link layer", "link layer", func(d *Device) []byte { h := good(d); h.layer ^= 3; return h.encode() }},
 		{"other buffers", "buffers of", func(d *Device) []byte { h := good(d); h.slot *= 2; return h.encode() }},
+		{"another partition", "in partition 1234 (limited member), this rank in ffff", func(d *Device) []byte { h := good(d); h.pkey = 0x1234; return h.encode() }},
 		{"no MTU", "MTU 0", func(d *Device) []byte { h := good(d); h.mtu = 0; return h.encode() }},
 	} {
 		t.Run(c.what, func(t *testing.T) {

@@ -233,7 +233,7 @@ func crowd() error {
 	if err := load(os.Getenv("GORUN_VERBS_LIB")); err != nil {
 		return err
 	}
-	h, at, err := choose(os.Getenv("GORUN_VERBS_DEV"))
+	h, at, err := choose(os.Getenv("GORUN_VERBS_DEV"), "")
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func joinCrowd(h *hca, at *port, rank int, where []byte) error {
 	if err != nil {
 		return err
 	}
-	mine := hello{layer: at.layer, mtu: at.mtu, reads: 1, lid: at.lid, gid: at.gid, qpn: qpn, slot: slotSize, most: 1 << 30}
+	mine := hello{layer: at.layer, mtu: at.mtu, reads: 1, lid: at.lid, gid: at.gid, qpn: qpn, slot: slotSize, most: 1 << 30, pkey: at.pkey.Value}
 	l.TrySend(&wire.Header{Kind: wire.Eager, Tag: tagHello}, mine.encode())
 	var pkts [4]transport.Packet
 	for ready := false; !ready; runtime.Gosched() {

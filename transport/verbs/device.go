@@ -125,7 +125,7 @@ func (d *Device) open() (err error) {
 	if err := load(d.opt.Library); err != nil {
 		return fmt.Errorf("opening libibverbs: %w", err)
 	}
-	if d.hca, d.at, err = choose(d.opt.Devices); err != nil {
+	if d.hca, d.at, err = choose(d.opt.Devices, d.opt.Partition); err != nil {
 		return err
 	}
 	if d.opt.entries > 0 {
@@ -154,7 +154,7 @@ func (d *Device) open() (err error) {
 	}
 	d.useCache(d.opt.Cache)
 	d.nodder.Reset(nodEvery)
-	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "because", d.at.why, "library", libraryPath(),
+	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "partition", d.at.pkey, "because", d.at.why, "library", libraryPath(),
 		"receive-buffers", d.recv.count, "register-from", d.opt.RegisterFrom)
 	return nil
 }

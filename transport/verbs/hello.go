@@ -32,11 +32,12 @@ type hello struct {
 	// device answers from there.
 	serveQPN uint32
 	most     uint32 // bytes of one message that its device moves
+	pkey     uint16 // of its partition
 }
 
 const (
 	helloVersion = 1
-	helloSize    = 1 + 1 + 1 + 1 + 2 + 16 + 4 + 4 + 4 + 1 + 4 + 4
+	helloSize    = 1 + 1 + 1 + 1 + 2 + 16 + 4 + 4 + 4 + 1 + 4 + 4 + 2
 
 	// servesTags: its receive queue matches tags, so all that it gets begins with a tag-matching header.
 	servesTags = 1
@@ -53,7 +54,8 @@ func (h *hello) encode() []byte {
 	b = le.AppendUint32(b, h.slot)
 	b = append(b, h.serves)
 	b = le.AppendUint32(b, h.serveQPN)
-	return le.AppendUint32(b, h.most)
+	b = le.AppendUint32(b, h.most)
+	return le.AppendUint16(b, h.pkey)
 }
 
 var errHello = errors.New("what the peer says of its queue pair cannot be right")
@@ -68,7 +70,8 @@ func (h *hello) decode(b []byte) error {
 	}
 	le := binary.LittleEndian
 	*h = hello{layer: b[1], mtu: b[2], reads: b[3], lid: le.Uint16(b[4:]), qpn: le.Uint32(b[22:]), psn: le.Uint32(b[26:]),
-		slot: le.Uint32(b[30:]), serves: b[34], serveQPN: le.Uint32(b[35:]), most: le.Uint32(b[39:])}
+		slot: le.Uint32(b[30:]), serves: b[34], serveQPN: le.Uint32(b[35:]), most: le.Uint32(b[39:]),
+		pkey: le.Uint16(b[43:])}
 	copy(h.gid[:], b[6:])
 	switch {
 	case h.qpn>>24 != 0 || h.psn>>24 != 0 || h.serveQPN>>24 != 0:

@@ -11,7 +11,7 @@ import (
 )
 
 func goodHello() hello {
-	h := hello{layer: 2, mtu: 5, reads: 16, lid: 0xbfff, qpn: 0xffffff, psn: 0xfffffe, slot: 8256, serves: 3}
+	h := hello{layer: 2, mtu: 5, reads: 16, lid: 0xbfff, qpn: 0xffffff, psn: 0xfffffe, slot: 8256, serves: 3, pkey: 0x8001}
 	for i := range h.gid {
 		h.gid[i] = byte(0x10 + i)
 	}
@@ -26,6 +26,7 @@ func TestHello(t *testing.T) {
 		func(h *hello) { h.qpn, h.psn, h.lid, h.reads, h.serves = 0, 0, 0, 0, 0 },
 		func(h *hello) { h.mtu, h.slot = 1, minSlot },
 		func(h *hello) { h.layer, h.slot, h.gid = 1, maxSlot, [16]byte{} },
+		func(h *hello) { h.pkey = 0xffff },
 	} {
 		want := goodHello()
 		change(&want)

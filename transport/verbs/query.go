@@ -25,6 +25,7 @@ type port struct {
 	gid       [16]byte
 	gidIndex  int
 	global    bool // packets carry the GID
+	pkey      fabric.PKey
 	why       string
 	caps      limits
 	tags      tagLimits
@@ -209,10 +210,14 @@ func rawGID(e *gidEntry) (raw [16]byte) {
 }
 
 // choose opens the first port that is active and wanted.
-func choose(want string) (*hca, port, error) {
+func choose(want, partition string) (*hca, port, error) {
 	filter, err := fabric.ParseFilter(want)
 	if err != nil {
 		return nil, port{}, fmt.Errorf("GORUN_VERBS_DEV: %w", err)
+	}
+	key, err := fabric.ParsePKey(partition)
+	if err != nil {
+		return nil, port{}, err
 	}
 	names, err := deviceNames()
 	if err != nil {
@@ -228,7 +233,7 @@ func choose(want string) (*hca, port, error) {
 			why = append(why, fmt.Sprintf("%s: %v", name, err))
 			continue
 		}
-		p, err := h.choosePort(name, filter)
+		p, err := h.choosePort(name, filter, key)
 		if err == nil {
 			return h, p, nil
 		}
@@ -238,7 +243,7 @@ func choose(want string) (*hca, port, error) {
 	return nil, port{}, fmt.Errorf("no port can be used: %s", strings.Join(why, "; "))
 }
 
-func (h *hca) choosePort(name string, filter fabric.Filter) (port, error) {
+func (h *hca) choosePort(name string, filter fabric.Filter, partition uint16) (port, error) {
 	c, err := h.query()
 	if err != nil {
 		return port{}, err
@@ -249,7 +254,7 @@ func (h *hca) choosePort(name string, filter fabric.Filter) (port, error) {
 			why = append(why, fmt.Sprintf("port %d: GORUN_VERBS_DEV leaves it out", n))
 			continue
 		}
-		p, err := h.usable(name, n)
+		p, err := h.usable(name, n, partition)
 		if err == nil {
 			if c.tm_flags&1 != 0 {
 				p.tags = tagLimits{tags: int(c.tm_tags), ops: int(c.tm_ops), header: int(c.tm_rndv)}
@@ -263,7 +268,7 @@ func (h *hca) choosePort(name string, filter fabric.Filter) (port, error) {
 	return port{}, errors.New(strings.Join(why, ", "))
 }
 
-func (h *hca) usable(name string, number int) (port, error) {
+func (h *hca) usable(name string, number int, partition uint16) (port, error) {
 	st, err := h.port(number)
 	if err != nil {
 		return port{}, err
@@ -280,6 +285,9 @@ func (h *hca) usable(name string, number int) (port, error) {
 		maxLength: int(st.max_msg), gidIndex: max(index, 0), why: why}
 	if p.layer == 0 {
 		p.layer = layerInfiniBand
+	}
+	if p.pkey, err = fabric.ChoosePKey(d, partition); err != nil {
+		return port{}, err
 	}
 	p.global = p.layer == layerEthernet
 	if index < 0 && p.global {

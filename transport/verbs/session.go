@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/fabric"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -170,11 +171,11 @@ func (d *Device) meet(peer int) (*session, error) {
 	s := &session{d: d, peer: peer, opened: make(chan struct{}), psn: rand.Uint32() >> 8}
 	var deep int
 	var err error
-	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, 0, min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
+	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index, min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
 	if d.matching() {
-		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, 0); err != nil {
+		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, d.at.pkey.Index); err != nil {
 			s.destroy()
 			return nil, err
 		}
@@ -183,7 +184,7 @@ func (d *Device) meet(peer int) (*session, error) {
 	d.table.Store(d.table.Load().with(s))
 	d.sessions[peer] = s
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid, qpn: s.qpn, psn: s.psn, slot: slotSize,
-		most: uint32(min(d.at.maxLength, 1<<31))}
+		most: uint32(min(d.at.maxLength, 1<<31)), pkey: d.at.pkey.Value}
 	if d.matching() {
 		h.serves, h.serveQPN = servesTags, s.serveQPN
 	}
@@ -210,6 +211,11 @@ func (d *Device) greeted(peer int, payload []byte) {
 	}
 	if h.layer != d.at.layer || h.slot != slotSize {
 		d.spoil(s, fmt.Errorf("rank %d has link layer %d and buffers of %d bytes, this rank %d and %d", peer, h.layer, h.slot, d.at.layer, slotSize), true)
+		return
+	}
+	if theirs := (fabric.PKey{Value: h.pkey}); !d.at.pkey.Reaches(theirs) {
+		d.spoil(s, fmt.Errorf("rank %d is in partition %s, this rank in %s: between them the fabric passes nothing (GORUN_VERBS_PKEY chooses one that both are in, at least one of them as a full member)",
+			peer, theirs, d.at.pkey), true)
 		return
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),

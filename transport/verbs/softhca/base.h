@@ -56,6 +56,8 @@ struct work {
 
 enum fail_kind { FAIL_SEND, FAIL_WRITE, FAIL_READ, FAIL_ATOMIC, FAIL_FIN, FAIL_REG, FAIL_KINDS };
 
+enum { PKEYS_MOST = 16 };
+
 struct knobs {
 	char dir[256];
 	bool seeded;
@@ -66,6 +68,8 @@ struct knobs {
 	bool tm;
 	uint32_t max_tags, max_ops, max_inline, max_rd;
 	uint64_t max_msg;
+	uint16_t pkeys[PKEYS_MOST]; /* the port's partitions */
+	unsigned npkeys;
 	uint64_t memlock; /* bytes that may be registered, UINT64_MAX: any number */
 	double retry_scale;
 	bool wire;  /* ports of one process talk over a socket as well */

@@ -159,7 +159,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.max_mr = 1 << 22, .max_pd = 1 << 20, .max_qp_rd_atom = (int)ctx->knobs.max_rd,
 		.max_res_rd_atom = (int)ctx->knobs.max_rd * 200000, .max_qp_init_rd_atom = (int)ctx->knobs.max_rd,
 		.atomic_cap = IBV_ATOMIC_HCA, .max_srq = 1 << 16, .max_srq_wr = MAX_WR, .max_srq_sge = MAX_SGE,
-		.max_pkeys = 1, .local_ca_ack_delay = 15, .phys_port_cnt = 1,
+		.max_pkeys = (uint16_t)ctx->knobs.npkeys, .local_ca_ack_delay = 15, .phys_port_cnt = 1,
 		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				    IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SYS_IMAGE_GUID,
 	};
@@ -195,7 +195,7 @@ int hca_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 	struct ibv_port_attr a = {
 		.state = ctx->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096,
 		.active_mtu = IBV_MTU_4096, .gid_tbl_len = 1, .max_msg_sz = (uint32_t)ctx->knobs.max_msg,
-		.pkey_tbl_len = 1, .lid = ctx->lid, .sm_lid = 0, .max_vl_num = 1, .active_width = 2, .active_speed = 32,
+		.pkey_tbl_len = (uint16_t)ctx->knobs.npkeys, .lid = ctx->lid, .sm_lid = 0, .max_vl_num = 1, .active_width = 2, .active_speed = 32,
 		.phys_state = ctx->port_down ? 3 : 5, .link_layer = IBV_LINK_LAYER_INFINIBAND,
 	};
 
@@ -255,17 +255,22 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigne
 
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
 {
-	(void)context;
-	if (port != 1 || index)
+	const struct knobs *k = &to_ctx(context)->knobs;
+
+	if (port != 1 || index < 0 || (unsigned)index >= k->npkeys)
 		return errno = EINVAL, -1;
-	*pkey = htons(0xffff);
+	*pkey = htons(k->pkeys[index]);
 	return 0;
 }
 
 EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
 {
-	(void)context;
-	return port == 1 && (pkey & htons(0x7fff)) == htons(0x7fff) ? 0 : -1;
+	const struct knobs *k = &to_ctx(context)->knobs;
+
+	for (unsigned i = 0; port == 1 && i < k->npkeys; i++)
+		if (k->pkeys[i] == ntohs(pkey))
+			return (int)i;
+	return -1;
 }
 
 EXPORT int ibv_fork_init(void)

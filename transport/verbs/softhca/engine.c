@@ -175,6 +175,14 @@ static int wait_events(struct epoll_event *ev, int n, uint64_t ns)
 	return MAX(got, 0);
 }
 
+/* Whether both are in one partition, at least one of them as a full member. */
+static bool same_partition(const struct hca_qp *qp, uint16_t theirs)
+{
+	uint16_t ours = qp->ctx->knobs.pkeys[qp->pkey_index];
+
+	return !((ours ^ theirs) & 0x7fff) && (ours | theirs) & 0x8000;
+}
+
 /* A packet for a port of this process that has arrived. Owns it. */
 static void arrive(struct pkt *p)
 {
@@ -187,6 +195,11 @@ static void arrive(struct pkt *p)
 		return;
 	}
 	qp = ctx && !ctx->port_down ? qp_find(ctx, p->h.dqpn) : NULL;
+	if (qp && request && !same_partition(qp, p->h.pkey)) {
+		debug(ctx, "a packet of partition %04x for QP %u, which is in %04x", p->h.pkey, p->h.dqpn,
+		      ctx->knobs.pkeys[qp->pkey_index]);
+		qp = NULL;
+	}
 	if (qp && request)
 		responder_request(qp, p);
 	else if (qp)

@@ -223,6 +223,7 @@ struct hca_qp {
 	/* attributes */
 	uint16_t dlid;
 	uint8_t sl, max_rd, max_dest_rd, min_rnr_timer, timeout, retry_cnt, rnr_retry, path_mtu, port_num;
+	uint16_t pkey_index;
 	uint32_t access, sq_psn0, rq_psn0;
 	uint32_t dest_qpn;
 	struct ibv_ah_attr av;
@@ -287,6 +288,7 @@ struct pkt_head {
 	uint32_t imm;
 	uint32_t rkey;
 	uint32_t niov;
+	uint16_t pkey, zero; /* requests only: answers come only to who may ask */
 	uint64_t raddr;
 	uint64_t len;	     /* of the message */
 	uint64_t a, b;	     /* operands and result of an atomic; READ_OK: where the memory lies */

@@ -1,6 +1,7 @@
 /* The knobs: environment variables, read when a device is opened. README.md describes them. */
 #include "hca.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,6 +94,27 @@ static int scale_knob(struct knobs *k, const char *name, const char *value)
 	return 0;
 }
 
+/* SOFTHCA_PKEYS=7fff,8001: hexadecimal, as they are always written */
+static int pkeys_knob(struct knobs *k, const char *name, const char *value)
+{
+	const char *p = value;
+
+	for (k->npkeys = 0; k->npkeys < PKEYS_MOST; p++) {
+		char *end;
+		unsigned long key = isxdigit((unsigned char)*p) ? strtoul(p, &end, 16) : 0;
+
+		if (!(key & 0x7fff) || key > 0xffff)
+			break;
+		k->pkeys[k->npkeys++] = (uint16_t)key;
+		if (!*end)
+			return 0;
+		if (*end != ',')
+			break;
+		p = end;
+	}
+	return bad(name, value, "KEY,…: up to 16 hexadecimal numbers of 16 bits, not 0 or 8000");
+}
+
 static int dir_knob(struct knobs *k, const char *name, const char *value)
 {
 	if (value[0] != '/' || strlen(value) >= sizeof(k->dir) - 32)
@@ -135,6 +157,8 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		return small_knob(name, value, 0, 4096, &k->max_inline);
 	if (!strcmp(n, "MAX_MSG"))
 		return number_knob(name, value, 1, 1ull << 31, &k->max_msg);
+	if (!strcmp(n, "PKEYS"))
+		return pkeys_knob(k, name, value);
 	if (!strcmp(n, "MAX_RD"))
 		return small_knob(name, value, 1, 128, &k->max_rd);
 	if (!strcmp(n, "MEMLOCK"))
@@ -161,6 +185,7 @@ int knobs_read(struct knobs *k)
 	*k = (struct knobs){
 		.tm = true, .max_tags = 1024, .max_ops = 2048, .max_inline = 512, .max_rd = 16,
 		.max_msg = 1ull << 31, .memlock = UINT64_MAX, .retry_scale = 1, .readv = true,
+		.pkeys = { 0xffff }, .npkeys = 1,
 	};
 	snprintf(k->dir, sizeof(k->dir), "%s", tmp && tmp[0] == '/' && strlen(tmp) < 220 ? tmp : "/tmp");
 	for (char **e = environ; *e; e++) {

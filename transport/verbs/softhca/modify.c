@@ -59,8 +59,8 @@ static int check_values(struct hca_qp *qp, const struct ibv_qp_attr *a, int mask
 		why = "cur_qp_state is not the state";
 	else if (mask & IBV_QP_PORT && a->port_num != 1)
 		why = "there is one port";
-	else if (mask & IBV_QP_PKEY_INDEX && a->pkey_index)
-		why = "there is one partition key";
+	else if (mask & IBV_QP_PKEY_INDEX && a->pkey_index >= qp->ctx->knobs.npkeys)
+		why = "the table of partition keys has no such entry";
 	else if (mask & IBV_QP_ACCESS_FLAGS && a->qp_access_flags & ~access)
 		why = "unknown access flags";
 	else if (mask & IBV_QP_AV && !av_ok(&a->ah_attr))
@@ -91,6 +91,8 @@ static void take_values(struct hca_qp *qp, const struct ibv_qp_attr *a, int mask
 {
 	if (mask & IBV_QP_PORT)
 		qp->port_num = a->port_num;
+	if (mask & IBV_QP_PKEY_INDEX)
+		qp->pkey_index = a->pkey_index;
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		qp->access = a->qp_access_flags;
 	if (mask & IBV_QP_AV) {

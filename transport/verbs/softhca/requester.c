@@ -156,7 +156,7 @@ static struct pkt *build(struct hca_qp *qp, uint32_t index, const struct wqe *w,
 		.raddr = w->raddr, .len = w->len, .niov = payload ? 0 : niov, .payload = payload ? w->len : 0,
 		.gen_addr = (uintptr_t)&qp_slot(qp->slot)->gen, .gen = atomic_load(&qp_slot(qp->slot)->gen),
 		.flags = (w->flags & WQE_SOLICITED ? PKT_SOLICITED : 0) | (payload ? PKT_PAYLOAD : 0),
-		.rd_out = (uint8_t)MIN(qp->rd_out + 1, 255u),
+		.rd_out = (uint8_t)MIN(qp->rd_out + 1, 255u), .pkey = qp->ctx->knobs.pkeys[qp->pkey_index],
 	};
 	return p;
 }

@@ -87,6 +87,9 @@ static void bad_knobs(void)
 		{ "SOFTHCA_TM", "maybe" }, { "SOFTHCA_TM", "2" }, { "SOFTHCA_MAX_TAGS", "-1" }, { "SOFTHCA_MAX_TAGS", "many" },
 		{ "SOFTHCA_MAX_OPS", "x" }, { "SOFTHCA_MAX_INLINE", "-64" }, { "SOFTHCA_MAX_MSG", "0" },
 		{ "SOFTHCA_MAX_MSG", "99999999999" }, { "SOFTHCA_MAX_RD", "0" }, { "SOFTHCA_MAX_RD", "256" },
+		{ "SOFTHCA_PKEYS", "" }, { "SOFTHCA_PKEYS", "ffff," }, { "SOFTHCA_PKEYS", "0" }, { "SOFTHCA_PKEYS", "8000" },
+		{ "SOFTHCA_PKEYS", "1ffff" }, { "SOFTHCA_PKEYS", "8001 8002" }, { "SOFTHCA_PKEYS", "-1" },
+		{ "SOFTHCA_PKEYS", "1,2,3,4,5,6,7,8,9,a,b,c,d,e,f,10,11" },
 		{ "SOFTHCA_RETRY_SCALE", "0" }, { "SOFTHCA_RETRY_SCALE", "fast" }, { "SOFTHCA_RETRY_SCALE", "-2" },
 		{ "SOFTHCA_DIR", "" }, { "SOFTHCA_DIR", "relative" }, { "SOFTHCA_DIR", "/proc/nowhere" },
 	};
@@ -96,6 +99,62 @@ static void bad_knobs(void)
 		refused_with(bad[i][0], bad[i][1]);
 	d = dev_open();	/* without them it opens */
 	dev_close(d);
+}
+
+/* One end of the pair below: a port with these partitions, a queue pair in the one at this index. */
+static void partition_open(struct end *e, const char *keys, uint16_t index, const struct how *h)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .pkey_index = index, .port_num = 1, .qp_access_flags = ALL_ACCESS };
+
+	knob("SOFTHCA_PKEYS", keys);
+	end_open(e, dev_open(), h);
+	MUST(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+/* Requests pass in a partition that both ends are in, unless both are limited members. */
+static void partitions(void)
+{
+	static const struct {
+		const char *a, *b;
+		uint16_t ai, bi;
+		bool pass;
+	} c[] = {
+		{ "ffff", "ffff", 0, 0, true },	 { "ffff", "7fff", 0, 0, true },  { "7fff", "ffff", 0, 0, true },
+		{ "7fff", "7fff", 0, 0, false }, { "ffff", "8001", 0, 0, false }, { "7fff,8001", "8002,1", 1, 1, true },
+		{ "7fff,8001", "8002,1", 1, 0, false }, { "7fff,8001", "ffff,1", 0, 1, false },
+	};
+
+	for (size_t i = 0; i < COUNT(c); i++) {
+		struct how h = usual;
+		struct pair p;
+		struct addr x, y;
+		__be16 k;
+
+		h.retry = 1;
+		partition_open(&p.a, c[i].a, c[i].ai, &h);
+		partition_open(&p.b, c[i].b, c[i].bi, &h);
+		x = end_addr(&p.a);
+		y = end_addr(&p.b);
+		MUST(to_rtr(p.a.qp, p.a.d, &h, &y));
+		MUST(to_rtr(p.b.qp, p.b.d, &h, &x));
+		MUST(to_rts(p.a.qp, &h, p.a.psn));
+		MUST(to_rts(p.b.qp, &h, p.b.psn));
+		MUST(ibv_query_pkey(p.b.d->ctx, 1, c[i].bi, &k));
+		CHECK(ibv_get_pkey_index(p.b.d->ctx, 1, k) == c[i].bi, "index of %04x", ntohs(k));
+		REFUSED(EINVAL, ibv_query_pkey(p.b.d->ctx, 1, p.b.d->port.pkey_tbl_len, &k));
+		if (c[i].pass) {
+			talk(&p);
+		} else {
+			MUST(try_end_recv(&p.b, 1, NULL, 0));
+			post(p.a.qp, .id = 2, .opcode = IBV_WR_SEND, .flags = IBV_SEND_SIGNALED);
+			expect(p.a.cq, 2, IBV_WC_RETRY_EXC_ERR);
+			quiet(p.b.cq, 0.01);
+		}
+		end_close(&p.a);
+		end_close(&p.b);
+		dev_close(p.a.d);
+		dev_close(p.b.d);
+	}
 }
 
 static void limits(void)
@@ -1116,7 +1175,7 @@ static void threads_come_and_go(void)
 }
 
 static const struct test tests[] = {
-	TEST(bad_knobs, SOFT), TEST(limits, SOFT | PAIRS), TEST(without_tags, SOFT | PAIRS), TEST(lost_requests, SOFT | PAIRS),
+	TEST(bad_knobs, SOFT), TEST(partitions, SOFT), TEST(limits, SOFT | PAIRS), TEST(without_tags, SOFT | PAIRS), TEST(lost_requests, SOFT | PAIRS),
 	TEST(all_is_lost, SOFT | PAIRS), TEST(injected_rnr, SOFT | PAIRS), TEST(failing_requests, SOFT | PAIRS),
 	TEST(failing_registration, SOFT), TEST(slow_retries, SOFT | PAIRS), TEST(seeded_scheduling, SOFT | PAIRS),
 	TEST(slow_list, SOFT | PAIRS), TEST(failing_fin, SOFT | PAIRS), TEST(counters, SOFT | PAIRS),
