@@ -169,8 +169,11 @@ func (e *Engine) explain(p *peer, caps *transport.Caps) {
 		name = several.Via(int(p.rank))
 	}
 	why := "none: all schemes work"
-	if p.getter == nil {
+	switch {
+	case p.getter == nil:
 		large, why = "stream", caps.WhyNot
+	case p.presence == nil:
+		large, why = "get; stream where the sender's memory is not registered", "split: the device does not say whether the peer polls"
 	}
 	e.cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.limit, "rendezvous", large, "not-used", why)
 }
