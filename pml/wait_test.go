@@ -531,3 +531,23 @@ func TestAfterClose(t *testing.T) {
 		t.Errorf("%d operations are under way", n)
 	}
 }
+
+// A wait that slept and was short makes the next one spin for twice as long as it took; one that was long halves that.
+func TestSpinLearns(t *testing.T) {
+	e := Engine{spin: firstSpin}
+	learn := func(took, least, most time.Duration) {
+		t.Helper()
+		e.learn(time.Now().Add(-took))
+		if e.spin < least || e.spin > most {
+			t.Errorf("after a wait of %v: %v, want %v to %v", took, e.spin, least, most)
+		}
+	}
+	learn(400*time.Microsecond, 800*time.Microsecond, longSpin)
+	had := e.spin
+	learn(60*time.Microsecond, had, had) // shorter than what is spun
+	learn(shortWait-50*time.Microsecond, 2*shortWait-100*time.Microsecond, longSpin)
+	for had := e.spin; had > minSpin; had = e.spin {
+		learn(time.Second, max(had/2, minSpin), max(had/2, minSpin))
+	}
+	learn(time.Second, minSpin, minSpin)
+}
