@@ -155,7 +155,7 @@ func (e *Engine) lead(w *want) bool {
 			if sleep := e.sleepAsLeader(w); sleep != slept {
 				return sleep == shouldFollow
 			}
-			e.learn(since)
+			e.learn(time.Since(since))
 			idle = 0
 			continue
 		}
@@ -173,9 +173,9 @@ func (e *Engine) spinFor() time.Duration {
 	return e.spin
 }
 
-// learn takes into account that a wait, which began then, has ended by sleep.
-func (e *Engine) learn(since time.Time) {
-	if took := time.Since(since); took <= shortWait {
+// learn takes into account that a wait has ended by sleep, and how long it was.
+func (e *Engine) learn(took time.Duration) {
+	if took <= shortWait {
 		e.spin = max(e.spin, min(2*took, longSpin))
 	} else {
 		e.spin = max(e.spin/2, minSpin)

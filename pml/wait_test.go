@@ -535,19 +535,20 @@ func TestAfterClose(t *testing.T) {
 // A wait that slept and was short makes the next one spin for twice as long as it took; one that was long halves that.
 func TestSpinLearns(t *testing.T) {
 	e := Engine{spin: firstSpin}
-	learn := func(took, least, most time.Duration) {
-		t.Helper()
-		e.learn(time.Now().Add(-took))
-		if e.spin < least || e.spin > most {
-			t.Errorf("after a wait of %v: %v, want %v to %v", took, e.spin, least, most)
+	for _, c := range []struct{ took, spin time.Duration }{
+		{400 * time.Microsecond, 800 * time.Microsecond},
+		{60 * time.Microsecond, 800 * time.Microsecond}, // it is enough for that
+		{shortWait, longSpin},
+		{shortWait + 1, longSpin / 2},
+		{time.Second, longSpin / 4},
+		{time.Hour, longSpin / 8},
+		{time.Hour, longSpin / 16},
+		{time.Hour, longSpin / 32},
+		{time.Hour, minSpin},
+		{time.Hour, minSpin},
+	} {
+		if e.learn(c.took); e.spin != c.spin {
+			t.Errorf("after a wait of %v: %v, want %v", c.took, e.spin, c.spin)
 		}
 	}
-	learn(400*time.Microsecond, 800*time.Microsecond, longSpin)
-	had := e.spin
-	learn(60*time.Microsecond, had, had) // shorter than what is spun
-	learn(shortWait-50*time.Microsecond, 2*shortWait-100*time.Microsecond, longSpin)
-	for had := e.spin; had > minSpin; had = e.spin {
-		learn(time.Second, max(had/2, minSpin), max(had/2, minSpin))
-	}
-	learn(time.Second, minSpin, minSpin)
 }
