@@ -173,7 +173,7 @@ func (c counter) run(env []string, limit time.Duration, command ...string) (n fl
 // turns returns the instructions of a process that does so many turns of a path.
 func (c counter) turns(t *testing.T, path string, turns int) float64 {
 	t.Helper()
-	env := []string{roleVar + "=hot path", pathVar + "=" + path, turnsVar + "=" + strconv.Itoa(turns),
+	env := []string{testenv.RoleVar + "=hot path", pathVar + "=" + path, turnsVar + "=" + strconv.Itoa(turns),
 		"GOGC=off", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"}
 	for try := 1; ; try++ {
 		n, printed, err := c.run(env, countTimeout, os.Args[0])

@@ -9,12 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -22,59 +21,13 @@ import (
 // hangs is after how long a test is not slow but stuck.
 const hangs = 30 * time.Second
 
-// roleVar makes the test binary do something else than test: see roles.
-const roleVar = "MPI_TEST_ROLE"
-
 // roles are what a re-executed test binary can be.
 var roles = map[string]func() error{}
 
+// TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVar); role != "" {
-		if err := roles[role](); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	debug.SetTraceback("all")
-	goroutines, files := runtime.NumGoroutine(), descriptors()
-	code := m.Run()
-	if code == 0 {
-		code = leaks(goroutines, files)
-	}
-	os.Exit(code)
-}
-
-// leaks reports what is left over after all tests.
-func leaks(goroutines, files int) int {
-	limit := time.Now().Add(5 * time.Second)
-	for runtime.NumGoroutine() > goroutines || descriptors() > files {
-		if time.Now().After(limit) {
-			buf := make([]byte, 1<<20)
-			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n%s\n",
-				runtime.NumGoroutine(), goroutines, descriptors(), files, buf[:runtime.Stack(buf, true)])
-			return 1
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return 0
-}
-
-// descriptors is how many files are open, not counting the poller's, which Go opens once and keeps; 0 where it cannot
-// be known.
-func descriptors() int {
-	dir, n := "/proc/self/fd", 0
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		to, err := os.Readlink(dir + "/" + e.Name())
-		if err == nil && !strings.Contains(to, "eventpoll") && !strings.Contains(to, "eventfd") && !strings.HasPrefix(to, "/proc/") {
-			n++
-		}
-	}
-	return n
+	testenv.Become(roles)
+	os.Exit(testenv.LeavesNothing(m.Run))
 }
 
 // watchdog turns a hang into a failure that shows what every goroutine does. What it returns calls it off.
@@ -85,16 +38,11 @@ func watchdog(t testing.TB) (off func() bool) {
 // reexec runs this test binary in a role, and returns what it printed.
 func reexec(t *testing.T, role string, env ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
-	cmd.WaitDelay = time.Second
-	timer := time.AfterFunc(hangs-5*time.Second, func() { cmd.Process.Signal(syscall.SIGQUIT) })
-	defer timer.Stop()
-	out, err := cmd.CombinedOutput()
+	out, err := testenv.Run(t, role, env...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", role, err, out)
 	}
-	return string(out)
+	return out
 }
 
 // runner runs a body as ranks over one of the fabrics of everywhere, and fails the test if any rank does.
@@ -271,12 +219,10 @@ func dice(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, st
 // reexecFails is reexec for a role that is expected to end with an error.
 func reexecFails(t *testing.T, role string, env ...string) (output string, code int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
-	out, err := cmd.CombinedOutput()
+	out, err := testenv.Run(t, role, env...)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		t.Fatalf("%s: %v\n%s", role, err, out)
 	}
-	return string(out), exit.ExitCode()
+	return out, exit.ExitCode()
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // hostOf makes a host: sockets x cores x threads, one NUMA node for each socket.
@@ -261,7 +262,7 @@ func TestNoLeaks(t *testing.T) {
 		}
 	}
 	run("exit 0", 0)
-	fds, goroutines := countFDs(t), runtime.NumGoroutine()
+	before := testenv.Holds()
 	for range 5 {
 		run("echo x", 0)
 		run("exit 3", 3)
@@ -271,27 +272,9 @@ func TestNoLeaks(t *testing.T) {
 	if code := j.Run(); code != CodeNotFound {
 		t.Errorf("a program that is not there: exit code %d", code)
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if countFDs(t) <= fds && runtime.NumGoroutine() <= goroutines {
-			break
-		}
+	if err := before.NoMore(10 * time.Second); err != nil {
+		t.Error(err)
 	}
-	if n := countFDs(t); n > fds {
-		t.Errorf("%d descriptors before, %d after", fds, n)
-	}
-	if n := runtime.NumGoroutine(); n > goroutines {
-		b := make([]byte, 1<<16)
-		t.Errorf("%d goroutines before, %d after\n%s", goroutines, n, b[:runtime.Stack(b, true)])
-	}
-}
-
-func countFDs(t *testing.T) int {
-	t.Helper()
-	entries, err := filepath.Glob("/dev/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 // The bindings hold in the child and not in the thread that started it.

@@ -13,25 +13,23 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/launcher"
 )
 
-// The test binary is gorun, its guard, and the ranks, by the variable GORUN_TEST_ROLE.
-const roleVar = "GORUN_TEST_ROLE"
-
+// The test binary is gorun, its guard, and the ranks.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == guardWord:
 		launcher.Guard(os.Stdin)
-	case os.Getenv(roleVar) == "gorun":
+	case os.Getenv(testenv.RoleVar) == "gorun":
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	case os.Getenv(roleVar) == "rank":
+	case os.Getenv(testenv.RoleVar) == "rank":
 		os.Exit(rank(os.Args[1:]))
 	default:
 		os.Exit(m.Run())
@@ -149,26 +147,8 @@ type job struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	mark     string // in the environment of all processes of this job
-	out, err buffer
+	out, err testenv.Buffer
 	started  time.Time
-}
-
-// buffer is what a stream has delivered so far.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 const markVar = "GORUN_TEST_MARK"
@@ -180,18 +160,18 @@ func prepare(t *testing.T, args ...string) *job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := []string{"-x", roleVar + "=rank"}
+	full := []string{"-x", testenv.RoleVar + "=rank"}
 	for _, a := range args {
 		if a == "RANK" {
 			a = self
 		}
 		full = append(full, a)
 		if a == ":" {
-			full = append(full, "-x", roleVar+"=rank")
+			full = append(full, "-x", testenv.RoleVar+"=rank")
 		}
 	}
 	j := &job{t: t, cmd: exec.Command(self, full...), mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())}
-	j.cmd.Env = append(os.Environ(), roleVar+"=gorun", markVar+"="+j.mark)
+	j.cmd.Env = append(os.Environ(), testenv.RoleVar+"=gorun", markVar+"="+j.mark)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	// So that a descendant that keeps our pipes is a failure of the test and no hang.
 	j.cmd.WaitDelay = 5 * time.Second

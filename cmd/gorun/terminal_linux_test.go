@@ -10,13 +10,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // terminal is a pseudo-terminal; what is written to keys was typed.
 type terminal struct {
 	keys  *os.File
 	slave *os.File
-	shown buffer
+	shown testenv.Buffer
 }
 
 func newTerminal(t *testing.T) *terminal {

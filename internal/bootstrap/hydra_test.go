@@ -15,13 +15,7 @@ import (
 
 // The test binary is also the program that the real launcher starts.
 func TestMain(m *testing.M) {
-	if role := map[string]func() error{"rank": beRank, "forget": forget}[os.Getenv("GORUN_TEST_ROLE")]; role != nil {
-		if err := role(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	testenv.Become(map[string]func() error{"rank": beRank, "forget": forget})
 	os.Exit(m.Run())
 }
 
@@ -64,7 +58,7 @@ func TestUnderHydra(t *testing.T) {
 			defer cancel()
 			args := append(mode, "-n", "3", os.Args[0])
 			cmd := exec.CommandContext(ctx, hydra, args...)
-			cmd.Env = append(os.Environ(), "GORUN_TEST_ROLE=rank", EnvJob+"=gorun_of_somebody_else")
+			cmd.Env = append(os.Environ(), testenv.RoleVar+"=rank", EnvJob+"=gorun_of_somebody_else")
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %v\n%s", args, err, out)

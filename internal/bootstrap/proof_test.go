@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // proving starts a server that wants proofs, and returns what a rank's environment is.
@@ -499,14 +501,12 @@ func forget() error {
 
 func TestJoinForgetsTheKey(t *testing.T) {
 	_, env := proving(t, 1, time.Minute, "127.0.0.1:0")
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "GORUN_TEST_ROLE=forget")
+	var more []string
 	for name, value := range env(0) {
-		cmd.Env = append(cmd.Env, name+"="+value)
+		more = append(more, name+"="+value)
 	}
-	cmd.Env = append(cmd.Env, "LAST=1")
-	out, err := cmd.CombinedOutput()
-	if want := "key 43 secret 32 getenv \"\" kernel false child false\n"; err != nil || string(out) != want {
+	out, err := testenv.Run(t, "forget", append(more, "LAST=1")...)
+	if want := "key 43 secret 32 getenv \"\" kernel false child false\n"; err != nil || out != want {
 		t.Errorf("%v: %q, want %q", err, out, want)
 	}
 }

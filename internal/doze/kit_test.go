@@ -3,9 +3,7 @@
 package doze
 
 import (
-	"fmt"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -21,31 +19,7 @@ const (
 )
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
-func TestMain(m *testing.M) {
-	if p, err := New(); err == nil { // the runtime's netpoller opens what it needs once
-		p.Interrupt()
-		p.Park(false)
-		p.Close()
-	}
-	goroutines, files := runtime.NumGoroutine(), openFiles()
-	code := m.Run()
-	for limit := time.Now().Add(5 * time.Second); code == 0; time.Sleep(time.Millisecond) {
-		if runtime.NumGoroutine() <= goroutines && openFiles() <= files {
-			break
-		}
-		if time.Now().After(limit) {
-			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n", runtime.NumGoroutine(), goroutines, openFiles(), files)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-// openFiles is 0 where it cannot be known.
-func openFiles() int {
-	names, _ := os.ReadDir("/proc/self/fd")
-	return len(names)
-}
+func TestMain(m *testing.M) { os.Exit(testenv.LeavesNothing(m.Run)) }
 
 func place(t testing.TB) *Place {
 	t.Helper()

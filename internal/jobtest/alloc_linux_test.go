@@ -11,17 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 func init() {
 	role("alloc", alloc)
-	roles["alloc without readv"] = func() {
-		if err := testenv.ForbidReadv(); err != nil {
-			fail(err)
-		}
-		mpi.Main(alloc)
-	}
+	withoutReadv("alloc", alloc)
 	role("alloc too much", allocTooMuch)
 }
 

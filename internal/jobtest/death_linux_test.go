@@ -17,13 +17,7 @@ import (
 
 func init() {
 	role("peer dies", peerDies)
-	roles["peer dies without readv"] = func() {
-		if err := testenv.ForbidReadv(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(97)
-		}
-		mpi.Main(peerDies)
-	}
+	withoutReadv("peer dies", peerDies)
 }
 
 const (

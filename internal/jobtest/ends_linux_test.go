@@ -53,16 +53,16 @@ func init() {
 		fmt.Println("ended by", errors.Is(err, context.Canceled))
 		return nil
 	})
-	roles["no finalize"] = func() {
+	roles["no finalize"] = func() error {
 		w, err := mpi.Init()
 		if err != nil {
-			fail(err)
+			return err
 		}
 		if w.Rank() == 1 {
 			os.Exit(0)
 		}
 		mpi.Recv(w, []byte{0}, 1, 0)
-		time.Sleep(time.Hour)
+		select {} // gorun ends us
 	}
 	roles["open requests"] = openRequests
 	role("open request in main", func(_ context.Context, w *mpi.Comm) error {
@@ -97,48 +97,49 @@ func TestExitWithoutFinalize(t *testing.T) {
 }
 
 // openRequests: an early Finalize is refused and nothing is lost by it.
-func openRequests() {
+func openRequests() error {
 	w, err := mpi.Init()
 	if err != nil {
-		fail(err)
+		return err
 	}
 	peer := 1 - w.Rank()
 	got := make([]byte, large)
 	r, err := mpi.Irecv(w, got, peer, 1)
 	if err != nil {
-		fail(err)
+		return err
 	}
 	if err := mpi.Finalize(); !errors.Is(err, mpi.ErrRequest) || !strings.Contains(err.Error(), "1 operation") {
-		fail(fmt.Errorf("finalize with a receive open: %w", err))
+		return fmt.Errorf("finalize with a receive open: %w", err)
 	}
 	out := make([]byte, large)
 	pattern(out, w.Rank())
 	s, err := mpi.Isend(w, out, peer, 1)
 	if err != nil {
-		fail(err)
+		return err
 	}
 	if err := mpi.WaitAll(s, r); err != nil {
-		fail(err)
+		return err
 	}
 	if err := verify(got, peer); err != nil {
-		fail(err)
+		return err
 	}
 	if err := mpi.Finalize(); err != nil {
-		fail(err)
+		return err
 	}
 	if err := mpi.Send(w, out, peer, 1); !errors.Is(err, mpi.ErrComm) && !errors.Is(err, mpi.ErrInit) {
-		fail(fmt.Errorf("send after finalize: %w", err))
+		return fmt.Errorf("send after finalize: %w", err)
 	}
 	if _, err := mpi.Init(); !errors.Is(err, mpi.ErrInit) {
-		fail(fmt.Errorf("init after finalize: %w", err))
+		return fmt.Errorf("init after finalize: %w", err)
 	}
 	if err := mpi.Finalize(); !errors.Is(err, mpi.ErrInit) {
-		fail(fmt.Errorf("second finalize: %w", err))
+		return fmt.Errorf("second finalize: %w", err)
 	}
 	if _, err := mpi.Alloc[byte](8); !errors.Is(err, mpi.ErrInit) {
-		fail(fmt.Errorf("alloc after finalize: %w", err))
+		return fmt.Errorf("alloc after finalize: %w", err)
 	}
 	fmt.Println("all as it should be")
+	return nil
 }
 
 func TestFinalizeWithOpenRequests(t *testing.T) {

@@ -3,22 +3,14 @@ package jobtest
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 func init() {
 	role("exchange", exchangeAndReport)
-	roles["exchange without readv"] = func() {
-		if err := testenv.ForbidReadv(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(97)
-		}
-		mpi.Main(exchangeAndReport)
-	}
+	withoutReadv("exchange", exchangeAndReport)
 }
 
 func exchangeAndReport(_ context.Context, w *mpi.Comm) error {

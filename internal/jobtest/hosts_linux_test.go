@@ -68,7 +68,7 @@ func runOn(t *testing.T, h *hosts.Hosts, s spread) *hostJob {
 	}
 	var err error
 	j.Running, err = h.Run(hosts.Job{PerHost: s.perHost, Program: prog, Args: s.args, Grace: s.grace, PeerTimeout: s.timeout,
-		Env: append([]string{roleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}, s.env...)})
+		Env: append([]string{testenv.RoleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}, s.env...)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -23,29 +22,30 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
 )
 
-const (
-	roleVar = "GORUN_TEST_ROLE"
-	markVar = "GORUN_TEST_MARK" // in the environment of every process of one job
-)
+// markVar is in the environment of every process of one job.
+const markVar = "GORUN_TEST_MARK"
 
 // roles are the programs that the test binary can be. Their arguments are os.Args[1:].
-var roles = map[string]func(){}
+var roles = map[string]func() error{}
 
 // role adds a program whose ranks join with mpi.Main.
 func role(name string, body func(ctx context.Context, w *mpi.Comm) error) {
-	roles[name] = func() { mpi.Main(body) }
+	roles[name] = func() error { mpi.Main(body); return nil }
+}
+
+// withoutReadv adds a program like role, in which process_vm_readv is forbidden.
+func withoutReadv(name string, body func(ctx context.Context, w *mpi.Comm) error) {
+	roles[name+" without readv"] = func() error {
+		if err := testenv.ForbidReadv(); err != nil {
+			return err
+		}
+		mpi.Main(body)
+		return nil
+	}
 }
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(roleVar); name != "" {
-		f := roles[name]
-		if f == nil {
-			fmt.Fprintln(os.Stderr, "no such role:", name)
-			os.Exit(99)
-		}
-		f()
-		os.Exit(0)
-	}
+	testenv.Become(roles)
 	os.Exit(softhca.Main(m))
 }
 
@@ -71,31 +71,13 @@ type job struct {
 	patient  bool     // its launcher ends before its ranks
 	temp     string   // TMPDIR of the job
 	before   []string // what shared folders held
-	out, err buffer
+	out, err testenv.Buffer
 	started  time.Time
 	ended    time.Time
 }
 
 // running counts the jobs that have been started and not been waited for.
 var running atomic.Int32
-
-// buffer is what a stream has delivered so far.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
 
 // start starts a job, which ends with the test at the latest, however that ends.
 func start(t *testing.T, s spec) *job {
@@ -123,7 +105,7 @@ func start(t *testing.T, s spec) *job {
 			j.cmd.Env = append(j.cmd.Env, kv)
 		}
 	}
-	j.cmd.Env = append(j.cmd.Env, roleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp,
+	j.cmd.Env = append(j.cmd.Env, testenv.RoleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp,
 		"GORACE=atexit_sleep_ms=0") // each end of a rank would take a second
 	j.cmd.Env = append(j.cmd.Env, s.env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err

@@ -22,10 +22,10 @@ func init() {
 }
 
 // limited joins with a limit on resources. Arguments: fsize or as, and the limit in bytes (as: beyond what is used).
-func limited() {
+func limited() error {
 	n, err := strconv.ParseUint(os.Args[2], 10, 64)
 	if err != nil {
-		fail(err)
+		return err
 	}
 	which := unix.RLIMIT_FSIZE
 	if os.Args[1] == "as" {
@@ -33,7 +33,7 @@ func limited() {
 		n += addressSpace()
 	}
 	if err := unix.Setrlimit(which, &unix.Rlimit{Cur: n, Max: n}); err != nil {
-		fail(err)
+		return err
 	}
 	w, err := mpi.Init()
 	fmt.Printf("no memory %v: %v\n", errors.Is(err, mpi.ErrNoMemory), err)
@@ -41,11 +41,9 @@ func limited() {
 		os.Exit(3)
 	}
 	if err := mpi.Barrier(w); err != nil {
-		fail(err)
+		return err
 	}
-	if err := mpi.Finalize(); err != nil {
-		fail(err)
-	}
+	return mpi.Finalize()
 }
 
 func fail(err error) {
@@ -123,7 +121,7 @@ func TestNoRoomLater(t *testing.T) {
 }
 
 // join says what becomes of a program that nobody has started properly.
-func join() {
+func join() error {
 	w, err := mpi.Init()
 	if err != nil {
 		fmt.Printf("unavailable %v: %v\n", errors.Is(err, mpi.ErrUnavailable), err)
@@ -131,14 +129,12 @@ func join() {
 	}
 	fmt.Printf("rank %d of %d\n", w.Rank(), w.Size())
 	if err := mpi.Send(w, []byte{1}, 0, 0); err != nil {
-		fail(err)
+		return err
 	}
 	if _, err := mpi.Recv(w, []byte{0}, 0, 0); err != nil {
-		fail(err)
+		return err
 	}
-	if err := mpi.Finalize(); err != nil {
-		fail(err)
-	}
+	return mpi.Finalize()
 }
 
 // An environment that speaks of a job of several ranks, without a way to join it, is an error that names what said so.

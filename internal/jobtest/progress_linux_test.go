@@ -32,13 +32,7 @@ func init() {
 		large = 2 << 20
 	}
 	role("progress", progress)
-	roles["progress without readv"] = func() {
-		if err := testenv.ForbidReadv(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(97)
-		}
-		mpi.Main(progress)
-	}
+	withoutReadv("progress", progress)
 }
 
 // party is one of the two ranks: 0 computes, 1 is its peer.
@@ -52,7 +46,7 @@ type party struct {
 
 // progress runs phases. Each argument is the name of one and how long to compute in it: isend=2s.
 func progress(_ context.Context, w *mpi.Comm) error {
-	p := &party{w: w, strict: os.Getenv(roleVar) == "progress"}
+	p := &party{w: w, strict: os.Getenv(testenv.RoleVar) == "progress"}
 	for range tries {
 		p.buffers = append(p.buffers, make([]byte, large))
 	}

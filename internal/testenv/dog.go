@@ -52,3 +52,10 @@ func (d *Dog) Bark() { d.barked.Store(true) }
 
 // Barked reports whether it had to wake somebody: what was waited for has not come.
 func (d *Dog) Barked() bool { return d.barked.Load() }
+
+// Watchdog makes a hang of a test a failure that shows what all goroutines do.
+func Watchdog(t testing.TB, limit time.Duration) {
+	name := t.Name()
+	timer := time.AfterFunc(limit, func() { panic(name + " hangs") })
+	t.Cleanup(func() { timer.Stop() })
+}

@@ -3,10 +3,8 @@ package multi
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/shm"
@@ -22,31 +21,7 @@ import (
 const patience = 20 * time.Second
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
-func TestMain(m *testing.M) {
-	if d, err := New(newShm(0, "")); err == nil { // the runtime's netpoller opens what it needs once
-		d.Interrupt()
-		d.Park(false)
-		d.Close()
-	}
-	goroutines, files := runtime.NumGoroutine(), openFiles()
-	code := m.Run()
-	fuzzing := flag.Lookup("test.fuzz").Value.String() != "" // leaves goroutines of package testing
-	for limit := time.Now().Add(5 * time.Second); code == 0 && !fuzzing; time.Sleep(time.Millisecond) {
-		if runtime.NumGoroutine() <= goroutines && openFiles() <= files {
-			break
-		}
-		if time.Now().After(limit) {
-			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n", runtime.NumGoroutine(), goroutines, openFiles(), files)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-func openFiles() int {
-	names, _ := os.ReadDir("/proc/self/fd")
-	return len(names)
-}
+func TestMain(m *testing.M) { os.Exit(testenv.LeavesNothing(m.Run)) }
 
 // named is shared memory by another name, so that there can be two.
 type named struct {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/shm"
@@ -140,7 +141,7 @@ func TestConnectToAnotherHost(t *testing.T) {
 	want := &link{}
 	b.connect = func(int, []byte) (transport.Link, error) { return want, nil }
 	d := joined(t, newShm(0, ""), b)
-	files := openFiles()
+	files := testenv.Files()
 	for range 100 {
 		l, err := d.Connect(context.Background(), 1, encode([]entry{{"shm", address}, {"b", nil}}))
 		if l != want || err != nil {
@@ -148,7 +149,7 @@ func TestConnectToAnotherHost(t *testing.T) {
 		}
 		delete(d.via, 1)
 	}
-	if n := openFiles(); n > files {
+	if n := testenv.Files(); n > files {
 		t.Errorf("%d descriptors, there were %d", n, files)
 	}
 }

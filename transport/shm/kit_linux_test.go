@@ -1,18 +1,14 @@
 package shm
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/internal/ring"
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -27,37 +24,16 @@ import (
 // patience is after how long something will not happen any more.
 const patience = 20 * time.Second
 
-// roleVar makes the test binary be one end of a test in a process of its own.
-const roleVar = "SHM_TEST_ROLE"
-
+// roles are what the test binary can be in a process of its own.
 var roles = map[string]func() error{}
 
+// TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVar); role != "" {
-		if err := roles[role](); err != nil {
-			fmt.Println("failed:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	debug.SetTraceback("all")
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	for limit := time.Now().Add(5 * time.Second); code == 0 && runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			buf := make([]byte, 1<<20)
-			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were\n%s\n", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
-			code = 1
-		}
-	}
-	os.Exit(code)
+	testenv.Become(roles)
+	os.Exit(testenv.LeavesNothing(m.Run))
 }
 
-func watchdog(t testing.TB) {
-	name := t.Name()
-	timer := time.AfterFunc(30*time.Second, func() { panic(name + " hangs") })
-	t.Cleanup(func() { timer.Stop() })
-}
+func watchdog(t testing.TB) { testenv.Watchdog(t, 30*time.Second) }
 
 // end is a device with what it has polled.
 type end struct {
@@ -239,71 +215,10 @@ func memfd(t testing.TB, size int64, seals int) int {
 // held are this process's descriptors and shared mappings that this package has made.
 func held(t testing.TB) (files, mappings int) {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err == nil && !strings.Contains(to, "eventpoll") && !strings.HasPrefix(to, "/proc/") {
-			files++
-		}
-	}
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The page of a closed device's own inbox stays: an Interrupt may be under way.
-	return files, strings.Count(string(maps), "memfd:gorun-") - strings.Count(string(maps), "memfd:gorun-inbox")
-}
-
-// other is a re-executed test binary in some role.
-type other struct {
-	t   testing.TB
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func start(t testing.TB, role string, env ...string) *other {
-	t.Helper()
-	o := &other{t: t, cmd: exec.Command(os.Args[0])}
-	o.cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
-	o.cmd.Stderr = os.Stderr
-	in, err1 := o.cmd.StdinPipe()
-	out, err2 := o.cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, o.cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
-	o.in, o.out = in, bufio.NewReader(out)
-	t.Cleanup(func() { o.cmd.Process.Kill(); o.cmd.Wait() })
-	return o
-}
-
-// line is the next one that the other prints.
-func (o *other) line() string {
-	o.t.Helper()
-	s, err := o.out.ReadString('\n')
-	if err != nil {
-		o.t.Fatalf("the other process: %q, %v", s, err)
-	}
-	return strings.TrimSpace(s)
-}
-
-func (o *other) address() []byte {
-	o.t.Helper()
-	b, err := hex.DecodeString(o.line())
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return b
-}
-
-// readAddress is the other side of fmt.Fprintf(o.in, "%x\n", address).
-func readAddress() ([]byte, error) {
-	s, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	return hex.DecodeString(strings.TrimSpace(s))
+	return testenv.Files(), strings.Count(string(maps), "memfd:gorun-") - strings.Count(string(maps), "memfd:gorun-inbox")
 }

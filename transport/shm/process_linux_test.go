@@ -47,8 +47,8 @@ func streamForEver() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%x\n", d.Address())
-	address, err := readAddress()
+	testenv.Tell(d.Address())
+	address, err := testenv.Hear()
 	if err != nil {
 		return err
 	}
@@ -74,12 +74,12 @@ func TestKilledPeer(t *testing.T) {
 	files, mappings := held(t)
 	t.Run("all", func(t *testing.T) {
 		d := open(t, Options{Rank: 0, Size: 2})
-		o := start(t, "stream")
-		l, err := d.Connect(context.Background(), 1, o.address())
+		o := testenv.Start(t, "stream")
+		l, err := d.Connect(context.Background(), 1, o.Hear())
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(o.in, "%x\n", d.Address())
+		o.Tell(d.Address())
 		d.until("the stream", func() bool { return len(d.in) > 1000 })
 		g, first := l.(transport.Getter), d.in[0].Header
 		dst := make([]byte, 1<<20)
@@ -88,9 +88,7 @@ func TestKilledPeer(t *testing.T) {
 		} else if _, err := g.TryGet(dst, first.Addr, first.Key, 0); err != nil {
 			t.Error(err)
 		}
-		if err := o.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		o.Kill()
 		d.until("its end", func() bool { return len(d.downs()) > 0 })
 		d.settled()
 		if last := d.in[len(d.in)-1]; last.Event != transport.Down || len(d.downs()) != 1 || !errors.Is(last.Err, transport.ErrPeerGone) {
@@ -106,7 +104,6 @@ func TestKilledPeer(t *testing.T) {
 				t.Fatal("a packet to the dead is refused: its sender would try for ever")
 			}
 		}
-		o.cmd.Wait()
 		if _, err := g.TryGet(dst, first.Addr, first.Key, 0); err == nil {
 			t.Error("memory of the dead is read")
 		}
@@ -116,19 +113,12 @@ func TestKilledPeer(t *testing.T) {
 	}
 }
 
-// run starts a role that does all of a test by itself and says "ok".
+// runRole runs a role that does all of a test by itself and says "ok".
 func runRole(t *testing.T, role string) {
 	t.Helper()
 	watchdog(t)
-	o := start(t, role)
-	for {
-		line := o.line()
-		if line == "ok" {
-			break
-		}
-		t.Log(line)
-	}
-	if err := o.cmd.Wait(); err != nil {
+	printed, err := testenv.Run(t, role)
+	if t.Log(printed); err != nil || !strings.HasSuffix(printed, "ok\n") {
 		t.Error(err)
 	}
 }
@@ -213,7 +203,7 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 		return err
 	}
-	files, _ := os.ReadDir("/proc/self/fd")
+	files := testenv.Files()
 	d, err := New(opt)
 	var room *NoRoomError
 	switch {
@@ -225,8 +215,8 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	case !strings.Contains(err.Error(), strconv.Itoa(room.Bytes)):
 		return fmt.Errorf("%d bytes are not in the text: %w", room.Bytes, err)
 	}
-	if after, _ := os.ReadDir("/proc/self/fd"); len(after) > len(files)+2 { // Go's poller
-		return fmt.Errorf("%d descriptors after, %d before", len(after), len(files))
+	if after := testenv.Files(); after > files {
+		return fmt.Errorf("%d descriptors after, %d before", after, files)
 	}
 	fmt.Println(err)
 	fmt.Println("ok")

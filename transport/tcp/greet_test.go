@@ -6,13 +6,12 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -22,27 +21,12 @@ const hang = 30 * time.Second
 // leavesNothing fails the test if it ends with more goroutines or descriptors than it began with.
 func leavesNothing(t *testing.T) {
 	t.Helper()
-	if ln, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		ln.Close() // package net has made the descriptors that it keeps
-	}
-	goroutines, files := runtime.NumGoroutine(), openFiles()
+	before := testenv.Holds()
 	t.Cleanup(func() {
-		for end := time.Now().Add(hang); runtime.NumGoroutine() > goroutines || openFiles() > files; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				var stacks [1 << 16]byte
-				n := runtime.Stack(stacks[:], true)
-				t.Errorf("%d goroutines and %d descriptors at the end, %d and %d at the beginning\n%s",
-					runtime.NumGoroutine(), openFiles(), goroutines, files, stacks[:n])
-				return
-			}
+		if err := before.NoMore(hang); err != nil {
+			t.Error(err)
 		}
 	})
-}
-
-// openFiles is 0 where there is no /proc.
-func openFiles() int {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	return len(entries)
 }
 
 var jobKey = []byte("a secret of thirty-two bytes ...")

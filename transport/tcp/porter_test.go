@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // lodge is a porter of rank 2 and what it has delivered and logged.
@@ -183,7 +185,7 @@ func TestPorterTenThousand(t *testing.T) {
 	const strangers, each, diallers = 8, 1250, 20
 	said := record(t, greeterOf(1), greeterOf(2))
 	l := opened(t, greeterOf(2))
-	files, heap := openFiles(), heapInUse()
+	files, heap := testenv.Files(), heapInUse()
 	var most, guests atomic.Int64
 	stop := make(chan struct{})
 	var watch, crowd sync.WaitGroup
@@ -193,7 +195,7 @@ func TestPorterTenThousand(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				most.Store(max(most.Load(), int64(openFiles())))
+				most.Store(max(most.Load(), int64(testenv.Files())))
 				l.porter.mu.Lock()
 				guests.Store(max(guests.Load(), int64(l.unproved)))
 				l.porter.mu.Unlock()

@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -244,26 +243,11 @@ func closeLeavesNothing(f *fixture) {
 	}
 	cycle() // what is made once per process is made now
 	const cycles = 10
-	goroutines, files := runtime.NumGoroutine(), descriptors()
+	before := testenv.Holds()
 	for range cycles {
 		cycle()
 	}
-	for c := start(); ; time.Sleep(time.Millisecond) { // what is ending may take a moment to have ended
-		g, d := runtime.NumGoroutine(), descriptors()
-		if g <= goroutines && d <= files {
-			return
-		}
-		if c.until.Sub(time.Now()) < patience-3*time.Second {
-			f.Fatalf("after %d pairs were opened and closed: %d goroutines (%d before), %d descriptors (%d before)", cycles, g, goroutines, d, files)
-		}
+	if err := before.NoMore(3 * time.Second); err != nil {
+		f.Fatalf("after %d pairs were opened and closed: %v", cycles, err)
 	}
-}
-
-// descriptors counts this process's open ones, where the system lists them.
-func descriptors() int {
-	list, err := os.ReadDir("/dev/fd")
-	if err != nil {
-		return 0
-	}
-	return len(list)
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // short is the time in which an answer on these cables certainly comes, if one comes: used only where none must come.
@@ -316,7 +318,7 @@ func hold(t *testing.T, h *Hosts, host int) (*exec.Cmd, net.Conn) {
 	must(t, err)
 	defer ln.Close()
 	cmd := h.Command(host, os.Args[0])
-	cmd.Env = append(os.Environ(), "GORUN_TEST_ROLE=ticker", "GORUN_TEST_AT="+ln.Addr().String())
+	cmd.Env = append(os.Environ(), testenv.RoleVar+"=ticker", "GORUN_TEST_AT="+ln.Addr().String())
 	must(t, cmd.Start())
 	t.Cleanup(func() { KillGroup(cmd); cmd.Wait() })
 	ln.(*net.TCPListener).SetDeadline(time.Now().Add(patience))

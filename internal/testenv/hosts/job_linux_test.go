@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // ring is a rank that tells the others a value, looks at theirs, and does what GORUN_TEST_THEN says.
@@ -57,7 +58,7 @@ func ring() error {
 
 func start(t *testing.T, h *Hosts, job Job, then string, env ...string) *Running {
 	t.Helper()
-	job.Program, job.Env = os.Args[0], append([]string{"GORUN_TEST_ROLE=ring", "GORUN_TEST_THEN=" + then}, env...)
+	job.Program, job.Env = os.Args[0], append([]string{testenv.RoleVar + "=ring", "GORUN_TEST_THEN=" + then}, env...)
 	r, err := h.Run(job)
 	must(t, err)
 	return r
