@@ -52,44 +52,61 @@ func fetch(t testing.TB, l *link, e, peer *end, dst []byte, addr, key uint64) er
 	return p.Err
 }
 
-// carry has b read what src of a is, and checks it.
-func carry(t testing.TB, a, b *end, ab, ba *link, src, dst []byte) {
+// carried has b read what src of a is, and reports whether that is what it has.
+func carried(t testing.TB, a, b *end, ab, ba *link, src, dst []byte) bool {
 	t.Helper()
 	addr, key := register(t, ab, src)
 	if err := fetch(t, ba, b, a, dst, addr, key); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(src, dst) {
-		t.Errorf("%d bytes: other contents than those that were sent", len(src))
-	}
 	ab.Deregister(addr, key)
+	return bytes.Equal(src, dst)
 }
 
+// carry does it where anything else would be wrong.
+func carry(t testing.TB, a, b *end, ab, ba *link, src, dst []byte) {
+	t.Helper()
+	if !carried(t, a, b, ab, ba, src, dst) {
+		t.Errorf("%d bytes: other contents than those that were sent", len(src))
+	}
+}
+
+// counts returns what a counter of the software HCA has gone up by since, at both ends together.
+func counts(a, b *end, name string) (since func() int) {
+	both := func() int { return int(a.counted(name) + b.counted(name)) }
+	before := both()
+	return func() int { return both() - before }
+}
+
+// Memory of other kinds than objects of their own on the heap.
 var linked [3 * cacheLeast]byte
+
+type holder struct {
+	before [5000]byte
+	p      *int
+	inside [9000]byte
+}
+
+// anonymous is memory that Go knows nothing of.
+func anonymous(t *testing.T, prot int) []byte {
+	t.Helper()
+	b, err := unix.Mmap(-1, 0, 1<<20, prot, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(b) })
+	return b
+}
 
 // Memory of every kind may be asked about, and none ends the program.
 func TestHeapIsKnown(t *testing.T) {
 	if !heapIsKnown() {
 		t.Fatal("reflect does not say any more what the heap is: onHeap needs another way")
 	}
-	mapped, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(mapped)
-	hole, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(hole)
+	mapped := anonymous(t, unix.PROT_READ|unix.PROT_WRITE)
 	slab := pages(1 << 20)
 	defer unmap(slab)
-	type record struct {
-		before [5000]byte
-		p      *int
-		inside [5000]byte
-	}
-	r := new(record)
+	r := new(holder)
 	large := make([]byte, 64<<20)
 	for _, c := range []struct {
 		what string
@@ -108,7 +125,7 @@ func TestHeapIsKnown(t *testing.T) {
 		{"no slice", nil, false},
 		{"mmap's", mapped, false},
 		{"the end of mmap's", mapped[len(mapped)-1:], false},
-		{"memory that nobody may touch", hole, false},
+		{"memory that nobody may touch", anonymous(t, unix.PROT_NONE), false},
 		{"a slab", slab[123:], false},
 	} {
 		if got := onHeap(c.mem); got != c.want && len(c.mem) > 0 {
@@ -121,23 +138,13 @@ func TestHeapIsKnown(t *testing.T) {
 func TestCacheTakesMemoryOfAllKinds(t *testing.T) {
 	watchdog(t)
 	a, b, ab, ba := two(t, caching(64))
-	mapped, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(mapped)
+	mapped := anonymous(t, unix.PROT_READ|unix.PROT_WRITE)
 	given, err := a.Alloc(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Free(given)
-	type record struct {
-		before [5000]byte
-		p      *int
-		inside [9000]byte
-	}
-	r := new(record)
-	r.p = new(int)
+	r := &holder{p: new(int)}
 	object := make([]byte, 1<<20)
 	for i, c := range []struct {
 		what string
@@ -178,20 +185,20 @@ func TestCacheIsUsed(t *testing.T) {
 	a, b, ab, ba := two(t, caching(64))
 	src, dst := make([]byte, 1<<20), make([]byte, 1<<20)
 	carry(t, a, b, ab, ba, src, dst)
-	before, mrs := a.counted("registrations")+b.counted("registrations"), a.counted("mrs")+b.counted("mrs")
+	registrations, regions := counts(a, b, "registrations"), counts(a, b, "mrs")
 	for i := range 10 {
 		fill(src, uint64(i))
 		carry(t, a, b, ab, ba, src, dst)
 	}
-	if n := a.counted("registrations") + b.counted("registrations") - before; n != 0 {
+	if n := registrations(); n != 0 {
 		t.Errorf("%d registrations for messages in memory that was registered", n)
 	}
 	carry(t, a, b, ab, ba, src[1:], dst[:len(dst)-1])
 	carry(t, b, a, ba, ab, dst, src) // the other way: to be read, and to be written
-	if n := a.counted("registrations") + b.counted("registrations") - before; n != 4 {
+	if n := registrations(); n != 4 {
 		t.Errorf("%d registrations for two new parts and two new uses", n)
 	}
-	if n := a.counted("mrs") + b.counted("mrs") - mrs; n != 4 {
+	if n := regions(); n != 4 {
 		t.Errorf("%d regions more", n)
 	}
 }
@@ -205,14 +212,14 @@ func TestNoCache(t *testing.T) {
 		t.Fatal("a cache that nobody has asked for")
 	}
 	src, dst := make([]byte, 1<<20), make([]byte, 1<<20)
-	mrs, regs := a.counted("mrs")+b.counted("mrs"), a.counted("registrations")+b.counted("registrations")
+	registrations, regions := counts(a, b, "registrations"), counts(a, b, "mrs")
 	for i := range 3 {
 		carry(t, a, b, ab, ba, fill(src, uint64(i)), dst)
 	}
-	if n := a.counted("mrs") + b.counted("mrs") - mrs; n != 0 {
+	if n := regions(); n != 0 {
 		t.Errorf("%d regions are left", n)
 	}
-	if n := a.counted("registrations") + b.counted("registrations") - regs; n != 6 {
+	if n := registrations(); n != 6 {
 		t.Errorf("%d registrations for 3 messages at 2 ends", n)
 	}
 }

@@ -3,9 +3,7 @@
 package verbs
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"runtime"
@@ -177,8 +175,8 @@ func TestMemoryOfPeers(t *testing.T) {
 	}
 	o := start(t, "crowd")
 	heap, rss, files := footprint(t)
-	fmt.Fprintf(o.in, "%x\n", where)
-	for line := o.line(); line != "ready"; line = o.line() {
+	o.Tell(where)
+	for line := o.Line(); line != "ready"; line = o.Line() {
 		t.Log(line)
 	}
 	a.until("the last peer", func() bool {
@@ -205,7 +203,7 @@ func TestMemoryOfPeers(t *testing.T) {
 	if len(a.in) > 0 {
 		t.Errorf("event %d, %v", a.in[0].Event, a.in[0].Err)
 	}
-	o.kill()
+	o.Kill()
 }
 
 func footprint(t *testing.T) (heap, resident int64, files int) {
@@ -225,7 +223,7 @@ func footprint(t *testing.T) (heap, resident int64, files int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int64(m.HeapAlloc + m.StackInuse), kib << 10, openFiles()
+	return int64(m.HeapAlloc + m.StackInuse), kib << 10, testenv.Files()
 }
 
 // crowd is ranks 1 to crowdSize: for each a control connection and a queue pair, all of one device.
@@ -254,11 +252,7 @@ func crowd() error {
 	if _, err := h.turn(all, nil); err != nil {
 		return err
 	}
-	s, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil {
-		return err
-	}
-	where, err := hex.DecodeString(strings.TrimSpace(s))
+	where, err := testenv.Hear()
 	if err != nil {
 		return err
 	}

@@ -3,24 +3,21 @@
 package verbs
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -31,22 +28,13 @@ import (
 // patience is after how long something will not happen any more. In a guest all of the processor is emulated.
 const patience = time.Minute
 
-// roleVar makes the test binary be one end of a test in a process of its own.
-const roleVar = "GORUN_TEST_VERBS_ROLE"
-
+// roles are what the test binary can be in a process of its own.
 var roles = map[string]func() error{}
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) {
-	if role := os.Getenv(roleVar); role != "" {
-		if err := roles[role](); err != nil {
-			fmt.Println("failed:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	debug.SetTraceback("all")
-	os.Exit(run(m))
+	testenv.Become(roles)
+	os.Exit(testenv.LeavesNothing(func() int { return run(m) }))
 }
 
 func run(m *testing.M) int {
@@ -60,35 +48,7 @@ func run(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		os.Setenv("SOFTHCA_DIR", dir)
 	}
-	if d, err := tcp.New(tcp.Options{Job: "warm", Size: 1}); err == nil { // the runtime's netpoller opens what it needs once
-		d.Close()
-	}
-	goroutines, files := runtime.NumGoroutine(), openFiles()
-	code := softhca.Main(m)
-	for limit := time.Now().Add(5 * time.Second); code == 0; time.Sleep(time.Millisecond) {
-		if runtime.NumGoroutine() <= goroutines && openFiles() <= files {
-			break
-		}
-		if time.Now().After(limit) {
-			buf := make([]byte, 1<<20)
-			fmt.Fprintf(os.Stderr, "leak: %d goroutines where %d were, %d descriptors where %d were\n%s\n", runtime.NumGoroutine(), goroutines,
-				openFiles(), files, buf[:runtime.Stack(buf, true)])
-			code = 1
-		}
-	}
-	return code
-}
-
-// openFiles counts this process's descriptors, but for what a library keeps open for good.
-func openFiles() int {
-	n := 0
-	entries, _ := os.ReadDir("/proc/self/fd")
-	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.HasPrefix(to, "/proc/") {
-			n++
-		}
-	}
-	return n
+	return softhca.Main(m)
 }
 
 // inGuest: this process runs in a guest of scripts/guest, where rxe0 must be.
@@ -113,15 +73,30 @@ func needSoft(t testing.TB) {
 	if inGuest() {
 		t.Skip("needs the software HCA: a real device has no such knob")
 	}
+	if !soft(t) {
+		t.Skip("needs the software HCA, and GORUN_VERBS_LIB names another library")
+	}
+}
+
+// soft: the device is the software HCA.
+func soft(t testing.TB) bool {
+	t.Helper()
 	path, _ := library(t)
 	if err := load(path); err != nil {
 		t.Fatal(err)
 	}
-	if h, err := open("softhca0"); err == nil {
+	h, err := open("softhca0")
+	if err == nil {
 		h.close()
-		return
 	}
-	t.Skip("needs the software HCA, and GORUN_VERBS_LIB names another library")
+	return err == nil
+}
+
+// sameLibrary is the environment in which another process of this test binary uses the same devices.
+func sameLibrary(t testing.TB) []string {
+	t.Helper()
+	path, devices := library(t)
+	return []string{"GORUN_VERBS_LIB=" + path, "GORUN_VERBS_DEV=" + devices}
 }
 
 func options(t testing.TB, rank, size int, log func(msg string, args ...any)) Options {
@@ -179,11 +154,7 @@ func (n *notes) with(text string) (found []string) {
 	return found
 }
 
-func watchdog(t testing.TB) {
-	name := t.Name()
-	timer := time.AfterFunc(3*patience, func() { panic(name + " hangs") })
-	t.Cleanup(func() { timer.Stop() })
-}
+func watchdog(t testing.TB) { testenv.Watchdog(t, 3*patience) }
 
 // end is a device with what it has polled.
 type end struct {
@@ -335,56 +306,22 @@ func fill(b []byte, seed uint64) []byte {
 
 func pattern(n int, seed uint64) []byte { return fill(make([]byte, n), seed) }
 
-// other is a re-executed test binary in some role.
-type other struct {
-	t   testing.TB
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
+// start starts a role in a process of its own.
 func start(t testing.TB, role string, env ...string) *other {
 	t.Helper()
-	path, devices := library(t)
-	o := &other{t: t, cmd: exec.Command(os.Args[0])}
-	o.cmd.Env = append(append(os.Environ(), roleVar+"="+role, "GORUN_VERBS_LIB="+path, "GORUN_VERBS_DEV="+devices), env...)
-	o.cmd.Stderr = os.Stderr
-	in, err1 := o.cmd.StdinPipe()
-	out, err2 := o.cmd.StdoutPipe()
-	if err := errors.Join(err1, err2, o.cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
-	o.in, o.out = in, bufio.NewReader(out)
-	t.Cleanup(func() { o.cmd.Process.Kill(); o.cmd.Wait() })
-	return o
+	p := testenv.Start(t, role, append(sameLibrary(t), env...)...)
+	return &other{p, p.In}
 }
 
-// line is the next one that the other prints.
-func (o *other) line() string {
-	o.t.Helper()
-	s, err := o.out.ReadString('\n')
-	if err != nil {
-		o.t.Fatalf("the other process: %q, %v", s, err)
-	}
-	return strings.TrimSpace(s)
+// other is rank 1 in a process of its own, as faults_test.go calls it.
+type other struct {
+	*testenv.Process
+	in io.Writer
 }
 
-func (o *other) address() []byte {
-	o.t.Helper()
-	b, err := hex.DecodeString(o.line())
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return b
-}
-
-func (o *other) kill() {
-	o.t.Helper()
-	if err := o.cmd.Process.Kill(); err != nil {
-		o.t.Fatal(err)
-	}
-	o.cmd.Wait()
-}
+func (o *other) line() string    { return o.Line() }
+func (o *other) address() []byte { return o.Hear() }
+func (o *other) kill()           { o.Kill() }
 
 // roleDevice is the device of an other: rank 1 of 2. It says its address and connects to the one that it is told.
 func roleDevice(change ...func(*Options)) (*Device, *link, error) {
@@ -396,12 +333,8 @@ func roleDevice(change ...func(*Options)) (*Device, *link, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	fmt.Printf("%x\n", d.Address())
-	s, err := bufio.NewReader(os.Stdin).ReadString('\n')
-	if err != nil {
-		return nil, nil, err
-	}
-	address, err := hex.DecodeString(strings.TrimSpace(s))
+	testenv.Tell(d.Address())
+	address, err := testenv.Hear()
 	if err != nil {
 		return nil, nil, err
 	}

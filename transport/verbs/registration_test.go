@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -53,12 +54,12 @@ func TestFewBuffers(t *testing.T) {
 	}
 	random(t, 1, 3000, eagerMax, a, b, ab, ba)
 	t.Setenv("SOFTHCA_MEMLOCK", "1000000")
-	files := openFiles()
+	files := testenv.Files()
 	opt := options(t, 0, 2, func(string, ...any) {})
 	if d, err := New(opt); !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), "KiB for receive and send buffers: registering ") {
 		t.Errorf("%v, %v", d, err)
 	}
-	if now := openFiles(); now > files {
+	if now := testenv.Files(); now > files {
 		t.Errorf("%d descriptors, %d before", now, files)
 	}
 }
