@@ -84,6 +84,7 @@ type Engine struct {
 	armed        armedFor
 	woke         bool          // a follower has been woken since the last yield
 	oneProcessor bool          // GOMAXPROCS is 1
+	hosted       bool          // the link to some peer is: see transport.Caps
 	watching     bool          // the watcher polls
 	called       bool          // it has been woken and has not come yet
 	spin         time.Duration // current, if adaptive

@@ -135,6 +135,7 @@ func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
 	p.lender, _ = l.(transport.Lender)
 	p.placer, _ = l.(transport.Placer)
 	p.tells = caps.TellsRoom
+	e.hosted = e.hosted || caps.Hosted
 	p.limit = caps.EagerMax
 	if e.cfg.EagerMax > 0 {
 		p.limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)

@@ -116,6 +116,9 @@ func (e *Engine) lead(w *want) bool {
 			idle, e.nap = 0, 0
 		} else {
 			idle++
+			if e.hosted && e.cfg.Spin != 0 {
+				yieldProcessor() // to the threads that are the device
+			}
 		}
 		if w.ready() {
 			if spun && e.spin < maxSpin {

@@ -73,6 +73,9 @@ type Caps struct {
 	// it is not set, whoever has been refused must try again.
 	TellsRoom bool
 	LendMax   int // bytes; the longest payload TryLend takes, if the link is a Lender
+	// Hosted: the device is software, whose threads move the data on processors of this host. Whoever polls it without
+	// end keeps them from doing so, and should give its processor away when there is nothing.
+	Hosted bool
 }
 
 // Getter is a Link that can read the peer's memory without the peer's help (RDMA READ, process_vm_readv).

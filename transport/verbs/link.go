@@ -14,9 +14,19 @@ import (
 type link struct{ s *session }
 
 // Caps is transport.Link's. A READ is asked for whole: the device cuts and pipelines it.
-func (l *link) Caps() *transport.Caps { return &caps }
+func (l *link) Caps() *transport.Caps {
+	if l.s.d.at.hosted {
+		return &hostedCaps
+	}
+	return &caps
+}
 
-var caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, Get: true, GetMax: 1 << 62, TellsRoom: true}
+var (
+	caps       = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, Get: true, GetMax: 1 << 62, TellsRoom: true}
+	hostedCaps = withHosted(caps)
+)
+
+func withHosted(c transport.Caps) transport.Caps { c.Hosted = true; return c }
 
 // TrySend is transport.Link's.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/fabric"
@@ -25,6 +26,7 @@ type port struct {
 	gid       [16]byte
 	gidIndex  int
 	global    bool // packets carry the GID
+	hosted    bool // see transport.Caps
 	pkey      fabric.PKey
 	why       string
 	caps      limits
@@ -290,6 +292,9 @@ func (h *hca) usable(name string, number int, partition uint16) (port, error) {
 		return port{}, err
 	}
 	p.global = p.layer == layerEthernet
+	if _, err := os.Stat(filepath.Join("/sys/class/infiniband", name, "device")); err != nil {
+		p.hosted = true // no hardware is behind it: soft-RoCE, the software HCA
+	}
 	if index < 0 && p.global {
 		return port{}, errors.New(why)
 	}

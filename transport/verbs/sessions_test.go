@@ -255,3 +255,11 @@ func TestRoomOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// Neither the software HCA nor soft-RoCE is hardware, so those who poll must let them work.
+func TestHosted(t *testing.T) {
+	_, _, ab, _ := two(t)
+	if !ab.Caps().Hosted {
+		t.Error("the link says that hardware is behind it")
+	}
+}
