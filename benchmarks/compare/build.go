@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,10 +17,31 @@ const (
 	gorun      = "gorun"
 	openMPI    = "Open MPI"
 	mpich      = "MPICH"
-	bareSocket = "bare socket" // no peer to be beaten: the limit
+	bareSocket = "bare socket"
+	perftest   = "perftest"
 	gorunTLS   = "gorun, TLS"
 	gorunPlain = "gorun, plain"
 )
+
+// baseline is somebody who is no peer to be beaten but the limit: what there is without any library. There are ratios to
+// it, and goals, of their own.
+type baseline struct {
+	name   string // of the library
+	called string // in a sentence
+	short  string // in a head of a table
+}
+
+var baselines = []baseline{{bareSocket, "the bare socket", "the socket"}, {perftest, perftest, perftest}}
+
+// baselineIn finds the one in a lineup, whose first is ours. at is 0 where there is none.
+func baselineIn(lineup []string) (at int, b baseline) {
+	for _, b := range baselines {
+		if i := slices.Index(lineup, b.name); i > 0 {
+			return i, b
+		}
+	}
+	return 0, baseline{}
+}
 
 // library is one of those compared.
 type library struct {
@@ -27,9 +49,10 @@ type library struct {
 	version string
 	dir     string // of its programs
 	launch  func(ranks int, program string) []string
-	absent  string            // why it cannot be measured; empty when it can
-	broken  map[string]string // programs that it could not build, and why
-	base    string            // the hosts that launch names; empty: none
+	absent  string                           // why it cannot be measured; empty when it can
+	broken  map[string]string                // programs that it could not build, and why
+	base    string                           // the hosts that launch names; empty: none
+	read    func(out string) ([]line, error) // what its programs print, where that is not a benchmark's output; nil: it is
 }
 
 // notInstalled is how the reason ends where a library is not there at all: that is no failure of it.
@@ -45,9 +68,19 @@ func (l library) missing(program string) string {
 
 // shown is the command of a run, without folders.
 func (l library) shown(m measurement, a arguments, ours bool) string {
-	words := append(l.launch(a.ranks, m.program), a.words(ours)...)
-	words[0] = filepath.Base(words[0])
+	words := append(l.launch(a.ranks, m.program), l.words(a, ours)...)
+	if words[0] != guestScript {
+		words[0] = filepath.Base(words[0])
+	}
 	return l.asByHand(strings.Join(words, " "))
+}
+
+// words are the arguments of one run. perftest's are programs of its own, with options of their own.
+func (l library) words(a arguments, ours bool) []string {
+	if l.name == perftest {
+		return strings.Fields(a.tool)
+	}
+	return a.words(ours)
 }
 
 // build makes the programs of every library. Only ours must be there.
@@ -80,18 +113,15 @@ func build(ctx context.Context, dir string, chosen []measurement) ([]library, er
 }
 
 func buildOurs(ctx context.Context, dir string, programs map[string]bool, hosts bool) (library, error) {
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return library{}, err
-	}
-	args := []string{"build", "-o", dir + "/", "./cmd/gorun"}
+	packages := []string{"./cmd/gorun"}
 	for p := range programs {
-		args = append(args, "./benchmarks/"+p)
+		packages = append(packages, "./benchmarks/"+p)
 	}
 	if hosts {
-		args = append(args, "./internal/testenv/hostrun")
+		packages = append(packages, "./internal/testenv/hostrun")
 	}
-	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return library{}, fmt.Errorf("go %s: %v (run it in the module's root)\n%s", strings.Join(args, " "), err, out)
+	if err := goBuild(ctx, dir, "", packages...); err != nil {
+		return library{}, err
 	}
 	return library{name: gorun, dir: dir, launch: func(n int, program string) []string {
 		args := []string{filepath.Join(dir, "gorun"), "-n", strconv.Itoa(n)}
@@ -100,6 +130,21 @@ func buildOurs(ctx context.Context, dir string, programs map[string]bool, hosts 
 		}
 		return append(args, program)
 	}}, nil
+}
+
+// goBuild makes the folder dir and the packages' programs in it.
+func goBuild(ctx context.Context, dir, tags string, packages ...string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-tags", tags, "-o", dir + "/"}, packages...)...)
+	if strings.Contains(tags, "verbs") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %v (run it in the module's root)\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
 }
 
 // compile builds the peers' programs. It says why the library cannot be used at all; a program that cannot be built

@@ -91,7 +91,7 @@ func TestGoals(t *testing.T) {
 	for _, c := range []struct {
 		measurement, column string
 		key                 int64
-		ours, peer, first   float64 // first: our own at the least key; between hosts: the bare socket's
+		ours, peer, first   float64 // first: our own at the least key; or the baseline's
 		want                string  // bounds and verdict of each goal
 	}{
 		{"latency", "us", 1, 0.65, 1, 0, "≤ 0.65 reached"},
@@ -124,6 +124,14 @@ func TestGoals(t *testing.T) {
 		{"tcp-rate", "messages", 8, 3, 1, 1, "≥ 3 reached"},
 		{"tcp-tls-bw", "mb", 4 << 20, 0.49, 1, 0, "≥ 0.5 **missed**"},
 		{"tcp-idle", "cpu", 2, 0.021, 1, 0, "≤ 0.02 (absolute) **missed**"},
+		{"rdma-latency", "mean", 8, 90, 100, 1, "≤ 0.9 reached"},
+		{"rdma-latency", "mean", 8, 91, 100, 1, "≤ 0.9 **missed**"},
+		{"rdma-latency", "typical", 8, 110, 1, 100, "≤ 1.1 × perftest reached"},
+		{"rdma-latency", "typical", 8, 111, 1, 100, "≤ 1.1 × perftest **missed**"},
+		{"rdma-latency", "typical", 8, 1, 1, math.NaN(), "≤ 1.1 × perftest nothing to compare"},
+		{"rdma-bw", "mb", 256 << 10, 90, 1, 100, "≥ 0.9 × perftest reached"},
+		{"rdma-bw", "mb", 256 << 10, 89, 1, 100, "≥ 0.9 × perftest **missed**"},
+		{"rdma-bw-alloc", "mb", 256 << 10, 1, 1, 1, ""},
 	} {
 		var said []string
 		for _, g := range asked(c.measurement, c.column, c.key) {

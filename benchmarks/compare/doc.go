@@ -16,10 +16,15 @@
 // must run as root on Linux; otherwise they are left out, and that is said. Beside the peers they have a bare socket
 // (benchmarks/peers/socket.c) as the limit: it is no peer, and has ratios and goals of its own.
 //
-// The set is in plan.go and tcp.go, what is asked of it in goals.go. -quick takes smaller numbers and leaves out what
+// Measurements named rdma-… are made in guests that scripts/guest boots (guest.go): machines that QEMU emulates in software,
+// whose kernel has soft-RoCE. That needs root and Linux on amd64; otherwise, and with -quick, they are left out. Each run
+// is a guest of its own, in which scripts/guest-bench makes several short runs. The peer is Open MPI over UCX, the limit
+// Debian's perftest. Such numbers say what one protocol costs beside another, and nothing about hardware.
+//
+// The set is in plan.go, tcp.go and rdma.go, what is asked of it in goals.go. -quick takes smaller numbers and leaves out what
 // is slow; it writes to a folder of its own, so that it does not replace the full results.
 //
 // Owns: what is run, in which order, and the tables and pictures.
-// May call: the go command, gorun, hostrun and scripts/hosts, cc, mpicc and mpirun of the peers; all as programs.
+// May call: the go command, gorun, hostrun, scripts/hosts and scripts/guest, cc, mpicc and mpirun of the peers; all as programs.
 // Never: imports package mpi or measures anything itself but the wall time of whole commands.
 package main

@@ -24,7 +24,7 @@ const (
 	toPeer   kind = iota // our median / the best peer's
 	absolute             // our median
 	toFirst              // our median / ours at the least key
-	toLimit              // our median / the bare socket's
+	toLimit              // our median / the baseline's
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 	atLeast = false
 )
 
-// goals are the figures of issue 3, and those of issue 4 between hosts. "n times better" of a time is at most 1/n of it.
+// goals are the figures of issue 3, those of issue 4 between hosts, and those of issue 5 in a guest. "n times better" of a time is at most 1/n of it.
 var goals = []goal{
 	{"latency", nil, 1, 256, toPeer, aMost, 0.65, "latency, 1–256 B"},
 	{"latency", nil, 512, 8 * kib, toPeer, aMost, 0.8, "latency, 512 B–8 KiB"},
@@ -63,6 +63,10 @@ var goals = []goal{
 	{"tcp-rate", nil, 8, 8, toPeer, atLeast, 3, "between hosts: message rate, 8 B, one pair"},
 	{"tcp-tls-bw", nil, 64 * kib, 4 * mib, toPeer, atLeast, 0.5, "between hosts: bandwidth with TLS beside plain"},
 	{"tcp-idle", []string{"cpu"}, 1, anyKey, absolute, aMost, 0.02, "between hosts: CPU of a rank blocked in Recv, s/s"},
+
+	{"rdma-latency", []string{"mean"}, 8, 8, toPeer, aMost, 0.9, "soft-RoCE in a guest: latency, 8 B, mean"},
+	{"rdma-latency", []string{"typical"}, 8, 8, toLimit, aMost, 1.1, "soft-RoCE in a guest: latency, 8 B, typical"},
+	{"rdma-bw", nil, 256 * kib, 256 * kib, toLimit, atLeast, 0.9, "soft-RoCE in a guest: bandwidth, 256 KiB"},
 }
 
 // asked lists the goals of one cell.
@@ -82,7 +86,7 @@ func (g goal) isFor(column string) bool {
 
 // standing is the medians of one cell; NaN where there is none.
 type standing struct {
-	ours, peer, limit float64 // peer: the best one's; limit: the bare socket's
+	ours, peer, limit float64 // peer: the best one's; limit: the baseline's
 	first             float64 // our own at the least key
 }
 
@@ -116,6 +120,13 @@ func (g goal) worse(v, w float64) bool {
 	return v < w
 }
 
+// baseline is that of the measurement.
+func (g goal) baseline() baseline {
+	m, _ := find(plan(false), g.measurement)
+	_, b := baselineIn(m.lineup)
+	return b
+}
+
 // bounds is the goal as one reads it.
 func (g goal) bounds() string {
 	sign := "≥"
@@ -127,7 +138,7 @@ func (g goal) bounds() string {
 	case toFirst:
 		text += " × our own at 1"
 	case toLimit:
-		text += " × the bare socket"
+		text += " × " + g.baseline().called
 	case absolute:
 		text += " (absolute)"
 	}

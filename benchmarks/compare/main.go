@@ -28,7 +28,7 @@ func main() {
 	flag.BoolVar(&s.quick, "quick", false, "a small set in under three minutes: three rounds, smaller numbers")
 	flag.IntVar(&s.rounds, "rounds", 0, "rounds (default 5, with -quick 3)")
 	flag.StringVar(&s.only, "only", "", "measurements to do, separated by commas (default all)")
-	flag.DurationVar(&s.limit, "limit", 0, "time that one run may take (default 20s, with -quick 6s; match more)")
+	flag.DurationVar(&s.limit, "limit", 0, "time that one run may take (default 20s, with -quick 6s; more of match and in guests)")
 	flag.StringVar(&s.out, "out", "",
 		"folder for the results (default "+resultsDir+", with -quick a new one, with -from that one)")
 	flag.StringVar(&s.from, "from", "", "measure nothing: make tables and pictures from the NAME.json of this folder")
@@ -124,7 +124,7 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 	for i := range chosen {
 		m := &chosen[i]
 		lineup, err := stage.lineup(*m)
-		if errors.Is(err, errNoHosts) {
+		if leftOut(err) {
 			fmt.Fprintf(os.Stderr, "compare: %s is left out: %v\n", m.name, err)
 			clock.leaveOut(*m)
 			continue
@@ -132,7 +132,7 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 		if err != nil {
 			return err
 		}
-		r := newResult(m, lineup, facts, s)
+		r := newResult(m, lineup, stage.facts(*m, facts), s)
 		r.measure(ctx, m, lineup, clock)
 		if r.empty() {
 			break // interrupted before anything of it was done

@@ -306,8 +306,8 @@ func (r *result) bars(p *plot.Plot, c column, row row) {
 	p.Y.Tick.Marker = evenTicks{}
 }
 
-// ratioPanel is ours / the best peer for each size, with what is asked of it; in the bare socket's colour the same to
-// that one, where something is asked.
+// ratioPanel is ours / the best peer for each size, with what is asked of it; in the baseline's colour the same to that
+// one, where something is asked.
 func (r *result) ratioPanel(m measurement, c column) *plot.Plot {
 	p := newPlot()
 	p.Y.Label.Text = "ours / " + cmp.Or(m.rival, "best peer")
@@ -327,7 +327,8 @@ func (r *result) ratioPanel(m measurement, c column) *plot.Plot {
 	}
 	level(p.X.Min, p.X.Max, 1, draw.LineStyle{Color: plain, Width: vg.Points(1)}, "")
 	most := 1.0
-	names := map[kind]string{toPeer: "asked; " + c.better(), toLimit: "asked beside the " + bareSocket}
+	_, limit := baselineIn(m.lineup)
+	names := map[kind]string{toPeer: "asked; " + c.better(), toLimit: "asked beside " + limit.called}
 	for _, g := range goals {
 		name, drawn := names[g.kind]
 		if g.measurement != r.Name || !drawn || !g.isFor(c.id) {
@@ -335,8 +336,8 @@ func (r *result) ratioPanel(m measurement, c column) *plot.Plot {
 		}
 		dashed := draw.LineStyle{Color: goalLine, Width: vg.Points(1.4)}
 		if g.kind == toLimit {
-			limit, _ := styles(r.limitAt())
-			dashed.Color = limit.Color
+			line, _ := styles(r.limitAt())
+			dashed.Color = line.Color
 		}
 		dashed.Dashes = []vg.Length{vg.Points(5), vg.Points(3)}
 		level(max(float64(g.low), p.X.Min), min(float64(g.high), p.X.Max), g.bound, dashed, name)
@@ -355,7 +356,7 @@ func (r *result) ratioPanel(m measurement, c column) *plot.Plot {
 		}
 	}
 	if r.limitAt() > 0 {
-		p.Legend.Add("ours / "+bareSocket, sample{r.limitAt()})
+		p.Legend.Add("ours / "+limit.name, sample{r.limitAt()})
 		ratios(r.limitAt(), func(w row) float64 {
 			if _, verdict := r.judge(c, w, []kind{toLimit}); verdict == "" {
 				return math.NaN() // it is not about what is far from any limit, and would press the rest flat

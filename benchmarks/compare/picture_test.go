@@ -41,7 +41,7 @@ func count(img image.Image, c color.Color) (n int) {
 // TestPictures: every library is seen in every kind of picture, one that failed is not, and the goal is seen beneath
 // a curve of sizes. With GORUN_TEST_PICTURES=DIR the results of that folder are drawn there as PNG, to be looked at.
 func TestPictures(t *testing.T) {
-	for _, name := range []string{"latency", "ring", "mbw_mr", "match", "overlap", "tcp-latency", "tcp-rate"} {
+	for _, name := range []string{"latency", "ring", "mbw_mr", "match", "overlap", "tcp-latency", "tcp-rate", "rdma-latency", "rdma-bw"} {
 		m, _ := find(plan(false), name)
 		for _, mpichFails := range []bool{false, true} {
 			r := invented(m)

@@ -20,6 +20,7 @@ type measurement struct {
 	limit   time.Duration
 	seconds float64  // about what one round of all libraries takes
 	hosts   bool     // between two hosts, not on this one
+	guest   bool     // in a guest, shortRuns in each round
 	lineup  []string // the libraries, ours first; nil: everybody
 	rival   string   // what the ratios are to; empty: the best peer
 	// read makes lines of what a run printed; nil: parse.
@@ -37,6 +38,7 @@ type arguments struct {
 	iters string   // iterations and warm-up
 	ours  string   // takes the place of iters for ours, where the peers are so slow that theirs would measure noise
 	quick []string // iters and ours with -quick; nil: left out there
+	tool  string   // what perftest runs instead, with its options
 }
 
 // column is one value of the program's lines that the page shows.
@@ -70,7 +72,7 @@ func plan(quick bool) []measurement {
 		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 14),
 		messageRate(), threads(), match(), ring(), allPairs(), idle(), start(), overlap(),
 	}
-	all = append(all, tcpPlan()...)
+	all = append(append(all, tcpPlan()...), rdmaPlan()...)
 	var kept []measurement
 	for _, m := range all {
 		if m.limit == 0 {

@@ -25,7 +25,8 @@ type result struct {
 // samples are those of one run, by library.
 type samples struct {
 	Ranks    int        `json:"ranks"`
-	Key      int64      `json:"key,omitempty"` // of its only line; 0: the lines' own
+	Key      int64      `json:"key,omitempty"`   // of its only line; 0: the lines' own
+	Times    int        `json:"times,omitempty"` // short runs in each round; 0: one run
 	Commands []string   `json:"commands"`
 	Failed   []string   `json:"failed"` // why a library has no rounds, or no more; empty: it has not failed
 	Rounds   [][][]line `json:"rounds"` // of each library: the lines of each round
@@ -47,6 +48,9 @@ func newResult(m *measurement, libraries []library, facts machine, s settings) *
 	}
 	for _, a := range m.runs {
 		one := samples{Ranks: a.ranks, Key: a.key}
+		if m.guest {
+			one.Times = shortRuns
+		}
 		one.Failed, one.Rounds = make([]string, len(libraries)), make([][][]line, len(libraries))
 		for i, l := range libraries {
 			one.Failed[i] = l.missing(m.program)
@@ -197,8 +201,11 @@ func (r *result) rows(c column) []row {
 	return rows
 }
 
-// limitAt is the place of the bare socket; 0: it is not there.
-func (r *result) limitAt() int { return max(slices.Index(r.Library, bareSocket), 0) }
+// limitAt is the place of the baseline; 0: it is not there.
+func (r *result) limitAt() int {
+	at, _ := baselineIn(r.Library)
+	return at
+}
 
 // against is our number and the best peer's, of the medians or of the quietest rounds.
 func (r row) against(higher bool, of func(summary) float64) (ours, peer float64) {
@@ -211,7 +218,7 @@ func (r row) against(higher bool, of func(summary) float64) (ours, peer float64)
 	return of(r.libraries[0]), bestOf(peers, higher)
 }
 
-// toLimit is our number / the bare socket's; NaN where there is none.
+// toLimit is our number / the baseline's; NaN where there is none.
 func (r row) toLimit(of func(summary) float64) float64 {
 	if r.limit == 0 {
 		return math.NaN()

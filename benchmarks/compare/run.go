@@ -86,7 +86,7 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 ) ([]line, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	args := append(l.launch(a.ranks, filepath.Join(l.dir, m.program)), a.words(ours)...)
+	args := append(l.launch(a.ranks, filepath.Join(l.dir, m.program)), l.words(a, ours)...)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
@@ -107,7 +107,10 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 	case err != nil:
 		return nil, fmt.Errorf("%s: %v: %s", filepath.Base(args[0]), err, firstLine(complaints.String()))
 	}
-	lines, err := readLines(m, a, out.String(), took)
+	if m.guest { // short runs that failed: the others count
+		os.Stderr.Write(complaints.Bytes())
+	}
+	lines, err := readLines(m, a, l, out.String(), took)
 	if err == nil && a.key != 0 {
 		for i := range lines {
 			lines[i].Key = a.key
@@ -116,8 +119,11 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 	return lines, err
 }
 
-func readLines(m measurement, a arguments, out string, took time.Duration) ([]line, error) {
-	if m.read != nil {
+func readLines(m measurement, a arguments, l library, out string, took time.Duration) ([]line, error) {
+	switch {
+	case l.read != nil:
+		return l.read(out)
+	case m.read != nil:
 		return m.read(a, out, took)
 	}
 	return parse(out)

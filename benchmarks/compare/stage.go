@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// stage is where measurements are made: this host, and two others that are made for the first one that wants them.
+// stage is where measurements are made: this host, two others that are made for the first one that wants them, and guests.
 type stage struct {
 	ctx   context.Context
 	dir   string // for the programs and the hosts
@@ -24,18 +24,29 @@ type stage struct {
 	pair  []library // those between the hosts; nil: not made yet
 	hosts *hosts
 	none  error // why there can be no hosts
+
+	guest guests
 }
 
-// errNoHosts means: measurements between hosts cannot be made here. That is no failure.
-var errNoHosts = errors.New("there can be no hosts here")
+// These mean: measurements between hosts, or in a guest, cannot be made here. That is no failure.
+var (
+	errNoHosts = errors.New("there can be no hosts here")
+	errNoGuest = errors.New("there can be no guest here")
+)
+
+func leftOut(err error) bool { return errors.Is(err, errNoHosts) || errors.Is(err, errNoGuest) }
 
 // lineup is the libraries of a measurement in the order of the plan.
 func (s *stage) lineup(m measurement) (lineup []library, err error) {
 	from := s.local
-	if m.hosts {
-		if from, err = s.between(); err != nil {
-			return nil, err
-		}
+	switch {
+	case m.hosts:
+		from, err = s.between()
+	case m.guest:
+		from, err = s.inGuest()
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range m.lineup {
 		i := slices.IndexFunc(from, func(l library) bool { return l.name == name })
@@ -119,8 +130,8 @@ type hosts struct {
 const (
 	hostsScript   = "scripts/hosts"
 	hostsPatience = 30 * time.Second
-	// noHosts is the script's exit code where the kernel, a program or the privilege is missing.
-	noHosts = 77
+	// notHere is the exit code of this script and of guestScript where the kernel, a program or the privilege is missing.
+	notHere = 77
 )
 
 func hostsUp(base string) (*hosts, error) {
@@ -146,7 +157,7 @@ func hostsUp(base string) (*hosts, error) {
 	input.Close()
 	err = h.hold.Wait()
 	why := strings.TrimPrefix(firstLine(h.said.String()), "hosts: ")
-	if h.hold.ProcessState.ExitCode() == noHosts {
+	if h.hold.ProcessState.ExitCode() == notHere {
 		return nil, fmt.Errorf("%w: %s", errNoHosts, why)
 	}
 	return nil, fmt.Errorf("%s: %w: %s", hostsScript, err, why)

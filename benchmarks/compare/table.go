@@ -46,8 +46,12 @@ func (r *result) page(m measurement) string {
 	}
 	b.WriteString(r.growth(m))
 	b.WriteString(r.troubles())
-	fmt.Fprintf(&b, "Cells are median · quietest round · spread (greatest less smallest, of the median). Ratios are "+
-		"ours / %s, of the medians and of the quietest rounds%s. Rounds: %d", m.rivalName(), r.limitNote(), r.Rounds)
+	one, times := "round", ""
+	if n := r.Runs[0].Times; n > 0 {
+		one, times = "run", fmt.Sprintf(" of %d runs each", n)
+	}
+	fmt.Fprintf(&b, "Cells are median · quietest %s · spread (greatest less smallest, of the median). Ratios are "+
+		"ours / %s, of the medians and of the quietest %ss%s. Rounds: %d%s", one, m.rivalName(), one, r.limitNote(), r.Rounds, times)
 	if r.Quick {
 		b.WriteString(", the quick set")
 	}
@@ -60,10 +64,11 @@ func (r *result) page(m measurement) string {
 
 // limitNote says what the second pair of ratios is.
 func (r *result) limitNote() string {
-	if r.limitAt() == 0 {
+	at, limit := baselineIn(r.Library)
+	if at == 0 {
 		return ""
 	}
-	return ", and the same to the bare socket, which is no peer but the limit"
+	return ", and the same to " + limit.called + ", which is no peer but the limit"
 }
 
 // comparison is a group of columns: ratios, and what is asked of them.
@@ -74,12 +79,12 @@ type comparison struct {
 	ratio func(row, func(summary) float64) float64
 }
 
-// comparisons are those of a column: to the peers, and to the bare socket if it was measured.
+// comparisons are those of a column: to the peers, and to the baseline if it was measured.
 func (r *result) comparisons(c column) []comparison {
 	list := []comparison{{heads: " ratio | quietest |", kinds: []kind{toPeer, absolute},
 		ratio: func(w row, of func(summary) float64) float64 { return ratio(w.against(c.higher, of)) }}}
-	if r.limitAt() > 0 {
-		list = append(list, comparison{heads: " to the socket | quietest |", kinds: []kind{toLimit}, ratio: row.toLimit})
+	if at, limit := baselineIn(r.Library); at > 0 {
+		list = append(list, comparison{heads: " to " + limit.short + " | quietest |", kinds: []kind{toLimit}, ratio: row.toLimit})
 	}
 	for i := range list {
 		list[i].asked = r.asksFor(c, list[i].kinds)
@@ -192,6 +197,13 @@ func (r *result) troubles() string {
 		}
 	}
 	var b strings.Builder
+	for _, s := range r.Runs {
+		for i, name := range r.Library {
+			if left, all := s.leftOut(i); left > 0 {
+				fmt.Fprintf(&b, "- %s: %d of %d runs failed or hung, and are left out (`%s`)\n", name, left, all, s.Commands[i])
+			}
+		}
+	}
 	for _, t := range order {
 		fmt.Fprintf(&b, "- %s: %s (%s)\n", t.who, t.why, strings.Join(where[t], ", "))
 	}
@@ -199,6 +211,15 @@ func (r *result) troubles() string {
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// leftOut is how many of a library's short runs, in rounds that have any number, have none.
+func (s samples) leftOut(library int) (left, all int) {
+	all = s.Times * len(s.Rounds[library])
+	for _, lines := range s.Rounds[library] {
+		left += s.Times - len(lines)
+	}
+	return left, all
 }
 
 func (r *result) commands() []string {
