@@ -35,7 +35,7 @@ soak-hosts:      ## the same over three hosts whose links and processes fail: ma
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-compare:         ## beside Open MPI and MPICH, all of it: half an hour; the results go to benchmarks/results
+compare:         ## beside Open MPI and MPICH, all of it: an hour; the results go to benchmarks/results
 	scripts/compare
 
 compare-quick:   ## the same in under three minutes
