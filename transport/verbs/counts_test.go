@@ -297,7 +297,7 @@ func joinCrowd(h *hca, at *port, rank int, where []byte) error {
 				if err := theirs.decode(p.Payload); err != nil {
 					return err
 				}
-				r := remote{gid: theirs.gid, qpn: theirs.qpn, psn: theirs.psn, lid: theirs.lid, mtu: theirs.mtu, rdAtom: 1, rdServe: 1, timeout: ackTimeout, retries: 7}
+				r := remote{gid: theirs.gid, qpn: theirs.qpn, psn: theirs.psn, lid: theirs.lid, mtu: theirs.mtu, rdAtom: 1, rdServe: 1, timeout: ackTimeout, retries: ackRetries}
 				if err := h.connectQP(qp, at.number, at.gidIndex, at.global, &r, mine.psn); err != nil {
 					return err
 				}

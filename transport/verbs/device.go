@@ -237,8 +237,12 @@ func (d *Device) Arm(level transport.Level, hold bool) bool {
 	if d.closed.Load() || d.has() {
 		return false
 	}
-	if d.hca.notify(level == transport.Urgent) != nil {
-		return false // Poll will find out what is wrong
+	if err := d.hca.notify(level == transport.Urgent); err != nil {
+		// The device is gone, which a queue that lies in our own memory does not say. When its sessions have ended there is
+		// nothing to hear from it, and this rank may sleep.
+		if d.failAll(fmt.Errorf("asking for the next completion: %w", err)); d.has() {
+			return false
+		}
 	}
 	n, err := d.hca.turn(nil, d.wcs[:])
 	d.stash = d.wcs[:n]

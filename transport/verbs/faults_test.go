@@ -34,16 +34,10 @@ func exposed() error {
 	if err != nil {
 		return err
 	}
-	addr, key, ok := l.Register(pattern(exposedBytes, 5))
-	if !ok {
-		return errors.New("the memory cannot be registered")
+	if err := expose(d, l); err != nil {
+		return err
 	}
-	l.TrySend(&wire.Header{Kind: wire.RTS, Addr: addr, Key: key, Len: exposedBytes}, nil)
-	l.s.confirm() // the packet is there before the device is stopped
 	pkts := make([]transport.Packet, 8)
-	for d.inFlight > 0 {
-		d.Poll(pkts)
-	}
 	if os.Getenv(pauseVar) != "" {
 		if err := d.hca.inject("pause"); err != nil {
 			return err
@@ -54,6 +48,21 @@ func exposed() error {
 		d.Poll(pkts)
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// expose tells the peer of memory that it can read.
+func expose(d *Device, l *link) error {
+	addr, key, ok := l.Register(pattern(exposedBytes, 5))
+	if !ok {
+		return errors.New("the memory cannot be registered")
+	}
+	l.TrySend(&wire.Header{Kind: wire.RTS, Addr: addr, Key: key, Len: exposedBytes}, nil)
+	l.s.confirm() // the packet is there before the device is stopped
+	pkts := make([]transport.Packet, 8)
+	for d.inFlight > 0 {
+		d.Poll(pkts)
+	}
+	return nil
 }
 
 // opposite starts rank 1 in a process of its own, in some role, and connects with it.
@@ -85,21 +94,32 @@ func TestKilledWhileRead(t *testing.T) {
 			o, l := opposite(t, a, "exposed", env...)
 			rts := a.take(transport.Arrived)
 			o.line()
-			killedWhileRead(t, a, o, l, &rts.Header, pause)
+			after := 3
+			if pause {
+				after = 0
+			}
+			endedWhileRead(t, a, l, rts.Header.Addr, rts.Header.Key, after, o.kill)
 		})
 	}
 }
 
-func killedWhileRead(t *testing.T, a *end, o *other, l *link, rts *wire.Header, pause bool) {
+// endedWhileRead reads the exposedBytes of a peer again and again. When some READs are done it calls ending, which ends
+// the session, and it returns why a says that it has. Each READ that was started has ended once by then, with an error
+// or with all of its bytes, and nothing is written where they went from then on.
+func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, ending func()) error {
+	t.Helper()
 	want := pattern(exposedBytes, 5)
 	const gets = 4
 	var dst [gets][]byte
 	under := map[uint64]bool{}
+	done, failed, ended := 0, 0, false
 	get := func(i uint64) {
 		clear(dst[i])
-		state, err := l.TryGet(dst[i], rts.Addr, rts.Key, i)
+		state, err := l.TryGet(dst[i], addr, key, i)
 		switch {
-		case err != nil && !errors.Is(err, transport.ErrPeerGone):
+		case errors.Is(err, transport.ErrPeerGone):
+			failed++
+		case err != nil:
 			t.Fatal(err)
 		case err == nil && state == transport.GetStarted:
 			under[i] = true
@@ -111,7 +131,6 @@ func killedWhileRead(t *testing.T, a *end, o *other, l *link, rts *wire.Header, 
 		dst[i] = make([]byte, exposedBytes)
 		get(uint64(i))
 	}
-	done, failed, killed := 0, 0, false
 	var gone error
 	a.until("the end", func() bool {
 		for _, p := range a.in {
@@ -132,9 +151,9 @@ func killedWhileRead(t *testing.T, a *end, o *other, l *link, rts *wire.Header, 
 			}
 		}
 		a.in = nil
-		if !killed && (done >= 3 || pause) {
-			killed = true
-			o.kill()
+		if !ended && done >= after {
+			ended = true
+			ending()
 		}
 		return gone != nil
 	})
@@ -153,7 +172,7 @@ func killedWhileRead(t *testing.T, a *end, o *other, l *link, rts *wire.Header, 
 			t.Error("memory was written after Down")
 		}
 	}
-	if state, err := l.TryGet(dst[0], rts.Addr, rts.Key, 0); err == nil || !errors.Is(err, transport.ErrPeerGone) {
+	if state, err := l.TryGet(dst[0], addr, key, 0); err == nil || !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("memory of the dead can be read: state %d, %v", state, err)
 	}
 	if !l.TrySend(&wire.Header{Kind: wire.Eager}, make([]byte, 1000)) {
@@ -162,6 +181,7 @@ func killedWhileRead(t *testing.T, a *end, o *other, l *link, rts *wire.Header, 
 	if a.inFlight != 0 {
 		t.Errorf("%d requests are under way", a.inFlight)
 	}
+	return gone
 }
 
 // flooded is rank 1 and takes nothing.
@@ -246,19 +266,46 @@ func TestQueuePairFails(t *testing.T) {
 	}
 }
 
+// A queue pair that all at once is in the error state, at either end, and no event says so: what was asked of it ends,
+// both ends are told, and no other session ends.
+func TestQueuePairInError(t *testing.T) {
+	for _, side := range []string{"ours", "theirs"} {
+		t.Run(side, func(t *testing.T) {
+			watchdog(t)
+			t.Setenv("SOFTHCA_RETRY_SCALE", "0.05")
+			hub, one, two, to, from, aside := three(t)
+			addr, key := register(t, from, pattern(exposedBytes, 5))
+			broken, why := to.s, statusText(5)
+			if side == "theirs" { // it answers nothing, and so ours gives up
+				broken, why = from.s, statusText(12)
+			}
+			if err := endedWhileRead(t, hub, to, addr, key, 3, func() { broken.qp.fail() }); !strings.Contains(err.Error(), why) {
+				t.Errorf("%v does not say %q", err, why)
+			}
+			if err := one.down(0); !strings.Contains(err.Error(), why) {
+				t.Errorf("the other end was not told why: %v", err)
+			}
+			talk(aside, two)
+		})
+	}
+}
+
 // A peer whose device does not answer any more while its process lives: the device gives up, and so do both ends.
 func TestRetriesExceeded(t *testing.T) {
-	needSoft(t)
 	watchdog(t)
 	t.Setenv("SOFTHCA_RETRY_SCALE", "0.05")
-	hub, one, two, to, _, aside := three(t)
-	one.injected("port_err") // what arrives there is nowhere
+	hub, one, two, to, from, aside := three(t)
+	if soft(t) {
+		one.injected("port_err") // what arrives there is nowhere
+	} else {
+		from.s.qp.fail() // with nothing under way, so that its rank does not hear of it
+	}
 	send(t, to, wire.Header{Kind: wire.Eager}, []byte("hello"))
 	to.s.confirm()
 	if err := hub.down(1); !strings.Contains(err.Error(), statusText(12)) {
 		t.Errorf("%v does not say %q", err, statusText(12))
 	}
-	if n := hub.counted("retries"); n == 0 {
+	if soft(t) && hub.counted("retries") == 0 {
 		t.Error("the device has not tried again")
 	}
 	if err := one.down(0); !strings.Contains(err.Error(), statusText(12)) {
@@ -303,7 +350,6 @@ func TestWrongKey(t *testing.T) {
 
 // A device that fails takes all its sessions with it, says so, and New connections are refused.
 func TestDeviceFails(t *testing.T) {
-	needSoft(t)
 	watchdog(t)
 	var log notes
 	hub := newEnd(t, 0, 4, log.option)
@@ -314,11 +360,15 @@ func TestDeviceFails(t *testing.T) {
 		send(t, l, wire.Header{Kind: wire.Eager}, []byte("hello"))
 		peers[i].take(transport.Arrived)
 	}
-	hub.injected("device_fatal")
+	if soft(t) {
+		hub.injected("device_fatal")
+	} else {
+		hub.happened(eventDeviceFatal, 0) // soft-RoCE has no such event; what comes of it does not depend on who says so
+	}
 	var down []int
 	hub.until("the end of all", func() bool { return len(hub.in) >= len(peers) })
 	for _, p := range hub.in {
-		if p.Event != transport.Down || !errors.Is(p.Err, transport.ErrPeerGone) || !strings.Contains(p.Err.Error(), "softhca0") {
+		if p.Event != transport.Down || !errors.Is(p.Err, transport.ErrPeerGone) || !strings.Contains(p.Err.Error(), hub.at.device) {
 			t.Errorf("event %d, %v", p.Event, p.Err)
 		}
 		down = append(down, int(p.Peer))
@@ -331,7 +381,7 @@ func TestDeviceFails(t *testing.T) {
 	for _, p := range peers {
 		p.down(0)
 	}
-	if said := log.with("the device has failed"); len(said) != 1 || !strings.Contains(said[0], "softhca0") {
+	if said := log.with("the device has failed"); len(said) != 1 || !strings.Contains(said[0], hub.at.device) {
 		t.Errorf("said %q", said)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience/2)

@@ -219,7 +219,7 @@ func (d *Device) greeted(peer int, payload []byte) {
 		return
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
-		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves), timeout: ackTimeout, retries: 7}
+		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves), timeout: ackTimeout, retries: ackRetries}
 	if d.at.layer == layerEthernet {
 		r.class = uint8(d.opt.TrafficClass)
 	}
@@ -247,8 +247,12 @@ func (s *session) join(h *hello, r *remote) error {
 	return d.hca.connectQP(s.serve, d.at.number, d.at.gidIndex, d.at.global, r, s.psn)
 }
 
-// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^14 = 67 ms, seven times.
-const ackTimeout = 14
+// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^16 = 268 ms, and ackRetries how often. It may
+// not be 7: that is a number as others are, but soft-RoCE goes on for ever then.
+const (
+	ackTimeout = 16
+	ackRetries = 6
+)
 
 // answered takes a peer's ready.
 func (d *Device) answered(peer int) {
