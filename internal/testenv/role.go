@@ -75,10 +75,10 @@ func again(role string, env []string, args ...string) *exec.Cmd {
 // Process is this test binary in a role, which a test talks with by its standard streams. It ends with the test at the
 // latest.
 type Process struct {
-	In   io.Writer // its standard input
 	t    testing.TB
 	role string
 	cmd  *exec.Cmd
+	in   io.Writer
 	out  *bufio.Reader
 }
 
@@ -92,7 +92,7 @@ func Start(t testing.TB, role string, env ...string) *Process {
 	if err := errors.Join(err1, err2, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{in, t, role, cmd, bufio.NewReader(out)}
+	p := &Process{t, role, cmd, in, bufio.NewReader(out)}
 	t.Cleanup(p.Kill)
 	return p
 }
@@ -127,7 +127,7 @@ func (p *Process) Hear() []byte {
 // Tell is for the role's Hear: bytes that the two need of each other, such as addresses.
 func (p *Process) Tell(b []byte) {
 	p.t.Helper()
-	if _, err := fmt.Fprintf(p.In, "%x\n", b); err != nil {
+	if _, err := fmt.Fprintf(p.in, "%x\n", b); err != nil {
 		p.t.Fatalf("the process %s: %v", p.role, err)
 	}
 }

@@ -124,7 +124,7 @@ func TestDeviceRemoved(t *testing.T) {
 			hub := leaky(t, 3, log.option)
 			o, to := opposite(t, hub, "removable")
 			rts := hub.take(transport.Arrived)
-			o.line()
+			o.Line()
 			err := endedWhileRead(t, hub, to, rts.Header.Addr, rts.Header.Key, 1, func() {
 				if side == "theirs" {
 					o.Tell(nil)
@@ -139,7 +139,7 @@ func TestDeviceRemoved(t *testing.T) {
 			if side == "ours" && !strings.Contains(err.Error(), said+eventText(eventDeviceFatal)) {
 				t.Errorf("%v does not say which device and what event", err)
 			}
-			if why := o.line(); !strings.Contains(why, transport.ErrPeerGone.Error()) || side == "theirs" && !strings.Contains(why, said+eventText(eventDeviceFatal)) {
+			if why := o.Line(); !strings.Contains(why, transport.ErrPeerGone.Error()) || side == "theirs" && !strings.Contains(why, said+eventText(eventDeviceFatal)) {
 				t.Errorf("the other end says %q", why)
 			}
 			two := newEnd(t, 2, 3)
@@ -164,7 +164,7 @@ func TestDeviceGoneUnsaid(t *testing.T) {
 	a := leaky(t, 3)
 	o, _ := opposite(t, a, "removable")
 	a.take(transport.Arrived)
-	o.line()
+	o.Line()
 	if err := hangUp(); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestDeviceGoneUnsaid(t *testing.T) {
 		return len(a.in) > 0
 	})
 	t.Log(a.down(1))
-	t.Log(o.line())
+	t.Log(o.Line())
 	a.sleeps()
 	ends(t, a)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -66,11 +67,11 @@ func expose(d *Device, l *link) error {
 }
 
 // opposite starts rank 1 in a process of its own, in some role, and connects with it.
-func opposite(t *testing.T, a *end, role string, env ...string) (*other, *link) {
+func opposite(t *testing.T, a *end, role string, env ...string) (*testenv.Process, *link) {
 	t.Helper()
 	o := start(t, role, env...)
-	address := o.address()
-	fmt.Fprintf(o.in, "%x\n", a.Address())
+	address := o.Hear()
+	o.Tell(a.Address())
 	return o, a.linkTo(1, address)
 }
 
@@ -93,12 +94,12 @@ func TestKilledWhileRead(t *testing.T) {
 			a := newEnd(t, 0, 2)
 			o, l := opposite(t, a, "exposed", env...)
 			rts := a.take(transport.Arrived)
-			o.line()
+			o.Line()
 			after := 3
 			if pause {
 				after = 0
 			}
-			endedWhileRead(t, a, l, rts.Header.Addr, rts.Header.Key, after, o.kill)
+			endedWhileRead(t, a, l, rts.Header.Addr, rts.Header.Key, after, o.Kill)
 		})
 	}
 }
@@ -199,7 +200,7 @@ func TestKilledWhileSent(t *testing.T) {
 	watchdog(t)
 	a := newEnd(t, 0, 2)
 	o, l := opposite(t, a, "flooded")
-	o.line()
+	o.Line()
 	body := pattern(eagerMax, 1)
 	n := 0
 	a.until("a full link", func() bool {
@@ -210,7 +211,7 @@ func TestKilledWhileSent(t *testing.T) {
 		}
 		return n > receives && a.inFlight == l.s.most
 	})
-	o.kill()
+	o.Kill()
 	a.until("its end", func() bool { return len(a.in) > 0 && a.in[len(a.in)-1].Event == transport.Down })
 	a.in = slices.DeleteFunc(a.in, func(p transport.Packet) bool { return p.Event == transport.Room })
 	a.down(1)

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -307,21 +306,10 @@ func fill(b []byte, seed uint64) []byte {
 func pattern(n int, seed uint64) []byte { return fill(make([]byte, n), seed) }
 
 // start starts a role in a process of its own.
-func start(t testing.TB, role string, env ...string) *other {
+func start(t testing.TB, role string, env ...string) *testenv.Process {
 	t.Helper()
-	p := testenv.Start(t, role, append(sameLibrary(t), env...)...)
-	return &other{p, p.In}
+	return testenv.Start(t, role, append(sameLibrary(t), env...)...)
 }
-
-// other is rank 1 in a process of its own, as faults_test.go calls it.
-type other struct {
-	*testenv.Process
-	in io.Writer
-}
-
-func (o *other) line() string    { return o.Line() }
-func (o *other) address() []byte { return o.Hear() }
-func (o *other) kill()           { o.Kill() }
 
 // roleDevice is the device of an other: rank 1 of 2. It says its address and connects to the one that it is told.
 func roleDevice(change ...func(*Options)) (*Device, *link, error) {
