@@ -247,10 +247,11 @@ func (s *session) join(h *hello, r *remote) error {
 	return d.hca.connectQP(s.serve, d.at.number, d.at.gidIndex, d.at.global, r, s.psn)
 }
 
-// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^16 = 268 ms, and ackRetries how often. It may
-// not be 7: that is a number as others are, but soft-RoCE goes on for ever then.
+// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^18 = 1.07 s, as UCX; and ackRetries how often.
+// So a link may be down for 5 s, as tcp's may. A packet that is lost from among others is asked for by the receiver at
+// once, without this. The number may not be 7: soft-RoCE goes on for ever then.
 const (
-	ackTimeout = 16
+	ackTimeout = 18
 	ackRetries = 6
 )
 
