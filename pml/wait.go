@@ -155,10 +155,15 @@ func (e *Engine) lead(w *want) bool {
 				idle = 0
 				continue
 			}
+			full := e.due != 0 // then it is a nap, whose end says nothing about the wait
 			if sleep := e.sleepAsLeader(w); sleep != slept {
 				return sleep == shouldFollow
 			}
-			e.learn(time.Since(since))
+			if full {
+				e.spinLess()
+			} else {
+				e.learn(time.Since(since))
+			}
 			idle = 0
 			continue
 		}
@@ -181,9 +186,11 @@ func (e *Engine) learn(took time.Duration) {
 	if took <= shortWait {
 		e.spin = max(e.spin, min(2*took, longSpin))
 	} else {
-		e.spin = max(e.spin/2, minSpin)
+		e.spinLess()
 	}
 }
+
+func (e *Engine) spinLess() { e.spin = max(e.spin/2, minSpin) }
 
 // yield lets others have the lock and the processor.
 func (e *Engine) yield() {
