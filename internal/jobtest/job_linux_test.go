@@ -207,26 +207,34 @@ func traces() []string {
 }
 
 // others are files in /dev/shm that belong to other programs, which may be running beside the test.
-var others = regexp.MustCompile(`^/dev/shm/(vader_segment|mpich_|sem\.|psm|osc_|sm_segment|ucx_)`)
+var others = regexp.MustCompile(`^/dev/shm/(open_mpi\.|vader_segment|mpich_|sem\.|psm|osc_|sm_segment|ucx_)`)
+
+// traces lists what was not there before the job.
+func (j *job) traces() []string {
+	return slices.DeleteFunc(traces(), func(f string) bool { return slices.Contains(j.before, f) || others.MatchString(f) })
+}
 
 func (j *job) nothingLeft() {
 	j.t.Helper()
 	// hydra does not wait for those it kills, and a gorun that was killed itself leaves that to its guard, which goes last.
 	if j.patient || j.cmd.ProcessState.ExitCode() == -1 {
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
+		for end := time.Now().Add(patience); time.Now().Before(end) && len(j.processes()) > 0; {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}
 	for _, p := range j.processes() {
 		j.t.Errorf("the job has ended and process %d lives: %s", p.pid, p.cmd)
 	}
-	for _, f := range traces() {
-		if !slices.Contains(j.before, f) && !others.MatchString(f) {
-			j.t.Errorf("the job has left %s behind", f)
-		}
+	// Another package's tests may be running, and programs whose names nobody has thought of: their files go with them.
+	left := j.traces()
+	for end := time.Now().Add(patience); time.Now().Before(end) && len(left) > 0; left = j.traces() {
+		time.Sleep(20 * time.Millisecond)
 	}
-	left, _ := os.ReadDir(j.temp)
 	for _, f := range left {
+		j.t.Errorf("the job has left %s behind", f)
+	}
+	temp, _ := os.ReadDir(j.temp)
+	for _, f := range temp {
 		j.t.Errorf("the job has left %s in TMPDIR", f.Name())
 	}
 }

@@ -16,13 +16,9 @@ import (
 
 // Strong progress: what was started completes although the rank that started it computes and calls nothing.
 
-const (
-	// mayDelay is by how much a computing rank may slow down its peer.
-	mayDelay = 50 * time.Millisecond
-	// tries are made while the rank computes. The quickest counts, since other processes use the machine too; but none
-	// may take so long that it has waited for the end of the computation.
-	tries = 3
-)
+// tries are made while the rank computes. How much the quickest is delayed is printed (benchmarks/overlap measures it);
+// none may take so long that it has waited for the end of the computation.
+const tries = 3
 
 // large is the size of a message that takes a while; the race detector makes everything slow.
 var large = 64 << 20
@@ -225,18 +221,16 @@ func milliseconds(s string) time.Duration {
 	return time.Duration(f*1000) * time.Microsecond
 }
 
-// delays reports by how much the computing rank has delayed its peer in a phase.
-func (j *job) delays(phase string) (delay, slowest time.Duration) {
+// slowest reports how long the slowest message of a phase took while the rank computed.
+func (j *job) slowest(phase string) time.Duration {
 	j.t.Helper()
 	m := j.find(`^` + phase + ` computing (\S+): quickest (\S+) slowest (\S+) all (.*)`)
 	if len(m) != 3 || m[2][1] == "0s" {
 		j.t.Fatalf("rank 1 has not reported three times on %s:\n%s", phase, j.out.String())
 	}
-	delay = milliseconds(m[2][2]) - milliseconds(m[1][2])
-	slowest = milliseconds(m[2][3])
 	j.t.Logf("%s of %d MiB: with the peer in the library %s ms, with the peer computing for %s %s ms: delayed by %v",
-		phase, large>>20, m[1][4], m[2][1], m[2][4], delay)
-	return delay, slowest
+		phase, large>>20, m[1][4], m[2][1], m[2][4], milliseconds(m[2][2])-milliseconds(m[1][2]))
+	return milliseconds(m[2][3])
 }
 
 func TestStrongProgress(t *testing.T) {
@@ -249,11 +243,7 @@ func TestStrongProgress(t *testing.T) {
 			for _, arg := range phases[:2] {
 				phase, text, _ := strings.Cut(arg, "=")
 				computing, _ := time.ParseDuration(text)
-				delay, slowest := j.delays(phase)
-				if delay >= mayDelay && !testenv.Race {
-					t.Errorf("%s: the peer was delayed by %v, want less than %v", phase, delay, mayDelay)
-				}
-				if slowest > computing*3/4 {
+				if slowest := j.slowest(phase); slowest > computing*3/4 {
 					t.Errorf("%s: one of the messages took %v, as if it had waited for the end of the computation of %v", phase, slowest, computing)
 				}
 			}
@@ -268,6 +258,6 @@ func TestStrongProgress(t *testing.T) {
 // computations; how fast depends on Go's scheduler. It arrives all the same.
 func TestProgressWithoutReadv(t *testing.T) {
 	j := progressJob(t, "progress without readv", 1, "isend=300ms", "irecv=300ms", "both=300ms")
-	j.delays("isend") // for the log
-	j.delays("irecv")
+	j.slowest("isend") // for the log
+	j.slowest("irecv")
 }
