@@ -9,7 +9,7 @@ import (
 )
 
 // hangs is after how long a test is not slow but stuck.
-const hangs = 30 * time.Second
+const hangs = 2 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(testenv.LeavesNothing(m.Run)) }
 

@@ -14,7 +14,7 @@ import (
 
 // patience is after how long something will not happen any more, pause how long something is given to go wrong.
 const (
-	patience = 20 * time.Second
+	patience = 30 * time.Second
 	pause    = 20 * time.Millisecond
 )
 

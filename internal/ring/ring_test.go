@@ -455,12 +455,13 @@ func TestTwoGoroutines(t *testing.T) {
 	}
 }
 
-const patience = 20 * time.Second
+// patience is after how long a step will not come any more.
+const patience = 30 * time.Second
 
 func produce(p *Producer, g Geometry, n uint64, bell chan<- struct{}) error {
 	rng := rand.New(rand.NewPCG(n, 2))
-	late := time.Now().Add(patience)
 	for i := range n {
+		late := time.Now().Add(patience)
 		kind := rng.IntN(3)
 		if g.Bulk == 0 {
 			kind = min(kind, 1)

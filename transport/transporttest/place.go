@@ -41,6 +41,7 @@ func (e *end) pieces(key uint64, gen int32, from, want int) error {
 			return fmt.Errorf("rank %d: event %d, %+v where byte %d of stream %d.%d was due", e.rank, m.Event, h, at, key, gen)
 		}
 		at += int(h.Len)
+		c = start()
 	}
 	return nil
 }
@@ -52,6 +53,7 @@ func (e *end) lend(l transport.Lender, key uint64, gen int32, body []byte, from,
 		h := wire.Header{Kind: wire.Data, Flags: wire.Urgent, Key: key, Tag: gen, Addr: uint64(at)}
 		if l.TryLend(&h, body[at:at+n]) {
 			at += n
+			c = start()
 			continue
 		}
 		e.poll()

@@ -144,8 +144,9 @@ func Run(t *testing.T, open func(t *testing.T) Pair, opts ...Option) {
 	}
 }
 
-// patience is how long anything may take before the suite says that it will not happen.
-const patience = 20 * time.Second
+// patience is how long anything may take before the suite says that it will not happen. Where there are many steps each
+// has that time: a machine that is slow is no failure.
+const patience = 30 * time.Second
 
 // fixture is one rule being tested.
 type fixture struct {

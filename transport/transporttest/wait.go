@@ -280,7 +280,7 @@ func interrupt(f *fixture, disarm bool) {
 	_, b := f.linked()
 	// Nobody can see from outside that a goroutine is inside Park; a wait that was too short for both to get there
 	// is repeated longer.
-	for wait := 5 * time.Millisecond; wait < time.Second; wait *= 4 {
+	for wait := 5 * time.Millisecond; wait < 10*time.Second; wait *= 4 {
 		f.arm(b, transport.Any, true)
 		with, without := parked(b, true), parked(b, false)
 		time.Sleep(wait)
@@ -288,7 +288,7 @@ func interrupt(f *fixture, disarm bool) {
 			b.dev.Disarm()
 		}
 		b.dev.Interrupt()
-		timeout := time.After(time.Second)
+		timeout := time.After(time.Second + 2*wait)
 		both := ended(with, timeout) && ended(without, timeout)
 		if both {
 			return
@@ -373,18 +373,18 @@ func interruptNotLost(f *fixture) {
 	}
 }
 
-// parkIsIdle: asleep means asleep. The bound is generous; a spinning Park takes all of it and more.
+// parkIsIdle: asleep means asleep. The bound is generous; a spinning Park takes all of it and more, each time. Once it may
+// be the runtime, or a machine that counts as ours what it gave to others.
 func parkIsIdle(f *fixture) {
 	_, b := f.linked()
 	const nap, bound = 200 * time.Millisecond, 60 * time.Millisecond
-	for _, hold := range []bool{true, false} {
+	asleep := func(hold bool) (used time.Duration, parks int) {
 		before, ok := cpuTime()
 		if !ok {
 			f.Skip("this system does not say how much CPU time a process has used")
 		}
 		var over atomic.Bool
 		timer := time.AfterFunc(nap, func() { over.Store(true); b.dev.Interrupt() })
-		parks := 0
 		for ; !over.Load(); parks++ {
 			f.arm(b, transport.Any, hold)
 			b.dev.Park(hold)
@@ -392,7 +392,14 @@ func parkIsIdle(f *fixture) {
 		}
 		timer.Stop()
 		after, _ := cpuTime()
-		if used := after - before; used > bound || parks > 100 {
+		return after - before, parks
+	}
+	for _, hold := range []bool{true, false} {
+		used, parks := asleep(hold)
+		for try := 1; try < 20 && (used > bound || parks > 100); try++ {
+			used, parks = asleep(hold)
+		}
+		if used > bound || parks > 100 {
 			f.Errorf("hold %v: %d Parks in %v took %v of CPU time; at most %v and 100", hold, parks, nap, used, bound)
 		}
 	}
