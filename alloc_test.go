@@ -92,25 +92,32 @@ func countAllocations(t *testing.T, w *Comm, turn func()) {
 	for range warm { // pools, queues and the first few hundred requests
 		turn()
 	}
-	if w.Rank() == 1 {
+	if w.Rank() == 0 {
+		defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector empties what the runtime keeps for reuse
+	}
+	for tries := 1; ; tries++ {
+		var before, after runtime.MemStats
 		must(Barrier(w))
+		runtime.ReadMemStats(&before)
 		for range counted {
 			turn()
 		}
+		runtime.ReadMemStats(&after)
 		must(Barrier(w))
-		return
-	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector empties what the runtime keeps for reuse
-	var before, after runtime.MemStats
-	must(Barrier(w))
-	runtime.ReadMemStats(&before)
-	for range counted {
-		turn()
-	}
-	runtime.ReadMemStats(&after)
-	must(Barrier(w))
-	// The runtime itself allocates what goroutines sleep on, up to 128 for a processor; one in twenty turns would be ours.
-	if n := after.Mallocs - before.Mallocs; n > counted/20 {
-		t.Errorf("%d allocations of %d bytes in %d turns", n, after.TotalAlloc-before.TotalAlloc, counted)
+		// The runtime itself allocates what goroutines sleep on, up to 128 for a processor, and its threads; one in
+		// twenty turns would be ours, and is so each time.
+		n := after.Mallocs - before.Mallocs
+		again := []bool{n > counted/20 && tries < 3}
+		if w.Rank() == 0 && n > counted/20 && !again[0] {
+			t.Errorf("%d allocations of %d bytes in %d turns", n, after.TotalAlloc-before.TotalAlloc, counted)
+		}
+		if w.Rank() == 0 { // whose count it is
+			must(Send(w, again, 1, tagGo))
+		} else {
+			ok(Recv(w, again, 0, tagGo))
+		}
+		if !again[0] {
+			return
+		}
 	}
 }

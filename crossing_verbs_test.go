@@ -96,7 +96,7 @@ func cross(t *testing.T, eager, expected bool, tags string, n int) (c crossing) 
 	option := withDevices(func(rank int, d transport.Device) transport.Device {
 		d.Close()
 		dev, err := rdma.New(rdma.Options{Rank: rank, Size: 2, Library: library, Tags: tags, RegisterFrom: 1,
-			Control: tcp.Options{Job: "crossing", PeerTimeout: 10 * time.Second, Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}})
+			Control: tcp.Options{Job: "crossing", PeerTimeout: time.Minute, Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}})
 		if err != nil {
 			panic(err)
 		}

@@ -62,9 +62,14 @@ func TestTenThousandBlockedReceives(t *testing.T) {
 			t.Errorf("a blocked goroutine takes %d bytes", each)
 		}
 		// A window without messages. The bound is generous: it is 1 s per s if anybody spins or scans.
-		from, cpu := time.Now(), cpuTime(t)
-		time.Sleep(300 * time.Millisecond)
-		if share := float64(cpuTime(t)-cpu) / float64(time.Since(from)); share > 0.1 {
+		// That it is so in every window: once it may be the collector, or a machine that counts what it gave to others.
+		share := 1.0
+		for try := 0; try < 20 && share > 0.1; try++ {
+			from, cpu := time.Now(), cpuTime(t)
+			time.Sleep(300 * time.Millisecond)
+			share = float64(cpuTime(t)-cpu) / float64(time.Since(from))
+		}
+		if share > 0.1 {
 			t.Errorf("%d blocked goroutines use %.2f s of CPU per s", n, share)
 		}
 		blocked <- true

@@ -34,7 +34,7 @@ const (
 	countedMin   = 10_000 // messages, in N turns
 	countFactor  = 5
 	countTries   = 5 // of one process: valgrind fails now and then to start a Go program
-	countTimeout = 2 * time.Minute
+	countTimeout = 4 * time.Minute
 	pathVar      = "GORUN_TEST_PATH"
 	turnsVar     = "GORUN_TEST_TURNS"
 )

@@ -19,7 +19,7 @@ import (
 )
 
 // hangs is after how long a test is not slow but stuck.
-const hangs = 30 * time.Second
+const hangs = 2 * time.Minute
 
 // roles are what a re-executed test binary can be.
 var roles = map[string]func() error{}

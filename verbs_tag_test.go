@@ -42,7 +42,7 @@ func overVerbs(tags string, registerFrom int) func(testing.TB) Option {
 		return withDevices(func(rank int, d transport.Device) transport.Device {
 			d.Close()
 			dev, err := rdma.New(rdma.Options{Rank: rank, Size: 1 << 10, Library: library, Devices: device, Tags: tags, RegisterFrom: registerFrom,
-				Control: tcp.Options{Job: job, PeerTimeout: 10 * time.Second, Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}})
+				Control: tcp.Options{Job: job, PeerTimeout: time.Minute, Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}})
 			if err != nil {
 				panic(err)
 			}

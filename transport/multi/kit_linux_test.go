@@ -18,7 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport/shm"
 )
 
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) { os.Exit(testenv.LeavesNothing(m.Run)) }

@@ -95,9 +95,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			closeFDs(fds)
 		}
 	})
-	if f, m := held(t); f != files || m != mappings {
-		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
-	}
+	nothingLeft(t, files, mappings)
 }
 
 // Strangers that say nothing keep nobody waiting, nor do those that take what they are given and say no more.
@@ -278,9 +276,7 @@ func TestNonsenseAboutSegments(t *testing.T) {
 			d.until(c.what+": the end", func() bool { return len(d.downs()) > 0 })
 		}
 	})
-	if f, m := held(t); f != files || m != mappings {
-		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
-	}
+	nothingLeft(t, files, mappings)
 }
 
 // liar listens where a device would and answers a hello with what the test gives it.
@@ -404,9 +400,7 @@ func TestLyingWelcome(t *testing.T) {
 			d.Close()
 		}
 	})
-	if f, m := held(t); f != files || m != mappings {
-		t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
-	}
+	nothingLeft(t, files, mappings)
 }
 
 // Connecting to somebody who does not answer ends with the context, or with the device.
@@ -430,8 +424,8 @@ func TestConnectEndsWithContext(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want the context's error", err)
 		}
-	case <-time.After(5 * time.Second):
-		t.Error("it still waits 5 s after its context has ended")
+	case <-time.After(patience):
+		t.Errorf("it still waits %v after its context has ended", patience)
 	}
 }
 

@@ -85,13 +85,15 @@ func TestJointIsPresent(t *testing.T) {
 	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
 	b.Join(nil)
 	l := a.link(b)
-	b.settled()
-	b.Arm(transport.Any, true)
+	armed := func(hold bool) {
+		b.until("sleep", func() bool { return b.Arm(transport.Any, hold) })
+	}
+	armed(true)
 	if !l.PeerWaits() || l.PeerPolls() {
 		t.Errorf("armed with hold: waits %v, polls %v", l.PeerWaits(), l.PeerPolls())
 	}
 	b.Disarm()
-	b.Arm(transport.Any, false)
+	armed(false)
 	if l.PeerWaits() || l.PeerPolls() {
 		t.Errorf("armed without hold: waits %v, polls %v", l.PeerWaits(), l.PeerPolls())
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // patience is after how long something will not happen any more.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // roles are what the test binary can be in a process of its own.
 var roles = map[string]func() error{}
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.LeavesNothing(m.Run))
 }
 
-func watchdog(t testing.TB) { testenv.Watchdog(t, 30*time.Second) }
+func watchdog(t testing.TB) { testenv.Watchdog(t, 4*patience) }
 
 // end is a device with what it has polled.
 type end struct {
@@ -153,7 +153,7 @@ func (s *stranger) say(b []byte, fds ...int) {
 
 // answer is what the device says: its message and descriptors, or an error when it hangs up.
 func (s *stranger) answer() ([]byte, []int, error) {
-	s.c.SetReadDeadline(time.Now().Add(patience / 2))
+	s.c.SetReadDeadline(time.Now().Add(patience))
 	b := make([]byte, 100)
 	n, fds, err := receiveFDs(s.c, b, 4)
 	return b[:n], fds, err
@@ -210,6 +210,21 @@ func memfd(t testing.TB, size int64, seals int) int {
 	}
 	t.Cleanup(func() { unix.Close(fd) })
 	return fd
+}
+
+// nothingLeft fails unless descriptors and mappings are soon as many again as there were: what ends may take a moment.
+func nothingLeft(t testing.TB, files, mappings int) {
+	t.Helper()
+	for limit := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		f, m := held(t)
+		if f == files && m == mappings {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Errorf("%d descriptors and %d mappings are left, there were %d and %d", f, m, files, mappings)
+			return
+		}
+	}
 }
 
 // held are this process's descriptors and shared mappings that this package has made.

@@ -15,7 +15,7 @@ import (
 // oneSided are two devices, the second of which has memory that the first reaches.
 func oneSided(t *testing.T, bytes int) (d [2]*Device, l transport.Atomics, mem []byte, addr, key uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for rank := range d {
 		d[rank] = newDevice(t, rank, 2)
@@ -43,7 +43,7 @@ func oneSided(t *testing.T, bytes int) (d [2]*Device, l transport.Atomics, mem [
 func event(t *testing.T, d [2]*Device, rank int, kind transport.Event) transport.Packet {
 	t.Helper()
 	var pkts [8]transport.Packet
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		d[1-rank].Poll(pkts[:0])
 		for _, p := range pkts[:d[rank].Poll(pkts[:])] {
 			if p.Event == kind {
@@ -92,7 +92,7 @@ func TestAtomics(t *testing.T) {
 			event(t, d, 0, transport.Got)
 		}
 	}
-	for end := time.Now().Add(20 * time.Second); word(0) != 3*wordCount || d[0].inFlight > 0; d[0].Poll(make([]transport.Packet, 8)) {
+	for end := time.Now().Add(patience); word(0) != 3*wordCount || d[0].inFlight > 0; d[0].Poll(make([]transport.Packet, 8)) {
 		if time.Now().After(end) {
 			t.Fatalf("%d additions are there of %d", word(0), 3*wordCount)
 		}

@@ -201,7 +201,7 @@ func dying(t *testing.T, mode string) (n toll) {
 	if inGuest() {
 		transfers = 2 * wantReused
 	}
-	for limit := time.Now().Add(patience); n.transfers < transfers || n.reused < wantReused; {
+	for limit := time.Now().Add(2 * patience); n.transfers < transfers || n.reused < wantReused; {
 		length := sizes[n.transfers%len(sizes)]
 		n.reused += grave.bury(mortal(t, &n, a, b, ab, ba, length))
 		n.once(t, a, b, ab, ba, src, dst)

@@ -104,7 +104,7 @@ func options(t testing.TB, rank, size int, log func(msg string, args ...any)) Op
 }
 
 func control(log func(msg string, args ...any)) tcp.Options {
-	return tcp.Options{Job: "test", PeerTimeout: 10 * time.Second, Log: log,
+	return tcp.Options{Job: "test", PeerTimeout: patience, Log: log,
 		Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}
 }
 

@@ -30,7 +30,7 @@ func newTaggers(t *testing.T, change ...func(*Options)) *taggers {
 		t.Cleanup(func() { g.dev[rank].Close() })
 	}
 	for rank := range g.link {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		l, err := g.dev[rank].Connect(ctx, 1-rank, g.dev[1-rank].Address())
 		if err != nil {
@@ -46,7 +46,7 @@ func newTaggers(t *testing.T, change ...func(*Options)) *taggers {
 
 func (g *taggers) send(h wire.Header, payload []byte) {
 	g.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !g.link[0].TrySend(&h, payload); g.poll(0) {
+	for end := time.Now().Add(patience); !g.link[0].TrySend(&h, payload); g.poll(0) {
 		if time.Now().After(end) {
 			g.t.Fatal("no room")
 		}
@@ -68,7 +68,7 @@ func (g *taggers) poll(rank int) int {
 // next is the next packet of a rank, while both poll.
 func (g *taggers) next(rank int) transport.Packet {
 	g.t.Helper()
-	for end := time.Now().Add(20 * time.Second); len(g.in[rank]) == 0; {
+	for end := time.Now().Add(patience); len(g.in[rank]) == 0; {
 		g.poll(0)
 		g.poll(1)
 		if time.Now().After(end) {
@@ -92,7 +92,7 @@ func (g *taggers) post(tag int32, mask uint64, buf []byte, cookie uint64) {
 // settled waits until the device has taken all operations of the list.
 func (g *taggers) settled() {
 	g.t.Helper()
-	for end := time.Now().Add(20 * time.Second); g.dev[1].tags.ops > 0; g.poll(1) {
+	for end := time.Now().Add(patience); g.dev[1].tags.ops > 0; g.poll(1) {
 		if time.Now().After(end) {
 			g.t.Fatalf("%d operations of the list do not complete", g.dev[1].tags.ops)
 		}
@@ -322,7 +322,7 @@ func TestListFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	posted := 0
-	for end := time.Now().Add(20 * time.Second); posted < n && time.Now().Before(end); {
+	for end := time.Now().Add(patience); posted < n && time.Now().Before(end); {
 		packed, _ := transport.PackTag(3, 0, int32(posted))
 		if g.dev[1].OffloadPost(packed, transport.MaskExact, mem[posted*64:posted*64+64], uint64(posted+1)) == transport.Offloaded {
 			posted++
@@ -421,7 +421,7 @@ func TestMatchKeepsItsPlace(t *testing.T) {
 		g.settled()
 		g.send(eager(1), pattern(10, 1))
 		g.send(eager(2), pattern(10, 2))
-		g.dev[0].settle(time.Now().Add(10 * time.Second))
+		g.dev[0].settle(time.Now().Add(patience))
 		for len(g.dev[1].stash) < 2 && g.dev[1].hca != nil { // both completions are there
 			g.dev[1].stash = nil
 			n, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
@@ -475,7 +475,7 @@ func TestNoRoomForAll(t *testing.T) {
 	for i := range n {
 		g.send(eager(int32(i)), pattern(10, uint64(i)))
 	}
-	g.dev[0].settle(time.Now().Add(10 * time.Second))
+	g.dev[0].settle(time.Now().Add(patience))
 	for len(g.dev[1].stash) < n { // all are there, as Arm would find them
 		k, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[len(g.dev[1].stash):])
 		if err != nil {
@@ -485,7 +485,7 @@ func TestNoRoomForAll(t *testing.T) {
 	}
 	done := map[uint64]bool{}
 	pkts := make([]transport.Packet, 5)
-	for end := time.Now().Add(10 * time.Second); len(done) < n; {
+	for end := time.Now().Add(patience); len(done) < n; {
 		for _, p := range pkts[:g.dev[1].Poll(pkts)] {
 			if p.Event == transport.OffloadDone {
 				done[p.Cookie] = true

@@ -167,7 +167,7 @@ func TestTraffic(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Setenv("SOFTHCA_SEED", fmt.Sprint(seed))
-			t.Setenv("SOFTHCA_RETRY_SCALE", "0.02")
+			t.Setenv("SOFTHCA_RETRY_SCALE", "0.1")
 			if seed%2 == 1 {
 				t.Setenv("SOFTHCA_RNR", fmt.Sprint(5*seed))
 			}
