@@ -109,7 +109,7 @@ func start(t *testing.T, s spec) *job {
 		"GORACE=atexit_sleep_ms=0") // each end of a rank would take a second
 	j.cmd.Env = append(j.cmd.Env, s.env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
-	j.cmd.WaitDelay = 5 * time.Second // somebody who keeps our pipes is a failure and no hang
+	j.cmd.WaitDelay = patience / 2 // somebody who keeps our pipes is a failure and no hang
 	j.started = time.Now()
 	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -125,8 +125,8 @@ func run(t *testing.T, s spec, code int) *job {
 	return start(t, s).wait(code)
 }
 
-// patience is how long a job may take before it is taken for dead.
-const patience = 30 * time.Second
+// patience is how long a job may take before it is taken for dead: a guard that no slow machine meets, and no claim.
+const patience = 90 * time.Second
 
 // wait expects the end of the job, its exit code, and nothing left.
 func (j *job) wait(code int) *job {
@@ -158,7 +158,7 @@ func (j *job) dump() {
 			syscall.Kill(p.pid, syscall.SIGQUIT)
 		}
 	}
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
 		time.Sleep(10 * time.Millisecond)
 	}
 	j.kill()
@@ -202,7 +202,7 @@ func (j *job) processes() []process {
 // traces lists what a job of ours could have left in folders that all programs share.
 func traces() []string {
 	shm, _ := filepath.Glob("/dev/shm/*")
-	tmp, _ := filepath.Glob("/tmp/*gorun*")
+	tmp, _ := filepath.Glob("/tmp/gorun-*")
 	return append(shm, tmp...)
 }
 
