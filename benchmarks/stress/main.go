@@ -49,6 +49,11 @@ func run(_ context.Context, world *mpi.Comm) error {
 	start, sent, bytes := time.Now(), 0, int64(0)
 	round := 0
 	for ; ; round++ {
+		if *pause != "" { // rank 0 may have ended its round while others have not
+			if err := mpi.Barrier(world); err != nil {
+				return err
+			}
+		}
 		more, err := fromRoot(world, wordTag, func() bool {
 			rest()
 			return time.Since(start) < *duration && (*rounds == 0 || round < *rounds)

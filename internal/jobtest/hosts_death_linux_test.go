@@ -61,10 +61,11 @@ func TestHostsFreeze(t *testing.T) {
 	j.allReady()
 	j.goesOn()
 	must(t, h.Freeze(2))
+	since := time.Now()
 	time.Sleep(soonDead + 2*time.Second)
-	frozen := len(j.roundsSince(time.Now().Add(-soonDead)))
+	frozen := len(j.roundsSince(since))
 	must(t, h.Thaw(2))
-	if frozen > 0 {
+	if frozen > mayEnd {
 		t.Errorf("%d rounds while a host was frozen: it was not", frozen)
 	}
 	j.goesOn()

@@ -2,6 +2,7 @@ package jobtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,15 +18,7 @@ func init() {
 			return err
 		}
 		for k := range drops {
-			if err := pairs(w, k); err != nil {
-				return fate(w, fmt.Errorf("after %d drops: %w", k, err))
-			}
-			fmt.Printf("idle %d\n", k)
-			// Once with receives waiting, once without.
-			if k%2 == 0 || w.Rank() == 0 {
-				untilTold(fmt.Sprint("go ", k))
-			}
-			if err := mpi.Barrier(w); err != nil {
+			if err := errors.Join(pairs(w, k), idleOnce(w, k)); err != nil {
 				return fate(w, fmt.Errorf("after %d drops: %w", k, err))
 			}
 		}
@@ -37,6 +30,56 @@ func init() {
 
 const drops = 6
 
+// idleOnce has nothing under way from the word that it is so until it is told: once with receives waiting, once without.
+func idleOnce(w *mpi.Comm, k int) error {
+	var rs []*mpi.Request
+	var others []int
+	for rank := range w.Size() {
+		if k%2 == 0 || rank == w.Rank() {
+			continue
+		}
+		others = append(others, rank)
+		r, err := mpi.Irecv(w, []byte{0}, rank, tagGo)
+		if err != nil {
+			return err
+		}
+		rs = append(rs, r)
+	}
+	fmt.Printf("idle %d\n", k)
+	if k%2 == 1 && w.Rank() > 0 {
+		<-rs[0].Done() // rank 0 sends when it is told
+	} else {
+		untilTold(fmt.Sprint("go ", k))
+	}
+	for _, rank := range others {
+		if err := mpi.Send(w, []byte{1}, rank, tagGo); err != nil {
+			return err
+		}
+	}
+	if err := mpi.WaitAll(rs...); err != nil {
+		return err
+	}
+	return mpi.Barrier(w)
+}
+
+// quiet waits until nothing is under way between hosts: the ranks have said so, and here the kernel has delivered all and
+// the ranks have read it.
+func quiet(t *testing.T, h *hosts.Hosts) {
+	t.Helper()
+	still := 0
+	eventually(t, "the connections to be quiet", func() bool {
+		still++
+		for host := range h.Count() {
+			for _, line := range between(t, h, host+1) {
+				if f := strings.Fields(line); len(f) < 2 || f[0] != "0" || f[1] != "0" { // Recv-Q, Send-Q
+					still = 0
+				}
+			}
+		}
+		return still >= 3 // what has been read may have to be answered
+	})
+}
+
 // Connections that are dropped while nothing is under way are made again by whoever needs them.
 func TestHostsIdleDrops(t *testing.T) {
 	t.Parallel()
@@ -46,9 +89,7 @@ func TestHostsIdleDrops(t *testing.T) {
 		for rank := range j.size {
 			j.awaits(rank, fmt.Sprintf(`^idle %d$`, k))
 		}
-		if k%2 == 1 {
-			time.Sleep(200 * time.Millisecond) // until the others are in Barrier and what they have sent has come
-		}
+		quiet(t, h)
 		must(t, h.KillConnections(1+k%3))
 		if k%3 == 2 { // not noticed before it is needed, or noticed by both sides long before
 			time.Sleep(300 * time.Millisecond)
@@ -111,6 +152,7 @@ func compute(_ context.Context, w *mpi.Comm) error {
 	if err := acquaint(w); err != nil {
 		return err
 	}
+	fmt.Println("ready")
 	b := make([]byte, 4000)
 	big := make([]byte, huge)
 	if w.Rank() == 0 {
@@ -161,7 +203,7 @@ func TestHostsComputing(t *testing.T) {
 			h := hosts.Up(t, 2)
 			j := runOn(t, h, spread{role: "hosts compute", timeout: soonDead, env: []string{"GORUN_UNEXPECTED_MAX=1MiB"}})
 			if freeze {
-				eventually(t, "a connection", func() bool { return connections(t, h, 2) > 0 })
+				j.allReady()
 				time.Sleep(100 * time.Millisecond)
 				must(t, h.Freeze(2))
 				time.Sleep(2 * soonDead)

@@ -390,6 +390,10 @@ func (j *hostJob) goesOn() {
 	})
 }
 
+// mayEnd is how many rounds may end after the moment from which nothing comes from a rank: the one that is under way, and
+// one more if the rank had begun it.
+const mayEnd = 2
+
 var roundPattern = regexp.MustCompile(`(?m)^round \d+ at (\d+)$`)
 
 // roundsSince are the rounds that rank 0 has ended since a moment.

@@ -69,6 +69,7 @@ func (w *weather) drop(host int) {
 	idle := w.awaits("stress: idle")
 	if idle {
 		time.Sleep(300 * time.Millisecond) // what the last round has left on the way arrives
+		quiet(w.t, w.h)
 		must(w.t, w.h.KillConnections(host))
 		w.past["drop"]++
 	}
@@ -119,7 +120,7 @@ func TestHostsStress(t *testing.T) {
 	prog := testenv.Build(t, "benchmarks/stress")
 	w := &weather{t: t, h: h, random: rand.New(rand.NewPCG(seed, 4)), past: map[string]int{}, said: map[string]int{}}
 	folder := t.TempDir()
-	w.j = runOn(t, h, spread{perHost: []int{2, 2, 2}, prog: prog, timeout: 10 * time.Second, folder: folder,
+	w.j = runOn(t, h, spread{perHost: []int{2, 2, 2}, prog: prog, timeout: patience, folder: folder,
 		args: []string{"-time", last.String(), "-seed", fmt.Sprint(seed | 1), "-max", "2097152", "-messages", "600", "-pause", filepath.Join(folder, "pause")}})
 	w.end = time.Now().Add(last + patience)
 	w.j.limit = patience

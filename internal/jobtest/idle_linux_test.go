@@ -19,10 +19,10 @@ const (
 	// away is how long rank 0 calls nothing while the others wait for it.
 	away = 2 * time.Second
 	// mayUse is the processor time that waiting may cost, in seconds a second.
-	mayUse = 0.02
+	mayUse = 0.05
 	// mayUseFull is the same where a rank must look again and again: for room in a ring, whose reader does not say
-	// when there is some.
-	mayUseFull = 0.05
+	// when there is some. Who looks without sleeping uses 1.
+	mayUseFull = 0.2
 )
 
 // waits are the calls in which ranks 1 and above wait for rank 0, and what rank 0 does about it afterwards.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -68,9 +69,11 @@ type job struct {
 	mark     string
 	launcher string
 	bare     bool
-	patient  bool     // its launcher ends before its ranks
-	temp     string   // TMPDIR of the job
-	before   []string // what shared folders held
+	over     sync.Once // of end
+	failed   error     // what Wait says; after end
+	patient  bool      // its launcher ends before its ranks
+	temp     string    // TMPDIR of the job
+	before   []string  // what shared folders held
 	out, err testenv.Buffer
 	started  time.Time
 	ended    time.Time
@@ -128,17 +131,25 @@ func run(t *testing.T, s spec, code int) *job {
 // patience is how long a job may take before it is taken for dead: a guard that no slow machine meets, and no claim.
 const patience = 90 * time.Second
 
+// end waits for the end of the job.
+func (j *job) end() {
+	j.t.Helper()
+	j.over.Do(func() {
+		watchdog := time.AfterFunc(patience, j.dump)
+		j.failed = j.cmd.Wait()
+		j.ended = time.Now()
+		running.Add(-1)
+		if !watchdog.Stop() {
+			j.t.Errorf("the job did not end within %v; goroutines of its ranks below", patience)
+		}
+	})
+}
+
 // wait expects the end of the job, its exit code, and nothing left.
 func (j *job) wait(code int) *job {
 	j.t.Helper()
-	watchdog := time.AfterFunc(patience, j.dump)
-	err := j.cmd.Wait()
-	j.ended = time.Now()
-	running.Add(-1)
-	if !watchdog.Stop() {
-		j.t.Errorf("the job did not end within %v; goroutines of its ranks below", patience)
-	}
-	if errors.Is(err, exec.ErrWaitDelay) {
+	j.end()
+	if errors.Is(j.failed, exec.ErrWaitDelay) {
 		j.t.Error("somebody holds the job's output after its end")
 	}
 	if got := j.cmd.ProcessState.ExitCode(); got != code {

@@ -47,8 +47,12 @@ func flood(ctx context.Context, w *mpi.Comm) error {
 		}
 		return nil
 	}
-	if err := standStill(ctx, w); err != nil {
-		return err
+	// As often as it takes until much is there, and once more.
+	for end, much := time.Now().Add(patience/2), false; !much && time.Now().Before(end); {
+		much = w.Stats().UnexpectedBytes >= floodLimit/8
+		if err := standStill(ctx, w); err != nil {
+			return err
+		}
 	}
 	base := peakMemory()
 	if err := drain(w, each, b); err != nil {

@@ -119,6 +119,7 @@ func (p *party) computing(d time.Duration, send bool) error {
 		rs = append(rs, r)
 	}
 	if d > 0 {
+		p.until(p.phases) // the peer computes nothing in this phase
 		if err := p.compute(d, rs...); err != nil {
 			return err
 		}
@@ -203,7 +204,7 @@ func (p *party) compute(d time.Duration, rs ...*mpi.Request) error {
 		done = append(done, r.Done())
 	}
 	for began := time.Now(); time.Since(began) < endless; {
-		p.sink += spin(int(p.perMS), p.sink)
+		p.sink += spin(int(50*p.perMS), p.sink)
 		if finished(done) {
 			p.flags[p.w.Rank()] = p.phases
 			if p.flags[1-p.w.Rank()] == p.phases {
@@ -231,6 +232,18 @@ func spin(turns int, x uint64) uint64 {
 		x = x*6364136223846793005 + 1442695040888963407
 	}
 	return x
+}
+
+// until is such a loop too: it ends when the peer has all, or takes too long.
+func (p *party) until(phase byte) {
+	if !p.strict {
+		return
+	}
+	peer, turns, x := &p.flags[1-p.w.Rank()], int(p.perMS*float64(endless.Milliseconds())), p.sink
+	for i := 0; i < turns && *peer != phase; i++ {
+		x = x*6364136223846793005 + 1442695040888963407
+	}
+	p.sink = x
 }
 
 func (p *party) calibrate() {
