@@ -23,7 +23,7 @@ import (
 // rankCounts are one rank, powers of two and not, and more ranks than most machines of CI have cores.
 var rankCounts = []int{1, 2, 3, 4, 7}
 
-const runLimit = 20 * time.Second // a hang, not a slow machine
+const runLimit = 2 * time.Minute // a hang, not a slow machine
 
 // run starts an example and returns what it printed.
 type run func(ranks int, args ...string) string
@@ -65,7 +65,7 @@ func starter(t *testing.T, bin, name string) run {
 		defer cancel()
 		args = append([]string{"-n", strconv.Itoa(ranks), filepath.Join(bin, name)}, args...)
 		cmd := exec.CommandContext(ctx, filepath.Join(bin, "gorun"), args...)
-		cmd.WaitDelay = time.Second
+		cmd.WaitDelay = 20 * time.Second
 		var out, complaints bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &complaints
 		if err := cmd.Run(); err != nil {

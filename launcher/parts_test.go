@@ -185,7 +185,7 @@ func collect(t *testing.T, tag string, write func(w *os.File, s *stream)) string
 	far.Close()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the stream does not end")
 	}
 	return out.String()
@@ -272,7 +272,7 @@ func TestNoLeaks(t *testing.T) {
 	if code := j.Run(); code != CodeNotFound {
 		t.Errorf("a program that is not there: exit code %d", code)
 	}
-	if err := before.NoMore(10 * time.Second); err != nil {
+	if err := before.NoMore(30 * time.Second); err != nil {
 		t.Error(err)
 	}
 }

@@ -323,9 +323,7 @@ func (r *run) rankEnded(e Exit) {
 	st.ended = true
 	r.alive--
 	st.conn.CloseRead() // delivers what is on its way, then the end, even if a child of the rank holds the socket
-	select {
-	case <-st.served:
-	case <-time.After(time.Second):
+	if !heard(st.served) {
 		r.log.Warn("the control connection of a rank that has ended is still busy", "rank", e.Rank)
 	}
 	for more := true; more; {
@@ -339,6 +337,18 @@ func (r *run) rankEnded(e Exit) {
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
 	s := r.server.State(e.Rank)
 	r.do(r.policy.exited(time.Now(), e, s.Joined && !s.Finalized))
+}
+
+// heard waits for a second, in pieces: a machine that stands still for long takes one of them away and not all.
+func heard(served <-chan struct{}) bool {
+	for range 20 {
+		select {
+		case <-served:
+			return true
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return false
 }
 
 func (r *run) serverEvent(e bootstrap.Event) {

@@ -143,7 +143,7 @@ func TestStdinIsLeftAlone(t *testing.T) {
 		j.cmd.Stdin = r
 		j.start().wait(0)
 	}
-	r.SetReadDeadline(time.Now().Add(5 * time.Second))
+	r.SetReadDeadline(time.Now().Add(tooLong))
 	b := make([]byte, 100)
 	if n, err := r.Read(b); string(b[:n]) != "for the next command\n" {
 		t.Errorf("left in the pipe: %q %v", b[:n], err)

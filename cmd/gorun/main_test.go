@@ -151,6 +151,9 @@ type job struct {
 	started  time.Time
 }
 
+// tooLong is how long one step may take before it is taken for hanging: no claim about speed.
+const tooLong = time.Minute
+
 const markVar = "GORUN_TEST_MARK"
 
 // prepare makes the command; args are gorun's. The word RANK in them is the test's rank program.
@@ -174,7 +177,7 @@ func prepare(t *testing.T, args ...string) *job {
 	j.cmd.Env = append(os.Environ(), testenv.RoleVar+"=gorun", markVar+"="+j.mark)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	// So that a descendant that keeps our pipes is a failure of the test and no hang.
-	j.cmd.WaitDelay = 5 * time.Second
+	j.cmd.WaitDelay = tooLong / 2
 	return j
 }
 
@@ -203,10 +206,10 @@ func (j *job) start() *job {
 // wait expects an exit code, and nothing left.
 func (j *job) wait(code int) *job {
 	j.t.Helper()
-	guard := time.AfterFunc(60*time.Second, func() { j.cmd.Process.Signal(syscall.SIGQUIT) })
+	guard := time.AfterFunc(2*tooLong, func() { j.cmd.Process.Signal(syscall.SIGQUIT) })
 	err := j.cmd.Wait()
 	if !guard.Stop() {
-		j.t.Error("gorun did not end within 60 s")
+		j.t.Errorf("gorun did not end within %v", 2*tooLong)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
 		j.t.Error("somebody holds gorun's output after its end")
@@ -228,12 +231,10 @@ func clip(s string) string {
 	return s
 }
 
-// within expects that the end came soon after since.
-func (j *job) within(since time.Time, d time.Duration) *job {
+// took logs how long the end took since a moment. No test asserts it: what does not end is a thousand seconds late.
+func (j *job) took(since time.Time) *job {
 	j.t.Helper()
-	if took := time.Since(since); took > d {
-		j.t.Errorf("all was over after %v, want at most %v", took, d)
-	}
+	j.t.Logf("all was over after %v", time.Since(since))
 	return j
 }
 
@@ -267,12 +268,12 @@ func (j *job) nothingLeft() {
 // eventually waits for a condition that no event announces.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(tooLong); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Errorf("waited 20 s for %s", what)
+	t.Errorf("waited %v for %s", tooLong, what)
 }
 
 // ready waits until n ranks have printed "ready".

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func beRank() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := Join(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestUnderHydra(t *testing.T) {
 	hydra := testenv.Peer(t, "mpiexec.hydra", "mpich")
 	for _, mode := range [][]string{nil, {"-pmi-port"}} {
 		t.Run(strings.Join(mode, ""), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			args := append(mode, "-n", "3", os.Args[0])
 			cmd := exec.CommandContext(ctx, hydra, args...)

@@ -101,8 +101,8 @@ func within(t testing.TB, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(10 * time.Second):
-		t.Errorf("waited 10 s for %s", what)
+	case <-time.After(30 * time.Second):
+		t.Errorf("waited 30 s for %s", what)
 	}
 }
 
@@ -111,8 +111,8 @@ func nextEvent(t testing.TB, s *Server) Event {
 	select {
 	case e := <-s.Events():
 		return e
-	case <-time.After(10 * time.Second):
-		t.Fatal("no event within 10 s")
+	case <-time.After(30 * time.Second):
+		t.Fatal("no event within 30 s")
 		return Event{}
 	}
 }

@@ -23,7 +23,7 @@ func dial(t testing.TB, s *Server, rank int) *raw {
 	go s.ServeConn(rank, a)
 	r := &raw{t: t, conn: b}
 	r.in.r = b
-	b.SetDeadline(time.Now().Add(20 * time.Second))
+	b.SetDeadline(time.Now().Add(time.Minute))
 	return r
 }
 
@@ -229,7 +229,7 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(conn, "cmd=initack pmiid=%d\n", i)
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if b, _ := io.ReadAll(conn); len(b) != 0 {
 			t.Fatalf("a stranger was answered %q", b)
 		}

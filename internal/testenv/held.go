@@ -45,7 +45,7 @@ func LeavesNothing(run func() int) int {
 		return code // package testing keeps goroutines of its own
 	}
 	if code == 0 {
-		if err := before.NoMore(5 * time.Second); err != nil {
+		if err := before.NoMore(30 * time.Second); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

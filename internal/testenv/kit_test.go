@@ -82,7 +82,7 @@ func TestHeld(t *testing.T) {
 		t.Errorf("goroutines more: %v", err)
 	}
 	close(stop)
-	if err := before.NoMore(10 * time.Second); err != nil {
+	if err := before.NoMore(30 * time.Second); err != nil {
 		t.Error(err)
 	}
 	f, err := os.Open(os.DevNull)
@@ -93,7 +93,7 @@ func TestHeld(t *testing.T) {
 		t.Error("a descriptor more is not seen")
 	}
 	f.Close()
-	if err := before.NoMore(10 * time.Second); err != nil {
+	if err := before.NoMore(30 * time.Second); err != nil {
 		t.Error(err)
 	}
 }

@@ -68,7 +68,7 @@ func again(role string, env []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(append(os.Environ(), RoleVar+"="+role), env...)
 	cmd.SysProcAttr = endsWithParent()
-	cmd.WaitDelay = time.Second // somebody who keeps its output is no hang
+	cmd.WaitDelay = 10 * time.Second // somebody who keeps its output is no hang
 	return cmd
 }
 

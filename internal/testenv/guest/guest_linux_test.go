@@ -136,7 +136,7 @@ func TestTwoHosts(t *testing.T) {
 	need(t)
 	testenv.Peer(t, "ibv_rc_pingpong", "ibverbs-utils")
 	out := t.TempDir()
-	s := Start(t, Spec{Hosts: 2, Out: out, Grace: 5 * time.Second}, "sh", "-e", "-c", `
+	s := Start(t, Spec{Hosts: 2, Out: out, Grace: 20 * time.Second}, "sh", "-e", "-c", `
 		other=$((3 - GUEST_HOST))
 		busybox ping -c 2 -s 8000 10.99.0.$other; busybox ping -c 1 guest$other
 		hostname >"$GUEST_OUT/name"

@@ -3,10 +3,12 @@ package softhca_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,28 +48,48 @@ func TestPingpong(t *testing.T) {
 
 func pingpong(t *testing.T, env []string, program string, args []string) {
 	path := testenv.Peer(t, program, "ibverbs-utils")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	for tries := 1; ; tries++ {
+		server, client, err := playOnce(t, env, path, append(slices.Clone(args), "-p", strconv.Itoa(freePort(t))))
+		if err != nil && tries < 5 && strings.Contains(server, "Couldn't listen") {
+			continue // somebody else has been given the port meanwhile
+		}
+		if err != nil {
+			t.Fatalf("%v\nserver:\n%sclient:\n%s", err, server, client)
+		}
+		for _, text := range []string{server, client} {
+			if !strings.Contains(text, "usec/iter") || strings.Contains(text, "invalid data") {
+				t.Errorf("%s\n%s", program, text)
+			}
+		}
+		break
+	}
+	nothingLeft(t, env)
+}
+
+// playOnce returns what the two have said. When one fails the other is ended.
+func playOnce(t *testing.T, env []string, path string, args []string) (server, client string, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	args = append(args, "-p", strconv.Itoa(freePort(t)))
 	var said bytes.Buffer
-	server := command(ctx, env, path, args)
-	server.Stdout, server.Stderr = &said, &said
-	if err := server.Start(); err != nil {
+	cmd := command(ctx, env, path, args)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	client, err := dial(ctx, env, path, append(args, "127.0.0.1"))
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.Wait()
+		if err != nil {
+			cancel()
+		}
+		ended <- err
+	}()
+	client, err = dial(ctx, env, path, append(args, "127.0.0.1"))
 	if err != nil {
 		cancel()
 	}
-	if e := server.Wait(); e != nil || err != nil {
-		t.Fatalf("server: %v\n%sclient: %v\n%s", e, &said, err, client)
-	}
-	for _, text := range []string{said.String(), client} {
-		if !strings.Contains(text, "usec/iter") || strings.Contains(text, "invalid data") {
-			t.Errorf("%s\n%s", program, text)
-		}
-	}
-	nothingLeft(t, env)
+	err = errors.Join(err, <-ended)
+	return said.String(), client, err
 }
 
 // command may be this test binary, which becomes the program.
