@@ -44,8 +44,7 @@ func (r reader) device(name string) Device {
 		Node:     r.node(dir + "/device"),
 		CapsWhy:  notAsked,
 	}
-	place := r.real(dir)
-	d.Slot, d.Virtual = parseSlot(place), strings.HasPrefix(place, "sys/devices/virtual/")
+	d.Slot, d.Virtual = parseSlot(r.real(dir)), Virtual(r.root, name)
 	numbers := r.indices(dir + "/ports")
 	for _, number := range numbers {
 		if number > 0 { // a switch's own port is 0, and nothing for us
@@ -53,6 +52,12 @@ func (r reader) device(name string) Device {
 		}
 	}
 	return d
+}
+
+// Virtual reports whether a device is software only: the kernel says so, or does not know it.
+func Virtual(root, device string) bool {
+	place := newTree(root).real("sys/class/infiniband/" + device)
+	return place == "" || strings.HasPrefix(place, "sys/devices/virtual/")
 }
 
 func (r reader) node(dir string) int {

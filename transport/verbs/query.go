@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/fabric"
@@ -26,7 +25,7 @@ type port struct {
 	gid       [16]byte
 	gidIndex  int
 	global    bool // packets carry the GID
-	hosted    bool // see transport.Caps
+	hosted    bool // see transport.Caps: soft-RoCE, the software HCA
 	pkey      fabric.PKey
 	why       string
 	caps      limits
@@ -284,7 +283,7 @@ func (h *hca) usable(name string, number int, partition uint16) (port, error) {
 	}
 	index, why := fabric.ChooseGID(d)
 	p := port{device: name, number: number, layer: uint8(st.link_layer), lid: uint16(st.lid), mtu: uint8(st.active_mtu),
-		maxLength: int(st.max_msg), gidIndex: max(index, 0), why: why}
+		maxLength: int(st.max_msg), gidIndex: max(index, 0), hosted: fabric.Virtual("/", name), why: why}
 	if p.layer == 0 {
 		p.layer = layerInfiniBand
 	}
@@ -292,9 +291,6 @@ func (h *hca) usable(name string, number int, partition uint16) (port, error) {
 		return port{}, err
 	}
 	p.global = p.layer == layerEthernet
-	if _, err := os.Stat(filepath.Join("/sys/class/infiniband", name, "device")); err != nil {
-		p.hosted = true // no hardware is behind it: soft-RoCE, the software HCA
-	}
 	if index < 0 && p.global {
 		return port{}, errors.New(why)
 	}
