@@ -462,7 +462,9 @@ func TestNothingIsKeptAlive(t *testing.T) {
 			table.FailSource(5)
 		}
 	}()
-	runtime.GC()
+	for range 3 { // a stack that the first looks at may still hold one
+		runtime.GC()
+	}
 	for i, r := range receives {
 		if r.Value() != nil {
 			t.Errorf("receive %d of %d is kept alive", i, len(receives))
