@@ -59,7 +59,7 @@ var waits = map[string]struct{ wait, end func(w *mpi.Comm) error }{
 	},
 	// Sends until the credit is spent: a receive of rank 0 is posted, which no message matches, so its watcher reads.
 	"no credit": {
-		func(w *mpi.Comm) error { return many(w, mpi.Ssend[byte]) },
+		func(w *mpi.Comm) error { return many(w, mpi.Send[byte]) },
 		func(w *mpi.Comm) error {
 			return toAll(w, func(w *mpi.Comm, r int) error {
 				return many(w, func(w *mpi.Comm, b []byte, _, tag int) error {
