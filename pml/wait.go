@@ -38,6 +38,9 @@ const (
 	// such as soft-RoCE (docs/decisions/0022-soft-roce-latency.md).
 	shortWait = time.Millisecond
 	longSpin  = 2 * shortWait
+	// crowdedWait is the same for a crowded rank, which gives way for as long as another would spin: where all sleep, a
+	// token of 32 ranks needs a millisecond or two to come round, and must not keep them asleep for that.
+	crowdedWait = 4 * shortWait
 
 	// spinCheck polls happen between two looks at the clock.
 	spinCheck = 64
@@ -50,7 +53,7 @@ const (
 	// the time that it took, and a peer that computes for seconds is not looked at 1,000 times a second.
 	fullSleep    = 20 * time.Microsecond
 	maxFullSleep = 4 * time.Millisecond
-	// wayTime is how long a crowded rank gives way before it sleeps.
+	// wayTime is how long a crowded rank gives way at least before it sleeps.
 	wayTime = 80 * time.Microsecond
 	// busyRank is how long a yield takes at least if another goroutine has used it.
 	busyRank = 5 * time.Microsecond
@@ -183,7 +186,11 @@ func (e *Engine) spinFor() time.Duration {
 
 // learn takes into account that a wait has ended by sleep, and how long it was.
 func (e *Engine) learn(took time.Duration) {
-	if took <= shortWait {
+	short := shortWait
+	if e.cfg.GiveWay {
+		short = crowdedWait
+	}
+	if took <= short {
 		e.spin = max(e.spin, min(2*took, longSpin))
 	} else {
 		e.spinLess()
@@ -267,7 +274,7 @@ func (e *Engine) pause() {
 // and then sleeps. Whoever can do something does it meanwhile; if nobody can, the processor stays awake, and to wake a
 // sleeping one is what costs most (docs/decisions/0014-giving-way.md).
 func (e *Engine) giveWay(w *want) bool {
-	for start := time.Now(); time.Since(start) < wayTime; {
+	for start := time.Now(); time.Since(start) < max(e.spin, wayTime); {
 		e.unlock()
 		yieldProcessor()
 		e.lock()

@@ -561,4 +561,11 @@ func TestSpinLearns(t *testing.T) {
 			t.Errorf("after a wait of %v: %v, want %v", c.took, e.spin, c.spin)
 		}
 	}
+	e = Engine{spin: firstSpin, cfg: Config{GiveWay: true}}
+	if e.learn(crowdedWait); e.spin != longSpin {
+		t.Errorf("crowded, after a wait of %v: %v, want %v", crowdedWait, e.spin, longSpin)
+	}
+	if e.learn(crowdedWait + 1); e.spin != longSpin/2 {
+		t.Errorf("crowded, after a wait of %v: %v, want %v", crowdedWait+1, e.spin, longSpin/2)
+	}
 }
