@@ -24,9 +24,9 @@ func tcpLatency() measurement {
 		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv over TCP." +
 			betweenHosts,
 		runs: []arguments{
-			{ranks: 2, args: "-m 1:8192", iters: "-i 8000 -x 500", quick: []string{"-i 1000 -x 100"}},
-			{ranks: 2, args: "-m 16384:262144", iters: "-i 800 -x 50"},
-			{ranks: 2, args: "-m 524288:4194304", iters: "-i 60 -x 10"},
+			{ranks: 2, args: "-m 1:8192", iters: "-i 20000 -x 1000", quick: []string{"-i 1000 -x 100"}},
+			{ranks: 2, args: "-m 16384:262144", iters: "-i 4000 -x 500"},
+			{ranks: 2, args: "-m 524288:4194304", iters: "-i 300 -x 30"},
 		},
 		columns: oneWay(),
 	}
@@ -37,9 +37,9 @@ func tcpBandwidth() measurement {
 	m.program, m.lineup = "bw", tcpLineup
 	m.about += betweenHosts + oneByOne
 	m.runs = []arguments{
-		{ranks: 2, args: "-W 64 -m 1:8192", iters: "-i 400 -x 30"},
-		{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 40 -x 4"},
-		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 8 -x 2"},
+		{ranks: 2, args: "-W 64 -m 1:8192", iters: "-i 1000 -x 100"},
+		{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 150 -x 15"},
+		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 30 -x 5"},
 	}
 	m.columns[0].digits = 1
 	return m
@@ -59,8 +59,8 @@ func tcpTLS() measurement {
 		"(GORUN_TCP_TLS=1) and once plain", 4)
 	m.program, m.lineup, m.rival = "bw", []string{gorunTLS, gorunPlain}, "plain"
 	m.runs = []arguments{
-		{ranks: 2, args: "-W 64 -m 65536:262144", iters: "-i 30 -x 3"},
-		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 4 -x 1"},
+		{ranks: 2, args: "-W 64 -m 65536:262144", iters: "-i 100 -x 10"},
+		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 20 -x 3"},
 	}
 	return m
 }

@@ -101,14 +101,14 @@ func TestOrder(t *testing.T) {
 		want string
 	}{
 		{"same host: loopback first", here,
-			[]point{at("10.77.0.1", plain), at("127.0.0.1", loopback), at("::1", loopback)}, "::1 127.0.0.1 10.77.0.1"},
+			[]point{at("10.77.0.1", plain), at("127.0.0.1", loopback), at("::1", loopback)}, "127.0.0.1 ::1 10.77.0.1"},
 		{"loopback of another host never", there,
 			[]point{at("127.0.0.1", loopback), at("::1", loopback), at("10.77.0.2", plain)}, "10.77.0.2"},
 		{"subnet before routed before virtual", there,
 			[]point{at("172.18.0.1", virtual), at("192.168.1.1", plain), at("10.77.0.2", plain)}, "10.77.0.2 192.168.1.1 172.18.0.1"},
 		{"in turns, in each group", there,
 			[]point{at("10.77.0.2", plain), at("10.77.0.3", plain), at("192.168.1.1", plain), at("fd77::2", plain), at("fd88::2", plain)},
-			"fd77::2 10.77.0.2 10.77.0.3 fd88::2 192.168.1.1"},
+			"10.77.0.2 fd77::2 10.77.0.3 192.168.1.1 fd88::2"},
 		{"a bridge's network that is here too, though the peer does not call it one", there,
 			[]point{at("172.17.0.9", plain), at("192.168.1.1", plain)}, "192.168.1.1 172.17.0.9"},
 		{"a bridge of the peer in a network that is plain here", there,
