@@ -112,10 +112,10 @@ func TestBinding(t *testing.T) {
 // Nothing outside the inherited mask is used.
 func TestInheritedMask(t *testing.T) {
 	host := cpus.Read()
-	taskset, err := exec.LookPath("taskset")
-	if err != nil || len(host.CPUs) < 2 {
-		t.Skip("needs taskset and two CPUs")
+	if runtime.GOOS != "linux" || len(host.CPUs) < 2 {
+		t.Skip("needs Linux and two CPUs")
 	}
+	taskset := testenv.Peer(t, "taskset", "util-linux")
 	last := host.CPUs[len(host.CPUs)-1].ID
 	for _, mode := range []string{"auto", "core", "numa", "none"} {
 		j := prepare(t, "-n", "2", "--bind-to", mode, "sh", "-c", "grep Cpus_allowed_list /proc/self/status")

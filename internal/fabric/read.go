@@ -44,7 +44,8 @@ func (r reader) device(name string) Device {
 		Node:     r.node(dir + "/device"),
 		CapsWhy:  notAsked,
 	}
-	d.Slot, d.Virtual = parseSlot(r.real(dir)), Virtual(r.root, name)
+	place := r.real(dir)
+	d.Slot, d.Virtual = parseSlot(place), virtual(place)
 	numbers := r.indices(dir + "/ports")
 	for _, number := range numbers {
 		if number > 0 { // a switch's own port is 0, and nothing for us
@@ -56,7 +57,10 @@ func (r reader) device(name string) Device {
 
 // Virtual reports whether a device is software only: the kernel says so, or does not know it.
 func Virtual(root, device string) bool {
-	place := newTree(root).real("sys/class/infiniband/" + device)
+	return virtual(newTree(root).real("sys/class/infiniband/" + device))
+}
+
+func virtual(place string) bool {
 	return place == "" || strings.HasPrefix(place, "sys/devices/virtual/")
 }
 

@@ -187,15 +187,9 @@ func TestPeerDies(t *testing.T) {
 				continue // the scheme does not matter
 			}
 			t.Run(name+"/"+role, func(t *testing.T) {
-				s := spec{n: 2, role: role, args: []string{name}}
-				j := start(t, s)
-				for range 10 {
-					if j.end(); j.count(`^rank 0 survives`) > 0 && j.cmd.ProcessState.ExitCode() == 128+9 {
-						break
-					}
-					t.Logf("too slow: %v\n%s%s", j.cmd.ProcessState, j.out.String(), j.err.String())
-					j = start(t, s)
-				}
+				j := startAgain(t, spec{n: 2, role: role, args: []string{name}}, 10, func(j *job) bool {
+					return j.count(`^rank 0 survives`) > 0 && j.cmd.ProcessState.ExitCode() == 128+9
+				})
 				j.wait(128 + 9)
 				j.says(`^dying at \d+$`, `^rank 0 survives with peer failed true: mpi: \S+ .*rank 1`, `rank 1 \(pid \d+ on host \S+\) was killed by signal 9`)
 			})

@@ -128,6 +128,20 @@ func run(t *testing.T, s spec, code int) *job {
 	return start(t, s).wait(code)
 }
 
+// startAgain starts a job, and again up to so many times where the machine, and not the code, was in its way.
+func startAgain(t *testing.T, s spec, times int, fit func(*job) bool) *job {
+	t.Helper()
+	j := start(t, s)
+	for range times {
+		if j.end(); fit(j) {
+			break
+		}
+		t.Logf("once more, after %v\n%s%s", j.cmd.ProcessState, clip(j.out.String()), clip(j.err.String()))
+		j = start(t, s)
+	}
+	return j
+}
+
 // patience is how long a job may take before it is taken for dead: a guard that no slow machine meets, and no claim.
 const patience = 90 * time.Second
 

@@ -8,9 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,15 +30,7 @@ func limited() error {
 	}
 	// What Go's runtime could want later, and ends the process if there is no room for it: memory for a profile, threads.
 	runtime.MemProfileRate = 0
-	var threads sync.WaitGroup
-	for range 16 {
-		threads.Go(func() {
-			runtime.LockOSThread()
-			time.Sleep(20 * time.Millisecond)
-			runtime.UnlockOSThread()
-		})
-	}
-	threads.Wait()
+	testenv.Threads(16)
 	which := unix.RLIMIT_FSIZE
 	if os.Args[1] == "as" {
 		which = unix.RLIMIT_AS
@@ -88,15 +78,9 @@ func TestNoRoomAtInit(t *testing.T) {
 			if c.kind == "as" && testenv.Race {
 				t.Skip("the race detector itself needs address space")
 			}
-			s := spec{n: 2, role: "limited", args: []string{c.kind, c.limit}}
-			j := start(t, s)
-			for range 5 {
-				if j.end(); j.count(`^fatal error: |pthread_create failed`) == 0 {
-					break
-				}
-				t.Logf("Go's runtime itself had no room:\n%s", clip(j.err.String()))
-				j = start(t, s)
-			}
+			j := startAgain(t, spec{n: 2, role: "limited", args: []string{c.kind, c.limit}}, 5, func(j *job) bool {
+				return j.count(`^fatal error: |pthread_create failed`) == 0 // Go's runtime itself had no room
+			})
 			j.wait(3).says(`^no memory true: mpi: Init: .*shm: no room for [1-9]\d+ bytes of shared memory`)
 		})
 	}

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -30,7 +29,7 @@ func init() {
 	roles["address-limit"] = func() error {
 		// Go's heap grows by 64 MiB of address space at a time, and each of its threads takes 8 MiB and more; Go ends
 		// the process where it cannot: room for what the test itself needs is made before, and the threads.
-		threads(16)
+		testenv.Threads(16)
 		heap := make([]byte, 32<<20)
 		runtime.KeepAlive(heap)
 		heap = nil
@@ -41,21 +40,6 @@ func init() {
 		}
 		return withoutRoom(unix.RLIMIT_AS, used+32<<20, Options{Size: 2, Bulk: 64 << 20})
 	}
-}
-
-// threads has the runtime make so many, which it keeps.
-func threads(n int) {
-	var all, made sync.WaitGroup
-	all.Add(n)
-	for range n {
-		made.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			all.Done()
-			all.Wait()
-		})
-	}
-	made.Wait()
 }
 
 // streamForEver is rank 1 and sends to the device whose address it reads until it is killed.
