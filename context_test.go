@@ -31,9 +31,9 @@ func TestContextAlreadyEnded(t *testing.T) {
 	})
 }
 
-// waitsFor ends ctx as soon as w has an operation under way, and not before.
-func waitsFor(w *Comm, ctx context.Context, cancel func()) {
-	for w.eng.Pending() == 0 && ctx.Err() == nil {
+// waitsFor ends ctx as soon as w has so many operations under way, and not before.
+func waitsFor(w *Comm, operations int, ctx context.Context, cancel func()) {
+	for w.eng.Pending() < operations && ctx.Err() == nil {
 		runtime.Gosched()
 	}
 	cancel()
@@ -67,6 +67,7 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 		"Test":            func(c *Comm) error { return untilTest(ok(Irecv(c, in, 1, 1))) },
 		"Test of a send":  func(c *Comm) error { return untilTest(ok(Issend(c, buf[:short], 1, 1))) },
 	}
+	operations := map[string]int{"WaitAll": 2} // that the call starts before it waits, if it is not one
 	everywhere(t, func(t *testing.T, run runner) {
 		for name, call := range calls {
 			over := make(chan bool)
@@ -74,10 +75,10 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 				if w.Rank() == 0 {
 					settle(w, 1) // connected
 					ctx, cancel := context.WithCancel(t.Context())
-					go waitsFor(w, ctx, cancel)
+					go waitsFor(w, max(operations[name], 1), ctx, cancel)
 					err := call(w.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%s: %v", name, err)
-					same(w.eng.Pending(), 0)
+					check(w.eng.Pending() == 0, "%s: %d operations are left", name, w.eng.Pending())
 					close(over)
 					must(Send(w, message(long, 2), 1, 1))
 					ok(Recv(w, in, 1, 1))
@@ -234,7 +235,7 @@ func TestContextEndsInBarrier(t *testing.T) {
 			if w.Rank() == 0 {
 				for range 2 {
 					ctx, cancel := context.WithCancel(t.Context())
-					go waitsFor(w, ctx, cancel)
+					go waitsFor(w, 1, ctx, cancel)
 					err := Barrier(w.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%v", err)
 				}
@@ -262,7 +263,7 @@ func TestContextEndsInDup(t *testing.T) {
 		run(3, func(w *Comm) {
 			if w.Rank() == 0 {
 				ctx, cancel := context.WithCancel(t.Context())
-				go waitsFor(w, ctx, cancel)
+				go waitsFor(w, 1, ctx, cancel)
 				_, err := w.WithContext(ctx).Dup()
 				check(errors.Is(err, context.Canceled), "%v", err)
 				close(over)

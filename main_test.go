@@ -96,13 +96,14 @@ func over(t *testing.T, opts ...Option) runner {
 }
 
 // local is RunLocal with a watchdog. A body complains by panicking, for which must and check are there: the error says
-// which lines of the test that was.
+// which lines of the test that was. It is logged at once, since another rank may wait for this one outside the library.
 func local(t *testing.T, n int, body func(w *Comm), opts ...Option) error {
 	defer watchdog(t)()
 	return RunLocal(n, func(w *Comm) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("%s: %v", testLines(), p)
+				fmt.Fprintf(os.Stderr, "%s: rank %d: %v\n", t.Name(), w.Rank(), err)
 			}
 		}()
 		body(w)
