@@ -38,7 +38,7 @@ func Become(roles map[string]func() error) {
 
 // runHangs is after how long a role that Run waits for is not slow but stuck: before the tests' own watchdogs, which
 // could not show its goroutines.
-const runHangs = 25 * time.Second
+const runHangs = 90 * time.Second
 
 // Run runs a role of this test binary, with env beside the test's own environment. It returns all that was printed,
 // in which the role's goroutines are if it hung.
