@@ -6,7 +6,7 @@ STRESS   ?= 60s
 SOAK     ?= 30m
 export GO FUZZTIME STRESS
 
-.PHONY: all test deps check unit nocgo race guard fuzz stress hosts verbs rdma test-rdma guard-rewrite soak soak-hosts bench compare compare-quick lint softhca clean
+.PHONY: all test deps check unit nocgo race guard fuzz stress hosts verbs rdma test-rdma guard-rewrite pauses soak soak-hosts bench compare compare-quick lint softhca clean
 
 all:
 	$(GO) build ./...
@@ -25,6 +25,9 @@ test-rdma: deps  ## what needs RDMA, in guests with soft-RoCE; the first time it
 
 guard-rewrite:   ## records what the hot paths take now, in testdata/instructions.txt; read it before you commit it
 	$(GO) test -count=1 -run '^TestInstructions$$' . -rewrite
+
+pauses:          ## tests whose every statement may be held up: make pauses PKG=./pml; an hour for all of them
+	$(GO) run ./scripts/pauses $(PKG)
 
 soak:            ## the stress run, for long: make soak SOAK=8h
 	STRESS=$(SOAK) scripts/test stress

@@ -59,7 +59,7 @@ const graph = `
 	examples/*                                                           : mpi
 
 	# Tools.
-	scripts/tally, internal/lint                                         :
+	scripts/tally, scripts/pauses, internal/lint                         :
 `
 
 // What only tests import, and what that may import. An entry need not be in use.

@@ -1,0 +1,155 @@
+// Pauses runs go test on packages whose every statement may be held up: for some milliseconds, seldom for a second, as
+// on a machine whose processors are taken away at the wrong moment. What fails then and not otherwise depends on who
+// is first: a race in a test or in what it tests. Time limits that a hang is known by may be met as well.
+//
+//	go run ./scripts/pauses [-rare N] [-only tests|code] [-run PATTERN] [-race] [PACKAGE...]
+//
+// The sources stay as they are: go test is told to read others in their place (-overlay), the programs that tests build
+// too. Linters read the sources themselves and would see nothing new.
+//
+// Owns: the pauses.
+// May call: the standard library and the go command.
+// Never: writes into the source tree.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// counting are the tests of what an added call changes: the instructions, allocations and imports of the code.
+const counting = "^(TestInstructions|TestNoAllocations|TestImports|TestGraphNamesExist)$"
+
+// without are the folders whose code takes no pauses: what has no sources of the module, and the linters.
+var without = []string{".git", "testdata", "bin", "internal/lint", "scripts"}
+
+func main() {
+	rare := flag.Int("rare", 100, "a statement is held up the first time it is passed with a `chance` of 1 in so many, and later the more seldom the more often it has been")
+	only := flag.String("only", "", "which `files`: tests or code (default both)")
+	pattern := flag.String("run", "", "go test's -run")
+	race := flag.Bool("race", false, "with the race detector")
+	tags := flag.String("tags", "", "build `tags`")
+	flag.Parse()
+	if *rare < 1 || *only != "" && *only != "tests" && *only != "code" {
+		fmt.Fprintln(os.Stderr, "pauses: -rare is at least 1, and -only is tests or code")
+		os.Exit(2)
+	}
+	args := []string{"test", "-count=1", "-timeout=1h", "-short", "-skip=" + counting, "-run=" + *pattern, "-tags=" + *tags}
+	if *race {
+		args = append(args, "-race")
+	}
+	if err := run(*rare, *only, append(args, packages(flag.Args())...), os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "pauses:", err)
+		os.Exit(1)
+	}
+}
+
+func packages(asked []string) []string {
+	if len(asked) == 0 {
+		return []string{"./..."}
+	}
+	return asked
+}
+
+// run is the go command with args on the module in the working directory.
+func run(rare int, only string, args []string, stdout, stderr io.Writer) error {
+	dir, err := os.MkdirTemp("", "pauses-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	overlay, places, err := overlay(".", dir, only)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "pauses at %d statements\n", places)
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), fmt.Sprintf("%s=%d", rareVar, rare))
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd.Run()
+}
+
+// overlay writes the changed sources of the module at root into dir, and the file that names them to the go command.
+func overlay(root, dir, only string) (path string, places int, err error) {
+	root, err = filepath.Abs(root)
+	if err != nil {
+		return "", 0, err
+	}
+	module, err := modulePath(root)
+	if err != nil {
+		return "", 0, err
+	}
+	replace := map[string]string{}
+	put := func(at string, src []byte) error {
+		to := filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		replace[at] = to
+		return os.WriteFile(to, src, 0o600)
+	}
+	err = filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(root, p)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && leftOut(rel):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(p) != ".go" || !wanted(rel, only):
+			return nil
+		}
+		src, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		src, n, err := withPauses(rel, src, module+"/"+pausesAt, places)
+		if err != nil || n == 0 {
+			return err
+		}
+		places += n
+		return put(p, src)
+	})
+	if err == nil {
+		err = put(filepath.Join(root, pausesAt, "pauses.go"), fmt.Appendf(nil, library, places, rareVar))
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", 0, err
+	}
+	path = filepath.Join(dir, "overlay.json")
+	return path, places, os.WriteFile(path, text, 0o600)
+}
+
+func modulePath(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("run it in the root of the module: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if path, found := strings.CutPrefix(line, "module "); found {
+			return strings.TrimSpace(path), nil
+		}
+	}
+	return "", fmt.Errorf("%s names no module", filepath.Join(root, "go.mod"))
+}
+
+func leftOut(rel string) bool {
+	for _, w := range without {
+		if rel == w || filepath.Base(rel) == w {
+			return true
+		}
+	}
+	return false
+}
+
+// wanted: what tests are made of is their files and the kit that only they import.
+func wanted(rel, only string) bool {
+	test := strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, filepath.Join("internal", "testenv"))
+	return only == "" || test == (only == "tests")
+}
