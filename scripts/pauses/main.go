@@ -40,7 +40,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "pauses: -rare is at least 1, and -only is tests or code")
 		os.Exit(2)
 	}
-	args := []string{"test", "-count=1", "-timeout=1h", "-short", "-skip=" + counting, "-run=" + *pattern, "-tags=" + *tags}
+	args := []string{"test", "-vet=off", "-count=1", "-timeout=1h", "-short", "-skip=" + counting, "-run=" + *pattern, "-tags=" + *tags}
 	if *race {
 		args = append(args, "-race")
 	}
