@@ -15,6 +15,7 @@ var mapped = regexp.MustCompile(`\[::ffff:([0-9.]+)\]`)
 
 // Which addresses and ports are used is what the settings say.
 func TestHostsAddresses(t *testing.T) {
+	t.Parallel()
 	h := hosts.Up(t, 2)
 	for _, test := range []struct {
 		name, setting string
@@ -51,6 +52,7 @@ func TestHostsAddresses(t *testing.T) {
 
 // What cannot be is an error of Init that says what was asked and what there is.
 func TestHostsNoAddress(t *testing.T) {
+	t.Parallel()
 	h := hosts.Up(t, 2)
 	for setting, want := range map[string][]string{
 		"GORUN_TCP_IF=eth7":         {"eth7", "eth0", "GORUN_TCP_IF"},

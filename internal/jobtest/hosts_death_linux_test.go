@@ -40,6 +40,7 @@ func TestHostsHostDies(t *testing.T) {
 // A rank that is killed in the middle of 64 MiB, the sender or the receiver: the other one knows at once, long before
 // any timeout.
 func TestHostsRankKilled(t *testing.T) {
+	t.Parallel()
 	h := hosts.Up(t, 2)
 	for victim := range 2 {
 		t.Run(fmt.Sprintf("rank %d", victim), func(t *testing.T) {
@@ -56,6 +57,7 @@ func TestHostsRankKilled(t *testing.T) {
 // Silence of a process is not failure: a host that is frozen for longer than the peer timeout and thawed has missed
 // nothing. Its kernel has answered all the time, also with a closed window.
 func TestHostsFreeze(t *testing.T) {
+	t.Parallel()
 	h := hosts.Up(t, 3)
 	j := runOn(t, h, spread{role: "hosts traffic", timeout: soonDead})
 	j.allReady()

@@ -105,6 +105,7 @@ func TestHostsIdleDrops(t *testing.T) {
 
 // Dropped with something under way: an error that says so, or all is well, but no hang and nothing wrong.
 func TestHostsBusyDrops(t *testing.T) {
+	t.Parallel()
 	h := hosts.Up(t, 2)
 	for _, how := range []string{"flow", "traffic"} {
 		t.Run(how, func(t *testing.T) {

@@ -98,6 +98,7 @@ func twoTalk(_ context.Context, w *mpi.Comm) error {
 
 // Connections are made for those who talk, one for two ranks, also if both begin at the same moment.
 func TestHostsConnections(t *testing.T) {
+	t.Parallel()
 	h := hosts.Up(t, 3)
 	for range 10 {
 		j := runOn(t, h, spread{role: "hosts two talk"})

@@ -85,6 +85,7 @@ func passes(t *testing.T, near, far net.Conn, within time.Duration) bool {
 func hasIPv6() bool { _, err := os.Stat("/proc/net/if_inet6"); return err == nil }
 
 func TestHostsAreApart(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	for _, what := range []string{"net", "uts", "ipc", "pid", "mnt"} {
 		link := "/proc/self/ns/" + what
@@ -125,6 +126,7 @@ func TestHostsAreApart(t *testing.T) {
 
 // Two sets with the same addresses do not know of each other.
 func TestTwoSets(t *testing.T) {
+	t.Parallel()
 	a, b := Up(t, 1), Up(t, 1)
 	ln := listenOn(t, a, 1)
 	port := ln.Addr().(*net.TCPAddr).Port
@@ -138,6 +140,7 @@ func TestTwoSets(t *testing.T) {
 }
 
 func TestListenAtTheSwitch(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 1)
 	listens := []func() (net.Listener, error){h.Listen}
 	if hasIPv6() {
@@ -155,6 +158,7 @@ func TestListenAtTheSwitch(t *testing.T) {
 }
 
 func TestCommand(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 1)
 	var exit *exec.ExitError
 	if err := h.Command(1, "sh", "-c", "exit 7").Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
@@ -181,6 +185,7 @@ func TestCommand(t *testing.T) {
 
 // What was left running on a host does not outlive it, even frozen.
 func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 1)
 	cmd := h.Command(1, "sleep", "1000")
 	must(t, cmd.Start())
@@ -215,6 +220,7 @@ func childInside(t *testing.T, door int) int {
 
 // The script removes the hosts when whoever holds its input is gone, in whatever way.
 func TestOwnerDies(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	h.input.Close()
 	h.hold.Wait()
@@ -229,6 +235,7 @@ func TestOwnerDies(t *testing.T) {
 }
 
 func TestLink(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	near, far := pair(t, h, 1, 2, false)
 	if !passes(t, near, far, patience) {
@@ -246,6 +253,7 @@ func TestLink(t *testing.T) {
 }
 
 func TestCutAndHeal(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 3)
 	for _, six := range []bool{false, true} {
 		if six && !hasIPv6() {
@@ -269,6 +277,7 @@ func TestCutAndHeal(t *testing.T) {
 }
 
 func TestLoss(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	var in, out net.PacketConn
 	must(t, h.Do(1, func() (err error) { in, err = net.ListenPacket("udp", h.Address(1).String()+":0"); return err }))
@@ -314,6 +323,7 @@ func TestLoss(t *testing.T) {
 
 // The bytes that a limit lets through can be too few, never too many.
 func TestRate(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	near, far := pair(t, h, 1, 2, false)
 	must(t, h.Rate(2, 8))
@@ -373,6 +383,7 @@ func hears(conn net.Conn, silence time.Duration) error {
 }
 
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	_, conn := hold(t, h, 1)
 	must(t, h.Crash(1))
@@ -386,6 +397,7 @@ func TestCrash(t *testing.T) {
 }
 
 func TestPowerOff(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 1)
 	cmd, conn := hold(t, h, 1)
 	must(t, h.PowerOff(1))
@@ -398,6 +410,7 @@ func TestPowerOff(t *testing.T) {
 }
 
 func TestFreezeAndThaw(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 1)
 	cmd, conn := hold(t, h, 1)
 	must(t, h.Freeze(1))
@@ -424,6 +437,7 @@ func TestFreezeAndThaw(t *testing.T) {
 }
 
 func TestKillConnections(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	ln, err := h.Listen()
 	must(t, err)
@@ -457,6 +471,7 @@ func TestKillConnections(t *testing.T) {
 }
 
 func TestFaultRefuses(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 1)
 	for _, args := range [][]string{{"dance", "h1"}, {"link", "h2", "down"}, {"link", "h1", "sideways"}, {"loss", "h1", "x"}, {"cut", "h1"}, {"rate", "h1", "fast"}} {
 		if err := h.Fault(args...); err == nil {

@@ -72,6 +72,7 @@ func waitCodes(t *testing.T, r *Running) []int {
 }
 
 func TestJob(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	for _, pin := range []bool{false, true} {
 		r := start(t, h, Job{PerHost: []int{2, 1}, Pin: pin}, "")
@@ -88,6 +89,7 @@ func TestJob(t *testing.T) {
 }
 
 func TestJobFails(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	for then, want := range map[string]int{"abort": 7, "exit": 3} {
 		r := start(t, h, Job{}, then)
@@ -103,6 +105,7 @@ func TestJobFails(t *testing.T) {
 }
 
 func TestJobWrongKey(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	r := start(t, h, Job{}, "", bootstrap.EnvKey+"="+strings.Repeat("A", 43))
 	codes := waitCodes(t, r)
@@ -122,6 +125,7 @@ func await(t *testing.T, r *Running, rank int, text string) {
 
 // A rank whose link is down stops itself, and the launcher takes it for gone; the other goes on.
 func TestJobLinkDown(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 2)
 	r := start(t, h, Job{Grace: -1, PeerTimeout: 3 * time.Second}, "wait")
 	await(t, r, 0, "rank 0")
@@ -142,6 +146,7 @@ func TestJobLinkDown(t *testing.T) {
 }
 
 func TestJobPid(t *testing.T) {
+	t.Parallel()
 	h := Up(t, 1)
 	r := start(t, h, Job{Grace: -1}, "wait")
 	pid, err := r.Pid(0)
