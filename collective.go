@@ -17,13 +17,17 @@ const (
 
 // Barrier returns when every rank of c has called it; MPI 4.1 §6.3. Every rank calls it.
 //
-// If c's context ends first, Barrier returns its error. This rank has entered all the same: the barrier is finished
-// in the background when the others come, and the next collective call on c waits for that.
+// If c's context ends first, or has ended before the call, Barrier returns its error. This rank has entered all the
+// same: the barrier is finished in the background when the others come, and the next collective call on c waits for
+// that. So the ranks agree which calls belong together, whatever deadline has passed at whose call.
 func Barrier(c *Comm) error {
-	if err := c.usable("Barrier"); err != nil {
+	if err := c.valid("Barrier"); err != nil {
 		return err
 	}
 	if c.size == 1 {
+		if err := c.usable("Barrier"); err != nil {
+			return err
+		}
 		return c.wrap("Barrier", Undefined, Undefined, c.eng.Closed())
 	}
 	if c.ctx == nil {
@@ -34,8 +38,8 @@ func Barrier(c *Comm) error {
 	return c.wrap("Barrier", Undefined, Undefined, c.collective(c.barrier))
 }
 
-// collective runs body when the collective calls made before it on c are over. If c's context ends meanwhile, its
-// error; then body is finished in the background, since the other ranks count on this one.
+// collective runs body when the collective calls made before it on c are over. If c's context ends meanwhile, or has
+// ended, its error; then body is finished in the background, since the other ranks count on this one.
 func (c *Comm) collective(body func() error) error {
 	ticket := c.coll.take()
 	run := func() error {
@@ -48,6 +52,9 @@ func (c *Comm) collective(body func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- run() }()
+	if err := c.ctx.Err(); err != nil {
+		return err // also if body is done by now: select would toss a coin
+	}
 	select {
 	case err := <-done:
 		return err

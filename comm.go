@@ -203,11 +203,19 @@ func (c *Comm) usable(op string) *Error {
 	return nil
 }
 
+// valid is usable whatever the context. Collective calls ask no more: see Barrier.
+func (c *Comm) valid(op string) *Error {
+	if c == nil {
+		return c.usable(op)
+	}
+	return (&Comm{shared: c.shared}).usable(op)
+}
+
 // Dup makes a communicator of the same ranks, whose messages are apart from c's. Every rank of c calls it;
-// MPI 4.1 §7.4.2. If c's context ends first, Dup returns its error, and this rank has no part in a communicator that the
-// others may make all the same.
+// MPI 4.1 §7.4.2. If c's context ends first, or has ended, Dup returns its error, and this rank has no part in a
+// communicator that the others may make all the same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
-	if err := c.usable("Dup"); err != nil {
+	if err := c.valid("Dup"); err != nil {
 		return nil, err
 	}
 	made := make(chan *Comm, 1)
@@ -231,9 +239,10 @@ func (c *Comm) Dup() (*Comm, error) {
 }
 
 // Free gives the communicator back; MPI 4.1 §7.4.3. Messages that were sent on it and not received are dropped,
-// receives that wait on it fail with ErrComm. The world is freed by Finalize only.
+// receives that wait on it fail with ErrComm. The world is freed by Finalize only. Nothing is waited for, and a context that
+// has ended is no obstacle.
 func (c *Comm) Free() error {
-	if err := c.usable("Free"); err != nil {
+	if err := c.valid("Free"); err != nil {
 		return err
 	}
 	if c.cid == 0 {

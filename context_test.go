@@ -25,18 +25,82 @@ func TestContextAlreadyEnded(t *testing.T) {
 				is(call(c, 1, 1), ctx.Err())
 				is(call(c, ProcNull, 1), ctx.Err())
 			})
-			is(Barrier(c), ctx.Err())
-			is(second(c.Dup()), ctx.Err())
 		}
 	})
 }
 
-// waitsFor ends ctx as soon as w has so many operations under way, and not before.
-func waitsFor(w *Comm, operations int, ctx context.Context, cancel func()) {
-	for w.eng.Pending() < operations && ctx.Err() == nil {
+// Who calls a collective after its deadline has entered it as one who calls just before: else the next call of this rank
+// would be taken for that one, and a barrier let go who should wait.
+func TestCollectiveAfterItsContext(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		var late, entered atomic.Int32
+		run(3, func(w *Comm) {
+			c := w
+			if w.Rank() == 0 {
+				c = w.WithContext(ended())
+			}
+			barrier := func() {
+				if err := Barrier(c); w.Rank() == 0 {
+					is(err, context.Canceled)
+				} else {
+					must(err)
+				}
+			}
+			barrier()
+			barrier()
+			if d, err := c.Dup(); w.Rank() == 0 {
+				is(err, context.Canceled)
+			} else {
+				must(err)
+				must(d.Free())
+			}
+			if w.Rank() == 0 {
+				for range 100 {
+					runtime.Gosched()
+				}
+				late.Add(1)
+			}
+			entered.Add(1)
+			must(Barrier(w))
+			same(entered.Load(), 3)
+			same(late.Load(), 1)
+			d := ok(w.Dup())
+			in := []int{0}
+			ok(Sendrecv(d, []int{w.Rank()}, (w.Rank()+1)%3, 1, in, (w.Rank()+2)%3, 1))
+			same(in[0], (w.Rank()+2)%3)
+			must(d.WithContext(ended()).Free()) // it waits for nothing
+		})
+		run(1, func(w *Comm) {
+			is(Barrier(w.WithContext(ended())), context.Canceled)
+			is(second(w.WithContext(ended()).Dup()), context.Canceled)
+			must(Barrier(w))
+			must(ok(w.Dup()).Free())
+		})
+	})
+}
+
+// endsWith ends ctx as soon as something has begun, and not before.
+func endsWith(begun func() bool, ctx context.Context, cancel func()) {
+	for !begun() && ctx.Err() == nil {
 		runtime.Gosched()
 	}
 	cancel()
+}
+
+// pending: w has so many operations under way.
+func pending(w *Comm, operations int) func() bool {
+	return func() bool { return w.eng.Pending() >= operations }
+}
+
+// nextCollective: a collective call on w has begun that had not when nextCollective was called.
+func nextCollective(w *Comm) func() bool {
+	calls := func() uint64 {
+		w.coll.mu.Lock()
+		defer w.coll.mu.Unlock()
+		return w.coll.next
+	}
+	before := calls()
+	return func() bool { return calls() > before }
 }
 
 // Every call that can wait, while its peer is not in the library and never will be for this message.
@@ -75,7 +139,7 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 				if w.Rank() == 0 {
 					settle(w, 1) // connected
 					ctx, cancel := context.WithCancel(t.Context())
-					go waitsFor(w, max(operations[name], 1), ctx, cancel)
+					go endsWith(pending(w, max(operations[name], 1)), ctx, cancel)
 					err := call(w.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%s: %v", name, err)
 					check(w.eng.Pending() == 0, "%s: %d operations are left", name, w.eng.Pending())
@@ -235,7 +299,7 @@ func TestContextEndsInBarrier(t *testing.T) {
 			if w.Rank() == 0 {
 				for range 2 {
 					ctx, cancel := context.WithCancel(t.Context())
-					go waitsFor(w, 1, ctx, cancel)
+					go endsWith(nextCollective(w), ctx, cancel)
 					err := Barrier(w.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%v", err)
 				}
@@ -263,7 +327,7 @@ func TestContextEndsInDup(t *testing.T) {
 		run(3, func(w *Comm) {
 			if w.Rank() == 0 {
 				ctx, cancel := context.WithCancel(t.Context())
-				go waitsFor(w, 1, ctx, cancel)
+				go endsWith(nextCollective(w), ctx, cancel)
 				_, err := w.WithContext(ctx).Dup()
 				check(errors.Is(err, context.Canceled), "%v", err)
 				close(over)
