@@ -13,14 +13,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // counting are the tests of what an added call changes: the instructions, allocations and imports of the code.
@@ -44,7 +48,9 @@ func main() {
 	if *race {
 		args = append(args, "-race")
 	}
-	if err := run(*rare, *only, append(args, packages(flag.Args())...), os.Stdout, os.Stderr); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *rare, *only, append(args, packages(flag.Args())...), os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "pauses:", err)
 		os.Exit(1)
 	}
@@ -57,8 +63,8 @@ func packages(asked []string) []string {
 	return asked
 }
 
-// run is the go command with args on the module in the working directory.
-func run(rare int, only string, args []string, stdout, stderr io.Writer) error {
+// run is the go command with args on the module in the working directory. It is interrupted when ctx ends.
+func run(ctx context.Context, rare int, only string, args []string, stdout, stderr io.Writer) error {
 	dir, err := os.MkdirTemp("", "pauses-")
 	if err != nil {
 		return err
@@ -69,7 +75,9 @@ func run(rare int, only string, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(stderr, "pauses at %d statements\n", places)
-	cmd := exec.Command("go", args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
 	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), fmt.Sprintf("%s=%d", rareVar, rare))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return cmd.Run()

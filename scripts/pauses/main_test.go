@@ -128,7 +128,7 @@ func TestBubble(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("GOWORK", "off")
 	var out strings.Builder
-	err := run(1, "", []string{"test", "-count=1", "."}, &out, &out)
+	err := run(t.Context(), 1, "", []string{"test", "-count=1", "."}, &out, &out)
 	if err == nil || !strings.Contains(out.String(), "m_test.go:30: nothing is said yet") || strings.Contains(out.String(), "time went by") {
 		t.Errorf("%v\n%s", err, &out)
 	}
