@@ -93,19 +93,7 @@ func TestRace(t *testing.T) {
 		said := make(chan bool, 1)
 		go func() {
 			n := 0
-			n++
-			n++
-			n++
-			n++
-			n++
-			n++
-			n++
-			n++
-			n++
-			n++
-			n++
-			n++
-			said <- n > 0
+`+strings.Repeat("			n++\n", 12)+`			said <- n > 0
 		}()
 		time.Sleep(500 * time.Microsecond)
 		if len(said) == 0 {

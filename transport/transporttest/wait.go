@@ -79,7 +79,7 @@ func armSeesArrived(f *fixture) {
 func wake(f *fixture, hold bool) {
 	a, b := f.linked()
 	w := watch(f, b)
-	rounds := f.rounds(4000)
+	rounds := f.rounds(10_000)
 	rng := rand.New(rand.NewPCG(7, 7))
 	f.drive(func() error {
 		for i := range uint64(rounds) {
@@ -236,7 +236,7 @@ func urgentPlainIsPolled(f *fixture) {
 // wakeFlag: a packet with wire.Wake ends Park(false) of a rank that has not armed, and one that another arm asked for.
 func wakeFlag(f *fixture) {
 	a, b := f.linked()
-	for i := range uint64(f.rounds(150)) {
+	for i := range uint64(f.rounds(300)) {
 		switch i % 3 {
 		case 1:
 			b.dev.Arm(transport.Urgent, false)
