@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 )
 
 // hostCPUs is how many CPUs the ranks of this host may use together, where the launcher does not say: all that are
@@ -14,11 +14,11 @@ import (
 func hostCPUs() int {
 	n := runtime.NumCPU()
 	if b, err := os.ReadFile("/sys/devices/system/cpu/online"); err == nil {
-		if ids, err := cpus.ParseList(strings.TrimSpace(string(b))); err == nil && len(ids) > 0 {
+		if ids, err := cpuset.ParseList(strings.TrimSpace(string(b))); err == nil && len(ids) > 0 {
 			n = len(ids)
 		}
 	}
-	if q := cpus.Read().Quota; q > 0 {
+	if q := cpuset.Read().Quota; q > 0 {
 		n = min(n, max(int(q), 1))
 	}
 	return n

@@ -20,9 +20,9 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: what everybody may know, and who knows nobody.
-	internal/wire, internal/ring, internal/order, internal/settings, internal/fabric :
-	internal/bootstrap                                                   : {golang.org/x/sys}
-	internal/bootstrap/cpus                                              : {golang.org/x/sys}
+	internal/wire, internal/ring, internal/order, internal/settings, internal/topology :
+	internal/pmi                                                         : {golang.org/x/sys}
+	internal/cpuset                                                      : {golang.org/x/sys}
 	internal/doze                                                        : {golang.org/x/sys}
 
 	# The pure parts of messaging.
@@ -35,18 +35,18 @@ const graph = `
 	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
 	transport/multi                                                      : transport, internal/doze
 	transport/tcp                                                        : transport, internal/wire, internal/doze, {golang.org/x/sys}
-	transport/verbs                                                      : transport, transport/tcp, internal/wire, internal/doze, internal/fabric, {golang.org/x/sys}
+	transport/verbs                                                      : transport, transport/tcp, internal/wire, internal/doze, internal/topology, {golang.org/x/sys}
 	transport/transporttest                                              : internal/testenv, transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
 	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, internal/order, {golang.org/x/sys}
 
 	# The public package puts it together.
-	mpi                                                                  : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs, transport/multi, internal/bootstrap, internal/bootstrap/cpus, internal/settings, {github.com/hashicorp/go-hclog}
+	mpi                                                                  : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs, transport/multi, internal/pmi, internal/cpuset, internal/settings, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
-	launcher                                                             : internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                                                            : launcher, internal/settings, internal/bootstrap/cpus, internal/fabric, transport/verbs, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
+	launcher                                                             : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
+	cmd/gorun                                                            : launcher, internal/settings, internal/cpuset, internal/topology, transport/verbs, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
 	benchmarks/harness                                                   : {github.com/spf13/pflag}, {golang.org/x/term}
@@ -65,18 +65,18 @@ const graph = `
 // What only tests import, and what that may import. An entry need not be in use.
 const kits = `
 	internal/testenv                                                     : {golang.org/x/sys}
-	internal/testenv/hosts                                               : internal/testenv, internal/bootstrap, internal/bootstrap/cpus, {golang.org/x/sys}
+	internal/testenv/hosts                                               : internal/testenv, internal/pmi, internal/cpuset, {golang.org/x/sys}
 	internal/testenv/guest                                               : internal/testenv
 	internal/testenv/softhca                                             : internal/testenv
-	internal/testenv/guestrun                                            : internal/bootstrap
+	internal/testenv/guestrun                                            : internal/pmi
 	internal/testenv/hostrun                                             : internal/testenv/hosts, internal/testenv
-	internal/fabric/fabrictest                                           :
-	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/bootstrap, {golang.org/x/sys}
+	internal/topology/topologytest                                       :
+	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/pmi, {golang.org/x/sys}
 	internal/jobtest/*                                                   : mpi, internal/testenv, {golang.org/x/sys}
 `
 
 // What any test may import.
-var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/testenv/guest", "internal/testenv/softhca", "internal/jobtest", "internal/fabric/fabrictest"}
+var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/testenv/guest", "internal/testenv/softhca", "internal/jobtest", "internal/topology/topologytest"}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
@@ -89,8 +89,8 @@ const testGraph = `
 	transport/multi                                                      : transport/shm, transport/transporttest, internal/wire, {golang.org/x/sys}
 	transport/transporttest                                              : transport/loop, transport/faulty
 	launcher                                                             : internal/settings, launcher/launchertest
-	internal/bootstrap                                                   : internal/settings, {golang.org/x/sys}
-	cmd/gorun                                                            : internal/bootstrap, internal/wire
+	internal/pmi                                                         : internal/settings, {golang.org/x/sys}
+	cmd/gorun                                                            : internal/pmi, internal/wire
 	internal/lint                                                        : internal/settings
 `
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
@@ -24,7 +24,7 @@ import (
 var process struct {
 	mu        sync.Mutex
 	world     *Comm
-	client    *bootstrap.Client // nil in a world of one
+	client    *pmi.Client // nil in a world of one
 	device    transport.Device
 	finalized bool
 }
@@ -66,7 +66,7 @@ func gather(op string, opts []Option) (options, settings.Values, error) {
 	if o.log == nil {
 		o.log = hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: level, Output: os.Stderr})
 	}
-	if len(warnings) > 0 && lookup(o.environ, bootstrap.EnvJob) == "" { // gorun has warned already
+	if len(warnings) > 0 && lookup(o.environ, pmi.EnvJob) == "" { // gorun has warned already
 		warn := hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 		for _, w := range warnings {
 			if firstOfHost(o.environ) {
@@ -112,7 +112,7 @@ func Init(opts ...Option) (*Comm, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), set.Timeout)
 	defer cancel()
-	client, err := bootstrap.Join(ctx)
+	client, err := pmi.Join(ctx)
 	if err != nil {
 		return nil, opError("Init", ErrUnavailable, "%w", err)
 	}
@@ -130,7 +130,7 @@ func Init(opts ...Option) (*Comm, error) {
 	return world, nil
 }
 
-func join(ctx context.Context, client *bootstrap.Client, o options, set settings.Values) (*Comm, transport.Device, error) {
+func join(ctx context.Context, client *pmi.Client, o options, set settings.Values) (*Comm, transport.Device, error) {
 	if client == nil {
 		e := newEngine(pml.Config{Size: 1, Self: loop.New(1)[0], Spin: set.Spin, UnexpectedMax: set.UnexpectedMax}, o)
 		return worldOf(e, 0, 1), nil, nil
@@ -196,7 +196,7 @@ func localRanks(environ []string, size int) (local int, known bool) {
 const secretKey = "gorun-secret"
 
 // shareSecret makes the job's secret if a transport needs one and the launcher gives none.
-func shareSecret(client *bootstrap.Client, dev transport.Device) error {
+func shareSecret(client *pmi.Client, dev transport.Device) error {
 	if _, guarded := dev.(transport.Guarded); !guarded || client.Secret() != nil || client.Rank() != 0 {
 		return nil
 	}
@@ -206,7 +206,7 @@ func shareSecret(client *bootstrap.Client, dev transport.Device) error {
 }
 
 // secretOf is asked when the ranks have met.
-func secretOf(client *bootstrap.Client) func() ([]byte, error) {
+func secretOf(client *pmi.Client) func() ([]byte, error) {
 	return func() ([]byte, error) {
 		if s := client.Secret(); s != nil {
 			return s, nil
@@ -240,7 +240,7 @@ func worldOf(e *pml.Engine, rank, size int) *Comm {
 }
 
 // watchLauncher ends the rank when the launcher is gone: nobody else would.
-func watchLauncher(client *bootstrap.Client, world *Comm) {
+func watchLauncher(client *pmi.Client, world *Comm) {
 	<-client.Lost()
 	process.mu.Lock()
 	over := process.finalized

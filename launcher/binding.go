@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 )
 
 // Bind is what a rank is bound to.
@@ -30,12 +30,12 @@ func ParseBind(text string) (Bind, error) {
 }
 
 // assign returns the CPUs of each rank, never outside the inherited mask; nil: nobody is bound.
-func assign(mode Bind, host cpus.Host, n int) [][]int {
+func assign(mode Bind, host cpuset.Host, n int) [][]int {
 	switch mode {
 	case BindCore:
-		return spread(groups(host.CPUs, func(c cpus.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} }), n)
+		return spread(groups(host.CPUs, func(c cpuset.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} }), n)
 	case BindNUMA:
-		return spread(groups(host.CPUs, func(c cpus.CPU) [3]int { return [3]int{c.Node} }), n)
+		return spread(groups(host.CPUs, func(c cpuset.CPU) [3]int { return [3]int{c.Node} }), n)
 	case BindNone:
 		return nil
 	}
@@ -46,7 +46,7 @@ func assign(mode Bind, host cpus.Host, n int) [][]int {
 }
 
 // blocks shares the CPUs out as neighbouring blocks whose sizes differ by at most one. n is at most len(all).
-func blocks(all []cpus.CPU, n int) [][]int {
+func blocks(all []cpuset.CPU, n int) [][]int {
 	sets := make([][]int, n)
 	for r := range sets {
 		for _, c := range all[r*len(all)/n : (r+1)*len(all)/n] {
@@ -58,7 +58,7 @@ func blocks(all []cpus.CPU, n int) [][]int {
 }
 
 // groups collects CPUs with equal places, in order of the CPUs.
-func groups(all []cpus.CPU, place func(cpus.CPU) [3]int) [][]int {
+func groups(all []cpuset.CPU, place func(cpuset.CPU) [3]int) [][]int {
 	var sets [][]int
 	for i, c := range all {
 		if i == 0 || place(c) != place(all[i-1]) {
@@ -88,7 +88,7 @@ func spread(groups [][]int, n int) [][]int {
 
 // shareOf is what GOMAXPROCS of a rank must be told: the Go runtime knows the mask, and the quota of the whole job
 // only, so a rank's part of the quota has to be said where it is smaller than its part of the mask.
-func shareOf(host cpus.Host, n, own int) int {
+func shareOf(host cpuset.Host, n, own int) int {
 	if host.Quota == 0 {
 		return 0
 	}
@@ -106,7 +106,7 @@ func (p *Plan) describe(s *Spec) string {
 		for i, c := range p.CPUs.CPUs {
 			ids[i] = c.ID
 		}
-		return fmt.Sprintf("%s is not bound: it may use CPUs %s", who, cpus.FormatList(ids))
+		return fmt.Sprintf("%s is not bound: it may use CPUs %s", who, cpuset.FormatList(ids))
 	}
 	var cores, nodes []string
 	for _, c := range p.CPUs.CPUs {
@@ -122,7 +122,7 @@ func (p *Plan) describe(s *Spec) string {
 		}
 	}
 	return fmt.Sprintf("%s is bound to %s %s (%s %s, NUMA %s %s)", who,
-		plural(len(s.CPUs), "CPU"), cpus.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
+		plural(len(s.CPUs), "CPU"), cpuset.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
 		plural(len(nodes), "node"), strings.Join(nodes, ","))
 }
 

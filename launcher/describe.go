@@ -6,7 +6,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 )
 
 // Describe prints what Run would do. programs, if any, say which apps would be built first.
@@ -33,7 +33,7 @@ func (p *Plan) describeAll(w io.Writer, j *Job, programs []*Program) error {
 		s := &p.Specs[i]
 		where := "any"
 		if s.CPUs != nil {
-			where = cpus.FormatList(s.CPUs)
+			where = cpuset.FormatList(s.CPUs)
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\n", s.Rank, where, commandLine(s, j.Apps[s.App].Env))
 	}

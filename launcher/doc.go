@@ -5,6 +5,6 @@
 // Everything else (wire-up, output, standard input, signals, who is to blame, the exit code) is here once.
 //
 // Owns: the processes of a job from start to reaping, their standard streams, the exit code.
-// May call: internal/bootstrap (the server's side), internal/settings.
+// May call: internal/pmi (the server's side), internal/settings.
 // Never: imports package mpi, names anything in a file system except what the user asked for.
 package launcher

@@ -5,15 +5,15 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
 // outerJob are the beginnings of the names by which an outer job's launcher tells its ranks who they are. A rank of
 // ours that believed them would join the wrong job.
 var outerJob = []string{
 	"PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "HYDRA_CONTROL", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
-	bootstrap.EnvJob + "=", bootstrap.EnvLocalRank + "=", bootstrap.EnvLocalSize + "=", bootstrap.EnvCPUs + "=",
-	bootstrap.EnvKey + "=",
+	pmi.EnvJob + "=", pmi.EnvLocalRank + "=", pmi.EnvLocalSize + "=", pmi.EnvCPUs + "=",
+	pmi.EnvKey + "=",
 }
 
 // controlFD is the descriptor of the control socket in a rank.
@@ -23,12 +23,12 @@ const controlFD = 3
 // of CPUs that GOMAXPROCS must be told, or 0 if the Go runtime finds the right number itself.
 func rankEnv(inherited, app []string, rank, size, usable, share int) []string {
 	own := []string{
-		bootstrap.EnvFD + "=" + strconv.Itoa(controlFD),
-		bootstrap.EnvRank + "=" + strconv.Itoa(rank),
-		bootstrap.EnvSize + "=" + strconv.Itoa(size),
-		bootstrap.EnvLocalRank + "=" + strconv.Itoa(rank),
-		bootstrap.EnvLocalSize + "=" + strconv.Itoa(size),
-		bootstrap.EnvCPUs + "=" + strconv.Itoa(usable),
+		pmi.EnvFD + "=" + strconv.Itoa(controlFD),
+		pmi.EnvRank + "=" + strconv.Itoa(rank),
+		pmi.EnvSize + "=" + strconv.Itoa(size),
+		pmi.EnvLocalRank + "=" + strconv.Itoa(rank),
+		pmi.EnvLocalSize + "=" + strconv.Itoa(size),
+		pmi.EnvCPUs + "=" + strconv.Itoa(usable),
 		"MPI_LOCALRANKID=" + strconv.Itoa(rank),
 		"MPI_LOCALNRANKS=" + strconv.Itoa(size),
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/hashicorp/go-hclog"
 )
 
@@ -61,16 +61,16 @@ const maxRanks = 1 << 16
 type Plan struct {
 	Specs  []Spec
 	Host   string
-	CPUs   cpus.Host
+	CPUs   cpuset.Host
 	Over   bool // ranks outnumber the usable CPUs
 	Bound  bool
 	stdins stdinMode
 }
 
 // Plan checks the job and lays it out, without starting anything. Env lacks what is known at the start only.
-func (j *Job) Plan() (*Plan, error) { return j.plan(cpus.Read()) }
+func (j *Job) Plan() (*Plan, error) { return j.plan(cpuset.Read()) }
 
-func (j *Job) plan(host cpus.Host) (*Plan, error) {
+func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 	n := j.Size()
 	if n < 1 || n > maxRanks {
 		return nil, fmt.Errorf("a job has 1 to %d ranks, not %d", maxRanks, n)

@@ -14,17 +14,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
 // hostOf makes a host: sockets x cores x threads, one NUMA node for each socket.
-func hostOf(sockets, cores, threads int) cpus.Host {
-	var h cpus.Host
+func hostOf(sockets, cores, threads int) cpuset.Host {
+	var h cpuset.Host
 	for s := range sockets {
 		for c := range cores {
 			for th := range threads {
-				h.CPUs = append(h.CPUs, cpus.CPU{ID: th*sockets*cores + s*cores + c, Core: c, Socket: s, Node: s})
+				h.CPUs = append(h.CPUs, cpuset.CPU{ID: th*sockets*cores + s*cores + c, Core: c, Socket: s, Node: s})
 			}
 		}
 	}
@@ -41,7 +41,7 @@ func TestAssign(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		mode Bind
-		host cpus.Host
+		host cpuset.Host
 		n    int
 		want string
 	}{
@@ -279,7 +279,7 @@ func TestNoLeaks(t *testing.T) {
 
 // The bindings hold in the child and not in the thread that started it.
 func TestBindThread(t *testing.T) {
-	host := cpus.Read()
+	host := cpuset.Read()
 	if !canBind || len(host.CPUs) < 2 {
 		t.Skip("needs two CPUs and Linux")
 	}
@@ -290,11 +290,11 @@ func TestBindThread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := cpus.Read().CPUs; len(got) != 1 || got[0].ID != one {
+	if got := cpuset.Read().CPUs; len(got) != 1 || got[0].ID != one {
 		t.Errorf("bound to %v, want %d", got, one)
 	}
 	restore()
-	if got := cpus.Read().CPUs; !reflect.DeepEqual(got, host.CPUs) {
+	if got := cpuset.Read().CPUs; !reflect.DeepEqual(got, host.CPUs) {
 		t.Errorf("after restore: %v, want %v", got, host.CPUs)
 	}
 	if _, err := bindThread([]int{1000}); err == nil {

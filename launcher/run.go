@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/term"
 )
@@ -33,7 +33,7 @@ type run struct {
 	job     *Job
 	plan    *Plan
 	log     hclog.Logger
-	server  *bootstrap.Server
+	server  *pmi.Server
 	backend Backend
 	policy  policy
 	ranks   []rankState
@@ -83,7 +83,7 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
 	}
-	r.server = bootstrap.NewServer(len(plan.Specs), bootstrap.Options{AppNums: apps})
+	r.server = pmi.NewServer(len(plan.Specs), pmi.Options{AppNums: apps})
 	defer r.server.Close()
 	r.policy = policy{killDelay: j.KillDelay}
 	if r.policy.killDelay <= 0 {
@@ -226,7 +226,7 @@ func (r *run) startRank(s *Spec, stdin *os.File) error {
 	}
 	defer far.Close()
 	s.Stdin, s.Control = stdin, far
-	s.Env = append(s.Env, bootstrap.EnvJob+"="+r.server.Name())
+	s.Env = append(s.Env, pmi.EnvJob+"="+r.server.Name())
 	own, err := r.openOutput(s)
 	if err != nil {
 		near.Close()
@@ -351,12 +351,12 @@ func heard(served <-chan struct{}) bool {
 	return false
 }
 
-func (r *run) serverEvent(e bootstrap.Event) {
+func (r *run) serverEvent(e pmi.Event) {
 	switch e.Kind {
-	case bootstrap.EventAbort:
+	case pmi.EventAbort:
 		who := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.backend.Host(e.Rank)}
 		r.do(r.policy.aborted(time.Now(), who, e.Code, e.Message))
-	case bootstrap.EventGarbage:
+	case pmi.EventGarbage:
 		r.job.say(&r.sink, "rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
 	default:
 		r.log.Trace("control", "rank", e.Rank, "event", e.Kind.String())

@@ -5,6 +5,6 @@
 //	gorun info                     prints the settings, and what this host has and allows
 //
 // Owns: the command line: flags, help, man page, completion.
-// May call: launcher, internal/settings, internal/fabric; transport/verbs to ask what devices can do.
+// May call: launcher, internal/settings, internal/topology; transport/verbs to ask what devices can do.
 // Never: imports package mpi, starts or signals a process on its own.
 package main

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
-	"github.com/gorun-mpi/mpi/internal/fabric"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/internal/topology"
 	"github.com/spf13/cobra"
 )
 
@@ -23,7 +23,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			printHost(stdout)
-			readMachine(fabric.Source{Root: "/", Addrs: fabric.Addrs}, askVerbs).print(stdout, width())
+			readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs).print(stdout, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
 	}
@@ -31,7 +31,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 
 // printHost prints what decides how a job runs here.
 func printHost(w io.Writer) {
-	host := cpus.Read()
+	host := cpuset.Read()
 	ids := make([]int, len(host.CPUs))
 	for i, c := range host.CPUs {
 		ids[i] = c.ID
@@ -46,7 +46,7 @@ func printHost(w io.Writer) {
 		{"gorun", version()},
 		{"host", name},
 		{"kernel", kernel()},
-		{"CPUs usable", fmt.Sprintf("%d (affinity %s, %d cores, %d NUMA nodes; cgroup quota %s)", host.Usable(), cpus.FormatList(ids), cores, nodes, quota)},
+		{"CPUs usable", fmt.Sprintf("%d (affinity %s, %d cores, %d NUMA nodes; cgroup quota %s)", host.Usable(), cpuset.FormatList(ids), cores, nodes, quota)},
 		{"process_vm_readv", probeReadv()},
 		{"inside a job of", outer()},
 	} {
@@ -57,7 +57,7 @@ func printHost(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-func places(all []cpus.CPU) (cores, nodes int) {
+func places(all []cpuset.CPU) (cores, nodes int) {
 	seen := map[[3]int]bool{}
 	var nodeIDs []int
 	for _, c := range all {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/spf13/pflag"
 )
@@ -46,7 +46,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"FROM_HERE": "here", "GENV": "a b", "OMPI_KEPT": "1", "PMI_SIZE": "2", "PMI_RANK": "0", "PMI_FD": "3", "GORUN_LOCAL_SIZE": "2",
-		"GORUN_LOCAL_RANK": "0", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0", "GORUN_CPUS": fmt.Sprint(cpus.Read().Usable()),
+		"GORUN_LOCAL_RANK": "0", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0", "GORUN_CPUS": fmt.Sprint(cpuset.Read().Usable()),
 	} {
 		if have[name] != want {
 			t.Errorf("%s=%q, want %q", name, have[name], want)
@@ -73,7 +73,7 @@ func TestSecretIsNotShown(t *testing.T) {
 }
 
 func TestBinding(t *testing.T) {
-	host := cpus.Read()
+	host := cpuset.Read()
 	n := host.Usable()
 	if runtime.GOOS != "linux" || host.Quota != 0 {
 		t.Skip("needs Linux without a CPU quota")
@@ -111,7 +111,7 @@ func TestBinding(t *testing.T) {
 
 // Nothing outside the inherited mask is used.
 func TestInheritedMask(t *testing.T) {
-	host := cpus.Read()
+	host := cpuset.Read()
 	if runtime.GOOS != "linux" || len(host.CPUs) < 2 {
 		t.Skip("needs Linux and two CPUs")
 	}

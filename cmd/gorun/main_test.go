@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/testenv"
 	"github.com/gorun-mpi/mpi/launcher"
 )
@@ -111,10 +111,10 @@ func rank(words []string) int {
 	return 0
 }
 
-var client *bootstrap.Client
+var client *pmi.Client
 
 func join() {
-	c, err := bootstrap.Join(context.Background())
+	c, err := pmi.Join(context.Background())
 	if err != nil || c == nil {
 		fmt.Fprintln(os.Stderr, "join:", c, err)
 		os.Exit(98)

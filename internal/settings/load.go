@@ -22,7 +22,7 @@ type Values struct {
 	TCPInterfaces  string        // as typed; transport/tcp reads it
 	TCPPorts       string        // likewise
 	TCPTLS         bool
-	VerbsDevices   string        // as typed; internal/fabric reads it
+	VerbsDevices   string        // as typed; internal/topology reads it
 	VerbsPartition string        // likewise
 	VerbsLibrary   string        // a path; "": the system's
 	VerbsClass     int           // 0 to 255
@@ -153,7 +153,7 @@ func (v *Values) set(s Setting, text string) (err error) {
 	case "GORUN_JOB":
 		v.Job = text
 	case "GORUN_KEY":
-		// Not kept: internal/bootstrap reads it, and nobody else may.
+		// Not kept: internal/pmi reads it, and nobody else may.
 	case "GORUN_LOCAL_RANK":
 		v.LocalRank, err = parseNumber(text)
 	case "GORUN_LOCAL_SIZE":

@@ -5,7 +5,7 @@ package verbs
 import (
 	"fmt"
 
-	"github.com/gorun-mpi/mpi/internal/fabric"
+	"github.com/gorun-mpi/mpi/internal/topology"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -15,6 +15,6 @@ func New(Options) (transport.Device, error) {
 }
 
 // Query says likewise.
-func Query() ([]fabric.Device, error) {
+func Query() ([]topology.Device, error) {
 	return nil, fmt.Errorf("this program was built without verbs (go build -tags verbs, with cgo, for Linux)")
 }

@@ -6,6 +6,6 @@
 // message travels, docs/decisions/0020-verbs.md and 0021-registration.md why it is made so.
 //
 //	Owns:     the device's objects, the slabs of registered memory, queue pairs and what is posted on them
-//	May call: transport, transport/tcp (the control connection), internal/doze, internal/wire, internal/fabric, golang.org/x/sys, libibverbs
+//	May call: transport, transport/tcp (the control connection), internal/doze, internal/wire, internal/topology, golang.org/x/sys, libibverbs
 //	Never:    a cache of registrations by address; a call from C into Go; a request for memory of the Go heap that is not pinned
 package verbs

@@ -11,7 +11,7 @@ type Options struct {
 	Rank, Size int
 	Library    string // path of libibverbs, or of the software HCA; "": the system's
 	Devices    string // GORUN_VERBS_DEV: which device and port is used; "": the first that is active
-	Partition  string // GORUN_VERBS_PKEY: the partition that queue pairs are in; "": see fabric.ChoosePKey
+	Partition  string // GORUN_VERBS_PKEY: the partition that queue pairs are in; "": see topology.ChoosePKey
 	// TrafficClass of packets over Ethernet: DSCP and ECN bits, which lossless networks go by.
 	TrafficClass int
 	Tags         string // GORUN_TM: auto (or ""), on or off

@@ -11,7 +11,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gorun-mpi/mpi/internal/fabric"
+	"github.com/gorun-mpi/mpi/internal/topology"
 )
 
 // port is the one that a device uses.
@@ -26,7 +26,7 @@ type port struct {
 	gidIndex  int
 	global    bool // packets carry the GID
 	hosted    bool // see transport.Caps: soft-RoCE, the software HCA
-	pkey      fabric.PKey
+	pkey      topology.PKey
 	why       string
 	caps      limits
 	tags      tagLimits
@@ -53,7 +53,7 @@ const (
 )
 
 // Query returns what libibverbs knows of its devices. GORUN_VERBS_LIB names another library.
-func Query() ([]fabric.Device, error) {
+func Query() ([]topology.Device, error) {
 	if err := load(os.Getenv("GORUN_VERBS_LIB")); err != nil {
 		return nil, fmt.Errorf("opening libibverbs: %w", err)
 	}
@@ -61,15 +61,15 @@ func Query() ([]fabric.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []fabric.Device
+	var all []topology.Device
 	for _, name := range names {
 		all = append(all, queryOne(name))
 	}
 	return all, nil
 }
 
-func queryOne(name string) fabric.Device {
-	d := fabric.Device{Name: name, Node: -1, Library: libraryPath()}
+func queryOne(name string) topology.Device {
+	d := topology.Device{Name: name, Node: -1, Library: libraryPath()}
 	h, err := open(name)
 	if err != nil {
 		d.CapsWhy = err.Error()
@@ -85,7 +85,7 @@ func queryOne(name string) fabric.Device {
 	return d
 }
 
-func describe(d *fabric.Device, h *hca, c *capabilities) {
+func describe(d *topology.Device, h *hca, c *capabilities) {
 	d.Firmware = goString(c.firmware[:])
 	d.NodeGUID = guid(uint64(c.node_guid))
 	caps := capsOf(c)
@@ -100,11 +100,11 @@ func describe(d *fabric.Device, h *hca, c *capabilities) {
 	d.Caps = &caps
 }
 
-func capsOf(c *capabilities) fabric.Caps {
-	caps := fabric.Caps{Atomics: atomicsName(uint32(c.atomic)), MaxSGE: int(c.max_sge), MaxSGERead: int(c.max_sge_rd),
+func capsOf(c *capabilities) topology.Caps {
+	caps := topology.Caps{Atomics: atomicsName(uint32(c.atomic)), MaxSGE: int(c.max_sge), MaxSGERead: int(c.max_sge_rd),
 		MaxReads: int(c.max_init_rd_atom), MaxServed: int(c.max_rd_atom)}
-	caps.Tags = fabric.TagMatching{RC: c.tm_flags&1 != 0, MaxTags: int(c.tm_tags), MaxOps: int(c.tm_ops), MaxSGE: int(c.tm_sge), MaxRendezvous: int(c.tm_rndv)}
-	caps.ODP = fabric.ODP{Supported: c.odp_general&1 != 0, Implicit: c.odp_general&2 != 0}
+	caps.Tags = topology.TagMatching{RC: c.tm_flags&1 != 0, MaxTags: int(c.tm_tags), MaxOps: int(c.tm_ops), MaxSGE: int(c.tm_sge), MaxRendezvous: int(c.tm_rndv)}
+	caps.ODP = topology.ODP{Supported: c.odp_general&1 != 0, Implicit: c.odp_general&2 != 0}
 	for i, what := range []string{"send", "recv", "write", "read", "atomic", "srq"} {
 		if c.odp_rc>>i&1 != 0 {
 			caps.ODP.RC = append(caps.ODP.RC, what)
@@ -144,7 +144,7 @@ var (
 	stateNames = []string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
 	physNames  = []string{"", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "PhyTest"}
 	layerNames = []string{"", "InfiniBand", "Ethernet"}
-	gidTypes   = []fabric.GIDType{fabric.TypeIB, fabric.TypeV1, fabric.TypeV2}
+	gidTypes   = []topology.GIDType{topology.TypeIB, topology.TypeV1, topology.TypeV2}
 )
 
 func nameOf(names []string, i uint8) string {
@@ -157,7 +157,7 @@ func nameOf(names []string, i uint8) string {
 // mtuBytes is what an enum ibv_mtu means.
 func mtuBytes(mtu uint8) int { return 128 << mtu }
 
-func describePort(h *hca, number int) (p fabric.Port, longest uint64, err error) {
+func describePort(h *hca, number int) (p topology.Port, longest uint64, err error) {
 	st, err := h.port(number)
 	if err != nil {
 		return p, 0, err
@@ -166,7 +166,7 @@ func describePort(h *hca, number int) (p fabric.Port, longest uint64, err error)
 	if layer == 0 {
 		layer = layerInfiniBand // what the header says of devices that do not say
 	}
-	p = fabric.Port{Number: number, State: nameOf(stateNames, uint8(st.state)), Phys: nameOf(physNames, uint8(st.phys_state)),
+	p = topology.Port{Number: number, State: nameOf(stateNames, uint8(st.state)), Phys: nameOf(physNames, uint8(st.phys_state)),
 		Link: nameOf(layerNames, layer), LID: int(st.lid), MTU: mtuBytes(uint8(st.active_mtu))}
 	for i := range min(int(st.gids), gidsMost) {
 		if g, ok := gidAt(h, number, i, layer); ok {
@@ -175,25 +175,25 @@ func describePort(h *hca, number int) (p fabric.Port, longest uint64, err error)
 	}
 	for i := range min(int(st.pkeys), 16) {
 		if k, ok := h.pkey(number, i); ok && k != 0 {
-			p.PKeys = append(p.PKeys, fabric.PKey{Index: i, Value: k})
+			p.PKeys = append(p.PKeys, topology.PKey{Index: i, Value: k})
 		}
 	}
 	return p, uint64(st.max_msg), nil
 }
 
 // gidAt returns an entry that is in use.
-func gidAt(h *hca, number, index int, layer uint8) (g fabric.GID, ok bool) {
+func gidAt(h *hca, number, index int, layer uint8) (g topology.GID, ok bool) {
 	e, ok := h.gid(number, index)
 	raw := rawGID(&e)
 	if !ok || raw == ([16]byte{}) || binary.BigEndian.Uint64(raw[8:]) == 0 {
 		return g, false
 	}
-	g = fabric.GID{Index: index, Addr: netip.AddrFrom16(raw)}
+	g = topology.GID{Index: index, Addr: netip.AddrFrom16(raw)}
 	switch {
 	case e._type < 3:
 		g.Type = gidTypes[e._type]
 	case layer == layerInfiniBand:
-		g.Type = fabric.TypeIB
+		g.Type = topology.TypeIB
 	}
 	if e.ifindex != 0 {
 		if itf, err := net.InterfaceByIndex(int(e.ifindex)); err == nil {
@@ -212,11 +212,11 @@ func rawGID(e *gidEntry) (raw [16]byte) {
 
 // choose opens the first port that is active and wanted.
 func choose(want, partition string) (*hca, port, error) {
-	filter, err := fabric.ParseFilter(want)
+	filter, err := topology.ParseFilter(want)
 	if err != nil {
 		return nil, port{}, fmt.Errorf("GORUN_VERBS_DEV: %w", err)
 	}
-	key, err := fabric.ParsePKey(partition)
+	key, err := topology.ParsePKey(partition)
 	if err != nil {
 		return nil, port{}, err
 	}
@@ -244,7 +244,7 @@ func choose(want, partition string) (*hca, port, error) {
 	return nil, port{}, fmt.Errorf("no port can be used: %s", strings.Join(why, "; "))
 }
 
-func (h *hca) choosePort(name string, filter fabric.Filter, partition uint16) (port, error) {
+func (h *hca) choosePort(name string, filter topology.Filter, partition uint16) (port, error) {
 	c, err := h.query()
 	if err != nil {
 		return port{}, err
@@ -281,13 +281,13 @@ func (h *hca) usable(name string, number int, partition uint16) (port, error) {
 	if err != nil {
 		return port{}, err
 	}
-	index, why := fabric.ChooseGID(d)
+	index, why := topology.ChooseGID(d)
 	p := port{device: name, number: number, layer: uint8(st.link_layer), lid: uint16(st.lid), mtu: uint8(st.active_mtu),
-		maxLength: int(st.max_msg), gidIndex: max(index, 0), hosted: fabric.Virtual("/", name), why: why}
+		maxLength: int(st.max_msg), gidIndex: max(index, 0), hosted: topology.Virtual("/", name), why: why}
 	if p.layer == 0 {
 		p.layer = layerInfiniBand
 	}
-	if p.pkey, err = fabric.ChoosePKey(d, partition); err != nil {
+	if p.pkey, err = topology.ChoosePKey(d, partition); err != nil {
 		return port{}, err
 	}
 	p.global = p.layer == layerEthernet

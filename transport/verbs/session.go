@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/fabric"
+	"github.com/gorun-mpi/mpi/internal/topology"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -213,7 +213,7 @@ func (d *Device) greeted(peer int, payload []byte) {
 		d.spoil(s, fmt.Errorf("rank %d has link layer %d and buffers of %d bytes, this rank %d and %d", peer, h.layer, h.slot, d.at.layer, slotSize), true)
 		return
 	}
-	if theirs := (fabric.PKey{Value: h.pkey}); !d.at.pkey.Reaches(theirs) {
+	if theirs := (topology.PKey{Value: h.pkey}); !d.at.pkey.Reaches(theirs) {
 		d.spoil(s, fmt.Errorf("rank %d is in partition %s, this rank in %s: between them the fabric passes nothing (GORUN_VERBS_PKEY chooses one that both are in, at least one of them as a full member)",
 			peer, theirs, d.at.pkey), true)
 		return

@@ -19,7 +19,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
 const (
@@ -52,7 +52,7 @@ func run(ppn int, prog []string) (int, error) {
 		if err != nil {
 			return 1, fmt.Errorf("serving the wire-up: %w", err)
 		}
-		s := bootstrap.NewServer(2*ppn, bootstrap.Options{Name: name, Key: key, RequireProof: true, Mapping: bootstrap.Mapping([]int{ppn, ppn})})
+		s := pmi.NewServer(2*ppn, pmi.Options{Name: name, Key: key, RequireProof: true, Mapping: pmi.Mapping([]int{ppn, ppn})})
 		go s.ServeListener(ln)
 		go func() {
 			for range s.Events() { // who aborts ends by itself, and the others notice
@@ -67,7 +67,7 @@ func run(ppn int, prog []string) (int, error) {
 }
 
 // waitForAll serves until the ranks of the other guest have taken their leave, or for a while.
-func waitForAll(s *bootstrap.Server, size int) {
+func waitForAll(s *pmi.Server, size int) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		open := 0
 		for rank := range size {
@@ -99,12 +99,12 @@ func start(host, ppn int, prog []string) (code int, err error) {
 		cmd := exec.Command(prog[0], prog[1:]...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.Env = append(os.Environ(),
-			bootstrap.EnvPort+"="+wireUp,
-			bootstrap.EnvID+"="+strconv.Itoa((host-1)*ppn+local),
-			bootstrap.EnvJob+"="+name,
-			bootstrap.EnvKey+"="+base64.RawURLEncoding.EncodeToString(key),
-			bootstrap.EnvLocalRank+"="+strconv.Itoa(local),
-			bootstrap.EnvLocalSize+"="+strconv.Itoa(ppn))
+			pmi.EnvPort+"="+wireUp,
+			pmi.EnvID+"="+strconv.Itoa((host-1)*ppn+local),
+			pmi.EnvJob+"="+name,
+			pmi.EnvKey+"="+base64.RawURLEncoding.EncodeToString(key),
+			pmi.EnvLocalRank+"="+strconv.Itoa(local),
+			pmi.EnvLocalSize+"="+strconv.Itoa(ppn))
 		if err := cmd.Start(); err != nil {
 			return 1, fmt.Errorf("starting rank %d of this guest: %w", local, err)
 		}

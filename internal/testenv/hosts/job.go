@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap"
-	"github.com/gorun-mpi/mpi/internal/bootstrap/cpus"
+	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
 // Job is a program of ours that runs on hosts, with the wire-up served at the switch.
@@ -40,7 +40,7 @@ const maxOutput = 16 << 20
 // Running is a job that has been started.
 type Running struct {
 	job    Job
-	server *bootstrap.Server
+	server *pmi.Server
 	ln     net.Listener
 	ranks  []*rank
 	exits  chan int // ranks that have ended
@@ -106,8 +106,8 @@ func (h *Hosts) Run(job Job) (*Running, error) {
 	}
 	r := &Running{
 		job: job, ln: ln, exits: make(chan int, size), done: make(chan struct{}),
-		server: bootstrap.NewServer(size, bootstrap.Options{
-			RequireProof: true, PeerTimeout: job.PeerTimeout, Mapping: bootstrap.Mapping(job.PerHost)}),
+		server: pmi.NewServer(size, pmi.Options{
+			RequireProof: true, PeerTimeout: job.PeerTimeout, Mapping: pmi.Mapping(job.PerHost)}),
 	}
 	served := make(chan struct{})
 	go func() { defer close(served); r.server.ServeListener(ln) }()
@@ -127,7 +127,7 @@ func (h *Hosts) Run(job Job) (*Running, error) {
 }
 
 func (r *Running) startAll(h *Hosts) error {
-	usable := cpus.Read().Usable()
+	usable := cpuset.Read().Usable()
 	for i, n := range r.job.PerHost {
 		share := max(1, usable/len(r.job.PerHost))
 		if r.job.Pin {
@@ -157,7 +157,7 @@ func (r *Running) command(h *Hosts, host, rank int) *exec.Cmd {
 
 // Core is the core for a rank that is pinned.
 func Core(rank int) string {
-	all := cpus.Read().CPUs
+	all := cpuset.Read().CPUs
 	return strconv.Itoa(all[rank%len(all)].ID)
 }
 
@@ -170,15 +170,15 @@ func (r *Running) environ(rank, local, onHost, cpus int) []string {
 		}
 	}
 	env = append(env,
-		bootstrap.EnvPort+"="+r.ln.Addr().String(),
-		bootstrap.EnvID+"="+strconv.Itoa(rank),
-		bootstrap.EnvJob+"="+r.server.Name(),
-		bootstrap.EnvKey+"="+r.server.Key(),
-		bootstrap.EnvLocalRank+"="+strconv.Itoa(local),
-		bootstrap.EnvLocalSize+"="+strconv.Itoa(onHost),
-		bootstrap.EnvCPUs+"="+strconv.Itoa(cpus))
+		pmi.EnvPort+"="+r.ln.Addr().String(),
+		pmi.EnvID+"="+strconv.Itoa(rank),
+		pmi.EnvJob+"="+r.server.Name(),
+		pmi.EnvKey+"="+r.server.Key(),
+		pmi.EnvLocalRank+"="+strconv.Itoa(local),
+		pmi.EnvLocalSize+"="+strconv.Itoa(onHost),
+		pmi.EnvCPUs+"="+strconv.Itoa(cpus))
 	if r.job.PeerTimeout != 0 {
-		env = append(env, bootstrap.EnvPeerTimeout+"="+r.job.PeerTimeout.String())
+		env = append(env, pmi.EnvPeerTimeout+"="+r.job.PeerTimeout.String())
 	}
 	return append(env, r.job.Env...)
 }
@@ -218,7 +218,7 @@ func (r *Running) supervise() {
 				grace = time.After(r.job.Grace)
 			}
 		case e := <-r.server.Events():
-			if e.Kind == bootstrap.EventAbort {
+			if e.Kind == pmi.EventAbort {
 				r.fail(e.Code)
 				r.Stop()
 			}
@@ -272,7 +272,7 @@ func (r *Running) Output(rank int) string {
 func (r *Running) Host(rank int) int { return r.ranks[rank].host }
 
 // Strangers are the connections to the wire-up that came to nothing.
-func (r *Running) Strangers() bootstrap.Strangers { return r.server.Strangers() }
+func (r *Running) Strangers() pmi.Strangers { return r.server.Strangers() }
 
 // WireUp is where the wire-up listens.
 func (r *Running) WireUp() net.Addr { return r.ln.Addr() }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/testenv"
 )
 
@@ -18,7 +18,7 @@ import (
 func ring() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := bootstrap.Join(ctx)
+	c, err := pmi.Join(ctx)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func ring() error {
 	}
 	name, _ := os.Hostname()
 	fmt.Printf("rank %d of %d on %s local %s/%s secret %d\n", c.Rank(), c.Size(), name,
-		os.Getenv(bootstrap.EnvLocalRank), os.Getenv(bootstrap.EnvLocalSize), len(c.Secret()))
+		os.Getenv(pmi.EnvLocalRank), os.Getenv(pmi.EnvLocalSize), len(c.Secret()))
 	switch then := os.Getenv("GORUN_TEST_THEN"); {
 	case then == "wait":
 		<-c.Lost()
@@ -107,7 +107,7 @@ func TestJobFails(t *testing.T) {
 func TestJobWrongKey(t *testing.T) {
 	t.Parallel()
 	h := Up(t, 2)
-	r := start(t, h, Job{}, "", bootstrap.EnvKey+"="+strings.Repeat("A", 43))
+	r := start(t, h, Job{}, "", pmi.EnvKey+"="+strings.Repeat("A", 43))
 	codes := waitCodes(t, r)
 	if slices.Contains(codes, 0) || !strings.Contains(r.Output(0)+r.Output(1), "does not know this job's key") {
 		t.Errorf("codes %v: %s", codes, r.Output(0)+r.Output(1))

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package cpuset
+
+import "runtime"
+
+func affinity() []int { return first(runtime.NumCPU()) }

@@ -1,0 +1,410 @@
+package pmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultTimeout bounds every step of the wire-up for which the context names no deadline.
+const DefaultTimeout = 60 * time.Second
+
+// helloVersion is the version of our own commands (gorun_hello and what may follow).
+const helloVersion = 1
+
+var (
+	// ErrNoKey is returned by Get for a key that nobody has put (or not before the last Fence).
+	ErrNoKey = errors.New("no such key")
+	// ErrLost is wrapped in every error that means: the launcher's end of the control socket is gone.
+	ErrLost = errors.New("the launcher's control connection has ended")
+	// ErrFinalized is returned by every call after Finalize or Close.
+	ErrFinalized = errors.New("the job has been left (Finalize or Close was called)")
+)
+
+// Client is a rank's end of the control connection. All methods may be called from any goroutine;
+// PMI-1 knows one request at a time, so they queue.
+type Client struct {
+	conn     net.Conn
+	in       lineReader // owned by Join until the reader starts, then by the reader
+	rank     int
+	size     int
+	name     string // kvsname
+	launcher string
+	secret   []byte
+	key      []byte // of a launcher that was dialled; nil after the handshake
+	keyMax   int    // keylen_max, as the launcher said
+	valMax   int    // vallen_max, as the launcher said
+	timeout  atomic.Int64
+
+	// turn holds one token: its holder owns the wire for one request and its reply, and the
+	// field broken.
+	turn chan struct{}
+	// broken is the reason why no further request can be made: a request was given up while its reply
+	// was still to come, or the launcher broke the protocol.
+	broken error
+
+	writing sync.Mutex // one whole line at a time; Abort takes this and not the turn
+
+	waiting atomic.Bool // a request is on the wire; set before its write, cleared by its owner
+	// abandoned: broken is set because a reply may still come. From then on the reader drops lines and
+	// only watches for the end.
+	abandoned atomic.Bool
+	replies   chan line // from the reader to the holder of the turn
+	dead      chan struct{}
+	deadErr   error // why the reader ended; written before dead is closed
+
+	leaving atomic.Bool // Finalize or Close has begun: the end of the connection is no loss
+	lost    chan struct{}
+	closing sync.Once
+}
+
+func newClient(conn net.Conn, rank, size int) *Client {
+	c := &Client{
+		conn: conn, rank: rank, size: size, launcher: "pmi",
+		keyMax: 64, valMax: 1024,
+		turn:    make(chan struct{}, 1),
+		replies: make(chan line, 1),
+		dead:    make(chan struct{}),
+		lost:    make(chan struct{}),
+	}
+	c.in.r = conn
+	c.timeout.Store(int64(DefaultTimeout))
+	c.turn <- struct{}{}
+	return c
+}
+
+// Rank is this process's number in the job.
+func (c *Client) Rank() int { return c.rank }
+
+// Size is the number of ranks in the job.
+func (c *Client) Size() int { return c.size }
+
+// Name is the job's name, unique on this host at this time (PMI's kvsname).
+func (c *Client) Name() string { return c.name }
+
+// Launcher names who started the job: "gorun", "hydra", "slurm" or "pmi" (some other PMI-1 launcher).
+func (c *Client) Launcher() string { return c.launcher }
+
+// Secret is known to the ranks of this job and nobody else. It is nil under launchers other than gorun, and
+// where gorun was dialled and there was no key to prove anything by.
+func (c *Client) Secret() []byte { return append([]byte(nil), c.secret...) }
+
+// SetTimeout changes the time that one step may take; 0 or less means DefaultTimeout.
+func (c *Client) SetTimeout(d time.Duration) {
+	if d <= 0 {
+		d = DefaultTimeout
+	}
+	c.timeout.Store(int64(d))
+}
+
+// MaxValue is the longest value, in bytes, that travels under one key whatever the key. Longer
+// values work as well; each further MaxValue bytes cost one more request on both sides.
+func (c *Client) MaxValue() int { return (c.textLimit(c.keyMax-1) - len("p9999.")) * 3 / 4 }
+
+// textLimit is how many characters of value fit into a put of a key of this length and into the reply to its get.
+func (c *Client) textLimit(keyLen int) int {
+	put := len("cmd=put kvsname= key= value=\n") + len(c.name) + keyLen
+	got := len("cmd=get_result rc=0 msg=success found=TRUE value=\n")
+	return min(maxWrite-max(put, got), c.valMax-1)
+}
+
+// Lost is closed when the control connection ends although this rank has not called Finalize or
+// Close: the launcher is dead, or has given the job up. Nobody needs to call anything for it to be noticed.
+func (c *Client) Lost() <-chan struct{} { return c.lost }
+
+// start hands the receiving side to the reader.
+func (c *Client) start() { go c.read() }
+
+// read owns c.in. It hands each line to the one request that waits, and notices the end of the connection.
+func (c *Client) read() {
+	err := c.readLines()
+	c.deadErr = err
+	close(c.dead)
+	if !c.leaving.Load() {
+		close(c.lost)
+	}
+	c.conn.Close()
+}
+
+func (c *Client) readLines() error {
+	for {
+		b, err := c.in.next()
+		if err != nil {
+			if err == io.EOF {
+				return ErrLost
+			}
+			return fmt.Errorf("%w: %w", ErrLost, err)
+		}
+		l, err := parseLine(b)
+		if err != nil {
+			return fmt.Errorf("%w: the launcher sent %w", ErrLost, err)
+		}
+		if c.abandoned.Load() {
+			continue
+		}
+		// A launcher that speaks out of turn would make every later reply answer the wrong question.
+		if !c.waiting.Load() {
+			return fmt.Errorf("%w: the launcher sent %q without being asked", ErrLost, l.cmd)
+		}
+		select {
+		case c.replies <- l:
+		default:
+			return fmt.Errorf("%w: the launcher sent %q after a reply", ErrLost, l.cmd)
+		}
+	}
+}
+
+// request sends one line and returns the reply, which must be named want.
+func (c *Client) request(ctx context.Context, want string, l line) (line, error) {
+	ctx, cancel := c.deadline(ctx)
+	defer cancel()
+	select {
+	case <-c.turn:
+	case <-ctx.Done():
+		return line{}, c.stepError(l.cmd, context.Cause(ctx))
+	}
+	defer func() { c.turn <- struct{}{} }()
+	reply, err := c.exchange(ctx, want, l)
+	if err != nil {
+		return line{}, c.stepError(l.cmd, err)
+	}
+	return reply, nil
+}
+
+// exchange runs while its caller holds the turn.
+func (c *Client) exchange(ctx context.Context, want string, l line) (line, error) {
+	if c.broken != nil {
+		return line{}, c.broken
+	}
+	out, err := l.encode()
+	if err != nil {
+		return line{}, err
+	}
+	c.waiting.Store(true)
+	defer c.waiting.Store(false)
+	if err := c.write(ctx, out); err != nil {
+		// The reader says best why a connection is gone.
+		select {
+		case <-c.dead:
+			err = c.deadErr
+		default:
+		}
+		c.broken = err
+		return line{}, err
+	}
+	select {
+	case reply := <-c.replies:
+		return c.check(want, reply)
+	case <-c.dead:
+		select { // the last line may have come together with the end
+		case reply := <-c.replies:
+			return c.check(want, reply)
+		default:
+		}
+		return line{}, c.deadErr
+	case <-ctx.Done():
+		c.broken = fmt.Errorf("an earlier %s was given up while its reply was outstanding", l.cmd)
+		c.abandoned.Store(true)
+		return line{}, context.Cause(ctx)
+	}
+}
+
+func (c *Client) check(want string, reply line) (line, error) {
+	if reply.cmd != want {
+		c.broken = fmt.Errorf("the launcher answered %q where %q was due", reply.cmd, want)
+		return line{}, c.broken
+	}
+	return reply, nil
+}
+
+func (c *Client) write(ctx context.Context, b []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if d, ok := ctx.Deadline(); ok {
+		c.conn.SetWriteDeadline(d)
+	}
+	_, err := c.conn.Write(b)
+	return err
+}
+
+func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	d := time.Duration(c.timeout.Load())
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v: %w", d, context.DeadlineExceeded))
+}
+
+// stepError names the step, the rank and the launcher.
+func (c *Client) stepError(step string, err error) error {
+	if c.leaving.Load() && (errors.Is(err, ErrLost) || errors.Is(err, net.ErrClosed)) {
+		err = ErrFinalized
+	}
+	return fmt.Errorf("wire-up step %s of rank %d (launcher: %s): %w", step, c.rank, c.launcher, err)
+}
+
+// refused turns rc != 0 into an error.
+func (c *Client) refused(step string, l line) error {
+	if l.rc() == 0 {
+		return nil
+	}
+	msg, _ := l.get("msg")
+	return c.stepError(step, fmt.Errorf("the launcher refused it (rc=%d %.80q)", l.rc(), unescape(msg)))
+}
+
+// Put stores value under key; other ranks see it after the next Fence. Each key can be put once in a job.
+func (c *Client) Put(key string, value []byte) error {
+	if c.leaving.Load() {
+		return c.stepError("put", ErrFinalized)
+	}
+	if err := checkKey(key, c.keyMax); err != nil {
+		return c.stepError("put", err)
+	}
+	parts, err := splitValue(value, c.textLimit(len(key)+partSuffix))
+	if err != nil {
+		return c.stepError("put", err)
+	}
+	for i, text := range parts {
+		l := newLine("put", "kvsname", c.name, "key", partKey(key, i), "value", text)
+		reply, err := c.request(context.Background(), "put_result", l)
+		if err == nil {
+			err = c.refused("put", reply)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func partKey(key string, i int) string {
+	if i == 0 {
+		return key
+	}
+	return key + "." + strconv.Itoa(i)
+}
+
+// Get returns what some rank has put under key before the last Fence, or ErrNoKey.
+func (c *Client) Get(key string) ([]byte, error) {
+	if c.leaving.Load() {
+		return nil, c.stepError("get", ErrFinalized)
+	}
+	if err := checkKey(key, c.keyMax); err != nil {
+		return nil, c.stepError("get", err)
+	}
+	text, err := c.getText(key)
+	if err != nil {
+		return nil, err
+	}
+	first, parts, err := firstPart(text)
+	if err != nil {
+		return nil, c.stepError("get", fmt.Errorf("key %s: %w", key, err))
+	}
+	var all strings.Builder
+	all.WriteString(first)
+	for i := 1; i < parts; i++ {
+		text, err := c.getText(partKey(key, i))
+		if err != nil {
+			return nil, err
+		}
+		all.WriteString(text)
+		if all.Len() > b64.EncodedLen(MaxPut) {
+			return nil, c.stepError("get", fmt.Errorf("key %s: the value is longer than %d bytes", key, MaxPut))
+		}
+	}
+	value, err := decodeValue(all.String())
+	if err != nil {
+		return nil, c.stepError("get", fmt.Errorf("key %s: %w", key, err))
+	}
+	return value, nil
+}
+
+func (c *Client) getText(key string) (string, error) {
+	reply, err := c.request(context.Background(), "get_result", newLine("get", "kvsname", c.name, "key", key))
+	if err != nil {
+		return "", err
+	}
+	text, ok := reply.get("value")
+	if found, has := reply.get("found"); reply.rc() != 0 || !ok || (has && strings.EqualFold(found, "false")) {
+		return "", c.stepError("get", fmt.Errorf("key %s: %w", key, ErrNoKey))
+	}
+	return text, nil
+}
+
+// Fence waits until every rank of the job has called it; all puts made before are visible afterwards.
+// A Fence whose context ends leaves the client unusable for anything but Abort and Close, because PMI
+// cannot take a barrier back.
+func (c *Client) Fence(ctx context.Context) error {
+	if c.leaving.Load() {
+		return c.stepError("barrier_in", ErrFinalized)
+	}
+	reply, err := c.request(ctx, "barrier_out", newLine("barrier_in"))
+	if err != nil {
+		return err
+	}
+	return c.refused("barrier_in", reply)
+}
+
+// Abort asks the launcher to end the whole job with this exit code. It does not wait for anything, not
+// even for a Fence in progress; the caller should exit with the same code right afterwards.
+func (c *Client) Abort(code int, message string) error {
+	if c.leaving.Load() {
+		return c.stepError("abort", ErrFinalized)
+	}
+	l := newLine("abort", "exitcode", strconv.Itoa(code))
+	// Others take the rest of the line for the code, or split it at blanks; gorun is told why.
+	if c.launcher == "gorun" && message != "" {
+		l.fields = append(l.fields, field{"message", b64.EncodeToString([]byte(truncate(message, 600)))})
+	}
+	out, err := l.encode()
+	if err != nil {
+		return c.stepError("abort", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := c.write(ctx, out); err != nil {
+		return c.stepError("abort", err)
+	}
+	return nil
+}
+
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "..."
+}
+
+// Finalize tells the launcher that this rank leaves in good order, and closes the connection. From its call on,
+// Lost does not fire and the rank may exit with code 0.
+func (c *Client) Finalize() error {
+	if c.leaving.Swap(true) {
+		return c.stepError("finalize", ErrFinalized)
+	}
+	reply, err := c.request(context.Background(), "finalize_ack", newLine("finalize"))
+	if errors.Is(err, ErrFinalized) { // nobody but us has left: the launcher is gone
+		err = fmt.Errorf("wire-up step finalize of rank %d (launcher: %s): %w", c.rank, c.launcher, ErrLost)
+	}
+	if err == nil {
+		err = c.refused("finalize", reply)
+	}
+	c.Close()
+	return err
+}
+
+// Close closes the connection without a word. gorun takes that for a failure of this rank unless
+// Finalize has been called.
+func (c *Client) Close() error {
+	c.leaving.Store(true)
+	var err error
+	c.closing.Do(func() { err = c.conn.Close() })
+	<-c.dead
+	return err
+}

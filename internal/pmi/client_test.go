@@ -1,0 +1,488 @@
+package pmi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The orders of fields are those of cluster/FACTS.md §2; the values are what this client sends.
+const hydraScript = `
+	> cmd=init pmi_version=1 pmi_subversion=1\n
+	< cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n
+	> cmd=get_maxes\n
+	< cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n
+	> cmd=get_my_kvsname\n
+	< cmd=my_kvsname kvsname=kvs_29798_0_402870026_vm\n
+	> cmd=put kvsname=kvs_29798_0_402870026_vm key=addr-0 value=vAAf4gA\n
+	< cmd=put_result rc=0 msg=success\n
+	> cmd=barrier_in\n
+	< cmd=barrier_out\n
+	> cmd=get kvsname=kvs_29798_0_402870026_vm key=addr-0\n
+	< cmd=get_result rc=0 msg=success value=vAAf4gA\n
+	> cmd=get kvsname=kvs_29798_0_402870026_vm key=nosuch\n
+	< cmd=get_result rc=-1 msg=key_nosuch_not_found value=unknown\n
+	> cmd=finalize\n
+	< cmd=finalize_ack\n`
+
+const slurmScript = `
+	> cmd=init pmi_version=1 pmi_subversion=1\n
+	< cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n
+	> cmd=get_maxes\n
+	< cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n
+	> cmd=get_my_kvsname\n
+	< cmd=my_kvsname rc=0 kvsname=2.0\n
+	> cmd=put kvsname=2.0 key=addr-0 value=vAAf4gA\n
+	< cmd=put_result rc=0\n
+	> cmd=barrier_in\n
+	< cmd=barrier_out rc=0\n
+	> cmd=get kvsname=2.0 key=addr-0\n
+	< cmd=get_result rc=0 value=vAAf4gA\n
+	> cmd=get kvsname=2.0 key=nosuch\n
+	< cmd=get_result rc=1\n
+	> cmd=finalize\n
+	< cmd=finalize_ack rc=0\n`
+
+var newerScript = strings.NewReplacer("rc=1\\n\n\t> cmd=fin", "found=FALSE\\n\n\t> cmd=fin", "rc=0 value", "found=TRUE value").Replace(slurmScript)
+
+func TestTranscripts(t *testing.T) {
+	for _, c := range []struct {
+		name, script, launcher string
+		env                    map[string]string
+	}{
+		{"hydra", hydraScript, "hydra", map[string]string{"HYDI_CONTROL_FD": "7"}},
+		{"slurm", slurmScript, "slurm", map[string]string{"SLURM_JOB_ID": "2", "SLURM_NTASKS": "2"}},
+		{"found=FALSE", newerScript, "pmi", nil},
+		// GORUN_JOB leaked from an outer gorun job: nothing of ours may be said to this launcher.
+		{"leaked GORUN_JOB", hydraScript, "hydra", map[string]string{EnvJob: "gorun_outer"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := sockets(t)
+			env := rankEnv(t, b, 0, 2, "")
+			for k, v := range c.env {
+				env[k] = v
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); newFake(t, a).script(c.script) }()
+			exercise(t, from(env), c.launcher)
+			within(t, done, "the end of the transcript")
+		})
+	}
+}
+
+func exercise(t *testing.T, env lookup, launcher string) {
+	t.Helper()
+	c, err := join(context.Background(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if c.Rank() != 0 || c.Size() != 2 || c.Launcher() != launcher || c.Secret() != nil {
+		t.Errorf("rank %d of %d under %q, secret %v", c.Rank(), c.Size(), c.Launcher(), c.Secret() != nil)
+	}
+	value := []byte{0, 7, 0xf8, 0x80}
+	if err := c.Put("addr-0", value); err != nil {
+		t.Error(err)
+	}
+	if err := c.Fence(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if got, err := c.Get("addr-0"); err != nil || !bytes.Equal(got, value) {
+		t.Error(got, err)
+	}
+	if _, err := c.Get("nosuch"); !errors.Is(err, ErrNoKey) {
+		t.Error(err)
+	}
+	if err := c.Finalize(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-c.Lost():
+		t.Error("Lost fired although the rank had finalized")
+	default:
+	}
+	if err := c.Put("x", nil); !errors.Is(err, ErrFinalized) {
+		t.Errorf("Put after Finalize: %v", err)
+	}
+	if err := c.Fence(context.Background()); !errors.Is(err, ErrFinalized) {
+		t.Errorf("Fence after Finalize: %v", err)
+	}
+	if err := c.Finalize(); !errors.Is(err, ErrFinalized) {
+		t.Errorf("second Finalize: %v", err)
+	}
+}
+
+// hydra's four lines in one segment, as it sends them.
+func TestPortHandshake(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := ln.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		newFake(t, conn).script("> cmd=initack pmiid=17\\n\n< cmd=initack\\ncmd=set size=2\\ncmd=set rank=0\\ncmd=set debug=0\\n\n" + hydraScript)
+	}()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	exercise(t, from(map[string]string{EnvPort: "localhost:" + port, EnvID: "17"}), "hydra")
+	within(t, done, "the end of the transcript")
+}
+
+func TestBadReplies(t *testing.T) {
+	const init = "> cmd=init pmi_version=1 pmi_subversion=1\\n\n"
+	const good = init + "< cmd=response_to_init rc=0\\n\n> cmd=get_maxes\\n\n"
+	for name, c := range map[string]struct{ script, want string }{
+		"refused":         {init + "< cmd=response_to_init rc=-1 msg=go\\ away\\n", "init"},
+		"PMI-2 only":      {init + "< cmd=response_to_init rc=0 pmi_version=2\\n", "version"},
+		"wrong reply":     {init + "< cmd=maxes rc=0\\n", "init"},
+		"garbage":         {init + "< HTTP/1.1 400 Bad Request\\n", "not a PMI-1 line"},
+		"endless line":    {init + "< " + strings.Repeat("x", maxRead+10), "longer than"},
+		"end":             {init, "ended"},
+		"no limits":       {good + "< cmd=maxes rc=0\\n", "keylen_max"},
+		"absurd limits":   {good + "< cmd=maxes keylen_max=-1 vallen_max=99999999999999999999\\n", "vallen_max"},
+		"tiny limits":     {good + "< cmd=maxes keylen_max=2 vallen_max=2\\n", "too short"},
+		"no name":         {good + "< cmd=maxes keylen_max=64 vallen_max=1024\\n\n> cmd=get_my_kvsname\\n\n< cmd=my_kvsname\\n", "no name"},
+		"two replies":     {init + "< cmd=response_to_init rc=0\\ncmd=x\\ncmd=x\\ncmd=x\\n", ""},
+		"speaks unasked":  {"< cmd=hello\\n", ""},
+		"half, then ends": {init + "< cmd=respon", "ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := sockets(t)
+			env := rankEnv(t, b, 0, 2, "")
+			go func() {
+				newFake(t, a).script(c.script)
+				a.Close()
+			}()
+			client, err := join(context.Background(), from(env))
+			if err == nil {
+				client.Close()
+				t.Fatal("joined")
+			}
+			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "wire-up step") {
+				t.Errorf("the error should name the step and %q: %v", c.want, err)
+			}
+		})
+	}
+}
+
+func TestJoinDeadline(t *testing.T) {
+	_, b := sockets(t)
+	env := rankEnv(t, b, 0, 2, "")
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	c, err := join(ctx, from(env))
+	if c != nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "init") {
+		t.Errorf("a launcher that says nothing: %v", err)
+	}
+}
+
+func TestWorldOfOne(t *testing.T) {
+	for _, env := range []map[string]string{
+		{}, {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "3"}, {"OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "0", "PMIX_NAMESPACE": "x"}, {"HOME": "/"},
+	} {
+		if c, err := join(context.Background(), from(env)); c != nil || err != nil {
+			t.Errorf("%v: %v %v", env, c, err)
+		}
+	}
+	for _, c := range []struct {
+		env  map[string]string
+		want string // variable, and a word of advice
+		do   string
+	}{
+		{map[string]string{"PMI_SIZE": "4", "PMI_RANK": "0"}, "PMI_SIZE=4", "gorun -n"},
+		{map[string]string{"SLURM_NTASKS": "6"}, "SLURM_NTASKS=6", "srun --mpi=pmi2"},
+		{map[string]string{"SLURM_NPROCS": "6"}, "SLURM_NPROCS=6", "srun --mpi=pmi2"},
+		{map[string]string{"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE=2", "PMIx"},
+		{map[string]string{"OMPI_COMM_WORLD_SIZE": "many"}, "OMPI_COMM_WORLD_SIZE", "number"},
+		{map[string]string{"PMIX_RANK": "0"}, "PMIX_RANK=0", "PMIx"},
+		{map[string]string{"PMIX_NAMESPACE": "n"}, "PMIX_NAMESPACE", "PMIx"},
+		{map[string]string{"PRTE_LAUNCHED": "1"}, "PRTE_LAUNCHED", "PMIx"},
+		{map[string]string{"GORUN_JOB": "gorun_1"}, "GORUN_JOB", "gorun -n"},
+		{map[string]string{"GORUN_LOCAL_SIZE": "8"}, "GORUN_LOCAL_SIZE=8", "gorun -n"},
+		{map[string]string{"PMI_FD": "3"}, "PMI_SIZE", "incomplete"},
+		{map[string]string{"PMI_FD": "x", "PMI_SIZE": "2", "PMI_RANK": "0"}, "PMI_FD", "number"},
+		{map[string]string{"PMI_FD": "3", "PMI_SIZE": "2", "PMI_RANK": "2"}, "PMI_RANK", "number from 0 to 1"},
+		{map[string]string{"PMI_FD": "1048570", "PMI_SIZE": "2", "PMI_RANK": "1"}, "PMI_FD=1048570", "env -u PMI_FD"},
+		{map[string]string{"PMI_PORT": "nowhere", "PMI_ID": "1"}, "PMI_PORT", "host:port"},
+		{map[string]string{"PMI_PORT": "127.0.0.1:1", "PMI_ID": "1"}, "PMI_PORT=127.0.0.1:1", "connect"},
+		{map[string]string{"PMI_PORT": "127.0.0.1:1"}, "PMI_ID", "incomplete"},
+	} {
+		client, err := join(context.Background(), from(c.env))
+		if client != nil || err == nil {
+			t.Errorf("%v: silently a world of one", c.env)
+		} else if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.do) {
+			t.Errorf("%v: the error names not both %q and %q: %v", c.env, c.want, c.do, err)
+		}
+	}
+}
+
+// An inherited PMI_FD that is not a socket must be left as it is.
+func TestForeignDescriptor(t *testing.T) {
+	a, _ := sockets(t)
+	f, err := a.(*net.UnixConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := takeSocket(1 << 19); err == nil {
+		t.Error("a descriptor that is not open was taken")
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, tcp := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tcp=%v", tcp), func(t *testing.T) {
+			const n = 5
+			s, clients := world(t, n, tcp, Options{})
+			big := bytes.Repeat([]byte("0123456789abcdef"), MaxPut/16)
+			each(clients, func(c *Client) {
+				if c.Launcher() != "gorun" || c.Size() != n || c.Name() != s.Name() {
+					t.Errorf("%q %d %q", c.Launcher(), c.Size(), c.Name())
+				}
+				mine := append([]byte{byte(c.Rank())}, big[:MaxPut-1]...)
+				if err := c.Put(fmt.Sprintf("big-%d", c.Rank()), mine); err != nil {
+					t.Error(err)
+				}
+				if err := c.Fence(context.Background()); err != nil {
+					t.Error(err)
+				}
+				for r := range n {
+					got, err := c.Get(fmt.Sprintf("big-%d", r))
+					if err != nil || len(got) != MaxPut || got[0] != byte(r) || !bytes.Equal(got[1:], big[:MaxPut-1]) {
+						t.Errorf("rank %d: value of %d: %d bytes, %v", c.Rank(), r, len(got), err)
+					}
+				}
+				if err := c.Finalize(); err != nil {
+					t.Error(err)
+				}
+			})
+			for r := range n {
+				if st := s.State(r); !st.Joined || !st.Finalized || st.Aborted {
+					t.Errorf("rank %d: %+v", r, st)
+				}
+			}
+		})
+	}
+}
+
+func TestSecret(t *testing.T) {
+	_, local := world(t, 2, false, Options{})
+	if len(local[0].Secret()) != 32 || !bytes.Equal(local[0].Secret(), local[1].Secret()) {
+		t.Error("two ranks of a job have no secret in common")
+	}
+	_, other := world(t, 1, false, Options{})
+	if bytes.Equal(local[0].Secret(), other[0].Secret()) {
+		t.Error("two jobs have the same secret")
+	}
+	_, remote := world(t, 1, true, Options{})
+	if remote[0].Secret() != nil {
+		t.Error("the secret was told to somebody who only knew a port")
+	}
+}
+
+func TestMaxValue(t *testing.T) {
+	_, c := world(t, 1, false, Options{})
+	key := strings.Repeat("k", 50)
+	parts, err := splitValue(make([]byte, c[0].MaxValue()), c[0].textLimit(len(key)+partSuffix))
+	if err != nil || len(parts) != 1 {
+		t.Errorf("MaxValue %d needs %d keys, %v", c[0].MaxValue(), len(parts), err)
+	}
+	if c[0].MaxValue() < 500 {
+		t.Errorf("MaxValue is %d only", c[0].MaxValue())
+	}
+}
+
+func TestBadKeys(t *testing.T) {
+	_, c := world(t, 1, false, Options{})
+	for _, key := range []string{"", "a b", "a=b", "a\nb", `a\b`, "PMI_x", strings.Repeat("k", 60), "ü"} {
+		if err := c[0].Put(key, nil); err == nil {
+			t.Errorf("key %q was put", key)
+		}
+		if _, err := c[0].Get(key); err == nil || errors.Is(err, ErrNoKey) {
+			t.Errorf("key %q was looked for: %v", key, err)
+		}
+	}
+	if err := c[0].Put("k", make([]byte, MaxPut+1)); err == nil {
+		t.Error("a value over the limit was put")
+	}
+	if err := c[0].Put("k", []byte("1")); err != nil {
+		t.Error(err)
+	}
+	if err := c[0].Put("k", []byte("2")); err == nil || !strings.Contains(err.Error(), "duplicate") {
+		t.Errorf("a second put of a key: %v", err)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	_, clients := world(t, 3, false, Options{})
+	each(clients, func(c *Client) {
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				key := fmt.Sprintf("r%d-%d", c.Rank(), i)
+				if err := c.Put(key, []byte(key)); err != nil {
+					t.Error(err)
+				}
+				if v, err := c.Get(key); err != nil || string(v) != key {
+					t.Errorf("%q %v", v, err)
+				}
+			})
+		}
+		all.Wait()
+		for range 10 {
+			if err := c.Fence(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Nobody calls anything, and yet the end of the launcher is noticed.
+func TestLost(t *testing.T) {
+	s, clients := world(t, 2, false, Options{})
+	s.Close()
+	for _, c := range clients {
+		within(t, c.Lost(), "Lost")
+		if _, err := c.Get("x"); !errors.Is(err, ErrLost) {
+			t.Errorf("Get after the launcher's end: %v", err)
+		}
+		if err := c.Finalize(); !errors.Is(err, ErrLost) {
+			t.Errorf("Finalize after the launcher's end: %v", err)
+		}
+	}
+}
+
+// oneEntered waits until one rank is in the barrier.
+func oneEntered(s *Server) {
+	for {
+		s.mu.Lock()
+		entered := s.entered
+		s.mu.Unlock()
+		if entered == 1 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestLostWhileWaiting(t *testing.T) {
+	s, clients := world(t, 2, false, Options{})
+	failed := make(chan error, 1)
+	go func() { failed <- clients[0].Fence(context.Background()) }()
+	oneEntered(s)
+	s.Close()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("Fence: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("Fence hangs after the launcher's end")
+	}
+}
+
+func TestCloseIsNoLoss(t *testing.T) {
+	s, clients := world(t, 1, false, Options{})
+	clients[0].Close()
+	clients[0].Close()
+	wantEvent(t, s, EventClosed, 0)
+	select {
+	case <-clients[0].Lost():
+		t.Error("Lost fired after Close")
+	default:
+	}
+}
+
+// A Fence that was given up leaves a reply outstanding: nothing later may take it for its own, and it is no loss.
+func TestFenceGivenUp(t *testing.T) {
+	s, clients := world(t, 2, false, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { oneEntered(s); cancel() }() // not before the launcher has heard of it
+	if err := clients[0].Fence(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "barrier_in") {
+		t.Fatalf("Fence: %v", err)
+	}
+	if err := clients[1].Fence(context.Background()); err != nil { // rank 0 has entered: the reply to it comes now
+		t.Fatal(err)
+	}
+	if _, err := clients[0].Get("x"); err == nil || errors.Is(err, ErrNoKey) {
+		t.Errorf("a later Get: %v", err)
+	}
+	select {
+	case <-clients[0].Lost():
+		t.Error("Lost fired")
+	case <-time.After(30 * time.Millisecond):
+	}
+}
+
+func TestAbort(t *testing.T) {
+	s, clients := world(t, 2, false, Options{})
+	fenced := make(chan error, 1)
+	go func() { fenced <- clients[1].Fence(context.Background()) }() // an Abort must not wait for it
+	if err := clients[1].Abort(7, "cannot go on:\n no disk"); err != nil {
+		t.Fatal(err)
+	}
+	if e := wantEvent(t, s, EventAbort, 1); e.Code != 7 || e.Message != "cannot go on:\n no disk" {
+		t.Errorf("%+v", e)
+	}
+	if err := clients[0].Abort(9, strings.Repeat("ä", 3000)); err != nil {
+		t.Fatal(err)
+	}
+	if e := wantEvent(t, s, EventAbort, 0); e.Code != 9 || len(e.Message) < 500 {
+		t.Errorf("%d, message of %d bytes", e.Code, len(e.Message))
+	}
+	s.Close()
+	<-fenced
+}
+
+// FuzzClient lets the launcher answer anything.
+func FuzzClient(f *testing.F) {
+	f.Add([]byte("cmd=response_to_init rc=0\ncmd=maxes keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=k\ncmd=gorun_welcome version=1 secret=AAAA\n"))
+	f.Add([]byte("cmd=response_to_init rc=0\n\n"))
+	f.Add([]byte("cmd=initack\ncmd=set size=2\ncmd=set rank=0\ncmd=set debug=0\n"))
+	f.Fuzz(func(t *testing.T, replies []byte) {
+		near, far := net.Pipe()
+		defer far.Close()
+		go func() { // answer each request by one line of the input
+			lr := lineReader{r: far}
+			for l := range bytes.Lines(replies) {
+				if _, err := lr.next(); err != nil {
+					return
+				}
+				if _, err := far.Write(l); err != nil {
+					return
+				}
+			}
+			far.Close()
+			io.Copy(io.Discard, far)
+		}()
+		c := newClient(near, 0, 2)
+		c.start()
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := c.handshake(ctx, from(map[string]string{EnvJob: "k"})); err == nil {
+			c.Put("a", make([]byte, 3000))
+			c.Get("a")
+			c.Fence(ctx)
+			c.Finalize()
+		}
+		c.Close()
+		if ctx.Err() != nil {
+			t.Error("hangs")
+		}
+	})
+}

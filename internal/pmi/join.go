@@ -1,0 +1,448 @@
+package pmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The variables by which gorun tells its ranks where they are. EnvJob holds the job's name and is believed
+// only when the launcher at the other end of the control socket answers with the same name, because the
+// variable leaks into jobs that a rank starts by other launchers.
+const (
+	EnvFD        = "PMI_FD"
+	EnvRank      = "PMI_RANK"
+	EnvSize      = "PMI_SIZE"
+	EnvPort      = "PMI_PORT"
+	EnvID        = "PMI_ID"
+	EnvJob       = "GORUN_JOB"
+	EnvLocalRank = "GORUN_LOCAL_RANK"
+	EnvLocalSize = "GORUN_LOCAL_SIZE"
+	EnvCPUs      = "GORUN_CPUS"
+	// EnvKey is for ranks that dial: proof.go says what it is for. Join takes it out of the environment.
+	EnvKey = "GORUN_KEY"
+	// EnvPeerTimeout is how long a launcher that was dialled may leave unanswered what it is sent.
+	EnvPeerTimeout = "GORUN_PEER_TIMEOUT"
+)
+
+// lookup reads one variable; tests replace the environment by a map.
+type lookup func(name string) string
+
+// Join reads the environment and connects to the launcher that it describes.
+//
+// It returns (nil, nil) when nothing describes a job: the process is a world of one. When the environment
+// says that the job has more than one rank, or that a launcher started it, and no PMI-1 connection
+// can be made, it returns an error that names the variable and what to do: never a silent world of one.
+//
+// Each step may take until ctx ends, or DefaultTimeout where ctx has no deadline.
+func Join(ctx context.Context) (*Client, error) {
+	if os.Getenv(EnvKey) != "" {
+		defer func() {
+			os.Unsetenv(EnvKey)
+			scrub(EnvKey)
+		}()
+	}
+	return join(ctx, os.Getenv)
+}
+
+func join(ctx context.Context, env lookup) (*Client, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, DefaultTimeout,
+			fmt.Errorf("no answer within %v: %w", DefaultTimeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	switch {
+	case env(EnvFD) != "":
+		c, err := joinFD(env)
+		if err != nil {
+			return nil, err
+		}
+		return begin(ctx, c, env)
+	case env(EnvPort) != "":
+		return joinPort(ctx, env)
+	}
+	return nil, worldOfOne(env)
+}
+
+// begin owns c until it is returned.
+func begin(ctx context.Context, c *Client, env lookup) (*Client, error) {
+	c.start()
+	if err := c.handshake(ctx, env); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// joinFD takes over the socket that the launcher left in descriptor PMI_FD.
+func joinFD(env lookup) (*Client, error) {
+	fd, err := number(env, EnvFD, 0, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	size, err := number(env, EnvSize, 1, 1<<30)
+	if err != nil {
+		return nil, err
+	}
+	rank, err := number(env, EnvRank, 0, size-1)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := takeSocket(fd)
+	if err != nil {
+		return nil, fmt.Errorf("%s=%d, but that descriptor is no socket (%w): this process was not started by the "+
+			"launcher itself; if a rank started it, remove the PMI_ variables from its environment (env -u %s -u %s -u %s)",
+			EnvFD, fd, err, EnvFD, EnvRank, EnvSize)
+	}
+	return newClient(conn, rank, size), nil
+}
+
+// takeSocket makes a net.Conn of an inherited descriptor and closes the inherited one. The duplicate is
+// close-on-exec, so that processes started by this rank do not keep the control socket open.
+func takeSocket(fd int) (net.Conn, error) {
+	f := os.NewFile(uintptr(fd), "PMI_FD")
+	if f == nil {
+		return nil, errors.New("bad descriptor")
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		// Not ours: it may be anything and stays open. Without a reference f would be closed when it is collected.
+		notOurs.Store(f, true)
+		return nil, err
+	}
+	f.Close()
+	return conn, nil
+}
+
+var notOurs sync.Map
+
+// joinPort dials PMI_PORT and learns rank and size by the initack handshake.
+//
+// A launcher of ours closes connections before their proof when strangers crowd its port. So one that ends without a
+// word is tried again for a while, and an answer is final.
+func joinPort(ctx context.Context, env lookup) (*Client, error) {
+	key, err := parseKey(env(EnvKey))
+	if err != nil {
+		return nil, err
+	}
+	for again := time.Now().Add(crowded); ; {
+		c, err := dialPort(ctx, env, key)
+		if err == nil || key == nil || !wordless(err) || time.Now().After(again) {
+			return c, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+const (
+	crowded = 10 * time.Second // how long a launcher that hangs up is dialled again
+	pause   = 20 * time.Millisecond
+)
+
+// wordless errors are ends of a connection without an answer.
+func wordless(err error) bool {
+	for _, e := range []error{ErrLost, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
+	addr := env(EnvPort)
+	id, err := number(env, EnvID, 0, 1<<31-1)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return nil, fmt.Errorf("%s=%q is no host:port (%w)", EnvPort, addr, err)
+	}
+	timeout, err := peerTimeout(env)
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer // asks no name server about a numeric address
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("wire-up step connect: %s=%s: %w", EnvPort, addr, err)
+	}
+	watchPeer(conn, timeout)
+	c := newClient(conn, 0, 1)
+	c.key = key
+	if err := c.initack(ctx, id); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("wire-up step initack: %s=%s: %w", EnvPort, addr, err)
+	}
+	return begin(ctx, c, env)
+}
+
+// initack runs before the reader starts, because its one request has four lines for an answer.
+func (c *Client) initack(ctx context.Context, id int) error {
+	if d, ok := ctx.Deadline(); ok {
+		c.conn.SetDeadline(d)
+		defer c.conn.SetDeadline(time.Time{})
+	}
+	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Now()) })
+	defer stop()
+	out, err := newLine("initack", "pmiid", strconv.Itoa(id)).encode()
+	if err != nil {
+		return err
+	}
+	if _, err := c.conn.Write(out); err != nil {
+		return err
+	}
+	rank, size := -1, -1
+	for i := range 4 {
+		l, err := c.readHandshake()
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			if l.cmd != "initack" || l.rc() != 0 {
+				return fmt.Errorf("the launcher answered %q", l)
+			}
+			continue
+		}
+		if l.cmd != "set" {
+			return fmt.Errorf("the launcher sent %q where cmd=set was due", l)
+		}
+		if n, err := l.number("rank"); err == nil {
+			rank = n
+		}
+		if n, err := l.number("size"); err == nil {
+			size = n
+		}
+	}
+	if size < 1 || rank < 0 || rank >= size {
+		return fmt.Errorf("the launcher said rank %d of %d", rank, size)
+	}
+	c.rank, c.size = rank, size
+	return nil
+}
+
+func (c *Client) readHandshake() (line, error) {
+	b, err := c.in.next()
+	if err != nil {
+		return line{}, err
+	}
+	return parseLine(b)
+}
+
+// handshake is init, the limits, the name, and with gorun the job's secret.
+func (c *Client) handshake(ctx context.Context, env lookup) error {
+	reply, err := c.request(ctx, "response_to_init", newLine("init", "pmi_version", "1", "pmi_subversion", "1"))
+	if err == nil {
+		err = c.refused("init", reply)
+	}
+	if err != nil {
+		return err
+	}
+	if v, ok := reply.get("pmi_version"); ok && v != "1" {
+		return c.stepError("init", fmt.Errorf("the launcher speaks PMI version %.20q, this library version 1", v))
+	}
+	if reply, err = c.request(ctx, "maxes", newLine("get_maxes")); err != nil {
+		return err
+	}
+	if err := c.limits(reply); err != nil {
+		return c.stepError("get_maxes", err)
+	}
+	if reply, err = c.request(ctx, "my_kvsname", newLine("get_my_kvsname")); err != nil {
+		return err
+	}
+	name, ok := reply.get("kvsname")
+	if !ok || len(name) > 256 {
+		return c.stepError("get_my_kvsname", errors.New("the launcher gave the job no name"))
+	}
+	c.name = name
+	if c.textLimit(c.keyMax-1) < 64 {
+		return c.stepError("get_maxes", fmt.Errorf("values of %d characters are too short to be of use", c.valMax))
+	}
+	c.launcher = launcherName(env, name)
+	key := c.key
+	c.key = nil // not needed again
+	switch {
+	case key != nil && c.launcher != "gorun":
+		// Whoever answers at that port would get the better of us by just not asking for a proof.
+		return c.stepError("get_my_kvsname", fmt.Errorf("%s is set, but who answers at %s has the job %.80q and not %q, which %s names: "+
+			"it is not the launcher that started this process", EnvKey, EnvPort, name, env(EnvJob), EnvJob))
+	case c.launcher == "gorun":
+		return c.hello(ctx, key)
+	}
+	return nil
+}
+
+func (c *Client) limits(l line) error {
+	key, err := l.number("keylen_max")
+	if err != nil {
+		return err
+	}
+	val, err := l.number("vallen_max")
+	if err != nil {
+		return err
+	}
+	if key < 16 || val < 64 {
+		return fmt.Errorf("keys of %d and values of %d characters are too short to be of use", key, val)
+	}
+	c.keyMax, c.valMax = min(key, 256), min(val, maxWrite)
+	return nil
+}
+
+func launcherName(env lookup, kvsname string) string {
+	switch {
+	case env(EnvJob) != "" && env(EnvJob) == kvsname:
+		return "gorun"
+	case env("HYDI_CONTROL_FD") != "" || strings.HasPrefix(kvsname, "kvs_"):
+		return "hydra"
+	case env("SLURM_JOB_ID") != "":
+		return "slurm"
+	}
+	return "pmi"
+}
+
+// hello is the first of our own commands: both sides check the version, and the launcher hands out the secret, at once
+// over an inherited socket, or after both have proved that they know the key.
+func (c *Client) hello(ctx context.Context, key []byte) error {
+	a := agreement{job: c.name, rank: c.rank, size: c.size}
+	l := newLine("gorun_hello", "version", strconv.Itoa(helloVersion))
+	if key != nil {
+		a.rankNonce = random(nonceSize)
+		l.fields = append(l.fields, field{"nonce", b64.EncodeToString(a.rankNonce)})
+	}
+	reply, err := c.request(ctx, "gorun_welcome", l)
+	if err != nil {
+		return err
+	}
+	if v, _ := reply.number("version"); reply.rc() != 0 || v != helloVersion {
+		return c.stepError("gorun_hello", fmt.Errorf(
+			"gorun speaks version %d of its protocol, this program version %d: build both from the same release", v, helloVersion))
+	}
+	if key != nil {
+		return c.prove(ctx, key, a, reply)
+	}
+	if text, ok := reply.get("secret"); ok {
+		if c.secret, err = b64.DecodeString(text); err != nil {
+			return c.stepError("gorun_hello", errors.New("the job's secret is damaged"))
+		}
+	}
+	return nil
+}
+
+// prove lets the launcher prove itself first, so that nothing is proved to a stranger.
+func (c *Client) prove(ctx context.Context, key []byte, a agreement, welcome line) error {
+	var ok bool
+	a.launcher, ok = nonceIn(welcome)
+	proof, _ := welcome.get("proof")
+	if !ok || !a.proves(key, labelLauncher, proof) {
+		return c.stepError("gorun_hello", fmt.Errorf("who answers at %s does not know this job's key: it is not the launcher "+
+			"that started this process, or %s is of another job", EnvPort, EnvKey))
+	}
+	reply, err := c.request(ctx, "gorun_trusted", newLine("gorun_proof", "proof", b64.EncodeToString(a.mac(key, labelRank))))
+	if err == nil {
+		err = c.refused("gorun_proof", reply)
+	}
+	if err != nil {
+		return err
+	}
+	sealed, _ := reply.get("sealed")
+	if c.secret, err = a.open(key, sealed); err != nil {
+		return c.stepError("gorun_proof", err)
+	}
+	return nil
+}
+
+// number reads a variable that must hold a decimal number from lo to hi.
+func number(env lookup, name string, lo, hi int) (int, error) {
+	v := env(name)
+	if v == "" {
+		return 0, fmt.Errorf("%s is set but %s is not: the launcher's environment is incomplete", present(env), name)
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < lo || n > hi {
+		return 0, fmt.Errorf("%s=%.40q is no number from %d to %d", name, v, lo, hi)
+	}
+	return n, nil
+}
+
+func present(env lookup) string {
+	if env(EnvFD) != "" {
+		return EnvFD
+	}
+	return EnvPort
+}
+
+// hint is a variable that tells about the size of a job.
+type hint struct {
+	name string
+	by   string // who sets it
+	do   string // what starts the program properly there
+}
+
+const (
+	doGorun = "start it by gorun -n N, or by mpiexec.hydra"
+	doSlurm = "start it by srun --mpi=pmi2, or by gorun -n N inside the allocation"
+	doPMIx  = "this launcher speaks only PMIx, which this build does not: start it by gorun -n N, by mpiexec.hydra or by srun --mpi=pmi2"
+)
+
+// sizeHints hold a number of ranks, partHints mean by their mere presence that a launcher started this process.
+var (
+	sizeHints = []hint{
+		{EnvSize, "a PMI launcher", doGorun},
+		{EnvLocalSize, "gorun", doGorun},
+		{"OMPI_COMM_WORLD_SIZE", "Open MPI", doPMIx},
+		{"SLURM_NTASKS", "Slurm", doSlurm},
+		{"SLURM_NPROCS", "Slurm", doSlurm},
+	}
+	partHints = []hint{
+		{EnvJob, "gorun", doGorun},
+		{"PMIX_RANK", "a PMIx launcher", doPMIx},
+		{"PMIX_NAMESPACE", "a PMIx launcher", doPMIx},
+		{"PRTE_LAUNCHED", "PRRTE", doPMIx},
+	}
+)
+
+// worldOfOne returns nil when nothing contradicts that this process is alone.
+func worldOfOne(env lookup) error {
+	one := false
+	for _, h := range sizeHints {
+		v := env(h.name)
+		if v == "" {
+			continue
+		}
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return fmt.Errorf("%s=%.40q, set by %s, is no number: cannot tell the size of the job; %s, or unset %s", h.name, v, h.by, h.do, h.name)
+		}
+		if n > 1 {
+			return noBootstrap(h, v, fmt.Sprintf("says that the job has %d ranks", n))
+		}
+		one = one || n == 1
+	}
+	if one && env(EnvJob) == "" {
+		return nil // a job of one, said so by its launcher
+	}
+	for _, h := range partHints {
+		if v := env(h.name); v != "" {
+			return noBootstrap(h, v, "says that this process is part of a job")
+		}
+	}
+	return nil
+}
+
+func noBootstrap(h hint, value, says string) error {
+	return fmt.Errorf("%s=%.60s (set by %s) %s, but there is neither %s nor %s to reach the launcher: %s; "+
+		"for a world of one, unset it (env -u %s)", h.name, value, h.by, says, EnvFD, EnvPort, h.do, h.name)
+}

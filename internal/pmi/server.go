@@ -1,0 +1,699 @@
+package pmi
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// EventKind says what an Event tells.
+type EventKind int
+
+const (
+	EventInit     EventKind = iota // the rank has said init
+	EventFinalize                  // the rank has said finalize: it may exit
+	EventAbort                     // the rank wants the job ended: Code, Message
+	EventGarbage                   // what came was no PMI-1; the connection is being closed: Err
+	EventClosed                    // the connection has ended; the last event of a rank
+)
+
+func (k EventKind) String() string {
+	names := [...]string{"init", "finalize", "abort", "garbage", "closed"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "EventKind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// Event is something that the launcher should know about a rank.
+type Event struct {
+	Kind    EventKind
+	Rank    int // -1: a connection that had not yet said which rank it is
+	Code    int
+	Message string
+	Err     error
+}
+
+// State is what the server knows about a rank.
+type State struct {
+	Joined    bool // init was seen
+	Finalized bool // finalize was seen
+	Aborted   bool // abort was seen
+}
+
+// Options of a Server. The zero value is good.
+type Options struct {
+	Name    string // the job's name (kvsname); "" for a random one
+	AppNums []int  // the MPMD context of each rank; nil: all 0
+	Mapping string // PMI_process_mapping; "" for all ranks on one node
+	// IDs are what a TCP client sends as PMI_ID, by rank; nil: the rank itself. MPICH reads a number of 31 bits.
+	IDs []int
+	// Key is what ranks that dial prove to know, and what the server proves to them (proof.go); 32 bytes. It must reach
+	// them in GORUN_KEY in their environment, by a way that nobody else can read. nil: nobody can prove anything, and
+	// with RequireProof one is made.
+	Key []byte
+	// RequireProof: who dials and does not prove it is refused all but the names and limits of the job.
+	RequireProof bool
+	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: 30 s.
+	PeerTimeout time.Duration
+	// MaxKeys and MaxBytes bound the key-value space; 0: 65536 keys + 4096 per rank, 64 MiB + 1 MiB per rank.
+	MaxKeys, MaxBytes int
+}
+
+const (
+	keyMax = 64
+	// valMax makes a get_result line with any name and key stay under 1024 bytes, the buffer of MPICH's client.
+	valMax       = 880
+	writeTimeout = 30 * time.Second
+	outboxSize   = 4    // a connection owes at most one reply and one barrier_out
+	maxStrange   = 16   // events about connections that were no rank's
+	maxSpawn     = 1024 // lines of one mcmd=spawn
+)
+
+// Server is the launcher's end of all control connections of one job.
+type Server struct {
+	size   int
+	opts   Options
+	secret []byte
+	events chan Event
+	// patience is helloTimeout; tests have less.
+	patience time.Duration
+
+	strange atomic.Int64 // events sent about strangers
+
+	mu       sync.Mutex
+	kvs      map[string]string // guarded by mu
+	services map[string]string // guarded by mu; published names
+	bytes    int               // guarded by mu; of all keys and values above
+	states   []State           // guarded by mu
+	conns    []*serverConn     // guarded by mu; by rank, nil until connected; never reset
+	entered  int               // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
+	lobby    lobby             // guarded by mu
+	counts   Strangers         // guarded by mu
+	closed   bool              // guarded by mu
+}
+
+// serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
+// barrier_out comes from whoever entered last and must not wait for a client that does not read.
+type serverConn struct {
+	s         *Server
+	rank      int
+	conn      net.Conn
+	trusted   bool       // inherited descriptor, or proved: may be told the secret
+	agreed    *agreement // nil until a nonce came in gorun_hello: what is to be proved
+	trust     *line      // the answer to a right proof; nil before
+	entered   bool       // it has its rank's place
+	in        lineReader
+	outbox    chan []byte // closed never; the writer ends with done
+	done      chan struct{}
+	inBarrier bool // guarded by Server.mu
+	initSeen  bool
+	greeted   bool // gorun_hello was said: a rank of ours
+	finalized bool
+	stalled   atomic.Bool // its outbox was full
+}
+
+// NewServer makes the server of a job of size ranks.
+func NewServer(size int, o Options) *Server {
+	if o.Name == "" {
+		o.Name = "gorun_" + hex.EncodeToString(random(8))
+	}
+	if o.Mapping == "" {
+		o.Mapping = fmt.Sprintf("(vector,(0,1,%d))", size)
+	}
+	if o.Key == nil && o.RequireProof {
+		o.Key = random(keySize)
+	}
+	if o.PeerTimeout == 0 {
+		o.PeerTimeout = defaultPeerTimeout
+	}
+	if o.MaxKeys == 0 {
+		o.MaxKeys = 65536 + 4096*size
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = (64 + size) << 20
+	}
+	return &Server{
+		size: size, opts: o, secret: random(32), patience: helloTimeout,
+		// A rank has five events at most (abort counts once), so that nobody ever waits for the reader.
+		events:   make(chan Event, 5*size+maxStrange),
+		kvs:      map[string]string{},
+		services: map[string]string{},
+		states:   make([]State, size),
+		conns:    make([]*serverConn, size),
+		lobby:    lobby{from: map[netip.Addr]int{}},
+	}
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	rand.Read(b) // never fails: crypto/rand ends the process instead
+	return b
+}
+
+// Name is the job's name; a rank must find it in GORUN_JOB.
+func (s *Server) Name() string { return s.opts.Name }
+
+// Key is what ranks must find in GORUN_KEY; "" without one.
+func (s *Server) Key() string { return b64.EncodeToString(s.opts.Key) }
+
+// Events delivers what the ranks did, in order for each rank. It is never closed; a slow reader loses nothing about ranks.
+func (s *Server) Events() <-chan Event { return s.events }
+
+// State is what is known of a rank right now.
+func (s *Server) State(rank int) State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.states[rank]
+}
+
+// Close ends all connections.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, c := range s.conns {
+		if c != nil {
+			c.conn.Close()
+		}
+	}
+	for _, st := range s.lobby.waiting {
+		st.conn.Close()
+	}
+}
+
+// ServeConn serves the connection of one rank, whose other end this process handed to it, until it ends.
+func (s *Server) ServeConn(rank int, conn net.Conn) error { return s.serve(rank, conn, true) }
+
+func (s *Server) rankOf(id int) (int, error) {
+	if s.opts.IDs == nil {
+		if id < 0 || id >= s.size {
+			return 0, fmt.Errorf("no rank has the PMI_ID %d", id)
+		}
+		return id, nil
+	}
+	for rank, have := range s.opts.IDs {
+		if have == id {
+			return rank, nil
+		}
+	}
+	return 0, errors.New("no rank has that PMI_ID")
+}
+
+func (s *Server) serve(rank int, conn net.Conn, trusted bool) error {
+	c := &serverConn{s: s, conn: conn, trusted: trusted}
+	c.in.r = conn
+	return s.run(c, rank)
+}
+
+// run owns the reading side of c until the connection ends.
+func (s *Server) run(c *serverConn, rank int) error {
+	defer c.conn.Close()
+	if err := s.enter(c, rank); err != nil {
+		return err
+	}
+	return s.attend(c)
+}
+
+// attend serves a connection that has its rank's place.
+func (s *Server) attend(c *serverConn) error {
+	rank := c.rank
+	c.outbox, c.done = make(chan []byte, outboxSize), make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(c.write)
+	s.mu.Lock()
+	s.conns[rank] = c // from here on barrier_out may be put into the outbox
+	s.mu.Unlock()
+	err := c.begin()
+	if err == nil {
+		err = c.read()
+	}
+	s.leave(c)
+	close(c.done)
+	writer.Wait()
+	var bad *protocolError
+	if errors.As(err, &bad) {
+		s.events <- Event{Kind: EventGarbage, Rank: rank, Err: bad}
+	}
+	s.events <- Event{Kind: EventClosed, Rank: rank, Err: err}
+	return err
+}
+
+// enter reserves the rank's place; a second connection for a rank is refused.
+func (s *Server) enter(c *serverConn, rank int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	if rank < 0 || rank >= s.size {
+		return fmt.Errorf("no rank %d in a job of %d", rank, s.size)
+	}
+	if s.conns[rank] != nil {
+		return fmt.Errorf("rank %d is connected already", rank)
+	}
+	c.rank = rank
+	s.conns[rank] = &serverConn{conn: c.conn} // a placeholder without outbox, replaced by run
+	return nil
+}
+
+// begin makes up for what had to wait until the proof.
+func (c *serverConn) begin() error {
+	c.entered = true
+	if c.initSeen {
+		c.joined()
+	}
+	if c.trust == nil {
+		return nil
+	}
+	return c.answer(*c.trust)
+}
+
+func (s *Server) leave(c *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.inBarrier {
+		c.inBarrier = false
+		s.entered--
+	}
+}
+
+// write sends what is put into the outbox; what is left there when the connection ends is sent as well,
+// because finalize_ack may be among it.
+func (c *serverConn) write() {
+	send := func(b []byte) bool {
+		c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := c.conn.Write(b); err != nil {
+			c.conn.Close() // the reader notices
+			return false
+		}
+		return true
+	}
+	for {
+		select {
+		case b := <-c.outbox:
+			if !send(b) {
+				return
+			}
+		case <-c.done:
+			for {
+				select {
+				case b := <-c.outbox:
+					if !send(b) {
+						return
+					}
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// offer never waits: it is called with Server.mu held and for other ranks' connections.
+func (c *serverConn) offer(b []byte) {
+	select {
+	case c.outbox <- b:
+	default:
+		// The client has not read the reply to its last request and yet asks again: it does not speak PMI-1.
+		c.stalled.Store(true)
+		c.conn.Close()
+	}
+}
+
+// protocolError is what a client did wrong; anything else that ends a connection is the network's or the
+// process's end.
+type protocolError struct{ err error }
+
+func (e *protocolError) Error() string { return e.err.Error() }
+func (e *protocolError) Unwrap() error { return e.err }
+
+var errStalled = errors.New("the client sends commands and does not read the replies")
+
+func (c *serverConn) read() error {
+	for {
+		l, err := c.next()
+		if err == nil {
+			err = c.serve(l)
+		}
+		switch {
+		case err == nil:
+			continue
+		case c.stalled.Load():
+			return &protocolError{errStalled}
+		case err == io.EOF:
+			return nil
+		}
+		return err
+	}
+}
+
+func (c *serverConn) next() (line, error) {
+	b, err := c.in.next()
+	if err == errLineTooLong {
+		return line{}, &protocolError{err}
+	}
+	if err != nil {
+		return line{}, err
+	}
+	l, err := parseLine(b)
+	if err != nil {
+		return line{}, &protocolError{err}
+	}
+	return l, nil
+}
+
+// serve answers one command. An error ends the connection.
+func (c *serverConn) serve(l line) error {
+	if l.multi {
+		return c.spawn(l)
+	}
+	if !c.initSeen && l.cmd != "init" && l.cmd != "abort" {
+		return c.answer(refusal(replyName(l.cmd), "init_must_come_first"))
+	}
+	if c.finalized {
+		return &protocolError{fmt.Errorf("%.40q after finalize", l.cmd)}
+	}
+	switch l.cmd {
+	case "init":
+		return c.init(l)
+	case "get_maxes":
+		return c.answer(newLine("maxes", "rc", "0", "kvsname_max", "256",
+			"keylen_max", strconv.Itoa(keyMax), "vallen_max", strconv.Itoa(valMax)))
+	case "get_appnum":
+		return c.answer(newLine("appnum", "rc", "0", "appnum", strconv.Itoa(c.appNum())))
+	case "get_my_kvsname":
+		return c.answer(newLine("my_kvsname", "rc", "0", "kvsname", c.s.opts.Name))
+	case "get_universe_size":
+		return c.answer(newLine("universe_size", "rc", "0", "size", strconv.Itoa(c.s.size)))
+	case "put":
+		return c.answer(c.s.put(l))
+	case "get":
+		return c.answer(c.s.get(l))
+	case "barrier_in":
+		return c.barrier(l)
+	case "finalize":
+		return c.finalize()
+	case "abort":
+		return c.abort(l)
+	case "publish_name", "lookup_name", "unpublish_name":
+		return c.answer(c.s.service(l))
+	case "gorun_hello":
+		return c.hello(l)
+	case "gorun_proof":
+		return c.proof(l)
+	}
+	return c.answer(refusal(replyName(l.cmd), "unknown_command"))
+}
+
+// replyName is the name under which a client expects the answer to cmd.
+func replyName(cmd string) string {
+	switch cmd {
+	case "init":
+		return "response_to_init"
+	case "get_maxes", "get_appnum", "get_my_kvsname", "get_universe_size":
+		return strings.TrimPrefix(cmd, "get_")
+	case "barrier_in":
+		return "barrier_out"
+	case "finalize":
+		return "finalize_ack"
+	case "publish_name", "lookup_name", "unpublish_name":
+		return strings.TrimSuffix(cmd, "_name") + "_result"
+	case "gorun_hello":
+		return "gorun_welcome"
+	case "gorun_proof":
+		return "gorun_trusted"
+	}
+	if len(cmd) > 64 {
+		cmd = cmd[:64]
+	}
+	return cmd + "_result"
+}
+
+func refusal(name, msg string) line { return newLine(name, "rc", "-1", "msg", msg) }
+
+// answer queues a reply to this connection's own request; it may wait for the writer.
+func (c *serverConn) answer(l line) error {
+	b, err := l.encode()
+	if err != nil {
+		return err
+	}
+	if c.outbox == nil { // not entered: there is a deadline, and no writer
+		_, err := c.conn.Write(b)
+		return err
+	}
+	timer := time.NewTimer(writeTimeout)
+	defer timer.Stop()
+	select {
+	case c.outbox <- b:
+		return nil
+	case <-timer.C:
+		return &protocolError{errStalled}
+	}
+}
+
+func (c *serverConn) appNum() int {
+	if c.rank < len(c.s.opts.AppNums) {
+		return c.s.opts.AppNums[c.rank]
+	}
+	return 0
+}
+
+func (c *serverConn) init(l line) error {
+	if v, _ := l.get("pmi_version"); v != "1" {
+		return c.answer(newLine("response_to_init", "rc", "-1", "pmi_version", "1", "pmi_subversion", "1",
+			"msg", "only_PMI_version_1_is_spoken_here"))
+	}
+	if !c.initSeen {
+		c.initSeen = true
+		if c.entered {
+			c.joined()
+		}
+	}
+	return c.answer(newLine("response_to_init", "rc", "0", "pmi_version", "1", "pmi_subversion", "1"))
+}
+
+func (c *serverConn) joined() {
+	c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
+}
+
+// note records a change of state before the event about it can be seen.
+func (s *Server) note(e Event, change func(*State)) {
+	s.mu.Lock()
+	change(&s.states[e.Rank])
+	s.mu.Unlock()
+	s.events <- e
+}
+
+func (c *serverConn) finalize() error {
+	c.finalized = true
+	c.s.note(Event{Kind: EventFinalize, Rank: c.rank}, func(st *State) { st.Finalized = true })
+	return c.answer(newLine("finalize_ack", "rc", "0"))
+}
+
+func (c *serverConn) abort(l line) error {
+	if c.s.State(c.rank).Aborted {
+		return nil
+	}
+	code, err := l.number("exitcode")
+	if err != nil {
+		code = 1
+	}
+	msg, _ := l.get("message")
+	if text, err := b64.DecodeString(msg); err == nil && c.greeted {
+		msg = string(text)
+	} else {
+		msg = unescape(msg)
+	}
+	c.s.note(Event{Kind: EventAbort, Rank: c.rank, Code: code, Message: msg}, func(st *State) { st.Aborted = true })
+	return nil
+}
+
+func (c *serverConn) hello(l line) error {
+	v, err := l.number("version")
+	if err != nil || v != helloVersion {
+		return c.answer(newLine("gorun_welcome", "rc", "-1", "version", strconv.Itoa(helloVersion)))
+	}
+	c.greeted = true
+	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
+	nonce, has := nonceIn(l)
+	switch {
+	case c.trusted:
+		reply.fields = append(reply.fields, field{"secret", b64.EncodeToString(c.s.secret)})
+	case !has || c.s.opts.Key == nil: // a stranger's version is not our business
+	case c.agreed != nil:
+		return &protocolError{errors.New("a second gorun_hello")}
+	default:
+		c.agreed = &agreement{job: c.s.opts.Name, rank: c.rank, size: c.s.size, rankNonce: nonce, launcher: random(nonceSize)}
+		reply.fields = append(reply.fields, field{"nonce", b64.EncodeToString(c.agreed.launcher)},
+			field{"proof", b64.EncodeToString(c.agreed.mac(c.s.opts.Key, labelLauncher))})
+	}
+	return c.answer(reply)
+}
+
+// proof is the rank's half. A wrong one ends the connection: there is no second guess.
+func (c *serverConn) proof(l line) error {
+	text, _ := l.get("proof")
+	if c.agreed == nil || c.trusted || !c.agreed.proves(c.s.opts.Key, labelRank, text) {
+		c.answer(refusal("gorun_trusted", escape("the proof is wrong: this program does not know the job's key ("+EnvKey+")")))
+		return &protocolError{errors.New("a wrong proof")}
+	}
+	c.trusted = true
+	reply := newLine("gorun_trusted", "rc", "0", "sealed", c.agreed.seal(c.s.opts.Key, c.s.secret))
+	if !c.entered {
+		c.trust = &reply
+		return nil
+	}
+	return c.answer(reply)
+}
+
+// barrier counts this rank in; the last one lets all out.
+func (c *serverConn) barrier(l line) error {
+	if g, ok := l.get("group"); ok && g != "WORLD" {
+		return c.answer(refusal("barrier_out", "only_group=WORLD"))
+	}
+	s := c.s
+	s.mu.Lock()
+	if c.inBarrier {
+		s.mu.Unlock()
+		return c.answer(refusal("barrier_out", "this_rank_is_in_the_barrier_already"))
+	}
+	c.inBarrier = true
+	s.entered++
+	if s.entered == s.size {
+		s.release()
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+var barrierOut = []byte("cmd=barrier_out rc=0\n")
+
+// release is called with mu held when all ranks are in.
+func (s *Server) release() {
+	s.entered = 0
+	for _, c := range s.conns { // all are there: each has entered
+		c.inBarrier = false
+		c.offer(barrierOut)
+	}
+}
+
+// put answers a put. The space is bounded: a rank that fills it is refused, the others go on.
+func (s *Server) put(l line) line {
+	name, key, value, bad := s.kvsKey(l, true)
+	if bad != "" {
+		return refusal("put_result", bad)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, dup := s.kvs[key]; dup {
+		return refusal("put_result", "duplicate_key")
+	}
+	if !s.room(len(key) + len(value)) {
+		return refusal("put_result", "no_room_in_"+name)
+	}
+	s.kvs[key] = value
+	return newLine("put_result", "rc", "0", "msg", "success")
+}
+
+// room reserves n bytes. Called with mu held.
+func (s *Server) room(n int) bool {
+	if len(s.kvs)+len(s.services) >= s.opts.MaxKeys || s.bytes+n > s.opts.MaxBytes {
+		return false
+	}
+	s.bytes += n
+	return true
+}
+
+// kvsKey takes the arguments of put and get apart and checks them.
+func (s *Server) kvsKey(l line, needValue bool) (name, key, value, bad string) {
+	name, _ = l.get("kvsname")
+	key, _ = l.get("key")
+	value, hasValue := l.get("value")
+	switch {
+	case name != s.opts.Name:
+		bad = "kvsname_unknown"
+	case key == "" || len(key) > keyMax:
+		bad = "key_empty_or_too_long"
+	case needValue && (!hasValue || len(value) > valMax):
+		bad = "value_missing_or_too_long"
+	case needValue && strings.HasPrefix(key, "PMI_"):
+		bad = "keys_beginning_with_PMI_are_reserved"
+	}
+	return name, key, value, bad
+}
+
+func (s *Server) get(l line) line {
+	_, key, _, bad := s.kvsKey(l, false)
+	if bad != "" {
+		return refusal("get_result", bad)
+	}
+	switch {
+	case key == "PMI_process_mapping" && s.opts.Mapping != "":
+		return newLine("get_result", "rc", "0", "msg", "success", "value", s.opts.Mapping)
+	case key == "universeSize":
+		return newLine("get_result", "rc", "0", "msg", "success", "value", strconv.Itoa(s.size))
+	}
+	s.mu.Lock()
+	value, ok := s.kvs[key]
+	s.mu.Unlock()
+	if !ok {
+		return newLine("get_result", "rc", "-1", "msg", "key_not_found", "value", "unknown")
+	}
+	return newLine("get_result", "rc", "0", "msg", "success", "value", value)
+}
+
+// service answers publish_name, lookup_name and unpublish_name.
+func (s *Server) service(l line) line {
+	reply := replyName(l.cmd)
+	name, _ := l.get("service")
+	port, _ := l.get("port")
+	if name == "" || len(name) > valMax/2 || len(port) > valMax/2 {
+		return newLine(reply, "rc", "1", "info", "fail", "msg", "service_or_port_missing_or_too_long")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, known := s.services[name]
+	switch {
+	case l.cmd == "publish_name" && known:
+		return newLine(reply, "rc", "1", "info", "fail", "msg", "duplicate_service")
+	case l.cmd == "publish_name" && !s.room(len(name)+len(port)):
+		return newLine(reply, "rc", "1", "info", "fail", "msg", "no_room")
+	case l.cmd == "publish_name":
+		s.services[name] = port
+	case !known:
+		return newLine(reply, "rc", "1", "info", "fail", "msg", "service_not_found")
+	case l.cmd == "lookup_name":
+		return newLine(reply, "port", old, "info", "ok", "rc", "0", "msg", "success")
+	default:
+		delete(s.services, name)
+		s.bytes -= len(name) + len(old)
+	}
+	return newLine(reply, "info", "ok", "rc", "0", "msg", "success")
+}
+
+// spawn reads the lines of an mcmd up to endcmd, and refuses.
+func (c *serverConn) spawn(l line) error {
+	for range maxSpawn {
+		b, err := c.in.next()
+		if err == errLineTooLong {
+			return &protocolError{err}
+		}
+		if err != nil {
+			return err
+		}
+		if string(b) == "endcmd" {
+			return c.answer(refusal(replyName(l.cmd), "gorun_does_not_spawn_processes_after_the_start"))
+		}
+	}
+	return &protocolError{fmt.Errorf("mcmd=%.40s has more than %d lines", l.cmd, maxSpawn)}
+}

@@ -1,0 +1,208 @@
+package topology
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+)
+
+// notAsked says why no device has capabilities before anybody has asked.
+const notAsked = "libibverbs was not asked"
+
+// Read reads the kernel's files. What they do not tell stays unknown.
+func Read(src Source) Host {
+	r := reader{newTree(src.Root), src.Addrs}
+	h := Host{Nodes: max(1, parseCount(r.text("sys/devices/system/node/online")))}
+	for _, name := range r.list("sys/class/infiniband") {
+		h.Devices = append(h.Devices, r.device(name))
+	}
+	addresses := r.list("sys/bus/pci/devices")
+	slices.Sort(addresses) // they are hexadecimal: 83 comes before 8a
+	for _, address := range addresses {
+		if g, ok := r.gpu(address); ok {
+			h.GPUs = append(h.GPUs, g)
+		}
+	}
+	return h
+}
+
+type reader struct {
+	tree
+	addrs func(string) []netip.Prefix
+}
+
+func (r reader) device(name string) Device {
+	dir := "sys/class/infiniband/" + name
+	d := Device{
+		Name:     clean(name),
+		Kind:     parseState(r.text(dir + "/node_type")),
+		Firmware: r.text(dir + "/fw_ver"),
+		NodeGUID: r.text(dir + "/node_guid"),
+		Board:    r.text(dir + "/board_id"),
+		Node:     r.node(dir + "/device"),
+		CapsWhy:  notAsked,
+	}
+	place := r.real(dir)
+	d.Slot, d.Virtual = parseSlot(place), virtual(place)
+	numbers := r.indices(dir + "/ports")
+	for _, number := range numbers {
+		if number > 0 { // a switch's own port is 0, and nothing for us
+			d.Ports = append(d.Ports, r.port(dir, number, len(numbers) == 1))
+		}
+	}
+	return d
+}
+
+// Virtual reports whether a device is software only: the kernel says so, or does not know it.
+func Virtual(root, device string) bool {
+	return virtual(newTree(root).real("sys/class/infiniband/" + device))
+}
+
+func virtual(place string) bool {
+	return place == "" || strings.HasPrefix(place, "sys/devices/virtual/")
+}
+
+func (r reader) node(dir string) int {
+	if n, ok := r.number(dir + "/numa_node"); ok && n >= 0 {
+		return n
+	}
+	return -1
+}
+
+func (r reader) port(device string, number int, only bool) Port {
+	dir := fmt.Sprintf("%s/ports/%d", device, number)
+	p := Port{
+		Number: number,
+		State:  parseState(r.text(dir + "/state")),
+		Phys:   parseState(r.text(dir + "/phys_state")),
+		Link:   r.text(dir + "/link_layer"),
+		Rate:   parseRate(r.text(dir + "/rate")),
+		LID:    -1,
+	}
+	if lid, ok := parseHex(r.text(dir+"/lid"), 16); ok {
+		p.LID = int(lid)
+	}
+	p.GIDs = r.gids(dir, p.Link)
+	for _, i := range r.indices(dir + "/pkeys") {
+		if key, ok := parsePKey(r.text(fmt.Sprintf("%s/pkeys/%d", dir, i))); ok {
+			p.PKeys = append(p.PKeys, PKey{i, key})
+		}
+	}
+	p.Nets = r.nets(device, p, only)
+	p.MTU, p.MTUFrom = guessMTU(p)
+	return p
+}
+
+// gids leaves out the entries that are not in use: a table of 1,024 has three or four.
+func (r reader) gids(dir, link string) (all []GID) {
+	for _, i := range r.indices(dir + "/gids") {
+		a, ok := parseGID(r.text(fmt.Sprintf("%s/gids/%d", dir, i)))
+		if !ok {
+			continue
+		}
+		all = append(all, GID{
+			Index: i,
+			Addr:  a,
+			Type:  parseGIDType(r.text(fmt.Sprintf("%s/gid_attrs/types/%d", dir, i)), link),
+			Net:   r.text(fmt.Sprintf("%s/gid_attrs/ndevs/%d", dir, i)),
+		})
+	}
+	return all
+}
+
+// nets finds the network devices of a port: those that its GIDs name, which for a bond is the bond; without any
+// (InfiniBand), those of the PCI device, if they are this port's.
+func (r reader) nets(device string, p Port, only bool) (all []Net) {
+	var names []string
+	for _, g := range p.GIDs {
+		if isName(g.Net) && !slices.Contains(names, g.Net) {
+			names = append(names, g.Net)
+		}
+	}
+	if len(names) == 0 {
+		for _, name := range r.list(device + "/device/net") {
+			port, ok := r.number(device + "/device/net/" + name + "/dev_port")
+			if isName(name) && (only || ok && port == p.Number-1) {
+				names = append(names, name)
+			}
+		}
+	}
+	for _, name := range names {
+		all = append(all, r.net(name))
+	}
+	return all
+}
+
+// isName: what a file says is a network device's name may become part of a path.
+func isName(s string) bool { return s != "" && s != "." && s != ".." && !strings.Contains(s, "/") }
+
+func (r reader) net(name string) Net {
+	dir := "sys/class/net/" + name
+	n := Net{Name: clean(name), State: r.text(dir + "/operstate")}
+	if slaves := r.text(dir + "/bonding/slaves"); slaves != "" {
+		n.Members = strings.Fields(slaves)
+	}
+	if mtu, ok := r.number(dir + "/mtu"); ok && mtu > 0 {
+		n.MTU = mtu
+	}
+	if r.addrs != nil {
+		n.Addrs = r.addrs(name)
+	}
+	return n
+}
+
+// guessMTU is what the kernel makes the active MTU of an Ethernet port: the largest of the five that fits into the
+// network device's MTU beside the longest headers (GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, CRC 4).
+func guessMTU(p Port) (mtu int, from string) {
+	const headers = 40 + 8 + 12 + 4 + 28 + 4
+	if p.Link != "Ethernet" || len(p.Nets) == 0 || p.Nets[0].MTU < 256+headers {
+		return 0, ""
+	}
+	for mtu = 4096; mtu > p.Nets[0].MTU-headers; {
+		mtu /= 2
+	}
+	return mtu, p.Nets[0].Name
+}
+
+const (
+	vendorNVIDIA = 0x10de
+	vendorAMD    = 0x1002
+)
+
+// gpu: display controllers (class 0x03) and accelerators (0x12) of the vendors whose memory NICs can reach, and
+// whatever else their drivers have taken.
+func (r reader) gpu(address string) (GPU, bool) {
+	dir := "sys/bus/pci/devices/" + address
+	vendor, _ := parseHex(r.text(dir+"/vendor"), 16)
+	class, _ := parseHex(r.text(dir+"/class"), 24)
+	driver := r.link(dir + "/driver")
+	known := vendor == vendorNVIDIA || vendor == vendorAMD
+	if driver != "nvidia" && driver != "amdgpu" && !(known && (class>>16 == 0x03 || class>>16 == 0x12)) {
+		return GPU{}, false
+	}
+	g := GPU{Name: r.model(address, vendor), Driver: driver, Node: r.node(dir), Slot: parseSlot(r.real(dir))}
+	if g.Slot.Address() == "" { // the link leads nowhere: all that is known is its name
+		g.Slot = Slot{Chain: []string{clean(address)}}
+	}
+	return g, true
+}
+
+func (r reader) model(address string, vendor uint32) string {
+	dir := "sys/bus/pci/devices/" + address
+	if text, err := r.read(path.Join("proc/driver/nvidia/gpus", address, "information")); err == nil {
+		if model := parseModel(text); model != "" {
+			return model
+		}
+	}
+	if product := r.text(dir + "/product_name"); product != "" {
+		return product
+	}
+	id, ok := parseHex(r.text(dir+"/device"), 16)
+	if !ok {
+		return ""
+	}
+	name := map[uint32]string{vendorNVIDIA: "NVIDIA ", vendorAMD: "AMD "}[vendor]
+	return fmt.Sprintf("%s%04x:%04x", name, vendor, id)
+}
