@@ -49,7 +49,7 @@ const graph = `
 	cmd/gorun                                                            : launcher, internal/settings, internal/cpuset, internal/topology, transport/verbs, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
-	benchmarks/harness                                                   : {github.com/spf13/pflag}, {golang.org/x/term}
+	benchmarks/harness                                                   : {github.com/spf13/pflag}
 	benchmarks/internal/picture                                          : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench                                            : mpi, benchmarks/harness
 	benchmarks/compare                                                   : {golang.org/x/sys}, {gonum.org/v1/plot}

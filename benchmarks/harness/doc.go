@@ -8,9 +8,9 @@
 // A benchmark's main has three parts: a Program says what it is and which options it takes, Program.Start parses
 // them (and answers -h, -v and mistakes on rank 0 only), and a Table (or a Report, which is a Table with the columns
 // of OSU's point-to-point tests) prints. What a Table prints is also what --json prints as objects, and what --plot
-// has drawn; while a long run is measured it shows a person at a terminal how far it is (docs/decisions/0015).
+// draws (docs/decisions/0015).
 //
 // Owns: the options, the rounds, the layout of the output.
-// May call: the standard library, pflag, x/term.
+// May call: the standard library, pflag.
 // Never: imports package mpi, sends, times a message or decides what is measured; that is the benchmark's.
 package harness

@@ -53,7 +53,6 @@ type Table struct {
 	cols     []Column
 	straight bool // every heading ends with its column
 	rows     []row
-	progress *progress
 }
 
 // row is a line that was printed.
@@ -86,12 +85,8 @@ func (t *Table) Run(keys []int64, measure func(key int64) ([]any, error)) error 
 	if err := t.Header(); err != nil {
 		return err
 	}
-	t.progress = t.newProgress(keys)
-	defer t.progress.end()
 	for _, key := range keys {
-		t.progress.begin(key)
 		values, err := measure(key)
-		t.progress.erase()
 		if err != nil {
 			return err
 		}
