@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
+	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
 	rdma "github.com/gorun-mpi/mpi/transport/verbs"

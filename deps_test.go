@@ -36,7 +36,7 @@ const graph = `
 	transport/multi                                                      : transport, internal/doze
 	transport/tcp                                                        : transport, internal/wire, internal/doze, {golang.org/x/sys}
 	transport/verbs                                                      : transport, transport/tcp, internal/wire, internal/doze, internal/topology, {golang.org/x/sys}
-	transport/transporttest                                              : internal/testenv, transport, internal/wire
+	transport/transporttest                                              : internal/testkit/proc, internal/testkit/leak, transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
 	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, internal/order, {golang.org/x/sys}
@@ -64,19 +64,21 @@ const graph = `
 
 // What only tests import, and what that may import. An entry need not be in use.
 const kits = `
-	internal/testenv                                                     : {golang.org/x/sys}
-	internal/testenv/hosts                                               : internal/testenv, internal/pmi, internal/cpuset, {golang.org/x/sys}
-	internal/testenv/guest                                               : internal/testenv
-	internal/testenv/softhca                                             : internal/testenv
-	internal/testenv/guestrun                                            : internal/pmi
-	internal/testenv/hostrun                                             : internal/testenv/hosts, internal/testenv
-	internal/topology/topologytest                                       :
-	internal/jobtest                                                     : mpi, launcher, internal/testenv, internal/pmi, {golang.org/x/sys}
-	internal/jobtest/*                                                   : mpi, internal/testenv, {golang.org/x/sys}
+	internal/testkit/proc                                                : {golang.org/x/sys}
+	internal/testkit/leak                                                :
+	internal/testkit/netns                                               : internal/testkit/proc, internal/pmi, internal/cpuset, {golang.org/x/sys}
+	internal/testkit/netns/hostrun                                       : internal/testkit/netns
+	internal/testkit/vm                                                  : internal/testkit/proc
+	internal/testkit/vm/guestrun                                         : internal/pmi
+	internal/testkit/softhca                                             : internal/testkit/proc
+	internal/topology/topologytest                                           :
+	internal/jobtest                                                     : mpi, launcher, internal/testkit/proc, internal/pmi, {golang.org/x/sys}
+	internal/jobtest/*                                                   : mpi, internal/testkit/proc, {golang.org/x/sys}
 `
 
 // What any test may import.
-var forTests = []string{"internal/testenv", "internal/testenv/hosts", "internal/testenv/guest", "internal/testenv/softhca", "internal/jobtest", "internal/topology/topologytest"}
+var forTests = []string{"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm", "internal/testkit/softhca",
+	"internal/jobtest", "internal/topology/topologytest"}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
@@ -343,8 +345,8 @@ func TestImportsCanFail(t *testing.T) {
 		{edge{"mpi", "bytes.go", "unsafe"}, "*_unsafe.go"},
 		{edge{"mpi", "bytes_unsafe.go", "unsafe"}, ""},
 		{edge{"transport/shm", "transport/shm/c.go", "C"}, `imports "C"`},
-		{edge{"pml", "pml/engine.go", "internal/testenv"}, "package pml may import"},
-		{edge{"pml", "pml/engine_test.go", "internal/testenv"}, ""},
+		{edge{"pml", "pml/engine.go", "internal/testkit/proc"}, "package pml may import"},
+		{edge{"pml", "pml/engine_test.go", "internal/testkit/leak"}, ""},
 		{edge{"util", "util/util.go", "fmt"}, "in no line of the graph"},
 	} {
 		var got []string

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // The guard of the hot paths: how many instructions a message takes, counted and not timed, so that no noise of the
@@ -62,7 +62,7 @@ func TestInstructions(t *testing.T) {
 	}
 	c, found := pickCounter(recorded.with)
 	if !found { // perf stat has no counter, so that valgrind is needed
-		testenv.Peer(t, "valgrind", "valgrind")
+		proc.RequireProgram(t, "valgrind", "valgrind")
 	}
 	got := counts{minorVersion(runtime.Version()), runtime.GOARCH, c.name, countAll(t, c)}
 	if t.Failed() {
@@ -173,7 +173,7 @@ func (c counter) run(env []string, limit time.Duration, command ...string) (n fl
 // turns returns the instructions of a process that does so many turns of a path.
 func (c counter) turns(t *testing.T, path string, turns int) float64 {
 	t.Helper()
-	env := []string{testenv.RoleVar + "=hot path", pathVar + "=" + path, turnsVar + "=" + strconv.Itoa(turns),
+	env := []string{proc.RoleVar + "=hot path", pathVar + "=" + path, turnsVar + "=" + strconv.Itoa(turns),
 		"GOGC=off", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"}
 	for try := 1; ; try++ {
 		n, printed, err := c.run(env, countTimeout, os.Args[0])

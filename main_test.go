@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -26,8 +27,8 @@ var roles = map[string]func() error{}
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) {
-	testenv.Become(roles)
-	os.Exit(testenv.LeavesNothing(m.Run))
+	proc.RunRole(roles)
+	os.Exit(leak.VerifyMain(m.Run))
 }
 
 // watchdog turns a hang into a failure that shows what every goroutine does. What it returns calls it off.
@@ -38,7 +39,7 @@ func watchdog(t testing.TB) (off func() bool) {
 // reexec runs this test binary in a role, and returns what it printed.
 func reexec(t *testing.T, role string, env ...string) string {
 	t.Helper()
-	out, err := testenv.Run(t, role, env...)
+	out, err := proc.Run(t, role, env...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", role, err, out)
 	}
@@ -220,7 +221,7 @@ func dice(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, st
 // reexecFails is reexec for a role that is expected to end with an error.
 func reexecFails(t *testing.T, role string, env ...string) (output string, code int) {
 	t.Helper()
-	out, err := testenv.Run(t, role, env...)
+	out, err := proc.Run(t, role, env...)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		t.Fatalf("%s: %v\n%s", role, err, out)

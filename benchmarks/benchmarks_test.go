@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // The programs are started by gorun with small numbers: they must end, print what a reader of OSU's output expects,
@@ -211,7 +211,7 @@ func TestPeers(t *testing.T) {
 		{"MPICH", "mpicc.mpich", "libmpich-dev", "mpiexec.hydra -n 2"},
 	} {
 		t.Run(peer.name, func(t *testing.T) {
-			testenv.Peer(t, peer.compiler, peer.pkg)
+			proc.RequireProgram(t, peer.compiler, peer.pkg)
 			bin := t.TempDir()
 			for _, p := range peers {
 				args := strings.Fields(p.command)

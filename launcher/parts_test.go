@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 )
 
 // hostOf makes a host: sockets x cores x threads, one NUMA node for each socket.
@@ -262,7 +262,7 @@ func TestNoLeaks(t *testing.T) {
 		}
 	}
 	run("exit 0", 0)
-	before := testenv.Holds()
+	before := leak.Take()
 	for range 5 {
 		run("echo x", 0)
 		run("exit 3", 3)
@@ -272,7 +272,7 @@ func TestNoLeaks(t *testing.T) {
 	if code := j.Run(); code != CodeNotFound {
 		t.Errorf("a program that is not there: exit code %d", code)
 	}
-	if err := before.NoMore(30 * time.Second); err != nil {
+	if err := before.Check(30 * time.Second); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // hangs is after how long a test is not slow but stuck.
 const hangs = 2 * time.Minute
 
-func TestMain(m *testing.M) { os.Exit(testenv.LeavesNothing(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
 
-func watchdog(t testing.TB) { testenv.Watchdog(t, hangs) }
+func watchdog(t testing.TB) { proc.PanicAfter(t, hangs) }

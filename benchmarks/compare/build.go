@@ -118,7 +118,7 @@ func buildOurs(ctx context.Context, dir string, programs map[string]bool, hosts 
 		packages = append(packages, "./benchmarks/"+p)
 	}
 	if hosts {
-		packages = append(packages, "./internal/testenv/hostrun")
+		packages = append(packages, "./internal/testkit/netns/hostrun")
 	}
 	if err := goBuild(ctx, dir, "", packages...); err != nil {
 		return library{}, err

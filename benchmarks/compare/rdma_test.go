@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // What perftest 6.06 printed in a guest, shortened in its head only.
@@ -257,7 +257,7 @@ func TestGuestBench(t *testing.T) {
 		t.Skip("it is a script for guests, which are Linux")
 	}
 	for program, pkg := range map[string]string{"bash": "bash", "setsid": "util-linux", "pkill": "procps", "timeout": "coreutils", "grep": "grep"} {
-		testenv.Peer(t, program, pkg)
+		proc.RequireProgram(t, program, pkg)
 	}
 	bench, err := filepath.Abs("../../" + benchScript)
 	if err != nil {

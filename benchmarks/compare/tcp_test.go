@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(proc.Main(m)) }
 
 // besideTheSocket is two rounds of three sizes; the socket is better than every peer, and does not count as one.
 func besideTheSocket() (*result, measurement) {
@@ -178,12 +178,12 @@ func TestNoHosts(t *testing.T) {
 // TestRunsOnHosts: a rank on each host; what a run leaves behind there is ended, the hosts stay for the next one and
 // are gone at the end.
 func TestRunsOnHosts(t *testing.T) {
-	testenv.Peer(t, "taskset", "util-linux")
+	proc.RequireProgram(t, "taskset", "util-linux")
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")
 	text := "#!/bin/sh\nsetsid sleep 1000 >/dev/null 2>&1 & \necho $! $PMI_ID $(hostname) $GORUN_TCP_TLS >>" + ran +
 		"\n[ $PMI_ID = 1 ] || echo 2 0.5 7\n"
-	if err := errors.Join(os.Symlink(testenv.Build(t, "internal/testenv/hostrun"), filepath.Join(dir, "hostrun")),
+	if err := errors.Join(os.Symlink(proc.Build(t, "internal/testkit/netns/hostrun"), filepath.Join(dir, "hostrun")),
 		os.WriteFile(filepath.Join(dir, "bw"), []byte(text), 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestRunsOnHosts(t *testing.T) {
 	m := measurement{name: "tcp-tls-bw", program: "bw", hosts: true, lineup: []string{gorunTLS, gorunPlain},
 		limit: time.Minute, runs: []arguments{{ranks: 2}}}
 	lineup, err := s.lineup(m)
-	if errors.Is(err, errNoHosts) && (os.Getuid() != 0 || os.Getenv(testenv.RequirePeers) == "") { // as hosts.Up
+	if errors.Is(err, errNoHosts) && (os.Getuid() != 0 || os.Getenv(proc.RequirePeers) == "") { // as hosts.Up
 		t.Skip(err)
 	}
 	if err != nil {
@@ -230,7 +230,7 @@ func TestRunsOnHosts(t *testing.T) {
 
 // bare builds the bare socket.
 func bare(t *testing.T) (program string) {
-	testenv.Peer(t, "cc", "gcc")
+	proc.RequireProgram(t, "cc", "gcc")
 	t.Chdir("../..")
 	l := library{dir: t.TempDir()}
 	if why := l.compileOne(context.Background(), "cc", "socket"); why != "" {

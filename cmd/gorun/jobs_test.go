@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/spf13/pflag"
 )
 
@@ -115,7 +115,7 @@ func TestInheritedMask(t *testing.T) {
 	if runtime.GOOS != "linux" || len(host.CPUs) < 2 {
 		t.Skip("needs Linux and two CPUs")
 	}
-	taskset := testenv.Peer(t, "taskset", "util-linux")
+	taskset := proc.RequireProgram(t, "taskset", "util-linux")
 	last := host.CPUs[len(host.CPUs)-1].ID
 	for _, mode := range []string{"auto", "core", "numa", "none"} {
 		j := prepare(t, "-n", "2", "--bind-to", mode, "sh", "-c", "grep Cpus_allowed_list /proc/self/status")
@@ -212,7 +212,7 @@ func TestBuildInterrupted(t *testing.T) {
 
 // MPICH's programs know nothing of us.
 func TestMPICH(t *testing.T) {
-	mpicc := testenv.Peer(t, "mpicc.mpich", "libmpich-dev")
+	mpicc := proc.RequireProgram(t, "mpicc.mpich", "libmpich-dev")
 	prog := filepath.Join(t.TempDir(), "prog")
 	if out, err := exec.Command(mpicc, "-o", prog, "testdata/mpich.c").CombinedOutput(); err != nil {
 		t.Fatalf("mpicc.mpich: %v\n%s", err, out)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/launcher"
 )
 
@@ -27,9 +27,9 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == guardWord:
 		launcher.Guard(os.Stdin)
-	case os.Getenv(testenv.RoleVar) == "gorun":
+	case os.Getenv(proc.RoleVar) == "gorun":
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	case os.Getenv(testenv.RoleVar) == "rank":
+	case os.Getenv(proc.RoleVar) == "rank":
 		os.Exit(rank(os.Args[1:]))
 	default:
 		os.Exit(m.Run())
@@ -147,7 +147,7 @@ type job struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	mark     string // in the environment of all processes of this job
-	out, err testenv.Buffer
+	out, err proc.Buffer
 	started  time.Time
 }
 
@@ -163,18 +163,18 @@ func prepare(t *testing.T, args ...string) *job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := []string{"-x", testenv.RoleVar + "=rank"}
+	full := []string{"-x", proc.RoleVar + "=rank"}
 	for _, a := range args {
 		if a == "RANK" {
 			a = self
 		}
 		full = append(full, a)
 		if a == ":" {
-			full = append(full, "-x", testenv.RoleVar+"=rank")
+			full = append(full, "-x", proc.RoleVar+"=rank")
 		}
 	}
 	j := &job{t: t, cmd: exec.Command(self, full...), mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())}
-	j.cmd.Env = append(os.Environ(), testenv.RoleVar+"=gorun", markVar+"="+j.mark)
+	j.cmd.Env = append(os.Environ(), proc.RoleVar+"=gorun", markVar+"="+j.mark)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	// So that a descendant that keeps our pipes is a failure of the test and no hang.
 	j.cmd.WaitDelay = tooLong / 2

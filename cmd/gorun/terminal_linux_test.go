@@ -11,14 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // terminal is a pseudo-terminal; what is written to keys was typed.
 type terminal struct {
 	keys  *os.File
 	slave *os.File
-	shown testenv.Buffer
+	shown proc.Buffer
 }
 
 func newTerminal(t *testing.T) *terminal {

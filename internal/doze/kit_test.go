@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // patience is after how long something will not happen any more, pause how long something is given to go wrong.
@@ -19,7 +20,7 @@ const (
 )
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
-func TestMain(m *testing.M) { os.Exit(testenv.LeavesNothing(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
 
 func place(t testing.TB) *Place {
 	t.Helper()
@@ -98,4 +99,6 @@ func lasts(t testing.TB, done <-chan struct{}, why string) {
 	}
 }
 
-func watch(t testing.TB, p *Place) *testenv.Dog { return testenv.Watch(t, patience, p.Interrupt) }
+func watch(t testing.TB, p *Place) *proc.Watchdog {
+	return proc.StartWatchdog(t, patience, p.Interrupt)
+}

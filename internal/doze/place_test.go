@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 var kinds = map[string]bool{"held": true, "free": false}
@@ -297,18 +297,18 @@ func TestNoWakeUpIsLost(t *testing.T) {
 }
 
 // await is the loop of a waiter: poll, arm, look again, park.
-func await(p *Place, l *line, hold bool, d *testenv.Dog) error {
+func await(p *Place, l *line, hold bool, d *proc.Watchdog) error {
 	for l.poll() == 0 {
 		p.Arm(hold)
 		if !p.Ready() {
 			p.Park(hold)
 		}
 		p.Disarm()
-		if d.Barked() {
+		if d.Fired() {
 			return fmt.Errorf("no wake-up within %v", patience)
 		}
 	}
-	d.Feed()
+	d.Reset()
 	return nil
 }
 
@@ -356,13 +356,13 @@ func TestHammer(t *testing.T) {
 				for l.poll() == 0 {
 					p.Park(hold)
 					p.Disarm()
-					if d.Barked() {
+					if d.Fired() {
 						t.Fatalf("round %d: the arrival was slept through", i)
 					}
 					p.Arm(hold)
 				}
 				p.Disarm()
-				d.Feed()
+				d.Reset()
 			}
 			close(turn)
 			close(stop)
@@ -392,8 +392,8 @@ func TestInterruptIsNotLost(t *testing.T) {
 				p.Park(hold)
 				p.Disarm()
 				<-turn
-				d.Feed()
-				if d.Barked() {
+				d.Reset()
+				if d.Fired() {
 					t.Fatalf("round %d: the Interrupt was lost", i)
 				}
 			}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
 )
 
 // mapped is how ss prints an IPv4 address at the end that was dialled, whose listener takes both kinds.
@@ -16,7 +16,7 @@ var mapped = regexp.MustCompile(`\[::ffff:([0-9.]+)\]`)
 // Which addresses and ports are used is what the settings say.
 func TestHostsAddresses(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 2)
+	h := netns.Up(t, 2)
 	for _, test := range []struct {
 		name, setting string
 		local, peer   string // of the connection, as h1 sees it; parts
@@ -53,7 +53,7 @@ func TestHostsAddresses(t *testing.T) {
 // What cannot be is an error of Init that says what was asked and what there is.
 func TestHostsNoAddress(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 2)
+	h := netns.Up(t, 2)
 	for setting, want := range map[string][]string{
 		"GORUN_TCP_IF=eth7":         {"eth7", "eth0", "GORUN_TCP_IF"},
 		"GORUN_TCP_IF=10.78.0.0/16": {"10.78.0.0/16", "10.77.0.", "GORUN_TCP_IF"},

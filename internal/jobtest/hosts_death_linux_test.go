@@ -6,20 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
 )
 
 // A host of which nothing is left: its kernel may have said so (crash), or not (poweroff). Who waits for a rank of it
 // fails within the peer timeout, whatever it waits in, and the job ends.
 func TestHostsHostDies(t *testing.T) {
-	for fault, die := range map[string]func(*hosts.Hosts) error{
-		"crash":    func(h *hosts.Hosts) error { return h.Crash(2) },
-		"poweroff": func(h *hosts.Hosts) error { return h.PowerOff(2) },
+	for fault, die := range map[string]func(*netns.Hosts) error{
+		"crash":    func(h *netns.Hosts) error { return h.Crash(2) },
+		"poweroff": func(h *netns.Hosts) error { return h.PowerOff(2) },
 	} {
 		for _, how := range []string{"recv", "flow"} {
 			t.Run(fault+"/"+how, func(t *testing.T) {
 				t.Parallel()
-				h := hosts.Up(t, 3)
+				h := netns.Up(t, 3)
 				j := runOn(t, h, spread{role: "hosts block", args: []string{how}, timeout: soonDead})
 				j.allReady()
 				if how == "flow" {
@@ -41,7 +41,7 @@ func TestHostsHostDies(t *testing.T) {
 // any timeout.
 func TestHostsRankKilled(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 2)
+	h := netns.Up(t, 2)
 	for victim := range 2 {
 		t.Run(fmt.Sprintf("rank %d", victim), func(t *testing.T) {
 			j := runOn(t, h, spread{role: "hosts block", args: []string{"flow"}})
@@ -58,7 +58,7 @@ func TestHostsRankKilled(t *testing.T) {
 // nothing. Its kernel has answered all the time, also with a closed window.
 func TestHostsFreeze(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 3)
+	h := netns.Up(t, 3)
 	j := runOn(t, h, spread{role: "hosts traffic", timeout: soonDead})
 	j.allReady()
 	j.goesOn()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
 )
 
 func init() {
@@ -64,7 +64,7 @@ func idleOnce(w *mpi.Comm, k int) error {
 
 // quiet waits until nothing is under way between hosts: the ranks have said so, and here the kernel has delivered all and
 // the ranks have read it.
-func quiet(t *testing.T, h *hosts.Hosts) {
+func quiet(t *testing.T, h *netns.Hosts) {
 	t.Helper()
 	still := 0
 	eventually(t, "the connections to be quiet", func() bool {
@@ -83,7 +83,7 @@ func quiet(t *testing.T, h *hosts.Hosts) {
 // Connections that are dropped while nothing is under way are made again by whoever needs them.
 func TestHostsIdleDrops(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 3)
+	h := netns.Up(t, 3)
 	j := runOn(t, h, spread{role: "hosts pause", timeout: 10 * time.Second, env: []string{"GORUN_LOG=warn"}})
 	for k := range drops {
 		for rank := range j.size {
@@ -106,7 +106,7 @@ func TestHostsIdleDrops(t *testing.T) {
 // Dropped with something under way: an error that says so, or all is well, but no hang and nothing wrong.
 func TestHostsBusyDrops(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 2)
+	h := netns.Up(t, 2)
 	for _, how := range []string{"flow", "traffic"} {
 		t.Run(how, func(t *testing.T) {
 			s := spread{role: "hosts traffic", timeout: 10 * time.Second}
@@ -201,7 +201,7 @@ func TestHostsComputing(t *testing.T) {
 	for _, freeze := range []bool{false, true} {
 		t.Run(fmt.Sprintf("frozen=%v", freeze), func(t *testing.T) {
 			t.Parallel()
-			h := hosts.Up(t, 2)
+			h := netns.Up(t, 2)
 			j := runOn(t, h, spread{role: "hosts compute", timeout: soonDead, env: []string{"GORUN_UNEXPECTED_MAX=1MiB"}})
 			if freeze {
 				j.allReady()

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
 )
 
 const (
@@ -22,7 +22,7 @@ func TestHostsLinkDown(t *testing.T) {
 	for _, how := range []string{"recv", "flow"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			h := hosts.Up(t, 3)
+			h := netns.Up(t, 3)
 			j := runOn(t, h, spread{role: "hosts block", args: []string{how}, timeout: soonDead})
 			j.allReady()
 			if how == "flow" {
@@ -46,7 +46,7 @@ func TestHostsLinkDown(t *testing.T) {
 // To connect while the link is down is an error within the peer timeout.
 func TestHostsConnectLinkDown(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 2)
+	h := netns.Up(t, 2)
 	j := runOn(t, h, spread{role: "hosts connect", timeout: soonDead})
 	j.allReady()
 	must(t, h.LinkDown(2))
@@ -64,7 +64,7 @@ func TestHostsConnectLinkDown(t *testing.T) {
 // A link that is down for less than the peer timeout costs time, and nothing else; so does a bad one.
 func TestHostsLinkFlaps(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 3)
+	h := netns.Up(t, 3)
 	j := runOn(t, h, spread{role: "hosts traffic"})
 	j.allReady()
 	j.goesOn()

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // spread describes a job on hosts. Its ranks are the test binary, in a role whose arguments are args.
@@ -33,7 +33,7 @@ type spread struct {
 
 // hostJob is a job on hosts. Files in its folder are how the test tells ranks what to do: no network is needed for it.
 type hostJob struct {
-	*hosts.Running
+	*netns.Running
 	t      *testing.T
 	folder string
 	size   int
@@ -44,7 +44,7 @@ type hostJob struct {
 const folderVar = "GORUN_TEST_FOLDER"
 
 // runOn starts a job.
-func runOn(t *testing.T, h *hosts.Hosts, s spread) *hostJob {
+func runOn(t *testing.T, h *netns.Hosts, s spread) *hostJob {
 	t.Helper()
 	prog := s.prog
 	if prog == "" {
@@ -67,8 +67,8 @@ func runOn(t *testing.T, h *hosts.Hosts, s spread) *hostJob {
 		j.size += n
 	}
 	var err error
-	j.Running, err = h.Run(hosts.Job{PerHost: s.perHost, Program: prog, Args: s.args, Grace: s.grace, PeerTimeout: s.timeout,
-		Env: append([]string{testenv.RoleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}, s.env...)})
+	j.Running, err = h.Run(netns.Job{PerHost: s.perHost, Program: prog, Args: s.args, Grace: s.grace, PeerTimeout: s.timeout,
+		Env: append([]string{proc.RoleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}, s.env...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func (j *hostJob) tell(name string) {
 // must is for faults: without them a test says nothing. What the kernel lacks skips it.
 func must(t *testing.T, err error) {
 	t.Helper()
-	if errors.Is(err, hosts.ErrUnavailable) && os.Getenv(testenv.RequirePeers) == "" {
+	if errors.Is(err, netns.ErrUnavailable) && os.Getenv(proc.RequirePeers) == "" {
 		t.Skip(err)
 	}
 	if err != nil {

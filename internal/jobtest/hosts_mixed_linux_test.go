@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func init() {
@@ -63,7 +63,7 @@ func TestHostsMixed(t *testing.T) {
 	t.Parallel()
 	for _, tls := range []string{"0", "1"} {
 		t.Run("TLS="+tls, func(t *testing.T) {
-			h := hosts.Up(t, 3)
+			h := netns.Up(t, 3)
 			j := runOn(t, h, spread{perHost: []int{2, 2, 2}, role: "hosts mixed", env: []string{"GORUN_LOG=debug", "GORUN_TCP_TLS=" + tls}}).finish(0)
 			for rank := range 6 {
 				j.says(rank, fmt.Sprintf(`^rank %d is content`, rank))
@@ -99,7 +99,7 @@ func twoTalk(_ context.Context, w *mpi.Comm) error {
 // Connections are made for those who talk, one for two ranks, also if both begin at the same moment.
 func TestHostsConnections(t *testing.T) {
 	t.Parallel()
-	h := hosts.Up(t, 3)
+	h := netns.Up(t, 3)
 	for range 10 {
 		j := runOn(t, h, spread{role: "hosts two talk"})
 		j.tell("go")
@@ -117,21 +117,21 @@ func TestHostsConnections(t *testing.T) {
 }
 
 // connections counts those of a host to other hosts, not to the switch, where the wire-up is.
-func connections(t *testing.T, h *hosts.Hosts, host int) int {
+func connections(t *testing.T, h *netns.Hosts, host int) int {
 	t.Helper()
 	return len(between(t, h, host))
 }
 
 // between are the lines of ss on these connections.
-func between(t *testing.T, h *hosts.Hosts, host int) []string {
+func between(t *testing.T, h *netns.Hosts, host int) []string {
 	t.Helper()
 	return sockets(t, h, host, "state", "established", "( dst 10.77.0.0/24 and not dst 10.77.0.254 ) or ( dst [fd77::/64] and not dst [fd77::fe] )")
 }
 
 // sockets are the lines of ss on a host: TCP, numeric.
-func sockets(t *testing.T, h *hosts.Hosts, host int, args ...string) []string {
+func sockets(t *testing.T, h *netns.Hosts, host int, args ...string) []string {
 	t.Helper()
-	testenv.Peer(t, "ss", "iproute2")
+	proc.RequireProgram(t, "ss", "iproute2")
 	out, err := h.Command(host, "ss", append([]string{"-H", "-t", "-n"}, args...)...).Output()
 	if err != nil {
 		t.Fatalf("ss: %v", err)

@@ -17,14 +17,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // stranger is somebody on another host who can reach where a rank listens.
 type stranger struct {
 	t    *testing.T
-	h    *hosts.Hosts
+	h    *netns.Hosts
 	from int
 	to   string
 	open []net.Conn
@@ -106,7 +106,7 @@ func descriptors(pid int) int {
 }
 
 // listens is the port of a rank that is alone on its host.
-func listens(t *testing.T, h *hosts.Hosts, host int) uint16 {
+func listens(t *testing.T, h *netns.Hosts, host int) uint16 {
 	t.Helper()
 	lines := sockets(t, h, host, "-l")
 	if len(lines) != 1 {
@@ -122,7 +122,7 @@ func listens(t *testing.T, h *hosts.Hosts, host int) uint16 {
 
 // Strangers on another host do what they like, while a job goes on, is right, does not grow, counts them and says so.
 func TestHostsStrangers(t *testing.T) {
-	h := hosts.Up(t, 3)
+	h := netns.Up(t, 3)
 	j := runOn(t, h, spread{perHost: []int{1, 1}, role: "hosts traffic", env: []string{"GORUN_LOG=warn"}})
 	j.allReady()
 	j.goesOn()
@@ -160,7 +160,7 @@ func TestHostsStrangers(t *testing.T) {
 	s.crowd(helloOf(job, 1, 0))
 	refused += 5000 // many wait in the kernel for somebody to accept them, and are gone before that
 	j.goesOn()
-	if after := rss(t, pid); after > before+32<<20 && !testenv.Race {
+	if after := rss(t, pid); after > before+32<<20 && !proc.Race {
 		t.Errorf("rank 0 had %d MiB before the strangers and has %d MiB", before>>20, after>>20)
 	} else {
 		t.Logf("rank 0: %d MiB before, %d MiB after", before>>20, after>>20)

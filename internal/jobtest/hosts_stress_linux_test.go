@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
-	"github.com/gorun-mpi/mpi/internal/testenv/hosts"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // The environment of TestHostsStress: how long, and the seed of its faults and messages.
@@ -23,7 +23,7 @@ const (
 // weather is what happens to hosts that a job must survive.
 type weather struct {
 	t      *testing.T
-	h      *hosts.Hosts
+	h      *netns.Hosts
 	j      *hostJob
 	random *rand.Rand
 	past   map[string]int // how often what has happened
@@ -116,8 +116,8 @@ func TestHostsStress(t *testing.T) {
 		}
 	}
 	t.Logf("to see it again: %s=%d %s=%v", seedVar, seed, soakVar, last)
-	h := hosts.Up(t, 3)
-	prog := testenv.Build(t, "benchmarks/stress")
+	h := netns.Up(t, 3)
+	prog := proc.Build(t, "benchmarks/stress")
 	w := &weather{t: t, h: h, random: rand.New(rand.NewPCG(seed, 4)), past: map[string]int{}, said: map[string]int{}}
 	folder := t.TempDir()
 	w.j = runOn(t, h, spread{perHost: []int{2, 2, 2}, prog: prog, timeout: patience, folder: folder,

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
-	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
 // markVar is in the environment of every process of one job.
@@ -37,7 +37,7 @@ func role(name string, body func(ctx context.Context, w *mpi.Comm) error) {
 // withoutReadv adds a program like role, in which process_vm_readv is forbidden.
 func withoutReadv(name string, body func(ctx context.Context, w *mpi.Comm) error) {
 	roles[name+" without readv"] = func() error {
-		if err := testenv.ForbidReadv(); err != nil {
+		if err := proc.ForbidReadv(); err != nil {
 			return err
 		}
 		mpi.Main(body)
@@ -46,7 +46,7 @@ func withoutReadv(name string, body func(ctx context.Context, w *mpi.Comm) error
 }
 
 func TestMain(m *testing.M) {
-	testenv.Become(roles)
+	proc.RunRole(roles)
 	os.Exit(softhca.Main(m))
 }
 
@@ -74,7 +74,7 @@ type job struct {
 	patient  bool      // its launcher ends before its ranks
 	temp     string    // TMPDIR of the job
 	before   []string  // what shared folders held
-	out, err testenv.Buffer
+	out, err proc.Buffer
 	started  time.Time
 	ended    time.Time
 }
@@ -98,9 +98,9 @@ func start(t *testing.T, s spec) *job {
 	case s.bare:
 		j.launcher, j.bare, args = prog, true, nil
 	case s.hydra:
-		j.launcher, j.patient = testenv.Peer(t, "mpiexec.hydra", "mpich"), true
+		j.launcher, j.patient = proc.RequireProgram(t, "mpiexec.hydra", "mpich"), true
 	default:
-		j.launcher = testenv.Gorun(t)
+		j.launcher = proc.Gorun(t)
 	}
 	j.cmd = exec.Command(j.launcher, append(args, s.args...)...)
 	for _, kv := range os.Environ() {
@@ -108,7 +108,7 @@ func start(t *testing.T, s spec) *job {
 			j.cmd.Env = append(j.cmd.Env, kv)
 		}
 	}
-	j.cmd.Env = append(j.cmd.Env, testenv.RoleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp,
+	j.cmd.Env = append(j.cmd.Env, proc.RoleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp,
 		"GORACE=atexit_sleep_ms=0") // each end of a rank would take a second
 	j.cmd.Env = append(j.cmd.Env, s.env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err

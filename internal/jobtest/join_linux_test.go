@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func init() {
@@ -30,7 +30,7 @@ func limited() error {
 	}
 	// What Go's runtime could want later, and ends the process if there is no room for it: memory for a profile, threads.
 	runtime.MemProfileRate = 0
-	testenv.Threads(16)
+	proc.Threads(16)
 	which := unix.RLIMIT_FSIZE
 	if os.Args[1] == "as" {
 		which = unix.RLIMIT_AS
@@ -75,7 +75,7 @@ func TestNoRoomAtInit(t *testing.T) {
 		{"address space for no ring", "as", "200000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.kind == "as" && testenv.Race {
+			if c.kind == "as" && proc.Race {
 				t.Skip("the race detector itself needs address space")
 			}
 			j := startAgain(t, spec{n: 2, role: "limited", args: []string{c.kind, c.limit}}, 5, func(j *job) bool {

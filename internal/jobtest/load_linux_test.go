@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func init() {
-	if testenv.Race {
+	if proc.Race {
 		floodMessages = 20_000
 	}
 	role("flood", flood)
@@ -122,7 +122,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("at most %d bytes of unexpected messages were held; want many, and at most %d", peak, floodLimit)
 			}
 			memory, _ := strconv.Atoi(m[0][5])
-			if most := 40 << 10; memory > most && !testenv.Race { // 200 MB were sent
+			if most := 40 << 10; memory > most && !proc.Race { // 200 MB were sent
 				t.Errorf("rank 0 has used %d kB, want at most %d", memory, most)
 			}
 		})
@@ -132,7 +132,7 @@ func TestFlood(t *testing.T) {
 // 64 ranks on a small machine: they come, meet and go, and none is large.
 func TestManyRanks(t *testing.T) {
 	const n, most = 64, 16 << 10 // kB
-	j := run(t, spec{n: n, prog: testenv.Build(t, "internal/jobtest/testprog")}, 0)
+	j := run(t, spec{n: n, prog: proc.Build(t, "internal/jobtest/testprog")}, 0)
 	m := j.find(`^rank (\d+) of 64: peak (\d+)$`)
 	if len(m) != n {
 		t.Fatalf("%d of %d ranks report\n%s", len(m), n, j.out.String())

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // Strong progress: what was started completes although the rank that started it computes and calls nothing.
@@ -30,7 +30,7 @@ const endless = patience / 2
 var large = 64 << 20
 
 func init() {
-	if testenv.Race {
+	if proc.Race {
 		large = 2 << 20
 	}
 	role("progress", progress)
@@ -51,7 +51,7 @@ type party struct {
 // progress runs phases. The first argument is a file that the ranks share, each other one the name of a phase and how
 // long to compute in it, if that does not depend on what completes: isend=300ms.
 func progress(_ context.Context, w *mpi.Comm) error {
-	p := &party{w: w, strict: os.Getenv(testenv.RoleVar) == "progress"}
+	p := &party{w: w, strict: os.Getenv(proc.RoleVar) == "progress"}
 	f, err := os.OpenFile(os.Args[1], os.O_RDWR, 0)
 	if err != nil {
 		return err

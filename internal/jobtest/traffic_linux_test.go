@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // sizes are those at which something changes (a slot's payload, the eager limit, the areas of a ring, a fragment, a
@@ -56,7 +56,7 @@ func exchange(w *mpi.Comm, send, recv memory) error {
 	me, n := w.Rank(), w.Size()
 	right, left := (me+1)%n, (me+n-1)%n
 	for i, size := range sizes {
-		if testenv.Race && size > 1<<20 {
+		if proc.Race && size > 1<<20 {
 			break // slow
 		}
 		out, in := send(size), recv(size)

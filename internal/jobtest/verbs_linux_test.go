@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi"
-	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
+	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
 func init() { role("frozen", frozen) }

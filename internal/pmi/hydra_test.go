@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // The test binary is also the program that the real launcher starts.
 func TestMain(m *testing.M) {
-	testenv.Become(map[string]func() error{"rank": beRank, "forget": forget})
+	proc.RunRole(map[string]func() error{"rank": beRank, "forget": forget})
 	os.Exit(m.Run())
 }
 
@@ -51,14 +51,14 @@ func beRank() error {
 
 // mpiexec.hydra is a server that we did not write.
 func TestUnderHydra(t *testing.T) {
-	hydra := testenv.Peer(t, "mpiexec.hydra", "mpich")
+	hydra := proc.RequireProgram(t, "mpiexec.hydra", "mpich")
 	for _, mode := range [][]string{nil, {"-pmi-port"}} {
 		t.Run(strings.Join(mode, ""), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
 			args := append(mode, "-n", "3", os.Args[0])
 			cmd := exec.CommandContext(ctx, hydra, args...)
-			cmd.Env = append(os.Environ(), testenv.RoleVar+"=rank", EnvJob+"=gorun_of_somebody_else")
+			cmd.Env = append(os.Environ(), proc.RoleVar+"=rank", EnvJob+"=gorun_of_somebody_else")
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %v\n%s", args, err, out)

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // proving starts a server that wants proofs, and returns what a rank's environment is.
@@ -508,7 +508,7 @@ func TestJoinForgetsTheKey(t *testing.T) {
 	for name, value := range env(0) {
 		more = append(more, name+"="+value)
 	}
-	out, err := testenv.Run(t, "forget", append(more, "LAST=1")...)
+	out, err := proc.Run(t, "forget", append(more, "LAST=1")...)
 	if want := "key 43 secret 32 getenv \"\" kernel false child false\n"; err != nil || out != want {
 		t.Errorf("%v: %q, want %q", err, out, want)
 	}

@@ -158,6 +158,6 @@ func leftOut(rel string) bool {
 
 // wanted: what tests are made of is their files and the kit that only they import.
 func wanted(rel, only string) bool {
-	test := strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, filepath.Join("internal", "testenv"))
+	test := strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, filepath.Join("internal", "testkit"))
 	return only == "" || test == (only == "tests")
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/shm"
@@ -21,7 +21,7 @@ import (
 const patience = 30 * time.Second
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
-func TestMain(m *testing.M) { os.Exit(testenv.LeavesNothing(m.Run)) }
+func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
 
 // named is shared memory by another name, so that there can be two.
 type named struct {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/shm"
@@ -141,7 +141,7 @@ func TestConnectToAnotherHost(t *testing.T) {
 	want := &link{}
 	b.connect = func(int, []byte) (transport.Link, error) { return want, nil }
 	d := joined(t, newShm(0, ""), b)
-	files := testenv.Files()
+	files := leak.Files()
 	for range 100 {
 		l, err := d.Connect(context.Background(), 1, encode([]entry{{"shm", address}, {"b", nil}}))
 		if l != want || err != nil {
@@ -149,7 +149,7 @@ func TestConnectToAnotherHost(t *testing.T) {
 		}
 		delete(d.via, 1)
 	}
-	if n := testenv.Files(); n > files {
+	if n := leak.Files(); n > files {
 		t.Errorf("%d descriptors, there were %d", n, files)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -18,16 +18,16 @@ import (
 // the second link is asked of its device.
 type twoLinks struct {
 	*Device
-	links [2]transport.Link
-	pkts  [4]transport.Packet
-	dog   *testenv.Dog
+	links    [2]transport.Link
+	pkts     [4]transport.Packet
+	watchdog *proc.Watchdog
 }
 
 func twoRanks(t *testing.T) (r [2]*twoLinks) {
 	t.Helper()
 	for rank := range r {
 		r[rank] = &twoLinks{Device: joined(t, newShm(rank, "x"), newShm(rank, "y"))}
-		r[rank].dog = testenv.Watch(t, patience, r[rank].Interrupt)
+		r[rank].watchdog = proc.StartWatchdog(t, patience, r[rank].Interrupt)
 	}
 	for rank := range r {
 		for i, dev := range r[rank].devs {
@@ -54,14 +54,14 @@ func (r *twoLinks) send(t *testing.T, by int, tag int32, flags uint8) {
 func (r *twoLinks) next(hold bool) (transport.Packet, error) {
 	for {
 		if n := r.Poll(r.pkts[:1]); n > 0 {
-			r.dog.Feed()
+			r.watchdog.Reset()
 			return r.pkts[0], nil
 		}
 		if r.Arm(transport.Any, hold) {
 			r.Park(hold)
 			r.Disarm()
 		}
-		if r.dog.Barked() {
+		if r.watchdog.Fired() {
 			return transport.Packet{}, fmt.Errorf("no wake-up within %v; polling now gives %d packets", patience, r.Poll(r.pkts[:]))
 		}
 	}
@@ -84,7 +84,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 						}
 						if p, err := r.next(hold[rank]); err != nil || p.Header.Tag != i {
 							t.Errorf("rank %d, round %d: %+v, %v", rank, i, p, err)
-							ranks[1-rank].dog.Bark() // it waits in vain
+							ranks[1-rank].watchdog.Fire() // it waits in vain
 							ranks[1-rank].Interrupt()
 							return
 						}

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/internal/ring"
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -29,11 +30,11 @@ var roles = map[string]func() error{}
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) {
-	testenv.Become(roles)
-	os.Exit(testenv.LeavesNothing(m.Run))
+	proc.RunRole(roles)
+	os.Exit(leak.VerifyMain(m.Run))
 }
 
-func watchdog(t testing.TB) { testenv.Watchdog(t, 4*patience) }
+func watchdog(t testing.TB) { proc.PanicAfter(t, 4*patience) }
 
 // end is a device with what it has polled.
 type end struct {
@@ -235,5 +236,5 @@ func held(t testing.TB) (files, mappings int) {
 		t.Fatal(err)
 	}
 	// The page of a closed device's own inbox stays: an Interrupt may be under way.
-	return testenv.Files(), strings.Count(string(maps), "memfd:gorun-") - strings.Count(string(maps), "memfd:gorun-inbox")
+	return leak.Files(), strings.Count(string(maps), "memfd:gorun-") - strings.Count(string(maps), "memfd:gorun-inbox")
 }

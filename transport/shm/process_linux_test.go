@@ -17,7 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -29,7 +30,7 @@ func init() {
 	roles["address-limit"] = func() error {
 		// Go's heap grows by 64 MiB of address space at a time, and each of its threads takes 8 MiB and more; Go ends
 		// the process where it cannot: room for what the test itself needs is made before, and the threads.
-		testenv.Threads(16)
+		proc.Threads(16)
 		heap := make([]byte, 32<<20)
 		runtime.KeepAlive(heap)
 		heap = nil
@@ -48,8 +49,8 @@ func streamForEver() error {
 	if err != nil {
 		return err
 	}
-	testenv.Tell(d.Address())
-	address, err := testenv.Hear()
+	proc.Send(d.Address())
+	address, err := proc.Recv()
 	if err != nil {
 		return err
 	}
@@ -75,12 +76,12 @@ func TestKilledPeer(t *testing.T) {
 	files, mappings := held(t)
 	t.Run("all", func(t *testing.T) {
 		d := open(t, Options{Rank: 0, Size: 2})
-		o := testenv.Start(t, "stream")
-		l, err := d.Connect(context.Background(), 1, o.Hear())
+		o := proc.Start(t, "stream")
+		l, err := d.Connect(context.Background(), 1, o.Recv())
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Tell(d.Address())
+		o.Send(d.Address())
 		d.until("the stream", func() bool { return len(d.in) > 1000 })
 		g, first := l.(transport.Getter), d.in[0].Header
 		dst := make([]byte, 1<<20)
@@ -116,7 +117,7 @@ func TestKilledPeer(t *testing.T) {
 func runRole(t *testing.T, role string) {
 	t.Helper()
 	watchdog(t)
-	printed, err := testenv.Run(t, role)
+	printed, err := proc.Run(t, role)
 	if t.Log(printed); err != nil || !strings.HasSuffix(printed, "ok\n") {
 		t.Error(err)
 	}
@@ -126,7 +127,7 @@ func runRole(t *testing.T, role string) {
 func TestReadForbidden(t *testing.T) { runRole(t, "no-readv") }
 
 func withoutReadv() error {
-	if err := testenv.ForbidReadv(); err != nil {
+	if err := proc.ForbidReadv(); err != nil {
 		return err
 	}
 	a, err1 := New(Options{Rank: 0, Size: 2})
@@ -202,7 +203,7 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 		return err
 	}
-	files := testenv.Files()
+	files := leak.Files()
 	d, err := New(opt)
 	var room *NoRoomError
 	switch {
@@ -214,7 +215,7 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	case !strings.Contains(err.Error(), strconv.Itoa(room.Bytes)):
 		return fmt.Errorf("%d bytes are not in the text: %w", room.Bytes, err)
 	}
-	if after := testenv.Files(); after > files {
+	if after := leak.Files(); after > files {
 		return fmt.Errorf("%d descriptors after, %d before", after, files)
 	}
 	fmt.Println(err)

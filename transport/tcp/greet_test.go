@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -22,9 +22,9 @@ const hang = 30 * time.Second
 // leavesNothing fails the test if it ends with more goroutines or descriptors than it began with.
 func leavesNothing(t *testing.T) {
 	t.Helper()
-	before := testenv.Holds()
+	before := leak.Take()
 	t.Cleanup(func() {
-		if err := before.NoMore(hang); err != nil {
+		if err := before.Check(hang); err != nil {
 			t.Error(err)
 		}
 	})

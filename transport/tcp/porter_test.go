@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 )
 
 // lodge is a porter of rank 2 and what it has delivered and logged.
@@ -202,7 +202,7 @@ func TestPorterTenThousand(t *testing.T) {
 	const strangers, each, diallers = 8, 1250, 20
 	said := record(t, greeterOf(1), greeterOf(2))
 	l := opened(t, greeterOf(2))
-	files, heap, began := testenv.Files(), heapInUse(), time.Now()
+	files, heap, began := leak.Files(), heapInUse(), time.Now()
 	var most, guests atomic.Int64
 	stop := make(chan struct{})
 	var watch, crowd sync.WaitGroup
@@ -212,7 +212,7 @@ func TestPorterTenThousand(t *testing.T) {
 			case <-stop:
 				return
 			case <-time.After(time.Millisecond):
-				most.Store(max(most.Load(), int64(testenv.Files())))
+				most.Store(max(most.Load(), int64(leak.Files())))
 				l.porter.mu.Lock()
 				guests.Store(max(guests.Load(), int64(l.unproved)))
 				l.porter.mu.Unlock()

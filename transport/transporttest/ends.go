@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -243,11 +243,11 @@ func closeLeavesNothing(f *fixture) {
 	}
 	cycle() // what is made once per process is made now
 	const cycles = 10
-	before := testenv.Holds()
+	before := leak.Take()
 	for range cycles {
 		cycle()
 	}
-	if err := before.NoMore(patience); err != nil {
+	if err := before.Check(patience); err != nil {
 		f.Fatalf("after %d pairs were opened and closed: %v", cycles, err)
 	}
 }

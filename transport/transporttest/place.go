@@ -230,7 +230,7 @@ func roomIsTold(f *fixture) {
 				a.dev.Park(true)
 				a.dev.Disarm()
 			}
-			if w.Barked() {
+			if w.Fired() {
 				close(done)
 				return fmt.Errorf("%d packets went out and no word of room came", sent)
 			}

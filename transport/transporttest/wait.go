@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
 // watch has somebody interrupt the devices of ends if nothing goes forward any more.
-func watch(f *fixture, ends ...*end) *testenv.Dog {
-	return testenv.Watch(f, patience, func() {
+func watch(f *fixture, ends ...*end) *proc.Watchdog {
+	return proc.StartWatchdog(f, patience, func() {
 		for _, e := range ends {
 			e.dev.Interrupt()
 		}
@@ -22,17 +22,17 @@ func watch(f *fixture, ends ...*end) *testenv.Dog {
 }
 
 // await is the loop of a waiter: poll, arm, look again (Arm does), park.
-func (e *end) await(w *testenv.Dog, level transport.Level, hold bool) (message, error) {
+func (e *end) await(w *proc.Watchdog, level transport.Level, hold bool) (message, error) {
 	for {
 		if m, ok := e.tryNext(); ok {
-			w.Feed()
+			w.Reset()
 			return m, nil
 		}
 		if e.dev.Arm(level, hold) {
 			e.dev.Park(hold)
 			e.dev.Disarm()
 		}
-		if w.Barked() {
+		if w.Fired() {
 			return message{}, fmt.Errorf("rank %d: no wake-up within %v; polling now gives %d packets", e.rank, patience, e.poll())
 		}
 	}
@@ -56,7 +56,7 @@ func armSeesArrived(f *fixture) {
 		f.must(a.send(wire.Header{Kind: wire.Eager, Flags: wire.Urgent}, nil))
 		for b.dev.Arm(level, false) { // not here yet: then its arrival ends this Park
 			b.dev.Park(false)
-			if w.Barked() {
+			if w.Fired() {
 				f.Fatal("a packet was sent, and Arm has not seen it nor Park ended")
 			}
 		}
@@ -359,8 +359,8 @@ func interruptNotLost(f *fixture) {
 					b.dev.Disarm()
 				}
 				<-turn
-				w.Feed()
-				if w.Barked() {
+				w.Reset()
+				if w.Fired() {
 					for ; i < rounds-1; i++ { // let the other side finish
 						turn <- struct{}{}
 						<-turn

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // dyingVar says which way of keeping registrations the child process of TestDyingBuffers uses.
@@ -152,7 +152,7 @@ func spared(t *testing.T, mode string) toll {
 // child runs this test in a process of its own, whose heap nobody else uses.
 func child(t *testing.T, mode string) (toll, error) {
 	t.Helper()
-	out, err := testenv.Again(t, append(sameLibrary(t), dyingVar+"="+mode, "GODEBUG=madvdontneed=1", "SOFTHCA_PAGES=1")...)
+	out, err := proc.RerunTest(t, append(sameLibrary(t), dyingVar+"="+mode, "GODEBUG=madvdontneed=1", "SOFTHCA_PAGES=1")...)
 	n := parseToll(t, out)
 	t.Log(n)
 	if err != nil && n.wrong == 0 {

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
@@ -164,7 +165,7 @@ const (
 // A thousand peers: what the device, its connections and its control connections take for each.
 func TestMemoryOfPeers(t *testing.T) {
 	needSoft(t)
-	if testenv.Race {
+	if proc.Race {
 		t.Skip("the race detector's own memory would be counted")
 	}
 	watchdog(t)
@@ -175,8 +176,8 @@ func TestMemoryOfPeers(t *testing.T) {
 	}
 	o := start(t, "crowd")
 	heap, rss, files := footprint(t)
-	o.Tell(where)
-	for line := o.Line(); line != "ready"; line = o.Line() {
+	o.Send(where)
+	for line := o.ReadLine(); line != "ready"; line = o.ReadLine() {
 		t.Log(line)
 	}
 	a.until("the last peer", func() bool {
@@ -223,7 +224,7 @@ func footprint(t *testing.T) (heap, resident int64, files int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int64(m.HeapAlloc + m.StackInuse), kib << 10, testenv.Files()
+	return int64(m.HeapAlloc + m.StackInuse), kib << 10, leak.Files()
 }
 
 // crowd is ranks 1 to crowdSize: for each a control connection and a queue pair, all of one device.
@@ -252,7 +253,7 @@ func crowd() error {
 	if _, err := h.turn(all, nil); err != nil {
 		return err
 	}
-	where, err := testenv.Hear()
+	where, err := proc.Recv()
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -85,7 +85,7 @@ func removable() error {
 	}
 	told := make(chan error, 1)
 	go func() {
-		_, err := testenv.Hear()
+		_, err := proc.Recv()
 		told <- err
 	}()
 	fmt.Println("ready")
@@ -123,10 +123,10 @@ func TestDeviceRemoved(t *testing.T) {
 			hub := leaky(t, 3, log.option)
 			o, to := opposite(t, hub, "removable")
 			rts := hub.take(transport.Arrived)
-			o.Line()
+			o.ReadLine()
 			err := endedWhileRead(t, hub, to, rts.Header.Addr, rts.Header.Key, 1, func() {
 				if side == "theirs" {
-					o.Tell(nil)
+					o.Send(nil)
 					return
 				}
 				if err := hangUp(); err != nil {
@@ -138,7 +138,7 @@ func TestDeviceRemoved(t *testing.T) {
 			if side == "ours" && !strings.Contains(err.Error(), "the device rxe0: "+eventText(eventDeviceFatal)) {
 				t.Errorf("%v does not say which device and what event", err)
 			}
-			if why := o.Line(); !strings.Contains(why, transport.ErrPeerGone.Error()) { // the event, or what we could not read
+			if why := o.ReadLine(); !strings.Contains(why, transport.ErrPeerGone.Error()) { // the event, or what we could not read
 				t.Errorf("the other end says %q", why)
 			}
 			two := newEnd(t, 2, 3)
@@ -163,7 +163,7 @@ func TestDeviceGoneUnsaid(t *testing.T) {
 	a := leaky(t, 3)
 	o, _ := opposite(t, a, "removable")
 	a.take(transport.Arrived)
-	o.Line()
+	o.ReadLine()
 	if err := hangUp(); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestDeviceGoneUnsaid(t *testing.T) {
 		return len(a.in) > 0
 	})
 	t.Log(a.down(1))
-	t.Log(o.Line())
+	t.Log(o.ReadLine())
 	a.sleeps()
 	ends(t, a)
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -67,11 +67,11 @@ func expose(d *Device, l *link) error {
 }
 
 // opposite starts rank 1 in a process of its own, in some role, and connects with it.
-func opposite(t *testing.T, a *end, role string, env ...string) (*testenv.Process, *link) {
+func opposite(t *testing.T, a *end, role string, env ...string) (*proc.Process, *link) {
 	t.Helper()
 	o := start(t, role, env...)
-	address := o.Hear()
-	o.Tell(a.Address())
+	address := o.Recv()
+	o.Send(a.Address())
 	return o, a.linkTo(1, address)
 }
 
@@ -94,7 +94,7 @@ func TestKilledWhileRead(t *testing.T) {
 			a := newEnd(t, 0, 2)
 			o, l := opposite(t, a, "exposed", env...)
 			rts := a.take(transport.Arrived)
-			o.Line()
+			o.ReadLine()
 			after := 3
 			if pause {
 				after = 0
@@ -200,7 +200,7 @@ func TestKilledWhileSent(t *testing.T) {
 	watchdog(t)
 	a := newEnd(t, 0, 2)
 	o, l := opposite(t, a, "flooded")
-	o.Line()
+	o.ReadLine()
 	body := pattern(eagerMax, 1)
 	n := 0
 	a.until("a full link", func() bool {

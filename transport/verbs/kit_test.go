@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
-	"github.com/gorun-mpi/mpi/internal/testenv/softhca"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
@@ -32,8 +33,8 @@ var roles = map[string]func() error{}
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) {
-	testenv.Become(roles)
-	os.Exit(testenv.LeavesNothing(func() int { return run(m) }))
+	proc.RunRole(roles)
+	os.Exit(leak.VerifyMain(func() int { return run(m) }))
 }
 
 func run(m *testing.M) int {
@@ -153,7 +154,7 @@ func (n *notes) with(text string) (found []string) {
 	return found
 }
 
-func watchdog(t testing.TB) { testenv.Watchdog(t, 3*patience) }
+func watchdog(t testing.TB) { proc.PanicAfter(t, 3*patience) }
 
 // end is a device with what it has polled.
 type end struct {
@@ -306,9 +307,9 @@ func fill(b []byte, seed uint64) []byte {
 func pattern(n int, seed uint64) []byte { return fill(make([]byte, n), seed) }
 
 // start starts a role in a process of its own.
-func start(t testing.TB, role string, env ...string) *testenv.Process {
+func start(t testing.TB, role string, env ...string) *proc.Process {
 	t.Helper()
-	return testenv.Start(t, role, append(sameLibrary(t), env...)...)
+	return proc.Start(t, role, append(sameLibrary(t), env...)...)
 }
 
 // roleDevice is the device of an other: rank 1 of 2. It says its address and connects to the one that it is told.
@@ -321,8 +322,8 @@ func roleDevice(change ...func(*Options)) (*Device, *link, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	testenv.Tell(d.Address())
-	address, err := testenv.Hear()
+	proc.Send(d.Address())
+	address, err := proc.Recv()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -126,7 +126,7 @@ func TestMemlock(t *testing.T) {
 		if err := os.Chown(dir, nobody, nobody); err != nil {
 			t.Fatal(err)
 		}
-		out, err := testenv.Again(t, append(sameLibrary(t), fmt.Sprint(memlockVar, "=", kib), "SOFTHCA_DIR="+dir, fmt.Sprint("SOFTHCA_MEMLOCK=", kib<<10))...)
+		out, err := proc.RerunTest(t, append(sameLibrary(t), fmt.Sprint(memlockVar, "=", kib), "SOFTHCA_DIR="+dir, fmt.Sprint("SOFTHCA_MEMLOCK=", kib<<10))...)
 		if err != nil || !strings.Contains(out, "uid 65534") {
 			t.Errorf("with %d KiB: %v\n%s", kib, err, out)
 		}

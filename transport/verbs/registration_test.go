@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gorun-mpi/mpi/internal/testenv"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -96,12 +96,12 @@ func TestFewBuffers(t *testing.T) {
 	}
 	random(t, 1, 3000, eagerMax, a, b, ab, ba)
 	t.Setenv("SOFTHCA_MEMLOCK", "1000000")
-	files := testenv.Files()
+	files := leak.Files()
 	opt := options(t, 0, 2, func(string, ...any) {})
 	if d, err := New(opt); !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), "KiB for receive and send buffers: registering ") {
 		t.Errorf("%v, %v", d, err)
 	}
-	if now := testenv.Files(); now > files {
+	if now := leak.Files(); now > files {
 		t.Errorf("%d descriptors, %d before", now, files)
 	}
 }

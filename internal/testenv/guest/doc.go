@@ -1,7 +1,0 @@
-// Package guest runs commands, mostly test binaries, in guests whose kernel has RDMA over an emulated network card:
-// one guest, or two on one cable (scripts/guest says what a command finds there, and what it costs).
-//
-//	Owns:     the guests of a test, from their boot until its end; the rules for skipping such tests
-//	May call: scripts/guest
-//	Never:    run in a guest itself; be imported by anything but tests
-package guest

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package hosts
-
-// Do is for Linux, which alone has namespaces.
-func (h *Hosts) Do(int, func() error) error { return ErrUnavailable }

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package testenv
-
-import "syscall"
-
-// endsWithParent: only Linux can see to that.
-func endsWithParent() *syscall.SysProcAttr { return nil }

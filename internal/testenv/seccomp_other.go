@@ -1,8 +1,0 @@
-//go:build !linux
-
-package testenv
-
-import "errors"
-
-// ForbidReadv is for Linux, which alone has process_vm_readv.
-func ForbidReadv() error { return errors.New("seccomp needs Linux") }

@@ -1,0 +1,8 @@
+// Package netns makes hosts on this machine for tests, breaks them, and runs jobs on them. A host is a set of
+// namespaces (scripts/hosts has the picture); hosts are numbered from 1 and joined by a switch, where a server can
+// listen that no pulled cable cuts off.
+//
+//	Owns:     one set of hosts: the process that holds it, what was started there
+//	May call: scripts/hosts, the kernel, internal/pmi for the wire-up of jobs
+//	Never:    touch the machine's own network; be imported by anything but tests and their programs
+package netns

@@ -1,0 +1,89 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// RequirePeers is the variable that turns the absence of other MPI implementations from a skip into a failure. The
+// packages of CI are installed there, so a skip would hide something.
+const RequirePeers = "GORUN_TEST_REQUIRE_PEERS"
+
+const module = "github.com/gorun-mpi/mpi/"
+
+// built are the programs of this test binary.
+var built struct {
+	mu     sync.Mutex
+	folder string            // "" before the first build
+	paths  map[string]string // by package
+	errs   map[string]error  // a package that cannot be built fails each test that needs it, but is tried once
+}
+
+// Main runs the tests and removes what Build has made. It is for TestMain: os.Exit(proc.Main(m)).
+func Main(m *testing.M) int {
+	code := m.Run()
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	if built.folder != "" {
+		os.RemoveAll(built.folder)
+	}
+	return code
+}
+
+// Gorun returns the path of gorun.
+func Gorun(tb testing.TB) string {
+	tb.Helper()
+	return Build(tb, "cmd/gorun")
+}
+
+// Build returns the path of the program made of a package of this module, named by its path inside the module. It
+// is built at the first call.
+func Build(tb testing.TB, pkg string) string {
+	tb.Helper()
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	if built.errs[pkg] == nil && built.paths[pkg] == "" {
+		path, err := build(pkg)
+		built.paths[pkg], built.errs[pkg] = path, err
+	}
+	if err := built.errs[pkg]; err != nil {
+		tb.Fatal(err)
+	}
+	return built.paths[pkg]
+}
+
+func build(pkg string) (string, error) {
+	if built.folder == "" {
+		dir, err := os.MkdirTemp("", "proc-")
+		if err != nil {
+			return "", err
+		}
+		built.folder, built.paths, built.errs = dir, map[string]string{}, map[string]error{}
+	}
+	path := filepath.Join(built.folder, filepath.Base(pkg))
+	cmd := exec.Command("go", "build", "-o", path, module+pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %v\n%s", pkg, err, out)
+	}
+	return path, nil
+}
+
+// RequireProgram returns the path of a program of another MPI implementation, for example mpiexec.hydra, which the Debian
+// package pkg has. Without it the test is skipped, or fails where RequirePeers is set.
+func RequireProgram(tb testing.TB, program, pkg string) string {
+	tb.Helper()
+	path, err := exec.LookPath(program)
+	if err == nil {
+		return path
+	}
+	if os.Getenv(RequirePeers) != "" {
+		tb.Fatalf("%s is set and %s is not here (Debian: %s)", RequirePeers, program, pkg)
+	}
+	tb.Skipf("%s is not here (Debian: %s)", program, pkg)
+	return ""
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package proc
+
+// Race: this binary has the race detector, which costs time and memory.
+const Race = true

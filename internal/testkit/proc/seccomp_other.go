@@ -1,0 +1,8 @@
+//go:build !linux
+
+package proc
+
+import "errors"
+
+// ForbidReadv is for Linux, which alone has process_vm_readv.
+func ForbidReadv() error { return errors.New("seccomp needs Linux") }
