@@ -71,14 +71,14 @@ const kits = `
 	internal/testkit/vm                                                  : internal/testkit/proc
 	internal/testkit/vm/guestrun                                         : internal/pmi
 	internal/testkit/softhca                                             : internal/testkit/proc
-	internal/topology/topologytest                                           :
-	internal/jobtest                                                     : mpi, launcher, internal/testkit/proc, internal/pmi, {golang.org/x/sys}
-	internal/jobtest/*                                                   : mpi, internal/testkit/proc, {golang.org/x/sys}
+	internal/topology/topologytest                                       :
+	internal/e2e                                                         : mpi, launcher, internal/testkit/proc, internal/pmi, {golang.org/x/sys}
+	internal/e2e/*                                                       : mpi, internal/testkit/proc, {golang.org/x/sys}
 `
 
 // What any test may import.
 var forTests = []string{"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm", "internal/testkit/softhca",
-	"internal/jobtest", "internal/topology/topologytest"}
+	"internal/e2e", "internal/topology/topologytest"}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.

@@ -1,4 +1,4 @@
-package jobtest
+package e2e
 
 import (
 	"bytes"
@@ -132,7 +132,7 @@ func TestFlood(t *testing.T) {
 // 64 ranks on a small machine: they come, meet and go, and none is large.
 func TestManyRanks(t *testing.T) {
 	const n, most = 64, 16 << 10 // kB
-	j := run(t, spec{n: n, prog: proc.Build(t, "internal/jobtest/testprog")}, 0)
+	j := run(t, spec{n: n, prog: proc.Build(t, "internal/e2e/testprog")}, 0)
 	m := j.find(`^rank (\d+) of 64: peak (\d+)$`)
 	if len(m) != n {
 		t.Fatalf("%d of %d ranks report\n%s", len(m), n, j.out.String())

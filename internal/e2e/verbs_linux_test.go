@@ -1,6 +1,6 @@
 //go:build verbs && linux && cgo
 
-package jobtest
+package e2e
 
 import (
 	"bytes"

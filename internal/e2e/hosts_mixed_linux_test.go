@@ -1,4 +1,4 @@
-package jobtest
+package e2e
 
 import (
 	"bytes"

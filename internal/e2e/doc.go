@@ -1,4 +1,4 @@
-// Package jobtest holds tests of package mpi as users run it: ranks that are processes, started by gorun (or by
+// Package e2e holds tests of package mpi as users run it: ranks that are processes, started by gorun (or by
 // mpiexec.hydra), that speak over shared memory; or started on hosts of internal/testkit/netns, that speak over TCP
 // between them, while the hosts and the cables fail (hosts_*_test.go).
 //
@@ -8,4 +8,4 @@
 //	Owns:     nothing
 //	May call: mpi, internal/testkit/proc, internal/testkit/netns
 //	Never:    be imported; reach below package mpi
-package jobtest
+package e2e
