@@ -27,7 +27,7 @@ guard-rewrite:   ## records what the hot paths take now, in testdata/instruction
 	$(GO) test -count=1 -run '^TestInstructions$$' . -rewrite
 
 pauses:          ## tests whose every statement may be held up: make pauses PKG=./pml; an hour for all of them
-	$(GO) run ./scripts/pauses $(PKG)
+	$(GO) run ./internal/tools/pauses $(PKG)
 
 soak:            ## the stress run, for long: make soak SOAK=8h
 	STRESS=$(SOAK) scripts/test stress

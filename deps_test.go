@@ -59,7 +59,7 @@ const graph = `
 	examples/*                                                           : mpi
 
 	# Tools.
-	scripts/tally, scripts/pauses, internal/lint                         :
+	scripts/tally, internal/tools/pauses, internal/lint                  :
 `
 
 // What only tests import, and what that may import. An entry need not be in use.

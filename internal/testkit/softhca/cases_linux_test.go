@@ -14,7 +14,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
-// The programs of transport/verbs/softhca/test know the verbs from their manual pages and not from the library. Each
+// The programs of softhca/test know the verbs from their manual pages and not from the library. Each
 // prints a line per case, which is a test here. The software HCA may not skip any.
 func TestCases(t *testing.T) {
 	softhca.Build(t) // skips, before anything else is built
@@ -65,7 +65,7 @@ func onlyAtLength(t *testing.T) {
 
 // compileCases makes a program of one file and the kit, as any program for verbs is made.
 func compileCases(t *testing.T, program, path string) {
-	dir := filepath.Join("..", "..", "..", "transport", "verbs", "softhca", "test")
+	dir := filepath.Join("..", "..", "..", "softhca", "test")
 	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", path,
 		filepath.Join(dir, program+".c"), filepath.Join(dir, "kit.c"), "-libverbs", "-pthread")
 	if out, err := cc.CombinedOutput(); err != nil {

@@ -2,7 +2,7 @@
 // on a machine whose processors are taken away at the wrong moment. What fails then and not otherwise depends on who
 // is first: a race in a test or in what it tests. Time limits that a hang is known by may be met as well.
 //
-//	go run ./scripts/pauses [-rare N] [-only tests|code] [-run PATTERN] [-race] [PACKAGE...]
+//	go run ./internal/tools/pauses [-rare N] [-only tests|code] [-run PATTERN] [-race] [PACKAGE...]
 //
 // The sources stay as they are: go test is told to read others in their place (-overlay), the programs that tests build
 // too. Linters read the sources themselves and would see nothing new.
@@ -31,7 +31,7 @@ import (
 const counting = "^(TestInstructions|TestNoAllocations|TestImports|TestGraphNamesExist)$"
 
 // without are the folders whose code takes no pauses: what has no sources of the module, and the linters.
-var without = []string{".git", "testdata", "bin", "internal/lint", "scripts"}
+var without = []string{".git", "testdata", "bin", "internal/lint", "internal/tools"}
 
 func main() {
 	rare := flag.Int("rare", 100, "a statement is held up the first time it is passed with a `chance` of 1 in so many, and later the more seldom the more often it has been")
