@@ -63,15 +63,10 @@ type Engine struct {
 	// What is under way.
 	outstanding int // requests and probes that are not complete
 	detached    int // those of them that nobody waits for
-	due         int // things that progress must try again by itself: streams, reads, full links, packets to self
-	streams     []*Request
-	reads       []*Request
-	puts        []*Request
+	todo        worklist
 	inbound     int      // receives in the stream scheme
 	fetching    int      // receives that are being fetched
 	alone       *Request // the one of them that has been alone from its beginning
-	full        []*peer
-	shut        int // peers whose links are full and will say when they are not
 	ids         idTable
 	probers     []*Request
 	offload     *offload
@@ -79,7 +74,7 @@ type Engine struct {
 	// Who polls. See wait.go.
 	leading      bool // a caller polls
 	calling      bool // an operation is being started whose caller is about to wait for it
-	held         bool // that caller sleeps in Park(true)
+	leaderParked bool // that caller sleeps in Park(true)
 	followers    int  // callers that wait for their own request only
 	armed        armedFor
 	woke         bool          // a follower has been woken since the last yield
@@ -88,10 +83,9 @@ type Engine struct {
 	watching     bool          // the watcher polls
 	called       bool          // it has been woken and has not come yet
 	spin         time.Duration // current, if adaptive
-	nap          time.Duration // the last sleep because of a full link; 0: something has happened since
+	backoff      time.Duration // the last sleep because of a blocked link; 0: something has happened since
 
-	selfDirty bool
-	selfPkts  [4]transport.Packet
+	selfPkts [4]transport.Packet
 
 	free    *Request // of blocking calls
 	handles requestQueue
@@ -116,6 +110,7 @@ func New(cfg Config) *Engine {
 	keep := cfg.UnexpectedMax / 8
 	e := &Engine{cfg: cfg, dev: cfg.Net, table: tagmatch.New(), peers: make([]*peer, cfg.Size),
 		pool: eager.Pool{Keep: int(keep)}, grant: eager.Grant(cfg.UnexpectedMax-keep, cfg.Size), spin: firstSpin, offload: &offload{}}
+	e.todo.wake = e.wakeLeader
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
@@ -258,7 +253,7 @@ func (e *Engine) Flush() int {
 		if open > 0 {
 			return open
 		}
-		if e.detached == 0 && e.due == 0 && e.shut == 0 {
+		if e.detached == 0 && e.todo.pending == 0 && e.todo.stalled == 0 {
 			return 0
 		}
 		e.pause()

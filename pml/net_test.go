@@ -492,9 +492,8 @@ func (n *testNet) accounts() error {
 
 // consistent checks one engine's own books.
 func (e *Engine) consistent() error {
-	due := len(e.full) + len(e.streams) + len(e.reads) + len(e.puts)
-	if e.selfDirty {
-		due++
+	if err := e.todo.check(e.peers); err != nil {
+		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
 	active, inbound := len(e.probers), 0
 	for _, s := range e.ids.slots {
@@ -509,8 +508,6 @@ func (e *Engine) consistent() error {
 		}
 	}
 	switch {
-	case e.due != due:
-		return fmt.Errorf("rank %d: %d things are due, there are %d", e.cfg.Rank, e.due, due)
 	case e.inbound != inbound:
 		return fmt.Errorf("rank %d: inbound is %d, there are %d streams to here", e.cfg.Rank, e.inbound, inbound)
 	case e.outstanding < active || e.detached < 0 || e.outstanding < e.detached:

@@ -3,6 +3,7 @@ package pml
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -21,7 +22,7 @@ type peer struct {
 	lender   transport.Lender   // nil: payloads are copied
 	placer   transport.Placer   // nil: fragments are copied
 	tells    bool               // the link says when it has room again
-	shut     bool               // and it has none now; counted in Engine.shut. Its streams are not in due meanwhile
+	stalled  bool               // and it has none now
 	noSplit  bool               // the sender's half of a split message could not be written
 	tuner    *tuner             // of what it sends; made on first use
 	limit    int                // what eagerMax is when it is not -1
@@ -45,7 +46,7 @@ type peer struct {
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
 	control []wire.Header
 	queue   []*Request // queue[0] is next
-	listed  bool       // in Engine.full
+	blocked bool       // its link was full and does not say when it has room
 
 	starters []*Request  // matched receives that wait for the link
 	asked    *unexpected // unmatched messages that the sender may take back, newest first
@@ -87,7 +88,7 @@ func (e *Engine) connect(p *peer) {
 	if !e.leading { // nobody may call for long: what this link was needed for is done here and now
 		e.watching = true
 		e.linked(p, grant, link, err)
-		for e.due != 0 && !e.leading && e.progress() != 0 {
+		for e.todo.pending != 0 && !e.leading && e.progress() != 0 {
 		}
 		e.watching = false
 	} else {
@@ -197,10 +198,7 @@ func (l *selfLink) TrySend(h *wire.Header, payload []byte) bool {
 	if !l.Link.TrySend(h, payload) {
 		return false
 	}
-	if !l.e.selfDirty {
-		l.e.selfDirty = true
-		l.e.more()
-	}
+	l.e.todo.addSelf()
 	return true
 }
 
@@ -214,14 +212,14 @@ func (e *Engine) flush(p *peer) {
 		return
 	}
 	if e.flushControl(p) && e.flushQueue(p) {
-		e.unlist(p)
-		e.reopen(p) // it was closed for what came before a link, or before this
+		e.todo.unblock(p)
+		e.todo.resume(p) // it was stalled for what came before a link, or before this
 		if len(p.queue) == 0 && p.err == nil {
 			p.eagerMax = p.limit
 		}
 		return
 	}
-	e.list(p)
+	e.markBlocked(p)
 }
 
 func (e *Engine) flushControl(p *peer) bool {
@@ -260,58 +258,13 @@ func dropFirst(q []*Request, n int) []*Request {
 	return q[:m]
 }
 
-// list notes that p's link is full.
-func (e *Engine) list(p *peer) {
-	if p.tells {
-		e.close(p)
-		return
-	}
-	if !p.listed {
-		p.listed = true
-		e.full = append(e.full, p)
-		e.more()
-	}
-}
-
-// close: nothing is tried on p's link until it says that it has room.
-func (e *Engine) close(p *peer) {
-	if p.shut || p.err != nil {
-		return
-	}
-	p.shut = true
-	e.shut++
-	for _, r := range e.streams {
-		if r.peer == p {
-			e.due--
-		}
-	}
-}
-
-// reopen: it has room, or will never have any.
-func (e *Engine) reopen(p *peer) {
-	if !p.shut {
-		return
-	}
-	p.shut = false
-	e.shut--
-	for _, r := range e.streams {
-		if r.peer == p {
-			e.more()
-		}
-	}
-}
-
-func (e *Engine) unlist(p *peer) {
-	if !p.listed {
-		return
-	}
-	p.listed = false
-	e.due--
-	for i, o := range e.full {
-		if o == p {
-			e.full = append(e.full[:i], e.full[i+1:]...)
-			return
-		}
+// markBlocked notes that p's link is full.
+func (e *Engine) markBlocked(p *peer) {
+	switch {
+	case !p.tells:
+		e.todo.markBlocked(p)
+	case p.err == nil:
+		e.todo.stall(p)
 	}
 }
 
@@ -331,7 +284,7 @@ func (e *Engine) sendControl(p *peer, h wire.Header) {
 		e.reach(p)
 		return
 	}
-	e.list(p)
+	e.markBlocked(p)
 }
 
 // owe gives credit back for a message that is matched.
@@ -349,8 +302,8 @@ func (e *Engine) failPeer(p *peer, err error) {
 	p.err = err
 	e.special++
 	p.eagerMax = -1
-	e.unlist(p)
-	e.reopen(p)
+	e.todo.unblock(p)
+	e.todo.resume(p)
 	p.control = nil
 	for _, r := range p.queue {
 		r.queued = false
@@ -372,12 +325,12 @@ func (e *Engine) failPeer(p *peer, err error) {
 			e.abandon(r, err)
 		}
 	}
-	for i := 0; i < len(e.reads); {
-		if r := e.reads[i]; r.peer == p {
-			e.abandon(r, err)
-		} else {
-			i++
+	for reads := &e.todo.jobs[jobRead]; ; {
+		i := slices.IndexFunc(*reads, func(r *Request) bool { return r.peer == p })
+		if i < 0 {
+			break
 		}
+		e.abandon((*reads)[i], err)
 	}
 	probers := e.probers
 	e.probers = nil

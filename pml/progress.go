@@ -24,7 +24,7 @@ func (e *Engine) progress() int {
 	for i := range n {
 		e.packet(&e.pkts[i])
 	}
-	if e.due != 0 {
+	if e.todo.pending != 0 {
 		n += e.work()
 	}
 	return n
@@ -138,7 +138,7 @@ func (e *Engine) event(pkt *transport.Packet) {
 		}
 	case transport.Room:
 		if uint(pkt.Peer) < uint(len(e.peers)) && e.peers[pkt.Peer] != nil {
-			e.reopen(e.peers[pkt.Peer])
+			e.todo.resume(e.peers[pkt.Peer])
 			e.flush(e.peers[pkt.Peer])
 		}
 	case transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack:
@@ -149,25 +149,26 @@ func (e *Engine) event(pkt *transport.Packet) {
 // work goes on with what nobody else will remind us of.
 func (e *Engine) work() int {
 	n := 0
-	if e.selfDirty {
+	if e.todo.self {
 		n += e.pollSelf()
 	}
-	for i := len(e.full) - 1; i >= 0; i-- {
-		if i < len(e.full) {
-			e.flush(e.full[i])
+	for i := len(e.todo.blocked) - 1; i >= 0; i-- {
+		if i < len(e.todo.blocked) {
+			e.flush(e.todo.blocked[i])
 		}
 	}
 	// Oldest first, and one at a time: the peer works on them in the same order, and a message's end is worth more
 	// than the beginnings of many.
-	for i := 0; i < len(e.streams); {
-		r := e.streams[i]
+	streams := &e.todo.jobs[jobStream]
+	for i := 0; i < len(*streams); {
+		r := (*streams)[i]
 		n += e.pump(r)
-		if i < len(e.streams) && e.streams[i] == r {
+		if i < len(*streams) && (*streams)[i] == r {
 			i++
 		}
 	}
-	n += oneOf(e, e.reads, (*Engine).readNext)
-	n += oneOf(e, e.puts, (*Engine).putNext)
+	n += oneOf(e, e.todo.jobs[jobRead], (*Engine).readNext)
+	n += oneOf(e, e.todo.jobs[jobWrite], (*Engine).putNext)
 	return n
 }
 
@@ -181,23 +182,17 @@ func oneOf(e *Engine, list []*Request, next func(*Engine, *Request) int) int {
 	return 0
 }
 
-// more notes one more thing for work. A leader that sleeps would not know.
-func (e *Engine) more() {
-	e.due++
-	e.rouse()
-}
-
-// rouse wakes the leader if it sleeps.
-func (e *Engine) rouse() {
-	if e.held {
-		e.held = false
+// wakeLeader wakes the leader if it sleeps.
+func (e *Engine) wakeLeader() {
+	if e.leaderParked {
+		e.leaderParked = false
 		e.dev.Interrupt()
 	}
 }
 
 // drainSelf handles what this rank has sent to itself. It does not touch the net: somebody else may be armed for it.
 func (e *Engine) drainSelf() {
-	for e.selfDirty {
+	for e.todo.self {
 		e.work()
 	}
 }
@@ -210,8 +205,7 @@ func (e *Engine) pollSelf() int {
 		e.packet(&e.selfPkts[i])
 	}
 	if n == 0 {
-		e.selfDirty = false
-		e.due--
+		e.todo.removeSelf()
 	}
 	return n
 }

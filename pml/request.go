@@ -57,16 +57,16 @@ type Request struct {
 	op         opKind
 	mode       Mode
 	persistent bool
-	detached   bool // nobody will collect it: back to the free list when done
-	cancelling bool // the receiver has been asked
-	parts      int8 // completions still to come beside the last one: Isendrecv
-	canGet     bool // the sender's memory can be read
-	inGets     bool
-	waited     bool // a caller waits for it
-	ended      bool // its context has, and that has been acted on
-	queued     bool // in its peer's queue
-	extra      bool // done or cancelErr is set
-	hand       hand // posted receive: who may match it
+	detached   bool   // nobody will collect it: back to the free list when done
+	cancelling bool   // the receiver has been asked
+	parts      int8   // completions still to come beside the last one: Isendrecv
+	canGet     bool   // the sender's memory can be read
+	jobs       jobSet // what is in Engine.todo
+	waited     bool   // a caller waits for it
+	ended      bool   // its context has, and that has been acted on
+	queued     bool   // in its peer's queue
+	extra      bool   // done or cancelErr is set
+	hand       hand   // posted receive: who may match it
 
 	buf    []byte // the caller's; the engine's from start to completion
 	status Status
@@ -88,7 +88,7 @@ type Request struct {
 	// A transfer. send: snd; receive: rcv and where the sender has it.
 	snd             rendezvous.Sender
 	rcv             rendezvous.Receiver
-	read            rendezvous.Action // the READ to do next, while in Engine.reads
+	read            rendezvous.Action // the READ to do next, while it has jobRead
 	remote, at, key uint64            // the sender's id, address and registration key
 	size            int64
 	frontDone       time.Time // of a split message, if it is measured
@@ -102,7 +102,6 @@ type Request struct {
 	putAddr, putKey uint64
 	putLen, putLeft int64
 	putOpen         bool
-	putting         bool // in Engine.puts
 	putBusy         bool // a TryPut is under way
 	placing         bool // receive: its buffer is with the link's Place
 
@@ -236,8 +235,8 @@ func (r *Request) plain() bool {
 func (e *Engine) finishPlain(r *Request) {
 	r.state = stDone
 	e.outstanding--
-	if e.held {
-		e.rouse()
+	if e.leaderParked {
+		e.wakeLeader()
 	}
 }
 
@@ -261,7 +260,7 @@ func (e *Engine) finish(r *Request, err error) {
 		close(r.done)
 		e.followers--
 	}
-	e.rouse() // the caller that polls may be the one who waits for this
+	e.wakeLeader() // the caller that polls may be the one who waits for this
 	if r.detached {
 		r.detached = false
 		e.detached--

@@ -366,7 +366,7 @@ func (a *attack) run() {
 		if held, grant := books(p.debt, "held"), books(p.debt, "max"); held > grant+2048 {
 			a.t.Fatalf("%d bytes are held for a peer that was granted %d", held, grant)
 		}
-		if (p.err != nil) && (p.eagerMax >= 0 || len(p.queue)+len(p.control)+len(p.starters) > 0 || p.listed) {
+		if (p.err != nil) && (p.eagerMax >= 0 || len(p.queue)+len(p.control)+len(p.starters) > 0 || p.blocked || p.stalled) {
 			a.t.Fatalf("something is left of a peer that has failed: %+v", p)
 		}
 	}

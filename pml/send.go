@@ -20,7 +20,7 @@ import (
 func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	e.lock()
 	if p := e.peers[dest]; p != nil && len(buf) <= min(p.eagerMax, p.waitMax) && mode == Standard && e.sendNow(p, ctx, tag, buf) {
-		if e.selfDirty {
+		if e.todo.self {
 			e.drainSelf()
 			e.leave()
 		}
@@ -37,7 +37,7 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 	if p := e.peers[dest]; p != nil && len(buf) <= p.eagerMax && mode == Standard && e.sendNow(p, ctx, tag, buf) {
 		r.op, r.state, r.persistent = opSend, stDone, false
 		r.status.Source, r.status.Tag, r.status.Bytes, r.status.Cancelled = int32(dest), tag, int64(len(buf)), false
-		if e.selfDirty {
+		if e.todo.self {
 			e.drainSelf()
 			e.leave()
 		}

@@ -89,12 +89,12 @@ func (e *Engine) start(r *Request) {
 	if len(p.queue) == 0 && p.link != nil {
 		switch e.trySend(p, r) {
 		case sendTaken:
-			if e.selfDirty {
+			if e.todo.self {
 				e.drainSelf()
 			}
 			return
 		case sendFull:
-			e.list(p)
+			e.markBlocked(p)
 		}
 	}
 	r.queued = true
@@ -103,7 +103,7 @@ func (e *Engine) start(r *Request) {
 	if p.link == nil {
 		e.reach(p)
 	}
-	if e.selfDirty {
+	if e.todo.self {
 		e.drainSelf()
 	}
 }
@@ -193,13 +193,11 @@ func (e *Engine) clear(p *peer, h *wire.Header) {
 	case a.Do == rendezvous.Fail:
 		e.failPeer(p, &PeerError{int(p.rank), a.Err})
 	case a.Do == rendezvous.Send && !was:
-		e.streams = append(e.streams, r)
 		e.stats.Streams++
-		if p.shut {
-			return // reopen counts it
+		e.todo.add(jobStream, r)
+		if !p.stalled {
+			e.pump(r)
 		}
-		e.more()
-		e.pump(r)
 	}
 }
 
@@ -214,9 +212,6 @@ func (p *peer) piece(size int) int64 {
 
 // pump sends fragments while there is room, and reports how many.
 func (e *Engine) pump(r *Request) int {
-	if r.peer.shut {
-		return 0
-	}
 	n := 0
 	for a := r.snd.Step(rendezvous.Input{On: rendezvous.Room}); a.Do == rendezvous.Send; n++ {
 		if r.peer.lender == nil {
@@ -230,7 +225,7 @@ func (e *Engine) pump(r *Request) int {
 		a = r.snd.Step(rendezvous.Input{On: rendezvous.Sent, Len: a.Len})
 	}
 	if !r.snd.Streaming() {
-		e.endStream(r)
+		e.todo.remove(jobStream, r)
 	}
 	return n
 }
@@ -244,21 +239,9 @@ func (e *Engine) sendFragment(p *peer, h *wire.Header, payload []byte) bool {
 		taken = p.link.TrySend(h, payload)
 	}
 	if !taken && p.tells {
-		e.close(p)
+		e.markBlocked(p)
 	}
 	return taken
-}
-
-func (e *Engine) endStream(r *Request) {
-	for i, o := range e.streams {
-		if o == r {
-			e.streams = append(e.streams[:i], e.streams[i+1:]...)
-			if !r.peer.shut {
-				e.due--
-			}
-			return
-		}
-	}
 }
 
 // finished: FIN, or Matched for a synchronous eager message.
@@ -276,8 +259,9 @@ func (e *Engine) finished(p *peer, h *wire.Header) {
 
 // endSend completes a send that has a number.
 func (e *Engine) endSend(r *Request, err error) {
-	e.endStream(r)
-	e.leavePuts(r)
+	e.todo.remove(jobStream, r)
+	e.todo.remove(jobWrite, r)
+	r.putBusy = false
 	if r.canGet && r.peer.getter != nil {
 		r.peer.getter.Deregister(r.at, r.key)
 	}

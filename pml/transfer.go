@@ -85,11 +85,7 @@ func (e *Engine) receive(r *Request, in rendezvous.Input) {
 		e.askPut(r, a)
 	case rendezvous.Read:
 		r.read = a
-		if !r.inGets {
-			r.inGets = true
-			e.reads = append(e.reads, r)
-			e.more()
-		}
+		e.todo.add(jobRead, r)
 	case rendezvous.Finish:
 		e.endReceive(r)
 	case rendezvous.Fail:
@@ -176,7 +172,7 @@ func (e *Engine) gotRead(id uint64, err error) {
 		e.putMoved(r, min(r.putLeft, r.peer.readPiece()))
 		return
 	}
-	if !r.inGets {
+	if !r.jobs.has(jobRead) {
 		return
 	}
 	if err != nil {
@@ -191,7 +187,7 @@ func (e *Engine) haveRead(r *Request) {
 	r.read.Do = rendezvous.Nothing
 	e.receive(r, rendezvous.Input{On: rendezvous.Got, Len: r.read.Len})
 	if r.read.Do == rendezvous.Nothing {
-		e.leaveReads(r) // the front of a split message: the back is not ours to do
+		e.todo.remove(jobRead, r) // the front of a split message: the back is not ours to do
 		if r.tuned != nil || r.crowd != nil {
 			r.frontDone = time.Now()
 		}
@@ -201,27 +197,13 @@ func (e *Engine) haveRead(r *Request) {
 func (e *Engine) readFailed(r *Request) {
 	r.canGet = false
 	e.stats.GetsFailed++
-	e.leaveReads(r)
+	e.todo.remove(jobRead, r)
 	e.receive(r, rendezvous.Input{On: rendezvous.GetFailed})
-}
-
-func (e *Engine) leaveReads(r *Request) {
-	if !r.inGets {
-		return
-	}
-	r.inGets = false
-	e.due--
-	for i, o := range e.reads {
-		if o == r {
-			e.reads = append(e.reads[:i], e.reads[i+1:]...)
-			return
-		}
-	}
 }
 
 // endReceive: everything that was wanted is here.
 func (e *Engine) endReceive(r *Request) {
-	e.leaveReads(r)
+	e.todo.remove(jobRead, r)
 	e.leavePut(r)
 	e.displace(r)
 	e.fetched(r, true)
@@ -241,7 +223,7 @@ func (e *Engine) abandon(r *Request, err error) {
 		e.endSend(r, err)
 		return
 	}
-	e.leaveReads(r)
+	e.todo.remove(jobRead, r)
 	e.leavePut(r)
 	e.displace(r)
 	e.fetched(r, false)
@@ -320,14 +302,13 @@ func (e *Engine) put(p *peer, h *wire.Header) {
 		return
 	}
 	_, able := p.link.(transport.Putter)
-	if !able || h.Len == 0 || h.Len > uint64(len(r.buf)) || r.putting {
+	if !able || h.Len == 0 || h.Len > uint64(len(r.buf)) || r.jobs.has(jobWrite) {
 		e.sendControl(p, wire.Header{Kind: wire.PutDone, Flags: wire.Urgent, Key: h.Key})
 		return
 	}
 	r.remote, r.putAddr, r.putKey, r.putLeft, r.putLen = h.Key, h.Addr, uint64(h.Ctx), int64(h.Len), int64(h.Len)
-	r.putting = true
-	e.puts = append(e.puts, r)
-	e.more()
+	r.putBusy = false
+	e.todo.add(jobWrite, r)
 }
 
 // putNext writes one piece.
@@ -360,20 +341,7 @@ func (e *Engine) putMoved(r *Request, n int64) {
 }
 
 func (e *Engine) endPut(r *Request, done int64) {
-	e.leavePuts(r)
+	r.putBusy = false
+	e.todo.remove(jobWrite, r)
 	e.sendControl(r.peer, wire.Header{Kind: wire.PutDone, Flags: wire.Urgent, Key: r.remote, Len: uint64(done)})
-}
-
-func (e *Engine) leavePuts(r *Request) {
-	if !r.putting {
-		return
-	}
-	r.putting, r.putBusy = false, false
-	e.due--
-	for i, o := range e.puts {
-		if o == r {
-			e.puts = append(e.puts[:i], e.puts[i+1:]...)
-			return
-		}
-	}
 }

@@ -147,7 +147,7 @@ func (c *tuned) balance(senderFirst bool) {
 
 // sides notes which side of r's split was done first.
 func (r *Request) sides() {
-	senderFirst := r.inGets || time.Since(r.frontDone) < justNow
+	senderFirst := r.jobs.has(jobRead) || time.Since(r.frontDone) < justNow
 	switch {
 	case r.tuned != nil:
 		r.tuned.balance(senderFirst)

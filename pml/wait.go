@@ -17,7 +17,8 @@ import (
 // When nobody is in the library but operations are under way, the watcher, a goroutine that sleeps in Park(false),
 // takes over: leave arms the device for it. So an operation that was started completes although its rank computes.
 //
-// Invariant: if outstanding > 0 or due > 0 or shut > 0 (an answer that found the link full), then somebody leads, or the watcher runs, or the device is armed for the watcher.
+// Invariant: if operations are outstanding, work is pending or a link is stalled (an answer that found it full), then a
+// caller leads, or the watcher runs, or the device is armed for the watcher.
 
 type armedFor uint8
 
@@ -48,11 +49,11 @@ const (
 	contextCheck = 1024
 	// yieldAfter is how long the leader spins before it lets other goroutines of its rank run, and how often then.
 	yieldAfter = 20 * time.Microsecond
-	// fullSleep is how long to sleep when a link is full: the peer does not say when it has made room. As long as
+	// firstBackoff is how long to sleep when a link is blocked: the peer does not say when it has made room. As long as
 	// nothing happens the sleeps become longer, each by an eighth, so that room is noticed late by about an eighth of
 	// the time that it took, and a peer that computes for seconds is not looked at 1,000 times a second.
-	fullSleep    = 20 * time.Microsecond
-	maxFullSleep = 4 * time.Millisecond
+	firstBackoff = 20 * time.Microsecond
+	lastBackoff  = 4 * time.Millisecond
 	// wayTime is how long a crowded rank gives way at least before it sleeps.
 	wayTime = 80 * time.Microsecond
 	// busyRank is how long a yield takes at least if another goroutine has used it.
@@ -116,7 +117,7 @@ func (e *Engine) lead(w *want) bool {
 	var since, yielded time.Time
 	for polls := 1; ; polls++ {
 		if e.progress() != 0 {
-			idle, e.nap = 0, 0
+			idle, e.backoff = 0, 0
 		} else {
 			idle++
 			if e.hosted && e.cfg.Spin != 0 {
@@ -158,11 +159,11 @@ func (e *Engine) lead(w *want) bool {
 				idle = 0
 				continue
 			}
-			full := e.due != 0 // then it is a nap, whose end says nothing about the wait
+			blocked := e.todo.pending != 0 // then it is a backoff, whose end says nothing about the wait
 			if sleep := e.sleepAsLeader(w); sleep != slept {
 				return sleep == shouldFollow
 			}
-			if full {
+			if blocked {
 				e.spinLess()
 			} else {
 				e.learn(time.Since(since))
@@ -215,8 +216,8 @@ const (
 
 // sleepAsLeader puts the calling thread to sleep until something arrives.
 func (e *Engine) sleepAsLeader(w *want) sleepResult {
-	if e.due != 0 {
-		e.sleepOnFull()
+	if e.todo.pending != 0 {
+		e.sleepBlocked()
 		return slept
 	}
 	if e.cfg.GiveWay && e.followers == 0 && e.giveWay(w) {
@@ -230,7 +231,7 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 	if !e.dev.Arm(transport.Any, true) {
 		return slept
 	}
-	e.held = true
+	e.leaderParked = true
 	e.unlock()
 	if w.cc == nil || w.cc.Done() == nil {
 		e.dev.Park(true)
@@ -242,7 +243,7 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 		stop()
 	}
 	e.lock()
-	e.held = false
+	e.leaderParked = false
 	e.dev.Disarm()
 	e.armed = forNothing
 	if w.cc != nil && w.cc.Err() != nil {
@@ -251,10 +252,10 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 	return slept
 }
 
-// sleepOnFull lets the peer of a full link make room.
-func (e *Engine) sleepOnFull() {
-	e.nap = min(max(e.nap+e.nap/8, fullSleep), maxFullSleep)
-	d := e.nap
+// sleepBlocked lets the peer of a blocked link make room.
+func (e *Engine) sleepBlocked() {
+	e.backoff = min(max(e.backoff+e.backoff/8, firstBackoff), lastBackoff)
+	d := e.backoff
 	e.unlock()
 	time.Sleep(d)
 	e.lock()
@@ -263,11 +264,11 @@ func (e *Engine) sleepOnFull() {
 // pause lets things happen: polls if nobody does, and gives the processor away.
 func (e *Engine) pause() {
 	if !e.leading && e.progress() != 0 {
-		e.nap = 0
+		e.backoff = 0
 		return
 	}
 	e.leave()
-	e.sleepOnFull()
+	e.sleepBlocked()
 }
 
 // giveWay is what a crowded rank does instead of spinning: it gives the processor away after each look, for a while,
@@ -294,7 +295,7 @@ func (e *Engine) offerProcessor(w *want) (sleepResult, bool) {
 	runtime.Gosched()
 	e.lock()
 	switch {
-	case w.ready() || e.due != 0:
+	case w.ready() || e.todo.pending != 0:
 		return slept, true
 	case time.Since(before) <= busyRank:
 		return slept, false
@@ -359,7 +360,7 @@ func (w *want) attach(own *waiter) {
 
 // leave is called at the end of every call, before the lock is given up.
 func (e *Engine) leave() {
-	if (e.outstanding != 0 || e.due|e.shut != 0) && !e.leading && (e.armed == forNothing || e.due|e.followers != 0) {
+	if (e.outstanding != 0 || e.todo.pending|e.todo.stalled != 0) && !e.leading && (e.armed == forNothing || e.todo.pending|e.followers != 0) {
 		e.arm()
 	}
 }
@@ -371,10 +372,10 @@ func (e *Engine) arm() {
 		level, want = transport.Any, forAny
 	}
 	for range 8 {
-		if e.due != 0 {
+		if e.todo.pending != 0 {
 			break // nothing will arrive to remind the watcher of that
 		}
-		if e.armed >= want || e.outstanding|e.shut == 0 {
+		if e.armed >= want || e.outstanding|e.todo.stalled == 0 {
 			return
 		}
 		if e.dev.Arm(level, false) {
@@ -419,10 +420,10 @@ func (e *Engine) attend() {
 			continue
 		}
 		if n != 0 {
-			quiet, e.nap = time.Time{}, 0
+			quiet, e.backoff = time.Time{}, 0
 			continue
 		}
-		if e.outstanding|e.due|e.shut == 0 {
+		if e.outstanding|e.todo.pending|e.todo.stalled == 0 {
 			return
 		}
 		now := time.Now()
@@ -435,8 +436,8 @@ func (e *Engine) attend() {
 		if e.takeOver() {
 			continue
 		}
-		if e.due != 0 {
-			e.sleepOnFull()
+		if e.todo.pending != 0 {
+			e.sleepBlocked()
 			continue
 		}
 		if e.arm(); e.armed != forNothing {
@@ -448,7 +449,7 @@ func (e *Engine) attend() {
 // attendFor is how long the watcher keeps the processor when nothing comes: a stream's next fragment is worth a
 // short wait, since giving the processor back to a computation costs a time slice.
 func (e *Engine) attendFor() time.Duration {
-	if len(e.streams) > 0 || e.inbound > 0 {
+	if e.todo.streaming() || e.inbound > 0 {
 		return 100 * time.Microsecond
 	}
 	if e.followers > 0 {

@@ -1,0 +1,82 @@
+package pml
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// Whatever is added and removed, in whatever order and however often: the invariants hold, the leader is woken for each
+// thing that becomes pending, and the streams of a link that has room again go on oldest first.
+func TestWorklist(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		woken, was := 0, 0
+		w := &worklist{wake: func() { woken++ }}
+		peers := []*peer{{rank: 0}, nil, {rank: 2}, {rank: 3}}
+		var requests []*Request
+		for i := range 12 {
+			requests = append(requests, &Request{peer: peers[[]int{0, 2, 3}[i%3]]})
+		}
+		for step := range 300 {
+			r := requests[rng.IntN(len(requests))]
+			k := jobKind(rng.IntN(int(jobKinds)))
+			switch rng.IntN(9) {
+			case 0, 1:
+				w.add(k, r)
+			case 2:
+				w.remove(k, r)
+			case 3:
+				w.markBlocked(r.peer)
+			case 4:
+				w.unblock(r.peer)
+			case 5:
+				w.stall(r.peer)
+			case 6:
+				parked := slices.DeleteFunc(slices.Clone(w.parked), func(o *Request) bool { return o.peer != r.peer })
+				w.resume(r.peer)
+				if streams := w.jobs[jobStream]; !slices.Equal(parked, streams[len(streams)-len(parked):]) {
+					t.Fatalf("seed %d, step %d: the streams of a link that has room again have changed places", seed, step)
+				}
+			case 7:
+				w.addSelf()
+			case 8:
+				if w.self {
+					w.removeSelf()
+				}
+			}
+			if err := w.check(peers); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+			if w.pending > was && woken < w.pending-was {
+				t.Fatalf("seed %d, step %d: %d things more are pending, the leader was woken %d times", seed, step, w.pending-was, woken)
+			}
+			was, woken = w.pending, 0
+		}
+	}
+}
+
+// The check can fail.
+func TestWorklistCheck(t *testing.T) {
+	p := &peer{}
+	for name, change := range map[string]func(*worklist, *Request){
+		"a count too many":   func(w *worklist, _ *Request) { w.pending++ },
+		"not removed":        func(_ *worklist, r *Request) { r.jobs = 0 },
+		"twice":              func(w *worklist, r *Request) { w.jobs[jobRead] = append(w.jobs[jobRead], r); w.pending++ },
+		"stalled behind":     func(*worklist, *Request) { p.stalled = true },
+		"blocked, no entry":  func(*worklist, *Request) { p.blocked = true },
+		"parked, not listed": func(w *worklist, r *Request) { w.parked = append(w.parked, r) },
+	} {
+		*p = peer{}
+		r := &Request{peer: p}
+		w := &worklist{wake: func() {}}
+		w.add(jobRead, r)
+		w.add(jobStream, r)
+		if err := w.check([]*peer{p}); err != nil {
+			t.Fatal(err)
+		}
+		if change(w, r); w.check([]*peer{p}) == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
