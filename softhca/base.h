@@ -45,9 +45,9 @@ struct timer {
 	void (*fire)(struct timer *t);
 };
 
-/* Something the HCA thread has to look at: a QP with new requests, a queue of list operations, a failed CQ. */
+/* Work for the HCA thread: a QP with new requests, a queue of list operations, a failed CQ. */
 struct work {
-	struct list link; /* in engine.ready while queued; guarded by engine.bell_mu */
+	struct list link; /* in engine.ready while queued; guarded by engine.doorbell_mu */
 	bool queued;
 	void (*run)(struct work *w);
 };
@@ -64,7 +64,7 @@ struct knobs {
 	uint64_t seed;
 	uint64_t list_delay; /* ns */
 	unsigned rnr, drop, drop_ack; /* per thousand */
-	uint64_t fail[FAIL_KINDS]; /* the how-manieth fails; 0: none */
+	uint64_t fail[FAIL_KINDS]; /* the number of the one that fails; 0: none */
 	bool tm;
 	uint32_t max_tags, max_ops, max_inline, max_rd;
 	uint64_t max_msg;
@@ -86,8 +86,8 @@ int knobs_read(struct knobs *k); /* 0, or -1 after a message on stderr */
 	X(sends) X(send_bytes) X(recvs) X(recv_bytes) X(writes) X(write_bytes) X(reads) X(read_bytes) X(atomics)     \
 	X(fins) X(acks) X(naks) X(rnr) X(retries) X(dropped) X(duplicates) X(cqes) X(cq_events) X(async_events)      \
 	X(tm_matched) X(tm_unexpected) X(tm_added) X(tm_deleted) X(tm_syncs) X(tm_rndv) X(tm_rndv_incomplete)        \
-	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs) X(posted_ops)     \
-	X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)          \
+	X(tm_no_tag) X(tm_inert) X(payload_copies_by_cpu) X(inline_posts) X(posts) X(posted_sends) X(posted_recvs)   \
+	X(posted_ops) X(polls) X(qps) X(mrs) X(mr_bytes) X(cqs) X(srqs) X(pds) X(registrations) X(qp_errors)         \
 	X(stale_epochs) X(qp_memory) X(inline_wire) X(pulls) X(stale_pages)
 
 enum counter {

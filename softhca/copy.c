@@ -1,7 +1,7 @@
 /*
- * How bytes move. Always by process_vm_readv where that works, on our own process as well: memory that a program has
- * unmapped under a registration is then an error and not the end of the program, as it is no end with a real device,
- * which holds on to the pages.
+ * How bytes move. Always by process_vm_readv where that works, in this process as well: memory that a program has
+ * unmapped under a registration is then an error and no SIGSEGV. (A real device holds the pages, so it is no SIGSEGV
+ * there either.)
  */
 #include "hca.h"
 

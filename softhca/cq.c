@@ -29,7 +29,7 @@ void cq_push(struct hca_cq *cq, const struct cqe *e, bool solicited)
 	if (overrun) {
 		debug(cq->ctx, "completion queue of %d overrun", cq->pub.cqe);
 		async_event(cq->ctx, IBV_EVENT_CQ_ERR, cq);
-		ring_bell(&cq->fail_work); /* its QPs fail too, but not in the middle of what is going on */
+		ring_doorbell(&cq->fail_work); /* its QPs fail too, but not inside the work under way */
 		return;
 	}
 	count(cq->ctx, C_cqes, 1);
@@ -49,7 +49,7 @@ void cq_fail(struct hca_cq *cq)
 	cq->failed = true;
 	pthread_mutex_unlock(&cq->mu);
 	async_event(cq->ctx, IBV_EVENT_CQ_ERR, cq);
-	ring_bell(&cq->fail_work);
+	ring_doorbell(&cq->fail_work);
 }
 
 static void fail_run(struct work *w)
@@ -99,8 +99,8 @@ bool cq_take(struct hca_cq *cq, struct cqe *e)
 }
 
 /*
- * Removes the completions of a QP, or of a list of tags, whose memory goes away. Those of an SRQ's buffers give the
- * buffers back.
+ * Removes the completions of a QP, or of a list of tags, whose memory goes away. Those of an SRQ's buffers return the
+ * buffers.
  */
 void cq_forget(struct hca_cq *cq, struct hca_qp *qp, struct tm_srq *tm)
 {

@@ -1,4 +1,4 @@
-/* The device: listing, opening, closing, and what it says of itself. */
+/* The device: listing, opening, closing, and its attributes. */
 #include "hca.h"
 
 #include <arpa/inet.h>
@@ -195,7 +195,8 @@ int hca_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 	struct ibv_port_attr a = {
 		.state = ctx->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096,
 		.active_mtu = IBV_MTU_4096, .gid_tbl_len = 1, .max_msg_sz = (uint32_t)ctx->knobs.max_msg,
-		.pkey_tbl_len = (uint16_t)ctx->knobs.npkeys, .lid = ctx->lid, .sm_lid = 0, .max_vl_num = 1, .active_width = 2, .active_speed = 32,
+		.pkey_tbl_len = (uint16_t)ctx->knobs.npkeys, .lid = ctx->lid, .sm_lid = 0, .max_vl_num = 1, .active_width = 2,
+			.active_speed = 32,
 		.phys_state = ctx->port_down ? 3 : 5, .link_layer = IBV_LINK_LAYER_INFINIBAND,
 	};
 

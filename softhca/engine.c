@@ -15,7 +15,7 @@
 struct engine engine = {
 	.mu = PTHREAD_MUTEX_INITIALIZER,
 	.cond = PTHREAD_COND_INITIALIZER,
-	.bell_mu = PTHREAD_MUTEX_INITIALIZER,
+	.doorbell_mu = PTHREAD_MUTEX_INITIALIZER,
 	.ready = { &engine.ready, &engine.ready },
 	.ports = { &engine.ports, &engine.ports },
 	.conns = { &engine.conns, &engine.conns },
@@ -23,7 +23,7 @@ struct engine engine = {
 	.local = { &engine.local, &engine.local },
 };
 
-/* Opening and closing among themselves; taken before the engine's lock, as the thread is joined under it. */
+/* Serialises opening and closing. Taken before the engine's lock, as the thread is joined under it. */
 static pthread_mutex_t open_mu = PTHREAD_MUTEX_INITIALIZER;
 
 uint64_t now_ns(void)
@@ -59,52 +59,52 @@ static void wake(void)
 {
 	uint64_t one = 1;
 
-	while (write(engine.bellfd, &one, sizeof(one)) < 0 && errno == EINTR)
+	while (write(engine.doorbell_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 }
 
 /* Tells the HCA thread that there is something to do. From any thread. */
-void ring_bell(struct work *w)
+void ring_doorbell(struct work *w)
 {
 	bool sleeping = false;
 
-	pthread_mutex_lock(&engine.bell_mu);
+	pthread_mutex_lock(&engine.doorbell_mu);
 	if (!w->queued) {
 		w->queued = true;
 		list_add_tail(&engine.ready, &w->link);
 		sleeping = engine.sleeping;
 		engine.sleeping = false;
 	}
-	pthread_mutex_unlock(&engine.bell_mu);
+	pthread_mutex_unlock(&engine.doorbell_mu);
 	if (sleeping)
 		wake();
 }
 
 void work_cancel(struct work *w)
 {
-	pthread_mutex_lock(&engine.bell_mu);
+	pthread_mutex_lock(&engine.doorbell_mu);
 	if (w->queued)
 		list_del(&w->link);
 	w->queued = false;
-	pthread_mutex_unlock(&engine.bell_mu);
+	pthread_mutex_unlock(&engine.doorbell_mu);
 }
 
 static struct work *next_work(void)
 {
 	struct work *w = NULL;
 
-	pthread_mutex_lock(&engine.bell_mu);
+	pthread_mutex_lock(&engine.doorbell_mu);
 	if (!list_empty(&engine.ready)) {
 		struct list *l = engine.ready.next;
 
-		/* A seed decides who of the first few is next. */
+		/* A seed decides which of the first few is next. */
 		for (uint64_t n = engine.seeded ? next_random(&engine.rng) % 4 : 0; n && l->next != &engine.ready; n--)
 			l = l->next;
 		w = container_of(l, struct work, link);
 		list_del(&w->link);
 		w->queued = false;
 	}
-	pthread_mutex_unlock(&engine.bell_mu);
+	pthread_mutex_unlock(&engine.doorbell_mu);
 	return w;
 }
 
@@ -209,7 +209,7 @@ static void arrive(struct pkt *p)
 	free(p);
 }
 
-/* Between ports of one process a packet only changes its list, but not in the middle of somebody's work. */
+/* Between ports of one process a packet only changes its list. It is handled later, not inside the work under way. */
 void deliver(struct pkt *p)
 {
 	list_add_tail(&engine.local, &p->link);
@@ -244,7 +244,7 @@ static unsigned run_events(struct epoll_event *ev, int n)
 		if (tag == 0) {
 			uint64_t drop;
 
-			if (read(engine.bellfd, &drop, sizeof(drop)) < 0)
+			if (read(engine.doorbell_fd, &drop, sizeof(drop)) < 0)
 				continue;
 		} else if (tag & 1) {
 			wire_accept((int)(tag >> 1));
@@ -273,9 +273,9 @@ static bool may_sleep(void)
 {
 	bool ok;
 
-	pthread_mutex_lock(&engine.bell_mu);
+	pthread_mutex_lock(&engine.doorbell_mu);
 	ok = engine.sleeping = list_empty(&engine.ready);
-	pthread_mutex_unlock(&engine.bell_mu);
+	pthread_mutex_unlock(&engine.doorbell_mu);
 	return ok;
 }
 
@@ -333,12 +333,12 @@ static int engine_start(const struct knobs *k)
 	if (engine.dirfd < 0)
 		return errno;
 	engine.epfd = epoll_create1(EPOLL_CLOEXEC);
-	engine.bellfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (engine.epfd < 0 || engine.bellfd < 0 || epoll_ctl(engine.epfd, EPOLL_CTL_ADD, engine.bellfd, &ev) ||
+	engine.doorbell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (engine.epfd < 0 || engine.doorbell_fd < 0 || epoll_ctl(engine.epfd, EPOLL_CTL_ADD, engine.doorbell_fd, &ev) ||
 	    (errno = thread_start())) {
 		err = errno;
 		close(engine.epfd);
-		close(engine.bellfd);
+		close(engine.doorbell_fd);
 		close(engine.dirfd);
 		return err;
 	}
@@ -364,17 +364,17 @@ static void engine_stop(void)
 	}
 	slots_close();
 	close(engine.epfd);
-	close(engine.bellfd);
+	close(engine.doorbell_fd);
 	engine.running = false;
 	engine.seeded = false;
 }
 
-/* A child has its parent's memory but not its thread, and must not keep its LIDs: it starts anew. */
+/* A child of fork has its parent's memory but not its thread, and must not keep its LIDs: it starts anew. */
 static void after_fork(void)
 {
 	pthread_mutex_init(&engine.mu, NULL);
 	pthread_cond_init(&engine.cond, NULL);
-	pthread_mutex_init(&engine.bell_mu, NULL);
+	pthread_mutex_init(&engine.doorbell_mu, NULL);
 	pthread_mutex_init(&open_mu, NULL);
 	engine.ticket = engine.serving = 0;
 	if (!engine.running)
@@ -383,7 +383,7 @@ static void after_fork(void)
 	wire_close_all();
 	slots_close();
 	close(engine.epfd);
-	close(engine.bellfd);
+	close(engine.doorbell_fd);
 	list_init(&engine.ready);
 	list_init(&engine.ports);
 	list_init(&engine.conns);

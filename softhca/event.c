@@ -92,7 +92,7 @@ static void drop_token(struct event_queue *q)
 		return; /* an old kernel: as good as it can be */
 }
 
-/* Removes the events of an element that is being destroyed, so that the descriptor speaks of none that is not there. */
+/* Removes the events of an element that is being destroyed, so that the descriptor announces none that is not there. */
 void events_forget(struct event_queue *q, void *element)
 {
 	struct list *l, *tmp;

@@ -1,5 +1,5 @@
 /*
- * The inside of the software HCA.
+ * The internals of the software HCA.
  *
  * One engine per process: a thread, an epoll set, one socket to each peer process. Each ibv_context of the process is
  * a port of that engine with a LID of its own; ports of one process reach each other without a socket.
@@ -7,9 +7,9 @@
  * Locks, in the order in which they are taken:
  *   engine (engine_lock)  everything but the rings below: tables, states, connections, timers. A ticket lock, held by
  *                         the HCA thread while it works and by control verbs. Data verbs never take it.
- *   qp->post_mu, rq->mu   producers of the work queues among themselves; the HCA thread consumes without them.
+ *   qp->post_mu, rq->mu   serialise the producers of a work queue; the HCA thread consumes without them.
  *   cq->mu, event queue   leaves.
- *   engine.bell_mu        the ready list and the sleeping flag; a leaf.
+ *   engine.doorbell_mu        the ready list and the sleeping flag; a leaf.
  */
 #ifndef HCA_H
 #define HCA_H
@@ -67,7 +67,7 @@ struct hca_ctx {
 	uint64_t rng;
 	uint64_t seen[FAIL_KINDS];
 	struct event_queue async;
-	pthread_mutex_t ack_mu; /* acknowledged events, and who waits for them in destroy */
+	pthread_mutex_t ack_mu; /* acknowledged events, and the destroyers that wait for them */
 	pthread_cond_t ack_cond;
 	_Atomic uint64_t counters[COUNTER_COUNT];
 	struct verbs_context v; /* ends with the ibv_context; must be last */
@@ -104,7 +104,7 @@ struct qp_slot {
 	uint32_t next_free;
 };
 
-/* Who gets back the place in a work queue when the completion is polled. */
+/* The queue whose place is free again when the completion is polled. */
 enum cqe_frees { FREES_NOTHING, FREES_SQ, FREES_RQ, FREES_TM_ENTRY };
 
 struct cqe {
@@ -122,7 +122,7 @@ struct cqe {
 	uint8_t free_ops; /* an op of a TM-SRQ completed: all up to op_index are free */
 	uint32_t index;	  /* of the send request, or the entry */
 	uint32_t op_index;
-	struct hca_qp *qp; /* whose completion it is; cleared from the queue when it is destroyed */
+	struct hca_qp *qp; /* that the completion is of; cleared from the queue when it is destroyed */
 	struct hca_rq *rq;
 	struct tm_srq *tm;
 };
@@ -288,7 +288,7 @@ struct pkt_head {
 	uint32_t imm;
 	uint32_t rkey;
 	uint32_t niov;
-	uint16_t pkey, zero; /* requests only: answers come only to who may ask */
+	uint16_t pkey, zero; /* requests only: an answer is for a requester that was admitted */
 	uint64_t raddr;
 	uint64_t len;	     /* of the message */
 	uint64_t a, b;	     /* operands and result of an atomic; READ_OK: where the memory lies */
@@ -333,7 +333,7 @@ struct engine {
 	pthread_cond_t cond;
 	uint64_t ticket, serving;
 
-	pthread_mutex_t bell_mu;
+	pthread_mutex_t doorbell_mu;
 	struct list ready;
 	bool sleeping;
 
@@ -342,7 +342,7 @@ struct engine {
 	bool may_readv;
 	bool reads_self; /* process_vm_readv works at least on ourselves */
 	int pid;
-	int epfd, bellfd, dirfd;
+	int epfd, doorbell_fd, dirfd;
 	pthread_t thread;
 	char dir[256];
 	uint64_t rng;
@@ -362,7 +362,7 @@ void engine_lock(void);
 void engine_unlock(void);
 int engine_attach(struct hca_ctx *ctx); /* starts the engine, gives the port a LID; errno or 0 */
 void engine_detach(struct hca_ctx *ctx);
-void ring_bell(struct work *w);
+void ring_doorbell(struct work *w);
 void work_cancel(struct work *w);
 void timer_arm(struct timer *t, uint64_t at);
 void timer_stop(struct timer *t);
@@ -380,7 +380,7 @@ int dir_open(const char *dir);
 
 /* wire.c */
 bool wire_self_test(void);
-struct conn *wire_to(uint16_t lid); /* NULL: nobody there */
+struct conn *wire_to(uint16_t lid); /* NULL: no process has the LID */
 void wire_send(struct conn *c, struct pkt *p); /* owns p */
 void wire_event(struct conn *c, uint32_t events);
 void wire_accept(int listen_fd);
@@ -421,7 +421,8 @@ void async_wait_acked(struct hca_ctx *ctx, uint32_t *taken, uint32_t *acked);
 /* mr.c */
 int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access,
 	       struct hca_mr **mr, uint64_t *va); /* enum ibv_wc_status */
-int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access, struct iovec *iov);
+int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access,
+	      struct iovec *iov);
 struct mr_slot *mr_slot(uint32_t index);
 void mr_detach_all(struct hca_ctx *ctx);
 

@@ -27,7 +27,7 @@ static void each_qp(struct hca_ctx *ctx, void (*f)(struct hca_qp *qp))
 
 static void ring(struct hca_qp *qp)
 {
-	ring_bell(&qp->work);
+	ring_doorbell(&qp->work);
 }
 
 static void fatal(struct hca_ctx *ctx)

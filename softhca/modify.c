@@ -124,7 +124,7 @@ static void take_values(struct hca_qp *qp, const struct ibv_qp_attr *a, int mask
 		qp->sqd_notify = a->en_sqd_async_notify;
 }
 
-/* Back to the beginning: what was posted is forgotten without a word, and so are completions not yet polled. */
+/* Back to the beginning: what was posted is dropped without a completion, and so are completions not yet polled. */
 static void reset(struct hca_qp *qp)
 {
 	qp_bump(qp);
@@ -165,11 +165,11 @@ static void enter(struct hca_qp *qp, enum ibv_qp_state to)
 			qp->draining = true;
 		}
 		qp_set_state(qp, to);
-		ring_bell(&qp->work);
+		ring_doorbell(&qp->work);
 		break;
 	default:
 		qp_set_state(qp, to);
-		ring_bell(&qp->work);
+		ring_doorbell(&qp->work);
 	}
 }
 

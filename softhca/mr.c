@@ -7,8 +7,8 @@
 
 enum { CHUNK = 1024, CHUNKS = 1 << 12 };
 
-static struct mr_slot *chunks[CHUNKS]; /* engine lock; never freed: peers look at the generations */
-static uint32_t used_slots = 1;	       /* key 0 is nobody's */
+static struct mr_slot *chunks[CHUNKS]; /* engine lock; never freed: peers read the generations */
+static uint32_t used_slots = 1;	       /* key 0 is never given out */
 static uint32_t free_head, free_tail;  /* first in, first out: a slot is used again as late as can be */
 
 struct mr_slot *mr_slot(uint32_t i)
@@ -60,7 +60,7 @@ int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t ad
 	struct hca_mr *mr;
 
 	if (!i || i >= used_slots || !mr_slot(i)->mr || mr_slot(i)->salt != (key & 0xff)) {
-		debug(ctx, "key %#x is nobody's", key);
+		debug(ctx, "key %#x is not registered", key);
 		return -1;
 	}
 	mr = mr_slot(i)->mr;
@@ -85,8 +85,12 @@ int mr_resolve(struct hca_ctx *ctx, struct ibv_pd *pd, uint32_t key, uint64_t ad
 	return 0;
 }
 
-/* Where the SGEs of a request of qp lie, of the PD given; -1 if one of them may not be used so. Empty ones are not looked at. */
-int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access, struct iovec *iov)
+/*
+ * Where the SGEs of a request of qp lie, of the PD given; -1 if one of them may not be used so. Empty ones are not
+ * checked.
+ */
+int mr_gather(struct hca_qp *qp, struct ibv_pd *pd, const struct ibv_sge *sge, unsigned n, unsigned access,
+	      struct iovec *iov)
 {
 	for (unsigned i = 0; i < n; i++) {
 		struct hca_mr *mr;
@@ -214,7 +218,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	return IBV_REREG_MR_ERR_INPUT;
 }
 
-/* After it nobody reads or writes the memory: the engine does it under its lock, and peers look at the generation. */
+/* After it the memory is not read or written: the engine does that under its lock, and peers check the generation. */
 EXPORT int ibv_dereg_mr(struct ibv_mr *pub)
 {
 	struct hca_mr *mr = (struct hca_mr *)pub;

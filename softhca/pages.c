@@ -4,9 +4,9 @@
  * when the program has another at that address by now, after MADV_DONTNEED for example.
  *
  * The pages are pinned, by registering them with an io_uring that is used for nothing else: so the kernel neither moves
- * them nor gives them to anybody while the region exists, and a page with the same number is the same page. At every
- * access the numbers in /proc/self/pagemap are compared. If one has changed, the access goes to a place of its own: what
- * is read there is poison, and what is written there nobody sees.
+ * nor reuses them while the region exists, and a page with the same number is the same page. At every
+ * access the numbers in /proc/self/pagemap are compared. If one has changed, the access goes to a place of its own:
+ * what is read there is poison, and what is written there is lost.
  *
  * Needs io_uring, and CAP_SYS_ADMIN for the numbers. Only memory that may be written to can be registered then.
  */
@@ -115,7 +115,7 @@ int pages_pin(struct pages **out, void *addr, size_t length)
 		err = read_map(p->map, first, n, p->frame);
 	for (size_t i = 0; i < n && !err; i++)
 		if (!(p->frame[i] & PRESENT) || !(p->frame[i] & FRAME))
-			err = EPERM; /* the number is 0 for those who may not know it */
+			err = EPERM; /* the number is 0 without the capability */
 	if (err) {
 		pages_unpin(p);
 		return err;
@@ -124,7 +124,7 @@ int pages_pin(struct pages **out, void *addr, size_t length)
 	return 0;
 }
 
-/* How many of the pages of an access are not those any more that were registered. */
+/* The number of pages of an access that are not the registered ones any more. */
 static size_t replaced(struct pages *p, uint64_t va, uint64_t len)
 {
 	uint64_t entries[512], size = page_size(), from = va / size, to = (va + len - 1) / size + 1;
@@ -154,12 +154,12 @@ uint64_t pages_at(struct hca_ctx *ctx, struct pages *p, uint64_t va, uint64_t le
 	debug(ctx, "%zu pages of %#llx+%llu are not those any more that were registered", bad, (unsigned long long)va,
 	      (unsigned long long)len);
 	if (!p->astray && !(p->astray = malloc(p->len)))
-		abort(); /* wrong data for want of memory would be a lie */
+		abort(); /* the alternative is wrong data */
 	memset(p->astray + (va - p->at), POISON, len);
 	return (uintptr_t)p->astray + (va - p->at);
 }
 
-/* Whether this process can have that; else it is told why not. */
+/* Whether this process can have that; else stderr has the reason. */
 int pages_possible(void)
 {
 	struct pages *p = NULL;

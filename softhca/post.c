@@ -1,4 +1,4 @@
-/* Posting of send requests: they are checked as far as a provider can, copied, and the HCA thread is told. */
+/* Posting of send requests: they are checked as far as a provider can, copied, and the HCA thread is woken. */
 #include "hca.h"
 
 static int check_flags(struct hca_qp *qp, const struct ibv_send_wr *wr)
@@ -44,7 +44,7 @@ static int take_inline(struct hca_qp *qp, const struct ibv_send_wr *wr, uint8_t 
 		area += wr->sg_list[i].length;
 	}
 	count(qp->ctx, C_inline_posts, 1);
-	if (len > TM_RNDV_HDR) /* less is a head, and not what anybody calls a payload */
+	if (len > TM_RNDV_HDR) /* less is a header and no payload */
 		count(qp->ctx, C_payload_copies_by_cpu, 1);
 	return 0;
 }
@@ -118,6 +118,6 @@ int hca_post_send(struct ibv_qp *pub, struct ibv_send_wr *wr, struct ibv_send_wr
 	pthread_mutex_unlock(&qp->post_mu);
 	if (err)
 		*bad = wr;
-	ring_bell(&qp->work);
+	ring_doorbell(&qp->work);
 	return err;
 }

@@ -5,7 +5,7 @@
 
 enum { CHUNK = 1024, CHUNKS = 256 }; /* an index has 18 bits of a QPN, the salt 6 */
 
-static struct qp_slot *chunks[CHUNKS]; /* engine lock; never freed: peers look at the generations */
+static struct qp_slot *chunks[CHUNKS]; /* engine lock; never freed: peers read the generations */
 static uint32_t used_slots = 1;
 static uint32_t free_head, free_tail;
 

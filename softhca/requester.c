@@ -3,7 +3,7 @@
  * in order. [una, next) of the send queue are under way.
  *
  * Sockets lose nothing, so time plays no part while the peer's engine is alive, however slow. A request is lost only
- * if nobody is there (GONE, or no connection), or if SOFTHCA_DROP says so; then the QP's timer runs, and
+ * if there is no peer (GONE, or no connection), or if SOFTHCA_DROP takes it; then the QP's timer runs, and
  * everything from the oldest on is sent again.
  */
 #include "hca.h"
@@ -46,7 +46,7 @@ static enum ibv_wc_opcode wc_opcode(const struct wqe *w)
 	}
 }
 
-/* The request at una is over. One that succeeds unsignalled says nothing and keeps its place. */
+/* The request at una is over. One that succeeds unsignalled has no completion and keeps its place. */
 static void complete(struct hca_qp *qp, enum ibv_wc_status status)
 {
 	uint32_t i = qp->sq_una++;
@@ -117,7 +117,7 @@ static void go_back(struct hca_qp *qp, uint32_t index)
 		qp->rd_out += is_rd(qp_wqe(qp, i));
 	qp->lost = false;
 	timer_stop(&qp->retry_timer);
-	ring_bell(&qp->work);
+	ring_doorbell(&qp->work);
 }
 
 static void retry(struct hca_qp *qp, uint32_t index)
@@ -140,7 +140,7 @@ void requester_retry_fire(struct timer *t)
 
 void requester_wait_fire(struct timer *t)
 {
-	ring_bell(&container_of(t, struct hca_qp, wait_timer)->work);
+	ring_doorbell(&container_of(t, struct hca_qp, wait_timer)->work);
 }
 
 static struct pkt *build(struct hca_qp *qp, uint32_t index, const struct wqe *w, unsigned niov, bool payload)
@@ -198,7 +198,7 @@ static enum fail_kind fail_kind(const struct wqe *w)
 	}
 }
 
-/* Whose keys a request uses: those of the QP; the device's own requests read into buffers of the SRQ. */
+/* The PD of a request's keys: that of the QP; the device's own requests read into buffers of the SRQ. */
 static struct ibv_pd *send_pd(const struct hca_qp *qp, const struct wqe *w)
 {
 	return w->flags & WQE_DEVICE ? qp->pub.srq->pd : qp->pub.pd;
@@ -220,7 +220,7 @@ static enum ibv_wc_status check_local(struct hca_qp *qp, struct wqe *w, const vo
 	return IBV_WC_SUCCESS;
 }
 
-/* Into a packet, to where the peer is. False if there is nobody. */
+/* Makes a packet of it and sends it to the peer. False if there is no peer. */
 static bool dispatch(struct hca_qp *qp, struct wqe *w, uint32_t index, const uint8_t *area, const struct iovec *iov,
 		     struct conn *c)
 {
@@ -307,7 +307,7 @@ static bool delayed(struct hca_qp *qp)
 	return true;
 }
 
-/* Sends what may be sent. A while at a time: others want to live too. */
+/* Sends what may be sent, a bounded number at a time: other queue pairs have a turn too. */
 static void advance(struct hca_qp *qp)
 {
 	for (int budget = 32; may_send(qp) && qp->sq_next != sendable(qp); budget--) {
@@ -320,7 +320,7 @@ static void advance(struct hca_qp *qp)
 		if (is_rd(w) && qp->max_rd && qp->rd_out >= qp->max_rd)
 			return;
 		if (budget == 0) {
-			ring_bell(&qp->work);
+			ring_doorbell(&qp->work);
 			return;
 		}
 		if (!send_next(qp))
@@ -342,7 +342,7 @@ void requester_run(struct work *work)
 	struct hca_qp *qp = container_of(work, struct hca_qp, work);
 
 	if (qp->ctx->paused)
-		return; /* "resume" rings for all */
+		return; /* "resume" rings the doorbell of all */
 	if (qp->state == IBV_QPS_ERR) {
 		requester_flush(qp);
 		responder_flush(qp);
@@ -381,7 +381,7 @@ static void account(struct hca_qp *qp, const struct wqe *w)
 
 /*
  * There is an answer to a later request and none to the READ at una: that one was lost. All that are under way get
- * such answers, but the first says it all.
+ * such answers; the first is enough.
  */
 static void answer_missing(struct hca_qp *qp)
 {

@@ -51,7 +51,7 @@ static void nak(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
 	qp_error(qp);
 }
 
-/* A breach of access rights kills both sides; this side has no completion to say so with. */
+/* A breach of access rights is an error of both QPs. This side has no completion to report it, so it is an event. */
 static void nak_access(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
 {
 	say_no(qp, p, status);
@@ -199,7 +199,7 @@ bool responder_receive(struct hca_qp *qp, struct pkt *p, enum ibv_wc_opcode opco
 	}
 	status = move_in(qp, p, iov, n);
 	if (status == IBV_WC_REM_ABORT_ERR)
-		return false; /* the sender has given up: there is nobody to answer, and the buffer stays */
+		return false; /* the sender has given up: there is no requester to answer, and the buffer stays */
 	if (status == IBV_WC_LOC_ACCESS_ERR) {
 		nak(qp, p, IBV_WC_LOC_PROT_ERR); /* the memory that it named is not there */
 		return false;
@@ -226,7 +226,7 @@ void responder_not_ready(struct hca_qp *qp, struct pkt *p)
 	rnr_nak(qp, p);
 }
 
-/* Only says so; qp_error is for the caller, after the completions that precede it. */
+/* Only sends the answer; qp_error is for the caller, after the completions that precede it. */
 void responder_refuse(struct hca_qp *qp, struct pkt *p, enum ibv_wc_status status)
 {
 	say_no(qp, p, status);

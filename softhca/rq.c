@@ -105,6 +105,6 @@ int hca_post_recv(struct ibv_qp *pub, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	}
 	err = rq_post(qp->ctx, qp->own_rq, wr, bad);
 	if (atomic_load(&qp->post_state) == IBV_QPS_ERR)
-		ring_bell(&qp->work); /* to be flushed */
+		ring_doorbell(&qp->work); /* to be flushed */
 	return err;
 }

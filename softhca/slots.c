@@ -1,7 +1,7 @@
 /*
  * LIDs. A slot is a file N.lock in the directory of the fabric, locked by the process that owns the slot, and a socket
- * N.sock beside it; it has LIDS_PER_SLOT LIDs. A process that dies loses the lock: the next that comes by takes the
- * slot or removes it. A directory with nothing in it is removed.
+ * N.sock; it has LIDS_PER_SLOT LIDs. A process that dies loses the lock: the next process that scans the directory
+ * takes the slot or removes it. A directory with nothing in it is removed.
  */
 #include "hca.h"
 
@@ -52,7 +52,7 @@ static socklen_t address(struct sockaddr_un *a, int slot)
 	return sizeof(*a);
 }
 
-/* Takes the lock of a slot if nobody has it. The descriptor, or -1: somebody has it; -2: errno. */
+/* Takes the lock of a slot if it is free. The descriptor, or -1: another process has it; -2: errno. */
 static int lock_slot(int slot, int flags)
 {
 	struct stat a, b;
@@ -62,7 +62,7 @@ static int lock_slot(int slot, int flags)
 	for (;;) {
 		int fd = openat(engine.dirfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 
-		if (fd < 3 && fd >= 0) { /* 0 says that there is none; and nobody shall take it for stdout */
+		if (fd < 3 && fd >= 0) { /* 0 says that there is none; and no library shall take it for stdout */
 			int low = fd;
 
 			fd = fcntl(low, F_DUPFD_CLOEXEC, 3);

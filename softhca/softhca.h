@@ -1,5 +1,5 @@
 /*
- * What libsofthca.so has beside the verbs. Found by dlsym; a program that links the real libibverbs must do without.
+ * What libsofthca.so has in addition to the verbs. Found by dlsym: the real libibverbs does not have it.
  */
 #ifndef SOFTHCA_H
 #define SOFTHCA_H

@@ -183,7 +183,7 @@ static void run(struct work *w)
 			return;
 		}
 		if (!budget) {
-			ring_bell(w);
+			ring_doorbell(w);
 			return;
 		}
 		execute(tm, &op);
@@ -193,7 +193,7 @@ static void run(struct work *w)
 
 static void fire(struct timer *t)
 {
-	ring_bell(&container_of(t, struct tm_srq, timer)->work);
+	ring_doorbell(&container_of(t, struct tm_srq, timer)->work);
 }
 
 /* When an operation is carried out: after the delay; with a seed, after some part of it. In order in any case. */
@@ -279,7 +279,7 @@ int hca_post_srq_ops(struct ibv_srq *pub, struct ibv_ops_wr *wr, struct ibv_ops_
 	pthread_mutex_unlock(&tm->mu);
 	if (err)
 		*bad = wr;
-	ring_bell(&tm->work);
+	ring_doorbell(&tm->work);
 	return err;
 }
 
@@ -315,7 +315,7 @@ struct tm_srq *tm_create(struct hca_srq *srq, struct ibv_tm_cap *cap)
 	return tm;
 }
 
-/* No QP uses it any more; what is in the list is forgotten. */
+/* No QP uses it any more; what is in the list is dropped. */
 void tm_destroy(struct tm_srq *tm)
 {
 	engine_lock();
@@ -338,7 +338,7 @@ void tm_resume(struct hca_ctx *ctx)
 		struct tm_srq *tm = container_of(l, struct tm_srq, link);
 
 		if (tm->srq->ctx == ctx)
-			ring_bell(&tm->work);
+			ring_doorbell(&tm->work);
 	}
 }
 

@@ -16,7 +16,7 @@ struct tm_entry {
 	uint64_t recv_wr_id;
 	struct ibv_sge sge;
 	uint32_t index;
-	uint16_t gen;	  /* a handle is gen and index: one that is stale finds nobody */
+	uint16_t gen;	  /* a handle is gen and index: a stale one finds no entry */
 	bool active;
 	uint8_t state;	  /* guarded by tm_srq.mu */
 	uint16_t pending; /* completions not polled yet; guarded by tm_srq.mu */
@@ -32,7 +32,7 @@ struct tm_op {
 };
 
 /*
- * hw counts the messages that were handed to software as unexpected, sw those that software says it has dealt with.
+ * hw counts the messages that were handed to software as unexpected, sw those that software has reported as handled.
  * While they differ, entries that are appended are stored and take nothing: a later message must not overtake, by way
  * of such an entry, an earlier one that software will match with it.
  */

@@ -93,7 +93,7 @@ static void eager_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, str
 	responder_done(qp, p);
 	count(qp->ctx, C_tm_matched, 1);
 	tm_consume(tm, e, two ? 2 : 1);
-	if (two) { /* longer than a packet of the wire: the match is told with the first, the rest with the last */
+	if (two) { /* longer than a packet of the wire: MATCH comes with the first, the rest with the last */
 		p->h.flags &= (uint8_t)~PKT_IMM;
 		entry_done(qp, p, tm, e, c);
 		c = (struct cqe){ 0 };
@@ -156,10 +156,10 @@ static void rndv_match(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm, stru
 	entry_done(qp, p, tm, e, (struct cqe){ .wc_flags = IBV_WC_TM_MATCH, .tm_tag = be64toh(h.tag),
 					       .tm_priv = ntohl(h.app_ctx) });
 	list_add_tail(&qp->tm_waiting, &j->link);
-	ring_bell(&qp->work);
+	ring_doorbell(&qp->work);
 }
 
-/* For software, and counted: until software says that it has dealt with it, what it appends takes nothing. */
+/* For software, and counted: until software reports that it has handled it, what it appends takes nothing. */
 static void unexpected(struct hca_qp *qp, struct pkt *p, struct tm_srq *tm)
 {
 	bool sync = (uint16_t)(tm->hw + 1 - tm->sw) > 0x3fff;
@@ -276,7 +276,7 @@ static void job_done(struct hca_qp *qp, struct tm_job *j, enum ibv_wc_status sta
 	free(j);
 }
 
-/* A request of the device is over. A FIN that fails is only seen by the state of the QP. */
+/* A request of the device is over. A FIN that fails shows in the state of the QP only. */
 void tm_device_done(struct hca_qp *qp, struct wqe *w, enum ibv_wc_status status)
 {
 	if (w->opcode == IBV_WR_RDMA_READ)
@@ -301,7 +301,7 @@ void tm_flush(struct hca_qp *qp)
 		job_done(qp, container_of(qp->tm_waiting.next, struct tm_job, link), IBV_WC_WR_FLUSH_ERR);
 }
 
-/* The QP goes, and nobody asks what became of its work. */
+/* The QP is destroyed; its work ends without completions. */
 void tm_forget(struct hca_qp *qp)
 {
 	drop_all(&qp->tm_active);

@@ -1,7 +1,7 @@
 /*
- * Sockets to other processes. Who has requests connects; answers go back the same way. A greeting finds out who can
- * read whose memory: HELLO (where the connecting side has a number in its memory), WELCOME (whether it could be read,
- * and the same of the other side).
+ * Sockets to other processes. The process that has requests connects; answers go back the same way. A greeting finds
+ * out which side can read the other's memory: HELLO (where the connecting side has a number in its memory), WELCOME
+ * (whether it could be read, and the same of the other side).
  */
 #include "hca.h"
 
@@ -106,7 +106,7 @@ static void conn_gone(struct conn *c)
 			struct hca_qp *qp = container_of(c->waiters.next, struct hca_qp, conn_link);
 
 			list_del(&qp->conn_link);
-			ring_bell(&qp->work);
+			ring_doorbell(&qp->work);
 		}
 		requester_conn_gone(c);
 		c->slot = -1;
@@ -226,7 +226,7 @@ static void welcomed(struct conn *c, struct pkt *in)
 		struct hca_qp *qp = container_of(c->waiters.next, struct hca_qp, conn_link);
 
 		list_del(&qp->conn_link);
-		ring_bell(&qp->work);
+		ring_doorbell(&qp->work);
 	}
 }
 

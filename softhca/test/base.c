@@ -249,7 +249,7 @@ static void send_order(void)
 	pair_close(&p);
 }
 
-/* The receiver posts late: the device tries again without a word to anybody. */
+/* The receiver posts late: the device tries again, and no completion shows it. */
 static void receiver_not_ready(void)
 {
 	struct pair p;
@@ -845,7 +845,7 @@ static void all_signalled(void)
 }
 
 /*
- * The send queue is as deep as it says. What is executed but unsignalled keeps
+ * The send queue is as deep as reported. What is executed but unsignalled keeps
  * its slot, until a signalled request after it has been polled.
  */
 static void slots(void)
@@ -1003,7 +1003,7 @@ static void notified_once(void)
 
 	pair_open(&p, &usual);
 	message(&p, 0, 0);
-	CHECK(!readable(p.b.ch->fd, 0.02), "an event that nobody asked for");
+	CHECK(!readable(p.b.ch->fd, 0.02), "an event that was not asked for");
 	done(p.b.cq, 0, IBV_WC_RECV);
 	for (unsigned i = 1; i < 20; i++) {
 		MUST(ibv_req_notify_cq(p.b.cq, 0));
@@ -1066,7 +1066,7 @@ static void *flood_main(void *arg)
 	return NULL;
 }
 
-/* The usual loop: arm, look once more, sleep. However the messages fall, it never sleeps for ever. */
+/* The usual loop: arm, poll once more, sleep. However the messages fall, it never sleeps for ever. */
 static void no_event_is_lost(void)
 {
 	struct pair p;
@@ -1467,7 +1467,7 @@ static void meet(int fd, struct end *e, struct buf *mem, struct hello *other)
 	tell(fd, &me, sizeof(me));
 	hear(fd, other, sizeof(*other));
 	end_connect(e, &other->addr);
-	/* Nobody sends before both are connected. */
+	/* Neither sends before both are connected. */
 	tell(fd, &ready, 1);
 	hear(fd, &ready, 1);
 }

@@ -1,7 +1,7 @@
 /*
- * What the software HCA can be told to do: each knob of the environment, each
- * thing that can be injected, and the counters; and how it behaves as a guest of
- * a process: threads, signals, descriptors, files, memory.
+ * What the software HCA can be made to do: each knob of the environment, each
+ * thing that can be injected, and the counters; and how it behaves in a
+ * process: threads, signals, descriptors, files, memory.
  */
 #define _GNU_SOURCE
 #include "test.h"
@@ -258,7 +258,8 @@ static void lost_requests(void)
 		check_fill(r.p, 64, i, 0, "sent");
 		check_fill(r.p + 2 * SIZE, 64, i, 0, "written");
 		check_fill(s.p + 256, 64, i, 0, "read");
-		CHECK(*(uint64_t *)(s.p + 128) == want, "old value %llu, not %llu", (long long)*(uint64_t *)(s.p + 128), (long long)want);
+		CHECK(*(uint64_t *)(s.p + 128) == want, "old value %llu, not %llu", (long long)*(uint64_t *)(s.p + 128),
+		      (long long)want);
 		want += i;
 	}
 	CHECK(*(uint64_t *)(r.p + SIZE) == want, "sum");
@@ -299,10 +300,10 @@ static void injected_rnr(void)
 	pair_open(&p, &h);
 	for (int i = 0; i < 50; i++)
 		talk(&p);
-	CHECK(counter(p.a.d->ctx, "rnr") + counter(p.b.d->ctx, "rnr") > 0, "nobody was not ready");
+	CHECK(counter(p.a.d->ctx, "rnr") + counter(p.b.d->ctx, "rnr") > 0, "there was no RNR NAK");
 	pair_close(&p);
 
-	h.rnr = 0;	/* who does not try again fails */
+	h.rnr = 0;	/* a sender that does not try again fails */
 	pair_open(&p, &h);
 	for (int i = 0; i < 200 && !failed; i++) {
 		MUST(try_recv(p.b.qp, 1, NULL, 0));
@@ -516,7 +517,8 @@ static void tags_close(struct tags *t)
 static void tags_add(struct tags *t, uint64_t id, uint64_t tag, uint32_t len)
 {
 	struct ibv_sge sg = part(&t->mem, 0, len);
-	struct ibv_ops_wr w = { .wr_id = id + 500, .opcode = IBV_WR_TAG_ADD, .flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC }, *bad;
+	struct ibv_ops_wr w = { .wr_id = id + 500, .opcode = IBV_WR_TAG_ADD, .flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC },
+		*bad;
 
 	w.tm.add.recv_wr_id = id;
 	w.tm.add.sg_list = &sg;
@@ -576,7 +578,7 @@ static void slow_list(void)
 	tags_close(&t);
 }
 
-/* The FIN fails: the receive must say so one way or the other, and nobody hangs. */
+/* The FIN fails: the receive must report it one way or the other, and neither side hangs. */
 static void failing_fin(void)
 {
 	struct tags t;
@@ -739,7 +741,7 @@ static void device_fatal(void)
 	rc = try_post(p.a.qp, &(struct op){ .id = 2, .opcode = IBV_WR_SEND });
 	if (rc == 0)
 		expect(p.a.cq, 2, IBV_WC_WR_FLUSH_ERR);
-	if (two_contexts()) {	/* the peer is another port: it finds nobody */
+	if (two_contexts()) {	/* the peer is another port: it finds no peer */
 		post(p.b.qp, .id = 3, .opcode = IBV_WR_SEND);
 		expect(p.b.cq, 3, IBV_WC_RETRY_EXC_ERR);
 	}
@@ -899,7 +901,7 @@ static void destroy_waits_for_acks(void)
 	}
 }
 
-/* An event of something that is destroyed before anybody has looked is not delivered any more. */
+/* An event of something that is destroyed before it was read is not delivered any more. */
 static void event_of_the_dead(void)
 {
 	struct pair p;
@@ -1175,7 +1177,8 @@ static void threads_come_and_go(void)
 }
 
 static const struct test tests[] = {
-	TEST(bad_knobs, SOFT), TEST(partitions, SOFT), TEST(limits, SOFT | PAIRS), TEST(without_tags, SOFT | PAIRS), TEST(lost_requests, SOFT | PAIRS),
+	TEST(bad_knobs, SOFT), TEST(partitions, SOFT), TEST(limits, SOFT | PAIRS), TEST(without_tags, SOFT | PAIRS),
+	TEST(lost_requests, SOFT | PAIRS),
 	TEST(all_is_lost, SOFT | PAIRS), TEST(injected_rnr, SOFT | PAIRS), TEST(failing_requests, SOFT | PAIRS),
 	TEST(failing_registration, SOFT), TEST(slow_retries, SOFT | PAIRS), TEST(seeded_scheduling, SOFT | PAIRS),
 	TEST(slow_list, SOFT | PAIRS), TEST(failing_fin, SOFT | PAIRS), TEST(counters, SOFT | PAIRS),

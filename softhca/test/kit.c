@@ -19,8 +19,8 @@ static const char *running;	/* the case, with its variant */
 static bool twice;
 
 /*
- * Shared by all processes of a case: the first that fails or skips says so, the
- * others keep silent, so that each case has one line.
+ * Shared by all processes of a case: the first that fails or skips prints it, the
+ * others print nothing, so that each case has one line.
  */
 static atomic_int *said;
 

@@ -215,8 +215,8 @@ static void receive_fault(enum wrong how, bool shared)
 
 		CHECK(w.wr_id == 1 && w.status == IBV_WC_REM_OP_ERR, "%s: sender %d: %s", what, (int)w.wr_id,
 		      ibv_wc_status_str(w.status));
-		CHECK(v.wr_id == 10 && (v.status == IBV_WC_LOC_PROT_ERR || (!soft() && v.status == IBV_WC_LOC_QP_OP_ERR)), "%s: receiver %d: %s", what, (int)v.wr_id,
-		      ibv_wc_status_str(v.status));
+		CHECK(v.wr_id == 10 && (v.status == IBV_WC_LOC_PROT_ERR || (!soft() && v.status == IBV_WC_LOC_QP_OP_ERR)),
+		      "%s: receiver %d: %s", what, (int)v.wr_id, ibv_wc_status_str(v.status));
 	}
 	expect(p.a.cq, 2, IBV_WC_WR_FLUSH_ERR);
 	if (!shared)
@@ -257,8 +257,8 @@ static void remote_fault(enum ibv_wr_opcode op, uint64_t raddr, uint32_t rkey, s
 	expect(p->a.cq, 2, IBV_WC_WR_FLUSH_ERR);
 	/* Of a WRITE with immediate data soft-RoCE has taken the receive already, and tells the receiver why. */
 	w = next_wc(p->b.cq);
-	CHECK(w.wr_id == 800 && (w.status == IBV_WC_WR_FLUSH_ERR || (!soft() && w.status == want)), "%s: receiver %d: %s", what,
-	      (int)w.wr_id, ibv_wc_status_str(w.status));
+	CHECK(w.wr_id == 800 && (w.status == IBV_WC_WR_FLUSH_ERR || (!soft() && w.status == want)), "%s: receiver %d: %s",
+	      what, (int)w.wr_id, ibv_wc_status_str(w.status));
 	expect(p->b.cq, 801, IBV_WC_WR_FLUSH_ERR);
 	check_dead(&p->a, what);
 	check_dead(&p->b, what);
@@ -289,7 +289,7 @@ static void remote_memory_faults(void)
 		}
 }
 
-/* Keys that are given back come again as late as can be: who still uses an old one must not find a new region. */
+/* Keys are reused as late as possible: a program that still uses an old one must not find a new region. */
 static void keys_come_again_late(void)
 {
 	enum { N = 250 };
@@ -353,7 +353,7 @@ static void not_offered(void)
 	}
 }
 
-static void crooked_atomic(void)
+static void misaligned_atomic(void)
 {
 	for (unsigned off = 1; off < 8; off += 3)
 		for (int swap = 0; swap < 2; swap++) {
@@ -500,7 +500,7 @@ static void creating_refused(void)
 	s.attr.max_wr = 1;
 	s.attr.max_sge = (uint32_t)d->attr.max_srq_sge + 1;
 	CHECK(!ibv_create_srq(d->pd, &s) && errno, "a shared queue beyond max_srq_sge");
-	/* ibv_reg_mr(3): who lets others write must be allowed to write. */
+	/* ibv_reg_mr(3): a region that others may write must be locally writable. */
 	CHECK(!ibv_reg_mr(d->pd, page, 64, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL, "REMOTE_WRITE without LOCAL_WRITE");
 	CHECK(!ibv_reg_mr(d->pd, page, 64, IBV_ACCESS_REMOTE_ATOMIC) && errno == EINVAL, "REMOTE_ATOMIC without LOCAL_WRITE");
 	end_close(&e);
@@ -701,7 +701,7 @@ static void depths(void)
 		h.send_wr = h.recv_wr = want;
 		h.cqe = 1024;
 		pair_open(&p, &h);
-		/* Nobody receives: all that is posted is outstanding. */
+		/* The peer receives nothing: all that is posted is outstanding. */
 		n = p.a.cap.max_send_wr;
 		for (unsigned i = 0; i < n; i++)
 			post(p.a.qp, .id = i, .opcode = IBV_WR_SEND, .flags = IBV_SEND_SIGNALED);
@@ -744,7 +744,7 @@ static void depths(void)
 	}
 }
 
-/* As many completions as the queue says fit; one more is an error of the queue and of all that use it. */
+/* As many completions as the queue reports fit; one more is an error of the queue and of all that use it. */
 static void completion_overrun(void)
 {
 	struct how h = usual;
@@ -976,7 +976,7 @@ static void last_receive(void)
 
 /* Peers that are gone. */
 
-static void requests_to_nobody(struct end *e, const char *what)
+static void requests_to_no_port(struct end *e, const char *what)
 {
 	struct ibv_wc w;
 
@@ -988,7 +988,7 @@ static void requests_to_nobody(struct end *e, const char *what)
 	check_dead(e, what);
 }
 
-static void nobody_there(void)
+static void no_peer(void)
 {
 	struct how h = usual;
 	struct pair p;
@@ -999,17 +999,17 @@ static void nobody_there(void)
 
 	pair_open(&p, &h);
 	MUST(to_state(p.b.qp, IBV_QPS_RESET));
-	requests_to_nobody(&p.a, "a queue pair that was reset");
+	requests_to_no_port(&p.a, "a queue pair that was reset");
 	pair_close(&p);
 
 	pair_open(&p, &h);
 	MUST(to_state(p.b.qp, IBV_QPS_ERR));
-	requests_to_nobody(&p.a, "a queue pair in error");
+	requests_to_no_port(&p.a, "a queue pair in error");
 	pair_close(&p);
 
 	pair_open(&p, &h);
 	MUST(ibv_destroy_qp(p.b.qp));
-	requests_to_nobody(&p.a, "a queue pair that was destroyed");
+	requests_to_no_port(&p.a, "a queue pair that was destroyed");
 	p.b.qp = make_qp(&p.b);
 	pair_close(&p);
 
@@ -1018,16 +1018,16 @@ static void nobody_there(void)
 	x = end_addr(&p.b);
 	x.qpn ^= 0x5a5a00;
 	end_connect(&p.a, &x);
-	requests_to_nobody(&p.a, "a number of no queue pair");
+	requests_to_no_port(&p.a, "a number of no queue pair");
 	pair_close(&p);
 
 	if (soft()) {
 		pair_open(&p, &h);
 		MUST(to_state(p.a.qp, IBV_QPS_RESET));
 		x = end_addr(&p.b);
-		x.lid = 0xbf00;	/* unicast, but so high that nobody has it */
+		x.lid = 0xbf00;	/* unicast, but so high that no port has it */
 		end_connect(&p.a, &x);
-		requests_to_nobody(&p.a, "a LID of nobody");
+		requests_to_no_port(&p.a, "an unassigned LID");
 		pair_close(&p);
 	}
 }
@@ -1094,7 +1094,8 @@ static void killed_in_read(void)
 	mem = buf_new(e.d, LENT, ALL_ACCESS);
 	it = borrow(&far, &e);
 	sg = part(&mem, 0, LENT);
-	post(e.qp, .id = 1, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED, .raddr = it.at, .rkey = it.rkey);
+	post(e.qp, .id = 1, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED, .raddr = it.at,
+	     .rkey = it.rkey);
 	done(e.cq, 1, IBV_WC_RDMA_READ);
 	check_fill(mem.p, LENT, 3, 0, "read");
 
@@ -1380,13 +1381,14 @@ static void in_use(void)
 
 static const struct test tests[] = {
 	TEST(own_buffer_faults, PAIRS | SOFT), TEST(receive_buffer_faults, PAIRS), TEST(remote_memory_faults, PAIRS),
-	TEST(keys_come_again_late, SOFT), TEST(small_region, PAIRS), TEST(not_offered, PAIRS), TEST(crooked_atomic, PAIRS | SOFT), TEST(no_reads_taken, PAIRS),
+	TEST(keys_come_again_late, SOFT), TEST(small_region, PAIRS), TEST(not_offered, PAIRS),
+	TEST(misaligned_atomic, PAIRS | SOFT), TEST(no_reads_taken, PAIRS),
 	TEST(message_too_long, PAIRS | SOFT), TEST(posting_refused, PAIRS), TEST(creating_refused, 0), TEST(no_such_memory, 0),
 	TEST(posting_by_state, SOFT), TEST(transitions, 0), TEST(missing_attributes, 0), TEST(wrong_attributes, 0),
 	TEST(depths, PAIRS), TEST(completion_overrun, PAIRS),
 	TEST(not_ready_for_ever, PAIRS), TEST(write_not_ready, PAIRS), TEST(waits_with_seven, PAIRS),
 	TEST(flush_order, PAIRS), TEST(error_among_reads, PAIRS), TEST(others_go_on, PAIRS), TEST(last_receive, PAIRS),
-	TEST(nobody_there, PAIRS), TEST(killed_in_read, SOFT), TEST(killed_at_any_time, 0), TEST(sender_killed, 0),
+	TEST(no_peer, PAIRS), TEST(killed_in_read, SOFT), TEST(killed_at_any_time, 0), TEST(sender_killed, 0),
 	TEST(deregistered_in_read, PAIRS), TEST(given_back_in_read, 0), TEST(in_use, 0),
 };
 

@@ -181,7 +181,8 @@ static struct twc next_tm(struct side *s, int line)
 	return w;
 }
 
-static struct twc see_at(struct side *s, uint64_t id, enum ibv_wc_status st, enum ibv_wc_opcode op, unsigned flags, int line)
+static struct twc see_at(struct side *s, uint64_t id, enum ibv_wc_status st, enum ibv_wc_opcode op, unsigned flags,
+			 int line)
 {
 	struct twc w = next_tm(s, line);
 
@@ -300,7 +301,8 @@ static void put(struct side *s, struct ibv_qp *qp, size_t head, size_t len)
 }
 
 /* Sends len bytes of this seed, and does not wait. */
-static void eager_on(struct side *s, struct ibv_qp *qp, uint8_t opcode, uint32_t ctx, uint64_t tag, size_t len, unsigned seed)
+static void eager_on(struct side *s, struct ibv_qp *qp, uint8_t opcode, uint32_t ctx, uint64_t tag, size_t len,
+		     unsigned seed)
 {
 	struct ibv_tmh h = tmh(opcode, ctx, tag);
 
@@ -316,10 +318,12 @@ static void eager(struct side *s, uint64_t tag, size_t len, unsigned seed)
 }
 
 /* Offers len bytes at off of the sender's memory, with extra bytes of a header of ours. */
-static void rendezvous_on(struct side *s, struct ibv_qp *qp, uint32_t ctx, uint64_t tag, size_t off, size_t len, size_t extra)
+static void rendezvous_on(struct side *s, struct ibv_qp *qp, uint32_t ctx, uint64_t tag, size_t off, size_t len,
+			  size_t extra)
 {
 	struct ibv_tmh h = tmh(IBV_TMH_RNDV, ctx, tag);
-	struct ibv_rvh r = { .va = htobe64((uintptr_t)s->mem.p + off), .rkey = htonl(s->mem.mr->rkey), .len = htonl((uint32_t)len) };
+	struct ibv_rvh r = { .va = htobe64((uintptr_t)s->mem.p + off), .rkey = htonl(s->mem.mr->rkey),
+			     .len = htonl((uint32_t)len) };
 
 	memcpy(s->mem.p, &h, TMH);
 	memcpy(s->mem.p + TMH, &r, sizeof(r));
@@ -349,7 +353,8 @@ static uint8_t *buf_of(struct side *s, uint64_t id)
 	return s->bufs.p + id % BUFS * BUF_SIZE;
 }
 
-static void see_unexpected_at(struct side *s, uint64_t *id, uint64_t tag, size_t len, unsigned seed, unsigned may, int line)
+static void see_unexpected_at(struct side *s, uint64_t *id, uint64_t tag, size_t len, unsigned seed, unsigned may,
+			      int line)
 {
 	struct twc w = next_tm(s, line);
 	uint8_t *p;
@@ -369,7 +374,8 @@ static void see_unexpected_at(struct side *s, uint64_t *id, uint64_t tag, size_t
 
 #define see_unexpected(s, id, tag, len, seed) see_unexpected_at(s, id, tag, len, seed, IBV_WC_TM_SYNC_REQ, __LINE__)
 
-static void see_match_at(struct side *s, uint64_t recv_id, uint64_t tag, size_t off, size_t len, unsigned seed, int line)
+static void see_match_at(struct side *s, uint64_t recv_id, uint64_t tag, size_t off, size_t len, unsigned seed,
+			 int line)
 {
 	struct twc w = see_at(s, recv_id, IBV_WC_SUCCESS, IBV_WC_TM_RECV, MATCH | VALID, line);
 
@@ -516,7 +522,7 @@ static void unexpected_rendezvous(void)
 		check_fill(buf_of(&b, w.id) + RNDV, 20, 55, 0, "our own header");
 		memcpy(&r, buf_of(&b, w.id) + TMH, sizeof(r));
 		give_buf(&b, at_b++);
-		/* Software reads and says FIN, both on the data queue pair, whose peer is a's other one. */
+		/* Software reads and sends FIN, both on the data queue pair, whose peer is a's other one. */
 		memset(b.mem.p + 8192, 0, 100000);
 		post(b.data, .id = 5, .opcode = IBV_WR_RDMA_READ, .sg = &sg, .n = 1, .flags = IBV_SEND_SIGNALED,
 		     .raddr = be64toh(r.va), .rkey = ntohl(r.rkey));
@@ -819,7 +825,8 @@ static void bad_offer(void)
 	memcpy(a.mem.p + TMH, &r, sizeof(r));
 	put(&a, a.data, RNDV, 0);
 	v = next_wc(a.sends);	/* acknowledged, unless the READ came before the acknowledgement */
-	CHECK(v.wr_id == 1 && (v.status == IBV_WC_SUCCESS || v.status == IBV_WC_WR_FLUSH_ERR), "%s", ibv_wc_status_str(v.status));
+	CHECK(v.wr_id == 1 && (v.status == IBV_WC_SUCCESS || v.status == IBV_WC_WR_FLUSH_ERR), "%s",
+	      ibv_wc_status_str(v.status));
 	see(&b, 1, IBV_WC_SUCCESS, IBV_WC_TM_RECV, MATCH);
 	w = next_tm(&b, __LINE__);
 	CHECK(w.id == 1 && w.status == IBV_WC_REM_ACCESS_ERR, "%d: %s", (int)w.id, ibv_wc_status_str(w.status));
@@ -990,7 +997,7 @@ static void deletion_in_rendezvous(void)
 /* Synchronisation. */
 
 /*
- * A tag that is posted while software has not dealt with an unexpected message
+ * A tag that is posted while software has not handled an unexpected message
  * takes nothing, whatever arrives: a later message must not overtake that one.
  */
 static void inert_until_synchronised(void)
@@ -1001,7 +1008,7 @@ static void inert_until_synchronised(void)
 
 	open_sides(&a, &b);
 	add(&b, 1, 65536, 100, 1, ~0ull);
-	eager(&a, 7, 10, 1);	/* m1, unexpected; nobody polls */
+	eager(&a, 7, 10, 1);	/* m1, unexpected; not polled */
 	nap(0.01);
 	{
 		struct ibv_sge sg = part(&b.mem, 65536, 100);
@@ -1144,7 +1151,8 @@ static void counter_wraps(void)
 			struct twc w = next_tm(&b, __LINE__);
 
 			CHECK(w.id == id && w.opcode == IBV_WC_TM_RECV && w.status == IBV_WC_SUCCESS &&
-			      !(w.flags & (MATCH | VALID)), "message %u: %d, opcode %d, flags 0x%x", total + i, (int)w.id, w.opcode, w.flags);
+			      !(w.flags & (MATCH | VALID)), "message %u: %d, opcode %d, flags 0x%x", total + i, (int)w.id, w.opcode,
+				      w.flags);
 			give_buf(&b, w.id);
 			id = BUF0 + (id + 1 - BUF0) % BUFS;
 		}
@@ -1233,7 +1241,7 @@ static void race(void)
 				posted++;
 			}
 		}
-		/* Who is slow leaves the messages in the queue, and so their buffers: the sender has to wait. */
+		/* A slow receiver leaves the messages in the queue, and so their buffers: the sender has to wait. */
 		if (early - head > 20)
 			continue;
 		if (!poll_tm(&b, &w)) {
@@ -1246,7 +1254,8 @@ static void race(void)
 			CHECK(w.status == IBV_WC_SUCCESS, "opcode %d: %s", w.opcode, ibv_wc_status_str(w.status));
 			continue;
 		}
-		CHECK(w.opcode == IBV_WC_TM_RECV && w.status == IBV_WC_SUCCESS, "opcode %d: %s", w.opcode, ibv_wc_status_str(w.status));
+		CHECK(w.opcode == IBV_WC_TM_RECV && w.status == IBV_WC_SUCCESS, "opcode %d: %s", w.opcode,
+		      ibv_wc_status_str(w.status));
 		if (w.flags & MATCH) {
 			CHECK(w.id == over && w.ctx == over, "receive %d gets message %u after %u", (int)w.id, w.ctx, over);
 			check_fill(b.mem.p + 4096 + 64 * (over % WINDOW), 8, over, 0, "matched");
@@ -1455,7 +1464,8 @@ static void refused(void)
 	CHECK(plain, "ibv_create_cq_ex: %m");
 	sa.cq = ibv_cq_ex_to_cq(plain);
 	errno = 0;
-	CHECK(!ibv_create_srq_ex(d->ctx, &sa) && errno == EINVAL, "a completion queue without IBV_WC_EX_WITH_TM_INFO: errno %d", errno);
+	CHECK(!ibv_create_srq_ex(d->ctx, &sa) && errno == EINVAL,
+	      "a completion queue without IBV_WC_EX_WITH_TM_INFO: errno %d", errno);
 	sa.cq = ibv_cq_ex_to_cq(s.cq);
 	sa.tm_cap.max_num_tags = caps->max_num_tags + 1;
 	CHECK(!ibv_create_srq_ex(d->ctx, &sa), "more tags than the device has");
@@ -1517,7 +1527,7 @@ static void torn_down(void)
 	}
 }
 
-/* What was offered is taken back before it is read: the receive gets all or fails; it does not hang, and no FIN comes. */
+/* What was offered is withdrawn before it is read: the receive gets all or fails, does not hang, and no FIN comes. */
 static void offer_taken_back(void)
 {
 	for (unsigned round = 0; round < 20; round++) {
