@@ -52,7 +52,7 @@ const graph = `
 	benchmarks/harness                                                   : {github.com/spf13/pflag}
 	benchmarks/internal/picture                                          : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench                                            : mpi, benchmarks/harness
-	benchmarks/compare                                                   : {golang.org/x/sys}, {gonum.org/v1/plot}
+	benchmarks/compare                                                   : benchmarks/internal/picture, {golang.org/x/sys}
 	benchmarks/*                                                         : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks                                                 :
 	examples/heat                                                        : mpi, {gonum.org/v1/plot}

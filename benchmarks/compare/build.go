@@ -24,7 +24,7 @@ const (
 )
 
 // baseline is somebody who is no peer to be beaten but the limit: what there is without any library. There are ratios to
-// it, and goals, of their own.
+// it of their own.
 type baseline struct {
 	name   string // of the library
 	called string // in a sentence

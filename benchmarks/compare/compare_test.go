@@ -58,6 +58,14 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
+// rowOf is a row of medians, of which the first is ours.
+func rowOf(medians ...float64) (r row) {
+	for _, v := range medians {
+		r.libraries = append(r.libraries, summary{median: v})
+	}
+	return r
+}
+
 func TestRatioIsToTheBestPeer(t *testing.T) {
 	nan := math.NaN()
 	tests := []struct {
@@ -81,85 +89,9 @@ func TestRatioIsToTheBestPeer(t *testing.T) {
 		{1, []float64{0}, false, nan},
 	}
 	for _, test := range tests {
-		got := ratio(test.ours, bestOf(test.peers, test.higher))
+		got := rowOf(append([]float64{test.ours}, test.peers...)...).toPeer(test.higher, medianOf)
 		if got != test.want && !(math.IsNaN(got) && math.IsNaN(test.want)) {
 			t.Errorf("%+v: %v", test, got)
-		}
-	}
-}
-
-func TestGoals(t *testing.T) {
-	for _, c := range []struct {
-		measurement, column string
-		key                 int64
-		ours, peer, first   float64 // first: our own at the least key; or the baseline's
-		want                string  // bounds and verdict of each goal
-	}{
-		{"latency", "us", 1, 0.65, 1, 0, "≤ 0.65 reached"},
-		{"latency", "us", 256, 0.66, 1, 0, "≤ 0.65 **missed**"},
-		{"latency", "us", 512, 0.66, 1, 0, "≤ 0.8 reached"},
-		{"latency", "us", 8192, 0.81, 1, 0, "≤ 0.8 **missed**"},
-		{"latency", "us", 16384, 0.46, 1, 0, "≤ 0.45 **missed**"},
-		{"latency", "us", 4 << 20, 0.45, 1, 0, "≤ 0.45 reached"},
-		{"latency", "us", 8 << 20, 1, 1, 0, ""},
-		{"latency_alloc", "us", 64 << 10, 0.41, 1, 0, "≤ 0.4 **missed**"},
-		{"bw", "mb", 1, 1.2, 1, 0, "≥ 1.2 reached"},
-		{"bibw", "mb", 16384, 1.9, 1, 0, "≥ 2 **missed**"},
-		{"latency_mt", "us", 64, 1, 2, 0, "≤ 0.5 reached"},
-		{"match", "posted, any tag", 100000, 0.1, 10, 0.06, "≤ 0.01 reached ≤ 2 × our own at 1 reached"},
-		{"match", "posted, exact", 100000, 0.13, 10, 0.06, "≤ 0.01 **missed** ≤ 2 × our own at 1 **missed**"},
-		{"match", "posted, exact", 1000, 1, 1, 1, ""},
-		{"ring", "hops", 2, 1, 1, 0, ""},
-		{"ring", "hops", 32, 3, math.NaN(), 0, "≥ 3 nothing to compare"},
-		{"idle", "cpu", 2, 0.02, 1, 0, "≤ 0.02 (absolute) reached"},
-		{"idle", "rss", 2, 9, 1, 0, ""},
-		{"init", "rss", 16, 1.01, 1, 0, "≤ 1 **missed**"},
-		{"overlap", "Irecv", 4 << 20, 89.9, 0, 0, "≥ 90 (absolute) **missed**"},
-		{"overlap", "Irecv alone", 4 << 20, 9, 9, 0, ""},
-		{"tcp-latency", "us", 1, 9, 10, 7.2, "≤ 0.9 reached ≤ 1.25 × the bare socket reached"},
-		{"tcp-latency", "us", 64 << 10, 9.1, 10, 7.2, "≤ 0.9 **missed** ≤ 1.25 × the bare socket **missed**"},
-		{"tcp-latency", "us", 128 << 10, 9, 1, 1, ""},
-		{"tcp-bw", "mb", 32 << 10, 1, 9, 9, ""},
-		{"tcp-bw", "mb", 64 << 10, 1.1, 1, 1.3, "≥ 1.1 reached ≥ 0.9 × the bare socket **missed**"},
-		{"tcp-bw", "mb", 4 << 20, 1.09, 1, math.NaN(), "≥ 1.1 **missed** ≥ 0.9 × the bare socket nothing to compare"},
-		{"tcp-rate", "messages", 8, 3, 1, 1, "≥ 3 reached"},
-		{"tcp-tls-bw", "mb", 4 << 20, 0.49, 1, 0, "≥ 0.5 **missed**"},
-		{"tcp-idle", "cpu", 2, 0.021, 1, 0, "≤ 0.02 (absolute) **missed**"},
-		{"rdma-latency", "mean", 8, 90, 100, 1, "≤ 0.9 reached"},
-		{"rdma-latency", "mean", 8, 91, 100, 1, "≤ 0.9 **missed**"},
-		{"rdma-latency", "typical", 8, 110, 1, 100, "≤ 1.1 × perftest reached"},
-		{"rdma-latency", "typical", 8, 111, 1, 100, "≤ 1.1 × perftest **missed**"},
-		{"rdma-latency", "typical", 8, 1, 1, math.NaN(), "≤ 1.1 × perftest nothing to compare"},
-		{"rdma-bw", "mb", 256 << 10, 90, 1, 100, "≥ 0.9 × perftest reached"},
-		{"rdma-bw", "mb", 256 << 10, 89, 1, 100, "≥ 0.9 × perftest **missed**"},
-		{"rdma-bw-alloc", "mb", 256 << 10, 1, 1, 1, ""},
-	} {
-		var said []string
-		for _, g := range asked(c.measurement, c.column, c.key) {
-			said = append(said, g.bounds(), g.verdict(g.value(standing{ours: c.ours, peer: c.peer, limit: c.first, first: c.first})))
-		}
-		if got := strings.Join(said, " "); got != c.want {
-			t.Errorf("%s, %s, %d: %q, want %q", c.measurement, c.column, c.key, got, c.want)
-		}
-	}
-}
-
-// Every goal has a column in the plan, and where sizes are measured one by one, runs that reach both its ends.
-func TestGoalsArePlanned(t *testing.T) {
-	for _, g := range goals {
-		m, ok := find(plan(false), g.measurement)
-		columns := 0
-		for _, c := range m.columns {
-			if g.isFor(c.id) {
-				columns++
-			}
-		}
-		if !ok || columns == 0 || len(g.columns) > columns {
-			t.Errorf("%s: the plan does not measure it", g.what)
-		}
-		keys := invented(m).keys()
-		if first, last := keys[0], keys[len(keys)-1]; m.sizes && (g.low < first || g.high > last) {
-			t.Errorf("%s: the plan measures %d to %d", g.what, first, last)
 		}
 	}
 }
@@ -177,6 +109,20 @@ func TestPlanNamesPrograms(t *testing.T) {
 			if len(m.runs) == 0 || len(m.columns) == 0 || m.limit == 0 || m.seconds == 0 {
 				t.Errorf("%s (quick: %v) has %d runs, %d columns, limit %v, %v s", m.name, quick, len(m.runs), len(m.columns),
 					m.limit, m.seconds)
+			}
+		}
+	}
+}
+
+// Where sizes are measured, the runs together double from the least to the greatest and leave none out.
+func TestSizesDouble(t *testing.T) {
+	for _, quick := range []bool{false, true} {
+		for _, m := range plan(quick) {
+			keys := invented(m).keys()
+			for i := 1; m.sizes && i < len(keys); i++ {
+				if keys[i] != 2*keys[i-1] {
+					t.Errorf("%s (quick: %v): %d bytes are followed by %d", m.name, quick, keys[i-1], keys[i])
+				}
 			}
 		}
 	}
@@ -270,11 +216,11 @@ Half of a round trip.
 
 ## one way (µs), lower is better
 
-| bytes | gorun | Open MPI | MPICH | ratio | quietest | asked | |
-|-:|-:|-:|-:|-:|-:|-:|:-|
-| 8 | 0.12 · 0.10 · 33% | 0.33 · 0.30 · 18% | 0.22 · 0.20 · 18% | 0.55 | 0.50 | ≤ 0.65 | reached |
-| 512 | 0.36 · 0.30 · 33% | 0.99 · 0.90 · 18% | 0.60 | 0.60 | 0.50 | ≤ 0.8 | reached |
-| 16384 | 2.00 | failed | failed | – | – | ≤ 0.45 | nothing to compare |
+| bytes | gorun | Open MPI | MPICH | ratio | quietest |
+|-:|-:|-:|-:|-:|-:|
+| 8 | 0.12 · 0.10 · 33% | 0.33 · 0.30 · 18% | 0.22 · 0.20 · 18% | 0.55 | 0.50 |
+| 512 | 0.36 · 0.30 · 33% | 0.99 · 0.90 · 18% | 0.60 | 0.60 | 0.50 |
+| 16384 | 2.00 | failed | failed | – | – |
 
 - MPICH: exit status 3 (` + "`mpiexec small`" + `)
 - Open MPI: did not end within 20s (` + "`mpirun large`" + `)
@@ -313,44 +259,25 @@ func TestAbsentIsNotFailed(t *testing.T) {
 	}
 }
 
-// Where ours has no number, no peer's failure is an excuse.
+// Where ours has no number, the table says so, and why.
 func TestOursFailing(t *testing.T) {
 	r, m := known()
 	r.Runs[1].Rounds[0], r.Runs[1].Failed[0] = nil, "did not end within 20s"
 	r.Runs[1].Rounds[2] = [][]line{{{16384, []float64{2}}}}
-	want, got := "| 16384 | failed | failed | 2.00 | – | – | ≤ 0.45 | **missed** |\n", r.page(m)
-	if !strings.Contains(got, want) {
-		t.Errorf("got\n%s\nwant a line\n%s", got, want)
+	got := r.page(m)
+	for _, want := range []string{"| 16384 | failed | failed | 2.00 | – | – |\n",
+		"- gorun: did not end within 20s (`gorun large`)\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s\nwant a line\n%s", got, want)
+		}
 	}
 }
 
-func TestGrowth(t *testing.T) {
-	m, _ := find(plan(false), "match")
-	m.columns = m.columns[:2]
-	r := &result{Name: "match", Library: []string{"gorun", "MPICH"}, Runs: []samples{{
-		Commands: make([]string, 2), Failed: make([]string, 2),
-		Rounds: [][][]line{{{{1, []float64{0.05, 0.06}}, {100000, []float64{0.1, 0.13}}}}, nil},
-	}}}
-	want := `## gorun alone: 100000 entries beside 1
-
-| | 1 | 100000 | ratio | asked | |
-|:-|-:|-:|-:|-:|:-|
-| posted, exact | 0.050 | 0.100 | 2.00 | ≤ 2 | reached |
-| posted, any source | 0.060 | 0.130 | 2.17 | ≤ 2 | **missed** |
-
-`
-	if got := r.growth(m); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-func TestIndexNamesTheWorstRow(t *testing.T) {
+func TestIndexNamesBothEnds(t *testing.T) {
 	r, _ := known()
 	text := index([]*result{r})
 	for _, want := range []string{
-		"| latency, 1–256 B | ≤ 0.65 | 0.55 at 8 bytes | reached | [latency](latency.md) |\n",
-		"| latency, 512 B–8 KiB | ≤ 0.8 | 0.60 at 512 bytes | reached |",
-		"| latency, 16 KiB–4 MiB | ≤ 0.45 | – | not measured |",
+		"| [Latency](latency.md) | one way, lower is better | 0.55 at 8 to 0.60 at 512 bytes; none at 1 of 3 | – |\n",
 		"- Abacus, 2 CPUs",
 		"![Latency](latency.svg)",
 	} {
@@ -358,31 +285,27 @@ func TestIndexNamesTheWorstRow(t *testing.T) {
 			t.Errorf("the index has no %q:\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "[bw]") {
-		t.Error("the index speaks of what was not measured")
+	if strings.Contains(text, "bw.md") {
+		t.Errorf("the index names what was not measured:\n%s", text)
 	}
-	// The worst of several, on the bad side.
 	bw, _ := find(plan(false), "bw")
 	b := invented(bw)
 	for _, lines := range b.Runs[0].Rounds[0] {
-		lines[6].Values[0] = 3 // 64 bytes
+		lines[6].Values[0], lines[8].Values[0] = 3, 60 // 64 and 256 bytes
 	}
-	if got := b.worst(goals[4]); got.where != "0.55 at 64 bytes" || got.verdict != "**missed**" {
-		t.Errorf("the worst row of bw: %+v", got)
+	all, c := b.rows(bw.columns[0]), bw.columns[0]
+	toPeer := func(w row) float64 { return w.toPeer(c.higher, medianOf) }
+	if got, want := b.span(bw, c, toPeer), "0.55 at 64 to 10.91 at 256 bytes"; got != want {
+		t.Errorf("the ratios of bw are %q, want %q, of %+v", got, want, all)
 	}
-	// The same where less is better.
-	small, _ := find(plan(false), "latency")
-	l := invented(small)
-	for _, lines := range l.Runs[0].Rounds[0] {
-		lines[3].Values[0] = 16.5 // 8 bytes
+	b.Runs[0].Rounds[0] = nil
+	if got, want := b.span(bw, c, toPeer), "2.00 at 16384 bytes; none at 14 of 23"; got != want {
+		t.Errorf("ours has no number of at most 8 KiB: %q, want %q", got, want)
 	}
-	if got := l.worst(goals[0]); got.where != "0.75 at 8 bytes" || got.verdict != "**missed**" {
-		t.Errorf("the worst row of latency: %+v", got)
-	}
-	// A row that ours has no number for is the worst.
-	b.Runs[0].Rounds[0] = [][]line{{{1, []float64{99, 99}}}}
-	if got := b.worst(goals[4]); got.verdict != "**missed**" || !strings.HasPrefix(got.where, "none at ") {
-		t.Errorf("ours has no number: %+v", got)
+	clear(b.Runs[1].Rounds)
+	clear(b.Runs[2].Rounds)
+	if got := b.span(bw, c, toPeer); got != "–" {
+		t.Errorf("ours has no number: %q", got)
 	}
 }
 

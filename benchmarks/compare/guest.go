@@ -167,7 +167,7 @@ func perftestLine(head string, words []string) (l line, err error) {
 		l.Values[latencyMean-1], l.Values[latencyTypical-1] = v[4], v[3]
 		l.Values[1], l.Values[2], l.Values[3] = v[1], v[2], v[0]
 	case (strings.HasPrefix(head, bwHead) || strings.HasPrefix(head, bwHeadLate)) && len(v) >= 3:
-		l.Values = []float64{v[2] * mib / 1e6}
+		l.Values = []float64{v[2] * (1 << 20) / 1e6}
 	default:
 		return l, fmt.Errorf("not a table of perftest that can be read: %q, and behind it %q", head, strings.Join(words, " "))
 	}

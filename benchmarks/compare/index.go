@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -28,19 +29,25 @@ func writeIndex(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(index(results)), 0o644)
 }
 
-// index is the summary: what is asked, the worst row, and the pages.
+// index is the summary: how far apart the libraries are, what was measured on, and the pages.
 func index(results []*result) string {
 	var b strings.Builder
-	b.WriteString("# Beside Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the best peer, or " +
-		"what the line names, of the medians, in the row that is furthest from what is asked.\n\n" +
-		"| what | asked | worst row | | |\n|:-|-:|:-|:-|:-|\n")
-	for _, g := range goals {
-		for _, r := range results {
-			if r.Name == g.measurement {
-				worst := r.worst(g)
-				fmt.Fprintf(&b, "| %s | %s | %s | %s | [%s](%s.md) |\n",
-					g.what, g.bounds(), worst.where, worst.verdict, r.Name, r.Name)
+	b.WriteString("# Compared with Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the best peer, " +
+		"or what the page names, and ours / the limit where one was measured: of the medians, the least and the greatest " +
+		"of all rows.\n\n")
+	writeRow(&b, []string{"measurement", "", "to the best peer", "to the limit"})
+	b.WriteString("|:-|:-|:-|:-|\n")
+	for _, r := range results {
+		m, _ := find(plan(false), r.Name)
+		for _, c := range m.columns {
+			if c.aside {
+				continue
 			}
+			writeRow(&b, []string{
+				fmt.Sprintf("[%s](%s.md)", m.title, r.Name), c.name + ", " + c.better(),
+				r.span(m, c, func(w row) float64 { return w.toPeer(c.higher, medianOf) }),
+				r.span(m, c, func(w row) float64 { return w.toLimit(medianOf) }),
+			})
 		}
 	}
 	b.WriteString("\nMeasured on:\n\n")
@@ -58,42 +65,29 @@ func index(results []*result) string {
 	return b.String()
 }
 
-// finding is a goal's worst row.
-type finding struct{ where, verdict string }
-
-func (r *result) worst(g goal) finding {
-	m, _ := find(plan(false), r.Name)
-	worst, where, missing := math.NaN(), "", ""
-	keys := r.keys()
-	for _, c := range m.columns {
-		if !g.isFor(c.id) {
-			continue
-		}
-		for _, row := range r.rows(c) {
-			if row.key < g.low || row.key > g.high {
-				continue
-			}
-			s := row.stands(c.higher)
-			s.first = median(r.values(0, keys[0], c.field))
-			v := g.value(s)
-			at := fmt.Sprintf("%d %s", row.key, m.key)
-			if len(m.columns) > 1 {
-				at += ", " + c.name
-			}
-			switch {
-			case math.IsNaN(v) && math.IsNaN(s.ours):
-				missing = at // ours has no number there: no other row makes up for it
-			case math.IsNaN(v):
-			case math.IsNaN(worst) || g.worse(v, worst):
-				worst, where = v, at
-			}
+// span is the least and the greatest ratio of a column, where they are, and how many rows have none.
+func (r *result) span(m measurement, c column, of func(row) float64) string {
+	var keys []int64
+	var ratios []float64
+	missing := 0
+	for _, row := range r.rows(c) {
+		if v := of(row); math.IsNaN(v) {
+			missing++
+		} else {
+			keys, ratios = append(keys, row.key), append(ratios, v)
 		}
 	}
-	switch {
-	case missing != "":
-		return finding{"none at " + missing, "**missed**"}
-	case math.IsNaN(worst):
-		return finding{"–", "not measured"}
+	if len(ratios) == 0 {
+		return "–"
 	}
-	return finding{ratioText(worst) + " at " + where, g.verdict(worst)}
+	at := func(v float64) string { return fmt.Sprintf("%s at %d", ratioText(v), keys[slices.Index(ratios, v)]) }
+	low, high := at(slices.Min(ratios)), at(slices.Max(ratios))
+	if low != high {
+		low += " to " + high
+	}
+	low += " " + m.key
+	if missing > 0 {
+		low += fmt.Sprintf("; none at %d of %d", missing, missing+len(ratios))
+	}
+	return low
 }

@@ -43,7 +43,6 @@ type arguments struct {
 
 // column is one value of the program's lines that the page shows.
 type column struct {
-	id     string // for the goals
 	name   string
 	unit   string
 	field  int // of a line: 0 is the key
@@ -108,7 +107,7 @@ func (m *measurement) makeQuick() {
 }
 
 func oneWay() []column {
-	return []column{{id: "us", name: "one way", unit: "µs", field: 1, digits: 2}}
+	return []column{{name: "one way", unit: "µs", field: 1, digits: 2}}
 }
 
 func latency() measurement {
@@ -147,7 +146,7 @@ func bandwidth(name, title, what string, seconds float64) measurement {
 			{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 1000 -x 50", quick: []string{"-i 40 -x 5"}},
 			{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 60 -x 10", quick: []string{"-i 4 -x 1"}},
 		},
-		columns: []column{{id: "mb", name: "bandwidth", unit: "MB/s", field: 1, higher: true}},
+		columns: []column{{name: "bandwidth", unit: "MB/s", field: 1, higher: true}},
 	}
 }
 
@@ -157,7 +156,7 @@ func messageRate() measurement {
 		about: "Messages a second from one rank to another, windows of 64.",
 		runs: []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8", iters: "-i 100000 -x 1000",
 			quick: []string{"-i 30000 -x 500"}}},
-		columns: []column{{id: "messages", name: "messages a second", field: 2, higher: true}},
+		columns: []column{{name: "messages a second", field: 2, higher: true}},
 	}
 }
 
@@ -199,7 +198,7 @@ func match() measurement {
 	}
 	for i, name := range []string{"posted, exact", "posted, any source", "posted, any tag", "posted, any of both",
 		"unexpected, exact", "unexpected, any source", "unexpected, any tag", "unexpected, any of both"} {
-		m.columns = append(m.columns, column{id: name, name: name, unit: "µs", field: i + 1, digits: 3})
+		m.columns = append(m.columns, column{name: name, unit: "µs", field: i + 1, digits: 3})
 	}
 	return m
 }
@@ -216,7 +215,7 @@ func ring() measurement {
 			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
 			{ranks: 32, key: 32, iters: "-i 2000 -x 20"},
 		},
-		columns: []column{{id: "hops", name: "hops a second", field: 3, higher: true}},
+		columns: []column{{name: "hops a second", field: 3, higher: true}},
 	}
 }
 
@@ -230,7 +229,7 @@ func allPairs() measurement {
 			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
 			{ranks: 32, key: 32, iters: "-i 5000 -x 100"},
 		},
-		columns: []column{{id: "messages", name: "messages a second", field: 1, higher: true}},
+		columns: []column{{name: "messages a second", field: 1, higher: true}},
 	}
 }
 
@@ -240,8 +239,8 @@ func idle() measurement {
 		about: "CPU seconds that a rank takes in each second that it is blocked in Recv (user and system), of the worst rank.",
 		runs:  []arguments{{ranks: 2, iters: "-i 2", quick: []string{"-i 1"}}},
 		columns: []column{
-			{id: "cpu", name: "CPU seconds a second", unit: "s/s", field: 1, digits: 4},
-			{id: "rss", name: "greatest resident size of a rank", unit: "KiB", field: 2},
+			{name: "CPU seconds a second", unit: "s/s", field: 1, digits: 4},
+			{name: "greatest resident size of a rank", unit: "KiB", field: 2},
 		},
 	}
 }
@@ -256,8 +255,8 @@ func start() measurement {
 			{ranks: 64, key: 64},
 		},
 		columns: []column{
-			{id: "wall", name: "whole command", unit: "ms", field: 1},
-			{id: "rss", name: "greatest resident size of a rank", unit: "KiB", field: 2},
+			{name: "whole command", unit: "ms", field: 1},
+			{name: "greatest resident size of a rank", unit: "KiB", field: 2},
 		},
 	}
 }
@@ -271,9 +270,9 @@ func overlap() measurement {
 	}
 	for i, call := range []string{"Isend", "Irecv"} {
 		m.columns = append(m.columns,
-			column{id: call, name: call + " hidden", unit: "%", field: 4*i + 4, higher: true},
-			column{id: call + " alone", name: call + " and Wait alone", unit: "µs", field: 4*i + 1, digits: 1, aside: true},
-			column{id: call + " total", name: call + ", computation, Wait", unit: "µs", field: 4*i + 3, digits: 1, aside: true})
+			column{name: call + " hidden", unit: "%", field: 4*i + 4, higher: true},
+			column{name: call + " and Wait alone", unit: "µs", field: 4*i + 1, digits: 1, aside: true},
+			column{name: call + ", computation, Wait", unit: "µs", field: 4*i + 3, digits: 1, aside: true})
 	}
 	return m
 }

@@ -32,8 +32,8 @@ func rdmaLatency() measurement {
 			"program prints only the mean.",
 		runs: []arguments{{ranks: 2, args: "-m 8:8", iters: "-i 500 -x 20", ours: "-i 500 -x 20 -f", tool: "ib_send_lat -s 8 -n 500"}},
 		columns: []column{
-			{id: "mean", name: "one way, mean", unit: "µs", field: latencyMean, digits: 1},
-			{id: "typical", name: "one way, typical (median)", unit: "µs", field: latencyTypical, digits: 1},
+			{name: "one way, mean", unit: "µs", field: latencyMean, digits: 1},
+			{name: "one way, typical (median)", unit: "µs", field: latencyTypical, digits: 1},
 		},
 	}
 }

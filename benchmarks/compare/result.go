@@ -207,15 +207,15 @@ func (r *result) limitAt() int {
 	return at
 }
 
-// against is our number and the best peer's, of the medians or of the quietest rounds.
-func (r row) against(higher bool, of func(summary) float64) (ours, peer float64) {
+// toPeer is our number / the best peer's, of the medians or of the quietest rounds; NaN where there is no peer.
+func (r row) toPeer(higher bool, of func(summary) float64) float64 {
 	var peers []float64
 	for i, s := range r.libraries {
 		if i > 0 && i != r.limit {
 			peers = append(peers, of(s))
 		}
 	}
-	return of(r.libraries[0]), bestOf(peers, higher)
+	return ratio(of(r.libraries[0]), bestOf(peers, higher))
 }
 
 // toLimit is our number / the baseline's; NaN where there is none.
@@ -224,16 +224,6 @@ func (r row) toLimit(of func(summary) float64) float64 {
 		return math.NaN()
 	}
 	return ratio(of(r.libraries[0]), of(r.libraries[r.limit]))
-}
-
-// stands is what the goals of a cell are about, but for our own number at the least key.
-func (r row) stands(higher bool) standing {
-	s := standing{limit: math.NaN(), first: math.NaN()}
-	s.ours, s.peer = r.against(higher, medianOf)
-	if r.limit > 0 {
-		s.limit = medianOf(r.libraries[r.limit])
-	}
-	return s
 }
 
 func medianOf(s summary) float64   { return s.median }
@@ -254,7 +244,7 @@ func (r *result) write(dir string, m measurement) error {
 	if err := os.WriteFile(filepath.Join(dir, r.Name+".md"), []byte(r.page(m)), 0o644); err != nil {
 		return err
 	}
-	return r.draw(m, filepath.Join(dir, r.Name+".svg"))
+	return r.draw(m, dir)
 }
 
 func readResult(dir, name string) (*result, error) {

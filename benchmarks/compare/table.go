@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,7 +43,6 @@ func (r *result) page(m measurement) string {
 	for _, c := range m.columns {
 		b.WriteString(r.table(m, c))
 	}
-	b.WriteString(r.growth(m))
 	b.WriteString(r.troubles())
 	one, times := "round", ""
 	if n := r.Runs[0].Times; n > 0 {
@@ -71,27 +69,6 @@ func (r *result) limitNote() string {
 	return ", and the same to " + limit.called + ", which is no peer but the limit"
 }
 
-// comparison is a group of columns: ratios, and what is asked of them.
-type comparison struct {
-	heads string
-	kinds []kind
-	asked bool // of any row
-	ratio func(row, func(summary) float64) float64
-}
-
-// comparisons are those of a column: to the peers, and to the baseline if it was measured.
-func (r *result) comparisons(c column) []comparison {
-	list := []comparison{{heads: " ratio | quietest |", kinds: []kind{toPeer, absolute},
-		ratio: func(w row, of func(summary) float64) float64 { return ratio(w.against(c.higher, of)) }}}
-	if at, limit := baselineIn(r.Library); at > 0 {
-		list = append(list, comparison{heads: " to " + limit.short + " | quietest |", kinds: []kind{toLimit}, ratio: row.toLimit})
-	}
-	for i := range list {
-		list[i].asked = r.asksFor(c, list[i].kinds)
-	}
-	return list
-}
-
 // table is one column of the measurement, in Markdown.
 func (r *result) table(m measurement, c column) string {
 	var b strings.Builder
@@ -99,84 +76,30 @@ func (r *result) table(m measurement, c column) string {
 	if c.unit != "" {
 		unit = " (" + c.unit + ")"
 	}
-	fmt.Fprintf(&b, "## %s%s, %s\n\n| %s |", c.name, unit, c.better(), m.key)
-	for _, name := range r.Library {
-		fmt.Fprintf(&b, " %s |", name)
+	fmt.Fprintf(&b, "## %s%s, %s\n\n", c.name, unit, c.better())
+	heads := append(append([]string{m.key}, r.Library...), "ratio", "quietest")
+	if at, limit := baselineIn(r.Library); at > 0 {
+		heads = append(heads, "to "+limit.short, "quietest")
 	}
-	comparisons := r.comparisons(c)
-	line := "\n|" + strings.Repeat("-:|", len(r.Library)+1)
-	for _, to := range comparisons {
-		b.WriteString(to.heads)
-		line += "-:|-:|"
-		if to.asked {
-			b.WriteString(" asked | |")
-			line += "-:|:-|"
-		}
-	}
-	b.WriteString(line + "\n")
+	writeRow(&b, heads)
+	fmt.Fprintf(&b, "|%s\n", strings.Repeat("-:|", len(heads)))
 	for _, row := range r.rows(c) {
-		fmt.Fprintf(&b, "| %d |", row.key)
+		cells := []string{strconv.FormatInt(row.key, 10)}
 		for i, s := range row.libraries {
-			fmt.Fprintf(&b, " %s |", r.cell(i, row.key, s, c.digits))
+			cells = append(cells, r.cell(i, row.key, s, c.digits))
 		}
-		for _, to := range comparisons {
-			fmt.Fprintf(&b, " %s | %s |", ratioText(to.ratio(row, medianOf)), ratioText(to.ratio(row, quietestOf)))
-			if to.asked {
-				bounds, verdict := r.judge(c, row, to.kinds)
-				fmt.Fprintf(&b, " %s | %s |", bounds, verdict)
-			}
+		cells = append(cells, ratioText(row.toPeer(c.higher, medianOf)),
+			ratioText(row.toPeer(c.higher, quietestOf)))
+		if row.limit > 0 {
+			cells = append(cells, ratioText(row.toLimit(medianOf)), ratioText(row.toLimit(quietestOf)))
 		}
-		b.WriteString("\n")
+		writeRow(&b, cells)
 	}
 	return b.String() + "\n"
 }
 
-// asksFor says whether anything of these kinds is asked of a column.
-func (r *result) asksFor(c column, kinds []kind) bool {
-	return slices.ContainsFunc(r.keys(), func(key int64) bool {
-		return slices.ContainsFunc(asked(r.Name, c.id, key), func(g goal) bool { return slices.Contains(kinds, g.kind) })
-	})
-}
-
-// judge is the last two cells of a comparison; what is asked of growth has a table of its own.
-func (r *result) judge(c column, row row, kinds []kind) (bounds, verdict string) {
-	for _, g := range asked(r.Name, c.id, row.key) {
-		if !slices.Contains(kinds, g.kind) {
-			continue
-		}
-		s := row.stands(c.higher)
-		if math.IsNaN(s.ours) {
-			return g.bounds(), "**missed**"
-		}
-		return g.bounds(), g.verdict(g.value(s))
-	}
-	return "", ""
-}
-
-// growth is a table of our own medians at the greatest key beside those at the least, where that is asked for.
-func (r *result) growth(m measurement) string {
-	keys := r.keys()
-	if len(keys) < 2 {
-		return ""
-	}
-	first, last := keys[0], keys[len(keys)-1]
-	var b strings.Builder
-	for _, c := range m.columns {
-		for _, g := range asked(r.Name, c.id, last) {
-			if g.kind != toFirst {
-				continue
-			}
-			at := func(key int64) float64 { return median(r.values(0, key, c.field)) }
-			v := g.value(standing{ours: at(last), first: at(first)})
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | ≤ %v | %s |\n", c.name,
-				number(at(first), c.digits), number(at(last), c.digits), ratioText(v), g.bound, g.verdict(v))
-		}
-	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return fmt.Sprintf("## %s alone: %d %s beside %d\n\n| | %d | %d | ratio | asked | |\n|:-|-:|-:|-:|-:|:-|\n%s\n",
-		r.Library[0], last, m.key, first, first, last, &b)
+func writeRow(b *strings.Builder, cells []string) {
+	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 }
 
 // troubles lists who failed where, and why.

@@ -1,4 +1,4 @@
-// Package picture draws what a benchmark measured, for --plot.
+// Package picture draws what was measured: for --plot of a benchmark, and for benchmarks/compare.
 //
 // It is a package of its own, which a program names, because gonum/plot costs a program three megabytes of memory from
 // the start: too much for those that measure what a rank costs.

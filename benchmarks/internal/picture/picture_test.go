@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"image"
 	"image/color"
 	stdpng "image/png"
 	"io"
@@ -83,7 +84,7 @@ func TestBand(t *testing.T) {
 	if strings.Contains(plain, "P50") || !strings.Contains(banded, "P50 to P99") || more <= paths {
 		t.Errorf("with a band %d paths and %s; without %d and %s", more, banded, paths, plain)
 	}
-	if !strings.Contains(banded+" ", " 10000 ") {
+	if !strings.Contains(banded+" ", " 10k ") {
 		t.Errorf("the axis ends below the band: %s", banded)
 	}
 }
@@ -137,6 +138,131 @@ func TestManyCurves(t *testing.T) {
 		if !strings.Contains(text+" ", " "+want+" ") {
 			t.Errorf("%q is not in %s", want, text)
 		}
+	}
+}
+
+// written is a sheet's file.
+func written(t *testing.T, file string, s Sheet) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), file)
+	if err := s.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// pixels counts those of a colour.
+func pixels(t *testing.T, content []byte, of color.RGBA) (n int) {
+	t.Helper()
+	img, err := stdpng.Decode(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y++ {
+		for x := img.Bounds().Min.X; x < img.Bounds().Max.X; x++ {
+			if color.RGBAModel.Convert(img.At(x, y)) == of {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// libraries is a panel of a curve in every style, over some keys.
+func libraries(keys ...int64) Panel {
+	p := Panel{Title: "Title", X: "keys", Y: "µs", Width: 6, Height: 4, Keys: keys}
+	for style := range colours {
+		c := Curve{Name: "of style " + string(rune('A'+style)), Style: style}
+		for i := range keys {
+			v := float64((style + 1) * (i + 1))
+			c.Values, c.Low, c.High = append(c.Values, v), append(c.Low, v/2), append(c.High, 2*v)
+		}
+		p.Curves = append(p.Curves, c)
+	}
+	return p
+}
+
+// Every style is seen, as a curve and as a bar, and a curve without values is not.
+func TestStyles(t *testing.T) {
+	for _, keys := range [][]int64{{1, 2, 4}, {8}} {
+		p := libraries(keys...)
+		p.NoLegend, p.Bars = true, len(keys) == 1
+		for i := range p.Curves[3].Values {
+			p.Curves[3].Values[i], p.Curves[3].Low[i], p.Curves[3].High[i] = math.NaN(), math.NaN(), math.NaN()
+		}
+		content := written(t, "a.png", Sheet{Rows: [][]Panel{{p}}})
+		for i, c := range colours {
+			if seen := pixels(t, content, c) > 50; seen != (i != 3) {
+				t.Errorf("%d keys: style %d is seen: %v", len(keys), i, seen)
+			}
+		}
+	}
+}
+
+// A whisker is as long as the rounds are apart, and an axis has room for it.
+func TestWhiskers(t *testing.T) {
+	p := libraries(1, 2, 4)
+	p.Curves = p.Curves[:1]
+	plain, whiskered := p, p
+	plain.Curves = []Curve{{Name: "one", Values: p.Curves[0].Values}}
+	p.Curves[0].High[2] = 5000
+	_, few := textOf(t, written(t, "a.svg", Sheet{Rows: [][]Panel{{plain}}}))
+	text, more := textOf(t, written(t, "a.svg", Sheet{Rows: [][]Panel{{whiskered}}}))
+	if more < few+3*3 {
+		t.Errorf("%d lines with whiskers at three points, %d without", more, few)
+	}
+	if !strings.Contains(text+" ", " 1k ") {
+		t.Errorf("the axis ends below the whisker: %s", text)
+	}
+}
+
+// A bar has its name below it and its label above it, a failure too.
+func TestBars(t *testing.T) {
+	p := Panel{X: "2 ranks", Keys: []int64{2}, Width: 4, Height: 3, Bars: true, Curves: []Curve{
+		{Name: "ours", Values: []float64{2e6}, Label: "two"}, {Name: "theirs", Style: 1, Values: []float64{math.NaN()}, Label: "failed"},
+	}}
+	text, _ := textOf(t, written(t, "a.svg", Sheet{Rows: [][]Panel{{p}}}))
+	for _, want := range []string{"ours", "theirs", "two", "failed", "2 ranks", "1M"} {
+		if strings.Count(text+" ", " "+want+" ") != 1 {
+			t.Errorf("%q is not once in %s", want, text)
+		}
+	}
+}
+
+// Ratios have a logarithmic axis with 1 on it, however near they are to each other.
+func TestRatios(t *testing.T) {
+	p := Panel{Keys: []int64{1, 2}, Width: 4, Height: 3, Ratios: true, Curves: []Curve{{Values: []float64{0.6, 0.7}}}}
+	text, _ := textOf(t, written(t, "a.svg", Sheet{Rows: [][]Panel{{p}}}))
+	for _, want := range []string{"0.6", "0.7", "0.8", "0.9", "1"} {
+		if !strings.Contains(text+" ", " "+want+" ") {
+			t.Errorf("%q is not in %s", want, text)
+		}
+	}
+}
+
+// Rows stand below each other, panels of a row beside each other, and the facts below all.
+func TestSheetHasRoomForItsPanels(t *testing.T) {
+	wide, small := libraries(1, 2), libraries(1, 2)
+	small.Width, small.Height, small.NoLegend = 2, 3, true
+	s := Sheet{Rows: [][]Panel{{small, small}, {wide}}}
+	picture, err := stdpng.Decode(bytes.NewReader(written(t, "a.png", s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := picture.Bounds().Size(), image.Pt(6*dotsPerInch, 7*dotsPerInch); got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	s.Facts = "measured somewhere"
+	if _, taller := s.size(); taller <= 7*72 {
+		t.Errorf("%v points, with a line of facts", taller)
+	}
+	text, _ := textOf(t, written(t, "a.svg", s))
+	if strings.Count(text, "Title") != 3 || strings.Count(text, "of style A") != 1 || !strings.Contains(text, s.Facts) {
+		t.Errorf("three panels, one with a legend, and the facts; got %s", text)
 	}
 }
 
