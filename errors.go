@@ -127,7 +127,7 @@ func classOf(err error) error {
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &peer):
 		return context.DeadlineExceeded
-	case errors.Is(err, transport.ErrNoMemory):
+	case isNoRoom(err):
 		return ErrNoMemory
 	case errors.Is(err, transport.ErrTimeout):
 		return ErrTimeout

@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/gorun-mpi/mpi/internal/spelling"
 )
 
 // splitFlags takes the flags up to the first word that is none; the rest belongs to the program. It knows the
@@ -89,34 +92,23 @@ func renamed(name string) (string, bool) {
 	return name, false
 }
 
-// unknown names the flag and what may have been meant.
+// unknown names the flag and what may have been meant: flags that begin so, or the one that is spelt most alike.
 func unknown(known *pflag.FlagSet, arg string) error {
 	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-	var near []string
+	var all, near []string
 	known.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && len(name) > 1 && (strings.HasPrefix(f.Name, name) || similar(f.Name, name)) {
-			near = append(near, "--"+f.Name)
+		if !f.Hidden && len(name) > 1 {
+			all = append(all, f.Name)
+			if strings.HasPrefix(f.Name, name) {
+				near = append(near, "--"+f.Name)
+			}
 		}
 	})
+	if meant := spelling.Nearest(name, slices.Values(all), 2); len(near) == 0 && meant != "" {
+		near = []string{"--" + meant}
+	}
 	if len(near) == 0 {
 		return fmt.Errorf("there is no flag %s", arg)
 	}
 	return fmt.Errorf("there is no flag %s; did you mean %s?", arg, strings.Join(near, " or "))
-}
-
-// similar: one letter more, less, other or swapped; or equal but for dashes.
-func similar(a, b string) bool {
-	if strings.ReplaceAll(a, "-", "") == strings.ReplaceAll(b, "-", "") {
-		return true
-	}
-	i := 0
-	for i < len(a) && i < len(b) && a[i] == b[i] {
-		i++
-	}
-	ra, rb := a[i:], b[i:]
-	if ra == "" || rb == "" {
-		return len(ra)+len(rb) <= 1
-	}
-	swapped := len(ra) > 1 && len(rb) > 1 && ra[0] == rb[1] && ra[1] == rb[0] && ra[2:] == rb[2:]
-	return ra[1:] == rb || ra == rb[1:] || ra[1:] == rb[1:] || swapped
 }

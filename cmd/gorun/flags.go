@@ -34,36 +34,22 @@ type jobFlags struct {
 	ignoredVal string // and of those with a value
 }
 
-// group is a heading of the help page.
-type group struct {
-	title string
-	flags []string
-}
-
-// groups is the order in which help and man page show the flags; a test sees to it that none is missing.
-var groups = []group{
-	{"What runs", []string{"np", "wdir", "env"}},
-	{"Where", []string{"bind-to", "report-bindings"}},
-	{"Output and input", []string{"tag-output", "output-dir", "stdin"}},
-	{"When it ends", []string{"timeout", "kill-delay"}},
-	{"About", []string{"dry-run", "version", "help"}},
-}
-
 func (a *appFlags) register(f *pflag.FlagSet) {
 	a.ranks = 1
 	f.VarP(&a.ranks, "np", "n", "number of ranks")
-	f.StringVar(&a.wdir, "wdir", "", "working directory of the ranks")
+	f.StringVar(&a.wdir, "wdir", "", "run the ranks in the folder `DIR`")
 	f.VarP((*assignments)(&a.env), "env", "x", "set a variable for the ranks, or pass one on; may be repeated")
 }
 
 func (j *jobFlags) register(f *pflag.FlagSet) {
+	f.SortFlags = false // help shows them in this order
 	j.app.register(f)
 	j.bind, j.killDelay, j.stdin = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay), "0"
 	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the CPUs; nothing when ranks outnumber them), none, core, numa")
 	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
 	f.BoolVarP(&j.tag, "tag-output", "l", false, "begin each line of output with [rank]")
-	f.StringVar(&j.outputDir, "output-dir", "", "write each rank's output to rank.N.out and rank.N.err in this folder")
-	f.StringVar(&j.stdin, "stdin", "0", "who reads the standard input: none, all, or a rank")
+	f.StringVar(&j.outputDir, "output-dir", "", "write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
+	f.StringVar(&j.stdin, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
 	f.Var(&j.timeout, "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
 	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
 
@@ -22,66 +21,30 @@ func width() int {
 	return min(max(w, 60), 120)
 }
 
-// help is the page of gorun --help.
+// help prints the page of gorun --help.
 func help(w io.Writer, root *cobra.Command) {
 	cols := width()
-	fmt.Fprintf(w, "Usage: %s\n\n", root.UseLine())
+	fmt.Fprintf(w, "Usage: %s\n", root.UseLine())
 	for _, paragraph := range strings.Split(summary, "\n\n") {
-		fmt.Fprintln(w, wrap(paragraph, cols, ""))
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "\n%s\n", wrap(paragraph, cols, ""))
 	}
-	fmt.Fprintln(w, "Examples:")
-	for _, e := range examples {
-		fmt.Fprintf(w, "  %-44s %s\n", e[0], e[1])
+	fmt.Fprintf(w, "\nExamples:\n%s\n\nFlags:\n%s\nCommands:\n", examples, root.Flags().FlagUsagesWrapped(cols))
+	var rows [][]string
+	for _, c := range commands(root) {
+		rows = append(rows, []string{c.Name(), c.Short})
 	}
-	for _, g := range groups {
-		fmt.Fprintf(w, "\n%s:\n", g.title)
-		for _, name := range g.flags {
-			left := flagName(root.Flags().Lookup(name))
-			pad := strings.Repeat(" ", 28)
-			text := wrap(flagText(root.Flags().Lookup(name)), cols-28, pad)
-			fmt.Fprintf(w, "  %-25s %s\n", left, strings.TrimPrefix(text, pad))
-		}
-	}
-	fmt.Fprintf(w, "\nCommands:\n")
+	printTable(w, rows)
+	fmt.Fprintf(w, "\n%s\n\n%s\n", wrap("Exit status: "+exitStatus, cols, ""), wrap(notes, cols, ""))
+}
+
+// commands are those that a user may give.
+func commands(root *cobra.Command) (all []*cobra.Command) {
 	for _, c := range root.Commands() {
 		if !c.Hidden && c.Name() != "help" {
-			fmt.Fprintf(w, "  %-25s %s\n", c.Name(), c.Short)
+			all = append(all, c)
 		}
 	}
-	fmt.Fprintln(w, "\nExit code: that of the first rank that failed, 128 + N if signal N killed it; 124 after --timeout.")
-	fmt.Fprintln(w, "Settings are GORUN_* variables: gorun info lists them. Spellings of mpirun and mpiexec (-np, -wdir, -genv) are understood.")
-}
-
-// flagName is how a flag is typed: -n, --np N.
-func flagName(f *pflag.Flag) string {
-	name := "    --" + f.Name
-	if f.Shorthand != "" {
-		name = "-" + f.Shorthand + ", --" + f.Name
-	}
-	if kind := valueName(f); kind != "" {
-		name += " " + kind
-	}
-	return name
-}
-
-func valueName(f *pflag.Flag) string {
-	switch {
-	case f.Value.Type() == "bool":
-		return ""
-	case f.Name == "stdin":
-		return "WHO"
-	case f.Value.Type() == "string":
-		return "DIR"
-	}
-	return f.Value.Type()
-}
-
-func flagText(f *pflag.Flag) string {
-	if f.DefValue == "" || f.DefValue == "false" {
-		return f.Usage
-	}
-	return fmt.Sprintf("%s (default %s)", f.Usage, f.DefValue)
+	return all
 }
 
 // wrap breaks text into lines of at most cols characters, each but for the prefix.

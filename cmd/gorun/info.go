@@ -122,7 +122,7 @@ func probeReadv() string {
 	return strings.TrimSpace(string(answer))
 }
 
-// printSettings prints the table: name, value, default, meaning.
+// printSettings prints the list: name, value, meaning.
 func printSettings(w io.Writer, environ []string, cols int) error {
 	set := map[string]string{}
 	for _, kv := range environ {
@@ -134,12 +134,14 @@ func printSettings(w io.Writer, environ []string, cols int) error {
 		if internal {
 			title = "\nSet by gorun for its ranks"
 		}
-		fmt.Fprintf(w, "%s\n  %-22s%-14s%-12s%s\n", title, "name", "value", "default", "meaning")
+		fmt.Fprintln(w, title)
+		var rows [][]string
 		for _, s := range settings.Table {
-			if s.Internal == internal {
-				printSetting(w, s, set[s.Name], cols)
+			if s.Internal() == internal {
+				rows = append(rows, settingRows(s, set[s.Name], cols)...)
 			}
 		}
+		printTable(w, rows)
 	}
 	_, warnings, err := settings.Load(environ)
 	for _, warning := range warnings {
@@ -148,15 +150,22 @@ func printSettings(w io.Writer, environ []string, cols int) error {
 	return err
 }
 
-func printSetting(w io.Writer, s settings.Setting, value string, cols int) {
-	const left = 50
+// settingRows are one row, and one more for each further line of the meaning.
+func settingRows(s settings.Setting, value string, cols int) (rows [][]string) {
+	const left = 34 // columns before the meaning, unless a value is long
+	text := s.Long()
 	switch {
 	case value == "":
 		value = s.Default
-	case s.Name == "GORUN_KEY":
+	case s.Secret():
 		value = "(secret)"
+	case s.Default != "":
+		text += " (default " + s.Default + ")"
 	}
-	pad := strings.Repeat(" ", left)
-	text := strings.TrimPrefix(wrap(s.Meaning, max(cols-left, 30), pad), pad)
-	fmt.Fprintf(w, "  %-21s %-13s %-11s %s\n", s.Name, dash(value), dash(s.Default), text)
+	name, value := s.Name, dash(value)
+	for line := range strings.SplitSeq(wrap(text, max(cols-left, 30), ""), "\n") {
+		rows = append(rows, []string{name, value, line})
+		name, value = "", ""
+	}
+	return rows
 }

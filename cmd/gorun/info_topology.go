@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
@@ -338,22 +338,14 @@ func (m machine) ports(f func(name string, p topology.Port)) {
 
 // printTable prints rows in columns that are as wide as what is in them.
 func printTable(w io.Writer, rows [][]string) {
-	var wide []int
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(wide) {
-				wide = append(wide, 0)
-			}
-			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+		for len(row) > 1 && row[len(row)-1] == "" { // no blanks at the end of a line
+			row = row[:len(row)-1]
 		}
+		fmt.Fprintln(t, "  "+strings.Join(row, "\t"))
 	}
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			line.WriteString("  " + cell + strings.Repeat(" ", wide[i]-utf8.RuneCountInString(cell)))
-		}
-		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
-	}
+	t.Flush()
 }
 
 func known(s string) string {
@@ -433,7 +425,7 @@ func listOf(all []netip.Prefix) string {
 	return strings.Join(texts, " ")
 }
 
-// size prints what is a power of two in most cases.
+// size prints what is a power of two in most cases, and exactly what is not.
 func size(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	unit := 0

@@ -20,13 +20,15 @@ const summary = `gorun starts the ranks of a message-passing program on this hos
 
 PROGRAM is a binary, or a Go package (a folder, an import path, a .go file), which is built first and leaves nothing behind. What follows PROGRAM belongs to it. Several programs in one job are separated by a colon.`
 
-var examples = [][2]string{
-	{"gorun -n 4 ./examples/heat", "build a package, run 4 ranks of it"},
-	{"gorun -n 4 ./heat -steps 100", "run a binary with its arguments"},
-	{"gorun -n 1 ./master : -n 3 ./worker", "different programs in one job"},
-	{"gorun -n 4 --tag-output --timeout 5m ./heat", "lines begin with [rank]; dump and stop after 5 minutes"},
-	{"gorun info", "settings, and what this host allows"},
-}
+const examples = `  gorun -n 4 ./examples/heat                   build a package, run 4 ranks of it
+  gorun -n 4 ./heat -steps 100                 run a binary with its arguments
+  gorun -n 1 ./master : -n 3 ./worker          different programs in one job
+  gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; dump and stop after 5 minutes
+  gorun info                                   settings, and what this host allows`
+
+const exitStatus = `that of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after Ctrl-C; 2 for a wrong command line; 126 or 127 for a program that cannot be started or found.`
+
+const notes = `Settings are GORUN_ variables: gorun info lists them. The spellings of mpirun and mpiexec (-np, -wdir, -genv) are understood.`
 
 // newRoot makes the command. code is gorun's exit code when no error is returned, or with it.
 func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {

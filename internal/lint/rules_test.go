@@ -350,34 +350,36 @@ var misspellings = []string{"internal/settings/settings_test.go", "internal/lint
 
 var settingName = regexp.MustCompile(`\bGORUN_[A-Z0-9_]*[A-Z0-9]\b`)
 
-// settingNames: whoever names a GORUN_ variable names one of the table (or a test's own, GORUN_TEST_), and every
-// variable of the table is read by somebody and explained in a document.
+// settingNames: a GORUN_ variable that a file names is a setting (or a test's own, GORUN_TEST_), and the program reads
+// every setting, by its field or by its name.
 func settingNames(t *tree) (wrong []string) {
-	inCode, inDocs := map[string]bool{}, map[string]bool{}
+	inCode := map[string]bool{} // names of variables, and of fields
 	for _, f := range t.sorted(func(f *file) bool { return !f.bin && !slices.Contains(misspellings, f.path) }) {
+		reads := f.ast != nil && !f.isTest() && f.dir() != "internal/settings"
 		for i, line := range strings.Split(f.text, "\n") {
 			for _, name := range settingName.FindAllString(line, -1) {
 				_, known := settings.Find(name)
-				switch {
-				case !known && !strings.HasPrefix(name, "GORUN_TEST_"):
-					wrong = append(wrong, fmt.Sprintf("%s:%d: %s is not in the table of settings (internal/settings/table.go): a user who sets it is warned that it has no effect; a test's own begins with GORUN_TEST_", f.path, i+1, name))
-				case strings.HasSuffix(f.path, ".md"):
-					inDocs[name] = true
-				case f.isGo() && f.path != "internal/settings/table.go":
-					inCode[name] = true
+				inCode[name] = inCode[name] || reads
+				if !known && !strings.HasPrefix(name, "GORUN_TEST_") {
+					wrong = append(wrong, fmt.Sprintf("%s:%d: %s is not in the table of settings (internal/settings/values.go): a user who sets it is warned that it has no effect; a test's own begins with GORUN_TEST_", f.path, i+1, name))
 				}
 			}
 		}
+		if reads {
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok {
+					inCode[sel.Sel.Name] = true
+				}
+				return true
+			})
+		}
 	}
-	if t.files["internal/settings/table.go"] == nil {
+	if t.files["internal/settings/values.go"] == nil {
 		return wrong
 	}
 	for _, s := range settings.Table {
-		if !inCode[s.Name] {
-			wrong = append(wrong, s.Name+" is in the table of settings and nobody reads it")
-		}
-		if !inDocs[s.Name] && !s.Internal {
-			wrong = append(wrong, s.Name+" is in the table of settings and no document (*.md) tells of it")
+		if !inCode[s.Name] && !inCode[s.Field] {
+			wrong = append(wrong, s.Name+" is a setting and no code reads it")
 		}
 	}
 	return wrong

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		Transports: strings.Split(defaultTransports, ","), UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "auto", Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second,
-		LocalRank: -1, LocalSize: -1, CPUs: -1,
+		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "auto", Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second,
 	}
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got %+v\nwant %+v", v, want)
@@ -39,18 +39,34 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// Every row must have its field, its own name, a meaning and a default that its reader accepts.
+// Every field must be a variable of its own, with a meaning, and with a default and limits that its syntax accepts.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Table {
-		var v Values
-		if err := v.set(s, s.Default); err != nil {
-			t.Errorf("%s: its default %q: %v", s.Name, s.Default, err)
+		for _, text := range []string{s.Default, s.Min, s.Max} {
+			if err := s.read(new(Values), text); err != nil {
+				t.Errorf("%s: its default or limit %q: %v", s.Name, text, err)
+			}
 		}
-		if seen[s.Name] || s.Meaning == "" || !strings.HasPrefix(s.Name, "GORUN_") {
+		if seen[s.Name] || s.Meaning == "" || !strings.HasPrefix(s.Name, "GORUN_") || !slices.Contains([]string{"", "shm", "tcp", "verbs", "job"}, s.Of) {
 			t.Errorf("bad row %+v", s)
 		}
 		seen[s.Name] = true
+	}
+}
+
+// Every field of the list must be of a type that parse knows; only the key is not for this package.
+func TestEveryFieldIsRead(t *testing.T) {
+	for _, s := range Table {
+		accepted := false
+		for _, text := range append([]string{"1", "5s"}, s.OneOf...) {
+			var v Values
+			err := s.read(&v, text)
+			accepted = accepted || err == nil && !reflect.DeepEqual(v, Values{})
+		}
+		if accepted == s.Secret() {
+			t.Errorf("%s: values reach its field: %v", s.Name, accepted)
+		}
 	}
 }
 
@@ -58,7 +74,8 @@ func TestBadValues(t *testing.T) {
 	for _, kv := range []string{
 		"GORUN_EAGER_MAX=12x", "GORUN_EAGER_MAX=-1", "GORUN_EAGER_MAX=0", "GORUN_UNEXPECTED_MAX=auto", "GORUN_UNEXPECTED_MAX=9999999999G",
 		"GORUN_SPIN=5", "GORUN_SPIN=-1s", "GORUN_LOG=loud", "GORUN_TIMEOUT=0", "GORUN_TIMEOUT=soon", "GORUN_PEER_TIMEOUT=999ms", "GORUN_PEER_TIMEOUT=0", "GORUN_TRANSPORTS=,",
-		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_RANK=x", "GORUN_CPUS=-2", "GORUN_SHM_RING=1.5M",
+		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_RANK=x", "GORUN_CPUS=-2", "GORUN_SHM_RING=1,5M", "GORUN_SHM_RING=99999999999999999999",
+		"GORUN_VERBS_TC=256", "GORUN_VERBS_TC=-1", "GORUN_TCP_TLS=yes",
 		"GORUN_TM=1", "GORUN_TM=yes", "GORUN_VERBS_CACHE=many", "GORUN_VERBS_CACHE=-1", "GORUN_VERBS_CACHE=1048577",
 	} {
 		_, _, err := Load([]string{kv})
@@ -87,21 +104,10 @@ func TestUnknown(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "4096": 4096, "64KiB": 64 << 10, "64 kib": 64 << 10, "64k": 64 << 10, "1M": 1 << 20, "2MB": 2 << 20, "3g": 3 << 30, "7b": 7,
+		"0": 0, "4096": 4096, "64KiB": 64 << 10, "64 kib": 64 << 10, "64k": 64 << 10, "1M": 1 << 20, "2MB": 2 << 20, "3g": 3 << 30, "7b": 7, "1.5M": 3 << 19,
 	} {
-		if n, err := ParseSize(text); err != nil || n != want {
+		if n, err := parseSize(text); err != nil || n != want {
 			t.Errorf("%q: %d %v, want %d", text, n, err, want)
-		}
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "abc", 3}, {"abc", "abc", 0}, {"abc", "acb", 1}, {"abc", "axc", 1}, {"abc", "ab", 1}, {"kitten", "sitting", 3}} {
-		if d := distance(c.a, c.b); d != c.want {
-			t.Errorf("%q %q: %d, want %d", c.a, c.b, d, c.want)
 		}
 	}
 }

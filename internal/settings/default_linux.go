@@ -1,5 +1,0 @@
-//go:build !verbs || !cgo
-
-package settings
-
-const defaultTransports = "shm,tcp"

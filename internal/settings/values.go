@@ -1,0 +1,103 @@
+package settings
+
+import "time"
+
+// Auto is a Duration that is left to the library. The other types have their zero value for it.
+const Auto time.Duration = -1
+
+// Values are the settings, one field for each variable. The type of a field is the syntax of the variable (see parse).
+// The comment of a field is the meaning of the variable: tables show its first sentence, gorun info and the manual page
+// show all of it. The tags are:
+//
+//	env      the variable
+//	default  its value where it is not set or empty; only where this is "auto" the user may set it to auto
+//	min, max its range
+//	oneof    the values of a string
+//	of       what it belongs to: shm, tcp or verbs; job: gorun sets it for its ranks, and a user should not
+//	like     its nearest relative of Open MPI or UCX
+//
+// A value of type struct{} is not kept. After a change here: go generate ./internal/settings.
+type Values struct {
+	// How ranks may reach each other: names of transports separated by commas, in order of preference. Each pair of
+	// ranks uses the first that connects it. Auto: shm, verbs (where it was built in), tcp.
+	Transports []string `env:"GORUN_TRANSPORTS" default:"auto" like:"--mca btl"`
+
+	// Messages of at most this size are sent at once, longer ones ask first. Auto: what measured best for the transport
+	// (shm: 8KiB where the caller waits, else 32KiB; tcp: 64KiB).
+	EagerMax int64 `env:"GORUN_EAGER_MAX" default:"auto" like:"btl_sm_eager_limit"`
+
+	// The memory of a rank for messages that come before their receive is posted; senders wait when it is full.
+	UnexpectedMax int64 `env:"GORUN_UNEXPECTED_MAX" default:"64MiB"`
+
+	// How long a waiting rank polls before it sleeps in the kernel; 0: it never polls. Auto: adaptive, and 0 where ranks
+	// outnumber CPUs.
+	Spin time.Duration `env:"GORUN_SPIN" default:"auto" like:"mpi_yield_when_idle"`
+
+	// What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.
+	Log string `env:"GORUN_LOG" default:"off" oneof:"off,error,warn,info,debug,trace" like:"btl_base_verbose"`
+
+	// How long one step of starting up may take.
+	Timeout time.Duration `env:"GORUN_TIMEOUT" default:"60s" min:"1ms"`
+
+	// How long a connection to another host may leave unanswered what was sent before that host counts as failed. This
+	// holds for the ranks there, and for a launcher there.
+	PeerTimeout time.Duration `env:"GORUN_PEER_TIMEOUT" default:"30s" min:"1s"`
+
+	// The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number of
+	// ranks on the host.
+	ShmRing int64 `env:"GORUN_SHM_RING" default:"auto" of:"shm" like:"btl_sm_fifo_size"`
+
+	// The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! excludes.
+	// Not set: all addresses.
+	TCPInterfaces string `env:"GORUN_TCP_IF" of:"tcp" like:"btl_tcp_if_include, btl_tcp_if_exclude"`
+
+	// The ports TCP listens on, for example 40000-40999. Not set: any free port.
+	TCPPorts string `env:"GORUN_TCP_PORTS" of:"tcp" like:"btl_tcp_port_min_v4, btl_tcp_port_range_v4"`
+
+	// 1: TCP connections are encrypted (TLS 1.3, with keys made for the job). It must be the same for all ranks.
+	TCPTLS bool `env:"GORUN_TCP_TLS" default:"0" of:"tcp"`
+
+	// The RDMA devices and ports: names such as mlx5_0:1,mlx5_1 separated by commas; ! excludes. Not set: the first
+	// active port.
+	VerbsDevices string `env:"GORUN_VERBS_DEV" of:"verbs" like:"btl_openib_if_include, UCX_NET_DEVICES"`
+
+	// The InfiniBand partition: a P_Key such as 8001 that gorun info shows for the port. Not set: the first partition
+	// with full membership.
+	VerbsPartition string `env:"GORUN_VERBS_PKEY" of:"verbs" like:"btl_openib_pkey, UCX_IB_PKEY"`
+
+	// The path of the libibverbs that is opened, for example of the software HCA. Not set: the system's libibverbs.so.1.
+	VerbsLibrary string `env:"GORUN_VERBS_LIB" of:"verbs"`
+
+	// The traffic class of RoCE packets: four times the DSCP, plus 2 where switches mark congestion. 106 is DSCP 26 and
+	// ECN, as UCX has it; InfiniBand's class is 0.
+	VerbsClass int `env:"GORUN_VERBS_TC" default:"106" max:"255" of:"verbs" like:"UCX_IB_TRAFFIC_CLASS"`
+
+	// From this size on, messages in ordinary memory are registered and read in place. Shorter ones are copied through
+	// registered buffers. Auto: measured when the device is opened.
+	VerbsRegister int64 `env:"GORUN_VERBS_REG" default:"auto" of:"verbs"`
+
+	// How many registrations of ordinary memory are kept for the next message in the same memory. 0: none, a
+	// registration ends with its message.
+	VerbsCache int `env:"GORUN_VERBS_CACHE" default:"0" max:"1048576" of:"verbs" like:"mpi_leave_pinned"`
+
+	// Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where it
+	// cannot; off: software matches everything.
+	TagMatching string `env:"GORUN_TM" default:"auto" oneof:"auto,on,off" of:"verbs" like:"UCX_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"`
+
+	// The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.
+	Job string `env:"GORUN_JOB" of:"job"`
+
+	// The key by which a rank that dials PMI_PORT and its launcher prove to each other that they belong to the job. Init
+	// takes it out of the environment.
+	Key struct{} `env:"GORUN_KEY" of:"job"`
+
+	// The number of this rank among those of its host. 0 also where the launcher does not say.
+	LocalRank int `env:"GORUN_LOCAL_RANK" of:"job"`
+
+	// How many ranks of the job run on this host. 0: the launcher does not say.
+	LocalSize int `env:"GORUN_LOCAL_SIZE" of:"job"`
+
+	// How many CPUs the ranks on this host may use together, by affinity mask and cgroup quota. 0: the launcher does not
+	// say.
+	CPUs int `env:"GORUN_CPUS" of:"job"`
+}

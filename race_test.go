@@ -1,0 +1,6 @@
+//go:build race
+
+package mpi
+
+// raceEnabled: the detector allocates and is slow.
+const raceEnabled = true
