@@ -6,11 +6,12 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func TestGoodEnd(t *testing.T) {
@@ -61,7 +62,7 @@ func TestSegmentationFault(t *testing.T) {
 func TestGoneAfterADeath(t *testing.T) {
 	j := start(t, "-n", "4", "RANK", "join", "deaf", "child", "sleep").ready(4)
 	var victim int
-	eventually(t, "rank 2", func() bool { victim = j.pidOf(2); return victim > 0 })
+	proc.Eventually(t, "rank 2", func() bool { victim = j.pidOf(2); return victim > 0 })
 	died := time.Now()
 	syscall.Kill(victim, syscall.SIGKILL)
 	j.wait(137).took(died).says(fmt.Sprintf("rank 2 (pid %d", victim))
@@ -70,11 +71,8 @@ func TestGoneAfterADeath(t *testing.T) {
 // pidOf finds a rank by its environment.
 func (j *job) pidOf(rank int) int {
 	for _, p := range j.processes() {
-		var pid int
-		fmt.Sscan(p, &pid)
-		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-		if strings.Contains(string(env), fmt.Sprintf("\x00PMI_RANK=%d\x00", rank)) && !strings.Contains(p, "sleep 1000") {
-			return pid
+		if slices.Contains(p.Env(), fmt.Sprintf("PMI_RANK=%d", rank)) && !strings.Contains(p.String(), "sleep 1000") {
+			return p.PID
 		}
 	}
 	return 0
@@ -107,7 +105,7 @@ func TestInterruptDeaf(t *testing.T) {
 func TestInterruptTwice(t *testing.T) {
 	j := start(t, "-n", "2", "--kill-delay", "1h", "RANK", "deaf", "sleep").ready(2)
 	j.cmd.Process.Signal(syscall.SIGINT)
-	eventually(t, "the first to be answered", func() bool { return strings.Contains(j.err.String(), "another Ctrl-C") })
+	proc.Eventually(t, "the first to be answered", func() bool { return strings.Contains(j.err.String(), "another Ctrl-C") })
 	at := time.Now()
 	j.cmd.Process.Signal(syscall.SIGINT)
 	j.wait(130).took(at)
@@ -137,15 +135,15 @@ func TestKillGorun(t *testing.T) {
 		t.Skip("the parent-death signal is Linux's")
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "child", "sleep").ready(3)
-	eventually(t, "the guard", func() bool { return len(guards()) == 1 }) // it is not there from the first moment
+	proc.Eventually(t, "the guard", func() bool { return len(guards()) == 1 }) // it is not there from the first moment
 	// Between fork and exec a process looks like its parent, and during exec like nobody.
-	eventually(t, "gorun, 3 ranks and 3 children", func() bool { return len(j.processes()) == 3+3+1 })
+	proc.Eventually(t, "gorun, 3 ranks and 3 children", func() bool { return len(j.processes()) == 3+3+1 })
 	j.cmd.Process.Kill()
 	at := time.Now()
 	j.cmd.Wait()
-	eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
+	proc.Eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
 	j.took(at)
-	eventually(t, "the guard to be gone", func() bool { return len(guards()) == 0 })
+	proc.Eventually(t, "the guard to be gone", func() bool { return len(guards()) == 0 })
 }
 
 // The same without the guard: the parent-death signal alone.
@@ -154,28 +152,20 @@ func TestKillGorunWithoutGuard(t *testing.T) {
 		t.Skip("the parent-death signal is Linux's")
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "sleep").ready(3)
-	eventually(t, "the guard", func() bool { return len(guards()) == 1 })
-	for _, pid := range guards() {
-		syscall.Kill(pid, syscall.SIGKILL)
+	proc.Eventually(t, "the guard", func() bool { return len(guards()) == 1 })
+	for _, p := range guards() {
+		syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 	j.cmd.Process.Kill()
 	at := time.Now()
 	j.cmd.Wait()
-	eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
+	proc.Eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
 	j.took(at)
 }
 
 // guards finds them by their name: they have nothing of the job's environment.
-func guards() (pids []int) {
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		cmd, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if string(cmd) == os.Args[0]+"\x00"+guardWord+"\x00" {
-			pid, _ := strconv.Atoi(e.Name())
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+func guards() []proc.Info {
+	return proc.List(func(p proc.Info) bool { return slices.Equal(p.Args(), []string{os.Args[0], guardWord}) })
 }
 
 // What ranks leave behind after a good end goes too, in whatever session, and holds nothing up.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func sorted(s string) string {
@@ -87,7 +89,7 @@ func TestPrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.start()
-	eventually(t, "the prompt", func() bool { return strings.Contains(j.out.String(), "name? ") })
+	proc.Eventually(t, "the prompt", func() bool { return strings.Contains(j.out.String(), "name? ") })
 	fmt.Fprintln(in, "rosa")
 	j.wait(0).prints("name? read rosa\n")
 }

@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/spf13/pflag"
 )
 
 func TestMPMD(t *testing.T) {
@@ -193,7 +194,7 @@ func TestBuildInterrupted(t *testing.T) {
 		j := prepare(t, "-n", "2", module(t, big.String()))
 		j.cmd.Env = append(j.cmd.Env, "TMPDIR="+temp, "GOFLAGS=")
 		j.start()
-		eventually(t, "the compiler", func() bool {
+		proc.Eventually(t, "the compiler", func() bool {
 			begun, _ := filepath.Glob(temp + "/gorun-*/go-build*/b001/*")
 			return len(begun) > 0
 		})
@@ -203,7 +204,7 @@ func TestBuildInterrupted(t *testing.T) {
 		} else {
 			j.cmd.Wait()
 		}
-		eventually(t, "an empty TMPDIR after "+s.String(), func() bool {
+		proc.Eventually(t, "an empty TMPDIR after "+s.String(), func() bool {
 			left, _ := os.ReadDir(temp)
 			return len(left) == 0 && len(j.processes()) == 0
 		})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -195,9 +194,7 @@ func (j *job) start() *job {
 	j.t.Cleanup(func() { // of a test that has failed
 		j.cmd.Process.Kill()
 		for _, p := range j.processes() {
-			if pid, err := strconv.Atoi(strings.Fields(p)[0]); err == nil {
-				syscall.Kill(pid, syscall.SIGKILL)
-			}
+			syscall.Kill(p.PID, syscall.SIGKILL)
 		}
 	})
 	return j
@@ -212,7 +209,7 @@ func (j *job) wait(code int) *job {
 		j.t.Errorf("gorun did not end within %v", 2*tooLong)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
-		j.t.Error("somebody holds gorun's output after its end")
+		j.t.Error("a process holds gorun's output after its end")
 	}
 	if got := j.cmd.ProcessState.ExitCode(); got != code {
 		j.t.Errorf("gorun %q exited with %d, want %d", j.cmd.Args[3:], got, code)
@@ -238,18 +235,9 @@ func (j *job) took(since time.Time) *job {
 	return j
 }
 
-// processes lists those of the job that live; a zombie has no environment any more and does not count.
-func (j *job) processes() []string {
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	var found []string
-	for _, dir := range dirs {
-		env, err := os.ReadFile(dir + "/environ")
-		if err == nil && bytes.Contains(env, []byte(markVar+"="+j.mark)) {
-			cmd, _ := os.ReadFile(dir + "/cmdline")
-			found = append(found, filepath.Base(dir)+" "+strings.ReplaceAll(string(cmd), "\x00", " "))
-		}
-	}
-	return found
+// processes lists those of the job that live.
+func (j *job) processes() []proc.Info {
+	return proc.List(func(p proc.Info) bool { return slices.Contains(p.Env(), markVar+"="+j.mark) })
 }
 
 func (j *job) nothingLeft() {
@@ -258,28 +246,17 @@ func (j *job) nothingLeft() {
 		return
 	}
 	if left := j.processes(); len(left) > 0 {
-		j.t.Errorf("gorun has ended and these live: %q", left)
+		j.t.Errorf("gorun has ended and these live: %v", left)
 	}
 	if n := len(guards()); n > 0 {
 		j.t.Errorf("gorun has ended and %d guards live", n)
 	}
 }
 
-// eventually waits for a condition that no event announces.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(tooLong); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Errorf("waited %v for %s", tooLong, what)
-}
-
 // ready waits until n ranks have printed "ready".
 func (j *job) ready(n int) *job {
 	j.t.Helper()
-	eventually(j.t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") >= n })
+	proc.Eventually(j.t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") >= n })
 	return j
 }
 

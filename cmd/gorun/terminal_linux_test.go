@@ -57,7 +57,7 @@ func onTerminal(t *testing.T, term *terminal, args ...string) *job {
 
 func (term *terminal) shows(t *testing.T, what string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q on the terminal, which shows %q", what, term.shown.String()), func() bool {
+	proc.Eventually(t, fmt.Sprintf("%q on the terminal, which shows %q", what, term.shown.String()), func() bool {
 		return strings.Contains(term.shown.String(), what)
 	})
 }
@@ -96,10 +96,10 @@ func TestTypedInput(t *testing.T) {
 func TestCtrlC(t *testing.T) {
 	term := newTerminal(t)
 	j := onTerminal(t, term, "-n", "2", "--kill-delay", "1m", "RANK", "tell", "exit=0")
-	eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
+	proc.Eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
 	fmt.Fprint(term.keys, "\x03")
 	j.wait(130)
-	eventually(t, "both ranks to say that they were told", func() bool { return strings.Count(term.shown.String(), "got interrupt") == 2 })
+	proc.Eventually(t, "both ranks to say that they were told", func() bool { return strings.Count(term.shown.String(), "got interrupt") == 2 })
 }
 
 func TestColours(t *testing.T) {
@@ -124,19 +124,15 @@ func TestColours(t *testing.T) {
 func TestSuspend(t *testing.T) {
 	term := newTerminal(t)
 	j := onTerminal(t, term, "-n", "2", "--kill-delay", "1m", "RANK", "tell", "exit=0")
-	eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
+	proc.Eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
 	// An orphaned process group ignores the terminal's stop; the signal to gorun is what a shell's job gets.
 	rank := j.pidOf(1)
 	j.cmd.Process.Signal(syscall.SIGTSTP)
-	stopped := func(pid int) bool {
-		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		return strings.HasPrefix(rest, "T")
-	}
-	eventually(t, "a stopped rank", func() bool { return stopped(rank) })
-	eventually(t, "a stopped gorun", func() bool { return stopped(j.cmd.Process.Pid) })
+	stopped := func(pid int) bool { p, _ := proc.Lookup(pid); return p.State == "T" }
+	proc.Eventually(t, "a stopped rank", func() bool { return stopped(rank) })
+	proc.Eventually(t, "a stopped gorun", func() bool { return stopped(j.cmd.Process.Pid) })
 	j.cmd.Process.Signal(syscall.SIGCONT)
-	eventually(t, "a running rank", func() bool { return !stopped(rank) })
+	proc.Eventually(t, "a running rank", func() bool { return !stopped(rank) })
 	j.cmd.Process.Signal(syscall.SIGINT)
 	j.wait(130)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func init() {
@@ -153,7 +154,7 @@ func TestFinalizeWithOpenRequests(t *testing.T) {
 // Ctrl-C once: the context of Main's body ends, and so does a call on a communicator with that context.
 func TestInterrupt(t *testing.T) {
 	j := start(t, spec{n: 3, role: "until interrupted", flags: []string{"--kill-delay", "1m"}})
-	eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
+	proc.Eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
 	j.cmd.Process.Signal(syscall.SIGINT)
 	j.wait(130)
 	if j.count(`^ended by context canceled`) != 1 || j.count(`^ended by true`) != 2 {
@@ -164,10 +165,10 @@ func TestInterrupt(t *testing.T) {
 // kill -9 of gorun: ranks that are connected to each other and wait in the library end as well.
 func TestKillGorun(t *testing.T) {
 	j := start(t, spec{n: 3, role: "sleep"})
-	eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
+	proc.Eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
 	j.cmd.Process.Kill()
 	at := time.Now()
-	eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
+	proc.Eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
 	t.Logf("the ranks were gone after %v", time.Since(at))
 	j.wait(-1)
 }

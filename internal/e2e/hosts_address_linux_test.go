@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/netns"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // mapped is how ss prints an IPv4 address at the end that was dialled, whose listener takes both kinds.
@@ -32,7 +33,7 @@ func TestHostsAddresses(t *testing.T) {
 			j.tell("go")
 			j.allReady()
 			var lines []string
-			eventually(t, "one connection", func() bool { lines = between(t, h, 1); return len(lines) == 1 })
+			proc.Eventually(t, "one connection", func() bool { lines = between(t, h, 1); return len(lines) == 1 })
 			ends := strings.Fields(mapped.ReplaceAllString(lines[0], "$1"))
 			if len(ends) < 4 || !strings.HasPrefix(ends[2], test.local) || !strings.HasPrefix(ends[3], test.peer) || !strings.Contains(lines[0], test.port) {
 				t.Errorf("the connection is %q, want %s… to %s… with port %s", lines[0], test.local, test.peer, test.port)

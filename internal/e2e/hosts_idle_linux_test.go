@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/internal/testkit/netns"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func init() {
@@ -67,7 +68,7 @@ func idleOnce(w *mpi.Comm, k int) error {
 func quiet(t *testing.T, h *netns.Hosts) {
 	t.Helper()
 	still := 0
-	eventually(t, "the connections to be quiet", func() bool {
+	proc.Eventually(t, "the connections to be quiet", func() bool {
 		still++
 		for host := range h.Count() {
 			for _, line := range between(t, h, host+1) {

@@ -380,7 +380,7 @@ func pairs(w *mpi.Comm, round int) error {
 func (j *hostJob) goesOn() {
 	j.t.Helper()
 	from := time.Now()
-	eventually(j.t, "another round of traffic", func() bool {
+	proc.Eventually(j.t, "another round of traffic", func() bool {
 		select {
 		case <-j.Ended(0):
 			j.t.Fatalf("rank 0 has ended:\n%s", j.all())

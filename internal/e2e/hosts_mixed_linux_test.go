@@ -106,7 +106,7 @@ func TestHostsConnections(t *testing.T) {
 		j.allReady()
 		for host, want := range map[int]int{1: 1, 2: 1, 3: 0} {
 			var n int
-			eventually(t, "the losing connection to be gone", func() bool { n = connections(t, h, host); return n <= want })
+			proc.Eventually(t, "the losing connection to be gone", func() bool { n = connections(t, h, host); return n <= want })
 			if n != want {
 				t.Errorf("h%d has %d connections to other hosts, want %d", host, n, want)
 			}

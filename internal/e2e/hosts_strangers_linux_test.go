@@ -169,7 +169,7 @@ func TestHostsStrangers(t *testing.T) {
 		t.Errorf("rank 0 had %d descriptors and has %d", open, now)
 	}
 	s.leave()
-	eventually(t, "the strangers to be gone", func() bool { return descriptors(pid) <= open })
+	proc.Eventually(t, "the strangers to be gone", func() bool { return descriptors(pid) <= open })
 	j.stop()
 	m := regexp.MustCompile(`rank 0 is content, refused (\d+)`).FindStringSubmatch(j.Output(0))
 	if m == nil {

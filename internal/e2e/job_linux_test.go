@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -179,8 +178,8 @@ func (j *job) wait(code int) *job {
 // dump has every rank print its goroutines, and ends the job.
 func (j *job) dump() {
 	for _, p := range j.processes() {
-		if j.bare || p.exe != j.launcher {
-			syscall.Kill(p.pid, syscall.SIGQUIT)
+		if j.bare || p.Exe() != j.launcher {
+			syscall.Kill(p.PID, syscall.SIGQUIT)
 		}
 	}
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && len(j.processes()) > 0; {
@@ -195,33 +194,19 @@ func (j *job) kill() {
 		j.cmd.Process.Kill()
 	}
 	for _, p := range j.processes() {
-		syscall.Kill(p.pid, syscall.SIGKILL)
+		syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 }
 
-type process struct {
-	pid int
-	exe string
-	cmd string
-}
-
-// processes lists those of the job that live; a zombie has no environment any more and does not count.
-func (j *job) processes() []process {
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	var found []process
-	for _, dir := range dirs {
-		env, err := os.ReadFile(dir + "/environ")
-		exe, _ := os.Readlink(dir + "/exe")
-		// gorun's guard has nothing of the job's in its environment, but is the same program. Where several jobs run
-		// at once the last to end looks for it.
-		guard := !j.bare && !j.patient && running.Load() == 0 && exe == j.launcher && err == nil && !bytes.Contains(env, []byte(markVar))
-		if err == nil && (guard || bytes.Contains(env, []byte(markVar+"="+j.mark+"\x00"))) {
-			cmd, _ := os.ReadFile(dir + "/cmdline")
-			pid, _ := strconv.Atoi(filepath.Base(dir))
-			found = append(found, process{pid, exe, strings.ReplaceAll(string(cmd), "\x00", " ")})
-		}
-	}
-	return found
+// processes lists those of the job that live. gorun's guard has nothing of the job's in its environment, but is the same
+// program. Where several jobs run at once the last to end looks for it.
+func (j *job) processes() []proc.Info {
+	guards := !j.bare && !j.patient && running.Load() == 0
+	return proc.List(func(p proc.Info) bool {
+		env := p.Env()
+		marked := func(kv string) bool { return strings.HasPrefix(kv, markVar) }
+		return slices.Contains(env, markVar+"="+j.mark) || guards && p.Exe() == j.launcher && !slices.ContainsFunc(env, marked)
+	})
 }
 
 // traces lists what a job of ours could have left in folders that all programs share.
@@ -248,7 +233,7 @@ func (j *job) nothingLeft() {
 		}
 	}
 	for _, p := range j.processes() {
-		j.t.Errorf("the job has ended and process %d lives: %s", p.pid, p.cmd)
+		j.t.Errorf("the job has ended and process %v lives", p)
 	}
 	// Another package's tests may be running, and programs whose names nobody has thought of: their files go with them.
 	left := j.traces()
@@ -300,15 +285,4 @@ func (j *job) count(pattern string) int {
 func (j *job) find(pattern string) [][]string {
 	re := regexp.MustCompile(`(?m)` + pattern)
 	return append(re.FindAllStringSubmatch(j.out.String(), -1), re.FindAllStringSubmatch(j.err.String(), -1)...)
-}
-
-// eventually waits for a condition that no event announces.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("waited %v for %s", patience, what)
 }

@@ -976,7 +976,7 @@ static void last_receive(void)
 
 /* Peers that are gone. */
 
-static void requests_to_no_port(struct end *e, const char *what)
+static void requests_unanswered(struct end *e, const char *what)
 {
 	struct ibv_wc w;
 
@@ -999,17 +999,17 @@ static void no_peer(void)
 
 	pair_open(&p, &h);
 	MUST(to_state(p.b.qp, IBV_QPS_RESET));
-	requests_to_no_port(&p.a, "a queue pair that was reset");
+	requests_unanswered(&p.a, "a queue pair that was reset");
 	pair_close(&p);
 
 	pair_open(&p, &h);
 	MUST(to_state(p.b.qp, IBV_QPS_ERR));
-	requests_to_no_port(&p.a, "a queue pair in error");
+	requests_unanswered(&p.a, "a queue pair in error");
 	pair_close(&p);
 
 	pair_open(&p, &h);
 	MUST(ibv_destroy_qp(p.b.qp));
-	requests_to_no_port(&p.a, "a queue pair that was destroyed");
+	requests_unanswered(&p.a, "a queue pair that was destroyed");
 	p.b.qp = make_qp(&p.b);
 	pair_close(&p);
 
@@ -1018,7 +1018,7 @@ static void no_peer(void)
 	x = end_addr(&p.b);
 	x.qpn ^= 0x5a5a00;
 	end_connect(&p.a, &x);
-	requests_to_no_port(&p.a, "a number of no queue pair");
+	requests_unanswered(&p.a, "a number of no queue pair");
 	pair_close(&p);
 
 	if (soft()) {
@@ -1027,7 +1027,7 @@ static void no_peer(void)
 		x = end_addr(&p.b);
 		x.lid = 0xbf00;	/* unicast, but so high that no port has it */
 		end_connect(&p.a, &x);
-		requests_to_no_port(&p.a, "an unassigned LID");
+		requests_unanswered(&p.a, "an unassigned LID");
 		pair_close(&p);
 	}
 }

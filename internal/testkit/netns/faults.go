@@ -15,7 +15,7 @@ func (h *Hosts) Fault(args ...string) error {
 		return nil
 	}
 	err = fmt.Errorf("fault %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == notThere {
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == unavailable {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err

@@ -27,8 +27,8 @@ const Switch = 0
 // ErrUnavailable is wrapped in errors that mean: the kernel, a program or the privilege is missing.
 var ErrUnavailable = errors.New("hosts cannot be made here")
 
-// notThere is the exit code of scripts/hosts for that.
-const notThere = 77
+// unavailable is the exit code of scripts/hosts for that.
+const unavailable = 77
 
 // patience bounds what the kernel and small programs are given; it is no claim about their speed.
 const patience = 30 * time.Second
@@ -45,20 +45,12 @@ type Hosts struct {
 	input  io.Closer
 	stderr *bytes.Buffer // read after hold has ended
 
-	procs []process // the first process of each host; 0: the switch's. Not changed after Start
+	procs []proc.Info // the first process of each host; 0: the switch's. Not changed after Start
 
 	mu     sync.Mutex
 	jobs   []*Running // guarded by mu; Close ends them
 	closed bool       // guarded by mu
 }
-
-// process is a pid that is not taken for another's that was given it later.
-type process struct {
-	pid   int
-	start string // field 22 of its stat
-}
-
-func (p process) alive() bool { return p.start != "" && startOf(p.pid) == p.start }
 
 // Up makes n hosts for a test and removes them at its end. The test is skipped where they cannot be made, but not for
 // root where proc.RequirePeers is set.
@@ -81,7 +73,7 @@ func Up(tb testing.TB, n int) *Hosts {
 
 // Start makes n hosts. Close removes them; so does the end of this process, in whatever way.
 func Start(n int) (*Hosts, error) {
-	script, err := findScript()
+	script, err := proc.CheckoutFile("scripts/hosts")
 	if err != nil {
 		return nil, err
 	}
@@ -99,25 +91,6 @@ func Start(n int) (*Hosts, error) {
 		return nil, err
 	}
 	return h, nil
-}
-
-// findScript looks for scripts/hosts above the working folder, which is the package's in a test.
-func findScript() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for from := dir; ; {
-		script := filepath.Join(dir, "scripts", "hosts")
-		if _, err := os.Stat(script); err == nil {
-			return script, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", fmt.Errorf("there is no scripts/hosts above %s: run this inside of the checkout", from)
-		}
-		dir = up
-	}
 }
 
 func (h *Hosts) up() error {
@@ -142,7 +115,7 @@ func (h *Hosts) up() error {
 	input.Close()
 	err = h.hold.Wait()
 	text := strings.TrimSpace(h.stderr.String())
-	if h.hold.ProcessState.ExitCode() == notThere {
+	if h.hold.ProcessState.ExitCode() == unavailable {
 		return fmt.Errorf("%w: %s", ErrUnavailable, text)
 	}
 	return fmt.Errorf("%s up %d: %w: %s", h.script, h.n, err, text)
@@ -154,11 +127,11 @@ func (h *Hosts) readProcesses() error {
 	if err != nil {
 		return err
 	}
-	h.procs = make([]process, h.n+1)
+	h.procs = make([]proc.Info, h.n+1)
 	for line := range strings.Lines(string(text)) {
-		var p process
+		var p proc.Info
 		var name string
-		if _, err := fmt.Sscan(line, &p.pid, &p.start, &name); err != nil {
+		if _, err := fmt.Sscan(line, &p.PID, &p.Start, &name); err != nil {
 			return fmt.Errorf("%s/pids: %q: %w", h.base, line, err)
 		}
 		if i, err := strconv.Atoi(strings.TrimPrefix(name, "h")); err == nil && i >= 1 && i <= h.n {
@@ -168,24 +141,6 @@ func (h *Hosts) readProcesses() error {
 		}
 	}
 	return nil
-}
-
-// startOf is when a process was started, "" if it is not there or dead.
-func startOf(pid int) string {
-	f := statOf(pid)
-	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
-		return ""
-	}
-	return f[19]
-}
-
-// statOf are the fields of /proc/pid/stat from the third, the state, on; the second may hold anything.
-func statOf(pid int) []string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }
 
 // Close ends what runs on the hosts and removes them, if they are its own. Calls after the first do nothing.
@@ -244,14 +199,14 @@ func (h *Hosts) Command(host int, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append(h.entering(host), append([]string{name}, args...)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = patience // a child that is left behind may hold the output open
-	if !h.procs[host].alive() {
+	if !h.procs[host].Lives() {
 		cmd.Err = fmt.Errorf("host h%d has crashed or is switched off", host)
 	}
 	return cmd
 }
 
 func (h *Hosts) entering(host int) []string {
-	pid := strconv.Itoa(h.procs[host].pid)
+	pid := strconv.Itoa(h.procs[host].PID)
 	if host == Switch {
 		return []string{"-t", pid, "-n", "-m", "--wd=" + workingFolder(), "--"}
 	}

@@ -279,7 +279,7 @@ func (r *Running) WireUp() net.Addr { return r.ln.Addr() }
 
 // Pid is a rank's process as seen from here. It waits until it is there.
 func (r *Running) Pid(rank int) (int, error) {
-	return insider(r.ranks[rank].cmd.Process.Pid, r.ranks[rank].ended)
+	return insideOf(r.ranks[rank].cmd.Process.Pid, r.ranks[rank].ended)
 }
 
 // Kill ends a rank by SIGKILL.

@@ -116,11 +116,7 @@ func TestJobWrongKey(t *testing.T) {
 
 func await(t *testing.T, r *Running, rank int, text string) {
 	t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(r.Output(rank), text); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("rank %d has not printed %q: %q", rank, text, r.Output(rank))
-		}
-	}
+	proc.Eventually(t, fmt.Sprintf("rank %d to print %q", rank, text), func() bool { return strings.Contains(r.Output(rank), text) })
 }
 
 // A rank whose link is down stops itself, and the launcher takes it for gone; the other goes on.
@@ -152,8 +148,8 @@ func TestJobPid(t *testing.T) {
 	pid, err := r.Pid(0)
 	must(t, err)
 	await(t, r, 0, "rank 0")
-	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err != nil || !bytes.HasPrefix(name, []byte(os.Args[0])) {
-		t.Errorf("process %d is %q (%v)", pid, name, err)
+	if p, lives := proc.Lookup(pid); !lives || p.Args()[0] != os.Args[0] {
+		t.Errorf("process %d is %v", pid, p)
 	}
 	must(t, h.Close()) // with the job running
 	ends(t, pid)

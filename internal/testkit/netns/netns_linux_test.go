@@ -111,7 +111,7 @@ func TestHostsAreApart(t *testing.T) {
 	if out := output(t, h, 2, "ls", "/dev/shm"); out != "" {
 		t.Errorf("/dev/shm of h2 has %q", out)
 	}
-	// Somebody else may have the address there, and answer.
+	// Another machine may have the address there, and answer.
 	ln := listenOn(t, h, 1)
 	port := ln.Addr().(*net.TCPAddr).Port
 	if conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(h.Address(1), uint16(port)).String(), short); err == nil {
@@ -174,13 +174,9 @@ func TestCommand(t *testing.T) {
 		t.Error("a killed command has no error")
 	}
 	// One is of the host's first process; the other's end may take a moment.
-	left := ""
-	for end := time.Now().Add(patience); left != "1" && time.Now().Before(end); {
-		left = output(t, h, 1, "sh", "-c", "pgrep -x sleep | wc -l")
-	}
-	if left != "1" {
-		t.Errorf("%s processes named sleep are left", left)
-	}
+	proc.Eventually(t, "the end of the other sleep", func() bool {
+		return output(t, h, 1, "sh", "-c", "pgrep -x sleep | wc -l") == "1"
+	})
 }
 
 // What was left running on a host does not outlive it, even frozen.
@@ -204,28 +200,24 @@ func TestNothingIsLeft(t *testing.T) {
 // ends expects that a process ends, which may take a moment more than the end of what it belonged to.
 func ends(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(patience); startOf(pid) != ""; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("process %d is alive", pid)
-		}
-	}
+	proc.Eventually(t, fmt.Sprintf("the end of process %d", pid), func() bool { _, lives := proc.Lookup(pid); return !lives })
 }
 
-func childInside(t *testing.T, door int) int {
+func childInside(t *testing.T, nsenter int) int {
 	t.Helper()
-	pid, err := insider(door, nil)
+	pid, err := insideOf(nsenter, nil)
 	must(t, err)
 	return pid
 }
 
-// The script removes the hosts when whoever holds its input is gone, in whatever way.
+// The script removes the hosts when its input ends, as it does with the process that has made them.
 func TestOwnerDies(t *testing.T) {
 	t.Parallel()
 	h := Up(t, 2)
 	h.input.Close()
 	h.hold.Wait()
 	for _, p := range h.procs {
-		ends(t, p.pid)
+		ends(t, p.PID)
 	}
 	if err := h.Command(1, "true").Run(); err == nil {
 		t.Error("a command runs on a host that is not there")
@@ -453,7 +445,7 @@ func TestKillConnections(t *testing.T) {
 		if six && !hasIPv6() {
 			continue
 		}
-		for _, victim := range []int{1, 2} { // who dialled, who accepted on a socket of both families
+		for _, victim := range []int{1, 2} { // the side that dialled, and the one that accepted on a socket of both families
 			near, far := pair(t, h, 1, 2, six)
 			must(t, h.KillConnections(victim))
 			for _, conn := range []net.Conn{near, far} {

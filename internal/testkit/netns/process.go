@@ -3,50 +3,38 @@ package netns
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// insider is the process that a door, an nsenter outside, has started inside of a host: its pid as seen from here. It
-// waits until it is there, but not beyond the end of the door.
-func insider(door int, ended <-chan struct{}) (int, error) {
+// insideOf waits for the process that an nsenter starts inside of a host, but not beyond the end of the nsenter. It
+// returns its pid as seen from here.
+func insideOf(nsenter int, ended <-chan struct{}) (int, error) {
 	deadline := time.After(patience)
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
 	for {
-		if pid := childElsewhere(door); pid != 0 {
+		if pid := childElsewhere(nsenter); pid != 0 {
 			return pid, nil
 		}
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-ended:
-			return 0, fmt.Errorf("process %d has ended", door)
+			return 0, fmt.Errorf("process %d has ended", nsenter)
 		case <-deadline:
-			return 0, fmt.Errorf("process %d has started nothing within %v", door, patience)
+			return 0, fmt.Errorf("process %d has started nothing within %v", nsenter, patience)
 		}
 	}
 }
 
-// childElsewhere is the child of a process that is in another PID namespace than we are; 0: there is none so far.
+// childElsewhere is the child of a process that is in another PID namespace than this process; 0: there is none so far.
 func childElsewhere(parent int) int {
-	here, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return 0
-	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if f := statOf(pid); len(f) < 2 || f[1] != strconv.Itoa(parent) {
-			continue
-		}
-		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err == nil && ns != here {
-			return pid
+	self, _ := proc.Lookup(os.Getpid())
+	here := self.Namespace("pid")
+	for _, p := range proc.List(func(p proc.Info) bool { return p.Parent == parent }) {
+		if ns := p.Namespace("pid"); ns != "" && ns != here {
+			return p.PID
 		}
 	}
 	return 0

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 var hostLine = regexp.MustCompile(`(?m)^\d+ \d+ h\d+$`)
@@ -12,7 +14,7 @@ var hostLine = regexp.MustCompile(`(?m)^\d+ \d+ h\d+$`)
 // Use is a set of hosts that is up already: BASE of `scripts/hosts up N BASE`. Close ends what was started by it and
 // leaves the hosts.
 func Use(base string) (*Hosts, error) {
-	script, err := findScript()
+	script, err := proc.CheckoutFile("scripts/hosts")
 	if err != nil {
 		return nil, err
 	}
@@ -28,14 +30,14 @@ func Use(base string) (*Hosts, error) {
 		return nil, err
 	}
 	for i, p := range h.procs {
-		if p.alive() {
+		if p.Lives() {
 			continue
 		}
-		who := name(i)
+		what := name(i)
 		if i == Switch {
-			who = "the switch"
+			what = "the switch"
 		}
-		return nil, fmt.Errorf("%s of the hosts in %s has ended: make them again (scripts/hosts down %s)", who, base, base)
+		return nil, fmt.Errorf("%s of the hosts in %s has ended: make them again (scripts/hosts down %s)", what, base, base)
 	}
 	return h, nil
 }

@@ -73,6 +73,25 @@ func build(pkg string) (string, error) {
 	return path, nil
 }
 
+// CheckoutFile returns the path of a file of this checkout, named by its path inside it. The working folder is in the
+// checkout, as a test's is.
+func CheckoutFile(name string) (string, error) {
+	from, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := from; ; dir = filepath.Dir(dir) {
+		file := filepath.Join(dir, name)
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			_, err := os.Stat(file)
+			return file, err
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("there is no go.mod above %s: run this inside of the checkout", from)
+		}
+	}
+}
+
 // RequireProgram returns the path of a program of another MPI implementation, for example mpiexec.hydra, which the Debian
 // package pkg has. Without it the test is skipped, or fails where RequirePeers is set.
 func RequireProgram(tb testing.TB, program, pkg string) string {

@@ -53,6 +53,19 @@ func (w *Watchdog) Fire() { w.fired.Store(true) }
 // Fired reports whether the patience has ended: what was waited for has not come.
 func (w *Watchdog) Fired() bool { return w.fired.Load() }
 
+// patience is after how long what Eventually waits for is not slow but missing. It is no claim about speed.
+const patience = 2 * time.Minute
+
+// Eventually waits until a condition holds that no event announces. The test ends if it does not come.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
 // PanicAfter makes a hang of a test a failure that shows what all goroutines do.
 func PanicAfter(t testing.TB, limit time.Duration) {
 	name := t.Name()

@@ -77,7 +77,7 @@ func needHeaders(tb testing.TB) {
 }
 
 func build() (string, error) {
-	module, err := moduleRoot()
+	script, err := proc.CheckoutFile("scripts/softhca")
 	if err != nil {
 		return "", err
 	}
@@ -86,28 +86,11 @@ func build() (string, error) {
 		return "", err
 	}
 	out := filepath.Join(root, "libsofthca.so")
-	if text, err := exec.Command(filepath.Join(module, "scripts", "softhca"), out).CombinedOutput(); err != nil {
-		return root, fmt.Errorf("scripts/softhca: %v\n%s", err, text)
+	if text, err := exec.Command(script, out).CombinedOutput(); err != nil {
+		return root, fmt.Errorf("%s: %v\n%s", script, err, text)
 	}
 	if err := os.Mkdir(filepath.Join(root, "lib"), 0o777); err != nil {
 		return root, err
 	}
 	return root, os.Symlink(out, filepath.Join(root, "lib", "libibverbs.so.1"))
-}
-
-// moduleRoot is the folder of this module: the nearest one upwards with a go.mod.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if filepath.Dir(dir) == dir {
-			return "", fmt.Errorf("no go.mod above the folder of this test")
-		}
-		dir = filepath.Dir(dir)
-	}
 }

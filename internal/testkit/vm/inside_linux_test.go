@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // What a test binary finds when it is itself run in a guest, or in two (guest_test of scripts/test).
@@ -33,7 +35,7 @@ func TestInside(t *testing.T) {
 
 // meet has guest 1 and guest 2 say their numbers to each other.
 func meet(t *testing.T, host string) {
-	const address = "10.99.0.1:4711" // nobody else is on this cable
+	const address = "10.99.0.1:4711" // of a cable that the two guests have to themselves
 	var conn net.Conn
 	if host == "1" {
 		ln, err := net.Listen("tcp", address)
@@ -46,7 +48,7 @@ func meet(t *testing.T, host string) {
 			t.Fatal(err)
 		}
 	} else {
-		until(t, "guest 1", func() (ok bool) {
+		proc.Eventually(t, "guest 1", func() (ok bool) {
 			var err error
 			conn, err = net.DialTimeout("tcp", address, within)
 			return err == nil

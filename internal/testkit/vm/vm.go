@@ -28,8 +28,8 @@ var ErrTimeout = errors.New("the guests' time is up")
 
 // Exit codes of scripts/guest that are not the command's.
 const (
-	notThere = 77
-	timedOut = 124
+	unavailable = 77
+	timedOut    = 124
 )
 
 // patience is what is granted beyond a guest's time before the script itself is killed, and then to what it started.
@@ -192,7 +192,7 @@ func (r *Running) Wait() (Result, error) {
 // prepared makes the guest's kernel ready, once for all tests of this process: it may have to be downloaded, which is
 // not to come out of a guest's time.
 var prepared = sync.OnceValues(func() (script string, err error) {
-	if script, err = find(filepath.Join("scripts", "guest")); err != nil {
+	if script, err = proc.CheckoutFile("scripts/guest"); err != nil {
 		return "", err
 	}
 	out, err := exec.Command(script, "--prepare").CombinedOutput()
@@ -215,7 +215,7 @@ func need(tb testing.TB) (script string) {
 	}
 	script, err := prepared()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == notThere && !required() {
+	if errors.As(err, &exit) && exit.ExitCode() == unavailable && !required() {
 		tb.Skipf("%v", err)
 	}
 	if err != nil {
@@ -228,21 +228,4 @@ func need(tb testing.TB) (script string) {
 // that it is.
 func required() bool {
 	return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" && os.Getuid() == 0 && os.Getenv(proc.RequirePeers) != ""
-}
-
-// find looks for a file of the checkout above the working folder, which is the package's in a test.
-func find(name string) (string, error) {
-	from, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := from; ; dir = filepath.Dir(dir) {
-		file := filepath.Join(dir, name)
-		if _, err := os.Stat(file); err == nil {
-			return file, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("there is no %s above %s: run this inside of the checkout", name, from)
-		}
-	}
 }

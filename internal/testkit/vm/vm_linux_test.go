@@ -1,14 +1,12 @@
 package vm
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,45 +18,16 @@ import (
 // within bounds what is certain to happen; it is no claim about speed.
 const within = 2 * time.Minute
 
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.After(within)
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for !done() {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatalf("waited %v for %s", within, what)
-		}
-	}
-}
-
-// belonging are the living processes of the script's group, by number: all that it has started.
-func belonging(r *Running) (lines map[int]string) {
-	lines = map[int]string{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, name := range stats {
-		stat, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(f) < 3 || f[0] == "Z" || f[0] == "X" || f[2] != strconv.Itoa(r.cmd.Process.Pid) {
-			continue
-		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		lines[pid] = strings.ReplaceAll(string(line), "\x00", " ")
-	}
-	return lines
+// belonging are the living processes of the script's group: all that it has started.
+func belonging(r *Running) []proc.Info {
+	return proc.List(func(p proc.Info) bool { return p.Group == r.cmd.Process.Pid })
 }
 
 // qemu is a process of a guest that is there, 0 if there is none.
 func qemu(r *Running) int {
-	for pid, line := range belonging(r) {
-		if strings.HasPrefix(line, "qemu-system") {
-			return pid
+	for _, p := range belonging(r) {
+		if args := p.Args(); len(args) > 0 && strings.HasPrefix(args[0], "qemu-system") {
+			return p.PID
 		}
 	}
 	return 0
@@ -67,7 +36,7 @@ func qemu(r *Running) int {
 func noneLeft(t *testing.T, r *Running) {
 	t.Helper()
 	// The kernel kills what is left when the script is gone, but not in the same instant.
-	until(t, "the end of all processes", func() bool { return len(belonging(r)) == 0 })
+	proc.Eventually(t, "the end of all processes", func() bool { return len(belonging(r)) == 0 })
 }
 
 func wantCode(t *testing.T, r Result, code int) {
@@ -181,7 +150,7 @@ func TestBootsAgain(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Spec{}, "true")
 	pid := 0
-	until(t, "a guest", func() bool { pid = qemu(s); return pid != 0 })
+	proc.Eventually(t, "a guest", func() bool { pid = qemu(s); return pid != 0 })
 	syscall.Kill(pid, syscall.SIGKILL)
 	r, err := s.Wait()
 	if err != nil {
@@ -197,7 +166,7 @@ func TestBootsAgain(t *testing.T) {
 func TestScriptKilled(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Spec{}, "sh", "-c", "echo runs; exec sleep 1000")
-	until(t, "the command", func() bool { return s.Stdout(1) == "runs\n" })
+	proc.Eventually(t, "the command", func() bool { return s.Stdout(1) == "runs\n" })
 	s.cmd.Process.Kill()
 	if r, err := s.Wait(); err == nil {
 		t.Errorf("the script was killed and there is no error: %+v", r)
@@ -209,7 +178,7 @@ func TestScriptKilled(t *testing.T) {
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Spec{Hosts: 2}, "true")
-	until(t, "a guest", func() bool { return qemu(s) != 0 })
+	proc.Eventually(t, "a guest", func() bool { return qemu(s) != 0 })
 	s.Stop()
 	if r, err := s.Wait(); err == nil {
 		t.Errorf("the guests were stopped and there is no error: %+v", r)
@@ -219,7 +188,7 @@ func TestStopped(t *testing.T) {
 
 // What cannot work is told before anything is made.
 func TestRefusals(t *testing.T) {
-	script, err := find(filepath.Join("scripts", "guest"))
+	script, err := proc.CheckoutFile("scripts/guest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +215,7 @@ func output(cmd *exec.Cmd) (said string, code int) {
 }
 
 func TestMissingPrograms(t *testing.T) {
-	script, err := find(filepath.Join("scripts", "guest"))
+	script, err := proc.CheckoutFile("scripts/guest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,8 +232,8 @@ func TestMissingPrograms(t *testing.T) {
 	cmd := exec.Command(script, "--", "true")
 	cmd.Env = append(os.Environ(), "PATH="+path)
 	said, code := output(cmd)
-	if code != notThere || !strings.Contains(said, "guest: ") || !strings.Contains(said, "amd64") && !strings.Contains(said, "apt-get install --no-install-recommends qemu-system-x86") {
-		t.Errorf("code %d, %s; want %d and how to install it", code, said, notThere)
+	if code != unavailable || !strings.Contains(said, "guest: ") || !strings.Contains(said, "amd64") && !strings.Contains(said, "apt-get install --no-install-recommends qemu-system-x86") {
+		t.Errorf("code %d, %s; want %d and how to install it", code, said, unavailable)
 	}
 }
 
@@ -275,7 +244,7 @@ func TestNotRoot(t *testing.T) {
 	for _, program := range []string{"qemu-system-x86_64", "busybox"} {
 		proc.RequireProgram(t, program, "qemu-system-x86 busybox-static")
 	}
-	script, err := find(filepath.Join("scripts", "guest"))
+	script, err := proc.CheckoutFile("scripts/guest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +259,7 @@ func TestNotRoot(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	cmd.Dir = "/"
 	said, code := output(cmd)
-	if code != notThere || !strings.Contains(said, "only root can run guests") {
-		t.Errorf("code %d, %s; want %d and the reason", code, said, notThere)
+	if code != unavailable || !strings.Contains(said, "only root can run guests") {
+		t.Errorf("code %d, %s; want %d and the reason", code, said, unavailable)
 	}
 }
