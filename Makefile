@@ -23,8 +23,8 @@ check unit nocgo race guard fuzz stress hosts verbs rdma:  ## one part of the te
 test-rdma: deps  ## what needs RDMA, in guests with soft-RoCE; the first time it downloads 107 MB
 	scripts/test rdma
 
-guard-rewrite:   ## records what the hot paths take now, in testdata/instructions.txt; read it before you commit it
-	$(GO) test -count=1 -run '^TestInstructions$$' . -rewrite
+guard-rewrite:   ## records what the hot paths take now, in internal/guard/testdata; read it before you commit it
+	$(GO) test -count=1 -run '^TestInstructions$$' ./internal/guard -rewrite
 
 pauses:          ## tests whose every statement may be held up: make pauses PKG=./pml; an hour for all of them
 	$(GO) run ./internal/tools/pauses $(PKG)

@@ -27,21 +27,31 @@ func Alloc[T any](n int) (*Buffer[T], error) {
 	if n < 0 || size > 0 && n > math.MaxInt64/2/size {
 		return nil, opError("Alloc", ErrCount, "%d elements of %d bytes were asked for", n, size)
 	}
-	process.mu.Lock()
-	dev, over := process.device, process.finalized
-	process.mu.Unlock()
-	if over {
-		return nil, opError("Alloc", ErrInit, "called after Finalize")
+	owner, err := processMemory()
+	if err != nil {
+		return nil, err
 	}
-	m, ok := dev.(transport.Memory)
-	if !ok {
+	if owner == nil {
 		return &Buffer[T]{data: make([]T, n)}, nil
 	}
-	mem, err := m.Alloc(n * size)
+	mem, err := owner.Alloc(n * size)
 	if err != nil {
 		return nil, opError("Alloc", ErrNoMemory, "%d elements of %d bytes: %w", n, size, err)
 	}
-	return &Buffer[T]{data: sliceOf[T](mem, n), mem: mem, owner: m}, nil
+	return &Buffer[T]{data: sliceOf[T](mem, n), mem: mem, owner: owner}, nil
+}
+
+// processMemory is where this process allocates memory that peers can reach; nil: nowhere.
+func processMemory() (transport.Memory, error) {
+	process.mu.Lock()
+	defer process.mu.Unlock()
+	switch {
+	case process.finalized:
+		return nil, opError("Alloc", ErrInit, "called after Finalize")
+	case process.member == nil:
+		return nil, nil
+	}
+	return process.member.Memory(), nil
 }
 
 // Slice is the buffer's memory. It must not be used after Free.

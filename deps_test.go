@@ -42,8 +42,9 @@ const graph = `
 	# The engine knows the seam and no concrete transport.
 	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, internal/order, {golang.org/x/sys}
 
-	# The public package puts it together.
-	mpi                                                                  : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs, transport/multi, internal/pmi, internal/cpuset, internal/settings, {github.com/hashicorp/go-hclog}
+	# The one package that knows every transport, and the public package on top.
+	internal/join                                                        : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs, transport/multi, internal/pmi, internal/cpuset, internal/settings, {github.com/hashicorp/go-hclog}
+	mpi                                                                  : pml, transport, internal/join, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                                                             : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
@@ -60,7 +61,7 @@ const graph = `
 	examples/*                                                           : mpi
 
 	# Tools.
-	scripts/tally, internal/tools/pauses, internal/lint                  :
+	scripts/tally, internal/tools/pauses, internal/lint, internal/guard  :
 `
 
 // What only tests import, and what that may import. An entry need not be in use.
@@ -84,7 +85,8 @@ var forTests = []string{"internal/testkit/proc", "internal/testkit/leak", "inter
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                                                                  : mpi, transport/faulty, transport/transporttest, internal/wire, internal/ring, tagmatch, eager, rendezvous, launcher, benchmarks/harness, {golang.org/x/sys}
+	mpi                                                                  : mpi, transport/tcp, transport/verbs, transport/faulty
+	internal/guard                                                       : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp, transport/verbs
 	pml                                                                  : transport/loop, transport/faulty
 	transport/loop, transport/shm, transport/tcp                         : transport/faulty, transport/transporttest, transport/loop
 	transport/verbs                                                      : transport/transporttest, transport/faulty, transport/shm
@@ -336,6 +338,8 @@ func TestImportsCanFail(t *testing.T) {
 		{edge{"launcher", "launcher/run.go", "mpi"}, "package launcher may import"},
 		{edge{"cmd/gorun", "cmd/gorun/main.go", "mpi"}, "package cmd/gorun may import"},
 		{edge{"mpi", "init.go", "launcher"}, "package mpi may import"},
+		{edge{"mpi", "init.go", "transport/shm"}, "package mpi may import"},
+		{edge{"internal/join", "internal/join/open.go", "transport/shm"}, ""},
 		{edge{"internal/wire", "internal/wire/header.go", "transport"}, "the standard library only"},
 		{edge{"benchmarks/latency", "benchmarks/latency/main.go", "benchmarks/harness"}, ""},
 		{edge{"benchmarks/latency", "benchmarks/latency/main.go", "pml"}, "package benchmarks/latency may import"},

@@ -26,6 +26,6 @@
 // Every error is an *Error and answers errors.Is for the Err… values.
 //
 //	Owns:     the public names; argument checks; communicators
-//	May call: pml, internal/pmi, internal/settings, the transports (transports.go only)
+//	May call: pml, internal/join, transport (its errors and interfaces)
 //	Never:    loop over messages, copy payload, know a protocol
 package mpi

@@ -127,7 +127,7 @@ func classOf(err error) error {
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &peer):
 		return context.DeadlineExceeded
-	case isNoRoom(err):
+	case errors.Is(err, transport.ErrNoMemory):
 		return ErrNoMemory
 	case errors.Is(err, transport.ErrTimeout):
 		return ErrTimeout

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // cpuTime is what this process has used.
@@ -32,7 +34,7 @@ func memory() uint64 {
 // Ten thousand goroutines blocked in Recv on one rank cost memory and no CPU, and each is woken by its own message only.
 func TestTenThousandBlockedReceives(t *testing.T) {
 	n := 10_000
-	if raceEnabled {
+	if proc.Race {
 		n = 5000 // the detector has room for 8128 goroutines
 	}
 	blocked, next := make(chan bool), make(chan int)
@@ -58,7 +60,7 @@ func TestTenThousandBlockedReceives(t *testing.T) {
 		for w.Stats().Posted < n {
 			runtime.Gosched()
 		}
-		if each := (memory() - before) / uint64(n); each > 8<<10 && !raceEnabled {
+		if each := (memory() - before) / uint64(n); each > 8<<10 && !proc.Race {
 			t.Errorf("a blocked goroutine takes %d bytes", each)
 		}
 		// A window without messages. The bound is generous: it is 1 s per s if anybody spins or scans.
@@ -91,7 +93,7 @@ func TestTenThousandBlockedReceives(t *testing.T) {
 func TestAllVerbsAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		n := 8
-		if raceEnabled {
+		if proc.Race {
 			n = 4 // of each pair of ranks
 		}
 		run(3, func(w *Comm) {

@@ -1,15 +1,11 @@
 package mpi
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 
-	"github.com/gorun-mpi/mpi/pml"
-	"github.com/gorun-mpi/mpi/transport"
-	"github.com/gorun-mpi/mpi/transport/loop"
+	"github.com/gorun-mpi/mpi/internal/join"
 )
 
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
@@ -19,24 +15,9 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
 	}
-	o, set, err := gather("RunLocal", opts)
+	engines, err := join.Local(n, optionsOf(opts))
 	if err != nil {
-		return err
-	}
-	fabric := loop.New(n)
-	engines := make([]*pml.Engine, n)
-	spin := set.Spin
-	if spin < 0 && n > runtime.GOMAXPROCS(0) {
-		spin = 0
-	}
-	for rank := range n {
-		cfg := pml.Config{Rank: rank, Size: n, Net: transport.Device(fabric[rank]), Self: loop.New(1)[0], Spin: spin,
-			EagerMax: int(set.EagerMax), UnexpectedMax: set.UnexpectedMax, ConnectTimeout: set.Timeout, Offload: offloadMode(set),
-			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}
-		if o.wrap != nil {
-			cfg.Net = o.wrap(rank, cfg.Net)
-		}
-		engines[rank] = newEngine(cfg, o)
+		return opError("RunLocal", ErrUnavailable, "%w", err)
 	}
 	errs := make([]error, n)
 	var wg sync.WaitGroup

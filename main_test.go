@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -25,10 +26,10 @@ const hangs = 2 * time.Minute
 // roles are what a re-executed test binary can be.
 var roles = map[string]func() error{}
 
-// TestMain makes sure that no test leaves a goroutine or a descriptor.
+// TestMain makes sure that no test leaves a goroutine, a descriptor or a file.
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
-	os.Exit(leak.VerifyMain(m.Run))
+	os.Exit(leak.VerifyMain(func() int { return softhca.Main(m) }))
 }
 
 // watchdog turns a hang into a failure that shows what every goroutine does. What it returns calls it off.
@@ -79,6 +80,11 @@ func inGuest() bool { return os.Getenv("GORUN_TEST_GUEST") != "" }
 type fabric struct {
 	name   string
 	option func(testing.TB) Option
+}
+
+// withDevices puts something between the engines and their transport, or another device in its place.
+func withDevices(wrap func(rank int, d transport.Device) transport.Device) Option {
+	return func(o *options) { o.Wrap = wrap }
 }
 
 func misbehaving(seed int64, plan faulty.Plan) Option {

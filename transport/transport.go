@@ -231,3 +231,6 @@ var ErrPeerGone = errors.New("peer is gone")
 
 // ErrTimeout: the peer did not answer in time when it was connected to.
 var ErrTimeout = errors.New("no answer in time")
+
+// ErrNoMemory: there is no room for a transport's own buffers.
+var ErrNoMemory = errors.New("no memory")

@@ -1,6 +1,10 @@
 package shm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
 
 // NoRoomError says how much shared memory was needed.
 type NoRoomError struct {
@@ -13,4 +17,4 @@ func (e *NoRoomError) Error() string {
 	return fmt.Sprintf("shm: no room for %d bytes of shared memory (%s): %v; raise the memory limit of the job (cgroup memory.max, ulimit -f, ulimit -v) or set GORUN_SHM_RING lower", e.Bytes, e.What, e.Err)
 }
 
-func (e *NoRoomError) Unwrap() error { return e.Err }
+func (e *NoRoomError) Unwrap() []error { return []error{transport.ErrNoMemory, e.Err} }

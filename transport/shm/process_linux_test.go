@@ -210,7 +210,7 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	case err == nil:
 		d.Close()
 		return errors.New("there is room, it should not fit")
-	case !errors.As(err, &room) || room.Bytes <= 0 || !errors.Is(err, transport.ErrUnavailable):
+	case !errors.As(err, &room) || room.Bytes <= 0 || !errors.Is(err, transport.ErrUnavailable) || !errors.Is(err, transport.ErrNoMemory):
 		return fmt.Errorf("not the error that says how much was needed: %w", err)
 	case !strings.Contains(err.Error(), strconv.Itoa(room.Bytes)):
 		return fmt.Errorf("%d bytes are not in the text: %w", room.Bytes, err)

@@ -1,4 +1,4 @@
-package mpi
+package guard
 
 import (
 	"context"
@@ -7,17 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport/loop"
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
-// A rank with a TCP device that belongs to a job of 2,000 and talks to nobody: what it costs, shared out among the
-// peers, is less than 200 bytes each. With -short, and with the race detector, 200 of the 2,000 ranks are made.
+// A rank with a TCP device that belongs to a job of 2,000 and talks to no peer takes less than 200 bytes for each
+// peer. With -short, and with the race detector, 200 of the 2,000 ranks are made.
 func TestIdlePeersCostLittle(t *testing.T) {
 	const size, limit = 2000, 200
 	ranks := size
-	if testing.Short() || raceEnabled {
+	if testing.Short() || proc.Race {
 		ranks /= 10
 	}
 	var files syscall.Rlimit
@@ -37,7 +38,7 @@ func TestIdlePeersCostLittle(t *testing.T) {
 	}
 	each := float64(inUse()-before) / float64(ranks)
 	t.Logf("%d ranks: %.0f bytes each, %.1f for each peer", ranks, each, each/(size-1))
-	if !raceEnabled && each/(size-1) > limit {
+	if !proc.Race && each/(size-1) > limit {
 		t.Errorf("%.0f bytes for each idle peer, want at most %d", each/(size-1), limit)
 	}
 	for _, e := range engines {

@@ -1,4 +1,4 @@
-package mpi
+package guard
 
 import (
 	"context"
@@ -18,8 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// The guard of the hot paths: how many instructions a message takes, counted and not timed, so that no noise of the
-// machine can trip it; docs/decisions/0016-regression-guard.md. Allocations are counted in alloc_test.go.
+// How many instructions a message takes on each hot path.
 //
 // The test binary runs itself under the counter, as one goroutine that does N turns of a path and then, in another
 // process, 5N: the difference is free of what starting up costs. What is left of that, some hundred thousand
@@ -50,7 +49,7 @@ func init() {
 }
 
 func TestInstructions(t *testing.T) {
-	if raceEnabled {
+	if proc.Race {
 		t.Skip("the race detector's instructions are not ours")
 	}
 	if testing.Short() {

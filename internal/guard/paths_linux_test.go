@@ -1,66 +1,70 @@
-package mpi
+package guard
 
 import (
-	"context"
 	"fmt"
+	"sync"
 	"testing"
 
-	"github.com/gorun-mpi/mpi/pml"
-	"github.com/gorun-mpi/mpi/transport/loop"
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/shm"
 )
 
 // ranksOverShm is n ranks over shared memory that one goroutine drives by turns, so that what they do is the same in
 // every run: to count instructions, and to see what a call costs when no cache line has to come from another core.
 // Rank 0 is connected with each of the others, both ways.
-func ranksOverShm(n int) (ranks []*Comm, end func()) {
-	engines := make([]*pml.Engine, n)
-	for rank := range engines {
-		dev := ok(shm.New(shm.Options{Rank: rank, Size: n}))
-		engines[rank] = newEngine(pml.Config{Rank: rank, Size: n, Net: dev, Self: loop.New(1)[0], Spin: -1,
-			UnexpectedMax: 64 << 20,
-			Lookup:        func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}, options{})
-		ranks = append(ranks, worldOf(engines[rank], rank, n))
-	}
+func ranksOverShm(n int) (ranks []*mpi.Comm, end func()) {
+	ranks = make([]*mpi.Comm, n)
+	var joined, ended sync.WaitGroup
+	joined.Add(n)
+	over := make(chan bool)
+	ended.Go(func() {
+		// The error at the end counts the receives that a path leaves posted.
+		mpi.RunLocal(n, func(w *mpi.Comm) error {
+			ranks[w.Rank()] = w
+			joined.Done()
+			<-over
+			return nil
+		}, mpi.WithEnviron([]string{"GORUN_SPIN=0"}), overDevices(func(rank int) (transport.Device, error) {
+			return shm.New(shm.Options{Rank: rank, Size: n})
+		}))
+	})
+	joined.Wait()
 	for peer := 1; peer < n; peer++ {
 		for range 2 {
 			roundTrip(ranks[0], ranks[peer], make([]byte, 1), make([]byte, 1), peer)
 		}
 	}
-	return ranks, func() {
-		for _, e := range engines {
-			e.Close(opError("", ErrInit, "the test is over"))
-		}
-	}
+	return ranks, func() { close(over); ended.Wait() }
 }
 
 // roundTrip is what latency does: a, which is rank 0, sends to rank peer and gets it back.
-func roundTrip(a, b *Comm, out, in []byte, peer int) {
-	must(Send(a, out, peer, 1))
-	ok(Recv(b, in, 0, 1))
-	must(Send(b, out, 0, 1))
-	ok(Recv(a, in, peer, 1))
+func roundTrip(a, b *mpi.Comm, out, in []byte, peer int) {
+	must(mpi.Send(a, out, peer, 1))
+	ok(mpi.Recv(b, in, 0, 1))
+	must(mpi.Send(b, out, 0, 1))
+	ok(mpi.Recv(a, in, peer, 1))
 }
 
 // hotWindow is what bw does: receives posted, sends, all waited for.
-func hotWindow(a, b *Comm, out, in []byte, sends, recvs []*Request) {
+func hotWindow(a, b *mpi.Comm, out, in []byte, sends, recvs []*mpi.Request) {
 	for i := range recvs {
-		recvs[i], _ = Irecv(b, in, a.Rank(), 1)
+		recvs[i], _ = mpi.Irecv(b, in, a.Rank(), 1)
 	}
 	for i := range sends {
-		sends[i], _ = Isend(a, out, b.Rank(), 1)
+		sends[i], _ = mpi.Isend(a, out, b.Rank(), 1)
 	}
-	must(WaitAll(sends...))
-	must(WaitAll(recvs...))
+	must(mpi.WaitAll(sends...))
+	must(mpi.WaitAll(recvs...))
 }
 
-// hotPath is something that users do by the million. What it costs must not grow by accident: see guard_linux_test.go.
+// hotPath is something that users do by the million. What it costs must not grow by accident.
 type hotPath struct {
 	name     string
 	ranks    int
 	messages int // in a turn
 	// begin prepares and returns one turn, after which everything is as it was before.
-	begin func(ranks []*Comm) (turn func())
+	begin func(ranks []*mpi.Comm) (turn func())
 }
 
 const (
@@ -81,39 +85,39 @@ var hotPaths = []hotPath{
 	{"unexpected-8", 2, 2, unexpectedTrips},
 }
 
-func roundTrips(size int) func([]*Comm) func() {
-	return func(ranks []*Comm) func() {
+func roundTrips(size int) func([]*mpi.Comm) func() {
+	return func(ranks []*mpi.Comm) func() {
 		out, in := make([]byte, size), make([]byte, size)
 		return func() { roundTrip(ranks[0], ranks[1], out, in, 1) }
 	}
 }
 
-func wildcards(ranks []*Comm) func() {
+func wildcards(ranks []*mpi.Comm) func() {
 	a, b, out, in := ranks[0], ranks[1], make([]byte, 8), make([]byte, 8)
 	return func() {
-		must(Send(a, out, 1, 1))
-		ok(Recv(b, in, AnySource, AnyTag))
-		must(Send(b, out, 0, 1))
-		ok(Recv(a, in, AnySource, AnyTag))
+		must(mpi.Send(a, out, 1, 1))
+		ok(mpi.Recv(b, in, mpi.AnySource, mpi.AnyTag))
+		must(mpi.Send(b, out, 0, 1))
+		ok(mpi.Recv(a, in, mpi.AnySource, mpi.AnyTag))
 	}
 }
 
-// manyPosted: both ranks have receives posted that nobody sends to, of as many tags.
-func manyPosted(ranks []*Comm) func() {
+// manyPosted: both ranks have receives posted that no message matches, of as many tags.
+func manyPosted(ranks []*mpi.Comm) func() {
 	for me, w := range ranks {
 		for i := range inTheWay {
-			ok(Irecv(w, make([]byte, 8), 1-me, 10+i))
+			ok(mpi.Irecv(w, make([]byte, 8), 1-me, 10+i))
 		}
 	}
 	return roundTrips(8)(ranks)
 }
 
-// manyUnexpected: both ranks have messages that nobody receives, of as many tags.
-func manyUnexpected(ranks []*Comm) func() {
+// manyUnexpected: both ranks have messages that no receive matches, of as many tags.
+func manyUnexpected(ranks []*mpi.Comm) func() {
 	out := make([]byte, 8)
 	for i := range inTheWay {
 		for me, w := range ranks {
-			must(Send(w, out, 1-me, 10+i))
+			must(mpi.Send(w, out, 1-me, 10+i))
 		}
 		for _, w := range ranks {
 			takeIn(w)
@@ -123,17 +127,17 @@ func manyUnexpected(ranks []*Comm) func() {
 }
 
 // takeIn makes a rank look at what has come, as a probe does that finds nothing for it.
-func takeIn(w *Comm) {
-	_, found, err := Iprobe(w, AnySource, MaxTag)
+func takeIn(w *mpi.Comm) {
+	_, found, err := mpi.Iprobe(w, mpi.AnySource, mpi.MaxTag)
 	must(err)
-	check(!found, "nobody has sent that")
+	check(!found, "a message with a tag that was not sent")
 }
 
-func persistentTrips(ranks []*Comm) func() {
+func persistentTrips(ranks []*mpi.Comm) func() {
 	a, b, out, in := ranks[0], ranks[1], make([]byte, 8), make([]byte, 8)
-	there, arrives := ok(SendInit(a, out, 1, 1)), ok(RecvInit(b, in, 0, 1))
-	back, returns := ok(SendInit(b, out, 0, 1)), ok(RecvInit(a, in, 1, 1))
-	startWait := func(requests ...*Request) {
+	there, arrives := ok(mpi.SendInit(a, out, 1, 1)), ok(mpi.RecvInit(b, in, 0, 1))
+	back, returns := ok(mpi.SendInit(b, out, 0, 1)), ok(mpi.RecvInit(a, in, 1, 1))
+	startWait := func(requests ...*mpi.Request) {
 		for _, r := range requests {
 			must(r.Start())
 		}
@@ -148,10 +152,10 @@ func persistentTrips(ranks []*Comm) func() {
 }
 
 // windows goes both ways, or credit would be spent one day: it comes back with what the other side sends.
-func windows(size int) func([]*Comm) func() {
-	return func(ranks []*Comm) func() {
+func windows(size int) func([]*mpi.Comm) func() {
+	return func(ranks []*mpi.Comm) func() {
 		out, in := make([]byte, size), make([]byte, size)
-		sends, recvs := make([]*Request, window), make([]*Request, window)
+		sends, recvs := make([]*mpi.Request, window), make([]*mpi.Request, window)
 		return func() {
 			hotWindow(ranks[0], ranks[1], out, in, sends, recvs)
 			hotWindow(ranks[1], ranks[0], out, in, sends, recvs)
@@ -160,17 +164,17 @@ func windows(size int) func([]*Comm) func() {
 }
 
 // unexpectedTrips: each message is there before its receive.
-func unexpectedTrips(ranks []*Comm) func() {
+func unexpectedTrips(ranks []*mpi.Comm) func() {
 	out, in := make([]byte, 8), make([]byte, 8)
 	return func() {
 		for me, w := range ranks {
-			must(Send(w, out, 1-me, 1))
+			must(mpi.Send(w, out, 1-me, 1))
 		}
 		for _, w := range ranks {
 			takeIn(w)
 		}
 		for me, w := range ranks {
-			ok(Recv(w, in, 1-me, 1))
+			ok(mpi.Recv(w, in, 1-me, 1))
 		}
 	}
 }
@@ -191,7 +195,7 @@ func BenchmarkHotPath(bm *testing.B) {
 }
 
 // hotPathRole does as many turns of one path as it is told, and as many before as it takes until all is as it stays:
-// queues have grown, and rings that nobody sends through are not looked at any more.
+// queues have grown, and rings that are not in use are not polled any more.
 func hotPathRole(name string, turns int) error {
 	const warm = 6000 // messages
 	for _, p := range hotPaths {

@@ -1,4 +1,4 @@
-package mpi
+package guard
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ const (
 	countMargin = 15 // percent; two runs differ by one or two
 )
 
-// ratios are what must hold between paths counted in the same run, whoever compiled them: they are asserted everywhere.
+// ratios are what must hold between paths counted in the same run. They are asserted with every compiler and counter.
 var ratios = []struct {
 	path, than string
 	most       float64
@@ -25,7 +25,7 @@ var ratios = []struct {
 	{"round-trip-8-many-posted", "round-trip-8", 2, "matching costs the same whatever is posted"},
 	{"round-trip-8-many-unexpected", "round-trip-8", 2, "matching costs the same whatever has come too early"},
 	{"round-trip-8-wildcards", "round-trip-8", 2, "a wildcard is a key like others"},
-	{"round-trip-8-of-16-ranks", "round-trip-8", 1.5, "a poll looks at who sends, not at who is connected"},
+	{"round-trip-8-of-16-ranks", "round-trip-8", 1.5, "a poll looks at the ranks that send, not at all that are connected"},
 	{"round-trip-1024", "round-trip-8", 2, "a short message costs its copies"},
 	{"round-trip-8192", "round-trip-8", 5, "a longer one too"},
 	{"window-64-of-8", "round-trip-8", 2.5, "64 messages under way cost what one costs each, and a request"},
@@ -48,7 +48,7 @@ func minorVersion(version string) string {
 }
 
 const countsHead = `# Instructions per message of the hot paths, sender and receiver together, written by
-#     go test -run TestInstructions -rewrite .
+#     make guard-rewrite
 # Read it before you commit it: each number that grows wants a reason.
 `
 
@@ -112,19 +112,19 @@ func judgeCounts(recorded, got counts) (wrong, notes []string) {
 			name, n, was, more))
 		switch {
 		case was == 0:
-			wrong = append(wrong, fmt.Sprintf("%s takes %.0f instructions and %s has no line for it: run the test with -rewrite",
+			wrong = append(wrong, fmt.Sprintf("%s takes %.0f instructions and %s has no line for it: run make guard-rewrite",
 				name, n, countsFile))
 		case comparable && more > countMargin:
 			wrong = append(wrong, fmt.Sprintf("%s takes %.0f instructions per message, recorded are %.0f, at most %d %% more "+
-				"are allowed: find what was added (callgrind_annotate, perf), or say in the commit why it must be, and -rewrite",
+				"are allowed: find what was added (callgrind_annotate, perf), or say in the commit why it must be, and make guard-rewrite",
 				name, n, was, countMargin))
 		case comparable && more < -countMargin:
-			notes = append(notes, name+" has become shorter: run the test with -rewrite, so that it stays so")
+			notes = append(notes, name+" has become shorter: run make guard-rewrite, so that it stays so")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(recorded.perMessage)) {
 		if got.perMessage[name] == 0 {
-			wrong = append(wrong, fmt.Sprintf("%s has a line for %s, which is no path: run the test with -rewrite",
+			wrong = append(wrong, fmt.Sprintf("%s has a line for %s, which is no path: run make guard-rewrite",
 				countsFile, name))
 		}
 	}
@@ -161,7 +161,7 @@ func TestJudgeCounts(t *testing.T) {
 		"the same":          {func(_, _ *counts) {}, "", "+0.0 %"},
 		"a little longer":   {func(_, c *counts) { c.perMessage[eight] = 1140 }, "", "+14.0 %"},
 		"longer":            {func(_, c *counts) { c.perMessage[eight] = 1160 }, eight + " takes 1160", "+16.0 %"},
-		"shorter":           {func(_, c *counts) { c.perMessage[eight] = 840 }, "", "-rewrite, so that it stays so"},
+		"shorter":           {func(_, c *counts) { c.perMessage[eight] = 840 }, "", "guard-rewrite, so that it stays so"},
 		"longer, other Go":  {func(r, c *counts) { r.goVersion, c.perMessage[eight] = "go1.25", 1900 }, "", "only the ratio"},
 		"longer, other CPU": {func(_, c *counts) { c.arch, c.perMessage[eight] = "arm64", 1900 }, "", "only the ratios"},
 		"with perf":         {func(_, c *counts) { c.with, c.perMessage[eight] = "perf", 1900 }, "", "only the ratios"},
@@ -197,7 +197,7 @@ func TestCountsFile(t *testing.T) {
 	c := ok(readCounts(countsFile))
 	for _, p := range hotPaths {
 		if c.perMessage[p.name] == 0 {
-			t.Errorf("%s has no line for %s: run TestInstructions with -rewrite", countsFile, p.name)
+			t.Errorf("%s has no line for %s: run make guard-rewrite", countsFile, p.name)
 		}
 	}
 	again := ok(parseCounts(c.String()))

@@ -1,0 +1,11 @@
+// Package join makes this process a member of its job: from settings and environment to an engine with a device that
+// reaches the other ranks.
+//
+// [Job] joins the job that the launcher describes (join.go). [Local] makes the ranks of RunLocal, which are goroutines
+// of one process (local.go). transports.go is the list of transports, the only place that imports them all, and chooses
+// among them; open.go turns settings into the options of each.
+//
+//	Owns:     the connection to the launcher and the device, from Job to Member.Close; the list of transports
+//	May call: pml, the transports, internal/pmi, internal/cpuset, internal/settings
+//	Never:    knows a communicator, sends a message, ends the process
+package join

@@ -1,0 +1,235 @@
+package join
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/loop"
+)
+
+// Options are what the caller of Init or RunLocal has chosen.
+type Options struct {
+	Environ    []string                       // GORUN_* settings, as os.Environ gives them; nil: those of this process
+	Log        hclog.Logger                   // nil: standard error, at the level of GORUN_LOG
+	NewRequest func(*pml.Engine) *pml.Request // makes the requests that callers hold
+	// Wrap lets tests put something between an engine and its device, or another device in its place. nil: nothing.
+	Wrap func(rank int, d transport.Device) transport.Device
+}
+
+// config is Options without a nil in Environ and Log, and the settings.
+type config struct {
+	Options
+	set settings.Values
+}
+
+// loadOptions reads the settings, and warns of variables that have no effect.
+func loadOptions(o Options) (config, error) {
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	set, warnings, err := settings.Load(o.Environ)
+	if err != nil {
+		return config{}, err
+	}
+	if o.Log == nil {
+		o.Log = hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.LevelFromString(set.Log), Output: os.Stderr})
+	}
+	if firstOfHost(o.Environ) && lookup(o.Environ, pmi.EnvJob) == "" { // gorun has warned already
+		warn := hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
+		for _, w := range warnings {
+			warn.Warn(w.String())
+		}
+	}
+	return config{o, set}, nil
+}
+
+// firstOfHost reports whether this is the rank of its host that warns for all of them.
+func firstOfHost(environ []string) bool {
+	r := lookup(environ, pmi.EnvLocalRank, "MPI_LOCALRANKID", pmi.EnvRank)
+	return r == "" || r == "0"
+}
+
+// lookup returns the value of the first of the names that environ has, or "".
+func lookup(environ []string, names ...string) string {
+	for _, n := range names {
+		for _, kv := range environ {
+			if len(kv) > len(n) && kv[len(n)] == '=' && kv[:len(n)] == n {
+				return kv[len(n)+1:]
+			}
+		}
+	}
+	return ""
+}
+
+// newEngine adds to cfg what is the same for every engine.
+func (c config) newEngine(cfg pml.Config) *pml.Engine {
+	cfg.Self = loop.New(1)[0]
+	cfg.EagerMax, cfg.UnexpectedMax = int(c.set.EagerMax), c.set.UnexpectedMax
+	cfg.ConnectTimeout = c.set.Timeout
+	cfg.NewRequest = c.NewRequest
+	// That GORUN_TM=on is an error where no device can match tags is the transport's to say.
+	if c.set.TagMatching == "off" {
+		cfg.Offload = pml.OffloadOff
+	}
+	if c.Log.IsDebug() {
+		cfg.Debug = c.Log.With("rank", cfg.Rank).Debug
+	}
+	return pml.New(cfg)
+}
+
+// Member is this process as a rank of its job.
+type Member struct {
+	Engine     *pml.Engine
+	Rank, Size int
+	client     *pmi.Client      // nil in a world of one
+	device     transport.Device // to the other ranks; nil if there are none
+}
+
+// Job joins the job that the launcher describes, or makes a world of one rank if nothing describes a job. The error
+// wraps transport.ErrNoMemory if a transport had no room for its buffers.
+func Job(o Options) (*Member, error) {
+	c, err := loadOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.set.Timeout)
+	defer cancel()
+	client, err := pmi.Join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if client == nil {
+		return &Member{Engine: c.newEngine(pml.Config{Size: 1, Spin: c.set.Spin}), Size: 1}, nil
+	}
+	m := &Member{Rank: client.Rank(), Size: client.Size(), client: client}
+	if err := m.connect(ctx, c); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// connect opens the device, makes the engine and publishes its address. It returns when all ranks have done so.
+func (m *Member) connect(ctx context.Context, c config) error {
+	local, known := localRanks(c.Environ, m.Size)
+	if m.Size > 1 {
+		var err error
+		if m.device, err = m.openDevice(c, local, known); err != nil {
+			return fmt.Errorf("no transport to the other ranks (%d) works: %w", m.Size-1, err)
+		}
+	}
+	spin, giveWay := c.set.Spin, false
+	if spin < 0 && local > usableCPUs(c.set.CPUs) {
+		spin, giveWay = 0, true
+	}
+	m.Engine = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Spin: spin, GiveWay: giveWay,
+		Lookup: func(_ context.Context, peer int) ([]byte, error) { return m.client.Get(addressKey(peer)) }})
+	if err := m.publish(ctx); err != nil {
+		m.Engine.Close(err)
+		return fmt.Errorf("telling the other ranks our address: %w", err)
+	}
+	return nil
+}
+
+func (m *Member) openDevice(c config, local int, known bool) (transport.Device, error) {
+	log := c.Log.With("rank", m.Rank)
+	d, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
+		secret: m.secret, log: log.Warn, debug: log.Debug, set: c.set})
+	if err == nil && c.Wrap != nil {
+		d = c.Wrap(m.Rank, d)
+	}
+	return d, err
+}
+
+// publish puts what the other ranks need to connect to this one where they find it, and waits until all have done so.
+func (m *Member) publish(ctx context.Context) error {
+	if err := m.shareSecret(); err != nil {
+		return err
+	}
+	if err := m.client.Put(addressKey(m.Rank), m.Engine.Address()); err != nil {
+		return err
+	}
+	return m.client.Fence(ctx)
+}
+
+func addressKey(rank int) string { return "gorun-" + strconv.Itoa(rank) }
+
+// localRanks is how many ranks are on this host, and whether the launcher has said so.
+func localRanks(environ []string, size int) (local int, known bool) {
+	if n, err := strconv.Atoi(lookup(environ, pmi.EnvLocalSize, "MPI_LOCALNRANKS")); err == nil && n > 0 {
+		return n, true
+	}
+	return size, false
+}
+
+// secretKey is where rank 0 publishes a secret if the launcher has none for the job. A process that can read it there
+// could start ranks of the job as well.
+const secretKey = "gorun-secret"
+
+// shareSecret makes the job's secret if a transport needs one and the launcher gives none.
+func (m *Member) shareSecret() error {
+	if _, guarded := m.device.(transport.Guarded); !guarded || m.client.Secret() != nil || m.Rank != 0 {
+		return nil
+	}
+	secret := make([]byte, 32)
+	rand.Read(secret)
+	return m.client.Put(secretKey, secret)
+}
+
+// secret is the job's. It is asked for when all ranks have published.
+func (m *Member) secret() ([]byte, error) {
+	if s := m.client.Secret(); s != nil {
+		return s, nil
+	}
+	return m.client.Get(secretKey)
+}
+
+// Memory is the device's, or nil if its peers cannot reach memory of this rank.
+func (m *Member) Memory() transport.Memory {
+	memory, _ := m.device.(transport.Memory)
+	return memory
+}
+
+// Lost is closed when the launcher is gone, or its connection ends for another reason. nil: there is no launcher.
+func (m *Member) Lost() <-chan struct{} {
+	if m.client == nil {
+		return nil
+	}
+	return m.client.Lost()
+}
+
+// Abort asks the launcher to end all ranks with an exit code.
+func (m *Member) Abort(code int, why string) {
+	if m.client != nil {
+		m.client.Abort(code, why)
+	}
+}
+
+// Leave returns when all ranks have called it.
+func (m *Member) Leave() error {
+	if m.client == nil {
+		return nil
+	}
+	if err := m.client.Fence(context.Background()); err != nil {
+		return err
+	}
+	return m.client.Finalize()
+}
+
+// Close frees everything; calls on the engine fail with cause afterwards.
+func (m *Member) Close(cause error) error {
+	err := m.Engine.Close(cause)
+	if m.client != nil {
+		m.client.Close()
+	}
+	return err
+}

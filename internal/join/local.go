@@ -1,0 +1,31 @@
+package join
+
+import (
+	"context"
+	"runtime"
+
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport/loop"
+)
+
+// Local makes the engines of n ranks in this process, which reach each other over loop. They are the caller's to close.
+func Local(n int, o Options) ([]*pml.Engine, error) {
+	c, err := loadOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	spin := c.set.Spin
+	if spin < 0 && n > runtime.GOMAXPROCS(0) {
+		spin = 0
+	}
+	engines := make([]*pml.Engine, n)
+	for rank, d := range loop.New(n) {
+		cfg := pml.Config{Rank: rank, Size: n, Net: d, Spin: spin,
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}
+		if c.Wrap != nil {
+			cfg.Net = c.Wrap(rank, cfg.Net)
+		}
+		engines[rank] = c.newEngine(cfg)
+	}
+	return engines, nil
+}

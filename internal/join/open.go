@@ -1,0 +1,46 @@
+package join
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/shm"
+	"github.com/gorun-mpi/mpi/transport/tcp"
+	"github.com/gorun-mpi/mpi/transport/verbs"
+)
+
+func openShm(c deviceConfig) (transport.Device, error) {
+	return shm.New(shm.Options{Rank: c.rank, Size: c.size, Local: c.local, Bulk: int(c.set.ShmRing)})
+}
+
+func openTCP(c deviceConfig) (transport.Device, error) {
+	opt, err := c.tcpOptions()
+	if err != nil {
+		return nil, err
+	}
+	return tcp.New(opt)
+}
+
+// openVerbs opens an error in a program that was built without the tag verbs.
+func openVerbs(c deviceConfig) (transport.Device, error) {
+	control, err := c.tcpOptions()
+	if err != nil {
+		return nil, err
+	}
+	return verbs.New(verbs.Options{Rank: c.rank, Size: c.size, Library: c.set.VerbsLibrary, Devices: c.set.VerbsDevices,
+		Partition: c.set.VerbsPartition, TrafficClass: c.set.VerbsClass, Tags: c.set.TagMatching,
+		RegisterFrom: int(c.set.VerbsRegister), Cache: c.set.VerbsCache, Control: control, Log: c.log, Debug: c.debug})
+}
+
+func (c *deviceConfig) tcpOptions() (tcp.Options, error) {
+	interfaces, err := tcp.ParseInterfaces(c.set.TCPInterfaces)
+	if err != nil {
+		return tcp.Options{}, fmt.Errorf("GORUN_TCP_IF=%q: %w", c.set.TCPInterfaces, err)
+	}
+	ports, err := tcp.ParsePorts(c.set.TCPPorts)
+	if err != nil {
+		return tcp.Options{}, fmt.Errorf("GORUN_TCP_PORTS=%q: %w", c.set.TCPPorts, err)
+	}
+	return tcp.Options{Rank: c.rank, Size: c.size, Job: c.job, Secret: c.secret, Interfaces: interfaces, Ports: ports,
+		TLS: c.set.TCPTLS, PeerTimeout: c.set.PeerTimeout, Log: c.log}, nil
+}

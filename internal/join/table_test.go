@@ -1,0 +1,265 @@
+package join
+
+import (
+	"context"
+	"fmt"
+	"go/build"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/loop"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(leak.VerifyMain(func() int { return softhca.Main(m) }))
+}
+
+const page = "../../docs/transports.md"
+
+// row is one line of the table in docs/transports.md, by column.
+type row map[string]string
+
+// The columns in order. What stands below the first three is what abilities finds.
+var columns = []string{"name", "build tag", "systems", "RMA", "zero copy", "presence", "memory", "offload", "tagged"}
+
+const no = "—"
+
+// readTable returns the rows of the first table of a document.
+func readTable(t *testing.T) (rows []row) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != len(columns) || strings.Contains(line, "---") {
+			continue
+		}
+		r := row{}
+		for i, c := range cells {
+			r[columns[i]] = strings.Trim(strings.TrimSpace(c), "`")
+		}
+		if r["name"] != "name" {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// The table has a row for every transport, and each cell is what the code can do.
+func TestTableOfTransports(t *testing.T) {
+	rows := readTable(t)
+	var names []string
+	for _, r := range rows {
+		names = append(names, r["name"])
+	}
+	want := []string{"loop"}
+	for _, l := range transports {
+		want = append(want, l.name)
+	}
+	if !slices.Equal(names, want) {
+		t.Fatalf("the table in %s has rows for %q, want %q: the list of transports in its order, after loop", page, names, want)
+	}
+	for _, r := range rows {
+		t.Run(r["name"], func(t *testing.T) {
+			checkSystems(t, r)
+			checkAbilities(t, r)
+		})
+	}
+}
+
+// A folder of transport/ is a transport, which has a row, or one of those that are made of other transports.
+func TestFoldersOfTransports(t *testing.T) {
+	known := []string{"faulty", "multi", "transporttest"}
+	for _, r := range readTable(t) {
+		known = append(known, r["name"])
+	}
+	folders, err := filepath.Glob("../../transport/*/doc.go")
+	if err != nil || len(folders) < len(known) {
+		t.Fatalf("%q, %v: want at least the folders %q", folders, err, known)
+	}
+	for _, f := range folders {
+		if name := filepath.Base(filepath.Dir(f)); !slices.Contains(known, name) {
+			t.Errorf("transport/%s has no row in %s", name, page)
+		}
+	}
+}
+
+// checkSystems compares the row with the build constraints: a transport does not work where its absent.go is compiled.
+func checkSystems(t *testing.T, r row) {
+	var tags []string
+	if r["build tag"] != no {
+		tags = []string{r["build tag"]}
+		if found := systemsOf(t, r["name"]); len(found) != 0 {
+			t.Errorf("it works without the tag %s on %q", tags[0], found)
+		}
+	}
+	if found := strings.Join(systemsOf(t, r["name"], tags...), ", "); found != r["systems"] {
+		t.Errorf("it is built for %q, the table says %q", found, r["systems"])
+	}
+}
+
+// systemsOf returns the systems that a transport is built for, of those that we build for.
+func systemsOf(t *testing.T, name string, tags ...string) (systems []string) {
+	for _, system := range []string{"linux", "darwin"} {
+		c := build.Default
+		c.GOOS, c.GOARCH, c.CgoEnabled, c.BuildTags = system, "arm64", true, tags
+		p, err := c.ImportDir("../../transport/"+name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(slices.Concat(p.GoFiles, p.CgoFiles), "absent.go") {
+			systems = append(systems, system)
+		}
+	}
+	return systems
+}
+
+// checkAbilities compares the row with a device and a link, if this binary has the transport.
+func checkAbilities(t *testing.T, r row) {
+	if tag := r["build tag"]; tag != no && !builtWith(tag) {
+		t.Skipf("the tests were built without the tag %s", tag)
+	}
+	if !slices.Contains(systemsOf(t, r["name"], r["build tag"]), runtime.GOOS) {
+		t.Skipf("it is not for %s", runtime.GOOS)
+	}
+	a, b := openPair(t, r["name"])
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	link, err := a.Connect(ctx, 1, b.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for column, can := range abilities(a, link) {
+		if r[column] != can {
+			t.Errorf("%s: it is %q, the table says %q", column, can, r[column])
+		}
+	}
+}
+
+// builtWith reports whether this binary was built with a tag.
+func builtWith(tag string) bool {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-tags" {
+			return slices.Contains(strings.Split(s.Value, ","), tag)
+		}
+	}
+	return false
+}
+
+// openPair opens the devices of two ranks on this host.
+func openPair(t *testing.T, name string) (a, b transport.Device) {
+	set, _, err := settings.Load(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name == "verbs" {
+		set.VerbsLibrary = softhca.Build(t)
+	}
+	silent := func(string, ...any) {}
+	var devices []transport.Device
+	if name == "loop" {
+		for _, d := range loop.New(2) {
+			devices = append(devices, d)
+		}
+	}
+	for rank := len(devices); rank < 2; rank++ {
+		d, err := openNamed(name, deviceConfig{rank: rank, size: 2, local: 2, known: true, job: "table", set: set,
+			secret: func() ([]byte, error) { return make([]byte, 32), nil }, log: silent, debug: silent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices = append(devices, d)
+	}
+	for _, d := range devices {
+		t.Cleanup(func() { d.Close() })
+	}
+	return devices[0], devices[1]
+}
+
+// abilities are the cells of the table that a device and its link decide.
+func abilities(d transport.Device, l transport.Link) row {
+	can := func(ability bool) string {
+		if ability {
+			return "yes"
+		}
+		return no
+	}
+	rma := no
+	switch l.(type) {
+	case transport.Atomics:
+		rma = "get, put, atomics"
+	case transport.Putter:
+		rma = "get, put"
+	case transport.Getter:
+		rma = "get"
+	}
+	if !l.Caps().Get {
+		rma = no
+	}
+	_, lends := l.(transport.Lender)
+	_, places := l.(transport.Placer)
+	_, presence := l.(transport.Presence)
+	_, memory := d.(transport.Memory)
+	_, adopts := d.(transport.Adopter)
+	o, offloads := l.(transport.Offloader)
+	_, tagged := d.(transport.Tagged)
+	return row{"RMA": rma, "zero copy": can(lends && places), "presence": can(presence),
+		"memory": can(memory || adopts), "offload": can(offloads && o.Offload() != nil), "tagged": can(tagged)}
+}
+
+func TestOpenNamed(t *testing.T) {
+	for name, want := range map[string]string{
+		"nonsense": "no such transport; there is shm, verbs, tcp",
+		"loop":     "connects the goroutines of RunLocal",
+	} {
+		if d, err := openNamed(name, deviceConfig{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v, want an error with %q", name, d, err, want)
+		}
+	}
+}
+
+// Each reason stands in the error if nothing works.
+func TestOpenTransportSaysWhy(t *testing.T) {
+	set := settings.Values{Transports: []string{"nonsense", "tcp"}, TCPPorts: "0-x"}
+	d, err := openTransport(deviceConfig{size: 2, local: 2, set: set})
+	if err == nil || !strings.Contains(err.Error(), "nonsense: no such transport") || !strings.Contains(err.Error(), `tcp: GORUN_TCP_PORTS="0-x"`) {
+		t.Errorf("%v, %v, want both reasons", d, err)
+	}
+}
+
+func TestLocalRanks(t *testing.T) {
+	for environ, want := range map[string]string{
+		"":                                     "7 false",
+		"GORUN_LOCAL_SIZE=3":                   "3 true",
+		"MPI_LOCALNRANKS=2":                    "2 true",
+		"GORUN_LOCAL_SIZE=3 MPI_LOCALNRANKS=2": "3 true",
+		"GORUN_LOCAL_SIZE=x":                   "7 false",
+		"MPI_LOCALNRANKS=0":                    "7 false",
+	} {
+		local, known := localRanks(strings.Fields(environ), 7)
+		if got := fmt.Sprint(local, known); got != want {
+			t.Errorf("%q: %s, want %s", environ, got, want)
+		}
+	}
+}
+
+func TestUsableCPUs(t *testing.T) {
+	if got := usableCPUs(3); got != 3 {
+		t.Errorf("the launcher says 3, and there are %d", got)
+	}
+	if got := usableCPUs(-1); got < 1 {
+		t.Errorf("this host has %d CPUs", got)
+	}
+}

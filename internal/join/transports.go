@@ -1,0 +1,108 @@
+package join
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/multi"
+)
+
+// transports is THE list, one line for each: the name in GORUN_TRANSPORTS, and how a device is opened. What each can do
+// is the table in docs/transports.md. loop is not in the list: it needs no choosing.
+var transports = []listed{
+	{"shm", openShm},
+	{"verbs", openVerbs},
+	{"tcp", openTCP},
+}
+
+// listed is one line of the list.
+type listed struct {
+	name string
+	open func(deviceConfig) (transport.Device, error)
+}
+
+// deviceConfig is what a transport is told about the rank that it opens a device for.
+type deviceConfig struct {
+	rank, size int
+	local      int  // ranks on this host
+	known      bool // the launcher has said so; else local is only as many as there could be
+	job        string
+	secret     func() ([]byte, error) // the job's; after all ranks have published their addresses
+	log, debug func(msg string, args ...any)
+	set        settings.Values
+}
+
+// together reports whether all ranks of the job are on this host.
+func (c *deviceConfig) together() bool { return c.known && c.local == c.size }
+
+// alone reports whether this host has no other rank.
+func (c *deviceConfig) alone() bool { return c.known && c.local == 1 }
+
+// openTransport opens the transports of the settings that work here. Where all ranks share this host the first is
+// enough; else each pair of ranks uses the first that connects it.
+func openTransport(c deviceConfig) (transport.Device, error) {
+	var why []error // for each transport that does not work here
+	var open []transport.Device
+	if c.set.Transports == nil { // auto
+		c.set.Transports = names()
+	}
+	for _, name := range c.set.Transports {
+		if name == "shm" && c.alone() && len(c.set.Transports) > 1 {
+			continue // there is no rank to share memory with
+		}
+		d, err := openNamed(name, c)
+		switch {
+		case err == nil && c.together():
+			return d, nil
+		case err == nil:
+			open = append(open, d)
+		case c.together() && errors.Is(err, transport.ErrNoMemory):
+			return nil, fmt.Errorf("%s: %w", name, err) // the other ranks have it and would not find this one elsewhere
+		default:
+			why = append(why, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	if len(open) == 0 {
+		return nil, errors.Join(why...)
+	}
+	if len(c.set.Transports) == 1 {
+		return open[0], nil
+	}
+	return joined(open)
+}
+
+// openNamed opens a device of the transport that the user calls name.
+func openNamed(name string, c deviceConfig) (transport.Device, error) {
+	for _, t := range transports {
+		if t.name == name {
+			return t.open(c)
+		}
+	}
+	if name == "loop" {
+		return nil, errors.New("it connects the goroutines of RunLocal, not processes")
+	}
+	return nil, fmt.Errorf("no such transport; there is %s", strings.Join(names(), ", "))
+}
+
+// names are those of the list, which GORUN_TRANSPORTS may have.
+func names() (all []string) {
+	for _, t := range transports {
+		all = append(all, t.name)
+	}
+	return all
+}
+
+// joined makes one device of several, or even of one: the addresses of all ranks must be of one kind.
+func joined(open []transport.Device) (transport.Device, error) {
+	d, err := multi.New(open...)
+	if err != nil {
+		for _, o := range open {
+			o.Close()
+		}
+		return nil, err
+	}
+	return d, nil
+}

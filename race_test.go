@@ -1,6 +1,0 @@
-//go:build race
-
-package mpi
-
-// raceEnabled: the detector allocates and is slow.
-const raceEnabled = true
