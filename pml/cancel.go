@@ -11,7 +11,7 @@ func (e *Engine) Cancel(r *Request) error {
 	}
 	if r.state == stActive {
 		e.cancel(r, nil)
-		e.leave()
+		e.exitCall()
 	}
 	return nil
 }

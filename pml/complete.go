@@ -23,7 +23,7 @@ func (e *Engine) Wait(r *Request) (Status, error) {
 		e.await(r)
 	}
 	st, err := e.collect(r)
-	e.leave()
+	e.exitCall()
 	return st, err
 }
 
@@ -65,19 +65,19 @@ func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 		return false, Status{}, nil
 	}
 	st, err = e.collect(r)
-	e.leave()
+	e.exitCall()
 	return true, st, err
 }
 
 // tryProgress polls once if nobody else does.
 func (e *Engine) tryProgress(r *Request) {
-	if r.state != stDone && !e.leading {
+	if r.state != stDone && e.wait.leader == noLeader {
 		e.progress()
 	}
 	if r.state != stDone && r.cctx != nil && r.cctx.Err() != nil {
 		e.cancel(r, r.cctx.Err())
 	}
-	e.leave()
+	e.exitCall()
 }
 
 // Set is some requests; nil for one that is not there.
@@ -151,7 +151,7 @@ func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 		}
 		e.release(r)
 	}
-	e.leave()
+	e.exitCall()
 	return -1, nil
 }
 
@@ -168,18 +168,18 @@ func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
 	}
 	s.unclaim(len(s))
 	e.collectSome(s, max, each)
-	e.leave()
+	e.exitCall()
 	return -1, nil
 }
 
 // awaitSome returns when one of s is done. Requests whose contexts end meanwhile are cancelled, or complete in their
 // own time.
 func (e *Engine) awaitSome(s Set) {
-	w := want{set: s}
+	w := waitFor{e: e, set: s}
 	var stop func()
 	w.cc, stop = s.context()
 	for !w.ready() {
-		e.block(&w)
+		w.block()
 		e.cancelEnded(s)
 		if w.cc != nil && w.cc.Err() != nil {
 			stop()
@@ -230,7 +230,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 		return false, i, err
 	}
 	s.unclaim(len(s)) // nobody else comes in before the end
-	if !e.leading {
+	if e.wait.leader == noLeader {
 		e.progress()
 	}
 	e.cancelEnded(s)
@@ -243,7 +243,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	if !all || done {
 		e.collectSome(s, max, each)
 	}
-	e.leave()
+	e.exitCall()
 	return done, -1, nil
 }
 
@@ -259,8 +259,8 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 	}
 	if r.done == nil {
 		r.done, r.extra = make(chan struct{}), true
-		e.followers++ // somebody waits
-		e.leave()
+		e.wait.followers++ // somebody waits
+		e.exitCall()
 	}
 	return r.done
 }
@@ -311,7 +311,7 @@ func (e *Engine) Start(r *Request) error {
 	}
 	r.buf, r.cctx, r.recv.Source, r.recv.Tag = r.keep.buf, r.keep.cctx, r.keep.source, r.keep.tag
 	e.start(r)
-	e.leave()
+	e.exitCall()
 	return nil
 }
 

@@ -71,19 +71,8 @@ type Engine struct {
 	probers     []*Request
 	offload     *offload
 
-	// Who polls. See wait.go.
-	leading      bool // a caller polls
-	calling      bool // an operation is being started whose caller is about to wait for it
-	leaderParked bool // that caller sleeps in Park(true)
-	followers    int  // callers that wait for their own request only
-	armed        armedFor
-	woke         bool          // a follower has been woken since the last yield
-	oneProcessor bool          // GOMAXPROCS is 1
-	hosted       bool          // the link to some peer is: see transport.Caps
-	watching     bool          // the watcher polls
-	called       bool          // it has been woken and has not come yet
-	spin         time.Duration // current, if adaptive
-	backoff      time.Duration // the last sleep because of a blocked link; 0: something has happened since
+	wait waitState
+	pace pace
 
 	selfPkts [4]transport.Packet
 
@@ -109,7 +98,7 @@ func New(cfg Config) *Engine {
 	}
 	keep := cfg.UnexpectedMax / 8
 	e := &Engine{cfg: cfg, dev: cfg.Net, table: tagmatch.New(), peers: make([]*peer, cfg.Size),
-		pool: eager.Pool{Keep: int(keep)}, grant: eager.Grant(cfg.UnexpectedMax-keep, cfg.Size), spin: firstSpin, offload: &offload{}}
+		pool: eager.Pool{Keep: int(keep)}, grant: eager.Grant(cfg.UnexpectedMax-keep, cfg.Size), offload: &offload{}}
 	e.todo.wake = e.wakeLeader
 	if e.dev == nil {
 		e.dev = cfg.Self
@@ -120,7 +109,7 @@ func New(cfg Config) *Engine {
 	if in, ok := cfg.Net.(transport.Introducer); ok {
 		in.Introduce(e.Address())
 	}
-	e.oneProcessor = runtime.GOMAXPROCS(0) == 1
+	e.pace = pace{fixed: cfg.Spin, crowded: cfg.GiveWay, oneProcessor: runtime.GOMAXPROCS(0) == 1, spin: firstSpin}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.wg.Add(1)
 	go e.watch()
@@ -239,7 +228,7 @@ func (e *Engine) DropContext(ctx uint32, err error) {
 			e.probers = append(e.probers, r)
 		}
 	}
-	e.leave()
+	e.exitCall()
 }
 
 // Flush waits until what nobody will collect is sent (buffered sends, control packets that found a link full), and
@@ -247,7 +236,7 @@ func (e *Engine) DropContext(ctx uint32, err error) {
 func (e *Engine) Flush() int {
 	e.lock()
 	defer e.unlock()
-	defer e.leave()
+	defer e.exitCall()
 	for e.closed == nil {
 		open := e.outstanding - e.detached
 		if open > 0 {

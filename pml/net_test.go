@@ -111,7 +111,7 @@ func (n *testNet) linkAll() {
 		e.lock()
 		for peer := range n.engines {
 			if peer != rank {
-				e.reach(e.peer(int32(peer)))
+				e.ensureConnected(e.peer(int32(peer)))
 			}
 		}
 		e.unlock()
@@ -172,7 +172,7 @@ func (n *testNet) work(rank int) {
 	for len(n.devices[rank].inbox) > 0 {
 		e.progress()
 	}
-	e.leave()
+	e.exitCall()
 	e.unlock()
 	n.settle()
 }
@@ -492,6 +492,9 @@ func (n *testNet) accounts() error {
 
 // consistent checks one engine's own books.
 func (e *Engine) consistent() error {
+	if err := e.wait.check(e.load()); err != nil {
+		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
+	}
 	if err := e.todo.check(e.peers); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}

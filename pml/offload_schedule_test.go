@@ -349,7 +349,7 @@ func (m *modelled) progress() {
 	e := m.net.engines[0]
 	e.lock()
 	e.progress()
-	e.leave()
+	e.exitCall()
 	e.unlock()
 }
 

@@ -703,7 +703,7 @@ func TestOffloadFailures(t *testing.T) {
 					o.net.devices[0].inbox = append(o.net.devices[0].inbox, transport.Packet{Event: transport.Down, Peer: 1, Err: why})
 					o.e.lock()
 					o.e.progress()
-					o.e.leave()
+					o.e.exitCall()
 					o.e.unlock()
 				case "close":
 					o.e.Fail(why)
@@ -894,14 +894,14 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 	watchdog(t)
 	link := &idleLink{dev: dev, caps: transport.Caps{EagerMax: 256, FragMax: 256}}
 	e.lock()
-	e.linked(e.peer(1), 1<<30, link, nil)
+	e.onConnected(e.peer(1), 1<<30, link, nil)
 	e.unlock()
 	buf := make([]byte, 300)
 	poll := func(pkts ...transport.Packet) {
 		e.lock()
 		dev.pkts = append(dev.pkts, pkts...)
 		e.progress()
-		e.leave()
+		e.exitCall()
 		e.unlock()
 	}
 	eager := wire.Header{Kind: wire.Eager, Ctx: 1, Tag: 1}

@@ -63,15 +63,15 @@ func (e *Engine) peer(rank int32) *peer {
 	return p
 }
 
-// reach makes sure that there will be a link to p.
-func (e *Engine) reach(p *peer) {
+// ensureConnected makes sure that there will be a link to p.
+func (e *Engine) ensureConnected(p *peer) {
 	if p.link != nil || p.connecting || p.err != nil {
 		return
 	}
 	p.connecting = true
 	if int(p.rank) == e.cfg.Rank {
 		l, err := e.cfg.Self.Connect(e.ctx, 0, e.cfg.Self.Address())
-		e.linked(p, e.grant, l, err)
+		e.onConnected(p, e.grant, l, err)
 		return
 	}
 	e.wg.Add(1)
@@ -85,16 +85,16 @@ func (e *Engine) connect(p *peer) {
 	defer cancel()
 	grant, link, err := e.dial(ctx, int(p.rank))
 	e.lock()
-	if !e.leading { // nobody may call for long: what this link was needed for is done here and now
-		e.watching = true
-		e.linked(p, grant, link, err)
-		for e.todo.pending != 0 && !e.leading && e.progress() != 0 {
+	if e.wait.leader == noLeader { // nobody may call for long: what this link was needed for is done here and now
+		stoodIn := e.wait.standIn()
+		e.onConnected(p, grant, link, err)
+		for e.todo.pending != 0 && e.wait.leader == noLeader && e.progress() != 0 {
 		}
-		e.watching = false
+		e.wait.standBack(stoodIn)
 	} else {
-		e.linked(p, grant, link, err)
+		e.onConnected(p, grant, link, err)
 	}
-	e.leave()
+	e.exitCall()
 	e.unlock()
 }
 
@@ -117,8 +117,8 @@ func (e *Engine) dial(ctx context.Context, rank int) (int64, transport.Link, err
 	return grant, l, err
 }
 
-// linked takes the result of connecting.
-func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
+// onConnected takes the result of connecting.
+func (e *Engine) onConnected(p *peer, grant int64, l transport.Link, err error) {
 	p.connecting = false
 	if p.err != nil {
 		return
@@ -136,7 +136,7 @@ func (e *Engine) linked(p *peer, grant int64, l transport.Link, err error) {
 	p.lender, _ = l.(transport.Lender)
 	p.placer, _ = l.(transport.Placer)
 	p.tells = caps.TellsRoom
-	e.hosted = e.hosted || caps.Hosted
+	e.pace.hosted = e.pace.hosted || caps.Hosted
 	p.limit = caps.EagerMax
 	if e.cfg.EagerMax > 0 {
 		p.limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)
@@ -207,7 +207,7 @@ func (e *Engine) flush(p *peer) {
 	p.eagerMax = -1
 	if p.link == nil {
 		if p.err == nil && (len(p.queue) > 0 || len(p.control) > 0) {
-			e.reach(p)
+			e.ensureConnected(p)
 		}
 		return
 	}
@@ -281,7 +281,7 @@ func (e *Engine) sendControl(p *peer, h wire.Header) {
 	}
 	p.control = append(p.control, h)
 	if p.link == nil {
-		e.reach(p)
+		e.ensureConnected(p)
 		return
 	}
 	e.markBlocked(p)

@@ -23,11 +23,11 @@ func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, ta
 	for {
 		if m := e.table.Probe(ctx, int32(source), tag); m != nil {
 			msg, st := e.probed(m.Owner.(*unexpected), take)
-			e.leave()
+			e.exitCall()
 			return msg, st, nil
 		}
 		if err := e.probeWait(cc, ctx, source, tag); err != nil {
-			e.leave()
+			e.exitCall()
 			return nil, Status{}, err
 		}
 	}
@@ -37,10 +37,10 @@ func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, ta
 func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message, Status, bool, error) {
 	e.lock()
 	defer e.unlock()
-	if !e.leading {
+	if e.wait.leader == noLeader {
 		e.progress()
 	}
-	defer e.leave()
+	defer e.exitCall()
 	m := e.table.Probe(ctx, int32(source), tag)
 	if m == nil {
 		return nil, Status{}, false, e.hopeless(source)
@@ -134,7 +134,7 @@ func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, e
 	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
 	e.outstanding++
 	e.deliver(r, u)
-	e.leave()
+	e.exitCall()
 	return r, nil
 }
 

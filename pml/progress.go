@@ -10,16 +10,14 @@ import (
 )
 
 // progress polls once, handles what came, and goes on with what is under way. It returns how much it did. The caller
-// holds the lock; afterwards the device may not be armed as it was (see leave).
+// holds the lock; afterwards the device may not be armed as it was (see exitCall).
 func (e *Engine) progress() int {
 	if e.closed != nil {
 		return 0 // the device may be gone
 	}
 	n := e.dev.Poll(e.pkts[:])
 	if n != 0 {
-		// Whoever sent that may have ended the arming. If nothing was there, it holds still, or the watcher has been
-		// woken and will see to it.
-		e.armed = forNothing
+		e.wait.arrived()
 	}
 	for i := range n {
 		e.packet(&e.pkts[i])
@@ -180,14 +178,6 @@ func oneOf(e *Engine, list []*Request, next func(*Engine, *Request) int) int {
 		}
 	}
 	return 0
-}
-
-// wakeLeader wakes the leader if it sleeps.
-func (e *Engine) wakeLeader() {
-	if e.leaderParked {
-		e.leaderParked = false
-		e.dev.Interrupt()
-	}
 }
 
 // drainSelf handles what this rank has sent to itself. It does not touch the net: somebody else may be armed for it.

@@ -40,15 +40,15 @@ func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf
 	r := e.request()
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = buf, cc
-	e.calling = true
+	e.wait.calling = true
 	e.startRecv(r)
-	e.calling = false
+	e.wait.calling = false
 	if r.state != stDone {
 		e.await(r)
 	}
 	st, err := r.status, r.err
 	e.recycle(r)
-	e.leave()
+	e.exitCall()
 	e.unlock()
 	return st, err
 }
@@ -60,7 +60,7 @@ func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, bu
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = buf, cc
 	e.startRecv(r)
-	e.leave()
+	e.exitCall()
 	e.unlock()
 	return r
 }

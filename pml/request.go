@@ -74,13 +74,13 @@ type Request struct {
 	err  error
 	peer *peer
 	cctx context.Context
-	w    *waiter // who to wake; nil: nobody sleeps
-	id   uint64  // in Engine.ids; 0: none
+	w    *sema  // who to wake; nil: nobody sleeps
+	id   uint64 // in Engine.ids; 0: none
 	next *Request
 
 	cancelErr error         // the result, if cancelling succeeds
 	done      chan struct{} // for Done; closed on completion
-	own       waiter
+	own       sema
 	part      *Request // the other way round, while the send is under way
 	whole     *Request // a detached send: the request of which it is a part
 	keep      *kept    // a persistent request's arguments
@@ -108,19 +108,19 @@ type Request struct {
 	cookie uint64 // of its slot, while hand is handDown
 }
 
-// waiter is a goroutine that sleeps.
-type waiter struct {
+// sema is where one goroutine sleeps.
+type sema struct {
 	ch chan struct{} // capacity 1, made on first use
 }
 
-func (w *waiter) channel() chan struct{} {
+func (w *sema) channel() chan struct{} {
 	if w.ch == nil {
 		w.ch = make(chan struct{}, 1)
 	}
 	return w.ch
 }
 
-func (w *waiter) wake() {
+func (w *sema) wake() {
 	select {
 	case w.ch <- struct{}{}:
 	default:
@@ -235,7 +235,7 @@ func (r *Request) plain() bool {
 func (e *Engine) finishPlain(r *Request) {
 	r.state = stDone
 	e.outstanding--
-	if e.leaderParked {
+	if e.wait.leader == leaderParked {
 		e.wakeLeader()
 	}
 }
@@ -254,11 +254,11 @@ func (e *Engine) finish(r *Request, err error) {
 	if r.w != nil {
 		r.w.wake()
 		r.w = nil
-		e.woke = true
+		e.wait.followerWoken = true
 	}
 	if r.extra && r.done != nil {
 		close(r.done)
-		e.followers--
+		e.wait.followers--
 	}
 	e.wakeLeader() // the caller that polls may be the one who waits for this
 	if r.detached {

@@ -111,8 +111,8 @@ func (p *play) step() {
 		n.work(rank)
 	case 11:
 		e.lock()
-		e.takeOver()
-		e.leave()
+		e.switchToGet()
+		e.exitCall()
 		e.unlock()
 	case 12:
 		n.polls[rank] = p.upTo(2) == 0
@@ -414,8 +414,8 @@ func (a *attack) step() {
 		n.work(0)
 	case 6:
 		e.lock()
-		e.takeOver()
-		e.leave()
+		e.switchToGet()
+		e.exitCall()
 		e.unlock()
 		n.work(0)
 	case 7:

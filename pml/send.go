@@ -22,7 +22,7 @@ func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf [
 	if p := e.peers[dest]; p != nil && len(buf) <= min(p.eagerMax, p.waitMax) && mode == Standard && e.sendNow(p, ctx, tag, buf) {
 		if e.todo.self {
 			e.drainSelf()
-			e.leave()
+			e.exitCall()
 		}
 		e.unlock()
 		return nil
@@ -39,19 +39,19 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 		r.status.Source, r.status.Tag, r.status.Bytes, r.status.Cancelled = int32(dest), tag, int64(len(buf)), false
 		if e.todo.self {
 			e.drainSelf()
-			e.leave()
+			e.exitCall()
 		}
 		e.unlock()
 		return r
 	}
-	if len(buf) > 0 && e.armed == forNothing && !e.leading && e.dev.Arm(transport.Urgent, false) {
+	if len(buf) > 0 && e.wait.armed == armedNot && e.wait.leader == noLeader && e.dev.Arm(transport.Urgent, false) {
 		// Now and not when the call ends: the receiver looks whether this rank is here the moment it sees the message,
 		// and would have it do half of the work when it may be about to compute.
-		e.armed = forUrgent
+		e.wait.isArmed(needUrgent)
 	}
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
 	e.start(r)
-	e.leave()
+	e.exitCall()
 	e.unlock()
 	return r
 }

@@ -18,13 +18,13 @@ func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int3
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	r := e.request()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
-	e.calling = true
+	e.wait.calling = true
 	e.start(r)
-	e.calling = false
+	e.wait.calling = false
 	e.await(r)
 	err := r.err
 	e.recycle(r)
-	e.leave()
+	e.exitCall()
 	e.unlock()
 	return err
 }
@@ -45,7 +45,7 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 	r.detached = true
 	e.detached++
 	e.start(r)
-	e.leave()
+	e.exitCall()
 	return nil
 }
 
@@ -61,7 +61,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 	e.detached++
 	e.start(r)
 	e.start(s)
-	e.leave()
+	e.exitCall()
 	e.unlock()
 	return r
 }
@@ -101,7 +101,7 @@ func (e *Engine) start(r *Request) {
 	p.queue = append(p.queue, r)
 	p.eagerMax = -1
 	if p.link == nil {
-		e.reach(p)
+		e.ensureConnected(p)
 	}
 	if e.todo.self {
 		e.drainSelf()
@@ -119,7 +119,7 @@ const (
 // trySend hands r to the link, eager or as RTS.
 func (e *Engine) trySend(p *peer, r *Request) sendResult {
 	limit := p.limit
-	if e.calling && len(p.queue) == 0 {
+	if e.wait.calling && len(p.queue) == 0 {
 		limit = p.waitMax
 	}
 	if len(r.buf) <= limit && p.account.TakePayload(len(r.buf)) {

@@ -238,8 +238,8 @@ func (s *script) command(f []string) {
 	case "stall":
 		e := s.net.engines[s.number(f[1])]
 		e.lock()
-		e.takeOver()
-		e.leave()
+		e.switchToGet()
+		e.exitCall()
 		e.unlock()
 		s.net.work(e.cfg.Rank)
 	case "prefer":

@@ -38,7 +38,7 @@ func (e *Engine) transfer(r *Request, p *peer, size int64, id, addr, key uint64,
 	e.ids.of(r)
 	if p.link == nil { // the answer needs one
 		p.starters = append(p.starters, r)
-		e.reach(p)
+		e.ensureConnected(p)
 		return
 	}
 	e.startTransfer(r)
@@ -234,9 +234,9 @@ func (e *Engine) abandon(r *Request, err error) {
 	e.complete(r, err)
 }
 
-// takeOver changes stalled streams to READs, and reports whether there were any: the senders have stopped sending,
+// switchToGet changes stalled streams to READs, and reports whether there were any: the senders have stopped sending,
 // perhaps to compute.
-func (e *Engine) takeOver() bool {
+func (e *Engine) switchToGet() bool {
 	if e.inbound == 0 {
 		return false
 	}

@@ -164,7 +164,7 @@ func (e *Engine) schemes(r *Request) []rendezvous.Scheme {
 	switch {
 	case !r.canGet:
 		return onlyStream
-	case e.watching || p.presence == nil || !p.presence.PeerPolls():
+	case e.wait.watching() || p.presence == nil || !p.presence.PeerPolls():
 		return onlyGet // nobody at the other end would stream
 	case !r.canPut():
 		return streamOrGet
@@ -176,9 +176,6 @@ func (e *Engine) schemes(r *Request) []rendezvous.Scheme {
 func (r *Request) canPut() bool {
 	return r.canGet && !r.peer.noSplit && r.size <= int64(len(r.buf)) && r.size >= minSplit
 }
-
-// absent: nobody of this rank waits in the library, so what it does itself is taken from a computation.
-func (e *Engine) absent() bool { return !e.leading && !e.calling && e.followers == 0 }
 
 // minSplit is the shortest message worth splitting: each part costs a system call.
 const minSplit = 12 << 10
@@ -195,7 +192,7 @@ func (e *Engine) choose(r *Request) (rendezvous.Scheme, int64) {
 	e.fetching++
 	r.fetching, r.tuned = true, nil
 	p := r.peer
-	if e.absent() && e.fetching == 1 && r.canPut() && p.presence != nil && p.presence.PeerWaits() {
+	if e.wait.computing() && e.fetching == 1 && r.canPut() && p.presence != nil && p.presence.PeerWaits() {
 		e.alone = nil
 		return rendezvous.Split, r.size
 	}

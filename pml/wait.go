@@ -8,25 +8,16 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Waiting. This is the only file that may sleep.
+// Waiting. This is the only file that may sleep; who may, and what is done before, is waitstate.go's to say.
 //
 // At most one caller polls: the leader. It spins for a while, then sleeps in the kernel (Park(true)) where the next
 // packet wakes it without a detour through the scheduler. Callers that come while there is a leader are followers:
 // each sleeps on a channel of its own until its own request is complete.
 //
-// When nobody is in the library but operations are under way, the watcher, a goroutine that sleeps in Park(false),
-// takes over: leave arms the device for it. So an operation that was started completes although its rank computes.
+// When no caller is in the library but operations are under way, the watcher, a goroutine that sleeps in Park(false),
+// takes over: exitCall arms the device for it. So an operation that was started completes although its rank computes.
 //
-// Invariant: if operations are outstanding, work is pending or a link is stalled (an answer that found it full), then a
-// caller leads, or the watcher runs, or the device is armed for the watcher.
-
-type armedFor uint8
-
-const (
-	forNothing armedFor = iota
-	forUrgent
-	forAny
-)
+// Invariant: waitState.check, whenever the lock is given up.
 
 const (
 	// minSpin is about what a sleep and the waking cost. Less would save little, and two ranks that sleep in each turn of
@@ -60,14 +51,60 @@ const (
 	busyRank = 5 * time.Microsecond
 )
 
-// want is what a caller waits for: one request, or any of a set.
-type want struct {
+// pace is for how long a rank spins and sleeps, from what it has seen.
+type pace struct {
+	fixed        time.Duration // Config.Spin
+	crowded      bool          // Config.GiveWay
+	oneProcessor bool          // GOMAXPROCS is 1
+	hosted       bool          // the link to some peer is: see transport.Caps
+	spin         time.Duration // current, if it adapts
+	backoff      time.Duration // the last sleep because of a blocked link; 0: something has happened since
+}
+
+func (p *pace) spinFor() time.Duration {
+	if p.fixed >= 0 {
+		return p.fixed
+	}
+	return p.spin
+}
+
+// learn takes into account that a wait has ended by sleep, and how long it was.
+func (p *pace) learn(took time.Duration) {
+	short := shortWait
+	if p.crowded {
+		short = crowdedWait
+	}
+	if took <= short {
+		p.spin = max(p.spin, min(2*took, longSpin))
+	} else {
+		p.spinLess()
+	}
+}
+
+func (p *pace) spinLess() { p.spin = max(p.spin/2, minSpin) }
+
+// spunThrough: a wait has ended while its caller spun.
+func (p *pace) spunThrough() {
+	if p.spin < maxSpin {
+		p.spin = min(p.spin*2, maxSpin)
+	}
+}
+
+// backOff is how long to sleep because of a blocked link.
+func (p *pace) backOff() time.Duration {
+	p.backoff = min(max(p.backoff+p.backoff/8, firstBackoff), lastBackoff)
+	return p.backoff
+}
+
+// waitFor is what a caller waits for: one request, or any of a set.
+type waitFor struct {
+	e   *Engine
 	r   *Request
 	set Set
 	cc  context.Context // ends the waiting; nil: nothing does
 }
 
-func (w *want) ready() bool {
+func (w *waitFor) ready() bool {
 	if w.r != nil {
 		return w.r.state == stDone
 	}
@@ -79,11 +116,13 @@ func (w *want) ready() bool {
 	return false
 }
 
+func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
+
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
 func (e *Engine) await(r *Request) {
-	w := want{r: r, cc: r.cctx}
+	w := waitFor{e: e, r: r, cc: r.cctx}
 	for !w.ready() {
-		if e.block(&w) != nil {
+		if w.block() != nil {
 			e.cancel(r, r.cctx.Err())
 			w.cc = nil // once is enough
 		}
@@ -91,52 +130,51 @@ func (e *Engine) await(r *Request) {
 }
 
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
-func (e *Engine) block(w *want) error {
+func (w *waitFor) block() error {
 	if w.cc != nil {
 		if err := w.cc.Err(); err != nil {
 			return err
 		}
 	}
-	if e.leading {
-		return e.follow(w)
+	if !w.e.wait.lead() {
+		return w.follow()
 	}
-	e.leading = true
-	follow := e.lead(w)
-	e.leading = false
+	w.e.dev.Disarm()
+	follow := w.lead()
+	w.e.wait.stopLeading()
 	if follow && !w.ready() {
-		return e.follow(w)
+		return w.follow()
 	}
 	return nil
 }
 
 // lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
-func (e *Engine) lead(w *want) bool {
-	e.dev.Disarm()
-	e.armed = forNothing
+func (w *waitFor) lead() bool {
+	e := w.e
 	idle, spun := 0, false
 	var since, yielded time.Time
 	for polls := 1; ; polls++ {
 		if e.progress() != 0 {
-			idle, e.backoff = 0, 0
+			idle, e.pace.backoff = 0, 0
 		} else {
 			idle++
-			if e.hosted && e.cfg.Spin != 0 {
+			if e.pace.hosted && e.cfg.Spin != 0 {
 				yieldProcessor() // to the threads that are the device
 			}
 		}
 		if w.ready() {
-			if spun && e.spin < maxSpin {
-				e.spin = min(e.spin*2, maxSpin)
+			if spun {
+				e.pace.spunThrough()
 			}
 			return false
 		}
-		if e.woke || e.wanted.Load() != 0 {
+		if e.wait.followerWoken || e.wanted.Load() != 0 {
 			e.yield()
 			if w.ready() {
 				return false
 			}
 		}
-		if polls%contextCheck == 0 && w.cc != nil && w.cc.Err() != nil {
+		if polls%contextCheck == 0 && w.ended() {
 			return false // however much arrives
 		}
 		if idle%spinCheck != 0 || idle == 0 {
@@ -151,22 +189,22 @@ func (e *Engine) lead(w *want) bool {
 				continue
 			}
 		}
-		if w.cc != nil && w.cc.Err() != nil {
+		if w.ended() {
 			return false
 		}
-		if now.Sub(since) >= e.spinFor() {
-			if e.takeOver() {
+		if now.Sub(since) >= e.pace.spinFor() {
+			if e.switchToGet() {
 				idle = 0
 				continue
 			}
 			blocked := e.todo.pending != 0 // then it is a backoff, whose end says nothing about the wait
-			if sleep := e.sleepAsLeader(w); sleep != slept {
+			if sleep := w.sleep(); sleep != slept {
 				return sleep == shouldFollow
 			}
 			if blocked {
-				e.spinLess()
+				e.pace.spinLess()
 			} else {
-				e.learn(time.Since(since))
+				e.pace.learn(time.Since(since))
 			}
 			idle = 0
 			continue
@@ -178,31 +216,9 @@ func (e *Engine) lead(w *want) bool {
 	}
 }
 
-func (e *Engine) spinFor() time.Duration {
-	if e.cfg.Spin >= 0 {
-		return e.cfg.Spin
-	}
-	return e.spin
-}
-
-// learn takes into account that a wait has ended by sleep, and how long it was.
-func (e *Engine) learn(took time.Duration) {
-	short := shortWait
-	if e.cfg.GiveWay {
-		short = crowdedWait
-	}
-	if took <= short {
-		e.spin = max(e.spin, min(2*took, longSpin))
-	} else {
-		e.spinLess()
-	}
-}
-
-func (e *Engine) spinLess() { e.spin = max(e.spin/2, minSpin) }
-
 // yield lets others have the lock and the processor.
 func (e *Engine) yield() {
-	e.woke = false
+	e.wait.followerWoken = false
 	e.offer()
 }
 
@@ -214,24 +230,25 @@ const (
 	ended                    // the context has
 )
 
-// sleepAsLeader puts the calling thread to sleep until something arrives.
-func (e *Engine) sleepAsLeader(w *want) sleepResult {
+// sleep puts the leader's thread to sleep until something arrives.
+func (w *waitFor) sleep() sleepResult {
+	e := w.e
 	if e.todo.pending != 0 {
 		e.sleepBlocked()
 		return slept
 	}
-	if e.cfg.GiveWay && e.followers == 0 && e.giveWay(w) {
+	if e.cfg.GiveWay && e.wait.followers == 0 && w.giveWay() {
 		return slept
 	}
-	if e.oneProcessor {
-		if result, done := e.offerProcessor(w); done {
+	if e.pace.oneProcessor {
+		if result, done := w.offerProcessor(); done {
 			return result
 		}
 	}
 	if !e.dev.Arm(transport.Any, true) {
 		return slept
 	}
-	e.leaderParked = true
+	e.wait.park()
 	e.unlock()
 	if w.cc == nil || w.cc.Done() == nil {
 		e.dev.Park(true)
@@ -243,10 +260,9 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 		stop()
 	}
 	e.lock()
-	e.leaderParked = false
+	e.wait.unpark()
 	e.dev.Disarm()
-	e.armed = forNothing
-	if w.cc != nil && w.cc.Err() != nil {
+	if w.ended() {
 		return ended
 	}
 	return slept
@@ -254,28 +270,28 @@ func (e *Engine) sleepAsLeader(w *want) sleepResult {
 
 // sleepBlocked lets the peer of a blocked link make room.
 func (e *Engine) sleepBlocked() {
-	e.backoff = min(max(e.backoff+e.backoff/8, firstBackoff), lastBackoff)
-	d := e.backoff
+	d := e.pace.backOff()
 	e.unlock()
 	time.Sleep(d)
 	e.lock()
 }
 
-// pause lets things happen: polls if nobody does, and gives the processor away.
+// pause lets things happen: polls if no caller does, and gives the processor away.
 func (e *Engine) pause() {
-	if !e.leading && e.progress() != 0 {
-		e.backoff = 0
+	if e.wait.leader == noLeader && e.progress() != 0 {
+		e.pace.backoff = 0
 		return
 	}
-	e.leave()
+	e.exitCall()
 	e.sleepBlocked()
 }
 
 // giveWay is what a crowded rank does instead of spinning: it gives the processor away after each look, for a while,
-// and then sleeps. Whoever can do something does it meanwhile; if nobody can, the processor stays awake, and to wake a
+// and then sleeps. A rank that can do something does it meanwhile; if none can, the processor stays awake, and to wake a
 // sleeping one is what costs most (docs/decisions/0014-giving-way.md).
-func (e *Engine) giveWay(w *want) bool {
-	for start := time.Now(); time.Since(start) < max(e.spin, wayTime); {
+func (w *waitFor) giveWay() bool {
+	e := w.e
+	for start := time.Now(); time.Since(start) < max(e.pace.spin, wayTime); {
 		e.unlock()
 		yieldProcessor()
 		e.lock()
@@ -289,7 +305,8 @@ func (e *Engine) giveWay(w *want) bool {
 // offerProcessor: if other goroutines want the only processor they get it now, and then the watcher does the waiting: a
 // thread that sleeps in the kernel keeps its processor from them until the scheduler's monitor notices. With more
 // processors there is another for them, and the offer would only wake a thread that looks for work and finds none.
-func (e *Engine) offerProcessor(w *want) (sleepResult, bool) {
+func (w *waitFor) offerProcessor() (sleepResult, bool) {
+	e := w.e
 	before := time.Now()
 	e.unlock()
 	runtime.Gosched()
@@ -305,17 +322,17 @@ func (e *Engine) offerProcessor(w *want) (sleepResult, bool) {
 	return slept, true
 }
 
-// follow sleeps until w's requests are done, while somebody else polls.
-func (e *Engine) follow(w *want) error {
-	own := w.waiter()
+// follow sleeps until w's requests are done, while another caller or the watcher polls.
+func (w *waitFor) follow() error {
+	e, own := w.e, w.sema()
 	ch := own.channel()
 	select {
 	case <-ch: // left over from an earlier wait
 	default:
 	}
 	w.attach(own)
-	e.followers++
-	e.leave()
+	e.wait.followers++
+	e.exitCall()
 	e.unlock()
 	var err error
 	if w.cc == nil {
@@ -328,13 +345,13 @@ func (e *Engine) follow(w *want) error {
 		}
 	}
 	e.lock()
-	e.followers--
+	e.wait.followers--
 	w.attach(nil)
 	return err
 }
 
-// waiter is that of the first request.
-func (w *want) waiter() *waiter {
+// sema is that of the first request.
+func (w *waitFor) sema() *sema {
 	if w.r != nil {
 		return &w.r.own
 	}
@@ -343,10 +360,10 @@ func (w *want) waiter() *waiter {
 			return &r.own
 		}
 	}
-	return new(waiter)
+	return new(sema)
 }
 
-func (w *want) attach(own *waiter) {
+func (w *waitFor) attach(own *sema) {
 	if w.r != nil {
 		w.r.w = own
 		return
@@ -358,34 +375,44 @@ func (w *want) attach(own *waiter) {
 	}
 }
 
-// leave is called at the end of every call, before the lock is given up.
-func (e *Engine) leave() {
-	if (e.outstanding != 0 || e.todo.pending|e.todo.stalled != 0) && !e.leading && (e.armed == forNothing || e.todo.pending|e.followers != 0) {
+// load is what is under way.
+func (e *Engine) load() load { return load{e.outstanding, e.todo.pending, e.todo.stalled} }
+
+// exitCall is called at the end of every call, before the lock is given up.
+func (e *Engine) exitCall() {
+	if e.outstanding|e.todo.pending|e.todo.stalled != 0 { // else it needs nothing, and that is seen without a call
 		e.arm()
 	}
 }
 
-// arm makes sure that the watcher is woken: for everything if somebody waits, else for what peers wait for.
+// arm makes sure that the watcher is woken when it must be.
 func (e *Engine) arm() {
-	level, want := transport.Urgent, forUrgent
-	if e.followers > 0 {
-		level, want = transport.Any, forAny
-	}
 	for range 8 {
-		if e.todo.pending != 0 {
-			break // nothing will arrive to remind the watcher of that
-		}
-		if e.armed >= want || e.outstanding|e.todo.stalled == 0 {
+		n := e.wait.needs(e.load())
+		if n == needNothing {
 			return
 		}
+		if n == needWatcher {
+			break
+		}
+		level := transport.Urgent
+		if n == needAny {
+			level = transport.Any
+		}
 		if e.dev.Arm(level, false) {
-			e.armed = want
+			e.wait.isArmed(n)
 			return
 		}
 		e.progress()
 	}
-	if !e.called && !e.watching {
-		e.called = true
+	if e.wait.wakeWatcher() {
+		e.dev.Interrupt()
+	}
+}
+
+// wakeLeader wakes the leader if it sleeps.
+func (e *Engine) wakeLeader() {
+	if e.wait.wakeLeader() {
 		e.dev.Interrupt()
 	}
 }
@@ -400,9 +427,9 @@ func (e *Engine) watch() {
 			e.unlock()
 			return
 		}
-		e.watching, e.called, e.armed = true, false, forNothing
+		e.wait.beginWatcher()
 		e.attend()
-		e.watching = false
+		e.wait.restWatcher()
 		e.unlock()
 	}
 }
@@ -410,20 +437,20 @@ func (e *Engine) watch() {
 // attend polls until there is nothing to do and the device is armed, or a caller leads.
 func (e *Engine) attend() {
 	var quiet time.Time // since when nothing has come
-	for !e.leading && e.closed == nil {
+	for e.wait.leader == noLeader && e.closed == nil {
 		n := e.progress()
-		if e.woke || e.wanted.Load() != 0 {
-			e.watching = false
+		if e.wait.followerWoken || e.wanted.Load() != 0 {
+			e.wait.yieldWatcher()
 			e.yield()
-			e.watching = true
+			e.wait.resumeWatcher()
 			quiet = time.Time{}
 			continue
 		}
 		if n != 0 {
-			quiet, e.backoff = time.Time{}, 0
+			quiet, e.pace.backoff = time.Time{}, 0
 			continue
 		}
-		if e.outstanding|e.todo.pending|e.todo.stalled == 0 {
+		if e.load().none() {
 			return
 		}
 		now := time.Now()
@@ -433,14 +460,14 @@ func (e *Engine) attend() {
 		if now.Sub(quiet) < e.attendFor() {
 			continue
 		}
-		if e.takeOver() {
+		if e.switchToGet() {
 			continue
 		}
 		if e.todo.pending != 0 {
 			e.sleepBlocked()
 			continue
 		}
-		if e.arm(); e.armed != forNothing {
+		if e.arm(); e.wait.armed != armedNot {
 			return
 		}
 	}
@@ -452,8 +479,8 @@ func (e *Engine) attendFor() time.Duration {
 	if e.todo.streaming() || e.inbound > 0 {
 		return 100 * time.Microsecond
 	}
-	if e.followers > 0 {
-		return e.spinFor()
+	if e.wait.followers > 0 {
+		return e.pace.spinFor()
 	}
 	return 0
 }

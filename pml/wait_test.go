@@ -544,7 +544,7 @@ func TestAfterClose(t *testing.T) {
 
 // A wait that slept and was short makes the next one spin for twice as long as it took; one that was long halves that.
 func TestSpinLearns(t *testing.T) {
-	e := Engine{spin: firstSpin}
+	e := pace{spin: firstSpin}
 	for _, c := range []struct{ took, spin time.Duration }{
 		{400 * time.Microsecond, 800 * time.Microsecond},
 		{60 * time.Microsecond, 800 * time.Microsecond}, // it is enough for that
@@ -561,7 +561,7 @@ func TestSpinLearns(t *testing.T) {
 			t.Errorf("after a wait of %v: %v, want %v", c.took, e.spin, c.spin)
 		}
 	}
-	e = Engine{spin: firstSpin, cfg: Config{GiveWay: true}}
+	e = pace{spin: firstSpin, crowded: true}
 	if e.learn(crowdedWait); e.spin != longSpin {
 		t.Errorf("crowded, after a wait of %v: %v, want %v", crowdedWait, e.spin, longSpin)
 	}

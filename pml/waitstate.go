@@ -1,0 +1,179 @@
+package pml
+
+import "fmt"
+
+// waitState says who polls, who sleeps, and what will wake the one who sleeps: the state behind wait.go. It is pure: no
+// device, no clock, no lock; the caller holds the engine's.
+//
+//	          lead                  park
+//	noLeader ─────► leaderPolls ◄────────► leaderParked      a caller that waits for its own request
+//	         ◄─────             wakeLeader, unpark
+//	        stopLeading
+//
+//	        wakeWatcher              begin                yield
+//	watcherAsleep ───► watcherWoken ──────► watcherPolls ◄───────► watcherYields     the goroutine that stands in for
+//	              ◄────────────────────────              resume                      callers
+//	                         rest
+//
+// The two are independent: a caller may begin to lead while the watcher polls, which then goes back to sleep.
+type waitState struct {
+	leader    leaderState
+	watcher   watcherState
+	armed     armedLevel // what the device wakes the watcher for. It may have woken it since: then watcher says so soon
+	followers int        // callers that sleep until their own requests are done; and channels of Done
+	// calling: an operation is being started whose caller is about to wait for it.
+	calling bool
+	// followerWoken: since the leader or the watcher has last let others run.
+	followerWoken bool
+}
+
+type leaderState uint8
+
+const (
+	noLeader leaderState = iota
+	leaderPolls
+	leaderParked // it sleeps in the device
+)
+
+type watcherState uint8
+
+const (
+	watcherAsleep watcherState = iota
+	watcherWoken               // its sleep has been ended, and it has not come yet
+	watcherPolls
+	watcherYields // it lets others run, and then polls
+)
+
+// armedLevel is what a device is armed for, on behalf of the watcher.
+type armedLevel uint8
+
+const (
+	armedNot    armedLevel = iota
+	armedUrgent            // only peers that wait for an answer count
+	armedAny               // a caller waits
+)
+
+// load is what an engine has under way.
+type load struct {
+	outstanding int // operations
+	pending     int // work that no packet will remind it of
+	stalled     int // links that will say when they have room
+}
+
+func (l load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
+
+// lead reports whether the caller leads from now on: nobody else did.
+func (s *waitState) lead() bool {
+	if s.leader != noLeader {
+		return false
+	}
+	s.leader, s.armed = leaderPolls, armedNot
+	return true
+}
+
+func (s *waitState) stopLeading() { s.leader = noLeader }
+
+// park: the leader goes to sleep in the device. The caller has seen that nothing is pending.
+func (s *waitState) park() { s.leader = leaderParked }
+
+// unpark: it is back, for whatever reason.
+func (s *waitState) unpark() { s.leader, s.armed = leaderPolls, armedNot }
+
+// wakeLeader reports whether the device must be interrupted for it.
+func (s *waitState) wakeLeader() bool {
+	if s.leader != leaderParked {
+		return false
+	}
+	s.leader = leaderPolls
+	return true
+}
+
+// arrived: a poll has found something. What has sent it may have ended the arming. If nothing was there, the arming
+// holds, or the watcher has been woken and will see to it.
+func (s *waitState) arrived() { s.armed = armedNot }
+
+// need is what must be done before the lock is given up.
+type need uint8
+
+const (
+	needNothing need = iota
+	needUrgent       // arm the device for what is urgent
+	needAny          // arm it for everything
+	needWatcher      // wake the watcher
+)
+
+// needs: where no caller leads, the watcher must be woken: for everything if a caller waits, else for what peers wait for.
+func (s *waitState) needs(l load) need {
+	want := armedUrgent
+	if s.followers > 0 {
+		want = armedAny
+	}
+	switch {
+	case s.leader != noLeader || l.none():
+		return needNothing
+	case l.pending != 0:
+		return needWatcher // nothing will arrive to remind it of that
+	case s.armed >= want:
+		return needNothing
+	case want == armedAny:
+		return needAny
+	}
+	return needUrgent
+}
+
+// isArmed: the device has been armed as needs has said.
+func (s *waitState) isArmed(n need) {
+	if s.armed = armedUrgent; n == needAny {
+		s.armed = armedAny
+	}
+}
+
+// wakeWatcher reports whether the device must be interrupted for it.
+func (s *waitState) wakeWatcher() bool {
+	if s.watcher != watcherAsleep {
+		return false
+	}
+	s.watcher = watcherWoken
+	return true
+}
+
+// beginWatcher: the watcher has come.
+func (s *waitState) beginWatcher() { s.watcher, s.armed = watcherPolls, armedNot }
+
+// yieldWatcher: it lets others run for a while; resumeWatcher: it has.
+func (s *waitState) yieldWatcher()  { s.watcher = watcherYields }
+func (s *waitState) resumeWatcher() { s.watcher = watcherPolls }
+
+// standIn lets another goroutine do what the watcher would, without giving up the lock; standBack ends it.
+func (s *waitState) standIn() (was watcherState) {
+	was, s.watcher = s.watcher, watcherPolls
+	return was
+}
+
+func (s *waitState) standBack(was watcherState) { s.watcher = was }
+
+// restWatcher: it sleeps again.
+func (s *waitState) restWatcher() { s.watcher = watcherAsleep }
+
+// computing: no caller of this rank waits in the library, so what it does itself is taken from a computation.
+func (s *waitState) computing() bool { return s.leader == noLeader && !s.calling && s.followers == 0 }
+
+// watching: the watcher does what is done just now.
+func (s *waitState) watching() bool { return s.watcher == watcherPolls }
+
+// check says why nothing would go on with what is under way if the lock were given up now.
+//
+// Invariant: if operations are outstanding, work is pending or a link is stalled, then a caller leads and does not sleep
+// over pending work, or the watcher is not asleep, or nothing is pending and the device is armed for the
+// watcher: for everything if a caller waits.
+func (s *waitState) check(l load) error {
+	switch {
+	case l.none() || s.leader == leaderPolls || s.watcher != watcherAsleep:
+		return nil
+	case s.leader == leaderParked && l.pending == 0:
+		return nil
+	case s.leader == noLeader && s.needs(l) == needNothing:
+		return nil
+	}
+	return fmt.Errorf("nothing goes on: %+v, under way %+v", *s, l)
+}

@@ -1,0 +1,473 @@
+package pml
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The waiting state is driven through every interleaving of two callers, the watcher and a device, each step being what
+// wait.go does between taking the lock and giving it up. Whenever the lock is given up the invariant holds; and where
+// nothing can go on any more, every operation is done: no wake-up is lost.
+func TestWaitStateExhaustively(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		waitWorld
+	}{
+		{"both wait", waitWorld{}},
+		{"both wait, urgent", waitWorld{urgent: [packetKinds]bool{true, true}}},
+		{"one gives up", waitWorld{impatient: true}},
+		{"one sends", waitWorld{sends: true, impatient: true}},
+		{"one sends and computes", waitWorld{sends: true, computes: [2]bool{false, true}, urgent: [packetKinds]bool{true, true}, mayFollow: true}},
+		{"one processor", waitWorld{mayFollow: true}},
+		{"computing", waitWorld{computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}}},
+		{"one computes", waitWorld{computes: [2]bool{true, false}, urgent: [packetKinds]bool{true, false}}},
+		{"a blocked link", waitWorld{events: 1 << blockedPacket, impatient: true}},
+		{"a stalled link", waitWorld{events: 1<<stalledPacket | 1<<roomPacket}},
+		{"a blocked link, computing", waitWorld{events: 1 << blockedPacket, computes: [2]bool{true, false}, urgent: [packetKinds]bool{true, true, true, true, true}}},
+		{"both kinds of link", waitWorld{events: 1<<blockedPacket | 1<<stalledPacket | 1<<roomPacket, mayFollow: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if n := c.waitWorld.explore(t); n < 30 {
+				t.Errorf("%d states only", n)
+			}
+		})
+	}
+}
+
+// Each rule of the state is needed: without it some interleaving ends with an operation for ever under way, or breaks the
+// invariant.
+func TestWaitStateRulesAreNeeded(t *testing.T) {
+	for name, w := range map[string]waitWorld{
+		"the last call arms":             {forget: forgetExit, computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}},
+		"followers are worth any packet": {forget: forgetFollowers, mayFollow: true},
+		"new work wakes the leader":      {forget: forgetWork, sends: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var broken recorder
+			w.explore(&broken)
+			if !broken.failed {
+				t.Error("nothing breaks without it")
+			}
+		})
+	}
+}
+
+// recorder is a test that may fail.
+type recorder struct{ failed bool }
+
+func (r *recorder) Errorf(string, ...any) { r.failed = true }
+func (r *recorder) Helper()               {}
+
+type reporter interface {
+	Errorf(string, ...any)
+	Helper()
+}
+
+// waitWorld is what does not change while it is explored.
+type waitWorld struct {
+	urgent    [packetKinds]bool
+	events    uint8   // which kinds of packets come besides those that callers wait for
+	computes  [2]bool // the caller never waits for what it has started
+	impatient bool    // caller 0 may give up
+	sends     bool    // what caller 1 starts finds a link blocked
+	mayFollow bool    // a leader may become a follower: there is one processor
+	forget    forgotten
+}
+
+type forgotten uint8
+
+const (
+	_ forgotten = iota
+	forgetExit
+	forgetFollowers
+	forgetWork
+)
+
+// Packets. The first two complete the operations of the callers.
+const (
+	_ = iota
+	_
+	blockedPacket // makes work that can be done only when there is room
+	stalledPacket // stalls a link
+	roomPacket    // which has room again
+	packetKinds
+)
+
+// waitModel is one state of the world. It is comparable.
+type waitModel struct {
+	s       waitState
+	l       load
+	queue   uint8 // packets that the device has, one bit for each kind
+	sent    uint8 // and has had
+	room    bool  // what is blocked can be done
+	alarm   armedLevel
+	hold    bool // it is the leader's
+	bell    bool // tokens: Park(false), Park(true)
+	held    bool
+	callers [2]modelCaller
+	watcher modelStep
+}
+
+type modelCaller struct {
+	at       modelStep
+	early    bool // its message was there before it asked
+	done     bool
+	attached bool // it will be given the token
+	token    bool
+	gaveUp   bool
+}
+
+type modelStep uint8
+
+const (
+	atStart modelStep = iota
+	atComputing
+	atLeading
+	atParking // between giving up the lock and the device
+	atParked
+	atUnparking
+	atFollowing
+	atEnd
+	// The watcher: atParked, or
+	atAttending
+	atYielding
+)
+
+// explore visits every state and returns how many there are.
+func (w *waitWorld) explore(t reporter) int {
+	t.Helper()
+	first := waitModel{watcher: atParked}
+	seen, todo := map[waitModel]bool{first: true}, []waitModel{first}
+	for len(todo) > 0 {
+		m := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		stuck := true
+		for _, next := range w.steps(m) {
+			if next == m {
+				continue
+			}
+			stuck = false
+			if err := next.check(w); err != nil {
+				t.Errorf("after %+v:\n%v", m, err)
+				return len(seen)
+			}
+			if !seen[next] {
+				seen[next] = true
+				todo = append(todo, next)
+			}
+		}
+		if stuck && (!m.callers[0].done || !m.callers[1].done || m.l.pending+m.l.stalled != 0) {
+			t.Errorf("nothing goes on any more in %+v", m)
+			return len(seen)
+		}
+	}
+	return len(seen)
+}
+
+func (m *waitModel) check(w *waitWorld) error {
+	if m.s.followers < 0 || m.l.outstanding < 0 {
+		return fmt.Errorf("counted too far: %+v", m)
+	}
+	return m.s.check(m.l)
+}
+
+// steps are the states that may be next.
+func (w *waitWorld) steps(m waitModel) (next []waitModel) {
+	try := func(f func(m *waitModel)) {
+		n := m
+		f(&n)
+		next = append(next, n)
+	}
+	for k := range packetKinds {
+		wanted := k < 2 || w.events&(1<<k) != 0
+		if wanted && m.sent&(1<<k) == 0 && (k != roomPacket || m.l.stalled > 0) {
+			try(func(m *waitModel) { w.deliver(m, k) })
+		}
+	}
+	if m.l.pending > 0 && !m.room {
+		try(func(m *waitModel) { m.room = true })
+	}
+	for i := range m.callers {
+		c := &m.callers[i]
+		if w.impatient && i == 0 && (c.at == atParked || c.at == atFollowing) && !c.gaveUp {
+			try(func(m *waitModel) { w.giveUp(m, i) })
+		}
+		switch c.at {
+		case atStart:
+			try(func(m *waitModel) { w.begin(m, i) })
+		case atComputing:
+			if !w.computes[i] {
+				try(func(m *waitModel) { w.await(m, i) })
+			}
+		case atLeading:
+			try(func(m *waitModel) { w.leads(m, i, atParking) })
+			if w.mayFollow {
+				try(func(m *waitModel) { w.leads(m, i, atFollowing) })
+			}
+		case atParking:
+			try(func(m *waitModel) {
+				if m.callers[i].at = atUnparking; m.alarm != armedNot && m.hold {
+					m.callers[i].at = atParked
+				}
+			})
+		case atParked:
+			if m.held {
+				try(func(m *waitModel) { m.held, m.callers[i].at = false, atUnparking })
+			}
+		case atUnparking:
+			try(func(m *waitModel) {
+				m.s.unpark()
+				m.alarm = armedNot
+				m.callers[i].at = atLeading
+				if m.callers[i].gaveUp {
+					m.s.stopLeading()
+					w.cancelled(m, i)
+				}
+			})
+		case atFollowing:
+			if c.token || c.gaveUp {
+				try(func(m *waitModel) { w.followed(m, i) })
+			}
+		}
+	}
+	switch m.watcher {
+	case atParked:
+		if m.bell {
+			try(func(m *waitModel) {
+				m.bell = false
+				m.s.beginWatcher()
+				w.attend(m)
+			})
+		}
+	case atYielding:
+		try(func(m *waitModel) {
+			m.s.resumeWatcher()
+			w.attend(m)
+		})
+	case atAttending:
+		try(w.attend)
+	}
+	return next
+}
+
+// The device.
+
+func (w *waitWorld) deliver(m *waitModel, kind int) {
+	m.queue |= 1 << kind
+	m.sent |= 1 << kind
+	if m.alarm == armedNot || m.alarm == armedUrgent && !w.urgent[kind] && kind < blockedPacket {
+		return
+	}
+	if m.alarm = armedNot; m.hold {
+		m.held = true
+	} else {
+		m.bell = true
+	}
+}
+
+func (m *waitModel) arm(level armedLevel, hold bool) bool {
+	if m.queue != 0 {
+		return false
+	}
+	m.alarm, m.hold = level, hold
+	return true
+}
+
+func (m *waitModel) interrupt() { m.bell, m.held = true, true }
+
+// The engine.
+
+func (w *waitWorld) progress(m *waitModel) (n int) {
+	for k := range packetKinds {
+		if m.queue&(1<<k) == 0 {
+			continue
+		}
+		n++
+		switch k {
+		case blockedPacket:
+			w.addWork(m)
+		case stalledPacket:
+			m.l.stalled++
+		case roomPacket:
+			m.l.stalled--
+		default:
+			if c := &m.callers[k]; c.at == atStart {
+				c.early = true
+			} else if !c.done {
+				w.complete(m, k)
+			}
+		}
+	}
+	if m.queue = 0; n > 0 {
+		m.s.arrived()
+	}
+	if m.l.pending > 0 && m.room {
+		m.l.pending = 0
+		n++
+	}
+	return n
+}
+
+func (w *waitWorld) addWork(m *waitModel) {
+	m.l.pending++
+	if w.forget != forgetWork {
+		w.wakeLeader(m)
+	}
+}
+
+func (w *waitWorld) complete(m *waitModel, i int) {
+	c := &m.callers[i]
+	c.done = true
+	m.l.outstanding--
+	if c.attached {
+		c.attached, c.token, m.s.followerWoken = false, true, true
+	}
+	w.wakeLeader(m)
+}
+
+func (w *waitWorld) wakeLeader(m *waitModel) {
+	if m.s.wakeLeader() {
+		m.interrupt()
+	}
+}
+
+func (w *waitWorld) exit(m *waitModel) {
+	if w.forget != forgetExit {
+		w.armWatcher(m)
+	}
+}
+
+func (w *waitWorld) armWatcher(m *waitModel) {
+	for range 8 {
+		n := m.s.needs(m.l)
+		if n == needNothing {
+			return
+		}
+		if n == needWatcher {
+			break
+		}
+		level := armedUrgent
+		if n == needAny && w.forget != forgetFollowers {
+			level = armedAny
+		}
+		if m.arm(level, false) {
+			m.s.isArmed(n)
+			return
+		}
+		w.progress(m)
+	}
+	if m.s.wakeWatcher() {
+		m.interrupt()
+	}
+}
+
+// Callers.
+
+func (w *waitWorld) begin(m *waitModel, i int) {
+	c := &m.callers[i]
+	m.l.outstanding++
+	c.at = atComputing
+	if w.sends && i == 1 {
+		w.addWork(m)
+	}
+	if c.early {
+		w.complete(m, i)
+	}
+	w.exit(m)
+}
+
+func (w *waitWorld) await(m *waitModel, i int) {
+	c := &m.callers[i]
+	switch {
+	case c.done:
+		c.at = atEnd
+		w.exit(m)
+	case m.s.lead():
+		m.alarm = armedNot
+		c.at = atLeading
+	default:
+		w.follow(m, i)
+	}
+}
+
+func (w *waitWorld) follow(m *waitModel, i int) {
+	c := &m.callers[i]
+	c.at, c.attached, c.token = atFollowing, true, false
+	m.s.followers++
+	w.exit(m)
+}
+
+func (w *waitWorld) followed(m *waitModel, i int) {
+	c := &m.callers[i]
+	c.attached, c.token = false, false
+	m.s.followers--
+	if c.gaveUp {
+		w.cancelled(m, i)
+		return
+	}
+	w.await(m, i)
+}
+
+// leads is one look of the leader. If it finds nothing it does what then says.
+func (w *waitWorld) leads(m *waitModel, i int, then modelStep) {
+	c := &m.callers[i]
+	n := w.progress(m)
+	if c.done {
+		m.s.stopLeading()
+		w.await(m, i)
+		return
+	}
+	m.s.followerWoken = false
+	switch {
+	case n > 0 || m.l.pending > 0: // looks again, or sleeps for a while
+	case then == atFollowing:
+		m.s.stopLeading()
+		w.follow(m, i)
+	case m.arm(armedAny, true):
+		m.s.park()
+		c.at = atParking
+	}
+}
+
+// giveUp: its context ends.
+func (w *waitWorld) giveUp(m *waitModel, i int) {
+	m.callers[i].gaveUp = true
+	m.interrupt()
+}
+
+func (w *waitWorld) cancelled(m *waitModel, i int) {
+	c := &m.callers[i]
+	if !c.done {
+		w.complete(m, i)
+	}
+	c.at = atEnd
+	w.exit(m)
+}
+
+// attend is the watcher from when it has the lock until it gives it up.
+func (w *waitWorld) attend(m *waitModel) {
+	for m.s.leader == noLeader {
+		n := w.progress(m)
+		switch {
+		case m.s.followerWoken:
+			m.s.followerWoken = false
+			m.s.yieldWatcher()
+			m.watcher = atYielding
+			return
+		case n != 0:
+			continue
+		case m.l.none():
+			m.s.restWatcher()
+			m.watcher = atParked
+			return
+		case m.l.pending != 0:
+			m.watcher = atAttending
+			return
+		}
+		if w.armWatcher(m); m.s.armed != armedNot {
+			break
+		}
+	}
+	m.s.restWatcher()
+	m.watcher = atParked
+}
