@@ -20,7 +20,7 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: what everybody may know, and who knows nobody.
-	internal/wire, internal/ring, internal/order, internal/spelling, internal/topology :
+	internal/wire, internal/ring, internal/spelling, internal/topology :
 	internal/pmi                                                         : {golang.org/x/sys}
 	internal/cpuset                                                      : {golang.org/x/sys}
 	internal/settings                                                    : internal/spelling, {github.com/docker/go-units}
@@ -40,7 +40,7 @@ const graph = `
 	transport/transporttest                                              : internal/testkit/proc, internal/testkit/leak, transport, internal/wire
 
 	# The engine knows the seam and no concrete transport.
-	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, internal/order, {golang.org/x/sys}
+	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, {golang.org/x/sys}
 
 	# The one package that knows every transport, and the public package on top.
 	internal/join                                                        : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs, transport/multi, internal/pmi, internal/cpuset, internal/settings, {github.com/hashicorp/go-hclog}

@@ -50,7 +50,7 @@ const (
 
 // Engine is one rank's messaging. Its methods may be called by any goroutine.
 type Engine struct {
-	gate // guards everything below
+	engineLock // guards everything below
 
 	cfg     Config
 	dev     transport.Device // polled and parked on: Net, or Self in a world of one

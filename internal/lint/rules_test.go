@@ -252,7 +252,7 @@ func importedAs(f *file, importPath string) string {
 // The files that may wait, and why. Everything else is called with a lock held or by somebody who counts on an answer.
 var mayWait = map[string]string{
 	"pml/wait.go":                    "the one place of the engine that sleeps",
-	"pml/gate.go":                    "the lock: whoever waits for it looks from time to time",
+	"pml/lock.go":                    "the lock: a goroutine that waits for it looks from time to time",
 	"pml/yield_other.go":             "wait.go's way to give the processor away where there is no sched_yield",
 	"transport/faulty/device.go":     "hands Park on to the device it wraps",
 	"transport/multi/device.go":      "hands Park on to the place where all devices sleep",
