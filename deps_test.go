@@ -54,7 +54,7 @@ const graph = `
 	benchmarks/harness                                                   : {github.com/spf13/pflag}
 	benchmarks/internal/picture                                          : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench                                            : mpi, benchmarks/harness
-	benchmarks/compare                                                   : benchmarks/internal/picture, {golang.org/x/sys}
+	benchmarks/compare                                                   : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
 	benchmarks/*                                                         : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks                                                 :
 	examples/heat                                                        : mpi, {gonum.org/v1/plot}

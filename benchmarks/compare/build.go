@@ -23,8 +23,7 @@ const (
 	gorunPlain = "gorun, plain"
 )
 
-// baseline is somebody who is no peer to be beaten but the limit: what there is without any library. There are ratios to
-// it of their own.
+// baseline is not a peer but the limit: what there is without any library. There are ratios to it of their own.
 type baseline struct {
 	name   string // of the library
 	called string // in a sentence
@@ -52,7 +51,7 @@ type library struct {
 	absent  string                           // why it cannot be measured; empty when it can
 	broken  map[string]string                // programs that it could not build, and why
 	base    string                           // the hosts that launch names; empty: none
-	read    func(out string) ([]line, error) // what its programs print, where that is not a benchmark's output; nil: it is
+	read    func(out string) ([]line, error) // reads what its programs print; nil: that is a benchmark's output
 }
 
 // notInstalled is how the reason ends where a library is not there at all: that is no failure of it.
@@ -72,7 +71,11 @@ func (l library) shown(m measurement, a arguments, ours bool) string {
 	if words[0] != guestScript {
 		words[0] = filepath.Base(words[0])
 	}
-	return l.asByHand(strings.Join(words, " "))
+	command := strings.Join(words, " ")
+	if l.base != "" { // hosts that are gone when the command is read
+		command = strings.Replace(command, "-base "+l.base, "-hosts 2", 1)
+	}
+	return command
 }
 
 // words are the arguments of one run. perftest's are programs of its own, with options of their own.

@@ -31,7 +31,8 @@ func TestParse(t *testing.T) {
 
 func TestReadInit(t *testing.T) {
 	a := arguments{ranks: 16}
-	out := "# OSU MPI Init Test v7.4 (peer)\nnprocs: 16, min: 1 ms, max: 2 ms, avg: 1 ms\n# Max RSS(KiB) of a rank 14024\n"
+	out := "# OSU MPI Init Test v7.4 (peer)\nnprocs: 16, min: 1 ms, max: 2 ms, avg: 1 ms\n" +
+		"# Max RSS(KiB) of a rank 14024\n"
 	got, err := readInit(a, out, 250*time.Millisecond)
 	if want := []line{{16, []float64{250, 14024}}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
@@ -107,8 +108,8 @@ func TestPlanNamesPrograms(t *testing.T) {
 				t.Errorf("%s: %v", m.name, err)
 			}
 			if len(m.runs) == 0 || len(m.columns) == 0 || m.limit == 0 || m.seconds == 0 {
-				t.Errorf("%s (quick: %v) has %d runs, %d columns, limit %v, %v s", m.name, quick, len(m.runs), len(m.columns),
-					m.limit, m.seconds)
+				t.Errorf("%s (quick: %v) has %d runs, %d columns, limit %v, %v s",
+					m.name, quick, len(m.runs), len(m.columns), m.limit, m.seconds)
 			}
 		}
 	}
@@ -130,8 +131,8 @@ func TestSizesDouble(t *testing.T) {
 
 // invented is a result of a measurement as if it had been done: three rounds; ours is twice as good.
 func invented(m measurement) *result {
-	r := &result{Name: m.name, Rounds: 3, Library: m.lineup, Machine: machine{CPU: "Abacus", CPUs: 2}}
-	n := len(m.lineup)
+	r := &result{Name: m.name, Rounds: 3, Library: m.libraries, Machine: machine{CPU: "Abacus", CPUs: 2}}
+	n := len(m.libraries)
 	for _, a := range m.runs {
 		s := samples{Ranks: a.ranks, Key: a.key, Commands: []string{"a", "b", "c", "d"}[:n], Failed: make([]string, n),
 			Rounds: make([][][]line, n)}
@@ -147,7 +148,8 @@ func invented(m measurement) *result {
 								better = -1
 							}
 						}
-						l.Values = append(l.Values, (10+float64(round))*math.Pow(2, better*[]float64{0, 1, 1.4, -0.2}[library]))
+						worse := math.Pow(2, better*[]float64{0, 1, 1.4, -0.2}[library])
+						l.Values = append(l.Values, (10+float64(round))*worse)
 					}
 					lines = append(lines, l)
 				}
@@ -181,11 +183,11 @@ func inventedKeys(a arguments) (keys []int64) {
 }
 
 func known() (*result, measurement) {
-	m := measurement{name: "latency", title: "Latency", about: "Half of a round trip.", program: "latency", key: "bytes",
-		columns: oneWay()}
+	m := measurement{name: "latency", title: "Latency", about: "Half of a round trip.", program: "latency",
+		key: "bytes", columns: oneWay()}
 	r := &result{Name: "latency", Rounds: 3, Library: []string{"gorun", "Open MPI", "MPICH"},
-		Machine: machine{CPU: "Abacus", CPUs: 2, Kernel: "Linux 1", Go: "go1", Versions: []string{"MPICH 4"}, Commit: "abc",
-			Date: "today", Load: "0.1"}}
+		Machine: machine{CPU: "Abacus", CPUs: 2, Kernel: "Linux 1", Go: "go1", Versions: []string{"MPICH 4"},
+			Commit: "abc", Date: "today", Load: "0.1"}}
 	r.Runs = []samples{
 		{Ranks: 2, Commands: []string{"gorun small", "mpirun small", "mpiexec small"}},
 		{Ranks: 2, Commands: []string{"gorun large", "mpirun large", "mpiexec large"}},
@@ -195,7 +197,8 @@ func known() (*result, measurement) {
 	}
 	for library, values := range [][]float64{{0.10, 0.14, 0.12}, {0.36, 0.30, 0.33}, {0.24, 0.20}} {
 		for _, v := range values {
-			r.Runs[0].Rounds[library] = append(r.Runs[0].Rounds[library], []line{{8, []float64{v}}, {512, []float64{3 * v}}})
+			lines := []line{{8, []float64{v}}, {512, []float64{3 * v}}}
+			r.Runs[0].Rounds[library] = append(r.Runs[0].Rounds[library], lines)
 		}
 	}
 	r.Runs[0].Rounds[2][0] = r.Runs[0].Rounds[2][0][:1] // MPICH has only one value for 512
@@ -405,7 +408,7 @@ func TestAFailingPeerIsReportedAndNotTriedAgain(t *testing.T) {
 	m := measurement{name: "latency", program: "latency", limit: time.Minute,
 		runs: []arguments{{ranks: 2}, {ranks: 2, key: 32}}}
 	r := newResult(&m, libraries, machine{}, settings{rounds: 3})
-	r.measure(context.Background(), &m, libraries, newClock(nil, 3))
+	r.measure(context.Background(), &m, libraries, newEstimate(nil, 3))
 	if len(r.Runs[0].Rounds[0]) != 3 || r.Runs[0].Failed[0] != "" {
 		t.Errorf("the good one: %+v", r.Runs[0])
 	}
@@ -437,23 +440,27 @@ func TestAnInterruptKeepsWhatThereIs(t *testing.T) {
 	}(stop.launch)
 	m := measurement{name: "latency", program: "latency", limit: time.Minute, runs: []arguments{{ranks: 2}}}
 	r := newResult(&m, []library{stop}, machine{}, settings{rounds: 5})
-	r.measure(ctx, &m, []library{stop}, newClock(nil, 5))
+	r.measure(ctx, &m, []library{stop}, newEstimate(nil, 5))
 	if len(r.Runs[0].Rounds[0]) != 2 || r.Runs[0].Failed[0] != "" || r.empty() {
 		t.Errorf("%+v, want two rounds and no failure", r.Runs[0])
 	}
 }
 
-// TestNothingIsLeftOfAHangingPeer: a rank in a session of its own, which does not listen to anybody, ends too.
+// TestNothingIsLeftOfAHangingPeer: a rank in a session of its own, which ignores SIGTERM, ends too.
 func TestNothingIsLeftOfAHangingPeer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("finding processes that left their group needs /proc")
 	}
-	adoptOrphans()
+	if testing.Short() {
+		t.Skip("-short: a launcher that is asked to end is waited for, for 3 s")
+	}
+	becomeSubreaper()
 	pids := filepath.Join(t.TempDir(), "pids")
 	hang := script(t, `setsid sh -c 'trap "" TERM; echo $$ >>`+pids+`; while :; do sleep 0.05; done' &
 trap 'exit 0' TERM; while :; do sleep 0.05; done`)
 	pid := ""
-	for _, limit := range []time.Duration{500 * time.Millisecond, 5 * time.Second, 30 * time.Second} { // until the rank has started
+	// A longer limit is tried only where the rank has not started within the one before.
+	for _, limit := range []time.Duration{500 * time.Millisecond, 5 * time.Second, 30 * time.Second} {
 		_, err := runOnce(context.Background(), measurement{}, arguments{}, hang, true, limit)
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("did not end within %v", limit)) {
 			t.Errorf("error %v", err)

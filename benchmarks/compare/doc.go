@@ -11,7 +11,7 @@
 // and the greatest ratio of each measurement. A library that is missing, fails or runs into the limit is reported with
 // the reason, and that run is not tried again. An interrupt ends the measuring; what there is by then is written.
 //
-// Measurements named tcp-… are made between two hosts, which scripts/hosts makes of namespaces (stage.go). That needs
+// Measurements named tcp-… are made between two hosts, which scripts/hosts makes of namespaces (hosts.go). That needs
 // root and Linux; elsewhere they are left out, and compare says so. A bare socket (benchmarks/peers/socket.c) is the
 // limit there: it is no peer, and has ratios of its own.
 //
@@ -24,7 +24,7 @@
 // folder of its own, so that it does not replace the full results.
 //
 // Owns: what is run, in which order, the tables, and what the pictures show.
-// May call: benchmarks/internal/picture; as programs go, gorun, hostrun, scripts/hosts, scripts/guest, cc, and the
-// compilers and launchers of the peers.
+// May call: benchmarks/internal/picture, benchmarks/harness; as programs go, gorun, hostrun, scripts/hosts,
+// scripts/guest, cc, and the compilers and launchers of the peers.
 // Never: imports package mpi or measures anything itself but the wall time of whole commands.
 package main

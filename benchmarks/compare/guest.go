@@ -7,20 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
-
-// guests is what is known of guests, once one has been tried.
-type guests struct {
-	tried     bool
-	none      error // why there can be none, or why it failed
-	libraries []library
-	kernel    string
-}
 
 const (
 	guestScript  = "scripts/guest"
@@ -28,58 +19,51 @@ const (
 	guestTimeout = 10 * time.Minute // all short runs of a guest: each ends after a minute at most
 )
 
-// inGuest boots a guest to see that it can be, and makes what runs there, once.
-func (s *stage) inGuest() ([]library, error) {
-	g := &s.guest
-	if g.tried {
-		return g.libraries, g.none
-	}
-	g.tried = true
-	if g.kernel, g.none = guestKernel(s.ctx); g.none != nil {
-		return nil, g.none
+// makeGuest boots a guest to see that it can be, and makes what runs there.
+func (b *testbed) makeGuest() (list []library, err error) {
+	if b.kernel, err = guestKernel(b.ctx); err != nil {
+		return nil, err
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
-		g.none = fmt.Errorf("%w: gcc%s, and transport/verbs has C", errNoGuest, notInstalled)
-		return nil, g.none
+		return nil, fmt.Errorf("%w: gcc%s, and transport/verbs has C", errUnavailable, notInstalled)
 	}
-	dir := filepath.Join(s.dir, "gorun-verbs")
+	dir := filepath.Join(b.dir, "gorun-verbs")
 	packages := []string{"./cmd/gorun"}
 	for _, m := range rdmaPlan()[:2] {
 		packages = append(packages, "./benchmarks/"+m.program)
 	}
-	if g.none = goBuild(s.ctx, dir, "verbs", packages...); g.none != nil {
-		return nil, g.none
+	if err := goBuild(b.ctx, dir, "verbs", packages...); err != nil {
+		return nil, err
 	}
-	tools := library{name: perftest}
+	b.tools = library{name: perftest}
 	if _, err := exec.LookPath("ib_send_lat"); err != nil {
-		tools.absent = perftest + notInstalled
+		b.tools.absent = perftest + notInstalled
 	}
-	said, _ := exec.CommandContext(s.ctx, "ib_send_lat", "--version").Output() // it says so and ends with an error
-	tools.version = versionIn(string(said))
-	g.libraries = onGuest(library{name: gorun, dir: dir}, s.local[1], tools)
-	return g.libraries, nil
+	version, _ := exec.CommandContext(b.ctx, "ib_send_lat", "--version").Output() // and an exit code of 1
+	b.tools.version = versionIn(string(version))
+	return librariesInGuest(library{name: gorun, dir: dir}, b.local[1], b.tools), nil
 }
 
 // guestKernel is what a guest says that it runs. The first guest of a machine downloads its kernel.
 func guestKernel(ctx context.Context) (string, error) {
 	fmt.Fprintf(os.Stderr, "compare: booting a guest (%s), which the first time downloads its kernel\n", guestScript)
 	cmd := exec.CommandContext(ctx, guestScript, "--", "uname", "-sr")
-	var said strings.Builder
-	cmd.Stderr = &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us; the script is told here
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this process, which passes it on here
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = grace
 	out, err := cmd.Output()
-	why := strings.TrimPrefix(lastLine(said.String()), "guest: ")
+	why := strings.TrimPrefix(lastLine(stderr.String()), "guest: ")
 	switch {
 	case err == nil:
 		return strings.TrimSpace(string(out)), nil
 	case ctx.Err() != nil:
 		return "", errors.New("interrupted")
 	case cmd.ProcessState == nil: // it did not start
-		return "", fmt.Errorf("%w: %w", errNoGuest, err)
-	case cmd.ProcessState.ExitCode() == notHere:
-		return "", fmt.Errorf("%w: %s", errNoGuest, why)
+		return "", fmt.Errorf("%w: %w", errUnavailable, err)
+	case cmd.ProcessState.ExitCode() == exitUnavailable:
+		return "", fmt.Errorf("%w: %s", errUnavailable, why)
 	}
 	return "", fmt.Errorf("%s: %w: %s", guestScript, err, why)
 }
@@ -89,29 +73,17 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// onGuest are the libraries as they run in a guest.
-func onGuest(ours, theirs, tools library) []library {
-	bench := []string{guestScript, "--timeout", strconv.Itoa(int(guestTimeout.Seconds())), "--", benchScript, strconv.Itoa(shortRuns)}
-	ours.launch = func(_ int, program string) []string { return slices.Concat(bench, []string{"gorun", program}) }
-	theirs.launch = func(_ int, program string) []string { return slices.Concat(bench, []string{"openmpi", program}) }
-	tools.launch = func(int, string) []string { return slices.Concat(bench, []string{"perftest"}) }
+// librariesInGuest are the libraries as they run in a guest.
+func librariesInGuest(ours, theirs, tools library) []library {
+	bench := func(words ...string) []string {
+		return append([]string{guestScript, "--timeout", strconv.Itoa(int(guestTimeout.Seconds())), "--",
+			benchScript, strconv.Itoa(shortRuns)}, words...)
+	}
+	ours.launch = func(_ int, program string) []string { return bench("gorun", program) }
+	theirs.launch = func(_ int, program string) []string { return bench("openmpi", program) }
+	tools.launch = func(int, string) []string { return bench("perftest") }
 	tools.read = readPerftest
 	return []library{ours, theirs, tools}
-}
-
-// facts are those of the machine, and of the guest where a measurement is made there.
-func (s *stage) facts(m measurement, here machine) machine {
-	if !m.guest {
-		return here
-	}
-	here.Versions = slices.Clone(here.Versions)
-	for _, l := range s.guest.libraries {
-		if l.name == perftest && l.version != "" {
-			here.Versions = append(here.Versions, perftest+" "+l.version)
-		}
-	}
-	here.Versions = append(here.Versions, "in the guest "+s.guest.kernel)
-	return here
 }
 
 // Fields of latency's lines with -f; those of perftest are put in the same order.
@@ -121,8 +93,8 @@ const (
 	latencyFields  = 5
 )
 
-// The heads of perftest's tables, as far as they are read: a value may be behind them that nobody asks for. Its MB are
-// 2^20 bytes, and later versions say so.
+// The heads of perftest's tables, as far as they are read: more values may follow. Its MB are 2^20 bytes, and later
+// versions say so.
 const (
 	latHead    = "#bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec]"
 	bwHead     = "#bytes #iterations BW peak[MB/sec] BW average[MB/sec]"
@@ -134,15 +106,15 @@ func readPerftest(out string) (lines []line, err error) {
 	head := ""
 	for text := range strings.Lines(out) {
 		words := strings.Fields(text)
-		switch said := strings.Join(words, " "); {
+		switch line := strings.Join(words, " "); {
 		case head != "":
 			l, err := perftestLine(head, words)
 			if err != nil {
 				return nil, err
 			}
 			lines, head = append(lines, l), ""
-		case strings.HasPrefix(said, "#bytes"):
-			head = said
+		case strings.HasPrefix(line, "#bytes"):
+			head = line
 		}
 	}
 	if head != "" {
@@ -169,7 +141,8 @@ func perftestLine(head string, words []string) (l line, err error) {
 	case (strings.HasPrefix(head, bwHead) || strings.HasPrefix(head, bwHeadLate)) && len(v) >= 3:
 		l.Values = []float64{v[2] * (1 << 20) / 1e6}
 	default:
-		return l, fmt.Errorf("not a table of perftest that can be read: %q, and behind it %q", head, strings.Join(words, " "))
+		return l, fmt.Errorf("not a table of perftest that can be read: %q, and behind it %q",
+			head, strings.Join(words, " "))
 	}
 	return l, nil
 }

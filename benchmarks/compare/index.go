@@ -32,9 +32,9 @@ func writeIndex(dir string) error {
 // index is the summary: how far apart the libraries are, what was measured on, and the pages.
 func index(results []*result) string {
 	var b strings.Builder
-	b.WriteString("# Compared with Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the best peer, " +
-		"or what the page names, and ours / the limit where one was measured: of the medians, the least and the greatest " +
-		"of all rows.\n\n")
+	b.WriteString("# Compared with Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the " +
+		"best peer, or what the page names, and ours / the limit where one was measured: of the medians, the least " +
+		"and the greatest of all rows.\n\n")
 	writeRow(&b, []string{"measurement", "", "to the best peer", "to the limit"})
 	b.WriteString("|:-|:-|:-|:-|\n")
 	for _, r := range results {
@@ -51,10 +51,10 @@ func index(results []*result) string {
 		}
 	}
 	b.WriteString("\nMeasured on:\n\n")
-	said := map[string]bool{}
+	listed := map[string]bool{}
 	for _, r := range results {
-		if facts := r.Machine.String(); !said[facts] {
-			said[facts] = true
+		if facts := r.Machine.String(); !listed[facts] {
+			listed[facts] = true
 			fmt.Fprintf(&b, "- %s\n", facts)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
 )
 
 // machine is what the numbers were measured on, and with.
@@ -28,8 +30,9 @@ type machine struct {
 const busyLoad = 0.5
 
 func machineFacts(ctx context.Context, libraries []library) machine {
+	cpu, _ := harness.Processors()
 	facts := machine{
-		CPU: cpuName(), CPUs: runtime.NumCPU(), Kernel: runtime.GOOS, Go: runtime.Version(),
+		CPU: cpu, CPUs: runtime.NumCPU(), Kernel: runtime.GOOS, Go: runtime.Version(),
 		Commit: output(ctx, "git", "describe", "--always", "--dirty", "--exclude=*"),
 		Date:   time.Now().UTC().Format("2006-01-02 15:04 MST"),
 	}
@@ -56,24 +59,12 @@ func (m machine) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// busy is a warning when somebody else uses the machine.
+// busy is a warning when other programs use the machine.
 func (m machine) busy() string {
 	if load, err := strconv.ParseFloat(m.Load, 64); err == nil && load > busyLoad {
 		return fmt.Sprintf("the load average is %s: something else is running, and the numbers will show it", m.Load)
 	}
 	return ""
-}
-
-func cpuName() string {
-	info, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	_, rest, ok := strings.Cut(string(info), "model name")
-	if !ok {
-		return runtime.GOARCH
-	}
-	return strings.TrimLeft(firstLine(rest), "\t :")
 }
 
 // output is what a command prints, or nothing.

@@ -28,7 +28,8 @@ func main() {
 	flag.BoolVar(&s.quick, "quick", false, "a small set in under three minutes: three rounds, smaller numbers")
 	flag.IntVar(&s.rounds, "rounds", 0, "rounds (default 5, with -quick 3)")
 	flag.StringVar(&s.only, "only", "", "measurements to do, separated by commas (default all)")
-	flag.DurationVar(&s.limit, "limit", 0, "time that one run may take (default 20s, with -quick 6s; more of match and in guests)")
+	flag.DurationVar(&s.limit, "limit", 0,
+		"time that one run may take (default 20s, with -quick 6s; more of match and in guests)")
 	flag.StringVar(&s.out, "out", "",
 		"folder for the results (default "+resultsDir+", with -quick a new one, with -from that one)")
 	flag.StringVar(&s.from, "from", "", "measure nothing: make tables and pictures from the NAME.json of this folder")
@@ -62,7 +63,7 @@ func run(ctx context.Context, s settings) error {
 		if s.out == "" {
 			s.out = s.from
 		}
-		return again(s, chosen)
+		return rewrite(s, chosen)
 	}
 	if s.out, err = resultsFolder(s); err != nil {
 		return err
@@ -80,8 +81,8 @@ func resultsFolder(s settings) (string, error) {
 	return resultsDir, nil
 }
 
-// again makes the pages from what was measured before.
-func again(s settings, chosen []measurement) error {
+// rewrite makes the pages from what was measured before.
+func rewrite(s settings, chosen []measurement) error {
 	made := 0
 	for _, m := range chosen {
 		r, err := readResult(s.from, m.name)
@@ -112,28 +113,28 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 	if err != nil {
 		return err
 	}
-	adoptOrphans()
+	becomeSubreaper()
 	facts := machineFacts(ctx, libraries)
 	fmt.Fprintln(os.Stderr, facts.String())
 	if warning := facts.busy(); warning != "" {
 		fmt.Fprintln(os.Stderr, "compare: "+warning)
 	}
-	stage := stage{ctx: ctx, dir: dir, local: libraries}
-	defer stage.close()
-	clock := newClock(chosen, s.rounds)
+	bed := newTestbed(ctx, dir, libraries)
+	defer bed.close()
+	estimate := newEstimate(chosen, s.rounds)
 	for i := range chosen {
 		m := &chosen[i]
-		lineup, err := stage.lineup(*m)
-		if leftOut(err) {
+		libraries, err := bed.libraries(*m)
+		if errors.Is(err, errUnavailable) {
 			fmt.Fprintf(os.Stderr, "compare: %s is left out: %v\n", m.name, err)
-			clock.leaveOut(*m)
+			estimate.remove(*m)
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		r := newResult(m, lineup, stage.facts(*m, facts), s)
-		r.measure(ctx, m, lineup, clock)
+		r := newResult(m, libraries, bed.facts(*m, facts), s)
+		r.measure(ctx, m, libraries, estimate)
 		if r.empty() {
 			break // interrupted before anything of it was done
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -9,26 +8,23 @@ import (
 
 // measurement is one page of the results: one program, run with one or more sets of arguments.
 type measurement struct {
-	name    string // of its files, and for -only
-	title   string
-	about   string
-	program string
-	key     string // what the first column of the tables counts
-	runs    []arguments
-	columns []column
-	sizes   bool // the first column is a range of sizes: drawn as a curve, with the ratio beneath
-	limit   time.Duration
-	seconds float64  // about what one round of all libraries takes
-	hosts   bool     // between two hosts, not on this one
-	guest   bool     // in a guest, shortRuns in each round
-	lineup  []string // the libraries, ours first; nil: everybody
-	rival   string   // what the ratios are to; empty: the best peer
+	name      string // of its files, and for -only
+	title     string
+	about     string
+	program   string
+	key       string // what the first column of the tables counts
+	runs      []arguments
+	columns   []column
+	sizes     bool // the first column is a range of sizes: drawn as a curve, with the ratio beneath
+	limit     time.Duration
+	seconds   float64  // about what one round of all libraries takes
+	hosts     bool     // between two hosts, not on this one
+	guest     bool     // in a guest, shortRuns in each round
+	libraries []string // ours first; nil: ours, Open MPI and MPICH
+	rival     string   // what the ratios are to; empty: the best peer
 	// read makes lines of what a run printed; nil: parse.
 	read func(a arguments, out string, took time.Duration) ([]line, error)
 }
-
-// rivalName is what the ratios are to.
-func (m measurement) rivalName() string { return cmp.Or(m.rival, "the best peer") }
 
 // arguments are those of one run.
 type arguments struct {
@@ -64,7 +60,7 @@ const (
 	quickLimit = 6 * time.Second
 )
 
-// plan is the set. Sizes are measured in groups, so that each runs for about a tenth of a second: less is noise.
+// plan is the set. Sizes are measured in groups, so that each runs for about a tenth of a second: less would be noise.
 func plan(quick bool) []measurement {
 	all := []measurement{
 		latency(), latencyAlloc(), bandwidth("bw", "Bandwidth", "from one rank to another", 8),
@@ -80,8 +76,8 @@ func plan(quick bool) []measurement {
 		if quick {
 			m.makeQuick()
 		}
-		if m.lineup == nil {
-			m.lineup = []string{gorun, openMPI, mpich}
+		if m.libraries == nil {
+			m.libraries = []string{gorun, openMPI, mpich}
 		}
 		if len(m.runs) > 0 {
 			kept = append(kept, m)
@@ -113,8 +109,8 @@ func oneWay() []column {
 func latency() measurement {
 	return measurement{
 		name: "latency", title: "Latency", program: "latency", key: "bytes", sizes: true, seconds: 14,
-		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv; ordinary Go slices " +
-			"(ours) and malloc (theirs).",
+		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv; ordinary Go " +
+			"slices (ours) and malloc (theirs).",
 		runs: []arguments{
 			{ranks: 2, args: "-m 1:8192", iters: "-i 200000 -x 2000", quick: []string{"-i 40000 -x 1000"}},
 			{ranks: 2, args: "-m 16384:262144", iters: "-i 20000 -x 1000", quick: []string{"-i 800 -x 50"}},
@@ -187,9 +183,8 @@ func match() measurement {
 	m := measurement{
 		name: "match", title: "Matching in long queues", program: "match", key: "entries", seconds: 35,
 		limit: 90 * time.Second,
-		about: "What one message of 8 bytes costs when so many posted receives, or so many unexpected messages, are in " +
-			"its way that do not fit. Nothing can be in the way of a receive with both wildcards: everything fits, and the " +
-			"oldest entry is taken.",
+		about: "What one message of 8 bytes costs behind so many posted receives, or so many unexpected messages, " +
+			"that do not match it. A receive with both wildcards matches every message: it takes the oldest entry.",
 		runs: []arguments{
 			{ranks: 2, args: "-m 1:1000", iters: "-i 100 -x 5", quick: []string{"-i 50 -x 2"}},
 			{ranks: 2, args: "-m 10000:10000", iters: "-i 50 -x 2", ours: "-i 1000 -x 100"},
@@ -206,12 +201,12 @@ func match() measurement {
 func ring() measurement {
 	return measurement{
 		name: "ring", title: "A token round all ranks", program: "ring", key: "ranks", seconds: 26,
-		about: "One token of 8 bytes goes round: hops a second. With more ranks than cores this shows how waiting ranks " +
-			"make room for the one that has work.",
+		about: "One token of 8 bytes goes round: hops a second. With more ranks than cores this shows how waiting " +
+			"ranks make room for the one that has work.",
 		runs: []arguments{
 			{ranks: 2, key: 2, iters: "-i 200000 -x 2000", quick: []string{"-i 50000 -x 1000"}},
-			// The same for all: a short run measures how the ranks come together. A peer that is too slow for it is
-			// reported so.
+			// The same for all libraries: a short run would measure how the ranks come together. A peer that is too
+			// slow for it is reported so.
 			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
 			{ranks: 32, key: 32, iters: "-i 2000 -x 20"},
 		},
@@ -222,9 +217,10 @@ func ring() measurement {
 func allPairs() measurement {
 	return measurement{
 		name: "allpairs", title: "All-pairs random traffic", program: "allpairs", key: "ranks", seconds: 10,
-		about: "Each rank sends messages of 8 bytes to random others, 64 in flight, and receives from any source: messages " +
-			"a second of the whole job. All three complete the oldest receive and send with Test, Test, WaitAny; Open MPI " +
-			"with MPI_Waitsome over all requests of the window was seen at 5 to 7 million with 8 ranks.",
+		about: "Each rank sends messages of 8 bytes to random others, 64 in flight, and receives from any source: " +
+			"messages a second of the whole job. All three complete the oldest receive and send with Test, Test, " +
+			"WaitAny. With MPI_Waitsome over all requests of the window, Open MPI was seen at 5 to 7 million with 8 " +
+			"ranks.",
 		runs: []arguments{
 			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
 			{ranks: 32, key: 32, iters: "-i 5000 -x 100"},
@@ -236,8 +232,9 @@ func allPairs() measurement {
 func idle() measurement {
 	return measurement{
 		name: "idle", title: "A blocked rank", program: "idle", key: "ranks", seconds: 8,
-		about: "CPU seconds that a rank takes in each second that it is blocked in Recv (user and system), of the worst rank.",
-		runs:  []arguments{{ranks: 2, iters: "-i 2", quick: []string{"-i 1"}}},
+		about: "CPU seconds that a rank takes in each second that it is blocked in Recv (user and system), of the " +
+			"worst rank.",
+		runs: []arguments{{ranks: 2, iters: "-i 2", quick: []string{"-i 1"}}},
 		columns: []column{
 			{name: "CPU seconds a second", unit: "s/s", field: 1, digits: 4},
 			{name: "greatest resident size of a rank", unit: "KiB", field: 2},
@@ -264,8 +261,9 @@ func start() measurement {
 func overlap() measurement {
 	m := measurement{
 		name: "overlap", title: "Transfers under computation", program: "overlap", key: "bytes", seconds: 3,
-		about: "How much of a transfer is hidden when a rank computes between Isend or Irecv and Wait, without any call of " +
-			"the library, for about twice as long as the transfer takes alone. The other rank is in its blocking Recv or Send.",
+		about: "How much of a transfer is hidden when a rank computes between Isend or Irecv and Wait, without any " +
+			"call of the library, for about twice as long as the transfer takes alone. The other rank is in its " +
+			"blocking Recv or Send.",
 		runs: []arguments{{ranks: 2, args: "-m 4194304:4194304", iters: "-i 50 -x 5", quick: []string{"-i 20 -x 3"}}},
 	}
 	for i, call := range []string{"Isend", "Irecv"} {

@@ -75,13 +75,14 @@ func TestReadPerftest(t *testing.T) {
 }
 
 func TestCommandsInAGuest(t *testing.T) {
-	lineup := onGuest(library{name: gorun, dir: "/d/v"}, library{name: openMPI, dir: "/d/o"}, library{name: perftest})
+	libraries := librariesInGuest(
+		library{name: gorun, dir: "/d/v"}, library{name: openMPI, dir: "/d/o"}, library{name: perftest})
 	var shown []string
 	for _, name := range []string{"rdma-latency", "rdma-bw", "rdma-bw-alloc"} {
 		m, _ := find(plan(false), name)
-		for i, l := range lineup {
-			if l.name != m.lineup[i] {
-				t.Errorf("%s: %s is in the place of %s", name, l.name, m.lineup[i])
+		for i, l := range libraries {
+			if l.name != m.libraries[i] {
+				t.Errorf("%s: %s is in the place of %s", name, l.name, m.libraries[i])
 			}
 			shown = append(shown, l.shown(m, m.runs[0], i == 0))
 		}
@@ -101,28 +102,30 @@ func TestCommandsInAGuest(t *testing.T) {
 		t.Errorf("shown:\n%s", strings.Join(shown, "\n"))
 	}
 	for i, want := range []string{"gorun /d/v/bw", "openmpi /d/o/bw", "perftest"} {
-		l := lineup[i]
+		l := libraries[i]
 		if got := strings.Join(l.launch(2, filepath.Join(l.dir, "bw")), " "); got != bench+want {
 			t.Errorf("%s, want %s", got, bench+want)
 		}
 	}
 }
 
-// besidePerftest is two rounds of two short runs each, of which one of perftest hung. Open MPI tells no typical time.
-func besidePerftest() (*result, measurement) {
+// withPerftest is two rounds of two short runs each, of which one of perftest hung. Open MPI prints no typical time.
+func withPerftest() (*result, measurement) {
 	m, _ := find(plan(false), "rdma-latency")
-	r := newResult(&m, onGuest(library{name: gorun}, library{name: openMPI}, library{name: perftest}), machine{}, settings{rounds: 2})
+	libraries := librariesInGuest(library{name: gorun}, library{name: openMPI}, library{name: perftest})
+	r := newResult(&m, libraries, machine{}, settings{rounds: 2})
 	s := &r.Runs[0]
 	s.Times = 2
 	of := func(mean, typical float64) line { return line{8, []float64{mean, 1, 99, 500, typical, 50, 60}} }
 	s.Rounds[0] = [][]line{{of(180, 110), of(200, 130)}, {of(160, 100), of(170, 120)}}
 	s.Rounds[1] = [][]line{{{8, []float64{190}}, {8, []float64{210}}}, {{8, []float64{200}}, {8, []float64{230}}}}
-	s.Rounds[2] = [][]line{{{8, []float64{150, 1, 99, 500, 100}}}, {{8, []float64{140, 1, 99, 500, 90}}, {8, []float64{900, 1, 99, 500, 104}}}}
+	s.Rounds[2] = [][]line{{{8, []float64{150, 1, 99, 500, 100}}},
+		{{8, []float64{140, 1, 99, 500, 90}}, {8, []float64{900, 1, 99, 500, 104}}}}
 	return r, m
 }
 
-func TestPageBesidePerftest(t *testing.T) {
-	r, m := besidePerftest()
+func TestPageWithPerftest(t *testing.T) {
+	r, m := withPerftest()
 	page := r.page(m)
 	for _, want := range []string{
 		`## one way, mean (µs), lower is better
@@ -138,9 +141,11 @@ func TestPageBesidePerftest(t *testing.T) {
 | 8 | 115.0 · 100.0 · 26% | – | 100.0 · 90.0 · 14% | – | – | 1.15 | 1.11 |
 
 `,
-		"- perftest: 1 of 4 runs failed or hung, and are left out (`scripts/guest --timeout 600 -- scripts/guest-bench 7 perftest ib_send_lat",
-		"Cells are median · quietest run · spread (greatest less smallest, of the median). Ratios are ours / the best peer, of " +
-			"the medians and of the quietest runs, and the same to perftest, which is no peer but the limit. Rounds: 2 of 2 runs each, ",
+		"- perftest: 1 of 4 runs failed or hung, and are left out " +
+			"(`scripts/guest --timeout 600 -- scripts/guest-bench 7 perftest ib_send_lat",
+		"Cells are median · quietest run · spread (greatest less smallest, of the median). Ratios are ours / the " +
+			"best peer, of the medians and of the quietest runs, and the same to perftest, which is no peer but the " +
+			"limit. Rounds: 2 of 2 runs each, ",
 		"soft-RoCE", "QEMU emulates", "not the speed of any hardware",
 	} {
 		if !strings.Contains(page, want) {
@@ -152,7 +157,7 @@ func TestPageBesidePerftest(t *testing.T) {
 	}
 	text := index([]*result{r})
 	for _, want := range []string{
-		"| [Latency over RDMA](rdma-latency.md) | one way, mean, lower is better | 0.85 at 8 bytes | 1.17 at 8 bytes |\n",
+		"| [Latency over RDMA](rdma-latency.md) | one way, mean, lower is better | 0.85 at 8 bytes | 1.17 at 8 ",
 		"| one way, typical (median), lower is better | – | 1.15 at 8 bytes |\n",
 		"## [Latency over RDMA](rdma-latency.md)", "not the speed of any hardware",
 	} {
@@ -171,25 +176,34 @@ func TestQuickBootsNoGuest(t *testing.T) {
 	}
 }
 
+// writeScript makes a shell script in the working folder.
+func writeScript(t *testing.T, path, text string) {
+	t.Helper()
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // fakeGuest puts a script in the place of scripts/guest, in a folder of its own that becomes the working folder.
 func fakeGuest(t *testing.T, text string) (dir string) {
 	dir = t.TempDir()
 	t.Chdir(dir)
-	if err := errors.Join(os.MkdirAll("scripts", 0o755), os.WriteFile(guestScript, []byte("#!/bin/sh\n"+text), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	writeScript(t, guestScript, text)
 	return dir
 }
 
-// TestNoGuest: where there can be none, the measurements are left out with the reason, and nobody asks twice. Where one
-// fails, that is an error.
+// TestNoGuest: where there can be none, the measurements are left out with the reason, and one guest is tried. Where
+// one fails, that is an error.
 func TestNoGuest(t *testing.T) {
-	for code, none := range map[int]bool{77: true, 125: false, 1: false} {
-		dir := fakeGuest(t, fmt.Sprintf("echo asked $* >>asked\nexec >&2\necho first\necho 'guest: only root can'\nexit %d\n", code))
-		s := stage{ctx: context.Background(), dir: dir, local: make([]library, 3)}
+	for code, unavailable := range map[int]bool{77: true, 125: false, 1: false} {
+		dir := fakeGuest(t, fmt.Sprintf(
+			"echo asked $* >>asked\nexec >&2\necho first\necho 'guest: only root can'\nexit %d\n", code))
+		bed := newTestbed(context.Background(), dir, make([]library, 3))
 		for _, m := range rdmaPlan() {
-			_, err := s.lineup(m)
-			if err == nil || errors.Is(err, errNoGuest) != none || leftOut(err) != none || !strings.HasSuffix(err.Error(), ": only root can") {
+			_, err := bed.libraries(m)
+			if errors.Is(err, errUnavailable) != unavailable || err == nil ||
+				!strings.HasSuffix(err.Error(), ": only root can") {
 				t.Errorf("%s, exit code %d: %v", m.name, code, err)
 			}
 		}
@@ -198,43 +212,49 @@ func TestNoGuest(t *testing.T) {
 		}
 	}
 	t.Chdir(t.TempDir())
-	if _, err := guestKernel(context.Background()); !leftOut(err) {
+	if _, err := guestKernel(context.Background()); !errors.Is(err, errUnavailable) {
 		t.Errorf("where the script is not there: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := guestKernel(ctx); err == nil || leftOut(err) {
+	if _, err := guestKernel(ctx); err == nil || errors.Is(err, errUnavailable) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
 
 // TestRunsInAGuest: what short runs print is one round; complaints about some of them are passed on.
 func TestRunsInAGuest(t *testing.T) {
-	fakeGuest(t, "case $* in *ib_send_lat*) echo 'guest-bench: run 2 of 7 hung' >&2; cat lat lat;; *) echo 8 1; echo 8 3;; esac\n")
+	fakeGuest(t, `case $* in
+*ib_send_lat*) echo 'guest-bench: run 2 of 7 hung' >&2; cat lat lat ;;
+*) echo 8 1; echo 8 3 ;;
+esac
+`)
 	if err := os.WriteFile("lat", []byte(latTable), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	m, _ := find(plan(false), "rdma-latency")
-	lineup := onGuest(library{name: gorun}, library{name: openMPI, absent: "mpicc.openmpi" + notInstalled}, library{name: perftest, version: "6"})
-	s := stage{guest: guests{libraries: lineup, kernel: "Linux 6"}}
-	if got, want := s.facts(m, machine{Versions: []string{"MPICH 4"}}).Versions, []string{"MPICH 4", "perftest 6", "in the guest Linux 6"}; !reflect.DeepEqual(got, want) {
+	bed := testbed{tools: library{name: perftest, version: "6"}, kernel: "Linux 6"}
+	want := []string{"MPICH 4", "perftest 6", "in the guest Linux 6"}
+	if got := bed.facts(m, machine{Versions: want[:1]}).Versions; !reflect.DeepEqual(got, want) {
 		t.Errorf("facts: %q, want %q", got, want)
 	}
-	said, saying, err := os.Pipe()
+	libraries := librariesInGuest(library{name: gorun},
+		library{name: openMPI, absent: "mpicc.openmpi" + notInstalled}, bed.tools)
+	reading, writing, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	stderr := os.Stderr
-	os.Stderr = saying
-	r := newResult(&m, lineup, machine{}, settings{rounds: 2})
-	r.measure(context.Background(), &m, lineup, newClock(nil, 2))
+	os.Stderr = writing
+	r := newResult(&m, libraries, machine{}, settings{rounds: 2})
+	r.measure(context.Background(), &m, libraries, newEstimate(nil, 2))
 	os.Stderr = stderr
-	saying.Close()
+	writing.Close()
 	text := make([]byte, 1<<16)
-	n, _ := said.Read(text)
-	said.Close()
+	n, _ := reading.Read(text)
+	reading.Close()
 	if strings.Count(string(text[:n]), "guest-bench: run 2 of 7 hung\n") != 2 {
-		t.Errorf("said %q", text[:n])
+		t.Errorf("standard error has %q", text[:n])
 	}
 	if got := r.values(0, 8, latencyMean); !reflect.DeepEqual(got, []float64{1, 1, 3, 3}) {
 		t.Errorf("ours: %v", got)
@@ -250,14 +270,19 @@ func TestRunsInAGuest(t *testing.T) {
 	}
 }
 
-// TestGuestBench: runs that fail, hang or print nothing are told of and left out, with all that they started, and the
+// TestGuestBench: runs that fail, hang or print nothing are named and left out, with all that they started, and the
 // others count. It needs no guest: the programs are none that use RDMA.
 func TestGuestBench(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it is a script for guests, which are Linux")
 	}
-	for program, pkg := range map[string]string{"bash": "bash", "setsid": "util-linux", "pkill": "procps", "timeout": "coreutils", "grep": "grep"} {
-		proc.RequireProgram(t, program, pkg)
+	if testing.Short() {
+		t.Skip("-short: a run that hangs is waited for, for 10 s")
+	}
+	for _, program := range []struct{ name, pkg string }{
+		{"bash", "bash"}, {"setsid", "util-linux"}, {"pkill", "procps"}, {"timeout", "coreutils"}, {"grep", "grep"},
+	} {
+		proc.RequireProgram(t, program.name, program.pkg)
 	}
 	bench, err := filepath.Abs("../../" + benchScript)
 	if err != nil {
@@ -280,7 +305,7 @@ esac
 	if err := errors.Join(os.WriteFile("gorun", []byte(text), 0o755), os.WriteFile("latency", nil, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	run := func(args ...string) (out, said string, code int) {
+	run := func(args ...string) (stdout, stderr string, code int) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, bench, args...)
@@ -291,13 +316,13 @@ esac
 		}
 		return o.String(), e.String(), cmd.ProcessState.ExitCode()
 	}
-	out, said, code := run("-t", "10", "5", "gorun", dir+"/latency", "-m", "8:8")
-	if out != "# run 1\n8 0.1\n# run 5\n8 0.5\n" || code != 0 {
-		t.Errorf("printed %q, exit code %d", out, code)
+	stdout, stderr, code := run("-t", "10", "5", "gorun", dir+"/latency", "-m", "8:8")
+	if stdout != "# run 1\n8 0.1\n# run 5\n8 0.5\n" || code != 0 {
+		t.Errorf("printed %q, exit code %d", stdout, code)
 	}
 	if want := "guest-bench: run 2 of 5 failed with status 3\ntrouble\nguest-bench: run 3 of 5 took more than 10 s\n" +
-		"guest-bench: run 4 of 5 printed no number\n"; said != want {
-		t.Errorf("said %q, want %q", said, want)
+		"guest-bench: run 4 of 5 printed no number\n"; stderr != want {
+		t.Errorf("standard error has %q, want %q", stderr, want)
 	}
 	if ran, _ := os.ReadFile("ran"); string(ran) != strings.Repeat("verbs -n 2 "+dir+"/latency -m 8:8\n", 5) {
 		t.Errorf("ran %q", ran)
@@ -307,7 +332,8 @@ esac
 	if err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // it was killed, which takes a moment
+	// It was killed, which takes a moment.
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			break
@@ -316,12 +342,13 @@ esac
 			t.Fatalf("what hung has left %s", stat)
 		}
 	}
-	syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // it may have become a child of this process, which adopts orphans
+	syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // it may have become a child of this process, a subreaper
 	for _, c := range []struct {
 		args, want string
 		code       int
 	}{
-		{"1 perftest false", "run 1 of 1 failed with status 1\nguest-bench: none of 1 runs was good: perftest false\n", 1},
+		{"1 perftest false",
+			"run 1 of 1 failed with status 1\nguest-bench: none of 1 runs was good: perftest false\n", 1},
 		{"1 perftest no-such-tool", "no-such-tool is missing", 77},
 		{"1 gorun elsewhere/latency", "elsewhere/gorun is missing", 77},
 		{"0 perftest false", "guest-bench [-t SECS] TIMES perftest", 2},
@@ -329,8 +356,9 @@ esac
 		{"1 mpich latency", "guest-bench [-t SECS] TIMES openmpi", 2},
 		{"1 gorun", "guest-bench [-t SECS] TIMES gorun", 2},
 	} {
-		if out, said, code := run(strings.Fields(c.args)...); out != "" || !strings.Contains(said, c.want) || code != c.code {
-			t.Errorf("%s: %q, %q, exit code %d", c.args, out, said, code)
+		stdout, stderr, code := run(strings.Fields(c.args)...)
+		if stdout != "" || !strings.Contains(stderr, c.want) || code != c.code {
+			t.Errorf("%s: %q, %q, exit code %d", c.args, stdout, stderr, code)
 		}
 	}
 }

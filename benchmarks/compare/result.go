@@ -65,7 +65,7 @@ func newResult(m *measurement, libraries []library, facts machine, s settings) *
 func (r *result) empty() bool {
 	for _, s := range r.Runs {
 		for i := range s.Rounds {
-			if len(s.Rounds[i]) > 0 || s.Failed[i] != "" && r.Library[i] == r.Library[0] {
+			if len(s.Rounds[i]) > 0 || s.Failed[i] != "" && i == 0 {
 				return false
 			}
 		}
@@ -73,7 +73,7 @@ func (r *result) empty() bool {
 	return true
 }
 
-// keys are those of any library, ascending. A run whose only line has a key given has it even if nobody finished.
+// keys are those of any library, ascending. A run whose only line has a key given has it even if no library finished.
 func (r *result) keys() []int64 {
 	var keys []int64
 	for _, s := range r.Runs {

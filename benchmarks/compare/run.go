@@ -14,34 +14,34 @@ import (
 	"time"
 )
 
-// clock tells how far the whole comparison is.
-type clock struct {
-	start time.Time
-	ahead float64 // seconds, of the measurements that have not begun
-	round int     // rounds of each
+// estimate is how long the whole comparison takes.
+type estimate struct {
+	start  time.Time
+	ahead  float64 // seconds, of the measurements that have not begun
+	rounds int     // of each
 }
 
-func newClock(chosen []measurement, rounds int) *clock {
-	c := &clock{start: time.Now(), round: rounds}
+func newEstimate(chosen []measurement, rounds int) *estimate {
+	e := &estimate{start: time.Now(), rounds: rounds}
 	for _, m := range chosen {
-		c.ahead += m.seconds * float64(rounds)
+		e.ahead += m.seconds * float64(rounds)
 	}
-	return c
+	return e
 }
 
-// leaveOut takes a measurement out that will not be done.
-func (c *clock) leaveOut(m measurement) { c.ahead -= m.seconds * float64(c.round) }
+// remove takes a measurement out: it begins, or will not be done.
+func (e *estimate) remove(m measurement) { e.ahead -= m.seconds * float64(e.rounds) }
 
-// about is the time that everything will have taken, when `left` seconds of the present measurement are to come.
-func (c *clock) about(left float64) time.Duration {
-	return time.Since(c.start) + time.Duration((left+c.ahead)*float64(time.Second))
+// total is the time that everything will have taken, when `left` seconds of the present measurement are to come.
+func (e *estimate) total(left float64) time.Duration {
+	return time.Since(e.start) + time.Duration((left+e.ahead)*float64(time.Second))
 }
 
 // measure runs one measurement in rounds, the libraries by turns. A library that fails a run is not tried with it
 // again.
-func (r *result) measure(ctx context.Context, m *measurement, libraries []library, c *clock) {
+func (r *result) measure(ctx context.Context, m *measurement, libraries []library, e *estimate) {
 	perRound := m.seconds
-	c.leaveOut(*m)
+	e.remove(*m)
 	begin := time.Now()
 	for round := range r.Rounds {
 		for i, a := range m.runs {
@@ -50,7 +50,7 @@ func (r *result) measure(ctx context.Context, m *measurement, libraries []librar
 					continue
 				}
 				fmt.Fprintf(os.Stderr, "[%s of about %s] %s, round %d of %d, %d ranks: %s\n",
-					clockText(time.Since(c.start)), clockText(c.about(perRound*float64(r.Rounds-round))),
+					clockText(time.Since(e.start)), clockText(e.total(perRound*float64(r.Rounds-round))),
 					m.name, round+1, r.Rounds, a.ranks, libraries[j].name)
 				r.Runs[i].add(ctx, j, *m, a, libraries[j], r.limit)
 			}
@@ -88,29 +88,29 @@ func runOnce(ctx context.Context, m measurement, a arguments, l library, ours bo
 	defer cancel()
 	args := append(l.launch(a.ranks, filepath.Join(l.dir, m.program)), l.words(a, ours)...)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	var out, complaints bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaints
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us; they are told below
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this process, which passes it on below
 	// A launcher that is asked to end takes its ranks along; one that is killed may leave them.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = grace
-	before := family()
+	before := descendants()
 	start := time.Now()
 	err := cmd.Run()
 	took := time.Since(start)
 	if cmd.Process != nil {
-		endFamily(cmd.Process.Pid, before)
+		killDescendants(cmd.Process.Pid, before)
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, fmt.Errorf("did not end within %v", limit)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %v: %s", filepath.Base(args[0]), err, firstLine(complaints.String()))
+		return nil, fmt.Errorf("%s: %v: %s", filepath.Base(args[0]), err, firstLine(stderr.String()))
 	}
-	if m.guest { // short runs that failed: the others count
-		os.Stderr.Write(complaints.Bytes())
+	if m.guest { // it names the short runs that failed; the others count
+		os.Stderr.Write(stderr.Bytes())
 	}
-	lines, err := readLines(m, a, l, out.String(), took)
+	lines, err := readLines(m, a, l, stdout.String(), took)
 	if err == nil && a.key != 0 {
 		for i := range lines {
 			lines[i].Key = a.key
@@ -131,7 +131,7 @@ func readLines(m measurement, a arguments, l library, out string, took time.Dura
 
 var peakLine = regexp.MustCompile(`(?m)^# Max RSS\(KiB\) of a rank (\d+)$`)
 
-// readInit is for init, whose output is osu_init's: the wall time is ours to measure, the resident size is printed.
+// readInit is for init, whose output is osu_init's: compare measures the wall time, init prints the resident size.
 func readInit(a arguments, out string, took time.Duration) ([]line, error) {
 	found := peakLine.FindStringSubmatch(out)
 	if found == nil {

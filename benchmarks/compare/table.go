@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -43,13 +44,14 @@ func (r *result) page(m measurement) string {
 	for _, c := range m.columns {
 		b.WriteString(r.table(m, c))
 	}
-	b.WriteString(r.troubles())
+	b.WriteString(r.failures())
 	one, times := "round", ""
 	if n := r.Runs[0].Times; n > 0 {
 		one, times = "run", fmt.Sprintf(" of %d runs each", n)
 	}
 	fmt.Fprintf(&b, "Cells are median · quietest %s · spread (greatest less smallest, of the median). Ratios are "+
-		"ours / %s, of the medians and of the quietest %ss%s. Rounds: %d%s", one, m.rivalName(), one, r.limitNote(), r.Rounds, times)
+		"ours / %s, of the medians and of the quietest %ss%s. Rounds: %d%s",
+		one, cmp.Or(m.rival, "the best peer"), one, r.limitNote(), r.Rounds, times)
 	if r.Quick {
 		b.WriteString(", the quick set")
 	}
@@ -102,33 +104,34 @@ func writeRow(b *strings.Builder, cells []string) {
 	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// troubles lists who failed where, and why.
-func (r *result) troubles() string {
-	type trouble struct{ who, why string }
-	var order []trouble
-	where := map[trouble][]string{}
+// failures lists which library failed where, and why.
+func (r *result) failures() string {
+	type failure struct{ library, why string }
+	var order []failure
+	where := map[failure][]string{}
 	for _, s := range r.Runs {
 		for i, why := range s.Failed {
 			if why == "" {
 				continue
 			}
-			t := trouble{r.Library[i], why}
-			if where[t] == nil {
-				order = append(order, t)
+			f := failure{r.Library[i], why}
+			if where[f] == nil {
+				order = append(order, f)
 			}
-			where[t] = append(where[t], fmt.Sprintf("`%s`", s.Commands[i]))
+			where[f] = append(where[f], fmt.Sprintf("`%s`", s.Commands[i]))
 		}
 	}
 	var b strings.Builder
 	for _, s := range r.Runs {
 		for i, name := range r.Library {
 			if left, all := s.leftOut(i); left > 0 {
-				fmt.Fprintf(&b, "- %s: %d of %d runs failed or hung, and are left out (`%s`)\n", name, left, all, s.Commands[i])
+				fmt.Fprintf(&b, "- %s: %d of %d runs failed or hung, and are left out (`%s`)\n",
+					name, left, all, s.Commands[i])
 			}
 		}
 	}
-	for _, t := range order {
-		fmt.Fprintf(&b, "- %s: %s (%s)\n", t.who, t.why, strings.Join(where[t], ", "))
+	for _, f := range order {
+		fmt.Fprintf(&b, "- %s: %s (%s)\n", f.library, f.why, strings.Join(where[f], ", "))
 	}
 	if b.Len() > 0 {
 		b.WriteString("\n")

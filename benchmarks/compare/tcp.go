@@ -10,17 +10,17 @@ func tcpPlan() []measurement {
 	return all
 }
 
-var tcpLineup = []string{gorun, openMPI, mpich, bareSocket}
+var tcpLibraries = []string{gorun, openMPI, mpich, bareSocket}
 
-const betweenHosts = " One rank on each of two hosts (network namespaces joined by a bridge), pinned to a core of its " +
-	"own. The bare socket is one connection that both sides spin on, without any library."
+const betweenHosts = " One rank on each of two hosts (network namespaces joined by a bridge), pinned to a core of " +
+	"its own. The bare socket is one connection that both sides spin on, without any library."
 
 const oneByOne = " It sends each message by itself: a library that sends several at once can be faster."
 
 func tcpLatency() measurement {
 	return measurement{
 		name: "tcp-latency", title: "Latency between hosts", program: "latency", key: "bytes", sizes: true, seconds: 17,
-		lineup: tcpLineup,
+		libraries: tcpLibraries,
 		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv over TCP." +
 			betweenHosts,
 		runs: []arguments{
@@ -34,7 +34,7 @@ func tcpLatency() measurement {
 
 func tcpBandwidth() measurement {
 	m := bandwidth("tcp-bw", "Bandwidth between hosts", "from one rank to another over TCP", 18)
-	m.program, m.lineup = "bw", tcpLineup
+	m.program, m.libraries = "bw", tcpLibraries
 	m.about += betweenHosts + oneByOne
 	m.runs = []arguments{
 		{ranks: 2, args: "-W 64 -m 1:8192", iters: "-i 1000 -x 100"},
@@ -47,7 +47,7 @@ func tcpBandwidth() measurement {
 
 func tcpRate() measurement {
 	m := messageRate()
-	m.name, m.title, m.seconds, m.lineup = "tcp-rate", "Message rate between hosts, one pair", 4, tcpLineup
+	m.name, m.title, m.seconds, m.libraries = "tcp-rate", "Message rate between hosts, one pair", 4, tcpLibraries
 	m.about = "Messages a second from one rank to another over TCP, windows of 64." + betweenHosts +
 		oneByOne
 	m.runs = []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8", iters: "-i 3000 -x 300", ours: "-i 25000 -x 500"}}
@@ -55,9 +55,9 @@ func tcpRate() measurement {
 }
 
 func tcpTLS() measurement {
-	m := bandwidth("tcp-tls-bw", "Bandwidth between hosts with TLS", "from one rank to another over TCP, once encrypted "+
-		"(GORUN_TCP_TLS=1) and once plain", 4)
-	m.program, m.lineup, m.rival = "bw", []string{gorunTLS, gorunPlain}, "plain"
+	m := bandwidth("tcp-tls-bw", "Bandwidth between hosts with TLS",
+		"from one rank to another over TCP, once encrypted (GORUN_TCP_TLS=1) and once plain", 4)
+	m.program, m.libraries, m.rival = "bw", []string{gorunTLS, gorunPlain}, "plain"
 	m.runs = []arguments{
 		{ranks: 2, args: "-W 64 -m 65536:262144", iters: "-i 100 -x 10"},
 		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 20 -x 3"},

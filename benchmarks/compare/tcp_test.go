@@ -18,14 +18,16 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(proc.Main(m)) }
 
-// besideTheSocket is two rounds of three sizes; the socket is better than every peer, and does not count as one.
-func besideTheSocket() (*result, measurement) {
+// withTheSocket is two rounds of three sizes; the socket is better than every peer, and does not count as one.
+func withTheSocket() (*result, measurement) {
 	m, _ := find(plan(false), "tcp-latency")
-	r := &result{Name: m.name, Rounds: 2, Library: m.lineup}
-	s := samples{Ranks: 2, Commands: []string{"a", "b", "c", "d"}, Failed: make([]string, 4), Rounds: make([][][]line, 4)}
+	r := &result{Name: m.name, Rounds: 2, Library: m.libraries}
+	s := samples{Ranks: 2, Commands: []string{"a", "b", "c", "d"}, Failed: make([]string, 4),
+		Rounds: make([][][]line, 4)}
 	for i, values := range [][]float64{{9, 11}, {12, 12}, {20, 40}, {7, 9}} {
 		for _, v := range values {
-			s.Rounds[i] = append(s.Rounds[i], []line{{1, []float64{v}}, {65536, []float64{2 * v}}, {131072, []float64{v}}})
+			lines := []line{{1, []float64{v}}, {65536, []float64{2 * v}}, {131072, []float64{v}}}
+			s.Rounds[i] = append(s.Rounds[i], lines)
 		}
 	}
 	for i := range s.Rounds[0] {
@@ -35,8 +37,8 @@ func besideTheSocket() (*result, measurement) {
 	return r, m
 }
 
-func TestTableBesideTheSocket(t *testing.T) {
-	r, m := besideTheSocket()
+func TestTableWithTheSocket(t *testing.T) {
+	r, m := withTheSocket()
 	want := `## one way (µs), lower is better
 
 | bytes | gorun | Open MPI | MPICH | bare socket | ratio | quietest | to the socket | quietest |
@@ -65,19 +67,20 @@ func TestTableBesideTheSocket(t *testing.T) {
 
 // A socket that could not be measured is nothing to compare with, and ours that could not has no ratios.
 func TestTableWithoutTheSocket(t *testing.T) {
-	r, m := besideTheSocket()
+	r, m := withTheSocket()
 	r.Runs[0].Rounds[3], r.Runs[0].Failed[3] = nil, "did not end within 20s"
 	if got, want := r.table(m, m.columns[0]), "| failed | 0.83 | 0.75 | – | – |\n"; !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant a line that ends in\n%s", got, want)
 	}
-	r, m = besideTheSocket()
+	r, m = withTheSocket()
 	r.Runs[0].Rounds[0], r.Runs[0].Failed[0] = nil, "did not end within 20s"
-	if got := r.table(m, m.columns[0]); strings.Count(got, " | failed | ") != 3 || strings.Count(got, " | – | – | – | – |\n") != 3 {
+	got := r.table(m, m.columns[0])
+	if strings.Count(got, " | failed | ") != 3 || strings.Count(got, " | – | – | – | – |\n") != 3 {
 		t.Errorf("ours has no number at three sizes:\n%s", got)
 	}
 }
 
-func TestTLSIsBesidePlain(t *testing.T) {
+func TestTLSIsComparedWithPlain(t *testing.T) {
 	m, _ := find(plan(false), "tcp-tls-bw")
 	page := invented(m).page(m)
 	for _, want := range []string{"| gorun, TLS | gorun, plain | ratio | quietest |\n", "Ratios are ours / plain,",
@@ -113,7 +116,7 @@ func TestFiveRoundsBetweenHostsTakeSixMinutes(t *testing.T) {
 
 func TestCommandsBetweenHosts(t *testing.T) {
 	local := []library{{name: gorun, dir: "/d/gorun"}, {name: openMPI, dir: "/d/o"}, {name: mpich, dir: "/d/m"}}
-	pair := onHosts(local, library{name: bareSocket, dir: "/d/s"}, "/d/hosts")
+	pair := librariesOnHosts(local, library{name: bareSocket, dir: "/d/s"}, "/d/hosts")
 	m, a := measurement{program: "bw"}, arguments{args: "-m 8:8", iters: "-i 5"}
 	var shown, run []string
 	for _, l := range pair {
@@ -142,33 +145,32 @@ func TestCommandsBetweenHosts(t *testing.T) {
 	}
 }
 
-// TestNoHosts: where there can be none, the measurements are left out with the reason, and nobody asks twice. Where
+// TestNoHosts: where there can be none, the measurements are left out with the reason, and they are tried once. Where
 // they fail, that is an error.
 func TestNoHosts(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	m, _ := find(plan(false), "tcp-idle")
-	for code, none := range map[int]bool{77: true, 1: false} {
-		text := fmt.Sprintf("#!/bin/sh\necho asked >>asked\necho 'hosts: only root can make hosts' >&2\nexit %d\n", code)
-		if err := errors.Join(os.MkdirAll("scripts", 0o755), os.WriteFile(hostsScript, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+	for code, unavailable := range map[int]bool{77: true, 1: false} {
+		writeScript(t, hostsScript,
+			fmt.Sprintf("echo asked >>asked\necho 'hosts: only root can make hosts' >&2\nexit %d\n", code))
 		os.Remove("asked")
-		s := stage{ctx: context.Background(), dir: dir, local: make([]library, 3)}
+		bed := newTestbed(context.Background(), dir, make([]library, 3))
 		for range 2 {
-			_, err := s.lineup(m)
-			if err == nil || errors.Is(err, errNoHosts) != none || !strings.HasSuffix(err.Error(), ": only root can make hosts") {
+			_, err := bed.libraries(m)
+			if errors.Is(err, errUnavailable) != unavailable || err == nil ||
+				!strings.HasSuffix(err.Error(), ": only root can make hosts") {
 				t.Errorf("exit code %d: %v", code, err)
 			}
 		}
-		s.close()
+		bed.close()
 		if asked, _ := os.ReadFile("asked"); string(asked) != "asked\n" {
 			t.Errorf("exit code %d: asked %q", code, asked)
 		}
 	}
 	here, _ := find(plan(false), "idle")
-	s := stage{local: []library{{name: mpich}, {name: gorun}, {name: openMPI}}}
-	if got, err := s.lineup(here); err != nil || len(got) != 3 || got[0].name != gorun || got[2].name != mpich {
+	bed := testbed{local: []library{{name: mpich}, {name: gorun}, {name: openMPI}}}
+	if got, err := bed.libraries(here); err != nil || len(got) != 3 || got[0].name != gorun || got[2].name != mpich {
 		t.Errorf("what needs no hosts: %v, %v", got, err)
 	}
 }
@@ -176,6 +178,9 @@ func TestNoHosts(t *testing.T) {
 // TestRunsOnHosts: a rank on each host; what a run leaves behind there is ended, the hosts stay for the next one and
 // are gone at the end.
 func TestRunsOnHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: making hosts and ending what runs on them takes seconds")
+	}
 	proc.RequireProgram(t, "taskset", "util-linux")
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "ran")
@@ -186,26 +191,26 @@ func TestRunsOnHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir("../..")
-	adoptOrphans()
-	s := stage{ctx: context.Background(), dir: dir,
-		local: []library{{name: gorun, dir: dir}, {name: openMPI, dir: dir}, {name: mpich, dir: dir}}}
-	t.Cleanup(s.close)
-	m := measurement{name: "tcp-tls-bw", program: "bw", hosts: true, lineup: []string{gorunTLS, gorunPlain},
+	becomeSubreaper()
+	bed := newTestbed(context.Background(), dir,
+		[]library{{name: gorun, dir: dir}, {name: openMPI, dir: dir}, {name: mpich, dir: dir}})
+	t.Cleanup(bed.close)
+	m := measurement{name: "tcp-tls-bw", program: "bw", hosts: true, libraries: []string{gorunTLS, gorunPlain},
 		limit: time.Minute, runs: []arguments{{ranks: 2}}}
-	lineup, err := s.lineup(m)
-	if errors.Is(err, errNoHosts) && (os.Getuid() != 0 || os.Getenv(proc.RequirePeers) == "") { // as hosts.Up
+	libraries, err := bed.libraries(m)
+	if errors.Is(err, errUnavailable) && (os.Getuid() != 0 || os.Getenv(proc.RequirePeers) == "") { // as hosts.Up
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := family()
-	r := newResult(&m, lineup, machine{}, settings{rounds: 2})
+	before := descendants()
+	r := newResult(&m, libraries, machine{}, settings{rounds: 2})
 	r.Rounds = 2
-	r.measure(context.Background(), &m, lineup, newClock(nil, 2))
-	for i := range lineup {
+	r.measure(context.Background(), &m, libraries, newEstimate(nil, 2))
+	for i := range libraries {
 		if len(r.Runs[0].Rounds[i]) != 2 || r.Runs[0].Failed[i] != "" {
-			t.Errorf("%s: %d rounds, %s", lineup[i].name, len(r.Runs[0].Rounds[i]), r.Runs[0].Failed[i])
+			t.Errorf("%s: %d rounds, %s", libraries[i].name, len(r.Runs[0].Rounds[i]), r.Runs[0].Failed[i])
 		}
 	}
 	said, _ := os.ReadFile(ran)
@@ -214,14 +219,13 @@ func TestRunsOnHosts(t *testing.T) {
 			t.Errorf("ranks: %q has not twice %q", said, want)
 		}
 	}
-	if after := family(); !reflect.DeepEqual(after, before) {
+	if after := descendants(); !reflect.DeepEqual(after, before) {
 		t.Errorf("processes before %v, after %v", before, after)
 	}
-	s.close()
-	s.hosts = nil
-	for until := time.Now().Add(time.Minute); len(family()) > 0; time.Sleep(10 * time.Millisecond) {
+	bed.close()
+	for until := time.Now().Add(time.Minute); len(descendants()) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("the hosts are not gone: %v", family())
+			t.Fatalf("the hosts are not gone: %v", descendants())
 		}
 	}
 }
@@ -261,7 +265,11 @@ func side(t *testing.T, program, rank string, args ...string) (*exec.Cmd, *strin
 // TestBareSocket: what it prints is a benchmark's, on the first rank only, for every size.
 func TestBareSocket(t *testing.T) {
 	program := bare(t)
-	for what, values := range map[string]int{"latency": 1, "bw": 1, "mbw_mr": 2} {
+	all := map[string]int{"latency": 1, "bw": 1, "mbw_mr": 2}
+	if testing.Short() { // two ranks that spin on a busy machine take seconds
+		all = map[string]int{"latency": 1}
+	}
+	for what, values := range all {
 		args := []string{what, freeAddress(t), "-m", "1:262144", "-i", "3", "-x", "1", "-W", "5"}
 		zero, said := side(t, program, "0", args...)
 		one, nothing := side(t, program, "1", args...)
@@ -280,7 +288,7 @@ func TestBareSocket(t *testing.T) {
 	}
 }
 
-// TestBareSocketComplains: it does not spin for ever on somebody who has gone, and says what is wrong with arguments.
+// TestBareSocketComplains: it does not spin for ever on a rank that has gone, and says what is wrong with arguments.
 func TestBareSocketComplains(t *testing.T) {
 	program, address := bare(t), freeAddress(t)
 	zero, said := side(t, program, "0", "latency", address)
@@ -294,7 +302,8 @@ func TestBareSocketComplains(t *testing.T) {
 			t.Fatal("it does not listen")
 		}
 	}
-	if err := zero.Wait(); err == nil || zero.ProcessState.ExitCode() != 2 || !strings.Contains(said.String(), "the other rank has gone") {
+	err := zero.Wait()
+	if zero.ProcessState.ExitCode() != 2 || !strings.Contains(said.String(), "the other rank has gone") {
 		t.Errorf("the other one has gone: %v: %s", err, said)
 	}
 	for want, args := range map[string][]string{

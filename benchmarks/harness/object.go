@@ -64,13 +64,13 @@ func byHeading(cols []Column, values []any) json.RawMessage {
 }
 
 func thisMachine() machine {
-	name, count := processors()
+	name, count := Processors()
 	return machine{CPU: name, CPUs: count, Kernel: kernel(), Go: runtime.Version(), Commit: commit()}
 }
 
-// processors are the name of the processor and how many of them the machine has, where the system has a file that
-// says it. runtime.NumCPU knows only those that this rank is bound to.
-func processors() (name string, count int) {
+// Processors are the name of the processor and how many of them the machine has, where the system has a file that
+// says it. runtime.NumCPU knows only those that this process is bound to.
+func Processors() (name string, count int) {
 	name = runtime.GOARCH
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {

@@ -224,7 +224,8 @@ func (p Panel) addBars(g *plot.Plot) {
 		}
 		if c.Low != nil && c.Low[0] <= value && value <= c.High[0] {
 			end = c.High[0]
-			w := whiskers{plotter.XYs{{X: float64(i), Y: value}}, plotter.YErrors{{Low: value - c.Low[0], High: end - value}}}
+			at := plotter.XYs{{X: float64(i), Y: value}}
+			w := whiskers{at, plotter.YErrors{{Low: value - c.Low[0], High: end - value}}}
 			if bars, err := plotter.NewYErrorBars(w); err == nil {
 				bars.Width = vg.Points(0.8)
 				g.Add(bars)

@@ -11,27 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes every process whose launcher ends before it a child of ours, so that endFamily finds it. Ranks
-// are in process groups and sessions of their own: a signal to the launcher's group does not reach them.
-func adoptOrphans() {
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // without it, only the group is ended
+// becomeSubreaper makes every process whose launcher ends before it a child of this process, so that killDescendants
+// finds it. Ranks are in process groups and sessions of their own: a signal to the launcher's group does not reach
+// them.
+func becomeSubreaper() {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // without it, only the group is killed
 }
 
-// family is who descends from us: the hosts, while there are any.
-func family() map[int]bool {
-	all := make(map[int]bool)
-	for _, pid := range descendants(os.Getpid()) {
-		all[pid] = true
-	}
-	return all
-}
-
-// endFamily kills what is left of a run: the launcher's group and every descendant of ours that was not there before.
-// It is called when no other child of ours starts any.
-func endFamily(group int, before map[int]bool) {
+// killDescendants kills what is left of a run: the launcher's group, and every descendant of this process that was not
+// there before. It is called when no other child starts processes.
+func killDescendants(group int, before map[int]bool) {
 	_ = unix.Kill(-group, unix.SIGKILL)
 	for until := time.Now().Add(grace); time.Now().Before(until); {
-		left := slices.DeleteFunc(descendants(os.Getpid()), func(pid int) bool { return before[pid] })
+		left := slices.DeleteFunc(descendantsOf(os.Getpid()), func(pid int) bool { return before[pid] })
 		if len(left) == 0 {
 			return
 		}
@@ -43,8 +35,17 @@ func endFamily(group int, before map[int]bool) {
 	}
 }
 
-// descendants lists the processes below one, in no order.
-func descendants(pid int) []int {
+// descendants are the processes below this one: those of the hosts, while there are any.
+func descendants() map[int]bool {
+	all := make(map[int]bool)
+	for _, pid := range descendantsOf(os.Getpid()) {
+		all[pid] = true
+	}
+	return all
+}
+
+// descendantsOf lists the processes below one, in no order.
+func descendantsOf(pid int) []int {
 	children := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
