@@ -16,9 +16,10 @@ type Buffer[T any] struct {
 	freed atomic.Bool
 }
 
-// Alloc returns a zeroed buffer of n elements that peers on this host can reach directly, so that large messages from
-// it are copied once; MPI 4.1 §9.2 (MPI_Alloc_mem). Under RunLocal, in a world of one, before Init, or where the
-// transport has no such memory, it is ordinary memory. It ends with Free, or with Finalize.
+// Alloc returns a zeroed buffer of n elements of T that peers on this host can reach directly, so that large messages
+// from it are copied once; §9.2 (MPI_Alloc_mem). Under RunLocal, in a world of one, before Init, or where the transport
+// has no such memory, it is ordinary memory. It ends with Free, or with Finalize. Errors: ErrType, ErrCount for a size
+// that cannot be, ErrNoMemory, ErrInit after Finalize.
 func Alloc[T any](n int) (*Buffer[T], error) {
 	if err := fixedType[T](); err != nil {
 		return nil, &Error{Op: "Alloc", Class: ErrType, Peer: Undefined, Tag: Undefined, Err: err}
@@ -54,11 +55,11 @@ func processMemory() (transport.Memory, error) {
 	return process.member.Memory(), nil
 }
 
-// Slice is the buffer's memory. It must not be used after Free.
+// Slice is the buffer's memory, n elements. It must not be used after Free.
 func (b *Buffer[T]) Slice() []T { return b.data }
 
-// Free gives the memory back. No operation may be using it. Every slice of it is invalid afterwards: touching one
-// ends the program.
+// Free gives the memory back; §9.2 (MPI_Free_mem). No operation may be using it. Every slice of it is invalid
+// afterwards: touching one ends the program. A second Free is ErrNoMemory.
 func (b *Buffer[T]) Free() error {
 	if b.freed.Swap(true) {
 		return opError("Buffer.Free", ErrNoMemory, "the buffer has been freed already")

@@ -17,9 +17,9 @@ func typeOf[T any]() *byte {
 	return (*[2]*byte)(unsafe.Pointer(&p))[0]
 }
 
-// ready: a call with these arguments is one that nothing is wrong with, and not an unusual one. The slow way to find
-// out is checkSend or checkRecv.
-func ready[T any](c *Comm, rank, tag int) bool {
+// fastPathOK reports whether these arguments are correct and usual: no wildcard, no ProcNull, no context, and the type
+// that was sent or received on c last. If not, checkSend or checkRecv decides.
+func fastPathOK[T any](c *Comm, rank, tag int) bool {
 	return c != nil && c.shared != nil && c.ctx == nil && uint(rank) < uint(c.size) && uint(tag) <= MaxTag &&
 		!c.freed.Load() && c.known.Load() == typeOf[T]()
 }
@@ -31,8 +31,8 @@ func sliceOf[T any](mem []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
 }
 
-// outer is the Request that newRequest made with r in it.
-func outer(r *pml.Request) *Request { return (*Request)(unsafe.Pointer(r)) }
+// requestOf is the Request that newRequest made around r.
+func requestOf(r *pml.Request) *Request { return (*Request)(unsafe.Pointer(r)) }
 
 // setOf is rs as the engine knows them: pml.Request is the first field of Request, so that the pointers are the same.
 func setOf(rs []*Request) pml.Set {

@@ -15,11 +15,11 @@ const (
 	tagAgree
 )
 
-// Barrier returns when every rank of c has called it; MPI 4.1 §6.3. Every rank calls it.
+// Barrier returns when every rank of c has called it; §6.3. Every rank calls it.
 //
 // If c's context ends first, or has ended before the call, Barrier returns its error. This rank has entered all the
-// same: the barrier is finished in the background when the others come, and the next collective call on c waits for
-// that. So the ranks agree which calls belong together, whatever deadline has passed at whose call.
+// same: the barrier is finished in the background when the other ranks enter, and the next collective call on c waits
+// for that. So all ranks agree which calls belong together, at whichever rank a deadline has passed.
 func Barrier(c *Comm) error {
 	if err := c.valid("Barrier"); err != nil {
 		return err
@@ -31,20 +31,20 @@ func Barrier(c *Comm) error {
 		return c.wrap("Barrier", Undefined, Undefined, c.eng.Closed())
 	}
 	if c.ctx == nil {
-		c.coll.await(c.coll.take())
-		defer c.coll.leave()
+		c.coll.lock(c.coll.ticket())
+		defer c.coll.unlock()
 		return c.wrap("Barrier", Undefined, Undefined, c.barrier())
 	}
 	return c.wrap("Barrier", Undefined, Undefined, c.collective(c.barrier))
 }
 
-// collective runs body when the collective calls made before it on c are over. If c's context ends meanwhile, or has
-// ended, its error; then body is finished in the background, since the other ranks count on this one.
+// collective runs body when the collective calls made before it on c are over. If c's context ends before that, it
+// returns the context's error and body is finished in the background, since the other ranks count on this one.
 func (c *Comm) collective(body func() error) error {
-	ticket := c.coll.take()
+	ticket := c.coll.ticket()
 	run := func() error {
-		c.coll.await(ticket)
-		defer c.coll.leave()
+		c.coll.lock(ticket)
+		defer c.coll.unlock()
 		return body()
 	}
 	if c.ctx == nil {
@@ -53,7 +53,7 @@ func (c *Comm) collective(body func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
 	if err := c.ctx.Err(); err != nil {
-		return err // also if body is done by now: select would toss a coin
+		return err // also if body is done by now, where select would choose at random
 	}
 	select {
 	case err := <-done:
@@ -63,38 +63,38 @@ func (c *Comm) collective(body func() error) error {
 	}
 }
 
-// turns lets collective calls in one at a time, in the order in which they were made.
-type turns struct {
+// ticketLock is held by one collective call at a time, in the order in which the calls took their tickets.
+type ticketLock struct {
 	mu            sync.Mutex
-	next, serving uint64 // serving <= next: the ticket to be given out, and the one whose turn it is
+	next, serving uint64 // serving <= next: the next ticket, and the ticket that holds the lock or may take it
 	changed       sync.Cond
 }
 
-func (t *turns) take() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.changed.L = &t.mu
-	t.next++
-	return t.next - 1
+func (l *ticketLock) ticket() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changed.L = &l.mu
+	l.next++
+	return l.next - 1
 }
 
-func (t *turns) await(ticket uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for t.serving != ticket {
-		t.changed.Wait()
+func (l *ticketLock) lock(ticket uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.serving != ticket {
+		l.changed.Wait()
 	}
 }
 
-func (t *turns) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.serving++
-	t.changed.Broadcast()
+func (l *ticketLock) unlock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.serving++
+	l.changed.Broadcast()
 }
 
-// barrier is the dissemination algorithm: in round k every rank tells the one 2^k above it and hears from the one 2^k
-// below; after ⌈log2 n⌉ rounds it has heard, through others, from everybody.
+// barrier is the dissemination algorithm: in round k every rank sends to the rank 2^k above it and receives from the
+// rank 2^k below. After ⌈log2 n⌉ rounds a message of every rank has reached it, through others.
 func (c *Comm) barrier() error {
 	for step := 1; step < c.size; step *= 2 {
 		to, from := (c.rank+step)%c.size, (c.rank-step+c.size)%c.size
@@ -108,10 +108,10 @@ func (c *Comm) barrier() error {
 	return nil
 }
 
-// agreeContext finds a context number that is free at every rank of c. Each try is a number that all ranks compute
-// alike and that hardly anybody else computes, from c's own number and how many have been made of c. So goroutines that
-// make communicators at the same time do not stand in each other's way, in whatever order their ranks come to them.
-// Only one collective call on c is under way (see turns).
+// agreeContext finds a context number that is free at every rank of c. Each try is a number that all ranks of c compute
+// alike, from c's own number and how many have been tried for c, and that another communicator hardly ever computes. So
+// goroutines that make communicators at the same time rarely collide, in whatever order their ranks call. Only one
+// collective call on c is under way (ticketLock).
 func (c *Comm) agreeContext() (uint32, error) {
 	const tries = 100
 	for range tries {
@@ -133,7 +133,8 @@ func (c *Comm) agreeContext() (uint32, error) {
 			return 0, err
 		}
 	}
-	return 0, fmt.Errorf("%d ranks could not agree on a number for a new communicator in %d tries; free some of those you have", c.size, tries)
+	return 0, fmt.Errorf("%d ranks could not agree on a number for a new communicator in %d tries; "+
+		"free some of those you have", c.size, tries)
 }
 
 // nextContext scatters its arguments over the even numbers.
@@ -160,7 +161,7 @@ func (c *Comm) agreeMax(v uint32) (uint32, error) {
 	}
 	if c.rank != 0 {
 		up := c.toWorld(c.rank - step)
-		if err := c.eng.Send(nil, c.cid+1, up, tagAgree, binary.LittleEndian.AppendUint32(nil, v), pml.Standard); err != nil {
+		if err := c.agreeSend(up, v); err != nil {
 			return 0, err
 		}
 		if _, err := c.eng.Recv(nil, c.cid+1, up, tagAgree, b); err != nil {
@@ -172,9 +173,13 @@ func (c *Comm) agreeMax(v uint32) (uint32, error) {
 		if c.rank+step >= c.size {
 			continue
 		}
-		if err := c.eng.Send(nil, c.cid+1, c.toWorld(c.rank+step), tagAgree, binary.LittleEndian.AppendUint32(nil, v), pml.Standard); err != nil {
+		if err := c.agreeSend(c.toWorld(c.rank+step), v); err != nil {
 			return 0, err
 		}
 	}
 	return v, nil
+}
+
+func (c *Comm) agreeSend(world int, v uint32) error {
+	return c.eng.Send(nil, c.cid+1, world, tagAgree, binary.LittleEndian.AppendUint32(nil, v), pml.Standard)
 }

@@ -13,17 +13,16 @@ import (
 
 // Special values of ranks and tags.
 const (
-	AnySource = pml.AnySource // a receive from whoever sends first; MPI 4.1 §3.2.4
-	AnyTag    = pml.AnyTag    // a receive of whatever tag comes first
-	ProcNull  = -2            // nobody: such calls do nothing and succeed; §3.10
-	Undefined = -3            // no such thing; §2.5.4
+	AnySource = pml.AnySource // a receive from any rank; §3.2.4
+	AnyTag    = pml.AnyTag    // a receive of any tag; §3.2.4
+	ProcNull  = -2            // no rank: calls that name it do nothing and succeed; §3.11
+	Undefined = -3            // no such value; §2.5.4
 )
 
 // MaxTag is the largest tag; §9.1.2 (MPI_TAG_UB).
 const MaxTag = math.MaxInt32
 
-// Comm is a communicator: an ordered group of ranks whose messages are apart from those of any other communicator;
-// MPI 4.1 §7.
+// Comm is a communicator: an ordered group of ranks whose messages are apart from those of any other communicator; §7.
 type Comm struct {
 	*shared
 	ctx context.Context // nil: calls are not ended by a context
@@ -35,22 +34,22 @@ type shared struct {
 	eng   *pml.Engine
 	rank  int
 	size  int
-	world []int32 // rank here -> rank in the world; nil: the same
-	back  map[int32]int
+	world []int32       // rank here -> rank in the world; nil: the same
+	back  map[int32]int // rank in the world -> rank here; nil: the same
 	// cid is the context of point-to-point messages, cid+1 that of the library's own. Even, and no two
 	// communicators of this rank have the same at the same time.
 	cid   uint32
 	ids   *contextIDs
 	freed atomic.Bool
 	dups  atomic.Int32
-	known atomic.Pointer[byte] // the type that was found to be fit for messages last; see typeOf
+	known atomic.Pointer[byte] // the type that was checked last and can be sent; see typeOf
 
 	// coll orders the collective calls of this rank on this communicator.
-	coll  turns
-	tried uint32 // numbers tried for communicators made of this one; the same at all ranks. Whose turn it is has it.
+	coll  ticketLock
+	tried uint32 // numbers tried for communicators made of this one; the same at all ranks. Guarded by coll.
 }
 
-// Rank is the caller's number in the communicator, 0 … Size-1; Undefined if c is nil.
+// Rank is the caller's number in the communicator, 0 … Size-1; Undefined if c is nil; §7.4.1.
 func (c *Comm) Rank() int {
 	if c == nil || c.shared == nil {
 		return Undefined
@@ -58,7 +57,7 @@ func (c *Comm) Rank() int {
 	return c.rank
 }
 
-// Size is the number of ranks in the communicator; 0 if c is nil.
+// Size is the number of ranks in the communicator; 0 if c is nil; §7.4.1.
 func (c *Comm) Size() int {
 	if c == nil || c.shared == nil {
 		return 0
@@ -66,7 +65,7 @@ func (c *Comm) Size() int {
 	return c.size
 }
 
-// Name is what errors and logs call it: "world", or its parent's name with a suffix.
+// Name is what errors and logs call the communicator: "world", or its parent's name with a suffix; "" if c is nil.
 func (c *Comm) Name() string {
 	if c == nil || c.shared == nil {
 		return ""
@@ -74,12 +73,12 @@ func (c *Comm) Name() string {
 	return c.name
 }
 
-// WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. What was
-// called is then cancelled or completed, never half done, and its buffer is the caller's again. A send that the
-// receiver has begun to fetch is completed.
+// WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. The operation is
+// then cancelled or completed, never half done, and its buffer is the caller's again. A send whose payload the receiver
+// has begun to read is completed. It is nil if c is nil.
 func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c == nil {
-		return nil // whose calls say so
+		return nil // calls on nil are ErrComm
 	}
 	d := &Comm{shared: c.shared}
 	if ctx != nil && ctx.Done() != nil {
@@ -96,7 +95,7 @@ func (c *Comm) toWorld(rank int) int {
 	return int(c.world[rank])
 }
 
-// rankOf translates back.
+// rankOf translates a rank of the world, or a wildcard, into one of this communicator.
 func (c *shared) rankOf(world int32) int {
 	if c.world == nil || world < 0 {
 		return int(world)
@@ -107,15 +106,16 @@ func (c *shared) rankOf(world int32) int {
 	return Undefined
 }
 
-// Status describes a completed receive, or a message found by a probe; MPI 4.1 §3.2.5.
+// Status describes a completed receive, or a message found by a probe; §3.2.5.
 type Status struct {
 	Source    int   // rank in the communicator, or ProcNull
 	Tag       int   // 0 … MaxTag, or AnyTag with ProcNull
-	Bytes     int64 // received (probed: of the message)
+	Bytes     int64 // received; of a probe: length of the message
 	Cancelled bool  // the operation was cancelled, nothing was transferred; §3.8.4
 }
 
-// Count is the number of T in the message, or Undefined if that is not whole; §3.2.5.
+// Count is the length of the message in elements of T, or Undefined if it is not a whole number of them; §3.2.5
+// (MPI_Get_count).
 func Count[T any](s Status) int {
 	n := int64(sizeOf[T]())
 	switch {
@@ -131,13 +131,13 @@ func (c *Comm) status(s pml.Status) Status {
 	return Status{Source: c.rankOf(s.Source), Tag: int(s.Tag), Bytes: s.Bytes, Cancelled: s.Cancelled}
 }
 
-// emptyStatus is that of nothing to wait for; §3.7.3.
+// emptyStatus is that of a wait for no request; §3.7.3.
 var emptyStatus = Status{Source: AnySource, Tag: AnyTag}
 
-// nullStatus is that of an operation with ProcNull; §3.10.
+// nullStatus is that of an operation with ProcNull; §3.11.
 var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 
-// checkSend reports what is wrong with the arguments of a send.
+// checkSend reports which argument of a send is wrong.
 func (c *Comm) checkSend(op string, dest, tag int) error {
 	if err := c.usable(op); err != nil {
 		return err.named(dest, tag, false)
@@ -152,7 +152,7 @@ func (c *Comm) checkSend(op string, dest, tag int) error {
 	return nil
 }
 
-// checkRecv reports what is wrong with the arguments of a receive or probe.
+// checkRecv reports which argument of a receive or probe is wrong.
 func (c *Comm) checkRecv(op string, source, tag int) error {
 	if err := c.usable(op); err != nil {
 		return err.named(source, tag, true)
@@ -179,7 +179,7 @@ func (c *Comm) rankError(op string, rank int, source bool) error {
 		Err: fmt.Errorf("the communicator has %s%s", ranks, more), source: source}
 }
 
-// named adds the rank and the tag that the call was given.
+// named adds the rank and the tag that the caller gave.
 func (e *Error) named(peer, tag int, source bool) *Error {
 	e.Peer, e.Tag, e.source = peer, tag, source
 	return e
@@ -203,7 +203,7 @@ func (c *Comm) usable(op string) *Error {
 	return nil
 }
 
-// valid is usable whatever the context. Collective calls ask no more: see Barrier.
+// valid is usable without regard to the context. It is for collective calls: see Barrier.
 func (c *Comm) valid(op string) *Error {
 	if c == nil {
 		return c.usable(op)
@@ -211,16 +211,16 @@ func (c *Comm) valid(op string) *Error {
 	return (&Comm{shared: c.shared}).usable(op)
 }
 
-// Dup makes a communicator of the same ranks, whose messages are apart from c's. Every rank of c calls it;
-// MPI 4.1 §7.4.2. If c's context ends first, or has ended, Dup returns its error, and this rank has no part in a
-// communicator that the others may make all the same; the call counts, as that of Barrier does.
+// Dup makes a communicator of the same ranks in the same order, whose messages are apart from c's; §7.4.2. Every rank
+// of c calls it. If c's context ends first, or has ended, Dup returns its error, and this rank has no part in a
+// communicator that the other ranks may make all the same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
 	if err := c.valid("Dup"); err != nil {
 		return nil, err
 	}
 	made := make(chan *Comm, 1)
 	err := c.collective(func() error {
-		if err := c.eng.Closed(); err != nil { // alone, nothing else would say so
+		if err := c.eng.Closed(); err != nil { // in a world of one nothing below notices
 			return err
 		}
 		cid, err := c.agreeContext()
@@ -238,9 +238,9 @@ func (c *Comm) Dup() (*Comm, error) {
 	return <-made, nil
 }
 
-// Free gives the communicator back; MPI 4.1 §7.4.3. Messages that were sent on it and not received are dropped,
-// receives that wait on it fail with ErrComm. The world is freed by Finalize only. Nothing is waited for, and a context that
-// has ended is no obstacle.
+// Free gives the communicator back; §7.4.3. Messages that were sent on it and not received are dropped, and receives
+// that wait on it fail with ErrComm. It returns at once, also if c's context has ended. A second Free is ErrComm, and
+// so is that of the world, which Finalize frees.
 func (c *Comm) Free() error {
 	if err := c.valid("Free"); err != nil {
 		return err
@@ -259,16 +259,16 @@ func (c *Comm) Free() error {
 	return nil
 }
 
-// Stats are counters of this rank, of all communicators together.
+// Stats are counters of this rank for all communicators together.
 type Stats = pml.Stats
 
-// Fallbacks are how many receives were not given to a device that matches tags, by reason; Fallback is a reason.
+// Fallbacks count the receives that were not handed to a device that matches tags, by reason. Fallback is a reason.
 type (
 	Fallbacks = pml.Fallbacks
 	Fallback  = pml.Fallback
 )
 
-// Stats returns the counters of this rank since it joined.
+// Stats returns the counters of this rank since it joined; zeros if c is nil.
 func (c *Comm) Stats() Stats {
 	if c == nil || c.shared == nil || c.eng == nil {
 		return Stats{}
@@ -276,8 +276,8 @@ func (c *Comm) Stats() Stats {
 	return c.eng.Stats()
 }
 
-// Transport is how this rank reaches the others: "shm", "tcp", or "shm+tcp" where some are on this host and some are
-// not; "loop" under RunLocal and in a world of one.
+// Transport is how this rank reaches the other ranks: "shm", "tcp", or "shm+tcp" where only some of them are on this
+// host; "loop" under RunLocal and in a world of one.
 func (c *Comm) Transport() string {
 	if c == nil || c.shared == nil || c.eng == nil {
 		return ""
@@ -285,7 +285,7 @@ func (c *Comm) Transport() string {
 	return c.eng.Transport()
 }
 
-// contextIDs are those that this rank uses. 0 is the world's.
+// contextIDs are the context numbers that this rank uses. 0 is the world's.
 type contextIDs struct {
 	mu   sync.Mutex
 	used map[uint32]bool
@@ -293,7 +293,7 @@ type contextIDs struct {
 
 func newContextIDs() *contextIDs { return &contextIDs{used: map[uint32]bool{0: true}} }
 
-// claim takes id, or reports that it is in use.
+// claim takes id and reports true, or reports that it is in use.
 func (x *contextIDs) claim(id uint32) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

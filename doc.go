@@ -1,9 +1,9 @@
 // Package mpi is message passing for Go programs on one host or many: ranks,
-// tags, communicators, in the sense of MPI 4.1, with Go's errors, contexts and
-// goroutines.
+// tags and communicators as MPI 4.1 defines them, with Go's errors, contexts
+// and goroutines.
 //
-// A program is started as several ranks by gorun (or by mpiexec.hydra, or
-// srun --mpi=pmi2), and each of them calls Main:
+// gorun (or mpiexec.hydra, or srun --mpi=pmi2) starts a program as several
+// ranks, and each of them calls Main:
 //
 //	func main() {
 //		mpi.Main(func(ctx context.Context, world *mpi.Comm) error {
@@ -16,14 +16,38 @@
 //		})
 //	}
 //
-// Messages match by communicator, source and tag; two messages from one rank
-// to another that match the same receive arrive in the order they were sent
-// (MPI 4.1 §3.5). Everything may be called by any goroutine at any time
-// (MPI_THREAD_MULTIPLE, §11.6). Buffers are slices of any fixed-size type
-// without pointers. A buffer given to a nonblocking call belongs to the
-// library until the request is done.
+// Messages match by communicator, source and tag. Two messages from one rank
+// to another that match the same receive arrive in the order in which they
+// were sent (MPI 4.1 §3.5). Any goroutine may call any function at any time
+// (MPI_THREAD_MULTIPLE, §11.6).
 //
-// Every error is an *Error and answers errors.Is for the Err… values.
+// # Buffers
+//
+// A buffer is a slice; its length is the number of elements. Elements have a
+// fixed size and no pointers: numbers, bools, arrays and structs of them
+// (SendObject takes other values). Sizes in a Status are bytes. A buffer given
+// to a nonblocking call belongs to the library until the request is done.
+//
+// # Errors
+//
+// Every error is an *Error and answers errors.Is for one class. A call that
+// returns one of these has sent, received and lost nothing:
+//
+//   - ErrRank, ErrTag, ErrCount, ErrType: an argument is wrong
+//   - ErrComm, ErrRequest: the communicator or request is nil, freed or used up
+//   - ErrInit: the rank has not joined yet, or has left
+//
+// A call that takes part in a transfer may also end with one of these:
+//
+//   - ErrPeerFailed: the other rank has died or cannot be reached
+//   - ErrTimeout: the other rank has not answered in time while connecting
+//   - ErrUnavailable: no transport connects the two ranks
+//   - ErrNoMemory: there is no room for the transport's buffers
+//   - ErrAborted: the job ends, or another rank of RunLocal has failed
+//   - context.Canceled, context.DeadlineExceeded: of WithContext
+//
+// The functions name only what else they return. § stands for a section of
+// MPI 4.1 throughout.
 //
 //	Owns:     the public names; argument checks; communicators
 //	May call: pml, internal/join, transport (its errors and interfaces)

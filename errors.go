@@ -10,7 +10,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Class is the kind of an error; MPI 4.1 §9.4. It is an error itself, for errors.Is.
+// Class is the kind of an error; §9.4. It is an error itself, for errors.Is.
 type Class struct{ name, mpi string }
 
 func (c *Class) Error() string { return c.name }
@@ -26,8 +26,6 @@ var (
 	ErrCount       error = &Class{"wrong count", "MPI_ERR_COUNT"}
 	ErrType        error = &Class{"type cannot be sent", "MPI_ERR_TYPE"}
 	ErrComm        error = &Class{"unusable communicator", "MPI_ERR_COMM"}
-	ErrRoot        error = &Class{"no such root", "MPI_ERR_ROOT"}
-	ErrOp          error = &Class{"unusable operation", "MPI_ERR_OP"}
 	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
 	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
 	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
@@ -42,8 +40,8 @@ type Error struct {
 	Op    string // the call: "Send"
 	Class error  // one of the Err… values, or a context's error
 	Comm  string // name of the communicator; "" if the call has none
-	Peer  int    // the rank the call named, in its communicator; Undefined if none
-	Tag   int    // likewise
+	Peer  int    // the rank that the caller named, in the communicator; Undefined if none
+	Tag   int    // the tag that the caller named; Undefined if none
 	Err   error  // what was wrong, in words; may wrap a cause
 
 	source bool // Peer is a source, although the call can have a destination too
@@ -54,7 +52,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("mpi: ")
 	b.WriteString(e.Op)
-	if e.Peer != Undefined || e.Class == ErrRank { // a rank that is wrong may be any number
+	if e.Peer != Undefined || e.Class == ErrRank { // a wrong rank may be any number
 		fmt.Fprintf(&b, " %s %s", e.preposition(), rankName(e.Peer))
 	}
 	if e.Tag != Undefined {
@@ -107,13 +105,13 @@ func (c *Comm) wrap(op string, peer, tag int, err error) error {
 	}
 	var already *Error
 	if errors.As(err, &already) {
-		if already.Op == "" { // why calls fail from now on, said once for all
+		if already.Op == "" { // why all calls fail from now on
 			return &Error{Op: op, Class: already.Class, Comm: c.name, Peer: peer, Tag: tag, Err: already.Err, source: true}
 		}
 		return err
 	}
-	// What a Sendrecv in progress is known by is its receive.
-	return &Error{Op: op, Class: classOf(err), Comm: c.name, Peer: peer, Tag: tag, Err: c.inWords(err), source: true}
+	// A Sendrecv in progress is named by its receive.
+	return &Error{Op: op, Class: classOf(err), Comm: c.name, Peer: peer, Tag: tag, Err: c.describe(err), source: true}
 }
 
 func classOf(err error) error {
@@ -139,8 +137,8 @@ func classOf(err error) error {
 	return ErrAborted
 }
 
-// inWords turns ranks of the world, which the engine speaks of, into this communicator's, and adds what to do.
-func (c *Comm) inWords(err error) error {
+// describe translates the engine's ranks of the world into this communicator's, and adds what to do.
+func (c *Comm) describe(err error) error {
 	if errors.Is(err, pml.ErrTruncate) {
 		return fmt.Errorf("%w: what does not fit is lost; use a longer buffer, or RecvAlloc", err)
 	}

@@ -25,7 +25,7 @@ var process struct {
 	finalized bool
 }
 
-// Option changes how Init or RunLocal joins.
+// Option of Init or RunLocal.
 type Option func(*options)
 
 type options = join.Options
@@ -33,7 +33,7 @@ type options = join.Options
 // WithLogger sends the library's log to l instead of standard error; GORUN_LOG still sets the level.
 func WithLogger(l hclog.Logger) Option { return func(o *options) { o.Log = l } }
 
-// WithEnviron reads GORUN_* settings from env (as os.Environ gives it) instead of the environment.
+// WithEnviron reads GORUN_* settings from env (as os.Environ gives them) instead of the environment.
 func WithEnviron(env []string) Option { return func(o *options) { o.Environ = env } }
 
 func optionsOf(opts []Option) options {
@@ -45,8 +45,9 @@ func optionsOf(opts []Option) options {
 }
 
 // Init joins the job that the launcher describes (gorun, mpiexec.hydra, srun --mpi=pmi2), or makes a world of one rank
-// if there is none; MPI 4.1 §11.2. It returns the world. If the environment speaks of a job of several ranks and there
-// is no way to join it, that is an error.
+// if there is no launcher; §11.2.1. It returns the world. If the environment speaks of a job of several ranks and there
+// is no way to join it, or no transport to the other ranks works, that is ErrUnavailable. It is ErrNoMemory if there is
+// no room for the transport's buffers, and ErrInit if it is called twice.
 func Init(opts ...Option) (*Comm, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
@@ -88,8 +89,9 @@ func watchLauncher(lost <-chan struct{}, rank int) {
 	os.Exit(1)
 }
 
-// Finalize leaves the job; MPI 4.1 §11.2.2. Every rank calls it, after completing its requests: open ones are an
-// error, which names their number, and then nothing has been finalized. Memory of Alloc is gone afterwards.
+// Finalize leaves the job; §11.2.2. Every rank calls it, after completing its requests: open ones are ErrRequest, which
+// says how many, and then nothing has been finalized. Memory of Alloc is gone afterwards. It is ErrInit before Init and
+// when called twice, ErrAborted if the launcher or a rank has gone before.
 func Finalize() error {
 	process.mu.Lock()
 	defer process.mu.Unlock()
@@ -100,7 +102,8 @@ func Finalize() error {
 		return opError("Finalize", ErrInit, "called before Init")
 	}
 	if n := process.world.eng.Flush(); n > 0 {
-		return opError("Finalize", ErrRequest, "%d operations are under way; complete each request with Wait or Test first", n)
+		return opError("Finalize", ErrRequest, "%d operations are under way; "+
+			"complete each request with Wait or Test first", n)
 	}
 	err := process.member.Leave()
 	process.finalized = true
@@ -114,7 +117,7 @@ func Finalize() error {
 	return nil
 }
 
-// Abort ends all ranks of the job at once; gorun's exit code will be code. It does not return; §9.7.
+// Abort ends all ranks of the job at once; gorun's exit code will be code. It does not return; §11.4.2.
 func Abort(code int) {
 	process.mu.Lock()
 	m := process.member
@@ -125,9 +128,9 @@ func Abort(code int) {
 	os.Exit(code)
 }
 
-// Main joins the job, calls body, and leaves the job. If body returns an error or panics, the error is printed with
-// the rank in front and the whole job is aborted with exit code 1. body's context ends on SIGINT and SIGTERM. A
-// program's main usually is nothing but this call.
+// Main calls Init, body and Finalize. If one of them fails or body panics, it prints the error with the rank in front,
+// and aborts the whole job with exit code 1. body's context ends on SIGINT and SIGTERM. A program's main usually is
+// nothing but this call.
 func Main(body func(ctx context.Context, world *Comm) error) {
 	world, err := Init()
 	if err != nil {

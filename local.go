@@ -9,8 +9,9 @@ import (
 )
 
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
-// notebooks and simulation. The error joins those of the ranks, each with its rank. When one rank fails or panics, the
-// calls of the others end with ErrAborted.
+// notebooks and simulation. Its error joins those of the ranks, each with its rank. When a rank fails or panics, the
+// calls of the other ranks end with ErrAborted. Fewer than one rank is ErrCount; a rank that returns with operations
+// under way is ErrRequest.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
@@ -22,25 +23,18 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for rank, e := range engines {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			w := worldOf(e, rank, n)
-			err := protect(func() error { return body(w) })
+		wg.Go(func() {
+			err := runRank(worldOf(e, rank, n), body)
 			if err == nil {
-				if open := e.Flush(); open > 0 {
-					err = opError("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; complete each request with Wait or Test", open)
+				return
+			}
+			errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
+			for _, other := range engines {
+				if other != e {
+					other.Fail(opError("", ErrAborted, "rank %d has failed", rank))
 				}
 			}
-			if err != nil {
-				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
-				for _, other := range engines {
-					if other != e {
-						other.Fail(opError("", ErrAborted, "rank %d has failed", rank))
-					}
-				}
-			}
-		}()
+		})
 	}
 	wg.Wait()
 	over := opError("", ErrInit, "called after the end of RunLocal")
@@ -48,4 +42,15 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		e.Close(over)
 	}
 	return errors.Join(errs...)
+}
+
+func runRank(w *Comm, body func(world *Comm) error) error {
+	if err := protect(func() error { return body(w) }); err != nil {
+		return err
+	}
+	if open := w.eng.Flush(); open > 0 {
+		return opError("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
+			"complete each request with Wait or Test", open)
+	}
+	return nil
 }

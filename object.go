@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// SendValue sends one value; RecvValue receives it.
+// SendValue is Send of one value, for RecvValue; §3.2.1.
 func SendValue[T any](c *Comm, v T, dest, tag int) error { return Send(c, []T{v}, dest, tag) }
 
-// RecvValue receives one value. A message of another size is consumed, and is ErrCount if it is shorter and
+// RecvValue is Recv of one value; §3.2.4. A message of another size is consumed, and is ErrCount if it is shorter and
 // ErrTruncate if it is longer.
 func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	var buf [1]T
@@ -21,7 +21,8 @@ func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	return buf[0], st, err
 }
 
-// SendObject sends any value that encoding/gob can encode: structs with slices, maps, strings. Slower than Send.
+// SendObject sends any value that encoding/gob can encode: structs with slices, maps, strings. It is slower than Send.
+// The standard has nothing like it. A value that cannot be encoded is ErrType.
 func SendObject(c *Comm, v any, dest, tag int) error {
 	if err := c.checkSend("SendObject", dest, tag); err != nil || dest == ProcNull {
 		return err
@@ -33,7 +34,8 @@ func SendObject(c *Comm, v any, dest, tag int) error {
 	return send(c, "SendObject", b.Bytes(), dest, tag, 0)
 }
 
-// RecvObject receives what SendObject sent. A message that does not decode into a T is ErrType, and is consumed.
+// RecvObject receives a value of SendObject. A message that does not decode into a T is ErrType, and is consumed. The
+// Status counts the bytes of the encoding.
 func RecvObject[T any](c *Comm, source, tag int) (T, Status, error) {
 	var v T
 	if err := c.checkRecv("RecvObject", source, tag); err != nil || source == ProcNull {

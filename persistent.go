@@ -6,7 +6,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// SendInit makes a persistent request that sends buf each time it is started; MPI 4.1 §3.9.
+// SendInit makes a persistent request that sends buf to rank dest each time it is started; §3.9. Between Start and
+// completion buf belongs to the library. Free gives the request back.
 func SendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return sendInit(c, "SendInit", buf, dest, tag, pml.Standard)
 }
@@ -21,7 +22,7 @@ func RsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return sendInit(c, "RsendInit", buf, dest, tag, pml.Standard)
 }
 
-// BsendInit is SendInit in buffered mode: buf is copied by Start; §3.9.
+// BsendInit is SendInit in buffered mode: Start copies buf; §3.9.
 func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	r, err := sendInit(c, "BsendInit", buf, dest, tag, pml.Standard)
 	if err == nil && dest != ProcNull {
@@ -41,7 +42,8 @@ func sendInit[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) 
 	return r, nil
 }
 
-// RecvInit makes a persistent request that receives into buf each time it is started; §3.9.
+// RecvInit makes a persistent request that receives into buf each time it is started; §3.9. source may be AnySource,
+// tag AnyTag. A message longer than buf is ErrTruncate at its completion.
 func RecvInit[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if err := checkRecv[T](c, "RecvInit", source, tag); err != nil {
 		return nil, err

@@ -7,8 +7,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Probe waits until a message that a receive with source and tag would match has arrived, and describes it;
-// MPI 4.1 §3.8.1.
+// Probe waits until a message that a receive with source and tag would match has arrived, and describes it; §3.8.1. The
+// message stays where it is: a receive of any goroutine may take it.
 func Probe(c *Comm, source, tag int) (Status, error) {
 	if err := c.checkRecv("Probe", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err
@@ -20,7 +20,7 @@ func Probe(c *Comm, source, tag int) (Status, error) {
 	return c.status(st), nil
 }
 
-// Iprobe is Probe that does not wait; §3.8.1.
+// Iprobe is Probe that does not wait: it reports whether there is such a message; §3.8.1.
 func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
 	if err := c.checkRecv("Iprobe", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err == nil, err
@@ -32,7 +32,7 @@ func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
 	return c.status(st), true, nil
 }
 
-// Message is one that a matched probe has found: only its Mrecv can receive it; §3.8.2.
+// Message is a message that a matched probe has taken: only its Mrecv or Imrecv can receive it, once; §3.8.2.
 type Message struct {
 	comm   *Comm
 	m      *pml.Message // nil: from ProcNull
@@ -60,7 +60,7 @@ func mprobe(c *Comm, op string, source, tag int) (*Message, Status, error) {
 	return &Message{c, m, s.Source, s.Tag}, s, nil
 }
 
-// Improbe is Mprobe that does not wait; §3.8.2.
+// Improbe is Mprobe that does not wait: it reports whether there was such a message; §3.8.2.
 func Improbe(c *Comm, source, tag int) (*Message, Status, bool, error) {
 	if err := c.checkRecv("Improbe", source, tag); err != nil {
 		return nil, Status{}, false, err
@@ -76,7 +76,8 @@ func Improbe(c *Comm, source, tag int) (*Message, Status, bool, error) {
 	return &Message{c, m, s.Source, s.Tag}, s, true, nil
 }
 
-// Mrecv receives the message into buf; §3.8.3.
+// Mrecv receives the message into buf; §3.8.3. A longer message fills buf and is ErrTruncate; a message that has been
+// received before is ErrRequest.
 func Mrecv[T any](m *Message, buf []T) (Status, error) {
 	r, err := imrecv(m, "Mrecv", buf)
 	if err != nil {
@@ -85,7 +86,7 @@ func Mrecv[T any](m *Message, buf []T) (Status, error) {
 	return r.Wait()
 }
 
-// Imrecv starts to receive the message into buf; §3.8.3.
+// Imrecv starts to receive the message into buf, which belongs to the library until the request is done; §3.8.3.
 func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, "Imrecv", buf) }
 
 func imrecv[T any](m *Message, op string, buf []T) (*Request, error) {
@@ -109,7 +110,7 @@ func imrecv[T any](m *Message, op string, buf []T) (*Request, error) {
 	return m.comm.request(op, m.source, m.tag, r), nil
 }
 
-// discard receives the message and forgets it.
+// discard receives the message and drops it.
 func (m *Message) discard() {
 	if r, err := imrecv(m, "Mrecv", []byte(nil)); err == nil {
 		r.Wait()

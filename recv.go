@@ -6,11 +6,11 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Recv receives a message from rank source (or AnySource) with tag (or AnyTag) into buf; MPI 4.1 §3.2.4. The message
-// may be shorter than buf: Count[T](status) says how long it was. If it is longer, buf is filled, the rest is lost,
-// and the error is ErrTruncate.
+// Recv receives a message from rank source (or AnySource) with tag (or AnyTag) into buf; §3.2.4. The message may be
+// shorter than buf: Count[T](status) is its length. If it is longer, buf is filled, the rest is lost, and the error is
+// ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
-	if !ready[T](c, source, tag) {
+	if !fastPathOK[T](c, source, tag) {
 		if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
 			return nullStatus, err
 		}
@@ -22,7 +22,8 @@ func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
 	return c.status(st), err
 }
 
-// RecvAlloc is Recv into a new slice of the message's length.
+// RecvAlloc is Recv into a new slice of the message's length; §3.2.4. A message that is no whole number of T is
+// consumed, and is ErrType.
 func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 	if err := checkRecv[T](c, "RecvAlloc", source, tag); err != nil || source == ProcNull {
 		return nil, nullStatus, err
@@ -36,16 +37,18 @@ func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 		// The message is consumed, as by any receive of the wrong type.
 		m.discard()
 		return nil, st, &Error{Op: "RecvAlloc", Class: ErrType, Comm: c.name, Peer: source, Tag: tag,
-			Err: fmt.Errorf("the message has %d bytes, which is %w of %d bytes (%T)", st.Bytes, errNotMultiple, sizeOf[T](), *new(T))}
+			Err: fmt.Errorf("the message has %d bytes, which is %w of %d bytes (%T)",
+				st.Bytes, errNotMultiple, sizeOf[T](), *new(T))}
 	}
 	buf := make([]T, n)
 	st, err = Mrecv(m, buf)
 	return buf, st, err
 }
 
-// checkRecv is all that can be wrong with a receive before it begins.
+// checkRecv reports which argument of a receive is wrong, T included.
 func checkRecv[T any](c *Comm, op string, source, tag int) error {
-	if c == nil || c.shared == nil || c.ctx != nil || uint(source) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() {
+	if c == nil || c.shared == nil || c.ctx != nil || uint(source) >= uint(c.size) || uint(tag) > MaxTag ||
+		c.freed.Load() {
 		if err := c.checkRecv(op, source, tag); err != nil {
 			return err
 		}
@@ -57,9 +60,10 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 	return nil
 }
 
-// Irecv starts a receive into buf, which belongs to the library until the request is done; §3.7.2.
+// Irecv starts a Recv into buf, which belongs to the library until the request is done; §3.7.2. A message longer than
+// buf is ErrTruncate at its completion.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
-	if !ready[T](c, source, tag) {
+	if !fastPathOK[T](c, source, tag) {
 		if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
 			return nil, err
 		}
@@ -70,8 +74,8 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	return c.request("Irecv", source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))), nil
 }
 
-// Sendrecv sends one message and receives another, to and from the same rank or two, without the danger that both
-// wait for each other; §3.10.
+// Sendrecv sends one message to dest and receives another from source, the same rank or another one, and does not
+// deadlock when those do likewise; §3.10. The status is the receive's. A message longer than recv is ErrTruncate.
 func Sendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
 	r, err := isendrecv(c, "Sendrecv", send, dest, stag, recv, source, rtag)
 	if err != nil {
@@ -80,7 +84,7 @@ func Sendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rta
 	return r.Wait()
 }
 
-// SendrecvReplace is Sendrecv with one buffer for both; §3.10.
+// SendrecvReplace is Sendrecv with one buffer for both: it sends a copy of buf; §3.10.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Status, error) {
 	r, err := isendrecv(c, "SendrecvReplace", append([]T(nil), buf...), dest, stag, buf, source, rtag)
 	if err != nil {
@@ -89,8 +93,8 @@ func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Sta
 	return r.Wait()
 }
 
-// Isendrecv starts a Sendrecv; both buffers belong to the library until the request is done, whose status is the
-// receive's; §3.10.
+// Isendrecv starts a Sendrecv; §3.10. Both buffers belong to the library until the request is done, whose status is the
+// receive's.
 func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
 	return isendrecv(c, "Isendrecv", send, dest, stag, recv, source, rtag)
 }

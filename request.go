@@ -7,20 +7,20 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Request is an operation that has been started, or a persistent one that can be; MPI 4.1 §3.7. It must be completed
-// once, by Wait or a Test… that reports done, and is of no use afterwards (a persistent one can be started again): a
-// second Wait is answered with ErrRequest. Requests are reused, so do not keep one that is completed.
+// Request is an operation that has been started, or a persistent one that can be started; §3.7. It must be completed
+// once, by Wait or a Test… that reports done. A second Wait is ErrRequest, but a persistent request can be started
+// again. Requests are reused, so do not keep one that is completed. A nil Request is ErrRequest, but a set ignores it.
 type Request struct {
-	pml.Request // first: outer relies on it
+	pml.Request // first: requestOf relies on it
 	eng         *pml.Engine
-	label
+	callInfo
 
-	buffered func() error // of a persistent buffered send: does it
+	buffered func() error // sends; only of a persistent buffered send
 }
 
-// label is what the caller asked for. It is the holder's, and the next holder's from the moment at which the result is
-// collected: who needs it after that copies it before.
-type label struct {
+// callInfo is what the caller asked for. It is the holder's until the result is collected, and the next holder's from
+// then on: a method that needs it after that copies it before.
+type callInfo struct {
 	comm      *Comm
 	op        string
 	peer, tag int32
@@ -34,8 +34,8 @@ func newRequest(e *pml.Engine) *pml.Request {
 }
 
 func (c *Comm) request(op string, peer, tag int, p *pml.Request) *Request {
-	r := outer(p)
-	// One by one: a literal is made on the stack and read back before it has arrived there.
+	r := requestOf(p)
+	// One by one: a literal would be made on the stack and read back before it has arrived there.
 	r.comm, r.op, r.peer, r.tag, r.null = c, op, int32(peer), int32(tag), false
 	return r
 }
@@ -46,18 +46,18 @@ func (c *Comm) nullRequest(op string, tag int) *Request {
 	return r
 }
 
-// result turns the engine's result into ours.
-func (l *label) result(st pml.Status, err error) (Status, error) {
+// result translates the engine's result.
+func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
-		err = l.comm.wrap(l.op, int(l.peer), int(l.tag), err)
+		err = i.comm.wrap(i.op, int(i.peer), int(i.tag), err)
 	}
-	if l.null {
+	if i.null {
 		return nullStatus, err
 	}
-	return l.comm.status(st), err
+	return i.comm.status(st), err
 }
 
-// valid reports why r is not a request at all.
+// valid is the error of a call on a request that no operation has returned.
 func (r *Request) valid(op string) error {
 	if r == nil || r.comm == nil {
 		return opError(op, ErrRequest, "the request is nil: no operation returned it")
@@ -66,43 +66,44 @@ func (r *Request) valid(op string) error {
 }
 
 // misuse is the error of a call on a request that is not active.
-func (l *label) misuse(op string, err error) error {
-	return &Error{Op: op, Class: ErrRequest, Comm: l.comm.name, Peer: Undefined, Tag: Undefined, Err: err}
+func (i *callInfo) misuse(op string, err error) error {
+	return &Error{Op: op, Class: ErrRequest, Comm: i.comm.name, Peer: Undefined, Tag: Undefined, Err: err}
 }
 
-// Wait returns when the operation is complete; §3.7.3, at once if it is a persistent one that is not started. If the context of its communicator ends first, the operation is
-// cancelled, or completed if it is too late for that.
+// Wait returns when the operation is complete, with its status and error; §3.7.3. It returns at once if the request is
+// persistent and not started. If the context of its communicator ends first, the operation is cancelled, or completed
+// if it is too late for that.
 func (r *Request) Wait() (Status, error) {
 	if err := r.valid("Wait"); err != nil {
 		return Status{}, err
 	}
-	l := r.label
-	st, err := l.comm.eng.Wait(&r.Request)
+	call := r.callInfo
+	st, err := call.comm.eng.Wait(&r.Request)
 	if err != nil && errors.Is(err, pml.ErrRequest) {
-		return Status{}, l.misuse("Wait", err)
+		return Status{}, call.misuse("Wait", err)
 	}
-	return l.result(st, err)
+	return call.result(st, err)
 }
 
-// Test reports whether the operation is complete, and if so, with what result; §3.7.3.
+// Test reports whether the operation is complete, and if so its status and error; §3.7.3.
 func (r *Request) Test() (bool, Status, error) {
 	if err := r.valid("Test"); err != nil {
 		return false, Status{}, err
 	}
-	l := r.label
-	done, st, err := l.comm.eng.Test(&r.Request)
+	call := r.callInfo
+	done, st, err := call.comm.eng.Test(&r.Request)
 	if err != nil && errors.Is(err, pml.ErrRequest) {
-		return false, Status{}, l.misuse("Test", err)
+		return false, Status{}, call.misuse("Test", err)
 	}
 	if !done {
 		return false, Status{}, nil
 	}
-	s, err := l.result(st, err)
+	s, err := call.result(st, err)
 	return true, s, err
 }
 
-// Cancel asks for the operation to be cancelled; §3.8.4. It must still be completed: Status.Cancelled says whether it
-// was.
+// Cancel asks for the operation to be cancelled; §3.8.4. The request must still be completed: Status.Cancelled says
+// whether it was.
 func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
 		return err
@@ -113,7 +114,8 @@ func (r *Request) Cancel() error {
 	return nil
 }
 
-// Done returns a channel that is closed when the operation is complete. Its result is still to be collected by Wait.
+// Done returns a channel that is closed when the operation is complete, for select. The result must still be collected
+// by Wait. Of a nil request it is closed.
 func (r *Request) Done() <-chan struct{} {
 	if r.valid("Done") != nil {
 		ch := make(chan struct{})
@@ -123,7 +125,7 @@ func (r *Request) Done() <-chan struct{} {
 	return r.comm.eng.Done(&r.Request)
 }
 
-// Start starts a persistent request; §3.9.
+// Start starts a persistent request that is not started; §3.9. Otherwise it is ErrRequest.
 func (r *Request) Start() error {
 	if err := r.valid("Start"); err != nil {
 		return err
@@ -147,7 +149,7 @@ func (r *Request) Start() error {
 	return nil
 }
 
-// StartAll starts persistent requests; §3.9. It stops at the first that cannot be started.
+// StartAll starts persistent requests; §3.9. It stops at the first that cannot be started; those before it are started.
 func StartAll(rs ...*Request) error {
 	for i, r := range rs {
 		if err := r.Start(); err != nil {
@@ -157,7 +159,7 @@ func StartAll(rs ...*Request) error {
 	return nil
 }
 
-// Free gives a persistent request back; §3.7.3. It must not be under way.
+// Free gives a persistent request back; §3.7.3. One that is under way is ErrRequest.
 func (r *Request) Free() error {
 	if err := r.valid("Free"); err != nil {
 		return err

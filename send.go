@@ -6,10 +6,10 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Send sends buf to rank dest and returns when buf may be used again; MPI 4.1 §3.4. A short message is on its way
-// then, or waits in the receiver's memory; a long one has been received.
+// Send sends buf to rank dest with tag, 0 … MaxTag, and returns when buf may be used again; §3.4 (standard mode). A
+// short message is then on its way or waits in the receiver's memory; a long one has been received.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
-	if ready[T](c, dest, tag) {
+	if fastPathOK[T](c, dest, tag) {
 		if err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard); err != nil {
 			return c.wrap("Send", dest, tag, err)
 		}
@@ -18,18 +18,18 @@ func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	return send(c, "Send", buf, dest, tag, pml.Standard)
 }
 
-// Ssend is Send that returns only when the receiver has matched the message; §3.4 (synchronous mode).
+// Ssend is Send that returns only after the receiver has matched the message; §3.4 (synchronous mode).
 func Ssend[T any](c *Comm, buf []T, dest, tag int) error {
 	return send(c, "Ssend", buf, dest, tag, pml.Synchronous)
 }
 
-// Rsend is Send where the caller knows that the receive is posted; §3.4 (ready mode). Nothing is gained by it here
-// and nothing is lost if it is not so.
+// Rsend is Send where the caller knows that the receive is posted; §3.4 (ready mode). Here it does what Send does, also
+// if no receive is posted.
 func Rsend[T any](c *Comm, buf []T, dest, tag int) error {
 	return send(c, "Rsend", buf, dest, tag, pml.Standard)
 }
 
-// Bsend copies buf and returns at once, whatever the receiver does; §3.4 (buffered mode), §3.6. The copy is on this
+// Bsend copies buf and returns at once, whatever the receiver does; §3.4 (buffered mode), §3.6. The copy stays on this
 // rank's heap until it is sent; no buffer needs to be attached. Finalize waits for it.
 func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	if err := checkSend[T](c, "Bsend", dest, tag); err != nil || dest == ProcNull {
@@ -49,9 +49,10 @@ func send[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) erro
 	return nil
 }
 
-// checkSend is all that can be wrong with a send before it begins.
+// checkSend reports which argument of a send is wrong, T included.
 func checkSend[T any](c *Comm, op string, dest, tag int) error {
-	if c == nil || c.shared == nil || c.ctx != nil || uint(dest) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() {
+	if c == nil || c.shared == nil || c.ctx != nil || uint(dest) >= uint(c.size) || uint(tag) > MaxTag ||
+		c.freed.Load() {
 		if err := c.checkSend(op, dest, tag); err != nil {
 			return err
 		}
@@ -63,15 +64,16 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 	return nil
 }
 
-// Isend starts to send buf, which belongs to the library until the request is done; §3.7.2.
+// Isend starts a Send of buf, which belongs to the library until the request is done; §3.7.2.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	if ready[T](c, dest, tag) {
-		return c.request("Isend", dest, tag, c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)), nil
+	if fastPathOK[T](c, dest, tag) {
+		p := c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
+		return c.request("Isend", dest, tag, p), nil
 	}
 	return isend(c, "Isend", buf, dest, tag, pml.Standard)
 }
 
-// Issend is Isend in synchronous mode: done only when the receiver has matched the message; §3.7.2.
+// Issend is Isend in synchronous mode: the request is done only after the receiver has matched the message; §3.7.2.
 func Issend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return isend(c, "Issend", buf, dest, tag, pml.Synchronous)
 }
@@ -89,10 +91,12 @@ func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if dest == ProcNull {
 		return c.nullRequest("Ibsend", tag), nil
 	}
-	if err := c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf))); err != nil {
+	world, payload := c.toWorld(dest), bytesOf(buf)
+	if err := c.eng.SendDetached(c.cid, world, int32(tag), slices.Clone(payload)); err != nil {
 		return nil, c.wrap("Ibsend", dest, tag, err)
 	}
-	return c.request("Ibsend", dest, tag, c.eng.Completed(pml.Status{Source: int32(c.toWorld(dest)), Tag: int32(tag), Bytes: int64(len(bytesOf(buf)))})), nil
+	done := pml.Status{Source: int32(world), Tag: int32(tag), Bytes: int64(len(payload))}
+	return c.request("Ibsend", dest, tag, c.eng.Completed(done)), nil
 }
 
 func isend[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {

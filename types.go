@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// typeChecked remembers the answer for types that are not in the switch of fixedType. reflect.Type -> error (or nil).
+// typeChecked caches the answer for types that are not in the switch of fixedType: reflect.Type -> error, or nil.
 var typeChecked sync.Map
 
-// fixedType reports why a T cannot be sent: it must have a fixed size and no pointers.
+// fixedType reports why a T cannot be sent; nil: it has a fixed size and no pointers.
 func fixedType[T any]() error {
 	switch any((*T)(nil)).(type) {
 	case *byte, *int8, *int16, *uint16, *int32, *uint32, *int64, *uint64, *int, *uint,
@@ -52,7 +52,8 @@ func checkType(t reflect.Type, path string) error {
 	if t.Kind() == reflect.UnsafePointer {
 		return fmt.Errorf("%s is an unsafe.Pointer, which means nothing to another process; %s", path, advice)
 	}
-	return fmt.Errorf("%s is a %s (%s), which holds a pointer and means nothing to another process; %s", path, t.Kind(), t, advice)
+	return fmt.Errorf("%s is a %s (%s), which holds a pointer and means nothing to another process; %s",
+		path, t.Kind(), t, advice)
 }
 
 const advice = "send numbers, arrays and structs of them, or use SendObject"

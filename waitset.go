@@ -7,8 +7,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// Sets of requests; MPI 4.1 §3.7.5. nil requests are ignored, as MPI_REQUEST_NULL is, and persistent ones that are not
-// started. All must be of one rank.
+// Sets of requests; §3.7.5. A set ignores nil requests, as MPI_REQUEST_NULL, and persistent ones that are not started.
+// All must be of one rank.
 
 // engineOf returns the engine of the first request that is not nil, after checking that all have the same.
 func engineOf(op string, rs []*Request) (*pml.Engine, error) {
@@ -32,7 +32,7 @@ func setMisuse(op string, rs []*Request, i int, err error) error {
 		Err: fmt.Errorf("request %d of %d: %w", i, len(rs), err)}
 }
 
-// WaitAll waits for all of rs. The error joins those of the operations that failed; the others have completed.
+// WaitAll waits for all of rs; §3.7.5. The error joins those of the operations that failed; the others have completed.
 func WaitAll(rs ...*Request) error {
 	var failed []error
 	if err := waitAll(rs, false, func(i int, st Status, err error) { failed = append(failed, err) }); err != nil {
@@ -44,7 +44,7 @@ func WaitAll(rs ...*Request) error {
 	return errors.Join(failed...)
 }
 
-// WaitAllStatus is WaitAll that returns the statuses, in the order of rs.
+// WaitAllStatus is WaitAll that returns len(rs) statuses, in the order of rs; §3.7.5.
 func WaitAllStatus(rs ...*Request) ([]Status, error) {
 	sts := make([]Status, len(rs))
 	for i := range sts {
@@ -62,7 +62,7 @@ func WaitAllStatus(rs ...*Request) ([]Status, error) {
 	return sts, errors.Join(failed...)
 }
 
-// waitAll hands each result to each, or, unless all, only those that are errors.
+// waitAll calls each with every result, or, unless all, with those that are errors.
 func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) error {
 	e, err := engineOf("WaitAll", rs)
 	if e == nil {
@@ -77,7 +77,8 @@ func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) er
 	return nil
 }
 
-// WaitAny waits until one of rs is complete and returns its index and result; Undefined if all are nil.
+// WaitAny waits until one of rs is complete and returns its index and result; §3.7.5. The index is Undefined if all are
+// nil.
 func WaitAny(rs ...*Request) (int, Status, error) {
 	index, st, rerr := Undefined, emptyStatus, error(nil)
 	err := waitSome("WaitAny", rs, 1, func(i int, s Status, err error) { index, st, rerr = i, s, err })
@@ -87,25 +88,27 @@ func WaitAny(rs ...*Request) (int, Status, error) {
 	return index, st, rerr
 }
 
-// WaitSome waits until at least one of rs is complete and returns the indices and statuses of all that are.
+// WaitSome waits until at least one of rs is complete and returns the indices and statuses of all that are, which have
+// the same length; §3.7.5. The error joins theirs.
 func WaitSome(rs ...*Request) ([]int, []Status, error) {
-	var got some
+	var got completions
 	if err := waitSome("WaitSome", rs, -1, got.add); err != nil {
 		return nil, nil, err
 	}
 	return got.index, got.status, errors.Join(got.failed...)
 }
 
-type some struct {
+// completions are the results that a set has collected.
+type completions struct {
 	index  []int
 	status []Status
 	failed []error
 }
 
-func (s *some) add(i int, st Status, err error) {
-	s.index, s.status = append(s.index, i), append(s.status, st)
+func (c *completions) add(i int, st Status, err error) {
+	c.index, c.status = append(c.index, i), append(c.status, st)
 	if err != nil {
-		s.failed = append(s.failed, err)
+		c.failed = append(c.failed, err)
 	}
 }
 
@@ -123,9 +126,10 @@ func waitSome(op string, rs []*Request, max int, each func(i int, st Status, err
 	return nil
 }
 
-// TestAll reports whether all of rs are complete; if so they are collected and the error joins theirs. If not, none is.
+// TestAll reports whether all of rs are complete; §3.7.5. If so they are collected and the error joins theirs; if not,
+// none is collected.
 func TestAll(rs ...*Request) (bool, error) {
-	var got some
+	var got completions
 	done, err := testSome("TestAll", rs, -1, true, got.add)
 	if err != nil {
 		return false, err
@@ -133,20 +137,23 @@ func TestAll(rs ...*Request) (bool, error) {
 	return done, errors.Join(got.failed...)
 }
 
-// TestAny collects one request of rs that is complete, if there is one: its index and result. With no request to wait
-// for it reports true and Undefined, as §3.7.5 says.
+// TestAny reports whether one of rs is complete, and collects it: its index and result; §3.7.5. If rs has no request to
+// wait for, it reports true and Undefined.
 func TestAny(rs ...*Request) (int, bool, Status, error) {
 	index, found, st, rerr := Undefined, false, emptyStatus, error(nil)
-	all, err := testSome("TestAny", rs, 1, false, func(i int, s Status, err error) { index, found, st, rerr = i, true, s, err })
+	all, err := testSome("TestAny", rs, 1, false, func(i int, s Status, err error) {
+		index, found, st, rerr = i, true, s, err
+	})
 	if err != nil {
 		return Undefined, false, Status{}, err
 	}
 	return index, found || all, st, rerr
 }
 
-// TestSome collects all requests of rs that are complete, perhaps none.
+// TestSome collects all requests of rs that are complete, perhaps none: their indices and statuses; §3.7.5. The error
+// joins theirs.
 func TestSome(rs ...*Request) ([]int, []Status, error) {
-	var got some
+	var got completions
 	if _, err := testSome("TestSome", rs, -1, false, got.add); err != nil {
 		return nil, nil, err
 	}
