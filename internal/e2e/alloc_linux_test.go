@@ -19,8 +19,8 @@ func init() {
 	role("alloc too much", allocTooMuch)
 }
 
-// shelf is a memory of buffers from Alloc, a new one for each message; those before are freed, so that addresses and
-// numbers are used again.
+// shelf gives each message a new buffer from Alloc. Earlier ones are freed, so that addresses and numbers are used
+// again.
 type shelf struct {
 	held []*mpi.Buffer[byte]
 	err  error
@@ -59,7 +59,7 @@ func (s *shelf) close() error {
 	return s.err
 }
 
-// alloc exchanges messages of all sizes; the argument says who has buffers from Alloc.
+// alloc exchanges messages of all sizes; the argument names the sides that have buffers from Alloc.
 func alloc(_ context.Context, w *mpi.Comm) error {
 	var out, in shelf
 	send, recv := memory(heap), memory(heap)
@@ -79,7 +79,7 @@ func alloc(_ context.Context, w *mpi.Comm) error {
 	return errors.Join(out.close(), in.close())
 }
 
-// parts sends from the middle of a buffer, whose address and length suit nobody.
+// parts sends from the middle of a buffer, whose address and length are aligned to nothing.
 func parts(w *mpi.Comm) error {
 	b, err := mpi.Alloc[byte](1 << 20)
 	if err != nil {
@@ -101,9 +101,9 @@ func parts(w *mpi.Comm) error {
 
 func TestAlloc(t *testing.T) {
 	for _, role := range []string{"alloc", "alloc without readv"} {
-		for _, who := range []string{"send", "recv", "send and recv"} {
-			t.Run(role+"/"+who, func(t *testing.T) {
-				j := run(t, spec{n: 2, role: role, args: []string{who}}, 0)
+		for _, sides := range []string{"send", "recv", "send and recv"} {
+			t.Run(role+"/"+sides, func(t *testing.T) {
+				j := run(t, spec{n: 2, role: role, args: []string{sides}}, 0)
 				if got := j.count(`^rank \d exchanged`); got != 2 {
 					t.Errorf("%d of 2 ranks report\n%s", got, j.out.String())
 				}
@@ -116,7 +116,7 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
-// allocTooMuch: what is not there is an error, and what is there can be used afterwards.
+// allocTooMuch asks for more than there is, which is an error. What is there can be used afterwards.
 func allocTooMuch(_ context.Context, w *mpi.Comm) error {
 	for _, f := range []func() error{
 		func() error { _, err := mpi.Alloc[uint64](1 << 50); return err }, // more than any machine has

@@ -23,7 +23,7 @@ const (
 	tagGo   = 2
 )
 
-// die kills this process as a machine's memory killer would, and says when.
+// die kills this process as the kernel's OOM killer would, and prints when.
 func die() {
 	fmt.Printf("dying at %d\n", time.Now().UnixMicro())
 	syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -155,7 +155,7 @@ var ways = map[string]struct {
 	},
 }
 
-// pause lets rank 0 begin to wait. What it does is right as well if it is too early.
+// pause gives rank 0 time to begin to wait. The test holds too if it has not.
 func pause(*mpi.Comm) error {
 	time.Sleep(30 * time.Millisecond)
 	return nil
@@ -178,8 +178,8 @@ func peerDies(_ context.Context, w *mpi.Comm) error {
 }
 
 // A rank's call that involves a dead peer ends with ErrPeerFailed, and the job as the dead rank did. gorun kills the
-// others half a second after a death. On a slow machine the survivor may get no chance to say anything, or the death be
-// known too late to be the cause: then the job is run again.
+// others half a second after a death. On a slow machine the survivor may be killed before it prints anything, or the
+// death be known too late to be the cause: then the job is run again.
 func TestPeerDies(t *testing.T) {
 	for name := range ways {
 		for _, role := range []string{"peer dies", "peer dies without readv"} {
@@ -191,7 +191,8 @@ func TestPeerDies(t *testing.T) {
 					return j.count(`^rank 0 survives`) > 0 && j.cmd.ProcessState.ExitCode() == 128+9
 				})
 				j.wait(128 + 9)
-				j.says(`^dying at \d+$`, `^rank 0 survives with peer failed true: mpi: \S+ .*rank 1`, `rank 1 \(pid \d+ on host \S+\) was killed by signal 9`)
+				j.says(`^dying at \d+$`, `^rank 0 survives with peer failed true: mpi: \S+ .*rank 1`,
+					`rank 1 \(pid \d+ on host \S+\) was killed by signal 9`)
 			})
 		}
 	}

@@ -22,7 +22,7 @@ func init() {
 		}
 		return mpi.Barrier(w)
 	})
-	// Hydra takes the code of whatever Abort it reads first, so only one rank may call it.
+	// Hydra takes the code of the Abort that it reads first, so only one rank may call it.
 	role("abort, others away", func(_ context.Context, w *mpi.Comm) error {
 		if w.Rank() == 1 {
 			mpi.Abort(7)
@@ -63,7 +63,7 @@ func init() {
 			os.Exit(0)
 		}
 		mpi.Recv(w, []byte{0}, 1, 0)
-		select {} // gorun ends us
+		select {} // gorun ends this process
 	}
 	roles["open requests"] = openRequests
 	role("open request in main", func(_ context.Context, w *mpi.Comm) error {
@@ -97,7 +97,7 @@ func TestExitWithoutFinalize(t *testing.T) {
 	run(t, spec{n: 2, role: "no finalize"}, 1).says(`^gorun: rank 1 .* exited with code 0 without calling Finalize`)
 }
 
-// openRequests: an early Finalize is refused and nothing is lost by it.
+// openRequests calls Finalize with operations under way: it is refused, and nothing is lost by it.
 func openRequests() error {
 	w, err := mpi.Init()
 	if err != nil {

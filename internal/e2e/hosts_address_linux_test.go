@@ -11,10 +11,10 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// mapped is how ss prints an IPv4 address at the end that was dialled, whose listener takes both kinds.
+// mapped is how ss prints an IPv4 address at the end that accepted, as its listener takes both families.
 var mapped = regexp.MustCompile(`\[::ffff:([0-9.]+)\]`)
 
-// Which addresses and ports are used is what the settings say.
+// The addresses and ports in use are those of the settings.
 func TestHostsAddresses(t *testing.T) {
 	t.Parallel()
 	h := netns.Up(t, 2)
@@ -30,12 +30,13 @@ func TestHostsAddresses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			j := runOn(t, h, spread{role: "hosts two talk", env: []string{test.setting}})
-			j.tell("go")
+			j.signal("go")
 			j.allReady()
 			var lines []string
 			proc.Eventually(t, "one connection", func() bool { lines = between(t, h, 1); return len(lines) == 1 })
 			ends := strings.Fields(mapped.ReplaceAllString(lines[0], "$1"))
-			if len(ends) < 4 || !strings.HasPrefix(ends[2], test.local) || !strings.HasPrefix(ends[3], test.peer) || !strings.Contains(lines[0], test.port) {
+			if len(ends) < 4 || !strings.HasPrefix(ends[2], test.local) || !strings.HasPrefix(ends[3], test.peer) ||
+				!strings.Contains(lines[0], test.port) {
 				t.Errorf("the connection is %q, want %s… to %s… with port %s", lines[0], test.local, test.peer, test.port)
 			}
 			if test.port != "" {
@@ -45,13 +46,13 @@ func TestHostsAddresses(t *testing.T) {
 					}
 				}
 			}
-			j.tell("stop")
+			j.signal("stop")
 			j.finish(0)
 		})
 	}
 }
 
-// What cannot be is an error of Init that says what was asked and what there is.
+// A setting that cannot be met is an error of Init, which names what was asked and what there is.
 func TestHostsNoAddress(t *testing.T) {
 	t.Parallel()
 	h := netns.Up(t, 2)
@@ -61,7 +62,8 @@ func TestHostsNoAddress(t *testing.T) {
 		"GORUN_TCP_PORTS=42000":     {"GORUN_TCP_PORTS=42000", "taken", "each rank on a host needs one"},
 	} {
 		t.Run(setting, func(t *testing.T) {
-			j := runOn(t, h, spread{perHost: []int{2, 2}, role: "hosts mixed", grace: time.Second, env: []string{setting, "GORUN_TRANSPORTS=tcp"}}).finish(1)
+			j := runOn(t, h, spread{perHost: []int{2, 2}, role: "hosts mixed", grace: time.Second,
+				env: []string{setting, "GORUN_TRANSPORTS=tcp"}}).finish(1)
 			said := ""
 			for _, line := range strings.Split(j.all(), "\n") {
 				missing := func(w string) bool { return !strings.Contains(line, w) }

@@ -9,8 +9,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/netns"
 )
 
-// A host of which nothing is left: its kernel may have said so (crash), or not (poweroff). Who waits for a rank of it
-// fails within the peer timeout, whatever it waits in, and the job ends.
+// A host dies: its kernel may have closed the connections (crash), or not (poweroff). A call that needs a rank of it
+// fails within the peer timeout, and the job ends.
 func TestHostsHostDies(t *testing.T) {
 	for fault, die := range map[string]func(*netns.Hosts) error{
 		"crash":    func(h *netns.Hosts) error { return h.Crash(2) },
@@ -37,7 +37,7 @@ func TestHostsHostDies(t *testing.T) {
 	}
 }
 
-// A rank that is killed in the middle of 64 MiB, the sender or the receiver: the other one knows at once, long before
+// A rank that is killed in the middle of 64 MiB, the sender or the receiver: the other one fails at once, long before
 // any timeout.
 func TestHostsRankKilled(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestHostsFreeze(t *testing.T) {
 	h := netns.Up(t, 3)
 	j := runOn(t, h, spread{role: "hosts traffic", timeout: soonDead})
 	j.allReady()
-	j.goesOn()
+	j.progresses()
 	must(t, h.Freeze(2))
 	since := time.Now()
 	time.Sleep(soonDead + 2*time.Second)
@@ -70,6 +70,6 @@ func TestHostsFreeze(t *testing.T) {
 	if frozen > mayEnd {
 		t.Errorf("%d rounds while a host was frozen: it was not", frozen)
 	}
-	j.goesOn()
+	j.progresses()
 	j.stop()
 }

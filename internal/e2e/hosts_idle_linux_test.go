@@ -15,12 +15,12 @@ import (
 
 func init() {
 	role("hosts pause", func(_ context.Context, w *mpi.Comm) error {
-		if err := acquaint(w); err != nil {
+		if err := connectAll(w); err != nil {
 			return err
 		}
 		for k := range drops {
 			if err := errors.Join(pairs(w, k), idleOnce(w, k)); err != nil {
-				return fate(w, fmt.Errorf("after %d drops: %w", k, err))
+				return reportFailure(w, fmt.Errorf("after %d drops: %w", k, err))
 			}
 		}
 		fmt.Printf("rank %d is content\n", w.Rank())
@@ -31,7 +31,8 @@ func init() {
 
 const drops = 6
 
-// idleOnce has nothing under way from the word that it is so until it is told: once with receives waiting, once without.
+// idleOnce prints that nothing is under way, and keeps it so until the test signals: once with receives posted, once
+// without.
 func idleOnce(w *mpi.Comm, k int) error {
 	var rs []*mpi.Request
 	var others []int
@@ -48,9 +49,9 @@ func idleOnce(w *mpi.Comm, k int) error {
 	}
 	fmt.Printf("idle %d\n", k)
 	if k%2 == 1 && w.Rank() > 0 {
-		<-rs[0].Done() // rank 0 sends when it is told
+		<-rs[0].Done() // rank 0 sends when it is signalled
 	} else {
-		untilTold(fmt.Sprint("go ", k))
+		waitSignal(fmt.Sprint("go ", k))
 	}
 	for _, rank := range others {
 		if err := mpi.Send(w, []byte{1}, rank, tagGo); err != nil {
@@ -63,7 +64,7 @@ func idleOnce(w *mpi.Comm, k int) error {
 	return mpi.Barrier(w)
 }
 
-// quiet waits until nothing is under way between hosts: the ranks have said so, and here the kernel has delivered all and
+// quiet waits until nothing is under way between hosts: the ranks have printed so, the kernels have delivered all, and
 // the ranks have read it.
 func quiet(t *testing.T, h *netns.Hosts) {
 	t.Helper()
@@ -81,7 +82,7 @@ func quiet(t *testing.T, h *netns.Hosts) {
 	})
 }
 
-// Connections that are dropped while nothing is under way are made again by whoever needs them.
+// Connections that are dropped while nothing is under way are made again by the rank that needs them.
 func TestHostsIdleDrops(t *testing.T) {
 	t.Parallel()
 	h := netns.Up(t, 3)
@@ -95,7 +96,7 @@ func TestHostsIdleDrops(t *testing.T) {
 		if k%3 == 2 { // not noticed before it is needed, or noticed by both sides long before
 			time.Sleep(300 * time.Millisecond)
 		}
-		j.tell(fmt.Sprint("go ", k))
+		j.signal(fmt.Sprint("go ", k))
 	}
 	j.finish(0)
 	for rank := range j.size {
@@ -104,7 +105,8 @@ func TestHostsIdleDrops(t *testing.T) {
 	j.says(0, "connection lost while idle, dialling again")
 }
 
-// Dropped with something under way: an error that says so, or all is well, but no hang and nothing wrong.
+// Connections that are dropped with something under way are an error, or the job goes on; nothing hangs and no byte is
+// wrong.
 func TestHostsBusyDrops(t *testing.T) {
 	t.Parallel()
 	h := netns.Up(t, 2)
@@ -119,7 +121,7 @@ func TestHostsBusyDrops(t *testing.T) {
 			if how == "flow" {
 				j.awaits(1, `^flowing$`)
 			} else {
-				j.goesOn()
+				j.progresses()
 			}
 			dropped := time.Now()
 			for ended := false; !ended; {
@@ -130,7 +132,7 @@ func TestHostsBusyDrops(t *testing.T) {
 				case <-time.After(20 * time.Millisecond):
 				}
 				if time.Since(dropped) > patience {
-					t.Fatalf("connections are dropped for %v and nobody minds:\n%s", patience, j.all())
+					t.Fatalf("connections are dropped for %v and no rank fails:\n%s", patience, j.all())
 				}
 			}
 			j.finish(-1)
@@ -141,7 +143,7 @@ func TestHostsBusyDrops(t *testing.T) {
 				}
 			}
 			if failed == 0 {
-				t.Error("nobody has got ErrPeerFailed")
+				t.Error("no rank has got ErrPeerFailed")
 			}
 		})
 	}
@@ -151,7 +153,7 @@ func TestHostsBusyDrops(t *testing.T) {
 // has a large one under way.
 func compute(_ context.Context, w *mpi.Comm) error {
 	const count = 20000
-	if err := acquaint(w); err != nil {
+	if err := connectAll(w); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -161,30 +163,30 @@ func compute(_ context.Context, w *mpi.Comm) error {
 		pattern(big, 5)
 		s, err := mpi.Isend(w, big, 1, tagGo)
 		if err != nil {
-			return fate(w, err)
+			return reportFailure(w, err)
 		}
 		for i := range count {
 			pattern(b, i)
 			if err := mpi.Send(w, b, 1, tagData); err != nil {
-				return fate(w, err)
+				return reportFailure(w, err)
 			}
 		}
 		if _, err := s.Wait(); err != nil {
-			return fate(w, err)
+			return reportFailure(w, err)
 		}
 	} else {
 		for end := time.Now().Add(2 * soonDead); time.Now().Before(end); {
 			pattern(b, 0)
 		}
 		if _, err := mpi.Recv(w, big, 0, tagGo); err != nil {
-			return fate(w, err)
+			return reportFailure(w, err)
 		}
 		if err := verify(big, 5); err != nil {
 			return err
 		}
 		for i := range count {
 			if _, err := mpi.Recv(w, b, 0, tagData); err != nil {
-				return fate(w, err)
+				return reportFailure(w, err)
 			}
 			if err := verify(b, i); err != nil {
 				return fmt.Errorf("message %d: %w", i, err)

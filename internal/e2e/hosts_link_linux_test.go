@@ -11,7 +11,8 @@ import (
 
 const (
 	// soonDead is the peer timeout of jobs whose links go down for good; margin is what detection may take beyond it: the
-	// looks of the watch, and a loaded machine. Together they are less than the timeout of who overlooks the setting, 30 s.
+	// interval of the checks, and a loaded machine. Together they are less than the default timeout of 30 s, so a rank
+	// that ignores the setting fails the test.
 	soonDead = 3 * time.Second
 	margin   = 25 * time.Second
 )
@@ -51,7 +52,7 @@ func TestHostsConnectLinkDown(t *testing.T) {
 	j.allReady()
 	must(t, h.LinkDown(2))
 	down := time.Now() // nothing is dialled before
-	j.tell("go")
+	j.signal("go")
 	words := j.failsWithin(0, soonDead+margin, down, "timeout")
 	for _, want := range []string{"10.77.0.2:", "fd77::2]:", "no answer"} {
 		if !strings.Contains(words, want) {
@@ -67,7 +68,7 @@ func TestHostsLinkFlaps(t *testing.T) {
 	h := netns.Up(t, 3)
 	j := runOn(t, h, spread{role: "hosts traffic"})
 	j.allReady()
-	j.goesOn()
+	j.progresses()
 	must(t, h.LinkDown(2))
 	since := time.Now()
 	time.Sleep(5 * time.Second)
@@ -76,12 +77,12 @@ func TestHostsLinkFlaps(t *testing.T) {
 	if last > mayEnd {
 		t.Errorf("%d rounds while the link was down: it was not", last)
 	}
-	j.goesOn()
+	j.progresses()
 	must(t, h.Loss(1, 1))
 	must(t, h.Loss(2, 1))
-	j.goesOn()
+	j.progresses()
 	time.Sleep(time.Second)
-	j.goesOn()
+	j.progresses()
 	must(t, h.Heal(1, 2))
 	j.stop()
 }

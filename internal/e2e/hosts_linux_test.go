@@ -19,7 +19,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// spread describes a job on hosts. Its ranks are the test binary, in a role whose arguments are args.
+// spread describes a job on hosts. Its ranks are the test binary in a role, with args as its arguments.
 type spread struct {
 	perHost []int // ranks on h1, h2, ...; nil: one on each
 	role    string
@@ -28,10 +28,10 @@ type spread struct {
 	timeout time.Duration // GORUN_PEER_TIMEOUT
 	env     []string
 	folder  string        // "": one is made
-	grace   time.Duration // 0: nobody ends ranks because another has failed. What they do themselves is what is tested
+	grace   time.Duration // 0: ranks are not killed when another has failed. What they do by themselves is what is tested
 }
 
-// hostJob is a job on hosts. Files in its folder are how the test tells ranks what to do: no network is needed for it.
+// hostJob is a job on hosts. The test signals its ranks by files in its folder: no network is needed for it.
 type hostJob struct {
 	*netns.Running
 	t      *testing.T
@@ -67,8 +67,9 @@ func runOn(t *testing.T, h *netns.Hosts, s spread) *hostJob {
 		j.size += n
 	}
 	var err error
-	j.Running, err = h.Run(netns.Job{PerHost: s.perHost, Program: prog, Args: s.args, Grace: s.grace, PeerTimeout: s.timeout,
-		Env: append([]string{proc.RoleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}, s.env...)})
+	env := []string{proc.RoleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}
+	j.Running, err = h.Run(netns.Job{PerHost: s.perHost, Program: prog, Args: s.args, Env: append(env, s.env...),
+		Grace: s.grace, PeerTimeout: s.timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func (j *hostJob) all() string {
 	return b.String()
 }
 
-// awaits waits until a rank has printed something, and is an error if it ends before.
+// awaits waits until a rank has printed something. The test fails if the rank ends before.
 func (j *hostJob) awaits(rank int, pattern string) []string {
 	j.t.Helper()
 	re := regexp.MustCompile(`(?m)` + pattern)
@@ -128,11 +129,11 @@ func (j *hostJob) awaits(rank int, pattern string) []string {
 			if m := re.FindStringSubmatch(j.Output(rank)); m != nil {
 				return m
 			}
-			j.t.Fatalf("rank %d has ended and not said %q:\n%s", rank, pattern, j.all())
+			j.t.Fatalf("rank %d has ended and not printed %q:\n%s", rank, pattern, j.all())
 		default:
 		}
 	}
-	j.t.Fatalf("rank %d has not said %q within %v:\n%s", rank, pattern, patience, j.all())
+	j.t.Fatalf("rank %d has not printed %q within %v:\n%s", rank, pattern, patience, j.all())
 	return nil
 }
 
@@ -149,20 +150,20 @@ func (j *hostJob) says(rank int, patterns ...string) {
 	j.t.Helper()
 	for _, p := range patterns {
 		if !regexp.MustCompile(`(?m)` + p).MatchString(j.Output(rank)) {
-			j.t.Errorf("rank %d does not say %q:\n%s", rank, p, clip(j.Output(rank)))
+			j.t.Errorf("rank %d has not printed %q:\n%s", rank, p, clip(j.Output(rank)))
 		}
 	}
 }
 
-// tell makes the file that ranks wait for.
-func (j *hostJob) tell(name string) {
+// signal makes the file that ranks wait for.
+func (j *hostJob) signal(name string) {
 	j.t.Helper()
 	if err := os.WriteFile(filepath.Join(j.folder, name), nil, 0o644); err != nil {
 		j.t.Fatal(err)
 	}
 }
 
-// must is for faults: without them a test says nothing. What the kernel lacks skips it.
+// must is for faults: without them a test proves nothing. It is skipped where the kernel cannot have them.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, netns.ErrUnavailable) && os.Getenv(proc.RequirePeers) == "" {
@@ -173,20 +174,20 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// told reports whether the test has made a file; untilTold waits for it without calling the library.
-func told(name string) bool {
+// signalled reports whether the test has made a file; waitSignal waits for it without calling the library.
+func signalled(name string) bool {
 	_, err := os.Stat(filepath.Join(os.Getenv(folderVar), name))
 	return err == nil
 }
 
-func untilTold(name string) {
-	for !told(name) {
+func waitSignal(name string) {
+	for !signalled(name) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// acquaint makes the connections between all ranks.
-func acquaint(w *mpi.Comm) error {
+// connectAll makes the connections between all ranks.
+func connectAll(w *mpi.Comm) error {
 	for i := range w.Size() {
 		if i == w.Rank() {
 			continue
@@ -198,22 +199,23 @@ func acquaint(w *mpi.Comm) error {
 	return mpi.Barrier(w)
 }
 
-// fate reports how a call has ended: when, by the machine's clock that all hosts share, and what the error is.
-func fate(w *mpi.Comm, err error) error {
+// reportFailure prints when a call has failed, by the machine's clock that all hosts share, and how.
+func reportFailure(w *mpi.Comm, err error) error {
 	fmt.Printf("rank %d fails at %d, peer failed %v, timeout %v: %v\n", w.Rank(), time.Now().UnixMicro(),
 		errors.Is(err, mpi.ErrPeerFailed), errors.Is(err, mpi.ErrTimeout), err)
 	return err
 }
 
 const (
-	fatePattern = `^rank %d fails at (\d+), peer failed %v, timeout %v: mpi: (.*)$`
-	huge        = 64 << 20
+	failurePattern = `^rank %d fails at (\d+), peer failed %v, timeout %v: mpi: (.*)$`
+	huge           = 64 << 20
 )
 
-// failsWithin expects how a rank's call failed, and that it did so no later than this after a moment. It returns the words.
+// failsWithin expects that a rank's call fails with an error of that class, at most limit after a moment. It returns
+// the error's text.
 func (j *hostJob) failsWithin(rank int, limit time.Duration, after time.Time, class string) string {
 	j.t.Helper()
-	m := j.awaits(rank, fmt.Sprintf(fatePattern, rank, class == "peer failed", class == "timeout"))
+	m := j.awaits(rank, fmt.Sprintf(failurePattern, rank, class == "peer failed", class == "timeout"))
 	us, _ := strconv.ParseInt(m[1], 10, 64)
 	took := time.UnixMicro(us).Sub(after)
 	j.t.Logf("rank %d failed after %v: %s", rank, took.Round(time.Millisecond), m[2])
@@ -225,7 +227,7 @@ func (j *hostJob) failsWithin(rank int, limit time.Duration, after time.Time, cl
 
 func init() {
 	role("hosts block", func(_ context.Context, w *mpi.Comm) error {
-		if err := acquaint(w); err != nil {
+		if err := connectAll(w); err != nil {
 			return err
 		}
 		fmt.Println("ready")
@@ -235,9 +237,9 @@ func init() {
 			return err
 		case os.Args[1] == "recv":
 			_, err := mpi.Recv(w, []byte{0}, peer, tagData)
-			return fate(w, err)
+			return reportFailure(w, err)
 		default:
-			return fate(w, flow(w, peer))
+			return reportFailure(w, flow(w, peer))
 		}
 	})
 	role("hosts connect", func(_ context.Context, w *mpi.Comm) error {
@@ -246,8 +248,8 @@ func init() {
 			_, err := mpi.Recv(w, []byte{0}, mpi.AnySource, tagData)
 			return err
 		}
-		untilTold("go")
-		return fate(w, mpi.Ssend(w, []byte{1}, 1, tagData))
+		waitSignal("go")
+		return reportFailure(w, mpi.Ssend(w, []byte{1}, 1, tagData))
 	})
 	role("hosts traffic", traffic)
 }
@@ -280,29 +282,29 @@ func flow(w *mpi.Comm, peer int) error {
 	}
 }
 
-// traffic exchanges messages between all pairs until rank 0 is told to stop, and checks contents and order.
+// traffic exchanges messages between all pairs until rank 0 is signalled to stop, and checks contents and order.
 func traffic(_ context.Context, w *mpi.Comm) error {
-	if err := acquaint(w); err != nil {
+	if err := connectAll(w); err != nil {
 		return err
 	}
 	fmt.Println("ready")
 	for round := 0; ; round++ {
 		if err := pairs(w, round); err != nil {
-			return fate(w, fmt.Errorf("round %d: %w", round, err))
+			return reportFailure(w, fmt.Errorf("round %d: %w", round, err))
 		}
 		more := []byte{1}
-		if w.Rank() == 0 && told("stop") {
+		if w.Rank() == 0 && signalled("stop") {
 			more[0] = 0
 		}
 		for i := 1; i < w.Size(); i++ {
 			switch {
 			case w.Rank() == 0:
 				if err := mpi.Send(w, more, i, tagGo); err != nil {
-					return fate(w, err)
+					return reportFailure(w, err)
 				}
 			case w.Rank() == i:
 				if _, err := mpi.Recv(w, more, 0, tagGo); err != nil {
-					return fate(w, err)
+					return reportFailure(w, err)
 				}
 			}
 		}
@@ -322,7 +324,7 @@ const (
 	tagSmall  = 100 // and the round: another rank may be ahead by one
 )
 
-// pairs is one round: small messages to everybody, whose order counts, and a large one.
+// pairs is one round: small messages to every other rank, whose order counts, and a large one.
 func pairs(w *mpi.Comm, round int) error {
 	me, n := w.Rank(), w.Size()
 	length := 1 << (10 + round%12)
@@ -376,8 +378,8 @@ func pairs(w *mpi.Comm, round int) error {
 	return nil
 }
 
-// goesOn expects another few rounds of traffic from now on.
-func (j *hostJob) goesOn() {
+// progresses expects another few rounds of traffic from now on.
+func (j *hostJob) progresses() {
 	j.t.Helper()
 	from := time.Now()
 	proc.Eventually(j.t, "another round of traffic", func() bool {
@@ -390,8 +392,8 @@ func (j *hostJob) goesOn() {
 	})
 }
 
-// mayEnd is how many rounds may end after the moment from which nothing comes from a rank: the one that is under way, and
-// one more if the rank had begun it.
+// mayEnd is how many rounds may end after a rank has fallen silent: the one that is under way, and one more if the rank
+// had begun it.
 const mayEnd = 2
 
 var roundPattern = regexp.MustCompile(`(?m)^round \d+ at (\d+)$`)
@@ -410,7 +412,7 @@ func (j *hostJob) roundsSince(from time.Time) (at []time.Time) {
 // stop ends traffic and expects that nothing was lost.
 func (j *hostJob) stop() {
 	j.t.Helper()
-	j.tell("stop")
+	j.signal("stop")
 	j.finish(0)
 	for rank := range j.size {
 		j.says(rank, fmt.Sprintf(`^rank %d is content`, rank))

@@ -18,7 +18,7 @@ func init() {
 		if err := exchange(w, heap, heap); err != nil {
 			return err
 		}
-		if err := anybody(w); err != nil {
+		if err := anySource(w); err != nil {
 			return err
 		}
 		fmt.Printf("rank %d is content\n", w.Rank())
@@ -27,8 +27,9 @@ func init() {
 	role("hosts two talk", twoTalk)
 }
 
-// anybody: rank 0 takes messages from all hosts, its own included, as they come; those of each rank come in order.
-func anybody(w *mpi.Comm) error {
+// anySource has rank 0 receive messages from all hosts, its own included, as they come; those of each rank come in
+// order.
+func anySource(w *mpi.Comm) error {
 	const count = 3000
 	b := make([]byte, 100<<10)
 	if w.Rank() > 0 {
@@ -64,7 +65,8 @@ func TestHostsMixed(t *testing.T) {
 	for _, tls := range []string{"0", "1"} {
 		t.Run("TLS="+tls, func(t *testing.T) {
 			h := netns.Up(t, 3)
-			j := runOn(t, h, spread{perHost: []int{2, 2, 2}, role: "hosts mixed", env: []string{"GORUN_LOG=debug", "GORUN_TCP_TLS=" + tls}}).finish(0)
+			j := runOn(t, h, spread{perHost: []int{2, 2, 2}, role: "hosts mixed",
+				env: []string{"GORUN_LOG=debug", "GORUN_TCP_TLS=" + tls}}).finish(0)
 			for rank := range 6 {
 				j.says(rank, fmt.Sprintf(`^rank %d is content`, rank))
 			}
@@ -82,9 +84,9 @@ func TestHostsMixed(t *testing.T) {
 	}
 }
 
-// twoTalk: ranks 0 and 1 talk, both first at the same moment; nobody else does.
+// twoTalk has ranks 0 and 1 talk, both first at the same moment. Other ranks do not.
 func twoTalk(_ context.Context, w *mpi.Comm) error {
-	untilTold("go")
+	waitSignal("go")
 	if w.Rank() < 2 {
 		in := make([]byte, 1)
 		if _, err := mpi.Sendrecv(w, []byte{7}, 1-w.Rank(), tagData, in, 1-w.Rank(), tagData); err != nil {
@@ -92,17 +94,17 @@ func twoTalk(_ context.Context, w *mpi.Comm) error {
 		}
 	}
 	fmt.Println("ready")
-	untilTold("stop")
+	waitSignal("stop")
 	return nil
 }
 
-// Connections are made for those who talk, one for two ranks, also if both begin at the same moment.
+// Connections are made between ranks that talk, one for two ranks, also if both begin at the same moment.
 func TestHostsConnections(t *testing.T) {
 	t.Parallel()
 	h := netns.Up(t, 3)
 	for range 10 {
 		j := runOn(t, h, spread{role: "hosts two talk"})
-		j.tell("go")
+		j.signal("go")
 		j.allReady()
 		for host, want := range map[int]int{1: 1, 2: 1, 3: 0} {
 			var n int
@@ -111,7 +113,7 @@ func TestHostsConnections(t *testing.T) {
 				t.Errorf("h%d has %d connections to other hosts, want %d", host, n, want)
 			}
 		}
-		j.tell("stop")
+		j.signal("stop")
 		j.finish(0)
 	}
 }
@@ -125,7 +127,8 @@ func connections(t *testing.T, h *netns.Hosts, host int) int {
 // between are the lines of ss on these connections.
 func between(t *testing.T, h *netns.Hosts, host int) []string {
 	t.Helper()
-	return sockets(t, h, host, "state", "established", "( dst 10.77.0.0/24 and not dst 10.77.0.254 ) or ( dst [fd77::/64] and not dst [fd77::fe] )")
+	return sockets(t, h, host, "state", "established",
+		"( dst 10.77.0.0/24 and not dst 10.77.0.254 ) or ( dst [fd77::/64] and not dst [fd77::fe] )")
 }
 
 // sockets are the lines of ss on a host: TCP, numeric.

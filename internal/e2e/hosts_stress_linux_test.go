@@ -20,87 +20,88 @@ const (
 	seedVar = "GORUN_TEST_SEED"
 )
 
-// weather is what happens to hosts that a job must survive.
-type weather struct {
+// chaos lets links, hosts and connections fail at random; the job must survive it.
+type chaos struct {
 	t      *testing.T
 	h      *netns.Hosts
 	j      *hostJob
 	random *rand.Rand
-	past   map[string]int // how often what has happened
-	said   map[string]int // how often rank 0 was heard to say what
+	past   map[string]int // by fault: how often it has happened
+	said   map[string]int // by text: how often the test has waited for rank 0 to print it
 	end    time.Time      // when the job hangs, if it has not ended
 }
 
 // between draws a time.
-func (w *weather) between(lo, hi time.Duration) time.Duration {
-	return lo + time.Duration(w.random.Int64N(int64(hi-lo)))
+func (c *chaos) between(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(c.random.Int64N(int64(hi-lo)))
 }
 
-// next lets one thing happen and be over.
-func (w *weather) next() {
-	host := 1 + w.random.IntN(w.h.Count())
+// next lets one fault happen and be over.
+func (c *chaos) next() {
+	host := 1 + c.random.IntN(c.h.Count())
 	var name string
 	var begin, end func() error
-	last := w.between(100*time.Millisecond, 1200*time.Millisecond)
-	switch w.random.IntN(5) {
+	last := c.between(100*time.Millisecond, 1200*time.Millisecond)
+	switch c.random.IntN(5) {
 	case 0:
-		name, begin, end = "flap", func() error { return w.h.LinkDown(host) }, func() error { return w.h.LinkUp(host) }
+		name, begin, end = "flap", func() error { return c.h.LinkDown(host) }, func() error { return c.h.LinkUp(host) }
 	case 1:
-		percent := float64(1+w.random.IntN(30)) / 10
-		name, begin, end = "loss", func() error { return w.h.Loss(host, percent) }, func() error { return w.h.Heal(host) }
+		percent := float64(1+c.random.IntN(30)) / 10
+		name, begin, end = "loss", func() error { return c.h.Loss(host, percent) }, func() error { return c.h.Heal(host) }
 	case 2:
-		megabits := 20 + w.random.IntN(180)
-		name, begin, end = "rate", func() error { return w.h.Rate(host, megabits) }, func() error { return w.h.Rate(host, 0) }
+		megabits := 20 + c.random.IntN(180)
+		name, begin, end = "rate", func() error { return c.h.Rate(host, megabits) }, func() error { return c.h.Rate(host, 0) }
 	case 3:
-		name, begin, end = "freeze", func() error { return w.h.Freeze(host) }, func() error { return w.h.Thaw(host) }
+		name, begin, end = "freeze", func() error { return c.h.Freeze(host) }, func() error { return c.h.Thaw(host) }
 	default:
-		w.drop(host)
+		c.drop(host)
 		return
 	}
-	w.past[name]++
-	must(w.t, begin())
+	c.past[name]++
+	must(c.t, begin())
 	time.Sleep(last)
-	must(w.t, end())
+	must(c.t, end())
 }
 
 // drop aborts the connections of a host while nothing is under way.
-func (w *weather) drop(host int) {
-	w.j.tell("pause")
-	idle := w.awaits("stress: idle")
+func (c *chaos) drop(host int) {
+	c.j.signal("pause")
+	idle := c.awaits("stress: idle")
 	if idle {
 		time.Sleep(300 * time.Millisecond) // what the last round has left on the way arrives
-		quiet(w.t, w.h)
-		must(w.t, w.h.KillConnections(host))
-		w.past["drop"]++
+		quiet(c.t, c.h)
+		must(c.t, c.h.KillConnections(host))
+		c.past["drop"]++
 	}
-	must(w.t, os.Remove(filepath.Join(w.j.folder, "pause")))
+	must(c.t, os.Remove(filepath.Join(c.j.folder, "pause")))
 	if idle {
-		w.awaits("stress: goes on")
+		c.awaits("stress: goes on")
 	}
 }
 
-// awaits waits until rank 0 says what it has said once for each drop. False: the job is over, or hangs.
-func (w *weather) awaits(what string) bool {
-	for strings.Count(w.j.Output(0), what) <= w.said[what] {
-		if w.over() || time.Now().After(w.end) {
+// awaits waits until rank 0 has printed what, once more than before. False: the job is over, or hangs.
+func (c *chaos) awaits(what string) bool {
+	for strings.Count(c.j.Output(0), what) <= c.said[what] {
+		if c.over() || time.Now().After(c.end) {
 			return false
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	w.said[what]++
+	c.said[what]++
 	return true
 }
 
-func (w *weather) over() bool {
+func (c *chaos) over() bool {
 	select {
-	case <-w.j.Ended(0):
+	case <-c.j.Ended(0):
 		return true
 	default:
 		return false
 	}
 }
 
-// The stress run on three hosts with two ranks each, in bad weather: every byte of every message is right.
+// The stress run on three hosts with two ranks each, while links, hosts and connections fail: every byte of every
+// message is right.
 func TestHostsStress(t *testing.T) {
 	last, seed := 4*time.Second, rand.Uint64()
 	if v := os.Getenv(soakVar); v != "" {
@@ -118,18 +119,19 @@ func TestHostsStress(t *testing.T) {
 	t.Logf("to see it again: %s=%d %s=%v", seedVar, seed, soakVar, last)
 	h := netns.Up(t, 3)
 	prog := proc.Build(t, "benchmarks/stress")
-	w := &weather{t: t, h: h, random: rand.New(rand.NewPCG(seed, 4)), past: map[string]int{}, said: map[string]int{}}
+	c := &chaos{t: t, h: h, random: rand.New(rand.NewPCG(seed, 4)), past: map[string]int{}, said: map[string]int{}}
 	folder := t.TempDir()
-	w.j = runOn(t, h, spread{perHost: []int{2, 2, 2}, prog: prog, timeout: patience, folder: folder,
-		args: []string{"-time", last.String(), "-seed", fmt.Sprint(seed | 1), "-max", "2097152", "-messages", "600", "-pause", filepath.Join(folder, "pause")}})
-	w.end = time.Now().Add(last + patience)
-	w.j.limit = patience
-	for !w.over() && time.Now().Before(w.end) {
-		w.next()
+	c.j = runOn(t, h, spread{perHost: []int{2, 2, 2}, prog: prog, timeout: patience, folder: folder,
+		args: []string{"-time", last.String(), "-seed", fmt.Sprint(seed | 1), "-max", "2097152", "-messages", "600",
+			"-pause", filepath.Join(folder, "pause")}})
+	c.end = time.Now().Add(last + patience)
+	c.j.limit = patience
+	for !c.over() && time.Now().Before(c.end) {
+		c.next()
 	}
-	w.j.finish(0)
-	w.j.says(0, `^stress: 6 ranks, .* every byte was right`)
-	if _, verdict, ok := strings.Cut(w.j.Output(0), "stress: 6"); ok {
-		t.Logf("%v; 6%s", w.past, verdict)
+	c.j.finish(0)
+	c.j.says(0, `^stress: 6 ranks, .* every byte was right`)
+	if _, verdict, ok := strings.Cut(c.j.Output(0), "stress: 6"); ok {
+		t.Logf("%v; 6%s", c.past, verdict)
 	}
 }

@@ -20,8 +20,8 @@ const (
 	away = 2 * time.Second
 	// mayUse is the processor time that waiting may cost, in seconds a second.
 	mayUse = 0.05
-	// mayUseFull is the same where a rank must look again and again: for room in a ring, whose reader does not say
-	// when there is some. Who looks without sleeping uses 1.
+	// mayUseFull is the same where a rank must poll again and again: for room in a ring, whose reader does not
+	// announce it. A rank that polls without sleeping uses 1.
 	mayUseFull = 0.2
 )
 
@@ -45,7 +45,7 @@ var waits = map[string]struct{ wait, end func(w *mpi.Comm) error }{
 		func(w *mpi.Comm) error { return mpi.Send(w, make([]byte, large), 0, tagData) },
 		func(w *mpi.Comm) error { return toAll(w, recvLarge) },
 	},
-	// Sends until the ring is full: rank 0 is not in the library and has nothing under way, so nobody reads it.
+	// Sends until the ring is full: rank 0 is not in the library and has nothing under way, so it is not polled.
 	"full ring": {
 		func(w *mpi.Comm) error { return many(w, mpi.Send[byte]) },
 		func(w *mpi.Comm) error {
@@ -57,7 +57,7 @@ var waits = map[string]struct{ wait, end func(w *mpi.Comm) error }{
 			})
 		},
 	},
-	// Sends until the credit is spent: a receive of rank 0 is posted, which no message matches, so its watcher reads.
+	// Sends until the credit is spent: a receive of rank 0 is posted, which no message matches, so its watcher polls.
 	"no credit": {
 		func(w *mpi.Comm) error { return many(w, mpi.Send[byte]) },
 		func(w *mpi.Comm) error {
@@ -103,7 +103,7 @@ func toAll(w *mpi.Comm, f func(w *mpi.Comm, rank int) error) error {
 	return nil
 }
 
-// idle: everybody but rank 0 waits in the call that the argument names, and measures what that costs.
+// idle has every rank but 0 wait in the call that the argument names, and measure what that costs.
 func idle(_ context.Context, w *mpi.Comm) error {
 	name := os.Args[1]
 	if err := mpi.Barrier(w); err != nil {
@@ -112,7 +112,7 @@ func idle(_ context.Context, w *mpi.Comm) error {
 	if w.Rank() == 0 {
 		return idleEnd(w)
 	}
-	// Rank 0 and this one get to know each other first.
+	// Rank 0 and this one connect first.
 	if err := sendByte(w, 0); err != nil {
 		return err
 	}
@@ -174,7 +174,8 @@ func TestIdle(t *testing.T) {
 		t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
 			var jobs []*job
 			for name := range waits {
-				jobs = append(jobs, start(t, spec{n: n, role: "idle", args: []string{name}, env: []string{"GORUN_UNEXPECTED_MAX=1MiB"}}))
+				jobs = append(jobs, start(t, spec{n: n, role: "idle", args: []string{name},
+					env: []string{"GORUN_UNEXPECTED_MAX=1MiB"}}))
 			}
 			for _, j := range jobs {
 				j.wait(0)

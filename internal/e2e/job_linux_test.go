@@ -57,7 +57,7 @@ type spec struct {
 	flags []string // of the launcher
 	env   []string // settings of the job; the test's own GORUN_* do not get through
 	hydra bool     // started by mpiexec.hydra
-	bare  bool     // started by nobody
+	bare  bool     // started without a launcher
 	prog  string   // instead of the test binary
 }
 
@@ -69,7 +69,7 @@ type job struct {
 	launcher string
 	bare     bool
 	over     sync.Once // of end
-	failed   error     // what Wait says; after end
+	failed   error     // of Wait; after end
 	patient  bool      // its launcher ends before its ranks
 	temp     string    // TMPDIR of the job
 	before   []string  // what shared folders held
@@ -91,7 +91,8 @@ func start(t *testing.T, s spec) *job {
 			t.Fatal(err)
 		}
 	}
-	j := &job{t: t, mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano()), temp: t.TempDir(), before: traces()}
+	j := &job{t: t, mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano()), temp: t.TempDir(),
+		before: traces()}
 	args := append(slices.Clone(s.flags), "-n", strconv.Itoa(s.n), prog)
 	switch {
 	case s.bare:
@@ -111,7 +112,7 @@ func start(t *testing.T, s spec) *job {
 		"GORACE=atexit_sleep_ms=0") // each end of a rank would take a second
 	j.cmd.Env = append(j.cmd.Env, s.env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
-	j.cmd.WaitDelay = patience / 2 // somebody who keeps our pipes is a failure and no hang
+	j.cmd.WaitDelay = patience / 2 // a process that keeps the pipes is a failure and no hang
 	j.started = time.Now()
 	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -163,7 +164,7 @@ func (j *job) wait(code int) *job {
 	j.t.Helper()
 	j.end()
 	if errors.Is(j.failed, exec.ErrWaitDelay) {
-		j.t.Error("somebody holds the job's output after its end")
+		j.t.Error("a process holds the job's output after its end")
 	}
 	if got := j.cmd.ProcessState.ExitCode(); got != code {
 		j.t.Errorf("exit code %d, want %d", got, code)
@@ -188,7 +189,7 @@ func (j *job) dump() {
 	j.kill()
 }
 
-// kill ends what is left of the job. It is not politely asked.
+// kill ends what is left of the job, by SIGKILL.
 func (j *job) kill() {
 	if j.ended.IsZero() {
 		j.cmd.Process.Kill()
@@ -198,14 +199,15 @@ func (j *job) kill() {
 	}
 }
 
-// processes lists those of the job that live. gorun's guard has nothing of the job's in its environment, but is the same
-// program. Where several jobs run at once the last to end looks for it.
+// processes lists those of the job that live. gorun's guard has nothing of the job's in its environment, but is the
+// same program. Where several jobs run at once the last to end looks for it.
 func (j *job) processes() []proc.Info {
 	guards := !j.bare && !j.patient && running.Load() == 0
 	return proc.List(func(p proc.Info) bool {
 		env := p.Env()
 		marked := func(kv string) bool { return strings.HasPrefix(kv, markVar) }
-		return slices.Contains(env, markVar+"="+j.mark) || guards && p.Exe() == j.launcher && !slices.ContainsFunc(env, marked)
+		return slices.Contains(env, markVar+"="+j.mark) ||
+			guards && p.Exe() == j.launcher && !slices.ContainsFunc(env, marked)
 	})
 }
 
@@ -216,17 +218,20 @@ func traces() []string {
 	return append(shm, tmp...)
 }
 
-// others are files in /dev/shm that belong to other programs, which may be running beside the test.
+// others are files in /dev/shm that belong to other programs, which may be running at the same time.
 var others = regexp.MustCompile(`^/dev/shm/(open_mpi\.|vader_segment|mpich_|sem\.|psm|osc_|sm_segment|ucx_)`)
 
 // traces lists what was not there before the job.
 func (j *job) traces() []string {
-	return slices.DeleteFunc(traces(), func(f string) bool { return slices.Contains(j.before, f) || others.MatchString(f) })
+	return slices.DeleteFunc(traces(), func(f string) bool {
+		return slices.Contains(j.before, f) || others.MatchString(f)
+	})
 }
 
 func (j *job) nothingLeft() {
 	j.t.Helper()
-	// hydra does not wait for those it kills, and a gorun that was killed itself leaves that to its guard, which goes last.
+	// hydra does not wait for the processes that it kills, and a gorun that was killed itself leaves that to its guard,
+	// which ends last.
 	if j.patient || j.cmd.ProcessState.ExitCode() == -1 {
 		for end := time.Now().Add(patience); time.Now().Before(end) && len(j.processes()) > 0; {
 			time.Sleep(2 * time.Millisecond)
@@ -235,7 +240,7 @@ func (j *job) nothingLeft() {
 	for _, p := range j.processes() {
 		j.t.Errorf("the job has ended and process %v lives", p)
 	}
-	// Another package's tests may be running, and programs whose names nobody has thought of: their files go with them.
+	// Another package's tests may be running, and programs that others does not know: their files go with them.
 	left := j.traces()
 	for end := time.Now().Add(patience); time.Now().Before(end) && len(left) > 0; left = j.traces() {
 		time.Sleep(20 * time.Millisecond)
@@ -249,13 +254,14 @@ func (j *job) nothingLeft() {
 	}
 }
 
-// clip leaves out what nobody reads: of goroutine dumps all that is not ours, and the middle of what is too long.
+// clip leaves out what does not help: of goroutine dumps all that is not of this module, and the middle of a long text.
 func clip(s string) string {
 	const most = 12000
 	if strings.Contains(s, "SIGQUIT: quit") {
 		blocks := strings.Split(s, "\n\n")
 		blocks = slices.DeleteFunc(blocks, func(b string) bool {
-			return regexp.MustCompile(`(?m)^goroutine \d+ |^r(ax|ip|flags) `).MatchString(b) && !strings.Contains(b, "gorun-mpi/mpi")
+			return regexp.MustCompile(`(?m)^goroutine \d+ |^r(ax|ip|flags) `).MatchString(b) &&
+				!strings.Contains(b, "gorun-mpi/mpi")
 		})
 		s = regexp.MustCompile(`(?m) fp=0x\S+ sp=0x\S+ pc=0x\S+$`).ReplaceAllString(strings.Join(blocks, "\n\n"), "")
 	}
@@ -270,7 +276,7 @@ func (j *job) says(patterns ...string) *job {
 	j.t.Helper()
 	for _, p := range patterns {
 		if j.count(p) == 0 {
-			j.t.Errorf("nobody says %q but:\n%s%s", p, clip(j.out.String()), clip(j.err.String()))
+			j.t.Errorf("no process prints %q but:\n%s%s", p, clip(j.out.String()), clip(j.err.String()))
 		}
 	}
 	return j

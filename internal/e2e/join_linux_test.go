@@ -66,7 +66,7 @@ func addressSpace() uint64 {
 	return pages * uint64(os.Getpagesize())
 }
 
-// Whatever limit is in the way, Init says how much was needed, and no signal ends the rank.
+// Init names the memory that it needs if any limit is in the way, and no signal ends the rank.
 func TestNoRoomAtInit(t *testing.T) {
 	for _, c := range []struct{ name, kind, limit string }{
 		{"not even the inbox", "fsize", "0"},
@@ -89,8 +89,8 @@ func TestNoRoomAtInit(t *testing.T) {
 	run(t, spec{n: 2, role: "limited", args: []string{"as", "1000000000"}}, 0).says(`^no memory false: <nil>`)
 }
 
-// noRoomLater: a ring is made for each peer at first use. If there is no room for one any more, the calls to that peer
-// say so, and the others go on.
+// noRoomLater: a ring is made for each peer at first use. If there is no room for one any more, calls to that peer
+// are errors, and the others go on.
 func noRoomLater(_ context.Context, w *mpi.Comm) error {
 	if w.Rank() != 0 {
 		if w.Rank() == 1 {
@@ -126,7 +126,7 @@ func TestNoRoomLater(t *testing.T) {
 	j.says(`^no memory true: mpi: Send to rank 2 .*no room for [1-9]\d+ bytes of shared memory`)
 }
 
-// join says what becomes of a program that nobody has started properly.
+// join prints whether Init succeeds, for a program that no launcher or a foreign one has started.
 func join() error {
 	w, err := mpi.Init()
 	if err != nil {
@@ -143,7 +143,7 @@ func join() error {
 	return mpi.Finalize()
 }
 
-// An environment that speaks of a job of several ranks, without a way to join it, is an error that names what said so.
+// An environment of a job of several ranks, without a way to join it, is an error that names the variable.
 func TestNoBootstrap(t *testing.T) {
 	for _, env := range [][]string{
 		{"PMI_SIZE=4"},
@@ -166,7 +166,8 @@ func TestNoBootstrap(t *testing.T) {
 		})
 	}
 	for _, env := range [][]string{
-		nil, {"PMI_SIZE=1", "PMI_RANK=0"}, {"SLURM_NTASKS=1"}, {"SLURM_NTASKS=1", "PMIX_RANK=0"}, {"OMPI_COMM_WORLD_SIZE=1"}, {"SLURM_JOB_ID=17"},
+		nil, {"PMI_SIZE=1", "PMI_RANK=0"}, {"SLURM_NTASKS=1"}, {"SLURM_NTASKS=1",
+			"PMIX_RANK=0"}, {"OMPI_COMM_WORLD_SIZE=1"}, {"SLURM_JOB_ID=17"},
 	} {
 		t.Run(fmt.Sprint("one", env), func(t *testing.T) {
 			run(t, spec{bare: true, role: "join", env: env}, 0).says(`^rank 0 of 1$`)

@@ -47,10 +47,10 @@ func flood(ctx context.Context, w *mpi.Comm) error {
 		}
 		return nil
 	}
-	// As often as it takes until much is there, and once more.
+	// Until much is there, and once more.
 	for end, much := time.Now().Add(patience/2), false; !much && time.Now().Before(end); {
 		much = w.Stats().UnexpectedBytes >= floodLimit/8
-		if err := standStill(ctx, w); err != nil {
+		if err := recvNothing(ctx, w); err != nil {
 			return err
 		}
 	}
@@ -59,16 +59,17 @@ func flood(ctx context.Context, w *mpi.Comm) error {
 		return err
 	}
 	s := w.Stats()
-	fmt.Printf("received %d; peak %d bytes; unexpected now %d; memory before %d after %d kB\n", each*(w.Size()-1), s.UnexpectedPeak, s.UnexpectedBytes, base, peakMemory())
+	fmt.Printf("received %d; peak %d bytes; unexpected now %d; memory before %d after %d kB\n", each*(w.Size()-1),
+		s.UnexpectedPeak, s.UnexpectedBytes, base, peakMemory())
 	return nil
 }
 
-// standStill waits for a message that nobody sends.
-func standStill(ctx context.Context, w *mpi.Comm) error {
+// recvNothing waits a while for a message that is never sent.
+func recvNothing(ctx context.Context, w *mpi.Comm) error {
 	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	if _, err := mpi.Recv(w.WithContext(ctx), []byte{0}, mpi.AnySource, tagGo); !errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("a message that nobody sends: %w", err)
+		return fmt.Errorf("a message that is never sent: %w", err)
 	}
 	return nil
 }
@@ -85,7 +86,8 @@ func drain(w *mpi.Comm, each int, b []byte) error {
 		pattern(want, st.Source)
 		binary.LittleEndian.PutUint64(want, next[st.Source])
 		if st.Bytes != floodBytes || !bytes.Equal(b, want) {
-			return fmt.Errorf("message %d of rank %d: got number %d, %d bytes", next[st.Source], st.Source, binary.LittleEndian.Uint64(b), st.Bytes)
+			return fmt.Errorf("message %d of rank %d: got number %d, %d bytes", next[st.Source], st.Source,
+				binary.LittleEndian.Uint64(b), st.Bytes)
 		}
 		next[st.Source]++
 	}
@@ -107,11 +109,12 @@ func peakMemory() int {
 	return n
 }
 
-// Messages that nobody receives wait at their senders, when they have filled what the receiver spends on them.
+// Messages without a receive wait at their senders once they have filled what the receiver spends on them.
 func TestFlood(t *testing.T) {
 	for _, senders := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d senders", senders), func(t *testing.T) {
-			j := run(t, spec{n: senders + 1, role: "flood", env: []string{"GORUN_UNEXPECTED_MAX=" + strconv.Itoa(floodLimit)}}, 0)
+			j := run(t, spec{n: senders + 1, role: "flood", env: []string{"GORUN_UNEXPECTED_MAX=" + strconv.Itoa(floodLimit)}},
+				0)
 			m := j.find(`^received (\d+); peak (\d+) bytes; unexpected now (\d+); memory before (\d+) after (\d+) kB`)
 			if len(m) != 1 || m[0][1] != strconv.Itoa(floodMessages) || m[0][3] != "0" {
 				t.Fatalf("rank 0 reports\n%s", j.out.String())

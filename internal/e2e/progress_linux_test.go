@@ -23,7 +23,7 @@ import (
 // they do not wait for the end of the computation is sure, because it goes on until they are complete.
 const tries = 3
 
-// endless is when a computation ends that nothing else has ended: what it waits for is a failure.
+// endless is when a computation ends although what it waits for has not come: that is a failure.
 const endless = patience / 2
 
 // large is the size of a message that takes a while; the race detector makes everything slow.
@@ -37,8 +37,8 @@ func init() {
 	withoutReadv("progress", progress)
 }
 
-// party is one of the two ranks: 0 computes, 1 is its peer.
-type party struct {
+// side is one of the two ranks: 0 computes, 1 is its peer.
+type side struct {
 	w       *mpi.Comm
 	buffers [][]byte // as many as tries
 	perMS   float64  // turns of the computation
@@ -51,7 +51,7 @@ type party struct {
 // progress runs phases. The first argument is a file that the ranks share, each other one the name of a phase and how
 // long to compute in it, if that does not depend on what completes: isend=300ms.
 func progress(_ context.Context, w *mpi.Comm) error {
-	p := &party{w: w, strict: os.Getenv(proc.RoleVar) == "progress"}
+	p := &side{w: w, strict: os.Getenv(proc.RoleVar) == "progress"}
 	f, err := os.OpenFile(os.Args[1], os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func progress(_ context.Context, w *mpi.Comm) error {
 	return nil
 }
 
-func (p *party) phase(name string, d time.Duration) error {
+func (p *side) phase(name string, d time.Duration) error {
 	if name == "both" || (p.w.Rank() == 0) == (name == "isend") {
 		for _, b := range p.buffers {
 			pattern(b, p.w.Rank())
@@ -105,7 +105,7 @@ func (p *party) phase(name string, d time.Duration) error {
 }
 
 // computing starts transfers and computes.
-func (p *party) computing(d time.Duration, send bool) error {
+func (p *side) computing(d time.Duration, send bool) error {
 	var rs []*mpi.Request
 	for i, b := range p.buffers {
 		begin := mpi.Irecv[byte]
@@ -131,7 +131,7 @@ func (p *party) computing(d time.Duration, send bool) error {
 }
 
 // waiting does the other side of the transfers, one after the other, with a clock.
-func (p *party) waiting(d time.Duration, name string) error {
+func (p *side) waiting(d time.Duration, name string) error {
 	if d > 0 {
 		time.Sleep(50 * time.Millisecond) // rank 0 computes by now
 	}
@@ -159,7 +159,7 @@ func (p *party) waiting(d time.Duration, name string) error {
 	return nil
 }
 
-func (p *party) verify(seed int) error {
+func (p *side) verify(seed int) error {
 	for i, b := range p.buffers {
 		if err := verify(b, seed); err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
@@ -168,8 +168,8 @@ func (p *party) verify(seed int) error {
 	return nil
 }
 
-// both: each rank starts a send and a receive, and both compute.
-func (p *party) both(d time.Duration) error {
+// both has each rank start a send and a receive, and compute.
+func (p *side) both(d time.Duration) error {
 	peer := 1 - p.w.Rank()
 	out, in := p.buffers[0], p.buffers[1]
 	s, err := mpi.Isend(p.w, out, peer, 0)
@@ -194,7 +194,7 @@ func (p *party) both(d time.Duration) error {
 
 // compute computes for some time; or, if p is strict, until all requests are complete and the peer has all of its own,
 // which it sees without giving the library a chance to do anything for them.
-func (p *party) compute(d time.Duration, rs ...*mpi.Request) error {
+func (p *side) compute(d time.Duration, rs ...*mpi.Request) error {
 	if !p.strict {
 		p.sink += spin(int(float64(d.Milliseconds())*p.perMS), p.sink)
 		return nil
@@ -212,7 +212,8 @@ func (p *party) compute(d time.Duration, rs ...*mpi.Request) error {
 			}
 		}
 	}
-	return fmt.Errorf("after %v of computation: all complete here %v, at the peer %v", endless, finished(done), p.flags[1-p.w.Rank()] == p.phases)
+	return fmt.Errorf("after %v of computation: all complete here %v, at the peer %v", endless, finished(done),
+		p.flags[1-p.w.Rank()] == p.phases)
 }
 
 func finished(done []<-chan struct{}) bool {
@@ -234,8 +235,8 @@ func spin(turns int, x uint64) uint64 {
 	return x
 }
 
-// until is such a loop too: it ends when the peer has all, or takes too long.
-func (p *party) until(phase byte) {
+// until is such a loop too: it ends when the peer has completed the phase, or takes too long.
+func (p *side) until(phase byte) {
 	if !p.strict {
 		return
 	}
@@ -246,7 +247,7 @@ func (p *party) until(phase byte) {
 	p.sink = x
 }
 
-func (p *party) calibrate() {
+func (p *side) calibrate() {
 	const probe = 20_000_000
 	best := time.Hour
 	for range 3 {
@@ -264,7 +265,8 @@ func progressJob(t *testing.T, role string, procs int, phases ...string) *job {
 	if err := os.WriteFile(shared, make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := spec{n: 2, role: role, args: append([]string{shared}, phases...), env: []string{"GOMAXPROCS=" + strconv.Itoa(procs)}}
+	s := spec{n: 2, role: role, args: append([]string{shared}, phases...),
+		env: []string{"GOMAXPROCS=" + strconv.Itoa(procs)}}
 	if procs > 1 {
 		s.flags = []string{"--bind-to", "none"}
 	}
@@ -301,7 +303,7 @@ func TestStrongProgress(t *testing.T) {
 	}
 }
 
-// Where nobody can read the other's memory, the ranks' own processors must move the data between turns of their
+// Where no rank can read its peer's memory, the ranks' own processors must move the data between turns of their
 // computations; how fast depends on Go's scheduler. It arrives all the same.
 func TestProgressWithoutReadv(t *testing.T) {
 	j := progressJob(t, "progress without readv", 1, "isend=300ms", "irecv=300ms", "both=300ms")

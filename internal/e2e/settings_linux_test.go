@@ -34,9 +34,11 @@ func TestBadSettings(t *testing.T) {
 	j.says(`^unavailable true: mpi: Init: .*nonsense: no such transport; there is shm`)
 	j = run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=loop"}}, 3)
 	j.says(`^unavailable true: mpi: Init: .*loop: it connects the goroutines of RunLocal, not processes`)
-	// gorun looks before it starts anybody; without it the rank does.
-	run(t, spec{n: 2, role: "join", env: []string{"GORUN_EAGER_MAX=many"}}, 2).says(`^gorun: GORUN_EAGER_MAX="many".*64KiB`)
-	run(t, spec{bare: true, role: "join", env: []string{"GORUN_EAGER_MAX=many"}}, 3).says(`^unavailable true: mpi: Init: .*GORUN_EAGER_MAX="many".*64KiB`)
+	// gorun checks it before it starts a rank; without gorun the rank does.
+	run(t, spec{n: 2, role: "join", env: []string{"GORUN_EAGER_MAX=many"}},
+		2).says(`^gorun: GORUN_EAGER_MAX="many".*64KiB`)
+	run(t, spec{bare: true, role: "join", env: []string{"GORUN_EAGER_MAX=many"}},
+		3).says(`^unavailable true: mpi: Init: .*GORUN_EAGER_MAX="many".*64KiB`)
 }
 
 // A variable that is misspelt is mentioned once, not by every rank, with what may have been meant.
@@ -54,11 +56,12 @@ func TestMisspeltSetting(t *testing.T) {
 	}
 }
 
-// One line for each peer, with transport, scheme, and why not another.
+// One line for each peer, with its transport and scheme, and why the others are not used.
 func TestDebugLog(t *testing.T) {
 	j := run(t, spec{n: 3, role: "exchange", env: []string{"GORUN_LOG=debug"}}, 0)
 	for _, pair := range []string{"rank=0 .*peer=1", "rank=1 .*peer=2", "rank=2 .*peer=0"} {
-		if got := j.count(`\[DEBUG\] mpi: peer connected: .*` + pair + ` transport=shm eager-max=\d+ rendezvous=\S.* not-used=\S`); got != 1 {
+		line := `\[DEBUG\] mpi: peer connected: .*` + pair + ` transport=shm eager-max=\d+ rendezvous=\S.* not-used=\S`
+		if got := j.count(line); got != 1 {
 			t.Errorf("%d lines about %s, want 1:\n%s", got, pair, j.err.String())
 		}
 	}

@@ -10,8 +10,9 @@ import (
 
 // sizes are those at which something changes (a slot's payload, the eager limit, the areas of a ring, a fragment, a
 // READ's piece), and their neighbours, up to 8 MiB.
-var sizes = []int{0, 1, 2, 7, 8, 48, 63, 64, 79, 80, 81, 111, 112, 113, 127, 128, 1000, 4095, 4096, 8191, 8192, 8193, 16383, 16385,
-	32767, 32768, 32769, 65535, 65537, 131072, 262145, 524287, 524288, 524289, 1048575, 1048577, 2097152, 3<<20 + 7, 4 << 20, 8<<20 - 1, 8 << 20}
+var sizes = []int{0, 1, 2, 7, 8, 48, 63, 64, 79, 80, 81, 111, 112, 113, 127, 128, 1000, 4095, 4096, 8191, 8192, 8193,
+	16383, 16385, 32767, 32768, 32769, 65535, 65537, 131072, 262145, 524287, 524288, 524289, 1048575, 1048577, 2097152,
+	3<<20 + 7, 4 << 20, 8<<20 - 1, 8 << 20}
 
 // word is what 8 bytes of a message are: they tell the seed and the place.
 func word(at, seed int) uint64 {
@@ -100,7 +101,7 @@ func inTurn(w *mpi.Comm, out, in []byte, left, right, seed int) error {
 		return err
 	}
 	clear(in)
-	// The receive first: the sender waits for a word that it is posted.
+	// The receive first: the sender waits for a message that it is posted.
 	r, err := mpi.Irecv(w, in, left, 1001)
 	if err != nil {
 		return err

@@ -48,12 +48,14 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 			if err := os.WriteFile(shared, make([]byte, 4096), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			env := append([]string{"GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB=" + library, "GORUN_VERBS_REG=64K", "SOFTHCA_DIR=" + t.TempDir(),
+			env := append([]string{"GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB=" + library, "GORUN_VERBS_REG=64K",
+				"SOFTHCA_DIR=" + t.TempDir(),
 				"GODEBUG=asyncpreemptoff=1"}, c.env...)
 			j := start(t, spec{n: 2, role: "frozen", args: append(c.args, shared), env: env}).wait(0)
 			began, ended := stamps(t, j, "computes"), stamps(t, j, "computed")
 			if there := stamps(t, j, "received"); there <= began || there >= ended {
-				t.Errorf("the message was there %v after the computation began, which took %v", time.Duration(there-began), time.Duration(ended-began))
+				t.Errorf("the message was there %v after the computation began, which took %v", time.Duration(there-began),
+					time.Duration(ended-began))
 			}
 		})
 	}
@@ -64,7 +66,7 @@ func stamps(t *testing.T, j *job, word string) int64 {
 	t.Helper()
 	found := j.find(word + ` (\d+)`)
 	if len(found) != 1 {
-		t.Fatalf("%q was said %d times", word, len(found))
+		t.Fatalf("%q was printed %d times", word, len(found))
 	}
 	n, err := strconv.ParseInt(found[0][1], 10, 64)
 	if err != nil {
@@ -132,7 +134,7 @@ func frozenSender(w *mpi.Comm, buf, flags []byte) error {
 	return err
 }
 
-// freeze calls nothing, so that nobody else of this process runs.
+// freeze calls nothing, so that no other goroutine of this process runs.
 //
 //go:noinline
 func freeze(flags []byte) (turns int) {

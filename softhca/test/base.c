@@ -518,7 +518,7 @@ static void rdma_write(void)
 		check_fill(r.p + 5, lengths[i], 11, 0, "written");
 		check_bytes(r.p + 5 + lengths[i], 59, 0xee, "after it");
 	}
-	quiet(p.b.cq, 0.02);	/* the target's CPU hears nothing */
+	quiet(p.b.cq, 0.02);	/* the target has no completion */
 	buf_free(&s);
 	buf_free(&r);
 	pair_close(&p);
@@ -1464,12 +1464,12 @@ static void meet(int fd, struct end *e, struct buf *mem, struct hello *other)
 	me.addr = end_addr(e);
 	me.at = (uintptr_t)mem->p;
 	me.rkey = mem->mr->rkey;
-	tell(fd, &me, sizeof(me));
-	hear(fd, other, sizeof(*other));
+	send_all(fd, &me, sizeof(me));
+	recv_all(fd, other, sizeof(*other));
 	end_connect(e, &other->addr);
 	/* Neither sends before both are connected. */
-	tell(fd, &ready, 1);
-	hear(fd, &ready, 1);
+	send_all(fd, &ready, 1);
+	recv_all(fd, &ready, 1);
 }
 
 enum { TALK = 200, TALK_MEM = 262144 };
@@ -1515,11 +1515,11 @@ static void answerer(int fd, const void *arg)
 		answered++;
 	}
 	/* From here on the other works alone; this process does not even poll. */
-	hear(fd, &over, 1);
+	recv_all(fd, &over, 1);
 	check_fill(mem.p + TALK_MEM + 16384, 100000, 43, 0, "what the other process wrote");
 	CHECK(word(&mem, TALK_MEM) == 2 * TALK, "the sum is %llu", (long long)word(&mem, TALK_MEM));
-	tell(fd, &over, 1);
-	hear(fd, &over, 1);
+	send_all(fd, &over, 1);
+	recv_all(fd, &over, 1);
 	end_close(&e);
 	buf_free(&mem);
 	dev_close(e.d);
@@ -1573,9 +1573,9 @@ static void two_processes(void)
 		     .raddr = it.at + TALK_MEM, .rkey = it.rkey, .add = 2 * i + 1, .swap = 2 * i + 2);
 		done(e.cq, i, IBV_WC_COMP_SWAP);
 	}
-	tell(far.fd, &over, 1);
-	hear(far.fd, &over, 1);
-	tell(far.fd, &over, 1);
+	send_all(far.fd, &over, 1);
+	recv_all(far.fd, &over, 1);
+	send_all(far.fd, &over, 1);
 	reap(&far);
 	end_close(&e);
 	buf_free(&mem);

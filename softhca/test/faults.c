@@ -385,7 +385,7 @@ static void failing_registration(void)
 	dev_close(d);
 }
 
-/* Retries as slow as told. Only that they are not quicker can be said. */
+/* Retries no faster than SOFTHCA_RETRY_SCALE says. An upper bound would depend on the machine. */
 static void slow_retries(void)
 {
 	struct how h = usual;
@@ -1005,7 +1005,7 @@ static void short_life(int fd, const void *arg)
 	(void)arg;
 	pair_open(&p, &usual);
 	talk(&p);
-	tell(fd, &c, 1);
+	send_all(fd, &c, 1);
 	nap(1000);
 }
 
@@ -1035,7 +1035,7 @@ static void killed_processes(void)
 		struct peer k = spawn(short_life, NULL);
 		char c;
 
-		hear(k.fd, &c, 1);
+		recv_all(k.fd, &c, 1);
 		kill_peer(&k);
 		if (i == 0)
 			files = tree(dir);

@@ -22,13 +22,13 @@ static bool twice;
  * Shared by all processes of a case: the first that fails or skips prints it, the
  * others print nothing, so that each case has one line.
  */
-static atomic_int *said;
+static atomic_int *printed;
 
-static void say(const char *word, const char *fmt, va_list ap)
+static void report(const char *word, const char *fmt, va_list ap)
 {
 	char why[600];
 
-	if (atomic_exchange(said, 1))
+	if (atomic_exchange(printed, 1))
 		return;
 	vsnprintf(why, sizeof(why), fmt, ap);
 	printf("%s %s: %s\n", word, running, why);
@@ -42,7 +42,7 @@ void fail_at(const char *file, int line, const char *fmt, ...)
 
 	snprintf(where, sizeof(where), "%s [%s:%d]", fmt, file, line);
 	va_start(ap, fmt);
-	say("FAIL", where, ap);
+	report("FAIL", where, ap);
 	va_end(ap);
 	_exit(1);
 }
@@ -52,7 +52,7 @@ void skip(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	say("skip", fmt, ap);
+	report("skip", fmt, ap);
 	va_end(ap);
 	_exit(77);
 }
@@ -100,7 +100,7 @@ static bool run_one(const struct test *t)
 	int status;
 	pid_t pid;
 
-	atomic_store(said, 0);
+	atomic_store(printed, 0);
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
@@ -118,21 +118,21 @@ static bool run_one(const struct test *t)
 		return false;
 	}
 	kill(-pid, SIGKILL);
-	if (WIFSIGNALED(status) && !atomic_exchange(said, 1)) {
+	if (WIFSIGNALED(status) && !atomic_exchange(printed, 1)) {
 		if (WTERMSIG(status) == SIGALRM)
 			printf("FAIL %s: hangs\n", running);
 		else
 			printf("FAIL %s: killed by signal %d\n", running, WTERMSIG(status));
 		return false;
 	}
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77 && atomic_load(said))
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77 && atomic_load(printed))
 		return true;
 	if (!WIFEXITED(status) || WEXITSTATUS(status)) {
-		if (!atomic_exchange(said, 1))
+		if (!atomic_exchange(printed, 1))
 			printf("FAIL %s: exit status %d\n", running, WEXITSTATUS(status));
 		return false;
 	}
-	if (!atomic_load(said))
+	if (!atomic_load(printed))
 		printf("ok %s\n", running);
 	return true;
 }
@@ -152,8 +152,8 @@ int run_tests(int argc, char **argv, const struct test *t, size_t n)
 
 	if (argc > 1)
 		device = argv[1];
-	said = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (said == MAP_FAILED) {
+	printed = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (printed == MAP_FAILED) {
 		perror("mmap");
 		return 1;
 	}
@@ -220,19 +220,19 @@ void kill_peer(struct peer *p)
 	close(p->fd);
 }
 
-void tell(int fd, const void *data, size_t n)
+void send_all(int fd, const void *data, size_t n)
 {
-	CHECK(send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n, "telling the other process: %m");
+	CHECK(send(fd, data, n, MSG_NOSIGNAL) == (ssize_t)n, "sending to the other process: %m");
 }
 
-void hear(int fd, void *data, size_t n)
+void recv_all(int fd, void *data, size_t n)
 {
 	struct pollfd p = { fd, POLLIN, 0 };
 
 	for (size_t got = 0; got < n;) {
 		ssize_t k;
 
-		CHECK(poll(&p, 1, (int)(1000 * patience())) == 1, "the other process says nothing");
+		CHECK(poll(&p, 1, (int)(1000 * patience())) == 1, "the other process sends nothing");
 		k = recv(fd, (char *)data + got, n - got, 0);
 		CHECK(k > 0, "the other process is gone");
 		got += (size_t)k;

@@ -255,7 +255,7 @@ static void remote_fault(enum ibv_wr_opcode op, uint64_t raddr, uint32_t rkey, s
 	CHECK(w.wr_id == 1 && w.status == want, "%s: %d: %s, not %s", what, (int)w.wr_id, ibv_wc_status_str(w.status),
 	      ibv_wc_status_str(want));
 	expect(p->a.cq, 2, IBV_WC_WR_FLUSH_ERR);
-	/* Of a WRITE with immediate data soft-RoCE has taken the receive already, and tells the receiver why. */
+	/* Of a WRITE with immediate data soft-RoCE has taken the receive already, and reports the reason to the receiver. */
 	w = next_wc(p->b.cq);
 	CHECK(w.wr_id == 800 && (w.status == IBV_WC_WR_FLUSH_ERR || (!soft() && w.status == want)), "%s: receiver %d: %s",
 	      what, (int)w.wr_id, ibv_wc_status_str(w.status));
@@ -873,7 +873,7 @@ static void flush_order(void)
 	{
 		unsigned sq = 15, rq = 300;
 
-		/* The two queues each keep their order; which goes first is not said. */
+		/* The two queues each keep their order; which goes first is not defined. */
 		while (sq < 30 || rq < 320) {
 			struct ibv_wc w = next_wc(p.a.cq);
 
@@ -959,7 +959,7 @@ static void others_go_on(void)
 	pair_close(&p);
 }
 
-/* A queue pair with a shared queue tells when it will take no more receives. */
+/* A queue pair with a shared queue has an event when it will take no more receives. */
 static void last_receive(void)
 {
 	struct how h = usual;
@@ -1052,13 +1052,13 @@ static void lender(int fd, const void *arg)
 	end_open(&e, dev_open(), h);
 	mem = buf_new(e.d, LENT, ALL_ACCESS);
 	fill(mem.p, mem.n, 3);
-	hear(fd, &other, sizeof(other));
+	recv_all(fd, &other, sizeof(other));
 	end_connect(&e, &other.addr);
 	memset(&me, 0, sizeof(me));
 	me.addr = end_addr(&e);
 	me.at = (uintptr_t)mem.p;
 	me.rkey = mem.mr->rkey;
-	tell(fd, &me, sizeof(me));
+	send_all(fd, &me, sizeof(me));
 	if (read(fd, &c, 1) < 0)
 		nap(1000);
 	nap(1000);
@@ -1068,8 +1068,8 @@ static struct hello borrow(struct peer *far, struct end *e)
 {
 	struct hello me = { .addr = end_addr(e) }, it;
 
-	tell(far->fd, &me, sizeof(me));
-	hear(far->fd, &it, sizeof(it));
+	send_all(far->fd, &me, sizeof(me));
+	recv_all(far->fd, &it, sizeof(it));
 	end_connect(e, &it.addr);
 	return it;
 }
@@ -1186,12 +1186,12 @@ static void shouter(int fd, const void *arg)
 	end_open(&e, dev_open(), arg);
 	mem = buf_new(e.d, LENT, ALL_ACCESS);
 	fill(mem.p, mem.n, 3);
-	hear(fd, &other, sizeof(other));
+	recv_all(fd, &other, sizeof(other));
 	memset(&me, 0, sizeof(me));
 	me.addr = end_addr(&e);
-	tell(fd, &me, sizeof(me));
+	send_all(fd, &me, sizeof(me));
 	end_connect(&e, &other.addr);
-	hear(fd, &me, 1);
+	recv_all(fd, &me, 1);
 	for (uint64_t i = 0;; i++) {
 		struct ibv_sge sg = part(&mem, 0, LENT);
 
@@ -1213,7 +1213,7 @@ static void sender_killed(void)
 		end_open(&e, dev_open(), &usual);
 		mem = buf_new(e.d, LENT, ALL_ACCESS);
 		borrow(&far, &e);
-		tell(far.fd, &c, 1);
+		send_all(far.fd, &c, 1);
 		kill_at = now() + 1e-3 * rnd(20);
 		while (now() < kill_at + 0.1) {
 			struct ibv_wc w;
@@ -1287,18 +1287,18 @@ static void fickle(int fd, const void *arg)
 	end_open(&e, dev_open(), arg);
 	mem = buf_new(e.d, LENT, ALL_ACCESS);
 	fill(mem.p, mem.n, 3);
-	hear(fd, &other, sizeof(other));
+	recv_all(fd, &other, sizeof(other));
 	end_connect(&e, &other.addr);
 	memset(&me, 0, sizeof(me));
 	me.addr = end_addr(&e);
 	me.at = (uintptr_t)mem.p;
 	me.rkey = mem.mr->rkey;
-	tell(fd, &me, sizeof(me));
-	hear(fd, &go, 1);
+	send_all(fd, &me, sizeof(me));
+	recv_all(fd, &go, 1);
 	nap(1e-6 * (double)other.rkey);
 	MUST(ibv_dereg_mr(mem.mr));
 	memset(mem.p, 0xdd, mem.n);
-	hear(fd, &go, 1);
+	recv_all(fd, &go, 1);
 	MUST(ibv_destroy_qp(e.qp));
 }
 
@@ -1319,10 +1319,10 @@ static void given_back_in_read(void)
 		memset(&me, 0, sizeof(me));
 		me.addr = end_addr(&e);
 		me.rkey = 100 + rnd(1500);	/* microseconds, here */
-		tell(far.fd, &me, sizeof(me));
-		hear(far.fd, &it, sizeof(it));
+		send_all(far.fd, &me, sizeof(me));
+		recv_all(far.fd, &it, sizeof(it));
 		end_connect(&e, &it.addr);
-		tell(far.fd, &go, 1);
+		send_all(far.fd, &go, 1);
 		while (!dead) {
 			struct ibv_sge sg = part(&mem, 0, LENT);
 			struct ibv_wc w;
@@ -1336,7 +1336,7 @@ static void given_back_in_read(void)
 				for (size_t at = 0; at < LENT; at += 4096)
 					check_fill(mem.p + at, 8, 3, at, "read");
 		}
-		tell(far.fd, &go, 1);
+		send_all(far.fd, &go, 1);
 		reap(&far);
 		buf_free(&mem);
 		end_close(&e);

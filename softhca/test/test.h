@@ -68,8 +68,8 @@ struct peer {
 struct peer spawn(void (*body)(int fd, const void *arg), const void *arg);
 void reap(struct peer *p);	/* waits; fails unless the process ended with 0 */
 void kill_peer(struct peer *p);	/* SIGKILL, waits */
-void tell(int fd, const void *data, size_t n);
-void hear(int fd, void *data, size_t n);
+void send_all(int fd, const void *data, size_t n);
+void recv_all(int fd, void *data, size_t n);
 
 /* Devices. */
 

@@ -8,14 +8,14 @@ import (
 )
 
 // Do calls f in the network of a host or of the switch: sockets that f makes itself belong there for good. What
-// goroutines that f starts do does not, nor is anything else of the host seen.
+// goroutines that f starts make does not. Nothing else of the host is seen.
 func (h *Hosts) Do(host int, f func() error) error {
 	if !h.procs[host].Lives() {
 		return fmt.Errorf("host h%d has crashed or is switched off", host)
 	}
 	done := make(chan error, 1)
 	go func() {
-		// Never unlocked: the thread ends with this goroutine, and nobody else gets one that is elsewhere.
+		// Never unlocked: the thread ends with this goroutine, and no other goroutine gets one that is in another network.
 		runtime.LockOSThread()
 		done <- inNetwork(h.procs[host].PID, f)
 	}()

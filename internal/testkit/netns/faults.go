@@ -23,7 +23,7 @@ func (h *Hosts) Fault(args ...string) error {
 
 func name(host int) string { return "h" + strconv.Itoa(host) }
 
-// LinkDown pulls the host's cable: nothing comes, nothing goes, and nobody is told.
+// LinkDown pulls the host's cable: nothing comes, nothing goes, and no peer gets an error.
 func (h *Hosts) LinkDown(host int) error { return h.Fault("link", name(host), "down") }
 
 // LinkUp plugs it in again.
@@ -58,11 +58,11 @@ func (h *Hosts) Rate(host, megabits int) error {
 	return h.Fault("rate", name(host), strconv.Itoa(megabits))
 }
 
-// Crash ends all processes of the host at once; the kernel closes their sockets, so that peers hear of it. The host
+// Crash ends all processes of the host at once; the kernel closes their sockets, which peers see. The host
 // does not come back.
 func (h *Hosts) Crash(host int) error { return h.Fault("crash", name(host)) }
 
-// PowerOff is Crash after LinkDown: peers hear nothing.
+// PowerOff is Crash after LinkDown: peers see nothing but silence.
 func (h *Hosts) PowerOff(host int) error { return h.Fault("poweroff", name(host)) }
 
 // Freeze stops all processes of the host; its kernel goes on to answer for them.

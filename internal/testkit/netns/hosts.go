@@ -21,7 +21,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// Switch is the number of the switch where a host's number is asked for. Only Address, Address6 and Do take it.
+// Switch stands for the switch where a host's number is expected. Only Address, Address6 and Do take it.
 const Switch = 0
 
 // ErrUnavailable is wrapped in errors that mean: the kernel, a program or the privilege is missing.
@@ -40,7 +40,7 @@ type Hosts struct {
 	base   string // the folder of scripts/hosts
 
 	// hold is the script, which removes the hosts when its standard input ends, however this process does. nil: the
-	// hosts are another's (Use).
+	// hosts were up before (Use).
 	hold   *exec.Cmd
 	input  io.Closer
 	stderr *bytes.Buffer // read after hold has ended
@@ -71,7 +71,7 @@ func Up(tb testing.TB, n int) *Hosts {
 	return h
 }
 
-// Start makes n hosts. Close removes them; so does the end of this process, in whatever way.
+// Start makes n hosts. Close removes them; so does the end of this process, in any way.
 func Start(n int) (*Hosts, error) {
 	script, err := proc.CheckoutFile("scripts/hosts")
 	if err != nil {
@@ -95,7 +95,7 @@ func Start(n int) (*Hosts, error) {
 
 func (h *Hosts) up() error {
 	h.hold = exec.Command(h.script, "up", "-hold", strconv.Itoa(h.n), h.base)
-	h.hold.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for us, who end it in good order
+	h.hold.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for this process, which ends it in good order
 	h.hold.Stderr = h.stderr
 	input, err := h.hold.StdinPipe()
 	if err != nil {
@@ -109,7 +109,7 @@ func (h *Hosts) up() error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	h.input = input
-	if said, _ := bufio.NewReader(output).ReadString('\n'); said == "up\n" {
+	if line, _ := bufio.NewReader(output).ReadString('\n'); line == "up\n" {
 		return nil
 	}
 	input.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
-// Job is a program of ours that runs on hosts, with the wire-up served at the switch.
+// Job is a program of this module that runs on hosts, with the wire-up served at the switch.
 type Job struct {
 	PerHost []int // ranks on h1, h2, ...; nil: PPN on each host
 	PPN     int   // 0: 1
@@ -30,7 +30,7 @@ type Job struct {
 	Grace time.Duration
 	// PeerTimeout is GORUN_PEER_TIMEOUT, and the launcher's too; 0: the default of both.
 	PeerTimeout time.Duration
-	// Stdout and Stderr get what ranks print, beside Output; nil: nobody does.
+	// Stdout and Stderr get what ranks print, which Output has too; nil: Output only.
 	Stdout, Stderr io.Writer
 }
 
@@ -230,7 +230,7 @@ func (r *Running) supervise() {
 	r.ln.Close()
 }
 
-// fail notes the first code that is not 0 and reports whether this was it.
+// fail keeps the first code that is not 0 and reports whether this is it.
 func (r *Running) fail(code int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +241,7 @@ func (r *Running) fail(code int) bool {
 	return true
 }
 
-// Wait waits until all ranks have ended, and returns their exit codes: 128 and the signal's number if one did it.
+// Wait waits until all ranks have ended, and returns their exit codes: 128 and the signal's number after a signal.
 func (r *Running) Wait() (codes []int) {
 	<-r.done
 	for _, k := range r.ranks {
@@ -271,7 +271,7 @@ func (r *Running) Output(rank int) string {
 // Host is where a rank runs.
 func (r *Running) Host(rank int) int { return r.ranks[rank].host }
 
-// Strangers are the connections to the wire-up that came to nothing.
+// Strangers are the refused connections to the wire-up.
 func (r *Running) Strangers() pmi.Strangers { return r.server.Strangers() }
 
 // WireUp is where the wire-up listens.
@@ -285,13 +285,13 @@ func (r *Running) Pid(rank int) (int, error) {
 // Kill ends a rank by SIGKILL.
 func (r *Running) Kill(rank int) {
 	select {
-	case <-r.ranks[rank].ended: // its pid may be another's
+	case <-r.ranks[rank].ended: // its pid may have been given again
 	default:
 		KillGroup(r.ranks[rank].cmd)
 	}
 }
 
-// Stop ends all ranks by SIGKILL; Wait tells when that has happened.
+// Stop ends all ranks by SIGKILL; Wait returns when that has happened.
 func (r *Running) Stop() {
 	for i := range r.ranks {
 		r.Kill(i)

@@ -14,7 +14,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// ring is a rank that tells the others a value, looks at theirs, and does what GORUN_TEST_THEN says.
+// ring is a rank that publishes a value, reads its neighbour's, and does what GORUN_TEST_THEN says.
 func ring() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -80,7 +80,8 @@ func TestJob(t *testing.T) {
 		if !slices.Equal(codes, []int{0, 0, 0}) || r.Code() != 0 {
 			t.Errorf("codes %v, %d", codes, r.Code())
 		}
-		for i, want := range []string{"rank 0 of 3 on h1 local 0/2 secret 32\n", "rank 1 of 3 on h1 local 1/2 secret 32\n", "rank 2 of 3 on h2 local 0/1 secret 32\n"} {
+		for i, want := range []string{"rank 0 of 3 on h1 local 0/2 secret 32\n", "rank 1 of 3 on h1 local 1/2 secret 32\n",
+			"rank 2 of 3 on h2 local 0/1 secret 32\n"} {
 			if got := r.Output(i); got != want {
 				t.Errorf("rank %d printed %q, want %q", i, got, want)
 			}
@@ -116,10 +117,11 @@ func TestJobWrongKey(t *testing.T) {
 
 func await(t *testing.T, r *Running, rank int, text string) {
 	t.Helper()
-	proc.Eventually(t, fmt.Sprintf("rank %d to print %q", rank, text), func() bool { return strings.Contains(r.Output(rank), text) })
+	proc.Eventually(t, fmt.Sprintf("rank %d to print %q", rank, text),
+		func() bool { return strings.Contains(r.Output(rank), text) })
 }
 
-// A rank whose link is down stops itself, and the launcher takes it for gone; the other goes on.
+// A rank whose link is down stops itself, and the launcher counts it as gone; the other goes on.
 func TestJobLinkDown(t *testing.T) {
 	t.Parallel()
 	h := Up(t, 2)

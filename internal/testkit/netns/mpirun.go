@@ -22,7 +22,9 @@ exec %q exec -b %q "$host" sh -c "$*"
 `
 
 // pinned runs a program on the core of its rank: the n-th of the words in $0.
-const pinned = `n=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; set -f; i=0; for c in $0; do [ $i = "$n" ] && break; i=$((i+1)); done; exec taskset -c "$c" "$@"`
+const pinned = `n=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; set -f; i=0
+for c in $0; do [ $i = "$n" ] && break; i=$((i+1)); done
+exec taskset -c "$c" "$@"`
 
 // Mpirun is a C program under another MPI, "openmpi" or "mpich", one rank on each host, TCP only, each rank bound to a
 // core of its own as far as there are enough. Its mpirun runs at the switch.
@@ -39,11 +41,13 @@ func (h *Hosts) Mpirun(mpi string, prog ...string) (*exec.Cmd, error) {
 	n := fmt.Sprint(h.n)
 	switch mpi {
 	case "openmpi":
-		return h.Command(Switch, "mpirun.openmpi", append([]string{"--allow-run-as-root", "-np", n, "-H", strings.Join(names, ":1,") + ":1",
-			"--mca", "plm_rsh_agent", shell, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--bind-to", "none"}, prog...)...), nil
+		args := []string{"--allow-run-as-root", "-np", n, "-H", strings.Join(names, ":1,") + ":1", "--bind-to", "none",
+			"--mca", "plm_rsh_agent", shell, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self"}
+		return h.Command(Switch, "mpirun.openmpi", append(args, prog...)...), nil
 	case "mpich":
-		cmd := h.Command(Switch, "mpiexec.hydra", append([]string{"-n", n, "-ppn", "1", "-hosts", strings.Join(names, ","), "-launcher", "ssh",
-			"-launcher-exec", shell, "-localhost", "switch", "-iface", "br0"}, prog...)...)
+		args := []string{"-n", n, "-ppn", "1", "-hosts", strings.Join(names, ","), "-launcher", "ssh",
+			"-launcher-exec", shell, "-localhost", "switch", "-iface", "br0"}
+		cmd := h.Command(Switch, "mpiexec.hydra", append(args, prog...)...)
 		cmd.Env = append(os.Environ(), "UCX_TLS=tcp,self")
 		return cmd, nil
 	}

@@ -124,7 +124,7 @@ func TestHostsAreApart(t *testing.T) {
 	}
 }
 
-// Two sets with the same addresses do not know of each other.
+// Two sets with the same addresses do not reach each other.
 func TestTwoSets(t *testing.T) {
 	t.Parallel()
 	a, b := Up(t, 1), Up(t, 1)
@@ -200,7 +200,8 @@ func TestNothingIsLeft(t *testing.T) {
 // ends expects that a process ends, which may take a moment more than the end of what it belonged to.
 func ends(t *testing.T, pid int) {
 	t.Helper()
-	proc.Eventually(t, fmt.Sprintf("the end of process %d", pid), func() bool { _, lives := proc.Lookup(pid); return !lives })
+	proc.Eventually(t, fmt.Sprintf("the end of process %d", pid),
+		func() bool { _, lives := proc.Lookup(pid); return !lives })
 }
 
 func childInside(t *testing.T, nsenter int) int {
@@ -348,7 +349,7 @@ func hold(t *testing.T, h *Hosts, host int) (*exec.Cmd, net.Conn) {
 	return cmd, conn
 }
 
-// ticker is a program that says something all the time.
+// ticker is a program that sends a byte all the time.
 func ticker() error {
 	conn, err := net.Dial("tcp", os.Getenv("GORUN_TEST_AT"))
 	if err != nil {
@@ -362,8 +363,8 @@ func ticker() error {
 	return nil
 }
 
-// hears reads until nothing comes for a time (nil) or the connection ends.
-func hears(conn net.Conn, silence time.Duration) error {
+// readAll reads until nothing comes for a time (nil) or the connection ends.
+func readAll(conn net.Conn, silence time.Duration) error {
 	for {
 		conn.SetReadDeadline(time.Now().Add(silence))
 		if _, err := conn.Read(make([]byte, 100)); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -379,8 +380,8 @@ func TestCrash(t *testing.T) {
 	h := Up(t, 2)
 	_, conn := hold(t, h, 1)
 	must(t, h.Crash(1))
-	if err := hears(conn, patience); err == nil {
-		t.Error("the end of a host that has crashed is not heard")
+	if err := readAll(conn, patience); err == nil {
+		t.Error("the connection to a host that has crashed does not end")
 	}
 	if err := h.Command(1, "true").Run(); err == nil {
 		t.Error("a command runs on a host that has crashed")
@@ -396,8 +397,8 @@ func TestPowerOff(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("a process of the host goes on")
 	}
-	if err := hears(conn, time.Second); err != nil {
-		t.Errorf("a host without power says %v", err)
+	if err := readAll(conn, time.Second); err != nil {
+		t.Errorf("the connection to a host without power ends: %v", err)
 	}
 }
 
@@ -406,8 +407,8 @@ func TestFreezeAndThaw(t *testing.T) {
 	h := Up(t, 1)
 	cmd, conn := hold(t, h, 1)
 	must(t, h.Freeze(1))
-	if err := hears(conn, time.Second); err != nil {
-		t.Errorf("a frozen host says %v", err)
+	if err := readAll(conn, time.Second); err != nil {
+		t.Errorf("the connection to a frozen host ends: %v", err)
 	}
 	must(t, h.Thaw(1))
 	conn.SetReadDeadline(time.Now().Add(patience))
@@ -465,7 +466,8 @@ func TestKillConnections(t *testing.T) {
 func TestFaultRefuses(t *testing.T) {
 	t.Parallel()
 	h := Up(t, 1)
-	for _, args := range [][]string{{"dance", "h1"}, {"link", "h2", "down"}, {"link", "h1", "sideways"}, {"loss", "h1", "x"}, {"cut", "h1"}, {"rate", "h1", "fast"}} {
+	for _, args := range [][]string{{"dance", "h1"}, {"link", "h2", "down"}, {"link", "h1", "sideways"},
+		{"loss", "h1", "x"}, {"cut", "h1"}, {"rate", "h1", "fast"}} {
 		if err := h.Fault(args...); err == nil {
 			t.Errorf("%v was done", args)
 		}

@@ -66,7 +66,8 @@ func TestRerunTest(t *testing.T) {
 	}
 	t.Run("inside", func(t *testing.T) {
 		for _, how := range []string{"pass", "fail"} {
-			if printed, err := RerunTest(t, "GORUN_TEST_WORD="+how); err == nil != (how == "pass") || !strings.Contains(printed, "child") {
+			if printed, err := RerunTest(t, "GORUN_TEST_WORD="+how); err == nil != (how == "pass") ||
+				!strings.Contains(printed, "child") {
 				t.Errorf("%s: %v\n%s", how, err, printed)
 			}
 		}

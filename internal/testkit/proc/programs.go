@@ -92,8 +92,8 @@ func CheckoutFile(name string) (string, error) {
 	}
 }
 
-// RequireProgram returns the path of a program of another MPI implementation, for example mpiexec.hydra, which the Debian
-// package pkg has. Without it the test is skipped, or fails where RequirePeers is set.
+// RequireProgram returns the path of a program of another MPI implementation, for example mpiexec.hydra, which the
+// Debian package pkg has. Without it the test is skipped, or fails where RequirePeers is set.
 func RequireProgram(tb testing.TB, program, pkg string) string {
 	tb.Helper()
 	path, err := exec.LookPath(program)

@@ -31,8 +31,8 @@ func Main(m *testing.M) int {
 }
 
 // Build returns the path of libsofthca.so, for dlopen and for GORUN_VERBS_LIB. It is built at the first call. Where
-// there is no C compiler the test is skipped, or fails if the peers are required (proc.RequirePeers); so it is with
-// systems other than Linux, except that nobody requires it there.
+// there is no C compiler the test is skipped, or fails if the peers are required (proc.RequirePeers); on
+// other systems than Linux it is skipped in any case.
 func Build(tb testing.TB) string {
 	tb.Helper()
 	if runtime.GOOS != "linux" {

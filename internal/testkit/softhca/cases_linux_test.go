@@ -35,7 +35,8 @@ func TestCases(t *testing.T) {
 		{"strict", "forbidden", []string{forbid + "=1"}, 50},
 		{"tm", "plain", nil, 60},
 		{"tm", "slow", []string{"SOFTHCA_SEED=5", "SOFTHCA_LIST_DELAY=300"}, 60},
-		{"tm", "wire", []string{"SOFTHCA_WIRE=1", "SOFTHCA_READV=0", "SOFTHCA_SEED=6", "SOFTHCA_RNR=30", "SOFTHCA_DROP=10"}, 60},
+		{"tm", "wire", []string{"SOFTHCA_WIRE=1", "SOFTHCA_READV=0", "SOFTHCA_SEED=6", "SOFTHCA_RNR=30", "SOFTHCA_DROP=10"},
+			60},
 		{"faults", "plain", nil, 55},
 	} {
 		t.Run(run.program+"/"+run.how, func(t *testing.T) {
@@ -43,12 +44,12 @@ func TestCases(t *testing.T) {
 				onlyAtLength(t)
 			}
 			t.Parallel() // they sleep most of the time
-			said, err := runCases(t, softhca.Env(t, run.knobs...), filepath.Join(folder, run.program))
-			if n := reportCases(t, said); n < run.cases {
+			printed, err := runCases(t, softhca.Env(t, run.knobs...), filepath.Join(folder, run.program))
+			if n := reportCases(t, printed); n < run.cases {
 				t.Errorf("%d cases, and there should be %d", n, run.cases)
 			}
 			if err != nil && !t.Failed() {
-				t.Errorf("%v\n%s", err, said)
+				t.Errorf("%v\n%s", err, printed)
 			}
 		})
 	}
@@ -66,14 +67,15 @@ func onlyAtLength(t *testing.T) {
 // compileCases makes a program of one file and the kit, as any program for verbs is made.
 func compileCases(t *testing.T, program, path string) {
 	dir := filepath.Join("..", "..", "..", "softhca", "test")
-	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", path,
+	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra",
+		"-Werror", "-o", path,
 		filepath.Join(dir, program+".c"), filepath.Join(dir, "kit.c"), "-libverbs", "-pthread")
 	if out, err := cc.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", program, err, out)
 	}
 }
 
-func runCases(t *testing.T, env []string, path string) (said string, err error) {
+func runCases(t *testing.T, env []string, path string) (printed string, err error) {
 	// The guard is far beyond what the slowest machine needs; the programs guard each of their cases themselves.
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
@@ -84,8 +86,8 @@ func runCases(t *testing.T, env []string, path string) (said string, err error) 
 }
 
 // reportCases makes a test of each line "ok NAME", "FAIL NAME: why" or "skip NAME: why" and counts them.
-func reportCases(t *testing.T, said string) (cases int) {
-	for line := range strings.Lines(said) {
+func reportCases(t *testing.T, printed string) (cases int) {
+	for line := range strings.Lines(printed) {
 		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		name, why, _ := strings.Cut(rest, ": ")
 		switch word {

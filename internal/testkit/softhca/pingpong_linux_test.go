@@ -18,7 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
-// The pingpongs of Debian's ibverbs-utils are programs that know nothing of us: they link libibverbs.so.1 by its
+// The pingpongs of Debian's ibverbs-utils are programs of others: they link libibverbs.so.1 by its
 // symbol versions and use it as their authors meant it.
 func TestPingpong(t *testing.T) {
 	for _, program := range []string{"ibv_rc_pingpong", "ibv_srq_pingpong"} {
@@ -51,7 +51,7 @@ func pingpong(t *testing.T, env []string, program string, args []string) {
 	for tries := 1; ; tries++ {
 		server, client, err := playOnce(t, env, path, append(slices.Clone(args), "-p", strconv.Itoa(freePort(t))))
 		if err != nil && tries < 5 && strings.Contains(server, "Couldn't listen") {
-			continue // somebody else has been given the port meanwhile
+			continue // another program has been given the port meanwhile
 		}
 		if err != nil {
 			t.Fatalf("%v\nserver:\n%sclient:\n%s", err, server, client)
@@ -66,13 +66,13 @@ func pingpong(t *testing.T, env []string, program string, args []string) {
 	nothingLeft(t, env)
 }
 
-// playOnce returns what the two have said. When one fails the other is ended.
+// playOnce returns what the two have printed. When one fails the other is ended.
 func playOnce(t *testing.T, env []string, path string, args []string) (server, client string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	var said bytes.Buffer
+	var printed bytes.Buffer
 	cmd := command(ctx, env, path, args)
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = &printed, &printed
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func playOnce(t *testing.T, env []string, path string, args []string) (server, c
 		cancel()
 	}
 	err = errors.Join(err, <-ended)
-	return said.String(), client, err
+	return printed.String(), client, err
 }
 
 // command may be this test binary, which becomes the program.
@@ -102,17 +102,17 @@ func command(ctx context.Context, env []string, path string, args []string) *exe
 	return cmd
 }
 
-// dial runs the client until there is a server: to ask the server's port whether it listens would be to be its client.
-func dial(ctx context.Context, env []string, path string, args []string) (said string, err error) {
+// dial runs the client again until there is a server. To probe the server's port would be to be its client.
+func dial(ctx context.Context, env []string, path string, args []string) (printed string, err error) {
 	for ctx.Err() == nil {
 		var out []byte
 		out, err = command(ctx, env, path, args).CombinedOutput()
-		if said = string(out); !strings.Contains(said, "Couldn't connect") {
+		if printed = string(out); !strings.Contains(printed, "Couldn't connect") {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	return said, err
+	return printed, err
 }
 
 func freePort(t *testing.T) int {
@@ -159,7 +159,7 @@ func TestBadKnobs(t *testing.T) {
 		cmd.Env = softhca.Env(t, c.knob)
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), "softhca: ") {
-			t.Errorf("%s: %v, said %q, not %q", c.knob, err, out, c.says)
+			t.Errorf("%s: %v, printed %q, not %q", c.knob, err, out, c.says)
 		}
 		cancel()
 	}

@@ -19,7 +19,8 @@ func TestInside(t *testing.T) {
 	if os.Getenv(Wanted) == "" {
 		t.Errorf("%s is not set", Wanted)
 	}
-	if state, err := os.ReadFile("/sys/class/infiniband/rxe0/ports/1/state"); err != nil || !strings.Contains(string(state), "ACTIVE") {
+	if state, err := os.ReadFile("/sys/class/infiniband/rxe0/ports/1/state"); err != nil ||
+		!strings.Contains(string(state), "ACTIVE") {
 		t.Errorf("rxe0 is %q, %v; want ACTIVE", state, err)
 	}
 	if _, err := os.Stat("vm.go"); err != nil {
@@ -33,7 +34,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// meet has guest 1 and guest 2 say their numbers to each other.
+// meet has guest 1 and guest 2 exchange their numbers.
 func meet(t *testing.T, host string) {
 	const address = "10.99.0.1:4711" // of a cable that the two guests have to themselves
 	var conn net.Conn

@@ -39,8 +39,8 @@ const patience = 30 * time.Second
 type Spec struct {
 	Hosts   int           // 1 or 2; 0: 1. With two, the command runs in both at the same time
 	Timeout time.Duration // of all of it; 0: 5 min
-	// Grace is how long the other guest may go on when the command has failed in one; 0: 10 s. A test whose first
-	// guest is to die gives the second the time that it needs.
+	// Grace is how long the other guest may go on when the command has failed in one; 0: 10 s. A test in which
+	// the first guest dies gives the second the time that it needs.
 	Grace time.Duration
 	Env   []string // beyond this process's; later ones win
 	Out   string   // the folder for what is written to $GUEST_OUT, with two guests its h1 and h2; "": that is lost
@@ -74,7 +74,7 @@ type Running struct {
 }
 
 // Run runs a command in guests and waits until it has ended in each. The test fails if it could not be run or had no
-// more time; what its exit status means is for the test to say.
+// more time; what its exit status means is for the test to judge.
 func Run(tb testing.TB, spec Spec, argv ...string) Result {
 	tb.Helper()
 	result, err := Start(tb, spec, argv...).Wait()
@@ -98,8 +98,8 @@ func Start(tb testing.TB, spec Spec, argv ...string) *Running {
 	r.cmd = exec.Command(script, append(r.options(spec), argv...)...)
 	r.cmd.Env = append(append(os.Environ(), Wanted+"=1"), spec.Env...)
 	r.cmd.Stderr = &r.stderr
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for us; and so the group is all that belongs to it
-	r.cmd.WaitDelay = patience                              // were anything left behind, it could hold the output open
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for this process
+	r.cmd.WaitDelay = patience                              // what is left behind could hold the output open
 	input, err := r.cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -114,7 +114,8 @@ func Start(tb testing.TB, spec Spec, argv ...string) *Running {
 }
 
 func (r *Running) options(spec Spec) []string {
-	list := []string{"--hold", "--stdio", r.folder, "--hosts", strconv.Itoa(spec.Hosts), "--timeout", seconds(spec.Timeout)}
+	list := []string{"--hold", "--stdio", r.folder, "--hosts", strconv.Itoa(spec.Hosts),
+		"--timeout", seconds(spec.Timeout)}
 	if spec.Grace != 0 {
 		list = append(list, "--grace", seconds(spec.Grace))
 	}
@@ -140,11 +141,11 @@ func (r *Running) await(atMost time.Duration) {
 	if err == nil || r.commandsOwn() {
 		return
 	}
-	said := strings.TrimSpace(r.stderr.String())
+	text := strings.TrimSpace(r.stderr.String())
 	if r.result.Code == timedOut {
-		r.err = fmt.Errorf("%w: %s", ErrTimeout, said)
+		r.err = fmt.Errorf("%w: %s", ErrTimeout, text)
 	} else {
-		r.err = fmt.Errorf("%s: %w: %s", r.cmd.Path, err, said)
+		r.err = fmt.Errorf("%s: %w: %s", r.cmd.Path, err, text)
 	}
 }
 
@@ -179,11 +180,11 @@ func (r *Running) file(host int, what string) string {
 // Stdout is what the command has printed so far in a guest.
 func (r *Running) Stdout(host int) string { return r.file(host, "stdout") }
 
-// Stop kills the guests; Wait tells when they are gone.
+// Stop kills the guests; Wait returns when they are gone.
 func (r *Running) Stop() { r.input.Close() }
 
-// Wait waits until the command has ended in each guest. The error says why it was not run to its end; the result is then
-// what is known.
+// Wait waits until the command has ended in each guest. The error says why it was not run to its end; the result is
+// then what is known.
 func (r *Running) Wait() (Result, error) {
 	<-r.done
 	return r.result, r.err
@@ -224,8 +225,8 @@ func need(tb testing.TB) (script string) {
 	return script
 }
 
-// required says whether guests can be made here if only what they need is installed, and whoever runs the tests says
-// that it is.
+// required reports whether guests can be made here once what they need is installed, and the environment promises that
+// it is.
 func required() bool {
 	return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" && os.Getuid() == 0 && os.Getenv(proc.RequirePeers) != ""
 }

@@ -95,7 +95,7 @@ func TestDevice(t *testing.T) {
 		t.Errorf("no active port: %s", got)
 	}
 	if n := strings.Count(got, "50 iters in"); n != 2 {
-		t.Errorf("%d of 2 processes have said their numbers: %s", n, got)
+		t.Errorf("%d of 2 processes have printed their numbers: %s", n, got)
 	}
 }
 
@@ -157,8 +157,8 @@ func TestBootsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, r, 0)
-	if said := s.stderr.String(); !strings.Contains(said, "has not come up (boot 1 of 3)") {
-		t.Errorf("a guest was killed, and the script said %q", said)
+	if printed := s.stderr.String(); !strings.Contains(printed, "has not come up (boot 1 of 3)") {
+		t.Errorf("a guest was killed, and the script printed %q", printed)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestScriptKilled(t *testing.T) {
 	noneLeft(t, s)
 }
 
-// So does a test that ends, or whose process is killed: then standard input of the script ends.
+// So does a test that ends or is killed: then the script's standard input ends.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Spec{Hosts: 2}, "true")
@@ -186,7 +186,7 @@ func TestStopped(t *testing.T) {
 	noneLeft(t, s)
 }
 
-// What cannot work is told before anything is made.
+// What cannot work is refused before anything is made.
 func TestRefusals(t *testing.T) {
 	script, err := proc.CheckoutFile("scripts/guest")
 	if err != nil {
@@ -202,14 +202,14 @@ func TestRefusals(t *testing.T) {
 		{[]string{"--timeout"}, "--timeout needs a value"},
 		{nil, "scripts/guest [OPTION...] -- CMD"},
 	} {
-		said, code := output(exec.Command(script, c.args...))
-		if code != 2 || !strings.Contains(said, c.want) {
-			t.Errorf("%q: code %d, %s; want 2 and %q", c.args, code, said, c.want)
+		printed, code := output(exec.Command(script, c.args...))
+		if code != 2 || !strings.Contains(printed, c.want) {
+			t.Errorf("%q: code %d, %s; want 2 and %q", c.args, code, printed, c.want)
 		}
 	}
 }
 
-func output(cmd *exec.Cmd) (said string, code int) {
+func output(cmd *exec.Cmd) (printed string, code int) {
 	text, _ := cmd.CombinedOutput()
 	return string(text), cmd.ProcessState.ExitCode()
 }
@@ -231,9 +231,11 @@ func TestMissingPrograms(t *testing.T) {
 	}
 	cmd := exec.Command(script, "--", "true")
 	cmd.Env = append(os.Environ(), "PATH="+path)
-	said, code := output(cmd)
-	if code != unavailable || !strings.Contains(said, "guest: ") || !strings.Contains(said, "amd64") && !strings.Contains(said, "apt-get install --no-install-recommends qemu-system-x86") {
-		t.Errorf("code %d, %s; want %d and how to install it", code, said, unavailable)
+	printed, code := output(cmd)
+	if code != unavailable || !strings.Contains(printed, "guest: ") ||
+		!strings.Contains(printed, "amd64") &&
+			!strings.Contains(printed, "apt-get install --no-install-recommends qemu-system-x86") {
+		t.Errorf("code %d, %s; want %d and how to install it", code, printed, unavailable)
 	}
 }
 
@@ -258,8 +260,8 @@ func TestNotRoot(t *testing.T) {
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	cmd.Dir = "/"
-	said, code := output(cmd)
-	if code != unavailable || !strings.Contains(said, "only root can run guests") {
-		t.Errorf("code %d, %s; want %d and the reason", code, said, unavailable)
+	printed, code := output(cmd)
+	if code != unavailable || !strings.Contains(printed, "only root can run guests") {
+		t.Errorf("code %d, %s; want %d and the reason", code, printed, unavailable)
 	}
 }

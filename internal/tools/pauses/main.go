@@ -1,6 +1,6 @@
-// Pauses runs go test on packages whose every statement may be held up: for some milliseconds, seldom for a second, as
-// on a machine whose processors are taken away at the wrong moment. What fails then and not otherwise depends on who
-// is first: a race in a test or in what it tests. Time limits that a hang is known by may be met as well.
+// Pauses runs go test on packages with a pause before any statement: for some milliseconds, seldom for a second, as on
+// a machine that takes processors away at the wrong moment. What fails then and not otherwise depends on an order of
+// events: a race in a test or in what it tests. Time limits that detect a hang may be met as well.
 //
 //	go run ./internal/tools/pauses [-rare N] [-only tests|code] [-run PATTERN] [-race] [PACKAGE...]
 //
@@ -34,7 +34,7 @@ const counting = "^(TestInstructions|TestNoAllocations|TestImports|TestGraphName
 var without = []string{".git", "testdata", "bin", "internal/lint", "internal/tools"}
 
 func main() {
-	rare := flag.Int("rare", 100, "a statement is held up the first time it is passed with a `chance` of 1 in so many, and later the more seldom the more often it has been")
+	rare := flag.Int("rare", 100, "the `chance`, 1 in so many, of a pause before a statement that runs for the first time; later it is less")
 	only := flag.String("only", "", "which `files`: tests or code (default both)")
 	pattern := flag.String("run", "", "go test's -run")
 	race := flag.Bool("race", false, "with the race detector")
@@ -44,7 +44,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "pauses: -rare is at least 1, and -only is tests or code")
 		os.Exit(2)
 	}
-	args := []string{"test", "-vet=off", "-count=1", "-timeout=1h", "-short", "-skip=" + counting, "-run=" + *pattern, "-tags=" + *tags}
+	args := []string{"test", "-vet=off", "-count=1", "-timeout=1h", "-short", "-skip=" + counting, "-run=" + *pattern,
+		"-tags=" + *tags}
 	if *race {
 		args = append(args, "-race")
 	}
@@ -78,7 +79,8 @@ func run(ctx context.Context, rare int, only string, args []string, stdout, stde
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay), fmt.Sprintf("%s=%d", rareVar, rare))
+	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay),
+		fmt.Sprintf("%s=%d", rareVar, rare))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return cmd.Run()
 }

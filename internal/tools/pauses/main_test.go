@@ -63,7 +63,8 @@ func TestEveryStatementKeepsItsLine(t *testing.T) {
 		t.Errorf("%d, %v\n%s", n, err, got)
 	}
 	for _, src := range []string{"package p\n", "package p\n\n//go:nosplit\nfunc f() { f() }\n"} {
-		if got, n, err := withPauses("f.go", []byte(src), "m/internal/pauses", 0); err != nil || n != 0 || string(got) != src {
+		if got, n, err := withPauses("f.go", []byte(src), "m/internal/pauses", 0); err != nil || n != 0 ||
+			string(got) != src {
 			t.Errorf("%q became %q: %d, %v", src, got, n, err)
 		}
 	}
@@ -117,7 +118,8 @@ func TestBubble(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	var out strings.Builder
 	err := run(t.Context(), 1, "", []string{"test", "-count=1", "."}, &out, &out)
-	if err == nil || !strings.Contains(out.String(), "m_test.go:30: nothing is said yet") || strings.Contains(out.String(), "time went by") {
+	if err == nil || !strings.Contains(out.String(), "m_test.go:30: nothing is said yet") ||
+		strings.Contains(out.String(), "time went by") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	if files, err := os.ReadDir("."); err != nil || len(files) != 3 {

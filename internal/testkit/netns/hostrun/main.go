@@ -7,8 +7,9 @@
 //
 // With -base it uses the hosts of `scripts/hosts up N DIR`, all of them, and leaves them there.
 //
-// A program of ours gets its wire-up from here, at the switch; one of another MPI from that one's own mpirun. A fault is
-// the time after the start and what `scripts/hosts fault` takes. The exit code is that of the rank that failed first.
+// A program of this module gets its wire-up from here, at the switch; one of another MPI from that MPI's own mpirun. A
+// fault is the time after the start and what `scripts/hosts fault` takes. The exit code is that of the rank that failed
+// first.
 package main
 
 import (
@@ -43,7 +44,8 @@ func parseFaults(text string) (faults []fault, err error) {
 		}
 		after, err := time.ParseDuration(words[0])
 		if err != nil || after < 0 || len(words) < 3 {
-			return nil, fmt.Errorf("-fault: %q is no time and fault; use for example \"3s link h2 down\"", strings.TrimSpace(part))
+			return nil, fmt.Errorf("-fault: %q is no time and fault; use for example \"3s link h2 down\"",
+				strings.TrimSpace(part))
 		}
 		faults = append(faults, fault{after, words[1:]})
 	}

@@ -32,7 +32,8 @@ func hostrun(t *testing.T, args ...string) (string, int) {
 func TestRanks(t *testing.T) {
 	out, code := hostrun(t, "-hosts", "2", "-ppn", "2", "-x", "GREETING=hello", "--",
 		"sh", "-c", `echo $GREETING $PMI_ID $(hostname) $GORUN_LOCAL_RANK; [ $PMI_ID != 3 ] || exit 4`)
-	for _, want := range []string{"hello 0 h1 0\n", "hello 1 h1 1\n", "hello 2 h2 0\n", "hello 3 h2 1\n", "rank 3 on h2 has ended with code 4"} {
+	for _, want := range []string{"hello 0 h1 0\n", "hello 1 h1 1\n", "hello 2 h2 0\n", "hello 3 h2 1\n",
+		"rank 3 on h2 has ended with code 4"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in %s", want, out)
 		}
@@ -58,7 +59,8 @@ func TestFaultOfASchedule(t *testing.T) {
 func TestHostsThatAreUp(t *testing.T) {
 	netns.Up(t, 1).Close()
 	base := filepath.Join(t.TempDir(), "hosts")
-	if out, code := hostrun(t, "-base", base, "--", "true"); code != 1 || !strings.Contains(out, "scripts/hosts up N "+base) {
+	if out, code := hostrun(t, "-base", base, "--", "true"); code != 1 ||
+		!strings.Contains(out, "scripts/hosts up N "+base) {
 		t.Errorf("no hosts: exit code %d: %s", code, out)
 	}
 	script := "../../../../scripts/hosts"

@@ -1,10 +1,10 @@
-// Command guestrun runs a program of ours as ranks on two guests that scripts/guest has joined:
+// Command guestrun runs a program of this module as ranks on two guests that scripts/guest has joined:
 //
 //	scripts/guest --hosts 2 -- guestrun [-ppn N] -- prog args...
 //
-// It is started on both. The first serves the wire-up, where its own ranks and those of the second dial; each starts its
-// ranks and ends with the code of the one that failed first. Nobody else can reach the guests' network, so the key of
-// the wire-up is a fixed one.
+// It is started on both. The first serves the wire-up, where its own ranks and those of the second dial; each starts
+// its ranks and ends with the code of the one that failed first. No other machine reaches the guests' network, so the
+// key of the wire-up is a fixed one.
 package main
 
 import (
@@ -52,10 +52,11 @@ func run(ppn int, prog []string) (int, error) {
 		if err != nil {
 			return 1, fmt.Errorf("serving the wire-up: %w", err)
 		}
-		s := pmi.NewServer(2*ppn, pmi.Options{Name: name, Key: key, RequireProof: true, Mapping: pmi.Mapping([]int{ppn, ppn})})
+		s := pmi.NewServer(2*ppn, pmi.Options{Name: name, Key: key, RequireProof: true,
+			Mapping: pmi.Mapping([]int{ppn, ppn})})
 		go s.ServeListener(ln)
 		go func() {
-			for range s.Events() { // who aborts ends by itself, and the others notice
+			for range s.Events() { // a rank that aborts ends by itself, and the others notice
 			}
 		}()
 		defer s.Close()
@@ -66,7 +67,7 @@ func run(ppn int, prog []string) (int, error) {
 	return start(host, ppn, prog)
 }
 
-// waitForAll serves until the ranks of the other guest have taken their leave, or for a while.
+// waitForAll serves until the ranks of the other guest have finalized, or for a while.
 func waitForAll(s *pmi.Server, size int) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		open := 0

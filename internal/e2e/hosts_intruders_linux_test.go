@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -21,8 +20,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// stranger is somebody on another host who can reach where a rank listens.
-type stranger struct {
+// intruder is a client on another host that can reach a rank's port and is not of the job.
+type intruder struct {
 	t    *testing.T
 	h    *netns.Hosts
 	from int
@@ -30,15 +29,15 @@ type stranger struct {
 	open []net.Conn
 }
 
-func (s *stranger) leave() {
+func (s *intruder) leave() {
 	for _, c := range s.open {
 		c.Close()
 	}
 	s.open = nil
 }
 
-// dial makes n connections one after the other, does something with each, and keeps the last of them open.
-func (s *stranger) dial(n, keep int, say func(net.Conn)) {
+// dial makes n connections one after the other, calls say with each, and leaves the last keep of them open.
+func (s *intruder) dial(n, keep int, say func(net.Conn)) {
 	s.t.Helper()
 	err := s.h.Do(s.from, func() error {
 		for range n {
@@ -59,17 +58,17 @@ func (s *stranger) dial(n, keep int, say func(net.Conn)) {
 	}
 }
 
-// alone makes one connection that is not kept. It returns what it gets to hear before it is closed.
-func (s *stranger) alone(say func(net.Conn)) []byte {
+// alone makes one connection and returns what it receives before the rank closes it.
+func (s *intruder) alone(say func(net.Conn)) []byte {
 	s.t.Helper()
 	s.dial(1, 1, say)
 	c := s.open[len(s.open)-1]
 	c.SetReadDeadline(time.Now().Add(patience))
-	heard, err := io.ReadAll(io.LimitReader(c, 1<<20))
+	received, err := io.ReadAll(io.LimitReader(c, 1<<20))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		s.t.Errorf("a stranger's connection is still open after %v", patience)
+		s.t.Errorf("an intruder's connection is still open after %v", patience)
 	}
-	return heard
+	return received
 }
 
 // helloOf is a hello of the job as tcp/greet_messages.go draws it.
@@ -120,48 +119,48 @@ func listens(t *testing.T, h *netns.Hosts, host int) uint16 {
 	return uint16(port)
 }
 
-// Strangers on another host do what they like, while a job goes on, is right, does not grow, counts them and says so.
-func TestHostsStrangers(t *testing.T) {
+// Intruders on another host do what they can. The job goes on, is right, does not grow, and counts and logs them.
+func TestHostsIntruders(t *testing.T) {
 	h := netns.Up(t, 3)
 	j := runOn(t, h, spread{perHost: []int{1, 1}, role: "hosts traffic", env: []string{"GORUN_LOG=warn"}})
 	j.allReady()
-	j.goesOn()
+	j.progresses()
 	pid, err := j.Pid(0)
 	must(t, err)
-	s := &stranger{t: t, h: h, from: 3, to: netip.AddrPortFrom(h.Address(1), listens(t, h, 1)).String()}
+	s := &intruder{t: t, h: h, from: 3, to: netip.AddrPortFrom(h.Address(1), listens(t, h, 1)).String()}
 	defer s.leave()
 	job := nameOf(t, pid)
 	before, open := rss(t, pid), descriptors(pid)
 	refused := 0
 	one := func(what string, say func(net.Conn)) []byte {
-		heard := s.alone(say)
+		received := s.alone(say)
 		refused++
-		t.Logf("%s: hears %d bytes", what, len(heard))
-		return heard
+		t.Logf("%s: receives %d bytes", what, len(received))
+		return received
 	}
 	noise := make([]byte, 4096)
 	rand.Read(noise)
-	if heard := one("random bytes", func(c net.Conn) { c.Write(noise) }); len(heard) > 0 {
-		t.Errorf("who says random bytes hears %q", heard)
+	if received := one("random bytes", func(c net.Conn) { c.Write(noise) }); len(received) > 0 {
+		t.Errorf("a client that sends random bytes receives %q", received)
 	}
 	one("HTTP", func(c net.Conn) { io.WriteString(c, "GET / HTTP/1.1\r\nHost: h1\r\n\r\n") })
 	one("nothing", func(c net.Conn) { c.(*net.TCPConn).CloseWrite() })
 	one("another job", func(c net.Conn) { c.Write(helloOf("another", 1, 0)) })
-	for _, rank := range []int{1, 0, 7} { // the last two are nobody who could come
-		if heard := one("a hello without the secret", func(c net.Conn) {
+	for _, rank := range []int{1, 0, 7} { // the last two can be no peer of rank 0
+		if received := one("a hello without the secret", func(c net.Conn) {
 			c.Write(helloOf(job, rank, 0))
 			c.Write(make([]byte, 34)) // a proof, of nothing
 			c.Write(noise)
-		}); len(heard) > 48 {
-			t.Errorf("who cannot prove the secret hears %d bytes, want the challenge at most", len(heard))
+		}); len(received) > 48 {
+			t.Errorf("a client that cannot prove the secret receives %d bytes, want the challenge at most", len(received))
 		}
 	}
-	j.goesOn()
-	s.crowd(helloOf(job, 1, 0))
-	refused += 5000 // many wait in the kernel for somebody to accept them, and are gone before that
-	j.goesOn()
+	j.progresses()
+	s.flood(helloOf(job, 1, 0))
+	refused += 5000 // many wait in the kernel to be accepted, and are gone before that
+	j.progresses()
 	if after := rss(t, pid); after > before+32<<20 && !proc.Race {
-		t.Errorf("rank 0 had %d MiB before the strangers and has %d MiB", before>>20, after>>20)
+		t.Errorf("rank 0 had %d MiB before the intruders and has %d MiB", before>>20, after>>20)
 	} else {
 		t.Logf("rank 0: %d MiB before, %d MiB after", before>>20, after>>20)
 	}
@@ -169,7 +168,7 @@ func TestHostsStrangers(t *testing.T) {
 		t.Errorf("rank 0 had %d descriptors and has %d", open, now)
 	}
 	s.leave()
-	proc.Eventually(t, "the strangers to be gone", func() bool { return descriptors(pid) <= open })
+	proc.Eventually(t, "the intruders to be gone", func() bool { return descriptors(pid) <= open })
 	j.stop()
 	m := regexp.MustCompile(`rank 0 is content, refused (\d+)`).FindStringSubmatch(j.Output(0))
 	if m == nil {
@@ -181,12 +180,12 @@ func TestHostsStrangers(t *testing.T) {
 	j.says(0, `WARN.* refused from 10\.77\.0\.3: `, `WARN.* connections refused from 10\.77\.0\.3: `)
 	j.says(1, `refused 0$`)
 	if lines := strings.Count(j.Output(0), "refused from"); lines > 200 {
-		t.Errorf("%d lines of the log about strangers", lines)
+		t.Errorf("%d lines of the log about intruders", lines)
 	}
 }
 
-// crowd are 10,000 connections: silent ones, half a hello, a hello byte by byte, a good hello with nothing after it.
-func (s *stranger) crowd(hello []byte) {
+// flood makes 10,000 connections: silent ones, half a hello, a hello byte by byte, a good hello with nothing after it.
+func (s *intruder) flood(hello []byte) {
 	s.dial(2500, 1000, func(net.Conn) {})
 	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello[:50]) })
 	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello[:1]); c.Write(hello[1:2]) })
@@ -199,13 +198,9 @@ func (s *stranger) crowd(hello []byte) {
 // nameOf is the job that a rank is of.
 func nameOf(t *testing.T, pid int) string {
 	t.Helper()
-	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for kv := range bytes.SplitSeq(env, []byte{0}) {
-		if name, ok := bytes.CutPrefix(kv, []byte("GORUN_JOB=")); ok {
-			return string(name)
+	for _, kv := range (proc.Info{PID: pid}).Env() {
+		if name, ok := strings.CutPrefix(kv, "GORUN_JOB="); ok {
+			return name
 		}
 	}
 	t.Fatal("a rank without GORUN_JOB")
