@@ -97,8 +97,8 @@ func looksLikeImport(name string) bool {
 }
 
 // Build compiles a package into a file that has no name, so that nothing can be left behind, however gorun ends.
-// For a binary it does nothing. Output of the go command goes to stderr. guardian is a command that calls Guard.
-func (p *Program) Build(ctx context.Context, stderr *os.File, guardian []string) error {
+// For a binary it does nothing. Output of the go command goes to stderr. cleanerArgv is a command that calls Clean.
+func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []string) error {
 	if p.Package == "" {
 		return nil
 	}
@@ -123,20 +123,20 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, guardian []string)
 	}
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+work)
-	if err := runGroup(ctx, cmd, work, guardian); err != nil {
+	if err := runGroup(ctx, cmd, work, cleanerArgv); err != nil {
 		return fmt.Errorf("building %s: %w", p.Name, err)
 	}
 	return p.check()
 }
 
 // runGroup runs a command in a process group of its own, and ends all of the group when ctx ends. The go command does
-// not remove its temporary files when a signal ends it: folder is removed by us, or by the guard after a SIGKILL of ours.
-func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, guardian []string) error {
-	var g *guard
-	if guardian != nil {
-		if g, _ = startGuard(guardian); g != nil {
-			defer g.stop()
-			g.folder(folder)
+// not remove its temporary files when a signal ends it: folder is removed by us, or by the cleaner after a SIGKILL of ours.
+func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []string) error {
+	var c *cleaner
+	if cleanerArgv != nil {
+		if c, _ = startCleaner(cleanerArgv); c != nil {
+			defer c.stop()
+			c.folder(folder)
 		}
 	}
 	runtime.LockOSThread() // the parent-death signal belongs to a thread
@@ -145,8 +145,8 @@ func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, guardian []stri
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if g != nil {
-		g.group(cmd.Process.Pid)
+	if c != nil {
+		c.group(cmd.Process.Pid)
 	}
 	stop := context.AfterFunc(ctx, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	err := cmd.Wait()

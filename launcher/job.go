@@ -38,8 +38,8 @@ type Job struct {
 	Log                   hclog.Logger // nil: silent
 	// Alone: this process does nothing else than run the job, so that signals may be caught, and any child
 	// process that is left at the end killed, whosever child it was.
-	Alone bool
-	Guard []string // a command that calls Guard; nil: what the ranks have started survives a SIGKILL of this process
+	Alone   bool
+	Cleaner []string // a command that calls Clean; nil: what the ranks have started survives a SIGKILL of this process
 }
 
 // DefaultKillDelay is the time between the first Ctrl-C and SIGKILL.

@@ -14,31 +14,31 @@ import (
 // of Linux fires when the creating *thread* ends, and because a child inherits its affinity from that thread.
 //
 // A process that has ended stays unreaped (a zombie) until Close: as long as it exists neither its pid nor
-// its process group's number can be given to anybody else, so that a signal never hits a stranger.
+// its process group's number can be given to another process, which a signal would then hit.
 type local struct {
 	host  string
 	alone bool     // any child process left at the end is ours
-	argv  []string // of the guard; nil: none
+	argv  []string // of the cleaner; nil: none
 	exits chan Exit
 	work  chan func() // for the starter thread
 
-	mu     sync.Mutex
-	pids   map[int]int // guarded by mu; rank -> pid, which is the process group too; until reaped
-	guard  *guard      // guarded by mu; nil until guardAfter the first rank has been started
-	groups []int       // guarded by mu; what a guard is to be told
-	watch  sync.WaitGroup
-	closed bool
+	mu      sync.Mutex
+	pids    map[int]int // guarded by mu; rank -> pid, which is the process group too; until reaped
+	cleaner *cleaner    // guarded by mu; nil until cleanerDelay after the start of the first rank
+	groups  []int       // guarded by mu; what a cleaner must know
+	watch   sync.WaitGroup
+	closed  bool
 }
 
-// Local returns the backend for this host. alone: this process has no children but the job's. guard is a command
-// that calls Guard; nil for none.
-func Local(size int, alone bool, guard []string) Backend {
+// Local returns the backend for this host. alone: this process has no children but the job's. cleaner is a
+// command that calls Clean; nil for none.
+func Local(size int, alone bool, cleaner []string) Backend {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
 	l := &local{
-		host: host, alone: alone, argv: guard, exits: make(chan Exit, size), work: make(chan func()),
+		host: host, alone: alone, argv: cleaner, exits: make(chan Exit, size), work: make(chan func()),
 		pids: make(map[int]int, size),
 	}
 	ready := make(chan struct{})
@@ -76,7 +76,7 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 	}
 	l.mu.Lock()
 	l.pids[s.Rank] = pid
-	l.watchOver(pid)
+	l.remember(pid)
 	l.mu.Unlock()
 	l.watch.Go(func() {
 		e := waitExit(pid)
@@ -86,29 +86,29 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 	return pid, nil
 }
 
-// guardAfter is when the guard is started: not while the ranks start, whose processors it would take, and not at all
-// for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
-const guardAfter = 25 * time.Millisecond
+// cleanerDelay is when the cleaner starts: not while the ranks start, whose processors it would take, and not at all for
+// a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
+const cleanerDelay = 25 * time.Millisecond
 
-// watchOver tells the guard of a process group. Called with mu held. Without a guard the job runs all the same.
-func (l *local) watchOver(group int) {
+// remember makes the cleaner know a process group. Called with mu held. Without a cleaner the job runs all the same.
+func (l *local) remember(group int) {
 	if l.argv == nil {
 		return
 	}
-	if l.groups = append(l.groups, group); l.guard != nil {
-		l.guard.group(group)
+	if l.groups = append(l.groups, group); l.cleaner != nil {
+		l.cleaner.group(group)
 	} else if len(l.groups) == 1 {
-		time.AfterFunc(guardAfter, l.beginGuard)
+		time.AfterFunc(cleanerDelay, l.beginCleaner)
 	}
 }
 
-func (l *local) beginGuard() {
+func (l *local) beginCleaner() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return
 	}
-	l.guard, _ = startGuard(l.argv, l.groups...)
+	l.cleaner, _ = startCleaner(l.argv, l.groups...)
 }
 
 func (l *local) Signal(rank int, sig syscall.Signal) {
@@ -134,8 +134,8 @@ func (l *local) Close() {
 		reap(pid)
 		delete(l.pids, rank)
 	}
-	if l.guard != nil {
-		l.guard.stop()
+	if l.cleaner != nil {
+		l.cleaner.stop()
 	}
 	if l.alone {
 		killOrphans()

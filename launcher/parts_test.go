@@ -302,8 +302,8 @@ func TestBindThread(t *testing.T) {
 	}
 }
 
-// A guard that loses its launcher kills the groups and removes the folders it knows, and no others.
-func TestGuard(t *testing.T) {
+// A cleaner that loses its launcher kills the groups and removes the folders it knows, and no others.
+func TestCleaner(t *testing.T) {
 	dir := t.TempDir()
 	ours, other := filepath.Join(dir, tempPrefix+"1"), filepath.Join(dir, "precious")
 	os.MkdirAll(ours+"/x", 0o755)
@@ -312,7 +312,7 @@ func TestGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Guard(strings.NewReader(fmt.Sprintf("group %d\nfolder %s\nfolder %s\ngroup 1\ngroup -1\ngroup x\nnonsense\n", pid, ours, other)))
+	Clean(strings.NewReader(fmt.Sprintf("group %d\nfolder %s\nfolder %s\ngroup 1\ngroup -1\ngroup x\nnonsense\n", pid, ours, other)))
 	var st syscall.WaitStatus
 	syscall.Wait4(pid, &st, 0, nil)
 	if st.Signal() != syscall.SIGKILL {

@@ -63,7 +63,7 @@ func (j *Job) Run() int {
 		j.say(&sink{}, "%v", err)
 		return CodeUsage
 	}
-	return j.runPlan(plan, Local(j.Size(), j.Alone, j.Guard))
+	return j.runPlan(plan, Local(j.Size(), j.Alone, j.Cleaner))
 }
 
 func (j *Job) say(s *sink, format string, args ...any) {

@@ -129,13 +129,13 @@ func TestUserSignal(t *testing.T) {
 	}
 }
 
-// A SIGKILL cannot be caught: the ranks go by the parent-death signal, their children by the guard.
+// A SIGKILL cannot be caught: the ranks go by the parent-death signal, their children by the cleaner.
 func TestKillGorun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the parent-death signal is Linux's")
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "child", "sleep").ready(3)
-	proc.Eventually(t, "the guard", func() bool { return len(guards()) == 1 }) // it is not there from the first moment
+	proc.Eventually(t, "the cleaner", func() bool { return len(cleaners()) == 1 }) // it is not there from the first moment
 	// Between fork and exec a process looks like its parent, and during exec like nobody.
 	proc.Eventually(t, "gorun, 3 ranks and 3 children", func() bool { return len(j.processes()) == 3+3+1 })
 	j.cmd.Process.Kill()
@@ -143,17 +143,17 @@ func TestKillGorun(t *testing.T) {
 	j.cmd.Wait()
 	proc.Eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
 	j.took(at)
-	proc.Eventually(t, "the guard to be gone", func() bool { return len(guards()) == 0 })
+	proc.Eventually(t, "the cleaner to be gone", func() bool { return len(cleaners()) == 0 })
 }
 
-// The same without the guard: the parent-death signal alone.
-func TestKillGorunWithoutGuard(t *testing.T) {
+// The same without the cleaner: the parent-death signal alone.
+func TestKillGorunWithoutCleaner(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the parent-death signal is Linux's")
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "sleep").ready(3)
-	proc.Eventually(t, "the guard", func() bool { return len(guards()) == 1 })
-	for _, p := range guards() {
+	proc.Eventually(t, "the cleaner", func() bool { return len(cleaners()) == 1 })
+	for _, p := range cleaners() {
 		syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 	j.cmd.Process.Kill()
@@ -163,9 +163,9 @@ func TestKillGorunWithoutGuard(t *testing.T) {
 	j.took(at)
 }
 
-// guards finds them by their name: they have nothing of the job's environment.
-func guards() []proc.Info {
-	return proc.List(func(p proc.Info) bool { return slices.Equal(p.Args(), []string{os.Args[0], guardWord}) })
+// cleaners finds them by their name: they have nothing of the job's environment.
+func cleaners() []proc.Info {
+	return proc.List(func(p proc.Info) bool { return slices.Equal(p.Args(), []string{os.Args[0], cleanerWord}) })
 }
 
 // What ranks leave behind after a good end goes too, in whatever session, and holds nothing up.

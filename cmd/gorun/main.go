@@ -11,8 +11,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == guardWord {
-		launcher.Guard(os.Stdin)
+	if len(os.Args) == 2 && os.Args[1] == cleanerWord {
+		launcher.Clean(os.Stdin)
 		return
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

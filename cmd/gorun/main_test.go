@@ -21,11 +21,11 @@ import (
 	"github.com/gorun-mpi/mpi/launcher"
 )
 
-// The test binary is gorun, its guard, and the ranks.
+// The test binary is gorun, its cleaner, and the ranks.
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) == 2 && os.Args[1] == guardWord:
-		launcher.Guard(os.Stdin)
+	case len(os.Args) == 2 && os.Args[1] == cleanerWord:
+		launcher.Clean(os.Stdin)
 	case os.Getenv(proc.RoleVar) == "gorun":
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case os.Getenv(proc.RoleVar) == "rank":
@@ -203,9 +203,9 @@ func (j *job) start() *job {
 // wait expects an exit code, and nothing left.
 func (j *job) wait(code int) *job {
 	j.t.Helper()
-	guard := time.AfterFunc(2*tooLong, func() { j.cmd.Process.Signal(syscall.SIGQUIT) })
+	limit := time.AfterFunc(2*tooLong, func() { j.cmd.Process.Signal(syscall.SIGQUIT) })
 	err := j.cmd.Wait()
-	if !guard.Stop() {
+	if !limit.Stop() {
 		j.t.Errorf("gorun did not end within %v", 2*tooLong)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
@@ -248,8 +248,8 @@ func (j *job) nothingLeft() {
 	if left := j.processes(); len(left) > 0 {
 		j.t.Errorf("gorun has ended and these live: %v", left)
 	}
-	if n := len(guards()); n > 0 {
-		j.t.Errorf("gorun has ended and %d guards live", n)
+	if n := len(cleaners()); n > 0 {
+		j.t.Errorf("gorun has ended and %d cleaners live", n)
 	}
 }
 

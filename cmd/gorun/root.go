@@ -100,7 +100,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report, TagOutput: j.tag, OutputDir: j.outputDir,
 		StdinFor: j.stdin, Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, Log: logger(values.Log, stderr), Alone: true,
-		Guard: guardCommand(),
+		Cleaner: cleanerCommand(),
 	}
 	var programs []*launcher.Program
 	for _, p := range parts {
@@ -172,7 +172,7 @@ func build(programs []*launcher.Program, stderr *os.File) (int, error) {
 			p.Path = same.Path
 			continue
 		}
-		if err := p.Build(ctx, stderr, guardCommand()); err != nil {
+		if err := p.Build(ctx, stderr, cleanerCommand()); err != nil {
 			var i interrupted
 			if errors.As(err, &i) {
 				return 128 + int(i.signal), err
@@ -192,13 +192,13 @@ func logger(level string, stderr *os.File) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "gorun", Level: hclog.LevelFromString(level), Output: stderr})
 }
 
-// guardWord makes this program the guard of a job.
-const guardWord = "__guard"
+// cleanerWord makes this program the cleaner of a job.
+const cleanerWord = "__cleaner"
 
-func guardCommand() []string {
+func cleanerCommand() []string {
 	self, err := os.Executable()
 	if err != nil {
 		return nil
 	}
-	return []string{self, guardWord}
+	return []string{self, cleanerWord}
 }

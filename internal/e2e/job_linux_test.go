@@ -199,15 +199,15 @@ func (j *job) kill() {
 	}
 }
 
-// processes lists those of the job that live. gorun's guard has nothing of the job's in its environment, but is the
+// processes lists those of the job that live. gorun's cleaner has nothing of the job's in its environment, but is the
 // same program. Where several jobs run at once the last to end looks for it.
 func (j *job) processes() []proc.Info {
-	guards := !j.bare && !j.patient && running.Load() == 0
+	cleaners := !j.bare && !j.patient && running.Load() == 0
 	return proc.List(func(p proc.Info) bool {
 		env := p.Env()
 		marked := func(kv string) bool { return strings.HasPrefix(kv, markVar) }
 		return slices.Contains(env, markVar+"="+j.mark) ||
-			guards && p.Exe() == j.launcher && !slices.ContainsFunc(env, marked)
+			cleaners && p.Exe() == j.launcher && !slices.ContainsFunc(env, marked)
 	})
 }
 
@@ -230,8 +230,8 @@ func (j *job) traces() []string {
 
 func (j *job) nothingLeft() {
 	j.t.Helper()
-	// hydra does not wait for the processes that it kills, and a gorun that was killed itself leaves that to its guard,
-	// which ends last.
+	// hydra does not wait for the processes that it kills, and a gorun that was killed itself leaves that to its
+	// cleaner, which ends last.
 	if j.patient || j.cmd.ProcessState.ExitCode() == -1 {
 		for end := time.Now().Add(patience); time.Now().Before(end) && len(j.processes()) > 0; {
 			time.Sleep(2 * time.Millisecond)

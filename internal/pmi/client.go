@@ -36,12 +36,11 @@ type Client struct {
 	rank     int
 	size     int
 	name     string // kvsname
-	launcher string
+	launcher string // gorun, hydra, slurm, or pmi for any other PMI-1 launcher
 	secret   []byte
 	key      []byte // of a launcher that was dialled; nil after the handshake
 	keyMax   int    // keylen_max, as the launcher said
 	valMax   int    // vallen_max, as the launcher said
-	timeout  atomic.Int64
 
 	// turn holds one token: its holder owns the wire for one request and its reply, and the
 	// field broken.
@@ -75,7 +74,6 @@ func newClient(conn net.Conn, rank, size int) *Client {
 		lost:    make(chan struct{}),
 	}
 	c.in.r = conn
-	c.timeout.Store(int64(DefaultTimeout))
 	c.turn <- struct{}{}
 	return c
 }
@@ -89,24 +87,9 @@ func (c *Client) Size() int { return c.size }
 // Name is the job's name, unique on this host at this time (PMI's kvsname).
 func (c *Client) Name() string { return c.name }
 
-// Launcher names who started the job: "gorun", "hydra", "slurm" or "pmi" (some other PMI-1 launcher).
-func (c *Client) Launcher() string { return c.launcher }
-
 // Secret is known to the ranks of this job and nobody else. It is nil under launchers other than gorun, and
 // where gorun was dialled and there was no key to prove anything by.
 func (c *Client) Secret() []byte { return append([]byte(nil), c.secret...) }
-
-// SetTimeout changes the time that one step may take; 0 or less means DefaultTimeout.
-func (c *Client) SetTimeout(d time.Duration) {
-	if d <= 0 {
-		d = DefaultTimeout
-	}
-	c.timeout.Store(int64(d))
-}
-
-// MaxValue is the longest value, in bytes, that travels under one key whatever the key. Longer
-// values work as well; each further MaxValue bytes cost one more request on both sides.
-func (c *Client) MaxValue() int { return (c.textLimit(c.keyMax-1) - len("p9999.")) * 3 / 4 }
 
 // textLimit is how many characters of value fit into a put of a key of this length and into the reply to its get.
 func (c *Client) textLimit(keyLen int) int {
@@ -238,8 +221,7 @@ func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelF
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-	d := time.Duration(c.timeout.Load())
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer within %v: %w", d, context.DeadlineExceeded))
+	return context.WithTimeoutCause(ctx, DefaultTimeout, fmt.Errorf("no answer within %v: %w", DefaultTimeout, context.DeadlineExceeded))
 }
 
 // stepError names the step, the rank and the launcher.

@@ -45,7 +45,7 @@ func beRank() error {
 	if err := c.Fence(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("rank %d of %d under %s\n", c.Rank(), c.Size(), c.Launcher())
+	fmt.Printf("rank %d of %d under %s\n", c.Rank(), c.Size(), c.launcher)
 	return c.Finalize()
 }
 

@@ -91,7 +91,7 @@ func allSettings() string {
 	rows := "| variable | for | default | meaning |\n|---|---|---|---|\n"
 	for _, s := range Table {
 		if !s.Internal() {
-			rows += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Name, s.Of, s.Default, s.Short())
+			rows += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Name, s.Of, s.Default, short(s))
 		}
 	}
 	return rows
@@ -102,8 +102,14 @@ func likeSettings() string {
 	rows := "| Open MPI, UCX | here | meaning |\n|---|---|---|\n"
 	for _, s := range Table {
 		if s.Like != "" {
-			rows += fmt.Sprintf("| `%s` | `%s` | %s |\n", strings.ReplaceAll(s.Like, ", ", "`, `"), s.Name, s.Short())
+			rows += fmt.Sprintf("| `%s` | `%s` | %s |\n", strings.ReplaceAll(s.Like, ", ", "`, `"), s.Name, short(s))
 		}
 	}
 	return rows
+}
+
+// short is the first sentence of the meaning, without its full stop.
+func short(s Setting) string {
+	first, _, _ := strings.Cut(s.Meaning+" ", ". ")
+	return first
 }

@@ -36,12 +36,6 @@ func (s Setting) Internal() bool { return s.Of == "job" }
 // Secret reports whether no program may print the value.
 func (s Setting) Secret() bool { return s.Name == "GORUN_KEY" }
 
-// Short is the first sentence of the meaning, without its full stop.
-func (s Setting) Short() string {
-	short, _, _ := strings.Cut(s.Meaning+" ", ". ")
-	return short
-}
-
 // Long is the meaning and the range.
 func (s Setting) Long() string {
 	switch {
