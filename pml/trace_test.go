@@ -45,30 +45,37 @@ var rewrite = flag.Bool("rewrite", false, "write the traces into testdata; read 
 //
 // At the end nothing may be left that the script does not say: "left" prints how many operations are under way.
 func TestTraces(t *testing.T) {
+	eachScript(t, func(t *testing.T, file, before string) {
+		after := runScript(t, before)
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(after), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		want, got := strings.Split(before, "\n"), strings.Split(after, "\n")
+		for i := range max(len(want), len(got)) {
+			if i >= len(want) || i >= len(got) || want[i] != got[i] {
+				t.Fatalf("%s:%d: the trace differs from here on; the whole is now:\n%s", file, i+1, after)
+			}
+		}
+	})
+}
+
+// eachScript runs a test for each script of testdata.
+func eachScript(t *testing.T, test func(t *testing.T, file, text string)) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			before, err := os.ReadFile(file)
+			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
 			watchdog(t)
-			after := runScript(t, string(before))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(after), 0o666); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, got := strings.Split(string(before), "\n"), strings.Split(after, "\n")
-			for i := range max(len(want), len(got)) {
-				if i >= len(want) || i >= len(got) || want[i] != got[i] {
-					t.Fatalf("%s:%d: the trace differs from here on; the whole is now:\n%s", file, i+1, after)
-				}
-			}
+			test(t, file, string(text))
 		})
 	}
 }
