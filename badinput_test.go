@@ -605,7 +605,7 @@ func init() {
 
 func TestLifecycle(t *testing.T) { reexec(t, "lifecycle") }
 
-// §11.2 (and the issue): a job of several ranks without a way to join it is an error, never a world of one.
+// §11.2: a job of several ranks without a way to join it is an error, never a world of one.
 func TestInitWithoutLauncher(t *testing.T) {
 	for _, env := range [][]string{{"PMI_SIZE=4", "PMI_RANK=1"}, {"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=0"}} {
 		if out := reexec(t, "lost", env...); !strings.Contains(out, env[0][:4]) {

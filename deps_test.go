@@ -105,7 +105,7 @@ var (
 	notInPure = []string{"time", "os", "net", "sync", "sync/atomic", "syscall", "context", "runtime", "log"}
 )
 
-// The files that may import "C", one for each library (HABITS: one guarded door).
+// The files that may import "C", one for each library.
 var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go"}
 
 const module = "github.com/gorun-mpi/mpi"

@@ -187,8 +187,8 @@ func (c column) turn(tb testing.TB, q *queued, i, depth int) {
 	}
 }
 
-// DESIGN §4: the same cost with 1 or 1,000,000 entries queued. One bound for all
-// depths: a scan of the queue, of a chain that nobody splits, or of all wildcards
+// The same cost with 1 or 1,000,000 entries queued. One bound for all
+// depths: a scan of the queue, of a chain that is never split, or of all wildcards
 // would show as thousands of steps.
 func TestCostDoesNotGrowWithTheQueue(t *testing.T) {
 	const (
@@ -311,7 +311,7 @@ func TestWildcardsCostNothingUntilUsed(t *testing.T) {
 // slab of bins made at every 64th turn would count as 0.
 const manyTurns = 2000
 
-// DESIGN §3: nothing is allocated in steady state, at any depth.
+// Nothing is allocated in steady state, at any depth.
 func TestNoAllocation(t *testing.T) {
 	for _, c := range allColumns() {
 		t.Run(c.name, func(t *testing.T) {

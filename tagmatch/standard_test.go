@@ -333,7 +333,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// DESIGN §4, MPI 4.1 7.4.2: a peer may be done making a communicator, and send on
+// MPI 4.1 7.4.2: a peer may be done making a communicator, and send on
 // it, before this rank is: such messages wait, in order, until it is made.
 func TestMessagesOfUnknownCommunicatorsAreParked(t *testing.T) {
 	table := New()

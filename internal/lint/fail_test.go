@@ -88,6 +88,12 @@ func TestCustomsCanFail(t *testing.T) {
 		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}"), "is missing"},
 		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}", namesPage, "nothing"), "mpi.Send"},
 		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}\nfunc send() {}", namesPage, "mpi.Send"), ""},
+
+		{"MPI names are true", newTree("r.go", "package mpi\nfunc Bcast() {}", namesPage, "| `MPI_Bcast` | not yet | |"), "package mpi has Bcast"},
+		{"MPI names are true", newTree("r.go", "package mpi\ntype Comm int\nfunc (c Comm) Split() {}", namesPage, "| `MPI_Comm_split` | no | |"), "package mpi has Comm.Split"},
+		{"MPI names are true", newTree("r.go", "package mpi\nfunc Send() {}", namesPage, "| `MPI_Send` | `mpi.Send` | |\n| `MPI_Bcast` | not yet | |"), ""},
+		{"MPI names are true", newTree("r.go", "package mpi\nvar ErrTag error = &Class{\"tag\", \"MPI_ERR_TAG\"}", namesPage, "| `MPI_ERR_RANK` | `mpi.ErrTag` | |"), "MPI_ERR_TAG"},
+		{"MPI names are true", newTree("r.go", "package mpi\nvar ErrX error = &Class{\"x\", \"\"}", namesPage, "| (none) | `mpi.ErrX` | |"), ""},
 	} {
 		i := slices.IndexFunc(rules, func(r rule) bool { return r.name == c.rule })
 		if i < 0 {

@@ -35,6 +35,7 @@ var rules = []rule{
 	{"paths in docs", pathsInDocs},
 	{"names in docs", namesInDocs},
 	{"public names are mapped", publicNamesMapped},
+	{"MPI names are true", mpiNamesTrue},
 }
 
 func TestCustoms(t *testing.T) {
