@@ -17,7 +17,8 @@ var (
 	maxLength = flag.Int("max", 8<<20, "greatest message, in bytes")
 	messages  = flag.Int("messages", 1500, "messages of a round with small ones; a round with large ones has fewer")
 	rounds    = flag.Int("rounds", 0, "stop after so many; 0: only by time")
-	pause     = flag.String("pause", "", "between rounds, for as long as this file is there, all ranks wait, and rank 0 prints \"stress: idle\", and \"stress: goes on\" afterwards")
+	pause     = flag.String("pause", "", "between rounds, for as long as this file is there, all ranks wait, and "+
+		"rank 0 prints \"stress: idle\", and \"stress: goes on\" afterwards")
 )
 
 const (
@@ -30,7 +31,7 @@ func main() {
 	mpi.Main(run)
 }
 
-// run is the same on every rank, except that rank 0 draws the seed and decides when it is enough.
+// run is the same on every rank, except that rank 0 draws the seed and decides when to stop.
 func run(_ context.Context, world *mpi.Comm) error {
 	drawn, err := fromRoot(world, startTag, func() uint64 {
 		if *seed == 0 {
@@ -41,7 +42,7 @@ func run(_ context.Context, world *mpi.Comm) error {
 	if err != nil {
 		return err
 	}
-	p, err := newParty(world)
+	r, err := newRank(world)
 	if err != nil {
 		return err
 	}
@@ -49,13 +50,13 @@ func run(_ context.Context, world *mpi.Comm) error {
 	start, sent, bytes := time.Now(), 0, int64(0)
 	round := 0
 	for ; ; round++ {
-		if *pause != "" { // rank 0 may have ended its round while others have not
+		if *pause != "" { // rank 0 may have ended its round before the others
 			if err := mpi.Barrier(world); err != nil {
 				return err
 			}
 		}
 		more, err := fromRoot(world, wordTag, func() bool {
-			rest()
+			awaitPause()
 			return time.Since(start) < *duration && (*rounds == 0 || round < *rounds)
 		})
 		if err != nil {
@@ -69,7 +70,7 @@ func run(_ context.Context, world *mpi.Comm) error {
 			count, longest = max(1, *messages/20), *maxLength
 		}
 		plan := newPlan(random, round, world.Size(), count, longest)
-		if err := p.play(plan); err != nil {
+		if err := r.play(plan); err != nil {
 			return fmt.Errorf("stress: -seed %d, round %d, rank %d: %w", drawn, round, world.Rank(), err)
 		}
 		sent += count
@@ -78,35 +79,36 @@ func run(_ context.Context, world *mpi.Comm) error {
 		}
 	}
 	if world.Rank() == 0 {
-		fmt.Printf("stress: %d ranks, seed %d: %d rounds, %d messages, %.1f GB in %v, rank 0 took back %d of %d; every byte was right\n",
-			world.Size(), drawn, round, sent, float64(bytes)/1e9, time.Since(start).Round(time.Second), p.taken, round*quits/2)
+		fmt.Printf("stress: %d ranks, seed %d: %d rounds, %d messages, %.1f GB in %v, rank 0 took back %d of %d; "+
+			"every byte was right\n", world.Size(), drawn, round, sent, float64(bytes)/1e9,
+			time.Since(start).Round(time.Second), r.cancelled, round*cancels/2)
 	}
-	return p.free()
+	return r.free()
 }
 
-// rest waits while somebody wants nothing to be under way, to try what becomes of idle connections.
-func rest() {
-	for said := false; *pause != ""; time.Sleep(time.Millisecond) {
+// awaitPause waits while the file of -pause is there: a test then tries what becomes of idle connections.
+func awaitPause() {
+	for printed := false; *pause != ""; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(*pause); err != nil {
-			if said {
+			if printed {
 				fmt.Println("stress: goes on")
 			}
 			return
 		}
-		if !said {
+		if !printed {
 			fmt.Println("stress: idle")
-			said = true
+			printed = true
 		}
 	}
 }
 
-// fromRoot brings what rank 0 says to every rank.
-func fromRoot[T any](world *mpi.Comm, tag int, say func() T) (T, error) {
+// fromRoot brings the value of rank 0 to every rank.
+func fromRoot[T any](world *mpi.Comm, tag int, value func() T) (T, error) {
 	if world.Rank() != 0 {
 		v, _, err := mpi.RecvValue[T](world, 0, tag)
 		return v, err
 	}
-	v := say()
+	v := value()
 	for rank := 1; rank < world.Size(); rank++ {
 		if err := mpi.SendValue(world, v, rank, tag); err != nil {
 			return v, err

@@ -45,8 +45,8 @@ func TestPlanCoversEverything(t *testing.T) {
 	}
 }
 
-// The judge must be able to convict.
-func TestJudge(t *testing.T) {
+// The verifier finds each kind of error.
+func TestVerifier(t *testing.T) {
 	first := message{number: 0, source: 1, tag: 2, length: 100}
 	second := message{number: 1, source: 1, tag: 2, length: 100}
 	other := message{number: 2, source: 1, tag: 0, length: 50}
@@ -76,19 +76,19 @@ func TestJudge(t *testing.T) {
 		{"twice", exact, []step{ok(other), ok(other)}, "came twice"},
 		{"one bit", exact, []step{{first, spoiled}}, "wrong contents"},
 		{"another length", exact, []step{{message{source: 1, tag: 2, length: 99}, contents(first)[:99]}}, "were next"},
-		{"from nobody", anySource, []step{{message{source: 3, tag: 2}, nil}}, "nobody sent"},
+		{"not sent", anySource, []step{{message{source: 3, tag: 2}, nil}}, "was not sent"},
 		{"missing", exact, []step{ok(first)}, "2 messages are missing"},
 	}
 	for _, test := range tests {
-		j := newJudge(9, test.lane, []message{first, second, other})
+		v := newVerifier(9, test.lane, []message{first, second, other})
 		var err error
 		for _, s := range test.steps {
-			if err = j.received(s.m.source, s.m.tag, len(s.contents), s.contents); err != nil {
+			if err = v.received(s.m.source, s.m.tag, len(s.contents), s.contents); err != nil {
 				break
 			}
 		}
 		if err == nil {
-			err = j.done()
+			err = v.done()
 		}
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
