@@ -24,7 +24,7 @@ import (
 
 const runLimit = 3 * time.Minute // a hang, not a slow machine
 
-func start(t *testing.T, env []string, args ...string) (out, complaints string, err error) {
+func start(t *testing.T, env []string, args ...string) (out, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
 	defer cancel()
@@ -43,13 +43,21 @@ func start(t *testing.T, env []string, args ...string) (out, complaints string, 
 // folder is where they are built.
 var folder string
 
+// inShort are the programs that are built and run with -short: linking all of them takes half a minute.
+var inShort = []string{"latency", "mbw_mr"}
+
+// leftOut is whether -short leaves a program out.
+func leftOut(program string) bool { return testing.Short() && !slices.Contains(inShort, program) }
+
 // built is the folder of gorun and all programs, made by the first test that asks for it.
 var built = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(folder, "bin")
 	args := []string{"build", "-ldflags=-s", "-o", dir + string(os.PathSeparator), "../cmd/gorun"}
 	mains, err := filepath.Glob("*/main.go")
 	for _, main := range mains {
-		args = append(args, "./"+filepath.Dir(main))
+		if program := filepath.Dir(main); !leftOut(program) {
+			args = append(args, "./"+program)
+		}
 	}
 	if err != nil || len(mains) < 15 {
 		return dir, fmt.Errorf("%d programs, %v", len(mains), err)
@@ -80,7 +88,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lines of numbers, each with so many columns behind the first one.
+// gorun is the command of a job: a program in bin and its arguments.
+func gorun(bin string, ranks int, command string) []string {
+	words := strings.Fields(command)
+	words[0] = filepath.Join(bin, words[0])
+	return append([]string{filepath.Join(bin, "gorun"), "-n", strconv.Itoa(ranks)}, words...)
+}
+
+// lines of numbers, each with so many columns after the first one.
 func lines(columns, digits int) string {
 	return fmt.Sprintf(`(\d+ +(\d+\.\d{%d} *){%d}( +Pass)?\n)`, digits, columns)
 }
@@ -110,20 +125,25 @@ func TestPrograms(t *testing.T) {
 		{4, "ring -i 50 -x 5", `\[ ranks: 4 \] \[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`},
 		{4, "ring -i 50 -x 5 -W 3 -m 1:2", `\[ tokens: 3 \]\n# Size .*\n1 .* 50\n2 .* 50\n$`},
 		{4, "init", `\nnprocs: 4, min: \d+ ms, max: \d+ ms, avg: \d+ ms\n`},
-		{4, "stress -rounds 6 -seed 7 -max 1000000 -messages 400", `^stress: 4 ranks, seed 7: 6 rounds, 1260 messages, .* every byte was right\n$`},
+		{4, "stress -rounds 6 -seed 7 -max 1000000 -messages 400",
+			`^stress: 4 ranks, seed 7: 6 rounds, 1260 messages, .* every byte was right\n$`},
 	}
 	for _, test := range tests {
+		if leftOut(strings.Fields(test.command)[0]) {
+			continue
+		}
 		t.Run(test.command, func(t *testing.T) {
-			args := strings.Fields(test.command)
-			args[0] = filepath.Join(bin, args[0])
-			out, complaints, err := start(t, nil, append([]string{filepath.Join(bin, "gorun"), "-n", strconv.Itoa(test.ranks)}, args...)...)
+			out, stderr, err := start(t, nil, gorun(bin, test.ranks, test.command)...)
 			if err != nil {
-				t.Fatalf("%v\n%s%s", err, out, complaints)
+				t.Fatalf("%v\n%s%s", err, out, stderr)
 			}
 			if !regexp.MustCompile(test.want).MatchString(out) {
 				t.Errorf("printed\n%swant %s", out, test.want)
 			}
 		})
+	}
+	if testing.Short() { // they need more programs, and seconds
+		return
 	}
 	t.Run("flood", func(t *testing.T) { checkFlood(t, bin) })
 	t.Run("mistakes", func(t *testing.T) { checkMistakes(t, bin) })
@@ -132,37 +152,40 @@ func TestPrograms(t *testing.T) {
 // checkFlood sends ten times of what the receiver may keep.
 func checkFlood(t *testing.T, bin string) {
 	const limit = 8 << 20
-	out, complaints, err := start(t, []string{fmt.Sprint("GORUN_UNEXPECTED_MAX=", limit)},
-		filepath.Join(bin, "gorun"), "-n", "2", filepath.Join(bin, "flood"), "-n", "80000")
+	out, stderr, err := start(t, []string{fmt.Sprint("GORUN_UNEXPECTED_MAX=", limit)},
+		gorun(bin, 2, "flood -n 80000")...)
 	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, complaints)
+		t.Fatalf("%v\n%s%s", err, out, stderr)
 	}
-	m := regexp.MustCompile(`(?s)^received 80000 messages of 1024 bytes .*unexpected: (\d+) messages; they took at most (\d+) bytes`).FindStringSubmatch(out)
+	m := regexp.MustCompile(`(?s)^received 80000 messages of 1024 bytes ` +
+		`.*unexpected: (\d+) messages; they took at most (\d+) bytes`).FindStringSubmatch(out)
 	if m == nil {
 		t.Fatalf("printed %q", out)
 	}
 	count, _ := strconv.Atoi(m[1])
 	peak, _ := strconv.Atoi(m[2])
 	if count < 40000 || peak < limit/10 || peak > limit {
-		t.Errorf("%d messages were unexpected and took %d bytes, the limit being %d: no flood, or no limit", count, peak, limit)
+		t.Errorf("%d messages were unexpected and took %d bytes, the limit being %d: no flood, or no limit",
+			count, peak, limit)
 	}
 }
 
 // checkMistakes: one message, no matter how many ranks, and an exit code.
 func checkMistakes(t *testing.T, bin string) {
-	for command, want := range map[string]string{
-		"2 latency --bogus": "unknown flag: --bogus",
-		"3 latency":         "needs exactly 2 ranks, this job has 3",
-		"3 ring -W 3":       "the tokens must be fewer than the ranks (3)",
-		"2 match -m 0:10":   "the queue has 1 to",
-		"2 flood -s 3":      "8 bytes in each",
-		"2 bw -b none":      "wanted single or multiple",
+	for _, c := range []struct {
+		ranks         int
+		command, want string
+	}{
+		{2, "latency --bogus", "unknown flag: --bogus"},
+		{3, "latency", "needs exactly 2 ranks, this job has 3"},
+		{3, "ring -W 3", "the tokens must be fewer than the ranks (3)"},
+		{2, "match -m 0:10", "the queue has 1 to"},
+		{2, "flood -s 3", "8 bytes in each"},
+		{2, "bw -b none", "wanted single or multiple"},
 	} {
-		args := strings.Fields(command)
-		args = append([]string{filepath.Join(bin, "gorun"), "-n", args[0], filepath.Join(bin, args[1])}, args[2:]...)
-		out, complaints, err := start(t, nil, args...)
-		if err == nil || out != "" || strings.Count(complaints, want) != 1 {
-			t.Errorf("%s: %v, printed %q and %q, want %q once", command, err, out, complaints, want)
+		out, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
+		if err == nil || out != "" || strings.Count(stderr, c.want) != 1 {
+			t.Errorf("%s: %v, printed %q and %q, want %q once", c.command, err, out, stderr, c.want)
 		}
 	}
 }
@@ -179,7 +202,8 @@ var peers = []struct{ command, title, want string }{
 	{"bibw -m 1:64 -i 5 -x 1", "Bi-Directional Bandwidth", lines(1, 2) + `{7}$`},
 	{"mbw_mr -m 8:8 -i 20", "Multiple Bandwidth / Message Rate", `\[ pairs: 1 \] .*\n# Size.*\n` + lines(2, 2) + `$`},
 	{"fan_in -m 8:16 -i 5 -x 1", "Bandwidth Congestion In", `\[ senders: 1 \] .*\n# Size.*\n` + lines(2, 2) + `{2}$`},
-	{"fan_out -m 8:16 -i 5 -x 1", "Bandwidth Congestion Out", `\[ receivers: 1 \] .*\n# Size.*\n` + lines(2, 2) + `{2}$`},
+	{"fan_out -m 8:16 -i 5 -x 1", "Bandwidth Congestion Out",
+		`\[ receivers: 1 \] .*\n# Size.*\n` + lines(2, 2) + `{2}$`},
 	{"allpairs -i 200", "All-Pairs Random Traffic", `\[ ranks: 2 \] .*\n# Size.*\n` + lines(2, 2) + `$`},
 	{"overlap -m 65536:65536 -i 3", "Overlap", lines(8, 2) + `$`},
 	{"match -m 1:100 -i 3 -x 1", "", lines(8, 3) + `{3}$`},
@@ -191,6 +215,9 @@ var peers = []struct{ command, title, want string }{
 // TestPeers builds the C programs with each library's compiler and runs them with small numbers. That each of them is
 // run is checked too.
 func TestPeers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: compiling and running the C programs with two libraries takes 40 s")
+	}
 	sources, err := filepath.Glob("peers/*.c")
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("%d programs, %v", len(sources), err)
@@ -207,7 +234,8 @@ func TestPeers(t *testing.T) {
 		}
 	}
 	for _, peer := range []struct{ name, compiler, pkg, launch string }{
-		{"Open MPI", "mpicc.openmpi", "libopenmpi-dev", "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np 2"},
+		{"Open MPI", "mpicc.openmpi", "libopenmpi-dev",
+			"mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -np 2"},
 		{"MPICH", "mpicc.mpich", "libmpich-dev", "mpiexec.hydra -n 2"},
 	} {
 		t.Run(peer.name, func(t *testing.T) {
@@ -219,11 +247,13 @@ func TestPeers(t *testing.T) {
 				if _, err := os.Stat(binary); err != nil {
 					compilePeer(t, peer.compiler, args[0], binary)
 				}
-				printed, complaints, err := start(t, nil, append(append(strings.Fields(peer.launch), binary), args[1:]...)...)
+				command := append(append(strings.Fields(peer.launch), binary), args[1:]...)
+				printed, stderr, err := start(t, nil, command...)
 				if err != nil || !regexp.MustCompile(p.want).MatchString(printed) {
-					t.Errorf("%s: %v, printed\n%s%s", p.command, err, printed, complaints)
+					t.Errorf("%s: %v, printed\n%s%s", p.command, err, printed, stderr)
 				}
-				if title := "# OSU MPI " + p.title + " Test v7.4 (peer)\n"; p.title != "" && !strings.Contains(printed, title) {
+				title := "# OSU MPI " + p.title + " Test v7.4 (peer)\n"
+				if p.title != "" && !strings.Contains(printed, title) {
 					t.Errorf("%s: no line %q in\n%s", p.command, title, printed)
 				}
 			}

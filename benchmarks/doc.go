@@ -7,15 +7,15 @@
 //	allpairs      every rank sends to random others
 //	ring          a token round all ranks
 //	match         the cost of matching against the length of the queue
-//	overlap       how much of a transfer is hidden behind computation
-//	idle          what a rank costs that waits
+//	overlap       how much of a transfer is hidden by computation
+//	idle          what a rank that waits costs
 //	init          joining a job
-//	flood         far more messages than the receiver takes
-//	stress        random traffic, every byte checked; part of make test
-//	compare       these beside Open MPI and MPICH (peers: the same programs in C)
+//	flood         far more messages than the receiver receives
+//	stress        random traffic, every byte checked
+//	compare       compares these with Open MPI and MPICH (peers: the same programs in C)
 //
 // All but the last three take options of the OSU micro-benchmarks 7.4 and print its lines; with --json they print
-// objects with the facts of the machine instead, with --plot they draw. Each says in its own package doc what it
+// objects with the facts of the machine instead, with --plot they draw. The package doc of each says what it
 // measures and how: go doc ./benchmarks/match.
 //
 // Owns: nothing.

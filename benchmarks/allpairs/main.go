@@ -4,13 +4,13 @@
 //
 // Every rank sends -i messages (10000; above 8 KiB 1000) of the size (8 bytes unless -m says otherwise) to other
 // ranks that a generator of its own draws, with W (64) sends in flight and W receives posted that take any source and
-// any tag; it starts a new one whenever the oldest is complete, and waits for whichever of the two oldest is complete
-// first, so that receives go on while sends wait. Before, the ranks tell each other how many messages each will get.
+// any tag; it starts a new one whenever the oldest is complete, and waits for the first of the two oldest to complete,
+// so that receives go on while sends wait. Before, the ranks send each other how many messages each will get.
 // Rank 0 reads the clock when all ranks are ready and when all have got everything, and prints what all ranks together
 // have sent in that time: messages per second and 10^6 bytes per second. -x messages of each rank go before without
 // being measured. With -c every message is checked against its sender when it is complete, while the clock runs.
 //
-// With more ranks than CPUs this shows what many ranks that talk to many cost; the first messages between two ranks
+// With more ranks than CPUs this shows what traffic between many ranks costs; the first messages between two ranks
 // are among those of -x.
 //
 // Owns: the traffic.

@@ -19,15 +19,15 @@ type traffic struct {
 	opts        harness.Options
 	memory      []byte
 	out         []byte
-	sends       line
-	receives    line
+	sends       fifo
+	receives    fifo
 	random      xorshift
 	wrong       int64 // messages with wrong contents
 }
 
-// line is requests in the order of their start. Entry i has slot i modulo the window; started - finished of them,
+// fifo is requests in the order of their start. Entry i has slot i modulo the window; started - finished of them,
 // never more than the window, are under way.
-type line struct {
+type fifo struct {
 	requests          []*mpi.Request
 	buffers           [][]byte // of receives
 	started, finished int
@@ -70,7 +70,7 @@ func (x *xorshift) target(rank, ranks int) int {
 	return to
 }
 
-// expected is how many messages this rank will get when each sends n: everybody tells everybody.
+// expected is how many messages this rank will get when each sends n: every rank sends every other one its count.
 func (t *traffic) expected(n int) (int, error) {
 	counts := make([]int64, t.ranks)
 	x := seed(t.rank)
@@ -128,7 +128,7 @@ func (t *traffic) pass(toReceive, toSend int) error {
 	}
 }
 
-// finishOne completes the oldest receive or the oldest send, whichever can be.
+// finishOne completes the oldest receive or the oldest send, the first of the two that can be.
 func (t *traffic) finishOne(oldest []*mpi.Request) error {
 	for i, r := range oldest { // cheaper than WaitAny
 		if r == nil {
@@ -150,46 +150,41 @@ func (t *traffic) finished(which int, st mpi.Status) {
 		t.sends.finished++
 		return
 	}
-	t.took(st)
-}
-
-// took is called when the oldest receive is complete.
-func (t *traffic) took(st mpi.Status) {
-	l := &t.receives
-	if t.opts.Validate && !harness.Check(l.buffers[l.finished%len(l.buffers)], 0, st.Source) {
+	f := &t.receives
+	if t.opts.Validate && !harness.Check(f.buffers[f.finished%len(f.buffers)], 0, st.Source) {
 		t.wrong++
 	}
-	l.finished++
+	f.finished++
 }
 
-// refill starts whatever there is room for, receives first.
+// refill starts all that there is room for, receives first.
 func (t *traffic) refill() error {
-	for l := &t.receives; l.hasRoom(); l.started++ {
-		i := l.started % len(l.requests)
-		r, err := mpi.Irecv(t.world, l.buffers[i], mpi.AnySource, mpi.AnyTag)
+	for f := &t.receives; f.hasRoom(); f.started++ {
+		i := f.started % len(f.requests)
+		r, err := mpi.Irecv(t.world, f.buffers[i], mpi.AnySource, mpi.AnyTag)
 		if err != nil {
 			return err
 		}
-		l.requests[i] = r
+		f.requests[i] = r
 	}
-	for l := &t.sends; l.hasRoom(); l.started++ {
+	for f := &t.sends; f.hasRoom(); f.started++ {
 		r, err := mpi.Isend(t.world, t.out, t.random.target(t.rank, t.ranks), dataTag)
 		if err != nil {
 			return err
 		}
-		l.requests[l.started%len(l.requests)] = r
+		f.requests[f.started%len(f.requests)] = r
 	}
 	return nil
 }
 
-func (l *line) begin(total int) { l.started, l.finished, l.total = 0, 0, total }
+func (f *fifo) begin(total int) { f.started, f.finished, f.total = 0, 0, total }
 
-func (l *line) hasRoom() bool { return l.started < l.total && l.started-l.finished < len(l.requests) }
+func (f *fifo) hasRoom() bool { return f.started < f.total && f.started-f.finished < len(f.requests) }
 
 // oldest is the first that is under way, nil if none is.
-func (l *line) oldest() *mpi.Request {
-	if l.finished == l.started {
+func (f *fifo) oldest() *mpi.Request {
+	if f.finished == f.started {
 		return nil
 	}
-	return l.requests[l.finished%len(l.requests)]
+	return f.requests[f.finished%len(f.requests)]
 }

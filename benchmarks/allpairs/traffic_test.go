@@ -28,14 +28,15 @@ func TestTargets(t *testing.T) {
 		}
 	}
 	if x := seed(1); x.target(1, 2) != 0 {
-		t.Error("one of two ranks has another target than the other")
+		t.Error("of two ranks, one has another target than the other rank")
 	}
 }
 
 // Windows so small and messages so large that every send waits for its receive.
 func TestTrafficDoesNotStandStill(t *testing.T) {
 	for _, c := range []struct{ ranks, window, size, messages int }{
-		{2, 1, 8, 200}, {2, 1, 1 << 18, 20}, {5, 1, 1 << 17, 20}, {5, 2, 1 << 17, 30}, {8, 64, 8, 300}, {3, 4, 0, 50}, {4, 3, 64, 0},
+		{2, 1, 8, 200}, {2, 1, 1 << 18, 20}, {5, 1, 1 << 17, 20}, {5, 2, 1 << 17, 30}, {8, 64, 8, 300}, {3, 4, 0, 50},
+		{4, 3, 64, 0},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			o := harness.Options{MaxSize: int64(c.size), Window: c.window, Validate: true}

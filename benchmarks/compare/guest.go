@@ -44,7 +44,7 @@ func (b *testbed) makeGuest() (list []library, err error) {
 	return librariesInGuest(library{name: gorun, dir: dir}, b.local[1], b.tools), nil
 }
 
-// guestKernel is what a guest says that it runs. The first guest of a machine downloads its kernel.
+// guestKernel is the kernel that a guest runs. The first guest of a machine downloads it.
 func guestKernel(ctx context.Context) (string, error) {
 	fmt.Fprintf(os.Stderr, "compare: booting a guest (%s), which the first time downloads its kernel\n", guestScript)
 	cmd := exec.CommandContext(ctx, guestScript, "--", "uname", "-sr")

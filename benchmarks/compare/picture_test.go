@@ -30,15 +30,15 @@ func raster(t *testing.T, r *result, m measurement, path string) image.Image {
 	return img
 }
 
-func count(img image.Image, want color.RGBA) (n int) {
+// pixels counts those of each colour.
+func pixels(img image.Image) map[color.RGBA]int {
+	counts := map[color.RGBA]int{}
 	for y := img.Bounds().Min.Y; y < img.Bounds().Max.Y; y++ {
 		for x := img.Bounds().Min.X; x < img.Bounds().Max.X; x++ {
-			if color.RGBAModel.Convert(img.At(x, y)) == want {
-				n++
-			}
+			counts[color.RGBAModel.Convert(img.At(x, y)).(color.RGBA)]++
 		}
 	}
-	return n
+	return counts
 }
 
 // colours are those that package picture gives to the libraries, in their order.
@@ -47,7 +47,8 @@ var colours = []color.RGBA{{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 
 // TestPictures: every library is seen in every kind of picture, and one that failed is not.
 func TestPictures(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.png")
-	names := []string{"tcp-rate", "latency", "ring", "mbw_mr", "match", "overlap", "tcp-latency", "rdma-latency", "rdma-bw"}
+	names := []string{"tcp-rate", "latency", "ring", "mbw_mr", "match", "overlap", "tcp-latency", "rdma-latency",
+		"rdma-bw"}
 	if testing.Short() { // all of them take seconds
 		names = names[:1]
 	}
@@ -60,9 +61,9 @@ func TestPictures(t *testing.T) {
 					r.Runs[i].Rounds[2], r.Runs[i].Failed[2] = nil, "did not end within 1s"
 				}
 			}
-			img := raster(t, r, m, path)
+			counts := pixels(raster(t, r, m, path))
 			for i, c := range colours[:len(m.libraries)] {
-				seen := count(img, c) > 200
+				seen := counts[c] > 200
 				if want := i != 2 || !mpichFails; seen != want {
 					t.Errorf("%s: library %d is seen: %v, want %v", name, i, seen, want)
 				}

@@ -21,8 +21,8 @@ const (
 )
 
 const inGuest = " Software RDMA (soft-RoCE, the kernel's rxe) in one guest, a machine whose processors QEMU " +
-	"emulates, with both ranks in it: this compares the costs of protocols over the same device, not the speed of any " +
-	"hardware. Open MPI goes over UCX (rc). "
+	"emulates, with both ranks in it: this compares the costs of protocols over the same device, not the speed of " +
+	"any hardware. Open MPI goes over UCX (rc). "
 
 func rdmaLatency() measurement {
 	return measurement{

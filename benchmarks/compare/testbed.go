@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// testbed is where measurements are made: this host, two hosts beside it, and guests. What a measurement needs is made
-// for the first one that wants it.
+// testbed is where measurements are made: this host, two more hosts, and guests. What a measurement needs is made for
+// the first one that needs it.
 type testbed struct {
 	ctx   context.Context
 	dir   string    // for the programs and the hosts

@@ -4,7 +4,7 @@
 //	                               [--json] [--plot FILE]
 //
 // Every rank but 0 starts a window of Isend to rank 0, waits for all, and for an answer of four bytes. Rank 0 posts
-// the receives of all windows with AnySource, waits for all of them, and answers every sender; that is one iteration.
+// the receives of all windows with AnySource, waits for all of them, and answers every sender: that is one iteration.
 // Rank 0 reads the clock before the first and after the last iteration and prints what it received in that time: 10^6
 // bytes per second and messages per second. -b, -f and -c are as in benchmarks/bw. With -b multiple -c also counts
 // that as many messages came from each sender as it sent.
@@ -63,8 +63,8 @@ func run(j *bench.Job) error {
 	})
 }
 
-// source is a rank that sends. All its messages of a round are alike, since with AnySource nobody knows before which
-// of them will be in which buffer.
+// source is a rank that sends. All its messages of a round are alike, since AnySource leaves open which of them will
+// be in which buffer.
 type source struct{ *bench.Window }
 
 // Fill implements bench.Rounds.

@@ -42,13 +42,13 @@ func run(j *bench.Job) error {
 		if err != nil {
 			return err
 		}
-		side = &spring{Flight: flight, receivers: receivers, window: window}
+		side = &source{Flight: flight, receivers: receivers, window: window}
 	} else {
-		basin, err := bench.NewWindow(j, 0, false)
+		window, err := bench.NewWindow(j, 0, false)
 		if err != nil {
 			return err
 		}
-		side = basin
+		side = window
 	}
 	meter := bench.NewMeter(j, j.Rank == 0, false)
 	report := program.Report(j.Output, harness.Rates)
@@ -61,15 +61,15 @@ func run(j *bench.Job) error {
 	})
 }
 
-// spring is rank 0.
-type spring struct {
+// source is rank 0.
+type source struct {
 	*bench.Flight
 	receivers, window int
 	answer            [4]byte
 }
 
 // Play implements bench.Rounds.
-func (s *spring) Play(n int) error {
+func (s *source) Play(n int) error {
 	for range n {
 		for r := range s.receivers {
 			if err := s.Isend(r*s.window, s.window, r+1); err != nil {
@@ -89,11 +89,11 @@ func (s *spring) Play(n int) error {
 }
 
 // Fill implements bench.Rounds: every receiver gets the same window.
-func (s *spring) Fill(round int) {
+func (s *source) Fill(round int) {
 	for i, buf := range s.Buffers {
 		harness.Fill(buf, round, i%s.window)
 	}
 }
 
 // Check implements bench.Rounds.
-func (s *spring) Check(int) int64 { return 0 }
+func (s *source) Check(int) int64 { return 0 }

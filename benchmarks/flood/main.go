@@ -1,16 +1,16 @@
-// Flood sends far more messages than the receiver takes, and shows what that costs the receiver.
+// Flood sends far more messages than the receiver receives, and shows what that costs the receiver.
 //
 //	gorun -n 2 ./benchmarks/flood [-n MESSAGES] [-s BYTES]
 //
 // Rank 0 sends as fast as Send lets it: 10 million messages of 1 KiB by default. Rank 1 receives nothing until no
-// more messages come in, that is, until the runtime holds the sender back; then it takes half of what lies there, and
+// more messages come in, that is, until the runtime holds the sender back; then it receives half of what is queued, and
 // waits again. So nearly every message is an unexpected one. Rank 1 checks the contents of each message, and that they
 // come in the order in which they were sent.
 //
 // Printed: the messages received, the greatest number of bytes that unexpected messages took on rank 1 (from
 // Comm.Stats), the limit GORUN_UNEXPECTED_MAX if it is set, the greatest resident size of rank 1, and the rate.
 //
-// Owns: the flood.
+// Owns: how fast rank 0 sends and rank 1 receives.
 // May call: mpi, benchmarks/harness.
 // Never: reaches inside of the runtime.
 package main
@@ -34,7 +34,7 @@ var (
 
 const (
 	dataTag  = 1
-	neverTag = 2 // nobody sends this
+	neverTag = 2 // no message has this one
 
 	quiet = time.Millisecond // so long nothing came in: the sender is held back, or has sent everything
 	few   = 1000             // messages that are not worth another wait
@@ -50,16 +50,17 @@ func run(_ context.Context, world *mpi.Comm) error {
 		if world.Rank() != 0 {
 			return nil
 		}
-		return fmt.Errorf("flood: -n %d -s %d on %d ranks: needs exactly 2 ranks, a message, and 8 bytes in each", *count, *size, world.Size())
+		return fmt.Errorf("flood: -n %d -s %d on %d ranks: needs exactly 2 ranks, a message, and 8 bytes in each",
+			*count, *size, world.Size())
 	}
 	if world.Rank() == 0 {
-		return pour(world)
+		return send(world)
 	}
-	return drink(world)
+	return receive(world)
 }
 
-// pour sends everything, one message after the other.
-func pour(world *mpi.Comm) error {
+// send is rank 0: it sends everything, one message after the other.
+func send(world *mpi.Comm) error {
 	buf := make([]byte, *size)
 	for i := range *count {
 		harness.Fill(buf, i, 0)
@@ -70,18 +71,18 @@ func pour(world *mpi.Comm) error {
 	return nil
 }
 
-// drink receives half of what lies there whenever nothing more comes in.
-func drink(world *mpi.Comm) error {
+// receive is rank 1: it receives half of what is queued whenever nothing more comes in.
+func receive(world *mpi.Comm) error {
 	buf := make([]byte, *size)
 	start := time.Now()
 	for received := 0; received < *count; {
-		pile, err := settle(world)
+		queued, err := awaitQuiet(world)
 		if err != nil {
 			return err
 		}
-		take := pile / 2
-		if pile < few {
-			take = max(1, pile)
+		take := queued / 2
+		if queued < few {
+			take = max(1, queued)
 		}
 		for range min(take, *count-received) {
 			status, err := mpi.Recv(world, buf, 0, dataTag)
@@ -89,7 +90,8 @@ func drink(world *mpi.Comm) error {
 				return fmt.Errorf("flood: message %d: %w", received, err)
 			}
 			if int(status.Bytes) != *size || !harness.Check(buf, received, 0) {
-				return fmt.Errorf("flood: message %d (%d bytes) has wrong contents or came out of order", received, status.Bytes)
+				return fmt.Errorf("flood: message %d (%d bytes) has wrong contents or came out of order",
+					received, status.Bytes)
 			}
 			received++
 		}
@@ -108,17 +110,17 @@ func drink(world *mpi.Comm) error {
 	return nil
 }
 
-// settle waits until no more messages come in, and returns how many lie there. The probe keeps the library going.
-func settle(world *mpi.Comm) (int, error) {
-	pile, since := -1, time.Now()
+// awaitQuiet waits until no more messages come in, and returns how many are queued. The probe makes progress.
+func awaitQuiet(world *mpi.Comm) (int, error) {
+	queued, since := -1, time.Now()
 	for time.Since(since) < quiet {
 		if _, _, err := mpi.Iprobe(world, 0, neverTag); err != nil {
 			return 0, err
 		}
-		if n := world.Stats().Unexpected; n != pile {
-			pile, since = n, time.Now()
+		if n := world.Stats().Unexpected; n != queued {
+			queued, since = n, time.Now()
 		}
 		runtime.Gosched()
 	}
-	return pile, nil
+	return queued, nil
 }

@@ -2,10 +2,10 @@
 // defaults, the sizes and rounds that follow from them, statistics, patterns to validate by, and the output.
 //
 // The output is that of OSU 7.4, so that scripts which read it read ours: three lines that start with '#', then a
-// line of size and value per message size. The title is the one of OSU followed by "(gorun)", so that a log tells
+// line of size and value per message size. The title is the one of OSU followed by "(gorun)", so that a log shows
 // which of the two wrote it.
 //
-// A benchmark's main has three parts: a Program says what it is and which options it takes, Program.Start parses
+// A benchmark's main has three parts: a Program describes it and the options it takes, Program.Start parses
 // them (and answers -h, -v and mistakes on rank 0 only), and a Table (or a Report, which is a Table with the columns
 // of OSU's point-to-point tests) prints. What a Table prints is also what --json prints as objects, and what --plot
 // draws (docs/decisions/0015).

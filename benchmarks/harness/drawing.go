@@ -36,7 +36,7 @@ func parsePlot(arg string, o *Options) error {
 	return fmt.Errorf("%q does not end in .svg or .png, which are the formats there are", arg)
 }
 
-// CheckWritable finds out whether a file can be written, and leaves none behind that was not there before.
+// CheckWritable finds out whether a file can be written. It removes the file if it was not there before.
 func CheckWritable(path string) error {
 	_, err := os.Stat(path)
 	isNew := errors.Is(err, fs.ErrNotExist)

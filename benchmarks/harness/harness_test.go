@@ -53,7 +53,8 @@ func TestReportGolden(t *testing.T) {
 		{"latency_full.txt", Microseconds, Options{Full: true}, []Result{
 			{Size: 8, PerRound: 2, Iteration: 400, Each: each(100, 200, 400, 400, 500, 600, 700, 800, 900, 2000)},
 		}},
-		{"latency_validation.txt", Microseconds, Options{Validate: true}, []Result{{Size: 8, PerRound: 2, Iteration: 400}}},
+		{"latency_validation.txt", Microseconds, Options{Validate: true},
+			[]Result{{Size: 8, PerRound: 2, Iteration: 400}}},
 		{"latency_full_validation.txt", Microseconds, Options{Full: true, Validate: true}, []Result{
 			{Size: 8, PerRound: 2, Iteration: 400, Each: each(400)},
 		}},
@@ -62,7 +63,8 @@ func TestReportGolden(t *testing.T) {
 			{Size: 1024, PerRound: 65536, Iteration: 20_000, Each: each(10_000, 20_000, 30_000)},
 		}},
 		{"mbw_mr.txt", Rates, Options{}, []Result{
-			{Size: 1, PerRound: 256, Messages: 256, Iteration: 30_615}, {Size: 4096, PerRound: 4096 * 256, Messages: 256, Iteration: 90_000},
+			{Size: 1, PerRound: 256, Messages: 256, Iteration: 30_615},
+			{Size: 4096, PerRound: 4096 * 256, Messages: 256, Iteration: 90_000},
 		}},
 		{"mbw_mr_full_validation.txt", Rates, Options{Full: true, Validate: true}, []Result{
 			{Size: 1, PerRound: 256, Messages: 256, Iteration: 30_615, Each: each(20_000, 30_000, 40_000)},
@@ -101,8 +103,10 @@ func TestHeaderIsOSUs(t *testing.T) {
 		title string
 		want  string
 	}{
-		{Microseconds, "OSU MPI Latency Test", "# OSU MPI Latency Test v7.4 (gorun)\n# Datatype: MPI_CHAR.\n# Size       Avg Latency(us)\n"},
-		{Megabytes, "OSU MPI Bandwidth Test", "# OSU MPI Bandwidth Test v7.4 (gorun)\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n"},
+		{Microseconds, "OSU MPI Latency Test",
+			"# OSU MPI Latency Test v7.4 (gorun)\n# Datatype: MPI_CHAR.\n# Size       Avg Latency(us)\n"},
+		{Megabytes, "OSU MPI Bandwidth Test",
+			"# OSU MPI Bandwidth Test v7.4 (gorun)\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n"},
 	}
 	for _, test := range tests {
 		var out bytes.Buffer
@@ -140,7 +144,8 @@ func TestRowOfWrongLength(t *testing.T) {
 // The other ranks measure and print nothing.
 func TestSilentRank(t *testing.T) {
 	var sizes []int64
-	r := latency().Report(Output{Options: Options{MinSize: 1, MaxSize: 4, JSON: true, Plot: "/nowhere/x.svg"}}, Microseconds)
+	o := Options{MinSize: 1, MaxSize: 4, JSON: true, Plot: "/nowhere/x.svg"}
+	r := latency().Report(Output{Options: o}, Microseconds)
 	err := r.Measure(func(size int64) (Result, error) {
 		sizes = append(sizes, size)
 		return Result{}, nil
@@ -199,7 +204,8 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"-m :", `wanted [MIN:]MAX, got ":"`},
 		{"-m -1", "-1 is below the least that makes sense, 0"},
 		{"-m 99999999999999999999", "is not a whole number"},
-		{"-m 9223372036854775807", "2 buffers of 9223372036854775807 bytes for each rank are more than the limit of 536870912 bytes; raise it with -M"},
+		{"-m 9223372036854775807", "2 buffers of 9223372036854775807 bytes for each rank are more than the limit of " +
+			"536870912 bytes; raise it with -M"},
 		{"-i 0", "0 is below the least that makes sense, 1"},
 		{"-i 3000000000", "above the greatest"},
 		{"-x -1", "-1 is below"},
@@ -224,7 +230,8 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%q: error %v, want %q in it", test.args, err, test.want)
 			continue
 		}
-		if !strings.HasPrefix(err.Error(), "latency: ") || !strings.HasSuffix(err.Error(), "(latency -h lists the options)") {
+		if !strings.HasPrefix(err.Error(), "latency: ") ||
+			!strings.HasSuffix(err.Error(), "(latency -h lists the options)") {
 			t.Errorf("%q: error %v does not name the program and the way to help", test.args, err)
 		}
 	}
@@ -257,7 +264,8 @@ func TestStartSpeaksOnce(t *testing.T) {
 			if rank == 0 && (err != nil) != (test.wantErr != "") {
 				t.Errorf("%q: error %v, want %q", test.args, err, test.wantErr)
 			}
-			if rank == 0 && (!strings.Contains(out.String(), test.wantOut) || err != nil && !strings.Contains(err.Error(), test.wantErr)) {
+			if rank == 0 && (!strings.Contains(out.String(), test.wantOut) ||
+				err != nil && !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("%q: printed %q, error %v", test.args, &out, err)
 			}
 		}
@@ -383,7 +391,8 @@ func TestPrintInit(t *testing.T) {
 	inits, barriers := []int64{1_500_000, 2_500_000, 5_000_000}, []int64{10_000, 20_000, 60_000}
 	err := PrintInit(Output{W: &out, Ranks: 3}, p, inits, barriers, 9000)
 	want := "# OSU MPI Init Test v7.4 (gorun)\nnprocs: 3, min: 1 ms, max: 5 ms, avg: 3 ms\n" +
-		"# Init(us)    min 1500, max 5000, avg 3000\n# Barrier(us) min 10, max 60, avg 30\n# Max RSS(KiB) of a rank 9000\n"
+		"# Init(us)    min 1500, max 5000, avg 3000\n# Barrier(us) min 10, max 60, avg 30\n" +
+		"# Max RSS(KiB) of a rank 9000\n"
 	if err != nil || out.String() != want {
 		t.Errorf("%v, got\n%swant\n%s", err, &out, want)
 	}
@@ -420,7 +429,8 @@ func TestLinesOfTheHeader(t *testing.T) {
 	if err := table.Header(); err != nil {
 		t.Fatal(err)
 	}
-	want := "# first\n# second\n# T v7.4 (gorun)\n# under\n# Datatype: MPI_CHAR.\n# note\n# Size                 A(us)\n"
+	want := "# first\n# second\n# T v7.4 (gorun)\n# under\n# Datatype: MPI_CHAR.\n# note\n" +
+		"# Size                 A(us)\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}

@@ -68,8 +68,8 @@ func thisMachine() machine {
 	return machine{CPU: name, CPUs: count, Kernel: kernel(), Go: runtime.Version(), Commit: commit()}
 }
 
-// Processors are the name of the processor and how many of them the machine has, where the system has a file that
-// says it. runtime.NumCPU knows only those that this process is bound to.
+// Processors are the name of the processor and how many of them the machine has, where /proc/cpuinfo lists them.
+// runtime.NumCPU counts only those that this process is bound to.
 func Processors() (name string, count int) {
 	name = runtime.GOARCH
 	info, _ := os.ReadFile("/proc/cpuinfo")
@@ -113,7 +113,7 @@ func commit() string {
 	return revision + dirty
 }
 
-// printObject is a line of --json for a program whose output is no table.
+// printObject prints a line of --json for a program whose output is no table.
 func (p Program) printObject(out Output, heads []string, values ...any) error {
 	var cols []Column
 	for _, head := range heads {

@@ -44,7 +44,8 @@ func TestObject(t *testing.T) {
 	}
 	values := got["values"].(map[string]any)
 	for head, want := range map[string]any{
-		"Avg Latency(us)": 0.25, "Min Latency(us)": 0.2, "P99 Tail Lat(us)": 0.3, "Iterations": 2.0, "Validation": "Pass",
+		"Avg Latency(us)": 0.25, "Min Latency(us)": 0.2, "P99 Tail Lat(us)": 0.3, "Iterations": 2.0,
+		"Validation": "Pass",
 	} {
 		if values[head] != want {
 			t.Errorf("%s is %v, want %v", head, values[head], want)

@@ -19,7 +19,7 @@ const (
 // Rounds is how often something is measured, and how often it is done before without being measured.
 type Rounds struct{ Iterations, Warmup int }
 
-// Options is what the command line said, over the program's defaults.
+// Options is the command line, over the program's defaults.
 type Options struct {
 	MinSize, MaxSize int64  // -m: the range of the first column, both ends included
 	Small, Large     Rounds // -i and -x set both; Large holds for sizes above LargeMessage
@@ -60,8 +60,8 @@ func (o Options) Rounds(size int64) Rounds {
 	return o.Small
 }
 
-// PerIteration says whether each iteration is timed by itself. Otherwise two readings of the clock enclose all of
-// them, which is what OSU does and what disturbs least.
+// PerIteration is whether each iteration is timed by itself. Otherwise two readings of the clock enclose all of them,
+// which is what OSU does and what disturbs least.
 func (o Options) PerIteration() bool { return o.Full || o.Validate }
 
 // Sizes lists the first column: from MinSize by factors of base up to MaxSize. A zero is followed by one.
@@ -83,7 +83,7 @@ func (o Options) Sizes(base int64) []int64 {
 	return sizes
 }
 
-// CheckMemory says whether a rank may have so many buffers of MaxSize bytes.
+// CheckMemory returns an error if a rank may not have so many buffers of MaxSize bytes.
 func (o Options) CheckMemory(buffers int64) error {
 	buffers = max(1, buffers)
 	if o.MaxSize <= o.MemoryMax/buffers {
@@ -134,7 +134,7 @@ func parseThreads(arg string, o *Options) error {
 	return count(1, func(n int) { o.Receivers = n })(recv)
 }
 
-// PairsOf returns how many pairs work in a job of so many ranks: rank i and rank i + pairs are one. Ranks behind the
+// PairsOf returns how many pairs work in a job of so many ranks: rank i and rank i + pairs are one. Ranks after the
 // last pair have nothing to do.
 func (o Options) PairsOf(ranks int) (int, error) {
 	switch {

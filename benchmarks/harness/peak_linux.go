@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// PeakKiB is the greatest resident size that this process has had, 0 when the system does not say. The kernel's
+// PeakKiB is the greatest resident size that this process has had, 0 where it is not known. The kernel's
 // rusage would also count the launcher's size at the moment of fork; VmHWM begins with the program.
 func PeakKiB() int64 {
 	status, err := os.ReadFile("/proc/self/status")
@@ -14,8 +14,8 @@ func PeakKiB() int64 {
 		return 0
 	}
 	for line := range bytes.Lines(status) {
-		if value, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-			kib, _ := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 10, 64)
+		if fields := bytes.Fields(line); len(fields) == 3 && string(fields[0]) == "VmHWM:" { // VmHWM: 8036 kB
+			kib, _ := strconv.ParseInt(string(fields[1]), 10, 64)
 			return kib
 		}
 	}

@@ -57,7 +57,7 @@ var (
 	errVersion = errors.New("the version was asked for")
 )
 
-// Parse reads the command line. The error says which option was wrong, why, and how to see the right ones.
+// Parse reads the command line. The error names the wrong option, why, and how to list the right ones.
 func (p Program) Parse(args []string) (Options, error) {
 	o := p.Defaults
 	fs, given := p.flags(&o)
@@ -98,7 +98,7 @@ func (p Program) checkMemory(o Options) error {
 	return o.CheckMemory(p.Buffers(o))
 }
 
-// given notes the options that are no settings.
+// given are the options that are no settings.
 type given struct{ help, version bool }
 
 func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
@@ -207,5 +207,6 @@ func (p Program) help() string {
 	if p.Ranks > 0 {
 		ranks = fmt.Sprint(p.Ranks)
 	}
-	return fmt.Sprintf("%s\n\nUsage: gorun -n %s ./benchmarks/%s [options]\n\n%s", p.About, ranks, p.Name, fs.FlagUsages())
+	return fmt.Sprintf("%s\n\nUsage: gorun -n %s ./benchmarks/%s [options]\n\n%s",
+		p.About, ranks, p.Name, fs.FlagUsages())
 }

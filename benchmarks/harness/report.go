@@ -111,7 +111,7 @@ func Verdict(errors int64) string {
 	return "Pass"
 }
 
-// value turns the time of one iteration into the unit. A bandwidth's P99 is that of the slow tail, as its name says.
+// value turns the time of one iteration into the unit. A bandwidth's P99 is that of the slow tail.
 func (r *Report) value(m Result, ns float64) float64 {
 	if r.unit != Microseconds {
 		return float64(m.PerRound) * 1e3 / ns

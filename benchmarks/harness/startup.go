@@ -9,7 +9,8 @@ func PrintInit(out Output, p Program, init, barrier []int64, peakKiB int64) erro
 	if out.Options.JSON {
 		us := func(ns int64) float64 { return float64(ns) / 1e3 }
 		return p.printObject(out, []string{"Init(us)", "Init Min(us)", "Init Max(us)", "Barrier(us)", "Barrier Min(us)",
-			"Barrier Max(us)", "Max RSS(KiB)"}, us(i.Mean), us(i.Min), us(i.Max), us(b.Mean), us(b.Min), us(b.Max), peakKiB)
+			"Barrier Max(us)", "Max RSS(KiB)"},
+			us(i.Mean), us(i.Min), us(i.Max), us(b.Mean), us(b.Min), us(b.Max), peakKiB)
 	}
 	const ms = 1_000_000
 	_, err := fmt.Fprintf(out.W, "%s\nnprocs: %d, min: %d ms, max: %d ms, avg: %d ms\n"+

@@ -15,7 +15,7 @@ const (
 	precision    = 2
 )
 
-// Output is where results go, and what is to be known about the job beside them.
+// Output is where results go, and what they say about the job.
 type Output struct {
 	W         io.Writer // nil: this rank prints nothing
 	Options   Options
@@ -27,7 +27,7 @@ type Output struct {
 type Column struct {
 	Head      string
 	Width     int // 0: fieldWidth
-	Precision int // digits behind the point; 0: precision; below 0: none
+	Precision int // digits after the point; 0: precision; below 0: none
 	part      part
 }
 
@@ -173,7 +173,7 @@ func (c Column) precision() int {
 	return c.Precision
 }
 
-// unit is what a heading says that its values are: what stands in parentheses at its end, or else all of it.
+// unit is the unit in a heading: what stands in parentheses at its end, or else all of it.
 func (c Column) unit() string {
 	if i := strings.LastIndexByte(c.Head, '('); i >= 0 && strings.HasSuffix(c.Head, ")") {
 		return c.Head[i+1 : len(c.Head)-1]

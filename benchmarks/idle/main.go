@@ -1,10 +1,10 @@
-// Idle measures what a rank costs that waits for a message.
+// Idle measures what a rank that waits for a message costs.
 //
 //	gorun -n N ./benchmarks/idle [-i SECONDS] [--json]
 //
 // Every rank but 0 blocks in Recv from rank 0, which sleeps for -i seconds (2) and then sends to all. Each blocked
 // rank asks the kernel before and after its Recv what processor time it has used, user and system together. Rank 0
-// prints the worst of them as seconds of processor time in a second of waiting (0: it slept, 1: it kept a processor
+// prints the greatest of these as seconds of processor time in a second of waiting (0: it slept, 1: it kept a processor
 // busy), and the greatest resident size of a rank, rank 0 included.
 //
 // Owns: the sleep and the reading of the kernel's clocks.
@@ -33,7 +33,7 @@ const (
 	reportTag = 1
 )
 
-// report is what one rank tells rank 0.
+// report is what one rank sends to rank 0.
 type report struct {
 	Cost    float64 // processor seconds in a second of waiting
 	PeakKiB int64   // resident

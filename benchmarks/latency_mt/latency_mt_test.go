@@ -9,7 +9,9 @@ import (
 
 // However the goroutines are divided, all round trips that one side begins are answered by the other.
 func TestSharesAddUp(t *testing.T) {
-	for _, c := range []struct{ senders, receivers, each int }{{1, 2, 10}, {1, 2, 11}, {3, 2, 7}, {2, 5, 1}, {4, 4, 9}, {1, 1, 0}} {
+	for _, c := range []struct{ senders, receivers, each int }{
+		{1, 2, 10}, {1, 2, 11}, {3, 2, 7}, {2, 5, 1}, {4, 4, 9}, {1, 1, 0},
+	} {
 		o := harness.Options{Senders: c.senders, Receivers: c.receivers}
 		answered := 0
 		for i := range c.receivers {

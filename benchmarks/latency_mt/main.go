@@ -5,7 +5,7 @@
 //
 // SEND goroutines of rank 0 and RECV goroutines of rank 1 (1:2; one number stands for both) play the ping-pong of
 // benchmarks/latency on one communicator. With as many on both sides each pair of goroutines has a tag of its own.
-// Otherwise all share one tag, and whoever is free answers; the goroutines of rank 1 then share the round trips evenly.
+// Otherwise all share one tag, and any free goroutine answers; those of rank 1 then share the round trips evenly.
 // Every goroutine of rank 0 does all iterations. They begin together, after a barrier that follows the warm-up, each
 // reads the clock around its own, and half of the mean round trip, averaged over the goroutines of rank 0, is printed.
 //
@@ -44,18 +44,18 @@ const wrongTag = 1 << 20 // above those of the pairs
 func main() { bench.Main(program, run) }
 
 func run(j *bench.Job) error {
-	c, err := newCrowd(j)
+	s, err := newSide(j)
 	if err != nil {
 		return err
 	}
 	report := program.Report(j.Output, harness.Microseconds)
 	report.Before("Number of Sender threads: %d ", j.Options.Senders) // the space is OSU's
 	report.Before("Number of Receiver threads: %d", j.Options.Receivers)
-	return report.Measure(c.measure)
+	return report.Measure(s.measure)
 }
 
-// crowd is the goroutines of one rank.
-type crowd struct {
+// side is the goroutines of one rank.
+type side struct {
 	job     *bench.Job
 	workers []*worker
 }
@@ -71,8 +71,8 @@ type worker struct {
 	err   error
 }
 
-func newCrowd(j *bench.Job) (*crowd, error) {
-	c := &crowd{job: j}
+func newSide(j *bench.Job) (*side, error) {
+	s := &side{job: j}
 	count := j.Options.Senders
 	if j.Rank == 1 {
 		count = j.Options.Receivers
@@ -85,12 +85,12 @@ func newCrowd(j *bench.Job) (*crowd, error) {
 		if j.Options.Senders == j.Options.Receivers {
 			pair.Tag += i
 		}
-		c.workers = append(c.workers, &worker{Pair: pair, opts: j.Options, index: i})
+		s.workers = append(s.workers, &worker{Pair: pair, opts: j.Options, index: i})
 	}
-	return c, nil
+	return s, nil
 }
 
-// share is what of so many round trips for each goroutine of rank 0 is this one's part.
+// share is how many round trips are this goroutine's, where each goroutine of rank 0 begins so many.
 func (w *worker) share(each int) int {
 	if w.Serves {
 		return each
@@ -104,42 +104,42 @@ func (w *worker) share(each int) int {
 }
 
 // measure plays all rounds of one size; the result is rank 0's.
-func (c *crowd) measure(size int64) (harness.Result, error) {
+func (s *side) measure(size int64) (harness.Result, error) {
 	result := harness.Result{Size: size, PerRound: 2}
-	rounds := c.job.Options.Rounds(size)
-	for _, w := range c.workers {
+	rounds := s.job.Options.Rounds(size)
+	for _, w := range s.workers {
 		if err := w.Resize(size); err != nil {
 			return result, err
 		}
 		w.prepare(rounds)
 	}
 	runtime.GC() // no collection of the previous size's leftovers while the clocks run
-	if err := c.together(func(w *worker) { w.err = w.Play(w.share(rounds.Warmup)) }); err != nil {
+	if err := s.together(func(w *worker) { w.err = w.Play(w.share(rounds.Warmup)) }); err != nil {
 		return result, err
 	}
-	if err := c.together(func(w *worker) { w.play(w.share(rounds.Iterations)) }); err != nil {
+	if err := s.together(func(w *worker) { w.play(w.share(rounds.Iterations)) }); err != nil {
 		return result, err
 	}
-	return c.sum(result, rounds)
+	return s.sum(result, rounds)
 }
 
 // together lets all workers of both ranks begin at the same time, and waits for those of this rank.
-func (c *crowd) together(work func(*worker)) error {
+func (s *side) together(work func(*worker)) error {
 	var here, done sync.WaitGroup
-	gate := make(chan struct{})
-	for _, w := range c.workers {
+	start := make(chan struct{})
+	for _, w := range s.workers {
 		here.Add(1)
 		done.Go(func() {
 			here.Done()
-			<-gate
+			<-start
 			work(w)
 		})
 	}
 	here.Wait()
-	err := mpi.Barrier(c.job.World)
-	close(gate)
+	err := mpi.Barrier(s.job.World)
+	close(start)
 	done.Wait()
-	for _, w := range c.workers {
+	for _, w := range s.workers {
 		err = errors.Join(err, w.err)
 	}
 	return err
@@ -163,7 +163,8 @@ func (w *worker) play(n int) {
 	w.took = time.Since(start)
 }
 
-// playEach knows nothing of the partner's count of rounds, so that all messages of a rank have one pattern.
+// playEach is n round trips with the clock around each. The partner may have done more or fewer, so all messages of a
+// rank have one pattern.
 func (w *worker) playEach(n int) {
 	for range n {
 		if w.opts.Validate {
@@ -183,18 +184,18 @@ func (w *worker) playEach(n int) {
 }
 
 // sum makes the workers' results the rank's, and adds to rank 0's what rank 1 found wrong.
-func (c *crowd) sum(result harness.Result, rounds harness.Rounds) (harness.Result, error) {
+func (s *side) sum(result harness.Result, rounds harness.Rounds) (harness.Result, error) {
 	var took time.Duration
-	for _, w := range c.workers {
+	for _, w := range s.workers {
 		took += w.took
 		result.Errors += w.wrong
 		result.Each = append(result.Each, w.each...)
 	}
-	result.Iteration = float64(took) / float64(len(c.workers)*rounds.Iterations)
-	if c.job.Rank == 1 {
-		return result, mpi.SendValue(c.job.World, result.Errors, 0, wrongTag)
+	result.Iteration = float64(took) / float64(len(s.workers)*rounds.Iterations)
+	if s.job.Rank == 1 {
+		return result, mpi.SendValue(s.job.World, result.Errors, 0, wrongTag)
 	}
-	wrong, _, err := mpi.RecvValue[int64](c.job.World, 1, wrongTag)
+	wrong, _, err := mpi.RecvValue[int64](s.job.World, 1, wrongTag)
 	result.Errors += wrong
 	return result, err
 }

@@ -1,4 +1,4 @@
-// Match measures what it costs to find the partner of a message when many others wait.
+// Match measures what it costs to match a message when many others wait.
 //
 //	gorun -n 2 ./benchmarks/match [-m MIN:MAX] [-i N] [-x N] [-W N] [--json] [--plot FILE]
 //
@@ -10,18 +10,18 @@
 //	AnyTag   receives name the source, AnyTag
 //	AnyBoth  AnySource and AnyTag
 //
-// Posted: as many receives of the kind as the first column says are posted on rank 1 and wait, none of which fits.
-// Then a batch of W (64) receives that will fit is posted behind them, rank 0 is told, and sends W messages. The
-// time from telling until all W are there, divided by W, is the cost of one message. The receives in the way have
-// other tags (Exact, AnySrc) or name another source (AnyTag: rank 1 itself).
+// Posted: rank 1 posts as many receives of the kind as the first column has, none of which matches. After them it posts
+// a batch of W (64) receives that will match, and requests W messages from rank 0. The time from the request until all
+// W are there, divided by W, is the cost of one message. The receives in the way have other tags (Exact, AnySrc) or
+// name another source (AnyTag: rank 1 itself).
 //
-// Unexpected: as many messages as the first column says lie on rank 1 and wait for receives that are not posted yet.
-// Then rank 0 sends W messages that lie behind them, and one to say so. The time of W calls of Recv that take those
-// W messages, divided by W, is the cost of one. The messages in the way have other tags (Exact, AnySrc) or come from
+// Unexpected: as many messages as the first column has wait on rank 1 for receives that are not posted yet. Then rank 0
+// sends W messages after them, and one more that ends the batch. The time of W calls of Recv that receive those W
+// messages, divided by W, is the cost of one. The messages in the way have other tags (Exact, AnySrc) or come from
 // another source (AnyTag: rank 1 itself).
 //
-// Nothing can be in the way of AnyBoth, everything fits: there the oldest entry is taken each time and a new one
-// joins the end, so that the queue keeps its length.
+// Nothing can be in the way of AnyBoth, which matches everything: there the oldest entry is taken each time and a new
+// one joins the end, so that the queue keeps its length.
 //
 // A million messages are more than a rank lets wait by default: GORUN_UNEXPECTED_MAX is set to 4GiB unless it is set
 // already. With a smaller limit the longer queues cannot be built, and the program waits for ever.

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	wantedTag = 1 // the messages that are timed
-	readyTag  = 2 // rank 1 to rank 0: send a batch, or stop
-	sentTag   = 3 // rank 0 to rank 1: the batch lies with you
-	resultTag = 4
-	waitTag   = 1000 // and above: the messages and receives in the way, each with a tag of its own
+	wantedTag  = 1 // the messages that are timed
+	requestTag = 2 // rank 1 to rank 0: send a batch, or stop
+	sentTag    = 3 // rank 0 to rank 1: the batch has been sent
+	resultTag  = 4
+	waitTag    = 1000 // and above: the messages and receives in the way, each with a tag of its own
 
 	messageBytes = 8
 	cellTime     = time.Second // for the batches of one cell
 )
 
-// kind is a column: what the receives name, and who sends the messages that lie in the way.
+// kind is a column: what the receives name. The sender of the messages in the way follows from it.
 type kind struct {
 	name              string
 	anySource, anyTag bool
@@ -30,7 +30,7 @@ var (
 	kinds   = []kind{{name: "Exact"}, {name: "AnySrc", anySource: true}, {name: "AnyTag", anyTag: true}, anyBoth}
 )
 
-// source is what a receive of this kind says for messages of the given sender.
+// source is what a receive of this kind names for messages of the given sender.
 func (k kind) source(sender int) int {
 	if k.anySource {
 		return mpi.AnySource
@@ -38,7 +38,7 @@ func (k kind) source(sender int) int {
 	return sender
 }
 
-// tag is what a receive of this kind says for messages of the given tag.
+// tag is what a receive of this kind names for messages of the given tag.
 func (k kind) tag(tag int) int {
 	if k.anyTag {
 		return mpi.AnyTag
@@ -46,18 +46,18 @@ func (k kind) tag(tag int) int {
 	return tag
 }
 
-// waiter is the rank that sends what is in the way: rank 1 to itself where a message of rank 0 would fit.
-func (k kind) waiter() int {
+// filler is the rank that sends what is in the way: rank 1 to itself where a message of rank 0 would match.
+func (k kind) filler() int {
 	if k.anyTag && !k.anySource {
 		return 1
 	}
 	return 0
 }
 
-// fitsAll says that nothing can be in the way of this kind.
-func (k kind) fitsAll() bool { return k.anySource && k.anyTag }
+// matchesAll means that nothing can be in the way of this kind.
+func (k kind) matchesAll() bool { return k.anySource && k.anyTag }
 
-// queue is one rank's side of the measurement at one length. Rank 1 holds the queue, measures, and says when to stop.
+// queue is one rank's side of the measurement at one length. Rank 1 has the queue, measures, and stops rank 0.
 type queue struct {
 	world    *mpi.Comm
 	rank     int
@@ -81,9 +81,9 @@ func newQueue(world *mpi.Comm, opts harness.Options, length int) *queue {
 
 func slot(buf []byte, i int) []byte { return buf[i*messageBytes : (i+1)*messageBytes] }
 
-// posted measures arrivals that pass by `length` posted receives of this kind.
+// posted measures arrivals that do not match `length` posted receives of this kind.
 func (q *queue) posted(k kind) (float64, error) {
-	if k.fitsAll() {
+	if k.matchesAll() {
 		return q.postedInTurn()
 	}
 	if q.rank == 0 {
@@ -94,12 +94,12 @@ func (q *queue) posted(k kind) (float64, error) {
 	}
 	for i := range q.waiting {
 		var err error
-		q.waiting[i], err = mpi.Irecv(q.world, slot(q.waitBuf, i), k.source(k.waiter()), k.tag(waitTag+i))
+		q.waiting[i], err = mpi.Irecv(q.world, slot(q.waitBuf, i), k.source(k.filler()), k.tag(waitTag+i))
 		if err != nil {
 			return 0, err
 		}
 	}
-	us, err := q.direct(func() (time.Duration, error) { return q.arrivals(k) })
+	us, err := q.measure(func() (time.Duration, error) { return q.awaitBatch(k) })
 	if err != nil {
 		return 0, err
 	}
@@ -109,9 +109,9 @@ func (q *queue) posted(k kind) (float64, error) {
 	return us, mpi.WaitAll(q.waiting...)
 }
 
-// sendWaiting sends the messages that the waiting receives wait for, if rank is the one to do so.
+// sendWaiting sends the messages that the waiting receives wait for, if rank is their sender.
 func (q *queue) sendWaiting(k kind, rank int) error {
-	if k.waiter() != rank {
+	if k.filler() != rank {
 		return nil
 	}
 	for i := range q.length {
@@ -122,8 +122,8 @@ func (q *queue) sendWaiting(k kind, rank int) error {
 	return nil
 }
 
-// arrivals is one batch on rank 1: post, tell rank 0, wait for all.
-func (q *queue) arrivals(k kind) (time.Duration, error) {
+// awaitBatch is one batch on rank 1: post, request, wait for all.
+func (q *queue) awaitBatch(k kind) (time.Duration, error) {
 	for i := range q.batch {
 		var err error
 		q.batch[i], err = mpi.Irecv(q.world, slot(q.batchBuf, i), k.source(0), k.tag(wantedTag))
@@ -132,19 +132,19 @@ func (q *queue) arrivals(k kind) (time.Duration, error) {
 		}
 	}
 	start := time.Now()
-	if err := q.say(true); err != nil {
+	if err := q.request(true); err != nil {
 		return 0, err
 	}
 	err := mpi.WaitAll(q.batch...)
 	return time.Since(start), err
 }
 
-// unexpected measures receives that pass by `length` unexpected messages.
+// unexpected measures receives that do not match `length` unexpected messages.
 func (q *queue) unexpected(k kind) (float64, error) {
-	if k.fitsAll() {
+	if k.matchesAll() {
 		return q.unexpectedInTurn()
 	}
-	if k.waiter() == q.rank {
+	if k.filler() == q.rank {
 		for i := range q.waiting {
 			var err error
 			q.waiting[i], err = mpi.Isend(q.world, slot(q.waitBuf, i), 1, waitTag+i)
@@ -154,34 +154,34 @@ func (q *queue) unexpected(k kind) (float64, error) {
 		}
 	}
 	if q.rank == 0 {
-		if err := q.serve(q.sendBatchAndWord); err != nil {
+		if err := q.serve(q.sendWholeBatch); err != nil {
 			return 0, err
 		}
 		return 0, q.sent(k)
 	}
-	us, err := q.direct(func() (time.Duration, error) { return q.takes(k) })
+	us, err := q.measure(func() (time.Duration, error) { return q.receiveBatch(k) })
 	if err != nil {
 		return 0, err
 	}
 	for i := range q.length {
-		if _, err := mpi.Recv(q.world, slot(q.batchBuf, 0), k.source(k.waiter()), k.tag(waitTag+i)); err != nil {
+		if _, err := mpi.Recv(q.world, slot(q.batchBuf, 0), k.source(k.filler()), k.tag(waitTag+i)); err != nil {
 			return 0, err
 		}
 	}
 	return us, q.sent(k)
 }
 
-// sent waits for the sends of what was in the way, on the rank that did them.
+// sent waits for the sends of what was in the way, on the rank that started them.
 func (q *queue) sent(k kind) error {
-	if k.waiter() != q.rank {
+	if k.filler() != q.rank {
 		return nil
 	}
 	return mpi.WaitAll(q.waiting...)
 }
 
-// takes is one batch on rank 1: let it come, then receive it.
-func (q *queue) takes(k kind) (time.Duration, error) {
-	if err := q.say(true); err != nil {
+// receiveBatch is one batch on rank 1: request it, wait until it has come, then receive it.
+func (q *queue) receiveBatch(k kind) (time.Duration, error) {
+	if err := q.request(true); err != nil {
 		return 0, err
 	}
 	if _, err := mpi.Recv(q.world, slot(q.batchBuf, 0), 0, sentTag); err != nil {
@@ -196,9 +196,9 @@ func (q *queue) takes(k kind) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// direct runs batches on rank 1 until there are enough, stops rank 0, and returns the median, in microseconds for
-// one message.
-func (q *queue) direct(batch func() (time.Duration, error)) (float64, error) {
+// measure is rank 1: it runs batches until there are enough, stops rank 0, and returns the median, in microseconds
+// for one message.
+func (q *queue) measure(batch func() (time.Duration, error)) (float64, error) {
 	runtime.GC() // no collection of the setting-up while the clock runs
 	for i, begin := 0, time.Now(); i < q.opts.Small.Warmup && time.Since(begin) < cellTime/4; i++ {
 		if _, err := batch(); err != nil {
@@ -217,23 +217,23 @@ func (q *queue) direct(batch func() (time.Duration, error)) (float64, error) {
 		}
 	}
 	median := harness.Summarize(q.samples).P50
-	return float64(median) / 1e3 / float64(len(q.batch)), q.say(false)
+	return float64(median) / 1e3 / float64(len(q.batch)), q.request(false)
 }
 
-// say tells rank 0 to send a batch, or that there will be no more.
-func (q *queue) say(more bool) error {
+// request asks rank 0 for a batch, or stops it.
+func (q *queue) request(more bool) error {
 	var word [1]byte
 	if more {
 		word[0] = 1
 	}
-	return mpi.Send(q.world, word[:], 0, readyTag)
+	return mpi.Send(q.world, word[:], 0, requestTag)
 }
 
-// serve is rank 0: it sends batches until rank 1 has enough.
+// serve is rank 0: it sends a batch for each request until rank 1 stops it.
 func (q *queue) serve(batch func() error) error {
 	var word [1]byte
 	for {
-		if _, err := mpi.Recv(q.world, word[:], 1, readyTag); err != nil || word[0] == 0 {
+		if _, err := mpi.Recv(q.world, word[:], 1, requestTag); err != nil || word[0] == 0 {
 			return err
 		}
 		if err := batch(); err != nil {
@@ -249,12 +249,12 @@ func (q *queue) sendBatch() error {
 	return mpi.WaitAll(q.batch...)
 }
 
-// sendBatchAndWord sends a batch that rank 1 does not receive before it has the word behind it; hence nonblocking.
-func (q *queue) sendBatchAndWord() error {
+// sendWholeBatch sends a batch that rank 1 receives only after the message that follows it; hence nonblocking.
+func (q *queue) sendWholeBatch() error {
 	if err := q.startBatch(); err != nil {
 		return err
 	}
-	if err := q.sayLastWord(); err != nil {
+	if err := q.sendLast(); err != nil {
 		return err
 	}
 	return mpi.WaitAll(q.batch...)
@@ -269,4 +269,5 @@ func (q *queue) startBatch() (err error) {
 	return nil
 }
 
-func (q *queue) sayLastWord() error { return mpi.Send(q.world, []byte{1}, 1, sentTag) }
+// sendLast tells rank 1 that the batch before it has been sent.
+func (q *queue) sendLast() error { return mpi.Send(q.world, []byte{1}, 1, sentTag) }

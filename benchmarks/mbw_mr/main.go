@@ -6,12 +6,12 @@
 // Rank i sends the windows of benchmarks/bw to rank i + PAIRS, all pairs at the same time: they meet in a barrier
 // after the warm-up. Each sender reads the clock around its own windows. What all pairs sent, divided by the mean of
 // these times, is printed: 10^6 bytes per second and messages per second. Without -p half of the ranks are senders;
-// ranks behind the last pair only meet the others. With -f the extremes and percentiles are those of rank 0's pair,
-// times the number of pairs.
+// ranks after the last pair only take part in the barriers. With -f the extremes and percentiles are those of rank 0's
+// pair, times the number of pairs.
 //
 // Options, rounds and output are those of osu_mbw_mr 7.4.
 //
-// Owns: who is a pair.
+// Owns: which ranks are a pair.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
 // Never: reaches inside of the runtime.
 package main

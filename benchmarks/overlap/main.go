@@ -1,4 +1,4 @@
-// Overlap measures how much of a nonblocking transfer is hidden behind the computation of the rank that started it.
+// Overlap measures how much of a nonblocking transfer is hidden by the computation of the rank that started it.
 //
 //	gorun -n 2 ./benchmarks/overlap [-m MIN:MAX] [-i N] [-x N] [--alloc] [--json] [--plot FILE]
 //

@@ -33,43 +33,43 @@ static long expected(long n)
 typedef struct {
     MPI_Request *requests;
     long started, finished, total;
-} line;
+} fifo;
 
 enum { RECEIVES, SENDS };
 
 typedef struct {
     int window;
     char *in, *out;
-    line lines[2];
+    fifo fifos[2];
     uint64_t x;
 } traffic;
 
-static int has_room(const traffic *t, const line *l)
+static int has_room(const traffic *t, const fifo *f)
 {
-    return l->started < l->total && l->started - l->finished < t->window;
+    return f->started < f->total && f->started - f->finished < t->window;
 }
 
-/* Starts whatever there is room for, receives first. */
+/* Starts all that there is room for, receives first. */
 static void refill(traffic *t, int size)
 {
-    for (line *l = &t->lines[RECEIVES]; has_room(t, l); l->started++) {
-        long i = l->started % t->window;
-        MPI_Irecv(t->in + i * size, size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &l->requests[i]);
+    for (fifo *f = &t->fifos[RECEIVES]; has_room(t, f); f->started++) {
+        long i = f->started % t->window;
+        MPI_Irecv(t->in + i * size, size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &f->requests[i]);
     }
-    for (line *l = &t->lines[SENDS]; has_room(t, l); l->started++)
+    for (fifo *f = &t->fifos[SENDS]; has_room(t, f); f->started++)
         MPI_Isend(t->out, size, MPI_CHAR, next_target(&t->x), DATA, MPI_COMM_WORLD,
-                  &l->requests[l->started % t->window]);
+                  &f->requests[f->started % t->window]);
 }
 
 /* The oldest that is under way, or a null request. */
 static MPI_Request *oldest(const traffic *t, int which)
 {
     static MPI_Request none = MPI_REQUEST_NULL;
-    const line *l = &t->lines[which];
-    return l->finished == l->started ? &none : &l->requests[l->finished % t->window];
+    const fifo *f = &t->fifos[which];
+    return f->finished == f->started ? &none : &f->requests[f->finished % t->window];
 }
 
-/* Completes the oldest receive or the oldest send, whichever can be; 0 when there is neither. */
+/* Completes the oldest receive or the oldest send, the first of the two that can be; 0 when there is neither. */
 static int finish_one(traffic *t)
 {
     MPI_Request both[2];
@@ -81,14 +81,14 @@ static int finish_one(traffic *t)
             continue;
         MPI_Test(r, &done, MPI_STATUS_IGNORE);
         if (done) {
-            t->lines[which].finished++;
+            t->fifos[which].finished++;
             return 1;
         }
     }
     MPI_Waitany(2, both, &which, MPI_STATUS_IGNORE);
     if (which == MPI_UNDEFINED)
         return 0;
-    t->lines[which].finished++;
+    t->fifos[which].finished++;
     return 1;
 }
 
@@ -96,9 +96,9 @@ static int finish_one(traffic *t)
 static int64_t run(traffic *t, int size, long n)
 {
     for (int which = RECEIVES; which <= SENDS; which++)
-        t->lines[which].started = t->lines[which].finished = 0;
-    t->lines[RECEIVES].total = expected(n);
-    t->lines[SENDS].total = n;
+        t->fifos[which].started = t->fifos[which].finished = 0;
+    t->fifos[RECEIVES].total = expected(n);
+    t->fifos[SENDS].total = n;
     t->x = seed_of(rank);
     MPI_Barrier(MPI_COMM_WORLD);
     int64_t start = now_ns();
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
         fail("allpairs", "needs at least two ranks");
     traffic t = {.window = o.window, .in = buffer(&o, o.max * o.window), .out = buffer(&o, o.max)};
     for (int which = RECEIVES; which <= SENDS; which++)
-        t.lines[which].requests = room_for(o.window, sizeof(MPI_Request));
+        t.fifos[which].requests = room_for(o.window, sizeof(MPI_Request));
     if (rank == 0) {
         title("MPI All-Pairs Random Traffic Test");
         printf("# [ ranks: %d ] [ window size: %ld ]\n", ranks, o.window);
@@ -138,8 +138,8 @@ int main(int argc, char **argv)
     }
     release(&o, t.in);
     release(&o, t.out);
-    free(t.lines[RECEIVES].requests);
-    free(t.lines[SENDS].requests);
+    free(t.fifos[RECEIVES].requests);
+    free(t.fifos[SENDS].requests);
     MPI_Finalize();
     return 0;
 }

@@ -1,5 +1,5 @@
-/* What the peers that are MPI programs share beside options.h: their buffers, and the two loops that most of them are
- * made of. They measure other MPI libraries the same way as ours is measured; build them with mpicc. */
+/* What the peers that are MPI programs share, apart from options.h: their buffers, and the two loops that most of them
+ * are made of. They measure other MPI libraries the same way as ours is measured; build them with mpicc. */
 #ifndef PEERS_COMMON_H
 #define PEERS_COMMON_H
 
@@ -9,7 +9,7 @@
 
 enum { PING = 1, DATA = 100, ANSWER = 101 }; /* tags */
 
-static inline void give_up(void) { MPI_Abort(MPI_COMM_WORLD, 2); }
+static inline void abort_all(void) { MPI_Abort(MPI_COMM_WORLD, 2); }
 
 static inline int my_rank(void)
 {
@@ -31,7 +31,7 @@ static inline void need_ranks(int want)
         fail("peers", "this program needs exactly two ranks");
 }
 
-/* The pairs of -p: rank i < pairs works with rank i + pairs; the ranks behind these, if any, only take part in
+/* The pairs of -p: rank i < pairs works with rank i + pairs; the ranks after these, if any, only take part in
  * collectives. */
 static inline int count_pairs(const options *o)
 {
@@ -70,7 +70,7 @@ static inline void *room_for(size_t n, size_t each)
 }
 
 /* The ping-pong: n round trips with the partner; one side serves, the other one answers. */
-static inline void rally(int serves, int partner, char *send, char *recv, int size, int tag, long n)
+static inline void ping_pong(int serves, int partner, char *send, char *recv, int size, int tag, long n)
 {
     for (long i = 0; i < n; i++) {
         if (serves)

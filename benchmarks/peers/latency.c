@@ -14,9 +14,9 @@ int main(int argc, char **argv)
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
         long n = iterations(&o, size);
         MPI_Barrier(MPI_COMM_WORLD);
-        rally(rank == 0, 1 - rank, send, recv, size, PING, warmup(&o, size));
+        ping_pong(rank == 0, 1 - rank, send, recv, size, PING, warmup(&o, size));
         int64_t start = now_ns();
-        rally(rank == 0, 1 - rank, send, recv, size, PING, n);
+        ping_pong(rank == 0, 1 - rank, send, recv, size, PING, n);
         int64_t took = now_ns() - start;
         if (rank == 0) {
             printf("%-10ld%20.2f\n", size, took / 1e3 / n / 2);

@@ -1,13 +1,13 @@
 /* The ping-pongs of benchmarks/latency_mt, many threads of two ranks at once, for another MPI.
  *
  * With as many senders as receivers each pair of threads has a tag of its own. Otherwise all share one, and a receiver
- * answers its share of the round trips, whoever began them. */
+ * answers its share of the round trips of all senders. */
 #include "common.h"
 #include <pthread.h>
 
 static options opts;
 static int rank, paired;
-static pthread_barrier_t gate;
+static pthread_barrier_t barrier;
 
 typedef struct {
     pthread_t thread;
@@ -30,10 +30,10 @@ static long share(const worker *w, long each)
 /* No thread of either rank goes on before all are here. */
 static void meet(const worker *w)
 {
-    pthread_barrier_wait(&gate);
+    pthread_barrier_wait(&barrier);
     if (w->index == 0)
         MPI_Barrier(MPI_COMM_WORLD);
-    pthread_barrier_wait(&gate);
+    pthread_barrier_wait(&barrier);
 }
 
 static void *work(void *arg)
@@ -43,10 +43,10 @@ static void *work(void *arg)
     for (long size = opts.min; size >= 0; size = next_size(&opts, size, 2), i++) {
         long n = share(w, iterations(&opts, size));
         meet(w);
-        rally(rank == 0, 1 - rank, w->send, w->recv, size, tag, share(w, warmup(&opts, size)));
+        ping_pong(rank == 0, 1 - rank, w->send, w->recv, size, tag, share(w, warmup(&opts, size)));
         meet(w);
         int64_t start = now_ns();
-        rally(rank == 0, 1 - rank, w->send, w->recv, size, tag, n);
+        ping_pong(rank == 0, 1 - rank, w->send, w->recv, size, tag, n);
         w->us[i] = (now_ns() - start) / 1e3 / n / 2;
     }
     return NULL;
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
     if (provided < MPI_THREAD_MULTIPLE)
         fail("latency_mt", "this library does not provide MPI_THREAD_MULTIPLE");
     paired = opts.senders == opts.receivers;
-    pthread_barrier_init(&gate, NULL, threads());
+    pthread_barrier_init(&barrier, NULL, threads());
     worker *workers = room_for(threads(), sizeof *workers);
     for (long t = 0; t < threads(); t++) {
         worker *w = &workers[t];

@@ -1,7 +1,7 @@
 /* The ping-pong of benchmarks/latency_persistent, for another MPI: requests made once, started for every message. */
 #include "common.h"
 
-static void rally_again(int serves, MPI_Request *send, MPI_Request *recv, long n)
+static void ping_pong_persistent(int serves, MPI_Request *send, MPI_Request *recv, long n)
 {
     for (long i = 0; i < n; i++) {
         MPI_Request *first = serves ? send : recv, *second = serves ? recv : send;
@@ -28,9 +28,9 @@ int main(int argc, char **argv)
         MPI_Send_init(send_buf, size, MPI_CHAR, 1 - rank, PING, MPI_COMM_WORLD, &send);
         MPI_Recv_init(recv_buf, size, MPI_CHAR, 1 - rank, PING, MPI_COMM_WORLD, &recv);
         MPI_Barrier(MPI_COMM_WORLD);
-        rally_again(rank == 0, &send, &recv, warmup(&o, size));
+        ping_pong_persistent(rank == 0, &send, &recv, warmup(&o, size));
         int64_t start = now_ns();
-        rally_again(rank == 0, &send, &recv, n);
+        ping_pong_persistent(rank == 0, &send, &recv, n);
         int64_t took = now_ns() - start;
         if (rank == 0) {
             printf("%-10ld%20.2f\n", size, took / 1e3 / n / 2);

@@ -1,7 +1,7 @@
 /* The queues of benchmarks/match, for another MPI. Method and columns are described there. */
 #include "common.h"
 
-enum { WANTED = 1, READY = 2, SENT = 3, RESULT = 4, WAIT = 1000 };
+enum { WANTED = 1, REQUEST = 2, SENT = 3, RESULT = 4, WAIT = 1000 };
 enum { BYTES = 8, KINDS = 4 };
 #define CELL_TIME INT64_C(1000000000) /* ns, for the batches of one cell */
 
@@ -16,74 +16,74 @@ static int rank, window;
 static long length;
 static options opts;
 
-/* A queue served in turn with room for what waits and one batch; entry i uses slot i modulo the room.
- * Where something can be in the way, its first `length` entries are what waits and the batch has its own slots. */
-static MPI_Request *line, *batch;
-static char *line_buf, *batch_buf;
+/* A queue whose oldest entry completes next, with room for what waits and one batch; entry i uses slot i modulo the
+ * room. Where something can be in the way, its first `length` entries are what waits, the batch has its own slots. */
+static MPI_Request *fifo, *batch;
+static char *fifo_buf, *batch_buf;
 static long room, started, finished;
 
 static char *slot(char *buf, long i) { return buf + i * BYTES; }
 static int source(const kind *k, int sender) { return k->any_source ? MPI_ANY_SOURCE : sender; }
 static int tag(const kind *k, int t) { return k->any_tag ? MPI_ANY_TAG : t; }
-static int fits_all(const kind *k) { return k->any_source && k->any_tag; }
+static int matches_all(const kind *k) { return k->any_source && k->any_tag; }
 
-/* Who sends what is in the way: rank 1 to itself where a message of rank 0 would fit. */
-static int waiter(const kind *k) { return k->any_tag && !k->any_source ? 1 : 0; }
+/* The rank that sends what is in the way: rank 1 to itself where a message of rank 0 would match. */
+static int filler(const kind *k) { return k->any_tag && !k->any_source ? 1 : 0; }
 
 static void post(const kind *k, int sender, int t)
 {
     long i = started++ % room;
-    MPI_Irecv(slot(line_buf, i), BYTES, MPI_CHAR, source(k, sender), tag(k, t), MPI_COMM_WORLD, &line[i]);
+    MPI_Irecv(slot(fifo_buf, i), BYTES, MPI_CHAR, source(k, sender), tag(k, t), MPI_COMM_WORLD, &fifo[i]);
 }
 
 static void start_send(int t)
 {
     long i = started++ % room;
-    MPI_Isend(slot(line_buf, i), BYTES, MPI_CHAR, 1, t, MPI_COMM_WORLD, &line[i]);
+    MPI_Isend(slot(fifo_buf, i), BYTES, MPI_CHAR, 1, t, MPI_COMM_WORLD, &fifo[i]);
 }
 
 static void finish(long n)
 {
     for (long j = 0; j < n; j++)
-        MPI_Wait(&line[finished++ % room], MPI_STATUS_IGNORE);
+        MPI_Wait(&fifo[finished++ % room], MPI_STATUS_IGNORE);
 }
 
-static void say(char more) { MPI_Send(&more, 1, MPI_CHAR, 0, READY, MPI_COMM_WORLD); }
+static void request(char more) { MPI_Send(&more, 1, MPI_CHAR, 0, REQUEST, MPI_COMM_WORLD); }
 
-static int hear(void)
+static int requested(void)
 {
     char more;
-    MPI_Recv(&more, 1, MPI_CHAR, 1, READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Recv(&more, 1, MPI_CHAR, 1, REQUEST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     return more;
 }
 
-static void say_sent(void)
+static void send_last(void)
 {
     char word = 1;
     MPI_Send(&word, 1, MPI_CHAR, 1, SENT, MPI_COMM_WORLD);
 }
 
-static int64_t arrivals(const kind *k)
+static int64_t await_batch(const kind *k)
 {
     for (int i = 0; i < window; i++) {
-        if (fits_all(k))
+        if (matches_all(k))
             post(k, 0, WANTED);
         else
             MPI_Irecv(slot(batch_buf, i), BYTES, MPI_CHAR, source(k, 0), tag(k, WANTED), MPI_COMM_WORLD, &batch[i]);
     }
     int64_t start = now_ns();
-    say(1);
-    if (fits_all(k))
+    request(1);
+    if (matches_all(k))
         finish(window);
     else
         MPI_Waitall(window, batch, MPI_STATUSES_IGNORE);
     return now_ns() - start;
 }
 
-static int64_t takes(const kind *k)
+static int64_t receive_batch(const kind *k)
 {
     char word;
-    say(1);
+    request(1);
     MPI_Recv(&word, 1, MPI_CHAR, 0, SENT, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     int64_t start = now_ns();
     for (int i = 0; i < window; i++)
@@ -98,7 +98,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Batches on rank 1 until there are enough; their median in microseconds for one message. */
-static double direct(int64_t (*run)(const kind *), const kind *k)
+static double measure(int64_t (*run)(const kind *), const kind *k)
 {
     int64_t *samples = malloc(opts.small_iters * sizeof *samples);
     if (samples == NULL)
@@ -113,7 +113,7 @@ static double direct(int64_t (*run)(const kind *), const kind *k)
         if (now_ns() - begin > CELL_TIME)
             break;
     }
-    say(0);
+    request(0);
     qsort(samples, n, sizeof *samples, by_value);
     long nearest = (n * 50 + 99) / 100;
     double median = (double)samples[nearest - 1];
@@ -121,35 +121,35 @@ static double direct(int64_t (*run)(const kind *), const kind *k)
     return median / 1e3 / window;
 }
 
-static void send_batch(int last_word)
+static void send_batch(int ends)
 {
     for (int i = 0; i < window; i++)
         MPI_Isend(slot(batch_buf, i), BYTES, MPI_CHAR, 1, WANTED, MPI_COMM_WORLD, &batch[i]);
-    if (last_word)
-        say_sent();
+    if (ends)
+        send_last();
     MPI_Waitall(window, batch, MPI_STATUSES_IGNORE);
 }
 
 static void send_waiting(const kind *k)
 {
-    if (waiter(k) != rank)
+    if (filler(k) != rank)
         return;
     for (long i = 0; i < length; i++)
-        MPI_Send(line_buf, BYTES, MPI_CHAR, 1, WAIT + i, MPI_COMM_WORLD);
+        MPI_Send(fifo_buf, BYTES, MPI_CHAR, 1, WAIT + i, MPI_COMM_WORLD);
 }
 
 static double posted(const kind *k)
 {
     started = finished = 0;
     if (rank == 0) {
-        while (hear())
+        while (requested())
             send_batch(0);
         send_waiting(k);
         return 0;
     }
     for (long i = 0; i < length; i++)
-        post(k, waiter(k), WAIT + i);
-    double us = direct(arrivals, k);
+        post(k, filler(k), WAIT + i);
+    double us = measure(await_batch, k);
     send_waiting(k);
     finish(length);
     return us;
@@ -158,26 +158,26 @@ static double posted(const kind *k)
 static double unexpected(const kind *k)
 {
     started = finished = 0;
-    if (waiter(k) == rank)
+    if (filler(k) == rank)
         for (long i = 0; i < length; i++)
-            start_send(fits_all(k) ? WANTED : WAIT + i);
+            start_send(matches_all(k) ? WANTED : WAIT + i);
     if (rank == 0) {
-        while (hear()) {
-            if (!fits_all(k)) {
+        while (requested()) {
+            if (!matches_all(k)) {
                 send_batch(1);
                 continue;
             }
             finish(started - finished - length);
             for (int i = 0; i < window; i++)
                 start_send(WANTED);
-            say_sent();
+            send_last();
         }
         finish(started - finished);
         return 0;
     }
-    double us = direct(takes, k);
+    double us = measure(receive_batch, k);
     for (long i = 0; i < length; i++)
-        MPI_Recv(batch_buf, BYTES, MPI_CHAR, source(k, waiter(k)), tag(k, WAIT + i), MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(batch_buf, BYTES, MPI_CHAR, source(k, filler(k)), tag(k, WAIT + i), MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     finish(started - finished);
     return us;
 }
@@ -186,16 +186,16 @@ static void measure_line(void)
 {
     double us[2 * KINDS];
     room = length + window;
-    line = malloc(room * sizeof *line);
-    line_buf = touched(room * BYTES);
-    if (line == NULL)
+    fifo = malloc(room * sizeof *fifo);
+    fifo_buf = touched(room * BYTES);
+    if (fifo == NULL)
         fail("match", "no memory");
     for (int i = 0; i < KINDS; i++)
         us[i] = posted(&kinds[i]);
     for (int i = 0; i < KINDS; i++)
         us[KINDS + i] = unexpected(&kinds[i]);
-    free(line);
-    free(line_buf);
+    free(fifo);
+    free(fifo_buf);
     if (rank == 1) {
         MPI_Send(us, 2 * KINDS, MPI_DOUBLE, 0, RESULT, MPI_COMM_WORLD);
         return;

@@ -7,11 +7,11 @@ static double timed(int rank, int pairs, char *send, char *recv, long size, long
     int serves = rank < pairs, partner = serves ? rank + pairs : rank - pairs, takes_part = rank < 2 * pairs;
     MPI_Barrier(MPI_COMM_WORLD);
     if (takes_part)
-        rally(serves, partner, send, recv, size, PING, warm);
+        ping_pong(serves, partner, send, recv, size, PING, warm);
     MPI_Barrier(MPI_COMM_WORLD);
     int64_t start = now_ns();
     if (takes_part)
-        rally(serves, partner, send, recv, size, PING, n);
+        ping_pong(serves, partner, send, recv, size, PING, n);
     return serves ? (now_ns() - start) / 1e3 / n / 2 : 0;
 }
 

@@ -1,4 +1,4 @@
-/* What all peers share, MPI or not: the options and the output of the programs beside them in Go (benchmarks/harness). */
+/* What all peers share, MPI or not: the options and the output of their twins in Go (benchmarks/harness). */
 #ifndef PEERS_OPTIONS_H
 #define PEERS_OPTIONS_H
 
@@ -57,13 +57,13 @@ static inline long warmup(const options *o, long size)
     return size > LARGE_MESSAGE ? o->large_warmup : o->small_warmup;
 }
 
-/* Ends the whole program, as it does: defined by whoever includes this. */
-static inline void give_up(void);
+/* Ends the whole program. The file that includes this one defines it. */
+static inline void abort_all(void);
 
 static inline void fail(const char *what, const char *arg)
 {
     fprintf(stderr, "%s: %s\n", what, arg);
-    give_up();
+    abort_all();
     exit(2);
 }
 
@@ -131,7 +131,7 @@ static inline void parse(int argc, char **argv, options *o)
         fail("not an option", argv[optind]);
 }
 
-/* Memory whose pages are there before a clock runs. */
+/* Memory whose pages have been touched before a clock runs. */
 static inline char *touched(size_t n)
 {
     char *p = NULL;

@@ -41,7 +41,7 @@ static void wait_until(int64_t when)
         ;
 }
 
-/* Rank 1 of n iterations: it tells rank 0 and goes into a blocking call. */
+/* Rank 1 of n iterations: it sends rank 0 a byte and goes into a blocking call. */
 static void serve(char *buf, long size, int receives, long n)
 {
     char word = 0;

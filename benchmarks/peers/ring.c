@@ -6,23 +6,23 @@
 
 enum { GOES_ON, LAST }; /* the token's first byte */
 
-static int before, behind;
+static int left, right;
 
-static void take(char *token, int size)
+static void receive(char *token, int size)
 {
-    MPI_Recv(token, size, MPI_CHAR, before, TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Recv(token, size, MPI_CHAR, left, TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-static void hand(char *token, int size)
+static void forward(char *token, int size)
 {
-    MPI_Send(token, size, MPI_CHAR, behind, TOKEN, MPI_COMM_WORLD);
+    MPI_Send(token, size, MPI_CHAR, right, TOKEN, MPI_COMM_WORLD);
 }
 
 static void pass(char *token, int size, int tokens)
 {
     for (int gone = 0; gone < tokens;) {
-        take(token, size);
-        hand(token, size);
+        receive(token, size);
+        forward(token, size);
         if (token[0] == LAST)
             gone++;
     }
@@ -31,8 +31,8 @@ static void pass(char *token, int size, int tokens)
 static void lap(char *token, int size, int tokens)
 {
     for (int i = 0; i < tokens; i++) {
-        take(token, size);
-        hand(token, size);
+        receive(token, size);
+        forward(token, size);
     }
 }
 
@@ -41,7 +41,7 @@ static long lead(char *token, int size, const options *o, int64_t *took)
     long laps = 0;
     token[0] = GOES_ON;
     for (int i = 0; i < o->window; i++)
-        hand(token, size);
+        forward(token, size);
     int64_t begin = now_ns();
     for (long i = 0; i < warmup(o, size) && now_ns() - begin < TIME_MAX / 2; i++)
         lap(token, size, o->window);
@@ -52,12 +52,12 @@ static long lead(char *token, int size, const options *o, int64_t *took)
     }
     *took = now_ns() - start;
     for (int i = 0; i < o->window; i++) {
-        take(token, size);
+        receive(token, size);
         token[0] = LAST;
-        hand(token, size);
+        forward(token, size);
     }
     for (int i = 0; i < o->window; i++)
-        take(token, size);
+        receive(token, size);
     return laps;
 }
 
@@ -70,8 +70,8 @@ int main(int argc, char **argv)
     parse(argc, argv, &o);
     if (ranks < 2 || o.window >= ranks || o.min < 1)
         fail("ring", "needs two ranks, fewer tokens than ranks, tokens of at least a byte");
-    before = (rank + ranks - 1) % ranks;
-    behind = (rank + 1) % ranks;
+    left = (rank + ranks - 1) % ranks;
+    right = (rank + 1) % ranks;
     char *token = touched(o.max);
     if (rank == 0)
         printf("# OSU MPI Ring Latency Test v7.4 (peer)\n# Datatype: MPI_CHAR.\n# [ ranks: %d ] [ tokens: %ld ]\n"

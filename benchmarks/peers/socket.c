@@ -11,12 +11,12 @@
 #include <sys/socket.h>
 
 #define CHUNK (64 << 10) /* one recv takes several small messages */
-#define PATIENCE 10      /* seconds for the other one to come */
+#define TIMEOUT 10       /* seconds for the other rank to come */
 
-static inline void give_up(void) {}
+static inline void abort_all(void) {}
 
 static int rank; /* 0 or 1 */
-static int conn; /* to the other one */
+static int conn; /* to the other rank */
 
 static void need(int ok, const char *what)
 {
@@ -54,8 +54,8 @@ static int listen_at(const struct addrinfo *a)
     need(at >= 0, "socket");
     setsockopt(at, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     need(bind(at, a->ai_addr, a->ai_addrlen) == 0 && listen(at, 1) == 0, "listening");
-    struct timeval patience = {.tv_sec = PATIENCE}; /* for accept */
-    setsockopt(at, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    struct timeval timeout = {.tv_sec = TIMEOUT}; /* for accept */
+    setsockopt(at, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     int got = accept(at, NULL, NULL);
     need(got >= 0, "waiting for the other rank");
     close(at);
@@ -64,7 +64,7 @@ static int listen_at(const struct addrinfo *a)
 
 static int dial(const struct addrinfo *a)
 {
-    int64_t until = now_ns() + (int64_t)PATIENCE * 1000000000;
+    int64_t until = now_ns() + (int64_t)TIMEOUT * 1000000000;
     for (;;) {
         int to = socket(a->ai_family, SOCK_STREAM, 0);
         need(to >= 0, "socket");
@@ -117,7 +117,7 @@ static void play(char *buf, long size, long n)
     }
 }
 
-/* n windows from 0 to 1, each of them answered: a send for every message, as an MPI without aggregation has it. */
+/* n windows from 0 to 1, each of them answered: a send for every message, as in an MPI without aggregation. */
 static void stream(char *buf, long size, long window, long n)
 {
     char answer[4] = {0};

@@ -2,7 +2,7 @@
 //
 //	gorun -n N ./benchmarks/ring [-m MIN:MAX] [-i LAPS] [-x LAPS] [-W TOKENS] [--json] [--plot FILE]
 //
-// Each rank receives the token from the rank before it and sends it to the rank behind it. Rank 0 reads the clock
+// Each rank receives the token from the rank before it and sends it to the rank after it. Rank 0 reads the clock
 // before the first and after the last measured lap and prints the time of a hop, the time of a lap, and the hops per
 // second of all tokens together. -W puts more than one token on the ring; fewer than ranks, since each rank holds
 // its token in a blocking Send. The default is one token of 8 bytes.
@@ -43,7 +43,7 @@ const (
 	timeMax  = 10 * time.Second // for one size
 )
 
-// The token's first byte says whether it goes on.
+// The token's first byte.
 const (
 	goesOn byte = iota
 	last
@@ -72,17 +72,18 @@ func check(j *bench.Job) error {
 	return nil
 }
 
-// ring is one rank's place. The buffer holds the token between Recv and Send.
+// ring is one rank's place in it. buf holds the token between Recv and Send.
 type ring struct {
-	world          *mpi.Comm
-	opts           harness.Options
-	before, behind int
-	buf            []byte
+	world       *mpi.Comm
+	opts        harness.Options
+	left, right int
+	buf         []byte
 }
 
 func newRing(world *mpi.Comm, opts harness.Options) *ring {
 	rank, n := world.Rank(), world.Size()
-	r := &ring{world: world, opts: opts, before: (rank + n - 1) % n, behind: (rank + 1) % n, buf: make([]byte, opts.MaxSize)}
+	r := &ring{world: world, opts: opts, left: (rank + n - 1) % n, right: (rank + 1) % n}
+	r.buf = make([]byte, opts.MaxSize)
 	harness.Touch(r.buf)
 	return r
 }
@@ -106,7 +107,7 @@ func (r *ring) measure(size int64) ([]any, error) {
 	return []any{us / hops, us / float64(laps), hops * float64(r.opts.Window) / took.Seconds(), laps}, nil
 }
 
-// pass hands tokens on until the last one has gone by.
+// pass passes tokens on until the last one has gone by.
 func (r *ring) pass(token []byte) error {
 	for gone := 0; gone < r.opts.Window; {
 		if err := r.hop(token); err != nil {
@@ -123,7 +124,7 @@ func (r *ring) pass(token []byte) error {
 func (r *ring) lead(token []byte, rounds harness.Rounds) (laps int, took time.Duration, err error) {
 	token[0] = goesOn
 	for range r.opts.Window {
-		if err := mpi.Send(r.world, token, r.behind, tokenTag); err != nil {
+		if err := mpi.Send(r.world, token, r.right, tokenTag); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -155,25 +156,25 @@ func (r *ring) lap(token []byte) error {
 }
 
 func (r *ring) hop(token []byte) error {
-	if _, err := mpi.Recv(r.world, token, r.before, tokenTag); err != nil {
+	if _, err := mpi.Recv(r.world, token, r.left, tokenTag); err != nil {
 		return err
 	}
-	return mpi.Send(r.world, token, r.behind, tokenTag)
+	return mpi.Send(r.world, token, r.right, tokenTag)
 }
 
-// takeOff sends each token on a last lap and keeps it when it comes back.
+// takeOff sends each token on a last lap and receives it when it comes back.
 func (r *ring) takeOff(token []byte) error {
 	for range r.opts.Window {
-		if _, err := mpi.Recv(r.world, token, r.before, tokenTag); err != nil {
+		if _, err := mpi.Recv(r.world, token, r.left, tokenTag); err != nil {
 			return err
 		}
 		token[0] = last
-		if err := mpi.Send(r.world, token, r.behind, tokenTag); err != nil {
+		if err := mpi.Send(r.world, token, r.right, tokenTag); err != nil {
 			return err
 		}
 	}
 	for range r.opts.Window {
-		if _, err := mpi.Recv(r.world, token, r.before, tokenTag); err != nil {
+		if _, err := mpi.Recv(r.world, token, r.left, tokenTag); err != nil {
 			return err
 		}
 	}

@@ -18,9 +18,9 @@ const (
 	silentTag // under which nothing is ever sent
 )
 
-// cancelSome sends to the right-hand neighbour, cancels some of it, and sends it the list of what remains. The neighbour
-// must have received that and nothing else, in order, and can cancel the receives that are left over. Whether a message
-// can be cancelled is a race between the two. Meanwhile contexts end calls that wait for what never comes.
+// cancelSome sends to the right-hand neighbour, cancels some of it, and sends it the list of what remains. The
+// neighbour must have received that and nothing else, in order, and can cancel the receives that are left over. Whether
+// a message can be cancelled is a race between the two. Meanwhile contexts end calls that wait for what never comes.
 func (r *rank) cancelSome(round int) error {
 	me, n := r.cancels.Rank(), r.cancels.Size()
 	if n == 1 {

@@ -31,7 +31,7 @@ func options(change func(*harness.Options)) harness.Options {
 	return o
 }
 
-// scripted are rounds that go wrong as they are told, and remember what was asked of them.
+// scripted are rounds that fail as they are told, and record their calls.
 type scripted struct {
 	size    int64
 	plays   []int
@@ -76,7 +76,7 @@ func TestMeterPlays(t *testing.T) {
 }
 
 // What any rank finds wrong is in rank 0's result.
-func TestMeterBringsErrorsTogether(t *testing.T) {
+func TestMeterAddsErrors(t *testing.T) {
 	jobs(t, 4, options(func(o *harness.Options) { o.Validate = true }), func(j *Job) error {
 		s := &scripted{wrong: map[int]int64{1: int64(j.Rank), 4: 10}}
 		result, err := NewMeter(j, true, false).Measure(s, 8)
@@ -92,7 +92,7 @@ func TestMeterTakesTheMean(t *testing.T) {
 	jobs(t, 3, options(func(*harness.Options) {}), func(j *Job) error {
 		m := NewMeter(j, j.Rank != 1, false)
 		result := harness.Result{Iteration: []float64{10, 1000, 30}[j.Rank]}
-		err := m.bringTogether(&result)
+		err := m.combine(&result)
 		if err == nil && j.Rank == 0 && result.Iteration != 20 {
 			err = fmt.Errorf("mean %v", result.Iteration)
 		}
@@ -203,7 +203,7 @@ func TestPartners(t *testing.T) {
 		first                bool
 	}{
 		{1, 0, 1, true}, {1, 1, 0, false}, {2, 0, 2, true}, {2, 1, 3, true}, {2, 2, 0, false}, {2, 3, 1, false},
-		{2, 4, Nobody, false},
+		{2, 4, NoPartner, false},
 	} {
 		if partner, first := PartnerIn(c.pairs, c.rank); partner != c.partner || first != c.first {
 			t.Errorf("%+v: %d, %v", c, partner, first)
@@ -211,8 +211,8 @@ func TestPartners(t *testing.T) {
 	}
 }
 
-// A rank that has no partner meets the others and does no more.
-func TestRanksBehindTheLastPair(t *testing.T) {
+// A rank that has no partner takes part in the barriers and does no more.
+func TestRanksWithoutPartner(t *testing.T) {
 	o := options(func(o *harness.Options) { o.Validate = true })
 	jobs(t, 5, o, func(j *Job) error {
 		partner, first := PartnerIn(2, j.Rank)

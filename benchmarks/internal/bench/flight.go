@@ -113,7 +113,7 @@ func (f *Flight) Wrong(round, sender int) (wrong int64) {
 	return wrong
 }
 
-// mark tells the buffers of all senders apart.
+// mark differs for each buffer of each sender.
 func mark(sender, i int) int { return sender<<24 + i }
 
 // Window is one side of the windows between two ranks: the sender starts a window of Isend and waits for all, the
@@ -133,7 +133,7 @@ func NewWindow(j *Job, partner int, sends bool) (*Window, error) {
 
 // Play implements Rounds: n windows and their answers.
 func (w *Window) Play(n int) error {
-	if w.Partner == Nobody {
+	if w.Partner == NoPartner {
 		return nil
 	}
 	for range n {
@@ -156,7 +156,7 @@ func (w *Window) Play(n int) error {
 	return nil
 }
 
-// Answer ends a window: the receiver says that it has all.
+// Answer ends a window: the receiver answers when it has all.
 func (w *Window) Answer() error {
 	if w.Sends {
 		return RecvAnswer(w.World, w.answer[:], w.Partner)
@@ -164,12 +164,12 @@ func (w *Window) Answer() error {
 	return SendAnswer(w.World, w.answer[:], w.Partner)
 }
 
-// SendAnswer tells a sender that all of its window is there.
+// SendAnswer answers a sender whose window has been received.
 func SendAnswer(world *mpi.Comm, answer []byte, to int) error {
 	return mpi.Send(world, answer, to, answerTag)
 }
 
-// RecvAnswer waits for that.
+// RecvAnswer waits for a receiver's answer.
 func RecvAnswer(world *mpi.Comm, answer []byte, from int) error {
 	_, err := mpi.Recv(world, answer, from, answerTag)
 	return err
@@ -178,7 +178,7 @@ func RecvAnswer(world *mpi.Comm, answer []byte, from int) error {
 // Fill implements Rounds.
 func (w *Window) Fill(round int) {
 	switch {
-	case w.Partner == Nobody:
+	case w.Partner == NoPartner:
 	case w.Sends:
 		w.Stamp(round, w.World.Rank())
 	default:
@@ -188,7 +188,7 @@ func (w *Window) Fill(round int) {
 
 // Check implements Rounds.
 func (w *Window) Check(round int) int64 {
-	if w.Partner == Nobody || w.Sends {
+	if w.Partner == NoPartner || w.Sends {
 		return 0
 	}
 	return w.Wrong(round, w.Partner)

@@ -47,8 +47,8 @@ func Main(p harness.Program, body func(*Job) error) {
 	})
 }
 
-// canDraw lets rank 0 find out whether it can write the picture of --plot, and tell the others, before anything is
-// measured: a job that ends with one message.
+// canDraw finds out on rank 0 whether the picture of --plot can be written, before anything is measured, and sends the
+// answer to the other ranks: so the job ends with one message.
 func (j *Job) canDraw() (ok bool, err error) {
 	switch {
 	case j.Options.Plot == "":
@@ -78,7 +78,7 @@ func OutputOf(world *mpi.Comm, o harness.Options) harness.Output {
 	return out
 }
 
-// Refuse is the error of rank 0 when the options do not fit the job; the other ranks end without a word.
+// Refuse is the error of rank 0 when the options do not fit the job; the other ranks end without one.
 func (j *Job) Refuse(err error) error {
 	if j.Rank != 0 || err == nil {
 		return nil
@@ -88,9 +88,9 @@ func (j *Job) Refuse(err error) error {
 
 const page = 4096
 
-// Memory is n bytes for messages, every page of which has been touched. With --alloc they are the library's own. They
-// begin a page and have their last one for themselves, so that what one core receives into is never beside what
-// another one works on.
+// Memory is n bytes for messages, every page of which has been touched. With --alloc they are the library's own.
+// Otherwise they begin a page and share their last one with nothing, so that a core never receives into a cache line
+// that another one works on.
 func (j *Job) Memory(n int) ([]byte, error) {
 	if !j.Options.Alloc {
 		b := make([]byte, (n+page-1)/page*page)

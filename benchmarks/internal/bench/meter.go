@@ -23,9 +23,9 @@ type Rounds interface {
 // Meter times rounds. Every rank of the job has one.
 type Meter struct {
 	job   *Job
-	times bool // this rank's time counts; the result is the mean of those that do
-	meet  bool // all ranks meet between warm-up and measurement
-	each  []int64
+	times bool    // this rank's time counts; the result is the mean of those that do
+	meet  bool    // all ranks meet between warm-up and measurement
+	each  []int64 // the time of each round; the Meter's, until the next Measure
 }
 
 // NewMeter makes the rank's meter. The time of rounds is the mean of the ranks for which times is set, rank 0 being
@@ -38,7 +38,7 @@ func NewMeter(j *Job, times, together bool) *Meter {
 	return m
 }
 
-// Measure plays all rounds of one size. The result is rank 0's; what a round moved is for the caller to say.
+// Measure plays all rounds of one size. The result is rank 0's; the caller adds what a round moved.
 func (m *Meter) Measure(r Rounds, size int64) (harness.Result, error) {
 	rounds := m.job.Options.Rounds(size)
 	result := harness.Result{Size: size}
@@ -61,7 +61,7 @@ func (m *Meter) Measure(r Rounds, size int64) (harness.Result, error) {
 	if err != nil {
 		return result, err
 	}
-	return result, m.bringTogether(&result)
+	return result, m.combine(&result)
 }
 
 func (m *Meter) play(result *harness.Result, r Rounds, n int) error {
@@ -80,7 +80,7 @@ func (m *Meter) playEach(result *harness.Result, r Rounds, n int) error {
 	for i := range n {
 		if m.job.Options.Validate {
 			r.Fill(i)
-			// Nobody may still be filling while another one's clock runs.
+			// No rank is still filling while the clock of another one runs.
 			if err := mpi.Barrier(m.job.World); err != nil {
 				return err
 			}
@@ -101,15 +101,15 @@ func (m *Meter) playEach(result *harness.Result, r Rounds, n int) error {
 	return nil
 }
 
-// figures are what a rank knows about its rounds.
+// figures are what a rank has measured.
 type figures struct {
 	Iteration float64
 	Times     bool
 	Errors    int64
 }
 
-// bringTogether turns rank 0's result into that of all ranks.
-func (m *Meter) bringTogether(result *harness.Result) error {
+// combine turns rank 0's result into that of all ranks.
+func (m *Meter) combine(result *harness.Result) error {
 	j := m.job
 	if j.Rank != 0 {
 		return mpi.SendValue(j.World, figures{result.Iteration, m.times, result.Errors}, 0, figureTag)

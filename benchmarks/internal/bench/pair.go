@@ -5,8 +5,8 @@ import (
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 )
 
-// Nobody is the partner of a rank that has none and only meets the others.
-const Nobody = -1
+// NoPartner is the partner of a rank that has none and takes part in collective calls only.
+const NoPartner = -1
 
 // Pair is one side of a ping-pong. A message of n bytes uses the first n of each buffer.
 type Pair struct {
@@ -15,10 +15,10 @@ type Pair struct {
 	Tag        int
 	Serves     bool // sends first
 	Send, Recv []byte
-	whole      [2][]byte // of which these are the beginnings
+	whole      [2][]byte // Send and Recv are their beginnings
 }
 
-// NewPair makes the side of a rank that plays with partner.
+// NewPair makes the side of a rank that exchanges messages with partner.
 func NewPair(j *Job, partner int, serves bool) (*Pair, error) {
 	p := &Pair{World: j.World, Partner: partner, Serves: serves, Tag: pingTag}
 	for i := range p.whole {
@@ -39,7 +39,7 @@ func (p *Pair) Resize(size int64) error {
 // Play implements Rounds: n round trips.
 func (p *Pair) Play(n int) error {
 	switch {
-	case p.Partner == Nobody:
+	case p.Partner == NoPartner:
 		return nil
 	case p.Serves:
 		return p.serve(n)
@@ -75,7 +75,7 @@ func (p *Pair) answer(n int) error {
 
 // Fill implements Rounds.
 func (p *Pair) Fill(round int) {
-	if p.Partner != Nobody {
+	if p.Partner != NoPartner {
 		harness.Fill(p.Send, round, p.World.Rank())
 		clear(p.Recv)
 	}
@@ -83,14 +83,14 @@ func (p *Pair) Fill(round int) {
 
 // Check implements Rounds.
 func (p *Pair) Check(round int) int64 {
-	if p.Partner != Nobody && !harness.Check(p.Recv, round, p.Partner) {
+	if p.Partner != NoPartner && !harness.Check(p.Recv, round, p.Partner) {
 		return 1
 	}
 	return 0
 }
 
-// PartnerIn says with whom a rank works when rank i and rank i + pairs are one pair, and whether it is the first of
-// the two.
+// PartnerIn is the partner of a rank, where rank i and rank i + pairs are one pair, and whether the rank is the first
+// of the two.
 func PartnerIn(pairs, rank int) (partner int, first bool) {
 	switch {
 	case rank < pairs:
@@ -98,5 +98,5 @@ func PartnerIn(pairs, rank int) (partner int, first bool) {
 	case rank < 2*pairs:
 		return rank - pairs, false
 	}
-	return Nobody, false
+	return NoPartner, false
 }

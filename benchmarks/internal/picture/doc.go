@@ -5,5 +5,5 @@
 //
 // Owns: colours, axes, labels, the layout.
 // May call: benchmarks/harness, gonum/plot.
-// Never: knows a benchmark, or what a column means.
+// Never: depends on a benchmark, or on what a column means.
 package picture
