@@ -25,6 +25,7 @@ const graph = `
 	internal/cpuset                                                      : {golang.org/x/sys}
 	internal/settings                                                    : internal/spelling, {github.com/docker/go-units}
 	internal/doze                                                        : {golang.org/x/sys}
+	internal/auth                                                        :
 
 	# The pure parts of messaging.
 	tagmatch, eager, rendezvous                                          :
@@ -35,7 +36,7 @@ const graph = `
 	transport/faulty                                                     : transport, internal/wire
 	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
 	transport/multi                                                      : transport, internal/doze
-	transport/tcp                                                        : transport, internal/wire, internal/doze, {golang.org/x/sys}
+	transport/tcp                                                        : transport, internal/auth, internal/wire, internal/doze, {golang.org/x/sys}
 	transport/verbs                                                      : transport, transport/tcp, internal/wire, internal/doze, internal/topology, {golang.org/x/sys}
 	transport/transporttest                                              : internal/testkit/proc, internal/testkit/leak, transport, internal/wire
 
@@ -74,13 +75,14 @@ const kits = `
 	internal/testkit/vm/guestrun                                         : internal/pmi
 	internal/testkit/softhca                                             : internal/testkit/proc
 	internal/topology/topologytest                                       :
+	internal/auth/authtest                                               : internal/auth, internal/testkit/proc
 	internal/e2e                                                         : mpi, launcher, internal/testkit/proc, internal/pmi, {golang.org/x/sys}
 	internal/e2e/*                                                       : mpi, internal/testkit/proc, {golang.org/x/sys}
 `
 
 // What any test may import.
 var forTests = []string{"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm", "internal/testkit/softhca",
-	"internal/e2e", "internal/topology/topologytest"}
+	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest"}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -71,16 +69,10 @@ func (s *intruder) alone(say func(net.Conn)) []byte {
 	return received
 }
 
-// helloOf is a hello of the job as tcp/greet_messages.go draws it.
-func helloOf(job string, from, to int) []byte {
-	b := make([]byte, 88)
-	copy(b, "gorunTCP")
-	binary.LittleEndian.PutUint16(b[8:], 1)
-	binary.LittleEndian.PutUint32(b[12:], uint32(from))
-	binary.LittleEndian.PutUint32(b[16:], uint32(to))
-	hash := sha256.Sum256([]byte("gorun tcp job " + job))
-	copy(b[40:56], hash[:])
-	rand.Read(b[56:])
+// opening is one of a handshake, as auth/messages.go draws it, of a side that does not know the secret.
+func opening() []byte {
+	b := make([]byte, 65)
+	rand.Read(b[copy(b, "gorunAU\x01"):])
 	return b
 }
 
@@ -129,34 +121,27 @@ func TestHostsIntruders(t *testing.T) {
 	must(t, err)
 	s := &intruder{t: t, h: h, from: 3, to: netip.AddrPortFrom(h.Address(1), listens(t, h, 1)).String()}
 	defer s.leave()
-	job := nameOf(t, pid)
 	before, open := rss(t, pid), descriptors(pid)
 	refused := 0
-	one := func(what string, say func(net.Conn)) []byte {
-		received := s.alone(say)
-		refused++
-		t.Logf("%s: receives %d bytes", what, len(received))
-		return received
-	}
 	noise := make([]byte, 4096)
 	rand.Read(noise)
-	if received := one("random bytes", func(c net.Conn) { c.Write(noise) }); len(received) > 0 {
-		t.Errorf("a client that sends random bytes receives %q", received)
-	}
-	one("HTTP", func(c net.Conn) { io.WriteString(c, "GET / HTTP/1.1\r\nHost: h1\r\n\r\n") })
-	one("nothing", func(c net.Conn) { c.(*net.TCPConn).CloseWrite() })
-	one("another job", func(c net.Conn) { c.Write(helloOf("another", 1, 0)) })
-	for _, rank := range []int{1, 0, 7} { // the last two can be no peer of rank 0
-		if received := one("a hello without the secret", func(c net.Conn) {
-			c.Write(helloOf(job, rank, 0))
-			c.Write(make([]byte, 34)) // a proof, of nothing
-			c.Write(noise)
-		}); len(received) > 48 {
-			t.Errorf("a client that cannot prove the secret receives %d bytes, want the challenge at most", len(received))
+	for _, c := range []struct {
+		what string
+		say  func(net.Conn)
+	}{
+		{"random bytes", func(c net.Conn) { c.Write(noise) }},
+		{"HTTP", func(c net.Conn) { io.WriteString(c, "GET / HTTP/1.1\r\nHost: h1\r\n\r\n") }},
+		{"nothing", func(c net.Conn) { c.(*net.TCPConn).CloseWrite() }},
+		{"an opening without the secret", func(c net.Conn) { c.Write(opening()) }},
+		{"an opening and random bytes", func(c net.Conn) { c.Write(append(opening(), noise...)) }},
+	} {
+		if received := s.alone(c.say); len(received) > 0 {
+			t.Errorf("a client that sends %s receives %q", c.what, received)
 		}
+		refused++
 	}
 	j.progresses()
-	s.flood(helloOf(job, 1, 0))
+	s.flood(opening())
 	refused += 5000 // many wait in the kernel to be accepted, and are gone before that
 	j.progresses()
 	if after := rss(t, pid); after > before+32<<20 && !proc.Race {
@@ -184,25 +169,13 @@ func TestHostsIntruders(t *testing.T) {
 	}
 }
 
-// flood makes 10,000 connections: silent ones, half a hello, a hello byte by byte, a good hello with nothing after it.
-func (s *intruder) flood(hello []byte) {
+// flood makes 10,000 connections: silent ones, half an opening, one byte by byte, a whole one.
+func (s *intruder) flood(opening []byte) {
 	s.dial(2500, 1000, func(net.Conn) {})
-	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello[:50]) })
-	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello[:1]); c.Write(hello[1:2]) })
-	s.dial(2500, 1000, func(c net.Conn) { c.Write(hello) })
+	s.dial(2500, 1000, func(c net.Conn) { c.Write(opening[:50]) })
+	s.dial(2500, 1000, func(c net.Conn) { c.Write(opening[:1]); c.Write(opening[1:2]) })
+	s.dial(2500, 1000, func(c net.Conn) { c.Write(opening) })
 	for _, c := range s.open { // slow loris
 		c.Write([]byte{1})
 	}
-}
-
-// nameOf is the job that a rank is of.
-func nameOf(t *testing.T, pid int) string {
-	t.Helper()
-	for _, kv := range (proc.Info{PID: pid}).Env() {
-		if name, ok := strings.CutPrefix(kv, "GORUN_JOB="); ok {
-			return name
-		}
-	}
-	t.Fatal("a rank without GORUN_JOB")
-	return ""
 }

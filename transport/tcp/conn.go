@@ -12,7 +12,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// conn is one TCP connection that has been greeted, used in both directions. Everything in it but the last group
+// conn is one TCP connection, used in both directions. Everything in it but the last group
 // belongs to the caller of the device's methods, who holds the engine's lock.
 type conn struct {
 	s    *session

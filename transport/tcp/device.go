@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/doze"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -24,6 +25,8 @@ type Options struct {
 	// PeerTimeout is how long a peer may leave without an answer what the kernel sends it.
 	PeerTimeout time.Duration
 	Log         func(msg string, args ...any) // nil: silent
+
+	handshakeLimit time.Duration // of a step; 0: package auth's. Tests have less
 }
 
 const defaultPeerTimeout = 30 * time.Second
@@ -39,13 +42,13 @@ const (
 
 // Device is one rank's end.
 type Device struct {
-	opt     Options
-	set     *set
-	place   *doze.Place
-	address []byte
-	mine    vicinity // where this rank is, which says which of a peer's addresses are near
-	porter  *porter
-	greeter *greeter
+	opt        Options
+	set        *set
+	place      *doze.Place
+	address    []byte
+	mine       vicinity // where this rank is, which says which of a peer's addresses are near
+	acceptor   *auth.Acceptor
+	handshaker *handshaker
 
 	// These belong to the caller of Poll (the engine, under its lock).
 	polls   uint64
@@ -126,19 +129,22 @@ func (d *Device) open() (err error) {
 	if err != nil {
 		return err
 	}
-	return d.receiveVisitors(ln)
+	return d.serveOn(ln)
 }
 
-// receiveVisitors publishes the listener's addresses and takes who comes.
-func (d *Device) receiveVisitors(ln net.Listener) (err error) {
+// serveOn publishes the listener's addresses and accepts connections of the job's ranks.
+func (d *Device) serveOn(ln *filteredListener) (err error) {
 	if d.mine, err = look(d.opt.Interfaces); err != nil {
 		ln.Close()
 		return err
 	}
 	d.address = d.mine.publish(ln).encode()
-	d.greeter = &greeter{job: d.opt.Job, rank: d.opt.Rank, size: d.opt.Size, secure: d.opt.TLS, secret: d.opt.Secret, admit: d.admit, dropped: d.dropped}
+	h := &handshaker{judge: d.judge, dropped: d.dropped, Handshaker: &auth.Handshaker{Protocol: protocol,
+		Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size, TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit}}
+	d.handshaker = h
 	d.Introduce(nil)
-	d.porter = newPorter(ln, d.greeter, d.deliver, d.opt.Log)
+	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Allows: ln.allows, Serve: d.serve, Log: d.opt.Log,
+		Accept: func(nc net.Conn) (*auth.Session, error) { return h.Accept(h.wrap(nc)) }})
 	return nil
 }
 
@@ -149,7 +155,7 @@ func (d *Device) Name() string { return "tcp" }
 func (d *Device) Address() []byte { return d.address }
 
 // Introduce is transport.Introducer's.
-func (d *Device) Introduce(card []byte) { d.greeter.introduce(packCard(d.address, card)) }
+func (d *Device) Introduce(card []byte) { d.handshaker.introduce(packCard(d.address, card)) }
 
 // Card is transport.Introducer's.
 func (d *Device) Card(peer int) []byte {
@@ -162,7 +168,7 @@ func (d *Device) Card(peer int) []byte {
 }
 
 // Refused is transport.Guarded's.
-func (d *Device) Refused() uint64 { return d.porter.Refused() }
+func (d *Device) Refused() uint64 { return d.acceptor.Refused() }
 
 // Descriptor is transport.Joint's: the set itself is readable when one of its sockets is.
 func (d *Device) Descriptor() int { return d.set.fd }
@@ -503,8 +509,8 @@ func (d *Device) Close() error {
 	d.reminder.Stop()
 	d.nodder.Stop()
 	d.stop()
-	if d.porter != nil {
-		d.porter.Close()
+	if d.acceptor != nil {
+		d.acceptor.Close()
 	}
 	d.wg.Wait()
 	for _, c := range *d.inUse.Load() {

@@ -2,7 +2,7 @@
 // many. It is used for the peers that share no memory.
 //
 // Two ranks have one connection, made when either of them first sends; both
-// prove the job's secret before anything else is read (greet.go). Frames are a
+// prove the job's secret before anything else is read (handshake.go). Frames are a
 // header of internal/wire with the payload's length in it (frame.go). Small
 // ones are written by the sender at once, or gathered for a moment while it
 // sends one after the other (conn_out.go); the payloads of large messages go

@@ -19,13 +19,13 @@ import (
 // redialSilence is how long a peer may be silent whose connection the other end has closed.
 const redialSilence = 5 * time.Second
 
-// stand is what a session without a connection keeps.
-type stand struct {
+// resumeState is what a session without a connection keeps.
+type resumeState struct {
 	broken         bool // there was a connection, and there may be one again
 	sent, received uint64
 }
 
-// ask is a question of an admission for Poll: is the session's connection to be given up for a new one?
+// ask is a question of judge for Poll: is the session's connection to be given up for a new one?
 type ask struct {
 	s    *session
 	done chan struct{} // closed when there is no connection any more
@@ -45,7 +45,7 @@ func (d *Device) ended(c *conn, why error, pkts []transport.Packet) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if again {
-		s.held = stand{true, s.sent, s.received}
+		s.held = resumeState{true, s.sent, s.received}
 		d.wg.Add(1)
 		go d.redial(s, err)
 		return 0

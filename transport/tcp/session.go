@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -24,7 +25,7 @@ type session struct {
 	gone atomic.Bool          // Down has been reported: what is sent is dropped
 
 	// The caller's of the device's methods.
-	sent, received uint64 // frames, and one more: 0 in a hello means that there has been no connection yet
+	sent, received uint64 // frames, and one more: 0 in a handshake means that there has been no connection yet
 	refused        bool   // TrySend has said no, and Room is owed for it
 	torn           bool   // a frame was lost on the way out
 	bye            bool   // the peer has said goodbye, or nonsense
@@ -35,7 +36,7 @@ type session struct {
 	// Guarded by Device.mu.
 	address address
 	known   bool // address has been given; before that only the peer can dial
-	held    stand
+	held    resumeState
 	dialing bool          // this rank dials; if the peer does too, the lower rank's connection is the one
 	coming  bool          // the peer has been told that its connection is the one, and it is not there yet
 	up      chan struct{} // closed and replaced when a connection stands, or the session has ended
@@ -124,7 +125,7 @@ const (
 	// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
 	crossingRetry = 100 * time.Millisecond
 	// crossingFor is how old a connection must be before a peer that dials again is believed to have lost it. Where both
-	// have lost one, both dial, and the second hello may have been on its way when the first one made a connection.
+	// have lost one, both dial, and the second handshake may have been on its way when the first one made a connection.
 	crossingFor = 500 * time.Millisecond
 )
 
@@ -163,43 +164,43 @@ func (s *session) dial(ctx context.Context) error {
 	if h.broken {
 		patience = min(patience, redialSilence)
 	}
-	g, err := dialAny(ctx, order(to, d.mine), patience, func(ctx context.Context, nc net.Conn) (*greeted, error) {
-		return d.greeter.dial(ctx, nc, t, s.peer, h.sent, h.received)
+	r, err := dialAny(ctx, order(to, d.mine), patience, func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
+		return d.handshaker.dial(ctx, nc, t, s.peer, h.sent, h.received)
 	})
 	switch {
 	case err != nil:
 		return err
-	case g.code == accepted:
-		return d.settle(g, s)
-	case g.code == mismatch:
+	case r.code == accepted:
+		return d.settle(r, s)
+	case r.code == mismatch:
 		return errLost
-	case g.code == leaving:
+	case r.code == leaving:
 		return errEnding
 	}
 	return nil
 }
 
-// admit is asked for each peer that has proved itself on a connection it has made.
-func (d *Device) admit(h hello) (c code, sent, received uint64) {
+// judge is asked for each peer that has proved itself on a connection it has made. sent and received are its counts.
+func (d *Device) judge(peer int, sent, received uint64) code {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed.Load() {
-		return leaving, 0, 0
+		return leaving
 	}
-	s := d.session(h.from)
-	if c := s.conn.Load(); c != nil && h.sent != 0 && now()-c.since > int64(crossingFor) {
+	s := d.session(peer)
+	if c := s.conn.Load(); c != nil && sent != 0 && now()-c.since > int64(crossingFor) {
 		d.giveUp(s) // the peer has lost it
 	}
 	switch {
 	case s.err != nil:
-		return leaving, 0, 0
-	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < h.from:
-		return crossing, 0, 0
-	case max(h.received, 1) != max(s.held.sent, 1) || max(h.sent, 1) != max(s.held.received, 1):
-		return mismatch, s.held.sent, s.held.received
+		return leaving
+	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < peer:
+		return crossing
+	case max(received, 1) != max(s.held.sent, 1) || max(sent, 1) != max(s.held.received, 1):
+		return mismatch
 	}
 	s.coming = true
-	return accepted, s.held.sent, s.held.received
+	return accepted
 }
 
 // giveUp asks Poll to give up the session's connection, since the peer has made another one. If nobody polls in time
@@ -218,31 +219,35 @@ func (d *Device) giveUp(s *session) {
 	d.mu.Lock()
 }
 
-// dropped: the connection of an admitted peer broke before it was one.
-func (d *Device) dropped(h hello) {
+// dropped: the connection of an accepted peer broke before it was one.
+func (d *Device) dropped(peer int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.sessions[h.from]; s != nil {
+	if s := d.sessions[peer]; s != nil {
 		s.coming = false
 	}
 }
 
-// deliver takes a connection that the peer has made.
-func (d *Device) deliver(g *greeted) {
-	d.mu.Lock()
-	s := d.session(g.peer)
-	d.mu.Unlock()
-	if err := d.settle(g, s); err != nil {
-		d.opt.Log("a connection could not be taken", "peer", g.peer, "why", err)
+// serve takes a connection that a peer has made.
+func (d *Device) serve(a *auth.Session) {
+	r, err := d.handshaker.answer(a)
+	if err == nil && r.code == accepted {
+		d.mu.Lock()
+		s := d.session(r.peer)
+		d.mu.Unlock()
+		err = d.settle(r, s)
+	}
+	if err != nil && auth.Why(err) != auth.Gone {
+		d.opt.Log("a connection could not be taken", "peer", a.Peer, "why", err)
 	}
 }
 
-// settle puts a greeted connection into use. From the moment it is in the set its descriptor is Poll's.
-func (d *Device) settle(g *greeted, s *session) error {
-	c, err := d.adopt(g, s)
+// settle puts a connection into use. From the moment it is in the set its descriptor is Poll's.
+func (d *Device) settle(r *handshakeResult, s *session) error {
+	c, err := d.adopt(r, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s.coming = s.coming && g.dialed
+	s.coming = s.coming && r.dialed
 	switch {
 	case err != nil:
 		return err
@@ -250,7 +255,7 @@ func (d *Device) settle(g *greeted, s *session) error {
 		unix.Close(c.fd)
 		return errLeaving
 	}
-	s.introduced(g.card)
+	s.introduced(r.card)
 	conns := append([]*conn(nil), *d.inUse.Load()...)
 	slot := slices.Index(conns, nil)
 	if slot < 0 {
@@ -269,7 +274,7 @@ func (d *Device) settle(g *greeted, s *session) error {
 		return err
 	}
 	if s.held.broken || c.early {
-		s.held = stand{}
+		s.held = resumeState{}
 		d.begun = append(d.begun, c)
 		defer d.tell()
 	}
@@ -285,11 +290,11 @@ func (d *Device) settle(g *greeted, s *session) error {
 }
 
 // adopt takes the descriptor out of the hands of package net.
-func (d *Device) adopt(g *greeted, s *session) (*conn, error) {
-	defer g.conn.Close()
-	tc, ok := g.conn.(*net.TCPConn)
+func (d *Device) adopt(r *handshakeResult, s *session) (*conn, error) {
+	defer r.conn.Close()
+	tc, ok := r.conn.(*net.TCPConn)
 	if !ok {
-		return nil, fmt.Errorf("a %T is no TCP connection", g.conn)
+		return nil, fmt.Errorf("a %T is no TCP connection", r.conn)
 	}
 	f, err := tc.File() // a duplicate
 	if err != nil {
@@ -306,8 +311,8 @@ func (d *Device) adopt(g *greeted, s *session) (*conn, error) {
 	}
 	prepare(fd, d.opt.PeerTimeout)
 	c := &conn{s: s, fd: fd, since: now(), where: fmt.Sprintf("%v ↔ %v", tc.LocalAddr(), tc.RemoteAddr())}
-	if c.tls = g.tls; c.tls != nil {
-		g.wire.adopt(c.takeCipher, c.giveCipher)
+	if c.tls = r.tls; c.tls != nil {
+		r.wire.adopt(c.takeCipher, c.giveCipher)
 		c.buf = make([]byte, readBuffer)
 		c.out = make([]byte, 0, fragMax+4*gatherFull)
 		c.early = !c.emptyTLS(c.buf) || c.w > 0

@@ -76,7 +76,7 @@ func dialledKnowsWhere(t *testing.T) time.Duration {
 		}
 	}
 	// The end of a process: no goodbye, nobody listens.
-	a.porter.Close()
+	a.acceptor.Close()
 	c := (*a.inUse.Load())[0]
 	unix.Shutdown(c.fd, unix.SHUT_RDWR)
 	defer a.Close()

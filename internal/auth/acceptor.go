@@ -1,0 +1,249 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Options of an Acceptor. Accept and Serve are called in a goroutine of the connection's own.
+type Options struct {
+	Name    string                           // of the protocol, for the log
+	Pending int                              // at most so many connections that have proved nothing; 0: 128
+	Allows  func(local netip.Addr) bool      // whether connections to this address of ours are accepted; nil: all are
+	Accept  func(net.Conn) (*Session, error) // a Handshaker's, after what the caller has to do first
+	Serve   func(*Session)                   // owns the session; Close closes its connection and waits for it
+	Log     func(msg string, args ...any)    // gets whole sentences
+}
+
+const defaultPending = 128
+
+// Acceptor takes connections from a listener and hands on those that prove to be of the job. What the others cost is
+// bounded: Options.Pending connections, each for the time limit of a handshake, and a line in the log per second and
+// reason.
+type Acceptor struct {
+	opt     Options
+	ln      net.Listener
+	refused [reasons]atomic.Uint64
+	quit    chan struct{} // closed by Close
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows; not held while anything waits
+	closed  bool
+	pending []*pendingConn       // in order of arrival; at most Options.Pending
+	perHost map[netip.Prefix]int // how many of them come from where
+	served  map[net.Conn]struct{}
+	notices [reasons]notice
+}
+
+// pendingConn is a connection that has proved nothing yet.
+type pendingConn struct {
+	conn   net.Conn
+	host   netip.Prefix  // with IPv6 its network, of whose addresses a host has as many as it likes
+	closed bool          // to make room; guarded by Acceptor.mu
+	done   chan struct{} // closed when its goroutine is about to go on or to end
+}
+
+// Serve accepts from ln, which it owns, until Close.
+func Serve(ln net.Listener, opt Options) *Acceptor {
+	if opt.Pending == 0 {
+		opt.Pending = defaultPending
+	}
+	a := &Acceptor{opt: opt, ln: ln, quit: make(chan struct{}), perHost: map[netip.Prefix]int{}, served: map[net.Conn]struct{}{}}
+	a.wg.Go(a.accept)
+	return a
+}
+
+// Refused is how many connections were closed because the other end did not prove to belong to the job. Those that a
+// dialler of the job drops because another of its connections was faster are not counted.
+func (a *Acceptor) Refused() (n uint64) {
+	for why := range reasons {
+		if why.counts() {
+			n += a.refused[why].Load()
+		}
+	}
+	return n
+}
+
+// Close ends all that is under way, also the connections that are being served, and waits for it.
+func (a *Acceptor) Close() {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		a.wg.Wait()
+		return
+	}
+	a.closed = true
+	for _, p := range a.pending {
+		p.conn.Close()
+	}
+	for conn := range a.served {
+		conn.Close()
+	}
+	a.stopNotices()
+	a.mu.Unlock()
+	close(a.quit)
+	a.ln.Close()
+	a.wg.Wait()
+	a.lastNotices()
+}
+
+func (a *Acceptor) accept() {
+	var pause time.Duration
+	for {
+		conn, err := a.ln.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			a.take(conn)
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
+		default:
+			// Mostly there are no descriptors left. Pending connections may have them.
+			if pause == 0 {
+				a.opt.Log(fmt.Sprintf("%s: cannot accept connections, trying again: %v", a.opt.Name, err))
+			}
+			a.makeRoom()
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(pause):
+			case <-a.quit:
+				return
+			}
+		}
+	}
+}
+
+// take begins the handshake on conn.
+func (a *Acceptor) take(conn net.Conn) {
+	if a.opt.Allows != nil && !a.opt.Allows(addrOf(conn.LocalAddr())) {
+		silentClose(conn)
+		a.refuse(Elsewhere, addrOf(conn.RemoteAddr()))
+		return
+	}
+	p := &pendingConn{conn: conn, host: hostOf(addrOf(conn.RemoteAddr())), done: make(chan struct{})}
+	for !a.admit(p) {
+		a.makeRoom()
+	}
+}
+
+// admit starts p's goroutine, unless too many connections are pending; then it returns false.
+func (a *Acceptor) admit(p *pendingConn) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		p.conn.Close()
+		return true
+	}
+	if len(a.pending) >= a.opt.Pending {
+		return false
+	}
+	a.pending = append(a.pending, p)
+	a.perHost[p.host]++
+	a.wg.Go(func() { a.attend(p) })
+	return true
+}
+
+// makeRoom closes the oldest pending connection of the host that most of them come from, so that a host that floods the
+// port pushes out its own. It waits for the end of that handshake, so that goroutines do not pile up.
+func (a *Acceptor) makeRoom() {
+	a.mu.Lock()
+	var oldest *pendingConn
+	for _, p := range a.pending {
+		if oldest == nil || a.perHost[p.host] > a.perHost[oldest.host] {
+			oldest = p
+		}
+	}
+	if oldest == nil {
+		a.mu.Unlock()
+		return
+	}
+	oldest.closed = true
+	a.remove(oldest)
+	a.mu.Unlock()
+	silentClose(oldest.conn)
+	<-oldest.done
+}
+
+// remove takes p off the pending ones. mu is held.
+func (a *Acceptor) remove(p *pendingConn) {
+	i := slices.Index(a.pending, p)
+	a.pending = slices.Delete(a.pending, i, i+1)
+	if a.perHost[p.host]--; a.perHost[p.host] == 0 {
+		delete(a.perHost, p.host)
+	}
+}
+
+// attend does p's handshake and serves what has proved itself.
+func (a *Acceptor) attend(p *pendingConn) {
+	s, err := a.opt.Accept(p.conn)
+	if Why(err).silent() {
+		silentClose(p.conn)
+	}
+	a.mu.Lock()
+	madeRoom, closed := p.closed, a.closed
+	if !madeRoom {
+		a.remove(p)
+	}
+	if err == nil && !madeRoom && !closed {
+		a.served[p.conn] = struct{}{}
+	}
+	a.mu.Unlock()
+	close(p.done)
+	switch {
+	case madeRoom:
+		a.refuse(Crowded, addrOf(p.conn.RemoteAddr()))
+	case closed:
+	case err != nil:
+		a.failed(err, addrOf(p.conn.RemoteAddr()))
+	default:
+		a.opt.Serve(s)
+		a.mu.Lock()
+		delete(a.served, p.conn)
+		a.mu.Unlock()
+		return
+	}
+	p.conn.Close()
+}
+
+// failed counts a handshake that has not come to its end.
+func (a *Acceptor) failed(err error, from netip.Addr) {
+	switch why := Why(err); {
+	case why.counts():
+		a.refuse(why, from)
+	case why != Gone:
+		a.opt.Log(fmt.Sprintf("%s: a connection from %s: %v", a.opt.Name, origin(from), err))
+	}
+}
+
+// silentClose closes without a farewell: the connection leaves nothing in the kernel.
+func silentClose(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	conn.Close()
+}
+
+// addrOf is the address without its port; the zero value if there is none.
+func addrOf(a net.Addr) netip.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// hostOf is what counts as one origin. What has no address is all of this host.
+func hostOf(a netip.Addr) netip.Prefix {
+	if a.Is6() {
+		p, _ := a.WithZone("").Prefix(64)
+		return p
+	}
+	return netip.PrefixFrom(a, 32)
+}

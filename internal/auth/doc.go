@@ -1,0 +1,12 @@
+// Package auth authenticates the connections of a job: two processes prove to each other that they know the job's
+// secret before either reads anything else of the other, and connections that prove nothing cost a bounded amount.
+//
+// A [Handshaker] does both roles of the handshake on any net.Conn (handshake.go; messages.go draws the messages).
+// The result is a [Session], then the connection itself, encrypted by TLS if both sides want that (tls.go).
+// An [Acceptor] runs the acceptor's role on a listener: it bounds the pending connections, makes room by closing the
+// oldest of the host that has most of them, and counts and logs what it refuses (acceptor.go, notice.go).
+//
+//	Owns:     the handshake's messages and keys; a listener and its pending connections
+//	May call: the standard library
+//	Never:    knows what is spoken afterwards; answers what has not proved the secret, but for its version; logs a secret
+package auth

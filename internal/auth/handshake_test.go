@@ -1,0 +1,429 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestHandshake(t *testing.T) {
+	for name, with := range map[string]func(*Handshaker){"plain": func(*Handshaker) {}, "tls": withTLS} {
+		t.Run(name, func(t *testing.T) {
+			d, a := both(t, rank(1, with), rank(2, with), 2)
+			if d.err != nil || a.err != nil {
+				t.Fatal(d.err, a.err)
+			}
+			if d.Peer != 2 || a.Peer != 1 || string(a.Payload) != "dialled" || string(d.Payload) != "accepted" {
+				t.Errorf("ranks %d and %d, payloads %q and %q", d.Peer, a.Peer, a.Payload, d.Payload)
+			}
+			for _, conn := range []net.Conn{d.Conn, a.Conn} {
+				if _, is := conn.(*tls.Conn); is != (name == "tls") {
+					t.Errorf("the connection is a %T", conn)
+				}
+			}
+			talk(t, d.Conn, a.Conn)
+			talk(t, a.Conn, d.Conn)
+		})
+	}
+}
+
+// What is drawn in messages.go: each message is one Write of that size, and no payload is in clear.
+func TestMessages(t *testing.T) {
+	for _, size := range []int{0, 1, MaxPayload} {
+		payload := strings.Repeat("x", size)
+		dc, ac := socketPair(t)
+		dr, ar := &recorder{Conn: dc}, &recorder{Conn: ac}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if e := accept(rank(2), ar, payload); e.err != nil || string(e.Payload) != payload {
+				t.Error(e.err)
+			}
+		})
+		if e := dial(context.Background(), rank(1), dr, 2, payload); e.err != nil || string(e.Payload) != payload {
+			t.Error(e.err)
+		}
+		wg.Wait()
+		for _, r := range []struct {
+			who   string
+			said  [][]byte
+			first int
+		}{{"dialler", dr.written, 65}, {"acceptor", ar.written, 57}} {
+			if len(r.said) != 2 || len(r.said[0]) != r.first || len(r.said[1]) != 2+size+16 {
+				t.Errorf("the %s wrote %d messages", r.who, len(r.said))
+			}
+			if size > 1 && bytes.Contains(slices.Concat(r.said...), []byte("xx")) {
+				t.Errorf("the payload of the %s is in clear", r.who)
+			}
+		}
+	}
+}
+
+// What comes right behind the answer is not the handshake's, and is left in the socket. So are the deadlines over.
+func TestReadsNothingBeyond(t *testing.T) {
+	if err := longer(500*time.Millisecond, func(limit time.Duration) error {
+		dc, ac := socketPair(t)
+		accepted := make(chan error, 1)
+		go func() {
+			e := accept(rank(3, within(limit)), ac, "")
+			if accepted <- e.err; e.err != nil {
+				return
+			}
+			e.Conn.Write([]byte("first"))
+			time.Sleep(limit + 100*time.Millisecond) // longer than a step may take: a deadline that is left would strike
+			e.Conn.Write([]byte("later"))
+		}()
+		e := dial(context.Background(), rank(0, within(limit)), dc, 3, "")
+		if err := errors.Join(e.err, <-accepted); err != nil {
+			return err
+		}
+		var b [10]byte
+		if _, err := io.ReadFull(e.Conn, b[:]); err != nil || string(b[:]) != "firstlater" {
+			t.Fatalf("%q, %v", b, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Two sides that do not fit, and what each of them says of it. A dialler that has not the key is told nothing.
+func TestDiffers(t *testing.T) {
+	const anotherJob = "of another job or has another secret"
+	for _, tc := range []struct {
+		name   string
+		change func(d, a *Handshaker)
+		why    Reason
+		says   string
+	}{
+		{"secret", func(d, a *Handshaker) { d.Secret = known("another secret, as long") }, Unproved, anotherJob},
+		{"job", func(d, a *Handshaker) { d.Job = "other" }, Unproved, anotherJob},
+		{"protocol", func(d, a *Handshaker) { d.Protocol = "test 2" }, Unproved, anotherJob},
+		{"from too large", func(d, a *Handshaker) { d.Rank = 4 }, OtherRank, "rank 4 is none"},
+		{"from beyond all", func(d, a *Handshaker) { d.Rank = 1<<32 - 1 }, OtherRank, "is none of its ranks"},
+		{"from the launcher", func(d, a *Handshaker) { d.Rank = Launcher }, OtherRank, "is none of its ranks"},
+		{"from itself", func(d, a *Handshaker) { d.Rank = 2 }, OtherRank, "not rank 2"},
+		{"to another rank", func(d, a *Handshaker) { a.Rank = 3 }, OtherRank, "not rank 2"},
+		{"tls of the dialler", func(d, a *Handshaker) { d.TLS = true }, OtherTLS, "does not want TLS"},
+		{"tls of the acceptor", func(d, a *Handshaker) { a.TLS = true }, OtherTLS, "wants TLS"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dialler, acceptor := rank(1), rank(2)
+			tc.change(dialler, acceptor)
+			d, a := both(t, dialler, acceptor, 2)
+			if Why(a.err) != tc.why {
+				t.Errorf("the acceptor: %v", a.err)
+			}
+			if d.err == nil || !strings.Contains(d.err.Error(), tc.says) || errors.Is(d.err, ErrTurnedAway) != (tc.why == Unproved) {
+				t.Errorf("the dialler: %v; should say %q", d.err, tc.says)
+			}
+		})
+	}
+}
+
+// An opening of another version may have another length; both sides say which versions met.
+func TestVersion(t *testing.T) {
+	other := preamble
+	other[preambleSize-1] = 9
+	raw, ac := socketPair(t)
+	raw.Write(other[:])
+	if e := accept(rank(0), ac, ""); Why(e.err) != OtherVersion {
+		t.Error(e.err)
+	}
+	if answer, _ := io.ReadAll(raw); !bytes.Equal(answer, preamble[:]) {
+		t.Errorf("answer %q", answer)
+	}
+	dc, raw := socketPair(t)
+	raw.Write(other[:])
+	e := dial(context.Background(), rank(0), dc, 1, "")
+	if e.err == nil || !strings.Contains(e.err.Error(), "version 9") || !strings.Contains(e.err.Error(), "version 1") {
+		t.Error(e.err)
+	}
+}
+
+// raw returns a session of rank r as it is before the first message, for a test that says something of its own.
+func raw(r int, conn net.Conn, dialled bool) *Session {
+	s := rank(r).begin(context.Background(), conn)
+	s.dialled = dialled
+	if err := s.h.prepare(); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// An acceptor that does not know the secret, or changes one bit of what it says, is not believed.
+func TestWrongAcceptor(t *testing.T) {
+	var old []byte // a reply to another connection
+	for _, tc := range []struct {
+		name   string
+		reply  func(opening, b []byte) []byte
+		answer func(confirmation, b []byte) []byte
+	}{
+		{"a reply of zeroes", func(_, b []byte) []byte { clear(b[sealedAt:]); return b }, nil},
+		{"another nonce", func(_, b []byte) []byte { b[preambleSize] ^= 1; return b }, nil},
+		{"another refusal", func(_, b []byte) []byte { b[sealedAt] ^= byte(OtherRank); return b }, nil},
+		{"the opening handed back", func(opening, _ []byte) []byte { return opening[:replySize] }, nil},
+		{"an old reply", func(_, b []byte) []byte { return old }, nil},
+		{"an answer of zeroes", nil, func(_, b []byte) []byte { clear(b[lengthSize:]); return b }},
+		{"another answer", nil, func(_, b []byte) []byte { b[lengthSize] ^= 1; return b }},
+		{"an answer that is too short", nil, func(_, b []byte) []byte { b[0]--; return b }},
+		{"an answer without a seal", nil, func(_, b []byte) []byte { return []byte{tagSize - 1, 0} }},
+		{"an answer that is too long", nil, func(_, b []byte) []byte { return []byte{0xff, 0xff} }},
+		{"the confirmation handed back", nil, func(confirmation, _ []byte) []byte { return confirmation }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dc, ac := socketPair(t)
+			go func() {
+				s := raw(2, ac, false)
+				if _, err := s.hearOpening(); err != nil {
+					t.Error(err)
+				}
+				opening := bytes.Clone(s.buf[:openingSize])
+				reply := bytes.Clone(s.buf[:s.putReply(accepted)])
+				if old == nil {
+					old = bytes.Clone(reply)
+				}
+				if tc.reply != nil {
+					ac.Write(tc.reply(opening, reply))
+					return
+				}
+				ac.Write(reply)
+				if _, err := s.receive(labelConfirmation); err != nil {
+					t.Error(err)
+				}
+				confirmation := bytes.Clone(s.buf[:lengthSize+len("dialled")+tagSize])
+				ac.Write(tc.answer(confirmation, s.buf[:s.putPayload(labelAnswer, []byte("trusted"))]))
+			}()
+			if e := dial(context.Background(), rank(1), dc, 2, "dialled"); Why(e.err) != Unproved {
+				t.Error(e.err)
+			}
+			if _, err := dc.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the connection is not closed: %v", err)
+			}
+		})
+	}
+}
+
+// What has been recorded, of this job or another, opens nothing; nor does a good opening help one that cannot go on.
+func TestReplay(t *testing.T) {
+	other := func(h *Handshaker) { h.Secret = known("another secret, as long") }
+	opening := func(t *testing.T) []byte { s := raw(1, nil, true); return s.buf[:s.putOpening(claim{from: 1, to: 2})] }
+	ours := record(t, rank(1), rank(2))
+	for _, tc := range []struct {
+		name string
+		said []byte
+		why  Reason
+		hear int // bytes that it may hear
+	}{
+		{"of this job", ours, Unproved, replySize},
+		{"of another job", record(t, rank(1, func(h *Handshaker) { h.Job = "other" }), rank(2, func(h *Handshaker) { h.Job = "other" })), Unproved, 0},
+		{"of a job of the same name", record(t, rank(1, other), rank(2, other)), Unproved, 0},
+		{"of another pair of this job", record(t, rank(1), rank(3)), OtherRank, replySize},
+		{"an old confirmation to a new opening", append(opening(t), ours[openingSize:]...), Unproved, replySize},
+		{"a confirmation that is too long", append(opening(t), 0xff, 0xff), Unproved, replySize},
+		{"rubbish to a new opening", append(opening(t), bytes.Repeat([]byte{7}, 1801)...), Unproved, replySize},
+		{"one bit of the opening", append([]byte(nil), append(ours[:openingSize-1:openingSize-1], ours[openingSize-1]^1)...), Unproved, 0},
+		{"another rank in the opening", slices.Concat(ours[:sealedAt], []byte{ours[sealedAt] ^ 1}, ours[sealedAt+1:]), Unproved, 0},
+	} {
+		conn, ac := socketPair(t)
+		conn.Write(tc.said)
+		if e := accept(rank(2), ac, ""); Why(e.err) != tc.why {
+			t.Errorf("%s: %v", tc.name, e.err)
+		}
+		if heard, _ := io.ReadAll(conn); len(heard) > tc.hear {
+			t.Errorf("%s: heard %d bytes", tc.name, len(heard))
+		}
+	}
+}
+
+// Stalls of either side, anywhere: the other side gives up after one limit, and says so.
+func TestStalls(t *testing.T) {
+	const limit = 30 * time.Millisecond
+	said := record(t, rank(1), rank(2))
+	for _, k := range []int{0, 1, preambleSize - 1, preambleSize, sealedAt, openingSize - 1, openingSize, openingSize + 1, openingSize + lengthSize, len(said) - 1} {
+		conn, ac := socketPair(t)
+		conn.Write(said[:k])
+		if e := accept(rank(2, within(limit)), ac, ""); Why(e.err) != Slow {
+			t.Errorf("the dialler stalls after %d bytes: %v", k, e.err)
+		}
+	}
+	for _, k := range []int{0, 1, preambleSize, replySize - 1, replySize, replySize + 1, replySize + lengthSize} {
+		dc, ac := socketPair(t)
+		go func() {
+			s := raw(2, ac, false)
+			s.hearOpening()
+			s.putReply(accepted)
+			ac.Write(append(s.buf[:replySize:replySize], 16, 0)[:k])
+		}()
+		e := dial(context.Background(), rank(1, within(limit)), dc, 2, "")
+		if Why(e.err) != Slow || !errors.Is(e.err, os.ErrDeadlineExceeded) || !strings.Contains(e.err.Error(), "no answer in 30ms") {
+			t.Errorf("the acceptor stalls after %d bytes: %v", k, e.err)
+		}
+	}
+}
+
+// A byte now and then does not buy more time.
+func TestDrips(t *testing.T) {
+	said := record(t, rank(1), rank(2))
+	conn, ac := socketPair(t)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+				conn.Write(said[i%len(said):][:1])
+			}
+		}
+	}()
+	if e := accept(rank(2, within(50*time.Millisecond)), ac, ""); Why(e.err) != Slow {
+		t.Error(e.err)
+	}
+}
+
+// Either side closes, anywhere.
+func TestHangsUp(t *testing.T) {
+	said := record(t, rank(1), rank(2))
+	for k, why := range map[int]Reason{0: Silent, 1: NotGorun, preambleSize: NotGorun, openingSize: Gone, openingSize + 1: NotGorun, openingSize + lengthSize: NotGorun} {
+		conn, ac := socketPair(t)
+		conn.Write(said[:k])
+		conn.(*net.TCPConn).CloseWrite()
+		if e := accept(rank(2), ac, ""); Why(e.err) != why {
+			t.Errorf("after %d bytes: %v, reason %d", k, e.err, Why(e.err))
+		}
+	}
+	for _, replies := range []bool{false, true} {
+		dc, ac := socketPair(t)
+		go func() {
+			if s := raw(2, ac, false); replies {
+				s.hearOpening()
+				ac.Write(s.buf[:s.putReply(accepted)])
+				s.receive(labelConfirmation)
+			}
+			ac.Close()
+		}()
+		if e := dial(context.Background(), rank(1), dc, 2, ""); !errors.Is(e.err, ErrTurnedAway) || Why(e.err) != Gone {
+			t.Errorf("the acceptor closes, after its reply: %v: %v", replies, e.err)
+		}
+	}
+}
+
+// A context that ends, ends the session wherever it is.
+func TestContext(t *testing.T) {
+	for _, where := range []string{"reply", "answer", "tls", "before the end"} {
+		dc, ac := socketPair(t)
+		ctx, cancel := context.WithCancelCause(context.Background())
+		enough := errors.New("enough")
+		d, a := rank(1, within(time.Hour)), rank(2, within(time.Hour)) // so that only the context can end it
+		d.TLS, a.TLS = where == "tls", where == "tls"
+		if where != "reply" {
+			go func() {
+				if s, err := a.Accept(ac); err == nil && where != "answer" {
+					s.Answer(nil)
+				}
+			}()
+		}
+		s, err := d.Dial(ctxEnds(ctx, where == "reply", func() { cancel(enough) }), dc, 2)
+		if err == nil {
+			ctxEnds(ctx, where == "answer", func() { cancel(enough) })
+			err = s.Confirm(nil)
+		}
+		if err == nil {
+			if where == "before the end" {
+				cancel(enough)
+			}
+			ctxEnds(ctx, where == "tls", func() { cancel(enough) })
+			_, err = s.Finish()
+		}
+		if !errors.Is(err, enough) {
+			t.Errorf("%s: %v", where, err)
+		}
+		if _, err := dc.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: the connection is not closed: %v", where, err)
+		}
+		cancel(nil)
+	}
+}
+
+// ctxEnds calls end after a while, if now is the time for it.
+func ctxEnds(ctx context.Context, now bool, end func()) context.Context {
+	if now {
+		time.AfterFunc(20*time.Millisecond, end)
+	}
+	return ctx
+}
+
+// A dialler that proves itself and then does not begin with TLS.
+func TestNoTLSFollows(t *testing.T) {
+	if err := longer(50*time.Millisecond, func(limit time.Duration) error {
+		dc, ac := socketPair(t)
+		done := make(chan error, 1)
+		go func() { done <- accept(rank(2, withTLS, within(limit)), ac, "").err }()
+		s, err := rank(1, withTLS).Dial(context.Background(), dc, 2)
+		if err == nil {
+			err = s.Confirm(nil)
+		}
+		if err != nil {
+			return errors.Join(err, <-done)
+		}
+		if err := <-done; Why(err) != Broken || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("the acceptor: %w", err)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNoSecret(t *testing.T) {
+	dc, _ := socketPair(t)
+	lost := rank(1, func(h *Handshaker) { h.Secret = func() ([]byte, error) { return nil, errors.New("lost") } })
+	if e := dial(context.Background(), lost, dc, 2, ""); e.err == nil || !strings.Contains(e.err.Error(), "secret: lost") {
+		t.Error(e.err)
+	}
+	_, a := both(t, rank(1), rank(2, func(h *Handshaker) { h.Secret = known("short") }), 2)
+	if Why(a.err) != Helpless || !strings.Contains(a.err.Error(), "5 bytes") {
+		t.Error(a.err)
+	}
+}
+
+// Dialling again helps against an acceptor that turns away, for a while; nothing else is tried again.
+func TestRetry(t *testing.T) {
+	turned := TurnedAway(io.EOF)
+	for _, tc := range []struct {
+		name     string
+		errs     []error
+		patience time.Duration
+		calls    int
+	}{
+		{"at once", []error{nil}, hang, 1},
+		{"the third time", []error{turned, turned, nil}, hang, 3},
+		{"another error", []error{turned, io.ErrNoProgress, nil}, hang, 2},
+		{"no patience", []error{turned, nil}, -1, 1},
+	} {
+		calls := 0
+		err := Retry(context.Background(), tc.patience, func() error { calls++; return tc.errs[calls-1] })
+		if calls != tc.calls || err != tc.errs[calls-1] {
+			t.Errorf("%s: %d calls, %v", tc.name, calls, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := Retry(ctx, hang, func() error { return turned }); !errors.Is(err, ErrTurnedAway) {
+		t.Error(err)
+	}
+	if err := TurnedAway(io.ErrNoProgress); err != io.ErrNoProgress {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,130 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+)
+
+// Reason is why a connection is refused or a handshake has failed. An Acceptor counts by it.
+type Reason uint8
+
+const (
+	accepted     Reason = iota // nothing is wrong
+	NotGorun                   // what came was no message of the handshake
+	Silent                     // closed before it had said anything
+	Slow                       // did not go on in time
+	OtherVersion               // of another version of the handshake
+	OtherRank                  // wants another rank, or is none of the job
+	OtherTLS                   // one side wants TLS, the other does not
+	Unproved                   // a seal is wrong
+	OtherUser                  // a process of another user of this host
+	Crowded                    // closed to make room
+	Elsewhere                  // came in at an address that is not used
+	// What follows is not refused: the dialler has given up, as happy eyeballs does, or the network broke, or it is this
+	// side that cannot.
+	Gone
+	Broken
+	Helpless
+	reasons
+)
+
+// words go after "rank 3" or "10.0.0.7".
+var words = [reasons]string{
+	accepted:     "is as it should be",
+	NotGorun:     "spoke something else",
+	Silent:       "closed the connection without a word",
+	Slow:         "did not go on in time",
+	OtherVersion: "speaks another version of the protocol",
+	OtherRank:    "wanted another rank of the job, or is none of its ranks",
+	OtherTLS:     "differs about TLS (GORUN_TCP_TLS must be the same for all ranks)",
+	Unproved:     "did not prove the job's secret",
+	OtherUser:    "belongs to another user",
+	Crowded:      "took the place of others (too many connections at once)",
+	Elsewhere:    "came to an address that is not used (GORUN_TCP_IF)",
+	Gone:         "closed the connection",
+	Broken:       "was cut off",
+	Helpless:     "met a rank that could not answer",
+}
+
+// silent: the other side is told nothing, and the kernel keeps nothing of the connection.
+func (r Reason) silent() bool {
+	return r == NotGorun || r == Slow || r == Unproved || r == OtherUser || r == Crowded || r == Elsewhere
+}
+
+// counts: the connection is refused.
+func (r Reason) counts() bool { return r > accepted && r < Gone }
+
+// Error is a failed handshake.
+type Error struct {
+	Why  Reason
+	text string // what is known beyond words[Why]
+	err  error
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.text != "":
+		return e.text
+	case e.err != nil:
+		return words[e.Why] + ": " + e.err.Error()
+	}
+	return words[e.Why]
+}
+
+func (e *Error) Unwrap() error { return e.err }
+
+// Why is the reason of a failed handshake; 0: err is none.
+func Why(err error) Reason {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Why
+	}
+	return accepted
+}
+
+// ErrTurnedAway: the other side has closed the connection before it had said anything, or between its proof and its answer.
+// Too many connections may have been open there; dialling again may help. Another secret looks the same.
+var ErrTurnedAway = errors.New("closed the connection at once: it is of another job or has another secret, has ended, or has too many connections")
+
+// TurnedAway is ErrTurnedAway because of err where that says that the other side has closed the connection, else err.
+func TurnedAway(err error) error {
+	if !hungUp(err) {
+		return err
+	}
+	return &Error{Why: Gone, text: ErrTurnedAway.Error(), err: fmt.Errorf("%w: %w", ErrTurnedAway, err)}
+}
+
+// hungUp: the other side has closed the connection, or its process has ended.
+func hungUp(err error) bool {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	pauseMin = 25 * time.Millisecond
+	pauseMax = 400 * time.Millisecond
+)
+
+// Retry calls dial until it is no longer turned away, for about as long as patience, with pauses that grow.
+func Retry(ctx context.Context, patience time.Duration, dial func() error) error {
+	end := time.Now().Add(patience)
+	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
+		err := dial()
+		if !errors.Is(err, ErrTurnedAway) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}

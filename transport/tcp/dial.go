@@ -1,0 +1,213 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// stagger is how long an address is given before the next one is tried beside it (RFC 8305 says 250 ms for the
+// internet; ranks are nearer to each other).
+const stagger = 100 * time.Millisecond
+
+// attempt is what became of one address.
+type attempt struct {
+	to   netip.AddrPort
+	res  *handshakeResult // nil: it failed
+	err  error
+	took time.Duration
+}
+
+// handshakeFunc does the dialler's side of a handshake on a connection, which it owns.
+type handshakeFunc func(context.Context, net.Conn) (*handshakeResult, error)
+
+// dialAny tries the addresses in their order, each a while after the one before or at once if that has failed. The first
+// whose handshake comes to an end wins; the others are closed, and all is quiet when it returns. patience is how long
+// each may take to be connected; 0: 5 s. The addresses are numbers: no name is resolved.
+func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration, shake handshakeFunc) (*handshakeResult, error) {
+	if patience <= 0 {
+		patience = 5 * time.Second
+	}
+	trying, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan attempt)
+	var failed []attempt
+	next, running := 0, 0
+	start := func() {
+		at := to[next]
+		next++
+		running++
+		go func() { results <- try(trying, at, patience, shake) }()
+	}
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	var won *handshakeResult
+	for running > 0 || won == nil && next < len(to) && ctx.Err() == nil {
+		// Nothing more is begun once an address has won or the caller has given up.
+		hurry := wait.C
+		if won != nil || next == len(to) || ctx.Err() != nil {
+			hurry = nil
+		}
+		select {
+		case <-hurry:
+			start()
+			wait.Reset(stagger)
+		case a := <-results:
+			running--
+			switch {
+			case a.res == nil:
+				failed = append(failed, a)
+				wait.Reset(0)
+			case won == nil:
+				won = a.res
+				cancel()
+			case a.res.conn != nil:
+				a.res.conn.Close()
+			}
+		}
+	}
+	if won != nil {
+		return won, nil
+	}
+	return nil, &dialError{failed, to[next:], ctx.Err()}
+}
+
+// turnedAwayFor is how long an address is tried again that closes the connection: too many may be open there. Another
+// secret looks the same, since an intruder is told nothing.
+const turnedAwayFor = 600 * time.Millisecond
+
+func try(ctx context.Context, to netip.AddrPort, patience time.Duration, shake handshakeFunc) attempt {
+	start := time.Now()
+	var r *handshakeResult
+	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
+		r, err = tryOnce(ctx, to, patience, shake)
+		return err
+	})
+	return attempt{to, r, err, time.Since(start)}
+}
+
+func tryOnce(ctx context.Context, to netip.AddrPort, patience time.Duration, shake handshakeFunc) (*handshakeResult, error) {
+	// keep (watch.go) sets keep-alive for connections that stay.
+	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
+	dialer.SetMultipathTCP(false)
+	conn, err := dialer.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return nil, auth.TurnedAway(err)
+	}
+	return shake(ctx, conn)
+}
+
+// dialError says what became of each address. It is transport.ErrTimeout if one did not answer, and
+// transport.ErrPeerGone if all refused: then the host is there, and the rank is not.
+type dialError struct {
+	failed  []attempt
+	untried []netip.AddrPort
+	ctx     error // of the caller's context, when all had failed
+}
+
+func (e *dialError) Error() string {
+	var s []string
+	for _, a := range e.failed {
+		s = append(s, fmt.Sprintf("%v: %s", a.to, e.words(a)))
+	}
+	for _, to := range e.untried {
+		s = append(s, fmt.Sprintf("%v: not tried any more", to))
+	}
+	if s == nil {
+		return "it has published no address that can be reached from here"
+	}
+	return strings.Join(s, "; ")
+}
+
+func (e *dialError) words(a attempt) string {
+	var errno syscall.Errno
+	var g *auth.Error
+	took := a.took.Round(time.Millisecond)
+	if took > time.Second {
+		took = a.took.Round(100 * time.Millisecond)
+	}
+	switch {
+	case errors.As(a.err, &g):
+		return g.Error()
+	case e.ctx == context.Canceled && errors.Is(a.err, context.Canceled):
+		return fmt.Sprintf("given up after %v", took)
+	case errors.As(a.err, &errno) && errno != syscall.ETIMEDOUT:
+		return errno.Error()
+	case e.silent(a):
+		return fmt.Sprintf("no answer in %v", took)
+	}
+	return a.err.Error()
+}
+
+// silent: there was no answer to a. A host that does not answer ARP is unreachable, which is the same.
+func (e *dialError) silent(a attempt) bool {
+	var timeout net.Error
+	return errors.Is(a.err, transport.ErrTimeout) || errors.Is(a.err, os.ErrDeadlineExceeded) ||
+		errors.Is(a.err, syscall.EHOSTUNREACH) || errors.As(a.err, &timeout) && timeout.Timeout() ||
+		e.ctx == context.DeadlineExceeded && !answered(a.err)
+}
+
+// answered: the failure says something about the peer, and is not only that of a step that did not come to its end.
+func answered(err error) bool {
+	var errno syscall.Errno
+	var g *auth.Error
+	return errors.As(err, &errno) || errors.As(err, &g)
+}
+
+func refused(a attempt) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }
+
+// noWay: this host has no route to there at all, for example because it has no IPv6.
+func noWay(a attempt) bool {
+	for _, errno := range []syscall.Errno{syscall.ENETUNREACH, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT} {
+		if errors.Is(a.err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// Is is for transport.ErrTimeout and transport.ErrPeerGone.
+func (e *dialError) Is(target error) bool {
+	switch target {
+	case transport.ErrTimeout:
+		for _, a := range e.failed {
+			if e.silent(a) {
+				return true
+			}
+		}
+	case transport.ErrPeerGone:
+		return e.allRefused()
+	}
+	return false
+}
+
+// Unwrap is the caller's own reason to stop, if there was one.
+func (e *dialError) Unwrap() error { return e.ctx }
+
+func (e *dialError) allRefused() bool {
+	n := 0
+	for _, a := range e.failed {
+		switch {
+		case refused(a):
+			n++
+		case !noWay(a):
+			return false
+		}
+	}
+	return n > 0 && len(e.untried) == 0
+}
+
+// allRefused reports whether err is dialAny's, and every address that there is a way to refused.
+func allRefused(err error) bool {
+	var e *dialError
+	return errors.As(err, &e) && e.allRefused()
+}

@@ -1,0 +1,197 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
+)
+
+// What two ranks tell each other in the payloads of the handshake, when each has proved itself (internal/auth). Numbers
+// are little-endian; a card has at most cardMax bytes.
+//
+//	confirmation   frames sent, u64 │ frames received, u64 │ card
+//	answer         code, u8 │ card
+const (
+	protocol   = "gorun tcp 2"
+	countsSize = 8 + 8
+
+	// cardMax is the longest card: what transport.Introducer allows, and this device's own address (card.go).
+	cardMax = 1<<10 + 2 + addressMax
+	_       = uint(auth.MaxPayload - countsSize - cardMax)
+)
+
+// code is what the acceptor says to a dialler.
+type code uint8
+
+const (
+	accepted code = iota + 1 // this is our connection
+	crossing                 // my own connection to you is on its way and is the one; wait for it
+	mismatch                 // frames were lost with the last connection, so this peer is over
+	leaving                  // I am closing my device
+)
+
+func (c code) String() string {
+	switch c {
+	case accepted:
+		return "accepted"
+	case crossing:
+		return "crossing"
+	case mismatch:
+		return "mismatch"
+	case leaving:
+		return "leaving"
+	}
+	return fmt.Sprintf("code %d", uint8(c))
+}
+
+// handshaker does the handshakes of one rank. All fields but the card are set before the first one.
+type handshaker struct {
+	*auth.Handshaker
+	// judge says what becomes of a dialler that has sent and received so many frames. It is called from several
+	// goroutines, and may block; the dialler waits for the length of a step.
+	judge func(peer int, sent, received uint64) code
+	// dropped is called if judge has said accepted and the connection broke before the handshake was over.
+	dropped func(peer int)
+	card    atomic.Pointer[[]byte] // what this rank introduces itself with
+}
+
+// handshakeResult is what a handshake has come to. Its owner closes conn.
+type handshakeResult struct {
+	peer   int
+	code   code
+	conn   net.Conn // without deadlines; nil, and closed, unless code is accepted
+	tls    *tls.Conn
+	wire   *switchConn // what tls sits on; nil without TLS
+	card   []byte      // the peer's; nil: it has none
+	dialed bool        // by this side
+}
+
+// token is shared by the connections that one call dials at the same time: the one that has it may prove itself, so that
+// the acceptor never sees two proofs of them. After an answer it is not given back: the others will not prove any more.
+type token chan struct{}
+
+func newToken() token {
+	t := make(token, 1)
+	t <- struct{}{}
+	return t
+}
+
+// introduce sets the card. It belongs to the handshaker from then on.
+func (h *handshaker) introduce(card []byte) {
+	if len(card) > cardMax {
+		panic(fmt.Sprintf("tcp: a card of %d bytes, the longest has %d", len(card), cardMax))
+	}
+	h.card.Store(&card)
+}
+
+func (h *handshaker) withCard(b []byte) []byte {
+	if card := h.card.Load(); card != nil {
+		return append(b, *card...)
+	}
+	return b
+}
+
+// wrap returns what the handshake runs on.
+func (h *handshaker) wrap(nc net.Conn) net.Conn {
+	if h.TLS {
+		return &switchConn{Conn: nc}
+	}
+	return nc
+}
+
+var errPayload = errors.New("what the peer says in its handshake makes no sense")
+
+// dial is the dialler's side, with peer, on nc, of which it is the owner until it returns a result that is accepted: in
+// all other cases nc is closed. sent and received are this side's counts. The token is taken while the acceptor decides.
+func (h *handshaker) dial(ctx context.Context, nc net.Conn, t token, peer int, sent, received uint64) (*handshakeResult, error) {
+	s, err := h.Dial(ctx, h.wrap(nc), peer)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-t:
+	case <-ctx.Done():
+		s.Close()
+		return nil, context.Cause(ctx)
+	}
+	r, err := h.confirm(s, encodeCounts(sent, received))
+	if err != nil {
+		t <- struct{}{} // the connection is closed: another one may prove itself
+		return nil, err
+	}
+	return r, nil
+}
+
+// confirm proves this side; the token is held.
+func (h *handshaker) confirm(s *auth.Session, counts []byte) (*handshakeResult, error) {
+	if err := s.Confirm(h.withCard(counts)); err != nil {
+		return nil, err
+	}
+	if len(s.Payload) == 0 || code(s.Payload[0]) < accepted || code(s.Payload[0]) > leaving {
+		s.Close()
+		return nil, errPayload
+	}
+	r := &handshakeResult{peer: s.Peer, code: code(s.Payload[0]), card: orNil(s.Payload[1:]), dialed: true}
+	return r, r.finish(s)
+}
+
+// answer is the acceptor's side, from where the dialler has proved itself.
+func (h *handshaker) answer(s *auth.Session) (*handshakeResult, error) {
+	sent, received, card, ok := decodeCounts(s.Payload)
+	if !ok {
+		s.Close()
+		return nil, errPayload
+	}
+	r := &handshakeResult{peer: s.Peer, card: card}
+	r.code = h.judge(s.Peer, sent, received)
+	err := s.Answer(h.withCard([]byte{byte(r.code)}))
+	if err == nil {
+		err = r.finish(s)
+	}
+	if err != nil && r.code == accepted {
+		h.dropped(s.Peer)
+	}
+	return r, err
+}
+
+// finish takes the connection, if it is accepted.
+func (r *handshakeResult) finish(s *auth.Session) error {
+	if r.code != accepted {
+		s.Close()
+		return nil
+	}
+	conn, err := s.Finish()
+	if err != nil {
+		return err
+	}
+	r.conn = s.Conn
+	if wire, ok := s.Conn.(*switchConn); ok {
+		r.conn, r.wire, r.tls = wire.Conn, wire, conn.(*tls.Conn)
+	}
+	return nil
+}
+
+func encodeCounts(sent, received uint64) []byte {
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, countsSize+cardMax), sent)
+	return binary.LittleEndian.AppendUint64(b, received)
+}
+
+func decodeCounts(b []byte) (sent, received uint64, card []byte, ok bool) {
+	if len(b) < countsSize {
+		return 0, 0, nil, false
+	}
+	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), orNil(b[countsSize:]), true
+}
+
+func orNil(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
