@@ -32,16 +32,16 @@ type Exit struct {
 }
 
 func (e Exit) String() string {
-	who := fmt.Sprintf("rank %d (pid %d on host %s)", e.Rank, e.Pid, e.Host)
+	rank := fmt.Sprintf("rank %d (pid %d on host %s)", e.Rank, e.Pid, e.Host)
 	switch {
 	case e.Err != nil:
-		return fmt.Sprintf("%s was lost: %v", who, e.Err)
+		return fmt.Sprintf("%s was lost: %v", rank, e.Err)
 	case e.Signal != 0 && e.Core:
-		return fmt.Sprintf("%s was killed by signal %d (%s, core dumped)", who, int(e.Signal), e.Signal)
+		return fmt.Sprintf("%s was killed by signal %d (%s, core dumped)", rank, int(e.Signal), e.Signal)
 	case e.Signal != 0:
-		return fmt.Sprintf("%s was killed by signal %d (%s)", who, int(e.Signal), e.Signal)
+		return fmt.Sprintf("%s was killed by signal %d (%s)", rank, int(e.Signal), e.Signal)
 	}
-	return fmt.Sprintf("%s exited with code %d", who, e.Code)
+	return fmt.Sprintf("%s exited with code %d", rank, e.Code)
 }
 
 // status is the exit code that a shell would show.

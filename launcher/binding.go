@@ -29,7 +29,7 @@ func ParseBind(text string) (Bind, error) {
 	return "", fmt.Errorf("--bind-to %s: use auto, none, core or numa", text)
 }
 
-// assign returns the CPUs of each rank, never outside the inherited mask; nil: nobody is bound.
+// assign returns the CPUs of each rank, never outside the inherited mask; nil: no rank is bound.
 func assign(mode Bind, host cpuset.Host, n int) [][]int {
 	switch mode {
 	case BindCore:
@@ -57,11 +57,11 @@ func blocks(all []cpuset.CPU, n int) [][]int {
 	return sets
 }
 
-// groups collects CPUs with equal places, in order of the CPUs.
-func groups(all []cpuset.CPU, place func(cpuset.CPU) [3]int) [][]int {
+// groups collects CPUs with equal keys, in order of the CPUs.
+func groups(all []cpuset.CPU, key func(cpuset.CPU) [3]int) [][]int {
 	var sets [][]int
 	for i, c := range all {
-		if i == 0 || place(c) != place(all[i-1]) {
+		if i == 0 || key(c) != key(all[i-1]) {
 			sets = append(sets, nil)
 		}
 		sets[len(sets)-1] = append(sets[len(sets)-1], c.ID)
@@ -86,8 +86,9 @@ func spread(groups [][]int, n int) [][]int {
 	return sets
 }
 
-// shareOf is what GOMAXPROCS of a rank must be told: the Go runtime knows the mask, and the quota of the whole job
-// only, so a rank's part of the quota has to be said where it is smaller than its part of the mask.
+// shareOf is the GOMAXPROCS that a rank needs, or 0 if the Go runtime finds the right number itself. The runtime knows
+// the mask of the rank, but only the quota of the whole job, so the rank's part of the quota counts where it is
+// smaller.
 func shareOf(host cpuset.Host, n, own int) int {
 	if host.Quota == 0 {
 		return 0
@@ -100,13 +101,13 @@ func shareOf(host cpuset.Host, n, own int) int {
 
 // describe says in words where a rank is bound.
 func (p *Plan) describe(s *Spec) string {
-	who := fmt.Sprintf("rank %d on host %s", s.Rank, p.Host)
+	rank := fmt.Sprintf("rank %d on host %s", s.Rank, p.Host)
 	if s.CPUs == nil {
 		ids := make([]int, len(p.CPUs.CPUs))
 		for i, c := range p.CPUs.CPUs {
 			ids[i] = c.ID
 		}
-		return fmt.Sprintf("%s is not bound: it may use CPUs %s", who, cpuset.FormatList(ids))
+		return fmt.Sprintf("%s is not bound: it may use CPUs %s", rank, cpuset.FormatList(ids))
 	}
 	var cores, nodes []string
 	for _, c := range p.CPUs.CPUs {
@@ -121,7 +122,7 @@ func (p *Plan) describe(s *Spec) string {
 			nodes = append(nodes, node)
 		}
 	}
-	return fmt.Sprintf("%s is bound to %s %s (%s %s, NUMA %s %s)", who,
+	return fmt.Sprintf("%s is bound to %s %s (%s %s, NUMA %s %s)", rank,
 		plural(len(s.CPUs), "CPU"), cpuset.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
 		plural(len(nodes), "node"), strings.Join(nodes, ","))
 }

@@ -41,7 +41,8 @@ func Find(name, dir string) (*Program, error) {
 			return &Program{Name: name, Path: path}, err
 		}
 		if _, statErr := os.Stat(name); statErr == nil {
-			return nil, fmt.Errorf("%s is not in PATH; to run the one in this folder, write ./%s: %w", name, name, fs.ErrNotExist)
+			return nil, fmt.Errorf("%s is not in PATH; to run the one in this folder, write ./%s: %w",
+				name, name, fs.ErrNotExist)
 		}
 		return nil, fmt.Errorf("no program %s in PATH: %w", name, fs.ErrNotExist)
 	}
@@ -92,7 +93,8 @@ func packageIn(name, path string) (*Program, error) {
 
 // looksLikeImport: example.com/x/y or module/x, not ./x, ../x, /x, ~/x or x/....
 func looksLikeImport(name string) bool {
-	return !strings.HasSuffix(name, ".go") && !strings.ContainsAny(name, " \t\\:~*") && !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") &&
+	return !strings.HasSuffix(name, ".go") && !strings.ContainsAny(name, " \t\\:~*") &&
+		!strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") &&
 		!strings.HasSuffix(name, "/") && !strings.HasSuffix(name, "...")
 }
 
@@ -130,7 +132,8 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 }
 
 // runGroup runs a command in a process group of its own, and ends all of the group when ctx ends. The go command does
-// not remove its temporary files when a signal ends it: folder is removed by us, or by the cleaner after a SIGKILL of ours.
+// not remove its temporary files when a signal ends it: folder is removed by us, or by the cleaner after a SIGKILL of
+// ours.
 func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []string) error {
 	var c *cleaner
 	if cleanerArgv != nil {

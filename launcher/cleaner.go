@@ -24,8 +24,8 @@ type cleaner struct {
 // pipeHolds is how many groups can be written into a pipe of 4 KiB, the smallest there is, before the cleaner reads it.
 const pipeHolds = 4096 / len("group 2147483647\n")
 
-// startCleaner runs argv, which must call Clean. The groups that exist already are in the pipe before the cleaner starts,
-// so that it knows them even if gorun is killed right after the start.
+// startCleaner runs argv, which must call Clean. The groups that exist already are in the pipe before the cleaner
+// starts, so that it knows them even if gorun is killed right after the start.
 func startCleaner(argv []string, groups ...int) (*cleaner, error) {
 	r, w, err := pipe()
 	if err != nil {
@@ -82,8 +82,8 @@ func (c *cleaner) stop() {
 	c.pipe.Close()
 }
 
-// Clean is the life of the cleaner: it reads the names of process groups and folders, one a line, until in ends, and then
-// kills and removes them.
+// Clean is the life of the cleaner: it reads the names of process groups and folders, one a line, until in ends, and
+// then kills and removes them.
 func Clean(in io.Reader) {
 	var groups []int
 	var folders []string

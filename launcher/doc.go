@@ -2,9 +2,9 @@
 //
 // A [Job] is what the user asked for; [Job.Plan] turns it into one [Spec] per rank; [Job.Run] carries it out.
 // What differs between ways of starting processes is behind [Backend]; the local one is in local.go.
-// Everything else (wire-up, output, standard input, signals, who is to blame, the exit code) is here once.
+// Everything else (wire-up, output, standard input, signals, the cause of a failure, the exit code) is here once.
 //
 // Owns: the processes of a job from start to reaping, their standard streams, the exit code.
-// May call: internal/pmi (the server's side), internal/settings.
+// May call: internal/pmi (the server's side), internal/cpuset.
 // Never: imports package mpi, names anything in a file system except what the user asked for.
 package launcher

@@ -8,8 +8,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
-// outerJob are the beginnings of the names by which an outer job's launcher tells its ranks who they are. A rank of
-// ours that believed them would join the wrong job.
+// outerJob are the beginnings of the variables in which the launcher of an outer job describes a rank. A rank of ours
+// that believed them would join the wrong job.
 var outerJob = []string{
 	"PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "HYDRA_CONTROL", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
 	pmi.EnvJob + "=", pmi.EnvLocalRank + "=", pmi.EnvLocalSize + "=", pmi.EnvCPUs + "=",
@@ -19,8 +19,8 @@ var outerJob = []string{
 // controlFD is the descriptor of the control socket in a rank.
 const controlFD = 3
 
-// rankEnv is the environment of one rank but for GORUN_JOB, which is known at the start only. share is the number
-// of CPUs that GOMAXPROCS must be told, or 0 if the Go runtime finds the right number itself.
+// rankEnv is the environment of one rank but for GORUN_JOB, which is known at the start only. share is its GOMAXPROCS,
+// or 0 to leave that to the Go runtime.
 func rankEnv(inherited, app []string, rank, size, usable, share int) []string {
 	own := []string{
 		pmi.EnvFD + "=" + strconv.Itoa(controlFD),

@@ -15,7 +15,7 @@ import (
 // App is one program of a job; an MPMD job has several.
 type App struct {
 	Ranks int
-	Path  string   // the executable; Resolve finds it
+	Path  string   // the executable; Find finds it
 	Name  string   // argv[0]: what the user typed
 	Args  []string // without argv[0]
 	Dir   string   // working directory; "": the launcher's
@@ -36,8 +36,8 @@ type Job struct {
 
 	Stdin, Stdout, Stderr *os.File
 	Log                   hclog.Logger // nil: silent
-	// Alone: this process does nothing else than run the job, so that signals may be caught, and any child
-	// process that is left at the end killed, whosever child it was.
+	// Alone: this process does nothing else than run the job. It catches signals, and kills any child process that is
+	// left at the end.
 	Alone   bool
 	Cleaner []string // a command that calls Clean; nil: what the ranks have started survives a SIGKILL of this process
 }
@@ -63,7 +63,6 @@ type Plan struct {
 	Host   string
 	CPUs   cpuset.Host
 	Over   bool // ranks outnumber the usable CPUs
-	Bound  bool
 	stdins stdinMode
 }
 
@@ -85,7 +84,6 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 	}
 	p := &Plan{Host: name, CPUs: host, Over: n > host.Usable(), stdins: stdins}
 	sets := assign(j.Bind, host, n)
-	p.Bound = sets != nil
 	for a, app := range j.Apps {
 		if app.Ranks < 1 {
 			return nil, fmt.Errorf("program %s: it needs at least 1 rank, not %d", app.Name, app.Ranks)
@@ -122,10 +120,10 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// stdinMode is who gets the standard input.
+// stdinMode says which ranks get the standard input.
 type stdinMode struct {
 	all  bool
-	rank int // -1: nobody
+	rank int // -1: none
 }
 
 func parseStdin(text string, n int) (stdinMode, error) {

@@ -86,8 +86,8 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 	return pid, nil
 }
 
-// cleanerDelay is when the cleaner starts: not while the ranks start, whose processors it would take, and not at all for
-// a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
+// cleanerDelay is when the cleaner starts: not while the ranks start, whose processors it would take, and not at all
+// for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
 const cleanerDelay = 25 * time.Millisecond
 
 // remember makes the cleaner know a process group. Called with mu held. Without a cleaner the job runs all the same.

@@ -17,7 +17,8 @@ func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// becomeSubreaper makes processes whose parent ends our children instead of init's, so that none is lost.
+// becomeSubreaper makes this process, instead of init, the parent of processes whose own parent ends, so that none is
+// lost.
 func becomeSubreaper() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // bindThread changes the affinity of the calling thread, which must be locked, until restore.
@@ -68,8 +69,8 @@ func reap(pid int) {
 	}
 }
 
-// killOrphans kills the children of this process until there are none: whatever the ranks left behind, in
-// whatever process group or session.
+// killOrphans kills the children of this process until there are none: all that the ranks left behind, in any process
+// group or session.
 func killOrphans() {
 	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
 		if _, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err == unix.ECHILD {

@@ -18,8 +18,8 @@ const (
 	maxLine = 256 << 10
 	// partialAfter is how long the beginning of a line waits for its end; a prompt must be seen.
 	partialAfter = 100 * time.Millisecond
-	// quiet is how long a stream that should be at its end may be silent before it is given up: some
-	// process that is not ours to kill still holds the other end.
+	// quiet is how long a stream that should be at its end may be silent before it is given up: a process that is not
+	// ours to kill still holds the other end.
 	quiet = 250 * time.Millisecond
 	// maxHeld bounds what one rank's dump may take in memory.
 	maxHeld = 8 << 20

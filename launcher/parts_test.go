@@ -107,7 +107,9 @@ func TestDescribeBinding(t *testing.T) {
 }
 
 func TestQuote(t *testing.T) {
-	for in, want := range map[string]string{"a": "a", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "-x=/y:z": "-x=/y:z", "$X": "'$X'"} {
+	for in, want := range map[string]string{
+		"a": "a", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "-x=/y:z": "-x=/y:z", "$X": "'$X'",
+	} {
 		if got := quote(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
@@ -120,7 +122,9 @@ func TestFind(t *testing.T) {
 	os.MkdirAll("pkg", 0o755)
 	os.MkdirAll("empty", 0o755)
 	os.MkdirAll("sub", 0o755)
-	for name, mode := range map[string]os.FileMode{"prog": 0o755, "plain": 0o644, "pkg/main.go": 0o644, "x.go": 0o644, "sub/other": 0o755} {
+	for name, mode := range map[string]os.FileMode{
+		"prog": 0o755, "plain": 0o644, "pkg/main.go": 0o644, "x.go": 0o644, "sub/other": 0o755,
+	} {
 		os.WriteFile(name, nil, mode)
 	}
 	t.Setenv("PATH", dir)
@@ -155,16 +159,18 @@ func TestFind(t *testing.T) {
 }
 
 func TestRankEnv(t *testing.T) {
-	got := rankEnv([]string{"A=1", "PMI_FD=9", "B=2", "OMPI_MCA_x=1", "GORUN_LOG=debug", "GORUN_CPUS=9"}, []string{"B=3", "C="}, 1, 4, 2, 0)
-	want := []string{"A=1", "GORUN_LOG=debug", "PMI_FD=3", "PMI_RANK=1", "PMI_SIZE=4", "GORUN_LOCAL_RANK=1", "GORUN_LOCAL_SIZE=4",
-		"GORUN_CPUS=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "B=3", "C="}
+	got := rankEnv([]string{"A=1", "PMI_FD=9", "B=2", "OMPI_MCA_x=1", "GORUN_LOG=debug", "GORUN_CPUS=9"},
+		[]string{"B=3", "C="}, 1, 4, 2, 0)
+	want := []string{"A=1", "GORUN_LOG=debug", "PMI_FD=3", "PMI_RANK=1", "PMI_SIZE=4",
+		"GORUN_LOCAL_RANK=1", "GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "B=3", "C="}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 	if got := rankEnv(nil, nil, 0, 1, 2, 3); got[len(got)-1] != "GOMAXPROCS=3" {
 		t.Errorf("%q", got)
 	}
-	if got := rankEnv([]string{"GOMAXPROCS=7"}, nil, 0, 1, 2, 3); got[0] != "GOMAXPROCS=7" || strings.Contains(fmt.Sprint(got[1:]), "GOMAXPROCS") {
+	got = rankEnv([]string{"GOMAXPROCS=7"}, nil, 0, 1, 2, 3)
+	if got[0] != "GOMAXPROCS=7" || strings.Contains(fmt.Sprint(got[1:]), "GOMAXPROCS") {
 		t.Errorf("the user's GOMAXPROCS was overruled: %q", got)
 	}
 }
@@ -230,7 +236,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A stream whose other end somebody keeps open ends when it is told to, and what is in it comes out first.
+// A stream whose other end another process keeps open ends when end is called, and what is in it comes out first.
 func TestStreamGivenUp(t *testing.T) {
 	var keep int
 	got := collect(t, "", func(w *os.File, s *stream) {
@@ -254,7 +260,8 @@ func TestNoLeaks(t *testing.T) {
 	defer null.Close()
 	run := func(script string, want int) {
 		j := &Job{
-			Apps: []App{{Ranks: 3, Path: "/bin/sh", Name: "sh", Args: []string{"-c", script}}}, Environ: os.Environ(), StdinFor: "all",
+			Apps:    []App{{Ranks: 3, Path: "/bin/sh", Name: "sh", Args: []string{"-c", script}}},
+			Environ: os.Environ(), StdinFor: "all",
 			Stdin: null, Stdout: null, Stderr: null, TagOutput: true,
 		}
 		if code := j.Run(); code != want {
@@ -308,11 +315,13 @@ func TestCleaner(t *testing.T) {
 	ours, other := filepath.Join(dir, tempPrefix+"1"), filepath.Join(dir, "precious")
 	os.MkdirAll(ours+"/x", 0o755)
 	os.MkdirAll(other, 0o755)
-	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"},
+		&syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	Clean(strings.NewReader(fmt.Sprintf("group %d\nfolder %s\nfolder %s\ngroup 1\ngroup -1\ngroup x\nnonsense\n", pid, ours, other)))
+	Clean(strings.NewReader(fmt.Sprintf("group %d\nfolder %s\nfolder %s\ngroup 1\ngroup -1\ngroup x\nnonsense\n",
+		pid, ours, other)))
 	var st syscall.WaitStatus
 	syscall.Wait4(pid, &st, 0, nil)
 	if st.Signal() != syscall.SIGKILL {

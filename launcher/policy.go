@@ -8,9 +8,9 @@ import (
 
 // The times of a job that ends badly: from the first failure to the last rank's end within a second.
 const (
-	// settle is how long the first failure may turn out to be the consequence of another: a rank that sees its
-	// peer's sockets close may be faster with its exit than the kernel is with the news of the peer's death.
-	settle = 30 * time.Millisecond
+	// causeWindow is how long the first failure may turn out to be the consequence of another: a rank that sees its
+	// peer's sockets close may exit before the kernel reports the death of the peer.
+	causeWindow = 30 * time.Millisecond
 	// grace is how long the other ranks may report errors of their own.
 	grace = 250 * time.Millisecond
 	// insist is the time between SIGTERM and SIGKILL.
@@ -23,15 +23,15 @@ const (
 type phase int
 
 const (
-	working phase = iota // nothing has gone wrong
-	settling
-	waiting     // grace
-	terminating // SIGTERM (or the user's signal) has been sent
-	killing     // SIGKILL has been sent
+	working      phase = iota // nothing has gone wrong
+	findingCause              // for causeWindow
+	waiting                   // for grace
+	terminating               // SIGTERM (or the user's signal) has been sent
+	killing                   // SIGKILL has been sent
 )
 
-// policy decides who is to blame, what is said, and which signals are sent when. It is told what happens, has no clock
-// of its own, and does nothing itself.
+// policy decides which rank caused the end, what gorun prints, and which signals are sent when. Its caller reports what
+// happens, gives the time, and carries out the actions.
 type policy struct {
 	killDelay time.Duration
 
@@ -51,37 +51,37 @@ type action struct {
 	hold   bool           // collect the output of each rank: a dump follows
 }
 
-// exited is told each end of a process. left: it had joined the job and not taken its leave.
-func (p *policy) exited(now time.Time, e Exit, left bool) action {
-	bad := e.status() != 0 || left
+// exited reports the end of a process. unfinished: it had joined the job and did not call Finalize.
+func (p *policy) exited(now time.Time, e Exit, unfinished bool) action {
+	bad := e.status() != 0 || unfinished
 	if !bad {
 		return action{}
 	}
-	if p.phase == settling && p.soft && e.Signal != 0 {
-		p.blame(e, left)
+	if p.phase == findingCause && p.soft && e.Signal != 0 {
+		p.blame(e, unfinished)
 		p.soft = false
 		return action{}
 	}
 	if p.phase != working {
 		return action{} // a consequence
 	}
-	p.blame(e, left)
+	p.blame(e, unfinished)
 	p.soft = e.Signal == 0
 	return p.fail(now)
 }
 
-func (p *policy) blame(e Exit, left bool) {
+func (p *policy) blame(e Exit, unfinished bool) {
 	p.code = e.status()
 	p.cause = e.String()
-	if p.code == 0 && left {
+	if p.code == 0 && unfinished {
 		p.code = 1
 		p.cause += " without calling Finalize"
 	}
 	p.cause += "; the job is stopped"
 }
 
-// aborted is told that a rank asked for the end of the job.
-func (p *policy) aborted(now time.Time, who Exit, code int, message string) action {
+// aborted reports that a rank called Abort.
+func (p *policy) aborted(now time.Time, by Exit, code int, message string) action {
 	if p.phase != working {
 		return action{}
 	}
@@ -89,7 +89,7 @@ func (p *policy) aborted(now time.Time, who Exit, code int, message string) acti
 	if p.code == 0 {
 		p.code = 1 // an aborted job has not succeeded, and 256 is no exit code
 	}
-	p.cause = fmt.Sprintf("rank %d (pid %d on host %s) called Abort with code %d", who.Rank, who.Pid, who.Host, code)
+	p.cause = fmt.Sprintf("rank %d (pid %d on host %s) called Abort with code %d", by.Rank, by.Pid, by.Host, code)
 	if m := oneLine(message); m != "" {
 		p.cause += ": " + m
 	}
@@ -99,11 +99,11 @@ func (p *policy) aborted(now time.Time, who Exit, code int, message string) acti
 }
 
 func (p *policy) fail(now time.Time) action {
-	p.first, p.phase, p.next = now, settling, now.Add(settle)
+	p.first, p.phase, p.next = now, findingCause, now.Add(causeWindow)
 	return action{}
 }
 
-// signalled is told each signal to gorun that means: stop.
+// signalled reports a signal to gorun that means stop.
 func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 	if p.phase >= terminating {
 		p.phase, p.next = killing, time.Time{}
@@ -117,12 +117,13 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 	a.say = p.last()
 	p.phase, p.next = terminating, now.Add(p.killDelay)
 	if s == syscall.SIGINT {
-		a.say = append(a.say, fmt.Sprintf("interrupt: the ranks were told; they are killed in %v, or at once by another Ctrl-C", p.killDelay))
+		a.say = append(a.say, fmt.Sprintf("interrupt: passed on to the ranks; they are killed in %v, "+
+			"or at once by another Ctrl-C", p.killDelay))
 	}
 	return a
 }
 
-// timedOut is told that the job's time is over.
+// timedOut reports that the time of the job is over.
 func (p *policy) timedOut(now time.Time, limit time.Duration) action {
 	if p.phase != working {
 		return action{}
@@ -140,7 +141,7 @@ func (p *policy) tick(now time.Time) action {
 		return action{}
 	}
 	switch p.phase {
-	case settling:
+	case findingCause:
 		p.phase, p.next = waiting, p.first.Add(grace)
 		return action{say: p.last()}
 	case waiting:

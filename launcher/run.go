@@ -24,8 +24,8 @@ const (
 	CodeNotFound    = 127
 )
 
-// lingering is how long processes that the ranks left behind may go on after the last rank has ended well: the
-// tee of a wrapper script has its last lines to write.
+// lingering is how long processes that the ranks left behind may go on after the last rank has ended well: the tee of a
+// wrapper script has its last lines to write.
 const lingering = 500 * time.Millisecond
 
 // run is a job in progress. Everything in it belongs to the goroutine of Job.Run unless said otherwise.
@@ -258,7 +258,7 @@ func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
 		return []*os.File{s.Stdout, s.Stderr}, err
 	}
 	if len(r.plan.Specs) == 1 && !r.job.TagOutput {
-		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // nobody to be kept apart from
+		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		return nil, nil
 	}
 	if s.Stdout, err = r.addStream(s.Rank, r.job.Stdout); err != nil {
@@ -291,7 +291,7 @@ func coloured(f *os.File) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// watch runs until no rank is left. Whatever happens is told to the policy, which says what to do.
+// watch runs until no rank is left. It reports to the policy what happens, and does what the policy says.
 func (r *run) watch(signals <-chan os.Signal) {
 	var timeout <-chan time.Time
 	if r.job.Timeout > 0 {
@@ -317,13 +317,13 @@ func (r *run) watch(signals <-chan os.Signal) {
 	}
 }
 
-// rankEnded judges the end of a process, after all that it had said on its control socket has been heard.
+// rankEnded reports the end of a process to the policy, after the server has read all of its control socket.
 func (r *run) rankEnded(e Exit) {
 	st := &r.ranks[e.Rank]
 	st.ended = true
 	r.alive--
 	st.conn.CloseRead() // delivers what is on its way, then the end, even if a child of the rank holds the socket
-	if !heard(st.served) {
+	if !waitServed(st.served) {
 		r.log.Warn("the control connection of a rank that has ended is still busy", "rank", e.Rank)
 	}
 	for more := true; more; {
@@ -339,8 +339,8 @@ func (r *run) rankEnded(e Exit) {
 	r.do(r.policy.exited(time.Now(), e, s.Joined && !s.Finalized))
 }
 
-// heard waits for a second, in pieces: a machine that stands still for long takes one of them away and not all.
-func heard(served <-chan struct{}) bool {
+// waitServed waits for a second, in pieces: a machine that stands still for long takes one of them away and not all.
+func waitServed(served <-chan struct{}) bool {
 	for range 20 {
 		select {
 		case <-served:
@@ -354,8 +354,8 @@ func heard(served <-chan struct{}) bool {
 func (r *run) serverEvent(e pmi.Event) {
 	switch e.Kind {
 	case pmi.EventAbort:
-		who := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.backend.Host(e.Rank)}
-		r.do(r.policy.aborted(time.Now(), who, e.Code, e.Message))
+		by := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.backend.Host(e.Rank)}
+		r.do(r.policy.aborted(time.Now(), by, e.Code, e.Message))
 	case pmi.EventGarbage:
 		r.job.say(&r.sink, "rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
 	default:
@@ -431,8 +431,8 @@ func (r *run) waitPumps(d time.Duration) {
 	}
 }
 
-// drain ends input and output. What the ranks have written is written out, however long the reader of our own
-// output takes; only for a stream that says nothing there is an end.
+// drain ends input and output. What the ranks have written is written out, however long the reader of our own output
+// takes; a stream that stays silent is given up.
 func (r *run) drain() {
 	if r.feeder != nil {
 		r.feeder.stop()

@@ -83,7 +83,7 @@ func (f *feeder) waitInput() bool {
 		if !f.tty || inForeground(int(f.from.Fd())) {
 			return true
 		}
-		// What was typed is for somebody else. Poll would return at once again and again.
+		// What was typed is for the foreground job. Poll would return at once again and again.
 		fds = fds[1:]
 		if n, _ := unix.Poll(fds, 200); n > 0 {
 			return false

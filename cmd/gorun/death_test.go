@@ -16,11 +16,11 @@ import (
 
 func TestGoodEnd(t *testing.T) {
 	start(t, "-n", "3", "RANK", "join", "fence", "finalize").wait(0)
-	start(t, "-n", "3", "RANK", "exit=0").wait(0) // never joined: nothing to take leave of
+	start(t, "-n", "3", "RANK", "exit=0").wait(0) // never joined, so need not call Finalize
 	start(t, "-n", "1", "RANK", "join", "fence", "finalize").wait(0)
 }
 
-// Each way to fail: the code, the message, and everybody gone.
+// Each way to fail: the code, the message, and no process left.
 func TestOneRankFails(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -28,10 +28,13 @@ func TestOneRankFails(t *testing.T) {
 		code  int
 		say   string // a regular expression
 	}{
-		{"exit code", "join fence 2:exit=3 sleep", 3, `rank 2 \(pid \d+ on host \S+\) exited with code 3; the job is stopped`},
-		{"signal", "join fence 2:kill=9 sleep", 137, `rank 2 \(pid \d+ on host \S+\) was killed by signal 9 \(killed\); the job is stopped`},
+		{"exit code", "join fence 2:exit=3 sleep", 3,
+			`rank 2 \(pid \d+ on host \S+\) exited with code 3; the job is stopped`},
+		{"signal", "join fence 2:kill=9 sleep", 137,
+			`rank 2 \(pid \d+ on host \S+\) was killed by signal 9 \(killed\); the job is stopped`},
 		{"no finalize", "join fence 0:exit=0 sleep", 1, `rank 0 .* exited with code 0 without calling Finalize`},
-		{"abort", "join fence 1:abort=7 sleep", 7, `rank 1 .* called Abort with code 7: the test wants it; the job is stopped`},
+		{"abort", "join fence 1:abort=7 sleep", 7,
+			`rank 1 .* called Abort with code 7: the test wants it; the job is stopped`},
 		{"abort 0", "join fence 1:abort=0 sleep", 1, `rank 1 .* called Abort with code 0`},
 		{"before joining", "1:exit=5 sleep", 5, `rank 1 .* exited with code 5`},
 		{"others in a barrier", "join 2:exit=4 fence finalize", 4, `rank 2 .* exited with code 4`},
@@ -58,7 +61,7 @@ func TestSegmentationFault(t *testing.T) {
 		says("was killed by signal 11 (segmentation fault)")
 }
 
-// A rank's death ends all, even when nobody listens to polite signals; within a second on a machine that is not busy.
+// A rank's death ends all, even if the ranks ignore SIGTERM; within a second on a machine that is not busy.
 func TestGoneAfterADeath(t *testing.T) {
 	j := start(t, "-n", "4", "RANK", "join", "deaf", "child", "sleep").ready(4)
 	var victim int
@@ -88,7 +91,7 @@ func TestInterrupt(t *testing.T) {
 	j.cmd.Process.Signal(syscall.SIGINT)
 	j.wait(130)
 	if n := strings.Count(j.out.String(), "got interrupt\n"); n != 3 {
-		t.Errorf("%d ranks were told:\n%s", n, j.out.String())
+		t.Errorf("%d ranks got the signal:\n%s", n, j.out.String())
 	}
 }
 
@@ -105,7 +108,8 @@ func TestInterruptDeaf(t *testing.T) {
 func TestInterruptTwice(t *testing.T) {
 	j := start(t, "-n", "2", "--kill-delay", "1h", "RANK", "deaf", "sleep").ready(2)
 	j.cmd.Process.Signal(syscall.SIGINT)
-	proc.Eventually(t, "the first to be answered", func() bool { return strings.Contains(j.err.String(), "another Ctrl-C") })
+	proc.Eventually(t, "the first to be answered",
+		func() bool { return strings.Contains(j.err.String(), "another Ctrl-C") })
 	at := time.Now()
 	j.cmd.Process.Signal(syscall.SIGINT)
 	j.wait(130).took(at)
@@ -116,7 +120,7 @@ func TestTerminate(t *testing.T) {
 	j.cmd.Process.Signal(syscall.SIGTERM)
 	j.wait(143).says("stopped by signal 15")
 	if n := strings.Count(j.out.String(), "got terminated\n"); n != 2 {
-		t.Errorf("%d ranks were told", n)
+		t.Errorf("%d ranks got the signal", n)
 	}
 }
 
@@ -125,7 +129,7 @@ func TestUserSignal(t *testing.T) {
 	j.cmd.Process.Signal(syscall.SIGUSR1)
 	j.wait(0)
 	if n := strings.Count(j.out.String(), "got user defined signal 1\n"); n != 2 {
-		t.Errorf("%d ranks were told", n)
+		t.Errorf("%d ranks got the signal", n)
 	}
 }
 
@@ -136,7 +140,7 @@ func TestKillGorun(t *testing.T) {
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "child", "sleep").ready(3)
 	proc.Eventually(t, "the cleaner", func() bool { return len(cleaners()) == 1 }) // it is not there from the first moment
-	// Between fork and exec a process looks like its parent, and during exec like nobody.
+	// Between fork and exec a process looks like its parent, and during exec it has no arguments.
 	proc.Eventually(t, "gorun, 3 ranks and 3 children", func() bool { return len(j.processes()) == 3+3+1 })
 	j.cmd.Process.Kill()
 	at := time.Now()
@@ -168,7 +172,7 @@ func cleaners() []proc.Info {
 	return proc.List(func(p proc.Info) bool { return slices.Equal(p.Args(), []string{os.Args[0], cleanerWord}) })
 }
 
-// What ranks leave behind after a good end goes too, in whatever session, and holds nothing up.
+// What ranks leave behind after a good end is killed too, in any session, and delays nothing.
 func TestLeftovers(t *testing.T) {
 	j := start(t, "-n", "2", "RANK", "child", "daemon", "print=bye")
 	j.wait(0).took(j.started)
@@ -199,7 +203,8 @@ func TestTimeout(t *testing.T) {
 		j.wait(124).took(j.started).says("did not end within " + limit)
 		missing := slices.DeleteFunc([]int{0, 1, 2}, func(r int) bool {
 			// Each dump whole, under its own heading, with the goroutine that sleeps.
-			return regexp.MustCompile(fmt.Sprintf(`(?s)--- rank %d on host \S+ ---\nSIGQUIT[^-]*time\.Sleep`, r)).MatchString(j.err.String())
+			dump := fmt.Sprintf(`(?s)--- rank %d on host \S+ ---\nSIGQUIT[^-]*time\.Sleep`, r)
+			return regexp.MustCompile(dump).MatchString(j.err.String())
 		})
 		if len(missing) == 0 {
 			break
@@ -228,7 +233,7 @@ func TestCannotStart(t *testing.T) {
 	start(t, "-n", "2", "RANK", "sleep", ":", "-n", "1", notProgram).wait(127).says("rank 2 cannot be started")
 }
 
-// One rank says nonsense on its control socket: it is told apart from its end.
+// Nonsense on a control socket is reported as such, and not as the end of the rank.
 func TestGarbageOnControlSocket(t *testing.T) {
 	start(t, "-n", "2", "sh", "-c", "echo hello >&3; exit 0").wait(0).says("spoke no PMI-1")
 }

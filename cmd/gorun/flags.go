@@ -45,10 +45,12 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.SortFlags = false // help shows them in this order
 	j.app.register(f)
 	j.bind, j.killDelay, j.stdin = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay), "0"
-	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the CPUs; nothing when ranks outnumber them), none, core, numa")
+	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the CPUs; "+
+		"nothing when ranks outnumber them), none, core, numa")
 	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
 	f.BoolVarP(&j.tag, "tag-output", "l", false, "begin each line of output with [rank]")
-	f.StringVar(&j.outputDir, "output-dir", "", "write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
+	f.StringVar(&j.outputDir, "output-dir", "",
+		"write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
 	f.StringVar(&j.stdin, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
 	f.Var(&j.timeout, "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
 	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
@@ -127,7 +129,8 @@ func (a *assignments) Set(text string) error {
 func (a *assignments) String() string { return "" }
 func (a *assignments) Type() string   { return "NAME[=VALUE]" }
 
-// resolveEnv gives the variables without a value the one of environ; a variable that is not set there is named in missing.
+// resolveEnv gives the variables without a value the one of environ; a variable that is not set there is named in
+// missing.
 func resolveEnv(list, environ []string) (env, missing []string) {
 	for _, kv := range list {
 		if strings.Contains(kv, "=") {
@@ -161,7 +164,11 @@ func segments(first appFlags, rest []string) ([]segment, error) {
 	for {
 		words, more, again := cutAtColon(rest)
 		if len(words) == 0 {
-			return nil, fmt.Errorf("no program is named%s; for example: gorun -n 4 ./program", place(len(all)))
+			where := ""
+			if len(all) > 0 {
+				where = " after the colon"
+			}
+			return nil, fmt.Errorf("no program is named%s; for example: gorun -n 4 ./program", where)
 		}
 		all = append(all, segment{flags, words[0], words[1:]})
 		if !again {
@@ -176,17 +183,11 @@ func segments(first appFlags, rest []string) ([]segment, error) {
 			err = set.Parse(own)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w (after a colon: only -n, --wdir and -x; the others hold for the whole job and stand first)", err)
+			return nil, fmt.Errorf("%w (after a colon: only -n, --wdir and -x; "+
+				"the others hold for the whole job and stand first)", err)
 		}
 		rest = left
 	}
-}
-
-func place(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return " after the colon"
 }
 
 func cutAtColon(words []string) (before, after []string, found bool) {

@@ -41,23 +41,25 @@ func printHost(w io.Writer) {
 	if host.Quota > 0 {
 		quota = fmt.Sprintf("%.4g CPUs", host.Quota)
 	}
-	cores, nodes := places(host.CPUs)
-	for _, l := range [][2]string{
+	cores, nodes := coresAndNodes(host.CPUs)
+	rows := [][]string{
 		{"gorun", version()},
 		{"host", name},
 		{"kernel", kernel()},
-		{"CPUs usable", fmt.Sprintf("%d (affinity %s, %d cores, %d NUMA nodes; cgroup quota %s)", host.Usable(), cpuset.FormatList(ids), cores, nodes, quota)},
+		{"CPUs usable", fmt.Sprintf("%d (affinity %s; cores: %d, NUMA nodes: %d; cgroup quota: %s)",
+			host.Usable(), cpuset.FormatList(ids), cores, nodes, quota)},
 		{"process_vm_readv", probeReadv()},
-		{"inside a job of", outer()},
-	} {
-		if l[1] != "" {
-			fmt.Fprintf(w, "%-18s%s\n", l[0], l[1])
-		}
+	}
+	if by := outerLauncher(); by != "" {
+		rows = append(rows, []string{"inside a job of", by})
+	}
+	for _, row := range rows {
+		fmt.Fprintf(w, "%-18s%s\n", row[0], row[1])
 	}
 	fmt.Fprintln(w)
 }
 
-func places(all []cpuset.CPU) (cores, nodes int) {
+func coresAndNodes(all []cpuset.CPU) (cores, nodes int) {
 	seen := map[[3]int]bool{}
 	var nodeIDs []int
 	for _, c := range all {
@@ -77,8 +79,8 @@ func kernel() string {
 	return runtime.GOOS + " " + strings.TrimSpace(string(text))
 }
 
-// outer names the launcher in whose job gorun itself runs, if any.
-func outer() string {
+// outerLauncher names the launcher of a job that gorun itself runs in, or "".
+func outerLauncher() string {
 	for _, v := range []struct{ name, by string }{
 		{"GORUN_JOB", "gorun"}, {"HYDI_CONTROL_FD", "mpiexec.hydra"}, {"OMPI_COMM_WORLD_SIZE", "Open MPI"},
 		{"SLURM_JOB_ID", "Slurm"}, {"PMI_FD", "a PMI launcher"}, {"PMIX_RANK", "a PMIx launcher"},
@@ -90,36 +92,45 @@ func outer() string {
 	return ""
 }
 
-// probeReadv tries it between two processes that are siblings, as two ranks are: the one prints where it holds a
-// secret word, the other reads it there.
+// probeReadv tries process_vm_readv between two processes that are siblings, as two ranks are: the target prints where
+// it has a word, the reader reads it there.
 func probeReadv() string {
-	self, err := os.Executable()
+	answer, err := probe()
 	if err != nil {
 		return "not tried: " + err.Error()
+	}
+	return answer
+}
+
+func probe() (answer string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
 	}
 	target := exec.Command(self, probeTarget)
 	in, err := target.StdinPipe()
 	if err != nil {
-		return "not tried: " + err.Error()
+		return "", err
 	}
 	out, err := target.StdoutPipe()
 	if err != nil {
-		return "not tried: " + err.Error()
+		return "", err
 	}
 	if err := target.Start(); err != nil {
-		return "not tried: " + err.Error()
+		return "", err
 	}
 	defer target.Wait()
 	defer in.Close()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		return "not tried: " + err.Error()
+		return "", err
 	}
-	answer, err := exec.Command(self, append([]string{probeReader}, strings.Fields(line)...)...).CombinedOutput()
+	text, err := exec.Command(self, append([]string{probeReader}, strings.Fields(line)...)...).CombinedOutput()
+	answer = strings.TrimSpace(string(text))
 	if err != nil {
-		return "no: " + strings.TrimSpace(string(answer))
+		answer = "no: " + answer
 	}
-	return strings.TrimSpace(string(answer))
+	return answer, nil
 }
 
 // printSettings prints the list: name, value, meaning.

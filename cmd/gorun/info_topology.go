@@ -18,8 +18,8 @@ var askVerbs func() ([]topology.Device, error)
 
 const noVerbs = "built without verbs (go build -tags verbs): capabilities are not shown"
 
-// patience is how long a driver may take to answer: one whose firmware hangs holds up whoever reads its files, for
-// ever, and he who wants to know why his jobs hang should see the rest.
+// patience is how long a driver may take to answer. A driver whose firmware hangs blocks every reader of its files for
+// ever, and a user who asks why jobs hang must see the rest.
 const patience = 10 * time.Second
 
 // machine is what is printed of a host's RDMA devices and GPUs.
@@ -67,7 +67,7 @@ func within[T any](limit time.Duration, f func() T) (result T, ok bool) {
 	}
 }
 
-// print prints tables. Those whose rows could be of any length are cut to cols columns.
+// print prints tables. Those that could be of any width are cut to cols columns.
 func (m machine) print(w io.Writer, cols int) {
 	switch {
 	case len(m.Devices) > 0:
@@ -89,7 +89,8 @@ func (m machine) printDevices(w io.Writer, cols int) {
 	fmt.Fprintln(w, "RDMA devices")
 	rows := [][]string{{"device", "PCI", "NUMA", "node GUID", "board", "firmware", "kind"}}
 	for _, d := range m.Devices {
-		rows = append(rows, []string{d.Name, slot(d), numa(d.Node, d.Virtual), known(d.NodeGUID), absent(d.Board, d.Virtual), absent(d.Firmware, d.Virtual), known(d.Kind)})
+		rows = append(rows, []string{d.Name, slot(d), numa(d.Node, d.Virtual), known(d.NodeGUID),
+			absent(d.Board, d.Virtual), absent(d.Firmware, d.Virtual), known(d.Kind)})
 	}
 	printTable(w, rows)
 	m.printPorts(w)
@@ -134,7 +135,8 @@ func (m machine) printGIDs(w io.Writer, cols int) {
 				mark = "*"
 			}
 			if n < gidsMost || mark != "" {
-				rows = append(rows, []string{name, strconv.Itoa(g.Index), mark, known(string(g.Type)), g.Addr.String(), dash(g.Net)})
+				rows = append(rows, []string{name, strconv.Itoa(g.Index), mark, known(string(g.Type)), g.Addr.String(),
+					dash(g.Net)})
 			}
 		}
 		if left := len(p.GIDs) - gidsMost; left > 0 {
@@ -175,8 +177,9 @@ func (m machine) printCaps(w io.Writer, cols int) {
 		fmt.Fprintln(w, "  "+noVerbs)
 		return
 	}
-	rows := [][]string{{"device", "tag matching", "ODP", "atomics", "inline", "SGEs", "of READ", "READs out", "READs in", "longest"}}
-	var missing, told remarks
+	rows := [][]string{{"device", "tag matching", "ODP", "atomics", "inline", "SGEs", "of READ", "READs out",
+		"READs in", "longest"}}
+	var missing, sources remarks
 	for _, d := range m.Devices {
 		c := d.Caps
 		if c == nil {
@@ -187,17 +190,18 @@ func (m machine) printCaps(w io.Writer, cols int) {
 		if c.MaxInline >= 0 {
 			inline = fmt.Sprint(c.MaxInline, " B")
 		}
-		rows = append(rows, []string{d.Name, tags(c.Tags), odp(c.ODP), known(c.Atomics), inline, strconv.Itoa(c.MaxSGE), strconv.Itoa(c.MaxSGERead),
-			strconv.Itoa(c.MaxReads), strconv.Itoa(c.MaxServed), size(c.MaxMessage)})
-		told.add(d.Name, "told by "+known(d.Library))
+		rows = append(rows, []string{d.Name, tags(c.Tags), odp(c.ODP), known(c.Atomics), inline,
+			strconv.Itoa(c.MaxSGE), strconv.Itoa(c.MaxSGERead), strconv.Itoa(c.MaxReads), strconv.Itoa(c.MaxServed),
+			size(c.MaxMessage)})
+		sources.add(d.Name, "according to "+known(d.Library))
 	}
 	if len(rows) > 1 {
 		printTable(w, rows)
 	}
-	printNotes(w, append(told.notes(), missing.notes()...), cols)
+	printNotes(w, append(sources.notes(), missing.notes()...), cols)
 }
 
-// remarks are names of which the same is to be said, so that it is said once.
+// remarks collects the names that have a remark in common, so that it is printed once.
 type remarks struct {
 	texts []string
 	names map[string][]string
@@ -236,7 +240,7 @@ func tags(t topology.TagMatching) string {
 	return fmt.Sprintf("%d tags", t.MaxTags)
 }
 
-// odp: what the messages of this house need are send, recv, write and read.
+// odp is short where all that messages need is there: send, recv, write and read.
 func odp(o topology.ODP) string {
 	text := "yes"
 	switch {
@@ -244,7 +248,8 @@ func odp(o topology.ODP) string {
 		return "no"
 	case len(o.RC) == 0:
 		return "not for RC"
-	case !slices.Contains(o.RC, "send") || !slices.Contains(o.RC, "recv") || !slices.Contains(o.RC, "write") || !slices.Contains(o.RC, "read"):
+	case !slices.Contains(o.RC, "send") || !slices.Contains(o.RC, "recv") || !slices.Contains(o.RC, "write") ||
+		!slices.Contains(o.RC, "read"):
 		text = strings.Join(o.RC, "+")
 	}
 	if o.Implicit {
@@ -263,7 +268,8 @@ func (m machine) printGPUs(w io.Writer, cols int) {
 	fmt.Fprintln(w, "GPUs")
 	rows := [][]string{{"PCI", "NUMA", "driver", "model"}}
 	for _, g := range m.GPUs {
-		rows = append(rows, []string{g.Slot.Address(), numa(g.Node, false), absent(g.Driver, g.Driver == ""), known(g.Name)})
+		rows = append(rows, []string{g.Slot.Address(), numa(g.Node, false), absent(g.Driver, g.Driver == ""),
+			known(g.Name)})
 	}
 	printTable(w, rows)
 	if len(m.Devices) > 0 {
@@ -271,7 +277,7 @@ func (m machine) printGPUs(w io.Writer, cols int) {
 	}
 }
 
-// nearness says what the words mean, the nearest first.
+// nearness explains the words, the nearest first.
 var nearness = []struct {
 	near topology.Near
 	text string
@@ -327,7 +333,7 @@ func nearText(near topology.Near, switches int) string {
 	return string(near)
 }
 
-// ports calls f for each port, with the name that the setting for devices has for it.
+// ports calls f for each port, with its name in GORUN_VERBS_DEV.
 func (m machine) ports(f func(name string, p topology.Port)) {
 	for _, d := range m.Devices {
 		for _, p := range d.Ports {
@@ -362,7 +368,7 @@ func dash(s string) string {
 	return s
 }
 
-// absent tells what cannot be there from what is not known.
+// absent distinguishes what cannot be there from what is not known.
 func absent(s string, isAbsent bool) string {
 	if isAbsent {
 		return dash(s)

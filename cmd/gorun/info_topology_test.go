@@ -17,7 +17,8 @@ import (
 // machineOf reads one of topologytest's trees. told is what libibverbs would say; nil: the binary is without it.
 func machineOf(t *testing.T, tree string, told func() ([]topology.Device, error)) machine {
 	t.Helper()
-	return readMachine(topology.Source{Root: topologytest.Plant(t, topologytest.Load(t, tree)), Addrs: topologytest.Addrs}, told)
+	root := topologytest.Plant(t, topologytest.Load(t, tree))
+	return readMachine(topology.Source{Root: root, Addrs: topologytest.Addrs}, told)
 }
 
 func page(m machine, cols int) []byte {
@@ -30,19 +31,24 @@ func page(m machine, cols int) []byte {
 func toldDGX() ([]topology.Device, error) {
 	mlx5 := topology.Caps{
 		Tags: topology.TagMatching{RC: true, MaxTags: 127, MaxOps: 32768, MaxSGE: 30, MaxRendezvous: 64},
-		ODP:  topology.ODP{Supported: true, Implicit: true, RC: []string{"send", "recv", "write", "read", "atomic", "srq"}}, Atomics: "HCA",
+		ODP: topology.ODP{Supported: true, Implicit: true, RC: []string{"send", "recv", "write", "read", "atomic",
+			"srq"}}, Atomics: "HCA",
 		MaxInline: 220, MaxSGE: 30, MaxSGERead: 30, MaxReads: 16, MaxServed: 16, MaxMessage: 1 << 30,
 	}
-	old := topology.Caps{Tags: topology.TagMatching{MaxTags: 64}, ODP: topology.ODP{Supported: true, Implicit: false}, Atomics: "none", MaxInline: -1, MaxSGE: 32, MaxSGERead: 1, MaxReads: 4, MaxServed: 16}
-	soft := topology.Caps{Tags: topology.TagMatching{RC: true, MaxTags: 1024}, Atomics: "global", MaxInline: 256, MaxSGE: 4, MaxSGERead: 4, MaxReads: 16, MaxServed: 16, MaxMessage: 1 << 31}
+	old := topology.Caps{Tags: topology.TagMatching{MaxTags: 64}, ODP: topology.ODP{Supported: true, Implicit: false},
+		Atomics: "none", MaxInline: -1, MaxSGE: 32, MaxSGERead: 1, MaxReads: 4, MaxServed: 16}
+	soft := topology.Caps{Tags: topology.TagMatching{RC: true, MaxTags: 1024}, Atomics: "global", MaxInline: 256,
+		MaxSGE: 4, MaxSGERead: 4, MaxReads: 16, MaxServed: 16, MaxMessage: 1 << 31}
 	old.ODP.RC = []string{"send"}
 	active := func(mtu int) []topology.Port { return []topology.Port{{Number: 1, State: "ACTIVE", MTU: mtu}} }
 	return []topology.Device{
 		{Name: "mlx5_0", Library: "libibverbs.so.1", Caps: &mlx5, Ports: active(4096)},
-		{Name: "mlx5_1", Library: "libibverbs.so.1", CapsWhy: "ibv_open_device: permission denied: may you open /dev/infiniband/uverbs1?"},
+		{Name: "mlx5_1", Library: "libibverbs.so.1",
+			CapsWhy: "ibv_open_device: permission denied: may you open /dev/infiniband/uverbs1?"},
 		{Name: "mlx5_2", Library: "libibverbs.so.1", Caps: &old, Ports: active(1024)},
-		{Name: "softhca0", Library: "./libsofthca.so", Caps: &soft, Ports: []topology.Port{{Number: 1, State: "ACTIVE", Phys: "LinkUp", Link: "InfiniBand",
-			LID: 1, MTU: 4096, GIDs: []topology.GID{{Addr: netip.MustParseAddr("fe80::1"), Type: topology.TypeIB}}}}},
+		{Name: "softhca0", Library: "./libsofthca.so", Caps: &soft,
+			Ports: []topology.Port{{Number: 1, State: "ACTIVE", Phys: "LinkUp", Link: "InfiniBand",
+				LID: 1, MTU: 4096, GIDs: []topology.GID{{Addr: netip.MustParseAddr("fe80::1"), Type: topology.TypeIB}}}}},
 	}, nil
 }
 
@@ -57,7 +63,8 @@ func TestInfoFabric(t *testing.T) {
 		{"info-soft-roce.txt", "soft-roce", nil},
 		{"info-laptop.txt", "laptop", nil},
 		{"info-laptop-verbs.txt", "laptop", func() ([]topology.Device, error) {
-			return nil, errors.New("opening libibverbs: libibverbs.so.1 was not found: install libibverbs1, or name one in the setting for it")
+			return nil, errors.New("opening libibverbs: libibverbs.so.1 was not found: " +
+				"install libibverbs1, or name one in the setting for it")
 		}},
 	} {
 		golden(t, c.file, page(machineOf(t, c.tree, c.told), 100))
@@ -91,11 +98,14 @@ func TestInfoFabricNarrow(t *testing.T) {
 func TestInfoManyGIDs(t *testing.T) {
 	p := topology.Port{Number: 1, Link: "Ethernet"}
 	for i := range 200 {
-		p.GIDs = append(p.GIDs, topology.GID{Index: i, Type: topology.TypeV1, Addr: netip.MustParseAddr(fmt.Sprintf("fe80::%x", i+1)), Net: "eth0"})
+		p.GIDs = append(p.GIDs, topology.GID{Index: i, Type: topology.TypeV1,
+			Addr: netip.MustParseAddr(fmt.Sprintf("fe80::%x", i+1)), Net: "eth0"})
 	}
 	p.GIDs[150].Type = topology.TypeV2
-	text := string(page(machine{Host: topology.Host{Devices: []topology.Device{{Name: "mlx5_0", Ports: []topology.Port{p}}}}}, 100))
-	if lines := strings.Count(text, "eth0\n"); lines > gidsMost+3 || !strings.Contains(text, "150  *") || !strings.Contains(text, "184 more GIDs") {
+	devices := []topology.Device{{Name: "mlx5_0", Ports: []topology.Port{p}}}
+	text := string(page(machine{Host: topology.Host{Devices: devices}}, 100))
+	if lines := strings.Count(text, "eth0\n"); lines > gidsMost+3 || !strings.Contains(text, "150  *") ||
+		!strings.Contains(text, "184 more GIDs") {
 		t.Errorf("%d lines of GIDs:\n%s", lines, text)
 	}
 }
@@ -109,10 +119,12 @@ func TestInfoHang(t *testing.T) {
 		mute := func() ([]topology.Device, error) { <-release; return nil, nil }
 		start := time.Now()
 		text := string(page(readMachine(topology.Source{Root: root}, mute), 100))
-		if !strings.Contains(text, "rxe0: capabilities are unknown: libibverbs did not answer within 10s") || time.Since(start) != patience {
+		if !strings.Contains(text, "rxe0: capabilities are unknown: libibverbs did not answer within 10s") ||
+			time.Since(start) != patience {
 			t.Errorf("after %v:\n%s", time.Since(start), text)
 		}
-		text = string(page(readMachine(topology.Source{Root: root, Addrs: func(string) []netip.Prefix { <-release; return nil }}, nil), 100))
+		noAnswer := func(string) []netip.Prefix { <-release; return nil }
+		text = string(page(readMachine(topology.Source{Root: root, Addrs: noAnswer}, nil), 100))
 		if !strings.Contains(text, "/sys was not read to its end within 10s") || strings.Contains(text, "GPUs") {
 			t.Errorf("a reading that hangs is printed as\n%s", text)
 		}
@@ -120,7 +132,8 @@ func TestInfoHang(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for n, want := range map[uint64]string{0: "unknown", 1: "1 B", 1000: "1000 B", 1024: "1 KiB", 1 << 30: "1 GiB", 1<<31 - 1: "2147483647 B", 1 << 63: "8388608 TiB"} {
+	for n, want := range map[uint64]string{0: "unknown", 1: "1 B", 1000: "1000 B", 1024: "1 KiB", 1 << 30: "1 GiB",
+		1<<31 - 1: "2147483647 B", 1 << 63: "8388608 TiB"} {
 		if got := size(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
 		}

@@ -34,12 +34,12 @@ func TestWholeLines(t *testing.T) {
 			var me, body string
 			var i int
 			if tag {
-				who, rest, _ := strings.Cut(l, "] ")
-				if !strings.HasPrefix(who, "[") {
+				tagged, rest, _ := strings.Cut(l, "] ")
+				if !strings.HasPrefix(tagged, "[") {
 					t.Fatalf("no tag: %q", l)
 				}
 				fmt.Sscan(rest, &me, &i, &body)
-				if "["+me != who {
+				if "["+me != tagged {
 					t.Fatalf("wrong tag: %q", l)
 				}
 				l = rest
@@ -131,7 +131,7 @@ func TestStdin(t *testing.T) {
 	start(t, "-n", "3", "--stdin", "x", "RANK").wait(2).says("--stdin x")
 }
 
-// Nobody reads: neither gorun waits for the input, nor does it take what is there.
+// Where no rank reads, gorun neither waits for input nor takes what is there.
 func TestStdinIsLeftAlone(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -167,7 +167,8 @@ func TestOutputDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "out")
 	start(t, "-n", "3", "--output-dir", dir, "RANK", "print=hello", "1:complain=ouch", "1:exit=3").wait(3).prints("")
 	for name, want := range map[string]string{
-		"rank.0.out": "hello\n", "rank.1.out": "hello\n", "rank.2.out": "hello\n", "rank.0.err": "", "rank.1.err": "ouch\n",
+		"rank.0.out": "hello\n", "rank.1.out": "hello\n", "rank.2.out": "hello\n",
+		"rank.0.err": "", "rank.1.err": "ouch\n",
 	} {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); string(b) != want {
 			t.Errorf("%s: %q %v", name, b, err)
@@ -180,7 +181,8 @@ func TestOutputDir(t *testing.T) {
 func TestEndlessLine(t *testing.T) {
 	j := start(t, "-n", "2", "--stdin", "none", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' "+`"$PMI_RANK"`)
 	j.wait(0)
-	if n0, n1 := strings.Count(j.out.String(), "0"), strings.Count(j.out.String(), "1"); n0 != 3000000 || n1 != 3000000 {
+	n0, n1 := strings.Count(j.out.String(), "0"), strings.Count(j.out.String(), "1")
+	if n0 != 3000000 || n1 != 3000000 {
 		t.Errorf("%d and %d bytes came", n0, n1)
 	}
 }

@@ -21,8 +21,8 @@ import (
 
 func TestMPMD(t *testing.T) {
 	dir := t.TempDir()
-	j := start(t, "-l", "-n", "1", "RANK", "print=a", "env=X", ":", "-n", "2", "-x", "X=b c", "-wdir", dir, "RANK", "env=X", "pwd",
-		":", "sh", "-c", "echo $PMI_RANK of $PMI_SIZE")
+	j := start(t, "-l", "-n", "1", "RANK", "print=a", "env=X", ":", "-n", "2", "-x", "X=b c", "-wdir", dir, "RANK",
+		"env=X", "pwd", ":", "sh", "-c", "echo $PMI_RANK of $PMI_SIZE")
 	j.wait(0)
 	want := fmt.Sprintf("[0] X=\n[0] a\n[1] %s\n[1] X=b c\n[2] %s\n[2] X=b c\n[3] 3 of 4\n", dir, dir)
 	if got := sorted(j.out.String()); got != sorted(want) {
@@ -33,9 +33,11 @@ func TestMPMD(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	j := prepare(t, "-n", "2", "-x", "FROM_HERE", "-x", "NOT_SET", "-genv", "GENV", "a b", "-x", "OMPI_KEPT=1", "sh", "-c", "test $PMI_RANK = 0 && env")
-	j.cmd.Env = append(j.cmd.Env, "FROM_HERE=here", "PMI_SIZE=99", "PMI_PORT=x:1", "PMI_ID=3", "PMIX_RANK=7", "PMIX_NAMESPACE=n",
-		"OMPI_COMM_WORLD_SIZE=99", "GORUN_JOB=other", "GORUN_LOCAL_SIZE=99", "MPI_LOCALNRANKS=99", "HYDI_CONTROL_FD=9", "PRTE_LAUNCHED=1")
+	j := prepare(t, "-n", "2", "-x", "FROM_HERE", "-x", "NOT_SET", "-genv", "GENV", "a b", "-x", "OMPI_KEPT=1", "sh",
+		"-c", "test $PMI_RANK = 0 && env")
+	j.cmd.Env = append(j.cmd.Env, "FROM_HERE=here", "PMI_SIZE=99", "PMI_PORT=x:1", "PMI_ID=3", "PMIX_RANK=7",
+		"PMIX_NAMESPACE=n", "OMPI_COMM_WORLD_SIZE=99", "GORUN_JOB=other", "GORUN_LOCAL_SIZE=99",
+		"MPI_LOCALNRANKS=99", "HYDI_CONTROL_FD=9", "PRTE_LAUNCHED=1")
 	j.start().wait(1).says("warning: -x NOT_SET")
 	have := map[string]string{}
 	for _, l := range strings.Split(j.out.String(), "\n") {
@@ -46,8 +48,9 @@ func TestEnvironment(t *testing.T) {
 		have[name] = value
 	}
 	for name, want := range map[string]string{
-		"FROM_HERE": "here", "GENV": "a b", "OMPI_KEPT": "1", "PMI_SIZE": "2", "PMI_RANK": "0", "PMI_FD": "3", "GORUN_LOCAL_SIZE": "2",
-		"GORUN_LOCAL_RANK": "0", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0", "GORUN_CPUS": fmt.Sprint(cpuset.Read().Usable()),
+		"FROM_HERE": "here", "GENV": "a b", "OMPI_KEPT": "1", "PMI_SIZE": "2", "PMI_RANK": "0", "PMI_FD": "3",
+		"GORUN_LOCAL_SIZE": "2", "GORUN_LOCAL_RANK": "0", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0",
+		"GORUN_CPUS": fmt.Sprint(cpuset.Read().Usable()),
 	} {
 		if have[name] != want {
 			t.Errorf("%s=%q, want %q", name, have[name], want)
@@ -56,7 +59,8 @@ func TestEnvironment(t *testing.T) {
 	if !strings.HasPrefix(have["GORUN_JOB"], "gorun_") {
 		t.Errorf("GORUN_JOB=%q", have["GORUN_JOB"])
 	}
-	for _, name := range []string{"PMI_PORT", "PMI_ID", "PMIX_RANK", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD", "PRTE_LAUNCHED"} {
+	for _, name := range []string{"PMI_PORT", "PMI_ID", "PMIX_RANK", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE",
+		"HYDI_CONTROL_FD", "PRTE_LAUNCHED"} {
 		if _, ok := have[name]; ok {
 			t.Errorf("%s of the outer job has come through", name)
 		}
@@ -98,13 +102,15 @@ func TestBinding(t *testing.T) {
 			t.Errorf("said:\n%s", j.err.String())
 		}
 	}
-	// More ranks than CPUs: nobody is bound, and one line says so.
+	// More ranks than CPUs: no rank is bound, and one line says so.
 	j := start(t, "-n", fmt.Sprint(n+1), "--report-bindings", "RANK", "cpus").wait(0)
-	if strings.Count(j.out.String(), fmt.Sprintf("NumCPU %d ", n)) != n+1 || strings.Count(j.err.String(), "outnumber") != 1 ||
+	if strings.Count(j.out.String(), fmt.Sprintf("NumCPU %d ", n)) != n+1 ||
+		strings.Count(j.err.String(), "outnumber") != 1 ||
 		strings.Count(j.err.String(), "is not bound") != n+1 {
 		t.Errorf("%s%s", j.out.String(), j.err.String())
 	}
-	start(t, "-n", "1", "--bind-to", "core", "--report-bindings", "RANK", "cpus").wait(0).says("rank 0 on host", "(core ")
+	start(t, "-n", "1", "--bind-to", "core", "--report-bindings", "RANK", "cpus").wait(0).
+		says("rank 0 on host", "(core ")
 	start(t, "-n", "1", "--bind-to", "numa", "RANK", "cpus").wait(0)
 	j = start(t, "-n", "1", "--bind-to", "none", "RANK", "cpus").wait(0)
 	j.prints(fmt.Sprintf("rank 0 NumCPU %d GOMAXPROCS %d\n", n, n))
@@ -168,7 +174,8 @@ func TestBuild(t *testing.T) {
 	j = run("-n", "1", "--wdir", "/", "./prog")
 	j.cmd.Dir = filepath.Dir(dir)
 	j.start().wait(0).prints("built []\n")
-	run("-n", "1", module(t, "package main\n\nfunc main() { nonsense }\n")).start().wait(126).says("undefined: nonsense", "building")
+	run("-n", "1", module(t, "package main\n\nfunc main() { nonsense }\n")).start().wait(126).
+		says("undefined: nonsense", "building")
 	run("-n", "1", module(t, "package prog\n")).start().wait(126).says("package is not main")
 	run("-n", "1", "example.com/nowhere/at/all").start().wait(126).says("example.com/nowhere/at/all")
 	j = run("-n", "1", dir)
@@ -186,9 +193,11 @@ func TestBuildInterrupted(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		// A package that has to be compiled, and takes its time.
 		var big strings.Builder
-		fmt.Fprintf(&big, "package main\n\nimport \"time\"\n\nvar stamp = %d\n\nfunc main() { time.Sleep(time.Hour) }\n", time.Now().UnixNano())
+		fmt.Fprintf(&big, "package main\n\nimport \"time\"\n\n"+
+			"var stamp = %d\n\nfunc main() { time.Sleep(time.Hour) }\n", time.Now().UnixNano())
 		for i := range 3000 {
-			fmt.Fprintf(&big, "func f%d(a, b map[string]int) int { for k, v := range a { b[k+\"%d\"] += v * stamp }; return len(b) }\n", i, i)
+			fmt.Fprintf(&big, "func f%d(a, b map[string]int) int { "+
+				"for k, v := range a { b[k+\"%d\"] += v * stamp }; return len(b) }\n", i, i)
 		}
 		temp := t.TempDir()
 		j := prepare(t, "-n", "2", module(t, big.String()))
@@ -271,8 +280,9 @@ func TestUsageErrors(t *testing.T) {
 	j.start().wait(0).says("did you mean GORUN_EAGER_MAX?")
 }
 
-func TestAcceptedForOthersSake(t *testing.T) {
-	start(t, "-np", "1", "--oversubscribe", "--allow-run-as-root", "--map-by", "core", "-genvall", "-wdir=/", "-prepend-rank", "pwd").wait(0).
+func TestFlagsOfOtherLaunchers(t *testing.T) {
+	start(t, "-np", "1", "--oversubscribe", "--allow-run-as-root", "--map-by", "core", "-genvall", "-wdir=/",
+		"-prepend-rank", "pwd").wait(0).
 		prints("[0] /\n")
 	start(t, "-ln2", "pwd").wait(0)
 	start(t, "-n2", "--", "true").wait(0)
@@ -296,7 +306,8 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestDryRun(t *testing.T) {
-	j := start(t, "-n", "2", "--dry-run", "--bind-to", "none", "sh", "-c", "exit 3", ":", "-n", "1", "--wdir", "/tmp", "-x", "A=b c", "true", "it's")
+	j := start(t, "-n", "2", "--dry-run", "--bind-to", "none", "sh", "-c", "exit 3", ":", "-n", "1", "--wdir", "/tmp",
+		"-x", "A=b c", "true", "it's")
 	j.wait(0)
 	name, _ := os.Hostname()
 	out := strings.ReplaceAll(j.out.String(), name, "HOST")
@@ -308,7 +319,8 @@ func TestDryRun(t *testing.T) {
 func TestPages(t *testing.T) {
 	pages := map[string]string{}
 	for name, args := range map[string][]string{
-		"help": {"--help"}, "none": nil, "man": {"man"}, "info": {"info"}, "version": {"--version"}, "bash": {"completion", "bash"}, "zsh": {"completion", "zsh"}, "fish": {"completion", "fish"},
+		"help": {"--help"}, "none": nil, "man": {"man"}, "info": {"info"}, "version": {"--version"},
+		"bash": {"completion", "bash"}, "zsh": {"completion", "zsh"}, "fish": {"completion", "fish"},
 		"complete flag": {"__complete", "--bi"}, "complete value": {"__complete", "--bind-to", ""},
 	} {
 		j := prepare(t)
@@ -331,7 +343,8 @@ func TestPages(t *testing.T) {
 		}
 	})
 	for name, want := range map[string]string{
-		"version": "gorun ", "complete flag": "--bind-to", "complete value": "numa", "bash": "__start_gorun", "zsh": "_gorun", "fish": "gorun",
+		"version": "gorun ", "complete flag": "--bind-to", "complete value": "numa", "bash": "__start_gorun",
+		"zsh": "_gorun", "fish": "gorun",
 		"info": "GORUN_UNEXPECTED_MAX  64MiB", "man": `.TH "GORUN" "1"`,
 	} {
 		if !strings.Contains(pages[name], want) {

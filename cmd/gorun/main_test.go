@@ -40,9 +40,9 @@ func rank(words []string) int {
 	me := os.Getenv("PMI_RANK")
 	for i := 0; i < len(words); i++ {
 		word := words[i]
-		if who, order, ok := strings.Cut(word, ":"); ok {
+		if to, order, ok := strings.Cut(word, ":"); ok {
 			word = order
-			if who != me {
+			if to != me {
 				continue
 			}
 		}
@@ -69,7 +69,7 @@ func rank(words []string) int {
 		case "kill":
 			syscall.Kill(os.Getpid(), syscall.Signal(n))
 			select {}
-		case "deaf": // to polite signals
+		case "deaf": // to signals that can be ignored
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
 		case "tell": // which signal came
 			c := make(chan os.Signal, 1)
@@ -172,7 +172,8 @@ func prepare(t *testing.T, args ...string) *job {
 			full = append(full, "-x", proc.RoleVar+"=rank")
 		}
 	}
-	j := &job{t: t, cmd: exec.Command(self, full...), mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())}
+	j := &job{t: t, cmd: exec.Command(self, full...),
+		mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())}
 	j.cmd.Env = append(os.Environ(), proc.RoleVar+"=gorun", markVar+"="+j.mark)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	// So that a descendant that keeps our pipes is a failure of the test and no hang.

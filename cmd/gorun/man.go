@@ -35,7 +35,8 @@ func manPage(w io.Writer, root *cobra.Command) error {
 			fmt.Fprintf(&text, "\n**%s**=%s\n: %s\n", s.Name, s.Default, strings.ReplaceAll(s.Long(), "*", `\*`))
 		}
 	}
-	page := &cobra.Command{Use: root.Use, Short: root.Short, Long: text.String(), Example: examples, DisableAutoGenTag: true}
+	page := &cobra.Command{Use: root.Use, Short: root.Short, Long: text.String(), Example: examples,
+		DisableAutoGenTag: true}
 	page.Flags().SortFlags = false
 	page.Flags().AddFlagSet(root.Flags())
 	return doc.GenMan(page, &doc.GenManHeader{Title: "GORUN", Section: "1", Source: "gorun"}, w)

@@ -55,7 +55,8 @@ func tryReadv(pid int, addr uintptr) string {
 	n, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: addr, Len: len(got)}}, 0)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("no: %v (Yama, seccomp or a user namespace forbids it; large messages are copied through shared memory instead)", err)
+		return fmt.Sprintf("no: %v (Yama, seccomp or a user namespace forbids it; "+
+			"large messages are copied through shared memory instead)", err)
 	case n != len(got) || got != probeWord:
 		return fmt.Sprintf("no: it returned %d bytes %q", n, got[:])
 	}

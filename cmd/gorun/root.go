@@ -16,9 +16,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const summary = `gorun starts the ranks of a message-passing program on this host and watches over them: when one fails, all end.
+const summary = `gorun starts the ranks of a message-passing program on this host and watches them: when one
+fails, all end.
 
-PROGRAM is a binary, or a Go package (a folder, an import path, a .go file), which is built first and leaves nothing behind. What follows PROGRAM belongs to it. Several programs in one job are separated by a colon.`
+PROGRAM is a binary, or a Go package (a folder, an import path, a .go file), which is built first and leaves nothing
+behind. What follows PROGRAM belongs to it. Several programs in one job are separated by a colon.`
 
 const examples = `  gorun -n 4 ./examples/heat                   build a package, run 4 ranks of it
   gorun -n 4 ./heat -steps 100                 run a binary with its arguments
@@ -26,9 +28,11 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; dump and stop after 5 minutes
   gorun info                                   settings, and what this host allows`
 
-const exitStatus = `that of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after Ctrl-C; 2 for a wrong command line; 126 or 127 for a program that cannot be started or found.`
+const exitStatus = `that of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
+Ctrl-C; 2 for a wrong command line; 126 or 127 for a program that cannot be started or found.`
 
-const notes = `Settings are GORUN_ variables: gorun info lists them. The spellings of mpirun and mpiexec (-np, -wdir, -genv) are understood.`
+const notes = `Settings are GORUN_ variables: gorun info lists them. The spellings of mpirun and mpiexec (-np, -wdir,
+-genv) are understood.`
 
 // newRoot makes the command. code is gorun's exit code when no error is returned, or with it.
 func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
@@ -97,8 +101,9 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		fmt.Fprintf(stderr, "gorun: warning: %s\n", w)
 	}
 	job := launcher.Job{
-		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report, TagOutput: j.tag, OutputDir: j.outputDir,
-		StdinFor: j.stdin, Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
+		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
+		TagOutput: j.tag, OutputDir: j.outputDir, StdinFor: j.stdin,
+		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, Log: logger(values.Log, stderr), Alone: true,
 		Cleaner: cleanerCommand(),
 	}

@@ -99,7 +99,8 @@ func TestCtrlC(t *testing.T) {
 	proc.Eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
 	fmt.Fprint(term.keys, "\x03")
 	j.wait(130)
-	proc.Eventually(t, "both ranks to say that they were told", func() bool { return strings.Count(term.shown.String(), "got interrupt") == 2 })
+	proc.Eventually(t, "both ranks to say that they were told",
+		func() bool { return strings.Count(term.shown.String(), "got interrupt") == 2 })
 }
 
 func TestColours(t *testing.T) {

@@ -2,5 +2,5 @@
 //
 // Owns: reading the affinity mask, the cgroup quota and the kernel's description of the CPUs.
 // May call: the standard library, golang.org/x/sys.
-// Never: changes an affinity, caches, decides who runs where.
+// Never: changes an affinity, caches, decides which rank runs where.
 package cpuset

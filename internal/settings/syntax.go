@@ -129,7 +129,7 @@ func (s Setting) parseText(text string) (string, error) {
 	}
 	text = strings.ToLower(text)
 	if !slices.Contains(s.OneOf, text) {
-		return "", fmt.Errorf("not a value it can have; use one of %s", strings.Join(s.OneOf, ", "))
+		return "", fmt.Errorf("must be one of %s", strings.Join(s.OneOf, ", "))
 	}
 	return text, nil
 }
