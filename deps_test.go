@@ -28,7 +28,8 @@ const graph = `
 	internal/auth                                                        :
 
 	# The pure parts of messaging.
-	tagmatch, eager, rendezvous                                          :
+	tagmatch, eager                                                      :
+	rendezvous                                                           : internal/wire
 
 	# The seam, and what is behind it.
 	transport                                                            : internal/wire

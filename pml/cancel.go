@@ -19,19 +19,19 @@ func (e *Engine) Cancel(r *Request) error {
 // cancel takes r back if that is possible, now or when the receiver has answered. why: the context's error, or nil for
 // an explicit cancel, which is not an error.
 func (e *Engine) cancel(r *Request, why error) {
-	if r.part != nil {
-		e.cancel(r.part, why)
+	if r.other != nil && !r.detached {
+		e.cancel(r.other, why)
 	}
 	switch {
 	case r.state != stActive:
 	case r.op == opProbe:
 		e.dropProber(r)
 		e.endCancelled(r, why)
-	case r.op == opRecv && r.hand == handDown:
+	case r.op == opRecv && r.offload.state == inDevice:
 		e.cancelDown(r, why)
 	case r.op == opRecv:
 		if e.table.Cancel(&r.recv) {
-			e.unhand(r)
+			e.withdraw(r)
 			e.endCancelled(r, why)
 		}
 	case r.queued:
@@ -42,14 +42,14 @@ func (e *Engine) cancel(r *Request, why error) {
 				break
 			}
 		}
-		r.queued = false
+		e.dequeued(r)
 		e.endCancelled(r, why)
 		e.flush(p)
-	case r.id != 0 && !r.cancelling:
+	case r.transfer != nil && !r.cancelling:
 		r.cancelling = true
 		r.cancelErr, r.extra = why, true
 		// Wake: the receiver may be far from the library, with nothing of its own under way.
-		e.sendControl(r.peer, wire.Header{Kind: wire.Cancel, Flags: wire.Wake | wire.Urgent, ID: r.id})
+		e.sendControl(r.peer, wire.Header{Kind: wire.Cancel, Flags: wire.Wake | wire.Urgent, ID: r.transfer.id})
 	}
 }
 
@@ -58,8 +58,8 @@ func (e *Engine) endCancelled(r *Request, why error) {
 	e.complete(r, why)
 }
 
-// takeBack: the sender asks for its message ID back.
-func (e *Engine) takeBack(p *peer, h *wire.Header) {
+// onCancel: the sender asks for its message ID back.
+func (e *Engine) onCancel(p *peer, h *wire.Header) {
 	reply := wire.Header{Kind: wire.CancelReply, Flags: wire.Urgent, ID: h.ID}
 	for u := p.asked; u != nil; u = u.older {
 		if u.id == h.ID && !u.taken {
@@ -67,7 +67,7 @@ func (e *Engine) takeBack(p *peer, h *wire.Header) {
 			p.debt.Unhold(u.cost)
 			e.stats.UnexpectedBytes -= u.cost
 			p.forget(u)
-			e.owe(p, u.cost)
+			e.returnCredit(p, u.cost)
 			e.freeUnexpected(u)
 			reply.Len = 1
 			break
@@ -76,15 +76,16 @@ func (e *Engine) takeBack(p *peer, h *wire.Header) {
 	e.sendControl(p, reply)
 }
 
-// cancelled: the receiver's answer.
-func (e *Engine) cancelled(p *peer, h *wire.Header) {
-	r := e.ids.find(h.ID, p)
-	if r == nil || r.op != opSend || !r.cancelling {
+// onCancelReply: the receiver's answer.
+func (e *Engine) onCancelReply(p *peer, h *wire.Header) {
+	t := e.transfers.find(h.ID)
+	if t == nil || t.peer != p || t.recv || !t.r.cancelling {
 		return
 	}
 	if h.Len == 0 {
 		return // matched: it completes in its own time
 	}
-	r.status.Cancelled, r.status.Bytes = true, 0
-	e.endSend(r, r.cancelErr)
+	t.snd.Abandon()
+	t.r.status.Cancelled, t.r.status.Bytes = true, 0
+	e.end(t, t.r.cancelErr)
 }

@@ -285,12 +285,12 @@ func (e *Engine) PrepareRecv(cc context.Context, ctx uint32, source int, tag int
 
 // persist keeps what start and release would lose.
 func (r *Request) persist() *Request {
-	r.persistent, r.state = true, stIdle
+	r.state = stIdle
 	r.keep = &kept{buf: r.buf, cctx: r.cctx, source: r.recv.Source, tag: r.recv.Tag}
 	return r
 }
 
-// kept are a persistent request's arguments.
+// kept are a persistent request's arguments; nothing, once it has been freed.
 type kept struct {
 	buf         []byte
 	cctx        context.Context
@@ -302,7 +302,7 @@ func (e *Engine) Start(r *Request) error {
 	e.lock()
 	defer e.unlock()
 	switch {
-	case !r.persistent:
+	case r.keep == nil:
 		return fmt.Errorf("%w: only persistent requests can be started; SendInit and RecvInit make them", ErrRequest)
 	case r.state == stFree:
 		return fmt.Errorf("%w: it has been freed", ErrRequest)
@@ -336,8 +336,7 @@ func (e *Engine) FreeRequest(r *Request) error {
 	if r.state == stActive {
 		return fmt.Errorf("%w: it is under way; wait for it first", ErrRequest)
 	}
-	r.state, r.persistent = stFree, true
-	r.keep = nil
+	r.state, r.keep = stFree, new(kept)
 	return nil
 }
 
@@ -346,6 +345,6 @@ func (e *Engine) Completed(st Status) *Request {
 	e.lock()
 	defer e.unlock()
 	r := e.handle()
-	r.persistent, r.state, r.status = false, stDone, st
+	r.state, r.status = stDone, st
 	return r
 }

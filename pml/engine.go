@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -64,10 +65,8 @@ type Engine struct {
 	outstanding int // requests and probes that are not complete
 	detached    int // those of them that nobody waits for
 	todo        worklist
-	inbound     int      // receives in the stream scheme
-	fetching    int      // receives that are being fetched
-	alone       *Request // the one of them that has been alone from its beginning
-	ids         idTable
+	transfers   transferTable
+	chooser     rendezvous.Chooser
 	probers     []*Request
 	offload     *offload
 
@@ -100,11 +99,13 @@ func New(cfg Config) *Engine {
 	e := &Engine{cfg: cfg, dev: cfg.Net, table: tagmatch.New(), peers: make([]*peer, cfg.Size),
 		pool: eager.Pool{Keep: int(keep)}, grant: eager.Grant(cfg.UnexpectedMax-keep, cfg.Size), offload: &offload{}}
 	e.todo.wake = e.wakeLeader
+	begun := time.Now()
+	e.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
 	if dev, ok := cfg.Net.(transport.TagOffload); ok {
-		e.offload.meet(dev)
+		e.offload.attach(dev)
 	}
 	if in, ok := cfg.Net.(transport.Introducer); ok {
 		in.Introduce(e.Address())

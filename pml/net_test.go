@@ -375,23 +375,14 @@ func (l *testPutter) TryPut(src []byte, addr, key uint64, _ uint64) (transport.G
 }
 
 // prefer makes a rank choose a scheme wherever it may choose.
-func (n *testNet) prefer(rank int, s rendezvous.Scheme) {
+func (n *testNet) prefer(rank int, s *rendezvous.Scheme) {
 	e := n.engines[rank]
 	e.lock()
 	defer e.unlock()
 	for from := range e.peers {
 		p := e.peer(int32(from))
-		p.tuner = new(tuner)
-		for m := range p.tuner.alone {
-			for c := range p.tuner.alone[m] {
-				for _, t := range []*tuned{&p.tuner.alone[m][c], &p.tuner.among[m][c].tuned} {
-					for i := range t.cost {
-						t.cost[i], t.tried[i] = 1e9, 255
-					}
-					t.cost[s] = 1e-9
-				}
-			}
-		}
+		p.tuner = rendezvous.Tuner{}
+		p.tuner.Prefer(s)
 	}
 }
 
@@ -476,8 +467,8 @@ func (n *testNet) accounts() error {
 						sum += int64(h.Len)
 					}
 				}
-				for _, s := range receiver.ids.slots {
-					if s.r != nil && s.r.op == opRecv && s.r.peer == q {
+				for _, s := range receiver.transfers.slots {
+					if s.t != nil && s.t.recv && s.t.peer == q {
 						sum += eager.Envelope
 					}
 				}
@@ -498,21 +489,23 @@ func (e *Engine) consistent() error {
 	if err := e.todo.check(e.peers); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
-	active, inbound := len(e.probers), 0
-	for _, s := range e.ids.slots {
-		if s.r == nil {
+	active := len(e.probers)
+	for _, s := range e.transfers.slots {
+		t := s.t
+		if t == nil {
 			continue
 		}
-		if s.r.state != stActive {
-			return fmt.Errorf("rank %d: a request that is not active has a number", e.cfg.Rank)
+		if t.r.state != stActive || t.r.transfer != t || t.recv != (t.r.op == opRecv) {
+			return fmt.Errorf("rank %d: a transfer's request is not active, or not its own", e.cfg.Rank)
 		}
-		if s.r.op == opRecv && s.r.rcv.Scheme() == rendezvous.Stream {
-			inbound++
+		for k, there := range map[jobKind]bool{jobStream: !t.recv && t.snd.Streaming(), jobWrite: !t.recv && t.snd.Writing(),
+			jobRead: t.recv && t.rcv.Reading(), jobInbound: t.recv && t.rcv.Streaming()} {
+			if t.jobs.has(k) != there {
+				return fmt.Errorf("rank %d: a transfer is in the list of jobs of kind %d: %v, and should not", e.cfg.Rank, k, !there)
+			}
 		}
 	}
 	switch {
-	case e.inbound != inbound:
-		return fmt.Errorf("rank %d: inbound is %d, there are %d streams to here", e.cfg.Rank, e.inbound, inbound)
 	case e.outstanding < active || e.detached < 0 || e.outstanding < e.detached:
 		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.outstanding, e.detached, active)
 	}

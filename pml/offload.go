@@ -18,7 +18,7 @@ import (
 //	   one that software alone must match
 //	2. OffloadMatched: off the table; OffloadDone: complete, as progress.go would have done it, or to transfer.go
 //	3. or a message that the device has not matched is found to be its: fromOffload takes it over
-//	4. or it is cancelled, which the device decides (OffloadBack); or its peer fails, or its communicator is freed: unhand
+//	4. or it is cancelled, which the device decides (OffloadBack); or its peer fails, or its communicator is freed: withdraw
 //
 // What may be handed down: of any two receives that could match the same message, the younger only if the device has the
 // older. Then whatever the device matches is what the table would have said: the older ones that match are in front of it
@@ -34,14 +34,20 @@ import (
 //
 // A rank has one such device.
 
-// hand says who may match a posted receive.
-type hand uint8
+// offloadState says what may match a posted receive.
+type offloadState uint8
 
 const (
-	handNone hand = iota // not posted, or its source sends around the device: nobody counts it
-	handSoft             // software; in the table, counted in its peer's soft
-	handDown             // the device, and software for what the device leaves; in the table, and in the slot of its cookie
+	offloadNone offloadState = iota // it is not posted, or its source sends around the device: it is not counted
+	inSoftware                      // software; in the table, counted in its peer's soft
+	inDevice                        // the device, and software for what the device leaves; in the table, and in the slot of its cookie
 )
+
+// offloadRef is what a request knows of that.
+type offloadRef struct {
+	state  offloadState
+	cookie uint64 // of its slot, while state is inDevice
+}
 
 // Fallback is why a receive was not handed down to a device that matches tags.
 type Fallback uint8
@@ -117,8 +123,8 @@ const (
 	maxSlots = 1 << slotBits
 )
 
-// meet takes note of a device. It reports false for a second one.
-func (o *offload) meet(dev transport.TagOffload) bool {
+// attach takes note of a device. It reports false for a second one.
+func (o *offload) attach(dev transport.TagOffload) bool {
 	if o.dev != nil {
 		return o.dev == dev
 	}
@@ -220,7 +226,7 @@ func (e *Engine) offloadTo(p *peer) {
 		return
 	}
 	dev, o := l.Offload(), e.offload
-	if dev == nil || !o.meet(dev) {
+	if dev == nil || !o.attach(dev) {
 		return
 	}
 	p.offload = o
@@ -254,16 +260,16 @@ func (e *Engine) fallBack(why Fallback) {
 func (e *Engine) handDown(p *peer, r *Request) {
 	if why := e.tryHandDown(p, r); why != handedDown {
 		e.fallBack(why)
-		e.soften(p, r)
+		e.keepInSoftware(p, r)
 		return
 	}
-	r.hand = handDown
+	r.offload.state = inDevice
 	e.stats.OffloadPosted++
 }
 
-// soften: r, which names p, is with software alone.
-func (e *Engine) soften(p *peer, r *Request) {
-	r.hand = handSoft
+// keepInSoftware: r, which names p, is with software alone.
+func (e *Engine) keepInSoftware(p *peer, r *Request) {
+	r.offload.state = inSoftware
 	p.soft++
 	if r.recv.Tag == AnyTag {
 		p.softWild++
@@ -297,7 +303,7 @@ func (e *Engine) tryHandDown(p *peer, r *Request) Fallback {
 	}
 	switch o.dev.OffloadPost(packed, mask, r.buf, s.cookie) {
 	case transport.Offloaded:
-		r.cookie = s.cookie
+		r.offload.cookie = s.cookie
 		return handedDown
 	case transport.OffloadFull:
 		o.free(s)
@@ -311,36 +317,36 @@ func (e *Engine) tryHandDown(p *peer, r *Request) Fallback {
 // went down only after the others.
 func (e *Engine) olderDown(r *Request) bool {
 	older := e.table.Older(&r.recv)
-	return older == nil || older.Owner.(*Request).hand == handDown
+	return older == nil || older.Owner.(*Request).offload.state == inDevice
 }
 
-// unhand: r is taken off the table, or just has been, and not because the device has matched it.
+// withdraw: r is taken off the table, or just has been, and not because the device has matched it.
 //
 // If the device has it, it is asked for it, and r may complete at once: the device keeps the buffer's memory until
 // OffloadBack by itself. Where a message has come that is r's and that the device has left to software, the entry in the
 // device is dead until OffloadSeen, and is gone by then. In all other cases the receive fails, and what a late message
 // writes there is what the content of a buffer whose receive has failed may be.
-func (e *Engine) unhand(r *Request) {
-	switch r.hand {
-	case handSoft:
+func (e *Engine) withdraw(r *Request) {
+	switch r.offload.state {
+	case inSoftware:
 		p := e.peers[r.recv.Source]
 		p.soft--
 		if r.recv.Tag == AnyTag {
 			p.softWild--
 		}
-	case handDown:
-		s := e.offload.find(r.cookie)
+	case inDevice:
+		s := e.offload.find(r.offload.cookie)
 		s.r = nil
 		e.offload.askBack(s)
 		e.stats.OffloadTakenBack++
 	}
-	r.hand = handNone
+	r.offload.state = offloadNone
 }
 
 // failReceive completes a posted receive that is off the table.
 func (e *Engine) failReceive(m *tagmatch.Receive, err error) {
 	r := m.Owner.(*Request)
-	e.unhand(r)
+	e.withdraw(r)
 	e.complete(r, err)
 }
 
@@ -383,12 +389,12 @@ func (e *Engine) shadow(p *peer, pkt *transport.Packet) {
 		return
 	}
 	r := m.Owner.(*Request)
-	if r.hand == handDown && !pkt.Counted {
+	if r.offload.state == inDevice && !pkt.Counted {
 		// Only what is counted keeps the device from matching the receive with another message at this moment.
 		e.failPeer(p, protocolError(p, "it sent a message around the device that matches them"))
 		return
 	}
-	e.unhand(r)
+	e.withdraw(r)
 	e.stats.SoftwareMatches++
 }
 
@@ -416,7 +422,7 @@ func (e *Engine) offloadMatched(s *slot, tag int32) {
 	s.matched = true
 	if r := s.r; r != nil {
 		e.table.Cancel(&r.recv)
-		r.hand = handNone
+		r.offload.state = offloadNone
 		r.status = Status{Source: s.p.rank, Tag: tag}
 		e.stats.OffloadMatches++
 		e.stats.MatchedOnArrival++
@@ -430,7 +436,7 @@ func (e *Engine) offloadDone(s *slot, pkt *transport.Packet) {
 		e.offloadMatched(s, h.Tag)
 	} else if r != nil {
 		e.table.Cancel(&r.recv)
-		r.hand = handNone
+		r.offload.state = offloadNone
 	}
 	e.offload.free(s)
 	switch {
@@ -446,7 +452,7 @@ func (e *Engine) offloadDone(s *slot, pkt *transport.Packet) {
 	case r == nil:
 		e.discardMatched(p, h)
 	case h.Kind == wire.RTS:
-		e.transfer(r, p, int64(h.Len), h.ID, h.Addr, h.Key, h.Flags)
+		e.receive(r, p, h)
 	default: // Eager, EagerSync or FIN: the payload is there
 		size := int(h.Len)
 		e.arrived(r, p, min(size, len(r.buf)), size)
@@ -463,7 +469,7 @@ func (e *Engine) settle(p *peer, h *wire.Header) {
 	if h.Kind == wire.EagerSync {
 		e.sendControl(p, wire.Header{Kind: wire.Matched, ID: h.ID})
 	}
-	e.owe(p, cost)
+	e.returnCredit(p, cost)
 }
 
 // discardMatched: the device has matched a message with a receive that has been given up meanwhile. It is lost as an
@@ -471,7 +477,7 @@ func (e *Engine) settle(p *peer, h *wire.Header) {
 func (e *Engine) discardMatched(p *peer, h *wire.Header) {
 	if h.Kind == wire.RTS {
 		e.sendControl(p, wire.Header{Kind: wire.FIN, ID: h.ID})
-		e.owe(p, eager.Envelope)
+		e.returnCredit(p, eager.Envelope)
 		return
 	}
 	e.settle(p, h)
@@ -492,7 +498,7 @@ func (e *Engine) offloadBack(s *slot) {
 		return
 	}
 	e.stats.OffloadTakenBack++
-	r.hand = handNone
+	r.offload.state = offloadNone
 	e.table.Cancel(&r.recv)
 	e.endCancelled(r, r.cancelErr)
 }
@@ -500,11 +506,11 @@ func (e *Engine) offloadBack(s *slot) {
 // refused: the device has not taken a receive after all, though it had said so. Software has it from now on, unless that
 // comes too late: a younger receive that the device has may get, or have got, a message that is this one's.
 func (e *Engine) refused(p *peer, r *Request) {
-	e.soften(p, r)
+	e.keepInSoftware(p, r)
 	younger := false
 	for _, m := range e.table.Naming(p.rank) {
 		o := m.Owner.(*Request)
-		if younger && o.hand == handDown && m.Ctx == r.recv.Ctx && (m.Tag == r.recv.Tag || m.Tag == AnyTag || r.recv.Tag == AnyTag) {
+		if younger && o.offload.state == inDevice && m.Ctx == r.recv.Ctx && (m.Tag == r.recv.Tag || m.Tag == AnyTag || r.recv.Tag == AnyTag) {
 			e.failPeer(p, &PeerError{int(p.rank), fmt.Errorf("%w: the device has lost a receive that others depend on", transport.ErrPeerGone)})
 			return
 		}
@@ -518,5 +524,5 @@ func (e *Engine) cancelDown(r *Request, why error) {
 		return
 	}
 	r.cancelling, r.cancelErr, r.extra = true, why, true
-	e.offload.askBack(e.offload.find(r.cookie))
+	e.offload.askBack(e.offload.find(r.offload.cookie))
 }

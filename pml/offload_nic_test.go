@@ -137,8 +137,8 @@ func (c *testNIC) inOrder(e *nicEntry, source int32) {
 		if !fits || !e.overlaps(packed, mask) {
 			continue
 		}
-		_, here := c.entries[r.cookie]
-		here = here && r.hand == handDown
+		_, here := c.entries[r.offload.cookie]
+		here = here && r.offload.state == inDevice
 		c.must(here == older, "receive %d/%d/%d is posted; one of the same messages stands with software and is older: %v; or is here and is younger: %v",
 			r.recv.Ctx, r.recv.Source, r.recv.Tag, older, !older)
 	}
@@ -373,8 +373,8 @@ func (e *Engine) offloadConsistent() error {
 		if !o.holds(s.buf) || o.find(s.cookie) != s {
 			return wrong("slot %d is not found", i)
 		}
-		if r := s.r; r != nil && (r.state != stActive || s.matched != (r.hand == handNone) || !s.matched && (r.hand != handDown || r.cookie != s.cookie)) {
-			return wrong("slot %d, matched %v, has a request that is in state %d, hand %d", i, s.matched, r.state, r.hand)
+		if r := s.r; r != nil && (r.state != stActive || s.matched != (r.offload.state == offloadNone) || !s.matched && (r.offload.state != inDevice || r.offload.cookie != s.cookie)) {
+			return wrong("slot %d, matched %v, has a request that is in state %d, offload state %d", i, s.matched, r.state, r.offload.state)
 		}
 	}
 	chained := 0
@@ -393,10 +393,10 @@ func (e *Engine) offloadConsistent() error {
 		var soft, wild int32
 		for _, m := range e.table.Naming(p.rank) {
 			r := m.Owner.(*Request)
-			if (r.hand != handNone) != p.able {
-				return wrong("a receive from rank %d, able %v, is in hand %d", p.rank, p.able, r.hand)
+			if (r.offload.state != offloadNone) != p.able {
+				return wrong("a receive from rank %d, able %v, is in hand %d", p.rank, p.able, r.offload.state)
 			}
-			if r.hand == handSoft {
+			if r.offload.state == inSoftware {
 				soft++
 				if r.recv.Tag == AnyTag {
 					wild++

@@ -229,7 +229,7 @@ func TestR3PrefixInvariant(t *testing.T) {
 			}
 			got := ""
 			for _, r := range rs {
-				if r.hand == handDown {
+				if r.offload.state == inDevice {
 					got += "d"
 				} else {
 					got += "s"
@@ -249,7 +249,7 @@ func TestR3WayIsFreeAgain(t *testing.T) {
 			o := linked(t)
 			const soft = 10
 			rs := []*Request{o.recv(1, AnyTag, soft), o.recv(1, 3, soft), o.recv(AnySource, 4, soft)}
-			if late := o.recv(1, 5, 300); late.hand == handDown {
+			if late := o.recv(1, 5, 300); late.offload.state == inDevice {
 				t.Fatal("handed down although wildcards are with software")
 			}
 			switch how {
@@ -279,7 +279,7 @@ func TestR3WayIsFreeAgain(t *testing.T) {
 					o.recv(AnySource, AnyTag, soft)
 				}
 			}
-			if r := o.recv(1, AnyTag, 300); r.hand != handDown {
+			if r := o.recv(1, AnyTag, 300); r.offload.state != inDevice {
 				t.Errorf("not handed down: %v", o.e.Stats().OffloadFallbacks)
 			}
 		})

@@ -3,10 +3,10 @@ package pml
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -24,7 +24,7 @@ type peer struct {
 	tells    bool               // the link says when it has room again
 	stalled  bool               // and it has none now
 	noSplit  bool               // the sender's half of a split message could not be written
-	tuner    *tuner             // of what it sends; made on first use
+	tuner    rendezvous.Tuner   // of what it sends
 	limit    int                // what eagerMax is when it is not -1
 	waitMax  int                // the longest eager message of a caller that waits for it; <= limit
 	fragment int64
@@ -48,7 +48,7 @@ type peer struct {
 	queue   []*Request // queue[0] is next
 	blocked bool       // its link was full and does not say when it has room
 
-	starters []*Request  // matched receives that wait for the link
+	starters []*transfer // matched receives that wait for the link
 	asked    *unexpected // unmatched messages that the sender may take back, newest first
 }
 
@@ -151,8 +151,8 @@ func (e *Engine) onConnected(p *peer, grant int64, l transport.Link, err error) 
 	if int(p.rank) == e.cfg.Rank {
 		p.link = &selfLink{l, e}
 	}
-	for _, r := range p.starters {
-		e.startTransfer(r)
+	for _, t := range p.starters {
+		e.begin(t)
 	}
 	p.starters = nil
 	e.flush(p)
@@ -249,6 +249,14 @@ func (e *Engine) flushQueue(p *peer) bool {
 	return true
 }
 
+// dequeued: r is no longer in its peer's queue, and has not been announced.
+func (e *Engine) dequeued(r *Request) {
+	r.queued = false
+	if r.transfer != nil {
+		e.close(r.transfer)
+	}
+}
+
 func dropFirst(q []*Request, n int) []*Request {
 	if n == 0 {
 		return q
@@ -287,8 +295,8 @@ func (e *Engine) sendControl(p *peer, h wire.Header) {
 	e.markBlocked(p)
 }
 
-// owe gives credit back for a message that is matched.
-func (e *Engine) owe(p *peer, cost int64) {
+// returnCredit gives credit back for a message that is matched.
+func (e *Engine) returnCredit(p *peer, cost int64) {
 	if n := p.debt.Owe(cost); n != 0 {
 		e.sendControl(p, wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(n)})
 	}
@@ -306,13 +314,10 @@ func (e *Engine) failPeer(p *peer, err error) {
 	e.todo.resume(p)
 	p.control = nil
 	for _, r := range p.queue {
-		r.queued = false
+		e.dequeued(r)
 		e.complete(r, err)
 	}
 	p.queue = nil
-	for _, r := range p.starters {
-		e.abandon(r, err)
-	}
 	p.starters = nil
 	e.failPosted(p.rank, err)
 	if int(p.rank) != e.cfg.Rank {
@@ -320,17 +325,10 @@ func (e *Engine) failPeer(p *peer, err error) {
 		e.failPosted(AnySource, err)
 	}
 	e.failMatched(p, err)
-	for i := range e.ids.slots {
-		if r := e.ids.slots[i].r; r != nil && r.peer == p {
-			e.abandon(r, err)
+	for i := range e.transfers.slots {
+		if t := e.transfers.slots[i].t; t != nil && t.peer == p {
+			e.abandon(t, err)
 		}
-	}
-	for reads := &e.todo.jobs[jobRead]; ; {
-		i := slices.IndexFunc(*reads, func(r *Request) bool { return r.peer == p })
-		if i < 0 {
-			break
-		}
-		e.abandon((*reads)[i], err)
 	}
 	probers := e.probers
 	e.probers = nil

@@ -43,7 +43,7 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	defer e.exitCall()
 	m := e.table.Probe(ctx, int32(source), tag)
 	if m == nil {
-		return nil, Status{}, false, e.hopeless(source)
+		return nil, Status{}, false, e.unreachable(source)
 	}
 	msg, st := e.probed(m.Owner.(*unexpected), take)
 	return msg, st, true, nil
@@ -61,11 +61,11 @@ func (e *Engine) probed(u *unexpected, take bool) (*Message, Status) {
 
 // probeWait waits for a message that may match.
 func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32) error {
-	if err := e.hopeless(source); err != nil {
+	if err := e.unreachable(source); err != nil {
 		return err
 	}
 	r := e.request()
-	r.op, r.persistent = opProbe, false
+	r.op = opProbe
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx, r.peer = nil, cc, nil
 	r.state, r.err, r.status = stActive, nil, Status{}
@@ -77,8 +77,8 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32
 	return err
 }
 
-// hopeless says why nothing more can come from source, or nil.
-func (e *Engine) hopeless(source int) error {
+// unreachable says why nothing more can come from source, or nil.
+func (e *Engine) unreachable(source int) error {
 	if e.closed == nil && source >= 0 {
 		if p := e.peers[source]; p != nil {
 			return p.err

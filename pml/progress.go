@@ -59,13 +59,13 @@ func (e *Engine) packet(pkt *transport.Packet) {
 		r.status.Source, r.status.Tag, r.status.Bytes = pkt.Peer, h.Tag, int64(n)
 		e.stats.MatchedOnArrival++
 		if n == len(pkt.Payload) && r.plain() {
-			e.finishPlain(r)
+			e.completePlain(r)
 		} else {
 			e.arrived(r, p, n, len(pkt.Payload))
 		}
-		e.owe(p, cost)
+		e.returnCredit(p, cost)
 	case wire.Data:
-		e.fragment(p, pkt)
+		e.onData(p, h, pkt.Payload)
 	case wire.RTS:
 		if h.Len > math.MaxInt64 {
 			e.failPeer(p, protocolError(p, fmt.Sprintf("it announced a message of %d bytes", h.Len)))
@@ -79,7 +79,7 @@ func (e *Engine) packet(pkt *transport.Packet) {
 		r := m.Owner.(*Request)
 		r.status = Status{Source: pkt.Peer, Tag: h.Tag}
 		e.stats.MatchedOnArrival++
-		e.transfer(r, p, int64(h.Len), h.ID, h.Addr, h.Key, h.Flags)
+		e.receive(r, p, h)
 	case wire.EagerSync:
 		cost := eager.Cost(len(pkt.Payload))
 		m := e.table.Arrive(h.Ctx, pkt.Peer, h.Tag)
@@ -92,11 +92,11 @@ func (e *Engine) packet(pkt *transport.Packet) {
 		e.stats.MatchedOnArrival++
 		e.arrived(r, p, copy(r.buf, pkt.Payload), len(pkt.Payload))
 		e.sendControl(p, wire.Header{Kind: wire.Matched, ID: h.ID})
-		e.owe(p, cost)
+		e.returnCredit(p, cost)
 	case wire.CTS:
-		e.clear(p, h)
+		e.onCTS(p, h)
 	case wire.FIN, wire.Matched:
-		e.finished(p, h)
+		e.onFIN(p, h)
 	case wire.Credit:
 		if h.Len > math.MaxInt64 || !p.account.Return(int64(h.Len)) {
 			e.failPeer(p, protocolError(p, fmt.Sprintf("it gave back %d bytes of credit that were not taken", h.Len)))
@@ -106,13 +106,13 @@ func (e *Engine) packet(pkt *transport.Packet) {
 			e.flush(p)
 		}
 	case wire.PutAsk:
-		e.put(p, h)
+		e.onPutReq(p, h)
 	case wire.PutDone:
-		e.putDone(p, h)
+		e.onPutDone(p, h)
 	case wire.Cancel:
-		e.takeBack(p, h)
+		e.onCancel(p, h)
 	case wire.CancelReply:
-		e.cancelled(p, h)
+		e.onCancelReply(p, h)
 	default:
 		e.failPeer(p, protocolError(p, fmt.Sprintf("it sent a packet of kind %v", h.Kind)))
 	}
@@ -129,10 +129,10 @@ func (e *Engine) event(pkt *transport.Packet) {
 			e.failPeer(e.peer(pkt.Peer), &PeerError{int(pkt.Peer), pkt.Err})
 		}
 	case transport.Got:
-		e.gotRead(pkt.Header.ID, pkt.Err)
+		e.onGetDone(pkt.Header.ID, pkt.Err)
 	case transport.Placed:
 		if uint(pkt.Peer) < uint(len(e.peers)) && e.peers[pkt.Peer] != nil {
-			e.placed(e.peers[pkt.Peer], pkt)
+			e.onPlaced(e.peers[pkt.Peer], &pkt.Header)
 		}
 	case transport.Room:
 		if uint(pkt.Peer) < uint(len(e.peers)) && e.peers[pkt.Peer] != nil {
@@ -159,21 +159,21 @@ func (e *Engine) work() int {
 	// than the beginnings of many.
 	streams := &e.todo.jobs[jobStream]
 	for i := 0; i < len(*streams); {
-		r := (*streams)[i]
-		n += e.pump(r)
-		if i < len(*streams) && (*streams)[i] == r {
+		t := (*streams)[i]
+		n += e.pump(t)
+		if i < len(*streams) && (*streams)[i] == t {
 			i++
 		}
 	}
 	n += oneOf(e, e.todo.jobs[jobRead], (*Engine).readNext)
-	n += oneOf(e, e.todo.jobs[jobWrite], (*Engine).putNext)
+	n += oneOf(e, e.todo.jobs[jobWrite], (*Engine).writeNext)
 	return n
 }
 
 // oneOf moves one piece of the first that can.
-func oneOf(e *Engine, list []*Request, next func(*Engine, *Request) int) int {
-	for _, r := range list {
-		if next(e, r) != 0 {
+func oneOf(e *Engine, list []*transfer, next func(*Engine, *transfer) int) int {
+	for _, t := range list {
+		if next(e, t) != 0 {
 			return 1
 		}
 	}

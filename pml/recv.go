@@ -68,7 +68,7 @@ func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, bu
 // startRecv is prepareRecv and start in one, where the arguments are in r already.
 func (e *Engine) startRecv(r *Request) {
 	r.op, r.mode, r.state = opRecv, Standard, stActive
-	r.persistent, r.cancelling, r.waited, r.ended = false, false, false, false
+	r.cancelling, r.waited, r.ended = false, false, false
 	r.status.Cancelled = false
 	e.outstanding++
 	if e.closed != nil {
@@ -79,7 +79,7 @@ func (e *Engine) startRecv(r *Request) {
 }
 
 func (r *Request) prepareRecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) {
-	r.op, r.mode, r.persistent = opRecv, Standard, false
+	r.op, r.mode = opRecv, Standard
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = buf, cc
 }
@@ -129,7 +129,7 @@ func (e *Engine) deliver(r *Request, u *unexpected) {
 		p.forget(u)
 	}
 	if u.kind == wire.RTS {
-		e.transfer(r, p, u.size, u.id, u.addr, u.key, u.flags)
+		e.receive(r, p, &wire.Header{Kind: wire.RTS, Flags: u.flags, ID: u.id, Len: uint64(u.size), Addr: u.addr, Key: u.key})
 		e.freeUnexpected(u)
 		return
 	}
@@ -138,7 +138,7 @@ func (e *Engine) deliver(r *Request, u *unexpected) {
 	if u.kind == wire.EagerSync {
 		e.sendControl(p, wire.Header{Kind: wire.Matched, ID: u.id})
 	}
-	e.owe(p, u.cost)
+	e.returnCredit(p, u.cost)
 	e.freeUnexpected(u)
 }
 
@@ -165,7 +165,7 @@ func (e *Engine) discard(u *unexpected) {
 		}
 		e.sendControl(p, wire.Header{Kind: kind, ID: u.id})
 	}
-	e.owe(p, u.cost)
+	e.returnCredit(p, u.cost)
 	e.freeUnexpected(u)
 }
 

@@ -2,9 +2,7 @@ package pml
 
 import (
 	"context"
-	"time"
 
-	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/tagmatch"
 )
 
@@ -56,17 +54,13 @@ type Request struct {
 	state      reqState
 	op         opKind
 	mode       Mode
-	persistent bool
-	detached   bool   // nobody will collect it: back to the free list when done
-	cancelling bool   // the receiver has been asked
-	parts      int8   // completions still to come beside the last one: Isendrecv
-	canGet     bool   // the sender's memory can be read
-	jobs       jobSet // what is in Engine.todo
-	waited     bool   // a caller waits for it
-	ended      bool   // its context has, and that has been acted on
-	queued     bool   // in its peer's queue
-	extra      bool   // done or cancelErr is set
-	hand       hand   // posted receive: who may match it
+	detached   bool // no caller will collect it: back to the free list when done
+	cancelling bool // the receiver has been asked
+	parts      int8 // completions still to come beside the last one: Isendrecv
+	waited     bool // a caller waits for it
+	ended      bool // its context has, and that has been acted on
+	queued     bool // in its peer's queue
+	extra      bool // done or cancelErr is set
 
 	buf    []byte // the caller's; the engine's from start to completion
 	status Status
@@ -74,38 +68,16 @@ type Request struct {
 	err  error
 	peer *peer
 	cctx context.Context
-	w    *sema  // who to wake; nil: nobody sleeps
-	id   uint64 // in Engine.ids; 0: none
+	w    *sema // whom to wake; nil: no caller sleeps
 	next *Request
 
 	cancelErr error         // the result, if cancelling succeeds
 	done      chan struct{} // for Done; closed on completion
 	own       sema
-	part      *Request // the other way round, while the send is under way
-	whole     *Request // a detached send: the request of which it is a part
-	keep      *kept    // a persistent request's arguments
-
-	// A transfer. send: snd; receive: rcv and where the sender has it.
-	snd             rendezvous.Sender
-	rcv             rendezvous.Receiver
-	read            rendezvous.Action // the READ to do next, while it has jobRead
-	remote, at, key uint64            // the sender's id, address and registration key
-	size            int64
-	frontDone       time.Time // of a split message, if it is measured
-	began           time.Time // and how it was chosen, if it is measured
-	tuned           *tuned
-	crowd           *crowd // the run it belongs to
-	scheme          rendezvous.Scheme
-	fetching        bool // counted in Engine.fetching
-
-	// Split. receive: its registration for the sender, while putOpen. send: what is still to be written there.
-	putAddr, putKey uint64
-	putLen, putLeft int64
-	putOpen         bool
-	putBusy         bool // a TryPut is under way
-	placing         bool // receive: its buffer is with the link's Place
-
-	cookie uint64 // of its slot, while hand is handDown
+	other     *Request  // Isendrecv: the receive and its send, which is detached, while the send is under way
+	keep      *kept     // not nil ⇔ persistent
+	transfer  *transfer // while peers speak of it by a number
+	offload   offloadRef
 }
 
 // sema is where one goroutine sleeps.
@@ -175,8 +147,8 @@ func (e *Engine) request() *Request {
 	return r
 }
 
-// letGo drops what r refers to.
-func (r *Request) letGo() {
+// reset forgets what r refers to.
+func (r *Request) reset() {
 	r.buf, r.err, r.peer, r.cctx = nil, nil, nil, nil
 	if r.extra {
 		r.extra, r.cancelErr, r.done = false, nil, nil
@@ -185,7 +157,7 @@ func (r *Request) letGo() {
 
 // recycle gives it back.
 func (e *Engine) recycle(r *Request) {
-	r.letGo()
+	r.reset()
 	r.state = stFree
 	r.next = e.free
 	e.free = r
@@ -208,9 +180,9 @@ func (e *Engine) fresh() *Request {
 
 // release takes it back when its result has been collected.
 func (e *Engine) release(r *Request) {
-	r.letGo()
+	r.reset()
 	r.waited = false
-	if r.persistent {
+	if r.keep != nil {
 		r.state = stIdle
 		return
 	}
@@ -218,21 +190,11 @@ func (e *Engine) release(r *Request) {
 	e.handles.put(r)
 }
 
-// complete ends r. Everything that refers to it but its holder has let go of it.
-func (e *Engine) complete(r *Request, err error) {
-	if r.id != 0 {
-		e.ids.release(r)
-	}
-	e.finish(r, err)
-}
+// plain: no caller sleeps for r, and it is one thing.
+func (r *Request) plain() bool { return r.w == nil && r.parts == 0 && !r.extra && !r.detached }
 
-// plain: nobody sleeps for r, and it is one thing with no number.
-func (r *Request) plain() bool {
-	return r.w == nil && r.id == 0 && r.parts == 0 && !r.extra && !r.detached
-}
-
-// finishPlain is finish for such a request when all went well.
-func (e *Engine) finishPlain(r *Request) {
+// completePlain is complete for such a request when all went well.
+func (e *Engine) completePlain(r *Request) {
 	r.state = stDone
 	e.outstanding--
 	if e.wait.leader == leaderParked {
@@ -240,8 +202,9 @@ func (e *Engine) finishPlain(r *Request) {
 	}
 }
 
-// finish ends r, or one part of it: the other may still have r's number.
-func (e *Engine) finish(r *Request, err error) {
+// complete ends r, or one part of it. Everything that refers to it but its holder has let go of it; or the other part has
+// not yet.
+func (e *Engine) complete(r *Request, err error) {
 	if err != nil && r.err == nil {
 		r.err = err
 	}
@@ -264,63 +227,12 @@ func (e *Engine) finish(r *Request, err error) {
 	if r.detached {
 		r.detached = false
 		e.detached--
-		whole, err := r.whole, r.err
-		r.whole = nil
+		whole, err := r.other, r.err
+		r.other = nil
 		e.recycle(r)
 		if whole != nil {
-			whole.part = nil
-			e.finish(whole, err)
+			whole.other = nil
+			e.complete(whole, err)
 		}
 	}
-}
-
-// idTable gives requests numbers that peers return. A number is used once.
-type idTable struct {
-	slots []idSlot
-	free  []uint32
-}
-
-type idSlot struct {
-	r   *Request
-	gen uint32
-}
-
-// of gives r a number.
-func (t *idTable) of(r *Request) uint64 {
-	if r.id != 0 {
-		return r.id
-	}
-	var i uint32
-	if n := len(t.free); n > 0 {
-		i = t.free[n-1]
-		t.free = t.free[:n-1]
-	} else {
-		i = uint32(len(t.slots))
-		t.slots = append(t.slots, idSlot{})
-	}
-	s := &t.slots[i]
-	s.gen++
-	s.r = r
-	r.id = uint64(s.gen)<<32 | uint64(i+1)
-	return r.id
-}
-
-// find returns the request with that number if it is one of peer's and still active.
-func (t *idTable) find(id uint64, p *peer) *Request {
-	i := uint32(id) - 1
-	if uint64(i) >= uint64(len(t.slots)) {
-		return nil
-	}
-	s := &t.slots[i]
-	if s.r == nil || s.r.id != id || s.r.peer != p {
-		return nil
-	}
-	return s.r
-}
-
-func (t *idTable) release(r *Request) {
-	i := uint32(r.id) - 1
-	t.slots[i].r = nil
-	t.free = append(t.free, i)
-	r.id = 0
 }

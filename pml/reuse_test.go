@@ -53,7 +53,7 @@ func TestReusedRequest(t *testing.T) {
 
 	// None of them may be asked for the payload that it once had.
 	r := e.Isend(nil, 1, 1, 2, make([]byte, 10), Synchronous)
-	n.devices[0].inbox = append(n.devices[0].inbox, transport.Packet{Peer: 1, Header: wire.Header{Kind: wire.CTS, ID: r.id, Tag: 1, Addr: 0, Len: 1000}})
+	n.devices[0].inbox = append(n.devices[0].inbox, transport.Packet{Peer: 1, Header: wire.Header{Kind: wire.CTS, ID: r.transfer.id, Tag: 1, Addr: 0, Len: 1000}})
 	n.work(0)
 	if _, _, err := e.Test(r); err == nil {
 		t.Error("a peer that asks for 1000 bytes of 10 is believed")

@@ -133,7 +133,7 @@ func (p *play) step() {
 	case 17:
 		n.refused = p.upTo(4) == 0
 	case 18:
-		n.prefer(rank, rendezvous.Idle+1+rendezvous.Scheme(p.upTo(3)))
+		n.prefer(rank, rendezvous.Schemes[p.upTo(3)])
 	case 19:
 		if n.writes[rank] = p.upTo(5); n.writes[rank] == 4 {
 			delete(n.writes, rank)
@@ -421,7 +421,7 @@ func (a *attack) step() {
 	case 7:
 		n.polls[1] = a.upTo(2) == 0
 		n.waits[1] = a.upTo(2) == 0
-		n.prefer(0, rendezvous.Idle+1+rendezvous.Scheme(a.upTo(3)))
+		n.prefer(0, rendezvous.Schemes[a.upTo(3)])
 	case 8:
 		e.DropContext(1, errors.New("freed"))
 	default:

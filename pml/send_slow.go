@@ -5,11 +5,10 @@ import (
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
-	"github.com/gorun-mpi/mpi/rendezvous"
 )
 
 func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) {
-	r.op, r.mode, r.persistent = opSend, mode, false
+	r.op, r.mode = opSend, mode
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(dest), tag
 	r.buf, r.cctx = buf, cc
 }
@@ -57,7 +56,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 	r.parts = 1
 	s := e.request()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
-	s.detached, s.whole, r.part = true, r, s
+	s.detached, s.other, r.other = true, r, s
 	e.detached++
 	e.start(r)
 	e.start(s)
@@ -68,7 +67,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 
 // start makes a prepared request active. It may be done when start returns.
 func (e *Engine) start(r *Request) {
-	r.state, r.err, r.cancelling, r.waited, r.canGet, r.ended = stActive, nil, false, false, false, false
+	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
 	r.status = Status{} // a request that was cancelled once is not for ever
 	e.outstanding++
 	if e.closed != nil {
@@ -128,34 +127,17 @@ func (e *Engine) trySend(p *peer, r *Request) sendResult {
 	if !p.account.TakeEnvelope() {
 		return sendNoCredit
 	}
-	h := &e.hdr
-	*h = wire.Header{Kind: wire.RTS, Flags: wire.Urgent, Ctx: r.recv.Ctx, Tag: r.recv.Tag, ID: e.ids.of(r), Len: uint64(len(r.buf))}
-	if p.getter != nil {
-		if addr, key, ok := p.getter.Register(r.buf); ok {
-			h.Flags |= wire.Readable
-			h.Addr, h.Key = addr, key
-			r.at, r.key = addr, key
-		}
-	}
-	if !p.link.TrySend(h, nil) {
-		e.deregister(p, r, h.Flags)
-		p.account.Return(eager.Envelope)
-		return sendFull
-	}
-	r.queued = false
-	r.canGet = h.Flags&wire.Readable != 0
-	r.snd.Init(int64(len(r.buf)), p.piece(len(r.buf)))
-	e.stats.RendezvousSent++
-	e.stats.BytesSent += uint64(len(r.buf))
-	return sendTaken
+	return e.announce(p, r)
 }
 
 func (e *Engine) tryEager(p *peer, r *Request) sendResult {
 	h := &e.hdr
 	*h = wire.Header{Kind: wire.Eager, Ctx: r.recv.Ctx, Tag: r.recv.Tag}
 	if r.mode == Synchronous {
-		h.Kind, h.Flags, h.ID = wire.EagerSync, wire.Urgent, e.ids.of(r)
-		r.snd.Init(0, 0) // nothing to stream, whatever the peer says
+		if r.transfer == nil {
+			e.transfers.open(r, p) // of no bytes: there is nothing to stream, whatever the peer says
+		}
+		h.Kind, h.Flags, h.ID = wire.EagerSync, wire.Urgent, r.transfer.id
 	}
 	if !p.link.TrySend(h, r.buf) {
 		p.account.Return(eager.Cost(len(r.buf)))
@@ -165,106 +147,8 @@ func (e *Engine) tryEager(p *peer, r *Request) sendResult {
 	e.stats.EagerSent++
 	e.stats.BytesSent += uint64(len(r.buf))
 	if r.mode == Standard {
+		e.dequeued(r) // it may have been refused as an RTS before there was credit
 		e.complete(r, nil)
 	}
 	return sendTaken
-}
-
-func (e *Engine) deregister(p *peer, r *Request, flags uint8) {
-	if flags&wire.Readable != 0 && p.getter != nil {
-		p.getter.Deregister(r.at, r.key)
-	}
-}
-
-// clear: the receiver asks for a stream.
-func (e *Engine) clear(p *peer, h *wire.Header) {
-	r := e.ids.find(h.ID, p)
-	if r == nil || r.op != opSend {
-		return // over: FIN was faster
-	}
-	if r.queued {
-		e.failPeer(p, protocolError(p, "it asked for a message that has not been sent"))
-		return
-	}
-	r.remote = h.Key
-	was := r.snd.Streaming()
-	a := r.snd.Step(rendezvous.Input{On: rendezvous.Clear, Gen: h.Tag, Off: int64(h.Addr), Len: int64(h.Len)})
-	switch {
-	case a.Do == rendezvous.Fail:
-		e.failPeer(p, &PeerError{int(p.rank), a.Err})
-	case a.Do == rendezvous.Send && !was:
-		e.stats.Streams++
-		e.todo.add(jobStream, r)
-		if !p.stalled {
-			e.pump(r)
-		}
-	}
-}
-
-// piece is how long the fragments of a message are. A short message that is copied is cut into four, so that both ends
-// copy at once.
-func (p *peer) piece(size int) int64 {
-	if p.lender != nil {
-		return int64(p.link.Caps().LendMax)
-	}
-	return min(p.fragment, int64(max(size/4&^63, 4<<10)))
-}
-
-// pump sends fragments while there is room, and reports how many.
-func (e *Engine) pump(r *Request) int {
-	n := 0
-	for a := r.snd.Step(rendezvous.Input{On: rendezvous.Room}); a.Do == rendezvous.Send; n++ {
-		if r.peer.lender == nil {
-			a.Len = min(a.Len, int64(r.peer.link.Caps().FragMax)) // which is less once memory has run out
-		}
-		h := &e.hdr
-		*h = wire.Header{Kind: wire.Data, Flags: wire.Urgent, Tag: a.Gen, Key: r.remote, Addr: uint64(a.Off)}
-		if !e.sendFragment(r.peer, h, r.buf[a.Off:a.Off+a.Len]) {
-			return n
-		}
-		a = r.snd.Step(rendezvous.Input{On: rendezvous.Sent, Len: a.Len})
-	}
-	if !r.snd.Streaming() {
-		e.todo.remove(jobStream, r)
-	}
-	return n
-}
-
-// sendFragment: the sender's buffer is left alone until FIN, so that it can be lent.
-func (e *Engine) sendFragment(p *peer, h *wire.Header, payload []byte) bool {
-	taken := false
-	if p.lender != nil {
-		taken = p.lender.TryLend(h, payload)
-	} else {
-		taken = p.link.TrySend(h, payload)
-	}
-	if !taken && p.tells {
-		e.markBlocked(p)
-	}
-	return taken
-}
-
-// finished: FIN, or Matched for a synchronous eager message.
-func (e *Engine) finished(p *peer, h *wire.Header) {
-	r := e.ids.find(h.ID, p)
-	if r == nil || r.op != opSend {
-		return
-	}
-	if r.queued {
-		e.failPeer(p, protocolError(p, "it acknowledged a message that has not been sent"))
-		return
-	}
-	e.endSend(r, nil)
-}
-
-// endSend completes a send that has a number.
-func (e *Engine) endSend(r *Request, err error) {
-	e.todo.remove(jobStream, r)
-	e.todo.remove(jobWrite, r)
-	r.putBusy = false
-	if r.canGet && r.peer.getter != nil {
-		r.peer.getter.Deregister(r.at, r.key)
-	}
-	r.canGet = false
-	e.complete(r, err)
 }

@@ -250,7 +250,7 @@ func (s *script) command(f []string) {
 		e.unlock()
 		s.net.work(e.cfg.Rank)
 	case "prefer":
-		s.net.prefer(int(s.number(f[1])), map[string]rendezvous.Scheme{"stream": rendezvous.Stream, "get": rendezvous.Get, "split": rendezvous.Split}[f[2]])
+		s.net.prefer(int(s.number(f[1])), map[string]*rendezvous.Scheme{"stream": rendezvous.Stream, "get": rendezvous.Get, "split": rendezvous.Split}[f[2]])
 	case "left":
 		s.say("%d", s.net.engines[s.number(f[1])].Pending())
 	case "fail":

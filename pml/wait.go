@@ -476,7 +476,7 @@ func (e *Engine) attend() {
 // attendFor is how long the watcher keeps the processor when nothing comes: a stream's next fragment is worth a
 // short wait, since giving the processor back to a computation costs a time slice.
 func (e *Engine) attendFor() time.Duration {
-	if e.todo.streaming() || e.inbound > 0 {
+	if e.todo.streaming() {
 		return 100 * time.Microsecond
 	}
 	if e.wait.followers > 0 {

@@ -11,22 +11,23 @@ import (
 // A stalled link is one that will say when it has room. Nothing is tried on it before that, so its streams are parked:
 // they are not pending.
 type worklist struct {
-	pending int                  // Invariant: what is in blocked and in jobs, and 1 for self
-	self    bool                 // there may be packets from this rank to itself
-	blocked []*peer              // Invariant: p is in it once ⇔ p.blocked
-	jobs    [jobKinds][]*Request // oldest first. Invariant: r is in jobs[k], or parked if k is jobStream, once ⇔ r.jobs has k
-	parked  []*Request           // oldest first. Invariant: the streams of stalled links
-	stalled int                  // Invariant: peers with p.stalled
-	wake    func()               // tells a leader that sleeps that there is something to do
+	pending int                   // Invariant: what is in blocked and in jobs but for jobInbound, and 1 for self
+	self    bool                  // there may be packets from this rank to itself
+	blocked []*peer               // Invariant: p is in it once ⇔ p.blocked
+	jobs    [jobKinds][]*transfer // oldest first. Invariant: t is in jobs[k], or parked if k is jobStream, once ⇔ t.jobs has k
+	parked  []*transfer           // oldest first. Invariant: the streams of stalled links
+	stalled int                   // Invariant: peers with p.stalled
+	wake    func()                // tells a leader that sleeps that there is something to do
 }
 
 // jobKind is a part of a transfer that goes on by itself.
 type jobKind uint8
 
 const (
-	jobStream jobKind = iota // fragments, while the link has room
-	jobRead                  // READ after READ
-	jobWrite                 // WRITE after WRITE
+	jobStream  jobKind = iota // fragments, while the link has room
+	jobRead                   // READ after READ
+	jobWrite                  // WRITE after WRITE
+	jobInbound                // fragments that the peer sends: nothing to do, but to see that they come
 	jobKinds
 )
 
@@ -41,32 +42,45 @@ func (w *worklist) addWork() {
 	w.wake()
 }
 
-// add puts r in the list of a kind, unless it is there.
-func (w *worklist) add(k jobKind, r *Request) {
-	if r.jobs.has(k) {
-		return
+// set adds t or removes it.
+func (w *worklist) set(k jobKind, t *transfer, there bool) {
+	if there {
+		w.add(k, t)
+	} else {
+		w.remove(k, t)
 	}
-	r.jobs |= 1 << k
-	if k == jobStream && r.peer.stalled {
-		w.parked = append(w.parked, r)
-		return
-	}
-	w.jobs[k] = append(w.jobs[k], r)
-	w.addWork()
 }
 
-// remove takes r off the list of a kind, if it is there.
-func (w *worklist) remove(k jobKind, r *Request) {
-	if !r.jobs.has(k) {
+// add puts t in the list of a kind, unless it is there.
+func (w *worklist) add(k jobKind, t *transfer) {
+	if t.jobs.has(k) {
 		return
 	}
-	r.jobs &^= 1 << k
-	if k == jobStream && r.peer.stalled {
-		w.parked = without(w.parked, r)
+	t.jobs |= 1 << k
+	if k == jobStream && t.peer.stalled {
+		w.parked = append(w.parked, t)
 		return
 	}
-	w.jobs[k] = without(w.jobs[k], r)
-	w.pending--
+	w.jobs[k] = append(w.jobs[k], t)
+	if k != jobInbound {
+		w.addWork()
+	}
+}
+
+// remove takes t off the list of a kind, if it is there.
+func (w *worklist) remove(k jobKind, t *transfer) {
+	if !t.jobs.has(k) {
+		return
+	}
+	t.jobs &^= 1 << k
+	if k == jobStream && t.peer.stalled {
+		w.parked = without(w.parked, t)
+		return
+	}
+	w.jobs[k] = without(w.jobs[k], t)
+	if k != jobInbound {
+		w.pending--
+	}
 }
 
 func without[T comparable](list []T, v T) []T {
@@ -74,8 +88,10 @@ func without[T comparable](list []T, v T) []T {
 	return slices.Delete(list, i, i+1)
 }
 
-// streaming: some message is being sent in fragments, or would be if its link had room.
-func (w *worklist) streaming() bool { return len(w.jobs[jobStream])+len(w.parked) > 0 }
+// streaming: some message is being sent in fragments, or would be if its link had room; or comes in fragments.
+func (w *worklist) streaming() bool {
+	return len(w.jobs[jobStream])+len(w.parked)+len(w.jobs[jobInbound]) > 0
+}
 
 // addSelf: this rank has sent itself something.
 func (w *worklist) addSelf() {
@@ -117,11 +133,11 @@ func (w *worklist) stall(p *peer) {
 	p.stalled = true
 	w.stalled++
 	streams := w.jobs[jobStream]
-	w.jobs[jobStream] = slices.DeleteFunc(streams, func(r *Request) bool {
-		if r.peer != p {
+	w.jobs[jobStream] = slices.DeleteFunc(streams, func(t *transfer) bool {
+		if t.peer != p {
 			return false
 		}
-		w.parked = append(w.parked, r)
+		w.parked = append(w.parked, t)
 		w.pending--
 		return true
 	})
@@ -134,11 +150,11 @@ func (w *worklist) resume(p *peer) {
 	}
 	p.stalled = false
 	w.stalled--
-	w.parked = slices.DeleteFunc(w.parked, func(r *Request) bool {
-		if r.peer != p {
+	w.parked = slices.DeleteFunc(w.parked, func(t *transfer) bool {
+		if t.peer != p {
 			return false
 		}
-		w.jobs[jobStream] = append(w.jobs[jobStream], r)
+		w.jobs[jobStream] = append(w.jobs[jobStream], t)
 		w.addWork()
 		return true
 	})
@@ -151,19 +167,21 @@ func (w *worklist) check(peers []*peer) error {
 		pending++
 	}
 	for k, list := range w.jobs {
-		pending += len(list)
-		for i, r := range list {
+		if jobKind(k) != jobInbound {
+			pending += len(list)
+		}
+		for i, t := range list {
 			switch {
-			case !r.jobs.has(jobKind(k)) || slices.Contains(list[:i], r):
-				return fmt.Errorf("place %d of the jobs of kind %d has a request that is there twice or does not know", i, k)
-			case jobKind(k) == jobStream && r.peer.stalled:
-				return fmt.Errorf("a stream to rank %d is pending, whose link is stalled", r.peer.rank)
+			case !t.jobs.has(jobKind(k)) || slices.Contains(list[:i], t):
+				return fmt.Errorf("place %d of the jobs of kind %d has a transfer that is there twice or does not know", i, k)
+			case jobKind(k) == jobStream && t.peer.stalled:
+				return fmt.Errorf("a stream to rank %d is pending, whose link is stalled", t.peer.rank)
 			}
 		}
 	}
-	for i, r := range w.parked {
-		if !r.jobs.has(jobStream) || !r.peer.stalled || slices.Contains(w.parked[:i], r) {
-			return fmt.Errorf("place %d of the parked streams has a request that is there twice, does not know, or could go on", i)
+	for i, t := range w.parked {
+		if !t.jobs.has(jobStream) || !t.peer.stalled || slices.Contains(w.parked[:i], t) {
+			return fmt.Errorf("place %d of the parked streams has a transfer that is there twice, does not know, or could go on", i)
 		}
 	}
 	for _, p := range peers {

@@ -14,9 +14,9 @@ func TestWorklist(t *testing.T) {
 		woken, was := 0, 0
 		w := &worklist{wake: func() { woken++ }}
 		peers := []*peer{{rank: 0}, nil, {rank: 2}, {rank: 3}}
-		var requests []*Request
+		var requests []*transfer
 		for i := range 12 {
-			requests = append(requests, &Request{peer: peers[[]int{0, 2, 3}[i%3]]})
+			requests = append(requests, &transfer{peer: peers[[]int{0, 2, 3}[i%3]]})
 		}
 		for step := range 300 {
 			r := requests[rng.IntN(len(requests))]
@@ -33,7 +33,7 @@ func TestWorklist(t *testing.T) {
 			case 5:
 				w.stall(r.peer)
 			case 6:
-				parked := slices.DeleteFunc(slices.Clone(w.parked), func(o *Request) bool { return o.peer != r.peer })
+				parked := slices.DeleteFunc(slices.Clone(w.parked), func(o *transfer) bool { return o.peer != r.peer })
 				w.resume(r.peer)
 				if streams := w.jobs[jobStream]; !slices.Equal(parked, streams[len(streams)-len(parked):]) {
 					t.Fatalf("seed %d, step %d: the streams of a link that has room again have changed places", seed, step)
@@ -59,16 +59,16 @@ func TestWorklist(t *testing.T) {
 // The check can fail.
 func TestWorklistCheck(t *testing.T) {
 	p := &peer{}
-	for name, change := range map[string]func(*worklist, *Request){
-		"a count too many":   func(w *worklist, _ *Request) { w.pending++ },
-		"not removed":        func(_ *worklist, r *Request) { r.jobs = 0 },
-		"twice":              func(w *worklist, r *Request) { w.jobs[jobRead] = append(w.jobs[jobRead], r); w.pending++ },
-		"stalled behind":     func(*worklist, *Request) { p.stalled = true },
-		"blocked, no entry":  func(*worklist, *Request) { p.blocked = true },
-		"parked, not listed": func(w *worklist, r *Request) { w.parked = append(w.parked, r) },
+	for name, change := range map[string]func(*worklist, *transfer){
+		"a count too many":   func(w *worklist, _ *transfer) { w.pending++ },
+		"not removed":        func(_ *worklist, r *transfer) { r.jobs = 0 },
+		"twice":              func(w *worklist, r *transfer) { w.jobs[jobRead] = append(w.jobs[jobRead], r); w.pending++ },
+		"stalled behind":     func(*worklist, *transfer) { p.stalled = true },
+		"blocked, no entry":  func(*worklist, *transfer) { p.blocked = true },
+		"parked, not listed": func(w *worklist, r *transfer) { w.parked = append(w.parked, r) },
 	} {
 		*p = peer{}
-		r := &Request{peer: p}
+		r := &transfer{peer: p}
 		w := &worklist{wake: func() {}}
 		w.add(jobRead, r)
 		w.add(jobStream, r)

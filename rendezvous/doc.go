@@ -1,16 +1,28 @@
 // Package rendezvous is the protocol of large messages: ask first, move the
-// payload once a receive is matched. Both ends are pure machines:
+// payload once a receive is matched.
 //
-//	action = machine.Step(input)
+//	sender                                  receiver
+//	  │  RTS  length, address, key             │
+//	  ├───────────────────────────────────────►│ matched: a scheme is chosen (choose.go)
+//	  │                                        │
+//	  │◄───── READ, READ, READ ────────────────┤ get:    get.go
+//	  │                                        │
+//	  │◄────────────────────────────────── CTS ┤ stream: stream.go
+//	  ├─ Data, Data, Data ────────────────────►│
+//	  │                                        │
+//	  │◄─────────────────────────────── PutAsk ┤ split:  split.go, with get for the front
+//	  ├─ WRITE, WRITE ────────────────────────►│
+//	  ├─ PutDone ─────────────────────────────►│
+//	  │                                        │
+//	  │◄────────────────────────────────── FIN ┤ the sender's buffer is free
 //
-// The sender says RTS (address, length, registration key). The receiver, once
-// matched, chooses a scheme: get (it READs the sender's memory; the sender's
-// CPU takes no part) or stream (it says CTS and the sender sends fragments).
-// It may change over in the middle of a message, from stream to get when the
-// sender stops sending, from get to stream when a READ fails. FIN ends the
-// transfer: only then is the sender's buffer free.
+// Both ends are pure machines, receiver.go and sender.go: a method for each
+// thing that can happen, whose Action is what the caller does next, the packet
+// to send included. The receiver may change over in the middle of a message,
+// from stream to get when the sender stops sending, from get to stream when a
+// READ fails.
 //
-//	Owns:     one transfer's phase and offsets; one scheme per file (get.go, stream.go)
-//	May call: the standard library
-//	Never:    send, copy, sleep, or touch a request: it returns what should be done
+//	Owns:     one transfer's phase, offsets and packets; one scheme per file; which scheme is chosen (choose.go, tuner.go)
+//	May call: internal/wire
+//	Never:    send, copy, sleep, read a clock, or touch a request: it returns what should be done
 package rendezvous

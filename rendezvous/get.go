@@ -1,26 +1,51 @@
 package rendezvous
 
-// The get scheme: READ after READ until everything is here. The sender only
-// hears FIN.
+// Get: READ after READ until all is here. The sender's CPU takes no part; it hears FIN.
+var Get = &Scheme{
+	name:  "get",
+	index: 1,
+	able:  func(f *Facts) bool { return f.Readable },
+	begin: (*Receiver).beginGet,
+}
 
 func (r *Receiver) beginGet() Action {
-	r.scheme = Get
-	return r.nextGet()
+	r.phase = reading
+	r.nextGet()
+	return Action{}
 }
 
-func (r *Receiver) nextGet() Action {
-	r.asked = min(r.piece, r.want-r.have)
-	return Action{Do: Read, Off: r.have, Len: r.asked}
+func (r *Receiver) nextGet() { r.asked = min(r.piece, r.want-r.have) }
+
+// NextRead is the READ to do now: n bytes at off of the message, to there in the buffer. ok: there is one.
+func (r *Receiver) NextRead() (off, n int64, ok bool) {
+	return r.have, r.asked, r.Reading() && !r.started
 }
 
-func (r *Receiver) got(in Input) Action {
-	if r.scheme != Get || in.Len != r.asked {
-		return failf("a READ of %d bytes ended that was not asked for (%v, %d)", in.Len, r.scheme, r.asked)
+// ReadStarted: the link has it, and OnGetDone or OnGetFailed will follow.
+func (r *Receiver) ReadStarted() { r.started = true }
+
+// OnGetDone: the bytes of NextRead are there.
+func (r *Receiver) OnGetDone() Action {
+	if !r.Reading() {
+		return Action{}
 	}
 	r.have += r.asked
-	r.asked = 0
-	if r.have == r.want {
-		return r.finish()
+	r.asked, r.started = 0, false
+	if r.have < r.want {
+		r.nextGet()
+		return Action{}
 	}
-	return r.nextGet()
+	if r.back.Len > 0 {
+		r.Trial.frontDone()
+	}
+	return r.finish()
+}
+
+// OnGetFailed: they are not and will not be. The rest comes as a stream.
+func (r *Receiver) OnGetFailed() Action {
+	if !r.Reading() {
+		return Action{}
+	}
+	r.asked, r.started, r.readable = 0, false, false
+	return r.beginStream()
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
 )
 
 // FuzzHostilePeer: whatever a peer sends, and whenever, what the machines tell their callers to do lies inside of the
@@ -46,29 +48,21 @@ func (h *hostile) length(size int64) int64 {
 func (h *hostile) receiver() {
 	want := [...]int64{0, 1, 100, 10_000, 1 << 40}[h.upTo(5)]
 	var r Receiver
-	r.Init(want, 1+int64(h.upTo(200))*100)
-	inside := func(a Action) {
+	r.Init(announced(want, h.upTo(4) > 0), want, receiverID)
+	inside := func(off, n int64) {
 		h.t.Helper()
-		if a.Off < 0 || a.Len <= 0 || a.Off > want || a.Len > want-a.Off {
-			h.t.Fatalf("%+v of a message of %d bytes: %+v", a, want, r)
+		if off < 0 || n <= 0 || off > want || n > want-off {
+			h.t.Fatalf("%d bytes at %d of a message of %d bytes: %+v", n, off, want, r)
 		}
 	}
-	reading, asking, ends := int64(0), false, 0
-	var act func(a Action)
-	act = func(a Action) {
+	reading, ends := false, 0
+	act := func(a Action) {
 		switch a.Do {
-		case SendCTS:
-			inside(a)
-		case Read:
-			inside(a)
-			reading = a.Len
-		case AskPut:
-			inside(a)
-			asking = true
-			act(r.Step(Input{On: Asked}))
-		case Copy:
-			inside(a)
-			act(r.Step(Input{On: Copied, Len: a.Len}))
+		case Expect:
+			inside(a.Off, a.Len)
+			if a.Header.Addr != uint64(a.Off) || a.Header.Len != uint64(a.Len) {
+				h.t.Fatalf("bytes %d to %d are expected, %d at %d are asked for", a.Off, a.Off+a.Len, a.Header.Len, a.Header.Addr)
+			}
 		case Finish:
 			if ends++; ends > 1 {
 				h.t.Fatalf("it ends twice: %+v", r)
@@ -78,37 +72,52 @@ func (h *hostile) receiver() {
 			}
 		case Fail:
 			ends = 2 // the peer is failed: no more input
-		case Nothing, Drop:
+		case Nothing, Send:
 		default:
 			h.t.Fatalf("a receiver says %+v", a)
 		}
+		if r.Reading() {
+			off, n, ok := r.NextRead()
+			if inside(off, n); ok {
+				r.ReadStarted()
+				reading = true
+			}
+		}
 	}
-	act(r.Step(Input{On: Matched, Scheme: Idle + 1 + Scheme(h.upTo(3)), Len: h.length(want)}))
+	s, back := Schemes[h.upTo(len(Schemes))], Region{}
+	if s == Split && want > 0 {
+		back = Region{Len: 1 + int64(h.upTo(256))*(want-1)/255, OK: true}
+	} else if s == Split {
+		s = Get
+	}
+	act(r.Begin(s, 1+int64(h.upTo(200))*100, back))
 	for len(h.data) > 100 && ends == 0 {
 		switch h.upTo(6) {
-		case 0:
-			act(r.Step(Input{On: Fragment, Gen: int32(h.upTo(4)), Off: r.Have(), Len: h.length(want)}))
-		case 1:
-			act(r.Step(Input{On: Fragment, Gen: int32(h.upTo(4)), Off: h.length(want), Len: h.length(want)}))
+		case 0, 1:
+			off := r.Have()
+			if h.upTo(2) == 0 {
+				off = h.length(want)
+			}
+			a := r.OnData(int32(h.upTo(4)), off, h.length(want))
+			if a.Do == Copy {
+				inside(a.Off, a.Len)
+				a = r.Copied(a.Len)
+			}
+			act(a)
 		case 2:
-			if asking { // the engine lets no other through
-				asking = false
-				in := Input{On: PutDone, Len: h.length(want)}
-				if in.Len == 0 {
-					in.On = PutFailed
-				}
-				act(r.Step(in))
+			if r.Back().Len > 0 { // the engine lets no other through
+				act(r.OnPutDone(h.length(want)))
 			}
 		case 3:
-			act(r.Step(Input{On: Stalled}))
+			act(r.Stall())
 		case 4, 5:
-			if n := reading; n > 0 {
-				reading = 0
-				if h.upTo(3) == 0 {
-					act(r.Step(Input{On: GetFailed}))
-				} else {
-					act(r.Step(Input{On: Got, Len: n}))
-				}
+			if !reading {
+				break
+			}
+			if reading = false; h.upTo(3) == 0 {
+				act(r.OnGetFailed())
+			} else {
+				act(r.OnGetDone())
 			}
 		}
 	}
@@ -117,34 +126,67 @@ func (h *hostile) receiver() {
 func (h *hostile) sender() {
 	size := [...]int64{0, 1, 100, 10_000, 1 << 40}[h.upTo(5)]
 	var s Sender
-	s.Init(size, 1+int64(h.upTo(200))*100)
-	ends := 0
-	for range 300 {
-		in := Input{On: Clear, Gen: int32(h.upTo(3)), Off: h.length(size), Len: h.length(size)}
-		switch h.upTo(8) {
-		case 0, 1, 2:
-			in.On = Room
-		case 3:
-			in.On = Finished
+	s.Init(senderID, size, Region{}, 1+int64(h.upTo(200))*100)
+	inside := func(off, n int64) {
+		h.t.Helper()
+		if off < 0 || n <= 0 || off > size || n > size-off {
+			h.t.Fatalf("%d bytes at %d of a message of %d bytes: %+v", n, off, size, s)
 		}
-		a := s.Step(in)
+	}
+	over := false
+	act := func(a Action) bool {
 		switch a.Do {
-		case Send:
-			if a.Off < 0 || a.Len <= 0 || a.Off > size || a.Len > size-a.Off || ends > 0 {
-				h.t.Fatalf("%+v of a message of %d bytes: %+v", a, size, s)
-			}
-			if h.upTo(2) == 0 {
-				s.Step(Input{On: Sent, Len: a.Len})
-			}
 		case Complete:
-			if ends++; ends > 1 {
+			if over {
 				h.t.Fatal("it ends twice")
 			}
+			over = true
 		case Fail:
-			return
-		case Nothing, Drop:
+			return false
+		case Nothing, Send:
 		default:
 			h.t.Fatalf("a sender says %+v", a)
+		}
+		return true
+	}
+	writing := int64(0)
+	for range 300 {
+		hdr := wire.Header{Tag: int32(h.upTo(3)), Addr: uint64(h.length(size)), Len: uint64(h.length(size))}
+		ok := true
+		switch h.upTo(9) {
+		case 0:
+			ok = act(s.OnFIN())
+		case 1, 2:
+			ok = act(s.OnCTS(&hdr))
+		case 3:
+			ok = act(s.OnPutAsk(&hdr, h.upTo(4) > 0))
+		case 4:
+			if writing > 0 {
+				if h.upTo(4) == 0 {
+					ok = act(s.OnWriteFailed())
+				} else {
+					ok = act(s.OnWritten(writing))
+				}
+				writing = 0
+			}
+		}
+		if !ok {
+			return
+		}
+		if a := s.NextFragment(1 + int64(h.upTo(200))); a.Do == Fragment {
+			if inside(a.Off, a.Len); over || a.Header.Addr != uint64(a.Off) {
+				h.t.Fatalf("%+v of a message that is over: %v", a, over)
+			}
+			if h.upTo(2) == 0 {
+				s.Sent(a.Len)
+			}
+		}
+		if off, n, addr, _, ok := s.NextWrite(1 + int64(h.upTo(200))*10); ok && writing == 0 {
+			if inside(off, n); over {
+				h.t.Fatalf("a WRITE of %d bytes to %#x of a message that is over", n, addr)
+			}
+			s.WriteStarted(n)
+			writing = n
 		}
 	}
 }

@@ -2,171 +2,400 @@ package rendezvous
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
 )
 
-// run drives both machines over a wire that delays, and moves real bytes. It returns what arrived.
-func run(t *testing.T, rng *rand.Rand, src []byte, room int, events func(step int) On) []byte {
-	t.Helper()
-	dst := make([]byte, room)
-	var s Sender
-	var r Receiver
-	s.Init(int64(len(src)), 1+rng.Int64N(5000))
-	r.Init(int64(min(len(src), room)), 1+rng.Int64N(5000))
-	type frag struct {
-		off int64
-		gen int32
-		b   []byte
-	}
-	var wire []frag // fragments under way
-	var cts, puts []Action
-	fin, done := false, false
-	handle := func(a Action) {
-		for {
-			switch a.Do {
-			case SendCTS:
-				cts = append(cts, a)
-			case Read:
-				if events != nil && events(-1) == GetFailed {
-					a = r.Step(Input{On: GetFailed})
-					continue
-				}
-				copy(dst[a.Off:a.Off+a.Len], src[a.Off:])
-				a = r.Step(Input{On: Got, Len: a.Len})
-				continue
-			case Finish:
-				if fin {
-					t.Fatal("finished twice")
-				}
-				fin = true
-			case AskPut:
-				puts = append(puts, a)
-				a = r.Step(Input{On: Asked})
-				continue
-			case Nothing, Drop:
-			default:
-				t.Fatalf("receiver: %+v", a)
-			}
-			return
-		}
-	}
-	scheme := Stream
-	switch rng.IntN(3) {
-	case 0:
-		scheme = Get
-	case 1:
-		scheme = Split
-	}
-	handle(r.Step(Input{On: Matched, Scheme: scheme, Len: rng.Int64N(int64(room) + 2)}))
-	for step := 0; !done; step++ {
-		if step > 1_000_000 {
-			t.Fatalf("does not end: %+v %+v", s, r)
-		}
-		switch rng.IntN(5) {
-		case 4:
-			if len(puts) == 0 {
-				break
-			}
-			in := Input{On: PutFailed}
-			if rng.IntN(3) > 0 {
-				in = Input{On: PutDone, Len: puts[0].Len}
-				copy(dst[puts[0].Off:][:puts[0].Len], src[puts[0].Off:])
-			}
-			puts = puts[1:]
-			handle(r.Step(in))
-		case 0:
-			if len(cts) > 0 {
-				if a := s.Step(Input{On: Clear, Off: cts[0].Off, Len: cts[0].Len, Gen: cts[0].Gen}); a.Do == Fail {
-					t.Fatal(a.Err)
-				}
-				cts = cts[1:]
-			}
-		case 1:
-			if a := s.Step(Input{On: Room}); a.Do == Send {
-				wire = append(wire, frag{a.Off, a.Gen, src[a.Off : a.Off+a.Len]})
-				s.Step(Input{On: Sent, Len: a.Len})
-			}
-		case 2:
-			if len(wire) > 0 {
-				f := wire[0]
-				wire = wire[1:]
-				if a := r.Step(Input{On: Fragment, Gen: f.gen, Off: f.off, Len: int64(len(f.b))}); a.Do == Copy {
-					copy(dst[a.Off:], f.b)
-					handle(r.Step(Input{On: Copied, Len: a.Len}))
-				} else {
-					handle(a)
-				}
-			}
-		case 3:
-			if fin && rng.IntN(3) == 0 {
-				if a := s.Step(Input{On: Finished}); a.Do != Complete {
-					t.Fatalf("FIN: %+v", a)
-				}
-				done = true
-			} else if events != nil {
-				if e := events(step); e == Stalled {
-					handle(r.Step(Input{On: Stalled}))
-				}
-			}
-		}
-	}
-	// whatever is still under way must be harmless
-	for _, f := range wire {
-		if a := r.Step(Input{On: Fragment, Gen: f.gen, Off: f.off, Len: int64(len(f.b))}); a.Do != Drop {
-			t.Fatalf("late fragment: %+v", a)
-		}
-	}
-	return dst
+// exchange is one transfer: both machines, a wire that delays what each sends but keeps its order, and a link that READs
+// and WRITEs real bytes.
+type exchange struct {
+	*testing.T
+	rng      *rand.Rand
+	src, dst []byte
+	snd      Sender
+	rcv      Receiver
+	toSender []wire.Header // and fragments, whose payload is src's
+	toRecv   []packet
+	readOff  int64 // of the READ under way
+	reading  int64 // its length; 0: none
+	writeOff int64
+	writing  int64
+	writeTo  uint64
+	faults   int // READs and WRITEs that may still fail, and stalls
+	finished bool
+	complete bool
 }
 
+type packet struct {
+	wire.Header
+	payload []byte
+}
+
+const (
+	senderID, receiverID = 77, 88
+	sourceAt, backAt     = 1 << 40, 1 << 50
+)
+
+func newExchange(t *testing.T, seed uint64) *exchange {
+	x := &exchange{T: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	rng := x.rng
+	x.src = make([]byte, rng.IntN(100_000))
+	for i := range x.src {
+		x.src[i] = byte(rng.Uint32())
+	}
+	room := len(x.src)
+	if rng.IntN(3) == 0 {
+		room = rng.IntN(len(x.src) + 1)
+	}
+	x.dst = make([]byte, room)
+	x.faults = 1 + rng.IntN(5)
+	mem := Region{Addr: sourceAt, Key: 5, Len: int64(len(x.src)), OK: true}
+	if rng.IntN(4) == 0 {
+		mem = Region{}
+	}
+	x.snd.Init(senderID, int64(len(x.src)), mem, 1+rng.Int64N(5000))
+	rts := x.snd.RTS(3, 4)
+	x.rcv.Init(&rts, int64(room), receiverID)
+	if x.rcv.Readable() != mem.OK || x.rcv.Size() != int64(len(x.src)) || x.rcv.Want() != int64(room) {
+		t.Fatalf("seed %d: %+v is not what was announced: %+v", seed, x.rcv, rts)
+	}
+	scheme, back := Stream, Region{}
+	if x.rcv.Readable() {
+		if scheme = Schemes[rng.IntN(len(Schemes))]; scheme == Split {
+			back = Region{Addr: backAt, Key: 6, Len: rng.Int64N(int64(room) + 1), OK: true}
+		}
+	}
+	if scheme == Split && back.Len == 0 {
+		scheme, back = Get, Region{}
+	}
+	x.receiver(x.rcv.Begin(scheme, 1+rng.Int64N(5000), back))
+	return x
+}
+
+// receiver does what the receiving machine says.
+func (x *exchange) receiver(a Action) {
+	x.Helper()
+	switch a.Do {
+	case Nothing:
+	case Send, Expect:
+		x.toSender = append(x.toSender, a.Header)
+	case Finish:
+		if x.finished || x.reading != 0 {
+			x.Fatalf("finished twice, or with a READ under way: %+v", x.rcv)
+		}
+		x.finished = true
+		x.toSender = append(x.toSender, a.Header)
+	default:
+		x.Fatalf("receiver: %+v", a)
+	}
+}
+
+func (x *exchange) sender(a Action) {
+	x.Helper()
+	switch a.Do {
+	case Nothing:
+	case Send:
+		x.toRecv = append(x.toRecv, packet{Header: a.Header})
+	case Complete:
+		if x.complete || !x.finished {
+			x.Fatal("complete twice, or before the receiver is")
+		}
+		x.complete = true
+	default:
+		x.Fatalf("sender: %+v", a)
+	}
+}
+
+func (x *exchange) fault() bool {
+	if x.faults == 0 || x.rng.IntN(3) != 0 {
+		return false
+	}
+	x.faults--
+	return true
+}
+
+// step lets one thing happen.
+func (x *exchange) step() {
+	switch x.rng.IntN(6) {
+	case 0: // the sender sees a packet
+		if len(x.toSender) == 0 {
+			return
+		}
+		h := x.toSender[0]
+		x.toSender = x.toSender[1:]
+		if h.ID != senderID {
+			x.Fatalf("the sender gets a packet for %d", h.ID)
+		}
+		switch h.Kind {
+		case wire.CTS:
+			x.sender(x.snd.OnCTS(&h))
+		case wire.PutAsk:
+			x.sender(x.snd.OnPutAsk(&h, x.rng.IntN(4) > 0))
+		case wire.FIN:
+			x.sender(x.snd.OnFIN())
+		}
+	case 1: // its link has room
+		if a := x.snd.NextFragment(1 + x.rng.Int64N(6000)); a.Do == Fragment {
+			x.toRecv = append(x.toRecv, packet{a.Header, x.src[a.Off : a.Off+a.Len]})
+			x.snd.Sent(a.Len)
+		}
+	case 2: // the receiver sees a packet
+		if len(x.toRecv) == 0 {
+			return
+		}
+		p := x.toRecv[0]
+		x.toRecv = x.toRecv[1:]
+		x.receives(p)
+	case 3:
+		x.read()
+	case 4:
+		x.write()
+	case 5:
+		if x.rng.IntN(20) == 0 && x.fault() {
+			x.receiver(x.rcv.Stall())
+		}
+	}
+}
+
+func (x *exchange) receives(p packet) {
+	if p.Key != receiverID {
+		x.Fatalf("the receiver gets a packet for %d", p.Key)
+	}
+	if p.Kind == wire.PutDone {
+		x.receiver(x.rcv.OnPutDone(int64(p.Len)))
+		return
+	}
+	a := x.rcv.OnData(p.Tag, int64(p.Addr), int64(len(p.payload)))
+	if a.Do == Copy {
+		if x.reading > 0 {
+			x.Fatalf("a fragment is copied while a READ is under way: %+v", x.rcv)
+		}
+		copy(x.dst[a.Off:a.Off+a.Len], p.payload)
+		a = x.rcv.Copied(a.Len)
+	}
+	x.receiver(a)
+}
+
+// read begins a READ, or ends the one under way.
+func (x *exchange) read() {
+	if x.reading == 0 {
+		off, n, ok := x.rcv.NextRead()
+		if !ok {
+			return
+		}
+		x.rcv.ReadStarted()
+		if _, _, again := x.rcv.NextRead(); again {
+			x.Fatal("one READ is given out twice")
+		}
+		x.readOff, x.reading = off, n
+		return
+	}
+	n := x.reading
+	if x.reading = 0; x.fault() {
+		x.receiver(x.rcv.OnGetFailed())
+		return
+	}
+	copy(x.dst[x.readOff:x.readOff+n], x.src[x.readOff:])
+	x.receiver(x.rcv.OnGetDone())
+}
+
+func (x *exchange) write() {
+	if x.snd.WriteUnderWay() == 0 {
+		off, n, addr, key, ok := x.snd.NextWrite(1 + x.rng.Int64N(5000))
+		if !ok {
+			return
+		}
+		if key != 6 {
+			x.Fatalf("a WRITE with key %d", key)
+		}
+		x.snd.WriteStarted(n)
+		x.writeOff, x.writing, x.writeTo = off, n, addr
+		return
+	}
+	if x.fault() {
+		x.sender(x.snd.OnWriteFailed())
+		return
+	}
+	at := int64(x.writeTo-backAt) + int64(len(x.dst)) - x.backLen()
+	copy(x.dst[at:at+x.writing], x.src[x.writeOff:])
+	x.sender(x.snd.OnWritten(x.writing))
+}
+
+// backLen is how much of the buffer's end the sender may write.
+func (x *exchange) backLen() int64 {
+	back := x.rcv.Back()
+	if back.Addr != backAt || back.Len < x.writing {
+		x.Fatalf("the sender writes %d bytes where %+v may be written", x.writing, back)
+	}
+	return back.Len
+}
+
+// Whatever is late, fails or stalls: the receiver finishes once, with the right bytes, the sender completes after that,
+// and no byte is written by two at a time.
 func TestTransfers(t *testing.T) {
-	for seed := range uint64(2000) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		src := make([]byte, rng.IntN(100_000))
-		for i := range src {
-			src[i] = byte(rng.Uint32())
+	for seed := range uint64(3000) {
+		x := newExchange(t, seed)
+		if len(x.dst) < len(x.src) && x.rcv.Back().Len > 0 {
+			continue // only whole messages are split: Facts.mayWrite
 		}
-		room := len(src)
-		if rng.IntN(3) == 0 {
-			room = rng.IntN(len(src) + 1)
-		}
-		fails := 1 + rng.IntN(5)
-		events := func(step int) On {
-			if step < 0 {
-				if fails > 0 && rng.IntN(3) == 0 {
-					fails--
-					return GetFailed
-				}
-				return Got
+		for steps := 0; !x.complete; steps++ {
+			if steps > 1_000_000 {
+				t.Fatalf("seed %d does not end: %+v %+v", seed, x.snd, x.rcv)
 			}
-			if rng.IntN(20) == 0 && fails > 0 {
-				return Stalled
-			}
-			return Copied
+			x.step()
 		}
-		dst := run(t, rng, src, room, events)
-		if string(dst) != string(src[:room]) {
+		for _, p := range x.toRecv { // what is still under way is harmless
+			if a := x.rcv.OnData(p.Tag, int64(p.Addr), int64(len(p.payload))); p.Kind == wire.Data && a.Do != Nothing {
+				t.Fatalf("seed %d, late fragment: %+v", seed, a)
+			}
+		}
+		if string(x.dst) != string(x.src[:len(x.dst)]) {
 			t.Fatalf("seed %d: contents differ", seed)
 		}
 	}
 }
 
+func announced(size int64, readable bool) *wire.Header {
+	h := &wire.Header{Kind: wire.RTS, ID: senderID, Len: uint64(size)}
+	if readable {
+		h.Flags = wire.Readable
+	}
+	return h
+}
+
 func TestRefuses(t *testing.T) {
 	var r Receiver
-	r.Init(1000, 100)
-	r.Step(Input{On: Matched, Scheme: Stream})
-	for _, in := range []Input{{On: Fragment, Gen: 1, Off: 10, Len: 10}, {On: Fragment, Gen: 1, Off: 0, Len: 1001}, {On: Fragment, Gen: 1, Off: 0, Len: 0},
-		{On: Fragment, Gen: 1, Off: 0, Len: -1}, {On: Got, Len: 5}, {On: Clear}} {
-		if a := r.Step(in); a.Do != Fail || a.Err == nil {
-			t.Errorf("receiver, %+v: %+v, want Fail", in, a)
+	r.Init(announced(1000, false), 1000, receiverID)
+	r.Begin(Stream, 100, Region{})
+	for _, f := range [][2]int64{{10, 10}, {0, 1001}, {0, 0}, {0, -1}} {
+		if a := r.OnData(1, f[0], f[1]); a.Do != Fail || a.Err == nil {
+			t.Errorf("%d bytes at %d: %+v, want Fail", f[1], f[0], a)
 		}
 	}
+	if a := r.OnPutDone(5); a.Do != Fail {
+		t.Errorf("PutDone that was not asked for: %+v, want Fail", a)
+	}
+	if a := r.OnGetDone(); a.Do != Nothing || r.Have() != 0 {
+		t.Errorf("the end of a READ that was not begun: %+v, %d bytes in place", a, r.Have())
+	}
 	var s Sender
-	s.Init(1000, 100)
-	for _, in := range []Input{{On: Clear, Off: -1, Len: 5}, {On: Clear, Off: 0, Len: 1001}, {On: Clear, Off: 1001, Len: 1},
-		{On: Clear, Off: 1 << 62, Len: 1 << 62}, {On: Clear, Len: 0}, {On: Matched}} {
-		if a := s.Step(in); a.Do != Fail || a.Err == nil {
-			t.Errorf("sender, %+v: %+v, want Fail", in, a)
+	s.Init(senderID, 1000, Region{}, 100)
+	for _, h := range []wire.Header{{Addr: 1 << 63, Len: 5}, {Len: 1001}, {Addr: 1001, Len: 1}, {Addr: 1 << 62, Len: 1 << 62}, {Len: 0}} {
+		if a := s.OnCTS(&h); a.Do != Fail || a.Err == nil {
+			t.Errorf("CTS for %d bytes at %d: %+v, want Fail", h.Len, h.Addr, a)
 		}
+	}
+	for _, h := range []wire.Header{{Key: 9}, {Key: 9, Len: 1001}, {Key: 9, Len: 1 << 63}} {
+		if a := s.OnPutAsk(&h, true); a.Do != Send || a.Header.Kind != wire.PutDone || a.Header.Len != 0 || a.Header.Key != 9 || s.Writing() {
+			t.Errorf("PutAsk for %d bytes: %+v, want a PutDone of none", h.Len, a)
+		}
+	}
+}
+
+// A clock that the test moves.
+type clock struct{ now int64 }
+
+func (c *clock) read() int64 { return c.now }
+
+type presence struct{ polls, waits bool }
+
+func (p presence) PeerPolls() bool { return p.polls }
+func (p presence) PeerWaits() bool { return p.waits }
+
+// What may be chosen for a message, in order: tried one after the other by a tuner that knows nothing.
+func TestAble(t *testing.T) {
+	here, away := presence{polls: true}, presence{}
+	long := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Sender: here}
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   string
+	}{
+		"all":                     {func(*Facts) {}, "stream get split"},
+		"cannot be read":          {func(f *Facts) { f.Readable = false }, "stream"},
+		"sender away":             {func(f *Facts) { f.Sender = away }, "get"},
+		"not known where":         {func(f *Facts) { f.Sender = nil }, "get"},
+		"for the watcher":         {func(f *Facts) { f.Watched = true }, "get"},
+		"cannot be written":       {func(f *Facts) { f.Writable = false }, "stream get"},
+		"too short a buffer":      {func(f *Facts) { f.Room-- }, "stream get"},
+		"too short to be split":   {func(f *Facts) { f.Size = minSplit - 1 }, "stream get"},
+		"sender in a call":        {func(f *Facts) { f.Sender = presence{waits: true} }, "get"},
+		"both compute":            {func(f *Facts) { f.Computing, f.Sender = true, away }, "get"},
+		"only this rank computes": {func(f *Facts) { f.Computing, f.Sender = true, presence{true, true} }, "split"},
+	} {
+		f := long
+		c.change(&f)
+		chooser, tuner := Chooser{Now: (&clock{}).read}, Tuner{}
+		var got []string
+		for range 3 * aloneTries {
+			var tr Trial
+			s, back := chooser.Choose(&tr, &tuner, &f)
+			if len(got) == 0 || got[len(got)-1] != s.String() {
+				got = append(got, s.String())
+			}
+			if f.Computing && s == Split && back != f.Size {
+				t.Errorf("%s: the sender writes %d bytes of %d", name, back, f.Size)
+			}
+			tr.end(f.Size, true)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %s", name, got, c.want)
+		}
+	}
+}
+
+// The scheme that has cost least is preferred, alone and among others, and the others are tried again now and then.
+func TestTunerLearns(t *testing.T) {
+	cost := map[*Scheme]int64{Stream: 3000, Get: 1000, Split: 2000}
+	for _, together := range []int{1, 4} {
+		c := &clock{now: 1}
+		chooser, tuner := Chooser{Now: c.read}, Tuner{}
+		f := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Sender: presence{polls: true}}
+		counts := map[*Scheme]int{}
+		for round := range 4000 {
+			trials := make([]Trial, together)
+			chosen := make([]*Scheme, together)
+			for i := range trials {
+				chosen[i], _ = chooser.Choose(&trials[i], &tuner, &f)
+			}
+			for i := range trials {
+				c.now += cost[chosen[i]]
+				trials[i].end(f.Size, true)
+				if round >= 1000 && (i > 0 || together == 1) { // the first of several begins alone and does not stay so
+					counts[chosen[i]]++
+				}
+			}
+		}
+		total := counts[Stream] + counts[Get] + counts[Split]
+		if counts[Get] < total*9/10 || counts[Stream]+counts[Split] == 0 {
+			t.Errorf("%d at a time: %d of %d by the cheapest, %d and %d by the others", together, counts[Get], total, counts[Stream], counts[Split])
+		}
+		if chooser.open != 0 {
+			t.Errorf("%d transfers are open after the end of all", chooser.open)
+		}
+	}
+}
+
+// The back of a split message moves to where both ends are done at the same time.
+func TestSplitBalances(t *testing.T) {
+	c := &clock{now: 1}
+	chooser, tuner := Chooser{Now: c.read}, Tuner{}
+	tuner.Prefer(Split)
+	f := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Sender: presence{polls: true}}
+	part := 0.0
+	for range 1000 {
+		var tr Trial
+		s, back := chooser.Choose(&tr, &tuner, &f)
+		if s == Split { // the sender is three times as fast
+			part = float64(back) / float64(f.Size)
+			tr.frontDone()
+			c.now += justNow + 1
+			tr.backDone(float64(back)/3 < float64(f.Size-back))
+		}
+		tr.end(f.Size, true)
+	}
+	if part < 0.65 || part > 0.85 {
+		t.Errorf("the sender writes %.2f of each message, want 3/4", part)
 	}
 }

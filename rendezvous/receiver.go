@@ -1,76 +1,93 @@
 package rendezvous
 
-// Receiver is the receiving end of one transfer.
+import "github.com/gorun-mpi/mpi/internal/wire"
+
+// Receiver is the receiving end of one transfer. Who may write to the buffer:
+//
+//	idle        the sender, to the back, if Back says so
+//	reading     the link, to the piece of a READ from ReadStarted to its end; and the sender as above
+//	streaming   the caller of OnData; the link, if it places fragments; and the sender as above
+//
+// From Finish or Abandon on it is the user's again.
 type Receiver struct {
-	want   int64 // bytes to fetch: the message, or the buffer if that is shorter; with Split, the front of it
-	have   int64 // bytes in place, from the beginning. have <= want
-	piece  int64 // bytes of one READ
-	asked  int64 // bytes of the READ under way; 0: none. have+asked <= want
-	back   int64 // bytes behind want that the sender writes; 0: none, or they are there
-	gen    int32 // streams begun; fragments of an earlier one are out of date
-	scheme Scheme
+	Trial // what this transfer teaches
+
+	Source   Region // where the sender has the message
+	readable bool   // and it can be READ; no longer, once that has failed
+
+	size        int64 // of the message
+	want        int64 // bytes to fetch from the beginning: of the message, or the buffer if that is shorter; with split, of its front
+	have        int64 // bytes in place, from the beginning. have <= want
+	piece       int64 // bytes of one READ
+	asked       int64 // bytes of the READ that is next or under way; 0: none. have+asked <= want
+	started     bool  // it is under way
+	back        Region
+	own, remote uint64 // the numbers of the two ends
+	gen         int32  // streams begun; fragments of an earlier one are out of date
+	phase       phase
 }
 
-// Init sets the machine up for want bytes, READ in pieces of at most piece.
-func (r *Receiver) Init(want, piece int64) { *r = Receiver{want: want, piece: piece} }
+type phase uint8
 
-// Scheme that is in use.
-func (r *Receiver) Scheme() Scheme { return r.scheme }
+const (
+	idle phase = iota // not begun; or the front is here
+	reading
+	streaming
+)
 
-// Have is how many bytes are in place.
+// Init: the message of rts is matched with a buffer of room bytes. own is the number of this end.
+func (r *Receiver) Init(rts *wire.Header, room int64, own uint64) {
+	size := int64(rts.Len)
+	*r = Receiver{size: size, want: min(size, room), own: own, remote: rts.ID,
+		readable: rts.Flags&wire.Readable != 0, Source: Region{rts.Addr, rts.Key, size, true}}
+}
+
+// Begin moves the payload by s, in READs of at most piece. back is the end of the buffer, where the sender may write:
+// with Split only, and not longer than the message.
+func (r *Receiver) Begin(s *Scheme, piece int64, back Region) Action {
+	r.piece, r.back = piece, back
+	if r.want == 0 {
+		return r.finish()
+	}
+	return s.begin(r)
+}
+
+// Want is how much of the message there is room for.
+func (r *Receiver) Want() int64 { return min(r.want+r.back.Len, r.size) }
+
+// Size of the message.
+func (r *Receiver) Size() int64 { return r.size }
+
+// Have is how many bytes are in place, from the beginning.
 func (r *Receiver) Have() int64 { return r.have }
 
-// Step takes one input.
-func (r *Receiver) Step(in Input) Action {
-	switch in.On {
-	case Matched:
-		if r.have == r.want {
-			return r.finish()
-		}
-		switch {
-		case in.Scheme == Split && in.Len > 0 && in.Len <= r.want:
-			return r.beginSplit(r.want - in.Len)
-		case in.Scheme == Get:
-			return r.beginGet()
-		}
-		return r.beginStream()
-	case Asked:
-		if r.have == r.want {
-			return r.finish() // the sender writes all of it
-		}
-		return r.beginGet()
-	case PutDone, PutFailed:
-		return r.put(in)
-	case Stalled:
-		if r.scheme != Stream {
-			return Action{Do: Drop}
-		}
-		return r.beginGet()
-	case Got:
-		return r.got(in)
-	case GetFailed:
-		if r.scheme != Get {
-			return Action{Do: Drop}
-		}
-		r.asked = 0
-		return r.beginStream()
-	case Fragment:
-		return r.fragment(in)
-	case Copied:
-		r.have += in.Len
-		if r.have == r.want {
-			return r.finish()
-		}
-		return Action{}
-	}
-	return failf("a receiver got input %d", in.On)
+// Readable: the sender's memory can be read, as far as is known.
+func (r *Receiver) Readable() bool { return r.readable }
+
+// NotReadable: it cannot, whatever the sender says.
+func (r *Receiver) NotReadable() { r.readable = false }
+
+// Reading: there is a READ to do or under way.
+func (r *Receiver) Reading() bool { return r.phase == reading && r.asked > 0 }
+
+// Streaming: fragments are expected.
+func (r *Receiver) Streaming() bool { return r.phase == streaming }
+
+// Back is where the sender may write, if it may.
+func (r *Receiver) Back() Region { return r.back }
+
+// Abandon ends the transfer: its peer is gone.
+func (r *Receiver) Abandon() {
+	r.Trial.end(r.size, false)
+	r.phase = idle
 }
 
 // finish: the front is here. The transfer is over unless the back is still being written.
 func (r *Receiver) finish() Action {
-	r.scheme = Idle
-	if r.back > 0 {
+	r.phase = idle
+	if r.back.Len > 0 {
 		return Action{}
 	}
-	return Action{Do: Finish}
+	r.Trial.end(r.size, true)
+	return Action{Do: Finish, Header: wire.Header{Kind: wire.FIN, ID: r.remote}}
 }

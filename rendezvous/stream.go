@@ -1,70 +1,80 @@
 package rendezvous
 
-// The stream scheme: the receiver says CTS, the sender sends fragments in
-// order. Needs nothing of the link but packets.
+import "github.com/gorun-mpi/mpi/internal/wire"
+
+// Stream: the receiver says CTS, the sender sends fragments in order. It needs nothing of the link but packets.
+var Stream = &Scheme{
+	name:  "stream",
+	index: 0,
+	able:  func(f *Facts) bool { return !f.Readable || f.polls },
+	begin: (*Receiver).beginStream,
+}
 
 func (r *Receiver) beginStream() Action {
-	r.scheme = Stream
+	r.phase = streaming
 	r.gen++
-	return Action{Do: SendCTS, Gen: r.gen, Off: r.have, Len: r.want - r.have}
+	n := r.want - r.have
+	return Action{Do: Expect, Off: r.have, Len: n, Header: wire.Header{Kind: wire.CTS, Flags: wire.Urgent,
+		ID: r.remote, Key: r.own, Tag: r.gen, Addr: uint64(r.have), Len: uint64(n)}}
 }
 
-func (r *Receiver) fragment(in Input) Action {
-	if r.scheme != Stream || in.Gen != r.gen {
-		return Action{Do: Drop} // sent before the sender heard that we READ instead, or asked again
+// OnData: n bytes for off of stream gen have come.
+func (r *Receiver) OnData(gen int32, off, n int64) Action {
+	if r.phase != streaming || gen != r.gen {
+		return Action{} // sent before the sender heard that we READ instead, or asked again
 	}
-	if in.Off != r.have || in.Len <= 0 || in.Len > r.want-r.have {
-		return failf("a fragment for bytes %d to %d came where %d of %d bytes are in place", in.Off, in.Off+in.Len, r.have, r.want)
+	if off != r.have || n <= 0 || n > r.want-r.have {
+		return failf("a fragment for bytes %d to %d came where %d of %d bytes are in place", off, off+n, r.have, r.want)
 	}
-	return Action{Do: Copy, Off: in.Off, Len: in.Len}
+	return Action{Do: Copy, Off: off, Len: n}
 }
 
-// Sender is the sending end of one transfer. Until it is asked to stream it has nothing to do.
-type Sender struct {
-	size  int64 // of the message
-	next  int64 // first byte not sent. next <= end <= size
-	end   int64 // what the last CTS asked for
-	piece int64 // of one fragment
-	gen   int32 // of the last CTS
-	over  bool
+// Copied: they are in the buffer.
+func (r *Receiver) Copied(n int64) Action {
+	if r.have += n; r.have == r.want {
+		return r.finish()
+	}
+	return Action{}
 }
 
-// Init sets the machine up for a message of size bytes, sent in fragments of at most piece.
-func (s *Sender) Init(size, piece int64) { *s = Sender{size: size, piece: piece} }
+// Stall: nothing has come for a while. READ the rest, if that is possible.
+func (r *Receiver) Stall() Action {
+	if r.phase != streaming || !r.readable {
+		return Action{}
+	}
+	return r.beginGet()
+}
 
-// Streaming reports whether there is something to send.
+// Stream of the sender.
+
+// OnCTS: the receiver asks for bytes off to off+n, as stream h.Tag.
+func (s *Sender) OnCTS(h *wire.Header) Action {
+	if s.over {
+		return Action{}
+	}
+	off, n := int64(h.Addr), int64(h.Len)
+	if off < 0 || n <= 0 || off > s.size || n > s.size-off {
+		return failf("clear to send for bytes %d to %d of a message of %d bytes", off, off+n, s.size)
+	}
+	s.next, s.end, s.gen, s.to = off, off+n, h.Tag, h.Key
+	return Action{}
+}
+
+// Streaming: there are fragments to send.
 func (s *Sender) Streaming() bool { return !s.over && s.next < s.end }
 
-// Step takes one input.
-func (s *Sender) Step(in Input) Action {
-	switch in.On {
-	case Clear:
-		if s.over {
-			return Action{Do: Drop}
-		}
-		if in.Off < 0 || in.Len <= 0 || in.Off > s.size || in.Len > s.size-in.Off {
-			return failf("clear to send for bytes %d to %d of a message of %d bytes", in.Off, in.Off+in.Len, s.size)
-		}
-		s.next, s.end, s.gen = in.Off, in.Off+in.Len, in.Gen
-		return s.room()
-	case Room:
-		return s.room()
-	case Sent:
-		s.next += in.Len
-		return s.room()
-	case Finished:
-		if s.over {
-			return Action{Do: Drop}
-		}
-		s.over = true
-		return Action{Do: Complete}
-	}
-	return failf("a sender got input %d", in.On)
-}
-
-func (s *Sender) room() Action {
+// NextFragment is the fragment to send now, of at most limit bytes; Nothing if there is none.
+func (s *Sender) NextFragment(limit int64) Action {
 	if !s.Streaming() {
 		return Action{}
 	}
-	return Action{Do: Send, Gen: s.gen, Off: s.next, Len: min(s.piece, s.end-s.next)}
+	return Action{Do: Fragment, Off: s.next, Len: min(s.piece, limit, s.end-s.next),
+		Header: wire.Header{Kind: wire.Data, Flags: wire.Urgent, Tag: s.gen, Key: s.to, Addr: uint64(s.next)}}
 }
+
+// Sent: the link has taken n bytes.
+func (s *Sender) Sent(n int64) { s.next += n }
+
+// PieceOf is how long the fragments of a message are that are copied: at most fragment, and a short message is cut into
+// four, so that both ends copy at once.
+func PieceOf(size int, fragment int64) int64 { return min(fragment, int64(max(size/4&^63, 4<<10))) }

@@ -1,0 +1,126 @@
+package rendezvous
+
+// Facts are what is known of a message when it is matched.
+type Facts struct {
+	Size, Room int64    // of the message; of the receiver's buffer
+	Readable   bool     // the sender's memory can be read
+	Writable   bool     // the sender can write the receiver's, as far as is known
+	Mapped     bool     // the sender's memory is mapped here
+	Sender     Presence // where the sender is; nil: not known
+	Watched    bool     // the receiver computes, and its watcher does what is done for it
+	Computing  bool     // no caller of the receiver waits: what it does itself is taken from a computation
+
+	polls bool // the receiver waits, and the sender is seen to look for packets
+}
+
+// Presence says whether the sender can do its part.
+type Presence interface {
+	PeerPolls() bool // it looks for packets
+	PeerWaits() bool // it does, or sleeps in a call of the library and is woken by what is urgent
+}
+
+// mayWrite: the sender can write the message, or a part of it.
+func (f *Facts) mayWrite() bool {
+	return f.Readable && f.Writable && f.Size <= f.Room && f.Size >= minSplit
+}
+
+// able are the schemes that can move the message now. A sender that does not look for packets would not stream.
+func (f *Facts) able(buf *[schemes]*Scheme) []*Scheme {
+	f.polls = f.Readable && !f.Watched && f.Sender != nil && f.Sender.PeerPolls()
+	list := buf[:0]
+	for _, s := range Schemes {
+		if s.able(f) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Chooser chooses how messages come to one rank.
+type Chooser struct {
+	Now func() int64 // the time in nanoseconds, of a clock that does not go back
+
+	open  int    // transfers that have been chosen for and have not ended
+	alone *Trial // that of the one of them that has been alone from its beginning, if there is one
+}
+
+// Choose picks the scheme for a transfer from a peer, and with Split how much of its end the sender writes. What the
+// transfer then costs is noted in tr, which stays where it is until the end, and goes into t, the peer's tuner.
+func (c *Chooser) Choose(tr *Trial, t *Tuner, f *Facts) (s *Scheme, back int64) {
+	c.open++
+	*tr = Trial{chooser: c}
+	if f.Computing && c.open == 1 && f.mayWrite() && f.Sender != nil && f.Sender.PeerWaits() {
+		c.alone = nil
+		return Split, f.Size
+	}
+	var buf [schemes]*Scheme
+	able := f.able(&buf)
+	if len(able) == 1 {
+		return able[0], 0
+	}
+	alone, among := t.class(f.Size, f.Mapped)
+	if c.open == 1 {
+		c.alone = tr
+		tr.tuned, tr.began = alone, c.Now()
+		tr.scheme = alone.pick(able, aloneTries)
+		return tr.scheme, alone.backOf(f.Size)
+	}
+	c.alone = nil
+	s, member := among.next(able)
+	if member {
+		tr.crowd = among
+	}
+	return s, among.backOf(f.Size)
+}
+
+// Trial is what one transfer teaches the tuner. The zero Trial, and one that has ended, teach nothing.
+type Trial struct {
+	chooser *Chooser
+	scheme  *Scheme
+	tuned   *tuned // of a transfer that was alone when it began
+	crowd   *crowd // the run that it belongs to
+	began   int64
+	front   int64 // when the front of a split message was there
+}
+
+// justNow: a PutDone polled so soon, in nanoseconds, after the last READ came while that went on.
+const justNow = 300
+
+// frontDone: the receiver has done its part of a split message.
+func (tr *Trial) frontDone() {
+	if tr.tuned != nil || tr.crowd != nil {
+		tr.front = tr.chooser.Now()
+	}
+}
+
+// backDone: the sender has done its part. reading: the receiver has not.
+func (tr *Trial) backDone(reading bool) {
+	if tr.tuned == nil && tr.crowd == nil {
+		return
+	}
+	senderFirst := reading || tr.chooser.Now()-tr.front < justNow
+	switch {
+	case tr.tuned != nil:
+		tr.tuned.balance(senderFirst)
+	case senderFirst:
+		tr.crowd.votes++
+	default:
+		tr.crowd.votes--
+	}
+}
+
+// end: the transfer of size bytes is over.
+func (tr *Trial) end(size int64, well bool) {
+	c := tr.chooser
+	if c == nil {
+		return
+	}
+	c.open--
+	if well && c.alone == tr && tr.tuned != nil {
+		tr.tuned.learn(tr.scheme, size, c.Now()-tr.began)
+	}
+	if tr.crowd != nil {
+		tr.crowd.ended(size, c.Now())
+	}
+	*tr = Trial{}
+}

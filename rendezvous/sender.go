@@ -1,0 +1,63 @@
+package rendezvous
+
+import "github.com/gorun-mpi/mpi/internal/wire"
+
+// Sender is the sending end of one transfer. The message belongs to the library from RTS to Complete or Abandon: the
+// receiver may READ it, and the link reads it for fragments and WRITEs. Until it is asked for something it does nothing.
+type Sender struct {
+	own  uint64 // the number of this end
+	size int64
+	over bool
+	mem  Region // where the receiver may READ it
+
+	// stream
+	to    uint64 // the number of the receiver's end
+	next  int64  // first byte not sent. next <= end <= size
+	end   int64  // what the last CTS asked for
+	piece int64  // of one fragment
+	gen   int32  // of the last CTS
+
+	put writing
+}
+
+// writing is the back of a split message, on its way to the receiver's memory.
+type writing struct {
+	Region        // where it goes
+	to     uint64 // the number of the receiver's end
+	left   int64  // bytes still to write. 0: none, or nothing was asked for
+	asked  int64  // bytes of the WRITE under way; 0: none
+}
+
+// Init: a message of size bytes is about to be announced, as number own. mem is where the receiver may READ it; fragments
+// have at most piece bytes.
+func (s *Sender) Init(own uint64, size int64, mem Region, piece int64) {
+	*s = Sender{own: own, size: size, mem: mem, piece: piece}
+}
+
+// RTS announces the message.
+func (s *Sender) RTS(ctx uint32, tag int32) wire.Header {
+	h := wire.Header{Kind: wire.RTS, Flags: wire.Urgent, Ctx: ctx, Tag: tag, ID: s.own, Len: uint64(s.size)}
+	if s.mem.OK {
+		h.Flags |= wire.Readable
+		h.Addr, h.Key = s.mem.Addr, s.mem.Key
+	}
+	return h
+}
+
+// Memory is where the receiver may READ the message, if it may.
+func (s *Sender) Memory() Region { return s.mem }
+
+// OnFIN: the receiver has what it wants.
+func (s *Sender) OnFIN() Action {
+	if s.over {
+		return Action{}
+	}
+	s.Abandon()
+	return Action{Do: Complete}
+}
+
+// Abandon ends the transfer: the message is taken back, or its peer is gone.
+func (s *Sender) Abandon() {
+	s.over = true
+	s.put.left = 0
+}
