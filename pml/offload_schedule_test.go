@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -77,7 +78,7 @@ func results(trace string) (found []string) {
 func TestOffloadAgainstModel(t *testing.T) {
 	var all Stats
 	seeds := uint64(1000)
-	if testing.Short() || raceEnabled { // which looks for other things
+	if testing.Short() || proc.Race { // which looks for other things
 		seeds = 100
 	}
 	for seed := range seeds {

@@ -20,11 +20,7 @@ func TestHostsHostDies(t *testing.T) {
 			t.Run(fault+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				h := netns.Up(t, 3)
-				j := runOn(t, h, spread{role: "hosts block", args: []string{how}, timeout: soonDead})
-				j.allReady()
-				if how == "flow" {
-					j.awaits(1, `^flowing$`)
-				}
+				j := runBlocked(t, h, how, soonDead)
 				dead := time.Now()
 				must(t, die(h))
 				j.failsWithin(0, soonDead+margin, dead, "peer failed")
@@ -44,8 +40,7 @@ func TestHostsRankKilled(t *testing.T) {
 	h := netns.Up(t, 2)
 	for victim := range 2 {
 		t.Run(fmt.Sprintf("rank %d", victim), func(t *testing.T) {
-			j := runOn(t, h, spread{role: "hosts block", args: []string{"flow"}})
-			j.awaits(1, `^flowing$`)
+			j := runBlocked(t, h, "flow", 0)
 			dead := time.Now()
 			j.Kill(victim)
 			j.failsWithin(1-victim, margin, dead, "peer failed")

@@ -112,15 +112,11 @@ func TestHostsBusyDrops(t *testing.T) {
 	h := netns.Up(t, 2)
 	for _, how := range []string{"flow", "traffic"} {
 		t.Run(how, func(t *testing.T) {
-			s := spread{role: "hosts traffic", timeout: 10 * time.Second}
+			var j *hostJob
 			if how == "flow" {
-				s.role, s.args = "hosts block", []string{how}
-			}
-			j := runOn(t, h, s)
-			j.allReady()
-			if how == "flow" {
-				j.awaits(1, `^flowing$`)
+				j = runBlocked(t, h, how, 10*time.Second)
 			} else {
+				j = runOn(t, h, spread{role: "hosts traffic", timeout: 10 * time.Second})
 				j.progresses()
 			}
 			dropped := time.Now()

@@ -76,21 +76,6 @@ func opening() []byte {
 	return b
 }
 
-// rss is what a process has in memory now, in bytes.
-func rss(t *testing.T, pid int) int64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB`).FindSubmatch(text)
-	if m == nil {
-		t.Fatalf("no VmRSS of process %d", pid)
-	}
-	kb, _ := strconv.ParseInt(string(m[1]), 10, 64)
-	return kb << 10
-}
-
 func descriptors(pid int) int {
 	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	return len(all)
@@ -121,7 +106,8 @@ func TestHostsIntruders(t *testing.T) {
 	must(t, err)
 	s := &intruder{t: t, h: h, from: 3, to: netip.AddrPortFrom(h.Address(1), listens(t, h, 1)).String()}
 	defer s.leave()
-	before, open := rss(t, pid), descriptors(pid)
+	rank := proc.Info{PID: pid}
+	before, open := rank.Memory("VmRSS"), descriptors(pid)
 	refused := 0
 	noise := make([]byte, 4096)
 	rand.Read(noise)
@@ -144,7 +130,7 @@ func TestHostsIntruders(t *testing.T) {
 	s.flood(opening())
 	refused += 5000 // many wait in the kernel to be accepted, and are gone before that
 	j.progresses()
-	if after := rss(t, pid); after > before+32<<20 && !proc.Race {
+	if after := rank.Memory("VmRSS"); after > before+32<<20 && !proc.Race {
 		t.Errorf("rank 0 had %d MiB before the intruders and has %d MiB", before>>20, after>>20)
 	} else {
 		t.Logf("rank 0: %d MiB before, %d MiB after", before>>20, after>>20)

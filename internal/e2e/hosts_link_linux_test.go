@@ -24,11 +24,7 @@ func TestHostsLinkDown(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			h := netns.Up(t, 3)
-			j := runOn(t, h, spread{role: "hosts block", args: []string{how}, timeout: soonDead})
-			j.allReady()
-			if how == "flow" {
-				j.awaits(1, `^flowing$`)
-			}
+			j := runBlocked(t, h, how, soonDead)
 			down := time.Now()
 			must(t, h.LinkDown(2))
 			words := j.failsWithin(0, soonDead+margin, down, "peer failed")

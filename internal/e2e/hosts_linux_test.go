@@ -46,13 +46,7 @@ const folderVar = "GORUN_TEST_FOLDER"
 // runOn starts a job.
 func runOn(t *testing.T, h *netns.Hosts, s spread) *hostJob {
 	t.Helper()
-	prog := s.prog
-	if prog == "" {
-		var err error
-		if prog, err = os.Executable(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	prog := program(t, s.prog)
 	if s.perHost == nil {
 		s.perHost = slices.Repeat([]int{1}, h.Count())
 	}
@@ -223,6 +217,18 @@ func (j *hostJob) failsWithin(rank int, limit time.Duration, after time.Time, cl
 		j.t.Errorf("rank %d failed %v after the fault, want at most %v", rank, took, limit)
 	}
 	return m[2]
+}
+
+// runBlocked starts a job whose ranks 0 and 1 are in a call that needs the other, "recv" or "flow". It returns when they
+// are.
+func runBlocked(t *testing.T, h *netns.Hosts, how string, timeout time.Duration) *hostJob {
+	t.Helper()
+	j := runOn(t, h, spread{role: "hosts block", args: []string{how}, timeout: timeout})
+	j.allReady()
+	if how == "flow" {
+		j.awaits(1, `^flowing$`)
+	}
+	return j
 }
 
 func init() {

@@ -46,29 +46,9 @@ var waits = map[string]struct{ wait, end func(w *mpi.Comm) error }{
 		func(w *mpi.Comm) error { return toAll(w, recvLarge) },
 	},
 	// Sends until the ring is full: rank 0 is not in the library and has nothing under way, so it is not polled.
-	"full ring": {
-		func(w *mpi.Comm) error { return many(w, mpi.Send[byte]) },
-		func(w *mpi.Comm) error {
-			return toAll(w, func(w *mpi.Comm, r int) error {
-				return many(w, func(w *mpi.Comm, b []byte, _, tag int) error {
-					_, err := mpi.Recv(w, b, r, tag)
-					return err
-				})
-			})
-		},
-	},
+	"full ring": {sendMany, func(w *mpi.Comm) error { return toAll(w, recvMany) }},
 	// Sends until the credit is spent: a receive of rank 0 is posted, which no message matches, so its watcher polls.
-	"no credit": {
-		func(w *mpi.Comm) error { return many(w, mpi.Send[byte]) },
-		func(w *mpi.Comm) error {
-			return toAll(w, func(w *mpi.Comm, r int) error {
-				return many(w, func(w *mpi.Comm, b []byte, _, tag int) error {
-					_, err := mpi.Recv(w, b, r, tag)
-					return err
-				})
-			})
-		},
-	},
+	"no credit": {sendMany, func(w *mpi.Comm) error { return toAll(w, recvMany) }},
 }
 
 func recvByte(w *mpi.Comm, from int) error {
@@ -81,6 +61,15 @@ func sendByte(w *mpi.Comm, to int) error { return mpi.Send(w, []byte{1}, to, tag
 func recvLarge(w *mpi.Comm, from int) error {
 	_, err := mpi.Recv(w, make([]byte, large), from, tagData)
 	return err
+}
+
+func sendMany(w *mpi.Comm) error { return many(w, mpi.Send[byte]) }
+
+func recvMany(w *mpi.Comm, from int) error {
+	return many(w, func(w *mpi.Comm, b []byte, _, tag int) error {
+		_, err := mpi.Recv(w, b, from, tag)
+		return err
+	})
 }
 
 // many is more than a ring holds, and at 1000 bytes more than what a sender may have unmatched.

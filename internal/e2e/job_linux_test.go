@@ -84,13 +84,7 @@ var running atomic.Int32
 // start starts a job, which ends with the test at the latest, however that ends.
 func start(t *testing.T, s spec) *job {
 	t.Helper()
-	prog := s.prog
-	if prog == "" {
-		var err error
-		if prog, err = os.Executable(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	prog := program(t, s.prog)
 	j := &job{t: t, mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano()), temp: t.TempDir(),
 		before: traces()}
 	args := append(slices.Clone(s.flags), "-n", strconv.Itoa(s.n), prog)
@@ -120,6 +114,19 @@ func start(t *testing.T, s spec) *job {
 	running.Add(1)
 	t.Cleanup(j.kill)
 	return j
+}
+
+// program is prog, or the test binary if that is "".
+func program(t *testing.T, prog string) string {
+	t.Helper()
+	if prog != "" {
+		return prog
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return self
 }
 
 // run starts a job and expects it to end with an exit code.

@@ -34,7 +34,7 @@ func limited() error {
 	which := unix.RLIMIT_FSIZE
 	if os.Args[1] == "as" {
 		which = unix.RLIMIT_AS
-		n += addressSpace()
+		n += uint64(proc.Self().Memory("VmSize"))
 	}
 	if err := unix.Setrlimit(which, &unix.Rlimit{Cur: n, Max: n}); err != nil {
 		return err
@@ -53,17 +53,6 @@ func limited() error {
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(98)
-}
-
-// addressSpace is how much of it this process uses.
-func addressSpace() uint64 {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		fail(err)
-	}
-	var pages uint64
-	fmt.Sscan(string(b), &pages)
-	return pages * uint64(os.Getpagesize())
 }
 
 // Init names the memory that it needs if any limit is in the way, and no signal ends the rank.

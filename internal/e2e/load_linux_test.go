@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -54,13 +53,13 @@ func flood(ctx context.Context, w *mpi.Comm) error {
 			return err
 		}
 	}
-	base := peakMemory()
+	base := proc.Self().Memory("VmHWM") >> 10
 	if err := drain(w, each, b); err != nil {
 		return err
 	}
 	s := w.Stats()
 	fmt.Printf("received %d; peak %d bytes; unexpected now %d; memory before %d after %d kB\n", each*(w.Size()-1),
-		s.UnexpectedPeak, s.UnexpectedBytes, base, peakMemory())
+		s.UnexpectedPeak, s.UnexpectedBytes, base, proc.Self().Memory("VmHWM")>>10)
 	return nil
 }
 
@@ -95,18 +94,6 @@ func drain(w *mpi.Comm, each int, b []byte) error {
 		return fmt.Errorf("more than was sent: %v %w", more, err)
 	}
 	return nil
-}
-
-// peakMemory is VmHWM in kB.
-func peakMemory() int {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0
-	}
-	_, after, _ := bytes.Cut(b, []byte("VmHWM:"))
-	var n int
-	fmt.Sscan(string(after), &n)
-	return n
 }
 
 // Messages without a receive wait at their senders once they have filled what the receiver spends on them.

@@ -35,10 +35,7 @@ func init() {
 		runtime.KeepAlive(heap)
 		heap = nil
 		runtime.GC()
-		used, err := addressSpace()
-		if err != nil {
-			return err
-		}
+		used := uint64(proc.Self().Memory("VmSize"))
 		return withoutRoom(unix.RLIMIT_AS, used+32<<20, Options{Size: 2, Bulk: 64 << 20})
 	}
 }
@@ -221,16 +218,6 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	fmt.Println(err)
 	fmt.Println("ok")
 	return nil
-}
-
-// addressSpace is what RLIMIT_AS counts.
-func addressSpace() (uint64, error) {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0, err
-	}
-	pages, err := strconv.ParseUint(strings.Fields(string(b))[0], 10, 64)
-	return pages * uint64(os.Getpagesize()), err
 }
 
 // The ring is there, and when its data area is first used there is no more room: fragments go through the small

@@ -8,8 +8,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -215,16 +213,7 @@ func footprint(t *testing.T) (heap, resident int64, files int) {
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int64(m.HeapAlloc + m.StackInuse), kib << 10, leak.Files()
+	return int64(m.HeapAlloc + m.StackInuse), proc.Self().Memory("VmRSS"), leak.Files()
 }
 
 // crowd is ranks 1 to crowdSize: for each a control connection and a queue pair, all of one device.

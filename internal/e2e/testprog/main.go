@@ -1,5 +1,9 @@
-// Testprog is the smallest rank there is: it joins, meets the others and ends, and prints its peak memory. It is no
+// Testprog is the smallest rank there is: it joins, waits in a barrier and ends, and prints its peak memory. It is no
 // test binary, because the size of that would be measured too.
+//
+//	Owns:     nothing
+//	May call: mpi, /proc
+//	Never:    import a test kit
 package main
 
 import (

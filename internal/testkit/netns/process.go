@@ -2,7 +2,6 @@ package netns
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
@@ -30,8 +29,7 @@ func insideOf(nsenter int, ended <-chan struct{}) (int, error) {
 
 // childElsewhere is the child of a process that is in another PID namespace than this process; 0: there is none so far.
 func childElsewhere(parent int) int {
-	self, _ := proc.Lookup(os.Getpid())
-	here := self.Namespace("pid")
+	here := proc.Self().Namespace("pid")
 	for _, p := range proc.List(func(p proc.Info) bool { return p.Parent == parent }) {
 		if ns := p.Namespace("pid"); ns != "" && ns != here {
 			return p.PID

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,6 +59,20 @@ func (p Info) Exe() string { return p.link("exe") }
 
 // Namespace names one of its namespaces, for example "pid".
 func (p Info) Namespace(kind string) string { return p.link("ns/" + kind) }
+
+// Memory is a field of its status in bytes: "VmRSS", "VmHWM" or "VmSize"; 0: it has ended.
+func (p Info) Memory(field string) (n int64) {
+	text, _ := os.ReadFile(path(p.PID, "status"))
+	_, after, _ := strings.Cut(string(text), "\n"+field+":")
+	fmt.Sscan(after, &n)
+	return n << 10
+}
+
+// Self is this process.
+func Self() Info {
+	p, _ := Lookup(os.Getpid())
+	return p
+}
 
 func (p Info) String() string { return strconv.Itoa(p.PID) + " " + strings.Join(p.Args(), " ") }
 

@@ -24,6 +24,9 @@ func TestList(t *testing.T) {
 	if exe, err := os.Executable(); err != nil || found[0].Exe() != exe {
 		t.Errorf("the program is %s, not %s, %v", found[0].Exe(), exe, err)
 	}
+	if size, resident := found[0].Memory("VmSize"), found[0].Memory("VmRSS"); resident < 4096 || size < resident {
+		t.Errorf("it has %d bytes, of which %d are resident", size, resident)
+	}
 	reused := found[0]
 	reused.Start += "0"
 	if reused.Lives() {

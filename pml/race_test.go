@@ -1,5 +1,0 @@
-//go:build race
-
-package pml
-
-const raceEnabled = true
