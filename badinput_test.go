@@ -12,12 +12,12 @@ import (
 	"unsafe"
 )
 
-// What a caller can do wrong, for every verb that can be told it. Nothing panics, nothing hangs, nothing is sent,
+// Every mistake of a caller, with every verb that can make it. The call does not panic or hang, no message is sent,
 // received or lost, and the error says what was wrong.
 
-// verbs is every call that takes a communicator and an element type, so that each mistake can be made with each.
+// typed is every call that takes a communicator and an element type, so that each mistake can be made with each.
 // to and tag are the destination's or the source's.
-func verbs[T any]() map[string]func(c *Comm, to, tag int) error {
+func typed[T any]() map[string]func(c *Comm, to, tag int) error {
 	buf := make([]T, 3)
 	wait := func(r *Request, err error) error {
 		if err != nil {
@@ -25,7 +25,6 @@ func verbs[T any]() map[string]func(c *Comm, to, tag int) error {
 		}
 		return r.Free() // never reached by a bad call
 	}
-	third := func(_ any, _ Status, err error) error { return err }
 	return map[string]func(c *Comm, to, tag int) error{
 		"Send":                 func(c *Comm, to, tag int) error { return Send(c, buf, to, tag) },
 		"Ssend":                func(c *Comm, to, tag int) error { return Ssend(c, buf, to, tag) },
@@ -41,8 +40,8 @@ func verbs[T any]() map[string]func(c *Comm, to, tag int) error {
 		"BsendInit":            func(c *Comm, to, tag int) error { return wait(BsendInit(c, buf, to, tag)) },
 		"SendValue":            func(c *Comm, to, tag int) error { return SendValue(c, buf[0], to, tag) },
 		"Recv":                 func(c *Comm, to, tag int) error { return second(Recv(c, buf, to, tag)) },
-		"RecvAlloc":            func(c *Comm, to, tag int) error { s, st, err := RecvAlloc[T](c, to, tag); return third(s, st, err) },
-		"RecvValue":            func(c *Comm, to, tag int) error { v, st, err := RecvValue[T](c, to, tag); return third(v, st, err) },
+		"RecvAlloc":            func(c *Comm, to, tag int) error { _, _, err := RecvAlloc[T](c, to, tag); return err },
+		"RecvValue":            func(c *Comm, to, tag int) error { _, _, err := RecvValue[T](c, to, tag); return err },
 		"Irecv":                func(c *Comm, to, tag int) error { return wait(Irecv(c, buf, to, tag)) },
 		"RecvInit":             func(c *Comm, to, tag int) error { return wait(RecvInit(c, buf, to, tag)) },
 		"Sendrecv dest":        func(c *Comm, to, tag int) error { return second(Sendrecv(c, buf, to, tag, buf, 0, 0)) },
@@ -56,7 +55,7 @@ func verbs[T any]() map[string]func(c *Comm, to, tag int) error {
 	}
 }
 
-// untyped are the calls that take a rank and a tag but no element type.
+// untyped is every call that takes a rank and a tag but no element type.
 func untyped() map[string]func(c *Comm, to, tag int) error {
 	return map[string]func(c *Comm, to, tag int) error{
 		"SendObject": func(c *Comm, to, tag int) error { return SendObject(c, "x", to, tag) },
@@ -68,7 +67,7 @@ func untyped() map[string]func(c *Comm, to, tag int) error {
 	}
 }
 
-// collectives are the calls on a communicator that take neither.
+// collectives is every call on a communicator that takes neither.
 func collectives() map[string]func(c *Comm) error {
 	return map[string]func(c *Comm) error{
 		"Barrier": Barrier,
@@ -85,15 +84,15 @@ func receives(verb string) bool {
 
 // every calls f with each verb that takes a rank and a tag.
 func every(f func(verb string, call func(c *Comm, to, tag int) error)) {
-	for _, m := range []map[string]func(*Comm, int, int) error{verbs[int](), untyped()} {
+	for _, m := range []map[string]func(*Comm, int, int) error{typed[int](), untyped()} {
 		for verb, call := range m {
 			f(verb, call)
 		}
 	}
 }
 
-// complaint checks an error's class, operation, peer and tag.
-func complaint(verb string, err, class error, peer, tag int) {
+// checkError checks an error's class, operation, peer and tag.
+func checkError(verb string, err, class error, peer, tag int) {
 	var e *Error
 	check(errors.As(err, &e), "%s: the error is a %T: %v", verb, err, err)
 	check(errors.Is(err, class), "%s: the error is %v, not of class %v", verb, err, class)
@@ -102,7 +101,8 @@ func complaint(verb string, err, class error, peer, tag int) {
 	if op == "" {
 		op, _, _ = strings.Cut(verb, " ")
 	}
-	check(e.Op == op && e.Peer == peer && e.Tag == tag, "%s: the error has Op %q, Peer %d, Tag %d; want %d, %d", verb, e.Op, e.Peer, e.Tag, peer, tag)
+	check(e.Op == op && e.Peer == peer && e.Tag == tag, "%s: the error has Op %q, Peer %d, Tag %d; want %d, %d",
+		verb, e.Op, e.Peer, e.Tag, peer, tag)
 	check(strings.HasPrefix(err.Error(), "mpi: "+op), "%s: %v", verb, err)
 	if from := strings.HasPrefix(err.Error(), "mpi: "+op+" from "); class == ErrRank || class == ErrTag {
 		check(from == receives(verb), "%s: from or to? %v", verb, err)
@@ -114,7 +114,8 @@ func quiet(t *testing.T, body func(w *Comm)) {
 	over(t)(3, func(w *Comm) {
 		body(w)
 		s := w.Stats()
-		check(s.EagerSent+s.RendezvousSent == 0 && s.Posted == 0 && s.Unexpected == 0, "a bad call has done something: %+v", s)
+		check(s.EagerSent+s.RendezvousSent == 0 && s.Posted == 0 && s.Unexpected == 0,
+			"a bad call has done something: %+v", s)
 	})
 }
 
@@ -122,10 +123,10 @@ func TestRankOutOfRange(t *testing.T) {
 	quiet(t, func(w *Comm) {
 		every(func(verb string, call func(c *Comm, to, tag int) error) {
 			for _, rank := range []int{3, 4, -3, -4, 1 << 20, 1 << 40, -1 << 63, 1<<63 - 1} {
-				complaint(verb, call(w, rank, 1), ErrRank, rank, Undefined)
+				checkError(verb, call(w, rank, 1), ErrRank, rank, Undefined)
 			}
 			if !receives(verb) {
-				complaint(verb, call(w, AnySource, 1), ErrRank, AnySource, Undefined)
+				checkError(verb, call(w, AnySource, 1), ErrRank, AnySource, Undefined)
 			}
 		})
 	})
@@ -135,11 +136,11 @@ func TestTagOutOfRange(t *testing.T) {
 	quiet(t, func(w *Comm) {
 		every(func(verb string, call func(c *Comm, to, tag int) error) {
 			for _, tag := range []int{-2, -3, MaxTag + 1, 1 << 40, -1 << 63} {
-				complaint(verb, call(w, 1, tag), ErrTag, 1, Undefined)
-				complaint(verb, call(w, ProcNull, tag), ErrTag, ProcNull, Undefined)
+				checkError(verb, call(w, 1, tag), ErrTag, 1, Undefined)
+				checkError(verb, call(w, ProcNull, tag), ErrTag, ProcNull, Undefined)
 			}
 			if !receives(verb) {
-				complaint(verb, call(w, 1, AnyTag), ErrTag, 1, Undefined)
+				checkError(verb, call(w, 1, AnyTag), ErrTag, 1, Undefined)
 			}
 		})
 	})
@@ -171,14 +172,14 @@ func TestTypesWithPointers(t *testing.T) {
 
 // badType checks each verb with a T, and that the error names the part of T.
 func badType[T any](w *Comm, part string) {
-	for verb, call := range verbs[T]() {
+	for verb, call := range typed[T]() {
 		err := call(w, 0, 1)
 		peer, tag := 0, 1
 		var e *Error
 		if errors.As(err, &e) && strings.Contains(verb, " ") {
-			peer, tag = e.Peer, e.Tag // of whichever half is looked at first
+			peer, tag = e.Peer, e.Tag // of the half that is checked first
 		}
-		complaint(verb, err, ErrType, peer, tag)
+		checkError(verb, err, ErrType, peer, tag)
 		check(strings.Contains(err.Error(), part), "%s: %v does not say %q", verb, err, part)
 	}
 	is(second(Alloc[T](1)), ErrType)
@@ -209,24 +210,25 @@ func TestNilAndEmptyBuffers(t *testing.T) {
 	})
 }
 
-// unusable checks that a call fails because of its communicator, and names the rank and tag that it was given first.
-func unusable(verb string, call func(c *Comm, to, tag int) error, c *Comm, to int) {
+// checkUnusable checks that a call fails because of its communicator, and names the rank and tag that are checked
+// first.
+func checkUnusable(verb string, call func(c *Comm, to, tag int) error, c *Comm, to int) {
 	tag := 5
 	err := call(c, to, tag)
 	if strings.HasSuffix(verb, " source") {
-		to, tag = 0, 0 // those of the other half, which is looked at first
+		to, tag = 0, 0 // those of the other half, which is checked first
 	}
-	complaint(verb, err, ErrComm, to, tag)
+	checkError(verb, err, ErrComm, to, tag)
 }
 
 func TestNilCommunicator(t *testing.T) {
 	defer watchdog(t)()
 	for _, c := range []*Comm{nil, {}, (*Comm)(nil).WithContext(t.Context()), (&Comm{}).WithContext(t.Context())} {
 		every(func(verb string, call func(c *Comm, to, tag int) error) {
-			unusable(verb, call, c, 0)
+			checkUnusable(verb, call, c, 0)
 		})
 		for verb, call := range collectives() {
-			complaint(verb, call(c), ErrComm, Undefined, Undefined)
+			checkError(verb, call(c), ErrComm, Undefined, Undefined)
 		}
 		if c.Stats() != (Stats{}) {
 			t.Error("a nil communicator has counted")
@@ -244,19 +246,19 @@ func TestFreedCommunicator(t *testing.T) {
 		must(d.Free())
 		for _, c := range []*Comm{d, d.WithContext(context.Background()), d.WithContext(t.Context())} {
 			every(func(verb string, call func(c *Comm, to, tag int) error) {
-				unusable(verb, call, c, 0)
-				unusable(verb, call, c, ProcNull)
+				checkUnusable(verb, call, c, 0)
+				checkUnusable(verb, call, c, ProcNull)
 			})
 			for verb, call := range collectives() {
-				complaint(verb, call(c), ErrComm, Undefined, Undefined)
+				checkError(verb, call(c), ErrComm, Undefined, Undefined)
 			}
 		}
 		is(r.Start(), ErrComm)
-		must(Barrier(w)) // the parent is well
+		must(Barrier(w)) // the parent works
 	})
 }
 
-// A request that is waited for twice belongs to nobody, or after a while to a stranger: that one must not be harmed.
+// A request that is waited for a second time is free by then, or another operation has it, which must not be harmed.
 func TestRequestWaitedTwice(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
@@ -294,7 +296,7 @@ func TestRequestWaitedTwice(t *testing.T) {
 				must(WaitAll(r, s))
 				same(in[0], i)
 			}
-			// Until the requests come round again; Done of a finished one must not stick to the next holder.
+			// Until the requests are reused; Done of a finished one must not stay with the next holder.
 			for i := range 700 {
 				in := make([]int, 1)
 				r, s := ok(Irecv(w, in, peer, 2)), ok(Isend(w, []int{i}, peer, 2))
@@ -314,7 +316,7 @@ func TestRequestThatIsNone(t *testing.T) {
 			"Wait": second(r.Wait()), "Cancel": r.Cancel(), "Start": r.Start(), "Free": r.Free(),
 			"Test": func() error { _, _, err := r.Test(); return err }(),
 		} {
-			func() { complaint(verb, err, ErrRequest, Undefined, Undefined) }()
+			func() { checkError(verb, err, ErrRequest, Undefined, Undefined) }()
 		}
 		<-r.Done()
 	}
@@ -378,7 +380,7 @@ func TestTwoGoroutinesWaitForOneRequest(t *testing.T) {
 					}
 				}()
 			}
-			for range n - 1 { // all but the one who waits
+			for range n - 1 { // all but the goroutine that waits
 				is(<-results, ErrRequest)
 			}
 			must(Send(w, []int{1}, 0, 1))
@@ -400,7 +402,7 @@ func TestMisuseOfPersistentRequests(t *testing.T) {
 		is(r.Start(), ErrRequest) // its result has not been collected
 		ok(r.Wait())
 		<-r.Done()
-		must(r.Start()) // Done of an inactive one has left nothing
+		must(r.Start()) // after Done of an inactive one
 		must(Send(w, []int{5}, 0, 1))
 		ok(r.Wait())
 		plain := ok(Irecv(w, buf, 0, 1))
@@ -429,12 +431,13 @@ func TestOpenRequestsAtTheEnd(t *testing.T) {
 		_, err := Irecv(w, []int{0}, AnySource, 1)
 		return err
 	})
-	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "rank 0:") || !strings.Contains(err.Error(), "1 operation") {
+	if !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "rank 0:") ||
+		!strings.Contains(err.Error(), "1 operation") {
 		t.Error(err)
 	}
 }
 
-func TestRunLocalOfNobody(t *testing.T) {
+func TestRunLocalWithoutRanks(t *testing.T) {
 	for _, n := range []int{0, -1} {
 		is(RunLocal(n, func(*Comm) error { panic("called") }), ErrCount)
 	}
@@ -466,7 +469,7 @@ func TestBadSettings(t *testing.T) {
 
 var errMine = errors.New("mine")
 
-// When one rank fails or panics the calls of the others end, whatever they wait in, and the error says who it was.
+// When one rank fails or panics the calls of the other ranks end, in whatever they wait, and the error names the rank.
 func TestOneRankFails(t *testing.T) {
 	waits := []func(w *Comm) error{
 		func(w *Comm) error { return second(Recv(w, []int{0}, 2, 1)) },
@@ -523,7 +526,7 @@ func TestOneRankFails(t *testing.T) {
 	})
 }
 
-// After RunLocal its communicators are of no use, and say so.
+// After RunLocal calls on its communicators are errors.
 func TestCommunicatorKeptAfterRunLocal(t *testing.T) {
 	var kept, dup *Comm
 	var r *Request
@@ -534,7 +537,7 @@ func TestCommunicatorKeptAfterRunLocal(t *testing.T) {
 	for _, c := range []*Comm{kept, dup} {
 		every(func(verb string, call func(c *Comm, to, tag int) error) {
 			if strings.HasPrefix(verb, "I") || strings.HasSuffix(verb, "Init") {
-				return // their Wait says it
+				return // their Wait returns the error
 			}
 			is(call(c, 0, 1), ErrInit)
 		})
@@ -546,9 +549,8 @@ func TestCommunicatorKeptAfterRunLocal(t *testing.T) {
 	is(second(r.Wait()), ErrInit)
 }
 
-// roleLifecycle is a world of one that does everything in the wrong order.
 func init() {
-	roles["lifecycle"] = func() error {
+	roles["lifecycle"] = func() error { // a world of one that does everything in the wrong order
 		is(Finalize(), ErrInit)
 		w := ok(Init(WithEnviron(nil)))
 		same(w.Rank(), 0)
@@ -605,11 +607,11 @@ func init() {
 
 func TestLifecycle(t *testing.T) { reexec(t, "lifecycle") }
 
-// §11.2: a job of several ranks without a way to join it is an error, never a world of one.
+// §11.2.1: a job of several ranks without a way to join it is an error, never a world of one.
 func TestInitWithoutLauncher(t *testing.T) {
 	for _, env := range [][]string{{"PMI_SIZE=4", "PMI_RANK=1"}, {"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=0"}} {
 		if out := reexec(t, "lost", env...); !strings.Contains(out, env[0][:4]) {
-			t.Errorf("%v: the error does not say why it thinks so: %s", env, out)
+			t.Errorf("%v: the error does not say which variable describes a job: %s", env, out)
 		}
 	}
 }
@@ -625,7 +627,7 @@ func TestMainEnds(t *testing.T) {
 	}
 }
 
-// Texts, to the letter: what was called, with which values, what was wrong, what to do.
+// Error texts, to the letter: what was called, with which values, what was wrong, what to do.
 func TestErrorTexts(t *testing.T) {
 	var got []string
 	say := func(err error) { got = append(got, err.Error()) }

@@ -1,8 +1,10 @@
 package mpi
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -11,7 +13,7 @@ import (
 )
 
 // Contexts that end: the call returns the context's error, its operation is cancelled or completed and never half done,
-// the buffer is the caller's again, and what comes later is intact.
+// the buffer is the caller's again, and later messages are intact.
 
 func TestContextAlreadyEnded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
@@ -29,8 +31,8 @@ func TestContextAlreadyEnded(t *testing.T) {
 	})
 }
 
-// Who calls a collective after its deadline has entered it as one who calls just before: else the next call of this rank
-// would be taken for that one, and a barrier let go who should wait.
+// A rank that calls a collective after its deadline has entered it, as a rank that calls just before: otherwise its
+// next call would be taken for that one, and a barrier would let ranks go that should wait.
 func TestCollectiveAfterItsContext(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		var entered atomic.Int32
@@ -55,7 +57,7 @@ func TestCollectiveAfterItsContext(t *testing.T) {
 				must(d.Free())
 			}
 			if w.Rank() == 0 {
-				for range 100 { // so that the others would be let go before
+				for range 100 { // so that a wrong barrier lets the other ranks go before
 					runtime.Gosched()
 				}
 			}
@@ -66,7 +68,7 @@ func TestCollectiveAfterItsContext(t *testing.T) {
 			in := []int{0}
 			ok(Sendrecv(d, []int{w.Rank()}, (w.Rank()+1)%3, 1, in, (w.Rank()+2)%3, 1))
 			same(in[0], (w.Rank()+2)%3)
-			must(d.WithContext(ended()).Free()) // it waits for nothing
+			must(d.WithContext(ended()).Free()) // it returns at once
 		})
 		run(1, func(w *Comm) {
 			late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
@@ -105,7 +107,7 @@ func nextCollective(w *Comm) func() bool {
 	return func() bool { return calls() > before }
 }
 
-// Every call that can wait, while its peer is not in the library and never will be for this message.
+// Every call that can wait, while its peer does not call the library and never will for this message.
 func TestContextEndsWhileWaiting(t *testing.T) {
 	buf := message(long, 1)
 	in := make([]byte, long)
@@ -133,34 +135,34 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 		"Test":            func(c *Comm) error { return untilTest(ok(Irecv(c, in, 1, 1))) },
 		"Test of a send":  func(c *Comm) error { return untilTest(ok(Issend(c, buf[:short], 1, 1))) },
 	}
-	operations := map[string]int{"WaitAll": 2} // that the call starts before it waits, if it is not one
+	operations := map[string]int{"WaitAll": 2} // that a call starts before it waits; the others start one
 	everywhere(t, func(t *testing.T, run runner) {
-		for name, call := range calls {
-			over := make(chan bool)
-			run(2, func(w *Comm) {
+		over := make(chan bool) // the call of rank 0 is
+		run(2, func(w *Comm) {
+			for _, name := range slices.Sorted(maps.Keys(calls)) {
 				if w.Rank() == 0 {
-					settle(w, 1) // connected
+					exchangeSignals(w, 1) // connected
 					ctx, cancel := context.WithCancel(t.Context())
 					go endsWith(pending(w, max(operations[name], 1)), ctx, cancel)
-					err := call(w.WithContext(ctx))
+					err := calls[name](w.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%s: %v", name, err)
 					check(w.eng.Pending() == 0, "%s: %d operations are left", name, w.eng.Pending())
-					close(over)
+					over <- true
 					must(Send(w, message(long, 2), 1, 1))
 					ok(Recv(w, in, 1, 1))
 					whole(in, 3)
-					return
+					continue
 				}
-				echo(w, 0)
-				<-over // not in the library meanwhile
+				echoSignals(w, 0)
+				<-over // it does not call the library meanwhile
 				got := make([]byte, long)
 				same(ok(Recv(w, got, AnySource, AnyTag)), Status{Source: 0, Tag: 1, Bytes: long})
 				whole(got, 2)
-				must(Send(w, message(long, 3), 0, 1))
 				_, found, err := Iprobe(w, AnySource, AnyTag)
 				check(!found && err == nil, "%s: something is left: %v %v", name, found, err)
-			})
-		}
+				must(Send(w, message(long, 3), 0, 1))
+			}
+		})
 	})
 }
 
@@ -185,7 +187,7 @@ func TestContextEndsWhileWaitingForCredit(t *testing.T) {
 					for i := range n {
 						rs = append(rs, ok(Isend(w, message(size, i), 1, 1)))
 					}
-					// However long it waits, there is no credit: nothing is received before it gives up.
+					// There is no credit however long it waits: no message is received before its deadline.
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 					defer cancel()
 					err := Send(w.WithContext(ctx), message(size, n), 1, 1)
@@ -216,7 +218,7 @@ func TestContextEndsAtAnyMoment(t *testing.T) {
 			var delivered [n]bool
 			sent := make(chan bool)
 			run(2, func(w *Comm) {
-				r := dice(uint64(size), uint64(w.Rank()))
+				r := newRand(uint64(size), uint64(w.Rank()))
 				if w.Rank() == 0 {
 					for i := range n {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(200))*time.Microsecond)
@@ -237,7 +239,7 @@ func TestContextEndsAtAnyMoment(t *testing.T) {
 					cancel()
 					if err != nil {
 						check(errors.Is(err, context.DeadlineExceeded), "%v", err)
-						check(!slices.ContainsFunc(buf, func(b byte) bool { return b != 0 }), "the buffer of a cancelled receive was written")
+						check(bytes.Equal(buf, make([]byte, size)), "the buffer of a cancelled receive was written")
 						continue
 					}
 					if st.Tag == n {
@@ -261,7 +263,7 @@ func TestContextEndsAtAnyMoment(t *testing.T) {
 	})
 }
 
-// A set whose requests have different contexts: any of them ends the waiting.
+// A set whose requests have different contexts: each context ends the waiting.
 func TestWaitAnyWithSeveralContexts(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		for ends := range 3 {
@@ -274,7 +276,7 @@ func TestWaitAnyWithSeveralContexts(t *testing.T) {
 					cancels = append(cancels, cancel)
 					rs = append(rs, ok(Irecv(w.WithContext(ctx), []int{0}, 0, tag)))
 				}
-				rs = append(rs, ok(Irecv(w, []int{0}, 0, 3))) // none at all
+				rs = append(rs, ok(Irecv(w, []int{0}, 0, 3))) // without a context
 				go func() {
 					runtime.Gosched()
 					cancels[ends]()
@@ -305,7 +307,7 @@ func TestContextEndsInBarrier(t *testing.T) {
 					err := Barrier(w.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%v", err)
 				}
-				r := ok(Irecv(w, make([]byte, long), 0, 1)) // other calls are not in its way
+				r := ok(Irecv(w, make([]byte, long), 0, 1)) // the barrier does not hold up other calls
 				must(Send(w, message(long, 1), 0, 1))
 				ok(r.Wait())
 				close(over)
@@ -322,7 +324,7 @@ func TestContextEndsInBarrier(t *testing.T) {
 	})
 }
 
-// Dup is collective too: who gives up on it leaves the others able to go on, and the next Dup works.
+// Dup is collective too: when one rank's context ends in it the other ranks complete it, and the next Dup works.
 func TestContextEndsInDup(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		over := make(chan bool)

@@ -113,7 +113,7 @@ func ExampleComm_WithContext() {
 	// Output: mpi: Recv from rank 0 tag 5: context deadline exceeded
 }
 
-// Messages of a duplicate never meet those of its parent: what a library that is given a communicator should use.
+// Messages of a duplicate never match receives of its parent, so a library that gets a communicator should use one.
 func ExampleComm_Dup() {
 	run(2, func(world *mpi.Comm) error {
 		library, err := world.Dup()
@@ -178,7 +178,7 @@ func ExampleSend() {
 	// Output: [3 4]
 }
 
-// Ssend returns when the receiver has matched the message: after it, rank 1 is known to have got that far.
+// Ssend returns when the receiver has matched the message: then rank 0 knows that rank 1 has reached its Recv.
 func ExampleSsend() {
 	run(2, func(world *mpi.Comm) error {
 		if world.Rank() == 0 {
@@ -230,7 +230,7 @@ func ExampleRsend() {
 	// Output: [9]
 }
 
-// Work that is handed out to whoever asks.
+// Work for the rank that asks first.
 func ExampleRecv_anySource() {
 	run(3, func(world *mpi.Comm) error {
 		if world.Rank() > 0 {
@@ -349,7 +349,7 @@ func ExampleIrsend() {
 	// Output: [8]
 }
 
-// Everybody passes a value to the right.
+// Every rank passes a value to the right.
 func ExampleSendrecv() {
 	run(3, func(world *mpi.Comm) error {
 		n := world.Size()
@@ -443,7 +443,7 @@ func ExampleIprobe() {
 	// Output: false
 }
 
-// With several goroutines that receive, a matched probe keeps the message for the one who probed.
+// With several goroutines that receive, a matched probe keeps the message for the goroutine that probed.
 func ExampleMprobe() {
 	run(1, func(world *mpi.Comm) error {
 		if err := mpi.Bsend(world, []int{1, 2}, 0, 4); err != nil {
@@ -549,7 +549,8 @@ func ExampleStartAll() {
 func ExampleRequest_Start() {
 	run(1, func(world *mpi.Comm) error {
 		buf := []byte{5}
-		for _, init := range []func(*mpi.Comm, []byte, int, int) (*mpi.Request, error){mpi.SsendInit[byte], mpi.RsendInit[byte], mpi.BsendInit[byte]} {
+		type sendInit func(*mpi.Comm, []byte, int, int) (*mpi.Request, error)
+		for _, init := range []sendInit{mpi.SsendInit[byte], mpi.RsendInit[byte], mpi.BsendInit[byte]} {
 			s, err := init(world, buf, 0, 1)
 			if err != nil {
 				return err
@@ -864,7 +865,7 @@ func ExampleBarrier() {
 	// Output: all are here
 }
 
-// What was wrong, for programs and for people.
+// What was wrong, for programs and for readers.
 func ExampleError() {
 	run(1, func(world *mpi.Comm) error {
 		err := mpi.Send(world, []int{1}, 9, 0)
@@ -873,13 +874,13 @@ func ExampleError() {
 			fmt.Println(e.Op, e.Peer)
 		}
 		fmt.Println(err)
-		fmt.Println(mpi.Send(world, []string{"a"}, 0, 0))
+		fmt.Println(errors.Is(mpi.Send(world, []string{"a"}, 0, 0), mpi.ErrType)) // a string has a pointer
 		return nil
 	})
 	// Output:
 	// Send 9
 	// mpi: Send to rank 9: the communicator has 1 rank (0)
-	// mpi: Send to rank 0 tag 0: string is a string (string), which holds a pointer and means nothing to another process; send numbers, arrays and structs of them, or use SendObject
+	// true
 }
 
 // run is RunLocal for examples: errors are printed, and so differ from the output that is expected.

@@ -31,11 +31,12 @@ func memory() uint64 {
 	return m.StackInuse + m.HeapAlloc
 }
 
-// Ten thousand goroutines blocked in Recv on one rank cost memory and no CPU, and each is woken by its own message only.
+// Ten thousand goroutines blocked in Recv on one rank cost memory and no CPU, and each is woken by its own message
+// only.
 func TestTenThousandBlockedReceives(t *testing.T) {
-	n := 10_000
+	n := inShort(10_000, 3000)
 	if proc.Race {
-		n = 5000 // the detector has room for 8128 goroutines
+		n = min(n, 5000) // the detector has room for 8128 goroutines
 	}
 	blocked, next := make(chan bool), make(chan int)
 	over(t)(2, func(w *Comm) {
@@ -63,8 +64,8 @@ func TestTenThousandBlockedReceives(t *testing.T) {
 		if each := (memory() - before) / uint64(n); each > 8<<10 && !proc.Race {
 			t.Errorf("a blocked goroutine takes %d bytes", each)
 		}
-		// A window without messages. The bound is generous: it is 1 s per s if anybody spins or scans.
-		// That it is so in every window: once it may be the collector, or a machine that counts what it gave to others.
+		// Windows without messages. The bound is generous: it is 1 s per s if a goroutine spins or scans. One window may
+		// have the collector in it, or time that the machine gave to others, but not twenty.
 		share := 1.0
 		for try := 0; try < 20 && share > 0.1; try++ {
 			from, cpu := time.Now(), cpuTime(t)
@@ -75,7 +76,7 @@ func TestTenThousandBlockedReceives(t *testing.T) {
 			t.Errorf("%d blocked goroutines use %.2f s of CPU per s", n, share)
 		}
 		blocked <- true
-		for _, tag := range dice(1, 1).Perm(n) {
+		for _, tag := range newRand(1, 1).Perm(n) {
 			next <- tag
 			same(<-woken, tag) // and the channel has no other sender before the next message
 		}
@@ -92,9 +93,9 @@ func TestTenThousandBlockedReceives(t *testing.T) {
 // Many goroutines of every rank, each pair with its own tag, use all verbs at the same time.
 func TestAllVerbsAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
-		n := 8
+		n := inShort(8, 3) // of each pair of ranks
 		if proc.Race {
-			n = 4 // of each pair of ranks
+			n = min(n, 4)
 		}
 		run(3, func(w *Comm) {
 			var wg sync.WaitGroup
@@ -124,7 +125,7 @@ func converse(c *Comm, peer, seed int) {
 		return
 	}
 	// Both draw the same sizes: the seed is that of the pair.
-	r := dice(uint64(seed), uint64(c.Rank()+peer))
+	r := newRand(uint64(seed), uint64(c.Rank()+peer))
 	first := c.Rank() < peer
 	for i := range 16 {
 		size := []int{0, 8, short, 8 << 10, 20_000, long}[r.IntN(6)]
@@ -213,7 +214,7 @@ func monologue(c *Comm) {
 // Hundreds of ranks in one process: barrier, ring, random pairs.
 func TestManyRanks(t *testing.T) {
 	const n = 256
-	pairs := dice(3, 3).Perm(n) // rank pairs[i] talks with pairs[i^1]
+	pairs := newRand(3, 3).Perm(n) // rank pairs[i] talks with pairs[i^1]
 	at := make([]int, n)
 	for i, rank := range pairs {
 		at[rank] = i
@@ -298,7 +299,7 @@ func TestOneProcessor(t *testing.T) {
 
 // A flood of unexpected messages stays under the receiver's limit and loses nothing.
 func TestFloodStaysUnderTheLimit(t *testing.T) {
-	n := 20_000
+	n := inShort(20_000, 2000)
 	if s, err := strconv.Atoi(os.Getenv("GORUN_TEST_SOAK")); err == nil && s > 0 {
 		n = 1_000_000
 	}
@@ -306,7 +307,7 @@ func TestFloodStaysUnderTheLimit(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		n := n
 		if t.Name() != "TestFloodStaysUnderTheLimit/loop" {
-			n = min(n, 100) // a late read of each takes its time
+			n = inShort(100, 50) // a late read of each takes its time
 		}
 		start := make(chan bool)
 		run(3, func(w *Comm) {

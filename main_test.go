@@ -20,7 +20,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
-// hangs is after how long a test is not slow but stuck.
+// hangs is the time after which a test is not slow but stuck.
 const hangs = 2 * time.Minute
 
 // roles are what a re-executed test binary can be.
@@ -47,7 +47,7 @@ func reexec(t *testing.T, role string, env ...string) string {
 	return out
 }
 
-// runner runs a body as ranks over one of the fabrics of everywhere, and fails the test if any rank does.
+// runner runs a body as ranks over one of the fabrics of everywhere, and fails the test if a rank fails.
 type runner func(n int, body func(w *Comm), more ...Option)
 
 // everywhere runs a test over loop as it is, without reading of the peer's memory, and over misbehaving devices.
@@ -64,11 +64,11 @@ func everywhere(t *testing.T, test func(t *testing.T, run runner)) {
 	if inGuest() {
 		return // what follows does not need a device
 	}
-	for seed := range int64(4) {
+	for seed := range inShort(4, 2) {
 		t.Run(fmt.Sprintf("faulty-%d", seed), func(t *testing.T) {
-			plan := faulty.Random(seed)
-			faulty.Explain(t, seed, plan)
-			test(t, over(t, misbehaving(seed, plan)))
+			plan := faulty.Random(int64(seed))
+			faulty.Explain(t, int64(seed), plan)
+			test(t, over(t, misbehaving(int64(seed), plan)))
 		})
 	}
 }
@@ -124,7 +124,9 @@ func testLines() string {
 	pcs := make([]uintptr, 50)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
 	for f, more := frames.Next(); more; f, more = frames.Next() {
-		if name := filepath.Base(f.File); strings.HasSuffix(name, "_test.go") && name != "main_test.go" || strings.Contains(f.File, "runtime/signal") {
+		name := filepath.Base(f.File)
+		inTest := strings.HasSuffix(name, "_test.go") && name != "main_test.go"
+		if inTest || strings.Contains(f.File, "runtime/signal") {
 			lines = append(lines, fmt.Sprintf("%s:%d", name, f.Line))
 		}
 	}
@@ -154,6 +156,14 @@ func is(err, class error) {
 	var e *Error
 	check(errors.Is(err, class), "the error is %v, not of class %v", err, class)
 	check(errors.As(err, &e), "the error is a %T, not an *Error: %v", err, err)
+}
+
+// inShort is how many turns a test takes: enough, or with -short only some.
+func inShort(enough, some int) int {
+	if testing.Short() {
+		return some
+	}
+	return enough
 }
 
 // same fails unless got is want.
@@ -193,25 +203,25 @@ func whole(buf []byte, n int) {
 	}
 }
 
-const tagGo = MaxTag // of what tests say to each other beside their subject
+const tagSignal = MaxTag // of messages that order what the ranks do, and are not what is tested
 
-// tell and hear are a nudge from one rank to another.
-func tell(w *Comm, rank int) { must(Send[byte](w, nil, rank, tagGo)) }
-func hear(w *Comm, rank int) { ok(Recv[byte](w, nil, rank, tagGo)) }
+// sendSignal and awaitSignal order what two ranks do, by a message without payload.
+func sendSignal(w *Comm, rank int)  { must(Send[byte](w, nil, rank, tagSignal)) }
+func awaitSignal(w *Comm, rank int) { ok(Recv[byte](w, nil, rank, tagSignal)) }
 
-// settle returns when everything that w has sent to rank has arrived there, and time has passed for answers.
-func settle(w *Comm, rank int) {
+// exchangeSignals returns when all earlier messages of w to rank have arrived there, and time has passed for answers.
+func exchangeSignals(w *Comm, rank int) {
 	for range 10 {
-		tell(w, rank)
-		hear(w, rank)
+		sendSignal(w, rank)
+		awaitSignal(w, rank)
 	}
 }
 
-// echo is the other side of settle.
-func echo(w *Comm, rank int) {
+// echoSignals is the other side of exchangeSignals.
+func echoSignals(w *Comm, rank int) {
 	for range 10 {
-		hear(w, rank)
-		tell(w, rank)
+		awaitSignal(w, rank)
+		sendSignal(w, rank)
 	}
 }
 
@@ -222,7 +232,7 @@ func finished(r *Request) bool {
 	return done
 }
 
-func dice(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
+func newRand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
 
 // reexecFails is reexec for a role that is expected to end with an error.
 func reexecFails(t *testing.T, role string, env ...string) (output string, code int) {

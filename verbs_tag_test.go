@@ -12,7 +12,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
-	rdma "github.com/gorun-mpi/mpi/transport/verbs"
+	"github.com/gorun-mpi/mpi/transport/verbs"
 )
 
 // further runs everything that says everywhere over verbs too: over the software HCA, and in a guest over soft-RoCE.
@@ -41,12 +41,9 @@ func overVerbs(tags string, registerFrom int) func(testing.TB) Option {
 		job := strconv.FormatInt(verbsJobs.Add(1), 10)
 		return withDevices(func(rank int, d transport.Device) transport.Device {
 			d.Close()
-			dev, err := rdma.New(rdma.Options{Rank: rank, Size: 1 << 10, Library: library, Devices: device, Tags: tags, RegisterFrom: registerFrom,
-				Control: tcp.Options{Job: job, PeerTimeout: time.Minute, Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }}})
-			if err != nil {
-				panic(err)
-			}
-			return dev
+			secret := func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }
+			return ok(verbs.New(verbs.Options{Rank: rank, Size: 1 << 10, Library: library, Devices: device, Tags: tags,
+				RegisterFrom: registerFrom, Control: tcp.Options{Job: job, PeerTimeout: time.Minute, Secret: secret}}))
 		})
 	}
 }

@@ -1,7 +1,7 @@
 // Goroutines shows that any goroutine may send and receive, and how a context ends a call that waits.
 //
-// Every rank runs a small server: goroutines that take requests from anybody and answer them. Every rank also runs
-// many clients at once, each asking ranks by turns and waiting for its own answers under its own tag. When all clients
+// Every rank runs a small server: goroutines that receive questions from any rank and answer them. Every rank also runs
+// many clients at once. Each of them asks the ranks by turns, and waits for answers under its own tag. When all clients
 // of all ranks are done, the context of the servers is cancelled, which ends their Recv.
 //
 //	gorun -n 4 ./examples/goroutines -clients 200
@@ -53,7 +53,7 @@ func run(ctx context.Context, world *mpi.Comm) error {
 	if err := asked.wait(); err != nil {
 		return err
 	}
-	// Everybody's questions have been answered; only now may a server go.
+	// A server may end only after the questions of all ranks have been answered.
 	if err := mpi.Barrier(world); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func serve(world *mpi.Comm) error {
 	}
 }
 
-// ask is one client: it asks the ranks by turns, beginning at a different one than the client beside it.
+// ask is one client: it asks the ranks by turns. Neighbouring clients begin with different ranks.
 func ask(world *mpi.Comm, client int) error {
 	tag := answerTag + client
 	for i := range *questions {

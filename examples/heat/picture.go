@@ -70,7 +70,8 @@ func coloured(plate []float64, cells int, scale palette.ColorMap) (image.Image, 
 // isotherms are thin lines of equal temperature. Every few cells are enough to draw them.
 func isotherms(plate []float64, cells int) *plotter.Contour {
 	stride := max(1, cells/200)
-	lines := plotter.NewContour(grid{plate, cells, stride}, []float64{0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85}, oneColour{})
+	temperatures := []float64{0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85}
+	lines := plotter.NewContour(grid{plate, cells, stride}, temperatures, oneColour{})
 	lines.LineStyles = []draw.LineStyle{{Width: vg.Points(0.6)}}
 	return lines
 }

@@ -1,6 +1,6 @@
-// Masterworker counts primes with a work queue: rank 0 hands out intervals, the others work on them and come back for
-// more, so that a slow rank gets less to do. The master receives from AnySource and answers whoever it was; a worker
-// receives with AnyTag and learns from the message's tag whether it is work or the end.
+// Masterworker counts primes with a work queue: rank 0 hands out intervals, and each other rank asks for another one
+// when it has done its own, so that a slow rank gets less to do. The master receives from AnySource and answers the
+// rank in the Status. A worker receives with AnyTag, and the tag says whether the message is work or the end.
 //
 //	gorun -n 4 ./examples/masterworker -below 10000000
 package main
@@ -28,7 +28,7 @@ const (
 // piece is the numbers from Low up to, not including, High.
 type piece struct{ Low, High int64 }
 
-// result is a piece that is done. The first one of each worker is empty: it only says that the worker is there.
+// result is a piece that is done. The first one of each worker is empty: it asks for work.
 type result struct {
 	piece
 	Primes int64
@@ -48,13 +48,13 @@ func run(ctx context.Context, world *mpi.Comm) error {
 		return work(world)
 	case world.Size() > 1:
 		return master(world)
-	default: // nobody to hand it to
+	default: // there is no worker
 		fmt.Printf("%d primes below %d\n", count(piece{0, int64(*below)}), *below)
 		return nil
 	}
 }
 
-// master answers every result with the next piece, or with the end, until every worker has had the end.
+// master answers every result with the next piece, or with the end if there is none, until all workers have ended.
 func master(world *mpi.Comm) error {
 	primes, next := int64(0), int64(0)
 	pieces := make([]int, world.Size())
@@ -99,7 +99,7 @@ func work(world *mpi.Comm) error {
 	}
 }
 
-// count tries to divide: slow on purpose, and slower for greater numbers.
+// count counts primes by trial division: slow on purpose, and slower for greater numbers.
 func count(p piece) (primes int64) {
 	for n := max(p.Low, 2); n < p.High; n++ {
 		if isPrime(n) {

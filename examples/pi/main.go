@@ -45,8 +45,8 @@ func integrate(n, first, step int) float64 {
 	return sum * width
 }
 
-// sumToRoot adds one number of each rank; rank 0 gets the sum. In round k the ranks whose bit k is set hand their sum
-// to the rank without that bit and are done.
+// sumToRoot adds one number of each rank; rank 0 gets the sum. In round k each rank whose bit k is set sends its sum to
+// the rank without that bit, and is done.
 func sumToRoot(world *mpi.Comm, mine float64) (float64, error) {
 	rank, other := world.Rank(), make([]float64, 1)
 	for bit := 1; bit < world.Size(); bit <<= 1 {

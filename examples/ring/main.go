@@ -18,8 +18,8 @@ func run(_ context.Context, world *mpi.Comm) error {
 	rank, size := world.Rank(), world.Size()
 	left, right := (rank+size-1)%size, (rank+1)%size
 
-	// The receive is posted first, so that nobody's Send has to wait for a receive that comes later: a world of one
-	// rank sends to itself.
+	// The receive is posted first, so that no Send waits for a receive that comes later: a world of one rank sends to
+	// itself.
 	token := make([]int64, 1)
 	incoming, err := mpi.Irecv(world, token, left, tokenTag)
 	if err != nil {

@@ -25,7 +25,7 @@ var ratios = []struct {
 	{"round-trip-8-many-posted", "round-trip-8", 2, "matching costs the same whatever is posted"},
 	{"round-trip-8-many-unexpected", "round-trip-8", 2, "matching costs the same whatever has come too early"},
 	{"round-trip-8-wildcards", "round-trip-8", 2, "a wildcard is a key like others"},
-	{"round-trip-8-of-16-ranks", "round-trip-8", 1.5, "a poll looks at the ranks that send, not at all that are connected"},
+	{"round-trip-8-of-16-ranks", "round-trip-8", 1.5, "a poll looks at ranks that send, not at all that are connected"},
 	{"round-trip-1024", "round-trip-8", 2, "a short message costs its copies"},
 	{"round-trip-8192", "round-trip-8", 5, "a longer one too"},
 	{"window-64-of-8", "round-trip-8", 2.5, "64 messages under way cost what one costs each, and a request"},
@@ -116,7 +116,7 @@ func judgeCounts(recorded, got counts) (wrong, notes []string) {
 				name, n, countsFile))
 		case comparable && more > countMargin:
 			wrong = append(wrong, fmt.Sprintf("%s takes %.0f instructions per message, recorded are %.0f, at most %d %% more "+
-				"are allowed: find what was added (callgrind_annotate, perf), or say in the commit why it must be, and make guard-rewrite",
+				"are allowed: find what was added (callgrind_annotate, perf), or make guard-rewrite and say why in the commit",
 				name, n, was, countMargin))
 		case comparable && more < -countMargin:
 			notes = append(notes, name+" has become shorter: run make guard-rewrite, so that it stays so")

@@ -30,9 +30,8 @@ func (c crossing) minus(o crossing) crossing {
 		c.reads - o.reads, c.devReads - o.devReads, c.fins - o.fins, c.copies - o.copies}
 }
 
-const crossingHead = `| message | matched by | sender posts | copies of the payload: sender, receiver | receive buffers | READ by | FIN by |
-|---|---|---|---|---|---|---|
-`
+const crossingHead = "| message | matched by | sender posts | copies of the payload: sender, receiver | " +
+	"receive buffers | READ by | FIN by |\n|---|---|---|---|---|---|---|\n"
 
 // TestWhatCrossesTheCPU counts what software and device do for a message in each of the four cases, with and without
 // tag matching by the device. docs/rdma.md has the table that comes of it.
@@ -205,7 +204,8 @@ func listDone(w *mpi.Comm, d *verbs.Device) {
 	for done := 0; done < 3; done++ {
 		_, found, err := mpi.Iprobe(w, 0, mpi.MaxTag)
 		check(!found && err == nil, "a signal that was not sent; %v", err)
-		if softCounter(d, "tm_added")+softCounter(d, "tm_deleted")+softCounter(d, "tm_syncs") != softCounter(d, "posted_ops") {
+		ended := softCounter(d, "tm_added") + softCounter(d, "tm_deleted") + softCounter(d, "tm_syncs")
+		if ended != softCounter(d, "posted_ops") {
 			done = 0
 		}
 	}
