@@ -23,7 +23,7 @@ const (
 	gorunPlain = "gorun, plain"
 )
 
-// baseline is not a peer but the limit: what there is without any library. There are ratios to it of their own.
+// baseline is a program without any library: it is no peer but the limit, and has ratios of its own.
 type baseline struct {
 	name   string // of the library
 	called string // in a sentence
@@ -32,10 +32,10 @@ type baseline struct {
 
 var baselines = []baseline{{bareSocket, "the bare socket", "the socket"}, {perftest, perftest, perftest}}
 
-// baselineIn finds the one in a lineup, whose first is ours. at is 0 where there is none.
-func baselineIn(lineup []string) (at int, b baseline) {
+// baselineIn finds the one among libraries, the first of which is ours. at is 0 where there is none.
+func baselineIn(libraries []string) (at int, b baseline) {
 	for _, b := range baselines {
-		if i := slices.Index(lineup, b.name); i > 0 {
+		if i := slices.Index(libraries, b.name); i > 0 {
 			return i, b
 		}
 	}
@@ -57,7 +57,7 @@ type library struct {
 // notInstalled is how the reason ends where a library is not there at all: that is no failure of it.
 const notInstalled = " is not installed (make deps installs it)"
 
-// missing says why a program of the library cannot run; empty when it can.
+// missing is why a program of the library cannot run; empty when it can.
 func (l library) missing(program string) string {
 	if l.absent != "" {
 		return l.absent
@@ -150,8 +150,8 @@ func goBuild(ctx context.Context, dir, tags string, packages ...string) error {
 	return nil
 }
 
-// compile builds the peers' programs. It says why the library cannot be used at all; a program that cannot be built
-// is noted and leaves the others alone.
+// compile builds the peers' programs. absent is why the library cannot be used at all; why a program cannot be built is
+// noted in broken, and the others are built all the same.
 func (l *library) compile(ctx context.Context, tools [2]string, programs map[string]bool) (absent string) {
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -118,7 +118,7 @@ func readPerftest(out string) (lines []line, err error) {
 		}
 	}
 	if head != "" {
-		return nil, fmt.Errorf("perftest ended behind %q", head)
+		return nil, fmt.Errorf("perftest ended after %q", head)
 	}
 	if len(lines) == 0 {
 		return nil, fmt.Errorf("perftest printed no table")
@@ -129,10 +129,10 @@ func readPerftest(out string) (lines []line, err error) {
 func perftestLine(head string, words []string) (l line, err error) {
 	read, err := parse(strings.Join(words, " "))
 	if err != nil {
-		return l, fmt.Errorf("perftest, behind %q: %w", head, err)
+		return l, fmt.Errorf("perftest, after %q: %w", head, err)
 	}
 	l = read[0]
-	v := l.Values // behind the size: iterations, and what the head names
+	v := l.Values // after the size: iterations, and what the head names
 	switch {
 	case strings.HasPrefix(head, latHead) && len(v) >= 5:
 		l.Values = make([]float64, latencyFields)
@@ -141,7 +141,7 @@ func perftestLine(head string, words []string) (l line, err error) {
 	case (strings.HasPrefix(head, bwHead) || strings.HasPrefix(head, bwHeadLate)) && len(v) >= 3:
 		l.Values = []float64{v[2] * (1 << 20) / 1e6}
 	default:
-		return l, fmt.Errorf("not a table of perftest that can be read: %q, and behind it %q",
+		return l, fmt.Errorf("not a table of perftest that can be read: %q, and after it %q",
 			head, strings.Join(words, " "))
 	}
 	return l, nil

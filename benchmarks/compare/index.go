@@ -46,7 +46,7 @@ func index(results []*result) string {
 			writeRow(&b, []string{
 				fmt.Sprintf("[%s](%s.md)", m.title, r.Name), c.name + ", " + c.better(),
 				r.span(m, c, func(w row) float64 { return w.toPeer(c.higher, medianOf) }),
-				r.span(m, c, func(w row) float64 { return w.toLimit(medianOf) }),
+				r.span(m, c, func(w row) float64 { return w.toBaseline(medianOf) }),
 			})
 		}
 	}

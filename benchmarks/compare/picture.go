@@ -77,15 +77,15 @@ func (r *result) panel(m measurement, c column) picture.Panel {
 func (r *result) ratioPanel(m measurement, c column) picture.Panel {
 	p := picture.Panel{X: m.key, Y: "ratio", Keys: r.keys(), Width: 6.6, Height: 2.1, Ratios: true}
 	peer := picture.Curve{Name: "ours / " + cmp.Or(m.rival, "best peer")}
-	limit := picture.Curve{Style: r.limitAt()}
+	baseline := picture.Curve{Style: r.baselineAt()}
 	for _, row := range r.rows(c) {
 		peer.Values = append(peer.Values, row.toPeer(c.higher, medianOf))
-		limit.Values = append(limit.Values, row.toLimit(medianOf))
+		baseline.Values = append(baseline.Values, row.toBaseline(medianOf))
 	}
 	p.Curves = append(p.Curves, peer)
 	if at, b := baselineIn(r.Library); at > 0 {
-		limit.Name = "ours / " + b.name
-		p.Curves = append(p.Curves, limit)
+		baseline.Name = "ours / " + b.name
+		p.Curves = append(p.Curves, baseline)
 	} else {
 		p.Y = peer.Name
 	}

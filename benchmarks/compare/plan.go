@@ -47,7 +47,7 @@ type column struct {
 	aside  bool // in the tables, not in the picture
 }
 
-// better says which numbers are.
+// better is which numbers are.
 func (c column) better() string {
 	if c.higher {
 		return "higher is better"

@@ -59,14 +59,14 @@ func TestReadPerftest(t *testing.T) {
 	cut := func(s, at string) string { return s[:strings.Index(s, at)] }
 	for want, bad := range map[string]string{
 		"printed no table":             cut(latTable, " #bytes"),
-		"ended behind \"#bytes #iter":  cut(latTable, " 8  "),
+		"ended after \"#bytes #iter":   cut(latTable, " 8  "),
 		"printed no line of numbers":   cut(latTable, " 8  ") + latTable[strings.Index(latTable, " #bytes"):],
 		"not a line of a benchmark":    cut(latTable, " 8  ") + "Completion with error at client\n",
 		"not a number in":              strings.Replace(latTable, "58.50", "-nan", 1),
 		"can be read: \"#bytes #iter":  strings.Replace(latTable, "t_min[usec]", "t_min[cycles]", 1),
 		"\"262144 200\"":               cut(bwTable, "  40.00"),
 		"Gb/sec] BW average[Gb/sec] M": strings.ReplaceAll(bwTable, "MB/sec", "Gb/sec"),
-		"behind it \"8 500 58.50":      cut(latTable, "  4128.88"),
+		"after it \"8 500 58.50":       cut(latTable, "  4128.88"),
 	} {
 		if got, err := readPerftest(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("read as %v, %v; want an error with %q of\n%s", got, err, want, bad)

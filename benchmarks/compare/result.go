@@ -35,7 +35,7 @@ type samples struct {
 // line is one line of a benchmark's output.
 type line struct {
 	Key    int64     `json:"key"`
-	Values []float64 `json:"values"` // the fields behind the key
+	Values []float64 `json:"values"` // the fields after the key
 }
 
 func newResult(m *measurement, libraries []library, facts machine, s settings) *result {
@@ -61,7 +61,7 @@ func newResult(m *measurement, libraries []library, facts machine, s settings) *
 	return r
 }
 
-// empty says that nothing has been tried yet.
+// empty is whether nothing has been tried yet.
 func (r *result) empty() bool {
 	for _, s := range r.Runs {
 		for i := range s.Rounds {
@@ -186,13 +186,13 @@ func ratio(a, b float64) float64 {
 type row struct {
 	key       int64
 	libraries []summary
-	limit     int // which of them is no peer but the limit; 0: none
+	baseline  int // which of them is no peer but the limit; 0: none
 }
 
 func (r *result) rows(c column) []row {
 	var rows []row
 	for _, key := range r.keys() {
-		one := row{key: key, limit: r.limitAt()}
+		one := row{key: key, baseline: r.baselineAt()}
 		for i := range r.Library {
 			one.libraries = append(one.libraries, summarize(r.values(i, key, c.field), c.higher))
 		}
@@ -201,8 +201,8 @@ func (r *result) rows(c column) []row {
 	return rows
 }
 
-// limitAt is the place of the baseline; 0: it is not there.
-func (r *result) limitAt() int {
+// baselineAt is the place of the baseline; 0: it is not there.
+func (r *result) baselineAt() int {
 	at, _ := baselineIn(r.Library)
 	return at
 }
@@ -211,19 +211,19 @@ func (r *result) limitAt() int {
 func (r row) toPeer(higher bool, of func(summary) float64) float64 {
 	var peers []float64
 	for i, s := range r.libraries {
-		if i > 0 && i != r.limit {
+		if i > 0 && i != r.baseline {
 			peers = append(peers, of(s))
 		}
 	}
 	return ratio(of(r.libraries[0]), bestOf(peers, higher))
 }
 
-// toLimit is our number / the baseline's; NaN where there is none.
-func (r row) toLimit(of func(summary) float64) float64 {
-	if r.limit == 0 {
+// toBaseline is our number / the baseline's; NaN where there is none.
+func (r row) toBaseline(of func(summary) float64) float64 {
+	if r.baseline == 0 {
 		return math.NaN()
 	}
-	return ratio(of(r.libraries[0]), of(r.libraries[r.limit]))
+	return ratio(of(r.libraries[0]), of(r.libraries[r.baseline]))
 }
 
 func medianOf(s summary) float64   { return s.median }

@@ -51,7 +51,7 @@ func (r *result) page(m measurement) string {
 	}
 	fmt.Fprintf(&b, "Cells are median · quietest %s · spread (greatest less smallest, of the median). Ratios are "+
 		"ours / %s, of the medians and of the quietest %ss%s. Rounds: %d%s",
-		one, cmp.Or(m.rival, "the best peer"), one, r.limitNote(), r.Rounds, times)
+		one, cmp.Or(m.rival, "the best peer"), one, r.baselineNote(), r.Rounds, times)
 	if r.Quick {
 		b.WriteString(", the quick set")
 	}
@@ -62,13 +62,13 @@ func (r *result) page(m measurement) string {
 	return b.String()
 }
 
-// limitNote says what the second pair of ratios is.
-func (r *result) limitNote() string {
-	at, limit := baselineIn(r.Library)
+// baselineNote describes the second pair of ratios.
+func (r *result) baselineNote() string {
+	at, b := baselineIn(r.Library)
 	if at == 0 {
 		return ""
 	}
-	return ", and the same to " + limit.called + ", which is no peer but the limit"
+	return ", and the same to " + b.called + ", which is no peer but the limit"
 }
 
 // table is one column of the measurement, in Markdown.
@@ -80,8 +80,8 @@ func (r *result) table(m measurement, c column) string {
 	}
 	fmt.Fprintf(&b, "## %s%s, %s\n\n", c.name, unit, c.better())
 	heads := append(append([]string{m.key}, r.Library...), "ratio", "quietest")
-	if at, limit := baselineIn(r.Library); at > 0 {
-		heads = append(heads, "to "+limit.short, "quietest")
+	if at, baseline := baselineIn(r.Library); at > 0 {
+		heads = append(heads, "to "+baseline.short, "quietest")
 	}
 	writeRow(&b, heads)
 	fmt.Fprintf(&b, "|%s\n", strings.Repeat("-:|", len(heads)))
@@ -92,8 +92,8 @@ func (r *result) table(m measurement, c column) string {
 		}
 		cells = append(cells, ratioText(row.toPeer(c.higher, medianOf)),
 			ratioText(row.toPeer(c.higher, quietestOf)))
-		if row.limit > 0 {
-			cells = append(cells, ratioText(row.toLimit(medianOf)), ratioText(row.toLimit(quietestOf)))
+		if row.baseline > 0 {
+			cells = append(cells, ratioText(row.toBaseline(medianOf)), ratioText(row.toBaseline(quietestOf)))
 		}
 		writeRow(&b, cells)
 	}
