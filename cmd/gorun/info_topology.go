@@ -288,7 +288,7 @@ var nearness = []struct {
 	{topology.NODE, "through two host bridges of one NUMA node: GPUDirect may be slow"},
 	{topology.SYS, "through the link between CPU sockets: GPUDirect may be very slow, or not work"},
 	{topology.None, "software, no GPUDirect"},
-	{topology.Far, "unknown: /sys does not say where they are"},
+	{topology.Unknown, "unknown: /sys does not say where they are"},
 }
 
 // printNear prints a line for each GPU and a column for each RDMA device, as many columns at a time as there is room.

@@ -14,11 +14,11 @@ import (
 	"github.com/gorun-mpi/mpi/internal/topology/topologytest"
 )
 
-// machineOf reads one of topologytest's trees. told is what libibverbs would say; nil: the binary is without it.
-func machineOf(t *testing.T, tree string, told func() ([]topology.Device, error)) machine {
+// machineOf reads one of topologytest's trees. listed is what libibverbs would say; nil: the binary is without it.
+func machineOf(t *testing.T, tree string, listed func() ([]topology.Device, error)) machine {
 	t.Helper()
 	root := topologytest.Plant(t, topologytest.Load(t, tree))
-	return readMachine(topology.Source{Root: root, Addrs: topologytest.Addrs}, told)
+	return readMachine(topology.Source{Root: root, Addrs: topologytest.Addrs}, listed)
 }
 
 func page(m machine, cols int) []byte {
@@ -28,7 +28,7 @@ func page(m machine, cols int) []byte {
 }
 
 // A node with capabilities of all kinds, and a device in software.
-func toldDGX() ([]topology.Device, error) {
+func listedDGX() ([]topology.Device, error) {
 	mlx5 := topology.Caps{
 		Tags: topology.TagMatching{RC: true, MaxTags: 127, MaxOps: 32768, MaxSGE: 30, MaxRendezvous: 64},
 		ODP: topology.ODP{Supported: true, Implicit: true, RC: []string{"send", "recv", "write", "read", "atomic",
@@ -55,10 +55,10 @@ func toldDGX() ([]topology.Device, error) {
 func TestInfoFabric(t *testing.T) {
 	for _, c := range []struct {
 		file, tree string
-		told       func() ([]topology.Device, error)
+		listed     func() ([]topology.Device, error)
 	}{
 		{"info-dgx.txt", "dgx", nil},
-		{"info-dgx-verbs.txt", "dgx", toldDGX},
+		{"info-dgx-verbs.txt", "dgx", listedDGX},
 		{"info-roce.txt", "roce", nil},
 		{"info-soft-roce.txt", "soft-roce", nil},
 		{"info-laptop.txt", "laptop", nil},
@@ -67,7 +67,7 @@ func TestInfoFabric(t *testing.T) {
 				"install libibverbs1, or name one in the setting for it")
 		}},
 	} {
-		golden(t, c.file, page(machineOf(t, c.tree, c.told), 100))
+		golden(t, c.file, page(machineOf(t, c.tree, c.listed), 100))
 	}
 }
 

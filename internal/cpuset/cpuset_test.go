@@ -35,9 +35,11 @@ func TestQuota(t *testing.T) {
 			"proc/self/mountinfo", "30 23 0:26 /pod /cg rw - cgroup2 cgroup2 rw\n",
 			"cg/x/cpu.max", "100000 100000\n"), 1},
 		{"v1", files("proc/self/cgroup", "4:cpu,cpuacct:/job\n2:memory:/x\n", "proc/self/mountinfo", mount1,
-			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "250000\n", "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"), 2.5},
+			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "250000\n",
+			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"), 2.5},
 		{"v1 none", files("proc/self/cgroup", "4:cpu,cpuacct:/job\n", "proc/self/mountinfo", mount1,
-			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n", "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"), 0},
+			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n",
+			"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"), 0},
 		{"damaged", files("proc/self/cgroup", "0::/job\nx\n::", "proc/self/mountinfo", mount2+"what\n",
 			"sys/fs/cgroup/job/cpu.max", "fast\n"), 0},
 	} {
@@ -64,10 +66,14 @@ func TestUsable(t *testing.T) {
 
 func TestTopology(t *testing.T) {
 	fs := files(
-		"sys/devices/system/cpu/cpu0/topology/core_id", "0\n", "sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n",
-		"sys/devices/system/cpu/cpu1/topology/core_id", "1\n", "sys/devices/system/cpu/cpu1/topology/physical_package_id", "0\n",
-		"sys/devices/system/cpu/cpu2/topology/core_id", "0\n", "sys/devices/system/cpu/cpu2/topology/physical_package_id", "0\n",
-		"sys/devices/system/cpu/cpu3/topology/core_id", "0\n", "sys/devices/system/cpu/cpu3/topology/physical_package_id", "1\n",
+		"sys/devices/system/cpu/cpu0/topology/core_id", "0\n",
+		"sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n",
+		"sys/devices/system/cpu/cpu1/topology/core_id", "1\n",
+		"sys/devices/system/cpu/cpu1/topology/physical_package_id", "0\n",
+		"sys/devices/system/cpu/cpu2/topology/core_id", "0\n",
+		"sys/devices/system/cpu/cpu2/topology/physical_package_id", "0\n",
+		"sys/devices/system/cpu/cpu3/topology/core_id", "0\n",
+		"sys/devices/system/cpu/cpu3/topology/physical_package_id", "1\n",
 		"sys/devices/system/node/node0/cpulist", "0-2\n", "sys/devices/system/node/node1/cpulist", "3\n",
 		"sys/devices/system/node/online", "0-1\n",
 	)

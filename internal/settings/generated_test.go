@@ -59,7 +59,8 @@ func comments(t *testing.T) (all []comment) {
 
 func meaningsFile(t *testing.T, meanings []comment) string {
 	var b strings.Builder
-	b.WriteString("// Code generated from the comments of Values by go generate; DO NOT EDIT.\n\npackage settings\n\nvar meanings = map[string]string{\n")
+	b.WriteString("// Code generated from the comments of Values by go generate; DO NOT EDIT.\n\n" +
+		"package settings\n\nvar meanings = map[string]string{\n")
 	for _, m := range meanings {
 		fmt.Fprintf(&b, "%q: %q,\n", m.field, m.text)
 	}

@@ -14,7 +14,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "auto", Log: "off", Timeout: time.Minute, PeerTimeout: 30 * time.Second,
+		UnexpectedMax: 64 << 20, VerbsClass: 106, Spin: Auto, TagMatching: "auto", Log: "off", Timeout: time.Minute,
+		PeerTimeout: 30 * time.Second,
 	}
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got %+v\nwant %+v", v, want)
@@ -24,14 +25,16 @@ func TestDefaults(t *testing.T) {
 func TestLoad(t *testing.T) {
 	v, warnings, err := Load([]string{
 		"HOME=/", "GORUN_TRANSPORTS=Shm, loop", "GORUN_EAGER_MAX=16K", "GORUN_UNEXPECTED_MAX=1GiB", "GORUN_SPIN=0",
-		"GORUN_SHM_RING=4096", "GORUN_LOG=DEBUG", "GORUN_TIMEOUT=5s", "GORUN_PEER_TIMEOUT=2s", "GORUN_KEY=k", "GORUN_JOB=j", "GORUN_LOCAL_RANK=3",
+		"GORUN_SHM_RING=4096", "GORUN_LOG=DEBUG", "GORUN_TIMEOUT=5s", "GORUN_PEER_TIMEOUT=2s", "GORUN_KEY=k",
+		"GORUN_JOB=j", "GORUN_LOCAL_RANK=3",
 		"GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "GORUN_VERBS_CACHE=256", "GORUN_TM=On",
 	})
 	if err != nil || len(warnings) != 0 {
 		t.Fatal(warnings, err)
 	}
 	want := Values{
-		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106, VerbsCache: 256, TagMatching: "on", Log: "debug",
+		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106,
+		VerbsCache: 256, TagMatching: "on", Log: "debug",
 		Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalRank: 3, LocalSize: 4, CPUs: 2,
 	}
 	if !reflect.DeepEqual(v, want) {
@@ -48,7 +51,8 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: its default or limit %q: %v", s.Name, text, err)
 			}
 		}
-		if seen[s.Name] || s.Meaning == "" || !strings.HasPrefix(s.Name, "GORUN_") || !slices.Contains([]string{"", "shm", "tcp", "verbs", "job"}, s.Of) {
+		if seen[s.Name] || s.Meaning == "" || !strings.HasPrefix(s.Name, "GORUN_") ||
+			!slices.Contains([]string{"", "shm", "tcp", "verbs", "job"}, s.Of) {
 			t.Errorf("bad row %+v", s)
 		}
 		seen[s.Name] = true
@@ -72,9 +76,12 @@ func TestEveryFieldIsRead(t *testing.T) {
 
 func TestBadValues(t *testing.T) {
 	for _, kv := range []string{
-		"GORUN_EAGER_MAX=12x", "GORUN_EAGER_MAX=-1", "GORUN_EAGER_MAX=0", "GORUN_UNEXPECTED_MAX=auto", "GORUN_UNEXPECTED_MAX=9999999999G",
-		"GORUN_SPIN=5", "GORUN_SPIN=-1s", "GORUN_LOG=loud", "GORUN_TIMEOUT=0", "GORUN_TIMEOUT=soon", "GORUN_PEER_TIMEOUT=999ms", "GORUN_PEER_TIMEOUT=0", "GORUN_TRANSPORTS=,",
-		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_RANK=x", "GORUN_CPUS=-2", "GORUN_SHM_RING=1,5M", "GORUN_SHM_RING=99999999999999999999",
+		"GORUN_EAGER_MAX=12x", "GORUN_EAGER_MAX=-1", "GORUN_EAGER_MAX=0", "GORUN_UNEXPECTED_MAX=auto",
+		"GORUN_UNEXPECTED_MAX=9999999999G", "GORUN_SPIN=5", "GORUN_SPIN=-1s", "GORUN_LOG=loud",
+		"GORUN_TIMEOUT=0", "GORUN_TIMEOUT=soon",
+		"GORUN_PEER_TIMEOUT=999ms", "GORUN_PEER_TIMEOUT=0", "GORUN_TRANSPORTS=,",
+		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_RANK=x", "GORUN_CPUS=-2",
+		"GORUN_SHM_RING=1,5M", "GORUN_SHM_RING=99999999999999999999",
 		"GORUN_VERBS_TC=256", "GORUN_VERBS_TC=-1", "GORUN_TCP_TLS=yes",
 		"GORUN_TM=1", "GORUN_TM=yes", "GORUN_VERBS_CACHE=many", "GORUN_VERBS_CACHE=-1", "GORUN_VERBS_CACHE=1048577",
 	} {
@@ -104,7 +111,8 @@ func TestUnknown(t *testing.T) {
 
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "4096": 4096, "64KiB": 64 << 10, "64 kib": 64 << 10, "64k": 64 << 10, "1M": 1 << 20, "2MB": 2 << 20, "3g": 3 << 30, "7b": 7, "1.5M": 3 << 19,
+		"0": 0, "4096": 4096, "64KiB": 64 << 10, "64 kib": 64 << 10, "64k": 64 << 10, "1M": 1 << 20, "2MB": 2 << 20,
+		"3g": 3 << 30, "7b": 7, "1.5M": 3 << 19,
 	} {
 		if n, err := parseSize(text); err != nil || n != want {
 			t.Errorf("%q: %d %v, want %d", text, n, err, want)

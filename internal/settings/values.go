@@ -29,8 +29,8 @@ type Values struct {
 	// The memory of a rank for messages that come before their receive is posted; senders wait when it is full.
 	UnexpectedMax int64 `env:"GORUN_UNEXPECTED_MAX" default:"64MiB"`
 
-	// How long a waiting rank polls before it sleeps in the kernel; 0: it never polls. Auto: adaptive, and 0 where ranks
-	// outnumber CPUs.
+	// How long a waiting rank polls before it sleeps in the kernel; 0: it never polls. Auto: adaptive, and 0 where
+	// ranks outnumber CPUs.
 	Spin time.Duration `env:"GORUN_SPIN" default:"auto" like:"mpi_yield_when_idle"`
 
 	// What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.
@@ -43,12 +43,12 @@ type Values struct {
 	// holds for the ranks there, and for a launcher there.
 	PeerTimeout time.Duration `env:"GORUN_PEER_TIMEOUT" default:"30s" min:"1s"`
 
-	// The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number of
-	// ranks on the host.
+	// The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number
+	// of ranks on the host.
 	ShmRing int64 `env:"GORUN_SHM_RING" default:"auto" of:"shm" like:"btl_sm_fifo_size"`
 
-	// The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! excludes.
-	// Not set: all addresses.
+	// The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; !
+	// excludes. Not set: all addresses.
 	TCPInterfaces string `env:"GORUN_TCP_IF" of:"tcp" like:"btl_tcp_if_include, btl_tcp_if_exclude"`
 
 	// The ports TCP listens on, for example 40000-40999. Not set: any free port.
@@ -65,7 +65,8 @@ type Values struct {
 	// with full membership.
 	VerbsPartition string `env:"GORUN_VERBS_PKEY" of:"verbs" like:"btl_openib_pkey, UCX_IB_PKEY"`
 
-	// The path of the libibverbs that is opened, for example of the software HCA. Not set: the system's libibverbs.so.1.
+	// The path of the libibverbs that is opened, for example of the software HCA. Not set: the system's
+	// libibverbs.so.1.
 	VerbsLibrary string `env:"GORUN_VERBS_LIB" of:"verbs"`
 
 	// The traffic class of RoCE packets: four times the DSCP, plus 2 where switches mark congestion. 106 is DSCP 26 and
@@ -80,15 +81,15 @@ type Values struct {
 	// registration ends with its message.
 	VerbsCache int `env:"GORUN_VERBS_CACHE" default:"0" max:"1048576" of:"verbs" like:"mpi_leave_pinned"`
 
-	// Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where it
-	// cannot; off: software matches everything.
+	// Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where
+	// it cannot; off: software matches everything.
 	TagMatching string `env:"GORUN_TM" default:"auto" oneof:"auto,on,off" of:"verbs" like:"UCX_TM_ENABLE, UCX_RC_MLX5_TM_ENABLE"`
 
 	// The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.
 	Job string `env:"GORUN_JOB" of:"job"`
 
-	// The key by which a rank that dials PMI_PORT and its launcher prove to each other that they belong to the job. Init
-	// takes it out of the environment.
+	// The key by which a rank that dials PMI_PORT and its launcher prove to each other that they belong to the job.
+	// Init takes it out of the environment.
 	Key struct{} `env:"GORUN_KEY" of:"job"`
 
 	// The number of this rank among those of its host. 0 also where the launcher does not say.
@@ -97,7 +98,7 @@ type Values struct {
 	// How many ranks of the job run on this host. 0: the launcher does not say.
 	LocalSize int `env:"GORUN_LOCAL_SIZE" of:"job"`
 
-	// How many CPUs the ranks on this host may use together, by affinity mask and cgroup quota. 0: the launcher does not
-	// say.
+	// How many CPUs the ranks on this host may use together, by affinity mask and cgroup quota. 0: the launcher does
+	// not say.
 	CPUs int `env:"GORUN_CPUS" of:"job"`
 }

@@ -33,7 +33,8 @@ func ParseFilter(text string) (Filter, error) {
 		name, not := strings.CutPrefix(part, "!")
 		c, err := parseChoice(strings.TrimSpace(name))
 		if err != nil {
-			return Filter{}, fmt.Errorf("%q in the list of RDMA devices %q: %w (example: mlx5_0:1,mlx5_1,!mlx5_2)", clean(part), clean(text), err)
+			return Filter{}, fmt.Errorf("%q in the list of RDMA devices %q: %w (example: mlx5_0:1,mlx5_1,!mlx5_2)",
+				clean(part), clean(text), err)
 		}
 		if not {
 			f.without = append(f.without, c)

@@ -88,7 +88,8 @@ func FuzzFilter(f *testing.F) {
 				t.Errorf("%q: %s:%d is excluded and wanted", text, c.device, c.port)
 			}
 		}
-		if len(filter.with) == 1 && len(filter.without) == 0 && !filter.Match(filter.with[0].device, max(filter.with[0].port, 1)) {
+		if len(filter.with) == 1 && len(filter.without) == 0 &&
+			!filter.Match(filter.with[0].device, max(filter.with[0].port, 1)) {
 			t.Errorf("%q does not want what it names", text)
 		}
 	})

@@ -20,7 +20,7 @@ func ChooseGID(p Port) (index int, why string) {
 	}
 	best := p.GIDs[0]
 	for _, g := range p.GIDs[1:] {
-		if rank(g) < rank(best) {
+		if cost(g) < cost(best) {
 			best = g
 		}
 	}
@@ -32,14 +32,14 @@ func ChooseGID(p Port) (index int, why string) {
 	if best.Net != "" {
 		why += " of " + best.Net
 	}
-	if better := wanted(p.GIDs, best); better != "" {
-		why += " (" + better + ")"
+	if d := drawback(p.GIDs, best); d != "" {
+		why += " (" + d + ")"
 	}
 	return best.Index, why
 }
 
-// rank: the smaller, the rather.
-func rank(g GID) int {
+// cost orders GIDs: the one with the smallest is chosen.
+func cost(g GID) int {
 	n := 10 * reachOf(g.Addr)
 	switch g.Type {
 	case TypeUnknown:
@@ -53,9 +53,10 @@ func rank(g GID) int {
 	return n
 }
 
-// reach are the kinds of addresses, the most wanted first. One of loopback is better than a link-local one: who has
+// reach are the kinds of addresses, the best first. A loopback address is better than a link-local one: a port that has
 // it has no other network, and the kernel finds no way from there by link-local addresses.
-var reach = []string{"IPv4 address", "global IPv6 address", "loopback address", "link-local IPv4 address", "link-local IPv6 address"}
+var reach = []string{"IPv4 address", "global IPv6 address", "loopback address", "link-local IPv4 address",
+	"link-local IPv6 address"}
 
 func reachOf(a netip.Addr) int {
 	v4 := a.Is4In6()
@@ -73,8 +74,8 @@ func reachOf(a netip.Addr) int {
 	return 1
 }
 
-// wanted says what is wrong with the best that there is.
-func wanted(all []GID, best GID) string {
+// drawback says what is wrong with the best GID, or "".
+func drawback(all []GID, best GID) string {
 	if best.Type == TypeV1 {
 		return "no RoCE v2 entry: routers and RoCE v2 peers are out of reach"
 	}

@@ -62,7 +62,7 @@ func TestGIDOrder(t *testing.T) {
 	}
 }
 
-func equals(a, b GID) bool { return rank(a) == rank(b) }
+func equals(a, b GID) bool { return cost(a) == cost(b) }
 
 func TestChooseGIDNone(t *testing.T) {
 	for what, p := range map[string]Port{

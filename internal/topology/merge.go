@@ -2,18 +2,19 @@ package topology
 
 import "slices"
 
-// Merge adds what libibverbs has told: its devices, and why there are not more of them. The kernel's files know what a
-// device is, libibverbs what it can do; where both speak of the same, libibverbs is right of the MTU and the files of
-// all else. A device that only libibverbs knows (one in software, without a driver) is added as it is.
-func (h *Host) Merge(told []Device, err error) {
-	why := "libibverbs does not know it: is rdma-core's provider for it installed, and may you open /dev/infiniband/uverbs*?"
+// Merge adds the devices that libibverbs lists; err says why they are not all. The kernel's files say what a device is,
+// libibverbs what it can do. Where both have a value, the MTU is libibverbs' and all else the files'. A device that
+// only libibverbs knows (one in software, without a driver) is added as it is.
+func (h *Host) Merge(listed []Device, err error) {
+	why := "libibverbs does not know it: is rdma-core's provider for it installed, and may you open " +
+		"/dev/infiniband/uverbs*?"
 	if err != nil {
 		why = clean(err.Error())
 	}
 	for i := range h.Devices {
 		h.Devices[i].CapsWhy = why
 	}
-	for _, t := range told {
+	for _, t := range listed {
 		i := slices.IndexFunc(h.Devices, func(d Device) bool { return d.Name == t.Name })
 		if i < 0 {
 			t.Virtual, t.Node = true, -1

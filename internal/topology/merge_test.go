@@ -10,19 +10,23 @@ import (
 func TestMerge(t *testing.T) {
 	h := readFixture(t, "dgx")
 	h.Merge([]Device{
-		{Name: "softhca0", Library: "./libsofthca.so", Caps: &Caps{MaxSGE: 4}, Ports: []Port{{Number: 1, State: "ACTIVE", MTU: 4096}}},
-		{Name: "mlx5_0", Library: "libibverbs.so.1", Firmware: "other", Caps: &Caps{MaxSGE: 30}, Ports: []Port{{Number: 1, State: "INIT", MTU: 2048, LID: 99}, {Number: 2, State: "DOWN"}}},
+		{Name: "softhca0", Library: "./libsofthca.so", Caps: &Caps{MaxSGE: 4},
+			Ports: []Port{{Number: 1, State: "ACTIVE", MTU: 4096}}},
+		{Name: "mlx5_0", Library: "libibverbs.so.1", Firmware: "other", Caps: &Caps{MaxSGE: 30},
+			Ports: []Port{{Number: 1, State: "INIT", MTU: 2048, LID: 99}, {Number: 2, State: "DOWN"}}},
 		{Name: "mlx5_1", CapsWhy: "ibv_open_device: permission denied"},
 		{Name: "mlx5_2", Caps: &Caps{}, Ports: []Port{{Number: 1, MTU: 1024}}},
 	}, nil)
-	if got, want := names(h), []string{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_10", "softhca0"}; !slices.Equal(got, want) {
+	want := []string{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_10", "softhca0"}
+	if got := names(h); !slices.Equal(got, want) {
 		t.Fatalf("devices %v, want %v", got, want)
 	}
 	d := h.find(t, "mlx5_0")
 	if d.Caps == nil || d.Caps.MaxSGE != 30 || d.Library != "libibverbs.so.1" || d.CapsWhy != "" {
 		t.Errorf("mlx5_0 has %+v", d)
 	}
-	if d.Firmware != "20.38.1002" || len(d.Ports) != 2 || d.Ports[0].State != "ACTIVE" || d.Ports[0].LID != 16 || d.Ports[0].MTU != 2048 {
+	if d.Firmware != "20.38.1002" || len(d.Ports) != 2 || d.Ports[0].State != "ACTIVE" || d.Ports[0].LID != 16 ||
+		d.Ports[0].MTU != 2048 {
 		t.Errorf("what the kernel's files know has changed, or what they do not was not added: %+v", d)
 	}
 	if d := h.find(t, "mlx5_1"); d.Caps != nil || d.CapsWhy != "ibv_open_device: permission denied" {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Slot is a device's place among the PCI buses, from the host bridge down.
+// Slot is a device's position on the PCI buses, from the host bridge down.
 type Slot struct {
 	// Bridge is the host bridge, where the buses begin: pci0000:00.
 	Bridge string
@@ -48,18 +48,18 @@ func parseSlot(path string) (s Slot) {
 type Near string
 
 const (
-	PIX  Near = "PIX"  // below the same PCIe switch, or two functions of one card
-	PXB  Near = "PXB"  // with several PCIe switches between, but no host bridge
-	PHB  Near = "PHB"  // below the same host bridge: by way of the CPU's root complex
-	NODE Near = "NODE" // on the same NUMA node: between host bridges of one socket
-	SYS  Near = "SYS"  // on the same host only: over the link between sockets
-	None Near = "-"    // the RDMA device is software, which moves data with the CPU
-	Far  Near = "?"    // /sys does not say where one of them is
+	PIX     Near = "PIX"  // below the same PCIe switch, or two functions of one card
+	PXB     Near = "PXB"  // with several PCIe switches between, but no host bridge
+	PHB     Near = "PHB"  // below the same host bridge: by way of the CPU's root complex
+	NODE    Near = "NODE" // on the same NUMA node: between host bridges of one socket
+	SYS     Near = "SYS"  // on the same host only: over the link between sockets
+	None    Near = "-"    // the RDMA device is software, which moves data with the CPU
+	Unknown Near = "?"    // /sys does not say where one of them is
 )
 
-// Distance returns how near a GPU and an RDMA device are, and through how many PCIe switches they reach each other (0
-// where they do not by switches alone). The nearer, the better for GPUDirect: packets that stay below one switch never
-// see the CPU.
+// Distance returns how near a GPU and an RDMA device are, and how many PCIe switches are between them (0 where their
+// path has more than switches). The nearer, the better for GPUDirect: packets that stay below one switch never reach
+// the CPU.
 func (h *Host) Distance(g GPU, d Device) (near Near, switches int) {
 	if d.Virtual {
 		return None, 0
@@ -77,7 +77,7 @@ func (h *Host) home(node int) int {
 
 func distance(a, b Slot, nodeA, nodeB int) (near Near, switches int) {
 	if a.Bridge == "" || b.Bridge == "" {
-		return Far, 0
+		return Unknown, 0
 	}
 	shared := 0
 	for a.Bridge == b.Bridge && shared < min(len(a.Chain), len(b.Chain)) && a.Chain[shared] == b.Chain[shared] {
@@ -85,7 +85,7 @@ func distance(a, b Slot, nodeA, nodeB int) (near Near, switches int) {
 	}
 	switch {
 	case shared > 0:
-		switches = 1 + more(a, shared) + more(b, shared)
+		switches = 1 + switchesBelow(a, shared) + switchesBelow(b, shared)
 		if switches == 1 {
 			return PIX, 1
 		}
@@ -93,15 +93,15 @@ func distance(a, b Slot, nodeA, nodeB int) (near Near, switches int) {
 	case a.Bridge == b.Bridge:
 		return PHB, 0
 	case nodeA < 0 || nodeB < 0:
-		return Far, 0
+		return Unknown, 0
 	case nodeA == nodeB:
 		return NODE, 0
 	}
 	return SYS, 0
 }
 
-// more counts the switches between a device and the one where its way meets the other's. Below the last shared port
-// there are that switch's second port and the device; each further switch adds two ports.
-func more(s Slot, shared int) int {
+// switchesBelow counts the switches between a device and the switch where its path meets the other's. Below the last
+// shared port are that switch's second port and the device; each further switch adds two ports.
+func switchesBelow(s Slot, shared int) int {
 	return max(0, (len(s.Chain)-shared-1)/2)
 }

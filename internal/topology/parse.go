@@ -31,7 +31,7 @@ func parseState(s string) string {
 	return strings.TrimSpace(word)
 }
 
-// parseRate turns "100 Gb/sec (4X EDR)" into what others write.
+// parseRate writes the unit of "100 Gb/sec (4X EDR)" as other tools do.
 func parseRate(s string) string { return strings.Replace(s, "Gb/sec", "Gb/s", 1) }
 
 // parseGID reads the eight groups of a GID. One that is all zero is an entry that is not in use.
@@ -43,7 +43,7 @@ func parseGID(s string) (netip.Addr, bool) {
 	return a, true
 }
 
-// parseGIDType: the kernel has one word for RoCE v1 and InfiniBand, which the port's link tells apart.
+// parseGIDType needs the port's link, because the kernel has one word for RoCE v1 and InfiniBand.
 func parseGIDType(s, link string) GIDType {
 	switch s {
 	case "RoCE v2":

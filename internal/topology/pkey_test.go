@@ -12,7 +12,8 @@ func TestParsePKey(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"0", "8000", "0x", "10001", "-1", "ffff ", "mlx5_0", "80_01"} {
-		if k, err := ParsePKey(text); err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "GORUN_VERBS_PKEY") {
+		if k, err := ParsePKey(text); err == nil || !strings.Contains(err.Error(), text) ||
+			!strings.Contains(err.Error(), "GORUN_VERBS_PKEY") {
 			t.Errorf("%q: %#x, %v", text, k, err)
 		}
 	}
@@ -27,7 +28,7 @@ func TestChoosePKey(t *testing.T) {
 		says  string
 	}{
 		{nil, 0, PKey{0, 0xffff}, ""},
-		{nil, 0x8001, PKey{}, "tells no partitions"},
+		{nil, 0x8001, PKey{}, "lists no partitions"},
 		{[]PKey{limited}, 0, limited, ""},
 		{[]PKey{limited, oneLimited, full, one}, 0, full, ""},
 		{[]PKey{limited, oneLimited, full, one}, 0x8001, one, ""},
@@ -51,7 +52,8 @@ func TestReaches(t *testing.T) {
 	for _, c := range []struct {
 		a, b   uint16
 		passes bool
-	}{{0xffff, 0xffff, true}, {0xffff, 0x7fff, true}, {0x7fff, 0x7fff, false}, {0xffff, 0x8001, false}, {0x8001, 0x0001, true}} {
+	}{{0xffff, 0xffff, true}, {0xffff, 0x7fff, true}, {0x7fff, 0x7fff, false}, {0xffff, 0x8001, false},
+		{0x8001, 0x0001, true}} {
 		x, y := PKey{Value: c.a}, PKey{Value: c.b}
 		if x.Reaches(y) != c.passes || y.Reaches(x) != c.passes {
 			t.Errorf("%v and %v: want %v", x, y, c.passes)

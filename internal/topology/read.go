@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// notAsked says why no device has capabilities before anybody has asked.
+// notAsked says why no device has capabilities before Merge.
 const notAsked = "libibverbs was not asked"
 
-// Read reads the kernel's files. What they do not tell stays unknown.
+// Read reads the kernel's files. What they do not say is unknown.
 func Read(src Source) Host {
 	r := reader{newTree(src.Root), src.Addrs}
 	h := Host{Nodes: max(1, parseCount(r.text("sys/devices/system/node/online")))}
@@ -44,8 +44,8 @@ func (r reader) device(name string) Device {
 		Node:     r.node(dir + "/device"),
 		CapsWhy:  notAsked,
 	}
-	place := r.real(dir)
-	d.Slot, d.Virtual = parseSlot(place), virtual(place)
+	target := r.real(dir)
+	d.Slot, d.Virtual = parseSlot(target), virtual(target)
 	numbers := r.indices(dir + "/ports")
 	for _, number := range numbers {
 		if number > 0 { // a switch's own port is 0, and nothing for us
@@ -60,8 +60,8 @@ func Virtual(root, device string) bool {
 	return virtual(newTree(root).real("sys/class/infiniband/" + device))
 }
 
-func virtual(place string) bool {
-	return place == "" || strings.HasPrefix(place, "sys/devices/virtual/")
+func virtual(target string) bool {
+	return target == "" || strings.HasPrefix(target, "sys/devices/virtual/")
 }
 
 func (r reader) node(dir string) int {
@@ -135,7 +135,7 @@ func (r reader) nets(device string, p Port, only bool) (all []Net) {
 	return all
 }
 
-// isName: what a file says is a network device's name may become part of a path.
+// isName reports whether a network device's name, which a file says, may become part of a path.
 func isName(s string) bool { return s != "" && s != "." && s != ".." && !strings.Contains(s, "/") }
 
 func (r reader) net(name string) Net {
@@ -154,7 +154,7 @@ func (r reader) net(name string) Net {
 }
 
 // guessMTU is what the kernel makes the active MTU of an Ethernet port: the largest of the five that fits into the
-// network device's MTU beside the longest headers (GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, CRC 4).
+// network device's MTU together with the longest headers (GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, CRC 4).
 func guessMTU(p Port) (mtu int, from string) {
 	const headers = 40 + 8 + 12 + 4 + 28 + 4
 	if p.Link != "Ethernet" || len(p.Nets) == 0 || p.Nets[0].MTU < 256+headers {
@@ -171,8 +171,8 @@ const (
 	vendorAMD    = 0x1002
 )
 
-// gpu: display controllers (class 0x03) and accelerators (0x12) of the vendors whose memory NICs can reach, and
-// whatever else their drivers have taken.
+// gpu accepts display controllers (class 0x03) and accelerators (0x12) of the vendors whose memory NICs can reach, and
+// all devices of their drivers.
 func (r reader) gpu(address string) (GPU, bool) {
 	dir := "sys/bus/pci/devices/" + address
 	vendor, _ := parseHex(r.text(dir+"/vendor"), 16)

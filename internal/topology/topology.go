@@ -10,7 +10,7 @@ import (
 type Source struct {
 	// Root has sys and proc below it: "/", or a test's own.
 	Root string
-	// Addrs returns the addresses of a network device; nil: none are known. The kernel does not tell them in files.
+	// Addrs returns the addresses of a network device, for which the kernel has no files; nil: none are known.
 	Addrs func(name string) []netip.Prefix
 }
 
@@ -34,8 +34,8 @@ type Device struct {
 	Virtual  bool   // software only: no PCI device, and the CPU moves the data
 	Ports    []Port
 
-	// Library is whose word Caps are: libibverbs.so.1, or the path of what stands in for it; empty for what only the
-	// kernel's files know.
+	// Library is the source of Caps: libibverbs.so.1, or the path of a library in its place; empty for a device that
+	// only the kernel's files know.
 	Library string
 	// Caps is nil where libibverbs was not asked or did not answer; then CapsWhy says why.
 	Caps    *Caps
@@ -49,9 +49,9 @@ type Port struct {
 	Phys   string // LinkUp, Polling, Disabled …
 	Link   string // InfiniBand, Ethernet
 	Rate   string // 100 Gb/s (4X EDR)
-	LID    int    // 0 for Ethernet and before a subnet manager has come by
-	// MTU is the active one in bytes: 256, 512 … 4096. Only libibverbs knows it; until it was asked it is what the
-	// kernel makes of the network device's, which MTUFrom names, or 0.
+	LID    int    // 0 for Ethernet and before a subnet manager has assigned one
+	// MTU is the active one in bytes: 256, 512 … 4096. Only libibverbs knows it. Before Merge it is what the kernel
+	// derives from the MTU of the network device MTUFrom, or 0.
 	MTU     int
 	MTUFrom string
 	GIDs    []GID
@@ -64,7 +64,7 @@ type GID struct {
 	Index int
 	Addr  netip.Addr // all 16 bytes, without a zone
 	Type  GIDType
-	Net   string // network device; empty for InfiniBand, or where it is not ours to see
+	Net   string // network device; empty for InfiniBand, or where another container has it
 }
 
 // GIDType says how packets look that use a GID.
@@ -86,7 +86,7 @@ type PKey struct {
 // Full reports whether the port may talk to all of the partition, and not only to its full members.
 func (k PKey) Full() bool { return k.Value&0x8000 != 0 }
 
-// Partition is the number of the partition, without what the port is in it.
+// Partition is the number of the partition, without the bit for full members.
 func (k PKey) Partition() uint16 { return k.Value &^ 0x8000 }
 
 // Reaches says whether packets pass between the two: both are in one partition, and one of them is a full member.
@@ -113,13 +113,13 @@ type Net struct {
 
 // GPU is one graphics or compute card.
 type GPU struct {
-	Name   string // its model where a driver tells it, else vendor and PCI id
+	Name   string // its model where a driver says it, else vendor and PCI id
 	Driver string // nvidia, amdgpu, vfio-pci; empty: none
 	Node   int    // NUMA node; negative: unknown
 	Slot   Slot
 }
 
-// Caps is what a device can do, and how much of it. Only libibverbs tells.
+// Caps is what a device can do, and how much of it, as libibverbs says.
 type Caps struct {
 	Tags       TagMatching
 	ODP        ODP

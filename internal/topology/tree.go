@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Nothing in these trees is long. What is longer is not what we think it is.
+// Limits: nothing that is meant to be in these trees is longer.
 const (
 	longestFile = 16 << 10
 	longestText = 96
@@ -36,8 +36,8 @@ func (t tree) path(name string) string { return filepath.Join(t.root, filepath.F
 
 var errNotRegular = errors.New("not a regular file")
 
-// read returns the beginning of a file. Whatever lies there instead of a file does not hold the reader up: a pipe is
-// opened without waiting for its writer, and not read.
+// read returns the beginning of a file. It never blocks: a pipe in place of a file is opened without waiting for its
+// writer, and not read.
 func (t tree) read(name string) (string, error) {
 	f, err := os.OpenFile(t.path(name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package topologytest has the /sys of some machines, for the tests of those who read it.
+// Package topologytest has the /sys of some machines, for tests of its readers.
 //
 //	Owns:     the trees, as text, and making files of them
 //	May call: the standard library
