@@ -21,7 +21,7 @@ import (
 const graph = `
 	# Leaves: what everybody may know, and who knows nobody.
 	internal/wire, internal/ring, internal/spelling, internal/topology :
-	internal/pmi                                                         : {golang.org/x/sys}
+	internal/pmi                                                         : internal/auth, {golang.org/x/sys}
 	internal/cpuset                                                      : {golang.org/x/sys}
 	internal/settings                                                    : internal/spelling, {github.com/docker/go-units}
 	internal/doze                                                        : {golang.org/x/sys}

@@ -232,13 +232,20 @@ func (s *Session) refused(why Reason) error {
 	case why == accepted:
 		return nil
 	case why == OtherRank:
-		return &Error{Why: why, text: fmt.Sprintf("is not rank %d of this job, or rank %d is none of its ranks", s.Peer, s.h.Rank)}
+		return &Error{Why: why, text: fmt.Sprintf("is not %s of this job, or %s is none of its ranks", nameOf(s.Peer), nameOf(s.h.Rank))}
 	case why == OtherTLS && s.h.TLS:
 		return &Error{Why: why, text: "does not want TLS, and this rank does: GORUN_TCP_TLS must be the same for all ranks"}
 	case why == OtherTLS:
 		return &Error{Why: why, text: "wants TLS, and this rank does not: GORUN_TCP_TLS must be the same for all ranks"}
 	}
 	return &Error{Why: NotGorun, text: fmt.Sprintf("refused the connection (reason %d)", why)}
+}
+
+func nameOf(rank int) string {
+	if rank == Launcher {
+		return "the launcher"
+	}
+	return fmt.Sprintf("rank %d", rank)
 }
 
 func (s *Session) accept() error {

@@ -262,7 +262,6 @@ var mayWait = map[string]string{
 	"transport/verbs/control.go":     "a goroutine of its own sleeps where the control connections do",
 	"transport/verbs/device.go":      "hands Park on to the place where it sleeps; Close lets the device deliver what was sent",
 	"transport/shm/connect_linux.go": "out of descriptors: a pause before the next accept, in a goroutine of its own",
-	"internal/pmi/strangers.go":      "out of descriptors: a pause before the next accept, in the goroutine that accepts",
 	"launcher/cleaner.go":            "the cleaner, a process of its own, waits for a killed process's last write",
 }
 

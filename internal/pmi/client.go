@@ -38,9 +38,8 @@ type Client struct {
 	name     string // kvsname
 	launcher string // gorun, hydra, slurm, or pmi for any other PMI-1 launcher
 	secret   []byte
-	key      []byte // of a launcher that was dialled; nil after the handshake
-	keyMax   int    // keylen_max, as the launcher said
-	valMax   int    // vallen_max, as the launcher said
+	keyMax   int // keylen_max, as the launcher said
+	valMax   int // vallen_max, as the launcher said
 
 	// turn holds one token: its holder owns the wire for one request and its reply, and the
 	// field broken.

@@ -288,10 +288,6 @@ func TestSecret(t *testing.T) {
 	if bytes.Equal(local[0].Secret(), other[0].Secret()) {
 		t.Error("two jobs have the same secret")
 	}
-	_, remote := world(t, 1, true, Options{})
-	if remote[0].Secret() != nil {
-		t.Error("the secret was told to somebody who only knew a port")
-	}
 }
 
 // A value of 500 bytes travels under one key, even if that is long.

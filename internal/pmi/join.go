@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
 // The variables by which gorun tells its ranks where they are. EnvJob holds the job's name and is believed
@@ -27,7 +27,7 @@ const (
 	EnvLocalRank = "GORUN_LOCAL_RANK"
 	EnvLocalSize = "GORUN_LOCAL_SIZE"
 	EnvCPUs      = "GORUN_CPUS"
-	// EnvKey is for ranks that dial: proof.go says what it is for. Join takes it out of the environment.
+	// EnvKey is for ranks that dial: dialled.go says what it is for. Join takes it out of the environment.
 	EnvKey = "GORUN_KEY"
 	// EnvPeerTimeout is how long a launcher that was dialled may leave unanswered what it is sent.
 	EnvPeerTimeout = "GORUN_PEER_TIMEOUT"
@@ -125,41 +125,21 @@ func takeSocket(fd int) (net.Conn, error) {
 
 var notOurs sync.Map
 
-// joinPort dials PMI_PORT and learns rank and size by the initack handshake.
-//
-// A launcher of ours closes connections before their proof when strangers crowd its port. So one that ends without a
-// word is tried again for a while, and an answer is final.
-func joinPort(ctx context.Context, env lookup) (*Client, error) {
+// joinPort dials PMI_PORT. With a key the launcher must prove itself, and says the job's size; without one rank and size
+// come by the initack handshake of PMI-1.
+func joinPort(ctx context.Context, env lookup) (c *Client, err error) {
 	key, err := parseKey(env(EnvKey))
 	if err != nil {
 		return nil, err
 	}
-	for again := time.Now().Add(crowded); ; {
-		c, err := dialPort(ctx, env, key)
-		if err == nil || key == nil || !wordless(err) || time.Now().After(again) {
-			return c, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, err
-		}
+	err = auth.Retry(ctx, patienceDialling, func() error {
+		c, err = dialPort(ctx, env, key)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-}
-
-const (
-	crowded = 10 * time.Second // how long a launcher that hangs up is dialled again
-	pause   = 20 * time.Millisecond
-)
-
-// wordless errors are ends of a connection without an answer.
-func wordless(err error) bool {
-	for _, e := range []error{ErrLost, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return begin(ctx, c, env)
 }
 
 func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
@@ -178,16 +158,22 @@ func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
 	var d net.Dialer // asks no name server about a numeric address
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("wire-up step connect: %s=%s: %w", EnvPort, addr, err)
+		return nil, fmt.Errorf("wire-up step connect: %s=%s: %w", EnvPort, addr, auth.TurnedAway(err))
 	}
 	watchPeer(conn, timeout)
-	c := newClient(conn, 0, 1)
-	c.key = key
-	if err := c.initack(ctx, id); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("wire-up step initack: %s=%s: %w", EnvPort, addr, err)
+	c := newClient(conn, id, 0)
+	step := "initack"
+	if key != nil {
+		step = "authenticate"
+		err = c.authenticate(ctx, key, env(EnvJob))
+	} else {
+		err = c.initack(ctx, id)
 	}
-	return begin(ctx, c, env)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("wire-up step %s: %s=%s: %w", step, EnvPort, addr, err)
+	}
+	return c, nil
 }
 
 // initack runs before the reader starts, because its one request has four lines for an answer.
@@ -272,15 +258,8 @@ func (c *Client) handshake(ctx context.Context, env lookup) error {
 		return c.stepError("get_maxes", fmt.Errorf("values of %d characters are too short to be of use", c.valMax))
 	}
 	c.launcher = launcherName(env, name)
-	key := c.key
-	c.key = nil // not needed again
-	switch {
-	case key != nil && c.launcher != "gorun":
-		// Whoever answers at that port would get the better of us by just not asking for a proof.
-		return c.stepError("get_my_kvsname", fmt.Errorf("%s is set, but who answers at %s has the job %.80q and not %q, which %s names: "+
-			"it is not the launcher that started this process", EnvKey, EnvPort, name, env(EnvJob), EnvJob))
-	case c.launcher == "gorun":
-		return c.hello(ctx, key)
+	if c.launcher == "gorun" {
+		return c.hello(ctx)
 	}
 	return nil
 }
@@ -313,16 +292,10 @@ func launcherName(env lookup, kvsname string) string {
 	return "pmi"
 }
 
-// hello is the first of our own commands: both sides check the version, and the launcher hands out the secret, at once
-// over an inherited socket, or after both have proved that they know the key.
-func (c *Client) hello(ctx context.Context, key []byte) error {
-	a := agreement{job: c.name, rank: c.rank, size: c.size}
-	l := newLine("gorun_hello", "version", strconv.Itoa(helloVersion))
-	if key != nil {
-		a.rankNonce = random(nonceSize)
-		l.fields = append(l.fields, field{"nonce", b64.EncodeToString(a.rankNonce)})
-	}
-	reply, err := c.request(ctx, "gorun_welcome", l)
+// hello is the first of our own commands: both sides check the version, and over an inherited socket the launcher hands
+// out the secret.
+func (c *Client) hello(ctx context.Context) error {
+	reply, err := c.request(ctx, "gorun_welcome", newLine("gorun_hello", "version", strconv.Itoa(helloVersion)))
 	if err != nil {
 		return err
 	}
@@ -330,36 +303,10 @@ func (c *Client) hello(ctx context.Context, key []byte) error {
 		return c.stepError("gorun_hello", fmt.Errorf(
 			"gorun speaks version %d of its protocol, this program version %d: build both from the same release", v, helloVersion))
 	}
-	if key != nil {
-		return c.prove(ctx, key, a, reply)
-	}
-	if text, ok := reply.get("secret"); ok {
+	if text, ok := reply.get("secret"); ok && c.secret == nil {
 		if c.secret, err = b64.DecodeString(text); err != nil {
 			return c.stepError("gorun_hello", errors.New("the job's secret is damaged"))
 		}
-	}
-	return nil
-}
-
-// prove lets the launcher prove itself first, so that nothing is proved to a stranger.
-func (c *Client) prove(ctx context.Context, key []byte, a agreement, welcome line) error {
-	var ok bool
-	a.launcher, ok = nonceIn(welcome)
-	proof, _ := welcome.get("proof")
-	if !ok || !a.proves(key, labelLauncher, proof) {
-		return c.stepError("gorun_hello", fmt.Errorf("who answers at %s does not know this job's key: it is not the launcher "+
-			"that started this process, or %s is of another job", EnvPort, EnvKey))
-	}
-	reply, err := c.request(ctx, "gorun_trusted", newLine("gorun_proof", "proof", b64.EncodeToString(a.mac(key, labelRank))))
-	if err == nil {
-		err = c.refused("gorun_proof", reply)
-	}
-	if err != nil {
-		return err
-	}
-	sealed, _ := reply.get("sealed")
-	if c.secret, err = a.open(key, sealed); err != nil {
-		return c.stepError("gorun_proof", err)
 	}
 	return nil
 }

@@ -60,16 +60,14 @@ func world(t testing.TB, size int, tcp bool, o Options) (*Server, []*Client) {
 	s := NewServer(size, o)
 	var served sync.WaitGroup
 	envs := make([]map[string]string, size)
-	stop := func() error { return nil }
 	if tcp {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		served.Go(func() { s.ServeListener(ln) })
-		stop = ln.Close
+		s.Listen(ln)
 		for rank := range envs {
-			envs[rank] = map[string]string{EnvPort: ln.Addr().String(), EnvID: strconv.Itoa(rank), EnvJob: s.Name()}
+			envs[rank] = map[string]string{EnvPort: ln.Addr().String(), EnvID: strconv.Itoa(rank), EnvJob: s.Name(), EnvKey: s.Key()}
 		}
 	} else {
 		for rank := range envs {
@@ -79,7 +77,6 @@ func world(t testing.TB, size int, tcp bool, o Options) (*Server, []*Client) {
 		}
 	}
 	t.Cleanup(func() {
-		stop()
 		s.Close()
 		done := make(chan struct{})
 		go func() { served.Wait(); close(done) }()

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
 // EventKind says what an Event tells.
@@ -37,7 +38,7 @@ func (k EventKind) String() string {
 // Event is something that the launcher should know about a rank.
 type Event struct {
 	Kind    EventKind
-	Rank    int // -1: a connection that had not yet said which rank it is
+	Rank    int
 	Code    int
 	Message string
 	Err     error
@@ -55,18 +56,14 @@ type Options struct {
 	Name    string // the job's name (kvsname); "" for a random one
 	AppNums []int  // the MPMD context of each rank; nil: all 0
 	Mapping string // PMI_process_mapping; "" for all ranks on one node
-	// IDs are what a TCP client sends as PMI_ID, by rank; nil: the rank itself. MPICH reads a number of 31 bits.
-	IDs []int
-	// Key is what ranks that dial prove to know, and what the server proves to them (proof.go); 32 bytes. It must reach
-	// them in GORUN_KEY in their environment, by a way that nobody else can read. nil: nobody can prove anything, and
-	// with RequireProof one is made.
+	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must reach
+	// them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
 	Key []byte
-	// RequireProof: who dials and does not prove it is refused all but the names and limits of the job.
-	RequireProof bool
 	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: 30 s.
 	PeerTimeout time.Duration
 	// MaxKeys and MaxBytes bound the key-value space; 0: 65536 keys + 4096 per rank, 64 MiB + 1 MiB per rank.
 	MaxKeys, MaxBytes int
+	Log               func(msg string, args ...any) // of connections that prove nothing; nil: silent
 }
 
 const (
@@ -75,7 +72,6 @@ const (
 	valMax       = 880
 	writeTimeout = 30 * time.Second
 	outboxSize   = 4    // a connection owes at most one reply and one barrier_out
-	maxStrange   = 16   // events about connections that were no rank's
 	maxSpawn     = 1024 // lines of one mcmd=spawn
 )
 
@@ -85,21 +81,18 @@ type Server struct {
 	opts   Options
 	secret []byte
 	events chan Event
-	// patience is helloTimeout; tests have less.
-	patience time.Duration
+	// authLimit is the constant; tests have less.
+	authLimit time.Duration
 
-	strange atomic.Int64 // events sent about strangers
-
-	mu       sync.Mutex
-	kvs      map[string]string // guarded by mu
-	services map[string]string // guarded by mu; published names
-	bytes    int               // guarded by mu; of all keys and values above
-	states   []State           // guarded by mu
-	conns    []*serverConn     // guarded by mu; by rank, nil until connected; never reset
-	entered  int               // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
-	lobby    lobby             // guarded by mu
-	counts   Strangers         // guarded by mu
-	closed   bool              // guarded by mu
+	mu        sync.Mutex
+	acceptors []*auth.Acceptor  // guarded by mu
+	kvs       map[string]string // guarded by mu
+	services  map[string]string // guarded by mu; published names
+	bytes     int               // guarded by mu; of all keys and values above
+	states    []State           // guarded by mu
+	conns     []*serverConn     // guarded by mu; by rank, nil until connected; never reset
+	entered   int               // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
+	closed    bool              // guarded by mu
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -108,10 +101,7 @@ type serverConn struct {
 	s         *Server
 	rank      int
 	conn      net.Conn
-	trusted   bool       // inherited descriptor, or proved: may be told the secret
-	agreed    *agreement // nil until a nonce came in gorun_hello: what is to be proved
-	trust     *line      // the answer to a right proof; nil before
-	entered   bool       // it has its rank's place
+	inherited bool // this process handed the other end to the rank: it is told the secret in clear
 	in        lineReader
 	outbox    chan []byte // closed never; the writer ends with done
 	done      chan struct{}
@@ -130,8 +120,11 @@ func NewServer(size int, o Options) *Server {
 	if o.Mapping == "" {
 		o.Mapping = fmt.Sprintf("(vector,(0,1,%d))", size)
 	}
-	if o.Key == nil && o.RequireProof {
+	if o.Key == nil {
 		o.Key = random(keySize)
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
 	}
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout = defaultPeerTimeout
@@ -143,14 +136,13 @@ func NewServer(size int, o Options) *Server {
 		o.MaxBytes = (64 + size) << 20
 	}
 	return &Server{
-		size: size, opts: o, secret: random(32), patience: helloTimeout,
-		// A rank has five events at most (abort counts once), so that nobody ever waits for the reader.
-		events:   make(chan Event, 5*size+maxStrange),
+		size: size, opts: o, secret: random(32), authLimit: authLimit,
+		// A rank has five events at most (abort counts once), so that no connection ever waits for the reader.
+		events:   make(chan Event, 5*size),
 		kvs:      map[string]string{},
 		services: map[string]string{},
 		states:   make([]State, size),
 		conns:    make([]*serverConn, size),
-		lobby:    lobby{from: map[netip.Addr]int{}},
 	}
 }
 
@@ -163,7 +155,7 @@ func random(n int) []byte {
 // Name is the job's name; a rank must find it in GORUN_JOB.
 func (s *Server) Name() string { return s.opts.Name }
 
-// Key is what ranks must find in GORUN_KEY; "" without one.
+// Key is what ranks that dial must find in GORUN_KEY.
 func (s *Server) Key() string { return b64.EncodeToString(s.opts.Key) }
 
 // Events delivers what the ranks did, in order for each rank. It is never closed; a slow reader loses nothing about ranks.
@@ -176,67 +168,43 @@ func (s *Server) State(rank int) State {
 	return s.states[rank]
 }
 
-// Close ends all connections.
+// Close ends all connections, and waits for those that were dialled.
 func (s *Server) Close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.closed = true
 	for _, c := range s.conns {
 		if c != nil {
 			c.conn.Close()
 		}
 	}
-	for _, st := range s.lobby.waiting {
-		st.conn.Close()
+	acceptors := s.acceptors
+	s.mu.Unlock()
+	for _, a := range acceptors {
+		a.Close()
 	}
 }
 
 // ServeConn serves the connection of one rank, whose other end this process handed to it, until it ends.
-func (s *Server) ServeConn(rank int, conn net.Conn) error { return s.serve(rank, conn, true) }
-
-func (s *Server) rankOf(id int) (int, error) {
-	if s.opts.IDs == nil {
-		if id < 0 || id >= s.size {
-			return 0, fmt.Errorf("no rank has the PMI_ID %d", id)
-		}
-		return id, nil
-	}
-	for rank, have := range s.opts.IDs {
-		if have == id {
-			return rank, nil
-		}
-	}
-	return 0, errors.New("no rank has that PMI_ID")
-}
-
-func (s *Server) serve(rank int, conn net.Conn, trusted bool) error {
-	c := &serverConn{s: s, conn: conn, trusted: trusted}
-	c.in.r = conn
-	return s.run(c, rank)
-}
-
-// run owns the reading side of c until the connection ends.
-func (s *Server) run(c *serverConn, rank int) error {
-	defer c.conn.Close()
+func (s *Server) ServeConn(rank int, conn net.Conn) error {
+	defer conn.Close()
+	c := &serverConn{s: s, conn: conn, inherited: true}
 	if err := s.enter(c, rank); err != nil {
 		return err
 	}
 	return s.attend(c)
 }
 
-// attend serves a connection that has its rank's place.
+// attend serves a connection that has its rank's place, and owns its reading side until it ends.
 func (s *Server) attend(c *serverConn) error {
 	rank := c.rank
+	c.in.r = c.conn
 	c.outbox, c.done = make(chan []byte, outboxSize), make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	s.mu.Lock()
 	s.conns[rank] = c // from here on barrier_out may be put into the outbox
 	s.mu.Unlock()
-	err := c.begin()
-	if err == nil {
-		err = c.read()
-	}
+	err := c.read()
 	s.leave(c)
 	close(c.done)
 	writer.Wait()
@@ -264,18 +232,6 @@ func (s *Server) enter(c *serverConn, rank int) error {
 	c.rank = rank
 	s.conns[rank] = &serverConn{conn: c.conn} // a placeholder without outbox, replaced by run
 	return nil
-}
-
-// begin makes up for what had to wait until the proof.
-func (c *serverConn) begin() error {
-	c.entered = true
-	if c.initSeen {
-		c.joined()
-	}
-	if c.trust == nil {
-		return nil
-	}
-	return c.answer(*c.trust)
 }
 
 func (s *Server) leave(c *serverConn) {
@@ -409,8 +365,6 @@ func (c *serverConn) serve(l line) error {
 		return c.answer(c.s.service(l))
 	case "gorun_hello":
 		return c.hello(l)
-	case "gorun_proof":
-		return c.proof(l)
 	}
 	return c.answer(refusal(replyName(l.cmd), "unknown_command"))
 }
@@ -430,8 +384,6 @@ func replyName(cmd string) string {
 		return strings.TrimSuffix(cmd, "_name") + "_result"
 	case "gorun_hello":
 		return "gorun_welcome"
-	case "gorun_proof":
-		return "gorun_trusted"
 	}
 	if len(cmd) > 64 {
 		cmd = cmd[:64]
@@ -445,10 +397,6 @@ func refusal(name, msg string) line { return newLine(name, "rc", "-1", "msg", ms
 func (c *serverConn) answer(l line) error {
 	b, err := l.encode()
 	if err != nil {
-		return err
-	}
-	if c.outbox == nil { // not entered: there is a deadline, and no writer
-		_, err := c.conn.Write(b)
 		return err
 	}
 	timer := time.NewTimer(writeTimeout)
@@ -475,15 +423,9 @@ func (c *serverConn) init(l line) error {
 	}
 	if !c.initSeen {
 		c.initSeen = true
-		if c.entered {
-			c.joined()
-		}
+		c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
 	}
 	return c.answer(newLine("response_to_init", "rc", "0", "pmi_version", "1", "pmi_subversion", "1"))
-}
-
-func (c *serverConn) joined() {
-	c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
 }
 
 // note records a change of state before the event about it can be seen.
@@ -525,33 +467,8 @@ func (c *serverConn) hello(l line) error {
 	}
 	c.greeted = true
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
-	nonce, has := nonceIn(l)
-	switch {
-	case c.trusted:
+	if c.inherited {
 		reply.fields = append(reply.fields, field{"secret", b64.EncodeToString(c.s.secret)})
-	case !has || c.s.opts.Key == nil: // a stranger's version is not our business
-	case c.agreed != nil:
-		return &protocolError{errors.New("a second gorun_hello")}
-	default:
-		c.agreed = &agreement{job: c.s.opts.Name, rank: c.rank, size: c.s.size, rankNonce: nonce, launcher: random(nonceSize)}
-		reply.fields = append(reply.fields, field{"nonce", b64.EncodeToString(c.agreed.launcher)},
-			field{"proof", b64.EncodeToString(c.agreed.mac(c.s.opts.Key, labelLauncher))})
-	}
-	return c.answer(reply)
-}
-
-// proof is the rank's half. A wrong one ends the connection: there is no second guess.
-func (c *serverConn) proof(l line) error {
-	text, _ := l.get("proof")
-	if c.agreed == nil || c.trusted || !c.agreed.proves(c.s.opts.Key, labelRank, text) {
-		c.answer(refusal("gorun_trusted", escape("the proof is wrong: this program does not know the job's key ("+EnvKey+")")))
-		return &protocolError{errors.New("a wrong proof")}
-	}
-	c.trusted = true
-	reply := newLine("gorun_trusted", "rc", "0", "sealed", c.agreed.seal(c.s.opts.Key, c.s.secret))
-	if !c.entered {
-		c.trust = &reply
-		return nil
 	}
 	return c.answer(reply)
 }

@@ -215,44 +215,6 @@ func TestLeaveBarrier(t *testing.T) {
 	}
 }
 
-func TestStrangers(t *testing.T) {
-	s := NewServer(1, Options{IDs: []int{4711}})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); s.ServeListener(ln) }()
-	for i := range 3 * maxStrange {
-		conn, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(conn, "cmd=initack pmiid=%d\n", i)
-		conn.SetReadDeadline(time.Now().Add(30 * time.Second))
-		if b, _ := io.ReadAll(conn); len(b) != 0 {
-			t.Fatalf("a stranger was answered %q", b)
-		}
-		conn.Close()
-	}
-	conn, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	r := &raw{t: t, conn: conn}
-	r.in.r = conn
-	r.ask("cmd=initack pmiid=4711", "cmd=initack rc=0")
-	r.want("cmd=set size=1")
-	r.want("cmd=set rank=0")
-	r.want("cmd=set debug=0")
-	r.ask("cmd=init pmi_version=1", initReply)
-	wantEvent(t, s, EventInit, 0)
-	s.Close()
-	ln.Close()
-	within(t, ended, "ServeListener to end")
-}
-
 // FuzzServer lets a client send anything.
 func FuzzServer(f *testing.F) {
 	f.Add([]byte("cmd=init pmi_version=1\ncmd=get_maxes\ncmd=barrier_in\ncmd=abort exitcode=7\ncmd=finalize\n"))

@@ -107,10 +107,9 @@ func (h *Hosts) Run(job Job) (*Running, error) {
 	r := &Running{
 		job: job, ln: ln, exits: make(chan int, size), done: make(chan struct{}),
 		server: pmi.NewServer(size, pmi.Options{
-			RequireProof: true, PeerTimeout: job.PeerTimeout, Mapping: pmi.Mapping(job.PerHost)}),
+			PeerTimeout: job.PeerTimeout, Mapping: pmi.Mapping(job.PerHost)}),
 	}
-	served := make(chan struct{})
-	go func() { defer close(served); r.server.ServeListener(ln) }()
+	r.server.Listen(ln)
 	h.mu.Lock()
 	h.jobs = append(h.jobs, r)
 	h.mu.Unlock()
@@ -118,7 +117,7 @@ func (h *Hosts) Run(job Job) (*Running, error) {
 	if err != nil {
 		r.Stop()
 	}
-	go func() { r.supervise(); <-served; close(r.done) }()
+	go func() { r.supervise(); close(r.done) }()
 	if err != nil {
 		r.Wait()
 		return nil, err
@@ -227,7 +226,6 @@ func (r *Running) supervise() {
 		}
 	}
 	r.server.Close()
-	r.ln.Close()
 }
 
 // fail keeps the first code that is not 0 and reports whether this is it.
@@ -270,9 +268,6 @@ func (r *Running) Output(rank int) string {
 
 // Host is where a rank runs.
 func (r *Running) Host(rank int) int { return r.ranks[rank].host }
-
-// Strangers are the refused connections to the wire-up.
-func (r *Running) Strangers() pmi.Strangers { return r.server.Strangers() }
 
 // WireUp is where the wire-up listens.
 func (r *Running) WireUp() net.Addr { return r.ln.Addr() }

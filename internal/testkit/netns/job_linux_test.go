@@ -110,7 +110,7 @@ func TestJobWrongKey(t *testing.T) {
 	h := Up(t, 2)
 	r := start(t, h, Job{}, "", pmi.EnvKey+"="+strings.Repeat("A", 43))
 	codes := waitCodes(t, r)
-	if slices.Contains(codes, 0) || !strings.Contains(r.Output(0)+r.Output(1), "does not know this job's key") {
+	if slices.Contains(codes, 0) || !strings.Contains(r.Output(0)+r.Output(1), "has another secret") {
 		t.Errorf("codes %v: %s", codes, r.Output(0)+r.Output(1))
 	}
 }

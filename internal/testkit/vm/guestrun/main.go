@@ -56,9 +56,9 @@ func run(ppn int, prog []string) (int, error) {
 		if err != nil {
 			return 1, fmt.Errorf("serving the wire-up: %w", err)
 		}
-		s := pmi.NewServer(2*ppn, pmi.Options{Name: name, Key: key, RequireProof: true,
+		s := pmi.NewServer(2*ppn, pmi.Options{Name: name, Key: key,
 			Mapping: pmi.Mapping([]int{ppn, ppn})})
-		go s.ServeListener(ln)
+		s.Listen(ln)
 		go func() {
 			for range s.Events() { // a rank that aborts ends by itself, and the others notice
 			}
