@@ -43,7 +43,7 @@ func loadOptions(o Options) (config, error) {
 	if o.Log == nil {
 		o.Log = hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.LevelFromString(set.Log), Output: os.Stderr})
 	}
-	if firstOfHost(o.Environ) && lookup(o.Environ, pmi.EnvJob) == "" { // gorun has warned already
+	if set.Job == "" && firstOfHost(o.Environ) { // else gorun has warned already
 		warn := hclog.New(&hclog.LoggerOptions{Name: "mpi", Level: hclog.Warn, Output: os.Stderr, DisableTime: true})
 		for _, w := range warnings {
 			warn.Warn(w.String())
@@ -54,7 +54,7 @@ func loadOptions(o Options) (config, error) {
 
 // firstOfHost reports whether this is the rank of its host that warns for all of them.
 func firstOfHost(environ []string) bool {
-	r := lookup(environ, pmi.EnvLocalRank, "MPI_LOCALRANKID", pmi.EnvRank)
+	r := lookup(environ, "MPI_LOCALRANKID", pmi.EnvRank)
 	return r == "" || r == "0"
 }
 
@@ -120,7 +120,7 @@ func Job(o Options) (*Member, error) {
 
 // connect opens the device, makes the engine and publishes its address. It returns when all ranks have done so.
 func (m *Member) connect(ctx context.Context, c config) error {
-	local, known := localRanks(c.Environ, m.Size)
+	local, known := localRanks(c, m.Size)
 	if m.Size > 1 {
 		var err error
 		if m.device, err = m.openDevice(c, local, known); err != nil {
@@ -164,8 +164,11 @@ func (m *Member) publish(ctx context.Context) error {
 func addressKey(rank int) string { return "gorun-" + strconv.Itoa(rank) }
 
 // localRanks is how many ranks are on this host, and whether the launcher has said so.
-func localRanks(environ []string, size int) (local int, known bool) {
-	if n, err := strconv.Atoi(lookup(environ, pmi.EnvLocalSize, "MPI_LOCALNRANKS")); err == nil && n > 0 {
+func localRanks(c config, size int) (local int, known bool) {
+	if c.set.LocalSize > 0 {
+		return c.set.LocalSize, true
+	}
+	if n, err := strconv.Atoi(lookup(c.Environ, "MPI_LOCALNRANKS")); err == nil && n > 0 {
 		return n, true
 	}
 	return size, false

@@ -241,16 +241,33 @@ func TestOpenTransportSaysWhy(t *testing.T) {
 	}
 }
 
+// What users read of GORUN_TRANSPORTS=auto names the transports of the list, in its order.
+func TestAutoIsExplained(t *testing.T) {
+	s, _ := settings.Find("GORUN_TRANSPORTS")
+	_, auto, _ := strings.Cut(s.Meaning, "Auto: ")
+	for _, name := range names() {
+		before, after, ok := strings.Cut(auto, name)
+		if !ok {
+			t.Errorf("%q does not name %s, or not in order; before it: %q", s.Meaning, name, before)
+		}
+		auto = after
+	}
+}
+
 func TestLocalRanks(t *testing.T) {
 	for environ, want := range map[string]string{
 		"":                                     "7 false",
 		"GORUN_LOCAL_SIZE=3":                   "3 true",
 		"MPI_LOCALNRANKS=2":                    "2 true",
 		"GORUN_LOCAL_SIZE=3 MPI_LOCALNRANKS=2": "3 true",
-		"GORUN_LOCAL_SIZE=x":                   "7 false",
+		"GORUN_LOCAL_SIZE=0":                   "7 false",
 		"MPI_LOCALNRANKS=0":                    "7 false",
 	} {
-		local, known := localRanks(strings.Fields(environ), 7)
+		c, err := loadOptions(Options{Environ: strings.Fields(environ)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		local, known := localRanks(c, 7)
 		if got := fmt.Sprint(local, known); got != want {
 			t.Errorf("%q: %s, want %s", environ, got, want)
 		}
