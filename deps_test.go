@@ -30,8 +30,8 @@ const graph = `
 	internal/auth                                                        :
 
 	# The pure parts of messaging.
-	tagmatch, eager                                                      :
-	rendezvous                                                           : internal/wire
+	tagmatch                                                             :
+	eager, rendezvous                                                    : internal/wire
 
 	# The seam, and what is behind it.
 	transport                                                            : internal/wire

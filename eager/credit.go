@@ -27,72 +27,73 @@ func Cost(payload int) int64 {
 	return Envelope + 1<<bits.Len(uint(payload-1))
 }
 
-// Account is the sender's end.
-type Account struct {
+// CreditSender is the sender's end.
+type CreditSender struct {
 	grant  int64
 	credit int64 // 0 <= credit <= grant
 }
 
 // Open begins with all of the grant.
-func (a *Account) Open(grant int64) { a.grant, a.credit = grant, grant }
+func (c *CreditSender) Open(grant int64) { c.grant, c.credit = grant, grant }
 
 // TakePayload takes the cost of an eager message, or says no: then the message goes by rendezvous, of which the
 // receiver keeps the envelope only. A quarter of the grant is for envelopes.
-func (a *Account) TakePayload(n int) bool {
-	c := a.credit - Cost(n)
-	if c < a.grant>>2 {
+func (c *CreditSender) TakePayload(n int) bool {
+	left := c.credit - Cost(n)
+	if left < c.grant>>2 {
 		return false
 	}
-	a.credit = c
+	c.credit = left
 	return true
 }
 
 // TakeEnvelope takes the cost of a message without payload, or says no: then it stays with the sender.
-func (a *Account) TakeEnvelope() bool {
-	if a.credit < Envelope {
+func (c *CreditSender) TakeEnvelope() bool {
+	if c.credit < Envelope {
 		return false
 	}
-	a.credit -= Envelope
+	c.credit -= Envelope
 	return true
 }
 
 // Return puts back what a message that was not sent after all had taken, or what the receiver gives back. It reports
 // false if that is more than was ever granted: the peer is not to be trusted.
-func (a *Account) Return(n int64) bool {
-	if n < 0 || n > a.grant-a.credit {
+func (c *CreditSender) Return(n int64) bool {
+	if n < 0 || n > c.grant-c.credit {
 		return false
 	}
-	a.credit += n
+	c.credit += n
 	return true
 }
 
-// Debt is the receiver's end.
-type Debt struct {
+// CreditReceiver is the receiver's end.
+type CreditReceiver struct {
 	owed int64 // consumed and not yet given back; 0 <= owed
 	held int64 // queued unmatched. held + owed <= grant if the peer keeps to the rules
 	half int64
 	max  int64
 }
 
-// Open begins an account of that grant.
-func (d *Debt) Open(grant int64) { *d = Debt{half: grant >> 1, max: grant} }
+// Open begins with all of the grant at the sender's.
+func (c *CreditReceiver) Open(grant int64) { *c = CreditReceiver{half: grant >> 1, max: grant} }
 
-// Hold notes a queued message; false: the sender has overdrawn, which a correct peer never does.
-func (d *Debt) Hold(cost int64) bool {
-	d.held += cost
-	return d.held+d.owed <= d.max
+// Charge notes a queued message; false: the sender has overdrawn, which a correct peer never does.
+func (c *CreditReceiver) Charge(cost int64) bool {
+	c.held += cost
+	return c.held+c.owed <= c.max
 }
 
-// Unhold: a message that was held is matched.
-func (d *Debt) Unhold(cost int64) { d.held -= cost }
+// Refund: a message that was charged is matched.
+func (c *CreditReceiver) Refund(cost int64) { c.held -= cost }
 
-// Owe notes consumed credit and returns what should be given back now: nothing until half of the grant is owed.
-func (d *Debt) Owe(cost int64) int64 {
-	d.owed += cost
-	if d.owed < d.half {
+// Consume notes credit of a matched message, and returns what should be given back now: nothing until half of the grant
+// is owed.
+func (c *CreditReceiver) Consume(cost int64) int64 {
+	c.owed += cost
+	if c.owed < c.half {
 		return 0
 	}
-	n := d.owed
-	d.owed = 0
+	n := c.owed
+	c.owed = 0
 	return n
 }

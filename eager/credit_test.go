@@ -31,8 +31,8 @@ func TestGrantsStayUnderTheLimit(t *testing.T) {
 	}
 }
 
-func TestAccountRefuses(t *testing.T) {
-	var a Account
+func TestCreditSenderRefuses(t *testing.T) {
+	var a CreditSender
 	a.Open(10_000)
 	if a.Return(1) || a.Return(-1) || a.Return(math.MaxInt64) || a.Return(math.MinInt64) {
 		t.Error("credit is taken back that was never given")
@@ -65,8 +65,8 @@ func TestCreditIsConserved(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		grant := int64(MinGrant) + r.Int64N(100_000)*int64(seed%2)
-		var a Account
-		var d Debt
+		var a CreditSender
+		var d CreditReceiver
 		a.Open(grant)
 		d.Open(grant)
 		var messages, credits, held []int64 // on the way there, on the way back, unmatched
@@ -77,7 +77,7 @@ func TestCreditIsConserved(t *testing.T) {
 			return n
 		}
 		owe := func(cost int64) {
-			if n := d.Owe(cost); n != 0 {
+			if n := d.Consume(cost); n != 0 {
 				credits = append(credits, n)
 			}
 		}
@@ -99,7 +99,7 @@ func TestCreditIsConserved(t *testing.T) {
 				}
 			case 3:
 				if len(messages) > 0 {
-					if !d.Hold(messages[0]) {
+					if !d.Charge(messages[0]) {
 						t.Fatalf("seed %d, step %d: a sender that kept to the rules is accused: %+v", seed, step, d)
 					}
 					held = append(held, messages[0])
@@ -108,7 +108,7 @@ func TestCreditIsConserved(t *testing.T) {
 			case 4:
 				if len(held) > 0 {
 					i := r.IntN(len(held))
-					d.Unhold(held[i])
+					d.Refund(held[i])
 					owe(held[i])
 					held = append(held[:i], held[i+1:]...)
 				}
@@ -132,14 +132,14 @@ func TestCreditIsConserved(t *testing.T) {
 
 // Overdraft is noticed with the first message that is too much.
 func TestOverdraft(t *testing.T) {
-	var d Debt
+	var d CreditReceiver
 	d.Open(MinGrant)
 	for i := range 16 {
-		if !d.Hold(Envelope) {
+		if !d.Charge(Envelope) {
 			t.Fatalf("envelope %d of 16 is refused", i)
 		}
 	}
-	if d.Hold(1) {
+	if d.Charge(1) {
 		t.Error("a byte more than the grant is held")
 	}
 }

@@ -1,8 +1,9 @@
-// Package eager holds what small messages need: they are copied at once, to
-// the receiver's posted buffer or, if none is posted yet, to an unexpected-
-// message buffer there. Both are bounded by credit.
+// Package eager holds what small messages need: they are sent at once, without
+// asking, and copied to the receiver's posted buffer or, if none is posted yet,
+// to an unexpected-message buffer there. Both are bounded by credit.
 //
-//	Owns:     the two ends of a credit account (credit.go), the unexpected-message buffers (bounce.go)
-//	May call: the standard library
-//	Never:    wait for credit: it says no; match; send
+//	Owns:     sending without asking (sender.go), the two ends of a credit account (credit.go),
+//	          unexpected messages (unexpected.go) and their buffers (bounce.go)
+//	May call: internal/wire; the link, once per message
+//	Never:    wait for credit: it says no; match
 package eager

@@ -1,10 +1,14 @@
 // Package pml is the point-to-point messaging layer: the engine that turns
 // sends and receives into packets and back. One Engine is one rank.
 //
-// A message's life: send.go (the fast case) and send_slow.go, over a
-// transport.Link, into progress.go at the receiver, where tagmatch says who
-// gets it; recv.go posts what it is matched with; transfer.go moves large
-// ones. wait.go is the only file that may sleep.
+// Engine has the requests, their waiting and the lock: send.go (the fast case),
+// send_slow.go, recv.go, probe.go, cancel.go, complete.go; wait.go is the only
+// file that may sleep, waitstate.go says who may.
+//
+// Behind path (path.go) stands how messages are matched and moved. Over links:
+// links.go posts and sends, packets.go handles what arrives, peer.go has a
+// record of each rank, transfer.go moves large messages, worklist.go has what
+// goes on by itself, offload.go what a device matches.
 //
 //	Owns:     requests while they are active, peers, the poll buffer; every state change of a request
 //	May call: tagmatch, eager, rendezvous, transport (the seam only), internal/wire, x/sys (sched_yield)

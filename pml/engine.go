@@ -2,15 +2,10 @@ package pml
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
 	"runtime"
 	"sync"
 	"time"
 
-	"github.com/gorun-mpi/mpi/eager"
-	"github.com/gorun-mpi/mpi/internal/wire"
-	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -53,38 +48,27 @@ const (
 type Engine struct {
 	engineLock // guards everything below
 
-	cfg     Config
-	dev     transport.Device // polled and parked on: Net, or Self in a world of one
-	table   *tagmatch.Table
-	peers   []*peer // by rank; nil until first contact
-	special int     // how many have failed, and how many send through a device that matches: receives need a look
-	hdr     wire.Header
-	pkts    [16]transport.Packet
+	cfg  Config
+	dev  transport.Device // polled and parked on: Net, or Self in a world of one
+	pkts [16]transport.Packet
 
-	// What is under way.
+	path  path     // how messages are matched and moved
+	links linkPath // which is path; short messages go to it without a dynamic call
+
 	outstanding int // requests and probes that are not complete
-	detached    int // those of them that nobody waits for
-	todo        worklist
-	transfers   transferTable
-	chooser     rendezvous.Chooser
+	detached    int // those of them that no caller waits for
 	probers     []*Request
-	offload     *offload
+	free        *Request // of blocking calls
+	handles     requestQueue
 
 	wait waitState
 	pace pace
 
-	selfPkts [4]transport.Packet
-
-	free    *Request // of blocking calls
-	handles requestQueue
-	unexp   *unexpected // free records
-	pool    eager.Pool
-	grant   int64
-	stats   Stats
-	closed  error // why calls are refused; nil while open
-	wg      sync.WaitGroup
-	stop    context.CancelFunc
-	ctx     context.Context
+	stats  Stats
+	closed error // why calls are refused; nil while open
+	wg     sync.WaitGroup
+	stop   context.CancelFunc
+	ctx    context.Context
 }
 
 // New makes an engine. Nothing is connected yet.
@@ -95,47 +79,24 @@ func New(cfg Config) *Engine {
 	if cfg.NewRequest == nil {
 		cfg.NewRequest = func(*Engine) *Request { return new(Request) }
 	}
-	keep := cfg.UnexpectedMax / 8
-	e := &Engine{cfg: cfg, dev: cfg.Net, table: tagmatch.New(), peers: make([]*peer, cfg.Size),
-		pool: eager.Pool{Keep: int(keep)}, grant: eager.Grant(cfg.UnexpectedMax-keep, cfg.Size), offload: &offload{}}
-	e.todo.wake = e.wakeLeader
-	begun := time.Now()
-	e.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }
+	e := &Engine{cfg: cfg, dev: cfg.Net,
+		pace: pace{fixed: cfg.Spin, crowded: cfg.GiveWay, oneProcessor: runtime.GOMAXPROCS(0) == 1, spin: firstSpin}}
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
-	if dev, ok := cfg.Net.(transport.TagOffload); ok {
-		e.offload.attach(dev)
-	}
+	e.links.init(e)
+	e.path = &e.links
 	if in, ok := cfg.Net.(transport.Introducer); ok {
 		in.Introduce(e.Address())
 	}
-	e.pace = pace{fixed: cfg.Spin, crowded: cfg.GiveWay, oneProcessor: runtime.GOMAXPROCS(0) == 1, spin: firstSpin}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.wg.Add(1)
 	go e.watch()
 	return e
 }
 
-// Address is what the other ranks' Lookup must return for this one: the grant to each sender and the device's address.
-func (e *Engine) Address() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, uint64(e.grant))
-	if e.cfg.Net != nil {
-		b = append(b, e.cfg.Net.Address()...)
-	}
-	return b
-}
-
-func splitAddress(peer int, b []byte) (grant int64, device []byte, err error) {
-	if len(b) < 8 {
-		return 0, nil, fmt.Errorf("rank %d published %d bytes as its address, at least 8 are needed", peer, len(b))
-	}
-	grant = int64(binary.LittleEndian.Uint64(b))
-	if grant < eager.MinGrant {
-		return 0, nil, fmt.Errorf("rank %d grants %d bytes of unexpected messages, at least %d are needed", peer, grant, eager.MinGrant)
-	}
-	return grant, b[8:], nil
-}
+// Address is what the other ranks' Lookup must return for this one.
+func (e *Engine) Address() []byte { return e.path.address() }
 
 // Close ends the engine: requests that are under way fail with err. The devices are closed too.
 func (e *Engine) Close(err error) error {
@@ -173,25 +134,8 @@ func (e *Engine) Fail(err error) {
 // fail: the caller holds the lock.
 func (e *Engine) fail(err error) {
 	e.closed = err
-	for _, p := range e.peers {
-		if p != nil {
-			e.failPeer(p, err)
-		}
-	}
-	for _, r := range e.table.FailAll() {
-		e.failReceive(r, err)
-	}
-	for _, r := range e.probers {
-		e.complete(r, err)
-	}
-	e.probers = nil
-}
-
-// failPosted completes the posted receives that name source.
-func (e *Engine) failPosted(source int32, err error) {
-	for _, r := range e.table.FailSource(source) {
-		e.failReceive(r, err)
-	}
+	e.path.fail(err)
+	e.failProbers(AnySource, err)
 }
 
 // Closed is why calls are refused; nil while they are not.
@@ -212,27 +156,12 @@ func (e *Engine) Pending() int {
 func (e *Engine) DropContext(ctx uint32, err error) {
 	e.lock()
 	defer e.unlock()
-	receives, messages := e.table.DropContext(ctx)
-	for _, r := range receives {
-		e.failReceive(r, err)
-	}
-	for _, m := range messages {
-		u := m.Owner.(*unexpected)
-		e.discard(u)
-	}
-	probers := e.probers
-	e.probers = nil
-	for _, r := range probers {
-		if r.recv.Ctx == ctx {
-			e.complete(r, err)
-		} else {
-			e.probers = append(e.probers, r)
-		}
-	}
+	e.path.drop(ctx, err)
+	e.endProbers(func(r *Request) bool { return r.recv.Ctx == ctx }, err)
 	e.exitCall()
 }
 
-// Flush waits until what nobody will collect is sent (buffered sends, control packets that found a link full), and
+// Flush waits until what no caller will collect is sent (buffered sends, control packets that found a link full), and
 // returns how many operations of callers are under way; if there are any it does not wait.
 func (e *Engine) Flush() int {
 	e.lock()
@@ -243,10 +172,18 @@ func (e *Engine) Flush() int {
 		if open > 0 {
 			return open
 		}
-		if e.detached == 0 && e.todo.pending == 0 && e.todo.stalled == 0 {
+		if e.load().none() {
 			return 0
 		}
 		e.pause()
 	}
 	return 0
+}
+
+// Transport is the name of the device by which this rank reaches others; of several, shm+tcp.
+func (e *Engine) Transport() string {
+	if e.cfg.Net == nil {
+		return e.cfg.Self.Name()
+	}
+	return e.cfg.Net.Name()
 }

@@ -111,7 +111,7 @@ func (n *testNet) linkAll() {
 		e.lock()
 		for peer := range n.engines {
 			if peer != rank {
-				e.ensureConnected(e.peer(int32(peer)))
+				e.links.peer(int32(peer)).ensureConnected()
 			}
 		}
 		e.unlock()
@@ -126,7 +126,7 @@ func (n *testNet) settle() {
 			e.lock()
 			n.mu.Lock()
 			waiting := false
-			for _, p := range e.peers {
+			for _, p := range e.links.peers {
 				waiting = waiting || p != nil && p.connecting && p.err == nil && n.gates[[2]int{e.cfg.Rank, int(p.rank)}] == nil
 			}
 			n.mu.Unlock()
@@ -379,8 +379,8 @@ func (n *testNet) prefer(rank int, s *rendezvous.Scheme) {
 	e := n.engines[rank]
 	e.lock()
 	defer e.unlock()
-	for from := range e.peers {
-		p := e.peer(int32(from))
+	for from := range e.links.peers {
+		p := e.links.peer(int32(from))
 		p.tuner = rendezvous.Tuner{}
 		p.tuner.Prefer(s)
 	}
@@ -439,11 +439,11 @@ func (n *testNet) onWire(from, to int) []transport.Packet {
 func (n *testNet) accounts() error {
 	for from, sender := range n.engines {
 		for to, receiver := range n.engines {
-			p, q := sender.peers[to], receiver.peers[from]
+			p, q := sender.links.peers[to], receiver.links.peers[from]
 			if from == to || p == nil || p.link == nil || p.err != nil || q != nil && q.err != nil {
 				continue
 			}
-			sum := books(p.account, "credit")
+			sum := books(p.out.CreditSender, "credit")
 			if nic := n.devices[to].nic; nic != nil {
 				sum += nic.owes(from)
 			}
@@ -461,20 +461,20 @@ func (n *testNet) accounts() error {
 				}
 			}
 			if q != nil {
-				sum += books(q.debt, "held") + books(q.debt, "owed")
+				sum += books(q.in, "held") + books(q.in, "owed")
 				for _, h := range q.control {
 					if h.Kind == wire.Credit {
 						sum += int64(h.Len)
 					}
 				}
-				for _, s := range receiver.transfers.slots {
+				for _, s := range receiver.links.transfers.slots {
 					if s.t != nil && s.t.recv && s.t.peer == q {
 						sum += eager.Envelope
 					}
 				}
 			}
-			if sum != receiver.grant {
-				return fmt.Errorf("of the %d bytes that rank %d grants to rank %d, %d are accounted for", receiver.grant, to, from, sum)
+			if sum != receiver.links.grant {
+				return fmt.Errorf("of the %d bytes that rank %d grants to rank %d, %d are accounted for", receiver.links.grant, to, from, sum)
 			}
 		}
 	}
@@ -486,11 +486,11 @@ func (e *Engine) consistent() error {
 	if err := e.wait.check(e.load()); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
-	if err := e.todo.check(e.peers); err != nil {
+	if err := e.links.todo.check(e.links.peers); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
 	active := len(e.probers)
-	for _, s := range e.transfers.slots {
+	for _, s := range e.links.transfers.slots {
 		t := s.t
 		if t == nil {
 			continue
@@ -510,19 +510,19 @@ func (e *Engine) consistent() error {
 		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.outstanding, e.detached, active)
 	}
 	var held int64
-	for _, p := range e.peers {
+	for _, p := range e.links.peers {
 		if p == nil {
 			continue
 		}
-		held += books(p.debt, "held")
+		held += books(p.in, "held")
 		for i, r := range p.queue {
 			if r.state != stActive || !r.queued || r.peer != p {
 				return fmt.Errorf("rank %d: place %d of the queue to rank %d is no queued request", e.cfg.Rank, i, p.rank)
 			}
 		}
 	}
-	if held != e.stats.UnexpectedBytes {
-		return fmt.Errorf("rank %d: %d bytes are held, the statistics say %d", e.cfg.Rank, held, e.stats.UnexpectedBytes)
+	if held != e.links.store.Bytes {
+		return fmt.Errorf("rank %d: %d bytes are held, the statistics say %d", e.cfg.Rank, held, e.links.store.Bytes)
 	}
 	return e.offloadConsistent()
 }

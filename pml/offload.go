@@ -7,7 +7,6 @@ import (
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
-	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -17,7 +16,7 @@ import (
 //	1. post: no message waits for it, so it stands in the table; handDown: the device gets it too, or it is counted as
 //	   one that software alone must match
 //	2. OffloadMatched: off the table; OffloadDone: complete, as progress.go would have done it, or to transfer.go
-//	3. or a message that the device has not matched is found to be its: fromOffload takes it over
+//	3. or a message that the device has not matched is found to be its: packet takes it over
 //	4. or it is cancelled, which the device decides (OffloadBack); or its peer fails, or its communicator is freed: withdraw
 //
 // What may be handed down: of any two receives that could match the same message, the younger only if the device has the
@@ -92,17 +91,29 @@ func (f Fallbacks) String() string {
 
 // offload is the device and what it has. Guarded by the engine's lock.
 type offload struct {
+	l      *linkPath
 	dev    transport.TagOffload // nil: not known, as no link to a peer behind it has been made yet
 	limits transport.OffloadLimits
 	peers  int // whose receives may be handed down
 	unseen int // OffloadSeen that could not be said yet
-	// dealing: fromOffload has a packet under way.
+	// dealing: packet has a packet under way.
 	dealing bool
 
 	slots []slot
 	spare int32   // a chain of those that are free, by next; -1: none
 	byBuf []int32 // heads of chains of those that are in use, by the hash of their buffers; as many as a power of two
 	uses  uint64  // cookies given out
+}
+
+// peerTags is what an offload knows of a peer.
+type peerTags struct {
+	// offload: its messages come through a device that could match them, or that is not known yet as there is no link.
+	// able: and the device does.
+	offload *offload
+	able    bool
+	// Receives that name the peer, are posted and not handed down: soft, those for any tag among them: softWild; counted
+	// if able.
+	soft, softWild int32
 }
 
 // slot is one receive that the device has, from OffloadPost to OffloadDone or OffloadBack. Its buffer is pinned by the
@@ -218,66 +229,65 @@ func (o *offload) seen() {
 	o.dev.OffloadSeen()
 }
 
-// offloadTo finds out whether a device can match what p sends. p has just been linked.
-func (e *Engine) offloadTo(p *peer) {
-	p.offload = nil
-	l, ok := p.link.(transport.Offloader)
+// onConnected finds out whether a device can match what p sends.
+func (o *offload) onConnected(p *peer, link transport.Link) {
+	p.tags.offload = nil
+	l, ok := link.(transport.Offloader)
 	if !ok {
 		return
 	}
-	dev, o := l.Offload(), e.offload
+	cfg, dev := &o.l.e.cfg, l.Offload()
 	if dev == nil || !o.attach(dev) {
 		return
 	}
-	p.offload = o
-	able := e.cfg.Offload != OffloadOff && o.limits.Tags > 0
-	if e.cfg.Debug != nil {
+	p.tags.offload = o
+	able := cfg.Offload != OffloadOff && o.limits.Tags > 0
+	if cfg.Debug != nil {
 		by := "device"
 		if !able {
 			by = "software"
 		}
-		e.cfg.Debug("device matches tags", "peer", p.rank, "matching", by, "receives-max", o.limits.Tags, "buffer-min", o.limits.Min)
+		cfg.Debug("device matches tags", "peer", p.rank, "matching", by, "receives-max", o.limits.Tags, "buffer-min", o.limits.Min)
 	}
 	if !able {
 		return
 	}
-	p.able = true
+	p.tags.able = true
 	o.peers++
-	e.special++
-	for _, r := range e.table.Naming(p.rank) {
-		e.handDown(p, r.Owner.(*Request))
+	o.l.needsCheck++
+	for _, r := range o.l.table.Naming(p.rank) {
+		o.handDown(p, r.Owner.(*Request))
 	}
 }
 
-func (e *Engine) fallBack(why Fallback) {
-	if e.offload.peers != 0 {
-		e.stats.OffloadFallbacks[why]++
+func (o *offload) fallBack(why Fallback) {
+	if o.peers != 0 {
+		o.l.e.stats.OffloadFallbacks[why]++
 	}
 }
 
 // handDown gives a receive that names p to the device too, if that is allowed. All posted receives that name p are
 // older and have been through this, or are younger and will be.
-func (e *Engine) handDown(p *peer, r *Request) {
-	if why := e.tryHandDown(p, r); why != handedDown {
-		e.fallBack(why)
-		e.keepInSoftware(p, r)
+func (o *offload) handDown(p *peer, r *Request) {
+	if why := o.tryHandDown(p, r); why != handedDown {
+		o.fallBack(why)
+		o.keepInSoftware(p, r)
 		return
 	}
 	r.offload.state = inDevice
-	e.stats.OffloadPosted++
+	o.l.e.stats.OffloadPosted++
 }
 
 // keepInSoftware: r, which names p, is with software alone.
-func (e *Engine) keepInSoftware(p *peer, r *Request) {
+func (o *offload) keepInSoftware(p *peer, r *Request) {
 	r.offload.state = inSoftware
-	p.soft++
+	p.tags.soft++
 	if r.recv.Tag == AnyTag {
-		p.softWild++
+		p.tags.softWild++
 	}
 }
 
-func (e *Engine) tryHandDown(p *peer, r *Request) Fallback {
-	o := e.offload
+func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	tag, mask := r.recv.Tag, transport.MaskExact
 	if tag == AnyTag {
 		tag, mask = 0, transport.MaskAnyTag
@@ -288,9 +298,9 @@ func (e *Engine) tryHandDown(p *peer, r *Request) Fallback {
 		return FallbackShort
 	case !fits:
 		return FallbackContext
-	case e.table.FromAny() != 0 || p.softWild != 0:
+	case o.l.table.FromAny() != 0 || p.tags.softWild != 0:
 		return FallbackWildcard
-	case r.recv.Tag == AnyTag && p.soft != 0 || !e.olderDown(r):
+	case r.recv.Tag == AnyTag && p.tags.soft != 0 || !o.olderDown(r):
 		return FallbackOlder
 	}
 	buf := addressOf(r.buf)
@@ -315,8 +325,8 @@ func (e *Engine) tryHandDown(p *peer, r *Request) Fallback {
 
 // olderDown: the device has all older receives with the same envelope. It is enough to look at the youngest of them: it
 // went down only after the others.
-func (e *Engine) olderDown(r *Request) bool {
-	older := e.table.Older(&r.recv)
+func (o *offload) olderDown(r *Request) bool {
+	older := o.l.table.Older(&r.recv)
 	return older == nil || older.Owner.(*Request).offload.state == inDevice
 }
 
@@ -326,203 +336,197 @@ func (e *Engine) olderDown(r *Request) bool {
 // OffloadBack by itself. Where a message has come that is r's and that the device has left to software, the entry in the
 // device is dead until OffloadSeen, and is gone by then. In all other cases the receive fails, and what a late message
 // writes there is what the content of a buffer whose receive has failed may be.
-func (e *Engine) withdraw(r *Request) {
+func (o *offload) withdraw(r *Request) {
 	switch r.offload.state {
 	case inSoftware:
-		p := e.peers[r.recv.Source]
-		p.soft--
+		p := o.l.peers[r.recv.Source]
+		p.tags.soft--
 		if r.recv.Tag == AnyTag {
-			p.softWild--
+			p.tags.softWild--
 		}
 	case inDevice:
-		s := e.offload.find(r.offload.cookie)
+		s := o.find(r.offload.cookie)
 		s.r = nil
-		e.offload.askBack(s)
-		e.stats.OffloadTakenBack++
+		o.askBack(s)
+		o.l.e.stats.OffloadTakenBack++
 	}
 	r.offload.state = offloadNone
 }
 
-// failReceive completes a posted receive that is off the table.
-func (e *Engine) failReceive(m *tagmatch.Receive, err error) {
-	r := m.Owner.(*Request)
-	e.withdraw(r)
-	e.complete(r, err)
-}
-
 // failMatched completes what the device has matched with messages of p and will not finish.
-func (e *Engine) failMatched(p *peer, err error) {
-	if !p.able {
+func (o *offload) failMatched(p *peer, err error) {
+	if !p.tags.able {
 		return
 	}
-	for i := range e.offload.slots {
-		if s := &e.offload.slots[i]; s.p == p && s.r != nil {
+	for i := range o.slots {
+		if s := &o.slots[i]; s.p == p && s.r != nil {
 			r := s.r
 			s.r = nil
-			e.complete(r, err)
+			o.l.e.complete(r, err)
 		}
 	}
 }
 
-// fromOffload handles a packet of a peer whose messages come through such a device, or might.
-func (e *Engine) fromOffload(p *peer, pkt *transport.Packet) {
-	if p.able && p.err == nil {
-		e.shadow(p, pkt)
+// packet handles what comes from a peer whose messages come through such a device, or might.
+func (o *offload) packet(p *peer, pkt *transport.Packet) {
+	if p.tags.able && p.err == nil {
+		o.shadow(p, pkt)
 	}
 	counted := pkt.Counted
-	e.offload.dealing = true
-	e.packet(pkt)
-	e.offload.dealing = false
+	o.dealing = true
+	o.l.event(pkt)
+	o.dealing = false
 	if counted {
-		e.offload.seen()
+		o.seen()
 	}
 }
 
 // shadow takes the receive over that a message will find, if there is one: this message the device has not matched.
-func (e *Engine) shadow(p *peer, pkt *transport.Packet) {
+func (o *offload) shadow(p *peer, pkt *transport.Packet) {
 	h := &pkt.Header
 	if h.Kind != wire.Eager && h.Kind != wire.EagerSync && h.Kind != wire.RTS {
 		return
 	}
-	m := e.table.Peek(h.Ctx, p.rank, h.Tag)
+	m := o.l.table.Peek(h.Ctx, p.rank, h.Tag)
 	if m == nil {
 		return
 	}
 	r := m.Owner.(*Request)
 	if r.offload.state == inDevice && !pkt.Counted {
 		// Only what is counted keeps the device from matching the receive with another message at this moment.
-		e.failPeer(p, protocolError(p, "it sent a message around the device that matches them"))
+		p.breaks("it sent a message around the device that matches them")
 		return
 	}
-	e.withdraw(r)
-	e.stats.SoftwareMatches++
+	o.withdraw(r)
+	o.l.e.stats.SoftwareMatches++
 }
 
-// offloadEvent: the device reports about a receive.
-func (e *Engine) offloadEvent(pkt *transport.Packet) {
-	s := e.offload.find(pkt.Cookie)
+// event: the device reports about a receive.
+func (o *offload) event(pkt *transport.Packet) {
+	s := o.find(pkt.Cookie)
 	if s == nil {
 		return
 	}
 	switch pkt.Event {
 	case transport.OffloadMatched:
-		e.offloadMatched(s, pkt.Header.Tag)
+		o.matched(s, pkt.Header.Tag)
 	case transport.OffloadDone:
-		e.offloadDone(s, pkt)
+		o.done(s, pkt)
 	case transport.OffloadBack:
-		e.offloadBack(s)
+		o.back(s)
 	}
 }
 
-// offloadMatched: the receive is off the table at once, or the next message would find it there.
-func (e *Engine) offloadMatched(s *slot, tag int32) {
+// matched: the receive is off the table at once, or the next message would find it there.
+func (o *offload) matched(s *slot, tag int32) {
 	if s.matched {
 		return
 	}
 	s.matched = true
 	if r := s.r; r != nil {
-		e.table.Cancel(&r.recv)
+		o.l.table.Cancel(&r.recv)
 		r.offload.state = offloadNone
 		r.status = Status{Source: s.p.rank, Tag: tag}
-		e.stats.OffloadMatches++
-		e.stats.MatchedOnArrival++
+		o.l.e.stats.OffloadMatches++
+		o.l.e.stats.MatchedOnArrival++
 	}
 }
 
-// offloadDone: the device is done with a message and a buffer. It may be the first that is heard of the match.
-func (e *Engine) offloadDone(s *slot, pkt *transport.Packet) {
+// done: the device is done with a message and a buffer. It may be the first that is heard of the match.
+func (o *offload) done(s *slot, pkt *transport.Packet) {
 	h, p, r := &pkt.Header, s.p, s.r
 	if pkt.Err == nil {
-		e.offloadMatched(s, h.Tag)
+		o.matched(s, h.Tag)
 	} else if r != nil {
-		e.table.Cancel(&r.recv)
+		o.l.table.Cancel(&r.recv)
 		r.offload.state = offloadNone
 	}
-	e.offload.free(s)
+	o.free(s)
 	switch {
 	case pkt.Err != nil:
 		if r != nil {
-			e.complete(r, &PeerError{int(p.rank), pkt.Err})
+			o.l.e.complete(r, &PeerError{int(p.rank), pkt.Err})
 		}
 	case h.Len > math.MaxInt64:
-		e.failPeer(p, protocolError(p, "its message is longer than any memory"))
+		p.breaks("its message is longer than any memory")
 		if r != nil {
-			e.complete(r, p.err)
+			o.l.e.complete(r, p.err)
 		}
 	case r == nil:
-		e.discardMatched(p, h)
+		o.discardMatched(p, h)
 	case h.Kind == wire.RTS:
-		e.receive(r, p, h)
+		o.l.transfers.receive(r, p, h)
 	default: // Eager, EagerSync or FIN: the payload is there
 		size := int(h.Len)
-		e.arrived(r, p, min(size, len(r.buf)), size)
-		e.settle(p, h)
+		r.status.Bytes = int64(min(size, len(r.buf)))
+		o.l.e.arrived(r, size)
+		o.settle(p, h)
 	}
 }
 
 // settle tells the sender of a message that has been matched what it waits for, and gives its credit back.
-func (e *Engine) settle(p *peer, h *wire.Header) {
+func (o *offload) settle(p *peer, h *wire.Header) {
 	cost := int64(eager.Envelope)
 	if h.Kind != wire.FIN {
 		cost = eager.Cost(int(h.Len))
 	}
 	if h.Kind == wire.EagerSync {
-		e.sendControl(p, wire.Header{Kind: wire.Matched, ID: h.ID})
+		p.sendControl(wire.Header{Kind: wire.Matched, ID: h.ID})
 	}
-	e.returnCredit(p, cost)
+	p.returnCredit(cost)
 }
 
 // discardMatched: the device has matched a message with a receive that has been given up meanwhile. It is lost as an
 // unexpected one of that communicator is (discard).
-func (e *Engine) discardMatched(p *peer, h *wire.Header) {
+func (o *offload) discardMatched(p *peer, h *wire.Header) {
 	if h.Kind == wire.RTS {
-		e.sendControl(p, wire.Header{Kind: wire.FIN, ID: h.ID})
-		e.returnCredit(p, eager.Envelope)
+		p.sendControl(wire.Header{Kind: wire.FIN, ID: h.ID})
+		p.returnCredit(eager.Envelope)
 		return
 	}
-	e.settle(p, h)
+	o.settle(p, h)
 }
 
-// offloadBack: the device has taken a receive off its list.
-func (e *Engine) offloadBack(s *slot) {
+// back: the device has taken a receive off its list.
+func (o *offload) back(s *slot) {
 	r, p := s.r, s.p
 	if s.matched {
 		return // a device's mistake: what it has matched it must finish
 	}
-	e.offload.free(s)
+	o.free(s)
 	if r == nil {
 		return
 	}
 	if !r.cancelling {
-		e.refused(p, r)
+		o.refused(p, r)
 		return
 	}
-	e.stats.OffloadTakenBack++
+	o.l.e.stats.OffloadTakenBack++
 	r.offload.state = offloadNone
-	e.table.Cancel(&r.recv)
-	e.endCancelled(r, r.cancelErr)
+	o.l.table.Cancel(&r.recv)
+	o.l.e.endCancelled(r, r.cancelErr)
 }
 
 // refused: the device has not taken a receive after all, though it had said so. Software has it from now on, unless that
 // comes too late: a younger receive that the device has may get, or have got, a message that is this one's.
-func (e *Engine) refused(p *peer, r *Request) {
-	e.keepInSoftware(p, r)
+func (o *offload) refused(p *peer, r *Request) {
+	o.keepInSoftware(p, r)
 	younger := false
-	for _, m := range e.table.Naming(p.rank) {
-		o := m.Owner.(*Request)
-		if younger && o.offload.state == inDevice && m.Ctx == r.recv.Ctx && (m.Tag == r.recv.Tag || m.Tag == AnyTag || r.recv.Tag == AnyTag) {
-			e.failPeer(p, &PeerError{int(p.rank), fmt.Errorf("%w: the device has lost a receive that others depend on", transport.ErrPeerGone)})
+	for _, m := range o.l.table.Naming(p.rank) {
+		other := m.Owner.(*Request)
+		if younger && other.offload.state == inDevice && m.Ctx == r.recv.Ctx && (m.Tag == r.recv.Tag || m.Tag == AnyTag || r.recv.Tag == AnyTag) {
+			p.fail(&PeerError{int(p.rank), fmt.Errorf("%w: the device has lost a receive that others depend on", transport.ErrPeerGone)})
 			return
 		}
-		younger = younger || o == r
+		younger = younger || other == r
 	}
 }
 
-// cancelDown: the device decides whether r is cancelled or completes.
-func (e *Engine) cancelDown(r *Request, why error) {
+// cancel: the device decides whether r is cancelled or completes.
+func (o *offload) cancel(r *Request, why error) {
 	if r.cancelling {
 		return
 	}
 	r.cancelling, r.cancelErr, r.extra = true, why, true
-	e.offload.askBack(e.offload.find(r.offload.cookie))
+	o.askBack(o.find(r.offload.cookie))
 }

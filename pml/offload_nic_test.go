@@ -123,9 +123,9 @@ func (e *nicEntry) overlaps(tag, mask uint64) bool { return (e.tag^tag)&e.mask&m
 func (c *testNIC) inOrder(e *nicEntry, source int32) {
 	engine := c.net.engines[c.rank]
 	older := true
-	for _, m := range engine.table.Naming(source) {
+	for _, m := range engine.links.table.Naming(source) {
 		r := m.Owner.(*Request)
-		if s := engine.offload.find(e.cookie); s != nil && s.r == r {
+		if s := engine.links.offload.find(e.cookie); s != nil && s.r == r {
 			older = false
 			continue
 		}
@@ -142,7 +142,7 @@ func (c *testNIC) inOrder(e *nicEntry, source int32) {
 		c.must(here == older, "receive %d/%d/%d is posted; one of the same messages stands with software and is older: %v; or is here and is younger: %v",
 			r.recv.Ctx, r.recv.Source, r.recv.Tag, older, !older)
 	}
-	for _, m := range engine.table.Naming(AnySource) {
+	for _, m := range engine.links.table.Naming(AnySource) {
 		tag, mask := m.Tag, ^uint64(1<<48-1)
 		if tag != AnyTag {
 			mask |= wire.MaxTag
@@ -359,7 +359,7 @@ func messageCost(k wire.Kind, payload int) int64 {
 
 // offloadConsistent checks an engine's books about its device.
 func (e *Engine) offloadConsistent() error {
-	o := e.offload
+	o := &e.links.offload
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("rank %d: %s", e.cfg.Rank, fmt.Sprintf(format, args...))
 	}
@@ -386,15 +386,15 @@ func (e *Engine) offloadConsistent() error {
 	if chained != used || used > o.limits.Tags {
 		return wrong("%d slots are in use, %d are in chains, %d are allowed", used, chained, o.limits.Tags)
 	}
-	for _, p := range e.peers {
+	for _, p := range e.links.peers {
 		if p == nil {
 			continue
 		}
 		var soft, wild int32
-		for _, m := range e.table.Naming(p.rank) {
+		for _, m := range e.links.table.Naming(p.rank) {
 			r := m.Owner.(*Request)
-			if (r.offload.state != offloadNone) != p.able {
-				return wrong("a receive from rank %d, able %v, is in hand %d", p.rank, p.able, r.offload.state)
+			if (r.offload.state != offloadNone) != p.tags.able {
+				return wrong("a receive from rank %d, able %v, is in hand %d", p.rank, p.tags.able, r.offload.state)
 			}
 			if r.offload.state == inSoftware {
 				soft++
@@ -403,8 +403,8 @@ func (e *Engine) offloadConsistent() error {
 				}
 			}
 		}
-		if soft != p.soft || wild != p.softWild {
-			return wrong("of the receives from rank %d, %d are with software, %d for any tag; the books say %d and %d", p.rank, soft, wild, p.soft, p.softWild)
+		if soft != p.tags.soft || wild != p.tags.softWild {
+			return wrong("of the receives from rank %d, %d are with software, %d for any tag; the books say %d and %d", p.rank, soft, wild, p.tags.soft, p.tags.softWild)
 		}
 	}
 	return nil

@@ -260,7 +260,7 @@ func TestR3WayIsFreeAgain(t *testing.T) {
 				o.all()
 				o.got(rs[0], 1, 6, soft)
 			case "cancelled":
-				for _, r := range o.e.table.Naming(1) {
+				for _, r := range o.e.links.table.Naming(1) {
 					o.e.Cancel(r.Owner.(*Request))
 				}
 				o.e.Cancel(rs[2])
@@ -894,7 +894,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 	watchdog(t)
 	link := &idleLink{dev: dev, caps: transport.Caps{EagerMax: 256, FragMax: 256}}
 	e.lock()
-	e.onConnected(e.peer(1), 1<<30, link, nil)
+	e.links.peer(1).onConnected(1<<30, link, nil)
 	e.unlock()
 	buf := make([]byte, 300)
 	poll := func(pkts ...transport.Packet) {

@@ -12,100 +12,89 @@ import (
 
 // peer is another rank, from the first contact on.
 type peer struct {
+	l    *linkPath
 	rank int32
-	// eagerMax is the longest message that send may hand straight to the link; -1 while there is no link, while
-	// messages are queued (order!) or when the peer is gone.
-	eagerMax int
+	out  eager.Sender         // what may be sent at once. Enabled ⇔ there is a link, queue is empty, and err is nil
+	in   eager.CreditReceiver // what it may send unasked
+
 	link     transport.Link
 	getter   transport.Getter   // nil: cannot
 	presence transport.Presence // nil: not known
 	lender   transport.Lender   // nil: payloads are copied
 	placer   transport.Placer   // nil: fragments are copied
 	tells    bool               // the link says when it has room again
-	stalled  bool               // and it has none now
-	noSplit  bool               // the sender's half of a split message could not be written
-	tuner    rendezvous.Tuner   // of what it sends
-	limit    int                // what eagerMax is when it is not -1
-	waitMax  int                // the longest eager message of a caller that waits for it; <= limit
 	fragment int64
 	getMax   int64 // of the link's caps
 
-	account eager.Account
-	debt    eager.Debt
-
 	connecting bool
+	stalled    bool  // the link was full, and will say when it is not
+	blocked    bool  // the link was full, and will not say
+	noSplit    bool  // the sender's half of a split message could not be written
 	err        error // why nothing can be sent to or received from it
-
-	// offload: its messages come through a device that could match them, or that is not known yet as there is no link.
-	// able: and the device does. Receives that name this peer, are posted and not handed down: soft, those for any tag
-	// among them: softWild; counted if able.
-	offload        *offload
-	able           bool
-	soft, softWild int32
 
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
 	control []wire.Header
 	queue   []*Request // queue[0] is next
-	blocked bool       // its link was full and does not say when it has room
 
-	starters []*transfer // matched receives that wait for the link
-	asked    *unexpected // unmatched messages that the sender may take back, newest first
+	tuner    rendezvous.Tuner // of what it sends
+	starters []*transfer      // matched receives that wait for the link
+	asked    *unexpected      // unmatched messages that the sender may take back, newest first
+	tags     peerTags
 }
 
-// peer returns the record of a rank, made on first contact.
-func (e *Engine) peer(rank int32) *peer {
-	if p := e.peers[rank]; p != nil {
-		return p
-	}
-	p := &peer{rank: rank, eagerMax: -1, offload: e.offload}
-	p.debt.Open(e.grant)
-	e.peers[rank] = p
+func newPeer(l *linkPath, rank int32) *peer {
+	p := &peer{l: l, rank: rank}
+	p.out.Disable()
+	p.in.Open(l.grant)
+	p.tags.offload = &l.offload
 	return p
 }
 
 // ensureConnected makes sure that there will be a link to p.
-func (e *Engine) ensureConnected(p *peer) {
+func (p *peer) ensureConnected() {
 	if p.link != nil || p.connecting || p.err != nil {
 		return
 	}
 	p.connecting = true
-	if int(p.rank) == e.cfg.Rank {
-		l, err := e.cfg.Self.Connect(e.ctx, 0, e.cfg.Self.Address())
-		e.onConnected(p, e.grant, l, err)
+	e := p.l.e
+	if self := e.cfg.Self; int(p.rank) == e.cfg.Rank {
+		link, err := self.Connect(e.ctx, 0, self.Address())
+		p.onConnected(p.l.grant, link, err)
 		return
 	}
 	e.wg.Add(1)
-	go e.connect(p)
+	go p.connect()
 }
 
 // connect runs in a goroutine of its own: it may have to wait for the peer.
-func (e *Engine) connect(p *peer) {
+func (p *peer) connect() {
+	e := p.l.e
 	defer e.wg.Done()
 	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.ConnectTimeout)
 	defer cancel()
-	grant, link, err := e.dial(ctx, int(p.rank))
+	grant, link, err := dial(ctx, &e.cfg, int(p.rank))
 	e.lock()
-	if e.wait.leader == noLeader { // nobody may call for long: what this link was needed for is done here and now
+	if e.wait.leader == noLeader { // no caller may come for long: what this link was needed for is done here and now
 		stoodIn := e.wait.standIn()
-		e.onConnected(p, grant, link, err)
-		for e.todo.pending != 0 && e.wait.leader == noLeader && e.progress() != 0 {
+		p.onConnected(grant, link, err)
+		for p.l.todo.pending != 0 && e.wait.leader == noLeader && e.progress() != 0 {
 		}
 		e.wait.standBack(stoodIn)
 	} else {
-		e.onConnected(p, grant, link, err)
+		p.onConnected(grant, link, err)
 	}
 	e.exitCall()
 	e.unlock()
 }
 
-func (e *Engine) dial(ctx context.Context, rank int) (int64, transport.Link, error) {
+func dial(ctx context.Context, cfg *Config, rank int) (int64, transport.Link, error) {
 	var b []byte
-	if in, ok := e.cfg.Net.(transport.Introducer); ok {
+	if in, ok := cfg.Net.(transport.Introducer); ok {
 		b = in.Card(rank)
 	}
 	if b == nil {
 		var err error
-		if b, err = e.cfg.Lookup(ctx, rank); err != nil {
+		if b, err = cfg.Lookup(ctx, rank); err != nil {
 			return 0, nil, fmt.Errorf("looking up its address: %w", err)
 		}
 	}
@@ -113,58 +102,60 @@ func (e *Engine) dial(ctx context.Context, rank int) (int64, transport.Link, err
 	if err != nil {
 		return 0, nil, err
 	}
-	l, err := e.cfg.Net.Connect(ctx, rank, address)
-	return grant, l, err
+	link, err := cfg.Net.Connect(ctx, rank, address)
+	return grant, link, err
 }
 
 // onConnected takes the result of connecting.
-func (e *Engine) onConnected(p *peer, grant int64, l transport.Link, err error) {
+func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	p.connecting = false
 	if p.err != nil {
 		return
 	}
 	if err != nil {
-		e.failPeer(p, &PeerError{int(p.rank), err})
+		p.fail(&PeerError{int(p.rank), err})
 		return
 	}
-	caps := l.Caps()
-	p.link = l
-	p.presence, _ = l.(transport.Presence)
-	if caps.Get {
-		p.getter, _ = l.(transport.Getter)
+	e, caps := p.l.e, link.Caps()
+	if int(p.rank) == e.cfg.Rank {
+		p.link = &selfLink{link, p.l}
+	} else {
+		p.link = link
 	}
-	p.lender, _ = l.(transport.Lender)
-	p.placer, _ = l.(transport.Placer)
+	p.presence, _ = link.(transport.Presence)
+	if caps.Get {
+		p.getter, _ = link.(transport.Getter)
+	}
+	p.lender, _ = link.(transport.Lender)
+	p.placer, _ = link.(transport.Placer)
 	p.tells = caps.TellsRoom
 	e.pace.hosted = e.pace.hosted || caps.Hosted
-	p.limit = caps.EagerMax
+	limit, waitLimit := caps.EagerMax, caps.WaitMax
 	if e.cfg.EagerMax > 0 {
-		p.limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)
+		limit, waitLimit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax), 0
 	}
-	if p.waitMax = p.limit; caps.WaitMax > 0 && e.cfg.EagerMax <= 0 {
-		p.waitMax = min(p.limit, caps.WaitMax)
+	if waitLimit <= 0 {
+		waitLimit = limit
 	}
+	p.out.Connect(p.link, grant, limit, waitLimit)
 	p.fragment, p.getMax = int64(caps.FragMax), int64(caps.GetMax)
-	p.account.Open(grant)
-	e.explain(p, caps)
-	e.offloadTo(p)
-	if int(p.rank) == e.cfg.Rank {
-		p.link = &selfLink{l, e}
-	}
+	p.explain(caps)
+	p.l.offload.onConnected(p, link)
 	for _, t := range p.starters {
-		e.begin(t)
+		p.l.transfers.begin(t)
 	}
 	p.starters = nil
-	e.flush(p)
+	p.flush()
 }
 
-func (e *Engine) explain(p *peer, caps *transport.Caps) {
-	if e.cfg.Debug == nil {
+func (p *peer) explain(caps *transport.Caps) {
+	cfg := &p.l.e.cfg
+	if cfg.Debug == nil {
 		return
 	}
-	dev, large := e.cfg.Net, "stream, split or get, by what each has cost; get while the sender computes"
-	if int(p.rank) == e.cfg.Rank {
-		dev = e.cfg.Self
+	dev, large := cfg.Net, "stream, split or get, by what each has cost; get while the sender computes"
+	if int(p.rank) == cfg.Rank {
+		dev = cfg.Self
 	}
 	name := dev.Name()
 	if several, ok := dev.(transport.Several); ok {
@@ -177,52 +168,30 @@ func (e *Engine) explain(p *peer, caps *transport.Caps) {
 	case p.presence == nil:
 		large, why = "get; stream where the sender's memory is not registered", "split: the device does not say whether the peer polls"
 	}
-	e.cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.limit, "rendezvous", large, "not-used", why)
+	cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.out.Limit(false), "rendezvous", large, "not-used", why)
 }
 
-// Transport is the name of the device by which this rank reaches others; of several, shm+tcp.
-func (e *Engine) Transport() string {
-	if e.cfg.Net == nil {
-		return e.cfg.Self.Name()
-	}
-	return e.cfg.Net.Name()
-}
-
-// selfLink notes that there is something to poll.
-type selfLink struct {
-	transport.Link
-	e *Engine
-}
-
-func (l *selfLink) TrySend(h *wire.Header, payload []byte) bool {
-	if !l.Link.TrySend(h, payload) {
-		return false
-	}
-	l.e.todo.addSelf()
-	return true
-}
-
-// flush sends what is queued for p, and decides whether send may go straight to the link.
-func (e *Engine) flush(p *peer) {
-	p.eagerMax = -1
+// flush sends what is queued for p, and decides whether sends may go straight to the link.
+func (p *peer) flush() {
+	p.out.Disable()
 	if p.link == nil {
 		if p.err == nil && (len(p.queue) > 0 || len(p.control) > 0) {
-			e.ensureConnected(p)
+			p.ensureConnected()
 		}
 		return
 	}
-	if e.flushControl(p) && e.flushQueue(p) {
-		e.todo.unblock(p)
-		e.todo.resume(p) // it was stalled for what came before a link, or before this
-		if len(p.queue) == 0 && p.err == nil {
-			p.eagerMax = p.limit
-		}
+	if !p.flushControl() || !p.flushQueue() {
+		p.markBlocked()
 		return
 	}
-	e.markBlocked(p)
+	p.l.todo.unblock(p)
+	p.l.todo.resume(p) // it was stalled for what came before a link, or before this
+	if len(p.queue) == 0 && p.err == nil {
+		p.out.Enable()
+	}
 }
 
-func (e *Engine) flushControl(p *peer) bool {
+func (p *peer) flushControl() bool {
 	for i := range p.control {
 		if !p.link.TrySend(&p.control[i], nil) {
 			p.control = append(p.control[:0], p.control[i:]...)
@@ -234,9 +203,9 @@ func (e *Engine) flushControl(p *peer) bool {
 }
 
 // flushQueue reports false if the link is full. Lack of credit is not its fault: Credit will call again.
-func (e *Engine) flushQueue(p *peer) bool {
+func (p *peer) flushQueue() bool {
 	for i, r := range p.queue {
-		switch e.trySend(p, r) {
+		switch p.l.trySend(p, r) {
 		case sendFull:
 			p.queue = dropFirst(p.queue, i)
 			return false
@@ -249,14 +218,6 @@ func (e *Engine) flushQueue(p *peer) bool {
 	return true
 }
 
-// dequeued: r is no longer in its peer's queue, and has not been announced.
-func (e *Engine) dequeued(r *Request) {
-	r.queued = false
-	if r.transfer != nil {
-		e.close(r.transfer)
-	}
-}
-
 func dropFirst(q []*Request, n int) []*Request {
 	if n == 0 {
 		return q
@@ -267,76 +228,90 @@ func dropFirst(q []*Request, n int) []*Request {
 }
 
 // markBlocked notes that p's link is full.
-func (e *Engine) markBlocked(p *peer) {
+func (p *peer) markBlocked() {
 	switch {
 	case !p.tells:
-		e.todo.markBlocked(p)
+		p.l.todo.markBlocked(p)
 	case p.err == nil:
-		e.todo.stall(p)
+		p.l.todo.stall(p)
 	}
 }
 
 // sendControl sends a packet without payload, now or later.
-func (e *Engine) sendControl(p *peer, h wire.Header) {
+func (p *peer) sendControl(h wire.Header) {
 	if p.err != nil {
 		return
 	}
 	if p.link != nil && len(p.control) == 0 {
-		e.hdr = h
-		if p.link.TrySend(&e.hdr, nil) {
+		p.l.hdr = h
+		if p.link.TrySend(&p.l.hdr, nil) {
 			return
 		}
 	}
 	p.control = append(p.control, h)
 	if p.link == nil {
-		e.ensureConnected(p)
+		p.ensureConnected()
 		return
 	}
-	e.markBlocked(p)
+	p.markBlocked()
 }
 
 // returnCredit gives credit back for a message that is matched.
-func (e *Engine) returnCredit(p *peer, cost int64) {
-	if n := p.debt.Owe(cost); n != 0 {
-		e.sendControl(p, wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(n)})
+func (p *peer) returnCredit(cost int64) {
+	if n := p.in.Consume(cost); n != 0 {
+		p.sendControl(wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(n)})
 	}
 }
 
-// failPeer ends everything that involves p.
-func (e *Engine) failPeer(p *peer, err error) {
+// remember notes a message that p may take back.
+func (p *peer) remember(u *unexpected) {
+	if u.older = p.asked; u.older != nil {
+		u.older.newer = u
+	}
+	p.asked = u
+}
+
+// forget: it may not any more.
+func (p *peer) forget(u *unexpected) {
+	if u.newer != nil {
+		u.newer.older = u.older
+	} else {
+		p.asked = u.older
+	}
+	if u.older != nil {
+		u.older.newer = u.newer
+	}
+	u.older, u.newer = nil, nil
+}
+
+// breaks fails a peer that breaks the protocol.
+func (p *peer) breaks(what string) {
+	p.fail(&PeerError{int(p.rank), fmt.Errorf("%w: %s", transport.ErrPeerGone, what)})
+}
+
+// fail ends everything that involves p.
+func (p *peer) fail(err error) {
 	if p.err != nil {
 		return
 	}
+	l := p.l
 	p.err = err
-	e.special++
-	p.eagerMax = -1
-	e.todo.unblock(p)
-	e.todo.resume(p)
+	l.needsCheck++
+	p.out.Disable()
+	l.todo.unblock(p)
+	l.todo.resume(p)
 	p.control = nil
 	for _, r := range p.queue {
-		e.dequeued(r)
-		e.complete(r, err)
+		l.dequeued(r)
+		l.e.complete(r, err)
 	}
-	p.queue = nil
-	p.starters = nil
-	e.failPosted(p.rank, err)
-	if int(p.rank) != e.cfg.Rank {
-		// A receive from anybody might have been meant for this peer; nobody can know, so its caller is told.
-		e.failPosted(AnySource, err)
+	p.queue, p.starters = nil, nil
+	l.failReceives(l.table.FailSource(p.rank), err)
+	if int(p.rank) != l.e.cfg.Rank {
+		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
+		l.failReceives(l.table.FailSource(AnySource), err)
 	}
-	e.failMatched(p, err)
-	for i := range e.transfers.slots {
-		if t := e.transfers.slots[i].t; t != nil && t.peer == p {
-			e.abandon(t, err)
-		}
-	}
-	probers := e.probers
-	e.probers = nil
-	for _, r := range probers {
-		if r.recv.Source == p.rank || r.recv.Source == AnySource {
-			e.complete(r, err)
-		} else {
-			e.probers = append(e.probers, r)
-		}
-	}
+	l.offload.failMatched(p, err)
+	l.transfers.failPeer(p, err)
+	l.e.failProbers(p.rank, err)
 }

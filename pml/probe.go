@@ -3,17 +3,15 @@ package pml
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Message is one that a matched probe has taken off the queue; MPI 4.1 §3.8.2. Its payload stays where it is until
 // Mrecv.
 type Message struct {
 	e *Engine
-	u *unexpected // nil: received
-}
-
-func (u *unexpected) status() Status {
-	return Status{Source: u.peer.rank, Tag: u.m.Tag, Bytes: u.size}
+	found
+	recv bool // has been received
 }
 
 // Probe waits until a message matches and describes it. take: it is taken off the queue.
@@ -21,10 +19,9 @@ func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, ta
 	e.lock()
 	defer e.unlock()
 	for {
-		if m := e.table.Probe(ctx, int32(source), tag); m != nil {
-			msg, st := e.probed(m.Owner.(*unexpected), take)
+		if f, ok := e.path.probe(ctx, int32(source), tag, take); ok {
 			e.exitCall()
-			return msg, st, nil
+			return e.message(f, take), f.status, nil
 		}
 		if err := e.probeWait(cc, ctx, source, tag); err != nil {
 			e.exitCall()
@@ -41,22 +38,18 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 		e.progress()
 	}
 	defer e.exitCall()
-	m := e.table.Probe(ctx, int32(source), tag)
-	if m == nil {
+	f, ok := e.path.probe(ctx, int32(source), tag, take)
+	if !ok {
 		return nil, Status{}, false, e.unreachable(source)
 	}
-	msg, st := e.probed(m.Owner.(*unexpected), take)
-	return msg, st, true, nil
+	return e.message(f, take), f.status, true, nil
 }
 
-func (e *Engine) probed(u *unexpected, take bool) (*Message, Status) {
-	st := u.status()
-	if !take {
-		return nil, st
+func (e *Engine) message(f found, taken bool) *Message {
+	if !taken {
+		return nil
 	}
-	e.table.Remove(&u.m)
-	u.taken = true
-	return &Message{e, u}, st
+	return &Message{e: e, found: f}
 }
 
 // probeWait waits for a message that may match.
@@ -80,35 +73,39 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32
 // unreachable says why nothing more can come from source, or nil.
 func (e *Engine) unreachable(source int) error {
 	if e.closed == nil && source >= 0 {
-		if p := e.peers[source]; p != nil {
-			return p.err
-		}
+		return e.path.gone(int32(source))
 	}
 	return e.closed
 }
 
-// tellProbers completes the probes that u matches.
-func (e *Engine) tellProbers(u *unexpected) {
-	kept := e.probers[:0]
-	for _, r := range e.probers {
+// tellProbers completes the probes that find a message.
+func (e *Engine) tellProbers(ctx uint32, source, tag int32) {
+	e.endProbers(func(r *Request) bool {
 		k := &r.recv
-		if k.Ctx == u.m.Ctx && (k.Source == AnySource || k.Source == u.m.Source) && (k.Tag == AnyTag || k.Tag == u.m.Tag) {
-			e.complete(r, nil)
-		} else {
-			kept = append(kept, r)
+		return k.Ctx == ctx && (k.Source == AnySource || k.Source == source) && (k.Tag == AnyTag || k.Tag == tag)
+	}, nil)
+}
+
+// failProbers ends the probes that a message of source might have ended, or of any source if it is AnySource.
+func (e *Engine) failProbers(source int32, err error) {
+	e.endProbers(func(r *Request) bool {
+		return source == AnySource || r.recv.Source == source || r.recv.Source == AnySource
+	}, err)
+}
+
+// endProbers completes the probes of which that says so.
+func (e *Engine) endProbers(which func(*Request) bool, err error) {
+	e.probers = slices.DeleteFunc(e.probers, func(r *Request) bool {
+		if !which(r) {
+			return false
 		}
-	}
-	clear(e.probers[len(kept):])
-	e.probers = kept
+		e.complete(r, err)
+		return true
+	})
 }
 
 func (e *Engine) dropProber(r *Request) {
-	for i, o := range e.probers {
-		if o == r {
-			e.probers = append(e.probers[:i], e.probers[i+1:]...)
-			return
-		}
-	}
+	e.probers = slices.DeleteFunc(e.probers, func(o *Request) bool { return o == r })
 }
 
 // Mrecv receives m into buf.
@@ -124,24 +121,23 @@ func (e *Engine) Mrecv(cc context.Context, m *Message, buf []byte) (Status, erro
 func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, error) {
 	e.lock()
 	defer e.unlock()
-	u := m.u
-	if u == nil {
+	if m.recv {
 		return nil, fmt.Errorf("%w: the message has been received already", ErrRequest)
 	}
-	m.u = nil
+	m.recv = true
 	r := e.handle()
-	r.prepareRecv(cc, u.m.Ctx, int(u.m.Source), u.m.Tag, buf)
+	r.prepareRecv(cc, m.ctx, int(m.status.Source), m.status.Tag, buf)
 	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
 	e.outstanding++
-	e.deliver(r, u)
+	e.path.take(m.found, r)
 	e.exitCall()
 	return r, nil
 }
 
 // Bytes of m's payload.
 func (m *Message) Bytes() int64 {
-	if m.u == nil {
+	if m.recv {
 		return 0
 	}
-	return m.u.size
+	return m.status.Bytes
 }

@@ -111,7 +111,7 @@ func (p *play) step() {
 		n.work(rank)
 	case 11:
 		e.lock()
-		e.switchToGet()
+		e.path.stalled()
 		e.exitCall()
 		e.unlock()
 	case 12:
@@ -358,15 +358,15 @@ func (a *attack) run() {
 		a.open = append(a.open, r)
 	}
 	n.settle()
-	p := e.peer(1)
+	p := e.links.peer(1)
 	for a.more() && !a.t.Failed() {
 		a.step()
 		n.settle()
 		n.check(a.t)
-		if held, grant := books(p.debt, "held"), books(p.debt, "max"); held > grant+2048 {
+		if held, grant := books(p.in, "held"), books(p.in, "max"); held > grant+2048 {
 			a.t.Fatalf("%d bytes are held for a peer that was granted %d", held, grant)
 		}
-		if (p.err != nil) && (p.eagerMax >= 0 || len(p.queue)+len(p.control)+len(p.starters) > 0 || p.blocked || p.stalled) {
+		if (p.err != nil) && (p.out.Max >= 0 || len(p.queue)+len(p.control)+len(p.starters) > 0 || p.blocked || p.stalled) {
 			a.t.Fatalf("something is left of a peer that has failed: %+v", p)
 		}
 	}
@@ -414,7 +414,7 @@ func (a *attack) step() {
 		n.work(0)
 	case 6:
 		e.lock()
-		e.switchToGet()
+		e.path.stalled()
 		e.exitCall()
 		e.unlock()
 		n.work(0)

@@ -1,11 +1,6 @@
 package pml
 
-import (
-	"context"
-
-	"github.com/gorun-mpi/mpi/eager"
-	"github.com/gorun-mpi/mpi/internal/wire"
-)
+import "context"
 
 func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) {
 	r.op, r.mode = opSend, mode
@@ -36,8 +31,8 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 	if e.closed != nil {
 		return e.closed
 	}
-	if p := e.peers[dest]; p != nil && p.err != nil {
-		return p.err
+	if err := e.path.gone(int32(dest)); err != nil {
+		return err
 	}
 	r := e.request()
 	r.prepareSend(nil, ctx, dest, tag, buf, Standard)
@@ -75,80 +70,9 @@ func (e *Engine) start(r *Request) {
 		return
 	}
 	if r.op == opRecv {
-		e.post(r)
+		e.path.post(r)
 		return
 	}
 	r.status = Status{Source: r.recv.Source, Tag: r.recv.Tag, Bytes: int64(len(r.buf))}
-	p := e.peer(r.recv.Source) // not in post: a receive needs no peer until it is matched
-	r.peer = p
-	if p.err != nil {
-		e.complete(r, p.err)
-		return
-	}
-	if len(p.queue) == 0 && p.link != nil {
-		switch e.trySend(p, r) {
-		case sendTaken:
-			if e.todo.self {
-				e.drainSelf()
-			}
-			return
-		case sendFull:
-			e.markBlocked(p)
-		}
-	}
-	r.queued = true
-	p.queue = append(p.queue, r)
-	p.eagerMax = -1
-	if p.link == nil {
-		e.ensureConnected(p)
-	}
-	if e.todo.self {
-		e.drainSelf()
-	}
-}
-
-type sendResult uint8
-
-const (
-	sendTaken sendResult = iota
-	sendFull
-	sendNoCredit
-)
-
-// trySend hands r to the link, eager or as RTS.
-func (e *Engine) trySend(p *peer, r *Request) sendResult {
-	limit := p.limit
-	if e.wait.calling && len(p.queue) == 0 {
-		limit = p.waitMax
-	}
-	if len(r.buf) <= limit && p.account.TakePayload(len(r.buf)) {
-		return e.tryEager(p, r)
-	}
-	if !p.account.TakeEnvelope() {
-		return sendNoCredit
-	}
-	return e.announce(p, r)
-}
-
-func (e *Engine) tryEager(p *peer, r *Request) sendResult {
-	h := &e.hdr
-	*h = wire.Header{Kind: wire.Eager, Ctx: r.recv.Ctx, Tag: r.recv.Tag}
-	if r.mode == Synchronous {
-		if r.transfer == nil {
-			e.transfers.open(r, p) // of no bytes: there is nothing to stream, whatever the peer says
-		}
-		h.Kind, h.Flags, h.ID = wire.EagerSync, wire.Urgent, r.transfer.id
-	}
-	if !p.link.TrySend(h, r.buf) {
-		p.account.Return(eager.Cost(len(r.buf)))
-		return sendFull
-	}
-	r.queued = false
-	e.stats.EagerSent++
-	e.stats.BytesSent += uint64(len(r.buf))
-	if r.mode == Standard {
-		e.dequeued(r) // it may have been refused as an RTS before there was credit
-		e.complete(r, nil)
-	}
-	return sendTaken
+	e.path.send(r)
 }

@@ -29,19 +29,12 @@ type Stats struct {
 	Unexpected      int // messages waiting now
 }
 
-func (s *Stats) hold(cost int64) {
-	s.UnexpectedBytes += cost
-	if s.UnexpectedBytes > s.UnexpectedPeak {
-		s.UnexpectedPeak = s.UnexpectedBytes
-	}
-}
-
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	e.lock()
 	defer e.unlock()
 	s := e.stats
-	s.Posted, s.Unexpected = e.table.Posted(), e.table.Unexpected()
+	e.path.count(&s)
 	if g, ok := e.cfg.Net.(transport.Guarded); ok {
 		s.Refused = g.Refused()
 	}

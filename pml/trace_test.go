@@ -245,7 +245,7 @@ func (s *script) command(f []string) {
 	case "stall":
 		e := s.net.engines[s.number(f[1])]
 		e.lock()
-		e.switchToGet()
+		e.path.stalled()
 		e.exitCall()
 		e.unlock()
 		s.net.work(e.cfg.Rank)

@@ -27,11 +27,14 @@ type transfer struct {
 	next   *transfer
 }
 
-// transferTable gives transfers numbers that peers return. A number is used once.
-type transferTable struct {
+// transfers are those of one rank. Peers speak of each by a number, which is used once.
+type transfers struct {
+	l     *linkPath
 	slots []transferSlot
 	free  []uint32  // slots without a transfer
 	spare *transfer // for reuse
+
+	chooser rendezvous.Chooser
 }
 
 type transferSlot struct {
@@ -40,20 +43,20 @@ type transferSlot struct {
 }
 
 // open makes a transfer for r, with a number.
-func (tt *transferTable) open(r *Request, p *peer) *transfer {
-	t := tt.spare
+func (ts *transfers) open(r *Request, p *peer) *transfer {
+	t := ts.spare
 	if t == nil {
 		t = new(transfer)
 	}
-	tt.spare = t.next
-	i := uint32(len(tt.slots))
-	if n := len(tt.free); n > 0 {
-		i = tt.free[n-1]
-		tt.free = tt.free[:n-1]
+	ts.spare = t.next
+	i := uint32(len(ts.slots))
+	if n := len(ts.free); n > 0 {
+		i = ts.free[n-1]
+		ts.free = ts.free[:n-1]
 	} else {
-		tt.slots = append(tt.slots, transferSlot{})
+		ts.slots = append(ts.slots, transferSlot{})
 	}
-	s := &tt.slots[i]
+	s := &ts.slots[i]
 	s.gen++
 	s.t = t
 	*t = transfer{r: r, peer: p, id: uint64(s.gen)<<32 | uint64(i+1)}
@@ -62,9 +65,9 @@ func (tt *transferTable) open(r *Request, p *peer) *transfer {
 }
 
 // find returns the transfer with that number, or nil.
-func (tt *transferTable) find(id uint64) *transfer {
-	if i := uint32(id) - 1; uint64(i) < uint64(len(tt.slots)) {
-		if t := tt.slots[i].t; t != nil && t.id == id {
+func (ts *transfers) find(id uint64) *transfer {
+	if i := uint32(id) - 1; uint64(i) < uint64(len(ts.slots)) {
+		if t := ts.slots[i].t; t != nil && t.id == id {
 			return t
 		}
 	}
@@ -72,27 +75,27 @@ func (tt *transferTable) find(id uint64) *transfer {
 }
 
 // receiving returns the transfer with that number if it is one that p sends.
-func (tt *transferTable) receiving(p *peer, id uint64) *transfer {
-	if t := tt.find(id); t != nil && t.peer == p && t.recv {
+func (ts *transfers) receiving(p *peer, id uint64) *transfer {
+	if t := ts.find(id); t != nil && t.peer == p && t.recv {
 		return t
 	}
 	return nil
 }
 
 // release takes the number back. t is for reuse.
-func (tt *transferTable) release(t *transfer) {
+func (ts *transfers) release(t *transfer) {
 	i := uint32(t.id) - 1
-	tt.slots[i].t = nil
-	tt.free = append(tt.free, i)
+	ts.slots[i].t = nil
+	ts.free = append(ts.free, i)
 	t.r.transfer = nil
 	t.r, t.peer = nil, nil
-	t.next, tt.spare = tt.spare, t
+	t.next, ts.spare = ts.spare, t
 }
 
 // close ends what the link does with the buffer, and gives t back.
-func (e *Engine) close(t *transfer) {
+func (ts *transfers) close(t *transfer) {
 	for k := range jobKinds {
-		e.todo.remove(k, t)
+		ts.l.todo.remove(k, t)
 	}
 	if t.placed {
 		t.peer.placer.Displace(t.id)
@@ -104,25 +107,57 @@ func (e *Engine) close(t *transfer) {
 	if memory.OK {
 		t.peer.getter.Deregister(memory.Addr, memory.Key)
 	}
-	e.transfers.release(t)
+	ts.release(t)
 }
 
-// abandon ends a transfer because its peer is gone.
-func (e *Engine) abandon(t *transfer, err error) {
-	if t.recv {
-		t.rcv.Abandon()
-		t.r.status.Bytes = 0
-	} else {
-		t.snd.Abandon()
+// failPeer ends what involves p: it is gone.
+func (ts *transfers) failPeer(p *peer, err error) {
+	for i := range ts.slots {
+		t := ts.slots[i].t
+		switch {
+		case t == nil || t.peer != p:
+			continue
+		case t.recv:
+			t.rcv.Abandon()
+			t.r.status.Bytes = 0
+		default:
+			t.snd.Abandon()
+		}
+		ts.end(t, err)
 	}
-	e.end(t, err)
 }
 
 // end gives the buffer back to its user.
-func (e *Engine) end(t *transfer, err error) {
+func (ts *transfers) end(t *transfer, err error) {
 	r := t.r
-	e.close(t)
-	e.complete(r, err)
+	ts.close(t)
+	ts.l.e.complete(r, err)
+}
+
+// work goes on with the jobs.
+func (ts *transfers) work() int {
+	jobs, n := &ts.l.todo.jobs, 0
+	// Oldest first, and one at a time: the peer works on them in the same order, and a message's end is worth more
+	// than the beginnings of many.
+	streams := &jobs[jobStream]
+	for i := 0; i < len(*streams); {
+		t := (*streams)[i]
+		n += ts.pump(t)
+		if i < len(*streams) && (*streams)[i] == t {
+			i++
+		}
+	}
+	return n + ts.oneOf(jobs[jobRead], ts.readNext) + ts.oneOf(jobs[jobWrite], ts.writeNext)
+}
+
+// oneOf moves one piece of the first that can.
+func (ts *transfers) oneOf(list []*transfer, next func(*transfer) int) int {
+	for _, t := range list {
+		if next(t) != 0 {
+			return 1
+		}
+	}
+	return 0
 }
 
 // readPiece bounds what one READ moves while the engine's lock is held, unless the link says otherwise: a device that
@@ -139,47 +174,47 @@ func (p *peer) readPiece() int64 {
 // The receiving end.
 
 // receive begins to fetch the message of rts for r, which is matched with it and off the table.
-func (e *Engine) receive(r *Request, p *peer, rts *wire.Header) {
+func (ts *transfers) receive(r *Request, p *peer, rts *wire.Header) {
 	if p.err != nil { // only the envelope is here
-		e.complete(r, p.err)
+		ts.l.e.complete(r, p.err)
 		return
 	}
-	t := e.transfers.open(r, p)
+	t := ts.open(r, p)
 	t.recv = true
 	t.rcv.Init(rts, int64(len(r.buf)), t.id)
 	r.status.Bytes = t.rcv.Want()
 	if p.link == nil { // the answer needs one
 		p.starters = append(p.starters, t)
-		e.ensureConnected(p)
+		p.ensureConnected()
 		return
 	}
-	e.begin(t)
+	ts.begin(t)
 }
 
 // begin chooses the scheme.
-func (e *Engine) begin(t *transfer) {
+func (ts *transfers) begin(t *transfer) {
 	p := t.peer
 	if p.getter == nil {
 		t.rcv.NotReadable()
 	}
 	f := rendezvous.Facts{Size: t.rcv.Size(), Room: int64(len(t.r.buf)), Readable: t.rcv.Readable(), Writable: !p.noSplit,
-		Mapped: t.rcv.Source.Key != 0, Sender: p.presence, Watched: e.wait.watching(), Computing: e.wait.computing()}
-	s, n := e.chooser.Choose(&t.rcv.Trial, &p.tuner, &f)
+		Mapped: t.rcv.Source.Key != 0, Sender: p.presence, Watched: ts.l.e.wait.watching(), Computing: ts.l.e.wait.computing()}
+	s, n := ts.chooser.Choose(&t.rcv.Trial, &p.tuner, &f)
 	var back rendezvous.Region
 	switch s {
 	case rendezvous.Get:
-		e.stats.Gets++
+		ts.l.e.stats.Gets++
 	case rendezvous.Split:
-		e.stats.Splits++
-		if back = e.registerBack(t, n); !back.OK {
+		ts.l.e.stats.Splits++
+		if back = ts.registerBack(t, n); !back.OK {
 			s = rendezvous.Get
 		}
 	}
-	e.onReceiver(t, t.rcv.Begin(s, p.readPiece(), back))
+	ts.onReceiver(t, t.rcv.Begin(s, p.readPiece(), back))
 }
 
 // registerBack registers the last n bytes that the message will have in its buffer, for the sender to write.
-func (e *Engine) registerBack(t *transfer, n int64) rendezvous.Region {
+func (ts *transfers) registerBack(t *transfer, n int64) rendezvous.Region {
 	size := t.rcv.Size()
 	addr, key, ok := t.peer.getter.Register(t.r.buf[size-n : size])
 	if !ok || key > math.MaxUint32 {
@@ -190,65 +225,65 @@ func (e *Engine) registerBack(t *transfer, n int64) rendezvous.Region {
 }
 
 // onReceiver does what the receiving machine says. t may be closed afterwards.
-func (e *Engine) onReceiver(t *transfer, a rendezvous.Action) {
+func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 	switch a.Do {
 	case rendezvous.Expect:
 		if place := t.peer.placer; place != nil {
 			place.Place(t.id, a.Header.Tag, t.r.buf[:a.Off+a.Len], a.Off)
 			t.placed = true
 		}
-		e.sendControl(t.peer, a.Header)
+		t.peer.sendControl(a.Header)
 	case rendezvous.Send:
-		e.sendControl(t.peer, a.Header)
+		t.peer.sendControl(a.Header)
 	case rendezvous.Finish:
-		e.finishReceive(t, a.Header)
+		ts.finishReceive(t, a.Header)
 		return
 	case rendezvous.Fail:
-		e.failPeer(t.peer, &PeerError{int(t.peer.rank), a.Err})
+		t.peer.fail(&PeerError{int(t.peer.rank), a.Err})
 		return
 	}
-	e.todo.set(jobRead, t, t.rcv.Reading())
-	e.todo.set(jobInbound, t, t.rcv.Streaming())
+	ts.l.todo.set(jobRead, t, t.rcv.Reading())
+	ts.l.todo.set(jobInbound, t, t.rcv.Streaming())
 }
 
 // finishReceive: everything that was wanted is here.
-func (e *Engine) finishReceive(t *transfer, fin wire.Header) {
+func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	r, p, size := t.r, t.peer, t.rcv.Size()
-	e.close(t)
-	e.sendControl(p, fin)
-	e.returnCredit(p, eager.Envelope)
+	ts.close(t)
+	p.sendControl(fin)
+	p.returnCredit(eager.Envelope)
 	var err error
 	if size > int64(len(r.buf)) {
 		err = &TruncateError{size, int64(len(r.buf))}
 	}
-	e.complete(r, err)
+	ts.l.e.complete(r, err)
 }
 
 // onData: a piece of a stream.
-func (e *Engine) onData(p *peer, h *wire.Header, payload []byte) {
-	if t := e.transfers.receiving(p, h.Key); t != nil { // else it is over: READ was faster
-		e.onFragment(t, h, int64(len(payload)), payload)
+func (ts *transfers) onData(p *peer, h *wire.Header, payload []byte) {
+	if t := ts.receiving(p, h.Key); t != nil { // else it is over: READ was faster
+		ts.onFragment(t, h, int64(len(payload)), payload)
 	}
 }
 
 // onPlaced: a piece of a fragment is in the buffer already.
-func (e *Engine) onPlaced(p *peer, h *wire.Header) {
-	if t := e.transfers.receiving(p, h.Key); t != nil && t.placed && h.Len <= math.MaxInt64 {
-		e.onFragment(t, h, int64(h.Len), nil)
+func (ts *transfers) onPlaced(p *peer, h *wire.Header) {
+	if t := ts.receiving(p, h.Key); t != nil && t.placed && h.Len <= math.MaxInt64 {
+		ts.onFragment(t, h, int64(h.Len), nil)
 	}
 }
 
-func (e *Engine) onFragment(t *transfer, h *wire.Header, n int64, payload []byte) {
+func (ts *transfers) onFragment(t *transfer, h *wire.Header, n int64, payload []byte) {
 	a := t.rcv.OnData(h.Tag, int64(h.Addr), n)
 	if a.Do == rendezvous.Copy {
 		copy(t.r.buf[a.Off:a.Off+a.Len], payload)
 		a = t.rcv.Copied(a.Len)
 	}
-	e.onReceiver(t, a)
+	ts.onReceiver(t, a)
 }
 
 // readNext does one READ, if that is not under way.
-func (e *Engine) readNext(t *transfer) int {
+func (ts *transfers) readNext(t *transfer) int {
 	off, n, ok := t.rcv.NextRead()
 	if !ok {
 		return 0
@@ -256,61 +291,61 @@ func (e *Engine) readNext(t *transfer) int {
 	from := t.rcv.Source
 	switch st, err := t.peer.getter.TryGet(t.r.buf[off:off+n], from.Addr+uint64(off), from.Key, t.id); {
 	case err != nil:
-		e.readFailed(t)
+		ts.readFailed(t)
 	case st == transport.GetFull:
 		return 0
 	case st == transport.GetStarted:
 		t.rcv.ReadStarted()
 	default:
-		e.onReceiver(t, t.rcv.OnGetDone())
+		ts.onReceiver(t, t.rcv.OnGetDone())
 	}
 	return 1
 }
 
-func (e *Engine) readFailed(t *transfer) {
-	e.stats.GetsFailed++
-	e.onReceiver(t, t.rcv.OnGetFailed())
+func (ts *transfers) readFailed(t *transfer) {
+	ts.l.e.stats.GetsFailed++
+	ts.onReceiver(t, t.rcv.OnGetFailed())
 }
 
 // onGetDone: a READ or WRITE that was started has ended.
-func (e *Engine) onGetDone(id uint64, err error) {
-	t := e.transfers.find(id)
+func (ts *transfers) onGetDone(id uint64, err error) {
+	t := ts.find(id)
 	switch {
 	case t == nil:
 	case !t.recv:
 		if n := t.snd.WriteUnderWay(); n > 0 {
-			e.wrote(t, n, err)
+			ts.wrote(t, n, err)
 		}
 	case !t.rcv.Reading():
 	case err != nil:
-		e.readFailed(t)
+		ts.readFailed(t)
 	default:
-		e.onReceiver(t, t.rcv.OnGetDone())
+		ts.onReceiver(t, t.rcv.OnGetDone())
 	}
 }
 
 // onPutDone: the sender has written its part, or cannot.
-func (e *Engine) onPutDone(p *peer, h *wire.Header) {
-	t := e.transfers.receiving(p, h.Key)
+func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
+	t := ts.receiving(p, h.Key)
 	if t == nil || !t.rcv.Back().OK {
 		return
 	}
 	back := t.rcv.Back()
 	p.getter.Deregister(back.Addr, back.Key)
 	p.noSplit = p.noSplit || h.Len == 0
-	e.onReceiver(t, t.rcv.OnPutDone(int64(h.Len)))
+	ts.onReceiver(t, t.rcv.OnPutDone(int64(h.Len)))
 }
 
 // switchToGet changes stalled streams to READs, and reports whether there were any: the senders have stopped sending,
 // perhaps to compute.
-func (e *Engine) switchToGet() bool {
+func (ts *transfers) switchToGet() bool {
 	found := false
-	streams := &e.todo.jobs[jobInbound]
+	streams := &ts.l.todo.jobs[jobInbound]
 	for i := len(*streams) - 1; i >= 0; i-- {
 		if t := (*streams)[i]; t.rcv.Readable() {
 			found = true
-			e.stats.TakenOver++
-			e.onReceiver(t, t.rcv.Stall())
+			ts.l.e.stats.TakenOver++
+			ts.onReceiver(t, t.rcv.Stall())
 		}
 	}
 	return found
@@ -318,90 +353,84 @@ func (e *Engine) switchToGet() bool {
 
 // The sending end.
 
-// announce sends the RTS of r.
-func (e *Engine) announce(p *peer, r *Request) sendResult {
+// announce sends the RTS of r, whose credit has been taken. If the link is full, it says no.
+func (ts *transfers) announce(p *peer, r *Request) bool {
 	t := r.transfer
 	if t == nil {
-		t = e.transfers.open(r, p)
+		t = ts.open(r, p)
 	}
-	size := int64(len(r.buf))
 	var memory rendezvous.Region
 	if p.getter != nil {
 		memory.Addr, memory.Key, memory.OK = p.getter.Register(r.buf)
 	}
-	t.snd.Init(t.id, size, memory, p.piece(len(r.buf)))
-	e.hdr = t.snd.RTS(r.recv.Ctx, r.recv.Tag)
-	if !p.link.TrySend(&e.hdr, nil) {
-		if memory.OK {
-			p.getter.Deregister(memory.Addr, memory.Key)
-		}
-		t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
-		p.account.Return(eager.Envelope)
-		return sendFull
+	t.snd.Init(t.id, int64(len(r.buf)), memory, p.piece(len(r.buf)))
+	if p.out.SendPaid(t.snd.RTS(r.recv.Ctx, r.recv.Tag), nil, eager.Envelope) {
+		return true
 	}
-	r.queued = false
-	e.stats.RendezvousSent++
-	e.stats.BytesSent += uint64(size)
-	return sendTaken
+	if memory.OK {
+		p.getter.Deregister(memory.Addr, memory.Key)
+	}
+	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
+	return false
 }
 
 // sending returns the transfer that p speaks of if it is one to p. what says what it does, if it cannot know the number.
-func (e *Engine) sending(p *peer, id uint64, what string) *transfer {
-	t := e.transfers.find(id)
+func (ts *transfers) sending(p *peer, id uint64, what string) *transfer {
+	t := ts.find(id)
 	if t == nil || t.peer != p || t.recv {
 		return nil // over: FIN was faster
 	}
 	if t.r.queued {
-		e.failPeer(p, protocolError(p, what+" a message that has not been sent"))
+		p.breaks(what + " a message that has not been sent")
 		return nil
 	}
 	return t
 }
 
 // onSender does what the sending machine says. t may be closed afterwards.
-func (e *Engine) onSender(t *transfer, a rendezvous.Action) {
+func (ts *transfers) onSender(t *transfer, a rendezvous.Action) {
 	switch a.Do {
 	case rendezvous.Send:
-		e.sendControl(t.peer, a.Header)
+		t.peer.sendControl(a.Header)
 	case rendezvous.Complete:
-		e.end(t, nil)
+		ts.end(t, nil)
 		return
 	case rendezvous.Fail:
-		e.failPeer(t.peer, &PeerError{int(t.peer.rank), a.Err})
+		t.peer.fail(&PeerError{int(t.peer.rank), a.Err})
 		return
 	}
-	e.todo.set(jobStream, t, t.snd.Streaming())
-	e.todo.set(jobWrite, t, t.snd.Writing())
+	ts.l.todo.set(jobStream, t, t.snd.Streaming())
+	ts.l.todo.set(jobWrite, t, t.snd.Writing())
 }
 
 // onCTS: the receiver asks for a stream.
-func (e *Engine) onCTS(p *peer, h *wire.Header) {
-	t := e.sending(p, h.ID, "it asked for")
+func (ts *transfers) onCTS(p *peer, h *wire.Header) {
+	t := ts.sending(p, h.ID, "it asked for")
 	if t == nil {
 		return
 	}
 	began := !t.snd.Streaming()
-	e.onSender(t, t.snd.OnCTS(h))
+	ts.onSender(t, t.snd.OnCTS(h))
 	if began && t.jobs.has(jobStream) {
-		e.stats.Streams++
+		ts.l.e.stats.Streams++
 		if !p.stalled {
-			e.pump(t)
+			ts.pump(t)
 		}
 	}
 }
 
 // onFIN: FIN, or Matched for a synchronous eager message.
-func (e *Engine) onFIN(p *peer, h *wire.Header) {
-	if t := e.sending(p, h.ID, "it acknowledged"); t != nil {
-		e.onSender(t, t.snd.OnFIN())
+func (ts *transfers) onFIN(p *peer, h *wire.Header) {
+	if t := ts.sending(p, h.ID, "it acknowledged"); t != nil {
+		ts.onSender(t, t.snd.OnFIN())
 	}
 }
 
 // onPutReq: the receiver asks this sender to write the end of its message.
-func (e *Engine) onPutReq(p *peer, h *wire.Header) {
-	if t := e.sending(p, h.ID, "it asked for"); t != nil {
+func (ts *transfers) onPutReq(p *peer, h *wire.Header) {
+	if t := ts.sending(p, h.ID, "it asked for"); t != nil {
 		_, able := p.link.(transport.Putter)
-		e.onSender(t, t.snd.OnPutAsk(h, able))
+		ts.onSender(t, t.snd.OnPutAsk(h, able))
 	}
 }
 
@@ -414,7 +443,7 @@ func (p *peer) piece(size int) int64 {
 }
 
 // pump sends fragments while there is room, and reports how many.
-func (e *Engine) pump(t *transfer) int {
+func (ts *transfers) pump(t *transfer) int {
 	p, buf := t.peer, t.r.buf
 	for n := 0; ; n++ {
 		limit := int64(math.MaxInt64)
@@ -423,33 +452,33 @@ func (e *Engine) pump(t *transfer) int {
 		}
 		a := t.snd.NextFragment(limit)
 		if a.Do != rendezvous.Fragment {
-			e.todo.remove(jobStream, t)
+			ts.l.todo.remove(jobStream, t)
 			return n
 		}
-		e.hdr = a.Header
-		if !e.sendFragment(p, buf[a.Off:a.Off+a.Len]) {
+		ts.l.hdr = a.Header
+		if !ts.sendFragment(p, buf[a.Off:a.Off+a.Len]) {
 			return n
 		}
 		t.snd.Sent(a.Len)
 	}
 }
 
-// sendFragment sends e.hdr with payload. The sender's buffer is left alone until FIN, so that it can be lent.
-func (e *Engine) sendFragment(p *peer, payload []byte) bool {
+// sendFragment sends ts.l.hdr with payload. The sender's buffer is left alone until FIN, so that it can be lent.
+func (ts *transfers) sendFragment(p *peer, payload []byte) bool {
 	taken := false
 	if p.lender != nil {
-		taken = p.lender.TryLend(&e.hdr, payload)
+		taken = p.lender.TryLend(&ts.l.hdr, payload)
 	} else {
-		taken = p.link.TrySend(&e.hdr, payload)
+		taken = p.link.TrySend(&ts.l.hdr, payload)
 	}
 	if !taken && p.tells {
-		e.markBlocked(p)
+		p.markBlocked()
 	}
 	return taken
 }
 
 // writeNext does one WRITE, if that is not under way.
-func (e *Engine) writeNext(t *transfer) int {
+func (ts *transfers) writeNext(t *transfer) int {
 	off, n, addr, key, ok := t.snd.NextWrite(t.peer.readPiece())
 	if !ok {
 		return 0
@@ -460,16 +489,16 @@ func (e *Engine) writeNext(t *transfer) int {
 	case err == nil && st == transport.GetStarted:
 		t.snd.WriteStarted(n)
 	default:
-		e.wrote(t, n, err)
+		ts.wrote(t, n, err)
 	}
 	return 1
 }
 
 // wrote: a WRITE of n bytes has ended.
-func (e *Engine) wrote(t *transfer, n int64, err error) {
+func (ts *transfers) wrote(t *transfer, n int64, err error) {
 	if err != nil {
-		e.onSender(t, t.snd.OnWriteFailed())
+		ts.onSender(t, t.snd.OnWriteFailed())
 		return
 	}
-	e.onSender(t, t.snd.OnWritten(n))
+	ts.onSender(t, t.snd.OnWritten(n))
 }

@@ -193,11 +193,11 @@ func (w *waitFor) lead() bool {
 			return false
 		}
 		if now.Sub(since) >= e.pace.spinFor() {
-			if e.switchToGet() {
+			if e.path.stalled() {
 				idle = 0
 				continue
 			}
-			blocked := e.todo.pending != 0 // then it is a backoff, whose end says nothing about the wait
+			blocked := e.links.todo.pending != 0 // then it is a backoff, whose end says nothing about the wait
 			if sleep := w.sleep(); sleep != slept {
 				return sleep == shouldFollow
 			}
@@ -233,7 +233,7 @@ const (
 // sleep puts the leader's thread to sleep until something arrives.
 func (w *waitFor) sleep() sleepResult {
 	e := w.e
-	if e.todo.pending != 0 {
+	if e.links.todo.pending != 0 {
 		e.sleepBlocked()
 		return slept
 	}
@@ -312,7 +312,7 @@ func (w *waitFor) offerProcessor() (sleepResult, bool) {
 	runtime.Gosched()
 	e.lock()
 	switch {
-	case w.ready() || e.todo.pending != 0:
+	case w.ready() || e.links.todo.pending != 0:
 		return slept, true
 	case time.Since(before) <= busyRank:
 		return slept, false
@@ -376,11 +376,11 @@ func (w *waitFor) attach(own *sema) {
 }
 
 // load is what is under way.
-func (e *Engine) load() load { return load{e.outstanding, e.todo.pending, e.todo.stalled} }
+func (e *Engine) load() load { return load{e.outstanding, e.links.todo.pending, e.links.todo.stalled} }
 
 // exitCall is called at the end of every call, before the lock is given up.
 func (e *Engine) exitCall() {
-	if e.outstanding|e.todo.pending|e.todo.stalled != 0 { // else it needs nothing, and that is seen without a call
+	if e.outstanding|e.links.todo.pending|e.links.todo.stalled != 0 { // else it needs nothing, and that is seen without a call
 		e.arm()
 	}
 }
@@ -460,10 +460,10 @@ func (e *Engine) attend() {
 		if now.Sub(quiet) < e.attendFor() {
 			continue
 		}
-		if e.switchToGet() {
+		if e.path.stalled() {
 			continue
 		}
-		if e.todo.pending != 0 {
+		if e.links.todo.pending != 0 {
 			e.sleepBlocked()
 			continue
 		}
@@ -476,7 +476,7 @@ func (e *Engine) attend() {
 // attendFor is how long the watcher keeps the processor when nothing comes: a stream's next fragment is worth a
 // short wait, since giving the processor back to a computation costs a time slice.
 func (e *Engine) attendFor() time.Duration {
-	if e.todo.streaming() {
+	if e.links.todo.streaming() {
 		return 100 * time.Microsecond
 	}
 	if e.wait.followers > 0 {

@@ -1,0 +1,65 @@
+package eager
+
+import "github.com/gorun-mpi/mpi/internal/wire"
+
+// Link is what a Sender needs of the way to its peer: it takes a packet, or says no and has taken nothing.
+type Link interface {
+	TrySend(h *wire.Header, payload []byte) bool
+}
+
+// Sender sends one peer what may go without asking: messages that are short enough and for which there is credit.
+type Sender struct {
+	Max     int // the longest message that Send takes; -1: none
+	WaitMax int // the same where the caller waits for it, so that no other message is under way. <= Max
+	CreditSender
+	link Link
+	hdr  wire.Header // of the packet that is sent now
+
+	max, waitMax int // Max and WaitMax while it is enabled
+}
+
+// Connect: messages of at most max bytes go over link, of at most waitMax where the caller waits, as far as the
+// receiver's grant allows. Enable lets them pass.
+func (s *Sender) Connect(link Link, grant int64, max, waitMax int) {
+	s.link, s.max, s.waitMax = link, max, min(max, waitMax)
+	s.CreditSender.Open(grant)
+}
+
+// Enable lets messages pass.
+func (s *Sender) Enable() { s.Max, s.WaitMax = s.max, s.waitMax }
+
+// Disable stops them: there is no link, older messages are queued (they keep their order), or the peer is gone.
+func (s *Sender) Disable() { s.Max, s.WaitMax = -1, -1 }
+
+// Limit is the longest message that is eager, enabled or not.
+func (s *Sender) Limit(callerWaits bool) int {
+	if callerWaits {
+		return s.waitMax
+	}
+	return s.max
+}
+
+// Send sends a message of at most Max bytes: credit, header, one dynamic call. It says no if there is no credit for it or
+// the link is full.
+func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
+	if !s.TakePayload(len(buf)) {
+		return false
+	}
+	h := &s.hdr
+	h.Kind, h.Flags, h.Ctx, h.Tag = wire.Eager, 0, ctx, tag
+	if !s.link.TrySend(h, buf) {
+		s.Return(Cost(len(buf)))
+		return false
+	}
+	return true
+}
+
+// SendPaid sends a packet for which cost has been taken. If the link is full, it says no and the credit is back.
+func (s *Sender) SendPaid(h wire.Header, payload []byte, cost int64) bool {
+	s.hdr = h
+	if !s.link.TrySend(&s.hdr, payload) {
+		s.Return(cost)
+		return false
+	}
+	return true
+}

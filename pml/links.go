@@ -1,0 +1,345 @@
+package pml
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/tagmatch"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// linkPath moves messages over links: tagmatch says which receive gets which message, eager sends short ones, rendezvous
+// says how long ones move.
+//
+// A send's life here:
+//
+//  1. Engine.Send: eager.Sender.Send, and it is over; or
+//  2. send: connecting, or queued behind others, or
+//  3. trySend: eager with a request, or RTS
+//  4. packets.go: CTS begins a stream, FIN or Matched ends it
+//
+// and a receive's:
+//
+//  1. post: matched at once if the message is here (deliver), else in the table
+//  2. packets.go: a message arrives, the table says that it is r's: copied (eager), or
+//  3. transfer.go: fetched (rendezvous)
+type linkPath struct {
+	e          *Engine
+	table      *tagmatch.Table
+	peers      []*peer // by rank; nil until first contact
+	needsCheck int     // peers that have failed, and peers that send through a device that matches: posted receives need a look
+	hdr        wire.Header
+	todo       worklist
+	transfers  transfers
+	offload    offload
+	store      eager.Store
+	spare      *unexpected // free records
+	grant      int64       // what each peer may send unasked
+	selfPkts   [4]transport.Packet
+}
+
+func (l *linkPath) init(e *Engine) {
+	cfg := &e.cfg
+	keep := cfg.UnexpectedMax / 8
+	l.e, l.table, l.peers = e, tagmatch.New(), make([]*peer, cfg.Size)
+	l.store.Pool.Keep, l.grant = int(keep), eager.Grant(cfg.UnexpectedMax-keep, cfg.Size)
+	l.todo.wake = e.wakeLeader
+	l.transfers.l, l.offload.l = l, l
+	begun := time.Now()
+	l.transfers.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }
+	if dev, ok := cfg.Net.(transport.TagOffload); ok {
+		l.offload.attach(dev)
+	}
+}
+
+// address is the grant to each sender and the device's address.
+func (l *linkPath) address() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(l.grant))
+	if net := l.e.cfg.Net; net != nil {
+		b = append(b, net.Address()...)
+	}
+	return b
+}
+
+func splitAddress(peer int, b []byte) (grant int64, device []byte, err error) {
+	if len(b) < 8 {
+		return 0, nil, fmt.Errorf("rank %d published %d bytes as its address, at least 8 are needed", peer, len(b))
+	}
+	grant = int64(binary.LittleEndian.Uint64(b))
+	if grant < eager.MinGrant {
+		return 0, nil, fmt.Errorf("rank %d grants %d bytes of unexpected messages, at least %d are needed", peer, grant, eager.MinGrant)
+	}
+	return grant, b[8:], nil
+}
+
+// peer returns the record of a rank, made on first contact.
+func (l *linkPath) peer(rank int32) *peer {
+	if p := l.peers[rank]; p != nil {
+		return p
+	}
+	p := newPeer(l, rank)
+	l.peers[rank] = p
+	return p
+}
+
+// known returns the record of a rank that a device speaks of, or nil.
+func (l *linkPath) known(rank int32) *peer {
+	if uint(rank) < uint(len(l.peers)) {
+		return l.peers[rank]
+	}
+	return nil
+}
+
+func (l *linkPath) send(r *Request) {
+	if !l.e.wait.calling {
+		l.armEarly(r)
+	}
+	p := l.peer(r.recv.Source) // not in post: a receive needs no peer until it is matched
+	r.peer = p
+	if p.err != nil {
+		l.e.complete(r, p.err)
+		return
+	}
+	if len(p.queue) == 0 && p.link != nil {
+		switch l.trySend(p, r) {
+		case sendTaken:
+			l.drainSelf()
+			return
+		case sendFull:
+			p.markBlocked()
+		}
+	}
+	r.queued = true
+	p.queue = append(p.queue, r)
+	p.out.Disable()
+	if p.link == nil {
+		p.ensureConnected()
+	}
+	l.drainSelf()
+}
+
+// armEarly arms the device before a message is announced and not when the call ends: the receiver looks whether this rank
+// is here the moment it sees the message, and would have it do half of the work when it may be about to compute.
+func (l *linkPath) armEarly(r *Request) {
+	e := l.e
+	if len(r.buf) > 0 && e.wait.armed == armedNot && e.wait.leader == noLeader && e.dev.Arm(transport.Urgent, false) {
+		e.wait.isArmed(needUrgent)
+	}
+}
+
+type sendResult uint8
+
+const (
+	sendTaken sendResult = iota
+	sendFull
+	sendNoCredit
+)
+
+// trySend hands r to the link, eager or as RTS.
+func (l *linkPath) trySend(p *peer, r *Request) sendResult {
+	n := len(r.buf)
+	if n <= p.out.Limit(l.e.wait.calling && len(p.queue) == 0) && p.out.TakePayload(n) {
+		return l.sendEager(p, r)
+	}
+	if !p.out.TakeEnvelope() {
+		return sendNoCredit
+	}
+	if !l.transfers.announce(p, r) {
+		return sendFull
+	}
+	r.queued = false
+	l.e.stats.RendezvousSent++
+	l.e.stats.BytesSent += uint64(n)
+	return sendTaken
+}
+
+// sendEager sends a message whose credit has been taken.
+func (l *linkPath) sendEager(p *peer, r *Request) sendResult {
+	h := wire.Header{Kind: wire.Eager, Ctx: r.recv.Ctx, Tag: r.recv.Tag}
+	if r.mode == Synchronous {
+		if r.transfer == nil {
+			l.transfers.open(r, p) // of no bytes: there is nothing to stream, whatever the peer says
+		}
+		h.Kind, h.Flags, h.ID = wire.EagerSync, wire.Urgent, r.transfer.id
+	}
+	if !p.out.SendPaid(h, r.buf, eager.Cost(len(r.buf))) {
+		return sendFull
+	}
+	l.e.stats.EagerSent++
+	l.e.stats.BytesSent += uint64(len(r.buf))
+	if r.queued = false; r.mode == Standard {
+		l.dequeued(r) // it may have been refused as an RTS before there was credit
+		l.e.complete(r, nil)
+	}
+	return sendTaken
+}
+
+// dequeued: r is no longer in its peer's queue, and has not been announced.
+func (l *linkPath) dequeued(r *Request) {
+	r.queued = false
+	if r.transfer != nil {
+		l.transfers.close(r.transfer)
+	}
+}
+
+// post puts r into the table, or gives it the message that waits for it.
+func (l *linkPath) post(r *Request) {
+	if m := l.table.Post(&r.recv); m != nil {
+		l.deliver(r, m.Owner.(*unexpected))
+		return
+	}
+	if l.needsCheck != 0 {
+		l.checkPosted(r)
+	}
+}
+
+// checkPosted looks after a receive that has found no message, where peers have failed or a device matches tags.
+func (l *linkPath) checkPosted(r *Request) {
+	rank := r.recv.Source
+	if rank < 0 {
+		l.offload.fallBack(FallbackSource)
+		return
+	}
+	p := l.peers[rank]
+	switch {
+	case p == nil:
+	case p.err != nil: // it waits in vain
+		l.table.Cancel(&r.recv)
+		l.e.complete(r, p.err)
+	case p.tags.able:
+		l.offload.handDown(p, r)
+	case p.link != nil:
+		l.offload.fallBack(FallbackPeer)
+	}
+}
+
+// cancel: see path.
+func (l *linkPath) cancel(r *Request, why error) {
+	switch {
+	case r.op == opRecv && r.offload.state == inDevice:
+		l.offload.cancel(r, why)
+	case r.op == opRecv:
+		if l.table.Cancel(&r.recv) {
+			l.offload.withdraw(r)
+			l.e.endCancelled(r, why)
+		}
+	case r.queued:
+		p := r.peer
+		p.queue = without(p.queue, r)
+		l.dequeued(r)
+		l.e.endCancelled(r, why)
+		p.flush()
+	case r.transfer != nil && !r.cancelling:
+		r.cancelling = true
+		r.cancelErr, r.extra = why, true
+		// Wake: the receiver may be far from the library, with nothing of its own under way.
+		r.peer.sendControl(wire.Header{Kind: wire.Cancel, Flags: wire.Wake | wire.Urgent, ID: r.transfer.id})
+	}
+}
+
+func (l *linkPath) probe(ctx uint32, source, tag int32, take bool) (found, bool) {
+	m := l.table.Probe(ctx, source, tag)
+	if m == nil {
+		return found{}, false
+	}
+	u := m.Owner.(*unexpected)
+	if take {
+		l.table.Remove(m)
+		u.taken = true
+	}
+	return found{ctx, Status{Source: u.peer.rank, Tag: m.Tag, Bytes: u.Size}, u}, true
+}
+
+func (l *linkPath) take(f found, r *Request) { l.deliver(r, f.u) }
+
+func (l *linkPath) drop(ctx uint32, err error) {
+	receives, messages := l.table.DropContext(ctx)
+	l.failReceives(receives, err)
+	for _, m := range messages {
+		l.discard(m.Owner.(*unexpected))
+	}
+}
+
+func (l *linkPath) fail(err error) {
+	for _, p := range l.peers {
+		if p != nil {
+			p.fail(err)
+		}
+	}
+	l.failReceives(l.table.FailAll(), err)
+}
+
+// failReceives completes posted receives that are off the table.
+func (l *linkPath) failReceives(list []*tagmatch.Receive, err error) {
+	for _, m := range list {
+		r := m.Owner.(*Request)
+		l.offload.withdraw(r)
+		l.e.complete(r, err)
+	}
+}
+
+func (l *linkPath) gone(rank int32) error {
+	if p := l.peers[rank]; p != nil {
+		return p.err
+	}
+	return nil
+}
+
+func (l *linkPath) count(s *Stats) {
+	s.Posted, s.Unexpected = l.table.Posted(), l.table.Unexpected()
+	s.UnexpectedBytes, s.UnexpectedPeak = l.store.Bytes, l.store.Peak
+}
+
+// work goes on with what no packet will be a reminder of.
+func (l *linkPath) work() int {
+	n := 0
+	if l.todo.self {
+		n += l.pollSelf()
+	}
+	blocked := &l.todo.blocked
+	for i := len(*blocked) - 1; i >= 0; i-- {
+		if i < len(*blocked) {
+			(*blocked)[i].flush()
+		}
+	}
+	return n + l.transfers.work()
+}
+
+func (l *linkPath) stalled() bool { return l.transfers.switchToGet() }
+
+// selfLink notes that there is something to poll.
+type selfLink struct {
+	transport.Link
+	l *linkPath
+}
+
+func (s *selfLink) TrySend(h *wire.Header, payload []byte) bool {
+	if !s.Link.TrySend(h, payload) {
+		return false
+	}
+	s.l.todo.addSelf()
+	return true
+}
+
+// drainSelf handles what this rank has sent to itself. It does not touch the net: another caller may be armed for it.
+func (l *linkPath) drainSelf() {
+	for l.todo.self {
+		l.work()
+	}
+}
+
+func (l *linkPath) pollSelf() int {
+	cfg := &l.e.cfg
+	n := cfg.Self.Poll(l.selfPkts[:])
+	for i := range n {
+		l.selfPkts[i].Peer = int32(cfg.Rank)
+		l.event(&l.selfPkts[i])
+	}
+	if n == 0 {
+		l.todo.removeSelf()
+	}
+	return n
+}

@@ -1,0 +1,250 @@
+package pml
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/tagmatch"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// What links and devices report.
+
+// event handles one packet. The order of the cases is that of their frequency.
+func (l *linkPath) event(pkt *transport.Packet) {
+	if pkt.Event != transport.Arrived {
+		l.report(pkt)
+		return
+	}
+	if uint(pkt.Peer) >= uint(len(l.peers)) {
+		return // a transport's mistake; there is no peer to blame it on
+	}
+	p := l.peer(pkt.Peer)
+	if o := p.tags.offload; o != nil && !o.dealing {
+		o.packet(p, pkt)
+		return
+	}
+	if p.err != nil {
+		return
+	}
+	h := &pkt.Header
+	switch h.Kind {
+	case wire.Eager:
+		m := l.table.Arrive(h.Ctx, pkt.Peer, h.Tag)
+		if m == nil {
+			l.queue(p, pkt)
+			return
+		}
+		r := m.Owner.(*Request)
+		n := copy(r.buf, pkt.Payload)
+		r.status.Source, r.status.Tag, r.status.Bytes = pkt.Peer, h.Tag, int64(n)
+		l.e.stats.MatchedOnArrival++
+		if n == len(pkt.Payload) && r.plain() {
+			l.e.completePlain(r)
+		} else {
+			l.e.arrived(r, len(pkt.Payload))
+		}
+		p.returnCredit(eager.Cost(len(pkt.Payload)))
+	case wire.Data:
+		l.transfers.onData(p, h, pkt.Payload)
+	case wire.RTS, wire.EagerSync:
+		l.onMessage(p, pkt)
+	case wire.CTS:
+		l.transfers.onCTS(p, h)
+	case wire.FIN, wire.Matched:
+		l.transfers.onFIN(p, h)
+	case wire.Credit:
+		if h.Len > math.MaxInt64 || !p.out.Return(int64(h.Len)) {
+			p.breaks(fmt.Sprintf("it gave back %d bytes of credit that were not taken", h.Len))
+			return
+		}
+		if len(p.queue) > 0 {
+			p.flush()
+		}
+	case wire.PutAsk:
+		l.transfers.onPutReq(p, h)
+	case wire.PutDone:
+		l.transfers.onPutDone(p, h)
+	case wire.Cancel:
+		l.onCancel(p, h)
+	case wire.CancelReply:
+		l.onCancelReply(p, h)
+	default:
+		p.breaks(fmt.Sprintf("it sent a packet of kind %v", h.Kind))
+	}
+}
+
+// report handles what is no packet of a peer.
+func (l *linkPath) report(pkt *transport.Packet) {
+	switch pkt.Event {
+	case transport.Down:
+		if uint(pkt.Peer) < uint(len(l.peers)) {
+			l.peer(pkt.Peer).fail(&PeerError{int(pkt.Peer), pkt.Err})
+		}
+	case transport.Got:
+		l.transfers.onGetDone(pkt.Header.ID, pkt.Err)
+	case transport.Placed:
+		if p := l.known(pkt.Peer); p != nil {
+			l.transfers.onPlaced(p, &pkt.Header)
+		}
+	case transport.Room:
+		if p := l.known(pkt.Peer); p != nil {
+			l.todo.resume(p)
+			p.flush()
+		}
+	case transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack:
+		l.offload.event(pkt)
+	}
+}
+
+// onMessage: a message that its sender waits to hear of: announced, or synchronous.
+func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
+	h := &pkt.Header
+	if h.Kind == wire.RTS && h.Len > math.MaxInt64 {
+		p.breaks(fmt.Sprintf("it announced a message of %d bytes", h.Len))
+		return
+	}
+	m := l.table.Arrive(h.Ctx, p.rank, h.Tag)
+	if m == nil {
+		l.queue(p, pkt)
+		return
+	}
+	r := m.Owner.(*Request)
+	r.status = Status{Source: p.rank, Tag: h.Tag}
+	l.e.stats.MatchedOnArrival++
+	if h.Kind == wire.RTS {
+		l.transfers.receive(r, p, h)
+		return
+	}
+	l.receiveEager(r, p, pkt.Payload)
+	p.sendControl(wire.Header{Kind: wire.Matched, ID: h.ID})
+	p.returnCredit(eager.Cost(len(pkt.Payload)))
+}
+
+// receiveEager completes r, which is matched and off the table, with an eager message.
+func (l *linkPath) receiveEager(r *Request, p *peer, payload []byte) {
+	r.status.Bytes = int64(copy(r.buf, payload))
+	l.e.arrived(r, len(payload))
+}
+
+// unexpected is a message that arrived before its receive. Owner: the table while queued; a probe that has taken it.
+type unexpected struct {
+	m tagmatch.Message
+	eager.Unexpected
+	peer  *peer
+	taken bool // by a matched probe
+
+	next         *unexpected // free list
+	older, newer *unexpected // in peer.asked ⇔ ID != 0 and the table's or a probe's
+}
+
+// queue makes the packet an unexpected message.
+func (l *linkPath) queue(p *peer, pkt *transport.Packet) {
+	h := &pkt.Header
+	u := l.spare
+	if u == nil {
+		u = new(unexpected)
+		u.m.Owner = u
+	} else {
+		l.spare = u.next
+		u.next = nil
+	}
+	u.m.Ctx, u.m.Source, u.m.Tag, u.peer = h.Ctx, p.rank, h.Tag, p
+	l.store.Keep(&u.Unexpected, h, pkt.Payload)
+	if u.ID != 0 { // 0 is no number: such a message cannot be taken back
+		p.remember(u)
+	}
+	l.table.Queue(&u.m)
+	if len(l.e.probers) != 0 {
+		l.e.tellProbers(h.Ctx, p.rank, h.Tag)
+	}
+	if !p.in.Charge(u.Cost) {
+		p.breaks("it has sent more unmatched messages than it was allowed")
+	}
+}
+
+// matched: u is off the table, and its sender cannot take it back any more.
+func (l *linkPath) matched(u *unexpected) {
+	u.peer.in.Refund(u.Cost)
+	if u.ID != 0 {
+		u.peer.forget(u)
+	}
+}
+
+// release frees u and its payload.
+func (l *linkPath) release(u *unexpected) {
+	l.store.Release(&u.Unexpected)
+	u.peer, u.taken = nil, false
+	u.next, l.spare = l.spare, u
+}
+
+// deliver gives an unexpected message, which is off the table, to r.
+func (l *linkPath) deliver(r *Request, u *unexpected) {
+	p := u.peer
+	r.status = Status{Source: p.rank, Tag: u.m.Tag}
+	l.matched(u)
+	l.e.stats.Matched++
+	if p.tags.able {
+		l.e.stats.SoftwareMatches++
+	}
+	if u.Kind == wire.RTS {
+		l.hdr = u.RTS()
+		l.release(u)
+		l.transfers.receive(r, p, &l.hdr)
+		return
+	}
+	cost, id := u.Cost, u.ID
+	l.receiveEager(r, p, u.Payload)
+	if u.Kind == wire.EagerSync {
+		p.sendControl(wire.Header{Kind: wire.Matched, ID: id})
+	}
+	p.returnCredit(cost)
+	l.release(u)
+}
+
+// discard drops an unexpected message that is off the table and will never be received. Its sender's buffer is free; the
+// message is lost with its communicator.
+func (l *linkPath) discard(u *unexpected) {
+	l.matched(u)
+	switch {
+	case u.ID == 0:
+	case u.Kind == wire.EagerSync:
+		u.peer.sendControl(wire.Header{Kind: wire.Matched, ID: u.ID})
+	default:
+		u.peer.sendControl(wire.Header{Kind: wire.FIN, ID: u.ID})
+	}
+	u.peer.returnCredit(u.Cost)
+	l.release(u)
+}
+
+// onCancel: the sender asks for its message ID back.
+func (l *linkPath) onCancel(p *peer, h *wire.Header) {
+	reply := wire.Header{Kind: wire.CancelReply, Flags: wire.Urgent, ID: h.ID}
+	for u := p.asked; u != nil; u = u.older {
+		if u.ID == h.ID && !u.taken {
+			l.table.Remove(&u.m)
+			l.matched(u)
+			p.returnCredit(u.Cost)
+			l.release(u)
+			reply.Len = 1
+			break
+		}
+	}
+	p.sendControl(reply)
+}
+
+// onCancelReply: the receiver's answer.
+func (l *linkPath) onCancelReply(p *peer, h *wire.Header) {
+	t := l.transfers.find(h.ID)
+	if t == nil || t.peer != p || t.recv || !t.r.cancelling {
+		return
+	}
+	if h.Len == 0 {
+		return // matched: it completes in its own time
+	}
+	t.snd.Abandon()
+	t.r.status.Cancelled, t.r.status.Bytes = true, 0
+	l.transfers.end(t, t.r.cancelErr)
+}

@@ -1,0 +1,46 @@
+package pml
+
+import "github.com/gorun-mpi/mpi/transport"
+
+// path is how messages are matched and moved. Requests, their persistence, waiting and the lock are the engine's; the
+// lock is held in every call. There is one implementation for devices that make links (linkPath): tagmatch, eager and
+// rendezvous.
+//
+// A request is the path's from send, post or take until it calls Engine.complete with it, which may be before these
+// return.
+type path interface {
+	// address is what peers look up.
+	address() []byte
+
+	send(r *Request)
+	post(r *Request)
+	// cancel takes r back if that is possible, now or when a peer or a device has answered. why is r's error then.
+	cancel(r *Request, why error)
+
+	// probe finds the message that a receive with this envelope would get. take: it is no other's from now on.
+	probe(ctx uint32, source, tag int32, take bool) (found, bool)
+	// take receives what probe has taken.
+	take(f found, r *Request)
+
+	// event handles one packet of a device.
+	event(pkt *transport.Packet)
+	// work goes on with what no packet will be a reminder of, and says how much that was.
+	work() int
+	// stalled is called when nothing has come for a while. It reports whether that has led to something to do.
+	stalled() bool
+
+	// drop forgets a communicator: its messages are lost, its receives fail with err.
+	drop(ctx uint32, err error)
+	// fail ends everything with err.
+	fail(err error)
+	// gone says why nothing can be sent to a rank or come from it, or nil.
+	gone(rank int32) error
+	count(s *Stats)
+}
+
+// found is a message that a probe has found.
+type found struct {
+	ctx    uint32
+	status Status
+	u      *unexpected
+}
