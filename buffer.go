@@ -12,7 +12,7 @@ import (
 type Buffer[T any] struct {
 	data  []T
 	mem   []byte
-	owner transport.Memory // nil: ordinary memory, for want of better
+	owner *transport.Memory // nil: ordinary memory, for want of better
 	freed atomic.Bool
 }
 
@@ -43,7 +43,7 @@ func Alloc[T any](n int) (*Buffer[T], error) {
 }
 
 // processMemory is where this process allocates memory that peers can reach; nil: nowhere.
-func processMemory() (transport.Memory, error) {
+func processMemory() (*transport.Memory, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	switch {

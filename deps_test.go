@@ -26,7 +26,6 @@ const graph = `
 	internal/pmi                                                         : internal/auth, {golang.org/x/sys}
 	internal/cpuset                                                      : {golang.org/x/sys}
 	internal/settings                                                    : internal/spelling, {github.com/docker/go-units}
-	internal/doze                                                        : {golang.org/x/sys}
 	internal/auth                                                        :
 
 	# The pure parts of messaging.
@@ -35,16 +34,17 @@ const graph = `
 
 	# The seam, and what is behind it.
 	transport                                                            : internal/wire
+	internal/eventset                                                    : transport, {golang.org/x/sys}
 	transport/loop                                                       : transport, internal/wire
 	transport/faulty                                                     : transport, internal/wire
 	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
-	transport/multi                                                      : transport, internal/doze
-	transport/tcp                                                        : transport, internal/auth, internal/wire, internal/doze, {golang.org/x/sys}
-	transport/verbs                                                      : transport, transport/tcp, internal/wire, internal/doze, internal/topology, {golang.org/x/sys}
-	transport/transporttest                                              : internal/testkit/proc, internal/testkit/leak, transport, internal/wire
+	transport/multi                                                      : transport
+	transport/tcp                                                        : transport, internal/auth, internal/wire, {golang.org/x/sys}
+	transport/verbs                                                      : transport, transport/tcp, internal/eventset, internal/wire, internal/topology, {golang.org/x/sys}
+	transport/transporttest                                              : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport, transport/faulty, internal/wire
 
 	# The engine knows the seam and no concrete transport.
-	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/wire, {golang.org/x/sys}
+	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/eventset, internal/wire, {golang.org/x/sys}
 
 	# The one package that knows every transport, and the public package on top.
 	internal/join                                                        : pml, transport, transport/loop,
@@ -99,9 +99,9 @@ const testGraph = `
 		transport/loop, transport/shm, transport/tcp, transport/verbs
 	pml                                                                  : transport/loop, transport/faulty
 	transport/loop, transport/shm, transport/tcp                         : transport/faulty, transport/transporttest, transport/loop
-	transport/verbs                                                      : transport/transporttest, transport/faulty, transport/shm
+	transport/verbs                                                      : transport/transporttest
 	transport/faulty                                                     : transport/loop, transport/transporttest
-	transport/multi                                                      : transport/shm, transport/transporttest, internal/wire, {golang.org/x/sys}
+	transport/multi                                                      : transport/shm, transport/transporttest, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/transporttest                                              : transport/loop, transport/faulty
 	launcher                                                             : internal/settings, launcher/launchertest
 	internal/pmi                                                         : internal/settings, {golang.org/x/sys}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -36,7 +37,7 @@ type Config struct {
 	NewRequest func(*Engine) *Request        // makes the requests that callers hold; nil: new(Request)
 }
 
-// OffloadMode is about devices that can match tags (transport.TagOffload).
+// OffloadMode is about devices that can match tags (transport.Offload).
 type OffloadMode uint8
 
 const (
@@ -48,9 +49,10 @@ const (
 type Engine struct {
 	engineLock // guards everything below
 
-	cfg  Config
-	dev  transport.Device // polled and parked on: Net, or Self in a world of one
-	pkts [16]transport.Packet
+	cfg   Config
+	dev   transport.Device // polled: Net, or Self in a world of one
+	sleep *eventset.Set    // where this rank sleeps until dev has something
+	pkts  [16]transport.Packet
 
 	path  path     // how messages are matched and moved
 	links linkPath // which is path; short messages go to it without a dynamic call
@@ -71,8 +73,9 @@ type Engine struct {
 	ctx    context.Context
 }
 
-// New makes an engine. Nothing is connected yet.
-func New(cfg Config) *Engine {
+// New makes an engine. Nothing is connected yet. The error is that the system refuses what is needed to sleep; the devices
+// are the caller's then.
+func New(cfg Config) (*Engine, error) {
 	if cfg.ConnectTimeout <= 0 {
 		cfg.ConnectTimeout = time.Minute
 	}
@@ -84,15 +87,21 @@ func New(cfg Config) *Engine {
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
+	var err error
+	if e.sleep, err = eventset.New(e.dev); err != nil {
+		return nil, err
+	}
 	e.links.init(e)
 	e.path = &e.links
-	if in, ok := cfg.Net.(transport.Introducer); ok {
-		in.Introduce(e.Address())
+	if cfg.Net != nil {
+		if in := cfg.Net.Facts().Introducer; in != nil {
+			in.Introduce(e.Address())
+		}
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.wg.Add(1)
 	go e.watch()
-	return e
+	return e, nil
 }
 
 // Address is what the other ranks' Lookup must return for this one.
@@ -108,7 +117,7 @@ func (e *Engine) Close(err error) error {
 	e.fail(err)
 	e.unlock()
 	e.stop()
-	e.dev.Interrupt()
+	e.sleep.Close()
 	e.wg.Wait()
 	if e.cfg.Net != nil {
 		err = e.cfg.Net.Close()
@@ -128,7 +137,7 @@ func (e *Engine) Fail(err error) {
 		e.fail(err)
 	}
 	e.unlock()
-	e.dev.Interrupt()
+	e.sleep.Interrupt()
 }
 
 // fail: the caller holds the lock.

@@ -50,8 +50,10 @@ func (l *linkPath) init(e *Engine) {
 	l.transfers.l, l.offload.l = l, l
 	begun := time.Now()
 	l.transfers.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }
-	if dev, ok := cfg.Net.(transport.TagOffload); ok {
-		l.offload.attach(dev)
+	if cfg.Net != nil {
+		if dev := cfg.Net.Facts().Offload; dev != nil {
+			l.offload.attach(dev)
+		}
 	}
 }
 
@@ -125,7 +127,7 @@ func (l *linkPath) send(r *Request) {
 // is here the moment it sees the message, and would have it do half of the work when it may be about to compute.
 func (l *linkPath) armEarly(r *Request) {
 	e := l.e
-	if len(r.buf) > 0 && e.wait.armed == armedNot && e.wait.leader == noLeader && e.dev.Arm(transport.Urgent, false) {
+	if len(r.buf) > 0 && e.wait.armed == armedNot && e.wait.leader == noLeader && e.sleep.Arm(transport.Urgent, false) {
 		e.wait.isArmed(needUrgent)
 	}
 }

@@ -42,8 +42,9 @@ type testNet struct {
 }
 
 type registration struct {
-	rank int
-	buf  []byte
+	rank   int
+	buf    []byte
+	access transport.Access
 }
 
 type netOptions struct {
@@ -63,7 +64,7 @@ func newTestNet(o netOptions) *testNet {
 		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
 		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put,
-			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, Get: !o.noGet, WhyNot: "the test says so"}}
+			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, WhyNoRMA: "the test says so"}, noGet: o.noGet}
 		if o.nic != nil {
 			if d.nic = o.nic(rank); d.nic != nil {
 				d.nic.testDevice = d
@@ -80,11 +81,19 @@ func newTestNet(o netOptions) *testNet {
 		if nic := n.devices[rank].nic; nic != nil && o.bare {
 			dev = nic
 		}
-		n.engines = append(n.engines, New(Config{Rank: rank, Size: o.ranks, Net: dev, Self: loop.New(1)[0], Offload: mode,
+		n.engines = append(n.engines, newEngine(Config{Rank: rank, Size: o.ranks, Net: dev, Self: loop.New(1)[0], Offload: mode,
 			EagerMax: o.limit, UnexpectedMax: o.unexpectedMax,
 			Lookup: func(_ context.Context, peer int) ([]byte, error) { return n.engines[peer].Address(), nil }}))
 	}
 	return n
+}
+
+func newEngine(cfg Config) *Engine {
+	e, err := New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	return e
 }
 
 var errOver = errors.New("the test is over")
@@ -101,6 +110,7 @@ func (n *testNet) close() {
 		e.Fail(errOver) // so that the watcher finds that when it wakes
 		n.devices[i].once.Do(func() { close(n.devices[i].over) })
 		e.stop()
+		e.sleep.Close()
 		e.wg.Wait()
 	}
 }
@@ -205,6 +215,7 @@ type testDevice struct {
 	net   *testNet
 	rank  int
 	caps  transport.Caps
+	noGet bool
 	put   bool
 	nic   *testNIC           // nil: none
 	inbox []transport.Packet // delivered and not polled; guarded by the engine's lock
@@ -229,10 +240,7 @@ func (d *testDevice) Connect(ctx context.Context, peer int, _ []byte) (transport
 			return nil, ctx.Err()
 		}
 	}
-	if d.put {
-		return &testPutter{testLink{d, peer}}, nil
-	}
-	return &testLink{d, peer}, nil
+	return newTestLink(d, peer), nil
 }
 
 func (d *testDevice) Poll(pkts []transport.Packet) int {
@@ -244,10 +252,13 @@ func (d *testDevice) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-func (d *testDevice) Arm(transport.Level, bool) bool { return len(d.inbox) == 0 }
-func (d *testDevice) Disarm()                        {}
-func (d *testDevice) Interrupt()                     {}
-func (d *testDevice) Park(bool)                      { <-d.over }
+func (d *testDevice) Arm(transport.Level) bool { return len(d.inbox) == 0 }
+func (d *testDevice) Disarm()                  {}
+
+// Facts has a Clear that makes each sleep last until the end of the test.
+func (d *testDevice) Facts() *transport.Facts {
+	return &transport.Facts{Wake: []transport.Wake{{FD: -1, ThreadFD: -1, Clear: func(bool) { <-d.over }}}}
+}
 
 func (d *testDevice) Close() error {
 	d.once.Do(func() { close(d.over) })
@@ -257,9 +268,29 @@ func (d *testDevice) Close() error {
 type testLink struct {
 	d    *testDevice
 	peer int
+	caps transport.Caps
 }
 
-func (l *testLink) Caps() *transport.Caps { return &l.d.caps }
+func newTestLink(d *testDevice, peer int) *testLink {
+	l := &testLink{d: d, peer: peer, caps: d.caps}
+	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
+	if !d.noGet {
+		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}
+		if d.put {
+			l.caps.RMA.Put = l.putTo
+		}
+	}
+	if d.nic != nil && d.nic.behind(peer) {
+		l.caps.Offload = d.nic.offload()
+	}
+	return l
+}
+
+// Caps may change for a test in FragMax.
+func (l *testLink) Caps() *transport.Caps {
+	l.caps.FragMax = l.d.caps.FragMax
+	return &l.caps
+}
 
 func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 	n := l.d.net
@@ -279,23 +310,15 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 	return true
 }
 
-// Offload is transport.Offloader's.
-func (l *testLink) Offload() transport.TagOffload {
-	if l.d.nic == nil || !l.d.nic.behind(l.peer) {
-		return nil
-	}
-	return l.d.nic
-}
-
-func (l *testLink) PeerPolls() bool {
+func (l *testLink) peerPolls() bool {
 	l.d.net.mu.Lock()
 	defer l.d.net.mu.Unlock()
 	polls, said := l.d.net.polls[l.peer]
 	return polls || !said
 }
 
-// PeerWaits: only where a test says so.
-func (l *testLink) PeerWaits() bool {
+// peerWaits: only where a test says so.
+func (l *testLink) peerWaits() bool {
 	l.d.net.mu.Lock()
 	defer l.d.net.mu.Unlock()
 	return l.d.net.waits[l.peer]
@@ -303,19 +326,19 @@ func (l *testLink) PeerWaits() bool {
 
 const registeredAt = 1 << 32
 
-func (l *testLink) Register(buf []byte) (addr, key uint64, ok bool) {
+func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.refused || !l.d.caps.Get {
+	if n.refused {
 		return 0, 0, false
 	}
 	n.last++
-	n.regions[n.last] = registration{l.d.rank, buf}
+	n.regions[n.last] = registration{l.d.rank, mem.Bytes(), access}
 	return n.last * registeredAt, 0, true
 }
 
-func (l *testLink) Deregister(addr, key uint64) {
+func (l *testLink) deregister(addr, key uint64) {
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -325,53 +348,52 @@ func (l *testLink) Deregister(addr, key uint64) {
 	delete(n.regions, addr/registeredAt)
 }
 
-func (l *testLink) TryGet(dst []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
+func (l *testLink) get(mem transport.Mem, addr, key, _ uint64) (transport.State, error) {
+	dst := mem.Bytes()
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if left, limited := n.reads[l.d.rank]; limited {
 		if left == 0 {
 			n.log("%d reads %d bytes of %d: fails", l.d.rank, len(dst), l.peer)
-			return transport.GetDone, errors.New("the test says no")
+			return transport.Done, errors.New("the test says no")
 		}
 		n.reads[l.d.rank] = left - 1
 	}
 	r, ok := n.regions[addr/registeredAt]
 	off := addr % registeredAt
-	if !ok || r.rank != l.peer || off > uint64(len(r.buf)) || uint64(len(dst)) > uint64(len(r.buf))-off {
+	if !ok || r.rank != l.peer || r.access&transport.Readable == 0 || off > uint64(len(r.buf)) || uint64(len(dst)) > uint64(len(r.buf))-off {
 		n.log("%d reads %d bytes of %d: not registered", l.d.rank, len(dst), l.peer)
-		return transport.GetDone, errors.New("not registered")
+		return transport.Done, errors.New("not registered")
 	}
 	copy(dst, r.buf[off:])
 	n.log("%d reads bytes %d to %d of %d", l.d.rank, off, off+uint64(len(dst)), l.peer)
-	return transport.GetDone, nil
+	return transport.Done, nil
 }
 
-// testPutter is a link that can also write.
-type testPutter struct{ testLink }
-
-func (l *testPutter) TryPut(src []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
+func (l *testLink) putTo(mem transport.Mem, addr, key, _ uint64) (transport.State, error) {
+	src := mem.Bytes()
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if left, limited := n.writes[l.d.rank]; limited {
 		if left == 0 {
 			n.log("%d writes %d bytes of %d: fails", l.d.rank, len(src), l.peer)
-			return transport.GetDone, errors.New("the test says no")
+			return transport.Done, errors.New("the test says no")
 		}
 		n.writes[l.d.rank] = left - 1
 	}
 	r, ok := n.regions[addr/registeredAt]
 	off := addr % registeredAt
-	if !ok || r.rank != l.peer || off > uint64(len(r.buf)) || uint64(len(src)) > uint64(len(r.buf))-off {
+	if !ok || r.rank != l.peer || r.access&transport.Writable == 0 || off > uint64(len(r.buf)) || uint64(len(src)) > uint64(len(r.buf))-off {
 		if !n.hostile {
 			n.misuse = append(n.misuse, fmt.Sprintf("rank %d writes %d bytes to address %#x of rank %d, which is not registered", l.d.rank, len(src), addr, l.peer))
 		}
-		return transport.GetDone, errors.New("not registered")
+		return transport.Done, errors.New("not registered")
 	}
 	copy(r.buf[off:], src)
 	n.log("%d writes %d bytes of %d at %d", l.d.rank, len(src), l.peer, off)
-	return transport.GetDone, nil
+	return transport.Done, nil
 }
 
 // prefer makes a rank choose a scheme wherever it may choose.
@@ -426,7 +448,7 @@ func (n *testNet) onWire(from, to int) []transport.Packet {
 	pkts := slices.Clone(n.wires[[2]int{from, to}])
 	if nic := n.devices[to].nic; nic != nil {
 		for _, pkt := range nic.cq {
-			if pkt.Event == transport.Arrived && pkt.Peer == int32(from) {
+			if pkt.Event <= transport.Unmatched && pkt.Peer == int32(from) {
 				pkts = append(pkts, pkt)
 			}
 		}

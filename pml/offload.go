@@ -10,7 +10,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Receives that the device matches (transport.TagOffload). The table holds every posted receive, also those that the
+// Receives that the device matches (transport.Offload). The table holds every posted receive, also those that the
 // device has: it is the shadow of the device's list. A receive's life here:
 //
 //	1. post: no message waits for it, so it stands in the table; handDown: the device gets it too, or it is counted as
@@ -92,10 +92,11 @@ func (f Fallbacks) String() string {
 // offload is the device and what it has. Guarded by the engine's lock.
 type offload struct {
 	l      *linkPath
-	dev    transport.TagOffload // nil: not known, as no link to a peer behind it has been made yet
-	limits transport.OffloadLimits
-	peers  int // whose receives may be handed down
-	unseen int // OffloadSeen that could not be said yet
+	dev    *transport.Offload // nil: not known, as no link to a peer behind it has been made yet
+	tags   int                // receives that it is given at most
+	min    int                // bytes of the shortest buffer that it is given
+	peers  int                // whose receives may be handed down
+	unseen int                // Seen that could not be said yet
 	// dealing: packet has a packet under way.
 	dealing bool
 
@@ -116,7 +117,7 @@ type peerTags struct {
 	soft, softWild int32
 }
 
-// slot is one receive that the device has, from OffloadPost to OffloadDone or OffloadBack. Its buffer is pinned by the
+// slot is one receive that the device has, from Post to OffloadDone or OffloadBack. Its buffer is pinned by the
 // device until then, so nothing else has its address.
 type slot struct {
 	cookie  uint64
@@ -135,15 +136,15 @@ const (
 )
 
 // attach takes note of a device. It reports false for a second one.
-func (o *offload) attach(dev transport.TagOffload) bool {
+func (o *offload) attach(dev *transport.Offload) bool {
 	if o.dev != nil {
 		return o.dev == dev
 	}
-	o.dev, o.limits, o.spare = dev, dev.OffloadLimits(), -1
-	o.limits.Tags = min(o.limits.Tags, maxSlots)
-	o.limits.Min = max(o.limits.Min, 1) // an empty buffer has no address of its own
+	o.dev, o.spare = dev, -1
+	o.tags = min(dev.Tags, maxSlots)
+	o.min = max(dev.Min, 1) // an empty buffer has no address of its own
 	n := 1
-	for n < o.limits.Tags {
+	for n < o.tags {
 		n *= 2
 	}
 	o.byBuf = make([]int32, n)
@@ -151,7 +152,7 @@ func (o *offload) attach(dev transport.TagOffload) bool {
 		o.byBuf[i] = -1
 	}
 	for ; o.unseen > 0; o.unseen-- {
-		dev.OffloadSeen()
+		dev.Seen()
 	}
 	return true
 }
@@ -177,7 +178,7 @@ func (o *offload) take(p *peer, r *Request, buf uintptr) *slot {
 	switch {
 	case i >= 0:
 		o.spare = o.slots[i].next
-	case len(o.slots) < o.limits.Tags:
+	case len(o.slots) < o.tags:
 		i = int32(len(o.slots))
 		o.slots = append(o.slots, slot{})
 	default:
@@ -217,7 +218,7 @@ func (o *offload) find(cookie uint64) *slot {
 func (o *offload) askBack(s *slot) {
 	if !s.asked {
 		s.asked = true
-		o.dev.OffloadCancel(s.cookie)
+		o.dev.Cancel(s.cookie)
 	}
 }
 
@@ -226,28 +227,24 @@ func (o *offload) seen() {
 		o.unseen++
 		return
 	}
-	o.dev.OffloadSeen()
+	o.dev.Seen()
 }
 
 // onConnected finds out whether a device can match what p sends.
 func (o *offload) onConnected(p *peer, link transport.Link) {
 	p.tags.offload = nil
-	l, ok := link.(transport.Offloader)
-	if !ok {
-		return
-	}
-	cfg, dev := &o.l.e.cfg, l.Offload()
+	cfg, dev := &o.l.e.cfg, link.Caps().Offload
 	if dev == nil || !o.attach(dev) {
 		return
 	}
 	p.tags.offload = o
-	able := cfg.Offload != OffloadOff && o.limits.Tags > 0
+	able := cfg.Offload != OffloadOff && o.tags > 0
 	if cfg.Debug != nil {
 		by := "device"
 		if !able {
 			by = "software"
 		}
-		cfg.Debug("device matches tags", "peer", p.rank, "matching", by, "receives-max", o.limits.Tags, "buffer-min", o.limits.Min)
+		cfg.Debug("device matches tags", "peer", p.rank, "matching", by, "receives-max", o.tags, "buffer-min", o.min)
 	}
 	if !able {
 		return
@@ -294,7 +291,7 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	}
 	packed, fits := transport.PackTag(r.recv.Ctx, r.recv.Source, tag)
 	switch {
-	case len(r.buf) < o.limits.Min:
+	case len(r.buf) < o.min:
 		return FallbackShort
 	case !fits:
 		return FallbackContext
@@ -303,7 +300,8 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	case r.recv.Tag == AnyTag && p.tags.soft != 0 || !o.olderDown(r):
 		return FallbackOlder
 	}
-	buf := addressOf(r.buf)
+	mem := transport.HostMem(r.buf)
+	buf := uintptr(mem.Addr)
 	if o.holds(buf) {
 		return FallbackBuffer
 	}
@@ -311,11 +309,11 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	if s == nil {
 		return FallbackFull
 	}
-	switch o.dev.OffloadPost(packed, mask, r.buf, s.cookie) {
-	case transport.Offloaded:
+	switch o.dev.Post(packed, mask, mem, s.cookie) {
+	case transport.PostedDown:
 		r.offload.cookie = s.cookie
 		return handedDown
-	case transport.OffloadFull:
+	case transport.PostedFull:
 		o.free(s)
 		return FallbackFull
 	}
@@ -334,7 +332,7 @@ func (o *offload) olderDown(r *Request) bool {
 //
 // If the device has it, it is asked for it, and r may complete at once: the device keeps the buffer's memory until
 // OffloadBack by itself. Where a message has come that is r's and that the device has left to software, the entry in the
-// device is dead until OffloadSeen, and is gone by then. In all other cases the receive fails, and what a late message
+// device is dead until Seen, and is gone by then. In all other cases the receive fails, and what a late message
 // writes there is what the content of a buffer whose receive has failed may be.
 func (o *offload) withdraw(r *Request) {
 	switch r.offload.state {
@@ -372,11 +370,11 @@ func (o *offload) packet(p *peer, pkt *transport.Packet) {
 	if p.tags.able && p.err == nil {
 		o.shadow(p, pkt)
 	}
-	counted := pkt.Counted
+	unmatched := pkt.Event == transport.Unmatched
 	o.dealing = true
 	o.l.event(pkt)
 	o.dealing = false
-	if counted {
+	if unmatched {
 		o.seen()
 	}
 }
@@ -392,8 +390,8 @@ func (o *offload) shadow(p *peer, pkt *transport.Packet) {
 		return
 	}
 	r := m.Owner.(*Request)
-	if r.offload.state == inDevice && !pkt.Counted {
-		// Only what is counted keeps the device from matching the receive with another message at this moment.
+	if r.offload.state == inDevice && pkt.Event != transport.Unmatched {
+		// Only an unmatched one keeps the device from matching the receive with another message at this moment.
 		p.breaks("it sent a message around the device that matches them")
 		return
 	}

@@ -15,31 +15,36 @@ import (
 // Guarded by testNet.mu, but for what its maker sets.
 type testNIC struct {
 	*testDevice
-	limits transport.OffloadLimits
-	peers  []int      // whose messages come through it; nil: everybody's
-	rng    *rand.Rand // nil: everything happens at once, and two events are two
+	limits nicLimits
+	off    *transport.Offload // made on first use
+
+	peers []int      // whose messages come through it; nil: everybody's
+	rng   *rand.Rand // nil: everything happens at once, and two events are two
 
 	slow    bool     // nothing happens but what the test asks for, and tick(true)
 	log     []string // what it was asked for, unless trusted
-	refuse  int      // in 1 of refuse times OffloadPost says no; 0: never
+	refuse  int      // in 1 of refuse times post says no; 0: never
 	noSync  bool     // counters are reported with list operations only
 	noRead  bool     // all rendezvous are left to software
-	trusted bool     // the order of OffloadPost is not checked: it takes time
+	trusted bool     // the order of post is not checked: it takes time
 
 	ops     []nicOp
 	list    []*nicEntry          // what it matches with, oldest first
-	entries map[uint64]*nicEntry // by cookie, from OffloadPost until Poll has given Done or Back
+	entries map[uint64]*nicEntry // by cookie, from post until Poll has given Done or Back
 	buffers map[*byte]bool       // theirs
 	cookies map[uint64]bool      // ever
 	running []*nicEntry          // matched, and not done
 	cq      []transport.Packet   // not given to Poll
 
 	hw, sw                         uint16 // messages given to software; those of them that software has reported as seen
-	counted, given, seen, reported uint64 // given to software; polled; OffloadSeen; told with an operation
+	counted, given, seen, reported uint64 // given to software; polled; seen; told with an operation
 	matches                        int
 	last                           []byte // buffer that was handed down
 	misuse                         int
 }
+
+// nicLimits are what it takes: receives, and bytes of the shortest buffer.
+type nicLimits struct{ Tags, Min int }
 
 // nicOp is a list operation.
 type nicOp struct {
@@ -80,9 +85,23 @@ func (c *testNIC) must(ok bool, format string, args ...any) {
 // oneOf is true once in n times.
 func (c *testNIC) oneOf(n int) bool { return c.rng != nil && n > 0 && c.rng.IntN(n) == 0 }
 
-func (c *testNIC) OffloadLimits() transport.OffloadLimits { return c.limits }
+// offload is one and the same for all links.
+func (c *testNIC) offload() *transport.Offload {
+	if c.off == nil {
+		c.off = &transport.Offload{Tags: c.limits.Tags, Min: c.limits.Min, Post: c.post, Cancel: c.cancel, Seen: c.sawOne}
+	}
+	return c.off
+}
 
-func (c *testNIC) OffloadPost(tag, mask uint64, buf []byte, cookie uint64) transport.Offloading {
+// Facts is for an engine whose device is the NIC itself.
+func (c *testNIC) Facts() *transport.Facts {
+	f := c.testDevice.Facts()
+	f.Offload = c.offload()
+	return f
+}
+
+func (c *testNIC) post(tag, mask uint64, mem transport.Mem, cookie uint64) transport.Posted {
+	buf := mem.Bytes()
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
 	if c.entries == nil {
@@ -95,14 +114,14 @@ func (c *testNIC) OffloadPost(tag, mask uint64, buf []byte, cookie uint64) trans
 	c.must(len(c.entries) < c.limits.Tags, "%d receives are here, and one more", len(c.entries))
 	c.must(!c.cookies[cookie], "cookie %#x for the second time", cookie)
 	if len(buf) == 0 || len(c.entries) >= c.limits.Tags {
-		return transport.OffloadFull
+		return transport.PostedFull
 	}
 	c.must(!c.buffers[&buf[0]], "the same buffer twice")
 	switch {
 	case c.oneOf(2 * c.refuse):
-		return transport.OffloadFull
+		return transport.PostedFull
 	case c.oneOf(2*c.refuse) || c.net.refused:
-		return transport.OffloadUnregistered
+		return transport.PostedUnmapped
 	}
 	c.note("post %d/%d/%d", tag>>48, source, tag&mask&wire.MaxTag)
 	c.last = buf
@@ -113,7 +132,7 @@ func (c *testNIC) OffloadPost(tag, mask uint64, buf []byte, cookie uint64) trans
 		c.inOrder(e, source)
 	}
 	c.operate(nicOp{do: 'a', e: e, count: c.seen})
-	return transport.Offloaded
+	return transport.PostedDown
 }
 
 // overlaps: a message could match both.
@@ -152,25 +171,25 @@ func (c *testNIC) inOrder(e *nicEntry, source int32) {
 	}
 }
 
-func (c *testNIC) OffloadCancel(cookie uint64) {
+func (c *testNIC) cancel(cookie uint64) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
 	e := c.entries[cookie]
-	c.must(e != nil, "OffloadCancel of cookie %#x, which is not here", cookie)
+	c.must(e != nil, "Cancel of cookie %#x, which is not here", cookie)
 	if e != nil {
-		c.must(!e.cancelled, "OffloadCancel of the same receive twice")
+		c.must(!e.cancelled, "Cancel of the same receive twice")
 		e.cancelled = true
 		c.note("cancel %d", e.tag&wire.MaxTag)
 		c.operate(nicOp{do: 'd', e: e, count: c.seen})
 	}
 }
 
-func (c *testNIC) OffloadSeen() {
+func (c *testNIC) sawOne() {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
 	c.seen++
 	c.note("seen")
-	c.must(c.seen <= c.given, "OffloadSeen for the %d-th time, %d packets were counted", c.seen, c.given)
+	c.must(c.seen <= c.given, "Seen for the %d-th time, %d packets were counted", c.seen, c.given)
 	if !c.noSync || c.seen-c.reported >= 1<<14 {
 		c.operate(nicOp{do: 's', count: c.seen})
 	}
@@ -238,7 +257,7 @@ func (c *testNIC) arrive(pkt transport.Packet) {
 	c.hw++
 	c.counted++
 	c.must(c.counted-c.reported < 1<<16, "%d messages are with software, the counter cannot say that", c.counted-c.reported)
-	pkt.Counted = true
+	pkt.Event = transport.Unmatched
 	c.cq = append(c.cq, pkt)
 }
 
@@ -322,10 +341,8 @@ func (c *testNIC) polled(pkts []transport.Packet) {
 	defer c.net.mu.Unlock()
 	for i := range pkts {
 		switch pkts[i].Event {
-		case transport.Arrived:
-			if pkts[i].Counted {
-				c.given++
-			}
+		case transport.Unmatched:
+			c.given++
 		case transport.OffloadDone, transport.OffloadBack:
 			if e := c.entries[pkts[i].Cookie]; e != nil {
 				delete(c.entries, e.cookie)
@@ -383,8 +400,8 @@ func (e *Engine) offloadConsistent() error {
 			chained++
 		}
 	}
-	if chained != used || used > o.limits.Tags {
-		return wrong("%d slots are in use, %d are in chains, %d are allowed", used, chained, o.limits.Tags)
+	if chained != used || used > o.tags {
+		return wrong("%d slots are in use, %d are in chains, %d are allowed", used, chained, o.tags)
 	}
 	for _, p := range e.links.peers {
 		if p == nil {

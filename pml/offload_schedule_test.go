@@ -29,7 +29,7 @@ func (p *play) nic(rank int) *testNIC {
 	if p.upTo(5) == 0 {
 		return nil
 	}
-	return &testNIC{limits: transport.OffloadLimits{Tags: 1 + p.upTo(12), Min: 256}, rng: rand.New(rand.NewPCG(uint64(p.upTo(256)), uint64(p.upTo(256)))),
+	return &testNIC{limits: nicLimits{Tags: 1 + p.upTo(12), Min: 256}, rng: rand.New(rand.NewPCG(uint64(p.upTo(256)), uint64(p.upTo(256)))),
 		refuse: p.upTo(3) * 4, noSync: p.upTo(2) == 0, noRead: p.upTo(4) == 0}
 }
 
@@ -37,7 +37,7 @@ func (p *play) nic(rank int) *testNIC {
 func TestPacketsOverNIC(t *testing.T) {
 	for seed := range uint64(300) {
 		a := &attack{t: t, draws: draws{randomBytes(seed+2000, 200+int(seed)*5)}, nic: func(rank int) *testNIC {
-			return &testNIC{limits: transport.OffloadLimits{Tags: 8, Min: 256}, rng: rand.New(rand.NewPCG(seed, uint64(rank)))}
+			return &testNIC{limits: nicLimits{Tags: 8, Min: 256}, rng: rand.New(rand.NewPCG(seed, uint64(rank)))}
 		}}
 		a.run()
 		if t.Failed() {
@@ -157,7 +157,7 @@ func (m *modelled) run() Stats {
 	m.eager = []int{2, 10, 60}[r.IntN(3)]
 	m.short = []int{16, 60, 500}[r.IntN(3)]
 	m.wild = []int{8, 30, 1000}[r.IntN(3)]
-	m.nic = &testNIC{limits: transport.OffloadLimits{Tags: 1 + r.IntN(24), Min: 256}, peers: []int{1}, rng: r, refuse: r.IntN(3) * 20, noSync: r.IntN(2) == 0, noRead: r.IntN(4) == 0}
+	m.nic = &testNIC{limits: nicLimits{Tags: 1 + r.IntN(24), Min: 256}, peers: []int{1}, rng: r, refuse: r.IntN(3) * 20, noSync: r.IntN(2) == 0, noRead: r.IntN(4) == 0}
 	m.net = newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1, bare: r.IntN(2) == 0, nic: func(rank int) *testNIC {
 		if rank == 0 {
 			return m.nic
@@ -344,7 +344,7 @@ func (m *modelled) progress() {
 // note tells the model what the engine is about to hear.
 func (m *modelled) note(pkt *transport.Packet) {
 	switch pkt.Event {
-	case transport.Arrived:
+	case transport.Arrived, transport.Unmatched:
 		if isMessage(pkt.Header.Kind) {
 			m.arrive(m.bySender[pkt.Peer][pkt.Cookie-1])
 		}
@@ -447,7 +447,7 @@ func (m *modelled) finish() {
 		m.t.Errorf("%d receives are left in the NIC", k)
 	}
 	if m.nic.seen != m.nic.counted {
-		m.t.Errorf("%d packets were counted, OffloadSeen was said %d times", m.nic.counted, m.nic.seen)
+		m.t.Errorf("%d packets were counted, Seen was said %d times", m.nic.counted, m.nic.seen)
 	}
 }
 

@@ -50,7 +50,7 @@ const (
 
 func newOffloaded(t *testing.T, change ...func(*netOptions, *testNIC)) *offloaded {
 	watchdog(t)
-	o := &offloaded{T: t, nic: &testNIC{limits: transport.OffloadLimits{Tags: offloadTags, Min: offloadMin}}}
+	o := &offloaded{T: t, nic: &testNIC{limits: nicLimits{Tags: offloadTags, Min: offloadMin}}}
 	opt := netOptions{ranks: 3, eagerMax: offloadMin, fragMax: 512, unexpectedMax: 1 << 20, nic: func(rank int) *testNIC {
 		if rank == 0 {
 			return o.nic
@@ -375,7 +375,7 @@ func TestR6TakenOver(t *testing.T) {
 // keepBuf is the buffer that the NIC has had longest.
 func (*Request) keepBuf(o *offloaded) []byte { return o.nic.list[0].buf }
 
-// OffloadSeen once for each packet that was counted, whatever becomes of it.
+// Seen once for each packet that was counted, whatever becomes of it.
 func TestR6Seen(t *testing.T) {
 	o := newOffloaded(t)
 	inject := func(h wire.Header) {
@@ -881,7 +881,7 @@ func TestOffloadEverythingPosted(t *testing.T) {
 // over, and one that stays with software.
 func TestOffloadAllocatesNothing(t *testing.T) {
 	dev := &idleNIC{testDevice: &testDevice{net: &testNet{}, over: make(chan struct{})}}
-	e := New(Config{Rank: 0, Size: 2, Net: dev, Self: dev, UnexpectedMax: 1 << 20, Lookup: func(ctx context.Context, _ int) ([]byte, error) {
+	e := newEngine(Config{Rank: 0, Size: 2, Net: dev, Self: dev, UnexpectedMax: 1 << 20, Lookup: func(ctx context.Context, _ int) ([]byte, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}})
@@ -889,10 +889,11 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 		e.Fail(errOver)
 		dev.testDevice.Close()
 		e.stop()
+		e.sleep.Close()
 		e.wg.Wait()
 	}()
 	watchdog(t)
-	link := &idleLink{dev: dev, caps: transport.Caps{EagerMax: 256, FragMax: 256}}
+	link := &idleLink{transport.Caps{EagerMax: 256, FragMax: 256, Offload: dev.offload()}}
 	e.lock()
 	e.links.peer(1).onConnected(1<<30, link, nil)
 	e.unlock()
@@ -910,10 +911,10 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 		poll(transport.Packet{Event: transport.OffloadMatched, Peer: 1, Header: eager, Cookie: dev.cookie}, transport.Packet{Event: transport.OffloadDone, Peer: 1, Header: eager, Cookie: dev.cookie})
 		must(t, e, r)
 		r = e.Irecv(nil, 1, 1, 1, buf)
-		poll(transport.Packet{Event: transport.Arrived, Peer: 1, Header: eager, Counted: true}, transport.Packet{Event: transport.OffloadBack, Cookie: dev.cookie})
+		poll(transport.Packet{Event: transport.Unmatched, Peer: 1, Header: eager}, transport.Packet{Event: transport.OffloadBack, Cookie: dev.cookie})
 		must(t, e, r)
 		r = e.Irecv(nil, 1, 1, 1, buf[:10])
-		poll(transport.Packet{Event: transport.Arrived, Peer: 1, Header: eager, Counted: true})
+		poll(transport.Packet{Event: transport.Unmatched, Peer: 1, Header: eager})
 		must(t, e, r)
 		r = e.Irecv(nil, 1, 1, 1, buf)
 		if err := e.Cancel(r); err != nil {
@@ -952,23 +953,17 @@ func (c *idleNIC) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-func (c *idleNIC) Arm(transport.Level, bool) bool { return len(c.pkts) == 0 }
+func (c *idleNIC) Arm(transport.Level) bool { return len(c.pkts) == 0 }
 
-func (*idleNIC) OffloadLimits() transport.OffloadLimits {
-	return transport.OffloadLimits{Tags: 4, Min: 100}
+func (c *idleNIC) offload() *transport.Offload {
+	return &transport.Offload{Tags: 4, Min: 100, Cancel: func(uint64) {}, Seen: func() {},
+		Post: func(_, _ uint64, _ transport.Mem, cookie uint64) transport.Posted {
+			c.cookie = cookie
+			return transport.PostedDown
+		}}
 }
-func (c *idleNIC) OffloadPost(_, _ uint64, _ []byte, cookie uint64) transport.Offloading {
-	c.cookie = cookie
-	return transport.Offloaded
-}
-func (*idleNIC) OffloadCancel(uint64) {}
-func (*idleNIC) OffloadSeen()         {}
 
-type idleLink struct {
-	dev  transport.TagOffload
-	caps transport.Caps
-}
+type idleLink struct{ caps transport.Caps }
 
 func (l *idleLink) Caps() *transport.Caps             { return &l.caps }
 func (l *idleLink) TrySend(*wire.Header, []byte) bool { return true }
-func (l *idleLink) Offload() transport.TagOffload     { return l.dev }

@@ -14,7 +14,7 @@ import (
 
 // event handles one packet. The order of the cases is that of their frequency.
 func (l *linkPath) event(pkt *transport.Packet) {
-	if pkt.Event != transport.Arrived {
+	if pkt.Event > transport.Unmatched { // neither that nor Arrived
 		l.report(pkt)
 		return
 	}
@@ -83,8 +83,8 @@ func (l *linkPath) report(pkt *transport.Packet) {
 		if uint(pkt.Peer) < uint(len(l.peers)) {
 			l.peer(pkt.Peer).fail(&PeerError{int(pkt.Peer), pkt.Err})
 		}
-	case transport.Got:
-		l.transfers.onGetDone(pkt.Header.ID, pkt.Err)
+	case transport.RMADone:
+		l.transfers.onGetDone(pkt.Cookie, pkt.Err)
 	case transport.Placed:
 		if p := l.known(pkt.Peer); p != nil {
 			l.transfers.onPlaced(p, &pkt.Header)

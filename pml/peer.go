@@ -18,11 +18,10 @@ type peer struct {
 	in   eager.CreditReceiver // what it may send unasked
 
 	link     transport.Link
-	getter   transport.Getter   // nil: cannot
-	presence transport.Presence // nil: not known
-	lender   transport.Lender   // nil: payloads are copied
-	placer   transport.Placer   // nil: fragments are copied
-	tells    bool               // the link says when it has room again
+	rma      *transport.RMA      // nil: its memory cannot be reached
+	presence *transport.Presence // nil: not known
+	zcopy    *transport.ZeroCopy // nil: fragments are copied
+	tells    bool                // the link says when it has room again
 	fragment int64
 	getMax   int64 // of the link's caps
 
@@ -89,7 +88,7 @@ func (p *peer) connect() {
 
 func dial(ctx context.Context, cfg *Config, rank int) (int64, transport.Link, error) {
 	var b []byte
-	if in, ok := cfg.Net.(transport.Introducer); ok {
+	if in := cfg.Net.Facts().Introducer; in != nil {
 		b = in.Card(rank)
 	}
 	if b == nil {
@@ -122,13 +121,7 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	} else {
 		p.link = link
 	}
-	p.presence, _ = link.(transport.Presence)
-	if caps.Get {
-		p.getter, _ = link.(transport.Getter)
-	}
-	p.lender, _ = link.(transport.Lender)
-	p.placer, _ = link.(transport.Placer)
-	p.tells = caps.TellsRoom
+	p.rma, p.presence, p.zcopy, p.tells = caps.RMA, caps.Presence, caps.ZeroCopy, caps.TellsRoom
 	e.pace.hosted = e.pace.hosted || caps.Hosted
 	limit, waitLimit := caps.EagerMax, caps.WaitMax
 	if e.cfg.EagerMax > 0 {
@@ -138,7 +131,10 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 		waitLimit = limit
 	}
 	p.out.Connect(p.link, grant, limit, waitLimit)
-	p.fragment, p.getMax = int64(caps.FragMax), int64(caps.GetMax)
+	p.fragment = int64(caps.FragMax)
+	if p.rma != nil {
+		p.getMax = int64(p.rma.Max)
+	}
 	p.explain(caps)
 	p.l.offload.onConnected(p, link)
 	for _, t := range p.starters {
@@ -158,13 +154,13 @@ func (p *peer) explain(caps *transport.Caps) {
 		dev = cfg.Self
 	}
 	name := dev.Name()
-	if several, ok := dev.(transport.Several); ok {
-		name = several.Via(int(p.rank))
+	if via := dev.Facts().Via; via != nil {
+		name = via(int(p.rank))
 	}
 	why := "none: all schemes work"
 	switch {
-	case p.getter == nil:
-		large, why = "stream", caps.WhyNot
+	case p.rma == nil:
+		large, why = "stream", caps.WhyNoRMA
 	case p.presence == nil:
 		large, why = "get; stream where the sender's memory is not registered", "split: the device does not say whether the peer polls"
 	}

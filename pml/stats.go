@@ -1,7 +1,5 @@
 package pml
 
-import "github.com/gorun-mpi/mpi/transport"
-
 // Stats are counters of one rank since it joined.
 type Stats struct {
 	EagerSent        uint64 // messages sent whole
@@ -35,8 +33,10 @@ func (e *Engine) Stats() Stats {
 	defer e.unlock()
 	s := e.stats
 	e.path.count(&s)
-	if g, ok := e.cfg.Net.(transport.Guarded); ok {
-		s.Refused = g.Refused()
+	if e.cfg.Net != nil {
+		if refused := e.cfg.Net.Facts().Refused; refused != nil {
+			s.Refused = refused()
+		}
 	}
 	return s
 }

@@ -97,7 +97,7 @@ func (s *script) nic(eager int) func(int) *testNIC {
 		return nil
 	}
 	return func(int) *testNIC {
-		return &testNIC{limits: transport.OffloadLimits{Tags: 64, Min: eager}, noRead: s.noRead}
+		return &testNIC{limits: nicLimits{Tags: 64, Min: eager}, noRead: s.noRead}
 	}
 }
 

@@ -98,14 +98,14 @@ func (ts *transfers) close(t *transfer) {
 		ts.l.todo.remove(k, t)
 	}
 	if t.placed {
-		t.peer.placer.Displace(t.id)
+		t.peer.zcopy.Displace(t.id)
 	}
 	memory := t.snd.Memory()
 	if t.recv {
 		memory = t.rcv.Back()
 	}
 	if memory.OK {
-		t.peer.getter.Deregister(memory.Addr, memory.Key)
+		t.peer.rma.Deregister(memory.Addr, memory.Key)
 	}
 	ts.release(t)
 }
@@ -194,11 +194,11 @@ func (ts *transfers) receive(r *Request, p *peer, rts *wire.Header) {
 // begin chooses the scheme.
 func (ts *transfers) begin(t *transfer) {
 	p := t.peer
-	if p.getter == nil {
+	if p.rma == nil {
 		t.rcv.NotReadable()
 	}
 	f := rendezvous.Facts{Size: t.rcv.Size(), Room: int64(len(t.r.buf)), Readable: t.rcv.Readable(), Writable: !p.noSplit,
-		Mapped: t.rcv.Source.Key != 0, Sender: p.presence, Watched: ts.l.e.wait.watching(), Computing: ts.l.e.wait.computing()}
+		Mapped: t.rcv.Source.Key != 0, Presence: (*rendezvous.Presence)(p.presence), Watched: ts.l.e.wait.watching(), Computing: ts.l.e.wait.computing()}
 	s, n := ts.chooser.Choose(&t.rcv.Trial, &p.tuner, &f)
 	var back rendezvous.Region
 	switch s {
@@ -216,7 +216,7 @@ func (ts *transfers) begin(t *transfer) {
 // registerBack registers the last n bytes that the message will have in its buffer, for the sender to write.
 func (ts *transfers) registerBack(t *transfer, n int64) rendezvous.Region {
 	size := t.rcv.Size()
-	addr, key, ok := t.peer.getter.Register(t.r.buf[size-n : size])
+	addr, key, ok := t.peer.rma.Register(transport.HostMem(t.r.buf[size-n:size]), transport.Writable)
 	if !ok || key > math.MaxUint32 {
 		t.peer.noSplit = true
 		return rendezvous.Region{}
@@ -228,8 +228,8 @@ func (ts *transfers) registerBack(t *transfer, n int64) rendezvous.Region {
 func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 	switch a.Do {
 	case rendezvous.Expect:
-		if place := t.peer.placer; place != nil {
-			place.Place(t.id, a.Header.Tag, t.r.buf[:a.Off+a.Len], a.Off)
+		if z := t.peer.zcopy; z != nil {
+			z.Place(t.id, a.Header.Tag, transport.HostMem(t.r.buf[:a.Off+a.Len]), a.Off)
 			t.placed = true
 		}
 		t.peer.sendControl(a.Header)
@@ -289,12 +289,12 @@ func (ts *transfers) readNext(t *transfer) int {
 		return 0
 	}
 	from := t.rcv.Source
-	switch st, err := t.peer.getter.TryGet(t.r.buf[off:off+n], from.Addr+uint64(off), from.Key, t.id); {
+	switch st, err := t.peer.rma.Get(transport.HostMem(t.r.buf[off:off+n]), from.Addr+uint64(off), from.Key, t.id); {
 	case err != nil:
 		ts.readFailed(t)
-	case st == transport.GetFull:
+	case st == transport.Full:
 		return 0
-	case st == transport.GetStarted:
+	case st == transport.Started:
 		t.rcv.ReadStarted()
 	default:
 		ts.onReceiver(t, t.rcv.OnGetDone())
@@ -331,7 +331,7 @@ func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
 		return
 	}
 	back := t.rcv.Back()
-	p.getter.Deregister(back.Addr, back.Key)
+	p.rma.Deregister(back.Addr, back.Key)
 	p.noSplit = p.noSplit || h.Len == 0
 	ts.onReceiver(t, t.rcv.OnPutDone(int64(h.Len)))
 }
@@ -360,15 +360,15 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 		t = ts.open(r, p)
 	}
 	var memory rendezvous.Region
-	if p.getter != nil {
-		memory.Addr, memory.Key, memory.OK = p.getter.Register(r.buf)
+	if p.rma != nil {
+		memory.Addr, memory.Key, memory.OK = p.rma.Register(transport.HostMem(r.buf), transport.Readable)
 	}
 	t.snd.Init(t.id, int64(len(r.buf)), memory, p.piece(len(r.buf)))
 	if p.out.SendPaid(t.snd.RTS(r.recv.Ctx, r.recv.Tag), nil, eager.Envelope) {
 		return true
 	}
 	if memory.OK {
-		p.getter.Deregister(memory.Addr, memory.Key)
+		p.rma.Deregister(memory.Addr, memory.Key)
 	}
 	t.snd.Init(t.id, 0, rendezvous.Region{}, 0)
 	return false
@@ -429,15 +429,14 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 // onPutReq: the receiver asks this sender to write the end of its message.
 func (ts *transfers) onPutReq(p *peer, h *wire.Header) {
 	if t := ts.sending(p, h.ID, "it asked for"); t != nil {
-		_, able := p.link.(transport.Putter)
-		ts.onSender(t, t.snd.OnPutAsk(h, able))
+		ts.onSender(t, t.snd.OnPutAsk(h, p.rma != nil && p.rma.Put != nil))
 	}
 }
 
 // piece is how long the fragments of a message are.
 func (p *peer) piece(size int) int64 {
-	if p.lender != nil {
-		return int64(p.link.Caps().LendMax)
+	if p.zcopy != nil {
+		return int64(p.zcopy.Max)
 	}
 	return rendezvous.PieceOf(size, p.fragment)
 }
@@ -447,7 +446,7 @@ func (ts *transfers) pump(t *transfer) int {
 	p, buf := t.peer, t.r.buf
 	for n := 0; ; n++ {
 		limit := int64(math.MaxInt64)
-		if p.lender == nil {
+		if p.zcopy == nil {
 			limit = int64(p.link.Caps().FragMax) // which is less once memory has run out
 		}
 		a := t.snd.NextFragment(limit)
@@ -466,8 +465,8 @@ func (ts *transfers) pump(t *transfer) int {
 // sendFragment sends ts.l.hdr with payload. The sender's buffer is left alone until FIN, so that it can be lent.
 func (ts *transfers) sendFragment(p *peer, payload []byte) bool {
 	taken := false
-	if p.lender != nil {
-		taken = p.lender.TryLend(&ts.l.hdr, payload)
+	if p.zcopy != nil {
+		taken = p.zcopy.Send(&ts.l.hdr, transport.HostMem(payload))
 	} else {
 		taken = p.link.TrySend(&ts.l.hdr, payload)
 	}
@@ -483,10 +482,10 @@ func (ts *transfers) writeNext(t *transfer) int {
 	if !ok {
 		return 0
 	}
-	switch st, err := t.peer.link.(transport.Putter).TryPut(t.r.buf[off:off+n], addr, key, t.id); {
-	case err == nil && st == transport.GetFull:
+	switch st, err := t.peer.rma.Put(transport.HostMem(t.r.buf[off:off+n]), addr, key, t.id); {
+	case err == nil && st == transport.Full:
 		return 0
-	case err == nil && st == transport.GetStarted:
+	case err == nil && st == transport.Started:
 		t.snd.WriteStarted(n)
 	default:
 		ts.wrote(t, n, err)

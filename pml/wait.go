@@ -139,7 +139,7 @@ func (w *waitFor) block() error {
 	if !w.e.wait.lead() {
 		return w.follow()
 	}
-	w.e.dev.Disarm()
+	w.e.sleep.Disarm()
 	follow := w.lead()
 	w.e.wait.stopLeading()
 	if follow && !w.ready() {
@@ -245,23 +245,23 @@ func (w *waitFor) sleep() sleepResult {
 			return result
 		}
 	}
-	if !e.dev.Arm(transport.Any, true) {
+	if !e.sleep.Arm(transport.Any, true) {
 		return slept
 	}
 	e.wait.park()
 	e.unlock()
 	if w.cc == nil || w.cc.Done() == nil {
-		e.dev.Park(true)
+		e.sleep.Park(true)
 	} else {
-		stop := context.AfterFunc(w.cc, e.dev.Interrupt)
+		stop := context.AfterFunc(w.cc, e.sleep.Interrupt)
 		if w.cc.Err() == nil {
-			e.dev.Park(true)
+			e.sleep.Park(true)
 		}
 		stop()
 	}
 	e.lock()
 	e.wait.unpark()
-	e.dev.Disarm()
+	e.sleep.Disarm()
 	if w.ended() {
 		return ended
 	}
@@ -399,21 +399,21 @@ func (e *Engine) arm() {
 		if n == needAny {
 			level = transport.Any
 		}
-		if e.dev.Arm(level, false) {
+		if e.sleep.Arm(level, false) {
 			e.wait.isArmed(n)
 			return
 		}
 		e.progress()
 	}
 	if e.wait.wakeWatcher() {
-		e.dev.Interrupt()
+		e.sleep.Interrupt()
 	}
 }
 
 // wakeLeader wakes the leader if it sleeps.
 func (e *Engine) wakeLeader() {
 	if e.wait.wakeLeader() {
-		e.dev.Interrupt()
+		e.sleep.Interrupt()
 	}
 }
 
@@ -421,11 +421,14 @@ func (e *Engine) wakeLeader() {
 func (e *Engine) watch() {
 	defer e.wg.Done()
 	for {
-		e.dev.Park(false)
+		e.sleep.Park(false)
 		e.lock()
 		if e.closed != nil {
 			e.unlock()
 			return
+		}
+		if e.wait.leader == noLeader {
+			e.sleep.Disarm()
 		}
 		e.wait.beginWatcher()
 		e.attend()

@@ -43,15 +43,16 @@ func (c *counted) Poll(p []transport.Packet) int {
 	return n
 }
 
-func (c *counted) Arm(level transport.Level, hold bool) bool {
-	c.alive("Arm")
-	c.arms.Add(1)
-	return c.Device.Arm(level, hold) && !c.flood.Load()
+func (c *counted) Facts() *transport.Facts {
+	f := c.Device.Facts()
+	f.Wake[0].Clear = func(bool) { c.parks.Add(1) }
+	return f
 }
 
-func (c *counted) Park(hold bool) {
-	c.parks.Add(1)
-	c.Device.Park(hold)
+func (c *counted) Arm(level transport.Level) bool {
+	c.alive("Arm")
+	c.arms.Add(1)
+	return c.Device.Arm(level) && !c.flood.Load()
 }
 
 func (c *counted) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
@@ -59,7 +60,7 @@ func (c *counted) Connect(ctx context.Context, peer int, address []byte) (transp
 	if err != nil {
 		return nil, err
 	}
-	return &countedLink{l.(transport.Getter), c}, nil
+	return &countedLink{l, c}, nil
 }
 
 func (c *counted) Close() error {
@@ -68,14 +69,14 @@ func (c *counted) Close() error {
 }
 
 type countedLink struct {
-	transport.Getter
+	transport.Link
 	c *counted
 }
 
 func (l *countedLink) TrySend(h *wire.Header, payload []byte) bool {
 	l.c.alive("TrySend")
 	l.c.sends.Add(1)
-	return l.Getter.TrySend(h, payload)
+	return l.Link.TrySend(h, payload)
 }
 
 // ranks are engines over loop, and their devices.
@@ -84,21 +85,23 @@ type ranks struct {
 	d []*counted
 }
 
-func newRanks(t testing.TB, n int, cfg Config, opts ...loop.Option) *ranks {
+func newRanks(t testing.TB, n int, cfg Config) *ranks { return newRanksOn(t, loop.New(n), cfg) }
+
+func newRanksOn(t testing.TB, fabric []*loop.Device, cfg Config) *ranks {
 	t.Helper()
 	watchdog(t)
 	w := &ranks{}
-	for _, d := range loop.New(n, opts...) {
+	for _, d := range fabric {
 		w.d = append(w.d, &counted{Device: d, t: t})
 	}
 	for rank, d := range w.d {
 		c := cfg
-		c.Rank, c.Size, c.Net, c.Self = rank, n, d, loop.New(1)[0]
+		c.Rank, c.Size, c.Net, c.Self = rank, len(fabric), d, loop.New(1)[0]
 		c.Lookup = func(_ context.Context, peer int) ([]byte, error) { return w.e[peer].Address(), nil }
 		if c.UnexpectedMax == 0 {
 			c.UnexpectedMax = 1 << 20
 		}
-		w.e = append(w.e, New(c))
+		w.e = append(w.e, newEngine(c))
 	}
 	t.Cleanup(w.close)
 	return w
@@ -127,23 +130,23 @@ func TestNobodySleepsForEver(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		cfg  Config
-		opts []loop.Option
+		loop func(int) []*loop.Device
 		cpus int
 	}{
-		{"spinning", Config{Spin: -1}, nil, 0},
-		{"sleeping at once", Config{Spin: 0}, nil, 0},
-		{"fixed spin", Config{Spin: 50 * time.Microsecond}, nil, 0},
-		{"one processor", Config{Spin: -1}, nil, 1},
-		{"one processor, sleeping", Config{Spin: 0}, nil, 1},
-		{"streams", Config{Spin: 0}, []loop.Option{loop.NoGet()}, 0},
-		{"little credit", Config{Spin: 0, UnexpectedMax: 1}, nil, 0},
-		{"everything announced", Config{Spin: -1, EagerMax: 1}, nil, 0},
+		{"spinning", Config{Spin: -1}, loop.New, 0},
+		{"sleeping at once", Config{Spin: 0}, loop.New, 0},
+		{"fixed spin", Config{Spin: 50 * time.Microsecond}, loop.New, 0},
+		{"one processor", Config{Spin: -1}, loop.New, 1},
+		{"one processor, sleeping", Config{Spin: 0}, loop.New, 1},
+		{"streams", Config{Spin: 0}, loop.NewNoGet, 0},
+		{"little credit", Config{Spin: 0, UnexpectedMax: 1}, loop.New, 0},
+		{"everything announced", Config{Spin: -1, EagerMax: 1}, loop.New, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.cpus != 0 {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.cpus))
 			}
-			w := newRanks(t, 3, c.cfg, c.opts...)
+			w := newRanksOn(t, c.loop(3), c.cfg)
 			rounds := 60
 			if testing.Short() {
 				rounds = 15
@@ -327,10 +330,10 @@ func TestFollowers(t *testing.T) {
 // What a rank has started completes although no goroutine of it calls the library again: all of its receives, and the
 // sends that its peer needs.
 func TestCompletesByItself(t *testing.T) {
-	for _, opts := range [][]loop.Option{nil, {loop.NoGet()}} {
+	for _, fabric := range []func(int) []*loop.Device{loop.New, loop.NewNoGet} {
 		for _, size := range []int{10, 8 << 10, 100_000, 3 << 20} {
 			for _, late := range []bool{false, true} {
-				w := newRanks(t, 2, Config{}, opts...)
+				w := newRanksOn(t, fabric(2), Config{})
 				peer := func() {
 					in := make([]byte, size)
 					if _, err := w.e[1].Recv(nil, 1, 0, 1, in); err != nil || !bytes.Equal(in, contents(0, 1, size)) {

@@ -2,21 +2,21 @@ package rendezvous
 
 // Facts are what is known of a message when it is matched.
 type Facts struct {
-	Size, Room int64    // of the message; of the receiver's buffer
-	Readable   bool     // the sender's memory can be read
-	Writable   bool     // the sender can write the receiver's, as far as is known
-	Mapped     bool     // the sender's memory is mapped here
-	Sender     Presence // where the sender is; nil: not known
-	Watched    bool     // the receiver computes, and its watcher does what is done for it
-	Computing  bool     // no caller of the receiver waits: what it does itself is taken from a computation
+	Size, Room int64     // of the message; of the receiver's buffer
+	Readable   bool      // the sender's memory can be read
+	Writable   bool      // the sender can write the receiver's, as far as is known
+	Mapped     bool      // the sender's memory is mapped here
+	Presence   *Presence // the sender's; nil: not known
+	Watched    bool      // the receiver computes, and its watcher does what is done for it
+	Computing  bool      // no caller of the receiver waits: what it does itself is taken from a computation
 
 	polls bool // the receiver waits, and the sender is seen to look for packets
 }
 
-// Presence says whether the sender can do its part.
-type Presence interface {
-	PeerPolls() bool // it looks for packets
-	PeerWaits() bool // it does, or sleeps in a call of the library and is woken by what is urgent
+// Presence says whether the sender can do its part. It has the fields of transport.Presence.
+type Presence struct {
+	Polls func() bool // it looks for packets
+	Waits func() bool // it does, or sleeps in a call of the library and is woken by what is urgent
 }
 
 // mayWrite: the sender can write the message, or a part of it.
@@ -26,7 +26,7 @@ func (f *Facts) mayWrite() bool {
 
 // able are the schemes that can move the message now. A sender that does not look for packets would not stream.
 func (f *Facts) able(buf *[schemes]*Scheme) []*Scheme {
-	f.polls = f.Readable && !f.Watched && f.Sender != nil && f.Sender.PeerPolls()
+	f.polls = f.Readable && !f.Watched && f.Presence != nil && f.Presence.Polls()
 	list := buf[:0]
 	for _, s := range Schemes {
 		if s.able(f) {
@@ -49,7 +49,7 @@ type Chooser struct {
 func (c *Chooser) Choose(tr *Trial, t *Tuner, f *Facts) (s *Scheme, back int64) {
 	c.open++
 	*tr = Trial{chooser: c}
-	if f.Computing && c.open == 1 && f.mayWrite() && f.Sender != nil && f.Sender.PeerWaits() {
+	if f.Computing && c.open == 1 && f.mayWrite() && f.Presence != nil && f.Presence.Waits() {
 		c.alone = nil
 		return Split, f.Size
 	}

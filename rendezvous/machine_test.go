@@ -299,30 +299,29 @@ type clock struct{ now int64 }
 
 func (c *clock) read() int64 { return c.now }
 
-type presence struct{ polls, waits bool }
-
-func (p presence) PeerPolls() bool { return p.polls }
-func (p presence) PeerWaits() bool { return p.waits }
+func presence(polls, waits bool) *Presence {
+	return &Presence{Polls: func() bool { return polls }, Waits: func() bool { return waits }}
+}
 
 // What may be chosen for a message, in order: tried one after the other by a tuner that knows nothing.
 func TestAble(t *testing.T) {
-	here, away := presence{polls: true}, presence{}
-	long := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Sender: here}
+	here, away := presence(true, false), presence(false, false)
+	long := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Presence: here}
 	for name, c := range map[string]struct {
 		change func(*Facts)
 		want   string
 	}{
 		"all":                     {func(*Facts) {}, "stream get split"},
 		"cannot be read":          {func(f *Facts) { f.Readable = false }, "stream"},
-		"sender away":             {func(f *Facts) { f.Sender = away }, "get"},
-		"not known where":         {func(f *Facts) { f.Sender = nil }, "get"},
+		"sender away":             {func(f *Facts) { f.Presence = away }, "get"},
+		"not known where":         {func(f *Facts) { f.Presence = nil }, "get"},
 		"for the watcher":         {func(f *Facts) { f.Watched = true }, "get"},
 		"cannot be written":       {func(f *Facts) { f.Writable = false }, "stream get"},
 		"too short a buffer":      {func(f *Facts) { f.Room-- }, "stream get"},
 		"too short to be split":   {func(f *Facts) { f.Size = minSplit - 1 }, "stream get"},
-		"sender in a call":        {func(f *Facts) { f.Sender = presence{waits: true} }, "get"},
-		"both compute":            {func(f *Facts) { f.Computing, f.Sender = true, away }, "get"},
-		"only this rank computes": {func(f *Facts) { f.Computing, f.Sender = true, presence{true, true} }, "split"},
+		"sender in a call":        {func(f *Facts) { f.Presence = presence(false, true) }, "get"},
+		"both compute":            {func(f *Facts) { f.Computing, f.Presence = true, away }, "get"},
+		"only this rank computes": {func(f *Facts) { f.Computing, f.Presence = true, presence(true, true) }, "split"},
 	} {
 		f := long
 		c.change(&f)
@@ -351,7 +350,7 @@ func TestTunerLearns(t *testing.T) {
 	for _, together := range []int{1, 4} {
 		c := &clock{now: 1}
 		chooser, tuner := Chooser{Now: c.read}, Tuner{}
-		f := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Sender: presence{polls: true}}
+		f := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Presence: presence(true, false)}
 		counts := map[*Scheme]int{}
 		for round := range 4000 {
 			trials := make([]Trial, together)
@@ -382,7 +381,7 @@ func TestSplitBalances(t *testing.T) {
 	c := &clock{now: 1}
 	chooser, tuner := Chooser{Now: c.read}, Tuner{}
 	tuner.Prefer(Split)
-	f := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Sender: presence{polls: true}}
+	f := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Presence: presence(true, false)}
 	part := 0.0
 	for range 1000 {
 		var tr Trial

@@ -33,8 +33,11 @@ func TestIdlePeersCostLittle(t *testing.T) {
 		if err != nil {
 			t.Fatalf("rank %d: %v", rank, err)
 		}
-		engines[rank] = pml.New(pml.Config{Rank: rank, Size: size, Net: d, Self: loop.New(1)[0],
+		engines[rank], err = pml.New(pml.Config{Rank: rank, Size: size, Net: d, Self: loop.New(1)[0],
 			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }})
+		if err != nil {
+			t.Fatalf("rank %d: %v", rank, err)
+		}
 	}
 	each := float64(inUse()-before) / float64(ranks)
 	t.Logf("%d ranks: %.0f bytes each, %.1f for each peer", ranks, each, each/(size-1))

@@ -71,7 +71,7 @@ func lookup(environ []string, names ...string) string {
 }
 
 // newEngine adds to cfg what is the same for every engine.
-func (c config) newEngine(cfg pml.Config) *pml.Engine {
+func (c config) newEngine(cfg pml.Config) (*pml.Engine, error) {
 	cfg.Self = loop.New(1)[0]
 	cfg.EagerMax, cfg.UnexpectedMax = int(c.set.EagerMax), c.set.UnexpectedMax
 	cfg.ConnectTimeout = c.set.Timeout
@@ -108,7 +108,8 @@ func Job(o Options) (*Member, error) {
 		return nil, err
 	}
 	if client == nil {
-		return &Member{Engine: c.newEngine(pml.Config{Size: 1, Spin: c.set.Spin}), Size: 1}, nil
+		engine, err := c.newEngine(pml.Config{Size: 1, Spin: c.set.Spin})
+		return &Member{Engine: engine, Size: 1}, err
 	}
 	m := &Member{Rank: client.Rank(), Size: client.Size(), client: client}
 	if err := m.connect(ctx, c); err != nil {
@@ -131,8 +132,15 @@ func (m *Member) connect(ctx context.Context, c config) error {
 	if spin < 0 && local > usableCPUs(c.set.CPUs) {
 		spin, giveWay = 0, true
 	}
-	m.Engine = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Spin: spin, GiveWay: giveWay,
+	var err error
+	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Spin: spin, GiveWay: giveWay,
 		Lookup: func(_ context.Context, peer int) ([]byte, error) { return m.client.Get(addressKey(peer)) }})
+	if err != nil {
+		if m.device != nil {
+			m.device.Close()
+		}
+		return err
+	}
 	if err := m.publish(ctx); err != nil {
 		m.Engine.Close(err)
 		return fmt.Errorf("telling the other ranks our address: %w", err)
@@ -180,7 +188,7 @@ const secretKey = "gorun-secret"
 
 // shareSecret makes the job's secret if a transport needs one and the launcher gives none.
 func (m *Member) shareSecret() error {
-	if _, guarded := m.device.(transport.Guarded); !guarded || m.client.Secret() != nil || m.Rank != 0 {
+	if m.device == nil || m.device.Facts().Refused == nil || m.client.Secret() != nil || m.Rank != 0 {
 		return nil
 	}
 	secret := make([]byte, 32)
@@ -197,9 +205,11 @@ func (m *Member) secret() ([]byte, error) {
 }
 
 // Memory is the device's, or nil if its peers cannot reach memory of this rank.
-func (m *Member) Memory() transport.Memory {
-	memory, _ := m.device.(transport.Memory)
-	return memory
+func (m *Member) Memory() *transport.Memory {
+	if m.device == nil {
+		return nil
+	}
+	return m.device.Facts().Memory
 }
 
 // Lost is closed when the launcher is gone, or its connection ends for another reason. nil: there is no launcher.

@@ -25,7 +25,12 @@ func Local(n int, o Options) ([]*pml.Engine, error) {
 		if c.Wrap != nil {
 			cfg.Net = c.Wrap(rank, cfg.Net)
 		}
-		engines[rank] = c.newEngine(cfg)
+		if engines[rank], err = c.newEngine(cfg); err != nil {
+			for _, e := range engines[:rank] {
+				e.Close(err)
+			}
+			return nil, err
+		}
 	}
 	return engines, nil
 }

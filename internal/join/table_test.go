@@ -196,27 +196,19 @@ func abilities(d transport.Device, l transport.Link) row {
 		}
 		return no
 	}
+	caps, facts := l.Caps(), d.Facts()
 	rma := no
-	switch l.(type) {
-	case transport.Atomics:
+	switch {
+	case caps.RMA == nil:
+	case caps.RMA.FetchAdd != nil:
 		rma = "get, put, atomics"
-	case transport.Putter:
+	case caps.RMA.Put != nil:
 		rma = "get, put"
-	case transport.Getter:
+	default:
 		rma = "get"
 	}
-	if !l.Caps().Get {
-		rma = no
-	}
-	_, lends := l.(transport.Lender)
-	_, places := l.(transport.Placer)
-	_, presence := l.(transport.Presence)
-	_, memory := d.(transport.Memory)
-	_, adopts := d.(transport.Adopter)
-	o, offloads := l.(transport.Offloader)
-	_, tagged := d.(transport.Tagged)
-	return row{"RMA": rma, "zero copy": can(lends && places), "presence": can(presence),
-		"memory": can(memory || adopts), "offload": can(offloads && o.Offload() != nil), "tagged": can(tagged)}
+	return row{"RMA": rma, "zero copy": can(caps.ZeroCopy != nil), "presence": can(caps.Presence != nil),
+		"memory": can(facts.Memory != nil), "offload": can(caps.Offload != nil), "tagged": can(facts.Tagged != nil)}
 }
 
 func TestOpenNamed(t *testing.T) {

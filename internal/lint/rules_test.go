@@ -255,12 +255,9 @@ var mayWait = map[string]string{
 	"pml/wait.go":                    "the one place of the engine that sleeps",
 	"pml/lock.go":                    "the lock: a goroutine that waits for it looks from time to time",
 	"pml/yield_other.go":             "wait.go's way to give the processor away where there is no sched_yield",
-	"transport/faulty/device.go":     "hands Park on to the device it wraps",
-	"transport/multi/device.go":      "hands Park on to the place where all devices sleep",
-	"transport/tcp/device.go":        "hands Park on to the place where it sleeps",
 	"transport/tcp/resume.go":        "a closed device's last bytes, in a goroutine of its own",
 	"transport/verbs/control.go":     "a goroutine of its own sleeps where the control connections do",
-	"transport/verbs/device.go":      "hands Park on to the place where it sleeps; Close lets the device deliver what was sent",
+	"transport/verbs/close.go":       "Close lets the device deliver what was sent",
 	"transport/shm/connect_linux.go": "out of descriptors: a pause before the next accept, in a goroutine of its own",
 	"launcher/cleaner.go":            "the cleaner, a process of its own, waits for a killed process's last write",
 }

@@ -1,70 +1,81 @@
-package faulty
+package faulty_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
 	"github.com/gorun-mpi/mpi/transport/loop"
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
-// plans are one misfortune each, at chances that are felt, and all together.
-var plans = map[string]Plan{
-	"nothing":  {},
-	"refuse":   {Refuse: 0.2, RefuseFor: 5},
-	"delay":    {Delay: 0.3, DelayFor: 30},
-	"stall":    {Stall: 0.2, StallFor: 30},
-	"short":    {Short: 0.9},
-	"spurious": {EarlyArm: 0.5, EarlyPark: 0.5},
-	"reads":    {RefuseRegister: 0.5, FullGet: 0.4, LateGet: 0.5, LateFor: 20, FailGet: 0.4},
-	"late":     {LateGet: 0.99, LateFor: 100},
+// plans are one misfortune each, at chances that are felt, and some together.
+var plans = map[string]faulty.Plan{
+	"nothing": {},
+	"refuse":  {Refuse: 0.2, RefuseFor: 5},
+	"delay":   {Delay: 0.3, DelayFor: 30},
+	"stall":   {Stall: 0.2, StallFor: 30},
+	"short":   {Short: 0.9},
+	"early":   {EarlyArm: 0.5, EarlyWake: 0.5},
+	"rma":     {RefuseRegister: 0.5, FullRMA: 0.4, LateRMA: 0.5, LateFor: 20, FailRMA: 0.4},
+	"late":    {LateRMA: 0.99, LateBack: 0.99, LateFor: 100},
+	"offload": {RefusePost: 0.5, LateBack: 0.5, LateFor: 20, IgnorePlace: 0.5, LiePresence: 0.5},
 }
 
-// A wrapped device keeps every rule of the seam. Left out is only what the plans break on purpose.
+const everything = transporttest.Get | transporttest.Put | transporttest.PutNote | transporttest.Atomics |
+	transporttest.ZeroCopy | transporttest.Room | transporttest.Presence | transporttest.Offload | transporttest.Memory |
+	transporttest.Import | transporttest.Introducer | transporttest.Refused | transporttest.Via
+
+func fullPair(*testing.T) transporttest.Pair {
+	d := newFull()
+	return transporttest.Pair{A: d[0], B: d[1]}
+}
+
+// The device with every ability keeps every rule.
+func TestFull(t *testing.T) {
+	transporttest.Run(t, fullPair, transporttest.Has(everything), transporttest.ChecksKeys(), transporttest.Brief(),
+		transporttest.Without("no-allocations", "it is made for tests, and allocates"))
+}
+
+// So it does when it misbehaves: every ability is passed on, and no misfortune breaks the seam.
 func TestConformance(t *testing.T) {
 	for seed := range int64(4) {
-		plans[fmt.Sprintf("random%d", seed)] = Random(seed)
+		plans[fmt.Sprintf("random%d", seed)] = faulty.Random(seed)
 	}
 	for name, plan := range plans {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			faulty.Explain(t, 1, plan)
 			open := func(t *testing.T) transporttest.Pair {
-				Explain(t, 1, plan)
-				ds := loop.New(2)
-				return transporttest.Pair{A: Wrap(ds[0], 1, plan), B: Wrap(ds[1], 2, plan)}
+				p := fullPair(t)
+				return transporttest.Pair{A: faulty.Wrap(p.A, 1, plan), B: faulty.Wrap(p.B, 2, plan)}
 			}
-			transporttest.Run(t, open, transporttest.ChecksKeys(), transporttest.Unreliable(), transporttest.Brief(),
-				transporttest.Without("urgent-not-woken-by-plain", "Poll interrupts Parks while it holds packets back"),
-				transporttest.Without("park-is-idle", "plans run at once, and the CPU time is the process's"),
-				transporttest.Without("close-leaves-nothing", "plans run at once, and goroutines are the process's"),
-				transporttest.Without("no-allocations", "payloads are copied into memory of their own"))
+			transporttest.Run(t, open, transporttest.Has(everything), transporttest.ChecksKeys(),
+				transporttest.Unreliable(), transporttest.Brief(),
+				transporttest.Without("close-leaves-nothing", "plans run at once, and goroutines are the process's"))
 		})
 	}
 }
 
-func TestConformanceNoGet(t *testing.T) {
-	plan := Random(5)
-	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
-		Explain(t, 5, plan)
-		ds := loop.New(2, loop.NoGet())
-		return transporttest.Pair{A: Wrap(ds[0], 5, plan), B: Wrap(ds[1], 6, plan)}
-	}, transporttest.NoGet(), transporttest.Unreliable(), transporttest.Brief(),
-		transporttest.Without("urgent-not-woken-by-plain", "Poll interrupts Parks while it holds packets back"),
-		transporttest.Without("park-is-idle", "a Park that returns at once is not idle"),
-		transporttest.Without("no-allocations", "payloads are copied into memory of their own"))
+// What the wrapped device cannot do is not invented.
+func TestNoAbility(t *testing.T) {
+	transporttest.RunFaulty(t, func(*testing.T) transporttest.Pair {
+		ds := loop.NewNoGet(2)
+		return transporttest.Pair{A: ds[0], B: ds[1]}
+	})
 }
 
-// pair is two loop devices wrapped with p, linked both ways.
-func pair(t *testing.T, seed int64, p Plan) (a, b transport.Device, ab, ba transport.Link) {
+// pair is two full devices wrapped with p, linked both ways.
+func pair(t *testing.T, seed int64, p faulty.Plan) (a, b transport.Device, ab, ba transport.Link) {
 	t.Helper()
-	ds := loop.New(2)
-	a, b = Wrap(ds[0], seed, p), Wrap(ds[1], seed, p)
+	ds := newFull()
+	a, b = faulty.Wrap(ds[0], seed, p), faulty.Wrap(ds[1], seed, p)
 	ab, err := a.Connect(context.Background(), 1, b.Address())
 	ba, err2 := b.Connect(context.Background(), 0, a.Address())
 	if err := errors.Join(err, err2); err != nil {
@@ -74,30 +85,47 @@ func pair(t *testing.T, seed int64, p Plan) (a, b transport.Device, ab, ba trans
 }
 
 // trace is what a fixed sequence of calls saw.
-func trace(t *testing.T, seed int64, p Plan) (out []string) {
-	_, b, ab, ba := pair(t, seed, p)
-	var pkts [4]transport.Packet
-	src, dst := make([]byte, 10), make([]byte, 10)
-	for i := range 300 {
-		sent := ab.TrySend(&wire.Header{Kind: wire.FIN, ID: uint64(i)}, nil)
-		out = append(out, fmt.Sprintf("sent %v", sent))
-		for _, p := range pkts[:b.Poll(pkts[:])] {
-			out = append(out, fmt.Sprintf("event %d id %d %v", p.Event, p.Header.ID, p.Err))
+func trace(t *testing.T, seed int64, p faulty.Plan) (out []string) {
+	a, b, ab, ba := pair(t, seed, p)
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	b.Facts().Wake[0].Notify(func(bool) { say("woken") })
+	mem, rma := transport.HostMem(make([]byte, 1000)), ba.Caps().RMA
+	pkts := make([]transport.Packet, 4)
+	for i := range uint64(500) {
+		say("sent %v", ab.TrySend(&wire.Header{Kind: wire.FIN, ID: i}, nil))
+		ba.Caps().ZeroCopy.Place(i, 1, mem, 0)
+		say("zero-copy %v", ab.Caps().ZeroCopy.Send(&wire.Header{Kind: wire.Data, Key: i, Tag: 1}, mem.Part(0, 8)))
+		for _, d := range []transport.Device{a, b} {
+			for _, p := range pkts[:d.Poll(pkts)] {
+				say("event %d, %v %d %d, %v", p.Event, p.Header.Kind, p.Header.ID, p.Cookie, p.Err)
+			}
 		}
-		addr, key, ok := ab.(transport.Getter).Register(src)
-		state, err := ba.(transport.Getter).TryGet(dst, addr, key, uint64(i))
-		out = append(out, fmt.Sprintf("register %v get %d %v", ok, state, err))
-		armed := b.Arm(transport.Any, false)
+		addr, key, ok := ab.Caps().RMA.Register(mem, transport.Readable|transport.Writable)
+		say("register %v", ok)
+		names := []string{"get", "put", "put-note", "fetch-add", "compare-swap"}
+		for n, begin := range []func(cookie uint64) (transport.State, error){
+			func(cookie uint64) (transport.State, error) { return rma.Get(mem.Part(0, 8), addr, key, cookie) },
+			func(cookie uint64) (transport.State, error) { return rma.Put(mem, addr, key, cookie) },
+			func(cookie uint64) (transport.State, error) { return rma.PutNote(mem, addr, key, 1, cookie) },
+			func(cookie uint64) (transport.State, error) { return rma.FetchAdd(1, addr, key, cookie) },
+			func(cookie uint64) (transport.State, error) { return rma.CompareSwap(1, 2, addr, key, cookie) },
+		} {
+			state, err := begin(i)
+			say("%s %d %v", names[n], state, err)
+		}
+		say("post %d", b.Facts().Offload.Post(i, transport.MaskExact, mem, i))
+		b.Facts().Offload.Cancel(i)
+		say("presence %v", ba.Caps().Presence.Polls())
+		say("arm %v", b.Arm(transport.Any))
 		b.Disarm()
-		out = append(out, fmt.Sprintf("arm %v", armed))
 	}
 	return out
 }
 
 // A seed fixes the schedule, and another gives another.
 func TestDeterministic(t *testing.T) {
-	p := plans["reads"]
-	p.Refuse, p.Delay, p.DelayFor, p.Stall, p.StallFor, p.Short, p.EarlyArm = 0.2, 0.2, 5, 0.1, 5, 0.3, 0.3
+	p := faulty.Mild
+	p.Delay, p.Stall, p.Short, p.EarlyArm, p.LateFor, p.DelayFor = 0.05, 0.05, 0.05, 0.2, 3, 3
 	first := trace(t, 1, p)
 	if !slices.Equal(first, trace(t, 1, p)) {
 		t.Error("the same seed and calls gave another schedule")
@@ -106,20 +134,25 @@ func TestDeterministic(t *testing.T) {
 		t.Error("another seed gave the same schedule")
 	}
 	// Every misfortune of the plan has happened: the plan is not words.
-	for _, want := range []string{"sent false", "register false get 0 loop:", "get 2", "get 1", "get 0 <nil>", ErrInjected.Error(), "event 1", "arm false"} {
-		if !slices.ContainsFunc(first, func(s string) bool { return bytes.Contains([]byte(s), []byte(want)) }) {
-			t.Errorf("in 300 rounds there was never %q", want)
+	const injected = "faulty: injected failure"
+	for _, want := range []string{"sent false", "zero-copy false", "woken", "arm false", "register false",
+		"get 0 <nil>", "get 0 " + injected, "get 1", "get 2", "put 0 " + injected, "put-note 0 " + injected,
+		"fetch-add 0 " + injected, "compare-swap 0 " + injected, "event 4, ", injected + "\n",
+		"event 0, data", "event 6, ", "post 0", "post 1", "post 2", "event 9, ", "presence true", "presence false"} {
+		if !strings.Contains(strings.Join(first, "\n")+"\n", want) {
+			t.Errorf("in 500 rounds there was never %q", want)
 		}
 	}
 }
 
 // A payload that is kept beyond the next Poll is found to be overwritten.
 func TestPoison(t *testing.T) {
-	_, b, ab, _ := pair(t, 1, Plan{})
+	_, b, ab, _ := pair(t, 1, faulty.Plan{})
 	ab.TrySend(&wire.Header{Kind: wire.Eager}, []byte("kept"))
 	var pkts [4]transport.Packet
-	if n := b.Poll(pkts[:]); n != 1 || string(pkts[0].Payload) != "kept" {
-		t.Fatalf("polled %d, %q", n, pkts[0].Payload)
+	n := b.Poll(pkts[:])
+	if n != 1 || string(pkts[0].Payload) != "kept" || pkts[0].Err == nil || pkts[0].Header.ID == 0 {
+		t.Fatalf("polled %d, %+v; want a payload, and rubbish where it is not used", n, pkts[0])
 	}
 	kept := pkts[0].Payload
 	if b.Poll(pkts[1:]); string(kept) == "kept" {
@@ -129,9 +162,9 @@ func TestPoison(t *testing.T) {
 
 // Peers overtake each other and never themselves.
 func TestReordersPeers(t *testing.T) {
-	const peers, n = 3, 100
+	const peers, n = 3, 30
 	ds := loop.New(peers + 1)
-	d := Wrap(ds[0], 3, plans["delay"])
+	d := faulty.Wrap(ds[0], 3, plans["delay"])
 	links := make([]transport.Link, peers)
 	for i := range links {
 		l, err := ds[i+1].Connect(context.Background(), 0, d.Address())
@@ -169,42 +202,49 @@ func TestReordersPeers(t *testing.T) {
 	}
 }
 
-// A cut is one Down, after what had been taken before it; then silence, and sends that vanish.
+// A cut is one Down, after what had been taken before it; then silence, and sends that vanish. Abilities that would
+// keep buffers beyond Down are not passed on.
 func TestCut(t *testing.T) {
 	for _, after := range []int{1, 10, 60} {
-		p := Random(int64(after))
-		p.Cuts = []Cut{{Peer: 0, After: after}}
-		Explain(t, 7, p)
-		ds := loop.New(2)
-		b := Wrap(ds[1], 7, p)
+		p := faulty.Random(int64(after))
+		p.Cuts = []faulty.Cut{{Peer: 0, After: after}}
+		faulty.Explain(t, 7, p)
+		ds := newFull()
+		b := faulty.Wrap(ds[1], 7, p)
 		ab, err := ds[0].Connect(context.Background(), 1, b.Address())
-		if err != nil {
+		ba, err2 := b.Connect(context.Background(), 0, ds[0].Address())
+		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		ba, err := b.Connect(context.Background(), 0, ds[0].Address())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 100 {
-			if !ab.TrySend(&wire.Header{Kind: wire.FIN, ID: uint64(i)}, nil) {
-				t.Fatal("no room")
-			}
+		if c := ba.Caps(); c.ZeroCopy != nil || c.Offload != nil || b.Facts().Offload != nil {
+			t.Error("a link that is to be cut has ZeroCopy or Offload")
 		}
 		var seen []transport.Packet
 		pkts := make([]transport.Packet, 8)
-		for range 100_000 {
-			n := b.Poll(pkts)
-			seen = append(seen, pkts[:n]...)
+		for i, sent := 0, uint64(0); i < 10_000; i++ {
+			kind := wire.FIN
+			if sent%2 == 0 {
+				kind = wire.Eager // comes as a packet, though the device can match it
+			}
+			if sent < 100 && ab.TrySend(&wire.Header{Kind: kind, ID: sent}, nil) {
+				sent++
+			}
+			seen = append(seen, pkts[:b.Poll(pkts)]...)
 		}
 		ds[0].Close() // the wrapped device's own Down must not be a second one
 		for range 1000 {
-			n := b.Poll(pkts)
-			seen = append(seen, pkts[:n]...)
+			seen = append(seen, pkts[:b.Poll(pkts)]...)
 		}
 		if len(seen) != after+1 {
 			t.Fatalf("cut after %d packets: got %d events", after, len(seen))
 		}
-		if last := seen[after]; last.Event != transport.Down || last.Peer != 0 || !errors.Is(last.Err, transport.ErrPeerGone) {
+		for _, p := range seen[:after] {
+			if p.Event != transport.Arrived {
+				t.Errorf("event %d before the cut", p.Event)
+			}
+		}
+		last := seen[after]
+		if last.Event != transport.Down || last.Peer != 0 || !errors.Is(last.Err, transport.ErrPeerGone) {
 			t.Errorf("last event %+v, want Down", last)
 		}
 		for range 1000 {
@@ -212,67 +252,14 @@ func TestCut(t *testing.T) {
 				t.Fatal("a cut link refused")
 			}
 		}
-		if _, err := ba.(transport.Getter).TryGet(make([]byte, 1), 0, 0, 0); !errors.Is(err, transport.ErrPeerGone) {
-			t.Errorf("TryGet over a cut link: %v", err)
+		if _, err := ba.Caps().RMA.Get(transport.Mem{}, 0, 0, 0); !errors.Is(err, transport.ErrPeerGone) {
+			t.Errorf("Get over a cut link: %v", err)
 		}
-	}
-}
-
-// bare hides the optional abilities of a link; able has them all.
-type bare struct{ transport.Link }
-
-type able struct{ transport.Getter }
-
-func (able) PeerPolls() bool { return true }
-func (able) PeerWaits() bool { return true }
-
-type device struct {
-	transport.Device
-	link transport.Link
-}
-
-func (d *device) Connect(context.Context, int, []byte) (transport.Link, error) { return d.link, nil }
-
-type memoryDevice struct{ *device }
-
-func (memoryDevice) Alloc(n int) ([]byte, error) { return make([]byte, n), nil }
-func (memoryDevice) Free([]byte) error           { return nil }
-
-// Abilities are there if the wrapped device has them, and not otherwise.
-func TestAbilities(t *testing.T) {
-	ds := loop.New(1)
-	l, err := ds[0].Connect(context.Background(), 0, ds[0].Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := l.(transport.Getter)
-	for _, c := range []struct {
-		link             transport.Link
-		getter, presence bool
-	}{{bare{l}, false, false}, {l, true, false}, {able{g}, true, true}, {struct {
-		bare
-		transport.Presence
-	}{bare{l}, able{g}}, false, true}} {
-		w, err := Wrap(&device{ds[0], c.link}, 1, Plan{}).Connect(context.Background(), 0, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, getter := w.(transport.Getter)
-		p, presence := w.(transport.Presence)
-		if getter != c.getter || presence != c.presence || presence && !p.PeerPolls() {
-			t.Errorf("%T: Getter %v, Presence %v", c.link, getter, presence)
-		}
-	}
-	if _, ok := Wrap(&device{Device: ds[0]}, 1, Plan{}).(transport.Memory); ok {
-		t.Error("a device without memory became a transport.Memory")
-	}
-	if _, ok := Wrap(memoryDevice{&device{Device: ds[0]}}, 1, Plan{}).(transport.Memory); !ok {
-		t.Error("a transport.Memory is none any more")
 	}
 }
 
 func TestPlanString(t *testing.T) {
-	p := Plan{Refuse: 0.25, RefuseFor: 3, Cuts: []Cut{{1, 9}}}
+	p := faulty.Plan{Refuse: 0.25, RefuseFor: 3, Cuts: []faulty.Cut{{1, 9}}}
 	if got, want := p.String(), "{Refuse: 0.25 for 3, cut from 1 after 9}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -11,11 +11,32 @@ import (
 // link misbehaves towards one peer.
 type link struct {
 	transport.Link
-	d       *Device
-	peer    int
-	dice    *rand.Rand
-	refuses int // further calls of TrySend that refuse
+	d           *Device
+	peer        int
+	caps        transport.Caps // those of the wrapped link, with functions of ours
+	dice        *rand.Rand
+	refuseUntil uint64 // poll
 }
+
+func (d *Device) wrapLink(inner transport.Link, peer int) *link {
+	l := &link{Link: inner, d: d, peer: peer, caps: *inner.Caps(), dice: d.dice(16 + uint64(peer))}
+	if l.caps.RMA != nil {
+		l.caps.RMA = l.rma(l.caps.RMA)
+	}
+	if l.caps.Presence != nil {
+		l.caps.Presence = l.presence(l.caps.Presence)
+	}
+	if l.caps.ZeroCopy != nil {
+		l.caps.ZeroCopy = l.zeroCopy(l.caps.ZeroCopy)
+	}
+	if l.caps.Offload != nil {
+		l.caps.Offload = d.facts.Offload
+	}
+	return l
+}
+
+// Caps is transport.Link's.
+func (l *link) Caps() *transport.Caps { return &l.caps }
 
 // over reports whether the plan has cut this link.
 func (l *link) over() bool {
@@ -23,125 +44,191 @@ func (l *link) over() bool {
 	return c != nil && c.broken
 }
 
+func (l *link) cutError() error {
+	return fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)
+}
+
+// TrySend is transport.Link's.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
+	return l.send(func() bool { return l.Link.TrySend(h, payload) })
+}
+
+func (l *link) send(inner func() bool) bool {
 	if l.over() {
 		return true
 	}
-	if !l.d.down[int32(l.peer)] { // a link whose peer is known to be gone never refuses
-		if l.refuses == 0 && hit(l.dice, l.d.plan.Refuse) {
-			l.refuses = 1 + l.dice.IntN(l.d.plan.RefuseFor+1)
-		}
-		if l.refuses > 0 {
-			l.refuses--
-			return false
-		}
-	}
-	if !l.Link.TrySend(h, payload) {
+	if l.refuse() {
 		return false
 	}
-	l.d.count(l.peer)
-	return true
-}
-
-// getter is a link that reads.
-type getter struct {
-	*link
-	inner transport.Getter
-}
-
-// lateGet was started and has not read anything.
-type lateGet struct {
-	g         *getter
-	dst       []byte
-	addr, key uint64
-	cookie    uint64
-	due       uint64 // poll
-	fails     bool
-}
-
-func (g *getter) Register(buf []byte) (addr, key uint64, ok bool) {
-	if g.over() || hit(g.dice, g.d.plan.RefuseRegister) {
-		return 0, 0, false
+	taken := inner()
+	if most := l.Link.Caps().FragMax; most < l.caps.FragMax {
+		l.caps.FragMax = most
 	}
-	return g.inner.Register(buf)
+	if taken {
+		l.d.count(l.peer)
+	}
+	return taken
 }
 
-func (g *getter) Deregister(addr, key uint64) { g.inner.Deregister(addr, key) }
-
-func (g *getter) TryGet(dst []byte, addr, key uint64, cookie uint64) (transport.GetState, error) {
-	p := &g.d.plan
-	switch {
-	case g.over():
-		return transport.GetDone, fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)
-	case hit(g.dice, p.FullGet):
-		return transport.GetFull, nil
+// refuse throws the dice. A link whose peer is known to be gone never refuses.
+func (l *link) refuse() bool {
+	d := l.d
+	if d.down[int32(l.peer)] {
+		return false
 	}
-	fails := hit(g.dice, p.FailGet)
-	if hit(g.dice, p.LateGet) {
-		due := g.d.polls + 1 + uint64(g.dice.IntN(p.LateFor+1))
-		g.d.gets = append(g.d.gets, lateGet{g: g, dst: dst, addr: addr, key: key, cookie: cookie, due: due, fails: fails})
-		g.d.held++
-		return transport.GetStarted, nil
-	}
-	if fails {
-		g.spoil(dst)
-		return transport.GetDone, ErrInjected
-	}
-	return g.inner.TryGet(dst, addr, key, cookie)
-}
-
-// spoil leaves a part of dst overwritten, as a read that fails half way does.
-func (g *getter) spoil(dst []byte) {
-	for i := range dst[:len(dst)/2] {
-		dst[i] = 0xdb
-	}
-}
-
-// finishGets reads what is due. Only now: an owner who reuses its memory before it is told so is found out.
-func (d *Device) finishGets() {
-	kept := d.gets[:0]
-	for _, l := range d.gets {
-		if d.polls < l.due {
-			kept = append(kept, l)
-			continue
-		}
-		state, err := l.read()
-		switch {
-		case err == nil && state == transport.GetFull:
-			kept = append(kept, l)
-		case err == nil && state == transport.GetStarted:
-			d.held-- // the wrapped device will say when
-		default:
-			p := transport.Packet{Event: transport.Got, Peer: int32(l.g.peer), Err: err}
-			p.Header.ID = l.cookie
-			d.got = append(d.got, p)
+	if d.polls >= l.refuseUntil && hit(l.dice, d.plan.Refuse) {
+		l.refuseUntil = d.polls + 1 + uint64(l.dice.IntN(d.plan.RefuseFor+1))
+		if l.caps.TellsRoom {
+			d.comeLater(l.refuseUntil, func() (transport.Packet, transport.State) {
+				return transport.Packet{Event: transport.Room, Peer: int32(l.peer)}, transport.Done
+			})
 		}
 	}
-	clear(d.gets[len(kept):])
-	d.gets = kept
+	return d.polls < l.refuseUntil
 }
 
-func (l *lateGet) read() (transport.GetState, error) {
-	switch {
-	case l.g.over():
-		return transport.GetDone, fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)
-	case l.fails:
-		l.g.spoil(l.dst)
-		return transport.GetDone, ErrInjected
+// rma keeps what the device cannot do nil.
+func (l *link) rma(in *transport.RMA) *transport.RMA {
+	out := *in
+	out.Register = func(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
+		if l.over() || hit(l.dice, l.d.plan.RefuseRegister) {
+			return 0, 0, false
+		}
+		return in.Register(mem, access)
 	}
-	return l.g.inner.TryGet(l.dst, l.addr, l.key, l.cookie)
+	out.Get = func(dst transport.Mem, addr, key, cookie uint64) (transport.State, error) {
+		return l.operate(cookie, dst, func() (transport.State, error) { return in.Get(dst, addr, key, cookie) })
+	}
+	var none transport.Mem
+	if in.Put != nil {
+		out.Put = func(src transport.Mem, addr, key, cookie uint64) (transport.State, error) {
+			return l.operate(cookie, none, func() (transport.State, error) { return in.Put(src, addr, key, cookie) })
+		}
+	}
+	if in.PutNote != nil {
+		out.PutNote = func(src transport.Mem, addr, key uint64, note uint32, cookie uint64) (transport.State, error) {
+			return l.operate(cookie, none, func() (transport.State, error) {
+				return in.PutNote(src, addr, key, note, cookie)
+			})
+		}
+	}
+	if in.FetchAdd != nil {
+		out.FetchAdd = func(add, addr, key, cookie uint64) (transport.State, error) {
+			return l.operate(cookie, none, func() (transport.State, error) {
+				return in.FetchAdd(add, addr, key, cookie)
+			})
+		}
+		out.CompareSwap = func(compare, swap, addr, key, cookie uint64) (transport.State, error) {
+			return l.operate(cookie, none, func() (transport.State, error) {
+				return in.CompareSwap(compare, swap, addr, key, cookie)
+			})
+		}
+	}
+	return &out
 }
 
-// presence is a link that guesses whether the peer looks.
-type presence struct {
-	l     *link
-	inner transport.Presence
+// operation begins one on the peer's memory.
+type operation func() (transport.State, error)
+
+// operate begins an operation, now or later. Later is when memory is read and written: an owner that reuses its memory
+// before the end is reported is found out. One that fails leaves a part of dst overwritten, as a Get that fails half
+// way.
+func (l *link) operate(cookie uint64, dst transport.Mem, begin operation) (transport.State, error) {
+	plan := &l.d.plan
+	switch {
+	case l.over():
+		return transport.Done, l.cutError()
+	case hit(l.dice, plan.FullRMA):
+		return transport.Full, nil
+	}
+	if hit(l.dice, plan.FailRMA) {
+		begin = func() (transport.State, error) {
+			poison(dst.Part(0, int64(dst.Len/2)).Bytes())
+			return transport.Done, ErrInjected
+		}
+	}
+	if !hit(l.dice, plan.LateRMA) {
+		return begin()
+	}
+	l.d.comeLater(l.d.in(l.dice, plan.LateFor), func() (p transport.Packet, state transport.State) {
+		err := l.cutError()
+		if !l.over() {
+			if state, err = begin(); err != nil {
+				state = transport.Done
+			}
+		}
+		return transport.Packet{Event: transport.RMADone, Peer: int32(l.peer), Cookie: cookie, Err: err}, state
+	})
+	return transport.Started, nil
 }
 
-func (p *presence) PeerPolls() bool {
-	return p.inner.PeerPolls() != hit(p.l.dice, p.l.d.plan.LiePresence)
+func (l *link) presence(in *transport.Presence) *transport.Presence {
+	lie := func(truth func() bool) func() bool {
+		return func() bool { return truth() != hit(l.dice, l.d.plan.LiePresence) }
+	}
+	return &transport.Presence{Polls: lie(in.Polls), Waits: lie(in.Waits)}
 }
 
-func (p *presence) PeerWaits() bool {
-	return p.inner.PeerWaits() != hit(p.l.dice, p.l.d.plan.LiePresence)
+func (l *link) zeroCopy(in *transport.ZeroCopy) *transport.ZeroCopy {
+	if l.d.cuts[l.peer] != nil {
+		return nil
+	}
+	out := *in
+	out.Send = func(h *wire.Header, payload transport.Mem) bool {
+		return l.send(func() bool { return in.Send(h, payload) })
+	}
+	if l.d.plan.IgnorePlace > 0 {
+		out.Max = min(in.Max, l.caps.FragMax) // the peer, which misbehaves likewise, may get it as a packet
+	}
+	out.Place = func(key uint64, gen int32, dst transport.Mem, from int64) {
+		if hit(l.dice, l.d.plan.IgnorePlace) {
+			in.Displace(key) // an earlier one of this key ends all the same
+			return
+		}
+		in.Place(key, gen, dst, from)
+	}
+	return &out
+}
+
+// offload is that of the device; nil if links are cut.
+func (d *Device) offload(in *transport.Offload) *transport.Offload {
+	if in == nil || len(d.cuts) > 0 {
+		return nil
+	}
+	dice := d.dice(4)
+	out := *in
+	out.Post = func(tag, mask uint64, buf transport.Mem, cookie uint64) transport.Posted {
+		if hit(dice, d.plan.RefusePost) {
+			return transport.PostedFull + transport.Posted(dice.IntN(2))
+		}
+		return in.Post(tag, mask, buf, cookie)
+	}
+	return &out
+}
+
+// tagged refuses now and then to begin what can be begun later.
+type tagged struct {
+	transport.Tagged
+	d    *Device
+	dice *rand.Rand
+}
+
+func (t *tagged) begin(inner operation) (transport.State, error) {
+	if hit(t.dice, t.d.plan.Refuse) {
+		return transport.Full, nil
+	}
+	return inner()
+}
+
+func (t *tagged) Send(peer int32, m transport.Match, buf transport.Mem, sync bool, cookie uint64) (
+	transport.State, error) {
+	return t.begin(func() (transport.State, error) { return t.Tagged.Send(peer, m, buf, sync, cookie) })
+}
+
+func (t *tagged) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.State, error) {
+	return t.begin(func() (transport.State, error) { return t.Tagged.Post(m, buf, cookie) })
+}
+
+func (t *tagged) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
+	return t.begin(func() (transport.State, error) { return t.Tagged.Take(message, buf, cookie) })
 }

@@ -6,60 +6,73 @@ import (
 	"strings"
 )
 
-// Plan says what goes wrong and how often. Chances are from 0 to below 1, "for" is counted in calls of the same
-// method. The zero Plan only copies payloads.
+// Plan says what goes wrong and how often. Chances are from 0 to below 1, "for" is counted in polls. The zero Plan only
+// copies payloads.
 type Plan struct {
-	Refuse    float64 // TrySend refuses, and goes on refusing for up to RefuseFor calls
+	Refuse    float64 // the link refuses to send, and goes on refusing for up to RefuseFor polls
 	RefuseFor int
 	Delay     float64 // a packet, and with it all later ones of its peer, is held back for up to DelayFor polls
 	DelayFor  int
-	Stall     float64 // Poll gives nothing, for up to StallFor calls
+	Stall     float64 // Poll gives nothing, for up to StallFor polls
 	StallFor  int
 	Short     float64 // Poll gives fewer packets than there are and fit
 
 	EarlyArm  float64 // Arm says that there is something to poll, and there is not
-	EarlyPark float64 // Park returns at once
+	EarlyWake float64 // the sleep that Arm is for ends at once
 
 	RefuseRegister float64 // Register says no
-	FullGet        float64 // TryGet says GetFull
-	LateGet        float64 // TryGet says GetStarted; the memory is read up to LateFor polls later
+	FullRMA        float64 // an operation on the peer's memory says Full
+	LateRMA        float64 // it says Started and begins up to LateFor polls later; or its end is reported so much later
 	LateFor        int
-	FailGet        float64 // TryGet, or the Got of a late one, fails with ErrInjected
-	LiePresence    float64 // PeerPolls or PeerWaits says the opposite
+	FailRMA        float64 // it fails with ErrInjected, at once or late; a Put or an atomic has changed nothing then
+	LiePresence    float64 // Polls or Waits says the opposite
+	IgnorePlace    float64 // the fragments of a stream come as packets
+	RefusePost     float64 // a receive is not handed down: PostedFull or PostedUnmapped
+	LateBack       float64 // OffloadBack comes up to LateFor polls late
 
 	Cuts []Cut // fatal: links that break
 }
 
 // Cut breaks the connection with Peer once After packets have gone either way. This device then sees Down and drops
-// what it sends; the peer's device knows nothing of it and needs a Cut of its own.
+// what it sends; the peer's device does not notice, and needs a Cut of its own. A link that is to break has no
+// ZeroCopy, and a device with such a link no Offload: buffers would be in use by the wrapped device beyond Down.
 type Cut struct{ Peer, After int }
 
 // String leaves out what is zero.
 func (p Plan) String() string {
-	var b strings.Builder
+	var parts []string
 	for _, f := range []struct {
 		name   string
 		chance float64
-		calls  int
+		polls  int
 	}{
-		{"Refuse", p.Refuse, p.RefuseFor}, {"Delay", p.Delay, p.DelayFor}, {"Stall", p.Stall, p.StallFor}, {"Short", p.Short, 0},
-		{"EarlyArm", p.EarlyArm, 0}, {"EarlyPark", p.EarlyPark, 0},
-		{"RefuseRegister", p.RefuseRegister, 0}, {"FullGet", p.FullGet, 0}, {"LateGet", p.LateGet, p.LateFor}, {"FailGet", p.FailGet, 0},
-		{"LiePresence", p.LiePresence, 0},
+		{"Refuse", p.Refuse, p.RefuseFor}, {"Delay", p.Delay, p.DelayFor}, {"Stall", p.Stall, p.StallFor},
+		{"Short", p.Short, 0}, {"EarlyArm", p.EarlyArm, 0}, {"EarlyWake", p.EarlyWake, 0},
+		{"RefuseRegister", p.RefuseRegister, 0}, {"FullRMA", p.FullRMA, 0}, {"LateRMA", p.LateRMA, p.LateFor},
+		{"FailRMA", p.FailRMA, 0},
+		{"LiePresence", p.LiePresence, 0}, {"IgnorePlace", p.IgnorePlace, 0},
+		{"RefusePost", p.RefusePost, 0}, {"LateBack", p.LateBack, p.LateFor},
 	} {
-		if f.chance == 0 {
-			continue
+		switch {
+		case f.chance == 0:
+		case f.polls == 0:
+			parts = append(parts, fmt.Sprintf("%s: %.3g", f.name, f.chance))
+		default:
+			parts = append(parts, fmt.Sprintf("%s: %.3g for %d", f.name, f.chance, f.polls))
 		}
-		fmt.Fprintf(&b, "%s: %.3g", f.name, f.chance)
-		if f.calls > 0 {
-			fmt.Fprintf(&b, " for %d", f.calls)
-		}
-		b.WriteString(", ")
 	}
 	for _, c := range p.Cuts {
-		fmt.Fprintf(&b, "cut from %d after %d, ", c.Peer, c.After)
+		parts = append(parts, fmt.Sprintf("cut from %d after %d", c.Peer, c.After))
 	}
-	return "{" + strings.TrimSuffix(b.String(), ", ") + "}"
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// Mild is a plan with all misfortunes, none of them fatal and none so frequent that a test takes long.
+var Mild = Plan{
+	Refuse: 0.1, RefuseFor: 5, Delay: 0.2, DelayFor: 20, Stall: 0.1, StallFor: 20,
+	Short: 0.5, EarlyArm: 0.2, EarlyWake: 0.3,
+	RefuseRegister: 0.3, FullRMA: 0.3, LateRMA: 0.4, LateFor: 20, FailRMA: 0.3,
+	LiePresence: 0.3, IgnorePlace: 0.3, RefusePost: 0.2, LateBack: 0.3,
 }
 
 // Random is a plan for a seed: some of the misfortunes, none of them fatal.
@@ -76,9 +89,10 @@ func Random(seed int64) Plan {
 		Delay: chance(0.2), DelayFor: 1 + r.IntN(50),
 		Stall: chance(0.1), StallFor: 1 + r.IntN(50),
 		Short:    chance(0.5),
-		EarlyArm: chance(0.5), EarlyPark: chance(0.5),
-		RefuseRegister: chance(0.3), FullGet: chance(0.5), LateGet: chance(0.9), LateFor: 1 + r.IntN(50), FailGet: chance(0.3),
-		LiePresence: chance(0.5),
+		EarlyArm: chance(0.5), EarlyWake: chance(0.5),
+		RefuseRegister: chance(0.3), FullRMA: chance(0.5), LateRMA: chance(0.9), LateFor: 1 + r.IntN(50),
+		FailRMA:     chance(0.3),
+		LiePresence: chance(0.5), IgnorePlace: chance(0.5), RefusePost: chance(0.5), LateBack: chance(0.5),
 	}
 }
 

@@ -6,57 +6,41 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-const (
-	eagerMax = 8 << 10
-	fragMax  = 32 << 10
-)
-
-// fabric is what the devices of one New share. Order of locks: fabric.mu, Device.regions.mu, inbox.mu.
+// fabric is what the devices of one New share.
 type fabric struct {
-	id      uint64
-	caps    transport.Caps
+	get     bool // links can read the peer's memory
 	devices []*Device
-	mu      sync.Mutex // guards Device.linked and the setting of Device.closed
+
+	mu      sync.RWMutex // guards what follows; held for reading while memory is copied
+	lastKey uint64
+	regions map[uint64]region // by key
 }
 
-var fabrics atomic.Uint64 // gives out fabric.id
-
-// Device is one rank of a fabric.
+// Device is one rank of a fabric. Its queue is in queue.go.
 type Device struct {
-	fabric  *fabric
-	rank    int
-	closed  atomic.Bool
-	done    chan struct{} // closed by Close
-	inbox   inbox
-	regions regions
-	// linked are the devices that must hear of our end. Invariant: symmetric, and without closed devices.
-	linked map[*Device]struct{}
-	// tokens of Park(false) and Park(true), at most one each: it ends the present or the next Park.
-	bell, held chan struct{}
-}
-
-// Option changes what New makes.
-type Option func(*fabric)
-
-// NoGet makes links that cannot read the peer's memory, so that large messages go as streams.
-func NoGet() Option {
-	return func(f *fabric) { f.caps.Get, f.caps.WhyNot = false, "switched off by loop.NoGet" }
+	*queue
+	fabric *fabric
+	rank   int
+	facts  transport.Facts
+	closed atomic.Bool          // set under fabric.mu
+	known  map[*Device]struct{} // must hear of this one's end; under fabric.mu. Symmetric, without closed devices
 }
 
 // New returns the n devices of a fabric; device i is rank i. Nothing is allocated for a pair until it talks.
-func New(n int, opts ...Option) []*Device {
-	f := &fabric{id: fabrics.Add(1), caps: transport.Caps{EagerMax: eagerMax, FragMax: fragMax, Get: true}}
-	for _, o := range opts {
-		o(f)
-	}
-	f.devices = make([]*Device, n)
-	for i := range f.devices {
-		f.devices[i] = &Device{fabric: f, rank: i, done: make(chan struct{}),
-			bell: make(chan struct{}, 1), held: make(chan struct{}, 1)}
+func New(n int) []*Device { return newFabric(n, true) }
+
+// NewNoGet is New for links that cannot read the peer's memory, so that large messages go as streams.
+func NewNoGet(n int) []*Device { return newFabric(n, false) }
+
+func newFabric(n int, get bool) []*Device {
+	f := &fabric{get: get, regions: map[uint64]region{}}
+	for i := range n {
+		d := &Device{queue: &queue{}, fabric: f, rank: i, known: map[*Device]struct{}{}}
+		d.facts.Wake = []transport.Wake{{FD: -1, ThreadFD: -1, Notify: d.notifyBy}} // a sender calls what ends a sleep
+		f.devices = append(f.devices, d)
 	}
 	return f.devices
 }
@@ -65,107 +49,54 @@ func New(n int, opts ...Option) []*Device {
 func (d *Device) Name() string { return "loop" }
 
 // Address names the fabric and the rank; Connect checks it.
-func (d *Device) Address() []byte { return fmt.Appendf(nil, "loop/%d/%d", d.fabric.id, d.rank) }
+func (d *Device) Address() []byte { return fmt.Appendf(nil, "loop/%p/%d", d.fabric, d.rank) }
+
+// Facts is transport.Device's.
+func (d *Device) Facts() *transport.Facts { return &d.facts }
 
 // Connect needs no handshake: it notes that the two know each other, so that either hears of the other's Close.
 func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("loop: connecting rank %d to %d: %w", d.rank, peer, err)
-	}
-	if peer < 0 || peer >= len(d.fabric.devices) {
-		return nil, fmt.Errorf("loop: connecting rank %d to %d: this fabric has ranks 0 to %d", d.rank, peer, len(d.fabric.devices)-1)
-	}
-	to := d.fabric.devices[peer]
-	if string(address) != string(to.Address()) {
-		return nil, fmt.Errorf("loop: connecting rank %d to %d: address %.64q is not that of the peer, %q", d.rank, peer, address, to.Address())
-	}
 	d.fabric.mu.Lock()
 	defer d.fabric.mu.Unlock()
+	err := ctx.Err()
 	switch {
-	case d.closed.Load():
-		return nil, fmt.Errorf("loop: connecting rank %d to %d: rank %d has closed its own device", d.rank, peer, d.rank)
-	case to.closed.Load():
-		return nil, fmt.Errorf("loop: connecting rank %d to %d: %w: it has closed its device", d.rank, peer, transport.ErrPeerGone)
-	case d != to:
-		d.link(to)
-		to.link(d)
+	case err != nil:
+	case peer < 0 || peer >= len(d.fabric.devices):
+		err = fmt.Errorf("this fabric has ranks 0 to %d", len(d.fabric.devices)-1)
+	case string(address) != string(d.fabric.devices[peer].Address()):
+		err = fmt.Errorf("address %.64q is not that of the peer, %q", address, d.fabric.devices[peer].Address())
+	case d.closed.Load() || d.fabric.devices[peer].closed.Load():
+		err = fmt.Errorf("%w: one of the two devices is closed", transport.ErrPeerGone)
 	}
-	return &link{from: d, to: to}, nil
-}
-
-func (d *Device) link(to *Device) {
-	if d.linked == nil {
-		d.linked = make(map[*Device]struct{})
+	if err != nil {
+		return nil, fmt.Errorf("loop: connecting rank %d to %d: %w", d.rank, peer, err)
 	}
-	d.linked[to] = struct{}{}
-}
-
-// Poll is transport.Device's.
-func (d *Device) Poll(pkts []transport.Packet) int { return d.inbox.take(pkts) }
-
-// Arm is transport.Device's.
-func (d *Device) Arm(level transport.Level, hold bool) bool {
-	return d.inbox.arm(alarm{on: true, urgent: level == transport.Urgent, hold: hold})
-}
-
-// Disarm is transport.Device's.
-func (d *Device) Disarm() { d.inbox.disarm() }
-
-// Park needs no thread of its own to sleep on; hold only tells the two sleepers apart.
-func (d *Device) Park(hold bool) {
-	wake := d.bell
-	if hold {
-		if !d.inbox.armed() {
-			return
-		}
-		wake = d.held
+	to := d.fabric.devices[peer]
+	if d != to {
+		d.known[to], to.known[d] = struct{}{}, struct{}{}
 	}
-	select {
-	case <-wake:
-	case <-d.done:
-	}
+	return newLink(d, to), nil
 }
 
-// Interrupt leaves a token for both kinds of Park. One that is not under way returns early once, which it may.
-func (d *Device) Interrupt() {
-	ring(d.bell)
-	ring(d.held)
-}
-
-func ring(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default: // a token is there already and has not been taken
-	}
-}
-
-// Close tells every linked device, after whatever d has sent to it, and lets go of all memory.
+// Close tells every device that is known, after whatever d has sent to it, and lets go of all memory.
 func (d *Device) Close() error {
 	d.fabric.mu.Lock()
 	defer d.fabric.mu.Unlock()
 	if d.closed.Swap(true) {
 		return nil
 	}
-	d.inbox.close()
-	d.regions.close()
-	for p := range d.linked {
-		delete(p.linked, d)
-		p.deliver(nil, transport.Packet{Event: transport.Down, Peer: int32(d.rank),
+	d.mu.Lock()
+	d.dead, d.armed, d.in, d.out, d.next = true, false, nil, nil, 0
+	d.mu.Unlock()
+	for p := range d.known {
+		delete(p.known, d)
+		p.put(nil, &transport.Packet{Event: transport.Down, Peer: int32(d.rank),
 			Err: fmt.Errorf("loop: rank %d has closed its device: %w", d.rank, transport.ErrPeerGone)})
 	}
-	d.linked = nil
-	close(d.done)
+	for key, r := range d.fabric.regions {
+		if r.link.from == d {
+			delete(d.fabric.regions, key)
+		}
+	}
 	return nil
-}
-
-// deliver puts a packet into d's inbox and wakes d if it asked for that. False: l has too much in there.
-func (d *Device) deliver(l *link, p transport.Packet) bool {
-	ok, woken := d.inbox.put(l, p)
-	if woken.on && woken.hold {
-		ring(d.held)
-	}
-	if woken.on && !woken.hold || p.Header.Flags&wire.Wake != 0 {
-		ring(d.bell)
-	}
-	return ok
 }

@@ -43,50 +43,57 @@ func TestSelf(t *testing.T) {
 
 // A link that is not polled takes a bounded amount.
 func TestBound(t *testing.T) {
-	for _, c := range []struct{ size, want int }{{0, maxPackets}, {8, maxPackets}, {fragMax, maxBytes / fragMax}} {
+	for _, size := range []int{0, 8, fragMax} {
 		ds := New(2)
 		l := connect(t, ds[0], ds[1])
 		h := wire.Header{Kind: wire.Data}
 		n := 0
-		for ; n < 1000 && l.TrySend(&h, make([]byte, c.size)); n++ {
+		for ; n < 1000 && l.TrySend(&h, make([]byte, size)); n++ {
 		}
-		if n != c.want {
-			t.Errorf("%d-byte packets: the link took %d, want %d", c.size, n, c.want)
+		if n != maxPackets {
+			t.Errorf("%d-byte packets: the link took %d, want %d", size, n, maxPackets)
 		}
 	}
 }
 
-func pair(opts ...Option) func(*testing.T) transporttest.Pair {
-	return func(*testing.T) transporttest.Pair {
-		ds := New(2, opts...)
-		return transporttest.Pair{A: ds[0], B: ds[1]}
-	}
+func pair(*testing.T) transporttest.Pair {
+	ds := New(2)
+	return transporttest.Pair{A: ds[0], B: ds[1]}
 }
 
-func TestConformance(t *testing.T) { transporttest.Run(t, pair(), transporttest.ChecksKeys()) }
+func TestConformance(t *testing.T) {
+	transporttest.Run(t, pair, transporttest.Has(transporttest.Get), transporttest.ChecksKeys())
+}
+
+func TestConformanceFaulty(t *testing.T) {
+	transporttest.RunFaulty(t, pair, transporttest.Has(transporttest.Get), transporttest.ChecksKeys())
+}
 
 func TestConformanceNoGet(t *testing.T) {
-	transporttest.Run(t, pair(NoGet()), transporttest.NoGet(), transporttest.Brief())
+	transporttest.Run(t, func(*testing.T) transporttest.Pair {
+		ds := NewNoGet(2)
+		return transporttest.Pair{A: ds[0], B: ds[1]}
+	}, transporttest.Brief())
 }
 
 // A key is for the peer of the link that registered: a third rank cannot read with it.
 func TestKeyIsForOnePeer(t *testing.T) {
 	ds := New(3)
-	owner := connect(t, ds[0], ds[1]).(transport.Getter)
-	addr, key, ok := owner.Register([]byte("for rank 1"))
+	mem := []byte("for rank 1")
+	addr, key, ok := connect(t, ds[0], ds[1]).Caps().RMA.Register(transport.HostMem(mem), transport.Readable)
 	if !ok {
 		t.Fatal("Register refused")
 	}
-	dst := make([]byte, 10)
-	if _, err := connect(t, ds[1], ds[0]).(transport.Getter).TryGet(dst, addr, key, 0); err != nil || string(dst) != "for rank 1" {
-		t.Errorf("rank 1 read %q, %v", dst, err)
-	}
-	if _, err := connect(t, ds[2], ds[0]).(transport.Getter).TryGet(dst, addr, key, 0); err == nil {
-		t.Error("rank 2 read with the key that was registered for rank 1")
+	for rank, may := range map[int]bool{1: true, 2: false} {
+		dst := make([]byte, len(mem))
+		_, err := connect(t, ds[rank], ds[0]).Caps().RMA.Get(transport.HostMem(dst), addr, key, 0)
+		if read := err == nil && string(dst) == string(mem); read != may {
+			t.Errorf("rank %d read %q, %v, with the key that was registered for rank 1", rank, dst, err)
+		}
 	}
 }
 
-// The end of a device is told to everybody who knew it, once, and to nobody else.
+// The end of a device is told to all that knew it, once, and to no other.
 func TestDownToAllWhoKnew(t *testing.T) {
 	ds := New(5)
 	connect(t, ds[0], ds[1])
@@ -101,7 +108,9 @@ func TestDownToAllWhoKnew(t *testing.T) {
 	var pkts [4]transport.Packet
 	for i, want := range []int{0, 1, 1, 1, 0} {
 		n := ds[i].Poll(pkts[:])
-		if n != want || n == 1 && (pkts[0].Event != transport.Down || pkts[0].Peer != 0 || !errors.Is(pkts[0].Err, transport.ErrPeerGone)) {
+		p := &pkts[0]
+		down := p.Event == transport.Down && p.Peer == 0 && errors.Is(p.Err, transport.ErrPeerGone)
+		if n != want || n == 1 && !down {
 			t.Errorf("rank %d was told %d times, want %d: %+v", i, n, want, pkts[:n])
 		}
 	}

@@ -7,105 +7,79 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gorun-mpi/mpi/internal/doze"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Device is several as one. Its guards are those of any transport.Device.
 type Device struct {
-	devs  []transport.Joint // in order of preference; they and their names do not change
+	devs  []transport.Device // in order of preference; they and their names do not change
 	names []string
-	place *doze.Place
+	facts transport.Facts
 
 	// These belong to the caller of Poll (the engine, under its lock).
 	sources []source       // of devs
 	order   []*source      // in which they are asked next
-	quiet   int            // polls since anybody gave anything
+	quiet   int            // polls since any of them gave something
 	armed   bool           // since the last Disarm
 	gone    map[int32]bool // peers whose Down has been given
 
 	mu  sync.Mutex
 	via map[int]int // by which device a peer was connected; it stays with it, or its packets could change their order
-
-	life   sync.RWMutex // read while parked: until then no device is closed
-	closed bool
 }
 
-// twoBells is a Joint that tells the two kinds of sleep apart: Descriptor and Clear are for Park(false) and ring for
-// wire.Wake in any case, these are for Park(true). So one arrival wakes one sleeper. Arm is told which.
-type twoBells interface {
-	HeldDescriptor() int
-	ClearHeld()
-}
-
-// joiner is a Joint that has reasons to end a sleep which no descriptor shows.
-type joiner interface{ Join(wake func()) }
-
-// memoryDevice is a Device of which one can allocate: the first that can makes the memory, others are told of it.
-type memoryDevice struct {
-	*Device
-	maker transport.Memory
-	told  []transport.Adopter
-}
-
-// Alloc is transport.Memory's.
-func (d *memoryDevice) Alloc(bytes int) ([]byte, error) {
-	mem, err := d.maker.Alloc(bytes)
-	if err == nil {
-		for _, a := range d.told {
-			a.Adopt(mem) // or it copies
-		}
-	}
-	return mem, err
-}
-
-// Free is transport.Memory's.
-func (d *memoryDevice) Free(mem []byte) error {
-	for _, a := range d.told {
-		a.Forget(mem)
-	}
-	return d.maker.Free(mem)
-}
-
-// New makes one device of several, in order of preference. Each must be a transport.Joint, and no two may have the
-// same name. They belong to the new device, unless there is an error. It is a transport.Memory if one of them is.
-func New(devs ...transport.Device) (transport.Device, error) {
+// New makes one device of several, in order of preference. No two may have the same name. They belong to the new
+// device, unless there is an error. It has the memory of the first of them that has any.
+func New(devs ...transport.Device) (*Device, error) {
 	d := &Device{gone: map[int32]bool{}, via: map[int]int{}}
 	if err := d.take(devs); err != nil {
 		return nil, fmt.Errorf("%w: several transports as one: %w", transport.ErrUnavailable, err)
 	}
-	var err error
-	if d.place, err = doze.New(); err != nil {
-		return nil, fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
-	}
 	for i := range d.sources {
-		s := &d.sources[i]
-		if err := d.watch(s); err != nil {
-			d.place.Close()
-			return nil, fmt.Errorf("%w: watching %s: %w", transport.ErrUnavailable, d.names[i], err)
-		}
-		d.order = append(d.order, s)
+		d.order = append(d.order, &d.sources[i])
 	}
-	if m := d.memory(devs); m != nil {
-		return m, nil
+	d.facts = transport.Facts{Memory: memoryOf(devs), Via: d.viaOf, Refused: d.refused,
+		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf}}
+	for _, dev := range devs {
+		d.facts.Wake = append(d.facts.Wake, dev.Facts().Wake...)
 	}
 	return d, nil
 }
 
-// memory is nil if none of them makes any.
-func (d *Device) memory(devs []transport.Device) *memoryDevice {
-	var m *memoryDevice
+// memoryOf is that of the first device that allocates any, and the others are told of it; nil: none does.
+func memoryOf(devs []transport.Device) *transport.Memory {
+	var maker *transport.Memory
 	for _, dev := range devs {
-		if maker, ok := dev.(transport.Memory); ok && m == nil {
-			m = &memoryDevice{Device: d, maker: maker}
+		if m := dev.Facts().Memory; m != nil && m.Alloc != nil {
+			maker = m
+			break
 		}
 	}
+	if maker == nil {
+		return nil
+	}
+	var told []*transport.Memory
 	for _, dev := range devs {
-		if a, ok := dev.(transport.Adopter); ok && m != nil && dev != m.maker.(transport.Device) {
-			m.told = append(m.told, a)
+		if m := dev.Facts().Memory; m != nil && m != maker && m.Import != nil {
+			told = append(told, m)
 		}
 	}
-	return m
+	return &transport.Memory{
+		Alloc: func(bytes int) ([]byte, error) {
+			mem, err := maker.Alloc(bytes)
+			if err == nil {
+				for _, m := range told {
+					m.Import(mem) // or it copies
+				}
+			}
+			return mem, err
+		},
+		Free: func(mem []byte) error {
+			for _, m := range told {
+				m.Forget(mem)
+			}
+			return maker.Free(mem)
+		},
+	}
 }
 
 func (d *Device) take(devs []transport.Device) error {
@@ -115,40 +89,27 @@ func (d *Device) take(devs []transport.Device) error {
 	var entries []entry
 	for _, dev := range devs {
 		name := dev.Name()
-		j, ok := dev.(transport.Joint)
 		_, twice := find(entries, name)
 		switch {
-		case !ok:
-			return fmt.Errorf("%s sleeps in a place of its own only (it is no transport.Joint)", name)
 		case twice || name == "" || len(name) > maxName:
 			return fmt.Errorf("%q is there twice, or no name of 1 to %d bytes", name, maxName)
 		case len(dev.Address()) > maxAddress:
 			return fmt.Errorf("the address of %s has %d bytes, the most is %d", name, len(dev.Address()), maxAddress)
 		}
-		two, _ := dev.(twoBells)
-		d.devs, d.names = append(d.devs, j), append(d.names, name)
-		d.sources = append(d.sources, source{dev: j, two: two, first: len(d.sources) == 0})
+		d.devs, d.names = append(d.devs, dev), append(d.names, name)
+		d.sources = append(d.sources, source{dev: dev, first: len(d.sources) == 0})
 		entries = append(entries, entry{name: name})
 	}
 	return nil
 }
 
-// watch makes what arrives at a device end sleeps.
-func (d *Device) watch(s *source) (err error) {
-	if j, ok := s.dev.(joiner); ok {
-		j.Join(d.place.Interrupt)
-	}
-	if s.two == nil {
-		return d.place.Add(s.dev.Descriptor())
-	}
-	return errors.Join(d.place.AddBell(s.dev.Descriptor()), d.place.AddHeld(s.two.HeldDescriptor()))
-}
-
 // Name is that of the devices: "shm+tcp".
 func (d *Device) Name() string { return strings.Join(d.names, "+") }
 
-// Via is transport.Several's.
-func (d *Device) Via(peer int) string {
+// Facts is transport.Device's.
+func (d *Device) Facts() *transport.Facts { return &d.facts }
+
+func (d *Device) viaOf(peer int) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if by, known := d.via[peer]; known {
@@ -225,17 +186,15 @@ func (e *connectError) Error() string {
 func (e *connectError) Unwrap() error { return e.failed[len(e.failed)-1] }
 
 // Arm is transport.Device's: every device is armed, or none.
-func (d *Device) Arm(level transport.Level, hold bool) bool {
+func (d *Device) Arm(level transport.Level) bool {
 	d.quiet = restAfter // the next Poll asks all: after a sleep, or because one has something and says no
 	d.armed = true
-	for i := range d.sources {
-		s := &d.sources[i]
-		if !s.dev.Arm(level, hold && s.two != nil) {
+	for _, dev := range d.devs {
+		if !dev.Arm(level) {
 			d.Disarm()
 			return false
 		}
 	}
-	d.place.Arm(hold)
 	return true
 }
 
@@ -245,46 +204,24 @@ func (d *Device) Disarm() {
 		return
 	}
 	d.armed = false
-	d.place.Disarm()
 	for _, dev := range d.devs {
 		dev.Disarm()
 	}
 }
 
-// Park is transport.Device's.
-func (d *Device) Park(hold bool) {
-	d.life.RLock()
-	defer d.life.RUnlock()
-	if d.closed {
-		return
-	}
-	d.place.Park(hold)
-	for i := range d.sources {
-		if s := &d.sources[i]; hold && s.two != nil {
-			s.two.ClearHeld()
-		} else {
-			s.dev.Clear()
+func (d *Device) introduce(card []byte) {
+	for _, dev := range d.devs {
+		if in := dev.Facts().Introducer; in != nil {
+			in.Introduce(card)
 		}
 	}
 }
 
-// Interrupt is transport.Device's.
-func (d *Device) Interrupt() { d.place.Interrupt() }
-
-// Introduce is transport.Introducer's.
-func (d *Device) Introduce(card []byte) {
+// cardOf is what the first device knows that knows any.
+func (d *Device) cardOf(peer int) []byte {
 	for _, dev := range d.devs {
-		if i, ok := dev.(transport.Introducer); ok {
-			i.Introduce(card)
-		}
-	}
-}
-
-// Card is transport.Introducer's, from the first device that has one.
-func (d *Device) Card(peer int) []byte {
-	for _, dev := range d.devs {
-		if i, ok := dev.(transport.Introducer); ok {
-			if card := i.Card(peer); card != nil {
+		if in := dev.Facts().Introducer; in != nil {
+			if card := in.Card(peer); card != nil {
 				return card
 			}
 		}
@@ -292,11 +229,11 @@ func (d *Device) Card(peer int) []byte {
 	return nil
 }
 
-// Refused is transport.Guarded's: of all devices together.
-func (d *Device) Refused() (n uint64) {
+// refused is that of all devices together.
+func (d *Device) refused() (n uint64) {
 	for _, dev := range d.devs {
-		if g, ok := dev.(transport.Guarded); ok {
-			n += g.Refused()
+		if refused := dev.Facts().Refused; refused != nil {
+			n += refused()
 		}
 	}
 	return n
@@ -304,19 +241,9 @@ func (d *Device) Refused() (n uint64) {
 
 // Close closes all devices, whatever the others say.
 func (d *Device) Close() error {
-	errs := []error{d.place.Close()} // which ends the Parks
-	d.life.Lock()
-	defer d.life.Unlock()
-	d.closed = true
+	var errs []error
 	for _, dev := range d.devs {
 		errs = append(errs, dev.Close())
 	}
 	return errors.Join(errs...)
 }
-
-var (
-	_ transport.Introducer = (*Device)(nil)
-	_ transport.Guarded    = (*Device)(nil)
-	_ transport.Several    = (*Device)(nil)
-	_ transport.Memory     = (*memoryDevice)(nil)
-)

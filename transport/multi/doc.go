@@ -2,9 +2,9 @@
 // it, so ranks that share a host use its memory, and others the network.
 //
 // Packets go through the inner devices' own links; what is here is done once per connection, or once per poll and
-// sleep. A rank sleeps in one place (internal/doze) that watches the descriptors of all devices.
+// sleep.
 //
 //	Owns:     the inner devices, which of them leads to which peer, whose turn it is to be polled
-//	May call: transport, internal/doze
+//	May call: transport
 //	Never:    touch a packet's header or payload, know a concrete transport
 package multi

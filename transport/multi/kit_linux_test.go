@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -50,8 +51,9 @@ type fake struct {
 	down    error // of Close
 	refused uint64
 	card    []byte
-	told    []byte // by Introduce
-	wake    func() // by Join
+	told    []byte            // by Introduce
+	wake    func(thread bool) // by Notify
+	memory  *transport.Memory
 
 	mu       sync.Mutex
 	r, w     int // a pipe
@@ -103,7 +105,7 @@ func (f *fake) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-func (f *fake) Arm(transport.Level, bool) bool {
+func (f *fake) Arm(transport.Level) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.armed = len(f.pkts) == 0
@@ -117,12 +119,19 @@ func (f *fake) Disarm() {
 	f.disarmed++
 }
 
-func (f *fake) Park(bool)  { panic("a device of several sleeps in its own place") }
-func (f *fake) Interrupt() {}
+func (f *fake) Facts() *transport.Facts {
+	return &transport.Facts{
+		Wake: []transport.Wake{{FD: f.r, ThreadFD: f.r, Clear: f.clear, Notify: func(wake func(bool)) { f.wake = wake }}},
+		Introducer: &transport.Introducer{
+			Introduce: func(card []byte) { f.told = card },
+			Card:      func(int) []byte { return f.card },
+		},
+		Memory:  f.memory,
+		Refused: func() uint64 { return f.refused },
+	}
+}
 
-func (f *fake) Descriptor() int { return f.r }
-
-func (f *fake) Clear() {
+func (f *fake) clear(bool) {
 	f.cleared.Add(1)
 	var b [64]byte
 	unix.Read(f.r, b[:])
@@ -137,11 +146,6 @@ func (f *fake) Close() error {
 	return f.down
 }
 
-func (f *fake) Refused() uint64       { return f.refused }
-func (f *fake) Introduce(card []byte) { f.told = card }
-func (f *fake) Card(int) []byte       { return f.card }
-func (f *fake) Join(wake func())      { f.wake = wake }
-
 // count returns the polls since the last count.
 func (f *fake) count() int {
 	n := f.polls
@@ -151,25 +155,32 @@ func (f *fake) count() int {
 
 var errNoMemory = errors.New("none left")
 
-// rich is a fake with memory.
-type rich struct{ *fake }
-
-func (rich) Alloc(int) ([]byte, error) { return nil, errNoMemory }
-func (rich) Free([]byte) error         { return nil }
-
 type link struct{ transport.Link }
 
-func joined(t testing.TB, devs ...transport.Device) *Device {
+// sleeper is a device of several with the set on which its rank sleeps.
+type sleeper struct {
+	*Device
+	set *eventset.Set
+}
+
+func (s *sleeper) Arm(level transport.Level, thread bool) bool { return s.set.Arm(level, thread) }
+func (s *sleeper) Disarm()                                     { s.set.Disarm() }
+func (s *sleeper) Park(thread bool)                            { s.set.Park(thread) }
+func (s *sleeper) Interrupt()                                  { s.set.Interrupt() }
+
+func joined(t testing.TB, devs ...transport.Device) *sleeper {
 	t.Helper()
 	d, err := New(devs...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	if m, ok := d.(*memoryDevice); ok {
-		return m.Device
+	set, err := eventset.New(d)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return d.(*Device)
+	t.Cleanup(set.Close)
+	return &sleeper{d, set}
 }
 
 func packet(peer int32, tag int32) transport.Packet {

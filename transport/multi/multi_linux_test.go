@@ -13,12 +13,14 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
-	"github.com/gorun-mpi/mpi/transport/shm"
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
-func conformance(t *testing.T, with func(t *testing.T, rank int) []transport.Device) {
-	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
+const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
+	transporttest.Introducer | transporttest.Refused | transporttest.Via
+
+func pair(with func(t *testing.T, rank int) []transport.Device) func(*testing.T) transporttest.Pair {
+	return func(t *testing.T) transporttest.Pair {
 		var d [2]transport.Device
 		for rank := range d {
 			var err error
@@ -27,18 +29,24 @@ func conformance(t *testing.T, with func(t *testing.T, rank int) []transport.Dev
 			}
 		}
 		return transporttest.Pair{A: d[0], B: d[1]}
-	}, transporttest.Brief())
+	}
 }
 
+func alone(_ *testing.T, rank int) []transport.Device { return []transport.Device{newShm(rank, "")} }
+
 func TestConformance(t *testing.T) {
-	conformance(t, func(_ *testing.T, rank int) []transport.Device { return []transport.Device{newShm(rank, "")} })
+	transporttest.Run(t, pair(alone), transporttest.Has(abilities), transporttest.Brief())
+}
+
+func TestConformanceFaulty(t *testing.T) {
+	transporttest.RunFaulty(t, pair(alone), transporttest.Has(abilities))
 }
 
 // In front of shared memory is a device that leads nowhere, so that shared memory is the one that is skipped.
 func TestConformanceSecond(t *testing.T) {
-	conformance(t, func(t *testing.T, rank int) []transport.Device {
+	transporttest.Run(t, pair(func(t *testing.T, rank int) []transport.Device {
 		return []transport.Device{newFake(t, "nowhere"), newShm(rank, "")}
-	})
+	}), transporttest.Has(abilities), transporttest.Brief())
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -46,13 +54,12 @@ func TestNewRefuses(t *testing.T) {
 	long := newFake(t, "long")
 	long.address = strings.Repeat("x", maxAddress+1)
 	for what, devs := range map[string][]transport.Device{
-		"nothing":         nil,
-		"the same name":   {a, b, newFake(t, "a")},
-		"no name":         {a, newFake(t, "")},
-		"a long name":     {newFake(t, strings.Repeat("n", maxName+1))},
-		"too many":        slices.Repeat([]transport.Device{a}, maxDevices+1),
-		"a long address":  {long},
-		"one that cannot": {a, struct{ transport.Device }{b}},
+		"nothing":        nil,
+		"the same name":  {a, b, newFake(t, "a")},
+		"no name":        {a, newFake(t, "")},
+		"a long name":    {newFake(t, strings.Repeat("n", maxName+1))},
+		"too many":       slices.Repeat([]transport.Device{a}, maxDevices+1),
+		"a long address": {long},
 	} {
 		if d, err := New(devs...); !errors.Is(err, transport.ErrUnavailable) || d != nil {
 			t.Errorf("%s: %v, %v", what, d, err)
@@ -170,33 +177,44 @@ func TestOptionalAbilities(t *testing.T) {
 	a, b, c := newFake(t, "a"), newFake(t, "b"), newFake(t, "c")
 	a.refused, b.refused = 3, 4
 	b.card, c.card = []byte("b's"), []byte("c's")
-	dev, err := New(a, b, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	if _, ok := dev.(transport.Memory); ok {
+	d := joined(t, a, b, c)
+	f := d.Facts()
+	if f.Memory != nil {
 		t.Error("it has memory, and none of its devices has")
 	}
-	d := dev.(*Device)
-	if d.Introduce([]byte("me")); string(a.told)+string(c.told) != "meme" {
+	if f.Introducer.Introduce([]byte("me")); string(a.told)+string(c.told) != "meme" {
 		t.Errorf("introduced as %q and %q", a.told, c.told)
 	}
-	if d.Refused() != 7 || string(d.Card(1)) != "b's" {
-		t.Errorf("refused %d, card %q", d.Refused(), d.Card(1))
+	if f.Refused() != 7 || string(f.Introducer.Card(1)) != "b's" {
+		t.Errorf("refused %d, card %q", f.Refused(), f.Introducer.Card(1))
 	}
 	if d.Name() != "a+b+c" {
 		t.Error(d.Name())
 	}
-	other, err := New(newFake(t, "a"), rich{newFake(t, "b")})
-	if err != nil {
-		t.Fatal(err)
+}
+
+// The memory of the first device that has any is told to the others that can use it.
+func TestMemory(t *testing.T) {
+	var calls []string
+	note := func(what string) func([]byte) error {
+		return func([]byte) error { calls = append(calls, what); return nil }
 	}
-	defer other.Close()
-	if m, ok := other.(transport.Memory); !ok {
-		t.Error("a device has memory and the whole has not")
-	} else if _, err := m.Alloc(1); err != errNoMemory {
-		t.Error(err)
+	full := errNoMemory
+	alloc := func(int) ([]byte, error) { return make([]byte, 1), full }
+	a, b, c := newFake(t, "a"), newFake(t, "b"), newFake(t, "c")
+	b.memory = &transport.Memory{Alloc: alloc, Free: note("b frees")}
+	c.memory = &transport.Memory{Alloc: alloc, Free: note("c frees"), Import: note("c imports"), Forget: func([]byte) { calls = append(calls, "c forgets") }}
+	m := joined(t, a, b, c).Facts().Memory
+	if m == nil {
+		t.Fatal("a device has memory and the whole has not")
+	}
+	if _, err := m.Alloc(1); err != errNoMemory || calls != nil {
+		t.Error(err, calls)
+	}
+	full = nil
+	mem, err := m.Alloc(1)
+	if err != nil || m.Free(mem) != nil || !slices.Equal(calls, []string{"c imports", "c forgets", "b frees"}) {
+		t.Error(err, calls)
 	}
 }
 
@@ -204,20 +222,11 @@ func TestClose(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	a.down, b.down = errors.New("a is stuck"), errors.New("b is stuck")
 	d := joined(t, a, b)
-	parked := make(chan struct{})
-	go func() { defer close(parked); d.Park(false) }()
+	d.set.Close()
 	err := d.Close()
 	if !a.closed || !b.closed || !errors.Is(err, a.down) || !errors.Is(err, b.down) {
 		t.Errorf("closed %v and %v: %v", a.closed, b.closed, err)
 	}
-	select {
-	case <-parked:
-	case <-time.After(patience):
-		t.Fatal("Close does not end Park")
-	}
-	d.Interrupt()
-	d.Park(false)
-	d.Park(true)
 	a.down, b.down = nil, nil
 }
 
@@ -229,7 +238,7 @@ func TestDownOnce(t *testing.T) {
 		return transport.Packet{Event: transport.Down, Peer: peer, Err: transport.ErrPeerGone}
 	}
 	a.arrive(packet(1, 1), down(1), packet(2, 2), down(1))
-	b.arrive(packet(1, 3), down(1), packet(2, 4), transport.Packet{Event: transport.Got, Peer: 1, Header: wire.Header{Tag: 5}}, down(2), packet(2, 6))
+	b.arrive(packet(1, 3), down(1), packet(2, 4), transport.Packet{Event: transport.RMADone, Peer: 1, Header: wire.Header{Tag: 5}}, down(2), packet(2, 6))
 	var got []string
 	pkts := make([]transport.Packet, 3)
 	for range 10 {
@@ -237,7 +246,13 @@ func TestDownOnce(t *testing.T) {
 			got = append(got, fmt.Sprintf("%d %d %d", p.Event, p.Peer, p.Header.Tag))
 		}
 	}
-	want := []string{"0 1 1", "2 1 0", "0 2 2", "0 2 4", "1 1 5", "2 2 0"}
+	want := []string{}
+	for _, w := range []struct {
+		event transport.Event
+		rest  string
+	}{{transport.Arrived, "1 1"}, {transport.Down, "1 0"}, {transport.Arrived, "2 2"}, {transport.Arrived, "2 4"}, {transport.RMADone, "1 5"}, {transport.Down, "2 0"}} {
+		want = append(want, fmt.Sprintf("%d %s", w.event, w.rest))
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -273,13 +288,14 @@ func TestArm(t *testing.T) {
 }
 
 // What a device has to say without a descriptor ends sleeps too.
-func TestJoin(t *testing.T) {
+func TestNotify(t *testing.T) {
 	a := newFake(t, "a")
 	d := joined(t, a)
 	d.Arm(transport.Any, true)
 	parked := make(chan struct{})
 	go func() { defer close(parked); d.Park(true); d.Park(false) }()
-	a.wake()
+	a.wake(true)
+	a.wake(false)
 	select {
 	case <-parked:
 	case <-time.After(patience):
@@ -308,5 +324,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-var _ transport.Joint = (*shm.Device)(nil)

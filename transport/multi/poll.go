@@ -17,11 +17,10 @@ const (
 
 // source is a device that is polled.
 type source struct {
-	dev     transport.Joint
-	two     twoBells // dev, if it is one
-	first   bool     // preferred: never skipped
-	idle    int      // polls, skipped ones too, since it gave something
-	skipped int      // polls since it was asked
+	dev     transport.Device
+	first   bool // preferred: never skipped
+	idle    int  // polls, skipped ones too, since it gave something
+	skipped int  // polls since it was asked
 }
 
 // Poll is transport.Device's. A device's payloads stay as they are until it is asked again, which is in this Poll's
@@ -66,7 +65,7 @@ func (d *Device) admit(pkts []transport.Packet) int {
 			n++
 			continue
 		}
-		if p.Event != transport.Got && d.gone[p.Peer] {
+		if p.Event != transport.RMADone && d.gone[p.Peer] {
 			continue
 		}
 		if p.Event == transport.Down {

@@ -80,7 +80,7 @@ func TestAllAreAskedAfterSleep(t *testing.T) {
 }
 
 // skipOne makes sure that f has just been asked, so that it would be skipped next.
-func (f *fake) skipOne(t *testing.T, d *Device, pkts []transport.Packet, busy *fake) {
+func (f *fake) skipOne(t *testing.T, d *sleeper, pkts []transport.Packet, busy *fake) {
 	t.Helper()
 	f.count()
 	for range oneIn {

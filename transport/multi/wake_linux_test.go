@@ -17,7 +17,7 @@ import (
 // twoLinks is a rank with two devices that both lead to the other rank. Connect of the whole would take the first, so
 // the second link is asked of its device.
 type twoLinks struct {
-	*Device
+	*sleeper
 	links    [2]transport.Link
 	pkts     [4]transport.Packet
 	watchdog *proc.Watchdog
@@ -26,7 +26,7 @@ type twoLinks struct {
 func twoRanks(t *testing.T) (r [2]*twoLinks) {
 	t.Helper()
 	for rank := range r {
-		r[rank] = &twoLinks{Device: joined(t, newShm(rank, "x"), newShm(rank, "y"))}
+		r[rank] = &twoLinks{sleeper: joined(t, newShm(rank, "x"), newShm(rank, "y"))}
 		r[rank].watchdog = proc.StartWatchdog(t, patience, r[rank].Interrupt)
 	}
 	for rank := range r {
@@ -51,14 +51,14 @@ func (r *twoLinks) send(t *testing.T, by int, tag int32, flags uint8) {
 }
 
 // next sleeps until a packet comes.
-func (r *twoLinks) next(hold bool) (transport.Packet, error) {
+func (r *twoLinks) next(thread bool) (transport.Packet, error) {
 	for {
 		if n := r.Poll(r.pkts[:1]); n > 0 {
 			r.watchdog.Reset()
 			return r.pkts[0], nil
 		}
-		if r.Arm(transport.Any, hold) {
-			r.Park(hold)
+		if r.Arm(transport.Any, thread) {
+			r.Park(thread)
 			r.Disarm()
 		}
 		if r.watchdog.Fired() {
@@ -71,8 +71,8 @@ func (r *twoLinks) next(hold bool) (transport.Packet, error) {
 // depends on the one before.
 func TestNoWakeUpIsLost(t *testing.T) {
 	const rounds = 2000
-	for _, hold := range [][2]bool{{true, true}, {false, false}, {true, false}} {
-		t.Run(fmt.Sprint(hold), func(t *testing.T) {
+	for _, thread := range [][2]bool{{true, true}, {false, false}, {true, false}} {
+		t.Run(fmt.Sprint(thread), func(t *testing.T) {
 			ranks := twoRanks(t)
 			var wg sync.WaitGroup
 			for rank, r := range ranks {
@@ -82,7 +82,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 						if rank == 0 {
 							r.send(t, by, i, 0)
 						}
-						if p, err := r.next(hold[rank]); err != nil || p.Header.Tag != i {
+						if p, err := r.next(thread[rank]); err != nil || p.Header.Tag != i {
 							t.Errorf("rank %d, round %d: %+v, %v", rank, i, p, err)
 							ranks[1-rank].watchdog.Fire() // it waits in vain
 							ranks[1-rank].Interrupt()

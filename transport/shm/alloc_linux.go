@@ -47,8 +47,8 @@ func (s *segments) init() {
 	s.mine.Store(new([]*segment))
 }
 
-// Alloc is transport.Memory's.
-func (d *Device) Alloc(bytes int) ([]byte, error) {
+// alloc is transport.Memory's.
+func (d *Device) alloc(bytes int) ([]byte, error) {
 	if bytes < 0 || bytes > math.MaxInt-4096 {
 		return nil, fmt.Errorf("shm: %d bytes were asked for", bytes)
 	}
@@ -71,8 +71,8 @@ func (d *Device) Alloc(bytes int) ([]byte, error) {
 	return mem[:bytes:size], nil
 }
 
-// Free is transport.Memory's.
-func (d *Device) Free(mem []byte) error {
+// free is transport.Memory's.
+func (d *Device) free(mem []byte) error {
 	s := &d.segments
 	s.mu.Lock()
 	defer s.mu.Unlock()

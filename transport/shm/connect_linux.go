@@ -166,7 +166,7 @@ func (d *Device) welcome(c *net.UnixConn) (*inRing, error) {
 	out = le.AppendUint32(out, 0)
 	out = le.AppendUint64(out, addressOf(d.probe[:]))
 	out = append(out, d.probe[:]...)
-	_, _, err = c.WriteMsgUnix(out, unix.UnixRights(d.boxFD, d.bellFD, d.heldFD), nil)
+	_, _, err = c.WriteMsgUnix(out, unix.UnixRights(d.boxFD, d.bellFD, d.threadFD), nil)
 	return r, err
 }
 
@@ -328,11 +328,12 @@ func (l *link) readWelcome() error {
 		return err
 	}
 	unix.Close(fds[0])
-	l.box, l.bells, l.number = inboxOf(l.boxMem), bells{fds[1], fds[2]}, le.Uint32(b[8:])
+	l.box, l.doorbells, l.number = inboxOf(l.boxMem), doorbells{fds[1], fds[2]}, le.Uint32(b[8:])
 	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4), FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
 	}
+	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
 	l.probeGet(le.Uint64(b[16:]), [8]byte(b[24:32]))
 	return nil
 }
@@ -340,25 +341,25 @@ func (l *link) readWelcome() error {
 // probeGet reads the peer's probe, which is the only way to know whether we may.
 func (l *link) probeGet(addr uint64, want [8]byte) {
 	if l.d.opt.NoGet {
-		l.caps.WhyNot = "process_vm_readv is switched off"
+		l.caps.WhyNoRMA = "process_vm_readv is switched off"
 		return
 	}
 	cred, err := credentials(l.conn)
 	if err != nil || cred.Pid == 0 {
-		l.caps.WhyNot = "process_vm_readv: the peer's process is not visible here (PID namespace)"
+		l.caps.WhyNoRMA = "process_vm_readv: the peer's process is not visible here (PID namespace)"
 		return
 	}
 	l.pid = int(cred.Pid)
 	got := make([]byte, 8)
 	if err := readPeer(l.pid, got, addr); err != nil {
-		l.caps.WhyNot = err.Error() + " (Yama, seccomp or another user?)"
+		l.caps.WhyNoRMA = err.Error() + " (Yama, seccomp or another user?)"
 		return
 	}
 	if [8]byte(got) != want {
-		l.caps.WhyNot = fmt.Sprintf("process_vm_readv reached process %d, which is not the peer", l.pid)
+		l.caps.WhyNoRMA = fmt.Sprintf("process_vm_readv reached process %d, which is not the peer", l.pid)
 		return
 	}
-	l.caps.Get = true
+	l.caps.RMA = l.rma()
 }
 
 // watch waits for the end of the peer.
@@ -384,7 +385,7 @@ func (l *link) release() {
 	unmapped := l.outSegment
 	l.outSegment, l.box = &outSegment{fd: -1, p: ring.Full()}, new(inbox)
 	unix.Close(l.bellFD)
-	unix.Close(l.heldFD)
+	unix.Close(l.threadFD)
 	unix.Munmap(l.boxMem)
 	unmapped.close()
 }
@@ -460,15 +461,15 @@ func soon(c *net.UnixConn, b, oob []byte) (n, oobn, flags int, err error) {
 	return n, oobn, flags, err
 }
 
-// Introduce is transport.Introducer's.
-func (d *Device) Introduce(card []byte) {
+// introduce is transport.Introducer's.
+func (d *Device) introduce(card []byte) {
 	if len(card) <= maxCard {
 		d.card = card
 	}
 }
 
-// Card is transport.Introducer's.
-func (d *Device) Card(peer int) []byte {
+// cardOf is transport.Introducer's.
+func (d *Device) cardOf(peer int) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r := d.byPeer[peer]; r != nil && len(r.card) > 0 {

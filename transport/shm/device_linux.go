@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -39,10 +38,8 @@ type Device struct {
 	boxMem []byte
 	box    *inbox
 
-	bells
-	bell    *os.File // the first eventfd, for the netpoller
-	bellBuf [8]byte  // of the one Park without hold
-	joined  bool     // Park(true) is not used: who holds a thread sleeps on heldFD. Set before the first Arm
+	doorbells
+	facts transport.Facts
 
 	card     []byte // what peers are told at hello; set before the first Connect
 	listener *net.UnixListener
@@ -79,7 +76,7 @@ func New(opt Options) (*Device, error) {
 	if opt.Local <= 0 {
 		opt.Local = opt.Size
 	}
-	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, bells: bells{-1, -1},
+	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, doorbells: doorbells{-1, -1},
 		byPeer: map[int]*inRing{}, told: map[int]bool{}, links: map[int]*link{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
 	rand.Read(d.token[:])
@@ -119,9 +116,13 @@ func (d *Device) open() (err error) {
 	if d.bellFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("shm: eventfd: %w", err)
 	}
-	d.bell = os.NewFile(uintptr(d.bellFD), "gorun-bell")
-	if d.heldFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if d.threadFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("shm: eventfd: %w", err)
+	}
+	d.facts = transport.Facts{
+		Wake:       []transport.Wake{{FD: d.bellFD, ThreadFD: d.threadFD, Clear: d.clear, Word: &d.box.state, Asleep: stFutex}},
+		Memory:     &transport.Memory{Alloc: d.alloc, Free: d.free},
+		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
 	}
 	if d.opt.Size > 1 {
 		if err = checkRoom("inbox and first ring", inboxSize+d.geo.Size()); err != nil {
@@ -147,20 +148,17 @@ func (d *Device) setRings(rs []*inRing) {
 	d.inUse.Store(&rs)
 }
 
+// Facts is transport.Device's.
+func (d *Device) Facts() *transport.Facts { return &d.facts }
+
+// stateOf is what the owner of an inbox writes there for a level.
+var stateOf = [...]uint32{transport.Urgent: stUrgent, transport.Any: stAny, transport.Thread: stThread, transport.Futex: stFutex}
+
 // Arm is transport.Device's.
-func (d *Device) Arm(level transport.Level, hold bool) bool {
-	st := uint32(stBell)
-	switch {
-	case level == transport.Urgent:
-		st = stUrgent
-	case hold && d.joined:
-		st = stHeld
-	case hold:
-		st = stAny
-	}
+func (d *Device) Arm(level transport.Level) bool {
 	// First the word, then the rings' flags, then the look: a sender publishes, then reads the flag, then marks
-	// and reads the word. Whatever the interleaving, we see the packet or it sees the word.
-	d.box.state.Store(st)
+	// and reads the word. Whatever the interleaving, this rank sees the packet or the sender sees the word.
+	d.box.state.Store(stateOf[level])
 	if level == transport.Urgent {
 		return d.armUrgent()
 	}
@@ -204,30 +202,20 @@ func (d *Device) Disarm() {
 	}
 }
 
-// Park is transport.Device's.
-func (d *Device) Park(hold bool) {
-	if hold {
-		if d.box.state.Load() == stAny {
-			sleepWhile(&d.box.state, stAny)
-		}
-		return
+// doorbells are the eventfds of an inbox's owner: for a goroutine and for a thread. So one arrival wakes one sleeper.
+type doorbells struct{ bellFD, threadFD int }
+
+// clear is transport.Wake's.
+func (b doorbells) clear(thread bool) {
+	if thread {
+		silence(b.threadFD)
+	} else {
+		silence(b.bellFD)
 	}
-	// A ring of the bell that nobody slept for is counted by the eventfd and ends this at once: one look too many.
-	d.bell.Read(d.bellBuf[:])
 }
-
-// Interrupt is transport.Device's.
-func (d *Device) Interrupt() {
-	d.box.state.Store(stIdle)
-	wakeSleepers(&d.box.state) // also one that slept before a Disarm
-	ringBell(d.bellFD)
-}
-
-// bells are the eventfds of an inbox's owner: for what it wants at rest, and for a thread that sleeps on several.
-type bells struct{ bellFD, heldFD int }
 
 // wake wakes the owner of box if it wants to be woken for this.
-func (b bells) wake(box *inbox, urgent bool) {
+func (b doorbells) wake(box *inbox, urgent bool) {
 	for {
 		st := box.state.Load()
 		if st == stIdle || st == stUrgent && !urgent {
@@ -235,12 +223,12 @@ func (b bells) wake(box *inbox, urgent bool) {
 		}
 		if box.state.CompareAndSwap(st, stIdle) {
 			switch st {
-			case stAny:
+			case stFutex:
 				wakeSleepers(&box.state)
-			case stHeld:
-				ringBell(b.heldFD)
+			case stThread:
+				ringDoorbell(b.threadFD)
 			default:
-				ringBell(b.bellFD)
+				ringDoorbell(b.bellFD)
 			}
 			return
 		}
@@ -275,12 +263,11 @@ func (d *Device) Close() error {
 		d.spare.close()
 		d.spare = nil
 	}
-	if d.bell != nil {
-		d.bell.Close()
-	}
-	if d.heldFD >= 0 {
-		unix.Close(d.heldFD)
-		d.heldFD = -1
+	for _, fd := range []*int{&d.bellFD, &d.threadFD} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
 	}
 	if d.boxMem != nil {
 		// The mapping of our own inbox stays: an Interrupt may be under way. It ends with the process or, being one

@@ -123,7 +123,7 @@ func rogue(t *testing.T, d *end, rank int) (*stranger, *outSegment, *link) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
-	return s, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, bells: bells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b[8:])}
+	return s, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b[8:])}
 }
 
 // A peer that writes nonsense into its ring is gone, once, and what it wrote before is delivered.
@@ -378,8 +378,8 @@ func TestLyingWelcome(t *testing.T) {
 			}
 			if err == nil {
 				caps := l.Caps()
-				if caps.Get != (c.why == "") || !strings.Contains(caps.WhyNot, c.why) {
-					t.Errorf("%s: Get is %v because of %q, want %q", c.what, caps.Get, caps.WhyNot, c.why)
+				if (caps.RMA != nil) != (c.why == "") || !strings.Contains(caps.WhyNoRMA, c.why) {
+					t.Errorf("%s: RMA is %v because of %q, want %q", c.what, caps.RMA, caps.WhyNoRMA, c.why)
 				}
 				for l.TrySend(&wire.Header{Kind: wire.Data, Flags: wire.Urgent | wire.Wake}, make([]byte, 1000)) { // until it is full
 				}

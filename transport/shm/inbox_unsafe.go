@@ -13,8 +13,8 @@ import (
 // or cold (the sender sets its bit after publishing). Ring r has bit r%64 of
 // bits[r/64], and that word has bit r/64 of summary.
 type inbox struct {
-	// state is the word the owner sleeps on; see the st constants. Only the owner makes it non-zero; whoever wants to
-	// wake the owner changes it to stIdle first and is then the one who must do the waking.
+	// state is the word the owner sleeps on; see the st constants. Only the owner makes it non-zero; a sender that wants
+	// to wake the owner changes it to stIdle first and is then the one that must do the waking.
 	state atomic.Uint32
 	_     [60]byte
 	_     [64]byte
@@ -27,11 +27,11 @@ type inbox struct {
 }
 
 const (
-	stIdle   = 0 // nobody needs waking: somebody polls, or nothing is under way
-	stAny    = 1 // armed; wake for every packet, by futex: a thread sleeps or is about to
-	stHeld   = 2 // as stAny, by the second eventfd: the thread sleeps on several descriptors (transport.Joint)
-	stBell   = 3 // armed; wake for every packet, by the eventfd: a goroutine sleeps
-	stUrgent = 4 // armed; wake for urgent packets only, by the eventfd
+	stIdle   = 0 // no sleeper needs waking: the rank polls, or has nothing under way
+	stFutex  = 1 // armed; wake for every packet, by futex: a thread sleeps on this word or is about to
+	stThread = 2 // as stFutex, by the second eventfd: the thread sleeps on the descriptors of several devices
+	stAny    = 3 // armed; wake for every packet, by the first eventfd: a goroutine sleeps
+	stUrgent = 4 // armed; wake for urgent packets only, by the first eventfd
 )
 
 const inboxSize = 4096
@@ -55,9 +55,4 @@ func (b *inbox) mark(r uint32) {
 }
 
 // addressOf is for the kernel's system calls only.
-func addressOf(b []byte) uint64 {
-	if len(b) == 0 {
-		return 0
-	}
-	return uint64(uintptr(unsafe.Pointer(&b[0])))
-}
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

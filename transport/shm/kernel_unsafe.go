@@ -10,22 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	futexWait = 0
-	futexWake = 1
-)
-
-// sleepWhile blocks the calling thread until *w is no longer v and somebody has called wakeSleepers, or for no reason.
-func sleepWhile(w *atomic.Uint32, v uint32) {
-	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(v), 0, 0, 0)
-}
+const futexWake = 1
 
 func wakeSleepers(w *atomic.Uint32) {
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1<<30, 0, 0, 0)
 }
 
-// ringBell adds one to an eventfd.
-func ringBell(fd int) {
+// ringDoorbell adds one to an eventfd.
+func ringDoorbell(fd int) {
 	one := uint64(1)
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
 }

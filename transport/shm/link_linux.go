@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"errors"
 	"net"
 	"sync/atomic"
 
@@ -45,27 +44,27 @@ func (s *outSegment) close() {
 // link sends to one peer.
 type link struct {
 	*outSegment
-	d      *Device
-	peer   int
-	pid    int    // in our PID namespace; 0: not visible
-	number uint32 // of the ring, at the peer
-	box    *inbox // the peer's
-	boxMem []byte
-	bells  // the peer's
-	conn   *net.UnixConn
-	caps   transport.Caps
-	bulk   bool        // the bulk area is committed
-	noBulk bool        // there was no room for it
-	dead   atomic.Bool // the peer is gone: packets are dropped
+	d         *Device
+	peer      int
+	pid       int    // in our PID namespace; 0: not visible
+	number    uint32 // of the ring, at the peer
+	box       *inbox // the peer's
+	boxMem    []byte
+	doorbells // the peer's
+	conn      *net.UnixConn
+	caps      transport.Caps
+	bulk      bool        // the bulk area is committed
+	noBulk    bool        // there was no room for it
+	dead      atomic.Bool // the peer is gone: packets are dropped
 }
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// PeerPolls is transport.Presence's: a rank that is not armed is in the library, or has nothing under way.
-func (l *link) PeerPolls() bool { return l.box.state.Load() == stIdle }
+// peerPolls is transport.Presence's: a rank that is not armed is in the library, or has nothing under way.
+func (l *link) peerPolls() bool { return l.box.state.Load() == stIdle }
 
-// PeerWaits is transport.Presence's.
-func (l *link) PeerWaits() bool { return l.box.state.Load() <= stHeld }
+// peerWaits is transport.Presence's.
+func (l *link) peerWaits() bool { return l.box.state.Load() <= stThread }
 
 // oneLine is the longest payload in the first line of a slot, after a short header.
 const oneLine = ring.SlotSize/2 - 8 - 8*shortAt
@@ -98,7 +97,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		}
 	}
 	if h.Flags&wire.Wake != 0 {
-		ringBell(l.bellFD)
+		ringDoorbell(l.bellFD)
 	}
 	return true
 }
@@ -153,34 +152,29 @@ func (l *link) tell(urgent bool) {
 	l.wake(l.box, urgent)
 }
 
-// Register is transport.Getter's. Any memory of this process can be read; memory of Alloc can be mapped, which is faster.
-func (l *link) Register(buf []byte) (addr, key uint64, ok bool) {
-	return addressOf(buf), l.d.segments.share(l, buf), l.caps.Get
+// rma is for a peer whose memory the probe has reached.
+func (l *link) rma() *transport.RMA {
+	return &transport.RMA{Register: l.register, Deregister: func(addr, key uint64) {}, Get: l.get, Put: l.put}
 }
 
-// Deregister is transport.Getter's: there is nothing to undo.
-func (l *link) Deregister(addr, key uint64) {}
-
-var errNoGet = errors.New("shm: the peer's memory cannot be read from here")
-
-// TryGet is transport.Getter's. It is always done when it returns.
-func (l *link) TryGet(dst []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
-	if key != 0 && l.d.segments.copyFrom(l.peer, key, dst, addr) {
-		return transport.GetDone, nil
-	}
-	if !l.caps.Get {
-		return transport.GetDone, errNoGet
-	}
-	return transport.GetDone, readPeer(l.pid, dst, addr)
+// register is transport.RMA's. The peer can read and write all memory of this process, whatever access says; that of
+// mpi.Alloc can be mapped, which is faster.
+func (l *link) register(mem transport.Mem, _ transport.Access) (addr, key uint64, ok bool) {
+	return mem.Number(), l.d.segments.share(l, mem.Bytes()), true
 }
 
-// TryPut is transport.Putter's. It is always done when it returns.
-func (l *link) TryPut(src []byte, addr, key uint64, _ uint64) (transport.GetState, error) {
-	if key != 0 && l.d.segments.copyTo(l.peer, key, src, addr) {
-		return transport.GetDone, nil
+// get is transport.RMA's. It is always done when it returns.
+func (l *link) get(dst transport.Mem, addr, key, _ uint64) (transport.State, error) {
+	if key != 0 && l.d.segments.copyFrom(l.peer, key, dst.Bytes(), addr) {
+		return transport.Done, nil
 	}
-	if !l.caps.Get {
-		return transport.GetDone, errNoGet
+	return transport.Done, readPeer(l.pid, dst.Bytes(), addr)
+}
+
+// put likewise.
+func (l *link) put(src transport.Mem, addr, key, _ uint64) (transport.State, error) {
+	if key != 0 && l.d.segments.copyTo(l.peer, key, src.Bytes(), addr) {
+		return transport.Done, nil
 	}
-	return transport.GetDone, writePeer(l.pid, src, addr)
+	return transport.Done, writePeer(l.pid, src.Bytes(), addr)
 }

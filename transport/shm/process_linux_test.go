@@ -56,7 +56,7 @@ func streamForEver() error {
 		return err
 	}
 	out := make([]byte, 1<<20)
-	addr, key, _ := l.(transport.Getter).Register(out)
+	addr, key, _ := l.Caps().RMA.Register(transport.HostMem(out), transport.Readable)
 	h := wire.Header{Kind: wire.RTS, Flags: wire.Readable, Addr: addr, Key: key, Len: uint64(len(out))}
 	l.TrySend(&h, nil)
 	for i := uint64(0); ; {
@@ -80,11 +80,11 @@ func TestKilledPeer(t *testing.T) {
 		}
 		o.Send(d.Address())
 		d.until("the stream", func() bool { return len(d.in) > 1000 })
-		g, first := l.(transport.Getter), d.in[0].Header
+		rma, first := l.Caps().RMA, d.in[0].Header
 		dst := make([]byte, 1<<20)
-		if caps := l.Caps(); !caps.Get {
-			t.Errorf("the memory of a child cannot be read here: %s", caps.WhyNot)
-		} else if _, err := g.TryGet(dst, first.Addr, first.Key, 0); err != nil {
+		if caps := l.Caps(); caps.RMA == nil {
+			t.Errorf("the memory of a child cannot be read here: %s", caps.WhyNoRMA)
+		} else if _, err := rma.Get(transport.HostMem(dst), first.Addr, first.Key, 0); err != nil {
 			t.Error(err)
 		}
 		o.Kill()
@@ -103,7 +103,7 @@ func TestKilledPeer(t *testing.T) {
 				t.Fatal("a packet to the dead is refused: its sender would try for ever")
 			}
 		}
-		if _, err := g.TryGet(dst, first.Addr, first.Key, 0); err == nil {
+		if _, err := rma.Get(transport.HostMem(dst), first.Addr, first.Key, 0); err == nil {
 			t.Error("memory of the dead is read")
 		}
 	})
@@ -136,11 +136,8 @@ func withoutReadv() error {
 	if err != nil {
 		return err
 	}
-	if c := l.Caps(); c.Get || !strings.Contains(c.WhyNot, "process_vm_readv") || !strings.Contains(c.WhyNot, "not permitted") {
-		return fmt.Errorf("Get is %v because of %q", c.Get, c.WhyNot)
-	}
-	if _, _, ok := l.(transport.Getter).Register(make([]byte, 10)); ok {
-		return errors.New("memory is registered that nobody can read")
+	if c := l.Caps(); c.RMA != nil || !strings.Contains(c.WhyNoRMA, "process_vm_readv") || !strings.Contains(c.WhyNoRMA, "not permitted") {
+		return fmt.Errorf("RMA is %v because of %q", c.RMA, c.WhyNoRMA)
 	}
 	if err := streamOver(l, b); err != nil {
 		return err
@@ -255,7 +252,7 @@ func TestNothingIsLeft(t *testing.T) {
 			ds = append(ds, d)
 		}
 		for _, d := range ds {
-			mem, err := d.Alloc(100_000)
+			mem, err := d.alloc(100_000)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +264,7 @@ func TestNothingIsLeft(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.(transport.Getter).Register(mem)
+				l.Caps().RMA.Register(transport.HostMem(mem), transport.Readable)
 				l.TrySend(&wire.Header{Kind: wire.Data}, mem[:20_000])
 			}
 		}
@@ -348,7 +345,7 @@ func TestManyRings(t *testing.T) {
 			d.poll()
 			check()
 		case 1:
-			if d.Arm(transport.Any, rng.IntN(2) == 0) { // nothing can have been overlooked
+			if d.Arm(transport.Any + transport.Level(rng.IntN(3))) { // nothing can have been overlooked
 				if slices.Compare(got, sent) != 0 {
 					t.Fatalf("armed with packets unseen: %v of %v", got, sent)
 				}
@@ -369,7 +366,7 @@ func TestAllocMapped(t *testing.T) {
 	a, b := open(t, Options{Rank: 0, Size: 2, NoGet: true}), open(t, Options{Rank: 1, Size: 2, NoGet: true})
 	ab, ba := a.link(b), b.link(a)
 	share := func(fill byte) (mem []byte, addr, key uint64) {
-		mem, err := a.Alloc(50_000)
+		mem, err := a.alloc(50_000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +376,7 @@ func TestAllocMapped(t *testing.T) {
 			}
 			mem[i] = fill
 		}
-		addr, key, _ = ab.Register(mem[1000:])
+		addr, key, _ = ab.register(transport.HostMem(mem[1000:]), transport.Readable)
 		if key == 0 {
 			t.Fatal("memory of Alloc has no number")
 		}
@@ -387,7 +384,7 @@ func TestAllocMapped(t *testing.T) {
 	}
 	get := func(addr, key uint64, n int) ([]byte, error) {
 		dst := make([]byte, n)
-		_, err := ba.TryGet(dst, addr, key, 0)
+		_, err := ba.get(transport.HostMem(dst), addr, key, 0)
 		return dst, err
 	}
 	mem, addr, key := share(7)
@@ -400,32 +397,32 @@ func TestAllocMapped(t *testing.T) {
 		t.Error("the peer sees a copy", got, err)
 	}
 	src := bytes.Repeat([]byte{9}, 100)
-	if _, err := ba.TryPut(src, addr+48_900, key, 0); err != nil || !bytes.Equal(mem[49_900:], src) || mem[49_899] != 7 {
+	if _, err := ba.put(transport.HostMem(src), addr+48_900, key, 0); err != nil || !bytes.Equal(mem[49_900:], src) || mem[49_899] != 7 {
 		t.Error("what the peer writes is not here, or not there:", err)
 	}
 	for _, bad := range [][2]uint64{{addr - 1001, key}, {addr + 60_000, key}, {addr, key + 1}, {addr, 0}, {^uint64(0) - 10, key}, {0, key}} {
 		if _, err := get(bad[0], bad[1], 100); err == nil {
 			t.Errorf("address %#x, number %d can be read, %#x and %d are right", bad[0], bad[1], addr, key)
 		}
-		if _, err := ba.TryPut(src, bad[0], bad[1], 0); err == nil {
+		if _, err := ba.put(transport.HostMem(src), bad[0], bad[1], 0); err == nil {
 			t.Errorf("address %#x, number %d can be written, %#x and %d are right", bad[0], bad[1], addr, key)
 		}
 	}
 	if _, err := get(addr, key, 60_000); err == nil {
 		t.Error("more than there is can be read")
 	}
-	if addr, key, _ := ab.Register(make([]byte, 100)); key != 0 {
+	if addr, key, _ := ab.register(transport.HostMem(make([]byte, 100)), transport.Readable); key != 0 {
 		t.Errorf("other memory at %#x has number %d", addr, key)
 	}
 
-	if err := a.Free(mem); err != nil {
+	if err := a.free(mem); err != nil {
 		t.Fatal(err)
 	}
 	b.until("the end of the mapping", func() bool { _, err := get(addr, key, 1); return err != nil })
-	if err := a.Free(mem); err == nil {
+	if err := a.free(mem); err == nil {
 		t.Error("freed twice")
 	}
-	if err := a.Free(make([]byte, 10)); err == nil {
+	if err := a.free(make([]byte, 10)); err == nil {
 		t.Error("memory of others is freed")
 	}
 	again, addr2, key2 := share(9)

@@ -8,29 +8,37 @@ import (
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
-func pair(t *testing.T, noGet bool, local int) transporttest.Pair {
-	t.Helper()
-	var d [2]*Device
-	for i := range d {
-		var err error
-		if d[i], err = New(Options{Rank: i, Size: 2, Local: local, NoGet: noGet}); err != nil {
-			t.Fatal(err)
+const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory | transporttest.Introducer
+
+func pair(opt Options) func(*testing.T) transporttest.Pair {
+	return func(t *testing.T) transporttest.Pair {
+		var d [2]*Device
+		for i := range d {
+			var err error
+			opt.Rank, opt.Size = i, 2
+			if d[i], err = New(opt); err != nil {
+				t.Fatal(err)
+			}
 		}
+		return transporttest.Pair{A: d[0], B: d[1]}
 	}
-	return transporttest.Pair{A: d[0], B: d[1]}
 }
 
+// Brief: where all processors are busy the netpoller is looked at every 10 ms only, and 10,000 wake-ups of a goroutine take
+// a minute.
 func TestConformance(t *testing.T) {
-	// Brief: where all processors are busy the netpoller is looked at every 10 ms only, and 10,000 wake-ups of a
-	// goroutine take a minute.
-	transporttest.Run(t, func(t *testing.T) transporttest.Pair { return pair(t, false, 2) }, transporttest.Brief())
+	transporttest.Run(t, pair(Options{}), transporttest.Has(abilities), transporttest.Brief())
+}
+
+func TestConformanceFaulty(t *testing.T) {
+	transporttest.RunFaulty(t, pair(Options{}), transporttest.Has(abilities))
 }
 
 func TestConformanceNoGet(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) transporttest.Pair { return pair(t, true, 2) }, transporttest.NoGet(), transporttest.Brief())
+	transporttest.Run(t, pair(Options{NoGet: true}), transporttest.Has(abilities&^(transporttest.Get|transporttest.Put)), transporttest.Brief())
 }
 
 // Small rings, as when a host has many ranks.
 func TestConformanceManyRanks(t *testing.T) {
-	transporttest.Run(t, func(t *testing.T) transporttest.Pair { return pair(t, false, 100) }, transporttest.Brief())
+	transporttest.Run(t, pair(Options{Local: 100}), transporttest.Has(abilities), transporttest.Brief())
 }

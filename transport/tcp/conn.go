@@ -38,7 +38,7 @@ type conn struct {
 	// what has been begun stays here until it is sent.
 	out    []byte // out[sent:] is to be sent
 	sent   int
-	lent   []byte // of the caller of TryLend
+	lent   []byte // of the caller of lend
 	alone  bool   // a frame is offered, and nothing was unsent before it
 	cut    bool   // one found the connection cut off and was refused; so are those after it
 	long   bool   // TLS: what is being encrypted is long

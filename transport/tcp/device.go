@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/auth"
-	"github.com/gorun-mpi/mpi/internal/doze"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -44,7 +43,7 @@ const (
 type Device struct {
 	opt        Options
 	set        *set
-	place      *doze.Place
+	facts      transport.Facts
 	address    []byte
 	mine       vicinity // where this rank is, which says which of a peer's addresses are near
 	acceptor   *auth.Acceptor
@@ -70,7 +69,7 @@ type Device struct {
 	plain    []byte     // a frame that is to be encrypted
 	spareOut []byte     // for the connection that needs a long one
 
-	wake     atomic.Pointer[func()] // ends the sleep of this rank
+	wake     atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
 	reminder *time.Timer
 	pending  atomic.Bool          // set under outMu: something is held back or blocked, and the reminder will come
 	nodder   *time.Timer          // see nod
@@ -118,13 +117,12 @@ func (d *Device) open() (err error) {
 	if d.set, err = newSet(); err != nil {
 		return err
 	}
-	if d.place, err = doze.New(); err != nil {
-		return err
+	d.facts = transport.Facts{
+		// The set itself is readable when one of its sockets is, until Poll has read that.
+		Wake:       []transport.Wake{{FD: d.set.fd, ThreadFD: d.set.fd, Notify: func(wake func(bool)) { d.wake.Store(&wake) }}},
+		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
+		Refused:    func() uint64 { return d.acceptor.Refused() },
 	}
-	if err = d.place.Add(d.set.fd); err != nil {
-		return err
-	}
-	d.Join(d.place.Interrupt)
 	ln, err := listen(d.opt.Interfaces, d.opt.Ports)
 	if err != nil {
 		return err
@@ -142,7 +140,7 @@ func (d *Device) serveOn(ln *filteredListener) (err error) {
 	h := &handshaker{judge: d.judge, dropped: d.dropped, Handshaker: &auth.Handshaker{Protocol: protocol,
 		Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size, TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit}}
 	d.handshaker = h
-	d.Introduce(nil)
+	d.introduce(nil)
 	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Allows: ln.allows, Serve: d.serve, Log: d.opt.Log,
 		Accept: func(nc net.Conn) (*auth.Session, error) { return h.Accept(h.wrap(nc)) }})
 	return nil
@@ -154,11 +152,12 @@ func (d *Device) Name() string { return "tcp" }
 // Address is published to the other ranks.
 func (d *Device) Address() []byte { return d.address }
 
-// Introduce is transport.Introducer's.
-func (d *Device) Introduce(card []byte) { d.handshaker.introduce(packCard(d.address, card)) }
+// Facts is transport.Device's.
+func (d *Device) Facts() *transport.Facts { return &d.facts }
 
-// Card is transport.Introducer's.
-func (d *Device) Card(peer int) []byte {
+func (d *Device) introduce(card []byte) { d.handshaker.introduce(packCard(d.address, card)) }
+
+func (d *Device) cardOf(peer int) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.sessions[peer]; s != nil {
@@ -166,18 +165,6 @@ func (d *Device) Card(peer int) []byte {
 	}
 	return nil
 }
-
-// Refused is transport.Guarded's.
-func (d *Device) Refused() uint64 { return d.acceptor.Refused() }
-
-// Descriptor is transport.Joint's: the set itself is readable when one of its sockets is.
-func (d *Device) Descriptor() int { return d.set.fd }
-
-// Clear is transport.Joint's. What made the set readable is there until Poll has read it.
-func (d *Device) Clear() {}
-
-// Join is transport.Joint's.
-func (d *Device) Join(wake func()) { d.wake.Store(&wake) }
 
 // Poll is transport.Device's.
 func (d *Device) Poll(pkts []transport.Packet) int {
@@ -417,11 +404,19 @@ func (d *Device) nod() {
 		return
 	}
 	polls := d.active.Load()
-	if polls == d.seen && (d.set.any() || d.asideHas()) {
-		(*d.wake.Load())()
+	if wake := d.wake.Load(); wake != nil && polls == d.seen && (d.set.any() || d.asideHas()) {
+		(*wake)(false)
 	}
 	d.seen = polls
 	d.nodder.Reset(nodEvery)
+}
+
+// endSleep makes this rank poll, whichever way it sleeps.
+func (d *Device) endSleep() {
+	if wake := d.wake.Load(); wake != nil {
+		(*wake)(true)
+		(*wake)(false)
+	}
 }
 
 // buffer takes one from the spare ones.
@@ -475,7 +470,7 @@ func (d *Device) reclaim() {
 
 // Arm is transport.Device's. For a computing rank every arrival counts, not only what is urgent: a socket says that
 // bytes are there, and not which.
-func (d *Device) Arm(_ transport.Level, hold bool) bool {
+func (d *Device) Arm(transport.Level) bool {
 	if d.closed.Load() {
 		return false
 	}
@@ -486,20 +481,11 @@ func (d *Device) Arm(_ transport.Level, hold bool) bool {
 	if d.news.Load() || len(d.rooms)+len(d.downs)+len(d.ready) > 0 || d.set.wait(&d.events) > 0 {
 		return false
 	}
-	d.place.Arm(hold)
 	return true
 }
 
-// Disarm is transport.Device's.
-func (d *Device) Disarm() {
-	d.place.Disarm()
-}
-
-// Park is transport.Device's.
-func (d *Device) Park(hold bool) { d.place.Park(hold) }
-
-// Interrupt is transport.Device's.
-func (d *Device) Interrupt() { d.place.Interrupt() }
+// Disarm is transport.Device's: there is nothing to take back, a set shows what it has.
+func (d *Device) Disarm() {}
 
 // Close is transport.Device's. What has been sent is still delivered: the kernel goes on with it.
 func (d *Device) Close() error {
@@ -519,18 +505,9 @@ func (d *Device) Close() error {
 		}
 	}
 	d.inUse.Store(new([]*conn))
-	if d.place != nil {
-		d.place.Close()
-	}
 	if d.set != nil {
 		d.set.close()
 	}
 	d.hot, d.ready, d.dirty, d.empty, d.spare = nil, nil, nil, nil, nil
 	return nil
 }
-
-var (
-	_ transport.Joint      = (*Device)(nil)
-	_ transport.Introducer = (*Device)(nil)
-	_ transport.Guarded    = (*Device)(nil)
-)

@@ -12,6 +12,6 @@
 // (session.go, watch.go).
 //
 //	Owns:     the sockets, what is on its way into and out of them, who of the other ranks is connected
-//	May call: internal/wire, internal/doze, transport, golang.org/x/sys
+//	May call: internal/wire, internal/auth, transport, golang.org/x/sys
 //	Never:    matches; resolves a name; parses what has not proved to be of the job; waits while the engine's lock is held
 package tcp

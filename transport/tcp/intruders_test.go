@@ -40,7 +40,7 @@ func TestIntruders(t *testing.T) {
 				Member: func() *auth.Handshaker {
 					return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: 1, Size: size, TLS: secure, Secret: d.opt.Secret, Limit: hang}
 				},
-				Refused: d.Refused,
+				Refused: d.Facts().Refused,
 				Works: func() error {
 					peer := newDevice(t, next, size, func(o *Options) { o.TLS = secure })
 					defer peer.Close()
@@ -80,6 +80,6 @@ func TestElsewhere(t *testing.T) {
 	proc.Eventually(t, "a line that says why", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(lines) == 1 && strings.Contains(lines[0], "GORUN_TCP_IF") && d.Refused() == 1
+		return len(lines) == 1 && strings.Contains(lines[0], "GORUN_TCP_IF") && d.Facts().Refused() == 1
 	})
 }

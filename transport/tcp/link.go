@@ -10,21 +10,24 @@ import (
 // eagerMax: an eager message is copied once more than a large one, and a rendezvous costs a message there and back.
 const eagerMax = 64 << 10
 
-// caps are the same for all links.
-var (
-	caps    = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, LendMax: lendMax, WhyNot: "TCP cannot read another rank's memory", TellsRoom: true}
-	capsTLS = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, LendMax: fragMax, WhyNot: caps.WhyNot, TellsRoom: true}
-)
-
 // link sends to one peer, over whatever connection its session has at the moment.
-type link struct{ s *session }
-
-func (l *link) Caps() *transport.Caps {
-	if l.s.d.opt.TLS {
-		return &capsTLS
-	}
-	return &caps
+type link struct {
+	s    *session
+	caps transport.Caps
 }
+
+func newLink(s *session) *link {
+	l := &link{s: s}
+	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, TellsRoom: true, WhyNoRMA: "TCP cannot read another rank's memory",
+		ZeroCopy: &transport.ZeroCopy{Send: l.lend, Max: lendMax, Place: l.place, Displace: l.displace}}
+	if s.d.opt.TLS {
+		l.caps.ZeroCopy.Max = fragMax
+	}
+	return l
+}
+
+// Caps is transport.Link's.
+func (l *link) Caps() *transport.Caps { return &l.caps }
 
 // TrySend is transport.Link's. A link without a connection (it is being made again) has no room.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
@@ -35,13 +38,13 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	return l.s.count(c.put(l.s.d, h, payload))
 }
 
-// TryLend is transport.Lender's.
-func (l *link) TryLend(h *wire.Header, payload []byte) bool {
-	c, taken := l.ready(len(payload), lendMax)
+// lend is transport.ZeroCopy's Send.
+func (l *link) lend(h *wire.Header, payload transport.Mem) bool {
+	c, taken := l.ready(payload.Len, lendMax)
 	if c == nil {
 		return taken
 	}
-	return l.s.count(c.lend(l.s.d, h, payload))
+	return l.s.count(c.lend(l.s.d, h, payload.Bytes()))
 }
 
 // ready returns the connection; without one, what TrySend returns.
@@ -77,17 +80,17 @@ type placement struct {
 	from int64
 }
 
-// Place is transport.Placer's.
-func (l *link) Place(key uint64, gen int32, dst []byte, from int64) {
-	l.Displace(key)
-	l.s.places = append(l.s.places, placement{key, gen, dst, from})
+// place is transport.ZeroCopy's.
+func (l *link) place(key uint64, gen int32, dst transport.Mem, from int64) {
+	l.displace(key)
+	l.s.places = append(l.s.places, placement{key, gen, dst.Bytes(), from})
 	if c := l.s.conn.Load(); c != nil {
 		c.streams = true
 	}
 }
 
-// Displace is transport.Placer's.
-func (l *link) Displace(key uint64) {
+// displace is transport.ZeroCopy's.
+func (l *link) displace(key uint64) {
 	for i := range l.s.places {
 		if l.s.places[i].key != key {
 			continue
@@ -101,8 +104,3 @@ func (l *link) Displace(key uint64) {
 		return
 	}
 }
-
-var (
-	_ transport.Lender = (*link)(nil)
-	_ transport.Placer = (*link)(nil)
-)

@@ -80,7 +80,7 @@ func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Lin
 	if err := s.connect(ctx); err != nil {
 		return nil, fmt.Errorf("tcp: connecting rank %d to rank %d: %w", d.opt.Rank, peer, err)
 	}
-	return &link{s}, nil
+	return newLink(s), nil
 }
 
 // Link returns the way to a peer that there has been a connection with, whoever made it; nil: there has been none.
@@ -88,7 +88,7 @@ func (d *Device) Link(peer int) transport.Link {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.sessions[peer]; s != nil {
-		return &link{s}
+		return newLink(s)
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (d *Device) giveUp(s *session) {
 	d.asks = append(d.asks, a)
 	d.mu.Unlock()
 	d.tell()
-	(*d.wake.Load())()
+	d.endSleep()
 	select {
 	case <-a.done:
 	case <-time.After(time.Second):

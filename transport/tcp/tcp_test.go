@@ -33,16 +33,19 @@ func pair(change ...func(*Options)) func(*testing.T) transporttest.Pair {
 	}
 }
 
-// A socket says that bytes are there, and not which.
-var notUrgent = transporttest.Without("urgent-not-woken-by-plain", "a socket says that bytes are there, and not which")
-
-func TestConformance(t *testing.T) {
-	transporttest.Run(t, pair(), transporttest.NoGet(), notUrgent)
+// suite are the options that hold for every configuration.
+func suite(more ...transporttest.Option) []transporttest.Option {
+	return append(more, transporttest.Has(transporttest.ZeroCopy|transporttest.Room|transporttest.Introducer|transporttest.Refused),
+		transporttest.Without("urgent-not-woken-by-plain", "a socket says that bytes are there, and not which"))
 }
 
+func TestConformance(t *testing.T) { transporttest.Run(t, pair(), suite()...) }
+
+func TestConformanceFaulty(t *testing.T) { transporttest.RunFaulty(t, pair(), suite()...) }
+
 func TestConformanceTLS(t *testing.T) {
-	transporttest.Run(t, pair(func(o *Options) { o.TLS = true }), transporttest.NoGet(), notUrgent, transporttest.Brief(),
-		transporttest.Without("no-allocations", "crypto/tls allocates"))
+	transporttest.Run(t, pair(func(o *Options) { o.TLS = true }),
+		suite(transporttest.Brief(), transporttest.Without("no-allocations", "crypto/tls allocates"))...)
 }
 
 // A rank that was dialled and has never asked where the peer is finds out at once that the peer's process has ended.

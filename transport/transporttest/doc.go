@@ -1,14 +1,18 @@
-// Package transporttest is the one conformance suite that every transport
-// passes. A transport's test file is a line:
+// Package transporttest is the one conformance suite that every transport passes. Its test file is three lines:
 //
-//	func TestConformance(t *testing.T) { transporttest.Run(t, newPair) }
+//	func TestConformance(t *testing.T)       { transporttest.Run(t, newPair, abilities) }
+//	func TestConformanceFaulty(t *testing.T) { transporttest.RunFaulty(t, newPair, abilities) }
 //
-// Each rule of transport.go is a subtest of its own, named after the rule.
-// Rules that a wrapper breaks on purpose are named with Without, which asks
-// for a reason; nothing is skipped by itself, except that the race detector
-// allocates.
+//	var abilities = transporttest.Has(transporttest.Get | transporttest.Memory)
+//
+// Each rule of the seam is a subtest, named after it. The suite opens a pair and registers the rules that the pair's
+// abilities call for: no rule is skipped for want of an ability. Has states which abilities those must be, so that one
+// that is lost is a failure. A rule that a configuration breaks on purpose is named with Without, which asks for a
+// reason.
+//
+// Every Poll is given packets full of rubbish, so that a field that a device does not set is found out.
 //
 //	Owns:     the rules, as tests
-//	May call: transport, internal/wire, testing
+//	May call: transport, transport/faulty, internal/eventset, internal/wire, internal/testkit, testing
 //	Never:    an implementation; a sleep where the rule is that something happens
 package transporttest

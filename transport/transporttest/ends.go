@@ -3,8 +3,8 @@ package transporttest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
@@ -20,8 +20,8 @@ func connectBothWaysAtOnce(f *fixture) {
 		for _, p := range []struct{ from, to *end }{{a, b}, {b, a}} {
 			f.must(p.from.send(wire.Header{Kind: wire.Eager, Tag: 5}, []byte("hello")))
 			m, err := p.to.nextPacket()
-			if f.must(err); string(m.body) != "hello" {
-				f.Fatalf("got %q", m.body)
+			if f.must(err); string(m.Payload) != "hello" {
+				f.Fatalf("got %q", m.Payload)
 			}
 		}
 		f.close(a)
@@ -29,7 +29,7 @@ func connectBothWaysAtOnce(f *fixture) {
 	}
 }
 
-// connectTwice: an error, or a second link that works beside the first; and the end is told once all the same.
+// connectTwice: an error, or a second link that works as the first does; and the end is told once all the same.
 func connectTwice(f *fixture) {
 	a, b := f.linked()
 	first := a.link
@@ -45,20 +45,6 @@ func connectTwice(f *fixture) {
 	}
 	f.close(a)
 	f.must(b.down())
-}
-
-// down waits for one Down and for nothing else.
-func (e *end) down() error {
-	m, err := e.next()
-	switch {
-	case err != nil:
-		return fmt.Errorf("the peer has closed its device: %w", err)
-	case m.Event != transport.Down:
-		return fmt.Errorf("got event %d, %+v; want Down", m.Event, m.Header)
-	case int(m.Peer) != e.peer || !errors.Is(m.Err, transport.ErrPeerGone):
-		return fmt.Errorf("Down of rank %d with error %v; want rank %d and ErrPeerGone", m.Peer, m.Err, e.peer)
-	}
-	return e.quiet()
 }
 
 // connectHostileAddress: whatever was published as an address, Connect returns in time, and does no harm.
@@ -103,8 +89,8 @@ func connectHostileAddress(f *fixture) {
 	f.must(b.connect(a))
 	f.must(a.send(wire.Header{Kind: wire.Eager, Tag: 5}, []byte("hello")))
 	m, err := b.nextPacket()
-	if f.must(err); string(m.body) != "hello" {
-		f.Errorf("after all that, got %+v %q", m.Header, m.body)
+	if f.must(err); string(m.Payload) != "hello" {
+		f.Errorf("after all that, got %+v %q", m.Header, m.Payload)
 	}
 }
 
@@ -123,22 +109,75 @@ func connectToClosed(f *fixture) {
 	}
 }
 
-// downAfterPackets: everything that was sent before Close arrives, then one Down; whoever made the link.
+// introducer: each peer that is connected to knows what was introduced, and no other does.
+func introducer(f *fixture) {
+	for _, card := range [][]byte{nil, {1}, pattern(1024, 1)} {
+		a, b := f.pair()
+		a.dev.Facts().Introducer.Introduce(card)
+		known := b.dev.Facts().Introducer.Card
+		if got := known(0); len(got) != 0 {
+			f.Errorf("before rank 0 has connected its card is %q", got)
+		}
+		f.must(a.connect(b))
+		f.must(b.connect(a))
+		for c := start(); !bytes.Equal(known(0), card); b.poll() {
+			if c.late() {
+				f.Fatalf("the card of rank 0 has %d bytes; here it has %d, or other ones", len(card), len(known(0)))
+			}
+		}
+		f.close(a)
+		f.close(b)
+	}
+}
+
+// refused: the peer is no stranger.
+func refused(f *fixture) {
+	a, b := f.linked()
+	for _, e := range []*end{a, b} {
+		f.must(e.send(wire.Header{Kind: wire.FIN}, nil))
+	}
+	for _, e := range []*end{a, b} {
+		if _, err := e.nextPacket(); err != nil {
+			f.Fatal(err)
+		}
+		if n := e.dev.Facts().Refused(); n != 0 {
+			f.Errorf("rank %d has refused %d connections, and its peer's only were there", e.rank, n)
+		}
+	}
+}
+
+// via: a device that is made of several says which of them has connected a peer.
+func via(f *fixture) {
+	a, b := f.pair()
+	for _, e := range []*end{a, b} {
+		if by := e.dev.Facts().Via(e.peer); by != "" {
+			f.Errorf("rank %d has not connected and says that it has, by %q", e.rank, by)
+		}
+	}
+	f.must(a.connect(b))
+	if by := a.dev.Facts().Via(1); by == "" || !strings.Contains(a.dev.Name(), by) {
+		f.Errorf("rank 0, which is %q, has connected rank 1 by %q", a.dev.Name(), by)
+	}
+}
+
+// downAfterPackets: everything that was sent before Close arrives, then one Down, whichever end made the link.
 func downAfterPackets(f *fixture) {
 	for _, c := range []struct {
 		what             string
 		forward, reverse bool
-	}{{"links both ways", true, true}, {"a link to the one who stays", true, false}, {"a link from the one who stays", false, true}} {
+	}{
+		{"links both ways", true, true}, {"a link to the end that stays", true, false}, {"a link from it", false, true},
+	} {
 		for _, packets := range []bool{false, true} {
 			a, b := f.pair()
 			took := 0
-			out, in := newStream(6, nil), newStream(6, nil)
+			var out, in *stream
 			if c.reverse {
 				f.must(b.connect(a))
 			}
 			if c.forward {
 				f.must(a.connect(b))
-				out.caps, in.caps = a.link.Caps(), a.link.Caps()
+				out, in = newStream(6, a.link.Caps()), newStream(6, a.link.Caps())
 				if packets {
 					var err error
 					if took = f.leaves; took == 0 {
@@ -169,7 +208,7 @@ func downAfterPackets(f *fixture) {
 
 // downWakes: the end of a peer is an arrival.
 func downWakes(f *fixture) {
-	for _, hold := range []bool{true, false} {
+	for _, thread := range []bool{true, false} {
 		a, b := f.linked()
 		w := watch(f, b)
 		f.drive(func() error {
@@ -177,7 +216,7 @@ func downWakes(f *fixture) {
 			f.close(a)
 			return nil
 		}, func() error {
-			m, err := b.await(w, transport.Any, hold)
+			m, err := b.await(w, transport.Any, thread)
 			if err == nil && m.Event != transport.Down {
 				err = fmt.Errorf("event %d, want Down", m.Event)
 			}
@@ -234,9 +273,9 @@ func closeLeavesNothing(f *fixture) {
 		for _, e := range []*end{a, b} {
 			f.must(e.send(wire.Header{Kind: wire.Data}, pattern(e.link.Caps().FragMax, 1)))
 		}
-		b.dev.Arm(transport.Any, false)
+		b.set.Arm(transport.Any, false)
 		done := parked(b, false)
-		b.dev.Interrupt()
+		b.set.Interrupt()
 		within(f, done, "Interrupt")
 		f.close(a)
 		f.close(b)

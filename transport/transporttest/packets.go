@@ -25,23 +25,43 @@ func address(f *fixture) {
 	}
 }
 
-func caps(f *fixture) {
+// facts of a device and of its link are one record each, and whole: what an ability promises is there.
+func facts(f *fixture) {
 	a, _ := f.linked()
-	c := a.link.Caps()
-	if c != a.link.Caps() {
-		f.Error("Caps gave two pointers; it is one record, made with the link")
+	d, c := a.dev.Facts(), a.link.Caps()
+	if d != a.dev.Facts() || c != a.link.Caps() {
+		f.Error("Facts or Caps gave two pointers; it is one record, made with the device or the link")
 	}
-	if c.EagerMax <= 0 || c.FragMax < c.EagerMax {
-		f.Errorf("EagerMax %d, FragMax %d; want 0 < EagerMax <= FragMax", c.EagerMax, c.FragMax)
+	if c.EagerMax <= 0 || c.FragMax < c.EagerMax || c.WaitMax < 0 {
+		f.Errorf("EagerMax %d, FragMax %d, WaitMax %d; want 0 < EagerMax <= FragMax", c.EagerMax, c.FragMax, c.WaitMax)
 	}
-	_, getter := a.link.(transport.Getter)
-	switch {
-	case c.Get == f.noGet:
-		f.Errorf("Caps.Get is %v (%s), this test expects %v", c.Get, c.WhyNot, !f.noGet)
-	case c.Get && !getter:
-		f.Error("Caps.Get is true and the link is not a Getter")
-	case !c.Get && c.WhyNot == "":
-		f.Error("Caps.Get is false and WhyNot does not say why")
+	if len(d.Wake) == 0 {
+		f.Error("Wake is empty: no rank can sleep here")
+	}
+	for _, w := range d.Wake {
+		if w.FD < 0 && w.Notify == nil || w.FD >= 0 && w.ThreadFD < 0 && w.Word == nil {
+			f.Errorf("%+v has nothing that wakes a goroutine, or nothing that wakes a thread", w)
+		}
+	}
+	if r := c.RMA; r == nil && c.WhyNoRMA == "" {
+		f.Error("RMA is nil and WhyNoRMA does not say why")
+	} else if r != nil && (r.Register == nil || r.Deregister == nil || r.Get == nil || r.Max < 0 ||
+		(r.FetchAdd == nil) != (r.CompareSwap == nil)) {
+		f.Errorf("something of RMA is missing: %+v", *r)
+	}
+	if z := c.ZeroCopy; z != nil && (z.Send == nil || z.Place == nil || z.Displace == nil || z.Max <= 0) {
+		f.Errorf("something of ZeroCopy is missing: %+v", *z)
+	}
+	if p := c.Presence; p != nil && (p.Polls == nil || p.Waits == nil) {
+		f.Errorf("something of Presence is missing: %+v", *p)
+	}
+	if o := d.Offload; c.Offload != nil && c.Offload != o {
+		f.Error("Caps.Offload is not the device's")
+	} else if o != nil && (o.Post == nil || o.Cancel == nil || o.Seen == nil || o.Tags <= 0 || o.Min < 0) {
+		f.Errorf("something of Offload is missing: %+v", *o)
+	}
+	if m := d.Memory; m != nil && ((m.Alloc == nil) != (m.Free == nil) || (m.Import == nil) != (m.Forget == nil)) {
+		f.Errorf("something of Memory is missing: %+v", *m)
 	}
 }
 
@@ -76,11 +96,11 @@ func header(f *fixture) {
 				if h.Kind.Short() { // the other fields are not part of a short header
 					got = wire.Header{Kind: got.Kind, Flags: got.Flags, Ctx: got.Ctx, Tag: got.Tag}
 				}
-				if f.tagHeaders {
+				if f.has&Offload != 0 {
 					got, h = onlyTheirs(got), onlyTheirs(h)
 				}
-				if got != h || len(m.body) != 0 {
-					return fmt.Errorf("sent %+v without payload\n got %+v with %d bytes", h, got, len(m.body))
+				if got != h || len(m.Payload) != 0 {
+					return fmt.Errorf("sent %+v without payload\n got %+v with %d bytes", h, got, len(m.Payload))
 				}
 			}
 			return nil
@@ -88,7 +108,8 @@ func header(f *fixture) {
 	}
 }
 
-// onlyTheirs leaves of a header what its kind says that it has, but for the ID of a message, which is another's word.
+// onlyTheirs leaves of a header what a device that matches tags passes on: what its kind says that it has, but for the
+// ID of a message, of which the receiver sees another number.
 func onlyTheirs(h wire.Header) wire.Header {
 	switch h.Kind {
 	case wire.EagerSync:
@@ -120,7 +141,8 @@ func answersNameTheirMessage(f *fixture) {
 				back, err := a.nextPacket()
 				f.must(err)
 				if back.Header.Kind != answer || back.Header.ID != id {
-					f.Errorf("%v of %v %#x, which came as %#x: it came back as %v %#x", answer, kind, id, m.Header.ID, back.Header.Kind, back.Header.ID)
+					f.Errorf("%v of %v %#x, which came as %#x: it came back as %v %#x",
+						answer, kind, id, m.Header.ID, back.Header.Kind, back.Header.ID)
 				}
 			}
 		}
@@ -168,8 +190,9 @@ func sizes(f *fixture) {
 			if m.Header.Kind != p.kind || m.Header.Tag != int32(i) {
 				return fmt.Errorf("packet %d: got %+v, want a %v", i, m.Header, p.kind)
 			}
-			if !bytes.Equal(m.body, pattern(p.size, uint64(i))) {
-				return fmt.Errorf("packet %d, a %v: %d bytes arrived as %d, or other ones", i, p.kind, p.size, len(m.body))
+			if !bytes.Equal(m.Payload, pattern(p.size, uint64(i))) {
+				return fmt.Errorf("packet %d, a %v: %d bytes arrived as %d, or other ones",
+					i, p.kind, p.size, len(m.Payload))
 			}
 		}
 		return nil
@@ -179,13 +202,13 @@ func sizes(f *fixture) {
 // stream is a reproducible mix of kinds and sizes; both sides make the same from a seed.
 type stream struct {
 	rng  *rand.Rand
-	caps *transport.Caps
+	caps transport.Caps // a copy: both sides use it
 	seed uint64
 	next uint64
 }
 
 func newStream(seed uint64, c *transport.Caps) *stream {
-	return &stream{rng: rand.New(rand.NewPCG(seed, 1)), caps: c, seed: seed}
+	return &stream{rng: rand.New(rand.NewPCG(seed, 1)), caps: *c, seed: seed}
 }
 
 func (s *stream) packet() (wire.Header, []byte) {
@@ -207,17 +230,18 @@ func (s *stream) packet() (wire.Header, []byte) {
 }
 
 // check compares m with the stream's next packet.
-func (s *stream) check(m message) error {
+func (s *stream) check(m transport.Packet) error {
 	i := s.next
 	h, body := s.packet()
-	if m.Event != transport.Arrived || m.Err != nil {
+	if !sent(m) {
 		return fmt.Errorf("packet %d: got event %d, error %v", i, m.Event, m.Err)
 	}
 	if m.Header.Kind != h.Kind || m.Header.Ctx != h.Ctx || m.Header.Tag != h.Tag || !h.Kind.Short() && m.Header != h {
 		return fmt.Errorf("packet %d of the stream: got %+v, want %+v: lost, doubled or out of order", i, m.Header, h)
 	}
-	if !bytes.Equal(m.body, body) {
-		return fmt.Errorf("packet %d of the stream: a payload of %d bytes arrived as %d, or other ones", i, len(body), len(m.body))
+	if !bytes.Equal(m.Payload, body) {
+		return fmt.Errorf("packet %d of the stream: a payload of %d bytes arrived as %d, or other ones",
+			i, len(body), len(m.Payload))
 	}
 	return nil
 }
@@ -245,17 +269,6 @@ func order(f *fixture) {
 		}
 		return b.quiet()
 	})
-}
-
-// peer: packets say who sent them, in both directions.
-func peer(f *fixture) {
-	a, b := f.linked()
-	for _, p := range []struct{ from, to *end }{{a, b}, {b, a}} {
-		f.must(p.from.send(wire.Header{Kind: wire.Eager, Tag: 1}, []byte("who")))
-		if _, err := p.to.nextPacket(); err != nil {
-			f.Error(err)
-		}
-	}
 }
 
 // senderKeepsBuffer: header and payload are copied before TrySend returns.
@@ -315,16 +328,17 @@ func payloadUntilNextPoll(f *fixture) {
 		flood()
 		seen := uint64(0)
 		for c := start(); seen < sent; {
-			n := b.dev.Poll(pkts)
-			if n == 0 && c.late() {
+			got := b.raw(pkts)
+			if len(got) == 0 && c.late() {
 				f.Fatalf("round %d: %d of %d packets arrived", round, seen, sent)
 			}
 			if sent < 150 {
 				flood() // into the room that the previous poll gave back
 			}
-			for i, p := range pkts[:n] {
+			for i, p := range got {
 				if !bytes.Equal(p.Payload, pattern(size, round<<32+seen)) {
-					f.Fatalf("round %d: payload %d of %d bytes (%d of %d in this poll) changed before the next Poll", round, seen, size, i+1, n)
+					f.Fatalf("round %d: payload %d of %d bytes (%d of %d in this poll) changed before the next Poll",
+						round, seen, size, i+1, len(got))
 				}
 				seen++
 				c = start()
@@ -349,7 +363,7 @@ func full(e *end, s *stream) (took int, refused wire.Header, body []byte, err er
 		}
 		took++
 	}
-	return took, refused, nil, fmt.Errorf("rank %d: the link took %d packets that nobody polled: it has no bound", e.rank, took)
+	return took, refused, nil, fmt.Errorf("rank %d: the link took %d unpolled packets: it has no bound", e.rank, took)
 }
 
 // refusalTakesNothing: a full link refuses; the refused packet has left no trace, and goes once the peer has polled.
@@ -363,7 +377,8 @@ func refusalTakesNothing(f *fixture) {
 			if !a.link.TrySend(&h, body) {
 				continue
 			}
-			// What is below the link was slow to take what it had, so it was not full. Of a link without an end full says so.
+			// What is below the link was slow to take what it had, so it was not full. Of a link without a bound full
+			// says so.
 			var more int
 			more, h, body, err = full(a, out)
 			f.must(err)

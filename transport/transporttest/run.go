@@ -1,17 +1,13 @@
 package transporttest
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
 // Pair is two fresh devices of one job that have not connected: A is rank 0, B is rank 1. The suite closes them.
@@ -20,20 +16,17 @@ type Pair struct{ A, B transport.Device }
 // Option adapts the suite to what a transport promises beyond the seam, or does not.
 type Option func(*suite)
 
-// NoGet: links are expected to say that they cannot read the peer's memory. Otherwise they must be able to.
-func NoGet() Option { return func(s *suite) { s.noGet = true } }
+// Has states the abilities of both devices and of their links. Without it they have none. One that is not as stated is
+// a failure; the rules that run are those that the devices' abilities call for.
+func Has(a Ability) Option { return func(s *suite) { s.stated |= a } }
 
-// ChecksKeys: a TryGet with a wrong key or out of bounds is an error, and so is one after Deregister.
+// ChecksKeys: an operation with a wrong key or out of bounds is an error, and so is one after Deregister.
 func ChecksKeys() Option { return func(s *suite) { s.checksKeys = true } }
 
 // BadKeysEnd: as ChecksKeys, and the connection is over then: Down follows.
 func BadKeysEnd() Option { return func(s *suite) { s.badKeysEnd = true } }
 
-// TagHeaders: of Eager, EagerSync and RTS only what their kinds say travels, and a message's ID comes as another number,
-// from which an answer gets back to the ID.
-func TagHeaders() Option { return func(s *suite) { s.tagHeaders = true } }
-
-// Unreliable: now and then Register refuses, TryGet fails, Arm says that something is there: the suite tries again.
+// Unreliable: what may fail or be refused now and then, is: the suite tries again.
 func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 
 // Leaves: of what was sent before Close so many packets arrive although the peer does not poll meanwhile. Of more, the
@@ -51,71 +44,102 @@ func (s *suite) rounds(n int) int {
 }
 
 // Without leaves out the rule of that name; why appears in the log.
-func Without(rule, why string) Option {
-	return func(s *suite) { s.without[rule] = why }
-}
+func Without(rule, why string) Option { return func(s *suite) { s.without[rule] = why } }
 
 type suite struct {
-	open    func(t *testing.T) Pair
-	without map[string]string
+	open        func(t *testing.T) Pair
+	without     map[string]string
+	stated, has Ability
 
-	noGet, checksKeys, badKeysEnd, tagHeaders, unreliable, brief bool
-	leaves                                                       int // 0: all that the link takes
+	checksKeys, badKeysEnd, unreliable, brief bool
+	leaves                                    int // 0: all that the link takes
+}
+
+type rule struct {
+	name  string
+	needs Ability
+	test  func(*fixture)
 }
 
 // rules in the order in which a new transport meets them.
-var rules = []struct {
-	name string
-	test func(*fixture)
-}{
-	{"address", address},
-	{"caps", caps},
-	{"header", header},
-	{"answers-name-their-message", answersNameTheirMessage},
-	{"sizes", sizes},
-	{"order", order},
-	{"peer", peer},
-	{"sender-keeps-buffer", senderKeepsBuffer},
-	{"payload-until-next-poll", payloadUntilNextPoll},
-	{"refusal-takes-nothing", refusalTakesNothing},
-	{"flood-both-ways", floodBothWays},
-	{"small-poll", smallPoll},
-	{"arm-sees-arrived", armSeesArrived},
-	{"wake-hold", func(f *fixture) { wake(f, true) }},
-	{"wake-no-hold", func(f *fixture) { wake(f, false) }},
-	{"wake-both-ways", wakeBothWays},
-	{"urgent-not-woken-by-plain", urgentNotWokenByPlain},
-	{"urgent-woken-by-urgent", urgentWokenByUrgent},
-	{"urgent-plain-is-polled", urgentPlainIsPolled},
-	{"wake-flag", wakeFlag},
-	{"park-unarmed", parkUnarmed},
-	{"interrupt-during-park", interruptDuringPark},
-	{"interrupt-after-disarm", interruptAfterDisarm},
-	{"interrupt-before-park", interruptBeforePark},
-	{"interrupt-not-lost", interruptNotLost},
-	{"park-is-idle", parkIsIdle},
-	{"get-contents", getContents},
-	{"get-many", getMany},
-	{"get-nothing", getNothing},
-	{"get-deregister", getDeregister},
-	{"get-bad-key", getBadKey},
-	{"get-peer-closed", getPeerClosed},
-	{"memory", memory},
-	{"lent-is-placed", lentIsPlaced},
-	{"placed-among-others", placedAmongOthers},
-	{"displaced-is-left-alone", displacedIsLeftAlone},
-	{"place-refuses-outside", placeRefusesOutside},
-	{"room-is-told", roomIsTold},
-	{"connect-both-ways-at-once", connectBothWaysAtOnce},
-	{"connect-twice", connectTwice},
-	{"connect-hostile-address", connectHostileAddress},
-	{"connect-to-closed", connectToClosed},
-	{"down-after-packets", downAfterPackets},
-	{"down-wakes", downWakes},
-	{"dead-link-drops", deadLinkDrops},
-	{"closed-device", closedDevice},
-	{"close-leaves-nothing", closeLeavesNothing},
-	{"no-allocations", noAllocations},
+var rules = []rule{
+	{"address", 0, address},
+	{"facts", 0, facts},
+	{"header", 0, header},
+	{"answers-name-their-message", 0, answersNameTheirMessage},
+	{"sizes", 0, sizes},
+	{"order", 0, order},
+	{"sender-keeps-buffer", 0, senderKeepsBuffer},
+	{"payload-until-next-poll", 0, payloadUntilNextPoll},
+	{"refusal-takes-nothing", 0, refusalTakesNothing},
+	{"room-is-told", Room, roomIsTold},
+	{"flood-both-ways", 0, floodBothWays},
+	{"small-poll", 0, smallPoll},
+
+	{"arm-sees-arrived", 0, armSeesArrived},
+	{"wake-thread", 0, func(f *fixture) { wake(f, true) }},
+	{"wake-goroutine", 0, func(f *fixture) { wake(f, false) }},
+	{"wake-both-ways", 0, wakeBothWays},
+	{"urgent-not-woken-by-plain", steady, urgentNotWokenByPlain},
+	{"urgent-woken-by-urgent", 0, urgentWokenByUrgent},
+	{"urgent-plain-is-polled", 0, urgentPlainIsPolled},
+	{"wake-flag", 0, wakeFlag},
+	{"park-unarmed", 0, parkUnarmed},
+	{"interrupt-during-park", 0, func(f *fixture) { interrupt(f, false) }},
+	{"interrupt-after-disarm", 0, func(f *fixture) { interrupt(f, true) }},
+	{"interrupt-before-park", 0, interruptBeforePark},
+	{"interrupt-not-lost", 0, interruptNotLost},
+	{"park-is-idle", steady | processTime, parkIsIdle},
+	{"presence", Presence, presence},
+
+	{"get-contents", Get, func(f *fixture) { rmaContents(f, get) }},
+	{"put-contents", Put, func(f *fixture) { rmaContents(f, put) }},
+	{"get-many", Get, func(f *fixture) { rmaMany(f, get) }},
+	{"put-many", Put, func(f *fixture) { rmaMany(f, put) }},
+	{"get-nothing", Get, func(f *fixture) { rmaNothing(f, get) }},
+	{"put-nothing", Put, func(f *fixture) { rmaNothing(f, put) }},
+	{"get-deregister", Get, func(f *fixture) { rmaDeregister(f, get) }},
+	{"put-deregister", Put, func(f *fixture) { rmaDeregister(f, put) }},
+	{"get-bad-key", Get | keysChecked, func(f *fixture) { rmaBadKey(f, get) }},
+	{"put-bad-key", Put | keysChecked, func(f *fixture) { rmaBadKey(f, put) }},
+	{"get-peer-closed", Get, func(f *fixture) { rmaPeerClosed(f, get) }},
+	{"put-peer-closed", Put, func(f *fixture) { rmaPeerClosed(f, put) }},
+	{"put-readable", Put | keysChecked, putReadable},
+	{"put-note", PutNote, putNote},
+	{"fetch-add", Atomics, fetchAdd},
+	{"compare-swap", Atomics, compareSwap},
+	{"atomics-many", Atomics, atomicsMany},
+	{"rma-wakes", Get, rmaWakes},
+
+	{"memory", Memory, memory},
+	{"memory-import", Memory | Import, memoryImport},
+
+	{"zero-copy-contents", ZeroCopy, zeroCopyContents},
+	{"zero-copy-among-others", ZeroCopy, zeroCopyAmongOthers},
+	{"displaced-is-left-alone", ZeroCopy, displacedIsLeftAlone},
+	{"place-refuses-outside", ZeroCopy, placeRefusesOutside},
+
+	{"offload-eager", Offload, offloadEager},
+	{"offload-rendezvous", Offload | Get, offloadRendezvous},
+	{"offload-unmatched", Offload, offloadUnmatched},
+	{"offload-rests-until-seen", Offload, offloadRestsUntilSeen},
+	{"offload-cancel", Offload, offloadCancel},
+	{"offload-full", Offload, offloadFull},
+	{"offload-order", Offload, offloadOrder},
+
+	{"connect-both-ways-at-once", 0, connectBothWaysAtOnce},
+	{"connect-twice", 0, connectTwice},
+	{"connect-hostile-address", 0, connectHostileAddress},
+	{"connect-to-closed", 0, connectToClosed},
+	{"introducer", Introducer, introducer},
+	{"refused", Refused, refused},
+	{"via", Via, via},
+	{"down-after-packets", 0, downAfterPackets},
+	{"down-wakes", 0, downWakes},
+	{"dead-link-drops", 0, deadLinkDrops},
+	{"closed-device", 0, closedDevice},
+	{"close-leaves-nothing", 0, closeLeavesNothing},
+	{"no-allocations", allocations, noAllocations},
 }
 
 // Run runs the suite. open is called once or more for each rule.
@@ -124,24 +148,45 @@ func Run(t *testing.T, open func(t *testing.T) Pair, opts ...Option) {
 	for _, o := range opts {
 		o(s)
 	}
-	for rule := range s.without {
-		if !slices.ContainsFunc(rules, func(r struct {
-			name string
-			test func(*fixture)
-		}) bool {
-			return r.name == rule
-		}) {
-			t.Errorf("transporttest.Without(%q): there is no such rule", rule)
+	for name := range s.without {
+		if !slices.ContainsFunc(rules, func(r rule) bool { return r.name == name }) {
+			t.Errorf("transporttest.Without(%q): there is no such rule", name)
 		}
 	}
+	s.look(t)
 	for _, r := range rules {
-		t.Run(r.name, func(t *testing.T) {
-			if why, ok := s.without[r.name]; ok {
-				t.Skip("left out on purpose: ", why)
-			}
-			r.test(&fixture{T: t, suite: s})
-		})
+		if s.has&r.needs != r.needs {
+			continue
+		}
+		if why := s.without[r.name]; why != "" {
+			t.Logf("without %s: %s", r.name, why)
+			continue
+		}
+		t.Run(r.name, func(t *testing.T) { r.test(&fixture{T: t, suite: s}) })
 	}
+}
+
+// RunFaulty runs the suite over devices that misbehave on top of those of open: an engine's tests do so too.
+func RunFaulty(t *testing.T, open func(t *testing.T) Pair, opts ...Option) {
+	faulty.Explain(t, 1, faulty.Mild)
+	Run(t, func(t *testing.T) Pair {
+		p := open(t)
+		return Pair{faulty.Wrap(p.A, 1, faulty.Mild), faulty.Wrap(p.B, 2, faulty.Mild)}
+	}, append(opts, Unreliable(), Brief())...)
+}
+
+// look finds out what a pair can do: an ability counts if both ends have it.
+func (s *suite) look(t *testing.T) {
+	t.Helper()
+	f := &fixture{T: t, suite: s}
+	a, b := f.linked()
+	has := of(a.dev.Facts(), a.link.Caps()) & of(b.dev.Facts(), b.link.Caps())
+	if has != s.stated {
+		t.Errorf("the abilities are %v, and transporttest.Has states %v", has, s.stated)
+	}
+	s.has = has | s.circumstances()
+	f.close(a)
+	f.close(b)
 }
 
 // patience is how long anything may take before the suite says that it will not happen. Where there are many steps each
@@ -154,33 +199,13 @@ type fixture struct {
 	*suite
 }
 
-// end is one device of a pair with what a test needs to drive it. One goroutine at a time.
-type end struct {
-	dev        transport.Device
-	rank, peer int
-	link       transport.Link // to the peer; nil until connected
-	pkts       []transport.Packet
-	inbox      []message // polled and not yet taken by next
-	closed     bool
-}
-
-// message is a packet whose payload has been copied.
-type message struct {
-	transport.Packet
-	body []byte
-}
-
 // pair opens two ends without links.
 func (f *fixture) pair() (a, b *end) {
 	f.Helper()
 	p := f.open(f.T)
-	a, b = newEnd(p.A, 0), newEnd(p.B, 1)
+	a, b = f.end(p.A, 0), f.end(p.B, 1)
 	f.Cleanup(func() { f.close(a); f.close(b) })
 	return a, b
-}
-
-func newEnd(d transport.Device, rank int) *end {
-	return &end{dev: d, rank: rank, peer: 1 - rank, pkts: make([]transport.Packet, 16)}
 }
 
 // linked opens two ends with links both ways.
@@ -196,6 +221,7 @@ func (f *fixture) close(e *end) {
 	f.Helper()
 	if !e.closed {
 		e.closed = true
+		e.set.Close()
 		if err := e.dev.Close(); err != nil {
 			f.Errorf("rank %d: Close: %v", e.rank, err)
 		}
@@ -218,111 +244,9 @@ func (f *fixture) drive(a, b func() error) {
 	f.must(errors.Join(ea, <-done))
 }
 
-func (e *end) connect(to *end) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	l, err := e.dev.Connect(ctx, e.peer, to.dev.Address())
-	if err != nil {
-		return fmt.Errorf("rank %d connects to rank %d: %w", e.rank, e.peer, err)
-	}
-	e.link = l
-	return nil
-}
-
-// poll asks the device once and keeps copies of what it gives.
-func (e *end) poll() int {
-	n := e.dev.Poll(e.pkts)
-	for _, p := range e.pkts[:n] {
-		if p.Event == transport.Room { // the suite tries again anyhow
-			continue
-		}
-		e.inbox = append(e.inbox, message{p, append([]byte(nil), p.Payload...)})
-	}
-	return n
-}
-
 // clock makes a loop end.
 type clock struct{ until time.Time }
 
 func start() clock { return clock{time.Now().Add(patience)} }
 
 func (c clock) late() bool { return time.Now().After(c.until) }
-
-// send keeps trying, and polls in between as an engine does.
-func (e *end) send(h wire.Header, payload []byte) error {
-	for c := start(); !e.link.TrySend(&h, payload); {
-		e.poll()
-		if runtime.Gosched(); c.late() {
-			return fmt.Errorf("rank %d: TrySend of a %v with %d bytes has been refused for %v", e.rank, h.Kind, len(payload), patience)
-		}
-	}
-	return nil
-}
-
-// tryNext returns a message if one is there now.
-func (e *end) tryNext() (m message, ok bool) {
-	if len(e.inbox) == 0 {
-		e.poll()
-	}
-	if len(e.inbox) == 0 {
-		return message{}, false
-	}
-	m = e.inbox[0]
-	e.inbox = e.inbox[1:]
-	return m, true
-}
-
-// next waits for a message of any event.
-func (e *end) next() (message, error) {
-	for c := start(); ; runtime.Gosched() {
-		if m, ok := e.tryNext(); ok {
-			return m, nil
-		}
-		if c.late() {
-			return message{}, fmt.Errorf("rank %d: nothing arrived within %v", e.rank, patience)
-		}
-	}
-}
-
-// nextPacket waits for a packet and accepts nothing else.
-func (e *end) nextPacket() (message, error) {
-	m, err := e.next()
-	switch {
-	case err != nil:
-		return m, err
-	case m.Event != transport.Arrived || m.Err != nil:
-		return m, fmt.Errorf("rank %d: got event %d (error %v) where a packet was expected", e.rank, m.Event, m.Err)
-	case int(m.Peer) != e.peer:
-		return m, fmt.Errorf("rank %d: the packet says it is from rank %d, it is from %d", e.rank, m.Peer, e.peer)
-	}
-	return m, nil
-}
-
-// quiet checks that nothing more comes: after many polls and a while.
-func (e *end) quiet() error {
-	for until := time.Now().Add(30 * time.Millisecond); time.Now().Before(until); runtime.Gosched() {
-		if m, ok := e.tryNext(); ok {
-			return fmt.Errorf("rank %d: event %d, %v %+v, %d bytes, arrived and nobody sent it", e.rank, m.Event, m.Header.Kind, m.Header, len(m.body))
-		}
-	}
-	return nil
-}
-
-// pattern is n bytes that differ from one seed to another and from one place to another.
-func pattern(n int, seed uint64) []byte {
-	b := make([]byte, n)
-	fill(b, seed)
-	return b
-}
-
-func fill(b []byte, seed uint64) {
-	x := seed*0x9e3779b97f4a7c15 + 1
-	var word [8]byte
-	for i := 0; i < len(b); i += len(word) {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		binary.LittleEndian.PutUint64(word[:], x)
-		copy(b[i:], word[:])
-	}
-}

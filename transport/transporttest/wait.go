@@ -12,36 +12,42 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// watch has somebody interrupt the devices of ends if nothing goes forward any more.
+// watch interrupts the sleepers of ends if nothing goes forward any more.
 func watch(f *fixture, ends ...*end) *proc.Watchdog {
 	return proc.StartWatchdog(f, patience, func() {
 		for _, e := range ends {
-			e.dev.Interrupt()
+			e.set.Interrupt()
 		}
 	})
 }
 
 // await is the loop of a waiter: poll, arm, look again (Arm does), park.
-func (e *end) await(w *proc.Watchdog, level transport.Level, hold bool) (message, error) {
+func (e *end) await(w *proc.Watchdog, level transport.Level, thread bool) (transport.Packet, error) {
 	for {
-		if m, ok := e.tryNext(); ok {
+		if p, ok := e.tryNext(); ok {
 			w.Reset()
-			return m, nil
+			return p, nil
 		}
-		if e.dev.Arm(level, hold) {
-			e.dev.Park(hold)
-			e.dev.Disarm()
-		}
+		e.sleep(level, thread)
 		if w.Fired() {
-			return message{}, fmt.Errorf("rank %d: no wake-up within %v; polling now gives %d packets", e.rank, patience, e.poll())
+			return transport.Packet{}, fmt.Errorf("rank %d: no wake-up within %v; polling now gives %d packets",
+				e.rank, patience, e.poll())
 		}
 	}
 }
 
+// sleep is one sleep of a waiter.
+func (e *end) sleep(level transport.Level, thread bool) {
+	if e.set.Arm(level, thread) {
+		e.set.Park(thread)
+		e.set.Disarm()
+	}
+}
+
 // arm is for when there is nothing to poll.
-func (f *fixture) arm(e *end, level transport.Level, hold bool) {
+func (f *fixture) arm(e *end, level transport.Level, thread bool) {
 	f.Helper()
-	for c := start(); !e.dev.Arm(level, hold); {
+	for c := start(); !e.set.Arm(level, thread); {
 		if e.poll() > 0 || !f.unreliable || c.late() {
 			f.Fatalf("rank %d: nothing was sent and Arm refuses; polling gave %d packets", e.rank, len(e.inbox))
 		}
@@ -54,29 +60,29 @@ func armSeesArrived(f *fixture) {
 	w := watch(f, b)
 	for _, level := range []transport.Level{transport.Any, transport.Urgent} {
 		f.must(a.send(wire.Header{Kind: wire.Eager, Flags: wire.Urgent}, nil))
-		for b.dev.Arm(level, false) { // not here yet: then its arrival ends this Park
-			b.dev.Park(false)
+		for b.set.Arm(level, false) { // not here yet: then its arrival ends this Park
+			b.set.Park(false)
 			if w.Fired() {
 				f.Fatal("a packet was sent, and Arm has not seen it nor Park ended")
 			}
 		}
-		if b.dev.Arm(level, false) {
+		if !f.unreliable && b.set.Arm(level, false) {
 			f.Error("Arm saw the packet, was asked again, and did not")
 		}
 		if _, err := b.nextPacket(); err != nil {
 			f.Fatal(err)
 		}
-		for c := start(); !b.dev.Arm(level, false); b.poll() {
+		for c := start(); !b.set.Arm(level, false); b.poll() {
 			if c.late() {
 				f.Fatal("everything has been polled and Arm goes on refusing")
 			}
 		}
-		b.dev.Disarm()
+		b.set.Disarm()
 	}
 }
 
 // wake: B sleeps before each packet. A's pauses vary, so that packets fall before, between and after Arm and Park.
-func wake(f *fixture, hold bool) {
+func wake(f *fixture, thread bool) {
 	a, b := f.linked()
 	w := watch(f, b)
 	rounds := f.rounds(10_000)
@@ -87,16 +93,16 @@ func wake(f *fixture, hold bool) {
 			if err := a.send(wire.Header{Kind: wire.FIN, ID: i}, nil); err != nil {
 				return err
 			}
-			if m, err := a.next(); err != nil || m.Header.ID != i {
-				return fmt.Errorf("round %d: reply %+v, %v", i, m.Header, err)
+			if p, err := a.next(); err != nil || p.Header.ID != i {
+				return fmt.Errorf("round %d: reply %+v, %v", i, p.Header, err)
 			}
 		}
 		return nil
 	}, func() error {
 		for i := range uint64(rounds) {
-			m, err := b.await(w, transport.Any, hold)
-			if err != nil || m.Header.ID != i {
-				return fmt.Errorf("round %d: %+v, %v", i, m.Header, err)
+			p, err := b.await(w, transport.Any, thread)
+			if err != nil || p.Header.ID != i {
+				return fmt.Errorf("round %d: %+v, %v", i, p.Header, err)
 			}
 			if err := b.send(wire.Header{Kind: wire.FIN, ID: i}, nil); err != nil {
 				return err
@@ -123,7 +129,7 @@ func wakeBothWays(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, a, b)
 	rounds := f.rounds(3000)
-	side := func(e *end, hold, first bool) func() error {
+	side := func(e *end, thread, first bool) func() error {
 		return func() error {
 			for i := range uint64(rounds) {
 				if first {
@@ -131,8 +137,8 @@ func wakeBothWays(f *fixture) {
 						return err
 					}
 				}
-				if m, err := e.await(w, transport.Any, hold); err != nil || m.Header.ID != i {
-					return fmt.Errorf("round %d: %+v, %v", i, m.Header, err)
+				if p, err := e.await(w, transport.Any, thread); err != nil || p.Header.ID != i {
+					return fmt.Errorf("round %d: %+v, %v", i, p.Header, err)
 				}
 				if !first {
 					if err := e.send(wire.Header{Kind: wire.FIN, ID: i}, nil); err != nil {
@@ -147,20 +153,18 @@ func wakeBothWays(f *fixture) {
 }
 
 // parked is a Park in its own goroutine.
-func parked(e *end, hold bool) chan struct{} {
+func parked(e *end, thread bool) chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e.dev.Park(hold)
+		e.set.Park(thread)
 	}()
 	return done
 }
 
 func within(f *fixture, done <-chan struct{}, what string) {
 	f.Helper()
-	select {
-	case <-done:
-	case <-time.After(patience):
+	if !ended(done, time.After(patience)) {
 		f.Fatalf("%s: Park has not ended within %v", what, patience)
 	}
 }
@@ -176,14 +180,13 @@ func urgentNotWokenByPlain(f *fixture) {
 		for range 5 {
 			f.must(a.send(wire.Header{Kind: wire.Eager}, []byte("plain")))
 		}
-		select {
-		case <-done:
+		if ended(done, time.After(3*time.Millisecond)) {
 			early++ // an Interrupt now would end the next one
-		case <-time.After(3 * time.Millisecond):
-			b.dev.Interrupt()
+		} else {
+			b.set.Interrupt()
 			within(f, done, "Interrupt")
 		}
-		b.dev.Disarm()
+		b.set.Disarm()
 		for range 5 {
 			if _, err := b.nextPacket(); err != nil {
 				f.Fatal(err)
@@ -207,62 +210,62 @@ func urgentWokenByUrgent(f *fixture) {
 		}
 		f.must(a.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent, ID: round}, nil))
 		within(f, done, "an urgent packet was sent")
-		b.dev.Disarm()
+		b.set.Disarm()
 		for i := range plain + 1 {
-			m, err := b.nextPacket()
-			if f.must(err); (i == plain) != (m.Header.Kind == wire.RTS) {
-				f.Fatalf("round %d: packet %d of %d is a %v", round, i, plain+1, m.Header.Kind)
+			p, err := b.nextPacket()
+			if f.must(err); (i == plain) != (p.Header.Kind == wire.RTS) {
+				f.Fatalf("round %d: packet %d of %d is a %v", round, i, plain+1, p.Header.Kind)
 			}
 		}
 	}
 }
 
-// urgentPlainIsPolled: a plain packet that woke nobody is there for whoever polls, while another sleeps.
+// urgentPlainIsPolled: a plain packet that has ended no sleep is there for a caller that polls, while another sleeps.
 func urgentPlainIsPolled(f *fixture) {
 	a, b := f.linked()
 	f.arm(b, transport.Urgent, false)
 	done := parked(b, false)
 	for i := range uint64(100) {
 		f.must(a.send(wire.Header{Kind: wire.Matched, ID: i}, nil))
-		m, err := b.nextPacket()
-		if f.must(err); m.Header.ID != i {
-			f.Fatalf("got packet %d, want %d", m.Header.ID, i)
+		p, err := b.nextPacket()
+		if f.must(err); p.Header.ID != i {
+			f.Fatalf("got packet %d, want %d", p.Header.ID, i)
 		}
 	}
-	b.dev.Interrupt()
+	b.set.Interrupt()
 	within(f, done, "Interrupt")
 }
 
-// wakeFlag: a packet with wire.Wake ends Park(false) of a rank that has not armed, and one that another arm asked for.
+// wakeFlag: a packet with wire.Wake ends the Park of a goroutine that has not armed, or has armed for another.
 func wakeFlag(f *fixture) {
 	a, b := f.linked()
 	for i := range uint64(f.rounds(300)) {
 		switch i % 3 {
 		case 1:
-			b.dev.Arm(transport.Urgent, false)
+			b.set.Arm(transport.Urgent, false)
 		case 2:
-			b.dev.Arm(transport.Any, true)
+			b.set.Arm(transport.Any, true)
 		}
 		done := parked(b, false)
 		f.must(a.send(wire.Header{Kind: wire.Cancel, Flags: wire.Wake, ID: i}, nil))
 		within(f, done, "a packet with the flag Wake was sent")
-		b.dev.Disarm()
-		m, err := b.nextPacket()
-		if f.must(err); m.Header.ID != i {
-			f.Fatalf("got packet %d, want %d", m.Header.ID, i)
+		b.set.Disarm()
+		p, err := b.nextPacket()
+		if f.must(err); p.Header.ID != i {
+			f.Fatalf("got packet %d, want %d", p.Header.ID, i)
 		}
 	}
 }
 
-// parkUnarmed: Park(true) of a device that is not armed, or not any more, returns at once.
+// parkUnarmed: the Park of a thread returns at once if the device is not armed, or not any more.
 func parkUnarmed(f *fixture) {
 	a, b := f.linked()
 	within(f, parked(b, true), "the device was never armed")
-	b.dev.Arm(transport.Any, true)
-	b.dev.Disarm()
+	b.set.Arm(transport.Any, true)
+	b.set.Disarm()
 	within(f, parked(b, true), "the device was disarmed")
 	f.must(a.send(wire.Header{Kind: wire.FIN}, nil))
-	for c := start(); b.dev.Arm(transport.Any, true); b.dev.Disarm() {
+	for c := start(); b.set.Arm(transport.Any, true); b.set.Disarm() {
 		if c.late() {
 			f.Fatal("a packet was sent and Arm does not see it")
 		}
@@ -270,35 +273,29 @@ func parkUnarmed(f *fixture) {
 	within(f, parked(b, true), "Arm has returned false")
 }
 
-// interruptDuringPark: one Interrupt ends the Park with hold and the one without.
-func interruptDuringPark(f *fixture) { interrupt(f, false) }
-
-// interruptAfterDisarm: so it does when somebody else, who polls, has disarmed in the meantime.
-func interruptAfterDisarm(f *fixture) { interrupt(f, true) }
-
+// interrupt: one Interrupt ends the Park of a thread and that of a goroutine, also if a caller that polls has disarmed
+// in the meantime. It is not visible from outside that a goroutine is inside Park: a wait that was too short for both to
+// get there is repeated longer.
 func interrupt(f *fixture, disarm bool) {
 	_, b := f.linked()
-	// Nobody can see from outside that a goroutine is inside Park; a wait that was too short for both to get there
-	// is repeated longer.
 	for wait := 5 * time.Millisecond; wait < 10*time.Second; wait *= 4 {
 		f.arm(b, transport.Any, true)
-		with, without := parked(b, true), parked(b, false)
+		thread, goroutine := parked(b, true), parked(b, false)
 		time.Sleep(wait)
 		if disarm {
-			b.dev.Disarm()
+			b.set.Disarm()
 		}
-		b.dev.Interrupt()
+		b.set.Interrupt()
 		timeout := time.After(time.Second + 2*wait)
-		both := ended(with, timeout) && ended(without, timeout)
-		if both {
+		if ended(thread, timeout) && ended(goroutine, timeout) {
 			return
 		}
-		for c := start(); !ended(with, closedTimer) || !ended(without, closedTimer); { // get them out
+		for c := start(); !ended(thread, closedTimer) || !ended(goroutine, closedTimer); { // get them out
 			if c.late() {
 				f.Fatal("Park does not end, however often it is armed and interrupted")
 			}
-			b.dev.Arm(transport.Any, true)
-			b.dev.Interrupt()
+			b.set.Arm(transport.Any, true)
+			b.set.Interrupt()
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -326,11 +323,11 @@ func ended(done <-chan struct{}, timeout <-chan time.Time) bool {
 func interruptBeforePark(f *fixture) {
 	_, b := f.linked()
 	for i := range 100 {
-		hold := i%2 == 0
-		f.arm(b, transport.Any, hold)
-		b.dev.Interrupt()
-		within(f, parked(b, hold), "Interrupt came before Park")
-		b.dev.Disarm()
+		thread := i%2 == 0
+		f.arm(b, transport.Any, thread)
+		b.set.Interrupt()
+		within(f, parked(b, thread), "Interrupt came before Park")
+		b.set.Disarm()
 	}
 }
 
@@ -338,7 +335,7 @@ func interruptBeforePark(f *fixture) {
 func interruptNotLost(f *fixture) {
 	_, b := f.linked()
 	rounds := f.rounds(3000)
-	for _, hold := range []bool{true, false} {
+	for _, thread := range []bool{true, false} {
 		w := watch(f, b)
 		rng := rand.New(rand.NewPCG(8, 8))
 		turn := make(chan struct{})
@@ -346,17 +343,17 @@ func interruptNotLost(f *fixture) {
 			for range rounds {
 				<-turn
 				pause(rng.IntN(2000))
-				b.dev.Interrupt()
+				b.set.Interrupt()
 				turn <- struct{}{}
 			}
 			return nil
 		}, func() error {
 			for i := range rounds {
-				armed := b.dev.Arm(transport.Any, hold)
+				armed := b.set.Arm(transport.Any, thread)
 				turn <- struct{}{}
 				if armed {
-					b.dev.Park(hold)
-					b.dev.Disarm()
+					b.set.Park(thread)
+					b.set.Disarm()
 				}
 				<-turn
 				w.Reset()
@@ -365,7 +362,7 @@ func interruptNotLost(f *fixture) {
 						turn <- struct{}{}
 						<-turn
 					}
-					return fmt.Errorf("hold %v: an Interrupt was lost", hold)
+					return fmt.Errorf("thread %v: an Interrupt was lost", thread)
 				}
 			}
 			return nil
@@ -373,34 +370,84 @@ func interruptNotLost(f *fixture) {
 	}
 }
 
-// parkIsIdle: asleep means asleep. The bound is generous; a spinning Park takes all of it and more, each time. Once it may
-// be the runtime, or a machine that counts as ours what it gave to others.
+// parkIsIdle: asleep means asleep. The bound is generous; a spinning Park takes all of it and more, each time. Once it
+// may be the runtime, or a machine that counts as ours what it gave to others.
 func parkIsIdle(f *fixture) {
 	_, b := f.linked()
 	const nap, bound = 200 * time.Millisecond, 60 * time.Millisecond
-	asleep := func(hold bool) (used time.Duration, parks int) {
-		before, ok := cpuTime()
-		if !ok {
-			f.Skip("this system does not say how much CPU time a process has used")
-		}
+	asleep := func(thread bool) (used time.Duration, parks int) {
+		before, _ := cpuTime()
 		var over atomic.Bool
-		timer := time.AfterFunc(nap, func() { over.Store(true); b.dev.Interrupt() })
+		timer := time.AfterFunc(nap, func() { over.Store(true); b.set.Interrupt() })
 		for ; !over.Load(); parks++ {
-			f.arm(b, transport.Any, hold)
-			b.dev.Park(hold)
-			b.dev.Disarm()
+			f.arm(b, transport.Any, thread)
+			b.set.Park(thread)
+			b.set.Disarm()
 		}
 		timer.Stop()
 		after, _ := cpuTime()
 		return after - before, parks
 	}
-	for _, hold := range []bool{true, false} {
-		used, parks := asleep(hold)
+	for _, thread := range []bool{true, false} {
+		used, parks := asleep(thread)
 		for try := 1; try < 20 && (used > bound || parks > 100); try++ {
-			used, parks = asleep(hold)
+			used, parks = asleep(thread)
 		}
 		if used > bound || parks > 100 {
-			f.Errorf("hold %v: %d Parks in %v took %v of CPU time; at most %v and 100", hold, parks, nap, used, bound)
+			f.Errorf("thread %v: %d Parks in %v took %v of CPU time; at most %v and 100",
+				thread, parks, nap, used, bound)
+		}
+	}
+}
+
+// roomIsTold: a link that tells says so once there is room again, and ends a sleep.
+func roomIsTold(f *fixture) {
+	a, b := f.linked()
+	h, body := wire.Header{Kind: wire.Data}, pattern(a.link.Caps().FragMax, 1)
+	sent := 0
+	for a.link.TrySend(&h, body) {
+		sent++
+	}
+	done := make(chan struct{})
+	f.drive(func() error {
+		defer close(done)
+		for w := watch(f, a); !w.Fired(); a.sleep(transport.Any, true) {
+			for _, p := range a.raw(a.pkts) {
+				if p.Event == transport.Room {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("%d packets went out and no word of room came", sent)
+	}, func() error {
+		b.untilClosed(done)
+		return nil
+	})
+	if !a.link.TrySend(&h, nil) && !f.unreliable {
+		f.Error("the link says that it has room, and refuses")
+	}
+}
+
+// presence: what a link says of a peer that polls, sleeps in a call, or computes becomes true sooner or later. It is a
+// hint; so each is asked for until it is right.
+func presence(f *fixture) {
+	a, b := f.linked()
+	p := a.link.Caps().Presence
+	for i, c := range []struct {
+		what         string
+		polls, waits bool
+		begin        func()
+	}{
+		{"polls", true, true, func() { b.poll() }},
+		{"sleeps in a call", false, true, func() { f.arm(b, transport.Any, true) }},
+		{"polls again", true, true, b.set.Disarm},
+		{"computes", false, false, func() { f.arm(b, transport.Urgent, false) }},
+	} {
+		c.begin()
+		for late := start(); p.Polls() != c.polls || p.Waits() != c.waits; a.poll() {
+			if late.late() {
+				f.Fatalf("step %d: the peer %s, and Polls is %v and Waits is %v", i, c.what, p.Polls(), p.Waits())
+			}
 		}
 	}
 }

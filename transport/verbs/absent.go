@@ -11,7 +11,8 @@ import (
 
 // New says that this program was built without verbs.
 func New(Options) (transport.Device, error) {
-	return nil, fmt.Errorf("%w: this program was built without verbs (go build -tags verbs, with cgo, for Linux)", transport.ErrUnavailable)
+	return nil, fmt.Errorf("%w: this program was built without verbs (go build -tags verbs, with cgo, for Linux)",
+		transport.ErrUnavailable)
 }
 
 // Query says likewise.

@@ -24,7 +24,7 @@ const (
 	eventSRQError    = 14
 )
 
-// watchDevice starts the goroutine that hears what the device has to say apart from completions.
+// watchDevice starts the goroutine that takes the device's events: what it says apart from completions.
 func (d *Device) watchDevice() error {
 	fd, err := unix.FcntlInt(uintptr(d.hca.async()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -61,12 +61,12 @@ func (d *Device) happened(kind, qpn uint32) {
 	switch kind {
 	case eventQPFatal, eventQPRequest, eventQPAccess:
 		if s := d.table.Load().find(qpn); s != nil {
-			d.spoil(s, what, true)
+			d.abort(s, what, true)
 		}
 	case eventCQError, eventDeviceFatal, eventSRQError:
 		d.opt.Log("the device has failed", "device", d.at.device, "event", eventText(kind))
 		for _, s := range d.sessions {
-			d.spoil(s, what, true)
+			d.abort(s, what, true)
 		}
 	case eventPortError, eventPortActive:
 		d.opt.Log("the port's state has changed", "device", d.at.device, "port", d.at.number, "event", eventText(kind))

@@ -190,7 +190,8 @@ func (h *hca) pkey(port, index int) (uint16, bool) {
 // tags: how many tagged buffers and how many operations of their list; 0: an ordinary receive queue.
 func (h *hca) make(entries, receives, slot uint32, tags, ops int) (cqe, srq uint32, err error) {
 	var text errorText
-	z := C.struct_vb_sizes{cqe: C.uint32_t(entries), srq_wr: C.uint32_t(receives), slot: C.uint32_t(slot), tags: C.uint32_t(tags), ops: C.uint32_t(ops)}
+	z := C.struct_vb_sizes{cqe: C.uint32_t(entries), srq_wr: C.uint32_t(receives), slot: C.uint32_t(slot),
+		tags: C.uint32_t(tags), ops: C.uint32_t(ops)}
 	if C.vb_make(h.ctx, &z, &text[0]) != 0 {
 		return 0, 0, text.error()
 	}
@@ -258,11 +259,12 @@ func (h *hca) serveQP(port, pkey int) (qp queuePair, qpn uint32, err error) {
 }
 
 // addTag appends a tagged buffer to the list; ENOMEM: it or its queue is full.
-func (h *hca) addTag(id, receiveID, tag, mask, addr uint64, bytes int, lkey uint32, seen uint16) (handle uint32, err error) {
+func (h *hca) addTag(id, receiveID, tag, mask, addr uint64, bytes int, lkey uint32,
+	seen uint16) (handle uint32, err error) {
 	h.calls++
 	var out C.uint32_t
-	no := C.vb_tm_add(h.ctx, C.uint64_t(id), C.uint64_t(receiveID), C.uint64_t(tag), C.uint64_t(mask), C.uint64_t(addr), C.uint32_t(bytes),
-		C.uint32_t(lkey), C.uint16_t(seen), &out)
+	no := C.vb_tm_add(h.ctx, C.uint64_t(id), C.uint64_t(receiveID), C.uint64_t(tag), C.uint64_t(mask),
+		C.uint64_t(addr), C.uint32_t(bytes), C.uint32_t(lkey), C.uint16_t(seen), &out)
 	if no != 0 {
 		return 0, syscall.Errno(no)
 	}
@@ -306,7 +308,8 @@ type remote struct {
 func (h *hca) connectQP(q queuePair, port, gidIndex int, global bool, r *remote, psn uint32) error {
 	var text errorText
 	o := C.struct_vb_remote{qpn: C.uint32_t(r.qpn), psn: C.uint32_t(r.psn), lid: C.uint16_t(r.lid), mtu: C.uint8_t(r.mtu),
-		rd_atom: C.uint8_t(r.rdAtom), rd_serve: C.uint8_t(r.rdServe), timeout: C.uint8_t(r.timeout), retries: C.uint8_t(r.retries),
+		rd_atom: C.uint8_t(r.rdAtom), rd_serve: C.uint8_t(r.rdServe), timeout: C.uint8_t(r.timeout),
+		retries:     C.uint8_t(r.retries),
 		rnr_retries: 7, rnr_timer: 12, sl: C.uint8_t(r.level), traffic_class: C.uint8_t(r.class), hops: 64}
 	for i, b := range r.gid {
 		o.gid[i] = C.uint8_t(b)

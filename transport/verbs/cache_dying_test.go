@@ -16,54 +16,55 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // dyingVar says which way of keeping registrations the child process of TestDyingBuffers uses.
 const dyingVar = "GORUN_TEST_VERBS_DYING"
 
 // byAddress is the cache that is not to be: what has been registered is found by its address. As caches in C do, it
-// counts on hearing of memory that is given back, from munmap and madvise. Of Go's nobody hears.
+// counts on hearing of memory that is given back, from munmap and madvise. Go's runtime reports neither.
 type byAddress struct {
 	hca     *hca
-	entries map[place]*exposure
+	entries map[cacheKey]*registration
 	hits    int
 }
 
-func (c *byAddress) take(b []byte, access int) *exposure {
-	x := c.entries[place{addressOf(b), len(b), access}]
+func (c *byAddress) take(mem transport.Mem, rights int) *registration {
+	x := c.entries[keyOf(mem, rights)]
 	if x != nil {
 		c.hits++
 		x.uses++
-		x.pin.Pin(&b[0])
+		x.pin.Pin(mem.Addr)
 	}
 	return x
 }
 
-func (c *byAddress) keep(x *exposure, b []byte, access int) {
+func (c *byAddress) keep(x *registration, mem transport.Mem, rights int) {
 	x.kept, x.uses = true, 1
-	c.entries[place{addressOf(b), len(b), access}] = x
+	c.entries[keyOf(mem, rights)] = x
 }
 
-func (c *byAddress) give(x *exposure) {
+func (c *byAddress) give(x *registration) {
 	if x.uses--; x.uses == 0 {
 		x.pin.Unpin()
 	}
 }
 
-func (c *byAddress) forget(x *exposure) { c.give(x) }
-func (c *byAddress) shrink() bool       { return false }
+func (c *byAddress) forget(x *registration) { c.give(x) }
+func (c *byAddress) shrink() bool           { return false }
 
 func (c *byAddress) drop() {
 	for _, x := range c.entries {
-		c.hca.deregister(x.reg)
+		c.hca.deregister(x.region)
 	}
 }
 
 // lateCleanups is our cache where the cleanups of dead objects never come: then the weak pointer alone has to tell.
-type lateCleanups struct{ *cache }
+type lateCleanups struct{ *identityCache }
 
-func (c lateCleanups) keep(x *exposure, b []byte, access int) {
-	if c.cache.keep(x, b, access); x.kept {
+func (c lateCleanups) keep(x *registration, mem transport.Mem, rights int) {
+	if c.identityCache.keep(x, mem, rights); x.kept {
 		x.cleanup.Stop()
 	}
 }
@@ -149,10 +150,11 @@ func spared(t *testing.T, mode string) toll {
 	return n
 }
 
-// child runs this test in a process of its own, whose heap nobody else uses.
+// child runs this test in a process of its own, whose heap has no other user.
 func child(t *testing.T, mode string) (toll, error) {
 	t.Helper()
-	out, err := proc.RerunTest(t, append(sameLibrary(t), dyingVar+"="+mode, "GODEBUG=madvdontneed=1", "SOFTHCA_PAGES=1")...)
+	out, err := proc.RerunTest(t, append(sameLibrary(t), dyingVar+"="+mode, "GODEBUG=madvdontneed=1",
+		"SOFTHCA_PAGES=1")...)
 	n := parseToll(t, out)
 	t.Log(n)
 	if err != nil && n.wrong == 0 {
@@ -187,9 +189,9 @@ func dying(t *testing.T, mode string) (n toll) {
 	for _, e := range []*end{a, b} {
 		switch mode {
 		case "late":
-			e.memory.cache = lateCleanups{e.cached()}
+			e.regs.cache = lateCleanups{e.cached()}
 		case "address":
-			e.memory.cache = &byAddress{e.hca, map[place]*exposure{}, 0}
+			e.regs.cache = &byAddress{e.hca, map[cacheKey]*registration{}, 0}
 		}
 	}
 	stop := churn()
@@ -210,11 +212,11 @@ func dying(t *testing.T, mode string) (n toll) {
 		}
 	}
 	for _, e := range []*end{a, b} {
-		switch c := e.memory.cache.(type) {
-		case *cache:
+		switch c := e.regs.cache.(type) {
+		case *identityCache:
 			n.count(c)
 		case lateCleanups:
-			n.count(c.cache)
+			n.count(c.identityCache)
 		case *byAddress:
 			n.hits += c.hits
 		}
@@ -225,7 +227,7 @@ func dying(t *testing.T, mode string) (n toll) {
 	return n
 }
 
-func (n *toll) count(c *cache) {
+func (n *toll) count(c *identityCache) {
 	s, _ := c.counts()
 	n.hits += s.hits
 	n.died += s.died
@@ -248,7 +250,7 @@ func churn() (stop func()) {
 	return func() { close(end); wg.Wait() }
 }
 
-// mortal sends one message between buffers that nobody knows afterwards, and returns where they were.
+// mortal sends one message between buffers that are garbage afterwards, and returns where they were.
 func mortal(t *testing.T, n *toll, a, b *end, ab, ba *link, length int) (where [2]uint64) {
 	src, dst := make([]byte, length), make([]byte, length)
 	n.once(t, a, b, ab, ba, src, dst)
@@ -265,7 +267,7 @@ func (n *toll) once(t *testing.T, a, b *end, ab, ba *link, src, dst []byte) {
 	n.transfers++
 }
 
-// deathBook has the addresses of buffers that nobody knows any more.
+// deathBook has the addresses of buffers that are garbage.
 type deathBook map[uint64]bool
 
 // bury enters two of them. It returns how many were in it: they were others' before.

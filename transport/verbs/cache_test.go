@@ -16,9 +16,9 @@ import (
 // caching has a device keep registrations.
 func caching(n int) func(*Options) { return func(o *Options) { o.Cache = n } }
 
-func (e *end) cached() *cache { return e.memory.cache.(*cache) }
+func (e *end) cached() *identityCache { return e.regs.cache.(*identityCache) }
 
-func (c *cache) counts() (s cacheStats, entries int) {
+func (c *identityCache) counts() (s cacheStats, entries int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats, len(c.entries)
@@ -26,28 +26,28 @@ func (c *cache) counts() (s cacheStats, entries int) {
 
 func register(t testing.TB, l *link, b []byte) (addr, key uint64) {
 	t.Helper()
-	addr, key, ok := l.Register(b)
+	addr, key, ok := l.caps.RMA.Register(transport.HostMem(b), transport.Readable)
 	if !ok {
 		t.Fatalf("%d bytes were not registered", len(b))
 	}
 	return addr, key
 }
 
-// fetch reads into dst what the peer has shown.
+// fetch reads into dst what the peer has advertised.
 func fetch(t testing.TB, l *link, e, peer *end, dst []byte, addr, key uint64) error {
 	t.Helper()
-	st, err := l.TryGet(dst, addr, key, 99)
+	st, err := l.caps.RMA.Get(transport.HostMem(dst), addr, key, 99)
 	if err != nil {
 		return err
 	}
-	if st != transport.GetStarted {
+	if st != transport.Started {
 		t.Fatalf("a READ of %d bytes: state %d", len(dst), st)
 	}
 	e.until("the end of a READ", func() bool { return len(e.in) > 0 }, peer)
 	p := e.in[0]
 	e.in = e.in[1:]
-	if p.Event != transport.Got || p.Header.ID != 99 {
-		t.Fatalf("event %d, %+v, %v; want the end of a READ", p.Event, p.Header, p.Err)
+	if p.Event != transport.RMADone || p.Cookie != 99 {
+		t.Fatalf("event %d, cookie %d, %v; want the end of a READ", p.Event, p.Cookie, p.Err)
 	}
 	return p.Err
 }
@@ -59,7 +59,7 @@ func carried(t testing.TB, a, b *end, ab, ba *link, src, dst []byte) bool {
 	if err := fetch(t, ba, b, a, dst, addr, key); err != nil {
 		t.Fatal(err)
 	}
-	ab.Deregister(addr, key)
+	ab.caps.RMA.Deregister(addr, key)
 	return bytes.Equal(src, dst)
 }
 
@@ -125,7 +125,7 @@ func TestHeapIsKnown(t *testing.T) {
 		{"no slice", nil, false},
 		{"mmap's", mapped, false},
 		{"the end of mmap's", mapped[len(mapped)-1:], false},
-		{"memory that nobody may touch", anonymous(t, unix.PROT_NONE), false},
+		{"memory that may not be touched", anonymous(t, unix.PROT_NONE), false},
 		{"a slab", slab[123:], false},
 	} {
 		if got := onHeap(c.mem); got != c.want && len(c.mem) > 0 {
@@ -139,11 +139,11 @@ func TestCacheTakesMemoryOfAllKinds(t *testing.T) {
 	watchdog(t)
 	a, b, ab, ba := two(t, caching(64))
 	mapped := anonymous(t, unix.PROT_READ|unix.PROT_WRITE)
-	given, err := a.Alloc(1 << 20)
+	given, err := a.facts.Memory.Alloc(1 << 20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Free(given)
+	defer a.facts.Memory.Free(given)
 	r := &holder{p: new(int)}
 	object := make([]byte, 1<<20)
 	for i, c := range []struct {
@@ -177,8 +177,8 @@ func TestCacheTakesMemoryOfAllKinds(t *testing.T) {
 	}
 }
 
-// The second message in the same memory needs no registration; one in other memory, of another length or for another use
-// does.
+// The second message in the same memory needs no registration; one in other memory, of another length or for another
+// use does.
 func TestCacheIsUsed(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
@@ -208,8 +208,8 @@ func TestNoCache(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
 	a, b, ab, ba := two(t)
-	if a.memory.cache != nil {
-		t.Fatal("a cache that nobody has asked for")
+	if a.regs.cache != nil {
+		t.Fatal("a cache that was not asked for")
 	}
 	src, dst := make([]byte, 1<<20), make([]byte, 1<<20)
 	registrations, regions := counts(a, b, "registrations"), counts(a, b, "mrs")
@@ -237,7 +237,7 @@ func TestCacheIsBounded(t *testing.T) {
 	use := func(i int) (hit bool) {
 		t.Helper()
 		before, _ := a.cached().counts()
-		ab.Deregister(register(t, ab, bufs[i]))
+		ab.caps.RMA.Deregister(register(t, ab, bufs[i]))
 		after, n := a.cached().counts()
 		if n > 4 || a.counted("mrs")-mrs > 4 {
 			t.Errorf("%d entries, %d regions", n, a.counted("mrs")-mrs)
@@ -266,7 +266,7 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Errorf("%d entries, %d regions with 8 in use and a bound of 4", n, a.counted("mrs")-mrs)
 	}
 	for i := range bufs {
-		ab.Deregister(addrs[i], keys[i])
+		ab.caps.RMA.Deregister(addrs[i], keys[i])
 	}
 	if _, n := a.cached().counts(); n != 4 || a.counted("mrs")-mrs != 4 {
 		t.Errorf("%d entries, %d regions after all have ended", n, a.counted("mrs")-mrs)
@@ -284,33 +284,33 @@ func TestCacheIsShared(t *testing.T) {
 	if again != addr || sameKey != key {
 		t.Fatalf("two registrations of one memory: %#x and %#x", key, sameKey)
 	}
-	ab.Deregister(addr, key)
-	ab.Deregister(register(t, ab, make([]byte, 256<<10))) // finds no room
+	ab.caps.RMA.Deregister(addr, key)
+	ab.caps.RMA.Deregister(register(t, ab, make([]byte, 256<<10))) // finds no room
 	if err := fetch(t, ba, b, a, dst, addr, key); err != nil || !bytes.Equal(src, dst) {
 		t.Errorf("the memory that the second operation needs: %v", err)
 	}
-	ab.Deregister(addr, key)
-	if x := a.memory.shown[uint32(key)]; x != nil {
-		t.Error("it is still shown")
+	ab.caps.RMA.Deregister(addr, key)
+	if x := a.regs.advertised[uint32(key)]; x != nil {
+		t.Error("it is still advertised")
 	}
-	ab.Deregister(addr, key) // once too often: nothing
+	ab.caps.RMA.Deregister(addr, key) // once too often: nothing
 	if s, n := a.cached().counts(); n != 1 || s.kept != 1 {
 		t.Errorf("%d entries, %+v", n, s)
 	}
 }
 
-// When the object dies its registration ends, without anybody calling the device.
+// When the object dies its registration ends, without a call of the device.
 func TestCacheForgetsTheDead(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
 	a, _, ab, _ := two(t, caching(64))
 	mrs := a.counted("mrs")
 	alive := make([]byte, 256<<10)
-	ab.Deregister(register(t, ab, alive))
+	ab.caps.RMA.Deregister(register(t, ab, alive))
 	for range 10 {
-		ab.Deregister(register(t, ab, make([]byte, 256<<10)))
+		ab.caps.RMA.Deregister(register(t, ab, make([]byte, 256<<10)))
 	}
-	ab.Deregister(register(t, ab, make([]byte, 1<<20)[4097:])) // by a pointer into the object
+	ab.caps.RMA.Deregister(register(t, ab, make([]byte, 1<<20)[4097:])) // by a pointer into the object
 	for limit := time.Now().Add(patience); a.counted("mrs")-mrs > 1; time.Sleep(time.Millisecond) {
 		runtime.GC()
 		if time.Now().After(limit) {
@@ -321,7 +321,7 @@ func TestCacheForgetsTheDead(t *testing.T) {
 	if n != 1 || s.died != 11 {
 		t.Errorf("%d entries, %+v", n, s)
 	}
-	ab.Deregister(register(t, ab, alive))
+	ab.caps.RMA.Deregister(register(t, ab, alive))
 	if s, _ := a.cached().counts(); s.hits != 1 {
 		t.Errorf("that of the live object is gone: %+v", s)
 	}
@@ -338,13 +338,13 @@ func TestCacheForgetsFailedPeers(t *testing.T) {
 	b.Close()
 	a.down(1)
 	mrs := a.regions()
-	ab.Deregister(addr, key)
+	ab.caps.RMA.Deregister(addr, key)
 	if _, n := a.cached().counts(); n != 0 || a.regions() != mrs {
 		t.Errorf("%d entries, %d regions where %d were, while the second operation is under way", n, a.regions(), mrs)
 	}
-	ab.Deregister(addr, key)
+	ab.caps.RMA.Deregister(addr, key)
 	if n := a.regions(); n != mrs-1 {
-		t.Errorf("%d regions are left of %d, one of which nobody needs", n, mrs)
+		t.Errorf("%d regions are left of %d, one of which is not needed", n, mrs)
 	}
 }
 
@@ -357,17 +357,17 @@ func TestCacheMakesRoom(t *testing.T) {
 	var kept [][]byte
 	for range 20 {
 		b := make([]byte, 5<<20)
-		ab.Deregister(register(t, ab, b))
+		ab.caps.RMA.Deregister(register(t, ab, b))
 		kept = append(kept, b)
 	}
 	if s, _ := a.cached().counts(); s.evicted == 0 || s.kept != len(kept) {
 		t.Errorf("%+v", s)
 	}
-	ab.Deregister(register(t, ab, make([]byte, 5<<20)))
-	given, err := a.Alloc(14 << 20)
+	ab.caps.RMA.Deregister(register(t, ab, make([]byte, 5<<20)))
+	given, err := a.facts.Memory.Alloc(14 << 20)
 	if err != nil {
 		t.Errorf("Alloc gets no room: %v", err)
-	} else if err := a.Free(given); err != nil {
+	} else if err := a.facts.Memory.Free(given); err != nil {
 		t.Error(err)
 	}
 	runtime.KeepAlive(kept)
@@ -382,16 +382,16 @@ func TestCacheEnds(t *testing.T) {
 		inUse := make([]byte, 256<<10)
 		addr, key := register(t, ab, inUse)
 		for range 20 {
-			ab.Deregister(register(t, ab, make([]byte, 256<<10)))
+			ab.caps.RMA.Deregister(register(t, ab, make([]byte, 256<<10)))
 		}
-		x, err := a.expose(make([]byte, 256<<10), localWrite)
+		x, err := a.register(transport.HostMem(make([]byte, 256<<10)), localWrite)
 		if err != nil || x.uses != 1 {
 			t.Fatal(x, err)
 		}
 		go runtime.GC()
 		a.Close()
-		ab.Deregister(addr, key)
-		a.conceal(x)
+		ab.caps.RMA.Deregister(addr, key)
+		a.deregister(x)
 		if x.uses != 0 || !c.closed {
 			t.Errorf("%d uses, closed %v", x.uses, c.closed)
 		}
@@ -409,12 +409,12 @@ func TestCacheAllocatesNothing(t *testing.T) {
 	src, dst := make([]byte, 256<<10), make([]byte, 256<<10)
 	one := func() {
 		addr, key := register(t, ab, src)
-		x, err := b.expose(dst, localWrite)
+		x, err := b.register(transport.HostMem(dst), localWrite)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.conceal(x)
-		ab.Deregister(addr, key)
+		b.deregister(x)
+		ab.caps.RMA.Deregister(addr, key)
 	}
 	carry(t, a, b, ab, ba, src, dst)
 	if n := testing.AllocsPerRun(100, one); n != 0 {

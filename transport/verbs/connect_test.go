@@ -49,14 +49,15 @@ func TestFirstMessages(t *testing.T) {
 		}
 		for _, e := range []*end{a, b} {
 			for i := range first {
-				if p := e.take(transport.Arrived); p.Header.Tag != int32(i) || string(p.Payload) != string(pattern(100*i, uint64(1-e.rank))) {
+				if p := e.take(transport.Arrived); p.Header.Tag != int32(i) ||
+					string(p.Payload) != string(pattern(100*i, uint64(1-e.rank))) {
 					t.Fatalf("round %d: rank %d: message %d is %d, %d bytes", round, e.rank, i, p.Header.Tag, len(p.Payload))
 				}
 			}
 		}
 		if round%20 == 0 {
-			a.quiet()
-			b.quiet()
+			a.noPackets()
+			b.noPackets()
 		}
 		if len(a.sessions) != 1 || len(b.sessions) != 1 {
 			t.Fatalf("%d and %d sessions", len(a.sessions), len(b.sessions))
@@ -86,7 +87,8 @@ func TestNoQueuePair(t *testing.T) {
 			able, unable := newEnd(t, 0, 2), newEnd(t, 1, 2)
 			unable.at.number = 99 // no such port
 			say := func() {
-				if err := refusal(t, able, unable); !strings.Contains(err, "its queue pair for this rank: ") || !strings.Contains(err, "a queue pair to INIT: ") {
+				if err := refusal(t, able, unable); !strings.Contains(err, "its queue pair for this rank: ") ||
+					!strings.Contains(err, "a queue pair to INIT: ") {
 					t.Errorf("the able one says %q", err)
 				}
 			}
@@ -102,8 +104,8 @@ func TestNoQueuePair(t *testing.T) {
 			if first == "unable" {
 				say()
 			}
-			able.quiet() // nobody was ever there, so nobody is down
-			unable.quiet()
+			able.noPackets() // no peer was ever there, so none is down
+			unable.noPackets()
 			if len(unable.table.Load().all) != 0 {
 				t.Error("there is half a session")
 			}
@@ -116,7 +118,8 @@ func TestNoQueuePair(t *testing.T) {
 func TestHostileHello(t *testing.T) {
 	watchdog(t)
 	good := func(d *Device) hello {
-		return hello{layer: d.at.layer, mtu: d.at.mtu, reads: 1, lid: d.at.lid, gid: d.at.gid, qpn: 7, slot: slotSize, pkey: d.at.pkey.Value}
+		return hello{layer: d.at.layer, mtu: d.at.mtu, reads: 1, lid: d.at.lid, gid: d.at.gid, qpn: 7, slot: slotSize,
+			pkey: d.at.pkey.Value}
 	}
 	for _, c := range []struct {
 		what, says string
@@ -126,35 +129,36 @@ func TestHostileHello(t *testing.T) {
 		{"another version", "version 9", func(d *Device) []byte { h := good(d); b := h.encode(); b[0] = 9; return b }},
 		{"another link layer", "link layer", func(d *Device) []byte { h := good(d); h.layer ^= 3; return h.encode() }},
 		{"other buffers", "buffers of", func(d *Device) []byte { h := good(d); h.slot *= 2; return h.encode() }},
-		{"another partition", "in partition 1234 (limited member), this rank in ffff", func(d *Device) []byte { h := good(d); h.pkey = 0x1234; return h.encode() }},
+		{"another partition", "in partition 1234 (limited member), this rank in ffff",
+			func(d *Device) []byte { h := good(d); h.pkey = 0x1234; return h.encode() }},
 		{"no MTU", "MTU 0", func(d *Device) []byte { h := good(d); h.mtu = 0; return h.encode() }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			honest, liar := newEnd(t, 0, 2), newEnd(t, 1, 2)
 			_, where, _ := decodeAddress(honest.Address())
-			if err := liar.reach(t.Context(), 0, where); err != nil {
+			if err := liar.ensureConnected(t.Context(), 0, where); err != nil {
 				t.Fatal(err)
 			}
-			liar.write(0, tagReady, nil) // too early
-			liar.write(0, 77, []byte("nobody knows this"))
-			liar.write(0, tagHello, c.bytes(liar.Device))
+			liar.sendControl(0, tagReady, nil) // too early
+			liar.sendControl(0, 77, []byte("this is of no kind"))
+			liar.sendControl(0, tagHello, c.bytes(liar.Device))
 			if err := refusal(t, honest, liar); !strings.Contains(err, c.says) {
 				t.Errorf("the honest one says %q, want %q", err, c.says)
 			}
-			honest.quiet()
+			honest.noPackets()
 		})
 	}
 	a, b, ab, ba := two(t)
 	h := good(a.Device)
 	for _, again := range [][]byte{nil, h.encode()} {
-		a.write(1, tagReady, again)
-		a.write(1, 77, again)
+		a.sendControl(1, tagReady, again)
+		a.sendControl(1, 77, again)
 	}
-	a.write(1, tagHello, h.encode())
+	a.sendControl(1, tagHello, h.encode())
 	talk(ab, b)
 	talk(ba, a)
-	a.quiet()
-	b.quiet()
+	a.noPackets()
+	b.noPackets()
 }
 
 // A peer that stops in the middle of connecting: Connect ends with its context, and says where it was.
@@ -170,13 +174,14 @@ func TestSilentPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// So far it comes, however slow the machine is.
-	if err := a.reach(t.Context(), 1, where); err != nil {
+	if err := a.ensureConnected(t.Context(), 1, where); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
 	_, err = a.Connect(ctx, 1, mute.Address())
-	if !errors.Is(err, transport.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "rank 1") {
+	if !errors.Is(err, transport.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "rank 1") {
 		t.Errorf("%v", err)
 	}
 	if err := refusalOf(a, 1, mute.Address()); err == nil || !strings.Contains(err.Error(), "took too long") {

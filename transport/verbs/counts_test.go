@@ -20,7 +20,7 @@ import (
 
 func init() { roles["crowd"] = crowd }
 
-// window is how many messages are sent before anybody looks.
+// window is how many messages are sent before either end polls.
 const window = 64
 
 // sendWindow sends so many messages of 8 bytes, and waits until all that were ever sent have made their completions.
@@ -67,7 +67,8 @@ func TestCalls(t *testing.T) {
 		t.Errorf("%.3f calls for each message sent, %.3f for each received; 2 are allowed", send, take)
 	}
 	if a.counted("sends") != messages || b.counted("recvs") != messages || a.counted("inline_posts") != messages {
-		t.Errorf("the devices have sent %d (%d inline) and received %d, want %d", a.counted("sends"), a.counted("inline_posts"), b.counted("recvs"), messages)
+		t.Errorf("the devices have sent %d (%d inline) and received %d, want %d", a.counted("sends"),
+			a.counted("inline_posts"), b.counted("recvs"), messages)
 	}
 }
 
@@ -76,12 +77,12 @@ func TestNoAllocations(t *testing.T) {
 	watchdog(t)
 	a, b, ab, ba := two(t)
 	pkts := make([]transport.Packet, 32)
-	mine, err := a.Alloc(64 << 10)
+	mine, err := a.facts.Memory.Alloc(64 << 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	far := pattern(64<<10, 1)
-	addr, key, _ := ba.Register(far)
+	addr, key, _ := ba.caps.RMA.Register(transport.HostMem(far), transport.Readable)
 	dst := make([]byte, 64<<10)
 	take := func(e *end, n int) {
 		for n > 0 {
@@ -91,15 +92,16 @@ func TestNoAllocations(t *testing.T) {
 	get := func(buf []byte) func() {
 		return func() {
 			for {
-				if state, err := ab.TryGet(buf, addr, key, 1); err != nil {
+				if state, err := ab.caps.RMA.Get(transport.HostMem(buf), addr, key, 1); err != nil {
 					t.Fatal(err)
-				} else if state == transport.GetStarted {
+				} else if state == transport.Started {
 					break
 				}
 			}
 			take(a, 1)
 		}
 	}
+	aSet, bSet := a.sleep(), b.sleep()
 	short, long := wire.Header{Kind: wire.Eager}, wire.Header{Kind: wire.Data, Flags: wire.Urgent}
 	for name, f := range map[string]func(){
 		"send and poll, inline": func() {
@@ -121,23 +123,23 @@ func TestNoAllocations(t *testing.T) {
 		"READ into registered memory": get(mine),
 		"READ into ordinary memory":   get(dst),
 		"arm and disarm": func() {
-			for a.Arm(transport.Urgent, true) {
-				a.Disarm()
+			if aSet.Arm(transport.Urgent, false) {
+				aSet.Disarm()
 				return
 			}
 			a.Poll(pkts)
 		},
 		"park and be woken": func() {
-			for !b.Arm(transport.Any, true) {
+			for !bSet.Arm(transport.Any, true) {
 				if b.Poll(pkts) > 0 {
-					t.Fatal("a packet that nobody has sent")
+					t.Fatal("a packet that was not sent")
 				}
 			}
 			for !ab.TrySend(&long, nil) {
 				a.Poll(pkts)
 			}
-			b.Park(true)
-			b.Disarm()
+			bSet.Park(true)
+			bSet.Disarm()
 			take(b, 1)
 		},
 	} {
@@ -154,7 +156,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// crowdSize is how many peers are connected; each may take this much memory beside what all share.
+// crowdSize is how many peers are connected; each may take this much memory on top of what all share.
 const (
 	crowdSize  = 1000
 	peerMemory = 16 << 10
@@ -183,7 +185,7 @@ func TestMemoryOfPeers(t *testing.T) {
 		return len(s) == crowdSize && a.state(crowdSize) == stateOpen
 	})
 	for _, s := range a.table.Load().all {
-		l := &link{s}
+		l := newLink(s)
 		send(t, l, wire.Header{Kind: wire.Eager}, []byte("hello"), a)
 		s.confirm()
 	}
@@ -194,7 +196,8 @@ func TestMemoryOfPeers(t *testing.T) {
 	t.Logf("%d peers: %d bytes of Go's heap each, %d resident each, of which %d are the software HCA's queue pairs; %d descriptors",
 		crowdSize, perHeap, perRSS, perDevice, files2-files)
 	if perHeap > peerMemory || perRSS-perDevice > peerMemory {
-		t.Errorf("%d bytes of Go's heap for each peer, %d resident without the device's own; %d are allowed", perHeap, perRSS-perDevice, peerMemory)
+		t.Errorf("%d bytes of Go's heap for each peer, %d resident without the device's own; %d are allowed", perHeap,
+			perRSS-perDevice, peerMemory)
 	}
 	if n := files2 - files; n > crowdSize+16 {
 		t.Errorf("%d descriptors for %d peers", n, crowdSize)
@@ -273,7 +276,8 @@ func joinCrowd(h *hca, at *port, rank int, where []byte) error {
 	if err != nil {
 		return err
 	}
-	mine := hello{layer: at.layer, mtu: at.mtu, reads: 1, lid: at.lid, gid: at.gid, qpn: qpn, slot: slotSize, most: 1 << 30, pkey: at.pkey.Value}
+	mine := hello{layer: at.layer, mtu: at.mtu, reads: 1, lid: at.lid, gid: at.gid, qpn: qpn, slot: slotSize,
+		most: 1 << 30, pkey: at.pkey.Value}
 	l.TrySend(&wire.Header{Kind: wire.Eager, Tag: tagHello}, mine.encode())
 	var pkts [4]transport.Packet
 	for ready := false; !ready; runtime.Gosched() {
@@ -287,7 +291,8 @@ func joinCrowd(h *hca, at *port, rank int, where []byte) error {
 				if err := theirs.decode(p.Payload); err != nil {
 					return err
 				}
-				r := remote{gid: theirs.gid, qpn: theirs.qpn, psn: theirs.psn, lid: theirs.lid, mtu: theirs.mtu, rdAtom: 1, rdServe: 1, timeout: ackTimeout, retries: ackRetries}
+				r := remote{gid: theirs.gid, qpn: theirs.qpn, psn: theirs.psn, lid: theirs.lid, mtu: theirs.mtu,
+					rdAtom: 1, rdServe: 1, timeout: ackTimeout, retries: ackRetries}
 				if err := h.connectQP(qp, at.number, at.gidIndex, at.global, &r, mine.psn); err != nil {
 					return err
 				}

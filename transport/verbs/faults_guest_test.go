@@ -36,8 +36,8 @@ func TestNetworkReturns(t *testing.T) {
 	for round := range 2 {
 		talk(ab, b)
 		talk(ba, a)
-		a.settle(time.Now().Add(patience))
-		b.settle(time.Now().Add(patience))
+		a.deliver(time.Now().Add(patience))
+		b.deliver(time.Now().Add(patience))
 		if a.inFlight+b.inFlight > 0 {
 			t.Fatal("not all has been delivered")
 		}
@@ -60,7 +60,7 @@ func TestNetworkGone(t *testing.T) {
 	watchdog(t)
 	defer guestDevice(t)
 	a, b, ab, ba := two(t)
-	addr, key := register(t, ba, pattern(exposedBytes, 5))
+	addr, key := register(t, ba, pattern(readableBytes, 5))
 	endedWhileRead(t, a, ab, addr, key, 1, func() {
 		command(t, "ip", "link", "set", guestCard, "down")
 		send(t, ab, wire.Header{Kind: wire.Eager}, []byte("lost"))
@@ -73,14 +73,14 @@ func TestNetworkGone(t *testing.T) {
 	talk(cd, d)
 }
 
-// removable is rank 1 of 3, has memory that can be read, and loses its device when it is told so. It ends when its peer is
-// down.
+// removable is rank 1 of 3, has memory that can be read, and loses its device when it is told so. It ends when its
+// peer is down.
 func removable() error {
 	d, l, err := roleDevice(func(o *Options) { o.Size = 3 })
 	if err != nil {
 		return err
 	}
-	if err := expose(d, l); err != nil {
+	if err := offer(d, l); err != nil {
 		return err
 	}
 	told := make(chan error, 1)
@@ -111,9 +111,9 @@ func removable() error {
 	}
 }
 
-// A device that is taken away while it is in use. Soft-RoCE itself waits until nobody uses it (see below), so the test
-// has the kernel do to one rank what it does to all where a driver does not wait: what the rank has made is destroyed,
-// each call fails with EIO, completions do not come any more, and the event says so.
+// A device that is taken away while it is in use. Soft-RoCE itself waits until it is not in use (see below), so the
+// test has the kernel do to one rank what it does to all where a driver does not wait: what the rank has made is
+// destroyed, each call fails with EIO, completions do not come any more, and the event says so.
 func TestDeviceRemoved(t *testing.T) {
 	needGuest(t)
 	for _, side := range []string{"ours", "theirs"} {
@@ -138,7 +138,8 @@ func TestDeviceRemoved(t *testing.T) {
 			if side == "ours" && !strings.Contains(err.Error(), "the device rxe0: "+eventText(eventDeviceFatal)) {
 				t.Errorf("%v does not say which device and what event", err)
 			}
-			if why := o.ReadLine(); !strings.Contains(why, transport.ErrPeerGone.Error()) { // the event, or what we could not read
+			// The event, or what we could not read.
+			if why := o.ReadLine(); !strings.Contains(why, transport.ErrPeerGone.Error()) {
 				t.Errorf("the other end says %q", why)
 			}
 			two := newEnd(t, 2, 3)
@@ -168,7 +169,7 @@ func TestDeviceGoneUnsaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.until("the end", func() bool {
-		if a.Arm(transport.Any, false) {
+		if a.Arm(transport.Any) {
 			a.Disarm()
 		}
 		return len(a.in) > 0
@@ -182,12 +183,12 @@ func TestDeviceGoneUnsaid(t *testing.T) {
 // sleeps: it is armed when there is nothing to be polled, and not awake for ever.
 func (e *end) sleeps() {
 	e.t.Helper()
-	e.quiet()
-	e.until("sleep", func() bool { return e.Arm(transport.Any, false) })
+	e.noPackets()
+	e.until("sleep", func() bool { return e.Arm(transport.Any) })
 	e.Disarm()
 }
 
-// ends: Close comes back, and does not wait for what nobody will say.
+// ends: Close comes back, and does not wait for what will never come.
 func ends(t *testing.T, e *end) {
 	t.Helper()
 	began := time.Now()
@@ -220,8 +221,8 @@ func descriptors() (map[int]string, error) {
 	return all, err
 }
 
-// leaky is rank 0. What the library keeps of a device that was hung up, for it could not destroy it, is closed after it:
-// the channel of its completions.
+// leaky is rank 0. What the library keeps of a device that was hung up, for it could not destroy it, is closed after
+// it: the channel of its completions.
 func leaky(t *testing.T, size int, change ...func(*Options)) *end {
 	t.Helper()
 	before, err := descriptors()
@@ -239,9 +240,9 @@ func leaky(t *testing.T, size int, change ...func(*Options)) *end {
 	return newEnd(t, 0, size, change...)
 }
 
-// hangUp does to the only device of this process what the kernel does to one that is gone. A terminal that has been hung
-// up, which says EIO to everything, comes in the place of the descriptor by which the device is told what to do, and
-// zeros where its queues are. So the kernel destroys all that it has of the device.
+// hangUp does to the only device of this process what the kernel does to one that is gone. A terminal that has been
+// hung up, which says EIO to everything, comes in the place of the descriptor by which the device is told what to do,
+// and zeros where its queues are. So the kernel destroys all that it has of the device.
 func hangUp() error {
 	dead, err := hungUp()
 	if err != nil {
@@ -287,7 +288,8 @@ func hangUp() error {
 
 // zeros puts fresh memory in the place of other.
 func zeros(at, bytes uintptr) error {
-	_, _, no := unix.Syscall6(unix.SYS_MMAP, at, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_FIXED|unix.MAP_ANON|unix.MAP_PRIVATE, ^uintptr(0), 0)
+	_, _, no := unix.Syscall6(unix.SYS_MMAP, at, bytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_FIXED|unix.MAP_ANON|unix.MAP_PRIVATE, ^uintptr(0), 0)
 	if no != 0 {
 		return fmt.Errorf("zeros at %#x: %w", at, no)
 	}
@@ -368,7 +370,8 @@ func TestDeviceLeaves(t *testing.T) {
 	case <-time.After(patience):
 		return
 	}
-	if d, err := New(options(t, 0, 2, nil)); !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), "there is no RDMA device") {
+	if d, err := New(options(t, 0, 2, nil)); !errors.Is(err, transport.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "there is no RDMA device") {
 		t.Errorf("no device, and %v, %v", d, err)
 	}
 	guestDevice(t)

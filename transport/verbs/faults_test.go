@@ -19,23 +19,23 @@ import (
 )
 
 func init() {
-	roles["exposed"] = exposed
+	roles["readable"] = readablePeer
 	roles["flooded"] = flooded
 }
 
-// exposedBytes is how much memory the role has that can be read; pauseVar makes its device answer to nothing.
+// readableBytes is how much memory the role has that can be read; pauseVar makes its device answer to nothing.
 const (
-	exposedBytes = 8 << 20
-	pauseVar     = "GORUN_TEST_VERBS_PAUSE"
+	readableBytes = 8 << 20
+	pauseVar      = "GORUN_TEST_VERBS_PAUSE"
 )
 
-// exposed is rank 1, has memory that can be read, and polls until it is killed.
-func exposed() error {
+// readablePeer is rank 1, has memory that can be read, and polls until it is killed.
+func readablePeer() error {
 	d, l, err := roleDevice()
 	if err != nil {
 		return err
 	}
-	if err := expose(d, l); err != nil {
+	if err := offer(d, l); err != nil {
 		return err
 	}
 	pkts := make([]transport.Packet, 8)
@@ -51,13 +51,13 @@ func exposed() error {
 	}
 }
 
-// expose tells the peer of memory that it can read.
-func expose(d *Device, l *link) error {
-	addr, key, ok := l.Register(pattern(exposedBytes, 5))
+// offer tells the peer of memory that it can read.
+func offer(d *Device, l *link) error {
+	addr, key, ok := l.caps.RMA.Register(transport.HostMem(pattern(readableBytes, 5)), transport.Readable)
 	if !ok {
 		return errors.New("the memory cannot be registered")
 	}
-	l.TrySend(&wire.Header{Kind: wire.RTS, Addr: addr, Key: key, Len: exposedBytes}, nil)
+	l.TrySend(&wire.Header{Kind: wire.RTS, Addr: addr, Key: key, Len: readableBytes}, nil)
 	l.s.confirm() // the packet is there before the device is stopped
 	pkts := make([]transport.Packet, 8)
 	for d.inFlight > 0 {
@@ -92,7 +92,7 @@ func TestKilledWhileRead(t *testing.T) {
 				t.Setenv("SOFTHCA_MAX_MSG", "65536") // so many requests that not all are with the device
 			}
 			a := newEnd(t, 0, 2)
-			o, l := opposite(t, a, "exposed", env...)
+			o, l := opposite(t, a, "readable", env...)
 			rts := a.take(transport.Arrived)
 			o.ReadLine()
 			after := 3
@@ -104,32 +104,32 @@ func TestKilledWhileRead(t *testing.T) {
 	}
 }
 
-// endedWhileRead reads the exposedBytes of a peer again and again. When some READs are done it calls ending, which ends
+// endedWhileRead reads the readableBytes of a peer again and again. When some READs are done it calls ending, which ends
 // the session, and it returns why a says that it has. Each READ that was started has ended once by then, with an error
 // or with all of its bytes, and nothing is written where they went from then on.
 func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, ending func()) error {
 	t.Helper()
-	want := pattern(exposedBytes, 5)
+	want := pattern(readableBytes, 5)
 	const gets = 4
 	var dst [gets][]byte
 	under := map[uint64]bool{}
 	done, failed, ended := 0, 0, false
 	get := func(i uint64) {
 		clear(dst[i])
-		state, err := l.TryGet(dst[i], addr, key, i)
+		state, err := l.caps.RMA.Get(transport.HostMem(dst[i]), addr, key, i)
 		switch {
 		case errors.Is(err, transport.ErrPeerGone):
 			failed++
 		case err != nil:
 			t.Fatal(err)
-		case err == nil && state == transport.GetStarted:
+		case err == nil && state == transport.Started:
 			under[i] = true
-		case err == nil && state == transport.GetDone:
+		case err == nil && state == transport.Done:
 			t.Fatal("a READ is done at once")
 		}
 	}
 	for i := range dst {
-		dst[i] = make([]byte, exposedBytes)
+		dst[i] = make([]byte, readableBytes)
 		get(uint64(i))
 	}
 	var gone error
@@ -138,17 +138,17 @@ func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, 
 			switch {
 			case p.Event == transport.Down:
 				gone = p.Err
-			case p.Event != transport.Got || !under[p.Header.ID] || gone != nil:
-				t.Fatalf("event %d of READ %d after Down %v", p.Event, p.Header.ID, gone)
+			case p.Event != transport.RMADone || !under[p.Cookie] || gone != nil:
+				t.Fatalf("event %d of READ %d after Down %v", p.Event, p.Cookie, gone)
 			case p.Err != nil:
-				delete(under, p.Header.ID)
+				delete(under, p.Cookie)
 				failed++
 			default:
-				delete(under, p.Header.ID)
-				if done++; !bytes.Equal(dst[p.Header.ID], want) {
+				delete(under, p.Cookie)
+				if done++; !bytes.Equal(dst[p.Cookie], want) {
 					t.Fatal("wrong contents, and no error")
 				}
-				get(p.Header.ID)
+				get(p.Cookie)
 			}
 		}
 		a.in = nil
@@ -166,14 +166,15 @@ func endedWhileRead(t *testing.T, a *end, l *link, addr, key uint64, after int, 
 	}
 	until := time.Now().Add(200 * time.Millisecond)
 	for time.Now().Before(until) {
-		a.quiet()
+		a.noPackets()
 	}
 	for i := range dst {
-		if !bytes.Equal(dst[i], pattern(exposedBytes, 9)) {
+		if !bytes.Equal(dst[i], pattern(readableBytes, 9)) {
 			t.Error("memory was written after Down")
 		}
 	}
-	if state, err := l.TryGet(dst[0], addr, key, 0); err == nil || !errors.Is(err, transport.ErrPeerGone) {
+	if state, err := l.caps.RMA.Get(transport.HostMem(dst[0]), addr, key, 0); err == nil ||
+		!errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("memory of the dead can be read: state %d, %v", state, err)
 	}
 	if !l.TrySend(&wire.Header{Kind: wire.Eager}, make([]byte, 1000)) {
@@ -194,8 +195,7 @@ func flooded() error {
 	select {}
 }
 
-// A peer that is killed while sends to it wait: those who cannot get rid of theirs are told, once, and all buffers are
-// there again.
+// A peer that is killed while sends to it wait: the sender hears of its end, once, and all buffers are there again.
 func TestKilledWhileSent(t *testing.T) {
 	watchdog(t)
 	a := newEnd(t, 0, 2)
@@ -215,8 +215,8 @@ func TestKilledWhileSent(t *testing.T) {
 	a.until("its end", func() bool { return len(a.in) > 0 && a.in[len(a.in)-1].Event == transport.Down })
 	a.in = slices.DeleteFunc(a.in, func(p transport.Packet) bool { return p.Event == transport.Room })
 	a.down(1)
-	if a.inFlight != 0 || len(a.free) != a.send.count-1 {
-		t.Errorf("%d requests are under way, %d of %d send buffers are free", a.inFlight, len(a.free), a.send.count-1)
+	if a.inFlight != 0 || len(a.freeSends) != a.send.count-1 {
+		t.Errorf("%d requests are under way, %d of %d send buffers are free", a.inFlight, len(a.freeSends), a.send.count-1)
 	}
 }
 
@@ -236,9 +236,10 @@ func TestQueuePairFails(t *testing.T) {
 			watchdog(t)
 			hub, one, two, to, from, aside := three(t)
 			mem := pattern(1<<20, 1)
-			addr, key, _ := from.Register(mem)
+			addr, key, _ := from.caps.RMA.Register(transport.HostMem(mem), transport.Readable)
 			one.injected("pause")
-			if state, err := to.TryGet(make([]byte, len(mem)), addr, key, 3); err != nil || state != transport.GetStarted {
+			if state, err := to.caps.RMA.Get(transport.HostMem(make([]byte, len(mem))), addr, key, 3); err != nil ||
+				state != transport.Started {
 				t.Fatal(state, err)
 			}
 			send(t, to, wire.Header{Kind: wire.Eager}, []byte("lost"))
@@ -247,12 +248,13 @@ func TestQueuePairFails(t *testing.T) {
 				at, qpn = one, from.s.qpn
 			}
 			at.injected(fmt.Sprintf("qp_fatal:%d", qpn))
-			if p := hub.take(transport.Got); p.Header.ID != 3 || p.Err == nil {
+			if p := hub.take(transport.RMADone); p.Cookie != 3 || p.Err == nil {
 				t.Errorf("the READ ended with %v", p.Err)
 			}
-			// What is said depends on who is first: the event, or the request that was flushed.
+			// What is said depends on which is first: the event, or the request that was flushed.
 			err := hub.down(1)
-			if text := err.Error(); side == "ours" && !strings.Contains(text, "the device softhca0: "+eventText(eventQPFatal)) && !strings.Contains(text, statusText(5)) {
+			if text := err.Error(); side == "ours" && !strings.Contains(text,
+				"the device softhca0: "+eventText(eventQPFatal)) && !strings.Contains(text, statusText(5)) {
 				t.Errorf("%v says neither which device and what event, nor what became of the request", err)
 			}
 			one.injected("resume")
@@ -280,12 +282,13 @@ func TestQueuePairInError(t *testing.T) {
 				t.Setenv("SOFTHCA_RETRY_SCALE", quickRetries)
 			}
 			hub, one, two, to, from, aside := three(t)
-			addr, key := register(t, from, pattern(exposedBytes, 5))
+			addr, key := register(t, from, pattern(readableBytes, 5))
 			broken, why := to.s, statusText(5)
 			if side == "theirs" { // it answers nothing, and so ours gives up
 				broken, why = from.s, statusText(12)
 			}
-			if err := endedWhileRead(t, hub, to, addr, key, 3, func() { broken.qp.fail() }); !strings.Contains(err.Error(), why) {
+			if err := endedWhileRead(t, hub, to, addr, key, 3,
+				func() { broken.qp.fail() }); !strings.Contains(err.Error(), why) {
 				t.Errorf("%v does not say %q", err, why)
 			}
 			if err := one.down(0); !strings.Contains(err.Error(), why) {
@@ -326,27 +329,27 @@ func TestWrongKey(t *testing.T) {
 	for _, write := range []bool{false, true} {
 		a, b, ab, ba := two(t)
 		mem := pattern(100, 1)
-		addr, key, ok := ba.Register(mem)
+		addr, key, ok := ba.caps.RMA.Register(transport.HostMem(mem), transport.Readable|transport.Writable)
 		if !ok {
 			t.Fatal("not registered")
 		}
 		buf := pattern(100, 2)
-		move := ab.TryGet
+		move := ab.caps.RMA.Get
 		if write {
-			move = ab.TryPut
+			move = ab.caps.RMA.Put
 		}
-		if state, err := move(buf, addr, key^0xff00, 7); err != nil || state != transport.GetStarted {
+		if state, err := move(transport.HostMem(buf), addr, key^0xff00, 7); err != nil || state != transport.Started {
 			t.Fatal(state, err)
 		}
-		if p := a.take(transport.Got); p.Header.ID != 7 || p.Err == nil || !strings.Contains(p.Err.Error(), "remote") {
-			t.Errorf("Got %d, %v", p.Header.ID, p.Err)
+		if p := a.take(transport.RMADone); p.Cookie != 7 || p.Err == nil || !strings.Contains(p.Err.Error(), "remote") {
+			t.Errorf("RMADone %d, %v", p.Cookie, p.Err)
 		}
 		a.down(1)
 		b.down(0)
 		if !bytes.Equal(mem, pattern(100, 1)) || !bytes.Equal(buf, pattern(100, 2)) {
 			t.Error("something was written")
 		}
-		if _, err := move(buf, addr, 1<<32|key, 8); err == nil {
+		if _, err := move(transport.HostMem(buf), addr, 1<<32|key, 8); err == nil {
 			t.Error("a key of more than 32 bits is taken")
 		}
 		a.Close()
@@ -369,18 +372,19 @@ func TestDeviceFails(t *testing.T) {
 	if soft(t) {
 		hub.injected("device_fatal")
 	} else {
-		hub.happened(eventDeviceFatal, 0) // soft-RoCE has no such event; what comes of it does not depend on who says so
+		hub.happened(eventDeviceFatal, 0) // soft-RoCE has no such event; what comes of it does not depend on its source
 	}
 	var down []int
 	hub.until("the end of all", func() bool { return len(hub.in) >= len(peers) })
 	for _, p := range hub.in {
-		if p.Event != transport.Down || !errors.Is(p.Err, transport.ErrPeerGone) || !strings.Contains(p.Err.Error(), hub.at.device) {
+		if p.Event != transport.Down || !errors.Is(p.Err, transport.ErrPeerGone) ||
+			!strings.Contains(p.Err.Error(), hub.at.device) {
 			t.Errorf("event %d, %v", p.Event, p.Err)
 		}
 		down = append(down, int(p.Peer))
 	}
 	hub.in = nil
-	hub.quiet()
+	hub.noPackets()
 	if slices.Sort(down); !slices.Equal(down, []int{1, 2, 3}) {
 		t.Errorf("down: %v", down)
 	}
@@ -409,7 +413,7 @@ func TestPortReturns(t *testing.T) {
 		for i := range 10 {
 			send(t, ab, wire.Header{Kind: wire.Eager, Tag: int32(i)}, []byte("hello"))
 		}
-		b.quiet() // some time passes
+		b.noPackets() // some time passes
 		a.injected("port_active")
 		for i := range 10 {
 			if p := b.take(transport.Arrived); p.Header.Tag != int32(i) {
@@ -434,8 +438,8 @@ func TestCloseWhileReading(t *testing.T) {
 		}
 		a, b, ab, ba := two(t, func(o *Options) { o.closing = patient })
 		mem := pattern(8<<20, 1)
-		addr, key, _ := ba.Register(mem)
-		own, err := a.Alloc(len(mem))
+		addr, key, _ := ba.caps.RMA.Register(transport.HostMem(mem), transport.Readable)
+		own, err := a.facts.Memory.Alloc(len(mem))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -444,7 +448,7 @@ func TestCloseWhileReading(t *testing.T) {
 			b.injected("pause")
 		}
 		for i, d := range [][]byte{own, dst, own, dst} {
-			if _, err := ab.TryGet(d, addr, key, uint64(i)); err != nil {
+			if _, err := ab.caps.RMA.Get(transport.HostMem(d), addr, key, uint64(i)); err != nil {
 				t.Fatal(err)
 			}
 		}

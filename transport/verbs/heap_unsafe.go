@@ -14,8 +14,8 @@ import (
 //
 // The runtime has no function that says so, but reflect has to know: a pointer to a type that is never on the heap,
 // which is what cgo makes of C's incomplete types, must not point there, and Pointer panics if it does. That is a look
-// into the runtime's tables and touches neither b nor the heap. A stack would be taken for the heap: b is none, since it
-// has come through an interface. heapIsKnown finds out whether a future reflect still does it.
+// into the runtime's tables and touches neither b nor the heap. A stack would be taken for the heap: b is none, since
+// it has come through an interface. heapIsKnown finds out whether a future reflect still does it.
 func onHeap(b []byte) (yes bool) {
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	p := *(**cgo.Incomplete)(unsafe.Pointer(&at))

@@ -9,7 +9,7 @@ import (
 // What two ranks tell each other over the control connection, which has proved that both belong to the job. Each is the
 // payload of a packet whose Tag is the kind.
 const (
-	// tagHello: my queue pair for you. Sent once by each side, by whoever connects first before it is asked.
+	// tagHello: my queue pair for you. Sent once by each side, by the one that connects first unasked.
 	tagHello = iota + 1
 	// tagReady: my queue pair knows yours and can receive. What is sent before would be lost until it is sent again.
 	tagReady

@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/tcp"
-	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
 // patience is after how long something will not happen any more. In a guest all of the processor is emulated.
@@ -101,7 +101,8 @@ func sameLibrary(t testing.TB) []string {
 
 func options(t testing.TB, rank, size int, log func(msg string, args ...any)) Options {
 	path, devices := library(t)
-	return Options{Rank: rank, Size: size, Library: path, Devices: devices, RegisterFrom: 1, Tags: "off", Log: log, Debug: log, Control: control(log)}
+	return Options{Rank: rank, Size: size, Library: path, Devices: devices, RegisterFrom: 1, Tags: "off", Log: log,
+		Debug: log, Control: control(log)}
 }
 
 func control(log func(msg string, args ...any)) tcp.Options {
@@ -120,12 +121,6 @@ func newDevice(t testing.TB, rank, size int, change ...func(*Options)) *Device {
 		t.Fatal(err)
 	}
 	return d.(*Device)
-}
-
-func pair(change ...func(*Options)) func(*testing.T) transporttest.Pair {
-	return func(t *testing.T) transporttest.Pair {
-		return transporttest.Pair{A: newDevice(t, 0, 2, change...), B: newDevice(t, 1, 2, change...)}
-	}
 }
 
 // notes are what a device has logged.
@@ -170,6 +165,17 @@ func newEnd(t testing.TB, rank, size int, change ...func(*Options)) *end {
 	d := newDevice(t, rank, size, change...)
 	t.Cleanup(func() { d.Close() })
 	return &end{Device: d, t: t, rank: rank}
+}
+
+// sleep is where this end sleeps.
+func (e *end) sleep() *eventset.Set {
+	e.t.Helper()
+	s, err := eventset.New(e.Device)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(s.Close)
+	return s
 }
 
 // two are connected ends and their links.
@@ -240,16 +246,16 @@ func (e *end) down(peer int) error {
 	if int(p.Peer) != peer || !errors.Is(p.Err, transport.ErrPeerGone) {
 		e.t.Errorf("rank %d: Down of rank %d, %v; want rank %d and ErrPeerGone", e.rank, p.Peer, p.Err, peer)
 	}
-	e.quiet()
+	e.noPackets()
 	return p.Err
 }
 
-// quiet polls for a while in which nothing may come.
-func (e *end) quiet() {
+// noPackets polls for a while in which nothing may come.
+func (e *end) noPackets() {
 	e.t.Helper()
 	for until := time.Now().Add(20 * time.Millisecond); time.Now().Before(until); runtime.Gosched() {
 		if e.poll(); len(e.in) > 0 {
-			e.t.Fatalf("rank %d: event %d, %+v, %v, which nobody has asked for", e.rank, e.in[0].Event, e.in[0].Header, e.in[0].Err)
+			e.t.Fatalf("rank %d: event %d, %+v, %v, which was not asked for", e.rank, e.in[0].Event, e.in[0].Header, e.in[0].Err)
 		}
 	}
 }
@@ -314,7 +320,8 @@ func start(t testing.TB, role string, env ...string) *proc.Process {
 
 // roleDevice is the device of an other: rank 1 of 2. It says its address and connects to the one that it is told.
 func roleDevice(change ...func(*Options)) (*Device, *link, error) {
-	opt := Options{Rank: 1, Size: 2, Library: os.Getenv("GORUN_VERBS_LIB"), Devices: os.Getenv("GORUN_VERBS_DEV"), RegisterFrom: 1, Control: control(nil)}
+	opt := Options{Rank: 1, Size: 2, Library: os.Getenv("GORUN_VERBS_LIB"), Devices: os.Getenv("GORUN_VERBS_DEV"),
+		RegisterFrom: 1, Control: control(nil)}
 	for _, f := range change {
 		f(&opt)
 	}
@@ -335,5 +342,3 @@ func roleDevice(change ...func(*Options)) (*Device, *link, error) {
 	}
 	return d.(*Device), l.(*link), nil
 }
-
-var _ transport.Putter = (*link)(nil)

@@ -11,22 +11,28 @@ import (
 )
 
 // link sends to one peer.
-type link struct{ s *session }
-
-// Caps is transport.Link's. A READ is asked for whole: the device cuts and pipelines it.
-func (l *link) Caps() *transport.Caps {
-	if l.s.d.at.hosted {
-		return &hostedCaps
-	}
-	return &caps
+type link struct {
+	s    *session
+	caps transport.Caps
 }
 
-var (
-	caps       = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, Get: true, GetMax: 1 << 62, TellsRoom: true}
-	hostedCaps = withHosted(caps)
-)
+// newLink makes the link of a session that is open. A READ is asked for whole: advance cuts and pipelines it.
+func newLink(s *session) *link {
+	l, at := &link{s: s}, &s.d.at
+	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, TellsRoom: true, Hosted: at.hosted,
+		RMA: &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get, Put: l.put,
+			PutNote: l.putNote, Max: 1 << 62}}
+	if at.caps.atomics {
+		l.caps.RMA.FetchAdd, l.caps.RMA.CompareSwap = l.fetchAdd, l.compareSwap
+	}
+	if s.both {
+		l.caps.Offload = &s.d.offload
+	}
+	return l
+}
 
-func withHosted(c transport.Caps) transport.Caps { c.Hosted = true; return c }
+// Caps is transport.Link's.
+func (l *link) Caps() *transport.Caps { return &l.caps }
 
 // TrySend is transport.Link's.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
@@ -39,7 +45,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		panic(fmt.Sprintf("verbs: %d bytes over a link that takes %d", len(payload), eagerMax))
 	}
 	o := &d.one[0]
-	*o = op{qp: s.qp, opcode: opSend, lkey: d.send.reg.lkey}
+	*o = op{qp: s.qp, opcode: opSend, lkey: d.send.region.lkey}
 	buffer := int32(-1)
 	size := s.frameSize(h, payload)
 	var frame []byte
@@ -50,26 +56,26 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	case size <= s.inline:
 		o.flags |= inlined
 		frame = d.scratch[:]
-	case len(d.free) == 0:
+	case len(d.freeSends) == 0:
 		s.refuse()
 		return false
 	default:
-		buffer = int32(d.free[len(d.free)-1])
+		buffer = int32(d.freeSends[len(d.freeSends)-1])
 		frame = d.send.piece(uint32(buffer))
 	}
 	o.local, o.length = addressOf(frame), uint32(s.frame(frame, h, payload))
 	if h.Flags&(wire.Urgent|wire.Wake) != 0 {
 		o.flags |= solicited
 	}
-	if s.quiet++; s.quiet >= signalEvery || 2*len(d.free) < d.send.count || 2*d.inFlight > d.limit {
-		s.quiet = 0
+	if s.unsignaled++; s.unsignaled >= signalEvery || 2*len(d.freeSends) < d.send.count || 2*d.inFlight > d.limit {
+		s.unsignaled = 0
 		o.flags |= signaled
 	}
 	if !s.submit(record{buffer: buffer}) {
 		return !s.refused
 	}
 	if buffer >= 0 {
-		d.free = d.free[:len(d.free)-1]
+		d.freeSends = d.freeSends[:len(d.freeSends)-1]
 	}
 	d.stats.Sent++
 	d.stats.Copied += uint64(len(payload))
@@ -85,7 +91,7 @@ func (s *session) room(n int) bool {
 // share, when some of theirs are.
 func (s *session) refuse() {
 	if !s.refused && int(s.next-s.done) < s.most {
-		s.d.hungry = append(s.d.hungry, s)
+		s.d.starved = append(s.d.starved, s)
 	}
 	s.refused = true
 }
@@ -110,7 +116,7 @@ func (s *session) submit(r record) bool {
 }
 
 // unconfirmed: the last request will not make a completion.
-func (s *session) unconfirmed() bool { return s.next != s.done && s.quiet > 0 }
+func (s *session) unconfirmed() bool { return s.next != s.done && s.unsignaled > 0 }
 
 // confirm posts an empty WRITE, which needs no buffer of the peer's, so that the end of what was sent is known. In the
 // error state it fails, which says the same; nothing else would, if what was done before is not flushed.
@@ -120,6 +126,6 @@ func (s *session) confirm() {
 	}
 	s.d.one[0] = op{qp: s.qp, opcode: opWrite, flags: signaled}
 	if s.submit(record{buffer: -1}) {
-		s.quiet = 0
+		s.unsignaled = 0
 	}
 }

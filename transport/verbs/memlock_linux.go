@@ -29,6 +29,8 @@ func explainLimit(err error, limit uint64) error {
 	if !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.EPERM) || limit == unix.RLIM_INFINITY {
 		return err
 	}
-	return fmt.Errorf("%w: this process may lock %d KiB (ulimit -l). Write the line \"* - memlock unlimited\" into /etc/security/limits.d/rdma.conf"+
-		" and log in again; for ranks of a service, LimitMEMLOCK=infinity in its unit (for Slurm slurmd.service)", err, limit>>10)
+	return fmt.Errorf("%w: this process may lock %d KiB (ulimit -l). Write the line \"* - memlock unlimited\""+
+		" into /etc/security/limits.d/rdma.conf"+
+		" and log in again; for ranks of a service, LimitMEMLOCK=infinity in its unit (for Slurm slurmd.service)",
+		err, limit>>10)
 }

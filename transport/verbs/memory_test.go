@@ -60,18 +60,20 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	t.Log(log.with("what registering costs"))
-	if n := len(e.memory.shown); n != 0 || e.stats.Registered < 2 || e.stats.Registered > 2*measureRounds {
-		t.Errorf("%d registrations, and %d are shown", e.stats.Registered, n)
+	if n := len(e.regs.advertised); n != 0 || e.stats.Registered < 2 || e.stats.Registered > 2*measureRounds {
+		t.Errorf("%d registrations, and %d are advertised", e.stats.Registered, n)
 	}
 	if n, err := e.hca.counter("mrs"); err == nil && n != 2 {
 		t.Errorf("%d regions, want those of the two slabs", n)
 	}
-	if got := newEnd(t, 0, 1, func(o *Options) { o.RegisterFrom = 12345 }); got.opt.RegisterFrom != 12345 || got.stats.Registered != 0 {
-		t.Errorf("from %d, %d registrations; 12345 was asked for, so there is nothing to measure", got.opt.RegisterFrom, got.stats.Registered)
+	if got := newEnd(t, 0, 1, func(o *Options) { o.RegisterFrom = 12345 }); got.opt.RegisterFrom != 12345 ||
+		got.stats.Registered != 0 {
+		t.Errorf("from %d, %d registrations; 12345 was asked for, so there is nothing to measure",
+			got.opt.RegisterFrom, got.stats.Registered)
 	}
 }
 
-// Nothing may be registered beside the slabs: the device works, says why, once, and memory is not shown to peers.
+// Nothing but the slabs may be registered: the device works, says why, once, and memory is not advertised to peers.
 func TestNothingToRegister(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
@@ -85,29 +87,29 @@ func TestNothingToRegister(t *testing.T) {
 		t.Errorf("registering from %d bytes on", a.opt.RegisterFrom)
 	}
 	for range 3 {
-		if _, _, ok := ab.Register(make([]byte, registerMost)); ok {
+		if _, _, ok := ab.caps.RMA.Register(transport.HostMem(make([]byte, registerMost)), transport.Readable); ok {
 			t.Error("memory was registered")
 		}
 	}
 	if said := log.with("could not be registered"); len(said) != 2 { // of the two devices
 		t.Errorf("it was said %d times: %q", len(said), said)
 	}
-	if _, err := a.Alloc(1 << 20); !errors.Is(err, unix.ENOMEM) {
+	if _, err := a.facts.Memory.Alloc(1 << 20); !errors.Is(err, unix.ENOMEM) {
 		t.Errorf("Alloc: %v", err)
 	}
-	if len(a.memory.spare) != 1 {
-		t.Errorf("%d spare records of 4 tries", len(a.memory.spare))
+	if len(a.regs.spare) != 1 {
+		t.Errorf("%d spare records of 4 tries", len(a.regs.spare))
 	}
 }
 
-const nobody = 65534
+const unprivileged = 65534
 
 // memlockVar makes the test binary be TestMemlock's child. Its value is the hard limit in KiB.
 const memlockVar = "GORUN_TEST_VERBS_MEMLOCK"
 
 var childLimits = []uint64{1 << 10, 4 << 10}
 
-// TestMemlock: somebody who may lock little gets what the administrator allows him, is told what to write and where if
+// TestMemlock: a process that may lock little gets what the administrator allows it, is told what to write and where if
 // it is not enough, and goes on if it can be done with less.
 func TestMemlock(t *testing.T) {
 	if os.Getenv(memlockVar) != "" {
@@ -123,10 +125,11 @@ func TestMemlock(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		if err := os.Chown(dir, nobody, nobody); err != nil {
+		if err := os.Chown(dir, unprivileged, unprivileged); err != nil {
 			t.Fatal(err)
 		}
-		out, err := proc.RerunTest(t, append(sameLibrary(t), fmt.Sprint(memlockVar, "=", kib), "SOFTHCA_DIR="+dir, fmt.Sprint("SOFTHCA_MEMLOCK=", kib<<10))...)
+		out, err := proc.RerunTest(t, append(sameLibrary(t), fmt.Sprint(memlockVar, "=", kib), "SOFTHCA_DIR="+dir,
+			fmt.Sprint("SOFTHCA_MEMLOCK=", kib<<10))...)
 		if err != nil || !strings.Contains(out, "uid 65534") {
 			t.Errorf("with %d KiB: %v\n%s", kib, err, out)
 		}
@@ -144,7 +147,7 @@ func memlockChild(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: kib << 10}); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setuid(nobody); err != nil {
+	if err := syscall.Setuid(unprivileged); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("uid", os.Getuid())
@@ -185,7 +188,8 @@ func checkAdvice(t *testing.T, err error, kib uint64) {
 		t.Error("no error")
 		return
 	}
-	for _, part := range []string{fmt.Sprint(kib, " KiB"), "ulimit -l", `"* - memlock unlimited"`, "/etc/security/limits.d/", "LimitMEMLOCK=infinity"} {
+	for _, part := range []string{fmt.Sprint(kib, " KiB"), "ulimit -l", `"* - memlock unlimited"`,
+		"/etc/security/limits.d/", "LimitMEMLOCK=infinity"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %s", err, part)
 		}
@@ -195,20 +199,21 @@ func checkAdvice(t *testing.T, err error, kib uint64) {
 	}
 }
 
-// Close ends the registrations of receives that the device was to match and of a message that was shown to a peer: what
-// is left pinned ends the program at the next collection.
+// Close ends the registrations of receives that the device was to match and of a message that was advertised to a
+// peer: what is left pinned ends the program at the next collection.
 func TestCloseUnpins(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
 	for _, n := range []int{0, 8} {
 		t.Run(fmt.Sprint("cache ", n), func(t *testing.T) {
-			_, _, ab, _ := two(t, caching(n), func(o *Options) { o.Tags = "on" })
+			_, _, ab, _ := two(t, caching(n), tagsOn)
 			register(t, ab, make([]byte, 1<<20))
-			if did := ab.Offload().OffloadPost(5, ^uint64(0), make([]byte, 1<<20), 7); did != transport.Offloaded {
+			if did := ab.caps.Offload.Post(5, ^uint64(0), transport.HostMem(make([]byte, 1<<20)),
+				7); did != transport.PostedDown {
 				t.Fatal("not posted: ", did)
 			}
 		})
-		for range 5 { // the devices are closed, and nobody knows them any more
+		for range 5 { // the devices are closed, and garbage
 			runtime.GC()
 			time.Sleep(time.Millisecond) // for finalizers
 		}

@@ -31,30 +31,30 @@ const (
 
 // tagging is the state of the list. It belongs to the caller of Poll.
 type tagging struct {
-	all      []tagged
-	free     []uint32
-	byCookie map[uint64]uint32
-	ops      int      // operations that the device has
-	seen     uint16   // messages without an entry that the engine has dealt with; modulo 2^16, as the device counts
-	told     uint16   // what the device knows of that
-	counted  uint16   // such messages that Poll has handed out
-	late     []uint32 // entries whose TAG_DEL found the queue full
-	wanted   bool     // the device has said that entries rest until it is told
+	all       []tagged
+	free      []uint32
+	byCookie  map[uint64]uint32
+	ops       int      // operations that the device has
+	seen      uint16   // messages without an entry that the engine has dealt with; modulo 2^16, as the device counts
+	told      uint16   // what the device knows of that
+	unmatched uint16   // such messages that Poll has handed out
+	late      []uint32 // entries whose TAG_DEL found the queue full
+	wanted    bool     // the device has said that entries rest until it is told
 }
 
-// tagged is one entry. Its buffer is the device's from OffloadPost to OffloadDone or OffloadBack.
+// tagged is one entry. Its buffer is the device's from offloadPost to OffloadDone or OffloadBack.
 type tagged struct {
 	cookie  uint64
 	handle  uint32
 	buf     []byte
-	exposed *exposure // nil: memory that is registered for good
+	reg     *registration // nil: the memory is registered for as long as it lives
 	used    bool
 	adding  bool // its TAG_ADD has not completed
 	leaving bool // a TAG_DEL is under way
 	matched bool
 	over    bool // done or back: the entry is free when nothing is under way
 	priv    uint32
-	packed  uint64
+	packed  uint64 // the tag that it waits for, and when it is matched that of the message
 }
 
 // matching: this device matches tags.
@@ -88,58 +88,43 @@ func (d *Device) makeTags(tags, ops int) {
 	d.tagOps = ops
 }
 
-// Offload is transport.Offloader's.
-func (l *link) Offload() transport.TagOffload {
-	if l.s.both {
-		return l.s.d
-	}
-	return nil
-}
-
-// OffloadLimits is transport.TagOffload's. A buffer must take the longest message that is sent without asking: what is
-// longer than the buffer would break the connection.
-func (d *Device) OffloadLimits() transport.OffloadLimits {
-	return transport.OffloadLimits{Tags: len(d.tags.all), Min: eagerMax}
-}
-
-// OffloadPost is transport.TagOffload's.
-func (d *Device) OffloadPost(tag, mask uint64, buf []byte, cookie uint64) transport.Offloading {
+// offloadPost is Post of transport.Offload.
+func (d *Device) offloadPost(tag, mask uint64, buf transport.Mem, cookie uint64) transport.Posted {
 	t := &d.tags
 	if len(t.free) == 0 || t.ops >= d.tagOps-1 || d.closed.Load() { // one is left for SYNC
-		return transport.OffloadFull
+		return transport.PostedFull
 	}
 	i := t.free[len(t.free)-1]
-	e := &t.all[i]
-	reg, known := d.memory.known(buf)
-	var x *exposure
+	r, known := d.allocs.find(buf)
+	var x *registration
 	if !known {
-		if len(buf) < d.opt.RegisterFrom && d.opt.Tags != "on" {
-			return transport.OffloadUnregistered
+		if buf.Len < d.opt.RegisterFrom && d.opt.Tags != "on" {
+			return transport.PostedUnmapped
 		}
 		var err error
-		if x, err = d.expose(buf, localWrite); err != nil {
-			return transport.OffloadUnregistered
+		if x, err = d.register(buf, localWrite); err != nil {
+			return transport.PostedUnmapped
 		}
-		reg = x.reg
+		r = x.region
 	}
-	n := min(len(buf), d.at.maxLength)
-	handle, err := d.hca.addTag(ownOperation|uint64(i), ownTagged|uint64(i), tag, mask, addressOf(buf), n, reg.lkey, t.seen)
+	n := min(buf.Len, d.at.maxLength)
+	handle, err := d.hca.addTag(ownOperation|uint64(i), ownTagged|uint64(i), tag, mask, buf.Number(), n, r.lkey, t.seen)
 	if err != nil {
 		if x != nil {
-			d.conceal(x)
+			d.deregister(x)
 		}
-		return transport.OffloadFull
+		return transport.PostedFull
 	}
 	t.told = t.seen
 	t.ops++
 	t.free = t.free[:len(t.free)-1]
-	*e = tagged{cookie: cookie, handle: handle, buf: buf, exposed: x, used: true, adding: true}
+	t.all[i] = tagged{cookie: cookie, handle: handle, buf: buf.Bytes(), reg: x, used: true, adding: true, packed: tag}
 	t.byCookie[cookie] = i
-	return transport.Offloaded
+	return transport.PostedDown
 }
 
-// OffloadCancel is transport.TagOffload's.
-func (d *Device) OffloadCancel(cookie uint64) {
+// offloadCancel is Cancel of transport.Offload.
+func (d *Device) offloadCancel(cookie uint64) {
 	t := &d.tags
 	i, ok := t.byCookie[cookie]
 	if !ok || t.all[i].leaving || t.all[i].matched {
@@ -160,11 +145,11 @@ func (d *Device) leaveTag(i uint32) {
 	t.ops++
 }
 
-// OffloadSeen is transport.TagOffload's.
-func (d *Device) OffloadSeen() {
+// offloadSeen is Seen of transport.Offload.
+func (d *Device) offloadSeen() {
 	t := &d.tags
 	t.seen++
-	if t.seen-t.told >= syncEvery || t.wanted && t.seen == t.counted {
+	if t.seen-t.told >= syncEvery || t.wanted && t.seen == t.unmatched {
 		d.syncTags()
 	}
 }
@@ -185,7 +170,7 @@ func (d *Device) operated(w *completion) {
 	t.ops--
 	if w.flags&syncWanted != 0 {
 		t.wanted = true
-		if t.seen == t.counted {
+		if t.seen == t.unmatched {
 			d.syncTags()
 		}
 	}
@@ -212,27 +197,28 @@ func (d *Device) operated(w *completion) {
 			d.backTo(e)
 		}
 	}
-	d.settleTag(i)
+	d.freeTag(i)
 }
 
 // backTo gives a receive back to the engine.
 func (d *Device) backTo(e *tagged) {
-	d.ends(e)
-	d.events = append(d.events, transport.Packet{Event: transport.OffloadBack, Cookie: e.cookie})
+	d.endReceive(e)
+	_, source, _ := transport.UnpackTag(e.packed)
+	d.events = append(d.events, transport.Packet{Event: transport.OffloadBack, Peer: source, Cookie: e.cookie})
 }
 
-// ends gives the buffer of an entry back.
-func (d *Device) ends(e *tagged) {
+// endReceive gives the buffer of an entry back.
+func (d *Device) endReceive(e *tagged) {
 	e.over = true
 	delete(d.tags.byCookie, e.cookie)
-	if e.exposed != nil {
-		d.conceal(e.exposed)
-		e.exposed = nil
+	if e.reg != nil {
+		d.deregister(e.reg)
+		e.reg = nil
 	}
 }
 
-// settleTag frees an entry that nothing is under way for.
-func (d *Device) settleTag(i uint32) {
+// freeTag frees an entry that nothing is under way for.
+func (d *Device) freeTag(i uint32) {
 	e := &d.tags.all[i]
 	if e.used && e.over && !e.adding && !e.leaving {
 		*e = tagged{}
@@ -240,8 +226,9 @@ func (d *Device) settleTag(i uint32) {
 	}
 }
 
-// landed takes a completion of a tagged buffer: a match, or its data, or both, and returns how many of pkts, which is not
-// empty, are filled in. A match must come in its place among the messages, or the next message would find its receive.
+// landed takes a completion of a tagged buffer: a match, or its data, or both, and returns how many of pkts, which is
+// not empty, are filled in. A match must come in its place among the messages, or the next message would find its
+// receive.
 func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
 	i := uint32(w.id)
 	if uint64(i) >= uint64(len(d.tags.all)) || !d.tags.all[i].used || d.tags.all[i].over {
@@ -250,13 +237,14 @@ func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
 	e := &d.tags.all[i]
 	if w.status != 0 && w.status != statusIncomplete {
 		d.undone(e, fmt.Errorf("%w: verbs: receiving into a tagged buffer: %s", transport.ErrPeerGone, statusText(w.status)))
-		d.settleTag(i)
+		d.freeTag(i)
 		return 0
 	}
 	if w.flags&matched != 0 {
 		e.matched, e.priv, e.packed = true, w.priv, w.tag
 		_, source, tag := transport.UnpackTag(w.tag)
-		pkts[0] = transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source, Header: wire.Header{Tag: tag}}
+		pkts[0] = transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source,
+			Header: wire.Header{Tag: tag}}
 		n = 1
 	}
 	if w.flags&dataValid != 0 || w.status == statusIncomplete {
@@ -267,7 +255,7 @@ func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
 			d.events = append(d.events, pkt)
 		}
 	}
-	d.settleTag(i)
+	d.freeTag(i)
 	return n
 }
 
@@ -297,14 +285,14 @@ func (d *Device) done(e *tagged, w *completion) transport.Packet {
 			}
 		}
 	}
-	d.ends(e)
+	d.endReceive(e)
 	return pkt
 }
 
 // undone: what was matched will not come.
 func (d *Device) undone(e *tagged, err error) {
 	_, source, _ := transport.UnpackTag(e.packed)
-	d.ends(e)
+	d.endReceive(e)
 	d.events = append(d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source, Err: err})
 	if s := d.sessionOf(source); s != nil {
 		d.fail(s, err, true)
@@ -317,7 +305,7 @@ func (d *Device) dropTagged(s *session) {
 		e := &d.tags.all[i]
 		if _, source, _ := transport.UnpackTag(e.packed); e.used && e.matched && !e.over && int(source) == s.peer {
 			d.undone(e, s.why)
-			d.settleTag(uint32(i))
+			d.freeTag(uint32(i))
 		}
 	}
 }
@@ -331,7 +319,13 @@ func (d *Device) sessionOf(peer int32) *session {
 	return nil
 }
 
-var (
-	_ transport.TagOffload = (*Device)(nil)
-	_ transport.Offloader  = (*link)(nil)
-)
+// deregisterTagged is for Close: the queue pairs are destroyed, so that nothing comes into the receives that are still
+// in the device's list.
+func (d *Device) deregisterTagged() {
+	for i := range d.tags.all {
+		if e := &d.tags.all[i]; e.reg != nil {
+			d.deregister(e.reg)
+			e.reg = nil
+		}
+	}
+}

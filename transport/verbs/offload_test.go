@@ -26,7 +26,7 @@ func newTaggers(t *testing.T, change ...func(*Options)) *taggers {
 	needSoft(t)
 	g := &taggers{t: t}
 	for rank := range g.dev {
-		g.dev[rank] = newDevice(t, rank, 2, append(change, func(o *Options) { o.Tags = "on" })...)
+		g.dev[rank] = newDevice(t, rank, 2, append(change, tagsOn)...)
 		t.Cleanup(func() { g.dev[rank].Close() })
 	}
 	for rank := range g.link {
@@ -38,7 +38,7 @@ func newTaggers(t *testing.T, change ...func(*Options)) *taggers {
 		}
 		g.link[rank] = l
 	}
-	if g.link[1].(transport.Offloader).Offload() == nil {
+	if o := g.link[1].Caps().Offload; o == nil || o != g.dev[1].Facts().Offload {
 		t.Fatal("both match tags, and the link does not offer it")
 	}
 	return g
@@ -84,8 +84,8 @@ func (g *taggers) next(rank int) transport.Packet {
 func (g *taggers) post(tag int32, mask uint64, buf []byte, cookie uint64) {
 	g.t.Helper()
 	packed, _ := transport.PackTag(3, 0, tag)
-	if got := g.dev[1].OffloadPost(packed&mask, mask, buf, cookie); got != transport.Offloaded {
-		g.t.Fatalf("OffloadPost: %d", got)
+	if got := g.dev[1].offload.Post(packed&mask, mask, transport.HostMem(buf), cookie); got != transport.PostedDown {
+		g.t.Fatalf("Post: %d", got)
 	}
 }
 
@@ -119,7 +119,8 @@ func TestEagerExpected(t *testing.T) {
 		g.settled()
 		posted := g.dev[1].posted
 		g.send(eager(tag), body)
-		g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: cookie, Header: wire.Header{Tag: tag}})
+		g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: cookie,
+			Header: wire.Header{Tag: tag}})
 		g.want(1, "done", g.next(1), transport.Packet{Event: transport.OffloadDone, Cookie: cookie,
 			Header: wire.Header{Kind: wire.Eager, Ctx: 3, Tag: tag, Len: uint64(n)}})
 		if !bytes.Equal(buf[:n], body) || !bytes.Equal(buf[n:], make([]byte, len(buf)-n)) {
@@ -138,16 +139,19 @@ func TestRendezvousExpected(t *testing.T) {
 	body, buf := pattern(300_000, 1), make([]byte, 400_000)
 	g.post(5, transport.MaskExact, buf, 77)
 	g.settled()
-	addr, key, ok := g.link[0].(transport.Getter).Register(body)
+	addr, key, ok := g.link[0].Caps().RMA.Register(transport.HostMem(body), transport.Readable)
 	if !ok {
 		t.Fatal("not registered")
 	}
 	reads := g.dev[1].stats.Reads
 	id := uint64(1)<<40 | 9
-	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: id, Len: uint64(len(body)), Addr: addr, Key: key}, nil)
-	g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: 77, Header: wire.Header{Tag: 5}})
+	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: id,
+		Len: uint64(len(body)), Addr: addr, Key: key}, nil)
+	g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: 77,
+		Header: wire.Header{Tag: 5}})
 	done := g.next(1)
-	if done.Event != transport.OffloadDone || done.Header.Kind != wire.FIN || done.Header.Len != uint64(len(body)) || done.Err != nil {
+	if done.Event != transport.OffloadDone || done.Header.Kind != wire.FIN || done.Header.Len != uint64(len(body)) ||
+		done.Err != nil {
 		t.Errorf("done: %+v", done)
 	}
 	if !bytes.Equal(buf[:len(body)], body) {
@@ -165,11 +169,12 @@ func TestRendezvousExpected(t *testing.T) {
 func TestUnexpected(t *testing.T) {
 	g := newTaggers(t)
 	body := pattern(200_000, 2)
-	addr, key, _ := g.link[0].(transport.Getter).Register(body)
+	addr, key, _ := g.link[0].Caps().RMA.Register(transport.HostMem(body), transport.Readable)
 	for _, h := range []wire.Header{
 		eager(1),
 		{Kind: wire.EagerSync, Flags: wire.Urgent, Ctx: 3, Tag: 2, ID: 4},
-		{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 3, ID: 5, Len: uint64(len(body)), Addr: addr, Key: key},
+		{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 3, ID: 5, Len: uint64(len(body)),
+			Addr: addr, Key: key},
 		{Kind: wire.RTS, Flags: wire.Urgent, Ctx: 3, Tag: 4, ID: 6, Len: 1 << 40},
 	} {
 		payload := pattern(100, 3)
@@ -178,7 +183,7 @@ func TestUnexpected(t *testing.T) {
 		}
 		g.send(h, payload)
 		p := g.next(1)
-		if p.Event != transport.Arrived || !p.Counted || !bytes.Equal(p.Payload, payload) {
+		if p.Event != transport.Unmatched || !bytes.Equal(p.Payload, payload) {
 			t.Errorf("%v: %+v", h.Kind, p)
 		}
 		if h.ID != 0 {
@@ -187,9 +192,9 @@ func TestUnexpected(t *testing.T) {
 		if p.Header != h {
 			t.Errorf("sent %+v, got %+v", h, p.Header)
 		}
-		g.dev[1].OffloadSeen()
+		g.dev[1].offload.Seen()
 	}
-	if g.dev[1].tags.seen != 4 || g.dev[1].tags.counted != 4 {
+	if g.dev[1].tags.seen != 4 || g.dev[1].tags.unmatched != 4 {
 		t.Errorf("%+v", g.dev[1].tags)
 	}
 }
@@ -208,12 +213,12 @@ func TestEntryRestsUntilSeen(t *testing.T) {
 	g.send(eager(1), pattern(10, 2))
 	first, second := g.next(1), g.next(1)
 	for i, p := range []transport.Packet{first, second} {
-		if p.Event != transport.Arrived || !p.Counted || !bytes.Equal(p.Payload, pattern(10, uint64(i+1))) {
+		if p.Event != transport.Unmatched || !bytes.Equal(p.Payload, pattern(10, uint64(i+1))) {
 			t.Errorf("message %d: %+v", i, p)
 		}
 	}
-	g.dev[1].OffloadSeen()
-	g.dev[1].OffloadSeen()
+	g.dev[1].offload.Seen()
+	g.dev[1].offload.Seen()
 	g.settled() // SYNC: the entry has been said to rest
 	g.send(eager(1), pattern(10, 3))
 	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 5 {
@@ -229,22 +234,29 @@ func TestTakenBack(t *testing.T) {
 	g := newTaggers(t)
 	buf := make([]byte, eagerMax)
 	g.post(1, transport.MaskExact, buf, 5)
-	g.dev[1].OffloadCancel(5)
-	g.dev[1].OffloadCancel(5) // once is enough
-	g.dev[1].OffloadCancel(99)
+	g.dev[1].offload.Cancel(5)
+	g.dev[1].offload.Cancel(5) // once is enough
+	g.dev[1].offload.Cancel(99)
 	g.want(1, "back", g.next(1), transport.Packet{Event: transport.OffloadBack, Cookie: 5})
+	fromSelf, _ := transport.PackTag(3, 1, 1)
+	if got := g.dev[1].offload.Post(fromSelf, transport.MaskExact, transport.HostMem(buf),
+		4); got != transport.PostedDown {
+		t.Fatal(got)
+	}
+	g.dev[1].offload.Cancel(4)
+	g.want(1, "back", g.next(1), transport.Packet{Event: transport.OffloadBack, Peer: 1, Cookie: 4})
 	g.settled()
 	g.post(2, transport.MaskExact, buf, 6)
 	g.settled()
 	g.send(eager(2), pattern(3, 1))
 	for len(g.dev[1].stash) == 0 { // the match is there, and the engine has not looked
-		if !g.dev[1].Arm(transport.Any, false) {
+		if !g.dev[1].Arm(transport.Any) {
 			continue
 		}
 		g.dev[1].Disarm()
 		g.poll(0)
 	}
-	g.dev[1].OffloadCancel(6)
+	g.dev[1].offload.Cancel(6)
 	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 6 {
 		t.Errorf("%+v", p)
 	}
@@ -263,14 +275,16 @@ func TestRendezvousTooLong(t *testing.T) {
 	body, buf := pattern(300_000, 1), make([]byte, 100_000)
 	g.post(5, transport.MaskExact, buf, 77)
 	g.settled()
-	addr, key, _ := g.link[0].(transport.Getter).Register(body)
-	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: 9, Len: uint64(len(body)), Addr: addr, Key: key}, nil)
+	addr, key, _ := g.link[0].Caps().RMA.Register(transport.HostMem(body), transport.Readable)
+	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: 9,
+		Len: uint64(len(body)), Addr: addr, Key: key}, nil)
 	if p := g.next(1); p.Event != transport.OffloadMatched {
 		t.Errorf("%+v", p)
 	}
 	p := g.next(1)
 	h := p.Header
-	if p.Event != transport.OffloadDone || p.Err != nil || h.Kind != wire.RTS || h.Len != uint64(len(body)) || h.Addr != addr || h.Key != key || h.Tag != 5 || h.Ctx != 3 {
+	if p.Event != transport.OffloadDone || p.Err != nil || h.Kind != wire.RTS || h.Len != uint64(len(body)) ||
+		h.Addr != addr || h.Key != key || h.Tag != 5 || h.Ctx != 3 {
 		t.Fatalf("%+v", p)
 	}
 	g2 := g.link[1]
@@ -297,8 +311,8 @@ func TestCounterWraps(t *testing.T) {
 		g.poll(0)
 		g.poll(1)
 		for _, p := range g.in[1] {
-			if p.Event == transport.Arrived && p.Counted {
-				g.dev[1].OffloadSeen()
+			if p.Event == transport.Unmatched {
+				g.dev[1].offload.Seen()
 				got++
 			}
 		}
@@ -317,14 +331,15 @@ func TestCounterWraps(t *testing.T) {
 func TestListFull(t *testing.T) {
 	g := newTaggers(t)
 	n := len(g.dev[1].tags.all)
-	mem, err := g.dev[1].Alloc(n * 64)
+	mem, err := g.dev[1].facts.Memory.Alloc(n * 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	posted := 0
 	for end := time.Now().Add(patience); posted < n && time.Now().Before(end); {
 		packed, _ := transport.PackTag(3, 0, int32(posted))
-		if g.dev[1].OffloadPost(packed, transport.MaskExact, mem[posted*64:posted*64+64], uint64(posted+1)) == transport.Offloaded {
+		if g.dev[1].offload.Post(packed, transport.MaskExact, transport.HostMem(mem[posted*64:posted*64+64]),
+			uint64(posted+1)) == transport.PostedDown {
 			posted++
 		}
 		g.poll(1)
@@ -332,11 +347,12 @@ func TestListFull(t *testing.T) {
 	if posted != n {
 		t.Fatalf("%d of %d entries", posted, n)
 	}
-	if got := g.dev[1].OffloadPost(1<<20, transport.MaskExact, mem[:64], 1<<40); got != transport.OffloadFull {
+	if got := g.dev[1].offload.Post(1<<20, transport.MaskExact, transport.HostMem(mem[:64]),
+		1<<40); got != transport.PostedFull {
 		t.Errorf("one more: %d", got)
 	}
 	for i := range n {
-		g.dev[1].OffloadCancel(uint64(i + 1))
+		g.dev[1].offload.Cancel(uint64(i + 1))
 	}
 	for i := range n {
 		if p := g.next(1); p.Event != transport.OffloadBack {
@@ -356,7 +372,8 @@ func TestTaggedPeerGone(t *testing.T) {
 	g.post(5, transport.MaskExact, buf, 77)
 	g.settled()
 	// The memory is not registered: the device's READ is refused.
-	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: 9, Len: 1 << 20, Addr: 4096, Key: 12345}, nil)
+	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 5, ID: 9, Len: 1 << 20,
+		Addr: 4096, Key: 12345}, nil)
 	matched, done, down := false, false, false
 	for !done || !down {
 		switch p := g.next(1); p.Event {
@@ -376,16 +393,16 @@ func TestTaggedPeerGone(t *testing.T) {
 	}
 }
 
-func TestNumbers(t *testing.T) {
-	var n numbers
-	if n.of(0) != 0 || n.id(0, true) != 0 || n.id(17, true) != 17 {
+func TestIDTable(t *testing.T) {
+	var n idTable
+	if n.number(0) != 0 || n.id(0, true) != 0 || n.id(17, true) != 17 {
 		t.Error("0 is 0, and a number that stands for nothing stays")
 	}
 	ids := map[uint32]uint64{}
 	for i := range uint64(1000) {
 		id := i<<40 | 5
-		k := n.of(id + 1)
-		if k == 0 || ids[k] != 0 || n.of(id+1) != k {
+		k := n.number(id + 1)
+		if k == 0 || ids[k] != 0 || n.number(id+1) != k {
 			t.Fatalf("number %d", k)
 		}
 		ids[k] = id + 1
@@ -407,8 +424,8 @@ func TestNumbers(t *testing.T) {
 			t.Error("one is lost")
 		}
 	}
-	if len(n.numbered) != 0 || len(n.ids) > 800 {
-		t.Errorf("%d are kept, in %d places", len(n.numbered), len(n.ids))
+	if len(n.numbers) != 0 || len(n.ids) > 800 {
+		t.Errorf("%d are kept, in %d places", len(n.numbers), len(n.ids))
 	}
 }
 
@@ -421,7 +438,7 @@ func TestMatchKeepsItsPlace(t *testing.T) {
 		g.settled()
 		g.send(eager(1), pattern(10, 1))
 		g.send(eager(2), pattern(10, 2))
-		g.dev[0].settle(time.Now().Add(patience))
+		g.dev[0].deliver(time.Now().Add(patience))
 		for len(g.dev[1].stash) < 2 && g.dev[1].hca != nil { // both completions are there
 			g.dev[1].stash = nil
 			n, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[:])
@@ -449,14 +466,14 @@ func TestMatchKeepsItsPlace(t *testing.T) {
 			switch e {
 			case transport.OffloadMatched:
 				match = i
-			case transport.Arrived:
+			case transport.Unmatched:
 				next = i
 			}
 		}
 		if match < 0 || next < match {
 			t.Errorf("%d packets at a time: %v", room, order)
 		}
-		g.dev[1].OffloadSeen()
+		g.dev[1].offload.Seen()
 	}
 }
 
@@ -464,7 +481,7 @@ func TestMatchKeepsItsPlace(t *testing.T) {
 func TestNoRoomForAll(t *testing.T) {
 	g := newTaggers(t)
 	const n = 12
-	mem, err := g.dev[1].Alloc(n * eagerMax)
+	mem, err := g.dev[1].facts.Memory.Alloc(n * eagerMax)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +492,7 @@ func TestNoRoomForAll(t *testing.T) {
 	for i := range n {
 		g.send(eager(int32(i)), pattern(10, uint64(i)))
 	}
-	g.dev[0].settle(time.Now().Add(patience))
+	g.dev[0].deliver(time.Now().Add(patience))
 	for len(g.dev[1].stash) < n { // all are there, as Arm would find them
 		k, err := g.dev[1].hca.turn(nil, g.dev[1].wcs[len(g.dev[1].stash):])
 		if err != nil {

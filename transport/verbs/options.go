@@ -22,7 +22,7 @@ type Options struct {
 	Cache int
 	// Control is how the ranks find each other: see tcp.Options.
 	Control tcp.Options
-	Log     func(msg string, args ...any) // what somebody should look at; nil: silent
+	Log     func(msg string, args ...any) // what an operator should see; nil: silent
 	Debug   func(msg string, args ...any) // what was chosen, and why; nil: silent
 
 	// For tests; 0: as it should be.

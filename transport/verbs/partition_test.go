@@ -27,7 +27,8 @@ func TestPartition(t *testing.T) {
 		{"7fff,8001", "", "8001", "", "8001", ""},
 		{"ffff,8001", "0x1", "8002,0001", "8001", "8001", ""},
 		{"7fff", "", "ffff", "", "7fff (limited member)", ""},
-		{"7fff", "", "7fff", "", "7fff (limited member)", "is in partition 7fff (limited member), this rank in 7fff (limited member)"},
+		{"7fff", "", "7fff", "", "7fff (limited member)",
+			"is in partition 7fff (limited member), this rank in 7fff (limited member)"},
 		{"8001,8002", "8001", "8001,8002", "8002", "8001", "is in partition 8002, this rank in 8001"},
 	} {
 		a, b := newEndIn(t, 0, c.keys, c.wish), newEndIn(t, 1, c.theirs, c.theirWish)
@@ -50,7 +51,8 @@ func TestPartition(t *testing.T) {
 func TestNoPartition(t *testing.T) {
 	needSoft(t)
 	t.Setenv("SOFTHCA_PKEYS", "7fff,8001")
-	for wish, says := range map[string]string{"8002": "GORUN_VERBS_PKEY=8002; it is in [7fff (limited member) 8001]", "x": "hexadecimal"} {
+	for wish, says := range map[string]string{"8002": "GORUN_VERBS_PKEY=8002; it is in [7fff (limited member) 8001]",
+		"x": "hexadecimal"} {
 		opt := options(t, 0, 2, func(string, ...any) {})
 		opt.Partition = wish
 		if _, err := New(opt); !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), says) {

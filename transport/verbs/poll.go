@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -48,8 +47,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		d.back = append(d.back, d.lent...)
 		d.lent = d.lent[:0]
 	}
-	if d.news.Load() {
-		d.takeNews()
+	if d.notices.Load() {
+		d.takeNotices()
 	}
 	n := 0
 	if len(d.events)+len(d.rooms) > 0 {
@@ -58,7 +57,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		}
 	}
 	if len(d.table.Load().all) == 0 {
-		return n // nobody to hear from
+		return n // there is no peer to hear from
 	}
 	took := d.take(len(pkts) - n)
 	for i := range took {
@@ -83,8 +82,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if len(d.events)+len(d.rooms) > 0 {
 		n += d.handOut(pkts[n:])
 	}
-	if len(d.waiting) > 0 {
-		d.goOn()
+	if len(d.waitingRMA) > 0 {
+		d.advanceWaiting()
 	}
 	if len(d.ending) > 0 && len(took) == 0 {
 		d.endSessions()
@@ -126,14 +125,14 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	}
 	frame := d.recv.piece(buffer)[:min(int(w.length), d.recv.size)]
 	if w.opcode == wcRecvImm {
-		*pkt = transport.Packet{Event: transport.Noted, Peer: int32(s.peer), Header: wire.Header{Ctx: w.imm}}
+		pkt.Event, pkt.Peer, pkt.Value = transport.Noted, int32(s.peer), uint64(w.imm)
 		return true
 	}
-	counted, err := s.unframe(frame, pkt)
-	if counted {
-		d.tags.counted++
+	event, err := s.unframe(frame, pkt)
+	if event == transport.Unmatched {
+		d.tags.unmatched++
 		if err != nil {
-			d.OffloadSeen() // the engine will not see it
+			d.offloadSeen() // the engine will not see it
 		}
 	}
 	if err != nil {
@@ -142,7 +141,7 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	}
 	d.stats.Received++
 	s.heard = true
-	pkt.Event, pkt.Peer, pkt.Counted, pkt.Err, pkt.Cookie = transport.Arrived, int32(s.peer), counted, nil, 0
+	pkt.Event, pkt.Peer = event, int32(s.peer)
 	return true
 }
 
@@ -170,21 +169,21 @@ func (s *session) release(upTo uint32, err error) {
 	for ; s.done != upTo; s.done++ {
 		r := &s.sq[s.done%uint32(len(s.sq))]
 		if r.buffer >= 0 {
-			d.free = append(d.free, uint32(r.buffer))
+			d.freeSends = append(d.freeSends, uint32(r.buffer))
 			r.buffer = -1
 		}
-		if r.get != nil {
-			r.get.partDone(d, err)
-			r.get = nil
+		if r.rma != nil {
+			r.rma.partDone(d, err)
+			r.rma = nil
 		}
 		d.inFlight--
 	}
 	s.hasRoom()
-	for _, other := range d.hungry {
+	for _, other := range d.starved {
 		other.hasRoom()
 	}
-	clear(d.hungry)
-	d.hungry = d.hungry[:0]
+	clear(d.starved)
+	d.starved = d.starved[:0]
 }
 
 // hasRoom: if something was refused, it may be tried again.
@@ -210,10 +209,10 @@ func (d *Device) handOut(pkts []transport.Packet) int {
 	return n
 }
 
-// takeNews looks at what goroutines have found out.
-func (d *Device) takeNews() {
+// takeNotices looks at what goroutines have found out.
+func (d *Device) takeNotices() {
 	d.mu.Lock()
-	d.news.Store(false)
+	d.notices.Store(false)
 	lost := d.lost
 	d.lost = nil
 	d.mu.Unlock()
@@ -236,7 +235,7 @@ func (d *Device) fail(s *session, err error, tell bool) {
 	d.stats.Failures++
 	if tell {
 		d.mu.Lock()
-		d.spoil(s, err, true)
+		d.abort(s, err, true)
 		d.mu.Unlock()
 	}
 	s.qp.fail()
@@ -270,7 +269,9 @@ func (d *Device) endSessions() {
 			d.destroyed(s)
 		}
 		s.told = true
-		d.dropGets(s)
+		if len(d.waitingRMA) > 0 {
+			d.advanceWaiting()
+		}
 		d.dropTagged(s)
 		if s.wasOpen() {
 			d.events = append(d.events, transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.why})

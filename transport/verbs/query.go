@@ -39,6 +39,7 @@ type tagLimits struct{ tags, ops, header int }
 type limits struct {
 	maxEntries, maxReceives, maxRequests int
 	reads, serves                        int // READs under way: its own, and those of a peer
+	atomics                              bool
 }
 
 const (
@@ -103,7 +104,8 @@ func describe(d *topology.Device, h *hca, c *capabilities) {
 func capsOf(c *capabilities) topology.Caps {
 	caps := topology.Caps{Atomics: atomicsName(uint32(c.atomic)), MaxSGE: int(c.max_sge), MaxSGERead: int(c.max_sge_rd),
 		MaxReads: int(c.max_init_rd_atom), MaxServed: int(c.max_rd_atom)}
-	caps.Tags = topology.TagMatching{RC: c.tm_flags&1 != 0, MaxTags: int(c.tm_tags), MaxOps: int(c.tm_ops), MaxSGE: int(c.tm_sge), MaxRendezvous: int(c.tm_rndv)}
+	caps.Tags = topology.TagMatching{RC: c.tm_flags&1 != 0, MaxTags: int(c.tm_tags), MaxOps: int(c.tm_ops),
+		MaxSGE: int(c.tm_sge), MaxRendezvous: int(c.tm_rndv)}
 	caps.ODP = topology.ODP{Supported: c.odp_general&1 != 0, Implicit: c.odp_general&2 != 0}
 	for i, what := range []string{"send", "recv", "write", "read", "atomic", "srq"} {
 		if c.odp_rc>>i&1 != 0 {
@@ -142,7 +144,8 @@ func guid(g uint64) string {
 
 var (
 	stateNames = []string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
-	physNames  = []string{"", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "PhyTest"}
+	physNames  = []string{"", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp",
+		"LinkErrorRecovery", "PhyTest"}
 	layerNames = []string{"", "InfiniBand", "Ethernet"}
 	gidTypes   = []topology.GIDType{topology.TypeIB, topology.TypeV1, topology.TypeV2}
 )
@@ -166,7 +169,8 @@ func describePort(h *hca, number int) (p topology.Port, longest uint64, err erro
 	if layer == 0 {
 		layer = layerInfiniBand // what the header says of devices that do not say
 	}
-	p = topology.Port{Number: number, State: nameOf(stateNames, uint8(st.state)), Phys: nameOf(physNames, uint8(st.phys_state)),
+	p = topology.Port{Number: number, State: nameOf(stateNames, uint8(st.state)),
+		Phys: nameOf(physNames, uint8(st.phys_state)),
 		Link: nameOf(layerNames, layer), LID: int(st.lid), MTU: mtuBytes(uint8(st.active_mtu))}
 	for i := range min(int(st.gids), gidsMost) {
 		if g, ok := gidAt(h, number, i, layer); ok {
@@ -225,7 +229,8 @@ func choose(want, partition string) (*hca, port, error) {
 		return nil, port{}, err
 	}
 	if len(names) == 0 {
-		return nil, port{}, errors.New("there is no RDMA device (none in /sys/class/infiniband, or this container has no /dev/infiniband)")
+		return nil, port{}, errors.New("there is no RDMA device (none in /sys/class/infiniband," +
+			" or this container has no /dev/infiniband)")
 	}
 	var why []string
 	for _, name := range names {
@@ -261,7 +266,8 @@ func (h *hca) choosePort(name string, filter topology.Filter, partition uint16) 
 				p.tags = tagLimits{tags: int(c.tm_tags), ops: int(c.tm_ops), header: int(c.tm_rndv)}
 			}
 			p.caps = limits{maxEntries: int(c.max_cqe), maxReceives: int(c.max_srq_wr), maxRequests: int(c.max_qp_wr),
-				reads: min(readsMost, max(1, int(c.max_init_rd_atom))), serves: min(readsMost, max(1, int(c.max_rd_atom)))}
+				reads:  min(readsMost, max(1, int(c.max_init_rd_atom))),
+				serves: min(readsMost, max(1, int(c.max_rd_atom))), atomics: c.atomic != 0}
 			return p, nil
 		}
 		why = append(why, fmt.Sprintf("port %d: %v", n, err))

@@ -15,9 +15,9 @@ import (
 
 // session is the connection with one peer.
 //
-// A queue pair is made by whoever connects first, and by the other when it is told. Each side says hello once, connects
-// its queue pair when it has the other's hello, and says ready; only then may the other send. So it does not matter who
-// begins, nor whether both do, and the first message finds a receiver that is ready.
+// The rank that connects first makes a queue pair, and the other when it gets the hello. Each side says hello once,
+// connects its queue pair when it has the other's hello, and says ready; only then may the other send. So it does not
+// matter which begins, nor whether both do, and the first message finds a receiver that is ready.
 type session struct {
 	d     *Device
 	peer  int
@@ -41,17 +41,17 @@ type session struct {
 	opened   chan struct{} // closed when the state is open or failed
 
 	// These belong to the caller of Poll.
-	sq      []record  // requests that the device has: those from done up to next, by number modulo length, a power of two
-	most    int       // of them; one more fits, that of confirm
-	next    uint32    // number of the next request
-	done    uint32    // all before are over
-	quiet   int       // sends since one that will be confirmed
-	refused bool      // something found no room
-	failed  bool      // nothing is posted any more
-	why     error     // for Down
-	told    bool      // Down has been
-	heard   bool      // a packet of it has been handed out
-	flushBy time.Time // when a device that has not given the requests back is made to
+	sq         []record  // requests that the device has: those from done up to next, by number modulo length, 2^n
+	most       int       // of them; one more fits, that of confirm
+	next       uint32    // number of the next request
+	done       uint32    // all before are over
+	unsignaled int       // sends since one that will be confirmed
+	refused    bool      // something found no room
+	failed     bool      // nothing is posted any more
+	why        error     // for Down
+	told       bool      // Down has been
+	heard      bool      // a packet of it has been handed out
+	flushBy    time.Time // when a device that has not given the requests back is made to
 }
 
 type state uint8
@@ -65,8 +65,8 @@ const (
 
 // record is one request that the device has. Its owner is the device, from post to completion.
 type record struct {
-	buffer int32 // of Device.send; negative: none
-	get    *get  // the READ or WRITE that it is a part of; nil: a send
+	buffer int32  // of Device.send; negative: none
+	rma    *rmaOp // the operation that it is a part of; nil: a send
 }
 
 // table is what Poll finds sessions by.
@@ -138,11 +138,11 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	case d.closed.Load():
 		return nil, fmt.Errorf("%w: verbs: the device is closed", transport.ErrUnavailable)
 	}
-	if err := d.reach(ctx, peer, control); err != nil {
+	if err := d.ensureConnected(ctx, peer, control); err != nil {
 		return nil, fmt.Errorf("verbs: the control connection with rank %d: %w", peer, err)
 	}
 	d.mu.Lock()
-	s, err := d.meet(peer)
+	s, err := d.attach(peer)
 	d.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("%w: verbs: a queue pair for rank %d: %w", transport.ErrUnavailable, peer, err)
@@ -151,7 +151,8 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	case <-s.opened:
 	case <-ctx.Done():
 		d.giveUp(s, errors.New("connecting took too long"))
-		return nil, fmt.Errorf("%w: verbs: rank %d has the control connection and did not answer with its queue pair: %w", transport.ErrTimeout, peer, ctx.Err())
+		return nil, fmt.Errorf("%w: verbs: rank %d has the control connection and did not answer with its queue pair: %w",
+			transport.ErrTimeout, peer, ctx.Err())
 	case <-d.ctx.Done():
 		return nil, fmt.Errorf("%w: verbs: the device is closed", transport.ErrUnavailable)
 	}
@@ -160,18 +161,19 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	if s.state == stateFailed {
 		return nil, fmt.Errorf("verbs: the queue pair with rank %d: %w", peer, s.err)
 	}
-	return &link{s}, nil
+	return newLink(s), nil
 }
 
-// meet returns the session with a peer, and says hello if it is new. mu is held.
-func (d *Device) meet(peer int) (*session, error) {
+// attach returns the session with a peer, and says hello if it is new. mu is held.
+func (d *Device) attach(peer int) (*session, error) {
 	if s := d.sessions[peer]; s != nil {
 		return s, nil
 	}
 	s := &session{d: d, peer: peer, opened: make(chan struct{}), psn: rand.Uint32() >> 8}
 	var deep int
 	var err error
-	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index, min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
+	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index,
+		min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
 	if d.matching() {
@@ -183,43 +185,47 @@ func (d *Device) meet(peer int) (*session, error) {
 	s.sq, s.most = make([]record, depth), min(depth, deep-1)
 	d.table.Store(d.table.Load().with(s))
 	d.sessions[peer] = s
-	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid, qpn: s.qpn, psn: s.psn, slot: slotSize,
+	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
+		qpn: s.qpn, psn: s.psn, slot: slotSize,
 		most: uint32(min(d.at.maxLength, 1<<31)), pkey: d.at.pkey.Value}
 	if d.matching() {
 		h.serves, h.serveQPN = servesTags, s.serveQPN
 	}
-	d.write(peer, tagHello, h.encode())
+	d.sendControl(peer, tagHello, h.encode())
 	return s, nil
 }
 
-// greeted takes a peer's hello.
-func (d *Device) greeted(peer int, payload []byte) {
+// onHello takes a peer's hello.
+func (d *Device) onHello(peer int, payload []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s, err := d.meet(peer)
+	s, err := d.attach(peer)
 	if err != nil {
-		d.write(peer, tagBroken, []byte(err.Error()))
+		d.sendControl(peer, tagBroken, []byte(err.Error()))
 		return
 	}
 	var h hello
 	if err := h.decode(payload); err != nil {
-		d.spoil(s, err, true)
+		d.abort(s, err, true)
 		return
 	}
 	if s.state != stateMade {
 		return // it says so once
 	}
 	if h.layer != d.at.layer || h.slot != slotSize {
-		d.spoil(s, fmt.Errorf("rank %d has link layer %d and buffers of %d bytes, this rank %d and %d", peer, h.layer, h.slot, d.at.layer, slotSize), true)
+		d.abort(s, fmt.Errorf("rank %d has link layer %d and buffers of %d bytes, this rank %d and %d", peer, h.layer,
+			h.slot, d.at.layer, slotSize), true)
 		return
 	}
 	if theirs := (topology.PKey{Value: h.pkey}); !d.at.pkey.Reaches(theirs) {
-		d.spoil(s, fmt.Errorf("rank %d is in partition %s, this rank in %s: between them the fabric passes nothing (GORUN_VERBS_PKEY chooses one that both are in, at least one of them as a full member)",
+		d.abort(s, fmt.Errorf("rank %d is in partition %s, this rank in %s: between them the fabric passes nothing"+
+			" (GORUN_VERBS_PKEY chooses one that both are in, at least one of them as a full member)",
 			peer, theirs, d.at.pkey), true)
 		return
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
-		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves), timeout: ackTimeout, retries: ackRetries}
+		rdAtom: uint8(min(d.at.caps.reads, max(1, int(h.reads)))), rdServe: uint8(d.at.caps.serves),
+		timeout: ackTimeout, retries: ackRetries}
 	if d.at.layer == layerEthernet {
 		r.class = uint8(d.opt.TrafficClass)
 	}
@@ -227,11 +233,11 @@ func (d *Device) greeted(peer int, payload []byte) {
 	s.both = s.tagged && d.matching()
 	s.theirMost = h.most
 	if err := s.join(&h, &r); err != nil {
-		d.spoil(s, err, true)
+		d.abort(s, err, true)
 		return
 	}
 	s.state = stateKnown
-	d.write(peer, tagReady, nil)
+	d.sendControl(peer, tagReady, nil)
 }
 
 // join connects the queue pairs.
@@ -247,16 +253,16 @@ func (s *session) join(h *hello, r *remote) error {
 	return d.hca.connectQP(s.serve, d.at.number, d.at.gidIndex, d.at.global, r, s.psn)
 }
 
-// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^18 = 1.07 s, as UCX; and ackRetries how often.
-// So a link may be down for 5 s, as tcp's may. A packet that is lost from among others is asked for by the receiver at
-// once, without this. The number may not be 7: soft-RoCE goes on for ever then.
+// ackTimeout is how long the device waits before it sends again: 4.096 µs × 2^18 = 1.07 s, as UCX; and ackRetries how
+// often. So a link may be down for 5 s, as tcp's may. A packet that is lost from among others is asked for by the
+// receiver at once, without this. The number may not be 7: soft-RoCE goes on for ever then.
 const (
 	ackTimeout = 18
 	ackRetries = 6
 )
 
-// answered takes a peer's ready.
-func (d *Device) answered(peer int) {
+// onReady takes a peer's ready.
+func (d *Device) onReady(peer int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.sessions[peer]; s != nil && s.state == stateKnown {
@@ -265,36 +271,36 @@ func (d *Device) answered(peer int) {
 	}
 }
 
-// spoil ends a session; tell: the peer does not know. mu is held.
-func (d *Device) spoil(s *session, err error, tell bool) {
+// abort ends a session; tell: the peer does not know. mu is held.
+func (d *Device) abort(s *session, err error, tell bool) {
 	if s.state == stateFailed {
 		return
 	}
 	if tell {
-		d.write(s.peer, tagBroken, []byte(err.Error()))
+		d.sendControl(s.peer, tagBroken, []byte(err.Error()))
 	}
 	if s.state != stateOpen {
 		close(s.opened)
 	}
 	s.state, s.err = stateFailed, err
 	d.lost = append(d.lost, s)
-	d.news.Store(true)
-	d.rouse()
+	d.notices.Store(true)
+	d.wakeSleepers()
 }
 
 func (d *Device) giveUp(s *session, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s.state != stateOpen {
-		d.spoil(s, err, true)
+		d.abort(s, err, true)
 	}
 }
 
-// left is told that a peer's control connection has ended.
-func (d *Device) left(peer int, err error) {
+// onGone: a peer's control connection has ended, or its queue pair.
+func (d *Device) onGone(peer int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.sessions[peer]; s != nil {
-		d.spoil(s, err, false)
+		d.abort(s, err, false)
 	}
 }

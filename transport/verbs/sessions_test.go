@@ -32,15 +32,16 @@ func TestDownAfterUnconfirmed(t *testing.T) {
 			}
 			n--
 		}
-		if a.inFlight != 0 || len(a.free) != a.send.count-1 {
-			t.Errorf("after %d sends: %d requests are under way, %d of %d send buffers free", n, a.inFlight, len(a.free), a.send.count-1)
+		if a.inFlight != 0 || len(a.freeSends) != a.send.count-1 {
+			t.Errorf("after %d sends: %d requests are under way, %d of %d send buffers free", n, a.inFlight,
+				len(a.freeSends), a.send.count-1)
 		}
 		a.Close()
 	}
 }
 
-// While a failed queue pair's requests come back, nobody may go to sleep: after the last there is no arrival that would
-// wake him to hear of the end.
+// While a failed queue pair's requests come back, the rank may not go to sleep: after the last there is no arrival that
+// would wake it to hear of the end.
 func TestNoSleepBeforeDown(t *testing.T) {
 	watchdog(t)
 	a, b, ab, _ := two(t)
@@ -48,17 +49,18 @@ func TestNoSleepBeforeDown(t *testing.T) {
 		send(t, ab, wire.Header{Kind: wire.Eager, Tag: int32(i)}, []byte("hello"), b)
 	}
 	b.Close()
+	set := a.sleep()
 	for limit := time.Now().Add(patience); ; {
 		if a.poll(); len(a.in) > 0 {
 			break
 		}
-		if a.Arm(transport.Any, true) {
-			timer := time.AfterFunc(patience/2, a.Interrupt)
-			a.Park(true)
+		if set.Arm(transport.Any, true) {
+			timer := time.AfterFunc(patience/2, set.Interrupt)
+			set.Park(true)
 			if !timer.Stop() {
-				t.Fatal("asleep, and the peer's end is not told")
+				t.Fatal("asleep, and the peer's end is not reported")
 			}
-			a.Disarm()
+			set.Disarm()
 		}
 		if time.Now().After(limit) {
 			t.Fatal("no end")
@@ -67,22 +69,22 @@ func TestNoSleepBeforeDown(t *testing.T) {
 	a.down(1)
 }
 
-// A device whose completions Arm has found, and nobody has polled, does not wait for them when it is closed; nor does
-// one whose peer is gone wait until the device has tried often enough.
+// A device whose completions Arm has found, and Poll has not handed out, does not wait for them when it is closed; nor
+// does one whose peer is gone wait until the device has tried often enough.
 func TestCloseIsPrompt(t *testing.T) {
 	watchdog(t)
 	a, b, ab, ba := two(t)
 	for range signalEvery {
 		send(t, ab, wire.Header{Kind: wire.Eager}, []byte("hello"), b)
 	}
-	for a.Arm(transport.Any, false) { // until a completion is there
+	for a.Arm(transport.Any) { // until a completion is there
 		a.Disarm()
 	}
 	if len(a.stash) == 0 {
 		t.Fatal("Arm says that something is there, and has found nothing")
 	}
 	began := time.Now()
-	a.settle(began.Add(patience))
+	a.deliver(began.Add(patience))
 	if a.inFlight != 0 {
 		t.Errorf("%d requests are under way after %v", a.inFlight, time.Since(began))
 	}
@@ -92,9 +94,9 @@ func TestCloseIsPrompt(t *testing.T) {
 	}
 	send(t, ba, wire.Header{Kind: wire.Eager}, []byte("too late"))
 	retries := ba.s.confirmed(b)
-	b.settle(time.Now().Add(patience))
+	b.deliver(time.Now().Add(patience))
 	if b.inFlight != 0 {
-		t.Errorf("%d requests are under way to one who is gone", b.inFlight)
+		t.Errorf("%d requests are under way to a peer that is gone", b.inFlight)
 	}
 	if retries() {
 		t.Error("the queue pair was left to try until it gave up, and the peer was known to be gone")
@@ -186,8 +188,8 @@ func downWhenFull(t *testing.T) (soon bool) {
 	b.Close()
 	a.down(1)
 	soon = ab.s.flushBy.After(time.Now())
-	if a.inFlight != 0 || len(a.free) != a.send.count-1 {
-		t.Errorf("%d requests are under way, %d of %d send buffers free", a.inFlight, len(a.free), a.send.count-1)
+	if a.inFlight != 0 || len(a.freeSends) != a.send.count-1 {
+		t.Errorf("%d requests are under way, %d of %d send buffers free", a.inFlight, len(a.freeSends), a.send.count-1)
 	}
 	return soon
 }
@@ -212,7 +214,7 @@ func (e *end) state(peer int) state {
 	return s.state
 }
 
-// What all peers share runs out: whoever was refused because others hold it is told when there is some again.
+// What all peers share runs out: a link that was refused because others hold it is told when there is some again.
 func TestRoomOfOthers(t *testing.T) {
 	watchdog(t)
 	needSoft(t)
@@ -244,7 +246,7 @@ func TestRoomOfOthers(t *testing.T) {
 	}
 	ends[0].injected("resume")
 	var told []int32
-	hub.until("room for the one who holds nothing", func() bool {
+	hub.until("room for the link that holds nothing", func() bool {
 		for _, p := range hub.in {
 			if p.Event != transport.Room {
 				t.Fatalf("event %d, %v", p.Event, p.Err)
@@ -278,7 +280,46 @@ func TestRoomOfOthers(t *testing.T) {
 	}
 }
 
-// Neither the software HCA nor soft-RoCE is hardware, so those who poll must let them work.
+// The completion channel shows an arrival to either sleeper, once Arm has asked for it and until the next Arm.
+func TestChannel(t *testing.T) {
+	watchdog(t)
+	a, b, ab, _ := two(t)
+	wakes := b.Facts().Wake
+	if len(wakes) != 1 || wakes[0].FD != wakes[0].ThreadFD || wakes[0].Word != nil {
+		t.Fatalf("%+v: one channel for both was expected", wakes)
+	}
+	arm := func(level transport.Level) {
+		t.Helper()
+		for limit := time.Now().Add(patience); !b.Arm(level); b.noPackets() {
+			if time.Now().After(limit) {
+				t.Fatal("there is always something to poll")
+			}
+		}
+	}
+	for _, level := range []transport.Level{transport.Urgent, transport.Any, transport.Thread} {
+		arm(level)
+		if readable(wakes[0].FD) {
+			t.Errorf("level %d: readable before anything has arrived", level)
+		}
+		send(t, ab, wire.Header{Kind: wire.Eager, Flags: wire.Urgent}, []byte("hello"), a)
+		for limit := time.Now().Add(patience); !readable(wakes[0].FD); time.Sleep(time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("level %d: an arrival is not shown", level)
+			}
+		}
+		b.take(transport.Arrived)
+		if !readable(wakes[0].ThreadFD) {
+			t.Errorf("level %d: Poll has hidden from a sleeper what it was to see", level)
+		}
+		b.Disarm()
+	}
+	arm(transport.Any)
+	if readable(wakes[0].FD) {
+		t.Error("readable after another Arm")
+	}
+}
+
+// Neither the software HCA nor soft-RoCE is hardware, so a caller that polls must let them work.
 func TestHosted(t *testing.T) {
 	_, _, ab, _ := two(t)
 	if !ab.Caps().Hosted {

@@ -418,7 +418,7 @@ struct vb_qp *vb_qp_make(struct vb_ctx *c, int port, int pkey, uint32_t *depth, 
 
 struct vb_qp *vb_qp_serve(struct vb_ctx *c, int port, int pkey, uint32_t *qpn, char *err)
 {
-	// Its send queue is the device's own: nobody posts there.
+	// Its send queue is the device's own: the program does not post there.
 	struct ibv_qp_init_attr a = {.send_cq = c->cq, .recv_cq = c->cq, .srq = c->srq, .qp_type = IBV_QPT_RC};
 	return qp_make(c, port, pkey, &a, qpn, err);
 }

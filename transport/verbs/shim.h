@@ -92,7 +92,7 @@ struct vb_wc {
 	uint32_t opcode; // enum vb_wc_opcode
 	uint32_t length, qpn, imm, vendor;
 	uint64_t tag;   // of a match
-	uint32_t priv;  // what its sender has put beside it
+	uint32_t priv;  // what its sender has put into the header
 	uint32_t flags; // enum vb_wc_flags
 };
 

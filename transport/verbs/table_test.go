@@ -54,7 +54,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// colliding gives numbers that all begin to be looked for in the same place of a table of 2,048 and of all smaller ones.
+// colliding gives numbers that all begin to be looked for in the same place of a table of 2,048 and of all smaller
+// ones.
 func colliding() func(int) uint32 {
 	next := uint32(0)
 	return func(int) uint32 {
@@ -84,6 +85,6 @@ func TestText(t *testing.T) {
 		t.Error("the end of a device has the same name as that of a port")
 	}
 	if statusText(1<<31) == "" || eventText(1<<31) == "" {
-		t.Error("a number that nobody knows has no name at all")
+		t.Error("an unknown number has no name at all")
 	}
 }

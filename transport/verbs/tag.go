@@ -25,7 +25,7 @@ import (
 // All that a receive could match is EAGER or RNDV, or it could be overtaken: the synchronous and the software's own RTS
 // too, told apart by the kind. What is not matched, or whose context does not pack, is NO_TAG: eight zero bytes, and
 // then the frame as ever. An ID does not fit: the peer knows the message by a number of 30 bits, which the sender's
-// device turns into the ID again in what comes back (numbers).
+// device turns into the ID again in what comes back (idTable).
 const (
 	tagHeader   = 16
 	tagRndvSize = 32
@@ -59,7 +59,7 @@ func (s *session) frame(b []byte, h *wire.Header, payload []byte) int {
 		switch h.Kind {
 		case wire.Cancel, wire.RTS, wire.EagerSync:
 			short := *h
-			short.ID = uint64(d.numbers.of(h.ID))
+			short.ID = uint64(d.ids.number(h.ID))
 			h = &short
 		}
 	}
@@ -94,7 +94,7 @@ func (s *session) taggedFrame(b []byte, h *wire.Header, payload []byte) int {
 	}
 	number := uint32(h.Flags) // of a plain one, which needs none
 	if kind != kindPlain {
-		number = s.d.numbers.of(h.ID)
+		number = s.d.ids.number(h.ID)
 	}
 	op := byte(tmEager)
 	if kind == kindRTS && s.readsItself(h) {
@@ -125,81 +125,82 @@ func (s *session) readsItself(h *wire.Header) bool {
 	return h.Flags&wire.Readable != 0 && h.Len >= tagRndvSize && h.Len <= most && s.d.at.tags.header >= tagRndvSize
 }
 
-// numbers are the IDs of messages that have been announced and not been answered for good. 0 stands for 0.
-type numbers struct {
-	ids      []uint64 // by number
-	free     []uint32
-	numbered map[uint64]uint32
+// idTable has the IDs of messages that have been announced and not been answered for good, each by a short number. 0
+// stands for 0.
+type idTable struct {
+	ids     []uint64 // by number
+	free    []uint32
+	numbers map[uint64]uint32 // by ID
 }
 
-// of is the number of a message, which it has from now until drop.
-func (n *numbers) of(id uint64) uint32 {
+// number is that of a message, which it has from now until drop.
+func (t *idTable) number(id uint64) uint32 {
 	if id == 0 {
 		return 0
 	}
-	if i, known := n.numbered[id]; known {
+	if i, known := t.numbers[id]; known {
 		return i
 	}
-	if n.numbered == nil {
-		n.numbered, n.ids = map[uint64]uint32{}, []uint64{0}
+	if t.numbers == nil {
+		t.numbers, t.ids = map[uint64]uint32{}, []uint64{0}
 	}
 	var i uint32
-	if k := len(n.free); k > 0 {
-		i = n.free[k-1]
-		n.free = n.free[:k-1]
-		n.ids[i] = id
+	if k := len(t.free); k > 0 {
+		i = t.free[k-1]
+		t.free = t.free[:k-1]
+		t.ids[i] = id
 	} else {
-		i = uint32(len(n.ids))
-		n.ids = append(n.ids, id)
+		i = uint32(len(t.ids))
+		t.ids = append(t.ids, id)
 	}
-	n.numbered[id] = i
+	t.numbers[id] = i
 	return i
 }
 
-// id is the ID that a peer's number stands for, or the number itself if it stands for none, which is nobody's ID then;
-// drop: nothing more will be heard of it.
-func (n *numbers) id(number uint64, drop bool) uint64 {
-	if number >= uint64(len(n.ids)) || n.ids[number] == 0 {
+// id is the ID that a peer's number stands for, or the number itself if it stands for none, which is no message's ID
+// then; drop: nothing more will be heard of it.
+func (t *idTable) id(number uint64, drop bool) uint64 {
+	if number >= uint64(len(t.ids)) || t.ids[number] == 0 {
 		return number
 	}
-	id := n.ids[number]
+	id := t.ids[number]
 	if drop {
-		n.ids[number] = 0
-		delete(n.numbered, id)
-		n.free = append(n.free, uint32(number))
+		t.ids[number] = 0
+		delete(t.numbers, id)
+		t.free = append(t.free, uint32(number))
 	}
 	return id
 }
 
 var errFrame = errors.New("it sent a frame that cannot be right")
 
-// unframe reads what frame wrote, or the peer's device as its FIN. counted: the device takes it for one that no entry
-// of the list was for.
-func (s *session) unframe(b []byte, pkt *transport.Packet) (counted bool, err error) {
+// unframe reads what frame wrote, or the peer's device as its FIN. The event is Unmatched for what the device counts as
+// a message that no entry of the list was for, else Arrived.
+func (s *session) unframe(b []byte, pkt *transport.Packet) (transport.Event, error) {
 	if !s.d.matching() {
-		return false, plainFrame(b, pkt)
+		return transport.Arrived, plainFrame(b, pkt)
 	}
 	if len(b) < noTagSize {
-		return false, fmt.Errorf("%w: %d bytes", errFrame, len(b))
+		return transport.Arrived, fmt.Errorf("%w: %d bytes", errFrame, len(b))
 	}
 	switch b[0] {
 	case tmNoTag:
 		if err := plainFrame(b[noTagSize:], pkt); err != nil {
-			return false, err
+			return transport.Arrived, err
 		}
-		s.recall(&pkt.Header)
-		return false, nil
+		s.restoreID(&pkt.Header)
+		return transport.Arrived, nil
 	case tmFin:
 		if len(b) < tagHeader || !s.both {
-			return false, fmt.Errorf("%w: a FIN of %d bytes", errFrame, len(b))
+			return transport.Arrived, fmt.Errorf("%w: a FIN of %d bytes", errFrame, len(b))
 		}
-		pkt.Header = wire.Header{Kind: wire.FIN, ID: s.d.numbers.id(uint64(binary.BigEndian.Uint32(b[4:])&numberMask), true)}
+		pkt.Header = wire.Header{Kind: wire.FIN, ID: s.d.ids.id(uint64(binary.BigEndian.Uint32(b[4:])&numberMask), true)}
 		pkt.Payload = nil
-		return false, nil
+		return transport.Arrived, nil
 	case tmEager, tmRndv:
-		return true, s.untag(b, pkt)
+		return transport.Unmatched, s.untag(b, pkt)
 	}
-	return false, fmt.Errorf("%w: tag-matching opcode %d", errFrame, b[0])
+	return transport.Arrived, fmt.Errorf("%w: tag-matching opcode %d", errFrame, b[0])
 }
 
 func plainFrame(b []byte, pkt *transport.Packet) error {
@@ -214,18 +215,18 @@ func plainFrame(b []byte, pkt *transport.Packet) error {
 	return nil
 }
 
-// recall gives an answer the whole ID of the message that it is about.
-func (s *session) recall(h *wire.Header) {
+// restoreID gives an answer the whole ID of the message that it is about.
+func (s *session) restoreID(h *wire.Header) {
 	if !s.both {
 		return
 	}
 	switch h.Kind {
 	case wire.FIN, wire.Matched:
-		h.ID = s.d.numbers.id(h.ID, true)
+		h.ID = s.d.ids.id(h.ID, true)
 	case wire.CancelReply:
-		h.ID = s.d.numbers.id(h.ID, h.Len != 0)
+		h.ID = s.d.ids.id(h.ID, h.Len != 0)
 	case wire.CTS, wire.PutAsk:
-		h.ID = s.d.numbers.id(h.ID, false)
+		h.ID = s.d.ids.id(h.ID, false)
 	}
 }
 
@@ -267,7 +268,8 @@ func (s *session) untag(b []byte, pkt *transport.Packet) error {
 func rendezvousHeader(b []byte) wire.Header {
 	be := binary.BigEndian
 	ctx, _, tag := transport.UnpackTag(be.Uint64(b[8:]))
-	return wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: ctx, Tag: tag, ID: uint64(be.Uint32(b[4:]) & numberMask),
+	return wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: ctx, Tag: tag,
+		ID:  uint64(be.Uint32(b[4:]) & numberMask),
 		Len: uint64(be.Uint32(b[28:])), Addr: be.Uint64(b[16:]), Key: uint64(be.Uint32(b[24:]))}
 }
 

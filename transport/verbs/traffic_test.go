@@ -25,16 +25,16 @@ type traffic struct {
 
 type trafficEnd struct {
 	*end
-	link   *link
-	left   int                // messages to be sent
-	next   uint64             // their number
-	wanted uint64             // number of the next that comes
-	shown  map[uint64][]byte  // announced, by key
-	addr   map[uint64]uint64  // by key
-	reads  map[uint64]reading // under way, by number
-	due    []reading          // not started yet
-	seed   uint64
-	long   int // bytes of the longest message
+	link      *link
+	left      int                // messages to be sent
+	next      uint64             // their number
+	wanted    uint64             // number of the next that comes
+	announced map[uint64][]byte  // announced, by key
+	addr      map[uint64]uint64  // by key
+	reads     map[uint64]reading // under way, by number
+	due       []reading          // not started yet
+	seed      uint64
+	long      int // bytes of the longest message
 }
 
 type reading struct {
@@ -43,18 +43,20 @@ type reading struct {
 }
 
 func (e *trafficEnd) done() bool {
-	return e.left == 0 && len(e.shown)+len(e.reads)+len(e.due) == 0 && e.inFlight == 0
+	return e.left == 0 && len(e.announced)+len(e.reads)+len(e.due) == 0 && e.inFlight == 0
 }
 
 // random runs n messages each way, of up to so many bytes.
 func random(t *testing.T, seed uint64, n, long int, a, b *end, ab, ba *link) {
 	tr := &traffic{t: t, rng: rand.New(rand.NewPCG(seed, 4))}
 	for i, e := range []*end{a, b} {
-		tr.ends[i] = &trafficEnd{end: e, link: []*link{ab, ba}[i], left: n, shown: map[uint64][]byte{}, addr: map[uint64]uint64{},
+		tr.ends[i] = &trafficEnd{end: e, link: []*link{ab, ba}[i], left: n, announced: map[uint64][]byte{},
+			addr:  map[uint64]uint64{},
 			reads: map[uint64]reading{}, seed: seed*2 + uint64(i), long: long}
 	}
 	limit := time.Now().Add(patience)
-	for !tr.ends[0].done() || !tr.ends[1].done() || tr.ends[0].wanted != tr.ends[1].next || tr.ends[1].wanted != tr.ends[0].next {
+	for !tr.ends[0].done() || !tr.ends[1].done() || tr.ends[0].wanted != tr.ends[1].next ||
+		tr.ends[1].wanted != tr.ends[0].next {
 		e := tr.ends[tr.rng.IntN(2)]
 		for range tr.rng.IntN(20) {
 			tr.send(e)
@@ -83,21 +85,23 @@ func (tr *traffic) send(e *trafficEnd) {
 	number := e.next
 	if e.long > eagerMax && tr.rng.IntN(8) == 0 {
 		mem := pattern(1+tr.rng.IntN(e.long), e.seed+number<<8)
-		addr, key, ok := e.link.Register(mem)
+		addr, key, ok := e.link.caps.RMA.Register(transport.HostMem(mem), transport.Readable)
 		if !ok {
 			tr.t.Fatal("not registered")
 		}
-		if !e.link.TrySend(&wire.Header{Kind: wire.RTS, Tag: int32(number), Addr: addr, Key: key, Len: uint64(len(mem))}, nil) {
-			e.link.Deregister(addr, key)
+		if !e.link.TrySend(&wire.Header{Kind: wire.RTS, Tag: int32(number), Addr: addr, Key: key,
+			Len: uint64(len(mem))}, nil) {
+			e.link.caps.RMA.Deregister(addr, key)
 			return
 		}
-		e.shown[key], e.addr[key] = mem, addr
+		e.announced[key], e.addr[key] = mem, addr
 	} else {
 		size := []int{0, 1, 8, 100, inlineMax, 1000, eagerMax}[tr.rng.IntN(7)]
 		if size > 8 && tr.rng.IntN(2) == 0 {
 			size = tr.rng.IntN(size)
 		}
-		if !e.link.TrySend(&wire.Header{Kind: wire.Eager, Tag: int32(number), Ctx: uint32(size)}, pattern(size, e.seed+number<<8)) {
+		if !e.link.TrySend(&wire.Header{Kind: wire.Eager, Tag: int32(number), Ctx: uint32(size)},
+			pattern(size, e.seed+number<<8)) {
 			return
 		}
 	}
@@ -109,21 +113,21 @@ func (tr *traffic) take(e, from *trafficEnd, p transport.Packet) {
 	h := &p.Header
 	switch {
 	case p.Event == transport.Room:
-	case p.Event == transport.Got:
-		r, ok := e.reads[h.ID]
-		delete(e.reads, h.ID)
+	case p.Event == transport.RMADone:
+		r, ok := e.reads[p.Cookie]
+		delete(e.reads, p.Cookie)
 		if !ok || p.Err != nil || !bytes.Equal(r.dst, pattern(len(r.dst), from.seed+r.number<<8)) {
-			tr.t.Fatalf("rank %d: READ %d (%v): %v, or wrong contents", e.rank, h.ID, ok, p.Err)
+			tr.t.Fatalf("rank %d: READ %d (%v): %v, or wrong contents", e.rank, p.Cookie, ok, p.Err)
 		}
 		e.due = append(e.due, reading{number: ^uint64(0), key: r.key})
 	case p.Event != transport.Arrived:
 		tr.t.Fatalf("rank %d: event %d, %v", e.rank, p.Event, p.Err)
 	case h.Kind == wire.FIN:
-		if e.shown[h.Key] == nil {
+		if e.announced[h.Key] == nil {
 			tr.t.Fatalf("rank %d: the end of %d, which is not announced", e.rank, h.Key)
 		}
-		e.link.Deregister(e.addr[h.Key], h.Key)
-		delete(e.shown, h.Key)
+		e.link.caps.RMA.Deregister(e.addr[h.Key], h.Key)
+		delete(e.announced, h.Key)
 	case uint64(h.Tag) != e.wanted:
 		tr.t.Fatalf("rank %d: message %d, want %d", e.rank, h.Tag, e.wanted)
 	case h.Kind == wire.RTS:
@@ -143,14 +147,14 @@ func (tr *traffic) read(e *trafficEnd) {
 		if r.dst == nil {
 			return e.link.TrySend(&wire.Header{Kind: wire.FIN, Key: r.key}, nil)
 		}
-		state, err := e.link.TryGet(r.dst, r.addr, r.key, r.number)
-		if err != nil || state == transport.GetDone {
+		state, err := e.link.caps.RMA.Get(transport.HostMem(r.dst), r.addr, r.key, r.number)
+		if err != nil || state == transport.Done {
 			tr.t.Fatalf("rank %d: state %d, %v", e.rank, state, err)
 		}
-		if state == transport.GetStarted {
+		if state == transport.Started {
 			e.reads[r.number] = r
 		}
-		return state == transport.GetStarted
+		return state == transport.Started
 	})
 }
 
@@ -186,7 +190,7 @@ func TestTraffic(t *testing.T) {
 			a, b, ab, ba := two(t)
 			random(t, seed, 200, 300_000, a, b, ab, ba)
 			for _, e := range []*end{a, b} {
-				e.quiet()
+				e.noPackets()
 				naks, drops, retries = naks+e.counted("rnr"), drops+e.counted("dropped"), retries+e.counted("retries")
 				if n := e.counted("qp_errors"); n != 0 {
 					t.Errorf("%d queue pairs have failed", n)
@@ -225,7 +229,7 @@ func TestCompletionsHaveRoom(t *testing.T) {
 			}
 		}
 		if round%5 == 0 {
-			time.Sleep(20 * time.Millisecond) // all that can arrive has, and nobody has polled
+			time.Sleep(20 * time.Millisecond) // all that can arrive has, and no end has polled
 		}
 		drain(t, hub, ends, received, arrived)
 	}

@@ -1,8 +1,9 @@
 //go:build linux
 
-package doze
+package eventset
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -30,4 +31,19 @@ func readyIn(set int, events []unix.EpollEvent) int {
 			return max(int(n), 0) // an error is -1
 		}
 	}
+}
+
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+// sleepWhile blocks the calling thread until *w is no longer v and wakeSleepers has been called, or for no reason. The
+// word may be shared with other processes.
+func sleepWhile(w *atomic.Uint32, v uint32) {
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(v), 0, 0, 0)
+}
+
+func wakeSleepers(w *atomic.Uint32) {
+	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1<<30, 0, 0, 0)
 }

@@ -1,4 +1,4 @@
-package doze
+package eventset
 
 import (
 	"fmt"
@@ -107,7 +107,7 @@ func (n *napper) open(s set) error {
 		unix.Close(fd)
 		return fmt.Errorf("O_NONBLOCK for an epoll set: %w", err)
 	}
-	n.file = os.NewFile(uintptr(fd), "gorun-doze")
+	n.file = os.NewFile(uintptr(fd), "gorun-eventset")
 	n.raw, err = n.file.SyscallConn()
 	return err
 }

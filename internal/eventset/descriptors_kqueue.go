@@ -1,6 +1,6 @@
 //go:build darwin || freebsd
 
-package doze
+package eventset
 
 import (
 	"fmt"

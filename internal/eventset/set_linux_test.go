@@ -1,0 +1,85 @@
+package eventset
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// A rank that polls is looked up once for what arrives meanwhile, and not for each arrival.
+func TestPollingIsLeftAlone(t *testing.T) {
+	d := kinds["one descriptor"](t)
+	s := d.set()
+	looks := make(chan struct{}, 1000)
+	look := s.fds.napper.look
+	s.fds.napper.look = func(fd uintptr) bool {
+		looks <- struct{}{}
+		return look(fd)
+	}
+	s.Arm(transport.Any, false)
+	s.Disarm()
+	done := park(s, false)
+	for range 50 {
+		d.arrive()
+		time.Sleep(time.Millisecond)
+		d.poll()
+	}
+	if n := len(looks); n > 5 {
+		t.Errorf("50 arrivals while a rank polled made the sleeper look %d times", n)
+	}
+	s.Interrupt()
+	ends(t, done, "Interrupt")
+}
+
+// Without a descriptor for the netpoller a thread sleeps instead.
+func TestNapWithoutNetpoller(t *testing.T) {
+	d := kinds["one descriptor"](t)
+	s := d.set()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	s.Arm(transport.Any, false)
+	done := park(s, false)
+	for limit := time.Now().Add(patience); s.busy() == 0 && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
+	}
+	d.arrive()
+	ends(t, done, "something is there")
+	if s.fds.napper.file != nil {
+		t.Error("there was a descriptor after all")
+	}
+}
+
+// A set that cannot be made says what the system refused, and leaves nothing.
+func TestNoDescriptors(t *testing.T) {
+	for name, kind := range kinds {
+		d := kind(t)
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		for room := range uint64(5) {
+			next, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			unix.Close(next)
+			unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + room, Max: limit.Max})
+			s, err := New(d)
+			unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+			if err == nil {
+				s.Close()
+			} else if room == 0 && name == "calls" {
+				t.Errorf("%s: %v, and it needs no descriptor", name, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package transport
+
+// RMA reaches the memory of a link's peer without the peer's help (RDMA READ and WRITE, process_vm_readv). Its functions
+// are called with the engine's lock held.
+type RMA struct {
+	// Register lets the peer do to mem what access says, until Deregister. ok=false: it cannot be, use a stream.
+	Register   func(mem Mem, access Access) (addr, key uint64, ok bool)
+	Deregister func(addr, key uint64)
+	// Get reads dst.Len bytes at the peer's addr. dst belongs to the link until the operation has ended.
+	Get func(dst Mem, addr, key, cookie uint64) (State, error)
+	// Put writes src to the peer's addr; likewise. nil: the device only reads.
+	Put func(src Mem, addr, key, cookie uint64) (State, error)
+	// PutNote is Put, also of nothing, and when all of src is there the peer's Poll reports Noted with note.
+	// This and what follows is for one-sided operations; nil: the device has none.
+	PutNote func(src Mem, addr, key uint64, note uint32, cookie uint64) (State, error)
+	// FetchAdd adds to the integer of eight bytes, in the peer's byte order, at the peer's addr, a multiple of 8. It never
+	// returns Done; what was there before is in Value of the packet. One step with respect to operations of this kind; to
+	// the peer's own CPU only where the device can that.
+	FetchAdd func(add, addr, key, cookie uint64) (State, error)
+	// CompareSwap likewise sets them to swap if they are compare.
+	CompareSwap func(compare, swap, addr, key, cookie uint64) (State, error)
+	// Max is how many bytes one Get or Put should move; 0: the engine's choice. More where it costs the caller nothing.
+	Max int
+}
+
+// Access is what a peer may do to registered memory.
+type Access uint8
+
+const (
+	Readable Access = 1 << iota
+	Writable        // also by atomics
+)
+
+// State is what became of an operation.
+type State uint8
+
+const (
+	Done    State = iota // it has ended
+	Started              // a packet with its cookie will say so
+	Full                 // nothing was started, try after the next Poll
+)

@@ -1,0 +1,42 @@
+package transport
+
+import "context"
+
+// Tagged is a device under which a library does all of matching and moving (UCX, libfabric). The engine uses none of its
+// own protocols there. Its methods are called with the engine's lock held, but for Reach. Operations end with TaggedDone
+// and their cookie; Peer, Header.Tag and Header.Len are those of a receive's message.
+type Tagged interface {
+	Limits() TaggedLimits
+	// Reach makes peer a possible destination. It may block; the error says what was tried.
+	Reach(ctx context.Context, peer int, address []byte) error
+	// Send sends buf, which is the device's until the operation has ended: for sync not before it is matched.
+	Send(peer int32, m Match, buf Mem, sync bool, cookie uint64) (State, error)
+	// Post posts a receive. buf is the device's until the operation has ended. Never Done.
+	Post(m Match, buf Mem, cookie uint64) (State, error)
+	// Probe looks for a message that m matches. take: it is kept for Take, and no receive matches it any more.
+	Probe(m Match, take bool) (Probed, bool)
+	// Take receives a message that Probe has kept.
+	Take(message uint64, buf Mem, cookie uint64) (State, error)
+	// Cancel asks for the end of an operation. It ends in one TaggedDone all the same: done, or ErrCancelled.
+	Cancel(cookie uint64)
+}
+
+// TaggedLimits are the facts of a Tagged device.
+type TaggedLimits struct {
+	Contexts uint32 // contexts below this one can be matched
+	Tag      int32  // the largest tag
+}
+
+// Match is the envelope of a message, or of a receive: Source and Tag may then be wildcards, which are negative.
+// For a send Source is the sender's rank.
+type Match struct {
+	Context     uint32
+	Source, Tag int32
+}
+
+// Probed is a message that has been found. Message is for Take.
+type Probed struct {
+	Message     uint64
+	Source, Tag int32
+	Bytes       int64
+}

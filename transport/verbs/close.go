@@ -1,0 +1,77 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"cmp"
+	"time"
+)
+
+// Close is transport.Device's. What has been sent is delivered first, unless the peer has no room for it.
+func (d *Device) Close() error {
+	d.checking.Lock()
+	was := d.closed.Swap(true)
+	d.checking.Unlock()
+	if was {
+		return nil
+	}
+	d.wakeTimer.Stop()
+	if d.control != nil {
+		d.deliver(time.Now().Add(cmp.Or(d.opt.closing, closePatience)))
+	}
+	d.stop()
+	if d.eventFile != nil {
+		d.eventFile.SetReadDeadline(time.Now()) // ends its goroutine
+	}
+	if d.controlSet != nil {
+		d.controlSet.Interrupt()
+	}
+	d.wg.Wait()
+	if d.controlSet != nil {
+		d.controlSet.Close()
+	}
+	if d.control != nil {
+		d.control.Close()
+	}
+	for _, s := range d.table.Load().all {
+		s.destroy()
+	}
+	d.releaseRMA()
+	d.deregisterTagged()
+	d.regs.drop(d.hca)
+	d.allocs.drop(d.hca)
+	d.results.slab.drop(d.hca)
+	d.send.drop(d.hca)
+	d.recv.drop(d.hca)
+	if d.hca != nil {
+		d.hca.close()
+	}
+	return nil
+}
+
+// deliver waits until the device has delivered everything.
+func (d *Device) deliver(until time.Time) {
+	for d.inFlight > 0 && time.Now().Before(until) {
+		for _, s := range d.table.Load().all {
+			if !s.failed {
+				s.confirm()
+			}
+		}
+		if d.notices.Load() {
+			d.takeNotices() // a peer that is gone gets nothing any more
+		}
+		took := d.take(pollMax)
+		for i := range took {
+			switch w := &took[i]; w.id & ownMask {
+			case 0:
+				d.sent(w)
+			case ownBuffer:
+				d.posted--
+				d.back = append(d.back, uint32(w.id)) // the peers want to get rid of theirs too
+			}
+		}
+		if len(took) == 0 {
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+}

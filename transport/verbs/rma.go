@@ -1,0 +1,242 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// pieceMax is the most that one READ or WRITE moves, so that short messages get in between and several are under way.
+const pieceMax = 4 << 20
+
+// rmaOp is a READ or WRITE of any length, cut into pieces, or an atomic operation. Its memory is the device's from the
+// call that starts it to RMADone.
+type rmaOp struct {
+	s             *session
+	cookie        uint64
+	opcode        uint16
+	local, remote uint64 // of what is not posted yet
+	left          int    // bytes that are not posted yet
+	parts         int    // requests that the device has
+	lkey, rkey    uint32
+	reg           *registration // nil: the memory is registered for as long as it lives
+	noted         bool          // the last piece of a WRITE tells the peer note
+	note          uint32
+	result        int32 // of an atomic: number in Device.results, whose owner is the device until then; else negative
+	err           error
+	waits         bool // in Device.waitingRMA
+	next          *rmaOp
+}
+
+// register is transport.RMA's. The key is that of the device.
+func (l *link) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
+	d := l.s.d
+	switch {
+	case d.closed.Load() || mem.Kind != transport.Host:
+		return 0, 0, false
+	case mem.Len == 0:
+		return 0, 0, true // the peer has nothing to do there
+	}
+	if r, ok := d.allocs.find(mem); ok {
+		return mem.Number(), uint64(r.rkey), true
+	}
+	if mem.Len < d.opt.RegisterFrom {
+		return 0, 0, false
+	}
+	x, err := d.register(mem, d.rights(access))
+	if err != nil {
+		return 0, 0, false
+	}
+	d.regs.advertise(x)
+	return mem.Number(), uint64(x.region.rkey), true
+}
+
+func (l *link) deregister(_, key uint64) { l.s.d.revoke(uint32(key), l.s.failed) }
+
+func (l *link) get(dst transport.Mem, addr, key, cookie uint64) (transport.State, error) {
+	return l.s.move(opRead, localWrite, dst, addr, key, cookie)
+}
+
+func (l *link) put(src transport.Mem, addr, key, cookie uint64) (transport.State, error) {
+	return l.s.move(opWrite, 0, src, addr, key, cookie)
+}
+
+func (s *session) move(opcode uint16, rights int, mem transport.Mem,
+	addr, key, cookie uint64) (transport.State, error) {
+	if mem.Len == 0 {
+		return transport.Done, nil
+	}
+	g, st, err := s.begin(opcode, rights, mem, addr, key, cookie)
+	if g == nil {
+		return st, err
+	}
+	g.advance(s.d)
+	return transport.Started, nil
+}
+
+func (l *link) putNote(src transport.Mem, addr, key uint64, note uint32, cookie uint64) (transport.State, error) {
+	s := l.s
+	g, st, err := s.begin(opWrite, 0, src, addr, key, cookie)
+	if g == nil {
+		return st, err
+	}
+	if src.Len == 0 {
+		return g.single(s.d, op{qp: s.qp, opcode: opWriteImm, flags: signaled, imm: note})
+	}
+	g.noted, g.note = true, note
+	g.advance(s.d)
+	return transport.Started, nil
+}
+
+// begin makes an operation of which nothing is posted yet; nil: there is none, for that reason.
+func (s *session) begin(opcode uint16, rights int, mem transport.Mem,
+	addr, key, cookie uint64) (*rmaOp, transport.State, error) {
+	d := s.d
+	switch {
+	case s.failed || d.closed.Load():
+		return nil, 0, s.unreachable()
+	case key>>32 != 0:
+		return nil, 0, fmt.Errorf("verbs: %#x is no registration key: it has 32 bits", key)
+	case !s.room(1):
+		return nil, transport.Full, nil
+	}
+	g := d.newRMA()
+	*g = rmaOp{s: s, cookie: cookie, opcode: opcode, result: -1, local: mem.Number(), remote: addr, left: mem.Len,
+		rkey: uint32(key)}
+	if mem.Len == 0 {
+		return g, 0, nil
+	}
+	r, x, err := d.usable(mem, rights)
+	if err != nil {
+		d.freeRMA(g)
+		return nil, 0, fmt.Errorf("verbs: registering %d bytes: %w", mem.Len, err)
+	}
+	g.reg, g.lkey = x, r.lkey
+	return g, 0, nil
+}
+
+func (s *session) unreachable() error {
+	return fmt.Errorf("%w: verbs: rank %d cannot be reached", transport.ErrPeerGone, s.peer)
+}
+
+// single posts all of g as one request.
+func (g *rmaOp) single(d *Device, o op) (transport.State, error) {
+	s := g.s
+	d.one[0] = o
+	if !s.submit(record{buffer: -1, rma: g}) {
+		if g.result >= 0 {
+			d.results.take(g.result)
+		}
+		d.freeRMA(g)
+		if s.failed {
+			return 0, s.unreachable()
+		}
+		return transport.Full, nil
+	}
+	s.unsignaled = 0
+	g.parts++
+	return transport.Started, nil
+}
+
+// advance posts as many pieces as there is room for.
+func (g *rmaOp) advance(d *Device) {
+	s := g.s
+	piece := min(pieceMax, d.at.maxLength)
+	for g.left > 0 && g.err == nil && !s.failed && s.room(1) {
+		n := min(g.left, piece)
+		d.one[0] = op{qp: s.qp, opcode: g.opcode, flags: signaled, local: g.local, remote: g.remote, length: uint32(n),
+			lkey: g.lkey, rkey: g.rkey}
+		if g.noted && n == g.left {
+			d.one[0].opcode, d.one[0].imm = opWriteImm, g.note
+		}
+		if !s.submit(record{buffer: -1, rma: g}) {
+			break
+		}
+		s.unsignaled = 0
+		g.parts++
+		g.left -= n
+		g.local += uint64(n)
+		g.remote += uint64(n)
+		if g.opcode == opRead {
+			d.stats.Reads++
+		} else {
+			d.stats.Writes++
+		}
+	}
+	switch {
+	case g.left > 0 && !g.waits:
+		g.waits = true
+		d.waitingRMA = append(d.waitingRMA, g)
+	case g.left == 0 && g.parts == 0:
+		g.end(d)
+	}
+}
+
+// partDone: the device has moved a piece, or will not.
+func (g *rmaOp) partDone(d *Device, err error) {
+	g.parts--
+	if err != nil && g.err == nil {
+		g.err = fmt.Errorf("verbs: moving memory of rank %d: %w", g.s.peer, err)
+	}
+	if g.parts == 0 && (g.left == 0 || g.err != nil) && !g.waits {
+		g.end(d)
+	}
+}
+
+// end gives the memory back to its owner, by RMADone.
+func (g *rmaOp) end(d *Device) {
+	if g.reg != nil {
+		d.deregister(g.reg)
+	}
+	pkt := transport.Packet{Event: transport.RMADone, Peer: int32(g.s.peer), Cookie: g.cookie, Err: g.err}
+	if g.result >= 0 {
+		pkt.Value = d.results.take(g.result)
+	}
+	d.events = append(d.events, pkt)
+	d.freeRMA(g)
+}
+
+// advanceWaiting posts what had no room, and ends what belongs to failed sessions.
+func (d *Device) advanceWaiting() {
+	waiting := d.waitingRMA
+	d.waitingRMA = d.waitingRMA[:0]
+	for _, g := range waiting {
+		g.waits = false
+		switch {
+		case g.err != nil || g.s.failed:
+			g.left = 0
+			if g.err == nil {
+				g.err = g.s.why
+			}
+			if g.parts == 0 {
+				g.end(d)
+			}
+		default:
+			g.advance(d)
+		}
+	}
+}
+
+func (d *Device) newRMA() *rmaOp {
+	g := d.spareRMA
+	if g == nil {
+		return new(rmaOp)
+	}
+	d.spareRMA = g.next
+	return g
+}
+
+func (d *Device) freeRMA(g *rmaOp) {
+	*g = rmaOp{next: d.spareRMA}
+	d.spareRMA = g
+}
+
+// releaseRMA is for Close: the queue pairs are destroyed.
+func (d *Device) releaseRMA() {
+	for _, s := range d.table.Load().all {
+		s.release(s.next, errClosed)
+	}
+	d.advanceWaiting()
+}

@@ -1,0 +1,72 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Arm is transport.Device's. Urgent packets are sent solicited, and nothing else is: so the device itself knows what a
+// computing rank is to be woken for.
+func (d *Device) Arm(level transport.Level) bool {
+	if d.closed.Load() || d.has() {
+		return false
+	}
+	if err := d.hca.notify(level == transport.Urgent); err != nil {
+		// The device is gone, which a queue that lies in our own memory does not say. When its sessions have ended there is
+		// nothing to hear from it, and this rank may sleep.
+		if d.failAll(fmt.Errorf("asking for the next completion: %w", err)); d.has() {
+			return false
+		}
+	}
+	n, err := d.hca.turn(nil, d.wcs[:])
+	d.stash = d.wcs[:n]
+	if n > 0 || err != nil || d.notices.Load() { // a notice from now on ends the sleep
+		return false
+	}
+	d.armed.Store(true)
+	return true
+}
+
+// has: there is something for Poll that makes no completion: so is the end of a session, once its requests are back.
+func (d *Device) has() bool {
+	return d.notices.Load() || len(d.stash)+len(d.events)+len(d.rooms)+len(d.ending) > 0
+}
+
+// Disarm is transport.Device's.
+func (d *Device) Disarm() { d.armed.Store(false) }
+
+// wakeCheck makes a rank poll that has not for a while: if it is not armed nothing wakes it, and peers may wait for it
+// all the same, to take a message back for example. A completion queue cannot be looked at from here. If it is armed,
+// the channel says whether something has come that has woken no sleeper.
+func (d *Device) wakeCheck() {
+	d.checking.Lock()
+	defer d.checking.Unlock()
+	if d.closed.Load() {
+		return
+	}
+	polls := d.active.Load()
+	if polls == d.checked && len(d.table.Load().all) > 0 && (!d.armed.Load() || readable(d.hca.channel())) {
+		d.wakeSleepers()
+	}
+	d.checked = polls
+	d.wakeTimer.Reset(wakeCheckEvery)
+}
+
+func readable(fd int) bool {
+	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, _ := unix.Poll(p[:], 0)
+	return n > 0
+}
+
+// wakeSleepers ends the sleep of this rank, for what the channel does not show.
+func (d *Device) wakeSleepers() {
+	if wake := d.wake.Load(); wake != nil {
+		(*wake)(true)
+		(*wake)(false)
+	}
+}
