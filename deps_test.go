@@ -23,7 +23,7 @@ import (
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
 	internal/wire, internal/ring, internal/spelling, internal/topology :
-	internal/pmi                                                         : internal/auth, {golang.org/x/sys}
+	internal/pmi                                                         : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset                                                      : {golang.org/x/sys}
 	internal/settings                                                    : internal/spelling, {github.com/docker/go-units}
 	internal/auth                                                        :
@@ -104,7 +104,6 @@ const testGraph = `
 	transport/multi                                                      : transport/shm, transport/transporttest, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/transporttest                                              : transport/loop, transport/faulty
 	launcher                                                             : internal/settings, launcher/launchertest
-	internal/pmi                                                         : internal/settings, {golang.org/x/sys}
 	cmd/gorun                                                            : internal/pmi, internal/wire
 	internal/lint                                                        : internal/settings
 `

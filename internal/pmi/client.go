@@ -20,7 +20,7 @@ const DefaultTimeout = 60 * time.Second
 const helloVersion = 1
 
 var (
-	// ErrNoKey is returned by Get for a key that nobody has put (or not before the last Fence).
+	// ErrNoKey is returned by Get for a key that no rank has put before the last Fence.
 	ErrNoKey = errors.New("no such key")
 	// ErrLost is wrapped in every error that means: the launcher's end of the control socket is gone.
 	ErrLost = errors.New("the launcher's control connection has ended")
@@ -86,7 +86,7 @@ func (c *Client) Size() int { return c.size }
 // Name is the job's name, unique on this host at this time (PMI's kvsname).
 func (c *Client) Name() string { return c.name }
 
-// Secret is known to the ranks of this job and nobody else. It is nil under launchers other than gorun, and
+// Secret is known to the ranks of this job only. It is nil under launchers other than gorun, and
 // where gorun was dialled and there was no key to prove anything by.
 func (c *Client) Secret() []byte { return append([]byte(nil), c.secret...) }
 
@@ -98,7 +98,7 @@ func (c *Client) textLimit(keyLen int) int {
 }
 
 // Lost is closed when the control connection ends although this rank has not called Finalize or
-// Close: the launcher is dead, or has given the job up. Nobody needs to call anything for it to be noticed.
+// Close: the launcher is dead, or has given the job up. It is closed without any call.
 func (c *Client) Lost() <-chan struct{} { return c.lost }
 
 // start hands the receiving side to the reader.
@@ -220,7 +220,8 @@ func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelF
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, DefaultTimeout, fmt.Errorf("no answer within %v: %w", DefaultTimeout, context.DeadlineExceeded))
+	return context.WithTimeoutCause(ctx, DefaultTimeout,
+		fmt.Errorf("no answer within %v: %w", DefaultTimeout, context.DeadlineExceeded))
 }
 
 // stepError names the step, the rank and the launcher.
@@ -340,7 +341,7 @@ func (c *Client) Abort(code int, message string) error {
 		return c.stepError("abort", ErrFinalized)
 	}
 	l := newLine("abort", "exitcode", strconv.Itoa(code))
-	// Others take the rest of the line for the code, or split it at blanks; gorun is told why.
+	// Other launchers take the rest of the line for the code, or split it at blanks.
 	if c.launcher == "gorun" && message != "" {
 		l.fields = append(l.fields, field{"message", b64.EncodeToString([]byte(truncate(message, 600)))})
 	}
@@ -363,14 +364,14 @@ func truncate(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "..."
 }
 
-// Finalize tells the launcher that this rank leaves in good order, and closes the connection. From its call on,
+// Finalize says to the launcher that this rank may exit, and closes the connection. From its call on,
 // Lost does not fire and the rank may exit with code 0.
 func (c *Client) Finalize() error {
 	if c.leaving.Swap(true) {
 		return c.stepError("finalize", ErrFinalized)
 	}
 	reply, err := c.request(context.Background(), "finalize_ack", newLine("finalize"))
-	if errors.Is(err, ErrFinalized) { // nobody but us has left: the launcher is gone
+	if errors.Is(err, ErrFinalized) { // this is the first Finalize, so the launcher is gone
 		err = fmt.Errorf("wire-up step finalize of rank %d (launcher: %s): %w", c.rank, c.launcher, ErrLost)
 	}
 	if err == nil {

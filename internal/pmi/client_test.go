@@ -50,7 +50,8 @@ const slurmScript = `
 	> cmd=finalize\n
 	< cmd=finalize_ack rc=0\n`
 
-var newerScript = strings.NewReplacer("rc=1\\n\n\t> cmd=fin", "found=FALSE\\n\n\t> cmd=fin", "rc=0 value", "found=TRUE value").Replace(slurmScript)
+var newerScript = strings.NewReplacer("rc=1\\n\n\t> cmd=fin", "found=FALSE\\n\n\t> cmd=fin", "rc=0 value",
+	"found=TRUE value").Replace(slurmScript)
 
 func TestTranscripts(t *testing.T) {
 	for _, c := range []struct {
@@ -192,7 +193,8 @@ func TestJoinDeadline(t *testing.T) {
 
 func TestWorldOfOne(t *testing.T) {
 	for _, env := range []map[string]string{
-		{}, {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "3"}, {"OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "0", "PMIX_NAMESPACE": "x"}, {"HOME": "/"},
+		{}, {"HOME": "/"}, {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "3"},
+		{"OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "0", "PMIX_NAMESPACE": "x"},
 	} {
 		if c, err := join(context.Background(), from(env)); c != nil || err != nil {
 			t.Errorf("%v: %v %v", env, c, err)
@@ -344,7 +346,7 @@ func TestConcurrentUse(t *testing.T) {
 	})
 }
 
-// Nobody calls anything, and yet the end of the launcher is noticed.
+// The end of the launcher is noticed without any call.
 func TestLost(t *testing.T) {
 	s, clients := world(t, 2, false, Options{})
 	s.Close()

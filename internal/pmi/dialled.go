@@ -27,7 +27,8 @@ const (
 	authLimit = 10 * time.Second
 )
 
-var errKey = fmt.Errorf("%s is no key: it must be %d bytes in base64url, as the launcher made it (its value is not shown)", EnvKey, keySize)
+var errKey = fmt.Errorf("%s is no key: it must be %d bytes in base64url, "+
+	"as the launcher made it (its value is not shown)", EnvKey, keySize)
 
 // parseKey reads GORUN_KEY; "" is no key.
 func parseKey(text string) ([]byte, error) {
@@ -80,11 +81,12 @@ func (c *Client) admitted(answer []byte) error {
 }
 
 // Listen serves the ranks that dial ln, which it owns, until Close. A connection that does not prove that it knows
-// Options.Key is told nothing.
+// Options.Key learns nothing.
 func (s *Server) Listen(ln net.Listener) {
 	h := &auth.Handshaker{Protocol: protocol, Job: s.opts.Name, Rank: auth.Launcher, Size: s.size, Limit: s.authLimit,
 		Secret: func() ([]byte, error) { return s.opts.Key, nil }}
-	a := auth.Serve(ln, auth.Options{Name: "wire-up", Pending: pendingMin + 2*s.size, Serve: s.serveDialled, Log: s.opts.Log,
+	a := auth.Serve(ln, auth.Options{Name: "wire-up", Pending: pendingMin + 2*s.size, Serve: s.serveDialled,
+		Log: s.opts.Log,
 		Accept: func(conn net.Conn) (*auth.Session, error) {
 			watchPeer(conn, s.opts.PeerTimeout)
 			return h.Accept(conn)

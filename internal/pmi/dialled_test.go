@@ -37,7 +37,8 @@ func listening(t testing.TB, size int, limit time.Duration, at string) (*Server,
 	s.Listen(ln)
 	t.Cleanup(s.Close)
 	return s, func(rank int) map[string]string {
-		return map[string]string{EnvPort: ln.Addr().String(), EnvID: strconv.Itoa(rank), EnvJob: s.Name(), EnvKey: s.Key()}
+		return map[string]string{EnvPort: ln.Addr().String(), EnvID: strconv.Itoa(rank), EnvJob: s.Name(),
+			EnvKey: s.Key()}
 	}
 }
 
@@ -107,7 +108,8 @@ func TestDialled(t *testing.T) {
 				defer c.Close()
 				clients[rank] = c
 				if !bytes.Equal(c.Secret(), s.secret) || c.Rank() != rank || c.Size() != 3 || c.launcher != "gorun" {
-					t.Errorf("rank %d is %d of %d of %s, its secret has %d bytes", rank, c.Rank(), c.Size(), c.launcher, len(c.Secret()))
+					t.Errorf("rank %d is %d of %d of %s, its secret has %d bytes", rank, c.Rank(), c.Size(), c.launcher,
+						len(c.Secret()))
 				}
 				wantEvent(t, s, EventInit, rank)
 			}
@@ -154,7 +156,8 @@ func TestWrongKey(t *testing.T) {
 		{EnvID, "1", "rank 1 is none of its ranks"},
 	} {
 		_, err := join(context.Background(), with(env(0), c.name, c.value))
-		if err == nil || !strings.Contains(err.Error(), c.says) || c.name == EnvKey && c.value != "" && strings.Contains(err.Error(), c.value) {
+		if err == nil || !strings.Contains(err.Error(), c.says) ||
+			c.name == EnvKey && c.value != "" && strings.Contains(err.Error(), c.value) {
 			t.Errorf("%s=%q: %v", c.name, c.value, err)
 		}
 	}
@@ -214,7 +217,7 @@ func TestIntruders(t *testing.T) {
 	}
 }
 
-// A second process that proves itself and claims to be the same rank is told why it is refused.
+// A second process that proves itself and claims to be the same rank gets the reason for its refusal.
 func TestRankTwice(t *testing.T) {
 	_, env := listening(t, 1, time.Minute, "127.0.0.1:0")
 	c, err := join(context.Background(), from(env(0)))
@@ -222,14 +225,15 @@ func TestRankTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := join(context.Background(), from(env(0))); err == nil || !strings.Contains(err.Error(), "connected already") {
+	_, err = join(context.Background(), from(env(0)))
+	if err == nil || !strings.Contains(err.Error(), "connected already") {
 		t.Error(err)
 	}
 }
 
 // 10,000 connections that stay open and say nothing, or say a word at a time, while ranks join.
 func TestCrowd(t *testing.T) {
-	const ranks, crowd = 4, 10000
+	const ranks, flood = 4, 10000
 	s, env := listening(t, ranks, time.Minute, "127.0.0.1:0")
 	var mu sync.Mutex
 	var open []net.Conn
@@ -259,7 +263,7 @@ func TestCrowd(t *testing.T) {
 	}
 	for range 4 {
 		pushing.Go(func() {
-			for range crowd / 4 {
+			for range flood / 4 {
 				select {
 				case <-stop:
 					return
@@ -328,12 +332,12 @@ func TestJoinForgetsTheKey(t *testing.T) {
 
 func TestPeerTimeoutVariable(t *testing.T) {
 	for text, want := range map[string]time.Duration{"": 30 * time.Second, "1s": time.Second, "2m": 2 * time.Minute} {
-		if d, err := peerTimeout(from(map[string]string{EnvPeerTimeout: text})); err != nil || d != want {
+		if d, err := peerTimeout(text); err != nil || d != want {
 			t.Errorf("%q: %v %v", text, d, err)
 		}
 	}
 	for _, text := range []string{"0", "999ms", "soon", "-3s"} {
-		if _, err := peerTimeout(from(map[string]string{EnvPeerTimeout: text})); err == nil || !strings.Contains(err.Error(), EnvPeerTimeout) {
+		if _, err := peerTimeout(text); err == nil || !strings.Contains(err.Error(), EnvPeerTimeout) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

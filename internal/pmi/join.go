@@ -14,7 +14,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// The variables by which gorun tells its ranks where they are. EnvJob holds the job's name and is believed
+// The variables in which gorun describes a rank and its job. EnvJob holds the job's name and is believed
 // only when the launcher at the other end of the control socket answers with the same name, because the
 // variable leaks into jobs that a rank starts by other launchers.
 const (
@@ -125,8 +125,8 @@ func takeSocket(fd int) (net.Conn, error) {
 
 var notOurs sync.Map
 
-// joinPort dials PMI_PORT. With a key the launcher must prove itself, and says the job's size; without one rank and size
-// come by the initack handshake of PMI-1.
+// joinPort dials PMI_PORT. With a key the launcher must prove itself, and says the job's size; without one rank and
+// size come by the initack handshake of PMI-1.
 func joinPort(ctx context.Context, env lookup) (c *Client, err error) {
 	key, err := parseKey(env(EnvKey))
 	if err != nil {
@@ -151,7 +151,7 @@ func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return nil, fmt.Errorf("%s=%q is no host:port (%w)", EnvPort, addr, err)
 	}
-	timeout, err := peerTimeout(env)
+	timeout, err := peerTimeout(env(EnvPeerTimeout))
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +301,8 @@ func (c *Client) hello(ctx context.Context) error {
 	}
 	if v, _ := reply.number("version"); reply.rc() != 0 || v != helloVersion {
 		return c.stepError("gorun_hello", fmt.Errorf(
-			"gorun speaks version %d of its protocol, this program version %d: build both from the same release", v, helloVersion))
+			"gorun speaks version %d of its protocol, this program version %d: build both from the same release",
+			v, helloVersion))
 	}
 	if text, ok := reply.get("secret"); ok && c.secret == nil {
 		if c.secret, err = b64.DecodeString(text); err != nil {
@@ -331,17 +332,18 @@ func present(env lookup) string {
 	return EnvPort
 }
 
-// hint is a variable that tells about the size of a job.
+// hint is a variable that says something about the size of a job.
 type hint struct {
 	name string
-	by   string // who sets it
+	by   string // the launcher that sets it
 	do   string // what starts the program properly there
 }
 
 const (
 	doGorun = "start it by gorun -n N, or by mpiexec.hydra"
 	doSlurm = "start it by srun --mpi=pmi2, or by gorun -n N inside the allocation"
-	doPMIx  = "this launcher speaks only PMIx, which this build does not: start it by gorun -n N, by mpiexec.hydra or by srun --mpi=pmi2"
+	doPMIx  = "this launcher speaks only PMIx, which this build does not: start it by gorun -n N, by mpiexec.hydra " +
+		"or by srun --mpi=pmi2"
 )
 
 // sizeHints hold a number of ranks, partHints mean by their mere presence that a launcher started this process.
@@ -371,25 +373,26 @@ func worldOfOne(env lookup) error {
 		}
 		n, err := strconv.Atoi(v)
 		if err != nil {
-			return fmt.Errorf("%s=%.40q, set by %s, is no number: cannot tell the size of the job; %s, or unset %s", h.name, v, h.by, h.do, h.name)
+			return fmt.Errorf("%s=%.40q, set by %s, is no number, so the size of the job is unknown; %s, or unset %s",
+				h.name, v, h.by, h.do, h.name)
 		}
 		if n > 1 {
-			return noBootstrap(h, v, fmt.Sprintf("says that the job has %d ranks", n))
+			return noLauncher(h, v, fmt.Sprintf("says that the job has %d ranks", n))
 		}
 		one = one || n == 1
 	}
 	if one && env(EnvJob) == "" {
-		return nil // a job of one, said so by its launcher
+		return nil // its launcher says so
 	}
 	for _, h := range partHints {
 		if v := env(h.name); v != "" {
-			return noBootstrap(h, v, "says that this process is part of a job")
+			return noLauncher(h, v, "says that this process is part of a job")
 		}
 	}
 	return nil
 }
 
-func noBootstrap(h hint, value, says string) error {
+func noLauncher(h hint, value, says string) error {
 	return fmt.Errorf("%s=%.60s (set by %s) %s, but there is neither %s nor %s to reach the launcher: %s; "+
 		"for a world of one, unset it (env -u %s)", h.name, value, h.by, says, EnvFD, EnvPort, h.do, h.name)
 }

@@ -16,9 +16,12 @@ func TestParseLine(t *testing.T) {
 		want map[string]string
 	}{
 		// hydra and Slurm, from cluster/FACTS.md §2
-		{"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0", "response_to_init", map[string]string{"pmi_version": "1", "rc": "0"}},
-		{"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1", "response_to_init", map[string]string{"pmi_version": "1", "rc": "0"}},
-		{"cmd=get_result rc=0 msg=success value=(vector,(0,1,1))", "get_result", map[string]string{"value": "(vector,(0,1,1))"}},
+		{"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0", "response_to_init",
+			map[string]string{"pmi_version": "1", "rc": "0"}},
+		{"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1", "response_to_init",
+			map[string]string{"pmi_version": "1", "rc": "0"}},
+		{"cmd=get_result rc=0 msg=success value=(vector,(0,1,1))", "get_result",
+			map[string]string{"value": "(vector,(0,1,1))"}},
 		{"cmd=barrier_out", "barrier_out", nil},
 		{"cmd=abort exitcode=7", "abort", map[string]string{"exitcode": "7"}},
 		{"  cmd=a  b=c ", "a", map[string]string{"b": "c"}},
@@ -37,7 +40,8 @@ func TestParseLine(t *testing.T) {
 			}
 		}
 	}
-	for _, in := range []string{"", " ", "cmd", "cmd=", "hello", "cmd=a b", "x=y", "cmd=a cmd=b", "cmd=a =b", "cmd=a\x00", "cmd=a\tb=c", "\x16\x03\x01\x02", "GET / HTTP/1.1\r"} {
+	for _, in := range []string{"", " ", "cmd", "cmd=", "hello", "cmd=a b", "x=y", "cmd=a cmd=b", "cmd=a =b",
+		"cmd=a\x00", "cmd=a\tb=c", "\x16\x03\x01\x02", "GET / HTTP/1.1\r"} {
 		if l, err := parseLine([]byte(in)); !errors.Is(err, errGarbage) {
 			t.Errorf("%q was taken for %v", in, l)
 		}
@@ -60,7 +64,8 @@ func TestLineReader(t *testing.T) {
 	long := "cmd=" + strings.Repeat("x", maxRead-5)
 	in := "cmd=a\ncmd=b\n" + long + "\ncmd=c\ntail"
 	for name, r := range map[string]io.Reader{
-		"whole": strings.NewReader(in), "by byte": iotest.OneByteReader(strings.NewReader(in)), "halves": iotest.HalfReader(strings.NewReader(in)),
+		"whole": strings.NewReader(in), "by byte": iotest.OneByteReader(strings.NewReader(in)),
+		"halves": iotest.HalfReader(strings.NewReader(in)),
 	} {
 		lr := lineReader{r: r}
 		for _, want := range []string{"cmd=a", "cmd=b", long, "cmd=c"} {
@@ -123,7 +128,8 @@ func TestValue(t *testing.T) {
 
 func FuzzLine(f *testing.F) {
 	for _, s := range []string{
-		"cmd=init pmi_version=1 pmi_subversion=1", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024", "mcmd=spawn",
+		"cmd=init pmi_version=1 pmi_subversion=1", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024",
+		"mcmd=spawn",
 		`cmd=a m=two\ words`, `cmd=a m=\`, "cmd=get_result rc=-1 msg=key_nosuch_not_found value=unknown",
 	} {
 		f.Add([]byte(s))

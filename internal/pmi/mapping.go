@@ -7,7 +7,7 @@ import (
 
 // Mapping is the PMI_process_mapping of a job whose ranks are laid out host by host, perHost[i] on host i: blocks of
 // (first host, hosts, ranks on each). Hosts without a rank are not counted. It is "" when PMI-1 cannot carry it; the
-// launcher then has no mapping to offer.
+// launcher then has no mapping.
 func Mapping(perHost []int) string {
 	var blocks strings.Builder
 	host := 0

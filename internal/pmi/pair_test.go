@@ -67,7 +67,8 @@ func world(t testing.TB, size int, tcp bool, o Options) (*Server, []*Client) {
 		}
 		s.Listen(ln)
 		for rank := range envs {
-			envs[rank] = map[string]string{EnvPort: ln.Addr().String(), EnvID: strconv.Itoa(rank), EnvJob: s.Name(), EnvKey: s.Key()}
+			envs[rank] = map[string]string{EnvPort: ln.Addr().String(), EnvID: strconv.Itoa(rank), EnvJob: s.Name(),
+				EnvKey: s.Key()}
 		}
 	} else {
 		for rank := range envs {
@@ -146,7 +147,8 @@ func newFake(t testing.TB, conn net.Conn) *fakeLauncher {
 	return f
 }
 
-// script plays a transcript: lines that begin with ">" are expected, those with "<" are sent. It returns at a difference.
+// script plays a transcript: lines that begin with ">" are expected, those with "<" are sent. It returns at a
+// difference.
 func (f *fakeLauncher) script(text string) {
 	for l := range strings.Lines(text) {
 		l = strings.TrimSpace(l)

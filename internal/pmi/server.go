@@ -16,7 +16,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// EventKind says what an Event tells.
+// EventKind says what has happened.
 type EventKind int
 
 const (
@@ -56,10 +56,11 @@ type Options struct {
 	Name    string // the job's name (kvsname); "" for a random one
 	AppNums []int  // the MPMD context of each rank; nil: all 0
 	Mapping string // PMI_process_mapping; "" for all ranks on one node
-	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must reach
-	// them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
+	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must
+	// reach them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
 	Key []byte
-	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: 30 s.
+	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: the default of
+	// GORUN_PEER_TIMEOUT.
 	PeerTimeout time.Duration
 	// MaxKeys and MaxBytes bound the key-value space; 0: 65536 keys + 4096 per rank, 64 MiB + 1 MiB per rank.
 	MaxKeys, MaxBytes int
@@ -96,12 +97,12 @@ type Server struct {
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
-// barrier_out comes from whoever entered last and must not wait for a client that does not read.
+// barrier_out comes from the rank that entered last and must not wait for a client that does not read.
 type serverConn struct {
 	s         *Server
 	rank      int
 	conn      net.Conn
-	inherited bool // this process handed the other end to the rank: it is told the secret in clear
+	inherited bool // this process handed the other end to the rank, which gets the secret in clear
 	in        lineReader
 	outbox    chan []byte // closed never; the writer ends with done
 	done      chan struct{}
@@ -127,7 +128,7 @@ func NewServer(size int, o Options) *Server {
 		o.Log = func(string, ...any) {}
 	}
 	if o.PeerTimeout == 0 {
-		o.PeerTimeout = defaultPeerTimeout
+		o.PeerTimeout, _ = peerTimeout("")
 	}
 	if o.MaxKeys == 0 {
 		o.MaxKeys = 65536 + 4096*size
@@ -158,7 +159,8 @@ func (s *Server) Name() string { return s.opts.Name }
 // Key is what ranks that dial must find in GORUN_KEY.
 func (s *Server) Key() string { return b64.EncodeToString(s.opts.Key) }
 
-// Events delivers what the ranks did, in order for each rank. It is never closed; a slow reader loses nothing about ranks.
+// Events delivers what the ranks did, in order for each rank. It is never closed; a slow reader loses nothing about
+// ranks.
 func (s *Server) Events() <-chan Event { return s.events }
 
 // State is what is known of a rank right now.
@@ -194,7 +196,7 @@ func (s *Server) ServeConn(rank int, conn net.Conn) error {
 	return s.attend(c)
 }
 
-// attend serves a connection that has its rank's place, and owns its reading side until it ends.
+// attend serves a connection that enter has admitted, and owns its reading side until it ends.
 func (s *Server) attend(c *serverConn) error {
 	rank := c.rank
 	c.in.r = c.conn
@@ -216,7 +218,7 @@ func (s *Server) attend(c *serverConn) error {
 	return err
 }
 
-// enter reserves the rank's place; a second connection for a rank is refused.
+// enter admits one connection for each rank, and refuses a second.
 func (s *Server) enter(c *serverConn, rank int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

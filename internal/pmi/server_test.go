@@ -88,15 +88,19 @@ func TestServerRefuses(t *testing.T) {
 	defer s.Close()
 	c := dial(t, s, 0)
 	c.ask("cmd=get_maxes", "cmd=maxes rc=-1 msg=init_must_come_first")
-	c.ask("cmd=init pmi_version=2 pmi_subversion=0", "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1 msg=only_PMI_version_1_is_spoken_here")
+	c.ask("cmd=init pmi_version=2 pmi_subversion=0",
+		"cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1 msg=only_PMI_version_1_is_spoken_here")
 	c.ask("cmd=init pmi_version=1", initReply)
 	c.ask("cmd=dance", "cmd=dance_result rc=-1 msg=unknown_command")
 	c.ask("cmd=put kvsname=other key=a value=b", "cmd=put_result rc=-1 msg=kvsname_unknown")
 	c.ask("cmd=put kvsname=job value=b", "cmd=put_result rc=-1 msg=key_empty_or_too_long")
 	c.ask("cmd=put kvsname=job key=a", "cmd=put_result rc=-1 msg=value_missing_or_too_long")
-	c.ask("cmd=put kvsname=job key="+strings.Repeat("k", 65)+" value=b", "cmd=put_result rc=-1 msg=key_empty_or_too_long")
-	c.ask("cmd=put kvsname=job key=a value="+strings.Repeat("v", 881), "cmd=put_result rc=-1 msg=value_missing_or_too_long")
-	c.ask("cmd=put kvsname=job key=PMI_process_mapping value=b", "cmd=put_result rc=-1 msg=keys_beginning_with_PMI_are_reserved")
+	c.ask("cmd=put kvsname=job key="+strings.Repeat("k", 65)+" value=b",
+		"cmd=put_result rc=-1 msg=key_empty_or_too_long")
+	c.ask("cmd=put kvsname=job key=a value="+strings.Repeat("v", 881),
+		"cmd=put_result rc=-1 msg=value_missing_or_too_long")
+	c.ask("cmd=put kvsname=job key=PMI_process_mapping value=b",
+		"cmd=put_result rc=-1 msg=keys_beginning_with_PMI_are_reserved")
 	c.ask("cmd=put kvsname=job key=a value=b", "cmd=put_result rc=0 msg=success")
 	c.ask("cmd=put kvsname=job key=a value=b", "cmd=put_result rc=-1 msg=duplicate_key")
 	c.ask("cmd=barrier_in group=NODE", "cmd=barrier_out rc=-1 msg=only_group=WORLD")
@@ -164,7 +168,7 @@ func TestHostileClients(t *testing.T) {
 	}
 }
 
-// A client that asks and never reads is given up without holding anybody.
+// A client that asks and never reads is given up, and holds up no other.
 func TestClientThatDoesNotRead(t *testing.T) {
 	s := NewServer(2, Options{Name: "job"})
 	defer s.Close()

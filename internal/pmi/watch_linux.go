@@ -18,7 +18,7 @@ func watchPeer(conn net.Conn, timeout time.Duration) {
 	probeAndSendAtOnce(tcp, timeout)
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return // the connection has ended; whoever reads it is told
+		return // the connection has ended, and so its next read fails
 	}
 	raw.Control(func(fd uintptr) {
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(timeout.Milliseconds()))
