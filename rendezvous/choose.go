@@ -20,7 +20,7 @@ type Presence struct {
 }
 
 // mayWrite: the sender can write the message, or a part of it.
-func (f *Facts) mayWrite() bool {
+func (f Facts) mayWrite() bool {
 	return f.Readable && f.Writable && f.Size <= f.Room && f.Size >= minSplit
 }
 
@@ -29,7 +29,7 @@ func (f *Facts) able(buf *[schemes]*Scheme) []*Scheme {
 	f.polls = f.Readable && !f.Watched && f.Presence != nil && f.Presence.Polls()
 	list := buf[:0]
 	for _, s := range Schemes {
-		if s.able(f) {
+		if s.able(*f) {
 			list = append(list, s)
 		}
 	}

@@ -4,7 +4,7 @@ package rendezvous
 var Get = &Scheme{
 	name:  "get",
 	index: 1,
-	able:  func(f *Facts) bool { return f.Readable },
+	able:  func(f Facts) bool { return f.Readable },
 	begin: (*Receiver).beginGet,
 }
 

@@ -10,7 +10,7 @@ import (
 type Scheme struct {
 	name  string
 	index int                    // in the tuner's tables
-	able  func(*Facts) bool      // it can move such a message, and the sender is where it can do its part
+	able  func(Facts) bool       // it can move such a message, and the sender is where it can do its part
 	begin func(*Receiver) Action // the receiver's first step
 }
 

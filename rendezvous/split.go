@@ -8,7 +8,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 var Split = &Scheme{
 	name:  "split",
 	index: 2,
-	able:  func(f *Facts) bool { return f.polls && f.mayWrite() },
+	able:  func(f Facts) bool { return f.polls && f.mayWrite() },
 	begin: (*Receiver).beginSplit,
 }
 

@@ -6,7 +6,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 var Stream = &Scheme{
 	name:  "stream",
 	index: 0,
-	able:  func(f *Facts) bool { return !f.Readable || f.polls },
+	able:  func(f Facts) bool { return !f.Readable || f.polls },
 	begin: (*Receiver).beginStream,
 }
 
