@@ -153,25 +153,7 @@ func newLine(cmd string, kv ...string) line {
 	return l
 }
 
-// escape makes any text fit into a value: a backslash before blanks and backslashes, other
-// control characters replaced, as in MPICH's pmi_wire.c.
-func escape(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == ' ' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			b.WriteString("\\ ")
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// unescape undoes escape.
+// unescape takes away the backslashes before blanks and backslashes, as MPICH's pmi_wire.c writes them.
 func unescape(s string) string {
 	if !strings.Contains(s, "\\") {
 		return s

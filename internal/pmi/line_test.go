@@ -48,14 +48,13 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-func TestEscape(t *testing.T) {
-	for _, s := range []string{"", "plain", "two words", `back\slash`, "ümläut", ` \ \\ `} {
-		if back := unescape(escape(s)); back != s {
-			t.Errorf("%q came back as %q", s, back)
-		}
-		l, err := parseLine([]byte("cmd=x m=" + escape(s) + " rc=3"))
-		if m, _ := l.get("m"); err != nil || unescape(m) != s || l.rc() != 3 {
-			t.Errorf("%q: %v %v", s, l, err)
+func TestUnescape(t *testing.T) {
+	for escaped, want := range map[string]string{
+		"": "", "plain": "plain", `two\ words`: "two words", `back\\slash`: `back\slash`, "ümläut": "ümläut", `\ \\\ `: ` \ `,
+	} {
+		l, err := parseLine([]byte("cmd=x m=" + escaped + " rc=3"))
+		if m, _ := l.get("m"); err != nil || unescape(m) != want || l.rc() != 3 {
+			t.Errorf("%q: %v %v, want %q", escaped, l, err, want)
 		}
 	}
 }

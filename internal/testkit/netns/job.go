@@ -269,9 +269,6 @@ func (r *Running) Output(rank int) string {
 // Host is where a rank runs.
 func (r *Running) Host(rank int) int { return r.ranks[rank].host }
 
-// WireUp is where the wire-up listens.
-func (r *Running) WireUp() net.Addr { return r.ln.Addr() }
-
 // Pid is a rank's process as seen from here. It waits until it is there.
 func (r *Running) Pid(rank int) (int, error) {
 	return insideOf(r.ranks[rank].cmd.Process.Pid, r.ranks[rank].ended)
