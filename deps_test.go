@@ -37,7 +37,7 @@ const graph = `
 	internal/eventset                                                    : transport, {golang.org/x/sys}
 	transport/loop                                                       : transport, internal/wire
 	transport/faulty                                                     : transport, internal/wire
-	transport/shm                                                        : transport, internal/wire, internal/ring, {golang.org/x/sys}
+	transport/shm                                                        : transport, internal/auth, internal/wire, internal/ring, {golang.org/x/sys}
 	transport/multi                                                      : transport
 	transport/tcp                                                        : transport, internal/auth, internal/wire, {golang.org/x/sys}
 	transport/verbs                                                      : transport, transport/tcp, internal/eventset, internal/wire, internal/topology, {golang.org/x/sys}

@@ -28,11 +28,11 @@ const defaultPending = 128
 // bounded: Options.Pending connections, each for the time limit of a handshake, and a line in the log per second and
 // reason.
 type Acceptor struct {
-	opt     Options
-	ln      net.Listener
-	refused [reasons]atomic.Uint64
-	quit    chan struct{} // closed by Close
-	wg      sync.WaitGroup
+	opt    Options
+	ln     net.Listener
+	failed [reasons]atomic.Uint64 // handshakes, by reason
+	quit   chan struct{}          // closed by Close
+	wg     sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows; not held while anything waits
 	closed  bool
@@ -64,8 +64,8 @@ func Serve(ln net.Listener, opt Options) *Acceptor {
 // dialler of the job drops because another of its connections was faster are not counted.
 func (a *Acceptor) Refused() (n uint64) {
 	for why := range reasons {
-		if why.counts() {
-			n += a.refused[why].Load()
+		if why.refused() {
+			n += a.failed[why].Load()
 		}
 	}
 	return n
@@ -125,7 +125,7 @@ func (a *Acceptor) accept() {
 func (a *Acceptor) take(conn net.Conn) {
 	if a.opt.Allows != nil && !a.opt.Allows(addrOf(conn.LocalAddr())) {
 		silentClose(conn)
-		a.refuse(Elsewhere, addrOf(conn.RemoteAddr()))
+		a.note(&Error{Why: Elsewhere}, addrOf(conn.RemoteAddr()))
 		return
 	}
 	p := &pendingConn{conn: conn, host: hostOf(addrOf(conn.RemoteAddr())), done: make(chan struct{})}
@@ -199,10 +199,10 @@ func (a *Acceptor) attend(p *pendingConn) {
 	close(p.done)
 	switch {
 	case madeRoom:
-		a.refuse(Crowded, addrOf(p.conn.RemoteAddr()))
+		a.note(&Error{Why: Crowded}, addrOf(p.conn.RemoteAddr()))
 	case closed:
 	case err != nil:
-		a.failed(err, addrOf(p.conn.RemoteAddr()))
+		a.note(err, addrOf(p.conn.RemoteAddr()))
 	default:
 		a.opt.Serve(s)
 		a.mu.Lock()
@@ -210,17 +210,10 @@ func (a *Acceptor) attend(p *pendingConn) {
 		a.mu.Unlock()
 		return
 	}
-	p.conn.Close()
-}
-
-// failed counts a handshake that has not come to its end.
-func (a *Acceptor) failed(err error, from netip.Addr) {
-	switch why := Why(err); {
-	case why.counts():
-		a.refuse(why, from)
-	case why != Gone:
-		a.opt.Log(fmt.Sprintf("%s: a connection from %s: %v", a.opt.Name, origin(from), err))
+	if s != nil {
+		s.Close()
 	}
+	p.conn.Close()
 }
 
 // silentClose closes without a farewell: the connection leaves nothing in the kernel.

@@ -165,7 +165,7 @@ func TestIntruders(t *testing.T) {
 					tc.then(conn)
 				}
 				proc.Eventually(t, "a refusal", func() bool { return l.Refused() == 1 })
-				if l.refused[tc.why].Load() != 1 {
+				if l.failed[tc.why].Load() != 1 {
 					return fmt.Errorf("counted under another reason than %q: %s", words[tc.why], l.logged())
 				}
 				want := "test: 1 connection refused from 127.0.0.1: " + words[tc.why]
@@ -305,7 +305,7 @@ func TestSlowLoris(t *testing.T) {
 	for range 5 {
 		l.letsIn(t)
 	}
-	proc.Eventually(t, "40 that made room", func() bool { return l.refused[Crowded].Load() >= 40 })
+	proc.Eventually(t, "40 that made room", func() bool { return l.failed[Crowded].Load() >= 40 })
 	if !strings.Contains(l.logged(), words[Crowded]) {
 		t.Errorf("the log: %s", l.logged())
 	}
@@ -336,7 +336,7 @@ func TestPerHost(t *testing.T) {
 	}
 	a.mu.Unlock()
 	a.Close()
-	if n := a.refused[Crowded].Load(); n != 2*most+2 {
+	if n := a.failed[Crowded].Load(); n != 2*most+2 {
 		t.Errorf("%d made room", n)
 	}
 	if hostOf(netip.MustParseAddr("fd77::1")) != hostOf(netip.MustParseAddr("fd77::2:1")) {
@@ -406,7 +406,7 @@ func TestElsewhere(t *testing.T) {
 	if conn, err := net.Dial("tcp", l.at); err == nil { // it may have been closed before Dial returns
 		conn.Close()
 	}
-	proc.Eventually(t, "a refusal", func() bool { return l.refused[Elsewhere].Load() == 1 })
+	proc.Eventually(t, "a refusal", func() bool { return l.failed[Elsewhere].Load() == 1 })
 	proc.Eventually(t, "a line that says why", func() bool { return strings.Contains(l.logged(), "GORUN_TCP_IF") })
 }
 
@@ -417,9 +417,9 @@ func TestNotices(t *testing.T) {
 		began := time.Now()
 		l = open(t, rank(2))
 		for i := range 1000 {
-			l.refuse(Unproved, netip.MustParseAddr([]string{"10.0.0.7", "10.0.0.8"}[i%2]))
+			l.note(&Error{Why: Unproved}, netip.MustParseAddr([]string{"10.0.0.7", "10.0.0.8"}[i%2]))
 		}
-		l.refuse(Slow, netip.Addr{})
+		l.note(&Error{Why: Slow}, netip.Addr{})
 		l.Close()
 		within = time.Since(began) < noticePause
 	}
@@ -431,7 +431,7 @@ func TestNotices(t *testing.T) {
 	}
 	l = open(t, rank(2))
 	for range 3 {
-		l.refuse(Unproved, netip.MustParseAddr("10.0.0.7"))
+		l.note(&Error{Why: Unproved}, netip.MustParseAddr("10.0.0.7"))
 	}
 	proc.Eventually(t, "the second line", func() bool {
 		return strings.HasSuffix(l.logged(), "2 connections refused from 10.0.0.7: did not prove the job's secret")
@@ -444,7 +444,7 @@ func TestHelpless(t *testing.T) {
 	s := raw(1, nil, true)
 	l.intruder(t).Write(bytes.Clone(s.buf[:s.putOpening(claim{from: 1, to: 2})]))
 	proc.Eventually(t, "a line that says why", func() bool {
-		return strings.Contains(l.logged(), "a connection from 127.0.0.1: ") && strings.Contains(l.logged(), "5 bytes")
+		return strings.Contains(l.logged(), "1 connection from 127.0.0.1 failed: ") && strings.Contains(l.logged(), "5 bytes")
 	})
 	if l.Refused() != 0 {
 		t.Errorf("%d refused", l.Refused())

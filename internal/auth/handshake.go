@@ -347,6 +347,8 @@ func (s *Session) failed(err error, why Reason) error {
 	switch {
 	case s.ctx.Err() != nil:
 		return context.Cause(s.ctx)
+	case Why(err) != accepted: // the caller's net.Conn knows better
+		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &Error{Why: Slow, text: fmt.Sprintf("no answer in %v", s.limit()), err: err}
 	case hungUp(err):

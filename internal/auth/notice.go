@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// notice is what has been refused for one reason and has not been logged yet.
+// notice is the handshakes that have failed for one reason and have not been logged yet.
 type notice struct {
 	count  uint64
+	err    error // of the last one
 	from   netip.Addr
 	others bool        // from more than one address
 	timer  *time.Timer // not nil: a line has been logged within the last noticePause
@@ -16,13 +17,17 @@ type notice struct {
 
 const noticePause = time.Second
 
-// refuse counts a connection, and logs it now or together with those that come within the pause.
-func (a *Acceptor) refuse(why Reason, from netip.Addr) {
-	a.refused[why].Add(1)
+// note counts a failed handshake, and logs it now or together with those that come within the pause.
+func (a *Acceptor) note(err error, from netip.Addr) {
+	why := Why(err)
+	if why == Gone {
+		return
+	}
+	a.failed[why].Add(1)
 	a.mu.Lock()
 	n := &a.notices[why]
 	n.others = n.others || n.count > 0 && n.from != from
-	n.from = from
+	n.from, n.err = from, err
 	n.count++
 	line := ""
 	if n.timer == nil && !a.closed {
@@ -88,6 +93,9 @@ func (n *notice) take(name string, why Reason) string {
 		others = " and others"
 	}
 	line := fmt.Sprintf("%s: %s refused from %s%s: %s", name, count, origin(n.from), others, words[why])
+	if !why.refused() {
+		line = fmt.Sprintf("%s: %s from %s%s failed: %v", name, count, origin(n.from), others, n.err)
+	}
 	n.count, n.others = 0, false
 	return line
 }

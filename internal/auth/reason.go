@@ -55,8 +55,8 @@ func (r Reason) silent() bool {
 	return r == NotGorun || r == Slow || r == Unproved || r == OtherUser || r == Crowded || r == Elsewhere
 }
 
-// counts: the connection is refused.
-func (r Reason) counts() bool { return r > accepted && r < Gone }
+// refused: the connection counts as refused.
+func (r Reason) refused() bool { return r > accepted && r < Gone }
 
 // Error is a failed handshake.
 type Error struct {

@@ -10,7 +10,8 @@ import (
 )
 
 func openShm(c deviceConfig) (transport.Device, error) {
-	return shm.New(shm.Options{Rank: c.rank, Size: c.size, Local: c.local, Bulk: int(c.set.ShmRing)})
+	return shm.New(shm.Options{Rank: c.rank, Size: c.size, Local: c.local, Bulk: int(c.set.ShmRing),
+		Job: c.job, Secret: c.secret, Log: c.log})
 }
 
 func openTCP(c deviceConfig) (transport.Device, error) {

@@ -15,6 +15,9 @@ type Options struct {
 	Local      int
 	Bulk       int
 	NoGet      bool
+	Job        string
+	Secret     func() ([]byte, error)
+	Log        func(msg string, args ...any)
 }
 
 // New says that shared memory is for Linux only.

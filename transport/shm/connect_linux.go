@@ -1,9 +1,9 @@
 package shm
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -15,27 +15,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Addresses and the two messages of a handshake, in little-endian words:
+// What is published and what travels in the handshake's payloads (internal/auth), in little-endian words:
 //
-//	address  magic u32, version u32, token [16], name of the socket …
-//	hello    magic, version, rank, slots, small, bulk (u32 each), probe address u64, probe value [8], token [16], card …   + ring's memory
-//	welcome  magic, version, ring number, status (u32 each), probe address u64, probe value [8]   + inbox, two eventfds
-//
-// The token is the receiver's: whoever has it could read what the ranks publish to each other, so is of the job.
+//	address  magic u32, version u32, name of the socket …
+//	hello    slots, small, bulk (u32 each), card …                         + the ring's memory; with the confirmation
+//	welcome  ring number u32, probe address u64, probe value [8]           + inbox, two eventfds; with the answer
 const (
-	magic   = 0x4d485347 // "GSHM"
-	version = 2
+	magic    = 0x4d485347 // "GSHM"
+	version  = 3
+	protocol = "gorun shm 3"
 
-	addressMin  = 24
-	helloSize   = 56 // without the card
+	addressMin  = 8
+	helloSize   = 12 // without the card
 	maxCard     = 1024
-	welcomeSize = 32
+	welcomeSize = 20
 
 	handshakeTime = 20 * time.Second
+	// turnedAwayFor is how long a peer is dialled again that closes the connection: too many may be open there.
+	turnedAwayFor = 600 * time.Millisecond
 )
 
 func (d *Device) listen() error {
@@ -46,12 +48,31 @@ func (d *Device) listen() error {
 	if err != nil {
 		return fmt.Errorf("shm: listening on abstract socket %s: %w", at, err)
 	}
-	d.listener = ln
 	b := binary.LittleEndian.AppendUint32(nil, magic)
 	b = binary.LittleEndian.AppendUint32(b, version)
-	b = append(b, d.token[:]...)
 	d.address = append(b, at...)
+	d.auth = &auth.Handshaker{Protocol: protocol, Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size, Secret: d.opt.Secret,
+		Limit: cmp.Or(d.opt.handshakeLimit, handshakeTime)}
+	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Pending: pendingMin + d.opt.Local, Accept: d.authenticate, Serve: d.serve,
+		Log: d.opt.Log})
 	return nil
+}
+
+// pendingMin connections may be open that have proved nothing, plus one for each rank of the host.
+const pendingMin = 128
+
+// authenticate is the acceptor's side of the handshake up to the peer's proof.
+func (d *Device) authenticate(conn net.Conn) (*auth.Session, error) {
+	c := conn.(*net.UnixConn)
+	if cred, err := credentials(c); err != nil || int(cred.Uid) != os.Getuid() && cred.Uid != 0 {
+		return nil, &auth.Error{Why: auth.OtherUser}
+	}
+	p := &packetConn{UnixConn: c}
+	s, err := d.auth.Accept(p)
+	if err != nil {
+		p.closeFDs()
+	}
+	return s, err
 }
 
 // keep notes an open connection, or refuses it because the device is closing.
@@ -88,43 +109,27 @@ func (d *Device) start(f func()) bool {
 	return true
 }
 
-// accept takes connections until Close.
-func (d *Device) accept() {
-	for {
-		c, err := d.listener.AcceptUnix()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			time.Sleep(10 * time.Millisecond) // out of descriptors: the connection waits in the kernel
-			continue
-		}
-		if !d.keep(c) {
-			return
-		}
-		if !d.start(func() { d.serve(c) }) {
-			d.drop(c)
-		}
+// serve is the life of an incoming connection of a peer that has proved itself: its ring, then what it hands over, then
+// its end.
+func (d *Device) serve(s *auth.Session) {
+	defer s.Close()
+	p := s.Conn.(*packetConn)
+	r, err := d.takeRing(s.Peer, s.Payload, p)
+	if err != nil {
+		return // the closed connection tells it
 	}
-}
-
-// serve is the life of an incoming connection: handshake, then whatever the sender hands over, then its end.
-func (d *Device) serve(c *net.UnixConn) {
-	defer d.drop(c)
-	c.SetDeadline(time.Now().Add(handshakeTime))
-	r, err := d.welcome(c)
-	if r == nil {
-		return // a stranger, or a peer that died before it had said who it is: nobody to tell
+	p.out = []int{d.boxFD, d.bellFD, d.threadFD}
+	if err = s.Answer(d.welcome(r)); err == nil {
+		_, err = s.Finish()
 	}
-	c.SetDeadline(time.Time{})
 	if err == nil {
-		err = d.segments.receive(c, int(r.peer))
+		err = d.segments.receive(p.UnixConn, s.Peer)
 	}
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()
 	if !closed {
-		d.notice(int(r.peer), goneError(int(r.peer), err))
+		d.notice(s.Peer, goneError(s.Peer, err))
 	}
 }
 
@@ -135,62 +140,51 @@ func goneError(peer int, err error) error {
 	return fmt.Errorf("%w: connection to rank %d: %v", transport.ErrPeerGone, peer, err)
 }
 
-func (d *Device) welcome(c *net.UnixConn) (*inRing, error) {
-	b := make([]byte, helloSize+maxCard+1)
-	n, fds, err := receiveFDs(c, b, 1)
+// takeRing maps the ring that a peer hands over. That the peer is of the job does not make what it says right.
+func (d *Device) takeRing(peer int, hello []byte, p *packetConn) (*inRing, error) {
+	g, card, err := decodeHello(hello)
+	if err != nil {
+		return nil, err
+	}
+	fds, err := p.take(1)
 	if err != nil {
 		return nil, err
 	}
 	defer closeFDs(fds)
-	cred, err := credentials(c)
-	if err != nil {
-		return nil, err
-	}
-	g, peer, err := d.checkHello(b[:n], fds, cred)
-	if err != nil {
-		return nil, err
-	}
 	mem, err := mapPeer(fds[0], g.Size(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.addRing(mem, g, peer, b[helloSize:n:n])
+	r, err := d.addRing(mem, g, peer, card)
 	if err != nil {
 		unix.Munmap(mem)
 		return nil, err
 	}
-	le := binary.LittleEndian
-	out := le.AppendUint32(nil, magic)
-	out = le.AppendUint32(out, version)
-	out = le.AppendUint32(out, r.number)
-	out = le.AppendUint32(out, 0)
-	out = le.AppendUint64(out, addressOf(d.probe[:]))
-	out = append(out, d.probe[:]...)
-	_, _, err = c.WriteMsgUnix(out, unix.UnixRights(d.boxFD, d.bellFD, d.threadFD), nil)
-	return r, err
+	return r, nil
 }
 
-// checkHello trusts nothing in b before the token.
-func (d *Device) checkHello(b []byte, fds []int, cred *unix.Ucred) (g ring.Geometry, peer int, err error) {
+func (d *Device) welcome(r *inRing) []byte {
 	le := binary.LittleEndian
-	switch {
-	case len(b) < helloSize || len(b) > helloSize+maxCard || le.Uint32(b) != magic:
-		return g, 0, errors.New("shm: not a hello")
-	case subtle.ConstantTimeCompare(b[40:56], d.token[:]) != 1:
-		return g, 0, errors.New("shm: wrong token")
-	case int(cred.Uid) != os.Getuid() && cred.Uid != 0:
-		return g, 0, fmt.Errorf("shm: process %d belongs to user %d", cred.Pid, cred.Uid)
-	case le.Uint32(b[4:]) != version:
-		return g, 0, fmt.Errorf("shm: version %d, ours is %d", le.Uint32(b[4:]), version)
-	case len(fds) != 1:
-		return g, 0, fmt.Errorf("shm: %d descriptors, 1 is needed", len(fds))
+	b := le.AppendUint32(make([]byte, 0, welcomeSize), r.number)
+	b = le.AppendUint64(b, addressOf(d.probe[:]))
+	return append(b, d.probe[:]...)
+}
+
+func (d *Device) hello(g ring.Geometry) []byte {
+	b := make([]byte, 0, helloSize+len(d.card))
+	for _, v := range []int{g.Slots, g.Small, g.Bulk} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
-	peer = int(le.Uint32(b[8:]))
-	if peer >= d.opt.Size || peer == d.opt.Rank {
-		return g, 0, fmt.Errorf("shm: rank %d of %d says hello to rank %d", peer, d.opt.Size, d.opt.Rank)
+	return append(b, d.card...)
+}
+
+func decodeHello(b []byte) (g ring.Geometry, card []byte, err error) {
+	if len(b) < helloSize || len(b) > helloSize+maxCard {
+		return g, nil, fmt.Errorf("shm: a hello of %d bytes", len(b))
 	}
-	g = ring.Geometry{Slots: int(le.Uint32(b[12:])), Small: int(le.Uint32(b[16:])), Bulk: int(le.Uint32(b[20:]))}
-	return g, peer, g.Check()
+	le := binary.LittleEndian
+	g = ring.Geometry{Slots: int(le.Uint32(b)), Small: int(le.Uint32(b[4:])), Bulk: int(le.Uint32(b[8:]))}
+	return g, b[helloSize:], g.Check()
 }
 
 // addRing gives the ring a number and lets polls find it.
@@ -223,25 +217,15 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	if v := le.Uint32(address[4:]); v != version {
 		return nil, fmt.Errorf("%w: shm: rank %d speaks version %d, this is version %d", transport.ErrUnavailable, peer, v, version)
 	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unixpacket", string(address[addressMin:]))
-	if err != nil {
-		return nil, fmt.Errorf("%w: shm: rank %d is on another host, in another network namespace, or has ended: %w", transport.ErrUnavailable, peer, err)
-	}
-	c := conn.(*net.UnixConn)
-	if !d.keep(c) {
-		return nil, fmt.Errorf("%w: shm: closed", transport.ErrUnavailable)
-	}
-	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
-	l, err := d.greet(ctx, c, peer, address[8:addressMin])
-	if !stop() { // the deadline is spoilt
-		if err == nil {
-			l.release()
-		}
-		err = ctx.Err()
-	}
-	if err != nil {
-		d.drop(c)
+	var l *link
+	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
+		l, err = d.connect(ctx, peer, string(address[addressMin:]))
+		return err
+	})
+	switch {
+	case errors.Is(err, auth.ErrTurnedAway):
+		return nil, fmt.Errorf("%w: shm: connecting to rank %d: it %w", transport.ErrPeerGone, peer, err)
+	case err != nil:
 		return nil, fmt.Errorf("shm: connecting to rank %d: %w", peer, err)
 	}
 	d.mu.Lock()
@@ -255,39 +239,55 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	return l, nil
 }
 
-func (d *Device) greet(ctx context.Context, c *net.UnixConn, peer int, token []byte) (*link, error) {
-	deadline := time.Now().Add(handshakeTime)
-	if t, ok := ctx.Deadline(); ok && t.Before(deadline) {
-		deadline = t
+func (d *Device) connect(ctx context.Context, peer int, name string) (*link, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unixpacket", name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it is on another host, in another network namespace, or has ended: %w", transport.ErrUnavailable, err)
 	}
-	c.SetDeadline(deadline)
-	if err := ctx.Err(); err != nil { // what its end did to the deadline is overwritten
-		return nil, err
+	c := conn.(*net.UnixConn)
+	if !d.keep(c) {
+		return nil, fmt.Errorf("%w: closed", transport.ErrUnavailable)
 	}
 	seg, err := d.takeSegment()
 	if err != nil {
-		return nil, err
-	}
-	le := binary.LittleEndian
-	b := make([]byte, 0, helloSize+len(d.card))
-	for _, v := range []int{magic, version, d.opt.Rank, seg.geo.Slots, seg.geo.Small, seg.geo.Bulk} {
-		b = le.AppendUint32(b, uint32(v))
-	}
-	b = le.AppendUint64(b, addressOf(d.probe[:]))
-	b = append(b, d.probe[:]...)
-	b = append(b, token...)
-	b = append(b, d.card...)
-	if _, _, err = c.WriteMsgUnix(b, unix.UnixRights(seg.fd), nil); err != nil {
-		seg.close()
+		d.drop(c)
 		return nil, err
 	}
 	l := &link{outSegment: seg, d: d, peer: peer, conn: c}
-	if err := l.readWelcome(); err != nil {
+	if err := l.handshake(ctx); err != nil {
+		d.drop(c)
 		seg.close()
 		return nil, err
 	}
-	c.SetDeadline(time.Time{})
 	return l, nil
+}
+
+// handshake hands the ring over and takes the peer's inbox.
+func (l *link) handshake(ctx context.Context) error {
+	p := &packetConn{UnixConn: l.conn}
+	defer p.closeFDs()
+	s, err := l.d.auth.Dial(ctx, p, l.peer)
+	if err != nil {
+		return err
+	}
+	p.out = []int{l.fd}
+	if err := s.Confirm(l.d.hello(l.geo)); err != nil {
+		return err
+	}
+	fds, err := p.take(3)
+	if err == nil {
+		err = l.takeInbox(fds, s.Payload)
+	}
+	if err != nil {
+		s.Close()
+		return err
+	}
+	if _, err := s.Finish(); err != nil {
+		l.releaseInbox()
+		return err
+	}
+	return nil
 }
 
 // takeSegment uses the one that New made, then new ones.
@@ -302,19 +302,11 @@ func (d *Device) takeSegment() (*outSegment, error) {
 	return newOutSegment(d.geo)
 }
 
-func (l *link) readWelcome() error {
-	var b [welcomeSize + 1]byte
-	n, fds, err := receiveFDs(l.conn, b[:], 3)
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("%w: the process has ended or refused us", transport.ErrPeerGone)
-		}
-		return err
-	}
-	le := binary.LittleEndian
-	if n != welcomeSize || le.Uint32(b[:]) != magic || le.Uint32(b[4:]) != version || len(fds) != 3 {
+// takeInbox owns fds.
+func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
+	if len(welcome) != welcomeSize {
 		closeFDs(fds)
-		return fmt.Errorf("shm: an answer of %d bytes and %d descriptors that is not a welcome", n, len(fds))
+		return fmt.Errorf("shm: an answer of %d bytes that is no welcome", len(welcome))
 	}
 	// We ring while others wait for us: a bell that is no eventfd of the kind we make could keep us for ever.
 	for _, bell := range fds[1:] {
@@ -328,14 +320,21 @@ func (l *link) readWelcome() error {
 		return err
 	}
 	unix.Close(fds[0])
-	l.box, l.doorbells, l.number = inboxOf(l.boxMem), doorbells{fds[1], fds[2]}, le.Uint32(b[8:])
+	le := binary.LittleEndian
+	l.box, l.doorbells, l.number = inboxOf(l.boxMem), doorbells{fds[1], fds[2]}, le.Uint32(welcome)
 	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4), FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
 	}
 	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
-	l.probeGet(le.Uint64(b[16:]), [8]byte(b[24:32]))
+	l.probeGet(le.Uint64(welcome[4:]), [8]byte(welcome[12:]))
 	return nil
+}
+
+func (l *link) releaseInbox() {
+	unix.Close(l.bellFD)
+	unix.Close(l.threadFD)
+	unix.Munmap(l.boxMem)
 }
 
 // probeGet reads the peer's probe, which is the only way to know whether we may.
@@ -384,81 +383,8 @@ func (l *link) release() {
 	// A caller may still hold the link: it finds a ring that is always full, and drops.
 	unmapped := l.outSegment
 	l.outSegment, l.box = &outSegment{fd: -1, p: ring.Full()}, new(inbox)
-	unix.Close(l.bellFD)
-	unix.Close(l.threadFD)
-	unix.Munmap(l.boxMem)
+	l.releaseInbox()
 	unmapped.close()
-}
-
-func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
-		return nil, e
-	}
-	return cred, err
-}
-
-// receiveFDs reads one message with at most max descriptors, which are the caller's to close.
-func receiveFDs(c *net.UnixConn, b []byte, max int) (n int, fds []int, err error) {
-	oob := make([]byte, unix.CmsgSpace(4*max))
-	n, oobn, flags, err := soon(c, b, oob)
-	if err != nil {
-		return 0, nil, err
-	}
-	if n == 0 && oobn == 0 {
-		return 0, nil, io.EOF
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, m := range msgs {
-		if got, err := unix.ParseUnixRights(&m); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
-	}
-	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		closeFDs(fds)
-		return 0, nil, errors.New("shm: over-long handshake message")
-	}
-	return n, fds, nil
-}
-
-// soonTime is how long an answer is worth waiting for without giving up this goroutine's processor. On a rank that
-// computes on its only one, getting it back takes a time slice (10 ms), and a peer waits.
-const soonTime = 500 * time.Microsecond
-
-// soon reads a message; other processes run meanwhile, other goroutines of this one only if it takes long.
-func soon(c *net.UnixConn, b, oob []byte) (n, oobn, flags int, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	start := time.Now()
-	e := raw.Read(func(fd uintptr) bool {
-		for {
-			n, oobn, flags, _, err = unix.Recvmsg(int(fd), b, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-			switch {
-			case err == unix.EINTR:
-			case err != unix.EAGAIN:
-				return true
-			case time.Since(start) > soonTime:
-				return false
-			default:
-				unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-			}
-		}
-	})
-	if e != nil {
-		err = e
-	}
-	return n, oobn, flags, err
 }
 
 // introduce is transport.Introducer's.
@@ -476,10 +402,4 @@ func (d *Device) cardOf(peer int) []byte {
 		return r.card
 	}
 	return nil
-}
-
-func closeFDs(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
 }

@@ -6,9 +6,11 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -19,6 +21,11 @@ type Options struct {
 	Local      int // ranks on this host if known, else Size: smaller rings when there are many
 	Bulk       int // bytes of a ring's bulk area; 0: chosen by Local
 	NoGet      bool
+	Job        string                        // its name
+	Secret     func() ([]byte, error)        // the job's; asked for at the first connection, and may block until it is known
+	Log        func(msg string, args ...any) // of connections that prove nothing; nil: silent
+
+	handshakeLimit time.Duration // of a step; 0: handshakeTime. Tests have less
 }
 
 // maxHot bounds what a poll looks at.
@@ -31,7 +38,6 @@ const hotFor = 4096
 type Device struct {
 	opt   Options
 	geo   ring.Geometry
-	token [16]byte
 	probe *[8]byte // in the heap, which does not move: peers read it to see whether process_vm_readv works
 
 	boxFD  int
@@ -42,7 +48,8 @@ type Device struct {
 	facts transport.Facts
 
 	card     []byte // what peers are told at hello; set before the first Connect
-	listener *net.UnixListener
+	auth     *auth.Handshaker
+	acceptor *auth.Acceptor
 	address  []byte
 
 	// hot and last belong to the caller of Poll (the engine, under its lock).
@@ -73,20 +80,21 @@ type notice struct {
 
 // New makes the device. An error says what was missing.
 func New(opt Options) (*Device, error) {
+	if opt.Log == nil {
+		opt.Log = func(string, ...any) {}
+	}
 	if opt.Local <= 0 {
 		opt.Local = opt.Size
 	}
 	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, doorbells: doorbells{-1, -1},
 		byPeer: map[int]*inRing{}, told: map[int]bool{}, links: map[int]*link{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
-	rand.Read(d.token[:])
 	rand.Read(d.probe[:])
 	d.segments.init()
 	if err := d.open(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("%w: %w", transport.ErrUnavailable, err)
 	}
-	d.start(d.accept)
 	return d, nil
 }
 
@@ -123,6 +131,7 @@ func (d *Device) open() (err error) {
 		Wake:       []transport.Wake{{FD: d.bellFD, ThreadFD: d.threadFD, Clear: d.clear, Word: &d.box.state, Asleep: stFutex}},
 		Memory:     &transport.Memory{Alloc: d.alloc, Free: d.free},
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
+		Refused:    func() uint64 { return d.acceptor.Refused() },
 	}
 	if d.opt.Size > 1 {
 		if err = checkRoom("inbox and first ring", inboxSize+d.geo.Size()); err != nil {
@@ -244,13 +253,13 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	close(d.ending)
-	if d.listener != nil {
-		d.listener.Close()
-	}
 	for c := range d.conns {
 		c.Close()
 	}
 	d.mu.Unlock()
+	if d.acceptor != nil {
+		d.acceptor.Close()
+	}
 	d.wg.Wait() // no goroutine of ours touches the memory any more
 	rings := d.rings
 	d.setRings([]*inRing{nil})

@@ -10,6 +10,6 @@
 // peers, and the word it sleeps on.
 //
 //	Owns:     rings, inbox, descriptors, the probe and use of process_vm_readv, memory of mpi.Alloc
-//	May call: internal/ring, internal/wire, transport, the kernel
-//	Never:    know what a communicator is; match; name anything in a file system; trust a peer before its token
+//	May call: internal/auth, internal/ring, internal/wire, transport, the kernel
+//	Never:    know what a communicator is; match; name anything in a file system; trust a peer before its proof
 package shm

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,25 +16,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
+	"github.com/gorun-mpi/mpi/internal/auth/authtest"
 	"github.com/gorun-mpi/mpi/internal/ring"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Whoever is not a peer is hung up on, and the peers do not notice.
-func TestStrangersAreRefused(t *testing.T) {
+// A member of the job whose hello cannot be right is hung up on, and the peers do not notice.
+func TestWrongHello(t *testing.T) {
 	watchdog(t)
 	files, mappings := held(t)
 	t.Run("all", func(t *testing.T) {
 		d, honest := open(t, Options{Rank: 0, Size: 4}), open(t, Options{Rank: 1, Size: 4})
 		l := honest.link(d)
-		address := d.Address()
-		good := func(rank int) []byte { return helloOf(rank, smallRing, address) }
-		changed := func(at int, to byte) []byte {
-			b := good(2)
-			b[at] ^= to
-			return b
-		}
+		good := helloOf(smallRing)
 		seg := memory(t, smallRing)
 		var pipe [2]int
 		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
@@ -45,52 +43,43 @@ func TestStrangersAreRefused(t *testing.T) {
 		huge := ring.Geometry{Slots: 1 << 16, Small: 1 << 26, Bulk: 1 << 28}
 		for _, c := range []struct {
 			what  string
+			rank  int
 			hello []byte
 			fds   []int
 		}{
-			{"garbage", []byte("GET / HTTP/1.1\r\n\r\n"), nil},
-			{"one byte", []byte{1}, []int{seg.fd}},
-			{"wrong magic", changed(0, 1), []int{seg.fd}},
-			{"wrong version", changed(4, 1), []int{seg.fd}},
-			{"wrong token", changed(55, 1), []int{seg.fd}},
-			{"token of zeros", append(good(2)[:40], make([]byte, 16)...), []int{seg.fd}},
-			{"too short", good(2)[:helloSize-1], []int{seg.fd}},
-			{"too long a card", append(good(2), make([]byte, maxCard+1)...), []int{seg.fd}},
-			{"much too long", append(good(2), make([]byte, 60_000)...), []int{seg.fd}},
-			{"no descriptor", good(2), nil},
-			{"two descriptors", good(2), []int{seg.fd, seg.fd}},
-			{"many descriptors", good(2), slices.Repeat([]int{seg.fd}, 100)},
-			{"a pipe for memory", good(2), []int{pipe[0]}},
-			{"a socket for memory", good(2), []int{seg.fd, pipe[1]}},
-			{"not sealed", good(2), []int{memfd(t, size, 0)}},
-			{"sealed against growing only", good(2), []int{memfd(t, size, unix.F_SEAL_GROW)}},
-			{"too small", good(2), []int{memfd(t, size-1, unix.F_SEAL_SHRINK)}},
-			{"empty", good(2), []int{memfd(t, 0, unix.F_SEAL_SHRINK)}},
-			{"no slots", helloOf(2, ring.Geometry{Small: 4096}, address), []int{seg.fd}},
-			{"odd slots", helloOf(2, ring.Geometry{Slots: 65, Small: 4096}, address), []int{seg.fd}},
-			{"more ring than memory", helloOf(2, huge, address), []int{seg.fd}},
-			{"absurd ring", helloOf(2, ring.Geometry{Slots: 1 << 31, Small: 1 << 31, Bulk: 1 << 31}, address), []int{seg.fd}},
-			{"rank out of range", good(4), []int{seg.fd}},
-			{"rank far out of range", good(1<<32 - 1), []int{seg.fd}},
-			{"its own rank", good(0), []int{seg.fd}},
-			{"a rank that is here already", good(1), []int{seg.fd}},
+			{"nothing", 2, nil, []int{seg.fd}},
+			{"too short", 2, good[:helloSize-1], []int{seg.fd}},
+			{"too long a card", 2, append(bytes.Clone(good), make([]byte, maxCard+1)...), []int{seg.fd}},
+			{"no descriptor", 2, good, nil},
+			{"two descriptors", 2, good, []int{seg.fd, seg.fd}},
+			{"many descriptors", 2, good, slices.Repeat([]int{seg.fd}, 100)},
+			{"a pipe for memory", 2, good, []int{pipe[0]}},
+			{"a pipe beside the memory", 2, good, []int{seg.fd, pipe[1]}},
+			{"not sealed", 2, good, []int{memfd(t, size, 0)}},
+			{"sealed against growing only", 2, good, []int{memfd(t, size, unix.F_SEAL_GROW)}},
+			{"too small", 2, good, []int{memfd(t, size-1, unix.F_SEAL_SHRINK)}},
+			{"empty", 2, good, []int{memfd(t, 0, unix.F_SEAL_SHRINK)}},
+			{"no slots", 2, helloOf(ring.Geometry{Small: 4096}), []int{seg.fd}},
+			{"odd slots", 2, helloOf(ring.Geometry{Slots: 65, Small: 4096}), []int{seg.fd}},
+			{"more ring than memory", 2, helloOf(huge), []int{seg.fd}},
+			{"absurd ring", 2, helloOf(ring.Geometry{Slots: 1 << 31, Small: 1 << 31, Bulk: 1 << 31}), []int{seg.fd}},
+			{"a rank that is here already", 1, good, []int{seg.fd}},
 		} {
-			s := dial(t, address)
-			s.say(c.hello, c.fds...)
-			if err := s.refused(); err != nil {
-				t.Errorf("%s: %v", c.what, err)
+			m := dial(t, d.Address())
+			if welcome, _, err := m.hello(c.rank, c.hello, c.fds...); err == nil {
+				t.Errorf("%s: it was welcomed with %d bytes", c.what, len(welcome))
+			} else if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: it was not hung up on: %v", c.what, err)
 			}
-			s.c.Close()
+			m.p.Close()
 		}
 		d.settled()
 		if len(d.in) != 0 {
-			t.Errorf("strangers were heard: %+v", d.in)
+			t.Errorf("they were heard: %+v", d.in)
 		}
 		talk(t, l, d)
-		s := dial(t, address) // rank 2 itself is still welcome
-		s.say(good(2), seg.fd)
-		if _, fds, err := s.answer(); err != nil || len(fds) != 3 {
-			t.Errorf("rank 2: %d descriptors, %v", len(fds), err)
+		if _, fds, err := dial(t, d.Address()).hello(2, good, seg.fd); err != nil {
+			t.Errorf("rank 2 itself: %v", err)
 		} else {
 			closeFDs(fds)
 		}
@@ -98,32 +87,61 @@ func TestStrangersAreRefused(t *testing.T) {
 	nothingLeft(t, files, mappings)
 }
 
-// Strangers that say nothing keep nobody waiting, nor do those that take what they are given and say no more.
-func TestSilentStrangers(t *testing.T) {
+// The device authenticates by package auth.
+func TestIntruders(t *testing.T) {
 	watchdog(t)
-	d, honest := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
-	for range 100 {
-		dial(t, d.Address())
-	}
-	talk(t, honest.link(d), d)
+	files, mappings := held(t)
+	t.Run("all", func(t *testing.T) {
+		const size = 64
+		d := open(t, Options{Rank: 0, Size: size, handshakeLimit: time.Second})
+		next := 1
+		authtest.Run(t, authtest.Listener{
+			Dial: func() (net.Conn, error) {
+				c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: string(d.Address()[addressMin:]), Net: "unixpacket"})
+				return &packetConn{UnixConn: c}, err
+			},
+			Member:  func() *auth.Handshaker { return handshaker(1, size) },
+			Refused: d.Facts().Refused,
+			Works: func() error {
+				next++
+				peer, err := newDevice(Options{Rank: next, Size: size})
+				if err != nil {
+					return err
+				}
+				defer peer.Close()
+				_, err = peer.Connect(context.Background(), 0, d.Address())
+				return err
+			},
+		})
+		// Descriptors that come before the proof, with rubbish or with nothing, are closed; so are those that are too many.
+		for _, fds := range [][]int{{0}, {0, 1}, {0, 1, 2, 0}, slices.Repeat([]int{0}, 100)} {
+			for _, say := range [][]byte{nil, []byte("gorun"), make([]byte, 60_000)} {
+				before := d.Facts().Refused()
+				m := dial(t, d.Address())
+				m.say(say, fds...)
+				m.p.CloseWrite()
+				proc.Eventually(t, "a refusal", func() bool { return d.Facts().Refused() > before })
+			}
+		}
+	})
+	nothingLeft(t, files, mappings)
 }
 
 // rogue is a peer that was welcomed and does what it likes: its ring is in our hands.
-func rogue(t *testing.T, d *end, rank int) (*stranger, *outSegment, *link) {
+func rogue(t *testing.T, d *end, rank int) (*member, *outSegment, *link) {
 	t.Helper()
 	seg := memory(t, smallRing)
-	s := dial(t, d.Address())
-	s.say(helloOf(rank, smallRing, d.Address()), seg.fd)
-	b, fds, err := s.answer()
-	if err != nil || len(fds) != 3 {
-		t.Fatalf("%d descriptors, %v", len(fds), err)
+	m := dial(t, d.Address())
+	b, fds, err := m.hello(rank, helloOf(smallRing), seg.fd)
+	if err != nil {
+		t.Fatal(err)
 	}
 	box, err := mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
-	return s, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b[8:])}
+	return m, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b)}
 }
 
 // A peer that writes nonsense into its ring is gone, once, and what it wrote before is delivered.
@@ -153,7 +171,7 @@ func TestNonsenseInRing(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			d, honest := open(t, Options{Rank: 0, Size: 3}), open(t, Options{Rank: 2, Size: 3})
 			l := honest.link(d)
-			s, seg, r := rogue(t, d, 1)
+			m, seg, r := rogue(t, d, 1)
 			if !r.TrySend(&wire.Header{Kind: wire.Eager, Tag: 5}, []byte("before")) {
 				t.Fatal("no room")
 			}
@@ -168,7 +186,7 @@ func TestNonsenseInRing(t *testing.T) {
 			r.TrySend(&wire.Header{Kind: wire.Eager, Tag: 7}, []byte("after"))
 			r.tell(true)
 			d.settled()
-			s.c.Close() // that its process ends is no news
+			m.p.Close() // that its process ends is no news
 			d.settled()
 			if len(d.in) != 2 || string(d.in[0].Payload) != "before" || d.in[1].Event != transport.Down || d.in[1].Peer != 1 {
 				t.Errorf("%+v", d.in)
@@ -184,7 +202,7 @@ func TestRandomRing(t *testing.T) {
 	d := open(t, Options{Rank: 0, Size: 400})
 	for rank := 1; rank < 300; rank++ {
 		rng := rand.New(rand.NewPCG(uint64(rank), 8))
-		s, seg, r := rogue(t, d, rank)
+		m, seg, r := rogue(t, d, rank)
 		d.in = nil
 		for i := range seg.mem[smallRing.SmallAt():] {
 			seg.mem[smallRing.SmallAt()+i] = byte(i)
@@ -216,7 +234,7 @@ func TestRandomRing(t *testing.T) {
 		r.tell(true)
 		r.box.mark(rng.Uint32()) // of rings that there are not
 		d.poll()
-		s.c.Close()
+		m.p.Close()
 		d.until("the end of the rogue", func() bool { return len(d.downs()) > 0 })
 		d.poll()
 		if got := d.downs(); !slices.Equal(got, []int{rank}) {
@@ -258,9 +276,9 @@ func TestNonsenseAboutSegments(t *testing.T) {
 			{"the end of what never was", announce(0), nil, false},
 		} {
 			rank := i + 1
-			s, _, _ := rogue(t, d, rank)
+			m, _, _ := rogue(t, d, rank)
 			d.in = nil
-			s.say(c.msg, c.fds...)
+			m.say(c.msg, c.fds...)
 			if c.down {
 				d.until(c.what+": the end", func() bool { return len(d.downs()) > 0 })
 			} else {
@@ -272,15 +290,15 @@ func TestNonsenseAboutSegments(t *testing.T) {
 			if d.segments.copyFrom(rank, 7, make([]byte, 1), 1<<20) {
 				t.Errorf("%s: is believed", c.what)
 			}
-			s.c.Close()
+			m.p.Close()
 			d.until(c.what+": the end", func() bool { return len(d.downs()) > 0 })
 		}
 	})
 	nothingLeft(t, files, mappings)
 }
 
-// liar listens where a device would and answers a hello with what the test gives it.
-func liar(t *testing.T, answer func(c *net.UnixConn, hello []byte)) (address []byte) {
+// liar listens where rank 1 would and answers a hello with what the test gives it.
+func liar(t *testing.T, answer func(s *auth.Session, p *packetConn)) (address []byte) {
 	t.Helper()
 	name := fmt.Sprintf("@gorun-test-%d", rand.Uint64())
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
@@ -295,19 +313,16 @@ func liar(t *testing.T, answer func(c *net.UnixConn, hello []byte)) (address []b
 			if err != nil {
 				return
 			}
-			b := make([]byte, 100)
-			n, fds, err := receiveFDs(c, b, 1)
-			closeFDs(fds)
-			if err == nil {
-				answer(c, b[:n])
+			p := &packetConn{UnixConn: c}
+			if s, err := handshaker(1, 2).Accept(p); err == nil {
+				answer(s, p)
 			}
-			c.Close()
+			p.Close()
 		}
 	}()
 	t.Cleanup(func() { ln.Close(); <-done })
 	le := binary.LittleEndian
-	b := le.AppendUint32(le.AppendUint32(nil, magic), version)
-	return append(append(b, make([]byte, 16)...), name...)
+	return append(le.AppendUint32(le.AppendUint32(nil, magic), version), name...)
 }
 
 // A welcome that lies is an error of Connect, or makes a link that does not trust it.
@@ -327,13 +342,12 @@ func TestLyingWelcome(t *testing.T) {
 		}
 		defer unix.Close(pipe[0])
 		defer unix.Close(pipe[1])
-		secret := []byte("8 bytes!")
+		value := []byte("8 bytes!")
 		welcome := func(number uint32, probe uint64, value []byte) []byte {
 			le := binary.LittleEndian
-			b := le.AppendUint32(le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, magic), version), number), 0)
-			return append(le.AppendUint64(b, probe), value...)
+			return append(le.AppendUint64(le.AppendUint32(nil, number), probe), value...)
 		}
-		good := welcome(1, addressOf(secret), secret)
+		good := welcome(1, addressOf(value), value)
 		for _, c := range []struct {
 			what   string
 			answer []byte
@@ -342,9 +356,9 @@ func TestLyingWelcome(t *testing.T) {
 			why    string // why not Get
 		}{
 			{"hangs up", nil, nil, false, ""},
-			{"too short", good[:20], []int{box, bell, bell}, false, ""},
+			{"too short", good[:welcomeSize-1], []int{box, bell, bell}, false, ""},
 			{"too long", append(slices.Clone(good), 1), []int{box, bell, bell}, false, ""},
-			{"wrong magic", append([]byte{1}, good[1:]...), []int{box, bell, bell}, false, ""},
+			{"empty", []byte{}, []int{box, bell, bell}, false, ""},
 			{"no descriptors", good, nil, false, ""},
 			{"one descriptor", good, []int{box}, false, ""},
 			{"two descriptors", good, []int{box, bell}, false, ""},
@@ -354,21 +368,18 @@ func TestLyingWelcome(t *testing.T) {
 			{"an inbox that is too small", good, []int{memfd(t, inboxSize-1, unix.F_SEAL_SHRINK), bell, bell}, false, ""},
 			{"a bell that can block", good, []int{box, pipe[1], bell}, false, ""},
 			{"a second bell that can block", good, []int{box, bell, pipe[1]}, false, ""},
-			{"a probe that is nowhere", welcome(1, 1<<60, secret), []int{box, bell, bell}, true, "process_vm_readv"},
-			{"a probe of another value", welcome(1, addressOf(secret), []byte("8 other ")), []int{box, bell, bell}, true, "not the peer"},
-			{"a ring number beyond all", welcome(1<<32-1, addressOf(secret), secret), []int{box, bell, bell}, true, ""},
+			{"a probe that is nowhere", welcome(1, 1<<60, value), []int{box, bell, bell}, true, "process_vm_readv"},
+			{"a probe of another value", welcome(1, addressOf(value), []byte("8 other ")), []int{box, bell, bell}, true, "not the peer"},
+			{"a ring number beyond all", welcome(1<<32-1, addressOf(value), value), []int{box, bell, bell}, true, ""},
 			{"the truth", good, []int{box, bell, bell}, true, ""},
 		} {
 			hold := make(chan struct{})
-			address := liar(t, func(conn *net.UnixConn, hello []byte) {
-				if len(hello) != helloSize || len(c.answer) == 0 {
+			address := liar(t, func(s *auth.Session, p *packetConn) {
+				if len(s.Payload) != helloSize || c.answer == nil {
 					return
 				}
-				var rights []byte
-				if len(c.fds) > 0 {
-					rights = unix.UnixRights(c.fds...)
-				}
-				conn.WriteMsgUnix(c.answer, rights, nil)
+				p.out = c.fds
+				s.Answer(c.answer)
 				<-hold
 			})
 			d := open(t, Options{Rank: 0, Size: 2})
@@ -403,12 +414,12 @@ func TestLyingWelcome(t *testing.T) {
 	nothingLeft(t, files, mappings)
 }
 
-// Connecting to somebody who does not answer ends with the context, or with the device.
+// Connecting to a peer that does not answer ends with the context, or with the device.
 func TestConnectEndsWithContext(t *testing.T) {
 	watchdog(t)
 	release := make(chan struct{})
 	reached := make(chan struct{}, 2)
-	address := liar(t, func(*net.UnixConn, []byte) { reached <- struct{}{}; <-release })
+	address := liar(t, func(*auth.Session, *packetConn) { reached <- struct{}{}; <-release })
 	defer close(release)
 	d := open(t, Options{Rank: 0, Size: 2})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -434,9 +445,12 @@ func TestWrongAddress(t *testing.T) {
 	peer := open(t, Options{Rank: 1, Size: 2})
 	other := bytes.Clone(peer.Address())
 	other[4]++
-	token := bytes.Clone(peer.Address())
-	token[10]++
-	for _, a := range [][]byte{nil, {1}, make([]byte, 100), peer.Address()[:addressMin], other, append(bytes.Clone(peer.Address()), "x"...), token} {
+	stranger, err := New(Options{Rank: 1, Size: 2, Job: "another", Secret: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	for _, a := range [][]byte{nil, {1}, make([]byte, 100), peer.Address()[:addressMin], other, append(bytes.Clone(peer.Address()), "x"...), stranger.Address()} {
 		if l, err := d.Connect(context.Background(), 1, a); err == nil || l != nil {
 			t.Errorf("address %q is accepted", a)
 		}

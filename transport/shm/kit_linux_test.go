@@ -2,10 +2,7 @@ package shm
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
@@ -15,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
@@ -44,9 +42,17 @@ type end struct {
 	in   []transport.Packet // payloads copied
 }
 
+func secret() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }
+
+// newDevice makes one of the tests' job.
+func newDevice(opt Options) (*Device, error) {
+	opt.Job, opt.Secret = "test", secret
+	return New(opt)
+}
+
 func open(t testing.TB, opt Options) *end {
 	t.Helper()
-	d, err := New(opt)
+	d, err := newDevice(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,65 +131,62 @@ func talk(t testing.TB, l *link, b *end) {
 	}
 }
 
-// stranger speaks to a device without being one.
-type stranger struct {
+// member is a process that knows the job's secret and says to a device what the test wants.
+type member struct {
 	t testing.TB
-	c *net.UnixConn
+	p *packetConn
 }
 
-func dial(t testing.TB, address []byte) *stranger {
+func dial(t testing.TB, address []byte) *member {
 	t.Helper()
 	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: string(address[addressMin:]), Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	return &stranger{t, c}
+	p := &packetConn{UnixConn: c}
+	t.Cleanup(func() { p.Close() })
+	return &member{t, p}
 }
 
-func (s *stranger) say(b []byte, fds ...int) {
-	s.t.Helper()
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
+// say sends one message.
+func (m *member) say(b []byte, fds ...int) {
+	m.t.Helper()
+	m.p.out = fds
+	if _, err := m.p.Write(b); err != nil {
+		m.t.Fatal(err)
 	}
-	if _, _, err := s.c.WriteMsgUnix(b, rights, nil); err != nil {
-		s.t.Fatal(err)
-	}
+	m.p.out = nil
 }
 
-// answer is what the device says: its message and descriptors, or an error when it hangs up.
-func (s *stranger) answer() ([]byte, []int, error) {
-	s.c.SetReadDeadline(time.Now().Add(patience))
-	b := make([]byte, 100)
-	n, fds, err := receiveFDs(s.c, b, 4)
-	return b[:n], fds, err
+// handshaker is that of a rank of the tests' job.
+func handshaker(rank, size int) *auth.Handshaker {
+	return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: rank, Size: size, Secret: secret, Limit: patience}
 }
 
-func (s *stranger) refused() error {
-	b, fds, err := s.answer()
-	closeFDs(fds)
-	if err == nil {
-		return fmt.Errorf("it was welcomed with %d bytes", len(b))
+// hello does the handshake of a rank with rank 0. It returns the welcome and its descriptors, or an error if the device
+// hangs up.
+func (m *member) hello(rank int, hello []byte, fds ...int) (welcome []byte, got []int, err error) {
+	m.t.Helper()
+	s, err := handshaker(rank, 1<<20).Dial(context.Background(), m.p, 0)
+	if err != nil {
+		m.t.Fatal(err)
 	}
-	if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
-		return fmt.Errorf("it was not hung up on: %w", err)
+	m.p.out = fds
+	if err := s.Confirm(hello); err != nil {
+		return nil, nil, err
 	}
-	return nil
+	m.p.out = nil
+	if _, err := s.Finish(); err != nil {
+		return nil, nil, err
+	}
+	got, err = m.p.take(3)
+	return s.Payload, got, err
 }
 
 var smallRing = ring.Geometry{Slots: 64, Small: 16 << 10, Bulk: 64 << 10}
 
-// helloOf is a correct hello of a rank to the device with that address.
-func helloOf(rank int, g ring.Geometry, address []byte) []byte {
-	le := binary.LittleEndian
-	var b []byte
-	for _, v := range []int{magic, version, rank, g.Slots, g.Small, g.Bulk} {
-		b = le.AppendUint32(b, uint32(v))
-	}
-	b = append(b, make([]byte, 16)...) // a probe at address 0
-	return append(b, address[8:addressMin]...)
-}
+// helloOf is a correct hello.
+func helloOf(g ring.Geometry) []byte { return (&Device{}).hello(g) }
 
 // memory is a sealed segment as a correct peer makes it.
 func memory(t testing.TB, g ring.Geometry) *outSegment {

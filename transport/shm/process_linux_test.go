@@ -42,7 +42,7 @@ func init() {
 
 // streamForEver is rank 1 and sends to the device whose address it reads until it is killed.
 func streamForEver() error {
-	d, err := New(Options{Rank: 1, Size: 2})
+	d, err := newDevice(Options{Rank: 1, Size: 2})
 	if err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func withoutReadv() error {
 	if err := proc.ForbidReadv(); err != nil {
 		return err
 	}
-	a, err1 := New(Options{Rank: 0, Size: 2})
-	b, err2 := New(Options{Rank: 1, Size: 2})
+	a, err1 := newDevice(Options{Rank: 0, Size: 2})
+	b, err2 := newDevice(Options{Rank: 1, Size: 2})
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 		return err
 	}
 	files := leak.Files()
-	d, err := New(opt)
+	d, err := newDevice(opt)
 	var room *NoRoomError
 	switch {
 	case err == nil:
@@ -245,7 +245,7 @@ func TestNothingIsLeft(t *testing.T) {
 		before := names(t)
 		var ds []*Device
 		for rank := range 5 {
-			d, err := New(Options{Rank: rank, Size: 5})
+			d, err := newDevice(Options{Rank: rank, Size: 5})
 			if err != nil {
 				t.Fatal(err)
 			}

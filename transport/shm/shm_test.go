@@ -8,7 +8,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
-const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory | transporttest.Introducer
+const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
+	transporttest.Introducer | transporttest.Refused
 
 func pair(opt Options) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
@@ -16,7 +17,7 @@ func pair(opt Options) func(*testing.T) transporttest.Pair {
 		for i := range d {
 			var err error
 			opt.Rank, opt.Size = i, 2
-			if d[i], err = New(opt); err != nil {
+			if d[i], err = newDevice(opt); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,0 +1,152 @@
+package shm
+
+import (
+	"io"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
+)
+
+// packetConn makes a stream of the messages of a seqpacket socket, as package auth reads it, and has the descriptors that
+// travel with them. One goroutine uses it, until the handshake is over.
+type packetConn struct {
+	*net.UnixConn
+	out    []int  // go with the next Write; the caller's
+	in     []int  // have come, at most inMax; the packetConn's until they are taken
+	unread []byte // of the last message, in buf
+	buf    [auth.MaxPayload + 64]byte
+}
+
+// inMax is how many descriptors a handshake brings at most.
+const inMax = 3
+
+func (p *packetConn) Write(b []byte) (int, error) {
+	var rights []byte
+	if len(p.out) > 0 {
+		rights = unix.UnixRights(p.out...)
+	}
+	n, _, err := p.WriteMsgUnix(b, rights, nil)
+	return n, err
+}
+
+func (p *packetConn) Read(b []byte) (int, error) {
+	if len(p.unread) == 0 {
+		n, fds, err := receiveFDs(p.UnixConn, p.buf[:], inMax)
+		if err != nil {
+			return 0, err
+		}
+		p.in, p.unread = append(p.in, fds...), p.buf[:n]
+		if len(p.in) > inMax {
+			return 0, errPacket
+		}
+	}
+	n := copy(b, p.unread)
+	p.unread = p.unread[n:]
+	return n, nil
+}
+
+// take returns the descriptors, which are the caller's then, if there are so many and no byte is left over.
+func (p *packetConn) take(count int) ([]int, error) {
+	if len(p.in) != count || len(p.unread) > 0 {
+		return nil, errPacket
+	}
+	fds := p.in
+	p.in = nil
+	return fds, nil
+}
+
+// Close also closes what has not been taken.
+func (p *packetConn) Close() error {
+	p.closeFDs()
+	return p.UnixConn.Close()
+}
+
+// closeFDs closes what has not been taken.
+func (p *packetConn) closeFDs() {
+	closeFDs(p.in)
+	p.in = nil
+}
+
+// errPacket is no message of a handshake.
+var errPacket error = &auth.Error{Why: auth.NotGorun}
+
+// receiveFDs reads one message with at most max descriptors, which are the caller's to close.
+func receiveFDs(c *net.UnixConn, b []byte, max int) (n int, fds []int, err error) {
+	oob := make([]byte, unix.CmsgSpace(4*max))
+	n, oobn, flags, err := receive(c, b, oob)
+	if err != nil {
+		return 0, nil, err
+	}
+	if n == 0 && oobn == 0 {
+		return 0, nil, io.EOF
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, m := range msgs {
+		if got, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeFDs(fds)
+		return 0, nil, errPacket
+	}
+	return n, fds, nil
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// soon is how long an answer is worth waiting for without giving up this goroutine's processor. On a rank that
+// computes on its only one, getting it back takes a time slice (10 ms), and a peer waits.
+const soon = 500 * time.Microsecond
+
+// receive reads a message; other processes run meanwhile, other goroutines of this one only if it takes long.
+func receive(c *net.UnixConn, b, oob []byte) (n, oobn, flags int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	start := time.Now()
+	e := raw.Read(func(fd uintptr) bool {
+		for {
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), b, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			switch {
+			case err == unix.EINTR:
+			case err != unix.EAGAIN:
+				return true
+			case time.Since(start) > soon:
+				return false
+			default:
+				unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			}
+		}
+	})
+	if e != nil {
+		err = e
+	}
+	return n, oobn, flags, err
+}
+
+// credentials are those of the process at the other end, when it connected or listened.
+func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+		return nil, e
+	}
+	return cred, err
+}
