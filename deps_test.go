@@ -22,90 +22,98 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
-	internal/wire, internal/ring, internal/spelling, internal/topology :
-	internal/pmi                                                         : internal/auth, internal/settings, {golang.org/x/sys}
-	internal/cpuset                                                      : {golang.org/x/sys}
-	internal/settings                                                    : internal/spelling, {github.com/docker/go-units}
-	internal/auth                                                        :
+	internal/wire, internal/ring, internal/spelling, internal/topology:
+	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
+	internal/cpuset               : {golang.org/x/sys}
+	internal/settings             : internal/spelling, {github.com/docker/go-units}
+	internal/auth                 :
 
 	# The pure parts of messaging.
-	tagmatch                                                             :
-	eager, rendezvous                                                    : internal/wire
+	tagmatch                      :
+	eager, rendezvous             : internal/wire
 
 	# The seam, and what is behind it.
-	transport                                                            : internal/wire
-	internal/eventset                                                    : transport, {golang.org/x/sys}
-	transport/loop                                                       : transport, internal/wire
-	transport/faulty                                                     : transport, internal/wire
-	transport/shm                                                        : transport, internal/auth, internal/wire, internal/ring, {golang.org/x/sys}
-	transport/multi                                                      : transport
-	transport/tcp                                                        : transport, internal/auth, internal/wire, {golang.org/x/sys}
-	transport/verbs                                                      : transport, transport/tcp, internal/eventset, internal/wire, internal/topology, {golang.org/x/sys}
-	transport/transporttest                                              : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport, transport/faulty, internal/wire
+	transport                     : internal/wire
+	internal/eventset             : transport, {golang.org/x/sys}
+	transport/loop                : transport, internal/wire
+	transport/faulty              : transport, internal/wire
+	transport/shm                 : transport, internal/auth, internal/wire, internal/ring, {golang.org/x/sys}
+	transport/multi               : transport
+	transport/tcp                 : transport, internal/auth, internal/wire, {golang.org/x/sys}
+	transport/verbs               : transport, transport/tcp, internal/eventset, internal/wire, internal/topology,
+	                                {golang.org/x/sys}
+	transport/transporttest       : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport,
+	                                transport/faulty, internal/wire
 
 	# The engine knows the seam and no concrete transport.
-	pml                                                                  : tagmatch, eager, rendezvous, transport, internal/eventset, internal/wire, {golang.org/x/sys}
+	pml                           : tagmatch, eager, rendezvous, transport, internal/eventset, internal/wire,
+	                                {golang.org/x/sys}
 
 	# The one package that knows every transport, and the public package on top.
-	internal/join                                                        : pml, transport, transport/loop,
-		transport/shm, transport/tcp, transport/verbs, transport/multi, internal/pmi, internal/cpuset,
-		internal/settings, {github.com/hashicorp/go-hclog}
-	mpi                                                                  : pml, transport, internal/join, {github.com/hashicorp/go-hclog}
+	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
+	                                transport/multi, internal/pmi, internal/cpuset, internal/settings,
+	                                {github.com/hashicorp/go-hclog}
+	mpi                           : pml, transport, internal/join, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
-	launcher                                                             : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                                                            : launcher, internal/settings,
-		internal/spelling, internal/cpuset, internal/topology, transport/verbs, {golang.org/x/sys}, {golang.org/x/term},
-		{github.com/hashicorp/go-hclog}, {github.com/spf13/cobra}, {github.com/spf13/pflag}
+	launcher                      : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term},
+	                                {github.com/hashicorp/go-hclog}
+	cmd/gorun                     : launcher, internal/settings, internal/spelling, internal/cpuset, internal/topology,
+	                                transport/verbs, {golang.org/x/sys}, {golang.org/x/term},
+	                                {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra},
+	                                {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
-	benchmarks/harness                                                   : {github.com/spf13/pflag}
-	benchmarks/internal/picture                                          : benchmarks/harness, {gonum.org/v1/plot}
-	benchmarks/internal/bench                                            : mpi, benchmarks/harness
-	benchmarks/compare                                                   : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
-	benchmarks/*                                                         : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
-	examples, benchmarks                                                 :
-	examples/heat                                                        : mpi, {gonum.org/v1/plot}
-	examples/*                                                           : mpi
+	benchmarks/harness            : {github.com/spf13/pflag}
+	benchmarks/internal/picture   : benchmarks/harness, {gonum.org/v1/plot}
+	benchmarks/internal/bench     : mpi, benchmarks/harness
+	benchmarks/compare            : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
+	benchmarks/*                  : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
+	examples, benchmarks          :
+	examples/heat                 : mpi, {gonum.org/v1/plot}
+	examples/*                    : mpi
 
 	# Tools.
-	scripts/tally, internal/tools/pauses, internal/lint, internal/guard  :
+	scripts/tally, internal/tools/pauses, internal/lint, internal/guard:
 `
 
 // What only tests import, and what that may import. An entry need not be in use.
 const kits = `
-	internal/testkit/proc                                                : {golang.org/x/sys}
-	internal/testkit/leak                                                :
-	internal/testkit/netns                                               : internal/testkit/proc, internal/pmi, internal/cpuset, {golang.org/x/sys}
-	internal/testkit/netns/hostrun                                       : internal/testkit/netns
-	internal/testkit/vm                                                  : internal/testkit/proc
-	internal/testkit/vm/guestrun                                         : internal/pmi
-	internal/testkit/softhca                                             : internal/testkit/proc
-	internal/topology/topologytest                                       :
-	internal/auth/authtest                                               : internal/auth, internal/testkit/proc
-	internal/e2e                                                         : mpi, launcher, internal/testkit/proc, internal/pmi, {golang.org/x/sys}
-	internal/e2e/*                                                       : mpi, internal/testkit/proc, {golang.org/x/sys}
+	internal/testkit/proc         : {golang.org/x/sys}
+	internal/testkit/leak         :
+	internal/testkit/netns        : internal/testkit/proc, internal/pmi, internal/cpuset, {golang.org/x/sys}
+	internal/testkit/netns/hostrun: internal/testkit/netns
+	internal/testkit/vm           : internal/testkit/proc
+	internal/testkit/vm/guestrun  : internal/pmi
+	internal/testkit/softhca      : internal/testkit/proc
+	internal/topology/topologytest:
+	internal/auth/authtest        : internal/auth, internal/testkit/proc
+	internal/e2e                  : mpi, launcher, internal/testkit/proc, internal/pmi, {golang.org/x/sys}
+	internal/e2e/*                : mpi, internal/testkit/proc, {golang.org/x/sys}
 `
 
 // What any test may import.
-var forTests = []string{"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm", "internal/testkit/softhca",
-	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest"}
+var forTests = []string{
+	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
+	"internal/testkit/softhca", "internal/e2e", "internal/topology/topologytest", "internal/auth/authtest",
+}
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                                                                  : mpi, transport/tcp, transport/verbs, transport/faulty
-	internal/guard                                                       : mpi, pml, internal/join, transport,
-		transport/loop, transport/shm, transport/tcp, transport/verbs
-	pml                                                                  : transport/loop, transport/faulty
-	transport/loop, transport/shm, transport/tcp                         : transport/faulty, transport/transporttest, transport/loop
-	transport/verbs                                                      : transport/transporttest
-	transport/faulty                                                     : transport/loop, transport/transporttest
-	transport/multi                                                      : transport/shm, transport/transporttest, internal/eventset, internal/wire, {golang.org/x/sys}
-	transport/transporttest                                              : transport/loop, transport/faulty
-	launcher                                                             : internal/settings, launcher/launchertest
-	cmd/gorun                                                            : internal/pmi, internal/wire
-	internal/lint                                                        : internal/settings
+	mpi                           : mpi, transport/tcp, transport/verbs, transport/faulty
+	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
+	                                transport/verbs
+	pml                           : transport/loop, transport/faulty
+	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
+	transport/verbs               : transport/transporttest
+	transport/faulty              : transport/loop, transport/transporttest
+	transport/multi               : transport/shm, transport/transporttest, internal/eventset, internal/wire,
+	                                {golang.org/x/sys}
+	transport/transporttest       : transport/loop, transport/faulty
+	launcher                      : internal/settings, launcher/launchertest
+	cmd/gorun                     : internal/pmi, internal/wire
+	internal/lint                 : internal/settings
 `
 
 // The pure parts have no clock, no descriptor and no lock: their callers have these.
