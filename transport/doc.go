@@ -1,5 +1,5 @@
-// Package transport is the seam between the messaging engine (package pml)
-// and whatever carries packets between two ranks.
+// Package transport is the seam between the messaging engine (package pml) and the devices that carry packets between
+// two ranks.
 //
 //	Owns:     the interfaces, the packet, the errors; nothing else lives here
 //	May call: internal/wire

@@ -2,29 +2,32 @@ package transport
 
 import "github.com/gorun-mpi/mpi/internal/wire"
 
-// Offload is about a device that holds part of the posted-receive list itself and may run the rendezvous of a match by
-// itself (verbs with a tag-matching shared receive queue). The engine keeps a shadow of every posted receive in tagmatch
-// and is the only one to decide what is handed down, in post order: a receive may be in the device only if every older
+// Offload describes a device that holds part of the posted-receive list itself, and that may run the rendezvous of a
+// match by itself (verbs with a tag-matching shared receive queue). The engine keeps a shadow of every posted receive
+// in tagmatch. It alone decides what is handed down, in post order: a receive may be in the device only if every older
 // receive that could match the same message is.
 //
-// What the device cannot match it reports as Unmatched. A receive that is handed down after such a message has arrived is
-// not matched before the engine has dealt with all of them (Seen), so that no message overtakes another. If the engine
-// finds that such a packet belongs to a receive that it has handed down, that one has not been matched and never will be.
+// What the device cannot match it reports as Unmatched. A receive that is handed down after such a message has arrived
+// is not matched before the engine has dealt with all of them (Seen), so that no message overtakes another. If the
+// engine finds that such a packet belongs to a receive that it has handed down, the device has not matched that receive
+// and never will.
 //
 // Events about receives come through Poll among the others, in the order in which the device saw the messages, with the
-// receive's Cookie. Header.Kind of OffloadDone says what has happened. Eager: Header.Len bytes are in the buffer.
-// EagerSync: as Eager, and the sender, Header.ID, waits for Matched. FIN: all of a rendezvous, Header.Len bytes, is in
-// the buffer, and the sender has been told. RTS: the rendezvous is left to the engine; the header is that of the RTS.
-// Or Err: Down follows.
+// receive's Cookie. If Err of OffloadDone is set, Down follows; otherwise Header.Kind says what has happened:
+//
+//	Eager      Header.Len bytes are in the buffer
+//	EagerSync  as Eager, and the sender, Header.ID, waits for Matched
+//	FIN        all of a rendezvous, Header.Len bytes, is in the buffer, and the sender has the FIN
+//	RTS        the engine does the rendezvous; the header is that of the RTS
 type Offload struct {
 	Tags int // receives that the device holds at most
 	Min  int // bytes; a shorter buffer is not handed down: a message might not fit, or it is not worth it
-	// Post hands down a receive: the next message whose PackTag, masked, is tag goes to buf, which is the device's until
-	// OffloadDone or OffloadBack. tag has no bits outside of mask.
+	// Post hands down a receive: the next message whose PackTag, masked, equals tag goes to buf. buf is the device's
+	// until OffloadDone or OffloadBack. tag has no bits outside of mask.
 	Post func(tag, mask uint64, buf Mem, cookie uint64) Posted
-	// Cancel asks for a receive back; OffloadBack follows, or, if a message was faster, OffloadMatched and OffloadDone.
+	// Cancel asks for a receive back. OffloadBack follows, or, if a message was faster, OffloadMatched and OffloadDone.
 	Cancel func(cookie uint64)
-	// Seen: one more Unmatched packet has been dealt with.
+	// Seen says that the engine has dealt with one more Unmatched packet.
 	Seen func()
 }
 
@@ -37,8 +40,8 @@ const (
 	PostedUnmapped               // it cannot reach the buffer
 )
 
-// PackTag is what a device matches by: context, source and tag in 64 bits. False: they do not fit, and such messages
-// and receives are matched by software, all of them.
+// PackTag is what a device matches by: context, source and tag in 64 bits. False: they do not fit, and software matches
+// all such messages and receives.
 //
 //	 63       48 47        31 30        0
 //	┌───────────┬────────────┬───────────┐

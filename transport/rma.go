@@ -1,25 +1,26 @@
 package transport
 
-// RMA reaches the memory of a link's peer without the peer's help (RDMA READ and WRITE, process_vm_readv). Its functions
-// are called with the engine's lock held.
+// RMA reaches the memory of a link's peer without the peer's help (RDMA READ and WRITE, process_vm_readv). The caller
+// of its functions holds the engine's lock.
 type RMA struct {
-	// Register lets the peer do to mem what access says, until Deregister. ok=false: it cannot be, use a stream.
+	// Register lets the peer do to mem what access says, until Deregister. ok=false: the device cannot; use a stream.
 	Register   func(mem Mem, access Access) (addr, key uint64, ok bool)
 	Deregister func(addr, key uint64)
 	// Get reads dst.Len bytes at the peer's addr. dst belongs to the link until the operation has ended.
 	Get func(dst Mem, addr, key, cookie uint64) (State, error)
 	// Put writes src to the peer's addr; likewise. nil: the device only reads.
 	Put func(src Mem, addr, key, cookie uint64) (State, error)
-	// PutNote is Put, also of nothing, and when all of src is there the peer's Poll reports Noted with note.
+	// PutNote is Put (src may be empty). When all of src is there, the peer's Poll reports Noted with note.
 	// This and what follows is for one-sided operations; nil: the device has none.
 	PutNote func(src Mem, addr, key uint64, note uint32, cookie uint64) (State, error)
-	// FetchAdd adds to the integer of eight bytes, in the peer's byte order, at the peer's addr, a multiple of 8. It never
-	// returns Done; what was there before is in Value of the packet. One step with respect to operations of this kind; to
-	// the peer's own CPU only where the device can that.
+	// FetchAdd adds to the integer of eight bytes, in the peer's byte order, at the peer's addr, a multiple of 8. It
+	// never returns Done; the packet's Value is the integer as it was before. It is atomic with respect to operations
+	// of this kind; with respect to the peer's own CPU only where the device can do that.
 	FetchAdd func(add, addr, key, cookie uint64) (State, error)
-	// CompareSwap likewise sets them to swap if they are compare.
+	// CompareSwap likewise sets the integer to swap if it equals compare.
 	CompareSwap func(compare, swap, addr, key, cookie uint64) (State, error)
-	// Max is how many bytes one Get or Put should move; 0: the engine's choice. More where it costs the caller nothing.
+	// Max is how many bytes one Get or Put should move; 0: the engine's choice. It is larger where a long operation
+	// does not occupy the caller.
 	Max int
 }
 

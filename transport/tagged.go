@@ -2,18 +2,18 @@ package transport
 
 import "context"
 
-// Tagged is a device under which a library does all of matching and moving (UCX, libfabric). The engine uses none of its
-// own protocols there. Its methods are called with the engine's lock held, but for Reach. Operations end with TaggedDone
+// Tagged is a device whose library does all matching and moving (UCX, libfabric). The engine uses none of its own
+// protocols there. The caller of its methods holds the engine's lock, except for Reach. Operations end with TaggedDone
 // and their cookie; Peer, Header.Tag and Header.Len are those of a receive's message.
 type Tagged interface {
 	Limits() TaggedLimits
 	// Reach makes peer a possible destination. It may block; the error says what was tried.
 	Reach(ctx context.Context, peer int, address []byte) error
-	// Send sends buf, which is the device's until the operation has ended: for sync not before it is matched.
+	// Send sends buf, which is the device's until the operation has ended; with sync not before it is matched.
 	Send(peer int32, m Match, buf Mem, sync bool, cookie uint64) (State, error)
 	// Post posts a receive. buf is the device's until the operation has ended. Never Done.
 	Post(m Match, buf Mem, cookie uint64) (State, error)
-	// Probe looks for a message that m matches. take: it is kept for Take, and no receive matches it any more.
+	// Probe looks for a message that m matches. With take it is kept for Take, and no receive matches it any more.
 	Probe(m Match, take bool) (Probed, bool)
 	// Take receives a message that Probe has kept.
 	Take(message uint64, buf Mem, cookie uint64) (State, error)

@@ -7,27 +7,27 @@ import (
 	"github.com/gorun-mpi/mpi/internal/wire"
 )
 
-// Device is one rank's end of a transport. Connect may block and is called without the engine's lock; Facts' functions
-// say what they allow; all other methods are called with the lock held, so one at a time.
+// Device is one rank's end of a transport. Connect may block and is called without the engine's lock. The functions in
+// Facts say what guards them. All other methods are called with the lock held, so one at a time.
 type Device interface {
-	// Name is what users type in GORUN_TRANSPORTS and read in logs.
+	// Name is the name in GORUN_TRANSPORTS and in logs.
 	Name() string
 	// Address is what a peer's Connect needs. It is published before the first Connect.
 	Address() []byte
 	// Facts are what else the device can do. They are fixed when it is opened.
 	Facts() *Facts
-	// Connect opens a way to send to peer. Links are one-way: the peer makes its own when it answers.
-	// Called at most once at a time per peer. The error says what was tried.
+	// Connect opens a link to peer. Links are one-way: the peer opens its own when it answers.
+	// It is called at most once at a time per peer. The error says what was tried.
 	Connect(ctx context.Context, peer int, address []byte) (Link, error)
-	// Poll fills pkts with what has arrived and returns how many; 0 at once if nothing has. It returns the previous
-	// call's payloads to the transport. Its cost does not grow with the number of peers.
+	// Poll fills pkts with what has arrived and returns how many; 0 at once if nothing has. The previous call's
+	// payloads are the transport's again. Its cost does not grow with the number of peers.
 	Poll(pkts []Packet) int
-	// Arm asks that an arrival from now on is shown by Facts.Wake, as level says; an earlier Arm is over.
+	// Arm makes Facts.Wake show an arrival from now on, as level says. It ends an earlier Arm.
 	// False: the device is not armed, since there is something to poll already.
 	Arm(level Level) bool
-	// Disarm ends Arm: the caller polls.
+	// Disarm ends Arm, because the caller polls.
 	Disarm()
-	// Close frees everything. Links are dead afterwards.
+	// Close frees everything. Links take and drop packets afterwards.
 	Close() error
 }
 
@@ -35,49 +35,49 @@ type Device interface {
 type Link interface {
 	// Caps are fixed when the link is made, but for FragMax.
 	Caps() *Caps
-	// TrySend takes a packet, or returns false and has taken nothing: no room now, try after the next Poll.
+	// TrySend takes a packet, or returns false and has taken nothing: there is no room now, try after the next Poll.
 	// h and payload are copied before it returns. A link whose peer is gone takes packets and drops them;
-	// Poll reports it with Down.
+	// Poll reports that end with Down.
 	TrySend(h *wire.Header, payload []byte) bool
 }
 
 // Facts of a device. A nil field is an ability that it does not have.
 type Facts struct {
-	Wake       []Wake // how a sleeper hears of what Arm has asked for; several of a device that is made of several
+	Wake       []Wake // how an arrival is shown to a sleeper; several of a device that is made of several
 	Memory     *Memory
 	Introducer *Introducer
 	Offload    *Offload              // the device can match tags, and all its links say so (Caps.Offload)
 	Tagged     Tagged                // the device does all matching by itself, and makes no links
 	Via        func(peer int) string // of a device that is made of several: which of them has connected peer, or ""
-	Refused    func() uint64         // connections refused to strangers so far; any goroutine may ask
+	Refused    func() uint64         // connections refused because they did not authenticate; any goroutine may call it
 }
 
 // Caps are the facts of a link, read when it is made and never per message. A nil field is an ability that it lacks.
 type Caps struct {
 	EagerMax  int  // bytes; a longer message is cheaper by rendezvous
-	WaitMax   int  // the same where the sender's caller waits, so that no other message is under way; 0: EagerMax
-	FragMax   int  // bytes; the longest payload that TrySend takes. It may become less, never more: read per fragment
+	WaitMax   int  // the same for a blocking send, during which no other message is under way; 0: EagerMax
+	FragMax   int  // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
 	TellsRoom bool // after a refusal Poll reports Room, and an armed sleep ends for it; else the sender must try again
-	Hosted    bool // the device is software on this host: a caller that polls without end keeps it from its processor
+	Hosted    bool // the device is software on this host: a caller that polls without end takes its processor from it
 	RMA       *RMA
-	WhyNoRMA  string // if RMA is nil: why, for people
+	WhyNoRMA  string // if RMA is nil: the reason, for logs
 	Presence  *Presence
 	ZeroCopy  *ZeroCopy
 	Offload   *Offload // the device through which all messages of this peer come, and which can match them
 }
 
-// Level of Arm: what is to be shown, and to which sleeper.
+// Level of Arm: which arrivals are shown, and to which sleeper.
 type Level uint8
 
 const (
-	Urgent Level = iota // Wake.FD shows packets that a peer waits behind (wire.Urgent): the rank computes
+	Urgent Level = iota // Wake.FD shows packets that a peer waits for (wire.Urgent): the rank computes
 	Any                 // Wake.FD shows every arrival: a goroutine sleeps
 	Thread              // Wake.ThreadFD shows every arrival: a thread sleeps
 	Futex               // Wake.Word changes at every arrival: a thread sleeps on it. Only where there is a Word
 )
 
-// Event says what a packet means and which fields of it are set besides Event and Peer; the others are as an earlier
-// packet left them.
+// Event says what a packet means, and which of its fields are set in addition to Event and Peer. The other fields are
+// undefined.
 type Event uint8
 
 const (
@@ -85,7 +85,7 @@ const (
 	Unmatched              // as Arrived, left to software by a device that matches tags: see Offload.Seen
 	Down                   // Err: Peer is gone. Nothing more comes from it but RMADone
 	Room                   // the link to Peer has refused something, and has room again
-	RMADone                // Cookie, Err: a Get, Put or atomic has ended; Value: what an atomic has found
+	RMADone                // Cookie, Err: a Get, Put or atomic has ended; Value: the integer before an atomic
 	Noted                  // Value: the note of a PutNote of Peer, whose bytes are there
 	Placed                 // Header.Len bytes of stream (Header.Key, Header.Tag) are at Header.Addr of its destination
 
@@ -96,7 +96,8 @@ const (
 	TaggedDone // Cookie, Header.Tag, Header.Len, Err: an operation of a Tagged device has ended
 )
 
-// Packet is filled by Poll. The caller owns it; the transport owns what Payload points to, until the next Poll.
+// Packet is filled by Poll. The caller owns it. The transport owns what Payload points to, which is valid until the
+// next Poll.
 type Packet struct {
 	Event   Event
 	Peer    int32 // rank in the world

@@ -2,16 +2,16 @@ package transport
 
 import "github.com/gorun-mpi/mpi/internal/wire"
 
-// ZeroCopy is about a link that moves the fragments of streams without copying them.
+// ZeroCopy describes a link that moves the fragments of streams without copying them.
 type ZeroCopy struct {
-	// Send is TrySend of a Data packet whose payload may be read after Send has returned, until the peer has got all of
-	// it. The caller leaves it alone until an answer of the peer shows that.
+	// Send is TrySend of a Data packet whose payload is not copied: the link may read it after Send has returned, until
+	// the peer has all of it. The caller does not write to it before an answer of the peer shows that.
 	Send func(h *wire.Header, payload Mem) bool
 	Max  int // bytes; the longest payload that Send takes
-	// Place announces Data packets from the peer with Key key and Tag gen: what they carry is written to dst at their
-	// Addr, which must lie within from … dst.Len, and Poll reports it with Placed, piece by piece and in order. dst
-	// belongs to the link until Displace. One that does not fit is a packet as ever.
+	// Place announces Data packets from the peer with Key key and Tag gen. The link writes their payload to dst at
+	// their Addr, which must lie within from … dst.Len, and Poll reports it with Placed, piece by piece and in order.
+	// dst belongs to the link until Displace. A packet that does not fit arrives as any other.
 	Place func(key uint64, gen int32, dst Mem, from int64)
-	// Displace ends it: from now on nothing is written to that dst. Without Place before it does nothing.
+	// Displace ends Place: from now on nothing is written to that dst. Without a Place before it does nothing.
 	Displace func(key uint64)
 }
