@@ -430,7 +430,7 @@ func describe(from, to int, h *wire.Header, payload []byte) string {
 		s += fmt.Sprintf(" %d", h.Len)
 	case wire.CancelReply:
 		s += fmt.Sprintf(" id=%s taken-back=%d", id(h.ID), h.Len)
-	case wire.PutAsk:
+	case wire.PutReq:
 		s += fmt.Sprintf(" id=%s len=%d", id(h.ID), h.Len)
 	case wire.PutDone:
 		s += fmt.Sprintf(" to=%s len=%d", id(h.Key), h.Len)

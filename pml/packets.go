@@ -63,7 +63,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		if len(p.queue) > 0 {
 			p.flush()
 		}
-	case wire.PutAsk:
+	case wire.PutReq:
 		l.transfers.onPutReq(p, h)
 	case wire.PutDone:
 		l.transfers.onPutDone(p, h)

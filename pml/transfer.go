@@ -429,7 +429,7 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 // onPutReq: the receiver asks this sender to write the end of its message.
 func (ts *transfers) onPutReq(p *peer, h *wire.Header) {
 	if t := ts.sending(p, h.ID, "it asked for"); t != nil {
-		ts.onSender(t, t.snd.OnPutAsk(h, p.rma != nil && p.rma.Put != nil))
+		ts.onSender(t, t.snd.OnPutReq(h, p.rma != nil && p.rma.Put != nil))
 	}
 }
 

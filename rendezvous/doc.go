@@ -10,7 +10,7 @@
 //	  │◄────────────────────────────────── CTS ┤ stream: stream.go
 //	  ├─ Data, Data, Data ────────────────────►│
 //	  │                                        │
-//	  │◄─────────────────────────────── PutAsk ┤ split:  split.go, with get for the front
+//	  │◄─────────────────────────────── PutReq ┤ split:  split.go, with get for the front
 //	  ├─ WRITE, WRITE ────────────────────────►│
 //	  ├─ PutDone ─────────────────────────────►│
 //	  │                                        │

@@ -159,7 +159,7 @@ func (h *hostile) sender() {
 		case 1, 2:
 			ok = act(s.OnCTS(&hdr))
 		case 3:
-			ok = act(s.OnPutAsk(&hdr, h.upTo(4) > 0))
+			ok = act(s.OnPutReq(&hdr, h.upTo(4) > 0))
 		case 4:
 			if writing > 0 {
 				if h.upTo(4) == 0 {

@@ -131,8 +131,8 @@ func (x *exchange) step() {
 		switch h.Kind {
 		case wire.CTS:
 			x.sender(x.snd.OnCTS(&h))
-		case wire.PutAsk:
-			x.sender(x.snd.OnPutAsk(&h, x.rng.IntN(4) > 0))
+		case wire.PutReq:
+			x.sender(x.snd.OnPutReq(&h, x.rng.IntN(4) > 0))
 		case wire.FIN:
 			x.sender(x.snd.OnFIN())
 		}
@@ -288,8 +288,8 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 	for _, h := range []wire.Header{{Key: 9}, {Key: 9, Len: 1001}, {Key: 9, Len: 1 << 63}} {
-		if a := s.OnPutAsk(&h, true); a.Do != Send || a.Header.Kind != wire.PutDone || a.Header.Len != 0 || a.Header.Key != 9 || s.Writing() {
-			t.Errorf("PutAsk for %d bytes: %+v, want a PutDone of none", h.Len, a)
+		if a := s.OnPutReq(&h, true); a.Do != Send || a.Header.Kind != wire.PutDone || a.Header.Len != 0 || a.Header.Key != 9 || s.Writing() {
+			t.Errorf("PutReq for %d bytes: %+v, want a PutDone of none", h.Len, a)
 		}
 	}
 }

@@ -17,7 +17,7 @@ const minSplit = 12 << 10
 
 func (r *Receiver) beginSplit() Action {
 	r.want -= r.back.Len
-	ask := Action{Do: Send, Header: wire.Header{Kind: wire.PutAsk, Flags: wire.Urgent, ID: r.remote, Key: r.own,
+	ask := Action{Do: Send, Header: wire.Header{Kind: wire.PutReq, Flags: wire.Urgent, ID: r.remote, Key: r.own,
 		Ctx: uint32(r.back.Key), Addr: r.back.Addr, Len: uint64(r.back.Len)}}
 	if r.want > 0 {
 		r.beginGet()
@@ -53,8 +53,8 @@ func (r *Receiver) OnPutDone(n int64) Action {
 
 // Split of the sender.
 
-// OnPutAsk: the receiver asks for the last h.Len bytes to be written to its memory. able: the link can.
-func (s *Sender) OnPutAsk(h *wire.Header, able bool) Action {
+// OnPutReq: the receiver asks for the last h.Len bytes to be written to its memory. able: the link can.
+func (s *Sender) OnPutReq(h *wire.Header, able bool) Action {
 	if !able || s.over || h.Len == 0 || h.Len > uint64(s.size) || s.Writing() {
 		return putDone(h.Key, 0)
 	}

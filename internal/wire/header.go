@@ -20,7 +20,7 @@ const (
 	// RTS: request to send; the payload stays with the sender. Ctx, Tag, ID, Len, Addr, Key.
 	RTS
 	// CTS: clear to send; the receiver asks for a stream. ID (sender's), Key (receiver's), Addr (offset), Len (bytes
-	// wanted), Tag (number of the stream).
+	// requested), Tag (number of the stream).
 	CTS
 	// Data: one fragment of a stream. Key (receiver's), Addr (offset in the message), Tag (number of the stream).
 	Data
@@ -32,14 +32,16 @@ const (
 	Cancel
 	// CancelReply: ID; Len is 1 if the message was taken back, 0 if it had been matched.
 	CancelReply
-	// PutAsk: write the last Len bytes of message ID to the receiver's Addr (registration key in Ctx). Key (receiver's).
-	PutAsk
-	// PutDone: that has been done (Len as asked), or cannot be (Len 0). Key (receiver's).
+	// PutReq: the receiver asks the sender to write the last Len bytes of message ID to the receiver's Addr
+	// (registration key in Ctx). Key (receiver's).
+	PutReq
+	// PutDone: the sender has written (Len as asked), or cannot (Len 0). Key (receiver's).
 	PutDone
 	kindEnd
 )
 
-var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit", "cancel", "cancel-reply", "put-ask", "put-done"}
+var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit",
+	"cancel", "cancel-reply", "put-req", "put-done"}
 
 func (k Kind) String() string {
 	if k < kindEnd {
@@ -53,13 +55,12 @@ func (k Kind) Valid() bool { return k > 0 && k < kindEnd }
 
 // Flags of a packet.
 const (
-	// Urgent: the sender of this packet waits for an answer, so a receiver
-	// that computes should be woken for it. Packets without it are looked at
-	// when the receiver next calls the library.
+	// Urgent: the sender of this packet waits for an answer, so it wakes a receiver that computes. A packet without
+	// this flag waits for the receiver's next call of the library.
 	Urgent uint8 = 1 << iota
-	// Wake: as Urgent, and even a rank that has nothing under way is woken. For rare packets: it costs a system call.
+	// Wake: as Urgent, and it wakes even a rank that has nothing under way. For rare packets: it costs a system call.
 	Wake
-	// Readable: the payload of an RTS may be fetched with RMA from Addr.
+	// Readable: the payload of an RTS may be read with RMA from Addr.
 	Readable
 )
 
@@ -77,8 +78,8 @@ const MaxTag = 1<<31 - 1
 //	│                     Addr                      │             Key               │  48 bytes: all others
 //	└───────────────────────────────────────────────┴───────────────────────────────┘
 //
-// The sender's rank is not in the header: a link belongs to one peer, so it
-// cannot be forged. All integers are little-endian.
+// The sender's rank is not in the header: a link belongs to one peer, so a peer
+// cannot forge it. All integers are little-endian.
 type Header struct {
 	Kind  Kind
 	Flags uint8
@@ -86,7 +87,7 @@ type Header struct {
 	Tag   int32  // 0 … MaxTag
 	ID    uint64 // the sender's request, opaque to the receiver, which returns it
 	Len   uint64 // length of the whole message in bytes
-	Addr  uint64 // where a READ finds it; offset of a Data fragment
+	Addr  uint64 // address of the payload for a READ; offset of a Data fragment
 	Key   uint64 // registration key of Addr; or the receiver's request in CTS and Data
 }
 

@@ -116,7 +116,7 @@ func onlyTheirs(h wire.Header) wire.Header {
 		return wire.Header{Kind: h.Kind, Ctx: h.Ctx, Tag: h.Tag}
 	case wire.RTS, wire.Cancel:
 		h.ID = 0
-	case wire.FIN, wire.Matched, wire.CTS, wire.PutAsk, wire.CancelReply:
+	case wire.FIN, wire.Matched, wire.CTS, wire.PutReq, wire.CancelReply:
 		h.ID = 0 // no message has been sent that it could be about
 	}
 	return h
@@ -127,7 +127,7 @@ func answersNameTheirMessage(f *fixture) {
 	a, b := f.linked()
 	id := uint64(1<<63 | 7)
 	for _, kind := range []wire.Kind{wire.EagerSync, wire.RTS} {
-		answers := []wire.Kind{wire.CTS, wire.CTS, wire.PutAsk, wire.CancelReply, wire.FIN}
+		answers := []wire.Kind{wire.CTS, wire.CTS, wire.PutReq, wire.CancelReply, wire.FIN}
 		if kind == wire.EagerSync {
 			answers = []wire.Kind{wire.CancelReply, wire.Matched}
 		}
