@@ -23,7 +23,7 @@ func (e *Engine) cancel(r *Request, why error) {
 	switch {
 	case r.state != stActive:
 	case r.op == opProbe:
-		e.dropProber(r)
+		e.probers = without(e.probers, r)
 		e.endCancelled(r, why)
 	default:
 		e.path.cancel(r, why)

@@ -46,7 +46,7 @@ func (r *Request) claim() error {
 // collect takes the result of a request that is done.
 func (e *Engine) collect(r *Request) (Status, error) {
 	st, err := r.status, r.err
-	e.release(r)
+	e.requests.release(r)
 	return st, err
 }
 
@@ -122,7 +122,7 @@ func (s Set) unclaim(n int) {
 }
 
 // cancelEnded cancels the requests whose contexts have ended.
-func (e *Engine) cancelEnded(s Set) {
+func (s Set) cancelEnded(e *Engine) {
 	for i := range s {
 		if r := s.at(i); r != nil && r.state == stActive && !r.ended && r.cctx != nil && r.cctx.Err() != nil {
 			r.ended = true
@@ -149,7 +149,7 @@ func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 		if all || r.err != nil {
 			each(i, r.status, r.err)
 		}
-		e.release(r)
+		e.requests.release(r)
 	}
 	e.exitCall()
 	return -1, nil
@@ -164,23 +164,23 @@ func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
 		return i, err
 	}
 	if present > 0 {
-		e.awaitSome(s)
+		s.awaitSome(e)
 	}
 	s.unclaim(len(s))
-	e.collectSome(s, max, each)
+	s.collect(e, max, each)
 	e.exitCall()
 	return -1, nil
 }
 
 // awaitSome returns when one of s is done. Requests whose contexts end meanwhile are cancelled, or complete in their
 // own time.
-func (e *Engine) awaitSome(s Set) {
+func (s Set) awaitSome(e *Engine) {
 	w := waitFor{e: e, set: s}
 	var stop func()
 	w.cc, stop = s.context()
 	for !w.ready() {
 		w.block()
-		e.cancelEnded(s)
+		s.cancelEnded(e)
 		if w.cc != nil && w.cc.Err() != nil {
 			stop()
 			w.cc, stop = s.context()
@@ -212,12 +212,13 @@ func (s Set) context() (cc context.Context, stop func()) {
 	return cc, stop
 }
 
-func (e *Engine) collectSome(s Set, max int, each Each) {
+// collect hands out the results that are there, at most max of them.
+func (s Set) collect(e *Engine, max int, each Each) {
 	for i := 0; i < len(s) && max != 0; i++ {
 		if r := s.at(i); r != nil && r.state == stDone {
 			max--
 			each(i, r.status, r.err)
-			e.release(r)
+			e.requests.release(r)
 		}
 	}
 }
@@ -233,7 +234,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	if e.wait.leader == noLeader {
 		e.progress()
 	}
-	e.cancelEnded(s)
+	s.cancelEnded(e)
 	done = true
 	for i := range s {
 		if r := s.at(i); r != nil && r.state != stDone {
@@ -241,7 +242,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 		}
 	}
 	if !all || done {
-		e.collectSome(s, max, each)
+		s.collect(e, max, each)
 	}
 	e.exitCall()
 	return done, -1, nil
@@ -269,7 +270,7 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 func (e *Engine) PrepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.fresh()
+	r := e.requests.fresh()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
 	return r.persist()
 }
@@ -278,7 +279,7 @@ func (e *Engine) PrepareSend(cc context.Context, ctx uint32, dest int, tag int32
 func (e *Engine) PrepareRecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.fresh()
+	r := e.requests.fresh()
 	r.prepareRecv(cc, ctx, source, tag, buf)
 	return r.persist()
 }
@@ -344,7 +345,7 @@ func (e *Engine) FreeRequest(r *Request) error {
 func (e *Engine) Completed(st Status) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.handle()
+	r := e.requests.handle()
 	r.state, r.status = stDone, st
 	return r
 }

@@ -57,14 +57,10 @@ type Engine struct {
 	path  path     // how messages are matched and moved
 	links linkPath // which is path; short messages go to it without a dynamic call
 
-	outstanding int // requests and probes that are not complete
-	detached    int // those of them that no caller waits for
-	probers     []*Request
-	free        *Request // of blocking calls
-	handles     requestQueue
-
-	wait waitState
-	pace pace
+	requests requests
+	probers  []*Request
+	wait     waitState
+	pace     pace
 
 	stats  Stats
 	closed error // why calls are refused; nil while open
@@ -86,6 +82,11 @@ func New(cfg Config) (*Engine, error) {
 		pace: pace{fixed: cfg.Spin, crowded: cfg.GiveWay, oneProcessor: runtime.GOMAXPROCS(0) == 1, spin: firstSpin}}
 	if e.dev == nil {
 		e.dev = cfg.Self
+	}
+	e.requests.fresh = func() *Request {
+		r := cfg.NewRequest(e)
+		r.recv.Owner = r
+		return r
 	}
 	var err error
 	if e.sleep, err = eventset.New(e.dev); err != nil {
@@ -144,7 +145,7 @@ func (e *Engine) Fail(err error) {
 func (e *Engine) fail(err error) {
 	e.closed = err
 	e.path.fail(err)
-	e.failProbers(AnySource, err)
+	e.endProbers(everyProbe, err)
 }
 
 // Closed is why calls are refused; nil while they are not.
@@ -158,7 +159,7 @@ func (e *Engine) Closed() error {
 func (e *Engine) Pending() int {
 	e.lock()
 	defer e.unlock()
-	return e.outstanding
+	return e.requests.outstanding
 }
 
 // DropContext forgets a communicator: its unmatched messages are released, its posted receives fail with err.
@@ -177,7 +178,7 @@ func (e *Engine) Flush() int {
 	defer e.unlock()
 	defer e.exitCall()
 	for e.closed == nil {
-		open := e.outstanding - e.detached
+		open := e.requests.outstanding - e.requests.detached
 		if open > 0 {
 			return open
 		}

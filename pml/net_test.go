@@ -528,8 +528,8 @@ func (e *Engine) consistent() error {
 		}
 	}
 	switch {
-	case e.outstanding < active || e.detached < 0 || e.outstanding < e.detached:
-		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.outstanding, e.detached, active)
+	case e.requests.outstanding < active || e.requests.detached < 0 || e.requests.outstanding < e.requests.detached:
+		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.requests.outstanding, e.requests.detached, active)
 	}
 	var held int64
 	for _, p := range e.links.peers {

@@ -457,7 +457,7 @@ func (o *offload) done(s *slot, pkt *transport.Packet) {
 	default: // Eager, EagerSync or FIN: the payload is there
 		size := int(h.Len)
 		r.status.Bytes = int64(min(size, len(r.buf)))
-		o.l.e.arrived(r, size)
+		o.l.arrived(r, size)
 		o.settle(p, h)
 	}
 }

@@ -44,7 +44,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		if n == len(pkt.Payload) && r.plain() {
 			l.e.completePlain(r)
 		} else {
-			l.e.arrived(r, len(pkt.Payload))
+			l.arrived(r, len(pkt.Payload))
 		}
 		p.returnCredit(eager.Cost(len(pkt.Payload)))
 	case wire.Data:
@@ -126,7 +126,16 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 // receiveEager completes r, which is matched and off the table, with an eager message.
 func (l *linkPath) receiveEager(r *Request, p *peer, payload []byte) {
 	r.status.Bytes = int64(copy(r.buf, payload))
-	l.e.arrived(r, len(payload))
+	l.arrived(r, len(payload))
+}
+
+// arrived completes a receive of an eager message of size bytes, of which status says how many fitted.
+func (l *linkPath) arrived(r *Request, size int) {
+	if r.status.Bytes < int64(size) {
+		l.e.complete(r, &TruncateError{int64(size), int64(len(r.buf))})
+		return
+	}
+	l.e.complete(r, nil)
 }
 
 // unexpected is a message that arrived before its receive. Owner: the table while queued; a probe that has taken it.
@@ -158,7 +167,7 @@ func (l *linkPath) queue(p *peer, pkt *transport.Packet) {
 	}
 	l.table.Queue(&u.m)
 	if len(l.e.probers) != 0 {
-		l.e.tellProbers(h.Ctx, p.rank, h.Tag)
+		l.e.endProbers(probesFinding(h.Ctx, p.rank, h.Tag), nil)
 	}
 	if !p.in.Charge(u.Cost) {
 		p.breaks("it has sent more unmatched messages than it was allowed")

@@ -309,5 +309,5 @@ func (p *peer) fail(err error) {
 	}
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)
-	l.e.failProbers(p.rank, err)
+	l.e.endProbers(probesOf(p.rank), err)
 }

@@ -9,7 +9,6 @@ import (
 // Message is one that a matched probe has taken off the queue; MPI 4.1 §3.8.2. Its payload stays where it is until
 // Mrecv.
 type Message struct {
-	e *Engine
 	found
 	recv bool // has been received
 }
@@ -21,7 +20,7 @@ func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, ta
 	for {
 		if f, ok := e.path.probe(ctx, int32(source), tag, take); ok {
 			e.exitCall()
-			return e.message(f, take), f.status, nil
+			return f.message(take), f.status, nil
 		}
 		if err := e.probeWait(cc, ctx, source, tag); err != nil {
 			e.exitCall()
@@ -42,14 +41,14 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	if !ok {
 		return nil, Status{}, false, e.unreachable(source)
 	}
-	return e.message(f, take), f.status, true, nil
+	return f.message(take), f.status, true, nil
 }
 
-func (e *Engine) message(f found, taken bool) *Message {
+func (f found) message(taken bool) *Message {
 	if !taken {
 		return nil
 	}
-	return &Message{e: e, found: f}
+	return &Message{found: f}
 }
 
 // probeWait waits for a message that may match.
@@ -57,16 +56,16 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32
 	if err := e.unreachable(source); err != nil {
 		return err
 	}
-	r := e.request()
+	r := e.requests.take()
 	r.op = opProbe
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx, r.peer = nil, cc, nil
 	r.state, r.err, r.status = stActive, nil, Status{}
-	e.outstanding++
+	e.requests.outstanding++
 	e.probers = append(e.probers, r)
 	e.await(r)
 	err := r.err
-	e.recycle(r)
+	e.requests.putBack(r)
 	return err
 }
 
@@ -78,19 +77,18 @@ func (e *Engine) unreachable(source int) error {
 	return e.closed
 }
 
-// tellProbers completes the probes that find a message.
-func (e *Engine) tellProbers(ctx uint32, source, tag int32) {
-	e.endProbers(func(r *Request) bool {
+// Which probes: all, those that a message ends, those that a message of source might have ended.
+func everyProbe(*Request) bool { return true }
+
+func probesFinding(ctx uint32, source, tag int32) func(*Request) bool {
+	return func(r *Request) bool {
 		k := &r.recv
 		return k.Ctx == ctx && (k.Source == AnySource || k.Source == source) && (k.Tag == AnyTag || k.Tag == tag)
-	}, nil)
+	}
 }
 
-// failProbers ends the probes that a message of source might have ended, or of any source if it is AnySource.
-func (e *Engine) failProbers(source int32, err error) {
-	e.endProbers(func(r *Request) bool {
-		return source == AnySource || r.recv.Source == source || r.recv.Source == AnySource
-	}, err)
+func probesOf(source int32) func(*Request) bool {
+	return func(r *Request) bool { return r.recv.Source == source || r.recv.Source == AnySource }
 }
 
 // endProbers completes the probes of which that says so.
@@ -102,10 +100,6 @@ func (e *Engine) endProbers(which func(*Request) bool, err error) {
 		e.complete(r, err)
 		return true
 	})
-}
-
-func (e *Engine) dropProber(r *Request) {
-	e.probers = slices.DeleteFunc(e.probers, func(o *Request) bool { return o == r })
 }
 
 // Mrecv receives m into buf.
@@ -125,10 +119,10 @@ func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, e
 		return nil, fmt.Errorf("%w: the message has been received already", ErrRequest)
 	}
 	m.recv = true
-	r := e.handle()
+	r := e.requests.handle()
 	r.prepareRecv(cc, m.ctx, int(m.status.Source), m.status.Tag, buf)
 	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
-	e.outstanding++
+	e.requests.outstanding++
 	e.path.take(m.found, r)
 	e.exitCall()
 	return r, nil

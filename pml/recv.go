@@ -8,7 +8,7 @@ import "context"
 // Recv receives into buf. source and tag may be wildcards.
 func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	e.lock()
-	r := e.request()
+	r := e.requests.take()
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = buf, cc
 	e.wait.calling = true
@@ -18,7 +18,7 @@ func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf
 		e.await(r)
 	}
 	st, err := r.status, r.err
-	e.recycle(r)
+	e.requests.putBack(r)
 	e.exitCall()
 	e.unlock()
 	return st, err
@@ -27,7 +27,7 @@ func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf
 // Irecv starts a receive. The request is the caller's until it is collected.
 func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
-	r := e.handle()
+	r := e.requests.handle()
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = buf, cc
 	e.startRecv(r)
@@ -41,7 +41,7 @@ func (e *Engine) startRecv(r *Request) {
 	r.op, r.mode, r.state = opRecv, Standard, stActive
 	r.cancelling, r.waited, r.ended = false, false, false
 	r.status.Cancelled = false
-	e.outstanding++
+	e.requests.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)
 		return
@@ -53,13 +53,4 @@ func (r *Request) prepareRecv(cc context.Context, ctx uint32, source int, tag in
 	r.op, r.mode = opRecv, Standard
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = buf, cc
-}
-
-// arrived completes a receive of an eager message of size bytes, of which status says how many fitted.
-func (e *Engine) arrived(r *Request, size int) {
-	if r.status.Bytes < int64(size) {
-		e.complete(r, &TruncateError{int64(size), int64(len(r.buf))})
-		return
-	}
-	e.complete(r, nil)
 }

@@ -99,54 +99,6 @@ func (w *sema) wake() {
 	}
 }
 
-// requestQueue reuses the requests that callers hold in the order of their release, and only when there are many, so
-// that a caller who waits twice finds its request free and is told so, rather than waiting for a stranger's.
-type requestQueue struct {
-	ring       []*Request // as long as a power of two
-	head, tail uint       // head <= tail <= head+len(ring)
-}
-
-const requestQuarantine = 512
-
-func (q *requestQueue) put(r *Request) {
-	if q.tail-q.head == uint(len(q.ring)) {
-		q.grow()
-	}
-	q.ring[q.tail&uint(len(q.ring)-1)] = r
-	q.tail++
-}
-
-func (q *requestQueue) grow() {
-	larger := make([]*Request, max(2*len(q.ring), 2*requestQuarantine))
-	n := q.tail - q.head
-	for i := range n {
-		larger[i] = q.ring[(q.head+i)&uint(len(q.ring)-1)]
-	}
-	q.ring, q.head, q.tail = larger, 0, n
-}
-
-func (q *requestQueue) get() *Request {
-	if q.tail-q.head <= requestQuarantine {
-		return nil
-	}
-	r := q.ring[q.head&uint(len(q.ring)-1)] // stays there until its place is needed: it is not garbage anyway
-	q.head++
-	return r
-}
-
-// request takes one of the engine's own, for a blocking call.
-func (e *Engine) request() *Request {
-	r := e.free
-	if r == nil {
-		r = new(Request)
-		r.recv.Owner = r
-		return r
-	}
-	e.free = r.next
-	r.next = nil
-	return r
-}
-
 // reset forgets what r refers to.
 func (r *Request) reset() {
 	r.buf, r.err, r.peer, r.cctx = nil, nil, nil, nil
@@ -155,48 +107,13 @@ func (r *Request) reset() {
 	}
 }
 
-// recycle gives it back.
-func (e *Engine) recycle(r *Request) {
-	r.reset()
-	r.state = stFree
-	r.next = e.free
-	e.free = r
-}
-
-// handle takes a request for a caller to hold.
-func (e *Engine) handle() *Request {
-	if r := e.handles.get(); r != nil {
-		return r
-	}
-	return e.fresh()
-}
-
-// fresh makes one.
-func (e *Engine) fresh() *Request {
-	r := e.cfg.NewRequest(e)
-	r.recv.Owner = r
-	return r
-}
-
-// release takes it back when its result has been collected.
-func (e *Engine) release(r *Request) {
-	r.reset()
-	r.waited = false
-	if r.keep != nil {
-		r.state = stIdle
-		return
-	}
-	r.state = stFree
-	e.handles.put(r)
-}
-
 // plain: no caller sleeps for r, and it is one thing.
 func (r *Request) plain() bool { return r.w == nil && r.parts == 0 && !r.extra && !r.detached }
 
 // completePlain is complete for such a request when all went well.
 func (e *Engine) completePlain(r *Request) {
 	r.state = stDone
-	e.outstanding--
+	e.requests.outstanding--
 	if e.wait.leader == leaderParked {
 		e.wakeLeader()
 	}
@@ -213,7 +130,7 @@ func (e *Engine) complete(r *Request, err error) {
 		return
 	}
 	r.state = stDone
-	e.outstanding--
+	e.requests.outstanding--
 	if r.w != nil {
 		r.w.wake()
 		r.w = nil
@@ -226,10 +143,10 @@ func (e *Engine) complete(r *Request, err error) {
 	e.wakeLeader() // the caller that polls may be the one who waits for this
 	if r.detached {
 		r.detached = false
-		e.detached--
+		e.requests.detached--
 		whole, err := r.other, r.err
 		r.other = nil
-		e.recycle(r)
+		e.requests.putBack(r)
 		if whole != nil {
 			whole.other = nil
 			e.complete(whole, err)

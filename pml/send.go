@@ -19,7 +19,7 @@ func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf [
 // Isend starts a send. The request is the caller's until it is collected.
 func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) *Request {
 	e.lock()
-	r := e.handle()
+	r := e.requests.handle()
 	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Max && mode == Standard && p.out.Send(ctx, tag, buf) {
 		r.op, r.state = opSend, stDone
 		r.status.Source, r.status.Tag, r.status.Bytes, r.status.Cancelled = int32(dest), tag, int64(len(buf)), false
@@ -39,7 +39,12 @@ func (e *Engine) sent(n int) {
 	e.stats.EagerSent++
 	e.stats.BytesSent += uint64(n)
 	if e.links.todo.self {
-		e.links.drainSelf()
-		e.exitCall()
+		e.selfSent()
 	}
+}
+
+// selfSent: to this rank.
+func (e *Engine) selfSent() {
+	e.links.drainSelf()
+	e.exitCall()
 }

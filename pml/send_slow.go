@@ -10,14 +10,14 @@ func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int3
 
 // sendSlow is Send where the fast path said no. The lock is held, and is released.
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
-	r := e.request()
+	r := e.requests.take()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
 	e.wait.calling = true
 	e.start(r)
 	e.wait.calling = false
 	e.await(r)
 	err := r.err
-	e.recycle(r)
+	e.requests.putBack(r)
 	e.exitCall()
 	e.unlock()
 	return err
@@ -34,10 +34,10 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 	if err := e.path.gone(int32(dest)); err != nil {
 		return err
 	}
-	r := e.request()
+	r := e.requests.take()
 	r.prepareSend(nil, ctx, dest, tag, buf, Standard)
 	r.detached = true
-	e.detached++
+	e.requests.detached++
 	e.start(r)
 	e.exitCall()
 	return nil
@@ -46,13 +46,13 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 // Isendrecv starts a send and a receive as one request, whose status is the receive's; MPI 4.1 §3.10.
 func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int, rtag int32, recv []byte) *Request {
 	e.lock()
-	r := e.handle()
+	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, rtag, recv)
 	r.parts = 1
-	s := e.request()
+	s := e.requests.take()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
 	s.detached, s.other, r.other = true, r, s
-	e.detached++
+	e.requests.detached++
 	e.start(r)
 	e.start(s)
 	e.exitCall()
@@ -64,7 +64,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 func (e *Engine) start(r *Request) {
 	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
 	r.status = Status{} // a request that was cancelled once is not for ever
-	e.outstanding++
+	e.requests.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)
 		return

@@ -120,6 +120,12 @@ func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
 func (e *Engine) await(r *Request) {
+	if r.cctx == nil && e.wait.leader == noLeader && e.progress() != 0 {
+		e.pace.backoff = 0
+		if r.state == stDone { // the first look has found it, as it does in a stream of messages
+			return
+		}
+	}
 	w := waitFor{e: e, r: r, cc: r.cctx}
 	for !w.ready() {
 		if w.block() != nil {
@@ -376,11 +382,13 @@ func (w *waitFor) attach(own *sema) {
 }
 
 // load is what is under way.
-func (e *Engine) load() load { return load{e.outstanding, e.links.todo.pending, e.links.todo.stalled} }
+func (e *Engine) load() load {
+	return load{e.requests.outstanding, e.links.todo.pending, e.links.todo.stalled}
+}
 
 // exitCall is called at the end of every call, before the lock is given up.
 func (e *Engine) exitCall() {
-	if e.outstanding|e.links.todo.pending|e.links.todo.stalled != 0 { // else it needs nothing, and that is seen without a call
+	if e.requests.outstanding|e.links.todo.pending|e.links.todo.stalled != 0 { // else it needs nothing, and that is seen without a call
 		e.arm()
 	}
 }

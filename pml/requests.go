@@ -1,0 +1,79 @@
+package pml
+
+// requests are those of one engine: made, lent and reused.
+type requests struct {
+	outstanding int // requests and probes that are not complete
+	detached    int // those of them that no caller waits for
+	free        *Request
+	handles     requestQueue
+	fresh       func() *Request // makes one for a caller to hold
+}
+
+// take takes one of the engine's own, for a blocking call; putBack returns it.
+func (q *requests) take() *Request {
+	r := q.free
+	if r == nil {
+		r = new(Request)
+		r.recv.Owner = r
+		return r
+	}
+	q.free = r.next
+	r.next = nil
+	return r
+}
+
+func (q *requests) putBack(r *Request) {
+	r.reset()
+	r.state = stFree
+	r.next = q.free
+	q.free = r
+}
+
+// handle takes a request for a caller to hold; release returns it when its result has been collected.
+func (q *requests) handle() *Request {
+	if r := q.handles.get(); r != nil {
+		return r
+	}
+	return q.fresh()
+}
+
+func (q *requests) release(r *Request) {
+	r.reset()
+	r.waited = false
+	if r.keep != nil {
+		r.state = stIdle
+		return
+	}
+	r.state = stFree
+	q.handles.put(r)
+}
+
+// requestQueue reuses the requests that callers hold in the order of their release, and only when there are many, so
+// that a caller that waits twice finds its request free and is told so, rather than waiting for a stranger's.
+type requestQueue struct {
+	head, tail *Request // chained by next. Both nil ⇔ n == 0
+	n          int
+}
+
+const requestQuarantine = 512
+
+func (q *requestQueue) put(r *Request) {
+	if q.tail == nil {
+		q.head = r
+	} else {
+		q.tail.next = r
+	}
+	q.tail = r
+	q.n++
+}
+
+// get leaves always one in the queue.
+func (q *requestQueue) get() *Request {
+	if q.n <= requestQuarantine {
+		return nil
+	}
+	r := q.head
+	q.head, r.next = r.next, nil
+	q.n--
+	return r
+}
