@@ -32,16 +32,17 @@ func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, ta
 // Iprobe is Probe that does not wait.
 func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message, Status, bool, error) {
 	e.lock()
-	defer e.unlock()
 	if e.wait.leader == noLeader {
 		e.progress()
 	}
-	defer e.exitCall()
+	var err error
 	f, ok := e.path.probe(ctx, int32(source), tag, take)
 	if !ok {
-		return nil, Status{}, false, e.unreachable(source)
+		err = e.unreachable(source)
 	}
-	return f.message(take), f.status, true, nil
+	e.exitCall()
+	e.unlock()
+	return f.message(ok && take), f.status, ok, err
 }
 
 func (f found) message(taken bool) *Message {
