@@ -314,11 +314,12 @@ func payloadUntilNextPoll(f *fixture) {
 	for round := range uint64(max(5, f.rounds(20))) {
 		size := []int{1, 64, 200, min(c.EagerMax, 4096), c.FragMax}[round%5]
 		h := wire.Header{Kind: wire.Data, Addr: round}
-		sent := uint64(0)
+		sent, body := uint64(0), pattern(size, round<<32)
 		flood := func() {
 			for refused := 0; refused < 20 && sent < 300; {
-				if a.link.TrySend(&h, pattern(size, round<<32+sent)) {
+				if a.link.TrySend(&h, body) {
 					sent++
+					body = pattern(size, round<<32+sent)
 				} else {
 					a.poll()
 					refused++

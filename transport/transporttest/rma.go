@@ -148,13 +148,13 @@ func (w way) moved(near, far []byte) {
 // rmaContents moves parts between the middle of one memory and the middle of another.
 func rmaContents(f *fixture, w way) {
 	a, b := f.linked()
-	far := pattern(1<<20+8192, 5)
+	far, other := pattern(1<<20+8192, 5), pattern(1<<20+8192, 6)
 	wantFar := bytes.Clone(far)
 	addr, key := f.register(a, far, transport.Access(w))
 	const margin = 64
 	for i, n := range []int{1, 2, 7, 8, 63, 64, 65, 511, 4095, 4096, 4097, 65537, 1 << 20} {
 		for _, off := range []int{0, 1, 63, 64, 2049, 4095} {
-			near := pattern(n+2*margin, uint64(6+i))
+			near := bytes.Clone(other[i : i+n+2*margin])
 			wantNear := bytes.Clone(near)
 			w.moved(wantNear[margin:margin+n], wantFar[off:off+n])
 			f.do(b, w.of(b, near[margin:margin+n:margin+n], addr+uint64(off), key))
