@@ -55,7 +55,8 @@ func Serve(ln net.Listener, opt Options) *Acceptor {
 	if opt.Pending == 0 {
 		opt.Pending = defaultPending
 	}
-	a := &Acceptor{opt: opt, ln: ln, quit: make(chan struct{}), perHost: map[netip.Prefix]int{}, served: map[net.Conn]struct{}{}}
+	a := &Acceptor{opt: opt, ln: ln, quit: make(chan struct{}),
+		perHost: map[netip.Prefix]int{}, served: map[net.Conn]struct{}{}}
 	a.wg.Go(a.accept)
 	return a
 }

@@ -199,8 +199,8 @@ func TestGaveUp(t *testing.T) {
 	}
 }
 
-// Ten thousand connections of intruders while ranks come in: what they cost is bounded, they are counted, and the log is
-// not full of them.
+// Ten thousand connections of intruders while ranks come in: what they cost is bounded, they are counted, and the log
+// is not full of them.
 func TestTenThousand(t *testing.T) {
 	const intruders, each, diallers = 8, 1250, 20
 	said := record(t, rank(1), rank(2))
@@ -246,7 +246,8 @@ func TestTenThousand(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Two for each second and reason: one at its beginning and one for the rest.
-	if most := 2 * int(reasons) * (2 + int(time.Since(began)/noticePause)); len(l.lines) == 0 || len(l.lines) > min(most, intruders*each/4) {
+	most := 2 * int(reasons) * (2 + int(time.Since(began)/noticePause))
+	if len(l.lines) == 0 || len(l.lines) > min(most, intruders*each/4) {
 		t.Errorf("%d lines in the log", len(l.lines))
 	}
 }
@@ -293,8 +294,8 @@ func flood(t *testing.T, to string, n int, said []byte, seed uint64) {
 	}
 }
 
-// Slow loris: connections that say a byte now and then, more than may be pending, and again and again. A rank of the job
-// comes in at once, because the oldest of them make room.
+// Slow loris: connections that say a byte now and then, more than may be pending, and again and again. A rank of the
+// job comes in at once, because the oldest of them make room.
 func TestSlowLoris(t *testing.T) {
 	l := open(t, rank(2, within(time.Hour))) // so that only those that make room go
 	said := record(t, rank(1), rank(2))
@@ -315,7 +316,7 @@ func TestSlowLoris(t *testing.T) {
 func TestPerHost(t *testing.T) {
 	const most = 16
 	h := rank(2)
-	a := &Acceptor{perHost: map[netip.Prefix]int{}, served: map[net.Conn]struct{}{}, quit: make(chan struct{}), ln: deaf{},
+	a := &Acceptor{perHost: map[netip.Prefix]int{}, served: map[net.Conn]struct{}{}, ln: deaf{}, quit: make(chan struct{}),
 		opt: Options{Pending: most, Accept: h.Accept, Log: func(string, ...any) {}}}
 	come := func(from string) *pendingConn {
 		ours, theirs := net.Pipe()
@@ -331,7 +332,8 @@ func TestPerHost(t *testing.T) {
 		come("10.0.0.66")
 	}
 	a.mu.Lock()
-	if alone.closed || !first.closed || len(a.pending) != most || a.perHost[alone.host] != 1 || a.perHost[first.host] != most-1 {
+	if alone.closed || !first.closed || len(a.pending) != most ||
+		a.perHost[alone.host] != 1 || a.perHost[first.host] != most-1 {
 		t.Errorf("alone %v, first of the many %v, %d pending: %v", alone.closed, first.closed, len(a.pending), a.perHost)
 	}
 	a.mu.Unlock()
@@ -444,7 +446,8 @@ func TestHelpless(t *testing.T) {
 	s := raw(1, nil, true)
 	l.intruder(t).Write(bytes.Clone(s.buf[:s.putOpening(claim{from: 1, to: 2})]))
 	proc.Eventually(t, "a line that says why", func() bool {
-		return strings.Contains(l.logged(), "1 connection from 127.0.0.1 failed: ") && strings.Contains(l.logged(), "5 bytes")
+		return strings.Contains(l.logged(), "1 connection from 127.0.0.1 failed: met a rank that could not answer") &&
+			strings.Contains(l.logged(), "5 bytes")
 	})
 	if l.Refused() != 0 {
 		t.Errorf("%d refused", l.Refused())

@@ -8,5 +8,5 @@
 //
 //	Owns:     the handshake's messages and keys; a listener and its pending connections
 //	May call: the standard library
-//	Never:    knows what is spoken afterwards; answers what has not proved the secret, but for its version; logs a secret
+//	Never:    knows what is spoken afterwards; tells a side without the secret more than its version; logs a secret
 package auth

@@ -26,10 +26,10 @@ import (
 //	│ ◄═════════════ TLS 1.3, if both want ══════════► │  bound to this handshake (tls.go)
 //
 // A seal is AES-256-GCM under a key of the secret, the protocol's and the job's name, the message's label and all bytes
-// that both sides have sent before it on this connection. So only a side that knows the secret can make one; it fits into
-// no other place, connection, protocol or job; and with both nonces in it, none can be replayed. The opening alone could
-// be: it is answered, and the confirmation cannot follow. (This is AKEP2 of Bellare and Rogaway with sealed payloads;
-// docs/decisions/0024-authentication.md says why it is not Noise.)
+// that both sides have sent before it on this connection. So only a side that knows the secret can make one; it fits
+// into no other place, connection, protocol or job; and with both nonces in it, none can be replayed. The opening alone
+// could be: it is answered, and the confirmation cannot follow. (This is AKEP2 of Bellare and Rogaway with sealed
+// payloads; docs/decisions/0024-authentication.md says why it is not Noise.)
 //
 // Each message is one Write, so that a conn may carry it as one packet. No byte beyond a message is read. Each step has
 // a time limit.
@@ -113,8 +113,8 @@ func (h *Handshaker) Dial(ctx context.Context, conn net.Conn, to int) (*Session,
 	return s, nil
 }
 
-// Accept returns when a dialler of the job has proved itself on conn. One limit is for all of it, so that a byte now and
-// then buys no time. After an error conn is still the caller's.
+// Accept returns when a dialler of the job has proved itself on conn. One limit is for all of it, so that a byte now
+// and then buys no time. After an error conn is still the caller's.
 func (h *Handshaker) Accept(conn net.Conn) (*Session, error) {
 	s := h.begin(context.Background(), conn)
 	if err := s.accept(); err != nil {
@@ -205,8 +205,8 @@ func (s *Session) dial() error {
 	case !ok:
 		return &Error{Why: NotGorun, text: "something answered that is not gorun"}
 	case v != version:
-		return &Error{Why: OtherVersion, text: fmt.Sprintf(
-			"speaks version %d of the protocol, and this rank version %d: all ranks must be built with the same gorun", v, version)}
+		return &Error{Why: OtherVersion, text: fmt.Sprintf("speaks version %d of the protocol, and this rank version %d: "+
+			"all ranks must be built with the same gorun", v, version)}
 	}
 	if err := s.read(preambleSize, replySize); err != nil {
 		return s.turnedAway(err)
@@ -232,7 +232,8 @@ func (s *Session) refused(why Reason) error {
 	case why == accepted:
 		return nil
 	case why == OtherRank:
-		return &Error{Why: why, text: fmt.Sprintf("is not %s of this job, or %s is none of its ranks", nameOf(s.Peer), nameOf(s.h.Rank))}
+		return &Error{Why: why,
+			text: fmt.Sprintf("is not %s of this job, or %s is none of its ranks", nameOf(s.Peer), nameOf(s.h.Rank))}
 	case why == OtherTLS && s.h.TLS:
 		return &Error{Why: why, text: "does not want TLS, and this rank does: GORUN_TCP_TLS must be the same for all ranks"}
 	case why == OtherTLS:

@@ -123,7 +123,8 @@ func TestDiffers(t *testing.T) {
 			if Why(a.err) != tc.why {
 				t.Errorf("the acceptor: %v", a.err)
 			}
-			if d.err == nil || !strings.Contains(d.err.Error(), tc.says) || errors.Is(d.err, ErrTurnedAway) != (tc.why == Unproved) {
+			if d.err == nil || !strings.Contains(d.err.Error(), tc.says) ||
+				errors.Is(d.err, ErrTurnedAway) != (tc.why == Unproved) {
 				t.Errorf("the dialler: %v; should say %q", d.err, tc.says)
 			}
 		})
@@ -216,6 +217,7 @@ func TestWrongAcceptor(t *testing.T) {
 // What has been recorded, of this job or another, opens nothing; nor does a good opening help one that cannot go on.
 func TestReplay(t *testing.T) {
 	other := func(h *Handshaker) { h.Secret = known("another secret, as long") }
+	elsewhere := func(h *Handshaker) { h.Job = "other" }
 	opening := func(t *testing.T) []byte { s := raw(1, nil, true); return s.buf[:s.putOpening(claim{from: 1, to: 2})] }
 	ours := record(t, rank(1), rank(2))
 	for _, tc := range []struct {
@@ -225,14 +227,14 @@ func TestReplay(t *testing.T) {
 		hear int // bytes that it may hear
 	}{
 		{"of this job", ours, Unproved, replySize},
-		{"of another job", record(t, rank(1, func(h *Handshaker) { h.Job = "other" }), rank(2, func(h *Handshaker) { h.Job = "other" })), Unproved, 0},
+		{"of another job", record(t, rank(1, elsewhere), rank(2, elsewhere)), Unproved, 0},
 		{"of a job of the same name", record(t, rank(1, other), rank(2, other)), Unproved, 0},
 		{"of another pair of this job", record(t, rank(1), rank(3)), OtherRank, replySize},
 		{"an old confirmation to a new opening", append(opening(t), ours[openingSize:]...), Unproved, replySize},
 		{"a confirmation that is too long", append(opening(t), 0xff, 0xff), Unproved, replySize},
 		{"rubbish to a new opening", append(opening(t), bytes.Repeat([]byte{7}, 1801)...), Unproved, replySize},
-		{"one bit of the opening", append([]byte(nil), append(ours[:openingSize-1:openingSize-1], ours[openingSize-1]^1)...), Unproved, 0},
-		{"another rank in the opening", slices.Concat(ours[:sealedAt], []byte{ours[sealedAt] ^ 1}, ours[sealedAt+1:]), Unproved, 0},
+		{"one bit of the opening", slices.Concat(ours[:openingSize-1], []byte{ours[openingSize-1] ^ 1}), Unproved, 0},
+		{"another rank in it", slices.Concat(ours[:sealedAt], []byte{ours[sealedAt] ^ 1}, ours[sealedAt+1:]), Unproved, 0},
 	} {
 		conn, ac := socketPair(t)
 		conn.Write(tc.said)
@@ -249,7 +251,8 @@ func TestReplay(t *testing.T) {
 func TestStalls(t *testing.T) {
 	const limit = 30 * time.Millisecond
 	said := record(t, rank(1), rank(2))
-	for _, k := range []int{0, 1, preambleSize - 1, preambleSize, sealedAt, openingSize - 1, openingSize, openingSize + 1, openingSize + lengthSize, len(said) - 1} {
+	for _, k := range []int{0, 1, preambleSize - 1, preambleSize, sealedAt, openingSize - 1,
+		openingSize, openingSize + 1, openingSize + lengthSize, len(said) - 1} {
 		conn, ac := socketPair(t)
 		conn.Write(said[:k])
 		if e := accept(rank(2, within(limit)), ac, ""); Why(e.err) != Slow {
@@ -265,7 +268,8 @@ func TestStalls(t *testing.T) {
 			ac.Write(append(s.buf[:replySize:replySize], 16, 0)[:k])
 		}()
 		e := dial(context.Background(), rank(1, within(limit)), dc, 2, "")
-		if Why(e.err) != Slow || !errors.Is(e.err, os.ErrDeadlineExceeded) || !strings.Contains(e.err.Error(), "no answer in 30ms") {
+		if Why(e.err) != Slow || !errors.Is(e.err, os.ErrDeadlineExceeded) ||
+			!strings.Contains(e.err.Error(), "no answer in 30ms") {
 			t.Errorf("the acceptor stalls after %d bytes: %v", k, e.err)
 		}
 	}
@@ -295,7 +299,8 @@ func TestDrips(t *testing.T) {
 // Either side closes, anywhere.
 func TestHangsUp(t *testing.T) {
 	said := record(t, rank(1), rank(2))
-	for k, why := range map[int]Reason{0: Silent, 1: NotGorun, preambleSize: NotGorun, openingSize: Gone, openingSize + 1: NotGorun, openingSize + lengthSize: NotGorun} {
+	for k, why := range map[int]Reason{0: Silent, 1: NotGorun, preambleSize: NotGorun,
+		openingSize: Gone, openingSize + 1: NotGorun, openingSize + lengthSize: NotGorun} {
 		conn, ac := socketPair(t)
 		conn.Write(said[:k])
 		conn.(*net.TCPConn).CloseWrite()

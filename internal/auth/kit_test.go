@@ -21,10 +21,11 @@ func known(secret string) func() ([]byte, error) {
 	return func() ([]byte, error) { return []byte(secret), nil }
 }
 
-// rank makes a handshaker of a job of four. It gives up when the test would: a test that waits for a limit sets a shorter
-// one.
+// rank makes a handshaker of a job of four. It gives up when the test would: a test that waits for a limit sets a
+// shorter one.
 func rank(r int, change ...func(*Handshaker)) *Handshaker {
-	h := &Handshaker{Protocol: "test 1", Job: "job", Rank: r, Size: 4, Limit: hang, Secret: known("a secret of thirty-two bytes ...")}
+	h := &Handshaker{Protocol: "test 1", Job: "job", Rank: r, Size: 4, Limit: hang,
+		Secret: known("a secret of thirty-two bytes ...")}
 	for _, f := range change {
 		f(h)
 	}
@@ -134,8 +135,8 @@ func record(t testing.TB, d, a *Handshaker) []byte {
 	return append(r.written[0], r.written[1]...)
 }
 
-// longer has a test that lives with a short limit tried again with a longer one where the machine stood still for longer
-// than what had to be in time for it. It returns what was wrong the last time.
+// longer has a test that lives with a short limit tried again with a longer one where the machine stood still for
+// longer than what had to be in time for it. It returns what was wrong the last time.
 func longer(limit time.Duration, try func(limit time.Duration) error) (err error) {
 	for ; ; limit *= 5 {
 		if err = try(limit); err == nil || 5*limit > hang {

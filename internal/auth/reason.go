@@ -24,8 +24,8 @@ const (
 	OtherUser                  // a process of another user of this host
 	Crowded                    // closed to make room
 	Elsewhere                  // came in at an address that is not used
-	// What follows is not refused: the dialler has given up, as happy eyeballs does, or the network broke, or it is this
-	// side that cannot.
+	// What follows is not refused: the dialler has given up, as happy eyeballs does, or the network broke, or it is
+	// this side that cannot.
 	Gone
 	Broken
 	Helpless
@@ -86,9 +86,10 @@ func Why(err error) Reason {
 	return accepted
 }
 
-// ErrTurnedAway: the other side has closed the connection before it had said anything, or between its proof and its answer.
-// Too many connections may have been open there; dialling again may help. Another secret looks the same.
-var ErrTurnedAway = errors.New("closed the connection at once: it is of another job or has another secret, has ended, or has too many connections")
+// ErrTurnedAway: the other side has closed the connection before it had said anything, or between its proof and its
+// answer. Too many connections may have been open there; dialling again may help. Another secret looks the same.
+var ErrTurnedAway = errors.New("closed the connection at once: it is of another job or has another secret, has ended, " +
+	"or has too many connections")
 
 // TurnedAway is ErrTurnedAway because of err where that says that the other side has closed the connection, else err.
 func TurnedAway(err error) error {

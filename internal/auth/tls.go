@@ -34,7 +34,8 @@ func newTLS(secret []byte) (*tls.Config, error) {
 		// There is no chain and no name to verify; the key is, by VerifyConnection, which always runs.
 		InsecureSkipVerify: true,
 		VerifyConnection:   func(s tls.ConnectionState) error { return isOurs(s, public) },
-		// A ticket would let in a client that does not know the key now, and is a record that the transport would not read.
+		// A ticket would let in a client that does not know the key now, and is a record that the transport would not
+		// read.
 		SessionTicketsDisabled: true,
 		// Full records at once: small ones are for browsers.
 		DynamicRecordSizingDisabled: true,
@@ -52,9 +53,9 @@ func isOurs(s tls.ConnectionState, ours ed25519.PublicKey) error {
 	return nil
 }
 
-// encrypt does the TLS handshake on the session's connection. The hash of all that both sides have said before goes into
-// it as an application protocol: so a process between two pairs of ranks, which all have the same key, cannot connect
-// the TLS of the one pair to the handshake of the other.
+// encrypt does the TLS handshake on the session's connection. The hash of all that both sides have said before goes
+// into it as an application protocol: so a process between two pairs of ranks, which all have the same key, cannot
+// connect the TLS of the one pair to the handshake of the other.
 func (s *Session) encrypt() (net.Conn, error) {
 	if err := s.step(); err != nil {
 		return nil, err

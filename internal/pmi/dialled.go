@@ -10,8 +10,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// A rank that dials PMI_PORT and its launcher prove to each other that they know the job's key (GORUN_KEY) before either
-// says a word of PMI-1 (internal/auth). The rank claims to be PMI_ID. The launcher's answer is sealed:
+// A rank that dials PMI_PORT and its launcher prove to each other that they know the job's key (GORUN_KEY) before
+// either says a word of PMI-1 (internal/auth). The rank claims to be PMI_ID. The launcher's answer is sealed:
 //
 //	0 │ size of the job, u32, little-endian │ the job's secret
 //	1 │ why this rank is refused

@@ -51,10 +51,10 @@ func (d *Device) listen() error {
 	b := binary.LittleEndian.AppendUint32(nil, magic)
 	b = binary.LittleEndian.AppendUint32(b, version)
 	d.address = append(b, at...)
-	d.auth = &auth.Handshaker{Protocol: protocol, Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size, Secret: d.opt.Secret,
-		Limit: cmp.Or(d.opt.handshakeLimit, handshakeTime)}
-	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Pending: pendingMin + d.opt.Local, Accept: d.authenticate, Serve: d.serve,
-		Log: d.opt.Log})
+	d.auth = &auth.Handshaker{Protocol: protocol, Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
+		Secret: d.opt.Secret, Limit: cmp.Or(d.opt.handshakeLimit, handshakeTime)}
+	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Pending: pendingMin + d.opt.Local,
+		Accept: d.authenticate, Serve: d.serve, Log: d.opt.Log})
 	return nil
 }
 
@@ -212,10 +212,12 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	}
 	le := binary.LittleEndian
 	if len(address) <= addressMin || le.Uint32(address) != magic || address[addressMin] != '@' {
-		return nil, fmt.Errorf("%w: shm: rank %d published an address that is not ours (%d bytes)", transport.ErrUnavailable, peer, len(address))
+		return nil, fmt.Errorf("%w: shm: rank %d published an address that is not ours (%d bytes)",
+			transport.ErrUnavailable, peer, len(address))
 	}
 	if v := le.Uint32(address[4:]); v != version {
-		return nil, fmt.Errorf("%w: shm: rank %d speaks version %d, this is version %d", transport.ErrUnavailable, peer, v, version)
+		return nil, fmt.Errorf("%w: shm: rank %d speaks version %d, this is version %d",
+			transport.ErrUnavailable, peer, v, version)
 	}
 	var l *link
 	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
@@ -243,7 +245,8 @@ func (d *Device) connect(ctx context.Context, peer int, name string) (*link, err
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it is on another host, in another network namespace, or has ended: %w", transport.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: it is on another host, in another network namespace, or has ended: %w",
+			transport.ErrUnavailable, err)
 	}
 	c := conn.(*net.UnixConn)
 	if !d.keep(c) {
@@ -322,7 +325,8 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 	unix.Close(fds[0])
 	le := binary.LittleEndian
 	l.box, l.doorbells, l.number = inboxOf(l.boxMem), doorbells{fds[1], fds[2]}, le.Uint32(welcome)
-	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4), FragMax: min(32<<10, l.geo.Bulk/4)}
+	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4),
+		FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
 	}

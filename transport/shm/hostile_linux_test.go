@@ -113,7 +113,8 @@ func TestIntruders(t *testing.T) {
 				return err
 			},
 		})
-		// Descriptors that come before the proof, with rubbish or with nothing, are closed; so are those that are too many.
+		// Descriptors that come before the proof, with rubbish or with nothing, are closed; so are those that are too
+		// many.
 		for _, fds := range [][]int{{0}, {0, 1}, {0, 1, 2, 0}, slices.Repeat([]int{0}, 100)} {
 			for _, say := range [][]byte{nil, []byte("gorun"), make([]byte, 60_000)} {
 				before := d.Facts().Refused()

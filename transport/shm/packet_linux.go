@@ -10,8 +10,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// packetConn makes a stream of the messages of a seqpacket socket, as package auth reads it, and has the descriptors that
-// travel with them. One goroutine uses it, until the handshake is over.
+// packetConn makes a stream of the messages of a seqpacket socket, as package auth reads it, and has the descriptors
+// that travel with them. One goroutine uses it, until the handshake is over.
 type packetConn struct {
 	*net.UnixConn
 	out    []int  // go with the next Write; the caller's
@@ -145,7 +145,9 @@ func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); e != nil {
+	if e := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); e != nil {
 		return nil, e
 	}
 	return cred, err

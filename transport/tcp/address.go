@@ -24,7 +24,7 @@ type address struct {
 	points []point
 }
 
-// hostID is the same for those whose loopback is the same, and for nobody else.
+// hostID is the same for two ranks exactly if their loopback is the same.
 type hostID [16]byte
 
 // point is one way in.
@@ -123,20 +123,20 @@ type network struct {
 	class  class
 }
 
-// vicinity is where a rank is: what it can be reached by, and what it can reach.
-type vicinity struct {
+// localNets is where a rank is: what it can be reached by, and what it can reach.
+type localNets struct {
 	host     hostID
 	networks []network
 }
 
 // look finds out. Only networks that pass the filter are in it.
-func look(f Filter) (vicinity, error) {
+func look(f Filter) (localNets, error) {
 	all, err := networks()
 	if err != nil {
-		return vicinity{}, err
+		return localNets{}, err
 	}
 	picked, err := f.pick(all)
-	return vicinity{identity(), picked}, err
+	return localNets{identity(), picked}, err
 }
 
 // networks are all addresses of interfaces that are up, but IPv6's link-local ones, which need a name that only means
@@ -194,8 +194,8 @@ func classOf(name string, a netip.Addr) class {
 	return plain
 }
 
-// publish is the address of who listens on ln in v.
-func (v *vicinity) publish(ln net.Listener) address {
+// publish is the address of a rank that listens on ln in v.
+func (v *localNets) publish(ln net.Listener) address {
 	at := ln.Addr().(*net.TCPAddr).AddrPort()
 	a := address{host: v.host}
 	for c := range classes {
@@ -228,8 +228,8 @@ func (a address) atMost(most int) address {
 }
 
 // interleave puts IPv4 and IPv6 in turns (RFC 8305, section 4): if one of the two leads nowhere, the second attempt is
-// of the other. Otherwise the order stays. IPv4 is first, unlike there: its headers are 20 bytes shorter, and messages of
-// 1 to 16 KiB came 3 to 10 % sooner.
+// of the other. Otherwise the order stays. IPv4 is first, unlike there: its headers are 20 bytes shorter, and messages
+// of 1 to 16 KiB came 3 to 10 % sooner.
 func interleave(points []point) []point {
 	var six, four, both []point
 	for _, p := range points {
@@ -256,14 +256,14 @@ type near uint8
 const (
 	nearLoopback near = iota // the peer is on this host
 	nearSubnet               // both are in the same network
-	nearRoute                // somebody may know the way
+	nearRoute                // a router may know the way
 	nearVirtual              // a bridge, or a network that there may be another one of
 	nearSelf                 // an address that this host has too, and the peer is on another
 	nowhere                  // its loopback
 )
 
 // order returns where to try to reach peer from v, the best first.
-func order(peer address, v vicinity) []netip.AddrPort {
+func order(peer address, v localNets) []netip.AddrPort {
 	groups := make([][]point, nowhere)
 	for _, p := range peer.points {
 		if n := v.near(p, peer.host == v.host); n < nowhere {
@@ -279,8 +279,8 @@ func order(peer address, v vicinity) []netip.AddrPort {
 	return sorted
 }
 
-func (v *vicinity) near(p point, sameHost bool) near {
-	mine := v.towards(p.Addr())
+func (v *localNets) near(p point, sameHost bool) near {
+	ours := v.towards(p.Addr())
 	switch {
 	case p.class == loopback && sameHost:
 		return nearLoopback
@@ -288,20 +288,20 @@ func (v *vicinity) near(p point, sameHost bool) near {
 		return nowhere
 	case !sameHost && v.has(p.Addr()):
 		return nearSelf
-	case p.class == virtual, mine != nil && mine.class == virtual:
+	case p.class == virtual, ours != nil && ours.class == virtual:
 		return nearVirtual
-	case mine != nil:
+	case ours != nil:
 		return nearSubnet
 	}
 	return nearRoute
 }
 
-func (v *vicinity) has(a netip.Addr) bool {
+func (v *localNets) has(a netip.Addr) bool {
 	return slices.ContainsFunc(v.networks, func(n network) bool { return n.prefix.Addr() == a })
 }
 
 // towards is the network of v that a is in, the narrowest, as routing has it; nil: none.
-func (v *vicinity) towards(a netip.Addr) (best *network) {
+func (v *localNets) towards(a netip.Addr) (best *network) {
 	for i := range v.networks {
 		n := &v.networks[i]
 		if n.prefix.IsSingleIP() || !n.prefix.Contains(a) {

@@ -77,7 +77,7 @@ func FuzzAddress(f *testing.F) {
 		if !bytes.Equal(a.encode(), b) {
 			t.Errorf("%x is %v, which is %x", b, a, a.encode())
 		}
-		for _, to := range order(a, vicinity{}) {
+		for _, to := range order(a, localNets{}) {
 			if to.Addr().IsLoopback() && a.host != (hostID{}) {
 				t.Errorf("loopback of another host would be tried: %v", to)
 			}
@@ -92,7 +92,7 @@ func in(name, prefix string) network {
 
 func TestOrder(t *testing.T) {
 	here, there := identify("here"), identify("there")
-	mine := vicinity{here, []network{
+	local := localNets{here, []network{
 		in("lo", "127.0.0.1/8"), in("lo", "::1/128"), in("eth0", "10.77.0.1/24"), in("eth0", "fd77::1/64"),
 		in("docker0", "172.17.0.1/16"), in("ib0", "10.0.0.5/8"), in("wg0", "100.64.0.9/32"),
 	}}
@@ -122,7 +122,7 @@ func TestOrder(t *testing.T) {
 		{"nothing", there, nil, ""},
 	} {
 		var got []string
-		for _, to := range order(address{tc.host, tc.peer}, mine) {
+		for _, to := range order(address{tc.host, tc.peer}, local) {
 			got = append(got, to.Addr().String())
 		}
 		if strings.Join(got, " ") != tc.want {
@@ -177,7 +177,7 @@ func TestPublish(t *testing.T) {
 }
 
 func TestPublishAtMost(t *testing.T) {
-	v := vicinity{networks: []network{in("lo", "127.0.0.1/8"), in("lo", "127.0.0.2/8"), in("lo", "::1/128")}}
+	v := localNets{networks: []network{in("lo", "127.0.0.1/8"), in("lo", "127.0.0.2/8"), in("lo", "::1/128")}}
 	for i := range 20 {
 		v.networks = append(v.networks, in("docker0", fmt.Sprintf("172.17.%d.1/24", i)))
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // conn is one TCP connection, used in both directions. Everything in it but the last group
-// belongs to the caller of the device's methods, who holds the engine's lock.
+// belongs to the caller of the device's methods, which holds the engine's lock.
 type conn struct {
 	s    *session
 	fd   int
@@ -30,11 +30,11 @@ type conn struct {
 	readIn  uint64      // the Poll that has read it last: not twice in one
 	listed  bool        // in Device.ready
 	into    []byte      // where the rest of the fragment that is coming in goes; nil: none is
-	skip    int         // bytes of a fragment that nobody wants
+	skip    int         // bytes of a fragment that is not wanted any more
 	coming  wire.Header // of that fragment; Addr is where into begins
-	streams bool        // the next frame is probably a fragment: read its header alone, so that the rest need not be copied
+	streams bool        // the next frame is probably a fragment: its header is read alone, and the rest not copied
 
-	// Going out, in this order; guarded by Device.outMu, since the reminder writes too. The peer gets frames whole:
+	// Going out, in this order; guarded by Device.outMu, since the flush timer writes too. The peer gets frames whole:
 	// what has been begun stays here until it is sent.
 	out    []byte // out[sent:] is to be sent
 	sent   int
@@ -45,7 +45,7 @@ type conn struct {
 	closed bool   // the descriptor is
 
 	// What the sender knows of it; the caller's again.
-	dirty   bool // in Device.dirty: out is held back for a moment
+	dirty   bool // in Device.dirty: out waits for a moment for more
 	blocked bool // the socket is full; the set tells when it is not. Invariant: len(out)-sent+len(lent) > 0
 
 	over error // why nothing more comes in
@@ -77,7 +77,8 @@ func (c *conn) broken(err error) error {
 		err = errClosed
 	}
 	if err == syscall.ETIMEDOUT { // the kernel's own words do not say what to do
-		err = fmt.Errorf("no answer to keep-alive (GORUN_PEER_TIMEOUT is %v): the link is down, or the other host is", c.s.d.opt.PeerTimeout)
+		err = fmt.Errorf("no answer to keep-alive (GORUN_PEER_TIMEOUT is %v): the link is down, or the other host is",
+			c.s.d.opt.PeerTimeout)
 	}
 	return fmt.Errorf("tcp: link to rank %d (%s): %w: %w", c.s.peer, c.where, transport.ErrPeerGone, err)
 }

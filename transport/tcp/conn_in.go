@@ -34,7 +34,7 @@ func (c *conn) read(d *Device, pkts []transport.Packet) int {
 			return c.stop(d, err, pkts)
 		}
 		if c.more = c.tls != nil; c.more {
-			d.list(c)
+			d.markReady(c)
 		}
 		pkts[0] = c.placed(n)
 		return 1
@@ -104,7 +104,7 @@ func (c *conn) stop(d *Device, err error, pkts []transport.Packet) int {
 		return 0
 	}
 	c.over = err
-	d.list(c) // until somebody has been told
+	d.markReady(c) // until Down has been reported
 	return c.parse(d, pkts)
 }
 
@@ -162,7 +162,7 @@ func (c *conn) parse(d *Device, pkts []transport.Packet) int {
 	}
 	switch {
 	case n == len(pkts) && c.received() > 0, c.more && c.over == nil:
-		d.list(c)
+		d.markReady(c)
 	case c.over != nil && n < len(pkts):
 		n += d.ended(c, c.over, pkts[n:])
 	}
@@ -177,7 +177,7 @@ type taken uint8
 
 const (
 	nothing   taken = iota // more bytes are needed, or none will be looked at any more
-	noPacket               // a frame that is nobody's business
+	noPacket               // a frame that the engine does not get
 	onePacket              // the packet is filled in
 )
 
@@ -223,7 +223,7 @@ func (c *conn) frame(d *Device, p *transport.Packet) taken {
 	return onePacket
 }
 
-// place finds out where a fragment goes. False: to nobody who has asked for it.
+// place finds out where a fragment goes. False: no receive waits for it.
 func (c *conn) place(h *wire.Header, size int) bool {
 	for i := range c.s.places {
 		pl := &c.s.places[i]
@@ -259,5 +259,6 @@ func (c *conn) displaced() {
 
 // cutOff: what a socket says whose other end is no more, or that this host's kernel was told to close.
 func cutOff(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNABORTED)
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, syscall.ECONNABORTED)
 }

@@ -7,18 +7,19 @@ import (
 )
 
 const (
-	// gatherMax is the longest frame that is copied behind others; longer ones are cheaper to write from where they are.
-	gatherMax = 2 << 10
-	// gatherFull is when what has been gathered is written, and the most that waits for room in a socket before the
+	// coalesceMax is the longest frame that is copied behind others; longer ones are cheaper to write from where they
+	// are.
+	coalesceMax = 2 << 10
+	// coalesceFull is when what has been coalesced is written, and the most that waits for room in a socket before the
 	// link refuses more.
-	gatherFull = 16 << 10
-	// gatherFor is how long ago the last write may be for the next frame to be held back. A frame alone is always
+	coalesceFull = 16 << 10
+	// coalesceFor is how long ago the last write may be for the next frame to wait for more. A frame alone is always
 	// written at once; one that comes so soon after another is probably one of many.
-	gatherFor = 20 * time.Microsecond
-	// lateFlush is when what was held back is written if nobody has polled since.
+	coalesceFor = 20 * time.Microsecond
+	// lateFlush is when what waits is written if the rank has not polled since.
 	lateFlush = 100 * time.Microsecond
-	// blockedRetry is when a full socket is tried again if nobody polls, nor sleeps where the kernel would wake him, as
-	// long as it is full each time.
+	// blockedRetry is when a full socket is tried again if the rank neither polls nor sleeps where the kernel would
+	// wake it, as long as it is full each time.
 	blockedRetry = time.Millisecond
 )
 
@@ -42,17 +43,17 @@ func (c *conn) kept(taken bool) bool {
 
 // take is put; outMu is held, here and in all that follows.
 func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
-	if c.blocked && (len(c.out)-c.sent >= gatherFull || len(c.lent) > 0) {
+	if c.blocked && (len(c.out)-c.sent >= coalesceFull || len(c.lent) > 0) {
 		return false
 	}
-	if len(payload) <= gatherMax || c.blocked || c.tls != nil {
-		c.gather(h, payload)
+	if len(payload) <= coalesceMax || c.blocked || c.tls != nil {
+		c.appendFrame(h, payload)
 		if c.blocked {
-			d.remind(blockedRetry)
+			d.startFlushTimer(blockedRetry)
 			return true
 		}
-		if d.busy(c) && h.Flags&wire.Wake == 0 && len(c.out)-c.sent < gatherFull {
-			d.holdBack(c)
+		if d.busy(c) && h.Flags&wire.Wake == 0 && len(c.out)-c.sent < coalesceFull {
+			d.coalesce(c)
 			return true
 		}
 		c.flush(d)
@@ -63,7 +64,7 @@ func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 		}
 	}
 	if c.blocked { // the engine has nothing more to do with it, and might not look for a long time
-		d.remind(blockedRetry)
+		d.startFlushTimer(blockedRetry)
 	}
 	return true
 }
@@ -76,7 +77,7 @@ func (c *conn) lend(d *Device, h *wire.Header, payload []byte) bool {
 		return false
 	}
 	c.alone = c.unsent() == 0
-	if c.tls != nil || len(payload) <= gatherMax {
+	if c.tls != nil || len(payload) <= coalesceMax {
 		taken := c.take(d, h, payload)
 		return c.kept(taken)
 	}
@@ -90,9 +91,9 @@ func (c *conn) appendHead(b []byte, h *wire.Header, length int) []byte {
 	return append(b, enc[:putHead(enc[:], h, length)]...)
 }
 
-// gather appends a frame to out; with TLS, encrypted.
-func (c *conn) gather(h *wire.Header, payload []byte) {
-	if c.sent > gatherFull { // or it would grow for as long as the socket is never quite empty
+// appendFrame appends a frame to out; with TLS, encrypted.
+func (c *conn) appendFrame(h *wire.Header, payload []byte) {
+	if c.sent > coalesceFull { // or it would grow for as long as the socket is never quite empty
 		c.out = c.out[:copy(c.out, c.out[c.sent:])]
 		c.sent = 0
 	}
@@ -162,7 +163,7 @@ func (c *conn) refused(d *Device, err error, later bool) {
 
 // keep appends what the socket had no room for.
 func (c *conn) keep(d *Device, rest []byte) {
-	if len(rest) > gatherFull && d.spareOut != nil {
+	if len(rest) > coalesceFull && d.spareOut != nil {
 		c.out = append(d.spareOut, c.out[c.sent:]...)
 		d.spareOut, c.sent = nil, 0
 	}
@@ -172,7 +173,7 @@ func (c *conn) keep(d *Device, rest []byte) {
 // emptied: all of out is with the kernel. A long buffer is not kept for each connection, but one for all.
 func (c *conn) emptied(d *Device) {
 	c.out, c.sent = c.out[:0], 0
-	if cap(c.out) > 4*gatherFull && c.tls == nil { // which needs it for every fragment
+	if cap(c.out) > 4*coalesceFull && c.tls == nil { // which needs it for every fragment
 		if d.spareOut == nil && cap(c.out) <= 4*fragMax {
 			d.spareOut = c.out
 		}
@@ -187,7 +188,7 @@ func (c *conn) fail(d *Device, err error) {
 	if c.alone && c.sent == 0 && cutOff(err) {
 		c.emptied(d)
 		c.cut, c.more = true, true
-		d.list(c)
+		d.markReady(c)
 		return
 	}
 	c.emptied(d)
@@ -196,7 +197,7 @@ func (c *conn) fail(d *Device, err error) {
 	c.unblock(d)
 	if c.over == nil {
 		c.over = err
-		d.list(c)
+		d.markReady(c)
 	}
 }
 
@@ -204,8 +205,8 @@ func (c *conn) block(d *Device) {
 	if !c.blocked {
 		c.blocked = true
 		d.blocked++
-		if d.aside.Load() == c {
-			d.putBack()
+		if d.direct.Load() == c {
+			d.backToSet()
 		}
 		d.set.want(c.fd, c.slot, true)
 	}
@@ -218,7 +219,7 @@ func (c *conn) unblock(d *Device) {
 		d.set.want(c.fd, c.slot, false)
 	}
 	if c.s.refused {
-		d.tellRoom(c.s)
+		d.reportRoom(c.s)
 	}
 }
 
@@ -226,7 +227,7 @@ func (c *conn) unblock(d *Device) {
 func (c *conn) encrypt(h *wire.Header, payload []byte) {
 	plain := append(c.s.d.plain[:0], c.s.d.plain[:wire.LongSize]...)
 	plain = plain[:putHead(plain, h, len(payload))]
-	if len(payload) <= gatherMax {
+	if len(payload) <= coalesceMax {
 		c.tls.Write(append(plain, payload...))
 		return
 	}

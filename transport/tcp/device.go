@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Rank, Size int
 	Job        string                 // its name
-	Secret     func() ([]byte, error) // the job's; asked for when the first connection is made, and may block until it is known
+	Secret     func() ([]byte, error) // the job's; called at the first connection, and may block until it is known
 	Interfaces Filter                 // which addresses are used; the zero value: all
 	Ports      PortRange              // to listen on; the zero value: any
 	TLS        bool
@@ -34,9 +34,9 @@ const (
 	// hotFor is how many reads of the hot socket come before the others are looked at, and coldFor how many in vain.
 	hotFor  = 32
 	coldFor = 32
-	// asideAfter is how many reads of the hot socket must have brought something before it leaves the set. A set costs
+	// directAfter is how many reads of the hot socket must have brought something before it leaves the set. A set costs
 	// the sender of each packet half a microsecond (docs/decisions/0019-tcp.md), going and coming back about one.
-	asideAfter = 16
+	directAfter = 16
 )
 
 // Device is one rank's end.
@@ -45,7 +45,7 @@ type Device struct {
 	set        *set
 	facts      transport.Facts
 	address    []byte
-	mine       vicinity // where this rank is, which says which of a peer's addresses are near
+	local      localNets // where this rank is, which says which of a peer's addresses are near
 	acceptor   *auth.Acceptor
 	handshaker *handshaker
 
@@ -56,7 +56,7 @@ type Device struct {
 	misses  int     // reads of hot that did not
 	run     int     // reads that did since it has been hot
 	ready   []*conn // with something to hand out that makes no socket readable
-	dirty   []*conn // with something gathered
+	dirty   []*conn // with frames that wait for more
 	empty   []*conn // with a buffer in which nothing is left, unless it has been lent by the Poll before
 	rooms   []*session
 	downs   []*session
@@ -65,24 +65,24 @@ type Device struct {
 	long    []byte // a spare one for long frames
 	events  [maxEvents]event
 
-	outMu    sync.Mutex // guards what the connections send: the reminder does it too. Taken within mu, never the other way round
+	outMu    sync.Mutex // guards what the connections send: the flush timer does it too. Taken within mu
 	plain    []byte     // a frame that is to be encrypted
 	spareOut []byte     // for the connection that needs a long one
 
-	wake     atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
-	reminder *time.Timer
-	pending  atomic.Bool          // set under outMu: something is held back or blocked, and the reminder will come
-	nodder   *time.Timer          // see nod
-	active   atomic.Uint64        // == polls
-	aside    atomic.Pointer[conn] // == hot, if that is not in the set; else nil
-	seen     uint64               // the nodder's: active when it looked last
-	news     atomic.Bool
-	closed   atomic.Bool
+	wake           atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
+	flushTimer     *time.Timer
+	pending        atomic.Bool          // set under outMu: frames wait or are blocked, and the flush timer runs
+	wakeCheckTimer *time.Timer          // see wakeCheck
+	active         atomic.Uint64        // == polls
+	direct         atomic.Pointer[conn] // == hot, if that is not in the set; else nil
+	seen           uint64               // wakeCheck's: active when it looked last
+	notices        atomic.Bool
+	closed         atomic.Bool
 
 	mu       sync.Mutex // guards what follows; taken when connections come and go
 	sessions map[int]*session
 	inUse    atomic.Pointer[[]*conn] // by slot; nil: free. Replaced and never edited: Poll reads it without mu
-	asks     []*ask
+	giveUps  []*giveUpRequest
 	lost     []*session // ended by a goroutine; Down is to be told
 	begun    []*conn    // that Poll must look at once without being told by the set
 	watched  bool       // the watch runs
@@ -99,13 +99,13 @@ func New(opt Options) (*Device, error) {
 	if opt.Log == nil {
 		opt.Log = func(string, ...any) {}
 	}
-	d := &Device{opt: opt, sessions: map[int]*session{}, plain: make([]byte, wire.LongSize+gatherMax)}
+	d := &Device{opt: opt, sessions: map[int]*session{}, plain: make([]byte, wire.LongSize+coalesceMax)}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.inUse.Store(new([]*conn))
-	d.reminder = time.AfterFunc(time.Hour, d.remember)
-	d.reminder.Stop()
-	d.nodder = time.AfterFunc(time.Hour, d.nod)
-	d.nodder.Stop()
+	d.flushTimer = time.AfterFunc(time.Hour, d.onFlushTimer)
+	d.flushTimer.Stop()
+	d.wakeCheckTimer = time.AfterFunc(time.Hour, d.wakeCheck)
+	d.wakeCheckTimer.Stop()
 	if err := d.open(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("%w: tcp: %w", transport.ErrUnavailable, err)
@@ -119,7 +119,8 @@ func (d *Device) open() (err error) {
 	}
 	d.facts = transport.Facts{
 		// The set itself is readable when one of its sockets is, until Poll has read that.
-		Wake:       []transport.Wake{{FD: d.set.fd, ThreadFD: d.set.fd, Notify: func(wake func(bool)) { d.wake.Store(&wake) }}},
+		Wake: []transport.Wake{{FD: d.set.fd, ThreadFD: d.set.fd,
+			Notify: func(wake func(bool)) { d.wake.Store(&wake) }}},
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
 		Refused:    func() uint64 { return d.acceptor.Refused() },
 	}
@@ -132,13 +133,14 @@ func (d *Device) open() (err error) {
 
 // serveOn publishes the listener's addresses and accepts connections of the job's ranks.
 func (d *Device) serveOn(ln *filteredListener) (err error) {
-	if d.mine, err = look(d.opt.Interfaces); err != nil {
+	if d.local, err = look(d.opt.Interfaces); err != nil {
 		ln.Close()
 		return err
 	}
-	d.address = d.mine.publish(ln).encode()
+	d.address = d.local.publish(ln).encode()
 	h := &handshaker{judge: d.judge, dropped: d.dropped, Handshaker: &auth.Handshaker{Protocol: protocol,
-		Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size, TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit}}
+		Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
+		TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit}}
 	d.handshaker = h
 	d.introduce(nil)
 	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Allows: ln.allows, Serve: d.serve, Log: d.opt.Log,
@@ -180,8 +182,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		d.flush()
 	}
 	n := 0
-	if d.news.Load() {
-		if n = d.takeNews(pkts); n == len(pkts) {
+	if d.notices.Load() {
+		if n = d.takeNotices(pkts); n == len(pkts) {
 			return n
 		}
 	}
@@ -193,8 +195,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if d.hot != nil && d.blocked == 0 {
 		if got := d.hot.read(d, pkts[n:]); got > 0 {
 			d.misses = 0
-			if d.run++; d.run == asideAfter {
-				d.setAside()
+			if d.run++; d.run == directAfter {
+				d.pollDirect()
 			}
 			if d.streak++; d.streak < hotFor {
 				return n + got
@@ -211,7 +213,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	return n + d.ask(pkts[n:])
 }
 
-// ask asks the set which sockets have something, and reads them.
+// ask giveUps the set which sockets have something, and reads them.
 func (d *Device) ask(pkts []transport.Packet) int {
 	n := 0
 	conns := *d.inUse.Load()
@@ -241,7 +243,7 @@ func (d *Device) ask(pkts []transport.Packet) int {
 		if k > 1 {
 			only = nil
 		}
-		d.heat(only)
+		d.setHot(only)
 	}
 	if len(d.rooms) > 0 && n < len(pkts) {
 		n += d.handOut(pkts[n:])
@@ -249,42 +251,42 @@ func (d *Device) ask(pkts []transport.Packet) int {
 	return n
 }
 
-// heat makes c the socket that is read without asking; nil: none.
-func (d *Device) heat(c *conn) {
+// setHot makes c the socket that is read without asking; nil: none.
+func (d *Device) setHot(c *conn) {
 	was := d.hot
 	d.misses, d.streak = 0, 0
 	if was == c {
 		return
 	}
-	d.putBack()
+	d.backToSet()
 	d.hot, d.run = c, 0
 	if was != nil && was.received() == 0 {
 		d.drained(was)
 	}
 }
 
-// setAside takes the hot socket out of the set, which need not report what is looked at anyway.
-func (d *Device) setAside() {
-	if !d.hot.blocked && d.aside.Load() == nil {
+// pollDirect takes the hot socket out of the set, which need not report what is read directly.
+func (d *Device) pollDirect() {
+	if !d.hot.blocked && d.direct.Load() == nil {
 		d.set.remove(d.hot.fd)
-		d.aside.Store(d.hot)
+		d.direct.Store(d.hot)
 	}
 }
 
-// putBack ends that: nobody looks any more, or room is waited for too.
-func (d *Device) putBack() {
-	if c := d.aside.Load(); c != nil {
+// backToSet ends that: the socket is not read directly any more, or room is waited for too.
+func (d *Device) backToSet() {
+	if c := d.direct.Load(); c != nil {
 		d.set.add(c.fd, c.slot)
-		d.aside.Store(nil)
+		d.direct.Store(nil)
 		d.run = 0
 	}
 }
 
-// asideHas reports whether the socket that is not in the set has something. Any goroutine may call it.
-func (d *Device) asideHas() bool {
+// directReadable reports whether the socket that is not in the set has something. Any goroutine may call it.
+func (d *Device) directReadable() bool {
 	d.outMu.Lock() // a descriptor is closed under it
 	defer d.outMu.Unlock()
-	c := d.aside.Load()
+	c := d.direct.Load()
 	return c != nil && !c.closed && readable(c.fd)
 }
 
@@ -316,37 +318,37 @@ func (d *Device) handOut(pkts []transport.Packet) int {
 	return n
 }
 
-// list notes that c has something to hand out.
-func (d *Device) list(c *conn) {
+// markReady notes that c has something to hand out.
+func (d *Device) markReady(c *conn) {
 	if !c.listed {
 		c.listed = true
 		d.ready = append(d.ready, c)
 	}
 }
 
-// tellRoom notes that s has room again after it has refused something.
-func (d *Device) tellRoom(s *session) {
+// reportRoom notes that s has room again after it has refused something.
+func (d *Device) reportRoom(s *session) {
 	s.refused = false
 	d.rooms = append(d.rooms, s)
 }
 
 // busy: c has been written to a moment ago, and this rank has not looked for anything since.
 func (d *Device) busy(c *conn) bool {
-	return c.s.wrotePoll == d.polls && c.s.wrotePoll != 0 && now()-c.s.wroteAt < int64(gatherFor)
+	return c.s.wrotePoll == d.polls && c.s.wrotePoll != 0 && now()-c.s.wroteAt < int64(coalesceFor)
 }
 
 // wrote notes when c was last written to.
 func (d *Device) wrote(c *conn) { c.s.wrotePoll, c.s.wroteAt = d.polls, now() }
 
-// holdBack leaves what c has gathered for the next Poll, or for the reminder.
-func (d *Device) holdBack(c *conn) {
+// coalesce leaves what c has for the next Poll, or for the flush timer.
+func (d *Device) coalesce(c *conn) {
 	c.s.wroteAt = now()
 	if !c.dirty {
 		c.dirty = true
 		d.dirty = append(d.dirty, c)
 	}
 	if !d.pending.Load() {
-		d.remind(lateFlush)
+		d.startFlushTimer(lateFlush)
 	}
 }
 
@@ -366,14 +368,14 @@ func (d *Device) flush() {
 	}
 }
 
-// remind has what was taken sent after a while if nobody polls: the engine knows nothing of it.
-func (d *Device) remind(after time.Duration) {
+// startFlushTimer has what was taken sent after a while if the rank does not poll: the engine knows nothing of it.
+func (d *Device) startFlushTimer(after time.Duration) {
 	d.pending.Store(true)
-	d.reminder.Reset(after)
+	d.flushTimer.Reset(after)
 }
 
-// remember sends what is left. Room, errors and all else that follows from it is for Poll to find out.
-func (d *Device) remember() {
+// onFlushTimer sends what is left. Poll finds out about room, errors and all else that follows from it.
+func (d *Device) onFlushTimer() {
 	if !d.pending.Load() || d.closed.Load() {
 		return
 	}
@@ -389,26 +391,26 @@ func (d *Device) remember() {
 	d.pending.Store(left)
 	d.outMu.Unlock()
 	if left {
-		d.reminder.Reset(blockedRetry)
+		d.flushTimer.Reset(blockedRetry)
 	}
 }
 
-// nodEvery is how often somebody looks what the sockets have while nobody polls.
-const nodEvery = 20 * time.Millisecond
+// wakeCheckEvery is how often the sockets are looked at while the rank does not poll.
+const wakeCheckEvery = 20 * time.Millisecond
 
-// nod looks after a rank that does not poll although its sockets have had something since the last look. Nobody is to
-// wake it (it has not armed), and peers may wait for it all the same, to take a message back for example: a socket
-// cannot tell such a packet from others.
-func (d *Device) nod() {
+// wakeCheck wakes a rank that does not poll although its sockets have had something since the last check. It has not
+// armed, and peers may wait for it all the same, to take a message back for example: a socket cannot tell such a packet
+// from others.
+func (d *Device) wakeCheck() {
 	if d.closed.Load() {
 		return
 	}
 	polls := d.active.Load()
-	if wake := d.wake.Load(); wake != nil && polls == d.seen && (d.set.any() || d.asideHas()) {
+	if wake := d.wake.Load(); wake != nil && polls == d.seen && (d.set.any() || d.directReadable()) {
 		(*wake)(false)
 	}
 	d.seen = polls
-	d.nodder.Reset(nodEvery)
+	d.wakeCheckTimer.Reset(wakeCheckEvery)
 }
 
 // endSleep makes this rank poll, whichever way it sleeps.
@@ -477,8 +479,8 @@ func (d *Device) Arm(transport.Level) bool {
 	if len(d.dirty) > 0 {
 		d.flush()
 	}
-	d.putBack()
-	if d.news.Load() || len(d.rooms)+len(d.downs)+len(d.ready) > 0 || d.set.wait(&d.events) > 0 {
+	d.backToSet()
+	if d.notices.Load() || len(d.rooms)+len(d.downs)+len(d.ready) > 0 || d.set.wait(&d.events) > 0 {
 		return false
 	}
 	return true
@@ -492,8 +494,8 @@ func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	d.reminder.Stop()
-	d.nodder.Stop()
+	d.flushTimer.Stop()
+	d.wakeCheckTimer.Stop()
 	d.stop()
 	if d.acceptor != nil {
 		d.acceptor.Close()

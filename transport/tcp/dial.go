@@ -15,7 +15,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// stagger is how long an address is given before the next one is tried beside it (RFC 8305 says 250 ms for the
+// stagger is how long an address is given before the next one is tried as well (RFC 8305 says 250 ms for the
 // internet; ranks are nearer to each other).
 const stagger = 100 * time.Millisecond
 
@@ -30,10 +30,11 @@ type attempt struct {
 // handshakeFunc does the dialler's side of a handshake on a connection, which it owns.
 type handshakeFunc func(context.Context, net.Conn) (*handshakeResult, error)
 
-// dialAny tries the addresses in their order, each a while after the one before or at once if that has failed. The first
-// whose handshake comes to an end wins; the others are closed, and all is quiet when it returns. patience is how long
-// each may take to be connected; 0: 5 s. The addresses are numbers: no name is resolved.
-func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration, shake handshakeFunc) (*handshakeResult, error) {
+// dialAny tries the addresses in their order, each a while after the one before or at once if that has failed. The
+// first whose handshake comes to an end wins; the others are closed, and all is quiet when it returns. patience is how
+// long each may take to be connected; 0: 5 s. The addresses are numbers: no name is resolved.
+func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration,
+	shake handshakeFunc) (*handshakeResult, error) {
 	if patience <= 0 {
 		patience = 5 * time.Second
 	}
@@ -95,7 +96,8 @@ func try(ctx context.Context, to netip.AddrPort, patience time.Duration, shake h
 	return attempt{to, r, err, time.Since(start)}
 }
 
-func tryOnce(ctx context.Context, to netip.AddrPort, patience time.Duration, shake handshakeFunc) (*handshakeResult, error) {
+func tryOnce(ctx context.Context, to netip.AddrPort, patience time.Duration,
+	shake handshakeFunc) (*handshakeResult, error) {
 	// keep (watch.go) sets keep-alive for connections that stay.
 	dialer := net.Dialer{Timeout: patience, KeepAlive: -1}
 	dialer.SetMultipathTCP(false)

@@ -116,7 +116,7 @@ func TestDialAny(t *testing.T) {
 	}
 }
 
-// A verdict that is no acceptance is an answer too: nobody else is asked.
+// A verdict that is no acceptance is an answer too: no other address is asked.
 func TestDialAnyCode(t *testing.T) {
 	a := rank(2)
 	a.judge = func(int, uint64, uint64) code { return crossing }

@@ -39,7 +39,7 @@ func putHead(b []byte, h *wire.Header, length int) int {
 var bye = [wire.ShortSize]byte{0: byeKind}
 
 // head decodes the beginning of a frame. n is the header's size; 0 and nil: more bytes are needed. The peer has proved
-// who it is, but not that it is free of mistakes: the error says what cannot be.
+// that it is of the job, but not that it is free of mistakes: the error says what cannot be.
 func head(b []byte, h *wire.Header) (n, length int, err error) {
 	if len(b) < wire.ShortSize {
 		return 0, 0, nil

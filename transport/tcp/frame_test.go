@@ -228,7 +228,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends that has proved who it is: the same as the model, and never more memory than a frame.
+// Anything that an authenticated peer sends: the same as the model, and never more memory than a frame.
 func FuzzFrames(f *testing.F) {
 	var b [wire.LongSize]byte
 	n := putHead(b[:], &wire.Header{Kind: wire.Eager, Tag: 3}, 5)

@@ -72,8 +72,9 @@ type handshakeResult struct {
 	dialed bool        // by this side
 }
 
-// token is shared by the connections that one call dials at the same time: the one that has it may prove itself, so that
-// the acceptor never sees two proofs of them. After an answer it is not given back: the others will not prove any more.
+// token is shared by the connections that one call dials at the same time: the one that has it may prove itself, so
+// that the acceptor never sees two proofs of them. After an answer it is not given back: the others will not prove any
+// more.
 type token chan struct{}
 
 func newToken() token {
@@ -108,8 +109,10 @@ func (h *handshaker) wrap(nc net.Conn) net.Conn {
 var errPayload = errors.New("what the peer says in its handshake makes no sense")
 
 // dial is the dialler's side, with peer, on nc, of which it is the owner until it returns a result that is accepted: in
-// all other cases nc is closed. sent and received are this side's counts. The token is taken while the acceptor decides.
-func (h *handshaker) dial(ctx context.Context, nc net.Conn, t token, peer int, sent, received uint64) (*handshakeResult, error) {
+// all other cases nc is closed. sent and received are this side's counts. The token is taken while the acceptor
+// decides.
+func (h *handshaker) dial(ctx context.Context, nc net.Conn, t token, peer int,
+	sent, received uint64) (*handshakeResult, error) {
 	s, err := h.Dial(ctx, h.wrap(nc), peer)
 	if err != nil {
 		return nil, err

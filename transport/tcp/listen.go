@@ -25,7 +25,8 @@ type filteredListener struct {
 
 // listen opens a port on all addresses, IPv6 and IPv4, or IPv4 alone where there is no IPv6.
 func listen(f Filter, ports PortRange) (*filteredListener, error) {
-	// keep (watch.go) sets keep-alive for connections that stay. A listener for multipath TCP has costs and no use here.
+	// keep (watch.go) sets keep-alive for connections that stay. A listener for multipath TCP has costs and no use
+	// here.
 	config := net.ListenConfig{KeepAlive: -1}
 	config.SetMultipathTCP(false)
 	try := func(port int) (*filteredListener, error) {

@@ -13,7 +13,7 @@ import (
 
 // A connection that ends while nothing is under way has lost nothing: firewalls drop idle ones, and an address may
 // have moved. Then both ends keep their session, either dials again, and each compares how many frames the other has
-// sent and received with its own numbers. If they agree all goes on; if they do not, or nobody answers, the peer is
+// sent and received with its own numbers. If they agree all goes on; if they do not, or there is no answer, the peer is
 // gone. A process that has ended answers with a refusal, so that the detour takes no time where it matters.
 
 // redialSilence is how long a peer may be silent whose connection the other end has closed.
@@ -25,8 +25,8 @@ type resumeState struct {
 	sent, received uint64
 }
 
-// ask is a question of judge for Poll: is the session's connection to be given up for a new one?
-type ask struct {
+// giveUpRequest is judge's to Poll: give up the session's connection if a new one is to take its place.
+type giveUpRequest struct {
 	s    *session
 	done chan struct{} // closed when there is no connection any more
 }
@@ -73,7 +73,7 @@ func (d *Device) discard(c *conn) {
 	}
 	if d.hot == c {
 		d.hot = nil
-		d.aside.Store(nil)
+		d.direct.Store(nil)
 	}
 	d.mu.Lock()
 	conns := append([]*conn(nil), *d.inUse.Load()...)
@@ -81,7 +81,7 @@ func (d *Device) discard(c *conn) {
 	d.inUse.Store(&conns)
 	d.outMu.Lock()
 	d.set.remove(c.fd)
-	unix.Close(c.fd) // under both locks: the watch and the reminder use descriptors only there
+	unix.Close(c.fd) // under both locks: the watch and the flush timer use descriptors only there
 	c.closed = true
 	d.outMu.Unlock()
 	d.mu.Unlock()
@@ -108,55 +108,55 @@ func (d *Device) redial(s *session, why error) {
 	s.over(fmt.Errorf("%w; dialling again: %v", why, err))
 	d.lost = append(d.lost, s)
 	d.mu.Unlock()
-	d.tell()
+	d.notify()
 }
 
-// tell makes Poll look at what goroutines have left for it.
-func (d *Device) tell() {
-	d.news.Store(true)
+// notify makes Poll look at what goroutines have left for it.
+func (d *Device) notify() {
+	d.notices.Store(true)
 	d.set.ring()
 }
 
-// takeNews: what goroutines have done.
-func (d *Device) takeNews(pkts []transport.Packet) int {
-	d.news.Store(false)
+// takeNotices: what goroutines have done.
+func (d *Device) takeNotices(pkts []transport.Packet) int {
+	d.notices.Store(false)
 	d.mu.Lock()
-	asks, lost, begun := d.asks, d.lost, d.begun
-	d.asks, d.lost, d.begun = nil, nil, nil
+	giveUps, lost, begun := d.giveUps, d.lost, d.begun
+	d.giveUps, d.lost, d.begun = nil, nil, nil
 	d.mu.Unlock()
 	d.downs = append(d.downs, lost...)
 	for _, c := range begun {
 		if c.s.refused { // while there was none
-			d.tellRoom(c.s)
+			d.reportRoom(c.s)
 		}
 		if c.early {
-			d.list(c)
+			d.markReady(c)
 		}
 	}
 	n := 0
-	for i, a := range asks {
+	for i, a := range giveUps {
 		if n == len(pkts) {
 			d.mu.Lock()
-			d.asks = append(d.asks, asks[i:]...)
+			d.giveUps = append(d.giveUps, giveUps[i:]...)
 			d.mu.Unlock()
-			d.tell()
+			d.notify()
 			break
 		}
-		n += d.answer(a, pkts[n:])
+		n += d.giveUpNow(a, pkts[n:])
 	}
 	return n
 }
 
-// answer gives the session's connection up when everything that came over it has been handed out.
-func (d *Device) answer(a *ask, pkts []transport.Packet) int {
+// giveUpNow gives the session's connection up when everything that came over it has been handed out.
+func (d *Device) giveUpNow(a *giveUpRequest, pkts []transport.Packet) int {
 	c := a.s.conn.Load()
 	n := 0
 	if c != nil && c.over == nil {
 		if n = c.read(d, pkts); n > 0 || c.readIn != d.polls {
 			d.mu.Lock()
-			d.asks = append(d.asks, a) // there may be more
+			d.giveUps = append(d.giveUps, a) // there may be more
 			d.mu.Unlock()
-			d.tell()
+			d.notify()
 			return n
 		}
 	}
@@ -170,7 +170,7 @@ func (d *Device) answer(a *ask, pkts []transport.Packet) int {
 // errReplaced: the peer has a new connection for this one, so that its end of this one is gone.
 var errReplaced = fmt.Errorf("replaced: %w", io.EOF)
 
-// leave says goodbye on c and closes it. Nobody else uses the device any more.
+// leave says goodbye on c and closes it. The device is not used any more.
 func (c *conn) leave(d *Device) {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
@@ -179,7 +179,7 @@ func (c *conn) leave(d *Device) {
 		c.flush(d)
 	}
 	if c.over == nil && !c.s.torn {
-		c.farewell()
+		c.goodbye()
 		if c.unsent() > 0 {
 			go linger(c.fd, append(append([]byte(nil), c.out[c.sent:]...), c.lent...), min(d.opt.PeerTimeout, lingerFor))
 			return
@@ -200,11 +200,11 @@ func (c *conn) hangUp() {
 	unix.Close(c.fd)
 }
 
-func (c *conn) farewell() {
+func (c *conn) goodbye() {
 	switch {
 	case c.tls != nil:
 		c.tls.Write(bye[:])
-	case len(c.lent) > 0: // nobody waits for it any more, or its request would not have ended
+	case len(c.lent) > 0: // no request waits for it any more, or the device would not be closed
 		return
 	default:
 		c.out = append(c.out, bye[:]...)

@@ -83,7 +83,7 @@ func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Lin
 	return newLink(s), nil
 }
 
-// Link returns the way to a peer that there has been a connection with, whoever made it; nil: there has been none.
+// Link returns the way to a peer that there has been a connection with, made by either side; nil: there has been none.
 func (d *Device) Link(peer int) transport.Link {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *Device) Link(peer int) transport.Link {
 	return nil
 }
 
-// connect returns when there is a connection, whoever has made it.
+// connect returns when there is a connection, made by either side.
 func (s *session) connect(ctx context.Context) error {
 	for {
 		up, dial, err := s.begin()
@@ -124,8 +124,9 @@ func (s *session) connect(ctx context.Context) error {
 const (
 	// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
 	crossingRetry = 100 * time.Millisecond
-	// crossingFor is how old a connection must be before a peer that dials again is believed to have lost it. Where both
-	// have lost one, both dial, and the second handshake may have been on its way when the first one made a connection.
+	// crossingFor is how old a connection must be before a peer that dials again is believed to have lost it. Where
+	// both have lost one, both dial, and the second handshake may have been on its way when the first one made a
+	// connection.
 	crossingFor = 500 * time.Millisecond
 )
 
@@ -164,7 +165,7 @@ func (s *session) dial(ctx context.Context) error {
 	if h.broken {
 		patience = min(patience, redialSilence)
 	}
-	r, err := dialAny(ctx, order(to, d.mine), patience, func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
+	r, err := dialAny(ctx, order(to, d.local), patience, func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
 		return d.handshaker.dial(ctx, nc, t, s.peer, h.sent, h.received)
 	})
 	switch {
@@ -203,13 +204,13 @@ func (d *Device) judge(peer int, sent, received uint64) code {
 	return accepted
 }
 
-// giveUp asks Poll to give up the session's connection, since the peer has made another one. If nobody polls in time
-// the peer will ask again. mu is held, and given up meanwhile.
+// giveUp asks Poll to give up the session's connection, since the peer has made another one. If this rank does not poll
+// in time the peer will ask again. mu is held, and given up meanwhile.
 func (d *Device) giveUp(s *session) {
-	a := &ask{s, make(chan struct{})}
-	d.asks = append(d.asks, a)
+	a := &giveUpRequest{s, make(chan struct{})}
+	d.giveUps = append(d.giveUps, a)
 	d.mu.Unlock()
-	d.tell()
+	d.notify()
 	d.endSleep()
 	select {
 	case <-a.done:
@@ -276,11 +277,11 @@ func (d *Device) settle(r *handshakeResult, s *session) error {
 	if s.held.broken || c.early {
 		s.held = resumeState{}
 		d.begun = append(d.begun, c)
-		defer d.tell()
+		defer d.notify()
 	}
 	if !d.watched {
 		d.watched = true
-		d.nodder.Reset(nodEvery)
+		d.wakeCheckTimer.Reset(wakeCheckEvery)
 		d.wg.Add(1)
 		go d.watch()
 	}
@@ -314,7 +315,7 @@ func (d *Device) adopt(r *handshakeResult, s *session) (*conn, error) {
 	if c.tls = r.tls; c.tls != nil {
 		r.wire.adopt(c.takeCipher, c.giveCipher)
 		c.buf = make([]byte, readBuffer)
-		c.out = make([]byte, 0, fragMax+4*gatherFull)
+		c.out = make([]byte, 0, fragMax+4*coalesceFull)
 		c.early = !c.emptyTLS(c.buf) || c.w > 0
 	}
 	return c, nil
@@ -329,8 +330,8 @@ func (c *conn) takeCipher(b []byte) (int, error) {
 	return n, err
 }
 
-// giveCipher takes what it has encrypted. Of a long payload each record goes to the kernel while it is in the cache, and
-// the other end can begin; a copy behind the others would be one more.
+// giveCipher takes what it has encrypted. Of a long payload each record goes to the kernel while it is in the cache,
+// and the other end can begin; a copy behind the others would be one more.
 func (c *conn) giveCipher(b []byte) (int, error) {
 	all := len(b)
 	if c.long && !c.blocked && c.sent == len(c.out) {

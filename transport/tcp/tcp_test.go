@@ -56,7 +56,7 @@ func TestDialledKnowsWhere(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("the peer's end is noticed after %v, as if somebody had waited for it to dial again", took)
+	t.Errorf("the peer's end is noticed after %v, as if the rank had waited for it to dial again", took)
 }
 
 // dialledKnowsWhere returns after what time.
@@ -78,7 +78,7 @@ func dialledKnowsWhere(t *testing.T) time.Duration {
 			t.Fatal("the connection does not come")
 		}
 	}
-	// The end of a process: no goodbye, nobody listens.
+	// The end of a process: no goodbye, and no listener any more.
 	a.acceptor.Close()
 	c := (*a.inUse.Load())[0]
 	unix.Shutdown(c.fd, unix.SHUT_RDWR)

@@ -39,15 +39,15 @@ func (d *Device) watch() {
 	}
 }
 
-// check shuts c down if nobody has answered for too long; the next read notices. mu is held, so that the descriptor is
-// c's.
+// check shuts c down if the peer has not answered for too long; the next read notices. mu is held, so that the
+// descriptor is c's.
 func (c *conn) check(timeout time.Duration) {
 	waiting, silent := unanswered(c.fd)
 	switch {
 	case !waiting:
 		c.asking = 0
 		return
-	case c.asking == 0: // it may have been silent for hours because nobody asked
+	case c.asking == 0: // it may have been silent for hours because it was not asked
 		c.asking = now()
 		return
 	}
@@ -55,7 +55,8 @@ func (c *conn) check(timeout time.Duration) {
 	if silence < timeout || c.dead.Load() != nil {
 		return
 	}
-	err := fmt.Errorf("no answer for %v (GORUN_PEER_TIMEOUT is %v): the link is down, or the other host is", silence.Round(100*time.Millisecond), timeout)
+	err := fmt.Errorf("no answer for %v (GORUN_PEER_TIMEOUT is %v): the link is down, or the other host is",
+		silence.Round(100*time.Millisecond), timeout)
 	c.dead.Store(&err)
 	unix.Shutdown(c.fd, unix.SHUT_RDWR)
 }

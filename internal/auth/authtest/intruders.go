@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,9 +80,9 @@ func Run(t *testing.T, l Listener) {
 		{"PMI-1", []byte("cmd=initack pmiid=0\n"), 0},
 		{"half open", nil, 0},
 		{"a stall in the middle", opening[:40], 0},
-		{"a wrong proof", append(opening[:len(opening)-1:len(opening)-1], opening[len(opening)-1]^1), 0},
+		{"a wrong proof", slices.Concat(opening[:len(opening)-1], []byte{^opening[len(opening)-1]}), 0},
 		{"a replay that stalls", opening, reply},
-		{"a replay and a made up proof", append(opening[:len(opening):len(opening)], append([]byte{30, 0}, noise...)...), reply},
+		{"a replay and a made up proof", slices.Concat(opening, []byte{30, 0}, noise), reply},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l.refuses(t, func(conn net.Conn) {
@@ -94,7 +95,9 @@ func Run(t *testing.T, l Listener) {
 		})
 	}
 	for name, change := range map[string]func(h *auth.Handshaker, to *int){
-		"another secret":                 func(h *auth.Handshaker, _ *int) { h.Secret = func() ([]byte, error) { return noise[:32], nil } },
+		"another secret": func(h *auth.Handshaker, _ *int) {
+			h.Secret = func() ([]byte, error) { return noise[:32], nil }
+		},
 		"another job":                    func(h *auth.Handshaker, _ *int) { h.Job += "x" },
 		"another protocol":               func(h *auth.Handshaker, _ *int) { h.Protocol += "x" },
 		"the listening rank's own name":  func(h *auth.Handshaker, _ *int) { h.Rank = l.To },
