@@ -1,54 +1,152 @@
-# make test is everything that CI runs; .ci/run calls it. The other targets are its parts and what takes longer.
+# make test is what a change must pass, in five minutes; make verify is all there is. make help lists the parts.
 
 GO       ?= go
 FUZZTIME ?= 5s
 STRESS   ?= 60s
 SOAK     ?= 30m
-export GO FUZZTIME STRESS
+TIMEOUT  ?= 5m
+# SHORT=-short makes the short form of a part, as make test runs it.
+SHORT    ?=
+export GO FUZZTIME
 
-.PHONY: all test deps check unit nocgo race guard fuzz stress hosts verbs rdma test-rdma guard-rewrite pauses soak soak-hosts bench compare compare-quick lint softhca clean
+# Prints a line per package; at the end which tests were skipped and why, which failed, and how many there were.
+GOTESTSUM = bin/gotestsum-v1.13.0
+# A hang is a failure with a dump of the goroutines.
+GOTEST    = $(GOTESTSUM) --format pkgname -- -count=1 -timeout $(TIMEOUT)
+LINTER    = bin/golangci-lint-v2.5.0
 
-all:
+# Where all that scripts/deps installs is here, no test may be skipped for want of it.
+export GORUN_TEST_REQUIRE_PEERS := $(shell scripts/deps --installed $(if $(SHORT),test,verify) && echo 1)
+
+# What has no part of its own.
+UNIT  = $(filter-out %/internal/guard %/testkit/netns %/testkit/netns/hostrun %/testkit/softhca %/testkit/vm, \
+	$(shell $(GO) list ./...))
+
+# What has concurrency within one process: the race detector sees no more.
+RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi ./internal/ring ./launcher ./pml \
+	./transport/...
+
+.DEFAULT_GOAL = build
+.PHONY: build help test verify deps deps-verify vet cross unit e2e peers examples race guard guard-rewrite fuzz stress \
+	hosts verbs rdma lint pauses soak soak-hosts bench compare compare-quick softhca clean
+
+build:           ## builds everything
 	$(GO) build ./...
 
-test: deps       ## installs what the tests need, then runs all of them
-	scripts/test check unit nocgo race guard fuzz stress hosts verbs rdma
+help:            ## what make can do
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r t h; do printf '%-15s %s\n' "$$t" "$$h"; done
 
-deps:            ## the Debian packages of the tests: installs them as root, names them otherwise
-	scripts/deps
+test: deps       ## what a change must pass: five minutes on two cores
+	$(MAKE) --keep-going --no-print-directory SHORT=-short vet unit guard race verbs
 
-check unit nocgo race guard fuzz stress hosts verbs rdma:  ## one part of the tests each
-	scripts/test $@
+verify: deps-verify  ## all there is: half an hour
+	$(MAKE) --keep-going --no-print-directory vet cross unit guard race verbs fuzz stress hosts rdma
 
-test-rdma: deps  ## what needs RDMA, in guests with soft-RoCE; the first time it downloads 107 MB
-	scripts/test rdma
+deps:            ## installs the Debian packages of make test as root, names them otherwise
+	scripts/deps test
+
+deps-verify:     ## the same for make verify: Open MPI, MPICH, QEMU
+	scripts/deps verify
+
+vet:             ## gofmt and go vet
+	@files=$$(gofmt -l $$(find . -name '*.go' -not -path './.*')) && [ -z "$$files" ] || { echo "gofmt: $$files"; exit 1; }
+	$(GO) vet ./...
+	if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) vet -tags verbs ./...; fi
+
+cross:           ## builds and vets for every system, without cgo
+	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64; do \
+		export CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/}; \
+		echo "build and vet $$target"; $(GO) build ./...; $(GO) vet ./...; done
+
+unit: $(GOTESTSUM)  ## the tests of all packages, but for what has a part of its own below
+	$(GOTEST) $(SHORT) -skip '^TestHosts' $(UNIT)
+
+e2e: $(GOTESTSUM)  ## of unit: jobs of processes
+	$(GOTEST) $(SHORT) -skip '^TestHosts' ./internal/e2e ./cmd/gorun ./launcher
+
+peers: $(GOTESTSUM)  ## of unit: what is compared with Open MPI and MPICH
+	$(GOTEST) $(SHORT) ./benchmarks/... ./internal/pmi
+
+examples: $(GOTESTSUM)  ## of unit: the programs to begin from
+	$(GOTEST) $(SHORT) ./examples/...
+
+guard: $(GOTESTSUM)  ## instructions and allocations of the hot paths
+	$(GOTEST) ./internal/guard -args -report $(CURDIR)/bin/instructions
+	@cat bin/instructions
 
 guard-rewrite:   ## records what the hot paths take now, in internal/guard/testdata; read it before you commit it
 	$(GO) test -count=1 -run '^TestInstructions$$' ./internal/guard -rewrite
+
+fuzz:            ## every fuzz target for FUZZTIME
+	scripts/fuzz
+
+stress:          ## 8 ranks with random traffic for STRESS
+	$(GO) build -o bin/ ./cmd/gorun ./benchmarks/stress
+	bin/gorun -n 8 bin/stress -time $(STRESS)
+
+hosts: $(GOTESTSUM)  ## jobs over namespaces as hosts; for STRESS with faults of links and processes, GORUN_TEST_SEED repeats them
+	$(GOTEST) ./internal/testkit/netns/...
+	GORUN_TEST_SOAK=$(STRESS) $(GOTEST) -timeout 24h -run '^TestHosts' ./internal/e2e
+
+ifeq ($(shell command -v gcc),)
+race verbs: ; @echo "$@: skipped, since it needs gcc"
+else
+race: $(GOTESTSUM)  ## the race detector
+	CGO_ENABLED=1 $(GOTEST) -race -short $(RACED)
+
+verbs: export CGO_ENABLED = 1
+verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, which needs no device
+	$(GOTEST) $(SHORT) -tags verbs ./internal/testkit/softhca ./transport/verbs ./internal/join ./internal/settings
+ifndef SHORT
+	$(GOTEST) -tags verbs -run 'Info|Verbs' ./cmd/gorun ./internal/e2e
+	$(GOTEST) -tags verbs -run '^TestWhatCrossesTheCPU$$' ./internal/guard
+	$(GOTEST) -tags verbs -run '^Test[A-Z].*/^verbs' .
+	@# List operations that are late and work in another order.
+	SOFTHCA_SEED=1 SOFTHCA_LIST_DELAY=150 $(GOTEST) -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
+	SOFTHCA_SEED=2 SOFTHCA_LIST_DELAY=300 $(GOTEST) -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
+	$(GOTEST) -tags verbs -race -short ./transport/verbs
+	scripts/softhca bin/libsofthca.so
+	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
+	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -time 10s
+endif
+endif
+
+rdma: export GOTESTSUM := $(CURDIR)/$(GOTESTSUM)
+rdma: $(GOTESTSUM)  ## in guests with soft-RoCE; the first time it downloads 107 MB
+	scripts/rdma
+
+lint: $(LINTER)  ## the linters of .golangci.yml
+	$(LINTER) run ./...
 
 pauses:          ## tests whose every statement may be held up: make pauses PKG=./pml; an hour for all of them
 	$(GO) run ./internal/tools/pauses $(PKG)
 
 soak:            ## the stress run, for long: make soak SOAK=8h
-	STRESS=$(SOAK) scripts/test stress
+	$(MAKE) stress STRESS=$(SOAK)
 
-soak-hosts:      ## the same over three hosts whose links and processes fail: make soak-hosts SOAK=8h
-	STRESS=$(SOAK) scripts/test hosts
+soak-hosts: $(GOTESTSUM)  ## the same over hosts whose links and processes fail: make soak-hosts SOAK=8h
+	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 24h -v -run '^TestHostsStress$$' ./internal/e2e
 
 bench:           ## Go's micro-benchmarks, beside the code they measure
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-compare:         ## beside Open MPI and MPICH, all of it: an hour; the results go to benchmarks/results
+compare:         ## with Open MPI and MPICH, all of it: an hour; the results go to benchmarks/results
 	scripts/compare
 
 compare-quick:   ## the same in under three minutes
 	scripts/compare-quick
 
-lint:            ## the linters of .golangci.yml
-	scripts/lint
-
 softhca:         ## the software HCA: bin/libsofthca.so, for GORUN_VERBS_LIB
 	scripts/softhca bin/libsofthca.so
 
-clean:
+clean:           ## removes bin/
 	rm -rf bin
+
+# Tools of a fixed version, which are built once and are no dependencies of this module.
+$(GOTESTSUM):
+	GOBIN=$(CURDIR)/bin $(GO) install gotest.tools/gotestsum@$(subst bin/gotestsum-,,$@)
+	mv bin/gotestsum $@
+
+$(LINTER):  # takes a few minutes
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(subst bin/golangci-lint-,,$@)
+	mv bin/golangci-lint $@

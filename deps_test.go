@@ -74,7 +74,7 @@ const graph = `
 	examples/*                    : mpi
 
 	# Tools.
-	scripts/tally, internal/tools/pauses, internal/lint, internal/guard:
+	internal/tools/pauses, internal/lint, internal/guard:
 `
 
 // What only tests import, and what that may import. An entry need not be in use.

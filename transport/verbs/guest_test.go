@@ -22,7 +22,7 @@ const guestCard = "dummy0"
 func needGuest(t testing.TB) {
 	t.Helper()
 	if !inGuest() {
-		t.Skip("takes the network or the device away: runs in a guest only (scripts/test rdma)")
+		t.Skip("takes the network or the device away: runs in a guest only (make rdma)")
 	}
 	if _, err := os.Stat("/sys/class/net/" + guestCard); err != nil {
 		t.Skip("with two guests the card below rxe0 is another: ", err)

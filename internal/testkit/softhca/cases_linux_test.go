@@ -3,7 +3,6 @@ package softhca_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -39,10 +38,10 @@ func TestCases(t *testing.T) {
 			60},
 		{"faults", "plain", nil, 55},
 	} {
+		if testing.Short() && run.how != "plain" {
+			continue // takes long and finds little that the others do not
+		}
 		t.Run(run.program+"/"+run.how, func(t *testing.T) {
-			if run.how != "plain" {
-				onlyAtLength(t)
-			}
 			t.Parallel() // they sleep most of the time
 			printed, err := runCases(t, softhca.Env(t, run.knobs...), filepath.Join(folder, run.program))
 			if n := reportCases(t, printed); n < run.cases {
@@ -52,15 +51,6 @@ func TestCases(t *testing.T) {
 				t.Errorf("%v\n%s", err, printed)
 			}
 		})
-	}
-}
-
-// onlyAtLength leaves out of go test ./... what takes long and finds little that the others do not: scripts/test verbs,
-// a part of make test, runs it.
-func onlyAtLength(t *testing.T) {
-	t.Helper()
-	if os.Getenv("GORUN_TEST_SOFTHCA") == "" {
-		t.Skip("GORUN_TEST_SOFTHCA=1, as in scripts/test verbs, runs it")
 	}
 }
 

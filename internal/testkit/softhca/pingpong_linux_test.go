@@ -36,10 +36,10 @@ func TestPingpong(t *testing.T) {
 			{"disturbed", []string{"-e", "-c", "-n", "200"}, []string{"SOFTHCA_SEED=7", "SOFTHCA_RNR=50", "SOFTHCA_DROP=20"}},
 			{"forbidden", []string{"-e", "-c", "-s", "300000", "-n", "100"}, []string{forbid + "=1"}},
 		} {
+			if testing.Short() && len(c.knobs) > 0 {
+				continue
+			}
 			t.Run(program+"/"+c.name, func(t *testing.T) {
-				if len(c.knobs) > 0 {
-					onlyAtLength(t)
-				}
 				pingpong(t, softhca.Env(t, c.knobs...), program, c.args)
 			})
 		}

@@ -212,7 +212,7 @@ func need(tb testing.TB) (script string) {
 	case os.Getenv("GUEST_HOST") != "":
 		tb.Skip("runs in a guest, which boots no others")
 	case os.Getenv(Wanted) == "":
-		tb.Skipf("boots guests, which take 5 s each: make test-rdma sets %s=1 and runs it", Wanted)
+		tb.Skipf("boots guests, which take 5 s each: make rdma sets %s=1 and runs it", Wanted)
 	}
 	script, err := prepared()
 	var exit *exec.ExitError
