@@ -32,12 +32,12 @@ type hash struct {
 	buckets uint64    // mask/2 < buckets ≤ mask
 	bins    uint64    // in the hash, empty ones included; ≤ buckets
 	seed    [2]uint64 // random per table: a peer that picks the tags cannot pick the chains
-	free    *bin      // not in the hash; all links to entries are nil
+	free    *bin      // not in the hash; they hold no receive and no message
 
 	// Bins that have been empty lately stay in the hash, so that a key in steady
-	// use costs no hash work. Written round robin: a bin that fell empty enters
-	// once, stays while it is used again, and when its place is needed it leaves
-	// the hash if it is empty then.
+	// use costs no hash work. Written round robin: a bin that fell empty is listed
+	// once and stays while it is used again. When its slot is needed it leaves the
+	// hash if it is empty then.
 	idle     [idleSize]*bin
 	nextIdle uint
 
@@ -46,7 +46,7 @@ type hash struct {
 	steps uint64
 }
 
-// nowhere has a key that no caller can ask for. It is never written.
+// nowhere has a key that no caller can pass. It is never written.
 var nowhere = bin{source: AnySource - 1, tag: AnyTag - 1}
 
 func (h *hash) init() {
@@ -156,7 +156,7 @@ func (h *hash) split() {
 	}
 }
 
-// retire lists b, which just fell empty, as idle; whoever had that place leaves
+// retire lists b, which just fell empty, as idle. The bin that b displaces leaves
 // the hash if it is empty. Precondition: b is not idle.
 func (t *Table) retire(b *bin) {
 	at := &t.idle[t.nextIdle%idleSize]

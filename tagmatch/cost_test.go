@@ -23,7 +23,7 @@ type queued struct {
 	same     bool
 	receives []Receive
 	messages []Message
-	most     uint64 // steps of the dearest operation
+	most     uint64 // steps of the most expensive operation
 	before   uint64
 	ops      uint64
 	total    uint64
@@ -160,7 +160,8 @@ func allColumns() (all []column) {
 	for _, k := range benchKinds {
 		for _, unexpected := range []bool{false, true} {
 			for _, same := range []bool{false, true} {
-				name := fmt.Sprintf("%s/%s/%s", k.name, map[bool]string{false: "posted", true: "unexpected"}[unexpected],
+				name := fmt.Sprintf("%s/%s/%s", k.name,
+					map[bool]string{false: "posted", true: "unexpected"}[unexpected],
 					map[bool]string{false: "distinct", true: "same"}[same])
 				all = append(all, column{name, k.kind, unexpected, same})
 			}
@@ -201,13 +202,15 @@ func TestCostDoesNotGrowWithTheQueue(t *testing.T) {
 			for _, depth := range []int{10, 1000, 100_000} {
 				q := c.fill(depth)
 				if q.most > mostWhileFilling {
-					t.Errorf("depth %d: %d steps in one operation while filling, want at most %d", depth, q.most, mostWhileFilling)
+					t.Errorf("depth %d: %d steps in one operation while filling, want at most %d",
+						depth, q.most, mostWhileFilling)
 				}
 				q.turnAll(t, c, depth, 500) // the first bins are made
 				q.most, q.total, q.ops = 0, 0, 0
 				q.turnAll(t, c, depth, 3000)
 				if average := float64(q.total) / float64(q.ops); average > mean || q.most > most {
-					t.Errorf("depth %d: %.1f steps per operation, %d in the dearest; want at most %v and %d", depth, average, q.most, mean, most)
+					t.Errorf("depth %d: %.1f steps per operation, %d in the most expensive; want at most %v and %d",
+						depth, average, q.most, mean, most)
 				}
 				if n := q.Posted() + q.Unexpected(); n != depth {
 					t.Fatalf("%d entries, want %d", n, depth)
@@ -224,9 +227,9 @@ func (q *queued) turnAll(tb testing.TB, c column, depth, times int) {
 	}
 }
 
-// The count above is worth something only if no loop escapes it: every loop of
-// the files that hold the operations counts its turns, and these files call
-// nothing of slow.go but the first use of a wildcard kind and the panics.
+// The count above is complete only if every loop is in it: every loop of the
+// files that hold the operations counts its turns, and these files call nothing of
+// slow.go but the first use of a wildcard kind and the panics.
 func TestEveryLoopIsCounted(t *testing.T) {
 	files := token.NewFileSet()
 	slow := map[string]bool{}
@@ -480,39 +483,52 @@ func TestNothingIsKeptAlive(t *testing.T) {
 
 // A broken rule of ours is a panic with numbers, at the call that broke it.
 func TestMisusePanics(t *testing.T) {
+	message := func() *Message { return &Message{Ctx: 1, Source: 5, Tag: 6} }
 	cases := []struct {
 		name, want string
 		do         func(t *Table)
 	}{
-		{"Post twice", "posted already: context 1, source 5, tag 6", func(t *Table) { r, _ := post(t, 1, 5, 6); t.Post(r) }},
-		{"Post twice, not alone", "posted already", func(t *Table) { r, _ := post(t, 1, 5, 6); post(t, 1, 5, 6); t.Post(r) }},
+		{"Post twice", "posted already: context 1, source 5, tag 6", func(t *Table) {
+			r, _ := post(t, 1, 5, 6)
+			t.Post(r)
+		}},
+		{"Post twice, not alone", "posted already", func(t *Table) {
+			r, _ := post(t, 1, 5, 6)
+			post(t, 1, 5, 6)
+			t.Post(r)
+		}},
 		{"Post source", "source -2, tag 6", func(t *Table) { post(t, 1, -2, 6) }},
 		{"Post tag", "source 5, tag -2", func(t *Table) { post(t, 1, 5, -2) }},
 		{"Arrive wildcard source", "source -1, tag 6", func(t *Table) { t.Arrive(1, -1, 6) }},
 		{"Arrive wildcard tag", "source 5, tag -1", func(t *Table) { t.Arrive(1, 5, -1) }},
 		{"Probe source", "source -2, tag 6", func(t *Table) { t.Probe(1, -2, 6) }},
 		{"Probe tag", "source 5, tag -9", func(t *Table) { t.Probe(1, 5, -9) }},
-		{"Queue twice", "queued already: context 1, source 5, tag 6", func(t *Table) { m := &Message{Ctx: 1, Source: 5, Tag: 6}; t.Queue(m); t.Queue(m) }},
+		{"Queue twice", "queued already: context 1, source 5, tag 6", func(t *Table) {
+			m := message()
+			t.Queue(m)
+			t.Queue(m)
+		}},
 		{"Queue wildcard", "source -1, tag 6", func(t *Table) { t.Queue(&Message{Ctx: 1, Source: -1, Tag: 6}) }},
-		{"Queue beside its receive", "Arrive comes first", func(t *Table) { post(t, 1, 5, 6); t.Queue(&Message{Ctx: 1, Source: 5, Tag: 6}) }},
-		{"Queue beside its wildcard", "(source -1, tag 6", func(t *Table) { post(t, 1, -1, 6); t.Queue(&Message{Ctx: 1, Source: 5, Tag: 6}) }},
-		{"Remove of no queued message", "is not queued", func(t *Table) { t.Remove(&Message{Ctx: 1, Source: 5, Tag: 6}) }},
-		{"Remove twice", "is not queued", func(t *Table) { m := &Message{Ctx: 1, Source: 5, Tag: 6}; t.Queue(m); t.Remove(m); t.Remove(m) }},
+		{"Queue, receive posted", "Arrive comes first", func(t *Table) { post(t, 1, 5, 6); t.Queue(message()) }},
+		{"Queue, wildcard posted", "(source -1, tag 6", func(t *Table) { post(t, 1, -1, 6); t.Queue(message()) }},
+		{"Remove of no queued message", "is not queued", func(t *Table) { t.Remove(message()) }},
+		{"Remove twice", "is not queued", func(t *Table) { m := message(); t.Queue(m); t.Remove(m); t.Remove(m) }},
 		{"Remove of a matched message", "is not queued", func(t *Table) {
-			m := &Message{Ctx: 1, Source: 5, Tag: 6}
+			m := message()
 			t.Queue(m)
 			post(t, 1, 5, 6)
 			t.Remove(m)
 		}},
-		{"Remove from another table", "another table", func(t *Table) { m := &Message{Ctx: 1, Source: 5, Tag: 6}; New().Queue(m); t.Remove(m) }},
+		{"Remove from another table", "another table", func(t *Table) { m := message(); New().Queue(m); t.Remove(m) }},
 		{"Cancel in another table", "another table", func(t *Table) { r, _ := post(New(), 1, 5, 6); t.Cancel(r) }},
 		{"FailSource of no rank", "FailSource(-2)", func(t *Table) { t.FailSource(-2) }},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			defer func() {
-				if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "tagmatch: ") || !strings.Contains(said, c.want) {
-					t.Errorf("panic %q, want one with %q", said, c.want)
+				text := fmt.Sprint(recover())
+				if !strings.HasPrefix(text, "tagmatch: ") || !strings.Contains(text, c.want) {
+					t.Errorf("panic %q, want one with %q", text, c.want)
 				}
 			}()
 			c.do(New())

@@ -120,7 +120,8 @@ func (p *pair) arrive(ctx uint32, source, tag int32) {
 func (p *pair) probe(ctx uint32, source, tag int32) *Message {
 	p.tb.Helper()
 	m := p.table.Probe(ctx, source, tag)
-	p.same(fmt.Sprintf("Probe(%d,%d,%d)", ctx, source, tag), messageID(m), p.model.probe(modelEntry{ctx, source, tag, -1}))
+	want := p.model.probe(modelEntry{ctx, source, tag, -1})
+	p.same(fmt.Sprintf("Probe(%d,%d,%d)", ctx, source, tag), messageID(m), want)
 	return m
 }
 
@@ -202,8 +203,8 @@ func messageIDs(ms []*Message) (ids []int) {
 	return ids
 }
 
-// check proves every invariant that stands on the fields, and that whatever is
-// off the table holds no link.
+// check proves every invariant that stands on the fields, and that no receive or
+// message that is off the table holds a link.
 func (p *pair) check() {
 	p.tb.Helper()
 	checkTable(p.tb, p.table)
@@ -247,7 +248,7 @@ func checkTable(tb testing.TB, t *Table) {
 				must(b.idle == (idle[b] == 1) && idle[b] <= 1, "idle %v, listed %d times", b.idle, idle[b])
 				empty := b.firstReceive == nil && b.firstMessage == nil
 				must(!empty || b.idle, "empty bin not idle")
-				must(b.firstReceive == nil || b.firstMessage == nil, "partners wait side by side")
+				must(b.firstReceive == nil || b.firstMessage == nil, "a receive and its message both wait")
 				var prev *Receive
 				oldest := uint64(0)
 				for r := b.firstReceive; r != nil; r = r.next {
@@ -263,7 +264,8 @@ func checkTable(tb testing.TB, t *Table) {
 				for m := b.firstMessage; m != nil; m = m.links[b.kind].next {
 					linked[m] |= 1 << b.kind
 					must(m.links[b.kind].bin == b && m.links[b.kind].prev == before, "links of a message")
-					must(m.Ctx == b.ctx && (m.Source == b.source || b.kind&anySource != 0) && (m.Tag == b.tag || b.kind&anyTag != 0), "key of a message")
+					must(m.Ctx == b.ctx && (m.Source == b.source || b.kind&anySource != 0) &&
+						(m.Tag == b.tag || b.kind&anyTag != 0), "key of a message")
 					must(m.seq > oldest, "order of messages")
 					oldest, before = m.seq, m
 				}
@@ -272,11 +274,13 @@ func checkTable(tb testing.TB, t *Table) {
 		}
 	}
 	for m, mask := range linked {
-		must(mask == m.linked && mask == t.linking, "message linked in %b, says %b, the table links %b", mask, m.linked, t.linking)
+		must(mask == m.linked && mask == t.linking, "message linked in %b, its mask is %b, the table links %b",
+			mask, m.linked, t.linking)
 	}
 	must(posted == t.posted && t.wild == posted[1]+posted[2]+posted[3], "posted %v, counted %v", t.posted, posted)
 	must(len(linked) == t.unexpected, "unexpected %d, counted %d", t.unexpected, len(linked))
-	must(uint64(len(inHash)) == t.bins && t.bins <= t.buckets, "%d bins, counted %d, %d buckets", t.bins, len(inHash), t.buckets)
+	must(uint64(len(inHash)) == t.bins && t.bins <= t.buckets, "%d bins, counted %d, %d buckets",
+		t.bins, len(inHash), t.buckets)
 	must(t.mask/2 < t.buckets && t.buckets <= t.mask, "%d buckets, mask %x", t.buckets, t.mask)
 	for b := range idle {
 		must(inHash[b], "idle bin not in the hash")
@@ -286,7 +290,8 @@ func checkTable(tb testing.TB, t *Table) {
 	}
 	for b := t.free; b != nil; b = b.next {
 		must(!inHash[b] && !b.idle, "free bin in use")
-		must(b.firstReceive == nil && b.lastReceive == nil && b.firstMessage == nil && b.lastMessage == nil, "free bin keeps an entry")
+		must(b.firstReceive == nil && b.lastReceive == nil, "free bin keeps a receive")
+		must(b.firstMessage == nil && b.lastMessage == nil, "free bin keeps a message")
 	}
 	must(nowhere == bin{source: -2, tag: -2}, "nowhere was written")
 }

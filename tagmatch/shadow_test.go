@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The questions of shadow.go have the model's answers at every step of random schedules, and change nothing.
-func TestShadowQuestions(t *testing.T) {
+// The queries of shadow.go have the model's answers at every step of random schedules, and change nothing.
+func TestShadowQueries(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		p := newPair(t)
@@ -21,13 +21,13 @@ func TestShadowQuestions(t *testing.T) {
 			case len(p.receives) > 0:
 				p.cancel(rng.IntN(len(p.receives)))
 			}
-			p.ask(uint32(rng.IntN(2)), int32(rng.IntN(3)), int32(rng.IntN(3)))
+			p.query(uint32(rng.IntN(2)), int32(rng.IntN(3)), int32(rng.IntN(3)))
 			p.check()
 		}
 	}
 }
 
-func (p *pair) ask(ctx uint32, source, tag int32) {
+func (p *pair) query(ctx uint32, source, tag int32) {
 	p.tb.Helper()
 	would, any := -1, 0
 	var naming []int
@@ -48,7 +48,9 @@ func (p *pair) ask(ctx uint32, source, tag int32) {
 	for i, r := range p.model.receives {
 		older := slices.Clone(p.model.receives[:i])
 		slices.Reverse(older)
-		want := slices.IndexFunc(older, func(o modelEntry) bool { return o.ctx == r.ctx && o.source == r.source && o.tag == r.tag })
+		want := slices.IndexFunc(older, func(o modelEntry) bool {
+			return o.ctx == r.ctx && o.source == r.source && o.tag == r.tag
+		})
 		if want >= 0 {
 			want = older[want].id
 		}

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// What is not per message: the first wildcard of a kind, a communicator freed, a
-// peer lost. Each walks all bins. And the panics, each of which says that the
-// caller, one of our own packages, broke a rule.
+// What happens less than once a message: the first wildcard of a kind, a
+// communicator freed, a peer lost. Each walks all bins. And the panics: each says
+// that the caller, a package of this module, broke a rule.
 
 // startLinking links all queued messages into their bins of kind k, in order of
 // arrival; from now on Queue does so. It happens at most once per kind and table.
@@ -18,7 +18,7 @@ func (t *Table) startLinking(k kind) {
 		return
 	}
 	type aged struct {
-		seq uint64 // beside the pointer, so that the sort stays in one piece of memory
+		seq uint64 // a copy, so that the sort stays in one piece of memory
 		m   *Message
 	}
 	queued := make([]aged, 0, t.unexpected)
@@ -126,33 +126,39 @@ func (b *bin) messages(to []*Message) []*Message {
 //go:noinline
 func panicPost(r *Receive) {
 	if r.bin != nil {
-		panic(fmt.Sprintf("tagmatch: Post of a receive that is posted already: context %d, source %d, tag %d, sequence %d", r.Ctx, r.Source, r.Tag, r.seq))
+		panic(fmt.Sprintf("tagmatch: Post of a receive that is posted already: "+
+			"context %d, source %d, tag %d, sequence %d", r.Ctx, r.Source, r.Tag, r.seq))
 	}
-	panic(fmt.Sprintf("tagmatch: Post of a receive with source %d, tag %d: each must be -1 (any) or more", r.Source, r.Tag))
+	panic(fmt.Sprintf("tagmatch: Post of a receive with source %d, tag %d: each must be -1 (any) or more",
+		r.Source, r.Tag))
 }
 
 //go:noinline
 func panicArrive(ctx uint32, source, tag int32) {
-	panic(fmt.Sprintf("tagmatch: Arrive of a message with context %d, source %d, tag %d: source and tag must be 0 or more; check them where they are decoded", ctx, source, tag))
+	panic(fmt.Sprintf("tagmatch: Arrive of a message with context %d, source %d, tag %d: "+
+		"source and tag must be 0 or more; check them where they are decoded", ctx, source, tag))
 }
 
 //go:noinline
 func panicQueue(m *Message) {
 	if m.linked != 0 {
-		panic(fmt.Sprintf("tagmatch: Queue of a message that is queued already: context %d, source %d, tag %d, sequence %d", m.Ctx, m.Source, m.Tag, m.seq))
+		panic(fmt.Sprintf("tagmatch: Queue of a message that is queued already: "+
+			"context %d, source %d, tag %d, sequence %d", m.Ctx, m.Source, m.Tag, m.seq))
 	}
 	panic(fmt.Sprintf("tagmatch: Queue of a message with source %d, tag %d: each must be 0 or more", m.Source, m.Tag))
 }
 
 //go:noinline
 func panicPartner(m *Message, b *bin) {
-	panic(fmt.Sprintf("tagmatch: Queue of a message with context %d, source %d, tag %d beside a posted receive that matches it (source %d, tag %d, sequence %d): Arrive comes first",
+	panic(fmt.Sprintf("tagmatch: Queue of a message with context %d, source %d, tag %d while a receive "+
+		"that matches it is posted (source %d, tag %d, sequence %d): Arrive comes first",
 		m.Ctx, m.Source, m.Tag, b.source, b.tag, b.firstReceive.seq))
 }
 
 //go:noinline
 func panicProbe(ctx uint32, source, tag int32) {
-	panic(fmt.Sprintf("tagmatch: Probe of context %d with source %d, tag %d: each must be -1 (any) or more", ctx, source, tag))
+	panic(fmt.Sprintf("tagmatch: Probe of context %d with source %d, tag %d: each must be -1 (any) or more",
+		ctx, source, tag))
 }
 
 //go:noinline
@@ -161,10 +167,12 @@ func panicRemove(m *Message) {
 	if m.linked != 0 {
 		what = "is queued in another table"
 	}
-	panic(fmt.Sprintf("tagmatch: Remove of a message that %s: context %d, source %d, tag %d, sequence %d", what, m.Ctx, m.Source, m.Tag, m.seq))
+	panic(fmt.Sprintf("tagmatch: Remove of a message that %s: context %d, source %d, tag %d, sequence %d",
+		what, m.Ctx, m.Source, m.Tag, m.seq))
 }
 
 //go:noinline
 func panicCancel(r *Receive) {
-	panic(fmt.Sprintf("tagmatch: Cancel of a receive posted in another table: context %d, source %d, tag %d, sequence %d", r.Ctx, r.Source, r.Tag, r.seq))
+	panic(fmt.Sprintf("tagmatch: Cancel of a receive posted in another table: "+
+		"context %d, source %d, tag %d, sequence %d", r.Ctx, r.Source, r.Tag, r.seq))
 }

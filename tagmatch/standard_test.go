@@ -25,7 +25,8 @@ func mustPost(tb testing.TB, t *Table, ctx uint32, source, tag int32) *Receive {
 func mustQueue(tb testing.TB, t *Table, ctx uint32, source, tag int32) *Message {
 	tb.Helper()
 	if r := t.Arrive(ctx, source, tag); r != nil {
-		tb.Fatalf("Arrive(%d,%d,%d) met a receive (%d,%d,%d), want it unexpected", ctx, source, tag, r.Ctx, r.Source, r.Tag)
+		tb.Fatalf("Arrive(%d,%d,%d) met a receive (%d,%d,%d), want it unexpected",
+			ctx, source, tag, r.Ctx, r.Source, r.Tag)
 	}
 	m := &Message{Ctx: ctx, Source: source, Tag: tag}
 	t.Queue(m)
@@ -226,7 +227,7 @@ func permutations(n int, f func([]int)) {
 }
 
 // 3.7.4: nonblocking operations are ordered by the calls that start them; a
-// receive that leaves (cancelled) leaves the others in order.
+// receive that is cancelled does not change the order of the others.
 func TestOrderSurvivesCancel(t *testing.T) {
 	for gone := range 3 {
 		table := New()
@@ -374,12 +375,12 @@ func TestDropContext(t *testing.T) {
 }
 
 // A peer lost: the receives that name it come back, of every communicator, in
-// order; those from anyone and the messages that it sent before stay.
+// order; receives from any source and the messages that it sent before stay.
 func TestFailSource(t *testing.T) {
 	table := New()
 	a := mustPost(t, table, 1, 5, 6)
 	b := mustPost(t, table, 2, 5, AnyTag)
-	anyone := mustPost(t, table, 1, AnySource, 6)
+	wildcard := mustPost(t, table, 1, AnySource, 6)
 	other := mustPost(t, table, 1, 4, 6)
 	c := mustPost(t, table, 1, 5, 6)
 	m := mustQueue(t, table, 1, 5, 9)
@@ -389,7 +390,7 @@ func TestFailSource(t *testing.T) {
 	if got := table.FailSource(5); got != nil {
 		t.Fatal("failed twice")
 	}
-	mustArrive(t, table, 1, 4, 6, anyone)
+	mustArrive(t, table, 1, 4, 6, wildcard)
 	mustArrive(t, table, 1, 4, 6, other)
 	mustMeet(t, table, 1, 5, AnyTag, m)
 	checkTable(t, table)

@@ -4,17 +4,17 @@ package tagmatch
 // tag), where a wildcard is a value like any other (-1): four kinds of key,
 // four kinds of bin, one hash of them all (bins.go).
 //
-//	a posted receive   stands in one bin, that of its own key
-//	a queued message   stands in the exact bin of its key, and in one bin of each
-//	                   wildcard kind that was ever asked for: (ctx, any, tag),
+//	a posted receive   is in one bin, that of its own key
+//	a queued message   is in the exact bin of its key, and in one bin of each
+//	                   wildcard kind that was ever used: (ctx, any, tag),
 //	                   (ctx, source, any), (ctx, any, any)
 //
 // So Post and Probe look into one bin, whose head is the oldest match, and
 // Arrive looks into one bin per kind of receive that is posted right now and
 // takes the head that was posted first.
 //
-// Rejected: one list of posted wildcards, as most MPI libraries have beside the
-// hash of exact receives: each arrival then pays for every posted wildcard. Also
+// Rejected: one list of posted wildcards next to a hash of exact receives, as most
+// MPI libraries have it: each arrival then pays for every posted wildcard. Also
 // rejected: linking every message four times from the start: a rank that never
 // uses wildcards would pay three look-ups per unexpected message.
 
@@ -85,15 +85,15 @@ type bin struct {
 	source int32
 	tag    int32
 	kind   kind
-	idle   bool // ⇔ stands in Table.idle; an empty bin in the hash is always idle
+	idle   bool // ⇔ listed in Table.idle; an empty bin in the hash is always idle
 	next   *bin // the bucket's chain, or the free list
 
-	// At most one of the two queues is non-empty: a partner never waits beside
-	// its partner. Both are ordered by seq, oldest first.
+	// At most one of the two queues is non-empty: a receive and a message that
+	// match never wait at the same time. Both are ordered by seq, oldest first.
 	firstReceive, lastReceive *Receive
 	firstMessage, lastMessage *Message // chained by links[kind]
 
-	table *Table // whose; to refuse an entry of somebody else's table
+	table *Table // that it is of; to refuse a receive or a message of another table
 }
 
 // Table is the matching state of one rank. The zero Table is not ready: New.
@@ -101,7 +101,7 @@ type Table struct {
 	last   [kinds]*bin // the bin of each kind used last, or &nowhere; in the hash, or &nowhere
 	posted [kinds]int  // posted receives by kind
 	wild   int         // sum of posted but for exact
-	seq    uint64      // given to the entry queued last
+	seq    uint64      // of the receive or message queued last
 
 	unexpected int
 	// Bit k: every queued message is linked in its bin of kind k. Once set it
@@ -312,7 +312,7 @@ func (t *Table) append(b *bin, r *Receive) {
 	}
 }
 
-// remove takes r out of its bin and forgets it.
+// remove takes r out of its bin and clears its links.
 func (t *Table) remove(r *Receive) {
 	b, next, prev := r.bin, r.next, r.prev
 	if prev != nil {
@@ -351,7 +351,7 @@ func (b *bin) appendMessage(m *Message, k kind) {
 	b.lastMessage = m
 }
 
-// take takes m out of all its bins and forgets it.
+// take takes m out of all its bins and clears its links.
 func (t *Table) take(m *Message) {
 	t.unexpected--
 	linked := m.linked

@@ -22,5 +22,5 @@ func (d *descriptors) open() error {
 func (d *descriptors) listen()   {}
 func (d *descriptors) wait(bool) {}
 func (d *descriptors) ring(bool) {}
-func (d *descriptors) silence()  {}
+func (d *descriptors) clear()    {}
 func (d *descriptors) close()    {}

@@ -7,35 +7,36 @@ import "errors"
 // descriptors are a Set's way to sleep where the device has descriptors.
 //
 //	shared     descriptors that show arrivals for either sleeper, level-triggered
-//	thread     {shared, ThreadFD …, threadBell}: a thread blocks here
-//	free       {shared once per listen, FD …, freeBell}: the netpoller has it, for the goroutine
+//	thread     {shared, ThreadFD …, threadDoorbell}: a thread blocks here
+//	goroutine  {shared once per listen, FD …, goroutineDoorbell}: the netpoller has it, for the goroutine
 //
-// So an arrival wakes no goroutine while the rank polls or its thread sleeps: a set that has given the one report that
-// it was asked for passes nothing on.
+// So an arrival wakes no goroutine while the rank polls or its thread sleeps: after its one report for a listen the
+// goroutine's set reports nothing of shared.
 type descriptors struct {
-	s                    *Set
-	shared, thread, free set
-	threadBell, freeBell bell
-	napper               napper // sleeps until free has something
+	s                                 *Set
+	shared, thread, goroutine         set
+	threadDoorbell, goroutineDoorbell doorbell
+	waiter                            waiter // sleeps until goroutine has something
 
-	// listening: free will report the next arrival in shared, or has it ready to report. Guarded by Set.mu.
+	// listening: goroutine will report the next arrival in shared, or has it ready to report. Guarded by Set.mu.
 	listening bool
 }
 
 func newDescriptors(s *Set) *descriptors {
-	return &descriptors{s: s, shared: noSet, thread: noSet, free: noSet, threadBell: noBell, freeBell: noBell}
+	return &descriptors{s: s, shared: noSet, thread: noSet, goroutine: noSet,
+		threadDoorbell: noDoorbell, goroutineDoorbell: noDoorbell}
 }
 
 func (d *descriptors) open() error {
 	var err error
-	if d.free, err = newSet(); err != nil {
+	if d.goroutine, err = newSet(); err != nil {
 		return err
 	}
-	if d.freeBell, err = newBell(); err != nil {
+	if d.goroutineDoorbell, err = newDoorbell(); err != nil {
 		return err
 	}
-	d.napper.prepare(d.free, d.look)
-	if err := d.free.add(d.freeBell.fd()); err != nil {
+	d.waiter.prepare(d.goroutine, d.check)
+	if err := d.goroutine.add(d.goroutineDoorbell.fd()); err != nil {
 		return err
 	}
 	if d.s.word == nil {
@@ -57,11 +58,12 @@ func (d *descriptors) openThread() (err error) {
 			return err
 		}
 	}
-	if d.threadBell, err = newBell(); err != nil {
+	if d.threadDoorbell, err = newDoorbell(); err != nil {
 		return err
 	}
 	d.listening = true
-	return errors.Join(d.thread.add(int(d.shared)), d.thread.add(d.threadBell.fd()), d.free.addOnce(int(d.shared)))
+	return errors.Join(d.thread.add(int(d.shared)), d.thread.add(d.threadDoorbell.fd()),
+		d.goroutine.addOneShot(int(d.shared)))
 }
 
 func (d *descriptors) add(fd, threadFD int) error {
@@ -69,23 +71,23 @@ func (d *descriptors) add(fd, threadFD int) error {
 	case fd < 0:
 		return nil
 	case d.s.word != nil:
-		return d.free.add(fd)
+		return d.goroutine.add(fd)
 	case fd == threadFD:
 		return d.shared.add(fd)
 	}
-	return errors.Join(d.free.add(fd), d.thread.add(threadFD))
+	return errors.Join(d.goroutine.add(fd), d.thread.add(threadFD))
 }
 
-// listen makes the next arrival in shared, also one that is there already, end the goroutine's Park.
+// listen makes the next arrival in shared, or one that is there already, end the goroutine's Park.
 func (d *descriptors) listen() {
 	if d.shared == noSet {
 		return
 	}
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	if !d.s.closed && !d.listening { // else the set is still as the last listen left it, and nothing has arrived
+	if !d.s.closed && !d.listening { // else the set still listens, and nothing has arrived
 		d.listening = true
-		d.free.askAgain(int(d.shared))
+		d.goroutine.rearm(int(d.shared))
 	}
 }
 
@@ -93,14 +95,14 @@ func (d *descriptors) wait(thread bool) {
 	if thread {
 		d.thread.wait()
 	} else {
-		d.napper.nap()
+		d.waiter.wait()
 	}
 }
 
-// look is called by the goroutine of Park, at first and whenever something has happened; true wakes it. What was asked
-// of the set before a Disarm stays asked, since asking costs a system call: the next arrival makes the goroutine look
-// once, see that the device is not armed, and sleep on.
-func (d *descriptors) look() bool {
+// check is called by the goroutine of Park, first and after each report of its set; true wakes it. A Disarm does not
+// end listening, since that would cost a system call: the next arrival makes the goroutine check once, see that the
+// device is not armed, and sleep on.
+func (d *descriptors) check() bool {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if d.s.closed {
@@ -108,15 +110,15 @@ func (d *descriptors) look() bool {
 	}
 	var fds [8]int
 	wake := false
-	for _, fd := range fds[:d.free.ready(fds[:])] {
+	for _, fd := range fds[:d.goroutine.ready(fds[:])] {
 		switch fd {
 		case int(d.shared):
-			d.listening = false // listen finds it so, or has been before: mu is held over both the report and this
+			d.listening = false // listen runs before the report or after this: mu is held over both
 			if d.s.armed.CompareAndSwap(forGoroutine, forNone) {
 				wake = true
 			}
-		case d.freeBell.fd():
-			d.freeBell.silence()
+		case d.goroutineDoorbell.fd():
+			d.goroutineDoorbell.clear()
 			wake = true
 		default:
 			wake = true
@@ -127,19 +129,19 @@ func (d *descriptors) look() bool {
 
 func (d *descriptors) ring(thread bool) {
 	if thread {
-		d.threadBell.ring()
+		d.threadDoorbell.ring()
 	} else {
-		d.freeBell.ring()
+		d.goroutineDoorbell.ring()
 	}
 }
 
-func (d *descriptors) silence() { d.threadBell.silence() }
+func (d *descriptors) clear() { d.threadDoorbell.clear() }
 
 func (d *descriptors) close() {
-	d.napper.close()
-	for _, s := range []set{d.shared, d.thread, d.free} {
+	d.waiter.close()
+	for _, s := range []set{d.shared, d.thread, d.goroutine} {
 		s.close()
 	}
-	d.threadBell.close()
-	d.freeBell.close()
+	d.threadDoorbell.close()
+	d.goroutineDoorbell.close()
 }

@@ -33,13 +33,11 @@ func (s set) change(fd, flags int) error {
 
 func (s set) add(fd int) error { return s.change(fd, unix.EV_ADD) }
 
-// addOnce is add for one report, until askAgain.
-func (s set) addOnce(fd int) error { return s.change(fd, unix.EV_ADD|unix.EV_DISPATCH) }
+// addOneShot is add for one report; rearm asks for the next.
+func (s set) addOneShot(fd int) error { return s.change(fd, unix.EV_ADD|unix.EV_DISPATCH) }
 
-// askAgain also reports what is there already.
-func (s set) askAgain(fd int) { s.change(fd, unix.EV_ADD|unix.EV_ENABLE|unix.EV_DISPATCH) }
-
-func (s set) remove(fd int) { s.change(fd, unix.EV_DELETE) }
+// rearm makes the set report fd once more, also if it is readable already.
+func (s set) rearm(fd int) { s.change(fd, unix.EV_ADD|unix.EV_ENABLE|unix.EV_DISPATCH) }
 
 // ready fills fds with what is ready now.
 func (s set) ready(fds []int) int {
@@ -67,59 +65,59 @@ func (s set) close() {
 	}
 }
 
-// bell is a pipe.
-type bell struct{ r, w int }
+// doorbell is a pipe.
+type doorbell struct{ r, w int }
 
-var noBell = bell{-1, -1}
+var noDoorbell = doorbell{-1, -1}
 
-func newBell() (bell, error) {
+func newDoorbell() (doorbell, error) {
 	var ends [2]int
 	if err := unix.Pipe(ends[:]); err != nil {
-		return noBell, fmt.Errorf("pipe: %w", err)
+		return noDoorbell, fmt.Errorf("pipe: %w", err)
 	}
-	b := bell{ends[0], ends[1]}
+	b := doorbell{ends[0], ends[1]}
 	for _, fd := range ends {
 		unix.CloseOnExec(fd)
 		if err := unix.SetNonblock(fd, true); err != nil {
 			b.close()
-			return noBell, fmt.Errorf("a pipe that does not block: %w", err)
+			return noDoorbell, fmt.Errorf("a pipe that does not block: %w", err)
 		}
 	}
 	return b, nil
 }
 
-func (b bell) fd() int { return b.r }
+func (b doorbell) fd() int { return b.r }
 
-func (b bell) ring() { unix.Write(b.w, []byte{1}) } // full: it rings already
+func (b doorbell) ring() { unix.Write(b.w, []byte{1}) } // a full pipe rings already
 
-func (b bell) silence() {
-	var rung [512]byte
+func (b doorbell) clear() {
+	var drained [512]byte
 	for {
-		if n, err := unix.Read(b.r, rung[:]); n < len(rung) && err != unix.EINTR {
+		if n, err := unix.Read(b.r, drained[:]); n < len(drained) && err != unix.EINTR {
 			return
 		}
 	}
 }
 
-func (b bell) close() {
+func (b doorbell) close() {
 	set(b.r).close()
 	set(b.w).close()
 }
 
-// napper blocks a thread: not every system's netpoller takes a kqueue, and a thread is only dearer.
-type napper struct {
-	s    set
-	look func() bool
+// waiter blocks a thread: not every system's netpoller takes a kqueue, and a thread only costs more.
+type waiter struct {
+	s     set
+	check func() bool
 }
 
-// prepare: look says whether what is ready now ends a nap.
-func (n *napper) prepare(s set, look func() bool) { n.s, n.look = s, look }
+// prepare sets check, which says whether what is ready now ends wait.
+func (w *waiter) prepare(s set, check func() bool) { w.s, w.check = s, check }
 
-// nap sleeps until look, which is called at first and whenever something may be ready, says true.
-func (n *napper) nap() {
-	for !n.look() {
-		n.s.wait()
+// wait sleeps until check, which is called first and whenever something may be ready, returns true.
+func (w *waiter) wait() {
+	for !w.check() {
+		w.s.wait()
 	}
 }
 
-func (n *napper) close() {}
+func (w *waiter) close() {}

@@ -30,15 +30,13 @@ func (s set) control(op, fd int, events uint32) error {
 
 func (s set) add(fd int) error { return s.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN) }
 
-// addOnce is add for one report, until askAgain.
-func (s set) addOnce(fd int) error {
+// addOneShot is add for one report; rearm asks for the next.
+func (s set) addOneShot(fd int) error {
 	return s.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN|unix.EPOLLONESHOT)
 }
 
-// askAgain also reports what is there already.
-func (s set) askAgain(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, unix.EPOLLIN|unix.EPOLLONESHOT) }
-
-func (s set) remove(fd int) { s.control(unix.EPOLL_CTL_DEL, fd, 0) }
+// rearm makes the set report fd once more, also if it is readable already.
+func (s set) rearm(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, unix.EPOLLIN|unix.EPOLLONESHOT) }
 
 // ready fills fds with what is ready now.
 func (s set) ready(fds []int) int {
@@ -66,39 +64,39 @@ func (s set) close() {
 	}
 }
 
-// bell is an eventfd.
-type bell int
+// doorbell is an eventfd.
+type doorbell int
 
-const noBell bell = -1
+const noDoorbell doorbell = -1
 
-func newBell() (bell, error) {
+func newDoorbell() (doorbell, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return noBell, fmt.Errorf("eventfd: %w", err)
+		return noDoorbell, fmt.Errorf("eventfd: %w", err)
 	}
-	return bell(fd), nil
+	return doorbell(fd), nil
 }
 
-func (b bell) fd() int  { return int(b) }
-func (b bell) ring()    { addOne(int(b)) }
-func (b bell) silence() { empty(int(b)) }
-func (b bell) close()   { set(b).close() }
+func (b doorbell) fd() int { return int(b) }
+func (b doorbell) ring()   { addOne(int(b)) }
+func (b doorbell) clear()  { empty(int(b)) }
+func (b doorbell) close()  { set(b).close() }
 
-// napper has the netpoller watch a set, which an epoll set can be: it is readable when something in it is ready. That
-// begins with the first nap, since what nobody looks at would wake the netpoller for nothing.
-type napper struct {
-	set  set
-	look func(uintptr) bool
-	file *os.File // a descriptor of its own for the set
-	raw  syscall.RawConn
+// waiter has the netpoller watch a set, which an epoll set can be: it is readable when something in it is ready. That
+// begins with the first wait, since a set in which no goroutine waits would wake the netpoller for nothing.
+type waiter struct {
+	set   set
+	check func(uintptr) bool
+	file  *os.File // a descriptor of its own for the set
+	raw   syscall.RawConn
 }
 
-// prepare: look says whether what is ready now ends a nap.
-func (n *napper) prepare(s set, look func() bool) {
-	n.set, n.look = s, func(uintptr) bool { return look() } // made once: a nap allocates nothing
+// prepare sets check, which says whether what is ready now ends wait.
+func (w *waiter) prepare(s set, check func() bool) {
+	w.set, w.check = s, func(uintptr) bool { return check() } // made once: wait allocates nothing
 }
 
-func (n *napper) open(s set) error {
+func (w *waiter) open(s set) error {
 	fd, err := unix.FcntlInt(uintptr(s), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("a second descriptor for an epoll set: %w", err)
@@ -107,24 +105,25 @@ func (n *napper) open(s set) error {
 		unix.Close(fd)
 		return fmt.Errorf("O_NONBLOCK for an epoll set: %w", err)
 	}
-	n.file = os.NewFile(uintptr(fd), "gorun-eventset")
-	n.raw, err = n.file.SyscallConn()
+	w.file = os.NewFile(uintptr(fd), "gorun-eventset")
+	w.raw, err = w.file.SyscallConn()
 	return err
 }
 
-// nap sleeps until look, which is called at first and whenever something may be ready, says true.
-func (n *napper) nap() {
-	if n.raw == nil && n.open(n.set) != nil { // out of descriptors: a thread sleeps, which is only dearer
-		for !n.look(0) {
-			unix.Poll([]unix.PollFd{{Fd: int32(n.set), Events: unix.POLLIN}}, -1) // epoll_wait would take the report from look
+// wait sleeps until check, which is called first and whenever something may be ready, returns true.
+func (w *waiter) wait() {
+	if w.raw == nil && w.open(w.set) != nil { // out of descriptors: a thread sleeps, which only costs more
+		for !w.check(0) {
+			// epoll_wait would take the report from check
+			unix.Poll([]unix.PollFd{{Fd: int32(w.set), Events: unix.POLLIN}}, -1)
 		}
 		return
 	}
-	n.raw.Read(n.look)
+	w.raw.Read(w.check)
 }
 
-func (n *napper) close() {
-	if n.file != nil {
-		n.file.Close()
+func (w *waiter) close() {
+	if w.file != nil {
+		w.file.Close()
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These never block, so the goroutine keeps its processor: giving it up and queueing for it costs more than the call.
+// These calls never block, so the goroutine keeps its processor: giving it up and queueing for it again costs more than
+// the call.
 
 // addOne adds one to an eventfd.
 func addOne(fd int) {
@@ -26,7 +27,8 @@ func empty(fd int) {
 // readyIn fills events with what is ready in the epoll set now.
 func readyIn(set int, events []unix.EpollEvent) int {
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(set), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(set), uintptr(unsafe.Pointer(&events[0])),
+			uintptr(len(events)), 0, 0, 0)
 		if errno != unix.EINTR {
 			return max(int(n), 0) // an error is -1
 		}
@@ -38,8 +40,8 @@ const (
 	futexWake = 1
 )
 
-// sleepWhile blocks the calling thread until *w is no longer v and wakeSleepers has been called, or for no reason. The
-// word may be shared with other processes.
+// sleepWhile blocks the calling thread while *w is v, until wakeSleepers is called; it may return early. The word may
+// be shared with other processes.
 func sleepWhile(w *atomic.Uint32, v uint32) {
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWait, uintptr(v), 0, 0, 0)
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// patience is after how long something will not happen any more, pause how long something is given to go wrong.
+// patience is the limit of a wait, after which a test fails; pause is how long a test waits for something that must not
+// happen.
 const (
 	patience = 30 * time.Second
 	pause    = 20 * time.Millisecond
@@ -26,7 +27,7 @@ const (
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
 
-// device is one whose arrivals are what a test sends.
+// device is a transport.Device whose arrivals a test makes.
 type device struct {
 	t      testing.TB
 	wakes  []transport.Wake
@@ -60,14 +61,17 @@ var kinds = map[string]func(testing.TB) *device{
 	},
 }
 
-func (d *device) Name() string                                                       { return "test" }
-func (d *device) Address() []byte                                                    { return nil }
-func (d *device) Facts() *transport.Facts                                            { return &transport.Facts{Wake: d.wakes} }
-func (d *device) Connect(context.Context, int, []byte) (l transport.Link, err error) { return }
-func (d *device) Poll([]transport.Packet) int                                        { panic("a set does not poll") }
-func (d *device) Close() error                                                       { return nil }
-func (d *device) Disarm()                                                            { d.level.Store(0) }
-func (d *device) clear(thread bool)                                                  { d.lines[bed(thread)].drain() }
+func (d *device) Name() string                { return "test" }
+func (d *device) Address() []byte             { return nil }
+func (d *device) Facts() *transport.Facts     { return &transport.Facts{Wake: d.wakes} }
+func (d *device) Poll([]transport.Packet) int { panic("a set does not poll") }
+func (d *device) Close() error                { return nil }
+func (d *device) Disarm()                     { d.level.Store(0) }
+func (d *device) clear(thread bool)           { d.lines[indexOf(thread)].drain() }
+
+func (d *device) Connect(context.Context, int, []byte) (transport.Link, error) {
+	panic("a set does not connect")
+}
 
 func (d *device) Arm(level transport.Level) bool {
 	if d.word != nil && level == transport.Futex {
@@ -99,7 +103,7 @@ func (d *device) arrive() {
 	case d.wake != nil:
 		d.wake(thread)
 	default:
-		d.lines[bed(thread)].send()
+		d.lines[indexOf(thread)].send()
 	}
 }
 
@@ -198,16 +202,16 @@ func lasts(t testing.TB, done <-chan struct{}, why string) {
 
 func watch(t testing.TB, s *Set) *proc.Watchdog { return proc.StartWatchdog(t, patience, s.Interrupt) }
 
-// spend lets the other side get a varying way ahead.
-func spend(i int) {
+// yield lets the other side run for a time that differs from round to round.
+func yield(i int) {
 	for range i * 7919 % 13 {
 		runtime.Gosched()
 	}
 }
 
-// busy is how many Parks are under way.
-func (s *Set) busy() int {
+// parking is how many Parks are under way.
+func (s *Set) parking() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.inside
+	return s.parks
 }

@@ -8,25 +8,28 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Set is where the rank of a device sleeps. Arm and Disarm are called by one goroutine at a time, with what guards the
-// device; everything else by any, but at most one Park of a thread and one of a goroutine are under way at a time.
+// Set is where the rank of a device sleeps. The caller of Arm and Disarm holds what guards the device. Any goroutine
+// may call the other methods, but at most one Park of a thread and one of a goroutine are under way at a time.
 type Set struct {
 	dev    transport.Device
 	wakes  []transport.Wake
-	word   *atomic.Uint32 // a thread sleeps on it while it is asleep; nil: it sleeps on descriptors or a channel
+	word   *atomic.Uint32 // a thread sleeps while it equals asleep; nil: it sleeps on descriptors or a channel
 	asleep uint32
-	fds    *descriptors     // nil: the device has none
-	tokens [2]chan struct{} // if fds is nil: for the goroutine and for the thread; at most one each, for this Park or the next
+	fds    *descriptors // nil: the device has none
 
-	// armed is set by Arm, and ended by Disarm and by the Park that it was for.
+	// tokens, if fds is nil, end the Park of the goroutine and of the thread: at most one each, for this Park or the
+	// next.
+	tokens [2]chan struct{}
+
+	// armed is set by Arm. Disarm clears it, and so does the Park that it was for.
 	armed atomic.Uint32
 
-	mu     sync.Mutex
-	parked bool // a thread sleeps, or is about to: Interrupt rings for it
-	rung   bool // the thread's bell has been, since it was last silenced
-	inside int  // Parks that are under way
-	closed bool
-	left   chan struct{} // made by a Close that waits for these; the last one closes it
+	mu      sync.Mutex
+	parked  bool // a thread sleeps, or is about to: Interrupt rings for it
+	ringing bool // the thread's doorbell has been rung since it was last cleared
+	parks   int  // under way
+	closed  bool
+	drained chan struct{} // made by a Close that waits for the parks; the last one closes it
 }
 
 const (
@@ -60,16 +63,17 @@ func New(dev transport.Device) (*Set, error) {
 	return s, nil
 }
 
-// Arm asks that an arrival ends the Park of a thread, or of a goroutine by level. False: there is something to poll.
+// Arm makes an arrival end the Park of the thread, or, if level asks for it, of the goroutine. False: there is
+// something to poll.
 func (s *Set) Arm(level transport.Level, thread bool) bool {
-	who := uint32(forGoroutine)
+	sleeper := uint32(forGoroutine)
 	if thread {
-		who, level = forThread, transport.Thread
+		sleeper, level = forThread, transport.Thread
 		if s.word != nil {
 			level = transport.Futex
 		}
 	}
-	s.armed.Store(who) // before the device is, which may notify at once
+	s.armed.Store(sleeper) // before the device is armed, which may notify at once
 	if !s.dev.Arm(level) {
 		s.armed.Store(forNone)
 		return false
@@ -80,7 +84,7 @@ func (s *Set) Arm(level transport.Level, thread bool) bool {
 	return true
 }
 
-// Disarm ends Arm: the caller polls.
+// Disarm ends Arm, because the caller polls.
 func (s *Set) Disarm() {
 	if s.armed.Load() != forNone {
 		s.armed.Store(forNone)
@@ -88,10 +92,10 @@ func (s *Set) Disarm() {
 	s.dev.Disarm()
 }
 
-// Park sleeps until an armed arrival or Interrupt; it may end early for no reason. That of a thread returns at once if
-// the device is not armed for it; that of a goroutine sleeps until it is armed and something arrives.
+// Park sleeps until an armed arrival or Interrupt; it may return early. Park of a thread returns at once if the device
+// is not armed for it. Park of a goroutine sleeps until the device is armed for it and something arrives.
 func (s *Set) Park(thread bool) {
-	if !s.enter(thread) {
+	if !s.beginPark(thread) {
 		return
 	}
 	switch {
@@ -102,7 +106,7 @@ func (s *Set) Park(thread bool) {
 	case s.fds != nil:
 		s.fds.wait(thread)
 	default:
-		<-s.tokens[bed(thread)]
+		<-s.tokens[indexOf(thread)]
 	}
 	if s.word == nil || !thread {
 		for i := range s.wakes {
@@ -111,47 +115,47 @@ func (s *Set) Park(thread bool) {
 			}
 		}
 	}
-	s.leave(thread)
+	s.endPark(thread)
 }
 
-func bed(thread bool) int {
+func indexOf(thread bool) int {
 	if thread {
 		return 1
 	}
 	return 0
 }
 
-func (s *Set) enter(thread bool) bool {
+func (s *Set) beginPark(thread bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || thread && s.armed.Load() != forThread {
 		return false
 	}
 	s.parked = s.parked || thread
-	s.inside++
+	s.parks++
 	return true
 }
 
-func (s *Set) leave(thread bool) {
+func (s *Set) endPark(thread bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if thread {
 		s.parked = false
 		s.armed.CompareAndSwap(forThread, forNone)
-		if s.rung {
-			s.rung = false
-			s.silence()
+		if s.ringing {
+			s.ringing = false
+			s.clear()
 		}
 	} else if s.fds == nil {
 		s.armed.CompareAndSwap(forGoroutine, forNone)
 	}
-	if s.inside--; s.inside == 0 && s.left != nil {
-		close(s.left)
+	if s.parks--; s.parks == 0 && s.drained != nil {
+		close(s.drained)
 	}
 }
 
-// Interrupt ends the Parks that are under way, that of a thread which is between Arm and Park, and the next one of a
-// goroutine.
+// Interrupt ends the Parks that are under way, the Park of a thread that is between Arm and Park, and the next Park of
+// a goroutine.
 func (s *Set) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +165,7 @@ func (s *Set) Interrupt() {
 	}
 }
 
-// notify is Interrupt for one of the two, by the device.
+// notify is the device's Interrupt, for one of the two sleepers.
 func (s *Set) notify(thread bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,8 +174,8 @@ func (s *Set) notify(thread bool) {
 	}
 }
 
-// ring wakes one sleeper, each by a bell of its own: one cannot take what was meant for the other. Where no thread
-// sleeps or will its bell stays silent, or the next Park would end for nothing. mu is held.
+// ring wakes one sleeper. Each has a doorbell of its own, so that one cannot take the other's. It does not ring for a
+// thread that neither sleeps nor is about to: the next Park would end for nothing. mu is held.
 func (s *Set) ring(thread bool) {
 	if thread && !s.parked && s.armed.Load() != forThread {
 		return
@@ -181,25 +185,25 @@ func (s *Set) ring(thread bool) {
 		s.word.CompareAndSwap(s.asleep, 0)
 		wakeSleepers(s.word) // also one that slept before a Disarm
 	case s.fds != nil:
-		s.rung = s.rung || thread
+		s.ringing = s.ringing || thread
 		s.fds.ring(thread)
 	default:
-		s.rung = s.rung || thread
+		s.ringing = s.ringing || thread
 		select {
-		case s.tokens[bed(thread)] <- struct{}{}:
-		default: // a token is there already and has not been taken
+		case s.tokens[indexOf(thread)] <- struct{}{}:
+		default: // the sleeper has not taken the last token yet
 		}
 	}
 }
 
-// silence takes back what has been rung for a thread that is awake. mu is held.
-func (s *Set) silence() {
+// clear clears the doorbell of the thread, which is awake. mu is held.
+func (s *Set) clear() {
 	if s.fds != nil {
-		s.fds.silence()
+		s.fds.clear()
 		return
 	}
 	select {
-	case <-s.tokens[bed(true)]:
+	case <-s.tokens[indexOf(true)]:
 	default:
 	}
 }
@@ -212,14 +216,14 @@ func (s *Set) Close() {
 		return
 	}
 	s.closed = true
-	if s.inside > 0 {
-		s.left = make(chan struct{})
+	if s.parks > 0 {
+		s.drained = make(chan struct{})
 		s.ring(true)
 		s.ring(false)
 	}
 	s.mu.Unlock()
-	if s.left != nil {
-		<-s.left
+	if s.drained != nil {
+		<-s.drained
 	}
 	if s.fds != nil {
 		s.fds.close()

@@ -9,15 +9,15 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A rank that polls is looked up once for what arrives meanwhile, and not for each arrival.
+// While a rank polls, its sleeping goroutine checks the set once, and not for each arrival.
 func TestPollingIsLeftAlone(t *testing.T) {
 	d := kinds["one descriptor"](t)
 	s := d.set()
-	looks := make(chan struct{}, 1000)
-	look := s.fds.napper.look
-	s.fds.napper.look = func(fd uintptr) bool {
-		looks <- struct{}{}
-		return look(fd)
+	checks := make(chan struct{}, 1000)
+	check := s.fds.waiter.check
+	s.fds.waiter.check = func(fd uintptr) bool {
+		checks <- struct{}{}
+		return check(fd)
 	}
 	s.Arm(transport.Any, false)
 	s.Disarm()
@@ -27,15 +27,15 @@ func TestPollingIsLeftAlone(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		d.poll()
 	}
-	if n := len(looks); n > 5 {
-		t.Errorf("50 arrivals while a rank polled made the sleeper look %d times", n)
+	if n := len(checks); n > 5 {
+		t.Errorf("50 arrivals while a rank polled made its goroutine check %d times", n)
 	}
 	s.Interrupt()
 	ends(t, done, "Interrupt")
 }
 
 // Without a descriptor for the netpoller a thread sleeps instead.
-func TestNapWithoutNetpoller(t *testing.T) {
+func TestWaitWithoutNetpoller(t *testing.T) {
 	d := kinds["one descriptor"](t)
 	s := d.set()
 	var limit unix.Rlimit
@@ -48,17 +48,17 @@ func TestNapWithoutNetpoller(t *testing.T) {
 	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 	s.Arm(transport.Any, false)
 	done := park(s, false)
-	for limit := time.Now().Add(patience); s.busy() == 0 && time.Now().Before(limit); {
+	for limit := time.Now().Add(patience); s.parking() == 0 && time.Now().Before(limit); {
 		time.Sleep(time.Millisecond)
 	}
 	d.arrive()
 	ends(t, done, "something is there")
-	if s.fds.napper.file != nil {
-		t.Error("there was a descriptor after all")
+	if s.fds.waiter.file != nil {
+		t.Error("the waiter has a descriptor after all")
 	}
 }
 
-// A set that cannot be made says what the system refused, and leaves nothing.
+// The error of a set that cannot be made says what the system refused, and no descriptor is left open.
 func TestNoDescriptors(t *testing.T) {
 	for name, kind := range kinds {
 		d := kind(t)

@@ -29,14 +29,14 @@ func TestArrivalEndsPark(t *testing.T) {
 	})
 }
 
-// What was there before Arm counts: Arm says no, and then a thread does not sleep.
+// What was there before Arm counts: Arm returns false, and then a thread does not sleep.
 func TestArmSeesWhatIsThere(t *testing.T) {
 	each(t, func(t *testing.T, d *device, s *Set, thread bool) {
 		d.arrive()
 		if s.Arm(transport.Any, thread) {
 			t.Error("armed, and something is there")
 		}
-		ends(t, park(s, true), "Arm has said no")
+		ends(t, park(s, true), "Arm has returned false")
 	})
 }
 
@@ -96,9 +96,9 @@ func TestInterrupt(t *testing.T) {
 			s := kind(t).set()
 			for i := range 50 {
 				s.Arm(transport.Any, true)
-				thread, free := park(s, true), park(s, false)
+				thread, goroutine := park(s, true), park(s, false)
 				if i%2 == 0 {
-					for limit := time.Now().Add(patience); s.busy() < 2; runtime.Gosched() {
+					for limit := time.Now().Add(patience); s.parking() < 2; runtime.Gosched() {
 						if time.Now().After(limit) {
 							t.Fatal("two Parks are not under way")
 						}
@@ -107,14 +107,14 @@ func TestInterrupt(t *testing.T) {
 				}
 				s.Interrupt()
 				ends(t, thread, "Interrupt")
-				ends(t, free, "Interrupt")
+				ends(t, goroutine, "Interrupt")
 			}
 		})
 	}
 }
 
-// An Interrupt that no Park of a thread can have been meant for does not end a later one.
-func TestInterruptLeavesNoBell(t *testing.T) {
+// An Interrupt while no thread sleeps or is about to does not end a later Park.
+func TestInterruptLeavesNoDoorbell(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			s := kind(t).set()
@@ -122,17 +122,17 @@ func TestInterruptLeavesNoBell(t *testing.T) {
 			ends(t, park(s, false), "Interrupt came before")
 			s.Arm(transport.Any, true)
 			thread := park(s, true)
-			lasts(t, thread, "the Interrupt was before Arm, and has been heard")
-			free := park(s, false)
-			lasts(t, free, "the Interrupt has been heard")
+			lasts(t, thread, "the Interrupt was before Arm, and has ended a Park")
+			goroutine := park(s, false)
+			lasts(t, goroutine, "the Interrupt has ended a Park")
 			s.Interrupt()
 			ends(t, thread, "Interrupt")
-			ends(t, free, "Interrupt")
+			ends(t, goroutine, "Interrupt")
 		})
 	}
 }
 
-// What the device says by a call ends the sleep that it is about, and no other, whatever descriptors there are.
+// The device's call of wake ends the sleep that it names, and no other, whatever descriptors there are.
 func TestNotify(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -141,24 +141,24 @@ func TestNotify(t *testing.T) {
 			d.wakes[0].Notify = func(w func(bool)) { wake, d.wake = w, w }
 			s := d.set()
 			s.Arm(transport.Any, true)
-			thread, free := park(s, true), park(s, false)
+			thread, goroutine := park(s, true), park(s, false)
 			wake(false)
-			ends(t, free, "its call")
+			ends(t, goroutine, "its call")
 			lasts(t, thread, "the call was for the goroutine")
-			free = park(s, false)
+			goroutine = park(s, false)
 			wake(true)
 			ends(t, thread, "its call")
-			lasts(t, free, "the call was for the thread")
+			lasts(t, goroutine, "the call was for the thread")
 			wake(true) // no thread sleeps
 			s.Arm(transport.Any, true)
 			lasts(t, park(s, true), "the call was before Arm")
 			s.Interrupt()
-			ends(t, free, "Interrupt")
+			ends(t, goroutine, "Interrupt")
 		})
 	}
 }
 
-// Several devices as one: an arrival at any of them ends the sleep, and the word of one alone is not slept on.
+// Several devices as one: an arrival at any of them ends the sleep, and no thread sleeps on the word of one alone.
 func TestSeveral(t *testing.T) {
 	var all []*device
 	whole := &several{device: device{t: t}}
@@ -184,7 +184,7 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// several is a device of devices.
+// several is a device that is made of several.
 type several struct {
 	device
 	parts []*device
@@ -223,12 +223,12 @@ func TestClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := kind(t).set()
 			s.Arm(transport.Any, true)
-			thread, free := park(s, true), park(s, false)
+			thread, goroutine := park(s, true), park(s, false)
 			time.Sleep(pause)
 			s.Close()
 			s.Close()
 			ends(t, thread, "Close")
-			ends(t, free, "Close")
+			ends(t, goroutine, "Close")
 			s.Interrupt()
 			for _, thread := range []bool{true, false} {
 				s.Arm(transport.Any, thread)
@@ -250,19 +250,19 @@ func TestCloseRaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				s.Arm(transport.Any, true)
-				thread, free := park(s, true), park(s, false)
+				thread, goroutine := park(s, true), park(s, false)
 				for range i % 7 {
 					runtime.Gosched()
 				}
 				s.Close()
 				ends(t, thread, "Close")
-				ends(t, free, "Close")
+				ends(t, goroutine, "Close")
 			}
 		})
 	}
 }
 
-// Two sides of a ping-pong sleep before each turn, so that each wake-up depends on the one before: none may be lost.
+// Two sides of a ping-pong sleep before each turn. Each wake-up depends on the one before, so none may be lost.
 func TestNoWakeUpIsLost(t *testing.T) {
 	for name, kind := range kinds {
 		for _, sleepers := range [][2]bool{{true, true}, {false, false}, {true, false}} {
@@ -287,7 +287,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 								return
 							}
 							if side == 1 {
-								spend(i)
+								yield(i)
 								theirs.arrive()
 							}
 						}
@@ -320,7 +320,7 @@ func TestHammer(t *testing.T) {
 		w := watch(t, s)
 		other := make(chan struct{})
 		stop := make(chan struct{})
-		go func() { // the other sleeper; a thread is not armed and returns at once
+		go func() { // the other sleeper; for a thread nothing is armed and Park returns at once
 			defer close(other)
 			for {
 				select {
@@ -335,7 +335,7 @@ func TestHammer(t *testing.T) {
 		turn := make(chan int)
 		go func() {
 			for i := range turn {
-				spend(i)
+				yield(i)
 				d.arrive()
 			}
 		}()
@@ -376,7 +376,7 @@ func TestInterruptIsNotLost(t *testing.T) {
 		turn := make(chan int)
 		go func() {
 			for i := range turn {
-				spend(i)
+				yield(i)
 				s.Interrupt()
 				turn <- i
 			}
