@@ -57,6 +57,7 @@ type Engine struct {
 	path  path     // how messages are matched and moved
 	links linkPath // which is path; short messages go to it without a dynamic call
 
+	load     load
 	requests requests
 	probers  []*Request
 	wait     waitState
@@ -159,7 +160,7 @@ func (e *Engine) Closed() error {
 func (e *Engine) Pending() int {
 	e.lock()
 	defer e.unlock()
-	return e.requests.outstanding
+	return e.load.outstanding
 }
 
 // DropContext forgets a communicator: its unmatched messages are released, its posted receives fail with err.
@@ -178,11 +179,11 @@ func (e *Engine) Flush() int {
 	defer e.unlock()
 	defer e.exitCall()
 	for e.closed == nil {
-		open := e.requests.outstanding - e.requests.detached
+		open := e.load.outstanding - e.requests.detached
 		if open > 0 {
 			return open
 		}
-		if e.load().none() {
+		if e.load.none() {
 			return 0
 		}
 		e.pause()

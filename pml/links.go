@@ -46,7 +46,7 @@ func (l *linkPath) init(e *Engine) {
 	keep := cfg.UnexpectedMax / 8
 	l.e, l.table, l.peers = e, tagmatch.New(), make([]*peer, cfg.Size)
 	l.store.Pool.Keep, l.grant = int(keep), eager.Grant(cfg.UnexpectedMax-keep, cfg.Size)
-	l.todo.wake = e.wakeLeader
+	l.todo.load, l.todo.wake = &e.load, e.wakeLeader
 	l.transfers.l, l.offload.l = l, l
 	begun := time.Now()
 	l.transfers.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }

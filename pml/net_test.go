@@ -489,8 +489,8 @@ func (n *testNet) accounts() error {
 						sum += int64(h.Len)
 					}
 				}
-				for _, s := range receiver.links.transfers.slots {
-					if s.t != nil && s.t.recv && s.t.peer == q {
+				for t := range receiver.links.transfers.all() {
+					if t.recv && t.peer == q {
 						sum += eager.Envelope
 					}
 				}
@@ -505,18 +505,14 @@ func (n *testNet) accounts() error {
 
 // consistent checks one engine's own books.
 func (e *Engine) consistent() error {
-	if err := e.wait.check(e.load()); err != nil {
+	if err := e.wait.check(e.load); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
 	if err := e.links.todo.check(e.links.peers); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
 	active := len(e.probers)
-	for _, s := range e.links.transfers.slots {
-		t := s.t
-		if t == nil {
-			continue
-		}
+	for t := range e.links.transfers.all() {
 		if t.r.state != stActive || t.r.transfer != t || t.recv != (t.r.op == opRecv) {
 			return fmt.Errorf("rank %d: a transfer's request is not active, or not its own", e.cfg.Rank)
 		}
@@ -528,8 +524,8 @@ func (e *Engine) consistent() error {
 		}
 	}
 	switch {
-	case e.requests.outstanding < active || e.requests.detached < 0 || e.requests.outstanding < e.requests.detached:
-		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.requests.outstanding, e.requests.detached, active)
+	case e.load.outstanding < active || e.requests.detached < 0 || e.load.outstanding < e.requests.detached:
+		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.load.outstanding, e.requests.detached, active)
 	}
 	var held int64
 	for _, p := range e.links.peers {

@@ -62,7 +62,7 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx, r.peer = nil, cc, nil
 	r.state, r.err, r.status = stActive, nil, Status{}
-	e.requests.outstanding++
+	e.load.outstanding++
 	e.probers = append(e.probers, r)
 	e.await(r)
 	err := r.err
@@ -123,7 +123,7 @@ func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, e
 	r := e.requests.handle()
 	r.prepareRecv(cc, m.ctx, int(m.status.Source), m.status.Tag, buf)
 	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
-	e.requests.outstanding++
+	e.load.outstanding++
 	e.path.take(m.found, r)
 	e.exitCall()
 	return r, nil

@@ -13,7 +13,7 @@ func (e *Engine) progress() int {
 	for i := range n {
 		e.links.event(&e.pkts[i])
 	}
-	if e.links.todo.pending != 0 {
+	if e.load.pending != 0 {
 		n += e.path.work()
 	}
 	return n

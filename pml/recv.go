@@ -41,7 +41,7 @@ func (e *Engine) startRecv(r *Request) {
 	r.op, r.mode, r.state = opRecv, Standard, stActive
 	r.cancelling, r.waited, r.ended = false, false, false
 	r.status.Cancelled = false
-	e.requests.outstanding++
+	e.load.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)
 		return

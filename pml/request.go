@@ -113,7 +113,7 @@ func (r *Request) plain() bool { return r.w == nil && r.parts == 0 && !r.extra &
 // completePlain is complete for such a request when all went well.
 func (e *Engine) completePlain(r *Request) {
 	r.state = stDone
-	e.requests.outstanding--
+	e.load.outstanding--
 	if e.wait.leader == leaderParked {
 		e.wakeLeader()
 	}
@@ -130,7 +130,7 @@ func (e *Engine) complete(r *Request, err error) {
 		return
 	}
 	r.state = stDone
-	e.requests.outstanding--
+	e.load.outstanding--
 	if r.w != nil {
 		r.w.wake()
 		r.w = nil

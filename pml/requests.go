@@ -2,11 +2,10 @@ package pml
 
 // requests are those of one engine: made, lent and reused.
 type requests struct {
-	outstanding int // requests and probes that are not complete
-	detached    int // those of them that no caller waits for
-	free        *Request
-	handles     requestQueue
-	fresh       func() *Request // makes one for a caller to hold
+	detached int // those under way that no caller waits for
+	free     *Request
+	handles  requestQueue
+	fresh    func() *Request // makes one for a caller to hold
 }
 
 // take takes one of the engine's own, for a blocking call; putBack returns it.

@@ -64,7 +64,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 func (e *Engine) start(r *Request) {
 	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
 	r.status = Status{} // a request that was cancelled once is not for ever
-	e.requests.outstanding++
+	e.load.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)
 		return

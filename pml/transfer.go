@@ -27,19 +27,12 @@ type transfer struct {
 	next   *transfer
 }
 
-// transfers are those of one rank. Peers speak of each by a number, which is used once.
+// transfers are those of one rank.
 type transfers struct {
-	l     *linkPath
-	slots []transferSlot
-	free  []uint32  // slots without a transfer
-	spare *transfer // for reuse
-
+	l *linkPath
+	numbers[transfer]
+	spare   *transfer // for reuse
 	chooser rendezvous.Chooser
-}
-
-type transferSlot struct {
-	t   *transfer
-	gen uint32
 }
 
 // open makes a transfer for r, with a number.
@@ -49,29 +42,9 @@ func (ts *transfers) open(r *Request, p *peer) *transfer {
 		t = new(transfer)
 	}
 	ts.spare = t.next
-	i := uint32(len(ts.slots))
-	if n := len(ts.free); n > 0 {
-		i = ts.free[n-1]
-		ts.free = ts.free[:n-1]
-	} else {
-		ts.slots = append(ts.slots, transferSlot{})
-	}
-	s := &ts.slots[i]
-	s.gen++
-	s.t = t
-	*t = transfer{r: r, peer: p, id: uint64(s.gen)<<32 | uint64(i+1)}
+	*t = transfer{r: r, peer: p, id: ts.add(t)}
 	r.transfer = t
 	return t
-}
-
-// find returns the transfer with that number, or nil.
-func (ts *transfers) find(id uint64) *transfer {
-	if i := uint32(id) - 1; uint64(i) < uint64(len(ts.slots)) {
-		if t := ts.slots[i].t; t != nil && t.id == id {
-			return t
-		}
-	}
-	return nil
 }
 
 // receiving returns the transfer with that number if it is one that p sends.
@@ -80,16 +53,6 @@ func (ts *transfers) receiving(p *peer, id uint64) *transfer {
 		return t
 	}
 	return nil
-}
-
-// release takes the number back. t is for reuse.
-func (ts *transfers) release(t *transfer) {
-	i := uint32(t.id) - 1
-	ts.slots[i].t = nil
-	ts.free = append(ts.free, i)
-	t.r.transfer = nil
-	t.r, t.peer = nil, nil
-	t.next, ts.spare = ts.spare, t
 }
 
 // close ends what the link does with the buffer, and gives t back.
@@ -107,15 +70,17 @@ func (ts *transfers) close(t *transfer) {
 	if memory.OK {
 		t.peer.rma.Deregister(memory.Addr, memory.Key)
 	}
-	ts.release(t)
+	ts.remove(t.id)
+	t.r.transfer = nil
+	t.r, t.peer = nil, nil
+	t.next, ts.spare = ts.spare, t
 }
 
 // failPeer ends what involves p: it is gone.
 func (ts *transfers) failPeer(p *peer, err error) {
-	for i := range ts.slots {
-		t := ts.slots[i].t
+	for t := range ts.all() {
 		switch {
-		case t == nil || t.peer != p:
+		case t.peer != p:
 			continue
 		case t.recv:
 			t.rcv.Abandon()

@@ -203,7 +203,7 @@ func (w *waitFor) lead() bool {
 				idle = 0
 				continue
 			}
-			blocked := e.links.todo.pending != 0 // then it is a backoff, whose end says nothing about the wait
+			blocked := e.load.pending != 0 // then it is a backoff, whose end says nothing about the wait
 			if sleep := w.sleep(); sleep != slept {
 				return sleep == shouldFollow
 			}
@@ -239,7 +239,7 @@ const (
 // sleep puts the leader's thread to sleep until something arrives.
 func (w *waitFor) sleep() sleepResult {
 	e := w.e
-	if e.links.todo.pending != 0 {
+	if e.load.pending != 0 {
 		e.sleepBlocked()
 		return slept
 	}
@@ -318,7 +318,7 @@ func (w *waitFor) offerProcessor() (sleepResult, bool) {
 	runtime.Gosched()
 	e.lock()
 	switch {
-	case w.ready() || e.links.todo.pending != 0:
+	case w.ready() || e.load.pending != 0:
 		return slept, true
 	case time.Since(before) <= busyRank:
 		return slept, false
@@ -381,14 +381,9 @@ func (w *waitFor) attach(own *sema) {
 	}
 }
 
-// load is what is under way.
-func (e *Engine) load() load {
-	return load{e.requests.outstanding, e.links.todo.pending, e.links.todo.stalled}
-}
-
 // exitCall is called at the end of every call, before the lock is given up.
 func (e *Engine) exitCall() {
-	if e.requests.outstanding|e.links.todo.pending|e.links.todo.stalled != 0 { // else it needs nothing, and that is seen without a call
+	if e.load.outstanding|e.load.pending|e.load.stalled != 0 { // else it needs nothing, and that is seen without a call
 		e.arm()
 	}
 }
@@ -396,7 +391,7 @@ func (e *Engine) exitCall() {
 // arm makes sure that the watcher is woken when it must be.
 func (e *Engine) arm() {
 	for range 8 {
-		n := e.wait.needs(e.load())
+		n := e.wait.needs(e.load)
 		if n == needNothing {
 			return
 		}
@@ -461,7 +456,7 @@ func (e *Engine) attend() {
 			quiet, e.pace.backoff = time.Time{}, 0
 			continue
 		}
-		if e.load().none() {
+		if e.load.none() {
 			return
 		}
 		now := time.Now()
@@ -474,7 +469,7 @@ func (e *Engine) attend() {
 		if e.path.stalled() {
 			continue
 		}
-		if e.links.todo.pending != 0 {
+		if e.load.pending != 0 {
 			e.sleepBlocked()
 			continue
 		}

@@ -396,8 +396,8 @@ func TestAnswerThroughFullLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	e0.lock()
-	if e0.requests.outstanding != 0 || e0.links.todo.pending == 0 {
-		t.Fatalf("%d operations under way and %d things to do; the test wants an answer that waits for room, and nothing else", e0.requests.outstanding, e0.links.todo.pending)
+	if e0.load.outstanding != 0 || e0.load.pending == 0 {
+		t.Fatalf("%d operations under way and %d things to do; the test wants an answer that waits for room, and nothing else", e0.load.outstanding, e0.load.pending)
 	}
 	e0.unlock()
 	e1.unlock()

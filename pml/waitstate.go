@@ -55,7 +55,7 @@ const (
 
 // load is what an engine has under way.
 type load struct {
-	outstanding int // operations
+	outstanding int // requests and probes that are not complete
 	pending     int // work that no packet will remind it of
 	stalled     int // links that will say when they have room
 }

@@ -11,12 +11,13 @@ import (
 // A stalled link is one that will say when it has room. Nothing is tried on it before that, so its streams are parked:
 // they are not pending.
 type worklist struct {
-	pending int                   // Invariant: what is in blocked and in jobs but for jobInbound, and 1 for self
+	// load is the engine's. Invariants: pending is what is in blocked, in jobs but for jobInbound, and 1 for self; stalled
+	// is how many peers are.
+	load    *load
 	self    bool                  // there may be packets from this rank to itself
 	blocked []*peer               // Invariant: p is in it once ⇔ p.blocked
 	jobs    [jobKinds][]*transfer // oldest first. Invariant: t is in jobs[k], or parked if k is jobStream, once ⇔ t.jobs has k
 	parked  []*transfer           // oldest first. Invariant: the streams of stalled links
-	stalled int                   // Invariant: peers with p.stalled
 	wake    func()                // tells a leader that sleeps that there is something to do
 }
 
@@ -38,7 +39,7 @@ func (s jobSet) has(k jobKind) bool { return s&(1<<k) != 0 }
 
 // addWork notes one more thing that is pending. A leader that sleeps would not know.
 func (w *worklist) addWork() {
-	w.pending++
+	w.load.pending++
 	w.wake()
 }
 
@@ -79,7 +80,7 @@ func (w *worklist) remove(k jobKind, t *transfer) {
 	}
 	w.jobs[k] = without(w.jobs[k], t)
 	if k != jobInbound {
-		w.pending--
+		w.load.pending--
 	}
 }
 
@@ -104,7 +105,7 @@ func (w *worklist) addSelf() {
 // removeSelf: all of that has been seen.
 func (w *worklist) removeSelf() {
 	w.self = false
-	w.pending--
+	w.load.pending--
 }
 
 // markBlocked notes that p's link is full and that it will not say when it has room.
@@ -121,7 +122,7 @@ func (w *worklist) unblock(p *peer) {
 	if p.blocked {
 		p.blocked = false
 		w.blocked = without(w.blocked, p)
-		w.pending--
+		w.load.pending--
 	}
 }
 
@@ -131,14 +132,14 @@ func (w *worklist) stall(p *peer) {
 		return
 	}
 	p.stalled = true
-	w.stalled++
+	w.load.stalled++
 	streams := w.jobs[jobStream]
 	w.jobs[jobStream] = slices.DeleteFunc(streams, func(t *transfer) bool {
 		if t.peer != p {
 			return false
 		}
 		w.parked = append(w.parked, t)
-		w.pending--
+		w.load.pending--
 		return true
 	})
 }
@@ -149,7 +150,7 @@ func (w *worklist) resume(p *peer) {
 		return
 	}
 	p.stalled = false
-	w.stalled--
+	w.load.stalled--
 	w.parked = slices.DeleteFunc(w.parked, func(t *transfer) bool {
 		if t.peer != p {
 			return false
@@ -198,8 +199,8 @@ func (w *worklist) check(peers []*peer) error {
 			return fmt.Errorf("rank %d is blocked: %v, and not in the list", p.rank, p.blocked)
 		}
 	}
-	if w.pending != pending || w.stalled != stalled || len(w.blocked) != blocked {
-		return fmt.Errorf("%d things are pending, %d stalled, %d blocked; there are %d, %d and %d", w.pending, w.stalled, len(w.blocked), pending, stalled, blocked)
+	if w.load.pending != pending || w.load.stalled != stalled || len(w.blocked) != blocked {
+		return fmt.Errorf("%d things are pending, %d stalled, %d blocked; there are %d, %d and %d", w.load.pending, w.load.stalled, len(w.blocked), pending, stalled, blocked)
 	}
 	return nil
 }

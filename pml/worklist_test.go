@@ -12,7 +12,7 @@ func TestWorklist(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		woken, was := 0, 0
-		w := &worklist{wake: func() { woken++ }}
+		w := &worklist{load: &load{}, wake: func() { woken++ }}
 		peers := []*peer{{rank: 0}, nil, {rank: 2}, {rank: 3}}
 		var requests []*transfer
 		for i := range 12 {
@@ -48,10 +48,10 @@ func TestWorklist(t *testing.T) {
 			if err := w.check(peers); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)
 			}
-			if w.pending > was && woken < w.pending-was {
-				t.Fatalf("seed %d, step %d: %d things more are pending, the leader was woken %d times", seed, step, w.pending-was, woken)
+			if w.load.pending > was && woken < w.load.pending-was {
+				t.Fatalf("seed %d, step %d: %d things more are pending, the leader was woken %d times", seed, step, w.load.pending-was, woken)
 			}
-			was, woken = w.pending, 0
+			was, woken = w.load.pending, 0
 		}
 	}
 }
@@ -60,16 +60,16 @@ func TestWorklist(t *testing.T) {
 func TestWorklistCheck(t *testing.T) {
 	p := &peer{}
 	for name, change := range map[string]func(*worklist, *transfer){
-		"a count too many":   func(w *worklist, _ *transfer) { w.pending++ },
+		"a count too many":   func(w *worklist, _ *transfer) { w.load.pending++ },
 		"not removed":        func(_ *worklist, r *transfer) { r.jobs = 0 },
-		"twice":              func(w *worklist, r *transfer) { w.jobs[jobRead] = append(w.jobs[jobRead], r); w.pending++ },
+		"twice":              func(w *worklist, r *transfer) { w.jobs[jobRead] = append(w.jobs[jobRead], r); w.load.pending++ },
 		"stalled behind":     func(*worklist, *transfer) { p.stalled = true },
 		"blocked, no entry":  func(*worklist, *transfer) { p.blocked = true },
 		"parked, not listed": func(w *worklist, r *transfer) { w.parked = append(w.parked, r) },
 	} {
 		*p = peer{}
 		r := &transfer{peer: p}
-		w := &worklist{wake: func() {}}
+		w := &worklist{load: &load{}, wake: func() {}}
 		w.add(jobRead, r)
 		w.add(jobStream, r)
 		if err := w.check([]*peer{p}); err != nil {
