@@ -3,6 +3,8 @@ package pml
 import (
 	"context"
 	"fmt"
+
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // What a holder does with a request. Every method that collects a result gives the request back; a second collection
@@ -293,7 +295,7 @@ func (r *Request) persist() *Request {
 
 // kept are a persistent request's arguments; nothing, once it has been freed.
 type kept struct {
-	buf         []byte
+	buf         transport.Mem
 	cctx        context.Context
 	source, tag int32
 }

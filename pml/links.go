@@ -127,7 +127,7 @@ func (l *linkPath) send(r *Request) {
 // is here the moment it sees the message, and would have it do half of the work when it may be about to compute.
 func (l *linkPath) armEarly(r *Request) {
 	e := l.e
-	if len(r.buf) > 0 && e.wait.armed == armedNot && e.wait.leader == noLeader && e.sleep.Arm(transport.Urgent, false) {
+	if r.buf.Len > 0 && e.wait.armed == armedNot && e.wait.leader == noLeader && e.sleep.Arm(transport.Urgent, false) {
 		e.wait.isArmed(needUrgent)
 	}
 }
@@ -142,7 +142,7 @@ const (
 
 // trySend hands r to the link, eager or as RTS.
 func (l *linkPath) trySend(p *peer, r *Request) sendResult {
-	n := len(r.buf)
+	n := r.buf.Len
 	if n <= p.out.Limit(l.e.wait.calling && len(p.queue) == 0) && p.out.TakePayload(n) {
 		return l.sendEager(p, r)
 	}
@@ -167,11 +167,11 @@ func (l *linkPath) sendEager(p *peer, r *Request) sendResult {
 		}
 		h.Kind, h.Flags, h.ID = wire.EagerSync, wire.Urgent, r.transfer.id
 	}
-	if !p.out.SendPaid(h, r.buf, eager.Cost(len(r.buf))) {
+	if !p.out.SendPaid(h, copyOut(r.buf), eager.Cost(r.buf.Len)) {
 		return sendFull
 	}
 	l.e.stats.EagerSent++
-	l.e.stats.BytesSent += uint64(len(r.buf))
+	l.e.stats.BytesSent += uint64(r.buf.Len)
 	if r.queued = false; r.mode == Standard {
 		l.dequeued(r) // it may have been refused as an RTS before there was credit
 		l.e.complete(r, nil)

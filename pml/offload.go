@@ -291,7 +291,7 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	}
 	packed, fits := transport.PackTag(r.recv.Ctx, r.recv.Source, tag)
 	switch {
-	case len(r.buf) < o.min:
+	case r.buf.Len < o.min:
 		return FallbackShort
 	case !fits:
 		return FallbackContext
@@ -300,8 +300,7 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	case r.recv.Tag == AnyTag && p.tags.soft != 0 || !o.olderDown(r):
 		return FallbackOlder
 	}
-	mem := transport.HostMem(r.buf)
-	buf := uintptr(mem.Addr)
+	buf := uintptr(r.buf.Addr)
 	if o.holds(buf) {
 		return FallbackBuffer
 	}
@@ -309,7 +308,7 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	if s == nil {
 		return FallbackFull
 	}
-	switch o.dev.Post(packed, mask, mem, s.cookie) {
+	switch o.dev.Post(packed, mask, r.buf, s.cookie) {
 	case transport.PostedDown:
 		r.offload.cookie = s.cookie
 		return handedDown
@@ -456,7 +455,7 @@ func (o *offload) done(s *slot, pkt *transport.Packet) {
 		o.l.transfers.receive(r, p, h)
 	default: // Eager, EagerSync or FIN: the payload is there
 		size := int(h.Len)
-		r.status.Bytes = int64(min(size, len(r.buf)))
+		r.status.Bytes = int64(min(size, r.buf.Len))
 		o.l.arrived(r, size)
 		o.settle(p, h)
 	}

@@ -105,7 +105,7 @@ func (o *offloaded) all() {
 
 func (o *offloaded) done(e *Engine, r *Request, source, tag int32, size int) {
 	o.Helper()
-	buf := r.buf
+	buf := r.buf.Bytes()
 	done, st, err := e.Test(r)
 	if !done || err != nil || st.Source != source || st.Tag != tag || st.Bytes != int64(size) || st.Cancelled {
 		o.Fatalf("done %v, %+v, %v, want %d bytes from %d with tag %d", done, st, err, size, source, tag)

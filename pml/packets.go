@@ -38,7 +38,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 			return
 		}
 		r := m.Owner.(*Request)
-		n := copy(r.buf, pkt.Payload)
+		n := copyIn(r.buf, pkt.Payload)
 		r.status.Source, r.status.Tag, r.status.Bytes = pkt.Peer, h.Tag, int64(n)
 		l.e.stats.MatchedOnArrival++
 		if n == len(pkt.Payload) && r.plain() {
@@ -125,14 +125,14 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 
 // receiveEager completes r, which is matched and off the table, with an eager message.
 func (l *linkPath) receiveEager(r *Request, p *peer, payload []byte) {
-	r.status.Bytes = int64(copy(r.buf, payload))
+	r.status.Bytes = int64(copyIn(r.buf, payload))
 	l.arrived(r, len(payload))
 }
 
 // arrived completes a receive of an eager message of size bytes, of which status says how many fitted.
 func (l *linkPath) arrived(r *Request, size int) {
 	if r.status.Bytes < int64(size) {
-		l.e.complete(r, &TruncateError{int64(size), int64(len(r.buf))})
+		l.e.complete(r, &TruncateError{int64(size), int64(r.buf.Len)})
 		return
 	}
 	l.e.complete(r, nil)

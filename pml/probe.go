@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Message is one that a matched probe has taken off the queue; MPI 4.1 §3.8.2. Its payload stays where it is until
@@ -60,7 +62,7 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32
 	r := e.requests.take()
 	r.op = opProbe
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
-	r.buf, r.cctx, r.peer = nil, cc, nil
+	r.buf, r.cctx, r.peer = transport.Mem{}, cc, nil
 	r.state, r.err, r.status = stActive, nil, Status{}
 	e.load.outstanding++
 	e.probers = append(e.probers, r)

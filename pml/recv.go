@@ -1,6 +1,10 @@
 package pml
 
-import "context"
+import (
+	"context"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
 
 // A receive's life: posted to the path (links.go), where it may be matched at once; else it is complete when some caller
 // or the watcher polls what it is matched with.
@@ -10,7 +14,7 @@ func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf
 	e.lock()
 	r := e.requests.take()
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
-	r.buf, r.cctx = buf, cc
+	r.buf, r.cctx = transport.HostMem(buf), cc
 	e.wait.calling = true
 	e.startRecv(r)
 	e.wait.calling = false
@@ -29,7 +33,7 @@ func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, bu
 	e.lock()
 	r := e.requests.handle()
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
-	r.buf, r.cctx = buf, cc
+	r.buf, r.cctx = transport.HostMem(buf), cc
 	e.startRecv(r)
 	e.exitCall()
 	e.unlock()
@@ -52,5 +56,5 @@ func (e *Engine) startRecv(r *Request) {
 func (r *Request) prepareRecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) {
 	r.op, r.mode = opRecv, Standard
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
-	r.buf, r.cctx = buf, cc
+	r.buf, r.cctx = transport.HostMem(buf), cc
 }

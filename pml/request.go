@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gorun-mpi/mpi/tagmatch"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Status of a completed operation.
@@ -62,7 +63,7 @@ type Request struct {
 	queued     bool // in its peer's queue
 	extra      bool // done or cancelErr is set
 
-	buf    []byte // the caller's; the engine's from start to completion
+	buf    transport.Mem // the caller's; the engine's from start to completion
 	status Status
 
 	err  error
@@ -101,7 +102,7 @@ func (w *sema) wake() {
 
 // reset forgets what r refers to.
 func (r *Request) reset() {
-	r.buf, r.err, r.peer, r.cctx = nil, nil, nil, nil
+	r.buf, r.err, r.peer, r.cctx = transport.Mem{}, nil, nil, nil
 	if r.extra {
 		r.extra, r.cancelErr, r.done = false, nil, nil
 	}

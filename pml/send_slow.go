@@ -1,11 +1,15 @@
 package pml
 
-import "context"
+import (
+	"context"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
 
 func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) {
 	r.op, r.mode = opSend, mode
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(dest), tag
-	r.buf, r.cctx = buf, cc
+	r.buf, r.cctx = transport.HostMem(buf), cc
 }
 
 // sendSlow is Send where the fast path said no. The lock is held, and is released.
@@ -73,6 +77,6 @@ func (e *Engine) start(r *Request) {
 		e.path.post(r)
 		return
 	}
-	r.status = Status{Source: r.recv.Source, Tag: r.recv.Tag, Bytes: int64(len(r.buf))}
+	r.status = Status{Source: r.recv.Source, Tag: r.recv.Tag, Bytes: int64(r.buf.Len)}
 	e.path.send(r)
 }

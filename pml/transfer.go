@@ -146,7 +146,7 @@ func (ts *transfers) receive(r *Request, p *peer, rts *wire.Header) {
 	}
 	t := ts.open(r, p)
 	t.recv = true
-	t.rcv.Init(rts, int64(len(r.buf)), t.id)
+	t.rcv.Init(rts, int64(r.buf.Len), t.id)
 	r.status.Bytes = t.rcv.Want()
 	if p.link == nil { // the answer needs one
 		p.starters = append(p.starters, t)
@@ -162,7 +162,7 @@ func (ts *transfers) begin(t *transfer) {
 	if p.rma == nil {
 		t.rcv.NotReadable()
 	}
-	f := rendezvous.Facts{Size: t.rcv.Size(), Room: int64(len(t.r.buf)), Readable: t.rcv.Readable(), Writable: !p.noSplit,
+	f := rendezvous.Facts{Size: t.rcv.Size(), Room: int64(t.r.buf.Len), Readable: t.rcv.Readable(), Writable: !p.noSplit,
 		Mapped: t.rcv.Source.Key != 0, Presence: (*rendezvous.Presence)(p.presence), Watched: ts.l.e.wait.watching(), Computing: ts.l.e.wait.computing()}
 	s, n := ts.chooser.Choose(&t.rcv.Trial, &p.tuner, &f)
 	var back rendezvous.Region
@@ -181,7 +181,7 @@ func (ts *transfers) begin(t *transfer) {
 // registerBack registers the last n bytes that the message will have in its buffer, for the sender to write.
 func (ts *transfers) registerBack(t *transfer, n int64) rendezvous.Region {
 	size := t.rcv.Size()
-	addr, key, ok := t.peer.rma.Register(transport.HostMem(t.r.buf[size-n:size]), transport.Writable)
+	addr, key, ok := t.peer.rma.Register(t.r.buf.Part(size-n, n), transport.Writable)
 	if !ok || key > math.MaxUint32 {
 		t.peer.noSplit = true
 		return rendezvous.Region{}
@@ -194,7 +194,7 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 	switch a.Do {
 	case rendezvous.Expect:
 		if z := t.peer.zcopy; z != nil {
-			z.Place(t.id, a.Header.Tag, transport.HostMem(t.r.buf[:a.Off+a.Len]), a.Off)
+			z.Place(t.id, a.Header.Tag, t.r.buf.Part(0, a.Off+a.Len), a.Off)
 			t.placed = true
 		}
 		t.peer.sendControl(a.Header)
@@ -218,8 +218,8 @@ func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	p.sendControl(fin)
 	p.returnCredit(eager.Envelope)
 	var err error
-	if size > int64(len(r.buf)) {
-		err = &TruncateError{size, int64(len(r.buf))}
+	if size > int64(r.buf.Len) {
+		err = &TruncateError{size, int64(r.buf.Len)}
 	}
 	ts.l.e.complete(r, err)
 }
@@ -241,7 +241,7 @@ func (ts *transfers) onPlaced(p *peer, h *wire.Header) {
 func (ts *transfers) onFragment(t *transfer, h *wire.Header, n int64, payload []byte) {
 	a := t.rcv.OnData(h.Tag, int64(h.Addr), n)
 	if a.Do == rendezvous.Copy {
-		copy(t.r.buf[a.Off:a.Off+a.Len], payload)
+		copyIn(t.r.buf.Part(a.Off, a.Len), payload)
 		a = t.rcv.Copied(a.Len)
 	}
 	ts.onReceiver(t, a)
@@ -254,7 +254,7 @@ func (ts *transfers) readNext(t *transfer) int {
 		return 0
 	}
 	from := t.rcv.Source
-	switch st, err := t.peer.rma.Get(transport.HostMem(t.r.buf[off:off+n]), from.Addr+uint64(off), from.Key, t.id); {
+	switch st, err := t.peer.rma.Get(t.r.buf.Part(off, n), from.Addr+uint64(off), from.Key, t.id); {
 	case err != nil:
 		ts.readFailed(t)
 	case st == transport.Full:
@@ -326,9 +326,9 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 	}
 	var memory rendezvous.Region
 	if p.rma != nil {
-		memory.Addr, memory.Key, memory.OK = p.rma.Register(transport.HostMem(r.buf), transport.Readable)
+		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
 	}
-	t.snd.Init(t.id, int64(len(r.buf)), memory, p.piece(len(r.buf)))
+	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
 	if p.out.SendPaid(t.snd.RTS(r.recv.Ctx, r.recv.Tag), nil, eager.Envelope) {
 		return true
 	}
@@ -420,7 +420,7 @@ func (ts *transfers) pump(t *transfer) int {
 			return n
 		}
 		ts.l.hdr = a.Header
-		if !ts.sendFragment(p, buf[a.Off:a.Off+a.Len]) {
+		if !ts.sendFragment(p, buf.Part(a.Off, a.Len)) {
 			return n
 		}
 		t.snd.Sent(a.Len)
@@ -428,12 +428,12 @@ func (ts *transfers) pump(t *transfer) int {
 }
 
 // sendFragment sends ts.l.hdr with payload. The sender's buffer is left alone until FIN, so that it can be lent.
-func (ts *transfers) sendFragment(p *peer, payload []byte) bool {
+func (ts *transfers) sendFragment(p *peer, payload transport.Mem) bool {
 	taken := false
 	if p.zcopy != nil {
-		taken = p.zcopy.Send(&ts.l.hdr, transport.HostMem(payload))
+		taken = p.zcopy.Send(&ts.l.hdr, payload)
 	} else {
-		taken = p.link.TrySend(&ts.l.hdr, payload)
+		taken = p.link.TrySend(&ts.l.hdr, copyOut(payload))
 	}
 	if !taken && p.tells {
 		p.markBlocked()
@@ -447,7 +447,7 @@ func (ts *transfers) writeNext(t *transfer) int {
 	if !ok {
 		return 0
 	}
-	switch st, err := t.peer.rma.Put(transport.HostMem(t.r.buf[off:off+n]), addr, key, t.id); {
+	switch st, err := t.peer.rma.Put(t.r.buf.Part(off, n), addr, key, t.id); {
 	case err == nil && st == transport.Full:
 		return 0
 	case err == nil && st == transport.Started:
