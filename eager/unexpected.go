@@ -26,8 +26,8 @@ type Store struct {
 	Peak  int64 // and at most
 }
 
-// CostOf is what a message costs until it is matched: an announced one its envelope, any other its payload too.
-func CostOf(h *wire.Header, payload int) int64 {
+// costOf is what a message costs until it is matched: an announced one its envelope, any other its payload too.
+func costOf(h *wire.Header, payload int) int64 {
 	if h.Kind == wire.RTS {
 		return Envelope
 	}
@@ -36,7 +36,7 @@ func CostOf(h *wire.Header, payload int) int64 {
 
 // Keep fills u with a message and copies its payload.
 func (s *Store) Keep(u *Unexpected, h *wire.Header, payload []byte) {
-	u.Kind, u.Flags, u.Cost = h.Kind, h.Flags, CostOf(h, len(payload))
+	u.Kind, u.Flags, u.Cost = h.Kind, h.Flags, costOf(h, len(payload))
 	u.Size, u.ID, u.Addr, u.Key = int64(len(payload)), 0, 0, 0
 	if h.Kind != wire.Eager {
 		u.ID, u.Addr, u.Key = h.ID, h.Addr, h.Key

@@ -14,6 +14,8 @@ import (
 // ErrInjected is the error of operations that fail because the plan says so.
 var ErrInjected = errors.New("faulty: injected failure")
 
+var errCut = fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)
+
 // Device misbehaves. The caller's lock guards all of it, as it does in any Device.
 type Device struct {
 	transport.Device
@@ -221,8 +223,7 @@ func (d *Device) count(peer int) {
 	}
 	if c.left--; c.left <= 0 {
 		c.broken = true
-		d.append(transport.Packet{Event: transport.Down, Peer: int32(peer),
-			Err: fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)})
+		d.append(transport.Packet{Event: transport.Down, Peer: int32(peer), Err: errCut})
 		d.wakeAll()
 	}
 }

@@ -1,7 +1,6 @@
 package faulty
 
 import (
-	"fmt"
 	"math/rand/v2"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -44,10 +43,6 @@ func (l *link) over() bool {
 	return c != nil && c.broken
 }
 
-func (l *link) cutError() error {
-	return fmt.Errorf("faulty: connection cut by plan: %w", transport.ErrPeerGone)
-}
-
 // TrySend is transport.Link's.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	return l.send(func() bool { return l.Link.TrySend(h, payload) })
@@ -77,7 +72,7 @@ func (l *link) refuse() bool {
 		return false
 	}
 	if d.polls >= l.refuseUntil && hit(l.dice, d.plan.Refuse) {
-		l.refuseUntil = d.polls + 1 + uint64(l.dice.IntN(d.plan.RefuseFor+1))
+		l.refuseUntil = d.in(l.dice, d.plan.RefuseFor)
 		if l.caps.TellsRoom {
 			d.comeLater(l.refuseUntil, func() (transport.Packet, transport.State) {
 				return transport.Packet{Event: transport.Room, Peer: int32(l.peer)}, transport.Done
@@ -137,7 +132,7 @@ func (l *link) operate(cookie uint64, dst transport.Mem, begin operation) (trans
 	plan := &l.d.plan
 	switch {
 	case l.over():
-		return transport.Done, l.cutError()
+		return transport.Done, errCut
 	case hit(l.dice, plan.FullRMA):
 		return transport.Full, nil
 	}
@@ -151,7 +146,7 @@ func (l *link) operate(cookie uint64, dst transport.Mem, begin operation) (trans
 		return begin()
 	}
 	l.d.comeLater(l.d.in(l.dice, plan.LateFor), func() (p transport.Packet, state transport.State) {
-		err := l.cutError()
+		err := errCut
 		if !l.over() {
 			if state, err = begin(); err != nil {
 				state = transport.Done
