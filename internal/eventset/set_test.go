@@ -400,6 +400,9 @@ func TestInterruptIsNotLost(t *testing.T) {
 
 // Sleeping costs no memory.
 func TestNoAllocations(t *testing.T) {
+	if proc.Race {
+		t.Skip("the race detector allocates")
+	}
 	each(t, func(t *testing.T, _ *device, s *Set, thread bool) {
 		if n := testing.AllocsPerRun(1000, func() {
 			s.Arm(transport.Any, thread)
