@@ -547,6 +547,10 @@ func (e *Engine) consistent() error {
 
 func (n *testNet) check(t testing.TB) {
 	t.Helper()
+	for _, e := range n.engines { // some may still be connecting
+		e.lock()
+		defer e.unlock()
+	}
 	for _, what := range n.misuse {
 		t.Error(what)
 	}

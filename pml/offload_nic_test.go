@@ -87,6 +87,8 @@ func (c *testNIC) oneOf(n int) bool { return c.rng != nil && n > 0 && c.rng.IntN
 
 // offload is one and the same for all links.
 func (c *testNIC) offload() *transport.Offload {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
 	if c.off == nil {
 		c.off = &transport.Offload{Tags: c.limits.Tags, Min: c.limits.Min, Post: c.post, Cancel: c.cancel, Seen: c.sawOne}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -44,9 +45,10 @@ func (c *counted) Poll(p []transport.Packet) int {
 }
 
 func (c *counted) Facts() *transport.Facts {
-	f := c.Device.Facts()
+	f := *c.Device.Facts()
+	f.Wake = slices.Clone(f.Wake)
 	f.Wake[0].Clear = func(bool) { c.parks.Add(1) }
-	return f
+	return &f
 }
 
 func (c *counted) Arm(level transport.Level) bool {
