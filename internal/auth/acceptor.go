@@ -32,6 +32,7 @@ type Acceptor struct {
 	ln     net.Listener
 	failed [reasons]atomic.Uint64 // handshakes, by reason
 	quit   chan struct{}          // closed by Close
+	noted  chan struct{}          // holds an element if notices are to be logged
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows; not held while anything waits
@@ -55,9 +56,10 @@ func Serve(ln net.Listener, opt Options) *Acceptor {
 	if opt.Pending == 0 {
 		opt.Pending = defaultPending
 	}
-	a := &Acceptor{opt: opt, ln: ln, quit: make(chan struct{}),
+	a := &Acceptor{opt: opt, ln: ln, quit: make(chan struct{}), noted: make(chan struct{}, 1),
 		perHost: map[netip.Prefix]int{}, served: map[net.Conn]struct{}{}}
 	a.wg.Go(a.accept)
+	a.wg.Go(a.logNotices)
 	return a
 }
 
@@ -87,12 +89,11 @@ func (a *Acceptor) Close() {
 	for conn := range a.served {
 		conn.Close()
 	}
-	a.stopNotices()
 	a.mu.Unlock()
 	close(a.quit)
 	a.ln.Close()
 	a.wg.Wait()
-	a.lastNotices()
+	a.logNow()
 }
 
 func (a *Acceptor) accept() {

@@ -52,7 +52,7 @@ func FuzzAccept(f *testing.F) {
 // FuzzDial is an acceptor without the secret.
 func FuzzDial(f *testing.F) {
 	s := raw(2, nil, false)
-	good := bytes.Clone(s.buf[:s.putReply(accepted)]) // to another opening
+	good := bytes.Clone(s.buf[:s.putFirst(labelReply, []byte{0})]) // to another opening
 	f.Add(good)
 	f.Add(good[:20])
 	f.Add(preamble[:])
@@ -81,13 +81,13 @@ func FuzzMember(f *testing.F) {
 		dialler.Go(func() {
 			defer dc.Close()
 			s := raw(1, dc, true)
-			if _, err := dc.Write(s.buf[:s.putOpening(claim{int(from), int(to), secure})]); err != nil {
+			if _, err := dc.Write(s.buf[:s.putFirst(labelOpening, claim{int(from), int(to), secure}.encode())]); err != nil {
 				return
 			}
 			if _, err := io.ReadFull(dc, s.buf[:replySize]); err != nil {
 				return
 			}
-			if why, ok := s.takeReply(); !ok || why != accepted {
+			if b, ok := s.unseal(labelReply, sealedAt, replySize); !ok || b[0] != 0 {
 				return
 			}
 			dc.Write(append(bytes.Clone(s.buf[:s.putPayload(labelConfirmation, payload)]), rubbish...))

@@ -132,10 +132,6 @@ func (s *Session) Confirm(payload []byte) error {
 	if err == nil {
 		s.Payload, err = s.receive(labelAnswer)
 	}
-	if Why(err) == Gone {
-		err = &Error{Why: Gone, text: "closed the connection before its answer: it has ended, or has too many connections",
-			err: fmt.Errorf("%w: %w", ErrTurnedAway, err)}
-	}
 	return s.orClose(err)
 }
 
@@ -194,12 +190,12 @@ func (s *Session) dial() error {
 	if err := s.step(); err != nil {
 		return err
 	}
-	n := s.putOpening(claim{from: s.h.Rank, to: s.Peer, tls: s.h.TLS})
+	n := s.putFirst(labelOpening, claim{from: s.h.Rank, to: s.Peer, tls: s.h.TLS}.encode())
 	if _, err := s.Conn.Write(s.buf[:n]); err != nil {
-		return s.turnedAway(err)
+		return s.failed(err, Gone)
 	}
 	if err := s.read(0, preambleSize); err != nil {
-		return s.turnedAway(err)
+		return s.failed(err, Gone)
 	}
 	switch v, ok := versionIn(s.buf[:preambleSize]); {
 	case !ok:
@@ -209,21 +205,13 @@ func (s *Session) dial() error {
 			"all ranks must be built with the same gorun", v, version)}
 	}
 	if err := s.read(preambleSize, replySize); err != nil {
-		return s.turnedAway(err)
+		return s.failed(err, Gone)
 	}
-	refusal, ok := s.takeReply()
+	refusal, ok := s.unseal(labelReply, sealedAt, replySize)
 	if !ok {
 		return &Error{Why: Unproved}
 	}
-	return s.refused(refusal)
-}
-
-// turnedAway is failed for what comes before the reply.
-func (s *Session) turnedAway(err error) error {
-	if err = s.failed(err, Gone); Why(err) == Gone {
-		return TurnedAway(err)
-	}
-	return err
+	return s.refused(Reason(refusal[0]))
 }
 
 // refused is the error for people that the acceptor's refusal is.
@@ -256,7 +244,7 @@ func (s *Session) accept() error {
 		return err
 	}
 	why := s.h.judge(c)
-	if _, err := s.Conn.Write(s.buf[:s.putReply(why)]); err != nil {
+	if _, err := s.Conn.Write(s.buf[:s.putFirst(labelReply, []byte{byte(why)})]); err != nil {
 		return s.failed(err, Gone)
 	}
 	if why != accepted {
@@ -289,11 +277,11 @@ func (s *Session) hearOpening() (c claim, err error) {
 	if err := s.h.prepare(); err != nil {
 		return c, &Error{Why: Helpless, err: err}
 	}
-	c, ok := s.takeOpening()
+	b, ok := s.unseal(labelOpening, sealedAt, openingSize)
 	if !ok {
 		return c, &Error{Why: Unproved}
 	}
-	return c, nil
+	return decodeClaim(b), nil
 }
 
 // judge compares what a dialler of the job claims with what this side is.
@@ -352,6 +340,8 @@ func (s *Session) failed(err error, why Reason) error {
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &Error{Why: Slow, text: fmt.Sprintf("no answer in %v", s.limit()), err: err}
+	case hungUp(err) && why == Gone:
+		return TurnedAway(err)
 	case hungUp(err):
 		return &Error{Why: why, err: err}
 	}

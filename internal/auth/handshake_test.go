@@ -27,8 +27,14 @@ func TestHandshake(t *testing.T) {
 				t.Errorf("ranks %d and %d, payloads %q and %q", d.Peer, a.Peer, a.Payload, d.Payload)
 			}
 			for _, conn := range []net.Conn{d.Conn, a.Conn} {
-				if _, is := conn.(*tls.Conn); is != (name == "tls") {
+				c, is := conn.(*tls.Conn)
+				if is != (name == "tls") {
 					t.Errorf("the connection is a %T", conn)
+				} else if !is {
+					continue
+				}
+				if st := c.ConnectionState(); st.Version != tls.VersionTLS13 || st.DidResume || len(st.PeerCertificates) != 1 {
+					t.Errorf("%+v", st)
 				}
 			}
 			talk(t, d.Conn, a.Conn)
@@ -189,7 +195,7 @@ func TestWrongAcceptor(t *testing.T) {
 					t.Error(err)
 				}
 				opening := bytes.Clone(s.buf[:openingSize])
-				reply := bytes.Clone(s.buf[:s.putReply(accepted)])
+				reply := bytes.Clone(s.buf[:s.putFirst(labelReply, []byte{0})])
 				if old == nil {
 					old = bytes.Clone(reply)
 				}
@@ -214,123 +220,112 @@ func TestWrongAcceptor(t *testing.T) {
 	}
 }
 
-// What has been recorded, of this job or another, opens nothing; nor does a good opening help one that cannot go on.
-func TestReplay(t *testing.T) {
+// A dialler that cannot go on, stalls or closes, anywhere: nothing that has been recorded, of this job or another,
+// opens anything; one that stalls, or sends a byte now and then, is given up after one limit.
+func TestWrongDialler(t *testing.T) {
 	other := func(h *Handshaker) { h.Secret = known("another secret, as long") }
 	elsewhere := func(h *Handshaker) { h.Job = "other" }
-	opening := func(t *testing.T) []byte { s := raw(1, nil, true); return s.buf[:s.putOpening(claim{from: 1, to: 2})] }
 	ours := record(t, rank(1), rank(2))
-	for _, tc := range []struct {
-		name string
-		said []byte
-		why  Reason
-		hear int // bytes that it may hear
-	}{
-		{"of this job", ours, Unproved, replySize},
-		{"of another job", record(t, rank(1, elsewhere), rank(2, elsewhere)), Unproved, 0},
-		{"of a job of the same name", record(t, rank(1, other), rank(2, other)), Unproved, 0},
-		{"of another pair of this job", record(t, rank(1), rank(3)), OtherRank, replySize},
-		{"an old confirmation to a new opening", append(opening(t), ours[openingSize:]...), Unproved, replySize},
-		{"a confirmation that is too long", append(opening(t), 0xff, 0xff), Unproved, replySize},
-		{"rubbish to a new opening", append(opening(t), bytes.Repeat([]byte{7}, 1801)...), Unproved, replySize},
+	fresh := func(then ...byte) []byte {
+		s := raw(1, nil, true)
+		return append(s.buf[:s.putFirst(labelOpening, claim{from: 1, to: 2}.encode())], then...)
+	}
+	type said struct {
+		name  string
+		bytes []byte
+		why   Reason
+		hear  int // bytes that it may hear
+	}
+	all := []said{
+		{"a replay", ours, Unproved, replySize},
+		{"a replay of another job", record(t, rank(1, elsewhere), rank(2, elsewhere)), Unproved, 0},
+		{"a replay of a job of the same name", record(t, rank(1, other), rank(2, other)), Unproved, 0},
+		{"a replay of another pair of this job", record(t, rank(1), rank(3)), OtherRank, replySize},
+		{"an old confirmation to a new opening", fresh(ours[openingSize:]...), Unproved, replySize},
+		{"a confirmation that is too long", fresh(0xff, 0xff), Unproved, replySize},
+		{"rubbish to a new opening", fresh(bytes.Repeat([]byte{7}, 1801)...), Unproved, replySize},
 		{"one bit of the opening", slices.Concat(ours[:openingSize-1], []byte{ours[openingSize-1] ^ 1}), Unproved, 0},
 		{"another rank in it", slices.Concat(ours[:sealedAt], []byte{ours[sealedAt] ^ 1}, ours[sealedAt+1:]), Unproved, 0},
-	} {
+	}
+	for k, closed := range map[int]Reason{0: Silent, 1: NotGorun, preambleSize - 1: NotGorun, preambleSize: NotGorun,
+		sealedAt: NotGorun, openingSize - 1: NotGorun, openingSize: Gone, openingSize + 1: NotGorun,
+		openingSize + lengthSize: NotGorun, len(ours) - 1: NotGorun} {
+		all = append(all, said{fmt.Sprintf("closes after %d bytes", k), ours[:k], closed, replySize},
+			said{fmt.Sprintf("stalls after %d bytes", k), ours[:k], Slow, replySize})
+	}
+	for _, c := range all {
 		conn, ac := socketPair(t)
-		conn.Write(tc.said)
-		if e := accept(rank(2), ac, ""); Why(e.err) != tc.why {
-			t.Errorf("%s: %v", tc.name, e.err)
+		conn.Write(c.bytes)
+		limit := hang
+		if c.why == Slow {
+			limit = 30 * time.Millisecond
+		} else {
+			conn.(*net.TCPConn).CloseWrite()
 		}
-		if heard, _ := io.ReadAll(conn); len(heard) > tc.hear {
-			t.Errorf("%s: heard %d bytes", tc.name, len(heard))
+		if e := accept(rank(2, within(limit)), ac, ""); Why(e.err) != c.why {
+			t.Errorf("%s: %v", c.name, e.err)
 		}
-	}
-}
-
-// Stalls of either side, anywhere: the other side gives up after one limit, and says so.
-func TestStalls(t *testing.T) {
-	const limit = 30 * time.Millisecond
-	said := record(t, rank(1), rank(2))
-	for _, k := range []int{0, 1, preambleSize - 1, preambleSize, sealedAt, openingSize - 1,
-		openingSize, openingSize + 1, openingSize + lengthSize, len(said) - 1} {
-		conn, ac := socketPair(t)
-		conn.Write(said[:k])
-		if e := accept(rank(2, within(limit)), ac, ""); Why(e.err) != Slow {
-			t.Errorf("the dialler stalls after %d bytes: %v", k, e.err)
+		if heard, _ := io.ReadAll(conn); len(heard) > c.hear {
+			t.Errorf("%s: heard %d bytes", c.name, len(heard))
 		}
 	}
-	for _, k := range []int{0, 1, preambleSize, replySize - 1, replySize, replySize + 1, replySize + lengthSize} {
-		dc, ac := socketPair(t)
-		go func() {
-			s := raw(2, ac, false)
-			s.hearOpening()
-			s.putReply(accepted)
-			ac.Write(append(s.buf[:replySize:replySize], 16, 0)[:k])
-		}()
-		e := dial(context.Background(), rank(1, within(limit)), dc, 2, "")
-		if Why(e.err) != Slow || !errors.Is(e.err, os.ErrDeadlineExceeded) ||
-			!strings.Contains(e.err.Error(), "no answer in 30ms") {
-			t.Errorf("the acceptor stalls after %d bytes: %v", k, e.err)
-		}
-	}
-}
-
-// A byte now and then does not buy more time.
-func TestDrips(t *testing.T) {
-	said := record(t, rank(1), rank(2))
 	conn, ac := socketPair(t)
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
+	drips := time.AfterFunc(0, func() {
 		for i := 0; ; i++ {
-			select {
-			case <-stop:
+			if _, err := conn.Write(ours[i%len(ours):][:1]); err != nil {
 				return
-			case <-time.After(5 * time.Millisecond):
-				conn.Write(said[i%len(said):][:1])
 			}
+			time.Sleep(5 * time.Millisecond)
 		}
-	}()
+	})
+	defer drips.Stop()
 	if e := accept(rank(2, within(50*time.Millisecond)), ac, ""); Why(e.err) != Slow {
-		t.Error(e.err)
+		t.Error("a byte now and then: ", e.err)
 	}
 }
 
-// Either side closes, anywhere.
-func TestHangsUp(t *testing.T) {
-	said := record(t, rank(1), rank(2))
-	for k, why := range map[int]Reason{0: Silent, 1: NotGorun, preambleSize: NotGorun,
-		openingSize: Gone, openingSize + 1: NotGorun, openingSize + lengthSize: NotGorun} {
-		conn, ac := socketPair(t)
-		conn.Write(said[:k])
-		conn.(*net.TCPConn).CloseWrite()
-		if e := accept(rank(2), ac, ""); Why(e.err) != why {
-			t.Errorf("after %d bytes: %v, reason %d", k, e.err, Why(e.err))
-		}
-	}
-	for _, replies := range []bool{false, true} {
-		dc, ac := socketPair(t)
-		go func() {
-			if s := raw(2, ac, false); replies {
+// An acceptor that stalls or closes, anywhere.
+func TestAbsentAcceptor(t *testing.T) {
+	for _, k := range []int{0, 1, preambleSize, replySize - 1, replySize, replySize + 1, replySize + lengthSize} {
+		for _, closes := range []bool{false, true} {
+			dc, ac := socketPair(t)
+			go func() {
+				s := raw(2, ac, false)
 				s.hearOpening()
-				ac.Write(s.buf[:s.putReply(accepted)])
-				s.receive(labelConfirmation)
+				s.putFirst(labelReply, []byte{0})
+				ac.Write(append(s.buf[:replySize:replySize], tagSize, 0)[:k])
+				if closes {
+					ac.(*net.TCPConn).CloseWrite()
+				}
+			}()
+			limit := 30 * time.Millisecond
+			if closes {
+				limit = hang
 			}
-			ac.Close()
-		}()
-		if e := dial(context.Background(), rank(1), dc, 2, ""); !errors.Is(e.err, ErrTurnedAway) || Why(e.err) != Gone {
-			t.Errorf("the acceptor closes, after its reply: %v: %v", replies, e.err)
+			e := dial(context.Background(), rank(1, within(limit)), dc, 2, "")
+			if closes && !errors.Is(e.err, ErrTurnedAway) && k <= replySize {
+				t.Errorf("the acceptor closes after %d bytes: %v", k, e.err)
+			}
+			if !closes && (Why(e.err) != Slow || !errors.Is(e.err, os.ErrDeadlineExceeded) ||
+				!strings.Contains(e.err.Error(), "no answer in 30ms")) {
+				t.Errorf("the acceptor stalls after %d bytes: %v", k, e.err)
+			}
 		}
 	}
 }
 
 // A context that ends, ends the session wherever it is.
 func TestContext(t *testing.T) {
-	for _, where := range []string{"reply", "answer", "tls", "before the end"} {
+	enough := errors.New("enough")
+	for _, where := range []string{"reply", "answer", "tls", "end"} {
 		dc, ac := socketPair(t)
 		ctx, cancel := context.WithCancelCause(context.Background())
-		enough := errors.New("enough")
-		d, a := rank(1, within(time.Hour)), rank(2, within(time.Hour)) // so that only the context can end it
+		stalls := func(here string) {
+			if here == where {
+				time.AfterFunc(20*time.Millisecond, func() { cancel(enough) })
+			}
+		}
+		d, a := rank(1, within(time.Hour)), rank(2) // so that only the context can end it
 		d.TLS, a.TLS = where == "tls", where == "tls"
 		if where != "reply" {
 			go func() {
@@ -339,16 +334,16 @@ func TestContext(t *testing.T) {
 				}
 			}()
 		}
-		s, err := d.Dial(ctxEnds(ctx, where == "reply", func() { cancel(enough) }), dc, 2)
+		stalls("reply")
+		s, err := d.Dial(ctx, dc, 2)
 		if err == nil {
-			ctxEnds(ctx, where == "answer", func() { cancel(enough) })
+			stalls("answer")
 			err = s.Confirm(nil)
 		}
 		if err == nil {
-			if where == "before the end" {
+			if stalls("tls"); where == "end" {
 				cancel(enough)
 			}
-			ctxEnds(ctx, where == "tls", func() { cancel(enough) })
 			_, err = s.Finish()
 		}
 		if !errors.Is(err, enough) {
@@ -359,14 +354,6 @@ func TestContext(t *testing.T) {
 		}
 		cancel(nil)
 	}
-}
-
-// ctxEnds calls end after a while, if now is the time for it.
-func ctxEnds(ctx context.Context, now bool, end func()) context.Context {
-	if now {
-		time.AfterFunc(20*time.Millisecond, end)
-	}
-	return ctx
 }
 
 // A dialler that proves itself and then does not begin with TLS.

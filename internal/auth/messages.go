@@ -77,38 +77,14 @@ func decodeClaim(b []byte) claim {
 	return claim{int(binary.LittleEndian.Uint32(b)), int(binary.LittleEndian.Uint32(b[4:])), b[8] != 0}
 }
 
-// putOpening and the other put functions encode into buf and return the message's length.
-func (s *Session) putOpening(c claim) int {
-	s.putPreamble()
-	return s.seal(labelOpening, sealedAt, c.encode())
-}
-
-func (s *Session) putPreamble() {
+// putFirst encodes an opening or a reply into buf, and returns its length.
+func (s *Session) putFirst(label string, sealed []byte) int {
 	copy(s.buf[:], preamble[:])
 	rand.Read(s.buf[preambleSize:sealedAt])
+	return s.seal(label, sealedAt, sealed)
 }
 
-func (s *Session) takeOpening() (claim, bool) {
-	b, ok := s.unseal(labelOpening, sealedAt, openingSize)
-	if !ok {
-		return claim{}, false
-	}
-	return decodeClaim(b), true
-}
-
-func (s *Session) putReply(refusal Reason) int {
-	s.putPreamble()
-	return s.seal(labelReply, sealedAt, []byte{byte(refusal)})
-}
-
-func (s *Session) takeReply() (refusal Reason, ok bool) {
-	b, ok := s.unseal(labelReply, sealedAt, replySize)
-	if !ok {
-		return 0, false
-	}
-	return Reason(b[0]), true
-}
-
+// putPayload encodes a confirmation or an answer.
 func (s *Session) putPayload(label string, payload []byte) int {
 	if len(payload) > MaxPayload {
 		panic("auth: a payload that is longer than MaxPayload")

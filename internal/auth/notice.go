@@ -8,16 +8,16 @@ import (
 
 // notice is the handshakes that have failed for one reason and have not been logged yet.
 type notice struct {
-	count  uint64
+	count  int
 	err    error // of the last one
 	from   netip.Addr
-	others bool        // from more than one address
-	timer  *time.Timer // not nil: a line has been logged within the last noticePause
+	others bool // from more than one address
 }
 
+// noticePause is how long what fails after a line in the log is collected for the next one.
 const noticePause = time.Second
 
-// note counts a failed handshake, and logs it now or together with those that come within the pause.
+// note counts a failed handshake and has it logged.
 func (a *Acceptor) note(err error, from netip.Addr) {
 	why := Why(err)
 	if why == Gone {
@@ -26,78 +26,59 @@ func (a *Acceptor) note(err error, from netip.Addr) {
 	a.failed[why].Add(1)
 	a.mu.Lock()
 	n := &a.notices[why]
-	n.others = n.others || n.count > 0 && n.from != from
-	n.from, n.err = from, err
-	n.count++
-	line := ""
-	if n.timer == nil && !a.closed {
-		line = n.take(a.opt.Name, why)
-		n.timer = time.AfterFunc(noticePause, func() { a.notify(why) })
-	}
+	*n = notice{n.count + 1, err, from, n.others || n.count > 0 && n.from != from}
 	a.mu.Unlock()
-	a.log(line)
+	select {
+	case a.noted <- struct{}{}:
+	default:
+	}
 }
 
-// notify logs what has come together in a pause.
-func (a *Acceptor) notify(why Reason) {
-	a.mu.Lock()
-	if a.closed {
-		a.mu.Unlock()
-		return
-	}
-	a.wg.Add(1)
-	defer a.wg.Done()
-	n := &a.notices[why]
-	line := n.take(a.opt.Name, why)
-	if line == "" {
-		n.timer = nil
-	} else {
-		n.timer.Reset(noticePause)
-	}
-	a.mu.Unlock()
-	a.log(line)
-}
-
-// stopNotices ends the pauses. mu is held.
-func (a *Acceptor) stopNotices() {
-	for i := range a.notices {
-		if t := a.notices[i].timer; t != nil {
-			t.Stop()
+// logNotices logs one line for each reason, and after a pause what has come together in it, until Close.
+func (a *Acceptor) logNotices() {
+	for {
+		select {
+		case <-a.noted:
+			a.logNow()
+		case <-a.quit:
+			return
+		}
+		select {
+		case <-time.After(noticePause):
+		case <-a.quit:
+			return
 		}
 	}
 }
 
-// lastNotices logs what is left when no connection comes any more.
-func (a *Acceptor) lastNotices() {
-	for i := range a.notices {
-		a.log(a.notices[i].take(a.opt.Name, Reason(i)))
+func (a *Acceptor) logNow() {
+	a.mu.Lock()
+	all := a.notices
+	a.notices = [reasons]notice{}
+	a.mu.Unlock()
+	for why := range all {
+		if all[why].count > 0 {
+			a.opt.Log(a.opt.Name + ": " + all[why].text(Reason(why)))
+		}
 	}
 }
 
-func (a *Acceptor) log(line string) {
-	if line != "" {
-		a.opt.Log(line)
-	}
-}
-
-// take returns the line for the log, or nothing, and begins anew.
-func (n *notice) take(name string, why Reason) string {
-	if n.count == 0 {
-		return ""
-	}
-	count, others := "1 connection", ""
+func (n *notice) text(why Reason) string {
+	text := "1 connection"
 	if n.count > 1 {
-		count = fmt.Sprintf("%d connections", n.count)
+		text = fmt.Sprintf("%d connections", n.count)
 	}
+	if why.refused() {
+		text += " refused"
+	}
+	text += " from " + origin(n.from)
 	if n.others {
-		others = " and others"
+		text += " and others"
 	}
-	line := fmt.Sprintf("%s: %s refused from %s%s: %s", name, count, origin(n.from), others, words[why])
-	if !why.refused() {
-		line = fmt.Sprintf("%s: %s from %s%s failed: %v", name, count, origin(n.from), others, n.err)
+	if why.refused() {
+		return text + ": " + words[why]
 	}
-	n.count, n.others = 0, false
-	return line
+	return text + " failed: " + n.err.Error()
 }
 
 // origin is where a connection came from, for people.

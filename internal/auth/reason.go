@@ -86,9 +86,9 @@ func Why(err error) Reason {
 	return accepted
 }
 
-// ErrTurnedAway: the other side has closed the connection before it had said anything, or between its proof and its
-// answer. Too many connections may have been open there; dialling again may help. Another secret looks the same.
-var ErrTurnedAway = errors.New("closed the connection at once: it is of another job or has another secret, has ended, " +
+// ErrTurnedAway: the other side has closed the connection before its answer. Too many connections may have been open
+// there; dialling again may help. Another secret looks the same.
+var ErrTurnedAway = errors.New("closed the connection: it is of another job or has another secret, has ended, " +
 	"or has too many connections")
 
 // TurnedAway is ErrTurnedAway because of err where that says that the other side has closed the connection, else err.

@@ -8,19 +8,6 @@ import (
 	"time"
 )
 
-func TestTLSState(t *testing.T) {
-	d, a := both(t, rank(1, withTLS), rank(2, withTLS), 2)
-	for _, e := range []end{d, a} {
-		if e.err != nil {
-			t.Fatal(e.err)
-		}
-		s := e.Conn.(*tls.Conn).ConnectionState()
-		if s.Version != tls.VersionTLS13 || s.DidResume || len(s.PeerCertificates) != 1 {
-			t.Errorf("%+v", s)
-		}
-	}
-}
-
 // side is a session before TLS, of a side with this secret that has seen that.
 func side(t *testing.T, conn net.Conn, secret, seen string, dialled bool) *Session {
 	h := rank(1, withTLS, func(h *Handshaker) { h.Secret = known(secret) })

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"os"
@@ -228,72 +227,6 @@ func TestRankTwice(t *testing.T) {
 	_, err = join(context.Background(), from(env(0)))
 	if err == nil || !strings.Contains(err.Error(), "connected already") {
 		t.Error(err)
-	}
-}
-
-// 10,000 connections that stay open and say nothing, or say a word at a time, while ranks join.
-func TestCrowd(t *testing.T) {
-	const ranks, flood = 4, 10000
-	s, env := listening(t, ranks, time.Minute, "127.0.0.1:0")
-	var mu sync.Mutex
-	var open []net.Conn
-	defer func() {
-		for _, c := range open {
-			c.Close()
-		}
-	}()
-	stop := make(chan struct{})
-	var pushing sync.WaitGroup
-	most := pendingMin + 2*ranks
-	push := func() {
-		conn, err := net.Dial("tcp", env(0)[EnvPort])
-		if err != nil {
-			return
-		}
-		io.WriteString(conn, "cmd=init")
-		mu.Lock()
-		defer mu.Unlock()
-		if open = append(open, conn); len(open) > 2*most { // our own descriptors are few too
-			open[0].Close()
-			open = open[1:]
-		}
-	}
-	for range most {
-		push() // full from the start
-	}
-	for range 4 {
-		pushing.Go(func() {
-			for range flood / 4 {
-				select {
-				case <-stop:
-					return
-				default:
-					push()
-				}
-			}
-		})
-	}
-	var joining sync.WaitGroup
-	for rank := range ranks {
-		joining.Go(func() {
-			c, err := join(context.Background(), from(env(rank)))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			c.Close()
-		})
-	}
-	joining.Wait()
-	pushing.Wait()
-	close(stop)
-	if s.Refused() == 0 {
-		t.Error("none was refused")
-	}
-	for end := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > 4*most; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines", runtime.NumGoroutine())
-		}
 	}
 }
 

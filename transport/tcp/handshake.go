@@ -36,20 +36,6 @@ const (
 	leaving                  // I am closing my device
 )
 
-func (c code) String() string {
-	switch c {
-	case accepted:
-		return "accepted"
-	case crossing:
-		return "crossing"
-	case mismatch:
-		return "mismatch"
-	case leaving:
-		return "leaving"
-	}
-	return fmt.Sprintf("code %d", uint8(c))
-}
-
 // handshaker does the handshakes of one rank. All fields but the card are set before the first one.
 type handshaker struct {
 	*auth.Handshaker

@@ -1,12 +1,9 @@
 package tcp
 
-import (
-	"net"
-	"time"
-)
+import "net"
 
 // switchConn is what a tls.Conn sits on: the connection itself, until adopt. Then the owner of the tls.Conn sees to it
-// that nothing is read, written or given a deadline through the connection any more.
+// that nothing is read or written through the connection any more; deadlines have no meaning then.
 type switchConn struct {
 	net.Conn
 	in, out func([]byte) (int, error) // nil before adopt
@@ -43,27 +40,4 @@ func (s *switchConn) Write(b []byte) (int, error) {
 		return s.Conn.Write(b)
 	}
 	return s.out(b)
-}
-
-// Deadlines have no meaning after adopt: nothing blocks.
-
-func (s *switchConn) SetDeadline(t time.Time) error {
-	if s.in != nil {
-		return nil
-	}
-	return s.Conn.SetDeadline(t)
-}
-
-func (s *switchConn) SetReadDeadline(t time.Time) error {
-	if s.in != nil {
-		return nil
-	}
-	return s.Conn.SetReadDeadline(t)
-}
-
-func (s *switchConn) SetWriteDeadline(t time.Time) error {
-	if s.in != nil {
-		return nil
-	}
-	return s.Conn.SetWriteDeadline(t)
 }

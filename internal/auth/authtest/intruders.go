@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,16 +116,42 @@ func Run(t *testing.T, l Listener) {
 			})
 		})
 	}
-	t.Run("many that say nothing", func(t *testing.T) {
-		var open []net.Conn
-		for range 300 { // more than may be pending, and they stay
-			open = append(open, l.dial(t))
-		}
+	t.Run("ten thousand", func(t *testing.T) { l.flood(t, opening) })
+}
+
+// flood makes ten thousand connections that say a part of an opening, and of which more than may be pending stay open,
+// while ranks of the job come in.
+func (l Listener) flood(t *testing.T, opening []byte) {
+	const floods, each, stay = 4, 2500, 100
+	before := l.Refused()
+	var all sync.WaitGroup
+	for range floods {
+		all.Go(func() {
+			var open []net.Conn
+			for i := range each {
+				conn, err := l.Dial()
+				if err != nil {
+					continue // closed, or there is no room, before it was in
+				}
+				conn.Write(opening[:i%len(opening)])
+				if open = append(open, conn); len(open) > stay {
+					open[0].Close()
+					open = open[1:]
+				}
+			}
+			for _, conn := range open {
+				conn.Close()
+			}
+		})
+	}
+	for range 3 {
 		l.works(t)
-		for _, conn := range open {
-			conn.Close()
-		}
-	})
+	}
+	all.Wait()
+	l.works(t)
+	if n := l.Refused() - before; n < floods*each/4 {
+		t.Errorf("%d connections were counted", n)
+	}
 }
 
 // refuses checks that one more connection is counted, and that others come in.
