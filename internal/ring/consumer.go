@@ -2,16 +2,16 @@ package ring
 
 // Consumer is the reading side. One goroutine at a time.
 //
-// Use: Peek, read the slot, Advance, …, and Release when nothing of what was
-// advanced over is needed any more.
+// Use: Peek, read the slot, Advance, …, and Release when the slots and payloads
+// that were advanced over are not needed any more.
 type Consumer struct {
 	slots []Slot
 	mask  uint64
 	ctl   *Control
 	pos   uint64 // next slot to look at
-	head  uint64 // what ctl.head says. head <= pos
+	head  uint64 // the last value stored in ctl.head. head <= pos
 	bytes int    // of the areas, advanced over since head was stored
-	most  int    // bytes at which Release does not wait
+	most  int    // bytes at which Release stores head
 
 	small, bulk []byte
 }
@@ -65,21 +65,21 @@ func (c *Consumer) Advance(n int) {
 	c.bytes += (n + Align - 1) &^ (Align - 1) // as much as the producer took for it
 }
 
-// flushBytes: at this much released payload the producer is told at once, so that a stream of large fragments never
+// flushBytes: at this much released payload Release stores head at once, so that a stream of large fragments never
 // waits for room while there is some.
 const flushBytes = 64 << 10
 
-// Release returns everything advanced over to the producer. Telling it costs a cache line, so that is done for a
-// quarter of the slots, or of the smaller area, at a time; the producer cannot be stuck for want of what is withheld,
-// since three quarters are then still in front of the consumer, and an allocation of a quarter wastes less than
-// another one at the end of a lap.
+// Release returns everything advanced over to the producer. Storing head costs a cache line, so Release stores it for a
+// quarter of the slots, or of the smaller area, at a time. The producer cannot be stuck for want of the rest: three
+// quarters are then still in front of the consumer, and an allocation of a quarter wastes less than another one at the
+// end of a lap.
 func (c *Consumer) Release() {
 	if n := c.pos - c.head; n >= uint64(len(c.slots))/4 || c.bytes >= c.most {
 		c.Flush()
 	}
 }
 
-// Flush tells the producer everything. Called before going to sleep.
+// Flush stores head now. The consumer calls it before it sleeps.
 func (c *Consumer) Flush() {
 	if c.head != c.pos {
 		c.head, c.bytes = c.pos, 0
@@ -87,11 +87,12 @@ func (c *Consumer) Flush() {
 	}
 }
 
-// SetCold says whether the consumer wants to be told of new slots. After SetCold(true) it must look once more.
-func (c *Consumer) SetCold(cold bool) {
+// SetArmed says whether the ring is armed (the producer signals new slots) or polled (it does not). After
+// SetArmed(true) the consumer must look once more.
+func (c *Consumer) SetArmed(armed bool) {
 	v := uint32(0)
-	if cold {
+	if armed {
 		v = 1
 	}
-	c.ctl.cold.Store(v)
+	c.ctl.armed.Store(v)
 }

@@ -3,5 +3,5 @@
 //
 //	Owns:     offsets and memory ordering inside one ring; layout.go has the picture
 //	May call: the standard library
-//	Never:    know what a tag or a rank is; sleep; trust what the other side wrote without checking it
+//	Never:    know what a tag or a rank is; sleep; use what the other side wrote without checking it
 package ring

@@ -29,18 +29,18 @@ type Geometry struct {
 }
 
 const (
-	// SlotSize is two cache lines: x86 fetches lines in pairs, and a message of 48 B touches one only.
+	// SlotSize is two cache lines: x86 reads lines in pairs, and a message of 48 B touches one only.
 	SlotSize = 128
 	// SlotWords of 8 bytes.
 	SlotWords = SlotSize / 8
-	// ControlSize: a pair of lines of its own, see false sharing.
+	// ControlSize is a pair of lines of its own, against false sharing.
 	ControlSize = 128
-	// Align of payloads in the areas.
+	// Align is the alignment of payloads in the areas.
 	Align = 64
 	page  = 4096
 )
 
-// Check reports what is wrong with g, which may come from another process.
+// Check returns an error for a Geometry that cannot be. g may come from another process.
 func (g Geometry) Check() error {
 	switch {
 	case g.Slots < 8 || g.Slots > 1<<16 || g.Slots&(g.Slots-1) != 0:

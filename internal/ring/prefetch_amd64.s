@@ -1,8 +1,8 @@
 #include "textflag.h"
 
-// func own(p unsafe.Pointer, lines int)
-// PREFETCHW asks for a cache line in a state that can be written, and does not wait for it.
-TEXT ·own(SB), NOSPLIT, $0-16
+// func prefetchW(p unsafe.Pointer, lines int)
+// PREFETCHW requests a cache line in a state that can be written, and does not wait for it.
+TEXT ·prefetchW(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ lines+8(FP), CX
 next:
@@ -15,8 +15,8 @@ next:
 done:
 	RET
 
-// func fetch(p unsafe.Pointer, lines int)
-TEXT ·fetch(SB), NOSPLIT, $0-16
+// func prefetch(p unsafe.Pointer, lines int)
+TEXT ·prefetch(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ lines+8(FP), CX
 again:

@@ -5,7 +5,7 @@ package ring
 import "unsafe"
 
 //go:noescape
-func own(p unsafe.Pointer, lines int)
+func prefetchW(p unsafe.Pointer, lines int)
 
 //go:noescape
-func fetch(p unsafe.Pointer, lines int)
+func prefetch(p unsafe.Pointer, lines int)

@@ -4,6 +4,6 @@ package ring
 
 import "unsafe"
 
-func own(unsafe.Pointer, int) {}
+func prefetchW(unsafe.Pointer, int) {}
 
-func fetch(unsafe.Pointer, int) {}
+func prefetch(unsafe.Pointer, int) {}

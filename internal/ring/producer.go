@@ -4,8 +4,8 @@ import "fmt"
 
 // Producer is the writing side. One goroutine at a time.
 //
-// Use: s := Slot(); fill s.W, perhaps Alloc memory; Publish(meta). A slot that
-// was not published is given again by the next Slot.
+// Use: s := Slot(); fill s.W, perhaps Alloc memory; Publish(s, meta). The next Slot
+// returns a slot that was not published again.
 type Producer struct {
 	slots []Slot
 	mask  uint64
@@ -14,7 +14,7 @@ type Producer struct {
 	limit uint64 // next < limit: that slot is ours. Invariant: limit == lastHead+len(slots) for some head we have seen
 
 	small, bulk area
-	// marks[i&mask] are the areas' positions after slot i was published: where freeing up to i frees the areas to.
+	// marks[i&mask] are the areas' positions after slot i was published: up to there the areas are free when slot i is.
 	marks []mark
 }
 
@@ -32,7 +32,8 @@ func NewProducer(mem []byte, g Geometry) (*Producer, error) {
 		return nil, err
 	}
 	ctl, slots := view(mem, g)
-	p := &Producer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl, limit: uint64(g.Slots), marks: make([]mark, g.Slots)}
+	p := &Producer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl, limit: uint64(g.Slots),
+		marks: make([]mark, g.Slots)}
 	p.small.mem = mem[g.SmallAt():g.BulkAt()]
 	p.bulk.mem = mem[g.BulkAt():g.Size()]
 	return p, nil
@@ -69,11 +70,11 @@ func (p *Producer) slotSlow() *Slot {
 	return &p.slots[p.next&p.mask]
 }
 
-// refresh looks how far the consumer is and reports whether it has released anything new.
+// refresh reads how far the consumer is and reports whether it has released anything new.
 func (p *Producer) refresh() bool {
 	head := p.ctl.head.Load()
 	old := p.limit - uint64(len(p.slots))
-	if head == old || head-old > p.next-old { // nothing new, or nonsense: the consumer cannot be ahead of us
+	if head == old || head-old > p.next-old { // nothing new, or nonsense: the consumer cannot be ahead of the producer
 		return false
 	}
 	p.limit = head + uint64(len(p.slots))
@@ -88,9 +89,9 @@ func (p *Producer) AllocSmall(n int) ([]byte, uint32) { return p.alloc(&p.small,
 // AllocBulk is the same from the bulk area.
 func (p *Producer) AllocBulk(n int) ([]byte, uint32) { return p.alloc(&p.bulk, n) }
 
-// alloc finds n contiguous bytes. What it returns is given back by the release of the slot published next; a second
-// call before Publish forgets nothing but wastes the first range. Up to a quarter of the area fits sooner or later;
-// more may never fit behind what the current lap has used.
+// alloc finds n contiguous bytes. They are free again when the slot published next is released. A second call before
+// Publish wastes the first range until then. Up to a quarter of the area fits sooner or later; more may never fit
+// behind what the current lap has used.
 func (p *Producer) alloc(a *area, n int) ([]byte, uint32) {
 	if n <= 0 || n > len(a.mem) {
 		return a.none(n), 0
@@ -111,7 +112,7 @@ func (p *Producer) alloc(a *area, n int) ([]byte, uint32) {
 	return a.mem[at : at+uint64(n) : at+need], uint32(at)
 }
 
-// none is what needs no room, or has none whatever the consumer does.
+// none is the result for n bytes that need no room, or that never fit.
 func (a *area) none(n int) []byte {
 	if n == 0 {
 		return a.mem[:0:0]
@@ -119,15 +120,15 @@ func (a *area) none(n int) []byte {
 	return nil
 }
 
-// Publish hands the slot that Slot returned to the consumer. It reports whether the consumer must be told, because
-// it does not look at this ring.
-func (p *Producer) Publish(s *Slot, meta uint32) (tell bool) {
+// Publish hands the slot that Slot returned to the consumer. It reports whether the ring is armed, so that the producer
+// must signal the consumer.
+func (p *Producer) Publish(s *Slot, meta uint32) (signal bool) {
 	p.marks[p.next&p.mask] = mark{p.small.pos, p.bulk.pos}
 	p.next++
-	// A sequentially consistent store (XCHG): the load of cold must not pass it. The consumer stores cold and then
-	// looks at the slot; one of the two sees the other.
+	// A sequentially consistent store (XCHG): the load of armed must not pass it. The consumer stores armed and then
+	// reads the slot; one of the two sees the other.
 	s.seq.Store(uint64(uint32(p.next))<<32 | uint64(meta))
-	return p.ctl.cold.Load() != 0
+	return p.ctl.armed.Load() != 0
 }
 
 // Pending is the number of slots published and not known to be released.

@@ -42,7 +42,7 @@ func open(t testing.TB, g Geometry, pos uint64) (*Producer, *Consumer) {
 	return p, c
 }
 
-// starts are positions around which the 32 bits of the sequence in a slot, and their sign, run over.
+// starts are positions around which the 32 bits of the sequence in a slot, and their sign, overflow.
 var starts = []uint64{0, 1<<31 - 20, 1<<32 - 20, 1<<33 - 100}
 
 func TestGeometry(t *testing.T) {
@@ -83,8 +83,11 @@ func TestGeometry(t *testing.T) {
 // Areas lie behind the slots, on pages, and do not overlap.
 func TestLayout(t *testing.T) {
 	for _, g := range geometries {
-		if end := ControlSize + g.Slots*SlotSize; g.SmallAt() < end || g.SmallAt()%page != 0 || g.BulkAt() != g.SmallAt()+g.Small || g.Size() != g.BulkAt()+g.Bulk {
-			t.Errorf("%+v: slots end at %d, small area at %d, bulk area at %d, end at %d", g, end, g.SmallAt(), g.BulkAt(), g.Size())
+		end := ControlSize + g.Slots*SlotSize
+		if g.SmallAt() < end || g.SmallAt()%page != 0 ||
+			g.BulkAt() != g.SmallAt()+g.Small || g.Size() != g.BulkAt()+g.Bulk {
+			t.Errorf("%+v: slots end at %d, small area at %d, bulk area at %d, end at %d",
+				g, end, g.SmallAt(), g.BulkAt(), g.Size())
 		}
 		for _, n := range []int{0, 1, g.Size() - 1} {
 			if _, err := NewProducer(make([]byte, n), g); err == nil {
@@ -106,36 +109,36 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// entry is the model's idea of a published slot.
-type entry struct {
+// modelSlot is what the model knows of a published slot.
+type modelSlot struct {
 	index uint64
 	meta  uint32
 	words [SlotWords - 1]uint64
 	bulk  bool
 	off   uint32
-	mem   []byte // where it lies, nil if nothing was allocated
+	mem   []byte // its payload in the area; nil: nothing was allocated
 	want  []byte
 }
 
-func (e *entry) overlaps(o *entry) bool {
+func (e *modelSlot) overlaps(o *modelSlot) bool {
 	return e.mem != nil && o.mem != nil && e.bulk == o.bulk &&
 		int(e.off) < int(o.off)+len(o.mem) && int(o.off) < int(e.off)+len(e.mem)
 }
 
-// model is a ring as a slice: entries from the oldest that the producer has not been told to be free.
+// model is a ring as a slice: the slots that the consumer has not released, oldest first.
 type model struct {
 	t       *testing.T
 	g       Geometry
 	rng     *rand.Rand
 	p       *Producer
 	c       *Consumer
-	live    []*entry
+	live    []*modelSlot
 	taken   int // live[:taken] have been advanced over
 	next    uint64
 	refused int
 }
 
-// publish does what a sender does and checks that what it is given is free.
+// publish does what a sender does and checks that the slot and the memory it gets are free.
 func (m *model) publish() {
 	s := m.p.Slot()
 	if full := len(m.live) == m.g.Slots; (s == nil) != full {
@@ -144,7 +147,7 @@ func (m *model) publish() {
 	if s == nil {
 		return
 	}
-	e := &entry{index: m.next, meta: m.rng.Uint32(), bulk: m.g.Bulk > 0 && m.rng.IntN(2) == 0}
+	e := &modelSlot{index: m.next, meta: m.rng.Uint32(), bulk: m.g.Bulk > 0 && m.rng.IntN(2) == 0}
 	if m.rng.IntN(3) > 0 {
 		size := m.g.Small
 		alloc := m.p.AllocSmall
@@ -160,7 +163,7 @@ func (m *model) publish() {
 			if len(m.live) == 0 {
 				m.t.Fatalf("%d bytes were refused by an area of %d that is all free", n, size)
 			}
-			return // the slot comes again
+			return // the next Slot returns this one again
 		}
 		m.checkRange(e, n, size)
 	}
@@ -172,14 +175,14 @@ func (m *model) publish() {
 		e.mem[i] = byte(m.rng.Uint32())
 	}
 	e.want = bytes.Clone(e.mem)
-	if tell := m.p.Publish(s, e.meta); tell {
-		m.t.Fatal("Publish says that the consumer is cold; it never was")
+	if signal := m.p.Publish(s, e.meta); signal {
+		m.t.Fatal("Publish reports an armed ring; it never was")
 	}
 	m.next++
 	m.live = append(m.live, e)
 }
 
-func (m *model) checkRange(e *entry, n, size int) {
+func (m *model) checkRange(e *modelSlot, n, size int) {
 	if len(e.mem) != n || int(e.off)+n > size || e.off%Align != 0 {
 		m.t.Fatalf("asked for %d bytes of %d: got %d at offset %d", n, size, len(e.mem), e.off)
 	}
@@ -217,7 +220,7 @@ func (m *model) consume() {
 	m.taken++
 }
 
-// release checks that nothing that was still the consumer's has been overwritten.
+// release checks that nothing of the consumer's has been overwritten, and releases.
 func (m *model) release(flush bool) {
 	for _, e := range m.live[:m.taken] {
 		if !bytes.Equal(e.mem, e.want) {
@@ -229,12 +232,13 @@ func (m *model) release(flush bool) {
 	} else {
 		m.c.Release()
 	}
-	told := int(m.c.ctl.head.Load() - (m.next - uint64(len(m.live))))
-	if flush && told != m.taken || told != 0 && told != m.taken || told == 0 && m.taken >= m.g.Slots/4 && m.taken > 0 {
-		m.t.Fatalf("%d slots had been advanced over, flush %v, and the producer was told of %d", m.taken, flush, told)
+	freed := int(m.c.ctl.head.Load() - (m.next - uint64(len(m.live))))
+	if flush && freed != m.taken || freed != 0 && freed != m.taken ||
+		freed == 0 && m.taken >= m.g.Slots/4 && m.taken > 0 {
+		m.t.Fatalf("%d slots had been advanced over, flush %v, and head has freed %d", m.taken, flush, freed)
 	}
-	m.live = m.live[told:]
-	m.taken -= told
+	m.live = m.live[freed:]
+	m.taken -= freed
 	if pending := m.p.Pending(); pending < len(m.live) || pending > m.g.Slots {
 		m.t.Fatalf("Pending is %d, the model has %d", pending, len(m.live))
 	}
@@ -276,27 +280,27 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// A slot that was not published is given again, and costs nothing.
+// Slot returns a slot that was not published again, and no room is lost.
 func TestUnpublishedSlot(t *testing.T) {
 	p, c := open(t, geometries[0], 0)
 	for i := range uint64(100) {
 		if a, b := p.Slot(), p.Slot(); a == nil || a != b {
-			t.Fatalf("round %d: Slot gave %p and then %p", i, a, b)
+			t.Fatalf("round %d: Slot returned %p and then %p", i, a, b)
 		}
 		if s, _ := c.Peek(); s != nil {
 			t.Fatal("a slot that was not published was seen")
 		}
 		p.Publish(p.Slot(), uint32(i))
 		if s, meta := c.Peek(); s == nil || meta != uint32(i) {
-			t.Fatalf("round %d: Peek gave meta %d", i, meta)
+			t.Fatalf("round %d: Peek returned meta %d", i, meta)
 		}
 		c.Advance(0)
 		c.Release()
 	}
 }
 
-// A consumer that only calls Release, as one does that polls all the time, never leaves the producer without room for
-// a quarter of an area.
+// A consumer that only calls Release, as one that always polls does, never starves the producer of room for a quarter
+// of an area.
 func TestNeverStuck(t *testing.T) {
 	for _, g := range geometries {
 		for _, bulk := range []bool{false, true} {
@@ -333,7 +337,8 @@ func TestNeverStuck(t *testing.T) {
 							mem, _ = alloc(k)
 						}
 						if mem == nil {
-							t.Fatalf("%+v: everything has been read and released; no room for %d bytes in an area of %d", g, k, size)
+							t.Fatalf("%+v: all has been read and released; no room for %d bytes in an area of %d",
+								g, k, size)
 						}
 					}
 					s := p.Slot()
@@ -368,7 +373,7 @@ func TestAllocLimits(t *testing.T) {
 	}
 }
 
-// Whatever the consumer writes as head, the producer stays inside the ring and gives nobody a slot twice.
+// Whatever the consumer writes as head, the producer stays inside the ring and uses no slot that is not released.
 func TestHostileHead(t *testing.T) {
 	for _, pos := range starts {
 		p, c := open(t, geometries[1], pos)
@@ -377,7 +382,8 @@ func TestHostileHead(t *testing.T) {
 			p.AllocSmall(100)
 			p.Publish(p.Slot(), 0)
 		}
-		for _, head := range []uint64{pos - 1, pos - n, 0, pos + n + 1, pos + 2*n, pos + 1<<32, pos + 1<<63, 1<<64 - 1} {
+		for _, head := range []uint64{pos - 1, pos - n, 0, pos + n + 1, pos + 2*n,
+			pos + 1<<32, pos + 1<<63, 1<<64 - 1} {
 			if head-pos <= n {
 				continue // 0 is where this ring began
 			}
@@ -393,16 +399,16 @@ func TestHostileHead(t *testing.T) {
 		c.Flush()
 		for range 3 {
 			if p.Slot() == nil {
-				t.Fatal("three slots were released and are not given")
+				t.Fatal("three slots were released and Slot does not return them")
 			}
 			p.Publish(p.Slot(), 0)
 		}
 		if p.Slot() != nil {
-			t.Error("three slots were released and a fourth is given")
+			t.Error("three slots were released and Slot returns a fourth")
 		}
 		p.ctl.head.Store(pos + 2) // running backwards
 		if p.Slot() != nil {
-			t.Error("head ran backwards and gave a slot")
+			t.Error("head ran backwards and freed a slot")
 		}
 	}
 }
@@ -426,26 +432,27 @@ func TestHostileOffsets(t *testing.T) {
 			} {
 				mem, ok := a.part(x.off, x.n)
 				if ok != x.ok || ok && (len(mem) != int(x.n) || cap(mem) != int(x.n)) {
-					t.Errorf("area of %d: %d bytes at %d: %v, %d bytes (capacity %d)", a.size, x.n, x.off, ok, len(mem), cap(mem))
+					t.Errorf("area of %d: %d bytes at %d: %v, %d bytes (capacity %d)",
+						a.size, x.n, x.off, ok, len(mem), cap(mem))
 				}
 			}
 		}
 	}
 }
 
-// Two goroutines, with a consumer that goes to sleep when nothing is there and must be told.
+// Two goroutines, with a consumer that sleeps when nothing is there and must be signalled.
 func TestTwoGoroutines(t *testing.T) {
 	for _, g := range geometries {
 		for _, pos := range starts[:3] {
 			p, c := open(t, g, pos)
-			bell := make(chan struct{}, 1)
+			doorbell := make(chan struct{}, 1)
 			n := uint64(10_000)
 			if testing.Short() {
 				n = 1000
 			}
 			failed := make(chan error, 1)
-			go func() { failed <- produce(p, g, n, bell) }()
-			if err := consume(c, n, bell); err != nil {
+			go func() { failed <- produce(p, g, n, doorbell) }()
+			if err := consume(c, n, doorbell); err != nil {
 				t.Fatalf("%+v at %d: %v", g, pos, err)
 			}
 			if err := <-failed; err != nil {
@@ -455,10 +462,10 @@ func TestTwoGoroutines(t *testing.T) {
 	}
 }
 
-// patience is after how long a step will not come any more.
+// patience is the limit of a step, after which a test fails.
 const patience = 30 * time.Second
 
-func produce(p *Producer, g Geometry, n uint64, bell chan<- struct{}) error {
+func produce(p *Producer, g Geometry, n uint64, doorbell chan<- struct{}) error {
 	rng := rand.New(rand.NewPCG(n, 2))
 	for i := range n {
 		late := time.Now().Add(patience)
@@ -496,7 +503,7 @@ func produce(p *Producer, g Geometry, n uint64, bell chan<- struct{}) error {
 		s.W[1], s.W[2] = uint64(kind), uint64(off)<<32|uint64(size)
 		if p.Publish(s, uint32(i)) {
 			select {
-			case bell <- struct{}{}:
+			case doorbell <- struct{}{}:
 			default:
 			}
 		}
@@ -504,20 +511,20 @@ func produce(p *Producer, g Geometry, n uint64, bell chan<- struct{}) error {
 	return nil
 }
 
-func consume(c *Consumer, n uint64, bell <-chan struct{}) error {
+func consume(c *Consumer, n uint64, doorbell <-chan struct{}) error {
 	for i := uint64(0); i < n; {
 		s, meta := c.Peek()
 		if s == nil {
-			c.SetCold(true)
+			c.SetArmed(true)
 			if !c.Ready() {
 				c.Flush()
 				select {
-				case <-bell:
+				case <-doorbell:
 				case <-time.After(patience):
-					return fmt.Errorf("slot %d: not told within %v; ready now: %v", i, patience, c.Ready())
+					return fmt.Errorf("slot %d: not signalled within %v; ready now: %v", i, patience, c.Ready())
 				}
 			}
-			c.SetCold(false)
+			c.SetArmed(false)
 			continue
 		}
 		if meta != uint32(i) || s.W[0] != i || s.W[14] != i*15 {

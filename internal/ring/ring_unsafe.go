@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Slot is one entry. Seq publishes; W is the caller's.
+// Slot holds one packet. seq publishes it; W is the caller's.
 type Slot struct {
 	seq atomic.Uint64
 	W   [SlotWords - 1]uint64
@@ -18,9 +18,9 @@ func (s *Slot) Bytes(i int) []byte {
 
 // Control is written by the consumer.
 type Control struct {
-	head atomic.Uint64 // slots released
-	cold atomic.Uint32 // 1: the consumer does not look at this ring until it is told that something is in it
-	_    [ControlSize - 12]byte
+	head  atomic.Uint64 // slots released
+	armed atomic.Uint32 // 1: the consumer does not poll this ring; the producer signals it when something is in it
+	_     [ControlSize - 12]byte
 }
 
 // aligned reports whether mem, which is not empty, begins where a slot may.
@@ -31,24 +31,25 @@ func view(mem []byte, g Geometry) (*Control, []Slot) {
 	return (*Control)(unsafe.Pointer(&mem[0])), unsafe.Slice((*Slot)(unsafe.Pointer(&mem[ControlSize])), g.Slots)
 }
 
-// maxOwn bounds what is asked for ahead: more than the processor can have under way only gets in its own way.
-const maxOwn = 32
+// maxPrefetch bounds the lines of one prefetch: the processor can have only so many under way.
+const maxPrefetch = 32
 
-// OwnSlot fetches the second line of the next slot, which the consumer had last. Called after a Publish that used it:
-// the next message is likely to be like this one, and its stores then need not wait.
-func (p *Producer) OwnSlot() {
-	own(unsafe.Pointer(&p.slots[p.next&p.mask].W[SlotWords/2-1]), 1)
+// PrefetchWSlot prefetches the second line of the next slot, which the consumer had last, for writing. The caller does
+// so after a Publish that used that line: the next message is likely to be like this one, and its stores then need not
+// wait.
+func (p *Producer) PrefetchWSlot() {
+	prefetchW(unsafe.Pointer(&p.slots[p.next&p.mask].W[SlotWords/2-1]), 1)
 }
 
-// Fetch asks for the beginning of what the producer has written, which is about to be read.
-func Fetch(mem []byte) {
+// Prefetch prefetches the beginning of a payload that the consumer is about to read.
+func Prefetch(mem []byte) {
 	if len(mem) > 0 {
-		fetch(unsafe.Pointer(&mem[0]), min((len(mem)+Align-1)/Align, maxOwn))
+		prefetch(unsafe.Pointer(&mem[0]), min((len(mem)+Align-1)/Align, maxPrefetch))
 	}
 }
 
-// OwnSmall fetches what AllocSmall(n) would return next.
-func (p *Producer) OwnSmall(n int) {
+// PrefetchWSmall prefetches what AllocSmall(n) would return next, for writing.
+func (p *Producer) PrefetchWSmall(n int) {
 	at := p.small.pos % uint64(len(p.small.mem))
-	own(unsafe.Pointer(&p.small.mem[at]), min((n+Align-1)/Align, maxOwn, (len(p.small.mem)-int(at))/Align))
+	prefetchW(unsafe.Pointer(&p.small.mem[at]), min((n+Align-1)/Align, maxPrefetch, (len(p.small.mem)-int(at))/Align))
 }

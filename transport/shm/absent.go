@@ -20,7 +20,8 @@ type Options struct {
 	Log        func(msg string, args ...any)
 }
 
-// New says that shared memory is for Linux only.
+// New returns ErrUnavailable: shared memory needs Linux.
 func New(Options) (transport.Device, error) {
-	return nil, fmt.Errorf("%w: shm needs Linux (memfd_create, futex), this is %s", transport.ErrUnavailable, runtime.GOOS)
+	return nil, fmt.Errorf("%w: shm needs Linux (memfd_create, futex), this is %s",
+		transport.ErrUnavailable, runtime.GOOS)
 }

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segments is the memory of mpi.Alloc: ours, which peers may map, and theirs.
+// segments is the memory of mpi.Alloc: this rank's, which peers may map, and the peers'.
 //
-// A segment's descriptor is sent over a link's connection before the first RTS that names it; until the peer's
-// goroutine has mapped it the peer uses process_vm_readv.
+// A segment's descriptor is sent over a link's connection before the first RTS that names it. Until the peer's
+// goroutine has mapped it, the peer uses process_vm_readv.
 type segments struct {
 	mine atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
 
@@ -36,10 +36,10 @@ type segment struct {
 	base uint64 // address in its owner
 	mem  []byte
 	fd   int
-	sent map[*link]bool // the link's lock (the engine's) guards it
+	sent map[*link]bool // guarded by the link's lock, which is the engine's
 }
 
-// A segment message: id, base, size (u64 each) and the descriptor; size 0: the segment is gone.
+// A segment message: id, base, size (u64 each) and the descriptor; size 0: the segment has been freed.
 const segmentMsg = 24
 
 func (s *segments) init() {
@@ -109,7 +109,7 @@ func (s *segments) find(addr uint64, n int) *segment {
 	return all[i]
 }
 
-// share returns the key of the segment that holds buf, after handing it to the peer; 0 if there is none.
+// share returns the key of the segment that holds buf, after sending its descriptor to the peer; 0 if there is none.
 func (s *segments) share(l *link, buf []byte) uint64 {
 	seg := s.find(addressOf(buf), len(buf))
 	if seg == nil {
@@ -202,7 +202,7 @@ func (s *segments) mapped(peer int, id, addr uint64, n int) []byte {
 	return g.mem[off : off+uint64(n)]
 }
 
-// close unmaps the peers' memory and ours. mpi.Finalize documents that Alloc's memory ends with it.
+// close unmaps the peers' memory and this rank's. mpi.Finalize documents that Alloc's memory ends with it.
 func (s *segments) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@ const (
 	welcomeSize = 20
 
 	handshakeTime = 20 * time.Second
-	// turnedAwayFor is how long a peer is dialled again that closes the connection: too many may be open there.
+	// turnedAwayFor is how long to go on dialling a peer that closes the connection: too many may be open there.
 	turnedAwayFor = 600 * time.Millisecond
 )
 
@@ -75,7 +75,7 @@ func (d *Device) authenticate(conn net.Conn) (*auth.Session, error) {
 	return s, err
 }
 
-// keep notes an open connection, or refuses it because the device is closing.
+// keep records an open connection, or closes it because the device is closing.
 func (d *Device) keep(c *net.UnixConn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,16 +109,16 @@ func (d *Device) start(f func()) bool {
 	return true
 }
 
-// serve is the life of an incoming connection of a peer that has proved itself: its ring, then what it hands over, then
-// its end.
+// serve handles an incoming connection of a peer that has proved itself, from the handing over of its ring, through the
+// segments that it sends, to its end.
 func (d *Device) serve(s *auth.Session) {
 	defer s.Close()
 	p := s.Conn.(*packetConn)
 	r, err := d.takeRing(s.Peer, s.Payload, p)
 	if err != nil {
-		return // the closed connection tells it
+		return // the peer sees the closed connection
 	}
-	p.out = []int{d.boxFD, d.bellFD, d.threadFD}
+	p.out = []int{d.boxFD, d.goroutineFD, d.threadFD}
 	if err = s.Answer(d.welcome(r)); err == nil {
 		_, err = s.Finish()
 	}
@@ -129,7 +129,7 @@ func (d *Device) serve(s *auth.Session) {
 	closed := d.closed
 	d.mu.Unlock()
 	if !closed {
-		d.notice(s.Peer, goneError(s.Peer, err))
+		d.addNotice(s.Peer, goneError(s.Peer, err))
 	}
 }
 
@@ -140,7 +140,7 @@ func goneError(peer int, err error) error {
 	return fmt.Errorf("%w: connection to rank %d: %v", transport.ErrPeerGone, peer, err)
 }
 
-// takeRing maps the ring that a peer hands over. That the peer is of the job does not make what it says right.
+// takeRing maps the ring that a peer hands over. The peer is of the job, but its hello may be wrong all the same.
 func (d *Device) takeRing(peer int, hello []byte, p *packetConn) (*inRing, error) {
 	g, card, err := decodeHello(hello)
 	if err != nil {
@@ -187,13 +187,13 @@ func decodeHello(b []byte) (g ring.Geometry, card []byte, err error) {
 	return g, b[helloSize:], g.Check()
 }
 
-// addRing gives the ring a number and lets polls find it.
+// addRing gives the ring a number and makes polls find it.
 func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte) (*inRing, error) {
 	c, err := ring.NewConsumer(mem, g)
 	if err != nil {
 		return nil, err
 	}
-	c.SetCold(true)
+	c.SetArmed(true)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.byPeer[peer] != nil {
@@ -212,11 +212,11 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	}
 	le := binary.LittleEndian
 	if len(address) <= addressMin || le.Uint32(address) != magic || address[addressMin] != '@' {
-		return nil, fmt.Errorf("%w: shm: rank %d published an address that is not ours (%d bytes)",
+		return nil, fmt.Errorf("%w: shm: rank %d published an address that is not one of shm (%d bytes)",
 			transport.ErrUnavailable, peer, len(address))
 	}
 	if v := le.Uint32(address[4:]); v != version {
-		return nil, fmt.Errorf("%w: shm: rank %d speaks version %d, this is version %d",
+		return nil, fmt.Errorf("%w: shm: rank %d has version %d, this is version %d",
 			transport.ErrUnavailable, peer, v, version)
 	}
 	var l *link
@@ -232,7 +232,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	}
 	d.mu.Lock()
 	d.links[peer] = l
-	l.dead.Store(d.told[peer])
+	l.dead.Store(d.reported[peer])
 	d.mu.Unlock()
 	if !d.start(func() { l.watch() }) {
 		l.release()
@@ -293,7 +293,7 @@ func (l *link) handshake(ctx context.Context) error {
 	return nil
 }
 
-// takeSegment uses the one that New made, then new ones.
+// takeSegment returns the segment that New has made, then new ones.
 func (d *Device) takeSegment() (*outSegment, error) {
 	d.mu.Lock()
 	s := d.spare
@@ -311,11 +311,11 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 		closeFDs(fds)
 		return fmt.Errorf("shm: an answer of %d bytes that is no welcome", len(welcome))
 	}
-	// We ring while others wait for us: a bell that is no eventfd of the kind we make could keep us for ever.
-	for _, bell := range fds[1:] {
-		if mode, err := unix.FcntlInt(uintptr(bell), unix.F_GETFL, 0); err != nil || mode&unix.O_NONBLOCK == 0 {
+	// A sender rings under the engine's lock: a doorbell that can block would block this rank for ever.
+	for _, doorbell := range fds[1:] {
+		if mode, err := unix.FcntlInt(uintptr(doorbell), unix.F_GETFL, 0); err != nil || mode&unix.O_NONBLOCK == 0 {
 			closeFDs(fds)
-			return fmt.Errorf("shm: a bell that can block (mode %#x, %v)", mode, err)
+			return fmt.Errorf("shm: a doorbell that can block (mode %#x, %v)", mode, err)
 		}
 	}
 	if l.boxMem, err = mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
@@ -336,12 +336,12 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 }
 
 func (l *link) releaseInbox() {
-	unix.Close(l.bellFD)
+	unix.Close(l.goroutineFD)
 	unix.Close(l.threadFD)
 	unix.Munmap(l.boxMem)
 }
 
-// probeGet reads the peer's probe, which is the only way to know whether we may.
+// probeGet reads the peer's probe, which is the only way to know whether this process may.
 func (l *link) probeGet(addr uint64, want [8]byte) {
 	if l.d.opt.NoGet {
 		l.caps.WhyNoRMA = "process_vm_readv is switched off"
@@ -374,17 +374,17 @@ func (l *link) watch() {
 	l.d.mu.Unlock()
 	if !closed {
 		l.dead.Store(true)
-		l.d.notice(l.peer, goneError(l.peer, err))
+		l.d.addNotice(l.peer, goneError(l.peer, err))
 		<-l.d.ending
 	}
 	l.release()
 }
 
-// release gives back what the link holds. The device is closed: nobody sends any more.
+// release frees what the link holds. The device is closed, so the engine sends no more.
 func (l *link) release() {
 	l.d.drop(l.conn)
 	l.dead.Store(true)
-	// A caller may still hold the link: it finds a ring that is always full, and drops.
+	// A caller may still hold the link: its ring is always full from now on, and it drops packets.
 	unmapped := l.outSegment
 	l.outSegment, l.box = &outSegment{fd: -1, p: ring.Full()}, new(inbox)
 	l.releaseInbox()

@@ -22,17 +22,17 @@ type Options struct {
 	Bulk       int // bytes of a ring's bulk area; 0: chosen by Local
 	NoGet      bool
 	Job        string                        // its name
-	Secret     func() ([]byte, error)        // the job's; asked for at the first connection, and may block until it is known
+	Secret     func() ([]byte, error)        // the job's; called for the first connection; may block until it is known
 	Log        func(msg string, args ...any) // of connections that prove nothing; nil: silent
 
 	handshakeLimit time.Duration // of a step; 0: handshakeTime. Tests have less
 }
 
-// maxHot bounds what a poll looks at.
-const maxHot = 8
+// maxPolled is how many rings a poll reads at most without a mark.
+const maxPolled = 8
 
-// hotFor is how many empty polls a ring stays hot while another one is.
-const hotFor = 4096
+// polledFor is how many empty polls a ring stays polled while another ring is.
+const polledFor = 4096
 
 // Device is one rank's end.
 type Device struct {
@@ -47,32 +47,32 @@ type Device struct {
 	doorbells
 	facts transport.Facts
 
-	card     []byte // what peers are told at hello; set before the first Connect
+	card     []byte // sent to peers in the hello; set before the first Connect
 	auth     *auth.Handshaker
 	acceptor *auth.Acceptor
 	address  []byte
 
-	// hot and last belong to the caller of Poll (the engine, under its lock).
-	hot  []*inRing
-	last []*inRing // rings whose packets the previous Poll returned
+	// polled and last belong to the caller of Poll (the engine, under its lock).
+	polled []*inRing // read by every poll; all other rings are armed
+	last   []*inRing // rings whose packets the previous Poll returned
 
-	mu     sync.Mutex // guards what follows; set-up and faults only
-	rings  []*inRing  // by number; 0 is not a ring but the notices. Replaced, never edited
-	inUse  atomic.Pointer[[]*inRing]
-	byPeer map[int]*inRing
-	gone   []notice
-	told   map[int]bool
-	links  map[int]*link // by peer
-	conns  map[*net.UnixConn]struct{}
-	spare  *outSegment // made by New, so that a lack of room shows there
-	closed bool
-	ending chan struct{} // closed with the device
-	wg     sync.WaitGroup
+	mu       sync.Mutex // guards what follows; set-up and faults only
+	rings    []*inRing  // by number; 0 is not a ring but the notices. Replaced, never edited
+	inUse    atomic.Pointer[[]*inRing]
+	byPeer   map[int]*inRing
+	notices  []notice
+	reported map[int]bool  // peers whose Down has been reported
+	links    map[int]*link // by peer
+	conns    map[*net.UnixConn]struct{}
+	spare    *outSegment // made by New, so that a lack of room shows there
+	closed   bool
+	ending   chan struct{} // closed with the device
+	wg       sync.WaitGroup
 
 	segments segments
 }
 
-// notice: peer's process has ended, as seen on one of its connections.
+// notice is the end of peer's process, as seen on one of its connections. Goroutines leave it for Poll.
 type notice struct {
 	peer int
 	err  error
@@ -87,7 +87,8 @@ func New(opt Options) (*Device, error) {
 		opt.Local = opt.Size
 	}
 	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, doorbells: doorbells{-1, -1},
-		byPeer: map[int]*inRing{}, told: map[int]bool{}, links: map[int]*link{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
+		byPeer: map[int]*inRing{}, reported: map[int]bool{}, links: map[int]*link{},
+		conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
 	rand.Read(d.probe[:])
 	d.segments.init()
@@ -121,14 +122,15 @@ func (d *Device) open() (err error) {
 		return err
 	}
 	d.box = inboxOf(d.boxMem)
-	if d.bellFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if d.goroutineFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("shm: eventfd: %w", err)
 	}
 	if d.threadFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("shm: eventfd: %w", err)
 	}
 	d.facts = transport.Facts{
-		Wake:       []transport.Wake{{FD: d.bellFD, ThreadFD: d.threadFD, Clear: d.clear, Word: &d.box.state, Asleep: stFutex}},
+		Wake: []transport.Wake{{FD: d.goroutineFD, ThreadFD: d.threadFD, Clear: d.clear,
+			Word: &d.box.state, Asleep: stFutex}},
 		Memory:     &transport.Memory{Alloc: d.alloc, Free: d.free},
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
 		Refused:    func() uint64 { return d.acceptor.Refused() },
@@ -140,7 +142,7 @@ func (d *Device) open() (err error) {
 		if d.spare, err = newOutSegment(d.geo); err != nil {
 			return err
 		}
-		// Yama's default lets only descendants read a process; this lets the other ranks. Without Yama it does nothing.
+		// Yama's default lets only ancestors read a process; this lets the other ranks. Without Yama it does nothing.
 		unix.Prctl(unix.PR_SET_PTRACER, ^uintptr(0), 0, 0, 0)
 	}
 	return d.listen()
@@ -160,26 +162,28 @@ func (d *Device) setRings(rs []*inRing) {
 // Facts is transport.Device's.
 func (d *Device) Facts() *transport.Facts { return &d.facts }
 
-// stateOf is what the owner of an inbox writes there for a level.
-var stateOf = [...]uint32{transport.Urgent: stUrgent, transport.Any: stAny, transport.Thread: stThread, transport.Futex: stFutex}
+// stateOf is what the owner of an inbox writes into its state for a level.
+var stateOf = [...]uint32{transport.Urgent: stUrgent, transport.Any: stAny,
+	transport.Thread: stThread, transport.Futex: stFutex}
 
 // Arm is transport.Device's.
 func (d *Device) Arm(level transport.Level) bool {
-	// First the word, then the rings' flags, then the look: a sender publishes, then reads the flag, then marks
-	// and reads the word. Whatever the interleaving, this rank sees the packet or the sender sees the word.
+	// This rank stores the state, then arms the rings, then reads them. A sender publishes, then reads whether the ring
+	// is armed, then marks it and reads the state. Whatever the interleaving, this rank sees the packet or the sender
+	// sees the state.
 	d.box.state.Store(stateOf[level])
 	if level == transport.Urgent {
 		return d.armUrgent()
 	}
-	for _, r := range d.hot {
-		r.hot = false
+	for _, r := range d.polled {
+		r.polled = false
 		r.c.Flush()
-		r.c.SetCold(true)
+		r.c.SetArmed(true)
 		if r.ready() {
 			d.box.mark(r.number)
 		}
 	}
-	d.hot = d.hot[:0]
+	d.polled = d.polled[:0]
 	if d.box.summary.Load() != 0 {
 		d.box.state.Store(stIdle)
 		return false
@@ -187,10 +191,10 @@ func (d *Device) Arm(level transport.Level) bool {
 	return true
 }
 
-// armUrgent leaves the rings hot: whoever sends something urgent looks at the word in any case. So what a rank does
-// between two looks costs neither it nor its senders anything.
+// armUrgent leaves the rings polled: a sender of something urgent reads the state in any case. So other messages cost a
+// rank that computes, and their senders, nothing.
 func (d *Device) armUrgent() bool {
-	for _, r := range d.hot {
+	for _, r := range d.polled {
 		r.c.Flush()
 		if r.ready() {
 			d.box.state.Store(stIdle)
@@ -211,15 +215,16 @@ func (d *Device) Disarm() {
 	}
 }
 
-// doorbells are the eventfds of an inbox's owner: for a goroutine and for a thread. So one arrival wakes one sleeper.
-type doorbells struct{ bellFD, threadFD int }
+// doorbells are the eventfds of an inbox's owner, one for a goroutine and one for a thread, so that one arrival wakes
+// one sleeper.
+type doorbells struct{ goroutineFD, threadFD int }
 
 // clear is transport.Wake's.
 func (b doorbells) clear(thread bool) {
 	if thread {
-		silence(b.threadFD)
+		clearEventfd(b.threadFD)
 	} else {
-		silence(b.bellFD)
+		clearEventfd(b.goroutineFD)
 	}
 }
 
@@ -237,7 +242,7 @@ func (b doorbells) wake(box *inbox, urgent bool) {
 			case stThread:
 				ringDoorbell(b.threadFD)
 			default:
-				ringDoorbell(b.bellFD)
+				ringDoorbell(b.goroutineFD)
 			}
 			return
 		}
@@ -260,10 +265,10 @@ func (d *Device) Close() error {
 	if d.acceptor != nil {
 		d.acceptor.Close()
 	}
-	d.wg.Wait() // no goroutine of ours touches the memory any more
+	d.wg.Wait() // no goroutine of the device touches the memory any more
 	rings := d.rings
 	d.setRings([]*inRing{nil})
-	d.hot, d.last = nil, nil
+	d.polled, d.last = nil, nil
 	for _, r := range rings[1:] {
 		unix.Munmap(r.mem)
 	}
@@ -272,15 +277,15 @@ func (d *Device) Close() error {
 		d.spare.close()
 		d.spare = nil
 	}
-	for _, fd := range []*int{&d.bellFD, &d.threadFD} {
+	for _, fd := range []*int{&d.goroutineFD, &d.threadFD} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
 		}
 	}
 	if d.boxMem != nil {
-		// The mapping of our own inbox stays: an Interrupt may be under way. It ends with the process or, being one
-		// page, does no harm before.
+		// The mapping of this rank's own inbox stays until the process ends: an Interrupt may be under way. It is one
+		// page.
 		unix.Close(d.boxFD)
 	}
 	return nil

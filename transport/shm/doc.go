@@ -5,9 +5,10 @@
 // abstract-namespace socket, so nothing is ever named in a file system and a
 // killed process leaves nothing behind. A sender makes one ring per peer at
 // first use (internal/ring) and one connection, which stays open so that the
-// end of a process is noticed. Each receiver has an inbox page in which
-// senders mark rings that it does not look at, so that a poll never scans all
-// peers, and the word it sleeps on.
+// end of a process is noticed. A receiver polls a few rings; the others are
+// armed. Each receiver has an inbox page with the word that it sleeps on and the
+// doorbell bitmap, in which senders mark armed rings, so that a poll never scans
+// all peers.
 //
 //	Owns:     rings, inbox, descriptors, the probe and use of process_vm_readv, memory of mpi.Alloc
 //	May call: internal/auth, internal/ring, internal/wire, transport, the kernel

@@ -26,7 +26,7 @@ func rings(t *testing.T, fd int, wait time.Duration) bool {
 	}
 }
 
-// What is sent rings the doorbell that was armed and no other; Clear silences it.
+// A packet rings the doorbell that was armed and no other; Clear clears it.
 func TestDoorbells(t *testing.T) {
 	watchdog(t)
 	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
@@ -36,10 +36,10 @@ func TestDoorbells(t *testing.T) {
 	plain, urgent := wire.Header{Kind: wire.Eager}, wire.Header{Kind: wire.RTS, Flags: wire.Urgent}
 	cancel := wire.Header{Kind: wire.Cancel, Flags: wire.Wake | wire.Urgent}
 	for _, c := range []struct {
-		what         string
-		arm          func() bool
-		h            wire.Header
-		free, thread bool
+		what              string
+		arm               func() bool
+		h                 wire.Header
+		goroutine, thread bool
 	}{
 		{"not armed", nil, urgent, false, false},
 		{"armed for any", func() bool { return b.Arm(transport.Any) }, plain, true, false},
@@ -50,19 +50,20 @@ func TestDoorbells(t *testing.T) {
 		{"wake, armed for a thread", func() bool { return b.Arm(transport.Thread) }, cancel, true, true},
 		{"disarmed", func() bool { ok := b.Arm(transport.Thread); b.Disarm(); return ok }, urgent, false, false},
 	} {
-		for round := range 3 { // with a ring that is cold, and one that is looked at
+		for round := range 3 { // with a ring that is armed, and one that is polled
 			if c.arm != nil && !c.arm() {
 				t.Fatalf("%s: Arm says that something is there", c.what)
 			}
 			before := len(b.in)
 			send(t, l, c.h, nil, func() {})
-			for fd, want := range map[int]bool{wake.FD: c.free, wake.ThreadFD: c.thread} {
+			for fd, want := range map[int]bool{wake.FD: c.goroutine, wake.ThreadFD: c.thread} {
 				wait := soon
 				if want {
 					wait = patience
 				}
 				if got := rings(t, fd, wait); got != want {
-					t.Errorf("%s, round %d: descriptor %d (%d is the free one) readable: %v, want %v", c.what, round, fd, wake.FD, got, want)
+					t.Errorf("%s, round %d: descriptor %d (the goroutine's is %d) readable: %v, want %v",
+						c.what, round, fd, wake.FD, got, want)
 				}
 			}
 			b.until("the packet", func() bool { return len(b.in) > before })
@@ -78,7 +79,7 @@ func TestDoorbells(t *testing.T) {
 	}
 }
 
-// A rank whose thread sleeps, in either way, is here as far as its peers are concerned: it is woken by what is urgent.
+// For its peers a rank whose thread sleeps, in either way, waits in the library: what is urgent wakes it.
 func TestPresence(t *testing.T) {
 	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
 	p := a.link(b).Caps().Presence
@@ -97,12 +98,12 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// The end of a peer rings too.
+// The end of a peer rings the doorbell too.
 func TestDoorbellOfTheEnd(t *testing.T) {
 	watchdog(t)
 	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
 	a.link(b)
-	b.settled()
+	b.drain()
 	for !b.Arm(transport.Urgent) {
 		b.poll()
 	}

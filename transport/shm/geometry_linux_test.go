@@ -8,10 +8,10 @@ func TestGeometry(t *testing.T) {
 		for _, bulk := range []int{0, 1, 4095, 16384, 16385, 20000, 1 << 20, 64 << 20, 1 << 40} {
 			g := geometry(Options{Local: local, Bulk: bulk})
 			if err := g.Check(); err != nil {
-				t.Errorf("%d ranks, %d bytes asked for: %v", local, bulk, err)
+				t.Errorf("%d ranks, %d bytes requested: %v", local, bulk, err)
 			}
 			if bulk > 16<<10 && bulk <= 64<<20 && g.Bulk < bulk {
-				t.Errorf("%d ranks: a data area of %d bytes was asked for, %d were made", local, bulk, g.Bulk)
+				t.Errorf("%d ranks: a bulk area of %d bytes was requested, %d were made", local, bulk, g.Bulk)
 			}
 		}
 	}

@@ -54,7 +54,7 @@ func TestWrongHello(t *testing.T) {
 			{"two descriptors", 2, good, []int{seg.fd, seg.fd}},
 			{"many descriptors", 2, good, slices.Repeat([]int{seg.fd}, 100)},
 			{"a pipe for memory", 2, good, []int{pipe[0]}},
-			{"a pipe beside the memory", 2, good, []int{seg.fd, pipe[1]}},
+			{"a pipe with the memory", 2, good, []int{seg.fd, pipe[1]}},
 			{"not sealed", 2, good, []int{memfd(t, size, 0)}},
 			{"sealed against growing only", 2, good, []int{memfd(t, size, unix.F_SEAL_GROW)}},
 			{"too small", 2, good, []int{memfd(t, size-1, unix.F_SEAL_SHRINK)}},
@@ -73,9 +73,9 @@ func TestWrongHello(t *testing.T) {
 			}
 			m.p.Close()
 		}
-		d.settled()
+		d.drain()
 		if len(d.in) != 0 {
-			t.Errorf("they were heard: %+v", d.in)
+			t.Errorf("the device has polled packets: %+v", d.in)
 		}
 		talk(t, l, d)
 		if _, fds, err := dial(t, d.Address()).hello(2, good, seg.fd); err != nil {
@@ -97,7 +97,8 @@ func TestIntruders(t *testing.T) {
 		next := 1
 		authtest.Run(t, authtest.Listener{
 			Dial: func() (net.Conn, error) {
-				c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: string(d.Address()[addressMin:]), Net: "unixpacket"})
+				name := string(d.Address()[addressMin:])
+				c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
 				return &packetConn{UnixConn: c}, err
 			},
 			Member:  func() *auth.Handshaker { return handshaker(1, size) },
@@ -128,7 +129,7 @@ func TestIntruders(t *testing.T) {
 	nothingLeft(t, files, mappings)
 }
 
-// rogue is a peer that was welcomed and does what it likes: its ring is in our hands.
+// rogue is a peer that was welcomed and misbehaves: the test has its ring.
 func rogue(t *testing.T, d *end, rank int) (*member, *outSegment, *link) {
 	t.Helper()
 	seg := memory(t, smallRing)
@@ -142,10 +143,11 @@ func rogue(t *testing.T, d *end, rank int) (*member, *outSegment, *link) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
-	return m, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box, doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b)}
+	return m, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box,
+		doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b)}
 }
 
-// A peer that writes nonsense into its ring is gone, once, and what it wrote before is delivered.
+// A peer that writes nonsense into its ring is reported gone, once, and what it wrote before is delivered.
 func TestNonsenseInRing(t *testing.T) {
 	watchdog(t)
 	meta := func(kind wire.Kind, n, where int) uint32 { return uint32(kind) | uint32(n)<<16 | uint32(where)<<24 }
@@ -166,7 +168,8 @@ func TestNonsenseInRing(t *testing.T) {
 		{"area 255", meta(wire.Data, 0, 255), nil},
 		{"beyond the small area", meta(wire.Eager, 0, inSmall), map[int]uint64{shortAt: at(16<<10, 1)}},
 		{"across the end of the small area", meta(wire.Eager, 0, inSmall), map[int]uint64{shortAt: at(16<<10-10, 11)}},
-		{"offset and length that wrap around", meta(wire.Eager, 0, inSmall), map[int]uint64{shortAt: at(1<<32-1, 1<<32-1)}},
+		{"offset and length that wrap around", meta(wire.Eager, 0, inSmall),
+			map[int]uint64{shortAt: at(1<<32-1, 1<<32-1)}},
 		{"beyond the bulk area", meta(wire.Data, 0, inBulk), map[int]uint64{longAt: at(64<<10-1, 2)}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -182,14 +185,15 @@ func TestNonsenseInRing(t *testing.T) {
 			}
 			seg.p.Publish(slot, c.meta)
 			r.TrySend(&wire.Header{Kind: wire.Eager, Tag: 6}, []byte("after"))
-			r.tell(true)
+			r.signal(true)
 			d.until("the end of the rogue", func() bool { return len(d.downs()) > 0 })
 			r.TrySend(&wire.Header{Kind: wire.Eager, Tag: 7}, []byte("after"))
-			r.tell(true)
-			d.settled()
-			m.p.Close() // that its process ends is no news
-			d.settled()
-			if len(d.in) != 2 || string(d.in[0].Payload) != "before" || d.in[1].Event != transport.Down || d.in[1].Peer != 1 {
+			r.signal(true)
+			d.drain()
+			m.p.Close() // the end of its process is not reported again
+			d.drain()
+			if len(d.in) != 2 || string(d.in[0].Payload) != "before" ||
+				d.in[1].Event != transport.Down || d.in[1].Peer != 1 {
 				t.Errorf("%+v", d.in)
 			}
 			talk(t, l, d)
@@ -197,7 +201,7 @@ func TestNonsenseInRing(t *testing.T) {
 	}
 }
 
-// Whatever is in a ring: a packet that the kinds allow and whose payload can be read, or the end of the peer.
+// Whatever is in a ring, a poll reports a packet of a valid kind whose payload can be read, or the end of the peer.
 func TestRandomRing(t *testing.T) {
 	watchdog(t)
 	d := open(t, Options{Rank: 0, Size: 400})
@@ -212,7 +216,7 @@ func TestRandomRing(t *testing.T) {
 			slot := seg.p.Slot()
 			if slot == nil {
 				d.poll()
-				r.tell(true)
+				r.signal(true)
 				if slot = seg.p.Slot(); slot == nil {
 					break
 				}
@@ -228,12 +232,12 @@ func TestRandomRing(t *testing.T) {
 			}
 			seg.p.Publish(slot, meta)
 			if rng.IntN(4) == 0 {
-				r.tell(true)
+				r.signal(true)
 				d.poll()
 			}
 		}
-		r.tell(true)
-		r.box.mark(rng.Uint32()) // of rings that there are not
+		r.signal(true)
+		r.box.mark(rng.Uint32()) // of rings that do not exist
 		d.poll()
 		m.p.Close()
 		d.until("the end of the rogue", func() bool { return len(d.downs()) > 0 })
@@ -249,7 +253,7 @@ func TestRandomRing(t *testing.T) {
 	}
 }
 
-// A peer that sends nonsense where memory of Alloc is announced is gone, or is not believed.
+// A peer that announces memory of Alloc with nonsense is reported gone, or the announcement has no effect.
 func TestNonsenseAboutSegments(t *testing.T) {
 	watchdog(t)
 	files, mappings := held(t)
@@ -274,7 +278,7 @@ func TestNonsenseAboutSegments(t *testing.T) {
 			{"absurd size", announce(1 << 63), []int{seg.fd}, true},
 			{"larger than its memory", announce(1 << 40), []int{seg.fd}, false},
 			{"not sealed", announce(4096), []int{memfd(t, 4096, 0)}, false},
-			{"the end of what never was", announce(0), nil, false},
+			{"the end of a segment that never was", announce(0), nil, false},
 		} {
 			rank := i + 1
 			m, _, _ := rogue(t, d, rank)
@@ -283,13 +287,13 @@ func TestNonsenseAboutSegments(t *testing.T) {
 			if c.down {
 				d.until(c.what+": the end", func() bool { return len(d.downs()) > 0 })
 			} else {
-				d.settled()
+				d.drain()
 				if len(d.in) != 0 {
 					t.Errorf("%s: %+v", c.what, d.in)
 				}
 			}
 			if d.segments.copyFrom(rank, 7, make([]byte, 1), 1<<20) {
-				t.Errorf("%s: is believed", c.what)
+				t.Errorf("%s: the segment can be read", c.what)
 			}
 			m.p.Close()
 			d.until(c.what+": the end", func() bool { return len(d.downs()) > 0 })
@@ -326,17 +330,17 @@ func liar(t *testing.T, answer func(s *auth.Session, p *packetConn)) (address []
 	return append(le.AppendUint32(le.AppendUint32(nil, magic), version), name...)
 }
 
-// A welcome that lies is an error of Connect, or makes a link that does not trust it.
+// A welcome that lies is an error of Connect, or the link uses nothing that it has not checked.
 func TestLyingWelcome(t *testing.T) {
 	watchdog(t)
 	files, mappings := held(t)
 	t.Run("all", func(t *testing.T) {
 		box := memfd(t, inboxSize, unix.F_SEAL_SHRINK)
-		bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		doorbell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(bell)
+		defer unix.Close(doorbell)
 		var pipe [2]int
 		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 			t.Fatal(err)
@@ -348,7 +352,8 @@ func TestLyingWelcome(t *testing.T) {
 			le := binary.LittleEndian
 			return append(le.AppendUint64(le.AppendUint32(nil, number), probe), value...)
 		}
-		good := welcome(1, addressOf(value), value)
+		good, all := welcome(1, addressOf(value), value), []int{box, doorbell, doorbell}
+		small := memfd(t, inboxSize-1, unix.F_SEAL_SHRINK)
 		for _, c := range []struct {
 			what   string
 			answer []byte
@@ -357,22 +362,22 @@ func TestLyingWelcome(t *testing.T) {
 			why    string // why not Get
 		}{
 			{"hangs up", nil, nil, false, ""},
-			{"too short", good[:welcomeSize-1], []int{box, bell, bell}, false, ""},
-			{"too long", append(slices.Clone(good), 1), []int{box, bell, bell}, false, ""},
-			{"empty", []byte{}, []int{box, bell, bell}, false, ""},
+			{"too short", good[:welcomeSize-1], all, false, ""},
+			{"too long", append(slices.Clone(good), 1), all, false, ""},
+			{"empty", []byte{}, all, false, ""},
 			{"no descriptors", good, nil, false, ""},
 			{"one descriptor", good, []int{box}, false, ""},
-			{"two descriptors", good, []int{box, bell}, false, ""},
-			{"four descriptors", good, []int{box, bell, bell, bell}, false, ""},
+			{"two descriptors", good, []int{box, doorbell}, false, ""},
+			{"four descriptors", good, []int{box, doorbell, doorbell, doorbell}, false, ""},
 			{"many descriptors", good, slices.Repeat([]int{box}, 50), false, ""},
-			{"an inbox that can shrink", good, []int{memfd(t, inboxSize, 0), bell, bell}, false, ""},
-			{"an inbox that is too small", good, []int{memfd(t, inboxSize-1, unix.F_SEAL_SHRINK), bell, bell}, false, ""},
-			{"a bell that can block", good, []int{box, pipe[1], bell}, false, ""},
-			{"a second bell that can block", good, []int{box, bell, pipe[1]}, false, ""},
-			{"a probe that is nowhere", welcome(1, 1<<60, value), []int{box, bell, bell}, true, "process_vm_readv"},
-			{"a probe of another value", welcome(1, addressOf(value), []byte("8 other ")), []int{box, bell, bell}, true, "not the peer"},
-			{"a ring number beyond all", welcome(1<<32-1, addressOf(value), value), []int{box, bell, bell}, true, ""},
-			{"the truth", good, []int{box, bell, bell}, true, ""},
+			{"an inbox that can shrink", good, []int{memfd(t, inboxSize, 0), doorbell, doorbell}, false, ""},
+			{"an inbox that is too small", good, []int{small, doorbell, doorbell}, false, ""},
+			{"a doorbell that can block", good, []int{box, pipe[1], doorbell}, false, ""},
+			{"a second doorbell that can block", good, []int{box, doorbell, pipe[1]}, false, ""},
+			{"a probe that is nowhere", welcome(1, 1<<60, value), all, true, "process_vm_readv"},
+			{"a probe of another value", welcome(1, addressOf(value), []byte("8 other ")), all, true, "not the peer"},
+			{"a ring number beyond all", welcome(1<<32-1, addressOf(value), value), all, true, ""},
+			{"the truth", good, all, true, ""},
 		} {
 			hold := make(chan struct{})
 			address := liar(t, func(s *auth.Session, p *packetConn) {
@@ -393,11 +398,11 @@ func TestLyingWelcome(t *testing.T) {
 				if (caps.RMA != nil) != (c.why == "") || !strings.Contains(caps.WhyNoRMA, c.why) {
 					t.Errorf("%s: RMA is %v because of %q, want %q", c.what, caps.RMA, caps.WhyNoRMA, c.why)
 				}
-				for l.TrySend(&wire.Header{Kind: wire.Data, Flags: wire.Urgent | wire.Wake}, make([]byte, 1000)) { // until it is full
+				h := wire.Header{Kind: wire.Data, Flags: wire.Urgent | wire.Wake}
+				for l.TrySend(&h, make([]byte, 1000)) { // until it is full
 				}
-				// a consumer that claims to be ahead of us is not believed
-				ctl := binary.LittleEndian
-				ctl.PutUint64(l.(*link).mem, 1<<40)
+				// a head beyond what was sent frees nothing
+				binary.LittleEndian.PutUint64(l.(*link).mem, 1<<40)
 				if l.TrySend(&wire.Header{Kind: wire.Eager}, nil) {
 					t.Errorf("%s: a full ring takes more", c.what)
 				}
@@ -451,7 +456,8 @@ func TestWrongAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stranger.Close()
-	for _, a := range [][]byte{nil, {1}, make([]byte, 100), peer.Address()[:addressMin], other, append(bytes.Clone(peer.Address()), "x"...), stranger.Address()} {
+	for _, a := range [][]byte{nil, {1}, make([]byte, 100), peer.Address()[:addressMin], other,
+		append(bytes.Clone(peer.Address()), "x"...), stranger.Address()} {
 		if l, err := d.Connect(context.Background(), 1, a); err == nil || l != nil {
 			t.Errorf("address %q is accepted", a)
 		}

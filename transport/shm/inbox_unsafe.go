@@ -9,12 +9,13 @@ import (
 
 // inbox is a page that its owner reads and every peer that sends to it writes.
 //
-// A ring is hot (its owner looks at it in every poll; nothing here is touched)
-// or cold (the sender sets its bit after publishing). Ring r has bit r%64 of
-// bits[r/64], and that word has bit r/64 of summary.
+// A ring is polled (its owner reads it in every poll, and the sender touches
+// nothing here) or armed (the sender marks it in the doorbell bitmap after
+// publishing). The bitmap has two levels: ring r is bit r%64 of bitmap[r/64],
+// and that word is bit r/64 of summary.
 type inbox struct {
-	// state is the word the owner sleeps on; see the st constants. Only the owner makes it non-zero; a sender that wants
-	// to wake the owner changes it to stIdle first and is then the one that must do the waking.
+	// state is the word that the owner sleeps on; see the st constants. Only the owner makes it non-zero. A sender that
+	// wants to wake the owner changes it to stIdle; the sender whose change succeeds wakes it.
 	state atomic.Uint32
 	_     [60]byte
 	_     [64]byte
@@ -23,9 +24,10 @@ type inbox struct {
 	_       [56]byte
 	_       [64]byte
 
-	bits [64]atomic.Uint64
+	bitmap [64]atomic.Uint64
 }
 
+// The values of state.
 const (
 	stIdle   = 0 // no sleeper needs waking: the rank polls, or has nothing under way
 	stFutex  = 1 // armed; wake for every packet, by futex: a thread sleeps on this word or is about to
@@ -36,19 +38,19 @@ const (
 
 const inboxSize = 4096
 
-// maxRings is what the bitmap addresses; ring numbers beyond share bits, which costs a look at each of them.
+// maxRings is how many rings the bitmap distinguishes. Ring numbers beyond share bits; a poll then reads each of them.
 const maxRings = 64 * 64
 
 func inboxOf(mem []byte) *inbox { return (*inbox)(unsafe.Pointer(&mem[0])) }
 
-// mark notes that ring r has something.
+// mark sets ring r's bit in the doorbell bitmap.
 func (b *inbox) mark(r uint32) {
 	w := r / 64 % 64
-	if bit := uint64(1) << (r % 64); b.bits[w].Load()&bit == 0 {
-		b.bits[w].Or(bit)
+	if bit := uint64(1) << (r % 64); b.bitmap[w].Load()&bit == 0 {
+		b.bitmap[w].Or(bit)
 	}
-	// Always stored: the owner clears the summary first and the words after, so a bit that we found set may be
-	// the very one it is about to clear, with our packet seen, or one it will find through the summary.
+	// Also if the bit above was set. The owner clears the summary first and the words after: either it is about to
+	// clear that bit, and then reads the ring and sees the packet, or it finds the bit through the summary.
 	if bit := uint64(1) << w; b.summary.Load()&bit == 0 {
 		b.summary.Or(bit)
 	}

@@ -22,14 +22,14 @@ func ringDoorbell(fd int) {
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
 }
 
-// silence sets an eventfd to 0.
-func silence(fd int) {
+// clearEventfd sets an eventfd to 0.
+func clearEventfd(fd int) {
 	var n uint64
 	unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), 8)
 }
 
-// getPiece bounds one process_vm_readv. The call does not give up the goroutine's P (handing it over and queueing
-// for it again would cost milliseconds on a busy rank), so a garbage collection may have to wait for one piece.
+// getPiece bounds one process_vm_readv. The call does not give up the goroutine's P, since handing it over and queueing
+// for it again would cost milliseconds on a busy rank. So a garbage collection may have to wait for one piece.
 const getPiece = 1 << 20
 
 // readPeer fills dst from addr in the address space of pid.

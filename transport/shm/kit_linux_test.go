@@ -20,7 +20,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// patience is after how long something will not happen any more.
+// patience is the limit of a wait, after which a test fails.
 const patience = 30 * time.Second
 
 // roles are what the test binary can be in a process of its own.
@@ -44,7 +44,7 @@ type end struct {
 
 func secret() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }
 
-// newDevice makes one of the tests' job.
+// newDevice makes a device of the tests' job.
 func newDevice(opt Options) (*Device, error) {
 	opt.Job, opt.Secret = "test", secret
 	return New(opt)
@@ -104,8 +104,8 @@ func (e *end) downs() (ranks []int) {
 	return ranks
 }
 
-// settled polls for a while in which nothing should come.
-func (e *end) settled() {
+// drain polls for a while in which nothing should come.
+func (e *end) drain() {
 	for until := time.Now().Add(20 * time.Millisecond); time.Now().Before(until); runtime.Gosched() {
 		e.poll()
 	}
@@ -199,7 +199,7 @@ func memory(t testing.TB, g ring.Geometry) *outSegment {
 	return s
 }
 
-// memfd is one with no seals, or some.
+// memfd makes a memfd of that size with those seals.
 func memfd(t testing.TB, size int64, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -216,7 +216,7 @@ func memfd(t testing.TB, size int64, seals int) int {
 	return fd
 }
 
-// nothingLeft fails unless descriptors and mappings are soon as many again as there were: what ends may take a moment.
+// nothingLeft fails unless there are soon as many descriptors and mappings as before: goroutines may still close some.
 func nothingLeft(t testing.TB, files, mappings int) {
 	t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -238,6 +238,6 @@ func held(t testing.TB) (files, mappings int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The page of a closed device's own inbox stays: an Interrupt may be under way.
+	// The inbox page of a closed device stays mapped: an Interrupt may be under way.
 	return leak.Files(), strings.Count(string(maps), "memfd:gorun-") - strings.Count(string(maps), "memfd:gorun-inbox")
 }

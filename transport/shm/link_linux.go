@@ -46,7 +46,7 @@ type link struct {
 	*outSegment
 	d         *Device
 	peer      int
-	pid       int    // in our PID namespace; 0: not visible
+	pid       int    // in this process's PID namespace; 0: not visible
 	number    uint32 // of the ring, at the peer
 	box       *inbox // the peer's
 	boxMem    []byte
@@ -85,19 +85,19 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		return l.dead.Load()
 	}
 	if l.p.Publish(s, meta) {
-		l.tell(h.Flags&(wire.Urgent|wire.Wake) != 0)
+		l.signal(h.Flags&(wire.Urgent|wire.Wake) != 0)
 	} else if h.Flags != 0 && l.box.state.Load() != stIdle {
-		l.tell(h.Flags&(wire.Urgent|wire.Wake) != 0) // it looks at the ring, when it looks
+		l.signal(h.Flags&(wire.Urgent|wire.Wake) != 0) // the ring is polled, but its owner is not polling now
 	}
 	if n > oneLine {
 		if n <= inlineShort {
-			l.p.OwnSlot()
+			l.p.PrefetchWSlot()
 		} else if h.Kind.Short() {
-			l.p.OwnSmall(n)
+			l.p.PrefetchWSmall(n)
 		}
 	}
 	if h.Flags&wire.Wake != 0 {
-		ringDoorbell(l.bellFD)
+		ringDoorbell(l.goroutineFD)
 	}
 	return true
 }
@@ -146,8 +146,8 @@ func (l *link) bulkReady() bool {
 	return true
 }
 
-// tell lets a peer that does not look at this ring know.
-func (l *link) tell(urgent bool) {
+// signal marks the ring in the peer's doorbell bitmap, and wakes the peer if it sleeps.
+func (l *link) signal(urgent bool) {
 	l.box.mark(l.number)
 	l.wake(l.box, urgent)
 }
@@ -163,7 +163,7 @@ func (l *link) register(mem transport.Mem, _ transport.Access) (addr, key uint64
 	return mem.Number(), l.d.segments.share(l, mem.Bytes()), true
 }
 
-// get is transport.RMA's. It is always done when it returns.
+// get is transport.RMA's. The copy is always complete when it returns.
 func (l *link) get(dst transport.Mem, addr, key, _ uint64) (transport.State, error) {
 	if key != 0 && l.d.segments.copyFrom(l.peer, key, dst.Bytes(), addr) {
 		return transport.Done, nil

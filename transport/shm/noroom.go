@@ -14,7 +14,8 @@ type NoRoomError struct {
 }
 
 func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("shm: no room for %d bytes of shared memory (%s): %v; raise the memory limit of the job (cgroup memory.max, ulimit -f, ulimit -v) or set GORUN_SHM_RING lower", e.Bytes, e.What, e.Err)
+	return fmt.Sprintf("shm: no room for %d bytes of shared memory (%s): %v; raise the memory limit of the job "+
+		"(cgroup memory.max, ulimit -f, ulimit -v) or set GORUN_SHM_RING lower", e.Bytes, e.What, e.Err)
 }
 
 func (e *NoRoomError) Unwrap() []error { return []error{transport.ErrNoMemory, e.Err} }

@@ -10,12 +10,12 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// packetConn makes a stream of the messages of a seqpacket socket, as package auth reads it, and has the descriptors
-// that travel with them. One goroutine uses it, until the handshake is over.
+// packetConn makes a stream of the messages of a seqpacket socket, as package auth reads it, and holds the descriptors
+// that travel with them. One goroutine uses it until the handshake is over.
 type packetConn struct {
 	*net.UnixConn
-	out    []int  // go with the next Write; the caller's
-	in     []int  // have come, at most inMax; the packetConn's until they are taken
+	out    []int  // descriptors that go with the next Write; the caller's
+	in     []int  // descriptors that have come, at most inMax; the packetConn's until they are taken
 	unread []byte // of the last message, in buf
 	buf    [auth.MaxPayload + 64]byte
 }
@@ -48,7 +48,7 @@ func (p *packetConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// take returns the descriptors, which are the caller's then, if there are so many and no byte is left over.
+// take returns the descriptors, which are then the caller's, if there are count of them and no byte is left over.
 func (p *packetConn) take(count int) ([]int, error) {
 	if len(p.in) != count || len(p.unread) > 0 {
 		return nil, errPacket
@@ -70,7 +70,7 @@ func (p *packetConn) closeFDs() {
 	p.in = nil
 }
 
-// errPacket is no message of a handshake.
+// errPacket: what has come is no message of a handshake.
 var errPacket error = &auth.Error{Why: auth.NotGorun}
 
 // receiveFDs reads one message with at most max descriptors, which are the caller's to close.
@@ -108,11 +108,11 @@ func closeFDs(fds []int) {
 	}
 }
 
-// soon is how long an answer is worth waiting for without giving up this goroutine's processor. On a rank that
-// computes on its only one, getting it back takes a time slice (10 ms), and a peer waits.
-const soon = 500 * time.Microsecond
+// spinFor is how long receive waits for a message without giving up this goroutine's processor. On a rank that computes
+// on its only processor, getting it back takes a time slice (10 ms), and a peer waits.
+const spinFor = 500 * time.Microsecond
 
-// receive reads a message; other processes run meanwhile, other goroutines of this one only if it takes long.
+// receive reads a message. Other processes run meanwhile; other goroutines of this process only if it takes long.
 func receive(c *net.UnixConn, b, oob []byte) (n, oobn, flags int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -126,7 +126,7 @@ func receive(c *net.UnixConn, b, oob []byte) (n, oobn, flags int, err error) {
 			case err == unix.EINTR:
 			case err != unix.EAGAIN:
 				return true
-			case time.Since(start) > soon:
+			case time.Since(start) > spinFor:
 				return false
 			default:
 				unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)

@@ -16,11 +16,12 @@ type inRing struct {
 	card   []byte // what the peer has introduced itself with
 	number uint32
 	peer   int32
-	hot    bool // in Device.hot, and the producer does not mark it
-	idle   int  // empty polls since the last packet, while hot
+	polled bool // in Device.polled, and the producer does not mark it; else the ring is armed
+	idle   int  // empty polls since the last packet, while polled
 	dead   bool // the peer wrote nonsense: never read again
 
-	ended error // set under Device.mu before a mark; read by Poll after it: why nothing more will come
+	// ended is why the peer sends no more. It is set under Device.mu before a mark, and read by Poll after the mark.
+	ended error
 }
 
 // A slot's meta word (low 32 bits of word 0) and its words:
@@ -42,7 +43,7 @@ const (
 	inlineLong  = ring.SlotSize - 8 - 8*longAt  // 80 bytes
 )
 
-// pollBytes ends a poll early: large fragments should be copied out and their room be given back before more is read.
+// pollBytes ends a poll early: large fragments should be copied out and their room freed before more is read.
 const pollBytes = 64 << 10
 
 // Poll is transport.Device's.
@@ -51,18 +52,18 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		d.release()
 	}
 	n := 0
-	for i, r := range d.hot {
+	for i, r := range d.polled {
 		if got := r.poll(d, pkts[n:]); got != 0 {
 			n += got
 			r.idle = 0
-			if n == len(pkts) { // a flood from one peer must not keep the others waiting: it goes last next time
-				copy(d.hot[i:], d.hot[i+1:])
-				d.hot[len(d.hot)-1] = r
+			if n == len(pkts) { // a flood from one peer must not starve the others: its ring goes last next time
+				copy(d.polled[i:], d.polled[i+1:])
+				d.polled[len(d.polled)-1] = r
 				return n
 			}
-		} else if r.idle++; r.idle > hotFor && len(d.hot) > 1 {
-			d.cool(r)
-			break // d.hot has changed; the next poll goes on
+		} else if r.idle++; r.idle > polledFor && len(d.polled) > 1 {
+			d.stopPolling(r)
+			break // d.polled has changed; the next poll goes on
 		}
 	}
 	if d.box.summary.Load() != 0 {
@@ -95,7 +96,7 @@ func (r *inRing) poll(d *Device, pkts []transport.Packet) int {
 		used, err := r.read(s, meta, p)
 		if err != nil {
 			r.dead = true
-			d.notice(int(r.peer), err)
+			d.addNotice(int(r.peer), err)
 			break
 		}
 		r.c.Advance(used)
@@ -143,23 +144,24 @@ func (r *inRing) readArea(s *ring.Slot, where uint32, at int, p *transport.Packe
 		p.Payload, ok = r.c.Bulk(off, n)
 	}
 	if !ok || !p.Header.Kind.Valid() || p.Header.Tag < 0 {
-		return 0, fmt.Errorf("shm: rank %d wrote a slot that makes no sense (%v, area %d, offset %d, length %d)", r.peer, p.Header.Kind, where, off, n)
+		return 0, fmt.Errorf("shm: rank %d wrote a slot that makes no sense (%v, area %d, offset %d, length %d)",
+			r.peer, p.Header.Kind, where, off, n)
 	}
-	ring.Fetch(p.Payload)
+	ring.Prefetch(p.Payload)
 	return int(n), nil
 }
 
-// pollMarked looks at the rings whose senders have marked them.
+// pollMarked reads the rings whose senders have marked them in the doorbell bitmap.
 func (d *Device) pollMarked(pkts []transport.Packet) int {
 	n := 0
 	rings := *d.inUse.Load()
 	summary := d.box.summary.Swap(0)
 	for ; summary != 0; summary &= summary - 1 {
 		w := bits.TrailingZeros64(summary)
-		word := d.box.bits[w].Swap(0)
+		word := d.box.bitmap[w].Swap(0)
 		for ; word != 0; word &= word - 1 {
 			for i := w*64 + bits.TrailingZeros64(word); i < len(rings); i += maxRings {
-				if n == len(pkts) { // no room to look: mark again what was not looked at
+				if n == len(pkts) { // no room: mark again what has not been read
 					d.box.mark(uint32(i))
 					continue
 				}
@@ -167,17 +169,17 @@ func (d *Device) pollMarked(pkts []transport.Packet) int {
 					n += d.takeNotices(pkts[n:])
 					continue
 				}
-				n += d.pollCold(rings[i], pkts[n:])
+				n += d.pollArmed(rings[i], pkts[n:])
 			}
 		}
 	}
 	return n
 }
 
-// pollCold makes the ring hot and reads it.
-func (d *Device) pollCold(r *inRing, pkts []transport.Packet) int {
-	if !r.hot {
-		d.heat(r)
+// pollArmed makes the ring polled and reads it.
+func (d *Device) pollArmed(r *inRing, pkts []transport.Packet) int {
+	if !r.polled {
+		d.startPolling(r)
 	}
 	n := r.poll(d, pkts)
 	if r.ended == nil {
@@ -188,37 +190,37 @@ func (d *Device) pollCold(r *inRing, pkts []transport.Packet) int {
 		return n
 	}
 	err := r.ended
-	d.cool(r)
-	return n + d.tell(int(r.peer), err, pkts[n:])
+	d.stopPolling(r)
+	return n + d.reportDown(int(r.peer), err, pkts[n:])
 }
 
-// heat puts r among the rings that every poll looks at. The caller polls it next, which is the look that SetCold(false)
-// needs none of and that a sender's unmarked packet relies on.
-func (d *Device) heat(r *inRing) {
-	if len(d.hot) == maxHot {
-		worst := d.hot[0]
-		for _, o := range d.hot[1:] {
+// startPolling makes r one of the rings that every poll reads. The caller polls it next, so that a packet whose sender
+// already saw the ring polled is found.
+func (d *Device) startPolling(r *inRing) {
+	if len(d.polled) == maxPolled {
+		worst := d.polled[0]
+		for _, o := range d.polled[1:] {
 			if o.idle > worst.idle {
 				worst = o
 			}
 		}
-		d.cool(worst)
+		d.stopPolling(worst)
 	}
-	r.hot, r.idle = true, 0
-	r.c.SetCold(false)
-	d.hot = append(d.hot, r)
+	r.polled, r.idle = true, 0
+	r.c.SetArmed(false)
+	d.polled = append(d.polled, r)
 }
 
-// cool takes r off the hot list. What came in before the flag was seen is marked by us.
-func (d *Device) cool(r *inRing) {
-	if !r.hot {
+// stopPolling arms r. It marks r itself for what came in before the sender saw that.
+func (d *Device) stopPolling(r *inRing) {
+	if !r.polled {
 		return
 	}
-	r.hot = false
-	r.c.SetCold(true)
-	for i, o := range d.hot {
+	r.polled = false
+	r.c.SetArmed(true)
+	for i, o := range d.polled {
 		if o == r {
-			d.hot = append(d.hot[:i], d.hot[i+1:]...)
+			d.polled = append(d.polled[:i], d.polled[i+1:]...)
 			break
 		}
 	}
@@ -227,10 +229,10 @@ func (d *Device) cool(r *inRing) {
 	}
 }
 
-// notice records the end of a peer; any goroutine may call it.
-func (d *Device) notice(peer int, err error) {
+// addNotice records the end of a peer; any goroutine may call it.
+func (d *Device) addNotice(peer int, err error) {
 	d.mu.Lock()
-	d.gone = append(d.gone, notice{peer, err})
+	d.notices = append(d.notices, notice{peer, err})
 	d.mu.Unlock()
 	d.box.mark(0)
 	d.wake(d.box, true)
@@ -239,25 +241,25 @@ func (d *Device) notice(peer int, err error) {
 // takeNotices turns notices into Down packets, after what the peer had sent.
 func (d *Device) takeNotices(pkts []transport.Packet) int {
 	d.mu.Lock()
-	gone := d.gone
-	d.gone = nil
+	gone := d.notices
+	d.notices = nil
 	var drain []*inRing
 	n := 0
 	for _, g := range gone {
 		if r := d.byPeer[g.peer]; r != nil && r.ended == nil {
 			r.ended = g.err
 			drain = append(drain, r)
-		} else if r == nil && !d.told[g.peer] {
+		} else if r == nil && !d.reported[g.peer] {
 			if n == len(pkts) {
-				d.gone = append(d.gone, g)
+				d.notices = append(d.notices, g)
 				continue
 			}
-			d.gonePeer(g.peer)
+			d.markDown(g.peer)
 			pkts[n] = transport.Packet{Event: transport.Down, Peer: int32(g.peer), Err: g.err}
 			n++
 		}
 	}
-	if len(d.gone) != 0 {
+	if len(d.notices) != 0 {
 		d.box.mark(0)
 	}
 	d.mu.Unlock()
@@ -267,22 +269,23 @@ func (d *Device) takeNotices(pkts []transport.Packet) int {
 	return n
 }
 
-// gonePeer notes that the end of a peer is told now: from here on its link takes packets and drops them. mu is held.
-func (d *Device) gonePeer(peer int) {
-	d.told[peer] = true
+// markDown records that the Down of a peer is reported now: from here on its link takes packets and drops them. mu is
+// held.
+func (d *Device) markDown(peer int) {
+	d.reported[peer] = true
 	if l := d.links[peer]; l != nil {
 		l.dead.Store(true)
 	}
 }
 
-// tell fills in the Down packet of peer, once.
-func (d *Device) tell(peer int, err error, pkts []transport.Packet) int {
+// reportDown fills in the Down packet of peer, once.
+func (d *Device) reportDown(peer int, err error, pkts []transport.Packet) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.told[peer] {
+	if d.reported[peer] {
 		return 0
 	}
-	d.gonePeer(peer)
+	d.markDown(peer)
 	pkts[0] = transport.Packet{Event: transport.Down, Peer: int32(peer), Err: err}
 	return 1
 }

@@ -28,8 +28,9 @@ func init() {
 	roles["no-readv"] = withoutReadv
 	roles["file-limit"] = func() error { return withoutRoom(unix.RLIMIT_FSIZE, 256<<10, Options{Size: 2}) }
 	roles["address-limit"] = func() error {
-		// Go's heap grows by 64 MiB of address space at a time, and each of its threads takes 8 MiB and more; Go ends
-		// the process where it cannot: room for what the test itself needs is made before, and the threads.
+		// Go's heap grows by 64 MiB of address space at a time, and each of its threads takes 8 MiB and more. Go ends
+		// the process where it cannot have that. So the threads, and room for what the test itself needs, are made
+		// before.
 		proc.Threads(16)
 		heap := make([]byte, 32<<20)
 		runtime.KeepAlive(heap)
@@ -66,8 +67,8 @@ func streamForEver() error {
 	}
 }
 
-// A process that is killed in the middle of a stream: what it had sent whole is delivered in order, then it is down,
-// once; what is sent to it is dropped, what is read from it is an error; nothing of it remains.
+// A process is killed in the middle of a stream. Whole packets that it had sent are delivered in order, then it is
+// reported down, once. Packets to it are dropped, a READ from it is an error, and nothing of it remains.
 func TestKilledPeer(t *testing.T) {
 	watchdog(t)
 	files, mappings := held(t)
@@ -89,8 +90,9 @@ func TestKilledPeer(t *testing.T) {
 		}
 		o.Kill()
 		d.until("its end", func() bool { return len(d.downs()) > 0 })
-		d.settled()
-		if last := d.in[len(d.in)-1]; last.Event != transport.Down || len(d.downs()) != 1 || !errors.Is(last.Err, transport.ErrPeerGone) {
+		d.drain()
+		last := d.in[len(d.in)-1]
+		if last.Event != transport.Down || len(d.downs()) != 1 || !errors.Is(last.Err, transport.ErrPeerGone) {
 			t.Errorf("down %v, last %+v", d.downs(), last)
 		}
 		for i, p := range d.in[1 : len(d.in)-1] {
@@ -136,8 +138,10 @@ func withoutReadv() error {
 	if err != nil {
 		return err
 	}
-	if c := l.Caps(); c.RMA != nil || !strings.Contains(c.WhyNoRMA, "process_vm_readv") || !strings.Contains(c.WhyNoRMA, "not permitted") {
-		return fmt.Errorf("RMA is %v because of %q", c.RMA, c.WhyNoRMA)
+	c := l.Caps()
+	if why := c.WhyNoRMA; c.RMA != nil || !strings.Contains(why, "process_vm_readv") ||
+		!strings.Contains(why, "not permitted") {
+		return fmt.Errorf("RMA is %v because of %q", c.RMA, why)
 	}
 	if err := streamOver(l, b); err != nil {
 		return err
@@ -204,7 +208,8 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	case err == nil:
 		d.Close()
 		return errors.New("there is room, it should not fit")
-	case !errors.As(err, &room) || room.Bytes <= 0 || !errors.Is(err, transport.ErrUnavailable) || !errors.Is(err, transport.ErrNoMemory):
+	case !errors.As(err, &room) || room.Bytes <= 0 ||
+		!errors.Is(err, transport.ErrUnavailable) || !errors.Is(err, transport.ErrNoMemory):
 		return fmt.Errorf("not the error that says how much was needed: %w", err)
 	case !strings.Contains(err.Error(), strconv.Itoa(room.Bytes)):
 		return fmt.Errorf("%d bytes are not in the text: %w", room.Bytes, err)
@@ -217,8 +222,8 @@ func withoutRoom(resource int, limit uint64, opt Options) error {
 	return nil
 }
 
-// The ring is there, and when its data area is first used there is no more room: fragments go through the small
-// area then, and are as short as that asks for.
+// If there is no room for the bulk area of a ring when it is first used, fragments go through the small area, and
+// FragMax shrinks to what fits there.
 func TestNoRoomForBulk(t *testing.T) {
 	watchdog(t)
 	for _, local := range []int{2, 100} {
@@ -230,18 +235,18 @@ func TestNoRoomForBulk(t *testing.T) {
 			t.Errorf("%d ranks: %v", local, err)
 		}
 		if l.bulk {
-			t.Error("the data area is there although it could not be")
+			t.Error("the bulk area is committed although there is no room for it")
 		}
 		l.fd = -1
 	}
 }
 
-// All descriptors and mappings are gone after Close, and while devices are open nothing has a name anywhere.
+// All descriptors and mappings are closed after Close, and while devices are open nothing has a name anywhere.
 func TestNothingIsLeft(t *testing.T) {
 	watchdog(t)
 	files, mappings := held(t)
 	named := true
-	for rounds := 0; rounds < 3 || named && rounds < 50; rounds++ { // in one of many no other test's names come
+	for rounds := 0; rounds < 3 || named && rounds < 50; rounds++ { // in some round no other process makes names
 		before := names(t)
 		var ds []*Device
 		for rank := range 5 {
@@ -284,7 +289,7 @@ func TestNothingIsLeft(t *testing.T) {
 	nothingLeft(t, files, mappings)
 }
 
-// names are the files that somebody could have made for shared memory or sockets.
+// names are the files that a process of this user could have made for shared memory or sockets.
 func names(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pattern := range []string{"/dev/shm/*", "/tmp/*gorun*", "/run/*gorun*", "/var/run/*gorun*"} {
@@ -293,7 +298,8 @@ func names(t *testing.T) (all []string) {
 			t.Fatal(err)
 		}
 		for _, f := range found {
-			if st, err := os.Lstat(f); err == nil && int(st.Sys().(*syscall.Stat_t).Uid) == os.Getuid() && strings.Contains(f, "gorun") {
+			st, err := os.Lstat(f)
+			if err == nil && int(st.Sys().(*syscall.Stat_t).Uid) == os.Getuid() && strings.Contains(f, "gorun") {
 				all = append(all, f)
 			}
 		}
@@ -301,20 +307,22 @@ func names(t *testing.T) (all []string) {
 	return all
 }
 
-// More peers than a poll looks at, and than the inbox has bits: each peer's packets come in order and none is lost,
-// with the receiver polling, arming and sleeping in between.
+// There are more peers than a poll reads without a mark, and than the inbox has bits. Each peer's packets come in order
+// and none is lost, while the receiver polls and arms.
 func TestManyRings(t *testing.T) {
 	watchdog(t)
 	const peers = 20
 	d := open(t, Options{Rank: 0, Size: peers + 1, Local: 100})
-	// As if there had been so many others that numbers share bits: rings that nobody writes.
+	// Rings that no peer writes, so that the numbers of the others share bits with theirs.
 	seg := memory(t, smallRing)
 	for range maxRings - peers/2 {
 		if _, err := d.addRing(seg.mem, smallRing, -1-len(d.rings), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { d.rings = slices.DeleteFunc(d.rings, func(r *inRing) bool { return r != nil && r.peer < 0 }) }) // their memory is one
+	t.Cleanup(func() { // they share one memory, which Close would unmap for each
+		d.rings = slices.DeleteFunc(d.rings, func(r *inRing) bool { return r != nil && r.peer < 0 })
+	})
 	rng := rand.New(rand.NewPCG(4, 4))
 	links := make([]*link, peers)
 	for i := range links {
@@ -334,7 +342,7 @@ func TestManyRings(t *testing.T) {
 	for range 40_000 {
 		i := rng.IntN(peers)
 		if rng.IntN(20) < 10 {
-			i = rng.IntN(3) // some talk more
+			i = rng.IntN(3) // some send more
 		}
 		h := wire.Header{Kind: wire.Eager, Tag: int32(sent[i])}
 		if links[i].TrySend(&h, make([]byte, sent[i]%200)) {
@@ -345,17 +353,17 @@ func TestManyRings(t *testing.T) {
 			d.poll()
 			check()
 		case 1:
-			if d.Arm(transport.Any + transport.Level(rng.IntN(3))) { // nothing can have been overlooked
+			if d.Arm(transport.Any + transport.Level(rng.IntN(3))) { // then all packets have been polled
 				if slices.Compare(got, sent) != 0 {
-					t.Fatalf("armed with packets unseen: %v of %v", got, sent)
+					t.Fatalf("armed with packets in a ring: %v of %v", got, sent)
 				}
 				d.Disarm()
 			}
 		}
 	}
 	d.until("all packets", func() bool { check(); return slices.Equal(got, sent) })
-	if len(d.hot) > maxHot {
-		t.Errorf("%d rings are looked at in each poll", len(d.hot))
+	if len(d.polled) > maxPolled {
+		t.Errorf("each poll reads %d rings", len(d.polled))
 	}
 }
 
@@ -397,10 +405,12 @@ func TestAllocMapped(t *testing.T) {
 		t.Error("the peer sees a copy", got, err)
 	}
 	src := bytes.Repeat([]byte{9}, 100)
-	if _, err := ba.put(transport.HostMem(src), addr+48_900, key, 0); err != nil || !bytes.Equal(mem[49_900:], src) || mem[49_899] != 7 {
-		t.Error("what the peer writes is not here, or not there:", err)
+	_, err := ba.put(transport.HostMem(src), addr+48_900, key, 0)
+	if err != nil || !bytes.Equal(mem[49_900:], src) || mem[49_899] != 7 {
+		t.Error("what the peer writes is not here, or at a wrong address:", err)
 	}
-	for _, bad := range [][2]uint64{{addr - 1001, key}, {addr + 60_000, key}, {addr, key + 1}, {addr, 0}, {^uint64(0) - 10, key}, {0, key}} {
+	for _, bad := range [][2]uint64{{addr - 1001, key}, {addr + 60_000, key}, {addr, key + 1}, {addr, 0},
+		{^uint64(0) - 10, key}, {0, key}} {
 		if _, err := get(bad[0], bad[1], 100); err == nil {
 			t.Errorf("address %#x, number %d can be read, %#x and %d are right", bad[0], bad[1], addr, key)
 		}
@@ -423,7 +433,7 @@ func TestAllocMapped(t *testing.T) {
 		t.Error("freed twice")
 	}
 	if err := a.free(make([]byte, 10)); err == nil {
-		t.Error("memory of others is freed")
+		t.Error("memory that is not of Alloc is freed")
 	}
 	again, addr2, key2 := share(9)
 	b.until("the second mapping", func() bool { _, err := get(addr2, key2, 1); return err == nil })

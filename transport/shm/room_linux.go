@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// The kernel finds memory for fallocate by killing processes if it must, so what plainly is not there must not be
-// asked for.
+// The kernel may kill processes to find memory for fallocate. So this package does not request memory that is plainly
+// not there.
 
-// checkRoom reports an error if n bytes are more than this process may still have.
+// checkRoom returns an error if n bytes are more than this process may still have.
 func checkRoom(what string, n int) error {
 	if free, why := roomLeft(); int64(n) > free {
 		return noRoom(what, n, fmt.Errorf("only %d bytes are available (%s)", free, why))

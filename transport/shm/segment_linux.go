@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newSegment makes size bytes of anonymous shared memory of which the first commit bytes are really there: a full
-// host or cgroup is an error here and never a SIGBUS later. It is sealed against shrinking, so that a peer that maps
-// it cannot be hurt either.
+// newSegment makes size bytes of anonymous shared memory and commits the first commit bytes of it: a full host or
+// cgroup is an error here and never a SIGBUS later. The memory is sealed against shrinking, so that a peer that maps it
+// gets no SIGBUS either.
 func newSegment(what string, size, commit int) (fd int, mem []byte, err error) {
 	fd, err = unix.MemfdCreate("gorun-"+what, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -34,13 +34,14 @@ func prepare(fd int, what string, size, commit int) error {
 	if err := commitRange(fd, what, 0, commit); err != nil {
 		return err
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		return fmt.Errorf("shm: sealing memory for %s: %w", what, err)
 	}
 	return nil
 }
 
-// commitRange makes the kernel find the memory now.
+// commitRange makes the kernel allocate the memory now.
 func commitRange(fd int, what string, at, n int) error {
 	for {
 		err := unix.Fallocate(fd, 0, int64(at), int64(n))
@@ -55,7 +56,7 @@ func commitRange(fd int, what string, at, n int) error {
 
 func noRoom(what string, n int, err error) error { return &NoRoomError{what, n, err} }
 
-// mapPeer maps memory that a peer sent, after making sure that it cannot be made smaller under our feet.
+// mapPeer maps memory that a peer sent, after making sure that the peer cannot shrink it.
 func mapPeer(fd, size, prot int) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -25,8 +25,8 @@ func pair(opt Options) func(*testing.T) transporttest.Pair {
 	}
 }
 
-// Brief: where all processors are busy the netpoller is looked at every 10 ms only, and 10,000 wake-ups of a goroutine take
-// a minute.
+// Brief: where all processors are busy the netpoller is looked at every 10 ms only, and 10,000 wake-ups of a goroutine
+// take a minute.
 func TestConformance(t *testing.T) {
 	transporttest.Run(t, pair(Options{}), transporttest.Has(abilities), transporttest.Brief())
 }
@@ -36,7 +36,8 @@ func TestConformanceFaulty(t *testing.T) {
 }
 
 func TestConformanceNoGet(t *testing.T) {
-	transporttest.Run(t, pair(Options{NoGet: true}), transporttest.Has(abilities&^(transporttest.Get|transporttest.Put)), transporttest.Brief())
+	const rest = abilities &^ (transporttest.Get | transporttest.Put)
+	transporttest.Run(t, pair(Options{NoGet: true}), transporttest.Has(rest), transporttest.Brief())
 }
 
 // Small rings, as when a host has many ranks.
