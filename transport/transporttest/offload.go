@@ -46,6 +46,14 @@ type posted struct {
 	done      transport.Packet // OffloadDone or OffloadBack
 }
 
+func (r *posted) String() string {
+	if r == nil {
+		return "not in the device"
+	}
+	return fmt.Sprintf("receive %d, tag %#x of %#x; cancelled %v, with software %v, matched %v",
+		r.cookie, r.tag, r.mask, r.cancelled, r.gone, r.matched != nil)
+}
+
 func newList(f *fixture) *list {
 	f.Helper()
 	a, b := f.linked()
@@ -151,7 +159,7 @@ func (l *list) take(p transport.Packet) error {
 		return l.matched(r, p.Header.Tag)
 	case transport.OffloadDone:
 		if r == nil || r.matched == nil || p.Err != nil {
-			return fmt.Errorf("OffloadDone, %v, of receive %d, which is %+v", p.Err, p.Cookie, r)
+			return fmt.Errorf("OffloadDone, %v, of %d: %v", p.Err, p.Cookie, r)
 		}
 		m := r.matched
 		if h := p.Header; h.Len != m.Len && m.Kind == wire.RTS || m.Kind != wire.RTS &&
@@ -160,7 +168,7 @@ func (l *list) take(p transport.Packet) error {
 		}
 	case transport.OffloadBack:
 		if r == nil || r.matched != nil {
-			return fmt.Errorf("OffloadBack of receive %d, which is %+v", p.Cookie, r)
+			return fmt.Errorf("OffloadBack of %d: %v", p.Cookie, r)
 		}
 		l.open = slices.DeleteFunc(l.open, func(o *posted) bool { return o == r })
 	default:
@@ -186,7 +194,7 @@ func (l *list) fits(ok func(*posted) bool) *posted {
 func (l *list) matched(r *posted, tag int32) error {
 	switch {
 	case r == nil || r.gone || r.matched != nil:
-		return fmt.Errorf("OffloadMatched of a receive that is %+v", r)
+		return fmt.Errorf("OffloadMatched: %v", r)
 	case l.next == len(l.sent) || l.sent[l.next].Tag != tag:
 		return fmt.Errorf("OffloadMatched with tag %d; message %d of %d is next", tag, l.next, len(l.sent))
 	case r.after > l.left-l.unseen:

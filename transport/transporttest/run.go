@@ -33,11 +33,12 @@ func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 // rest is lost if the peer does not take it while Close waits.
 func Leaves(packets int) Option { return func(s *suite) { s.leaves = packets } }
 
-// Brief: a tenth of the rounds, for the second and further configurations of one transport.
+// Brief: a tenth of the rounds, for the second and further configurations of one transport. go test -short asks for it
+// too.
 func Brief() Option { return func(s *suite) { s.brief = true } }
 
 func (s *suite) rounds(n int) int {
-	if s.brief {
+	if s.brief || testing.Short() {
 		return n / 10
 	}
 	return n
