@@ -290,9 +290,10 @@ func (l *linkPath) gone(rank int32) error {
 	return nil
 }
 
-func (l *linkPath) count(s *Stats) {
+func (l *linkPath) count(s Stats) Stats {
 	s.Posted, s.Unexpected = l.table.Posted(), l.table.Unexpected()
 	s.UnexpectedBytes, s.UnexpectedPeak = l.store.Bytes, l.store.Peak
+	return s
 }
 
 // work goes on with what no packet will be a reminder of.

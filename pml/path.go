@@ -35,7 +35,8 @@ type path interface {
 	fail(err error)
 	// gone says why nothing can be sent to a rank or come from it, or nil.
 	gone(rank int32) error
-	count(s *Stats)
+	// count adds what is waiting now. Stats is passed as a value, which stays on the stack.
+	count(s Stats) Stats
 }
 
 // found is a message that a probe has found.

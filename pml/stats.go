@@ -30,9 +30,8 @@ type Stats struct {
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	e.lock()
-	defer e.unlock()
-	s := e.stats
-	e.path.count(&s)
+	s := e.path.count(e.stats)
+	e.unlock()
 	if e.cfg.Net != nil {
 		if refused := e.cfg.Net.Facts().Refused; refused != nil {
 			s.Refused = refused()
