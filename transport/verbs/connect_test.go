@@ -136,7 +136,7 @@ func TestHostileHello(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			honest, liar := newEnd(t, 0, 2), newEnd(t, 1, 2)
 			_, where, _ := decodeAddress(honest.Address())
-			if err := liar.ensureConnected(t.Context(), 0, where); err != nil {
+			if _, err := liar.control.Connect(t.Context(), 0, where); err != nil {
 				t.Fatal(err)
 			}
 			liar.sendControl(0, tagReady, nil) // too early
@@ -174,7 +174,7 @@ func TestSilentPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// So far it comes, however slow the machine is.
-	if err := a.ensureConnected(t.Context(), 1, where); err != nil {
+	if _, err := a.control.Connect(t.Context(), 1, where); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)

@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
@@ -33,12 +32,6 @@ func (d *Device) openControl() (err error) {
 	d.address = encodeAddress(d.at.layer, d.control.Address())
 	d.wg.Go(d.controlLoop)
 	return nil
-}
-
-// ensureConnected makes sure that there is a control connection with peer.
-func (d *Device) ensureConnected(ctx context.Context, peer int, address []byte) error {
-	_, err := d.control.Connect(ctx, peer, address)
-	return err
 }
 
 // sendControl sends something to a peer that there is a connection with, or will be. mu is held or not.

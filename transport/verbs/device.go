@@ -52,9 +52,7 @@ type Device struct {
 	controlSet *eventset.Set // where the goroutine of control.go sleeps
 	address    []byte
 	facts      transport.Facts
-	offload    transport.Offload
 	limit      int // of outstanding
-	tagOps     int // operations of the list of tagged buffers that the device takes
 	allocs     allocations
 	regs       registrations
 
@@ -209,9 +207,8 @@ func (d *Device) makeFacts() {
 	}
 	if d.matching() {
 		// A buffer takes the longest message that is sent without asking: one that is too long breaks the connection.
-		d.offload = transport.Offload{Tags: len(d.tags.all), Min: eagerMax,
+		d.facts.Offload = &transport.Offload{Tags: len(d.tags.all), Min: eagerMax,
 			Post: d.offloadPost, Cancel: d.offloadCancel, Seen: d.offloadSeen}
-		d.facts.Offload = &d.offload
 	}
 }
 

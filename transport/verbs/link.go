@@ -26,7 +26,7 @@ func newLink(s *session) *link {
 		l.caps.RMA.FetchAdd, l.caps.RMA.CompareSwap = l.fetchAdd, l.compareSwap
 	}
 	if s.both {
-		l.caps.Offload = &s.d.offload
+		l.caps.Offload = s.d.facts.Offload
 	}
 	return l
 }

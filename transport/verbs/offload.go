@@ -35,6 +35,7 @@ type tagging struct {
 	free      []uint32
 	byCookie  map[uint64]uint32
 	ops       int      // operations that the device has
+	opsMax    int      // that it takes
 	seen      uint16   // messages without an entry that the engine has dealt with; modulo 2^16, as the device counts
 	told      uint16   // what the device knows of that
 	unmatched uint16   // such messages that Poll has handed out
@@ -81,17 +82,16 @@ func (d *Device) makeTags(tags, ops int) {
 	if tags == 0 {
 		return
 	}
-	d.tags = tagging{all: make([]tagged, tags), byCookie: make(map[uint64]uint32, tags)}
+	d.tags = tagging{all: make([]tagged, tags), byCookie: make(map[uint64]uint32, tags), opsMax: ops}
 	for i := range d.tags.all {
 		d.tags.free = append(d.tags.free, uint32(i))
 	}
-	d.tagOps = ops
 }
 
 // offloadPost is Post of transport.Offload.
 func (d *Device) offloadPost(tag, mask uint64, buf transport.Mem, cookie uint64) transport.Posted {
 	t := &d.tags
-	if len(t.free) == 0 || t.ops >= d.tagOps-1 || d.closed.Load() { // one is left for SYNC
+	if len(t.free) == 0 || t.ops >= t.opsMax-1 || d.closed.Load() { // one is left for SYNC
 		return transport.PostedFull
 	}
 	i := t.free[len(t.free)-1]
@@ -137,7 +137,7 @@ func (d *Device) offloadCancel(cookie uint64) {
 // leaveTag posts the TAG_DEL of an entry, now or, if the queue is full, when an operation has completed.
 func (d *Device) leaveTag(i uint32) {
 	t := &d.tags
-	if t.ops >= d.tagOps-1 || d.hca.dropTag(ownOperation|1<<32|uint64(i), t.all[i].handle, t.seen) != nil {
+	if t.ops >= t.opsMax-1 || d.hca.dropTag(ownOperation|1<<32|uint64(i), t.all[i].handle, t.seen) != nil {
 		t.late = append(t.late, i)
 		return
 	}
@@ -157,7 +157,7 @@ func (d *Device) offloadSeen() {
 // syncTags tells the device how far the engine is, so that entries that rest are used again.
 func (d *Device) syncTags() {
 	t := &d.tags
-	if t.seen == t.told || t.ops >= d.tagOps || d.hca.syncTags(ownOperation|2<<32, t.seen) != nil {
+	if t.seen == t.told || t.ops >= t.opsMax || d.hca.syncTags(ownOperation|2<<32, t.seen) != nil {
 		return // the next operation says it
 	}
 	t.ops++

@@ -84,7 +84,7 @@ func (g *taggers) next(rank int) transport.Packet {
 func (g *taggers) post(tag int32, mask uint64, buf []byte, cookie uint64) {
 	g.t.Helper()
 	packed, _ := transport.PackTag(3, 0, tag)
-	if got := g.dev[1].offload.Post(packed&mask, mask, transport.HostMem(buf), cookie); got != transport.PostedDown {
+	if got := g.dev[1].Facts().Offload.Post(packed&mask, mask, transport.HostMem(buf), cookie); got != transport.PostedDown {
 		g.t.Fatalf("Post: %d", got)
 	}
 }
@@ -192,7 +192,7 @@ func TestUnexpected(t *testing.T) {
 		if p.Header != h {
 			t.Errorf("sent %+v, got %+v", h, p.Header)
 		}
-		g.dev[1].offload.Seen()
+		g.dev[1].Facts().Offload.Seen()
 	}
 	if g.dev[1].tags.seen != 4 || g.dev[1].tags.unmatched != 4 {
 		t.Errorf("%+v", g.dev[1].tags)
@@ -217,8 +217,8 @@ func TestEntryRestsUntilSeen(t *testing.T) {
 			t.Errorf("message %d: %+v", i, p)
 		}
 	}
-	g.dev[1].offload.Seen()
-	g.dev[1].offload.Seen()
+	g.dev[1].Facts().Offload.Seen()
+	g.dev[1].Facts().Offload.Seen()
 	g.settled() // SYNC: the entry has been said to rest
 	g.send(eager(1), pattern(10, 3))
 	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 5 {
@@ -234,16 +234,16 @@ func TestTakenBack(t *testing.T) {
 	g := newTaggers(t)
 	buf := make([]byte, eagerMax)
 	g.post(1, transport.MaskExact, buf, 5)
-	g.dev[1].offload.Cancel(5)
-	g.dev[1].offload.Cancel(5) // once is enough
-	g.dev[1].offload.Cancel(99)
+	g.dev[1].Facts().Offload.Cancel(5)
+	g.dev[1].Facts().Offload.Cancel(5) // once is enough
+	g.dev[1].Facts().Offload.Cancel(99)
 	g.want(1, "back", g.next(1), transport.Packet{Event: transport.OffloadBack, Cookie: 5})
 	fromSelf, _ := transport.PackTag(3, 1, 1)
-	if got := g.dev[1].offload.Post(fromSelf, transport.MaskExact, transport.HostMem(buf),
+	if got := g.dev[1].Facts().Offload.Post(fromSelf, transport.MaskExact, transport.HostMem(buf),
 		4); got != transport.PostedDown {
 		t.Fatal(got)
 	}
-	g.dev[1].offload.Cancel(4)
+	g.dev[1].Facts().Offload.Cancel(4)
 	g.want(1, "back", g.next(1), transport.Packet{Event: transport.OffloadBack, Peer: 1, Cookie: 4})
 	g.settled()
 	g.post(2, transport.MaskExact, buf, 6)
@@ -256,7 +256,7 @@ func TestTakenBack(t *testing.T) {
 		g.dev[1].Disarm()
 		g.poll(0)
 	}
-	g.dev[1].offload.Cancel(6)
+	g.dev[1].Facts().Offload.Cancel(6)
 	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 6 {
 		t.Errorf("%+v", p)
 	}
@@ -312,7 +312,7 @@ func TestCounterWraps(t *testing.T) {
 		g.poll(1)
 		for _, p := range g.in[1] {
 			if p.Event == transport.Unmatched {
-				g.dev[1].offload.Seen()
+				g.dev[1].Facts().Offload.Seen()
 				got++
 			}
 		}
@@ -338,7 +338,7 @@ func TestListFull(t *testing.T) {
 	posted := 0
 	for end := time.Now().Add(patience); posted < n && time.Now().Before(end); {
 		packed, _ := transport.PackTag(3, 0, int32(posted))
-		if g.dev[1].offload.Post(packed, transport.MaskExact, transport.HostMem(mem[posted*64:posted*64+64]),
+		if g.dev[1].Facts().Offload.Post(packed, transport.MaskExact, transport.HostMem(mem[posted*64:posted*64+64]),
 			uint64(posted+1)) == transport.PostedDown {
 			posted++
 		}
@@ -347,12 +347,12 @@ func TestListFull(t *testing.T) {
 	if posted != n {
 		t.Fatalf("%d of %d entries", posted, n)
 	}
-	if got := g.dev[1].offload.Post(1<<20, transport.MaskExact, transport.HostMem(mem[:64]),
+	if got := g.dev[1].Facts().Offload.Post(1<<20, transport.MaskExact, transport.HostMem(mem[:64]),
 		1<<40); got != transport.PostedFull {
 		t.Errorf("one more: %d", got)
 	}
 	for i := range n {
-		g.dev[1].offload.Cancel(uint64(i + 1))
+		g.dev[1].Facts().Offload.Cancel(uint64(i + 1))
 	}
 	for i := range n {
 		if p := g.next(1); p.Event != transport.OffloadBack {
@@ -473,7 +473,7 @@ func TestMatchKeepsItsPlace(t *testing.T) {
 		if match < 0 || next < match {
 			t.Errorf("%d packets at a time: %v", room, order)
 		}
-		g.dev[1].offload.Seen()
+		g.dev[1].Facts().Offload.Seen()
 	}
 }
 

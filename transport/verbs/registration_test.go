@@ -170,7 +170,7 @@ func TestOtherKinds(t *testing.T) {
 		if st, err := rma.Put(mem, addr, key, 1); !errors.Is(err, errKind) {
 			t.Errorf("Put: state %d, %v", st, err)
 		}
-		if got := g.dev[1].offload.Post(5, transport.MaskExact, mem, 1); got != transport.PostedUnmapped {
+		if got := g.dev[1].Facts().Offload.Post(5, transport.MaskExact, mem, 1); got != transport.PostedUnmapped {
 			t.Errorf("Post: %d", got)
 		}
 	}

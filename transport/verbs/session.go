@@ -138,7 +138,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	case d.closed.Load():
 		return nil, fmt.Errorf("%w: verbs: the device is closed", transport.ErrUnavailable)
 	}
-	if err := d.ensureConnected(ctx, peer, control); err != nil {
+	if _, err := d.control.Connect(ctx, peer, control); err != nil {
 		return nil, fmt.Errorf("verbs: the control connection with rank %d: %w", peer, err)
 	}
 	d.mu.Lock()
