@@ -13,7 +13,6 @@ import (
 // Device is several as one. Its guards are those of any transport.Device.
 type Device struct {
 	devs  []transport.Device // in order of preference; they and their names do not change
-	names []string
 	facts transport.Facts
 
 	// These belong to the caller of Poll (the engine, under its lock).
@@ -49,7 +48,7 @@ func New(devs ...transport.Device) (*Device, error) {
 func memoryOf(devs []transport.Device) *transport.Memory {
 	var maker *transport.Memory
 	for _, dev := range devs {
-		if m := dev.Facts().Memory; m != nil && m.Alloc != nil {
+		if m := dev.Facts().Memory; m != nil {
 			maker = m
 			break
 		}
@@ -96,7 +95,7 @@ func (d *Device) take(devs []transport.Device) error {
 		case len(dev.Address()) > maxAddress:
 			return fmt.Errorf("the address of %s has %d bytes, the most is %d", name, len(dev.Address()), maxAddress)
 		}
-		d.devs, d.names = append(d.devs, dev), append(d.names, name)
+		d.devs = append(d.devs, dev)
 		d.sources = append(d.sources, source{dev: dev, first: len(d.sources) == 0})
 		entries = append(entries, entry{name: name})
 	}
@@ -104,7 +103,13 @@ func (d *Device) take(devs []transport.Device) error {
 }
 
 // Name is that of the devices: "shm+tcp".
-func (d *Device) Name() string { return strings.Join(d.names, "+") }
+func (d *Device) Name() string {
+	var names []string
+	for _, dev := range d.devs {
+		names = append(names, dev.Name())
+	}
+	return strings.Join(names, "+")
+}
 
 // Facts is transport.Device's.
 func (d *Device) Facts() *transport.Facts { return &d.facts }
@@ -113,7 +118,7 @@ func (d *Device) viaOf(peer int) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if by, known := d.via[peer]; known {
-		return d.names[by]
+		return d.devs[by].Name()
 	}
 	return ""
 }
@@ -122,7 +127,7 @@ func (d *Device) viaOf(peer int) string {
 func (d *Device) Address() []byte {
 	entries := make([]entry, len(d.devs))
 	for i, dev := range d.devs {
-		entries[i] = entry{d.names[i], dev.Address()}
+		entries[i] = entry{dev.Name(), dev.Address()}
 	}
 	return encode(entries)
 }
@@ -138,7 +143,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	d.mu.Unlock()
 	var failed []error
 	for i, dev := range d.devs {
-		at, ok := find(theirs, d.names[i])
+		at, ok := find(theirs, dev.Name())
 		if !ok || known && i != by {
 			continue
 		}
@@ -149,7 +154,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 			d.mu.Unlock()
 			return link, nil
 		}
-		failed = append(failed, fmt.Errorf("by %s: %w", d.names[i], err))
+		failed = append(failed, fmt.Errorf("by %s: %w", dev.Name(), err))
 		if ctx.Err() != nil {
 			break // the others have no time left
 		}
