@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// OSU 7.4's defaults. Messages above LargeMessage get the second number of rounds.
+// OSU 7.4's defaults. Messages above largeMessage get the second number of rounds.
 const (
-	LargeMessage = 8192
+	largeMessage = 8192
 
-	DefaultMinSize   = 1
-	DefaultMaxSize   = 4 << 20
+	defaultMinSize   = 1
+	defaultMaxSize   = 4 << 20
 	DefaultWindow    = 64
 	DefaultMemoryMax = 512 << 20
 )
@@ -22,7 +22,7 @@ type Rounds struct{ Iterations, Warmup int }
 // Options is the command line, over the program's defaults.
 type Options struct {
 	MinSize, MaxSize int64  // -m: the range of the first column, both ends included
-	Small, Large     Rounds // -i and -x set both; Large holds for sizes above LargeMessage
+	Small, Large     Rounds // -i and -x set both; Large holds for sizes above largeMessage
 	Window           int    // -W: messages in flight
 	Pairs            int    // -p: pairs of ranks at work; 0: as many as there are
 	Senders          int    // -t: goroutines of rank 0
@@ -39,7 +39,7 @@ type Options struct {
 // LatencyDefaults are OSU's for the latency programs.
 func LatencyDefaults() Options {
 	return Options{
-		MinSize: DefaultMinSize, MaxSize: DefaultMaxSize,
+		MinSize: defaultMinSize, MaxSize: defaultMaxSize,
 		Small: Rounds{10000, 100}, Large: Rounds{1000, 10},
 		Window: DefaultWindow, MemoryMax: DefaultMemoryMax, Senders: 1, Receivers: 2,
 	}
@@ -54,7 +54,7 @@ func BandwidthDefaults() Options {
 
 // Rounds returns the number of rounds for messages of the given size.
 func (o Options) Rounds(size int64) Rounds {
-	if size > LargeMessage {
+	if size > largeMessage {
 		return o.Large
 	}
 	return o.Small

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Version is that of OSU whose options and output these programs follow.
-const Version = "7.4"
+// osuVersion is that of OSU whose options and output these programs follow.
+const osuVersion = "7.4"
 
 // Program is one benchmark as its command line and its reader see it.
 type Program struct {
@@ -159,7 +159,7 @@ func both(small, large int) string {
 	if small == large {
 		return fmt.Sprint(small)
 	}
-	return fmt.Sprintf("%d, above %d bytes %d", small, LargeMessage, large)
+	return fmt.Sprintf("%d, above %d bytes %d", small, largeMessage, large)
 }
 
 func parseBuffers(s string, o *Options) error {
@@ -198,7 +198,7 @@ func (s setter) String() string       { return "" }
 func (s setter) Set(arg string) error { return s.set(arg) }
 func (s setter) Type() string         { return s.kind }
 
-func (p Program) title() string { return "# " + p.Title + " v" + Version + " (gorun)" }
+func (p Program) title() string { return "# " + p.Title + " v" + osuVersion + " (gorun)" }
 
 func (p Program) help() string {
 	o := p.Defaults
