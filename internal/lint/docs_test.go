@@ -216,6 +216,34 @@ func namesInDocs(t *tree) (wrong []string) {
 	return wrong
 }
 
+// namesOfFile is how a document lists what a file declares: `pml/send.go` (Send, Isend).
+var namesOfFile = regexp.MustCompile("`([A-Za-z0-9_/]+\\.go)`\\s\\((\\w+(?:,\\s\\w+)*)\\)")
+
+// functionsInDocs: what a document lists in this way is in the file.
+func functionsInDocs(t *tree) (wrong []string) {
+	for _, f := range docs(t) {
+		for _, m := range namesOfFile.FindAllStringSubmatch(strings.Join(outsideCode(f.text), "\n"), -1) {
+			in := t.files[m[1]]
+			if in == nil || in.ast == nil {
+				continue // pathsInDocs says so
+			}
+			for _, name := range regexp.MustCompile(`\w+`).FindAllString(m[2], -1) {
+				if !declares(in, name) {
+					wrong = append(wrong, fmt.Sprintf("%s: %s has no function or method %s", f.path, m[1], name))
+				}
+			}
+		}
+	}
+	return wrong
+}
+
+func declares(f *file, name string) bool {
+	return slices.ContainsFunc(f.ast.Decls, func(d ast.Decl) bool {
+		fn, ok := d.(*ast.FuncDecl)
+		return ok && fn.Name.Name == name
+	})
+}
+
 const namesPage = "docs/mpi-names.md"
 
 // publicNamesMapped: each function, method and error class is on the page for readers who know it by its MPI name.

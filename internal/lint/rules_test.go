@@ -34,6 +34,7 @@ var rules = []rule{
 	{"links", links},
 	{"paths in docs", pathsInDocs},
 	{"names in docs", namesInDocs},
+	{"functions in docs", functionsInDocs},
 	{"public names are mapped", publicNamesMapped},
 	{"MPI names are true", mpiNamesTrue},
 }
