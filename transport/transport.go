@@ -91,7 +91,7 @@ const (
 
 	OffloadMatched // Cookie, Header.Tag: the receive has got a message of Peer, whose payload OffloadDone announces
 	OffloadDone    // Cookie, Header, Err: see Offload
-	OffloadBack    // Cookie: the receive is the engine's again; it has not been matched
+	OffloadBack    // Cookie: the receive is the engine's again; it has not been matched. Peer: that of the receive
 
 	TaggedDone // Cookie, Header.Tag, Header.Len, Err: an operation of a Tagged device has ended
 )

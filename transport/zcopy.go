@@ -10,7 +10,8 @@ type ZeroCopy struct {
 	Max  int // bytes; the longest payload that Send takes
 	// Place announces Data packets from the peer with Key key and Tag gen. The link writes their payload to dst at
 	// their Addr, which must lie within from … dst.Len, and Poll reports it with Placed, piece by piece and in order.
-	// dst belongs to the link until Displace. A packet that does not fit arrives as any other.
+	// dst belongs to the link until Displace. A packet that does not fit arrives as any other, or, if it is
+	// longer than FragMax, not at all: its sender breaks the protocol.
 	Place func(key uint64, gen int32, dst Mem, from int64)
 	// Displace ends Place: from now on nothing is written to that dst. Without a Place before it does nothing.
 	Displace func(key uint64)
