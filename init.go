@@ -30,7 +30,7 @@ type Option func(*options)
 
 type options = join.Options
 
-// WithLogger sends the library's log to l instead of standard error; GORUN_LOG still sets the level.
+// WithLogger sends the library's log to l instead of standard error. The level is that of l, whatever GORUN_LOG says.
 func WithLogger(l hclog.Logger) Option { return func(o *options) { o.Log = l } }
 
 // WithEnviron reads GORUN_* settings from env (as os.Environ gives them) instead of the environment.

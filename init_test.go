@@ -1,0 +1,23 @@
+package mpi
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// The caller's logger gets what its own level lets through, whatever GORUN_LOG says.
+func TestLogger(t *testing.T) {
+	for level, want := range map[hclog.Level]bool{hclog.Debug: true, hclog.Info: false} {
+		var out bytes.Buffer
+		l := hclog.New(&hclog.LoggerOptions{Level: level, Output: &out})
+		must(local(t, 1, func(w *Comm) {
+			ok(Sendrecv(w, []byte{1}, 0, 0, make([]byte, 1), 0, 0))
+		}, WithLogger(l), WithEnviron([]string{"GORUN_LOG=trace"})))
+		if strings.Contains(out.String(), "peer connected") != want {
+			t.Errorf("a logger of level %v: %q", level, &out)
+		}
+	}
+}
