@@ -120,11 +120,8 @@ func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
 func (e *Engine) await(r *Request) {
-	if r.cctx == nil && e.wait.leader == noLeader && e.progress() != 0 {
-		e.pace.backoff = 0
-		if r.state == stDone { // the first look has found it, as it does in a stream of messages
-			return
-		}
+	if r.cctx == nil && e.wait.leader == noLeader && e.firstLook() && r.state == stDone {
+		return // as it is in a stream of messages
 	}
 	w := waitFor{e: e, r: r, cc: r.cctx}
 	for !w.ready() {
@@ -133,6 +130,21 @@ func (e *Engine) await(r *Request) {
 			w.cc = nil // once is enough
 		}
 	}
+}
+
+// firstLook is what a leader does first, and all that it does where something is there: it reports that.
+func (e *Engine) firstLook() bool {
+	if e.wait.armed != armedNot {
+		e.sleep.Disarm()
+	}
+	e.wait.lead()
+	n := e.progress()
+	e.wait.stopLeading()
+	if n == 0 {
+		return false
+	}
+	e.pace.backoff = 0
+	return true
 }
 
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.

@@ -8,12 +8,14 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/loop"
 )
@@ -572,5 +574,34 @@ func TestSpinLearns(t *testing.T) {
 	}
 	if e.learn(crowdedWait + 1); e.spin != longSpin/2 {
 		t.Errorf("crowded, after a wait of %v: %v, want %v", crowdedWait+1, e.spin, longSpin/2)
+	}
+}
+
+// A caller that receives a message that has been announced before does its part of it: it does not compute.
+func TestReceiverDoesNotCompute(t *testing.T) {
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 1 << 10, fragMax: 8 << 10, unexpectedMax: 1 << 20, put: true})
+	defer n.close()
+	n.linkAll()
+	n.waits[0] = true
+	n.prefer(1, rendezvous.Get)
+	asked, done := make(chan struct{}), make(chan struct{})
+	n.log = func(format string, args ...any) {
+		if strings.Contains(fmt.Sprintf(format, args...), "put-req") {
+			close(asked)
+		}
+	}
+	n.engines[0].Isend(nil, scriptContext, 1, 0, make([]byte, 100<<10), Standard)
+	n.devices[1].inbox = n.wires[[2]int{0, 1}]
+	n.wires[[2]int{0, 1}] = nil
+	go func() {
+		defer close(done)
+		if _, err := n.engines[1].Recv(nil, scriptContext, 0, 0, make([]byte, 100<<10)); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-done:
+	case <-asked:
+		t.Error("the sender is asked to write all of it, though the receiver waits")
 	}
 }
