@@ -37,6 +37,7 @@ const graph = `
 	internal/eventset             : transport, {golang.org/x/sys}
 	transport/loop                : transport, internal/wire
 	transport/faulty              : transport, internal/wire
+	transport/looptag             : transport, tagmatch
 	transport/shm                 : transport, internal/auth, internal/wire, internal/ring, {golang.org/x/sys}
 	transport/multi               : transport
 	transport/tcp                 : transport, internal/auth, internal/wire, {golang.org/x/sys}
@@ -101,10 +102,10 @@ var forTests = []string{
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, transport/tcp, transport/verbs, transport/faulty
+	mpi                           : mpi, transport/tcp, transport/verbs, transport/faulty, transport/looptag
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
-	pml                           : transport/loop, transport/faulty
+	pml                           : transport/loop, transport/looptag, transport/faulty
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
 	transport/verbs               : transport/transporttest
 	transport/faulty              : transport/loop, transport/transporttest

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -329,6 +330,9 @@ func TestFloodStaysUnderTheLimit(t *testing.T) {
 				whole(buf, next[st.Source])
 				same(st.Tag, next[st.Source]%7)
 				next[st.Source]++
+			}
+			if strings.HasSuffix(t.Name(), "/tagged") {
+				return // the device keeps them, and only it knows how many
 			}
 			if peak := w.Stats().UnexpectedPeak; peak > limit || peak == 0 {
 				panic(fmt.Errorf("unexpected messages took %d bytes where %d are allowed", peak, limit))

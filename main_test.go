@@ -18,6 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
+	"github.com/gorun-mpi/mpi/transport/looptag"
 )
 
 // hangs is the time after which a test is not slow but stuck.
@@ -50,13 +51,15 @@ func reexec(t *testing.T, role string, env ...string) string {
 // runner runs a body as ranks over one of the fabrics of everywhere, and fails the test if a rank fails.
 type runner func(n int, body func(w *Comm), more ...Option)
 
-// everywhere runs a test over loop as it is, without reading of the peer's memory, and over misbehaving devices.
+// everywhere runs a test over loop as it is, without reading of the peer's memory, over a device that matches by itself,
+// and over misbehaving devices.
 func everywhere(t *testing.T, test func(t *testing.T, run runner)) {
 	t.Helper()
 	if !inGuest() {
 		t.Run("loop", func(t *testing.T) { test(t, over(t)) })
 		noGet := faulty.Plan{RefuseRegister: 1 - 1e-12}
 		t.Run("stream", func(t *testing.T) { test(t, over(t, misbehaving(0, noGet))) })
+		t.Run("tagged", func(t *testing.T) { test(t, over(t, matchingItself())) })
 	}
 	for _, f := range further {
 		t.Run(f.name, func(t *testing.T) { test(t, over(t, f.option(t))) })
@@ -90,6 +93,18 @@ func withDevices(wrap func(rank int, d transport.Device) transport.Device) Optio
 func misbehaving(seed int64, plan faulty.Plan) Option {
 	return withDevices(func(rank int, d transport.Device) transport.Device {
 		return faulty.Wrap(d, seed*1000+int64(rank), plan)
+	})
+}
+
+// matchingItself connects the ranks by a device that does all matching. It is busy now and then.
+func matchingItself() Option {
+	var fabric *looptag.Fabric
+	return withDevices(func(rank int, d transport.Device) transport.Device {
+		d.Close()
+		if rank == 0 { // the first of a job
+			fabric = looptag.New(5)
+		}
+		return fabric.Device(rank)
 	})
 }
 

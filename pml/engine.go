@@ -2,6 +2,7 @@ package pml
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ const (
 type Config struct {
 	Rank, Size int
 	Net        transport.Device // to the other ranks; may be nil if Size is 1
-	Self       transport.Device // to this rank
+	Self       transport.Device // to this rank; may be nil if Net does that by itself (transport.Tagged)
 	// Lookup returns what a peer's engine gives as its Address. It may block until ctx ends.
 	Lookup func(ctx context.Context, peer int) ([]byte, error)
 
@@ -54,8 +55,9 @@ type Engine struct {
 	sleep *eventset.Set    // where this rank sleeps until dev has something
 	pkts  [16]transport.Packet
 
-	path  path     // how messages are matched and moved
-	links linkPath // which is path; short messages go to it without a dynamic call
+	path   path     // how messages are matched and moved
+	links  linkPath // path, if direct; without peers, if not
+	direct bool     // path is links: short messages go there without a dynamic call but the link's
 
 	load     load
 	requests requests
@@ -94,8 +96,11 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.links.init(e)
-	e.path = &e.links
+	e.path, e.direct = &e.links, true
 	if cfg.Net != nil {
+		if dev := cfg.Net.Facts().Tagged; dev != nil {
+			e.path, e.direct = newTaggedPath(e, dev), false
+		}
 		if in := cfg.Net.Facts().Introducer; in != nil {
 			in.Introduce(e.Address())
 		}
@@ -121,15 +126,13 @@ func (e *Engine) Close(err error) error {
 	e.stop()
 	e.sleep.Close()
 	e.wg.Wait()
-	if e.cfg.Net != nil {
-		err = e.cfg.Net.Close()
-	} else {
-		err = nil
+	var errs [2]error
+	for i, d := range []transport.Device{e.cfg.Net, e.cfg.Self} {
+		if d != nil {
+			errs[i] = d.Close()
+		}
 	}
-	if e2 := e.cfg.Self.Close(); err == nil {
-		err = e2
-	}
-	return err
+	return errors.Join(errs[:]...)
 }
 
 // Fail makes every call that is under way or comes later return err.

@@ -7,9 +7,8 @@ import (
 
 // Errors of operations; package mpi gives them their class and their words.
 var (
-	ErrTruncate  = errors.New("the message is longer than the buffer")
-	ErrRequest   = errors.New("unusable request")
-	ErrCancelled = errors.New("cancelled")
+	ErrTruncate = errors.New("the message is longer than the buffer")
+	ErrRequest  = errors.New("unusable request")
 )
 
 // TruncateError: the first Room bytes are in the buffer, the rest of the message is gone.
@@ -21,6 +20,14 @@ func (e *TruncateError) Error() string {
 
 // Is answers for ErrTruncate.
 func (e *TruncateError) Is(target error) bool { return target == ErrTruncate }
+
+// truncated says that a message of size bytes does not fit in r's buffer; nil if it does.
+func (r *Request) truncated(size int64) error {
+	if size > int64(r.buf.Len) {
+		return &TruncateError{size, int64(r.buf.Len)}
+	}
+	return nil
+}
 
 // PeerError: the operation needed Rank, which is gone or cannot be reached.
 type PeerError struct {

@@ -252,7 +252,7 @@ func (l *linkPath) probe(ctx uint32, source, tag int32, take bool) (found, bool)
 		l.table.Remove(m)
 		u.taken = true
 	}
-	return found{ctx, Status{Source: u.peer.rank, Tag: m.Tag, Bytes: u.Size}, u}, true
+	return found{ctx: ctx, status: Status{Source: u.peer.rank, Tag: m.Tag, Bytes: u.Size}, u: u}, true
 }
 
 func (l *linkPath) take(f found, r *Request) { l.deliver(r, f.u) }

@@ -456,7 +456,7 @@ func (o *offload) done(s *slot, pkt *transport.Packet) {
 	default: // Eager, EagerSync or FIN: the payload is there
 		size := int(h.Len)
 		r.status.Bytes = int64(min(size, r.buf.Len))
-		o.l.arrived(r, size)
+		o.l.e.complete(r, r.truncated(int64(size)))
 		o.settle(p, h)
 	}
 }

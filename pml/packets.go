@@ -44,7 +44,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		if n == len(pkt.Payload) && r.plain() {
 			l.e.completePlain(r)
 		} else {
-			l.arrived(r, len(pkt.Payload))
+			l.e.complete(r, r.truncated(int64(len(pkt.Payload))))
 		}
 		p.returnCredit(eager.Cost(len(pkt.Payload)))
 	case wire.Data:
@@ -126,16 +126,7 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 // receiveEager completes r, which is matched and off the table, with an eager message.
 func (l *linkPath) receiveEager(r *Request, p *peer, payload []byte) {
 	r.status.Bytes = int64(copyIn(r.buf, payload))
-	l.arrived(r, len(payload))
-}
-
-// arrived completes a receive of an eager message of size bytes, of which status says how many fitted.
-func (l *linkPath) arrived(r *Request, size int) {
-	if r.status.Bytes < int64(size) {
-		l.e.complete(r, &TruncateError{int64(size), int64(r.buf.Len)})
-		return
-	}
-	l.e.complete(r, nil)
+	l.e.complete(r, r.truncated(int64(len(payload))))
 }
 
 // unexpected is a message that arrived before its receive. Owner: the table while queued; a probe that has taken it.

@@ -22,7 +22,7 @@ func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, ta
 	for {
 		if f, ok := e.path.probe(ctx, int32(source), tag, take); ok {
 			e.exitCall()
-			return f.message(take), f.status, nil
+			return f.held(take), f.status, nil
 		}
 		if err := e.probeWait(cc, ctx, source, tag); err != nil {
 			e.exitCall()
@@ -44,10 +44,10 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	}
 	e.exitCall()
 	e.unlock()
-	return f.message(ok && take), f.status, ok, err
+	return f.held(ok && take), f.status, ok, err
 }
 
-func (f found) message(taken bool) *Message {
+func (f found) held(taken bool) *Message {
 	if !taken {
 		return nil
 	}

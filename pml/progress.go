@@ -10,11 +10,29 @@ func (e *Engine) progress() int {
 	if n != 0 {
 		e.wait.arrived()
 	}
-	for i := range n {
-		e.links.event(&e.pkts[i])
+	if e.direct {
+		for i := range n {
+			e.links.event(&e.pkts[i])
+		}
+	} else {
+		n += e.indirect(n)
 	}
 	if e.load.pending != 0 {
 		n += e.path.work()
 	}
 	return n
+}
+
+// indirect hands n packets to a path that is not ours. It does not say when a message has come that a probe waits for, so
+// each is looked for. It returns how many are found.
+func (e *Engine) indirect(n int) int {
+	for i := range n {
+		e.path.event(&e.pkts[i])
+	}
+	waiting := len(e.probers)
+	e.endProbers(func(r *Request) bool {
+		_, found := e.path.probe(r.recv.Ctx, r.recv.Source, r.recv.Tag, false)
+		return found
+	}, nil)
+	return waiting - len(e.probers)
 }

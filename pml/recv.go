@@ -50,7 +50,11 @@ func (e *Engine) startRecv(r *Request) {
 		e.complete(r, e.closed)
 		return
 	}
-	e.links.post(r)
+	if e.direct {
+		e.links.post(r)
+	} else {
+		e.path.post(r)
+	}
 }
 
 func (r *Request) prepareRecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) {

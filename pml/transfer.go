@@ -217,11 +217,7 @@ func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	ts.close(t)
 	p.sendControl(fin)
 	p.returnCredit(eager.Envelope)
-	var err error
-	if size > int64(r.buf.Len) {
-		err = &TruncateError{size, int64(r.buf.Len)}
-	}
-	ts.l.e.complete(r, err)
+	ts.l.e.complete(r, r.truncated(size))
 }
 
 // onData: a piece of a stream.

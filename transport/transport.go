@@ -115,6 +115,8 @@ var (
 	ErrPeerGone = errors.New("peer is gone")
 	// ErrTimeout: the peer did not answer in time when it was connected to.
 	ErrTimeout = errors.New("no answer in time")
+	// ErrCancelled: an operation of a Tagged device has ended by Cancel.
+	ErrCancelled = errors.New("cancelled")
 	// ErrNoMemory: there is no room for a transport's own buffers.
 	ErrNoMemory = errors.New("no memory")
 )

@@ -78,9 +78,9 @@ func TestTableOfTransports(t *testing.T) {
 	}
 }
 
-// A folder of transport/ is a transport, which has a row, or one of those that are made of other transports.
+// A folder of transport/ is a transport, which has a row, one of those that are made of other transports, or for tests.
 func TestFoldersOfTransports(t *testing.T) {
-	known := []string{"faulty", "multi", "transporttest"}
+	known := []string{"faulty", "looptag", "multi", "transporttest"}
 	for _, r := range readTable(t) {
 		known = append(known, r["name"])
 	}

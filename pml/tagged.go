@@ -1,0 +1,400 @@
+package pml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// taggedPath leaves matching and moving to a device that does both by itself (transport.Tagged). What the engine keeps is
+// what the device has no room for, in order, and which request each operation of the device belongs to.
+//
+// An operation's buffer is the device's from Send, Post or Take until TaggedDone, also when it is to fail: then it is
+// cancelled, and the request completes with its error when the device has let go. Only fail does not wait for that.
+type taggedPath struct {
+	e      *Engine
+	dev    transport.Tagged
+	limits transport.TaggedLimits
+	peers  []*taggedPeer // by rank; nil until first contact
+
+	ops   numbers[taggedOp]
+	spare *taggedOp // for reuse
+
+	receives taggedQueue    // Post and Take
+	blocked  []*taggedQueue // those that the device has refused; each is pending work
+}
+
+// taggedPeer is a rank that something was sent to.
+type taggedPeer struct {
+	rank     int32
+	reached  bool // the device can send to it
+	reaching bool // it is being made able to
+	err      error
+	sends    taggedQueue
+}
+
+// taggedQueue are operations that the device has not begun, oldest first.
+type taggedQueue struct {
+	ops     []*taggedOp
+	blocked bool // in taggedPath.blocked
+}
+
+// taggedOp is one operation.
+type taggedOp struct {
+	cookie  uint64
+	r       *Request    // nil: its message is lost
+	to      *taggedPeer // of a send
+	taking  bool        // message is what a probe has taken
+	message uint64
+	begun   bool  // the device has it
+	failed  error // why it fails although the device may say that it was cancelled
+	next    *taggedOp
+}
+
+func newTaggedPath(e *Engine, dev transport.Tagged) *taggedPath {
+	return &taggedPath{e: e, dev: dev, limits: dev.Limits(), peers: make([]*taggedPeer, e.cfg.Size)}
+}
+
+func (t *taggedPath) address() []byte { return t.e.cfg.Net.Address() }
+
+// peer returns the record of a rank, made on first contact.
+func (t *taggedPath) peer(rank int32) *taggedPeer {
+	if t.peers[rank] == nil {
+		t.peers[rank] = &taggedPeer{rank: rank}
+	}
+	return t.peers[rank]
+}
+
+func (t *taggedPath) gone(rank int32) error {
+	if p := t.peers[rank]; p != nil {
+		return p.err
+	}
+	return nil
+}
+
+// open makes an operation of r.
+func (t *taggedPath) open(r *Request) *taggedOp {
+	op := t.spare
+	if op == nil {
+		op = new(taggedOp)
+	}
+	t.spare = op.next
+	*op = taggedOp{r: r, cookie: t.ops.add(op)}
+	if r != nil {
+		r.offload.cookie = op.cookie
+	}
+	return op
+}
+
+// end completes an operation that the device does not have, or not any more.
+func (t *taggedPath) end(op *taggedOp, err error) {
+	r := op.r
+	t.ops.remove(op.cookie)
+	op.r, op.to, op.failed = nil, nil, nil
+	op.next, t.spare = t.spare, op
+	if r != nil {
+		t.e.complete(r, err)
+	}
+}
+
+// refuse says why the device cannot match a message of r, or nil.
+func (t *taggedPath) refuse(r *Request) error {
+	if r.recv.Ctx >= t.limits.Contexts || r.recv.Tag > t.limits.Tag {
+		return fmt.Errorf("%w: the device matches contexts below %d and tags up to %d, not context %d and tag %d",
+			transport.ErrUnavailable, t.limits.Contexts, t.limits.Tag, r.recv.Ctx, r.recv.Tag)
+	}
+	return nil
+}
+
+func (t *taggedPath) send(r *Request) {
+	p := t.peer(r.recv.Source)
+	err := p.err
+	if err == nil {
+		err = t.refuse(r)
+	}
+	if err != nil {
+		t.e.complete(r, err)
+		return
+	}
+	op := t.open(r)
+	op.to = p
+	p.sends.ops = append(p.sends.ops, op)
+	if p.reached {
+		t.flush(&p.sends)
+	} else if !p.reaching {
+		p.reaching = true
+		t.e.wg.Add(1)
+		go t.reach(p)
+	}
+}
+
+// reach runs in a goroutine of its own: it may have to wait for the peer.
+func (t *taggedPath) reach(p *taggedPeer) {
+	e := t.e
+	defer e.wg.Done()
+	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.ConnectTimeout)
+	defer cancel()
+	address, err := e.cfg.Lookup(ctx, int(p.rank))
+	if err != nil {
+		err = fmt.Errorf("looking up its address: %w", err)
+	} else {
+		err = t.dev.Reach(ctx, int(p.rank), address)
+	}
+	e.lock()
+	defer e.unlock()
+	p.reaching = false
+	if err != nil {
+		t.failPeer(p, &PeerError{int(p.rank), err})
+	} else if p.err == nil {
+		p.reached = true
+		t.flush(&p.sends)
+	}
+	e.exitCall()
+}
+
+func (t *taggedPath) post(r *Request) {
+	err := t.refuse(r)
+	if err == nil && r.recv.Source >= 0 {
+		err = t.gone(r.recv.Source)
+	}
+	if err != nil {
+		t.e.complete(r, err)
+		return
+	}
+	t.receive(t.open(r))
+}
+
+func (t *taggedPath) take(f found, r *Request) {
+	op := t.open(r)
+	op.taking, op.message = true, f.message
+	if r != nil {
+		r.status = f.status
+	}
+	t.receive(op)
+}
+
+func (t *taggedPath) receive(op *taggedOp) {
+	t.receives.ops = append(t.receives.ops, op)
+	t.flush(&t.receives)
+}
+
+// flush lets the device begin what it has room for, in order.
+func (t *taggedPath) flush(q *taggedQueue) {
+	n := 0
+	for ; n < len(q.ops) && t.begin(q.ops[n]); n++ {
+	}
+	q.ops = slices.Delete(q.ops, 0, n)
+	switch blocked := len(q.ops) > 0; {
+	case blocked && !q.blocked:
+		t.blocked = append(t.blocked, q)
+		t.e.load.pending++
+		t.e.wakeLeader()
+	case !blocked && q.blocked:
+		t.blocked = without(t.blocked, q)
+		t.e.load.pending--
+	}
+	q.blocked = len(q.ops) > 0
+}
+
+// begin reports false if the device has no room for op. op may be over afterwards.
+func (t *taggedPath) begin(op *taggedOp) bool {
+	var buf transport.Mem
+	if op.r != nil {
+		buf = op.r.buf
+	}
+	var st transport.State
+	var err error
+	switch {
+	case op.to != nil:
+		m := transport.Match{Context: op.r.recv.Ctx, Source: int32(t.e.cfg.Rank), Tag: op.r.recv.Tag}
+		st, err = t.dev.Send(op.to.rank, m, buf, op.r.mode == Synchronous, op.cookie)
+	case op.taking:
+		st, err = t.dev.Take(op.message, buf, op.cookie)
+	default:
+		m := transport.Match{Context: op.r.recv.Ctx, Source: op.r.recv.Source, Tag: op.r.recv.Tag}
+		st, err = t.dev.Post(m, buf, op.cookie)
+	}
+	switch {
+	case err != nil:
+		t.end(op, op.error(err))
+	case st == transport.Full:
+		return false
+	case st == transport.Done:
+		t.done(op, nil)
+	default:
+		op.begun = true
+	}
+	return true
+}
+
+// error is what a request is told of a device's error.
+func (op *taggedOp) error(err error) error {
+	if op.to != nil {
+		return &PeerError{int(op.to.rank), err}
+	}
+	return err
+}
+
+func (t *taggedPath) event(pkt *transport.Packet) {
+	switch pkt.Event {
+	case transport.Down:
+		if uint(pkt.Peer) < uint(len(t.peers)) {
+			t.failPeer(t.peer(pkt.Peer), &PeerError{int(pkt.Peer), pkt.Err})
+		}
+	case transport.TaggedDone:
+		if op := t.ops.find(pkt.Cookie); op != nil && op.begun {
+			t.done(op, pkt)
+		}
+	}
+}
+
+// done: the device has ended op. pkt says how; nil: well, and what a receive has got is in its status.
+func (t *taggedPath) done(op *taggedOp, pkt *transport.Packet) {
+	r := op.r
+	switch {
+	case r == nil:
+		t.end(op, nil)
+	case pkt != nil && pkt.Err != nil:
+		t.doneBadly(op, pkt.Err)
+	case r.op == opSend:
+		t.end(op, nil)
+	default:
+		if pkt != nil {
+			r.status = Status{Source: pkt.Peer, Tag: pkt.Header.Tag, Bytes: int64(pkt.Header.Len)}
+		}
+		err := r.truncated(r.status.Bytes)
+		r.status.Bytes = min(r.status.Bytes, int64(r.buf.Len))
+		t.end(op, err)
+	}
+}
+
+func (t *taggedPath) doneBadly(op *taggedOp, err error) {
+	r := op.r
+	switch {
+	case op.failed != nil:
+		err = op.failed
+	case errors.Is(err, transport.ErrCancelled):
+		r.status.Cancelled, err = true, r.cancelErr
+	default:
+		err = op.error(err)
+	}
+	if r.op == opRecv || r.status.Cancelled {
+		r.status.Bytes = 0
+	}
+	t.end(op, err)
+}
+
+func (t *taggedPath) cancel(r *Request, why error) {
+	op := t.ops.find(r.offload.cookie)
+	switch {
+	case !op.begun && !op.taking:
+		t.dequeue(op)
+		r.status.Cancelled, r.status.Bytes = true, 0
+		t.end(op, why)
+	case op.begun && !r.cancelling:
+		r.cancelling, r.extra, r.cancelErr = true, true, why
+		t.dev.Cancel(op.cookie)
+	}
+}
+
+// dequeue takes op, which the device has not begun, off its queue.
+func (t *taggedPath) dequeue(op *taggedOp) {
+	q := &t.receives
+	if op.to != nil {
+		q = &op.to.sends
+	}
+	q.ops = without(q.ops, op)
+	if op.to == nil || op.to.reached {
+		t.flush(q)
+	}
+}
+
+// abort lets op fail with err, when the device has let go of its buffer.
+func (t *taggedPath) abort(op *taggedOp, err error) {
+	switch {
+	case !op.begun:
+		t.dequeue(op)
+		t.end(op, err)
+	case op.failed == nil:
+		op.failed = err
+		t.dev.Cancel(op.cookie)
+	}
+}
+
+func (t *taggedPath) probe(ctx uint32, source, tag int32, take bool) (found, bool) {
+	m, ok := t.dev.Probe(transport.Match{Context: ctx, Source: source, Tag: tag}, take)
+	return found{ctx: ctx, status: Status{Source: m.Source, Tag: m.Tag, Bytes: m.Bytes}, message: m.Message}, ok
+}
+
+// work tries again what the device has refused.
+func (t *taggedPath) work() int {
+	n := 0
+	for i := len(t.blocked) - 1; i >= 0; i-- {
+		if i < len(t.blocked) {
+			q := t.blocked[i]
+			was := len(q.ops)
+			t.flush(q)
+			n += was - len(q.ops)
+		}
+	}
+	return n
+}
+
+func (t *taggedPath) stalled() bool { return false }
+
+// drop also takes the messages of that communicator that have come, so that no other gets them.
+func (t *taggedPath) drop(ctx uint32, err error) {
+	for op := range t.ops.all() {
+		if op.r != nil && op.r.op == opRecv && op.r.recv.Ctx == ctx && !op.taking {
+			t.abort(op, err)
+		}
+	}
+	for {
+		f, ok := t.probe(ctx, AnySource, AnyTag, true)
+		if !ok {
+			return
+		}
+		t.take(f, nil)
+	}
+}
+
+// fail ends everything: no event of the device will be seen any more.
+func (t *taggedPath) fail(err error) {
+	for op := range t.ops.all() {
+		t.end(op, err)
+	}
+	t.receives.ops = nil
+	for _, p := range t.peers {
+		if p != nil {
+			p.err, p.sends.ops = err, nil
+		}
+	}
+}
+
+// failPeer ends what involves p: it is gone.
+func (t *taggedPath) failPeer(p *taggedPeer, err error) {
+	if p.err != nil {
+		return
+	}
+	p.err = err
+	for op := range t.ops.all() {
+		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
+		if op.to == p || op.r != nil && op.r.op == opRecv && !op.taking &&
+			(op.r.recv.Source == p.rank || op.r.recv.Source == AnySource && int(p.rank) != t.e.cfg.Rank) {
+			t.abort(op, err)
+		}
+	}
+	t.e.endProbers(probesOf(p.rank), err)
+}
+
+func (t *taggedPath) count(s Stats) Stats {
+	for op := range t.ops.all() {
+		if op.to == nil && !op.taking {
+			s.Posted++
+		}
+	}
+	return s
+}

@@ -1,0 +1,351 @@
+package pml
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/looptag"
+)
+
+// newTagged makes engines over devices that match by themselves. Of busy operations a device refuses one at first.
+func newTagged(t *testing.T, n, busy int, cfg Config) []*Engine {
+	t.Helper()
+	watchdog(t)
+	f := looptag.New(busy)
+	var engines []*Engine
+	for rank := range n {
+		c := cfg
+		c.Rank, c.Size, c.Net = rank, n, f.Device(rank)
+		c.Lookup = func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }
+		e, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		engines = append(engines, e)
+	}
+	t.Cleanup(func() {
+		for _, e := range engines {
+			if err := e.Close(errOver); err != nil {
+				t.Error(err)
+			}
+			if n := e.Pending(); n != 0 {
+				t.Errorf("rank %d has %d operations under way after its end", e.cfg.Rank, n)
+			}
+		}
+	})
+	return engines
+}
+
+// checkTagged checks the books of an engine whose path is taggedPath.
+func checkTagged(t *testing.T, e *Engine) {
+	t.Helper()
+	e.lock()
+	defer e.unlock()
+	tp := e.path.(*taggedPath)
+	if err := e.wait.check(e.load); err != nil {
+		t.Errorf("rank %d: %v", e.cfg.Rank, err)
+	}
+	if e.load.pending != len(tp.blocked) {
+		t.Errorf("rank %d: %d things are pending, %d queues are blocked", e.cfg.Rank, e.load.pending, len(tp.blocked))
+	}
+	for op := range tp.ops.all() {
+		if op.r != nil && (op.r.state != stActive || op.r.offload.cookie != op.cookie) {
+			t.Errorf("rank %d: an operation's request is not active, or not its own", e.cfg.Rank)
+		}
+	}
+}
+
+// Every way to wait, from many goroutines of each rank, over a device that matches by itself.
+func TestTaggedNobodySleepsForEver(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		busy int
+		cpus int
+	}{
+		{"spinning", Config{Spin: -1}, 0, 0},
+		{"sleeping at once", Config{Spin: 0}, 0, 0},
+		{"busy", Config{Spin: 0}, 3, 0},
+		{"one processor", Config{Spin: -1}, 7, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.cpus != 0 {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.cpus))
+			}
+			engines := newTagged(t, 3, c.busy, c.cfg)
+			rounds := 40
+			if testing.Short() {
+				rounds = 10
+			}
+			var wg sync.WaitGroup
+			for rank, e := range engines {
+				for g := range 12 {
+					wg.Go(func() {
+						v := &talker{t: t, e: e, n: len(engines), g: g, rng: rand.New(rand.NewPCG(uint64(rank), uint64(g)))}
+						for round := range rounds {
+							if err := v.exchange(round); err != nil {
+								t.Errorf("rank %d, goroutine %d, round %d: %v", rank, g, round, err)
+								return
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+			for _, e := range engines {
+				e.Flush()
+				idle(t, e)
+				checkTagged(t, e)
+			}
+		})
+	}
+}
+
+// A caller that leads and has seen nothing go on sleeps although operations are under way, and wakes for their end.
+func TestTaggedReceiveSleeps(t *testing.T) {
+	engines := newTagged(t, 2, 0, Config{})
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := engines[0].Probe(nil, 1, 1, 1, false)
+		done <- err
+	}()
+	for parked := false; !parked; runtime.Gosched() {
+		engines[0].lock()
+		parked = engines[0].wait.leader == leaderParked
+		engines[0].unlock()
+	}
+	if err := engines[1].Send(nil, 1, 0, 1, []byte("news"), Standard); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engines[0].Recv(nil, 1, 1, 1, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// taggedRequests are operations of every kind between rank 0 and rank 1 that will not end by themselves.
+func taggedRequests(e *Engine) []*Request {
+	return []*Request{
+		e.Irecv(nil, 1, 1, 7, make([]byte, 10)),
+		e.Irecv(nil, 1, AnySource, AnyTag, make([]byte, 10)),
+		e.Isend(nil, 1, 1, 8, make([]byte, 10), Synchronous),
+		e.Isend(nil, 1, 1, 8, make([]byte, 100_000), Standard),
+	}
+}
+
+// settled waits until the device has begun all that rank 0 has asked for.
+func settled(t *testing.T, e *Engine) {
+	t.Helper()
+	for limit := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
+		e.lock()
+		all := true
+		for op := range e.path.(*taggedPath).ops.all() {
+			all = all && op.begun
+		}
+		e.unlock()
+		if all {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the device does not begin what it was asked for")
+		}
+	}
+}
+
+// When a peer is gone, what involves it fails, later calls fail at once, and others go on.
+func TestTaggedPeerGone(t *testing.T) {
+	for _, begun := range []bool{true, false} {
+		engines := newTagged(t, 3, 2, Config{Spin: -1})
+		rs := taggedRequests(engines[0])
+		other := engines[0].Irecv(nil, 1, 2, 7, make([]byte, 10))
+		if begun {
+			settled(t, engines[0])
+		}
+		if err := engines[1].Close(errOver); err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range rs {
+			if _, err := engines[0].Wait(r); !errors.Is(err, transport.ErrPeerGone) {
+				t.Errorf("operation %d with a peer that is gone: %v", i, err)
+			}
+		}
+		checkTagged(t, engines[0])
+		if _, err := engines[0].Recv(nil, 1, 1, 7, nil); !errors.Is(err, transport.ErrPeerGone) {
+			t.Errorf("a receive from it: %v", err)
+		}
+		if err := engines[0].Send(nil, 1, 1, 7, nil, Standard); !errors.Is(err, transport.ErrPeerGone) {
+			t.Errorf("a send to it: %v", err)
+		}
+		if _, _, _, err := engines[0].Iprobe(1, 1, 7, false); !errors.Is(err, transport.ErrPeerGone) {
+			t.Errorf("a probe of it: %v", err)
+		}
+		if err := engines[2].Send(nil, 1, 0, 7, []byte("still here"), Standard); err != nil {
+			t.Error(err)
+		}
+		if st, err := engines[0].Wait(other); err != nil || st.Bytes != 10 {
+			t.Errorf("a receive from another rank: %+v, %v", st, err)
+		}
+	}
+}
+
+// What is cancelled ends cancelled or as if nothing had been asked, whether the device has begun it or not.
+func TestTaggedCancel(t *testing.T) {
+	for _, begun := range []bool{true, false} {
+		engines := newTagged(t, 2, 2, Config{Spin: -1})
+		for i, r := range taggedRequests(engines[0]) {
+			if begun {
+				settled(t, engines[0])
+			}
+			for range 2 {
+				if err := engines[0].Cancel(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if st, err := engines[0].Wait(r); err != nil || !st.Cancelled || st.Bytes != 0 {
+				t.Errorf("begun %v, operation %d: %+v, %v", begun, i, st, err)
+			}
+		}
+		late := engines[0].Isend(nil, 1, 1, 9, []byte("late"), Synchronous)
+		if _, err := engines[1].Recv(nil, 1, 0, 9, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		if err := engines[0].Cancel(late); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := engines[0].Wait(late); err != nil || st.Cancelled {
+			t.Errorf("cancelled when it was matched: %+v, %v", st, err)
+		}
+		checkTagged(t, engines[0])
+	}
+}
+
+// A communicator that is freed takes its messages along: the next of the same number does not see them.
+func TestTaggedDrop(t *testing.T) {
+	engines := newTagged(t, 2, 3, Config{Spin: -1})
+	posted := engines[0].Irecv(nil, 1, 1, 1, make([]byte, 10))
+	kept := engines[0].Irecv(nil, 2, 1, 1, make([]byte, 10))
+	var sends []*Request
+	for i := range 10 {
+		sends = append(sends, engines[1].Isend(nil, 1, 0, 5, make([]byte, i*3000), Standard))
+	}
+	if err := engines[1].Send(nil, 3, 0, 5, nil, Standard); err != nil { // behind them
+		t.Fatal(err)
+	}
+	if _, err := engines[0].Recv(nil, 3, 1, 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	freed := errors.New("freed")
+	engines[0].DropContext(1, freed)
+	if _, err := engines[0].Wait(posted); !errors.Is(err, freed) {
+		t.Errorf("a receive of the communicator: %v", err)
+	}
+	for i, r := range sends { // their messages are lost, which the sender cannot know
+		if _, err := engines[1].Wait(r); err != nil {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	if _, _, found, _ := engines[0].Iprobe(1, AnySource, AnyTag, false); found {
+		t.Error("a message of the communicator is still there")
+	}
+	if err := engines[1].Send(nil, 2, 0, 1, []byte("other"), Standard); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := engines[0].Wait(kept); err != nil || st.Bytes != 5 {
+		t.Errorf("a receive of another communicator: %+v, %v", st, err)
+	}
+	checkTagged(t, engines[0])
+}
+
+// Messages of one sender do not overtake each other, also where the device refuses some at first.
+func TestTaggedOrder(t *testing.T) {
+	engines := newTagged(t, 2, 2, Config{Spin: -1})
+	const n = 300
+	var sends, receives []*Request
+	bufs := make([][]byte, n)
+	for i := range n {
+		sends = append(sends, engines[1].Isend(nil, 1, 0, 3, contents(1, i, 1+i*50), Standard))
+	}
+	for i := range n {
+		bufs[i] = make([]byte, n*50)
+		receives = append(receives, engines[0].Irecv(nil, 1, AnySource, int32(3-4*(i%2)), bufs[i])) // every other: any tag
+	}
+	for i, r := range receives {
+		st, err := engines[0].Wait(r)
+		if err != nil || st.Bytes != int64(1+i*50) || st.Source != 1 || st.Tag != 3 || !bytes.Equal(bufs[i][:st.Bytes], contents(1, i, 1+i*50)) {
+			t.Fatalf("message %d: %+v, %v", i, st, err)
+		}
+	}
+	for _, r := range sends {
+		if _, err := engines[1].Wait(r); err != nil {
+			t.Error(err)
+		}
+	}
+	checkTagged(t, engines[0])
+	checkTagged(t, engines[1])
+}
+
+// limited is a device whose library has few bits for tags and contexts.
+type limited struct {
+	*looptag.Device
+	facts transport.Facts
+}
+
+func (l *limited) Facts() *transport.Facts {
+	l.facts = *l.Device.Facts()
+	l.facts.Tagged = l
+	return &l.facts
+}
+
+func (l *limited) Limits() transport.TaggedLimits {
+	return transport.TaggedLimits{Contexts: 16, Tag: 1000}
+}
+
+// A message that the library cannot match is refused, and says why.
+func TestTaggedLimits(t *testing.T) {
+	watchdog(t)
+	d := &limited{Device: looptag.New(0).Device(0)}
+	e, err := New(Config{Size: 1, Net: d, Spin: -1, Lookup: func(context.Context, int) ([]byte, error) { return d.Address(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(errOver)
+	for _, c := range []struct {
+		ctx uint32
+		tag int32
+		ok  bool
+	}{{15, 1000, true}, {16, 0, false}, {0, 1001, false}} {
+		r := e.Irecv(nil, c.ctx, 0, c.tag, nil)
+		errSend := e.Send(nil, c.ctx, 0, c.tag, nil, Standard)
+		if !c.ok && errSend == nil {
+			t.Errorf("context %d, tag %d: sent", c.ctx, c.tag)
+		}
+		if _, err := e.Wait(r); (err == nil) != c.ok || (errSend == nil) != c.ok || !c.ok && !errors.Is(err, transport.ErrUnavailable) {
+			t.Errorf("context %d, tag %d: %v", c.ctx, c.tag, errors.Join(err, errSend))
+		}
+	}
+}
+
+// A peer that cannot be reached fails what is sent to it, with the reason.
+func TestTaggedUnreachable(t *testing.T) {
+	watchdog(t)
+	e, err := New(Config{Size: 2, Net: looptag.New(0).Device(0), Spin: -1,
+		Lookup: func(context.Context, int) ([]byte, error) { return nil, fmt.Errorf("the launcher does not answer") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close(errOver)
+	var peer *PeerError
+	if err := e.Send(nil, 1, 1, 1, nil, Standard); !errors.As(err, &peer) || peer.Rank != 1 {
+		t.Errorf("a send to a rank whose address is not known: %v", err)
+	}
+}
