@@ -3,8 +3,8 @@ package loop
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -21,15 +21,14 @@ type fabric struct {
 
 // Device is one rank of a fabric. Its queue is in queue.go.
 type Device struct {
-	*queue
+	queue
 	fabric *fabric
 	rank   int
 	facts  transport.Facts
-	closed atomic.Bool          // set under fabric.mu
-	known  map[*Device]struct{} // must hear of this one's end; under fabric.mu. Symmetric, without closed devices
+	peers  map[*Device]bool // to which, or from which, there is a link; under fabric.mu
 }
 
-// New returns the n devices of a fabric; device i is rank i. Nothing is allocated for a pair until it talks.
+// New returns the n devices of a fabric; device i is rank i. Nothing is allocated for a pair until one of it connects.
 func New(n int) []*Device { return newFabric(n, true) }
 
 // NewNoGet is New for links that cannot read the peer's memory, so that large messages go as streams.
@@ -38,8 +37,8 @@ func NewNoGet(n int) []*Device { return newFabric(n, false) }
 func newFabric(n int, get bool) []*Device {
 	f := &fabric{get: get, regions: map[uint64]region{}}
 	for i := range n {
-		d := &Device{queue: &queue{}, fabric: f, rank: i, known: map[*Device]struct{}{}}
-		d.facts.Wake = []transport.Wake{{FD: -1, ThreadFD: -1, Notify: d.notifyBy}} // a sender calls what ends a sleep
+		d := &Device{fabric: f, rank: i, peers: map[*Device]bool{}}
+		d.facts.Wake = []transport.Wake{{FD: -1, ThreadFD: -1, Notify: d.setWake}} // a sender calls what ends a sleep
 		f.devices = append(f.devices, d)
 	}
 	return f.devices
@@ -54,49 +53,43 @@ func (d *Device) Address() []byte { return fmt.Appendf(nil, "loop/%p/%d", d.fabr
 // Facts is transport.Device's.
 func (d *Device) Facts() *transport.Facts { return &d.facts }
 
-// Connect needs no handshake: it notes that the two know each other, so that either hears of the other's Close.
+// Connect needs no handshake. It makes the two devices peers, so that either gets a Down when the other closes.
 func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
 	d.fabric.mu.Lock()
 	defer d.fabric.mu.Unlock()
-	err := ctx.Err()
+	all, err := d.fabric.devices, ctx.Err()
 	switch {
 	case err != nil:
-	case peer < 0 || peer >= len(d.fabric.devices):
-		err = fmt.Errorf("this fabric has ranks 0 to %d", len(d.fabric.devices)-1)
-	case string(address) != string(d.fabric.devices[peer].Address()):
-		err = fmt.Errorf("address %.64q is not that of the peer, %q", address, d.fabric.devices[peer].Address())
-	case d.closed.Load() || d.fabric.devices[peer].closed.Load():
+	case peer < 0 || peer >= len(all) || string(address) != string(all[peer].Address()):
+		err = fmt.Errorf("%.64q is not its address; that of rank %d is %q", address, d.rank, d.Address())
+	case d.closed || all[peer].closed:
 		err = fmt.Errorf("%w: one of the two devices is closed", transport.ErrPeerGone)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("loop: connecting rank %d to %d: %w", d.rank, peer, err)
+		return nil, fmt.Errorf("loop: connecting rank %d to %d of %d: %w", d.rank, peer, len(all), err)
 	}
-	to := d.fabric.devices[peer]
-	if d != to {
-		d.known[to], to.known[d] = struct{}{}, struct{}{}
+	to := all[peer]
+	d.peers[to], to.peers[d] = true, true
+	l := &link{from: d, to: to, caps: transport.Caps{EagerMax: 8 << 10, FragMax: 32 << 10, WhyNoRMA: "loop.NewNoGet"}}
+	if d.fabric.get {
+		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}
 	}
-	return newLink(d, to), nil
+	return l, nil
 }
 
-// Close tells every device that is known, after whatever d has sent to it, and lets go of all memory.
+// Close reports Down to every peer, behind all that d has sent to it, and drops what d has queued and registered.
 func (d *Device) Close() error {
 	d.fabric.mu.Lock()
 	defer d.fabric.mu.Unlock()
-	if d.closed.Swap(true) {
-		return nil
-	}
 	d.mu.Lock()
-	d.dead, d.armed, d.in, d.out, d.next = true, false, nil, nil, 0
+	d.closed, d.armed, d.in, d.out, d.next = true, false, nil, nil, 0
 	d.mu.Unlock()
-	for p := range d.known {
-		delete(p.known, d)
-		p.put(nil, &transport.Packet{Event: transport.Down, Peer: int32(d.rank),
-			Err: fmt.Errorf("loop: rank %d has closed its device: %w", d.rank, transport.ErrPeerGone)})
+	down := transport.Packet{Event: transport.Down, Peer: int32(d.rank),
+		Err: fmt.Errorf("loop: rank %d has closed its device: %w", d.rank, transport.ErrPeerGone)}
+	for p := range d.peers {
+		p.put(new(link), &down) // not over the link to p, which may be full
 	}
-	for key, r := range d.fabric.regions {
-		if r.link.from == d {
-			delete(d.fabric.regions, key)
-		}
-	}
+	clear(d.peers) // a second Close reports nothing
+	maps.DeleteFunc(d.fabric.regions, func(_ uint64, r region) bool { return r.owner == d })
 	return nil
 }

@@ -7,8 +7,6 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-const eagerMax, fragMax = 8 << 10, 32 << 10
-
 // link sends from one device to another.
 type link struct {
 	from, to *Device
@@ -16,41 +14,33 @@ type link struct {
 	packets  int // in the queue of to, whose mutex guards them
 }
 
-func newLink(from, to *Device) *link {
-	l := &link{from: from, to: to, caps: transport.Caps{EagerMax: eagerMax, FragMax: fragMax, WhyNoRMA: "loop.NewNoGet"}}
-	if from.fabric.get {
-		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}
-	}
-	return l
-}
-
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// TrySend passes a short header's own fields only, as transports do that encode it.
+// TrySend passes only the fields that a short header has, as transports that encode it do.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	p := transport.Packet{Peer: int32(l.from.rank), Header: *h, Payload: payload}
 	if h.Kind.Short() {
 		p.Header = wire.Header{Kind: h.Kind, Flags: h.Flags, Ctx: h.Ctx, Tag: h.Tag}
 	}
-	return l.from.closed.Load() || l.to.put(l, &p)
+	return l.from.closed || l.to.put(l, &p)
 }
 
-// region is registered memory. Its address is the key in pages plus the offset: a number for the table and not a
-// pointer, so whatever a peer asks for can be checked. Only the peer of the link that registered it may read it.
+// region is registered memory. Its address is the key in pages: a number for the table and not a pointer, so that any
+// address from a peer can be checked. Only the peer of the link that registered it may read it.
 type region struct {
-	mem  []byte
-	link *link
+	mem           []byte
+	owner, reader *Device
 }
 
 func (l *link) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
 	f := l.from.fabric
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l.from.closed.Load() || access&transport.Writable != 0 { // there is no Put
+	if l.from.closed || access&transport.Writable != 0 { // there is no Put
 		return 0, 0, false
 	}
 	f.lastKey++
-	f.regions[f.lastKey] = region{mem.Bytes(), l}
+	f.regions[f.lastKey] = region{mem.Bytes(), l.from, l.to}
 	return f.lastKey << 12, f.lastKey, true
 }
 
@@ -65,7 +55,7 @@ func (l *link) get(dst transport.Mem, addr, key, _ uint64) (transport.State, err
 	defer l.from.fabric.mu.RUnlock()
 	r := l.from.fabric.regions[key]
 	off, size := addr-key<<12, uint64(len(r.mem)) // below the base: wraps to beyond any length
-	if r.link == nil || r.link.from != l.to || r.link.to != l.from || off > size || uint64(dst.Len) > size-off {
+	if r.owner != l.to || r.reader != l.from || off > size || uint64(dst.Len) > size-off {
 		return transport.Done, fmt.Errorf("loop: rank %d reads %d bytes at %#x from %d: key %#x has %d bytes for it",
 			l.from.rank, dst.Len, addr, l.to.rank, key, size)
 	}

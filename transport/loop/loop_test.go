@@ -37,16 +37,19 @@ func TestSelf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := d.Poll(pkts[:]); n != 0 {
-		t.Errorf("a closed device heard of its own end: %+v", pkts[0])
+		t.Errorf("a closed device polled the report of its own end: %+v", pkts[0])
 	}
 }
 
 // A link that is not polled takes a bounded amount.
 func TestBound(t *testing.T) {
-	for _, size := range []int{0, 8, fragMax} {
+	for _, size := range []int{0, 8, 32 << 10} {
 		ds := New(2)
 		l := connect(t, ds[0], ds[1])
 		h := wire.Header{Kind: wire.Data}
+		if size > l.Caps().FragMax {
+			t.Fatalf("FragMax is %d", l.Caps().FragMax)
+		}
 		n := 0
 		for ; n < 1000 && l.TrySend(&h, make([]byte, size)); n++ {
 		}
@@ -93,8 +96,8 @@ func TestKeyIsForOnePeer(t *testing.T) {
 	}
 }
 
-// The end of a device is told to all that knew it, once, and to no other.
-func TestDownToAllWhoKnew(t *testing.T) {
+// The end of a device is reported to all its peers, once, and to no other rank.
+func TestDownToAllPeers(t *testing.T) {
 	ds := New(5)
 	connect(t, ds[0], ds[1])
 	connect(t, ds[2], ds[0])
@@ -111,7 +114,7 @@ func TestDownToAllWhoKnew(t *testing.T) {
 		p := &pkts[0]
 		down := p.Event == transport.Down && p.Peer == 0 && errors.Is(p.Err, transport.ErrPeerGone)
 		if n != want || n == 1 && !down {
-			t.Errorf("rank %d was told %d times, want %d: %+v", i, n, want, pkts[:n])
+			t.Errorf("rank %d polled %d packets, want %d: %+v", i, n, want, pkts[:n])
 		}
 	}
 	if _, err := ds[4].Connect(context.Background(), 0, ds[0].Address()); !errors.Is(err, transport.ErrPeerGone) {
@@ -119,7 +122,7 @@ func TestDownToAllWhoKnew(t *testing.T) {
 	}
 }
 
-// Many ranks that do not talk cost next to nothing.
+// Ranks that send nothing cost next to nothing.
 func TestIdleIsCheap(t *testing.T) {
 	per := testing.AllocsPerRun(10, func() { New(256) }) / 256
 	if per > 10 {

@@ -1,17 +1,18 @@
 package loop
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// maxPackets is what a link may have in a queue; keepItems is of how many a queue keeps the buffers.
-const maxPackets, keepItems = 128, 128
+// maxPackets is how many packets a link may have in a queue, and of how many a queue keeps the buffers.
+const maxPackets = 128
 
-// queue is what has been sent to a device and not been polled. No wake-up is lost: a sender looks at armed under the
-// lock under which it queued, and the receiver at the queue under the one under which it arms.
+// queue holds what has been sent to a device and not been polled. No wake-up is lost: a sender reads armed under the
+// lock under which it has queued, and the receiver reads the queue under the lock under which it arms.
 type queue struct {
 	mu      sync.Mutex
 	in, out []item // out[next:] is older than in
@@ -19,33 +20,26 @@ type queue struct {
 	armed   bool
 	level   transport.Level
 	wake    func(thread bool) // nil: no rank sleeps here
-	dead    bool
+	closed  bool              // set under mu and fabric.mu, read under either
 }
 
 // item is a queued packet, whose payload is a buffer of the item's own.
 type item struct {
 	transport.Packet
-	link *link // nil for Down
+	link *link
 }
 
-// put copies p. False: there is no room for one more of l, and nothing was taken.
+// put copies p. False: there is no room for one more packet of l, and nothing was taken.
 func (q *queue) put(l *link, p *transport.Packet) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.dead || l != nil && l.packets == maxPackets {
-		return q.dead
+	if q.closed || l.packets == maxPackets {
+		return q.closed
 	}
-	if l != nil {
-		l.packets++
-	}
-	if len(q.in) == cap(q.in) {
-		q.in = append(q.in, item{})[:len(q.in)]
-	}
-	q.in = q.in[:len(q.in)+1]
+	l.packets++
+	q.in = slices.Grow(q.in, 1)[:len(q.in)+1]
 	it := &q.in[len(q.in)-1]
-	buf := it.Payload[:0]
-	it.Packet, it.link = *p, l
-	it.Payload = append(buf, p.Payload...)
+	it.Packet, it.link, it.Payload = *p, l, append(it.Payload[:0], p.Payload...)
 	urgent := p.Event == transport.Down || p.Header.Flags&(wire.Urgent|wire.Wake) != 0
 	if q.armed && (urgent || q.level != transport.Urgent) {
 		q.armed = false // the next sender need not wake it again
@@ -63,18 +57,16 @@ func (q *queue) Poll(pkts []transport.Packet) int {
 	defer q.mu.Unlock()
 	if q.next == len(q.out) {
 		q.in, q.out, q.next = q.out[:0], q.in, 0
-		if cap(q.in) > keepItems {
+		if cap(q.in) > maxPackets {
 			q.in = nil
 		}
 	}
-	n := 0
-	for ; n < len(pkts) && q.next < len(q.out); n++ {
-		it := &q.out[q.next]
-		q.next++
-		if pkts[n] = it.Packet; it.link != nil {
-			it.link.packets--
-		}
+	n := min(len(pkts), len(q.out)-q.next)
+	for i := range n {
+		pkts[i] = q.out[q.next+i].Packet
+		q.out[q.next+i].link.packets--
 	}
+	q.next += n
 	return n
 }
 
@@ -82,11 +74,11 @@ func (q *queue) Poll(pkts []transport.Packet) int {
 func (q *queue) Arm(level transport.Level) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.armed, q.level = len(q.in) == 0 && q.next == len(q.out) && !q.dead, level
+	q.armed, q.level = len(q.in) == 0 && q.next == len(q.out) && !q.closed, level
 	return q.armed
 }
 
 // Disarm is transport.Device's.
 func (q *queue) Disarm() { q.mu.Lock(); q.armed = false; q.mu.Unlock() }
 
-func (q *queue) notifyBy(wake func(thread bool)) { q.mu.Lock(); q.wake = wake; q.mu.Unlock() }
+func (q *queue) setWake(wake func(thread bool)) { q.mu.Lock(); q.wake = wake; q.mu.Unlock() }

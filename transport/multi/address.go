@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// An address is a list of entries, one for each device, in the publisher's order of preference:
+// An address is the list of the devices' addresses, in the publisher's order of preference:
 //
 //	length of name u8, name …, length of address u16 little-endian, address …
-type entry struct {
+type namedAddress struct {
 	name    string
 	address []byte
 }
@@ -20,9 +20,10 @@ const (
 	maxAddress = 1<<16 - 1
 )
 
-func encode(entries []entry) []byte {
+// encode is the reverse of parse.
+func encode(list []namedAddress) []byte {
 	var b []byte
-	for _, e := range entries {
+	for _, e := range list {
 		b = append(b, byte(len(e.name)))
 		b = append(b, e.name...)
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(e.address)))
@@ -33,13 +34,13 @@ func encode(entries []entry) []byte {
 
 var errNotOurs = errors.New("not a list of addresses")
 
-// parse trusts nothing in b. What it returns points into b.
-func parse(b []byte) (entries []entry, err error) {
+// parse checks everything in b, which a peer has published. The addresses that it returns point into b.
+func parse(b []byte) (list []namedAddress, err error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", errNotOurs)
 	}
 	for len(b) > 0 {
-		var e entry
+		var e namedAddress
 		n := int(b[0])
 		if n == 0 || n > maxName || len(b) < 1+n+2 {
 			return nil, fmt.Errorf("%w: a name of %d bytes in the last %d", errNotOurs, n, len(b))
@@ -50,16 +51,16 @@ func parse(b []byte) (entries []entry, err error) {
 			return nil, fmt.Errorf("%w: an address of %d bytes in the last %d", errNotOurs, n, len(b))
 		}
 		e.address, b = b[:n:n], b[n:]
-		if _, twice := find(entries, e.name); twice || len(entries) == maxDevices {
-			return nil, fmt.Errorf("%w: %q is there twice, or after %d others", errNotOurs, e.name, maxDevices)
+		if _, twice := find(list, e.name); twice || len(list) == maxDevices {
+			return nil, fmt.Errorf("%w: %q is listed twice, or after %d others", errNotOurs, e.name, maxDevices)
 		}
-		entries = append(entries, e)
+		list = append(list, e)
 	}
-	return entries, nil
+	return list, nil
 }
 
-func find(entries []entry, name string) (address []byte, ok bool) {
-	for _, e := range entries {
+func find(list []namedAddress, name string) (address []byte, ok bool) {
+	for _, e := range list {
 		if e.name == name {
 			return e.address, true
 		}

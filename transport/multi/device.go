@@ -10,27 +10,27 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Device is several as one. Its guards are those of any transport.Device.
+// Device is several devices as one. Its methods are guarded as those of any transport.Device are.
 type Device struct {
 	devs  []transport.Device // in order of preference; they and their names do not change
 	facts transport.Facts
 
 	// These belong to the caller of Poll (the engine, under its lock).
 	sources []source       // of devs
-	order   []*source      // in which they are asked next
-	quiet   int            // polls since any of them gave something
+	order   []*source      // in which they are polled next
+	idle    int            // polls since any of them returned something
 	armed   bool           // since the last Disarm
-	gone    map[int32]bool // peers whose Down has been given
+	gone    map[int32]bool // peers whose Down has been returned
 
 	mu  sync.Mutex
-	via map[int]int // by which device a peer was connected; it stays with it, or its packets could change their order
+	via map[int]int // the device that has connected a peer. It stays the same, so that packets keep their order
 }
 
 // New makes one device of several, in order of preference. No two may have the same name. They belong to the new
-// device, unless there is an error. It has the memory of the first of them that has any.
+// device, unless there is an error. Its memory is that of the first of them that has any.
 func New(devs ...transport.Device) (*Device, error) {
 	d := &Device{gone: map[int32]bool{}, via: map[int]int{}}
-	if err := d.take(devs); err != nil {
+	if err := d.addDevices(devs); err != nil {
 		return nil, fmt.Errorf("%w: several transports as one: %w", transport.ErrUnavailable, err)
 	}
 	for i := range d.sources {
@@ -44,60 +44,60 @@ func New(devs ...transport.Device) (*Device, error) {
 	return d, nil
 }
 
-// memoryOf is that of the first device that allocates any, and the others are told of it; nil: none does.
+// memoryOf is the memory of the first device that allocates any, and the others import it; nil: none allocates.
 func memoryOf(devs []transport.Device) *transport.Memory {
-	var maker *transport.Memory
+	var allocator *transport.Memory
 	for _, dev := range devs {
 		if m := dev.Facts().Memory; m != nil {
-			maker = m
+			allocator = m
 			break
 		}
 	}
-	if maker == nil {
+	if allocator == nil {
 		return nil
 	}
-	var told []*transport.Memory
+	var importers []*transport.Memory
 	for _, dev := range devs {
-		if m := dev.Facts().Memory; m != nil && m != maker && m.Import != nil {
-			told = append(told, m)
+		if m := dev.Facts().Memory; m != nil && m != allocator && m.Import != nil {
+			importers = append(importers, m)
 		}
 	}
 	return &transport.Memory{
 		Alloc: func(bytes int) ([]byte, error) {
-			mem, err := maker.Alloc(bytes)
+			mem, err := allocator.Alloc(bytes)
 			if err == nil {
-				for _, m := range told {
-					m.Import(mem) // or it copies
+				for _, m := range importers {
+					m.Import(mem) // after an error the device treats it as ordinary memory
 				}
 			}
 			return mem, err
 		},
 		Free: func(mem []byte) error {
-			for _, m := range told {
+			for _, m := range importers {
 				m.Forget(mem)
 			}
-			return maker.Free(mem)
+			return allocator.Free(mem)
 		},
 	}
 }
 
-func (d *Device) take(devs []transport.Device) error {
+func (d *Device) addDevices(devs []transport.Device) error {
 	if len(devs) == 0 || len(devs) > maxDevices {
 		return fmt.Errorf("%d of them, there must be 1 to %d", len(devs), maxDevices)
 	}
-	var entries []entry
+	var list []namedAddress
 	for _, dev := range devs {
 		name := dev.Name()
-		_, twice := find(entries, name)
+		_, twice := find(list, name)
 		switch {
 		case twice || name == "" || len(name) > maxName:
-			return fmt.Errorf("%q is there twice, or no name of 1 to %d bytes", name, maxName)
+			return fmt.Errorf("%q is listed twice, or no name of 1 to %d bytes", name, maxName)
 		case len(dev.Address()) > maxAddress:
 			return fmt.Errorf("the address of %s has %d bytes, the most is %d", name, len(dev.Address()), maxAddress)
 		}
 		d.devs = append(d.devs, dev)
 		d.sources = append(d.sources, source{dev: dev, first: len(d.sources) == 0})
-		entries = append(entries, entry{name: name})
+		list = append(list, namedAddress{name: name})
 	}
 	return nil
 }
@@ -125,14 +125,14 @@ func (d *Device) viaOf(peer int) string {
 
 // Address is those of the devices, with their names.
 func (d *Device) Address() []byte {
-	entries := make([]entry, len(d.devs))
+	list := make([]namedAddress, len(d.devs))
 	for i, dev := range d.devs {
-		entries[i] = entry{dev.Name(), dev.Address()}
+		list[i] = namedAddress{dev.Name(), dev.Address()}
 	}
-	return encode(entries)
+	return encode(list)
 }
 
-// Connect tries the devices in order for which the peer has published an address. The link is the device's own.
+// Connect tries, in order, the devices for which the peer has published an address. The link is the device's own.
 func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
 	theirs, err := parse(address)
 	if err != nil {
@@ -160,21 +160,22 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 		}
 	}
 	if len(failed) == 0 {
-		return nil, fmt.Errorf("%w: rank %d can be reached by %s, this rank uses %s", transport.ErrUnavailable, peer, namesOf(theirs), d.Name())
+		return nil, fmt.Errorf("%w: rank %d can be reached by %s, this rank uses %s",
+			transport.ErrUnavailable, peer, namesOf(theirs), d.Name())
 	}
 	return nil, &connectError{failed}
 }
 
-func namesOf(entries []entry) string {
+func namesOf(list []namedAddress) string {
 	var names []string
-	for _, e := range entries {
+	for _, e := range list {
 		names = append(names, fmt.Sprintf("%q", e.name))
 	}
 	return strings.Join(names, ", ")
 }
 
-// connectError says all that was tried; for errors.Is it is what the last device has said, since that a first one does
-// not reach another host is no news.
+// connectError says all that was tried. For errors.Is it is the last device's error: that the first device does not
+// reach another host is what one expects.
 type connectError struct{ failed []error }
 
 func (e *connectError) Error() string {
@@ -192,7 +193,7 @@ func (e *connectError) Unwrap() error { return e.failed[len(e.failed)-1] }
 
 // Arm is transport.Device's: every device is armed, or none.
 func (d *Device) Arm(level transport.Level) bool {
-	d.quiet = restAfter // the next Poll asks all: after a sleep, or because one has something and says no
+	d.idle = skipAfter // the next Poll polls all: after a sleep, or because one device has something
 	d.armed = true
 	for _, dev := range d.devs {
 		if !dev.Arm(level) {
@@ -222,7 +223,7 @@ func (d *Device) introduce(card []byte) {
 	}
 }
 
-// cardOf is what the first device knows that knows any.
+// cardOf is the card that the first device with a card of peer has.
 func (d *Device) cardOf(peer int) []byte {
 	for _, dev := range d.devs {
 		if in := dev.Facts().Introducer; in != nil {
@@ -234,7 +235,7 @@ func (d *Device) cardOf(peer int) []byte {
 	return nil
 }
 
-// refused is that of all devices together.
+// refused is the sum over all devices.
 func (d *Device) refused() (n uint64) {
 	for _, dev := range d.devs {
 		if refused := dev.Facts().Refused; refused != nil {
@@ -244,7 +245,7 @@ func (d *Device) refused() (n uint64) {
 	return n
 }
 
-// Close closes all devices, whatever the others say.
+// Close closes all devices, also after an error of one.
 func (d *Device) Close() error {
 	var errs []error
 	for _, dev := range d.devs {

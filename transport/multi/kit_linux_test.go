@@ -19,6 +19,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport/shm"
 )
 
+// patience is the limit of a wait, after which a test fails.
 const patience = 30 * time.Second
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
@@ -43,17 +44,17 @@ func newShm(rank int, name string) transport.Device {
 	return &named{d, name}
 }
 
-// fake is a device of which a test says what arrives, and what becomes of Connect.
+// fake is a device for which a test decides what arrives, and what becomes of Connect.
 type fake struct {
-	name    string
-	address string
-	connect func(peer int, address []byte) (transport.Link, error)
-	down    error // of Close
-	refused uint64
-	card    []byte
-	told    []byte            // by Introduce
-	wake    func(thread bool) // by Notify
-	memory  *transport.Memory
+	name       string
+	address    string
+	connect    func(peer int, address []byte) (transport.Link, error)
+	closeErr   error // of Close
+	refused    uint64
+	card       []byte
+	introduced []byte            // by Introduce
+	wake       func(thread bool) // by Notify
+	memory     *transport.Memory
 
 	mu       sync.Mutex
 	r, w     int // a pipe
@@ -121,9 +122,10 @@ func (f *fake) Disarm() {
 
 func (f *fake) Facts() *transport.Facts {
 	return &transport.Facts{
-		Wake: []transport.Wake{{FD: f.r, ThreadFD: f.r, Clear: f.clear, Notify: func(wake func(bool)) { f.wake = wake }}},
+		Wake: []transport.Wake{{FD: f.r, ThreadFD: f.r, Clear: f.clear,
+			Notify: func(wake func(bool)) { f.wake = wake }}},
 		Introducer: &transport.Introducer{
-			Introduce: func(card []byte) { f.told = card },
+			Introduce: func(card []byte) { f.introduced = card },
 			Card:      func(int) []byte { return f.card },
 		},
 		Memory:  f.memory,
@@ -143,7 +145,7 @@ func (f *fake) Close() error {
 		unix.Close(f.r)
 		unix.Close(f.w)
 	}
-	return f.down
+	return f.closeErr
 }
 
 // count returns the polls since the last count.
@@ -157,7 +159,7 @@ var errNoMemory = errors.New("none left")
 
 type link struct{ transport.Link }
 
-// sleeper is a device of several with the set on which its rank sleeps.
+// sleeper is a device of several with the set in which its rank sleeps.
 type sleeper struct {
 	*Device
 	set *eventset.Set

@@ -42,7 +42,7 @@ func TestConformanceFaulty(t *testing.T) {
 	transporttest.RunFaulty(t, pair(alone), transporttest.Has(abilities))
 }
 
-// In front of shared memory is a device that leads nowhere, so that shared memory is the one that is skipped.
+// Before shared memory there is a device that connects no peer, so that shared memory is the one that is skipped.
 func TestConformanceSecond(t *testing.T) {
 	transporttest.Run(t, pair(func(t *testing.T, rank int) []transport.Device {
 		return []transport.Device{newFake(t, "nowhere"), newShm(rank, "")}
@@ -82,18 +82,18 @@ func TestConnect(t *testing.T) {
 		}
 	}
 	d := joined(t, a, b, c)
-	theirs := encode([]entry{{"c", []byte("C")}, {"x", []byte("X")}, {"b", []byte("B")}})
+	theirs := encode([]namedAddress{{"c", []byte("C")}, {"x", []byte("X")}, {"b", []byte("B")}})
 	connect := func(peer int) (transport.Link, error) {
 		tried = nil
 		return d.Connect(context.Background(), peer, theirs)
 	}
 
-	// in this rank's order, those that the peer has; what fails is passed over
+	// the devices that the peer has too, in this rank's order; after an error the next
 	answer["b"] = fmt.Errorf("%w: too far", transport.ErrUnavailable)
 	if l, err := connect(1); l != &links[2] || err != nil || !slices.Equal(tried, []string{"b 1 B", "c 1 C"}) {
 		t.Errorf("connecting to 1: %v, %v after %q", l, err, tried)
 	}
-	// a peer stays with the device that had it first, also if another would have it now
+	// a peer stays with the device that connected it first, also if another could now
 	answer["b"] = nil
 	if l, err := connect(1); l != &links[2] || err != nil || !slices.Equal(tried, []string{"c 1 C"}) {
 		t.Errorf("connecting to 1 again: %v, %v after %q", l, err, tried)
@@ -101,7 +101,7 @@ func TestConnect(t *testing.T) {
 	if l, err := connect(2); l != &links[1] || err != nil || !slices.Equal(tried, []string{"b 2 B"}) {
 		t.Errorf("connecting to 2: %v, %v after %q", l, err, tried)
 	}
-	// all fail: each says why, and the last decides what it is
+	// all fail: each error is in the text, and the last one is what errors.Is finds
 	answer["b"] = fmt.Errorf("%w: too far", transport.ErrUnavailable)
 	for _, last := range []error{transport.ErrTimeout, transport.ErrPeerGone} {
 		answer["c"] = fmt.Errorf("%w: it was asked", last)
@@ -116,15 +116,16 @@ func TestConnect(t *testing.T) {
 		}
 	}
 	// nothing in common, and nonsense
-	for _, address := range [][]byte{encode([]entry{{"x", []byte("X")}}), nil, []byte("\x03shm")} {
+	for _, address := range [][]byte{encode([]namedAddress{{"x", []byte("X")}}), nil, []byte("\x03shm")} {
 		tried = nil
-		if _, err := d.Connect(context.Background(), 4, address); !errors.Is(err, transport.ErrUnavailable) || tried != nil {
+		_, err := d.Connect(context.Background(), 4, address)
+		if !errors.Is(err, transport.ErrUnavailable) || tried != nil {
 			t.Errorf("address %q: %v after %q", address, err, tried)
 		}
 	}
 }
 
-// With the time that it had spent on the first, Connect does not go on to the next.
+// Connect does not try the next device after its context has ended.
 func TestConnectEndsWithItsContext(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -139,18 +140,18 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// That shared memory does not reach another host is known at once, and leaves nothing behind.
+// Shared memory fails at once for a rank on another host, and leaves nothing behind.
 func TestConnectToAnotherHost(t *testing.T) {
 	gone := newShm(1, "")
 	address := slices.Clone(gone.Address())
-	gone.Close() // the same for the sender: nobody has that socket
+	gone.Close() // the same for the sender: no process has that socket
 	b := newFake(t, "b")
 	want := &link{}
 	b.connect = func(int, []byte) (transport.Link, error) { return want, nil }
 	d := joined(t, newShm(0, ""), b)
 	files := leak.Files()
 	for range 100 {
-		l, err := d.Connect(context.Background(), 1, encode([]entry{{"shm", address}, {"b", nil}}))
+		l, err := d.Connect(context.Background(), 1, encode([]namedAddress{{"shm", address}, {"b", nil}}))
 		if l != want || err != nil {
 			t.Fatal(l, err)
 		}
@@ -173,7 +174,7 @@ func TestLinksAreBare(t *testing.T) {
 	}
 }
 
-func TestOptionalAbilities(t *testing.T) {
+func TestAbilities(t *testing.T) {
 	a, b, c := newFake(t, "a"), newFake(t, "b"), newFake(t, "c")
 	a.refused, b.refused = 3, 4
 	b.card, c.card = []byte("b's"), []byte("c's")
@@ -182,8 +183,8 @@ func TestOptionalAbilities(t *testing.T) {
 	if f.Memory != nil {
 		t.Error("it has memory, and none of its devices has")
 	}
-	if f.Introducer.Introduce([]byte("me")); string(a.told)+string(c.told) != "meme" {
-		t.Errorf("introduced as %q and %q", a.told, c.told)
+	if f.Introducer.Introduce([]byte("me")); string(a.introduced)+string(c.introduced) != "meme" {
+		t.Errorf("introduced as %q and %q", a.introduced, c.introduced)
 	}
 	if f.Refused() != 7 || string(f.Introducer.Card(1)) != "b's" {
 		t.Errorf("refused %d, card %q", f.Refused(), f.Introducer.Card(1))
@@ -193,7 +194,7 @@ func TestOptionalAbilities(t *testing.T) {
 	}
 }
 
-// The memory of the first device that has any is told to the others that can use it.
+// The memory of the first device that has any is imported by the others that can use it.
 func TestMemory(t *testing.T) {
 	var calls []string
 	note := func(what string) func([]byte) error {
@@ -203,7 +204,8 @@ func TestMemory(t *testing.T) {
 	alloc := func(int) ([]byte, error) { return make([]byte, 1), full }
 	a, b, c := newFake(t, "a"), newFake(t, "b"), newFake(t, "c")
 	b.memory = &transport.Memory{Alloc: alloc, Free: note("b frees")}
-	c.memory = &transport.Memory{Alloc: alloc, Free: note("c frees"), Import: note("c imports"), Forget: func([]byte) { calls = append(calls, "c forgets") }}
+	c.memory = &transport.Memory{Alloc: alloc, Free: note("c frees"), Import: note("c imports"),
+		Forget: func([]byte) { calls = append(calls, "c forgets") }}
 	m := joined(t, a, b, c).Facts().Memory
 	if m == nil {
 		t.Fatal("a device has memory and the whole has not")
@@ -220,17 +222,17 @@ func TestMemory(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
-	a.down, b.down = errors.New("a is stuck"), errors.New("b is stuck")
+	a.closeErr, b.closeErr = errors.New("a is stuck"), errors.New("b is stuck")
 	d := joined(t, a, b)
 	d.set.Close()
 	err := d.Close()
-	if !a.closed || !b.closed || !errors.Is(err, a.down) || !errors.Is(err, b.down) {
+	if !a.closed || !b.closed || !errors.Is(err, a.closeErr) || !errors.Is(err, b.closeErr) {
 		t.Errorf("closed %v and %v: %v", a.closed, b.closed, err)
 	}
-	a.down, b.down = nil, nil
+	a.closeErr, b.closeErr = nil, nil
 }
 
-// Of several reports of a peer's end one is given, and nothing from it afterwards but the ends of reads.
+// Of several reports of a peer's end one is returned, and no packet of it afterwards but the ends of RMA operations.
 func TestDownOnce(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	d := joined(t, a, b)
@@ -238,7 +240,8 @@ func TestDownOnce(t *testing.T) {
 		return transport.Packet{Event: transport.Down, Peer: peer, Err: transport.ErrPeerGone}
 	}
 	a.arrive(packet(1, 1), down(1), packet(2, 2), down(1))
-	b.arrive(packet(1, 3), down(1), packet(2, 4), transport.Packet{Event: transport.RMADone, Peer: 1, Header: wire.Header{Tag: 5}}, down(2), packet(2, 6))
+	done := transport.Packet{Event: transport.RMADone, Peer: 1, Header: wire.Header{Tag: 5}}
+	b.arrive(packet(1, 3), down(1), packet(2, 4), done, down(2), packet(2, 6))
 	var got []string
 	pkts := make([]transport.Packet, 3)
 	for range 10 {
@@ -250,7 +253,8 @@ func TestDownOnce(t *testing.T) {
 	for _, w := range []struct {
 		event transport.Event
 		rest  string
-	}{{transport.Arrived, "1 1"}, {transport.Down, "1 0"}, {transport.Arrived, "2 2"}, {transport.Arrived, "2 4"}, {transport.RMADone, "1 5"}, {transport.Down, "2 0"}} {
+	}{{transport.Arrived, "1 1"}, {transport.Down, "1 0"}, {transport.Arrived, "2 2"},
+		{transport.Arrived, "2 4"}, {transport.RMADone, "1 5"}, {transport.Down, "2 0"}} {
 		want = append(want, fmt.Sprintf("%d %s", w.event, w.rest))
 	}
 	if !slices.Equal(got, want) {
@@ -258,7 +262,7 @@ func TestDownOnce(t *testing.T) {
 	}
 }
 
-// Who arms is armed everywhere or nowhere.
+// Arm arms every device or none.
 func TestArm(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	d := joined(t, a, b)
@@ -271,7 +275,7 @@ func TestArm(t *testing.T) {
 	select {
 	case <-parked:
 	case <-time.After(patience):
-		t.Fatal("Arm has said no and Park sleeps")
+		t.Fatal("Arm has returned false and Park sleeps")
 	}
 	d.Poll(make([]transport.Packet, 4))
 	if !d.Arm(transport.Any, true) || !a.armed || !b.armed {
@@ -287,7 +291,7 @@ func TestArm(t *testing.T) {
 	}
 }
 
-// What a device has to say without a descriptor ends sleeps too.
+// A device's call of wake ends sleeps too.
 func TestNotify(t *testing.T) {
 	a := newFake(t, "a")
 	d := joined(t, a)
@@ -307,20 +311,20 @@ func TestNotify(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(encode([]entry{{"shm", []byte("@x")}, {"tcp", nil}}))
+	f.Add(encode([]namedAddress{{"shm", []byte("@x")}, {"tcp", nil}}))
 	f.Add([]byte{})
 	f.Add([]byte("\x03shm\xff\xff"))
 	f.Add([]byte("\x01a\x00\x00\x01a\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		entries, err := parse(b)
+		list, err := parse(b)
 		if err != nil {
-			if !errors.Is(err, errNotOurs) || entries != nil {
-				t.Error(entries, err)
+			if !errors.Is(err, errNotOurs) || list != nil {
+				t.Error(list, err)
 			}
 			return
 		}
-		if len(entries) > maxDevices || !bytes.Equal(encode(entries), b) {
-			t.Errorf("%q is read as %q", b, entries)
+		if len(list) > maxDevices || !bytes.Equal(encode(list), b) {
+			t.Errorf("%q is read as %q", b, list)
 		}
 	})
 }

@@ -2,34 +2,35 @@ package multi
 
 import "github.com/gorun-mpi/mpi/transport"
 
-// Whose turn it is. A poll of shared memory costs two loads, one of sockets a system call, so whoever waits for one
-// must not pay for the other each time:
+// Which devices a Poll polls. A poll of shared memory costs two loads, one of sockets a system call, so a rank that
+// waits for the first must not pay for the second each time:
 //
-//   - the first device, which is the preferred one and so the cheapest, is asked in each poll;
-//   - another that has given nothing for restAfter polls is asked in one of oneIn, as long as somebody gives something;
-//   - when nobody has for restAfter polls, or the rank has slept, all are asked in each poll again.
+//   - each Poll polls the first device, which is the preferred one and so the cheapest;
+//   - another device that has returned nothing for skipAfter polls is polled in one of skipPeriod, as long as any of
+//     them returns something;
+//   - when none has for skipAfter polls, or the rank has slept, each Poll polls all devices again.
 //
-// Whoever fills the slice goes last next time, so that a flood by one device does not keep the others waiting.
+// A device that fills the slice goes last next time, so that a flood by one device does not starve the others.
 const (
-	restAfter = 64
-	oneIn     = 16
+	skipAfter  = 64
+	skipPeriod = 16
 )
 
 // source is a device that is polled.
 type source struct {
 	dev     transport.Device
 	first   bool // preferred: never skipped
-	idle    int  // polls, skipped ones too, since it gave something
-	skipped int  // polls since it was asked
+	idle    int  // polls, skipped ones too, since it returned something
+	skipped int  // polls since it was polled
 }
 
-// Poll is transport.Device's. A device's payloads stay as they are until it is asked again, which is in this Poll's
-// successor at the earliest.
+// Poll is transport.Device's. A device's payloads stay valid until it is polled again, which is in the next Poll at the
+// earliest.
 func (d *Device) Poll(pkts []transport.Packet) int {
 	n := 0
 	for i := 0; i < len(d.order) && n < len(pkts); i++ {
 		s := d.order[i]
-		if s.idle++; s.idle > restAfter && !s.first && d.quiet < restAfter && s.skipped < oneIn-1 {
+		if s.idle++; s.idle > skipAfter && !s.first && d.idle < skipAfter && s.skipped < skipPeriod-1 {
 			s.skipped++
 			continue
 		}
@@ -40,7 +41,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		}
 		s.idle = 0
 		full := n+got == len(pkts)
-		n += d.admit(pkts[n : n+got])
+		n += d.dropGone(pkts[n : n+got])
 		if full {
 			copy(d.order[i:], d.order[i+1:])
 			d.order[len(d.order)-1] = s
@@ -48,16 +49,16 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		}
 	}
 	if n > 0 {
-		d.quiet = 0
+		d.idle = 0
 	} else {
-		d.quiet++
+		d.idle++
 	}
 	return n
 }
 
-// admit leaves out what comes from peers that have been reported gone, but for the end of reads, and returns how many
-// packets are left.
-func (d *Device) admit(pkts []transport.Packet) int {
+// dropGone removes the packets of peers that have been reported gone, except the ends of RMA operations, and returns
+// how many packets are left.
+func (d *Device) dropGone(pkts []transport.Packet) int {
 	n := 0
 	for i := range pkts {
 		p := &pkts[i]

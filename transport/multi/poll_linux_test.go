@@ -6,8 +6,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A device that has nothing is skipped while another is busy, and asked again as the rule says.
-func TestQuietDeviceIsSkipped(t *testing.T) {
+// A device that has nothing is skipped while another is busy, and polled again as the rule says.
+func TestIdleDeviceIsSkipped(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	d := joined(t, a, b)
 	pkts := make([]transport.Packet, 4)
@@ -17,7 +17,7 @@ func TestQuietDeviceIsSkipped(t *testing.T) {
 				busy.arrive(packet(1, 0))
 			}
 			if d.Poll(pkts) == 0 && busy == a {
-				t.Fatal("polled nothing, and the preferred one has something")
+				t.Fatal("polled nothing, and the preferred device has something")
 			}
 		}
 		return a.count(), b.count()
@@ -25,7 +25,7 @@ func TestQuietDeviceIsSkipped(t *testing.T) {
 	want := func(what string, gotA, gotB, wantA, wantB int) {
 		t.Helper()
 		if gotA != wantA || gotB != wantB {
-			t.Errorf("%s: a was asked %d times and b %d, want %d and %d", what, gotA, gotB, wantA, wantB)
+			t.Errorf("%s: a was polled %d times and b %d, want %d and %d", what, gotA, gotB, wantA, wantB)
 		}
 	}
 	is := func(what string, n int, busy *fake, wantA, wantB int) {
@@ -33,27 +33,27 @@ func TestQuietDeviceIsSkipped(t *testing.T) {
 		gotA, gotB := poll(n, busy)
 		want(what, gotA, gotB, wantA, wantB)
 	}
-	is("nobody gives anything", 1000, nil, 1000, 1000)
-	is("a begins: b has been quiet for long", 16*oneIn, a, 16*oneIn, 16)
-	b.arrive(packet(2, 1)) // found when it is b's turn, from when on b is asked each time
-	gotA, gotB := poll(oneIn+restAfter-1, a)
-	if gotA != oneIn+restAfter-1 || gotB < restAfter {
-		t.Errorf("b has given something: a was asked %d times and b %d", gotA, gotB)
+	is("no device has anything", 1000, nil, 1000, 1000)
+	is("a begins: b has been idle for long", 16*skipPeriod, a, 16*skipPeriod, 16)
+	b.arrive(packet(2, 1)) // found when b is polled next, after which each Poll polls b
+	gotA, gotB := poll(skipPeriod+skipAfter-1, a)
+	if gotA != skipPeriod+skipAfter-1 || gotB < skipAfter {
+		t.Errorf("b has returned something: a was polled %d times and b %d", gotA, gotB)
 	}
-	poll(restAfter, a)
-	is("a is busy and b quiet", 10*oneIn, a, 10*oneIn, 10)
-	is("both pause: b is skipped until it has been quiet for long", restAfter, nil, restAfter, restAfter/oneIn)
+	poll(skipAfter, a)
+	is("a is busy and b idle", 10*skipPeriod, a, 10*skipPeriod, 10)
+	is("both pause: b is skipped until it has been idle for long", skipAfter, nil, skipAfter, skipAfter/skipPeriod)
 	is("both pause", 100, nil, 100, 100)
-	is("b is busy: a is the preferred one, and asked all the same", 10*oneIn, b, 10*oneIn, 10*oneIn)
+	is("b is busy: a is the preferred device and never skipped", 10*skipPeriod, b, 10*skipPeriod, 10*skipPeriod)
 }
 
-// Who has slept asks all, and so does who could not sleep because of what is there.
-func TestAllAreAskedAfterSleep(t *testing.T) {
+// A rank that has slept polls all devices, and so does one that could not sleep because something is there.
+func TestAllArePolledAfterSleep(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	d := joined(t, a, b)
 	pkts := make([]transport.Packet, 4)
 	busy := func() {
-		for range restAfter + 2*oneIn {
+		for range skipAfter + 2*skipPeriod {
 			a.arrive(packet(1, 0))
 			d.Poll(pkts)
 		}
@@ -61,7 +61,7 @@ func TestAllAreAskedAfterSleep(t *testing.T) {
 	}
 	busy()
 	if !d.Arm(transport.Any, true) {
-		t.Fatal("Arm says that something is there")
+		t.Fatal("Arm returns false and nothing is there")
 	}
 	b.arrive(packet(2, 0))
 	d.Park(true)
@@ -79,20 +79,20 @@ func TestAllAreAskedAfterSleep(t *testing.T) {
 	}
 }
 
-// skipOne makes sure that f has just been asked, so that it would be skipped next.
+// skipOne makes sure that f has just been polled, so that it would be skipped next.
 func (f *fake) skipOne(t *testing.T, d *sleeper, pkts []transport.Packet, busy *fake) {
 	t.Helper()
 	f.count()
-	for range oneIn {
+	for range skipPeriod {
 		busy.arrive(packet(1, 0))
 		if d.Poll(pkts); f.count() == 1 {
 			return
 		}
 	}
-	t.Fatalf("%s is never asked", f.name)
+	t.Fatalf("%s is never polled", f.name)
 }
 
-// A device that fills the slice goes last next time: none is kept waiting by another's flood.
+// A device that fills the slice goes last next time: a flood by one does not starve another.
 func TestFloodIsFair(t *testing.T) {
 	a, b, c := newFake(t, "a"), newFake(t, "b"), newFake(t, "c")
 	d := joined(t, a, b, c)
@@ -118,18 +118,18 @@ func TestFloodIsFair(t *testing.T) {
 	}
 }
 
-// A flood by the preferred device does not keep a quiet one waiting for ever.
+// A flood by the preferred device does not starve an idle one.
 func TestFloodByTheFirst(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	d := joined(t, a, b)
 	pkts := make([]transport.Packet, 8)
-	for range 10 * restAfter {
+	for range 10 * skipAfter {
 		a.arrive(packets(len(pkts))...)
 		d.Poll(pkts)
 	}
 	b.arrive(packet(2, 0))
 	for i := 0; len(b.pkts) > 0; i++ {
-		if i > 2*oneIn {
+		if i > 2*skipPeriod {
 			t.Fatalf("b has waited for %d polls", i)
 		}
 		a.arrive(packets(len(pkts))...)

@@ -14,8 +14,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// twoLinks is a rank with two devices that both lead to the other rank. Connect of the whole would take the first, so
-// the second link is asked of its device.
+// twoLinks is a rank with two devices that both connect the other rank. Connect of the whole would use the first, so
+// the links are made by the inner devices.
 type twoLinks struct {
 	*sleeper
 	links    [2]transport.Link
@@ -62,7 +62,8 @@ func (r *twoLinks) next(thread bool) (transport.Packet, error) {
 			r.Disarm()
 		}
 		if r.watchdog.Fired() {
-			return transport.Packet{}, fmt.Errorf("no wake-up within %v; polling now gives %d packets", patience, r.Poll(r.pkts[:]))
+			return transport.Packet{}, fmt.Errorf("no wake-up within %v; polling now returns %d packets",
+				patience, r.Poll(r.pkts[:]))
 		}
 	}
 }
