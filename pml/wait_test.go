@@ -24,6 +24,7 @@ import (
 type counted struct {
 	transport.Device
 	t                         testing.TB
+	facts                     transport.Facts
 	polls, arms, parks, sends atomic.Int64
 	closed                    atomic.Bool
 	flood                     atomic.Bool // every Poll brings something that means nothing
@@ -46,12 +47,14 @@ func (c *counted) Poll(p []transport.Packet) int {
 	return n
 }
 
-func (c *counted) Facts() *transport.Facts {
-	f := *c.Device.Facts()
-	f.Wake = slices.Clone(f.Wake)
-	f.Wake[0].Clear = func(bool) { c.parks.Add(1) }
-	return &f
+func newCounted(t testing.TB, d transport.Device) *counted {
+	c := &counted{Device: d, t: t, facts: *d.Facts()}
+	c.facts.Wake = slices.Clone(c.facts.Wake)
+	c.facts.Wake[0].Clear = func(bool) { c.parks.Add(1) }
+	return c
 }
+
+func (c *counted) Facts() *transport.Facts { return &c.facts }
 
 func (c *counted) Arm(level transport.Level) bool {
 	c.alive("Arm")
@@ -96,7 +99,7 @@ func newRanksOn(t testing.TB, fabric []*loop.Device, cfg Config) *ranks {
 	watchdog(t)
 	w := &ranks{}
 	for _, d := range fabric {
-		w.d = append(w.d, &counted{Device: d, t: t})
+		w.d = append(w.d, newCounted(t, d))
 	}
 	for rank, d := range w.d {
 		c := cfg
