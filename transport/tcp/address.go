@@ -307,7 +307,8 @@ func (v *localNets) towards(a netip.Addr) (best *network) {
 		if n.prefix.IsSingleIP() || !n.prefix.Contains(a) {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(best.prefix.Bits(), n.prefix.Bits()), cmp.Compare(n.class, best.class)) < 0 {
+		if best == nil ||
+			cmp.Or(cmp.Compare(best.prefix.Bits(), n.prefix.Bits()), cmp.Compare(n.class, best.class)) < 0 {
 			best = n
 		}
 	}

@@ -22,7 +22,8 @@ type pattern struct {
 	network netip.Prefix // valid: addresses in it, and name is empty
 }
 
-const interfacesHelp = "it is a list like eth0,ib*,10.0.0.0/8,!docker0 of names of interfaces and of networks, ! excludes"
+const interfacesHelp = "it is a list like eth0,ib*,10.0.0.0/8,!docker0 of names of interfaces and of networks, " +
+	"! excludes"
 
 // ParseInterfaces understands GORUN_TCP_IF: names of interfaces (with * at the end: all that begin so), networks like
 // 10.0.0.0/8 and addresses, separated by commas; with ! before it the entry is excluded. If any entry is not excluded,

@@ -107,18 +107,22 @@ func TestOrder(t *testing.T) {
 		{"loopback of another host never", there,
 			[]point{at("127.0.0.1", loopback), at("::1", loopback), at("10.77.0.2", plain)}, "10.77.0.2"},
 		{"subnet before routed before virtual", there,
-			[]point{at("172.18.0.1", virtual), at("192.168.1.1", plain), at("10.77.0.2", plain)}, "10.77.0.2 192.168.1.1 172.18.0.1"},
+			[]point{at("172.18.0.1", virtual), at("192.168.1.1", plain), at("10.77.0.2", plain)},
+			"10.77.0.2 192.168.1.1 172.18.0.1"},
 		{"in turns, in each group", there,
-			[]point{at("10.77.0.2", plain), at("10.77.0.3", plain), at("192.168.1.1", plain), at("fd77::2", plain), at("fd88::2", plain)},
+			[]point{at("10.77.0.2", plain), at("10.77.0.3", plain), at("192.168.1.1", plain),
+				at("fd77::2", plain), at("fd88::2", plain)},
 			"10.77.0.2 fd77::2 10.77.0.3 192.168.1.1 fd88::2"},
 		{"a bridge's network that is here too, though the peer does not call it one", there,
 			[]point{at("172.17.0.9", plain), at("192.168.1.1", plain)}, "192.168.1.1 172.17.0.9"},
 		{"a bridge of the peer in a network that is plain here", there,
 			[]point{at("10.77.0.8", virtual), at("192.168.1.1", plain)}, "192.168.1.1 10.77.0.8"},
 		{"an address that this host has too comes last", there,
-			[]point{at("172.17.0.1", virtual), at("10.77.0.1", plain), at("172.19.0.1", virtual)}, "172.19.0.1 172.17.0.1 10.77.0.1"},
+			[]point{at("172.17.0.1", virtual), at("10.77.0.1", plain), at("172.19.0.1", virtual)},
+			"172.19.0.1 172.17.0.1 10.77.0.1"},
 		{"the narrowest of two networks decides; a network of one address is none", there,
-			[]point{at("10.9.9.9", plain), at("100.64.0.9", plain), at("100.64.0.8", plain)}, "10.9.9.9 100.64.0.8 100.64.0.9"},
+			[]point{at("10.9.9.9", plain), at("100.64.0.9", plain), at("100.64.0.8", plain)},
+			"10.9.9.9 100.64.0.8 100.64.0.9"},
 		{"nothing", there, nil, ""},
 	} {
 		var got []string
@@ -213,7 +217,8 @@ func TestIdentity(t *testing.T) {
 
 func TestParseInterfaces(t *testing.T) {
 	all := []network{
-		in("lo", "127.0.0.1/8"), in("eth0", "10.0.0.1/8"), in("eth1", "192.168.0.1/24"), in("ib0", "fd77::1/64"), in("docker0", "172.17.0.1/16"),
+		in("lo", "127.0.0.1/8"), in("eth0", "10.0.0.1/8"), in("eth1", "192.168.0.1/24"),
+		in("ib0", "fd77::1/64"), in("docker0", "172.17.0.1/16"),
 	}
 	for text, want := range map[string]string{
 		"":                           "lo eth0 eth1 ib0 docker0",
@@ -256,7 +261,8 @@ func TestParseInterfaces(t *testing.T) {
 		"a b":         "no name",
 		"!!eth0":      "no name",
 	} {
-		if _, err := ParseInterfaces(text); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), interfacesHelp) {
+		if _, err := ParseInterfaces(text); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), interfacesHelp) {
 			t.Errorf("%q: %v; should say %q", text, err, says)
 		}
 	}
@@ -265,7 +271,8 @@ func TestParseInterfaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if picked, err := f.pick(all); err == nil || !strings.Contains(err.Error(), "GORUN_TCP_IF="+text) || !strings.Contains(err.Error(), "eth0 10.0.0.1/8") {
+		if picked, err := f.pick(all); err == nil || !strings.Contains(err.Error(), "GORUN_TCP_IF="+text) ||
+			!strings.Contains(err.Error(), "eth0 10.0.0.1/8") {
 			t.Errorf("%q: %v, %v", text, picked, err)
 		}
 	}
@@ -294,7 +301,8 @@ func TestListenPorts(t *testing.T) {
 	defer any.Close()
 	taken := uint16(any.Addr().(*net.TCPAddr).Port)
 	_, err = listen(Filter{}, PortRange{taken, taken})
-	if err == nil || !strings.Contains(err.Error(), "taken") || !strings.Contains(err.Error(), fmt.Sprintf("GORUN_TCP_PORTS=%d", taken)) {
+	if err == nil || !strings.Contains(err.Error(), "taken") ||
+		!strings.Contains(err.Error(), fmt.Sprintf("GORUN_TCP_PORTS=%d", taken)) {
 		t.Error(err)
 	}
 	if taken == 65535 {

@@ -68,7 +68,7 @@ func (c *conn) received() int { return c.w - c.r }
 // unsent is how many bytes have been taken and are not with the kernel.
 func (c *conn) unsent() int { return len(c.out) - c.sent + len(c.lent) }
 
-// broken says in words, and with the link's name, why c ended.
+// broken is the error that says why c ended, with the name of the link.
 func (c *conn) broken(err error) error {
 	if dead := c.dead.Load(); dead != nil {
 		err = *dead

@@ -202,7 +202,7 @@ func (c *conn) frame(d *Device, p *transport.Packet) taken {
 		return nothing
 	}
 	c.streams = h.Kind == wire.Data && len(c.s.places) > 0
-	if c.streams && c.place(h, size) {
+	if c.streams && c.findPlacement(h, size) {
 		c.r += k
 		c.s.received++
 		return noPacket
@@ -223,8 +223,8 @@ func (c *conn) frame(d *Device, p *transport.Packet) taken {
 	return onePacket
 }
 
-// place finds out where a fragment goes. False: no receive waits for it.
-func (c *conn) place(h *wire.Header, size int) bool {
+// findPlacement sets into for a fragment. False: no placement is for it.
+func (c *conn) findPlacement(h *wire.Header, size int) bool {
 	for i := range c.s.places {
 		pl := &c.s.places[i]
 		if pl.key != h.Key || pl.gen != h.Tag {
@@ -257,7 +257,7 @@ func (c *conn) displaced() {
 	c.into = nil
 }
 
-// cutOff: what a socket says whose other end is no more, or that this host's kernel was told to close.
+// cutOff reports whether err is that of a socket whose other end is closed, or that this host's kernel has closed.
 func cutOff(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, syscall.ECONNABORTED)

@@ -208,7 +208,7 @@ func (c *conn) block(d *Device) {
 		if d.direct.Load() == c {
 			d.backToSet()
 		}
-		d.set.want(c.fd, c.slot, true)
+		d.set.waitRoom(c.fd, c.slot, true)
 	}
 }
 
@@ -216,7 +216,7 @@ func (c *conn) unblock(d *Device) {
 	if c.blocked {
 		c.blocked = false
 		d.blocked--
-		d.set.want(c.fd, c.slot, false)
+		d.set.waitRoom(c.fd, c.slot, false)
 	}
 	if c.s.refused {
 		d.reportRoom(c.s)

@@ -31,9 +31,10 @@ type Options struct {
 const defaultPeerTimeout = 30 * time.Second
 
 const (
-	// hotFor is how many reads of the hot socket come before the others are looked at, and coldFor how many in vain.
-	hotFor  = 32
-	coldFor = 32
+	// hotReads is how many successful reads of the hot socket come before a poll of the set, and hotMisses how many in
+	// vain.
+	hotReads  = 32
+	hotMisses = 32
 	// directAfter is how many reads of the hot socket must have brought something before it leaves the set. A set costs
 	// the sender of each packet half a microsecond (docs/decisions/0019-tcp.md), going and coming back about one.
 	directAfter = 16
@@ -83,8 +84,8 @@ type Device struct {
 	sessions map[int]*session
 	inUse    atomic.Pointer[[]*conn] // by slot; nil: free. Replaced and never edited: Poll reads it without mu
 	giveUps  []*giveUpRequest
-	lost     []*session // ended by a goroutine; Down is to be told
-	begun    []*conn    // that Poll must look at once without being told by the set
+	lost     []*session // ended by a goroutine; Poll has not reported Down yet
+	begun    []*conn    // that Poll must read once without a report of the set
 	watched  bool       // the watch runs
 	wg       sync.WaitGroup
 	ctx      context.Context // ends with the device
@@ -118,7 +119,7 @@ func (d *Device) open() (err error) {
 		return err
 	}
 	d.facts = transport.Facts{
-		// The set itself is readable when one of its sockets is, until Poll has read that.
+		// The set itself is readable when one of its sockets is, until Poll has read the socket.
 		Wake: []transport.Wake{{FD: d.set.fd, ThreadFD: d.set.fd,
 			Notify: func(wake func(bool)) { d.wake.Store(&wake) }}},
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
@@ -198,31 +199,31 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 			if d.run++; d.run == directAfter {
 				d.pollDirect()
 			}
-			if d.streak++; d.streak < hotFor {
+			if d.streak++; d.streak < hotReads {
 				return n + got
 			}
 			n += got
 			d.streak = 0
-		} else if d.misses++; d.misses%coldFor != 0 {
+		} else if d.misses++; d.misses%hotMisses != 0 {
 			return n
 		}
 		if n == len(pkts) {
 			return n
 		}
 	}
-	return n + d.ask(pkts[n:])
+	return n + d.pollSet(pkts[n:])
 }
 
-// ask giveUps the set which sockets have something, and reads them.
-func (d *Device) ask(pkts []transport.Packet) int {
+// pollSet reads the sockets that the set reports.
+func (d *Device) pollSet(pkts []transport.Packet) int {
 	n := 0
 	conns := *d.inUse.Load()
 	k := d.set.wait(&d.events)
 	var only *conn
 	for i := range k {
 		ev := d.events[i]
-		if ev.slot == bellSlot {
-			d.set.quiet()
+		if ev.slot == doorbellSlot {
+			d.set.clearRing()
 			continue
 		}
 		if uint64(ev.slot) >= uint64(len(conns)) || conns[ev.slot] == nil {
@@ -251,7 +252,7 @@ func (d *Device) ask(pkts []transport.Packet) int {
 	return n
 }
 
-// setHot makes c the socket that is read without asking; nil: none.
+// setHot makes c the socket that is read without the set; nil: none.
 func (d *Device) setHot(c *conn) {
 	was := d.hot
 	d.misses, d.streak = 0, 0
@@ -273,7 +274,7 @@ func (d *Device) pollDirect() {
 	}
 }
 
-// backToSet ends that: the socket is not read directly any more, or room is waited for too.
+// backToSet ends pollDirect: Poll does not read the socket directly any more, or the set must report room too.
 func (d *Device) backToSet() {
 	if c := d.direct.Load(); c != nil {
 		d.set.add(c.fd, c.slot)
@@ -332,7 +333,7 @@ func (d *Device) reportRoom(s *session) {
 	d.rooms = append(d.rooms, s)
 }
 
-// busy: c has been written to a moment ago, and this rank has not looked for anything since.
+// busy reports whether c has been written to a moment ago, and this rank has not polled since.
 func (d *Device) busy(c *conn) bool {
 	return c.s.wrotePoll == d.polls && c.s.wrotePoll != 0 && now()-c.s.wroteAt < int64(coalesceFor)
 }
@@ -368,13 +369,13 @@ func (d *Device) flush() {
 	}
 }
 
-// startFlushTimer has what was taken sent after a while if the rank does not poll: the engine knows nothing of it.
+// startFlushTimer makes the timer send what was taken if the rank does not poll before: the engine knows nothing of it.
 func (d *Device) startFlushTimer(after time.Duration) {
 	d.pending.Store(true)
 	d.flushTimer.Reset(after)
 }
 
-// onFlushTimer sends what is left. Poll finds out about room, errors and all else that follows from it.
+// onFlushTimer sends what is left. Room, errors and all else that follows are for Poll to find.
 func (d *Device) onFlushTimer() {
 	if !d.pending.Load() || d.closed.Load() {
 		return
@@ -395,7 +396,7 @@ func (d *Device) onFlushTimer() {
 	}
 }
 
-// wakeCheckEvery is how often the sockets are looked at while the rank does not poll.
+// wakeCheckEvery is how often wakeCheck checks the sockets while the rank does not poll.
 const wakeCheckEvery = 20 * time.Millisecond
 
 // wakeCheck wakes a rank that does not poll although its sockets have had something since the last check. It has not
@@ -421,7 +422,7 @@ func (d *Device) endSleep() {
 	}
 }
 
-// buffer takes one from the spare ones.
+// buffer returns a spare buffer, or a new one.
 func (d *Device) buffer() []byte {
 	if n := len(d.spare); n > 0 {
 		b := d.spare[n-1]
@@ -431,7 +432,7 @@ func (d *Device) buffer() []byte {
 	return make([]byte, readBuffer)
 }
 
-// longBuffer is for a frame that does not fit into others.
+// longBuffer returns a buffer for a frame that does not fit into others.
 func (d *Device) longBuffer() []byte {
 	if b := d.long; b != nil {
 		d.long = nil
@@ -440,7 +441,7 @@ func (d *Device) longBuffer() []byte {
 	return make([]byte, fragMax+readBuffer)
 }
 
-// keepBuffer takes one that is not used any more; beyond a bound it is left to the collector.
+// keepBuffer keeps a buffer that is not used any more as a spare one; beyond a bound it leaves it to the collector.
 func (d *Device) keepBuffer(b []byte) {
 	switch {
 	case len(b) > readBuffer:
@@ -450,14 +451,15 @@ func (d *Device) keepBuffer(b []byte) {
 	}
 }
 
-// drained notes that nothing is left in c's buffer: when the payloads are not in use any more it is another's.
+// drained notes that nothing is left in c's buffer: when its payloads are not in use any more, another connection gets
+// it.
 func (d *Device) drained(c *conn) {
 	if c != d.hot || len(c.buf) > readBuffer {
 		d.empty = append(d.empty, c)
 	}
 }
 
-// reclaim: the payloads that the last Poll returned are not in use any more.
+// reclaim takes back the empty buffers: the payloads that the last Poll returned are not in use any more.
 func (d *Device) reclaim() {
 	for i, c := range d.empty {
 		d.empty[i] = nil
@@ -470,8 +472,8 @@ func (d *Device) reclaim() {
 	d.empty = d.empty[:0]
 }
 
-// Arm is transport.Device's. For a computing rank every arrival counts, not only what is urgent: a socket says that
-// bytes are there, and not which.
+// Arm is transport.Device's. It wakes a computing rank for every arrival, not only for what is urgent: a socket says
+// that bytes are there, and not which.
 func (d *Device) Arm(transport.Level) bool {
 	if d.closed.Load() {
 		return false
@@ -486,7 +488,7 @@ func (d *Device) Arm(transport.Level) bool {
 	return true
 }
 
-// Disarm is transport.Device's: there is nothing to take back, a set shows what it has.
+// Disarm is transport.Device's. There is nothing to do: a set shows what it has.
 func (d *Device) Disarm() {}
 
 // Close is transport.Device's. What has been sent is still delivered: the kernel goes on with it.
@@ -503,7 +505,7 @@ func (d *Device) Close() error {
 	d.wg.Wait()
 	for _, c := range *d.inUse.Load() {
 		if c != nil {
-			c.leave(d)
+			c.shutdown(d)
 		}
 	}
 	d.inUse.Store(new([]*conn))

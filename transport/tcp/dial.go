@@ -31,7 +31,7 @@ type attempt struct {
 type handshakeFunc func(context.Context, net.Conn) (*handshakeResult, error)
 
 // dialAny tries the addresses in their order, each a while after the one before or at once if that has failed. The
-// first whose handshake comes to an end wins; the others are closed, and all is quiet when it returns. patience is how
+// first whose handshake comes to an end wins; the others are closed before it returns. patience is how
 // long each may take to be connected; 0: 5 s. The addresses are numbers: no name is resolved.
 func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration,
 	shake handshakeFunc) (*handshakeResult, error) {
@@ -83,7 +83,7 @@ func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration,
 }
 
 // turnedAwayFor is how long an address is tried again that closes the connection: too many may be open there. Another
-// secret looks the same, since an intruder is told nothing.
+// secret looks the same, since an acceptor says nothing to an intruder.
 const turnedAwayFor = 600 * time.Millisecond
 
 func try(ctx context.Context, to netip.AddrPort, patience time.Duration, shake handshakeFunc) attempt {

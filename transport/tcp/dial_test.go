@@ -138,9 +138,12 @@ func TestDialAnyFails(t *testing.T) {
 		gone, timeout bool
 		says          []string
 	}{
-		{"all refuse", []netip.AddrPort{closed, closed}, true, false, []string{closed.String() + ": connection refused; " + closed.String() + ": connection refused"}},
-		{"one stalls", []netip.AddrPort{closed, stuck}, false, true, []string{closed.String() + ": connection refused", stuck.String() + ": no answer in 200ms"}},
-		{"another secret", []netip.AddrPort{intruder, closed}, false, false, []string{intruder.String() + ": closed the connection: it is of another job or has another secret"}},
+		{"all refuse", []netip.AddrPort{closed, closed}, true, false,
+			[]string{closed.String() + ": connection refused; " + closed.String() + ": connection refused"}},
+		{"one stalls", []netip.AddrPort{closed, stuck}, false, true,
+			[]string{closed.String() + ": connection refused", stuck.String() + ": no answer in 200ms"}},
+		{"another secret", []netip.AddrPort{intruder, closed}, false, false,
+			[]string{intruder.String() + ": closed the connection: it is of another job or has another secret"}},
 		{"no address", nil, false, false, []string{"no address"}},
 	} {
 		d := rank(1)
@@ -152,8 +155,9 @@ func TestDialAnyFails(t *testing.T) {
 			t.Errorf("%s: %+v", tc.name, r)
 			continue
 		}
-		if errors.Is(err, transport.ErrPeerGone) != tc.gone || allRefused(err) != tc.gone || errors.Is(err, transport.ErrTimeout) != tc.timeout {
-			t.Errorf("%s: %v: gone %v, timeout %v", tc.name, err, errors.Is(err, transport.ErrPeerGone), errors.Is(err, transport.ErrTimeout))
+		gone, timeout := errors.Is(err, transport.ErrPeerGone), errors.Is(err, transport.ErrTimeout)
+		if gone != tc.gone || allRefused(err) != tc.gone || timeout != tc.timeout {
+			t.Errorf("%s: %v: gone %v, timeout %v", tc.name, err, gone, timeout)
 		}
 		for _, says := range tc.says {
 			if !strings.Contains(err.Error(), says) {
@@ -177,7 +181,8 @@ func TestDialError(t *testing.T) {
 		gone, timeout bool
 		says          string
 	}{
-		{[]error{op(syscall.ECONNREFUSED), op(syscall.ENETUNREACH)}, true, false, "10.77.0.2:4711: connection refused; 10.77.0.2:4711: network is unreachable"},
+		{[]error{op(syscall.ECONNREFUSED), op(syscall.ENETUNREACH)}, true, false,
+			"10.77.0.2:4711: connection refused; 10.77.0.2:4711: network is unreachable"},
 		{[]error{op(syscall.ENETUNREACH)}, false, false, "network is unreachable"},
 		{[]error{op(syscall.ECONNREFUSED), op(syscall.EHOSTUNREACH)}, false, true, "no route to host"},
 		{[]error{op(syscall.ETIMEDOUT)}, false, true, "no answer in 5s"},
@@ -186,25 +191,29 @@ func TestDialError(t *testing.T) {
 		for _, err := range tc.errs {
 			e.failed = append(e.failed, attempt{to: to, err: err, took: 5*time.Second + time.Millisecond})
 		}
-		if errors.Is(e, transport.ErrPeerGone) != tc.gone || errors.Is(e, transport.ErrTimeout) != tc.timeout || !strings.Contains(e.Error(), tc.says) {
-			t.Errorf("%v: gone %v, timeout %v; should say %q", e, errors.Is(e, transport.ErrPeerGone), errors.Is(e, transport.ErrTimeout), tc.says)
+		gone, timeout := errors.Is(e, transport.ErrPeerGone), errors.Is(e, transport.ErrTimeout)
+		if gone != tc.gone || timeout != tc.timeout || !strings.Contains(e.Error(), tc.says) {
+			t.Errorf("%v: gone %v, timeout %v; should say %q", e, gone, timeout, tc.says)
 		}
 	}
 }
 
-// The caller's context ends everything, and which way it ended is told.
+// The caller's context ends everything, and the error says which way it ended.
 func TestDialAnyContext(t *testing.T) {
 	stuck := opens(t, stalls)
 	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
 	defer cancel()
 	_, err := dialAll(ctx, rank(1), 2, stuck, stuck)
-	if !errors.Is(err, transport.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer in ") {
+	if !errors.Is(err, transport.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "no answer in ") {
 		t.Error(err)
 	}
 	ctx, cancel = context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	_, err = dialAll(ctx, rank(1), 2, slices.Repeat([]netip.AddrPort{stuck}, 20)...) // so many that it is in time for the last
-	if errors.Is(err, transport.ErrTimeout) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "given up after") || !strings.Contains(err.Error(), "not tried any more") {
+	// so many that the context ends before the last is tried
+	_, err = dialAll(ctx, rank(1), 2, slices.Repeat([]netip.AddrPort{stuck}, 20)...)
+	if errors.Is(err, transport.ErrTimeout) || !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "given up after") || !strings.Contains(err.Error(), "not tried any more") {
 		t.Error(err)
 	}
 }
@@ -231,7 +240,8 @@ func TestDialAnyTurnedAway(t *testing.T) {
 	r.conn.Close()
 	(<-got).conn.Close()
 	always := opens(t, func(conn net.Conn) { conn.Close() })
-	if _, err := dialAll(context.Background(), rank(1), 2, always); !strings.Contains(err.Error(), "closed the connection") ||
+	_, err = dialAll(context.Background(), rank(1), 2, always)
+	if !strings.Contains(err.Error(), "closed the connection") ||
 		errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrTimeout) {
 		t.Error(err)
 	}

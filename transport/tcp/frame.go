@@ -16,7 +16,7 @@ import (
 //	│       │       │               │               │               │  length       │ or the payload
 //	└───────┴───────┴───────────────┴───────────────┴───────────────┴───────────────┴─────────
 //
-// A Kind of byeKind is the transport's own: the sender closes its device, nothing follows.
+// A frame of byeKind is the transport's own: the sender closes its device, nothing follows.
 const byeKind = 0xff
 
 const (
@@ -57,7 +57,8 @@ func head(b []byte, h *wire.Header) (n, length int, err error) {
 		most = lendMax
 	}
 	if size > most {
-		return 0, 0, fmt.Errorf("tcp: a %v frame of %d bytes was announced, the longest has %d", wire.Kind(b[0]), size, most)
+		return 0, 0, fmt.Errorf("tcp: a %v frame of %d bytes was announced, the longest has %d",
+			wire.Kind(b[0]), size, most)
 	}
 	return n, int(size), nil
 }

@@ -15,7 +15,8 @@ import (
 func TestHead(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 10_000 {
-		h := wire.Header{Kind: wire.Kind(1 + rng.IntN(12)), Flags: uint8(rng.Uint32()), Ctx: rng.Uint32(), Tag: int32(rng.Uint32() >> 1)}
+		h := wire.Header{Kind: wire.Kind(1 + rng.IntN(12)), Flags: uint8(rng.Uint32()), Ctx: rng.Uint32(),
+			Tag: int32(rng.Uint32() >> 1)}
 		if !h.Kind.Short() {
 			h.ID, h.Len, h.Addr, h.Key = rng.Uint64(), rng.Uint64(), rng.Uint64(), rng.Uint64()
 		}
@@ -35,7 +36,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// What cannot be is said.
+// The error names what cannot be.
 func TestHeadRefuses(t *testing.T) {
 	frame := func(change func(b []byte)) []byte {
 		var b [wire.LongSize]byte
@@ -50,7 +51,10 @@ func TestHeadRefuses(t *testing.T) {
 		"a negative tag":      frame(func(b []byte) { b[11] = 0x80 }),
 		"too long":            frame(func(b []byte) { binary.LittleEndian.PutUint32(b[lengthAt:], fragMax+1) }),
 		"4 GiB":               frame(func(b []byte) { binary.LittleEndian.PutUint32(b[lengthAt:], 1<<32-1) }),
-		"too long for data":   frame(func(b []byte) { b[0] = byte(wire.Data); binary.LittleEndian.PutUint32(b[lengthAt:], lendMax+1) }),
+		"too long for data": frame(func(b []byte) {
+			b[0] = byte(wire.Data)
+			binary.LittleEndian.PutUint32(b[lengthAt:], lendMax+1)
+		}),
 	} {
 		if _, _, err := head(b, new(wire.Header)); err == nil {
 			t.Errorf("%s: no error", what)
@@ -83,7 +87,8 @@ func modelOf(b []byte, places []placement) (events []modelEvent, over bool) {
 		body := b[n:min(len(b), n+size)]
 		placed := false
 		for _, p := range places {
-			if h.Kind == wire.Data && p.key == h.Key && p.gen == h.Tag && size > 0 && h.Addr >= uint64(p.from) && h.Addr <= uint64(len(p.dst)) && uint64(size) <= uint64(len(p.dst))-h.Addr {
+			if h.Kind == wire.Data && p.key == h.Key && p.gen == h.Tag && size > 0 && h.Addr >= uint64(p.from) &&
+				h.Addr <= uint64(len(p.dst)) && uint64(size) <= uint64(len(p.dst))-h.Addr {
 				placed = true
 				copy(p.dst[h.Addr:], body)
 			}
@@ -105,7 +110,8 @@ func modelOf(b []byte, places []placement) (events []modelEvent, over bool) {
 }
 
 // feed gives a stream to a connection in parts, as a socket would, and returns what it hands out.
-func feed(t *testing.T, stream []byte, cut func(left int) int, slots int, places []placement) (events []modelEvent, over bool) {
+func feed(t *testing.T, stream []byte, cut func(left int) int, slots int, places []placement) (
+	events []modelEvent, over bool) {
 	d := &Device{}
 	d.inUse.Store(new([]*conn))
 	s := &session{d: d, peer: 1, places: places}
@@ -168,9 +174,11 @@ func same(t *testing.T, got, want []modelEvent, places, model []placement) {
 	}
 	whole := got[:0]
 	for _, g := range got {
-		if last := len(whole) - 1; last >= 0 && g.placed && whole[last].placed && last < len(want) && whole[last].size < want[last].size {
+		if last := len(whole) - 1; last >= 0 && g.placed && whole[last].placed &&
+			last < len(want) && whole[last].size < want[last].size {
 			if g.header.Addr != whole[last].header.Addr+uint64(whole[last].size) {
-				t.Fatalf("event %d: after %d bytes at %d came %+v", last, whole[last].size, whole[last].header.Addr, g.header)
+				t.Fatalf("event %d: after %d bytes at %d came %+v",
+					last, whole[last].size, whole[last].header.Addr, g.header)
 			}
 			whole[last].size += g.size
 			continue
@@ -191,7 +199,8 @@ func same(t *testing.T, got, want []modelEvent, places, model []placement) {
 }
 
 func testPlaces() []placement {
-	return []placement{{key: 1, gen: 1, dst: make([]byte, 1000), from: 0}, {key: 2, gen: 1, dst: make([]byte, 300_000), from: 100}}
+	return []placement{{key: 1, gen: 1, dst: make([]byte, 1000), from: 0},
+		{key: 2, gen: 1, dst: make([]byte, 300_000), from: 100}}
 }
 
 // Random streams of all kinds of frames, in random parts, with one or many slots to a poll.

@@ -12,8 +12,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// What two ranks tell each other in the payloads of the handshake, when each has proved itself (internal/auth). Numbers
-// are little-endian; a card has at most cardMax bytes.
+// What two ranks send in the payloads of the handshake, when each has proved itself (internal/auth). Numbers are
+// little-endian; a card has at most cardMax bytes.
 //
 //	confirmation   frames sent, u64 │ frames received, u64 │ card
 //	answer         code, u8 │ card
@@ -33,7 +33,7 @@ const (
 	accepted code = iota + 1 // this is our connection
 	crossing                 // my own connection to you is on its way and is the one; wait for it
 	mismatch                 // frames were lost with the last connection, so this peer is over
-	leaving                  // I am closing my device
+	closing                  // I am closing my device
 )
 
 // handshaker does the handshakes of one rank. All fields but the card are set before the first one.
@@ -122,7 +122,7 @@ func (h *handshaker) confirm(s *auth.Session, counts []byte) (*handshakeResult, 
 	if err := s.Confirm(h.withCard(counts)); err != nil {
 		return nil, err
 	}
-	if len(s.Payload) == 0 || code(s.Payload[0]) < accepted || code(s.Payload[0]) > leaving {
+	if len(s.Payload) == 0 || code(s.Payload[0]) < accepted || code(s.Payload[0]) > closing {
 		s.Close()
 		return nil, errPayload
 	}

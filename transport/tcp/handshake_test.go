@@ -15,7 +15,7 @@ import (
 // What the handshake carries: counts, cards and codes, with TLS and without.
 func TestHandshake(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		for _, c := range []code{accepted, crossing, mismatch, leaving} {
+		for _, c := range []code{accepted, crossing, mismatch, closing} {
 			d, a := rank(1), rank(2)
 			d.TLS, a.TLS = secure, secure
 			d.introduce([]byte("card of 1"))
@@ -38,7 +38,8 @@ func TestHandshake(t *testing.T) {
 				t.Errorf("%v: the acceptor got %+v", c, ar)
 			}
 			open := c == accepted
-			if open != (dr.conn != nil) || open != (ar.conn != nil) || (open && secure) != (dr.tls != nil && dr.wire != nil && ar.tls != nil && ar.wire != nil) {
+			hasTLS := dr.tls != nil && dr.wire != nil && ar.tls != nil && ar.wire != nil
+			if open != (dr.conn != nil) || open != (ar.conn != nil) || (open && secure) != hasTLS {
 				t.Errorf("%v, TLS %v: %+v and %+v", c, secure, dr, ar)
 			}
 			if open {
@@ -62,7 +63,7 @@ func TestHandshakeNonsense(t *testing.T) {
 			t.Errorf("a confirmation of %d bytes: %v", len(b), err)
 		}
 	}
-	for _, b := range [][]byte{nil, {0}, {byte(leaving) + 1}, {255, 1}} {
+	for _, b := range [][]byte{nil, {0}, {byte(closing) + 1}, {255, 1}} {
 		dc, ac := socketPair(t)
 		go func() {
 			if s, err := rank(2).Accept(ac); err == nil {
@@ -70,7 +71,8 @@ func TestHandshakeNonsense(t *testing.T) {
 			}
 		}()
 		token := newToken()
-		if _, err := rank(1).dial(context.Background(), dc, token, 2, 0, 0); !errors.Is(err, errPayload) || len(token) != 1 {
+		_, err := rank(1).dial(context.Background(), dc, token, 2, 0, 0)
+		if !errors.Is(err, errPayload) || len(token) != 1 {
 			t.Errorf("answer %v: %v; the token was not given back", b, err)
 		}
 	}

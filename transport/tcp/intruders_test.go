@@ -38,7 +38,8 @@ func TestIntruders(t *testing.T) {
 			authtest.Run(t, authtest.Listener{
 				Dial: func() (net.Conn, error) { return net.Dial("tcp", port) },
 				Member: func() *auth.Handshaker {
-					return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: 1, Size: size, TLS: secure, Secret: d.opt.Secret, Limit: hang}
+					return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: 1, Size: size, TLS: secure,
+						Secret: d.opt.Secret, Limit: hang}
 				},
 				Refused: d.Facts().Refused,
 				Works: func() error {

@@ -7,10 +7,10 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// eagerMax: an eager message is copied once more than a large one, and a rendezvous costs a message there and back.
+// eagerMax: an eager message is copied once more than a large one, and a rendezvous costs a round trip.
 const eagerMax = 64 << 10
 
-// link sends to one peer, over whatever connection its session has at the moment.
+// link sends to one peer, over the connection that its session has at the moment.
 type link struct {
 	s    *session
 	caps transport.Caps
@@ -18,7 +18,8 @@ type link struct {
 
 func newLink(s *session) *link {
 	l := &link{s: s}
-	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, TellsRoom: true, WhyNoRMA: "TCP cannot read another rank's memory",
+	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, TellsRoom: true,
+		WhyNoRMA: "TCP cannot read another rank's memory",
 		ZeroCopy: &transport.ZeroCopy{Send: l.lend, Max: lendMax, Place: l.place, Displace: l.displace}}
 	if s.d.opt.TLS {
 		l.caps.ZeroCopy.Max = fragMax

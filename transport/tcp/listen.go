@@ -56,7 +56,8 @@ func listen(f Filter, ports PortRange) (*filteredListener, error) {
 			return nil, fmt.Errorf("listening on port %d (GORUN_TCP_PORTS=%v): %w", port, ports, err)
 		}
 	}
-	return nil, fmt.Errorf("listening: all %d ports of GORUN_TCP_PORTS=%v are taken; each rank on a host needs one", count, ports)
+	return nil, fmt.Errorf("listening: all %d ports of GORUN_TCP_PORTS=%v are taken; each rank on a host needs one",
+		count, ports)
 }
 
 // refreshPause: connections to an address that is not used must not make this rank list interfaces all the time.

@@ -25,7 +25,7 @@ type resumeState struct {
 	sent, received uint64
 }
 
-// giveUpRequest is judge's to Poll: give up the session's connection if a new one is to take its place.
+// giveUpRequest is judge's request to Poll to give up the session's connection, since the peer makes a new one.
 type giveUpRequest struct {
 	s    *session
 	done chan struct{} // closed when there is no connection any more
@@ -117,7 +117,7 @@ func (d *Device) notify() {
 	d.set.ring()
 }
 
-// takeNotices: what goroutines have done.
+// takeNotices handles what goroutines have left for Poll.
 func (d *Device) takeNotices(pkts []transport.Packet) int {
 	d.notices.Store(false)
 	d.mu.Lock()
@@ -170,8 +170,8 @@ func (d *Device) giveUpNow(a *giveUpRequest, pkts []transport.Packet) int {
 // errReplaced: the peer has a new connection for this one, so that its end of this one is gone.
 var errReplaced = fmt.Errorf("replaced: %w", io.EOF)
 
-// leave says goodbye on c and closes it. The device is not used any more.
-func (c *conn) leave(d *Device) {
+// shutdown sends goodbye on c and closes it. The device is not used any more.
+func (c *conn) shutdown(d *Device) {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
 	c.closed = true
@@ -181,18 +181,19 @@ func (c *conn) leave(d *Device) {
 	if c.over == nil && !c.s.torn {
 		c.goodbye()
 		if c.unsent() > 0 {
-			go linger(c.fd, append(append([]byte(nil), c.out[c.sent:]...), c.lent...), min(d.opt.PeerTimeout, lingerFor))
+			rest := append(append([]byte(nil), c.out[c.sent:]...), c.lent...)
+			go linger(c.fd, rest, min(d.opt.PeerTimeout, lingerFor))
 			return
 		}
 	}
 	c.hangUp()
 }
 
-// hangUp closes the socket such that the peer gets all that the kernel has.
+// hangUp closes the socket so that the peer still gets all that the kernel has.
 func (c *conn) hangUp() {
 	unix.Shutdown(c.fd, unix.SHUT_WR)
 	var rest [4096]byte
-	for range 64 { // to close with something unread would throw away what the peer has not got yet
+	for range 64 { // a close with unread bytes would throw away what the peer has not got yet
 		if n, errno := recv(c.fd, rest[:]); n == 0 || errno != 0 {
 			break
 		}

@@ -38,7 +38,7 @@ type session struct {
 	known   bool // address has been given; before that only the peer can dial
 	held    resumeState
 	dialing bool          // this rank dials; if the peer does too, the lower rank's connection is the one
-	coming  bool          // the peer has been told that its connection is the one, and it is not there yet
+	coming  bool          // this rank has accepted the peer's connection, which is not installed yet
 	up      chan struct{} // closed and replaced when a connection stands, or the session has ended
 	card    []byte
 	err     error // why it has ended; nil: it has not
@@ -66,7 +66,8 @@ func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Lin
 	d.mu.Lock()
 	if d.closed.Load() {
 		d.mu.Unlock()
-		return nil, fmt.Errorf("tcp: connecting rank %d to %d: rank %d has closed its own device", d.opt.Rank, peer, d.opt.Rank)
+		return nil, fmt.Errorf("tcp: connecting rank %d to %d: rank %d has closed its own device",
+			d.opt.Rank, peer, d.opt.Rank)
 	}
 	s := d.session(peer)
 	s.address, s.known = to, true
@@ -116,7 +117,7 @@ func (s *session) connect(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.d.ctx.Done():
-			return errLeaving
+			return errClosing
 		}
 	}
 }
@@ -131,10 +132,11 @@ const (
 )
 
 var (
-	errLeaving  = errors.New("this rank has closed its device")
-	errNoAnswer = fmt.Errorf("%w: it answers, but its own connection, which is the one, does not come", transport.ErrTimeout)
-	errLost     = errors.New("frames were lost with the last connection")
-	errEnding   = fmt.Errorf("%w: it is closing its device", transport.ErrPeerGone)
+	errClosing  = errors.New("this rank has closed its device")
+	errNoAnswer = fmt.Errorf("%w: it answers, but its own connection, which is the one, does not come",
+		transport.ErrTimeout)
+	errLost   = errors.New("frames were lost with the last connection")
+	errEnding = fmt.Errorf("%w: it is closing its device", transport.ErrPeerGone)
 )
 
 // begin says that this rank dials, unless there is a connection, or the peer's is about to be one.
@@ -165,17 +167,18 @@ func (s *session) dial(ctx context.Context) error {
 	if h.broken {
 		patience = min(patience, redialSilence)
 	}
-	r, err := dialAny(ctx, order(to, d.local), patience, func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
+	handshake := func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
 		return d.handshaker.dial(ctx, nc, t, s.peer, h.sent, h.received)
-	})
+	}
+	r, err := dialAny(ctx, order(to, d.local), patience, handshake)
 	switch {
 	case err != nil:
 		return err
 	case r.code == accepted:
-		return d.settle(r, s)
+		return d.install(r, s)
 	case r.code == mismatch:
 		return errLost
-	case r.code == leaving:
+	case r.code == closing:
 		return errEnding
 	}
 	return nil
@@ -186,7 +189,7 @@ func (d *Device) judge(peer int, sent, received uint64) code {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed.Load() {
-		return leaving
+		return closing
 	}
 	s := d.session(peer)
 	if c := s.conn.Load(); c != nil && sent != 0 && now()-c.since > int64(crossingFor) {
@@ -194,7 +197,7 @@ func (d *Device) judge(peer int, sent, received uint64) code {
 	}
 	switch {
 	case s.err != nil:
-		return leaving
+		return closing
 	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < peer:
 		return crossing
 	case max(received, 1) != max(s.held.sent, 1) || max(sent, 1) != max(s.held.received, 1):
@@ -236,15 +239,15 @@ func (d *Device) serve(a *auth.Session) {
 		d.mu.Lock()
 		s := d.session(r.peer)
 		d.mu.Unlock()
-		err = d.settle(r, s)
+		err = d.install(r, s)
 	}
 	if err != nil && auth.Why(err) != auth.Gone {
 		d.opt.Log("a connection could not be taken", "peer", a.Peer, "why", err)
 	}
 }
 
-// settle puts a connection into use. From the moment it is in the set its descriptor is Poll's.
-func (d *Device) settle(r *handshakeResult, s *session) error {
+// install puts a connection into use. From the moment it is in the set its descriptor is Poll's.
+func (d *Device) install(r *handshakeResult, s *session) error {
 	c, err := d.adopt(r, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -254,7 +257,7 @@ func (d *Device) settle(r *handshakeResult, s *session) error {
 		return err
 	case d.closed.Load() || s.err != nil || s.conn.Load() != nil:
 		unix.Close(c.fd)
-		return errLeaving
+		return errClosing
 	}
 	s.introduced(r.card)
 	conns := append([]*conn(nil), *d.inUse.Load()...)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// set is a kqueue: all sockets of a device, and a bell that goroutines ring for the poller.
+// set is a kqueue: all sockets of a device, and a doorbell that goroutines ring for the poller.
 type set struct {
 	fd    int
 	raw   [maxEvents]unix.Kevent_t
@@ -18,9 +18,9 @@ type set struct {
 }
 
 const (
-	maxEvents = 16
-	bellSlot  = ^uint32(0)
-	bellIdent = 1
+	maxEvents     = 16
+	doorbellSlot  = ^uint32(0)
+	doorbellIdent = 1
 )
 
 // event: the socket of a slot can be read or written.
@@ -36,8 +36,8 @@ func newSet() (*set, error) {
 	}
 	unix.CloseOnExec(fd)
 	s := &set{fd: fd, slots: map[int]uint32{}}
-	bell := unix.Kevent_t{Ident: bellIdent, Filter: unix.EVFILT_USER, Flags: unix.EV_ADD | unix.EV_CLEAR}
-	if _, err := unix.Kevent(fd, []unix.Kevent_t{bell}, nil, nil); err != nil {
+	doorbell := unix.Kevent_t{Ident: doorbellIdent, Filter: unix.EVFILT_USER, Flags: unix.EV_ADD | unix.EV_CLEAR}
+	if _, err := unix.Kevent(fd, []unix.Kevent_t{doorbell}, nil, nil); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("kevent: %w", err)
 	}
@@ -60,8 +60,8 @@ func (s *set) add(fd int, slot uint32) error {
 	return s.change(fd, unix.EVFILT_READ, unix.EV_ADD)
 }
 
-// want says whether room in the socket is waited for too.
-func (s *set) want(fd int, _ uint32, out bool) error {
+// waitRoom says whether the set reports room in the socket too.
+func (s *set) waitRoom(fd int, _ uint32, out bool) error {
 	if out {
 		return s.change(fd, unix.EVFILT_WRITE, unix.EV_ADD)
 	}
@@ -82,7 +82,7 @@ func (s *set) wait(events *[maxEvents]event) int {
 	for i := range n {
 		ev := &s.raw[i]
 		if ev.Filter == unix.EVFILT_USER {
-			events[i] = event{slot: bellSlot}
+			events[i] = event{slot: doorbellSlot}
 			continue
 		}
 		events[i] = event{s.slots[int(ev.Ident)], ev.Filter == unix.EVFILT_READ, ev.Filter == unix.EVFILT_WRITE}
@@ -96,7 +96,7 @@ func readable(fd int) bool {
 	return n == 1
 }
 
-// any reports whether there is something. Any goroutine may call it. It takes no bell.
+// any reports whether there is something. Any goroutine may call it. It does not clear the doorbell.
 func (s *set) any() bool {
 	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
 	n, _ := unix.Poll(fds, 0)
@@ -104,15 +104,16 @@ func (s *set) any() bool {
 }
 
 func (s *set) ring() {
-	unix.Kevent(s.fd, []unix.Kevent_t{{Ident: bellIdent, Filter: unix.EVFILT_USER, Fflags: unix.NOTE_TRIGGER}}, nil, nil)
+	trigger := unix.Kevent_t{Ident: doorbellIdent, Filter: unix.EVFILT_USER, Fflags: unix.NOTE_TRIGGER}
+	unix.Kevent(s.fd, []unix.Kevent_t{trigger}, nil, nil)
 }
 
-// quiet has nothing to do: the bell's event is cleared when it is seen.
-func (s *set) quiet() {}
+// clearRing has nothing to do: the doorbell's event is cleared when it is reported.
+func (s *set) clearRing() {}
 
 func (s *set) close() { unix.Close(s.fd) }
 
-// unanswered is not known here; keep-alive alone finds a peer that is gone.
+// unanswered always reports false: this kernel does not say. Keep-alive alone finds a peer that is gone.
 func unanswered(int) (waiting bool, silent time.Duration) { return false, 0 }
 
 func keepAlive(fd int, idle, interval, count int) {
@@ -123,7 +124,7 @@ func keepAlive(fd int, idle, interval, count int) {
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count)
 }
 
-// again: nothing wrong, only not now.
+// again reports whether e only says that the call cannot be done now.
 func again(e syscall.Errno) bool {
 	return e == syscall.EAGAIN || e == syscall.EINTR
 }
@@ -144,7 +145,7 @@ func recv(fd int, b []byte) (int, syscall.Errno) { return asErrno(unix.Read(fd, 
 // send writes as much of b, which is not empty, as there is room for.
 func send(fd int, b []byte) (int, syscall.Errno) { return asErrno(unix.Write(fd, b)) }
 
-// sendMore is send of what has more behind it, which is nothing to this kernel.
+// sendMore is send of bytes that more will follow; this kernel makes no difference.
 func sendMore(fd int, b []byte) (int, syscall.Errno) { return send(fd, b) }
 
 // sendBoth writes as much of a and then b as there is room for. Neither is empty.

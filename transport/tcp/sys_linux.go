@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// set is an epoll set: all sockets of a device, and a bell that goroutines ring for the poller.
+// set is an epoll set: all sockets of a device, and a doorbell that goroutines ring for the poller.
 type set struct {
-	fd, bell int
-	raw      [maxEvents]unix.EpollEvent
+	fd, doorbell int
+	raw          [maxEvents]unix.EpollEvent
 }
 
 const (
-	maxEvents = 16
-	bellSlot  = ^uint32(0)
+	maxEvents    = 16
+	doorbellSlot = ^uint32(0)
 )
 
 // event: the socket of a slot can be read or written.
@@ -26,16 +26,16 @@ type event struct {
 }
 
 func newSet() (*set, error) {
-	s := &set{fd: -1, bell: -1}
+	s := &set{fd: -1, doorbell: -1}
 	var err error
 	if s.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	if s.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if s.doorbell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		s.close()
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	if err = s.add(s.bell, bellSlot); err != nil {
+	if err = s.add(s.doorbell, doorbellSlot); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -46,8 +46,8 @@ func (s *set) add(fd int, slot uint32) error {
 	return s.ctl(unix.EPOLL_CTL_ADD, fd, slot, false)
 }
 
-// want says whether room in the socket is waited for too.
-func (s *set) want(fd int, slot uint32, out bool) error {
+// waitRoom says whether the set reports room in the socket too.
+func (s *set) waitRoom(fd int, slot uint32, out bool) error {
 	return s.ctl(unix.EPOLL_CTL_MOD, fd, slot, out)
 }
 
@@ -80,22 +80,22 @@ func (s *set) any() bool {
 	return pollSet(s.fd, &events) > 0
 }
 
-func (s *set) ring() { writeBell(s.bell) }
+func (s *set) ring() { ringDoorbell(s.doorbell) }
 
-// quiet takes back what ring has done.
-func (s *set) quiet() { readBell(s.bell) }
+// clearRing ends the report of ring.
+func (s *set) clearRing() { clearDoorbell(s.doorbell) }
 
 func (s *set) close() {
-	if s.bell >= 0 {
-		unix.Close(s.bell)
+	if s.doorbell >= 0 {
+		unix.Close(s.doorbell)
 	}
 	if s.fd >= 0 {
 		unix.Close(s.fd)
 	}
 }
 
-// unanswered reports whether the peer has left something unanswered, and for how long it has not said anything.
-// Only the kernel knows: it goes on asking while this process computes.
+// unanswered reports whether the peer has left something unanswered, and for how long nothing has come from it.
+// The kernel goes on sending probes while this process computes.
 func unanswered(fd int) (waiting bool, silent time.Duration) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -114,7 +114,7 @@ func keepAlive(fd int, idle, interval, count int) {
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count)
 }
 
-// again: nothing wrong, only not now.
+// again reports whether e only says that the call cannot be done now.
 func again(e syscall.Errno) bool {
 	return e == syscall.EAGAIN || e == syscall.EINTR
 }

@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These calls never block, so they are made without telling Go's scheduler: it would take the processor away during
-// one of them now and then, and to get it back takes as long as a message.
+// These calls never block, so they bypass Go's scheduler: now and then it would take the processor away during one of
+// them, and to get it back takes as long as a message.
 
 // pollSet is epoll_wait without waiting.
 func pollSet(fd int, events *[maxEvents]unix.EpollEvent) int {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(fd), uintptr(unsafe.Pointer(&events[0])), maxEvents, 0, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(fd), uintptr(unsafe.Pointer(&events[0])),
+		maxEvents, 0, 0, 0)
 	if errno != 0 {
 		return 0
 	}
@@ -23,7 +24,8 @@ func pollSet(fd int, events *[maxEvents]unix.EpollEvent) int {
 
 // recv reads what is there into b, which is not empty. 0 and no error: the peer has closed.
 func recv(fd int, b []byte) (int, syscall.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
+		unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -32,16 +34,18 @@ func recv(fd int, b []byte) (int, syscall.Errno) {
 
 // send writes as much of b, which is not empty, as there is room for.
 func send(fd int, b []byte) (int, syscall.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
 	return int(n), 0
 }
 
-// sendMore is send of what has more behind it.
+// sendMore is send of bytes that more will follow.
 func sendMore(fd int, b []byte) (int, syscall.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL|unix.MSG_MORE, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)),
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL|unix.MSG_MORE, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -54,7 +58,8 @@ func sendBoth(fd int, a, b []byte) (int, syscall.Errno) {
 	parts[0].SetLen(len(a))
 	parts[1].SetLen(len(b))
 	msg := unix.Msghdr{Iov: &parts[0], Iovlen: 2}
-	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)),
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -69,12 +74,12 @@ func readable(fd int) bool {
 	return n == 1
 }
 
-func writeBell(fd int) {
+func ringDoorbell(fd int) {
 	one := uint64(1)
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
 }
 
-func readBell(fd int) {
+func clearDoorbell(fd int) {
 	var count uint64
 	unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&count)), 8)
 }
