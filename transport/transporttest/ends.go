@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
@@ -77,7 +78,11 @@ func connectHostileAddress(f *fixture) {
 	try("negative rank", -1, good, true)
 	try("huge rank", 1<<30, good, true)
 	try("half", 1, good[:len(good)/2], true)
-	for i := range good {
+	step := 1
+	if testing.Short() {
+		step = 7 // a damaged port or address may be one that does not answer: each takes 1 s then
+	}
+	for i := 0; i < len(good); i += step {
 		try("short", 1, good[:i], false)
 		bad := bytes.Clone(good)
 		bad[i] ^= 0x41

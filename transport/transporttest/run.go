@@ -33,7 +33,7 @@ func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 // rest is lost if the peer does not take it while Close waits.
 func Leaves(packets int) Option { return func(s *suite) { s.leaves = packets } }
 
-// Brief: a tenth of the rounds, for the second and further configurations of one transport. go test -short asks for it
+// Brief: a tenth of the rounds, as with -short, for the second and further configurations of one transport. go test -short asks for it
 // too.
 func Brief() Option { return func(s *suite) { s.brief = true } }
 
