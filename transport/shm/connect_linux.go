@@ -244,6 +244,10 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 func (d *Device) connect(ctx context.Context, peer int, name string) (*link, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", name)
+	for errors.Is(err, unix.EAGAIN) && ctx.Err() == nil { // the listener's queue is full: others dial it at this moment
+		time.Sleep(time.Millisecond)
+		conn, err = dialer.DialContext(ctx, "unixpacket", name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: it is on another host, in another network namespace, or has ended: %w",
 			transport.ErrUnavailable, err)
