@@ -262,7 +262,7 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 	}
 	if r.done == nil {
 		r.done, r.extra = make(chan struct{}), true
-		e.wait.followers++ // somebody waits
+		e.wait.followers++ // a caller waits on the channel
 		e.exitCall()
 	}
 	return r.done

@@ -255,7 +255,7 @@ func (s *Session) accept() error {
 	return err
 }
 
-// hearOpening tells a dialler of another version which one this is, so that somebody with two versions of a program
+// hearOpening tells a dialler of another version which one this is, so that a user with two versions of a program
 // finds out. All other wrong openings get no answer.
 func (s *Session) hearOpening() (c claim, err error) {
 	if err := s.read(0, 1); err != nil {
