@@ -205,7 +205,11 @@ func testPlaces() []placement {
 
 // Random streams of all kinds of frames, in random parts, with one or many slots to a poll.
 func TestFrames(t *testing.T) {
-	for seed := range uint64(100) {
+	seeds := uint64(100)
+	if testing.Short() {
+		seeds = 20
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		var stream []byte
 		for range 1 + rng.IntN(60) {

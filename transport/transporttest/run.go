@@ -33,12 +33,15 @@ func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 // rest is lost if the peer does not take it while Close waits.
 func Leaves(packets int) Option { return func(s *suite) { s.leaves = packets } }
 
-// Brief: a tenth of the rounds, as with -short, for the second and further configurations of one transport. go test -short asks for it
-// too.
+// Brief: a tenth of the rounds, for the second and further configurations of one transport. With -short the first has a
+// tenth of the rounds too, and the others a fiftieth.
 func Brief() Option { return func(s *suite) { s.brief = true } }
 
 func (s *suite) rounds(n int) int {
-	if s.brief || testing.Short() {
+	switch {
+	case s.brief && testing.Short():
+		return n / 50
+	case s.brief || testing.Short():
 		return n / 10
 	}
 	return n

@@ -14,10 +14,13 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// rounds is how often something is done: less where all of the processor is emulated.
+// rounds is how often something is done: less with -short, and where all of the processor is emulated.
 func rounds(n int) int {
-	if inGuest() {
+	switch {
+	case inGuest():
 		return max(1, n/20)
+	case testing.Short():
+		return max(1, n/5)
 	}
 	return n
 }
