@@ -25,6 +25,12 @@ import (
 // markVar is in the environment of every process of one job.
 const markVar = "GORUN_TEST_MARK"
 
+// briefVar is in the environment of the jobs of a test with -short.
+const briefVar = "GORUN_TEST_BRIEF"
+
+// brief: this is a rank that moves less, since its test is short or the race detector makes everything slow.
+var brief = proc.Race || os.Getenv(briefVar) != ""
+
 // roles are the programs that the test binary can be. Their arguments are os.Args[1:].
 var roles = map[string]func() error{}
 
@@ -104,6 +110,9 @@ func start(t *testing.T, s spec) *job {
 	}
 	j.cmd.Env = append(j.cmd.Env, proc.RoleVar+"="+s.role, markVar+"="+j.mark, "TMPDIR="+j.temp,
 		"GORACE=atexit_sleep_ms=0") // each end of a rank would take a second
+	if testing.Short() {
+		j.cmd.Env = append(j.cmd.Env, briefVar+"=1")
+	}
 	j.cmd.Env = append(j.cmd.Env, s.env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	j.cmd.WaitDelay = patience / 2 // a process that keeps the pipes is a failure and no hang

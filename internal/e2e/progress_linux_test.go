@@ -26,11 +26,11 @@ const tries = 3
 // endless is when a computation ends although what it waits for has not come: that is a failure.
 const endless = patience / 2
 
-// large is the size of a message that takes a while; the race detector makes everything slow.
+// large is the size of a message that takes a while.
 var large = 64 << 20
 
 func init() {
-	if proc.Race {
+	if brief {
 		large = 2 << 20
 	}
 	role("progress", progress)
