@@ -11,21 +11,19 @@ import (
 // is answered with ErrRequest.
 
 // Wait returns when r is done, with its result, and gives r back.
-func (e *Engine) Wait(r *Request) (Status, error) {
+func (e *Engine) Wait(r *Request) (st Status, err error) {
 	e.lock()
-	defer e.unlock()
 	if r.state == stIdle {
-		return Empty, nil
+		st = Empty
+	} else if err = r.claim(); err == nil {
+		if r.state == stActive {
+			r.waited = true
+			e.await(r)
+		}
+		st, err = e.requests.collect(r)
+		e.exitCall()
 	}
-	if err := r.claim(); err != nil {
-		return Status{}, err
-	}
-	if r.state == stActive {
-		r.waited = true
-		e.await(r)
-	}
-	st, err := e.collect(r)
-	e.exitCall()
+	e.unlock()
 	return st, err
 }
 
@@ -45,13 +43,6 @@ func (r *Request) claim() error {
 	return nil
 }
 
-// collect takes the result of a request that is done.
-func (e *Engine) collect(r *Request) (Status, error) {
-	st, err := r.status, r.err
-	e.requests.release(r)
-	return st, err
-}
-
 // Test is Wait that does not wait: done says whether there was a result, which is then collected.
 func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 	e.lock()
@@ -66,7 +57,7 @@ func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 	if r.state != stDone {
 		return false, Status{}, nil
 	}
-	st, err = e.collect(r)
+	st, err = e.requests.collect(r)
 	e.exitCall()
 	return true, st, err
 }
@@ -303,7 +294,18 @@ type kept struct {
 // Start starts a persistent request.
 func (e *Engine) Start(r *Request) error {
 	e.lock()
-	defer e.unlock()
+	err := r.startable()
+	if err == nil {
+		r.buf, r.cctx, r.recv.Source, r.recv.Tag = r.keep.buf, r.keep.cctx, r.keep.source, r.keep.tag
+		e.start(r)
+		e.exitCall()
+	}
+	e.unlock()
+	return err
+}
+
+// startable checks that r is persistent and idle.
+func (r *Request) startable() error {
 	switch {
 	case r.keep == nil:
 		return fmt.Errorf("%w: only persistent requests can be started; SendInit and RecvInit make them", ErrRequest)
@@ -312,9 +314,6 @@ func (e *Engine) Start(r *Request) error {
 	case r.state != stIdle:
 		return fmt.Errorf("%w: it is started already; collect its result with Wait or Test first", ErrRequest)
 	}
-	r.buf, r.cctx, r.recv.Source, r.recv.Tag = r.keep.buf, r.keep.cctx, r.keep.source, r.keep.tag
-	e.start(r)
-	e.exitCall()
 	return nil
 }
 

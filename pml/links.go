@@ -339,8 +339,8 @@ func (l *linkPath) pollSelf() int {
 	n := cfg.Self.Poll(l.selfPkts[:])
 	for i := range n {
 		l.selfPkts[i].Peer = int32(cfg.Rank)
-		l.event(&l.selfPkts[i])
 	}
+	l.events(l.selfPkts[:n])
 	if n == 0 {
 		l.todo.removeSelf()
 	}

@@ -505,7 +505,7 @@ func (n *testNet) accounts() error {
 
 // consistent checks one engine's own books.
 func (e *Engine) consistent() error {
-	if err := e.wait.check(e.load); err != nil {
+	if err := e.wait.check(&e.load); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
 	if err := e.links.todo.check(e.links.peers); err != nil {

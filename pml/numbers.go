@@ -28,6 +28,9 @@ func (n *numbers[T]) add(v *T) uint64 {
 	return uint64(s.gen)<<32 | uint64(i+1)
 }
 
+// none: nothing has a number.
+func (n *numbers[T]) none() bool { return len(n.free) == len(n.slots) }
+
 // find returns what has that number, or nil.
 func (n *numbers[T]) find(id uint64) *T {
 	if i := uint32(id) - 1; uint64(i) < uint64(len(n.slots)) && n.slots[i].gen == uint32(id>>32) {

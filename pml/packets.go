@@ -12,6 +12,13 @@ import (
 
 // What links and devices report.
 
+func (l *linkPath) events(pkts []transport.Packet) int {
+	for i := range pkts {
+		l.event(&pkts[i])
+	}
+	return 0
+}
+
 // event handles one packet. The order of the cases is that of their frequency.
 func (l *linkPath) event(pkt *transport.Packet) {
 	if pkt.Event > transport.Unmatched { // neither that nor Arrived
@@ -118,15 +125,10 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 		l.transfers.receive(r, p, h)
 		return
 	}
-	l.receiveEager(r, p, pkt.Payload)
+	r.status.Bytes = int64(copyIn(r.buf, pkt.Payload))
+	l.e.complete(r, r.truncated(int64(len(pkt.Payload))))
 	p.sendControl(wire.Header{Kind: wire.Matched, ID: h.ID})
 	p.returnCredit(eager.Cost(len(pkt.Payload)))
-}
-
-// receiveEager completes r, which is matched and off the table, with an eager message.
-func (l *linkPath) receiveEager(r *Request, p *peer, payload []byte) {
-	r.status.Bytes = int64(copyIn(r.buf, payload))
-	l.e.complete(r, r.truncated(int64(len(payload))))
 }
 
 // unexpected is a message that arrived before its receive. Owner: the table while queued; a probe that has taken it.
@@ -195,12 +197,16 @@ func (l *linkPath) deliver(r *Request, u *unexpected) {
 		l.transfers.receive(r, p, &l.hdr)
 		return
 	}
-	cost, id := u.Cost, u.ID
-	l.receiveEager(r, p, u.Payload)
-	if u.Kind == wire.EagerSync {
-		p.sendControl(wire.Header{Kind: wire.Matched, ID: id})
+	n := copyIn(r.buf, u.Payload)
+	if r.status.Bytes = int64(n); n == len(u.Payload) && r.plain() {
+		l.e.completePlain(r)
+	} else {
+		l.e.complete(r, r.truncated(u.Size))
 	}
-	p.returnCredit(cost)
+	if u.Kind == wire.EagerSync {
+		p.sendControl(wire.Header{Kind: wire.Matched, ID: u.ID})
+	}
+	p.returnCredit(u.Cost)
 	l.release(u)
 }
 

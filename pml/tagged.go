@@ -238,6 +238,19 @@ func (op *taggedOp) error(err error) error {
 	return err
 }
 
+// events also looks for the messages that probes wait for: the device does not say that one has come.
+func (t *taggedPath) events(pkts []transport.Packet) int {
+	for i := range pkts {
+		t.event(&pkts[i])
+	}
+	waiting := len(t.e.probers)
+	t.e.endProbers(func(r *Request) bool {
+		_, found := t.probe(r.recv.Ctx, r.recv.Source, r.recv.Tag, false)
+		return found
+	}, nil)
+	return waiting - len(t.e.probers)
+}
+
 func (t *taggedPath) event(pkt *transport.Packet) {
 	switch pkt.Event {
 	case transport.Down:

@@ -50,7 +50,7 @@ func checkTagged(t *testing.T, e *Engine) {
 	e.lock()
 	defer e.unlock()
 	tp := e.path.(*taggedPath)
-	if err := e.wait.check(e.load); err != nil {
+	if err := e.wait.check(&e.load); err != nil {
 		t.Errorf("rank %d: %v", e.cfg.Rank, err)
 	}
 	if e.load.pending != len(tp.blocked) {

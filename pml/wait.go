@@ -120,7 +120,7 @@ func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
 func (e *Engine) await(r *Request) {
-	if r.cctx == nil && e.wait.leader == noLeader && e.firstLook() && r.state == stDone {
+	if r.cctx == nil && e.wait.leader == noLeader && e.links.transfers.none() && e.firstLook() && r.state == stDone {
 		return // as it is in a stream of messages
 	}
 	w := waitFor{e: e, r: r, cc: r.cctx}
@@ -132,14 +132,12 @@ func (e *Engine) await(r *Request) {
 	}
 }
 
-// firstLook is what a leader does first, and all that it does where something is there: it reports that.
+// firstLook is the first thing that a leader does, and all that it does where something is there: it reports that. The
+// device may stay armed meanwhile: no peer asks whether this rank polls while no transfer is under way.
 func (e *Engine) firstLook() bool {
-	if e.wait.armed != armedNot {
-		e.sleep.Disarm()
-	}
-	e.wait.lead()
+	e.wait.calling = true
 	n := e.progress()
-	e.wait.stopLeading()
+	e.wait.calling = false
 	if n == 0 {
 		return false
 	}
@@ -402,14 +400,13 @@ func (e *Engine) exitCall() {
 
 // arm makes sure that the watcher is woken when it must be.
 func (e *Engine) arm() {
-	for range 8 {
-		n := e.wait.needs(e.load)
-		if n == needNothing {
-			return
-		}
-		if n == needWatcher {
-			break
-		}
+	if n := e.wait.needs(&e.load); n != needNothing {
+		e.armFor(n)
+	}
+}
+
+func (e *Engine) armFor(n need) {
+	for tries := 0; tries < 8 && n != needWatcher; tries++ {
 		level := transport.Urgent
 		if n == needAny {
 			level = transport.Any
@@ -418,7 +415,11 @@ func (e *Engine) arm() {
 			e.wait.isArmed(n)
 			return
 		}
+		e.wait.isNot()
 		e.progress()
+		if n = e.wait.needs(&e.load); n == needNothing {
+			return
+		}
 	}
 	if e.wait.wakeWatcher() {
 		e.sleep.Interrupt()

@@ -19,9 +19,9 @@ import "fmt"
 type waitState struct {
 	leader    leaderState
 	watcher   watcherState
-	armed     armedLevel // what the device wakes the watcher for. It may have woken it since: then watcher says so soon
+	armed     armedLevel // what the device wakes the watcher for; or it has, and the watcher is about to come
 	followers int        // callers that sleep until their own requests are done; and channels of Done
-	// calling: an operation is being started whose caller is about to wait for it.
+	// calling: an operation is being started whose caller is about to wait for it, or looks for its end.
 	calling bool
 	// followerWoken: since the leader or the watcher has last let others run.
 	followerWoken bool
@@ -60,7 +60,7 @@ type load struct {
 	stalled     int // links that will say when they have room
 }
 
-func (l load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
+func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
 
 // lead reports whether the caller leads from now on: nobody else did.
 func (s *waitState) lead() bool {
@@ -88,10 +88,6 @@ func (s *waitState) wakeLeader() bool {
 	return true
 }
 
-// arrived: a poll has found something. What has sent it may have ended the arming. If nothing was there, the arming
-// holds, or the watcher has been woken and will see to it.
-func (s *waitState) arrived() { s.armed = armedNot }
-
 // need is what must be done before the lock is given up.
 type need uint8
 
@@ -103,7 +99,7 @@ const (
 )
 
 // needs: where no caller leads, the watcher must be woken: for everything if a caller waits, else for what peers wait for.
-func (s *waitState) needs(l load) need {
+func (s *waitState) needs(l *load) need {
 	want := armedUrgent
 	if s.followers > 0 {
 		want = armedAny
@@ -121,12 +117,14 @@ func (s *waitState) needs(l load) need {
 	return needUrgent
 }
 
-// isArmed: the device has been armed as needs has said.
+// isArmed: the device has been armed as needs has said. isNot: it refuses, since there is something to poll, and an
+// earlier arming is over.
 func (s *waitState) isArmed(n need) {
 	if s.armed = armedUrgent; n == needAny {
 		s.armed = armedAny
 	}
 }
+func (s *waitState) isNot() { s.armed = armedNot }
 
 // wakeWatcher reports whether the device must be interrupted for it.
 func (s *waitState) wakeWatcher() bool {
@@ -166,7 +164,7 @@ func (s *waitState) watching() bool { return s.watcher == watcherPolls }
 // Invariant: if operations are outstanding, work is pending or a link is stalled, then a caller leads and does not sleep
 // over pending work, or the watcher is not asleep, or nothing is pending and the device is armed for the
 // watcher: for everything if a caller waits.
-func (s *waitState) check(l load) error {
+func (s *waitState) check(l *load) error {
 	switch {
 	case l.none() || s.leader == leaderPolls || s.watcher != watcherAsleep:
 		return nil
@@ -175,5 +173,5 @@ func (s *waitState) check(l load) error {
 	case s.leader == noLeader && s.needs(l) == needNothing:
 		return nil
 	}
-	return fmt.Errorf("nothing goes on: %+v, under way %+v", *s, l)
+	return fmt.Errorf("nothing goes on: %+v, under way %+v", *s, *l)
 }

@@ -168,7 +168,7 @@ func (m *waitModel) check(w *waitWorld) error {
 	if m.s.followers < 0 || m.l.outstanding < 0 {
 		return fmt.Errorf("counted too far: %+v", m)
 	}
-	return m.s.check(m.l)
+	return m.s.check(&m.l)
 }
 
 // steps are the states that may be next.
@@ -266,11 +266,11 @@ func (w *waitWorld) deliver(m *waitModel, kind int) {
 }
 
 func (m *waitModel) arm(level armedLevel, hold bool) bool {
-	if m.queue != 0 {
-		return false
-	}
 	m.alarm, m.hold = level, hold
-	return true
+	if m.queue != 0 {
+		m.alarm = armedNot
+	}
+	return m.queue == 0
 }
 
 func (m *waitModel) interrupt() { m.bell, m.held = true, true }
@@ -298,9 +298,7 @@ func (w *waitWorld) progress(m *waitModel) (n int) {
 			}
 		}
 	}
-	if m.queue = 0; n > 0 {
-		m.s.arrived()
-	}
+	m.queue = 0
 	if m.l.pending > 0 && m.room {
 		m.l.pending = 0
 		n++
@@ -339,7 +337,7 @@ func (w *waitWorld) exit(m *waitModel) {
 
 func (w *waitWorld) armWatcher(m *waitModel) {
 	for range 8 {
-		n := m.s.needs(m.l)
+		n := m.s.needs(&m.l)
 		if n == needNothing {
 			return
 		}
@@ -354,6 +352,7 @@ func (w *waitWorld) armWatcher(m *waitModel) {
 			m.s.isArmed(n)
 			return
 		}
+		m.s.isNot()
 		w.progress(m)
 	}
 	if m.s.wakeWatcher() {
