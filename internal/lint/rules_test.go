@@ -94,7 +94,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// exportedDocs: whoever exports a name says what it means. Constants may be explained by their group or at the end of
+// exportedDocs: an exported name says what it means. Constants may be explained by their group or at the end of
 // their line.
 func exportedDocs(t *tree) (wrong []string) {
 	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && !f.isTest() && !f.isMain() }) {
@@ -124,7 +124,7 @@ func valuesOf(d *ast.GenDecl, above ast.Decl) bool {
 	return ok && id.Name == typ.Specs[0].(*ast.TypeSpec).Name.Name
 }
 
-// exportedReceiver reports whether d is a function, or a method that somebody outside can name.
+// exportedReceiver reports whether d is a function, or a method that another package can name.
 func exportedReceiver(d *ast.FuncDecl) bool {
 	if d.Recv == nil || len(d.Recv.List) == 0 {
 		return true
@@ -251,7 +251,7 @@ func importedAs(f *file, importPath string) string {
 	return ""
 }
 
-// The files that may wait, and why. Everything else is called with a lock held or by somebody who counts on an answer.
+// The files that may wait, and why. Everything else is called with a lock held or by a caller that counts on an answer.
 var mayWait = map[string]string{
 	"transport/shm/connect_linux.go": "connecting, which may block: a listener whose queue is full is dialled again",
 	"pml/wait.go":                    "the one place of the engine that sleeps",
@@ -263,7 +263,7 @@ var mayWait = map[string]string{
 	"launcher/cleaner.go":            "the cleaner, a process of its own, waits for a killed process's last write",
 }
 
-// whoWaits: outside of these files nobody sleeps, parks or yields; in pml nobody else receives from a channel either.
+// whoWaits: outside of these files no code sleeps, parks or yields; in pml none receives from a channel either.
 func whoWaits(t *tree) (wrong []string) {
 	waits := map[string]bool{}
 	for _, f := range t.goFiles() {
