@@ -12,7 +12,7 @@ import (
 type Bind string
 
 const (
-	BindAuto Bind = "auto" // an equal share of the CPUs; nothing when ranks outnumber CPUs
+	BindAuto Bind = "auto" // an equal share of the cores; nothing when ranks outnumber CPUs
 	BindNone Bind = "none"
 	BindCore Bind = "core" // one core, all of its threads
 	BindNUMA Bind = "numa" // one NUMA node
@@ -31,9 +31,10 @@ func ParseBind(text string) (Bind, error) {
 
 // assign returns the CPUs of each rank, never outside the inherited mask; nil: no rank is bound.
 func assign(mode Bind, host cpuset.Host, n int) [][]int {
+	cores := groups(host.CPUs, func(c cpuset.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} })
 	switch mode {
 	case BindCore:
-		return spread(groups(host.CPUs, func(c cpuset.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} }), n)
+		return spread(cores, n)
 	case BindNUMA:
 		return spread(groups(host.CPUs, func(c cpuset.CPU) [3]int { return [3]int{c.Node} }), n)
 	case BindNone:
@@ -42,19 +43,46 @@ func assign(mode Bind, host cpuset.Host, n int) [][]int {
 	if n > host.Usable() || !canBind {
 		return nil
 	}
-	return blocks(host.CPUs, n)
+	if n <= len(cores) {
+		return wholeCores(cores, n)
+	}
+	return partsOfCores(cores, n)
 }
 
-// blocks shares the CPUs out as neighbouring blocks whose sizes differ by at most one. n is at most len(all).
-func blocks(all []cpuset.CPU, n int) [][]int {
+// wholeCores gives each rank neighbouring cores, whose numbers differ by at most one.
+func wholeCores(cores [][]int, n int) [][]int {
 	sets := make([][]int, n)
-	for r := range sets {
-		for _, c := range all[r*len(all)/n : (r+1)*len(all)/n] {
-			sets[r] = append(sets[r], c.ID)
-		}
+	for r, own := range evenly(cores, n) {
+		sets[r] = slices.Concat(own...)
 		slices.Sort(sets[r])
 	}
 	return sets
+}
+
+// partsOfCores is for more ranks than cores: each rank has threads of one core. There are n CPUs at least.
+func partsOfCores(cores [][]int, n int) (sets [][]int) {
+	ranks := make([]int, len(cores)) // of each core, no more than it has threads
+	for left := n; left > 0; {
+		for c := range cores {
+			if left > 0 && ranks[c] < len(cores[c]) {
+				ranks[c]++
+				left--
+			}
+		}
+	}
+	for c, threads := range cores {
+		sets = append(sets, evenly(threads, ranks[c])...)
+	}
+	return sets
+}
+
+// evenly cuts a list into n neighbouring parts whose lengths differ by at most one.
+func evenly[T any](all []T, n int) [][]T {
+	parts := make([][]T, n)
+	for i := range parts {
+		parts[i] = all[i*len(all)/n : (i+1)*len(all)/n]
+	}
+	return parts
 }
 
 // groups collects CPUs with equal keys, in order of the CPUs.

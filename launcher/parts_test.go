@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -50,6 +51,10 @@ func TestAssign(t *testing.T) {
 		{"3 on 4", BindAuto, hostOf(1, 4, 1), 3, "[[0] [1] [2 3]]"},
 		{"threads of a core together", BindAuto, ht, 2, "[[0 2] [1 3]]"},
 		{"one thread each", BindAuto, ht, 4, "[[0] [2] [1] [3]]"},
+		{"whole cores", BindAuto, hostOf(1, 4, 2), 3, "[[0 4] [1 5] [2 3 6 7]]"},
+		{"whole cores of two sockets", BindAuto, hostOf(2, 4, 2), 3, "[[0 1 8 9] [2 3 4 10 11 12] [5 6 7 13 14 15]]"},
+		{"more ranks than cores", BindAuto, hostOf(1, 4, 2), 5, "[[0] [4] [1 5] [2 6] [3 7]]"},
+		{"two ranks on three threads", BindAuto, hostOf(1, 1, 3), 2, "[[0] [1 2]]"},
 		{"ranks outnumber", BindAuto, ht, 5, "[]"},
 		{"quota", BindAuto, limited, 3, "[]"},
 		{"quota fits", BindAuto, limited, 2, "[[0 1 2 3] [4 5 6 7]]"},
@@ -62,6 +67,12 @@ func TestAssign(t *testing.T) {
 	} {
 		if got := fmt.Sprint(assign(c.mode, c.host, c.n)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	// However odd the host: no CPU has two ranks, and a core is shared only by ranks that have nothing else.
+	for _, host := range []cpuset.Host{hostOf(2, 4, 2), hostOf(1, 2, 4), hybrid(), masked()} {
+		for n := 1; n <= len(host.CPUs); n++ {
+			checkAuto(t, host, assign(BindAuto, host, n))
 		}
 	}
 	if share := shareOf(limited, 2, 4); share != 1 {
@@ -87,6 +98,55 @@ func TestAssign(t *testing.T) {
 				t.Fatalf("%d ranks on %d CPUs: %v", n, m, sets)
 			}
 		}
+	}
+}
+
+// hybrid has two cores with one thread and one with three.
+func hybrid() (h cpuset.Host) {
+	for id, core := range []int{0, 1, 2, 2, 2} {
+		h.CPUs = append(h.CPUs, cpuset.CPU{ID: id, Core: core})
+	}
+	return h
+}
+
+// masked may use one thread of its first core only.
+func masked() cpuset.Host {
+	h := hostOf(1, 3, 2)
+	h.CPUs = h.CPUs[1:]
+	return h
+}
+
+func checkAuto(t *testing.T, host cpuset.Host, sets [][]int) {
+	t.Helper()
+	core := map[int]int{}
+	for _, c := range host.CPUs {
+		core[c.ID] = c.Socket<<16 | c.Core
+	}
+	used, sharers := map[int]bool{}, map[int][]int{} // core -> ranks
+	for rank, s := range sets {
+		if len(s) == 0 {
+			t.Errorf("rank %d has no CPU: %v", rank, sets)
+		}
+		for _, id := range s {
+			if used[id] {
+				t.Errorf("CPU %d has two ranks: %v", id, sets)
+			}
+			used[id] = true
+			if c := core[id]; !slices.Contains(sharers[c], rank) {
+				sharers[c] = append(sharers[c], rank)
+			}
+		}
+	}
+	for c, ranks := range sharers {
+		for _, rank := range ranks {
+			elsewhere := func(id int) bool { return core[id] != c }
+			if len(ranks) > 1 && slices.ContainsFunc(sets[rank], elsewhere) {
+				t.Errorf("ranks %v share core %d, and rank %d has another: %v", ranks, c, rank, sets)
+			}
+		}
+	}
+	if len(used) != len(host.CPUs) {
+		t.Errorf("%d of %d CPUs are used: %v", len(used), len(host.CPUs), sets)
 	}
 }
 

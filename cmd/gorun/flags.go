@@ -45,8 +45,8 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.SortFlags = false // help shows them in this order
 	j.app.register(f)
 	j.bind, j.killDelay, j.stdin = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay), "0"
-	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the CPUs; "+
-		"nothing when ranks outnumber them), none, core, numa")
+	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the cores; "+
+		"nothing when ranks outnumber CPUs), none, core, numa")
 	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
 	f.BoolVarP(&j.tag, "tag-output", "l", false, "begin each line of output with [rank]")
 	f.StringVar(&j.outputDir, "output-dir", "",
