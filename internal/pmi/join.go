@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,6 +86,9 @@ func begin(ctx context.Context, c *Client, env lookup) (*Client, error) {
 
 // joinFD takes over the socket that the launcher left in descriptor PMI_FD.
 func joinFD(env lookup) (*Client, error) {
+	if err := allSet(env, EnvFD, EnvSize, EnvRank); err != nil {
+		return nil, err
+	}
 	fd, err := number(env, EnvFD, 0, 1<<20)
 	if err != nil {
 		return nil, err
@@ -144,6 +148,9 @@ func joinPort(ctx context.Context, env lookup) (c *Client, err error) {
 
 func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
 	addr := env(EnvPort)
+	if err := allSet(env, EnvPort, EnvID); err != nil {
+		return nil, err
+	}
 	id, err := number(env, EnvID, 0, 1<<31-1)
 	if err != nil {
 		return nil, err
@@ -312,24 +319,27 @@ func (c *Client) hello(ctx context.Context) error {
 	return nil
 }
 
+// allSet returns an error that names all of the variables that set calls for and that are missing.
+func allSet(env lookup, set string, others ...string) error {
+	missing := slices.DeleteFunc(others, func(name string) bool { return env(name) != "" })
+	switch len(missing) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s is set but %s is not: the launcher's environment is incomplete", set, missing[0])
+	}
+	return fmt.Errorf("%s is set but %s are not: the launcher's environment is incomplete",
+		set, strings.Join(missing, " and "))
+}
+
 // number reads a variable that must hold a decimal number from lo to hi.
 func number(env lookup, name string, lo, hi int) (int, error) {
 	v := env(name)
-	if v == "" {
-		return 0, fmt.Errorf("%s is set but %s is not: the launcher's environment is incomplete", present(env), name)
-	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < lo || n > hi {
 		return 0, fmt.Errorf("%s=%.40q is no number from %d to %d", name, v, lo, hi)
 	}
 	return n, nil
-}
-
-func present(env lookup) string {
-	if env(EnvFD) != "" {
-		return EnvFD
-	}
-	return EnvPort
 }
 
 // hint is a variable that says something about the size of a job.
@@ -363,36 +373,44 @@ var (
 	}
 )
 
-// worldOfOne returns nil when nothing contradicts that this process is alone.
+// worldOfOne returns nil when nothing contradicts that this process is alone. The error is about the first variable
+// that does, and says of all of them that they must be unset for a world of one.
 func worldOfOne(env lookup) error {
-	one := false
+	var found []hint
+	why, one := "", false
+	object := func(h hint, says string) {
+		if found = append(found, h); why == "" {
+			why = fmt.Sprintf("%s=%.60s (set by %s) %s", h.name, env(h.name), h.by, says)
+		}
+	}
 	for _, h := range sizeHints {
 		v := env(h.name)
 		if v == "" {
 			continue
 		}
 		n, err := strconv.Atoi(v)
-		if err != nil {
-			return fmt.Errorf("%s=%.40q, set by %s, is no number, so the size of the job is unknown; %s, or unset %s",
-				h.name, v, h.by, h.do, h.name)
+		switch {
+		case err != nil:
+			object(h, "is no number, so the size of the job is unknown")
+		case n > 1:
+			object(h, fmt.Sprintf("says that the job has %d ranks", n))
 		}
-		if n > 1 {
-			return noLauncher(h, v, fmt.Sprintf("says that the job has %d ranks", n))
-		}
-		one = one || n == 1
+		one = one || err == nil && n == 1
 	}
-	if one && env(EnvJob) == "" {
-		return nil // its launcher says so
-	}
-	for _, h := range partHints {
-		if v := env(h.name); v != "" {
-			return noLauncher(h, v, "says that this process is part of a job")
+	if !one || env(EnvJob) != "" { // else its launcher says that it is alone
+		for _, h := range partHints {
+			if env(h.name) != "" {
+				object(h, "says that this process is part of a job")
+			}
 		}
 	}
-	return nil
-}
-
-func noLauncher(h hint, value, says string) error {
-	return fmt.Errorf("%s=%.60s (set by %s) %s, but there is neither %s nor %s to reach the launcher: %s; "+
-		"for a world of one, unset it (env -u %s)", h.name, value, h.by, says, EnvFD, EnvPort, h.do, h.name)
+	if found == nil {
+		return nil
+	}
+	unset := "env"
+	for _, h := range found {
+		unset += " -u " + h.name
+	}
+	return fmt.Errorf("%s, but there is neither %s nor %s to reach the launcher: %s; for a world of one: %s PROGRAM",
+		why, EnvFD, EnvPort, found[0].do, unset)
 }
