@@ -11,7 +11,12 @@ import (
 // cgroup is an error here and never a SIGBUS later. The memory is sealed against shrinking, so that a peer that maps it
 // gets no SIGBUS either.
 func newSegment(what string, size, commit int) (fd int, mem []byte, err error) {
-	fd, err = unix.MemfdCreate("gorun-"+what, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	// vm.memfd_noexec=2 refuses a file that is not sealed against execution, in some kernels one that does not say so.
+	fd, err = unix.MemfdCreate("gorun-"+what, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("gorun-"+what, flags)
+	}
 	if err != nil {
 		return -1, nil, fmt.Errorf("shm: memfd_create for %s: %w", what, err)
 	}

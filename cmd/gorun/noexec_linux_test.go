@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+)
+
+// Where memory files are not executable unless asked for (vm.memfd_noexec=1), or never (2), a package is built and run
+// all the same, and its ranks have their shared memory.
+func TestMemfdNoexec(t *testing.T) {
+	const sysctl = "/proc/sys/vm/memfd_noexec"
+	if _, err := os.Stat(sysctl); err != nil {
+		t.Skip("the kernel has no vm.memfd_noexec")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to set vm.memfd_noexec in a PID namespace of its own")
+	}
+	unshare := proc.RequireProgram(t, "unshare", "util-linux")
+	for _, level := range []int{1, 2} {
+		temp := t.TempDir()
+		j := prepare(t, "-n", "2", "-x", "GORUN_TRANSPORTS=shm", "github.com/gorun-mpi/mpi/examples/ring")
+		set := fmt.Sprintf(`echo %d >%s && exec "$0" "$@"`, level, sysctl)
+		j.cmd.Args = append([]string{unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", set, j.cmd.Path},
+			j.cmd.Args[1:]...)
+		j.cmd.Path = unshare
+		j.cmd.Env = append(j.cmd.Env, "TMPDIR="+temp)
+		j.start().wait(0).prints("the token went round 2 ranks and is now 1\n")
+		if left, _ := os.ReadDir(temp); len(left) > 0 {
+			t.Errorf("vm.memfd_noexec=%d: left in TMPDIR: %v", level, left)
+		}
+	}
+}
