@@ -10,15 +10,12 @@ import (
 	"github.com/gorun-mpi/mpi/internal/spelling"
 )
 
-// splitFlags takes the flags up to the first word that is none; the rest belongs to the program. It knows the
-// spellings of mpirun and mpiexec: -np and -wdir with one dash, and -genv NAME VALUE.
+// splitFlags takes the flags up to the first word that is none; the rest, which may begin with "--", is the program's.
+// It knows the spellings of mpirun and mpiexec: -np and -wdir with one dash, and -genv NAME VALUE.
 func splitFlags(known *pflag.FlagSet, args []string) (flags, rest []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
-		if arg == "--" {
-			return flags, args[1:], nil
-		}
-		if len(arg) < 2 || arg[0] != '-' {
+		if len(arg) < 2 || arg[0] != '-' || arg == "--" {
 			return flags, args, nil
 		}
 		if arg == "-genv" || arg == "--genv" || arg == "-env" {

@@ -157,7 +157,7 @@ type segment struct {
 	args    []string
 }
 
-// segments takes what follows the flags: PROGRAM ARGS [: FLAGS PROGRAM ARGS]...
+// segments takes what follows the flags: PROGRAM ARGS [: FLAGS PROGRAM ARGS]... After "--" all words are one program's.
 func segments(first appFlags, rest []string) ([]segment, error) {
 	var all []segment
 	flags := first
@@ -191,6 +191,9 @@ func segments(first appFlags, rest []string) ([]segment, error) {
 }
 
 func cutAtColon(words []string) (before, after []string, found bool) {
+	if len(words) > 0 && words[0] == "--" {
+		return words[1:], nil, false
+	}
 	for i, w := range words {
 		if w == ":" {
 			return words[:i], words[i+1:], true

@@ -28,6 +28,10 @@ func TestMPMD(t *testing.T) {
 	if got := sorted(j.out.String()); got != sorted(want) {
 		t.Errorf("output\n%s\nwant\n%s", got, sorted(want))
 	}
+	// After "--" a colon is an argument like any other; before it, it separates.
+	start(t, "-n", "1", "--", "expr", "1", ":", "1").wait(0).prints("1\n")
+	start(t, "-n", "1", "echo", "a", ":", "-n", "1", "--", "echo", "b", ":", "c").wait(0).printsLines("a", "b : c")
+	start(t, "-n", "1", "--").wait(2).says("no program is named")
 	start(t, "RANK", ":", "-n", "2").wait(2).says("no program is named after the colon")
 	start(t, "RANK", ":", "--timeout", "3", "RANK").wait(2).says("--timeout", "after a colon")
 }
@@ -278,6 +282,12 @@ func TestUsageErrors(t *testing.T) {
 	j = prepare(t, "true")
 	j.cmd.Env = append(j.cmd.Env, "GORUN_EAGERMAX=12")
 	j.start().wait(0).says("did you mean GORUN_EAGER_MAX?")
+	// Settings that come by -x are looked at like those of the environment, once each.
+	j = prepare(t, "-n", "2", "-x", "GORUN_EAGERMAX=12", "-x", "GORUN_SPINN", "true", ":", "-x", "GORUN_EAGERMAX=12", "true")
+	j.cmd.Env = append(j.cmd.Env, "GORUN_SPINN=1")
+	j.start().wait(0).saysOnce("did you mean GORUN_EAGER_MAX?", "did you mean GORUN_SPIN?")
+	start(t, "true", ":", "-x", "GORUN_EAGER_MAX=12x", "true").wait(2).says("GORUN_EAGER_MAX", "12x")
+	start(t, "-n", "2", "-x", "GORUN_TEST_ANYTHING=1", "true").wait(0).saysOnce()
 }
 
 func TestFlagsOfOtherLaunchers(t *testing.T) {

@@ -163,12 +163,14 @@ func prepare(t *testing.T, args ...string) *job {
 		t.Fatal(err)
 	}
 	full := []string{"-x", proc.RoleVar + "=rank"}
+	literal := false
 	for _, a := range args {
 		if a == "RANK" {
 			a = self
 		}
 		full = append(full, a)
-		if a == ":" {
+		literal = literal || a == "--"
+		if a == ":" && !literal {
 			full = append(full, "-x", proc.RoleVar+"=rank")
 		}
 	}
@@ -275,6 +277,29 @@ func (j *job) prints(want string) *job {
 	j.t.Helper()
 	if got := j.out.String(); got != want {
 		j.t.Errorf("the output is\n%s\nwant\n%s", clip(got), clip(want))
+	}
+	return j
+}
+
+// saysOnce expects these texts once each, and a warning for each of them only.
+func (j *job) saysOnce(parts ...string) *job {
+	j.t.Helper()
+	for _, p := range parts {
+		if n := strings.Count(j.err.String(), p); n != 1 {
+			j.t.Errorf("gorun said %q %d times:\n%s", p, n, clip(j.err.String()))
+		}
+	}
+	if n := strings.Count(j.err.String(), "warning:"); n != len(parts) {
+		j.t.Errorf("gorun warned %d times, want %d:\n%s", n, len(parts), clip(j.err.String()))
+	}
+	return j
+}
+
+// printsLines expects these lines in any order.
+func (j *job) printsLines(want ...string) *job {
+	j.t.Helper()
+	if got := sorted(j.out.String()); got != sorted(strings.Join(want, "\n")+"\n") {
+		j.t.Errorf("the output is\n%s\nwant the lines %q", clip(got), want)
 	}
 	return j
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -20,7 +21,8 @@ const summary = `gorun starts the ranks of a message-passing program on this hos
 fails, all end.
 
 PROGRAM is a binary, or a Go package (a folder, an import path, a .go file), which is built first and leaves nothing
-behind. What follows PROGRAM belongs to it. Several programs in one job are separated by a colon.`
+behind. What follows PROGRAM belongs to it. Several programs in one job are separated by a colon; after -- before
+PROGRAM a colon is an argument.`
 
 const examples = `  gorun -n 4 ./examples/heat                   build a package, run 4 ranks of it
   gorun -n 4 ./heat -steps 100                 run a binary with its arguments
@@ -93,12 +95,9 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		return launcher.CodeUsage, usageError{err}
 	}
 	environ := os.Environ()
-	values, warnings, err := settings.Load(environ)
+	values, err := checkSettings(environ, parts, stderr)
 	if err != nil {
 		return launcher.CodeUsage, err
-	}
-	for _, w := range warnings {
-		fmt.Fprintf(stderr, "gorun: warning: %s\n", w)
 	}
 	job := launcher.Job{
 		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
@@ -140,6 +139,29 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		job.Apps[i].Path = p.Path
 	}
 	return job.Run(), nil
+}
+
+// checkSettings reads gorun's own settings, and warns of what has no effect in them and in those of each program (-x),
+// once for each name. A bad value is an error here and not one of each rank.
+func checkSettings(environ []string, parts []segment, stderr *os.File) (own settings.Values, err error) {
+	own, warnings, err := settings.Load(environ)
+	for _, p := range parts {
+		if err != nil {
+			return own, err
+		}
+		env, _ := resolveEnv(p.env, environ)
+		var more []settings.Warning
+		_, more, err = settings.Load(append(slices.Clone(environ), env...))
+		for _, w := range more {
+			if !slices.Contains(warnings, w) {
+				warnings = append(warnings, w)
+			}
+		}
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(stderr, "gorun: warning: %s\n", w)
+	}
+	return own, err
 }
 
 func findCode(err error) int {
