@@ -44,15 +44,14 @@ func Alloc[T any](n int) (*Buffer[T], error) {
 
 // processMemory is where this process allocates memory that peers can reach; nil: nowhere.
 func processMemory() (*transport.Memory, error) {
-	process.mu.Lock()
-	defer process.mu.Unlock()
+	m := process.member.Load()
 	switch {
-	case process.finalized:
+	case process.finalized.Load():
 		return nil, opError("Alloc", ErrInit, "called after Finalize")
-	case process.member == nil:
+	case m == nil:
 		return nil, nil
 	}
-	return process.member.Memory(), nil
+	return m.Memory(), nil
 }
 
 // Slice is the buffer's memory, n elements. It must not be used after Free.

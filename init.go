@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/hashicorp/go-hclog"
@@ -19,10 +20,12 @@ import (
 
 // process is what Init made; one per process.
 var process struct {
-	mu        sync.Mutex
-	world     *Comm
-	member    *join.Member // nil before Init
-	finalized bool
+	mu    sync.Mutex // held by Init and Finalize, which may take as long as other ranks work
+	world *Comm      // guarded by mu
+
+	// Read without mu by what must not wait for them.
+	member    atomic.Pointer[join.Member] // nil before Init
+	finalized atomic.Bool
 }
 
 // Option of Init or RunLocal.
@@ -52,7 +55,7 @@ func Init(opts ...Option) (*Comm, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	switch {
-	case process.finalized:
+	case process.finalized.Load():
 		return nil, opError("Init", ErrInit, "called after Finalize; a process can join once")
 	case process.world != nil:
 		return nil, opError("Init", ErrInit, "called twice; use the communicator that the first call returned")
@@ -65,7 +68,8 @@ func Init(opts ...Option) (*Comm, error) {
 		}
 		return nil, opError("Init", class, "%w", err)
 	}
-	process.member, process.world = m, worldOf(m.Engine, m.Rank, m.Size)
+	process.world = worldOf(m.Engine, m.Rank, m.Size)
+	process.member.Store(m)
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
 	}
@@ -79,10 +83,7 @@ func worldOf(e *pml.Engine, rank, size int) *Comm {
 // watchLauncher ends a rank whose launcher is gone: the launcher cannot do it any more.
 func watchLauncher(lost <-chan struct{}, rank int) {
 	<-lost
-	process.mu.Lock()
-	over := process.finalized
-	process.mu.Unlock()
-	if over {
+	if process.finalized.Load() {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "mpi: rank %d: the launcher is gone (its control connection has ended); stopping\n", rank)
@@ -96,7 +97,7 @@ func Finalize() error {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	switch {
-	case process.finalized:
+	case process.finalized.Load():
 		return opError("Finalize", ErrInit, "called twice")
 	case process.world == nil:
 		return opError("Finalize", ErrInit, "called before Init")
@@ -105,10 +106,11 @@ func Finalize() error {
 		return opError("Finalize", ErrRequest, "%d operations are under way; "+
 			"complete each request with Wait or Test first", n)
 	}
-	err := process.member.Leave()
-	process.finalized = true
+	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
+	m := process.member.Load()
+	err := m.Leave()
 	process.world.freed.Store(true)
-	if e2 := process.member.Close(opError("", ErrInit, "called after Finalize")); err == nil {
+	if e2 := m.Close(opError("", ErrInit, "called after Finalize")); err == nil {
 		err = e2
 	}
 	if err != nil {
@@ -117,12 +119,10 @@ func Finalize() error {
 	return nil
 }
 
-// Abort ends all ranks of the job at once; gorun's exit code will be code. It does not return; §11.4.2.
+// Abort ends all ranks of the job at once, also while another goroutine is in Init or Finalize; gorun's exit code will
+// be code. It does not return; §11.4.2.
 func Abort(code int) {
-	process.mu.Lock()
-	m := process.member
-	process.mu.Unlock()
-	if m != nil {
+	if m := process.member.Load(); m != nil {
 		m.Abort(code, "mpi.Abort")
 	}
 	os.Exit(code)

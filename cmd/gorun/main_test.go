@@ -52,7 +52,7 @@ func rank(words []string) int {
 		case "join":
 			join()
 		case "finalize":
-			if err := client.Finalize(); err != nil {
+			if err := client.Finalize(context.Background()); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -92,6 +93,8 @@ type Member struct {
 	Rank, Size int
 	client     *pmi.Client      // nil in a world of one
 	device     transport.Device // to the other ranks; nil if there are none
+	ctx        context.Context  // ends with Close
+	stop       context.CancelFunc
 }
 
 // Job joins the job that the launcher describes, or makes a world of one rank if nothing describes a job. The error
@@ -101,22 +104,46 @@ func Job(o Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.set.Timeout)
-	defer cancel()
-	client, err := pmi.Join(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if client == nil {
-		engine, err := c.newEngine(pml.Config{Size: 1, Spin: c.set.Spin})
-		return &Member{Engine: engine, Size: 1}, err
-	}
-	m := &Member{Rank: client.Rank(), Size: client.Size(), client: client}
-	if err := m.connect(ctx, c); err != nil {
-		client.Close()
+	m := &Member{Size: 1}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	if err := m.join(c); err != nil {
+		m.stop()
 		return nil, err
 	}
 	return m, nil
+}
+
+func (m *Member) join(c config) (err error) {
+	ctx, cancel := context.WithTimeoutCause(m.ctx, c.set.Timeout,
+		fmt.Errorf("not within %v (GORUN_TIMEOUT): %w", c.set.Timeout, context.DeadlineExceeded))
+	defer cancel()
+	if m.client, err = pmi.Join(ctx); err != nil {
+		return err
+	}
+	if m.client == nil {
+		m.Engine, err = c.newEngine(pml.Config{Size: 1, Spin: c.set.Spin})
+		return err
+	}
+	m.Rank, m.Size = m.client.Rank(), m.client.Size()
+	if err := m.connect(ctx, c.of(m.client.Launcher())); err != nil {
+		m.client.Close()
+		return err
+	}
+	return nil
+}
+
+// of leaves out what the environment says of the ranks of a host, unless it is from the launcher of this job: another
+// one that surrounds it has left its own variables.
+func (c config) of(launcher string) config {
+	switch launcher {
+	case pmi.Gorun:
+	case pmi.Hydra:
+		c.set.CPUs = 0
+		c.set.LocalSize, _ = strconv.Atoi(lookup(c.Environ, "MPI_LOCALNRANKS"))
+	default:
+		c.set.CPUs, c.set.LocalSize = 0, 0
+	}
+	return c
 }
 
 // connect opens the device, makes the engine and publishes its address. It returns when all ranks have done so.
@@ -134,7 +161,7 @@ func (m *Member) connect(ctx context.Context, c config) error {
 	}
 	var err error
 	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Spin: spin, GiveWay: giveWay,
-		Lookup: func(_ context.Context, peer int) ([]byte, error) { return m.client.Get(addressKey(peer)) }})
+		Lookup: func(ctx context.Context, peer int) ([]byte, error) { return m.client.Get(ctx, addressKey(peer)) }})
 	if err != nil {
 		if m.device != nil {
 			m.device.Close()
@@ -151,7 +178,7 @@ func (m *Member) connect(ctx context.Context, c config) error {
 func (m *Member) openDevice(c config, local int, known bool) (transport.Device, error) {
 	log := c.Log.With("rank", m.Rank)
 	d, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
-		secret: m.secret, log: log.Warn, debug: log.Debug, set: c.set})
+		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, log: log.Warn, debug: log.Debug, set: c.set})
 	if err == nil && c.Wrap != nil {
 		d = c.Wrap(m.Rank, d)
 	}
@@ -160,10 +187,10 @@ func (m *Member) openDevice(c config, local int, known bool) (transport.Device, 
 
 // publish puts what the other ranks need to connect to this one where they find it, and waits until all have done so.
 func (m *Member) publish(ctx context.Context) error {
-	if err := m.shareSecret(); err != nil {
+	if err := m.shareSecret(ctx); err != nil {
 		return err
 	}
-	if err := m.client.Put(addressKey(m.Rank), m.Engine.Address()); err != nil {
+	if err := m.client.Put(ctx, addressKey(m.Rank), m.Engine.Address()); err != nil {
 		return err
 	}
 	return m.client.Fence(ctx)
@@ -176,9 +203,6 @@ func localRanks(c config, size int) (local int, known bool) {
 	if c.set.LocalSize > 0 {
 		return c.set.LocalSize, true
 	}
-	if n, err := strconv.Atoi(lookup(c.Environ, "MPI_LOCALNRANKS")); err == nil && n > 0 {
-		return n, true
-	}
 	return size, false
 }
 
@@ -187,21 +211,23 @@ func localRanks(c config, size int) (local int, known bool) {
 const secretKey = "gorun-secret"
 
 // shareSecret makes the job's secret if a transport needs one and the launcher gives none.
-func (m *Member) shareSecret() error {
+func (m *Member) shareSecret(ctx context.Context) error {
 	if m.device == nil || m.device.Facts().Refused == nil || m.client.Secret() != nil || m.Rank != 0 {
 		return nil
 	}
 	secret := make([]byte, 32)
 	rand.Read(secret)
-	return m.client.Put(secretKey, secret)
+	return m.client.Put(ctx, secretKey, secret)
 }
 
 // secret is the job's. It is asked for when all ranks have published.
-func (m *Member) secret() ([]byte, error) {
+func (m *Member) secret(patience time.Duration) ([]byte, error) {
 	if s := m.client.Secret(); s != nil {
 		return s, nil
 	}
-	return m.client.Get(secretKey)
+	ctx, cancel := context.WithTimeout(m.ctx, patience)
+	defer cancel()
+	return m.client.Get(ctx, secretKey)
 }
 
 // Memory is the device's, or nil if its peers cannot reach memory of this rank.
@@ -227,19 +253,21 @@ func (m *Member) Abort(code int, why string) {
 	}
 }
 
-// Leave returns when all ranks have called it.
+// Leave returns when all ranks have called it, however long they work before. It fails when the launcher is gone, which
+// ends the job when a rank dies.
 func (m *Member) Leave() error {
 	if m.client == nil {
 		return nil
 	}
-	if err := m.client.Fence(context.Background()); err != nil {
+	if err := m.client.Fence(m.ctx); err != nil {
 		return err
 	}
-	return m.client.Finalize()
+	return m.client.Finalize(m.ctx)
 }
 
 // Close frees everything; calls on the engine fail with cause afterwards.
 func (m *Member) Close(cause error) error {
+	m.stop()
 	err := m.Engine.Close(cause)
 	if m.client != nil {
 		m.client.Close()

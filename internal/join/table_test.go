@@ -246,22 +246,29 @@ func TestAutoIsExplained(t *testing.T) {
 	}
 }
 
+// What the environment says of the ranks of a host is believed of the launcher that has started this process: others
+// that surround it leave their variables behind.
 func TestLocalRanks(t *testing.T) {
-	for environ, want := range map[string]string{
-		"":                                     "7 false",
-		"GORUN_LOCAL_SIZE=3":                   "3 true",
-		"MPI_LOCALNRANKS=2":                    "2 true",
-		"GORUN_LOCAL_SIZE=3 MPI_LOCALNRANKS=2": "3 true",
-		"GORUN_LOCAL_SIZE=0":                   "7 false",
-		"MPI_LOCALNRANKS=0":                    "7 false",
+	for _, tc := range []struct{ launcher, environ, want string }{
+		{"gorun", "", "7 false, 0 CPUs"},
+		{"gorun", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5", "3 true, 5 CPUs"},
+		{"gorun", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "3 true, 5 CPUs"},
+		{"gorun", "GORUN_LOCAL_SIZE=0", "7 false, 0 CPUs"},
+		{"hydra", "MPI_LOCALNRANKS=2", "2 true, 0 CPUs"},
+		{"hydra", "MPI_LOCALNRANKS=0", "7 false, 0 CPUs"},
+		{"hydra", "MPI_LOCALNRANKS=x", "7 false, 0 CPUs"},
+		{"hydra", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "2 true, 0 CPUs"},
+		{"slurm", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "7 false, 0 CPUs"},
+		{"pmi", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "7 false, 0 CPUs"},
 	} {
-		c, err := loadOptions(Options{Environ: strings.Fields(environ)})
+		c, err := loadOptions(Options{Environ: strings.Fields(tc.environ)})
 		if err != nil {
 			t.Fatal(err)
 		}
+		c = c.of(tc.launcher)
 		local, known := localRanks(c, 7)
-		if got := fmt.Sprint(local, known); got != want {
-			t.Errorf("%q: %s, want %s", environ, got, want)
+		if got := fmt.Sprintf("%d %v, %d CPUs", local, known, c.set.CPUs); got != tc.want {
+			t.Errorf("%q under %s: %s, want %s", tc.environ, tc.launcher, got, tc.want)
 		}
 	}
 }

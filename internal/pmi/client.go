@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// DefaultTimeout bounds every step of the wire-up for which the context names no deadline.
-const DefaultTimeout = 60 * time.Second
+// abortLimit is how long Abort waits for a launcher that does not read.
+const abortLimit = time.Second
 
 // helloVersion is the version of our own commands (gorun_hello and what may follow).
 const helloVersion = 1
@@ -29,34 +29,32 @@ var (
 )
 
 // Client is a rank's end of the control connection. All methods may be called from any goroutine;
-// PMI-1 knows one request at a time, so they queue.
+// PMI-1 knows one request at a time, so they queue. A request waits until its context ends or the connection does.
 type Client struct {
 	conn     net.Conn
 	in       lineReader // owned by Join until the reader starts, then by the reader
 	rank     int
 	size     int
 	name     string // kvsname
-	launcher string // gorun, hydra, slurm, or pmi for any other PMI-1 launcher
+	launcher string
 	secret   []byte
 	keyMax   int // keylen_max, as the launcher said
 	valMax   int // vallen_max, as the launcher said
 
 	// turn holds one token: its holder owns the wire for one request and its reply, and the
-	// field broken.
+	// fields broken and owed.
 	turn chan struct{}
-	// broken is the reason why no further request can be made: a request was given up while its reply
-	// was still to come, or the launcher broke the protocol.
+	// broken is the reason why no further request can be made: a barrier was given up, or the launcher broke the
+	// protocol.
 	broken error
+	owed   bool // the reply to a request that was given up is still to come, before any other
 
 	writing sync.Mutex // one whole line at a time; Abort takes this and not the turn
 
-	waiting atomic.Bool // a request is on the wire; set before its write, cleared by its owner
-	// abandoned: broken is set because a reply may still come. From then on the reader drops lines and
-	// only watches for the end.
-	abandoned atomic.Bool
-	replies   chan line // from the reader to the holder of the turn
-	dead      chan struct{}
-	deadErr   error // why the reader ended; written before dead is closed
+	waiting atomic.Bool // a reply is to come; set before the write of its request, cleared by the holder of the turn
+	replies chan line   // from the reader to the holder of the turn
+	dead    chan struct{}
+	deadErr error // why the reader ended; written before dead is closed
 
 	leaving atomic.Bool // Finalize or Close has begun: the end of the connection is no loss
 	lost    chan struct{}
@@ -85,6 +83,16 @@ func (c *Client) Size() int { return c.size }
 
 // Name is the job's name, unique on this host at this time (PMI's kvsname).
 func (c *Client) Name() string { return c.name }
+
+// Launcher is Gorun or Hydra, slurm, or pmi for any other launcher, as the launcher at the other end of the connection
+// has proved: variables of another one that surrounds it have no say.
+func (c *Client) Launcher() string { return c.launcher }
+
+// What Launcher returns for launchers whose environment says more about the job.
+const (
+	Gorun = "gorun"
+	Hydra = "hydra"
+)
 
 // Secret is known to the ranks of this job only. It is nil under launchers other than gorun, and
 // where gorun was dialled and there was no key to prove anything by.
@@ -128,9 +136,6 @@ func (c *Client) readLines() error {
 		if err != nil {
 			return fmt.Errorf("%w: the launcher sent %w", ErrLost, err)
 		}
-		if c.abandoned.Load() {
-			continue
-		}
 		// A launcher that speaks out of turn would make every later reply answer the wrong question.
 		if !c.waiting.Load() {
 			return fmt.Errorf("%w: the launcher sent %q without being asked", ErrLost, l.cmd)
@@ -145,8 +150,6 @@ func (c *Client) readLines() error {
 
 // request sends one line and returns the reply, which must be named want.
 func (c *Client) request(ctx context.Context, want string, l line) (line, error) {
-	ctx, cancel := c.deadline(ctx)
-	defer cancel()
 	select {
 	case <-c.turn:
 	case <-ctx.Done():
@@ -169,8 +172,13 @@ func (c *Client) exchange(ctx context.Context, want string, l line) (line, error
 	if err != nil {
 		return line{}, err
 	}
+	if c.owed {
+		if _, err := c.reply(ctx); err != nil {
+			return line{}, err
+		}
+		c.owed = false
+	}
 	c.waiting.Store(true)
-	defer c.waiting.Store(false)
 	if err := c.write(ctx, out); err != nil {
 		// The reader says best why a connection is gone.
 		select {
@@ -181,19 +189,32 @@ func (c *Client) exchange(ctx context.Context, want string, l line) (line, error
 		c.broken = err
 		return line{}, err
 	}
+	reply, err := c.reply(ctx)
+	switch {
+	case err == nil:
+		return c.check(want, reply)
+	case l.cmd == "barrier_in":
+		c.broken = errors.New("an earlier barrier_in was given up, and cannot be taken back")
+	default:
+		c.owed = true
+	}
+	return line{}, err
+}
+
+// reply waits for one that is to come.
+func (c *Client) reply(ctx context.Context) (line, error) {
 	select {
 	case reply := <-c.replies:
-		return c.check(want, reply)
+		c.waiting.Store(false)
+		return reply, nil
 	case <-c.dead:
 		select { // the last line may have come together with the end
 		case reply := <-c.replies:
-			return c.check(want, reply)
+			return reply, nil
 		default:
 		}
 		return line{}, c.deadErr
 	case <-ctx.Done():
-		c.broken = fmt.Errorf("an earlier %s was given up while its reply was outstanding", l.cmd)
-		c.abandoned.Store(true)
 		return line{}, context.Cause(ctx)
 	}
 }
@@ -206,22 +227,14 @@ func (c *Client) check(want string, reply line) (line, error) {
 	return reply, nil
 }
 
+// write sends one whole line.
 func (c *Client) write(ctx context.Context, b []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if d, ok := ctx.Deadline(); ok {
-		c.conn.SetWriteDeadline(d)
-	}
+	limit, _ := ctx.Deadline() // zero: none
+	c.conn.SetWriteDeadline(limit)
 	_, err := c.conn.Write(b)
 	return err
-}
-
-func (c *Client) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, DefaultTimeout,
-		fmt.Errorf("no answer within %v: %w", DefaultTimeout, context.DeadlineExceeded))
 }
 
 // stepError names the step, the rank and the launcher.
@@ -242,7 +255,7 @@ func (c *Client) refused(step string, l line) error {
 }
 
 // Put stores value under key; other ranks see it after the next Fence. Each key can be put once in a job.
-func (c *Client) Put(key string, value []byte) error {
+func (c *Client) Put(ctx context.Context, key string, value []byte) error {
 	if c.leaving.Load() {
 		return c.stepError("put", ErrFinalized)
 	}
@@ -255,7 +268,7 @@ func (c *Client) Put(key string, value []byte) error {
 	}
 	for i, text := range parts {
 		l := newLine("put", "kvsname", c.name, "key", partKey(key, i), "value", text)
-		reply, err := c.request(context.Background(), "put_result", l)
+		reply, err := c.request(ctx, "put_result", l)
 		if err == nil {
 			err = c.refused("put", reply)
 		}
@@ -274,14 +287,14 @@ func partKey(key string, i int) string {
 }
 
 // Get returns what some rank has put under key before the last Fence, or ErrNoKey.
-func (c *Client) Get(key string) ([]byte, error) {
+func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	if c.leaving.Load() {
 		return nil, c.stepError("get", ErrFinalized)
 	}
 	if err := checkKey(key, c.keyMax); err != nil {
 		return nil, c.stepError("get", err)
 	}
-	text, err := c.getText(key)
+	text, err := c.getText(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +305,7 @@ func (c *Client) Get(key string) ([]byte, error) {
 	var all strings.Builder
 	all.WriteString(first)
 	for i := 1; i < parts; i++ {
-		text, err := c.getText(partKey(key, i))
+		text, err := c.getText(ctx, partKey(key, i))
 		if err != nil {
 			return nil, err
 		}
@@ -308,8 +321,8 @@ func (c *Client) Get(key string) ([]byte, error) {
 	return value, nil
 }
 
-func (c *Client) getText(key string) (string, error) {
-	reply, err := c.request(context.Background(), "get_result", newLine("get", "kvsname", c.name, "key", key))
+func (c *Client) getText(ctx context.Context, key string) (string, error) {
+	reply, err := c.request(ctx, "get_result", newLine("get", "kvsname", c.name, "key", key))
 	if err != nil {
 		return "", err
 	}
@@ -320,7 +333,8 @@ func (c *Client) getText(key string) (string, error) {
 	return text, nil
 }
 
-// Fence waits until every rank of the job has called it; all puts made before are visible afterwards.
+// Fence waits until every rank of the job has called it, however long they work before; all puts made before are
+// visible afterwards.
 // A Fence whose context ends leaves the client unusable for anything but Abort and Close, because PMI
 // cannot take a barrier back.
 func (c *Client) Fence(ctx context.Context) error {
@@ -342,15 +356,17 @@ func (c *Client) Abort(code int, message string) error {
 	}
 	l := newLine("abort", "exitcode", strconv.Itoa(code))
 	// Other launchers take the rest of the line for the code, or split it at blanks.
-	if c.launcher == "gorun" && message != "" {
+	if c.launcher == Gorun && message != "" {
 		l.fields = append(l.fields, field{"message", b64.EncodeToString([]byte(truncate(message, 600)))})
 	}
 	out, err := l.encode()
 	if err != nil {
 		return c.stepError("abort", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), abortLimit)
 	defer cancel()
+	limit, _ := ctx.Deadline()
+	c.conn.SetWriteDeadline(limit) // also of a write that is under way
 	if err := c.write(ctx, out); err != nil {
 		return c.stepError("abort", err)
 	}
@@ -366,11 +382,11 @@ func truncate(s string, n int) string {
 
 // Finalize says to the launcher that this rank may exit, and closes the connection. From its call on,
 // Lost does not fire and the rank may exit with code 0.
-func (c *Client) Finalize() error {
+func (c *Client) Finalize(ctx context.Context) error {
 	if c.leaving.Swap(true) {
 		return c.stepError("finalize", ErrFinalized)
 	}
-	reply, err := c.request(context.Background(), "finalize_ack", newLine("finalize"))
+	reply, err := c.request(ctx, "finalize_ack", newLine("finalize"))
 	if errors.Is(err, ErrFinalized) { // this is the first Finalize, so the launcher is gone
 		err = fmt.Errorf("wire-up step finalize of rank %d (launcher: %s): %w", c.rank, c.launcher, ErrLost)
 	}

@@ -89,19 +89,19 @@ func exercise(t *testing.T, env lookup, launcher string) {
 		t.Errorf("rank %d of %d under %q, secret %v", c.Rank(), c.Size(), c.launcher, c.Secret() != nil)
 	}
 	value := []byte{0, 7, 0xf8, 0x80}
-	if err := c.Put("addr-0", value); err != nil {
+	if err := c.Put(t.Context(), "addr-0", value); err != nil {
 		t.Error(err)
 	}
 	if err := c.Fence(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if got, err := c.Get("addr-0"); err != nil || !bytes.Equal(got, value) {
+	if got, err := c.Get(t.Context(), "addr-0"); err != nil || !bytes.Equal(got, value) {
 		t.Error(got, err)
 	}
-	if _, err := c.Get("nosuch"); !errors.Is(err, ErrNoKey) {
+	if _, err := c.Get(t.Context(), "nosuch"); !errors.Is(err, ErrNoKey) {
 		t.Error(err)
 	}
-	if err := c.Finalize(); err != nil {
+	if err := c.Finalize(t.Context()); err != nil {
 		t.Error(err)
 	}
 	select {
@@ -109,13 +109,13 @@ func exercise(t *testing.T, env lookup, launcher string) {
 		t.Error("Lost fired although the rank had finalized")
 	default:
 	}
-	if err := c.Put("x", nil); !errors.Is(err, ErrFinalized) {
+	if err := c.Put(t.Context(), "x", nil); !errors.Is(err, ErrFinalized) {
 		t.Errorf("Put after Finalize: %v", err)
 	}
 	if err := c.Fence(context.Background()); !errors.Is(err, ErrFinalized) {
 		t.Errorf("Fence after Finalize: %v", err)
 	}
-	if err := c.Finalize(); !errors.Is(err, ErrFinalized) {
+	if err := c.Finalize(t.Context()); !errors.Is(err, ErrFinalized) {
 		t.Errorf("second Finalize: %v", err)
 	}
 }
@@ -262,19 +262,19 @@ func TestRoundTrip(t *testing.T) {
 					t.Errorf("%q %d %q", c.launcher, c.Size(), c.Name())
 				}
 				mine := append([]byte{byte(c.Rank())}, big[:MaxPut-1]...)
-				if err := c.Put(fmt.Sprintf("big-%d", c.Rank()), mine); err != nil {
+				if err := c.Put(t.Context(), fmt.Sprintf("big-%d", c.Rank()), mine); err != nil {
 					t.Error(err)
 				}
 				if err := c.Fence(context.Background()); err != nil {
 					t.Error(err)
 				}
 				for r := range n {
-					got, err := c.Get(fmt.Sprintf("big-%d", r))
+					got, err := c.Get(t.Context(), fmt.Sprintf("big-%d", r))
 					if err != nil || len(got) != MaxPut || got[0] != byte(r) || !bytes.Equal(got[1:], big[:MaxPut-1]) {
 						t.Errorf("rank %d: value of %d: %d bytes, %v", c.Rank(), r, len(got), err)
 					}
 				}
-				if err := c.Finalize(); err != nil {
+				if err := c.Finalize(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -310,20 +310,20 @@ func TestShortValuesNeedOneKey(t *testing.T) {
 func TestBadKeys(t *testing.T) {
 	_, c := world(t, 1, false, Options{})
 	for _, key := range []string{"", "a b", "a=b", "a\nb", `a\b`, "PMI_x", strings.Repeat("k", 60), "ü"} {
-		if err := c[0].Put(key, nil); err == nil {
+		if err := c[0].Put(t.Context(), key, nil); err == nil {
 			t.Errorf("key %q was put", key)
 		}
-		if _, err := c[0].Get(key); err == nil || errors.Is(err, ErrNoKey) {
+		if _, err := c[0].Get(t.Context(), key); err == nil || errors.Is(err, ErrNoKey) {
 			t.Errorf("key %q was looked for: %v", key, err)
 		}
 	}
-	if err := c[0].Put("k", make([]byte, MaxPut+1)); err == nil {
+	if err := c[0].Put(t.Context(), "k", make([]byte, MaxPut+1)); err == nil {
 		t.Error("a value over the limit was put")
 	}
-	if err := c[0].Put("k", []byte("1")); err != nil {
+	if err := c[0].Put(t.Context(), "k", []byte("1")); err != nil {
 		t.Error(err)
 	}
-	if err := c[0].Put("k", []byte("2")); err == nil || !strings.Contains(err.Error(), "duplicate") {
+	if err := c[0].Put(t.Context(), "k", []byte("2")); err == nil || !strings.Contains(err.Error(), "duplicate") {
 		t.Errorf("a second put of a key: %v", err)
 	}
 }
@@ -335,10 +335,10 @@ func TestConcurrentUse(t *testing.T) {
 		for i := range 20 {
 			all.Go(func() {
 				key := fmt.Sprintf("r%d-%d", c.Rank(), i)
-				if err := c.Put(key, []byte(key)); err != nil {
+				if err := c.Put(t.Context(), key, []byte(key)); err != nil {
 					t.Error(err)
 				}
-				if v, err := c.Get(key); err != nil || string(v) != key {
+				if v, err := c.Get(t.Context(), key); err != nil || string(v) != key {
 					t.Errorf("%q %v", v, err)
 				}
 			})
@@ -358,10 +358,10 @@ func TestLost(t *testing.T) {
 	s.Close()
 	for _, c := range clients {
 		within(t, c.Lost(), "Lost")
-		if _, err := c.Get("x"); !errors.Is(err, ErrLost) {
+		if _, err := c.Get(t.Context(), "x"); !errors.Is(err, ErrLost) {
 			t.Errorf("Get after the launcher's end: %v", err)
 		}
-		if err := c.Finalize(); !errors.Is(err, ErrLost) {
+		if err := c.Finalize(t.Context()); !errors.Is(err, ErrLost) {
 			t.Errorf("Finalize after the launcher's end: %v", err)
 		}
 	}
@@ -420,7 +420,7 @@ func TestFenceGivenUp(t *testing.T) {
 	if err := clients[1].Fence(context.Background()); err != nil { // rank 0 has entered: the reply to it comes now
 		t.Fatal(err)
 	}
-	if _, err := clients[0].Get("x"); err == nil || errors.Is(err, ErrNoKey) {
+	if _, err := clients[0].Get(t.Context(), "x"); err == nil || errors.Is(err, ErrNoKey) {
 		t.Errorf("a later Get: %v", err)
 	}
 	select {
@@ -476,10 +476,10 @@ func FuzzClient(f *testing.F) {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := c.handshake(ctx, from(map[string]string{EnvJob: "k"})); err == nil {
-			c.Put("a", make([]byte, 3000))
-			c.Get("a")
+			c.Put(ctx, "a", make([]byte, 3000))
+			c.Get(ctx, "a")
 			c.Fence(ctx)
-			c.Finalize()
+			c.Finalize(ctx)
 		}
 		c.Close()
 		if ctx.Err() != nil {

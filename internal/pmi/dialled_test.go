@@ -113,16 +113,16 @@ func TestDialled(t *testing.T) {
 				wantEvent(t, s, EventInit, rank)
 			}
 			each(clients, func(c *Client) {
-				if err := c.Put(fmt.Sprint("k", c.Rank()), []byte{byte(c.Rank())}); err != nil {
+				if err := c.Put(t.Context(), fmt.Sprint("k", c.Rank()), []byte{byte(c.Rank())}); err != nil {
 					t.Error(err)
 				}
 				if err := c.Fence(t.Context()); err != nil {
 					t.Error(err)
 				}
-				if v, err := c.Get(fmt.Sprint("k", (c.Rank()+1)%3)); err != nil || v[0] != byte((c.Rank()+1)%3) {
+				if v, err := c.Get(t.Context(), fmt.Sprint("k", (c.Rank()+1)%3)); err != nil || v[0] != byte((c.Rank()+1)%3) {
 					t.Error(v, err)
 				}
-				if err := c.Finalize(); err != nil {
+				if err := c.Finalize(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -197,7 +197,7 @@ func TestIntruders(t *testing.T) {
 	authtest.Run(t, authtest.Listener{
 		Dial: func() (net.Conn, error) { return net.Dial("tcp", env(0)[EnvPort]) },
 		Member: func() *auth.Handshaker {
-			return &auth.Handshaker{Protocol: protocol, Job: s.Name(), Rank: 0, Size: size, Limit: DefaultTimeout,
+			return &auth.Handshaker{Protocol: protocol, Job: s.Name(), Rank: 0, Size: size, Limit: answerLimit,
 				Secret: func() ([]byte, error) { return s.opts.Key, nil }}
 		},
 		To:      auth.Launcher,

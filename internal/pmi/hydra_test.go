@@ -30,14 +30,14 @@ func beRank() error {
 		return fmt.Errorf("a world of one")
 	}
 	value := func(r int) []byte { return bytes.Repeat([]byte{byte(r), 0, '\n', 0xff}, 1000) }
-	if err := c.Put(fmt.Sprintf("addr-%d", c.Rank()), value(c.Rank())); err != nil {
+	if err := c.Put(ctx, fmt.Sprintf("addr-%d", c.Rank()), value(c.Rank())); err != nil {
 		return err
 	}
 	if err := c.Fence(ctx); err != nil {
 		return err
 	}
 	for r := range c.Size() {
-		got, err := c.Get(fmt.Sprintf("addr-%d", r))
+		got, err := c.Get(ctx, fmt.Sprintf("addr-%d", r))
 		if err != nil || !bytes.Equal(got, value(r)) {
 			return fmt.Errorf("rank %d got %d bytes of rank %d: %w", c.Rank(), len(got), r, err)
 		}
@@ -46,7 +46,7 @@ func beRank() error {
 		return err
 	}
 	fmt.Printf("rank %d of %d under %s\n", c.Rank(), c.Size(), c.launcher)
-	return c.Finalize()
+	return c.Finalize(ctx)
 }
 
 // mpiexec.hydra is a server that we did not write.

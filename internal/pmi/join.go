@@ -43,7 +43,7 @@ type lookup func(name string) string
 // says that the job has more than one rank, or that a launcher started it, and no PMI-1 connection
 // can be made, it returns an error that names the variable and what to do: never a silent world of one.
 //
-// Each step may take until ctx ends, or DefaultTimeout where ctx has no deadline.
+// It may take until ctx ends.
 func Join(ctx context.Context) (*Client, error) {
 	if os.Getenv(EnvKey) != "" {
 		defer func() {
@@ -55,12 +55,6 @@ func Join(ctx context.Context) (*Client, error) {
 }
 
 func join(ctx context.Context, env lookup) (*Client, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, DefaultTimeout,
-			fmt.Errorf("no answer within %v: %w", DefaultTimeout, context.DeadlineExceeded))
-		defer cancel()
-	}
 	switch {
 	case env(EnvFD) != "":
 		c, err := joinFD(env)
@@ -265,7 +259,7 @@ func (c *Client) handshake(ctx context.Context, env lookup) error {
 		return c.stepError("get_maxes", fmt.Errorf("values of %d characters are too short to be of use", c.valMax))
 	}
 	c.launcher = launcherName(env, name)
-	if c.launcher == "gorun" {
+	if c.launcher == Gorun {
 		return c.hello(ctx)
 	}
 	return nil
@@ -287,12 +281,14 @@ func (c *Client) limits(l line) error {
 	return nil
 }
 
+// launcherName says by the job's name which launcher is at the other end. gorun's is in the environment too, and is
+// unlike all others, so that a job that another launcher starts inside of gorun's is not taken for gorun's.
 func launcherName(env lookup, kvsname string) string {
 	switch {
 	case env(EnvJob) != "" && env(EnvJob) == kvsname:
-		return "gorun"
-	case env("HYDI_CONTROL_FD") != "" || strings.HasPrefix(kvsname, "kvs_"):
-		return "hydra"
+		return Gorun
+	case strings.HasPrefix(kvsname, "kvs_"):
+		return Hydra
 	case env("SLURM_JOB_ID") != "":
 		return "slurm"
 	}

@@ -22,14 +22,14 @@ func ring() error {
 	if err != nil {
 		return err
 	}
-	if err := c.Put(fmt.Sprint("v", c.Rank()), bytes.Repeat([]byte{byte(c.Rank())}, 2000)); err != nil {
+	if err := c.Put(ctx, fmt.Sprint("v", c.Rank()), bytes.Repeat([]byte{byte(c.Rank())}, 2000)); err != nil {
 		return err
 	}
 	if err := c.Fence(ctx); err != nil {
 		return err
 	}
 	next := (c.Rank() + 1) % c.Size()
-	if v, err := c.Get(fmt.Sprint("v", next)); err != nil || len(v) != 2000 || v[0] != byte(next) {
+	if v, err := c.Get(ctx, fmt.Sprint("v", next)); err != nil || len(v) != 2000 || v[0] != byte(next) {
 		return fmt.Errorf("rank %d has %d bytes of rank %d: %w", c.Rank(), len(v), next, err)
 	}
 	name, _ := os.Hostname()
@@ -53,7 +53,7 @@ func ring() error {
 	if err := c.Fence(ctx); err != nil {
 		return err
 	}
-	return c.Finalize()
+	return c.Finalize(ctx)
 }
 
 func start(t *testing.T, h *Hosts, job Job, then string, env ...string) *Running {

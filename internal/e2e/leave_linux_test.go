@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+)
+
+func init() {
+	// Rank 1 works for longer than GORUN_TIMEOUT while the others are in Finalize.
+	role("finalize early", func(_ context.Context, w *mpi.Comm) error {
+		if w.Rank() == 1 {
+			time.Sleep(time.Second)
+		}
+		return nil
+	})
+	roles["abort in finalize"] = func() error { return abortInside("(*Client).Fence", false) }
+	roles["abort in flush"] = func() error { return abortInside("(*Engine).Flush", true) }
+	roles["abort in init"] = func() error {
+		if os.Getenv("PMI_RANK") == "1" {
+			select {} // gorun ends this process
+		}
+		go abortWhenIn("(*Client).Fence")
+		_, err := mpi.Init()
+		return err
+	}
+	roles["in finalize"] = inFinalize
+}
+
+// abortInside: rank 0 calls Abort while its Finalize is in a function. buffered: it has a message that is not received.
+func abortInside(function string, buffered bool) error {
+	w, err := mpi.Init()
+	if err != nil {
+		return err
+	}
+	if w.Rank() == 1 {
+		select {} // gorun ends this process
+	}
+	if buffered {
+		if err := mpi.Bsend(w, make([]byte, large), 0, 1); err != nil {
+			return err
+		}
+	}
+	go abortWhenIn(function)
+	return mpi.Finalize()
+}
+
+// whenIn returns when a goroutine of this process is in a function.
+func whenIn(function string) {
+	stacks := make([]byte, 1<<20)
+	for !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), function) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func abortWhenIn(function string) {
+	whenIn(function)
+	mpi.Abort(7)
+}
+
+// inFinalize: rank 0 says that it is in Finalize, and rank 1 does what its argument says.
+func inFinalize() error {
+	w, err := mpi.Init()
+	if err != nil {
+		return err
+	}
+	if w.Rank() == 1 {
+		if len(os.Args) > 1 && os.Args[1] == "exit" {
+			if _, err := mpi.Recv(w, []byte{0}, 0, 0); err != nil {
+				return err
+			}
+			os.Exit(5)
+		}
+		select {} // gorun or its cleaner ends this process
+	}
+	if len(os.Args) > 1 {
+		if err := mpi.Send(w, []byte{0}, 1, 0); err != nil {
+			return err
+		}
+	}
+	go func() {
+		whenIn("(*Client).Fence")
+		fmt.Println("ready")
+	}()
+	return mpi.Finalize()
+}
+
+// Finalize waits for as long as other ranks work, whatever GORUN_TIMEOUT says; §11.2.2.
+func TestFinalizeWaits(t *testing.T) {
+	run(t, spec{n: 3, role: "finalize early", env: []string{"GORUN_TIMEOUT=500ms"}}, 0)
+}
+
+// Abort ends the rank at once, whatever another goroutine waits for.
+func TestAbortWhileWaiting(t *testing.T) {
+	for _, role := range []string{"abort in finalize", "abort in flush", "abort in init"} {
+		t.Run(role, func(t *testing.T) {
+			run(t, spec{n: 2, role: role, env: []string{"GORUN_TIMEOUT=10m"}}, 7)
+		})
+	}
+}
+
+// A death is noticed in Finalize.
+func TestDeathInFinalize(t *testing.T) {
+	t.Run("another rank's", func(t *testing.T) {
+		run(t, spec{n: 2, role: "in finalize", args: []string{"exit"}}, 5).says(`^gorun: rank 1 .* exited with code 5`)
+	})
+	t.Run("gorun's", func(t *testing.T) {
+		j := start(t, spec{n: 2, role: "in finalize"})
+		proc.Eventually(t, "rank 0 to be in Finalize", func() bool { return strings.Contains(j.out.String(), "ready\n") })
+		j.cmd.Process.Signal(syscall.SIGKILL)
+		proc.Eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
+		j.wait(-1)
+	})
+}
