@@ -62,6 +62,31 @@ func parseLine(b []byte) (line, error) {
 	return l, nil
 }
 
+// parseAbort takes an abort apart that is no proper line: its message may stand there in plain text, or be cut off. No
+// mistake in it makes it ineffective.
+func parseAbort(b []byte) (line, bool) {
+	rest, ok := bytes.CutPrefix(b, []byte("cmd=abort"))
+	if !ok || len(rest) > 0 && rest[0] != ' ' {
+		return line{}, false
+	}
+	l := line{cmd: "abort"}
+	words, text, found := strings.Cut(string(rest), " message=")
+	for _, w := range strings.Fields(words) {
+		if code, ok := strings.CutPrefix(w, "exitcode="); ok {
+			l.fields = append(l.fields, field{"exitcode", code})
+		}
+	}
+	if found {
+		l.fields = append(l.fields, field{"message", strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f {
+				return ' '
+			}
+			return r
+		}, text)})
+	}
+	return l, true
+}
+
 // tokenEnd returns where the token that starts at i ends: at a space that no backslash escapes.
 func tokenEnd(b []byte, i int) int {
 	for ; i < len(b) && b[i] != ' '; i++ {
@@ -175,7 +200,7 @@ type lineReader struct {
 	start, end int // buf[start:end] has been read and not yet handed out
 }
 
-// next returns one line without its LF. The slice is valid until the next call.
+// next returns one line without its LF; with errLineTooLong what has come of it. The slice is valid until the next call.
 func (lr *lineReader) next() ([]byte, error) {
 	scanned := 0
 	for {
@@ -186,7 +211,7 @@ func (lr *lineReader) next() ([]byte, error) {
 		}
 		scanned = len(pending)
 		if scanned == maxRead {
-			return nil, errLineTooLong
+			return pending, errLineTooLong
 		}
 		if lr.start > 0 {
 			copy(lr.buf[:], pending)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,7 +73,7 @@ const (
 	// valMax makes a get_result line with any name and key stay under 1024 bytes, the buffer of MPICH's client.
 	valMax       = 880
 	writeTimeout = 30 * time.Second
-	outboxSize   = 4    // a connection owes at most one reply and one barrier_out
+	outboxSize   = 4    // how many requests of a client may be unanswered before no more are read
 	maxSpawn     = 1024 // lines of one mcmd=spawn
 )
 
@@ -98,19 +99,22 @@ type Server struct {
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
 // barrier_out comes from the rank that entered last and must not wait for a client that does not read.
+//
+// Each request but abort takes a place in owed, and gives rise to one line in outbox; the writer gives the place back.
 type serverConn struct {
 	s         *Server
 	rank      int
 	conn      net.Conn
 	inherited bool // this process handed the other end to the rank, which gets the secret in clear
 	in        lineReader
-	outbox    chan []byte // closed never; the writer ends with done
+	owed      chan struct{} // holds one for each reply that is not written yet
+	outbox    chan []byte   // of owed's size, so that it is never full; closed never: the writer ends with done
 	done      chan struct{}
 	inBarrier bool // guarded by Server.mu
 	initSeen  bool
 	greeted   bool // gorun_hello was said: a rank of ours
 	finalized bool
-	stalled   atomic.Bool // its outbox was full
+	stalled   atomic.Bool // it did not read its replies for writeTimeout
 }
 
 // NewServer makes the server of a job of size ranks.
@@ -200,7 +204,8 @@ func (s *Server) ServeConn(rank int, conn net.Conn) error {
 func (s *Server) attend(c *serverConn) error {
 	rank := c.rank
 	c.in.r = c.conn
-	c.outbox, c.done = make(chan []byte, outboxSize), make(chan struct{})
+	c.owed, c.outbox = make(chan struct{}, outboxSize), make(chan []byte, outboxSize)
+	c.done = make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	s.mu.Lock()
@@ -245,46 +250,32 @@ func (s *Server) leave(c *serverConn) {
 	}
 }
 
-// write sends what is put into the outbox; what is left there when the connection ends is sent as well,
-// because finalize_ack may be among it.
+// write sends what is put into the outbox; what is left there when the connection ends is sent as well, because
+// finalize_ack may be among it. When the client takes no more, its replies are thrown away, and what it has said before
+// is still read: an abort or finalize may be the last of it.
 func (c *serverConn) write() {
-	send := func(b []byte) bool {
-		c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := c.conn.Write(b); err != nil {
-			c.conn.Close() // the reader notices
-			return false
+	deaf := false
+	send := func(b []byte) {
+		if !deaf {
+			c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+			_, err := c.conn.Write(b)
+			if deaf = err != nil; errors.Is(err, os.ErrDeadlineExceeded) {
+				c.stalled.Store(true)
+				c.conn.Close() // the reader notices
+			}
 		}
-		return true
+		<-c.owed
 	}
 	for {
 		select {
 		case b := <-c.outbox:
-			if !send(b) {
-				return
-			}
+			send(b)
 		case <-c.done:
-			for {
-				select {
-				case b := <-c.outbox:
-					if !send(b) {
-						return
-					}
-				default:
-					return
-				}
+			for len(c.outbox) > 0 {
+				send(<-c.outbox)
 			}
+			return
 		}
-	}
-}
-
-// offer never waits: it is called with Server.mu held and for other ranks' connections.
-func (c *serverConn) offer(b []byte) {
-	select {
-	case c.outbox <- b:
-	default:
-		// The client has not read the reply to its last request and yet asks again: it does not speak PMI-1.
-		c.stalled.Store(true)
-		c.conn.Close()
 	}
 }
 
@@ -300,7 +291,11 @@ var errStalled = errors.New("the client sends commands and does not read the rep
 func (c *serverConn) read() error {
 	for {
 		l, err := c.next()
-		if err == nil {
+		switch {
+		case l.cmd == "abort":
+			c.abort(l)
+		case err == nil:
+			c.owed <- struct{}{}
 			err = c.serve(l)
 		}
 		switch {
@@ -315,27 +310,32 @@ func (c *serverConn) read() error {
 	}
 }
 
+// next returns an abort even with an error.
 func (c *serverConn) next() (line, error) {
 	b, err := c.in.next()
 	if err == errLineTooLong {
-		return line{}, &protocolError{err}
+		l, _ := parseAbort(b)
+		return l, &protocolError{err}
 	}
 	if err != nil {
 		return line{}, err
 	}
 	l, err := parseLine(b)
-	if err != nil {
-		return line{}, &protocolError{err}
+	if err == nil {
+		return l, nil
 	}
-	return l, nil
+	if l, ok := parseAbort(b); ok {
+		return l, nil
+	}
+	return line{}, &protocolError{err}
 }
 
-// serve answers one command. An error ends the connection.
+// serve answers one request other than abort. An error ends the connection.
 func (c *serverConn) serve(l line) error {
 	if l.multi {
 		return c.spawn(l)
 	}
-	if !c.initSeen && l.cmd != "init" && l.cmd != "abort" {
+	if !c.initSeen && l.cmd != "init" {
 		return c.answer(refusal(replyName(l.cmd), "init_must_come_first"))
 	}
 	if c.finalized {
@@ -361,8 +361,6 @@ func (c *serverConn) serve(l line) error {
 		return c.barrier(l)
 	case "finalize":
 		return c.finalize()
-	case "abort":
-		return c.abort(l)
 	case "publish_name", "lookup_name", "unpublish_name":
 		return c.answer(c.s.service(l))
 	case "gorun_hello":
@@ -395,20 +393,13 @@ func replyName(cmd string) string {
 
 func refusal(name, msg string) line { return newLine(name, "rc", "-1", "msg", msg) }
 
-// answer queues a reply to this connection's own request; it may wait for the writer.
+// answer queues the reply to a request, for which there is room.
 func (c *serverConn) answer(l line) error {
 	b, err := l.encode()
-	if err != nil {
-		return err
+	if err == nil {
+		c.outbox <- b
 	}
-	timer := time.NewTimer(writeTimeout)
-	defer timer.Stop()
-	select {
-	case c.outbox <- b:
-		return nil
-	case <-timer.C:
-		return &protocolError{errStalled}
-	}
+	return err
 }
 
 func (c *serverConn) appNum() int {
@@ -444,9 +435,9 @@ func (c *serverConn) finalize() error {
 	return c.answer(newLine("finalize_ack", "rc", "0"))
 }
 
-func (c *serverConn) abort(l line) error {
+func (c *serverConn) abort(l line) {
 	if c.s.State(c.rank).Aborted {
-		return nil
+		return
 	}
 	code, err := l.number("exitcode")
 	if err != nil {
@@ -459,7 +450,6 @@ func (c *serverConn) abort(l line) error {
 		msg = unescape(msg)
 	}
 	c.s.note(Event{Kind: EventAbort, Rank: c.rank, Code: code, Message: msg}, func(st *State) { st.Aborted = true })
-	return nil
 }
 
 func (c *serverConn) hello(l line) error {
@@ -502,7 +492,7 @@ func (s *Server) release() {
 	s.entered = 0
 	for _, c := range s.conns { // all are there: each has entered
 		c.inBarrier = false
-		c.offer(barrierOut)
+		c.outbox <- barrierOut
 	}
 }
 

@@ -223,6 +223,7 @@ func TestLeaveBarrier(t *testing.T) {
 func FuzzServer(f *testing.F) {
 	f.Add([]byte("cmd=init pmi_version=1\ncmd=get_maxes\ncmd=barrier_in\ncmd=abort exitcode=7\ncmd=finalize\n"))
 	f.Add([]byte("cmd=init pmi_version=1\nmcmd=spawn\nx\nendcmd\ncmd=gorun_hello version=1\ncmd=abort exitcode=7 message=AAAA\n"))
+	f.Add([]byte("cmd=abort exitcode=7 message=no disk\x1b[2J\ncmd=init pmi_version=1\n"))
 	f.Add([]byte("cmd=init pmi_version=1\ncmd=put kvsname=job key=a value=b\ncmd=get kvsname=job key=a\ncmd=publish_name service=a port=b\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		s := NewServer(1, Options{Name: "job"})
