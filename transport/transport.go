@@ -20,7 +20,8 @@ type Device interface {
 	// It is called at most once at a time per peer. The error says what was tried.
 	Connect(ctx context.Context, peer int, address []byte) (Link, error)
 	// Poll fills pkts with what has arrived and returns how many; 0 at once if nothing has. The previous call's
-	// payloads are the transport's again. Its cost does not grow with the number of peers.
+	// payloads are the transport's again. Its cost does not grow with the number of peers. It does not end Arm: another
+	// sleeper may rely on that, and what a Poll leaves is shown to it like what comes later.
 	Poll(pkts []Packet) int
 	// Arm makes Facts.Wake show an arrival from now on, as level says. It ends an earlier Arm.
 	// False: the device is not armed, since there is something to poll already.

@@ -61,7 +61,8 @@ type Device struct {
 	empty   []*conn // with a buffer in which nothing is left, unless it has been lent by the Poll before
 	rooms   []*session
 	downs   []*session
-	blocked int // connections that wait for room
+	blocked int  // connections that wait for room
+	armed   bool // Arm has said yes, and neither Disarm nor left has ended that
 	spare   [][]byte
 	long    []byte // a spare one for long frames
 	events  [maxEvents]event
@@ -174,6 +175,18 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if len(pkts) == 0 || d.closed.Load() {
 		return 0
 	}
+	n := d.poll(pkts)
+	if d.armed && d.left() { // no socket shows that
+		d.armed = false
+		d.endSleep()
+	}
+	return n
+}
+
+// left: there is something for the next Poll that is in no socket.
+func (d *Device) left() bool { return len(d.rooms)+len(d.downs)+len(d.ready) > 0 }
+
+func (d *Device) poll(pkts []transport.Packet) int {
 	d.polls++
 	d.active.Store(d.polls)
 	if len(d.empty) > 0 {
@@ -188,7 +201,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 			return n
 		}
 	}
-	if len(d.rooms)+len(d.downs)+len(d.ready) > 0 {
+	if d.left() {
 		if n += d.handOut(pkts[n:]); n == len(pkts) {
 			return n
 		}
@@ -196,7 +209,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if d.hot != nil && d.blocked == 0 {
 		if got := d.hot.read(d, pkts[n:]); got > 0 {
 			d.misses = 0
-			if d.run++; d.run == directAfter {
+			if d.run++; d.run >= directAfter {
 				d.pollDirect()
 			}
 			if d.streak++; d.streak < hotReads {
@@ -266,9 +279,9 @@ func (d *Device) setHot(c *conn) {
 	}
 }
 
-// pollDirect takes the hot socket out of the set, which need not report what is read directly.
+// pollDirect takes the hot socket out of the set, which need not report what is read directly. A sleeper needs the set.
 func (d *Device) pollDirect() {
-	if !d.hot.blocked && d.direct.Load() == nil {
+	if !d.armed && !d.hot.blocked && d.direct.Load() == nil {
 		d.set.remove(d.hot.fd)
 		d.direct.Store(d.hot)
 	}
@@ -482,14 +495,12 @@ func (d *Device) Arm(transport.Level) bool {
 		d.flush()
 	}
 	d.backToSet()
-	if d.notices.Load() || len(d.rooms)+len(d.downs)+len(d.ready) > 0 || d.set.wait(&d.events) > 0 {
-		return false
-	}
-	return true
+	d.armed = !d.notices.Load() && !d.left() && d.set.wait(&d.events) == 0
+	return d.armed
 }
 
-// Disarm is transport.Device's. There is nothing to do: a set shows what it has.
-func (d *Device) Disarm() {}
+// Disarm is transport.Device's. The set goes on showing what it has.
+func (d *Device) Disarm() { d.armed = false }
 
 // Close is transport.Device's. What has been sent is still delivered: the kernel goes on with it.
 func (d *Device) Close() error {

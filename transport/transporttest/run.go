@@ -87,6 +87,7 @@ var rules = []rule{
 	{"urgent-not-woken-by-plain", steady, urgentNotWokenByPlain},
 	{"urgent-woken-by-urgent", 0, urgentWokenByUrgent},
 	{"urgent-plain-is-polled", 0, urgentPlainIsPolled},
+	{"poll-keeps-armed", 0, pollKeepsArmed},
 	{"wake-flag", 0, wakeFlag},
 	{"park-unarmed", 0, parkUnarmed},
 	{"interrupt-during-park", 0, func(f *fixture) { interrupt(f, false) }},

@@ -236,6 +236,34 @@ func urgentPlainIsPolled(f *fixture) {
 	within(f, done, "Interrupt")
 }
 
+// pollKeepsArmed: a caller polls while the device is armed for a goroutine that is about to sleep. Whatever the poll
+// leaves ends the sleep.
+func pollKeepsArmed(f *fixture) {
+	a, b := f.linked()
+	const packets = 40
+	all := b.pkts
+	for round := range f.rounds(300) {
+		f.arm(b, transport.Any, false)
+		for i := range packets {
+			f.must(a.send(wire.Header{Kind: wire.FIN, ID: uint64(i)}, nil))
+		}
+		a.poll() // what A has held back goes out
+		b.pkts = all[:1+round%len(all)]
+		for len(b.inbox) == 0 {
+			b.poll()
+		}
+		b.pkts = all
+		within(f, parked(b, false), fmt.Sprintf("round %d: a poll has left %d packets", round, packets-len(b.inbox)))
+		b.set.Disarm()
+		for i := range packets {
+			p, err := b.nextPacket()
+			if f.must(err); p.Header.ID != uint64(i) {
+				f.Fatalf("round %d: got packet %d, want %d", round, p.Header.ID, i)
+			}
+		}
+	}
+}
+
 // wakeFlag: a packet with wire.Wake ends the Park of a goroutine that has not armed, or has armed for another.
 func wakeFlag(f *fixture) {
 	a, b := f.linked()
