@@ -21,7 +21,7 @@ const (
 	// quiet is how long a stream that should be at its end may be silent before it is given up: a process that is not
 	// ours to kill still holds the other end.
 	quiet = 250 * time.Millisecond
-	// maxHeld bounds what one rank's dump may take in memory.
+	// maxHeld bounds what one rank's dump may take in memory. A longer one is written in parts.
 	maxHeld = 8 << 20
 )
 
@@ -50,13 +50,15 @@ type stream struct {
 	tag  string // before each line; "": none
 	head string // before what was held back
 
-	line []byte // the beginning of a line whose end has not come
-	out  []byte // tagged lines, reused
+	line   []byte    // the beginning of a line whose end has not come
+	since  time.Time // when it began, if there is one
+	update bool      // it follows a carriage return: a progress bar, which may have no end for long
+	cut    bool      // tagged, and written in part with a newline that is ours: its own, if it comes next, is left out
+	out    []byte    // tagged lines, reused
 
 	hold   *atomic.Bool // collect everything: what comes is a dump that should not be mixed with others'
 	ending *atomic.Bool // the processes are gone: silence means the end
 	held   []byte
-	forced bool // the line in hand has been written in part already
 }
 
 // pump runs until the stream ends.
@@ -76,12 +78,12 @@ func (s *stream) pump() {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if s.ending.Load() {
-				s.finish()
+				s.flushHeld()
 				return
 			}
-			s.flushPartial()
+			s.flushLine()
 		default:
-			s.finish()
+			s.flushHeld()
 			return
 		}
 	}
@@ -92,8 +94,8 @@ func (s *stream) patience() time.Time {
 	switch {
 	case s.ending.Load():
 		return time.Now().Add(quiet)
-	case len(s.line) > 0 && s.tag == "":
-		return time.Now().Add(partialAfter)
+	case s.impatient():
+		return s.since.Add(partialAfter)
 	}
 	return time.Time{}
 }
@@ -101,30 +103,46 @@ func (s *stream) patience() time.Time {
 // end makes pump stop at the latest when the stream has been silent for a while. Called by others after ending was set.
 func (s *stream) end() { s.from.SetReadDeadline(time.Now().Add(quiet)) }
 
-func (s *stream) take(b []byte) {
-	if s.hold.Load() && len(s.held) < maxHeld {
-		s.held = append(s.held, b...)
-		return
-	}
-	last := bytes.LastIndexByte(b, '\n')
-	if last < 0 {
-		s.line = append(s.line, b...)
-		if len(s.line) > maxLine {
-			s.flushAll()
-		}
-		return
-	}
-	if len(s.line) > 0 {
-		s.line = append(s.line, b[:last+1]...)
-		s.emit(s.line)
-		s.line = s.line[:0]
-	} else {
-		s.emit(b[:last+1])
-	}
-	s.line = append(s.line, b[last+1:]...)
+// impatient says whether the line in hand is shown before its end has come. With tags that is only so for a progress
+// bar: a prompt waits, because what another rank writes in between could not be told apart.
+func (s *stream) impatient() bool {
+	return len(s.line) > 0 && (s.tag == "" || s.update || s.line[len(s.line)-1] == '\r')
 }
 
-// emit writes whole lines (or the end of one that was begun).
+func (s *stream) take(b []byte) {
+	if s.hold.Load() {
+		s.collect(b)
+		return
+	}
+	if s.cut && b[0] == '\n' {
+		b = b[1:]
+	}
+	s.cut = false
+	if len(s.line) == 0 {
+		s.since = time.Now()
+	}
+	s.line = append(s.line, b...)
+	if end := s.ready(); end > 0 {
+		s.emit(s.line[:end])
+		s.update, s.since = s.line[end-1] == '\r', time.Now()
+		s.line = append(s.line[:0], s.line[end:]...)
+	}
+	if len(s.line) > maxLine || s.impatient() && time.Since(s.since) >= partialAfter {
+		s.flushLine()
+	}
+}
+
+// ready is the length of the whole lines in hand.
+func (s *stream) ready() int {
+	end := bytes.LastIndexByte(s.line, '\n') + 1
+	if s.tag == "" || len(s.line) == 0 {
+		return end
+	}
+	return max(end, bytes.LastIndexByte(s.line[:len(s.line)-1], '\r')+1) // the last byte may be the first of \r\n
+}
+
+// emit writes whole lines (or, without tags, a part of one). What a carriage return ends is a line of its own where
+// lines are tagged, since other ranks write to the same one.
 func (s *stream) emit(b []byte) {
 	if s.tag == "" {
 		s.sink.write(s.to, b)
@@ -132,29 +150,53 @@ func (s *stream) emit(b []byte) {
 	}
 	s.out = s.out[:0]
 	for l := range bytes.Lines(b) {
-		s.out = append(append(s.out, s.tag...), l...)
+		for {
+			before, after, found := bytes.Cut(l, []byte("\r"))
+			if !found || string(after) == "\n" {
+				break
+			}
+			if l = after; len(before) > 0 {
+				s.out = append(append(append(s.out, s.tag...), before...), '\n')
+			}
+		}
+		if len(l) > 0 {
+			s.out = append(append(s.out, s.tag...), l...)
+		}
 	}
 	s.sink.write(s.to, s.out)
 }
 
-// flushPartial shows an unfinished line, such as a prompt. With tags the line waits for its end instead: what
-// another rank writes in between could not be told apart.
-func (s *stream) flushPartial() {
-	if s.tag == "" {
-		s.flushAll()
+// flushLine writes an unfinished line. With tags it becomes a whole one, to which no other rank's output is joined.
+func (s *stream) flushLine() {
+	if len(s.line) == 0 {
+		return
 	}
-}
-
-func (s *stream) flushAll() {
-	if len(s.line) > 0 && s.tag != "" {
-		s.line = append(s.line, '\n')
+	if s.tag != "" {
+		s.line, s.cut = append(s.line, '\n'), true
 	}
 	s.emit(s.line)
 	s.line = s.line[:0]
 }
 
-func (s *stream) finish() {
-	s.flushAll()
+// collect keeps what comes for the end, as far as there is room.
+func (s *stream) collect(b []byte) {
+	s.held = append(s.held, b...)
+	if len(s.held) < maxHeld {
+		return
+	}
+	end := bytes.LastIndexByte(s.held, '\n') + 1
+	if end == 0 {
+		end = len(s.held)
+	}
+	rest := bytes.Clone(s.held[end:])
+	s.held = s.held[:end]
+	s.flushHeld()
+	s.held = append(s.held[:0], rest...)
+}
+
+// flushHeld writes what was held back, after the line that was in hand before.
+func (s *stream) flushHeld() {
+	s.flushLine()
 	if len(s.held) == 0 {
 		return
 	}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"golang.org/x/sys/unix"
 )
 
 // hostOf makes a host: sockets x cores x threads, one NUMA node for each socket.
@@ -278,6 +280,9 @@ func TestStream(t *testing.T) {
 		{"[1] ", []string{"half", " line\nnext"}, "[1] half line\n[1] next\n"},
 		{"[1] ", nil, ""},
 		{"[1] ", []string{"\x00\xff\r\n"}, "[1] \x00\xff\r\n"},
+		{"", []string{"\r10%\r20%", "\rdone\n"}, "\r10%\r20%\rdone\n"},
+		{"[1] ", []string{"\r10%\r20%", "\rdone\n"}, "[1] 10%\n[1] 20%\n[1] done\n"},
+		{"[1] ", []string{"10%\r", "20%\r", "\n\nx"}, "[1] 10%\n[1] 20%\r\n[1] \n[1] x\n"},
 	} {
 		if got := collect(t, c.tag, print(c.parts...)); got != c.want {
 			t.Errorf("%q with tag %q: %q, want %q", c.parts, c.tag, got, c.want)
@@ -287,6 +292,9 @@ func TestStream(t *testing.T) {
 	if got := collect(t, "", print(long, "\n")); got != long+"\n" {
 		t.Errorf("a long line came as %d bytes", len(got))
 	}
+	for _, end := range []string{"", "\n", "\nnext", "\nnext\n"} {
+		checkLong(t, long, end, collect(t, "[1] ", print(long, end)))
+	}
 	held := collect(t, "", func(w *os.File, s *stream) {
 		s.hold.Store(true)
 		io.WriteString(w, "dump\nof it")
@@ -294,6 +302,94 @@ func TestStream(t *testing.T) {
 	if held != "head\ndump\nof it\n" {
 		t.Errorf("held: %q", held)
 	}
+}
+
+// checkLong expects a line that is too long for one write in pieces, each of them a whole line with its tag, and after
+// it nothing but what was written.
+func checkLong(t *testing.T, long, end, got string) {
+	t.Helper()
+	all := ""
+	for l := range strings.Lines(got) {
+		body, tagged := strings.CutPrefix(l, "[1] ")
+		body, whole := strings.CutSuffix(body, "\n")
+		if !tagged || !whole || body == "" {
+			t.Errorf("with end %q a piece is %.20q… (%d bytes)", end, l, len(l))
+		}
+		all += body
+	}
+	if want := long + strings.ReplaceAll(end, "\n", ""); all != want {
+		t.Errorf("with end %q a tagged line came as %d bytes, want %d", end, len(all), len(want))
+	}
+	if strings.Contains(end, "next") && !strings.HasSuffix(got, "\n[1] next\n") {
+		t.Errorf("with end %q the next line is %.30q…", end, got[len(got)-30:])
+	}
+}
+
+// What stands on a line that goes on and on, such as a progress bar, is shown while it does.
+func TestStreamProgress(t *testing.T) {
+	for _, tag := range []string{"", "[1] "} {
+		for _, bar := range []string{"\r%d%%", "%d%%\r"} {
+			near, far, err := outPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out proc.Buffer
+			var hold, ending atomic.Bool
+			s := &stream{from: near, to: &out, sink: &sink{}, tag: tag, hold: &hold, ending: &ending}
+			done := make(chan struct{})
+			go func() { defer close(done); s.pump() }()
+			shown := func() bool { return strings.Contains(out.String(), "7%") }
+			for i := 0; i < 400 && !shown(); i++ { // 20 s, after 800 ms at best
+				fmt.Fprintf(far, bar, min(i, 7)) // after which no line ends
+				time.Sleep(50 * time.Millisecond)
+			}
+			if !shown() {
+				t.Errorf("tag %q: the bar %q does not show: %q", tag, bar, out.String())
+			}
+			far.Close()
+			<-done
+		}
+	}
+}
+
+// What is held back keeps its order, however much it is.
+func TestStreamHeldOrder(t *testing.T) {
+	for _, tag := range []string{"", "[1] "} {
+		got := collect(t, tag, func(w *os.File, s *stream) {
+			io.WriteString(w, "before")
+			proc.Eventually(t, "the stream to take what came before", func() bool { return !unread(t, s.from) })
+			s.hold.Store(true)
+			io.WriteString(w, "FIRST\n")
+			block := strings.Repeat("y", 1<<16-1) + "\n"
+			for range 2*maxHeld>>16 + 1 {
+				io.WriteString(w, block)
+			}
+			io.WriteString(w, "LAST\n")
+		})
+		got = strings.ReplaceAll(got, "head\n", "")
+		want := tag + "before" + tag + "FIRST\n" + strings.Repeat(tag+strings.Repeat("y", 1<<16-1)+"\n", 2*maxHeld>>16+1) +
+			tag + "LAST\n"
+		if tag != "" {
+			want = strings.Replace(want, "before", "before\n", 1)
+		}
+		if got != want {
+			t.Errorf("tag %q: FIRST at %d, LAST at %d of %d bytes, want %d", tag, strings.Index(got, "FIRST"),
+				strings.Index(got, "LAST"), len(got), len(want))
+		}
+	}
+}
+
+// unread says whether something is in the pipe.
+func unread(t *testing.T, f *os.File) (some bool) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		some = n > 0
+	})
+	return some
 }
 
 // A stream whose other end another process keeps open ends when end is called, and what is in it comes out first.
