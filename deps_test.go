@@ -102,7 +102,8 @@ var forTests = []string{
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, transport/tcp, transport/verbs, transport/faulty, transport/looptag
+	mpi                           : mpi, transport/shm, transport/tcp, transport/verbs, transport/multi, transport/faulty,
+	                                transport/looptag
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	pml                           : transport/loop, transport/looptag, transport/faulty
