@@ -94,7 +94,8 @@ func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Sta
 }
 
 // Isendrecv starts a Sendrecv; §3.10. Both buffers belong to the library until the request is done, whose status is the
-// receive's.
+// receive's. Cancel takes the receive back and then, if no receive has matched it, the send; once the receive has its
+// message neither is cancelled.
 func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
 	return isendrecv(c, "Isendrecv", send, dest, stag, recv, source, rtag)
 }

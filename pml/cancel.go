@@ -17,16 +17,27 @@ func (e *Engine) Cancel(r *Request) error {
 // cancel takes r back if that is possible, now or when the receiver has answered. why: the context's error, or nil for
 // an explicit cancel, which is not an error.
 func (e *Engine) cancel(r *Request, why error) {
-	if r.other != nil && !r.detached {
-		e.cancel(r.other, why)
-	}
 	switch {
 	case r.state != stActive:
+	case r.other != nil && !r.detached:
+		e.cancelBoth(r, why)
 	case r.op == opProbe:
 		e.probers = without(e.probers, r)
 		e.endCancelled(r, why)
 	default:
 		e.path.cancel(r, why)
+	}
+}
+
+// cancelBoth cancels an Isendrecv whose send is under way. The receive goes first, and the send is taken back only if
+// there was no message for it (complete): otherwise the status, which is the receive's, would not say that the send is
+// lost. An error says that, so at the end of the context both are cancelled at once.
+func (e *Engine) cancelBoth(r *Request, why error) {
+	if r.parts > 0 {
+		e.path.cancel(r, why)
+	}
+	if why != nil && r.other != nil {
+		e.path.cancel(r.other, why)
 	}
 }
 

@@ -57,7 +57,7 @@ type Request struct {
 	mode       Mode
 	detached   bool // no caller will collect it: back to the free list when done
 	cancelling bool // the receiver has been asked
-	parts      int8 // completions still to come beside the last one: Isendrecv
+	parts      int8 // completions still to come besides the last one: 1 while both halves of an Isendrecv are under way
 	waited     bool // a caller waits for it
 	ended      bool // its context has, and that has been acted on
 	queued     bool // in its peer's queue
@@ -128,6 +128,9 @@ func (e *Engine) complete(r *Request, err error) {
 	}
 	if r.parts > 0 {
 		r.parts--
+		if r.status.Cancelled { // of an Isendrecv, without its send
+			e.path.cancel(r.other, r.err)
+		}
 		return
 	}
 	r.state = stDone
