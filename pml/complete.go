@@ -332,11 +332,13 @@ func (e *Engine) StartDone(r *Request, st Status) error {
 func (e *Engine) FreeRequest(r *Request) error {
 	e.lock()
 	defer e.unlock()
-	if r.state == stFree {
+	switch {
+	case r.state == stFree:
 		return fmt.Errorf("%w: it has been freed already", ErrRequest)
-	}
-	if r.state == stActive {
+	case r.state == stActive:
 		return fmt.Errorf("%w: it is under way; wait for it first", ErrRequest)
+	case r.waited: // and that goroutine has not come yet
+		return r.claim()
 	}
 	r.state, r.keep = stFree, new(kept)
 	return nil
