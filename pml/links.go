@@ -31,6 +31,7 @@ type linkPath struct {
 	table      *tagmatch.Table
 	peers      []*peer // by rank; nil until first contact
 	needsCheck int     // peers that have failed, and peers that send through a device that matches: posted receives need a look
+	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header
 	todo       worklist
 	transfers  transfers
@@ -201,6 +202,11 @@ func (l *linkPath) post(r *Request) {
 // checkPosted looks after a receive that has found no message, where peers have failed or a device matches tags.
 func (l *linkPath) checkPosted(r *Request) {
 	rank := r.recv.Source
+	if err := l.gone(rank); err != nil { // it waits in vain
+		l.table.Cancel(&r.recv)
+		l.e.complete(r, err)
+		return
+	}
 	if rank < 0 {
 		l.offload.fallBack(FallbackSource)
 		return
@@ -208,9 +214,6 @@ func (l *linkPath) checkPosted(r *Request) {
 	p := l.peers[rank]
 	switch {
 	case p == nil:
-	case p.err != nil: // it waits in vain
-		l.table.Cancel(&r.recv)
-		l.e.complete(r, p.err)
 	case p.tags.able:
 		l.offload.handDown(p, r)
 	case p.link != nil:
@@ -284,6 +287,9 @@ func (l *linkPath) failReceives(list []*tagmatch.Receive, err error) {
 }
 
 func (l *linkPath) gone(rank int32) error {
+	if rank < 0 {
+		return l.lost
+	}
 	if p := l.peers[rank]; p != nil {
 		return p.err
 	}

@@ -33,7 +33,8 @@ type path interface {
 	drop(ctx uint32, err error)
 	// fail ends everything with err.
 	fail(err error)
-	// gone says why nothing can be sent to a rank or come from it, or nil.
+	// gone says why nothing can be sent to a rank or come from it, or nil. AnySource: of the first other rank that has
+	// failed.
 	gone(rank int32) error
 	// count adds what is waiting now. Stats is passed as a value, which stays on the stack.
 	count(s Stats) Stats

@@ -306,6 +306,9 @@ func (p *peer) fail(err error) {
 	if int(p.rank) != l.e.cfg.Rank {
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
 		l.failReceives(l.table.FailSource(AnySource), err)
+		if l.lost == nil {
+			l.lost = err
+		}
 	}
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)

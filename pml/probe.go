@@ -72,12 +72,12 @@ func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32
 	return err
 }
 
-// unreachable says why nothing more can come from source, or nil.
+// unreachable says why no caller waits for what source may send, or nil.
 func (e *Engine) unreachable(source int) error {
-	if e.closed == nil && source >= 0 {
-		return e.path.gone(int32(source))
+	if e.closed != nil {
+		return e.closed
 	}
-	return e.closed
+	return e.path.gone(int32(source))
 }
 
 // Which probes: all, those that a message ends, those that a message of source might have ended.

@@ -19,6 +19,7 @@ type taggedPath struct {
 	dev    transport.Tagged
 	limits transport.TaggedLimits
 	peers  []*taggedPeer // by rank; nil until first contact
+	lost   error         // of the first other rank that has failed
 
 	ops   numbers[taggedOp]
 	spare *taggedOp // for reuse
@@ -69,6 +70,9 @@ func (t *taggedPath) peer(rank int32) *taggedPeer {
 }
 
 func (t *taggedPath) gone(rank int32) error {
+	if rank < 0 {
+		return t.lost
+	}
 	if p := t.peers[rank]; p != nil {
 		return p.err
 	}
@@ -157,14 +161,20 @@ func (t *taggedPath) reach(p *taggedPeer) {
 
 func (t *taggedPath) post(r *Request) {
 	err := t.refuse(r)
-	if err == nil && r.recv.Source >= 0 {
+	if err == nil {
 		err = t.gone(r.recv.Source)
 	}
-	if err != nil {
-		t.e.complete(r, err)
+	if err == nil {
+		t.receive(t.open(r))
 		return
 	}
-	t.receive(t.open(r))
+	if r.recv.Source < 0 && len(t.receives.ops) == 0 { // what has come is still received
+		if f, ok := t.probe(r.recv.Ctx, r.recv.Source, r.recv.Tag, true); ok {
+			t.take(f, r)
+			return
+		}
+	}
+	t.e.complete(r, err)
 }
 
 func (t *taggedPath) take(f found, r *Request) {
@@ -393,6 +403,9 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		return
 	}
 	p.err = err
+	if t.lost == nil && int(p.rank) != t.e.cfg.Rank {
+		t.lost = err
+	}
 	for op := range t.ops.all() {
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
 		if op.to == p || op.r != nil && op.r.op == opRecv && !op.taking &&

@@ -1,0 +1,220 @@
+package pml
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// pairs are two engines over each of the two paths.
+func pairs(t *testing.T, test func(t *testing.T, e0, e1 *Engine)) {
+	t.Run("links", func(t *testing.T) {
+		w := newRanks(t, 2, Config{})
+		test(t, w.e[0], w.e[1])
+	})
+	t.Run("tagged", func(t *testing.T) {
+		e := newTagged(t, 2, 0, Config{})
+		test(t, e[0], e[1])
+	})
+}
+
+// A receive or probe from any source that begins when a rank has failed ends like one that was under way then. What has
+// come before is still received.
+func TestAnySourceAfterFailure(t *testing.T) {
+	pairs(t, func(t *testing.T, e0, e1 *Engine) {
+		for range 2 {
+			if err := e1.Send(nil, 1, 0, 1, []byte("here"), Standard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for found := false; !found; {
+			_, _, found, _ = e0.Iprobe(1, 1, 1, false)
+		}
+		e1.Close(errors.New("gone"))
+		cc, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		buf := make([]byte, 4)
+		failed := func(what string, err error) {
+			t.Helper()
+			var peer *PeerError
+			if !errors.As(err, &peer) || peer.Rank != 1 {
+				t.Errorf("%s: %v, want that rank 1 has failed", what, err)
+			}
+		}
+		_, err := e0.Recv(cc, 1, AnySource, 99, buf)
+		failed("a receive, begun perhaps before the failure is known", err)
+		if _, st, err := e0.Probe(cc, 1, AnySource, 1, false); err != nil || st.Bytes != 4 {
+			t.Errorf("a probe for what has come: %+v, %v", st, err)
+		}
+		for range 2 {
+			if st, err := e0.Recv(cc, 1, AnySource, 1, buf); err != nil || st.Source != 1 || string(buf) != "here" {
+				t.Errorf("a receive of what has come: %+v, %v", st, err)
+			}
+		}
+		_, err = e0.Recv(cc, 1, AnySource, AnyTag, buf)
+		failed("a receive", err)
+		_, err = e0.Wait(e0.Irecv(cc, 1, AnySource, 1, buf))
+		failed("a receive that does not block", err)
+		_, _, err = e0.Probe(cc, 1, AnySource, AnyTag, true)
+		failed("a probe", err)
+		_, _, _, err = e0.Iprobe(1, AnySource, 1, false)
+		failed("a probe that does not block", err)
+		r := e0.PrepareRecv(cc, 1, AnySource, 1, buf)
+		if err := e0.Start(r); err != nil {
+			t.Fatal(err)
+		}
+		_, err = e0.Wait(r)
+		failed("a persistent receive", err)
+	})
+}
+
+// Cancel of an Isendrecv ends it as a whole: where its receive has its message, the send is not taken back.
+func TestCancelIsendrecv(t *testing.T) {
+	pairs(t, func(t *testing.T, e0, e1 *Engine) {
+		out, in, got := make([]byte, 1<<20), make([]byte, 8), make([]byte, 1<<20)
+		helped := make(chan bool) // rank 1 is in the library until that is closed
+		defer func() { <-helped }()
+		stop := make(chan bool)
+		defer close(stop)
+		go func() {
+			defer close(helped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					e1.Iprobe(1, 0, 99, false)
+					runtime.Gosched()
+				}
+			}
+		}()
+
+		r := e0.Isendrecv(nil, 1, 1, 5, out, 1, 6, in)
+		if err := e1.Send(nil, 1, 0, 6, []byte("received"), Standard); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if e0.Iprobe(1, 1, 99, false); string(in) == "received" {
+				break
+			}
+		}
+		if err := e0.Cancel(r); err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan error, 1)
+		go func() {
+			st, err := e0.Wait(r)
+			if err == nil && (st.Cancelled || st.Bytes != 8) {
+				t.Errorf("one whose receive has its message: %+v", st)
+			}
+			sent <- err
+		}()
+		if st, err := recvWithin(e1, 0, 5, got); err != nil || st.Bytes != int64(len(out)) {
+			t.Errorf("its message: %+v, %v", st, err)
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+
+		// Neither half has ended: both are taken back.
+		r = e0.Isendrecv(nil, 1, 1, 5, out, 1, 6, in)
+		if err := e0.Cancel(r); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := e0.Wait(r); err != nil || !st.Cancelled {
+			t.Errorf("one that nothing has matched: %+v, %v", st, err)
+		}
+		if _, _, found, _ := e1.Iprobe(1, 0, 5, false); found {
+			t.Error("the message of a cancelled Isendrecv is there")
+		}
+
+		// The send has been received: what is cancelled is the receive.
+		r = e0.Isendrecv(nil, 1, 1, 5, out[:8], 1, 6, in)
+		if _, err := recvWithin(e1, 0, 5, got); err != nil {
+			t.Fatal(err)
+		}
+		if err := e0.Cancel(r); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := e0.Wait(r); err != nil || !st.Cancelled {
+			t.Errorf("one whose message has been received: %+v, %v", st, err)
+		}
+	})
+}
+
+func recvWithin(e *Engine, source int, tag int32, buf []byte) (Status, error) {
+	cc, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return e.Recv(cc, 1, source, tag, buf)
+}
+
+// A request that a goroutine waits for is that goroutine's until it has the result, also between the end of the operation
+// and the waiter's waking.
+func TestRequestOfAnotherWaiter(t *testing.T) {
+	w := newRanks(t, 2, Config{})
+	e := w.e[0]
+	none := func(int, Status, error) {}
+	waits := map[string]func(r *Request) error{
+		"Wait":     func(r *Request) error { _, err := e.Wait(r); return err },
+		"WaitAll":  func(r *Request) error { _, err := e.WaitAll(Set{r}, true, none); return err },
+		"WaitSome": func(r *Request) error { _, err := e.WaitSome(Set{r}, 1, none); return err },
+	}
+	uses := map[string]func(r *Request) error{
+		"FreeRequest": e.FreeRequest,
+		"Start":       e.Start,
+		"StartDone":   func(r *Request) error { return e.StartDone(r, Status{}) },
+		"Cancel":      e.Cancel,
+		"Done":        func(r *Request) error { <-e.Done(r); return nil },
+		"Wait":        func(r *Request) error { _, err := e.Wait(r); return err },
+		"Test":        func(r *Request) error { _, _, err := e.Test(r); return err },
+		"TestSome":    func(r *Request) error { _, _, err := e.TestSome(Set{r}, 1, false, none); return err },
+	}
+	lead := e.Irecv(nil, 1, 1, 99, nil)
+	led := make(chan bool)
+	go func() { e.Wait(lead); close(led) }()
+	until := func(ok func() bool) {
+		for done := false; !done; runtime.Gosched() {
+			e.lock()
+			done = ok()
+			e.unlock()
+		}
+	}
+	until(func() bool { return e.wait.leader == leaderParked })
+	for name, wait := range waits {
+		for what, use := range uses {
+			first := 0 // rounds in which the other came before the waiter
+			for range 20 {
+				r := e.PrepareRecv(nil, 1, 1, 1, nil)
+				if err := e.Start(r); err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan error, 1)
+				go func() { done <- wait(r) }()
+				until(func() bool { return r.w != nil })
+				e.lock()
+				e.links.table.Cancel(&r.recv)
+				e.complete(r, nil)
+				e.unlock()
+				switch err := use(r); {
+				case errors.Is(err, ErrRequest):
+					first++
+				case err != nil:
+					t.Fatalf("%s under %s: %v", what, name, err)
+				}
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Fatalf("%s, and %s meanwhile: %v", name, what, err)
+					}
+				case <-time.After(20 * time.Second):
+					t.Fatalf("%s hangs: the request was given to %s", name, what)
+				}
+			}
+			t.Logf("%s under %s: refused in %d of 20 rounds", what, name, first)
+		}
+	}
+	w.e[1].Send(nil, 1, 0, 99, nil, Standard)
+	<-led
+}
