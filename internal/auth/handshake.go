@@ -40,13 +40,18 @@ type Handshaker struct {
 	Job        string
 	Rank, Size int                    // a rank of the job below Size, or Launcher; a dialler is one of the ranks
 	TLS        bool                   // both sides must want the same
-	Secret     func() ([]byte, error) // the job's; called once, at the first handshake, and may block until it is known
-	Limit      time.Duration          // of a step; 0: 5 s
+	Secret     func() ([]byte, error) // the job's; called by the first handshake, and may block until it is known
+	// Limit is how long a dialler may take to prove itself; 0: 5 s. It may be any process.
+	Limit time.Duration
+	// Patience is of a step with a side that was dialled, or has proved itself; 0: none, a dialler's context bounds it.
+	// A process of the job may stand still for long: in a debugger, or suspended.
+	Patience time.Duration
 
-	once  sync.Once // guards the rest, which does not change afterwards
-	key   []byte
+	mu    sync.Mutex  // guards the rest; key and tls do not change any more when there is a key
+	key   []byte      // nil: the secret is not known yet
 	tls   *tls.Config // nil: no TLS
-	noKey error
+	noKey error       // why the last look-up of the secret has failed
+	again time.Time   // not before, the secret is looked up again
 }
 
 // Launcher is the rank of the process that started the job.
@@ -57,25 +62,41 @@ const (
 	secretMin    = 16 // a shorter secret could be found by trying
 )
 
-// prepare fetches the secret and derives the key. It is called by every handshake, and does something once.
+// lookupPause is how long a failed look-up of the secret stands.
+const lookupPause = 250 * time.Millisecond
+
+// prepare fetches the secret and derives the key. It is called by every handshake.
 func (h *Handshaker) prepare() error {
-	h.once.Do(func() {
-		secret, err := h.Secret()
-		switch {
-		case err != nil:
-			h.noKey = err
-		case len(secret) < secretMin:
-			h.noKey = fmt.Errorf("it has %d bytes, and at least %d are needed", len(secret), secretMin)
-		default:
-			h.key, h.noKey = hkdf.Key(sha256.New, secret, nil, "gorun auth "+h.Protocol+"\x00"+h.Job, sha256.Size)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.key == nil && !time.Now().Before(h.again) {
+		if h.noKey = h.lookUp(); h.noKey != nil {
+			h.again = time.Now().Add(lookupPause)
 		}
-		if h.noKey == nil && h.TLS {
-			h.tls, h.noKey = newTLS(h.key)
-		}
-	})
-	if h.noKey != nil {
+	}
+	if h.key == nil {
 		return fmt.Errorf("the job's secret: %w", h.noKey)
 	}
+	return nil
+}
+
+// lookUp makes key and tls. mu is held.
+func (h *Handshaker) lookUp() error {
+	secret, err := h.Secret()
+	if err != nil {
+		return err
+	}
+	if len(secret) < secretMin {
+		return fmt.Errorf("it has %d bytes, and at least %d are needed", len(secret), secretMin)
+	}
+	key, err := hkdf.Key(sha256.New, secret, nil, "gorun auth "+h.Protocol+"\x00"+h.Job, sha256.Size)
+	if err == nil && h.TLS {
+		h.tls, err = newTLS(key)
+	}
+	if err != nil {
+		return err
+	}
+	h.key = key
 	return nil
 }
 
@@ -88,9 +109,10 @@ type Session struct {
 
 	h       *Handshaker
 	ctx     context.Context
-	stop    func() bool // ends the watch over ctx
-	dialled bool        // by this side
-	seen    hash.Hash   // of all bytes so far, in both directions
+	stop    func() bool   // ends the watch over ctx
+	dialled bool          // by this side
+	limit   time.Duration // of the step under way; 0: none
+	seen    hash.Hash     // of all bytes so far, in both directions
 	buf     [messageMax]byte
 }
 
@@ -125,7 +147,7 @@ func (h *Handshaker) Accept(conn net.Conn) (*Session, error) {
 
 // Confirm sends the dialler's proof with payload, of at most MaxPayload bytes, and receives the acceptor's answer.
 func (s *Session) Confirm(payload []byte) error {
-	err := s.step()
+	err := s.step(s.h.Patience)
 	if err == nil {
 		err = s.send(labelConfirmation, payload)
 	}
@@ -137,7 +159,7 @@ func (s *Session) Confirm(payload []byte) error {
 
 // Answer sends the acceptor's answer, with payload. The caller may have taken its time to find it.
 func (s *Session) Answer(payload []byte) error {
-	err := s.step()
+	err := s.step(s.h.Patience)
 	if err == nil {
 		err = s.send(labelAnswer, payload)
 	}
@@ -174,20 +196,23 @@ func (s *Session) orClose(err error) error {
 	return err
 }
 
-// step sets the time limit of what comes next. The order matters: if the context ends after it has been looked at, its
-// AfterFunc sets the deadline after this.
-func (s *Session) step() error {
-	s.Conn.SetDeadline(time.Now().Add(s.limit()))
+// step sets the time limit of what comes next; 0: none. The order matters: if the context ends after it has been looked
+// at, its AfterFunc sets the deadline after this.
+func (s *Session) step(limit time.Duration) error {
+	s.limit = limit
+	var end time.Time
+	if limit > 0 {
+		end = time.Now().Add(limit)
+	}
+	s.Conn.SetDeadline(end)
 	return context.Cause(s.ctx)
 }
-
-func (s *Session) limit() time.Duration { return cmp.Or(s.h.Limit, defaultLimit) }
 
 func (s *Session) dial() error {
 	if err := s.h.prepare(); err != nil {
 		return err
 	}
-	if err := s.step(); err != nil {
+	if err := s.step(s.h.Patience); err != nil {
 		return err
 	}
 	n := s.putFirst(labelOpening, claim{from: s.h.Rank, to: s.Peer, tls: s.h.TLS}.encode())
@@ -238,7 +263,7 @@ func nameOf(rank int) string {
 }
 
 func (s *Session) accept() error {
-	s.step()
+	s.step(cmp.Or(s.h.Limit, defaultLimit))
 	c, err := s.hearOpening()
 	if err != nil {
 		return err
@@ -339,7 +364,7 @@ func (s *Session) failed(err error, why Reason) error {
 	case Why(err) != accepted: // the caller's net.Conn knows better
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Error{Why: Slow, text: fmt.Sprintf("no answer in %v", s.limit()), err: err}
+		return &Error{Why: Slow, text: fmt.Sprintf("no answer in %v", s.limit), err: err}
 	case hungUp(err) && why == Gone:
 		return TurnedAway(err)
 	case hungUp(err):

@@ -410,6 +410,16 @@ func TestRetry(t *testing.T) {
 			t.Errorf("%s: %d calls, %v", tc.name, calls, err)
 		}
 	}
+	calls := 0
+	if err := Retry(context.Background(), 5*time.Millisecond, func() error { // the process was stopped meanwhile
+		if calls++; calls == 1 {
+			time.Sleep(10 * time.Millisecond)
+			return turned
+		}
+		return nil
+	}); err != nil {
+		t.Errorf("a call that has taken longer than the patience: %v", err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := Retry(ctx, hang, func() error { return turned }); !errors.Is(err, ErrTurnedAway) {

@@ -24,7 +24,7 @@ func known(secret string) func() ([]byte, error) {
 // rank makes a handshaker of a job of four. It gives up when the test would: a test that waits for a limit sets a
 // shorter one.
 func rank(r int, change ...func(*Handshaker)) *Handshaker {
-	h := &Handshaker{Protocol: "test 1", Job: "job", Rank: r, Size: 4, Limit: hang,
+	h := &Handshaker{Protocol: "test 1", Job: "job", Rank: r, Size: 4, Limit: hang, Patience: hang,
 		Secret: known("a secret of thirty-two bytes ...")}
 	for _, f := range change {
 		f(h)
@@ -34,7 +34,9 @@ func rank(r int, change ...func(*Handshaker)) *Handshaker {
 
 func withTLS(h *Handshaker) { h.TLS = true }
 
-func within(limit time.Duration) func(*Handshaker) { return func(h *Handshaker) { h.Limit = limit } }
+func within(limit time.Duration) func(*Handshaker) {
+	return func(h *Handshaker) { h.Limit, h.Patience = limit, limit }
+}
 
 // socketPair is two ends of a TCP connection: the one that has dialled, and the one that was accepted.
 func socketPair(t testing.TB) (dialled, taken net.Conn) {

@@ -114,12 +114,13 @@ const (
 	pauseMax = 400 * time.Millisecond
 )
 
-// Retry calls dial until it is no longer turned away, for about as long as patience, with pauses that grow.
+// Retry calls dial until it is no longer turned away, with pauses that grow and together are about as long as patience.
+// How long a call takes does not count: either side may have stood still in it.
 func Retry(ctx context.Context, patience time.Duration, dial func() error) error {
-	end := time.Now().Add(patience)
-	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
+	pause, waited := pauseMin, time.Duration(0)
+	for {
 		err := dial()
-		if !errors.Is(err, ErrTurnedAway) || time.Now().After(end) {
+		if !errors.Is(err, ErrTurnedAway) || waited >= patience {
 			return err
 		}
 		select {
@@ -127,5 +128,7 @@ func Retry(ctx context.Context, patience time.Duration, dial func() error) error
 		case <-ctx.Done():
 			return err
 		}
+		waited += pause
+		pause = min(2*pause, pauseMax)
 	}
 }

@@ -57,7 +57,7 @@ func isOurs(s tls.ConnectionState, ours ed25519.PublicKey) error {
 // into it as an application protocol: so a process between two pairs of ranks, which all have the same key, cannot
 // connect the TLS of the one pair to the handshake of the other.
 func (s *Session) encrypt() (net.Conn, error) {
-	if err := s.step(); err != nil {
+	if err := s.step(s.h.Patience); err != nil {
 		return nil, err
 	}
 	bound := "gorun " + hex.EncodeToString(s.seen.Sum(nil))

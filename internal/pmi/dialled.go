@@ -25,8 +25,6 @@ const (
 	pendingMin = 256
 	// authLimit is from accept to the end of the rank's proof.
 	authLimit = 10 * time.Second
-	// answerLimit is how long the launcher may take to answer.
-	answerLimit = time.Minute
 )
 
 var errKey = fmt.Errorf("%s is no key: it must be %d bytes in base64url, "+
@@ -50,7 +48,7 @@ var patienceDialling = 5 * time.Second
 
 // authenticate proves that this is rank c.rank, and learns the size of the job and its secret. It owns c.conn.
 func (c *Client) authenticate(ctx context.Context, key []byte, job string) error {
-	h := auth.Handshaker{Protocol: protocol, Job: job, Rank: c.rank, Limit: answerLimit,
+	h := auth.Handshaker{Protocol: protocol, Job: job, Rank: c.rank,
 		Secret: func() ([]byte, error) { return key, nil }}
 	s, err := h.Dial(ctx, c.conn, auth.Launcher)
 	if err == nil {

@@ -197,7 +197,7 @@ func TestIntruders(t *testing.T) {
 	authtest.Run(t, authtest.Listener{
 		Dial: func() (net.Conn, error) { return net.Dial("tcp", env(0)[EnvPort]) },
 		Member: func() *auth.Handshaker {
-			return &auth.Handshaker{Protocol: protocol, Job: s.Name(), Rank: 0, Size: size, Limit: answerLimit,
+			return &auth.Handshaker{Protocol: protocol, Job: s.Name(), Rank: 0, Size: size, Patience: time.Minute,
 				Secret: func() ([]byte, error) { return s.opts.Key, nil }}
 		},
 		To:      auth.Launcher,

@@ -8,7 +8,7 @@ var meanings = map[string]string{
 	"UnexpectedMax":  "The memory of a rank for messages that come before their receive is posted; senders wait when it is full.",
 	"Spin":           "How long a waiting rank polls before it sleeps in the kernel; 0: it never polls. Auto: adaptive, and 0 where ranks outnumber CPUs.",
 	"Log":            "What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.",
-	"Timeout":        "How long one step of starting up may take.",
+	"Timeout":        "How long one step of starting up, or making a connection to another rank, may take. The other process may be stopped meanwhile, in a debugger for example.",
 	"PeerTimeout":    "How long a connection to another host may leave unanswered what was sent before that host counts as failed. This holds for the ranks there, and for a launcher there.",
 	"ShmRing":        "The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number of ranks on the host.",
 	"TCPInterfaces":  "The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! excludes. Not set: all addresses.",

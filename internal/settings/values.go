@@ -36,7 +36,8 @@ type Values struct {
 	// What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.
 	Log string `env:"GORUN_LOG" default:"off" oneof:"off,error,warn,info,debug,trace" like:"btl_base_verbose"`
 
-	// How long one step of starting up may take.
+	// How long one step of starting up, or making a connection to another rank, may take. The other process may be
+	// stopped meanwhile, in a debugger for example.
 	Timeout time.Duration `env:"GORUN_TIMEOUT" default:"60s" min:"1ms"`
 
 	// How long a connection to another host may leave unanswered what was sent before that host counts as failed. This

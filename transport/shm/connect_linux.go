@@ -35,6 +35,7 @@ const (
 	maxCard     = 1024
 	welcomeSize = 20
 
+	// handshakeTime is how long a dialler may take to prove itself.
 	handshakeTime = 20 * time.Second
 	// turnedAwayFor is how long to go on dialling a peer that closes the connection: too many may be open there.
 	turnedAwayFor = 600 * time.Millisecond
@@ -227,6 +228,9 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	switch {
 	case errors.Is(err, auth.ErrTurnedAway):
 		return nil, fmt.Errorf("%w: shm: connecting to rank %d: it %w", transport.ErrPeerGone, peer, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("%w: shm: connecting to rank %d: its process does not answer (stopped?): %w",
+			transport.ErrTimeout, peer, err)
 	case err != nil:
 		return nil, fmt.Errorf("shm: connecting to rank %d: %w", peer, err)
 	}

@@ -25,7 +25,7 @@ type Options struct {
 	Secret     func() ([]byte, error)        // the job's; called for the first connection; may block until it is known
 	Log        func(msg string, args ...any) // of connections that prove nothing; nil: silent
 
-	handshakeLimit time.Duration // of a step; 0: handshakeTime. Tests have less
+	handshakeLimit time.Duration // 0: handshakeTime. Tests have less
 }
 
 // maxPolled is how many rings a poll reads at most without a mark.

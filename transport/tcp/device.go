@@ -23,12 +23,17 @@ type Options struct {
 	TLS        bool
 	// PeerTimeout is how long a peer may leave without an answer what the kernel sends it.
 	PeerTimeout time.Duration
-	Log         func(msg string, args ...any) // nil: silent
+	// Timeout is how long a peer whose kernel answers may stand still while a connection is made or made again.
+	Timeout time.Duration
+	Log     func(msg string, args ...any) // nil: silent
 
-	handshakeLimit time.Duration // of a step; 0: package auth's. Tests have less
+	handshakeLimit time.Duration // until a dialler has proved itself; 0: package auth's. Tests have less
 }
 
-const defaultPeerTimeout = 30 * time.Second
+const (
+	defaultPeerTimeout = 30 * time.Second
+	defaultTimeout     = time.Minute
+)
 
 const (
 	// hotReads is how many successful reads of the hot socket come before a poll of the set, and hotMisses how many in
@@ -98,6 +103,9 @@ func New(opt Options) (*Device, error) {
 	if opt.PeerTimeout <= 0 {
 		opt.PeerTimeout = defaultPeerTimeout
 	}
+	if opt.Timeout <= 0 {
+		opt.Timeout = defaultTimeout
+	}
 	if opt.Log == nil {
 		opt.Log = func(string, ...any) {}
 	}
@@ -142,7 +150,7 @@ func (d *Device) serveOn(ln *filteredListener) (err error) {
 	d.address = d.local.publish(ln).encode()
 	h := &handshaker{judge: d.judge, dropped: d.dropped, Handshaker: &auth.Handshaker{Protocol: protocol,
 		Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
-		TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit}}
+		TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit, Patience: d.opt.Timeout}}
 	d.handshaker = h
 	d.introduce(nil)
 	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Allows: ln.allows, Serve: d.serve, Log: d.opt.Log,

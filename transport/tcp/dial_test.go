@@ -100,7 +100,7 @@ func TestDialAny(t *testing.T) {
 		"three good ones, two are not": {closed, stuck, good, good, rubbish, good},
 	} {
 		d := rank(1)
-		d.Limit = time.Hour // so that only the winner can end those that stall
+		d.Patience = time.Hour // so that only the winner can end those that stall
 		r, err := dialAll(context.Background(), d, 2, to...)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -148,7 +148,7 @@ func TestDialAnyFails(t *testing.T) {
 	} {
 		d := rank(1)
 		if tc.timeout {
-			d.Limit = 200 * time.Millisecond
+			d.Patience = 200 * time.Millisecond
 		}
 		r, err := dialAll(context.Background(), d, 2, tc.to...)
 		if err == nil {

@@ -39,7 +39,7 @@ func TestIntruders(t *testing.T) {
 				Dial: func() (net.Conn, error) { return net.Dial("tcp", port) },
 				Member: func() *auth.Handshaker {
 					return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: 1, Size: size, TLS: secure,
-						Secret: d.opt.Secret, Limit: hang}
+						Secret: d.opt.Secret, Limit: hang, Patience: hang}
 				},
 				Refused: d.Facts().Refused,
 				Works: func() error {

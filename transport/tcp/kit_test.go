@@ -10,9 +10,18 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
+// roles are the processes that tests start.
+var roles = map[string]func() error{}
+
+func TestMain(m *testing.M) {
+	proc.RunRole(roles)
+	os.Exit(leak.VerifyMain(m.Run))
+}
+
+const testSecret = "the secret of this test, 32 bytes"
 
 // hang is when a test is given up. It says nothing about speed.
 const hang = 30 * time.Second
@@ -24,7 +33,7 @@ func secret(text string) func() ([]byte, error) {
 // rank makes a handshaker of a job of four that accepts every rank. It gives up when the test would.
 func rank(r int) *handshaker {
 	return &handshaker{
-		Handshaker: &auth.Handshaker{Protocol: protocol, Job: "job", Rank: r, Size: 4, Limit: hang,
+		Handshaker: &auth.Handshaker{Protocol: protocol, Job: "job", Rank: r, Size: 4, Limit: hang, Patience: hang,
 			Secret: secret("a secret of thirty-two bytes ...")},
 		judge:   func(int, uint64, uint64) code { return accepted },
 		dropped: func(int) {},

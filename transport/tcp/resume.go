@@ -92,7 +92,7 @@ func (d *Device) discard(c *conn) {
 func (d *Device) redial(s *session, why error) {
 	defer d.wg.Done()
 	d.mu.Lock()
-	limit := d.opt.PeerTimeout
+	limit := d.opt.Timeout
 	if !s.known { // it was the peer that dialled, and it must again
 		limit = min(limit, redialSilence)
 	}

@@ -55,6 +55,8 @@ func (d *Device) session(peer int) *session {
 }
 
 // Connect is transport.Device's. If the peer has connected to us already, or does while we try, that is the connection.
+// A host that does not answer is given up after PeerTimeout. A process that does not answer may be stopped: how long it
+// is waited for is ctx's to say.
 func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Link, error) {
 	if peer < 0 || peer >= d.opt.Size || peer == d.opt.Rank {
 		return nil, fmt.Errorf("tcp: connecting rank %d to %d: the ranks are 0 to %d", d.opt.Rank, peer, d.opt.Size-1)
@@ -76,8 +78,6 @@ func (d *Device) Connect(ctx context.Context, peer int, b []byte) (transport.Lin
 	if ended != nil {
 		return nil, ended
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, d.opt.PeerTimeout, errNoAnswer)
-	defer cancel()
 	if err := s.connect(ctx); err != nil {
 		return nil, fmt.Errorf("tcp: connecting rank %d to rank %d: %w", d.opt.Rank, peer, err)
 	}
@@ -115,6 +115,9 @@ func (s *session) connect(ctx context.Context) error {
 		case <-up:
 		case <-time.After(crossingRetry):
 		case <-ctx.Done():
+			if ctx.Err() == context.DeadlineExceeded {
+				return errNoAnswer
+			}
 			return context.Cause(ctx)
 		case <-s.d.ctx.Done():
 			return errClosing

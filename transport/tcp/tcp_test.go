@@ -15,7 +15,7 @@ import (
 func newDevice(t testing.TB, rank, size int, change ...func(*Options)) *Device {
 	t.Helper()
 	opt := Options{Rank: rank, Size: size, Job: "test", PeerTimeout: time.Minute,
-		Secret: func() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil },
+		Secret: secret(testSecret),
 		Log:    func(msg string, args ...any) { t.Log(append([]any{rank, msg}, args...)...) }}
 	for _, f := range change {
 		f(&opt)

@@ -104,6 +104,14 @@ func (p *Process) Kill() {
 	p.cmd.Wait()
 }
 
+// Signal sends it a signal.
+func (p *Process) Signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Errorf("the process %s: %v: %v", p.role, s, err)
+	}
+}
+
 // ReadLine returns the next line that it prints.
 func (p *Process) ReadLine() string {
 	p.t.Helper()
