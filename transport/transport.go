@@ -84,7 +84,7 @@ type Event uint8
 const (
 	Arrived   Event = iota // Header, Payload: a packet of Peer
 	Unmatched              // as Arrived, left to software by a device that matches tags: see Offload.Seen
-	Down                   // Err: Peer is gone. Nothing more comes from it but RMADone
+	Down                   // Err: Peer is gone. Nothing more comes of it but the ends of operations: RMADone, OffloadBack
 	Room                   // the link to Peer has refused something, and has room again
 	RMADone                // Cookie, Err: a Get, Put or atomic has ended; Value: the integer before an atomic
 	Noted                  // Value: the note of a PutNote of Peer, whose bytes are there

@@ -242,8 +242,9 @@ func (d *full) post(tag, mask uint64, buf transport.Mem, cookie uint64) transpor
 
 func (d *full) cancel(cookie uint64) {
 	if i := slices.IndexFunc(d.receives, func(r receive) bool { return r.cookie == cookie }); i >= 0 {
+		_, source, _ := transport.UnpackTag(d.receives[i].tag)
 		d.receives = slices.Delete(d.receives, i, i+1)
-		d.deliver(transport.Packet{Event: transport.OffloadBack, Cookie: cookie, Peer: -1})
+		d.deliver(transport.Packet{Event: transport.OffloadBack, Cookie: cookie, Peer: source})
 	}
 }
 

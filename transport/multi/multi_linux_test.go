@@ -232,7 +232,7 @@ func TestClose(t *testing.T) {
 	a.closeErr, b.closeErr = nil, nil
 }
 
-// Of several reports of a peer's end one is returned, and no packet of it afterwards but the ends of RMA operations.
+// Of several reports of a peer's end one is returned, and no packet of it afterwards but the ends of operations.
 func TestDownOnce(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
 	d := joined(t, a, b)
@@ -259,6 +259,33 @@ func TestDownOnce(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// What a device says of operations is for the engine also when their peer is gone: the end of a receive that the device
+// matches, and a message that it has left to software, of which it waits to hear. This holds for rank 0 too.
+func TestOperationsEndAfterDown(t *testing.T) {
+	for peer := range int32(2) {
+		a, b := newFake(t, "a"), newFake(t, "b")
+		d := joined(t, a, b)
+		a.arrive(transport.Packet{Event: transport.Down, Peer: peer, Err: transport.ErrPeerGone})
+		want := []transport.Event{transport.Down, transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack,
+			transport.RMADone, transport.Unmatched}
+		for _, e := range append(want[1:], transport.Arrived, transport.Room, transport.Noted, transport.Placed) {
+			b.arrive(transport.Packet{Event: e, Peer: peer})
+		}
+		b.arrive(transport.Packet{Event: transport.OffloadBack, Peer: 1 - peer}, packet(1-peer, 0))
+		want = append(want, transport.OffloadBack, transport.Arrived)
+		var got []transport.Event
+		pkts := make([]transport.Packet, 3)
+		for range 10 {
+			for _, p := range pkts[:d.Poll(pkts)] {
+				got = append(got, p.Event)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("rank %d: events %d, want %d", peer, got, want)
+		}
 	}
 }
 

@@ -56,8 +56,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// dropGone removes the packets of peers that have been reported gone, except the ends of RMA operations, and returns
-// how many packets are left.
+// dropGone removes what comes of peers that have been reported gone, but for what an operation needs, and returns how
+// many packets are left.
 func (d *Device) dropGone(pkts []transport.Packet) int {
 	n := 0
 	for i := range pkts {
@@ -66,7 +66,7 @@ func (d *Device) dropGone(pkts []transport.Packet) int {
 			n++
 			continue
 		}
-		if p.Event != transport.RMADone && d.gone[p.Peer] {
+		if d.gone[p.Peer] && !ofOperation(p.Event) {
 			continue
 		}
 		if p.Event == transport.Down {
@@ -78,4 +78,15 @@ func (d *Device) dropGone(pkts []transport.Packet) int {
 		n++
 	}
 	return n
+}
+
+// ofOperation: the engine needs the event also of a peer that is gone. It is about an operation that has begun, or a
+// message of which the device waits to hear that it has been dealt with (Offload.Seen).
+func ofOperation(e transport.Event) bool {
+	switch e {
+	case transport.Unmatched, transport.RMADone, transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack,
+		transport.TaggedDone:
+		return true
+	}
+	return false
 }

@@ -122,7 +122,9 @@ func eager(tag int32) wire.Header { return wire.Header{Kind: wire.Eager, Tag: ta
 // look polls both ends, and takes what has come.
 func (l *list) look() {
 	l.f.Helper()
-	l.a.poll()
+	if !l.a.closed {
+		l.a.poll()
+	}
 	l.b.poll()
 	for _, p := range l.b.inbox {
 		l.f.must(l.take(p))
@@ -167,8 +169,8 @@ func (l *list) take(p transport.Packet) error {
 			return fmt.Errorf("OffloadDone: %+v for %+v, or wrong contents", h, m.Header)
 		}
 	case transport.OffloadBack:
-		if r == nil || r.matched != nil {
-			return fmt.Errorf("OffloadBack of %d: %v", p.Cookie, r)
+		if r == nil || r.matched != nil || p.Peer != 0 {
+			return fmt.Errorf("OffloadBack of %d, rank %d: %v; it names rank 0", p.Cookie, p.Peer, r)
 		}
 		l.open = slices.DeleteFunc(l.open, func(o *posted) bool { return o == r })
 	default:
@@ -361,6 +363,20 @@ func offloadCancel(f *fixture) {
 		l.until("the receive", func() bool { return len(l.held) == 0 })
 	}
 	f.must(l.b.quiet())
+}
+
+// offloadAfterDown: a receive that has been handed down comes back when it is asked for, also when its peer is gone.
+func offloadAfterDown(f *fixture) {
+	l := newList(f)
+	for i := range int32(3) {
+		l.post(i, transport.MaskExact, l.buffer(l.size()))
+	}
+	f.close(l.a)
+	f.must(l.b.down())
+	for _, r := range l.held {
+		l.cancel(r)
+	}
+	l.until("all receives", func() bool { return len(l.held) == 0 })
 }
 
 // offloadFull: a full list is no error, and all of it comes back.

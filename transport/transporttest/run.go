@@ -129,6 +129,7 @@ var rules = []rule{
 	{"offload-unmatched", Offload, offloadUnmatched},
 	{"offload-rests-until-seen", Offload, offloadRestsUntilSeen},
 	{"offload-cancel", Offload, offloadCancel},
+	{"offload-after-down", Offload, offloadAfterDown},
 	{"offload-full", Offload, offloadFull},
 	{"offload-order", Offload, offloadOrder},
 
