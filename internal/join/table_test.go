@@ -128,7 +128,7 @@ func systemsOf(t *testing.T, name string, tags ...string) (systems []string) {
 // checkAbilities compares the row with a device and a link, if this binary has the transport.
 func checkAbilities(t *testing.T, r row) {
 	if tag := r["build tag"]; tag != no && !builtWith(tag) {
-		t.Skipf("the tests were built without the tag %s", tag)
+		return // make verbs builds them with it
 	}
 	if !slices.Contains(systemsOf(t, r["name"], r["build tag"]), runtime.GOOS) {
 		t.Skipf("it is not for %s", runtime.GOOS)

@@ -1,4 +1,4 @@
-//go:build verbs && linux && cgo
+//go:build verbs && guest && linux && cgo
 
 package verbs
 
@@ -21,13 +21,39 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Faults of the real device that only a guest's root can bring about.
+// Faults of the real device that only a guest's root can bring about; for make rdma.
+
+// guestCard is the network card below rxe0 where there is one guest (scripts/guest).
+const guestCard = "dummy0"
 
 func init() { roles["removable"] = removable }
 
+// guestDevice puts rxe0 and its card in order, as scripts/guest does, and waits until the kernel has filled its tables.
+func guestDevice(t testing.TB) {
+	t.Helper()
+	if !inGuest() {
+		t.Fatal("takes the network or the device away: runs in a guest only (make rdma)")
+	}
+	command(t, "ip", "link", "set", guestCard, "up")
+	if _, err := os.Stat("/sys/class/infiniband/rxe0"); err != nil {
+		command(t, "rdma", "link", "add", "rxe0", "type", "rxe", "netdev", guestCard)
+	}
+	const port = "/sys/class/infiniband/rxe0/ports/1"
+	for limit := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		state, _ := os.ReadFile(port + "/state")
+		gid, _ := os.ReadFile(port + "/gids/1")
+		_, err := os.Stat("/dev/infiniband/uverbs0")
+		if strings.Contains(string(state), "ACTIVE") && strings.Contains(string(gid), ":ffff:") && err == nil {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("rxe0 is not there again: state %q, GID 1 %q, %v", state, gid, err)
+		}
+	}
+}
+
 // A network that goes away and comes back while nothing is under way is a line in the log.
 func TestNetworkReturns(t *testing.T) {
-	needGuest(t)
 	watchdog(t)
 	defer guestDevice(t)
 	var log notes
@@ -56,7 +82,6 @@ func TestNetworkReturns(t *testing.T) {
 // A network that goes away under what is under way, and stays away: both ends are told although they could still talk
 // with each other otherwise, and when it is back new sessions work.
 func TestNetworkGone(t *testing.T) {
-	needGuest(t)
 	watchdog(t)
 	defer guestDevice(t)
 	a, b, ab, ba := two(t)
@@ -115,7 +140,6 @@ func removable() error {
 // test has the kernel do to one rank what it does to all where a driver does not wait: what the rank has made is
 // destroyed, each call fails with EIO, completions do not come any more, and the event says so.
 func TestDeviceRemoved(t *testing.T) {
-	needGuest(t)
 	for _, side := range []string{"ours", "theirs"} {
 		t.Run(side, func(t *testing.T) {
 			watchdog(t)
@@ -159,7 +183,6 @@ func TestDeviceRemoved(t *testing.T) {
 
 // The same without the event, of a rank that does nothing but wait: it finds out when it goes to sleep.
 func TestDeviceGoneUnsaid(t *testing.T) {
-	needGuest(t)
 	watchdog(t)
 	a := leaky(t, 3)
 	o, _ := opposite(t, a, "removable")
@@ -314,7 +337,6 @@ func hungUp() (int, error) {
 // A device that is to be taken away while it is in use, by a driver that waits for its users: they notice nothing, no
 // new ones are let in, Close lets it go, and one that comes back works.
 func TestDeviceLeaves(t *testing.T) {
-	needGuest(t)
 	watchdog(t)
 	a, b, ab, ba := two(t)
 	talk(ab, b)
@@ -377,4 +399,42 @@ func TestDeviceLeaves(t *testing.T) {
 	guestDevice(t)
 	_, d, cd, _ := two(t)
 	talk(cd, d)
+}
+
+// The same of memory that the kernel refuses, which the software HCA cannot show since it pins no pages: it is not advertised to peers for writing, and not read
+// into, until it may be written to.
+func TestRegistrationRefused(t *testing.T) {
+	watchdog(t)
+	var log notes
+	a, b := newEnd(t, 0, 2, log.option), newEnd(t, 1, 2)
+	ab, ba := a.link(b), b.link(a)
+	mem := pattern(100_000, 1)
+	addr, key := register(t, ba, mem)
+	dst, err := unix.Mmap(-1, 0, len(mem), unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(dst)
+	for range 2 {
+		if state, err := ab.caps.RMA.Get(transport.HostMem(dst), addr, key, 1); !errors.Is(err, unix.EFAULT) ||
+			!strings.Contains(err.Error(), "registering 100000 bytes") {
+			t.Fatalf("state %d, %v; its registration was to fail", state, err)
+		}
+		if _, _, ok := ab.caps.RMA.Register(transport.HostMem(dst), transport.Writable); ok {
+			t.Error("a peer is told of what could not be registered")
+		}
+		talk(ab, b)
+		talk(ba, a)
+	}
+	if said := log.with("a message is copied because its memory could not be registered"); len(said) != 1 ||
+		!strings.Contains(said[0], "100000") {
+		t.Errorf("said %q", said)
+	}
+	if err := unix.Mprotect(dst, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		t.Fatal(err)
+	}
+	if err := fetch(t, ab, a, b, dst, addr, key); err != nil || !bytes.Equal(dst, mem) {
+		t.Errorf("when it may be written to: %v", err)
+	}
+	a.noPackets()
 }

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -205,47 +203,6 @@ func TestRegistrationFails(t *testing.T) {
 	}
 	if p := a.take(transport.RMADone); p.Cookie != 2 || p.Err != nil || string(dst) != string(mem) {
 		t.Errorf("%d, %v", p.Cookie, p.Err)
-	}
-	a.noPackets()
-}
-
-// The same of memory that the kernel refuses, on any device: it is not advertised to peers for writing, and not read
-// into, until it may be written to.
-func TestRegistrationRefused(t *testing.T) {
-	if soft(t) {
-		t.Skip("the software HCA pins no pages, so there is none that it is refused")
-	}
-	watchdog(t)
-	var log notes
-	a, b := newEnd(t, 0, 2, log.option), newEnd(t, 1, 2)
-	ab, ba := a.link(b), b.link(a)
-	mem := pattern(100_000, 1)
-	addr, key := register(t, ba, mem)
-	dst, err := unix.Mmap(-1, 0, len(mem), unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(dst)
-	for range 2 {
-		if state, err := ab.caps.RMA.Get(transport.HostMem(dst), addr, key, 1); !errors.Is(err, unix.EFAULT) ||
-			!strings.Contains(err.Error(), "registering 100000 bytes") {
-			t.Fatalf("state %d, %v; its registration was to fail", state, err)
-		}
-		if _, _, ok := ab.caps.RMA.Register(transport.HostMem(dst), transport.Writable); ok {
-			t.Error("a peer is told of what could not be registered")
-		}
-		talk(ab, b)
-		talk(ba, a)
-	}
-	if said := log.with("a message is copied because its memory could not be registered"); len(said) != 1 ||
-		!strings.Contains(said[0], "100000") {
-		t.Errorf("said %q", said)
-	}
-	if err := unix.Mprotect(dst, unix.PROT_READ|unix.PROT_WRITE); err != nil {
-		t.Fatal(err)
-	}
-	if err := fetch(t, ab, a, b, dst, addr, key); err != nil || !bytes.Equal(dst, mem) {
-		t.Errorf("when it may be written to: %v", err)
 	}
 	a.noPackets()
 }
