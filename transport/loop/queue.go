@@ -34,6 +34,7 @@ func (q *queue) put(l *link, p *transport.Packet) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || l.packets == maxPackets {
+		q.show(true) // to a rank that sleeps until something urgent comes, and behind these nothing can
 		return q.closed
 	}
 	l.packets++
@@ -41,14 +42,19 @@ func (q *queue) put(l *link, p *transport.Packet) bool {
 	it := &q.in[len(q.in)-1]
 	it.Packet, it.link, it.Payload = *p, l, append(it.Payload[:0], p.Payload...)
 	urgent := p.Event == transport.Down || p.Header.Flags&(wire.Urgent|wire.Wake) != 0
-	if q.armed && (urgent || q.level != transport.Urgent) {
-		q.armed = false // the next sender need not wake it again
-		q.wake(q.level == transport.Thread)
-	}
+	q.show(urgent)
 	if p.Header.Flags&wire.Wake != 0 && q.wake != nil {
 		q.wake(false)
 	}
 	return true
+}
+
+// show ends an armed sleep, if it is one that this ends. mu is held.
+func (q *queue) show(urgent bool) {
+	if q.armed && (urgent || q.level != transport.Urgent) {
+		q.armed = false // the next sender need not wake it again
+		q.wake(q.level == transport.Thread)
+	}
 }
 
 // Poll is transport.Device's.

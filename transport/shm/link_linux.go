@@ -73,7 +73,7 @@ const oneLine = ring.SlotSize/2 - 8 - 8*shortAt
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	s := l.p.Slot()
 	if s == nil {
-		return l.dead.Load()
+		return l.full()
 	}
 	s.W[0] = uint64(h.Ctx) | uint64(uint32(h.Tag))<<32
 	meta := uint32(h.Kind) | uint32(h.Flags)<<8
@@ -82,7 +82,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		copy(s.Bytes(shortAt), payload)
 		meta |= uint32(n) << 16
 	} else if meta = l.long(s, h, payload, meta); meta == 0 {
-		return l.dead.Load()
+		return l.full()
 	}
 	if l.p.Publish(s, meta) {
 		l.signal(h.Flags&(wire.Urgent|wire.Wake) != 0)
@@ -100,6 +100,15 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		ringDoorbell(l.goroutineFD)
 	}
 	return true
+}
+
+// full is the answer of TrySend where there is no room. An owner that sleeps until something urgent comes is woken:
+// behind what fills the ring nothing urgent can come. It cannot arm without seeing that, so one load is enough.
+func (l *link) full() bool {
+	if l.box.state.Load() != stIdle {
+		l.wake(l.box, true)
+	}
+	return l.dead.Load()
 }
 
 // long fills in what does not fit the fast case; 0: no room.

@@ -86,6 +86,7 @@ var rules = []rule{
 	{"wake-both-ways", 0, wakeBothWays},
 	{"urgent-not-woken-by-plain", steady, urgentNotWokenByPlain},
 	{"urgent-woken-by-urgent", 0, urgentWokenByUrgent},
+	{"urgent-behind-full", 0, urgentBehindFull},
 	{"urgent-plain-is-polled", 0, urgentPlainIsPolled},
 	{"poll-keeps-armed", 0, pollKeepsArmed},
 	{"wake-flag", 0, wakeFlag},

@@ -220,6 +220,41 @@ func urgentWokenByUrgent(f *fixture) {
 	}
 }
 
+// urgentBehindFull: a link that is full of plain packets ends the Park of a rank that is armed for urgent ones, so that
+// the urgent packet behind them comes.
+func urgentBehindFull(f *fixture) {
+	a, b := f.linked()
+	w := watch(f, b)
+	out, in := newStream(9, a.link.Caps()), newStream(9, a.link.Caps())
+	for range 3 {
+		f.arm(b, transport.Urgent, false)
+		took, h, body, err := full(a, out)
+		f.must(err)
+		f.drive(func() error {
+			if err := a.send(h, body); err != nil { // what was refused
+				return err
+			}
+			return a.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent}, nil)
+		}, func() error {
+			b.set.Park(false)
+			for range took + 1 {
+				m, err := b.await(w, transport.Urgent, false)
+				if err == nil {
+					err = in.check(m)
+				}
+				if err != nil {
+					return fmt.Errorf("behind %d packets that filled the link: %w", took, err)
+				}
+			}
+			m, err := b.await(w, transport.Urgent, false)
+			if err == nil && m.Header.Kind != wire.RTS {
+				err = fmt.Errorf("got a %v where the urgent packet should be", m.Header.Kind)
+			}
+			return err
+		})
+	}
+}
+
 // urgentPlainIsPolled: a plain packet that has ended no sleep is there for a caller that polls, while another sleeps.
 func urgentPlainIsPolled(f *fixture) {
 	a, b := f.linked()

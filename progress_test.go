@@ -1,0 +1,107 @@
+package mpi
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/tcp"
+)
+
+// everyTransport runs a test as everywhere does, and over the transports between processes.
+func everyTransport(t *testing.T, test func(t *testing.T, run runner)) {
+	t.Helper()
+	everywhere(t, test)
+	if inGuest() {
+		return
+	}
+	for _, f := range betweenProcesses {
+		t.Run(f.name, func(t *testing.T) { test(t, over(t, f.option(t))) })
+	}
+}
+
+var betweenProcesses = append(onlyHere, fabric{"tcp", func(testing.TB) Option {
+	return withDevices(func(rank int, d transport.Device) transport.Device {
+		d.Close()
+		return ok(tcp.New(tcp.Options{Rank: rank, Size: 1 << 10, Job: "test", Secret: testSecret, PeerTimeout: time.Minute}))
+	})
+}})
+
+func testSecret() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }
+
+// computing is a rank outside the library until another one is done.
+type computing chan struct{}
+
+// while closes c when body returns, however it does.
+func (c computing) while(body func()) {
+	defer close(c)
+	body()
+}
+
+// A receive that is posted completes while its rank computes, however many messages that are not received yet stand
+// before its own; MPI 4.1 §3.5. Their number is beyond every ring, queue and batch.
+func TestProgressBehindTraffic(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		for _, n := range []int{256, 1000, 5000} {
+			if testing.Short() && n == 1000 {
+				continue
+			}
+			computes := make(computing)
+			run(2, func(w *Comm) {
+				const size = 1 << 20
+				if w.Rank() == 1 {
+					small := make([]*Request, n)
+					computes.while(func() {
+						awaitSignal(w, 0)
+						for i := range small {
+							small[i] = ok(Isend(w, []int64{int64(i)}, 0, 1))
+						}
+						must(Send(w, message(size, n), 0, 99))
+					})
+					must(WaitAll(small...))
+					return
+				}
+				large := make([]byte, size)
+				r := ok(Irecv(w, large, 1, 99))
+				sendSignal(w, 1)
+				<-computes
+				ok(r.Wait())
+				whole(large, n)
+				got := make([]int64, 1)
+				for i := range n {
+					ok(Recv(w, got, 1, 1))
+					same(got[0], int64(i))
+				}
+			})
+		}
+	})
+}
+
+// A sender of short messages whose receives are posted gets on while the receiver computes.
+func TestProgressOfPostedReceives(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		const n = 2000
+		computes := make(computing)
+		run(2, func(w *Comm) {
+			if w.Rank() == 1 {
+				computes.while(func() {
+					awaitSignal(w, 0)
+					for i := range n {
+						must(Send(w, []int64{int64(i)}, 0, i))
+					}
+				})
+				return
+			}
+			got, rs := make([]int64, n), make([]*Request, n)
+			for i := range rs {
+				rs[i] = ok(Irecv(w, got[i:i+1], 1, i))
+			}
+			sendSignal(w, 1)
+			<-computes
+			must(WaitAll(rs...))
+			for i, v := range got {
+				check(v == int64(i), "message %d is %d", i, v)
+			}
+		})
+	})
+}
