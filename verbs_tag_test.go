@@ -52,8 +52,6 @@ func onHost(rank, host int) transport.Device {
 	return &hostShm{ok(shm.New(shm.Options{Rank: rank, Size: 1 << 10, Secret: testSecret})), host}
 }
 
-func testSecret() ([]byte, error) { return []byte("the secret of this test, 32 bytes"), nil }
-
 var verbsJobs atomic.Int64
 
 // overVerbs has the ranks of RunLocal reach each other by devices of their own.

@@ -60,8 +60,11 @@ func TestBound(t *testing.T) {
 }
 
 func pair(*testing.T) transporttest.Pair {
-	ds := New(2)
-	return transporttest.Pair{A: ds[0], B: ds[1]}
+	return pairOf(New(3))
+}
+
+func pairOf(ds []*Device) transporttest.Pair {
+	return transporttest.Pair{A: ds[0], B: ds[1], Third: func() transport.Device { return ds[2] }}
 }
 
 func TestConformance(t *testing.T) {
@@ -74,8 +77,7 @@ func TestConformanceFaulty(t *testing.T) {
 
 func TestConformanceNoGet(t *testing.T) {
 	transporttest.Run(t, func(*testing.T) transporttest.Pair {
-		ds := NewNoGet(2)
-		return transporttest.Pair{A: ds[0], B: ds[1]}
+		return pairOf(NewNoGet(3))
 	}, transporttest.Brief())
 }
 

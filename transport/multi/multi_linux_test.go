@@ -21,14 +21,14 @@ const abilities = transporttest.Get | transporttest.Put | transporttest.Presence
 
 func pair(with func(t *testing.T, rank int) []transport.Device) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
-		var d [2]transport.Device
-		for rank := range d {
-			var err error
-			if d[rank], err = New(with(t, rank)...); err != nil {
+		rank := func(rank int) transport.Device {
+			d, err := New(with(t, rank)...)
+			if err != nil {
 				t.Fatal(err)
 			}
+			return d
 		}
-		return transporttest.Pair{A: d[0], B: d[1]}
+		return transporttest.Pair{A: rank(0), B: rank(1), Third: func() transport.Device { return rank(2) }}
 	}
 }
 

@@ -53,8 +53,10 @@ type Device struct {
 	address  []byte
 
 	// polled and last belong to the caller of Poll (the engine, under its lock).
-	polled []*inRing // read by every poll; all other rings are armed
-	last   []*inRing // rings whose packets the previous Poll returned
+	polled   []*inRing // read by every poll; all other rings are armed
+	last     []*inRing // rings whose packets the previous Poll returned
+	full     bool      // the previous Poll was full of polled rings' packets: the next one begins with the marks
+	nextMark int       // the marked ring that is read first
 
 	mu       sync.Mutex // guards what follows; set-up and faults only
 	rings    []*inRing  // by number; 0 is not a ring but the notices. Replaced, never edited

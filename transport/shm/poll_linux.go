@@ -52,6 +52,12 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		d.release()
 	}
 	n := 0
+	if d.full { // the last one was, before it came to the marks
+		d.full = false
+		if n = d.pollMarked(pkts); n == len(pkts) {
+			return n
+		}
+	}
 	for i, r := range d.polled {
 		if got := r.poll(d, pkts[n:]); got != 0 {
 			n += got
@@ -59,6 +65,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 			if n == len(pkts) { // a flood from one peer must not starve the others: its ring goes last next time
 				copy(d.polled[i:], d.polled[i+1:])
 				d.polled[len(d.polled)-1] = r
+				d.full = true
 				return n
 			}
 		} else if r.idle++; r.idle > polledFor && len(d.polled) > 1 {
@@ -151,18 +158,23 @@ func (r *inRing) readArea(s *ring.Slot, where uint32, at int, p *transport.Packe
 	return int(n), nil
 }
 
-// pollMarked reads the rings whose senders have marked them in the doorbell bitmap.
+// pollMarked reads the rings whose senders have marked them in the doorbell bitmap, from the first on for which the last
+// poll had no room.
 func (d *Device) pollMarked(pkts []transport.Packet) int {
-	n := 0
+	n, full := 0, false
+	word0, bit0 := d.nextMark/64, d.nextMark%64
+	summary := bits.RotateLeft64(d.box.summary.Swap(0), -word0)
 	rings := *d.inUse.Load()
-	summary := d.box.summary.Swap(0)
 	for ; summary != 0; summary &= summary - 1 {
-		w := bits.TrailingZeros64(summary)
-		word := d.box.bitmap[w].Swap(0)
+		w := (word0 + bits.TrailingZeros64(summary)) % 64
+		word := bits.RotateLeft64(d.box.bitmap[w].Swap(0), -bit0)
 		for ; word != 0; word &= word - 1 {
-			for i := w*64 + bits.TrailingZeros64(word); i < len(rings); i += maxRings {
+			for i := w*64 + (bit0+bits.TrailingZeros64(word))%64; i < len(rings); i += maxRings {
 				if n == len(pkts) { // no room: mark again what has not been read
 					d.box.mark(uint32(i))
+					if !full {
+						full, d.nextMark = true, i%maxRings
+					}
 					continue
 				}
 				if i == 0 {

@@ -367,6 +367,29 @@ func TestManyRings(t *testing.T) {
 	}
 }
 
+// More peers than a poll reads without a mark send without end: each has its turn.
+func TestManyFloods(t *testing.T) {
+	watchdog(t)
+	const peers = 20
+	d := open(t, Options{Rank: 0, Size: peers + 1, Local: 100})
+	links := make([]*link, peers)
+	for i := range links {
+		links[i] = open(t, Options{Rank: i + 1, Size: peers + 1, Local: 100}).link(d)
+	}
+	got := make([]int, peers)
+	d.until("every peer's turn", func() bool {
+		for _, p := range d.in {
+			got[p.Peer-1]++
+		}
+		d.in = d.in[:0]
+		for _, l := range links {
+			for l.TrySend(&wire.Header{Kind: wire.Eager}, nil) {
+			}
+		}
+		return slices.Min(got) > 1000
+	})
+}
+
 // Memory of Alloc is mapped at the peer, which then needs no system call and no permission; when it is freed, the
 // mapping ends and its number is never valid again.
 func TestAllocMapped(t *testing.T) {

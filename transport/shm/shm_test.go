@@ -3,8 +3,10 @@
 package shm
 
 import (
+	"cmp"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
@@ -13,15 +15,16 @@ const abilities = transporttest.Get | transporttest.Put | transporttest.Presence
 
 func pair(opt Options) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
-		var d [2]*Device
-		for i := range d {
-			var err error
-			opt.Rank, opt.Size = i, 2
-			if d[i], err = newDevice(opt); err != nil {
+		rank := func(rank int) transport.Device {
+			opt := opt
+			opt.Rank, opt.Size, opt.Local = rank, 3, cmp.Or(opt.Local, 2)
+			d, err := newDevice(opt)
+			if err != nil {
 				t.Fatal(err)
 			}
+			return d
 		}
-		return transporttest.Pair{A: d[0], B: d[1]}
+		return transporttest.Pair{A: rank(0), B: rank(1), Third: func() transport.Device { return rank(2) }}
 	}
 }
 

@@ -214,24 +214,24 @@ func (d *Device) poll(pkts []transport.Packet) int {
 			return n
 		}
 	}
-	if d.hot != nil && d.blocked == 0 {
+	if d.hot != nil && d.blocked == 0 && d.streak < hotReads {
 		if got := d.hot.read(d, pkts[n:]); got > 0 {
 			d.misses = 0
 			if d.run++; d.run >= directAfter {
 				d.pollDirect()
 			}
-			if d.streak++; d.streak < hotReads {
-				return n + got
+			if n += got; n == len(pkts) { // a flood from one peer must not starve the others: the set comes first next time
+				d.streak = hotReads
+				return n
 			}
-			n += got
-			d.streak = 0
+			if d.streak++; d.streak < hotReads {
+				return n
+			}
 		} else if d.misses++; d.misses%hotMisses != 0 {
 			return n
 		}
-		if n == len(pkts) {
-			return n
-		}
 	}
+	d.streak = 0
 	return n + d.pollSet(pkts[n:])
 }
 

@@ -29,7 +29,8 @@ func newDevice(t testing.TB, rank, size int, change ...func(*Options)) *Device {
 
 func pair(change ...func(*Options)) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
-		return transporttest.Pair{A: newDevice(t, 0, 2, change...), B: newDevice(t, 1, 2, change...)}
+		return transporttest.Pair{A: newDevice(t, 0, 3, change...), B: newDevice(t, 1, 3, change...),
+			Third: func() transport.Device { return newDevice(t, 2, 3, change...) }}
 	}
 }
 

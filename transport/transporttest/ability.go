@@ -29,7 +29,8 @@ const (
 
 // What else a rule can call for.
 const (
-	keysChecked Ability = 1 << (iota + 28) // a promise: a wrong key is an error
+	third       Ability = 1 << (iota + 27) // there is Pair.Third
+	keysChecked                            // a promise: a wrong key is an error
 	steady                                 // no misfortunes happen
 	allocations                            // they can be counted
 	processTime                            // what this process uses is known

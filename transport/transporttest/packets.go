@@ -440,6 +440,43 @@ func floodBothWays(f *fixture) {
 	f.must(b.quiet())
 }
 
+// floodStarvesNone: while one peer sends without end, the packet of another comes, and then that one's end.
+func floodStarvesNone(f *fixture) {
+	a, b := f.linked()
+	c := f.end(f.third(), 2)
+	c.peer = 0
+	f.Cleanup(func() { f.close(c) })
+	f.must(c.connect(a))
+	f.must(c.send(wire.Header{Kind: wire.Eager, Tag: 2}, nil))
+	h := wire.Header{Kind: wire.Eager, Tag: 1}
+	for clock, came := start(), false; ; {
+		for range 2 * len(a.pkts) {
+			b.link.TrySend(&h, nil)
+		}
+		b.poll()
+		if !came {
+			c.poll()
+		}
+		for _, p := range a.pkts[:a.dev.Poll(a.pkts)] {
+			switch {
+			case p.Event == transport.Unmatched:
+				a.dev.Facts().Offload.Seen()
+			case p.Event == transport.Down && p.Peer == 2 && came:
+				return
+			}
+			if p.Peer == 2 && !came {
+				if came = true; !sent(p) || p.Header.Tag != 2 {
+					f.Fatalf("of rank 2 came %+v", p)
+				}
+				f.close(c)
+			}
+		}
+		if clock.late() {
+			f.Fatalf("rank 1 sends without end, and rank 2 has sent one packet and ended: it came: %v", came)
+		}
+	}
+}
+
 // smallPoll: Poll fills what it is given and loses nothing of the rest, also when it is given nothing.
 func smallPoll(f *fixture) {
 	a, b := f.linked()

@@ -10,8 +10,12 @@ import (
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
-// Pair is two fresh devices of one job that have not connected: A is rank 0, B is rank 1. The suite closes them.
-type Pair struct{ A, B transport.Device }
+// Pair is two fresh devices of one job that have not connected: A is rank 0, B is rank 1. The suite closes them. Third
+// opens rank 2 for the rules that need it; where it is nil, those are left out.
+type Pair struct {
+	A, B  transport.Device
+	Third func() transport.Device
+}
 
 // Option adapts the suite to what a transport promises beyond the seam, or does not.
 type Option func(*suite)
@@ -79,6 +83,7 @@ var rules = []rule{
 	{"room-is-told", Room, roomIsTold},
 	{"flood-both-ways", 0, floodBothWays},
 	{"small-poll", 0, smallPoll},
+	{"flood-starves-none", third, floodStarvesNone},
 
 	{"arm-sees-arrived", 0, armSeesArrived},
 	{"wake-thread", 0, func(f *fixture) { wake(f, true) }},
@@ -178,7 +183,11 @@ func RunFaulty(t *testing.T, open func(t *testing.T) Pair, opts ...Option) {
 	faulty.Explain(t, 1, faulty.Mild)
 	Run(t, func(t *testing.T) Pair {
 		p := open(t)
-		return Pair{faulty.Wrap(p.A, 1, faulty.Mild), faulty.Wrap(p.B, 2, faulty.Mild)}
+		third := p.Third
+		if third != nil {
+			third = func() transport.Device { return faulty.Wrap(p.Third(), 3, faulty.Mild) }
+		}
+		return Pair{faulty.Wrap(p.A, 1, faulty.Mild), faulty.Wrap(p.B, 2, faulty.Mild), third}
 	}, append(opts, Unreliable(), Brief())...)
 }
 
@@ -191,7 +200,7 @@ func (s *suite) look(t *testing.T) {
 	if has != s.stated {
 		t.Errorf("the abilities are %v, and transporttest.Has states %v", has, s.stated)
 	}
-	s.has = has | s.circumstances()
+	s.has = has | s.circumstances() | third.given(f.third != nil)
 	f.close(a)
 	f.close(b)
 }
@@ -204,12 +213,14 @@ const patience = 30 * time.Second
 type fixture struct {
 	*testing.T
 	*suite
+	third func() transport.Device // of the last pair
 }
 
 // pair opens two ends without links.
 func (f *fixture) pair() (a, b *end) {
 	f.Helper()
 	p := f.open(f.T)
+	f.third = p.Third
 	a, b = f.end(p.A, 0), f.end(p.B, 1)
 	f.Cleanup(func() { f.close(a); f.close(b) })
 	return a, b

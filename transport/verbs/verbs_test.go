@@ -5,6 +5,7 @@ package verbs
 import (
 	"testing"
 
+	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
@@ -24,7 +25,8 @@ func suite(more ...transporttest.Option) []transporttest.Option {
 
 func pair(change ...func(*Options)) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
-		return transporttest.Pair{A: newDevice(t, 0, 2, change...), B: newDevice(t, 1, 2, change...)}
+		return transporttest.Pair{A: newDevice(t, 0, 3, change...), B: newDevice(t, 1, 3, change...),
+			Third: func() transport.Device { return newDevice(t, 2, 3, change...) }}
 	}
 }
 
