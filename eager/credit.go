@@ -56,6 +56,9 @@ func (c *CreditSender) TakeEnvelope() bool {
 	return true
 }
 
+// Messages is how many may be under way at once.
+func (c *CreditSender) Messages() int { return int(c.grant / Envelope) }
+
 // Return puts back what a message that was not sent after all had taken, or what the receiver gives back. It reports
 // false if that is more than was ever granted: the peer is not to be trusted.
 func (c *CreditSender) Return(n int64) bool {
@@ -76,6 +79,9 @@ type CreditReceiver struct {
 
 // Open begins with all of the grant at the sender's.
 func (c *CreditReceiver) Open(grant int64) { *c = CreditReceiver{half: grant >> 1, max: grant} }
+
+// Messages is how many the sender may have under way at once.
+func (c *CreditReceiver) Messages() int { return int(c.max / Envelope) }
 
 // Charge notes a queued message; false: the sender has overdrawn, which a correct peer never does.
 func (c *CreditReceiver) Charge(cost int64) bool {

@@ -228,17 +228,21 @@ func (l *linkPath) discard(u *unexpected) {
 // onCancel: the sender asks for its message ID back.
 func (l *linkPath) onCancel(p *peer, h *wire.Header) {
 	reply := wire.Header{Kind: wire.CancelReply, Flags: wire.Urgent, ID: h.ID}
-	for u := p.asked; u != nil; u = u.older {
-		if u.ID == h.ID && !u.taken {
-			l.table.Remove(&u.m)
-			l.matched(u)
-			p.returnCredit(u.Cost)
-			l.release(u)
-			reply.Len = 1
-			break
-		}
+	u := p.asked
+	for u != nil && (u.ID != h.ID || u.taken) {
+		u = u.older
 	}
-	p.sendControl(reply)
+	if u == nil {
+		p.sendControl(reply)
+	} else {
+		l.table.Remove(&u.m)
+		l.matched(u)
+		reply.Len = 1
+		p.sendControl(reply) // the credit comes behind: see checkAnswers
+		p.returnCredit(u.Cost)
+		l.release(u)
+	}
+	p.checkAnswers()
 }
 
 // onCancelReply: the receiver's answer.

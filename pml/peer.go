@@ -33,6 +33,7 @@ type peer struct {
 
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
 	control []wire.Header
+	answers int        // in control: CancelReply and PutDone, which the peer asks for
 	queue   []*Request // queue[0] is next
 
 	tuner    rendezvous.Tuner // of what it sends
@@ -193,6 +194,9 @@ func (p *peer) flushControl() bool {
 			p.control = append(p.control[:0], p.control[i:]...)
 			return false
 		}
+		if isAnswer(p.control[i].Kind) {
+			p.answers--
+		}
 	}
 	p.control = p.control[:0]
 	return true
@@ -245,11 +249,26 @@ func (p *peer) sendControl(h wire.Header) {
 		}
 	}
 	p.control = append(p.control, h)
+	if isAnswer(h.Kind) {
+		p.answers++
+	}
 	if p.link == nil {
 		p.ensureConnected()
 		return
 	}
 	p.markBlocked()
+}
+
+func isAnswer(k wire.Kind) bool { return k == wire.CancelReply || k == wire.PutDone }
+
+// checkAnswers fails a peer that goes on asking and takes no answer, since the answers that wait for room have no other
+// bound. A peer that keeps to the protocol asks once for each message. Its credit, and what it gives back of this
+// rank's, comes behind the answers or was sent before the link was full: so they are at most twice as many as the
+// messages that credit allows.
+func (p *peer) checkAnswers() {
+	if p.answers > 2*(p.in.Messages()+p.out.Messages()) {
+		p.breaks("it takes no answers and goes on asking")
+	}
 }
 
 // returnCredit gives credit back for a message that is matched.
@@ -296,7 +315,7 @@ func (p *peer) fail(err error) {
 	p.out.Disable()
 	l.todo.unblock(p)
 	l.todo.resume(p)
-	p.control = nil
+	p.control, p.answers = nil, 0
 	for _, r := range p.queue {
 		l.dequeued(r)
 		l.e.complete(r, err)

@@ -391,6 +391,7 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 func (ts *transfers) onPutReq(p *peer, h *wire.Header) {
 	if t := ts.sending(p, h.ID, "it asked for"); t != nil {
 		ts.onSender(t, t.snd.OnPutReq(h, p.rma != nil && p.rma.Put != nil))
+		p.checkAnswers()
 	}
 }
 

@@ -1,0 +1,54 @@
+package pml
+
+import (
+	"math"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// A peer that reads nothing and goes on asking does not make this rank keep answers without end.
+func TestHostileAsksWithoutEnd(t *testing.T) {
+	cancel := func(id uint64) []wire.Header { return []wire.Header{{Kind: wire.Cancel, ID: id}} }
+	for name, ask := range map[string]func(i uint64) []wire.Header{
+		"cancels what it has not sent": cancel,
+		"cancels one message again":    func(uint64) []wire.Header { return cancel(1) },
+		"cancels what it announces": func(i uint64) []wire.Header {
+			return append([]wire.Header{{Kind: wire.RTS, ID: i, Len: 1}}, cancel(i)...)
+		},
+		"asks for WRITEs": func(uint64) []wire.Header { return []wire.Header{{Kind: wire.PutReq, ID: 1<<32 | 1, Len: 1 << 40}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			watchdog(t)
+			n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 64 << 10, put: true})
+			defer n.close()
+			n.hostile = true
+			n.linkAll()
+			e := n.engines[0]
+			e.Isend(nil, 0, 1, 7, make([]byte, 5000), Standard) // as number 1.1
+			n.rooms[[2]int{0, 1}] = 1
+			e.lock()
+			p := e.links.peer(1)
+			most := 2 * (p.in.Messages() + p.out.Messages())
+			e.unlock()
+			for i := range uint64(20 * most) {
+				w := [2]int{1, 0}
+				for _, h := range ask(i + 1) {
+					n.wires[w] = append(n.wires[w], transport.Packet{Peer: 1, Header: h})
+				}
+				n.deliver(0, math.MaxInt)
+				e.lock()
+				kept, over := len(p.control), p.err != nil
+				e.unlock()
+				if kept > 2*most {
+					t.Fatalf("after %d questions %d answers wait, and at most %d may", i, kept, most)
+				}
+				if over {
+					return
+				}
+			}
+			t.Error("it goes on asking, and nothing is done about that")
+		})
+	}
+}
