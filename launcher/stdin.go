@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"os"
 	"sync"
 	"time"
@@ -17,8 +18,9 @@ import (
 type feeder struct {
 	from  *os.File
 	tty   bool
-	to    []*os.File // owned by run until stop
-	wake  *os.File   // closing its other end ends run
+	to    []*os.File // owned by the goroutines of start until stop
+	input *spool
+	wake  *os.File // closing its other end ends run
 	other *os.File
 	done  sync.WaitGroup
 }
@@ -28,14 +30,28 @@ func newFeeder(from *os.File, to []*os.File) (*feeder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &feeder{from: from, tty: term.IsTerminal(int(from.Fd())), to: to, wake: r, other: w}, nil
+	tty := term.IsTerminal(int(from.Fd()))
+	return &feeder{from: from, tty: tty, to: to, input: newSpool(len(to)), wake: r, other: w}, nil
 }
 
-func (f *feeder) start() { f.done.Go(f.run) }
+func (f *feeder) start() {
+	for _, w := range f.to {
+		t := f.input.newTaker()
+		f.done.Go(func() {
+			defer w.Close() // the rank sees the end of the input
+			t.run(func(b []byte) error {
+				_, err := w.Write(b)
+				return err
+			})
+		})
+	}
+	f.done.Go(f.run)
+}
 
-// stop ends run and closes the pipes. It may be called more than once, and without start.
+// stop ends all of it and closes the pipes. It may be called more than once, and without start.
 func (f *feeder) stop() {
 	f.other.Close()
+	f.input.end()
 	for _, w := range f.to {
 		w.SetWriteDeadline(time.Now()) // a rank that does not read must not hold us
 	}
@@ -47,20 +63,13 @@ func (f *feeder) stop() {
 }
 
 func (f *feeder) run() {
-	defer func() {
-		for _, w := range f.to {
-			w.Close() // the ranks see the end of the input
-		}
-	}()
+	defer f.input.end()
 	buf := make([]byte, 32<<10)
-	open := append([]*os.File(nil), f.to...)
-	for len(open) > 0 {
-		if !f.waitInput() {
-			return
-		}
+	for f.input.wanted() && f.waitInput() {
 		n, err := f.from.Read(buf)
-		open = deliver(open, buf[:n])
-		if n == 0 && err != nil {
+		if n > 0 {
+			f.input.add(bytes.Clone(buf[:n]))
+		} else if err != nil {
 			return
 		}
 	}
@@ -95,17 +104,4 @@ func (f *feeder) waitInput() bool {
 func inForeground(fd int) bool {
 	pgrp, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && pgrp == unix.Getpgrp()
-}
-
-// deliver writes to all and returns those that still take input.
-func deliver(to []*os.File, b []byte) []*os.File {
-	kept := to[:0]
-	for _, w := range to {
-		if _, err := w.Write(b); err == nil {
-			kept = append(kept, w)
-		} else {
-			w.Close() // it reads no more
-		}
-	}
-	return kept
 }

@@ -131,6 +131,25 @@ func TestStdin(t *testing.T) {
 	start(t, "-n", "3", "--stdin", "x", "RANK").wait(2).says("--stdin x")
 }
 
+// A rank that does not read its input keeps no other from it, and gets all of it when it does read.
+func TestStdinSlowRank(t *testing.T) {
+	const size = 4 << 20 // many times what a pipe holds
+	flag := filepath.Join(t.TempDir(), "read")
+	j := prepare(t, "-n", "3", "--stdin", "all", "sh", "-c",
+		`if test $PMI_RANK = 1; then until test -e "$0"; do sleep 0.05; done; fi; echo "$PMI_RANK $(wc -c)"`, flag)
+	j.cmd.Stdin = strings.NewReader(strings.Repeat("0123456\n", size/8))
+	j.start()
+	proc.Eventually(t, "the other ranks to have all", func() bool { return strings.Count(j.out.String(), "\n") == 2 })
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.wait(0).printsLines(fmt.Sprint("0 ", size), fmt.Sprint("1 ", size), fmt.Sprint("2 ", size))
+	// One that never reads does not keep the job either.
+	j = prepare(t, "-n", "2", "--stdin", "all", "sh", "-c", "test $PMI_RANK = 1 || wc -c")
+	j.cmd.Stdin = strings.NewReader(strings.Repeat("0123456\n", size/8))
+	j.start().wait(0).prints(fmt.Sprint(size, "\n"))
+}
+
 // Where no rank reads, gorun neither waits for input nor takes what is there.
 func TestStdinIsLeftAlone(t *testing.T) {
 	r, w, err := os.Pipe()
