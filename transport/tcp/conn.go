@@ -28,6 +28,7 @@ type conn struct {
 	more    bool        // the tls.Conn may hold more, which makes no socket readable
 	need    int         // bytes of the frame that is at r, if they are not all there
 	readIn  uint64      // the Poll that has read it last: not twice in one
+	reading bool        // the tls.Conn is being read, by which it may write
 	listed  bool        // in Device.ready
 	into    []byte      // where the rest of the fragment that is coming in goes; nil: none is
 	skip    int         // bytes of a fragment that is not wanted any more

@@ -86,7 +86,9 @@ func (c *conn) fromSocket(b []byte) (int, error) {
 
 // receiveTLS: a record that is not complete yet stays in the tls.Conn.
 func (c *conn) receiveTLS(b []byte) (int, error) {
+	c.reading = true
 	n, err := c.tls.Read(b)
+	c.reading = false
 	if n > 0 {
 		return n, nil
 	}

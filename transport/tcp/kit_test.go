@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +67,50 @@ func socketPair(t testing.TB) (dialled, taken net.Conn) {
 	}
 	t.Cleanup(func() { dialled.Close(); taken.Close() })
 	return dialled, taken
+}
+
+// between is a way to a port that shows what it passes on, and may change it or wait. At most one connection at a time is
+// passed on. to is the address of a device that is reached by this way.
+func between(t *testing.T, port string, towards, back func([]byte)) (to func(*Device) []byte) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := func(in, out net.Conn, see func([]byte)) {
+		defer out.Close()
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := in.Read(buf)
+			if n > 0 && see != nil {
+				see(buf[:n])
+			}
+			if _, werr := out.Write(buf[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() { ln.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", port)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			var both sync.WaitGroup
+			both.Go(func() { pass(in, out, towards) })
+			both.Go(func() { pass(out, in, back) })
+			both.Wait()
+		}
+	})
+	here := ln.Addr().(*net.TCPAddr).AddrPort()
+	return func(d *Device) []byte { return address{d.local.host, []point{{here, loopback}}}.encode() }
 }
 
 // both lets d dial a on a pair of sockets.

@@ -38,7 +38,10 @@ func (d *Device) ended(c *conn, why error, pkts []transport.Packet) int {
 	if s.conn.Load() != c {
 		return 0
 	}
-	whole := c.received() == 0 && c.into == nil && c.skip == 0 && c.unsent() == 0 && !s.torn && !s.bye
+	d.outMu.Lock()
+	unsent := c.unsent()
+	d.outMu.Unlock()
+	whole := c.received() == 0 && c.into == nil && c.skip == 0 && unsent == 0 && !s.torn && !s.bye
 	err := c.broken(why)
 	again := whole && cutOff(why) && !c.gaveUp(why)
 	d.discard(c)

@@ -3,10 +3,7 @@ package tcp
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -74,8 +71,13 @@ func TestStopped(t *testing.T) {
 				defer d.Close()
 				p := proc.Start(t, "stopped", "TLS="+secure)
 				p.Recv()
-				to := between(t, portOf(t, d), number, func() { standStill(t, p) })
-				p.Send((&address{host: d.local.host, points: []point{{to, loopback}}}).encode())
+				messages := 0
+				to := between(t, portOf(t, d), func([]byte) {
+					if messages++; messages == number+1 {
+						standStill(t, p)
+					}
+				}, nil)
+				p.Send(to(d))
 				if said := string(p.Recv()); said != "<nil>" {
 					t.Error(said)
 				}
@@ -115,51 +117,4 @@ func standStill(t *testing.T, p *proc.Process) {
 	p.Signal(syscall.SIGSTOP)
 	timer := time.AfterFunc(standstill, func() { p.Signal(syscall.SIGCONT) })
 	t.Cleanup(func() { timer.Stop() })
-}
-
-// between passes bytes on in both directions. It calls once before it passes on a dialler's message of that number.
-func between(t *testing.T, to string, number int, once func()) netip.AddrPort {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	t.Cleanup(func() { ln.Close(); all.Wait() })
-	pass := func(in, out net.Conn, see func(number int)) {
-		defer out.Close()
-		buf := make([]byte, 1<<16)
-		for i := 0; ; i++ {
-			n, err := in.Read(buf)
-			if n > 0 {
-				see(i)
-			}
-			if _, werr := out.Write(buf[:n]); err != nil || werr != nil {
-				return
-			}
-		}
-	}
-	var do sync.Once
-	all.Go(func() {
-		for {
-			in, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				in.Close()
-				continue
-			}
-			all.Go(func() {
-				pass(in, out, func(i int) {
-					if i == number {
-						do.Do(once)
-					}
-				})
-			})
-			all.Go(func() { pass(out, in, func(int) {}) })
-		}
-	})
-	return ln.Addr().(*net.TCPAddr).AddrPort()
 }

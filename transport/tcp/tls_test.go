@@ -2,10 +2,16 @@ package tcp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // encrypted is a pair of connections with TLS.
@@ -82,5 +88,49 @@ func TestTLSAdoptKeeps(t *testing.T) {
 	}
 	if _, err := d.tls.Read(b[:]); !errors.Is(err, errWouldBlock) {
 		t.Error(err)
+	}
+}
+
+// A record that was changed on the way makes crypto/tls answer with an alert, in Read, while the flush timer sends what
+// the socket had no room for.
+func TestAlert(t *testing.T) {
+	tls := func(o *Options) { o.TLS = true }
+	a, b := newDevice(t, 0, 2, tls), newDevice(t, 1, 2, tls)
+	defer a.Close()
+	defer b.Close()
+	var full, changed atomic.Bool
+	proceed := make(chan struct{})
+	to := between(t, portOf(t, b), func([]byte) {
+		if full.Load() {
+			<-proceed
+		}
+	}, func(p []byte) {
+		if changed.Load() {
+			p[len(p)-1] ^= 1
+		}
+	})
+	defer close(proceed)
+	l, err := a.Connect(context.Background(), 1, to(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := b.Connect(context.Background(), 0, a.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	payload := make([]byte, eagerMax)
+	for l.TrySend(&wire.Header{Kind: wire.Eager}, payload) {
+	}
+	changed.Store(true)
+	back.TrySend(&wire.Header{Kind: wire.Eager}, payload[:1])
+	pkts := make([]transport.Packet, 4)
+	for end := time.Now().Add(hang); ; {
+		if n := a.Poll(pkts); n > 0 && pkts[n-1].Event == transport.Down {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the record is taken")
+		}
 	}
 }
