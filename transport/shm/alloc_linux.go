@@ -17,12 +17,14 @@ import (
 // segments is the memory of mpi.Alloc: this rank's, which peers may map, and the peers'.
 //
 // A segment's descriptor is sent over a link's connection before the first RTS that names it. Until the peer's
-// goroutine has mapped it, the peer uses process_vm_readv.
+// goroutine has mapped it, the peer uses process_vm_readv. Neither lock is held while anything waits for a peer: the
+// peer may be stopped, or wait for this rank.
 type segments struct {
-	mine atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
+	mine   atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
+	mineMu sync.Mutex                 // guards changes of mine, and what follows
+	nextID uint64
 
 	mu     sync.RWMutex // guards what follows; held for reading while copying
-	nextID uint64
 	theirs map[segKey]segment
 }
 
@@ -35,8 +37,8 @@ type segment struct {
 	id   uint64
 	base uint64 // address in its owner
 	mem  []byte
-	fd   int
-	sent map[*link]bool // guarded by the link's lock, which is the engine's
+	fd   int            // -1: it has been freed. Guarded by mineMu
+	sent map[*link]bool // guarded by mineMu
 }
 
 // A segment message: id, base, size (u64 each) and the descriptor; size 0: the segment has been freed.
@@ -61,8 +63,8 @@ func (d *Device) alloc(bytes int) ([]byte, error) {
 		return nil, err
 	}
 	s := &d.segments
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.mineMu.Lock()
+	defer s.mineMu.Unlock()
 	s.nextID++
 	seg := &segment{id: s.nextID, base: addressOf(mem), mem: mem, fd: fd, sent: map[*link]bool{}}
 	all := append(slices.Clone(*s.mine.Load()), seg)
@@ -73,24 +75,31 @@ func (d *Device) alloc(bytes int) ([]byte, error) {
 
 // free is transport.Memory's.
 func (d *Device) free(mem []byte) error {
-	s := &d.segments
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := slices.Clone(*s.mine.Load())
-	base := addressOf(mem[:cap(mem)])
-	for i, seg := range all {
-		if seg.base != base {
-			continue
-		}
-		all = slices.Delete(all, i, i+1)
-		s.mine.Store(&all)
-		for l := range seg.sent {
-			seg.message(l, 0, nil)
-		}
-		unix.Close(seg.fd)
-		return unix.Munmap(seg.mem)
+	seg := d.segments.remove(addressOf(mem[:cap(mem)]))
+	if seg == nil {
+		return errors.New("shm: that memory is not from Alloc, or was freed before")
 	}
-	return errors.New("shm: that memory is not from Alloc, or was freed before")
+	for l := range seg.sent {
+		l.tellFreed(seg.id)
+	}
+	return unix.Munmap(seg.mem)
+}
+
+// remove takes the segment at base off the list and closes it. nil: there is none.
+func (s *segments) remove(base uint64) *segment {
+	s.mineMu.Lock()
+	defer s.mineMu.Unlock()
+	all := slices.Clone(*s.mine.Load())
+	i := slices.IndexFunc(all, func(g *segment) bool { return g.base == base })
+	if i < 0 {
+		return nil
+	}
+	seg := all[i]
+	all = slices.Delete(all, i, i+1)
+	s.mine.Store(&all)
+	unix.Close(seg.fd)
+	seg.fd = -1
+	return seg
 }
 
 // find returns the segment that holds all of buf.
@@ -109,14 +118,20 @@ func (s *segments) find(addr uint64, n int) *segment {
 	return all[i]
 }
 
-// share returns the key of the segment that holds buf, after sending its descriptor to the peer; 0 if there is none.
+// share returns the key of the segment that holds buf, after sending its descriptor to the peer. 0: there is none, or
+// the peer has not read what it was sent before.
 func (s *segments) share(l *link, buf []byte) uint64 {
 	seg := s.find(addressOf(buf), len(buf))
 	if seg == nil {
 		return 0
 	}
+	s.mineMu.Lock()
+	defer s.mineMu.Unlock()
+	if seg.fd < 0 {
+		return 0 // it is being freed
+	}
 	if !seg.sent[l] {
-		if seg.message(l, len(seg.mem), unix.UnixRights(seg.fd)) != nil {
+		if !l.sendNow(segmentMessage(seg.id, seg.base, len(seg.mem)), seg.fd) {
 			return 0
 		}
 		seg.sent[l] = true
@@ -124,12 +139,55 @@ func (s *segments) share(l *link, buf []byte) uint64 {
 	return seg.id
 }
 
-func (g *segment) message(l *link, size int, rights []byte) error {
-	b := binary.LittleEndian.AppendUint64(nil, g.id)
-	b = binary.LittleEndian.AppendUint64(b, g.base)
-	b = binary.LittleEndian.AppendUint64(b, uint64(size))
-	_, _, err := l.conn.WriteMsgUnix(b, rights, nil)
-	return err
+func segmentMessage(id, base uint64, size int) []byte {
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, segmentMsg), id)
+	b = binary.LittleEndian.AppendUint64(b, base)
+	return binary.LittleEndian.AppendUint64(b, uint64(size))
+}
+
+// sendNow sends a message and a descriptor to the peer, or says no: there is no room in the socket now, or the
+// connection has ended. It goes past the lock that net has for writing, which freed.send holds while it waits.
+func (l *link) sendNow(b []byte, fd int) (sent bool) {
+	raw, err := l.conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	raw.Control(func(to uintptr) {
+		sent = unix.Sendmsg(int(to), b, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
+	})
+	return sent
+}
+
+// freedSegments are those of which the peer of a link has not been told yet that they are freed.
+type freedSegments struct {
+	mu      sync.Mutex // guards what follows; not held while anything waits
+	ids     []uint64
+	sending bool // a goroutine sends them
+}
+
+// tellFreed has the peer told that a segment is freed. The peer may be slow to read, and then a goroutine waits for it.
+func (l *link) tellFreed(id uint64) {
+	l.freed.mu.Lock()
+	defer l.freed.mu.Unlock()
+	l.freed.ids = append(l.freed.ids, id)
+	if !l.freed.sending {
+		l.freed.sending = l.d.start(l.sendFreed)
+	}
+}
+
+func (l *link) sendFreed() {
+	for {
+		l.freed.mu.Lock()
+		ids := l.freed.ids
+		l.freed.ids, l.freed.sending = nil, len(ids) > 0
+		l.freed.mu.Unlock()
+		if len(ids) == 0 {
+			return
+		}
+		for _, id := range ids {
+			l.conn.Write(segmentMessage(id, 0, 0)) // an error is the connection's end, after which nothing is mapped
+		}
+	}
 }
 
 // receive maps what the peer sends, until the connection ends.
@@ -137,6 +195,9 @@ func (s *segments) receive(c *net.UnixConn, peer int) error {
 	var b [segmentMsg + 1]byte
 	for {
 		n, fds, err := receiveFDs(c, b[:], 1)
+		if errors.Is(err, errNoDescriptors) {
+			continue // the peer's memory is read by process_vm_readv
+		}
 		if err != nil {
 			return err
 		}
@@ -202,16 +263,26 @@ func (s *segments) mapped(peer int, id, addr uint64, n int) []byte {
 	return g.mem[off : off+uint64(n)]
 }
 
-// close unmaps the peers' memory and this rank's. mpi.Finalize documents that Alloc's memory ends with it.
-func (s *segments) close() {
+// forget unmaps those of the peers' segments.
+func (s *segments) forget(those func(segKey) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, g := range s.theirs {
-		delete(s.theirs, k)
-		unix.Munmap(g.mem)
+		if those(k) {
+			delete(s.theirs, k)
+			unix.Munmap(g.mem)
+		}
 	}
+}
+
+// close unmaps the peers' memory and this rank's. mpi.Finalize documents that Alloc's memory ends with it.
+func (s *segments) close() {
+	s.forget(func(segKey) bool { return true })
+	s.mineMu.Lock()
+	defer s.mineMu.Unlock()
 	for _, g := range *s.mine.Load() {
 		unix.Close(g.fd)
+		g.fd = -1
 		unix.Munmap(g.mem)
 	}
 	s.mine.Store(new([]*segment))

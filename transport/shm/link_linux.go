@@ -52,6 +52,7 @@ type link struct {
 	boxMem    []byte
 	doorbells // the peer's
 	conn      *net.UnixConn
+	freed     freedSegments
 	caps      transport.Caps
 	bulk      bool        // the bulk area is committed
 	noBulk    bool        // there was no room for it

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"io"
 	"net"
 	"time"
@@ -73,6 +74,9 @@ func (p *packetConn) closeFDs() {
 // errPacket: what has come is no message of a handshake.
 var errPacket error = &auth.Error{Why: auth.NotGorun}
 
+// errNoDescriptors: this process has no number free for a descriptor that has come, which is lost with its message.
+var errNoDescriptors = errors.New("shm: no file descriptor is free (ulimit -n)")
+
 // receiveFDs reads one message with at most max descriptors, which are the caller's to close.
 func receiveFDs(c *net.UnixConn, b []byte, max int) (n int, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*max))
@@ -95,11 +99,14 @@ func receiveFDs(c *net.UnixConn, b []byte, max int) (n int, fds []int, err error
 	for _, fd := range fds {
 		unix.CloseOnExec(fd)
 	}
-	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		closeFDs(fds)
-		return 0, nil, errPacket
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) == 0 {
+		return n, fds, nil
 	}
-	return n, fds, nil
+	closeFDs(fds)
+	if flags&unix.MSG_TRUNC == 0 && len(fds) < max { // there was room for more in the buffer
+		return 0, nil, errNoDescriptors
+	}
+	return 0, nil, errPacket
 }
 
 func closeFDs(fds []int) {

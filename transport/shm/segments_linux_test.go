@@ -1,0 +1,169 @@
+package shm
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// mappings is how many segments of peers are mapped here.
+func (s *segments) mappings() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.theirs)
+}
+
+// allocMany allocates more segments than a socket holds messages.
+func allocMany(t *testing.T, d *end) (all [][]byte) {
+	t.Helper()
+	for range 1000 {
+		mem, err := d.alloc(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, mem)
+	}
+	return all
+}
+
+// Two ranks free what they share at the same time: neither waits for the other, and all of it is unmapped.
+func TestFreeAtOnce(t *testing.T) {
+	watchdog(t)
+	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
+	var all [2][][]byte
+	for i, l := range []*link{a.link(b), b.link(a)} {
+		all[i] = allocMany(t, []*end{a, b}[i])
+		for _, mem := range all[i] {
+			proc.Eventually(t, "the announcement", func() bool {
+				_, key, _ := l.register(transport.HostMem(mem), transport.Readable)
+				return key != 0
+			})
+		}
+	}
+	for _, d := range []*end{a, b} {
+		proc.Eventually(t, "all mappings", func() bool { return d.segments.mappings() == len(all[0]) })
+	}
+	var wg sync.WaitGroup
+	for i, d := range []*end{a, b} {
+		wg.Go(func() {
+			for _, mem := range all[i] {
+				if err := d.free(mem); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, d := range []*end{a, b} {
+		proc.Eventually(t, "the end of all mappings", func() bool { return d.segments.mappings() == 0 })
+	}
+}
+
+// A peer that does not read, because it is stopped, holds up neither register, which the engine calls with its lock
+// held, nor free, nor Close.
+func TestSegmentsAndStoppedPeer(t *testing.T) {
+	watchdog(t)
+	release := make(chan struct{})
+	address := liar(t, func(s *auth.Session, p *packetConn) {
+		box := memfd(t, inboxSize, unix.F_SEAL_SHRINK)
+		doorbell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		if err != nil {
+			t.Error(err)
+		}
+		p.out = []int{box, doorbell, doorbell}
+		s.Answer(make([]byte, welcomeSize))
+		<-release
+		unix.Close(doorbell)
+	})
+	defer close(release)
+	d := open(t, Options{Rank: 0, Size: 2})
+	tl, err := d.Connect(context.Background(), 1, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, keys := tl.(*link), 0
+	all := allocMany(t, d)
+	for _, mem := range all {
+		_, key, ok := l.register(transport.HostMem(mem), transport.Readable)
+		if !ok {
+			t.Fatal("memory that process_vm_readv reaches is not registered")
+		}
+		if key != 0 {
+			keys++
+		}
+	}
+	if keys == 0 || keys == len(all) {
+		t.Errorf("%d of %d segments were announced; some fit into the socket, and not all", keys, len(all))
+	}
+	for _, mem := range all {
+		if err := d.free(mem); err != nil {
+			t.Error(err)
+		}
+	}
+	d.Close()
+}
+
+// A rank without a free descriptor cannot map the segment that a peer announces. Nothing else happens: the peer lives,
+// and what it announces later is mapped.
+func TestNoDescriptorForSegment(t *testing.T) {
+	watchdog(t)
+	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
+	ab, ba := a.link(b), b.link(a)
+	share := func() (addr, key uint64) {
+		mem, err := a.alloc(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem[0] = 7
+		addr, key, _ = ab.register(transport.HostMem(mem), transport.Readable)
+		if key == 0 {
+			t.Fatal("it is not announced")
+		}
+		return addr, key
+	}
+	full := withoutDescriptors(t)
+	addr, key := share()
+	time.Sleep(200 * time.Millisecond) // nothing tells that it has been refused
+	full()
+	b.drain()
+	if len(b.in) != 0 {
+		t.Fatalf("rank 0 lives, and rank 1 has polled %+v", b.in)
+	}
+	if b.segments.copyFrom(0, key, make([]byte, 1), addr) {
+		t.Fatal("the segment is mapped: there was a descriptor after all")
+	}
+	dst := make([]byte, 1)
+	if _, err := ba.get(transport.HostMem(dst), addr, key, 0); err != nil || dst[0] != 7 {
+		t.Errorf("the memory is read without a mapping: %v, %v", dst, err)
+	}
+	addr, key = share()
+	proc.Eventually(t, "the next segment's mapping", func() bool { return b.segments.copyFrom(0, key, dst, addr) })
+	send(t, ab, wire.Header{Kind: wire.Eager, Tag: 1}, nil, func() { b.poll() })
+}
+
+// withoutDescriptors makes the next descriptors of this process an error, until the function that it returns is called.
+// It has one left, for the sender's memory.
+func withoutDescriptors(t *testing.T) (end func()) {
+	t.Helper()
+	var old unix.Rlimit
+	next, err := unix.Dup(0)
+	if err == nil {
+		err = unix.Getrlimit(unix.RLIMIT_NOFILE, &old)
+	}
+	if err == nil {
+		unix.Close(next)
+		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + 1, Max: old.Max})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }
+}
