@@ -28,7 +28,7 @@ RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi
 
 .DEFAULT_GOAL = build
 .PHONY: build help test verify deps deps-verify vet cross unit e2e peers examples race guard guard-rewrite fuzz stress \
-	hosts verbs rdma lint pauses soak soak-hosts bench compare compare-quick softhca clean
+	hosts verbs rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca clean
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -121,10 +121,20 @@ lint: $(LINTER)  ## the linters of .golangci.yml
 pauses:          ## tests whose every statement may be held up: make pauses PKG=./pml; an hour for all of them
 	$(GO) run ./internal/tools/pauses $(PKG)
 
-soak:            ## the stress run, for long: make soak SOAK=8h
-	$(MAKE) stress STRESS=$(SOAK)
+soak:            ## the stress run for SOAK over each of shm, tcp with faults, and verbs: make soak SOAK=8h
+	$(MAKE) --keep-going --no-print-directory soak-shm soak-hosts soak-verbs
 
-soak-hosts: $(GOTESTSUM)  ## the same over hosts whose links and processes fail: make soak-hosts SOAK=8h
+soak-shm:        ## of soak: 8 ranks with shared memory
+	$(GO) build -o bin/ ./cmd/gorun ./benchmarks/stress
+	GORUN_TRANSPORTS=shm bin/gorun -n 8 bin/stress -time $(SOAK)
+
+soak-verbs: export CGO_ENABLED = 1
+soak-verbs:      ## of soak: 4 ranks over the software HCA
+	scripts/softhca bin/libsofthca.so
+	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
+	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -time $(SOAK)
+
+soak-hosts: $(GOTESTSUM)  ## of soak: over hosts whose links and processes fail
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 24h -v -run '^TestHostsStress$$' ./internal/e2e
 
 bench:           ## Go's micro-benchmarks, beside the code they measure

@@ -10,7 +10,7 @@ import (
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 )
 
-const cancels = 12 // messages that a rank sends in a round, of which it tries to cancel every other one
+const cancels = 12 // messages that a rank sends in a round, of which it tries to cancel some
 
 const (
 	dataTag = iota
@@ -77,7 +77,9 @@ func dataLength(round, number int) int { return [...]int{8, 1000, 9000, longestD
 
 // sendAndCancel returns the numbers of the messages that could not be cancelled, ascending.
 func (r *rank) sendAndCancel(round, right int) (remaining []int32, err error) {
+	dice := r.dice(round, ofCancels)
 	var sends [cancels]*mpi.Request
+	var taken [cancels]bool // back, if that can be done
 	for i := range sends {
 		buf := make([]byte, dataLength(round, i))
 		harness.Fill(buf, round, i)
@@ -85,7 +87,12 @@ func (r *rank) sendAndCancel(round, right int) (remaining []int32, err error) {
 			return nil, err
 		}
 	}
-	for i := 1; i < cancels; i += 2 {
+	for _, i := range dice.Perm(cancels)[:dice.IntN(cancels+1)] {
+		if dice.IntN(4) == 0 {
+			time.Sleep(time.Duration(dice.IntN(500)) * time.Microsecond)
+		}
+		taken[i] = true
+		r.tried++
 		if err := sends[i].Cancel(); err != nil {
 			return nil, err
 		}
@@ -93,7 +100,7 @@ func (r *rank) sendAndCancel(round, right int) (remaining []int32, err error) {
 	// What is to be cancelled ends: it is cancelled, or has its receive already. The other sends may end only when the
 	// neighbour, which has got the list, posts its receives: the end of the round waits for them.
 	for i, send := range sends {
-		if i%2 == 0 {
+		if !taken[i] {
 			r.open = append(r.open, send)
 			remaining = append(remaining, int32(i))
 			continue

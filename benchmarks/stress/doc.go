@@ -1,6 +1,7 @@
 // Stress sends random messages between all ranks for a given time, and checks every byte.
 //
-//	gorun -n 8 ./benchmarks/stress [-time 60s] [-seed N] [-max BYTES] [-messages N] [-pause FILE]
+//	gorun -n 8 ./benchmarks/stress [-time 60s] [-rounds N] [-seed N] [-max BYTES] [-messages N] [-limits] [-hang 5m]
+//	    [-pause FILE]
 //
 // All ranks draw the same rounds from the seed. A round is a list of messages, each with a source, a destination, a
 // tag, a size (0 bytes to 8 MiB, most of them small), a mode (Send, Isend, Ssend, Issend, Bsend, Rsend) and a lane.
@@ -11,8 +12,9 @@
 //
 // Checked for every message: source, tag and length in the Status, every byte, that the receive which got it is one
 // that the standard allows (messages of one source that fit the same receives arrive in the order in which they were
-// sent), and at the end of the round that no message is missing or came twice. A failure names the seed, the round and
-// the message.
+// sent), and at the end of the round that no message is missing or came twice, and that no buffer was written to after
+// its receive had ended. A failure names the seed, the round and the message. A rank that gets nowhere for -hang reports
+// the seed and what all its goroutines do, and ends the job.
 //
 // Owns: the plan of each round and its verification.
 // May call: mpi, benchmarks/harness.

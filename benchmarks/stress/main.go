@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorun-mpi/mpi"
@@ -17,6 +18,8 @@ var (
 	maxLength = flag.Int("max", 8<<20, "greatest message, in bytes")
 	messages  = flag.Int("messages", 1500, "messages of a round with small ones; a round with large ones has fewer")
 	rounds    = flag.Int("rounds", 0, "stop after so many; 0: only by time")
+	limits    = flag.Bool("limits", false, "lower and raise the limit of open files all the time")
+	hang      = flag.Duration("hang", 5*time.Minute, "report a rank that has got nowhere for so long, with its goroutines")
 	pause     = flag.String("pause", "", "between rounds, for as long as this file is there, all ranks wait, and "+
 		"rank 0 prints \"stress: idle\", and \"stress: goes on\" afterwards")
 )
@@ -42,14 +45,17 @@ func run(_ context.Context, world *mpi.Comm) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRank(world)
+	r, err := newRank(world, drawn)
 	if err != nil {
 		return err
 	}
 	random := rand.New(rand.NewPCG(drawn, 1))
 	start, sent, bytes := time.Now(), 0, int64(0)
 	round := 0
+	var at atomic.Int64
+	defer watch(*hang, func() { hung(drawn, &at, world.Rank()) })()
 	for ; ; round++ {
+		at.Store(int64(round))
 		if *pause != "" { // rank 0 may have ended its round before the others
 			if err := mpi.Barrier(world); err != nil {
 				return err
@@ -79,9 +85,10 @@ func run(_ context.Context, world *mpi.Comm) error {
 		}
 	}
 	if world.Rank() == 0 {
-		fmt.Printf("stress: %d ranks, seed %d: %d rounds, %d messages, %.1f GB in %v, rank 0 took back %d of %d; "+
-			"every byte was right\n", world.Size(), drawn, round, sent, float64(bytes)/1e9,
-			time.Since(start).Round(time.Second), r.cancelled, round*cancels/2)
+		fmt.Printf("stress: %d ranks, seed %d: %d rounds, %d messages, %.1f GB in %v; rank 0 took back %d of %d, "+
+			"missed %d of %d by deadlines and freed %d shared buffers; every byte was right\n", world.Size(), drawn, round,
+			sent, float64(bytes)/1e9, time.Since(start).Round(time.Second), r.cancelled, r.tried, r.late, round*hurried,
+			r.freed)
 	}
 	return r.free()
 }
@@ -89,6 +96,7 @@ func run(_ context.Context, world *mpi.Comm) error {
 // awaitPause waits while the file of -pause is there: a test then tries what becomes of idle connections.
 func awaitPause() {
 	for printed := false; *pause != ""; time.Sleep(time.Millisecond) {
+		progress.Add(1)
 		if _, err := os.Stat(*pause); err != nil {
 			if printed {
 				fmt.Println("stress: goes on")

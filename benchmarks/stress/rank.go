@@ -15,15 +15,22 @@ const (
 // rank is this rank's side of all rounds, with a communicator for each kind of traffic.
 type rank struct {
 	world     *mpi.Comm
+	seed      uint64
 	lanes     [lanes]*mpi.Comm
 	calls     *mpi.Comm
 	cancels   *mpi.Comm
-	cancelled int            // messages of its own that this rank has cancelled
+	hurried   *mpi.Comm
+	lent      *mpi.Comm
 	open      []*mpi.Request // sends of cancelSome that end when the neighbour has received them
+	forgotten []forgotten    // of this round
+
+	tried, cancelled int // messages of its own that this rank wanted to cancel, and has cancelled
+	late             int // receives of its own that have ended by a deadline
+	freed            int // buffers of mpi.Alloc
 }
 
-func newRank(world *mpi.Comm) (*rank, error) {
-	r := &rank{world: world}
+func newRank(world *mpi.Comm, seed uint64) (*rank, error) {
+	r := &rank{world: world, seed: seed}
 	for l := range r.lanes {
 		c, err := world.Dup()
 		if err != nil {
@@ -31,7 +38,7 @@ func newRank(world *mpi.Comm) (*rank, error) {
 		}
 		r.lanes[l] = c
 	}
-	for _, c := range []**mpi.Comm{&r.calls, &r.cancels} {
+	for _, c := range []**mpi.Comm{&r.calls, &r.cancels, &r.hurried, &r.lent} {
 		var err error
 		if *c, err = world.Dup(); err != nil {
 			return nil, err
@@ -41,7 +48,7 @@ func newRank(world *mpi.Comm) (*rank, error) {
 }
 
 func (r *rank) free() error {
-	for _, c := range append(r.lanes[:], r.calls, r.cancels) {
+	for _, c := range append(r.lanes[:], r.calls, r.cancels, r.hurried, r.lent) {
 		if err := c.Free(); err != nil {
 			return err
 		}
@@ -49,9 +56,11 @@ func (r *rank) free() error {
 	return nil
 }
 
-// play plays one round: for each lane a goroutine that sends and one that receives, the callers, and one that cancels.
-// The first error ends it without waiting for the others, which may wait for what will not come.
+// play plays one round: for each lane a goroutine that sends and one that receives, the callers, and one each for what
+// is cancelled, hurried and lent. The first error ends it without waiting for the others, which may wait for what will
+// not come.
 func (r *rank) play(round plan) error {
+	defer r.churn(round.round)()
 	me := r.world.Rank()
 	receivers := make([]*receiver, 0, lanes)
 	for l := range lanes {
@@ -81,7 +90,9 @@ func (r *rank) play(round plan) error {
 	for caller := range callers {
 		start(func() error { return r.call(round.round, caller) })
 	}
-	start(func() error { return r.cancelSome(round.round) })
+	for _, f := range []func(int) error{r.cancelSome, r.hurry, r.lend} {
+		start(func() error { return f(round.round) })
+	}
 	for range tasks {
 		if err := <-results; err != nil {
 			return err
@@ -91,6 +102,9 @@ func (r *rank) play(round plan) error {
 		return err
 	}
 	r.open = r.open[:0]
+	if err := r.checkForgotten(round.round); err != nil {
+		return err
+	}
 	// A rank that is ahead may not send into this round's receives: some of them take anything.
 	return mpi.Barrier(r.world)
 }
@@ -145,6 +159,7 @@ func (r *rank) call(round, caller int) error {
 			return fmt.Errorf("caller %d: call %d from rank %d brought %d bytes, wanted %d, or wrong ones",
 				caller, i, left, status.Bytes, length)
 		}
+		progress.Add(1)
 	}
 	return nil
 }

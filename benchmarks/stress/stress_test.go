@@ -3,7 +3,9 @@ package main
 import (
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
 )
@@ -93,5 +95,64 @@ func TestVerifier(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
 		}
+	}
+}
+
+// The watchdog reports what all goroutines do when there is no progress, and says nothing as long as there is some.
+func TestWatch(t *testing.T) {
+	reported := make(chan string, 1)
+	end := watch(50*time.Millisecond, func() { reported <- string(stacks()) })
+	select {
+	case text := <-reported:
+		if !strings.Contains(text, "TestWatch") || strings.Count(text, "goroutine ") < 2 {
+			t.Errorf("the report lacks this goroutine:\n%s", text)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a hang is not reported")
+	}
+	end()
+	end = watch(time.Hour, func() { t.Error("progress is reported as a hang") })
+	progress.Add(1)
+	end()
+}
+
+// A buffer that is written to after its receive has ended is found out.
+func TestForgotten(t *testing.T) {
+	buf := make([]byte, 100)
+	harness.Fill(buf, 9, -3)
+	r := &rank{forgotten: []forgotten{{buf, 3}}}
+	buf[57] ^= 1
+	if err := r.checkForgotten(9); err == nil {
+		t.Error("a changed byte was not noticed")
+	}
+	buf[57] ^= 1
+	if err := r.checkForgotten(9); err != nil || r.forgotten != nil {
+		t.Error(err, r.forgotten)
+	}
+}
+
+// The limit of open files comes back.
+func TestChurnDescriptors(t *testing.T) {
+	limit := func() (l syscall.Rlimit) {
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	before, stop, done := limit(), make(chan struct{}), make(chan struct{})
+	go func() {
+		churnDescriptors(rand.New(rand.NewPCG(1, 1)), stop)
+		close(done)
+	}()
+	for end := time.Now().Add(time.Minute); limit().Cur == before.Cur && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if low := limit().Cur; low == before.Cur {
+		t.Error("the limit stays as it is")
+	}
+	close(stop)
+	<-done
+	if after := limit(); after != before {
+		t.Errorf("the limit is %v afterwards, and was %v", after, before)
 	}
 }

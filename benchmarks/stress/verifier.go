@@ -59,6 +59,7 @@ func (v *verifier) received(source, tag, length int, contents []byte) error {
 	}
 	v.queues[s] = v.queues[s][1:]
 	v.left--
+	progress.Add(1)
 	return nil
 }
 
