@@ -12,7 +12,7 @@ import (
 
 var errClosed = errors.New("the device is closed")
 
-// Events of a device that end something; enum ibv_event_type.
+// Events of a device that this rank must hear of; enum ibv_event_type.
 const (
 	eventCQError     = 0
 	eventQPFatal     = 1
@@ -22,6 +22,7 @@ const (
 	eventPortActive  = 9
 	eventPortError   = 10
 	eventSRQError    = 14
+	eventSRQLimit    = 15
 )
 
 // watchDevice starts the goroutine that takes the device's events: what it says apart from completions.
@@ -68,6 +69,9 @@ func (d *Device) happened(kind, qpn uint32) {
 		for _, s := range d.sessions {
 			d.abort(s, what, true)
 		}
+	case eventSRQLimit:
+		d.recv.watched.Store(false)
+		d.wakeSleepers()
 	case eventPortError, eventPortActive:
 		d.opt.Log("the port's state has changed", "device", d.at.device, "port", d.at.number, "event", eventText(kind))
 	}

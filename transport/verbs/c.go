@@ -203,6 +203,15 @@ func (h *hca) receiveFrom(addr uint64, lkey uint32) {
 	C.vb_srq(h.ctx, C.uint64_t(addr), C.uint32_t(lkey))
 }
 
+// limitReceives asks for an event when fewer than n receive buffers are left, once.
+func (h *hca) limitReceives(n int) error {
+	h.calls++
+	if no := C.vb_srq_limit(h.ctx, C.uint32_t(n)); no != 0 {
+		return syscall.Errno(no)
+	}
+	return nil
+}
+
 // pages maps memory off the Go heap.
 func pages(bytes int) []byte {
 	p := C.vb_pages(C.size_t(bytes))

@@ -66,8 +66,8 @@ func (d *Device) deliver(until time.Time) {
 			case 0:
 				d.sent(w)
 			case ownBuffer:
-				d.posted--
-				d.back = append(d.back, uint32(w.id)) // the peers want to get rid of theirs too
+				d.recv.posted--
+				d.recv.owed = append(d.recv.owed, uint32(w.id)) // the peers want to get rid of theirs too
 			}
 		}
 		if len(took) == 0 {

@@ -56,14 +56,10 @@ type Device struct {
 	allocs     allocations
 	regs       registrations
 
-	// recv are the receive buffers. Owner of a buffer: the device while posted, the caller of Poll until the next, then
-	// this again. send are the send buffers. Owner: this while in freeSends, the device from post to completion.
-	recv, send slab
+	send slab // the send buffers. Owner: this while in freeSends, the device from post to completion
 
 	// These belong to the caller of Poll (the engine, under its lock).
-	posted     int      // receive buffers that the device has
-	lent       []uint32 // receive buffers whose payloads the last Poll has handed out
-	back       []uint32 // those that it may have again
+	recv       receiveQueue
 	freeSends  []uint32 // send buffers
 	inFlight   int      // requests that the device has, of all queue pairs
 	tags       tagging
@@ -171,7 +167,7 @@ func (d *Device) makeBuffers() error {
 	}
 	nr, ns := min(want, int(srq)), sends
 	for {
-		if d.recv, err = d.slab(nr, slotSize); err == nil {
+		if d.recv.slab, err = d.slab(nr, slotSize); err == nil {
 			if d.send, err = d.slab(ns+1, slotSize); err == nil {
 				break
 			}
@@ -185,16 +181,7 @@ func (d *Device) makeBuffers() error {
 		d.freeSends = append(d.freeSends, uint32(i))
 	}
 	d.scratch = d.send.piece(uint32(ns))
-	d.hca.receiveFrom(addressOf(d.recv.mem), d.recv.region.lkey)
-	for i := range d.recv.count {
-		d.back = append(d.back, uint32(i))
-	}
-	d.posted = len(d.back)
-	if _, err := d.hca.turn(d.back, nil); err != nil {
-		return fmt.Errorf("posting %d receive buffers: %w", len(d.back), err)
-	}
-	d.back = d.back[:0]
-	return nil
+	return d.recv.fill(d.hca)
 }
 
 func (d *Device) makeFacts() {

@@ -117,7 +117,7 @@ func TestEagerExpected(t *testing.T) {
 		buf, body := make([]byte, eagerMax), pattern(n, uint64(i))
 		g.post(tag, transport.MaskExact, buf, cookie)
 		g.settled()
-		posted := g.dev[1].posted
+		posted := g.dev[1].recv.posted
 		g.send(eager(tag), body)
 		g.want(1, "match", g.next(1), transport.Packet{Event: transport.OffloadMatched, Cookie: cookie,
 			Header: wire.Header{Tag: tag}})
@@ -126,8 +126,8 @@ func TestEagerExpected(t *testing.T) {
 		if !bytes.Equal(buf[:n], body) || !bytes.Equal(buf[n:], make([]byte, len(buf)-n)) {
 			t.Errorf("%d bytes: the buffer is wrong", n)
 		}
-		if g.dev[1].posted != posted {
-			t.Errorf("%d bytes: %d receive buffers were used", n, posted-g.dev[1].posted)
+		if g.dev[1].recv.posted != posted {
+			t.Errorf("%d bytes: %d receive buffers were used", n, posted-g.dev[1].recv.posted)
 		}
 	}
 }

@@ -43,10 +43,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	}
 	d.polls++
 	d.active.Store(d.polls)
-	if len(d.lent) > 0 { // their payloads are not in use any more
-		d.back = append(d.back, d.lent...)
-		d.lent = d.lent[:0]
-	}
+	d.recv.reclaim()
 	if d.notices.Load() {
 		d.takeNotices()
 	}
@@ -98,27 +95,23 @@ func (d *Device) take(n int) []completion {
 		d.stash = d.stash[len(took):]
 		return took
 	}
-	var back []uint32
-	if len(d.back) >= giveBackAt || 4*d.posted < d.recv.count {
-		back = d.back
-	}
-	k, err := d.hca.turn(back, d.wcs[:min(n, pollMax)])
+	due := d.recv.due()
+	k, err := d.hca.turn(due, d.wcs[:min(n, pollMax)])
 	if err != nil {
 		d.failAll(fmt.Errorf("polling the completion queue: %w", err))
 		return nil
 	}
-	if back != nil {
-		d.posted += len(back)
-		d.back = d.back[:0]
+	if due != nil {
+		d.recv.given()
 	}
 	return d.wcs[:k]
 }
 
 // arrived takes a receive completion. False: there is no packet.
 func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
-	d.posted--
+	d.recv.posted--
 	buffer := uint32(w.id)
-	d.lent = append(d.lent, buffer)
+	d.recv.lent = append(d.recv.lent, buffer)
 	s := d.table.Load().find(w.qpn)
 	if w.status != 0 || s == nil || s.told {
 		return false // of a queue pair that has failed, which its own requests will say

@@ -149,8 +149,8 @@ func stuffed(t *testing.T, l *link) {
 			if took[i].id&ownMask == 0 {
 				d.sent(&took[i])
 			} else {
-				d.lent = append(d.lent, uint32(took[i].id))
-				d.posted--
+				d.recv.lent = append(d.recv.lent, uint32(took[i].id))
+				d.recv.posted--
 			}
 		}
 		if time.Now().After(limit) {

@@ -38,6 +38,7 @@
 	F(int, get_cq_event, (struct ibv_comp_channel *, struct ibv_cq **, void **)) \
 	F(void, ack_cq_events, (struct ibv_cq *, unsigned int)) \
 	F(struct ibv_srq *, create_srq, (struct ibv_pd *, struct ibv_srq_init_attr *)) \
+	F(int, modify_srq, (struct ibv_srq *, struct ibv_srq_attr *, int)) \
 	F(int, destroy_srq, (struct ibv_srq *)) \
 	F(struct ibv_qp *, create_qp, (struct ibv_pd *, struct ibv_qp_init_attr *)) \
 	F(int, modify_qp, (struct ibv_qp *, struct ibv_qp_attr *, int)) \
@@ -467,6 +468,12 @@ void vb_srq(struct vb_ctx *c, uint64_t base, uint32_t lkey)
 {
 	c->base = base;
 	c->lkey = lkey;
+}
+
+int vb_srq_limit(struct vb_ctx *c, uint32_t limit)
+{
+	struct ibv_srq_attr a = {.srq_limit = limit};
+	return v_modify_srq(c->srq, &a, IBV_SRQ_LIMIT);
 }
 
 static int refill(struct vb_ctx *c, const uint32_t *buffers, int n)

@@ -143,6 +143,9 @@ int vb_qp_destroy(struct vb_qp *qp);
 // vb_srq says where the receive buffers are: number i lies at base + i * slot.
 void vb_srq(struct vb_ctx *c, uint64_t base, uint32_t lkey);
 
+// vb_srq_limit asks for IBV_EVENT_SRQ_LIMIT_REACHED when fewer than limit buffers are left, once. 0, or an error number.
+int vb_srq_limit(struct vb_ctx *c, uint32_t limit);
+
 // vb_turn gives receive buffers back and polls: the one call that a rank makes all the time. It returns how many
 // completions there were, or -1 with an error number in *no.
 int vb_turn(struct vb_ctx *c, const uint32_t *buffers, int n, struct vb_wc *wc, int most, int *no);

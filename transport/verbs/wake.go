@@ -11,7 +11,7 @@ import (
 )
 
 // Arm is transport.Device's. Urgent packets are sent solicited, and nothing else is: so the device itself knows what a
-// computing rank is to be woken for.
+// computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers.
 func (d *Device) Arm(level transport.Level) bool {
 	if d.closed.Load() || d.has() {
 		return false
@@ -27,6 +27,12 @@ func (d *Device) Arm(level transport.Level) bool {
 	d.stash = d.wcs[:n]
 	if n > 0 || err != nil || d.notices.Load() { // a notice from now on ends the sleep
 		return false
+	}
+	if level == transport.Urgent {
+		if err := d.recv.watch(); err != nil {
+			d.opt.Log("the device does not say when receive buffers run short: while this rank computes, messages that"+
+				" nothing waits for may hold up those of others", "device", d.at.device, "error", err)
+		}
 	}
 	d.armed.Store(true)
 	return true

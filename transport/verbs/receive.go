@@ -1,0 +1,72 @@
+//go:build verbs && linux && cgo
+
+package verbs
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// receiveQueue is the shared receive queue: the buffers into which the messages of all peers come. It belongs to the
+// caller of Poll, but for watched. Owner of a buffer: the device while it is posted; the caller of Poll while it is lent,
+// until the next Poll; then the queue. Invariant: posted, lent and owed are all buffers.
+type receiveQueue struct {
+	slab
+	hca    *hca
+	posted int      // buffers that the device has
+	lent   []uint32 // those whose payloads the last Poll has handed out
+	owed   []uint32 // those that the device may have again
+
+	// A computing rank is woken for what is urgent only. If other messages take the buffers, nothing urgent comes in any
+	// more. So it is woken when fewer than low are left.
+	low     int         // 0: the device cannot say it
+	watched atomic.Bool // the device will say it, once; the goroutine of async.go clears this
+}
+
+// fill gives the device all buffers.
+func (q *receiveQueue) fill(h *hca) error {
+	q.hca, q.low = h, q.count/2
+	h.receiveFrom(addressOf(q.mem), q.region.lkey)
+	for i := range q.count {
+		q.owed = append(q.owed, uint32(i))
+	}
+	if _, err := h.turn(q.owed, nil); err != nil {
+		return fmt.Errorf("posting %d receive buffers: %w", len(q.owed), err)
+	}
+	q.given()
+	return nil
+}
+
+// reclaim ends the loan of the last Poll's payloads.
+func (q *receiveQueue) reclaim() {
+	if len(q.lent) > 0 {
+		q.owed = append(q.owed, q.lent...)
+		q.lent = q.lent[:0]
+	}
+}
+
+// due is what the device is to have again now: nothing, or all that it is owed, after which given is called.
+func (q *receiveQueue) due() []uint32 {
+	if len(q.owed) >= giveBackAt || 4*q.posted < q.count {
+		return q.owed
+	}
+	return nil
+}
+
+func (q *receiveQueue) given() {
+	q.posted += len(q.owed)
+	q.owed = q.owed[:0]
+}
+
+// watch makes sure that the device says when few buffers are left.
+func (q *receiveQueue) watch() error {
+	if q.low == 0 || q.watched.Load() {
+		return nil
+	}
+	q.watched.Store(true) // before the device may say it
+	if err := q.hca.limitReceives(q.low); err != nil {
+		q.low = 0
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+//go:build verbs && linux && cgo
+
+package mpi
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/verbs"
+)
+
+// A receive that is posted completes while its rank computes, also when small messages, which do not wake a rank that
+// computes, have filled the buffers that all its peers share: those of another peer, or of the same. The rank computes
+// until the message is there, so that the failure is a hang.
+func TestProgressBehindSmallMessages(t *testing.T) {
+	if inGuest() {
+		t.Skip("needs the software HCA: a real device has no counters of what it has received")
+	}
+	const small, buffers = 3000, 1000 // of rank 0's device; it has some more
+	for _, c := range []struct {
+		name, tags string
+		from       int // whose long message
+	}{{"verbs-another", "off", 2}, {"verbs-same", "off", 1}, {"verbs-tags-another", "on", 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			var dev *verbs.Device
+			rdma := newVerbs(t, c.tags, 1)
+			option := withDevices(func(rank int, d transport.Device) transport.Device {
+				d.Close()
+				v := rdma(rank)
+				if rank == 0 {
+					dev = v
+				}
+				return v
+			})
+			posted, arrived := make(chan bool), make(chan bool)
+			sendLong := func(w *Comm) {
+				for ok(dev.SoftCounter("recvs")) < buffers {
+					time.Sleep(time.Millisecond)
+				}
+				must(Send(w, message(long, 1), 0, 99))
+				close(arrived)
+			}
+			over(t, option)(3, func(w *Comm) {
+				if w.Rank() != 0 {
+					echoSignals(w, 0)
+					<-posted
+				}
+				if w.Rank() == 1 {
+					for i := range small {
+						must(Send(w, message(8, i), 0, 1))
+					}
+				}
+				if w.Rank() == c.from {
+					sendLong(w)
+				}
+				if w.Rank() != 0 {
+					return
+				}
+				exchangeSignals(w, 1)
+				exchangeSignals(w, 2)
+				buf := make([]byte, long)
+				r := ok(Irecv(w, buf, c.from, 99))
+				close(posted)
+				<-arrived
+				ok(r.Wait())
+				whole(buf, 1)
+				for i := range small {
+					ok(Recv(w, buf[:8], 1, 1))
+					whole(buf[:8], i)
+				}
+			})
+		})
+	}
+}
