@@ -62,7 +62,7 @@ struct knobs {
 	char dir[256];
 	bool seeded;
 	uint64_t seed;
-	uint64_t list_delay; /* ns */
+	uint64_t list_delay, flush_delay; /* ns */
 	unsigned rnr, drop, drop_ack; /* per thousand */
 	uint64_t fail[FAIL_KINDS]; /* the number of the one that fails; 0: none */
 	bool tm;

@@ -86,6 +86,19 @@ static void give_back(struct cqe *e)
 		tm_free_ops(e->tm, e->op_index);
 }
 
+/* With an error only wr_id, status, qp_num and vendor_err are to be read. The rest is rubbish that looks like something. */
+static void spoil(struct cqe *e)
+{
+	if (e->status == IBV_WC_SUCCESS || e->status == IBV_WC_TM_RNDV_INCOMPLETE)
+		return;
+	e->opcode = e->opcode == IBV_WC_RECV ? IBV_WC_RDMA_READ : IBV_WC_RECV;
+	e->wc_flags = IBV_WC_WITH_IMM | IBV_WC_GRH | IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID | IBV_WC_TM_SYNC_REQ;
+	e->byte_len = 0x7ee1bad0;
+	e->imm = e->src_qp = e->tm_priv = 0xbadbad;
+	e->tm_tag = 0xbadbadbadbad;
+	e->slid = 0xbad;
+}
+
 /* Takes the oldest completion out, and with it the places in the work queues that it stands for. */
 bool cq_take(struct hca_cq *cq, struct cqe *e)
 {
@@ -95,6 +108,7 @@ bool cq_take(struct hca_cq *cq, struct cqe *e)
 	cq->head = (cq->head + 1) % (uint32_t)cq->pub.cqe;
 	cq->count--;
 	give_back(e);
+	spoil(e);
 	return true;
 }
 

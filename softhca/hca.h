@@ -245,7 +245,7 @@ struct hca_qp {
 	uint32_t sq_fail;
 	uint8_t fail_status;
 	uint64_t not_before;	    /* RNR or a seeded delay */
-	struct timer retry_timer, wait_timer;
+	struct timer retry_timer, wait_timer, flush_timer;
 	struct work work;
 	struct list conn_link;	    /* waits for a connection */
 	struct list tm_waiting;	    /* rendezvous of the device that wait for a place in the send queue */
@@ -471,6 +471,10 @@ struct qp_slot *qp_slot(uint32_t index);
 void qp_detach_all(struct hca_ctx *ctx);
 void qp_timer_stop(struct hca_qp *qp);
 
+/* flush.c */
+void qp_flush(struct hca_qp *qp);
+void qp_flush_fire(struct timer *t);
+
 /* post.c */
 int hca_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 
@@ -486,7 +490,8 @@ static inline void *qp_area(struct hca_qp *qp, uint32_t i)
 
 /* requester.c */
 void requester_run(struct work *w);
-void requester_flush(struct hca_qp *qp);
+void requester_stop(struct hca_qp *qp);
+bool requester_flush_one(struct hca_qp *qp);
 void requester_response(struct hca_qp *qp, struct pkt *p);
 void requester_fail(struct hca_qp *qp, uint32_t index, enum ibv_wc_status status);
 void requester_lost(struct hca_qp *qp);
@@ -496,7 +501,7 @@ void requester_wait_fire(struct timer *t);
 
 /* responder.c */
 void responder_request(struct hca_qp *qp, struct pkt *p);
-void responder_flush(struct hca_qp *qp);
+bool responder_flush_one(struct hca_qp *qp);
 void respond(struct hca_ctx *ctx, struct pkt *to, enum pkt_op op, uint8_t status);
 void responder_complete(struct hca_qp *qp, struct pkt *p, struct cqe *e);
 bool responder_receive(struct hca_qp *qp, struct pkt *p, enum ibv_wc_opcode opcode, unsigned wc_flags);
@@ -512,7 +517,7 @@ void tm_destroy(struct tm_srq *tm);
 void tm_receive(struct hca_qp *qp, struct pkt *p);
 void tm_device_done(struct hca_qp *qp, struct wqe *w, enum ibv_wc_status status);
 void tm_pump(struct hca_qp *qp);
-void tm_flush(struct hca_qp *qp);
+bool tm_flush_one(struct hca_qp *qp);
 void tm_forget(struct hca_qp *qp);
 void tm_detach_all(struct hca_ctx *ctx);
 void tm_resume(struct hca_ctx *ctx);

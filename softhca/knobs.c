@@ -139,6 +139,12 @@ static int set_knob(struct knobs *k, const char *name, const char *value)
 		k->list_delay *= 1000;
 		return err;
 	}
+	if (!strcmp(n, "FLUSH_DELAY")) {
+		int err = number_knob(name, value, 0, 10000000, &k->flush_delay);
+
+		k->flush_delay *= 1000;
+		return err;
+	}
 	if (!strcmp(n, "RNR"))
 		return small_knob(name, value, 0, 1000, &k->rnr);
 	if (!strcmp(n, "DROP"))
@@ -185,7 +191,7 @@ int knobs_read(struct knobs *k)
 	*k = (struct knobs){
 		.tm = true, .max_tags = 1024, .max_ops = 2048, .max_inline = 512, .max_rd = 16,
 		.max_msg = 1ull << 31, .memlock = UINT64_MAX, .retry_scale = 1, .readv = true,
-		.pkeys = { 0xffff }, .npkeys = 1,
+		.pkeys = { 0xffff }, .npkeys = 1, .flush_delay = 200000,
 	};
 	snprintf(k->dir, sizeof(k->dir), "%s", tmp && tmp[0] == '/' && strlen(tmp) < 220 ? tmp : "/tmp");
 	for (char **e = environ; *e; e++) {

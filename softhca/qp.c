@@ -79,10 +79,11 @@ void qp_timer_stop(struct hca_qp *qp)
 {
 	timer_stop(&qp->retry_timer);
 	timer_stop(&qp->wait_timer);
+	timer_stop(&qp->flush_timer);
 	list_del(&qp->conn_link);
 }
 
-/* Everything that is posted ends with an error, and what comes is thrown away. The engine lock is held. */
+/* Everything that is posted ends with an error, soon, and what comes is thrown away. The engine lock is held. */
 void qp_error(struct hca_qp *qp)
 {
 	if (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_RESET)
@@ -91,9 +92,8 @@ void qp_error(struct hca_qp *qp)
 	qp_timer_stop(qp);
 	qp_set_state(qp, IBV_QPS_ERR);
 	count(qp->ctx, C_qp_errors, 1);
-	requester_flush(qp);
-	tm_flush(qp);
-	responder_flush(qp);
+	requester_stop(qp);
+	qp_flush(qp);
 	if (qp->pub.srq && !qp->last_wqe_told) {
 		qp->last_wqe_told = true;
 		async_event(qp->ctx, IBV_EVENT_QP_LAST_WQE_REACHED, qp);
@@ -197,6 +197,8 @@ static struct hca_qp *qp_new(struct hca_ctx *ctx, const struct ibv_qp_init_attr_
 	list_init(&qp->tm_active);
 	list_init(&qp->retry_timer.link);
 	list_init(&qp->wait_timer.link);
+	list_init(&qp->flush_timer.link);
+	qp->flush_timer.fire = qp_flush_fire;
 	qp->retry_timer.fire = requester_retry_fire;
 	qp->wait_timer.fire = requester_wait_fire;
 	qp->work.run = requester_run;

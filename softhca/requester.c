@@ -68,16 +68,22 @@ static void complete(struct hca_qp *qp, enum ibv_wc_status status)
 		false);
 }
 
-/* The QP is in the error state: what is posted ends. */
-void requester_flush(struct hca_qp *qp)
+/* The QP is in the error state: nothing is sent any more. */
+void requester_stop(struct hca_qp *qp)
 {
-	uint32_t end = atomic_load_explicit(&qp->sq_posted, memory_order_acquire);
-
-	while (qp->sq_una != end)
-		complete(qp, IBV_WC_WR_FLUSH_ERR);
-	qp->sq_next = end;
+	qp->sq_next = qp->sq_una;
 	qp->rd_out = 0;
 	qp->lost = qp->failing = false;
+}
+
+/* The oldest request of a QP in the error state ends. False: there is none. */
+bool requester_flush_one(struct hca_qp *qp)
+{
+	if (qp->sq_una == atomic_load_explicit(&qp->sq_posted, memory_order_acquire))
+		return false;
+	complete(qp, IBV_WC_WR_FLUSH_ERR);
+	qp->sq_next = qp->sq_una;
+	return true;
 }
 
 /* The request at index ends with an error, after all that precede it; and the rest is flushed. */
@@ -344,8 +350,7 @@ void requester_run(struct work *work)
 	if (qp->ctx->paused)
 		return; /* "resume" rings the doorbell of all */
 	if (qp->state == IBV_QPS_ERR) {
-		requester_flush(qp);
-		responder_flush(qp);
+		qp_flush(qp);
 		return;
 	}
 	tm_pump(qp);

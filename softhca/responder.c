@@ -73,19 +73,21 @@ static void done(struct hca_qp *qp, struct pkt *p)
 	respond(qp->ctx, p, PKT_ACK, 0);
 }
 
-void responder_flush(struct hca_qp *qp)
+/* The oldest receive of a QP in the error state ends, if the queue is its own. False: there is none. */
+bool responder_flush_one(struct hca_qp *qp)
 {
 	struct ibv_sge *sges;
 	uint64_t wr_id;
 	uint32_t n;
 
-	while (qp->own_rq && rq_peek(qp->own_rq, &wr_id, &sges, &n)) {
-		rq_take(qp);
-		cq_push((struct hca_cq *)qp->pub.recv_cq,
-			&(struct cqe){ .wr_id = wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV,
-				       .qp_num = qp->pub.qp_num, .frees = FREES_RQ, .rq = qp->own_rq, .qp = qp },
-			false);
-	}
+	if (!qp->own_rq || !rq_peek(qp->own_rq, &wr_id, &sges, &n))
+		return false;
+	rq_take(qp);
+	cq_push((struct hca_cq *)qp->pub.recv_cq,
+		&(struct cqe){ .wr_id = wr_id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV,
+			       .qp_num = qp->pub.qp_num, .frees = FREES_RQ, .rq = qp->own_rq, .qp = qp },
+		false);
+	return true;
 }
 
 /* A completion for a receive request of qp, which has been taken. Goes to the SRQ's queue where it has one. */

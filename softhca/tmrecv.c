@@ -294,11 +294,13 @@ static void drop_all(struct list *jobs)
 	}
 }
 
-/* The QP is in error: what waits ends as what was sent does, and after it. */
-void tm_flush(struct hca_qp *qp)
+/* The QP is in error: what waits ends as what was sent does, and after it. False: nothing waits. */
+bool tm_flush_one(struct hca_qp *qp)
 {
-	while (!list_empty(&qp->tm_waiting))
-		job_done(qp, container_of(qp->tm_waiting.next, struct tm_job, link), IBV_WC_WR_FLUSH_ERR);
+	if (list_empty(&qp->tm_waiting))
+		return false;
+	job_done(qp, container_of(qp->tm_waiting.next, struct tm_job, link), IBV_WC_WR_FLUSH_ERR);
+	return true;
 }
 
 /* The QP is destroyed; its work ends without completions. */

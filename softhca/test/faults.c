@@ -750,6 +750,37 @@ static void device_fatal(void)
 	pair_close(&other);
 }
 
+/* What a queue pair in error gives back comes later and in steps, and says no more than it must. */
+static void slow_flush(void)
+{
+	enum { N = 40 };
+	struct how h = usual;
+	struct pair p;
+	struct ibv_wc w;
+	unsigned sends = 0, receives = 0;
+
+	knob("SOFTHCA_FLUSH_DELAY", "20000");
+	h.send_wr = h.recv_wr = N;
+	pair_open(&p, &h);
+	MUST(inject(p.a.d->ctx, "port_err"));	/* so that nothing is answered */
+	for (unsigned i = 0; i < N; i++) {
+		MUST(try_recv(p.a.qp, 100 + i, NULL, 0));
+		post(p.a.qp, .id = i, .opcode = IBV_WR_RDMA_WRITE);
+	}
+	MUST(to_state(p.a.qp, IBV_QPS_ERR));
+	for (unsigned n = 0; n < 2 * N; n++) {
+		w = next_wc(p.a.cq);
+		CHECK(w.status == IBV_WC_WR_FLUSH_ERR && w.wr_id == (w.wr_id < 100 ? sends++ : 100 + receives++) &&
+		      w.qp_num == p.a.qp->qp_num, "%d: %s", (int)w.wr_id, ibv_wc_status_str(w.status));
+		CHECK(w.opcode == (w.wr_id < 100 ? IBV_WC_RECV : IBV_WC_RDMA_READ) && w.byte_len > SIZE,
+		      "%d: opcode %d and %u bytes, which is what it was", (int)w.wr_id, w.opcode, w.byte_len);
+		CHECK(n || counter(p.a.d->ctx, "cqes") < N, "all of it came at once");
+	}
+	quiet(p.a.cq, 0.1);
+	MUST(inject(p.a.d->ctx, "port_active"));
+	pair_close(&p);
+}
+
 static void port_events(void)
 {
 	struct pair p;
@@ -1182,7 +1213,7 @@ static const struct test tests[] = {
 	TEST(all_is_lost, SOFT | PAIRS), TEST(injected_rnr, SOFT | PAIRS), TEST(failing_requests, SOFT | PAIRS),
 	TEST(failing_registration, SOFT), TEST(slow_retries, SOFT | PAIRS), TEST(seeded_scheduling, SOFT | PAIRS),
 	TEST(slow_list, SOFT | PAIRS), TEST(failing_fin, SOFT | PAIRS), TEST(counters, SOFT | PAIRS),
-	TEST(tag_counters, SOFT | PAIRS), TEST(injected_nonsense, SOFT), TEST(device_fatal, SOFT | PAIRS),
+	TEST(tag_counters, SOFT | PAIRS), TEST(injected_nonsense, SOFT), TEST(device_fatal, SOFT | PAIRS), TEST(slow_flush, SOFT | PAIRS),
 	TEST(port_events, SOFT | PAIRS), TEST(port_stays_down, SOFT | PAIRS), TEST(queue_pair_fatal, SOFT | PAIRS),
 	TEST(queue_fatal, SOFT | PAIRS), TEST(paused, SOFT | PAIRS), TEST(destroy_waits_for_acks, SOFT | PAIRS),
 	TEST(event_of_the_dead, SOFT | PAIRS), TEST(waiting_for_events, SOFT), TEST(nothing_is_left, SOFT | PAIRS),
