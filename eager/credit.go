@@ -1,11 +1,20 @@
 package eager
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Every receiver grants each of its senders a number of bytes. A message that
 // has arrived and is not matched takes Cost of them; when it is matched, or if
 // it was matched on arrival, they are owed back, and are given back in
 // batches. So what lies unmatched from one sender never exceeds its grant.
+//
+// A sender that has messages and no credit asks, once until it gets some. It is
+// then in want until the receiver gives it credit: what is owed, or, if
+// nothing is owed and the receiver waits for a message that may be one of those
+// that are kept back, more than the first grant. More is for envelopes only: the
+// payloads that lie unmatched stay within the first grant.
 
 // Envelope is what a queued message costs beside its payload: the record that
 // holds it.
@@ -29,18 +38,23 @@ func Cost(payload int) int64 {
 
 // CreditSender is the sender's end.
 type CreditSender struct {
-	grant  int64
-	credit int64 // 0 <= credit <= grant
+	credit    int64  // 0 <= credit <= grant
+	envelopes int64  // what payloads leave: a quarter of the first grant, and all that was granted later
+	grant     int64  // all that was granted
+	got       uint64 // all that the receiver has ever given, but for the first grant
+	asked     bool   // since then
 }
 
 // Open begins with all of the grant.
-func (c *CreditSender) Open(grant int64) { c.grant, c.credit = grant, grant }
+func (c *CreditSender) Open(grant int64) {
+	*c = CreditSender{grant: grant, credit: grant, envelopes: grant >> 2}
+}
 
 // TakePayload takes the cost of an eager message, or says no: then the message goes by rendezvous, of which the
-// receiver keeps the envelope only. A quarter of the grant is for envelopes.
+// receiver keeps the envelope only.
 func (c *CreditSender) TakePayload(n int) bool {
 	left := c.credit - Cost(n)
-	if left < c.grant>>2 {
+	if left < c.envelopes {
 		return false
 	}
 	c.credit = left
@@ -59,26 +73,46 @@ func (c *CreditSender) TakeEnvelope() bool {
 // Messages is how many may be under way at once.
 func (c *CreditSender) Messages() int { return int(c.grant / Envelope) }
 
-// Return puts back what a message that was not sent after all had taken, or what the receiver gives back. It reports
-// false if that is more than was ever granted: the peer is not to be trusted.
-func (c *CreditSender) Return(n int64) bool {
-	if n < 0 || n > c.grant-c.credit {
+// Refund puts back what a message that was not sent after all had taken.
+func (c *CreditSender) Refund(cost int64) { c.credit += cost }
+
+// Return adds what the receiver gives: back, and more than before. It reports false if the first was never taken, or the
+// second cannot be: the peer is not to be trusted.
+func (c *CreditSender) Return(back, more int64) bool {
+	if back < 0 || back > c.grant-c.credit || more < 0 || more > math.MaxInt64-c.grant {
 		return false
 	}
-	c.credit += n
+	c.credit += back + more
+	c.grant += more
+	c.envelopes += more
+	c.got += uint64(back + more)
+	c.asked = false
 	return true
+}
+
+// Ask is called when there is no credit for a message: it reports whether the receiver must be told, with how much it
+// has given until now.
+func (c *CreditSender) Ask() (got uint64, tell bool) {
+	tell = !c.asked
+	c.asked = true
+	return c.got, tell
 }
 
 // CreditReceiver is the receiver's end.
 type CreditReceiver struct {
-	owed int64 // consumed and not yet given back; 0 <= owed
-	held int64 // queued unmatched. held + owed <= grant if the peer keeps to the rules
-	half int64
-	max  int64
+	owed  int64  // consumed and not yet given back; 0 <= owed < due
+	held  int64  // queued unmatched. held + owed <= max if the peer keeps to the rules
+	due   int64  // what must be owed before it is given back: half, or 1 if the sender must not wait for more
+	half  int64  // of the first grant
+	max   int64  // all that was granted
+	given uint64 // all that was ever given, but for the first grant
+	want  bool   // the sender has messages and no credit, and none is under way to it
 }
 
 // Open begins with all of the grant at the sender's.
-func (c *CreditReceiver) Open(grant int64) { *c = CreditReceiver{half: grant >> 1, max: grant} }
+func (c *CreditReceiver) Open(grant int64) {
+	*c = CreditReceiver{half: grant >> 1, due: grant >> 1, max: grant}
+}
 
 // Messages is how many the sender may have under way at once.
 func (c *CreditReceiver) Messages() int { return int(c.max / Envelope) }
@@ -92,14 +126,54 @@ func (c *CreditReceiver) Charge(cost int64) bool {
 // Refund: a message that was charged is matched.
 func (c *CreditReceiver) Refund(cost int64) { c.held -= cost }
 
-// Consume notes credit of a matched message, and returns what should be given back now: nothing until half of the grant
-// is owed.
+// Consume notes credit of a matched message, and returns what must be given back now: nothing until half of the first
+// grant is owed.
 func (c *CreditReceiver) Consume(cost int64) int64 {
 	c.owed += cost
-	if c.owed < c.half {
+	if c.owed < c.due {
 		return 0
 	}
+	return c.Back()
+}
+
+// Back is what is owed, which is to be given back now.
+func (c *CreditReceiver) Back() int64 {
 	n := c.owed
 	c.owed = 0
+	c.give(n)
 	return n
+}
+
+func (c *CreditReceiver) give(n int64) {
+	if n != 0 {
+		c.given += uint64(n)
+		c.due, c.want = c.half, false
+	}
+}
+
+// Asked: the sender has run out of credit when it had got that much. It waits from now on, unless more is under way to it:
+// then Asked reports false.
+func (c *CreditReceiver) Asked(got uint64) bool {
+	c.want = got == c.given
+	return c.want
+}
+
+// Wants reports whether the sender waits for credit.
+func (c *CreditReceiver) Wants() bool { return c.want }
+
+// Serve is called for a sender that waits for credit where the receiver waits for what may be its next message. It
+// returns what must be given now: what is owed or, if nothing is, more than was granted, as much as lies in the way.
+// Both are 0 if all that it has sent is matched and on the way to be consumed.
+func (c *CreditReceiver) Serve() (back, more int64) {
+	switch {
+	case c.owed > 0:
+		return c.Back(), 0
+	case c.held > 0:
+		more = min(c.held, math.MaxInt64-c.max)
+		c.max += more
+		c.give(more)
+		return 0, more
+	}
+	c.due = 1
+	return 0, 0
 }

@@ -34,8 +34,13 @@ func TestGrantsStayUnderTheLimit(t *testing.T) {
 func TestCreditSenderRefuses(t *testing.T) {
 	var a CreditSender
 	a.Open(10_000)
-	if a.Return(1) || a.Return(-1) || a.Return(math.MaxInt64) || a.Return(math.MinInt64) {
-		t.Error("credit is taken back that was never given")
+	for _, n := range []int64{1, -1, math.MaxInt64, math.MinInt64} {
+		if a.Return(n, 0) {
+			t.Errorf("%d bytes of credit are taken back that were never given", n)
+		}
+	}
+	if a.Return(0, -1) || a.Return(0, math.MaxInt64) {
+		t.Error("more is granted than there can be")
 	}
 	for a.TakePayload(0) {
 	}
@@ -50,11 +55,77 @@ func TestCreditSenderRefuses(t *testing.T) {
 	if a.credit < 0 || a.credit >= Envelope {
 		t.Errorf("envelopes leave %d bytes", a.credit)
 	}
-	if a.Return(10_001 - a.credit) {
+	if a.Return(10_001-a.credit, 0) {
 		t.Error("more than the grant is accepted")
 	}
-	if !a.Return(10_000-a.credit) || a.credit != 10_000 {
+	if !a.Return(10_000-a.credit, 0) || a.credit != 10_000 {
 		t.Error("the whole grant cannot be given back")
+	}
+}
+
+// What is granted later is for envelopes: the payloads that lie unmatched stay within the first grant.
+func TestMoreIsForEnvelopes(t *testing.T) {
+	var a CreditSender
+	a.Open(MinGrant)
+	for a.TakeEnvelope() {
+	}
+	if !a.Return(0, 10*MinGrant) || a.TakePayload(1) {
+		t.Fatalf("a payload is sent before any message is matched: %+v", a)
+	}
+	for a.TakeEnvelope() {
+	}
+	if !a.Return(11*MinGrant, 0) || a.credit != 11*MinGrant {
+		t.Fatalf("%+v", a)
+	}
+	payloads := int64(0)
+	for a.TakePayload(1000) {
+		payloads += Cost(1000)
+	}
+	if payloads == 0 || payloads > MinGrant {
+		t.Errorf("payloads may take %d bytes of the %d that were granted first", payloads, int64(MinGrant))
+	}
+}
+
+// A sender asks once until it gets credit, and a question that has crossed credit is none.
+func TestAsking(t *testing.T) {
+	var a CreditSender
+	var d CreditReceiver
+	a.Open(MinGrant)
+	d.Open(MinGrant)
+	for a.TakeEnvelope() {
+		d.Charge(Envelope)
+	}
+	got, tell := a.Ask()
+	if _, again := a.Ask(); !tell || again || got != 0 {
+		t.Fatalf("it asks %v with %d bytes got, and then again %v", tell, got, again)
+	}
+	d.Refund(Envelope)
+	d.Consume(Envelope)
+	n := d.Back() // on its way when the question comes
+	if n != Envelope || d.Asked(got) || d.Wants() {
+		t.Fatalf("%d bytes are under way, and the sender waits: %+v", n, d)
+	}
+	a.Return(n, 0)
+	a.TakeEnvelope()
+	d.Charge(Envelope)
+	if got, tell = a.Ask(); !tell || !d.Asked(got) || !d.Wants() {
+		t.Fatalf("it has got %d bytes and used them, and asks %v: %+v", got, tell, d)
+	}
+	if back, more := d.Serve(); back != 0 || more != MinGrant || d.Wants() {
+		t.Errorf("given %d and %d more, of what lies in the way: %+v", back, more, d)
+	}
+	// All is matched and on the way to be consumed: what is consumed first is given back.
+	d = CreditReceiver{}
+	d.Open(MinGrant)
+	d.Asked(0)
+	if back, more := d.Serve(); back != 0 || more != 0 || !d.Wants() {
+		t.Errorf("nothing is owed, nothing lies in the way, and given are %d and %d more", back, more)
+	}
+	if n := d.Consume(Envelope); n != Envelope || d.Wants() {
+		t.Errorf("%d bytes are given back: %+v", n, d)
+	}
+	if n := d.Consume(Envelope); n != 0 {
+		t.Errorf("%d bytes are given back to a sender that does not wait: %+v", n, d)
 	}
 }
 
@@ -70,6 +141,8 @@ func TestCreditIsConserved(t *testing.T) {
 		a.Open(grant)
 		d.Open(grant)
 		var messages, credits, held []int64 // on the way there, on the way back, unmatched
+		var questions []uint64              // on the way there
+		total := grant
 		sum := func(of []int64) (n int64) {
 			for _, v := range of {
 				n += v
@@ -82,7 +155,7 @@ func TestCreditIsConserved(t *testing.T) {
 			}
 		}
 		for step := range 3000 {
-			switch r.IntN(6) {
+			switch r.IntN(8) {
 			case 0, 1:
 				n := r.IntN(3000)
 				if a.TakePayload(n) {
@@ -91,6 +164,10 @@ func TestCreditIsConserved(t *testing.T) {
 					messages = append(messages, Envelope)
 				} else if len(messages)+len(credits)+len(held) == 0 {
 					t.Fatalf("seed %d, step %d: no credit for an envelope, and none will come: %+v %+v", seed, step, a, d)
+				} else if got, tell := a.Ask(); tell {
+					questions = append(questions, got)
+				} else if len(questions)+len(credits) == 0 && !d.Wants() {
+					t.Fatalf("seed %d, step %d: it will not ask, and the receiver does not know: %+v %+v", seed, step, a, d)
 				}
 			case 2:
 				if len(messages) > 0 { // matched on arrival
@@ -114,16 +191,37 @@ func TestCreditIsConserved(t *testing.T) {
 				}
 			case 5:
 				if len(credits) > 0 {
-					if !a.Return(credits[0]) {
+					more := max(0, -credits[0]) // as which it is written
+					if !a.Return(max(0, credits[0]), more) {
 						t.Fatalf("seed %d, step %d: a receiver that kept to the rules is accused: %+v", seed, step, a)
 					}
 					credits = credits[1:]
 				}
+			case 6:
+				if len(questions) > 0 {
+					if d.Asked(questions[0]) && (len(credits) > 0 || a.credit >= Envelope) {
+						t.Fatalf("seed %d, step %d: the sender does not wait, or credit is under way: %+v %+v", seed, step, a, d)
+					}
+					questions = questions[1:]
+				}
+			case 7:
+				if d.Wants() && r.IntN(10) == 0 {
+					back, more := d.Serve()
+					if total += more; back > 0 {
+						credits = append(credits, back)
+					} else if more > 0 {
+						credits = append(credits, -more)
+					}
+				}
 			}
-			if all := a.credit + sum(messages) + sum(credits) + d.held + d.owed; all != grant || d.held != sum(held) {
-				t.Fatalf("seed %d, step %d: %d bytes of %d are accounted for: %+v %+v", seed, step, all, grant, a, d)
+			under := int64(0)
+			for _, n := range credits {
+				under += max(n, -n)
 			}
-			if a.credit < 0 || d.held < 0 || d.owed < 0 || d.owed >= max(d.half, 1) || d.held > grant {
+			if all := a.credit + sum(messages) + under + d.held + d.owed; all != total || d.held != sum(held) {
+				t.Fatalf("seed %d, step %d: %d bytes of %d are accounted for: %+v %+v", seed, step, all, total, a, d)
+			}
+			if a.credit < 0 || d.held < 0 || d.owed < 0 || d.owed >= max(d.due, 1) || d.held > total || d.max != total {
 				t.Fatalf("seed %d, step %d: %+v %+v", seed, step, a, d)
 			}
 		}

@@ -48,7 +48,7 @@ func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 	h := &s.hdr
 	h.Kind, h.Flags, h.Ctx, h.Tag = wire.Eager, 0, ctx, tag
 	if !s.link.TrySend(h, buf) {
-		s.Return(Cost(len(buf)))
+		s.Refund(Cost(len(buf)))
 		return false
 	}
 	return true
@@ -58,7 +58,7 @@ func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 func (s *Sender) SendPaid(h wire.Header, payload []byte, cost int64) bool {
 	s.hdr = h
 	if !s.link.TrySend(&s.hdr, payload) {
-		s.Return(cost)
+		s.Refund(cost)
 		return false
 	}
 	return true

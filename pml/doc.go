@@ -7,7 +7,8 @@
 //
 // Behind path (path.go) stands how messages are matched and moved. Over links:
 // links.go posts and sends, packets.go handles what arrives, peer.go has a
-// record of each rank, transfer.go moves large messages, worklist.go has what
+// record of each rank, credit.go bounds what lies unmatched, transfer.go moves
+// large messages, worklist.go has what
 // goes on by itself, offload.go what a device matches. tagged.go leaves all of
 // that to a library.
 //

@@ -3,6 +3,7 @@ package pml
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gorun-mpi/mpi/eager"
@@ -30,7 +31,8 @@ type linkPath struct {
 	e          *Engine
 	table      *tagmatch.Table
 	peers      []*peer // by rank; nil until first contact
-	needsCheck int     // peers that have failed, and peers that send through a device that matches: posted receives need a look
+	needsCheck int     // peers that have failed, that send through a device that matches, or are in wanting: posted receives need a look
+	wanting    []*peer // Invariant: p is in it once ⇔ p.in.Wants() and p.err is nil
 	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header
 	todo       worklist
@@ -38,6 +40,7 @@ type linkPath struct {
 	offload    offload
 	store      eager.Store
 	spare      *unexpected // free records
+	saidMore   bool        // in the log: see peer.serve
 	grant      int64       // what each peer may send unasked
 	selfPkts   [4]transport.Packet
 }
@@ -106,17 +109,19 @@ func (l *linkPath) send(r *Request) {
 		l.e.complete(r, p.err)
 		return
 	}
-	if len(p.queue) == 0 && p.link != nil {
+	if p.queue.len() == 0 && p.link != nil {
 		switch l.trySend(p, r) {
 		case sendTaken:
 			l.drainSelf()
 			return
 		case sendFull:
 			p.markBlocked()
+		case sendNoCredit:
+			p.askForCredit()
 		}
 	}
 	r.queued = true
-	p.queue = append(p.queue, r)
+	p.queue.push(r)
 	p.out.Disable()
 	if p.link == nil {
 		p.ensureConnected()
@@ -144,7 +149,7 @@ const (
 // trySend hands r to the link, eager or as RTS.
 func (l *linkPath) trySend(p *peer, r *Request) sendResult {
 	n := r.buf.Len
-	if n <= p.out.Limit(l.e.wait.calling && len(p.queue) == 0) && p.out.TakePayload(n) {
+	if n <= p.out.Limit(l.e.wait.calling && p.queue.len() == 0) && p.out.TakePayload(n) {
 		return l.sendEager(p, r)
 	}
 	if !p.out.TakeEnvelope() {
@@ -207,6 +212,7 @@ func (l *linkPath) checkPosted(r *Request) {
 		l.e.complete(r, err)
 		return
 	}
+	l.serve(rank)
 	if rank < 0 {
 		l.offload.fallBack(FallbackSource)
 		return
@@ -233,7 +239,7 @@ func (l *linkPath) cancel(r *Request, why error) {
 		}
 	case r.queued:
 		p := r.peer
-		p.queue = without(p.queue, r)
+		p.queue.remove(slices.Index(p.queue.all(), r))
 		l.dequeued(r)
 		l.e.endCancelled(r, why)
 		p.flush()
@@ -248,6 +254,7 @@ func (l *linkPath) cancel(r *Request, why error) {
 func (l *linkPath) probe(ctx uint32, source, tag int32, take bool) (found, bool) {
 	m := l.table.Probe(ctx, source, tag)
 	if m == nil {
+		l.serve(source)
 		return found{}, false
 	}
 	u := m.Owner.(*unexpected)
@@ -317,7 +324,10 @@ func (l *linkPath) work() int {
 	return n + l.transfers.work()
 }
 
-func (l *linkPath) stalled() bool { return l.transfers.switchToGet() }
+func (l *linkPath) stalled() bool {
+	l.returnToWanting()
+	return l.transfers.switchToGet()
+}
 
 // selfLink notes that there is something to poll.
 type selfLink struct {

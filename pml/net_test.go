@@ -327,9 +327,6 @@ func (l *testLink) peerWaits() bool {
 const registeredAt = 1 << 32
 
 func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
-	if access != transport.Readable && access != transport.Writable {
-		panic(fmt.Sprintf("a peer is given access %d; no transfer needs more than one of both kinds", access))
-	}
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -430,7 +427,11 @@ func describe(from, to int, h *wire.Header, payload []byte) string {
 	case wire.Data:
 		s += fmt.Sprintf(" to=%s at=%d len=%d stream=%d", id(h.Key), h.Addr, len(payload), h.Tag)
 	case wire.Credit:
-		s += fmt.Sprintf(" %d", h.Len)
+		if s += fmt.Sprintf(" %d", h.Len); h.Addr != 0 {
+			s += fmt.Sprintf(" more=%d", h.Addr)
+		}
+	case wire.CreditReq:
+		s += fmt.Sprintf(" got=%d", h.Len)
 	case wire.CancelReply:
 		s += fmt.Sprintf(" id=%s taken-back=%d", id(h.ID), h.Len)
 	case wire.PutReq:
@@ -468,7 +469,7 @@ func (n *testNet) accounts() error {
 			if from == to || p == nil || p.link == nil || p.err != nil || q != nil && q.err != nil {
 				continue
 			}
-			sum := books(p.out.CreditSender, "credit")
+			sum, granted := books(p.out.CreditSender, "credit"), receiver.links.grant
 			if nic := n.devices[to].nic; nic != nil {
 				sum += nic.owes(from)
 			}
@@ -482,14 +483,14 @@ func (n *testNet) accounts() error {
 			}
 			for _, pkt := range n.onWire(to, from) {
 				if pkt.Header.Kind == wire.Credit {
-					sum += int64(pkt.Header.Len)
+					sum += int64(pkt.Header.Len + pkt.Header.Addr)
 				}
 			}
 			if q != nil {
 				sum += books(q.in, "held") + books(q.in, "owed")
-				for _, h := range q.control {
+				for _, h := range q.control.all() {
 					if h.Kind == wire.Credit {
-						sum += int64(h.Len)
+						sum += int64(h.Len + h.Addr)
 					}
 				}
 				for t := range receiver.links.transfers.all() {
@@ -497,9 +498,10 @@ func (n *testNet) accounts() error {
 						sum += eager.Envelope
 					}
 				}
+				granted = books(q.in, "max")
 			}
-			if sum != receiver.links.grant {
-				return fmt.Errorf("of the %d bytes that rank %d grants to rank %d, %d are accounted for", receiver.links.grant, to, from, sum)
+			if sum != granted {
+				return fmt.Errorf("of the %d bytes that rank %d grants to rank %d, %d are accounted for", granted, to, from, sum)
 			}
 		}
 	}
@@ -536,7 +538,17 @@ func (e *Engine) consistent() error {
 			continue
 		}
 		held += books(p.in, "held")
-		for i, r := range p.queue {
+		if n := len(e.links.wanting); slices.Contains(e.links.wanting, p) != (p.in.Wants() && p.err == nil) {
+			return fmt.Errorf("rank %d: rank %d wants credit: %v, and is not among the %d that do", e.cfg.Rank, p.rank, p.in.Wants(), n)
+		}
+		if p.in.Wants() && p.err == nil && books(p.in, "held")+books(p.in, "owed") != 0 && e.links.awaits(p) {
+			return fmt.Errorf("rank %d: a receive waits for what rank %d has no credit for: %+v", e.cfg.Rank, p.rank, p.in)
+		}
+		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.blocked && !p.stalled &&
+			!reflect.ValueOf(credit).FieldByName("asked").Bool() {
+			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for credit: %+v", e.cfg.Rank, p.rank, credit)
+		}
+		for i, r := range p.queue.all() {
 			if r.state != stActive || !r.queued || r.peer != p {
 				return fmt.Errorf("rank %d: place %d of the queue to rank %d is no queued request", e.cfg.Rank, i, p.rank)
 			}

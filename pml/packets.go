@@ -63,13 +63,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 	case wire.FIN, wire.Matched:
 		l.transfers.onFIN(p, h)
 	case wire.Credit:
-		if h.Len > math.MaxInt64 || !p.out.Return(int64(h.Len)) {
-			p.breaks(fmt.Sprintf("it gave back %d bytes of credit that were not taken", h.Len))
-			return
-		}
-		if len(p.queue) > 0 {
-			p.flush()
-		}
+		l.onCredit(p, h)
 	case wire.PutReq:
 		l.transfers.onPutReq(p, h)
 	case wire.PutDone:
@@ -78,6 +72,8 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		l.onCancel(p, h)
 	case wire.CancelReply:
 		l.onCancelReply(p, h)
+	case wire.CreditReq:
+		l.onCreditReq(p, h)
 	default:
 		p.breaks(fmt.Sprintf("it sent a packet of kind %v", h.Kind))
 	}

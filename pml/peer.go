@@ -32,9 +32,9 @@ type peer struct {
 	err        error // why nothing can be sent to or received from it
 
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
-	control []wire.Header
-	answers int        // in control: CancelReply and PutDone, which the peer asks for
-	queue   []*Request // queue[0] is next
+	control fifo[wire.Header]
+	answers int // in control: CancelReply and PutDone, which the peer asks for
+	queue   fifo[*Request]
 
 	tuner    rendezvous.Tuner // of what it sends
 	starters []*transfer      // matched receives that wait for the link
@@ -172,7 +172,7 @@ func (p *peer) explain(caps *transport.Caps) {
 func (p *peer) flush() {
 	p.out.Disable()
 	if p.link == nil {
-		if p.err == nil && (len(p.queue) > 0 || len(p.control) > 0) {
+		if p.err == nil && (p.queue.len() > 0 || p.control.len() > 0) {
 			p.ensureConnected()
 		}
 		return
@@ -183,48 +183,37 @@ func (p *peer) flush() {
 	}
 	p.l.todo.unblock(p)
 	p.l.todo.resume(p) // it was stalled for what came before a link, or before this
-	if len(p.queue) == 0 && p.err == nil {
+	if p.queue.len() == 0 && p.err == nil {
 		p.out.Enable()
 	}
 }
 
 func (p *peer) flushControl() bool {
-	for i := range p.control {
-		if !p.link.TrySend(&p.control[i], nil) {
-			p.control = append(p.control[:0], p.control[i:]...)
+	for p.control.len() > 0 {
+		h := &p.control.all()[0]
+		if !p.link.TrySend(h, nil) {
 			return false
 		}
-		if isAnswer(p.control[i].Kind) {
+		if isAnswer(h.Kind) {
 			p.answers--
 		}
+		p.control.pop()
 	}
-	p.control = p.control[:0]
 	return true
 }
 
 // flushQueue reports false if the link is full. Lack of credit is not its fault: Credit will call again.
 func (p *peer) flushQueue() bool {
-	for i, r := range p.queue {
-		switch p.l.trySend(p, r) {
+	for p.queue.len() > 0 {
+		switch p.l.trySend(p, p.queue.all()[0]) {
 		case sendFull:
-			p.queue = dropFirst(p.queue, i)
 			return false
 		case sendNoCredit:
-			p.queue = dropFirst(p.queue, i)
-			return true
+			return p.askForCredit()
 		}
+		p.queue.pop()
 	}
-	p.queue = dropFirst(p.queue, len(p.queue))
 	return true
-}
-
-func dropFirst(q []*Request, n int) []*Request {
-	if n == 0 {
-		return q
-	}
-	m := copy(q, q[n:])
-	clear(q[m:])
-	return q[:m]
 }
 
 // markBlocked notes that p's link is full.
@@ -242,13 +231,13 @@ func (p *peer) sendControl(h wire.Header) {
 	if p.err != nil {
 		return
 	}
-	if p.link != nil && len(p.control) == 0 {
+	if p.link != nil && p.control.len() == 0 {
 		p.l.hdr = h
 		if p.link.TrySend(&p.l.hdr, nil) {
 			return
 		}
 	}
-	p.control = append(p.control, h)
+	p.control.push(h)
 	if isAnswer(h.Kind) {
 		p.answers++
 	}
@@ -268,13 +257,6 @@ func isAnswer(k wire.Kind) bool { return k == wire.CancelReply || k == wire.PutD
 func (p *peer) checkAnswers() {
 	if p.answers > 2*(p.in.Messages()+p.out.Messages()) {
 		p.breaks("it takes no answers and goes on asking")
-	}
-}
-
-// returnCredit gives credit back for a message that is matched.
-func (p *peer) returnCredit(cost int64) {
-	if n := p.in.Consume(cost); n != 0 {
-		p.sendControl(wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(n)})
 	}
 }
 
@@ -312,15 +294,18 @@ func (p *peer) fail(err error) {
 	l := p.l
 	p.err = err
 	l.needsCheck++
+	l.served(p)
 	p.out.Disable()
 	l.todo.unblock(p)
 	l.todo.resume(p)
-	p.control, p.answers = nil, 0
-	for _, r := range p.queue {
+	p.control.reset()
+	p.answers = 0
+	for _, r := range p.queue.all() {
 		l.dequeued(r)
 		l.e.complete(r, err)
 	}
-	p.queue, p.starters = nil, nil
+	p.queue.reset()
+	p.starters = nil
 	l.failReceives(l.table.FailSource(p.rank), err)
 	if int(p.rank) != l.e.cfg.Rank {
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.

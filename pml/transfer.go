@@ -105,14 +105,14 @@ func (ts *transfers) work() int {
 	// Oldest first, and one at a time: the peer works on them in the same order, and a message's end is worth more
 	// than the beginnings of many.
 	streams := &jobs[jobStream]
-	for i := 0; i < len(*streams); {
-		t := (*streams)[i]
+	for i := 0; i < streams.len(); {
+		t := streams.all()[i]
 		n += ts.pump(t)
-		if i < len(*streams) && (*streams)[i] == t {
+		if i < streams.len() && streams.all()[i] == t {
 			i++
 		}
 	}
-	return n + ts.oneOf(jobs[jobRead], ts.readNext) + ts.oneOf(jobs[jobWrite], ts.writeNext)
+	return n + ts.oneOf(jobs[jobRead].all(), ts.readNext) + ts.oneOf(jobs[jobWrite].all(), ts.writeNext)
 }
 
 // oneOf moves one piece of the first that can.
@@ -302,8 +302,8 @@ func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
 func (ts *transfers) switchToGet() bool {
 	found := false
 	streams := &ts.l.todo.jobs[jobInbound]
-	for i := len(*streams) - 1; i >= 0; i-- {
-		if t := (*streams)[i]; t.rcv.Readable() {
+	for i := streams.len() - 1; i >= 0; i-- {
+		if t := streams.all()[i]; t.rcv.Readable() {
 			found = true
 			ts.l.e.stats.TakenOver++
 			ts.onReceiver(t, t.rcv.Stall())

@@ -14,11 +14,11 @@ type worklist struct {
 	// load is the engine's. Invariants: pending is what is in blocked, in jobs but for jobInbound, and 1 for self; stalled
 	// is how many peers are.
 	load    *load
-	self    bool                  // there may be packets from this rank to itself
-	blocked []*peer               // Invariant: p is in it once ⇔ p.blocked
-	jobs    [jobKinds][]*transfer // oldest first. Invariant: t is in jobs[k], or parked if k is jobStream, once ⇔ t.jobs has k
-	parked  []*transfer           // oldest first. Invariant: the streams of stalled links
-	wake    func()                // tells a leader that sleeps that there is something to do
+	self    bool                      // there may be packets from this rank to itself
+	blocked []*peer                   // Invariant: p is in it once ⇔ p.blocked
+	jobs    [jobKinds]fifo[*transfer] // oldest first. Invariant: t is in jobs[k], or parked if k is jobStream, once ⇔ t.jobs has k
+	parked  []*transfer               // oldest first. Invariant: the streams of stalled links
+	wake    func()                    // tells a leader that sleeps that there is something to do
 }
 
 // jobKind is a part of a transfer that goes on by itself.
@@ -62,7 +62,7 @@ func (w *worklist) add(k jobKind, t *transfer) {
 		w.parked = append(w.parked, t)
 		return
 	}
-	w.jobs[k] = append(w.jobs[k], t)
+	w.jobs[k].push(t)
 	if k != jobInbound {
 		w.addWork()
 	}
@@ -78,7 +78,7 @@ func (w *worklist) remove(k jobKind, t *transfer) {
 		w.parked = without(w.parked, t)
 		return
 	}
-	w.jobs[k] = without(w.jobs[k], t)
+	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))
 	if k != jobInbound {
 		w.load.pending--
 	}
@@ -91,7 +91,7 @@ func without[T comparable](list []T, v T) []T {
 
 // streaming: some message is being sent in fragments, or would be if its link had room; or comes in fragments.
 func (w *worklist) streaming() bool {
-	return len(w.jobs[jobStream])+len(w.parked)+len(w.jobs[jobInbound]) > 0
+	return w.jobs[jobStream].len()+len(w.parked)+w.jobs[jobInbound].len() > 0
 }
 
 // addSelf: this rank has sent itself something.
@@ -133,8 +133,7 @@ func (w *worklist) stall(p *peer) {
 	}
 	p.stalled = true
 	w.load.stalled++
-	streams := w.jobs[jobStream]
-	w.jobs[jobStream] = slices.DeleteFunc(streams, func(t *transfer) bool {
+	w.jobs[jobStream].deleteFunc(func(t *transfer) bool {
 		if t.peer != p {
 			return false
 		}
@@ -155,7 +154,7 @@ func (w *worklist) resume(p *peer) {
 		if t.peer != p {
 			return false
 		}
-		w.jobs[jobStream] = append(w.jobs[jobStream], t)
+		w.jobs[jobStream].push(t)
 		w.addWork()
 		return true
 	})
@@ -167,7 +166,8 @@ func (w *worklist) check(peers []*peer) error {
 	if w.self {
 		pending++
 	}
-	for k, list := range w.jobs {
+	for k := range w.jobs {
+		list := w.jobs[k].all()
 		if jobKind(k) != jobInbound {
 			pending += len(list)
 		}

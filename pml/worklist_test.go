@@ -35,7 +35,7 @@ func TestWorklist(t *testing.T) {
 			case 6:
 				parked := slices.DeleteFunc(slices.Clone(w.parked), func(o *transfer) bool { return o.peer != r.peer })
 				w.resume(r.peer)
-				if streams := w.jobs[jobStream]; !slices.Equal(parked, streams[len(streams)-len(parked):]) {
+				if streams := w.jobs[jobStream].all(); !slices.Equal(parked, streams[len(streams)-len(parked):]) {
 					t.Fatalf("seed %d, step %d: the streams of a link that has room again have changed places", seed, step)
 				}
 			case 7:
@@ -62,7 +62,7 @@ func TestWorklistCheck(t *testing.T) {
 	for name, change := range map[string]func(*worklist, *transfer){
 		"a count too many":   func(w *worklist, _ *transfer) { w.load.pending++ },
 		"not removed":        func(_ *worklist, r *transfer) { r.jobs = 0 },
-		"twice":              func(w *worklist, r *transfer) { w.jobs[jobRead] = append(w.jobs[jobRead], r); w.load.pending++ },
+		"twice":              func(w *worklist, r *transfer) { w.jobs[jobRead].push(r); w.load.pending++ },
 		"stalled behind":     func(*worklist, *transfer) { p.stalled = true },
 		"blocked, no entry":  func(*worklist, *transfer) { p.blocked = true },
 		"parked, not listed": func(w *worklist, r *transfer) { w.parked = append(w.parked, r) },

@@ -1,8 +1,8 @@
 package tagmatch
 
-// Queries for the engine where it also hands posted receives to a device that matches by itself: the table is then the
-// shadow of the device's list. They change nothing, and none is on the path of a message between peers without such a
-// device.
+// Queries for the engine where a sender waits for credit, and where the engine also hands posted receives to a device that
+// matches by itself: the table is then the shadow of the device's list. They change nothing, and none is on the path of a
+// message between peers without such a device.
 
 // Peek returns the receive that Arrive would return, and leaves it posted.
 func (t *Table) Peek(ctx uint32, source, tag int32) *Receive {
@@ -18,6 +18,17 @@ func (t *Table) Older(r *Receive) *Receive { return r.prev }
 
 // FromAny is the number of posted receives whose source is AnySource.
 func (t *Table) FromAny() int { return t.posted[anySource] + t.posted[anyBoth] }
+
+// Awaits reports whether a receive is posted that a message from source could match, whatever its context and tag. It
+// walks all bins, unless a receive is from any source or none is posted.
+func (t *Table) Awaits(source int32) bool {
+	if t.FromAny() != 0 || t.Posted() == 0 {
+		return t.FromAny() != 0
+	}
+	found := false
+	t.eachBin(func(b *bin) { found = found || b.source == source && b.firstReceive != nil })
+	return found
+}
 
 // Naming returns the posted receives with exactly this source, of any context and tag, oldest first. They stay posted.
 // It walks all bins.

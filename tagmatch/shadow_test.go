@@ -45,6 +45,9 @@ func (p *pair) query(ctx uint32, source, tag int32) {
 	p.same("Peek", receiveID(p.table.Peek(ctx, source, tag)), would)
 	p.same("FromAny", p.table.FromAny(), any)
 	p.sameIDs("Naming", receiveIDs(p.table.Naming(source)), naming)
+	if p.table.Awaits(source) != (any+len(naming) > 0) {
+		p.tb.Fatalf("Awaits(%d) is wrong: %d receives are from any source, %d from that", source, any, len(naming))
+	}
 	for i, r := range p.model.receives {
 		older := slices.Clone(p.model.receives[:i])
 		slices.Reverse(older)

@@ -26,7 +26,8 @@ const (
 	Data
 	// FIN: the receiver has what it wants; the sender may reuse its buffer. ID.
 	FIN
-	// Credit: the receiver has released unexpected-message room. Len (bytes).
+	// Credit: the receiver has released unexpected-message room. Len (bytes), Addr (bytes beyond what it has granted
+	// before, for envelopes).
 	Credit
 	// Cancel: the sender asks to take back the message ID if it is not matched. ID.
 	Cancel
@@ -37,11 +38,14 @@ const (
 	PutReq
 	// PutDone: the sender has written (Len as asked), or cannot (Len 0). Key (receiver's).
 	PutDone
+	// CreditReq: the sender has messages and no credit for their envelopes. Len (bytes of credit that it has got, Addr
+	// included).
+	CreditReq
 	kindEnd
 )
 
 var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit",
-	"cancel", "cancel-reply", "put-req", "put-done"}
+	"cancel", "cancel-reply", "put-req", "put-done", "credit-req"}
 
 func (k Kind) String() string {
 	if k < kindEnd {

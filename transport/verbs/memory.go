@@ -43,57 +43,36 @@ func (s *slab) piece(i uint32) []byte {
 	return s.mem[at : at+s.size : at+s.size]
 }
 
-// allocations are memory that is registered for as long as it lives: what Alloc gave and what Import was told of.
+// allocations are memory that is registered for as long as it lives, once, with all rights: what Alloc gave and what
+// Import was told of.
 type allocations struct {
 	mu  sync.Mutex
 	all []allocation // in the order of their addresses
 }
 
-// allocation is registered once for each kind of access that a peer is given, when the first is: a key allows no more
-// than what the peer is to do. The region for reading is made at once. It is also the one for this rank's own use.
 type allocation struct {
-	mem     []byte
-	ours    bool // of Alloc
-	regions [transport.Readable | transport.Writable + 1]region
+	mem    []byte
+	ours   bool // of Alloc
+	region region
 }
 
-// find returns the region for this rank's own use of mem, if it lies in an allocation.
+// find returns the region that mem lies in.
 func (a *allocations) find(mem transport.Mem) (region, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	in := a.holding(mem)
-	if in == nil {
+	if mem.Kind != transport.Host {
 		return region{}, false
 	}
-	return in.regions[transport.Readable], true
-}
-
-// holding is the allocation in which mem lies, or nil. mu is held.
-func (a *allocations) holding(mem transport.Mem) *allocation {
-	i := a.after(mem.Number()) - 1
-	if i < 0 || mem.Kind != transport.Host {
-		return nil
-	}
-	in := &a.all[i]
-	if off := mem.Number() - addressOf(in.mem); off+uint64(mem.Len) > uint64(len(in.mem)) {
-		return nil
-	}
-	return in
-}
-
-// reachable returns the region by which a peer has access to mem. found: mem lies in an allocation.
-func (d *Device) reachable(mem transport.Mem, access transport.Access) (r region, found bool, err error) {
-	a := &d.allocs
+	at := mem.Number()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	in := a.holding(mem)
-	if in == nil {
-		return region{}, false, nil
+	i := a.after(at) - 1
+	if i < 0 {
+		return region{}, false
 	}
-	if in.regions[access].handle == nil {
-		in.regions[access], err = d.makeRegion(addressOf(in.mem), len(in.mem), d.rights(access))
+	in := &a.all[i]
+	if off := at - addressOf(in.mem); off+uint64(mem.Len) > uint64(len(in.mem)) {
+		return region{}, false
 	}
-	return in.regions[access], true, err
+	return in.region, true
 }
 
 // after is the index of the first allocation that begins behind an address. mu is held.
@@ -129,7 +108,7 @@ func (d *Device) importMem(mem []byte) error { return d.addAllocation(mem, false
 func (d *Device) forgetMem(mem []byte) { d.endAllocation(mem, false) }
 
 func (d *Device) addAllocation(mem []byte, ours bool) error {
-	r, err := d.makeRegion(addressOf(mem), len(mem), localWrite|d.rights(transport.Readable))
+	r, err := d.makeRegion(addressOf(mem), len(mem), d.rights(transport.Readable|transport.Writable))
 	if err != nil {
 		return err
 	}
@@ -139,8 +118,7 @@ func (d *Device) addAllocation(mem []byte, ours bool) error {
 	i := a.after(addressOf(mem))
 	a.all = append(a.all, allocation{})
 	copy(a.all[i+1:], a.all[i:])
-	a.all[i] = allocation{mem: mem, ours: ours}
-	a.all[i].regions[transport.Readable] = r
+	a.all[i] = allocation{mem, ours, r}
 	return nil
 }
 
@@ -151,7 +129,7 @@ func (d *Device) endAllocation(mem []byte, ours bool) bool {
 	defer a.mu.Unlock()
 	for i, x := range a.all {
 		if len(mem) == len(x.mem) && addressOf(mem) == addressOf(x.mem) && x.ours == ours {
-			x.deregister(d.hca)
+			d.hca.deregister(x.region)
 			a.all = append(a.all[:i], a.all[i+1:]...)
 			return true
 		}
@@ -159,18 +137,10 @@ func (d *Device) endAllocation(mem []byte, ours bool) bool {
 	return false
 }
 
-func (x *allocation) deregister(h *hca) {
-	for _, r := range x.regions {
-		if r.handle != nil {
-			h.deregister(r)
-		}
-	}
-}
-
 // drop is for Close: the queue pairs are destroyed.
 func (a *allocations) drop(h *hca) {
 	for _, x := range a.all {
-		x.deregister(h)
+		h.deregister(x.region)
 		if x.ours {
 			unmap(x.mem)
 		}

@@ -1,0 +1,46 @@
+package pml
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// That more is granted than GORUN_UNEXPECTED_MAX is said once, however often; and never where receives take what comes.
+func TestGrowthIsSaidOnce(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		var said []string
+		debug := func(msg string, args ...any) {
+			if strings.Contains(msg, "GORUN_UNEXPECTED_MAX") {
+				said = append(said, fmt.Sprint(msg, args))
+			}
+		}
+		w := newRanks(t, 2, Config{UnexpectedMax: 1, Debug: debug})
+		const n = 1000
+		var rs []*Request
+		for i := range n {
+			rs = append(rs, w.e[0].Isend(nil, 0, 1, int32(i), []byte{1}, Standard))
+		}
+		for i := range n {
+			tag := int32(i)
+			if waits {
+				tag = n - 1 - tag
+			}
+			if _, err := w.e[1].Recv(nil, 0, 0, tag, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, r := range rs {
+			if _, err := w.e[0].Wait(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.e[0].lock()
+		w.e[1].lock()
+		if times := len(said); times > 1 || (times == 1) != waits {
+			t.Errorf("receives wait behind others: %v; said %d times: %q", waits, times, said)
+		}
+		w.e[1].unlock()
+		w.e[0].unlock()
+	}
+}

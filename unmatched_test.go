@@ -1,0 +1,211 @@
+package mpi
+
+import (
+	"fmt"
+	"testing"
+)
+
+// MPI 4.1 §3.5, Progress: a send and a receive that match and are both started complete, however many other messages
+// are unmatched. These tests have more of them than a receiver has room for.
+
+const tagUnmatched, tagMatched = 1, 2
+
+// littleRoom is the least that a sender can be granted: sixteen envelopes.
+func littleRoom() Option { return WithEnviron([]string{"GORUN_UNEXPECTED_MAX=1KiB"}) }
+
+// waitingFor is how a rank waits for the message with tagMatched of another, or its own; comms are some of those ranks.
+var waitingFor = map[string]func(c *Comm, source int){
+	"recv":     func(c *Comm, source int) { gotMatched(Recv(c, make([]byte, 1), source, tagMatched)) },
+	"any rank": func(c *Comm, _ int) { gotMatched(Recv(c, make([]byte, 1), AnySource, tagMatched)) },
+	"probe": func(c *Comm, source int) {
+		gotMatched(Probe(c, source, tagMatched))
+		gotMatched(Recv(c, make([]byte, 1), source, tagMatched))
+	},
+	"mprobe any": func(c *Comm, _ int) {
+		m, _, err := Mprobe(c, AnySource, tagMatched)
+		must(err)
+		gotMatched(Mrecv(m, make([]byte, 1)))
+	},
+	"iprobe": func(c *Comm, source int) {
+		for found := false; !found; {
+			var err error
+			_, found, err = Iprobe(c, source, tagMatched)
+			must(err)
+		}
+		gotMatched(Recv(c, make([]byte, 1), source, tagMatched))
+	},
+	"test": func(c *Comm, source int) {
+		for r := ok(Irecv(c, make([]byte, 1), source, tagMatched)); !finished(r); {
+		}
+	},
+	"waitany": func(c *Comm, source int) {
+		never := ok(Irecv(c, make([]byte, 1), source, 3))
+		i, _, err := WaitAny(never, ok(Irecv(c, make([]byte, 1), source, tagMatched)))
+		must(err)
+		same(i, 1)
+		must(never.Cancel())
+		ok(never.Wait())
+	},
+	"sendrecv": func(c *Comm, source int) {
+		gotMatched(Sendrecv(c, []byte{1}, ProcNull, 4, make([]byte, 1), source, tagMatched))
+	},
+	// The rank computes: what it has started completes meanwhile.
+	"compute": func(c *Comm, source int) {
+		<-ok(Irecv(c, make([]byte, 1), source, tagMatched)).Done()
+	},
+}
+
+func gotMatched(_ Status, err error) { must(err) }
+
+// A message whose receive is posted passes any number of the same sender that are unmatched, in whatever call its
+// receiver waits, also on another communicator, and among messages of a rank to itself.
+func TestMatchedMessagePassesUnmatched(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		for name, wait := range waitingFor {
+			for _, size := range []int{0, short, long} {
+				n := 100
+				if size == long {
+					n = 30
+				}
+				run(2, func(w *Comm) {
+					other := ok(w.Dup())
+					source, dest := 0, 1
+					if name == "sendrecv" || size == short && name == "test" { // each rank to itself
+						source, dest = w.Rank(), w.Rank()
+					}
+					matched := w
+					if size == long {
+						matched = other
+					}
+					var rs []*Request
+					if w.Rank() == source {
+						for i := range n {
+							rs = append(rs, ok(Isend(w, message(size, i), dest, tagUnmatched)))
+						}
+						rs = append(rs, ok(Isend(matched, []byte{1}, dest, tagMatched)))
+					}
+					if w.Rank() == dest {
+						wait(matched, source)
+						buf := make([]byte, size)
+						for i := range n {
+							same(ok(Recv(w, buf, source, tagUnmatched)).Bytes, int64(size))
+							whole(buf, i)
+						}
+					}
+					must(WaitAll(rs...))
+				}, littleRoom())
+			}
+		}
+	})
+}
+
+// The same where the message is that of a collective call, at the sizes of jobs in which each sender has little room by
+// default: up to the message that fitted, and beyond.
+func TestBarrierPassesUnmatched(t *testing.T) {
+	for _, c := range []struct{ ranks, n int }{{128, 1253}, {128, 1255}, {128, 3000}, {1024, 156}, {1024, 200}, {1024, 2000}} {
+		if testing.Short() && c.ranks > 128 {
+			continue
+		}
+		t.Run(fmt.Sprint(c.ranks, "ranks", c.n), func(t *testing.T) {
+			over(t)(c.ranks, func(w *Comm) {
+				const from, to = 0, 1
+				var rs []*Request
+				if w.Rank() == from {
+					for i := range c.n {
+						rs = append(rs, ok(Isend(w, []int{i}, to, tagUnmatched)))
+					}
+				}
+				must(Barrier(w))
+				if w.Rank() == to {
+					var b [1]int
+					for i := range c.n {
+						ok(Recv(w, b[:], from, tagUnmatched))
+						same(b[0], i)
+					}
+				}
+				must(WaitAll(rs...))
+			})
+		})
+	}
+}
+
+// After traffic that has left nearly half of what a sender is granted with the receiver, half as many unmatched messages
+// use up the rest.
+func TestMatchedMessagePassesAfterTraffic(t *testing.T) {
+	for _, n := range []int{600, 700} {
+		over(t)(128, func(w *Comm) {
+			const before = 590 // of 1255
+			switch w.Rank() {
+			case 0:
+				for i := range before {
+					must(Send(w, []int{i}, 1, 9))
+				}
+				awaitSignal(w, 1)
+				var rs []*Request
+				for i := range n {
+					rs = append(rs, ok(Isend(w, []int{i}, 1, tagUnmatched)))
+				}
+				must(Send(w, []int{0}, 1, tagMatched))
+				must(WaitAll(rs...))
+			case 1:
+				var b [1]int
+				for range before {
+					ok(Recv(w, b[:], 0, 9))
+				}
+				sendSignal(w, 0)
+				ok(Recv(w, b[:], 0, tagMatched))
+				for range n {
+					ok(Recv(w, b[:], 0, tagUnmatched))
+				}
+			}
+		})
+	}
+}
+
+// Very many unmatched messages, received in the reverse order of their tags: one after the other, or all at once, as they
+// come or when all are there. The work does not grow with their number squared: it would not end.
+func TestManyUnmatched(t *testing.T) {
+	for _, c := range []struct{ senders, n int }{{1, inShort(300_000, 20_000)}, {31, inShort(20_000, 500)}} {
+		for _, way := range []string{"one by one", "at once", "all there, at once"} {
+			t.Run(fmt.Sprint(c.senders, "x", c.n, " ", way), func(t *testing.T) {
+				over(t)(c.senders+1, func(w *Comm) {
+					var rs []*Request
+					if w.Rank() > 0 {
+						for i := range c.n {
+							rs = append(rs, ok(Isend(w, []int{i}, 0, i)))
+						}
+						rs = append(rs, ok(Isend[byte](w, nil, 0, tagSignal)))
+						must(WaitAll(rs...))
+						return
+					}
+					senders := func(f func(rank int)) {
+						for s := range c.senders {
+							f(s + 1)
+						}
+					}
+					if way == "all there, at once" {
+						senders(func(s int) { awaitSignal(w, s) })
+					}
+					got := make([]int, c.senders*c.n)
+					for i := c.n - 1; i >= 0; i-- {
+						senders(func(s int) {
+							buf := got[(s-1)*c.n+i:][:1]
+							if way == "one by one" {
+								ok(Recv(w, buf, s, i))
+							} else {
+								rs = append(rs, ok(Irecv(w, buf, s, i)))
+							}
+						})
+					}
+					must(WaitAll(rs...))
+					for i, v := range got {
+						same(v, i%c.n)
+					}
+					if way != "all there, at once" {
+						senders(func(s int) { awaitSignal(w, s) })
+					}
+				})
+			})
+		}
+	}
+}
