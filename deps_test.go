@@ -61,8 +61,7 @@ const graph = `
 	                                {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, internal/settings, internal/spelling, internal/cpuset, internal/topology,
 	                                transport/verbs, {golang.org/x/sys}, {golang.org/x/term},
-	                                {github.com/hashicorp/go-hclog}, {github.com/spf13/cobra},
-	                                {github.com/spf13/pflag}
+	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
 	benchmarks/harness            : {github.com/spf13/pflag}

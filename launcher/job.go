@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
-	"github.com/hashicorp/go-hclog"
 )
 
 // App is one program of a job; an MPMD job has several.
@@ -35,7 +34,7 @@ type Job struct {
 	KillDelay      time.Duration // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
 
 	Stdin, Stdout, Stderr *os.File
-	Log                   hclog.Logger // nil: silent
+	LogLevel              string // of messages to Stderr, as GORUN_LOG has it; "": silent
 	// Alone: this process does nothing else than run the job. It catches signals, and kills any child process that is
 	// left at the end.
 	Alone   bool

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -25,30 +26,16 @@ const (
 	maxHeld = 8 << 20
 )
 
-// sink is where the streams of all ranks come together: one write per run of whole lines, so that no line is torn.
-type sink struct {
-	mu  sync.Mutex // one for both: they may be the same terminal
-	err error      // guarded by mu; the first write that failed
-}
+// chunks are the buffers that output is read into. A stream has one only while it reads: there are two for each rank.
+var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-func (s *sink) write(to io.Writer, b []byte) {
-	if len(b) == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, err := to.Write(b); err != nil && s.err == nil {
-		s.err = err
-	}
-}
-
-// stream carries the output of one rank from its pipe to the sink. Its fields belong to pump.
+// stream carries the output of one rank from its pipe to an outlet. Its fields belong to pump.
 type stream struct {
 	from *os.File
-	to   io.Writer
-	sink *sink
-	tag  string // before each line; "": none
-	head string // before what was held back
+	to   *outlet
+	done chan struct{} // closed when all of it is in the outlet
+	tag  string        // before each line; "": none
+	head string        // before what was held back
 
 	line   []byte    // the beginning of a line whose end has not come
 	since  time.Time // when it began, if there is one
@@ -63,17 +50,14 @@ type stream struct {
 
 // pump runs until the stream ends.
 func (s *stream) pump() {
+	defer close(s.done)
 	defer s.from.Close()
-	buf := make([]byte, chunk)
 	for {
 		s.from.SetReadDeadline(s.patience())
 		if s.ending.Load() { // end may have set its deadline just before ours
 			s.from.SetReadDeadline(s.patience())
 		}
-		n, err := s.from.Read(buf)
-		if n > 0 {
-			s.take(buf[:n])
-		}
+		err := s.read()
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -87,6 +71,40 @@ func (s *stream) pump() {
 			return
 		}
 	}
+}
+
+// read takes what there is, and waits for it. At the end of the stream it returns io.EOF.
+func (s *stream) read() error {
+	conn, err := s.from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var n int
+	var failed error
+	var buf *[chunk]byte
+	err = conn.Read(func(fd uintptr) bool {
+		buf = chunks.Get().(*[chunk]byte)
+		for failed = syscall.EINTR; failed == syscall.EINTR; {
+			n, failed = syscall.Read(int(fd), buf[:])
+		}
+		if failed == syscall.EAGAIN {
+			chunks.Put(buf)
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		return err // the deadline
+	}
+	defer chunks.Put(buf)
+	switch {
+	case failed != nil:
+		return failed
+	case n == 0:
+		return io.EOF
+	}
+	s.take(buf[:n])
+	return nil
 }
 
 // patience says until when the next read may wait.
@@ -145,7 +163,7 @@ func (s *stream) ready() int {
 // lines are tagged, since other ranks write to the same one.
 func (s *stream) emit(b []byte) {
 	if s.tag == "" {
-		s.sink.write(s.to, b)
+		s.to.put(b)
 		return
 	}
 	s.out = s.out[:0]
@@ -163,7 +181,7 @@ func (s *stream) emit(b []byte) {
 			s.out = append(append(s.out, s.tag...), l...)
 		}
 	}
-	s.sink.write(s.to, s.out)
+	s.to.put(s.out)
 }
 
 // flushLine writes an unfinished line. With tags it becomes a whole one, to which no other rank's output is joined.
@@ -207,7 +225,7 @@ func (s *stream) flushHeld() {
 		s.emit(s.held)
 		return
 	}
-	s.sink.write(s.to, append([]byte(s.head), s.held...))
+	s.to.put(append([]byte(s.head), s.held...))
 }
 
 // tagOf is what stands before each line of a rank with --tag-output; in colour the number's colour is the rank's.

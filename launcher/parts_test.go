@@ -246,13 +246,13 @@ func collect(t *testing.T, tag string, write func(w *os.File, s *stream)) string
 	}
 	var out bytes.Buffer
 	var hold, ending atomic.Bool
-	s := &stream{from: near, to: &out, sink: &sink{}, tag: tag, head: "head\n", hold: &hold, ending: &ending}
-	done := make(chan struct{})
-	go func() { defer close(done); s.pump() }()
+	s := &stream{from: near, to: newOutlet(&out, nil), done: make(chan struct{}), tag: tag, head: "head\n",
+		hold: &hold, ending: &ending}
+	go func() { s.pump(); s.to.flush() }()
 	write(far, s)
 	far.Close()
 	select {
-	case <-done:
+	case <-s.to.over:
 	case <-time.After(30 * time.Second):
 		t.Fatal("the stream does not end")
 	}
@@ -335,9 +335,9 @@ func TestStreamProgress(t *testing.T) {
 			}
 			var out proc.Buffer
 			var hold, ending atomic.Bool
-			s := &stream{from: near, to: &out, sink: &sink{}, tag: tag, hold: &hold, ending: &ending}
-			done := make(chan struct{})
-			go func() { defer close(done); s.pump() }()
+			s := &stream{from: near, to: newOutlet(&out, nil), done: make(chan struct{}), tag: tag,
+				hold: &hold, ending: &ending}
+			go s.pump()
 			shown := func() bool { return strings.Contains(out.String(), "7%") }
 			for i := 0; i < 400 && !shown(); i++ { // 20 s, after 800 ms at best
 				fmt.Fprintf(far, bar, min(i, 7)) // after which no line ends
@@ -347,7 +347,8 @@ func TestStreamProgress(t *testing.T) {
 				t.Errorf("tag %q: the bar %q does not show: %q", tag, bar, out.String())
 			}
 			far.Close()
-			<-done
+			<-s.done
+			s.to.flush()
 		}
 	}
 }

@@ -37,7 +37,7 @@ type policy struct {
 
 	phase phase
 	next  time.Time // when tick wants to be called; zero: not at all
-	cause string    // "" while working
+	cause string    // what is said of it; "": nothing
 	code  int       // the job's exit code
 	soft  bool      // the cause may still give way to a death by signal
 	said  bool      // cause has been said
@@ -112,7 +112,7 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 	a := action{signal: s}
 	if p.phase == working {
 		p.code = 128 + int(s)
-		p.cause, p.said = fmt.Sprintf("the job was stopped by signal %d (%s)", int(s), s), s == syscall.SIGINT
+		p.cause = stoppedBy(s)
 	}
 	a.say = p.last()
 	p.phase, p.next = terminating, now.Add(p.killDelay)
@@ -121,6 +121,35 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 			"or at once by another Ctrl-C", p.killDelay))
 	}
 	return a
+}
+
+// unread reports that the reader of gorun's output has gone: a program without ranks dies of SIGPIPE, without a word.
+func (p *policy) unread(now time.Time) action {
+	if p.phase != working {
+		return action{}
+	}
+	p.code = 128 + int(syscall.SIGPIPE)
+	p.phase, p.next = terminating, now.Add(p.killDelay)
+	return action{signal: syscall.SIGTERM}
+}
+
+// cannotStart reports that a rank cannot be started. Those that run are killed.
+func (p *policy) cannotStart(err error, code int) action {
+	if p.phase != working {
+		return action{}
+	}
+	p.code, p.cause = code, err.Error()
+	p.phase = killing
+	return action{signal: syscall.SIGKILL}
+}
+
+// leave reports that the job is to end while only the output of its ranks is left.
+func (p *policy) leave(code int, cause string) action {
+	if p.phase != working {
+		return action{}
+	}
+	p.phase, p.code, p.cause = killing, code, cause
+	return action{say: p.last()}
 }
 
 // timedOut reports that the time of the job is over.
@@ -150,6 +179,14 @@ func (p *policy) tick(now time.Time) action {
 	}
 	p.phase, p.next = killing, time.Time{}
 	return action{signal: syscall.SIGKILL}
+}
+
+// stoppedBy is the cause of a job's end by a signal to gorun; "" for Ctrl-C, of which the user knows.
+func stoppedBy(s syscall.Signal) string {
+	if s == syscall.SIGINT {
+		return ""
+	}
+	return fmt.Sprintf("the job was stopped by signal %d (%s)", int(s), s)
 }
 
 // last returns the cause if it has not been said.

@@ -327,6 +327,9 @@ func (l *testLink) peerWaits() bool {
 const registeredAt = 1 << 32
 
 func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
+	if access != transport.Readable && access != transport.Writable {
+		panic(fmt.Sprintf("a peer is given access %d; no transfer needs more than one of both kinds", access))
+	}
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -75,7 +75,11 @@ func rank(words []string) int {
 			c := make(chan os.Signal, 1)
 			signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1)
 			fmt.Println("ready")
-			fmt.Println("got", <-c)
+			if s := <-c; arg != "" {
+				os.WriteFile(arg, []byte(s.String()), 0o600)
+			} else {
+				fmt.Println("got", s)
+			}
 		case "sleep":
 			fmt.Println("ready")
 			time.Sleep(time.Hour)
@@ -89,6 +93,10 @@ func rank(words []string) int {
 			fmt.Fprintln(os.Stderr, arg)
 		case "flood":
 			flood(me, n)
+		case "pour": // without end
+			for text := []byte(strings.Repeat("so much ", 30) + "\n"); ; {
+				os.Stdout.Write(text)
+			}
 		case "cat":
 			io.Copy(os.Stdout, os.Stdin)
 		case "line":
@@ -206,7 +214,10 @@ func (j *job) start() *job {
 // wait expects an exit code, and nothing left.
 func (j *job) wait(code int) *job {
 	j.t.Helper()
-	limit := time.AfterFunc(2*tooLong, func() { j.cmd.Process.Signal(syscall.SIGQUIT) })
+	limit := time.AfterFunc(2*tooLong, func() {
+		j.cmd.Process.Signal(syscall.SIGQUIT)
+		time.AfterFunc(10*time.Second, func() { j.cmd.Process.Kill() })
+	})
 	err := j.cmd.Wait()
 	if !limit.Stop() {
 		j.t.Errorf("gorun did not end within %v", 2*tooLong)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/launcher"
-	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 )
 
@@ -103,7 +102,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
 		TagOutput: j.tag, OutputDir: j.outputDir, StdinFor: j.stdin,
 		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, Log: logger(values.Log, stderr), Alone: true,
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
 		Cleaner: cleanerCommand(),
 	}
 	var programs []*launcher.Program
@@ -209,14 +208,6 @@ func build(programs []*launcher.Program, stderr *os.File) (int, error) {
 		built[p.Package] = p
 	}
 	return 0, nil
-}
-
-// logger is silent unless GORUN_LOG says otherwise.
-func logger(level string, stderr *os.File) hclog.Logger {
-	if level == "off" {
-		return hclog.NewNullLogger()
-	}
-	return hclog.New(&hclog.LoggerOptions{Name: "gorun", Level: hclog.LevelFromString(level), Output: stderr})
 }
 
 // cleanerWord makes this program the cleaner of a job.

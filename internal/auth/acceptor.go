@@ -2,7 +2,6 @@ package auth
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -41,6 +40,7 @@ type Acceptor struct {
 	perHost map[netip.Prefix]int // how many of them come from where
 	served  map[net.Conn]struct{}
 	notices [reasons]notice
+	stuck   error // why no connection could be accepted, if that has not been logged yet
 }
 
 // pendingConn is a connection that has proved nothing yet.
@@ -110,7 +110,7 @@ func (a *Acceptor) accept() {
 		default:
 			// Mostly there are no descriptors left. Pending connections may have them.
 			if pause == 0 {
-				a.opt.Log(fmt.Sprintf("%s: cannot accept connections, trying again: %v", a.opt.Name, err))
+				a.noteStuck(err)
 			}
 			a.makeRoom()
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)

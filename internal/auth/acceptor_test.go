@@ -354,7 +354,11 @@ func TestNoDescriptors(t *testing.T) {
 	f.fails.Store(4)
 	l := openOn(t, f, rank(2))
 	l.letsIn(t)
-	if n := strings.Count(l.logged(), "cannot accept connections"); n != 1 {
+	said := func() int { return strings.Count(l.logged(), "cannot accept connections") }
+	for end := time.Now().Add(hang); said() == 0 && time.Now().Before(end); { // another goroutine says it
+		time.Sleep(time.Millisecond)
+	}
+	if n := said(); n != 1 {
 		t.Errorf("logged %d times: %s", n, l.logged())
 	}
 }
@@ -453,4 +457,33 @@ func TestHelpless(t *testing.T) {
 	if l.Refused() != 0 {
 		t.Errorf("%d refused", l.Refused())
 	}
+}
+
+// A log that takes nothing, since its reader has stopped for example, keeps no connection waiting.
+func TestLogBlocks(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &flaky{Listener: ln}
+	f.fails.Store(1)
+	proceed, in := make(chan struct{}), make(chan struct{})
+	h := rank(2)
+	a := Serve(f, Options{Name: "test", Accept: h.Accept,
+		Serve: func(s *Session) { s.Answer(nil); s.Finish(); close(in) },
+		Log:   func(string, ...any) { <-proceed }})
+	defer a.Close()
+	defer close(proceed)
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	e := dial(ctx, rank(1), conn, 2, "")
+	if e.err != nil {
+		t.Fatal(e.err)
+	}
+	defer e.Conn.Close()
+	<-in
 }

@@ -28,6 +28,18 @@ func (a *Acceptor) note(err error, from netip.Addr) {
 	n := &a.notices[why]
 	*n = notice{n.count + 1, err, from, n.others || n.count > 0 && n.from != from}
 	a.mu.Unlock()
+	a.wakeLogger()
+}
+
+// noteStuck has it logged that no connection can be accepted.
+func (a *Acceptor) noteStuck(err error) {
+	a.mu.Lock()
+	a.stuck = err
+	a.mu.Unlock()
+	a.wakeLogger()
+}
+
+func (a *Acceptor) wakeLogger() {
 	select {
 	case a.noted <- struct{}{}:
 	default:
@@ -53,9 +65,12 @@ func (a *Acceptor) logNotices() {
 
 func (a *Acceptor) logNow() {
 	a.mu.Lock()
-	all := a.notices
-	a.notices = [reasons]notice{}
+	all, stuck := a.notices, a.stuck
+	a.notices, a.stuck = [reasons]notice{}, nil
 	a.mu.Unlock()
+	if stuck != nil {
+		a.opt.Log(fmt.Sprintf("%s: cannot accept connections, trying again: %v", a.opt.Name, stuck))
+	}
 	for why := range all {
 		if all[why].count > 0 {
 			a.opt.Log(a.opt.Name + ": " + all[why].text(Reason(why)))

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -71,8 +72,8 @@ func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration,
 			case won == nil:
 				won = a.res
 				cancel()
-			case a.res.conn != nil:
-				a.res.conn.Close()
+			default:
+				a.res.close()
 			}
 		}
 	}
@@ -163,6 +164,17 @@ func answered(err error) bool {
 	var errno syscall.Errno
 	var g *auth.Error
 	return errors.As(err, &errno) || errors.As(err, &g)
+}
+
+// noDescriptor reports whether err is dialAny's and this process had no descriptor for an address.
+func noDescriptor(err error) bool {
+	var e *dialError
+	return errors.As(err, &e) && slices.ContainsFunc(e.failed, func(a attempt) bool { return outOfDescriptors(a.err) })
+}
+
+// outOfDescriptors: neither this process nor the host has a free one, which may change.
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 func refused(a attempt) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }

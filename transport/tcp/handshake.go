@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
@@ -47,15 +49,26 @@ type handshaker struct {
 	card    atomic.Pointer[[]byte] // what this rank introduces itself with
 }
 
-// handshakeResult is what a handshake has come to. Its owner closes conn.
+// handshakeResult is what a handshake has come to. Its owner closes it.
 type handshakeResult struct {
 	peer   int
 	code   code
 	conn   net.Conn // without deadlines; nil, and closed, unless code is accepted
+	fd     int      // conn's descriptor once more, for when package net is done with it; 0: none
 	tls    *tls.Conn
 	wire   *switchConn // what tls sits on; nil without TLS
 	card   []byte      // the peer's; nil: it has none
 	dialed bool        // by this side
+}
+
+// close closes what is there.
+func (r *handshakeResult) close() {
+	if r.conn != nil {
+		r.conn.Close()
+	}
+	if r.fd != 0 {
+		unix.Close(r.fd)
+	}
 }
 
 // token is shared by the connections that one call dials at the same time: the one that has it may prove itself, so

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,8 @@ func (d *Device) Link(peer int) transport.Link {
 	return nil
 }
 
-// connect returns when there is a connection, made by either side.
+// connect returns when there is a connection, made by either side. Where this process has no descriptor for one it waits
+// for that too.
 func (s *session) connect(ctx context.Context) error {
 	for {
 		up, dial, err := s.begin()
@@ -108,17 +110,17 @@ func (s *session) connect(ctx context.Context) error {
 		if s.conn.Load() != nil {
 			return nil
 		}
-		if err != nil {
+		if err != nil && !noDescriptor(err) {
 			return err
 		}
 		select { // the peer's own connection is on its way, or it must look first at what it has got
 		case <-up:
 		case <-time.After(crossingRetry):
 		case <-ctx.Done():
-			if ctx.Err() == context.DeadlineExceeded {
-				return errNoAnswer
+			if err == nil && ctx.Err() == context.DeadlineExceeded {
+				err = errNoAnswer
 			}
-			return context.Cause(ctx)
+			return cmp.Or(err, context.Cause(ctx))
 		case <-s.d.ctx.Done():
 			return errClosing
 		}
@@ -171,7 +173,18 @@ func (s *session) dial(ctx context.Context) error {
 		patience = min(patience, redialSilence)
 	}
 	handshake := func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
-		return d.handshaker.dial(ctx, nc, t, s.peer, h.sent, h.received)
+		fd, err := duplicate(nc)
+		if err != nil {
+			nc.Close()
+			return nil, err
+		}
+		r, err := d.handshaker.dial(ctx, nc, t, s.peer, h.sent, h.received)
+		if err != nil || r.code != accepted {
+			unix.Close(fd)
+			return r, err
+		}
+		r.fd = fd
+		return r, nil
 	}
 	r, err := dialAny(ctx, order(to, d.local), patience, handshake)
 	switch {
@@ -237,28 +250,71 @@ func (d *Device) dropped(peer int) {
 
 // serve takes a connection that a peer has made.
 func (d *Device) serve(a *auth.Session) {
-	r, err := d.handshaker.answer(a)
-	if err == nil && r.code == accepted {
-		d.mu.Lock()
-		s := d.session(r.peer)
-		d.mu.Unlock()
-		err = d.install(r, s)
-	}
+	err := d.take(a)
 	if err != nil && auth.Why(err) != auth.Gone {
 		d.opt.Log("a connection could not be taken", "peer", a.Peer, "why", err)
 	}
 }
 
+// take has the descriptor before the peer is told that this is the connection: it could send something at once.
+func (d *Device) take(a *auth.Session) error {
+	fd, err := d.duplicateLater(a.Conn)
+	if err != nil {
+		a.Close()
+		return err
+	}
+	r, err := d.handshaker.answer(a)
+	if err != nil || r.code != accepted {
+		unix.Close(fd)
+		return err
+	}
+	r.fd = fd
+	d.mu.Lock()
+	s := d.session(r.peer)
+	d.mu.Unlock()
+	return d.install(r, s)
+}
+
+// duplicateLater is duplicate, which it tries again for as long as there is no descriptor and the peer waits.
+func (d *Device) duplicateLater(nc net.Conn) (fd int, err error) {
+	for end := time.Now().Add(d.opt.Timeout); ; {
+		if fd, err = duplicate(nc); !outOfDescriptors(err) || time.Now().After(end) {
+			return fd, err
+		}
+		select {
+		case <-time.After(crossingRetry):
+		case <-d.ctx.Done():
+			return 0, err
+		}
+	}
+}
+
+// duplicate makes a descriptor of nc's socket that is not one of package net's.
+func duplicate(nc net.Conn) (fd int, err error) {
+	if wire, ok := nc.(*switchConn); ok {
+		nc = wire.Conn
+	}
+	tc, ok := nc.(*net.TCPConn)
+	if !ok {
+		return 0, fmt.Errorf("a %T is no TCP connection", nc)
+	}
+	raw, err := tc.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	const aboveStreams = 3
+	var errno error
+	err = raw.Control(func(of uintptr) { fd, errno = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, aboveStreams) })
+	return fd, cmp.Or(err, errno)
+}
+
 // install puts a connection into use. From the moment it is in the set its descriptor is Poll's.
 func (d *Device) install(r *handshakeResult, s *session) error {
-	c, err := d.adopt(r, s)
+	c := d.adopt(r, s)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.coming = s.coming && r.dialed
-	switch {
-	case err != nil:
-		return err
-	case d.closed.Load() || s.err != nil || s.conn.Load() != nil:
+	if d.closed.Load() || s.err != nil || s.conn.Load() != nil {
 		unix.Close(c.fd)
 		return errClosing
 	}
@@ -296,35 +352,18 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 	return nil
 }
 
-// adopt takes the descriptor out of the hands of package net.
-func (d *Device) adopt(r *handshakeResult, s *session) (*conn, error) {
-	defer r.conn.Close()
-	tc, ok := r.conn.(*net.TCPConn)
-	if !ok {
-		return nil, fmt.Errorf("a %T is no TCP connection", r.conn)
-	}
-	f, err := tc.File() // a duplicate
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	prepare(fd, d.opt.PeerTimeout)
-	c := &conn{s: s, fd: fd, since: now(), where: fmt.Sprintf("%v ↔ %v", tc.LocalAddr(), tc.RemoteAddr())}
+// adopt takes the connection out of the hands of package net.
+func (d *Device) adopt(r *handshakeResult, s *session) *conn {
+	c := &conn{s: s, fd: r.fd, since: now(), where: fmt.Sprintf("%v ↔ %v", r.conn.LocalAddr(), r.conn.RemoteAddr())}
+	r.conn.Close()
+	prepare(c.fd, d.opt.PeerTimeout)
 	if c.tls = r.tls; c.tls != nil {
 		r.wire.adopt(c.takeCipher, c.giveCipher)
 		c.buf = make([]byte, readBuffer)
 		c.out = make([]byte, 0, fragMax+4*coalesceFull)
 		c.early = !c.emptyTLS(c.buf) || c.w > 0
 	}
-	return c, nil
+	return c
 }
 
 // takeCipher reads what the tls.Conn is to decrypt.

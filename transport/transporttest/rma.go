@@ -315,32 +315,48 @@ func rmaPeerClosed(f *fixture, w way) {
 	runtime.KeepAlive(far)
 }
 
-// putReadable: what is registered to be read is not written.
-func putReadable(f *fixture) {
-	ops := map[string]func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error){
+// accessIsKept: a peer may do to registered memory what it was registered for, and no more; also to memory of Alloc,
+// which a device may know for everything.
+func accessIsKept(f *fixture) {
+	type ask func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error)
+	writes := map[string]ask{
 		"Put": func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error) {
 			return r.Put(transport.HostMem(pattern(8, 1)), addr, key, cookie)
 		},
 	}
 	if f.has&PutNote != 0 {
-		ops["PutNote"] = func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error) {
+		writes["PutNote"] = func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error) {
 			return r.PutNote(transport.HostMem(pattern(8, 1)), addr, key, 1, cookie)
 		}
 	}
 	if f.has&Atomics != 0 {
-		ops["FetchAdd"] = func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error) {
+		writes["FetchAdd"] = func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error) {
 			return r.FetchAdd(1, addr, key, cookie)
 		}
 	}
-	for what, op := range ops {
-		a, b := f.linked()
-		far := aligned(64)
-		addr, key := f.register(a, far, transport.Readable)
-		f.denied(a, b, what, func(cookie uint64) (transport.State, error) {
-			return op(b.link.Caps().RMA, addr, key, cookie)
-		})
-		if !bytes.Equal(far, make([]byte, 64)) {
-			f.Errorf("%s has written to memory that was registered to be read", what)
+	reads := map[string]ask{"Get": func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error) {
+		return r.Get(transport.HostMem(make([]byte, 8)), addr, key, cookie)
+	}}
+	for access, asks := range map[transport.Access]map[string]ask{transport.Readable: writes, transport.Writable: reads} {
+		for what, op := range asks {
+			for _, allocated := range []bool{false, true} {
+				if allocated && f.has&Memory == 0 {
+					continue
+				}
+				a, b := f.linked()
+				far := aligned(64)
+				if allocated {
+					mem, err := a.dev.Facts().Memory.Alloc(64)
+					f.must(err)
+					far = mem
+				}
+				addr, key := f.register(a, far, access)
+				f.denied(a, b, fmt.Sprintf("%s with access %d, memory of Alloc %v", what, access, allocated),
+					func(cookie uint64) (transport.State, error) { return op(b.link.Caps().RMA, addr, key, cookie) })
+				if !bytes.Equal(far, make([]byte, 64)) {
+					f.Errorf("%s has written to memory that was registered to be read", what)
+				}
+			}
 		}
 	}
 }

@@ -115,7 +115,7 @@ var rules = []rule{
 	{"put-bad-key", Put | keysChecked, func(f *fixture) { rmaBadKey(f, put) }},
 	{"get-peer-closed", Get, func(f *fixture) { rmaPeerClosed(f, get) }},
 	{"put-peer-closed", Put, func(f *fixture) { rmaPeerClosed(f, put) }},
-	{"put-readable", Put | keysChecked, putReadable},
+	{"access-is-kept", Put | keysChecked, accessIsKept},
 	{"put-note", PutNote, putNote},
 	{"fetch-add", Atomics, fetchAdd},
 	{"compare-swap", Atomics, compareSwap},

@@ -43,36 +43,57 @@ func (s *slab) piece(i uint32) []byte {
 	return s.mem[at : at+s.size : at+s.size]
 }
 
-// allocations are memory that is registered for as long as it lives, once, with all rights: what Alloc gave and what
-// Import was told of.
+// allocations are memory that is registered for as long as it lives: what Alloc gave and what Import was told of.
 type allocations struct {
 	mu  sync.Mutex
 	all []allocation // in the order of their addresses
 }
 
+// allocation is registered once for each kind of access that a peer is given, when the first is: a key allows no more
+// than what the peer is to do. The region for reading is made at once. It is also the one for this rank's own use.
 type allocation struct {
-	mem    []byte
-	ours   bool // of Alloc
-	region region
+	mem     []byte
+	ours    bool // of Alloc
+	regions [transport.Readable | transport.Writable + 1]region
 }
 
-// find returns the region that mem lies in.
+// find returns the region for this rank's own use of mem, if it lies in an allocation.
 func (a *allocations) find(mem transport.Mem) (region, bool) {
-	if mem.Kind != transport.Host {
-		return region{}, false
-	}
-	at := mem.Number()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := a.after(at) - 1
-	if i < 0 {
+	in := a.holding(mem)
+	if in == nil {
 		return region{}, false
+	}
+	return in.regions[transport.Readable], true
+}
+
+// holding is the allocation in which mem lies, or nil. mu is held.
+func (a *allocations) holding(mem transport.Mem) *allocation {
+	i := a.after(mem.Number()) - 1
+	if i < 0 || mem.Kind != transport.Host {
+		return nil
 	}
 	in := &a.all[i]
-	if off := at - addressOf(in.mem); off+uint64(mem.Len) > uint64(len(in.mem)) {
-		return region{}, false
+	if off := mem.Number() - addressOf(in.mem); off+uint64(mem.Len) > uint64(len(in.mem)) {
+		return nil
 	}
-	return in.region, true
+	return in
+}
+
+// reachable returns the region by which a peer has access to mem. found: mem lies in an allocation.
+func (d *Device) reachable(mem transport.Mem, access transport.Access) (r region, found bool, err error) {
+	a := &d.allocs
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	in := a.holding(mem)
+	if in == nil {
+		return region{}, false, nil
+	}
+	if in.regions[access].handle == nil {
+		in.regions[access], err = d.makeRegion(addressOf(in.mem), len(in.mem), d.rights(access))
+	}
+	return in.regions[access], true, err
 }
 
 // after is the index of the first allocation that begins behind an address. mu is held.
@@ -108,7 +129,7 @@ func (d *Device) importMem(mem []byte) error { return d.addAllocation(mem, false
 func (d *Device) forgetMem(mem []byte) { d.endAllocation(mem, false) }
 
 func (d *Device) addAllocation(mem []byte, ours bool) error {
-	r, err := d.makeRegion(addressOf(mem), len(mem), d.rights(transport.Readable|transport.Writable))
+	r, err := d.makeRegion(addressOf(mem), len(mem), localWrite|d.rights(transport.Readable))
 	if err != nil {
 		return err
 	}
@@ -118,7 +139,8 @@ func (d *Device) addAllocation(mem []byte, ours bool) error {
 	i := a.after(addressOf(mem))
 	a.all = append(a.all, allocation{})
 	copy(a.all[i+1:], a.all[i:])
-	a.all[i] = allocation{mem, ours, r}
+	a.all[i] = allocation{mem: mem, ours: ours}
+	a.all[i].regions[transport.Readable] = r
 	return nil
 }
 
@@ -129,7 +151,7 @@ func (d *Device) endAllocation(mem []byte, ours bool) bool {
 	defer a.mu.Unlock()
 	for i, x := range a.all {
 		if len(mem) == len(x.mem) && addressOf(mem) == addressOf(x.mem) && x.ours == ours {
-			d.hca.deregister(x.region)
+			x.deregister(d.hca)
 			a.all = append(a.all[:i], a.all[i+1:]...)
 			return true
 		}
@@ -137,10 +159,18 @@ func (d *Device) endAllocation(mem []byte, ours bool) bool {
 	return false
 }
 
+func (x *allocation) deregister(h *hca) {
+	for _, r := range x.regions {
+		if r.handle != nil {
+			h.deregister(r)
+		}
+	}
+}
+
 // drop is for Close: the queue pairs are destroyed.
 func (a *allocations) drop(h *hca) {
 	for _, x := range a.all {
-		h.deregister(x.region)
+		x.deregister(h)
 		if x.ours {
 			unmap(x.mem)
 		}

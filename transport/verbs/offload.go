@@ -22,11 +22,20 @@ const (
 	syncEvery = 1 << 14
 
 	// The numbers of requests say whose they are by their first two bits: 00 a send queue's, 10 a receive buffer's, 01
-	// a tagged buffer's, 11 an operation's of the list.
+	// a tagged buffer's, 11 an operation's of the list. Those of the list go on with the use of the entry (28 bits), the
+	// operation (2) and the entry (32).
 	ownBuffer    = 2 << 62
 	ownTagged    = 1 << 62
 	ownOperation = 3 << 62
 	ownMask      = 3 << 62
+
+	operationAdd  = 0 << 32
+	operationDel  = 1 << 32
+	operationSync = 2 << 32
+	operationMask = 3 << 32
+
+	useShift = 34
+	useMask  = 1<<28 - 1
 )
 
 // tagging is the state of the list. It belongs to the caller of Poll.
@@ -47,6 +56,8 @@ type tagging struct {
 type tagged struct {
 	cookie  uint64
 	handle  uint32
+	use     uint32   // how many receives have had this entry, modulo 2^28: a late completion of another is told by it
+	s       *session // through which its message has come, when it is matched
 	buf     []byte
 	reg     *registration // nil: the memory is registered for as long as it lives
 	used    bool
@@ -56,6 +67,20 @@ type tagged struct {
 	over    bool // done or back: the entry is free when nothing is under way
 	priv    uint32
 	packed  uint64 // the tag that it waits for, and when it is matched that of the message
+}
+
+// number is that of a request about entry i: a receive (ownTagged), or an operation.
+func (t *tagging) number(own, operation uint64, i uint32) uint64 {
+	return own | uint64(t.all[i].use)<<useShift | operation | uint64(i)
+}
+
+// entry is the one that a request of that number is about; nil: none, or its present use is another.
+func (t *tagging) entry(id uint64) *tagged {
+	i := uint64(uint32(id))
+	if i >= uint64(len(t.all)) || !t.all[i].used || uint64(t.all[i].use) != id>>useShift&useMask {
+		return nil
+	}
+	return &t.all[i]
 }
 
 // matching: this device matches tags.
@@ -108,7 +133,8 @@ func (d *Device) offloadPost(tag, mask uint64, buf transport.Mem, cookie uint64)
 		r = x.region
 	}
 	n := min(buf.Len, d.at.maxLength)
-	handle, err := d.hca.addTag(ownOperation|uint64(i), ownTagged|uint64(i), tag, mask, buf.Number(), n, r.lkey, t.seen)
+	handle, err := d.hca.addTag(t.number(ownOperation, operationAdd, i), t.number(ownTagged, 0, i), tag, mask,
+		buf.Number(), n, r.lkey, t.seen)
 	if err != nil {
 		if x != nil {
 			d.deregister(x)
@@ -118,7 +144,8 @@ func (d *Device) offloadPost(tag, mask uint64, buf transport.Mem, cookie uint64)
 	t.told = t.seen
 	t.ops++
 	t.free = t.free[:len(t.free)-1]
-	t.all[i] = tagged{cookie: cookie, handle: handle, buf: buf.Bytes(), reg: x, used: true, adding: true, packed: tag}
+	t.all[i] = tagged{cookie: cookie, handle: handle, use: t.all[i].use, buf: buf.Bytes(), reg: x, used: true, adding: true,
+		packed: tag}
 	t.byCookie[cookie] = i
 	return transport.PostedDown
 }
@@ -137,7 +164,7 @@ func (d *Device) offloadCancel(cookie uint64) {
 // leaveTag posts the TAG_DEL of an entry, now or, if the queue is full, when an operation has completed.
 func (d *Device) leaveTag(i uint32) {
 	t := &d.tags
-	if t.ops >= t.opsMax-1 || d.hca.dropTag(ownOperation|1<<32|uint64(i), t.all[i].handle, t.seen) != nil {
+	if t.ops >= t.opsMax-1 || d.hca.dropTag(t.number(ownOperation, operationDel, i), t.all[i].handle, t.seen) != nil {
 		t.late = append(t.late, i)
 		return
 	}
@@ -157,7 +184,7 @@ func (d *Device) offloadSeen() {
 // syncTags tells the device how far the engine is, so that entries that rest are used again.
 func (d *Device) syncTags() {
 	t := &d.tags
-	if t.seen == t.told || t.ops >= t.opsMax || d.hca.syncTags(ownOperation|2<<32, t.seen) != nil {
+	if t.seen == t.told || t.ops >= t.opsMax || d.hca.syncTags(ownOperation|operationSync, t.seen) != nil {
 		return // the next operation says it
 	}
 	t.ops++
@@ -180,24 +207,26 @@ func (d *Device) operated(w *completion) {
 			d.leaveTag(i)
 		}
 	}
-	i := uint32(w.id)
-	if uint64(i) >= uint64(len(t.all)) {
+	operation := w.id & operationMask
+	if operation == operationSync {
 		return
 	}
-	e := &t.all[i]
-	switch w.id >> 32 & 3 {
-	case 0:
+	e := t.entry(w.id)
+	switch {
+	case e == nil:
+		return
+	case operation == operationAdd:
 		e.adding = false
 		if w.status != 0 && !e.over { // it is not in the list
 			d.backTo(e)
 		}
-	case 1:
+	default:
 		e.leaving = false
 		if w.status == 0 && !e.over {
 			d.backTo(e)
 		}
 	}
-	d.freeTag(i)
+	d.freeTag(uint32(w.id))
 }
 
 // backTo gives a receive back to the engine.
@@ -210,6 +239,10 @@ func (d *Device) backTo(e *tagged) {
 // endReceive gives the buffer of an entry back.
 func (d *Device) endReceive(e *tagged) {
 	e.over = true
+	if e.s != nil {
+		e.s.landing--
+		e.s = nil
+	}
 	delete(d.tags.byCookie, e.cookie)
 	if e.reg != nil {
 		d.deregister(e.reg)
@@ -221,7 +254,7 @@ func (d *Device) endReceive(e *tagged) {
 func (d *Device) freeTag(i uint32) {
 	e := &d.tags.all[i]
 	if e.used && e.over && !e.adding && !e.leaving {
-		*e = tagged{}
+		*e = tagged{use: (e.use + 1) & useMask}
 		d.tags.free = append(d.tags.free, i)
 	}
 }
@@ -230,11 +263,10 @@ func (d *Device) freeTag(i uint32) {
 // not empty, are filled in. A match must come in its place among the messages, or the next message would find its
 // receive.
 func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
-	i := uint32(w.id)
-	if uint64(i) >= uint64(len(d.tags.all)) || !d.tags.all[i].used || d.tags.all[i].over {
+	i, e := uint32(w.id), d.tags.entry(w.id)
+	if e == nil || e.over {
 		return 0
 	}
-	e := &d.tags.all[i]
 	if w.status != 0 && w.status != statusIncomplete {
 		d.undone(e, fmt.Errorf("%w: verbs: receiving into a tagged buffer: %s", transport.ErrPeerGone, statusText(w.status)))
 		d.freeTag(i)
@@ -243,6 +275,12 @@ func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
 	if w.flags&matched != 0 {
 		e.matched, e.priv, e.packed = true, w.priv, w.tag
 		_, source, tag := transport.UnpackTag(w.tag)
+		if e.s = d.table.Load().find(w.qpn); e.s == nil {
+			e.s = d.sessionOf(source)
+		}
+		if e.s != nil {
+			e.s.landing++
+		}
 		pkts[0] = transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source,
 			Header: wire.Header{Tag: tag}}
 		n = 1
@@ -299,11 +337,11 @@ func (d *Device) undone(e *tagged, err error) {
 	}
 }
 
-// dropTagged ends the receives that a peer's messages were matched with and whose data will not come any more.
+// dropTagged ends the receives that messages of a peer were matched with and whose data will not come any more, since
+// its queue pairs are destroyed.
 func (d *Device) dropTagged(s *session) {
 	for i := range d.tags.all {
-		e := &d.tags.all[i]
-		if _, source, _ := transport.UnpackTag(e.packed); e.used && e.matched && !e.over && int(source) == s.peer {
+		if e := &d.tags.all[i]; e.s == s {
 			d.undone(e, s.why)
 			d.freeTag(uint32(i))
 		}

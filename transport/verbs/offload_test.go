@@ -393,6 +393,118 @@ func TestTaggedPeerGone(t *testing.T) {
 	}
 }
 
+// What the device was doing for a receive when the connection failed has ended before Down: nothing is written to its
+// buffer afterwards, and the end, which comes late, is not taken for that of the next receive in the same entry.
+func TestLateFlush(t *testing.T) {
+	needSoft(t)
+	t.Setenv("SOFTHCA_FLUSH_DELAY", "50000")
+	rounds := 20
+	if testing.Short() {
+		rounds = 3
+	}
+	for round := range rounds {
+		g := newTaggers(t, func(o *Options) { o.closing = time.Millisecond })
+		g.readPending()
+		if round == 0 { // a device that gives nothing back: its queue pairs are destroyed
+			g.inject(1, "pause")
+		}
+		b := g.dev[1]
+		b.mu.Lock()
+		qpn := b.sessions[0].qpn
+		b.mu.Unlock()
+		g.inject(1, fmt.Sprintf("qp_fatal:%d", qpn))
+		if p := g.next(1); p.Event != transport.OffloadDone || p.Cookie != 5 || p.Err == nil {
+			t.Fatalf("after the failure: %+v", p)
+		}
+		if p := g.next(1); p.Event != transport.Down {
+			t.Fatalf("after the receive: %+v", p)
+		}
+		g.inject(1, "resume")
+		fromSelf, _ := transport.PackTag(3, 1, 1)
+		buf := make([]byte, eagerMax)
+		if got := b.offloadPost(fromSelf, transport.MaskExact, transport.HostMem(buf), 6); got != transport.PostedDown {
+			t.Fatal(got)
+		}
+		for until := time.Now().Add(150 * time.Millisecond); time.Now().Before(until); g.poll(1) {
+			if len(g.in[1]) > 0 {
+				t.Fatalf("nothing was sent, and the next receive hears %+v", g.in[1][0])
+			}
+		}
+	}
+}
+
+func (g *taggers) inject(rank int, what string) {
+	g.t.Helper()
+	if err := g.dev[rank].hca.inject(what); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// A completion that names an earlier use of an entry says nothing of the present one.
+func TestOtherUseOfAnEntry(t *testing.T) {
+	g := newTaggers(t)
+	buf := make([]byte, eagerMax)
+	d := g.dev[1]
+	g.post(1, transport.MaskExact, buf, 5)
+	i := d.tags.byCookie[5]
+	receive, del := d.tags.number(ownTagged, 0, i), d.tags.number(ownOperation, operationDel, i)
+	d.offloadCancel(5)
+	g.want(1, "back", g.next(1), transport.Packet{Event: transport.OffloadBack, Cookie: 5})
+	g.settled()
+	g.post(1, transport.MaskExact, buf, 6)
+	g.settled()
+	if d.tags.byCookie[6] != i {
+		t.Fatalf("entry %d is used for the second receive, and %d was for the first", d.tags.byCookie[6], i)
+	}
+	const flushed = 5 // IBV_WC_WR_FLUSH_ERR
+	var pkts [2]transport.Packet
+	if n := d.landed(&completion{id: receive, status: flushed}, pkts[:]); n != 0 {
+		t.Errorf("%+v", pkts[:n])
+	}
+	d.tags.ops++ // operated takes it for one that was counted
+	d.operated(&completion{id: del})
+	if len(d.events) > 0 {
+		t.Errorf("%+v", d.events)
+	}
+	g.send(eager(1), pattern(10, 1))
+	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 6 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// readPending: rank 1's device has matched a long message with a receive, of cookie 5, and its READ gets no answer.
+func (g *taggers) readPending() {
+	g.t.Helper()
+	body := make([]byte, 1<<20)
+	addr, key, ok := g.link[0].Caps().RMA.Register(transport.HostMem(body), transport.Readable)
+	if !ok {
+		g.t.Fatal("Register was refused")
+	}
+	g.post(1, transport.MaskExact, make([]byte, len(body)), 5)
+	g.settled()
+	g.inject(1, "pause")
+	g.send(wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: 3, Tag: 1, ID: 9, Len: uint64(len(body)),
+		Addr: addr, Key: key}, nil)
+	for end := time.Now().Add(patience); ; { // until rank 0 is paused behind its message
+		g.inject(0, "pause")
+		g.inject(1, "resume")
+		for until := time.Now().Add(20 * time.Millisecond); time.Now().Before(until) && len(g.in[1]) == 0; {
+			g.poll(1)
+		}
+		if len(g.in[1]) > 0 {
+			break
+		}
+		g.inject(1, "pause")
+		g.inject(0, "resume")
+		if time.Now().After(end) {
+			g.t.Fatal("no match")
+		}
+	}
+	if p := g.next(1); p.Event != transport.OffloadMatched || len(g.in[1]) > 0 {
+		g.t.Fatalf("%+v, %d more", p, len(g.in[1]))
+	}
+}
+
 func TestIDTable(t *testing.T) {
 	var n idTable
 	if n.number(0) != 0 || n.id(0, true) != 0 || n.id(17, true) != 17 {

@@ -250,22 +250,22 @@ func (d *Device) failAll(err error) {
 	}
 }
 
-// endSessions tells of those whose requests are all back. Nothing has arrived just now, so what they had sent is out.
+// endSessions tells of those whose requests are all back, and for which the device moves no message any more. Nothing has arrived just now, so what they had sent is out.
 func (d *Device) endSessions() {
 	kept := d.ending[:0]
 	for _, s := range d.ending {
-		if s.next != s.done && time.Now().Before(s.flushBy) {
+		busy := s.next != s.done || s.landing > 0
+		if busy && time.Now().Before(s.flushBy) {
 			kept = append(kept, s)
 			continue
 		}
-		if s.next != s.done {
+		if busy {
 			d.destroyed(s)
 		}
 		s.told = true
 		if len(d.waitingRMA) > 0 {
 			d.advanceWaiting()
 		}
-		d.dropTagged(s)
 		if s.wasOpen() {
 			d.events = append(d.events, transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.why})
 		}
@@ -278,6 +278,7 @@ func (d *Device) endSessions() {
 func (d *Device) destroyed(s *session) {
 	s.destroy()
 	s.release(s.next, s.why)
+	d.dropTagged(s)
 }
 
 // wasOpen: the engine may have a link, or have got packets.

@@ -107,7 +107,7 @@ const bytesOfRights = 2 * cacheLeast
 
 func word(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
-// Memory of Alloc has one registration, with all rights.
+// Memory of Alloc has one registration for each kind of access, with those rights; so each part of it has the same key.
 func TestRightsOfAlloc(t *testing.T) {
 	watchdog(t)
 	a, _, ab, _ := two(t)
@@ -116,12 +116,17 @@ func TestRightsOfAlloc(t *testing.T) {
 		t.Fatal(err)
 	}
 	registered := a.stats.Registered
-	_, key, _ := ab.caps.RMA.Register(transport.HostMem(mem), readWrite)
-	for _, access := range []transport.Access{transport.Readable, transport.Writable} {
+	seen := map[uint64]bool{}
+	for _, access := range []transport.Access{readWrite, transport.Readable, transport.Writable} {
+		_, key, _ := ab.caps.RMA.Register(transport.HostMem(mem), access)
 		addr, again, ok := ab.caps.RMA.Register(transport.HostMem(mem[100:200]), access)
 		if !ok || again != key || addr != addressOf(mem[100:]) {
 			t.Errorf("%v, key %#x, want %#x; address %#x of %#x", ok, again, key, addr, addressOf(mem))
 		}
+		if seen[key] {
+			t.Errorf("access %d has the key of another", access)
+		}
+		seen[key] = true
 	}
 	if a.stats.Registered != registered {
 		t.Error("what is registered was registered again")

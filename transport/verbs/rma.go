@@ -39,8 +39,8 @@ func (l *link) register(mem transport.Mem, access transport.Access) (addr, key u
 	case mem.Len == 0:
 		return 0, 0, true // the peer has nothing to do there
 	}
-	if r, ok := d.allocs.find(mem); ok {
-		return mem.Number(), uint64(r.rkey), true
+	if r, found, err := d.reachable(mem, access); found {
+		return mem.Number(), uint64(r.rkey), err == nil
 	}
 	if mem.Len < d.opt.RegisterFrom {
 		return 0, 0, false

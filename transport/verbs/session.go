@@ -51,6 +51,7 @@ type session struct {
 	why        error     // for Down
 	told       bool      // Down has been
 	heard      bool      // a packet of it has been handed out
+	landing    int       // entries of the list that its messages were matched with and whose data are to come
 	flushBy    time.Time // when a device that has not given the requests back is made to
 }
 

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+)
+
+// unread is a job whose standard output is a pipe that no process reads; with both, so is its standard error.
+func unread(t *testing.T, both bool, args ...string) (*job, *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	j := prepare(t, args...)
+	j.cmd.Stdout = w
+	if both {
+		j.cmd.Stderr = w
+	}
+	j.start()
+	w.Close()
+	return j, r
+}
+
+// full waits until the pipe takes no more: what is in it stays the same for a while.
+func full(t *testing.T, r *os.File) {
+	t.Helper()
+	conn, err := r.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, since := -1, time.Now()
+	proc.Eventually(t, "a full pipe", func() bool {
+		now := 0
+		conn.Control(func(fd uintptr) { now, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		if now != last {
+			last, since = now, time.Now()
+		}
+		return now > 1<<15 && time.Since(since) > 300*time.Millisecond
+	})
+}
+
+// A reader that does not read gorun's output disables nothing: not Ctrl-C, not the end of a job with a failed rank, not
+// --timeout.
+func TestOutputIsNotRead(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		where := map[bool]string{false: "stdout", true: "stdout and stderr"}[both]
+		t.Run(where+", Ctrl-C", func(t *testing.T) {
+			j, r := unread(t, both, "-n", "3", "--kill-delay", "300ms", "RANK", "deaf", "pour")
+			full(t, r)
+			j.cmd.Process.Signal(syscall.SIGINT)
+			j.wait(130)
+		})
+		t.Run(where+", Ctrl-C twice", func(t *testing.T) {
+			j, r := unread(t, both, "-n", "3", "--kill-delay", "1h", "RANK", "deaf", "pour")
+			full(t, r)
+			j.cmd.Process.Signal(syscall.SIGINT)
+			for range 3 { // two at the same moment are one
+				proc.Eventually(t, "the signal to be taken", func() bool { return pending(j.cmd.Process.Pid) == 0 })
+				j.cmd.Process.Signal(syscall.SIGINT)
+			}
+			j.wait(130)
+		})
+		t.Run(where+", a failed rank", func(t *testing.T) {
+			j, r := unread(t, both, "-n", "3", "RANK", "join", "fence", "deaf", "2:child", "pour")
+			full(t, r)
+			var victim int
+			proc.Eventually(t, "rank 2", func() bool { victim = j.pidOf(2); return victim > 0 })
+			syscall.Kill(victim, syscall.SIGKILL)
+			j.wait(137)
+			if !both {
+				j.says("rank 2", "was killed by signal 9")
+			}
+		})
+		t.Run(where+", --timeout", func(t *testing.T) {
+			j, r := unread(t, both, "-n", "3", "--timeout", "2s", "RANK", "deaf", "pour")
+			full(t, r)
+			j.wait(124)
+		})
+	}
+}
+
+// pending are the signals that a process has not taken yet.
+func pending(pid int) (set uint64) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, after, _ := strings.Cut(string(text), "\nShdPnd:")
+	fmt.Sscanf(after, "%x", &set)
+	return set
+}
+
+// The reader takes its time: all output comes, whether or not the ranks have ended, and the job has succeeded.
+func TestOutputIsReadLate(t *testing.T) {
+	for _, lines := range []int{3000, 20000} { // of both ranks: more than the pipe, and than all buffers, holds
+		j, r := unread(t, false, "-n", "2", "RANK", fmt.Sprintf("flood=%d", lines))
+		full(t, r)
+		if lines == 3000 {
+			proc.Eventually(t, "the end of the ranks", func() bool { return len(j.processes()) == 1 })
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.wait(0)
+		if n := strings.Count(string(text), " end\n"); n != lines {
+			t.Errorf("%d of %d lines came", n, lines)
+		}
+	}
+}
+
+// The ranks have ended, and gorun waits for the reader of their output: it can be stopped.
+func TestStoppedWhileOutputIsNotRead(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags []string
+		code  int
+	}{{"Ctrl-C", nil, 130}, {"--timeout", []string{"--timeout", "3s"}, 124}} {
+		t.Run(c.name, func(t *testing.T) {
+			j, r := unread(t, false, append(c.flags, "-n", "2", "RANK", "prompt="+strings.Repeat("x", 100000))...)
+			full(t, r)
+			proc.Eventually(t, "the end of the ranks", func() bool { return len(j.processes()) == 1 })
+			if c.code == 130 {
+				j.cmd.Process.Signal(syscall.SIGINT)
+			}
+			j.wait(c.code)
+		})
+	}
+}
+
+// gorun ... | head -1: the ranks are told to end, and those that do not are killed. The exit code is the shell's for
+// SIGPIPE.
+func TestReaderGoesAway(t *testing.T) {
+	told := filepath.Join(t.TempDir(), "told")
+	j, r := unread(t, false, "-n", "3", "--kill-delay", "300ms", "RANK", "0:tell="+told, "0:exit=0", "1:deaf", "pour")
+	in := bufio.NewReader(r)
+	for {
+		l, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l == "ready\n" {
+			break
+		}
+	}
+	r.Close()
+	j.wait(128 + int(syscall.SIGPIPE))
+	if b, err := os.ReadFile(told); string(b) != "terminated" {
+		t.Errorf("rank 0 was told %q (%v)", b, err)
+	}
+	if got := dropMessages(j.err.String()); got != "" {
+		t.Errorf("what died of SIGPIPE is silent: %s", got)
+	}
+}
+
+// A write to a full disk fails, and so does the job, in the end.
+func TestOutputCannotBeWritten(t *testing.T) {
+	j := prepare(t, "-n", "2", "RANK", "print=hello")
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	defer f.Close()
+	j.cmd.Stdout = f
+	j.start().wait(1).says("the output of the ranks could not be written", "no space left on device")
+}
+
+// Another process may set the terminal or pipe that it shares with gorun to non-blocking: nothing is lost.
+func TestOutputBecomesNonblocking(t *testing.T) {
+	const lines = 4000
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	j := prepare(t, "-n", "2", "RANK", "0:print=first", "0:line", fmt.Sprintf("0:flood=%d", lines))
+	j.cmd.Stdout = w
+	in, err := j.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.start()
+	out := bufio.NewReader(r)
+	if l, err := out.ReadString('\n'); l != "first\n" {
+		t.Fatalf("%q, %v", l, err)
+	}
+	unix.SetNonblock(int(w.Fd()), true)
+	defer w.Close()
+	fmt.Fprintln(in, "go")
+	full(t, r)
+	for n := 0; n < lines/2; {
+		l, err := out.ReadString('\n')
+		if err != nil {
+			t.Fatalf("after %d of %d lines: %v", n, lines/2, err)
+		}
+		n += strings.Count(l, " end\n")
+	}
+	j.wait(0)
+}

@@ -1,0 +1,115 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// lingering is how long processes that the ranks left behind may go on after the last rank has ended well: the tee of
+	// a wrapper script has its last lines to write.
+	lingering = 500 * time.Millisecond
+	// unreadAfterFailure is how long a destination of output may take nothing, after a job that has failed, before the
+	// rest of the output is dropped; unreadWhenTold is the same when gorun is told to end meanwhile.
+	unreadAfterFailure = 2 * time.Second
+	unreadWhenTold     = 100 * time.Millisecond
+	// closing is how long what holds nothing of the job's may take to be ended.
+	closing = 5 * time.Second
+)
+
+// finish is the end of the job after the last rank's: nothing stays behind, all output is written.
+//
+// What the ranks of a job that has ended well have written is written out, however long its reader takes. After a failure,
+// or when gorun is told to end, what the reader does not take is dropped.
+func (r *run) finish() int {
+	r.leaving = true
+	r.mu.Lock()
+	streams, feeder := r.streams, r.feeder
+	r.mu.Unlock()
+	pumped := func() {
+		for _, s := range streams {
+			<-s.done
+		}
+	}
+	if r.policy.phase == working {
+		r.await(pumped, lingering)
+	}
+	r.await(r.backend.Close, closing)
+	if feeder != nil {
+		r.await(feeder.stop, closing)
+	}
+	r.ending.Store(true)
+	for _, s := range streams {
+		s.end() // one that stays silent is given up
+	}
+	r.awaitOutput(pumped)
+	for _, m := range r.policy.last() {
+		r.say("%s", m)
+	}
+	r.awaitOutput(r.stdout.flush)
+	r.account(r.stdout)
+	if r.stderr != r.stdout {
+		r.awaitOutput(r.stderr.flush)
+		r.account(r.stderr)
+	}
+	return r.policy.code
+}
+
+// account makes what became of an outlet a part of the job's result.
+func (r *run) account(o *outlet) {
+	lost, err := o.result()
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		r.policy.unread(time.Now())
+	case r.policy.phase == working && err != nil:
+		r.do(r.policy.leave(1, fmt.Sprintf("the output of the ranks could not be written: %v", err)))
+	case lost > 0 && !r.told:
+		r.say("the reader of the output takes no more: %d bytes of it are dropped", lost)
+	}
+}
+
+// leave drops the output that is not taken, which is all that is left.
+func (r *run) leave(code int, cause string) {
+	r.told = true
+	r.do(r.policy.leave(code, cause))
+}
+
+// await calls f, and supervises until it has returned, but not longer than limit.
+func (r *run) await(f func(), limit time.Duration) {
+	done := make(chan struct{})
+	end := sync.OnceFunc(func() { close(done) })
+	t := time.AfterFunc(limit, end)
+	defer t.Stop()
+	go func() { f(); end() }()
+	for r.step(done) {
+	}
+}
+
+// awaitOutput calls f, which waits for output to be written, and supervises until it has returned.
+func (r *run) awaitOutput(f func()) {
+	t := time.NewTicker(unreadWhenTold / 2)
+	defer t.Stop()
+	r.check = t.C
+	r.await(f, math.MaxInt64)
+	r.check = nil
+}
+
+// checkOutput drops what is not taken.
+func (r *run) checkOutput() {
+	if r.policy.phase == working {
+		return
+	}
+	limit := unreadAfterFailure
+	if r.told {
+		limit = unreadWhenTold
+	}
+	for _, o := range []*outlet{r.stdout, r.stderr} {
+		if o.stalled() > limit {
+			o.drop()
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package launcher
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxQueue is how much may wait for a destination before the streams of the ranks wait too.
+	maxQueue = 256 << 10
+	// maxWrite is how much is written at once: the destination's progress is seen after each write.
+	maxWrite = 64 << 10
+)
+
+// outlet is a destination of output: standard output, standard error, or both of them where they are one file, so that
+// no line is torn. One goroutine writes. A destination that takes nothing stops that goroutine and the streams of the
+// ranks (put), but no caller of Write, which is what the supervisor uses.
+type outlet struct {
+	to     io.Writer
+	broken func()        // called once, when the reader of a pipe has gone
+	over   chan struct{} // closed when all is written after end, or when the rest is dropped
+
+	mu      sync.Mutex
+	room    sync.Cond // of mu: the queue is shorter
+	more    sync.Cond // of mu: the queue is longer, or ended
+	queue   []byte    // guarded by mu; to be written
+	writing int       // guarded by mu; bytes that the goroutine has taken from the queue and that are not written yet
+	took    time.Time // guarded by mu; when the destination last took something, or had nothing to take
+	ended   bool      // guarded by mu; nothing more comes
+	dropped bool      // guarded by mu; what is not written is lost, and what comes as well
+	lost    int       // guarded by mu; bytes that were dropped
+	err     error     // guarded by mu; the first write that failed
+}
+
+// newOutlets makes the outlets of two files.
+func newOutlets(stdout, stderr *os.File, broken func()) (out, err *outlet) {
+	out = newOutlet(stdout, broken)
+	if sameFile(stdout, stderr) {
+		return out, out
+	}
+	return out, newOutlet(stderr, broken)
+}
+
+func sameFile(a, b *os.File) bool {
+	x, err := a.Stat()
+	if err != nil {
+		return false
+	}
+	y, err := b.Stat()
+	return err == nil && os.SameFile(x, y)
+}
+
+func newOutlet(to io.Writer, broken func()) *outlet {
+	o := &outlet{to: to, broken: broken, over: make(chan struct{})}
+	o.room.L, o.more.L = &o.mu, &o.mu
+	go o.run()
+	return o
+}
+
+// Write queues words of gorun itself. It never waits: there are few.
+func (o *outlet) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.add(b)
+	return len(b), nil
+}
+
+// put queues output of a rank. It waits while the queue is full.
+func (o *outlet) put(b []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.queue) >= maxQueue && !o.dropped {
+		o.room.Wait()
+	}
+	if o.add(b); len(o.queue) < maxQueue {
+		o.room.Signal() // the next one that waits
+	}
+}
+
+// add is called with mu held.
+func (o *outlet) add(b []byte) {
+	if o.dropped {
+		o.lost += len(b)
+		return
+	}
+	if len(o.queue) == 0 && o.writing == 0 {
+		o.took = time.Now()
+	}
+	o.queue = append(o.queue, b...)
+	o.more.Signal()
+}
+
+// flush ends the outlet, and waits until all is written or dropped.
+func (o *outlet) flush() {
+	o.mu.Lock()
+	o.ended = true
+	o.more.Signal()
+	o.mu.Unlock()
+	<-o.over
+}
+
+// stalled is for how long the destination has taken nothing although there is something for it.
+func (o *outlet) stalled() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dropped || len(o.queue) == 0 && o.writing == 0 {
+		return 0
+	}
+	return time.Since(o.took)
+}
+
+// drop gives up what is not written yet, and what comes later.
+func (o *outlet) drop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dropLocked()
+}
+
+func (o *outlet) dropLocked() {
+	if o.dropped {
+		return
+	}
+	o.dropped, o.lost, o.queue = true, o.lost+len(o.queue)+o.writing, nil
+	close(o.over)
+	o.room.Broadcast()
+	o.more.Signal()
+}
+
+// result is what became of the output, after over: the first error, and how many bytes were dropped.
+func (o *outlet) result() (lost int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lost, o.err
+}
+
+// run writes, until end or drop.
+func (o *outlet) run() {
+	var batch []byte
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		for len(o.queue) == 0 && !o.ended && !o.dropped {
+			o.more.Wait()
+		}
+		if o.dropped {
+			return
+		}
+		if len(o.queue) == 0 {
+			o.dropped = true // for a stream that has been given up and still writes
+			close(o.over)
+			return
+		}
+		batch, o.queue = o.queue, batch[:0]
+		o.writing = len(batch)
+		o.room.Signal()
+		for rest := batch; len(rest) > 0 && !o.dropped; {
+			p := oneWrite(rest)
+			rest = rest[len(p):]
+			o.mu.Unlock()
+			err := writeAll(o.to, p)
+			o.mu.Lock()
+			o.took, o.writing = time.Now(), len(rest)
+			o.failed(err)
+		}
+	}
+}
+
+// failed notes an error of a write. Called with mu held.
+func (o *outlet) failed(err error) {
+	if err == nil || o.dropped {
+		return
+	}
+	if o.err == nil {
+		o.err = err
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		o.dropLocked()
+		o.broken()
+	}
+}
+
+// oneWrite is the beginning of b that is written at once: whole lines, if they are not too long.
+func oneWrite(b []byte) []byte {
+	if len(b) <= maxWrite {
+		return b
+	}
+	if end := bytes.LastIndexByte(b[:maxWrite], '\n'); end >= 0 {
+		return b[:end+1]
+	}
+	return b[:maxWrite]
+}
+
+// writeAll waits where the destination is non-blocking: another process that has the same terminal or pipe may make it
+// so at any time.
+func writeAll(to io.Writer, b []byte) error {
+	for {
+		n, err := to.Write(b)
+		b = b[n:]
+		file, ok := to.(*os.File)
+		if !ok || !errors.Is(err, syscall.EAGAIN) {
+			return err
+		}
+		conn, err := file.SyscallConn()
+		if err != nil {
+			return err
+		}
+		conn.Control(func(fd uintptr) { unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1) })
+	}
+}

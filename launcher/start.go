@@ -1,0 +1,195 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"golang.org/x/term"
+)
+
+// started is what the supervisor hears from startRanks: a rank that runs, or that no more are started.
+type started struct {
+	rank, pid int
+	last      bool
+	err       error // with last: why a rank could not be started
+}
+
+// startError is a rank that could not be started.
+type startError struct {
+	rank int
+	path string
+	err  error
+}
+
+func (e *startError) Error() string {
+	return fmt.Sprintf("rank %d cannot be started: %s: %v", e.rank, e.path, e.err)
+}
+func (e *startError) Unwrap() error { return e.err }
+
+func wrapStart(s *Spec, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &startError{s.Rank, s.Path, err}
+}
+
+func startCode(err error) int {
+	if errors.Is(err, os.ErrNotExist) {
+		return CodeNotFound
+	}
+	return CodeCannotStart
+}
+
+// startRanks starts the ranks in turn, until stop is set. It has a goroutine of its own: each start takes a millisecond
+// or more, and the executable or a file of --output-dir may be where opening it takes for ever.
+func (r *run) startRanks() {
+	r.starts <- started{last: true, err: r.openAndStart()}
+}
+
+func (r *run) openAndStart() error {
+	if r.job.OutputDir != "" {
+		if err := os.MkdirAll(r.job.OutputDir, 0o777); err != nil {
+			return fmt.Errorf("--output-dir: %w", err)
+		}
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	inputs, feeder, err := r.openInputs(null)
+	if err != nil {
+		return err
+	}
+	defer closeAll(inputs, null, r.job.Stdin)
+	r.mu.Lock()
+	r.feeder = feeder
+	r.mu.Unlock()
+	for i := range r.plan.Specs {
+		if r.stop.Load() {
+			return nil
+		}
+		if err := r.startRank(&r.plan.Specs[i], inputs[i]); err != nil {
+			return err
+		}
+	}
+	if feeder != nil && !r.stop.Load() {
+		feeder.start()
+	}
+	return nil
+}
+
+func closeAll(files []*os.File, but ...*os.File) {
+next:
+	for _, f := range files {
+		for _, b := range but {
+			if f == b {
+				continue next
+			}
+		}
+		f.Close()
+	}
+}
+
+// openInputs returns descriptor 0 of each rank, and what feeds those that are pipes.
+func (r *run) openInputs(null *os.File) ([]*os.File, *feeder, error) {
+	inputs := make([]*os.File, len(r.plan.Specs))
+	var near []*os.File
+	for i := range inputs {
+		inputs[i] = null
+		if r.job.Stdin == nil || !(r.plan.stdins.all || r.plan.stdins.rank == i) {
+			continue
+		}
+		if !r.plan.stdins.all && !term.IsTerminal(int(r.job.Stdin.Fd())) {
+			// Handed over as it is: nothing is read unless the rank reads it.
+			if _, err := r.job.Stdin.Stat(); err == nil {
+				inputs[i] = r.job.Stdin
+			}
+			continue
+		}
+		n, far, err := inPipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		inputs[i], near = far, append(near, n)
+	}
+	if near == nil {
+		return inputs, nil, nil
+	}
+	feeder, err := newFeeder(r.job.Stdin, near)
+	return inputs, feeder, err
+}
+
+func (r *run) startRank(s *Spec, stdin *os.File) error {
+	near, far, err := controlPair()
+	if err != nil {
+		return wrapStart(s, err)
+	}
+	defer far.Close()
+	s.Stdin, s.Control = stdin, far
+	s.Env = append(s.Env, pmi.EnvJob+"="+r.server.Name())
+	own, err := r.openOutput(s)
+	defer closeAll(own)
+	if err != nil || r.stop.Load() {
+		near.Close()
+		return wrapStart(s, err)
+	}
+	st := &r.ranks[s.Rank] // its end may be reported before Start returns
+	st.conn, st.served = near, make(chan struct{})
+	if st.pid, err = r.backend.Start(s); err != nil {
+		near.Close()
+		return wrapStart(s, err)
+	}
+	go func() {
+		defer close(st.served)
+		r.server.ServeConn(s.Rank, near)
+	}()
+	r.starts <- started{rank: s.Rank, pid: st.pid}
+	return nil
+}
+
+// openOutput sets descriptors 1 and 2 of a rank and returns those that must be closed here after the start.
+func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
+	if r.job.OutputDir != "" {
+		if s.Stdout, s.Stderr, err = openOutputs(r.job.OutputDir, s.Rank); err != nil {
+			return nil, err
+		}
+		return []*os.File{s.Stdout, s.Stderr}, nil
+	}
+	if len(r.plan.Specs) == 1 && !r.job.TagOutput {
+		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
+		return nil, nil
+	}
+	if s.Stdout, err = r.addStream(s.Rank, r.job.Stdout, r.stdout); err != nil {
+		return nil, err
+	}
+	if s.Stderr, err = r.addStream(s.Rank, r.job.Stderr, r.stderr); err != nil {
+		return []*os.File{s.Stdout}, err
+	}
+	return []*os.File{s.Stdout, s.Stderr}, nil
+}
+
+func (r *run) addStream(rank int, file *os.File, to *outlet) (*os.File, error) {
+	near, far, err := outPipe()
+	if err != nil {
+		return nil, err
+	}
+	st := &stream{
+		from: near, to: to, done: make(chan struct{}), hold: &r.hold, ending: &r.ending,
+		head: fmt.Sprintf("--- rank %d on host %s ---\n", rank, r.backend.Host(rank)),
+	}
+	if r.job.TagOutput {
+		st.tag = tagOf(rank, coloured(file))
+	}
+	r.mu.Lock()
+	r.streams = append(r.streams, st)
+	r.mu.Unlock()
+	go st.pump()
+	return far, nil
+}
+
+func coloured(f *os.File) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
