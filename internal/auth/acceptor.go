@@ -127,7 +127,7 @@ func (a *Acceptor) accept() {
 func (a *Acceptor) take(conn net.Conn) {
 	if a.opt.Allows != nil && !a.opt.Allows(addrOf(conn.LocalAddr())) {
 		silentClose(conn)
-		a.note(&Error{Why: Elsewhere}, addrOf(conn.RemoteAddr()))
+		a.note(&Error{Why: elsewhere}, addrOf(conn.RemoteAddr()))
 		return
 	}
 	p := &pendingConn{conn: conn, host: hostOf(addrOf(conn.RemoteAddr())), done: make(chan struct{})}
@@ -201,7 +201,7 @@ func (a *Acceptor) attend(p *pendingConn) {
 	close(p.done)
 	switch {
 	case madeRoom:
-		a.note(&Error{Why: Crowded}, addrOf(p.conn.RemoteAddr()))
+		a.note(&Error{Why: crowded}, addrOf(p.conn.RemoteAddr()))
 	case closed:
 	case err != nil:
 		a.note(err, addrOf(p.conn.RemoteAddr()))

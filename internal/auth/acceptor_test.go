@@ -138,16 +138,16 @@ func TestIntruders(t *testing.T) {
 		limit time.Duration
 	}{
 		{[]byte("GET / HTTP/1.1\r\n\r\n"), NotGorun, hang},
-		{ours, Unproved, hang},
-		{record(t, rank(1), rank(3)), OtherRank, hang},
-		{nil, Silent, hang},
-		{ours[:40], Slow, time.Second}, // the limit is for the rank that comes afterwards too
+		{ours, unproved, hang},
+		{record(t, rank(1), rank(3)), otherRank, hang},
+		{nil, silent, hang},
+		{ours[:40], slow, time.Second}, // the limit is for the rank that comes afterwards too
 	} {
 		if err := longer(tc.limit, func(limit time.Duration) error {
 			l := open(t, rank(2, within(limit)))
 			conn := l.intruder(t)
 			conn.Write(tc.says)
-			if tc.why == Silent {
+			if tc.why == silent {
 				conn.CloseWrite()
 			}
 			proc.Eventually(t, "a refusal", func() bool { return l.Refused() == 1 })
@@ -275,7 +275,7 @@ func flood(t *testing.T, to string, n int, said []byte, seed uint64) {
 	}
 }
 
-// Slow loris: connections that say a byte now and then, more than may be pending, and again and again. A rank of the
+// slow loris: connections that say a byte now and then, more than may be pending, and again and again. A rank of the
 // job comes in at once, because the oldest of them make room.
 func TestSlowLoris(t *testing.T) {
 	l := open(t, rank(2, within(time.Hour))) // so that only those that make room go
@@ -287,8 +287,8 @@ func TestSlowLoris(t *testing.T) {
 	for range 5 {
 		l.letsIn(t)
 	}
-	proc.Eventually(t, "40 that made room", func() bool { return l.failed[Crowded].Load() >= 40 })
-	if !strings.Contains(l.logged(), words[Crowded]) {
+	proc.Eventually(t, "40 that made room", func() bool { return l.failed[crowded].Load() >= 40 })
+	if !strings.Contains(l.logged(), words[crowded]) {
 		t.Errorf("the log: %s", l.logged())
 	}
 }
@@ -319,7 +319,7 @@ func TestPerHost(t *testing.T) {
 	}
 	a.mu.Unlock()
 	a.Close()
-	if n := a.failed[Crowded].Load(); n != 2*most+2 {
+	if n := a.failed[crowded].Load(); n != 2*most+2 {
 		t.Errorf("%d made room", n)
 	}
 	if hostOf(netip.MustParseAddr("fd77::1")) != hostOf(netip.MustParseAddr("fd77::2:1")) {
@@ -393,7 +393,7 @@ func TestElsewhere(t *testing.T) {
 	if conn, err := net.Dial("tcp", l.at); err == nil { // it may have been closed before Dial returns
 		conn.Close()
 	}
-	proc.Eventually(t, "a refusal", func() bool { return l.failed[Elsewhere].Load() == 1 })
+	proc.Eventually(t, "a refusal", func() bool { return l.failed[elsewhere].Load() == 1 })
 	proc.Eventually(t, "a line that says why", func() bool { return strings.Contains(l.logged(), "GORUN_TCP_IF") })
 }
 
@@ -403,9 +403,9 @@ func TestNotices(t *testing.T) {
 	l := open(t, rank(2))
 	began := time.Now()
 	for i := range 1000 {
-		l.note(&Error{Why: Unproved}, netip.MustParseAddr([]string{"10.0.0.7", "10.0.0.8"}[i%2]))
+		l.note(&Error{Why: unproved}, netip.MustParseAddr([]string{"10.0.0.7", "10.0.0.8"}[i%2]))
 	}
-	l.note(&Error{Why: Slow}, netip.Addr{})
+	l.note(&Error{Why: slow}, netip.Addr{})
 	l.Close()
 	most := 2 + int(time.Since(began)/noticePause)
 	counted, lines := map[string]int{}, map[string]int{}
@@ -418,12 +418,12 @@ func TestNotices(t *testing.T) {
 		counted[m[2]] += n
 		lines[m[2]]++
 	}
-	if counted[words[Unproved]] != 1000 || lines[words[Unproved]] > most || counted[words[Slow]] != 1 {
+	if counted[words[unproved]] != 1000 || lines[words[unproved]] > most || counted[words[slow]] != 1 {
 		t.Errorf("%v in %v lines", counted, lines)
 	}
 	l = open(t, rank(2))
 	proc.Eventually(t, "the second line", func() bool {
-		l.note(&Error{Why: Unproved}, netip.MustParseAddr("10.0.0.7"))
+		l.note(&Error{Why: unproved}, netip.MustParseAddr("10.0.0.7"))
 		return strings.Count(l.logged(), "from 10.0.0.7: did not prove the job's secret") == 2
 	})
 }
@@ -435,8 +435,8 @@ func TestNoticeText(t *testing.T) {
 		why  Reason
 		text string
 	}{
-		{notice{count: 1, from: at}, Unproved, "1 connection refused from 10.0.0.8: did not prove the job's secret"},
-		{notice{count: 999, from: at, others: true}, Slow, "999 connections refused from 10.0.0.8 and others: did not go on in time"},
+		{notice{count: 1, from: at}, unproved, "1 connection refused from 10.0.0.8: did not prove the job's secret"},
+		{notice{count: 999, from: at, others: true}, slow, "999 connections refused from 10.0.0.8 and others: did not go on in time"},
 		{notice{count: 2, err: errors.New("torn")}, Broken, "2 connections from this host failed: torn"},
 	} {
 		if text := c.n.text(c.why); text != c.text {

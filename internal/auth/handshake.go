@@ -226,7 +226,7 @@ func (s *Session) dial() error {
 	case !ok:
 		return &Error{Why: NotGorun, text: "something answered that is not gorun"}
 	case v != version:
-		return &Error{Why: OtherVersion, text: fmt.Sprintf("speaks version %d of the protocol, and this rank version %d: "+
+		return &Error{Why: otherVersion, text: fmt.Sprintf("speaks version %d of the protocol, and this rank version %d: "+
 			"all ranks must be built with the same gorun", v, version)}
 	}
 	if err := s.read(preambleSize, replySize); err != nil {
@@ -234,7 +234,7 @@ func (s *Session) dial() error {
 	}
 	refusal, ok := s.unseal(labelReply, sealedAt, replySize)
 	if !ok {
-		return &Error{Why: Unproved}
+		return &Error{Why: unproved}
 	}
 	return s.refused(Reason(refusal[0]))
 }
@@ -244,12 +244,12 @@ func (s *Session) refused(why Reason) error {
 	switch {
 	case why == accepted:
 		return nil
-	case why == OtherRank:
+	case why == otherRank:
 		return &Error{Why: why,
 			text: fmt.Sprintf("is not %s of this job, or %s is none of its ranks", nameOf(s.Peer), nameOf(s.h.Rank))}
-	case why == OtherTLS && s.h.TLS:
+	case why == otherTLS && s.h.TLS:
 		return &Error{Why: why, text: "does not want TLS, and this rank does: GORUN_TCP_TLS must be the same for all ranks"}
-	case why == OtherTLS:
+	case why == otherTLS:
 		return &Error{Why: why, text: "wants TLS, and this rank does not: GORUN_TCP_TLS must be the same for all ranks"}
 	}
 	return &Error{Why: NotGorun, text: fmt.Sprintf("refused the connection (reason %d)", why)}
@@ -284,7 +284,7 @@ func (s *Session) accept() error {
 // finds out. All other wrong openings get no answer.
 func (s *Session) hearOpening() (c claim, err error) {
 	if err := s.read(0, 1); err != nil {
-		return c, s.failed(err, Silent)
+		return c, s.failed(err, silent)
 	}
 	if err := s.read(1, preambleSize); err != nil {
 		return c, s.failed(err, NotGorun)
@@ -294,17 +294,17 @@ func (s *Session) hearOpening() (c claim, err error) {
 		return c, &Error{Why: NotGorun}
 	case v != version:
 		s.Conn.Write(preamble[:])
-		return c, &Error{Why: OtherVersion}
+		return c, &Error{Why: otherVersion}
 	}
 	if err := s.read(preambleSize, openingSize); err != nil {
 		return c, s.failed(err, NotGorun)
 	}
 	if err := s.h.prepare(); err != nil {
-		return c, &Error{Why: Helpless, err: err}
+		return c, &Error{Why: helpless, err: err}
 	}
 	b, ok := s.unseal(labelOpening, sealedAt, openingSize)
 	if !ok {
-		return c, &Error{Why: Unproved}
+		return c, &Error{Why: unproved}
 	}
 	return decodeClaim(b), nil
 }
@@ -313,9 +313,9 @@ func (s *Session) hearOpening() (c claim, err error) {
 func (h *Handshaker) judge(c claim) Reason {
 	switch {
 	case c.to != h.Rank, c.from == h.Rank, c.from >= h.Size:
-		return OtherRank
+		return otherRank
 	case c.tls != h.TLS:
-		return OtherTLS
+		return otherTLS
 	}
 	return accepted
 }
@@ -338,14 +338,14 @@ func (s *Session) receive(label string) ([]byte, error) {
 	}
 	end, ok := payloadEnd(s.buf[:lengthSize])
 	if !ok {
-		return nil, &Error{Why: Unproved}
+		return nil, &Error{Why: unproved}
 	}
 	if err := s.read(lengthSize, end); err != nil {
 		return nil, s.failed(err, NotGorun)
 	}
 	payload, ok := s.unseal(label, lengthSize, end)
 	if !ok {
-		return nil, &Error{Why: Unproved}
+		return nil, &Error{Why: unproved}
 	}
 	return payload, nil
 }
@@ -364,7 +364,7 @@ func (s *Session) failed(err error, why Reason) error {
 	case Why(err) != accepted: // the caller's net.Conn knows better
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Error{Why: Slow, text: fmt.Sprintf("no answer in %v", s.limit), err: err}
+		return &Error{Why: slow, text: fmt.Sprintf("no answer in %v", s.limit), err: err}
 	case hungUp(err) && why == Gone:
 		return TurnedAway(err)
 	case hungUp(err):

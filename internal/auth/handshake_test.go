@@ -111,16 +111,16 @@ func TestDiffers(t *testing.T) {
 		why    Reason
 		says   string
 	}{
-		{"secret", func(d, a *Handshaker) { d.Secret = known("another secret, as long") }, Unproved, anotherJob},
-		{"job", func(d, a *Handshaker) { d.Job = "other" }, Unproved, anotherJob},
-		{"protocol", func(d, a *Handshaker) { d.Protocol = "test 2" }, Unproved, anotherJob},
-		{"from too large", func(d, a *Handshaker) { d.Rank = 4 }, OtherRank, "rank 4 is none"},
-		{"from beyond all", func(d, a *Handshaker) { d.Rank = 1<<32 - 1 }, OtherRank, "is none of its ranks"},
-		{"from the launcher", func(d, a *Handshaker) { d.Rank = Launcher }, OtherRank, "is none of its ranks"},
-		{"from itself", func(d, a *Handshaker) { d.Rank = 2 }, OtherRank, "not rank 2"},
-		{"to another rank", func(d, a *Handshaker) { a.Rank = 3 }, OtherRank, "not rank 2"},
-		{"tls of the dialler", func(d, a *Handshaker) { d.TLS = true }, OtherTLS, "does not want TLS"},
-		{"tls of the acceptor", func(d, a *Handshaker) { a.TLS = true }, OtherTLS, "wants TLS"},
+		{"secret", func(d, a *Handshaker) { d.Secret = known("another secret, as long") }, unproved, anotherJob},
+		{"job", func(d, a *Handshaker) { d.Job = "other" }, unproved, anotherJob},
+		{"protocol", func(d, a *Handshaker) { d.Protocol = "test 2" }, unproved, anotherJob},
+		{"from too large", func(d, a *Handshaker) { d.Rank = 4 }, otherRank, "rank 4 is none"},
+		{"from beyond all", func(d, a *Handshaker) { d.Rank = 1<<32 - 1 }, otherRank, "is none of its ranks"},
+		{"from the launcher", func(d, a *Handshaker) { d.Rank = Launcher }, otherRank, "is none of its ranks"},
+		{"from itself", func(d, a *Handshaker) { d.Rank = 2 }, otherRank, "not rank 2"},
+		{"to another rank", func(d, a *Handshaker) { a.Rank = 3 }, otherRank, "not rank 2"},
+		{"tls of the dialler", func(d, a *Handshaker) { d.TLS = true }, otherTLS, "does not want TLS"},
+		{"tls of the acceptor", func(d, a *Handshaker) { a.TLS = true }, otherTLS, "wants TLS"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dialler, acceptor := rank(1), rank(2)
@@ -130,7 +130,7 @@ func TestDiffers(t *testing.T) {
 				t.Errorf("the acceptor: %v", a.err)
 			}
 			if d.err == nil || !strings.Contains(d.err.Error(), tc.says) ||
-				errors.Is(d.err, ErrTurnedAway) != (tc.why == Unproved) {
+				errors.Is(d.err, ErrTurnedAway) != (tc.why == unproved) {
 				t.Errorf("the dialler: %v; should say %q", d.err, tc.says)
 			}
 		})
@@ -143,7 +143,7 @@ func TestVersion(t *testing.T) {
 	other[preambleSize-1] = 9
 	raw, ac := socketPair(t)
 	raw.Write(other[:])
-	if e := accept(rank(0), ac, ""); Why(e.err) != OtherVersion {
+	if e := accept(rank(0), ac, ""); Why(e.err) != otherVersion {
 		t.Error(e.err)
 	}
 	if answer, _ := io.ReadAll(raw); !bytes.Equal(answer, preamble[:]) {
@@ -177,7 +177,7 @@ func TestWrongAcceptor(t *testing.T) {
 	}{
 		{"a reply of zeroes", func(_, b []byte) []byte { clear(b[sealedAt:]); return b }, nil},
 		{"another nonce", func(_, b []byte) []byte { b[preambleSize] ^= 1; return b }, nil},
-		{"another refusal", func(_, b []byte) []byte { b[sealedAt] ^= byte(OtherRank); return b }, nil},
+		{"another refusal", func(_, b []byte) []byte { b[sealedAt] ^= byte(otherRank); return b }, nil},
 		{"the opening handed back", func(opening, _ []byte) []byte { return opening[:replySize] }, nil},
 		{"an old reply", func(_, b []byte) []byte { return old }, nil},
 		{"an answer of zeroes", nil, func(_, b []byte) []byte { clear(b[lengthSize:]); return b }},
@@ -210,7 +210,7 @@ func TestWrongAcceptor(t *testing.T) {
 				confirmation := bytes.Clone(s.buf[:lengthSize+len("dialled")+tagSize])
 				ac.Write(tc.answer(confirmation, s.buf[:s.putPayload(labelAnswer, []byte("trusted"))]))
 			}()
-			if e := dial(context.Background(), rank(1), dc, 2, "dialled"); Why(e.err) != Unproved {
+			if e := dial(context.Background(), rank(1), dc, 2, "dialled"); Why(e.err) != unproved {
 				t.Error(e.err)
 			}
 			if _, err := dc.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
@@ -237,27 +237,27 @@ func TestWrongDialler(t *testing.T) {
 		hear  int // bytes that it may hear
 	}
 	all := []said{
-		{"a replay", ours, Unproved, replySize},
-		{"a replay of another job", record(t, rank(1, elsewhere), rank(2, elsewhere)), Unproved, 0},
-		{"a replay of a job of the same name", record(t, rank(1, other), rank(2, other)), Unproved, 0},
-		{"a replay of another pair of this job", record(t, rank(1), rank(3)), OtherRank, replySize},
-		{"an old confirmation to a new opening", fresh(ours[openingSize:]...), Unproved, replySize},
-		{"a confirmation that is too long", fresh(0xff, 0xff), Unproved, replySize},
-		{"rubbish to a new opening", fresh(bytes.Repeat([]byte{7}, 1801)...), Unproved, replySize},
-		{"one bit of the opening", slices.Concat(ours[:openingSize-1], []byte{ours[openingSize-1] ^ 1}), Unproved, 0},
-		{"another rank in it", slices.Concat(ours[:sealedAt], []byte{ours[sealedAt] ^ 1}, ours[sealedAt+1:]), Unproved, 0},
+		{"a replay", ours, unproved, replySize},
+		{"a replay of another job", record(t, rank(1, elsewhere), rank(2, elsewhere)), unproved, 0},
+		{"a replay of a job of the same name", record(t, rank(1, other), rank(2, other)), unproved, 0},
+		{"a replay of another pair of this job", record(t, rank(1), rank(3)), otherRank, replySize},
+		{"an old confirmation to a new opening", fresh(ours[openingSize:]...), unproved, replySize},
+		{"a confirmation that is too long", fresh(0xff, 0xff), unproved, replySize},
+		{"rubbish to a new opening", fresh(bytes.Repeat([]byte{7}, 1801)...), unproved, replySize},
+		{"one bit of the opening", slices.Concat(ours[:openingSize-1], []byte{ours[openingSize-1] ^ 1}), unproved, 0},
+		{"another rank in it", slices.Concat(ours[:sealedAt], []byte{ours[sealedAt] ^ 1}, ours[sealedAt+1:]), unproved, 0},
 	}
-	for k, closed := range map[int]Reason{0: Silent, 1: NotGorun, preambleSize - 1: NotGorun, preambleSize: NotGorun,
+	for k, closed := range map[int]Reason{0: silent, 1: NotGorun, preambleSize - 1: NotGorun, preambleSize: NotGorun,
 		sealedAt: NotGorun, openingSize - 1: NotGorun, openingSize: Gone, openingSize + 1: NotGorun,
 		openingSize + lengthSize: NotGorun, len(ours) - 1: NotGorun} {
 		all = append(all, said{fmt.Sprintf("closes after %d bytes", k), ours[:k], closed, replySize},
-			said{fmt.Sprintf("stalls after %d bytes", k), ours[:k], Slow, replySize})
+			said{fmt.Sprintf("stalls after %d bytes", k), ours[:k], slow, replySize})
 	}
 	for _, c := range all {
 		conn, ac := socketPair(t)
 		conn.Write(c.bytes)
 		limit := hang
-		if c.why == Slow {
+		if c.why == slow {
 			limit = 30 * time.Millisecond
 		} else {
 			conn.(*net.TCPConn).CloseWrite()
@@ -279,7 +279,7 @@ func TestWrongDialler(t *testing.T) {
 		}
 	})
 	defer drips.Stop()
-	if e := accept(rank(2, within(50*time.Millisecond)), ac, ""); Why(e.err) != Slow {
+	if e := accept(rank(2, within(50*time.Millisecond)), ac, ""); Why(e.err) != slow {
 		t.Error("a byte now and then: ", e.err)
 	}
 }
@@ -306,7 +306,7 @@ func TestAbsentAcceptor(t *testing.T) {
 			if closes && !errors.Is(e.err, ErrTurnedAway) && k <= replySize {
 				t.Errorf("the acceptor closes after %d bytes: %v", k, e.err)
 			}
-			if !closes && (Why(e.err) != Slow || !errors.Is(e.err, os.ErrDeadlineExceeded) ||
+			if !closes && (Why(e.err) != slow || !errors.Is(e.err, os.ErrDeadlineExceeded) ||
 				!strings.Contains(e.err.Error(), "no answer in 30ms")) {
 				t.Errorf("the acceptor stalls after %d bytes: %v", k, e.err)
 			}
@@ -385,7 +385,7 @@ func TestNoSecret(t *testing.T) {
 		t.Error(e.err)
 	}
 	_, a := both(t, rank(1), rank(2, func(h *Handshaker) { h.Secret = known("short") }), 2)
-	if Why(a.err) != Helpless || !strings.Contains(a.err.Error(), "5 bytes") {
+	if Why(a.err) != helpless || !strings.Contains(a.err.Error(), "5 bytes") {
 		t.Error(a.err)
 	}
 }

@@ -15,20 +15,20 @@ type Reason uint8
 const (
 	accepted     Reason = iota // nothing is wrong
 	NotGorun                   // what came was no message of the handshake
-	Silent                     // closed before it had said anything
-	Slow                       // did not go on in time
-	OtherVersion               // of another version of the handshake
-	OtherRank                  // wants another rank, or is none of the job
-	OtherTLS                   // one side wants TLS, the other does not
-	Unproved                   // a seal is wrong
+	silent                     // closed before it had said anything
+	slow                       // did not go on in time
+	otherVersion               // of another version of the handshake
+	otherRank                  // wants another rank, or is none of the job
+	otherTLS                   // one side wants TLS, the other does not
+	unproved                   // a seal is wrong
 	OtherUser                  // a process of another user of this host
-	Crowded                    // closed to make room
-	Elsewhere                  // came in at an address that is not used
+	crowded                    // closed to make room
+	elsewhere                  // came in at an address that is not used
 	// What follows is not refused: the dialler has given up, as happy eyeballs does, or the network broke, or it is
 	// this side that cannot.
 	Gone
 	Broken
-	Helpless
+	helpless
 	reasons
 )
 
@@ -36,23 +36,23 @@ const (
 var words = [reasons]string{
 	accepted:     "is as it should be",
 	NotGorun:     "spoke something else",
-	Silent:       "closed the connection without a word",
-	Slow:         "did not go on in time",
-	OtherVersion: "speaks another version of the protocol",
-	OtherRank:    "wanted another rank of the job, or is none of its ranks",
-	OtherTLS:     "differs about TLS (GORUN_TCP_TLS must be the same for all ranks)",
-	Unproved:     "did not prove the job's secret",
+	silent:       "closed the connection without a word",
+	slow:         "did not go on in time",
+	otherVersion: "speaks another version of the protocol",
+	otherRank:    "wanted another rank of the job, or is none of its ranks",
+	otherTLS:     "differs about TLS (GORUN_TCP_TLS must be the same for all ranks)",
+	unproved:     "did not prove the job's secret",
 	OtherUser:    "belongs to another user",
-	Crowded:      "took the place of others (too many connections at once)",
-	Elsewhere:    "came to an address that is not used (GORUN_TCP_IF)",
+	crowded:      "took the place of others (too many connections at once)",
+	elsewhere:    "came to an address that is not used (GORUN_TCP_IF)",
 	Gone:         "closed the connection",
 	Broken:       "was cut off",
-	Helpless:     "met a rank that could not answer",
+	helpless:     "met a rank that could not answer",
 }
 
 // silent: the other side is told nothing, and the kernel keeps nothing of the connection.
 func (r Reason) silent() bool {
-	return r == NotGorun || r == Slow || r == Unproved || r == OtherUser || r == Crowded || r == Elsewhere
+	return r == NotGorun || r == slow || r == unproved || r == OtherUser || r == crowded || r == elsewhere
 }
 
 // refused: the connection counts as refused.

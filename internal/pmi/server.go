@@ -63,9 +63,7 @@ type Options struct {
 	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: the default of
 	// GORUN_PEER_TIMEOUT.
 	PeerTimeout time.Duration
-	// MaxKeys and MaxBytes bound the key-value space; 0: 65536 keys + 4096 per rank, 64 MiB + 1 MiB per rank.
-	MaxKeys, MaxBytes int
-	Log               func(msg string, args ...any) // of connections that prove nothing; nil: silent
+	Log         func(msg string, args ...any) // of connections that prove nothing; nil: silent
 }
 
 const (
@@ -83,8 +81,9 @@ type Server struct {
 	opts   Options
 	secret []byte
 	events chan Event
-	// authLimit is the constant; tests have less.
-	authLimit time.Duration
+	// Tests have less.
+	authLimit         time.Duration // the constant
+	maxKeys, maxBytes int           // of the key-value space
 
 	mu        sync.Mutex
 	acceptors []*auth.Acceptor  // guarded by mu
@@ -134,14 +133,8 @@ func NewServer(size int, o Options) *Server {
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout, _ = peerTimeout("")
 	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = 65536 + 4096*size
-	}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = (64 + size) << 20
-	}
 	return &Server{
-		size: size, opts: o, secret: random(32), authLimit: authLimit,
+		size: size, opts: o, secret: random(32), authLimit: authLimit, maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
 		// A rank has five events at most (abort counts once), so that no connection ever waits for the reader.
 		events:   make(chan Event, 5*size),
 		kvs:      map[string]string{},
@@ -516,7 +509,7 @@ func (s *Server) put(l line) line {
 
 // room reserves n bytes. Called with mu held.
 func (s *Server) room(n int) bool {
-	if len(s.kvs)+len(s.services) >= s.opts.MaxKeys || s.bytes+n > s.opts.MaxBytes {
+	if len(s.kvs)+len(s.services) >= s.maxKeys || s.bytes+n > s.maxBytes {
 		return false
 	}
 	s.bytes += n

@@ -127,7 +127,8 @@ func TestServerLongestLines(t *testing.T) {
 }
 
 func TestServerBounds(t *testing.T) {
-	s := NewServer(1, Options{Name: "job", MaxKeys: 3, MaxBytes: 20})
+	s := NewServer(1, Options{Name: "job"})
+	s.maxKeys, s.maxBytes = 3, 20
 	defer s.Close()
 	c := dial(t, s, 0)
 	c.ask("cmd=init pmi_version=1", initReply)

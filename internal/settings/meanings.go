@@ -23,7 +23,7 @@ var meanings = map[string]string{
 	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where it cannot; off: software matches everything.",
 	"Job":            "The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.",
 	"Key":            "The key by which a rank that dials PMI_PORT and its launcher prove to each other that they belong to the job. Init takes it out of the environment.",
-	"LocalRank":      "The number of this rank among those of its host. 0 also where the launcher does not say.",
-	"LocalSize":      "How many ranks of the job run on this host. 0: the launcher does not say.",
-	"CPUs":           "How many CPUs the ranks on this host may use together, by affinity mask and cgroup quota. 0: the launcher does not say.",
+	"LocalRank":      "The number of this rank among those of its host, for programs.",
+	"LocalSize":      "How many ranks of the job run on this host. 0: the launcher does not say. A rank believes it of gorun only.",
+	"CPUs":           "How many CPUs the ranks on this host may use together, by affinity mask and cgroup quota. 0: the launcher does not say. A rank believes it of gorun only.",
 }

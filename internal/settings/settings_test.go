@@ -35,7 +35,7 @@ func TestLoad(t *testing.T) {
 	want := Values{
 		Transports: []string{"shm", "loop"}, EagerMax: 16 << 10, UnexpectedMax: 1 << 30, ShmRing: 4096, VerbsClass: 106,
 		VerbsCache: 256, TagMatching: "on", Log: "debug",
-		Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalRank: 3, LocalSize: 4, CPUs: 2,
+		Timeout: 5 * time.Second, PeerTimeout: 2 * time.Second, Job: "j", LocalSize: 4, CPUs: 2,
 	}
 	if !reflect.DeepEqual(v, want) {
 		t.Errorf("got %+v\nwant %+v", v, want)
@@ -80,7 +80,7 @@ func TestBadValues(t *testing.T) {
 		"GORUN_UNEXPECTED_MAX=9999999999G", "GORUN_SPIN=5", "GORUN_SPIN=-1s", "GORUN_LOG=loud",
 		"GORUN_TIMEOUT=0", "GORUN_TIMEOUT=soon",
 		"GORUN_PEER_TIMEOUT=999ms", "GORUN_PEER_TIMEOUT=0", "GORUN_TRANSPORTS=,",
-		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_RANK=x", "GORUN_CPUS=-2",
+		"GORUN_TRANSPORTS=shm,shm", "GORUN_TRANSPORTS=shm tcp", "GORUN_LOCAL_SIZE=x", "GORUN_CPUS=-2",
 		"GORUN_SHM_RING=1,5M", "GORUN_SHM_RING=99999999999999999999",
 		"GORUN_VERBS_TC=256", "GORUN_VERBS_TC=-1", "GORUN_TCP_TLS=yes",
 		"GORUN_TM=1", "GORUN_TM=yes", "GORUN_VERBS_CACHE=many", "GORUN_VERBS_CACHE=-1", "GORUN_VERBS_CACHE=1048577",

@@ -93,13 +93,13 @@ type Values struct {
 	// Init takes it out of the environment.
 	Key struct{} `env:"GORUN_KEY" of:"job"`
 
-	// The number of this rank among those of its host. 0 also where the launcher does not say.
-	LocalRank int `env:"GORUN_LOCAL_RANK" of:"job"`
+	// The number of this rank among those of its host, for programs.
+	LocalRank struct{} `env:"GORUN_LOCAL_RANK" of:"job"`
 
-	// How many ranks of the job run on this host. 0: the launcher does not say.
+	// How many ranks of the job run on this host. 0: the launcher does not say. A rank believes it of gorun only.
 	LocalSize int `env:"GORUN_LOCAL_SIZE" of:"job"`
 
 	// How many CPUs the ranks on this host may use together, by affinity mask and cgroup quota. 0: the launcher does
-	// not say.
+	// not say. A rank believes it of gorun only.
 	CPUs int `env:"GORUN_CPUS" of:"job"`
 }
