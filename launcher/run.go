@@ -65,6 +65,7 @@ type run struct {
 	abandon <-chan time.Time // when what is left is given up; nil: not yet known
 	lost    bool             // it is given up
 	check   <-chan time.Time // when to look whether output is being read; nil: not at all
+	halts   halts
 
 	stop   atomic.Bool // shared with startRanks: start no more
 	hold   atomic.Bool // shared with the streams: a dump is coming
@@ -112,6 +113,7 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	var stopSignals func()
 	r.signals, stopSignals = j.catchSignals()
 	defer stopSignals()
+	defer r.halts.begin(j.Alone)()
 	if j.Timeout > 0 {
 		r.timeout = time.After(j.Timeout)
 	}
@@ -199,6 +201,8 @@ func (r *run) step(done <-chan struct{}) bool {
 		return false
 	case s := <-r.starts:
 		r.rankStarted(s)
+	case <-r.halts.signals:
+		stoppedChildren(r.childStopped)
 	case e := <-r.backend.Exits():
 		r.rankEnded(e)
 	case e := <-r.heard:
@@ -230,6 +234,9 @@ func (r *run) rankStarted(s started) {
 	r.ranks[s.rank].started = true
 	r.log.Debug("rank started", "rank", s.rank, "pid", s.pid, "path", r.plan.Specs[s.rank].Path,
 		"cpus", r.plan.Specs[s.rank].CPUs)
+	if by := r.halts.early[s.pid]; by != 0 {
+		r.rankStopped(s.rank, by)
+	}
 	if r.sent != 0 {
 		r.backend.Signal(s.rank, r.sent)
 	}

@@ -137,3 +137,17 @@ func TestSuspend(t *testing.T) {
 	j.cmd.Process.Signal(syscall.SIGINT)
 	j.wait(130)
 }
+
+// A rank that the terminal stops, because it is in the background, is named.
+func TestStoppedByTerminal(t *testing.T) {
+	for _, n := range []string{"1", "2"} {
+		for signal, wants := range map[string]string{"SIGTTOU": "stty -echo </dev/tty", "SIGTTIN": "read x </dev/tty"} {
+			term := newTerminal(t)
+			j := onTerminal(t, term, "-n", n, "--kill-delay", "100ms", "sh", "-c", `test $PMI_RANK = 0 || sleep 1000; `+wants)
+			term.shows(t, "gorun: rank 0 (pid ")
+			term.shows(t, signal)
+			fmt.Fprint(term.keys, "\x03")
+			j.wait(130)
+		}
+	}
+}
