@@ -47,7 +47,7 @@ func (r *run) finish() int {
 		s.end() // one that stays silent is given up
 	}
 	r.awaitOutput(pumped)
-	for _, m := range r.policy.last() {
+	for _, m := range append(r.policy.last(), r.alike.summary()...) {
 		r.say("%s", m)
 	}
 	r.awaitOutput(r.stdout.flush)

@@ -46,6 +46,7 @@ type stream struct {
 	hold   *atomic.Bool // collect everything: what comes is a dump that should not be mixed with others'
 	ending *atomic.Bool // the processes are gone: silence means the end
 	held   []byte
+	echo   echo // on its way to the outlet; tags come after it
 }
 
 // pump runs until the stream ends.
@@ -62,12 +63,12 @@ func (s *stream) pump() {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if s.ending.Load() {
-				s.flushHeld()
+				s.finish()
 				return
 			}
-			s.flushLine()
+			s.overdue()
 		default:
-			s.flushHeld()
+			s.finish()
 			return
 		}
 	}
@@ -109,13 +110,27 @@ func (s *stream) read() error {
 
 // patience says until when the next read may wait.
 func (s *stream) patience() time.Time {
-	switch {
-	case s.ending.Load():
+	if s.ending.Load() {
 		return time.Now().Add(quiet)
-	case s.impatient():
-		return s.since.Add(partialAfter)
 	}
-	return time.Time{}
+	due := s.echo.due()
+	if s.impatient() {
+		if line := s.since.Add(partialAfter); due.IsZero() || line.Before(due) {
+			due = line
+		}
+	}
+	return due
+}
+
+// overdue writes what has waited for long enough.
+func (s *stream) overdue() {
+	now := time.Now()
+	if s.impatient() && !now.Before(s.since.Add(partialAfter)) {
+		s.flushLine()
+	}
+	if due := s.echo.due(); !due.IsZero() && !now.Before(due) {
+		s.write(s.echo.release())
+	}
 }
 
 // end makes pump stop at the latest when the stream has been silent for a while. Called by others after ending was set.
@@ -161,7 +176,12 @@ func (s *stream) ready() int {
 
 // emit writes whole lines (or, without tags, a part of one). What a carriage return ends is a line of its own where
 // lines are tagged, since other ranks write to the same one.
-func (s *stream) emit(b []byte) {
+func (s *stream) emit(b []byte) { s.write(s.echo.sift(b)) }
+
+func (s *stream) write(b []byte) {
+	if len(b) == 0 {
+		return
+	}
 	if s.tag == "" {
 		s.to.put(b)
 		return
@@ -196,6 +216,13 @@ func (s *stream) flushLine() {
 	s.line = s.line[:0]
 }
 
+// finish is the end of the stream.
+func (s *stream) finish() {
+	s.flushLine()
+	s.write(s.echo.settle())
+	s.flushHeld()
+}
+
 // collect keeps what comes for the end, as far as there is room.
 func (s *stream) collect(b []byte) {
 	s.held = append(s.held, b...)
@@ -218,11 +245,12 @@ func (s *stream) flushHeld() {
 	if len(s.held) == 0 {
 		return
 	}
+	s.write(s.echo.release())
 	if s.held[len(s.held)-1] != '\n' {
 		s.held = append(s.held, '\n')
 	}
 	if s.tag != "" {
-		s.emit(s.held)
+		s.write(s.held)
 		return
 	}
 	s.to.put(append([]byte(s.head), s.held...))

@@ -66,6 +66,7 @@ type run struct {
 	lost    bool             // it is given up
 	check   <-chan time.Time // when to look whether output is being read; nil: not at all
 	halts   halts
+	alike   *alike // shared with the streams
 
 	stop   atomic.Bool // shared with startRanks: start no more
 	hold   atomic.Bool // shared with the streams: a dump is coming
@@ -82,6 +83,7 @@ type rankState struct {
 	pid    int           // before started is sent, and before the control socket is served
 	conn   controlConn   // our end of its control socket; before the rank exists
 	served chan struct{} // closed when the server has read all that the rank said; made before the rank exists
+	judged chan struct{} // closed when the policy has been told of its end; made before its streams
 
 	started, ended bool
 }
@@ -106,7 +108,7 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	r := &run{
 		job: j, plan: plan, backend: backend, ranks: make([]rankState, n),
 		starts: make(chan started, n+1), heard: make(chan Exit, n), broken: make(chan struct{}, 2),
-		timer: time.NewTimer(time.Hour),
+		timer: time.NewTimer(time.Hour), alike: newAlike(),
 	}
 	r.stdout, r.stderr = newOutlets(j.Stdout, j.Stderr, func() { r.broken <- struct{}{} })
 	r.log = logger(j.LogLevel, r.stderr)
@@ -284,6 +286,7 @@ func (r *run) rankHeard(e Exit) {
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
 	s := r.server.State(e.Rank)
 	r.do(r.policy.exited(time.Now(), e, s.Joined && !s.Finalized))
+	close(r.ranks[e.Rank].judged)
 }
 
 func (r *run) serverEvent(e pmi.Event) {
@@ -325,6 +328,9 @@ func (r *run) timedOut() {
 func (r *run) do(a action) {
 	if r.policy.phase != working {
 		r.stop.Store(true)
+	}
+	if r.policy.phase == findingCause {
+		r.alike.fail()
 	}
 	if a.hold && len(r.plan.Specs) > 1 {
 		r.hold.Store(true)

@@ -130,13 +130,14 @@ func (r *run) startRank(s *Spec, stdin *os.File) error {
 	defer far.Close()
 	s.Stdin, s.Control = stdin, far
 	s.Env = append(s.Env, pmi.EnvJob+"="+r.server.Name())
+	st := &r.ranks[s.Rank] // its end may be reported before Start returns
+	st.judged = make(chan struct{})
 	own, err := r.openOutput(s)
 	defer closeAll(own)
 	if err != nil || r.stop.Load() {
 		near.Close()
 		return wrapStart(s, err)
 	}
-	st := &r.ranks[s.Rank] // its end may be reported before Start returns
 	st.conn, st.served = near, make(chan struct{})
 	if st.pid, err = r.backend.Start(s); err != nil {
 		near.Close()
@@ -162,22 +163,23 @@ func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		return nil, nil
 	}
-	if s.Stdout, err = r.addStream(s.Rank, r.job.Stdout, r.stdout); err != nil {
+	if s.Stdout, err = r.addStream(s.Rank, r.job.Stdout, r.stdout, nil); err != nil {
 		return nil, err
 	}
-	if s.Stderr, err = r.addStream(s.Rank, r.job.Stderr, r.stderr); err != nil {
+	if s.Stderr, err = r.addStream(s.Rank, r.job.Stderr, r.stderr, r.alike); err != nil {
 		return []*os.File{s.Stdout}, err
 	}
 	return []*os.File{s.Stdout, s.Stderr}, nil
 }
 
-func (r *run) addStream(rank int, file *os.File, to *outlet) (*os.File, error) {
+func (r *run) addStream(rank int, file *os.File, to *outlet, alike *alike) (*os.File, error) {
 	near, far, err := outPipe()
 	if err != nil {
 		return nil, err
 	}
 	st := &stream{
 		from: near, to: to, done: make(chan struct{}), hold: &r.hold, ending: &r.ending,
+		echo: echo{of: alike, rank: rank, ended: r.ranks[rank].judged},
 		head: fmt.Sprintf("--- rank %d on host %s ---\n", rank, r.backend.Host(rank)),
 	}
 	if r.job.TagOutput {

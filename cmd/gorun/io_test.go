@@ -205,3 +205,43 @@ func TestEndlessLine(t *testing.T) {
 		t.Errorf("%d and %d bytes came", n0, n1)
 	}
 }
+
+// An error that all ranks write alike is shown once, with the ranks.
+func TestSameError(t *testing.T) {
+	const text = "Init: a bad setting\nand what to do\n"
+	said := regexp.MustCompile(`(?m)^gorun: ranks \S+ wrote the same to standard error as rank \d$`)
+	for _, tag := range []bool{false, true} {
+		for try := range 10 { // a rank that is held up between its words and its end is shown after all
+			args := []string{"-n", "4", "sh", "-c", "sleep 0.2; printf '" + text + "' >&2; exit 3"}
+			if tag {
+				args = append([]string{"-l"}, args...)
+			}
+			j := start(t, args...).wait(3)
+			shown := strings.Count(j.err.String(), "a bad setting\n")
+			if shown != strings.Count(j.err.String(), "and what to do\n") || shown < 1 {
+				t.Fatalf("tag %v: torn:\n%s", tag, j.err.String())
+			}
+			if shown == 1 && len(said.FindAllString(j.err.String(), -1)) == 1 {
+				break
+			}
+			if try == 9 {
+				t.Errorf("tag %v: the error is shown %d times:\n%s", tag, shown, j.err.String())
+			}
+		}
+	}
+	// What differs in the end is shown in full. Ranks that have not started by then do not.
+	j := start(t, "-n", "4", "sh", "-c", "sleep 0.2; echo same >&2; echo rank $PMI_RANK >&2; exit 3").wait(3)
+	all := j.err.String()
+	if n := strings.Count(all, "same\n"); n == 0 || n != strings.Count(all, "\nrank ") || said.MatchString(all) {
+		t.Errorf("shown %d times:\n%s", n, all)
+	}
+	// So is everything of a job that does not fail, in the order of each rank.
+	j = start(t, "-n", "4", "-l", "sh", "-c", "echo same >&2; echo $PMI_RANK >&2; echo same >&2; echo end >&2").wait(0)
+	for rank := range 4 {
+		own := regexp.MustCompile(fmt.Sprintf(`(?m)^\[%d\] .*\n`, rank)).FindAllString(j.err.String(), -1)
+		want := fmt.Sprintf("[%[1]d] same\n[%[1]d] %[1]d\n[%[1]d] same\n[%[1]d] end\n", rank)
+		if got := strings.Join(own, ""); got != want {
+			t.Errorf("rank %d: %q, want %q", rank, got, want)
+		}
+	}
+}

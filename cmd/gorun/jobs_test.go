@@ -221,6 +221,7 @@ func TestBuildInterrupted(t *testing.T) {
 			left, _ := os.ReadDir(temp)
 			return len(left) == 0 && len(j.processes()) == 0
 		})
+		proc.Eventually(t, "the cleaner to be gone", func() bool { return len(cleaners()) == 0 })
 	}
 }
 
