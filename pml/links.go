@@ -318,7 +318,10 @@ func (l *linkPath) work() int {
 	blocked := &l.todo.blocked
 	for i := len(*blocked) - 1; i >= 0; i-- {
 		if i < len(*blocked) {
-			(*blocked)[i].flush()
+			p := (*blocked)[i]
+			waited := p.unsent()
+			p.flush()
+			n += max(waited-p.unsent(), 0)
 		}
 	}
 	return n + l.transfers.work()

@@ -168,11 +168,14 @@ func (p *peer) explain(caps *transport.Caps) {
 	cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.out.Limit(false), "rendezvous", large, "not-used", why)
 }
 
+// unsent is how many packets wait for a link, for room in it, or for credit.
+func (p *peer) unsent() int { return p.queue.len() + p.control.len() }
+
 // flush sends what is queued for p, and decides whether sends may go straight to the link.
 func (p *peer) flush() {
 	p.out.Disable()
 	if p.link == nil {
-		if p.err == nil && (p.queue.len() > 0 || p.control.len() > 0) {
+		if p.err == nil && p.unsent() > 0 {
 			p.ensureConnected()
 		}
 		return

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
 )
 
 // Whatever is added and removed, in whatever order and however often: the invariants hold, the leader is woken for each
@@ -78,5 +80,32 @@ func TestWorklistCheck(t *testing.T) {
 		if change(w, r); w.check([]*peer{p}) == nil {
 			t.Errorf("%s: not noticed", name)
 		}
+	}
+}
+
+// What is sent because a link has room again is progress: so the next sleep, if the link is full once more, is short.
+func TestSendingWhatWaitedIsProgress(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20})
+	defer n.close()
+	n.linkAll()
+	e, way := n.engines[0], [2]int{0, 1}
+	n.rooms[way] = 1
+	for range 10 {
+		e.Isend(nil, 1, 1, 7, make([]byte, 10), Standard)
+	}
+	e.lock()
+	defer e.unlock()
+	if done := e.progress(); done != 0 {
+		t.Errorf("the link is full, and a poll says that it has done %d", done)
+	}
+	n.rooms[way] = 2
+	if done := e.progress(); done == 0 {
+		t.Errorf("%d packets are on the wire, and the poll that has sent one says that it has done nothing", len(n.wires[way]))
+	}
+	e.links.peer(1).sendControl(wire.Header{Kind: wire.FIN})
+	n.rooms[way] = 3
+	if done := e.progress(); done == 0 {
+		t.Error("a control packet was sent, and the poll says that it has done nothing")
 	}
 }
