@@ -12,16 +12,31 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// conn is one TCP connection, used in both directions. Everything in it but the last group
-// belongs to the caller of the device's methods, which holds the engine's lock.
+// conn is one TCP connection, used in both directions. It belongs to the caller of the device's methods, which holds the
+// engine's lock, but for outgoing and what the watch has.
 type conn struct {
-	s    *session
-	fd   int
-	slot uint32 // in Device.conns and in the set
-	tls  *tls.Conn
+	s     *session
+	fd    int
+	slot  uint32 // in connections.inUse and in the set
+	tls   *tls.Conn
+	since int64  // when it was made, by now()
+	where string // "10.77.0.1:4711 ↔ 10.77.0.2:40122", for people
 
-	// Coming in. buf[r:w] has been received and not yet been handed out. What Poll has returned lies before r and
-	// stays until the next read, which is in another Poll.
+	incoming
+	over error // why nothing more comes in
+
+	outgoing
+	dirty   bool // in sending.dirty: out waits for a moment for more
+	blocked bool // the socket is full; the set tells when it is not. Invariant: unsent() > 0
+
+	// The watch's, under connections.mu.
+	asking int64                 // since when the peer leaves something unanswered, by now(); 0: it does not
+	dead   atomic.Pointer[error] // set by the watch before it shuts the socket down
+}
+
+// incoming is what has come in and has not been handed out: buf[r:w]. What Poll has returned lies before r and stays
+// until the next read, which is in another Poll.
+type incoming struct {
 	buf     []byte
 	r, w    int
 	early   bool        // the tls.Conn has read more than its handshake
@@ -29,14 +44,16 @@ type conn struct {
 	need    int         // bytes of the frame that is at r, if they are not all there
 	readIn  uint64      // the Poll that has read it last: not twice in one
 	reading bool        // the tls.Conn is being read, by which it may write
-	listed  bool        // in Device.ready
+	listed  bool        // in receiving.ready
 	into    []byte      // where the rest of the fragment that is coming in goes; nil: none is
 	skip    int         // bytes of a fragment that is not wanted any more
 	coming  wire.Header // of that fragment; Addr is where into begins
 	streams bool        // the next frame is probably a fragment: its header is read alone, and the rest not copied
+}
 
-	// Going out, in this order; guarded by Device.outMu, since the flush timer writes too. The peer gets frames whole:
-	// what has been begun stays here until it is sent.
+// outgoing is what is to be sent, in this order. sending.outMu guards it, since the flush timer sends too. The peer gets
+// frames whole: what has been begun stays here until it is sent.
+type outgoing struct {
 	out    []byte // out[sent:] is to be sent
 	sent   int
 	lent   []byte // of the caller of lend
@@ -44,30 +61,16 @@ type conn struct {
 	cut    bool   // one found the connection cut off and was refused; so are those after it
 	long   bool   // TLS: what is being encrypted is long
 	closed bool   // the descriptor is
-
-	// What the sender knows of it; the caller's again.
-	dirty   bool // in Device.dirty: out waits for a moment for more
-	blocked bool // the socket is full; the set tells when it is not. Invariant: len(out)-sent+len(lent) > 0
-
-	over error // why nothing more comes in
-
-	since int64 // when it was made, by now()
-
-	where string // "10.77.0.1:4711 → 10.77.0.2:40122", for people
-
-	// The watch's, under Device.mu.
-	asking int64                 // since when the peer leaves something unanswered, by now(); 0: it does not
-	dead   atomic.Pointer[error] // set by the watch before it shuts the socket down
 }
 
 // errClosed: the other end has closed, and not said goodbye.
 var errClosed = errors.New("connection closed by the other end")
 
 // received is how many bytes wait in the buffer.
-func (c *conn) received() int { return c.w - c.r }
+func (c *incoming) received() int { return c.w - c.r }
 
 // unsent is how many bytes have been taken and are not with the kernel.
-func (c *conn) unsent() int { return len(c.out) - c.sent + len(c.lent) }
+func (c *outgoing) unsent() int { return len(c.out) - c.sent + len(c.lent) }
 
 // broken is the error that says why c ended, with the name of the link.
 func (c *conn) broken(err error) error {

@@ -254,7 +254,7 @@ func (c *conn) placed(n int) transport.Packet {
 }
 
 // displaced: the rest of a fragment has nowhere to go any more.
-func (c *conn) displaced() {
+func (c *incoming) displaced() {
 	c.skip += len(c.into)
 	c.into = nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,67 +34,34 @@ const (
 	defaultTimeout     = time.Minute
 )
 
-const (
-	// hotReads is how many successful reads of the hot socket come before a poll of the set, and hotMisses how many in
-	// vain.
-	hotReads  = 32
-	hotMisses = 32
-	// directAfter is how many reads of the hot socket must have brought something before it leaves the set. A set costs
-	// the sender of each packet half a microsecond (docs/decisions/0019-tcp.md), going and coming back about one.
-	directAfter = 16
-)
-
-// Device is one rank's end.
+// Device is one rank's end: where it is found, what comes in, what goes out, and the connections.
 type Device struct {
-	opt        Options
-	set        *set
-	facts      transport.Facts
+	opt   Options
+	set   *set
+	facts transport.Facts
+	endpoint
+	receiving
+	sending
+	connections
+
+	// These belong to the caller of Poll (the engine, under its lock).
+	rooms []*session // whose Room is owed
+	downs []*session // whose Down is
+	armed bool       // Arm has said yes, and neither Disarm nor left has ended that
+
+	wake           atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
+	wakeCheckTimer *time.Timer                       // see wakeCheck
+	active         atomic.Uint64                     // == polls
+	seen           uint64                            // wakeCheck's: active when it looked last
+	closed         atomic.Bool
+}
+
+// endpoint is where this rank is found, and how a peer and this rank prove themselves.
+type endpoint struct {
 	address    []byte
 	local      localNets // where this rank is, which says which of a peer's addresses are near
 	acceptor   *auth.Acceptor
 	handshaker *handshaker
-
-	// These belong to the caller of Poll (the engine, under its lock).
-	polls   uint64
-	hot     *conn   // the only one that has had something lately: read without asking the set
-	streak  int     // reads of hot that brought something
-	misses  int     // reads of hot that did not
-	run     int     // reads that did since it has been hot
-	ready   []*conn // with something to hand out that makes no socket readable
-	dirty   []*conn // with frames that wait for more
-	empty   []*conn // with a buffer in which nothing is left, unless it has been lent by the Poll before
-	rooms   []*session
-	downs   []*session
-	blocked int  // connections that wait for room
-	armed   bool // Arm has said yes, and neither Disarm nor left has ended that
-	spare   [][]byte
-	long    []byte // a spare one for long frames
-	events  [maxEvents]event
-
-	outMu    sync.Mutex // guards what the connections send: the flush timer does it too. Taken within mu
-	plain    []byte     // a frame that is to be encrypted
-	spareOut []byte     // for the connection that needs a long one
-
-	wake           atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
-	flushTimer     *time.Timer
-	pending        atomic.Bool          // set under outMu: frames wait or are blocked, and the flush timer runs
-	wakeCheckTimer *time.Timer          // see wakeCheck
-	active         atomic.Uint64        // == polls
-	direct         atomic.Pointer[conn] // == hot, if that is not in the set; else nil
-	seen           uint64               // wakeCheck's: active when it looked last
-	notices        atomic.Bool
-	closed         atomic.Bool
-
-	mu       sync.Mutex // guards what follows; taken when connections come and go
-	sessions map[int]*session
-	inUse    atomic.Pointer[[]*conn] // by slot; nil: free. Replaced and never edited: Poll reads it without mu
-	giveUps  []*giveUpRequest
-	lost     []*session // ended by a goroutine; Poll has not reported Down yet
-	begun    []*conn    // that Poll must read once without a report of the set
-	watched  bool       // the watch runs
-	wg       sync.WaitGroup
-	ctx      context.Context // ends with the device
-	stop     context.CancelFunc
 }
 
 // New makes the device and listens. The error says what was missing.
@@ -109,7 +75,9 @@ func New(opt Options) (*Device, error) {
 	if opt.Log == nil {
 		opt.Log = func(string, ...any) {}
 	}
-	d := &Device{opt: opt, sessions: map[int]*session{}, plain: make([]byte, wire.LongSize+coalesceMax)}
+	d := &Device{opt: opt}
+	d.plain = make([]byte, wire.LongSize+coalesceMax)
+	d.sessions = map[int]*session{}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.inUse.Store(new([]*conn))
 	d.flushTimer = time.AfterFunc(time.Hour, d.onFlushTimer)
@@ -273,45 +241,6 @@ func (d *Device) pollSet(pkts []transport.Packet) int {
 	return n
 }
 
-// setHot makes c the socket that is read without the set; nil: none.
-func (d *Device) setHot(c *conn) {
-	was := d.hot
-	d.misses, d.streak = 0, 0
-	if was == c {
-		return
-	}
-	d.backToSet()
-	d.hot, d.run = c, 0
-	if was != nil && was.received() == 0 {
-		d.drained(was)
-	}
-}
-
-// pollDirect takes the hot socket out of the set, which need not report what is read directly. A sleeper needs the set.
-func (d *Device) pollDirect() {
-	if !d.armed && !d.hot.blocked && d.direct.Load() == nil {
-		d.set.remove(d.hot.fd)
-		d.direct.Store(d.hot)
-	}
-}
-
-// backToSet ends pollDirect: Poll does not read the socket directly any more, or the set must report room too.
-func (d *Device) backToSet() {
-	if c := d.direct.Load(); c != nil {
-		d.set.add(c.fd, c.slot)
-		d.direct.Store(nil)
-		d.run = 0
-	}
-}
-
-// directReadable reports whether the socket that is not in the set has something. Any goroutine may call it.
-func (d *Device) directReadable() bool {
-	d.outMu.Lock() // a descriptor is closed under it
-	defer d.outMu.Unlock()
-	c := d.direct.Load()
-	return c != nil && !c.closed && readable(c.fd)
-}
-
 // handOut fills in what needs no socket: the end of peers, room, and frames of which there were more than packets.
 func (d *Device) handOut(pkts []transport.Packet) int {
 	n := 0
@@ -340,81 +269,10 @@ func (d *Device) handOut(pkts []transport.Packet) int {
 	return n
 }
 
-// markReady notes that c has something to hand out.
-func (d *Device) markReady(c *conn) {
-	if !c.listed {
-		c.listed = true
-		d.ready = append(d.ready, c)
-	}
-}
-
 // reportRoom notes that s has room again after it has refused something.
 func (d *Device) reportRoom(s *session) {
 	s.refused = false
 	d.rooms = append(d.rooms, s)
-}
-
-// busy reports whether c has been written to a moment ago, and this rank has not polled since.
-func (d *Device) busy(c *conn) bool {
-	return c.s.wrotePoll == d.polls && c.s.wrotePoll != 0 && now()-c.s.wroteAt < int64(coalesceFor)
-}
-
-// wrote notes when c was last written to.
-func (d *Device) wrote(c *conn) { c.s.wrotePoll, c.s.wroteAt = d.polls, now() }
-
-// coalesce leaves what c has for the next Poll, or for the flush timer.
-func (d *Device) coalesce(c *conn) {
-	c.s.wroteAt = now()
-	if !c.dirty {
-		c.dirty = true
-		d.dirty = append(d.dirty, c)
-	}
-	if !d.pending.Load() {
-		d.startFlushTimer(lateFlush)
-	}
-}
-
-func (d *Device) flush() {
-	d.outMu.Lock()
-	defer d.outMu.Unlock()
-	for i, c := range d.dirty {
-		c.dirty = false
-		d.dirty[i] = nil
-		if !c.blocked {
-			c.flush(d)
-		}
-	}
-	d.dirty = d.dirty[:0]
-	if d.blocked == 0 {
-		d.pending.Store(false)
-	}
-}
-
-// startFlushTimer makes the timer send what was taken if the rank does not poll before: the engine knows nothing of it.
-func (d *Device) startFlushTimer(after time.Duration) {
-	d.pending.Store(true)
-	d.flushTimer.Reset(after)
-}
-
-// onFlushTimer sends what is left. Room, errors and all else that follows are for Poll to find.
-func (d *Device) onFlushTimer() {
-	if !d.pending.Load() || d.closed.Load() {
-		return
-	}
-	left := false
-	d.outMu.Lock()
-	for _, c := range *d.inUse.Load() {
-		if c != nil && !c.closed && c.sent < len(c.out) {
-			n, errno := send(c.fd, c.out[c.sent:])
-			c.sent += n
-			left = left || c.sent < len(c.out) && (errno == 0 || again(errno))
-		}
-	}
-	d.pending.Store(left)
-	d.outMu.Unlock()
-	if left {
-		d.flushTimer.Reset(blockedRetry)
-	}
 }
 
 // wakeCheckEvery is how often wakeCheck checks the sockets while the rank does not poll.
@@ -441,56 +299,6 @@ func (d *Device) endSleep() {
 		(*wake)(true)
 		(*wake)(false)
 	}
-}
-
-// buffer returns a spare buffer, or a new one.
-func (d *Device) buffer() []byte {
-	if n := len(d.spare); n > 0 {
-		b := d.spare[n-1]
-		d.spare = d.spare[:n-1]
-		return b
-	}
-	return make([]byte, readBuffer)
-}
-
-// longBuffer returns a buffer for a frame that does not fit into others.
-func (d *Device) longBuffer() []byte {
-	if b := d.long; b != nil {
-		d.long = nil
-		return b
-	}
-	return make([]byte, fragMax+readBuffer)
-}
-
-// keepBuffer keeps a buffer that is not used any more as a spare one; beyond a bound it leaves it to the collector.
-func (d *Device) keepBuffer(b []byte) {
-	switch {
-	case len(b) > readBuffer:
-		d.long = b
-	case len(d.spare) < spareBuffers:
-		d.spare = append(d.spare, b)
-	}
-}
-
-// drained notes that nothing is left in c's buffer: when its payloads are not in use any more, another connection gets
-// it.
-func (d *Device) drained(c *conn) {
-	if c != d.hot || len(c.buf) > readBuffer {
-		d.empty = append(d.empty, c)
-	}
-}
-
-// reclaim takes back the empty buffers: the payloads that the last Poll returned are not in use any more.
-func (d *Device) reclaim() {
-	for i, c := range d.empty {
-		d.empty[i] = nil
-		if c.received() > 0 || c.buf == nil || c == d.hot && len(c.buf) == readBuffer {
-			continue
-		}
-		d.keepBuffer(c.buf)
-		c.buf, c.r, c.w = nil, 0, 0
-	}
-	d.empty = d.empty[:0]
 }
 
 // Arm is transport.Device's. It wakes a computing rank for every arrival, not only for what is urgent: a socket says

@@ -9,7 +9,7 @@
 // from the user's buffer to the kernel and from the kernel into the user's
 // buffer (conn_in.go). All of that happens in calls of the engine, under its
 // lock; goroutines only make connections and watch over their life
-// (session.go, watch.go).
+// (session.go, install.go, watch.go).
 //
 //	Owns:     the sockets, what is on its way into and out of them, which other ranks are connected
 //	May call: internal/wire, internal/auth, transport, golang.org/x/sys

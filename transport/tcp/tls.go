@@ -41,3 +41,36 @@ func (s *switchConn) Write(b []byte) (int, error) {
 	}
 	return s.out(b)
 }
+
+// takeCipher reads what the tls.Conn is to decrypt.
+func (c *conn) takeCipher(b []byte) (int, error) {
+	n, err := c.fromSocket(b)
+	if err == errAgain {
+		err = errWouldBlock
+	}
+	return n, err
+}
+
+// giveCipher takes what it has encrypted: a frame, or while it is read an alert or the answer to a new key. Of a long
+// payload each record goes to the kernel while it is in the cache, and the other end can begin; a copy behind the
+// others would be one more.
+func (c *conn) giveCipher(b []byte) (int, error) {
+	all := len(b)
+	if c.reading {
+		c.s.d.outMu.Lock()
+		defer c.s.d.outMu.Unlock()
+		if c.out = append(c.out, b...); !c.blocked {
+			n, _ := send(c.fd, c.out[c.sent:]) // what has no room goes with what comes next
+			if c.sent += n; c.sent == len(c.out) {
+				c.emptied(c.s.d)
+			}
+		}
+		return all, nil
+	}
+	if c.long && !c.blocked && c.sent == len(c.out) {
+		n, _ := sendMore(c.fd, b) // an error comes again with the rest
+		b = b[n:]
+	}
+	c.out = append(c.out, b...)
+	return all, nil
+}
