@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -16,6 +17,7 @@ import (
 type Options struct {
 	Rank, Size int
 	Job        string                 // its name
+	Protocol   string                 // what is spoken over the connections; "": that of the transport tcp
 	Secret     func() ([]byte, error) // the job's; called at the first connection, and may block until it is known
 	Interfaces Filter                 // which addresses are used; the zero value: all
 	Ports      PortRange              // to listen on; the zero value: any
@@ -116,7 +118,7 @@ func (d *Device) serveOn(ln *filteredListener) (err error) {
 		return err
 	}
 	d.address = d.local.publish(ln).encode()
-	h := &handshaker{judge: d.judge, dropped: d.dropped, Handshaker: &auth.Handshaker{Protocol: protocol,
+	h := &handshaker{judge: d.judge, dropped: d.dropped, Handshaker: &auth.Handshaker{Protocol: cmp.Or(d.opt.Protocol, protocol),
 		Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
 		TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit, Patience: d.opt.Timeout}}
 	d.handshaker = h

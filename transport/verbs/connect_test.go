@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
 // rounds is how often something is done: less with -short, and where all of the processor is emulated.
@@ -80,6 +81,31 @@ func refusal(t *testing.T, e, to *end) string {
 		t.Fatalf("rank %d: Connect to rank %d: %v", e.rank, to.rank, err)
 	}
 	return err.Error()
+}
+
+// A connection of the transport tcp is no control connection, nor the other way round, though both prove the job's secret.
+func TestControlIsNotTCP(t *testing.T) {
+	watchdog(t)
+	e := newEnd(t, 0, 2)
+	opt := e.opt.Control
+	opt.Rank, opt.Protocol = 1, ""
+	plain, err := tcp.New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	_, address, err := decodeAddress(e.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := plain.Connect(ctx, 0, address); err == nil {
+		t.Error("a tcp device has connected to a control connection")
+	}
+	if _, err := e.Connect(ctx, 1, encodeAddress(e.at.layer, plain.Address())); err == nil || ctx.Err() != nil {
+		t.Errorf("a control connection to a tcp device: %v", err)
+	}
 }
 
 // A side that can make no queue pair: Connect says so on both.

@@ -6,6 +6,10 @@ import (
 	"fmt"
 )
 
+// controlProtocol is what both ends of a control connection prove that they speak. A connection of the transport tcp
+// cannot be taken for one.
+const controlProtocol = "gorun verbs 1"
+
 // What two ranks tell each other over the control connection, which has proved that both belong to the job. Each is the
 // payload of a packet whose Tag is the kind.
 const (

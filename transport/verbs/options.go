@@ -37,5 +37,5 @@ func (o *Options) fill() {
 	if o.Debug == nil {
 		o.Debug = func(string, ...any) {}
 	}
-	o.Control.Rank, o.Control.Size = o.Rank, o.Size
+	o.Control.Rank, o.Control.Size, o.Control.Protocol = o.Rank, o.Size, controlProtocol
 }
