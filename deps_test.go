@@ -107,7 +107,7 @@ const testGraph = `
 	                                transport/verbs
 	pml                           : transport/loop, transport/looptag, transport/faulty
 	transport/loop, transport/shm, transport/tcp: transport/faulty, transport/transporttest, transport/loop
-	transport/verbs               : transport/transporttest
+	transport/verbs               : transport/transporttest, transport/multi
 	transport/faulty              : transport/loop, transport/transporttest
 	transport/multi               : transport/shm, transport/transporttest, internal/eventset, internal/wire,
 	                                {golang.org/x/sys}

@@ -55,9 +55,7 @@ func (l *linkPath) init(e *Engine) {
 	begun := time.Now()
 	l.transfers.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }
 	if cfg.Net != nil {
-		if dev := cfg.Net.Facts().Offload; dev != nil {
-			l.offload.attach(dev)
-		}
+		l.offload.init(cfg.Net.Facts().Offload)
 	}
 }
 

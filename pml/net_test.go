@@ -55,7 +55,6 @@ type netOptions struct {
 	unexpectedMax int64
 	noGet, put    bool
 	nic           func(rank int) *testNIC // nil, or what it makes is: the rank's device matches nothing
-	bare          bool                    // the engine's device is the NIC itself, and not one of which it is a part
 	off           bool
 }
 
@@ -77,11 +76,7 @@ func newTestNet(o netOptions) *testNet {
 		mode = OffloadOff
 	}
 	for rank := range o.ranks {
-		var dev transport.Device = n.devices[rank]
-		if nic := n.devices[rank].nic; nic != nil && o.bare {
-			dev = nic
-		}
-		n.engines = append(n.engines, newEngine(Config{Rank: rank, Size: o.ranks, Net: dev, Self: loop.New(1)[0], Offload: mode,
+		n.engines = append(n.engines, newEngine(Config{Rank: rank, Size: o.ranks, Net: n.devices[rank], Self: loop.New(1)[0], Offload: mode,
 			EagerMax: o.limit, UnexpectedMax: o.unexpectedMax,
 			Lookup: func(_ context.Context, peer int) ([]byte, error) { return n.engines[peer].Address(), nil }}))
 	}
@@ -257,7 +252,11 @@ func (d *testDevice) Disarm()                  {}
 
 // Facts has a Clear that makes each sleep last until the end of the test.
 func (d *testDevice) Facts() *transport.Facts {
-	return &transport.Facts{Wake: []transport.Wake{{FD: -1, ThreadFD: -1, Clear: func(bool) { <-d.over }}}}
+	f := &transport.Facts{Wake: []transport.Wake{{FD: -1, ThreadFD: -1, Clear: func(bool) { <-d.over }}}}
+	if d.nic != nil {
+		f.Offload = d.nic.offload()
+	}
+	return f
 }
 
 func (d *testDevice) Close() error {
@@ -281,7 +280,7 @@ func newTestLink(d *testDevice, peer int) *testLink {
 		}
 	}
 	if d.nic != nil && d.nic.behind(peer) {
-		l.caps.Offload = d.nic.offload()
+		l.caps.Offload = true
 	}
 	return l
 }

@@ -91,12 +91,11 @@ func (f Fallbacks) String() string {
 
 // offload is the device and what it has. Guarded by the engine's lock.
 type offload struct {
-	l      *linkPath
-	dev    *transport.Offload // nil: not known, as no link to a peer behind it has been made yet
-	tags   int                // receives that it is given at most
-	min    int                // bytes of the shortest buffer that it is given
-	peers  int                // whose receives may be handed down
-	unseen int                // Seen that could not be said yet
+	l     *linkPath
+	dev   *transport.Offload // nil: there is none, and nothing else here is used
+	tags  int                // receives that it is given at most
+	min   int                // bytes of the shortest buffer that it is given
+	peers int                // whose receives may be handed down
 	// dealing: packet has a packet under way.
 	dealing bool
 
@@ -108,8 +107,8 @@ type offload struct {
 
 // peerTags is what an offload knows of a peer.
 type peerTags struct {
-	// offload: its messages come through a device that could match them, or that is not known yet as there is no link.
-	// able: and the device does.
+	// offload: its messages come through the device that could match them, or might, as there is no link yet. able: and the
+	// device does.
 	offload *offload
 	able    bool
 	// Receives that name the peer, are posted and not handed down: soft, those for any tag among them: softWild; counted
@@ -135,10 +134,10 @@ const (
 	maxSlots = 1 << slotBits
 )
 
-// attach takes note of a device. It reports false for a second one.
-func (o *offload) attach(dev *transport.Offload) bool {
-	if o.dev != nil {
-		return o.dev == dev
+// init takes note of the device that matches tags, if there is one.
+func (o *offload) init(dev *transport.Offload) {
+	if dev == nil {
+		return
 	}
 	o.dev, o.spare = dev, -1
 	o.tags = min(dev.Tags, maxSlots)
@@ -151,10 +150,6 @@ func (o *offload) attach(dev *transport.Offload) bool {
 	for i := range o.byBuf {
 		o.byBuf[i] = -1
 	}
-	for ; o.unseen > 0; o.unseen-- {
-		dev.Seen()
-	}
-	return true
 }
 
 // chain is where the slots of a buffer are.
@@ -222,22 +217,13 @@ func (o *offload) askBack(s *slot) {
 	}
 }
 
-func (o *offload) seen() {
-	if o.dev == nil {
-		o.unseen++
-		return
-	}
-	o.dev.Seen()
-}
-
 // onConnected finds out whether a device can match what p sends.
 func (o *offload) onConnected(p *peer, link transport.Link) {
-	p.tags.offload = nil
-	cfg, dev := &o.l.e.cfg, link.Caps().Offload
-	if dev == nil || !o.attach(dev) {
+	if o.dev == nil || !link.Caps().Offload {
+		p.tags.offload = nil
 		return
 	}
-	p.tags.offload = o
+	cfg := &o.l.e.cfg
 	able := cfg.Offload != OffloadOff && o.tags > 0
 	if cfg.Debug != nil {
 		by := "device"
@@ -374,7 +360,7 @@ func (o *offload) packet(p *peer, pkt *transport.Packet) {
 	o.l.event(pkt)
 	o.dealing = false
 	if unmatched {
-		o.seen()
+		o.dev.Seen()
 	}
 }
 

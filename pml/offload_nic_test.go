@@ -85,7 +85,7 @@ func (c *testNIC) must(ok bool, format string, args ...any) {
 // oneOf is true once in n times.
 func (c *testNIC) oneOf(n int) bool { return c.rng != nil && n > 0 && c.rng.IntN(n) == 0 }
 
-// offload is one and the same for all links.
+// offload is one and the same whenever it is asked for.
 func (c *testNIC) offload() *transport.Offload {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
@@ -93,13 +93,6 @@ func (c *testNIC) offload() *transport.Offload {
 		c.off = &transport.Offload{Tags: c.limits.Tags, Min: c.limits.Min, Post: c.post, Cancel: c.cancel, Seen: c.sawOne}
 	}
 	return c.off
-}
-
-// Facts is for an engine whose device is the NIC itself.
-func (c *testNIC) Facts() *transport.Facts {
-	f := c.testDevice.Facts()
-	f.Offload = c.offload()
-	return f
 }
 
 func (c *testNIC) post(tag, mask uint64, mem transport.Mem, cookie uint64) transport.Posted {

@@ -166,7 +166,7 @@ func (m *modelled) run() Stats {
 	m.short = []int{16, 60, 500}[r.IntN(3)]
 	m.wild = []int{8, 30, 1000}[r.IntN(3)]
 	m.nic = &testNIC{limits: nicLimits{Tags: 1 + r.IntN(24), Min: 256}, peers: []int{1}, rng: r, refuse: r.IntN(3) * 20, noSync: r.IntN(2) == 0, noRead: r.IntN(4) == 0}
-	m.net = newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1, bare: r.IntN(2) == 0, nic: func(rank int) *testNIC {
+	m.net = newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1, nic: func(rank int) *testNIC {
 		if rank == 0 {
 			return m.nic
 		}

@@ -383,12 +383,12 @@ func TestR6Seen(t *testing.T) {
 		o.net.work(0)
 	}
 	o.net.hostile = true
-	inject(wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 1}) // queued, before anybody knows whose it is
+	inject(wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 1}) // queued, before there is a link
 	inject(wire.Header{Kind: wire.EagerSync, Ctx: scriptContext, Tag: 1, ID: 1})
 	inject(wire.Header{Kind: wire.Credit}) // not counted
-	o.said()
-	o.net.linkAll()
 	o.said("seen", "seen")
+	o.net.linkAll()
+	o.said()
 	r := o.recv(1, 2, 10)
 	inject(wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 2})
 	o.got(r, 1, 2, 0)
@@ -893,7 +893,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 		e.wg.Wait()
 	}()
 	watchdog(t)
-	link := &idleLink{transport.Caps{EagerMax: 256, FragMax: 256, Offload: dev.offload()}}
+	link := &idleLink{transport.Caps{EagerMax: 256, FragMax: 256, Offload: true}}
 	e.lock()
 	e.links.peer(1).onConnected(1<<30, link, nil)
 	e.unlock()
@@ -954,6 +954,12 @@ func (c *idleNIC) Poll(pkts []transport.Packet) int {
 }
 
 func (c *idleNIC) Arm(transport.Level) bool { return len(c.pkts) == 0 }
+
+func (c *idleNIC) Facts() *transport.Facts {
+	f := c.testDevice.Facts()
+	f.Offload = c.offload()
+	return f
+}
 
 func (c *idleNIC) offload() *transport.Offload {
 	return &transport.Offload{Tags: 4, Min: 100, Cancel: func(uint64) {}, Seen: func() {},

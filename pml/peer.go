@@ -46,7 +46,9 @@ func newPeer(l *linkPath, rank int32) *peer {
 	p := &peer{l: l, rank: rank}
 	p.out.Disable()
 	p.in.Open(l.grant)
-	p.tags.offload = &l.offload
+	if l.offload.dev != nil {
+		p.tags.offload = &l.offload
+	}
 	return p
 }
 

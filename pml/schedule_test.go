@@ -84,7 +84,7 @@ const playRanks = 3
 func (p *play) run() {
 	o := netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0, put: p.upTo(2) == 0}
 	if p.nics {
-		o.nic, o.bare = p.nic, p.upTo(2) == 0
+		o.nic = p.nic
 	}
 	p.net = newTestNet(o)
 	defer p.net.close()

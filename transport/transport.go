@@ -47,7 +47,7 @@ type Facts struct {
 	Wake       []Wake // how an arrival is shown to a sleeper; several of a device that is made of several
 	Memory     *Memory
 	Introducer *Introducer
-	Offload    *Offload              // the device can match tags, and all its links say so (Caps.Offload)
+	Offload    *Offload              // the device can match tags, of messages that come as Caps.Offload says
 	Tagged     Tagged                // the device does all matching by itself, and makes no links
 	Via        func(peer int) string // of a device that is made of several: which of them has connected peer, or ""
 	Refused    func() uint64         // connections refused because they did not authenticate; any goroutine may call it
@@ -64,7 +64,7 @@ type Caps struct {
 	WhyNoRMA  string // if RMA is nil: the reason, for logs
 	Presence  *Presence
 	ZeroCopy  *ZeroCopy
-	Offload   *Offload // the device through which all messages of this peer come, and which can match them
+	Offload   bool // all messages of this peer come through Facts.Offload, which can match them
 }
 
 // Level of Arm: which arrivals are shown, and to which sleeper.

@@ -208,7 +208,7 @@ func abilities(d transport.Device, l transport.Link) row {
 		rma = "get"
 	}
 	return row{"RMA": rma, "zero copy": can(caps.ZeroCopy != nil), "presence": can(caps.Presence != nil),
-		"memory": can(facts.Memory != nil), "offload": can(caps.Offload != nil), "tagged": can(facts.Tagged != nil)}
+		"memory": can(facts.Memory != nil), "offload": can(caps.Offload), "tagged": can(facts.Tagged != nil)}
 }
 
 func TestOpenNamed(t *testing.T) {

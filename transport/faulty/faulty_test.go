@@ -221,7 +221,7 @@ func TestCut(t *testing.T) {
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		if c := ba.Caps(); c.ZeroCopy != nil || c.Offload != nil || b.Facts().Offload != nil {
+		if c := ba.Caps(); c.ZeroCopy != nil || c.Offload || b.Facts().Offload != nil {
 			t.Error("a link that is to be cut has ZeroCopy or Offload")
 		}
 		var seen []transport.Packet

@@ -28,9 +28,7 @@ func (d *Device) wrapLink(inner transport.Link, peer int) *link {
 	if l.caps.ZeroCopy != nil {
 		l.caps.ZeroCopy = l.zeroCopy(l.caps.ZeroCopy)
 	}
-	if l.caps.Offload != nil {
-		l.caps.Offload = d.facts.Offload
-	}
+	l.caps.Offload = l.caps.Offload && d.facts.Offload != nil
 	return l
 }
 

@@ -36,12 +36,22 @@ func New(devs ...transport.Device) (*Device, error) {
 	for i := range d.sources {
 		d.order = append(d.order, &d.sources[i])
 	}
-	d.facts = transport.Facts{Memory: memoryOf(devs), Via: d.viaOf, Refused: d.refused,
+	d.facts = transport.Facts{Memory: memoryOf(devs), Offload: offloadOf(devs), Via: d.viaOf, Refused: d.refused,
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf}}
 	for _, dev := range devs {
 		d.facts.Wake = append(d.facts.Wake, dev.Facts().Wake...)
 	}
 	return d, nil
+}
+
+// offloadOf is the device that matches tags; nil: none does.
+func offloadOf(devs []transport.Device) *transport.Offload {
+	for _, dev := range devs {
+		if o := dev.Facts().Offload; o != nil {
+			return o
+		}
+	}
+	return nil
 }
 
 // memoryOf is the memory of the first device that allocates any, and the others import it; nil: none allocates.

@@ -60,7 +60,7 @@ func (a Ability) given(has bool) Ability {
 // of returns the abilities of a device and its link.
 func of(f *transport.Facts, c *transport.Caps) Ability {
 	a := ZeroCopy.given(c.ZeroCopy != nil) | Room.given(c.TellsRoom) | Presence.given(c.Presence != nil) |
-		Offload.given(f.Offload != nil && c.Offload != nil) | Introducer.given(f.Introducer != nil) |
+		Offload.given(f.Offload != nil && c.Offload) | Introducer.given(f.Introducer != nil) |
 		Refused.given(f.Refused != nil) | Via.given(f.Via != nil)
 	if r := c.RMA; r != nil {
 		a |= Get | Put.given(r.Put != nil) | PutNote.given(r.PutNote != nil) |

@@ -25,9 +25,7 @@ func newLink(s *session) *link {
 	if at.caps.atomics {
 		l.caps.RMA.FetchAdd, l.caps.RMA.CompareSwap = l.fetchAdd, l.compareSwap
 	}
-	if s.both {
-		l.caps.Offload = s.d.facts.Offload
-	}
+	l.caps.Offload = s.both
 	return l
 }
 

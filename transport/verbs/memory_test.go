@@ -206,9 +206,9 @@ func TestCloseUnpins(t *testing.T) {
 	needSoft(t)
 	for _, n := range []int{0, 8} {
 		t.Run(fmt.Sprint("cache ", n), func(t *testing.T) {
-			_, _, ab, _ := two(t, caching(n), tagsOn)
+			a, _, ab, _ := two(t, caching(n), tagsOn)
 			register(t, ab, make([]byte, 1<<20))
-			if did := ab.caps.Offload.Post(5, ^uint64(0), transport.HostMem(make([]byte, 1<<20)),
+			if did := a.facts.Offload.Post(5, ^uint64(0), transport.HostMem(make([]byte, 1<<20)),
 				7); did != transport.PostedDown {
 				t.Fatal("not posted: ", did)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/multi"
 	"github.com/gorun-mpi/mpi/transport/transporttest"
 )
 
@@ -52,6 +53,23 @@ func TestConformanceMixed(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
 		return transporttest.Pair{A: newDevice(t, 0, 2, tagsOn), B: newDevice(t, 1, 2)}
 	}, suite(transporttest.Brief())...)
+}
+
+// What a device does for its receives passes through one of several.
+func TestConformanceAmongSeveral(t *testing.T) {
+	needSoft(t)
+	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
+		among := func(d transport.Device) transport.Device {
+			several, err := multi.New(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return several
+		}
+		p := pair(tagsOn)(t)
+		return transporttest.Pair{A: among(p.A), B: among(p.B)}
+	}, transporttest.Has(able&^transporttest.Import|transporttest.Offload|transporttest.Via), transporttest.BadKeysEnd(),
+		transporttest.Leaves(receives/2), transporttest.Brief())
 }
 
 // The records that Go and C share have one layout.
