@@ -137,7 +137,7 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []string) error {
 	var c *cleaner
 	if cleanerArgv != nil {
-		if c, _ = startCleaner(cleanerArgv); c != nil {
+		if c, _ = startCleaner(cleanerArgv, ""); c != nil {
 			defer c.stop()
 			c.folder(folder)
 		}

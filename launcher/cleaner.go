@@ -10,31 +10,38 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
 // cleaner is a second process that outlives a gorun that is killed by SIGKILL. The parent-death signal ends the ranks
-// then. What the ranks have started themselves (the program behind a wrapper script) gets no such signal and would run
-// on, and the go command leaves its temporary folder. The cleaner learns of process groups and folders through a pipe;
-// when the pipe ends it kills and removes them. At a proper end it is killed first.
+// then. What the ranks have started themselves (the program behind a wrapper script, a daemon) gets no such signal and
+// would run on, and the go command leaves its temporary folder. The cleaner learns of process groups and folders, and of
+// the job's mark in the environment of its processes, through a pipe; when the pipe ends it kills and removes them. At a
+// proper end it is killed first.
 type cleaner struct {
-	pipe *os.File
+	pipe *os.File // non-blocking
 	pid  int
 }
 
 // pipeHolds is how many groups can be written into a pipe of 4 KiB, the smallest there is, before the cleaner reads it.
-const pipeHolds = 4096 / len("group 2147483647\n")
+const pipeHolds = (4096 - 256) / len("group 2147483647\n")
 
-// startCleaner runs argv, which must call Clean. The groups that exist already are in the pipe before the cleaner
-// starts, so that it knows them even if gorun is killed right after the start.
-func startCleaner(argv []string, groups ...int) (*cleaner, error) {
+// startCleaner runs argv, which must call Clean. The mark (no longer than 200 bytes) and the groups (at most pipeHolds)
+// are in the pipe before the cleaner starts, so that it knows them even if gorun is killed right after the start.
+func startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
 	r, w, err := pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer syscall.Close(r)
-	c := &cleaner{pipe: os.NewFile(uintptr(w), "cleaner")}
-	first := min(len(groups), pipeHolds)
-	c.add(groups[:first])
+	c := &cleaner{pipe: nearEnd(w, "cleaner")}
+	if mark != "" {
+		c.mark(mark)
+	}
+	for _, pgid := range groups {
+		c.group(pgid)
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		c.pipe.Close()
@@ -52,22 +59,17 @@ func startCleaner(argv []string, groups ...int) (*cleaner, error) {
 		c.pipe.Close()
 		return nil, err
 	}
-	c.add(groups[first:])
 	return c, nil
 }
 
-func (c *cleaner) add(groups []int) {
-	for _, pgid := range groups {
-		c.group(pgid)
-	}
-}
-
+func (c *cleaner) mark(env string)   { fmt.Fprintln(c.pipe, markWord, env) }
 func (c *cleaner) group(pgid int)    { fmt.Fprintln(c.pipe, groupWord, pgid) }
 func (c *cleaner) folder(dir string) { fmt.Fprintln(c.pipe, folderWord, dir) }
 
 const (
 	groupWord  = "group"
 	folderWord = "folder"
+	markWord   = "mark"
 	tempPrefix = "gorun-" // of the folders that a cleaner may remove
 )
 
@@ -82,9 +84,85 @@ func (c *cleaner) stop() {
 	c.pipe.Close()
 }
 
-// Clean is the life of the cleaner: it reads the names of process groups and folders, one a line, until in ends, and
-// then kills and removes them.
+// cleanerDelay is when the cleaner of a job starts: not while the ranks start, whose processors it would take, and not at
+// all for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
+const cleanerDelay = 25 * time.Millisecond
+
+// cleanerTask starts the cleaner of a job and tells it of process groups. It is a goroutine of its own: the cleaner may
+// be stopped, or have no processor for long.
+type cleanerTask struct {
+	start  func(mark string, groups ...int) (*cleaner, error)
+	mark   string // set before the first group is added
+	groups chan int
+	quit   chan struct{}
+	done   chan struct{}
+}
+
+func newCleanerTask(ranks int, start func(mark string, groups ...int) (*cleaner, error)) *cleanerTask {
+	t := &cleanerTask{start: start, groups: make(chan int, ranks), quit: make(chan struct{}), done: make(chan struct{})}
+	go t.run()
+	return t
+}
+
+// add makes the cleaner know a process group. It never waits: there is room for all.
+func (t *cleanerTask) add(mark string, group int) {
+	if t.mark == "" {
+		t.mark = mark
+	}
+	t.groups <- group
+}
+
+// stop ends the cleaner.
+func (t *cleanerTask) stop() {
+	close(t.quit)
+	<-t.done
+}
+
+func (t *cleanerTask) run() {
+	defer close(t.done)
+	var groups []int
+	select {
+	case g := <-t.groups:
+		groups = append(groups, g)
+	case <-t.quit:
+		return
+	}
+	select {
+	case <-time.After(cleanerDelay):
+	case <-t.quit:
+		return
+	}
+	for len(t.groups) > 0 && len(groups) < pipeHolds {
+		groups = append(groups, <-t.groups)
+	}
+	c, err := t.start(t.mark, groups...)
+	if err != nil {
+		return // without a cleaner the job runs all the same
+	}
+	defer c.stop()
+	told := make(chan struct{})
+	defer close(told)
+	go func() {
+		select {
+		case <-t.quit:
+			c.pipe.SetWriteDeadline(time.Now())
+		case <-told:
+		}
+	}()
+	for {
+		select {
+		case g := <-t.groups:
+			c.group(g)
+		case <-t.quit:
+			return
+		}
+	}
+}
+
+// Clean is the life of the cleaner: it reads the names of process groups and folders, and the job's mark, one a line,
+// until in ends, and then kills and removes them.
 func Clean(in io.Reader) {
+	var mark string
 	var groups []int
 	var folders []string
 	lines := bufio.NewScanner(in)
@@ -95,10 +173,15 @@ func Clean(in io.Reader) {
 			groups = append(groups, n)
 		case what == folderWord && strings.HasPrefix(filepath.Base(arg), tempPrefix):
 			folders = append(folders, arg)
+		case what == markWord && strings.HasPrefix(arg, pmi.EnvJob+"=gorun_"):
+			mark = arg
 		}
 	}
 	for _, n := range groups {
 		syscall.Kill(-n, syscall.SIGKILL)
+	}
+	if mark != "" {
+		killMarked(mark)
 	}
 	for _, dir := range folders {
 		removeFolder(dir)

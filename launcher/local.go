@@ -2,10 +2,15 @@ package launcher
 
 import (
 	"os"
+	"os/signal"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
 // local starts processes on this host.
@@ -15,35 +20,58 @@ import (
 //
 // A process that has ended stays unreaped (a zombie) until Close: as long as it exists neither its pid nor
 // its process group's number can be given to another process, which a signal would then hit.
+//
+// No thread waits for a process: Go's runtime ends a program with 10,000 threads. Deaths are heard of in their order by
+// deathWatch, or else by asking for each rank after a SIGCHLD.
 type local struct {
 	host  string
-	alone bool     // any child process left at the end is ours
-	argv  []string // of the cleaner; nil: none
+	alone bool // any child process is ours, but for others
 	exits chan Exit
-	work  chan func() // for the starter thread
+	work  chan func()  // for the starter thread
+	clean *cleanerTask // nil: none
 
-	mu      sync.Mutex
-	pids    map[int]int // guarded by mu; rank -> pid, which is the process group too; until reaped
-	cleaner *cleaner    // guarded by mu; nil until cleanerDelay after the start of the first rank
-	groups  []int       // guarded by mu; what a cleaner must know
-	watch   sync.WaitGroup
-	closed  bool
+	living    sync.WaitGroup // ranks that have not ended
+	deaths    *deathWatch    // nil: none
+	unwatched chan int       // pids of ranks that deaths does not watch; with room for all
+	quit      chan struct{}  // ends the goroutines in tasks
+	tasks     sync.WaitGroup
+
+	look   time.Time  // when reapOrphans looks at all processes; watchChildren's
+	births sync.Mutex // held while a process starts: its pid is not known yet, and it is no orphan
+
+	mu     sync.Mutex
+	pids   map[int]int  // guarded by mu; rank -> pid, which is the process group too; until reaped
+	ranks  map[int]int  // guarded by mu; the inverse of pids
+	others map[int]bool // children from before the job; not changed later
+	helper int          // guarded by mu; the pid of the cleaner
+	mark   string       // guarded by mu; what is in the environment of every process of the job
+	closed bool         // guarded by mu
 }
 
-// Local returns the backend for this host. alone: this process has no children but the job's. cleaner is a
-// command that calls Clean; nil for none.
-func Local(size int, alone bool, cleaner []string) Backend {
+// Local returns the backend for this host. alone: this process has no children but the job's, and those that it has now.
+// argv is a command that calls Clean; nil for none.
+func Local(size int, alone bool, argv []string) Backend {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
 	l := &local{
-		host: host, alone: alone, argv: cleaner, exits: make(chan Exit, size), work: make(chan func()),
-		pids: make(map[int]int, size),
+		host: host, alone: alone, exits: make(chan Exit, size), work: make(chan func()),
+		unwatched: make(chan int, size), deaths: newDeathWatch(size), quit: make(chan struct{}),
+		pids: make(map[int]int, size), ranks: make(map[int]int, size), others: map[int]bool{},
+	}
+	if argv != nil {
+		l.clean = newCleanerTask(size, func(mark string, groups ...int) (*cleaner, error) {
+			return l.startCleaner(argv, mark, groups...)
+		})
 	}
 	ready := make(chan struct{})
 	go l.starter(ready)
 	<-ready
+	if l.deaths != nil {
+		l.tasks.Go(l.watchDeaths)
+	}
+	l.tasks.Go(l.watchChildren)
 	return l
 }
 
@@ -53,6 +81,9 @@ func (l *local) starter(ready chan<- struct{}) {
 	runtime.LockOSThread()
 	if l.alone {
 		becomeSubreaper()
+		for _, c := range children() {
+			l.others[c.pid] = true
+		}
 	}
 	close(ready)
 	for f := range l.work {
@@ -65,6 +96,8 @@ func (l *local) Host(int) string { return l.host }
 func (l *local) Exits() <-chan Exit { return l.exits }
 
 func (l *local) Start(s *Spec) (pid int, err error) {
+	l.births.Lock()
+	defer l.births.Unlock()
 	done := make(chan struct{})
 	l.work <- func() {
 		defer close(done)
@@ -75,40 +108,99 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 		return 0, err
 	}
 	l.mu.Lock()
-	l.pids[s.Rank] = pid
-	l.remember(pid)
-	l.mu.Unlock()
-	l.watch.Go(func() {
-		e := waitExit(pid)
-		e.Rank, e.Pid, e.Host = s.Rank, pid, l.host
-		l.exits <- e // has room for all
-	})
+	defer l.mu.Unlock()
+	if l.closed {
+		syscall.Kill(-pid, syscall.SIGKILL)
+		return 0, os.ErrProcessDone
+	}
+	l.pids[s.Rank], l.ranks[pid] = pid, s.Rank
+	l.mark = markOf(s.Env)
+	l.living.Add(1)
+	if l.deaths == nil || !l.deaths.add(pid) {
+		l.unwatched <- pid
+	}
+	if l.clean != nil {
+		l.clean.add(l.mark, pid)
+	}
 	return pid, nil
 }
 
-// cleanerDelay is when the cleaner starts: not while the ranks start, whose processors it would take, and not at all
-// for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
-const cleanerDelay = 25 * time.Millisecond
-
-// remember makes the cleaner know a process group. Called with mu held. Without a cleaner the job runs all the same.
-func (l *local) remember(group int) {
-	if l.argv == nil {
-		return
+// markOf is what tells the processes of a job from all others: the name of the job, which each inherits in its
+// environment.
+func markOf(env []string) string {
+	for _, kv := range slices.Backward(env) {
+		if strings.HasPrefix(kv, pmi.EnvJob+"=") {
+			return kv
+		}
 	}
-	if l.groups = append(l.groups, group); l.cleaner != nil {
-		l.cleaner.group(group)
-	} else if len(l.groups) == 1 {
-		time.AfterFunc(cleanerDelay, l.beginCleaner)
+	return ""
+}
+
+// watchDeaths reports ranks that have ended.
+func (l *local) watchDeaths() {
+	for pid := range l.deaths.all {
+		if !l.report(pid) {
+			l.unwatched <- pid
+		}
 	}
 }
 
-func (l *local) beginCleaner() {
+// watchChildren looks after a SIGCHLD for ranks that nothing else watches, and for orphans that have ended.
+func (l *local) watchChildren() {
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	defer signal.Stop(died)
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	var pids []int
+	for {
+		select {
+		case <-l.quit:
+			return
+		case pid := <-l.unwatched:
+			if !l.report(pid) {
+				pids = append(pids, pid)
+			}
+			continue
+		case <-died:
+		case <-again.C:
+		}
+		begin := time.Now()
+		pids = slices.DeleteFunc(pids, l.report)
+		if l.alone {
+			if wait := l.reapOrphans(); wait > 0 {
+				again.Reset(wait)
+			}
+		}
+		// With thousands of ranks a look takes milliseconds, and each has a SIGCHLD of its own at the end.
+		select {
+		case <-time.After(min(4*time.Since(begin), 50*time.Millisecond)):
+		case <-l.quit:
+			return
+		}
+	}
+}
+
+// report delivers the end of a rank. It returns false if that lives.
+func (l *local) report(pid int) bool {
+	e, ended := peek(pid)
+	if !ended {
+		return false
+	}
+	l.mu.Lock()
+	e.Rank, e.Pid, e.Host = l.ranks[pid], pid, l.host
+	l.mu.Unlock()
+	l.exits <- e // has room for all
+	l.living.Done()
+	return true
+}
+
+// isOurs: this child is no orphan.
+func (l *local) isOurs(pid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return
-	}
-	l.cleaner, _ = startCleaner(l.argv, l.groups...)
+	_, rank := l.ranks[pid]
+	return rank || l.others[pid] || l.helper == pid
 }
 
 func (l *local) Signal(rank int, sig syscall.Signal) {
@@ -119,26 +211,48 @@ func (l *local) Signal(rank int, sig syscall.Signal) {
 	}
 }
 
+func (l *local) startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
+	l.births.Lock()
+	defer l.births.Unlock()
+	c, err := startCleaner(argv, mark, groups...)
+	if err == nil {
+		l.mu.Lock()
+		l.helper = c.pid
+		l.mu.Unlock()
+	}
+	return c, err
+}
+
 func (l *local) Close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.closed {
+		l.mu.Unlock()
 		return
 	}
 	l.closed = true
 	for _, pid := range l.pids {
 		syscall.Kill(-pid, syscall.SIGKILL)
 	}
-	l.watch.Wait() // every leader is dead now
-	for rank, pid := range l.pids {
+	l.mu.Unlock()
+	l.living.Wait()
+	if l.clean != nil {
+		l.clean.stop() // before the groups' numbers are given up, which it would kill if we were killed
+	}
+	close(l.quit)
+	if l.deaths != nil {
+		l.deaths.close()
+	}
+	l.tasks.Wait()
+	l.mu.Lock()
+	for _, pid := range l.pids {
 		reap(pid)
-		delete(l.pids, rank)
 	}
-	if l.cleaner != nil {
-		l.cleaner.stop()
-	}
+	clear(l.pids)
+	clear(l.ranks)
+	mark := l.mark
+	l.mu.Unlock()
 	if l.alone {
-		killOrphans()
+		killOrphans(l.others, mark)
 	}
 	close(l.work)
 }

@@ -2,11 +2,7 @@ package launcher
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,10 +12,6 @@ const canBind = true
 func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
-
-// becomeSubreaper makes this process, instead of init, the parent of processes whose own parent ends, so that none is
-// lost.
-func becomeSubreaper() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
 // bindThread changes the affinity of the calling thread, which must be locked, until restore.
 func bindThread(ids []int) (restore func(), err error) {
@@ -39,81 +31,43 @@ func bindThread(ids []int) (restore func(), err error) {
 	return func() { unix.SchedSetaffinity(0, &old) }, nil
 }
 
-// waitExit waits for the end of a child and leaves it unreaped.
-func waitExit(pid int) Exit {
-	var info unix.Siginfo
-	for {
-		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return Exit{Err: fmt.Errorf("waitid: %w", err)}
-		}
-		break
+// peek says whether a child has ended, and how, and leaves it unreaped.
+func peek(pid int) (e Exit, ended bool) {
+	info, err := dead(unix.P_PID, pid)
+	if err != nil {
+		return Exit{Err: fmt.Errorf("waitid: %w", err)}, true
 	}
-	status := childStatus(&info)
+	if info == nil {
+		return Exit{}, false
+	}
+	status := childStatus(info)
 	const cldExited, cldDumped = 1, 3
 	if info.Code == cldExited {
-		return Exit{Code: status}
+		return Exit{Code: status}, true
 	}
-	return Exit{Signal: syscall.Signal(status), Core: info.Code == cldDumped}
+	return Exit{Signal: syscall.Signal(status), Core: info.Code == cldDumped}, true
 }
 
-// reap takes the status of a child that has ended.
+// dead returns a child that has ended and is unreaped; nil: none.
+func dead(which, pid int) (*unix.Siginfo, error) {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(which, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil || info.Signo == 0:
+			return nil, err
+		}
+		return &info, nil
+	}
+}
+
+// reap takes the status of a child that has ended. It waits for no other.
 func reap(pid int) {
 	for {
-		if _, err := unix.Wait4(pid, nil, 0, nil); err != unix.EINTR {
+		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != unix.EINTR {
 			return
 		}
 	}
-}
-
-// killOrphans kills the children of this process until there are none: all that the ranks left behind, in any process
-// group or session.
-func killOrphans() {
-	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
-		if _, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err == unix.ECHILD {
-			return // the usual case, without a look at all of /proc
-		}
-		pids := children()
-		for _, pid := range pids {
-			unix.Kill(pid, unix.SIGKILL)
-		}
-		for _, pid := range pids {
-			reap(pid)
-		}
-	}
-}
-
-// children lists the processes whose parent is this one.
-func children() []int {
-	self := os.Getpid()
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err == nil && parentOf(pid) == self {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-func parentOf(pid int) int {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	// pid (name, which may hold anything) state ppid ...
-	_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
-	f := strings.Fields(rest)
-	if len(f) < 2 {
-		return 0
-	}
-	ppid, _ := strconv.Atoi(f[1])
-	return ppid
 }

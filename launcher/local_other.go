@@ -2,36 +2,53 @@
 
 package launcher
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 // Outside Linux a process cannot be bound, and a rank learns of gorun's death only by the end of the control socket.
 const canBind = false
 
 func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-func becomeSubreaper() {}
-
 func bindThread([]int) (restore func(), err error) { return func() {}, nil }
 
-// waitExit has no way to leave the child unreaped here.
-func waitExit(pid int) Exit {
+// peek has no way to leave the child unreaped here.
+func peek(pid int) (e Exit, ended bool) {
 	var status syscall.WaitStatus
 	for {
-		_, err := syscall.Wait4(pid, &status, 0, nil)
-		if err == syscall.EINTR {
+		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR:
 			continue
+		case err != nil:
+			return Exit{Err: err}, true
+		case got == 0:
+			return Exit{}, false
+		case status.Signaled():
+			return Exit{Signal: status.Signal(), Core: status.CoreDump()}, true
 		}
-		if err != nil {
-			return Exit{Err: err}
-		}
-		break
+		return Exit{Code: status.ExitStatus()}, true
 	}
-	if status.Signaled() {
-		return Exit{Signal: status.Signal(), Core: status.CoreDump()}
-	}
-	return Exit{Code: status.ExitStatus()}
 }
 
 func reap(int) {}
 
-func killOrphans() {}
+// There are no subreapers here, and no list of processes that could be read: orphans are lost.
+
+type child struct{ pid int }
+
+func becomeSubreaper()                    {}
+func children() []child                   { return nil }
+func (*local) reapOrphans() time.Duration { return 0 }
+func killOrphans(map[int]bool, string)    {}
+func killMarked(string)                   {}
+
+// deathWatch is Linux's.
+type deathWatch struct{}
+
+func newDeathWatch(int) *deathWatch        { return nil }
+func (*deathWatch) add(int) bool           { return false }
+func (*deathWatch) all(func(pid int) bool) {}
+func (*deathWatch) close()                 {}

@@ -146,6 +146,7 @@ func TestRankThatCannotEnd(t *testing.T) {
 
 // What comes while a rank starts is for it as well, once it runs: it is not left over.
 func TestSignalDuringAStart(t *testing.T) {
+	Local(1, false, nil).Close() // os/signal keeps a goroutine from its first use on
 	before := leak.Take()
 	b := newStuck(t, 3, true)
 	code, said := runStuck(t, b, 0, func() {

@@ -1,0 +1,152 @@
+package launcher
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+)
+
+// startShells starts ranks that run scripts.
+func startShells(t *testing.T, b Backend, scripts ...string) (pids []int) {
+	t.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for rank, script := range scripts {
+		pid, err := b.Start(&Spec{Rank: rank, Path: "/bin/sh", Argv: []string{"sh", "-c", script},
+			Stdin: null, Stdout: null, Stderr: null, Control: null})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// The ends of ranks are reported with and without a watch for deaths, which so many ranks leave no descriptors for.
+func TestExits(t *testing.T) {
+	Local(1, false, nil).Close() // os/signal keeps a goroutine from its first use on
+	before := leak.Take()
+	for _, size := range []int{3, 1 << 20} {
+		b := Local(size, false, nil)
+		if watched := b.(*local).deaths != nil; watched != (size == 3) {
+			t.Errorf("a job of %d ranks has a watch for deaths: %v", size, watched)
+		}
+		pids := startShells(t, b, "exit 3", "kill -9 $$", "sleep 0.1")
+		want := []Exit{{Rank: 0, Pid: pids[0], Code: 3}, {Rank: 1, Pid: pids[1], Signal: syscall.SIGKILL}, {Rank: 2, Pid: pids[2]}}
+		for range want {
+			select {
+			case e := <-b.Exits():
+				w := want[e.Rank]
+				if w.Host = b.Host(e.Rank); e != w {
+					t.Errorf("of %d ranks: %+v, want %+v", size, e, w)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("of %d ranks: an end is not reported", size)
+			}
+		}
+		b.Close()
+	}
+	if err := before.Check(30 * time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
+// Until the cleaner is dead the numbers of the ranks' process groups are not given up: gorun might be killed now, and
+// the cleaner would kill what has got such a number.
+func TestCleanerEndsBeforeRanksAreReaped(t *testing.T) {
+	for range 20 {
+		b := Local(8, false, []string{"/bin/sleep", "1000"}).(*local)
+		pids := startShells(t, b, "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0")
+		helper := 0
+		proc.Eventually(t, "the cleaner", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			helper = b.helper
+			return helper != 0
+		})
+		closed := make(chan struct{})
+		go func() { defer close(closed); b.Close() }()
+		for watching := true; watching; {
+			select {
+			case <-closed:
+				watching = false
+			default:
+			}
+			for _, pid := range pids {
+				if syscall.Kill(pid, 0) != syscall.ESRCH {
+					continue
+				}
+				if _, lives := proc.Lookup(helper); lives {
+					t.Fatalf("rank's process %d has been reaped and the cleaner lives", pid)
+				}
+			}
+		}
+	}
+}
+
+// A cleaner that does not read, being stopped for example, keeps gorun neither from starting ranks nor from ending.
+func TestCleanerDoesNotRead(t *testing.T) {
+	const groups = 20000 // more than a pipe holds
+	begun := make(chan *cleaner, 1)
+	c := newCleanerTask(groups, func(mark string, groups ...int) (*cleaner, error) {
+		c, err := startCleaner([]string{"/bin/sleep", "1000"}, mark, groups...)
+		begun <- c
+		return c, err
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range groups {
+			c.add("GORUN_JOB=gorun_x", 1<<30+i)
+		}
+		<-begun
+		time.Sleep(10 * time.Millisecond) // the pipe is full now, or soon
+		c.stop()
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for the cleaner to read")
+	}
+}
+
+// When its launcher is gone the cleaner kills what has the job's mark, in any session, and nothing else.
+func TestCleanerKillsMarked(t *testing.T) {
+	const mark = "GORUN_JOB=gorun_of_TestCleanerKillsMarked"
+	run := func(env string) *exec.Cmd {
+		cmd := exec.Command("/bin/sleep", "1000")
+		cmd.Env = []string{"A=b", env, "C=d"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		return cmd
+	}
+	marked, other, longer := run(mark), run("GORUN_JOB=gorun_other"), run(mark+"x")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c := &cleaner{pipe: w}
+	c.mark(mark)
+	w.Close()
+	Clean(r)
+	if err := marked.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the marked process: %v", err)
+	}
+	for _, cmd := range []*exec.Cmd{other, longer} {
+		if _, lives := proc.Lookup(cmd.Process.Pid); !lives {
+			t.Errorf("a process with %s is dead", cmd.Env[1])
+		}
+	}
+}
