@@ -112,6 +112,9 @@ func TestDeathInFinalize(t *testing.T) {
 	t.Run("another rank's", func(t *testing.T) {
 		run(t, spec{n: 2, role: "in finalize", args: []string{"exit"}}, 5).says(`^gorun: rank 1 .* exited with code 5`)
 	})
+	t.Run("another rank's under hydra", func(t *testing.T) {
+		run(t, spec{n: 2, role: "in finalize", args: []string{"exit"}, hydra: true}, 5)
+	})
 	t.Run("gorun's", func(t *testing.T) {
 		j := start(t, spec{n: 2, role: "in finalize"})
 		proc.Eventually(t, "rank 0 to be in Finalize", func() bool { return strings.Contains(j.out.String(), "ready\n") })

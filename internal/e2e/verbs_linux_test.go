@@ -61,6 +61,10 @@ func TestVerbsSenderTakesNoPart(t *testing.T) {
 	}
 }
 
+func TestVerbsStopped(t *testing.T) {
+	stoppedAtFirstContact(t, "GORUN_TRANSPORTS=verbs", "GORUN_VERBS_LIB="+softhca.Build(t), "SOFTHCA_DIR="+t.TempDir())
+}
+
 // stamps is the time that a rank has printed behind a word. Both ranks have the same clock.
 func stamps(t *testing.T, j *job, word string) int64 {
 	t.Helper()
