@@ -37,6 +37,7 @@ type Link interface {
 	// Caps are fixed when the link is made, but for FragMax.
 	Caps() *Caps
 	// TrySend takes a packet, or returns false and has taken nothing: there is no room now, try after the next Poll.
+	// A refusal because the peer does not poll ends the peer's sleep of level Urgent: nothing urgent comes otherwise.
 	// h and payload are copied before it returns. A link whose peer is gone takes packets and drops them;
 	// Poll reports that end with Down.
 	TrySend(h *wire.Header, payload []byte) bool

@@ -112,23 +112,30 @@ func hungUp(err error) bool {
 const (
 	pauseMin = 25 * time.Millisecond
 	pauseMax = 400 * time.Millisecond
+
+	queuePause = time.Millisecond
 )
 
 // Retry calls dial until it is no longer turned away, with pauses that grow and together are about as long as patience.
-// How long a call takes does not count: either side may have stood still in it.
+// How long a call takes does not count: either side may have stood still in it. A listener on this host whose queue is
+// full (EAGAIN) is dialled for as long as ctx says, since it empties its queue unless it is stopped.
 func Retry(ctx context.Context, patience time.Duration, dial func() error) error {
 	pause, waited := pauseMin, time.Duration(0)
 	for {
-		err := dial()
-		if !errors.Is(err, ErrTurnedAway) || waited >= patience {
+		err, next := dial(), pause
+		switch {
+		case errors.Is(err, syscall.EAGAIN):
+			next = queuePause
+		case !errors.Is(err, ErrTurnedAway) || waited >= patience:
 			return err
+		default:
+			waited += pause
+			pause = min(2*pause, pauseMax)
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(next):
 		case <-ctx.Done():
 			return err
 		}
-		waited += pause
-		pause = min(2*pause, pauseMax)
 	}
 }

@@ -45,6 +45,9 @@ func (c *Consumer) Ready() bool {
 	return uint32(c.slots[c.pos&c.mask].seq.Load()>>32) == uint32(c.pos+1)
 }
 
+// Begun reports whether the producer has published anything since the ring was made. Any goroutine may call it.
+func (c *Consumer) Begun() bool { return c.slots[0].seq.Load() != 0 }
+
 // Small returns n bytes of the small area at off; false if that is not inside it.
 func (c *Consumer) Small(off, n uint32) ([]byte, bool) { return part(c.small, off, n) }
 

@@ -9,17 +9,6 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Options of a Device.
-type Options struct {
-	Rank, Size int
-	Local      int
-	Bulk       int
-	NoGet      bool
-	Job        string
-	Secret     func() ([]byte, error)
-	Log        func(msg string, args ...any)
-}
-
 // New returns ErrUnavailable: shared memory needs Linux.
 func New(Options) (transport.Device, error) {
 	return nil, fmt.Errorf("%w: shm needs Linux (memfd_create, futex), this is %s",

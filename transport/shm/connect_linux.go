@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,16 +25,18 @@ import (
 //
 //	address  magic u32, version u32, name of the socket …
 //	hello    slots, small, bulk (u32 each), card …                         + the ring's memory; with the confirmation
-//	welcome  ring number u32, probe address u64, probe value [8]           + inbox, two eventfds; with the answer
+//	welcome  ring number u32, probe address u64, probe value [8]           + inbox, two doorbells; with the answer
+//	ready    one byte, when the dialler has taken all of that. Without it the connection's end is that of an attempt.
 const (
 	magic    = 0x4d485347 // "GSHM"
-	version  = 3
-	protocol = "gorun shm 3"
+	version  = 4
+	protocol = "gorun shm 4"
 
 	addressMin  = 8
 	helloSize   = 12 // without the card
 	maxCard     = 1024
 	welcomeSize = 20
+	ready       = 1
 
 	// handshakeTime is how long a dialler may take to prove itself.
 	handshakeTime = 20 * time.Second
@@ -65,8 +68,8 @@ const pendingMin = 128
 // authenticate is the acceptor's side of the handshake up to the peer's proof.
 func (d *Device) authenticate(conn net.Conn) (*auth.Session, error) {
 	c := conn.(*net.UnixConn)
-	if cred, err := credentials(c); err != nil || int(cred.Uid) != os.Getuid() && cred.Uid != 0 {
-		return nil, &auth.Error{Why: auth.OtherUser}
+	if err := checkUser(c); err != nil {
+		return nil, err
 	}
 	p := &packetConn{UnixConn: c}
 	s, err := d.auth.Accept(p)
@@ -74,6 +77,14 @@ func (d *Device) authenticate(conn net.Conn) (*auth.Session, error) {
 		p.closeFDs()
 	}
 	return s, err
+}
+
+// checkUser looks whose process is at the other end: this user's, or the administrator's.
+func checkUser(c *net.UnixConn) error {
+	if cred, err := credentials(c); err != nil || int(cred.Uid) != os.Getuid() && cred.Uid != 0 {
+		return &auth.Error{Why: auth.OtherUser}
+	}
+	return nil
 }
 
 // keep records an open connection, or closes it because the device is closing.
@@ -119,13 +130,20 @@ func (d *Device) serve(s *auth.Session) {
 	if err != nil {
 		return // the peer sees the closed connection
 	}
-	p.out = []int{d.boxFD, d.goroutineFD, d.threadFD}
+	p.out = []int{d.own.fd, d.own.goroutineFD, d.own.threadFD}
 	if err = s.Answer(d.welcome(r)); err == nil {
 		_, err = s.Finish()
 	}
 	if err == nil {
-		err = d.segments.receive(p.UnixConn, s.Peer)
+		err = p.awaitReady()
 	}
+	if err != nil { // the peer lives, as far as this connection says, and may connect again
+		d.dropRing(r)
+		return
+	}
+	d.useRing(r)
+	err = d.segments.receive(p.UnixConn, s.Peer)
+	d.segments.forget(func(k segKey) bool { return k.peer == s.Peer })
 	d.mu.Lock()
 	closed := d.closed
 	d.mu.Unlock()
@@ -188,7 +206,7 @@ func decodeHello(b []byte) (g ring.Geometry, card []byte, err error) {
 	return g, b[helloSize:], g.Check()
 }
 
-// addRing gives the ring a number and makes polls find it.
+// addRing gives the ring a number. Polls do not find it before useRing.
 func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte) (*inRing, error) {
 	c, err := ring.NewConsumer(mem, g)
 	if err != nil {
@@ -201,9 +219,30 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte) (*i
 		return nil, fmt.Errorf("shm: rank %d is connected already", peer)
 	}
 	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer), card: card}
-	d.setRings(append(d.rings[:len(d.rings):len(d.rings)], r))
+	d.setRings(append(d.rings[:len(d.rings):len(d.rings)], nil))
 	d.byPeer[peer] = r
 	return r, nil
+}
+
+// useRing makes polls find the ring. Its sender may have marked it before that: then it is marked once more.
+func (d *Device) useRing(r *inRing) {
+	d.mu.Lock()
+	rings := slices.Clone(d.rings)
+	rings[r.number], r.inUse = r, true
+	d.setRings(rings)
+	d.mu.Unlock()
+	if r.c.Begun() {
+		d.own.box.mark(r.number)
+		d.own.wake(d.own.box, true)
+	}
+}
+
+// dropRing ends a ring that is not in use. Its number is not used again.
+func (d *Device) dropRing(r *inRing) {
+	d.mu.Lock()
+	delete(d.byPeer, int(r.peer))
+	d.mu.Unlock()
+	unix.Munmap(r.mem)
 }
 
 // Connect is transport.Device's.
@@ -221,11 +260,15 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 			transport.ErrUnavailable, peer, v, version)
 	}
 	var l *link
+	met := false
 	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
-		l, err = d.connect(ctx, peer, string(address[addressMin:]))
+		l, err = d.connect(ctx, peer, string(address[addressMin:]), &met)
 		return err
 	})
 	switch {
+	case met && errors.Is(err, unix.ECONNREFUSED):
+		return nil, fmt.Errorf("%w: shm: connecting to rank %d: its process has ended meanwhile: %w",
+			transport.ErrPeerGone, peer, err)
 	case errors.Is(err, auth.ErrTurnedAway):
 		return nil, fmt.Errorf("%w: shm: connecting to rank %d: it %w", transport.ErrPeerGone, peer, err)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -245,14 +288,14 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	return l, nil
 }
 
-func (d *Device) connect(ctx context.Context, peer int, name string) (*link, error) {
+// connect makes a link. It says whether it has met the peer's process, also in an attempt before.
+func (d *Device) connect(ctx context.Context, peer int, name string, met *bool) (*link, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", name)
-	for errors.Is(err, unix.EAGAIN) && ctx.Err() == nil { // the listener's queue is full: others dial it at this moment
-		time.Sleep(time.Millisecond)
-		conn, err = dialer.DialContext(ctx, "unixpacket", name)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EAGAIN), *met && errors.Is(err, unix.ECONNREFUSED):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%w: it is on another host, in another network namespace, or has ended: %w",
 			transport.ErrUnavailable, err)
 	}
@@ -260,6 +303,11 @@ func (d *Device) connect(ctx context.Context, peer int, name string) (*link, err
 	if !d.keep(c) {
 		return nil, fmt.Errorf("%w: closed", transport.ErrUnavailable)
 	}
+	if err := checkUser(c); err != nil { // it has taken the name of a rank that has ended
+		d.drop(c)
+		return nil, fmt.Errorf("%w: the process at its address %w", transport.ErrUnavailable, err)
+	}
+	*met = true
 	seg, err := d.takeSegment()
 	if err != nil {
 		d.drop(c)
@@ -294,9 +342,12 @@ func (l *link) handshake(ctx context.Context) error {
 		s.Close()
 		return err
 	}
-	if _, err := s.Finish(); err != nil {
+	if _, err = s.Finish(); err == nil {
+		_, err = l.conn.Write([]byte{ready})
+	}
+	if err != nil {
 		l.releaseInbox()
-		return err
+		return auth.TurnedAway(err)
 	}
 	return nil
 }
@@ -319,11 +370,10 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 		closeFDs(fds)
 		return fmt.Errorf("shm: an answer of %d bytes that is no welcome", len(welcome))
 	}
-	// A sender rings under the engine's lock: a doorbell that can block would block this rank for ever.
 	for _, doorbell := range fds[1:] {
-		if mode, err := unix.FcntlInt(uintptr(doorbell), unix.F_GETFL, 0); err != nil || mode&unix.O_NONBLOCK == 0 {
+		if err := checkDoorbell(doorbell); err != nil {
 			closeFDs(fds)
-			return fmt.Errorf("shm: a doorbell that can block (mode %#x, %v)", mode, err)
+			return err
 		}
 	}
 	if l.boxMem, err = mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
@@ -333,6 +383,7 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 	unix.Close(fds[0])
 	le := binary.LittleEndian
 	l.box, l.doorbells, l.number = inboxOf(l.boxMem), doorbells{fds[1], fds[2]}, le.Uint32(welcome)
+	l.pidFD = -1
 	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4),
 		FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
@@ -343,7 +394,21 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 	return nil
 }
 
+// checkDoorbell: a sender rings under the engine's lock, so a doorbell that can block would block this rank for ever. A
+// send to a socket of this kind that says that it must not block never does.
+func checkDoorbell(fd int) error {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	kind, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err := cmp.Or(err, err2); err != nil || domain != unix.AF_UNIX || kind != unix.SOCK_STREAM {
+		return fmt.Errorf("shm: a doorbell that is no socket of the right kind (domain %d, type %d, %v)", domain, kind, err)
+	}
+	return nil
+}
+
 func (l *link) releaseInbox() {
+	if l.pidFD >= 0 {
+		unix.Close(l.pidFD)
+	}
 	unix.Close(l.goroutineFD)
 	unix.Close(l.threadFD)
 	unix.Munmap(l.boxMem)
@@ -361,12 +426,15 @@ func (l *link) probeGet(addr uint64, want [8]byte) {
 		return
 	}
 	l.pid = int(cred.Pid)
+	// It is of the process that has this number now; that this is the peer, the value says that is read afterwards. An
+	// older kernel has none: then only what the connection says is known of the peer's end.
+	l.pidFD, _ = unix.PidfdOpen(l.pid, 0)
 	got := make([]byte, 8)
 	if err := readPeer(l.pid, got, addr); err != nil {
 		l.caps.WhyNoRMA = err.Error() + " (Yama, seccomp or another user?)"
 		return
 	}
-	if [8]byte(got) != want {
+	if [8]byte(got) != want || l.gone() {
 		l.caps.WhyNoRMA = fmt.Sprintf("process_vm_readv reached process %d, which is not the peer", l.pid)
 		return
 	}

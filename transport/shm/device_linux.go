@@ -1,12 +1,13 @@
 package shm
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,19 +15,6 @@ import (
 	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/transport"
 )
-
-// Options of a Device. Rank and Size are those of the world.
-type Options struct {
-	Rank, Size int
-	Local      int // ranks on this host if known, else Size: smaller rings when there are many
-	Bulk       int // bytes of a ring's bulk area; 0: chosen by Local
-	NoGet      bool
-	Job        string                        // its name
-	Secret     func() ([]byte, error)        // the job's; called for the first connection; may block until it is known
-	Log        func(msg string, args ...any) // of connections that prove nothing; nil: silent
-
-	handshakeLimit time.Duration // 0: handshakeTime. Tests have less
-}
 
 // maxPolled is how many rings a poll reads at most without a mark.
 const maxPolled = 8
@@ -40,11 +28,7 @@ type Device struct {
 	geo   ring.Geometry
 	probe *[8]byte // in the heap, which does not move: peers read it to see whether process_vm_readv works
 
-	boxFD  int
-	boxMem []byte
-	box    *inbox
-
-	doorbells
+	own   ownInbox
 	facts transport.Facts
 
 	card     []byte // sent to peers in the hello; set before the first Connect
@@ -52,16 +36,12 @@ type Device struct {
 	acceptor *auth.Acceptor
 	address  []byte
 
-	// polled and last belong to the caller of Poll (the engine, under its lock).
-	polled   []*inRing // read by every poll; all other rings are armed
-	last     []*inRing // rings whose packets the previous Poll returned
-	full     bool      // the previous Poll was full of polled rings' packets: the next one begins with the marks
-	nextMark int       // the marked ring that is read first
+	poller
 
 	mu       sync.Mutex // guards what follows; set-up and faults only
-	rings    []*inRing  // by number; 0 is not a ring but the notices. Replaced, never edited
+	rings    []*inRing  // by number; nil: 0, which is the notices, and rings not in use. Replaced, never edited
 	inUse    atomic.Pointer[[]*inRing]
-	byPeer   map[int]*inRing
+	byPeer   map[int]*inRing // also those that are not in use yet
 	notices  []notice
 	reported map[int]bool  // peers whose Down has been reported
 	links    map[int]*link // by peer
@@ -72,6 +52,14 @@ type Device struct {
 	wg       sync.WaitGroup
 
 	segments segments
+}
+
+// poller belongs to the caller of Poll (the engine, under its lock).
+type poller struct {
+	polled   []*inRing // read by every poll; all other rings are armed
+	last     []*inRing // rings whose packets the previous Poll returned
+	full     bool      // the previous Poll was full of polled rings' packets: the next one begins with the marks
+	nextMark int       // the marked ring that is read first
 }
 
 // notice is the end of peer's process, as seen on one of its connections. Goroutines leave it for Poll.
@@ -88,7 +76,7 @@ func New(opt Options) (*Device, error) {
 	if opt.Local <= 0 {
 		opt.Local = opt.Size
 	}
-	d := &Device{opt: opt, geo: geometry(opt), boxFD: -1, doorbells: doorbells{-1, -1},
+	d := &Device{opt: opt, geo: geometry(opt),
 		byPeer: map[int]*inRing{}, reported: map[int]bool{}, links: map[int]*link{},
 		conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
@@ -120,19 +108,13 @@ func geometry(opt Options) ring.Geometry {
 }
 
 func (d *Device) open() (err error) {
-	if d.boxFD, d.boxMem, err = newSegment("inbox", inboxSize, inboxSize); err != nil {
+	if d.own, err = newInbox(); err != nil {
 		return err
 	}
-	d.box = inboxOf(d.boxMem)
-	if d.goroutineFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fmt.Errorf("shm: eventfd: %w", err)
-	}
-	if d.threadFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fmt.Errorf("shm: eventfd: %w", err)
-	}
+	heard := d.own.heard
 	d.facts = transport.Facts{
-		Wake: []transport.Wake{{FD: d.goroutineFD, ThreadFD: d.threadFD, Clear: d.clear,
-			Word: &d.box.state, Asleep: stFutex}},
+		Wake: []transport.Wake{{FD: heard.goroutineFD, ThreadFD: heard.threadFD, Clear: heard.clear,
+			Word: &d.own.box.state, Asleep: stFutex}},
 		Memory:     &transport.Memory{Alloc: d.alloc, Free: d.free},
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
 		Refused:    func() uint64 { return d.acceptor.Refused() },
@@ -144,8 +126,9 @@ func (d *Device) open() (err error) {
 		if d.spare, err = newOutSegment(d.geo); err != nil {
 			return err
 		}
-		// Yama's default lets only ancestors read a process; this lets the other ranks. Without Yama it does nothing.
-		unix.Prctl(unix.PR_SET_PTRACER, ^uintptr(0), 0, 0, 0)
+		if !d.opt.NoGet {
+			allowReads(d.opt.Tracer)
+		}
 	}
 	return d.listen()
 }
@@ -173,7 +156,7 @@ func (d *Device) Arm(level transport.Level) bool {
 	// This rank stores the state, then arms the rings, then reads them. A sender publishes, then reads whether the ring
 	// is armed, then marks it and reads the state. Whatever the interleaving, this rank sees the packet or the sender
 	// sees the state.
-	d.box.state.Store(stateOf[level])
+	d.own.box.state.Store(stateOf[level])
 	if level == transport.Urgent {
 		return d.armUrgent()
 	}
@@ -182,12 +165,12 @@ func (d *Device) Arm(level transport.Level) bool {
 		r.c.Flush()
 		r.c.SetArmed(true)
 		if r.ready() {
-			d.box.mark(r.number)
+			d.own.box.mark(r.number)
 		}
 	}
 	d.polled = d.polled[:0]
-	if d.box.summary.Load() != 0 {
-		d.box.state.Store(stIdle)
+	if d.own.box.summary.Load() != 0 {
+		d.own.box.state.Store(stIdle)
 		return false
 	}
 	return true
@@ -199,12 +182,12 @@ func (d *Device) armUrgent() bool {
 	for _, r := range d.polled {
 		r.c.Flush()
 		if r.ready() {
-			d.box.state.Store(stIdle)
+			d.own.box.state.Store(stIdle)
 			return false
 		}
 	}
-	if d.box.summary.Load() != 0 {
-		d.box.state.Store(stIdle)
+	if d.own.box.summary.Load() != 0 {
+		d.own.box.state.Store(stIdle)
 		return false
 	}
 	return true
@@ -212,21 +195,69 @@ func (d *Device) armUrgent() bool {
 
 // Disarm is transport.Device's.
 func (d *Device) Disarm() {
-	if d.box.state.Load() != stIdle {
-		d.box.state.Store(stIdle)
+	if d.own.box.state.Load() != stIdle {
+		d.own.box.state.Store(stIdle)
 	}
 }
 
-// doorbells are the eventfds of an inbox's owner, one for a goroutine and one for a thread, so that one arrival wakes
-// one sleeper.
+// ownInbox is this rank's inbox, and both ends of its doorbells.
+type ownInbox struct {
+	fd        int
+	mem       []byte
+	box       *inbox
+	doorbells           // handed to peers, which ring them; this rank's goroutines do so too
+	heard     doorbells // the other ends, readable when rung
+}
+
+// doorbells are sockets, one for a goroutine and one for a thread of an inbox's owner, so that one arrival wakes one
+// sleeper. Not eventfds: a peer can make those block again after any check, since O_NONBLOCK belongs to the open file
+// that all share, and a rank rings under the engine's lock. Whether a send blocks is said by each call.
 type doorbells struct{ goroutineFD, threadFD int }
+
+func newInbox() (own ownInbox, err error) {
+	own = ownInbox{fd: -1, doorbells: doorbells{-1, -1}, heard: doorbells{-1, -1}}
+	defer func() {
+		if err != nil {
+			own.close()
+		}
+	}()
+	if own.fd, own.mem, err = newSegment("inbox", inboxSize, inboxSize); err != nil {
+		return own, err
+	}
+	own.box = inboxOf(own.mem)
+	for rung, heard := range map[*int]*int{&own.goroutineFD: &own.heard.goroutineFD, &own.threadFD: &own.heard.threadFD} {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return own, fmt.Errorf("shm: socketpair: %w", err)
+		}
+		*rung, *heard = pair[0], pair[1]
+	}
+	return own, nil
+}
+
+// close leaves the mapping until the process ends: an Interrupt may be under way. It is one page.
+func (o *ownInbox) close() {
+	for _, fd := range []*int{&o.fd, &o.goroutineFD, &o.threadFD, &o.heard.goroutineFD, &o.heard.threadFD} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// allowReads lets the other ranks read this process where Yama, by default, lets only ancestors: those that descend from
+// tracer. If that is not known it is this process's parent, which most launchers make that of all ranks of a host.
+// Where there is no Yama it does nothing.
+func allowReads(tracer int) {
+	unix.Prctl(unix.PR_SET_PTRACER, uintptr(cmp.Or(tracer, os.Getppid())), 0, 0, 0)
+}
 
 // clear is transport.Wake's.
 func (b doorbells) clear(thread bool) {
 	if thread {
-		clearEventfd(b.threadFD)
+		clearDoorbell(b.threadFD)
 	} else {
-		clearEventfd(b.goroutineFD)
+		clearDoorbell(b.goroutineFD)
 	}
 }
 
@@ -271,24 +302,16 @@ func (d *Device) Close() error {
 	rings := d.rings
 	d.setRings([]*inRing{nil})
 	d.polled, d.last = nil, nil
-	for _, r := range rings[1:] {
-		unix.Munmap(r.mem)
+	for _, r := range rings {
+		if r != nil {
+			unix.Munmap(r.mem)
+		}
 	}
 	d.segments.close()
 	if d.spare != nil {
 		d.spare.close()
 		d.spare = nil
 	}
-	for _, fd := range []*int{&d.goroutineFD, &d.threadFD} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-			*fd = -1
-		}
-	}
-	if d.boxMem != nil {
-		// The mapping of this rank's own inbox stays until the process ends: an Interrupt may be under way. It is one
-		// page.
-		unix.Close(d.boxFD)
-	}
+	d.own.close()
 	return nil
 }

@@ -336,11 +336,17 @@ func TestLyingWelcome(t *testing.T) {
 	files, mappings := held(t)
 	t.Run("all", func(t *testing.T) {
 		box := memfd(t, inboxSize, unix.F_SEAL_SHRINK)
-		doorbell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+		doorbell, _ := doorbell(t)
+		event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(doorbell)
+		defer unix.Close(event)
+		packets, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(packets)
 		var pipe [2]int
 		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 			t.Fatal(err)
@@ -374,6 +380,8 @@ func TestLyingWelcome(t *testing.T) {
 			{"an inbox that is too small", good, []int{small, doorbell, doorbell}, false, ""},
 			{"a doorbell that can block", good, []int{box, pipe[1], doorbell}, false, ""},
 			{"a second doorbell that can block", good, []int{box, doorbell, pipe[1]}, false, ""},
+			{"a doorbell that could be made to block", good, []int{box, event, doorbell}, false, ""},
+			{"a doorbell that is another socket", good, []int{box, doorbell, packets}, false, ""},
 			{"a probe that is nowhere", welcome(1, 1<<60, value), all, true, "process_vm_readv"},
 			{"a probe of another value", welcome(1, addressOf(value), []byte("8 other ")), all, true, "not the peer"},
 			{"a ring number beyond all", welcome(1<<32-1, addressOf(value), value), all, true, ""},

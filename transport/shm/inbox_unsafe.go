@@ -31,9 +31,9 @@ type inbox struct {
 const (
 	stIdle   = 0 // no sleeper needs waking: the rank polls, or has nothing under way
 	stFutex  = 1 // armed; wake for every packet, by futex: a thread sleeps on this word or is about to
-	stThread = 2 // as stFutex, by the second eventfd: the thread sleeps on the descriptors of several devices
-	stAny    = 3 // armed; wake for every packet, by the first eventfd: a goroutine sleeps
-	stUrgent = 4 // armed; wake for urgent packets only, by the first eventfd
+	stThread = 2 // as stFutex, by the second doorbell: the thread sleeps on the descriptors of several devices
+	stAny    = 3 // armed; wake for every packet, by the first doorbell: a goroutine sleeps
+	stUrgent = 4 // armed; wake for urgent packets only, by the first doorbell
 )
 
 const inboxSize = 4096

@@ -16,16 +16,24 @@ func wakeSleepers(w *atomic.Uint32) {
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1<<30, 0, 0, 0)
 }
 
-// ringDoorbell adds one to an eventfd.
+// ringDoorbell makes the other end of a doorbell readable. It never blocks: without room there is something to read.
 func ringDoorbell(fd int) {
-	one := uint64(1)
-	unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), 8)
+	var b [1]byte
+	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 }
 
-// clearEventfd sets an eventfd to 0.
-func clearEventfd(fd int) {
-	var n uint64
-	unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&n)), 8)
+// clearDoorbell takes what has been rung, as often as the other end's buffer holds.
+func clearDoorbell(fd int) {
+	var b [1024]byte
+	unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+}
+
+// ended reports whether the process of a pidfd has ended. Its number is not given to another process before.
+func ended(pidFD int) bool {
+	fds := unix.PollFd{Fd: int32(pidFD), Events: unix.POLLIN}
+	var now unix.Timespec
+	n, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return int(n) == 1
 }
 
 // getPiece bounds one process_vm_readv. The call does not give up the goroutine's P, since handing it over and queueing

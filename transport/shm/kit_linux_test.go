@@ -163,9 +163,16 @@ func handshaker(rank, size int) *auth.Handshaker {
 	return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: rank, Size: size, Secret: secret, Limit: patience, Patience: patience}
 }
 
-// hello does the handshake of a rank with rank 0. It returns the welcome and its descriptors, or an error if the device
-// hangs up.
+// hello makes a link of a rank to rank 0. It returns the welcome and its descriptors, or an error if the device hangs up.
 func (m *member) hello(rank int, hello []byte, fds ...int) (welcome []byte, got []int, err error) {
+	if welcome, got, err = m.welcomed(rank, hello, fds...); err == nil {
+		m.say([]byte{ready})
+	}
+	return welcome, got, err
+}
+
+// welcomed is hello up to the welcome.
+func (m *member) welcomed(rank int, hello []byte, fds ...int) (welcome []byte, got []int, err error) {
 	m.t.Helper()
 	s, err := handshaker(rank, 1<<20).Dial(context.Background(), m.p, 0)
 	if err != nil {
@@ -197,6 +204,17 @@ func memory(t testing.TB, g ring.Geometry) *outSegment {
 	}
 	t.Cleanup(s.close)
 	return s
+}
+
+// doorbell is one as a correct peer makes it: the end that is rung, and the other.
+func doorbell(t testing.TB) (rung, heard int) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeFDs(pair[:]) })
+	return pair[0], pair[1]
 }
 
 // memfd makes a memfd of that size with those seals.

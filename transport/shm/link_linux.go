@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"fmt"
 	"net"
 	"sync/atomic"
 
@@ -47,6 +48,7 @@ type link struct {
 	d         *Device
 	peer      int
 	pid       int    // in this process's PID namespace; 0: not visible
+	pidFD     int    // of that process; -1: none
 	number    uint32 // of the ring, at the peer
 	box       *inbox // the peer's
 	boxMem    []byte
@@ -173,18 +175,38 @@ func (l *link) register(mem transport.Mem, _ transport.Access) (addr, key uint64
 	return mem.Number(), l.d.segments.share(l, mem.Bytes()), true
 }
 
-// get is transport.RMA's. The copy is always complete when it returns.
+// get is transport.RMA's. The copy is always complete when it returns. The number of a process that has ended may be
+// another one's: if the peer has not ended after the copy, it is the one that was read.
 func (l *link) get(dst transport.Mem, addr, key, _ uint64) (transport.State, error) {
+	if l.dead.Load() {
+		return transport.Done, l.goneError()
+	}
 	if key != 0 && l.d.segments.copyFrom(l.peer, key, dst.Bytes(), addr) {
 		return transport.Done, nil
 	}
-	return transport.Done, readPeer(l.pid, dst.Bytes(), addr)
+	err := readPeer(l.pid, dst.Bytes(), addr)
+	if err == nil && l.gone() {
+		err = l.goneError()
+	}
+	return transport.Done, err
 }
 
-// put likewise.
+// put likewise, but what is written into another process cannot be taken back, so the peer is looked at before. What is
+// left is a peer that ends, is collected by its parent and has its number given away, all between that look and the
+// copy: numbers are given out in turn, so that thousands of processes would have to start in these microseconds.
 func (l *link) put(src transport.Mem, addr, key, _ uint64) (transport.State, error) {
+	if l.gone() {
+		return transport.Done, l.goneError()
+	}
 	if key != 0 && l.d.segments.copyTo(l.peer, key, src.Bytes(), addr) {
 		return transport.Done, nil
 	}
 	return transport.Done, writePeer(l.pid, src.Bytes(), addr)
+}
+
+// gone reports whether the peer's process has ended.
+func (l *link) gone() bool { return l.dead.Load() || l.pidFD >= 0 && ended(l.pidFD) }
+
+func (l *link) goneError() error {
+	return fmt.Errorf("%w: shm: the process of rank %d has ended", transport.ErrPeerGone, l.peer)
 }

@@ -49,6 +49,19 @@ func (p *packetConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// awaitReady reads the byte with which a dialler says that its link is in use.
+func (p *packetConn) awaitReady() error {
+	var b [2]byte
+	n, fds, err := receiveFDs(p.UnixConn, b[:], 1)
+	if closeFDs(fds); err != nil {
+		return err
+	}
+	if n != 1 || len(fds) != 0 || len(p.unread) != 0 || b[0] != ready {
+		return errPacket
+	}
+	return nil
+}
+
 // take returns the descriptors, which are then the caller's, if there are count of them and no byte is left over.
 func (p *packetConn) take(count int) ([]int, error) {
 	if len(p.in) != count || len(p.unread) > 0 {

@@ -19,6 +19,7 @@ type inRing struct {
 	polled bool // in Device.polled, and the producer does not mark it; else the ring is armed
 	idle   int  // empty polls since the last packet, while polled
 	dead   bool // the peer wrote nonsense: never read again
+	inUse  bool // polls find it; guarded by Device.mu
 
 	// ended is why the peer sends no more. It is set under Device.mu before a mark, and read by Poll after the mark.
 	ended error
@@ -73,7 +74,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 			break // d.polled has changed; the next poll goes on
 		}
 	}
-	if d.box.summary.Load() != 0 {
+	if d.own.box.summary.Load() != 0 {
 		n += d.pollMarked(pkts[n:])
 	}
 	return n
@@ -163,25 +164,26 @@ func (r *inRing) readArea(s *ring.Slot, where uint32, at int, p *transport.Packe
 func (d *Device) pollMarked(pkts []transport.Packet) int {
 	n, full := 0, false
 	word0, bit0 := d.nextMark/64, d.nextMark%64
-	summary := bits.RotateLeft64(d.box.summary.Swap(0), -word0)
+	summary := bits.RotateLeft64(d.own.box.summary.Swap(0), -word0)
 	rings := *d.inUse.Load()
 	for ; summary != 0; summary &= summary - 1 {
 		w := (word0 + bits.TrailingZeros64(summary)) % 64
-		word := bits.RotateLeft64(d.box.bitmap[w].Swap(0), -bit0)
+		word := bits.RotateLeft64(d.own.box.bitmap[w].Swap(0), -bit0)
 		for ; word != 0; word &= word - 1 {
 			for i := w*64 + (bit0+bits.TrailingZeros64(word))%64; i < len(rings); i += maxRings {
 				if n == len(pkts) { // no room: mark again what has not been read
-					d.box.mark(uint32(i))
+					d.own.box.mark(uint32(i))
 					if !full {
 						full, d.nextMark = true, i%maxRings
 					}
 					continue
 				}
-				if i == 0 {
+				switch {
+				case i == 0:
 					n += d.takeNotices(pkts[n:])
-					continue
+				case rings[i] != nil: // else useRing marks it once more
+					n += d.pollArmed(rings[i], pkts[n:])
 				}
-				n += d.pollArmed(rings[i], pkts[n:])
 			}
 		}
 	}
@@ -198,7 +200,7 @@ func (d *Device) pollArmed(r *inRing, pkts []transport.Packet) int {
 		return n
 	}
 	if r.ready() || n == len(pkts) {
-		d.box.mark(r.number) // more to come before the end
+		d.own.box.mark(r.number) // more to come before the end
 		return n
 	}
 	err := r.ended
@@ -237,7 +239,7 @@ func (d *Device) stopPolling(r *inRing) {
 		}
 	}
 	if r.ready() {
-		d.box.mark(r.number)
+		d.own.box.mark(r.number)
 	}
 }
 
@@ -246,8 +248,8 @@ func (d *Device) addNotice(peer int, err error) {
 	d.mu.Lock()
 	d.notices = append(d.notices, notice{peer, err})
 	d.mu.Unlock()
-	d.box.mark(0)
-	d.wake(d.box, true)
+	d.own.box.mark(0)
+	d.own.wake(d.own.box, true)
 }
 
 // takeNotices turns notices into Down packets, after what the peer had sent.
@@ -258,10 +260,12 @@ func (d *Device) takeNotices(pkts []transport.Packet) int {
 	var drain []*inRing
 	n := 0
 	for _, g := range gone {
-		if r := d.byPeer[g.peer]; r != nil && r.ended == nil {
+		r := d.byPeer[g.peer]
+		inUse := r != nil && r.inUse
+		if inUse && r.ended == nil {
 			r.ended = g.err
 			drain = append(drain, r)
-		} else if r == nil && !d.reported[g.peer] {
+		} else if !inUse && !d.reported[g.peer] {
 			if n == len(pkts) {
 				d.notices = append(d.notices, g)
 				continue
@@ -272,11 +276,11 @@ func (d *Device) takeNotices(pkts []transport.Packet) int {
 		}
 	}
 	if len(d.notices) != 0 {
-		d.box.mark(0)
+		d.own.box.mark(0)
 	}
 	d.mu.Unlock()
 	for _, r := range drain {
-		d.box.mark(r.number)
+		d.own.box.mark(r.number)
 	}
 	return n
 }

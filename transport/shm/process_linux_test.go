@@ -316,9 +316,11 @@ func TestManyRings(t *testing.T) {
 	// Rings that no peer writes, so that the numbers of the others share bits with theirs.
 	seg := memory(t, smallRing)
 	for range maxRings - peers/2 {
-		if _, err := d.addRing(seg.mem, smallRing, -1-len(d.rings), nil); err != nil {
+		r, err := d.addRing(seg.mem, smallRing, -1-len(d.rings), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
+		d.useRing(r)
 	}
 	t.Cleanup(func() { // they share one memory, which Close would unmap for each
 		d.rings = slices.DeleteFunc(d.rings, func(r *inRing) bool { return r != nil && r.peer < 0 })

@@ -71,17 +71,12 @@ func TestFreeAtOnce(t *testing.T) {
 // held, nor free, nor Close.
 func TestSegmentsAndStoppedPeer(t *testing.T) {
 	watchdog(t)
-	release := make(chan struct{})
+	release, box := make(chan struct{}), memfd(t, inboxSize, unix.F_SEAL_SHRINK)
+	rung, _ := doorbell(t)
 	address := liar(t, func(s *auth.Session, p *packetConn) {
-		box := memfd(t, inboxSize, unix.F_SEAL_SHRINK)
-		doorbell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-		if err != nil {
-			t.Error(err)
-		}
-		p.out = []int{box, doorbell, doorbell}
+		p.out = []int{box, rung, rung}
 		s.Answer(make([]byte, welcomeSize))
 		<-release
-		unix.Close(doorbell)
 	})
 	defer close(release)
 	d := open(t, Options{Rank: 0, Size: 2})

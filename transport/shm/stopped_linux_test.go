@@ -3,6 +3,7 @@ package shm
 import (
 	"context"
 	"errors"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,9 @@ func TestStopped(t *testing.T) {
 	p := proc.Start(t, "listen")
 	address := p.Recv()
 	p.Signal(syscall.SIGSTOP)
+	proc.Eventually(t, "its stop", func() bool {
+		return len(proc.List(func(i proc.Info) bool { return i.Parent == os.Getpid() && i.State == "T" })) == 1
+	})
 	short, cancel := context.WithTimeout(context.Background(), 2*limit)
 	defer cancel()
 	if _, err := d.Connect(short, 1, address); !errors.Is(err, transport.ErrTimeout) {
