@@ -153,7 +153,21 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if len(pkts) == 0 || d.closed.Load() {
 		return 0
 	}
-	n := d.poll(pkts)
+	d.polls++
+	d.active.Store(d.polls)
+	if len(d.empty) > 0 {
+		d.reclaim()
+	}
+	if len(d.dirty) > 0 {
+		d.flush()
+	}
+	n, first := 0, d.full // a flood from one peer must not starve the others: then the set comes first
+	if d.full = false; first {
+		n = d.pollSet(pkts)
+	}
+	if n < len(pkts) {
+		n += d.poll(pkts[n:])
+	}
 	if d.armed && d.left() { // no socket shows that
 		d.armed = false
 		d.endSleep()
@@ -164,37 +178,33 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 // left: there is something for the next Poll that is in no socket.
 func (d *Device) left() bool { return len(d.rooms)+len(d.downs)+len(d.ready) > 0 }
 
+// poll looks at the set last, if at all, and notes that it was full before that.
 func (d *Device) poll(pkts []transport.Packet) int {
-	d.polls++
-	d.active.Store(d.polls)
-	if len(d.empty) > 0 {
-		d.reclaim()
-	}
-	if len(d.dirty) > 0 {
-		d.flush()
-	}
 	n := 0
 	if d.notices.Load() {
 		if n = d.takeNotices(pkts); n == len(pkts) {
+			d.full = true
 			return n
 		}
 	}
 	if d.left() {
 		if n += d.handOut(pkts[n:]); n == len(pkts) {
+			d.full = true
 			return n
 		}
 	}
-	if d.hot != nil && d.blocked == 0 && d.streak < hotReads {
+	if d.hot != nil && d.blocked == 0 {
 		if got := d.hot.read(d, pkts[n:]); got > 0 {
 			d.misses = 0
 			if d.run++; d.run >= directAfter {
 				d.pollDirect()
 			}
-			if n += got; n == len(pkts) { // a flood from one peer must not starve the others: the set comes first next time
-				d.streak = hotReads
+			n += got
+			if d.streak++; d.streak < hotReads {
 				return n
 			}
-			if d.streak++; d.streak < hotReads {
+			if n == len(pkts) {
+				d.full = true
 				return n
 			}
 		} else if d.misses++; d.misses%hotMisses != 0 {
@@ -205,14 +215,16 @@ func (d *Device) poll(pkts []transport.Packet) int {
 	return n + d.pollSet(pkts[n:])
 }
 
-// pollSet reads the sockets that the set reports.
+// pollSet reads the sockets that the set reports, from the first on for which the last time had no room.
 func (d *Device) pollSet(pkts []transport.Packet) int {
 	n := 0
 	conns := *d.inUse.Load()
 	k := d.set.wait(&d.events)
 	var only *conn
+	next := d.next
 	for i := range k {
-		ev := d.events[i]
+		at := (d.next + i) % k
+		ev := d.events[at]
 		if ev.slot == doorbellSlot {
 			d.set.clearRing()
 			continue
@@ -228,9 +240,10 @@ func (d *Device) pollSet(pkts []transport.Packet) int {
 		}
 		if ev.in && n < len(pkts) {
 			n += c.read(d, pkts[n:])
-			only = c
+			only, next = c, at+1
 		}
 	}
+	d.next = next
 	if n > 0 {
 		if k > 1 {
 			only = nil
@@ -251,6 +264,12 @@ func (d *Device) handOut(pkts []transport.Packet) int {
 		d.rooms = d.rooms[:copy(d.rooms, d.rooms[1:])]
 		pkts[n] = transport.Packet{Event: transport.Room, Peer: int32(s.peer)}
 	}
+	for ; n < len(pkts) && len(d.downs) > 0; n++ { // all that came from them has been handed out
+		s := d.downs[0]
+		d.downs = d.downs[:copy(d.downs, d.downs[1:])]
+		s.gone.Store(true)
+		pkts[n] = transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.err}
+	}
 	for i := len(d.ready); i > 0 && n < len(pkts); i-- {
 		c := d.ready[0]
 		d.ready = d.ready[:copy(d.ready, d.ready[1:])]
@@ -261,12 +280,6 @@ func (d *Device) handOut(pkts []transport.Packet) int {
 		}
 		c.readIn = d.polls
 		n += c.parse(d, pkts[n:])
-	}
-	for ; n < len(pkts) && len(d.downs) > 0; n++ {
-		s := d.downs[0]
-		d.downs = d.downs[:copy(d.downs, d.downs[1:])]
-		s.gone.Store(true)
-		pkts[n] = transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: s.err}
 	}
 	return n
 }

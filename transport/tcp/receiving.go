@@ -19,6 +19,8 @@ type receiving struct {
 	hot    *conn                // the only one that has had something lately: read without asking the set
 	direct atomic.Pointer[conn] // == hot, if that is not in the set; else nil
 	streak int                  // reads of hot that brought something
+	full   bool                 // the previous Poll was full before it came to the set
+	next   int                  // the place, of those that the set reports, that is read first
 	misses int                  // reads of hot that did not
 	run    int                  // reads that did since it has been hot
 	ready  []*conn              // with something to hand out that makes no socket readable
