@@ -22,8 +22,8 @@ func probeCommands(stdin, stdout *os.File) []*cobra.Command {
 	target := &cobra.Command{
 		Use: probeTarget, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			// What a rank does as well: where Yama allows reading only to ancestors, it asks to be read.
-			unix.Prctl(unix.PR_SET_PTRACER, ^uintptr(0), 0, 0, 0)
+			// What a rank does as well: where Yama allows reading only to ancestors, it lets its siblings read.
+			unix.Prctl(unix.PR_SET_PTRACER, uintptr(os.Getppid()), 0, 0, 0)
 			word := probeWord
 			fmt.Fprintf(stdout, "%d %p\n", os.Getpid(), &word)
 			_, err := io.Copy(io.Discard, stdin) // until gorun info has seen enough

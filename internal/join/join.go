@@ -178,6 +178,7 @@ func (m *Member) connect(ctx context.Context, c config) error {
 func (m *Member) openDevice(c config, local int, known bool) (transport.Device, error) {
 	log := c.Log.With("rank", m.Rank)
 	d, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
+		tracer: m.client.LauncherPID(),
 		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, log: log.Warn, debug: log.Debug, set: c.set})
 	if err == nil && c.Wrap != nil {
 		d = c.Wrap(m.Rank, d)

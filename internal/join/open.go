@@ -11,7 +11,7 @@ import (
 
 func openShm(c deviceConfig) (transport.Device, error) {
 	return shm.New(shm.Options{Rank: c.rank, Size: c.size, Local: c.local, Bulk: int(c.set.ShmRing),
-		Job: c.job, Secret: c.secret, Log: c.log})
+		NoGet: !c.set.ShmCMA, Tracer: c.tracer, Job: c.job, Secret: c.secret, Log: c.log})
 }
 
 func openTCP(c deviceConfig) (transport.Device, error) {

@@ -29,6 +29,7 @@ type deviceConfig struct {
 	rank, size int
 	local      int  // ranks on this host
 	known      bool // the launcher has said so; else local is only as many as there could be
+	tracer     int  // a process from which all ranks of this host descend; 0: not known
 	job        string
 	secret     func() ([]byte, error) // the job's; after all ranks have published their addresses
 	log, debug func(msg string, args ...any)

@@ -11,6 +11,7 @@ var meanings = map[string]string{
 	"Timeout":        "How long one step of starting up, or making a connection to another rank, may take. The other process may be stopped meanwhile, in a debugger for example.",
 	"PeerTimeout":    "How long a connection to another host may leave unanswered what was sent before that host counts as failed. This holds for the ranks there, and for a launcher there.",
 	"ShmRing":        "The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number of ranks on the host.",
+	"ShmCMA":         "1: a rank moves large messages of its host by reading and writing the other process's memory (CMA), if the kernel allows it. 0: it copies them through shared memory, and under Yama no other rank may reach its own memory.",
 	"TCPInterfaces":  "The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! excludes. Not set: all addresses.",
 	"TCPPorts":       "The ports TCP listens on, for example 40000-40999. Not set: any free port.",
 	"TCPTLS":         "1: TCP connections are encrypted (TLS 1.3, with keys made for the job). It must be the same for all ranks.",

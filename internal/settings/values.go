@@ -48,6 +48,10 @@ type Values struct {
 	// of ranks on the host.
 	ShmRing int64 `env:"GORUN_SHM_RING" default:"auto" of:"shm" like:"btl_sm_fifo_size"`
 
+	// 1: a rank moves large messages of its host by reading and writing the other process's memory (CMA), if the kernel
+	// allows it. 0: it copies them through shared memory, and under Yama no other rank may reach its own memory.
+	ShmCMA bool `env:"GORUN_SHM_CMA" default:"1" of:"shm" like:"btl_sm_single_copy_mechanism, UCX_TLS=^cma"`
+
 	// The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; !
 	// excludes. Not set: all addresses.
 	TCPInterfaces string `env:"GORUN_TCP_IF" of:"tcp" like:"btl_tcp_if_include, btl_tcp_if_exclude"`
