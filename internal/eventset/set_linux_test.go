@@ -83,3 +83,29 @@ func TestNoDescriptors(t *testing.T) {
 		}
 	}
 }
+
+// An Interrupt after Close writes into no descriptor that has got the number of one that is closed.
+func TestInterruptAfterClose(t *testing.T) {
+	for name, kind := range kinds {
+		s := kind(t).set()
+		s.Arm(transport.Any, true)
+		s.Disarm()
+		s.Close()
+		var taken []int // all numbers that were free, and some more
+		for range 20 {
+			fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken = append(taken, fd)
+		}
+		s.Interrupt()
+		s.notify(true)
+		for _, fd := range taken {
+			if _, err := unix.Read(fd, make([]byte, 8)); err != unix.EAGAIN {
+				t.Errorf("%s: Interrupt wrote into descriptor %d, which is another one's", name, fd)
+			}
+			unix.Close(fd)
+		}
+	}
+}
