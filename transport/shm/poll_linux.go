@@ -175,6 +175,9 @@ func (d *Device) pollMarked(pkts []transport.Packet) int {
 					d.own.box.mark(uint32(i))
 					if !full {
 						full, d.nextMark = true, i%maxRings
+						if i/64%64 == word0 && i%64 < bit0 { // all of this word has had its turn
+							d.nextMark = (word0 + 1) * 64 % maxRings
+						}
 					}
 					continue
 				}
