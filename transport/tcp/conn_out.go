@@ -205,9 +205,7 @@ func (c *conn) block(d *Device) {
 	if !c.blocked {
 		c.blocked = true
 		d.blocked++
-		if d.direct.Load() == c {
-			d.backToSet()
-		}
+		d.backToSet() // Poll reads no socket directly while one is blocked
 		d.set.waitRoom(c.fd, c.slot, true)
 	}
 }
