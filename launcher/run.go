@@ -63,6 +63,7 @@ type run struct {
 	timeout <-chan time.Time // of the job
 	timer   *time.Timer      // for policy.next
 	abandon <-chan time.Time // when what is left is given up; nil: not yet known
+	noStart <-chan time.Time // when a start is given up; nil: there is none, or ranks run
 	lost    bool             // it is given up
 	check   <-chan time.Time // when to look whether output is being read; nil: not at all
 	halts   halts
@@ -185,13 +186,16 @@ func (r *run) announce() {
 
 // watch runs until no rank is left.
 func (r *run) watch() {
-	hurried := false
 	for !r.lost && (r.starting || r.alive > 0 || r.unheard > 0) {
-		if r.alive == 0 && r.unheard == 0 && r.stop.Load() && !hurried {
-			hurried, r.abandon = true, time.After(abandonStart)
+		switch only := r.alive == 0 && r.unheard == 0 && r.stop.Load(); {
+		case !only:
+			r.noStart = nil
+		case r.noStart == nil:
+			r.noStart = time.After(abandonStart)
 		}
 		r.step(nil)
 	}
+	r.noStart = nil
 }
 
 // step deals with the next thing that happens. It returns false when that is done.
@@ -219,6 +223,8 @@ func (r *run) step(done <-chan struct{}) bool {
 		r.do(r.policy.tick(time.Now()))
 	case <-r.abandon:
 		r.giveUp()
+	case <-r.noStart:
+		r.lost = true
 	case <-r.check:
 		r.checkOutput()
 	}
