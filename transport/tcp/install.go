@@ -27,6 +27,7 @@ func (d *Device) take(a *auth.Session) error {
 		a.Close()
 		return err
 	}
+	prepare(fd, d.opt.PeerTimeout)
 	r, err := d.handshaker.answer(a)
 	if err != nil || r.code != accepted {
 		unix.Close(fd)
@@ -120,7 +121,6 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 func (d *Device) adopt(r *handshakeResult, s *session) *conn {
 	c := &conn{s: s, fd: r.fd, since: now(), where: fmt.Sprintf("%v ↔ %v", r.conn.LocalAddr(), r.conn.RemoteAddr())}
 	r.conn.Close()
-	prepare(c.fd, d.opt.PeerTimeout)
 	if c.tls = r.tls; c.tls != nil {
 		r.wire.adopt(c.takeCipher, c.giveCipher)
 		c.buf = make([]byte, readBuffer)

@@ -193,6 +193,7 @@ func (s *session) dial(ctx context.Context) error {
 			nc.Close()
 			return nil, err
 		}
+		prepare(fd, d.opt.PeerTimeout)
 		r, err := d.handshaker.dial(ctx, nc, t, s.peer, h.sent, h.received)
 		if err != nil || r.code != accepted {
 			unix.Close(fd)

@@ -8,7 +8,7 @@ import (
 )
 
 // prepare makes the kernel notice a peer that is gone while nothing is under way: within the peer timeout, in whole
-// seconds. It is the peer's kernel that answers: its process may compute, or be stopped.
+// seconds. It is the peer's kernel that answers: its process may compute, or be stopped, also in the handshake.
 func prepare(fd int, timeout time.Duration) {
 	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	seconds := max(int(timeout/time.Second), 1)
