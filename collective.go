@@ -117,7 +117,7 @@ func (c *Comm) agreeContext() (uint32, error) {
 	for range tries {
 		id := nextContext(c.cid, c.tried)
 		c.tried++
-		mine := c.ids.claim(id)
+		mine := !c.eng.Dropped(id) && c.ids.claim(id)
 		refused := uint32(0)
 		if !mine {
 			refused = 1

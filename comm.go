@@ -218,7 +218,7 @@ func (c *Comm) Dup() (*Comm, error) {
 	if err := c.valid("Dup"); err != nil {
 		return nil, err
 	}
-	made := make(chan *Comm, 1)
+	var made handover
 	err := c.collective(func() error {
 		if err := c.eng.Closed(); err != nil { // in a world of one nothing below notices
 			return err
@@ -229,18 +229,43 @@ func (c *Comm) Dup() (*Comm, error) {
 		}
 		s := &shared{name: fmt.Sprintf("%s.dup%d", c.name, c.dups.Add(1)), eng: c.eng, rank: c.rank, size: c.size,
 			world: slices.Clone(c.world), back: c.back, cid: cid, ids: c.ids}
-		made <- &Comm{shared: s, ctx: c.ctx}
+		made.give(&Comm{shared: s, ctx: c.ctx})
 		return nil
 	})
 	if err != nil {
+		made.refuse()
 		return nil, c.wrap("Dup", Undefined, Undefined, err)
 	}
-	return <-made, nil
+	return made.c, nil
 }
 
-// Free gives the communicator back; §7.4.3. Messages that were sent on it and not received are dropped, and receives
-// that wait on it fail with ErrComm. It returns at once, also if c's context has ended. A second Free is ErrComm, and
-// so is that of the world, which Finalize frees.
+// handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks send
+// on it are dropped.
+type handover struct {
+	mu      sync.Mutex
+	c       *Comm
+	refused bool
+}
+
+func (h *handover) give(c *Comm) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.c = c; h.refused {
+		c.free()
+	}
+}
+
+func (h *handover) refuse() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refused = true; h.c != nil {
+		h.c.free()
+	}
+}
+
+// Free gives the communicator back; §7.4.3. Messages that were sent on it to this rank and not received are dropped, and so
+// are those that come later: their senders find them sent. Receives that wait on it fail with ErrComm. It returns at once,
+// also if c's context has ended. A second Free is ErrComm, and so is that of the world, which Finalize frees.
 func (c *Comm) Free() error {
 	if err := c.valid("Free"); err != nil {
 		return err
@@ -248,15 +273,23 @@ func (c *Comm) Free() error {
 	if c.cid == 0 {
 		return opError("Free", ErrComm, "the world is given back by Finalize, not by Free")
 	}
-	if c.freed.Swap(true) {
+	if !c.free() {
 		return &Error{Op: "Free", Class: ErrComm, Comm: c.name, Peer: Undefined, Tag: Undefined,
 			Err: fmt.Errorf("the communicator has been freed already")}
+	}
+	return nil
+}
+
+// free reports false if c is freed already.
+func (c *Comm) free() bool {
+	if c.freed.Swap(true) {
+		return false
 	}
 	err := opError("", ErrComm, "the communicator was freed while this call waited")
 	c.eng.DropContext(c.cid, err)
 	c.eng.DropContext(c.cid+1, err)
 	c.ids.release(c.cid)
-	return nil
+	return true
 }
 
 // Stats are counters of this rank for all communicators together.

@@ -2,10 +2,12 @@ package mpi
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -1178,6 +1180,64 @@ func TestFree(t *testing.T) {
 			}
 			is(w.Free(), ErrComm)
 		})
+	})
+}
+
+// Messages that come when their communicator has been freed are dropped too: they take neither memory nor credit, and end at
+// their sender; §7.4.3. Nor does a later communicator get them.
+func TestFreeDropsLateMessages(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if strings.HasSuffix(t.Name(), "/tagged") {
+			return // the device keeps them
+		}
+		run(2, func(w *Comm) {
+			for range inShort(100, 30) {
+				d := ok(w.Dup())
+				if w.Rank() == 0 {
+					must(d.Free())
+					sendSignal(w, 1)
+					awaitSignal(w, 1)
+				} else {
+					awaitSignal(w, 0)
+					must(Send(d, message(short, 1), 0, 1))
+					must(Send(d, message(long, 1), 0, 1))
+					must(Ssend(d, message(short, 1), 0, 2))
+					must(WaitAll(ok(Isend(d, message(0, 1), 0, 3)), ok(Issend(d, message(long, 1), 0, 3))))
+					must(d.Free())
+					sendSignal(w, 0)
+				}
+				check(!w.ids.used[d.cid] && w.eng.Dropped(d.cid), "the number of a freed communicator may be another's")
+			}
+			s := w.Stats()
+			check(s.Unexpected == 0 && s.UnexpectedBytes == 0, "%d messages, %d bytes are kept", s.Unexpected, s.UnexpectedBytes)
+		}, littleRoom())
+	})
+}
+
+// A rank whose Dup ends with its context has no part in the communicator that the others make: what they send to it there is
+// dropped.
+func TestDupGivenUp(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if strings.HasSuffix(t.Name(), "/tagged") {
+			return // the device keeps them
+		}
+		run(2, func(w *Comm) {
+			if w.Rank() == 0 {
+				over, cancel := context.WithCancel(t.Context())
+				cancel()
+				is(second(w.WithContext(over).Dup()), context.Canceled)
+				awaitSignal(w, 1)
+				s := w.Stats()
+				check(s.Unexpected == 0 && s.UnexpectedBytes == 0, "%d messages, %d bytes are kept", s.Unexpected, s.UnexpectedBytes)
+				return
+			}
+			d := ok(w.Dup())
+			for range 100 {
+				must(Ssend(d, message(short, 1), 0, 1))
+			}
+			must(d.Free())
+			sendSignal(w, 0)
+		}, littleRoom())
 	})
 }
 

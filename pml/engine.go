@@ -62,6 +62,7 @@ type Engine struct {
 	load     load
 	requests requests
 	probers  []*Request
+	dropped  dropped // contexts that have ended
 	wait     waitState
 	pace     pace
 
@@ -166,13 +167,23 @@ func (e *Engine) Pending() int {
 	return e.load.outstanding
 }
 
-// DropContext forgets a communicator: its unmatched messages are released, its posted receives fail with err.
+// DropContext ends a communicator: its unmatched messages are dropped, and so are those that come later; its posted receives
+// fail with err.
 func (e *Engine) DropContext(ctx uint32, err error) {
 	e.lock()
 	defer e.unlock()
+	e.dropped.add(ctx)
 	e.path.drop(ctx, err)
 	e.endProbers(func(r *Request) bool { return r.recv.Ctx == ctx }, err)
 	e.exitCall()
+}
+
+// Dropped reports whether messages of a communicator that was dropped may still come with that context, so that it must
+// not be another's.
+func (e *Engine) Dropped(ctx uint32) bool {
+	e.lock()
+	defer e.unlock()
+	return e.dropped.has(ctx)
 }
 
 // Flush waits until what no caller will collect is sent (buffered sends, control packets that found a link full), and

@@ -19,6 +19,9 @@ func TestHostileAsksWithoutEnd(t *testing.T) {
 		"cancels what it announces": func(i uint64) []wire.Header {
 			return append([]wire.Header{{Kind: wire.RTS, ID: i, Len: 1}}, cancel(i)...)
 		},
+		"announces to a communicator that is freed": func(i uint64) []wire.Header {
+			return []wire.Header{{Kind: wire.RTS, Ctx: 9, ID: i, Len: 1}}
+		},
 		"asks for WRITEs": func(uint64) []wire.Header { return []wire.Header{{Kind: wire.PutReq, ID: 1<<32 | 1, Len: 1 << 40}} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -28,6 +31,7 @@ func TestHostileAsksWithoutEnd(t *testing.T) {
 			n.hostile = true
 			n.linkAll()
 			e := n.engines[0]
+			e.DropContext(9, errOver)
 			e.Isend(nil, 0, 1, 7, make([]byte, 5000), Standard) // as number 1.1
 			n.rooms[[2]int{0, 1}] = 1
 			e.lock()

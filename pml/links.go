@@ -252,7 +252,9 @@ func (l *linkPath) cancel(r *Request, why error) {
 func (l *linkPath) probe(ctx uint32, source, tag int32, take bool) (found, bool) {
 	m := l.table.Probe(ctx, source, tag)
 	if m == nil {
-		l.serve(source)
+		if len(l.wanting) != 0 {
+			l.serve(source)
+		}
 		return found{}, false
 	}
 	u := m.Owner.(*unexpected)

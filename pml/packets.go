@@ -141,6 +141,10 @@ type unexpected struct {
 // queue makes the packet an unexpected message.
 func (l *linkPath) queue(p *peer, pkt *transport.Packet) {
 	h := &pkt.Header
+	if l.e.dropped.set != nil && l.e.dropped.has(h.Ctx) {
+		l.lose(p, h.Kind, h.ID, costOf(h.Kind, len(pkt.Payload)))
+		return
+	}
 	u := l.spare
 	if u == nil {
 		u = new(unexpected)
@@ -206,19 +210,31 @@ func (l *linkPath) deliver(r *Request, u *unexpected) {
 	l.release(u)
 }
 
-// discard drops an unexpected message that is off the table and will never be received. Its sender's buffer is free; the
-// message is lost with its communicator.
+// discard drops an unexpected message that is off the table and will never be received.
 func (l *linkPath) discard(u *unexpected) {
 	l.matched(u)
-	switch {
-	case u.ID == 0:
-	case u.Kind == wire.EagerSync:
-		u.peer.sendControl(wire.Header{Kind: wire.Matched, ID: u.ID})
-	default:
-		u.peer.sendControl(wire.Header{Kind: wire.FIN, ID: u.ID})
-	}
-	u.peer.returnCredit(u.Cost)
+	l.lose(u.peer, u.Kind, u.ID, u.Cost)
 	l.release(u)
+}
+
+// lose ends a message at its sender, whose buffer is free: it is lost with its communicator.
+func (l *linkPath) lose(p *peer, kind wire.Kind, id uint64, cost int64) {
+	switch kind {
+	case wire.EagerSync:
+		p.sendControl(wire.Header{Kind: wire.Matched, ID: id})
+	case wire.RTS:
+		p.sendControl(wire.Header{Kind: wire.FIN, ID: id})
+	}
+	p.returnCredit(cost)
+	p.checkAnswers()
+}
+
+// costOf is what a message has taken of its sender's credit: an announced one its envelope.
+func costOf(kind wire.Kind, payload int) int64 {
+	if kind == wire.RTS {
+		return eager.Envelope
+	}
+	return eager.Cost(payload)
 }
 
 // onCancel: the sender asks for its message ID back.

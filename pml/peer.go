@@ -33,7 +33,7 @@ type peer struct {
 
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
 	control fifo[wire.Header]
-	answers int // in control: CancelReply and PutDone, which the peer asks for
+	answers int // in control: what the peer asks for, see isAnswer
 	queue   fifo[*Request]
 
 	tuner    rendezvous.Tuner // of what it sends
@@ -253,12 +253,14 @@ func (p *peer) sendControl(h wire.Header) {
 	p.markBlocked()
 }
 
-func isAnswer(k wire.Kind) bool { return k == wire.CancelReply || k == wire.PutDone }
+func isAnswer(k wire.Kind) bool {
+	return k == wire.CancelReply || k == wire.PutDone || k == wire.FIN || k == wire.Matched
+}
 
 // checkAnswers fails a peer that goes on asking and takes no answer, since the answers that wait for room have no other
-// bound. A peer that keeps to the protocol asks once for each message. Its credit, and what it gives back of this
-// rank's, comes behind the answers or was sent before the link was full: so they are at most twice as many as the
-// messages that credit allows.
+// bound. A peer that keeps to the protocol asks for each message once or, if it cancels the message, twice. Its credit, and
+// what it gives back of this rank's, comes behind the answers or was sent before the link was full: so they are at most
+// twice as many as the messages that credit allows.
 func (p *peer) checkAnswers() {
 	if p.answers > 2*(p.in.Messages()+p.out.Messages()) {
 		p.breaks("it takes no answers and goes on asking")
