@@ -16,28 +16,23 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.wakeTimer.Stop()
-	if d.control != nil {
+	if d.control.tcp != nil {
 		d.deliver(time.Now().Add(cmp.Or(d.opt.closing, closePatience)))
 	}
 	d.stop()
 	if d.eventFile != nil {
 		d.eventFile.SetReadDeadline(time.Now()) // ends its goroutine
 	}
-	if d.controlSet != nil {
-		d.controlSet.Interrupt()
+	if d.control.set != nil {
+		d.control.set.Interrupt()
 	}
 	d.wg.Wait()
-	if d.controlSet != nil {
-		d.controlSet.Close()
-	}
-	if d.control != nil {
-		d.control.Close()
-	}
+	d.control.close()
 	for _, s := range d.table.Load().all {
 		s.destroy()
 	}
 	d.releaseRMA()
-	d.deregisterTagged()
+	d.tags.deregister()
 	d.regs.drop(d.hca)
 	d.allocs.drop(d.hca)
 	d.results.slab.drop(d.hca)

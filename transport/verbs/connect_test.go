@@ -165,12 +165,12 @@ func TestHostileHello(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			honest, liar := newEnd(t, 0, 2), newEnd(t, 1, 2)
 			_, where, _ := decodeAddress(honest.Address())
-			if _, err := liar.control.Connect(t.Context(), 0, where); err != nil {
+			if _, err := liar.control.tcp.Connect(t.Context(), 0, where); err != nil {
 				t.Fatal(err)
 			}
-			liar.sendControl(0, tagReady, nil) // too early
-			liar.sendControl(0, 77, []byte("this is of no kind"))
-			liar.sendControl(0, tagHello, c.bytes(liar.Device))
+			liar.control.send(0, tagReady, nil) // too early
+			liar.control.send(0, 77, []byte("this is of no kind"))
+			liar.control.send(0, tagHello, c.bytes(liar.Device))
 			if err := refusal(t, honest, liar); !strings.Contains(err, c.says) {
 				t.Errorf("the honest one says %q, want %q", err, c.says)
 			}
@@ -180,10 +180,10 @@ func TestHostileHello(t *testing.T) {
 	a, b, ab, ba := two(t)
 	h := good(a.Device)
 	for _, again := range [][]byte{nil, h.encode()} {
-		a.sendControl(1, tagReady, again)
-		a.sendControl(1, 77, again)
+		a.control.send(1, tagReady, again)
+		a.control.send(1, 77, again)
 	}
-	a.sendControl(1, tagHello, h.encode())
+	a.control.send(1, tagHello, h.encode())
 	talk(ab, b)
 	talk(ba, a)
 	a.noPackets()
@@ -203,7 +203,7 @@ func TestSilentPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// So far it comes, however slow the machine is.
-	if _, err := a.control.Connect(t.Context(), 1, where); err != nil {
+	if _, err := a.control.tcp.Connect(t.Context(), 1, where); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)

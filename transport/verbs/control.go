@@ -3,7 +3,9 @@
 package verbs
 
 import (
+	"context"
 	"fmt"
+	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -15,68 +17,87 @@ import (
 // addresses lead to it, what to do when two ranks dial each other at once, and when a peer is gone, which queue pairs
 // alone notice late or never. A goroutine looks after it, so that a queue pair is made also while this rank computes.
 
-// controlMessage is something for a peer. Owner: Device.outbox until it is sent.
+// controlPlane is that device, and what waits to be sent. Its goroutine hands out what arrives.
+type controlPlane struct {
+	tcp *tcp.Device
+	set *eventset.Set // where the goroutine sleeps
+	on  func(pkt *transport.Packet)
+	ctx context.Context // ends the goroutine
+
+	mu     sync.Mutex // guards the use of tcp by the goroutine, and the outbox. It is taken within Device.mu
+	outbox []controlMessage
+}
+
+// controlMessage is something for a peer. Owner: the outbox until it is sent.
 type controlMessage struct {
 	peer    int
 	header  wire.Header
 	payload []byte
 }
 
-func (d *Device) openControl() (err error) {
-	if d.control, err = tcp.New(d.opt.Control); err != nil {
+// open listens. What it has opened belongs to close also after an error.
+func (c *controlPlane) open(ctx context.Context, opt tcp.Options, on func(pkt *transport.Packet)) (err error) {
+	c.ctx, c.on = ctx, on
+	if c.tcp, err = tcp.New(opt); err != nil {
 		return err
 	}
-	if d.controlSet, err = eventset.New(d.control); err != nil {
-		return err
+	c.set, err = eventset.New(c.tcp)
+	return err
+}
+
+// close follows the end of the goroutine.
+func (c *controlPlane) close() {
+	if c.set != nil {
+		c.set.Close()
 	}
-	d.address = encodeAddress(d.at.layer, d.control.Address())
-	d.wg.Go(d.controlLoop)
-	return nil
+	if c.tcp != nil {
+		c.tcp.Close()
+	}
 }
 
-// sendControl sends something to a peer that there is a connection with, or will be. mu is held or not.
-func (d *Device) sendControl(peer int, tag int32, payload []byte) {
-	d.controlMu.Lock()
-	d.outbox = append(d.outbox, controlMessage{peer, wire.Header{Kind: wire.Eager, Tag: tag}, payload})
-	d.controlMu.Unlock()
-	d.controlSet.Interrupt()
+// send sends something to a peer that there is a connection with, or will be. Device.mu is held or not.
+func (c *controlPlane) send(peer int, tag int32, payload []byte) {
+	c.mu.Lock()
+	c.outbox = append(c.outbox, controlMessage{peer, wire.Header{Kind: wire.Eager, Tag: tag}, payload})
+	c.mu.Unlock()
+	c.set.Interrupt()
 }
 
-// controlLoop is the goroutine.
-func (d *Device) controlLoop() {
+// loop is the goroutine.
+func (c *controlPlane) loop() {
 	var pkts [8]transport.Packet
-	for d.ctx.Err() == nil {
-		d.controlMu.Lock()
-		d.sendOut()
-		n := d.control.Poll(pkts[:])
-		armed := n == 0 && d.controlSet.Arm(transport.Any, false)
-		d.controlMu.Unlock()
+	for c.ctx.Err() == nil {
+		c.mu.Lock()
+		c.sendOut()
+		n := c.tcp.Poll(pkts[:])
+		armed := n == 0 && c.set.Arm(transport.Any, false)
+		c.mu.Unlock()
 		for i := range n {
-			d.onControl(&pkts[i])
+			c.on(&pkts[i])
 		}
 		if armed {
-			d.controlSet.Park(false)
-			d.controlMu.Lock()
-			d.controlSet.Disarm()
-			d.controlMu.Unlock()
+			c.set.Park(false)
+			c.mu.Lock()
+			c.set.Disarm()
+			c.mu.Unlock()
 		}
 	}
-	d.controlMu.Lock()
-	d.sendOut() // the last messages of this rank
-	d.controlMu.Unlock()
+	c.mu.Lock()
+	c.sendOut() // the last messages of this rank
+	c.mu.Unlock()
 }
 
-// sendOut sends what is in the outbox, as far as there is room. controlMu is held.
-func (d *Device) sendOut() {
-	kept := d.outbox[:0]
-	for _, m := range d.outbox {
-		link := d.control.Link(m.peer)
+// sendOut sends what is in the outbox, as far as there is room. mu is held.
+func (c *controlPlane) sendOut() {
+	kept := c.outbox[:0]
+	for _, m := range c.outbox {
+		link := c.tcp.Link(m.peer)
 		if link == nil || !link.TrySend(&m.header, m.payload) {
 			kept = append(kept, m)
 		}
 	}
-	clear(d.outbox[len(kept):])
-	d.outbox = kept
+	clear(c.outbox[len(kept):])
+	c.outbox = kept
 }
 
 // onControl takes a packet of the control connections.

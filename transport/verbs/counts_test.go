@@ -261,7 +261,7 @@ func crowd() error {
 // joinCrowd is one of them.
 func joinCrowd(h *hca, at *port, rank int, where []byte) error {
 	opt := control(nil)
-	opt.Rank, opt.Size = rank, crowdSize+1
+	opt.Rank, opt.Size, opt.Protocol = rank, crowdSize+1, controlProtocol
 	c, err := tcp.New(opt)
 	if err != nil {
 		return err

@@ -10,9 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/transport"
-	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
 const (
@@ -43,68 +41,43 @@ const (
 	closePatience = 5 * time.Second
 )
 
-// Device is one rank's end.
+// Device is one rank's end. What belongs together is a type of its own, with what holds of it.
 type Device struct {
-	opt        Options
-	hca        *hca
-	at         port
-	control    *tcp.Device
-	controlSet *eventset.Set // where the goroutine of control.go sleeps
-	address    []byte
-	facts      transport.Facts
-	limit      int // of outstanding
-	allocs     allocations
-	regs       registrations
+	opt     Options
+	hca     *hca
+	at      port
+	address []byte
+	facts   transport.Facts
+	control controlPlane
+	peers
+	wakeState
+	background
 
-	send slab // the send buffers. Owner: this while in freeSends, the device from post to completion
+	// What follows belongs to the caller of Poll (the engine, under its lock), but for what its types except.
+	registry
+	recv receiveQueue
+	sendPool
+	outcomes
+	rmaPool
+	tags  tagList
+	ids   idTable
+	polls uint64
+	stats Counters
+}
 
-	// These belong to the caller of Poll (the engine, under its lock).
-	recv       receiveQueue
-	freeSends  []uint32 // send buffers
-	inFlight   int      // requests that the device has, of all queue pairs
-	tags       tagging
-	ids        idTable
-	wcs        [pollMax]completion
-	stash      []completion // of wcs: found by Arm, for the next Poll
-	events     []transport.Packet
-	rooms      []*session
-	starved    []*session // refused because others hold what all share
-	ending     []*session // that have failed and are not flushed yet
-	one        [1]op      // what is posted next
-	scratch    []byte     // of send, its last piece: a frame that goes with its request
-	spareRMA   *rmaOp     // records
-	waitingRMA []*rmaOp
-	results    atomicResults
-	polls      uint64
-	stats      Counters
-
-	active    atomic.Uint64 // == polls, for wakeCheck
-	armed     atomic.Bool
-	wake      atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
-	wakeTimer *time.Timer
-	checking  sync.Mutex // held by wakeCheck, and by Close when it sets closed: the device is there as long
-	checked   uint64     // active when wakeCheck looked last
-	eventFile *os.File   // what the device says apart from completions
-	notices   atomic.Bool
+// background are the goroutines of a device, and its end.
+type background struct {
+	ctx       context.Context // ends with the device
+	stop      context.CancelFunc
+	wg        sync.WaitGroup
+	eventFile *os.File // what the device says apart from completions
 	closed    atomic.Bool
-	table     atomic.Pointer[table] // of sessions; replaced and never edited: Poll reads it without mu
-
-	mu       sync.Mutex // guards what follows; taken when connections come and go
-	sessions map[int]*session
-	lost     []*session // that have ended without Poll, which notices tells it
-	wg       sync.WaitGroup
-	ctx      context.Context // ends with the device
-	stop     context.CancelFunc
-
-	// controlMu guards the control connections and the outbox. It is taken within mu, never the other way round.
-	controlMu sync.Mutex
-	outbox    []controlMessage
 }
 
 // New opens the device. The error, a transport.ErrUnavailable, says what was missing.
 func New(opt Options) (transport.Device, error) {
 	opt.fill()
-	d := &Device{opt: opt, sessions: map[int]*session{}, limit: outstanding}
+	d := &Device{opt: opt, peers: peers{sessions: map[int]*session{}}, sendPool: sendPool{limit: outstanding}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.table.Store(&table{})
 	d.wakeTimer = time.AfterFunc(time.Hour, d.wakeCheck)
@@ -123,6 +96,7 @@ func (d *Device) open() (err error) {
 	if d.hca, d.at, err = choose(d.opt.Devices, d.opt.Partition); err != nil {
 		return err
 	}
+	d.registry = registry{dev: d.hca, port: &d.at, opt: &d.opt, stats: &d.stats}
 	if d.opt.entries > 0 {
 		d.at.caps.maxEntries = d.opt.entries
 	}
@@ -132,9 +106,11 @@ func (d *Device) open() (err error) {
 	if err := d.watchDevice(); err != nil {
 		return err
 	}
-	if err := d.openControl(); err != nil {
+	if err := d.control.open(d.ctx, d.opt.Control, d.onControl); err != nil {
 		return fmt.Errorf("the control connections: %w", err)
 	}
+	d.address = encodeAddress(d.at.layer, d.control.tcp.Address())
+	d.wg.Go(d.control.loop)
 	d.makeFacts()
 	if d.opt.RegisterFrom <= 0 {
 		d.opt.RegisterFrom = d.measure()
@@ -149,7 +125,7 @@ func (d *Device) open() (err error) {
 // makeBuffers makes the queues and the memory that the device knows from the beginning: as much as this rank may lock.
 func (d *Device) makeBuffers() error {
 	raiseMemlock()
-	tags, ops, err := d.prepareTags()
+	tags, ops, err := tagSizes(&d.opt, &d.at)
 	if err != nil {
 		return err
 	}
@@ -160,7 +136,7 @@ func (d *Device) makeBuffers() error {
 	if err != nil {
 		return err
 	}
-	d.makeTags(tags, ops)
+	d.tags.init(d, tags, ops)
 	d.limit = int(cqe) - int(srq) - forTags - lastRequests
 	if d.limit < depth {
 		return fmt.Errorf("a completion queue of %d entries is too short", cqe)
@@ -177,29 +153,24 @@ func (d *Device) makeBuffers() error {
 			return fmt.Errorf("%d KiB for receive and send buffers: %w", (2*nr+2*ns)*slotSize>>10, explainMemlock(err))
 		}
 	}
-	for i := range ns {
-		d.freeSends = append(d.freeSends, uint32(i))
-	}
-	d.scratch = d.send.piece(uint32(ns))
+	d.fillSends(ns)
 	return d.recv.fill(d.hca)
 }
 
 func (d *Device) makeFacts() {
-	channel, control := d.hca.channel(), d.control.Facts()
+	channel, control := d.hca.channel(), d.control.tcp.Facts()
 	d.facts = transport.Facts{
 		Wake:       []transport.Wake{{FD: channel, ThreadFD: channel, Notify: d.notifyBy}},
 		Memory:     &transport.Memory{Alloc: d.allocMem, Free: d.freeMem, Import: d.importMem, Forget: d.forgetMem},
 		Introducer: control.Introducer,
 		Refused:    control.Refused,
 	}
-	if d.matching() {
+	if d.tags.on() {
 		// A buffer takes the longest message that is sent without asking: one that is too long breaks the connection.
 		d.facts.Offload = &transport.Offload{Tags: len(d.tags.all), Min: eagerMax,
-			Post: d.offloadPost, Cancel: d.offloadCancel, Seen: d.offloadSeen}
+			Post: d.tags.post, Cancel: d.tags.cancel, Seen: d.tags.sawOne}
 	}
 }
-
-func (d *Device) notifyBy(wake func(thread bool)) { d.wake.Store(&wake) }
 
 // Name is "verbs".
 func (d *Device) Name() string { return "verbs" }

@@ -65,7 +65,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	if h.Flags&(wire.Urgent|wire.Wake) != 0 {
 		o.flags |= solicited
 	}
-	if s.unsignaled++; s.unsignaled >= signalEvery || 2*len(d.freeSends) < d.send.count || 2*d.inFlight > d.limit {
+	if s.unsignaled++; s.unsignaled >= signalEvery || d.runsShort() {
 		s.unsignaled = 0
 		o.flags |= signaled
 	}

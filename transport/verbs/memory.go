@@ -18,12 +18,12 @@ type slab struct {
 	region region
 }
 
-func (d *Device) slab(count, size int) (s slab, err error) {
+func (g *registry) slab(count, size int) (s slab, err error) {
 	s = slab{mem: pages(count * size), size: size, count: count}
 	if s.mem == nil {
 		return slab{}, fmt.Errorf("mapping %d KiB: out of memory", count*size>>10)
 	}
-	if s.region, err = d.hca.register(addressOf(s.mem), len(s.mem), localWrite); err != nil {
+	if s.region, err = g.dev.register(addressOf(s.mem), len(s.mem), localWrite); err != nil {
 		unmap(s.mem)
 		return slab{}, fmt.Errorf("registering %d KiB: %w", len(s.mem)>>10, err)
 	}
@@ -82,8 +82,8 @@ func (a *allocations) holding(mem transport.Mem) *allocation {
 }
 
 // reachable returns the region by which a peer has access to mem. found: mem lies in an allocation.
-func (d *Device) reachable(mem transport.Mem, access transport.Access) (r region, found bool, err error) {
-	a := &d.allocs
+func (g *registry) reachable(mem transport.Mem, access transport.Access) (r region, found bool, err error) {
+	a := &g.allocs
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	in := a.holding(mem)
@@ -91,7 +91,7 @@ func (d *Device) reachable(mem transport.Mem, access transport.Access) (r region
 		return region{}, false, nil
 	}
 	if in.regions[access].handle == nil {
-		in.regions[access], err = d.makeRegion(addressOf(in.mem), len(in.mem), d.rights(access))
+		in.regions[access], err = g.makeRegion(addressOf(in.mem), len(in.mem), g.rights(access))
 	}
 	return in.regions[access], true, err
 }
@@ -101,7 +101,7 @@ func (a *allocations) after(addr uint64) int {
 	return sort.Search(len(a.all), func(i int) bool { return addressOf(a.all[i].mem) > addr })
 }
 
-func (d *Device) allocMem(bytes int) ([]byte, error) {
+func (g *registry) allocMem(bytes int) ([]byte, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("verbs: %d bytes were asked for", bytes)
 	}
@@ -109,31 +109,31 @@ func (d *Device) allocMem(bytes int) ([]byte, error) {
 	if mem == nil {
 		return nil, fmt.Errorf("verbs: %d bytes were asked for: out of memory", bytes)
 	}
-	if err := d.addAllocation(mem, true); err != nil {
+	if err := g.addAllocation(mem, true); err != nil {
 		unmap(mem)
 		return nil, fmt.Errorf("verbs: %d bytes were asked for: registering them: %w", bytes, explainMemlock(err))
 	}
 	return mem, nil
 }
 
-func (d *Device) freeMem(mem []byte) error {
-	if !d.endAllocation(mem, true) {
+func (g *registry) freeMem(mem []byte) error {
+	if !g.endAllocation(mem, true) {
 		return fmt.Errorf("verbs: %d bytes at %#x are not what Alloc gave", len(mem), addressOf(mem))
 	}
 	unmap(mem)
 	return nil
 }
 
-func (d *Device) importMem(mem []byte) error { return d.addAllocation(mem, false) }
+func (g *registry) importMem(mem []byte) error { return g.addAllocation(mem, false) }
 
-func (d *Device) forgetMem(mem []byte) { d.endAllocation(mem, false) }
+func (g *registry) forgetMem(mem []byte) { g.endAllocation(mem, false) }
 
-func (d *Device) addAllocation(mem []byte, ours bool) error {
-	r, err := d.makeRegion(addressOf(mem), len(mem), localWrite|d.rights(transport.Readable))
+func (g *registry) addAllocation(mem []byte, ours bool) error {
+	r, err := g.makeRegion(addressOf(mem), len(mem), localWrite|g.rights(transport.Readable))
 	if err != nil {
 		return err
 	}
-	a := &d.allocs
+	a := &g.allocs
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	i := a.after(addressOf(mem))
@@ -145,13 +145,13 @@ func (d *Device) addAllocation(mem []byte, ours bool) error {
 }
 
 // endAllocation reports whether there was one.
-func (d *Device) endAllocation(mem []byte, ours bool) bool {
-	a := &d.allocs
+func (g *registry) endAllocation(mem []byte, ours bool) bool {
+	a := &g.allocs
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, x := range a.all {
 		if len(mem) == len(x.mem) && addressOf(mem) == addressOf(x.mem) && x.ours == ours {
-			x.deregister(d.hca)
+			x.deregister(g.dev)
 			a.all = append(a.all[:i], a.all[i+1:]...)
 			return true
 		}

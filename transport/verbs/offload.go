@@ -38,8 +38,9 @@ const (
 	useMask  = 1<<28 - 1
 )
 
-// tagging is the state of the list. It belongs to the caller of Poll.
-type tagging struct {
+// tagList is the list and what is under way for it. It belongs to the caller of Poll.
+type tagList struct {
+	d         *Device
 	all       []tagged
 	free      []uint32
 	byCookie  map[uint64]uint32
@@ -70,12 +71,12 @@ type tagged struct {
 }
 
 // number is that of a request about entry i: a receive (ownTagged), or an operation.
-func (t *tagging) number(own, operation uint64, i uint32) uint64 {
+func (t *tagList) number(own, operation uint64, i uint32) uint64 {
 	return own | uint64(t.all[i].use)<<useShift | operation | uint64(i)
 }
 
 // entry is the one that a request of that number is about; nil: none, or its present use is another.
-func (t *tagging) entry(id uint64) *tagged {
+func (t *tagList) entry(id uint64) *tagged {
 	i := uint64(uint32(id))
 	if i >= uint64(len(t.all)) || !t.all[i].used || uint64(t.all[i].use) != id>>useShift&useMask {
 		return nil
@@ -83,61 +84,61 @@ func (t *tagging) entry(id uint64) *tagged {
 	return &t.all[i]
 }
 
-// matching: this device matches tags.
-func (d *Device) matching() bool { return d.tags.all != nil }
+// on: this device matches tags.
+func (t *tagList) on() bool { return t.all != nil }
 
-// prepareTags decides whether the device is to match tags, and returns the sizes of its list; 0: it is not.
-func (d *Device) prepareTags() (tags, ops int, err error) {
-	can := d.at.tags
+// tagSizes decides whether a device is to match tags, and returns the sizes of its list; 0: it is not.
+func tagSizes(opt *Options, at *port) (tags, ops int, err error) {
+	can := at.tags
 	switch {
-	case d.opt.Tags == "off":
-		d.opt.Debug("tag matching is software's: GORUN_TM=off")
+	case opt.Tags == "off":
+		opt.Debug("tag matching is software's: GORUN_TM=off")
 		return 0, 0, nil
 	case can.tags < 2 || can.ops < 4:
-		if d.opt.Tags == "on" {
-			return 0, 0, fmt.Errorf("GORUN_TM=on, and %s does not match tags for reliable connections (gorun info)", d.at.device)
+		if opt.Tags == "on" {
+			return 0, 0, fmt.Errorf("GORUN_TM=on, and %s does not match tags for reliable connections (gorun info)", at.device)
 		}
-		d.opt.Debug("tag matching is software's: the device does none for reliable connections", "device", d.at.device)
+		opt.Debug("tag matching is software's: the device does none for reliable connections", "device", at.device)
 		return 0, 0, nil
 	}
 	return min(tagsMost, can.tags), min(opsMost, can.ops), nil
 }
 
-func (d *Device) makeTags(tags, ops int) {
+// init makes the list as long as tags says; 0: there is none.
+func (t *tagList) init(d *Device, tags, ops int) {
 	if tags == 0 {
 		return
 	}
-	d.tags = tagging{all: make([]tagged, tags), byCookie: make(map[uint64]uint32, tags), opsMax: ops}
-	for i := range d.tags.all {
-		d.tags.free = append(d.tags.free, uint32(i))
+	*t = tagList{d: d, all: make([]tagged, tags), byCookie: make(map[uint64]uint32, tags), opsMax: ops}
+	for i := range t.all {
+		t.free = append(t.free, uint32(i))
 	}
 }
 
-// offloadPost is Post of transport.Offload.
-func (d *Device) offloadPost(tag, mask uint64, buf transport.Mem, cookie uint64) transport.Posted {
-	t := &d.tags
-	if len(t.free) == 0 || t.ops >= t.opsMax-1 || d.closed.Load() { // one is left for SYNC
+// post is Post of transport.Offload.
+func (t *tagList) post(tag, mask uint64, buf transport.Mem, cookie uint64) transport.Posted {
+	if len(t.free) == 0 || t.ops >= t.opsMax-1 || t.d.closed.Load() { // one is left for SYNC
 		return transport.PostedFull
 	}
 	i := t.free[len(t.free)-1]
-	r, known := d.allocs.find(buf)
+	r, known := t.d.allocs.find(buf)
 	var x *registration
 	if !known {
-		if buf.Len < d.opt.RegisterFrom && d.opt.Tags != "on" {
+		if buf.Len < t.d.opt.RegisterFrom && t.d.opt.Tags != "on" {
 			return transport.PostedUnmapped
 		}
 		var err error
-		if x, err = d.register(buf, localWrite); err != nil {
+		if x, err = t.d.register(buf, localWrite); err != nil {
 			return transport.PostedUnmapped
 		}
 		r = x.region
 	}
-	n := min(buf.Len, d.at.maxLength)
-	handle, err := d.hca.addTag(t.number(ownOperation, operationAdd, i), t.number(ownTagged, 0, i), tag, mask,
+	n := min(buf.Len, t.d.at.maxLength)
+	handle, err := t.d.hca.addTag(t.number(ownOperation, operationAdd, i), t.number(ownTagged, 0, i), tag, mask,
 		buf.Number(), n, r.lkey, t.seen)
 	if err != nil {
 		if x != nil {
-			d.deregister(x)
+			t.d.deregister(x)
 		}
 		return transport.PostedFull
 	}
@@ -150,21 +151,19 @@ func (d *Device) offloadPost(tag, mask uint64, buf transport.Mem, cookie uint64)
 	return transport.PostedDown
 }
 
-// offloadCancel is Cancel of transport.Offload.
-func (d *Device) offloadCancel(cookie uint64) {
-	t := &d.tags
+// cancel is Cancel of transport.Offload.
+func (t *tagList) cancel(cookie uint64) {
 	i, ok := t.byCookie[cookie]
 	if !ok || t.all[i].leaving || t.all[i].matched {
 		return
 	}
 	t.all[i].leaving = true
-	d.leaveTag(i)
+	t.leave(i)
 }
 
-// leaveTag posts the TAG_DEL of an entry, now or, if the queue is full, when an operation has completed.
-func (d *Device) leaveTag(i uint32) {
-	t := &d.tags
-	if t.ops >= t.opsMax-1 || d.hca.dropTag(t.number(ownOperation, operationDel, i), t.all[i].handle, t.seen) != nil {
+// leave posts the TAG_DEL of an entry, now or, if the queue is full, when an operation has completed.
+func (t *tagList) leave(i uint32) {
+	if t.ops >= t.opsMax-1 || t.d.hca.dropTag(t.number(ownOperation, operationDel, i), t.all[i].handle, t.seen) != nil {
 		t.late = append(t.late, i)
 		return
 	}
@@ -172,19 +171,17 @@ func (d *Device) leaveTag(i uint32) {
 	t.ops++
 }
 
-// offloadSeen is Seen of transport.Offload.
-func (d *Device) offloadSeen() {
-	t := &d.tags
+// sawOne is Seen of transport.Offload.
+func (t *tagList) sawOne() {
 	t.seen++
 	if t.seen-t.told >= syncEvery || t.wanted && t.seen == t.unmatched {
-		d.syncTags()
+		t.sync()
 	}
 }
 
-// syncTags tells the device how far the engine is, so that entries that rest are used again.
-func (d *Device) syncTags() {
-	t := &d.tags
-	if t.seen == t.told || t.ops >= t.opsMax || d.hca.syncTags(ownOperation|operationSync, t.seen) != nil {
+// sync tells the device how far the engine is, so that entries that rest are used again.
+func (t *tagList) sync() {
+	if t.seen == t.told || t.ops >= t.opsMax || t.d.hca.syncTags(ownOperation|operationSync, t.seen) != nil {
 		return // the next operation says it
 	}
 	t.ops++
@@ -192,19 +189,18 @@ func (d *Device) syncTags() {
 }
 
 // operated takes the completion of an operation of the list.
-func (d *Device) operated(w *completion) {
-	t := &d.tags
+func (t *tagList) operated(w *completion) {
 	t.ops--
 	if w.flags&syncWanted != 0 {
 		t.wanted = true
 		if t.seen == t.unmatched {
-			d.syncTags()
+			t.sync()
 		}
 	}
 	if late := t.late; len(late) > 0 {
 		t.late = t.late[:0]
 		for _, i := range late {
-			d.leaveTag(i)
+			t.leave(i)
 		}
 	}
 	operation := w.id & operationMask
@@ -218,65 +214,65 @@ func (d *Device) operated(w *completion) {
 	case operation == operationAdd:
 		e.adding = false
 		if w.status != 0 && !e.over { // it is not in the list
-			d.backTo(e)
+			t.giveBack(e)
 		}
 	default:
 		e.leaving = false
 		if w.status == 0 && !e.over {
-			d.backTo(e)
+			t.giveBack(e)
 		}
 	}
-	d.freeTag(uint32(w.id))
+	t.release(uint32(w.id))
 }
 
-// backTo gives a receive back to the engine.
-func (d *Device) backTo(e *tagged) {
-	d.endReceive(e)
+// giveBack gives a receive back to the engine.
+func (t *tagList) giveBack(e *tagged) {
+	t.endReceive(e)
 	_, source, _ := transport.UnpackTag(e.packed)
-	d.events = append(d.events, transport.Packet{Event: transport.OffloadBack, Peer: source, Cookie: e.cookie})
+	t.d.events = append(t.d.events, transport.Packet{Event: transport.OffloadBack, Peer: source, Cookie: e.cookie})
 }
 
 // endReceive gives the buffer of an entry back.
-func (d *Device) endReceive(e *tagged) {
+func (t *tagList) endReceive(e *tagged) {
 	e.over = true
 	if e.s != nil {
 		e.s.landing--
 		e.s = nil
 	}
-	delete(d.tags.byCookie, e.cookie)
+	delete(t.byCookie, e.cookie)
 	if e.reg != nil {
-		d.deregister(e.reg)
+		t.d.deregister(e.reg)
 		e.reg = nil
 	}
 }
 
-// freeTag frees an entry that nothing is under way for.
-func (d *Device) freeTag(i uint32) {
-	e := &d.tags.all[i]
+// release frees an entry that nothing is under way for.
+func (t *tagList) release(i uint32) {
+	e := &t.all[i]
 	if e.used && e.over && !e.adding && !e.leaving {
 		*e = tagged{use: (e.use + 1) & useMask}
-		d.tags.free = append(d.tags.free, i)
+		t.free = append(t.free, i)
 	}
 }
 
 // landed takes a completion of a tagged buffer: a match, or its data, or both, and returns how many of pkts, which is
 // not empty, are filled in. A match must come in its place among the messages, or the next message would find its
 // receive.
-func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
-	i, e := uint32(w.id), d.tags.entry(w.id)
+func (t *tagList) landed(w *completion, pkts []transport.Packet) (n int) {
+	i, e := uint32(w.id), t.entry(w.id)
 	if e == nil || e.over {
 		return 0
 	}
 	if w.status != 0 && w.status != statusIncomplete {
-		d.undone(e, fmt.Errorf("%w: verbs: receiving into a tagged buffer: %s", transport.ErrPeerGone, statusText(w.status)))
-		d.freeTag(i)
+		t.undone(e, fmt.Errorf("%w: verbs: receiving into a tagged buffer: %s", transport.ErrPeerGone, statusText(w.status)))
+		t.release(i)
 		return 0
 	}
 	if w.flags&matched != 0 {
 		e.matched, e.priv, e.packed = true, w.priv, w.tag
 		_, source, tag := transport.UnpackTag(w.tag)
-		if e.s = d.table.Load().find(w.qpn); e.s == nil {
-			e.s = d.sessionOf(source)
+		if e.s = t.d.table.Load().find(w.qpn); e.s == nil {
+			e.s = t.d.sessionOf(source)
 		}
 		if e.s != nil {
 			e.s.landing++
@@ -286,19 +282,19 @@ func (d *Device) landed(w *completion, pkts []transport.Packet) (n int) {
 		n = 1
 	}
 	if w.flags&dataValid != 0 || w.status == statusIncomplete {
-		if pkt := d.done(e, w); n < len(pkts) {
+		if pkt := t.done(e, w); n < len(pkts) {
 			pkts[n] = pkt
 			n++
 		} else {
-			d.events = append(d.events, pkt)
+			t.d.events = append(t.d.events, pkt)
 		}
 	}
-	d.freeTag(i)
+	t.release(i)
 	return n
 }
 
 // done tells what has landed.
-func (d *Device) done(e *tagged, w *completion) transport.Packet {
+func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	ctx, source, tag := transport.UnpackTag(e.packed)
 	pkt := transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source}
 	pkt.Header = wire.Header{Ctx: ctx, Tag: tag, ID: uint64(e.priv & numberMask), Len: uint64(w.length)}
@@ -318,51 +314,42 @@ func (d *Device) done(e *tagged, w *completion) transport.Packet {
 	default:
 		if err := softwareRTS(e.buf[:min(int(w.length), len(e.buf))], e.packed, &pkt.Header); err != nil {
 			pkt.Err = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
-			if s := d.sessionOf(source); s != nil {
-				d.fail(s, err, true)
+			if s := t.d.sessionOf(source); s != nil {
+				t.d.fail(s, err, true)
 			}
 		}
 	}
-	d.endReceive(e)
+	t.endReceive(e)
 	return pkt
 }
 
 // undone: what was matched will not come.
-func (d *Device) undone(e *tagged, err error) {
+func (t *tagList) undone(e *tagged, err error) {
 	_, source, _ := transport.UnpackTag(e.packed)
-	d.endReceive(e)
-	d.events = append(d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source, Err: err})
-	if s := d.sessionOf(source); s != nil {
-		d.fail(s, err, true)
+	t.endReceive(e)
+	t.d.events = append(t.d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source, Err: err})
+	if s := t.d.sessionOf(source); s != nil {
+		t.d.fail(s, err, true)
 	}
 }
 
-// dropTagged ends the receives that messages of a peer were matched with and whose data will not come any more, since
+// drop ends the receives that messages of a peer were matched with and whose data will not come any more, since
 // its queue pairs are destroyed.
-func (d *Device) dropTagged(s *session) {
-	for i := range d.tags.all {
-		if e := &d.tags.all[i]; e.s == s {
-			d.undone(e, s.why)
-			d.freeTag(uint32(i))
+func (t *tagList) drop(s *session) {
+	for i := range t.all {
+		if e := &t.all[i]; e.s == s {
+			t.undone(e, s.why)
+			t.release(uint32(i))
 		}
 	}
 }
 
-func (d *Device) sessionOf(peer int32) *session {
-	for _, s := range d.table.Load().all {
-		if s.peer == int(peer) {
-			return s
-		}
-	}
-	return nil
-}
-
-// deregisterTagged is for Close: the queue pairs are destroyed, so that nothing comes into the receives that are still
+// deregister is for Close: the queue pairs are destroyed, so that nothing comes into the receives that are still
 // in the device's list.
-func (d *Device) deregisterTagged() {
-	for i := range d.tags.all {
-		if e := &d.tags.all[i]; e.reg != nil {
-			d.deregister(e.reg)
+func (t *tagList) deregister() {
+	for i := range t.all {
+		if e := &t.all[i]; e.reg != nil {
+			t.d.deregister(e.reg)
 			e.reg = nil
 		}
 	}

@@ -422,7 +422,7 @@ func TestLateFlush(t *testing.T) {
 		g.inject(1, "resume")
 		fromSelf, _ := transport.PackTag(3, 1, 1)
 		buf := make([]byte, eagerMax)
-		if got := b.offloadPost(fromSelf, transport.MaskExact, transport.HostMem(buf), 6); got != transport.PostedDown {
+		if got := b.tags.post(fromSelf, transport.MaskExact, transport.HostMem(buf), 6); got != transport.PostedDown {
 			t.Fatal(got)
 		}
 		for until := time.Now().Add(150 * time.Millisecond); time.Now().Before(until); g.poll(1) {
@@ -448,7 +448,7 @@ func TestOtherUseOfAnEntry(t *testing.T) {
 	g.post(1, transport.MaskExact, buf, 5)
 	i := d.tags.byCookie[5]
 	receive, del := d.tags.number(ownTagged, 0, i), d.tags.number(ownOperation, operationDel, i)
-	d.offloadCancel(5)
+	d.tags.cancel(5)
 	g.want(1, "back", g.next(1), transport.Packet{Event: transport.OffloadBack, Cookie: 5})
 	g.settled()
 	g.post(1, transport.MaskExact, buf, 6)
@@ -458,11 +458,11 @@ func TestOtherUseOfAnEntry(t *testing.T) {
 	}
 	const flushed = 5 // IBV_WC_WR_FLUSH_ERR
 	var pkts [2]transport.Packet
-	if n := d.landed(&completion{id: receive, status: flushed}, pkts[:]); n != 0 {
+	if n := d.tags.landed(&completion{id: receive, status: flushed}, pkts[:]); n != 0 {
 		t.Errorf("%+v", pkts[:n])
 	}
 	d.tags.ops++ // operated takes it for one that was counted
-	d.operated(&completion{id: del})
+	d.tags.operated(&completion{id: del})
 	if len(d.events) > 0 {
 		t.Errorf("%+v", d.events)
 	}

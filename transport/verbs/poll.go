@@ -16,6 +16,36 @@ const pollMax = 32
 
 var errNoRoom = syscall.ENOMEM // what a full send queue says
 
+// outcomes are what a Poll hands out: completions, and what makes none.
+type outcomes struct {
+	wcs    [pollMax]completion
+	stash  []completion // of wcs: found by Arm, or left by a Poll that had no room
+	events []transport.Packet
+	rooms  []*session
+	ending []*session // that have failed and are not flushed yet
+}
+
+// some: there is something for Poll besides what the completion queue has. So is the end of a session, once its requests
+// are back.
+func (o *outcomes) some() bool {
+	return len(o.stash)+len(o.events)+len(o.rooms)+len(o.ending) > 0
+}
+
+// handOut fills in what makes no completion.
+func (o *outcomes) handOut(pkts []transport.Packet) int {
+	n := 0
+	for ; n < len(pkts) && len(o.rooms) > 0; n++ {
+		pkts[n] = transport.Packet{Event: transport.Room, Peer: int32(o.rooms[0].peer)}
+		o.rooms = o.rooms[:copy(o.rooms, o.rooms[1:])]
+	}
+	for ; n < len(pkts) && len(o.events) > 0; n++ {
+		pkts[n] = o.events[0]
+		o.events[0] = transport.Packet{}
+		o.events = o.events[:copy(o.events, o.events[1:])]
+	}
+	return n
+}
+
 // Counters say what software has done; what a device does by itself is not in them.
 type Counters struct {
 	Sent, Received uint64 // frames: requests of SEND, and receive buffers that were filled
@@ -67,9 +97,9 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		case 0:
 			d.sent(w)
 		case ownTagged:
-			n += d.landed(w, pkts[n:])
+			n += d.tags.landed(w, pkts[n:])
 		case ownOperation:
-			d.operated(w)
+			d.tags.operated(w)
 		default:
 			if d.arrived(w, &pkts[n]) {
 				n++
@@ -125,7 +155,7 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	if event == transport.Unmatched {
 		d.tags.unmatched++
 		if err != nil {
-			d.offloadSeen() // the engine will not see it
+			d.tags.sawOne() // the engine will not see it
 		}
 	}
 	if err != nil {
@@ -185,21 +215,6 @@ func (s *session) hasRoom() {
 		s.refused = false
 		s.d.rooms = append(s.d.rooms, s)
 	}
-}
-
-// handOut fills in what makes no completion.
-func (d *Device) handOut(pkts []transport.Packet) int {
-	n := 0
-	for ; n < len(pkts) && len(d.rooms) > 0; n++ {
-		pkts[n] = transport.Packet{Event: transport.Room, Peer: int32(d.rooms[0].peer)}
-		d.rooms = d.rooms[:copy(d.rooms, d.rooms[1:])]
-	}
-	for ; n < len(pkts) && len(d.events) > 0; n++ {
-		pkts[n] = d.events[0]
-		d.events[0] = transport.Packet{}
-		d.events = d.events[:copy(d.events, d.events[1:])]
-	}
-	return n
 }
 
 // takeNotices looks at what goroutines have found out.
@@ -278,7 +293,7 @@ func (d *Device) endSessions() {
 func (d *Device) destroyed(s *session) {
 	s.destroy()
 	s.release(s.next, s.why)
-	d.dropTagged(s)
+	d.tags.drop(s)
 }
 
 // wasOpen: the engine may have a link, or have got packets.

@@ -27,28 +27,39 @@ type registrations struct {
 	failed     bool              // a registration has failed, which has been logged
 }
 
+// registry is the memory that the device may use: slabs, allocations, registrations of ordinary memory. It decides with
+// which rights. It belongs to the engine's lock, but for allocs.
+type registry struct {
+	dev    *hca
+	port   *port
+	opt    *Options
+	stats  *Counters
+	allocs allocations
+	regs   registrations
+}
+
 var errKind = errors.New("the device reaches host memory only")
 
 // useCache keeps up to n registrations of ordinary memory from now on.
-func (d *Device) useCache(n int) {
+func (g *registry) useCache(n int) {
 	if n <= 0 {
 		return
 	}
 	if !heapIsKnown() {
-		d.opt.Log("no registrations are kept: this version of Go does not say what its heap is", "go", runtime.Version())
+		g.opt.Log("no registrations are kept: this version of Go does not say what its heap is", "go", runtime.Version())
 		return
 	}
-	d.regs.cache = newIdentityCache(d.hca, n)
+	g.regs.cache = newIdentityCache(g.dev, n)
 }
 
 // rights are what the device is told for an access of the peer.
-func (d *Device) rights(access transport.Access) (rights int) {
+func (g *registry) rights(access transport.Access) (rights int) {
 	if access&transport.Readable != 0 {
 		rights |= remoteRead
 	}
 	if access&transport.Writable != 0 {
 		rights |= localWrite | remoteWrite // the device insists on the first for the second
-		if d.at.caps.atomics {
+		if g.port.caps.atomics {
 			rights |= remoteAtomic
 		}
 	}
@@ -56,21 +67,21 @@ func (d *Device) rights(access transport.Access) (rights int) {
 }
 
 // makeRegion registers memory that stays where it is. The cache makes room for it if need be.
-func (d *Device) makeRegion(addr uint64, bytes, rights int) (region, error) {
-	r, err := d.hca.register(addr, bytes, rights)
-	if err != nil && d.regs.cache != nil && d.regs.cache.shrink() {
-		return d.hca.register(addr, bytes, rights)
+func (g *registry) makeRegion(addr uint64, bytes, rights int) (region, error) {
+	r, err := g.dev.register(addr, bytes, rights)
+	if err != nil && g.regs.cache != nil && g.regs.cache.shrink() {
+		return g.dev.register(addr, bytes, rights)
 	}
 	return r, err
 }
 
 // usable is what the device needs to know to use mem for one operation: the region, and a registration that is to end
 // with the operation, or nil if the memory is registered for as long as it lives.
-func (d *Device) usable(mem transport.Mem, rights int) (region, *registration, error) {
-	if r, ok := d.allocs.find(mem); ok {
+func (g *registry) usable(mem transport.Mem, rights int) (region, *registration, error) {
+	if r, ok := g.allocs.find(mem); ok {
 		return r, nil, nil
 	}
-	x, err := d.register(mem, rights)
+	x, err := g.register(mem, rights)
 	if err != nil {
 		return region{}, nil, err
 	}
@@ -78,25 +89,25 @@ func (d *Device) usable(mem transport.Mem, rights int) (region, *registration, e
 }
 
 // register registers mem, which is not empty, until deregister.
-func (d *Device) register(mem transport.Mem, rights int) (*registration, error) {
+func (g *registry) register(mem transport.Mem, rights int) (*registration, error) {
 	if mem.Kind != transport.Host {
 		return nil, fmt.Errorf("%w, not kind %d", errKind, mem.Kind)
 	}
-	if d.regs.cache == nil {
-		return d.registerNew(mem, rights)
+	if g.regs.cache == nil {
+		return g.registerNew(mem, rights)
 	}
-	if x := d.regs.cache.take(mem, rights); x != nil {
+	if x := g.regs.cache.take(mem, rights); x != nil {
 		return x, nil
 	}
-	x, err := d.registerNew(mem, rights)
+	x, err := g.registerNew(mem, rights)
 	if err == nil {
-		d.regs.cache.keep(x, mem, rights)
+		g.regs.cache.keep(x, mem, rights)
 	}
 	return x, err
 }
 
-func (d *Device) registerNew(mem transport.Mem, rights int) (*registration, error) {
-	r := &d.regs
+func (g *registry) registerNew(mem transport.Mem, rights int) (*registration, error) {
+	r := &g.regs
 	var x *registration
 	if n := len(r.spare); n > 0 {
 		x = r.spare[n-1]
@@ -106,31 +117,31 @@ func (d *Device) registerNew(mem transport.Mem, rights int) (*registration, erro
 	}
 	x.pin.Pin(mem.Addr)
 	var err error
-	if x.region, err = d.makeRegion(mem.Number(), mem.Len, rights); err != nil {
+	if x.region, err = g.makeRegion(mem.Number(), mem.Len, rights); err != nil {
 		x.pin.Unpin()
 		r.spare = append(r.spare, x)
 		if !r.failed {
 			r.failed = true
-			d.opt.Log("a message is copied because its memory could not be registered; further ones may be, which is not logged",
+			g.opt.Log("a message is copied because its memory could not be registered; further ones may be, which is not logged",
 				"bytes", mem.Len, "error", explainMemlock(err))
 		}
 		return nil, err
 	}
-	d.stats.Registered++
+	g.stats.Registered++
 	return x, nil
 }
 
 // deregister ends a registration, or the use of one that the cache has. The device has no request left that names the
 // memory.
-func (d *Device) deregister(x *registration) {
+func (g *registry) deregister(x *registration) {
 	if x.uses > 0 {
-		d.regs.cache.give(x)
+		g.regs.cache.give(x)
 		return
 	}
-	d.hca.deregister(x.region)
+	g.dev.deregister(x.region)
 	x.pin.Unpin()
 	*x = registration{pin: x.pin}
-	d.regs.spare = append(d.regs.spare, x)
+	g.regs.spare = append(g.regs.spare, x)
 }
 
 // advertise notes that a peer is told the key of x.
@@ -143,19 +154,19 @@ func (r *registrations) advertise(x *registration) {
 }
 
 // revoke ends one advertisement. unsure: peers may still use the memory, so that its key must not live on.
-func (d *Device) revoke(key uint32, unsure bool) {
-	x := d.regs.advertised[key]
+func (g *registry) revoke(key uint32, unsure bool) {
+	x := g.regs.advertised[key]
 	if x == nil {
 		return
 	}
 	if x.advertised--; x.advertised == 0 {
-		delete(d.regs.advertised, key)
+		delete(g.regs.advertised, key)
 	}
 	if x.uses > 0 && unsure {
-		d.regs.cache.forget(x)
+		g.regs.cache.forget(x)
 		return
 	}
-	d.deregister(x)
+	g.deregister(x)
 }
 
 // drop is for Close: the queue pairs are destroyed.

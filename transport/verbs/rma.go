@@ -30,6 +30,13 @@ type rmaOp struct {
 	next          *rmaOp
 }
 
+// rmaPool are the operations of all sessions.
+type rmaPool struct {
+	spareRMA   *rmaOp   // records, linked by next
+	waitingRMA []*rmaOp // that have something to post, and found no room
+	results    atomicResults
+}
+
 // register is transport.RMA's. The key is that of the device.
 func (l *link) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
 	d := l.s.d
@@ -219,18 +226,18 @@ func (d *Device) advanceWaiting() {
 	}
 }
 
-func (d *Device) newRMA() *rmaOp {
-	g := d.spareRMA
+func (p *rmaPool) newRMA() *rmaOp {
+	g := p.spareRMA
 	if g == nil {
 		return new(rmaOp)
 	}
-	d.spareRMA = g.next
+	p.spareRMA = g.next
 	return g
 }
 
-func (d *Device) freeRMA(g *rmaOp) {
-	*g = rmaOp{next: d.spareRMA}
-	d.spareRMA = g
+func (p *rmaPool) freeRMA(g *rmaOp) {
+	*g = rmaOp{next: p.spareRMA}
+	p.spareRMA = g
 }
 
 // releaseRMA is for Close: the queue pairs are destroyed.

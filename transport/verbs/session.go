@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/topology"
@@ -22,37 +24,57 @@ type session struct {
 	d     *Device
 	peer  int
 	index uint32 // in table.all; part of every request's number
-	qp    queuePair
-	// With tag matching the device answers by a queue pair of its own: our qp is connected with the peer's serve, and
-	// our serve with the peer's qp.
-	serve     queuePair
-	serveQPN  uint32
+	queuePairs
+	handshake
+	requests
+	ending
+
 	tagged    bool   // what is sent begins with a tag-matching header
 	both      bool   // and the peer's messages may be matched by this rank's device too
 	theirMost uint32 // bytes of one message that the peer's device moves
-	qpn       uint32
-	psn       uint32
-	inline    int // bytes that a send may carry with the request
 
-	// Guarded by Device.mu.
+	// These belong to the caller of Poll.
+	heard   bool // a packet of it has been handed out
+	landing int  // entries of the list that its messages were matched with and whose data are to come
+}
+
+// queuePairs are what the device has of a session. They do not change until they are destroyed.
+type queuePairs struct {
+	qp     queuePair
+	qpn    uint32
+	psn    uint32 // of the first packet
+	inline int    // bytes that a send may carry with the request
+	// With tag matching the device answers by a queue pair of its own: our qp is connected with the peer's serve, and
+	// our serve with the peer's qp.
+	serve    queuePair
+	serveQPN uint32
+}
+
+// handshake is how far the two sides are. Guarded by Device.mu.
+type handshake struct {
 	state    state
 	err      error         // why it failed
 	everOpen bool          // the state has been open
 	opened   chan struct{} // closed when the state is open or failed
+}
 
-	// These belong to the caller of Poll.
-	sq         []record  // requests that the device has: those from done up to next, by number modulo length, 2^n
-	most       int       // of them; one more fits, that of confirm
-	next       uint32    // number of the next request
-	done       uint32    // all before are over
-	unsignaled int       // sends since one that will be confirmed
-	refused    bool      // something found no room
-	failed     bool      // nothing is posted any more
-	why        error     // for Down
-	told       bool      // Down has been
-	heard      bool      // a packet of it has been handed out
-	landing    int       // entries of the list that its messages were matched with and whose data are to come
-	flushBy    time.Time // when a device that has not given the requests back is made to
+// requests are the requests that the device has of a session. It belongs to the caller of Poll. Invariant: those from
+// done up to next are in sq, by number modulo its length, 2^n; at most most, and one more, that of confirm.
+type requests struct {
+	sq         []record
+	most       int
+	next       uint32 // number of the next request
+	done       uint32 // all before are over
+	unsignaled int    // sends since one that will be confirmed
+	refused    bool   // something found no room
+}
+
+// ending is the end of a session. It belongs to the caller of Poll.
+type ending struct {
+	failed  bool      // nothing is posted any more
+	why     error     // for Down
+	told    bool      // Down has been
+	flushBy time.Time // when a device that has not given the requests back is made to
 }
 
 type state uint8
@@ -117,14 +139,33 @@ func (t *table) enter(s *session, qpn, mask uint32) {
 }
 
 // destroy takes the queue pairs from the device; it has no request of theirs afterwards.
-func (s *session) destroy() {
-	if s.qp != 0 {
-		s.qp.destroy()
+func (q *queuePairs) destroy() {
+	if q.qp != 0 {
+		q.qp.destroy()
 	}
-	if s.serve != 0 {
-		s.serve.destroy()
+	if q.serve != 0 {
+		q.serve.destroy()
 	}
-	s.qp, s.serve = 0, 0
+	q.qp, q.serve = 0, 0
+}
+
+// peers are the sessions of a device.
+type peers struct {
+	table   atomic.Pointer[table] // replaced and never edited: Poll reads it without mu
+	notices atomic.Bool           // lost is not empty
+
+	mu       sync.Mutex // guards what follows; taken when connections come and go
+	sessions map[int]*session
+	lost     []*session // that have ended without Poll, which notices tells it
+}
+
+func (p *peers) sessionOf(peer int32) *session {
+	for _, s := range p.table.Load().all {
+		if s.peer == int(peer) {
+			return s
+		}
+	}
+	return nil
 }
 
 // Connect is transport.Device's.
@@ -139,7 +180,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	case d.closed.Load():
 		return nil, fmt.Errorf("%w: verbs: the device is closed", transport.ErrUnavailable)
 	}
-	if _, err := d.control.Connect(ctx, peer, control); err != nil {
+	if _, err := d.control.tcp.Connect(ctx, peer, control); err != nil {
 		return nil, fmt.Errorf("verbs: the control connection with rank %d: %w", peer, err)
 	}
 	d.mu.Lock()
@@ -170,14 +211,15 @@ func (d *Device) attach(peer int) (*session, error) {
 	if s := d.sessions[peer]; s != nil {
 		return s, nil
 	}
-	s := &session{d: d, peer: peer, opened: make(chan struct{}), psn: rand.Uint32() >> 8}
+	s := &session{d: d, peer: peer, handshake: handshake{opened: make(chan struct{})},
+		queuePairs: queuePairs{psn: rand.Uint32() >> 8}}
 	var deep int
 	var err error
 	if s.qp, s.qpn, deep, s.inline, err = d.hca.makeQP(d.at.number, d.at.pkey.Index,
 		min(depth+1, d.at.caps.maxRequests), inlineMax); err != nil {
 		return nil, err
 	}
-	if d.matching() {
+	if d.tags.on() {
 		if s.serve, s.serveQPN, err = d.hca.serveQP(d.at.number, d.at.pkey.Index); err != nil {
 			s.destroy()
 			return nil, err
@@ -189,10 +231,10 @@ func (d *Device) attach(peer int) (*session, error) {
 	h := hello{layer: d.at.layer, mtu: d.at.mtu, reads: uint8(d.at.caps.serves), lid: d.at.lid, gid: d.at.gid,
 		qpn: s.qpn, psn: s.psn, slot: slotSize,
 		most: uint32(min(d.at.maxLength, 1<<31)), pkey: d.at.pkey.Value}
-	if d.matching() {
+	if d.tags.on() {
 		h.serves, h.serveQPN = servesTags, s.serveQPN
 	}
-	d.sendControl(peer, tagHello, h.encode())
+	d.control.send(peer, tagHello, h.encode())
 	return s, nil
 }
 
@@ -202,7 +244,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 	defer d.mu.Unlock()
 	s, err := d.attach(peer)
 	if err != nil {
-		d.sendControl(peer, tagBroken, []byte(err.Error()))
+		d.control.send(peer, tagBroken, []byte(err.Error()))
 		return
 	}
 	var h hello
@@ -231,14 +273,14 @@ func (d *Device) onHello(peer int, payload []byte) {
 		r.class = uint8(d.opt.TrafficClass)
 	}
 	s.tagged = h.serves&servesTags != 0
-	s.both = s.tagged && d.matching()
+	s.both = s.tagged && d.tags.on()
 	s.theirMost = h.most
 	if err := s.join(&h, &r); err != nil {
 		d.abort(s, err, true)
 		return
 	}
 	s.state = stateKnown
-	d.sendControl(peer, tagReady, nil)
+	d.control.send(peer, tagReady, nil)
 }
 
 // join connects the queue pairs.
@@ -278,7 +320,7 @@ func (d *Device) abort(s *session, err error, tell bool) {
 		return
 	}
 	if tell {
-		d.sendControl(s.peer, tagBroken, []byte(err.Error()))
+		d.control.send(s.peer, tagBroken, []byte(err.Error()))
 	}
 	if s.state != stateOpen {
 		close(s.opened)

@@ -23,7 +23,7 @@ func TestTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tab, model := &table{}, map[uint32]*session{}
 			for i := range 600 {
-				s := &session{qpn: number(i)}
+				s := &session{queuePairs: queuePairs{qpn: number(i)}}
 				if model[s.qpn] != nil {
 					continue
 				}

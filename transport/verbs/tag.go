@@ -177,7 +177,7 @@ var errFrame = errors.New("it sent a frame that cannot be right")
 // unframe reads what frame wrote, or the peer's device as its FIN. The event is Unmatched for what the device counts as
 // a message that no entry of the list was for, else Arrived.
 func (s *session) unframe(b []byte, pkt *transport.Packet) (transport.Event, error) {
-	if !s.d.matching() {
+	if !s.d.tags.on() {
 		return transport.Arrived, plainFrame(b, pkt)
 	}
 	if len(b) < noTagSize {

@@ -4,11 +4,26 @@ package verbs
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/transport"
 )
+
+// wakeState is how this rank is woken for what no completion shows. Any goroutine may use it.
+type wakeState struct {
+	active    atomic.Uint64                     // Device.polls, for wakeCheck
+	armed     atomic.Bool                       // since Arm, until Disarm
+	wake      atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
+	wakeTimer *time.Timer
+	checking  sync.Mutex // held by wakeCheck, and by Close when it sets closed: the device is there as long
+	checked   uint64     // active when wakeCheck looked last
+}
+
+func (w *wakeState) notifyBy(wake func(thread bool)) { w.wake.Store(&wake) }
 
 // Arm is transport.Device's. Urgent packets are sent solicited, and nothing else is: so the device itself knows what a
 // computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers.
@@ -38,10 +53,8 @@ func (d *Device) Arm(level transport.Level) bool {
 	return true
 }
 
-// has: there is something for Poll that makes no completion: so is the end of a session, once its requests are back.
-func (d *Device) has() bool {
-	return d.notices.Load() || len(d.stash)+len(d.events)+len(d.rooms)+len(d.ending) > 0
-}
+// has: there is something for Poll that the completion queue does not show.
+func (d *Device) has() bool { return d.notices.Load() || d.some() }
 
 // Disarm is transport.Device's.
 func (d *Device) Disarm() { d.armed.Store(false) }
@@ -70,8 +83,8 @@ func readable(fd int) bool {
 }
 
 // wakeSleepers ends the sleep of this rank, for what the channel does not show.
-func (d *Device) wakeSleepers() {
-	if wake := d.wake.Load(); wake != nil {
+func (w *wakeState) wakeSleepers() {
+	if wake := w.wake.Load(); wake != nil {
 		(*wake)(true)
 		(*wake)(false)
 	}
