@@ -60,12 +60,15 @@ type Caps struct {
 	WaitMax   int  // the same for a blocking send, during which no other message is under way; 0: EagerMax
 	FragMax   int  // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
 	TellsRoom bool // after a refusal Poll reports Room, and an armed sleep ends for it; else the sender must try again
-	Hosted    bool // the device is software on this host: a caller that polls without end takes its processor from it
-	RMA       *RMA
-	WhyNoRMA  string // if RMA is nil: the reason, for logs
-	Presence  *Presence
-	ZeroCopy  *ZeroCopy
-	Offload   bool // all messages of this peer come through Facts.Offload, which can match them
+	// Cut ends the connection with the peer, both ways; Down follows, as if it had broken. nil only of a link by which
+	// neither end touches the other's memory, nor lends any: one without RMA and ZeroCopy.
+	Cut      func()
+	Hosted   bool // the device is software on this host: a caller that polls without end takes its processor from it
+	RMA      *RMA
+	WhyNoRMA string // if RMA is nil: the reason, for logs
+	Presence *Presence
+	ZeroCopy *ZeroCopy
+	Offload  bool // all messages of this peer come through Facts.Offload, which can match them
 }
 
 // Level of Arm: which arrivals are shown, and to which sleeper.
@@ -85,7 +88,7 @@ type Event uint8
 const (
 	Arrived   Event = iota // Header, Payload: a packet of Peer
 	Unmatched              // as Arrived, left to software by a device that matches tags: see Offload.Seen
-	Down                   // Err: Peer is gone. Nothing more comes of it but the ends of operations: RMADone, OffloadBack
+	Down                   // Err: Peer is gone, and nothing that it does reaches this rank's memory; see below
 	Room                   // the link to Peer has refused something, and has room again
 	RMADone                // Cookie, Err: a Get, Put or atomic has ended; Value: the integer before an atomic
 	Noted                  // Value: the note of a PutNote of Peer, whose bytes are there
@@ -97,6 +100,10 @@ const (
 
 	TaggedDone // Cookie, Header.Tag, Header.Len, Err: an operation of a Tagged device has ended
 )
+
+// After Down neither the peer nor the link to it touches this rank's memory: what was registered or lent is this rank's
+// alone. Nothing more comes of the peer but the ends of operations, which keep their buffers until then: RMADone,
+// OffloadDone and OffloadBack.
 
 // Packet is filled by Poll. The caller owns it. The transport owns what Payload points to, which is valid until the
 // next Poll.

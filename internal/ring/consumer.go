@@ -90,6 +90,13 @@ func (c *Consumer) Flush() {
 	}
 }
 
+// Revoke ends the producer's access to the memory of this process, but for what it is at: see Accessed. Any goroutine
+// may call both.
+func (c *Consumer) Revoke() { c.ctl.revoked.Store(1) }
+
+// Accessed reports whether the producer is at the memory of this process. After Revoke it does not begin again.
+func (c *Consumer) Accessed() bool { return c.ctl.access.Load() != 0 }
+
 // SetArmed says whether the ring is armed (the producer signals new slots) or polled (it does not). After
 // SetArmed(true) the consumer must look once more.
 func (c *Consumer) SetArmed(armed bool) {

@@ -133,3 +133,16 @@ func (p *Producer) Publish(s *Slot, meta uint32) (signal bool) {
 
 // Pending is the number of slots published and not known to be released.
 func (p *Producer) Pending() int { return int(p.next - (p.limit - uint64(len(p.slots)))) }
+
+// BeginAccess reports whether the producer may touch the memory of the consumer's process, and does so until EndAccess.
+func (p *Producer) BeginAccess() bool {
+	p.ctl.access.Store(1)
+	if p.ctl.revoked.Load() == 0 {
+		return true
+	}
+	p.EndAccess()
+	return false
+}
+
+// EndAccess ends BeginAccess.
+func (p *Producer) EndAccess() { p.ctl.access.Store(0) }

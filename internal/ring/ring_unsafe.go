@@ -20,7 +20,14 @@ func (s *Slot) Bytes(i int) []byte {
 type Control struct {
 	head  atomic.Uint64 // slots released
 	armed atomic.Uint32 // 1: the consumer does not poll this ring; the producer signals it when something is in it
-	_     [ControlSize - 12]byte
+
+	// revoked is 1 when the producer may not touch the memory of the consumer's process any more; access, the only word
+	// that the producer writes, while it does so. The producer sets access and then reads revoked, the consumer sets
+	// revoked and then reads access: so either the producer does not begin or the consumer sees it.
+	revoked atomic.Uint32
+	_       [ControlSize/2 - 16]byte
+	access  atomic.Uint32
+	_       [ControlSize/2 - 4]byte
 }
 
 // aligned reports whether mem, which is not empty, begins where a slot may.

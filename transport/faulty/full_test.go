@@ -269,6 +269,14 @@ func (d *full) Connect(ctx context.Context, peer int, address []byte) (transport
 	}
 	l := &fullLink{inner, d, *inner.Caps()}
 	l.caps.TellsRoom = true
+	l.caps.Cut = func() {
+		for _, end := range []*full{d, d.peer} {
+			end.mu.Lock()
+			clear(end.regions)
+			end.mu.Unlock()
+		}
+		inner.Caps().Cut()
+	}
 	l.caps.RMA = &transport.RMA{Register: d.register, Deregister: d.deregister, Get: d.get, Put: d.put,
 		PutNote: d.putNote, FetchAdd: d.fetchAdd, CompareSwap: d.compareSwap}
 	l.caps.Presence = &transport.Presence{

@@ -25,7 +25,8 @@ type Device struct {
 	fabric *fabric
 	rank   int
 	facts  transport.Facts
-	peers  map[*Device]bool // to which, or from which, there is a link; under fabric.mu
+	peers  map[*Device]bool  // to which, or from which, there is a link; under fabric.mu
+	links  map[*Device]*link // the last one to each; under fabric.mu
 }
 
 // New returns the n devices of a fabric; device i is rank i. Nothing is allocated for a pair until one of it connects.
@@ -37,7 +38,7 @@ func NewNoGet(n int) []*Device { return newFabric(n, false) }
 func newFabric(n int, get bool) []*Device {
 	f := &fabric{get: get, regions: map[uint64]region{}}
 	for i := range n {
-		d := &Device{fabric: f, rank: i, peers: map[*Device]bool{}}
+		d := &Device{fabric: f, rank: i, peers: map[*Device]bool{}, links: map[*Device]*link{}}
 		d.facts.Wake = []transport.Wake{{FD: -1, ThreadFD: -1, Notify: d.setWake}} // a sender calls what ends a sleep
 		f.devices = append(f.devices, d)
 	}
@@ -71,6 +72,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	to := all[peer]
 	d.peers[to], to.peers[d] = true, true
 	l := &link{from: d, to: to, caps: transport.Caps{EagerMax: 8 << 10, FragMax: 32 << 10, WhyNoRMA: "loop.NewNoGet"}}
+	d.links[to], l.caps.Cut = l, l.cut
 	if d.fabric.get {
 		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}
 	}

@@ -2,6 +2,8 @@ package loop
 
 import (
 	"fmt"
+	"maps"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -11,7 +13,8 @@ import (
 type link struct {
 	from, to *Device
 	caps     transport.Caps
-	packets  int // in the queue of to, whose mutex guards them
+	packets  int         // in the queue of to, whose mutex guards them
+	dead     atomic.Bool // cut: it drops packets
 }
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
@@ -22,7 +25,27 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	if h.Kind.Short() {
 		p.Header = wire.Header{Kind: h.Kind, Flags: h.Flags, Ctx: h.Ctx, Tag: h.Tag}
 	}
-	return l.from.closed || l.to.put(l, &p)
+	return l.from.closed || l.dead.Load() || l.to.put(l, &p)
+}
+
+// cut is transport.Caps's: each end loses the other, and what it has registered for it.
+func (l *link) cut() {
+	f := l.from.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, end := range [][2]*Device{{l.from, l.to}, {l.to, l.from}} {
+		d, peer := end[0], end[1]
+		if !d.peers[peer] || d.closed {
+			continue
+		}
+		delete(d.peers, peer)
+		if out := d.links[peer]; out != nil {
+			out.dead.Store(true)
+		}
+		maps.DeleteFunc(f.regions, func(_ uint64, r region) bool { return r.owner == d && r.reader == peer })
+		d.put(new(link), &transport.Packet{Event: transport.Down, Peer: int32(peer.rank),
+			Err: fmt.Errorf("loop: the link between ranks %d and %d is cut: %w", d.rank, peer.rank, transport.ErrPeerGone)})
+	}
 }
 
 // region is registered memory. Its address is the key in pages: a number for the table and not a pointer, so that any

@@ -148,7 +148,7 @@ func (d *Device) serve(s *auth.Session) {
 	closed := d.closed
 	d.mu.Unlock()
 	if !closed {
-		d.addNotice(s.Peer, goneError(s.Peer, err))
+		d.lostPeer(s.Peer, goneError(s.Peer, err))
 	}
 }
 
@@ -179,6 +179,7 @@ func (d *Device) takeRing(peer int, hello []byte, p *packetConn) (*inRing, error
 		unix.Munmap(mem)
 		return nil, err
 	}
+	r.from(p.UnixConn)
 	return r, nil
 }
 
@@ -389,6 +390,7 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
 	}
+	l.caps.Cut = l.cut
 	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
 	l.probeGet(le.Uint64(welcome[4:]), [8]byte(welcome[12:]))
 	return nil
@@ -450,7 +452,7 @@ func (l *link) watch() {
 	l.d.mu.Unlock()
 	if !closed {
 		l.dead.Store(true)
-		l.d.addNotice(l.peer, goneError(l.peer, err))
+		l.d.lostPeer(l.peer, goneError(l.peer, err))
 		<-l.d.ending
 	}
 	l.release()

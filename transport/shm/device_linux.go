@@ -304,6 +304,7 @@ func (d *Device) Close() error {
 	d.polled, d.last = nil, nil
 	for _, r := range rings {
 		if r != nil {
+			d.revoke(int(r.peer))
 			unix.Munmap(r.mem)
 		}
 	}

@@ -178,16 +178,19 @@ func (l *link) register(mem transport.Mem, _ transport.Access) (addr, key uint64
 // get is transport.RMA's. The copy is always complete when it returns. The number of a process that has ended may be
 // another one's: if the peer has not ended after the copy, it is the one that was read.
 func (l *link) get(dst transport.Mem, addr, key, _ uint64) (transport.State, error) {
-	if l.dead.Load() {
+	switch {
+	case l.dead.Load():
 		return transport.Done, l.goneError()
+	case !l.p.BeginAccess():
+		return transport.Done, l.revokedError()
 	}
-	if key != 0 && l.d.segments.copyFrom(l.peer, key, dst.Bytes(), addr) {
-		return transport.Done, nil
+	var err error
+	if key == 0 || !l.d.segments.copyFrom(l.peer, key, dst.Bytes(), addr) {
+		if err = readPeer(l.pid, dst.Bytes(), addr); err == nil && l.gone() {
+			err = l.goneError()
+		}
 	}
-	err := readPeer(l.pid, dst.Bytes(), addr)
-	if err == nil && l.gone() {
-		err = l.goneError()
-	}
+	l.p.EndAccess()
 	return transport.Done, err
 }
 
@@ -195,13 +198,18 @@ func (l *link) get(dst transport.Mem, addr, key, _ uint64) (transport.State, err
 // left is a peer that ends, is collected by its parent and has its number given away, all between that look and the
 // copy: numbers are given out in turn, so that thousands of processes would have to start in these microseconds.
 func (l *link) put(src transport.Mem, addr, key, _ uint64) (transport.State, error) {
-	if l.gone() {
+	switch {
+	case l.gone():
 		return transport.Done, l.goneError()
+	case !l.p.BeginAccess():
+		return transport.Done, l.revokedError()
 	}
-	if key != 0 && l.d.segments.copyTo(l.peer, key, src.Bytes(), addr) {
-		return transport.Done, nil
+	var err error
+	if key == 0 || !l.d.segments.copyTo(l.peer, key, src.Bytes(), addr) {
+		err = writePeer(l.pid, src.Bytes(), addr)
 	}
-	return transport.Done, writePeer(l.pid, src.Bytes(), addr)
+	l.p.EndAccess()
+	return transport.Done, err
 }
 
 // gone reports whether the peer's process has ended.

@@ -11,9 +11,10 @@ import (
 
 // inRing is a ring that one peer writes and this rank reads.
 type inRing struct {
-	c      *ring.Consumer
-	mem    []byte
-	card   []byte // what the peer has introduced itself with
+	c    *ring.Consumer
+	mem  []byte
+	card []byte // what the peer has introduced itself with
+	sender
 	number uint32
 	peer   int32
 	polled bool // in Device.polled, and the producer does not mark it; else the ring is armed
@@ -104,7 +105,7 @@ func (r *inRing) poll(d *Device, pkts []transport.Packet) int {
 		used, err := r.read(s, meta, p)
 		if err != nil {
 			r.dead = true
-			d.addNotice(int(r.peer), err)
+			d.start(func() { d.lostPeer(int(r.peer), err) })
 			break
 		}
 		r.c.Advance(used)

@@ -18,7 +18,7 @@ type link struct {
 
 func newLink(s *session) *link {
 	l := &link{s: s}
-	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, TellsRoom: true,
+	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, TellsRoom: true, Cut: l.cut,
 		WhyNoRMA: "TCP cannot read another rank's memory",
 		ZeroCopy: &transport.ZeroCopy{Send: l.lend, Max: lendMax, Place: l.place, Displace: l.displace}}
 	if s.d.opt.TLS {
@@ -46,6 +46,31 @@ func (l *link) lend(h *wire.Header, payload transport.Mem) bool {
 		return taken
 	}
 	return l.s.count(c.lend(l.s.d, h, payload.Bytes()))
+}
+
+// errCut: the engine has found that the peer breaks the protocol, or that the job is over.
+var errCut = fmt.Errorf("%w: this rank has cut the connection", transport.ErrPeerGone)
+
+// cut is transport.Caps's. The next Poll closes the connection, after what it has to hand out.
+func (l *link) cut() {
+	s, d := l.s, l.s.d
+	s.bye = true // not one to dial again
+	if c := s.conn.Load(); c != nil {
+		if c.over == nil {
+			c.over = errCut
+		}
+		d.markReady(c)
+	} else {
+		d.mu.Lock()
+		if s.err == nil {
+			s.over(errCut)
+			d.lost = append(d.lost, s)
+		}
+		d.mu.Unlock()
+		d.notify()
+	}
+	d.armed = false
+	d.endSleep()
 }
 
 // ready returns the connection; without one, what TrySend returns.

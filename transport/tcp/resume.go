@@ -108,8 +108,10 @@ func (d *Device) redial(s *session, why error) {
 		return
 	}
 	d.mu.Lock()
-	s.over(fmt.Errorf("%w; dialling again: %v", why, err))
-	d.lost = append(d.lost, s)
+	if s.err == nil { // else it has been cut
+		s.over(fmt.Errorf("%w; dialling again: %v", why, err))
+		d.lost = append(d.lost, s)
+	}
 	d.mu.Unlock()
 	d.notify()
 }

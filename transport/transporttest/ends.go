@@ -3,8 +3,10 @@ package transporttest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -252,6 +254,86 @@ func deadLinkDrops(f *fixture) {
 		if c.late() {
 			f.Fatalf("%d packets sent; Down: %v", i, down)
 		}
+	}
+}
+
+// cut: both ends hear that the other is gone, once, and links drop what is sent.
+func cut(f *fixture) {
+	a, b := f.linked()
+	c := a.link.Caps()
+	if c.Cut == nil {
+		if c.RMA != nil || c.ZeroCopy != nil {
+			f.Error("the link reaches memory and cannot be cut")
+		}
+		return
+	}
+	f.must(b.send(wire.Header{Kind: wire.Eager}, []byte("may be lost")))
+	c.Cut()
+	for _, e := range []*end{a, b} {
+		for p, err := e.next(); p.Event != transport.Down; p, err = e.next() {
+			f.must(err)
+		}
+		f.must(e.quiet())
+		for range 1000 {
+			if !e.link.TrySend(&wire.Header{Kind: wire.FIN}, nil) {
+				f.Fatalf("rank %d: the link is cut, Poll has said so, and it refuses", e.rank)
+			}
+		}
+	}
+}
+
+// cutEnds: when the end that cuts has heard Down its memory is its own: the peer, which goes on, reads and writes no byte
+// of it. Every page is looked at, since an operation that is under way is fast.
+func cutEnds(f *fixture, w way) {
+	const size, page, poison = 16 << 20, 4096, 0xee
+	changed := func(mem []byte, is bool) bool {
+		for i := 0; i < size; i += page {
+			if (mem[i] == poison) != is {
+				return true
+			}
+		}
+		return false
+	}
+	far, near := make([]byte, size), make([]byte, size)
+	for range max(f.rounds(50), 3) {
+		clear(far)
+		a, b := f.linked()
+		addr, key := f.register(a, far, transport.Access(w))
+		begun := make(chan struct{})
+		f.drive(func() error {
+			<-begun
+			a.link.Caps().Cut()
+			for p, err := a.next(); p.Event != transport.Down; p, err = a.next() {
+				if err != nil {
+					return err
+				}
+			}
+			for i := 0; i < size; i += page {
+				far[i] = poison
+			}
+			time.Sleep(10 * time.Millisecond) // for the peer to go on
+			if changed(far, true) {
+				return errors.New("the memory is written to after Down")
+			}
+			return nil
+		}, func() error {
+			again := sync.OnceFunc(func() { close(begun) })
+			defer again()
+			for i := 0; ; i++ {
+				if _, err := b.attempt(w.of(b, near, addr, key)); err != nil {
+					return nil
+				}
+				if w == get && changed(near, false) {
+					return errors.New("a READ has found what was written after Down")
+				}
+				if i == 2 {
+					again()
+				}
+			}
+		})
+		deregister(a, addr, key)
+		f.close(a)
+		f.close(b)
 	}
 }
 

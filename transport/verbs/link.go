@@ -19,7 +19,7 @@ type link struct {
 // newLink makes the link of a session that is open. A READ is asked for whole: advance cuts and pipelines it.
 func newLink(s *session) *link {
 	l, at := &link{s: s}, &s.d.at
-	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, TellsRoom: true, Hosted: at.hosted,
+	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, TellsRoom: true, Hosted: at.hosted, Cut: l.cut,
 		RMA: &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get, Put: l.put,
 			PutNote: l.putNote, Max: 1 << 62}}
 	if at.caps.atomics {
@@ -31,6 +31,11 @@ func newLink(s *session) *link {
 
 // Caps is transport.Link's.
 func (l *link) Caps() *transport.Caps { return &l.caps }
+
+// cut is transport.Caps's: queue pairs in error serve no READ and take no WRITE.
+func (l *link) cut() {
+	l.s.d.fail(l.s, fmt.Errorf("%w: this rank has cut the connection", transport.ErrPeerGone), true)
+}
 
 // TrySend is transport.Link's.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {

@@ -1,0 +1,89 @@
+package shm
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// The end of a connection is not that of the peer's process, which may be at this process's memory, and go on. So each
+// READ and WRITE of a peer stands between two words of its ring (ring.Producer.BeginAccess), and Down is reported when
+// the peer has been told to stop and has stopped, or its process has ended. That holds for peers that run this code: a
+// process of the same user can always write here, with or without a ring.
+
+// sender is the process that has made a ring.
+type sender struct {
+	conn atomic.Pointer[net.UnixConn] // over which the ring has come; nil: not known yet
+	pid  atomic.Int64                 // 0: not visible here
+}
+
+func (s *sender) from(c *net.UnixConn) {
+	s.conn.Store(c)
+	if cred, err := credentials(c); err == nil {
+		s.pid.Store(int64(cred.Pid))
+	}
+}
+
+// lostPeer reports the end of a peer when it cannot touch this process's memory any more. It may wait: no caller holds a
+// lock.
+func (d *Device) lostPeer(peer int, err error) {
+	d.revoke(peer)
+	d.addNotice(peer, err)
+}
+
+// revoke returns when the peer is not at this process's memory, and will not be.
+func (d *Device) revoke(peer int) {
+	for nap := 10 * time.Microsecond; d.accessed(peer); nap = min(2*nap, time.Millisecond) {
+		time.Sleep(nap)
+	}
+}
+
+// accessed revokes the peer's access and reports whether it goes on. mu keeps the ring.
+func (d *Device) accessed(peer int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.byPeer[peer]
+	if r == nil {
+		return false
+	}
+	r.c.Revoke()
+	return r.c.Accessed() && !r.sender.ended()
+}
+
+// ended reports whether the process has ended. One that ends in the middle of a copy does not say
+// that it is over.
+func (s *sender) ended() bool {
+	pid := int(s.pid.Load())
+	if pid == 0 { // in a PID namespace that is not visible here
+		return false
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil { // an old kernel, no free descriptor, or it has ended
+		return unix.Kill(pid, 0) == unix.ESRCH
+	}
+	defer unix.Close(fd)
+	return ended(fd)
+}
+
+// cut is transport.Caps's. The goroutines of the two connections report the end.
+func (l *link) cut() {
+	l.d.mu.Lock()
+	r := l.d.byPeer[l.peer]
+	l.d.mu.Unlock()
+	l.conn.Close()
+	if r == nil {
+		return
+	}
+	if c := r.conn.Load(); c != nil {
+		c.Close()
+	}
+}
+
+func (l *link) revokedError() error {
+	return fmt.Errorf("%w: shm: rank %d has ended the connection", transport.ErrPeerGone, l.peer)
+}
