@@ -18,8 +18,6 @@ const (
 	echoWindow    = time.Second
 	maxRemembered = 256
 	maxEcho       = 4 << 10
-	// maxEchoes is how much is held back of a rank.
-	maxEchoes = 64 << 10
 )
 
 // alike finds what the ranks of a failing job write alike to standard error, so that it is said once. A line that
@@ -113,7 +111,7 @@ func (e *echo) sift(b []byte) []byte {
 	}
 	now := e.now[:0]
 	for l := range bytes.Lines(b) {
-		if by, is := e.of.writtenBy(l, e.rank); is && len(e.text)+len(l) <= maxEchoes {
+		if by, is := e.of.writtenBy(l, e.rank); is {
 			if len(e.text) == 0 {
 				e.first, e.since = by, time.Now()
 			}

@@ -304,39 +304,6 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// What is held back because another rank has written it too is bounded, comes in order, and is left out only where the
-// job fails.
-func TestEcho(t *testing.T) {
-	a := newAlike()
-	line := strings.Repeat("x", 999) + "\n"
-	if _, is := a.writtenBy([]byte(line), 0); is {
-		t.Error("the first line is taken for an echo")
-	}
-	e := echo{of: a, rank: 1, ended: make(chan struct{})}
-	const lines = 3 * maxEchoes / 1000
-	var got string
-	for range lines {
-		got += string(e.sift([]byte(line)))
-		if len(e.text) > maxEchoes {
-			t.Fatalf("%d bytes are held back", len(e.text))
-		}
-	}
-	if e.due().IsZero() {
-		t.Error("what is held back has no end")
-	}
-	if got += string(e.release()); got != strings.Repeat(line, lines) {
-		t.Errorf("%d bytes came of %d", len(got), lines*len(line))
-	}
-	if b := e.sift([]byte(line)); len(b) > 0 {
-		t.Errorf("%q is not held back", b)
-	}
-	a.fail()
-	if !e.due().IsZero() || len(e.settle()) > 0 || !reflect.DeepEqual(a.summary(),
-		[]string{"rank 1 wrote the same to standard error as rank 0"}) {
-		t.Errorf("%v, %q", e.due(), a.summary())
-	}
-}
-
 // checkLong expects a line that is too long for one write in pieces, each of them a whole line with its tag, and after
 // it nothing but what was written.
 func checkLong(t *testing.T, long, end, got string) {

@@ -68,6 +68,7 @@ type Engine struct {
 
 	stats  Stats
 	closed error // why calls are refused; nil while open
+	gone   bool  // and the devices are not used any more
 	wg     sync.WaitGroup
 	stop   context.CancelFunc
 	ctx    context.Context
@@ -115,14 +116,18 @@ func New(cfg Config) (*Engine, error) {
 // Address is what the other ranks' Lookup must return for this one.
 func (e *Engine) Address() []byte { return e.path.address() }
 
-// Close ends the engine: requests that are under way fail with err. The devices are closed too.
+// Close ends the engine: requests that are under way fail with err. The devices are closed too; what they still do with
+// a request's buffer ends with that, and the request then.
 func (e *Engine) Close(err error) error {
 	e.lock()
-	if e.closed != nil {
+	if e.gone {
 		e.unlock()
 		return nil
 	}
-	e.fail(err)
+	if e.closed == nil {
+		e.fail(err)
+	}
+	e.gone = true
 	e.unlock()
 	e.stop()
 	e.sleep.Close()
@@ -133,10 +138,14 @@ func (e *Engine) Close(err error) error {
 			errs[i] = d.Close()
 		}
 	}
+	e.lock()
+	e.path.over()
+	e.unlock()
 	return errors.Join(errs[:]...)
 }
 
-// Fail makes every call that is under way or comes later return err.
+// Fail makes every call that is under way or comes later return err; one whose buffer the device or a peer may touch
+// does so when that is over.
 func (e *Engine) Fail(err error) {
 	e.lock()
 	if e.closed == nil {

@@ -284,10 +284,19 @@ func (l *linkPath) fail(err error) {
 	l.failReceives(l.table.FailAll(), err)
 }
 
-// failReceives completes posted receives that are off the table.
+func (l *linkPath) over() {
+	l.offload.over()
+	l.transfers.over()
+}
+
+// failReceives completes posted receives that are off the table, now or when the device has let go of them.
 func (l *linkPath) failReceives(list []*tagmatch.Receive, err error) {
 	for _, m := range list {
 		r := m.Owner.(*Request)
+		if r.offload.state == inDevice {
+			l.offload.fail(r, err)
+			continue
+		}
 		l.offload.withdraw(r)
 		l.e.complete(r, err)
 	}

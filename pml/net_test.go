@@ -30,9 +30,13 @@ type testNet struct {
 	gates   map[[2]int]chan error   // Connect waits for the word of the test
 	regions map[uint64]registration // by number; an address is number * registeredAt
 	last    uint64
-	misuse  []string          // what engines have done to links that they may not
-	hostile bool              // packets have been sent that no engine would send
-	refused bool              // Register says no
+	misuse  []string // what engines have done to links that they may not
+	hostile bool     // packets have been sent that no engine would send
+	refused bool     // Register says no
+	lateRMA bool     // READs and WRITEs are done when the test says so (endRMA)
+	rma     []func(error) transport.Packet
+	slowCut bool              // Down comes when the test says so
+	cuts    map[[2]int]bool   // rank, peer: of links that the engine has cut
 	reads   map[int]int       // rank: READs that will still succeed; absent: all
 	writes  map[int]int       // likewise
 	polls   map[int]bool      // rank: it looks at its rings (default: yes)
@@ -59,7 +63,7 @@ type netOptions struct {
 }
 
 func newTestNet(o netOptions) *testNet {
-	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, gates: map[[2]int]chan error{},
+	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, cuts: map[[2]int]bool{}, gates: map[[2]int]chan error{},
 		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
 		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put,
@@ -102,12 +106,34 @@ func (n *testNet) close() {
 		close(gate)
 	}
 	for i, e := range n.engines {
-		e.Fail(errOver) // so that the watcher finds that when it wakes
-		n.devices[i].once.Do(func() { close(n.devices[i].over) })
-		e.stop()
-		e.sleep.Close()
-		e.wg.Wait()
+		d := n.devices[i]
+		e.Fail(errOver)
+		if d.nic != nil {
+			n.mu.Lock()
+			d.nic.tick(true)
+			n.mu.Unlock()
+		}
+		e.lock()
+		for len(d.inbox) > 0 {
+			e.progress()
+		}
+		e.unlock()
+		e.shut(func() { d.once.Do(func() { close(d.over) }) })
 	}
+}
+
+// shut is Close whose devices the test closes.
+func (e *Engine) shut(closeDevices func()) {
+	e.lock()
+	e.gone = true // the watcher finds that when it wakes
+	e.unlock()
+	closeDevices()
+	e.stop()
+	e.sleep.Close()
+	e.wg.Wait()
+	e.lock()
+	e.path.over()
+	e.unlock()
 }
 
 // linkAll connects everybody with everybody.
@@ -273,6 +299,7 @@ type testLink struct {
 func newTestLink(d *testDevice, peer int) *testLink {
 	l := &testLink{d: d, peer: peer, caps: d.caps}
 	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
+	l.caps.Cut = l.cut
 	if !d.noGet {
 		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}
 		if d.put {
@@ -323,6 +350,49 @@ func (l *testLink) peerWaits() bool {
 	return l.d.net.waits[l.peer]
 }
 
+// cut is followed by Down at once, unless the test sends that.
+func (l *testLink) cut() {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if w := [2]int{l.d.rank, l.peer}; n.cuts[w] {
+		n.misuse = append(n.misuse, fmt.Sprintf("rank %d cuts its link to %d twice", w[0], w[1]))
+	} else {
+		n.cuts[w] = true
+	}
+	if !n.slowCut {
+		l.d.inbox = append(l.d.inbox, transport.Packet{Event: transport.Down, Peer: int32(l.peer), Err: errors.New("cut")})
+	}
+}
+
+// later does an operation of RMA when the test says so. mu is held.
+func (l *testLink) later(cookie uint64, do func()) (transport.State, error) {
+	l.d.net.rma = append(l.d.net.rma, func(err error) transport.Packet {
+		if err == nil {
+			do()
+		}
+		return transport.Packet{Event: transport.RMADone, Peer: int32(l.peer), Cookie: cookie, Err: err}
+	})
+	return transport.Started, nil
+}
+
+// endRMA ends the oldest operation of a rank that is under way.
+func (n *testNet) endRMA(rank int, err error) {
+	n.mu.Lock()
+	end := n.rma[0]
+	n.rma = n.rma[1:]
+	n.mu.Unlock()
+	n.devices[rank].inbox = append(n.devices[rank].inbox, end(err))
+	n.work(rank)
+}
+
+// sayDown lets a rank hear that another is gone.
+func (n *testNet) sayDown(rank, of int) {
+	n.devices[rank].inbox = append(n.devices[rank].inbox,
+		transport.Packet{Event: transport.Down, Peer: int32(of), Err: transport.ErrPeerGone})
+	n.work(rank)
+}
+
 const registeredAt = 1 << 32
 
 func (l *testLink) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
@@ -350,7 +420,7 @@ func (l *testLink) deregister(addr, key uint64) {
 	delete(n.regions, addr/registeredAt)
 }
 
-func (l *testLink) get(mem transport.Mem, addr, key, _ uint64) (transport.State, error) {
+func (l *testLink) get(mem transport.Mem, addr, key, cookie uint64) (transport.State, error) {
 	dst := mem.Bytes()
 	n := l.d.net
 	n.mu.Lock()
@@ -368,12 +438,15 @@ func (l *testLink) get(mem transport.Mem, addr, key, _ uint64) (transport.State,
 		n.log("%d reads %d bytes of %d: not registered", l.d.rank, len(dst), l.peer)
 		return transport.Done, errors.New("not registered")
 	}
+	if n.lateRMA {
+		return l.later(cookie, func() { copy(dst, r.buf[off:]) })
+	}
 	copy(dst, r.buf[off:])
 	n.log("%d reads bytes %d to %d of %d", l.d.rank, off, off+uint64(len(dst)), l.peer)
 	return transport.Done, nil
 }
 
-func (l *testLink) putTo(mem transport.Mem, addr, key, _ uint64) (transport.State, error) {
+func (l *testLink) putTo(mem transport.Mem, addr, key, cookie uint64) (transport.State, error) {
 	src := mem.Bytes()
 	n := l.d.net
 	n.mu.Lock()
@@ -392,6 +465,9 @@ func (l *testLink) putTo(mem transport.Mem, addr, key, _ uint64) (transport.Stat
 			n.misuse = append(n.misuse, fmt.Sprintf("rank %d writes %d bytes to address %#x of rank %d, which is not registered", l.d.rank, len(src), addr, l.peer))
 		}
 		return transport.Done, errors.New("not registered")
+	}
+	if n.lateRMA {
+		return l.later(cookie, func() { copy(r.buf[off:], src) })
 	}
 	copy(r.buf[off:], src)
 	n.log("%d writes %d bytes of %d at %d", l.d.rank, len(src), l.peer, off)

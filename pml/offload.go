@@ -17,7 +17,8 @@ import (
 //	   one that software alone must match
 //	2. OffloadMatched: off the table; OffloadDone: complete, as progress.go would have done it, or to transfer.go
 //	3. or a message that the device has not matched is found to be its: packet takes it over
-//	4. or it is cancelled, which the device decides (OffloadBack); or its peer fails, or its communicator is freed: withdraw
+//	4. or it is cancelled, which the device decides (OffloadBack)
+//	5. or its peer fails, or its communicator is freed: fail. It ends when the device has let go of the buffer
 //
 // What may be handed down: of any two receives that could match the same message, the younger only if the device has the
 // older. Then whatever the device matches is what the table would have said: the older ones that match are in front of it
@@ -120,8 +121,9 @@ type peerTags struct {
 // device until then, so nothing else has its address.
 type slot struct {
 	cookie  uint64
-	r       *Request // nil: nobody waits for it any more
+	r       *Request // nil: no request has that buffer any more
 	p       *peer    // nil ⇔ free
+	failed  error    // what r ends with when the device has let go of the buffer; nil: with its message
 	buf     uintptr
 	next    int32
 	asked   bool // OffloadCancel has been said
@@ -195,7 +197,7 @@ func (o *offload) free(s *slot) {
 		at = &o.slots[*at].next
 	}
 	*at = s.next
-	s.r, s.p, s.next = nil, nil, o.spare
+	s.r, s.p, s.failed, s.next = nil, nil, nil, o.spare
 	o.spare = i
 }
 
@@ -313,12 +315,9 @@ func (o *offload) olderDown(r *Request) bool {
 	return older == nil || older.Owner.(*Request).offload.state == inDevice
 }
 
-// withdraw: r is taken off the table, or just has been, and not because the device has matched it.
-//
-// If the device has it, it is asked for it, and r may complete at once: the device keeps the buffer's memory until
-// OffloadBack by itself. Where a message has come that is r's and that the device has left to software, the entry in the
-// device is dead until Seen, and is gone by then. In all other cases the receive fails, and what a late message
-// writes there is what the content of a buffer whose receive has failed may be.
+// withdraw: r is taken off the table, or just has been, and not because the device has matched it. If the device has it,
+// a message has come that is r's and that the device has left to software: then its entry is dead until Seen, and gone by
+// then. So r may complete at once.
 func (o *offload) withdraw(r *Request) {
 	switch r.offload.state {
 	case inSoftware:
@@ -336,16 +335,32 @@ func (o *offload) withdraw(r *Request) {
 	r.offload.state = offloadNone
 }
 
-// failMatched completes what the device has matched with messages of p and will not finish.
+// fail: r, which the device has, is off the table and fails with err.
+func (o *offload) fail(r *Request, err error) {
+	s := o.find(r.offload.cookie)
+	s.failed = err
+	o.askBack(s)
+	o.l.e.stats.OffloadTakenBack++
+}
+
+// failMatched lets what the device has matched with messages of p fail.
 func (o *offload) failMatched(p *peer, err error) {
 	if !p.tags.able {
 		return
 	}
 	for i := range o.slots {
-		if s := &o.slots[i]; s.p == p && s.r != nil {
-			r := s.r
+		if s := &o.slots[i]; s.p == p && s.r != nil && s.failed == nil {
+			s.failed = err
+		}
+	}
+}
+
+// over ends what is left: the devices are closed.
+func (o *offload) over() {
+	for i := range o.slots {
+		if s := &o.slots[i]; s.r != nil {
+			o.l.e.complete(s.r, s.failed)
 			s.r = nil
-			o.l.e.complete(r, err)
 		}
 	}
 }
@@ -417,7 +432,7 @@ func (o *offload) matched(s *slot, tag int32) {
 
 // done: the device is done with a message and a buffer. It may be the first that is heard of the match.
 func (o *offload) done(s *slot, pkt *transport.Packet) {
-	h, p, r := &pkt.Header, s.p, s.r
+	h, p, r, failed := &pkt.Header, s.p, s.r, s.failed
 	if pkt.Err == nil {
 		o.matched(s, h.Tag)
 	} else if r != nil {
@@ -425,6 +440,11 @@ func (o *offload) done(s *slot, pkt *transport.Packet) {
 		r.offload.state = offloadNone
 	}
 	o.free(s)
+	if failed != nil && r != nil {
+		r.status.Bytes = 0
+		o.l.e.complete(r, failed)
+		r = nil
+	}
 	switch {
 	case pkt.Err != nil:
 		if r != nil {
@@ -472,15 +492,19 @@ func (o *offload) discardMatched(p *peer, h *wire.Header) {
 
 // back: the device has taken a receive off its list.
 func (o *offload) back(s *slot) {
-	r, p := s.r, s.p
+	r, p, failed := s.r, s.p, s.failed
 	if s.matched {
 		return // a device's mistake: what it has matched it must finish
 	}
 	o.free(s)
-	if r == nil {
+	switch {
+	case r == nil:
 		return
-	}
-	if !r.cancelling {
+	case failed != nil:
+		r.offload.state = offloadNone
+		o.l.e.complete(r, failed)
+		return
+	case !r.cancelling:
 		o.refused(p, r)
 		return
 	}

@@ -84,7 +84,7 @@ func (l *linkPath) report(pkt *transport.Packet) {
 	switch pkt.Event {
 	case transport.Down:
 		if uint(pkt.Peer) < uint(len(l.peers)) {
-			l.peer(pkt.Peer).fail(&PeerError{int(pkt.Peer), pkt.Err})
+			l.peer(pkt.Peer).isDown(pkt.Err)
 		}
 	case transport.RMADone:
 		l.transfers.onGetDone(pkt.Cookie, pkt.Err)
@@ -265,6 +265,10 @@ func (l *linkPath) onCancelReply(p *peer, h *wire.Header) {
 	}
 	if h.Len == 0 {
 		return // matched: it completes in its own time
+	}
+	if t.snd.Asked() {
+		p.breaks("it gave back a message that it has asked for")
+		return
 	}
 	t.snd.Abandon()
 	t.r.status.Cancelled, t.r.status.Bytes = true, 0

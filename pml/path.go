@@ -31,8 +31,10 @@ type path interface {
 
 	// drop forgets a communicator: its messages are lost, its receives fail with err.
 	drop(ctx uint32, err error)
-	// fail ends everything with err.
+	// fail ends everything with err, now or when the device has let go of the buffer.
 	fail(err error)
+	// over ends what is left then: the devices are closed.
+	over()
 	// gone says why nothing can be sent to a rank or come from it, or nil. AnySource: of the first other rank that has
 	// failed.
 	gone(rank int32) error

@@ -22,6 +22,7 @@ type peer struct {
 	presence *transport.Presence // nil: not known
 	zcopy    *transport.ZeroCopy // nil: fragments are copied
 	tells    bool                // the link says when it has room again
+	cut      func()              // of the link's caps
 	fragment int64
 	getMax   int64 // of the link's caps
 
@@ -30,6 +31,7 @@ type peer struct {
 	blocked    bool  // the link was full, and will not say
 	noSplit    bool  // the sender's half of a split message could not be written
 	err        error // why nothing can be sent to or received from it
+	down       bool  // its Down has come; then err is not nil
 
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
 	control fifo[wire.Header]
@@ -124,7 +126,7 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	} else {
 		p.link = link
 	}
-	p.rma, p.presence, p.zcopy, p.tells = caps.RMA, caps.Presence, caps.ZeroCopy, caps.TellsRoom
+	p.rma, p.presence, p.zcopy, p.tells, p.cut = caps.RMA, caps.Presence, caps.ZeroCopy, caps.TellsRoom, caps.Cut
 	e.pace.hosted = e.pace.hosted || caps.Hosted
 	limit, waitLimit := caps.EagerMax, caps.WaitMax
 	if e.cfg.EagerMax > 0 {
@@ -293,7 +295,20 @@ func (p *peer) breaks(what string) {
 	p.fail(&PeerError{int(p.rank), fmt.Errorf("%w: %s", transport.ErrPeerGone, what)})
 }
 
-// fail ends everything that involves p.
+// harmless: neither p nor the link to it can touch the memory of this rank, but for a READ or WRITE under way.
+func (p *peer) harmless() bool { return p.down || p.cut == nil }
+
+// isDown: p is gone, and harmless from now on.
+func (p *peer) isDown(err error) {
+	p.down = true
+	if p.err == nil {
+		p.fail(&PeerError{int(p.rank), err})
+	} else {
+		p.l.transfers.releaseAll(p)
+	}
+}
+
+// fail ends everything that involves p, now or when the buffers are not touched any more.
 func (p *peer) fail(err error) {
 	if p.err != nil {
 		return
@@ -324,4 +339,7 @@ func (p *peer) fail(err error) {
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)
 	l.e.endProbers(probesOf(p.rank), err)
+	if !p.harmless() {
+		p.cut()
+	}
 }

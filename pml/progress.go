@@ -3,8 +3,8 @@ package pml
 // progress polls once, handles what came, and goes on with what is under way. It returns how much it did. The caller
 // holds the lock.
 func (e *Engine) progress() int {
-	if e.closed != nil {
-		return 0 // the device may be gone
+	if e.gone {
+		return 0
 	}
 	n := e.dev.Poll(e.pkts[:])
 	if e.direct {

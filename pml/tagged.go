@@ -13,7 +13,7 @@ import (
 // what the device has no room for, in order, and which request each operation of the device belongs to.
 //
 // An operation's buffer is the device's from Send, Post or Take until TaggedDone, also when it is to fail: then it is
-// cancelled, and the request completes with its error when the device has let go. Only fail does not wait for that.
+// cancelled, and the request completes with its error when the device has let go.
 type taggedPath struct {
 	e      *Engine
 	dev    transport.Tagged
@@ -384,16 +384,32 @@ func (t *taggedPath) drop(ctx uint32, err error) {
 	}
 }
 
-// fail ends everything: no event of the device will be seen any more.
 func (t *taggedPath) fail(err error) {
 	for op := range t.ops.all() {
-		t.end(op, err)
+		if op.begun {
+			t.abort(op, err)
+		} else {
+			t.end(op, err)
+		}
 	}
-	t.receives.ops = nil
+	t.forget(&t.receives)
 	for _, p := range t.peers {
 		if p != nil {
-			p.err, p.sends.ops = err, nil
+			p.err = err
+			t.forget(&p.sends)
 		}
+	}
+}
+
+// forget empties a queue, whose operations are over.
+func (t *taggedPath) forget(q *taggedQueue) {
+	q.ops = nil
+	t.flush(q)
+}
+
+func (t *taggedPath) over() {
+	for op := range t.ops.all() {
+		t.end(op, op.failed)
 	}
 }
 

@@ -255,6 +255,7 @@ func (s *script) command(f []string) {
 		s.say("%d", s.net.engines[s.number(f[1])].Pending())
 	case "fail":
 		s.net.engines[s.number(f[1])].Fail(errors.New("the job is over"))
+		s.net.work(int(s.number(f[1]))) // what it has cut is down
 	case "stats":
 		st := s.net.engines[s.number(f[1])].Stats()
 		s.say("%+v", st)

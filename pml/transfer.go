@@ -24,6 +24,10 @@ type transfer struct {
 
 	jobs   jobSet // what is in the worklist
 	placed bool   // the link's Place has the buffer
+	// failed is what r ends with: the peer has failed. r is under way all the same, and the buffer the library's, while
+	// touched: until RMADone of a READ or WRITE of ours, and if the peer can reach the buffer until Down. There is no
+	// other end: where a device cannot say that a peer's access is over, r waits for the end of the peer's process.
+	failed error
 	next   *transfer
 }
 
@@ -55,14 +59,20 @@ func (ts *transfers) receiving(p *peer, id uint64) *transfer {
 	return nil
 }
 
-// close ends what the link does with the buffer, and gives t back.
-func (ts *transfers) close(t *transfer) {
+// rest ends what this end does with the buffer.
+func (ts *transfers) rest(t *transfer) {
 	for k := range jobKinds {
 		ts.l.todo.remove(k, t)
 	}
 	if t.placed {
 		t.peer.zcopy.Displace(t.id)
+		t.placed = false
 	}
+}
+
+// close gives t back.
+func (ts *transfers) close(t *transfer) {
+	ts.rest(t)
 	memory := t.snd.Memory()
 	if t.recv {
 		memory = t.rcv.Back()
@@ -76,7 +86,7 @@ func (ts *transfers) close(t *transfer) {
 	t.next, ts.spare = ts.spare, t
 }
 
-// failPeer ends what involves p: it is gone.
+// failPeer ends what involves p, which has failed.
 func (ts *transfers) failPeer(p *peer, err error) {
 	for t := range ts.all() {
 		switch {
@@ -88,7 +98,42 @@ func (ts *transfers) failPeer(p *peer, err error) {
 		default:
 			t.snd.Abandon()
 		}
-		ts.end(t, err)
+		t.failed = err
+		ts.rest(t)
+		ts.release(t)
+	}
+}
+
+// touched: something may still read or write the buffer.
+func (t *transfer) touched() bool {
+	if t.recv {
+		return t.rcv.ReadUnderWay() || t.rcv.Back().OK && !t.peer.harmless()
+	}
+	return t.snd.WriteUnderWay() > 0 || t.snd.Exposed() && !t.peer.harmless()
+}
+
+// release ends t, whose peer has failed, unless its buffer may be touched.
+func (ts *transfers) release(t *transfer) {
+	if !t.touched() {
+		ts.end(t, t.failed)
+	}
+}
+
+// releaseAll: p is harmless now.
+func (ts *transfers) releaseAll(p *peer) {
+	for t := range ts.all() {
+		if t.peer == p {
+			ts.release(t)
+		}
+	}
+}
+
+// over ends what is left: the devices are closed.
+func (ts *transfers) over() {
+	for t := range ts.all() {
+		ts.remove(t.id)
+		t.r.transfer = nil
+		ts.l.e.complete(t.r, t.failed)
 	}
 }
 
@@ -273,6 +318,10 @@ func (ts *transfers) onGetDone(id uint64, err error) {
 	t := ts.find(id)
 	switch {
 	case t == nil:
+	case t.failed != nil:
+		t.rcv.OnGetDone()
+		t.snd.OnWriteFailed()
+		ts.release(t)
 	case !t.recv:
 		if n := t.snd.WriteUnderWay(); n > 0 {
 			ts.wrote(t, n, err)
@@ -382,7 +431,12 @@ func (ts *transfers) onCTS(p *peer, h *wire.Header) {
 
 // onFIN: FIN, or Matched for a synchronous eager message.
 func (ts *transfers) onFIN(p *peer, h *wire.Header) {
-	if t := ts.sending(p, h.ID, "it acknowledged"); t != nil {
+	t := ts.sending(p, h.ID, "it acknowledged")
+	switch {
+	case t == nil:
+	case t.snd.WriteUnderWay() > 0 || p.zcopy != nil && t.snd.Streaming():
+		p.breaks("it acknowledged a message that it has not got")
+	default:
 		ts.onSender(t, t.snd.OnFIN())
 	}
 }

@@ -152,7 +152,7 @@ func (w *waitFor) block() error {
 			return err
 		}
 	}
-	if !w.e.wait.lead() {
+	if w.e.gone || !w.e.wait.lead() {
 		return w.follow()
 	}
 	w.e.sleep.Disarm()
@@ -177,6 +177,9 @@ func (w *waitFor) lead() bool {
 			if e.pace.hosted && e.cfg.Spin != 0 {
 				yieldProcessor() // to the threads that are the device
 			}
+		}
+		if e.gone {
+			return true
 		}
 		if w.ready() {
 			if spun {
@@ -261,7 +264,7 @@ func (w *waitFor) sleep() sleepResult {
 			return result
 		}
 	}
-	if !e.sleep.Arm(transport.Any, true) {
+	if e.gone || !e.sleep.Arm(transport.Any, true) {
 		return slept
 	}
 	e.wait.park()
@@ -400,7 +403,7 @@ func (e *Engine) exitCall() {
 
 // arm makes sure that the watcher is woken when it must be.
 func (e *Engine) arm() {
-	if n := e.wait.needs(&e.load); n != needNothing {
+	if n := e.wait.needs(&e.load); n != needNothing && !e.gone {
 		e.armFor(n)
 	}
 }
@@ -439,7 +442,7 @@ func (e *Engine) watch() {
 	for {
 		e.sleep.Park(false)
 		e.lock()
-		if e.closed != nil {
+		if e.gone {
 			e.unlock()
 			return
 		}
@@ -456,7 +459,7 @@ func (e *Engine) watch() {
 // attend polls until there is nothing to do and the device is armed, or a caller leads.
 func (e *Engine) attend() {
 	var quiet time.Time // since when nothing has come
-	for e.wait.leader == noLeader && e.closed == nil {
+	for e.wait.leader == noLeader && !e.gone {
 		n := e.progress()
 		if e.wait.followerWoken || e.wanted.Load() != 0 {
 			e.wait.yieldWatcher()

@@ -26,11 +26,12 @@ func (r *Receiver) ReadStarted() { r.started = true }
 
 // OnGetDone: the bytes of NextRead are there.
 func (r *Receiver) OnGetDone() Action {
+	r.started = false
 	if !r.Reading() {
 		return Action{}
 	}
 	r.have += r.asked
-	r.asked, r.started = 0, false
+	r.asked = 0
 	if r.have < r.want {
 		r.nextGet()
 		return Action{}
@@ -43,9 +44,10 @@ func (r *Receiver) OnGetDone() Action {
 
 // OnGetFailed: they are not and will not be. The rest comes as a stream.
 func (r *Receiver) OnGetFailed() Action {
+	r.started = false
 	if !r.Reading() {
 		return Action{}
 	}
-	r.asked, r.started, r.readable = 0, false, false
+	r.asked, r.readable = 0, false
 	return r.beginStream()
 }

@@ -8,7 +8,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 //	reading     the link, to the piece of a READ from ReadStarted to its end; and the sender as above
 //	streaming   the caller of OnData; the link, if it places fragments; and the sender as above
 //
-// From Finish or Abandon on it is the user's again.
+// From Finish on it is the user's again; after Abandon when no READ is under way and the sender cannot write.
 type Receiver struct {
 	Trial // what this transfer teaches
 
@@ -76,7 +76,10 @@ func (r *Receiver) Streaming() bool { return r.phase == streaming }
 // Back is where the sender may write, if it may.
 func (r *Receiver) Back() Region { return r.back }
 
-// Abandon ends the transfer: its peer is gone.
+// ReadUnderWay: the link writes to the buffer until OnGetDone or OnGetFailed, also after Abandon.
+func (r *Receiver) ReadUnderWay() bool { return r.started }
+
+// Abandon ends the transfer: its peer has failed.
 func (r *Receiver) Abandon() {
 	r.Trial.end(r.size, false)
 	r.phase = idle

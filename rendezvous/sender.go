@@ -56,7 +56,13 @@ func (s *Sender) OnFIN() Action {
 	return Action{Do: Complete}
 }
 
-// Abandon ends the transfer: the message is taken back, or its peer is gone.
+// Exposed: the receiver can READ the message, or the link may have parts of it that it has not sent.
+func (s *Sender) Exposed() bool { return s.mem.OK || s.Asked() }
+
+// Asked: the receiver has asked for a part of the message, so that it cannot be taken back.
+func (s *Sender) Asked() bool { return s.gen != 0 || s.put.Len > 0 }
+
+// Abandon ends the transfer: the message is taken back, or its peer has failed.
 func (s *Sender) Abandon() {
 	s.over = true
 	s.put.left = 0

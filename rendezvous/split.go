@@ -85,6 +85,9 @@ func (s *Sender) WriteUnderWay() int64 { return s.put.asked }
 // OnWritten: the n bytes of a WRITE are there.
 func (s *Sender) OnWritten(n int64) Action {
 	s.put.asked = 0
+	if s.over {
+		return Action{}
+	}
 	if s.put.left -= n; s.put.left > 0 {
 		return Action{}
 	}
@@ -94,5 +97,8 @@ func (s *Sender) OnWritten(n int64) Action {
 // OnWriteFailed: they are not. The receiver fetches all of the back.
 func (s *Sender) OnWriteFailed() Action {
 	s.put.left, s.put.asked = 0, 0
+	if s.over {
+		return Action{}
+	}
 	return putDone(s.put.to, 0)
 }
