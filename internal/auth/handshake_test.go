@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -403,6 +404,7 @@ func TestRetry(t *testing.T) {
 		{"the third time", []error{turned, turned, nil}, hang, 3},
 		{"another error", []error{turned, io.ErrNoProgress, nil}, hang, 2},
 		{"no patience", []error{turned, nil}, -1, 1},
+		{"a full queue, whatever the patience", []error{syscall.EAGAIN, syscall.EAGAIN, syscall.EAGAIN, nil}, -1, 4},
 	} {
 		calls := 0
 		err := Retry(context.Background(), tc.patience, func() error { calls++; return tc.errs[calls-1] })
@@ -422,8 +424,10 @@ func TestRetry(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := Retry(ctx, hang, func() error { return turned }); !errors.Is(err, ErrTurnedAway) {
-		t.Error(err)
+	for _, again := range []error{turned, syscall.EAGAIN} {
+		if err := Retry(ctx, hang, func() error { return again }); err != again {
+			t.Errorf("the context has ended: %v, want %v", err, again)
+		}
 	}
 	if err := TurnedAway(io.ErrNoProgress); err != io.ErrNoProgress {
 		t.Error(err)

@@ -36,6 +36,18 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// With GORUN_SHM_CMA=0 the results are the same, and no READ is tried.
+func TestReadSwitchedOff(t *testing.T) {
+	j := run(t, spec{n: 2, role: "exchange", env: []string{"GORUN_SHM_CMA=0", "GORUN_LOG=debug"}}, 0)
+	if got := j.count(`^rank \d of 2 exchanged; gets 0 streams [1-9]\d* failed 0`); got != 2 {
+		t.Errorf("%d of 2 ranks report streams and no gets\n%s", got, j.out.String())
+	}
+	const noRead = `peer connected:.*transport=shm .*rendezvous=stream .*process_vm_readv is switched off`
+	if got := j.count(noRead); got != 2 {
+		t.Errorf("%d ranks log why there is no READ; want 2:\n%s", got, j.err.String())
+	}
+}
+
 // Where process_vm_readv is forbidden the results are the same, nothing is logged, and no READ is even tried.
 func TestReadvForbidden(t *testing.T) {
 	j := run(t, spec{n: 2, role: "exchange without readv"}, 0)

@@ -215,12 +215,7 @@ func (s *segments) receive(c *net.UnixConn, peer int) error {
 }
 
 func (s *segments) take(k segKey, base, size uint64, fds []int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old, ok := s.theirs[k]; ok {
-		delete(s.theirs, k)
-		unix.Munmap(old.mem)
-	}
+	s.forget(func(other segKey) bool { return other == k })
 	if size == 0 {
 		return nil
 	}
@@ -231,7 +226,9 @@ func (s *segments) take(k segKey, base, size uint64, fds []int) error {
 	if err != nil {
 		return nil // no address space: the peer's memory is read by process_vm_readv
 	}
+	s.mu.Lock()
 	s.theirs[k] = segment{id: k.id, base: base, mem: mem}
+	s.mu.Unlock()
 	return nil
 }
 
@@ -265,13 +262,17 @@ func (s *segments) mapped(peer int, id, addr uint64, n int) []byte {
 
 // forget unmaps those of the peers' segments.
 func (s *segments) forget(those func(segKey) bool) {
+	var unused [][]byte
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for k, g := range s.theirs {
 		if those(k) {
 			delete(s.theirs, k)
-			unix.Munmap(g.mem)
+			unused = append(unused, g.mem)
 		}
+	}
+	s.mu.Unlock()
+	for _, mem := range unused { // which takes long for much
+		unix.Munmap(mem)
 	}
 }
 

@@ -419,7 +419,7 @@ func (l *link) releaseInbox() {
 // probeGet reads the peer's probe, which is the only way to know whether this process may.
 func (l *link) probeGet(addr uint64, want [8]byte) {
 	if l.d.opt.NoGet {
-		l.caps.WhyNoRMA = "process_vm_readv is switched off"
+		l.caps.WhyNoRMA = "process_vm_readv is switched off (GORUN_SHM_CMA)"
 		return
 	}
 	cred, err := credentials(l.conn)
