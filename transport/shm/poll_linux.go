@@ -166,10 +166,10 @@ func (d *Device) pollMarked(pkts []transport.Packet) int {
 	n, full := 0, false
 	word0, bit0 := d.nextMark/64, d.nextMark%64
 	summary := bits.RotateLeft64(d.own.box.summary.Swap(0), -word0)
-	rings := *d.inUse.Load()
 	for ; summary != 0; summary &= summary - 1 {
 		w := (word0 + bits.TrailingZeros64(summary)) % 64
 		word := bits.RotateLeft64(d.own.box.bitmap[w].Swap(0), -bit0)
+		rings := *d.inUse.Load() // after the marks have been taken: a ring that comes into use later is marked again
 		for ; word != 0; word &= word - 1 {
 			for i := w*64 + (bit0+bits.TrailingZeros64(word))%64; i < len(rings); i += maxRings {
 				if n == len(pkts) { // no room: mark again what has not been read

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -257,4 +258,33 @@ func TestEndDuringHandshake(t *testing.T) {
 		t.Error(err)
 	}
 	<-done
+}
+
+// A ring comes into use while a poll is under way that has not come to its mark yet: the mark is not lost.
+func TestUseWhilePolling(t *testing.T) {
+	watchdog(t)
+	d := open(t, Options{Rank: 0, Size: 2})
+	d.setRings(make([]*inRing, 64)) // the next one's mark is in the second word
+	seg := memory(t, smallRing)
+	mem, err := mapPeer(seg.fd, smallRing.Size(), unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.addRing(mem, smallRing, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{outSegment: seg, box: d.own.box, doorbells: d.own.doorbells, number: r.number}
+	l.TrySend(&wire.Header{Kind: wire.Eager}, nil)
+	d.own.box.mark(0) // a poll looks for notices first, and needs mu
+	d.mu.Lock()
+	used, polled := make(chan struct{}), make(chan struct{})
+	go func() { defer close(used); d.useRing(r) }()
+	time.Sleep(10 * time.Millisecond)
+	go func() { defer close(polled); d.poll() }()
+	time.Sleep(10 * time.Millisecond)
+	d.mu.Unlock() // useRing has it first
+	<-used
+	<-polled
+	d.until("the packet", func() bool { return len(d.in) == 1 })
 }
