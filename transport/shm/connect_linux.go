@@ -76,7 +76,50 @@ func (d *Device) authenticate(conn net.Conn) (*auth.Session, error) {
 	if err != nil {
 		p.closeFDs()
 	}
+	if outOfDescriptors(err) {
+		d.awaitDescriptors() // the peer, whose ring is lost, dials again when this connection is closed
+	}
 	return s, err
+}
+
+// outOfDescriptors: this process or the host has no free one, which may change.
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, errNoDescriptors) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+// descriptorPause is between two looks at whether there is a free descriptor again.
+const descriptorPause = 10 * time.Millisecond
+
+// linkDescriptors is how many a link takes while it is made, in both directions: one that is free now may be wanted by
+// this rank's own Connect.
+const linkDescriptors = 8
+
+// awaitDescriptors returns when there are enough for a link again, but not later than a dialler may take.
+func (d *Device) awaitDescriptors() {
+	for end := time.Now().Add(handshakeTime); time.Now().Before(end) && d.pause(descriptorPause); {
+		var free []int
+		for len(free) < linkDescriptors {
+			fd, err := unix.FcntlInt(uintptr(d.own.fd), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				break
+			}
+			free = append(free, fd)
+		}
+		closeFDs(free)
+		if len(free) == linkDescriptors {
+			return
+		}
+	}
+}
+
+// pause returns false if the device is closed meanwhile.
+func (d *Device) pause(t time.Duration) bool {
+	select {
+	case <-time.After(t):
+		return true
+	case <-d.ending:
+		return false
+	}
 }
 
 // checkUser looks whose process is at the other end: this user's, or the administrator's.
@@ -264,6 +307,9 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	met := false
 	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
 		l, err = d.connect(ctx, peer, string(address[addressMin:]), &met)
+		for outOfDescriptors(err) && ctx.Err() == nil && d.pause(descriptorPause) {
+			l, err = d.connect(ctx, peer, string(address[addressMin:]), &met)
+		}
 		return err
 	})
 	switch {
@@ -294,7 +340,7 @@ func (d *Device) connect(ctx context.Context, peer int, name string, met *bool) 
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", name)
 	switch {
-	case errors.Is(err, unix.EAGAIN), *met && errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, unix.EAGAIN), outOfDescriptors(err), *met && errors.Is(err, unix.ECONNREFUSED):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: it is on another host, in another network namespace, or has ended: %w",
