@@ -126,13 +126,13 @@ soak:            ## the stress run for SOAK over each of shm, tcp with faults, a
 
 soak-shm:        ## of soak: 8 ranks with shared memory
 	$(GO) build -o bin/ ./cmd/gorun ./benchmarks/stress
-	GORUN_TRANSPORTS=shm bin/gorun -n 8 bin/stress -time $(SOAK)
+	GORUN_TRANSPORTS=shm bin/gorun -n 8 bin/stress -limits -time $(SOAK)
 
 soak-verbs: export CGO_ENABLED = 1
 soak-verbs:      ## of soak: 4 ranks over the software HCA
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
-	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -time $(SOAK)
+	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -limits -time $(SOAK)
 
 soak-hosts: $(GOTESTSUM)  ## of soak: over hosts whose links and processes fail
 	GORUN_TEST_SOAK=$(SOAK) $(GOTEST) -timeout 24h -v -run '^TestHostsStress$$' ./internal/e2e

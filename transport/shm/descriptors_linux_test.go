@@ -21,8 +21,8 @@ func init() { roles["no descriptors"] = noDescriptors }
 // without is for how long it has no descriptors: longer than a rank that is turned away is dialled again.
 const without = 3 * turnedAwayFor
 
-// noDescriptors is rank 1. All descriptors but as many as LEFT says are taken while it connects to the rank whose address
-// it reads, and that rank to it. It sends a packet, and says what comes of that rank.
+// noDescriptors is rank 1. All descriptors but as many as LEFT says are taken while it connects to the rank whose
+// address it reads, and that rank to it. It sends a packet, and says what comes of that rank.
 func noDescriptors() error {
 	left, err := strconv.Atoi(os.Getenv("LEFT"))
 	if err != nil {
