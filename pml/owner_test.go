@@ -171,3 +171,16 @@ func TestHostileAnswersDoNotFreeBuffers(t *testing.T) {
 		})
 	}
 }
+
+// The end of the job ends what a rank has sent to itself at once: only this engine reaches that.
+func TestFailEndsSelf(t *testing.T) {
+	for n := 1; n <= 2; n++ {
+		w := newRanks(t, n, Config{})
+		e := w.e[0]
+		r := e.Isend(nil, 1, 0, 7, make([]byte, 1<<20), Standard)
+		e.Fail(errOver)
+		if done, _, err := e.Test(r); !done || !errors.Is(err, errOver) {
+			t.Errorf("%d ranks: done %v, %v", n, done, err)
+		}
+	}
+}

@@ -22,7 +22,7 @@ type peer struct {
 	presence *transport.Presence // nil: not known
 	zcopy    *transport.ZeroCopy // nil: fragments are copied
 	tells    bool                // the link says when it has room again
-	cut      func()              // of the link's caps
+	cut      func()              // of the link's caps; nil: only this engine reaches what is registered for p
 	fragment int64
 	getMax   int64 // of the link's caps
 
@@ -124,9 +124,9 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	if int(p.rank) == e.cfg.Rank {
 		p.link = &selfLink{link, p.l}
 	} else {
-		p.link = link
+		p.link, p.cut = link, caps.Cut
 	}
-	p.rma, p.presence, p.zcopy, p.tells, p.cut = caps.RMA, caps.Presence, caps.ZeroCopy, caps.TellsRoom, caps.Cut
+	p.rma, p.presence, p.zcopy, p.tells = caps.RMA, caps.Presence, caps.ZeroCopy, caps.TellsRoom
 	e.pace.hosted = e.pace.hosted || caps.Hosted
 	limit, waitLimit := caps.EagerMax, caps.WaitMax
 	if e.cfg.EagerMax > 0 {
