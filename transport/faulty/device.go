@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -60,6 +61,7 @@ type late struct {
 type cut struct {
 	left   int
 	broken bool
+	inner  atomic.Pointer[transport.Link] // to the peer; nil: not made
 }
 
 // maxHeld: with this much held back the wrapped device is not polled, so that its own bounds are felt.
@@ -223,6 +225,9 @@ func (d *Device) count(peer int) {
 	}
 	if c.left--; c.left <= 0 {
 		c.broken = true
+		if l := c.inner.Load(); l != nil && (*l).Caps().Cut != nil {
+			(*l).Caps().Cut() // its own Down is not passed on
+		}
 		d.append(transport.Packet{Event: transport.Down, Peer: int32(peer), Err: errCut})
 		d.wakeAll()
 	}

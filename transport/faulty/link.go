@@ -29,6 +29,9 @@ func (d *Device) wrapLink(inner transport.Link, peer int) *link {
 		l.caps.ZeroCopy = l.zeroCopy(l.caps.ZeroCopy)
 	}
 	l.caps.Offload = l.caps.Offload && d.facts.Offload != nil
+	if c := d.cuts[peer]; c != nil {
+		c.inner.Store(&inner)
+	}
 	return l
 }
 
