@@ -40,7 +40,7 @@ const graph = `
 	transport/looptag             : transport, tagmatch
 	transport/shm                 : transport, internal/auth, internal/wire, internal/ring, {golang.org/x/sys}
 	transport/multi               : transport
-	transport/tcp                 : transport, internal/auth, internal/wire, {golang.org/x/sys}
+	transport/tcp                 : transport, internal/auth, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/verbs               : transport, transport/tcp, internal/eventset, internal/wire, internal/topology,
 	                                {golang.org/x/sys}
 	transport/transporttest       : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport,

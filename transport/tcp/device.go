@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/auth"
+	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -51,11 +52,9 @@ type Device struct {
 	downs []*session // whose Down is
 	armed bool       // Arm has said yes, and neither Disarm nor left has ended that
 
-	wake           atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
-	wakeCheckTimer *time.Timer                       // see wakeCheck
-	active         atomic.Uint64                     // == polls
-	seen           uint64                            // wakeCheck's: active when it looked last
-	closed         atomic.Bool
+	wake   atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
+	check  eventset.Check                    // for a rank that has not armed: a socket cannot tell what is urgent
+	closed atomic.Bool
 }
 
 // endpoint is where this rank is found, and how a peer and this rank prove themselves.
@@ -84,8 +83,7 @@ func New(opt Options) (*Device, error) {
 	d.inUse.Store(new([]*conn))
 	d.flushTimer = time.AfterFunc(time.Hour, d.onFlushTimer)
 	d.flushTimer.Stop()
-	d.wakeCheckTimer = time.AfterFunc(time.Hour, d.wakeCheck)
-	d.wakeCheckTimer.Stop()
+	d.check.Init(func() bool { return d.set.any() || d.directReadable() }, d.wakeGoroutine)
 	if err := d.open(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("%w: tcp: %w", transport.ErrUnavailable, err)
@@ -154,7 +152,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		return 0
 	}
 	d.polls++
-	d.active.Store(d.polls)
+	d.check.Polled(d.polls)
 	if len(d.empty) > 0 {
 		d.reclaim()
 	}
@@ -290,22 +288,11 @@ func (d *Device) reportRoom(s *session) {
 	d.rooms = append(d.rooms, s)
 }
 
-// wakeCheckEvery is how often wakeCheck checks the sockets while the rank does not poll.
-const wakeCheckEvery = 20 * time.Millisecond
-
-// wakeCheck wakes a rank that does not poll although its sockets have had something since the last check. It has not
-// armed, and peers may wait for it all the same, to take a message back for example: a socket cannot tell such a packet
-// from others.
-func (d *Device) wakeCheck() {
-	if d.closed.Load() {
-		return
-	}
-	polls := d.active.Load()
-	if wake := d.wake.Load(); wake != nil && polls == d.seen && (d.set.any() || d.directReadable()) {
+// wakeGoroutine makes this rank poll if it computes.
+func (d *Device) wakeGoroutine() {
+	if wake := d.wake.Load(); wake != nil {
 		(*wake)(false)
 	}
-	d.seen = polls
-	d.wakeCheckTimer.Reset(wakeCheckEvery)
 }
 
 // endSleep makes this rank poll, whichever way it sleeps.
@@ -339,7 +326,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.flushTimer.Stop()
-	d.wakeCheckTimer.Stop()
+	d.check.Stop()
 	d.stop()
 	if d.acceptor != nil {
 		d.acceptor.Close()

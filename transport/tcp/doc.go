@@ -12,6 +12,6 @@
 // (session.go, install.go, watch.go).
 //
 //	Owns:     the sockets, what is on its way into and out of them, which other ranks are connected
-//	May call: internal/wire, internal/auth, transport, golang.org/x/sys
+//	May call: internal/wire, internal/auth, internal/eventset, transport, golang.org/x/sys
 //	Never:    matches; resolves a name; parses what is not authenticated; waits while the engine's lock is held
 package tcp

@@ -108,7 +108,7 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 	}
 	if !d.watched {
 		d.watched = true
-		d.wakeCheckTimer.Reset(wakeCheckEvery)
+		d.check.Start()
 		d.wg.Add(1)
 		go d.watch()
 	}

@@ -9,13 +9,10 @@ import (
 
 // Close is transport.Device's. What has been sent is delivered first, unless the peer has no room for it.
 func (d *Device) Close() error {
-	d.checking.Lock()
-	was := d.closed.Swap(true)
-	d.checking.Unlock()
-	if was {
+	if d.closed.Swap(true) {
 		return nil
 	}
-	d.wakeTimer.Stop()
+	d.check.Stop()
 	if d.control.tcp != nil {
 		d.deliver(time.Now().Add(cmp.Or(d.opt.closing, closePatience)))
 	}

@@ -35,8 +35,6 @@ const (
 	giveBackAt = 16
 	// inlineMax is what is asked for: short frames go to the device with the request, and need no buffer.
 	inlineMax = 220
-	// wakeCheckEvery is how often a rank that does not poll and is not armed is made to: see wakeCheck.
-	wakeCheckEvery = 20 * time.Millisecond
 	// closePatience is how long Close lets the device deliver what has been sent.
 	closePatience = 5 * time.Second
 )
@@ -80,8 +78,7 @@ func New(opt Options) (transport.Device, error) {
 	d := &Device{opt: opt, peers: peers{sessions: map[int]*session{}}, sendPool: sendPool{limit: outstanding}}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.table.Store(&table{})
-	d.wakeTimer = time.AfterFunc(time.Hour, d.wakeCheck)
-	d.wakeTimer.Stop()
+	d.check.Init(d.mayWait, d.wakeSleepers)
 	if err := d.open(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("%w: verbs: %w", transport.ErrUnavailable, err)
@@ -116,7 +113,7 @@ func (d *Device) open() (err error) {
 		d.opt.RegisterFrom = d.measure()
 	}
 	d.useCache(d.opt.Cache)
-	d.wakeTimer.Reset(wakeCheckEvery)
+	d.check.Start()
 	d.opt.Debug("verbs device", "device", d.at.device, "port", d.at.number, "gid", d.at.gidIndex, "partition", d.at.pkey,
 		"because", d.at.why, "library", libraryPath(), "receive-buffers", d.recv.count, "register-from", d.opt.RegisterFrom)
 	return nil

@@ -72,7 +72,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		return 0
 	}
 	d.polls++
-	d.active.Store(d.polls)
+	d.check.Polled(d.polls)
 	d.recv.reclaim()
 	if d.notices.Load() {
 		d.takeNotices()

@@ -4,23 +4,19 @@ package verbs
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
 // wakeState is how this rank is woken for what no completion shows. Any goroutine may use it.
 type wakeState struct {
-	active    atomic.Uint64                     // Device.polls, for wakeCheck
-	armed     atomic.Bool                       // since Arm, until Disarm
-	wake      atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
-	wakeTimer *time.Timer
-	checking  sync.Mutex // held by wakeCheck, and by Close when it sets closed: the device is there as long
-	checked   uint64     // active when wakeCheck looked last
+	armed atomic.Bool                       // since Arm, until Disarm
+	wake  atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
+	check eventset.Check                    // see mayWait
 }
 
 func (w *wakeState) notifyBy(wake func(thread bool)) { w.wake.Store(&wake) }
@@ -59,21 +55,10 @@ func (d *Device) has() bool { return d.notices.Load() || d.some() }
 // Disarm is transport.Device's.
 func (d *Device) Disarm() { d.armed.Store(false) }
 
-// wakeCheck makes a rank poll that has not for a while: if it is not armed nothing wakes it, and peers may wait for it
-// all the same, to take a message back for example. A completion queue cannot be looked at from here. If it is armed,
-// the channel says whether something has come that has woken no sleeper.
-func (d *Device) wakeCheck() {
-	d.checking.Lock()
-	defer d.checking.Unlock()
-	if d.closed.Load() {
-		return
-	}
-	polls := d.active.Load()
-	if polls == d.checked && len(d.table.Load().all) > 0 && (!d.armed.Load() || readable(d.hca.channel())) {
-		d.wakeSleepers()
-	}
-	d.checked = polls
-	d.wakeTimer.Reset(wakeCheckEvery)
+// mayWait: something may have come that has woken no sleeper. If the rank is not armed nothing wakes it, and a
+// completion queue cannot be looked at from here. If it is armed, the channel says whether there is something.
+func (d *Device) mayWait() bool {
+	return len(d.table.Load().all) > 0 && (!d.armed.Load() || readable(d.hca.channel()))
 }
 
 func readable(fd int) bool {
