@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -92,7 +93,8 @@ const cleanerDelay = 25 * time.Millisecond
 // be stopped, or have no processor for long.
 type cleanerTask struct {
 	start  func(mark string, groups ...int) (*cleaner, error)
-	mark   string // set before the first group is added
+	once   sync.Once // of mark
+	mark   string    // set before the first group is added
 	groups chan int
 	quit   chan struct{}
 	done   chan struct{}
@@ -106,9 +108,7 @@ func newCleanerTask(ranks int, start func(mark string, groups ...int) (*cleaner,
 
 // add makes the cleaner know a process group. It never waits: there is room for all.
 func (t *cleanerTask) add(mark string, group int) {
-	if t.mark == "" {
-		t.mark = mark
-	}
+	t.once.Do(func() { t.mark = mark })
 	t.groups <- group
 }
 

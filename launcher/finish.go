@@ -40,7 +40,7 @@ func (r *run) finish() int {
 	}
 	r.await(r.backend.Close, closing)
 	if feeder != nil {
-		r.await(feeder.stop, closing)
+		r.await(feeder.stop, lingering) // another process may have taken what it is about to read
 	}
 	r.ending.Store(true)
 	for _, s := range streams {

@@ -1,8 +1,10 @@
 package launcher
 
 import (
+	"math/rand"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +58,38 @@ func TestExits(t *testing.T) {
 	}
 	if err := before.Check(30 * time.Second); err != nil {
 		t.Error(err)
+	}
+}
+
+// Deaths are heard of in their order, however late: the first failure decides the exit code.
+func TestDeathsComeInOrder(t *testing.T) {
+	const n = 200 // more than are heard of at once
+	d := newDeathWatch(n)
+	if d == nil {
+		t.Skip("needs pidfds and 1100 descriptors")
+	}
+	defer d.close()
+	var cmds []*exec.Cmd
+	for range n {
+		cmd := exec.Command("/bin/sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { cmd.Process.Kill(); cmd.Wait() }()
+		if cmds = append(cmds, cmd); !d.add(cmd.Process.Pid) {
+			t.Fatal("a process cannot be watched")
+		}
+	}
+	var want, got []int
+	for _, i := range rand.Perm(n) {
+		pid := cmds[i].Process.Pid
+		want = append(want, pid)
+		syscall.Kill(pid, syscall.SIGKILL)
+		proc.Eventually(t, "a death", func() bool { _, ended := peek(pid); return ended })
+	}
+	d.all(func(pid int) bool { got = append(got, pid); return len(got) < n })
+	if !slices.Equal(got, want) {
+		t.Errorf("processes died in the order %v and were reported in the order %v", want, got)
 	}
 }
 

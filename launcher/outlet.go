@@ -15,6 +15,8 @@ import (
 const (
 	// maxQueue is how much may wait for a destination before the streams of the ranks wait too.
 	maxQueue = 256 << 10
+	// maxWords is how much may wait for it at all: gorun's words are few, unless a process provokes them without end.
+	maxWords = 64 << 20
 	// maxWrite is how much is written at once: the destination's progress is seen after each write.
 	maxWrite = 64 << 10
 )
@@ -64,11 +66,13 @@ func newOutlet(to io.Writer, broken func()) *outlet {
 	return o
 }
 
-// Write queues words of gorun itself. It never waits: there are few.
+// Write queues words of gorun itself. It never waits.
 func (o *outlet) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.add(b)
+	if len(o.queue) < maxWords {
+		o.add(b)
+	}
 	return len(b), nil
 }
 

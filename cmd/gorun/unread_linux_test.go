@@ -195,7 +195,7 @@ func TestOutputBecomesNonblocking(t *testing.T) {
 		t.Fatalf("%q, %v", l, err)
 	}
 	unix.SetNonblock(int(w.Fd()), true)
-	defer w.Close()
+	w.Close()
 	fmt.Fprintln(in, "go")
 	full(t, r)
 	for n := 0; n < lines/2; {
@@ -206,4 +206,15 @@ func TestOutputBecomesNonblocking(t *testing.T) {
 		n += strings.Count(l, " end\n")
 	}
 	j.wait(0)
+}
+
+// A rank that has written many requests to its control socket, has read no reply, and has left the socket to a process
+// that reads none either: what it has said counts, and no other rank waits for it.
+func TestControlSocketIsNotRead(t *testing.T) {
+	start(t, "-n", "3", "sh", "-c", `{
+			printf 'cmd=init pmi_version=1\n'
+			yes cmd=get_maxes | head -n 4000
+			printf 'cmd=finalize\n'
+		} >&3
+		sleep 1000 &`).wait(0)
 }
