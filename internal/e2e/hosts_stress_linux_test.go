@@ -100,8 +100,8 @@ func (c *chaos) over() bool {
 	}
 }
 
-// The stress run on three hosts with two ranks each, while links, hosts and connections fail: every byte of every
-// message is right.
+// The stress run on three hosts with two ranks each, while links, hosts and connections fail, and descriptors run out:
+// every byte of every message is right.
 func TestHostsStress(t *testing.T) {
 	last, seed := 4*time.Second, rand.Uint64()
 	if v := os.Getenv(soakVar); v != "" {
@@ -123,7 +123,7 @@ func TestHostsStress(t *testing.T) {
 	folder := t.TempDir()
 	c.j = runOn(t, h, spread{perHost: []int{2, 2, 2}, prog: prog, timeout: patience, folder: folder,
 		args: []string{"-time", last.String(), "-seed", fmt.Sprint(seed | 1), "-max", "2097152", "-messages", "600",
-			"-pause", filepath.Join(folder, "pause")}})
+			"-limits", "-pause", filepath.Join(folder, "pause")}})
 	c.end = time.Now().Add(last + patience)
 	c.j.limit = patience
 	for !c.over() && time.Now().Before(c.end) {
