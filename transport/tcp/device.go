@@ -213,37 +213,31 @@ func (d *Device) poll(pkts []transport.Packet) int {
 	return n + d.pollSet(pkts[n:])
 }
 
-// pollSet reads the sockets that the set reports, from the first on for which the last time had no room.
+// pollSet reads the sockets that the set reports. For which there is no room it reads the next time, before it asks the
+// set again: so each has its turn.
 func (d *Device) pollSet(pkts []transport.Packet) int {
-	n := 0
+	n, reads := 0, 0
 	conns := *d.inUse.Load()
-	k := d.set.wait(&d.events)
 	var only *conn
-	next := d.next
-	for i := range k {
-		at := (d.next + i) % k
-		ev := d.events[at]
-		if ev.slot == doorbellSlot {
-			d.set.clearRing()
+	for asked := false; n < len(pkts); {
+		if len(d.reported) == 0 {
+			if asked {
+				break
+			}
+			asked = true
+			d.askSet(conns)
 			continue
 		}
-		if uint64(ev.slot) >= uint64(len(conns)) || conns[ev.slot] == nil {
-			continue
-		}
-		c := conns[ev.slot]
-		if ev.out {
-			d.outMu.Lock()
-			c.flush(d)
-			d.outMu.Unlock()
-		}
-		if ev.in && n < len(pkts) {
+		slot := d.reported[0]
+		d.reported = d.reported[1:]
+		if c := connAt(conns, slot); c != nil {
+			reads++
 			n += c.read(d, pkts[n:])
-			only, next = c, at+1
+			only = c
 		}
 	}
-	d.next = next
 	if n > 0 {
-		if k > 1 {
+		if reads+len(d.reported) > 1 {
 			only = nil
 		}
 		d.setHot(only)
@@ -252,6 +246,37 @@ func (d *Device) pollSet(pkts []transport.Packet) int {
 		n += d.handOut(pkts[n:])
 	}
 	return n
+}
+
+// askSet asks what there is to read, and sends where there is room again.
+func (d *Device) askSet(conns []*conn) {
+	d.reported = d.reports[:0]
+	for _, ev := range d.events[:d.set.wait(&d.events)] {
+		if ev.slot == doorbellSlot {
+			d.set.clearRing()
+			continue
+		}
+		c := connAt(conns, ev.slot)
+		if c == nil {
+			continue
+		}
+		if ev.out {
+			d.outMu.Lock()
+			c.flush(d)
+			d.outMu.Unlock()
+		}
+		if ev.in {
+			d.reported = append(d.reported, ev.slot)
+		}
+	}
+}
+
+// connAt is the connection of a slot; nil: it has gone.
+func connAt(conns []*conn, slot uint32) *conn {
+	if uint64(slot) >= uint64(len(conns)) {
+		return nil
+	}
+	return conns[slot]
 }
 
 // handOut fills in what needs no socket: the end of peers, room, and frames of which there were more than packets.

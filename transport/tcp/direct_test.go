@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -50,4 +51,41 @@ func TestBlockedBesidesDirect(t *testing.T) {
 	for toC.TrySend(&wire.Header{Kind: wire.Eager}, make([]byte, 32<<10)) { // rank 2 does not poll
 	}
 	receive(tag)
+}
+
+// Twice as many peers as the set reports at once send without end: each has its turn.
+func TestManyFloods(t *testing.T) {
+	const peers = 2 * maxEvents
+	a := newDevice(t, 0, peers+1)
+	defer a.Close()
+	var links []transport.Link
+	var devices []*Device
+	for i := range peers {
+		d := newDevice(t, i+1, peers+1)
+		defer d.Close()
+		l, err := d.Connect(context.Background(), 0, a.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		links, devices = append(links, l), append(devices, d)
+	}
+	got, payload := make([]int, peers), make([]byte, 1000)
+	pkts := make([]transport.Packet, 16)
+	for limit := time.Now().Add(hang); slices.Min(got) < 50; {
+		for i, l := range links {
+			for l.TrySend(&wire.Header{Kind: wire.Eager}, payload) {
+			}
+			devices[i].Poll(pkts)
+		}
+		for range 2 * peers {
+			for i := range a.Poll(pkts) {
+				if p := &pkts[i]; p.Event == transport.Arrived {
+					got[p.Peer-1]++
+				}
+			}
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("of each peer have come %v packets", got)
+		}
+	}
 }

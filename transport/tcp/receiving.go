@@ -20,11 +20,15 @@ type receiving struct {
 	direct atomic.Pointer[conn] // == hot, if that is not in the set; else nil
 	streak int                  // reads of hot that brought something
 	full   bool                 // the previous Poll was full before it came to the set
-	next   int                  // the place, of those that the set reports, that is read first
 	misses int                  // reads of hot that did not
 	run    int                  // reads that did since it has been hot
 	ready  []*conn              // with something to hand out that makes no socket readable
 	events [maxEvents]event
+
+	// reported are the slots, in reports, that the set has reported and that have not been read since. In a slot may be
+	// another connection by now.
+	reported []uint32
+	reports  [maxEvents]uint32
 
 	empty []*conn  // with a buffer in which nothing is left, unless it has been lent by the Poll before
 	spare [][]byte // buffers
