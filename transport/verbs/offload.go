@@ -53,7 +53,7 @@ type tagList struct {
 	wanted    bool     // the device has said that entries rest until it is told
 }
 
-// tagged is one entry. Its buffer is the device's from offloadPost to OffloadDone or OffloadBack.
+// tagged is one entry. Its buffer is the device's from post to OffloadDone or OffloadBack.
 type tagged struct {
 	cookie  uint64
 	handle  uint32

@@ -24,9 +24,9 @@ type rmaOp struct {
 	reg           *registration // nil: the memory is registered for as long as it lives
 	noted         bool          // the last piece of a WRITE tells the peer note
 	note          uint32
-	result        int32 // of an atomic: number in Device.results, whose owner is the device until then; else negative
+	result        int32 // of an atomic: number in rmaPool.results, whose owner is the device until then; else negative
 	err           error
-	waits         bool // in Device.waitingRMA
+	waits         bool // in rmaPool.waitingRMA
 	next          *rmaOp
 }
 

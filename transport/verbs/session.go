@@ -88,7 +88,7 @@ const (
 
 // record is one request that the device has. Its owner is the device, from post to completion.
 type record struct {
-	buffer int32  // of Device.send; negative: none
+	buffer int32  // of sendPool.send; negative: none
 	rma    *rmaOp // the operation that it is a part of; nil: a send
 }
 
