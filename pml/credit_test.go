@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// That more is granted than GORUN_UNEXPECTED_MAX is said once, however often; and never where receives take what comes.
+// That more is granted than GORUN_UNEXPECTED_MAX is said once, however often; and never where receives take what comes. The
+// memory for the records that it takes is not kept.
 func TestGrowthIsSaidOnce(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		var said []string
@@ -37,6 +38,13 @@ func TestGrowthIsSaidOnce(t *testing.T) {
 		}
 		w.e[0].lock()
 		w.e[1].lock()
+		chained := 0
+		for u := w.e[1].links.spare; u != nil; u = u.next {
+			chained++
+		}
+		if chained > 1 {
+			t.Errorf("%d records of messages are kept for reuse, where there is room for none but the last", chained)
+		}
 		if times := len(said); times > 1 || (times == 1) != waits {
 			t.Errorf("receives wait behind others: %v; said %d times: %q", waits, times, said)
 		}

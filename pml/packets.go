@@ -175,11 +175,13 @@ func (l *linkPath) matched(u *unexpected) {
 	}
 }
 
-// release frees u and its payload.
+// release frees u and its payload. Of the records of a burst no more are kept than would fit into what is kept of buffers.
 func (l *linkPath) release(u *unexpected) {
 	l.store.Release(&u.Unexpected)
 	u.peer, u.taken = nil, false
-	u.next, l.spare = l.spare, u
+	if l.store.Bytes <= int64(l.store.Pool.Keep) {
+		u.next, l.spare = l.spare, u
+	}
 }
 
 // deliver gives an unexpected message, which is off the table, to r.
