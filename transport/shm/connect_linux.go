@@ -184,7 +184,10 @@ func (d *Device) serve(s *auth.Session) {
 		d.dropRing(r)
 		return
 	}
-	d.useRing(r)
+	if !d.useRing(r) {
+		d.dropRing(r)
+		return
+	}
 	err = d.segments.receive(p.UnixConn, s.Peer)
 	d.segments.forget(func(k segKey) bool { return k.peer == s.Peer })
 	d.mu.Lock()
@@ -268,9 +271,14 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte) (*i
 	return r, nil
 }
 
-// useRing makes polls find the ring. Its sender may have marked it before that: then it is marked once more.
-func (d *Device) useRing(r *inRing) {
+// useRing makes polls find the ring. Its sender may have marked it before that: then it is marked once more. False: the
+// end of its sender has been reported already.
+func (d *Device) useRing(r *inRing) bool {
 	d.mu.Lock()
+	if d.reported[int(r.peer)] {
+		d.mu.Unlock()
+		return false
+	}
 	rings := slices.Clone(d.rings)
 	rings[r.number], r.inUse = r, true
 	d.setRings(rings)
@@ -279,6 +287,7 @@ func (d *Device) useRing(r *inRing) {
 		d.own.box.mark(r.number)
 		d.own.wake(d.own.box, true)
 	}
+	return true
 }
 
 // dropRing ends a ring that is not in use. Its number is not used again.
