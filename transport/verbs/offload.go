@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -68,6 +69,7 @@ type tagged struct {
 	over    bool // done or back: the entry is free when nothing is under way
 	priv    uint32
 	packed  uint64 // the tag that it waits for, and when it is matched that of the message
+	err     error  // why the message that it was matched with does not count
 }
 
 // number is that of a request about entry i: a receive (ownTagged), or an operation.
@@ -276,6 +278,7 @@ func (t *tagList) landed(w *completion, pkts []transport.Packet) (n int) {
 		}
 		if e.s != nil {
 			e.s.landing++
+			t.checkSource(e, source)
 		}
 		pkts[0] = transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source,
 			Header: wire.Header{Tag: tag}}
@@ -293,12 +296,23 @@ func (t *tagList) landed(w *completion, pkts []transport.Packet) (n int) {
 	return n
 }
 
+// checkSource: a device matches what a message says, and so also with the receive of a rank that has not sent it.
+func (t *tagList) checkSource(e *tagged, source int32) {
+	if int(source) != e.s.peer {
+		err := fmt.Errorf("%w: it calls itself rank %d", errFrame, source)
+		e.err = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
+		t.d.fail(e.s, err, true)
+	}
+}
+
 // done tells what has landed.
 func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	ctx, source, tag := transport.UnpackTag(e.packed)
 	pkt := transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source}
 	pkt.Header = wire.Header{Ctx: ctx, Tag: tag, ID: uint64(e.priv & numberMask), Len: uint64(w.length)}
 	switch kind := e.priv >> numberBits; {
+	case e.err != nil:
+		pkt.Err = e.err
 	case w.status == statusIncomplete:
 		if len(e.buf) < tagRndvSize {
 			pkt.Err = fmt.Errorf("%w: verbs: a rendezvous into %d bytes", transport.ErrPeerGone, len(e.buf))
@@ -314,9 +328,7 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	default:
 		if err := softwareRTS(e.buf[:min(int(w.length), len(e.buf))], e.packed, &pkt.Header); err != nil {
 			pkt.Err = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
-			if s := t.d.sessionOf(source); s != nil {
-				t.d.fail(s, err, true)
-			}
+			t.failSender(e, err)
 		}
 	}
 	t.endReceive(e)
@@ -326,9 +338,15 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 // undone: what was matched will not come.
 func (t *tagList) undone(e *tagged, err error) {
 	_, source, _ := transport.UnpackTag(e.packed)
-	t.endReceive(e)
 	t.d.events = append(t.d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source, Err: err})
-	if s := t.d.sessionOf(source); s != nil {
+	t.failSender(e, err)
+	t.endReceive(e)
+}
+
+// failSender ends the session through which the message of an entry has come, or would have.
+func (t *tagList) failSender(e *tagged, err error) {
+	_, source, _ := transport.UnpackTag(e.packed)
+	if s := cmp.Or(e.s, t.d.sessionOf(source)); s != nil {
 		t.d.fail(s, err, true)
 	}
 }

@@ -440,6 +440,28 @@ func (g *taggers) inject(rank int, what string) {
 	}
 }
 
+// A peer that sends in another's name: the device matches what it says, and the receive fails, as does the connection.
+func TestMatchOfAnothersName(t *testing.T) {
+	g := newTaggers(t)
+	fromSelf, _ := transport.PackTag(3, 1, 1)
+	buf := make([]byte, eagerMax)
+	if got := g.dev[1].tags.post(fromSelf, transport.MaskExact, transport.HostMem(buf), 5); got != transport.PostedDown {
+		t.Fatal(got)
+	}
+	g.settled()
+	g.dev[0].opt.Rank = 1
+	g.send(eager(1), pattern(10, 1))
+	if p := g.next(1); p.Event != transport.OffloadMatched || p.Cookie != 5 {
+		t.Errorf("%+v", p)
+	}
+	if p := g.next(1); p.Event != transport.OffloadDone || p.Cookie != 5 || p.Err == nil {
+		t.Errorf("%+v", p)
+	}
+	if p := g.next(1); p.Event != transport.Down || p.Peer != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
 // A completion that names an earlier use of an entry says nothing of the present one.
 func TestOtherUseOfAnEntry(t *testing.T) {
 	g := newTaggers(t)
