@@ -113,9 +113,7 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	}
 	r.stdout, r.stderr = newOutlets(j.Stdout, j.Stderr, func() { r.broken <- struct{}{} })
 	r.log = logger(j.LogLevel, r.stderr)
-	var stopSignals func()
-	r.signals, stopSignals = j.catchSignals()
-	defer stopSignals()
+	r.signals = j.catchSignals()
 	defer r.halts.begin(j.Alone)()
 	if j.Timeout > 0 {
 		r.timeout = time.After(j.Timeout)
@@ -145,11 +143,12 @@ func logger(level string, to io.Writer) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: "gorun", Level: hclog.LevelFromString(level), Output: to})
 }
 
-// catchSignals leaves alone what was ignored when we were started (nohup, a shell's background job).
-func (j *Job) catchSignals() (<-chan os.Signal, func()) {
+// catchSignals leaves alone what was ignored when we were started (nohup, a shell's background job). The others stay
+// caught: one Ctrl-C too many does not take the job's exit code away.
+func (j *Job) catchSignals() <-chan os.Signal {
 	c := make(chan os.Signal, 16)
 	if !j.Alone {
-		return c, func() {}
+		return c
 	}
 	for _, s := range caught {
 		if !signal.Ignored(s) {
@@ -158,7 +157,7 @@ func (j *Job) catchSignals() (<-chan os.Signal, func()) {
 	}
 	pipe := make(chan os.Signal, 1) // or the runtime would end us; the write fails in any case, which is what we look at
 	signal.Notify(pipe, syscall.SIGPIPE)
-	return c, func() { signal.Stop(c); signal.Stop(pipe) }
+	return c
 }
 
 var caught = []os.Signal{

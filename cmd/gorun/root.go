@@ -30,7 +30,8 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun info                                   settings, and what this host allows`
 
 const exitStatus = `that of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
-Ctrl-C; 2 for a wrong command line; 126 or 127 for a program that cannot be started or found.`
+Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
+started or found.`
 
 const notes = `Settings are GORUN_ variables: gorun info lists them. The spellings of mpirun and mpiexec (-np, -wdir,
 -genv) are understood.`

@@ -66,20 +66,11 @@ func TestOutputIsNotRead(t *testing.T) {
 		t.Run(where+", Ctrl-C twice", func(t *testing.T) {
 			j, r := unread(t, both, "-n", "3", "--kill-delay", "1h", "RANK", "deaf", "pour")
 			full(t, r)
-			again := time.NewTicker(50 * time.Millisecond) // two before the first is heard are one
-			defer again.Stop()
-			ended := make(chan struct{})
-			defer close(ended)
-			go func() {
-				for {
-					j.cmd.Process.Signal(syscall.SIGINT)
-					select {
-					case <-time.After(50 * time.Millisecond): // two before the first is heard are one
-					case <-ended:
-						return
-					}
-				}
-			}()
+			proc.Eventually(t, "the end of gorun", func() bool { // two signals that come at once are one
+				j.cmd.Process.Signal(syscall.SIGINT)
+				_, lives := proc.Lookup(j.cmd.Process.Pid)
+				return !lives
+			})
 			j.wait(130)
 		})
 		t.Run(where+", a failed rank", func(t *testing.T) {
