@@ -178,7 +178,7 @@ func (d *Device) serve(s *auth.Session) {
 		_, err = s.Finish()
 	}
 	if err == nil {
-		err = p.awaitReady()
+		err = p.awaitReady(cmp.Or(d.opt.handshakeLimit, handshakeTime))
 	}
 	if err != nil { // the peer lives, as far as this connection says, and may connect again
 		d.dropRing(r)
@@ -282,8 +282,9 @@ func (d *Device) useRing(r *inRing) bool {
 	rings := slices.Clone(d.rings)
 	rings[r.number], r.inUse = r, true
 	d.setRings(rings)
+	ended := r.ended != nil
 	d.mu.Unlock()
-	if r.c.Begun() {
+	if ended || r.c.Begun() {
 		d.own.box.mark(r.number)
 		d.own.wake(d.own.box, true)
 	}
@@ -294,8 +295,12 @@ func (d *Device) useRing(r *inRing) bool {
 func (d *Device) dropRing(r *inRing) {
 	d.mu.Lock()
 	delete(d.byPeer, int(r.peer))
+	ended := r.ended
 	d.mu.Unlock()
 	unix.Munmap(r.mem)
+	if ended != nil { // the sender's, which another connection has told meanwhile
+		d.addNotice(int(r.peer), ended)
+	}
 }
 
 // Connect is transport.Device's.

@@ -49,8 +49,11 @@ func (p *packetConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaitReady reads the byte with which a dialler says that its link is in use.
-func (p *packetConn) awaitReady() error {
+// awaitReady reads the byte with which a dialler says that its link is in use. One that is stopped for longer than the
+// limit dials again.
+func (p *packetConn) awaitReady(limit time.Duration) error {
+	p.SetReadDeadline(time.Now().Add(limit))
+	defer p.SetReadDeadline(time.Time{})
 	var b [2]byte
 	n, fds, err := receiveFDs(p.UnixConn, b[:], 1)
 	if closeFDs(fds); err != nil {

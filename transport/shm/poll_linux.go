@@ -264,12 +264,12 @@ func (d *Device) takeNotices(pkts []transport.Packet) int {
 	var drain []*inRing
 	n := 0
 	for _, g := range gone {
-		r := d.byPeer[g.peer]
-		inUse := r != nil && r.inUse
-		if inUse && r.ended == nil {
+		if r := d.byPeer[g.peer]; r != nil && r.ended == nil {
 			r.ended = g.err
-			drain = append(drain, r)
-		} else if !inUse && !d.reported[g.peer] {
+			if r.inUse { // else useRing or dropRing goes on
+				drain = append(drain, r)
+			}
+		} else if r == nil && !d.reported[g.peer] {
 			if n == len(pkts) {
 				d.notices = append(d.notices, g)
 				continue

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -69,7 +70,8 @@ func holdConnections() error {
 		}
 	}
 	proc.Send([]byte("connected"))
-	select {} // until the test has ended
+	proc.Recv() // until the test has ended
+	return nil
 }
 
 // asRoot: roles can be other users only then.
@@ -170,6 +172,44 @@ func TestMarkBeforeUse(t *testing.T) {
 	d.until("the packet", func() bool { return len(d.in) == 1 })
 	if string(d.in[0].Payload) != "early" {
 		t.Errorf("%+v", d.in[0])
+	}
+}
+
+// The end of a peer is known by another connection before its link is in use: it is reported behind the packets of that
+// link, or without it when that does not come into use.
+func TestEndBeforeUse(t *testing.T) {
+	watchdog(t)
+	for _, inUse := range []bool{true, false} {
+		d := open(t, Options{Rank: 0, Size: 2})
+		seg := memory(t, smallRing)
+		m := dial(t, d.Address())
+		_, fds, err := m.welcomed(1, helloOf(smallRing), seg.fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeFDs(fds)
+		s := seg.p.Slot()
+		seg.p.Publish(s, uint32(wire.Eager))
+		d.addNotice(1, goneError(1, nil))
+		d.drain()
+		if len(d.in) != 0 {
+			t.Fatalf("its link may come into use, and has come already: %+v", d.in)
+		}
+		want := []transport.Event{transport.Down}
+		if inUse {
+			m.say([]byte{ready})
+			want = []transport.Event{transport.Arrived, transport.Down}
+		}
+		m.p.Close()
+		d.until("its end", func() bool { return len(d.downs()) > 0 })
+		d.drain()
+		var got []transport.Event
+		for _, p := range d.in {
+			got = append(got, p.Event)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the link is in use: %v. Events %v, want %v", inUse, got, want)
+		}
 	}
 }
 

@@ -27,7 +27,8 @@ func init() {
 			return err
 		}
 		proc.Send(d.Address())
-		select {} // until the test has ended
+		proc.Recv() // until the test has ended
+		return nil
 	}
 	roles["reader"] = func() error {
 		if err := unprivileged(); err != nil {
