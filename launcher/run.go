@@ -238,10 +238,11 @@ func (r *run) rankStarted(s started) {
 		return
 	}
 	r.alive++
-	r.ranks[s.rank].started = true
-	r.log.Debug("rank started", "rank", s.rank, "pid", s.pid, "path", r.plan.Specs[s.rank].Path,
+	st := &r.ranks[s.rank]
+	st.started = true
+	r.log.Debug("rank started", "rank", s.rank, "pid", st.pid, "path", r.plan.Specs[s.rank].Path,
 		"cpus", r.plan.Specs[s.rank].CPUs)
-	if by := r.halts.early[s.pid]; by != 0 {
+	if by := r.halts.early[st.pid]; by != 0 {
 		r.rankStopped(s.rank, by)
 	}
 	if r.sent != 0 {

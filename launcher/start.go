@@ -11,9 +11,9 @@ import (
 
 // started is what the supervisor hears from startRanks: a rank that runs, or that no more are started.
 type started struct {
-	rank, pid int
-	last      bool
-	err       error // with last: why a rank could not be started
+	rank int
+	last bool
+	err  error // with last: why a rank could not be started
 }
 
 // startError is a rank that could not be started.
@@ -147,7 +147,7 @@ func (r *run) startRank(s *Spec, stdin *os.File) error {
 		defer close(st.served)
 		r.server.ServeConn(s.Rank, near)
 	}()
-	r.starts <- started{rank: s.Rank, pid: st.pid}
+	r.starts <- started{rank: s.Rank}
 	return nil
 }
 

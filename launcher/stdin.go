@@ -48,7 +48,7 @@ func (f *feeder) start() {
 	f.done.Go(f.run)
 }
 
-// stop ends all of it and closes the pipes. It may be called more than once, and without start.
+// stop ends all of it and closes the pipes. It may be called without start.
 func (f *feeder) stop() {
 	f.other.Close()
 	f.input.end()

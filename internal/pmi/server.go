@@ -230,7 +230,7 @@ func (s *Server) enter(c *serverConn, rank int) error {
 		return fmt.Errorf("rank %d is connected already", rank)
 	}
 	c.rank = rank
-	s.conns[rank] = &serverConn{conn: c.conn} // a placeholder without outbox, replaced by run
+	s.conns[rank] = &serverConn{conn: c.conn} // a placeholder without outbox, replaced by attend
 	return nil
 }
 
@@ -540,7 +540,7 @@ func (s *Server) get(l line) line {
 		return refusal("get_result", bad)
 	}
 	switch {
-	case key == "PMI_process_mapping" && s.opts.Mapping != "":
+	case key == "PMI_process_mapping":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", s.opts.Mapping)
 	case key == "universeSize":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", strconv.Itoa(s.size))

@@ -220,12 +220,11 @@ func (d *Device) takeRing(peer int, hello []byte, p *packetConn) (*inRing, error
 	if err != nil {
 		return nil, err
 	}
-	r, err := d.addRing(mem, g, peer, card)
+	r, err := d.addRing(mem, g, peer, card, senderOver(p.UnixConn))
 	if err != nil {
 		unix.Munmap(mem)
 		return nil, err
 	}
-	r.from(p.UnixConn)
 	return r, nil
 }
 
@@ -254,7 +253,7 @@ func decodeHello(b []byte) (g ring.Geometry, card []byte, err error) {
 }
 
 // addRing gives the ring a number. Polls do not find it before useRing.
-func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte) (*inRing, error) {
+func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte, from sender) (*inRing, error) {
 	c, err := ring.NewConsumer(mem, g)
 	if err != nil {
 		return nil, err
@@ -265,7 +264,7 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte) (*i
 	if d.byPeer[peer] != nil {
 		return nil, fmt.Errorf("shm: rank %d is connected already", peer)
 	}
-	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer), card: card}
+	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer), card: card, sender: from}
 	d.setRings(append(d.rings[:len(d.rings):len(d.rings)], nil))
 	d.byPeer[peer] = r
 	return r, nil

@@ -3,7 +3,6 @@ package shm
 import (
 	"fmt"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,15 +17,16 @@ import (
 
 // sender is the process that has made a ring.
 type sender struct {
-	conn atomic.Pointer[net.UnixConn] // over which the ring has come; nil: not known yet
-	pid  atomic.Int64                 // 0: not visible here
+	conn *net.UnixConn // over which the ring has come
+	pid  int           // 0: not visible here
 }
 
-func (s *sender) from(c *net.UnixConn) {
-	s.conn.Store(c)
+func senderOver(c *net.UnixConn) sender {
+	s := sender{conn: c}
 	if cred, err := credentials(c); err == nil {
-		s.pid.Store(int64(cred.Pid))
+		s.pid = int(cred.Pid)
 	}
+	return s
 }
 
 // lostPeer reports the end of a peer when it cannot touch this process's memory any more. It may wait: no caller holds a
@@ -55,16 +55,14 @@ func (d *Device) accessed(peer int) bool {
 	return r.c.Accessed() && !r.sender.ended()
 }
 
-// ended reports whether the process has ended. One that ends in the middle of a copy does not say
-// that it is over.
+// ended reports whether the process has ended. One that ends in the middle of a copy does not say that it is over.
 func (s *sender) ended() bool {
-	pid := int(s.pid.Load())
-	if pid == 0 { // in a PID namespace that is not visible here
+	if s.pid == 0 { // in a PID namespace that is not visible here
 		return false
 	}
-	fd, err := unix.PidfdOpen(pid, 0)
+	fd, err := unix.PidfdOpen(s.pid, 0)
 	if err != nil { // an old kernel, no free descriptor, or it has ended
-		return unix.Kill(pid, 0) == unix.ESRCH
+		return unix.Kill(s.pid, 0) == unix.ESRCH
 	}
 	defer unix.Close(fd)
 	return ended(fd)
@@ -76,11 +74,8 @@ func (l *link) cut() {
 	r := l.d.byPeer[l.peer]
 	l.d.mu.Unlock()
 	l.conn.Close()
-	if r == nil {
-		return
-	}
-	if c := r.conn.Load(); c != nil {
-		c.Close()
+	if r != nil {
+		r.conn.Close()
 	}
 }
 

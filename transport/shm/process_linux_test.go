@@ -316,7 +316,7 @@ func TestManyRings(t *testing.T) {
 	// Rings that no peer writes, so that the numbers of the others share bits with theirs.
 	seg := memory(t, smallRing)
 	for range maxRings - peers/2 {
-		r, err := d.addRing(seg.mem, smallRing, -1-len(d.rings), nil)
+		r, err := d.addRing(seg.mem, smallRing, -1-len(d.rings), nil, sender{})
 		if err != nil {
 			t.Fatal(err)
 		}

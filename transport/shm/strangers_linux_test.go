@@ -310,7 +310,7 @@ func TestUseWhilePolling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.addRing(mem, smallRing, 1, nil)
+	r, err := d.addRing(mem, smallRing, 1, nil, sender{})
 	if err != nil {
 		t.Fatal(err)
 	}

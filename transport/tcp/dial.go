@@ -207,6 +207,7 @@ func (e *dialError) Is(target error) bool {
 // Unwrap is the caller's own reason to stop, if there was one.
 func (e *dialError) Unwrap() error { return e.ctx }
 
+// allRefused: every address that there is a way to refused.
 func (e *dialError) allRefused() bool {
 	n := 0
 	for _, a := range e.failed {
@@ -218,10 +219,4 @@ func (e *dialError) allRefused() bool {
 		}
 	}
 	return n > 0 && len(e.untried) == 0
-}
-
-// allRefused reports whether err is dialAny's, and every address that there is a way to refused.
-func allRefused(err error) bool {
-	var e *dialError
-	return errors.As(err, &e) && e.allRefused()
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,19 +83,10 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 		return errClosing
 	}
 	s.introduced(r.card)
-	conns := append([]*conn(nil), *d.inUse.Load()...)
-	slot := slices.Index(conns, nil)
-	if slot < 0 {
-		slot = len(conns)
-		conns = append(conns, nil)
-	}
-	c.slot, conns[slot] = uint32(slot), c
-	d.inUse.Store(&conns)
+	d.enter(c)
 	s.conn.Store(c)
 	if err := d.set.add(c.fd, c.slot); err != nil {
-		conns = slices.Clone(conns)
-		conns[slot] = nil
-		d.inUse.Store(&conns)
+		d.leave(c)
 		s.conn.Store(nil)
 		unix.Close(c.fd)
 		return err

@@ -79,9 +79,7 @@ func (d *Device) discard(c *conn) {
 		d.direct.Store(nil)
 	}
 	d.mu.Lock()
-	conns := append([]*conn(nil), *d.inUse.Load()...)
-	conns[c.slot] = nil
-	d.inUse.Store(&conns)
+	d.leave(c)
 	d.outMu.Lock()
 	d.set.remove(c.fd)
 	unix.Close(c.fd) // under both locks: the watch and the flush timer use descriptors only there

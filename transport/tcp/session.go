@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,25 @@ type connections struct {
 	lost     []*session // ended by a goroutine; Poll has not reported Down yet
 	begun    []*conn    // that Poll must read once without a report of the set
 	watched  bool       // the watch runs
+}
+
+// enter gives c a slot. mu is held.
+func (n *connections) enter(c *conn) {
+	conns := slices.Clone(*n.inUse.Load())
+	slot := slices.Index(conns, nil)
+	if slot < 0 {
+		slot = len(conns)
+		conns = append(conns, nil)
+	}
+	c.slot, conns[slot] = uint32(slot), c
+	n.inUse.Store(&conns)
+}
+
+// leave frees the slot of c. mu is held.
+func (n *connections) leave(c *conn) {
+	conns := slices.Clone(*n.inUse.Load())
+	conns[c.slot] = nil
+	n.inUse.Store(&conns)
 }
 
 // session returns that of a peer, made on first contact. mu is held.
