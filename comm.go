@@ -239,8 +239,8 @@ func (c *Comm) Dup() (*Comm, error) {
 	return made.c, nil
 }
 
-// handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks send
-// on it are dropped.
+// handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
+// send on it are dropped.
 type handover struct {
 	mu      sync.Mutex
 	c       *Comm
@@ -263,9 +263,10 @@ func (h *handover) refuse() {
 	}
 }
 
-// Free gives the communicator back; §7.4.3. Messages that were sent on it to this rank and not received are dropped, and so
-// are those that come later: their senders find them sent. Receives that wait on it fail with ErrComm. It returns at once,
-// also if c's context has ended. A second Free is ErrComm, and so is that of the world, which Finalize frees.
+// Free gives the communicator back; §7.4.3. Messages that were sent on it to this rank and not received are dropped,
+// and so are those that come later: their senders find them sent. Receives that wait on it fail with ErrComm. It
+// returns at once, also if c's context has ended. A second Free is ErrComm, and so is that of the world, which Finalize
+// frees.
 func (c *Comm) Free() error {
 	if err := c.valid("Free"); err != nil {
 		return err

@@ -1183,8 +1183,8 @@ func TestFree(t *testing.T) {
 	})
 }
 
-// Messages that come when their communicator has been freed are dropped too: they take neither memory nor credit, and end at
-// their sender; §7.4.3. Nor does a later communicator get them.
+// Messages that come when their communicator has been freed are dropped too: they take neither memory nor credit, and
+// end at their sender; §7.4.3. Nor does a later communicator get them.
 func TestFreeDropsLateMessages(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
 		if strings.HasSuffix(t.Name(), "/tagged") {
@@ -1214,8 +1214,8 @@ func TestFreeDropsLateMessages(t *testing.T) {
 	})
 }
 
-// A rank whose Dup ends with its context has no part in the communicator that the others make: what they send to it there is
-// dropped.
+// A rank whose Dup ends with its context has no part in the communicator that the others make: what they send to it
+// there is dropped.
 func TestDupGivenUp(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
 		if strings.HasSuffix(t.Name(), "/tagged") {

@@ -147,8 +147,8 @@ func TestBarrierPassesUnmatched(t *testing.T) {
 	}
 }
 
-// After traffic that has left nearly half of what a sender is granted with the receiver, half as many unmatched messages
-// use up the rest.
+// After traffic that has left nearly half of what a sender is granted with the receiver, half as many unmatched
+// messages use up the rest.
 func TestMatchedMessagePassesAfterTraffic(t *testing.T) {
 	for _, n := range []int{600, 700} {
 		over(t)(128, func(w *Comm) {
@@ -180,8 +180,8 @@ func TestMatchedMessagePassesAfterTraffic(t *testing.T) {
 	}
 }
 
-// Very many unmatched messages, received in the reverse order of their tags: one after the other, or all at once, as they
-// come or when all are there. The work does not grow with their number squared: it would not end.
+// Very many unmatched messages, received in the reverse order of their tags: one after the other, or all at once, as
+// they come or when all are there. The work does not grow with their number squared: it would not end.
 func TestManyUnmatched(t *testing.T) {
 	for _, c := range []struct{ senders, n int }{{1, inShort(300_000, 20_000)}, {31, inShort(20_000, 500)}} {
 		for _, way := range []string{"one by one", "at once", "all there, at once"} {

@@ -76,8 +76,8 @@ func (c *CreditSender) Messages() int { return int(c.grant / Envelope) }
 // Refund puts back what a message that was not sent after all had taken.
 func (c *CreditSender) Refund(cost int64) { c.credit += cost }
 
-// Return adds what the receiver gives: back, and more than before. It reports false if the first was never taken, or the
-// second cannot be: the peer is not to be trusted.
+// Return adds what the receiver gives: back, and more than before. It reports false if the first was never taken, or
+// the second cannot be: the peer is not to be trusted.
 func (c *CreditSender) Return(back, more int64) bool {
 	if back < 0 || back > c.grant-c.credit || more < 0 || more > math.MaxInt64-c.grant {
 		return false
@@ -151,8 +151,8 @@ func (c *CreditReceiver) give(n int64) {
 	}
 }
 
-// Asked: the sender has run out of credit when it had got that much. It waits from now on, unless more is under way to it:
-// then Asked reports false.
+// Asked: the sender has run out of credit when it had got that much. It waits from now on, unless more is under way to
+// it: then Asked reports false.
 func (c *CreditReceiver) Asked(got uint64) bool {
 	c.want = got == c.given
 	return c.want

@@ -17,9 +17,9 @@ import (
 
 // cleaner is a second process that outlives a gorun that is killed by SIGKILL. The parent-death signal ends the ranks
 // then. What the ranks have started themselves (the program behind a wrapper script, a daemon) gets no such signal and
-// would run on, and the go command leaves its temporary folder. The cleaner learns of process groups and folders, and of
-// the job's mark in the environment of its processes, through a pipe; when the pipe ends it kills and removes them. At a
-// proper end it is killed first.
+// would run on, and the go command leaves its temporary folder. The cleaner learns of process groups and folders, and
+// of the job's mark in the environment of its processes, through a pipe; when the pipe ends it kills and removes them.
+// At a proper end it is killed first.
 type cleaner struct {
 	pipe *os.File // non-blocking
 	pid  int
@@ -85,8 +85,9 @@ func (c *cleaner) stop() {
 	c.pipe.Close()
 }
 
-// cleanerDelay is when the cleaner of a job starts: not while the ranks start, whose processors it would take, and not at
-// all for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have started.
+// cleanerDelay is when the cleaner of a job starts: not while the ranks start, whose processors it would take, and not
+// at all for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have
+// started.
 const cleanerDelay = 25 * time.Millisecond
 
 // cleanerTask starts the cleaner of a job and tells it of process groups. It is a goroutine of its own: the cleaner may

@@ -23,8 +23,8 @@ const (
 
 // finish is the end of the job after the last rank's: nothing stays behind, all output is written.
 //
-// What the ranks of a job that has ended well have written is written out, however long its reader takes. After a failure,
-// or when gorun is told to end, what the reader does not take is dropped.
+// What the ranks of a job that has ended well have written is written out, however long its reader takes. After a
+// failure, or when gorun is told to end, what the reader does not take is dropped.
 func (r *run) finish() int {
 	r.leaving = true
 	r.mu.Lock()

@@ -48,8 +48,8 @@ type local struct {
 	closed bool         // guarded by mu
 }
 
-// Local returns the backend for this host. alone: this process has no children but the job's, and those that it has now.
-// argv is a command that calls Clean; nil for none.
+// Local returns the backend for this host. alone: this process has no children but the job's, and those that it has
+// now. argv is a command that calls Clean; nil for none.
 func Local(size int, alone bool, argv []string) Backend {
 	host, err := os.Hostname()
 	if err != nil {

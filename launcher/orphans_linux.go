@@ -51,9 +51,9 @@ func (l *local) reapOrphans() time.Duration {
 	return 0
 }
 
-// killOrphans kills the children of this process until there are none but others: all that the ranks left behind, in any
-// process group or session. If there are others, a child may be what one of them has left behind: then only those are
-// killed that have the job's mark.
+// killOrphans kills the children of this process until there are none but others: all that the ranks left behind, in
+// any process group or session. If there are others, a child may be what one of them has left behind: then only those
+// are killed that have the job's mark.
 func killOrphans(others map[int]bool, mark string) {
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {

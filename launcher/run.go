@@ -34,11 +34,12 @@ const (
 // server does not, and one that had all of a large memory takes its time. Tests have less.
 var abandonAfter = 30 * time.Second
 
-// run is a job in progress. Everything in it belongs to the goroutine of Job.Run, the supervisor, unless said otherwise.
+// run is a job in progress. Everything in it belongs to the goroutine of Job.Run, the supervisor, unless said
+// otherwise.
 //
-// The supervisor never waits for anything but the next event: a signal comes through, whatever the ranks, the readers of
-// their output and the file system do. What may take long has a goroutine of its own: starting ranks, hearing out the
-// control socket of one that has ended, writing output.
+// The supervisor never waits for anything but the next event: a signal comes through, whatever the ranks, the readers
+// of their output and the file system do. What may take long has a goroutine of its own: starting ranks, hearing out
+// the control socket of one that has ended, writing output.
 type run struct {
 	job            *Job
 	plan           *Plan

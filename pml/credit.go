@@ -13,8 +13,8 @@ import (
 // what it owes, and beyond that more than was granted, as soon as a receive or a probe waits that any of the messages
 // kept back could match: which of them it is, only the sender knows.
 //
-// Rejected: envelopes without credit. A sender of many short messages would fill a receiver that takes them as they come,
-// but not as fast.
+// Rejected: envelopes without credit. A sender of many short messages would fill a receiver that takes them as they
+// come, but not as fast.
 
 // askForCredit tells p that messages wait for it. It reports false if the link is full.
 func (p *peer) askForCredit() bool {

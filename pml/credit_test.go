@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// That more is granted than GORUN_UNEXPECTED_MAX is said once, however often; and never where receives take what comes. The
-// memory for the records that it takes is not kept.
+// That more is granted than GORUN_UNEXPECTED_MAX is said once, however often; and never where receives take what comes.
+// The memory for the records that it takes is not kept.
 func TestGrowthIsSaidOnce(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		var said []string

@@ -1,7 +1,7 @@
 package pml
 
-// rememberDropped is how many dropped contexts are remembered: the latest. So much later no message of an earlier one is
-// under way.
+// rememberDropped is how many dropped contexts are remembered: the latest. So much later no message of an earlier one
+// is under way.
 const rememberDropped = 1 << 16
 
 // dropped remembers contexts: a message of one of them has come late, and no receive will ever be posted for it.

@@ -176,8 +176,8 @@ func (e *Engine) Pending() int {
 	return e.load.outstanding
 }
 
-// DropContext ends a communicator: its unmatched messages are dropped, and so are those that come later; its posted receives
-// fail with err.
+// DropContext ends a communicator: its unmatched messages are dropped, and so are those that come later; its posted
+// receives fail with err.
 func (e *Engine) DropContext(ctx uint32, err error) {
 	e.lock()
 	defer e.unlock()

@@ -150,8 +150,8 @@ func recvWithin(e *Engine, source int, tag int32, buf []byte) (Status, error) {
 	return e.Recv(cc, 1, source, tag, buf)
 }
 
-// A request that a goroutine waits for is that goroutine's until it has the result, also between the end of the operation
-// and the waiter's waking.
+// A request that a goroutine waits for is that goroutine's until it has the result, also between the end of the
+// operation and the waiter's waking.
 func TestRequestOfAnotherWaiter(t *testing.T) {
 	w := newRanks(t, 2, Config{})
 	e := w.e[0]

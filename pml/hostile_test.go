@@ -59,8 +59,8 @@ func TestHostileAsksWithoutEnd(t *testing.T) {
 	}
 }
 
-// A peer that asks for credit again and again gets one answer until it takes that, as long as it keeps within what it was
-// granted; beyond that it is failed.
+// A peer that asks for credit again and again gets one answer until it takes that, as long as it keeps within what it
+// was granted; beyond that it is failed.
 func TestHostileWantsCredit(t *testing.T) {
 	watchdog(t)
 	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 64 << 10})

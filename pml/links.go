@@ -28,10 +28,12 @@ import (
 //  2. packets.go: a message arrives, the table says that it is r's: copied (eager), or
 //  3. transfer.go: fetched (rendezvous)
 type linkPath struct {
-	e          *Engine
-	table      *tagmatch.Table
-	peers      []*peer // by rank; nil until first contact
-	needsCheck int     // peers that have failed, that send through a device that matches, or are in wanting: posted receives need a look
+	e     *Engine
+	table *tagmatch.Table
+	peers []*peer // by rank; nil until first contact
+	// needsCheck: peers that have failed, that send through a device that matches, or are in wanting. Posted receives
+	// need a look.
+	needsCheck int
 	wanting    []*peer // Invariant: p is in it once ⇔ p.in.Wants() and p.err is nil
 	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header

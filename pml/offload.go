@@ -108,8 +108,8 @@ type offload struct {
 
 // peerTags is what an offload knows of a peer.
 type peerTags struct {
-	// offload: its messages come through the device that could match them, or might, as there is no link yet. able: and the
-	// device does.
+	// offload: its messages come through the device that could match them, or might, as there is no link yet. able: and
+	// the device does.
 	offload *offload
 	able    bool
 	// Receives that name the peer, are posted and not handed down: soft, those for any tag among them: softWild; counted
@@ -315,9 +315,9 @@ func (o *offload) olderDown(r *Request) bool {
 	return older == nil || older.Owner.(*Request).offload.state == inDevice
 }
 
-// withdraw: r is taken off the table, or just has been, and not because the device has matched it. If the device has it,
-// a message has come that is r's and that the device has left to software: then its entry is dead until Seen, and gone by
-// then. So r may complete at once.
+// withdraw: r is taken off the table, or just has been, and not because the device has matched it. If the device has
+// it, a message has come that is r's and that the device has left to software: then its entry is dead until Seen, and
+// gone by then. So r may complete at once.
 func (o *offload) withdraw(r *Request) {
 	switch r.offload.state {
 	case inSoftware:

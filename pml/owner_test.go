@@ -136,8 +136,8 @@ func sending(n *testNet, size int) *Request {
 	return r
 }
 
-// A peer that acknowledges or gives back a message that this rank still moves has it no longer, and the buffer stays the
-// library's all the same.
+// A peer that acknowledges or gives back a message that this rank still moves has it no longer, and the buffer stays
+// the library's all the same.
 func TestHostileAnswersDoNotFreeBuffers(t *testing.T) {
 	for name, h := range map[string]wire.Header{
 		"FIN during a WRITE":         {Kind: wire.FIN, ID: 1<<32 | 1},

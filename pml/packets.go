@@ -175,7 +175,8 @@ func (l *linkPath) matched(u *unexpected) {
 	}
 }
 
-// release frees u and its payload. Of the records of a burst no more are kept than would fit into what is kept of buffers.
+// release frees u and its payload. Of the records of a burst no more are kept than would fit into what is kept of
+// buffers.
 func (l *linkPath) release(u *unexpected) {
 	l.store.Release(&u.Unexpected)
 	u.peer, u.taken = nil, false

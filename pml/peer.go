@@ -260,9 +260,9 @@ func isAnswer(k wire.Kind) bool {
 }
 
 // checkAnswers fails a peer that goes on asking and takes no answer, since the answers that wait for room have no other
-// bound. A peer that keeps to the protocol asks for each message once or, if it cancels the message, twice. Its credit, and
-// what it gives back of this rank's, comes behind the answers or was sent before the link was full: so they are at most
-// twice as many as the messages that credit allows.
+// bound. A peer that keeps to the protocol asks for each message once or, if it cancels the message, twice. Its credit,
+// and what it gives back of this rank's, comes behind the answers or was sent before the link was full: so they are at
+// most twice as many as the messages that credit allows.
 func (p *peer) checkAnswers() {
 	if p.answers > 2*(p.in.Messages()+p.out.Messages()) {
 		p.breaks("it takes no answers and goes on asking")

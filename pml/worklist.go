@@ -14,11 +14,12 @@ type worklist struct {
 	// load is the engine's. Invariants: pending is what is in blocked, in jobs but for jobInbound, and 1 for self; stalled
 	// is how many peers are.
 	load    *load
-	self    bool                      // there may be packets from this rank to itself
-	blocked []*peer                   // Invariant: p is in it once ⇔ p.blocked
-	jobs    [jobKinds]fifo[*transfer] // oldest first. Invariant: t is in jobs[k], or parked if k is jobStream, once ⇔ t.jobs has k
-	parked  []*transfer               // oldest first. Invariant: the streams of stalled links
-	wake    func()                    // tells a leader that sleeps that there is something to do
+	self    bool    // there may be packets from this rank to itself
+	blocked []*peer // Invariant: p is in it once ⇔ p.blocked
+	// jobs are oldest first. Invariant: t is in jobs[k], or parked if k is jobStream, once ⇔ t.jobs has k.
+	jobs   [jobKinds]fifo[*transfer]
+	parked []*transfer // oldest first. Invariant: the streams of stalled links
+	wake   func()      // tells a leader that sleeps that there is something to do
 }
 
 // jobKind is a part of a transfer that goes on by itself.

@@ -1,8 +1,8 @@
 package tagmatch
 
-// Queries for the engine where a sender waits for credit, and where the engine also hands posted receives to a device that
-// matches by itself: the table is then the shadow of the device's list. They change nothing, and none is on the path of a
-// message between peers without such a device.
+// Queries for the engine where a sender waits for credit, and where the engine also hands posted receives to a device
+// that matches by itself: the table is then the shadow of the device's list. They change nothing, and none is on the
+// path of a message between peers without such a device.
 
 // Peek returns the receive that Arrive would return, and leaves it posted.
 func (t *Table) Peek(ctx uint32, source, tag int32) *Receive {

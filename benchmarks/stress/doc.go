@@ -13,8 +13,8 @@
 // Checked for every message: source, tag and length in the Status, every byte, that the receive which got it is one
 // that the standard allows (messages of one source that fit the same receives arrive in the order in which they were
 // sent), and at the end of the round that no message is missing or came twice, and that no buffer was written to after
-// its receive had ended. A failure names the seed, the round and the message. A rank that gets nowhere for -hang reports
-// the seed and what all its goroutines do, and ends the job.
+// its receive had ended. A failure names the seed, the round and the message. A rank that gets nowhere for -hang
+// reports the seed and what all its goroutines do, and ends the job.
 //
 // Owns: the plan of each round and its verification.
 // May call: mpi, benchmarks/harness.

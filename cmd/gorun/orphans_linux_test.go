@@ -48,8 +48,8 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 }
 
-// sh -c "something & exec gorun ...": what the shell has started is gorun's child, and none of its business, nor is what
-// that has started in its turn.
+// sh -c "something & exec gorun ...": what the shell has started is gorun's child, and none of its business, nor is
+// what that has started in its turn.
 func TestChildrenOfTheShellLive(t *testing.T) {
 	j := prepare(t, "-n", "2", "RANK", "daemon", "sleep")
 	j.cmd.Args = append([]string{"sh", "-c", `

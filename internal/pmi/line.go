@@ -200,7 +200,8 @@ type lineReader struct {
 	start, end int // buf[start:end] has been read and not yet handed out
 }
 
-// next returns one line without its LF; with errLineTooLong what has come of it. The slice is valid until the next call.
+// next returns one line without its LF; with errLineTooLong what has come of it. The slice is valid until the next
+// call.
 func (lr *lineReader) next() ([]byte, error) {
 	scanned := 0
 	for {

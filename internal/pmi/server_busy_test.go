@@ -50,7 +50,8 @@ func TestAbortInPlainText(t *testing.T) {
 	}
 }
 
-// A client may send requests up to a barrier without waiting for the replies: none is lost, each is answered in its turn.
+// A client may send requests up to a barrier without waiting for the replies: none is lost, each is answered in its
+// turn.
 func TestPipelinedRequests(t *testing.T) {
 	s := NewServer(2, Options{Name: "job"})
 	defer s.Close()
@@ -74,8 +75,8 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
-// A rank that has ended is heard out at once, although it has read no reply and a process that it has started still holds
-// its socket.
+// A rank that has ended is heard out at once, although it has read no reply and a process that it has started still
+// holds its socket.
 func TestHeardOut(t *testing.T) {
 	s := NewServer(1, Options{Name: "job"})
 	defer s.Close()

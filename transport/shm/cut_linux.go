@@ -29,8 +29,8 @@ func senderOver(c *net.UnixConn) sender {
 	return s
 }
 
-// lostPeer reports the end of a peer when it cannot touch this process's memory any more. It may wait: no caller holds a
-// lock.
+// lostPeer reports the end of a peer when it cannot touch this process's memory any more. It may wait: no caller holds
+// a lock.
 func (d *Device) lostPeer(peer int, err error) {
 	d.revoke(peer)
 	d.addNotice(peer, err)

@@ -245,8 +245,8 @@ func (o *ownInbox) close() {
 	}
 }
 
-// allowReads lets the other ranks read this process where Yama, by default, lets only ancestors: those that descend from
-// tracer. If that is not known it is this process's parent, which most launchers make that of all ranks of a host.
+// allowReads lets the other ranks read this process where Yama, by default, lets only ancestors: those that descend
+// from tracer. If that is not known it is this process's parent, which most launchers make that of all ranks of a host.
 // Where there is no Yama it does nothing.
 func allowReads(tracer int) {
 	unix.Prctl(unix.PR_SET_PTRACER, uintptr(cmp.Or(tracer, os.Getppid())), 0, 0, 0)

@@ -163,7 +163,8 @@ func handshaker(rank, size int) *auth.Handshaker {
 	return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: rank, Size: size, Secret: secret, Limit: patience, Patience: patience}
 }
 
-// hello makes a link of a rank to rank 0. It returns the welcome and its descriptors, or an error if the device hangs up.
+// hello makes a link of a rank to rank 0. It returns the welcome and its descriptors, or an error if the device hangs
+// up.
 func (m *member) hello(rank int, hello []byte, fds ...int) (welcome []byte, got []int, err error) {
 	if welcome, got, err = m.welcomed(rank, hello, fds...); err == nil {
 		m.say([]byte{ready})

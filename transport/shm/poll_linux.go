@@ -160,8 +160,8 @@ func (r *inRing) readArea(s *ring.Slot, where uint32, at int, p *transport.Packe
 	return int(n), nil
 }
 
-// pollMarked reads the rings whose senders have marked them in the doorbell bitmap, from the first on for which the last
-// poll had no room.
+// pollMarked reads the rings whose senders have marked them in the doorbell bitmap, from the first on for which the
+// last poll had no room.
 func (d *Device) pollMarked(pkts []transport.Packet) int {
 	n, full := 0, false
 	word0, bit0 := d.nextMark/64, d.nextMark%64

@@ -240,8 +240,8 @@ func TestDoorbellThatWouldBlock(t *testing.T) {
 	}
 }
 
-// The number of a process that has ended may be another one's: nothing is read or written by it, neither when the end of
-// the connection is known nor before.
+// The number of a process that has ended may be another one's: nothing is read or written by it, neither when the end
+// of the connection is known nor before.
 func TestNumberOfTheDead(t *testing.T) {
 	watchdog(t)
 	d := open(t, Options{Rank: 0, Size: 2})

@@ -63,8 +63,8 @@ func unprivileged() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)
 }
 
-// Where Yama restricts who may trace a process, a rank can be read by the ranks that descend from the same launcher, and
-// by no other process; where it does not, by all of its user. In a guest (scripts/rdma) it does.
+// Where Yama restricts who may trace a process, a rank can be read by the ranks that descend from the same launcher,
+// and by no other process; where it does not, by all of its user. In a guest (scripts/rdma) it does.
 func TestYama(t *testing.T) {
 	const setting = "/proc/sys/kernel/yama/ptrace_scope"
 	if os.Getenv("GORUN_TEST_GUEST") != "" {

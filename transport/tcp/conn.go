@@ -12,8 +12,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// conn is one TCP connection, used in both directions. It belongs to the caller of the device's methods, which holds the
-// engine's lock, but for outgoing and what the watch has.
+// conn is one TCP connection, used in both directions. It belongs to the caller of the device's methods, which holds
+// the engine's lock, but for outgoing and what the watch has.
 type conn struct {
 	s     *session
 	fd    int
@@ -51,8 +51,8 @@ type incoming struct {
 	streams bool        // the next frame is probably a fragment: its header is read alone, and the rest not copied
 }
 
-// outgoing is what is to be sent, in this order. sending.outMu guards it, since the flush timer sends too. The peer gets
-// frames whole: what has been begun stays here until it is sent.
+// outgoing is what is to be sent, in this order. sending.outMu guards it, since the flush timer sends too. The peer
+// gets frames whole: what has been begun stays here until it is sent.
 type outgoing struct {
 	out    []byte // out[sent:] is to be sent
 	sent   int

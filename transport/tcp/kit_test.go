@@ -69,8 +69,8 @@ func socketPair(t testing.TB) (dialled, taken net.Conn) {
 	return dialled, taken
 }
 
-// between is a way to a port that shows what it passes on, and may change it or wait. At most one connection at a time is
-// passed on. to is the address of a device that is reached by this way.
+// between is a way to a port that shows what it passes on, and may change it or wait. At most one connection at a time
+// is passed on. to is the address of a device that is reached by this way.
 func between(t *testing.T, port string, towards, back func([]byte)) (to func(*Device) []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -49,8 +49,8 @@ func (d *Device) setHot(c *conn) {
 	}
 }
 
-// pollDirect takes the hot socket out of the set, which need not report what is read directly. A sleeper needs the set. There
-// is none if the read that led here has found the socket's end behind its last packets.
+// pollDirect takes the hot socket out of the set, which need not report what is read directly. A sleeper needs the set.
+// There is none if the read that led here has found the socket's end behind its last packets.
 func (d *Device) pollDirect() {
 	if d.hot != nil && !d.armed && !d.hot.blocked && d.direct.Load() == nil {
 		d.set.remove(d.hot.fd)

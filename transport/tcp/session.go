@@ -130,8 +130,8 @@ func (d *Device) Link(peer int) transport.Link {
 	return nil
 }
 
-// connect returns when there is a connection, made by either side. Where this process has no descriptor for one it waits
-// for that too.
+// connect returns when there is a connection, made by either side. Where this process has no descriptor for one it
+// waits for that too.
 func (s *session) connect(ctx context.Context) error {
 	for {
 		up, dial, err := s.begin()

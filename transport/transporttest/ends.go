@@ -282,8 +282,8 @@ func cut(f *fixture) {
 	}
 }
 
-// cutEnds: when the end that cuts has heard Down its memory is its own: the peer, which goes on, reads and writes no byte
-// of it. Every page is looked at, since an operation that is under way is fast.
+// cutEnds: when the end that cuts has heard Down its memory is its own: the peer, which goes on, reads and writes no
+// byte of it. Every page is looked at, since an operation that is under way is fast.
 func cutEnds(f *fixture, w way) {
 	const size, page, poison = 16 << 20, 4096, 0xee
 	changed := func(mem []byte, is bool) bool {

@@ -83,7 +83,8 @@ func refusal(t *testing.T, e, to *end) string {
 	return err.Error()
 }
 
-// A connection of the transport tcp is no control connection, nor the other way round, though both prove the job's secret.
+// A connection of the transport tcp is no control connection, nor the other way round, though both prove the job's
+// secret.
 func TestControlIsNotTCP(t *testing.T) {
 	watchdog(t)
 	e := newEnd(t, 0, 2)

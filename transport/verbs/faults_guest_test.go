@@ -401,8 +401,8 @@ func TestDeviceLeaves(t *testing.T) {
 	talk(cd, d)
 }
 
-// The same of memory that the kernel refuses, which the software HCA cannot show since it pins no pages: it is not advertised to peers for writing, and not read
-// into, until it may be written to.
+// The same of memory that the kernel refuses, which the software HCA cannot show since it pins no pages: it is not
+// advertised to peers for writing, and not read into, until it may be written to.
 func TestRegistrationRefused(t *testing.T) {
 	watchdog(t)
 	var log notes

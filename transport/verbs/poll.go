@@ -25,8 +25,8 @@ type outcomes struct {
 	ending []*session // that have failed and are not flushed yet
 }
 
-// some: there is something for Poll besides what the completion queue has. So is the end of a session, once its requests
-// are back.
+// some: there is something for Poll besides what the completion queue has. So is the end of a session, once its
+// requests are back.
 func (o *outcomes) some() bool {
 	return len(o.stash)+len(o.events)+len(o.rooms)+len(o.ending) > 0
 }
@@ -265,7 +265,8 @@ func (d *Device) failAll(err error) {
 	}
 }
 
-// endSessions tells of those whose requests are all back, and for which the device moves no message any more. Nothing has arrived just now, so what they had sent is out.
+// endSessions tells of those whose requests are all back, and for which the device moves no message any more. Nothing
+// has arrived just now, so what they had sent is out.
 func (d *Device) endSessions() {
 	kept := d.ending[:0]
 	for _, s := range d.ending {

@@ -8,8 +8,8 @@ import (
 )
 
 // receiveQueue is the shared receive queue: the buffers into which the messages of all peers come. It belongs to the
-// caller of Poll, but for watched. Owner of a buffer: the device while it is posted; the caller of Poll while it is lent,
-// until the next Poll; then the queue. Invariant: posted, lent and owed are all buffers.
+// caller of Poll, but for watched. Owner of a buffer: the device while it is posted; the caller of Poll while it is
+// lent, until the next Poll; then the queue. Invariant: posted, lent and owed are all buffers.
 type receiveQueue struct {
 	slab
 	hca    *hca
