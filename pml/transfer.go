@@ -351,7 +351,7 @@ func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
 func (ts *transfers) switchToGet() bool {
 	found := false
 	streams := &ts.l.todo.jobs[jobInbound]
-	for i := streams.len() - 1; i >= 0; i-- {
+	for i := streams.len() - 1; i >= 0; i = min(i, streams.len()) - 1 { // one whose peer fails takes others off the list
 		if t := streams.all()[i]; t.rcv.Readable() {
 			found = true
 			ts.l.e.stats.TakenOver++
