@@ -39,12 +39,12 @@ func (e *Engine) sent(n int) {
 	e.stats.EagerSent++
 	e.stats.BytesSent += uint64(n)
 	if e.links.todo.self {
-		e.selfSent()
+		e.links.selfSent()
 	}
 }
 
 // selfSent: to this rank.
-func (e *Engine) selfSent() {
-	e.links.drainSelf()
-	e.exitCall()
+func (l *linkPath) selfSent() {
+	l.drainSelf()
+	l.e.exitCall()
 }
