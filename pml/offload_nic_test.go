@@ -3,6 +3,7 @@ package pml
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/gorun-mpi/mpi/eager"
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -35,6 +36,7 @@ type testNIC struct {
 	cookies map[uint64]bool      // ever
 	running []*nicEntry          // matched, and not done
 	cq      []transport.Packet   // not given to Poll
+	ended   []uint64             // cookies of Done and Back that the latest Poll has given
 
 	hw, sw                         uint16 // messages given to software; those of them that software has reported as seen
 	counted, given, seen, reported uint64 // given to software; polled; seen; told with an operation
@@ -170,7 +172,7 @@ func (c *testNIC) cancel(cookie uint64) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
 	e := c.entries[cookie]
-	c.must(e != nil, "Cancel of cookie %#x, which is not here", cookie)
+	c.must(e != nil || slices.Contains(c.ended, cookie), "Cancel of cookie %#x, which is not here", cookie)
 	if e != nil {
 		c.must(!e.cancelled, "Cancel of the same receive twice")
 		e.cancelled = true
@@ -334,12 +336,14 @@ func (c *testNIC) busy() bool { return len(c.ops)+len(c.running)+len(c.cq) > 0 }
 func (c *testNIC) polled(pkts []transport.Packet) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
+	c.ended = c.ended[:0]
 	for i := range pkts {
 		switch pkts[i].Event {
 		case transport.Unmatched:
 			c.given++
 		case transport.OffloadDone, transport.OffloadBack:
 			if e := c.entries[pkts[i].Cookie]; e != nil {
+				c.ended = append(c.ended, e.cookie)
 				delete(c.entries, e.cookie)
 				delete(c.buffers, &e.buf[0])
 			}

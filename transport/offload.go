@@ -26,6 +26,7 @@ type Offload struct {
 	// until OffloadDone or OffloadBack. tag has no bits outside of mask.
 	Post func(tag, mask uint64, buf Mem, cookie uint64) Posted
 	// Cancel asks for a receive back. OffloadBack follows, or, if a message was faster, OffloadMatched and OffloadDone.
+	// If the latest Poll has handed out its end already, which the engine may not have come to yet, it does nothing.
 	Cancel func(cookie uint64)
 	// Seen says that the engine has dealt with one more Unmatched packet.
 	Seen func()
