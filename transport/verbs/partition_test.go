@@ -1,4 +1,4 @@
-//go:build verbs && linux && cgo
+//go:build verbs && !guest && linux && cgo
 
 package verbs
 
