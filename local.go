@@ -3,9 +3,11 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/pml"
 )
 
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
@@ -29,11 +31,8 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 				return
 			}
 			errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
-			for _, other := range engines {
-				if other != e {
-					other.Fail(opError("", ErrAborted, "rank %d has failed", rank))
-				}
-			}
+			others := slices.Concat(engines[:rank], engines[rank+1:])
+			pml.FailAll(others, opError("", ErrAborted, "rank %d has failed", rank))
 		})
 	}
 	wg.Wait()

@@ -146,13 +146,23 @@ func (e *Engine) Close(err error) error {
 
 // Fail makes every call that is under way or comes later return err; one whose buffer the device or a peer may touch
 // does so when that is over.
-func (e *Engine) Fail(err error) {
-	e.lock()
-	if e.closed == nil {
-		e.fail(err)
+func (e *Engine) Fail(err error) { FailAll([]*Engine{e}, err) }
+
+// FailAll is Fail for ranks of one process. It holds the locks of all, always in one order: no rank hears that another has
+// cut their link before its own calls have ended with err.
+func FailAll(ranks []*Engine, err error) {
+	for _, e := range ranks {
+		e.lock()
 	}
-	e.unlock()
-	e.sleep.Interrupt()
+	for _, e := range ranks {
+		if e.closed == nil {
+			e.fail(err)
+		}
+	}
+	for _, e := range ranks {
+		e.unlock()
+		e.sleep.Interrupt()
+	}
 }
 
 // fail: the caller holds the lock.
