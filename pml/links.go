@@ -37,7 +37,7 @@ type linkPath struct {
 	wanting    []*peer // Invariant: p is in it once ⇔ p.in.Wants() and p.err is nil
 	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header
-	todo       worklist
+	worklist   worklist
 	transfers  transfers
 	offload    offload
 	store      eager.Store
@@ -52,7 +52,7 @@ func (l *linkPath) init(e *Engine) {
 	keep := cfg.UnexpectedMax / 8
 	l.e, l.table, l.peers = e, tagmatch.New(), make([]*peer, cfg.Size)
 	l.store.Pool.Keep, l.grant = int(keep), eager.Grant(cfg.UnexpectedMax-keep, cfg.Size)
-	l.todo.load, l.todo.wake = &e.load, e.wakeLeader
+	l.worklist.load, l.worklist.wake = &e.load, e.wakeLeader
 	l.transfers.l, l.offload.l = l, l
 	begun := time.Now()
 	l.transfers.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }
@@ -323,10 +323,10 @@ func (l *linkPath) count(s Stats) Stats {
 // work goes on with what no packet will be a reminder of.
 func (l *linkPath) work() int {
 	n := 0
-	if l.todo.self {
+	if l.worklist.self {
 		n += l.pollSelf()
 	}
-	blocked := &l.todo.blocked
+	blocked := &l.worklist.blocked
 	for i := len(*blocked) - 1; i >= 0; i-- {
 		if i < len(*blocked) {
 			p := (*blocked)[i]
@@ -353,13 +353,13 @@ func (s *selfLink) TrySend(h *wire.Header, payload []byte) bool {
 	if !s.Link.TrySend(h, payload) {
 		return false
 	}
-	s.l.todo.addSelf()
+	s.l.worklist.addSelf()
 	return true
 }
 
 // drainSelf handles what this rank has sent to itself. It does not touch the net: another caller may be armed for it.
 func (l *linkPath) drainSelf() {
-	for l.todo.self {
+	for l.worklist.self {
 		l.work()
 	}
 }
@@ -372,7 +372,7 @@ func (l *linkPath) pollSelf() int {
 	}
 	l.events(l.selfPkts[:n])
 	if n == 0 {
-		l.todo.removeSelf()
+		l.worklist.removeSelf()
 	}
 	return n
 }

@@ -591,7 +591,7 @@ func (e *Engine) consistent() error {
 	if err := e.wait.check(&e.load); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
-	if err := e.links.todo.check(e.links.peers); err != nil {
+	if err := e.links.worklist.check(e.links.peers); err != nil {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
 	active := len(e.probers)

@@ -94,7 +94,7 @@ func (l *linkPath) report(pkt *transport.Packet) {
 		}
 	case transport.Room:
 		if p := l.known(pkt.Peer); p != nil {
-			l.todo.resume(p)
+			l.worklist.resume(p)
 			p.flush()
 		}
 	case transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack:

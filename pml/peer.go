@@ -188,8 +188,8 @@ func (p *peer) flush() {
 		p.markBlocked()
 		return
 	}
-	p.l.todo.unblock(p)
-	p.l.todo.resume(p) // it was stalled for what came before a link, or before this
+	p.l.worklist.unblock(p)
+	p.l.worklist.resume(p) // it was stalled for what came before a link, or before this
 	if p.queue.len() == 0 && p.err == nil {
 		p.out.Enable()
 	}
@@ -227,9 +227,9 @@ func (p *peer) flushQueue() bool {
 func (p *peer) markBlocked() {
 	switch {
 	case !p.tells:
-		p.l.todo.markBlocked(p)
+		p.l.worklist.markBlocked(p)
 	case p.err == nil:
-		p.l.todo.stall(p)
+		p.l.worklist.stall(p)
 	}
 }
 
@@ -318,8 +318,8 @@ func (p *peer) fail(err error) {
 	l.needsCheck++
 	l.served(p)
 	p.out.Disable()
-	l.todo.unblock(p)
-	l.todo.resume(p)
+	l.worklist.unblock(p)
+	l.worklist.resume(p)
 	p.control.reset()
 	p.answers = 0
 	for _, r := range p.queue.all() {

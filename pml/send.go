@@ -38,7 +38,7 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 func (e *Engine) sent(n int) {
 	e.stats.EagerSent++
 	e.stats.BytesSent += uint64(n)
-	if e.links.todo.self {
+	if e.links.worklist.self {
 		e.links.selfSent()
 	}
 }

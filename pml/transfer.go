@@ -62,7 +62,7 @@ func (ts *transfers) receiving(p *peer, id uint64) *transfer {
 // rest ends what this end does with the buffer.
 func (ts *transfers) rest(t *transfer) {
 	for k := range jobKinds {
-		ts.l.todo.remove(k, t)
+		ts.l.worklist.remove(k, t)
 	}
 	if t.placed {
 		t.peer.zcopy.Displace(t.id)
@@ -146,7 +146,7 @@ func (ts *transfers) end(t *transfer, err error) {
 
 // work goes on with the jobs.
 func (ts *transfers) work() int {
-	jobs, n := &ts.l.todo.jobs, 0
+	jobs, n := &ts.l.worklist.jobs, 0
 	// Oldest first, and one at a time: the peer works on them in the same order, and a message's end is worth more
 	// than the beginnings of many.
 	streams := &jobs[jobStream]
@@ -252,8 +252,8 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 		t.peer.fail(&PeerError{int(t.peer.rank), a.Err})
 		return
 	}
-	ts.l.todo.set(jobRead, t, t.rcv.Reading())
-	ts.l.todo.set(jobInbound, t, t.rcv.Streaming())
+	ts.l.worklist.set(jobRead, t, t.rcv.Reading())
+	ts.l.worklist.set(jobInbound, t, t.rcv.Streaming())
 }
 
 // finishReceive: everything that was wanted is here.
@@ -350,7 +350,7 @@ func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
 // perhaps to compute.
 func (ts *transfers) switchToGet() bool {
 	found := false
-	streams := &ts.l.todo.jobs[jobInbound]
+	streams := &ts.l.worklist.jobs[jobInbound]
 	for i := streams.len() - 1; i >= 0; i = min(i, streams.len()) - 1 { // one whose peer fails takes others off the list
 		if t := streams.all()[i]; t.rcv.Readable() {
 			found = true
@@ -409,8 +409,8 @@ func (ts *transfers) onSender(t *transfer, a rendezvous.Action) {
 		t.peer.fail(&PeerError{int(t.peer.rank), a.Err})
 		return
 	}
-	ts.l.todo.set(jobStream, t, t.snd.Streaming())
-	ts.l.todo.set(jobWrite, t, t.snd.Writing())
+	ts.l.worklist.set(jobStream, t, t.snd.Streaming())
+	ts.l.worklist.set(jobWrite, t, t.snd.Writing())
 }
 
 // onCTS: the receiver asks for a stream.
@@ -467,7 +467,7 @@ func (ts *transfers) pump(t *transfer) int {
 		}
 		a := t.snd.NextFragment(limit)
 		if a.Do != rendezvous.Fragment {
-			ts.l.todo.remove(jobStream, t)
+			ts.l.worklist.remove(jobStream, t)
 			return n
 		}
 		ts.l.hdr = a.Header

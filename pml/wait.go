@@ -498,7 +498,7 @@ func (e *Engine) attend() {
 // attendFor is how long the watcher keeps the processor when nothing comes: a stream's next fragment is worth a
 // short wait, since giving the processor back to a computation costs a time slice.
 func (e *Engine) attendFor() time.Duration {
-	if e.links.todo.streaming() {
+	if e.links.worklist.streaming() {
 		return 100 * time.Microsecond
 	}
 	if e.wait.followers > 0 {

@@ -137,10 +137,10 @@ const (
 func (w *waitWorld) explore(t reporter) int {
 	t.Helper()
 	first := waitModel{watcher: atParked}
-	seen, todo := map[waitModel]bool{first: true}, []waitModel{first}
-	for len(todo) > 0 {
-		m := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	seen, worklist := map[waitModel]bool{first: true}, []waitModel{first}
+	for len(worklist) > 0 {
+		m := worklist[len(worklist)-1]
+		worklist = worklist[:len(worklist)-1]
 		stuck := true
 		for _, next := range w.steps(m) {
 			if next == m {
@@ -153,7 +153,7 @@ func (w *waitWorld) explore(t reporter) int {
 			}
 			if !seen[next] {
 				seen[next] = true
-				todo = append(todo, next)
+				worklist = append(worklist, next)
 			}
 		}
 		if stuck && (!m.callers[0].done || !m.callers[1].done || m.l.pending+m.l.stalled != 0) {
