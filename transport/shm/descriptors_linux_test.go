@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -37,18 +35,12 @@ func noDescriptors() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 128, Max: 128}); err != nil {
+	giveBack, err := proc.TakeDescriptors(left)
+	if err != nil {
 		return err
 	}
-	var taken []int
-	for fd, err := 0, error(nil); err == nil; taken = append(taken, fd) {
-		fd, err = unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
-	}
-	for _, fd := range taken[:left] {
-		unix.Close(fd)
-	}
 	proc.Send(nil)
-	time.AfterFunc(without, func() { closeFDs(taken[left : len(taken)-1]) })
+	time.AfterFunc(without, giveBack)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

@@ -138,13 +138,19 @@ func rogue(t *testing.T, d *end, rank int) (*member, *outSegment, *link) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m, seg, linkTo(t, seg, b, fds)
+}
+
+// linkTo is the link that a welcome makes of a segment.
+func linkTo(t *testing.T, seg *outSegment, welcome []byte, fds []int) *link {
+	t.Helper()
 	box, err := mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
-	return m, seg, &link{outSegment: seg, box: inboxOf(box), boxMem: box,
-		doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b)}
+	return &link{outSegment: seg, box: inboxOf(box), boxMem: box,
+		doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(welcome)}
 }
 
 // A peer that writes nonsense into its ring is reported gone, once, and what it wrote before is delivered.

@@ -160,12 +160,7 @@ func TestMarkBeforeUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, err := mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
-	l := &link{outSegment: seg, box: inboxOf(box), doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(b)}
+	l := linkTo(t, seg, b, fds)
 	l.TrySend(&wire.Header{Kind: wire.Eager}, []byte("early"))
 	d.drain()
 	m.say([]byte{ready})

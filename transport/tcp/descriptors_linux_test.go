@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -35,29 +33,12 @@ func noDescriptors() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 128, Max: 128}); err != nil {
+	giveBack, err := proc.TakeDescriptors(left)
+	if err != nil {
 		return err
 	}
-	var taken []int
-	for {
-		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == unix.EMFILE {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		taken = append(taken, fd)
-	}
-	for _, fd := range taken[:left] {
-		unix.Close(fd)
-	}
 	proc.Send(nil)
-	time.AfterFunc(standstill, func() {
-		for _, fd := range taken[left:] {
-			unix.Close(fd)
-		}
-	})
+	time.AfterFunc(standstill, giveBack)
 	if os.Getenv("DIALS") != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()
