@@ -51,8 +51,8 @@ func reexec(t *testing.T, role string, env ...string) string {
 // runner runs a body as ranks over one of the fabrics of everywhere, and fails the test if a rank fails.
 type runner func(n int, body func(w *Comm), more ...Option)
 
-// everywhere runs a test over loop as it is, without reading of the peer's memory, over a device that matches by itself,
-// and over misbehaving devices.
+// everywhere runs a test over loop as it is, without reading of the peer's memory, over a device that matches by
+// itself, and over misbehaving devices.
 func everywhere(t *testing.T, test func(t *testing.T, run runner)) {
 	t.Helper()
 	if !inGuest() {

@@ -1228,7 +1228,8 @@ func TestDupGivenUp(t *testing.T) {
 				is(second(w.WithContext(over).Dup()), context.Canceled)
 				awaitSignal(w, 1)
 				s := w.Stats()
-				check(s.Unexpected == 0 && s.UnexpectedBytes == 0, "%d messages, %d bytes are kept", s.Unexpected, s.UnexpectedBytes)
+				check(s.Unexpected == 0 && s.UnexpectedBytes == 0, "%d messages, %d bytes are kept",
+					s.Unexpected, s.UnexpectedBytes)
 				return
 			}
 			d := ok(w.Dup())

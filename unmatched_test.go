@@ -120,7 +120,8 @@ func TestMatchedMessagePassesUnmatched(t *testing.T) {
 // The same where the message is that of a collective call, at the sizes of jobs in which each sender has little room by
 // default: up to the message that fitted, and beyond.
 func TestBarrierPassesUnmatched(t *testing.T) {
-	for _, c := range []struct{ ranks, n int }{{128, 1253}, {128, 1255}, {128, 3000}, {1024, 156}, {1024, 200}, {1024, 2000}} {
+	for _, c := range []struct{ ranks, n int }{
+		{128, 1253}, {128, 1255}, {128, 3000}, {1024, 156}, {1024, 200}, {1024, 2000}} {
 		if testing.Short() && c.ranks > 128 {
 			continue
 		}

@@ -77,6 +77,7 @@ func newVerbs(t testing.TB, tags string, registerFrom int) func(rank int) *verbs
 	job := strconv.FormatInt(verbsJobs.Add(1), 10)
 	return func(rank int) *verbs.Device {
 		return ok(verbs.New(verbs.Options{Rank: rank, Size: 1 << 10, Library: library, Devices: device, Tags: tags,
-			RegisterFrom: registerFrom, Control: tcp.Options{Job: job, PeerTimeout: time.Minute, Secret: testSecret}})).(*verbs.Device)
+			RegisterFrom: registerFrom,
+			Control:      tcp.Options{Job: job, PeerTimeout: time.Minute, Secret: testSecret}})).(*verbs.Device)
 	}
 }

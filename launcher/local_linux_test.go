@@ -42,7 +42,8 @@ func TestExits(t *testing.T) {
 			t.Errorf("a job of %d ranks has a watch for deaths: %v", size, watched)
 		}
 		pids := startShells(t, b, "exit 3", "kill -9 $$", "sleep 0.1")
-		want := []Exit{{Rank: 0, Pid: pids[0], Code: 3}, {Rank: 1, Pid: pids[1], Signal: syscall.SIGKILL}, {Rank: 2, Pid: pids[2]}}
+		want := []Exit{{Rank: 0, Pid: pids[0], Code: 3},
+			{Rank: 1, Pid: pids[1], Signal: syscall.SIGKILL}, {Rank: 2, Pid: pids[2]}}
 		for range want {
 			select {
 			case e := <-b.Exits():

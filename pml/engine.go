@@ -148,8 +148,8 @@ func (e *Engine) Close(err error) error {
 // does so when that is over.
 func (e *Engine) Fail(err error) { FailAll([]*Engine{e}, err) }
 
-// FailAll is Fail for ranks of one process. It holds the locks of all, always in one order: no rank hears that another has
-// cut their link before its own calls have ended with err.
+// FailAll is Fail for ranks of one process. It holds the locks of all, always in one order: no rank hears that another
+// has cut their link before its own calls have ended with err.
 func FailAll(ranks []*Engine, err error) {
 	for _, e := range ranks {
 		e.lock()

@@ -31,7 +31,8 @@ func TestFifo(t *testing.T) {
 		if !slices.Equal(q.all(), want) || q.len() != len(want) {
 			t.Fatalf("step %d: %d are in it, want %d", step, q.len(), len(want))
 		}
-		if rest := q.list[:cap(q.list)]; slices.ContainsFunc(rest[:q.head], notZero) || slices.ContainsFunc(rest[len(q.list):], notZero) {
+		if rest := q.list[:cap(q.list)]; slices.ContainsFunc(rest[:q.head], notZero) ||
+			slices.ContainsFunc(rest[len(q.list):], notZero) {
 			t.Fatalf("step %d: what was taken off is still kept", step)
 		}
 		if cap(q.list) > 8*max(len(want), 100) && step < 500 {

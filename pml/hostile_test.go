@@ -22,7 +22,9 @@ func TestHostileAsksWithoutEnd(t *testing.T) {
 		"announces to a communicator that is freed": func(i uint64) []wire.Header {
 			return []wire.Header{{Kind: wire.RTS, Ctx: 9, ID: i, Len: 1}}
 		},
-		"asks for WRITEs": func(uint64) []wire.Header { return []wire.Header{{Kind: wire.PutReq, ID: 1<<32 | 1, Len: 1 << 40}} },
+		"asks for WRITEs": func(uint64) []wire.Header {
+			return []wire.Header{{Kind: wire.PutReq, ID: 1<<32 | 1, Len: 1 << 40}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			watchdog(t)

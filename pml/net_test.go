@@ -63,7 +63,8 @@ type netOptions struct {
 }
 
 func newTestNet(o netOptions) *testNet {
-	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, cuts: map[[2]int]bool{}, gates: map[[2]int]chan error{},
+	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, cuts: map[[2]int]bool{},
+		gates:   map[[2]int]chan error{},
 		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
 		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put,
@@ -80,7 +81,8 @@ func newTestNet(o netOptions) *testNet {
 		mode = OffloadOff
 	}
 	for rank := range o.ranks {
-		n.engines = append(n.engines, newEngine(Config{Rank: rank, Size: o.ranks, Net: n.devices[rank], Self: loop.New(1)[0], Offload: mode,
+		n.engines = append(n.engines, newEngine(Config{Rank: rank, Size: o.ranks,
+			Net: n.devices[rank], Self: loop.New(1)[0], Offload: mode,
 			EagerMax: o.limit, UnexpectedMax: o.unexpectedMax,
 			Lookup: func(_ context.Context, peer int) ([]byte, error) { return n.engines[peer].Address(), nil }}))
 	}
@@ -617,14 +619,16 @@ func (e *Engine) consistent() error {
 		}
 		held += books(p.in, "held")
 		if n := len(e.links.wanting); slices.Contains(e.links.wanting, p) != (p.in.Wants() && p.err == nil) {
-			return fmt.Errorf("rank %d: rank %d wants credit: %v, and is not among the %d that do", e.cfg.Rank, p.rank, p.in.Wants(), n)
+			return fmt.Errorf("rank %d: rank %d wants credit: %v, and is not among the %d that do",
+				e.cfg.Rank, p.rank, p.in.Wants(), n)
 		}
 		if p.in.Wants() && p.err == nil && books(p.in, "held")+books(p.in, "owed") != 0 && e.links.awaits(p) {
 			return fmt.Errorf("rank %d: a receive waits for what rank %d has no credit for: %+v", e.cfg.Rank, p.rank, p.in)
 		}
 		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.blocked && !p.stalled &&
 			!reflect.ValueOf(credit).FieldByName("asked").Bool() {
-			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for credit: %+v", e.cfg.Rank, p.rank, credit)
+			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for credit: %+v",
+				e.cfg.Rank, p.rank, credit)
 		}
 		for i, r := range p.queue.all() {
 			if r.state != stActive || !r.queued || r.peer != p {

@@ -57,7 +57,9 @@ func TestBufferUntilUntouched(t *testing.T) {
 			n.prefer(0, rendezvous.Stream)
 			return receiving(n, size)
 		}, 0, false},
-		{"announced, sender", func(n *testNet) *Request { return n.engines[0].Isend(nil, 0, 1, 7, make([]byte, size), Standard) },
+		{"announced, sender", func(n *testNet) *Request {
+			return n.engines[0].Isend(nil, 0, 1, 7, make([]byte, size), Standard)
+		},
 			0, true},
 		{"get, sender", func(n *testNet) *Request { n.polls[0] = false; return sending(n, size) }, 0, true},
 		{"split, sender", func(n *testNet) *Request { n.prefer(1, rendezvous.Split); return sending(n, size) }, 1, true},

@@ -3,8 +3,8 @@ package pml
 import "github.com/gorun-mpi/mpi/transport"
 
 // path is how messages are matched and moved. Requests, their persistence, waiting and the lock are the engine's; the
-// lock is held in every call. There are two: linkPath is ours, for devices that make links, and taggedPath leaves both to
-// a device that can do that by itself.
+// lock is held in every call. There are two: linkPath is ours, for devices that make links, and taggedPath leaves both
+// to a device that can do that by itself.
 //
 // A request is the path's from send, post or take until it calls Engine.complete with it, which may be before these
 // return.

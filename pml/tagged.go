@@ -9,8 +9,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// taggedPath leaves matching and moving to a device that does both by itself (transport.Tagged). What the engine keeps is
-// what the device has no room for, in order, and which request each operation of the device belongs to.
+// taggedPath leaves matching and moving to a device that does both by itself (transport.Tagged). What the engine keeps
+// is what the device has no room for, in order, and which request each operation of the device belongs to.
 //
 // An operation's buffer is the device's from Send, Post or Take until TaggedDone, also when it is to fail: then it is
 // cancelled, and the request completes with its error when the device has let go.

@@ -281,7 +281,8 @@ func TestTaggedOrder(t *testing.T) {
 	}
 	for i, r := range receives {
 		st, err := engines[0].Wait(r)
-		if err != nil || st.Bytes != int64(1+i*50) || st.Source != 1 || st.Tag != 3 || !bytes.Equal(bufs[i][:st.Bytes], contents(1, i, 1+i*50)) {
+		if err != nil || st.Bytes != int64(1+i*50) || st.Source != 1 || st.Tag != 3 ||
+			!bytes.Equal(bufs[i][:st.Bytes], contents(1, i, 1+i*50)) {
 			t.Fatalf("message %d: %+v, %v", i, st, err)
 		}
 	}
@@ -314,7 +315,8 @@ func (l *limited) Limits() transport.TaggedLimits {
 func TestTaggedLimits(t *testing.T) {
 	watchdog(t)
 	d := &limited{Device: looptag.New(0).Device(0)}
-	e, err := New(Config{Size: 1, Net: d, Spin: -1, Lookup: func(context.Context, int) ([]byte, error) { return d.Address(), nil }})
+	e, err := New(Config{Size: 1, Net: d, Spin: -1,
+		Lookup: func(context.Context, int) ([]byte, error) { return d.Address(), nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +331,8 @@ func TestTaggedLimits(t *testing.T) {
 		if !c.ok && errSend == nil {
 			t.Errorf("context %d, tag %d: sent", c.ctx, c.tag)
 		}
-		if _, err := e.Wait(r); (err == nil) != c.ok || (errSend == nil) != c.ok || !c.ok && !errors.Is(err, transport.ErrUnavailable) {
+		if _, err := e.Wait(r); (err == nil) != c.ok || (errSend == nil) != c.ok ||
+			!c.ok && !errors.Is(err, transport.ErrUnavailable) {
 			t.Errorf("context %d, tag %d: %v", c.ctx, c.tag, errors.Join(err, errSend))
 		}
 	}

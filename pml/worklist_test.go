@@ -101,7 +101,8 @@ func TestSendingWhatWaitedIsProgress(t *testing.T) {
 	}
 	n.rooms[way] = 2
 	if done := e.progress(); done == 0 {
-		t.Errorf("%d packets are on the wire, and the poll that has sent one says that it has done nothing", len(n.wires[way]))
+		t.Errorf("%d packets are on the wire, and the poll that has sent one says that it has done nothing",
+			len(n.wires[way]))
 	}
 	e.links.peer(1).sendControl(wire.Header{Kind: wire.FIN})
 	n.rooms[way] = 3

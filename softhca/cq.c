@@ -86,7 +86,7 @@ static void give_back(struct cqe *e)
 		tm_free_ops(e->tm, e->op_index);
 }
 
-/* With an error only wr_id, status, qp_num and vendor_err are to be read. The rest is rubbish that looks like something. */
+/* With an error only wr_id, status, qp_num and vendor_err are to be read. The rest is rubbish that looks real. */
 static void spoil(struct cqe *e)
 {
 	if (e->status == IBV_WC_SUCCESS || e->status == IBV_WC_TM_RNDV_INCOMPLETE)

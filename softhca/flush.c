@@ -1,6 +1,7 @@
 /*
- * The error state: what is posted ends, and what comes is thrown away. As a device does, a queue pair gives its requests
- * back later and a few at a time, its send and its receive queue in no order, and other completions come in between.
+ * The error state: what is posted ends, and what comes is thrown away. As a device does, a queue pair gives its
+ * requests back later and a few at a time, its send and its receive queue in no order, and other completions come in
+ * between.
  */
 #include "hca.h"
 

@@ -284,7 +284,8 @@ func TestUsageErrors(t *testing.T) {
 	j.cmd.Env = append(j.cmd.Env, "GORUN_EAGERMAX=12")
 	j.start().wait(0).says("did you mean GORUN_EAGER_MAX?")
 	// Settings that come by -x are looked at like those of the environment, once each.
-	j = prepare(t, "-n", "2", "-x", "GORUN_EAGERMAX=12", "-x", "GORUN_SPINN", "true", ":", "-x", "GORUN_EAGERMAX=12", "true")
+	j = prepare(t, "-n", "2", "-x", "GORUN_EAGERMAX=12", "-x", "GORUN_SPINN", "true", ":",
+		"-x", "GORUN_EAGERMAX=12", "true")
 	j.cmd.Env = append(j.cmd.Env, "GORUN_SPINN=1")
 	j.start().wait(0).saysOnce("did you mean GORUN_EAGER_MAX?", "did you mean GORUN_SPIN?")
 	start(t, "true", ":", "-x", "GORUN_EAGER_MAX=12x", "true").wait(2).says("GORUN_EAGER_MAX", "12x")

@@ -157,7 +157,8 @@ func TestIntruders(t *testing.T) {
 			want := "test: 1 connection refused from 127.0.0.1: " + words[tc.why]
 			proc.Eventually(t, "the line "+want, func() bool { return l.logged() == want })
 			if err := l.visit(t); err != nil || l.Refused() != 1 || len(l.came) != 0 {
-				return fmt.Errorf("a rank of the job: %v; %d refused, %d more came in: %s", err, l.Refused(), len(l.came), l.logged())
+				return fmt.Errorf("a rank of the job: %v; %d refused, %d more came in: %s", err,
+					l.Refused(), len(l.came), l.logged())
 			}
 			return nil
 		}); err != nil {
@@ -436,7 +437,8 @@ func TestNoticeText(t *testing.T) {
 		text string
 	}{
 		{notice{count: 1, from: at}, unproved, "1 connection refused from 10.0.0.8: did not prove the job's secret"},
-		{notice{count: 999, from: at, others: true}, slow, "999 connections refused from 10.0.0.8 and others: did not go on in time"},
+		{notice{count: 999, from: at, others: true}, slow,
+			"999 connections refused from 10.0.0.8 and others: did not go on in time"},
 		{notice{count: 2, err: errors.New("torn")}, Broken, "2 connections from this host failed: torn"},
 	} {
 		if text := c.n.text(c.why); text != c.text {

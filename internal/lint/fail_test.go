@@ -85,8 +85,10 @@ func TestCustomsCanFail(t *testing.T) {
 		{"names in docs", newTree("a.md", "`mpi.Request.Start`", "r.go", "package mpi\ntype Request struct{}"), "no Request.Start"},
 		{"names in docs", newTree("a.md", "`mpi.Send`, `mpi.R.Do`, `mpi.R.F`", "r.go", "package mpi\nfunc Send() {}\ntype R struct{ F int }\nfunc (r *R) Do() {}"), ""},
 
-		{"functions in docs", newTree("a.md", "`a/a.go` (F, M)", "a/a.go", "package a\nfunc F() {}"), "a/a.go has no function or method M"},
-		{"functions in docs", newTree("a.md", "`a/a.go` (F,\nM), `a/a.go` (T: not a list)", "a/a.go", "package a\nfunc F() {}\nfunc (t T) M() {}"), ""},
+		{"functions in docs", newTree("a.md", "`a/a.go` (F, M)", "a/a.go", "package a\nfunc F() {}"),
+			"a/a.go has no function or method M"},
+		{"functions in docs", newTree("a.md", "`a/a.go` (F,\nM), `a/a.go` (T: not a list)",
+			"a/a.go", "package a\nfunc F() {}\nfunc (t T) M() {}"), ""},
 
 		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}"), "is missing"},
 		{"public names are mapped", newTree("r.go", "package mpi\nfunc Send() {}", namesPage, "nothing"), "mpi.Send"},

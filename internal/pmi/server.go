@@ -134,7 +134,8 @@ func NewServer(size int, o Options) *Server {
 		o.PeerTimeout, _ = peerTimeout("")
 	}
 	return &Server{
-		size: size, opts: o, secret: random(32), authLimit: authLimit, maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
+		size: size, opts: o, secret: random(32), authLimit: authLimit,
+		maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
 		// A rank has five events at most (abort counts once), so that no connection ever waits for the reader.
 		events:   make(chan Event, 5*size),
 		kvs:      map[string]string{},

@@ -41,7 +41,8 @@ func (b *bench) send(tag int32, data []byte, sync bool, cookie uint64) transport
 
 func (b *bench) post(source, tag int32, buf []byte, cookie uint64) {
 	b.Helper()
-	if st, err := b.b.Post(transport.Match{Context: 1, Source: source, Tag: tag}, transport.HostMem(buf), cookie); err != nil || st != transport.Started {
+	st, err := b.b.Post(transport.Match{Context: 1, Source: source, Tag: tag}, transport.HostMem(buf), cookie)
+	if err != nil || st != transport.Started {
 		b.Fatalf("Post: %v, %v", st, err)
 	}
 }
@@ -65,8 +66,8 @@ func (b *bench) none(d *Device) {
 	}
 }
 
-// A message finds its receive, whichever is first; the sender of a short one is done at once, that of a synchronous or a
-// long one when it is matched.
+// A message finds its receive, whichever is first; the sender of a short one is done at once,
+// that of a synchronous or a long one when it is matched.
 func TestSendAndPost(t *testing.T) {
 	for _, size := range []int{0, 10, keepMax, keepMax + 1, 1 << 20} {
 		for _, sync := range []bool{false, true} {
@@ -86,7 +87,8 @@ func TestSendAndPost(t *testing.T) {
 					b.post(0, 5, buf, 7)
 				}
 				p := b.done(b.b, 7)
-				if p.Err != nil || p.Peer != 0 || p.Header.Tag != 5 || p.Header.Len != uint64(size) || !bytes.Equal(buf[:size], data) {
+				if p.Err != nil || p.Peer != 0 || p.Header.Tag != 5 ||
+					p.Header.Len != uint64(size) || !bytes.Equal(buf[:size], data) {
 					t.Fatalf("%d bytes: %+v", size, p)
 				}
 				if st == transport.Started {
@@ -217,7 +219,9 @@ func TestBusy(t *testing.T) {
 func TestClose(t *testing.T) {
 	b := pair(t, 0)
 	b.send(5, make([]byte, keepMax+1), false, 1)
-	if st, err := b.b.Send(0, transport.Match{Context: 1, Source: 1, Tag: 5}, transport.HostMem(make([]byte, keepMax+1)), false, 2); err != nil || st != transport.Started {
+	long := transport.HostMem(make([]byte, keepMax+1))
+	st, err := b.b.Send(0, transport.Match{Context: 1, Source: 1, Tag: 5}, long, false, 2)
+	if err != nil || st != transport.Started {
 		t.Fatal(st, err)
 	}
 	for range 2 {

@@ -28,7 +28,8 @@ func (d *Device) Reach(_ context.Context, peer int, address []byte) error {
 }
 
 // Send is transport.Tagged's.
-func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem, sync bool, cookie uint64) (transport.State, error) {
+func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem,
+	sync bool, cookie uint64) (transport.State, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	to := d.f.devices[peer]
@@ -48,7 +49,8 @@ func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem, sync boo
 		to.fill(p.buf, p.cookie, m.Source, m.Tag, payload)
 		return transport.Done, nil
 	}
-	msg := &message{from: d, to: to, payload: payload, waits: sync || len(payload) > keepMax || to != d && to.kept[d] == keepMany, cookie: cookie}
+	msg := &message{from: d, to: to, payload: payload, cookie: cookie,
+		waits: sync || len(payload) > keepMax || to != d && to.kept[d] == keepMany}
 	msg.Message = tagmatch.Message{Ctx: m.Context, Source: m.Source, Tag: m.Tag, Owner: msg}
 	to.table.Queue(&msg.Message)
 	to.news = true
@@ -105,7 +107,8 @@ func (d *Device) Take(number uint64, buf transport.Mem, cookie uint64) (transpor
 	msg := d.taken[number]
 	switch {
 	case msg == nil:
-		return transport.Done, fmt.Errorf("looptag: message %d: %w: its sender has closed its device", number, transport.ErrPeerGone)
+		return transport.Done, fmt.Errorf("looptag: message %d: %w: its sender has closed its device", number,
+			transport.ErrPeerGone)
 	case d.f.full():
 		return transport.Full, nil
 	}

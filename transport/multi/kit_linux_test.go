@@ -34,7 +34,8 @@ type named struct {
 func (n *named) Name() string { return n.name }
 
 func newShm(rank int, name string) transport.Device {
-	d, err := shm.New(shm.Options{Rank: rank, Size: 3, Local: 2, Secret: func() ([]byte, error) { return make([]byte, 32), nil }})
+	d, err := shm.New(shm.Options{Rank: rank, Size: 3, Local: 2,
+		Secret: func() ([]byte, error) { return make([]byte, 32), nil }})
 	if err != nil {
 		panic(err)
 	}

@@ -19,7 +19,8 @@ func wakeSleepers(w *atomic.Uint32) {
 // ringDoorbell makes the other end of a doorbell readable. It never blocks: without room there is something to read.
 func ringDoorbell(fd int) {
 	var b [1]byte
-	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 }
 
 // clearDoorbell takes what has been rung, as often as the other end's buffer holds.

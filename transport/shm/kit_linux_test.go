@@ -160,7 +160,8 @@ func (m *member) say(b []byte, fds ...int) {
 
 // handshaker is that of a rank of the tests' job.
 func handshaker(rank, size int) *auth.Handshaker {
-	return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: rank, Size: size, Secret: secret, Limit: patience, Patience: patience}
+	return &auth.Handshaker{Protocol: protocol, Job: "test", Rank: rank, Size: size, Secret: secret,
+		Limit: patience, Patience: patience}
 }
 
 // hello makes a link of a rank to rank 0. It returns the welcome and its descriptors, or an error if the device hangs

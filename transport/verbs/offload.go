@@ -147,7 +147,8 @@ func (t *tagList) post(tag, mask uint64, buf transport.Mem, cookie uint64) trans
 	t.told = t.seen
 	t.ops++
 	t.free = t.free[:len(t.free)-1]
-	t.all[i] = tagged{cookie: cookie, handle: handle, use: t.all[i].use, buf: buf.Bytes(), reg: x, used: true, adding: true,
+	t.all[i] = tagged{cookie: cookie, handle: handle, use: t.all[i].use,
+		buf: buf.Bytes(), reg: x, used: true, adding: true,
 		packed: tag}
 	t.byCookie[cookie] = i
 	return transport.PostedDown
@@ -338,7 +339,8 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 // undone: what was matched will not come.
 func (t *tagList) undone(e *tagged, err error) {
 	_, source, _ := transport.UnpackTag(e.packed)
-	t.d.events = append(t.d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source, Err: err})
+	t.d.events = append(t.d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie,
+		Peer: source, Err: err})
 	t.failSender(e, err)
 	t.endReceive(e)
 }

@@ -84,7 +84,8 @@ func (g *taggers) next(rank int) transport.Packet {
 func (g *taggers) post(tag int32, mask uint64, buf []byte, cookie uint64) {
 	g.t.Helper()
 	packed, _ := transport.PackTag(3, 0, tag)
-	if got := g.dev[1].Facts().Offload.Post(packed&mask, mask, transport.HostMem(buf), cookie); got != transport.PostedDown {
+	if got := g.dev[1].Facts().Offload.Post(packed&mask, mask,
+		transport.HostMem(buf), cookie); got != transport.PostedDown {
 		g.t.Fatalf("Post: %d", got)
 	}
 }

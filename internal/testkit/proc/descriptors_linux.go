@@ -2,8 +2,8 @@ package proc
 
 import "golang.org/x/sys/unix"
 
-// TakeDescriptors leaves this process no more than left free descriptors, until giveBack is called: of 128, which it may
-// have at most from now on.
+// TakeDescriptors leaves this process no more than left free descriptors, until giveBack is called: of 128, which it
+// may have at most from now on.
 func TakeDescriptors(left int) (giveBack func(), err error) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 128, Max: 128}); err != nil {
 		return nil, err
