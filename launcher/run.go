@@ -23,16 +23,17 @@ const (
 	CodeNotFound    = 127
 )
 
-const (
-	// hearing is how long the control socket of a rank that has ended may take to be read to its end.
-	hearing = time.Second
+// hearing is how long the control socket of a rank that has ended may take to be read to its end.
+const hearing = time.Second
+
+// Tests set these.
+var (
 	// abandonStart is how long the start of a rank may take when nothing else is left of a job that is to end.
 	abandonStart = time.Second
+	// abandonAfter is how long a rank that has been killed may take to end. One that waits in the kernel for a dead
+	// file server does not, and one that had all of a large memory takes its time.
+	abandonAfter = 30 * time.Second
 )
-
-// abandonAfter is how long a rank that has been killed may take to end. One that waits in the kernel for a dead file
-// server does not, and one that had all of a large memory takes its time. Tests have less.
-var abandonAfter = 30 * time.Second
 
 // run is a job in progress. Everything in it belongs to the goroutine of Job.Run, the supervisor, unless said
 // otherwise.

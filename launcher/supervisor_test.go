@@ -20,9 +20,11 @@ type stuck struct {
 
 	mu      sync.Mutex
 	running []int            // guarded by mu
+	waiting bool             // guarded by mu; the start of rank stuckAt has begun
 	signals []syscall.Signal // guarded by mu; to rank 0
 	onKill  bool             // SIGKILL ends a rank
 	killed  map[int]bool     // guarded by mu
+	closed  bool             // guarded by mu
 }
 
 func newStuck(t *testing.T, stuckAt int, onKill bool) *stuck {
@@ -34,6 +36,9 @@ func newStuck(t *testing.T, stuckAt int, onKill bool) *stuck {
 
 func (b *stuck) Start(s *Spec) (int, error) {
 	if s.Rank == b.stuckAt {
+		b.mu.Lock()
+		b.waiting = true
+		b.mu.Unlock()
 		<-b.release
 	}
 	b.mu.Lock()
@@ -44,8 +49,21 @@ func (b *stuck) Start(s *Spec) (int, error) {
 
 func (b *stuck) Host(int) string    { return "h" }
 func (b *stuck) Exits() <-chan Exit { return b.exits }
-func (b *stuck) Close()             {}
-func (b *stuck) ready(n int) bool   { b.mu.Lock(); defer b.mu.Unlock(); return len(b.running) >= n }
+func (b *stuck) Close()             { b.mu.Lock(); defer b.mu.Unlock(); b.closed = true }
+
+// ready tells whether n ranks run and the start that takes long has begun.
+func (b *stuck) ready(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.running) >= n && (b.waiting || b.stuckAt < 0)
+}
+
+// signalled waits for the first signal to the ranks.
+func (b *stuck) signalled(t *testing.T) {
+	t.Helper()
+	proc.Eventually(t, "the signal", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.signals) > 0 })
+}
+
 func (b *stuck) got() syscall.Signal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,6 +125,8 @@ func runStuck(t *testing.T, b *stuck, timeout time.Duration, then func()) (code 
 
 // The start of a rank may take for ever. Meanwhile signals, the end of ranks and of the job's time are heard.
 func TestEndWhileStarting(t *testing.T) {
+	defer func(d time.Duration) { abandonStart = d }(abandonStart)
+	abandonStart = 100 * time.Millisecond
 	for _, c := range []struct {
 		name    string
 		timeout time.Duration
@@ -114,7 +134,7 @@ func TestEndWhileStarting(t *testing.T) {
 		code    int
 	}{
 		{"Ctrl-C", 0, func(*stuck) { syscall.Kill(os.Getpid(), syscall.SIGINT) }, 130},
-		{"--timeout", 100 * time.Millisecond, func(*stuck) {}, CodeTimeout},
+		{"--timeout", 2 * time.Second, func(*stuck) {}, CodeTimeout},
 		{"failed rank", 0, (*stuck).fail, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -151,7 +171,7 @@ func TestSignalDuringAStart(t *testing.T) {
 	b := newStuck(t, 3, true)
 	code, said := runStuck(t, b, 0, func() {
 		syscall.Kill(os.Getpid(), syscall.SIGTERM)
-		proc.Eventually(t, "the signal", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.signals) > 0 })
+		b.signalled(t)
 		b.release <- struct{}{}
 	})
 	if code != 143 {
