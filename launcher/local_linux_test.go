@@ -57,14 +57,17 @@ func TestExits(t *testing.T) {
 		}
 		b.Close()
 	}
-	if err := before.Check(30 * time.Second); err != nil {
+	if err := before.Check(time.Minute); err != nil {
 		t.Error(err)
 	}
 }
 
 // Deaths are heard of in their order, however late: the first failure decides the exit code.
 func TestDeathsComeInOrder(t *testing.T) {
-	const n = 200 // more than are heard of at once
+	n := 200 // more than are heard of at once, which are 64
+	if testing.Short() {
+		n = 100
+	}
 	d := newDeathWatch(n)
 	if d == nil {
 		t.Skip("needs pidfds and 1100 descriptors")
@@ -97,7 +100,11 @@ func TestDeathsComeInOrder(t *testing.T) {
 // Until the cleaner is dead the numbers of the ranks' process groups are not given up: gorun might be killed now, and
 // the cleaner would kill what has got such a number.
 func TestCleanerEndsBeforeRanksAreReaped(t *testing.T) {
-	for range 20 {
+	rounds := 20
+	if testing.Short() {
+		rounds = 5
+	}
+	for range rounds {
 		b := Local(8, false, []string{"/bin/sleep", "1000"}).(*local)
 		pids := startShells(t, b, "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0")
 		helper := 0
@@ -167,6 +174,10 @@ func TestCleanerKillsMarked(t *testing.T) {
 		return cmd
 	}
 	marked, other, longer := run(mark), run("GORUN_JOB=gorun_other"), run(mark+"x")
+	proc.Eventually(t, "the end of its start, before which a process has no environment", func() bool {
+		p, _ := proc.Lookup(marked.Process.Pid)
+		return slices.Contains(p.Env(), mark)
+	})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,12 +20,13 @@ const (
 	maxLine = 256 << 10
 	// partialAfter is how long the beginning of a line waits for its end; a prompt must be seen.
 	partialAfter = 100 * time.Millisecond
-	// quiet is how long a stream that should be at its end may be silent before it is given up: a process that is not
-	// ours to kill still holds the other end.
-	quiet = 250 * time.Millisecond
 	// maxHeld bounds what one rank's dump may take in memory. A longer one is written in parts.
 	maxHeld = 8 << 20
 )
+
+// quiet is how long a stream that should be at its end may be silent before it is given up: a process that is not ours
+// to kill still holds the other end. Tests set it.
+var quiet = 250 * time.Millisecond
 
 // chunks are the buffers that output is read into. A stream has one only while it reads: there are two for each rank.
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
@@ -62,11 +64,12 @@ func (s *stream) pump() {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if s.ending.Load() {
+			if !s.ending.Load() {
+				s.overdue()
+			} else if s.readNow() != nil { // the machine, and not the stream, may have been silent
 				s.finish()
 				return
 			}
-			s.overdue()
 		default:
 			s.finish()
 			return
@@ -80,27 +83,36 @@ func (s *stream) read() error {
 	if err != nil {
 		return err
 	}
-	var n int
 	var failed error
-	var buf *[chunk]byte
 	err = conn.Read(func(fd uintptr) bool {
-		buf = chunks.Get().(*[chunk]byte)
-		for failed = syscall.EINTR; failed == syscall.EINTR; {
-			n, failed = syscall.Read(int(fd), buf[:])
-		}
-		if failed == syscall.EAGAIN {
-			chunks.Put(buf)
-			return false
-		}
-		return true
+		failed = s.readFrom(int(fd))
+		return failed != syscall.EAGAIN
 	})
+	return cmp.Or(err, failed) // err is the deadline
+}
+
+// readNow is read, whatever the deadline, but returns syscall.EAGAIN instead of waiting.
+func (s *stream) readNow() error {
+	conn, err := s.from.SyscallConn()
 	if err != nil {
-		return err // the deadline
+		return err
 	}
+	var failed error
+	err = conn.Control(func(fd uintptr) { failed = s.readFrom(int(fd)) })
+	return cmp.Or(err, failed)
+}
+
+// readFrom takes what there is.
+func (s *stream) readFrom(fd int) (err error) {
+	buf := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(buf)
+	n := 0
+	for err = syscall.EINTR; err == syscall.EINTR; {
+		n, err = syscall.Read(fd, buf[:])
+	}
 	switch {
-	case failed != nil:
-		return failed
+	case err != nil:
+		return err
 	case n == 0:
 		return io.EOF
 	}

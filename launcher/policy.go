@@ -15,9 +15,10 @@ const (
 	grace = 250 * time.Millisecond
 	// insist is the time between SIGTERM and SIGKILL.
 	insist = 250 * time.Millisecond
-	// dumping is how long the ranks may write their goroutines after SIGQUIT.
-	dumping = 2 * time.Second
 )
+
+// dumping is how long the ranks may write their goroutines after SIGQUIT. Tests set it.
+var dumping = 2 * time.Second
 
 // phase is how far the end of a job has come. It only grows.
 type phase int

@@ -225,7 +225,9 @@ func (r *run) step(done <-chan struct{}) bool {
 	case <-r.abandon:
 		r.giveUp()
 	case <-r.noStart:
-		r.lost = true
+		if r.noStart = nil; len(r.starts) == 0 { // or the machine has stood still, and the start is over
+			r.lost = true
+		}
 	case <-r.check:
 		r.checkOutput()
 	}
