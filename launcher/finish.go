@@ -27,9 +27,7 @@ const (
 // failure, or when gorun is told to end, what the reader does not take is dropped.
 func (r *run) finish() int {
 	r.leaving = true
-	r.mu.Lock()
-	streams, feeder := r.streams, r.feeder
-	r.mu.Unlock()
+	streams, feeder := r.streams.made()
 	pumped := func() {
 		for _, s := range streams {
 			<-s.done
@@ -42,19 +40,17 @@ func (r *run) finish() int {
 	if feeder != nil {
 		r.await(feeder.stop, lingering) // another process may have taken what it is about to read
 	}
-	r.ending.Store(true)
+	r.streams.ending.Store(true)
 	for _, s := range streams {
 		s.end() // one that stays silent is given up
 	}
 	r.awaitOutput(pumped)
-	for _, m := range append(r.policy.last(), r.alike.summary()...) {
+	for _, m := range append(r.policy.last(), r.streams.alike.summary()...) {
 		r.say("%s", m)
 	}
-	r.awaitOutput(r.stdout.flush)
-	r.account(r.stdout)
-	if r.stderr != r.stdout {
-		r.awaitOutput(r.stderr.flush)
-		r.account(r.stderr)
+	for _, o := range r.streams.outlets() {
+		r.awaitOutput(o.flush)
+		r.account(o)
 	}
 	return r.policy.code
 }
@@ -107,7 +103,7 @@ func (r *run) checkOutput() {
 	if r.told {
 		limit = unreadWhenTold
 	}
-	for _, o := range []*outlet{r.stdout, r.stderr} {
+	for _, o := range r.streams.outlets() {
 		if o.stalled() > limit {
 			o.drop()
 		}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -42,14 +41,14 @@ var (
 // of their output and the file system do. What may take long has a goroutine of its own: starting ranks, hearing out
 // the control socket of one that has ended, writing output.
 type run struct {
-	job            *Job
-	plan           *Plan
-	log            hclog.Logger
-	server         *pmi.Server
-	backend        Backend
-	policy         policy
-	stdout, stderr *outlet // the same if both are one file
-	ranks          []rankState
+	job     *Job
+	plan    *Plan
+	log     hclog.Logger
+	server  *pmi.Server
+	backend Backend
+	policy  policy
+	ranks   []rankState
+	streams streams
 
 	starting bool           // startRanks is at work
 	alive    int            // ranks that have been started and have not ended
@@ -59,7 +58,6 @@ type run struct {
 	told     bool           // to end, while leaving
 
 	signals <-chan os.Signal
-	broken  chan struct{}    // the reader of our output has gone
 	starts  chan started     // with room for all
 	heard   chan Exit        // with room for all
 	timeout <-chan time.Time // of the job
@@ -69,15 +67,8 @@ type run struct {
 	lost    bool             // it is given up
 	check   <-chan time.Time // when to look whether output is being read; nil: not at all
 	halts   halts
-	alike   *alike // shared with the streams
 
-	stop   atomic.Bool // shared with startRanks: start no more
-	hold   atomic.Bool // shared with the streams: a dump is coming
-	ending atomic.Bool // shared with the streams: no rank is left
-
-	mu      sync.Mutex
-	streams []*stream // guarded by mu
-	feeder  *feeder   // guarded by mu
+	stop atomic.Bool // shared with startRanks: start no more
 }
 
 // rankState is what is known of one rank.
@@ -110,11 +101,10 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	n := len(plan.Specs)
 	r := &run{
 		job: j, plan: plan, backend: backend, ranks: make([]rankState, n),
-		starts: make(chan started, n+1), heard: make(chan Exit, n), broken: make(chan struct{}, 2),
-		timer: time.NewTimer(time.Hour), alike: newAlike(),
+		starts: make(chan started, n+1), heard: make(chan Exit, n), timer: time.NewTimer(time.Hour),
 	}
-	r.stdout, r.stderr = newOutlets(j.Stdout, j.Stderr, func() { r.broken <- struct{}{} })
-	r.log = logger(j.LogLevel, r.stderr)
+	r.streams.init(j)
+	r.log = logger(j.LogLevel, r.streams.stderr)
 	r.signals = j.catchSignals()
 	defer r.halts.begin(j.Alone)()
 	if j.Timeout > 0 {
@@ -169,7 +159,7 @@ var caught = []os.Signal{
 
 // say queues one line of gorun itself.
 func (r *run) say(format string, args ...any) {
-	fmt.Fprintf(r.stderr, "gorun: "+format+"\n", args...)
+	fmt.Fprintf(r.streams.stderr, "gorun: "+format+"\n", args...)
 }
 
 // announce says before the start what the user should know.
@@ -216,7 +206,7 @@ func (r *run) step(done <-chan struct{}) bool {
 		r.rankHeard(e)
 	case e := <-r.server.Events():
 		r.serverEvent(e)
-	case <-r.broken:
+	case <-r.streams.broken:
 		r.do(r.policy.unread(time.Now()))
 	case <-r.timeout:
 		r.timedOut()
@@ -340,10 +330,10 @@ func (r *run) do(a action) {
 		r.stop.Store(true)
 	}
 	if r.policy.phase == findingCause {
-		r.alike.fail()
+		r.streams.alike.fail()
 	}
 	if a.hold && len(r.plan.Specs) > 1 {
-		r.hold.Store(true)
+		r.streams.hold.Store(true)
 	}
 	if a.signal != 0 {
 		r.log.Debug("signal to all ranks", "signal", a.signal.String())

@@ -64,9 +64,7 @@ func (r *run) openAndStart() error {
 		return err
 	}
 	defer closeAll(inputs, null, r.job.Stdin)
-	r.mu.Lock()
-	r.feeder = feeder
-	r.mu.Unlock()
+	r.streams.feed(feeder)
 	for i := range r.plan.Specs {
 		if r.stop.Load() {
 			return nil
@@ -163,10 +161,10 @@ func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		return nil, nil
 	}
-	if s.Stdout, err = r.addStream(s.Rank, r.job.Stdout, r.stdout, nil); err != nil {
+	if s.Stdout, err = r.addStream(s.Rank, r.job.Stdout, r.streams.stdout, nil); err != nil {
 		return nil, err
 	}
-	if s.Stderr, err = r.addStream(s.Rank, r.job.Stderr, r.stderr, r.alike); err != nil {
+	if s.Stderr, err = r.addStream(s.Rank, r.job.Stderr, r.streams.stderr, r.streams.alike); err != nil {
 		return []*os.File{s.Stdout}, err
 	}
 	return []*os.File{s.Stdout, s.Stderr}, nil
@@ -178,16 +176,14 @@ func (r *run) addStream(rank int, file *os.File, to *outlet, alike *alike) (*os.
 		return nil, err
 	}
 	st := &stream{
-		from: near, to: to, done: make(chan struct{}), hold: &r.hold, ending: &r.ending,
+		from: near, to: to, done: make(chan struct{}), hold: &r.streams.hold, ending: &r.streams.ending,
 		echo: echo{of: alike, rank: rank, ended: r.ranks[rank].judged},
 		head: fmt.Sprintf("--- rank %d on host %s ---\n", rank, r.backend.Host(rank)),
 	}
 	if r.job.TagOutput {
 		st.tag = tagOf(rank, coloured(file))
 	}
-	r.mu.Lock()
-	r.streams = append(r.streams, st)
-	r.mu.Unlock()
+	r.streams.add(st)
 	go st.pump()
 	return far, nil
 }
