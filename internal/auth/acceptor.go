@@ -16,6 +16,7 @@ type Options struct {
 	Name    string                           // of the protocol, for the log
 	Pending int                              // at most so many connections that have proved nothing; 0: 128
 	Allows  func(local netip.Addr) bool      // whether connections to this address of ours are accepted; nil: all are
+	Waits   func() bool                      // whether a connection waits to be accepted; nil: one may
 	Accept  func(net.Conn) (*Session, error) // a Handshaker's, after what the caller has to do first
 	Serve   func(*Session)                   // owns the session; Close closes its connection and waits for it
 	Log     func(msg string, args ...any)    // gets whole sentences
@@ -108,11 +109,14 @@ func (a *Acceptor) accept() {
 			return
 		case errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EINTR):
 		default:
-			// Mostly there are no descriptors left. Pending connections may have them.
+			// Mostly there are no descriptors left. Pending connections may have them. The kernel says so also when no
+			// connection waits: then none has to go.
 			if pause == 0 {
 				a.noteStuck(err)
 			}
-			a.makeRoom()
+			if a.opt.Waits == nil || a.opt.Waits() {
+				a.makeRoom()
+			}
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(pause):

@@ -364,6 +364,41 @@ func TestNoDescriptors(t *testing.T) {
 	}
 }
 
+// starved accepts one connection for each descriptor that it has.
+type starved struct {
+	*net.TCPListener
+	left, asked atomic.Int32
+}
+
+func (s *starved) Accept() (net.Conn, error) {
+	s.asked.Add(1)
+	if s.left.Add(-1) < 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return s.TCPListener.Accept()
+}
+
+// Without a free descriptor no connection is closed to make room, unless there is one to make room for.
+func TestNoDescriptorsNoneWaits(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waits atomic.Bool
+	s := &starved{TCPListener: ln.(*net.TCPListener)}
+	s.left.Store(1)
+	l := openOn(t, s, rank(2, within(time.Hour)), func(o *Options) { o.Waits = waits.Load })
+	l.intruder(t)
+	proc.Eventually(t, "many looks for another one", func() bool { return s.asked.Load() > 6 })
+	if n := l.pendingNow(); n != 1 || l.Refused() != 0 {
+		t.Errorf("%d pending, %d refused, and none waits: %s", n, l.Refused(), l.logged())
+	}
+	waits.Store(true)
+	proc.Eventually(t, "room for the next", func() bool { return l.failed[crowded].Load() == 1 })
+	s.left.Store(1 << 20)
+	l.letsIn(t)
+}
+
 // The acceptor is closed while some connections are pending and one is served.
 func TestClose(t *testing.T) {
 	limit := within(time.Hour) // so that only Close can end it
