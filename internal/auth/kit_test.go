@@ -13,7 +13,7 @@ import (
 )
 
 // hang is when a test is given up. It says nothing about speed.
-const hang = 30 * time.Second
+const hang = time.Minute
 
 func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
 

@@ -18,7 +18,7 @@ import (
 // patience is the limit of a wait, after which a test fails; pause is how long a test waits for something that must not
 // happen.
 const (
-	patience = 30 * time.Second
+	patience = time.Minute
 	pause    = 20 * time.Millisecond
 )
 

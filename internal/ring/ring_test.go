@@ -463,7 +463,7 @@ func TestTwoGoroutines(t *testing.T) {
 }
 
 // patience is the limit of a step, after which a test fails.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func produce(p *Producer, g Geometry, n uint64, doorbell chan<- struct{}) error {
 	rng := rand.New(rand.NewPCG(n, 2))

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is the limit of a wait, after which a test fails.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // TestMain makes sure that no test leaves a goroutine or a descriptor.
 func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }

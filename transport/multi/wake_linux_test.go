@@ -71,14 +71,17 @@ func (r *twoLinks) next(thread bool) (transport.Packet, error) {
 // Packets come on either device in turn while the receiver sleeps: no wake-up is lost. Both sides sleep, so each
 // depends on the one before.
 func TestNoWakeUpIsLost(t *testing.T) {
-	const rounds = 2000
+	rounds := int32(2000)
+	if testing.Short() {
+		rounds = 200
+	}
 	for _, thread := range [][2]bool{{true, true}, {false, false}, {true, false}} {
 		t.Run(fmt.Sprint(thread), func(t *testing.T) {
 			ranks := twoRanks(t)
 			var wg sync.WaitGroup
 			for rank, r := range ranks {
 				wg.Go(func() {
-					for i := range int32(rounds) {
+					for i := range rounds {
 						by := int(i*7919%13) % 2
 						if rank == 0 {
 							r.send(t, by, i, 0)

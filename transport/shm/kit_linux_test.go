@@ -21,7 +21,7 @@ import (
 )
 
 // patience is the limit of a wait, after which a test fails.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // roles are what the test binary can be in a process of its own.
 var roles = map[string]func() error{}

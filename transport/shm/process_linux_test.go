@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -153,6 +154,10 @@ func withoutReadv() error {
 // streamOver sends fragments of all sizes and checks what arrives, without ever going to sleep.
 func streamOver(l transport.Link, b *Device) error {
 	rng := rand.New(rand.NewPCG(1, 1))
+	pattern := make([]byte, 1<<20) // FragMax may grow
+	for i := range pattern {
+		pattern[i] = byte(i)
+	}
 	var sent [][]byte
 	pkts := make([]transport.Packet, 4)
 	next := 0
@@ -167,15 +172,12 @@ func streamOver(l transport.Link, b *Device) error {
 		return nil
 	}
 	for i := range 3000 {
-		f := make([]byte, 1+rng.IntN(l.Caps().FragMax))
-		for j := range f {
-			f[j] = byte(i + j)
-		}
+		f := pattern[i%256:][:1+rng.IntN(l.Caps().FragMax)]
 		sent = append(sent, f)
-		for tries := 0; !l.TrySend(&wire.Header{Kind: wire.Data, Addr: uint64(i)}, f); tries++ {
+		for limit := time.Now().Add(patience); !l.TrySend(&wire.Header{Kind: wire.Data, Addr: uint64(i)}, f); {
 			f = f[:min(len(f), l.Caps().FragMax)]
 			sent[i] = f
-			if tries > 10_000_000 {
+			if time.Now().After(limit) {
 				return fmt.Errorf("no room for fragment %d of %d bytes; %d have been taken out", i, len(f), next)
 			}
 			if err := poll(); err != nil {
@@ -246,7 +248,11 @@ func TestNothingIsLeft(t *testing.T) {
 	watchdog(t)
 	files, mappings := held(t)
 	named := true
-	for rounds := 0; rounds < 3 || named && rounds < 50; rounds++ { // in some round no other process makes names
+	least := 3
+	if testing.Short() {
+		least = 1
+	}
+	for rounds := 0; rounds < least || named && rounds < 50; rounds++ { // in some round no other process makes names
 		before := names(t)
 		var ds []*Device
 		for rank := range 5 {
@@ -341,7 +347,11 @@ func TestManyRings(t *testing.T) {
 		}
 		d.in = d.in[:0]
 	}
-	for range 40_000 {
+	packets := 40_000
+	if testing.Short() {
+		packets = 10_000
+	}
+	for range packets {
 		i := rng.IntN(peers)
 		if rng.IntN(20) < 10 {
 			i = rng.IntN(3) // some send more
@@ -378,7 +388,10 @@ func TestManyFloods(t *testing.T) {
 	for i := range links {
 		links[i] = open(t, Options{Rank: i + 1, Size: peers + 1, Local: 100}).link(d)
 	}
-	got := make([]int, peers)
+	got, each := make([]int, peers), 100
+	if testing.Short() {
+		each = 20
+	}
 	d.until("every peer's turn", func() bool {
 		for _, p := range d.in {
 			got[p.Peer-1]++
@@ -388,7 +401,7 @@ func TestManyFloods(t *testing.T) {
 			for l.TrySend(&wire.Header{Kind: wire.Eager}, nil) {
 			}
 		}
-		return slices.Min(got) > 100
+		return slices.Min(got) > each
 	})
 }
 

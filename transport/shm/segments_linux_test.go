@@ -21,10 +21,14 @@ func (s *segments) mappings() int {
 	return len(s.theirs)
 }
 
-// allocMany allocates more segments than a socket holds messages.
+// allocMany allocates more segments than the socket of a link that is narrow holds messages.
 func allocMany(t *testing.T, d *end) (all [][]byte) {
 	t.Helper()
-	for range 1000 {
+	n := 1000
+	if testing.Short() {
+		n = 250
+	}
+	for range n {
 		mem, err := d.alloc(4096)
 		if err != nil {
 			t.Fatal(err)
@@ -34,12 +38,21 @@ func allocMany(t *testing.T, d *end) (all [][]byte) {
 	return all
 }
 
+// narrow makes the socket over which a link announces segments hold few messages.
+func (l *link) narrow(t *testing.T) {
+	t.Helper()
+	if err := l.conn.SetWriteBuffer(32 << 10); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Two ranks free what they share at the same time: neither waits for the other, and all of it is unmapped.
 func TestFreeAtOnce(t *testing.T) {
 	watchdog(t)
 	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
 	var all [2][][]byte
 	for i, l := range []*link{a.link(b), b.link(a)} {
+		l.narrow(t)
 		all[i] = allocMany(t, []*end{a, b}[i])
 		for _, mem := range all[i] {
 			proc.Eventually(t, "the announcement", func() bool {
@@ -85,6 +98,7 @@ func TestSegmentsAndStoppedPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, keys := tl.(*link), 0
+	l.narrow(t)
 	all := allocMany(t, d)
 	for _, mem := range all {
 		_, key, ok := l.register(transport.HostMem(mem), transport.Readable)

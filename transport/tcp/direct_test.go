@@ -56,6 +56,7 @@ func TestBlockedBesidesDirect(t *testing.T) {
 // Twice as many peers as the set reports at once send without end: each has its turn.
 func TestManyFloods(t *testing.T) {
 	const peers = 2 * maxEvents
+	const burst = 50 // more than the receiver takes of each meanwhile, so that each has always something
 	a := newDevice(t, 0, peers+1)
 	defer a.Close()
 	var links []transport.Link
@@ -73,7 +74,8 @@ func TestManyFloods(t *testing.T) {
 	pkts := make([]transport.Packet, 16)
 	for limit := time.Now().Add(hang); slices.Min(got) < 50; {
 		for i, l := range links {
-			for l.TrySend(&wire.Header{Kind: wire.Eager}, payload) {
+			for range burst {
+				l.TrySend(&wire.Header{Kind: wire.Eager}, payload)
 			}
 			devices[i].Poll(pkts)
 		}

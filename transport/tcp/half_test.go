@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
@@ -128,7 +130,8 @@ func TestReaderAway(t *testing.T) {
 				payload := make([]byte, size)
 				taken, most := 0, 0
 				c := l.(*link).s.conn.Load()
-				for refused := 0; refused < 3; { // also what the flush timer makes room for
+				unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10) // or it takes millions of frames
+				for refused := 0; refused < 3; {                                  // also what the flush timer makes room for
 					if l.TrySend(&wire.Header{Kind: wire.Eager, Tag: int32(taken)}, payload) {
 						taken++
 					} else {

@@ -31,6 +31,7 @@ func portOf(t *testing.T, d *Device) string {
 func TestIntruders(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprint("TLS ", secure), func(t *testing.T) {
+			t.Parallel()
 			const size = 64
 			d := newDevice(t, 0, size, func(o *Options) { o.TLS, o.handshakeLimit = secure, time.Second })
 			defer d.Close()

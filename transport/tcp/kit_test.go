@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 const testSecret = "the secret of this test, 32 bytes"
 
 // hang is when a test is given up. It says nothing about speed.
-const hang = 30 * time.Second
+const hang = time.Minute
 
 func secret(text string) func() ([]byte, error) {
 	return func() ([]byte, error) { return []byte(text), nil }

@@ -51,6 +51,7 @@ func stopped() error {
 func TestStopped(t *testing.T) {
 	for _, secure := range []string{"", "1"} {
 		t.Run("acceptor TLS="+secure, func(t *testing.T) {
+			t.Parallel()
 			d := newDevice(t, 0, 2, hasty, func(o *Options) { o.TLS = secure != "" })
 			defer d.Close()
 			p := proc.Start(t, "stopped", "TLS="+secure)
@@ -67,6 +68,7 @@ func TestStopped(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("dialler TLS=%s after its %s", secure, message), func(t *testing.T) {
+				t.Parallel()
 				d := newDevice(t, 0, 2, hasty, func(o *Options) { o.TLS = secure != "" })
 				defer d.Close()
 				p := proc.Start(t, "stopped", "TLS="+secure)

@@ -17,7 +17,7 @@ import (
 
 // connectBothWaysAtOnce: neither waits for the other.
 func connectBothWaysAtOnce(f *fixture) {
-	for range 10 {
+	for range f.few(10, 3) {
 		a, b := f.pair()
 		f.drive(func() error { return a.connect(b) }, func() error { return b.connect(a) })
 		for _, p := range []struct{ from, to *end }{{a, b}, {b, a}} {
@@ -368,7 +368,7 @@ func closeLeavesNothing(f *fixture) {
 		f.close(b)
 	}
 	cycle() // what is made once per process is made now
-	const cycles = 10
+	cycles := f.few(10, 3)
 	before := leak.Take()
 	for range cycles {
 		cycle()

@@ -311,12 +311,13 @@ func payloadUntilNextPoll(f *fixture) {
 	a, b := f.linked()
 	c := a.link.Caps()
 	pkts := make([]transport.Packet, 8)
+	most := uint64(f.few(300, 60))
 	for round := range uint64(max(5, f.rounds(20))) {
 		size := []int{1, 64, 200, min(c.EagerMax, 4096), c.FragMax}[round%5]
 		h := wire.Header{Kind: wire.Data, Addr: round}
 		sent, body := uint64(0), pattern(size, round<<32)
 		flood := func() {
-			for refused := 0; refused < 20 && sent < 300; {
+			for refused := 0; refused < 20 && sent < most; {
 				if a.link.TrySend(&h, body) {
 					sent++
 					body = pattern(size, round<<32+sent)
@@ -333,7 +334,7 @@ func payloadUntilNextPoll(f *fixture) {
 			if len(got) == 0 && c.late() {
 				f.Fatalf("round %d: %d of %d packets arrived", round, seen, sent)
 			}
-			if sent < 150 {
+			if sent < most/2 {
 				flood() // into the room that the previous poll gave back
 			}
 			for i, p := range got {
@@ -371,7 +372,7 @@ func full(e *end, s *stream) (took int, refused wire.Header, body []byte, err er
 func refusalTakesNothing(f *fixture) {
 	a, b := f.linked()
 	out, in := newStream(3, a.link.Caps()), newStream(3, a.link.Caps())
-	for range 5 {
+	for range f.few(5, 2) {
 		took, h, body, err := full(a, out)
 		f.must(err)
 		for refused := 0; refused < 10; refused++ {

@@ -38,15 +38,25 @@ func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 func Leaves(packets int) Option { return func(s *suite) { s.leaves = packets } }
 
 // Brief: a tenth of the rounds, for the second and further configurations of one transport. With -short the first has a
-// tenth of the rounds too, and the others a fiftieth.
+// twentieth of the rounds, and the others a fiftieth.
 func Brief() Option { return func(s *suite) { s.brief = true } }
 
 func (s *suite) rounds(n int) int {
 	switch {
 	case s.brief && testing.Short():
 		return n / 50
-	case s.brief || testing.Short():
+	case testing.Short():
+		return n / 20
+	case s.brief:
 		return n / 10
+	}
+	return n
+}
+
+// few is n, or with -short so many: of what is not a number of rounds.
+func (s *suite) few(n, short int) int {
+	if testing.Short() {
+		return short
 	}
 	return n
 }
@@ -210,7 +220,7 @@ func (s *suite) look(t *testing.T) {
 
 // patience is how long anything may take before the suite says that it will not happen. Where there are many steps each
 // has that time: a machine that is slow is no failure.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // fixture is one rule being tested.
 type fixture struct {

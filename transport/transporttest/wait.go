@@ -172,7 +172,7 @@ func within(f *fixture, done <-chan struct{}, what string) {
 // urgentNotWokenByPlain watches many Parks for a moment each: one may end early for no reason, most may not.
 func urgentNotWokenByPlain(f *fixture) {
 	a, b := f.linked()
-	const rounds = 20
+	rounds := f.few(20, 10)
 	early := 0
 	for range rounds {
 		f.arm(b, transport.Urgent, false)
@@ -201,7 +201,7 @@ func urgentNotWokenByPlain(f *fixture) {
 // urgentWokenByUrgent: the urgent packet ends Park though plain ones are in front of it, and nothing is lost.
 func urgentWokenByUrgent(f *fixture) {
 	a, b := f.linked()
-	for round := range uint64(300) {
+	for round := range uint64(f.few(300, 30)) {
 		f.arm(b, transport.Urgent, false)
 		done := parked(b, false)
 		plain := round % 3
@@ -226,7 +226,7 @@ func urgentBehindFull(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, b)
 	out, in := newStream(9, a.link.Caps()), newStream(9, a.link.Caps())
-	for range 3 {
+	for range f.few(3, 1) {
 		f.arm(b, transport.Urgent, false)
 		took, h, body, err := full(a, out)
 		f.must(err)
