@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,6 +169,9 @@ func (c *Client) exchange(ctx context.Context, want string, l line) (line, error
 	if c.broken != nil {
 		return line{}, c.broken
 	}
+	if ctx.Err() != nil {
+		return line{}, context.Cause(ctx)
+	}
 	out, err := l.encode()
 	if err != nil {
 		return line{}, err
@@ -227,13 +231,17 @@ func (c *Client) check(want string, reply line) (line, error) {
 	return reply, nil
 }
 
-// write sends one whole line.
+// write sends one whole line. If the context's time is over first, the error says so.
 func (c *Client) write(ctx context.Context, b []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	limit, _ := ctx.Deadline() // zero: none
+	limit, has := ctx.Deadline() // zero: none
 	c.conn.SetWriteDeadline(limit)
 	_, err := c.conn.Write(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) && has && !time.Now().Before(limit) { // or it was Abort's
+		<-ctx.Done()
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
 	return err
 }
 

@@ -180,14 +180,47 @@ func TestBadReplies(t *testing.T) {
 	}
 }
 
+// Whether the time is over before the request is sent or while it is under way, the error says what was over.
 func TestJoinDeadline(t *testing.T) {
-	_, b := sockets(t)
-	env := rankEnv(t, b, 0, 2, "")
+	for _, limit := range []time.Duration{0, 30 * time.Millisecond} {
+		_, b := sockets(t)
+		env := rankEnv(t, b, 0, 2, "")
+		over := errors.New("not within the time")
+		ctx, cancel := context.WithTimeoutCause(context.Background(), limit, over)
+		defer cancel()
+		c, err := join(ctx, from(env))
+		if c != nil || !errors.Is(err, over) || !strings.Contains(err.Error(), "init") {
+			t.Errorf("a launcher that says nothing for %v: %v", limit, err)
+		}
+	}
+}
+
+// A launcher that does not read, until the time is over.
+func TestWriteDeadline(t *testing.T) {
+	near, far := net.Pipe() // which holds no byte
+	defer far.Close()
+	c := newClient(near, 0, 1)
+	c.start()
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
-	c, err := join(ctx, from(env))
-	if c != nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "init") {
-		t.Errorf("a launcher that says nothing: %v", err)
+	if err := c.Put(ctx, "k", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+// A request whose context has ended is not sent, and breaks nothing.
+func TestContextEndedBefore(t *testing.T) {
+	_, clients := world(t, 1, false, Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	for range 20 { // of which some find the wire free
+		if err := clients[0].Put(ctx, "k", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	if err := clients[0].Put(t.Context(), "k", nil); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -391,7 +424,7 @@ func TestLostWhileWaiting(t *testing.T) {
 		if !errors.Is(err, ErrLost) {
 			t.Errorf("Fence: %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(hang):
 		t.Error("Fence hangs after the launcher's end")
 	}
 }
@@ -473,7 +506,7 @@ func FuzzClient(f *testing.F) {
 		}()
 		c := newClient(near, 0, 2)
 		c.start()
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), hang)
 		defer cancel()
 		if err := c.handshake(ctx, from(map[string]string{EnvJob: "k"})); err == nil {
 			c.Put(ctx, "a", make([]byte, 3000))

@@ -95,12 +95,15 @@ func world(t testing.TB, size int, tcp bool, o Options) (*Server, []*Client) {
 	return s, clients
 }
 
+// hang is after how long what does not come is missing.
+const hang = time.Minute
+
 func within(t testing.TB, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(30 * time.Second):
-		t.Errorf("waited 30 s for %s", what)
+	case <-time.After(hang):
+		t.Errorf("waited %v for %s", hang, what)
 	}
 }
 
@@ -109,8 +112,8 @@ func nextEvent(t testing.TB, s *Server) Event {
 	select {
 	case e := <-s.Events():
 		return e
-	case <-time.After(30 * time.Second):
-		t.Fatal("no event within 30 s")
+	case <-time.After(hang):
+		t.Fatalf("no event within %v", hang)
 		return Event{}
 	}
 }
