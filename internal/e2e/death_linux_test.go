@@ -181,12 +181,14 @@ func peerDies(_ context.Context, w *mpi.Comm) error {
 // others half a second after a death. On a slow machine the survivor may be killed before it prints anything, or the
 // death be known too late to be the cause: then the job is run again.
 func TestPeerDies(t *testing.T) {
+	t.Parallel()
 	for name := range ways {
 		for _, role := range []string{"peer dies", "peer dies without readv"} {
 			if role != "peer dies" && !strings.Contains(name, "sender") && !strings.Contains(name, "receiver") {
 				continue // the scheme does not matter
 			}
 			t.Run(name+"/"+role, func(t *testing.T) {
+				t.Parallel()
 				j := startAgain(t, spec{n: 2, role: role, args: []string{name}}, 10, func(j *job) bool {
 					return j.count(`^rank 0 survives`) > 0 && j.cmd.ProcessState.ExitCode() == 128+9
 				})

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -52,6 +51,7 @@ func withoutReadv(name string, body func(ctx context.Context, w *mpi.Comm) error
 
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
+	proc.Parallel(4)
 	os.Exit(softhca.Main(m))
 }
 
@@ -84,9 +84,6 @@ type job struct {
 	ended    time.Time
 }
 
-// running counts the jobs that have been started and not been waited for.
-var running atomic.Int32
-
 // start starts a job, which ends with the test at the latest, however that ends.
 func start(t *testing.T, s spec) *job {
 	t.Helper()
@@ -100,7 +97,7 @@ func start(t *testing.T, s spec) *job {
 	case s.hydra:
 		j.launcher, j.patient = proc.RequireProgram(t, "mpiexec.hydra", "mpich"), true
 	default:
-		j.launcher = proc.Gorun(t)
+		j.launcher = proc.Alias(t, proc.Gorun(t))
 	}
 	j.cmd = exec.Command(j.launcher, append(args, s.args...)...)
 	for _, kv := range os.Environ() {
@@ -120,7 +117,6 @@ func start(t *testing.T, s spec) *job {
 	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	running.Add(1)
 	t.Cleanup(j.kill)
 	return j
 }
@@ -168,7 +164,6 @@ func (j *job) end() {
 		watchdog := time.AfterFunc(patience, j.dump)
 		j.failed = j.cmd.Wait()
 		j.ended = time.Now()
-		running.Add(-1)
 		if !watchdog.Stop() {
 			j.t.Errorf("the job did not end within %v; goroutines of its ranks below", patience)
 		}
@@ -216,14 +211,10 @@ func (j *job) kill() {
 }
 
 // processes lists those of the job that live. gorun's cleaner has nothing of the job's in its environment, but is the
-// same program. Where several jobs run at once the last to end looks for it.
+// same program, which has a path of its own for each job.
 func (j *job) processes() []proc.Info {
-	cleaners := !j.bare && !j.patient && running.Load() == 0
 	return proc.List(func(p proc.Info) bool {
-		env := p.Env()
-		marked := func(kv string) bool { return strings.HasPrefix(kv, markVar) }
-		return slices.Contains(env, markVar+"="+j.mark) ||
-			cleaners && p.Exe() == j.launcher && !slices.ContainsFunc(env, marked)
+		return slices.Contains(p.Env(), markVar+"="+j.mark) || !j.bare && !j.patient && p.Exe() == j.launcher
 	})
 }
 

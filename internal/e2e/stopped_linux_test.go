@@ -19,10 +19,6 @@ func init() {
 	role("stopped", func(_ context.Context, w *mpi.Comm) error {
 		b := make([]byte, large)
 		if w.Rank() == 1 {
-			wake := fmt.Sprintf("sleep 2; kill -CONT %d", os.Getpid())
-			if err := exec.Command("sh", "-c", wake).Start(); err != nil {
-				return err
-			}
 			if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 				return err
 			}
@@ -32,8 +28,14 @@ func init() {
 			return verify(b, 0)
 		}
 		mark := markVar + "=" + os.Getenv(markVar)
-		for len(proc.List(func(p proc.Info) bool { return p.State == "T" && slices.Contains(p.Env(), mark) })) == 0 {
+		var stopped []proc.Info
+		for len(stopped) == 0 {
 			time.Sleep(time.Millisecond)
+			stopped = proc.List(func(p proc.Info) bool { return p.State == "T" && slices.Contains(p.Env(), mark) })
+		}
+		wake := fmt.Sprintf("sleep 2; kill -CONT %d", stopped[0].PID)
+		if err := exec.Command("sh", "-c", wake).Start(); err != nil {
+			return err
 		}
 		pattern(b, 0)
 		return mpi.Send(w, b, 1, 0)
@@ -47,10 +49,15 @@ func stoppedAtFirstContact(t *testing.T, env ...string) {
 
 // A rank that is stopped at first contact, in a debugger for example, gets its messages when it goes on.
 func TestStopped(t *testing.T) {
+	t.Parallel()
 	for _, transport := range []string{"shm", "tcp", "shm,tcp"} {
 		t.Run(transport, func(t *testing.T) {
+			t.Parallel()
 			stoppedAtFirstContact(t, "GORUN_TRANSPORTS="+transport)
 		})
 	}
-	t.Run("tcp TLS", func(t *testing.T) { stoppedAtFirstContact(t, "GORUN_TRANSPORTS=tcp", "GORUN_TCP_TLS=1") })
+	t.Run("tcp TLS", func(t *testing.T) {
+		t.Parallel()
+		stoppedAtFirstContact(t, "GORUN_TRANSPORTS=tcp", "GORUN_TCP_TLS=1")
+	})
 }

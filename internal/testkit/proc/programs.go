@@ -1,10 +1,12 @@
 package proc
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -71,6 +73,30 @@ func build(pkg string) (string, error) {
 		return "", fmt.Errorf("building %s: %v\n%s", pkg, err, out)
 	}
 	return path, nil
+}
+
+// Alias gives a program another path for the time of a test, by which its processes are told from others.
+func Alias(tb testing.TB, program string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), filepath.Base(program))
+	if os.Link(program, path) == nil {
+		return path
+	}
+	if out, err := exec.Command("cp", program, path).CombinedOutput(); err != nil { // between two file systems
+		tb.Fatalf("copying %s: %v\n%s", program, err, out)
+	}
+	return path
+}
+
+// Parallel has n tests that call t.Parallel run at once, unless -parallel is given: they wait more than they compute. It
+// is for TestMain.
+func Parallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		flag.Set("test.parallel", strconv.Itoa(n))
+	}
 }
 
 // CheckoutFile returns the path of a file of this checkout, named by its path inside it. The working folder is in the
