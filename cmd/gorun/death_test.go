@@ -15,6 +15,7 @@ import (
 )
 
 func TestGoodEnd(t *testing.T) {
+	t.Parallel()
 	start(t, "-n", "3", "RANK", "join", "fence", "finalize").wait(0)
 	start(t, "-n", "3", "RANK", "exit=0").wait(0) // never joined, so need not call Finalize
 	start(t, "-n", "1", "RANK", "join", "fence", "finalize").wait(0)
@@ -22,6 +23,7 @@ func TestGoodEnd(t *testing.T) {
 
 // Each way to fail: the code, the message, and no process left.
 func TestOneRankFails(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		words string
@@ -43,6 +45,7 @@ func TestOneRankFails(t *testing.T) {
 		{"after finalize", "join fence finalize 1:exit=6 sleep", 6, `rank 1 .* exited with code 6`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			j := start(t, append([]string{"-n", "3", "--bind-to", "none", "RANK"}, strings.Fields(c.words)...)...)
 			j.wait(c.code).took(j.started) // start included
 			if !regexp.MustCompile(`(?m)^gorun: ` + c.say).MatchString(j.err.String()) {
@@ -57,12 +60,14 @@ func TestOneRankFails(t *testing.T) {
 
 // A program that has no handler, as those in C.
 func TestSegmentationFault(t *testing.T) {
+	t.Parallel()
 	start(t, "-n", "2", "sh", "-c", `ulimit -c 0; test $PMI_RANK = 0 && kill -SEGV $$; exec sleep 1000`).wait(139).
 		says("was killed by signal 11 (segmentation fault)")
 }
 
 // A rank's death ends all, even if the ranks ignore SIGTERM; within a second on a machine that is not busy.
 func TestGoneAfterADeath(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "4", "RANK", "join", "deaf", "child", "sleep").ready(4)
 	var victim int
 	proc.Eventually(t, "rank 2", func() bool { victim = j.pidOf(2); return victim > 0 })
@@ -83,10 +88,12 @@ func (j *job) pidOf(rank int) int {
 
 // The code is that of the rank that failed first, whatever the others do about it.
 func TestFirstFailureCounts(t *testing.T) {
+	t.Parallel()
 	start(t, "-n", "3", "RANK", "join", "2:exit=3", "fence", "exit=9").wait(3).says("rank 2")
 }
 
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "3", "--kill-delay", "1m", "RANK", "tell", "exit=0").ready(3)
 	j.cmd.Process.Signal(syscall.SIGINT)
 	j.wait(130)
@@ -96,6 +103,7 @@ func TestInterrupt(t *testing.T) {
 }
 
 func TestInterruptDeaf(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "--kill-delay", "300ms", "RANK", "deaf", "child", "sleep").ready(2)
 	at := time.Now()
 	j.cmd.Process.Signal(syscall.SIGINT)
@@ -106,6 +114,7 @@ func TestInterruptDeaf(t *testing.T) {
 }
 
 func TestInterruptTwice(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "--kill-delay", "1h", "RANK", "deaf", "sleep").ready(2)
 	j.cmd.Process.Signal(syscall.SIGINT)
 	proc.Eventually(t, "the first to be answered",
@@ -116,6 +125,7 @@ func TestInterruptTwice(t *testing.T) {
 }
 
 func TestTerminate(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "--kill-delay", "1m", "RANK", "tell", "exit=0").ready(2)
 	j.cmd.Process.Signal(syscall.SIGTERM)
 	j.wait(143).says("stopped by signal 15")
@@ -125,6 +135,7 @@ func TestTerminate(t *testing.T) {
 }
 
 func TestUserSignal(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "RANK", "tell", "exit=0").ready(2)
 	j.cmd.Process.Signal(syscall.SIGUSR1)
 	j.wait(0)
@@ -135,11 +146,12 @@ func TestUserSignal(t *testing.T) {
 
 // A SIGKILL cannot be caught: the ranks go by the parent-death signal, their children by the cleaner.
 func TestKillGorun(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("the parent-death signal is Linux's")
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "child", "sleep").ready(3)
-	proc.Eventually(t, "the cleaner", func() bool { return len(cleaners()) == 1 }) // it is not there from the first moment
+	proc.Eventually(t, "the cleaner", func() bool { return len(j.cleaners()) == 1 }) // it is not there from the first moment
 	// Between fork and exec a process looks like its parent, and during exec it has no arguments.
 	proc.Eventually(t, "gorun, 3 ranks and 3 children", func() bool { return len(j.processes()) == 3+3+1 })
 	j.cmd.Process.Kill()
@@ -147,17 +159,18 @@ func TestKillGorun(t *testing.T) {
 	j.cmd.Wait()
 	proc.Eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
 	j.took(at)
-	proc.Eventually(t, "the cleaner to be gone", func() bool { return len(cleaners()) == 0 })
+	proc.Eventually(t, "the cleaner to be gone", func() bool { return len(j.cleaners()) == 0 })
 }
 
 // The same without the cleaner: the parent-death signal alone.
 func TestKillGorunWithoutCleaner(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("the parent-death signal is Linux's")
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "sleep").ready(3)
-	proc.Eventually(t, "the cleaner", func() bool { return len(cleaners()) == 1 })
-	for _, p := range cleaners() {
+	proc.Eventually(t, "the cleaner", func() bool { return len(j.cleaners()) == 1 })
+	for _, p := range j.cleaners() {
 		syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 	j.cmd.Process.Kill()
@@ -167,13 +180,14 @@ func TestKillGorunWithoutCleaner(t *testing.T) {
 	j.took(at)
 }
 
-// cleaners finds them by their name: they have nothing of the job's environment.
-func cleaners() []proc.Info {
-	return proc.List(func(p proc.Info) bool { return slices.Equal(p.Args(), []string{os.Args[0], cleanerWord}) })
+// cleaners finds the job's cleaner by its name: it has nothing of the job's environment.
+func (j *job) cleaners() []proc.Info {
+	return proc.List(func(p proc.Info) bool { return slices.Equal(p.Args(), []string{j.gorun, cleanerWord}) })
 }
 
 // What ranks leave behind after a good end is killed too, in any session, and delays nothing.
 func TestLeftovers(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "RANK", "child", "daemon", "print=bye")
 	j.wait(0).took(j.started)
 	if n := strings.Count(j.out.String(), "bye\n"); n != 2 {
@@ -183,6 +197,7 @@ func TestLeftovers(t *testing.T) {
 
 // The last lines of what a wrapper left running in its group are waited for.
 func TestLateOutput(t *testing.T) {
+	t.Parallel()
 	// It is waited for half a second only, in which a slow machine may not get that far.
 	for range 10 {
 		j := start(t, "-n", "2", "sh", "-c", "(sleep 0.1; echo late) & echo early").wait(0)
@@ -197,6 +212,7 @@ func TestLateOutput(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
+	t.Parallel()
 	// On a slow machine the ranks may not sleep by then, or not have written all within the two seconds that they have.
 	for i, limit := range []string{"700ms", "3s", "10s", "10s", "10s"} {
 		j := start(t, "-n", "3", "--timeout", limit, "RANK", "sleep")
@@ -219,6 +235,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestCannotStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	notProgram := dir + "/noexec"
 	os.WriteFile(notProgram, []byte("#!/no/such/interpreter\n"), 0o755)
@@ -235,5 +252,6 @@ func TestCannotStart(t *testing.T) {
 
 // Nonsense on a control socket is reported as such, and not as the end of the rank.
 func TestGarbageOnControlSocket(t *testing.T) {
+	t.Parallel()
 	start(t, "-n", "2", "sh", "-c", "echo hello >&3; exit 0").wait(0).says("spoke no PMI-1")
 }

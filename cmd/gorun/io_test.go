@@ -21,6 +21,7 @@ func sorted(s string) string {
 
 // Lines that the ranks write in pieces come out whole, once, in order for each rank.
 func TestWholeLines(t *testing.T) {
+	t.Parallel()
 	for _, tag := range []bool{false, true} {
 		const n, lines = 4, 500
 		args := []string{"-n", fmt.Sprint(n), "RANK", fmt.Sprintf("flood=%d", lines)}
@@ -71,6 +72,7 @@ func dropMessages(s string) string {
 }
 
 func TestTagsWithoutNewline(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "--tag-output", "RANK", "prompt=half", "0:prompt= more")
 	j.wait(0)
 	if got := sorted(j.out.String()); got != "[0] half more\n[1] half\n" {
@@ -81,6 +83,7 @@ func TestTagsWithoutNewline(t *testing.T) {
 
 // A prompt is seen while its rank waits for the answer.
 func TestPrompt(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "RANK", "0:prompt=name? ", "sleep0")
 	j.wait(99)
 	j = prepare(t, "-n", "2", "RANK", "0:prompt=name? ", "0:line")
@@ -95,6 +98,7 @@ func TestPrompt(t *testing.T) {
 }
 
 func TestStdin(t *testing.T) {
+	t.Parallel()
 	const text = "one\ntwo\n"
 	for _, c := range []struct {
 		args string
@@ -133,6 +137,7 @@ func TestStdin(t *testing.T) {
 
 // A rank that does not read its input keeps no other from it, and gets all of it when it does read.
 func TestStdinSlowRank(t *testing.T) {
+	t.Parallel()
 	const size = 4 << 20 // many times what a pipe holds
 	flag := filepath.Join(t.TempDir(), "read")
 	j := prepare(t, "-n", "3", "--stdin", "all", "sh", "-c",
@@ -152,6 +157,7 @@ func TestStdinSlowRank(t *testing.T) {
 
 // Where no rank reads, gorun neither waits for input nor takes what is there.
 func TestStdinIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +182,7 @@ func TestStdinIsLeftAlone(t *testing.T) {
 }
 
 func TestNoStdin(t *testing.T) {
+	t.Parallel()
 	j := prepare(t, "-n", "2", "sh", "-c", "cat; echo end")
 	j.cmd.Args = append([]string{"sh", "-c", `exec "$0" "$@" <&-`, j.cmd.Path}, j.cmd.Args[1:]...)
 	j.cmd.Path = "/bin/sh"
@@ -183,8 +190,10 @@ func TestNoStdin(t *testing.T) {
 }
 
 func TestOutputDir(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "out")
-	start(t, "-n", "3", "--output-dir", dir, "RANK", "print=hello", "1:complain=ouch", "1:exit=3").wait(3).prints("")
+	start(t, "-n", "3", "--output-dir", dir, "RANK", "join", "print=hello", "1:complain=ouch", "fence", "1:exit=3",
+		"finalize").wait(3).prints("")
 	for name, want := range map[string]string{
 		"rank.0.out": "hello\n", "rank.1.out": "hello\n", "rank.2.out": "hello\n",
 		"rank.0.err": "", "rank.1.err": "ouch\n",
@@ -198,6 +207,7 @@ func TestOutputDir(t *testing.T) {
 
 // A line without end does not fill the memory, and arrives in full.
 func TestEndlessLine(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "--stdin", "none", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' "+`"$PMI_RANK"`)
 	j.wait(0)
 	n0, n1 := strings.Count(j.out.String(), "0"), strings.Count(j.out.String(), "1")
@@ -208,11 +218,17 @@ func TestEndlessLine(t *testing.T) {
 
 // An error that all ranks write alike is shown once, with the ranks.
 func TestSameError(t *testing.T) {
+	t.Parallel()
 	const text = "Init: a bad setting\nand what to do\n"
 	said := regexp.MustCompile(`(?m)^gorun: ranks \S+ wrote the same to standard error as rank \d$`)
+	// meet is a command of a shell: the ranks go on when all have come so far.
+	meet := func() string {
+		return fmt.Sprintf(`touch %[1]s/$PMI_RANK; until test -e %[1]s/0 -a -e %[1]s/1 -a -e %[1]s/2 -a -e %[1]s/3; `+
+			`do sleep 0.01; done; `, t.TempDir())
+	}
 	for _, tag := range []bool{false, true} {
 		for try := range 10 { // a rank that is held up between its words and its end is shown after all
-			args := []string{"-n", "4", "sh", "-c", "sleep 0.2; printf '" + text + "' >&2; exit 3"}
+			args := []string{"-n", "4", "sh", "-c", meet() + "printf '" + text + "' >&2; exit 3"}
 			if tag {
 				args = append([]string{"-l"}, args...)
 			}
@@ -229,10 +245,10 @@ func TestSameError(t *testing.T) {
 			}
 		}
 	}
-	// What differs in the end is shown in full. Ranks that have not started by then do not.
-	j := start(t, "-n", "4", "sh", "-c", "sleep 0.2; echo same >&2; echo rank $PMI_RANK >&2; exit 3").wait(3)
+	// What differs in the end is shown in full.
+	j := start(t, "-n", "4", "sh", "-c", "echo same >&2; echo rank $PMI_RANK >&2; "+meet()+"exit 3").wait(3)
 	all := j.err.String()
-	if n := strings.Count(all, "same\n"); n == 0 || n != strings.Count(all, "\nrank ") || said.MatchString(all) {
+	if n := strings.Count(all, "same\n"); n != 4 || n != strings.Count(all, "\nrank ") || said.MatchString(all) {
 		t.Errorf("shown %d times:\n%s", n, all)
 	}
 	// So is everything of a job that does not fail, in the order of each rank.

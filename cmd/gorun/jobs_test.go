@@ -20,6 +20,7 @@ import (
 )
 
 func TestMPMD(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	j := start(t, "-l", "-n", "1", "RANK", "print=a", "env=X", ":", "-n", "2", "-x", "X=b c", "-wdir", dir, "RANK",
 		"env=X", "pwd", ":", "sh", "-c", "echo $PMI_RANK of $PMI_SIZE")
@@ -37,6 +38,7 @@ func TestMPMD(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
+	t.Parallel()
 	j := prepare(t, "-n", "2", "-x", "FROM_HERE", "-x", "NOT_SET", "-genv", "GENV", "a b", "-x", "OMPI_KEPT=1", "sh",
 		"-c", "test $PMI_RANK = 0 && env")
 	j.cmd.Env = append(j.cmd.Env, "FROM_HERE=here", "PMI_SIZE=99", "PMI_PORT=x:1", "PMI_ID=3", "PMIX_RANK=7",
@@ -73,6 +75,7 @@ func TestEnvironment(t *testing.T) {
 
 // The job's secret is in no environment, command line or log.
 func TestSecretIsNotShown(t *testing.T) {
+	t.Parallel()
 	j := prepare(t, "-n", "2", "RANK", "join", "fence", "finalize")
 	j.cmd.Env = append(j.cmd.Env, "GORUN_LOG=trace")
 	j.start().wait(0).says("rank started")
@@ -82,6 +85,7 @@ func TestSecretIsNotShown(t *testing.T) {
 }
 
 func TestBinding(t *testing.T) {
+	t.Parallel()
 	host := cpuset.Read()
 	n := host.Usable()
 	if runtime.GOOS != "linux" || host.Quota != 0 {
@@ -122,6 +126,7 @@ func TestBinding(t *testing.T) {
 
 // Nothing outside the inherited mask is used.
 func TestInheritedMask(t *testing.T) {
+	t.Parallel()
 	host := cpuset.Read()
 	if runtime.GOOS != "linux" || len(host.CPUs) < 2 {
 		t.Skip("needs Linux and two CPUs")
@@ -159,6 +164,7 @@ func main() { fmt.Println("built", os.Args[1:]) }
 `
 
 func TestBuild(t *testing.T) {
+	t.Parallel()
 	dir := module(t, hello)
 	temp := t.TempDir()
 	run := func(args ...string) *job {
@@ -194,6 +200,7 @@ func TestBuild(t *testing.T) {
 
 // Whenever gorun is ended while a build runs, nothing stays in the temporary folder.
 func TestBuildInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		// A package that has to be compiled, and takes its time.
 		var big strings.Builder
@@ -221,12 +228,13 @@ func TestBuildInterrupted(t *testing.T) {
 			left, _ := os.ReadDir(temp)
 			return len(left) == 0 && len(j.processes()) == 0
 		})
-		proc.Eventually(t, "the cleaner to be gone", func() bool { return len(cleaners()) == 0 })
+		proc.Eventually(t, "the cleaner to be gone", func() bool { return len(j.cleaners()) == 0 })
 	}
 }
 
 // MPICH's programs know nothing of us.
 func TestMPICH(t *testing.T) {
+	t.Parallel()
 	mpicc := proc.RequireProgram(t, "mpicc.mpich", "libmpich-dev")
 	prog := filepath.Join(t.TempDir(), "prog")
 	if out, err := exec.Command(mpicc, "-o", prog, "testdata/mpich.c").CombinedOutput(); err != nil {
@@ -250,6 +258,7 @@ func TestMPICH(t *testing.T) {
 }
 
 func TestUsageErrors(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args string
 		says string
@@ -293,6 +302,7 @@ func TestUsageErrors(t *testing.T) {
 }
 
 func TestFlagsOfOtherLaunchers(t *testing.T) {
+	t.Parallel()
 	start(t, "-np", "1", "--oversubscribe", "--allow-run-as-root", "--map-by", "core", "-genvall", "-wdir=/",
 		"-prepend-rank", "pwd").wait(0).
 		prints("[0] /\n")
@@ -318,6 +328,7 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestDryRun(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "2", "--dry-run", "--bind-to", "none", "sh", "-c", "exit 3", ":", "-n", "1", "--wdir", "/tmp",
 		"-x", "A=b c", "true", "it's")
 	j.wait(0)
@@ -329,6 +340,7 @@ func TestDryRun(t *testing.T) {
 
 // Help, man page and completion know every flag.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	pages := map[string]string{}
 	for name, args := range map[string][]string{
 		"help": {"--help"}, "none": nil, "man": {"man"}, "info": {"info"}, "version": {"--version"},
@@ -370,6 +382,7 @@ func TestPages(t *testing.T) {
 
 // 64 ranks that do nothing: the launcher's own cost stays out of the way.
 func TestManyRanks(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "64", "RANK", "join", "fence", "finalize").wait(0)
 	j.took(j.started)
 }

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(proc.RoleVar) == "rank":
 		os.Exit(rank(os.Args[1:]))
 	default:
+		proc.Parallel(8)
 		os.Exit(m.Run())
 	}
 }
@@ -153,6 +154,7 @@ func flood(me string, n int) {
 type job struct {
 	t        *testing.T
 	cmd      *exec.Cmd
+	gorun    string // the path of its program, which is the cleaner's too
 	mark     string // in the environment of all processes of this job
 	out, err proc.Buffer
 	started  time.Time
@@ -182,8 +184,9 @@ func prepare(t *testing.T, args ...string) *job {
 			full = append(full, "-x", proc.RoleVar+"=rank")
 		}
 	}
-	j := &job{t: t, cmd: exec.Command(self, full...),
+	j := &job{t: t, cmd: exec.Command(proc.Alias(t, self), full...),
 		mark: fmt.Sprintf("%s-%d-%d", t.Name(), os.Getpid(), time.Now().UnixNano())}
+	j.gorun = j.cmd.Path
 	j.cmd.Env = append(os.Environ(), proc.RoleVar+"=gorun", markVar+"="+j.mark)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	// So that a descendant that keeps our pipes is a failure of the test and no hang.
@@ -262,8 +265,8 @@ func (j *job) nothingLeft() {
 	if left := j.processes(); len(left) > 0 {
 		j.t.Errorf("gorun has ended and these live: %v", left)
 	}
-	if n := len(cleaners()); n > 0 {
-		j.t.Errorf("gorun has ended and %d cleaners live", n)
+	if left := j.cleaners(); len(left) > 0 {
+		j.t.Errorf("gorun has ended and its cleaner lives: %v", left)
 	}
 }
 

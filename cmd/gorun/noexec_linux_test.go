@@ -11,6 +11,7 @@ import (
 // Where memory files are not executable unless asked for (vm.memfd_noexec=1), or never (2), a package is built and run
 // all the same, and its ranks have their shared memory.
 func TestMemfdNoexec(t *testing.T) {
+	t.Parallel()
 	const sysctl = "/proc/sys/vm/memfd_noexec"
 	if _, err := os.Stat(sysctl); err != nil {
 		t.Skip("the kernel has no vm.memfd_noexec")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -19,6 +20,7 @@ func threads(pid int) int {
 
 // A rank costs gorun no thread: Go's runtime ends a process with 10,000 of them.
 func TestRanksAreNoThreads(t *testing.T) {
+	t.Parallel()
 	n := many()
 	j := start(t, "-n", fmt.Sprint(n), "sh", "-c", "echo ready; exec sleep 1000").ready(n)
 	if got := threads(j.cmd.Process.Pid); got > n/2 {
@@ -31,6 +33,7 @@ func TestRanksAreNoThreads(t *testing.T) {
 // Processes that a rank leaves without a parent are gorun's children. When they end they do not stay behind as zombies,
 // also where a rank has ended, whose own process stays until the end of the job.
 func TestOrphansAreReaped(t *testing.T) {
+	t.Parallel()
 	for _, rank1 := range []string{"exec sleep 1000", "exit 0"} {
 		j := start(t, "-n", "2", "sh", "-c", `for i in 1 2 3 4 5; do
 			(setsid sh -c 'echo orphan $$; sleep 0.2; exit 3' &)
@@ -51,16 +54,21 @@ func TestOrphansAreReaped(t *testing.T) {
 // sh -c "something & exec gorun ...": what the shell has started is gorun's child, and none of its business, nor is
 // what that has started in its turn.
 func TestChildrenOfTheShellLive(t *testing.T) {
+	t.Parallel()
+	started := filepath.Join(t.TempDir(), "started")
 	j := prepare(t, "-n", "2", "RANK", "daemon", "sleep")
 	j.cmd.Args = append([]string{"sh", "-c", `
 		unset ` + markVar + `
 		sleep 1000 & echo child $!
-		sh -c 'sleep 1001 & echo orphan $!; sleep 0.5' &
+		sh -c 'sleep 1001 & echo orphan $!; until test -e "$0" || ! test -d "${0%/*}"; do sleep 0.05; done' ` + started + ` &
 		export ` + markVar + "=" + j.mark + `
 		exec "$0" "$@"`, j.cmd.Path}, j.cmd.Args[1:]...)
 	j.cmd.Path = "/bin/sh"
 	j.start()
 	j.ready(2)
+	if err := os.WriteFile(started, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var child, orphan int
 	proc.Eventually(t, "the shell's children", func() bool {
 		n, _ := fmt.Sscanf(sorted(j.out.String()), "child %d\norphan %d", &child, &orphan)
@@ -86,11 +94,12 @@ func TestChildrenOfTheShellLive(t *testing.T) {
 
 // A SIGKILL of gorun ends what its ranks have started, in any session.
 func TestKillGorunWithDaemons(t *testing.T) {
+	t.Parallel()
 	j := start(t, "-n", "3", "RANK", "deaf", "daemon", "child", "sleep").ready(3)
-	proc.Eventually(t, "the cleaner", func() bool { return len(cleaners()) == 1 })
+	proc.Eventually(t, "the cleaner", func() bool { return len(j.cleaners()) == 1 })
 	proc.Eventually(t, "gorun, 3 ranks and 6 children", func() bool { return len(j.processes()) == 1+3+6 })
 	j.cmd.Process.Kill()
 	j.cmd.Wait()
 	proc.Eventually(t, "all to be gone", func() bool { return len(j.processes()) == 0 })
-	proc.Eventually(t, "the cleaner to be gone", func() bool { return len(cleaners()) == 0 })
+	proc.Eventually(t, "the cleaner to be gone", func() bool { return len(j.cleaners()) == 0 })
 }

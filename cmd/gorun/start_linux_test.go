@@ -18,6 +18,7 @@ func many() int {
 
 // Ctrl-C while many ranks start: those that run get it, the others do not start, and none is left.
 func TestInterruptManyStarting(t *testing.T) {
+	t.Parallel()
 	n := many()
 	j := start(t, "-n", fmt.Sprint(n), "--kill-delay", "1m", "sh", "-c", "exec sleep 1000")
 	proc.Eventually(t, "some ranks", func() bool { return len(j.processes()) > n/4 })

@@ -78,6 +78,7 @@ func (term *terminal) state(t *testing.T) (*unix.Termios, int) {
 
 // A line that is typed reaches rank 0, and the terminal is left as it was.
 func TestTypedInput(t *testing.T) {
+	t.Parallel()
 	for _, n := range []string{"1", "2"} {
 		term := newTerminal(t)
 		before, flags := term.state(t)
@@ -94,6 +95,7 @@ func TestTypedInput(t *testing.T) {
 }
 
 func TestCtrlC(t *testing.T) {
+	t.Parallel()
 	term := newTerminal(t)
 	j := onTerminal(t, term, "-n", "2", "--kill-delay", "1m", "RANK", "tell", "exit=0")
 	proc.Eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
@@ -104,6 +106,7 @@ func TestCtrlC(t *testing.T) {
 }
 
 func TestColours(t *testing.T) {
+	t.Parallel()
 	term := newTerminal(t)
 	j := prepare(t, "-n", "1", "-l", "RANK", "print=x")
 	j.cmd.Env = append(j.cmd.Env, "TERM=xterm", "NO_COLOR=")
@@ -123,6 +126,7 @@ func TestColours(t *testing.T) {
 
 // Ctrl-Z stops gorun and the ranks; both go on together.
 func TestSuspend(t *testing.T) {
+	t.Parallel()
 	term := newTerminal(t)
 	j := onTerminal(t, term, "-n", "2", "--kill-delay", "1m", "RANK", "tell", "exit=0")
 	proc.Eventually(t, "the ranks", func() bool { return strings.Count(term.shown.String(), "ready") == 2 })
@@ -140,6 +144,7 @@ func TestSuspend(t *testing.T) {
 
 // A rank that the terminal stops, because it is in the background, is named.
 func TestStoppedByTerminal(t *testing.T) {
+	t.Parallel()
 	for _, n := range []string{"1", "2"} {
 		for signal, wants := range map[string]string{"SIGTTOU": "stty -echo </dev/tty", "SIGTTIN": "read x </dev/tty"} {
 			term := newTerminal(t)
