@@ -289,7 +289,7 @@ func TestRequestWaitedTwice(t *testing.T) {
 				is(err, ErrRequest)
 			}
 			misuse()
-			for i := range 100 {
+			for i := range inShort(100, 20) {
 				in, out := make([]int, 1), []int{i}
 				r, s := ok(Irecv(w, in, peer, 2)), ok(Isend(w, out, peer, 2))
 				misuse()

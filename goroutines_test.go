@@ -94,7 +94,7 @@ func TestTenThousandBlockedReceives(t *testing.T) {
 // Many goroutines of every rank, each pair with its own tag, use all verbs at the same time.
 func TestAllVerbsAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
-		n := inShort(8, 3) // of each pair of ranks
+		n := inShort(8, 2) // of each pair of ranks
 		if proc.Race {
 			n = min(n, 4)
 		}

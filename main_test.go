@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -67,13 +68,21 @@ func everywhere(t *testing.T, test func(t *testing.T, run runner)) {
 	if inGuest() {
 		return // what follows does not need a device
 	}
-	for seed := range inShort(4, 2) {
+	for _, seed := range faultySeeds(t.Name()) {
 		t.Run(fmt.Sprintf("faulty-%d", seed), func(t *testing.T) {
-			plan := faulty.Random(int64(seed))
-			faulty.Explain(t, int64(seed), plan)
-			test(t, over(t, misbehaving(int64(seed), plan)))
+			plan := faulty.Random(seed)
+			faulty.Explain(t, seed, plan)
+			test(t, over(t, misbehaving(seed, plan)))
 		})
 	}
+}
+
+// faultySeeds are four, or with -short one of them, which depends on the test.
+func faultySeeds(test string) []int64 {
+	if testing.Short() {
+		return []int64{int64(crc32.ChecksumIEEE([]byte(test)) % 4)}
+	}
+	return []int64{0, 1, 2, 3}
 }
 
 // inGuest: this is a virtual machine with soft-RoCE (scripts/guest), where there is little time.

@@ -43,10 +43,11 @@ func (d *accused) Arm(level transport.Level) bool {
 // A buffer is its caller's again when no peer and no device touches it any more, also if the call has failed while the
 // peer lives: nothing is written to it then, and what is written into it reaches no message.
 func TestBufferAfterFailure(t *testing.T) {
-	const size, page, poison = 8 << 20, 4096, 0xee
+	const page, poison = 4096, 0xee
+	size := inShort(8<<20, 2<<20)
 	everyTransport(t, func(t *testing.T, run runner) {
 		var failed [2]int
-		for round := range inShort(60, 12) {
+		for round := range inShort(60, 8) {
 			rng := rand.New(rand.NewPCG(uint64(round), 1))
 			sends := round % 2 // whether rank 0, which fails the other, sends
 			var d *accused

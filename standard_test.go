@@ -107,7 +107,7 @@ func TestStandardModeLongMessageKeepsItsBuffer(t *testing.T) {
 func TestBufferedModeCompletesAtOnce(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
-			for i, size := range []int{0, short, long, 8 << 20} {
+			for i, size := range []int{0, short, long, inShort(8<<20, 1<<20)} {
 				if w.Rank() == 1 {
 					echoSignals(w, 0)
 					for tag := range 2 {
@@ -157,7 +157,7 @@ func TestReadyMode(t *testing.T) {
 // mode, and whether the receives or the messages are first.
 func TestMessagesOfAPairDoNotOvertake(t *testing.T) {
 	sizes := []int{10, long, 20, 8 << 10, 8<<10 + 1, 5000, 0, 70_000, 1}
-	const n = 90
+	n := inShort(90, 4*len(sizes)) // each size in each mode at least
 	everywhere(t, func(t *testing.T, run runner) {
 		for _, source := range []int{0, AnySource} {
 			for _, first := range []string{"receives", "messages", "neither"} {
@@ -988,7 +988,7 @@ func TestCancelRacesTheMatch(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		run(2, func(w *Comm) {
 			r := newRand(1, uint64(w.Rank()))
-			for i := range 60 {
+			for i := range inShort(60, 24) {
 				size := []int{0, short, long}[i%3]
 				if w.Rank() == 0 {
 					awaitSignal(w, 1)
@@ -1191,7 +1191,7 @@ func TestFreeDropsLateMessages(t *testing.T) {
 			return // the device keeps them
 		}
 		run(2, func(w *Comm) {
-			for range inShort(100, 30) {
+			for range inShort(100, 10) {
 				d := ok(w.Dup())
 				if w.Rank() == 0 {
 					must(d.Free())
@@ -1337,7 +1337,7 @@ func TestMessagesToSelf(t *testing.T) {
 		for _, ranks := range []int{1, 3} {
 			run(ranks, func(w *Comm) {
 				me := w.Rank()
-				for i, size := range []int{0, short, 8 << 10, long, 8 << 20} {
+				for i, size := range []int{0, short, 8 << 10, long, inShort(8<<20, 1<<20)} {
 					buf := make([]byte, size)
 					r := ok(Irecv(w, buf, me, 1)) // posted first
 					must(Ssend(w, message(size, i), me, 1))

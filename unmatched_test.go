@@ -69,9 +69,9 @@ func TestMatchedMessagePassesUnmatched(t *testing.T) {
 				if testing.Short() && k != i%3 {
 					continue
 				}
-				n := 100
+				n := inShort(100, 40)
 				if size == long {
-					n = 30
+					n = inShort(30, 20)
 				}
 				sent := make(computing)
 				run(2, func(w *Comm) {
@@ -184,7 +184,7 @@ func TestMatchedMessagePassesAfterTraffic(t *testing.T) {
 // Very many unmatched messages, received in the reverse order of their tags: one after the other, or all at once, as
 // they come or when all are there. The work does not grow with their number squared: it would not end.
 func TestManyUnmatched(t *testing.T) {
-	for _, c := range []struct{ senders, n int }{{1, inShort(300_000, 20_000)}, {31, inShort(20_000, 500)}} {
+	for _, c := range []struct{ senders, n int }{{1, inShort(300_000, 10_000)}, {31, inShort(20_000, 250)}} {
 		for _, way := range []string{"one by one", "at once", "all there, at once"} {
 			t.Run(fmt.Sprint(c.senders, "x", c.n, " ", way), func(t *testing.T) {
 				over(t)(c.senders+1, func(w *Comm) {

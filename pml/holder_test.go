@@ -33,7 +33,7 @@ func TestAnySourceAfterFailure(t *testing.T) {
 			_, _, found, _ = e0.Iprobe(1, 1, 1, false)
 		}
 		e1.Close(errors.New("gone"))
-		cc, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		cc, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
 		buf := make([]byte, 4)
 		failed := func(what string, err error) {
@@ -145,7 +145,7 @@ func TestCancelIsendrecv(t *testing.T) {
 }
 
 func recvWithin(e *Engine, source int, tag int32, buf []byte) (Status, error) {
-	cc, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	cc, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
 	return e.Recv(cc, 1, source, tag, buf)
 }
@@ -208,7 +208,7 @@ func TestRequestOfAnotherWaiter(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s, and %s meanwhile: %v", name, what, err)
 					}
-				case <-time.After(20 * time.Second):
+				case <-time.After(hangs):
 					t.Fatalf("%s hangs: the request was given to %s", name, what)
 				}
 			}

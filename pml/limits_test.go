@@ -49,10 +49,7 @@ func TestFloodStaysUnderLimit(t *testing.T) {
 	for _, limit := range []int64{1, 50_000, 1 << 20} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			const senders = 3
-			messages := 1000
-			if testing.Short() {
-				messages = 400
-			}
+			messages := inShort(1000, 200)
 			w := newRanks(t, senders+1, Config{UnexpectedMax: limit})
 			// The least that can be granted to every rank, its own included, may be more than the limit.
 			most := max(limit, (senders+1)*eager.MinGrant)

@@ -13,17 +13,9 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// everyNth seed is played: all, or with -short some of all lengths.
-func everyNth() uint64 {
-	if testing.Short() {
-		return 5
-	}
-	return 1
-}
-
 // The schedules of FuzzSchedule, over devices that match tags.
 func TestScheduleOverNIC(t *testing.T) {
-	for seed := uint64(0); seed < 300; seed += everyNth() {
+	for seed := uint64(0); seed < 300; seed += inShort[uint64](1, 10) {
 		p := &play{t: t, draws: draws{randomBytes(seed+1000, 300+int(seed)*5)}, messages: map[*Message]int{}, nics: true}
 		p.run()
 		if t.Failed() {
@@ -43,7 +35,7 @@ func (p *play) nic(rank int) *testNIC {
 
 // The packets of FuzzPackets, through a device that matches tags.
 func TestPacketsOverNIC(t *testing.T) {
-	for seed := uint64(0); seed < 300; seed += everyNth() {
+	for seed := uint64(0); seed < 300; seed += inShort[uint64](1, 10) {
 		a := &attack{t: t, draws: draws{randomBytes(seed+2000, 200+int(seed)*5)}, nic: func(rank int) *testNIC {
 			return &testNIC{limits: nicLimits{Tags: 8, Min: 256}, rng: rand.New(rand.NewPCG(seed, uint64(rank)))}
 		}}
@@ -85,9 +77,9 @@ func results(trace string) (found []string) {
 // matched; and by what has become of a cancel.
 func TestOffloadAgainstModel(t *testing.T) {
 	var all Stats
-	seeds := uint64(1000)
-	if testing.Short() || proc.Race { // which looks for other things
-		seeds = 100
+	seeds := inShort[uint64](1000, 40)
+	if proc.Race { // which looks for other things
+		seeds = min(seeds, 100)
 	}
 	for seed := range seeds {
 		m := &modelled{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 77))}

@@ -81,10 +81,7 @@ func TestTaggedNobodySleepsForEver(t *testing.T) {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.cpus))
 			}
 			engines := newTagged(t, 3, c.busy, c.cfg)
-			rounds := 40
-			if testing.Short() {
-				rounds = 10
-			}
+			rounds := inShort(40, 8)
 			var wg sync.WaitGroup
 			for rank, e := range engines {
 				for g := range 12 {
@@ -146,7 +143,7 @@ func taggedRequests(e *Engine) []*Request {
 // settled waits until the device has begun all that rank 0 has asked for.
 func settled(t *testing.T, e *Engine) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
+	for limit := time.Now().Add(hangs); ; runtime.Gosched() {
 		e.lock()
 		all := true
 		for op := range e.path.(*taggedPath).ops.all() {

@@ -125,7 +125,7 @@ func (w *ranks) close() {
 // idle waits until an engine has nothing under way, without helping it.
 func idle(t testing.TB, e *Engine) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); e.Pending() > 0; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(hangs); e.Pending() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("rank %d: %d operations do not end by themselves", e.cfg.Rank, e.Pending())
 		}
@@ -154,10 +154,7 @@ func TestNobodySleepsForEver(t *testing.T) {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.cpus))
 			}
 			w := newRanksOn(t, c.loop(3), c.cfg)
-			rounds := 60
-			if testing.Short() {
-				rounds = 15
-			}
+			rounds := inShort(60, 8)
 			var wg sync.WaitGroup
 			for rank := range w.e {
 				for g := range 12 {
@@ -219,7 +216,7 @@ func (v *talker) receive(source int, tag int32) ([]byte, int64, error) {
 	case 0:
 		st, err = e.Recv(nil, 1, source, tag, in)
 	case 1:
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), hangs)
 		defer cancel()
 		st, err = e.Recv(ctx, 1, source, tag, in)
 	case 2:
