@@ -96,6 +96,7 @@ func TestNoAllocations(t *testing.T) {
 
 func countAllocations(t *testing.T, w *mpi.Comm, turn func()) {
 	const warm, counted = 2500, 4000
+	const most = 20  // tries: with many processors it takes long until the runtime has what it keeps for each of them
 	for range warm { // pools, queues and the first few hundred requests
 		turn()
 	}
@@ -114,7 +115,7 @@ func countAllocations(t *testing.T, w *mpi.Comm, turn func()) {
 		// The runtime itself allocates what goroutines sleep on, up to 128 for a processor, and its threads; one in
 		// twenty turns would be ours, and is so each time.
 		n := after.Mallocs - before.Mallocs
-		again := []bool{n > counted/20 && tries < 3}
+		again := []bool{n > counted/20 && tries < most}
 		if w.Rank() == 0 && n > counted/20 && !again[0] {
 			t.Errorf("%d allocations of %d bytes in %d turns", n, after.TotalAlloc-before.TotalAlloc, counted)
 		}
