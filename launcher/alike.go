@@ -14,6 +14,8 @@ const (
 	// echoWait is how long a rank's lines that another rank has just written are held back. If the job begins to fail
 	// meanwhile and the rank writes nothing else before it ends, they are the error that all ranks report.
 	echoWait = grace
+	// echoSettle is how long they are held back at the end of the stream, while the rank has not ended.
+	echoSettle = time.Second + echoWait
 	// echoWindow is for how long lines are remembered, maxRemembered how many, and maxEcho how long they may be.
 	echoWindow    = time.Second
 	maxRemembered = 256
@@ -154,7 +156,7 @@ func (e *echo) settle() []byte {
 	if len(e.text) == 0 {
 		return nil
 	}
-	t := time.NewTimer(hearing + echoWait)
+	t := time.NewTimer(echoSettle)
 	defer t.Stop()
 	select {
 	case <-e.of.failing:
