@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		os.Exit(rank(os.Args[1:]))
 	default:
 		proc.Parallel(8)
-		os.Exit(m.Run())
+		os.Exit(proc.Main(m))
 	}
 }
 

@@ -20,17 +20,23 @@ func TestMemfdNoexec(t *testing.T) {
 		t.Skip("needs root, to set vm.memfd_noexec in a PID namespace of its own")
 	}
 	unshare := proc.RequireProgram(t, "unshare", "util-linux")
+	ring, small := proc.Build(t, "examples/ring"), module(t, hello)
 	for _, level := range []int{1, 2} {
-		temp := t.TempDir()
-		j := prepare(t, "-n", "2", "-x", "GORUN_TRANSPORTS=shm", "github.com/gorun-mpi/mpi/examples/ring")
-		set := fmt.Sprintf(`echo %d >%s && exec "$0" "$@"`, level, sysctl)
-		j.cmd.Args = append([]string{unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", set, j.cmd.Path},
-			j.cmd.Args[1:]...)
-		j.cmd.Path = unshare
-		j.cmd.Env = append(j.cmd.Env, "TMPDIR="+temp)
-		j.start().wait(0).prints("the token went round 2 ranks and is now 1\n")
-		if left, _ := os.ReadDir(temp); len(left) > 0 {
-			t.Errorf("vm.memfd_noexec=%d: left in TMPDIR: %v", level, left)
+		for program, prints := range map[string]string{
+			ring:  "the token went round 2 ranks and is now 1\n",
+			small: "built []\nbuilt []\n", // by this gorun
+		} {
+			temp := t.TempDir()
+			j := prepare(t, "-n", "2", "-x", "GORUN_TRANSPORTS=shm", program)
+			set := fmt.Sprintf(`echo %d >%s && exec "$0" "$@"`, level, sysctl)
+			j.cmd.Args = append([]string{unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", set, j.cmd.Path},
+				j.cmd.Args[1:]...)
+			j.cmd.Path = unshare
+			j.cmd.Env = append(j.cmd.Env, "TMPDIR="+temp, "GOFLAGS=")
+			j.start().wait(0).prints(prints)
+			if left, _ := os.ReadDir(temp); len(left) > 0 {
+				t.Errorf("vm.memfd_noexec=%d: left in TMPDIR: %v", level, left)
+			}
 		}
 	}
 }
