@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +43,22 @@ func (l *link) narrow(t *testing.T) {
 	if err := l.conn.SetWriteBuffer(32 << 10); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// unread is how many bytes of the kernel's hold what the peer has not read of this link's socket.
+func (l *link) unread(t *testing.T) (bytes int) {
+	t.Helper()
+	raw, err := l.conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { bytes, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes
 }
 
 // Two ranks free what they share at the same time: neither waits for the other, and all of it is unmapped.
@@ -140,7 +155,7 @@ func TestNoDescriptorForSegment(t *testing.T) {
 	}
 	full := withoutDescriptors(t)
 	addr, key := share()
-	time.Sleep(200 * time.Millisecond) // nothing tells that it has been refused
+	proc.Eventually(t, "rank 1 to have read the announcement", func() bool { return ab.unread(t) == 0 })
 	full()
 	b.drain()
 	if len(b.in) != 0 {
