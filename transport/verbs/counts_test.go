@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"testing"
 	"time"
 
@@ -156,25 +157,26 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// crowdSize is how many peers are connected; each may take this much memory on top of what all share.
-const (
-	crowdSize  = 1000
-	peerMemory = 16 << 10
-)
+// peerMemory is what each of many peers may take on top of what all share.
+const peerMemory = 16 << 10
 
-// A thousand peers: what the device, its connections and its control connections take for each.
+// A thousand peers, with -short a quarter of them: what the device, its connections and its control connections take for each.
 func TestMemoryOfPeers(t *testing.T) {
 	needSoft(t)
 	if proc.Race {
 		t.Skip("the race detector's own memory would be counted")
 	}
 	watchdog(t)
+	crowdSize := 1000
+	if testing.Short() {
+		crowdSize = 250
+	}
 	a := newEnd(t, 0, crowdSize+1, func(o *Options) { o.Debug, o.Log, o.Control.Log = nil, nil, nil })
 	_, where, err := decodeAddress(a.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := start(t, "crowd")
+	o := start(t, "crowd", "CROWD="+strconv.Itoa(crowdSize))
 	heap, rss, files := footprint(t)
 	o.Send(where)
 	for line := o.ReadLine(); line != "ready"; line = o.ReadLine() {
@@ -192,7 +194,8 @@ func TestMemoryOfPeers(t *testing.T) {
 	a.until("the answers of all", func() bool { return a.inFlight == 0 })
 	heap2, rss2, files2 := footprint(t)
 	device := int64(a.counted("qp_memory"))
-	perHeap, perRSS, perDevice := (heap2-heap)/crowdSize, (rss2-rss)/crowdSize, device/crowdSize
+	each := int64(crowdSize)
+	perHeap, perRSS, perDevice := (heap2-heap)/each, (rss2-rss)/each, device/each
 	t.Logf("%d peers: %d bytes of Go's heap each, %d resident each, of which %d are the software HCA's queue pairs; %d descriptors",
 		crowdSize, perHeap, perRSS, perDevice, files2-files)
 	if perHeap > peerMemory || perRSS-perDevice > peerMemory {
@@ -219,7 +222,7 @@ func footprint(t *testing.T) (heap, resident int64, files int) {
 	return int64(m.HeapAlloc + m.StackInuse), proc.Self().Memory("VmRSS"), leak.Files()
 }
 
-// crowd is ranks 1 to crowdSize: for each a control connection and a queue pair, all of one device.
+// crowd is ranks 1 to CROWD: for each a control connection and a queue pair, all of one device.
 func crowd() error {
 	if err := load(os.Getenv("GORUN_VERBS_LIB")); err != nil {
 		return err
@@ -228,8 +231,12 @@ func crowd() error {
 	if err != nil {
 		return err
 	}
+	crowdSize, err := strconv.Atoi(os.Getenv("CROWD"))
+	if err != nil {
+		return err
+	}
 	const slot = 1 << 10
-	if _, _, err := h.make(4*crowdSize, 2*crowdSize, slot, 0, 0); err != nil {
+	if _, _, err := h.make(uint32(4*crowdSize), uint32(2*crowdSize), slot, 0, 0); err != nil {
 		return err
 	}
 	mem := pages(2 * crowdSize * slot)
@@ -250,7 +257,7 @@ func crowd() error {
 		return err
 	}
 	for i := range crowdSize {
-		if err := joinCrowd(h, &at, i+1, where); err != nil {
+		if err := joinCrowd(h, &at, i+1, crowdSize+1, where); err != nil {
 			return fmt.Errorf("rank %d: %w", i+1, err)
 		}
 	}
@@ -259,9 +266,9 @@ func crowd() error {
 }
 
 // joinCrowd is one of them.
-func joinCrowd(h *hca, at *port, rank int, where []byte) error {
+func joinCrowd(h *hca, at *port, rank, size int, where []byte) error {
 	opt := control(nil)
-	opt.Rank, opt.Size, opt.Protocol = rank, crowdSize+1, controlProtocol
+	opt.Rank, opt.Size, opt.Protocol = rank, size, controlProtocol
 	c, err := tcp.New(opt)
 	if err != nil {
 		return err

@@ -394,7 +394,7 @@ func TestDeviceFails(t *testing.T) {
 	if said := log.with("the device has failed"); len(said) != 1 || !strings.Contains(said[0], hub.at.device) {
 		t.Errorf("said %q", said)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience/2)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := hub.Connect(ctx, 1, peers[0].Address()); err == nil || ctx.Err() != nil {
 		t.Errorf("Connect to one whose session has failed: %v", err)

@@ -55,7 +55,7 @@ func TestNoSleepBeforeDown(t *testing.T) {
 			break
 		}
 		if set.Arm(transport.Any, true) {
-			timer := time.AfterFunc(patience/2, set.Interrupt)
+			timer := time.AfterFunc(patience, set.Interrupt)
 			set.Park(true)
 			if !timer.Stop() {
 				t.Fatal("asleep, and the peer's end is not reported")

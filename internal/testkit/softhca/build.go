@@ -1,12 +1,15 @@
 package softhca
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
@@ -16,6 +19,7 @@ import (
 var built struct {
 	mu   sync.Mutex
 	root string // the folder of everything; "" before the first build
+	mine bool   // root is of this test binary alone
 	err  error  // tried once
 }
 
@@ -24,13 +28,14 @@ func Main(m *testing.M) int {
 	code := proc.Main(m)
 	built.mu.Lock()
 	defer built.mu.Unlock()
-	if built.root != "" {
+	if built.mine {
 		os.RemoveAll(built.root)
 	}
 	return code
 }
 
-// Build returns the path of libsofthca.so, for dlopen and for GORUN_VERBS_LIB. It is built at the first call. Where
+// Build returns the path of libsofthca.so, for dlopen and for GORUN_VERBS_LIB. It is built at the first call, unless
+// another test binary has built it of the same sources. Where
 // there is no C compiler the test is skipped, or fails if the peers are required (proc.RequirePeers); on
 // other systems than Linux it is skipped in any case.
 func Build(tb testing.TB) string {
@@ -43,7 +48,7 @@ func Build(tb testing.TB) string {
 	built.mu.Lock()
 	defer built.mu.Unlock()
 	if built.root == "" {
-		built.root, built.err = build()
+		built.root, built.mine, built.err = build()
 	}
 	if built.err != nil {
 		tb.Fatal(built.err)
@@ -76,21 +81,84 @@ func needHeaders(tb testing.TB) {
 	tb.Skip("<infiniband/tm_types.h> is not here (Debian: libibverbs-dev)")
 }
 
-func build() (string, error) {
+// build makes the library in bin of the checkout, once for all test binaries; where that cannot be written, in a folder
+// that Main removes.
+func build() (root string, mine bool, err error) {
 	script, err := proc.CheckoutFile("scripts/softhca")
+	if err != nil {
+		return "", false, err
+	}
+	bin := filepath.Join(filepath.Dir(script), "..", "bin")
+	if root, err := shared(script, bin); err == nil {
+		return root, false, nil
+	}
+	root, err = buildIn("", script)
+	return root, true, err
+}
+
+// shared returns the folder in bin of the library of these sources, which the first that comes builds. The others wait.
+func shared(script, bin string) (string, error) {
+	name, err := identity(script)
 	if err != nil {
 		return "", err
 	}
-	root, err := os.MkdirTemp("", "softhca-")
+	root := filepath.Join(bin, "softhca-"+name)
+	if err := os.MkdirAll(bin, 0o777); err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(bin, "softhca.lock"))
 	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(root); err == nil {
+		return root, nil
+	}
+	made, err := buildIn(bin, script)
+	if err == nil {
+		err = os.Rename(made, root) // whole or not at all
+	}
+	if err != nil {
+		os.RemoveAll(made)
+	}
+	return root, err
+}
+
+// identity is a hash of all that the library is made of.
+func identity(script string) (string, error) {
+	h := sha256.New()
+	sources, err := filepath.Glob(filepath.Join(filepath.Dir(script), "..", "softhca", "*.*"))
+	if err != nil {
+		return "", err
+	}
+	for _, path := range append(sources, script) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(path), len(text), text)
+	}
+	fmt.Fprintf(h, "%q %q", os.Getenv("CC"), os.Getenv("SOFTHCA_CFLAGS"))
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+// buildIn makes the library in a new folder of that one.
+func buildIn(folder, script string) (root string, err error) {
+	if root, err = os.MkdirTemp(folder, "softhca-"); err != nil {
 		return "", err
 	}
 	out := filepath.Join(root, "libsofthca.so")
 	if text, err := exec.Command(script, out).CombinedOutput(); err != nil {
 		return root, fmt.Errorf("%s: %v\n%s", script, err, text)
 	}
-	if err := os.Mkdir(filepath.Join(root, "lib"), 0o777); err != nil {
+	if err := os.Chmod(root, 0o755); err != nil { // for ranks of other users
 		return root, err
 	}
-	return root, os.Symlink(out, filepath.Join(root, "lib", "libibverbs.so.1"))
+	if err := os.Mkdir(filepath.Join(root, "lib"), 0o755); err != nil {
+		return root, err
+	}
+	return root, os.Symlink("../libsofthca.so", filepath.Join(root, "lib", "libibverbs.so.1"))
 }
