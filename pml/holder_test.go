@@ -171,6 +171,9 @@ func TestRequestOfAnotherWaiter(t *testing.T) {
 		"Test":        func(r *Request) error { _, _, err := e.Test(r); return err },
 		"TestSome":    func(r *Request) error { _, _, err := e.TestSome(Set{r}, 1, false, none); return err },
 	}
+	e.lock()
+	e.pace.oneProcessor = false // or the leader would follow, and the next caller lead
+	e.unlock()
 	lead := e.Irecv(nil, 1, 1, 99, nil)
 	led := make(chan bool)
 	go func() { e.Wait(lead); close(led) }()
