@@ -41,7 +41,8 @@ func (f *file) isMain() bool { return f.ast != nil && f.ast.Name.Name == "main" 
 
 // isKit says whether the file is only there for tests.
 func (f *file) isKit() bool {
-	return f.isTest() || path.Base(f.dir()) == "transporttest" || strings.HasPrefix(f.dir(), "internal/testkit") || strings.HasPrefix(f.dir(), "internal/e2e")
+	return f.isTest() || slices.Contains([]string{"transporttest", "authtest"}, path.Base(f.dir())) ||
+		strings.HasPrefix(f.dir(), "internal/testkit") || strings.HasPrefix(f.dir(), "internal/e2e")
 }
 
 func (f *file) line(pos token.Pos) string {

@@ -119,8 +119,8 @@ func Run(t *testing.T, l Listener) {
 	t.Run("flood", func(t *testing.T) { l.flood(t, opening) })
 }
 
-// flood makes ten thousand connections, with -short two thousand, that say a part of an opening, and of which more than may be pending stay open,
-// while ranks of the job come in.
+// flood makes ten thousand connections, with -short two thousand, that say a part of an opening, and of which more than
+// may be pending stay open, while ranks of the job come in.
 func (l Listener) flood(t *testing.T, opening []byte) {
 	const floods, stay = 4, 100
 	each := 2500
