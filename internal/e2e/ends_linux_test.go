@@ -81,19 +81,23 @@ func init() {
 }
 
 func TestAbort(t *testing.T) {
+	t.Parallel()
 	run(t, spec{n: 3, role: "abort"}, 7).says(`^gorun: rank 1 .* called Abort with code 7`)
 }
 
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	j := run(t, spec{n: 3, role: "panic"}, 1)
 	j.says(`^rank 1: panic: runtime error: index out of range \[3\]`, `ends_linux_test.go:\d+`, `^gorun: rank 1 `)
 }
 
 func TestErrorOfBody(t *testing.T) {
+	t.Parallel()
 	run(t, spec{n: 3, role: "error"}, 1).says(`^rank 1: the input makes no sense$`, `^gorun: rank 1 `)
 }
 
 func TestExitWithoutFinalize(t *testing.T) {
+	t.Parallel()
 	run(t, spec{n: 2, role: "no finalize"}, 1).says(`^gorun: rank 1 .* exited with code 0 without calling Finalize`)
 }
 
@@ -144,6 +148,7 @@ func openRequests() error {
 }
 
 func TestFinalizeWithOpenRequests(t *testing.T) {
+	t.Parallel()
 	j := run(t, spec{n: 2, role: "open requests"}, 0)
 	if got := j.count(`^all as it should be`); got != 2 {
 		t.Errorf("%d of 2 ranks are content", got)
@@ -153,6 +158,7 @@ func TestFinalizeWithOpenRequests(t *testing.T) {
 
 // Ctrl-C once: the context of Main's body ends, and so does a call on a communicator with that context.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	j := start(t, spec{n: 3, role: "until interrupted", flags: []string{"--kill-delay", "1m"}})
 	proc.Eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
 	j.cmd.Process.Signal(syscall.SIGINT)
@@ -164,6 +170,7 @@ func TestInterrupt(t *testing.T) {
 
 // kill -9 of gorun: ranks that are connected to each other and wait in the library end as well.
 func TestKillGorun(t *testing.T) {
+	t.Parallel()
 	j := start(t, spec{n: 3, role: "sleep"})
 	proc.Eventually(t, "the ranks", func() bool { return strings.Count(j.out.String(), "ready\n") == 3 })
 	j.cmd.Process.Kill()

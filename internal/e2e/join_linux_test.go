@@ -57,6 +57,7 @@ func fail(err error) {
 
 // Init names the memory that it needs if any limit is in the way, and no signal ends the rank.
 func TestNoRoomAtInit(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, kind, limit string }{
 		{"not even the inbox", "fsize", "0"},
 		{"no ring", "fsize", "8192"},
@@ -111,6 +112,7 @@ func noRoomLater(_ context.Context, w *mpi.Comm) error {
 }
 
 func TestNoRoomLater(t *testing.T) {
+	t.Parallel()
 	j := run(t, spec{n: 3, role: "no room later"}, 0)
 	j.says(`^no memory true: mpi: Send to rank 2 .*no room for [1-9]\d+ bytes of shared memory`)
 }
@@ -134,6 +136,7 @@ func join() error {
 
 // An environment of a job of several ranks, without a way to join it, is an error that names the variable.
 func TestNoBootstrap(t *testing.T) {
+	t.Parallel()
 	for _, env := range [][]string{
 		{"PMI_SIZE=4"},
 		{"PMI_SIZE=4", "PMI_RANK=2"},
@@ -166,6 +169,7 @@ func TestNoBootstrap(t *testing.T) {
 
 // Started by another implementation's launcher, by both of its ways to connect.
 func TestUnderHydra(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"descriptor": nil, "port": {"-pmi-port"}} {
 		t.Run(name, func(t *testing.T) {
 			j := run(t, spec{n: 4, role: "exchange", hydra: true, flags: flags}, 0)

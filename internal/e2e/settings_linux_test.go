@@ -4,6 +4,7 @@ import "testing"
 
 // Messages of every size arrive whatever the limit of eager ones; how they travel is seen in the counters.
 func TestEagerMax(t *testing.T) {
+	t.Parallel()
 	for value, want := range map[string]string{
 		"1":     `gets [1-9]\d* `,        // all but the smallest ask first
 		"64KiB": `gets \d+ streams \d+ `, // more than a slot takes: bounded by the transport
@@ -21,15 +22,18 @@ func TestEagerMax(t *testing.T) {
 }
 
 func TestSmallRing(t *testing.T) {
+	t.Parallel()
 	run(t, spec{n: 2, role: "exchange", env: []string{"GORUN_SHM_RING=16KiB"}}, 0).says(`^rank 0 of 2 exchanged`)
 }
 
 // Never polls: everything by sleeping and waking.
 func TestNoSpin(t *testing.T) {
+	t.Parallel()
 	run(t, spec{n: 2, role: "exchange", env: []string{"GORUN_SPIN=0"}}, 0).says(`^rank 0 of 2 exchanged`)
 }
 
 func TestBadSettings(t *testing.T) {
+	t.Parallel()
 	j := run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=nonsense"}}, 3)
 	j.says(`^unavailable true: mpi: Init: .*nonsense: no such transport; there is shm`)
 	j = run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=loop"}}, 3)
@@ -43,6 +47,7 @@ func TestBadSettings(t *testing.T) {
 
 // A variable that is misspelt is mentioned once, not by every rank, with what may have been meant.
 func TestMisspeltSetting(t *testing.T) {
+	t.Parallel()
 	// Put together, since internal/lint knows which variables there are.
 	const like, unlike = "GORUN" + "_TRASNPORTS", "GORUN" + "_COLOUR_OF_THE_SKY"
 	for _, hydra := range []bool{false, true} {
@@ -58,6 +63,7 @@ func TestMisspeltSetting(t *testing.T) {
 
 // One line for each peer, with its transport and scheme, and why the others are not used.
 func TestDebugLog(t *testing.T) {
+	t.Parallel()
 	j := run(t, spec{n: 3, role: "exchange", env: []string{"GORUN_LOG=debug"}}, 0)
 	for _, pair := range []string{"rank=0 .*peer=1", "rank=1 .*peer=2", "rank=2 .*peer=0"} {
 		line := `\[DEBUG\] mpi: peer connected: .*` + pair + ` transport=shm eager-max=\d+ rendezvous=\S.* not-used=\S`

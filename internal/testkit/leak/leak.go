@@ -45,7 +45,7 @@ func VerifyMain(run func() int) int {
 		return code // package testing keeps goroutines of its own
 	}
 	if code == 0 {
-		if err := before.Check(30 * time.Second); err != nil {
+		if err := before.Check(time.Minute); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

@@ -19,7 +19,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("goroutines more: %v", err)
 	}
 	close(stop)
-	if err := before.Check(30 * time.Second); err != nil {
+	if err := before.Check(time.Minute); err != nil {
 		t.Error(err)
 	}
 	f, err := os.Open(os.DevNull)
@@ -30,7 +30,7 @@ func TestSnapshot(t *testing.T) {
 		t.Error("a descriptor more is not seen")
 	}
 	f.Close()
-	if err := before.Check(30 * time.Second); err != nil {
+	if err := before.Check(time.Minute); err != nil {
 		t.Error(err)
 	}
 }
