@@ -95,10 +95,11 @@ func TestCancelIsendrecv(t *testing.T) {
 		if err := e1.Send(nil, 1, 0, 6, []byte("received"), Standard); err != nil {
 			t.Fatal(err)
 		}
-		for {
-			if e0.Iprobe(1, 1, 99, false); string(in) == "received" {
-				break
-			}
+		for received := false; !received; {
+			e0.Iprobe(1, 1, 99, false)
+			e0.lock()
+			received = r.parts == 0
+			e0.unlock()
 		}
 		if err := e0.Cancel(r); err != nil {
 			t.Fatal(err)
