@@ -188,7 +188,15 @@ func (c column) turn(tb testing.TB, q *queued, i, depth int) {
 	}
 }
 
-// The same cost with 1 or 1,000,000 entries queued. One bound for all
+// deep is the length of a queue whose scan takes far more steps than any bound below.
+func deep() int {
+	if testing.Short() {
+		return 10_000
+	}
+	return 100_000
+}
+
+// The same cost with 10 or 100,000 entries queued. One bound for all
 // depths: a scan of the queue, of a chain that is never split, or of all wildcards
 // would show as thousands of steps.
 func TestCostDoesNotGrowWithTheQueue(t *testing.T) {
@@ -199,7 +207,7 @@ func TestCostDoesNotGrowWithTheQueue(t *testing.T) {
 	)
 	for _, c := range allColumns() {
 		t.Run(c.name, func(t *testing.T) {
-			for _, depth := range []int{10, 1000, 100_000} {
+			for _, depth := range []int{10, 1000, deep()} {
 				q := c.fill(depth)
 				if q.most > mostWhileFilling {
 					t.Errorf("depth %d: %d steps in one operation while filling, want at most %d",
@@ -318,7 +326,7 @@ const manyTurns = 2000
 func TestNoAllocation(t *testing.T) {
 	for _, c := range allColumns() {
 		t.Run(c.name, func(t *testing.T) {
-			for _, depth := range []int{1, 100_000} {
+			for _, depth := range []int{1, deep()} {
 				q := c.fill(depth)
 				q.turnAll(t, c, depth, 500)
 				i := 0
@@ -376,7 +384,11 @@ func TestChainsAreShort(t *testing.T) {
 		"any source, by tag": func(i int) (uint32, int32, int32) { return 1, AnySource, int32(i) },
 	}
 	for name, key := range keys {
-		for range 5 { // of the seeds that New draws
+		seeds := 5 // of those that New draws
+		if testing.Short() {
+			seeds = 1
+		}
+		for range seeds {
 			table := New()
 			receives := make([]Receive, n)
 			for i := range receives {
