@@ -64,9 +64,11 @@ func (s *stream) pump() {
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			if !s.ending.Load() {
+			err := s.readNow() // the machine, and not the stream, may have been silent
+			switch ending := s.ending.Load(); {
+			case !ending && (err == nil || err == syscall.EAGAIN):
 				s.overdue()
-			} else if s.readNow() != nil { // the machine, and not the stream, may have been silent
+			case err != nil:
 				s.finish()
 				return
 			}

@@ -355,6 +355,25 @@ func TestStreamProgress(t *testing.T) {
 	}
 }
 
+// A line whose end came while the machine stood still is not torn.
+func TestStreamAfterStandstill(t *testing.T) {
+	near, far, err := outPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(far, "of it\n")
+	far.Close()
+	var out proc.Buffer
+	var hold, ending atomic.Bool
+	s := &stream{from: near, to: newOutlet(&out, nil), done: make(chan struct{}), tag: "[1] ", hold: &hold,
+		ending: &ending, line: []byte("half "), update: true, since: time.Now().Add(-time.Hour)}
+	s.pump()
+	s.to.flush()
+	if got := out.String(); got != "[1] half of it\n" {
+		t.Errorf("%q", got)
+	}
+}
+
 // What is held back keeps its order, however much it is.
 func TestStreamHeldOrder(t *testing.T) {
 	for _, tag := range []string{"", "[1] "} {
