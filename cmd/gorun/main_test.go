@@ -93,7 +93,7 @@ func rank(words []string) int {
 		case "complain":
 			fmt.Fprintln(os.Stderr, arg)
 		case "flood":
-			flood(me, n)
+			flood(me, arg)
 		case "pour": // without end
 			for text := []byte(strings.Repeat("so much ", 30) + "\n"); ; {
 				os.Stdout.Write(text)
@@ -140,13 +140,20 @@ func child(daemon bool) {
 	}
 }
 
-// flood prints n lines in pieces that tear each line apart, to both streams.
-func flood(me string, n int) {
+// flood prints lines in pieces that tear each line apart, to both streams. arg is how many, and perhaps a file that is
+// made if the machine has torn one apart for so long that gorun may show its beginning.
+func flood(me, arg string) {
+	lines, slow, _ := strings.Cut(arg, ",")
+	n, _ := strconv.Atoi(lines)
 	for i := range n {
 		l := fmt.Sprintf("%s %d %s end\n", me, i, strings.Repeat(me, 50))
 		to := []io.Writer{os.Stdout, os.Stderr}[i%2]
+		begin := time.Now()
 		io.WriteString(to, l[:20])
 		io.WriteString(to, l[20:])
+		if slow != "" && time.Since(begin) > 50*time.Millisecond {
+			os.WriteFile(slow, nil, 0o600)
+		}
 	}
 }
 
