@@ -249,8 +249,12 @@ func TestNumberOfTheDead(t *testing.T) {
 	if l.caps.RMA == nil {
 		t.Fatalf("the memory of a child cannot be read here: %s", l.caps.WhyNoRMA)
 	}
+	if l.gone() {
+		t.Error("a process that lives is gone")
+	}
 	o.Kill()
 	d.until("its end", func() bool { return len(d.downs()) > 0 })
+	time.Sleep(2 * reuse)
 	l.pid = os.Getpid() // the kernel has given its number away
 	mem := []byte("innocent")
 	dst := make([]byte, len(mem))
