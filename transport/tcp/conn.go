@@ -19,8 +19,10 @@ type conn struct {
 	fd    int
 	slot  uint32 // in connections.inUse and in the set
 	tls   *tls.Conn
-	since int64  // when it was made, by now()
 	where string // "10.77.0.1:4711 ↔ 10.77.0.2:40122", for people
+
+	dialed bool   // by this rank
+	number uint64 // of that dial: see history
 
 	incoming
 	over error // why nothing more comes in

@@ -75,7 +75,7 @@ func stalls(conn net.Conn) {
 func dialAll(ctx context.Context, d *handshaker, peer int, to ...netip.AddrPort) (*handshakeResult, error) {
 	token := newToken()
 	return dialAny(ctx, to, 0, func(ctx context.Context, conn net.Conn) (*handshakeResult, error) {
-		return d.dial(ctx, conn, token, peer, 0, 0)
+		return d.dial(ctx, conn, token, peer, history{})
 	})
 }
 
@@ -119,7 +119,7 @@ func TestDialAny(t *testing.T) {
 // A verdict that is no acceptance is an answer too: no other address is asked.
 func TestDialAnyCode(t *testing.T) {
 	a := rank(2)
-	a.judge = func(int, uint64, uint64) code { return crossing }
+	a.judge = func(int, history) code { return crossing }
 	r, err := dialAll(context.Background(), rank(1), 2, opens(t, func(conn net.Conn) { a.accept(conn) }), refuses(t))
 	if err != nil || r.code != crossing || r.conn != nil {
 		t.Errorf("%+v, %v", r, err)

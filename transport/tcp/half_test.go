@@ -26,7 +26,7 @@ func member(t *testing.T, d *Device, r int) (io.Writer, *handshakeResult) {
 	}
 	h := &handshaker{Handshaker: &auth.Handshaker{Protocol: protocol, Job: "test", Rank: r, Size: d.opt.Size,
 		TLS: d.opt.TLS, Secret: secret(testSecret), Patience: hang}}
-	res, err := h.dial(context.Background(), nc, newToken(), d.opt.Rank, 0, 0)
+	res, err := h.dial(context.Background(), nc, newToken(), d.opt.Rank, history{dial: 1})
 	if err != nil || res.code != accepted {
 		t.Fatal(res, err)
 	}

@@ -17,16 +17,25 @@ import (
 // What two ranks send in the payloads of the handshake, when each has proved itself (internal/auth). Numbers are
 // little-endian; a card has at most cardMax bytes.
 //
-//	confirmation   frames sent, u64 │ frames received, u64 │ card
+//	confirmation   history │ card
 //	answer         code, u8 │ card
+//	history        frames sent, u64 │ frames received, u64 │ number of this dial, u64 │ number of the acceptor's last dial
+//	               that the dialler has accepted, u64
 const (
-	protocol   = "gorun tcp 2"
-	countsSize = 8 + 8
+	protocol    = "gorun tcp 3"
+	historySize = 4 * 8
 
 	// cardMax is the longest card: what transport.Introducer allows, and this device's own address (card.go).
 	cardMax = 1<<10 + 2 + addressMax
-	_       = uint(auth.MaxPayload - countsSize - cardMax)
+	_       = uint(auth.MaxPayload - historySize - cardMax)
 )
+
+// history is what a dialler says of what it has had with the acceptor so far.
+type history struct {
+	sent, received uint64 // frames
+	dial           uint64 // its dials, of which this is the last; 1 is the first
+	accepted       uint64 // the last of the acceptor's dials that it has accepted; 0: none
+}
 
 // code is what the acceptor says to a dialler.
 type code uint8
@@ -41,9 +50,9 @@ const (
 // handshaker does the handshakes of one rank. All fields but the card are set before the first one.
 type handshaker struct {
 	*auth.Handshaker
-	// judge says what becomes of a dialler that has sent and received so many frames. It is called from several
-	// goroutines, and may block; the dialler waits for the length of a step.
-	judge func(peer int, sent, received uint64) code
+	// judge says what becomes of a dialler. It is called from several goroutines, and may block; the dialler waits for
+	// the length of a step.
+	judge func(peer int, of history) code
 	// dropped is called if judge has said accepted and the connection broke before the handshake was over.
 	dropped func(peer int)
 	card    atomic.Pointer[[]byte] // what this rank introduces itself with
@@ -59,6 +68,7 @@ type handshakeResult struct {
 	wire   *switchConn // what tls sits on; nil without TLS
 	card   []byte      // the peer's; nil: it has none
 	dialed bool        // by this side
+	number uint64      // of the dial, by the side that has dialled
 }
 
 // close closes what is there.
@@ -108,10 +118,8 @@ func (h *handshaker) wrap(nc net.Conn) net.Conn {
 var errPayload = errors.New("what the peer says in its handshake makes no sense")
 
 // dial is the dialler's side, with peer, on nc, of which it is the owner until it returns a result that is accepted: in
-// all other cases nc is closed. sent and received are this side's counts. The token is taken while the acceptor
-// decides.
-func (h *handshaker) dial(ctx context.Context, nc net.Conn, t token, peer int,
-	sent, received uint64) (*handshakeResult, error) {
+// all other cases nc is closed. The token is taken while the acceptor decides.
+func (h *handshaker) dial(ctx context.Context, nc net.Conn, t token, peer int, own history) (*handshakeResult, error) {
 	s, err := h.Dial(ctx, h.wrap(nc), peer)
 	if err != nil {
 		return nil, err
@@ -122,7 +130,7 @@ func (h *handshaker) dial(ctx context.Context, nc net.Conn, t token, peer int,
 		s.Close()
 		return nil, context.Cause(ctx)
 	}
-	r, err := h.confirm(s, encodeCounts(sent, received))
+	r, err := h.confirm(s, own)
 	if err != nil {
 		t <- struct{}{} // the connection is closed: another one may prove itself
 		return nil, err
@@ -131,27 +139,27 @@ func (h *handshaker) dial(ctx context.Context, nc net.Conn, t token, peer int,
 }
 
 // confirm proves this side; the token is held.
-func (h *handshaker) confirm(s *auth.Session, counts []byte) (*handshakeResult, error) {
-	if err := s.Confirm(h.withCard(counts)); err != nil {
+func (h *handshaker) confirm(s *auth.Session, own history) (*handshakeResult, error) {
+	if err := s.Confirm(h.withCard(own.encode())); err != nil {
 		return nil, err
 	}
 	if len(s.Payload) == 0 || code(s.Payload[0]) < accepted || code(s.Payload[0]) > closing {
 		s.Close()
 		return nil, errPayload
 	}
-	r := &handshakeResult{peer: s.Peer, code: code(s.Payload[0]), card: orNil(s.Payload[1:]), dialed: true}
+	r := &handshakeResult{peer: s.Peer, code: code(s.Payload[0]), card: orNil(s.Payload[1:]), dialed: true, number: own.dial}
 	return r, r.finish(s)
 }
 
 // answer is the acceptor's side, from where the dialler has proved itself.
 func (h *handshaker) answer(s *auth.Session) (*handshakeResult, error) {
-	sent, received, card, ok := decodeCounts(s.Payload)
+	of, card, ok := decodeHistory(s.Payload)
 	if !ok {
 		s.Close()
 		return nil, errPayload
 	}
-	r := &handshakeResult{peer: s.Peer, card: card}
-	r.code = h.judge(s.Peer, sent, received)
+	r := &handshakeResult{peer: s.Peer, card: card, number: of.dial}
+	r.code = h.judge(s.Peer, of)
 	err := s.Answer(h.withCard([]byte{byte(r.code)}))
 	if err == nil {
 		err = r.finish(s)
@@ -179,16 +187,22 @@ func (r *handshakeResult) finish(s *auth.Session) error {
 	return nil
 }
 
-func encodeCounts(sent, received uint64) []byte {
-	b := binary.LittleEndian.AppendUint64(make([]byte, 0, countsSize+cardMax), sent)
-	return binary.LittleEndian.AppendUint64(b, received)
+func (h *history) encode() []byte {
+	b := make([]byte, 0, historySize+cardMax)
+	for _, v := range []uint64{h.sent, h.received, h.dial, h.accepted} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
 }
 
-func decodeCounts(b []byte) (sent, received uint64, card []byte, ok bool) {
-	if len(b) < countsSize {
-		return 0, 0, nil, false
+func decodeHistory(b []byte) (h history, card []byte, ok bool) {
+	if len(b) < historySize {
+		return h, nil, false
 	}
-	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), orNil(b[countsSize:]), true
+	for i, v := range []*uint64{&h.sent, &h.received, &h.dial, &h.accepted} {
+		*v = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return h, orNil(b[historySize:]), true
 }
 
 func orNil(b []byte) []byte {

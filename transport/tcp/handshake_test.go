@@ -20,9 +20,9 @@ func TestHandshake(t *testing.T) {
 			d.TLS, a.TLS = secure, secure
 			d.introduce([]byte("card of 1"))
 			a.introduce(bytes.Repeat([]byte("x"), cardMax))
-			a.judge = func(peer int, sent, received uint64) code {
-				if peer != 1 || sent != 11 || received != 12 {
-					t.Errorf("judge was asked about rank %d, %d, %d", peer, sent, received)
+			a.judge = func(peer int, of history) code {
+				if peer != 1 || of != testHistory {
+					t.Errorf("judge was asked about rank %d, %+v", peer, of)
 				}
 				return c
 			}
@@ -52,7 +52,7 @@ func TestHandshake(t *testing.T) {
 
 // A rank of the job that says nonsense in its payload is refused by the other side, in both roles.
 func TestHandshakeNonsense(t *testing.T) {
-	for _, b := range [][]byte{nil, make([]byte, countsSize-1)} {
+	for _, b := range [][]byte{nil, make([]byte, historySize-1)} {
 		dc, ac := socketPair(t)
 		go func() {
 			if s, err := rank(1).Dial(context.Background(), dc, 2); err == nil {
@@ -71,7 +71,7 @@ func TestHandshakeNonsense(t *testing.T) {
 			}
 		}()
 		token := newToken()
-		_, err := rank(1).dial(context.Background(), dc, token, 2, 0, 0)
+		_, err := rank(1).dial(context.Background(), dc, token, 2, history{})
 		if !errors.Is(err, errPayload) || len(token) != 1 {
 			t.Errorf("answer %v: %v; the token was not given back", b, err)
 		}
@@ -82,7 +82,7 @@ func TestHandshakeNonsense(t *testing.T) {
 func TestToken(t *testing.T) {
 	d, a := rank(1), rank(2)
 	judging, decide := make(chan struct{}, 2), make(chan struct{})
-	a.judge = func(int, uint64, uint64) code {
+	a.judge = func(int, history) code {
 		judging <- struct{}{}
 		<-decide
 		return accepted
@@ -96,7 +96,7 @@ func TestToken(t *testing.T) {
 		dc, ac := socketPair(t)
 		acceptors.Go(func() { a.accept(ac) })
 		go func() {
-			_, err := d.dial(ctx, dc, token, 2, 0, 0)
+			_, err := d.dial(ctx, dc, token, 2, history{})
 			results <- err
 		}()
 	}
@@ -134,7 +134,7 @@ func TestDropped(t *testing.T) {
 	}()
 	s, err := d.Dial(context.Background(), dc, 2)
 	if err == nil {
-		err = s.Confirm(encodeCounts(7, 8))
+		err = s.Confirm(testHistory.encode())
 	}
 	if err != nil {
 		t.Fatal(err)

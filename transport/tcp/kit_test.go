@@ -36,7 +36,7 @@ func rank(r int) *handshaker {
 	return &handshaker{
 		Handshaker: &auth.Handshaker{Protocol: protocol, Job: "job", Rank: r, Size: 4, Limit: hang, Patience: hang,
 			Secret: secret("a secret of thirty-two bytes ...")},
-		judge:   func(int, uint64, uint64) code { return accepted },
+		judge:   func(int, history) code { return accepted },
 		dropped: func(int) {},
 	}
 }
@@ -113,6 +113,8 @@ func between(t *testing.T, port string, towards, back func([]byte)) (to func(*De
 	return func(d *Device) []byte { return address{d.local.host, []point{{here, loopback}}}.encode() }
 }
 
+var testHistory = history{sent: 11, received: 12, dial: 13, accepted: 14}
+
 // both lets d dial a on a pair of sockets.
 func both(t testing.TB, d, a *handshaker) (dr, ar *handshakeResult, derr, aerr error) {
 	t.Helper()
@@ -124,7 +126,7 @@ func both(t testing.TB, d, a *handshaker) (dr, ar *handshakeResult, derr, aerr e
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), hang)
 	defer cancel()
-	dr, derr = d.dial(ctx, dc, newToken(), a.Rank, 11, 12)
+	dr, derr = d.dial(ctx, dc, newToken(), a.Rank, testHistory)
 	<-done
 	return dr, ar, derr, aerr
 }

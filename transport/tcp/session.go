@@ -38,6 +38,8 @@ type session struct {
 	address address
 	known   bool // address has been given; before that only the peer can dial
 	held    resumeState
+	dials   uint64        // by this rank
+	taken   uint64        // the number of the peer's last dial that this rank has accepted
 	dialing bool          // this rank dials; if the peer does too, the lower rank's connection is the one
 	coming  bool          // this rank has accepted the peer's connection, which is not installed yet
 	up      chan struct{} // closed and replaced when a connection stands, or the session has ended
@@ -162,14 +164,8 @@ func (s *session) connect(ctx context.Context) error {
 	}
 }
 
-const (
-	// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
-	crossingRetry = 100 * time.Millisecond
-	// crossingFor is how old a connection must be before a peer that dials again is believed to have lost it. Where
-	// both have lost one, both dial, and the second handshake may have been on its way when the first one made a
-	// connection.
-	crossingFor = 500 * time.Millisecond
-)
+// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
+const crossingRetry = 100 * time.Millisecond
 
 var (
 	errClosing  = errors.New("this rank has closed its device")
@@ -179,15 +175,17 @@ var (
 	errEnding = fmt.Errorf("%w: it is closing its device", transport.ErrPeerGone)
 )
 
-// begin says that this rank dials, unless there is a connection, or the peer's is about to be one.
+// begin says that the caller dials, unless there is a connection, or one is about to be: the peer's, or that of another
+// caller. So this rank's dials come one after the other, by which the peer knows what an older one is.
 func (s *session) begin() (up chan struct{}, dial bool, err error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if s.err != nil {
 		return nil, false, s.err
 	}
-	s.dialing = s.conn.Load() == nil && !s.coming && s.known
-	return s.up, s.dialing, nil
+	dial = s.conn.Load() == nil && !s.coming && !s.dialing && s.known
+	s.dialing = s.dialing || dial
+	return s.up, dial, nil
 }
 
 func (s *session) stopDialing() {
@@ -201,10 +199,11 @@ func (s *session) dial(ctx context.Context) error {
 	d := s.d
 	t := newToken()
 	d.mu.Lock()
-	h, to := s.held, s.address
+	s.dials++
+	own, to, again := history{s.held.sent, s.held.received, s.dials, s.taken}, s.address, s.held.broken
 	d.mu.Unlock()
 	patience := d.opt.PeerTimeout
-	if h.broken {
+	if again {
 		patience = min(patience, redialSilence)
 	}
 	handshake := func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
@@ -214,7 +213,7 @@ func (s *session) dial(ctx context.Context) error {
 			return nil, err
 		}
 		prepare(fd, d.opt.PeerTimeout)
-		r, err := d.handshaker.dial(ctx, nc, t, s.peer, h.sent, h.received)
+		r, err := d.handshaker.dial(ctx, nc, t, s.peer, own)
 		if err != nil || r.code != accepted {
 			unix.Close(fd)
 			return r, err
@@ -236,27 +235,37 @@ func (s *session) dial(ctx context.Context) error {
 	return nil
 }
 
-// judge is asked for each peer that has proved itself on a connection it has made. sent and received are its counts.
-func (d *Device) judge(peer int, sent, received uint64) code {
+// judge is asked for each peer that has proved itself on a connection it has made.
+func (d *Device) judge(peer int, of history) code {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed.Load() {
 		return closing
 	}
 	s := d.session(peer)
-	if c := s.conn.Load(); c != nil && sent != 0 && now()-c.since > int64(crossingFor) {
-		d.giveUp(s) // the peer has lost it
+	if c := s.conn.Load(); c != nil && c.lostBy(&of) {
+		d.giveUp(s)
 	}
 	switch {
 	case s.err != nil:
 		return closing
 	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < peer:
 		return crossing
-	case max(received, 1) != max(s.held.sent, 1) || max(sent, 1) != max(s.held.received, 1):
+	case max(of.received, 1) != max(s.held.sent, 1) || max(of.sent, 1) != max(s.held.received, 1):
 		return mismatch
 	}
-	s.coming = true
+	s.coming, s.taken = true, of.dial
 	return accepted
+}
+
+// lostBy reports whether a peer that dials has had c and lost it. Otherwise the dial is an older one, which the
+// handshake that made c has overtaken: where both have lost a connection, both dial, and however late such a dial is
+// heard, c must live.
+func (c *conn) lostBy(of *history) bool {
+	if c.dialed {
+		return of.accepted >= c.number
+	}
+	return of.dial > c.number
 }
 
 // giveUp asks Poll to give up the session's connection, since the peer has made another one. If this rank does not poll
