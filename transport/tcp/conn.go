@@ -21,9 +21,6 @@ type conn struct {
 	tls   *tls.Conn
 	where string // "10.77.0.1:4711 ↔ 10.77.0.2:40122", for people
 
-	dialed bool   // by this rank
-	number uint64 // of that dial: see history
-
 	incoming
 	over error // why nothing more comes in
 

@@ -84,6 +84,7 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 	}
 	s.introduced(r.card)
 	d.enter(c)
+	s.last = dialled{r.dialed, r.number}
 	s.conn.Store(c)
 	if err := d.set.add(c.fd, c.slot); err != nil {
 		d.leave(c)
@@ -109,8 +110,7 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 
 // adopt takes the connection out of the hands of package net.
 func (d *Device) adopt(r *handshakeResult, s *session) *conn {
-	c := &conn{s: s, fd: r.fd, dialed: r.dialed, number: r.number,
-		where: fmt.Sprintf("%v ↔ %v", r.conn.LocalAddr(), r.conn.RemoteAddr())}
+	c := &conn{s: s, fd: r.fd, where: fmt.Sprintf("%v ↔ %v", r.conn.LocalAddr(), r.conn.RemoteAddr())}
 	r.conn.Close()
 	if c.tls = r.tls; c.tls != nil {
 		r.wire.adopt(c.takeCipher, c.giveCipher)

@@ -25,10 +25,11 @@ type resumeState struct {
 	sent, received uint64
 }
 
-// giveUpRequest is judge's request to Poll to give up the session's connection, since the peer makes a new one.
+// giveUpRequest is judge's request to Poll to give up a connection, since the peer makes a new one. There may be several
+// for one connection, the last of which Poll sees when there is a new one.
 type giveUpRequest struct {
-	s    *session
-	done chan struct{} // closed when there is no connection any more
+	c    *conn
+	done chan struct{} // closed when it is given up
 }
 
 // ended takes c out of use, after all that came over it has been handed out. It returns 1 if that was the end of the
@@ -150,11 +151,15 @@ func (d *Device) takeNotices(pkts []transport.Packet) int {
 	return n
 }
 
-// giveUpNow gives the session's connection up when everything that came over it has been handed out.
+// giveUpNow gives a connection up when everything that came over it has been handed out.
 func (d *Device) giveUpNow(a *giveUpRequest, pkts []transport.Packet) int {
-	c := a.s.conn.Load()
+	c := a.c
+	if c.s.conn.Load() != c {
+		close(a.done)
+		return 0
+	}
 	n := 0
-	if c != nil && c.over == nil {
+	if c.over == nil {
 		if n = c.read(d, pkts); n > 0 || c.readIn != d.polls {
 			d.mu.Lock()
 			d.giveUps = append(d.giveUps, a) // there may be more
@@ -163,7 +168,7 @@ func (d *Device) giveUpNow(a *giveUpRequest, pkts []transport.Packet) int {
 			return n
 		}
 	}
-	if c != nil && a.s.conn.Load() == c {
+	if c.s.conn.Load() == c {
 		n = d.ended(c, errReplaced, pkts)
 	}
 	close(a.done)

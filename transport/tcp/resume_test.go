@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -65,4 +66,85 @@ func TestLateDial(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A dial may be heard so late that the connection which has overtaken it is lost too. What it says of frames is as old
+// as it is: it is no mismatch, and no connection is made of it, since its dialler may not wait for one any more.
+func TestDialAfterLoss(t *testing.T) {
+	for _, dialed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("dialled by the judge %v", dialed), func(t *testing.T) {
+			a, b := newDevice(t, 0, 2), newDevice(t, 1, 2)
+			defer a.Close()
+			defer b.Close()
+			s := connected(t, a, b, dialed)
+			lose(a, s, resumeState{true, 7, 7})
+			for _, c := range []struct {
+				what string
+				of   history
+				want code
+			}{
+				{"an old dial, and old counts", history{1, 1, 1, 0}, crossing},
+				{"an old dial", history{7, 7, 1, 0}, crossing},
+				{"a new dial", history{7, 7, 2, 1}, accepted},
+			} {
+				if got := a.judge(1, c.of); got != c.want {
+					t.Errorf("%s: answer %v, want %v", c.what, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// A rank that does not poll for long is asked more than once to give a connection up. It gives that one up, and not the
+// next.
+func TestGiveUpIsForOneConnection(t *testing.T) {
+	a, b := newDevice(t, 0, 2), newDevice(t, 1, 2)
+	defer a.Close()
+	defer b.Close()
+	s := connected(t, a, b, false)
+	if got := a.judge(1, history{1, 1, 2, 0}); got != crossing {
+		t.Errorf("answer %v of a rank that does not poll, want %v", got, crossing)
+	}
+	lose(a, s, resumeState{})
+	c := newDevice(t, 1, 2) // in place of b, which has a connection
+	defer c.Close()
+	if _, err := a.Connect(context.Background(), 1, c.Address()); err != nil {
+		t.Fatal(err)
+	}
+	second := s.conn.Load()
+	var pkts [4]transport.Packet
+	for range 10 {
+		if n := a.Poll(pkts[:]); n > 0 || s.conn.Load() != second {
+			t.Fatalf("%d packets; the second connection stands: %v", n, s.conn.Load() == second)
+		}
+	}
+}
+
+// connected connects rank 0, a, with rank 1.
+func connected(t *testing.T, a, b *Device, fromA bool) *session {
+	t.Helper()
+	from, to := b, a
+	if fromA {
+		from, to = a, b
+	}
+	if _, err := from.Connect(context.Background(), to.opt.Rank, to.Address()); err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	s := a.session(1)
+	a.mu.Unlock()
+	for end := time.Now().Add(hang); s.conn.Load() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no connection")
+		}
+	}
+	return s
+}
+
+// lose takes the connection of s away, and leaves it in state h.
+func lose(d *Device, s *session, h resumeState) {
+	d.discard(s.conn.Load())
+	d.mu.Lock()
+	s.held = h
+	d.mu.Unlock()
 }

@@ -40,6 +40,7 @@ type session struct {
 	held    resumeState
 	dials   uint64        // by this rank
 	taken   uint64        // the number of the peer's last dial that this rank has accepted
+	last    dialled       // by which the last connection was made
 	dialing bool          // this rank dials; if the peer does too, the lower rank's connection is the one
 	coming  bool          // this rank has accepted the peer's connection, which is not installed yet
 	up      chan struct{} // closed and replaced when a connection stands, or the session has ended
@@ -243,35 +244,41 @@ func (d *Device) judge(peer int, of history) code {
 		return closing
 	}
 	s := d.session(peer)
-	if c := s.conn.Load(); c != nil && c.lostBy(&of) {
-		d.giveUp(s)
+	if c := s.conn.Load(); c != nil && s.last.before(&of) {
+		d.giveUp(c)
 	}
 	switch {
 	case s.err != nil:
 		return closing
-	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < peer:
+	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < peer, !s.last.before(&of):
 		return crossing
 	case max(of.received, 1) != max(s.held.sent, 1) || max(of.sent, 1) != max(s.held.received, 1):
 		return mismatch
 	}
-	s.coming, s.taken = true, of.dial
+	s.coming, s.taken = true, max(s.taken, of.dial)
 	return accepted
 }
 
-// lostBy reports whether a peer that dials has had c and lost it. Otherwise the dial is an older one, which the
-// handshake that made c has overtaken: where both have lost a connection, both dial, and however late such a dial is
-// heard, c must live.
-func (c *conn) lostBy(of *history) bool {
-	if c.dialed {
-		return of.accepted >= c.number
-	}
-	return of.dial > c.number
+// dialled is a dial that has made a connection.
+type dialled struct {
+	here   bool   // by this rank
+	number uint64 // see history; 0: there has been no connection yet
 }
 
-// giveUp asks Poll to give up the session's connection, since the peer has made another one. If this rank does not poll
+// before reports whether a peer that dials has had the connection of l and lost it. Otherwise its dial is an older one,
+// which the handshake of l has overtaken: where both have lost a connection, both dial. However late such a dial is
+// heard, the connection of l must live, and if it is lost by then the dial's counts are out of date.
+func (l dialled) before(of *history) bool {
+	if l.here {
+		return of.accepted >= l.number
+	}
+	return of.dial > l.number
+}
+
+// giveUp asks Poll to give up c, since the peer has made another one. If this rank does not poll
 // in time the peer will ask again. mu is held, and given up meanwhile.
-func (d *Device) giveUp(s *session) {
-	a := &giveUpRequest{s, make(chan struct{})}
+func (d *Device) giveUp(c *conn) {
+	a := &giveUpRequest{c, make(chan struct{})}
 	d.giveUps = append(d.giveUps, a)
 	d.mu.Unlock()
 	d.notify()
