@@ -66,8 +66,8 @@ func TestBufferAfterFailure(t *testing.T) {
 			}
 			over, end := context.WithCancel(t.Context())
 			run(2, func(w *Comm) {
-				exchangeSignals(w, 1-w.Rank()) // links both ways
 				if w.Rank() == 1 {
+					echoSignals(w, 0)       // links both ways; rank 0 fails this one once it has heard the last signal
 					w = w.WithContext(over) // a device that does the matching does not tell it
 					if sends == 0 {
 						Send(w, make([]byte, size), 0, 7) // may fail
@@ -82,6 +82,7 @@ func TestBufferAfterFailure(t *testing.T) {
 					return
 				}
 				defer end()
+				exchangeSignals(w, 1)
 				buf := make([]byte, size)
 				var r *Request
 				if sends == 1 {
