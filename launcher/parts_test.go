@@ -380,7 +380,8 @@ func TestStreamHeldOrder(t *testing.T) {
 		got := collect(t, tag, func(w *os.File, s *stream) {
 			// The stream takes both at once, and shows the whole line.
 			io.WriteString(w, "line\nbefore")
-			proc.Eventually(t, "the line", func() bool { return strings.Contains(s.to.to.(*proc.Buffer).String(), "line\n") })
+			shown := func() bool { return strings.Contains(s.to.to.(*proc.Buffer).String(), "line\n") }
+			proc.Eventually(t, "the line", shown)
 			s.hold.Store(true)
 			io.WriteString(w, "FIRST\n")
 			block := strings.Repeat("y", 1<<16-1) + "\n"
@@ -390,8 +391,8 @@ func TestStreamHeldOrder(t *testing.T) {
 			io.WriteString(w, "LAST\n")
 		})
 		got = strings.ReplaceAll(got, "head\n", "")
-		want := tag + "line\n" + tag + "before" + tag + "FIRST\n" + strings.Repeat(tag+strings.Repeat("y", 1<<16-1)+"\n", 2*maxHeld>>16+1) +
-			tag + "LAST\n"
+		long := strings.Repeat(tag+strings.Repeat("y", 1<<16-1)+"\n", 2*maxHeld>>16+1)
+		want := tag + "line\n" + tag + "before" + tag + "FIRST\n" + long + tag + "LAST\n"
 		if tag != "" {
 			want = strings.Replace(want, "before", "before\n", 1)
 		}

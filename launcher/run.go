@@ -22,8 +22,9 @@ const (
 	CodeNotFound    = 127
 )
 
-// hearing is how long the control socket of a rank that has ended may take to be read to its end. There is one, whatever
-// other process holds the socket: only a machine that stands still takes long, and must not make a good end a bad one.
+// hearing is how long the control socket of a rank that has ended may take to be read to its end. There is one,
+// whatever other process holds the socket: only a machine that stands still takes long, and must not make a good end a
+// bad one.
 const hearing = 30 * time.Second
 
 // Tests set these.

@@ -627,8 +627,8 @@ func (e *Engine) consistent() error {
 		}
 		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.blocked && !p.stalled &&
 			!reflect.ValueOf(credit).FieldByName("asked").Bool() {
-			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for credit: %+v",
-				e.cfg.Rank, p.rank, credit)
+			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for "+
+				"credit: %+v", e.cfg.Rank, p.rank, credit)
 		}
 		for i, r := range p.queue.all() {
 			if r.state != stActive || !r.queued || r.peer != p {

@@ -351,7 +351,8 @@ func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
 func (ts *transfers) switchToGet() bool {
 	found := false
 	streams := &ts.l.worklist.jobs[jobInbound]
-	for i := streams.len() - 1; i >= 0; i = min(i, streams.len()) - 1 { // one whose peer fails takes others off the list
+	// One whose peer fails takes others off the list.
+	for i := streams.len() - 1; i >= 0; i = min(i, streams.len()) - 1 {
 		if t := streams.all()[i]; t.rcv.Readable() {
 			found = true
 			ts.l.e.stats.TakenOver++

@@ -151,7 +151,8 @@ func TestKillGorun(t *testing.T) {
 		t.Skip("the parent-death signal is Linux's")
 	}
 	j := start(t, "-n", "3", "RANK", "deaf", "child", "sleep").ready(3)
-	proc.Eventually(t, "the cleaner", func() bool { return len(j.cleaners()) == 1 }) // it is not there from the first moment
+	// It is not there from the first moment.
+	proc.Eventually(t, "the cleaner", func() bool { return len(j.cleaners()) == 1 })
 	// Between fork and exec a process looks like its parent, and during exec it has no arguments.
 	proc.Eventually(t, "gorun, 3 ranks and 3 children", func() bool { return len(j.processes()) == 3+3+1 })
 	j.cmd.Process.Kill()

@@ -201,7 +201,8 @@ func useTooMuch(t *testing.T, n int, names []string) (which, over []string) {
 			used, _ := strconv.ParseFloat(m[2], 64)
 			t.Logf("%s: used %.4f s/s", m[1], used)
 			if used > limit {
-				over = append(over, fmt.Sprintf("%s: used %.4f s/s in %s s, want at most %.2f", m[1], used, m[3], limit))
+				over = append(over,
+					fmt.Sprintf("%s: used %.4f s/s in %s s, want at most %.2f", m[1], used, m[3], limit))
 			}
 		}
 		if len(over) > fine {

@@ -36,7 +36,7 @@ func TestCustomsCanFail(t *testing.T) {
 		{"unfinished words", newTree("a/a.go", "package a\n// TO"+"DO: more"), "a/a.go:2"},
 		{"unfinished words", newTree("a/a.go", "package a\n// a st"+"ub for now"), "a/a.go:2"},
 		{"unfinished words", newTree("scripts/x", "# FIX"+"ME\n"), "scripts/x:1"},
-		{"unfinished words", newTree("a/a.go", "package a\nvar todo, stubborn int // XXXI"), ""},
+		{"unfinished words", newTree("a/a.go", "package a\nvar to"+"do, stubborn int // XXXI"), ""},
 
 		{"package names", newTree("internal/util/x.go", "package util"), "util is no name"},
 		{"package names", newTree("pml/helpers.go", "package pml"), "helpers is no name"},

@@ -22,7 +22,7 @@ type full struct {
 	peer  *full
 	link  transport.Link // of loop, to the peer
 	pkts  []transport.Packet
-	todo  []func()
+	later []func()
 
 	receives []receive
 	unseen   int
@@ -138,7 +138,7 @@ func (d *full) waiting() int {
 
 func (d *full) Arm(level transport.Level) bool {
 	d.level.Store(int32(level) + 1)
-	if d.waiting() == 0 && len(d.todo) == 0 && d.Device.Arm(level) {
+	if d.waiting() == 0 && len(d.later) == 0 && d.Device.Arm(level) {
 		return true
 	}
 	d.Disarm()
@@ -151,9 +151,9 @@ func (d *full) Disarm() {
 }
 
 func (d *full) Poll(pkts []transport.Packet) int {
-	todo := d.todo
-	d.todo = nil
-	for _, do := range todo {
+	later := d.later
+	d.later = nil
+	for _, do := range later {
 		do()
 	}
 	if d.closed {
@@ -214,7 +214,7 @@ func (d *full) match(p transport.Packet) []transport.Packet {
 		copy(r.buf, p.Payload)
 		done.Header.Len = uint64(len(p.Payload))
 	case h.Flags&wire.Readable != 0 && h.Len <= uint64(len(r.buf)):
-		d.todo = append(d.todo, func() { d.read(r.buf[:h.Len], done) })
+		d.later = append(d.later, func() { d.read(r.buf[:h.Len], done) })
 		return []transport.Packet{matched}
 	}
 	return []transport.Packet{matched, done}
@@ -224,7 +224,7 @@ func (d *full) match(p transport.Packet) []transport.Packet {
 func (d *full) read(buf []byte, done transport.Packet) {
 	h := &done.Header
 	if !d.link.TrySend(&wire.Header{Kind: wire.FIN, ID: h.ID}, nil) {
-		d.todo = append(d.todo, func() { d.read(buf, done) })
+		d.later = append(d.later, func() { d.read(buf, done) })
 		return
 	}
 	done.Err = d.reach(h.Addr, h.Key, len(buf), transport.Readable, func(far []byte) { copy(buf, far) })
@@ -342,7 +342,7 @@ func (d *full) start(cookie uint64, do func() (value uint64, err error)) (transp
 	if d.begun++; d.begun%3 == 0 {
 		return transport.Full, nil
 	}
-	d.todo = append(d.todo, func() {
+	d.later = append(d.later, func() {
 		value, err := do()
 		peer := int32(1 - d.rank)
 		d.deliver(transport.Packet{Event: transport.RMADone, Peer: peer, Cookie: cookie, Value: value, Err: err})

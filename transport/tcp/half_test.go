@@ -131,7 +131,8 @@ func TestReaderAway(t *testing.T) {
 				taken, most := 0, 0
 				c := l.(*link).s.conn.Load()
 				unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 64<<10) // or it takes millions of frames
-				for refused := 0; refused < 3; {                                  // also what the flush timer makes room for
+				// Also what the flush timer makes room for.
+				for refused := 0; refused < 3; {
 					if l.TrySend(&wire.Header{Kind: wire.Eager, Tag: int32(taken)}, payload) {
 						taken++
 					} else {

@@ -19,8 +19,8 @@ import (
 //
 //	confirmation   history │ card
 //	answer         code, u8 │ card
-//	history        frames sent, u64 │ frames received, u64 │ number of this dial, u64 │ number of the acceptor's last dial
-//	               that the dialler has accepted, u64
+//	history        frames sent, u64 │ frames received, u64 │ number of this dial, u64 │
+//	               number of the acceptor's last dial that the dialler has accepted, u64
 const (
 	protocol    = "gorun tcp 3"
 	historySize = 4 * 8
@@ -147,7 +147,8 @@ func (h *handshaker) confirm(s *auth.Session, own history) (*handshakeResult, er
 		s.Close()
 		return nil, errPayload
 	}
-	r := &handshakeResult{peer: s.Peer, code: code(s.Payload[0]), card: orNil(s.Payload[1:]), dialed: true, number: own.dial}
+	r := &handshakeResult{peer: s.Peer, code: code(s.Payload[0]), card: orNil(s.Payload[1:]),
+		dialed: true, number: own.dial}
 	return r, r.finish(s)
 }
 

@@ -25,8 +25,8 @@ type resumeState struct {
 	sent, received uint64
 }
 
-// giveUpRequest is judge's request to Poll to give up a connection, since the peer makes a new one. There may be several
-// for one connection, the last of which Poll sees when there is a new one.
+// giveUpRequest is judge's request to Poll to give up a connection, since the peer makes a new one. There may be
+// several for one connection, the last of which Poll sees when there is a new one.
 type giveUpRequest struct {
 	c    *conn
 	done chan struct{} // closed when it is given up

@@ -9,9 +9,9 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Where two ranks have lost a connection both dial, and one of the dials may be heard at any time later: after the other
-// has made a connection, and after that has been used. It does not end that connection; only a dial of a rank that has
-// had it does.
+// Where two ranks have lost a connection both dial, and one of the dials may be heard at any time later: after the
+// other has made a connection, and after that has been used. It does not end that connection; only a dial of a rank
+// that has had it does.
 func TestLateDial(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -19,23 +19,14 @@ func TestLateDial(t *testing.T) {
 		late   history
 		lost   history
 	}{
-		{"beside its own", true, history{1, 1, 1, 0}, history{1, 1, 2, 1}},
-		{"beside the peer's", false, history{1, 1, 1, 0}, history{1, 1, 2, 0}},
+		{"the judge has dialled", true, history{1, 1, 1, 0}, history{1, 1, 2, 1}},
+		{"the peer has dialled", false, history{1, 1, 1, 0}, history{1, 1, 2, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := newDevice(t, 0, 2), newDevice(t, 1, 2)
 			defer a.Close()
 			defer b.Close()
-			from, to := b, a
-			if c.dialed {
-				from, to = a, b
-			}
-			if _, err := from.Connect(context.Background(), to.opt.Rank, to.Address()); err != nil {
-				t.Fatal(err)
-			}
-			a.mu.Lock()
-			s := a.session(1)
-			a.mu.Unlock()
+			s := connected(t, a, b, c.dialed)
 			pkts := make([]transport.Packet, 4)
 			until := func(what string, done func() bool) {
 				for end := time.Now().Add(hang); !done(); time.Sleep(time.Millisecond) {
@@ -44,7 +35,6 @@ func TestLateDial(t *testing.T) {
 					}
 				}
 			}
-			until("the connection", func() bool { return s.conn.Load() != nil })
 			conn := s.conn.Load()
 			judged := make(chan code, 1)
 			var code code

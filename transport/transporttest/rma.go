@@ -57,31 +57,31 @@ func (f *fixture) doAll(e *end, n int, op operations) []uint64 {
 func (e *end) finish(n int, op operations) ([]uint64, error) {
 	values := make([]uint64, n)
 	open := map[uint64]int{} // those under way, by cookie
-	var todo []int
+	var waiting []int
 	for i := range n {
-		todo = append(todo, i)
+		waiting = append(waiting, i)
 	}
 	ended := func(i int, err error) error {
 		if err != nil && e.f.unreliable {
-			todo = append(todo, i)
+			waiting = append(waiting, i)
 			return nil
 		}
 		return err
 	}
-	for c := start(); len(todo)+len(open) > 0; runtime.Gosched() {
+	for c := start(); len(waiting)+len(open) > 0; runtime.Gosched() {
 		if c.late() {
 			return nil, fmt.Errorf("rank %d: of %d operations %d were not begun and %d have not ended",
-				e.rank, n, len(todo), len(open))
+				e.rank, n, len(waiting), len(open))
 		}
-		if len(todo) > 0 {
-			i := todo[0]
+		if len(waiting) > 0 {
+			i := waiting[0]
 			e.cookie++
 			state, err := op(i, e.cookie)
 			if state == transport.Started && err == nil {
 				open[e.cookie] = i
 			}
 			if state != transport.Full || err != nil {
-				todo = todo[1:]
+				waiting = waiting[1:]
 			}
 			if err := ended(i, err); err != nil {
 				return nil, err

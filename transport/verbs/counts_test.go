@@ -160,7 +160,8 @@ func TestNoAllocations(t *testing.T) {
 // peerMemory is what each of many peers may take on top of what all share.
 const peerMemory = 16 << 10
 
-// A thousand peers, with -short a quarter of them: what the device, its connections and its control connections take for each.
+// A thousand peers, with -short a quarter of them: what the device, its connections and its control connections take
+// for each.
 func TestMemoryOfPeers(t *testing.T) {
 	needSoft(t)
 	if proc.Race {

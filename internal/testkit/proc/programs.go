@@ -88,8 +88,8 @@ func Alias(tb testing.TB, program string) string {
 	return path
 }
 
-// Parallel has n tests that call t.Parallel run at once, unless -parallel is given: they wait more than they compute. It
-// is for TestMain.
+// Parallel has n tests that call t.Parallel run at once, unless -parallel is given: they wait more than they compute.
+// It is for TestMain.
 func Parallel(n int) {
 	flag.Parse()
 	given := false

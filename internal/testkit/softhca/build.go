@@ -35,9 +35,8 @@ func Main(m *testing.M) int {
 }
 
 // Build returns the path of libsofthca.so, for dlopen and for GORUN_VERBS_LIB. It is built at the first call, unless
-// another test binary has built it of the same sources. Where
-// there is no C compiler the test is skipped, or fails if the peers are required (proc.RequirePeers); on
-// other systems than Linux it is skipped in any case.
+// another test binary has built it of the same sources. Where there is no C compiler the test is skipped, or fails if
+// the peers are required (proc.RequirePeers); on other systems than Linux it is skipped in any case.
 func Build(tb testing.TB) string {
 	tb.Helper()
 	if runtime.GOOS != "linux" {
