@@ -17,10 +17,16 @@ func typeOf[T any]() *byte {
 	return (*[2]*byte)(unsafe.Pointer(&p))[0]
 }
 
-// fastPathOK reports whether these arguments are correct and usual: no wildcard, no ProcNull, no context, and the type
+// fastPathOK reports whether these arguments are correct and usual: no ProcNull, no context, and the type
 // that was sent or received on c last. If not, checkSend or checkRecv decides.
 func fastPathOK[T any](c *Comm, rank, tag int) bool {
 	return c != nil && c.shared != nil && c.ctx == nil && uint(rank) < uint(c.size) && uint(tag) <= MaxTag &&
+		!c.freed.Load() && c.known.Load() == typeOf[T]()
+}
+
+// fastRecvOK is fastPathOK where rank and tag may be wildcards, which are -1.
+func fastRecvOK[T any](c *Comm, rank, tag int) bool {
+	return c != nil && c.shared != nil && c.ctx == nil && uint(rank+1) <= uint(c.size) && uint(tag+1) <= MaxTag+1 &&
 		!c.freed.Load() && c.known.Load() == typeOf[T]()
 }
 

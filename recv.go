@@ -10,7 +10,7 @@ import (
 // shorter than buf: Count[T](status) is its length. If it is longer, buf is filled, the rest is lost, and the error is
 // ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
-	if !fastPathOK[T](c, source, tag) {
+	if !fastRecvOK[T](c, source, tag) {
 		if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
 			return nullStatus, err
 		}
@@ -63,7 +63,7 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 // Irecv starts a Recv into buf, which belongs to the library until the request is done; §3.7.2. A message longer than
 // buf is ErrTruncate at its completion.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
-	if !fastPathOK[T](c, source, tag) {
+	if !fastRecvOK[T](c, source, tag) {
 		if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
 			return nil, err
 		}

@@ -54,6 +54,10 @@ type Engine struct {
 	dev   transport.Device // polled: Net, or Self in a world of one
 	sleep *eventset.Set    // where this rank sleeps until dev has something
 	pkts  [16]transport.Packet
+	// short is the device's, where links.go matches all of its messages; nil: there is only Poll. It is nil where closed
+	// is not.
+	short    func() (transport.Short, transport.Found)
+	unpolled int // calls of short since the last Poll
 
 	path   path     // how messages are matched and moved
 	links  linkPath // path, if direct; without peers, if not
@@ -106,6 +110,9 @@ func New(cfg Config) (*Engine, error) {
 		if in := cfg.Net.Facts().Introducer; in != nil {
 			in.Introduce(e.Address())
 		}
+	}
+	if e.direct && e.links.offload.dev == nil {
+		e.short = e.dev.Facts().Short
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.wg.Add(1)
@@ -167,7 +174,7 @@ func FailAll(ranks []*Engine, err error) {
 
 // fail: the caller holds the lock.
 func (e *Engine) fail(err error) {
-	e.closed = err
+	e.closed, e.short = err, nil
 	e.path.fail(err)
 	e.endProbers(everyProbe, err)
 }

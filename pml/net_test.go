@@ -60,6 +60,7 @@ type netOptions struct {
 	noGet, put    bool
 	nic           func(rank int) *testNIC // nil, or what it makes is: the rank's device matches nothing
 	off           bool
+	packets       bool // there is no Facts.Short
 }
 
 func newTestNet(o netOptions) *testNet {
@@ -67,7 +68,7 @@ func newTestNet(o netOptions) *testNet {
 		gates:   map[[2]int]chan error{},
 		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
-		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put,
+		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put, shorts: !o.packets && o.nic == nil,
 			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, WhyNoRMA: "the test says so"}, noGet: o.noGet}
 		if o.nic != nil {
 			if d.nic = o.nic(rank); d.nic != nil {
@@ -175,6 +176,12 @@ func (n *testNet) settle() {
 // deliver hands what is on the wires to a rank over to it, at most count packets of each, and lets it poll until it
 // has seen them.
 func (n *testNet) deliver(rank, count int) {
+	n.arrive(rank, count)
+	n.work(rank)
+}
+
+// arrive is deliver without a poll.
+func (n *testNet) arrive(rank, count int) {
 	d := n.devices[rank]
 	n.mu.Lock()
 	for from := range n.devices {
@@ -189,7 +196,23 @@ func (n *testNet) deliver(rank, count int) {
 		d.nic.tick(count == math.MaxInt)
 	}
 	n.mu.Unlock()
-	n.work(rank)
+}
+
+// recv receives as Engine.Recv does, up to where that would wait: the result if a message has landed, or the request.
+func (n *testNet) recv(rank int, ctx uint32, source int, tag int32, buf []byte) (r *Request, st Status) {
+	e := n.engines[rank]
+	e.lock()
+	landed := false
+	if e.mayLand() {
+		st, landed = e.land(ctx, int32(source), tag, buf)
+	}
+	e.exitCall()
+	e.unlock()
+	if !landed {
+		r = e.Irecv(nil, ctx, source, tag, buf)
+	}
+	n.work(rank) // the rest of what is there
+	return r, st
 }
 
 // work polls a rank once, and further while there is something to poll.
@@ -235,15 +258,16 @@ func (n *testNet) empty() bool {
 
 // testDevice is one rank's end of a testNet.
 type testDevice struct {
-	net   *testNet
-	rank  int
-	caps  transport.Caps
-	noGet bool
-	put   bool
-	nic   *testNIC           // nil: none
-	inbox []transport.Packet // delivered and not polled; guarded by the engine's lock
-	over  chan struct{}      // closed at the end of the test, or of the device
-	once  sync.Once
+	net    *testNet
+	rank   int
+	caps   transport.Caps
+	noGet  bool
+	put    bool
+	nic    *testNIC           // nil: none
+	shorts bool               // there is Facts.Short
+	inbox  []transport.Packet // delivered and not polled; guarded by the engine's lock
+	over   chan struct{}      // closed at the end of the test, or of the device
+	once   sync.Once
 }
 
 func (d *testDevice) Name() string    { return "test" }
@@ -275,12 +299,30 @@ func (d *testDevice) Poll(pkts []transport.Packet) int {
 	return n
 }
 
+func (d *testDevice) short() (m transport.Short, found transport.Found) {
+	switch {
+	case len(d.inbox) == 0:
+		return m, transport.FoundNothing
+	case d.inbox[0].Event != transport.Arrived || d.inbox[0].Header.Kind != wire.Eager || len(d.inbox[0].Payload) > testShort:
+		return m, transport.FoundOther
+	}
+	pkt := &d.inbox[0]
+	d.inbox = d.inbox[1:]
+	return transport.Short{Source: pkt.Peer, Tag: pkt.Header.Tag, Ctx: pkt.Header.Ctx, Payload: pkt.Payload}, transport.FoundShort
+}
+
+// testShort is the longest message that Facts.Short of a testDevice returns.
+const testShort = 200
+
 func (d *testDevice) Arm(transport.Level) bool { return len(d.inbox) == 0 }
 func (d *testDevice) Disarm()                  {}
 
 // Facts has a Clear that makes each sleep last until the end of the test.
 func (d *testDevice) Facts() *transport.Facts {
 	f := &transport.Facts{Wake: []transport.Wake{{FD: -1, ThreadFD: -1, Clear: func(bool) { <-d.over }}}}
+	if d.shorts {
+		f.Short = d.short
+	}
 	if d.nic != nil {
 		f.Offload = d.nic.offload()
 	}

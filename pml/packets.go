@@ -39,21 +39,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 	h := &pkt.Header
 	switch h.Kind {
 	case wire.Eager:
-		m := l.table.Arrive(h.Ctx, pkt.Peer, h.Tag)
-		if m == nil {
-			l.queue(p, pkt)
-			return
-		}
-		r := m.Owner.(*Request)
-		n := copyIn(r.buf, pkt.Payload)
-		r.status.Source, r.status.Tag, r.status.Bytes = pkt.Peer, h.Tag, int64(n)
-		l.e.stats.MatchedOnArrival++
-		if n == len(pkt.Payload) && r.plain() {
-			l.e.completePlain(r)
-		} else {
-			l.e.complete(r, r.truncated(int64(len(pkt.Payload))))
-		}
-		p.returnCredit(eager.Cost(len(pkt.Payload)))
+		l.onEager(p, h.Ctx, h.Tag, pkt.Payload)
 	case wire.Data:
 		l.transfers.onData(p, h, pkt.Payload)
 	case wire.RTS, wire.EagerSync:
@@ -77,6 +63,36 @@ func (l *linkPath) event(pkt *transport.Packet) {
 	default:
 		p.breaks(fmt.Sprintf("it sent a packet of kind %v", h.Kind))
 	}
+}
+
+// onShort: a short message that came without a packet.
+func (l *linkPath) onShort(m transport.Short) {
+	if uint(m.Source) >= uint(len(l.peers)) {
+		return // as in event
+	}
+	if p := l.peer(m.Source); p.err == nil {
+		l.onEager(p, m.Ctx, m.Tag, m.Payload)
+	}
+}
+
+// onEager: a message that is here as a whole.
+func (l *linkPath) onEager(p *peer, ctx uint32, tag int32, payload []byte) {
+	e := l.e
+	m := l.table.Arrive(ctx, p.rank, tag)
+	if m == nil {
+		l.queue(p, &wire.Header{Kind: wire.Eager, Ctx: ctx, Tag: tag}, payload)
+		return
+	}
+	r := m.Owner.(*Request)
+	n := copyIn(r.buf, payload)
+	r.status.Source, r.status.Tag, r.status.Bytes = p.rank, tag, int64(n)
+	e.stats.MatchedOnArrival++
+	if n == len(payload) && r.plain() {
+		e.completePlain(r)
+	} else {
+		e.complete(r, r.truncated(int64(len(payload))))
+	}
+	p.returnCredit(eager.Cost(len(payload)))
 }
 
 // report handles what is no packet of a peer.
@@ -111,7 +127,7 @@ func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 	}
 	m := l.table.Arrive(h.Ctx, p.rank, h.Tag)
 	if m == nil {
-		l.queue(p, pkt)
+		l.queue(p, h, pkt.Payload)
 		return
 	}
 	r := m.Owner.(*Request)
@@ -138,11 +154,10 @@ type unexpected struct {
 	older, newer *unexpected // in peer.asked ⇔ ID != 0 and the table's or a probe's
 }
 
-// queue makes the packet an unexpected message.
-func (l *linkPath) queue(p *peer, pkt *transport.Packet) {
-	h := &pkt.Header
+// queue keeps a message as unexpected.
+func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
 	if l.e.dropped.set != nil && l.e.dropped.has(h.Ctx) {
-		l.lose(p, h.Kind, h.ID, costOf(h.Kind, len(pkt.Payload)))
+		l.lose(p, h.Kind, h.ID, costOf(h.Kind, len(payload)))
 		return
 	}
 	u := l.spare
@@ -154,7 +169,7 @@ func (l *linkPath) queue(p *peer, pkt *transport.Packet) {
 		u.next = nil
 	}
 	u.m.Ctx, u.m.Source, u.m.Tag, u.peer = h.Ctx, p.rank, h.Tag, p
-	l.store.Keep(&u.Unexpected, h, pkt.Payload)
+	l.store.Keep(&u.Unexpected, h, payload)
 	if u.ID != 0 { // 0 is no number: such a message cannot be taken back
 		p.remember(u)
 	}

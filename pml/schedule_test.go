@@ -77,12 +77,13 @@ type reception struct {
 	probed      bool
 	got         *message
 	cannotMatch bool
+	landed      Status // if r is nil
 }
 
 const playRanks = 3
 
 func (p *play) run() {
-	o := netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0, put: p.upTo(2) == 0}
+	o := netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0, put: p.upTo(2) == 0, packets: p.upTo(3) == 0}
 	if p.nics {
 		o.nic = p.nic
 	}
@@ -156,7 +157,12 @@ func (p *play) post(at int) *reception {
 	if p.upTo(4) == 3 {
 		v.buf = v.buf[:300]
 	}
-	v.r = p.net.engines[at].Irecv(nil, scriptContext, v.source, v.tag, v.buf)
+	if p.upTo(2) == 0 {
+		v.r = p.net.engines[at].Irecv(nil, scriptContext, v.source, v.tag, v.buf)
+	} else {
+		p.net.arrive(at, p.upTo(4))
+		v.r, v.landed = p.net.recv(at, scriptContext, v.source, v.tag, v.buf)
+	}
 	p.receives = append(p.receives, v)
 	return v
 }
@@ -229,7 +235,7 @@ func (p *play) finish() {
 			n.settle()
 			if quiet := n.empty(); quiet && e.Stats().Posted > 0 {
 				for _, v := range p.receives {
-					if v.at == rank {
+					if v.at == rank && v.r != nil {
 						e.Cancel(v.r)
 					}
 				}
@@ -262,7 +268,10 @@ func (p *play) judge() {
 		}
 	}
 	for i, v := range p.receives {
-		_, st, err := p.net.engines[v.at].Test(v.r)
+		st, err := v.landed, error(nil)
+		if v.r != nil {
+			_, st, err = p.net.engines[v.at].Test(v.r)
+		}
 		if st.Cancelled {
 			continue
 		}

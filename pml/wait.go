@@ -145,6 +145,12 @@ func (e *Engine) firstLook() bool {
 	return true
 }
 
+// spinsUnarmed reports whether the caller may poll again, without more, after a look that has found nothing: it may spin,
+// and no sender is told to wake this rank.
+func (e *Engine) spinsUnarmed() bool {
+	return e.cfg.Spin != 0 && e.wait.armed == armedNot && !e.pace.hosted
+}
+
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
 func (w *waitFor) block() error {
 	if w.cc != nil {
@@ -396,7 +402,9 @@ func (w *waitFor) attach(own *sema) {
 
 // exitCall is called at the end of every call, before the lock is given up.
 func (e *Engine) exitCall() {
-	if e.load.outstanding|e.load.pending|e.load.stalled != 0 { // else it needs nothing, and that is seen without a call
+	// Mostly nothing is needed, and that is seen without a call: nothing is under way, or the device is armed already.
+	if e.load.outstanding|e.load.pending|e.load.stalled != 0 &&
+		(e.wait.armed == armedNot || e.load.pending|e.wait.followers != 0) {
 		e.arm()
 	}
 }

@@ -51,6 +51,7 @@ type Facts struct {
 	Offload    *Offload              // the device can match tags, of messages that come as Caps.Offload says
 	Tagged     Tagged                // the device does all matching by itself, and makes no links
 	Via        func(peer int) string // of a device that is made of several: which of them has connected peer, or ""
+	Short      func() (Short, Found) // the next message, where that is had with less than Poll; see short.go
 	Refused    func() uint64         // connections refused because they did not authenticate; any goroutine may call it
 }
 

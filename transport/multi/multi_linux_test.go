@@ -17,7 +17,7 @@ import (
 )
 
 const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
-	transporttest.Introducer | transporttest.Refused | transporttest.Via
+	transporttest.Introducer | transporttest.Refused | transporttest.Via | transporttest.Short
 
 func pair(with func(t *testing.T, rank int) []transport.Device) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
@@ -39,14 +39,14 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceFaulty(t *testing.T) {
-	transporttest.RunFaulty(t, pair(alone), transporttest.Has(abilities))
+	transporttest.RunFaulty(t, pair(alone), transporttest.Has(abilities&^transporttest.Short))
 }
 
 // Before shared memory there is a device that connects no peer, so that shared memory is the one that is skipped.
 func TestConformanceSecond(t *testing.T) {
 	transporttest.Run(t, pair(func(t *testing.T, rank int) []transport.Device {
 		return []transport.Device{newFake(t, "nowhere"), newShm(rank, "")}
-	}), transporttest.Has(abilities), transporttest.Brief())
+	}), transporttest.Has(abilities&^transporttest.Short), transporttest.Brief())
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -56,6 +56,18 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	return n
 }
 
+// short is transport.Facts's Short, by that of the first device. What the others have is left to Poll, and so is
+// everything from the first Down on, after which dropGone is needed.
+func (d *Device) short(first func() (transport.Short, transport.Found)) (m transport.Short, found transport.Found) {
+	if len(d.gone) == 0 {
+		m, found = first()
+	}
+	if found == transport.FoundNothing {
+		found = transport.FoundOther
+	}
+	return m, found
+}
+
 // dropGone removes what comes of peers that have been reported gone, but for what an operation needs, and returns how
 // many packets are left.
 func (d *Device) dropGone(pkts []transport.Packet) int {

@@ -58,6 +58,7 @@ type Device struct {
 type poller struct {
 	polled   []*inRing // read by every poll; all other rings are armed
 	last     []*inRing // rings whose packets the previous Poll returned
+	turn     int       // the polled ring that short looks at first, if there are so many
 	full     bool      // the previous Poll was full of polled rings' packets: the next one begins with the marks
 	nextMark int       // the marked ring that is read first
 }
@@ -117,6 +118,7 @@ func (d *Device) open() (err error) {
 			Word: &d.own.box.state, Asleep: stFutex}},
 		Memory:     &transport.Memory{Alloc: d.alloc, Free: d.free},
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf},
+		Short:      d.short(),
 		Refused:    func() uint64 { return d.acceptor.Refused() },
 	}
 	if d.opt.Size > 1 {

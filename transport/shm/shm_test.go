@@ -11,7 +11,7 @@ import (
 )
 
 const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
-	transporttest.Introducer | transporttest.Refused
+	transporttest.Introducer | transporttest.Refused | transporttest.Short
 
 func pair(opt Options) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceFaulty(t *testing.T) {
-	transporttest.RunFaulty(t, pair(Options{}), transporttest.Has(abilities))
+	transporttest.RunFaulty(t, pair(Options{}), transporttest.Has(abilities&^transporttest.Short))
 }
 
 func TestConformanceNoGet(t *testing.T) {

@@ -25,6 +25,7 @@ const (
 	Introducer                     // Facts.Introducer
 	Refused                        // Facts.Refused
 	Via                            // Facts.Via
+	Short                          // Facts.Short
 )
 
 // What else a rule can call for.
@@ -37,7 +38,7 @@ const (
 )
 
 var abilityNames = []string{"Get", "Put", "PutNote", "Atomics", "ZeroCopy", "Room", "Presence", "Offload",
-	"Memory", "Import", "Introducer", "Refused", "Via"}
+	"Memory", "Import", "Introducer", "Refused", "Via", "Short"}
 
 func (a Ability) String() string {
 	var names []string
@@ -61,7 +62,8 @@ func (a Ability) given(has bool) Ability {
 func of(f *transport.Facts, c *transport.Caps) Ability {
 	a := ZeroCopy.given(c.ZeroCopy != nil) | Room.given(c.TellsRoom) | Presence.given(c.Presence != nil) |
 		Offload.given(f.Offload != nil && c.Offload) | Introducer.given(f.Introducer != nil) |
-		Refused.given(f.Refused != nil) | Via.given(f.Via != nil)
+		Refused.given(f.Refused != nil) | Via.given(f.Via != nil) |
+		Short.given(f.Short != nil)
 	if r := c.RMA; r != nil {
 		a |= Get | Put.given(r.Put != nil) | PutNote.given(r.PutNote != nil) |
 			Atomics.given(r.FetchAdd != nil && r.CompareSwap != nil)

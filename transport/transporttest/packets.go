@@ -441,6 +441,55 @@ func floodBothWays(f *fixture) {
 	f.must(b.quiet())
 }
 
+// short: what Facts.Short and Poll return is all that was sent, in order. Where Short finds nothing Poll finds nothing,
+// and a slot that Short has emptied is the sender's again, also if there is no Poll.
+func short(f *fixture) {
+	a, b := f.linked()
+	out, in := newStream(6, a.link.Caps()), newStream(6, a.link.Caps())
+	f.must(a.send(out.packet()))
+	first, err := b.nextPacket() // from here on b knows of the link
+	f.must(err)
+	f.must(in.check(first))
+	for clock, came, round := start(), 0, 0; came < f.rounds(5000); round++ {
+		took := 1 + round%20
+		for range took {
+			f.must(a.send(out.packet()))
+		}
+		for took > 0 {
+			p, found := b.short()
+			if found != transport.FoundShort {
+				n := b.raw(b.pkts)
+				if found == transport.FoundNothing && len(n) > 0 {
+					f.Fatalf("Short finds nothing, and Poll %d packets", len(n))
+				}
+				p = n
+			}
+			for i := range p {
+				f.must(in.check(p[i]))
+			}
+			if took, came = took-len(p), came+len(p); clock.late() {
+				f.Fatalf("after %d packets nothing comes", came)
+			}
+		}
+	}
+	h := wire.Header{Kind: wire.Eager, Tag: 5}
+	for i := range f.rounds(5000) {
+		f.must(a.send(h, []byte{byte(i)}))
+		for clock := start(); ; {
+			p, found := b.short()
+			if found == transport.FoundShort {
+				if len(p[0].Payload) != 1 || p[0].Payload[0] != byte(i) {
+					f.Fatalf("message %d came as %v", i, p[0])
+				}
+				break
+			}
+			if clock.late() {
+				f.Fatalf("message %d does not come without Poll: found %d", i, found)
+			}
+		}
+	}
+}
+
 // floodStarvesNone: while one peer sends without end, the packet of another comes, and then that one's end.
 func floodStarvesNone(f *fixture) {
 	a, b := f.linked()

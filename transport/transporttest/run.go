@@ -93,6 +93,7 @@ var rules = []rule{
 	{"room-is-told", Room, roomIsTold},
 	{"flood-both-ways", 0, floodBothWays},
 	{"small-poll", 0, smallPoll},
+	{"short", Short, short},
 	{"flood-starves-none", third, floodStarvesNone},
 
 	{"arm-sees-arrived", 0, armSeesArrived},
