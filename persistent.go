@@ -1,10 +1,6 @@
 package mpi
 
-import (
-	"slices"
-
-	"github.com/gorun-mpi/mpi/pml"
-)
+import "github.com/gorun-mpi/mpi/pml"
 
 // SendInit makes a persistent request that sends buf to rank dest each time it is started; §3.9. Between Start and
 // completion buf belongs to the library. Free gives the request back.
@@ -27,7 +23,7 @@ func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	r, err := sendInit(c, "BsendInit", buf, dest, tag, pml.Standard)
 	if err == nil && dest != ProcNull {
 		r.buffered = func() error {
-			return c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
+			return c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), bytesOf(buf))
 		}
 	}
 	return r, err

@@ -77,20 +77,39 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 // Sendrecv sends one message to dest and receives another from source, the same rank or another one, and does not
 // deadlock when those do likewise; §3.10. The status is the receive's. A message longer than recv is ErrTruncate.
 func Sendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
-	r, err := isendrecv(c, "Sendrecv", send, dest, stag, recv, source, rtag)
-	if err != nil {
-		return Status{}, err
-	}
-	return r.Wait()
+	return sendrecv(c, "Sendrecv", send, dest, stag, recv, source, rtag)
 }
 
 // SendrecvReplace is Sendrecv with one buffer for both: it sends a copy of buf; §3.10.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Status, error) {
-	r, err := isendrecv(c, "SendrecvReplace", append([]T(nil), buf...), dest, stag, buf, source, rtag)
-	if err != nil {
+	return sendrecv(c, "SendrecvReplace", append([]T(nil), buf...), dest, stag, buf, source, rtag)
+}
+
+func sendrecv[S, R any](c *Comm, op string, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
+	if dest == ProcNull || source == ProcNull {
+		r, err := isendrecv(c, op, send, dest, stag, recv, source, rtag)
+		if err != nil {
+			return Status{}, err
+		}
+		return r.Wait()
+	}
+	if err := checkSendrecv[S, R](c, op, dest, stag, source, rtag); err != nil {
 		return Status{}, err
 	}
-	return r.Wait()
+	st, err := c.eng.Sendrecv(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send),
+		c.toWorld(source), int32(rtag), bytesOf(recv))
+	if err != nil {
+		err = c.wrap(op, source, rtag, err)
+	}
+	return c.status(st), err
+}
+
+// checkSendrecv reports which argument is wrong.
+func checkSendrecv[S, R any](c *Comm, op string, dest, stag, source, rtag int) error {
+	if err := checkSend[S](c, op, dest, stag); err != nil {
+		return err
+	}
+	return checkRecv[R](c, op, source, rtag)
 }
 
 // Isendrecv starts a Sendrecv; §3.10. Both buffers belong to the library until the request is done, whose status is the
@@ -101,10 +120,7 @@ func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rt
 }
 
 func isendrecv[S, R any](c *Comm, op string, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
-	if err := checkSend[S](c, op, dest, stag); err != nil {
-		return nil, err
-	}
-	if err := checkRecv[R](c, op, source, rtag); err != nil {
+	if err := checkSendrecv[S, R](c, op, dest, stag, source, rtag); err != nil {
 		return nil, err
 	}
 	switch {

@@ -1,10 +1,6 @@
 package mpi
 
-import (
-	"slices"
-
-	"github.com/gorun-mpi/mpi/pml"
-)
+import "github.com/gorun-mpi/mpi/pml"
 
 // Send sends buf to rank dest with tag, 0 … MaxTag, and returns when buf may be used again; §3.4 (standard mode). A
 // short message is then on its way or waits in the receiver's memory; a long one has been received.
@@ -35,7 +31,7 @@ func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	if err := checkSend[T](c, "Bsend", dest, tag); err != nil || dest == ProcNull {
 		return err
 	}
-	err := c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), slices.Clone(bytesOf(buf)))
+	err := c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), bytesOf(buf))
 	return c.wrap("Bsend", dest, tag, err)
 }
 
@@ -92,7 +88,7 @@ func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 		return c.nullRequest("Ibsend", tag), nil
 	}
 	world, payload := c.toWorld(dest), bytesOf(buf)
-	if err := c.eng.SendDetached(c.cid, world, int32(tag), slices.Clone(payload)); err != nil {
+	if err := c.eng.SendDetached(c.cid, world, int32(tag), payload); err != nil {
 		return nil, c.wrap("Ibsend", dest, tag, err)
 	}
 	done := pml.Status{Source: int32(world), Tag: int32(tag), Bytes: int64(len(payload))}

@@ -296,12 +296,27 @@ func (e *Engine) Start(r *Request) error {
 	e.lock()
 	err := r.startable()
 	if err == nil {
-		r.buf, r.cctx, r.recv.Source, r.recv.Tag = r.keep.buf, r.keep.cctx, r.keep.source, r.keep.tag
-		e.start(r)
+		e.restart(r)
 		e.exitCall()
 	}
 	e.unlock()
 	return err
+}
+
+// restart is start of a persistent request.
+func (e *Engine) restart(r *Request) {
+	k := r.keep
+	if r.op == opSend && r.mode == Standard && e.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) {
+		e.sentAs(r, int(k.source), k.tag, k.buf.Len)
+		e.load.completed++ // another goroutine may wait for a set with r
+		return
+	}
+	r.buf, r.cctx, r.recv.Source, r.recv.Tag = k.buf, k.cctx, k.source, k.tag
+	if r.op == opRecv {
+		e.startRecv(r)
+	} else {
+		e.start(r)
+	}
 }
 
 // startable checks that r is persistent and idle.

@@ -2,8 +2,11 @@ package pml
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/eager"
 )
 
 // That more is granted than GORUN_UNEXPECTED_MAX is said once, however often; and never where receives take what comes.
@@ -50,5 +53,37 @@ func TestGrowthIsSaidOnce(t *testing.T) {
 		}
 		w.e[1].unlock()
 		w.e[0].unlock()
+	}
+}
+
+// A sender that has run out of credit for payloads looks once for more before it announces a short message: what its
+// receiver has given back is there already.
+func TestCreditThatIsHereIsUsed(t *testing.T) {
+	for name, send := range map[string]func(e *Engine, buf []byte){
+		"Send":  func(e *Engine, buf []byte) { e.Send(nil, 4, 1, 7, buf, Standard) },
+		"Isend": func(e *Engine, buf []byte) { e.Wait(e.Isend(nil, 4, 1, 7, buf, Standard)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			watchdog(t)
+			n := newTestNet(netOptions{ranks: 2, eagerMax: 256, fragMax: 512, unexpectedMax: 1})
+			defer n.close()
+			n.linkAll()
+			e := n.engines[0]
+			for books(e.links.peer(1).out.CreditSender, "credit") >= books(e.links.peer(1).out.CreditSender, "envelopes")+eager.Cost(8) {
+				n.engines[1].Irecv(nil, 4, 0, 7, make([]byte, 8))
+				e.Wait(e.Isend(nil, 4, 1, 7, make([]byte, 8), Standard))
+			}
+			before := e.Stats()
+			n.deliver(1, math.MaxInt)
+			n.arrive(0, math.MaxInt)
+			n.engines[1].Irecv(nil, 4, 0, 7, make([]byte, 8))
+			send(e, make([]byte, 8))
+			if got := e.Stats(); got.EagerSent != before.EagerSent+1 || got.RendezvousSent != before.RendezvousSent {
+				t.Errorf("%d eager, %d announced; the credit had come", got.EagerSent-before.EagerSent,
+					got.RendezvousSent-before.RendezvousSent)
+			}
+			n.deliver(1, math.MaxInt)
+			n.check(t)
+		})
 	}
 }

@@ -17,6 +17,11 @@ import (
 // Recv receives into buf. source and tag may be wildcards.
 func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	e.lock()
+	return e.recv(cc, ctx, source, tag, buf)
+}
+
+// recv is Recv with the lock held, which it releases.
+func (e *Engine) recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	if e.mayLand() {
 		if st, landed := e.land(ctx, int32(source), tag, buf); landed {
 			e.exitCall()

@@ -115,6 +115,7 @@ func (r *Request) plain() bool { return r.w == nil && r.parts == 0 && !r.extra &
 func (e *Engine) completePlain(r *Request) {
 	r.state = stDone
 	e.load.outstanding--
+	e.load.completed++
 	if e.wait.leader == leaderParked {
 		e.wakeLeader()
 	}
@@ -135,6 +136,7 @@ func (e *Engine) complete(r *Request, err error) {
 	}
 	r.state = stDone
 	e.load.outstanding--
+	e.load.completed++
 	if r.w != nil {
 		r.w.wake()
 		r.w = nil

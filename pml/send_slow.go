@@ -2,6 +2,7 @@ package pml
 
 import (
 	"context"
+	"slices"
 
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -14,6 +15,11 @@ func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int3
 
 // sendSlow is Send where the fast path said no. The lock is held, and is released.
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
+	if p := e.links.peers[dest]; p != nil && mode == Standard && e.sendAgain(p, &p.out.WaitMax, ctx, tag, buf) {
+		e.exitCall()
+		e.unlock()
+		return nil
+	}
 	r := e.requests.take()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
 	e.wait.calling = true
@@ -27,11 +33,14 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 	return err
 }
 
-// SendDetached sends buf, which becomes the engine's, and does not wait. For buffered sends; Pending counts it. The
-// error is that nothing can be sent any more.
+// SendDetached sends buf, or a copy of it, and does not wait. For buffered sends; Pending counts it. The error is that
+// nothing can be sent any more.
 func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error {
 	e.lock()
 	defer e.unlock()
+	if e.sendNow(ctx, dest, tag, buf) {
+		return nil
+	}
 	if e.closed != nil {
 		return e.closed
 	}
@@ -39,12 +48,23 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 		return err
 	}
 	r := e.requests.take()
-	r.prepareSend(nil, ctx, dest, tag, buf, Standard)
+	r.prepareSend(nil, ctx, dest, tag, slices.Clone(buf), Standard)
 	r.detached = true
 	e.requests.detached++
 	e.start(r)
 	e.exitCall()
 	return nil
+}
+
+// Sendrecv sends a message and receives another, whose status it returns; MPI 4.1 §3.10.
+func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int, rtag int32,
+	recv []byte) (Status, error) {
+	e.lock()
+	if e.sendNow(ctx, dest, stag, send) {
+		return e.recv(cc, ctx, source, rtag, recv)
+	}
+	e.unlock()
+	return e.Wait(e.Isendrecv(cc, ctx, dest, stag, send, source, rtag, recv))
 }
 
 // Isendrecv starts a send and a receive as one request, whose status is the receive's; MPI 4.1 §3.10.

@@ -101,18 +101,25 @@ type waitFor struct {
 	e   *Engine
 	r   *Request
 	set Set
-	cc  context.Context // ends the waiting; nil: nothing does
+	// seen is load.completed when no request of set was done; looked: that is known.
+	seen   uint
+	looked bool
+	cc     context.Context // ends the waiting; nil: nothing does
 }
 
 func (w *waitFor) ready() bool {
 	if w.r != nil {
 		return w.r.state == stDone
 	}
+	if w.looked && w.seen == w.e.load.completed {
+		return false
+	}
 	for i := range w.set {
 		if r := w.set.at(i); r != nil && r.state == stDone {
 			return true
 		}
 	}
+	w.seen, w.looked = w.e.load.completed, true
 	return false
 }
 

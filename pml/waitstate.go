@@ -55,9 +55,10 @@ const (
 
 // load is what an engine has under way.
 type load struct {
-	outstanding int // requests and probes that are not complete
-	pending     int // work that no packet will remind it of
-	stalled     int // links that will say when they have room
+	outstanding int  // requests and probes that are not complete
+	pending     int  // work that no packet will remind it of
+	stalled     int  // links that will say when they have room
+	completed   uint // requests that have completed, ever
 }
 
 func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
