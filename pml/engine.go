@@ -68,6 +68,7 @@ type Engine struct {
 	probers  []*Request
 	dropped  dropped // contexts that have ended
 	wait     waitState
+	parked   sema // that of what the leader waits for while it sleeps in the device: see complete
 	pace     pace
 
 	stats  Stats

@@ -69,7 +69,7 @@ type Request struct {
 	err  error
 	peer *peer
 	cctx context.Context
-	w    *sema // whom to wake; nil: no caller sleeps
+	w    *sema // whom to wake: a follower, or the engine's parked; nil: no caller sleeps
 	next *Request
 
 	cancelErr error         // the result, if cancelling succeeds
@@ -116,9 +116,6 @@ func (e *Engine) completePlain(r *Request) {
 	r.state = stDone
 	e.load.outstanding--
 	e.load.completed++
-	if e.wait.leader == leaderParked {
-		e.wakeLeader()
-	}
 }
 
 // complete ends r, or one part of it. Everything that refers to it but its holder has let go of it; or the other part has
@@ -137,16 +134,19 @@ func (e *Engine) complete(r *Request, err error) {
 	r.state = stDone
 	e.load.outstanding--
 	e.load.completed++
-	if r.w != nil {
+	switch r.w {
+	case nil:
+	case &e.parked:
+		e.wakeLeader()
+	default:
 		r.w.wake()
-		r.w = nil
 		e.wait.followerWoken = true
 	}
+	r.w = nil
 	if r.extra && r.done != nil {
 		close(r.done)
 		e.wait.followers--
 	}
-	e.wakeLeader() // the caller that polls may be the one who waits for this
 	if r.detached {
 		r.detached = false
 		e.requests.detached--

@@ -281,6 +281,7 @@ func (w *waitFor) sleep() sleepResult {
 		return slept
 	}
 	e.wait.park()
+	w.attach(&e.parked)
 	e.unlock()
 	if w.cc == nil || w.cc.Done() == nil {
 		e.sleep.Park(true)
@@ -293,6 +294,7 @@ func (w *waitFor) sleep() sleepResult {
 	}
 	e.lock()
 	e.wait.unpark()
+	w.attach(nil)
 	e.sleep.Disarm()
 	if w.ended() {
 		return ended
@@ -418,6 +420,9 @@ func (e *Engine) exitCall() {
 
 // arm makes sure that the watcher is woken when it must be.
 func (e *Engine) arm() {
+	if e.load.pending != 0 { // the leader does not know of what this rank has sent itself
+		e.wakeLeader()
+	}
 	if n := e.wait.needs(&e.load); n != needNothing && !e.gone {
 		e.armFor(n)
 	}

@@ -320,7 +320,9 @@ func (w *waitWorld) complete(m *waitModel, i int) {
 	if c.attached {
 		c.attached, c.token, m.s.followerWoken = false, true, true
 	}
-	w.wakeLeader(m)
+	if c.at == atParking || c.at == atParked || c.at == atUnparking { // it is what the leader waits for
+		w.wakeLeader(m)
+	}
 }
 
 func (w *waitWorld) wakeLeader(m *waitModel) {

@@ -95,11 +95,12 @@ func (w *worklist) streaming() bool {
 	return w.jobs[jobStream].len()+len(w.parked)+w.jobs[jobInbound].len() > 0
 }
 
-// addSelf: this rank has sent itself something.
+// addSelf: this rank has sent itself something. The call that has done so handles it mostly, and wakes a leader that
+// sleeps if not (Engine.arm).
 func (w *worklist) addSelf() {
 	if !w.self {
 		w.self = true
-		w.addWork()
+		w.load.pending++
 	}
 }
 

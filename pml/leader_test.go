@@ -1,0 +1,88 @@
+package pml
+
+import (
+	"context"
+	"runtime"
+	"testing"
+)
+
+// parkedLeader is an engine of a world of one in which a caller sleeps in the device, for a message that does not come.
+func parkedLeader(t *testing.T) (e *Engine, end func()) {
+	t.Helper()
+	watchdog(t)
+	e = newRanks(t, 1, Config{}).e[0]
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		e.Recv(ctx, 1, 0, silence, nil)
+		close(over)
+	}()
+	for e.leads() != leaderParked {
+		runtime.Gosched()
+	}
+	return e, func() { cancel(); <-over }
+}
+
+func (e *Engine) leads() leaderState {
+	e.lock()
+	defer e.unlock()
+	return e.wait.leader
+}
+
+// A leader that sleeps is not woken by what it does not wait for: messages of its rank to itself.
+func TestLeaderSleepsOn(t *testing.T) {
+	e, end := parkedLeader(t)
+	for i := range 300 {
+		r := e.Irecv(nil, 1, 0, int32(i), make([]byte, 8))
+		if err := e.Send(nil, 1, 0, int32(i), make([]byte, 8), Standard); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Wait(r); err != nil {
+			t.Fatal(err)
+		}
+		if e.leads() != leaderParked {
+			t.Fatalf("message %d has woken the leader, which waits for another one", i)
+		}
+	}
+	end()
+}
+
+// It is woken by what it waits for, and by what only it can go on with.
+func TestLeaderIsWoken(t *testing.T) {
+	e, end := parkedLeader(t)
+	r := e.Isend(nil, 1, 0, 5, make([]byte, 8), Synchronous)
+	if err := e.Cancel(r); err != nil { // by a packet to this rank
+		t.Fatal(err)
+	}
+	if st, err := e.Wait(r); err != nil || !st.Cancelled {
+		t.Errorf("%+v, %v", st, err)
+	}
+	end()
+	for _, set := range []bool{false, true} {
+		done := make(chan error)
+		rs := Set{e.Irecv(nil, 1, 0, 6, make([]byte, 8)), e.Irecv(nil, 1, 0, 7, make([]byte, 8))}
+		go func() {
+			if !set {
+				_, err := e.Wait(rs[0])
+				done <- err
+				return
+			}
+			_, err := e.WaitSome(rs[:1], 1, func(int, Status, error) {})
+			done <- err
+		}()
+		for e.leads() != leaderParked {
+			runtime.Gosched()
+		}
+		for _, tag := range []int32{7, 6} {
+			if err := e.Send(nil, 1, 0, tag, make([]byte, 8), Standard); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if _, err := e.Wait(rs[1]); err != nil {
+			t.Error(err)
+		}
+	}
+}
