@@ -5,22 +5,22 @@ import "github.com/gorun-mpi/mpi/pml"
 // SendInit makes a persistent request that sends buf to rank dest each time it is started; §3.9. Between Start and
 // completion buf belongs to the library. Free gives the request back.
 func SendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	return sendInit(c, "SendInit", buf, dest, tag, pml.Standard)
+	return sendInit(c, opSendInit, buf, dest, tag, pml.Standard)
 }
 
 // SsendInit is SendInit in synchronous mode; §3.9.
 func SsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	return sendInit(c, "SsendInit", buf, dest, tag, pml.Synchronous)
+	return sendInit(c, opSsendInit, buf, dest, tag, pml.Synchronous)
 }
 
 // RsendInit is SendInit in ready mode; §3.9.
 func RsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	return sendInit(c, "RsendInit", buf, dest, tag, pml.Standard)
+	return sendInit(c, opRsendInit, buf, dest, tag, pml.Standard)
 }
 
 // BsendInit is SendInit in buffered mode: Start copies buf; §3.9.
 func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	r, err := sendInit(c, "BsendInit", buf, dest, tag, pml.Standard)
+	r, err := sendInit(c, opBsendInit, buf, dest, tag, pml.Standard)
 	if err == nil && dest != ProcNull {
 		r.buffered = func() error {
 			return c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), bytesOf(buf))
@@ -29,8 +29,8 @@ func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	return r, err
 }
 
-func sendInit[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
-	if err := checkSend[T](c, op, dest, tag); err != nil {
+func sendInit[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
+	if err := checkSend[T](c, op.String(), dest, tag); err != nil {
 		return nil, err
 	}
 	r := c.request(op, dest, tag, c.eng.PrepareSend(c.ctx, c.cid, max(c.toWorld(dest), 0), int32(tag), bytesOf(buf), mode))
@@ -44,7 +44,7 @@ func RecvInit[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if err := checkRecv[T](c, "RecvInit", source, tag); err != nil {
 		return nil, err
 	}
-	r := c.request("RecvInit", source, tag, c.eng.PrepareRecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf)))
+	r := c.request(opRecvInit, source, tag, c.eng.PrepareRecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf)))
 	r.null = source == ProcNull
 	return r, nil
 }

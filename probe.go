@@ -79,7 +79,7 @@ func Improbe(c *Comm, source, tag int) (*Message, Status, bool, error) {
 // Mrecv receives the message into buf; §3.8.3. A longer message fills buf and is ErrTruncate; a message that has been
 // received before is ErrRequest.
 func Mrecv[T any](m *Message, buf []T) (Status, error) {
-	r, err := imrecv(m, "Mrecv", buf)
+	r, err := imrecv(m, opMrecv, buf)
 	if err != nil {
 		return Status{}, err
 	}
@@ -87,14 +87,14 @@ func Mrecv[T any](m *Message, buf []T) (Status, error) {
 }
 
 // Imrecv starts to receive the message into buf, which belongs to the library until the request is done; §3.8.3.
-func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, "Imrecv", buf) }
+func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, opImrecv, buf) }
 
-func imrecv[T any](m *Message, op string, buf []T) (*Request, error) {
+func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	if m == nil || m.comm == nil {
-		return nil, opError(op, ErrRequest, "the message is nil: no matched probe returned it")
+		return nil, opError(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
 	}
 	if err := fixedType[T](); err != nil {
-		return nil, &Error{Op: op, Class: ErrType, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
+		return nil, &Error{Op: op.String(), Class: ErrType, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
 	}
 	if m.m == nil {
 		return m.comm.nullRequest(op, AnyTag), nil
@@ -105,14 +105,14 @@ func imrecv[T any](m *Message, op string, buf []T) (*Request, error) {
 		if errors.Is(err, pml.ErrRequest) {
 			class = ErrRequest
 		}
-		return nil, &Error{Op: op, Class: class, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
+		return nil, &Error{Op: op.String(), Class: class, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
 	}
 	return m.comm.request(op, m.source, m.tag, r), nil
 }
 
 // discard receives the message and drops it.
 func (m *Message) discard() {
-	if r, err := imrecv(m, "Mrecv", []byte(nil)); err == nil {
+	if r, err := imrecv(m, opMrecv, []byte(nil)); err == nil {
 		r.Wait()
 	}
 }

@@ -68,24 +68,24 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 			return nil, err
 		}
 		if source == ProcNull {
-			return c.nullRequest("Irecv", AnyTag), nil
+			return c.nullRequest(opIrecv, AnyTag), nil
 		}
 	}
-	return c.request("Irecv", source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))), nil
+	return c.request(opIrecv, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))), nil
 }
 
 // Sendrecv sends one message to dest and receives another from source, the same rank or another one, and does not
 // deadlock when those do likewise; §3.10. The status is the receive's. A message longer than recv is ErrTruncate.
 func Sendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
-	return sendrecv(c, "Sendrecv", send, dest, stag, recv, source, rtag)
+	return sendrecv(c, opSendrecv, send, dest, stag, recv, source, rtag)
 }
 
 // SendrecvReplace is Sendrecv with one buffer for both: it sends a copy of buf; §3.10.
 func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Status, error) {
-	return sendrecv(c, "SendrecvReplace", append([]T(nil), buf...), dest, stag, buf, source, rtag)
+	return sendrecv(c, opSendrecvReplace, append([]T(nil), buf...), dest, stag, buf, source, rtag)
 }
 
-func sendrecv[S, R any](c *Comm, op string, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
+func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
 	if dest == ProcNull || source == ProcNull {
 		r, err := isendrecv(c, op, send, dest, stag, recv, source, rtag)
 		if err != nil {
@@ -93,13 +93,13 @@ func sendrecv[S, R any](c *Comm, op string, send []S, dest, stag int, recv []R, 
 		}
 		return r.Wait()
 	}
-	if err := checkSendrecv[S, R](c, op, dest, stag, source, rtag); err != nil {
+	if err := checkSendrecv[S, R](c, op.String(), dest, stag, source, rtag); err != nil {
 		return Status{}, err
 	}
 	st, err := c.eng.Sendrecv(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send),
 		c.toWorld(source), int32(rtag), bytesOf(recv))
 	if err != nil {
-		err = c.wrap(op, source, rtag, err)
+		err = c.wrap(op.String(), source, rtag, err)
 	}
 	return c.status(st), err
 }
@@ -116,11 +116,11 @@ func checkSendrecv[S, R any](c *Comm, op string, dest, stag, source, rtag int) e
 // receive's. Cancel takes the receive back and then, if no receive has matched it, the send; once the receive has its
 // message neither is cancelled.
 func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
-	return isendrecv(c, "Isendrecv", send, dest, stag, recv, source, rtag)
+	return isendrecv(c, opIsendrecv, send, dest, stag, recv, source, rtag)
 }
 
-func isendrecv[S, R any](c *Comm, op string, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
-	if err := checkSendrecv[S, R](c, op, dest, stag, source, rtag); err != nil {
+func isendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
+	if err := checkSendrecv[S, R](c, op.String(), dest, stag, source, rtag); err != nil {
 		return nil, err
 	}
 	switch {

@@ -22,10 +22,35 @@ type Request struct {
 // then on: a method that needs it after that copies it before.
 type callInfo struct {
 	comm      *Comm
-	op        string
 	peer, tag int32
+	op        opCode
 	null      bool // the status is that of ProcNull
 }
+
+// opCode is the call that has made a request: what its errors name.
+type opCode uint8
+
+const (
+	opIsend opCode = iota
+	opIssend
+	opIrsend
+	opIbsend
+	opIrecv
+	opIsendrecv
+	opSendrecv
+	opSendrecvReplace
+	opImrecv
+	opMrecv
+	opSendInit
+	opSsendInit
+	opRsendInit
+	opBsendInit
+	opRecvInit
+)
+
+var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend", opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace", opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit", opBsendInit: "BsendInit", opRecvInit: "RecvInit"}
+
+func (o opCode) String() string { return opNames[o] }
 
 // newRequest makes what the engine hands out.
 func newRequest(e *pml.Engine) *pml.Request {
@@ -33,14 +58,14 @@ func newRequest(e *pml.Engine) *pml.Request {
 	return &r.Request
 }
 
-func (c *Comm) request(op string, peer, tag int, p *pml.Request) *Request {
+func (c *Comm) request(op opCode, peer, tag int, p *pml.Request) *Request {
 	r := requestOf(p)
 	// One by one: a literal would be made on the stack and read back before it has arrived there.
 	r.comm, r.op, r.peer, r.tag, r.null = c, op, int32(peer), int32(tag), false
 	return r
 }
 
-func (c *Comm) nullRequest(op string, tag int) *Request {
+func (c *Comm) nullRequest(op opCode, tag int) *Request {
 	r := c.request(op, ProcNull, tag, c.eng.Completed(pml.Status{}))
 	r.null = true
 	return r
@@ -49,7 +74,7 @@ func (c *Comm) nullRequest(op string, tag int) *Request {
 // result translates the engine's result.
 func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
-		err = i.comm.wrap(i.op, int(i.peer), int(i.tag), err)
+		err = i.comm.wrap(i.op.String(), int(i.peer), int(i.tag), err)
 	}
 	if i.null {
 		return nullStatus, err

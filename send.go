@@ -64,19 +64,19 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if fastPathOK[T](c, dest, tag) {
 		p := c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
-		return c.request("Isend", dest, tag, p), nil
+		return c.request(opIsend, dest, tag, p), nil
 	}
-	return isend(c, "Isend", buf, dest, tag, pml.Standard)
+	return isend(c, opIsend, buf, dest, tag, pml.Standard)
 }
 
 // Issend is Isend in synchronous mode: the request is done only after the receiver has matched the message; §3.7.2.
 func Issend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	return isend(c, "Issend", buf, dest, tag, pml.Synchronous)
+	return isend(c, opIssend, buf, dest, tag, pml.Synchronous)
 }
 
 // Irsend is Isend in ready mode, see Rsend; §3.7.2.
 func Irsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	return isend(c, "Irsend", buf, dest, tag, pml.Standard)
+	return isend(c, opIrsend, buf, dest, tag, pml.Standard)
 }
 
 // Ibsend is Isend in buffered mode, see Bsend: the request is done at once; §3.7.2.
@@ -85,18 +85,18 @@ func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 		return nil, err
 	}
 	if dest == ProcNull {
-		return c.nullRequest("Ibsend", tag), nil
+		return c.nullRequest(opIbsend, tag), nil
 	}
 	world, payload := c.toWorld(dest), bytesOf(buf)
 	if err := c.eng.SendDetached(c.cid, world, int32(tag), payload); err != nil {
 		return nil, c.wrap("Ibsend", dest, tag, err)
 	}
 	done := pml.Status{Source: int32(world), Tag: int32(tag), Bytes: int64(len(payload))}
-	return c.request("Ibsend", dest, tag, c.eng.Completed(done)), nil
+	return c.request(opIbsend, dest, tag, c.eng.Completed(done)), nil
 }
 
-func isend[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
-	if err := checkSend[T](c, op, dest, tag); err != nil {
+func isend[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
+	if err := checkSend[T](c, op.String(), dest, tag); err != nil {
 		return nil, err
 	}
 	if dest == ProcNull {

@@ -15,12 +15,12 @@ func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 	var e *pml.Engine
 	for i, r := range rs {
 		switch {
-		case r == nil:
+		case r == nil, e != nil && r.eng == e:
 		case r.eng == nil:
 			return nil, opError(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
 		case e == nil:
 			e = r.eng
-		case e != r.eng:
+		default:
 			return nil, opError(op, ErrRequest, "request %d of %d belongs to another rank", i, len(rs))
 		}
 	}

@@ -228,6 +228,21 @@ func (l *linkPath) deliver(r *Request, u *unexpected) {
 	l.release(u)
 }
 
+// takeOut is deliver for a caller that has no request yet, if u is here as a whole, fits, and its sender does not wait.
+func (l *linkPath) takeOut(u *unexpected, buf []byte) (st Status, taken bool) {
+	if u.Kind != wire.Eager || len(u.Payload) > len(buf) {
+		return st, false
+	}
+	p := u.peer
+	l.table.Remove(&u.m)
+	l.matched(u)
+	l.e.stats.Matched++
+	st = Status{Source: p.rank, Tag: u.m.Tag, Bytes: int64(copy(buf, u.Payload))}
+	p.returnCredit(u.Cost)
+	l.release(u)
+	return st, true
+}
+
 // discard drops an unexpected message that is off the table and will never be received.
 func (l *linkPath) discard(u *unexpected) {
 	l.matched(u)

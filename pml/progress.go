@@ -51,6 +51,9 @@ func (e *Engine) shorts() (n int, more bool) {
 		} else {
 			e.links.onShort(m)
 		}
+		if e.wait.calling && e.load.outstanding == 0 {
+			return n + 1, false // the caller has what it waits for, and nothing else is posted
+		}
 	}
 	return n, false
 }

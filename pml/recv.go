@@ -17,18 +17,16 @@ import (
 // Recv receives into buf. source and tag may be wildcards.
 func (e *Engine) Recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	e.lock()
-	return e.recv(cc, ctx, source, tag, buf)
+	if st, landed := e.land(ctx, int32(source), tag, buf); landed {
+		e.exitCall()
+		e.unlock()
+		return st, nil
+	}
+	return e.recvSlow(cc, ctx, source, tag, buf)
 }
 
-// recv is Recv with the lock held, which it releases.
-func (e *Engine) recv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
-	if e.mayLand() {
-		if st, landed := e.land(ctx, int32(source), tag, buf); landed {
-			e.exitCall()
-			e.unlock()
-			return st, nil
-		}
-	}
+// recvSlow is Recv of what has not landed. The lock is held, and is released.
+func (e *Engine) recvSlow(cc context.Context, ctx uint32, source int, tag int32, buf []byte) (Status, error) {
 	r := e.requests.take()
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = transport.HostMem(buf), cc
@@ -55,11 +53,16 @@ func (e *Engine) mayLand() bool {
 // landPolls is how many messages land looks at, and how often where the caller may spin.
 const landPolls = 64
 
-// land copies the next short message into buf if it is one for a receive with this envelope, and fits.
+// land copies the message for a receive with this envelope into buf, if it is queued or comes next, is short, and fits.
 func (e *Engine) land(ctx uint32, source, tag int32, buf []byte) (st Status, landed bool) {
-	l := &e.links
-	if l.table.Unexpected() != 0 && l.table.Probe(ctx, source, tag) != nil {
+	if !e.mayLand() {
 		return st, false
+	}
+	l := &e.links
+	if l.table.Unexpected() != 0 {
+		if m := l.table.Probe(ctx, source, tag); m != nil {
+			return l.takeOut(m.Owner.(*unexpected), buf)
+		}
 	}
 	for range landPolls {
 		m, found := e.short()

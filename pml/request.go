@@ -102,7 +102,7 @@ func (w *sema) wake() {
 
 // reset forgets what r refers to.
 func (r *Request) reset() {
-	r.buf, r.err, r.peer, r.cctx = transport.Mem{}, nil, nil, nil
+	r.buf, r.err, r.cctx = transport.Mem{}, nil, nil // r.peer stays: it lives as long as the engine
 	if r.extra {
 		r.extra, r.cancelErr, r.done = false, nil, nil
 	}

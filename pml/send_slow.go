@@ -61,7 +61,12 @@ func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, 
 	recv []byte) (Status, error) {
 	e.lock()
 	if e.sendNow(ctx, dest, stag, send) {
-		return e.recv(cc, ctx, source, rtag, recv)
+		if st, landed := e.land(ctx, int32(source), rtag, recv); landed {
+			e.exitCall()
+			e.unlock()
+			return st, nil
+		}
+		return e.recvSlow(cc, ctx, source, rtag, recv)
 	}
 	e.unlock()
 	return e.Wait(e.Isendrecv(cc, ctx, dest, stag, send, source, rtag, recv))

@@ -411,15 +411,16 @@ func (w *waitFor) attach(own *sema) {
 
 // exitCall is called at the end of every call, before the lock is given up.
 func (e *Engine) exitCall() {
-	// Mostly nothing is needed, and that is seen without a call: nothing is under way, or the device is armed already.
-	if e.load.outstanding|e.load.pending|e.load.stalled != 0 &&
-		(e.wait.armed == armedNot || e.load.pending|e.wait.followers != 0) {
+	if e.load.outstanding|e.load.pending|e.load.stalled != 0 { // else it needs nothing, and that is seen without a call
 		e.arm()
 	}
 }
 
 // arm makes sure that the watcher is woken when it must be.
 func (e *Engine) arm() {
+	if e.wait.armed != armedNot && e.load.pending|e.wait.followers == 0 {
+		return // as it is while receives are posted
+	}
 	if e.load.pending != 0 { // the leader does not know of what this rank has sent itself
 		e.wakeLeader()
 	}

@@ -81,8 +81,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// short is transport.Facts's Short. A message that it returns is in a slot, which is given back to its sender by a later
-// call for the same ring, or by Arm.
+// short is transport.Facts's Short. What a message that it returns takes of its ring is given back to the sender by a
+// later call for the same ring, or by Arm.
 //
 //go:noinline
 func (d *Device) short() func() (m transport.Short, found transport.Found) {
@@ -106,16 +106,34 @@ func (d *Device) short() func() (m transport.Short, found transport.Found) {
 				continue
 			}
 			w, n := s.W[0], meta>>16
-			if meta&0xffff != uint32(wire.Eager) || n > inlineShort || int64(w) < 0 || r.dead {
+			if meta&0xffff != uint32(wire.Eager) || int64(w) < 0 || r.dead {
 				return m, transport.FoundOther // also where it makes no sense: Poll says so
 			}
-			r.c.Advance(0)
+			m.Source, m.Tag, m.Ctx = r.peer, int32(w>>32), uint32(w)
+			if n <= inlineShort {
+				m.Payload = s.Bytes(shortAt)[:n:n]
+				r.c.Advance(0)
+			} else if !r.shortArea(s, n, &m.Payload) {
+				return m, transport.FoundOther
+			}
 			r.idle = 0
-			m = transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w), Payload: s.Bytes(shortAt)[:n:n]}
 			return m, transport.FoundShort
 		}
 		return m, transport.FoundNothing
 	}
+}
+
+// shortArea is for a payload that is not in the slot.
+func (r *inRing) shortArea(s *ring.Slot, where uint32, payload *[]byte) bool {
+	w := s.W[shortAt]
+	b, ok := r.c.Small(uint32(w), uint32(w>>32))
+	if where != inSmall<<8 || !ok {
+		return false
+	}
+	ring.Prefetch(b)
+	r.c.Advance(len(b))
+	*payload = b
+	return true
 }
 
 func (d *Device) release() {
