@@ -5,13 +5,13 @@
 TEXT ·prefetchW(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ lines+8(FP), CX
-next:
 	TESTQ CX, CX
 	JLE done
+next:
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
 	ADDQ $64, AX
 	DECQ CX
-	JMP next
+	JNZ next
 done:
 	RET
 
@@ -19,12 +19,12 @@ done:
 TEXT ·prefetch(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ lines+8(FP), CX
-again:
 	TESTQ CX, CX
 	JLE enough
+again:
 	PREFETCHT0 (AX)
 	ADDQ $64, AX
 	DECQ CX
-	JMP again
+	JNZ again
 enough:
 	RET
