@@ -286,3 +286,24 @@ func TestLandingServesCredit(t *testing.T) {
 		t.Errorf("done %v, %v, %d", done, err, buf[0])
 	}
 }
+
+// Receives that land without end, and messages that progress takes, leave the device its Polls.
+func TestLandingPolls(t *testing.T) {
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 256, fragMax: 512, unexpectedMax: 1 << 20})
+	defer n.close()
+	n.linkAll()
+	e, d := n.engines[0], n.devices[0]
+	for range 5 {
+		for before, i := d.polls, 0; d.polls == before; i++ {
+			if i > 2*maxUnpolled {
+				t.Fatalf("%d messages without a Poll", i)
+			}
+			n.engines[1].Isend(nil, 4, 0, 7, make([]byte, 8), Standard)
+			n.arrive(0, math.MaxInt)
+			if _, err := e.Recv(nil, 4, 1, 7, make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+			n.deliver(1, math.MaxInt)
+		}
+	}
+}

@@ -260,8 +260,9 @@ type testDevice struct {
 	caps   transport.Caps
 	noGet  bool
 	put    bool
-	nic    *testNIC           // nil: none
-	shorts bool               // there is Facts.Short
+	nic    *testNIC // nil: none
+	shorts bool     // there is Facts.Short
+	polls  int
 	inbox  []transport.Packet // delivered and not polled; guarded by the engine's lock
 	over   chan struct{}      // closed at the end of the test, or of the device
 	once   sync.Once
@@ -288,6 +289,7 @@ func (d *testDevice) Connect(ctx context.Context, peer int, _ []byte) (transport
 }
 
 func (d *testDevice) Poll(pkts []transport.Packet) int {
+	d.polls++
 	n := copy(pkts, d.inbox)
 	d.inbox = d.inbox[n:]
 	if d.nic != nil {

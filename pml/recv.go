@@ -65,6 +65,9 @@ func (e *Engine) land(ctx uint32, source, tag int32, buf []byte) (st Status, lan
 		}
 	}
 	for range landPolls {
+		if e.unpolled++; e.unpolled > maxUnpolled {
+			return st, false
+		}
 		m, found := e.short()
 		if found == transport.FoundShort {
 			wanted := m.Ctx == ctx && (m.Source == source || source == AnySource) && (m.Tag == tag || tag == AnyTag)

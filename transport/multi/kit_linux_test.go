@@ -47,6 +47,7 @@ func newShm(rank int, name string) transport.Device {
 
 // fake is a device for which a test decides what arrives, and what becomes of Connect.
 type fake struct {
+	shorts     bool // there is Facts.Short
 	name       string
 	address    string
 	connect    func(peer int, address []byte) (transport.Link, error)
@@ -107,6 +108,18 @@ func (f *fake) Poll(pkts []transport.Packet) int {
 	return n
 }
 
+// short is Facts's, where the test says so.
+func (f *fake) short() (m transport.Short, found transport.Found) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pkts) == 0 {
+		return m, transport.FoundNothing
+	}
+	m.Source = f.pkts[0].Peer
+	f.pkts = f.pkts[1:]
+	return m, transport.FoundShort
+}
+
 func (f *fake) Arm(transport.Level) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,7 +135,12 @@ func (f *fake) Disarm() {
 }
 
 func (f *fake) Facts() *transport.Facts {
+	var short func() (transport.Short, transport.Found)
+	if f.shorts {
+		short = f.short
+	}
 	return &transport.Facts{
+		Short: short,
 		Wake: []transport.Wake{{FD: f.r, ThreadFD: f.r, Clear: f.clear,
 			Notify: func(wake func(bool)) { f.wake = wake }}},
 		Introducer: &transport.Introducer{

@@ -56,14 +56,25 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// short is transport.Facts's Short, by that of the first device. What the others have is left to Poll, and so is
-// everything from the first Down on, after which dropGone is needed.
+// short is transport.Facts's Short, by that of the first device. Each call counts as a Poll that has skipped the other
+// devices. Where one of them has its turn, all is left to Poll, and so it is from the first Down on: dropGone is needed
+// then.
 func (d *Device) short(first func() (transport.Short, transport.Found)) (m transport.Short, found transport.Found) {
-	if len(d.gone) == 0 {
-		m, found = first()
+	if len(d.gone) != 0 {
+		return m, transport.FoundOther
 	}
-	if found == transport.FoundNothing {
-		found = transport.FoundOther
+	for i := range d.sources {
+		if s := &d.sources[i]; !s.first && (s.idle < skipAfter || d.idle >= skipAfter || s.skipped >= skipPeriod-1) {
+			return m, transport.FoundOther
+		}
+	}
+	if m, found = first(); found != transport.FoundShort {
+		return m, transport.FoundOther
+	}
+	d.idle = 0
+	for i := range d.sources {
+		d.sources[i].idle++
+		d.sources[i].skipped++
 	}
 	return m, found
 }

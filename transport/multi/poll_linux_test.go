@@ -149,3 +149,47 @@ func TestPollAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A flood of short messages by the first device keeps no other device from its turn, nor the end of a peer from being
+// the last that is heard of it.
+func TestShortLeavesTurns(t *testing.T) {
+	a, b := newFake(t, "a"), newFake(t, "b")
+	a.shorts = true
+	d := joined(t, a, b)
+	pkts := make([]transport.Packet, 4)
+	shorts := 0
+	once := func() (got []transport.Packet) {
+		a.arrive(packet(1, 0))
+		if _, found := d.Facts().Short(); found == transport.FoundShort {
+			shorts++
+			return nil
+		}
+		return pkts[:d.Poll(pkts)]
+	}
+	for range 100 {
+		for range 3 * skipAfter {
+			once()
+		}
+		b.arrive(packet(2, 1))
+		for i := 0; ; i++ {
+			if i > 2*skipPeriod {
+				t.Fatalf("b has something, and is not polled in %d turns", i)
+			}
+			if got := once(); len(got) > 0 && got[len(got)-1].Peer == 2 {
+				break
+			}
+		}
+	}
+	if shorts < 1000 {
+		t.Errorf("%d messages came by Short", shorts)
+	}
+	a.arrive(transport.Packet{Event: transport.Down, Peer: 1, Err: transport.ErrPeerGone})
+	for len(a.pkts) > 1 {
+		d.Poll(pkts)
+	}
+	d.Poll(pkts)
+	a.arrive(packet(1, 0))
+	if _, found := d.Facts().Short(); found != transport.FoundOther {
+		t.Errorf("Short of a peer that is gone: %d", found)
+	}
+}
