@@ -3,7 +3,6 @@ package pml
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"time"
 
@@ -88,8 +87,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.NewRequest == nil {
 		cfg.NewRequest = func(*Engine) *Request { return new(Request) }
 	}
-	e := &Engine{cfg: cfg, dev: cfg.Net,
-		pace: pace{fixed: cfg.Spin, crowded: cfg.GiveWay, oneProcessor: runtime.GOMAXPROCS(0) == 1, spin: firstSpin}}
+	e := &Engine{cfg: cfg, dev: cfg.Net, pace: newPace(cfg.Spin, cfg.GiveWay)}
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}

@@ -20,20 +20,6 @@ import (
 // Invariant: waitState.check, whenever the lock is given up.
 
 const (
-	// minSpin is about what a sleep and the waking cost. Less would save little, and two ranks that sleep in each turn of
-	// a ping-pong are each too slow for the other's spin: they would go on sleeping.
-	firstSpin = 50 * time.Microsecond
-	minSpin   = 50 * time.Microsecond
-	maxSpin   = 200 * time.Microsecond
-	// A wait that has slept and was over within shortWait would have been better spun through: the next one spins for
-	// twice as long as it took, up to longSpin. That is for devices whose sleep and waking cost far more than minSpin,
-	// such as soft-RoCE (docs/decisions/0022-soft-roce-latency.md).
-	shortWait = time.Millisecond
-	longSpin  = 2 * shortWait
-	// crowdedWait is the same for a crowded rank, which gives way for as long as another would spin: where all sleep, a
-	// token of 32 ranks needs a millisecond or two to come round, and must not keep them asleep for that.
-	crowdedWait = 4 * shortWait
-
 	// spinCheck polls happen between two looks at the clock.
 	spinCheck = 64
 	// contextCheck polls happen between two looks at the context while packets come without end.
@@ -45,56 +31,11 @@ const (
 	// the time that it took, and a peer that computes for seconds is not looked at 1,000 times a second.
 	firstBackoff = 20 * time.Microsecond
 	lastBackoff  = 4 * time.Millisecond
-	// wayTime is how long a crowded rank gives way at least before it sleeps.
-	wayTime = 80 * time.Microsecond
+	// attendSpin is how long the watcher polls at most for callers that wait: other goroutines may want the processor.
+	attendSpin = 200 * time.Microsecond
 	// busyRank is how long a yield takes at least if another goroutine has used it.
 	busyRank = 5 * time.Microsecond
 )
-
-// pace is for how long a rank spins and sleeps, from what it has seen.
-type pace struct {
-	fixed        time.Duration // Config.Spin
-	crowded      bool          // Config.GiveWay
-	oneProcessor bool          // GOMAXPROCS is 1
-	hosted       bool          // the link to some peer is: see transport.Caps
-	spin         time.Duration // current, if it adapts
-	backoff      time.Duration // the last sleep because of a blocked link; 0: something has happened since
-}
-
-func (p *pace) spinFor() time.Duration {
-	if p.fixed >= 0 {
-		return p.fixed
-	}
-	return p.spin
-}
-
-// learn takes into account that a wait has ended by sleep, and how long it was.
-func (p *pace) learn(took time.Duration) {
-	short := shortWait
-	if p.crowded {
-		short = crowdedWait
-	}
-	if took <= short {
-		p.spin = max(p.spin, min(2*took, longSpin))
-	} else {
-		p.spinLess()
-	}
-}
-
-func (p *pace) spinLess() { p.spin = max(p.spin/2, minSpin) }
-
-// spunThrough: a wait has ended while its caller spun.
-func (p *pace) spunThrough() {
-	if p.spin < maxSpin {
-		p.spin = min(p.spin*2, maxSpin)
-	}
-}
-
-// backOff is how long to sleep because of a blocked link.
-func (p *pace) backOff() time.Duration {
-	p.backoff = min(max(p.backoff+p.backoff/8, firstBackoff), lastBackoff)
-	return p.backoff
-}
 
 // waitFor is what a caller waits for: one request, or any of a set.
 type waitFor struct {
@@ -180,8 +121,9 @@ func (w *waitFor) block() error {
 // lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
 func (w *waitFor) lead() bool {
 	e := w.e
-	idle, spun := 0, false
+	idle := 0
 	var since, yielded time.Time
+	e.pace.shared = false
 	for polls := 1; ; polls++ {
 		if e.progress() != 0 {
 			idle, e.pace.backoff = 0, 0
@@ -195,9 +137,6 @@ func (w *waitFor) lead() bool {
 			return true
 		}
 		if w.ready() {
-			if spun {
-				e.pace.spunThrough()
-			}
 			return false
 		}
 		if e.wait.followerWoken || e.wanted.Load() != 0 {
@@ -216,7 +155,7 @@ func (w *waitFor) lead() bool {
 		}
 		now := time.Now()
 		if idle <= spinCheck {
-			since, yielded, spun = now, now, true
+			since, yielded = now, now
 			if e.cfg.Spin != 0 {
 				continue
 			}
@@ -244,6 +183,7 @@ func (w *waitFor) lead() bool {
 		if now.Sub(yielded) > yieldAfter {
 			e.yield()
 			yielded = time.Now()
+			e.pace.shared = e.pace.shared || yielded.Sub(now) > busyRank
 		}
 	}
 }
@@ -325,7 +265,7 @@ func (e *Engine) pause() {
 // sleeping one is what costs most (docs/decisions/0014-giving-way.md).
 func (w *waitFor) giveWay() bool {
 	e := w.e
-	for start := time.Now(); time.Since(start) < max(e.pace.spin, wayTime); {
+	for start := time.Now(); time.Since(start) < e.pace.spin; {
 		e.unlock()
 		yieldProcessor()
 		e.lock()
@@ -523,7 +463,7 @@ func (e *Engine) attendFor() time.Duration {
 		return 100 * time.Microsecond
 	}
 	if e.wait.followers > 0 {
-		return e.pace.spinFor()
+		return min(e.pace.spinFor(), attendSpin)
 	}
 	return 0
 }

@@ -549,34 +549,6 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
-// A wait that slept and was short makes the next one spin for twice as long as it took; one that was long halves that.
-func TestSpinLearns(t *testing.T) {
-	e := pace{spin: firstSpin}
-	for _, c := range []struct{ took, spin time.Duration }{
-		{400 * time.Microsecond, 800 * time.Microsecond},
-		{60 * time.Microsecond, 800 * time.Microsecond}, // it is enough for that
-		{shortWait, longSpin},
-		{shortWait + 1, longSpin / 2},
-		{time.Second, longSpin / 4},
-		{time.Hour, longSpin / 8},
-		{time.Hour, longSpin / 16},
-		{time.Hour, longSpin / 32},
-		{time.Hour, minSpin},
-		{time.Hour, minSpin},
-	} {
-		if e.learn(c.took); e.spin != c.spin {
-			t.Errorf("after a wait of %v: %v, want %v", c.took, e.spin, c.spin)
-		}
-	}
-	e = pace{spin: firstSpin, crowded: true}
-	if e.learn(crowdedWait); e.spin != longSpin {
-		t.Errorf("crowded, after a wait of %v: %v, want %v", crowdedWait, e.spin, longSpin)
-	}
-	if e.learn(crowdedWait + 1); e.spin != longSpin/2 {
-		t.Errorf("crowded, after a wait of %v: %v, want %v", crowdedWait+1, e.spin, longSpin/2)
-	}
-}
-
 // A caller that receives a message that has been announced before does its part of it: it does not compute.
 func TestReceiverDoesNotCompute(t *testing.T) {
 	n := newTestNet(netOptions{ranks: 2, eagerMax: 1 << 10, fragMax: 8 << 10, unexpectedMax: 1 << 20, put: true})
