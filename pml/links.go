@@ -115,7 +115,7 @@ func (l *linkPath) send(r *Request) {
 			l.drainSelf()
 			return
 		case sendFull:
-			p.markBlocked()
+			l.worklist.stall(p)
 		case sendNoCredit:
 			p.askForCredit()
 		}
@@ -325,15 +325,6 @@ func (l *linkPath) work() int {
 	n := 0
 	if l.worklist.self {
 		n += l.pollSelf()
-	}
-	blocked := &l.worklist.blocked
-	for i := len(*blocked) - 1; i >= 0; i-- {
-		if i < len(*blocked) {
-			p := (*blocked)[i]
-			waited := p.unsent()
-			p.flush()
-			n += max(waited-p.unsent(), 0)
-		}
 	}
 	return n + l.transfers.work()
 }

@@ -27,6 +27,7 @@ type testNet struct {
 	mu      sync.Mutex // guards what follows: connecting has a goroutine of its own
 	wires   map[[2]int][]transport.Packet
 	rooms   map[[2]int]int          // packets that a wire takes; absent: any number
+	full    map[[2]int]bool         // wires that have refused a packet, and of which no Room has been told since
 	gates   map[[2]int]chan error   // Connect waits for the word of the test
 	regions map[uint64]registration // by number; an address is number * registeredAt
 	last    uint64
@@ -34,15 +35,22 @@ type testNet struct {
 	hostile bool     // packets have been sent that no engine would send
 	refused bool     // Register says no
 	lateRMA bool     // READs and WRITEs are done when the test says so (endRMA)
-	rma     []func(error) transport.Packet
+	rma     []lateRMA
 	slowCut bool              // Down comes when the test says so
 	cuts    map[[2]int]bool   // rank, peer: of links that the engine has cut
+	noRoom  map[int]int       // rank: as many READs and WRITEs find no room
 	reads   map[int]int       // rank: READs that will still succeed; absent: all
 	writes  map[int]int       // likewise
 	polls   map[int]bool      // rank: it looks at its rings (default: yes)
 	waits   map[int]bool      // rank: it does, or sleeps in a call (default: no)
 	numbers map[[2]int]uint64 // messages sent
 	log     func(format string, args ...any)
+}
+
+// lateRMA is an operation of a rank that is under way. end does it, or ends it with an error.
+type lateRMA struct {
+	rank int
+	end  func(error) transport.Packet
 }
 
 type registration struct {
@@ -64,9 +72,9 @@ type netOptions struct {
 }
 
 func newTestNet(o netOptions) *testNet {
-	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, cuts: map[[2]int]bool{},
+	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, full: map[[2]int]bool{}, cuts: map[[2]int]bool{},
 		gates:   map[[2]int]chan error{},
-		regions: map[uint64]registration{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
+		regions: map[uint64]registration{}, noRoom: map[int]int{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
 		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put, shorts: !o.packets && o.nic == nil,
 			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, WhyNoRMA: "the test says so"}, noGet: o.noGet}
@@ -221,9 +229,10 @@ func (n *testNet) work(rank int) {
 	}
 	e := n.engines[rank]
 	e.lock()
-	e.progress()
-	for len(n.devices[rank].inbox) > 0 {
-		e.progress()
+	for more := true; more; more = len(n.devices[rank].inbox) > 0 {
+		if e.progress() == 0 && e.load.pending != 0 {
+			n.misuse = append(n.misuse, fmt.Sprintf("rank %d has done nothing, and %d things are to do", rank, e.load.pending))
+		}
 	}
 	e.exitCall()
 	e.unlock()
@@ -290,6 +299,7 @@ func (d *testDevice) Connect(ctx context.Context, peer int, _ []byte) (transport
 
 func (d *testDevice) Poll(pkts []transport.Packet) int {
 	d.polls++
+	d.tellRoom()
 	n := copy(pkts, d.inbox)
 	d.inbox = d.inbox[n:]
 	if d.nic != nil {
@@ -299,6 +309,7 @@ func (d *testDevice) Poll(pkts []transport.Packet) int {
 }
 
 func (d *testDevice) short() (m transport.Short, found transport.Found) {
+	d.tellRoom()
 	switch {
 	case len(d.inbox) == 0:
 		return m, transport.FoundNothing
@@ -366,7 +377,8 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	w := [2]int{l.d.rank, l.peer}
-	if room, ok := n.rooms[w]; ok && len(n.wires[w]) >= room || len(payload) > l.d.caps.FragMax {
+	if !n.hasRoom(w) || len(payload) > l.d.caps.FragMax {
+		n.full[w] = true
 		return false
 	}
 	n.log("%s", describe(l.d.rank, l.peer, h, payload))
@@ -377,6 +389,25 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 	}
 	n.wires[w] = append(n.wires[w], pkt)
 	return true
+}
+
+// hasRoom: one more packet finds room on a wire. mu is held.
+func (n *testNet) hasRoom(w [2]int) bool {
+	room, limited := n.rooms[w]
+	return !limited || len(n.wires[w]) < room
+}
+
+// tellRoom puts Room into the inbox for wires that have refused something and have room now.
+func (d *testDevice) tellRoom() {
+	n := d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for peer := range n.devices {
+		if w := [2]int{d.rank, peer}; n.full[w] && n.hasRoom(w) {
+			delete(n.full, w)
+			d.inbox = append(d.inbox, transport.Packet{Event: transport.Room, Peer: int32(peer)})
+		}
+	}
 }
 
 func (l *testLink) peerPolls() bool {
@@ -408,25 +439,36 @@ func (l *testLink) cut() {
 	}
 }
 
+// refuses: an operation of RMA finds no room. mu is held.
+func (l *testLink) refuses() bool {
+	n, w := l.d.net, [2]int{l.d.rank, l.peer}
+	if n.noRoom[l.d.rank] == 0 {
+		return false
+	}
+	n.noRoom[l.d.rank]--
+	n.full[w] = true
+	return true
+}
+
 // later does an operation of RMA when the test says so. mu is held.
 func (l *testLink) later(cookie uint64, do func()) (transport.State, error) {
-	l.d.net.rma = append(l.d.net.rma, func(err error) transport.Packet {
+	l.d.net.rma = append(l.d.net.rma, lateRMA{l.d.rank, func(err error) transport.Packet {
 		if err == nil {
 			do()
 		}
 		return transport.Packet{Event: transport.RMADone, Peer: int32(l.peer), Cookie: cookie, Err: err}
-	})
+	}})
 	return transport.Started, nil
 }
 
-// endRMA ends the oldest operation of a rank that is under way.
-func (n *testNet) endRMA(rank int, err error) {
+// endRMA ends the oldest operation that is under way.
+func (n *testNet) endRMA(err error) {
 	n.mu.Lock()
-	end := n.rma[0]
+	op := n.rma[0]
 	n.rma = n.rma[1:]
 	n.mu.Unlock()
-	n.devices[rank].inbox = append(n.devices[rank].inbox, end(err))
-	n.work(rank)
+	n.devices[op.rank].inbox = append(n.devices[op.rank].inbox, op.end(err))
+	n.work(op.rank)
 }
 
 // sayDown lets a rank hear that another is gone.
@@ -468,6 +510,9 @@ func (l *testLink) get(mem transport.Mem, addr, key, cookie uint64) (transport.S
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if l.refuses() {
+		return transport.Full, nil
+	}
 	if left, limited := n.reads[l.d.rank]; limited {
 		if left == 0 {
 			n.log("%d reads %d bytes of %d: fails", l.d.rank, len(dst), l.peer)
@@ -494,6 +539,9 @@ func (l *testLink) putTo(mem transport.Mem, addr, key, cookie uint64) (transport
 	n := l.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if l.refuses() {
+		return transport.Full, nil
+	}
 	if left, limited := n.writes[l.d.rank]; limited {
 		if left == 0 {
 			n.log("%d writes %d bytes of %d: fails", l.d.rank, len(src), l.peer)
@@ -642,8 +690,8 @@ func (e *Engine) consistent() error {
 		if t.r.state != stActive || t.r.transfer != t || t.recv != (t.r.op == opRecv) {
 			return fmt.Errorf("rank %d: a transfer's request is not active, or not its own", e.cfg.Rank)
 		}
-		for k, there := range map[jobKind]bool{jobStream: !t.recv && t.snd.Streaming(), jobWrite: !t.recv && t.snd.Writing(),
-			jobRead: t.recv && t.rcv.Reading(), jobInbound: t.recv && t.rcv.Streaming()} {
+		for k, there := range map[jobKind]bool{jobStream: !t.recv && t.snd.Streaming(), jobWrite: !t.recv && t.writeDue(),
+			jobRead: t.recv && t.readDue(), jobInbound: t.recv && t.rcv.Streaming()} {
 			if t.jobs.has(k) != there {
 				return fmt.Errorf("rank %d: a transfer is in the list of jobs of kind %d: %v, and should not", e.cfg.Rank, k, !there)
 			}
@@ -666,7 +714,7 @@ func (e *Engine) consistent() error {
 		if p.in.Wants() && p.err == nil && books(p.in, "held")+books(p.in, "owed") != 0 && e.links.awaits(p) {
 			return fmt.Errorf("rank %d: a receive waits for what rank %d has no credit for: %+v", e.cfg.Rank, p.rank, p.in)
 		}
-		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.blocked && !p.stalled &&
+		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.stalled &&
 			!reflect.ValueOf(credit).FieldByName("asked").Bool() {
 			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for "+
 				"credit: %+v", e.cfg.Rank, p.rank, credit)

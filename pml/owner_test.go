@@ -105,7 +105,7 @@ func TestBufferUntilUntouched(t *testing.T) {
 				}
 				under(c.own > 0, "when it is down")
 				if c.own > 0 {
-					n.endRMA(0, nil)
+					n.endRMA(nil)
 				}
 				under(false, "at the end")
 				if done, _, err := n.engines[0].Test(r); !done || err == nil {
@@ -166,7 +166,7 @@ func TestHostileAnswersDoNotFreeBuffers(t *testing.T) {
 			if r.state != stActive {
 				t.Fatal("the buffer is the caller's, and a WRITE reads it")
 			}
-			n.endRMA(0, errors.New("cut"))
+			n.endRMA(errors.New("cut"))
 			if done, _, err := e.Test(r); !done || err == nil {
 				t.Errorf("done %v, %v", done, err)
 			}

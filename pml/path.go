@@ -24,8 +24,6 @@ type path interface {
 
 	// events handles what a poll has filled in, also if that is nothing. It returns how much more has happened.
 	events(pkts []transport.Packet) int
-	// work goes on with what no packet will be a reminder of, and says how much that was.
-	work() int
 	// stalled is called when nothing has come for a while. It reports whether that has led to something to do.
 	stalled() bool
 

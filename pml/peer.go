@@ -21,14 +21,12 @@ type peer struct {
 	rma      *transport.RMA      // nil: its memory cannot be reached
 	presence *transport.Presence // nil: not known
 	zcopy    *transport.ZeroCopy // nil: fragments are copied
-	tells    bool                // the link says when it has room again
 	cut      func()              // of the link's caps; nil: only this engine reaches what is registered for p
 	fragment int64
 	getMax   int64 // of the link's caps
 
 	connecting bool
-	stalled    bool  // the link was full, and will say when it is not
-	blocked    bool  // the link was full, and will not say
+	stalled    bool  // the link has refused something, and will say when it has room
 	noSplit    bool  // the sender's half of a split message could not be written
 	err        error // why nothing can be sent to or received from it
 	down       bool  // its Down has come; then err is not nil
@@ -126,7 +124,7 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	} else {
 		p.link, p.cut = link, caps.Cut
 	}
-	p.rma, p.presence, p.zcopy, p.tells = caps.RMA, caps.Presence, caps.ZeroCopy, caps.TellsRoom
+	p.rma, p.presence, p.zcopy = caps.RMA, caps.Presence, caps.ZeroCopy
 	e.pace.hosted = e.pace.hosted || caps.Hosted
 	limit, waitLimit := caps.EagerMax, caps.WaitMax
 	if e.cfg.EagerMax > 0 {
@@ -185,10 +183,9 @@ func (p *peer) flush() {
 		return
 	}
 	if !p.flushControl() || !p.flushQueue() {
-		p.markBlocked()
+		p.l.worklist.stall(p)
 		return
 	}
-	p.l.worklist.unblock(p)
 	p.l.worklist.resume(p) // it was stalled for what came before a link, or before this
 	if p.queue.len() == 0 && p.err == nil {
 		p.out.Enable()
@@ -223,16 +220,6 @@ func (p *peer) flushQueue() bool {
 	return true
 }
 
-// markBlocked notes that p's link is full.
-func (p *peer) markBlocked() {
-	switch {
-	case !p.tells:
-		p.l.worklist.markBlocked(p)
-	case p.err == nil:
-		p.l.worklist.stall(p)
-	}
-}
-
 // sendControl sends a packet without payload, now or later.
 func (p *peer) sendControl(h wire.Header) {
 	if p.err != nil {
@@ -252,7 +239,7 @@ func (p *peer) sendControl(h wire.Header) {
 		p.ensureConnected()
 		return
 	}
-	p.markBlocked()
+	p.l.worklist.stall(p)
 }
 
 func isAnswer(k wire.Kind) bool {
@@ -318,7 +305,6 @@ func (p *peer) fail(err error) {
 	l.needsCheck++
 	l.served(p)
 	p.out.Disable()
-	l.worklist.unblock(p)
 	l.worklist.resume(p)
 	p.control.reset()
 	p.answers = 0

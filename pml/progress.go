@@ -16,7 +16,7 @@ func (e *Engine) progress() int {
 		n += e.poll()
 	}
 	if e.load.pending != 0 {
-		n += e.path.work()
+		n += e.links.work()
 	}
 	return n
 }

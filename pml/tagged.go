@@ -25,7 +25,7 @@ type taggedPath struct {
 	spare *taggedOp // for reuse
 
 	receives taggedQueue    // Post and Take
-	blocked  []*taggedQueue // those that the device has refused; each is pending work
+	refused  []*taggedQueue // those that the device has refused; Room will say when they may go on
 }
 
 // taggedPeer is a rank that something was sent to.
@@ -40,7 +40,7 @@ type taggedPeer struct {
 // taggedQueue are operations that the device has not begun, oldest first.
 type taggedQueue struct {
 	ops     []*taggedOp
-	blocked bool // in taggedPath.blocked
+	refused bool // in taggedPath.refused
 }
 
 // taggedOp is one operation.
@@ -197,16 +197,16 @@ func (t *taggedPath) flush(q *taggedQueue) {
 	for ; n < len(q.ops) && t.begin(q.ops[n]); n++ {
 	}
 	q.ops = slices.Delete(q.ops, 0, n)
-	switch blocked := len(q.ops) > 0; {
-	case blocked && !q.blocked:
-		t.blocked = append(t.blocked, q)
-		t.e.load.pending++
-		t.e.wakeLeader()
-	case !blocked && q.blocked:
-		t.blocked = without(t.blocked, q)
-		t.e.load.pending--
+	switch refused := len(q.ops) > 0; {
+	case refused && !q.refused:
+		t.refused = append(t.refused, q)
+		t.e.load.stalled++
+	case !refused && q.refused:
+		t.refused = without(t.refused, q)
+		t.e.load.stalled--
+		t.e.wakeLeader() // it may be what it waits for: see Flush
 	}
-	q.blocked = len(q.ops) > 0
+	q.refused = len(q.ops) > 0
 }
 
 // begin reports false if the device has no room for op. op may be over afterwards.
@@ -267,6 +267,8 @@ func (t *taggedPath) event(pkt *transport.Packet) {
 		if uint(pkt.Peer) < uint(len(t.peers)) {
 			t.failPeer(t.peer(pkt.Peer), &PeerError{int(pkt.Peer), pkt.Err})
 		}
+	case transport.Room:
+		t.resume()
 	case transport.TaggedDone:
 		if op := t.ops.find(pkt.Cookie); op != nil && op.begun {
 			t.done(op, pkt)
@@ -352,18 +354,13 @@ func (t *taggedPath) probe(ctx uint32, source, tag int32, take bool) (found, boo
 	return found{ctx: ctx, status: Status{Source: m.Source, Tag: m.Tag, Bytes: m.Bytes}, message: m.Message}, ok
 }
 
-// work tries again what the device has refused.
-func (t *taggedPath) work() int {
-	n := 0
-	for i := len(t.blocked) - 1; i >= 0; i-- {
-		if i < len(t.blocked) {
-			q := t.blocked[i]
-			was := len(q.ops)
-			t.flush(q)
-			n += was - len(q.ops)
+// resume tries again what the device has refused.
+func (t *taggedPath) resume() {
+	for i := len(t.refused) - 1; i >= 0; i-- {
+		if i < len(t.refused) {
+			t.flush(t.refused[i])
 		}
 	}
-	return n
 }
 
 func (t *taggedPath) stalled() bool { return false }

@@ -53,8 +53,8 @@ func checkTagged(t *testing.T, e *Engine) {
 	if err := e.wait.check(&e.load); err != nil {
 		t.Errorf("rank %d: %v", e.cfg.Rank, err)
 	}
-	if e.load.pending != len(tp.blocked) {
-		t.Errorf("rank %d: %d things are pending, %d queues are blocked", e.cfg.Rank, e.load.pending, len(tp.blocked))
+	if e.load.stalled != len(tp.refused) {
+		t.Errorf("rank %d: %d links are stalled, %d queues are refused", e.cfg.Rank, e.load.stalled, len(tp.refused))
 	}
 	for op := range tp.ops.all() {
 		if op.r != nil && (op.r.state != stActive || op.r.offload.cookie != op.cookie) {

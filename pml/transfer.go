@@ -157,13 +157,13 @@ func (ts *transfers) work() int {
 			i++
 		}
 	}
-	return n + ts.oneOf(jobs[jobRead].all(), ts.readNext) + ts.oneOf(jobs[jobWrite].all(), ts.writeNext)
+	return n + ts.oneOf(jobRead, ts.readNext) + ts.oneOf(jobWrite, ts.writeNext)
 }
 
-// oneOf moves one piece of the first that can.
-func (ts *transfers) oneOf(list []*transfer, next func(*transfer) int) int {
-	for _, t := range list {
-		if next(t) != 0 {
+// oneOf moves one piece of the first that can. next parks the others.
+func (ts *transfers) oneOf(k jobKind, next func(*transfer) int) int {
+	for list := &ts.l.worklist.jobs[k]; list.len() > 0; {
+		if next(list.all()[0]) != 0 {
 			return 1
 		}
 	}
@@ -252,7 +252,7 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 		t.peer.fail(&PeerError{int(t.peer.rank), a.Err})
 		return
 	}
-	ts.l.worklist.set(jobRead, t, t.rcv.Reading())
+	ts.l.worklist.set(jobRead, t, t.readDue())
 	ts.l.worklist.set(jobInbound, t, t.rcv.Streaming())
 }
 
@@ -288,20 +288,25 @@ func (ts *transfers) onFragment(t *transfer, h *wire.Header, n int64, payload []
 	ts.onReceiver(t, a)
 }
 
-// readNext does one READ, if that is not under way.
+// readDue: there is a READ to do. While one is under way RMADone is the reminder of the next.
+func (t *transfer) readDue() bool {
+	_, _, due := t.rcv.NextRead()
+	return due
+}
+
+// readNext does one READ.
 func (ts *transfers) readNext(t *transfer) int {
-	off, n, ok := t.rcv.NextRead()
-	if !ok {
-		return 0
-	}
+	off, n, _ := t.rcv.NextRead()
 	from := t.rcv.Source
 	switch st, err := t.peer.rma.Get(t.r.buf.Part(off, n), from.Addr+uint64(off), from.Key, t.id); {
 	case err != nil:
 		ts.readFailed(t)
 	case st == transport.Full:
+		ts.l.worklist.park(jobRead, t)
 		return 0
 	case st == transport.Started:
 		t.rcv.ReadStarted()
+		ts.l.worklist.remove(jobRead, t)
 	default:
 		ts.onReceiver(t, t.rcv.OnGetDone())
 	}
@@ -411,7 +416,7 @@ func (ts *transfers) onSender(t *transfer, a rendezvous.Action) {
 		return
 	}
 	ts.l.worklist.set(jobStream, t, t.snd.Streaming())
-	ts.l.worklist.set(jobWrite, t, t.snd.Writing())
+	ts.l.worklist.set(jobWrite, t, t.writeDue())
 }
 
 // onCTS: the receiver asks for a stream.
@@ -487,23 +492,28 @@ func (ts *transfers) sendFragment(p *peer, payload transport.Mem) bool {
 	} else {
 		taken = p.link.TrySend(&ts.l.hdr, copyOut(payload))
 	}
-	if !taken && p.tells {
-		p.markBlocked()
+	if !taken {
+		ts.l.worklist.stall(p)
 	}
 	return taken
 }
 
-// writeNext does one WRITE, if that is not under way.
+// writeDue: there is a WRITE to do, as in readDue.
+func (t *transfer) writeDue() bool {
+	_, _, _, _, due := t.snd.NextWrite(1)
+	return due
+}
+
+// writeNext does one WRITE.
 func (ts *transfers) writeNext(t *transfer) int {
-	off, n, addr, key, ok := t.snd.NextWrite(t.peer.readPiece())
-	if !ok {
-		return 0
-	}
+	off, n, addr, key, _ := t.snd.NextWrite(t.peer.readPiece())
 	switch st, err := t.peer.rma.Put(t.r.buf.Part(off, n), addr, key, t.id); {
 	case err == nil && st == transport.Full:
+		ts.l.worklist.park(jobWrite, t)
 		return 0
 	case err == nil && st == transport.Started:
 		t.snd.WriteStarted(n)
+		ts.l.worklist.remove(jobWrite, t)
 	default:
 		ts.wrote(t, n, err)
 	}

@@ -400,8 +400,8 @@ func TestAnswerThroughFullLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	e0.lock()
-	if e0.load.outstanding != 0 || e0.load.pending == 0 {
-		t.Fatalf("%d operations under way and %d things to do; the test wants an answer that waits for room, and nothing else", e0.load.outstanding, e0.load.pending)
+	if e0.load.outstanding != 0 || e0.load.stalled == 0 {
+		t.Fatalf("%d operations under way and %d links stalled; the test wants an answer that waits for room, and nothing else", e0.load.outstanding, e0.load.stalled)
 	}
 	e0.unlock()
 	e1.unlock()

@@ -57,7 +57,7 @@ const (
 type load struct {
 	outstanding int  // requests and probes that are not complete
 	pending     int  // work that no packet will remind it of
-	stalled     int  // links that will say when they have room
+	stalled     int  // links that have refused something; Room will say when they have room
 	completed   uint // requests that have completed, ever
 }
 

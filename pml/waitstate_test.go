@@ -21,10 +21,12 @@ func TestWaitStateExhaustively(t *testing.T) {
 		{"one processor", waitWorld{mayFollow: true}},
 		{"computing", waitWorld{computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}}},
 		{"one computes", waitWorld{computes: [2]bool{true, false}, urgent: [packetKinds]bool{true, false}}},
-		{"a blocked link", waitWorld{events: 1 << blockedPacket, impatient: true}},
 		{"a stalled link", waitWorld{events: 1<<stalledPacket | 1<<roomPacket}},
-		{"a blocked link, computing", waitWorld{events: 1 << blockedPacket, computes: [2]bool{true, false}, urgent: [packetKinds]bool{true, true, true, true, true}}},
-		{"both kinds of link", waitWorld{events: 1<<blockedPacket | 1<<stalledPacket | 1<<roomPacket, mayFollow: true}},
+		{"a stalled link, one gives up", waitWorld{events: 1<<stalledPacket | 1<<roomPacket, impatient: true, mayFollow: true}},
+		{"a send is refused", waitWorld{refused: true, events: 1 << roomPacket, mayFollow: true}},
+		{"a send is refused, one gives up", waitWorld{refused: true, events: 1 << roomPacket, impatient: true}},
+		{"a send is refused, computing", waitWorld{refused: true, events: 1 << roomPacket, computes: [2]bool{false, true}, urgent: [packetKinds]bool{true, true}}},
+		{"a send is refused, both compute", waitWorld{refused: true, sends: true, events: 1 << roomPacket, computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if n := c.waitWorld.explore(t); n < 30 {
@@ -69,7 +71,8 @@ type waitWorld struct {
 	events    uint8   // which kinds of packets come besides those that callers wait for
 	computes  [2]bool // the caller never waits for what it has started
 	impatient bool    // caller 0 may give up
-	sends     bool    // what caller 1 starts finds a link blocked
+	sends     bool    // what caller 1 starts is work
+	refused   bool    // what caller 1 starts finds a link without room
 	mayFollow bool    // a leader may become a follower: there is one processor
 	forget    forgotten
 }
@@ -87,8 +90,7 @@ const (
 const (
 	_ = iota
 	_
-	blockedPacket // makes work that can be done only when there is room
-	stalledPacket // stalls a link
+	stalledPacket // its answer finds a link without room
 	roomPacket    // which has room again
 	packetKinds
 )
@@ -99,7 +101,6 @@ type waitModel struct {
 	l       load
 	queue   uint8 // packets that the device has, one bit for each kind
 	sent    uint8 // and has had
-	room    bool  // what is blocked can be done
 	alarm   armedLevel
 	hold    bool // it is the leader's
 	bell    bool // tokens: Park(false), Park(true)
@@ -184,9 +185,6 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 			try(func(m *waitModel) { w.deliver(m, k) })
 		}
 	}
-	if m.l.pending > 0 && !m.room {
-		try(func(m *waitModel) { m.room = true })
-	}
 	for i := range m.callers {
 		c := &m.callers[i]
 		if w.impatient && i == 0 && (c.at == atParked || c.at == atFollowing) && !c.gaveUp {
@@ -255,7 +253,7 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 func (w *waitWorld) deliver(m *waitModel, kind int) {
 	m.queue |= 1 << kind
 	m.sent |= 1 << kind
-	if m.alarm == armedNot || m.alarm == armedUrgent && !w.urgent[kind] && kind < blockedPacket {
+	if m.alarm == armedNot || m.alarm == armedUrgent && !w.urgent[kind] && kind < stalledPacket { // Room ends a sleep of any level
 		return
 	}
 	if m.alarm = armedNot; m.hold {
@@ -284,8 +282,6 @@ func (w *waitWorld) progress(m *waitModel) (n int) {
 		}
 		n++
 		switch k {
-		case blockedPacket:
-			w.addWork(m)
 		case stalledPacket:
 			m.l.stalled++
 		case roomPacket:
@@ -299,7 +295,7 @@ func (w *waitWorld) progress(m *waitModel) (n int) {
 		}
 	}
 	m.queue = 0
-	if m.l.pending > 0 && m.room {
+	if m.l.pending > 0 {
 		m.l.pending = 0
 		n++
 	}
@@ -371,6 +367,9 @@ func (w *waitWorld) begin(m *waitModel, i int) {
 	if w.sends && i == 1 {
 		w.addWork(m)
 	}
+	if w.refused && i == 1 {
+		m.l.stalled++
+	}
 	if c.early {
 		w.complete(m, i)
 	}
@@ -420,7 +419,7 @@ func (w *waitWorld) leads(m *waitModel, i int, then modelStep) {
 	}
 	m.s.followerWoken = false
 	switch {
-	case n > 0 || m.l.pending > 0: // looks again, or sleeps for a while
+	case n > 0: // looks again
 	case then == atFollowing:
 		m.s.stopLeading()
 		w.follow(m, i)
@@ -460,9 +459,6 @@ func (w *waitWorld) attend(m *waitModel) {
 		case m.l.none():
 			m.s.restWatcher()
 			m.watcher = atParked
-			return
-		case m.l.pending != 0:
-			m.watcher = atAttending
 			return
 		}
 		if w.armWatcher(m); m.s.armed != armedNot {

@@ -6,20 +6,26 @@ import (
 )
 
 // worklist is what progress goes on with by itself, because no packet will remind it: streams to send, READs and
-// WRITEs to do, links that were full and do not say when they have room, and what this rank has sent to itself.
+// WRITEs to do, and what this rank has sent to itself. All of it can be gone on with: after a look that has done nothing
+// there is nothing pending.
 //
-// A stalled link is one that will say when it has room. Nothing is tried on it before that, so its streams are parked:
-// they are not pending.
+// A stalled link is one that has refused something: Room will say when it has room. Its streams are parked until then,
+// and so is a READ or WRITE that it has refused: they are not pending.
 type worklist struct {
-	// load is the engine's. Invariants: pending is what is in blocked, in jobs but for jobInbound, and 1 for self; stalled
-	// is how many peers are.
-	load    *load
-	self    bool    // there may be packets from this rank to itself
-	blocked []*peer // Invariant: p is in it once ⇔ p.blocked
-	// jobs are oldest first. Invariant: t is in jobs[k], or parked if k is jobStream, once ⇔ t.jobs has k.
+	// load is the engine's. Invariants: pending is what is in jobs but for jobInbound, and 1 for self; stalled is how many
+	// peers are.
+	load *load
+	self bool // there may be packets from this rank to itself
+	// jobs are oldest first. Invariant: t is in jobs[k], or a job of kind k is parked, once ⇔ t.jobs has k.
 	jobs   [jobKinds]fifo[*transfer]
-	parked []*transfer // oldest first. Invariant: the streams of stalled links
-	wake   func()      // tells a leader that sleeps that there is something to do
+	parked []job  // oldest first. Invariant: of stalled links, and all of their streams
+	wake   func() // tells a leader that sleeps that there is something to do
+}
+
+// job is a part of t.
+type job struct {
+	kind jobKind
+	t    *transfer
 }
 
 // jobKind is a part of a transfer that goes on by itself.
@@ -27,8 +33,8 @@ type jobKind uint8
 
 const (
 	jobStream  jobKind = iota // fragments, while the link has room
-	jobRead                   // READ after READ
-	jobWrite                  // WRITE after WRITE
+	jobRead                   // the next READ
+	jobWrite                  // the next WRITE
 	jobInbound                // fragments that the peer sends: nothing to do, but to see that they come
 	jobKinds
 )
@@ -60,7 +66,7 @@ func (w *worklist) add(k jobKind, t *transfer) {
 	}
 	t.jobs |= 1 << k
 	if k == jobStream && t.peer.stalled {
-		w.parked = append(w.parked, t)
+		w.parked = append(w.parked, job{k, t})
 		return
 	}
 	w.jobs[k].push(t)
@@ -75,8 +81,8 @@ func (w *worklist) remove(k jobKind, t *transfer) {
 		return
 	}
 	t.jobs &^= 1 << k
-	if k == jobStream && t.peer.stalled {
-		w.parked = without(w.parked, t)
+	if i := slices.Index(w.parked, job{k, t}); i >= 0 {
+		w.parked = slices.Delete(w.parked, i, i+1)
 		return
 	}
 	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))
@@ -92,7 +98,8 @@ func without[T comparable](list []T, v T) []T {
 
 // streaming: some message is being sent in fragments, or would be if its link had room; or comes in fragments.
 func (w *worklist) streaming() bool {
-	return w.jobs[jobStream].len()+len(w.parked)+w.jobs[jobInbound].len() > 0
+	return w.jobs[jobStream].len()+w.jobs[jobInbound].len() > 0 ||
+		slices.ContainsFunc(w.parked, func(j job) bool { return j.kind == jobStream })
 }
 
 // addSelf: this rank has sent itself something. The call that has done so handles it mostly, and wakes a leader that
@@ -110,27 +117,9 @@ func (w *worklist) removeSelf() {
 	w.load.pending--
 }
 
-// markBlocked notes that p's link is full and that it will not say when it has room.
-func (w *worklist) markBlocked(p *peer) {
-	if !p.blocked {
-		p.blocked = true
-		w.blocked = append(w.blocked, p)
-		w.addWork()
-	}
-}
-
-// unblock: it has room, or will never have any.
-func (w *worklist) unblock(p *peer) {
-	if p.blocked {
-		p.blocked = false
-		w.blocked = without(w.blocked, p)
-		w.load.pending--
-	}
-}
-
-// stall notes that p's link is full and that it will say when it has room.
+// stall notes that p's link is full.
 func (w *worklist) stall(p *peer) {
-	if p.stalled {
+	if p.stalled || p.err != nil {
 		return
 	}
 	p.stalled = true
@@ -139,10 +128,18 @@ func (w *worklist) stall(p *peer) {
 		if t.peer != p {
 			return false
 		}
-		w.parked = append(w.parked, t)
+		w.parked = append(w.parked, job{jobStream, t})
 		w.load.pending--
 		return true
 	})
+}
+
+// park: the link of t's peer has no room for the READ or WRITE that is next.
+func (w *worklist) park(k jobKind, t *transfer) {
+	w.stall(t.peer)
+	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))
+	w.load.pending--
+	w.parked = append(w.parked, job{k, t})
 }
 
 // resume: it has room, or will never have any.
@@ -152,11 +149,12 @@ func (w *worklist) resume(p *peer) {
 	}
 	p.stalled = false
 	w.load.stalled--
-	w.parked = slices.DeleteFunc(w.parked, func(t *transfer) bool {
-		if t.peer != p {
+	w.wake() // it may be what the leader waits for: see Flush
+	w.parked = slices.DeleteFunc(w.parked, func(j job) bool {
+		if j.t.peer != p {
 			return false
 		}
-		w.jobs[jobStream].push(t)
+		w.jobs[j.kind].push(j.t)
 		w.addWork()
 		return true
 	})
@@ -164,7 +162,7 @@ func (w *worklist) resume(p *peer) {
 
 // check says which invariant does not hold. peers are all that there are.
 func (w *worklist) check(peers []*peer) error {
-	pending, stalled, blocked := len(w.blocked), 0, 0
+	pending, stalled := 0, 0
 	if w.self {
 		pending++
 	}
@@ -182,27 +180,20 @@ func (w *worklist) check(peers []*peer) error {
 			}
 		}
 	}
-	for i, t := range w.parked {
-		if !t.jobs.has(jobStream) || !t.peer.stalled || slices.Contains(w.parked[:i], t) {
-			return fmt.Errorf("place %d of the parked streams has a transfer that is there twice, does not know, or could go on", i)
+	for i, j := range w.parked {
+		if !j.t.jobs.has(j.kind) || !j.t.peer.stalled || slices.Contains(w.parked[:i], j) ||
+			slices.Contains(w.jobs[j.kind].all(), j.t) {
+			return fmt.Errorf("place %d of the parked jobs has a transfer that is there twice, does not know, or could go on", i)
 		}
 	}
 	for _, p := range peers {
-		if p == nil {
-			continue
-		}
-		if p.stalled {
+		if p != nil && p.stalled {
 			stalled++
 		}
-		if p.blocked {
-			blocked++
-		}
-		if p.blocked != slices.Contains(w.blocked, p) {
-			return fmt.Errorf("rank %d is blocked: %v, and not in the list", p.rank, p.blocked)
-		}
 	}
-	if w.load.pending != pending || w.load.stalled != stalled || len(w.blocked) != blocked {
-		return fmt.Errorf("%d things are pending, %d stalled, %d blocked; there are %d, %d and %d", w.load.pending, w.load.stalled, len(w.blocked), pending, stalled, blocked)
+	if w.load.pending != pending || w.load.stalled != stalled {
+		return fmt.Errorf("%d things are pending, %d links stalled; there are %d and %d",
+			w.load.pending, w.load.stalled, pending, stalled)
 	}
 	return nil
 }

@@ -38,5 +38,5 @@ type State uint8
 const (
 	Done    State = iota // it has ended
 	Started              // a packet with its cookie will say so
-	Full                 // nothing was started, try after the next Poll
+	Full                 // nothing was started, there is no room; Poll reports Room as after a refusal of TrySend
 )

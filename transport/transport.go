@@ -36,8 +36,9 @@ type Device interface {
 type Link interface {
 	// Caps are fixed when the link is made, but for FragMax.
 	Caps() *Caps
-	// TrySend takes a packet, or returns false and has taken nothing: there is no room now, try after the next Poll.
-	// A refusal because the peer does not poll ends the peer's sleep of level Urgent: nothing urgent comes otherwise.
+	// TrySend takes a packet, or returns false and has taken nothing: there is no room now. When there is, Poll reports
+	// Room, once for any number of refusals before, and an armed sleep of any level ends for it; not before that need
+	// the caller try again, and if it does it may find room. A refusal because the peer does not poll ends the peer's sleep of level Urgent: nothing urgent comes otherwise.
 	// h and payload are copied before it returns. A link whose peer is gone takes packets and drops them;
 	// Poll reports that end with Down.
 	TrySend(h *wire.Header, payload []byte) bool
@@ -57,10 +58,9 @@ type Facts struct {
 
 // Caps are the facts of a link, read when it is made and never per message. A nil field is an ability that it lacks.
 type Caps struct {
-	EagerMax  int  // bytes; a longer message is cheaper by rendezvous
-	WaitMax   int  // the same for a blocking send, during which no other message is under way; 0: EagerMax
-	FragMax   int  // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
-	TellsRoom bool // after a refusal Poll reports Room, and an armed sleep ends for it; else the sender must try again
+	EagerMax int // bytes; a longer message is cheaper by rendezvous
+	WaitMax  int // the same for a blocking send, during which no other message is under way; 0: EagerMax
+	FragMax  int // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
 	// Cut ends the connection with the peer, both ways; Down follows, as if it had broken. nil only of a link by which
 	// neither end touches the other's memory, nor lends any: one without RMA and ZeroCopy.
 	Cut      func()
@@ -90,7 +90,7 @@ const (
 	Arrived   Event = iota // Header, Payload: a packet of Peer
 	Unmatched              // as Arrived, left to software by a device that matches tags: see Offload.Seen
 	Down                   // Err: Peer is gone, and nothing that it does reaches this rank's memory; see below
-	Room                   // the link to Peer has refused something, and has room again
+	Room                   // the link to Peer has refused something, and has room again, perhaps for less than that
 	RMADone                // Cookie, Err: a Get, Put or atomic has ended; Value: the integer before an atomic
 	Noted                  // Value: the note of a PutNote of Peer, whose bytes are there
 	Placed                 // Header.Len bytes of stream (Header.Key, Header.Tag) are at Header.Addr of its destination

@@ -75,19 +75,22 @@ const flushBytes = 64 << 10
 // Release returns everything advanced over to the producer. Storing head costs a cache line, so Release stores it for a
 // quarter of the slots, or of the smaller area, at a time. The producer cannot be stuck for want of the rest: three
 // quarters are then still in front of the consumer, and an allocation of a quarter wastes less than another one at the
-// end of a lap.
-func (c *Consumer) Release() {
+// end of a lap. It reports whether the producer must be signalled, since it has found no room before.
+func (c *Consumer) Release() (signal bool) {
 	if n := c.pos - c.head; n >= uint64(len(c.slots))/4 || c.bytes >= c.most {
-		c.Flush()
+		return c.Flush()
 	}
+	return false
 }
 
-// Flush stores head now. The consumer calls it before it sleeps.
-func (c *Consumer) Flush() {
-	if c.head != c.pos {
-		c.head, c.bytes = c.pos, 0
-		c.ctl.head.Store(c.pos)
+// Flush is Release that stores head now. The consumer calls it before it sleeps.
+func (c *Consumer) Flush() (signal bool) {
+	if c.head == c.pos {
+		return false
 	}
+	c.head, c.bytes = c.pos, 0
+	c.ctl.head.Store(c.pos) // sequentially consistent, as in Publish: see Want
+	return c.ctl.wanted.Load() != 0
 }
 
 // Revoke ends the producer's access to the memory of this process, but for what it is at: see Accessed. Any goroutine

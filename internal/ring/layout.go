@@ -5,7 +5,7 @@ import "fmt"
 // A ring's memory, in order of addresses. All offsets follow from the Geometry.
 //
 //	┌────────────────────┐ 0
-//	│ Control  (128 B)   │  written by the consumer, read by the producer; one word is the producer's
+//	│ Control  (128 B)   │  a line that the consumer writes and the producer reads, and one the other way round
 //	├────────────────────┤ 128
 //	│ Slot 0   (128 B)   │  word 0 publishes the slot:
 //	│ Slot 1             │     63 ........ 32 31 ......... 0

@@ -12,6 +12,7 @@ type Producer struct {
 	ctl   *Control
 	next  uint64 // index of the slot to write
 	limit uint64 // next < limit: that slot is ours. Invariant: limit == lastHead+len(slots) for some head we have seen
+	stuck uint64 // limit when the caller of Want found no room
 
 	small, bulk area
 	// marks[i&mask] are the areas' positions after slot i was published: up to there the areas are free when slot i is.
@@ -133,6 +134,24 @@ func (p *Producer) Publish(s *Slot, meta uint32) (signal bool) {
 
 // Pending is the number of slots published and not known to be released.
 func (p *Producer) Pending() int { return int(p.next - (p.limit - uint64(len(p.slots)))) }
+
+// Want notes that the caller has found no room: the consumer signals it at the next change of head. It may be called
+// again before Unwant.
+//
+// The producer stores wanted and then reads head, the consumer stores head and then reads wanted: so either Released
+// sees what was released, or the consumer signals.
+func (p *Producer) Want() {
+	p.stuck = p.limit
+	if p.ctl.wanted.Load() == 0 {
+		p.ctl.wanted.Store(1)
+	}
+}
+
+// Released reports whether anything has been released since Want.
+func (p *Producer) Released() bool { return p.limit != p.stuck || p.refresh() }
+
+// Unwant ends Want.
+func (p *Producer) Unwant() { p.ctl.wanted.Store(0) }
 
 // BeginAccess reports whether the producer may touch the memory of the consumer's process, and does so until EndAccess.
 func (p *Producer) BeginAccess() bool {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -440,19 +439,20 @@ func TestHostileOffsets(t *testing.T) {
 	}
 }
 
-// Two goroutines, with a consumer that sleeps when nothing is there and must be signalled.
+// Two goroutines: a consumer that sleeps when nothing is there and a producer that sleeps when there is no room. Each must
+// be signalled.
 func TestTwoGoroutines(t *testing.T) {
 	for _, g := range geometries {
 		for _, pos := range starts[:3] {
 			p, c := open(t, g, pos)
-			doorbell := make(chan struct{}, 1)
+			doorbell, room := make(chan struct{}, 1), make(chan struct{}, 1)
 			n := uint64(10_000)
 			if testing.Short() {
 				n = 1000
 			}
 			failed := make(chan error, 1)
-			go func() { failed <- produce(p, g, n, doorbell) }()
-			if err := consume(c, n, doorbell); err != nil {
+			go func() { failed <- produce(p, g, n, doorbell, room) }()
+			if err := consume(c, n, doorbell, room); err != nil {
 				t.Fatalf("%+v at %d: %v", g, pos, err)
 			}
 			if err := <-failed; err != nil {
@@ -465,10 +465,9 @@ func TestTwoGoroutines(t *testing.T) {
 // patience is the limit of a step, after which a test fails.
 const patience = time.Minute
 
-func produce(p *Producer, g Geometry, n uint64, doorbell chan<- struct{}) error {
+func produce(p *Producer, g Geometry, n uint64, doorbell chan<- struct{}, room <-chan struct{}) error {
 	rng := rand.New(rand.NewPCG(n, 2))
 	for i := range n {
-		late := time.Now().Add(patience)
 		kind := rng.IntN(3)
 		if g.Bulk == 0 {
 			kind = min(kind, 1)
@@ -477,22 +476,26 @@ func produce(p *Producer, g Geometry, n uint64, doorbell chan<- struct{}) error 
 		var s *Slot
 		var mem []byte
 		var off uint32
-		for ; ; runtime.Gosched() {
-			if time.Now().After(late) {
-				return fmt.Errorf("slot %d: no room for %d bytes within %v", i, size, patience)
+		for {
+			if s = p.Slot(); s != nil {
+				switch kind {
+				case 1:
+					mem, off = p.AllocSmall(size)
+				case 2:
+					mem, off = p.AllocBulk(size)
+				}
+				if kind == 0 || mem != nil {
+					break
+				}
 			}
-			if s = p.Slot(); s == nil {
-				continue
+			for p.Want(); !p.Released(); {
+				select {
+				case <-room:
+				case <-time.After(patience):
+					return fmt.Errorf("slot %d: not signalled within %v that there is room for %d bytes", i, patience, size)
+				}
 			}
-			switch kind {
-			case 1:
-				mem, off = p.AllocSmall(size)
-			case 2:
-				mem, off = p.AllocBulk(size)
-			}
-			if kind == 0 || mem != nil {
-				break
-			}
+			p.Unwant()
 		}
 		for j := range mem {
 			mem[j] = byte(i) + byte(j)
@@ -511,13 +514,21 @@ func produce(p *Producer, g Geometry, n uint64, doorbell chan<- struct{}) error 
 	return nil
 }
 
-func consume(c *Consumer, n uint64, doorbell <-chan struct{}) error {
+func consume(c *Consumer, n uint64, doorbell <-chan struct{}, room chan<- struct{}) error {
+	tell := func(wanted bool) {
+		if wanted {
+			select {
+			case room <- struct{}{}:
+			default:
+			}
+		}
+	}
 	for i := uint64(0); i < n; {
 		s, meta := c.Peek()
 		if s == nil {
 			c.SetArmed(true)
 			if !c.Ready() {
-				c.Flush()
+				tell(c.Flush())
 				select {
 				case <-doorbell:
 				case <-time.After(patience):
@@ -549,7 +560,7 @@ func consume(c *Consumer, n uint64, doorbell <-chan struct{}) error {
 		}
 		c.Advance(int(size))
 		if i++; i%3 == 0 {
-			c.Release()
+			tell(c.Release())
 		}
 	}
 	return nil

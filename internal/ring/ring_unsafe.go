@@ -16,18 +16,21 @@ func (s *Slot) Bytes(i int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&s.W[i])), SlotSize-8-8*i)
 }
 
-// Control is written by the consumer.
+// Control is written by the consumer, but for its second line.
 type Control struct {
 	head  atomic.Uint64 // slots released
 	armed atomic.Uint32 // 1: the consumer does not poll this ring; the producer signals it when something is in it
 
-	// revoked is 1 when the producer may not touch the memory of the consumer's process any more; access, the only word
-	// that the producer writes, while it does so. The producer sets access and then reads revoked, the consumer sets
-	// revoked and then reads access: so either the producer does not begin or the consumer sees it.
+	// revoked is 1 when the producer may not touch the memory of the consumer's process any more; access while it does so.
+	// The producer sets access and then reads revoked, the consumer sets revoked and then reads access: so either the
+	// producer does not begin or the consumer sees it.
 	revoked atomic.Uint32
 	_       [ControlSize/2 - 16]byte
-	access  atomic.Uint32
-	_       [ControlSize/2 - 4]byte
+
+	// What follows is the producer's, and the consumer reads it when it stores head.
+	access atomic.Uint32
+	wanted atomic.Uint32 // 1: the producer has found no room; the consumer signals it when head changes
+	_      [ControlSize/2 - 8]byte
 }
 
 // aligned reports whether mem, which is not empty, begins where a slot may.

@@ -199,9 +199,18 @@ func (d *Device) delay(p transport.Packet, chance float64) {
 	d.comeLater(due, func() (transport.Packet, transport.State) { return p, transport.Done })
 }
 
+// comeLater: the rank is to poll for it, and may be armed.
 func (d *Device) comeLater(due uint64, end func() (transport.Packet, transport.State)) {
 	d.later = append(d.later, late{due, end})
 	d.held++
+	d.wakeAll()
+}
+
+// tellRoom reports room at the poll due, of a link that has refused because the plan says so.
+func (d *Device) tellRoom(due uint64, peer int) {
+	d.comeLater(due, func() (transport.Packet, transport.State) {
+		return transport.Packet{Event: transport.Room, Peer: int32(peer)}, transport.Done
+	})
 }
 
 func (d *Device) append(p transport.Packet) {

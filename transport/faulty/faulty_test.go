@@ -30,7 +30,7 @@ var plans = map[string]faulty.Plan{
 }
 
 const everything = transporttest.Get | transporttest.Put | transporttest.PutNote | transporttest.Atomics |
-	transporttest.ZeroCopy | transporttest.Room | transporttest.Presence | transporttest.Offload | transporttest.Memory |
+	transporttest.ZeroCopy | transporttest.Presence | transporttest.Offload | transporttest.Memory |
 	transporttest.Import | transporttest.Introducer | transporttest.Refused | transporttest.Via
 
 func fullPair(*testing.T) transporttest.Pair {
@@ -95,7 +95,7 @@ func trace(t *testing.T, seed int64, p faulty.Plan) (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	b.Facts().Wake[0].Notify(func(bool) { say("woken") })
 	mem, rma := transport.HostMem(make([]byte, 1000)), ba.Caps().RMA
-	pkts := make([]transport.Packet, 4)
+	pkts := make([]transport.Packet, 16)
 	for i := range uint64(500) {
 		say("sent %v", ab.TrySend(&wire.Header{Kind: wire.FIN, ID: i}, nil))
 		ba.Caps().ZeroCopy.Place(i, 1, mem, 0)

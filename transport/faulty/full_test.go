@@ -29,8 +29,7 @@ type full struct {
 	places   map[uint64]place
 	begun    int // operations on the peer's memory
 
-	refused atomic.Bool  // the link to the peer has refused something
-	level   atomic.Int32 // of Arm, plus 1; 0: not armed
+	level atomic.Int32 // of Arm, plus 1; 0: not armed
 
 	mu         sync.Mutex // guards what follows
 	out        []transport.Packet
@@ -164,9 +163,6 @@ func (d *full) Poll(pkts []transport.Packet) int {
 		for _, p := range d.pkts[:n] {
 			d.deliver(d.arrived(p)...)
 		}
-		if n > 0 && d.peer.refused.Swap(false) {
-			d.peer.deliver(transport.Packet{Event: transport.Room, Peer: int32(d.rank)})
-		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -268,7 +264,6 @@ func (d *full) Connect(ctx context.Context, peer int, address []byte) (transport
 		return nil, err
 	}
 	l := &fullLink{inner, d, *inner.Caps()}
-	l.caps.TellsRoom = true
 	l.caps.Cut = func() {
 		for _, end := range []*full{d, d.peer} {
 			end.mu.Lock()
@@ -300,14 +295,6 @@ func (d *full) Connect(ctx context.Context, peer int, address []byte) (transport
 
 func (l *fullLink) Caps() *transport.Caps { return &l.caps }
 
-func (l *fullLink) TrySend(h *wire.Header, payload []byte) bool {
-	if l.Link.TrySend(h, payload) {
-		return true
-	}
-	l.d.refused.Store(true)
-	return l.Link.TrySend(h, payload) // the peer may have polled in between
-}
-
 func (d *full) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -337,9 +324,10 @@ func (d *full) reach(addr, key uint64, n int, access transport.Access, do func(f
 	return nil
 }
 
-// start does an operation at the next Poll. Each third is refused at first.
+// start does an operation at the next Poll. Each third is refused until then.
 func (d *full) start(cookie uint64, do func() (value uint64, err error)) (transport.State, error) {
 	if d.begun++; d.begun%3 == 0 {
+		d.deliver(transport.Packet{Event: transport.Room, Peer: int32(1 - d.rank)})
 		return transport.Full, nil
 	}
 	d.later = append(d.later, func() {
@@ -347,6 +335,7 @@ func (d *full) start(cookie uint64, do func() (value uint64, err error)) (transp
 		peer := int32(1 - d.rank)
 		d.deliver(transport.Packet{Event: transport.RMADone, Peer: peer, Cookie: cookie, Value: value, Err: err})
 	})
+	d.deliver() // nothing yet: a rank that sleeps is to poll
 	return transport.Started, nil
 }
 

@@ -74,11 +74,7 @@ func (l *link) refuse() bool {
 	}
 	if d.polls >= l.refuseUntil && hit(l.dice, d.plan.Refuse) {
 		l.refuseUntil = d.in(l.dice, d.plan.RefuseFor)
-		if l.caps.TellsRoom {
-			d.comeLater(l.refuseUntil, func() (transport.Packet, transport.State) {
-				return transport.Packet{Event: transport.Room, Peer: int32(l.peer)}, transport.Done
-			})
-		}
+		d.tellRoom(l.refuseUntil, l.peer)
 	}
 	return d.polls < l.refuseUntil
 }
@@ -135,6 +131,7 @@ func (l *link) operate(cookie uint64, dst transport.Mem, begin operation) (trans
 	case l.over():
 		return transport.Done, errCut
 	case hit(l.dice, plan.FullRMA):
+		l.d.tellRoom(l.d.polls+1, l.peer)
 		return transport.Full, nil
 	}
 	if hit(l.dice, plan.FailRMA) {
@@ -211,6 +208,7 @@ type tagged struct {
 
 func (t *tagged) begin(inner operation) (transport.State, error) {
 	if hit(t.dice, t.d.plan.Refuse) {
+		t.d.tellRoom(t.d.polls+1, 0)
 		return transport.Full, nil
 	}
 	return inner()

@@ -14,6 +14,8 @@ type link struct {
 	from, to *Device
 	caps     transport.Caps
 	packets  int         // in the queue of to, whose mutex guards them
+	refused  bool        // something, and from has not been told that there is room; likewise
+	told     bool        // Room is in the queue of from, whose mutex guards this
 	dead     atomic.Bool // cut: it drops packets
 }
 

@@ -21,6 +21,7 @@ type queue struct {
 	level   transport.Level
 	wake    func(thread bool) // nil: no rank sleeps here
 	closed  bool              // set under mu and fabric.mu, read under either
+	rooms   []*link           // the poller's own: of this Poll, see tellRoom
 }
 
 // item is a queued packet, whose payload is a buffer of the item's own.
@@ -34,19 +35,36 @@ func (q *queue) put(l *link, p *transport.Packet) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || l.packets == maxPackets {
+		l.refused = true
 		q.show(true) // to a rank that sleeps until something urgent comes, and behind these nothing can
 		return q.closed
 	}
 	l.packets++
+	q.add(l, p)
+	return true
+}
+
+// add copies p into the queue. mu is held.
+func (q *queue) add(l *link, p *transport.Packet) {
 	q.in = slices.Grow(q.in, 1)[:len(q.in)+1]
 	it := &q.in[len(q.in)-1]
 	it.Packet, it.link, it.Payload = *p, l, append(it.Payload[:0], p.Payload...)
-	urgent := p.Event == transport.Down || p.Header.Flags&(wire.Urgent|wire.Wake) != 0
+	urgent := p.Event != transport.Arrived || p.Header.Flags&(wire.Urgent|wire.Wake) != 0
 	q.show(urgent)
 	if p.Header.Flags&wire.Wake != 0 && q.wake != nil {
 		q.wake(false)
 	}
-	return true
+}
+
+// tellRoom reports to the sender over l, whose queue this is, that l has room again; but not after its Down.
+func (q *queue) tellRoom(l *link) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || l.told || l.dead.Load() {
+		return
+	}
+	l.told = true
+	q.add(l, &transport.Packet{Event: transport.Room, Peer: int32(l.to.rank)})
 }
 
 // show ends an armed sleep, if it is one that this ends. mu is held.
@@ -57,8 +75,18 @@ func (q *queue) show(urgent bool) {
 	}
 }
 
-// Poll is transport.Device's.
+// Poll is transport.Device's. It holds the lock of no other device together with its own.
 func (q *queue) Poll(pkts []transport.Packet) int {
+	n := q.take(pkts)
+	for _, l := range q.rooms {
+		l.from.tellRoom(l)
+	}
+	q.rooms = q.rooms[:0]
+	return n
+}
+
+// take is Poll but for the word of room for what has been taken.
+func (q *queue) take(pkts []transport.Packet) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.next == len(q.out) {
@@ -69,8 +97,16 @@ func (q *queue) Poll(pkts []transport.Packet) int {
 	}
 	n := min(len(pkts), len(q.out)-q.next)
 	for i := range n {
-		pkts[i] = q.out[q.next+i].Packet
-		q.out[q.next+i].link.packets--
+		it := &q.out[q.next+i]
+		pkts[i] = it.Packet
+		if it.Event == transport.Room {
+			it.link.told = false
+			continue
+		}
+		if it.link.packets--; it.link.refused {
+			it.link.refused = false
+			q.rooms = append(q.rooms, it.link)
+		}
 	}
 	q.next += n
 	return n

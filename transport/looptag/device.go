@@ -37,6 +37,7 @@ type Device struct {
 	kept   map[*Device]int     // messages of each sender whose bytes are here
 	last   uint64              // number given to one of taken
 	events []transport.Packet  // not polled
+	told   bool                // Room is in events
 	closed bool
 
 	news  bool // a message has been kept since the last Poll
@@ -94,6 +95,11 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	defer d.f.mu.Unlock()
 	d.news = false
 	n := copy(pkts, d.events)
+	for i := range n {
+		if pkts[i].Event == transport.Room {
+			d.told = false
+		}
+	}
 	d.events = append(d.events[:0], d.events[n:]...)
 	return n
 }
@@ -145,7 +151,7 @@ func (d *Device) Close() error {
 func (d *Device) event(pkt transport.Packet) {
 	if !d.closed {
 		d.events = append(d.events, pkt)
-		d.show(pkt.Event == transport.Down)
+		d.show(pkt.Event != transport.TaggedDone)
 	}
 }
 
@@ -193,8 +199,16 @@ func (d *Device) fetch(buf transport.Mem, cookie uint64, m *message) {
 	}
 }
 
-// full: there is no room this time.
-func (f *Fabric) full() bool {
+// full: there is no room this time, but at the next Poll.
+func (d *Device) full() bool {
+	f := d.f
 	f.calls++
-	return f.busy > 0 && f.calls%f.busy == 0
+	if f.busy == 0 || f.calls%f.busy != 0 {
+		return false
+	}
+	if !d.told {
+		d.told = true
+		d.event(transport.Packet{Event: transport.Room, Peer: int32(d.rank)})
+	}
+	return true
 }

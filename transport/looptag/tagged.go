@@ -36,7 +36,7 @@ func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem,
 	switch {
 	case to.closed:
 		return transport.Done, fmt.Errorf("looptag: rank %d: %w: it has closed its device", peer, transport.ErrPeerGone)
-	case d.f.full():
+	case d.full():
 		return transport.Full, nil
 	}
 	var payload []byte
@@ -68,7 +68,7 @@ func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem,
 func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.State, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
-	if d.f.full() {
+	if d.full() {
 		return transport.Full, nil
 	}
 	r := &receive{buf: buf, cookie: cookie}
@@ -109,7 +109,7 @@ func (d *Device) Take(number uint64, buf transport.Mem, cookie uint64) (transpor
 	case msg == nil:
 		return transport.Done, fmt.Errorf("looptag: message %d: %w: its sender has closed its device", number,
 			transport.ErrPeerGone)
-	case d.f.full():
+	case d.full():
 		return transport.Full, nil
 	}
 	delete(d.taken, number)

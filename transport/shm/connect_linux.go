@@ -24,13 +24,13 @@ import (
 // What is published and what travels in the handshake's payloads (internal/auth), in little-endian words:
 //
 //	address  magic u32, version u32, name of the socket …
-//	hello    slots, small, bulk (u32 each), card …                         + the ring's memory; with the confirmation
+//	hello    slots, small, bulk (u32 each), card …      + the ring's memory, inbox, two doorbells; with the confirmation
 //	welcome  ring number u32, probe address u64, probe value [8]           + inbox, two doorbells; with the answer
 //	ready    one byte, when the dialler has taken all of that. Without it the connection's end is that of an attempt.
 const (
 	magic    = 0x4d485347 // "GSHM"
-	version  = 4
-	protocol = "gorun shm 4"
+	version  = 5
+	protocol = "gorun shm 5"
 
 	addressMin  = 8
 	helloSize   = 12 // without the card
@@ -104,7 +104,7 @@ const descriptorPause = 10 * time.Millisecond
 
 // linkDescriptors is how many a link takes while it is made, in both directions: one that is free now may be wanted by
 // this rank's own Connect.
-const linkDescriptors = 8
+const linkDescriptors = 11
 
 // awaitDescriptors returns when there are enough for a link again, but not later than a dialler may take.
 func (d *Device) awaitDescriptors() {
@@ -185,7 +185,7 @@ func (d *Device) serve(s *auth.Session) {
 	if err != nil {
 		return // the peer sees the closed connection
 	}
-	p.out = []int{d.own.fd, d.own.goroutineFD, d.own.threadFD}
+	p.out = d.own.handed()
 	if err = s.Answer(d.welcome(r)); err == nil {
 		_, err = s.Finish()
 	}
@@ -223,18 +223,24 @@ func (d *Device) takeRing(peer int, hello []byte, p *packetConn) (*inRing, error
 	if err != nil {
 		return nil, err
 	}
-	fds, err := p.take(1)
+	fds, err := p.take(1 + inboxFDs)
 	if err != nil {
 		return nil, err
 	}
-	defer closeFDs(fds)
+	defer unix.Close(fds[0])
+	in, err := d.takeInbox(peer, fds[1:])
+	if err != nil {
+		return nil, err
+	}
 	mem, err := mapPeer(fds[0], g.Size(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
+		d.releaseInbox(in)
 		return nil, err
 	}
-	r, err := d.addRing(mem, g, peer, card, senderOver(p.UnixConn))
+	r, err := d.addRing(mem, g, peer, card, senderOver(p.UnixConn, in))
 	if err != nil {
 		unix.Munmap(mem)
+		d.releaseInbox(in)
 		return nil, err
 	}
 	return r, nil
@@ -309,6 +315,7 @@ func (d *Device) dropRing(r *inRing) {
 	ended := r.ended
 	d.mu.Unlock()
 	unix.Munmap(r.mem)
+	d.releaseInbox(r.inbox)
 	if ended != nil { // the sender's, which another connection has told meanwhile
 		d.addNotice(int(r.peer), ended)
 	}
@@ -402,13 +409,13 @@ func (l *link) handshake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.out = []int{l.fd}
+	p.out = append([]int{l.fd}, l.d.own.handed()...)
 	if err := s.Confirm(l.d.hello(l.geo)); err != nil {
 		return err
 	}
-	fds, err := p.take(3)
+	fds, err := p.take(inboxFDs)
 	if err == nil {
-		err = l.takeInbox(fds, s.Payload)
+		err = l.onWelcome(fds, s.Payload)
 	}
 	if err != nil {
 		s.Close()
@@ -418,7 +425,7 @@ func (l *link) handshake(ctx context.Context) error {
 		_, err = l.conn.Write([]byte{ready})
 	}
 	if err != nil {
-		l.releaseInbox()
+		l.releasePeer()
 		return auth.TurnedAway(err)
 	}
 	return nil
@@ -436,25 +443,17 @@ func (d *Device) takeSegment() (*outSegment, error) {
 	return newOutSegment(d.geo)
 }
 
-// takeInbox owns fds.
-func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
+// onWelcome owns fds.
+func (l *link) onWelcome(fds []int, welcome []byte) (err error) {
 	if len(welcome) != welcomeSize {
 		closeFDs(fds)
 		return fmt.Errorf("shm: an answer of %d bytes that is no welcome", len(welcome))
 	}
-	for _, doorbell := range fds[1:] {
-		if err := checkDoorbell(doorbell); err != nil {
-			closeFDs(fds)
-			return err
-		}
-	}
-	if l.boxMem, err = mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
-		closeFDs(fds)
+	if l.inbox, err = l.d.takeInbox(l.peer, fds); err != nil {
 		return err
 	}
-	unix.Close(fds[0])
 	le := binary.LittleEndian
-	l.box, l.doorbells, l.number = inboxOf(l.boxMem), doorbells{fds[1], fds[2]}, le.Uint32(welcome)
+	l.box, l.doorbells, l.number = l.inbox.box, l.inbox.doorbells, le.Uint32(welcome)
 	l.pidFD = -1
 	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4),
 		FragMax: min(32<<10, l.geo.Bulk/4)}
@@ -467,24 +466,12 @@ func (l *link) takeInbox(fds []int, welcome []byte) (err error) {
 	return nil
 }
 
-// checkDoorbell: a sender rings under the engine's lock, so a doorbell that can block would block this rank for ever. A
-// send to a socket of this kind that says that it must not block never does.
-func checkDoorbell(fd int) error {
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	kind, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err := cmp.Or(err, err2); err != nil || domain != unix.AF_UNIX || kind != unix.SOCK_STREAM {
-		return fmt.Errorf("shm: a doorbell that is no socket of the right kind (domain %d, type %d, %v)", domain, kind, err)
-	}
-	return nil
-}
-
-func (l *link) releaseInbox() {
+// releasePeer gives back what it has of the peer.
+func (l *link) releasePeer() {
 	if l.pidFD >= 0 {
 		unix.Close(l.pidFD)
 	}
-	unix.Close(l.goroutineFD)
-	unix.Close(l.threadFD)
-	unix.Munmap(l.boxMem)
+	l.d.releaseInbox(l.inbox)
 }
 
 // probeGet reads the peer's probe, which is the only way to know whether this process may.
@@ -536,7 +523,7 @@ func (l *link) release() {
 	// A caller may still hold the link: its ring is always full from now on, and it drops packets.
 	unmapped := l.outSegment
 	l.outSegment, l.box = &outSegment{fd: -1, p: ring.Full()}, new(inbox)
-	l.releaseInbox()
+	l.releasePeer()
 	unmapped.close()
 }
 

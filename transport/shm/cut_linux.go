@@ -17,12 +17,13 @@ import (
 
 // sender is the process that has made a ring.
 type sender struct {
-	conn *net.UnixConn // over which the ring has come
-	pid  int           // 0: not visible here
+	conn  *net.UnixConn // over which the ring has come
+	inbox *peerInbox
+	pid   int // 0: not visible here
 }
 
-func senderOver(c *net.UnixConn) sender {
-	s := sender{conn: c}
+func senderOver(c *net.UnixConn, in *peerInbox) sender {
+	s := sender{conn: c, inbox: in}
 	if cred, err := credentials(c); err == nil {
 		s.pid = int(cred.Pid)
 	}

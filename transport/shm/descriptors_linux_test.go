@@ -67,7 +67,7 @@ func noDescriptors() error {
 // for one on another host.
 func TestNoDescriptors(t *testing.T) {
 	watchdog(t)
-	for left := range 9 {
+	for left := range 12 {
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
 			t.Parallel()
 			if err := meetsWithoutDescriptors(t, left); err != nil {

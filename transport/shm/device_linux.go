@@ -45,6 +45,7 @@ type Device struct {
 	notices  []notice
 	reported map[int]bool  // peers whose Down has been reported
 	links    map[int]*link // by peer
+	inboxes  map[int]*peerInbox
 	conns    map[*net.UnixConn]struct{}
 	spare    *outSegment // made by New, so that a lack of room shows there
 	closed   bool
@@ -59,6 +60,7 @@ type poller struct {
 	polled   []*inRing // read by every poll; all other rings are armed
 	last     []*inRing // rings whose packets the previous Poll returned
 	turn     int       // the polled ring that short looks at first, if there are so many
+	refused  []*link   // that have found no room, and of which no Room has been reported since
 	full     bool      // the previous Poll was full of polled rings' packets: the next one begins with the marks
 	nextMark int       // the marked ring that is read first
 }
@@ -79,7 +81,7 @@ func New(opt Options) (*Device, error) {
 	}
 	d := &Device{opt: opt, geo: geometry(opt),
 		byPeer: map[int]*inRing{}, reported: map[int]bool{}, links: map[int]*link{},
-		conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
+		inboxes: map[int]*peerInbox{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
 	rand.Read(d.probe[:])
 	d.segments.init()
@@ -157,14 +159,18 @@ var stateOf = [...]uint32{transport.Urgent: stUrgent, transport.Any: stAny,
 func (d *Device) Arm(level transport.Level) bool {
 	// This rank stores the state, then arms the rings, then reads them. A sender publishes, then reads whether the ring
 	// is armed, then marks it and reads the state. Whatever the interleaving, this rank sees the packet or the sender
-	// sees the state.
+	// sees the state. A peer that releases room stores how far it is, then reads the state: likewise.
 	d.own.box.state.Store(stateOf[level])
+	if len(d.refused) != 0 && d.hasRoom() {
+		d.own.box.state.Store(stIdle)
+		return false
+	}
 	if level == transport.Urgent {
 		return d.armUrgent()
 	}
 	for _, r := range d.polled {
 		r.polled = false
-		r.c.Flush()
+		r.flush()
 		r.c.SetArmed(true)
 		if r.ready() {
 			d.own.box.mark(r.number)
@@ -182,7 +188,7 @@ func (d *Device) Arm(level transport.Level) bool {
 // rank that computes, and their senders, nothing.
 func (d *Device) armUrgent() bool {
 	for _, r := range d.polled {
-		r.c.Flush()
+		r.flush()
 		if r.ready() {
 			d.own.box.state.Store(stIdle)
 			return false
@@ -210,11 +216,6 @@ type ownInbox struct {
 	doorbells           // handed to peers, which ring them; this rank's goroutines do so too
 	heard     doorbells // the other ends, readable when rung
 }
-
-// doorbells are sockets, one for a goroutine and one for a thread of an inbox's owner, so that one arrival wakes one
-// sleeper. Not eventfds: a peer can make those block again after any check, since O_NONBLOCK belongs to the open file
-// that all share, and a rank rings under the engine's lock. Whether a send blocks is said by each call.
-type doorbells struct{ goroutineFD, threadFD int }
 
 func newInbox() (own ownInbox, err error) {
 	own = ownInbox{fd: -1, doorbells: doorbells{-1, -1}, heard: doorbells{-1, -1}}
@@ -254,36 +255,6 @@ func allowReads(tracer int) {
 	unix.Prctl(unix.PR_SET_PTRACER, uintptr(cmp.Or(tracer, os.Getppid())), 0, 0, 0)
 }
 
-// clear is transport.Wake's.
-func (b doorbells) clear(thread bool) {
-	if thread {
-		clearDoorbell(b.threadFD)
-	} else {
-		clearDoorbell(b.goroutineFD)
-	}
-}
-
-// wake wakes the owner of box if it wants to be woken for this.
-func (b doorbells) wake(box *inbox, urgent bool) {
-	for {
-		st := box.state.Load()
-		if st == stIdle || st == stUrgent && !urgent {
-			return
-		}
-		if box.state.CompareAndSwap(st, stIdle) {
-			switch st {
-			case stFutex:
-				wakeSleepers(&box.state)
-			case stThread:
-				ringDoorbell(b.threadFD)
-			default:
-				ringDoorbell(b.goroutineFD)
-			}
-			return
-		}
-	}
-}
-
 // Close is transport.Device's.
 func (d *Device) Close() error {
 	d.mu.Lock()
@@ -303,11 +274,12 @@ func (d *Device) Close() error {
 	d.wg.Wait() // no goroutine of the device touches the memory any more
 	rings := d.rings
 	d.setRings([]*inRing{nil})
-	d.polled, d.last = nil, nil
+	d.polled, d.last, d.refused = nil, nil, nil
 	for _, r := range rings {
 		if r != nil {
 			d.revoke(int(r.peer))
 			unix.Munmap(r.mem)
+			d.releaseInbox(r.inbox)
 		}
 	}
 	d.segments.close()

@@ -40,6 +40,12 @@ func TestWrongHello(t *testing.T) {
 		defer unix.Close(pipe[0])
 		defer unix.Close(pipe[1])
 		size := int64(smallRing.Size())
+		all := append([]int{seg.fd}, inboxOfNone(t)...)
+		with := func(i, fd int) []int {
+			fds := slices.Clone(all)
+			fds[i] = fd
+			return fds
+		}
 		huge := ring.Geometry{Slots: 1 << 16, Small: 1 << 26, Bulk: 1 << 28}
 		for _, c := range []struct {
 			what  string
@@ -47,23 +53,28 @@ func TestWrongHello(t *testing.T) {
 			hello []byte
 			fds   []int
 		}{
-			{"nothing", 2, nil, []int{seg.fd}},
-			{"too short", 2, good[:helloSize-1], []int{seg.fd}},
-			{"too long a card", 2, append(bytes.Clone(good), make([]byte, maxCard+1)...), []int{seg.fd}},
+			{"nothing", 2, nil, all},
+			{"too short", 2, good[:helloSize-1], all},
+			{"too long a card", 2, append(bytes.Clone(good), make([]byte, maxCard+1)...), all},
 			{"no descriptor", 2, good, nil},
-			{"two descriptors", 2, good, []int{seg.fd, seg.fd}},
+			{"no inbox", 2, good, all[:1]},
+			{"one descriptor too many", 2, good, append(slices.Clone(all), seg.fd)},
 			{"many descriptors", 2, good, slices.Repeat([]int{seg.fd}, 100)},
-			{"a pipe for memory", 2, good, []int{pipe[0]}},
-			{"a pipe with the memory", 2, good, []int{seg.fd, pipe[1]}},
-			{"not sealed", 2, good, []int{memfd(t, size, 0)}},
-			{"sealed against growing only", 2, good, []int{memfd(t, size, unix.F_SEAL_GROW)}},
-			{"too small", 2, good, []int{memfd(t, size-1, unix.F_SEAL_SHRINK)}},
-			{"empty", 2, good, []int{memfd(t, 0, unix.F_SEAL_SHRINK)}},
-			{"no slots", 2, helloOf(ring.Geometry{Small: 4096}), []int{seg.fd}},
-			{"odd slots", 2, helloOf(ring.Geometry{Slots: 65, Small: 4096}), []int{seg.fd}},
-			{"more ring than memory", 2, helloOf(huge), []int{seg.fd}},
-			{"absurd ring", 2, helloOf(ring.Geometry{Slots: 1 << 31, Small: 1 << 31, Bulk: 1 << 31}), []int{seg.fd}},
-			{"a rank that is here already", 1, good, []int{seg.fd}},
+			{"a pipe for memory", 2, good, with(0, pipe[0])},
+			{"not sealed", 2, good, with(0, memfd(t, size, 0))},
+			{"sealed against growing only", 2, good, with(0, memfd(t, size, unix.F_SEAL_GROW))},
+			{"too small", 2, good, with(0, memfd(t, size-1, unix.F_SEAL_SHRINK))},
+			{"empty", 2, good, with(0, memfd(t, 0, unix.F_SEAL_SHRINK))},
+			{"a pipe for an inbox", 2, good, with(1, pipe[1])},
+			{"an inbox that can shrink", 2, good, with(1, memfd(t, inboxSize, 0))},
+			{"an inbox that is too small", 2, good, with(1, memfd(t, inboxSize-1, unix.F_SEAL_SHRINK))},
+			{"a doorbell that can block", 2, good, with(2, pipe[1])},
+			{"a second doorbell that can block", 2, good, with(3, pipe[1])},
+			{"no slots", 2, helloOf(ring.Geometry{Small: 4096}), all},
+			{"odd slots", 2, helloOf(ring.Geometry{Slots: 65, Small: 4096}), all},
+			{"more ring than memory", 2, helloOf(huge), all},
+			{"absurd ring", 2, helloOf(ring.Geometry{Slots: 1 << 31, Small: 1 << 31, Bulk: 1 << 31}), all},
+			{"a rank that is here already", 1, good, all},
 		} {
 			m := dial(t, d.Address())
 			if welcome, _, err := m.hello(c.rank, c.hello, c.fds...); err == nil {
@@ -78,7 +89,7 @@ func TestWrongHello(t *testing.T) {
 			t.Errorf("the device has polled packets: %+v", d.in)
 		}
 		talk(t, l, d)
-		if _, fds, err := dial(t, d.Address()).hello(2, good, seg.fd); err != nil {
+		if _, fds, err := dial(t, d.Address()).hello(2, good, all...); err != nil {
 			t.Errorf("rank 2 itself: %v", err)
 		} else {
 			closeFDs(fds)
@@ -134,7 +145,7 @@ func rogue(t *testing.T, d *end, rank int) (*member, *outSegment, *link) {
 	t.Helper()
 	seg := memory(t, smallRing)
 	m := dial(t, d.Address())
-	b, fds, err := m.hello(rank, helloOf(smallRing), seg.fd)
+	b, fds, err := m.hello(rank, helloOf(smallRing), append([]int{seg.fd}, inboxOfNone(t)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +160,7 @@ func linkTo(t *testing.T, seg *outSegment, welcome []byte, fds []int) *link {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(box); closeFDs(fds) })
-	return &link{outSegment: seg, box: inboxOf(box), boxMem: box,
+	return &link{outSegment: seg, box: inboxOf(box), d: &Device{own: ownInbox{box: new(inbox)}},
 		doorbells: doorbells{fds[1], fds[2]}, number: binary.LittleEndian.Uint32(welcome)}
 }
 

@@ -219,6 +219,13 @@ func doorbell(t testing.TB) (rung, heard int) {
 	return pair[0], pair[1]
 }
 
+// inboxOfNone are the descriptors of the inbox of a rank that does not sleep.
+func inboxOfNone(t testing.TB) []int {
+	t.Helper()
+	rung, _ := doorbell(t)
+	return []int{memfd(t, inboxSize, unix.F_SEAL_SHRINK), rung, rung}
+}
+
 // memfd makes a memfd of that size with those seals.
 func memfd(t testing.TB, size int64, seals int) int {
 	t.Helper()

@@ -53,14 +53,16 @@ type link struct {
 	seen      time.Duration // when the process was last seen alive: since opened. The caller's of get and put
 	number    uint32        // of the ring, at the peer
 	box       *inbox        // the peer's
-	boxMem    []byte
-	doorbells // the peer's
+	doorbells               // the peer's
+	inbox     *peerInbox
 	conn      *net.UnixConn
 	freed     freedSegments
 	caps      transport.Caps
 	bulk      bool        // the bulk area is committed
 	noBulk    bool        // there was no room for it
+	shrunk    bool        // FragMax has, since a packet was refused: a shorter one may find room
 	dead      atomic.Bool // the peer is gone: packets are dropped
+	refused   bool        // in Device.refused
 }
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
@@ -113,8 +115,21 @@ func (l *link) full() bool {
 	if l.box.state.Load() != stIdle {
 		l.wake(l.box, true)
 	}
-	return l.dead.Load()
+	if l.dead.Load() {
+		return true
+	}
+	if !l.refused {
+		l.refused = true
+		l.d.refused = append(l.d.refused, l)
+	}
+	if l.p.Want(); l.hasRoom() {
+		l.d.own.wake(l.d.own.box, true) // this rank may sleep since before that, and the peer has not seen that it is wanted
+	}
+	return false
 }
+
+// hasRoom: what was refused may be tried again.
+func (l *link) hasRoom() bool { return l.p.Released() || l.shrunk }
 
 // long fills in what does not fit the fast case; 0: no room.
 func (l *link) long(s *ring.Slot, h *wire.Header, payload []byte, meta uint32) uint32 {
@@ -150,7 +165,7 @@ func (l *link) bulkReady() bool {
 		return l.bulk
 	}
 	if l.geo.Bulk == 0 || commitRange(l.fd, "bulk area of a ring", l.geo.BulkAt(), l.geo.Bulk) != nil {
-		l.noBulk = true
+		l.noBulk, l.shrunk = true, true
 		l.caps.FragMax = l.geo.Small / 4
 		return false
 	}

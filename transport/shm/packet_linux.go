@@ -22,7 +22,7 @@ type packetConn struct {
 }
 
 // inMax is how many descriptors a handshake brings at most.
-const inMax = 3
+const inMax = inboxFDs + 1
 
 func (p *packetConn) Write(b []byte) (int, error) {
 	var rights []byte

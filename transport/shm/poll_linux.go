@@ -3,6 +3,7 @@ package shm
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -54,9 +55,14 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 		d.release()
 	}
 	n := 0
+	if len(d.refused) != 0 {
+		if n = d.takeRooms(pkts); n == len(pkts) {
+			return n
+		}
+	}
 	if d.full { // the last one was, before it came to the marks
 		d.full = false
-		if n = d.pollMarked(pkts); n == len(pkts) {
+		if n += d.pollMarked(pkts[n:]); n == len(pkts) {
 			return n
 		}
 	}
@@ -91,7 +97,7 @@ func (d *Device) short() func() (m transport.Short, found transport.Found) {
 		if len(d.last) != 0 {
 			d.release()
 		}
-		if d.own.box.summary.Load() != 0 {
+		if d.own.box.summary.Load() != 0 || len(d.refused) != 0 && d.hasRoom() {
 			return m, transport.FoundOther
 		}
 		for range d.polled {
@@ -100,7 +106,9 @@ func (d *Device) short() func() (m transport.Short, found transport.Found) {
 			}
 			r := d.polled[d.turn]
 			d.turn++
-			r.c.Release()
+			if r.c.Release() {
+				r.tellRoom()
+			}
 			s, meta := r.c.Peek()
 			if s == nil {
 				continue
@@ -138,10 +146,45 @@ func (r *inRing) shortArea(s *ring.Slot, where uint32, payload *[]byte) bool {
 
 func (d *Device) release() {
 	for i, r := range d.last {
-		r.c.Release()
+		if r.c.Release() {
+			r.tellRoom()
+		}
 		d.last[i] = nil
 	}
 	d.last = d.last[:0]
+}
+
+// flush lets the sender have all the room that there is.
+func (r *inRing) flush() {
+	if r.c.Flush() {
+		r.tellRoom()
+	}
+}
+
+// tellRoom wakes the sender, which has found no room, if it sleeps. One that polls looks by itself.
+func (r *inRing) tellRoom() { r.inbox.wake(r.inbox.box, true) }
+
+// hasRoom: of one of the links that have found no room Poll will report Room.
+func (d *Device) hasRoom() bool {
+	return slices.ContainsFunc(d.refused, func(l *link) bool { return !l.dead.Load() && l.hasRoom() })
+}
+
+// takeRooms fills in Room of links that have found none before. After the end of its peer none is told of.
+func (d *Device) takeRooms(pkts []transport.Packet) int {
+	n := 0
+	d.refused = slices.DeleteFunc(d.refused, func(l *link) bool {
+		switch dead := l.dead.Load(); {
+		case dead || n == len(pkts) || !l.hasRoom():
+			l.refused = !dead
+		default:
+			l.refused, l.shrunk = false, false
+			l.p.Unwant()
+			pkts[n] = transport.Packet{Event: transport.Room, Peer: int32(l.peer)}
+			n++
+		}
+		return !l.refused
+	})
+	return n
 }
 
 // ready reports whether poll would find something.

@@ -129,7 +129,7 @@ func TestConnectThatFailsLate(t *testing.T) {
 		seg := memory(t, smallRing)
 		for range 3 {
 			m := dial(t, d.Address())
-			_, fds, err := m.welcomed(2, helloOf(smallRing), seg.fd)
+			_, fds, err := m.welcomed(2, helloOf(smallRing), append([]int{seg.fd}, inboxOfNone(t)...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestMarkBeforeUse(t *testing.T) {
 	d := open(t, Options{Rank: 0, Size: 2})
 	seg := memory(t, smallRing)
 	m := dial(t, d.Address())
-	b, fds, err := m.welcomed(1, helloOf(smallRing), seg.fd)
+	b, fds, err := m.welcomed(1, helloOf(smallRing), append([]int{seg.fd}, inboxOfNone(t)...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestEndBeforeUse(t *testing.T) {
 		d := open(t, Options{Rank: 0, Size: 2})
 		seg := memory(t, smallRing)
 		m := dial(t, d.Address())
-		_, fds, err := m.welcomed(1, helloOf(smallRing), seg.fd)
+		_, fds, err := m.welcomed(1, helloOf(smallRing), append([]int{seg.fd}, inboxOfNone(t)...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,8 @@ func TestUseWhilePolling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := d.addRing(mem, smallRing, 1, nil, sender{})
+	asleep := &peerInbox{doorbells: doorbells{-1, -1}, peer: 1, box: new(inbox), users: 2} // which is not closed
+	r, err := d.addRing(mem, smallRing, 1, nil, sender{inbox: asleep})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ type link struct {
 
 func newLink(s *session) *link {
 	l := &link{s: s}
-	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, TellsRoom: true, Cut: l.cut,
+	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, Cut: l.cut,
 		WhyNoRMA: "TCP cannot read another rank's memory",
 		ZeroCopy: &transport.ZeroCopy{Send: l.lend, Max: lendMax, Place: l.place, Displace: l.displace}}
 	if s.d.opt.TLS {

@@ -36,7 +36,7 @@ func pair(change ...func(*Options)) func(*testing.T) transporttest.Pair {
 
 // suite are the options that hold for every configuration.
 func suite(more ...transporttest.Option) []transporttest.Option {
-	const abilities = transporttest.ZeroCopy | transporttest.Room | transporttest.Introducer | transporttest.Refused
+	const abilities = transporttest.ZeroCopy | transporttest.Introducer | transporttest.Refused
 	return append(more, transporttest.Has(abilities),
 		transporttest.Without("urgent-not-woken-by-plain", "a socket says that bytes are there, and not which"))
 }

@@ -17,7 +17,6 @@ const (
 	PutNote                        // RMA.PutNote
 	Atomics                        // RMA.FetchAdd and RMA.CompareSwap
 	ZeroCopy                       // Caps.ZeroCopy
-	Room                           // Caps.TellsRoom
 	Presence                       // Caps.Presence
 	Offload                        // Facts.Offload and Caps.Offload
 	Memory                         // Facts.Memory
@@ -37,7 +36,7 @@ const (
 	processTime                            // what this process uses is known
 )
 
-var abilityNames = []string{"Get", "Put", "PutNote", "Atomics", "ZeroCopy", "Room", "Presence", "Offload",
+var abilityNames = []string{"Get", "Put", "PutNote", "Atomics", "ZeroCopy", "Presence", "Offload",
 	"Memory", "Import", "Introducer", "Refused", "Via", "Short"}
 
 func (a Ability) String() string {
@@ -60,7 +59,7 @@ func (a Ability) given(has bool) Ability {
 
 // of returns the abilities of a device and its link.
 func of(f *transport.Facts, c *transport.Caps) Ability {
-	a := ZeroCopy.given(c.ZeroCopy != nil) | Room.given(c.TellsRoom) | Presence.given(c.Presence != nil) |
+	a := ZeroCopy.given(c.ZeroCopy != nil) | Presence.given(c.Presence != nil) |
 		Offload.given(f.Offload != nil && c.Offload) | Introducer.given(f.Introducer != nil) |
 		Refused.given(f.Refused != nil) | Via.given(f.Via != nil) |
 		Short.given(f.Short != nil)

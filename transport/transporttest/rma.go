@@ -505,6 +505,11 @@ func rmaWakes(f *fixture) {
 	addr, key := f.register(a, pattern(1<<20, 1), transport.Readable)
 	near, w := make([]byte, 1<<20), watch(f, b)
 	for i := range uint64(f.rounds(500)) {
+		level := transport.Any
+		if i%4 >= 2 {
+			level = transport.Urgent
+		}
+		armed := i%8 >= 4 && b.set.Arm(level, false)
 		state, err := get.of(b, near, addr, key)(i)
 		switch {
 		case state == transport.Done && err == nil && !f.unreliable:
@@ -513,7 +518,11 @@ func rmaWakes(f *fixture) {
 			b.poll()
 			continue
 		}
-		if p, err := b.await(w, transport.Any, i%2 == 0); err != nil || p.Event != transport.RMADone || p.Cookie != i {
+		if armed {
+			b.set.Park(false)
+			b.set.Disarm()
+		}
+		if p, err := b.await(w, level, level == transport.Any && i%2 == 0); err != nil || p.Event != transport.RMADone || p.Cookie != i {
 			f.Fatalf("round %d: event %d, cookie %d, %v", i, p.Event, p.Cookie, err)
 		}
 	}

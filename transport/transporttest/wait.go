@@ -463,34 +463,6 @@ func parkIsIdle(f *fixture) {
 	}
 }
 
-// roomIsTold: a link that tells says so once there is room again, and ends a sleep.
-func roomIsTold(f *fixture) {
-	a, b := f.linked()
-	h, body := wire.Header{Kind: wire.Data}, pattern(a.link.Caps().FragMax, 1)
-	sent := 0
-	for a.link.TrySend(&h, body) {
-		sent++
-	}
-	done := make(chan struct{})
-	f.drive(func() error {
-		defer close(done)
-		for w := watch(f, a); !w.Fired(); a.sleep(transport.Any, true) {
-			for _, p := range a.raw(a.pkts) {
-				if p.Event == transport.Room {
-					return nil
-				}
-			}
-		}
-		return fmt.Errorf("%d packets went out and no word of room came", sent)
-	}, func() error {
-		b.untilClosed(done)
-		return nil
-	})
-	if !a.link.TrySend(&h, nil) && !f.unreliable {
-		f.Error("the link says that it has room, and refuses")
-	}
-}
-
 // presence: what a link says of a peer that polls, sleeps in a call, or computes becomes true sooner or later. It is a
 // hint; so each is asked for until it is right.
 func presence(f *fixture) {

@@ -48,6 +48,7 @@ func (s *session) atomic(o op, addr, key, cookie uint64) (transport.State, error
 		}
 	}
 	if len(r.free) == 0 {
+		s.refuse()
 		return transport.Full, nil
 	}
 	g, st, err := s.begin(o.opcode, 0, transport.Mem{}, addr, key, cookie)

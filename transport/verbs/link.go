@@ -19,7 +19,7 @@ type link struct {
 // newLink makes the link of a session that is open. A READ is asked for whole: advance cuts and pipelines it.
 func newLink(s *session) *link {
 	l, at := &link{s: s}, &s.d.at
-	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, TellsRoom: true, Hosted: at.hosted, Cut: l.cut,
+	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: eagerMax, Hosted: at.hosted, Cut: l.cut,
 		RMA: &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get, Put: l.put,
 			PutNote: l.putNote, Max: 1 << 62}}
 	if at.caps.atomics {
@@ -75,7 +75,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		o.flags |= signaled
 	}
 	if !s.submit(record{buffer: buffer}) {
-		return !s.refused
+		return s.failed
 	}
 	if buffer >= 0 {
 		d.freeSends = d.freeSends[:len(d.freeSends)-1]
@@ -96,7 +96,20 @@ func (s *session) refuse() {
 	if !s.refused && int(s.next-s.done) < s.most {
 		s.d.starved = append(s.d.starved, s)
 	}
-	s.refused = true
+	s.owesRoom(true)
+}
+
+// owesRoom: Room is to be told, or has been.
+func (s *session) owesRoom(owes bool) {
+	switch d := s.d; {
+	case owes == s.refused:
+	case owes:
+		d.refusals++
+		d.armAgain()
+	default:
+		d.refusals--
+	}
+	s.refused = owes
 }
 
 // submit posts d.one, for which there is room. False: it has not been taken; refused says that it may be later.
@@ -104,8 +117,9 @@ func (s *session) submit(r record) bool {
 	d := s.d
 	d.one[0].id = uint64(s.index)<<32 | uint64(s.next)
 	if _, err := d.hca.post(d.one[:]); err != nil {
-		s.refused = errors.Is(err, errNoRoom)
-		if !s.refused {
+		if errors.Is(err, errNoRoom) {
+			s.owesRoom(true)
+		} else {
 			d.fail(s, fmt.Errorf("posting a request: %w", err), true)
 		}
 		return false

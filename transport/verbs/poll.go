@@ -211,8 +211,8 @@ func (s *session) release(upTo uint32, err error) {
 
 // hasRoom: if something was refused, it may be tried again.
 func (s *session) hasRoom() {
-	if s.refused && !s.failed {
-		s.refused = false
+	if s.refused {
+		s.owesRoom(false)
 		s.d.rooms = append(s.d.rooms, s)
 	}
 }
@@ -236,6 +236,7 @@ func (d *Device) fail(s *session, err error, tell bool) {
 		return
 	}
 	s.failed = true
+	s.owesRoom(false)
 	s.why = err
 	if !errors.Is(err, transport.ErrPeerGone) {
 		s.why = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)

@@ -33,6 +33,7 @@ type rmaOp struct {
 // rmaPool are the operations of all sessions.
 type rmaPool struct {
 	spareRMA   *rmaOp   // records, linked by next
+	usedRMA    int      // records of operations that are not over
 	waitingRMA []*rmaOp // that have something to post, and found no room
 	results    atomicResults
 }
@@ -107,8 +108,10 @@ func (s *session) begin(opcode uint16, rights int, mem transport.Mem,
 	case key>>32 != 0:
 		return nil, 0, fmt.Errorf("verbs: %#x is no registration key: it has 32 bits", key)
 	case !s.room(1):
+		s.refuse()
 		return nil, transport.Full, nil
 	}
+	d.armAgain()
 	g := d.newRMA()
 	*g = rmaOp{s: s, cookie: cookie, opcode: opcode, result: -1, local: mem.Number(), remote: addr, left: mem.Len,
 		rkey: uint32(key)}
@@ -227,6 +230,7 @@ func (d *Device) advanceWaiting() {
 }
 
 func (p *rmaPool) newRMA() *rmaOp {
+	p.usedRMA++
 	g := p.spareRMA
 	if g == nil {
 		return new(rmaOp)
@@ -236,6 +240,7 @@ func (p *rmaPool) newRMA() *rmaOp {
 }
 
 func (p *rmaPool) freeRMA(g *rmaOp) {
+	p.usedRMA--
 	*g = rmaOp{next: p.spareRMA}
 	p.spareRMA = g
 }

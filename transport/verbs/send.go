@@ -13,6 +13,7 @@ type sendPool struct {
 	inFlight  int        // requests that the device has, of all queue pairs
 	limit     int        // of inFlight
 	starved   []*session // refused because others hold what all share
+	refusals  int        // sessions that are refused
 }
 
 // fillSends makes n buffers of the slab, which has one piece more.

@@ -66,7 +66,7 @@ type requests struct {
 	next       uint32 // number of the next request
 	done       uint32 // all before are over
 	unsignaled int    // sends since one that will be confirmed
-	refused    bool   // something found no room
+	refused    bool   // something found no room, and Room is owed for it; not of a session that has failed
 }
 
 // ending is the end of a session. It belongs to the caller of Poll.

@@ -11,7 +11,7 @@ import (
 )
 
 // able is what devices and links here can do; those that match tags have Offload in addition.
-const able = transporttest.Get | transporttest.Put | transporttest.PutNote | transporttest.Atomics | transporttest.Room |
+const able = transporttest.Get | transporttest.Put | transporttest.PutNote | transporttest.Atomics |
 	transporttest.Memory | transporttest.Import | transporttest.Introducer | transporttest.Refused
 
 // suite are the options of the conformance suite that hold for every configuration here. A message waits in a receive

@@ -17,17 +17,21 @@ type wakeState struct {
 	armed atomic.Bool                       // since Arm, until Disarm
 	wake  atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
 	check eventset.Check                    // see mayWait
+
+	solicited bool // armed shows solicited completions only; the caller of Arm's
 }
 
 func (w *wakeState) notifyBy(wake func(thread bool)) { w.wake.Store(&wake) }
 
 // Arm is transport.Device's. Urgent packets are sent solicited, and nothing else is: so the device itself knows what a
-// computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers.
+// computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers. The completions
+// of this rank's own requests are never solicited: while RMADone or Room is to be told it is woken for all.
 func (d *Device) Arm(level transport.Level) bool {
 	if d.closed.Load() || d.has() {
 		return false
 	}
-	if err := d.hca.notify(level == transport.Urgent); err != nil {
+	d.solicited = level == transport.Urgent && d.usedRMA+d.refusals == 0
+	if err := d.hca.notify(d.solicited); err != nil {
 		// The device is gone, which a queue that lies in our own memory does not say. When its sessions have ended there is
 		// nothing to hear from it, and this rank may sleep.
 		if d.failAll(fmt.Errorf("asking for the next completion: %w", err)); d.has() {
@@ -51,6 +55,14 @@ func (d *Device) Arm(level transport.Level) bool {
 
 // has: there is something for Poll that the completion queue does not show.
 func (d *Device) has() bool { return d.notices.Load() || d.some() }
+
+// armAgain: from now on RMADone or Room is to be told. A rank that is armed for less wakes, and arms once more.
+func (d *Device) armAgain() {
+	if d.solicited && d.armed.Load() {
+		d.solicited = false
+		d.wakeSleepers()
+	}
+}
 
 // Disarm is transport.Device's.
 func (d *Device) Disarm() { d.armed.Store(false) }

@@ -1,0 +1,143 @@
+package shm
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// fill sends until the link refuses.
+func fill(t testing.TB, l *link, h wire.Header, payload []byte) (sent int) {
+	t.Helper()
+	for ; l.TrySend(&h, payload); sent++ {
+		if sent > 1<<20 {
+			t.Fatal("the link has no bound")
+		}
+	}
+	return sent
+}
+
+// count is how many events of a kind have been polled.
+func (e *end) count(event transport.Event) (n int) {
+	for _, p := range e.in {
+		if p.Event == event {
+			n++
+		}
+	}
+	return n
+}
+
+// A fragment is refused because FragMax has just shrunk: a shorter one may be tried at once, though the peer does
+// nothing.
+func TestRoomForShorterFragments(t *testing.T) {
+	watchdog(t)
+	for _, armed := range []bool{false, true} {
+		a, b := open(t, Options{Rank: 0, Size: 2, Local: 100}), open(t, Options{Rank: 1, Size: 2, Local: 100})
+		l := a.link(b)
+		unix.Close(l.fd)
+		l.fd = memfd(t, 0, unix.F_SEAL_GROW) // which cannot be made larger
+		h, most := wire.Header{Kind: wire.Data}, l.Caps().FragMax
+		if armed && !a.Arm(transport.Urgent) {
+			t.Fatal("nothing has come, and Arm refuses")
+		}
+		if l.TrySend(&h, make([]byte, most)) {
+			t.Fatalf("%d bytes have found room", most)
+		}
+		if armed && a.own.box.state.Load() != stIdle {
+			t.Error("a rank that sleeps is not woken")
+		}
+		if !armed && a.Arm(transport.Any) {
+			t.Error("there is word of room, and Arm does not see that")
+		}
+		if a.poll(); a.count(transport.Room) != 1 {
+			t.Errorf("events %+v, want Room", a.in)
+		}
+		if short := l.Caps().FragMax; short >= most || !l.TrySend(&h, make([]byte, short)) {
+			t.Errorf("no room for %d bytes, at first for %d", short, most)
+		}
+		l.fd = -1
+	}
+}
+
+// A peer that goes while a link to it is full: its end is told, and no word of room after that.
+func TestEndBehindFullLink(t *testing.T) {
+	watchdog(t)
+	for _, cut := range []bool{false, true} {
+		a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
+		l := a.link(b)
+		h := wire.Header{Kind: wire.Eager}
+		fill(t, l, h, nil)
+		if cut {
+			l.cut()
+		} else {
+			b.Close()
+		}
+		a.until("the end of the peer", func() bool { return len(a.downs()) > 0 })
+		if cut {
+			b.drain() // what has arrived before that
+		}
+		if a.drain(); a.in[len(a.in)-1].Event != transport.Down || a.count(transport.Down) != 1 {
+			t.Errorf("cut %v: events %+v, want one Down at the end", cut, a.in)
+		}
+		for range 1000 {
+			if !l.TrySend(&h, nil) {
+				t.Fatalf("cut %v: the peer is gone, and its link refuses", cut)
+			}
+		}
+		if len(a.refused) != 0 {
+			t.Errorf("cut %v: each poll looks at %d links for room, and there is none", cut, len(a.refused))
+		}
+	}
+}
+
+// A peer that wants room for ever, and always looks asleep, costs its receiver no more than its messages do: others
+// are heard as before, and no call blocks.
+func TestWantsRoomForEver(t *testing.T) {
+	watchdog(t)
+	d, honest := open(t, Options{Rank: 0, Size: 3}), open(t, Options{Rank: 2, Size: 3})
+	l := honest.link(d)
+	seg, m := memory(t, smallRing), dial(t, d.Address())
+	fds := append([]int{seg.fd}, inboxOfNone(t)...)
+	box, err := mapPeer(fds[1], inboxSize, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(box)
+	welcome, got, err := m.hello(1, helloOf(smallRing), fds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := linkTo(t, seg, welcome, got)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for state := uint32(0); ; state++ {
+			select {
+			case <-stop:
+				return
+			default:
+				seg.p.Want()
+				inboxOf(box).state.Store(state % (stUrgent + 1))
+				r.TrySend(&wire.Header{Kind: wire.Eager}, nil)
+				if state%64 == 0 {
+					runtime.Gosched()
+				}
+			}
+		}
+	}()
+	for until := time.Now().Add(200 * time.Millisecond); time.Now().Before(until); {
+		if d.poll() == 0 && d.Arm(transport.Any) {
+			d.Disarm()
+		}
+		d.in = d.in[:0]
+	}
+	close(stop)
+	<-stopped
+	d.until("the end of the flood", func() bool { d.in = nil; return d.poll() == 0 })
+	talk(t, l, d)
+}
