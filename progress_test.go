@@ -77,6 +77,32 @@ func TestProgressBehindTraffic(t *testing.T) {
 	})
 }
 
+// A receiver that computes for a moment with each message gets them all from a sender that is faster, as many as fill
+// what is between the two several times, and the sender goes on computing when the last has been taken.
+func TestSlowReceiver(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		n := 4000
+		if testing.Short() {
+			n = 1500
+		}
+		for _, size := range []int{8, 1 << 10, 40 << 10} {
+			run(2, func(w *Comm) {
+				buf := make([]byte, size)
+				for i := range n / (1 + size>>12) {
+					if w.Rank() == 1 {
+						must(Send(w, message(size, i), 0, 7))
+						continue
+					}
+					ok(Recv(w, buf, 1, 7))
+					whole(buf, i)
+					for begun := time.Now(); time.Since(begun) < 7*time.Microsecond; {
+					}
+				}
+			})
+		}
+	})
+}
+
 // A sender of short messages whose receives are posted gets on while the receiver computes.
 func TestProgressOfPostedReceives(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {

@@ -70,6 +70,8 @@ type Engine struct {
 	parked   sema // that of what the leader waits for while it sleeps in the device: see complete
 	pace     pace
 
+	flushing sync.Mutex // held by Flush: of those who lead there is one that takes long
+
 	stats  Stats
 	closed error // why calls are refused; nil while open
 	gone   bool  // and the devices are not used any more
@@ -214,21 +216,27 @@ func (e *Engine) Dropped(ctx uint32) bool {
 // Flush waits until what no caller will collect is sent (buffered sends, control packets that found a link full), and
 // returns how many operations of callers are under way; if there are any it does not wait.
 func (e *Engine) Flush() int {
+	e.flushing.Lock()
+	defer e.flushing.Unlock()
 	e.lock()
 	defer e.unlock()
 	defer e.exitCall()
-	for e.closed == nil {
-		open := e.load.outstanding - e.requests.detached
-		if open > 0 {
-			return open
+	for w := (waitFor{e: e, flush: true}); !w.ready(); {
+		if !w.tryLead() {
+			e.yield() // to a caller that leads and whose operation is done; it does not take long
 		}
-		if e.load.none() {
-			return 0
-		}
-		e.pause()
 	}
-	return 0
+	if e.closed != nil {
+		return 0
+	}
+	return e.open()
 }
+
+// open is how many operations of callers are under way.
+func (e *Engine) open() int { return e.load.outstanding - e.requests.detached }
+
+// flushed: Flush has nothing to wait for.
+func (e *Engine) flushed() bool { return e.closed != nil || e.open() > 0 || e.load.none() }
 
 // Transport is the name of the device by which this rank reaches others; of several, shm+tcp.
 func (e *Engine) Transport() string {

@@ -86,3 +86,30 @@ func TestLeaderIsWoken(t *testing.T) {
 		}
 	}
 }
+
+// Flush, which sleeps as a leader, is woken by the end of a send that no caller waits for, though no packet comes: the link
+// that the message waited for has been made.
+func TestFlushIsWoken(t *testing.T) {
+	w := newRanks(t, 2, Config{})
+	e, known := w.e[0], make(chan struct{})
+	lookup := e.cfg.Lookup
+	e.cfg.Lookup = func(ctx context.Context, peer int) ([]byte, error) {
+		<-known
+		return lookup(ctx, peer)
+	}
+	if err := e.SendDetached(1, 1, 5, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan int)
+	go func() { done <- e.Flush() }()
+	for e.leads() != leaderParked {
+		runtime.Gosched()
+	}
+	close(known)
+	if open := <-done; open != 0 || e.Pending() != 0 {
+		t.Errorf("%d operations are under way, of callers %d", e.Pending(), open)
+	}
+	if _, err := w.e[1].Recv(nil, 1, 0, 5, make([]byte, 8)); err != nil {
+		t.Error(err)
+	}
+}

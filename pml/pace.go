@@ -32,9 +32,8 @@ type pace struct {
 	spin        time.Duration // between least and most
 	// shared: in the wait that is under way, other goroutines of the rank have used the processor.
 	shared       bool
-	oneProcessor bool          // GOMAXPROCS is 1
-	hosted       bool          // the link to some peer is: see transport.Caps
-	backoff      time.Duration // the last sleep because of a blocked link; 0: something has happened since
+	oneProcessor bool // GOMAXPROCS is 1
+	hosted       bool // the link to some peer is: see transport.Caps
 }
 
 func newPace(fixed time.Duration, crowded bool) pace {
@@ -62,14 +61,6 @@ func (p *pace) learn(took time.Duration) {
 	if took <= p.short {
 		p.spin = max(p.spin, min(2*took, p.most))
 	} else {
-		p.spinLess()
+		p.spin = max(p.spin/2, p.least)
 	}
-}
-
-func (p *pace) spinLess() { p.spin = max(p.spin/2, p.least) }
-
-// backOff is how long to sleep because of a blocked link.
-func (p *pace) backOff() time.Duration {
-	p.backoff = min(max(p.backoff+p.backoff/8, firstBackoff), lastBackoff)
-	return p.backoff
 }

@@ -77,7 +77,6 @@ func (e *Engine) land(ctx uint32, source, tag int32, buf []byte) (st Status, lan
 					copy(buf, m.Payload)
 					e.stats.MatchedOnArrival++
 					p.returnCredit(eager.Cost(len(m.Payload)))
-					e.pace.backoff = 0
 					return Status{Source: m.Source, Tag: m.Tag, Bytes: int64(len(m.Payload))}, true
 				}
 			}

@@ -150,6 +150,7 @@ func (e *Engine) complete(r *Request, err error) {
 	if r.detached {
 		r.detached = false
 		e.requests.detached--
+		e.wakeLeader() // it may be what Flush waits for
 		whole, err := r.other, r.err
 		r.other = nil
 		e.requests.putBack(r)

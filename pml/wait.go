@@ -26,18 +26,13 @@ const (
 	contextCheck = 1024
 	// yieldAfter is how long the leader spins before it lets other goroutines of its rank run, and how often then.
 	yieldAfter = 20 * time.Microsecond
-	// firstBackoff is how long to sleep when a link is blocked: the peer does not say when it has made room. As long as
-	// nothing happens the sleeps become longer, each by an eighth, so that room is noticed late by about an eighth of
-	// the time that it took, and a peer that computes for seconds is not looked at 1,000 times a second.
-	firstBackoff = 20 * time.Microsecond
-	lastBackoff  = 4 * time.Millisecond
 	// attendSpin is how long the watcher polls at most for callers that wait: other goroutines may want the processor.
 	attendSpin = 200 * time.Microsecond
 	// busyRank is how long a yield takes at least if another goroutine has used it.
 	busyRank = 5 * time.Microsecond
 )
 
-// waitFor is what a caller waits for: one request, or any of a set.
+// waitFor is what a caller waits for: one request, any of a set, or all that no caller will collect.
 type waitFor struct {
 	e   *Engine
 	r   *Request
@@ -45,12 +40,16 @@ type waitFor struct {
 	// seen is load.completed when no request of set was done; looked: that is known.
 	seen   uint
 	looked bool
+	flush  bool
 	cc     context.Context // ends the waiting; nil: nothing does
 }
 
 func (w *waitFor) ready() bool {
 	if w.r != nil {
 		return w.r.state == stDone
+	}
+	if w.flush {
+		return w.e.flushed()
 	}
 	if w.looked && w.seen == w.e.load.completed {
 		return false
@@ -86,11 +85,7 @@ func (e *Engine) firstLook() bool {
 	e.wait.calling = true
 	n := e.progress()
 	e.wait.calling = false
-	if n == 0 {
-		return false
-	}
-	e.pace.backoff = 0
-	return true
+	return n != 0
 }
 
 // spinsUnarmed reports whether the caller may poll again, without more, after a look that has found nothing: it may spin,
@@ -106,16 +101,21 @@ func (w *waitFor) block() error {
 			return err
 		}
 	}
-	if w.e.gone || !w.e.wait.lead() {
+	if !w.tryLead() && !w.ready() {
 		return w.follow()
+	}
+	return nil
+}
+
+// tryLead leads, unless another caller does. False: the caller should follow.
+func (w *waitFor) tryLead() bool {
+	if w.e.gone || !w.e.wait.lead() {
+		return false
 	}
 	w.e.sleep.Disarm()
 	follow := w.lead()
 	w.e.wait.stopLeading()
-	if follow && !w.ready() {
-		return w.follow()
-	}
-	return nil
+	return !follow
 }
 
 // lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
@@ -126,7 +126,7 @@ func (w *waitFor) lead() bool {
 	e.pace.shared = false
 	for polls := 1; ; polls++ {
 		if e.progress() != 0 {
-			idle, e.pace.backoff = 0, 0
+			idle = 0
 		} else {
 			idle++
 			if e.pace.hosted && e.cfg.Spin != 0 {
@@ -164,19 +164,14 @@ func (w *waitFor) lead() bool {
 			return false
 		}
 		if now.Sub(since) >= e.pace.spinFor() {
-			if e.path.stalled() {
+			if e.path.stalled() || e.load.pending != 0 {
 				idle = 0
 				continue
 			}
-			blocked := e.load.pending != 0 // then it is a backoff, whose end says nothing about the wait
 			if sleep := w.sleep(); sleep != slept {
 				return sleep == shouldFollow
 			}
-			if blocked {
-				e.pace.spinLess()
-			} else {
-				e.pace.learn(time.Since(since))
-			}
+			e.pace.learn(time.Since(since))
 			idle = 0
 			continue
 		}
@@ -205,10 +200,6 @@ const (
 // sleep puts the leader's thread to sleep until something arrives.
 func (w *waitFor) sleep() sleepResult {
 	e := w.e
-	if e.load.pending != 0 {
-		e.sleepBlocked()
-		return slept
-	}
 	if e.cfg.GiveWay && e.wait.followers == 0 && w.giveWay() {
 		return slept
 	}
@@ -240,24 +231,6 @@ func (w *waitFor) sleep() sleepResult {
 		return ended
 	}
 	return slept
-}
-
-// sleepBlocked lets the peer of a blocked link make room.
-func (e *Engine) sleepBlocked() {
-	d := e.pace.backOff()
-	e.unlock()
-	time.Sleep(d)
-	e.lock()
-}
-
-// pause lets things happen: polls if no caller does, and gives the processor away.
-func (e *Engine) pause() {
-	if e.wait.leader == noLeader && e.progress() != 0 {
-		e.pace.backoff = 0
-		return
-	}
-	e.exitCall()
-	e.sleepBlocked()
 }
 
 // giveWay is what a crowded rank does instead of spinning: it gives the processor away after each look, for a while,
@@ -430,7 +403,7 @@ func (e *Engine) attend() {
 			continue
 		}
 		if n != 0 {
-			quiet, e.pace.backoff = time.Time{}, 0
+			quiet = time.Time{}
 			continue
 		}
 		if e.load.none() {
@@ -444,10 +417,6 @@ func (e *Engine) attend() {
 			continue
 		}
 		if e.path.stalled() {
-			continue
-		}
-		if e.load.pending != 0 {
-			e.sleepBlocked()
 			continue
 		}
 		if e.arm(); e.wait.armed != armedNot {

@@ -410,6 +410,71 @@ func TestAnswerThroughFullLink(t *testing.T) {
 	}
 }
 
+// A rank whose messages find a link full sleeps until there is room, in whatever call: it does not look from time to time.
+func TestFullLinkSleeps(t *testing.T) {
+	for name, send := range map[string]func(e *Engine) error{
+		"Send": func(e *Engine) error { return e.Send(nil, 1, 1, 2, nil, Standard) },
+		"Isend, Wait": func(e *Engine) error {
+			_, err := e.Wait(e.Isend(nil, 1, 1, 2, nil, Standard))
+			return err
+		},
+		"computing": func(e *Engine) error {
+			r := e.Isend(nil, 1, 1, 2, nil, Standard)
+			<-e.Done(r)
+			_, err := e.Wait(r)
+			return err
+		},
+		"Flush": func(e *Engine) error {
+			err := e.SendDetached(1, 1, 2, nil)
+			if open := e.Flush(); open != 0 {
+				return fmt.Errorf("%d operations are under way", open)
+			}
+			return err
+		},
+	} {
+		for _, spin := range []time.Duration{0, -1} {
+			t.Run(fmt.Sprintf("%s, spin %v", name, spin), func(t *testing.T) {
+				w := newRanks(t, 2, Config{Spin: spin})
+				e0, e1 := w.e[0], w.e[1]
+				if err := e0.Send(nil, 1, 1, 1, nil, Standard); err != nil { // there is a link
+					t.Fatal(err)
+				}
+				if _, err := e1.Recv(nil, 1, 0, 1, nil); err != nil {
+					t.Fatal(err)
+				}
+				e1.lock() // from here on rank 1 does not poll
+				for range 128 {
+					if err := e0.Send(nil, 1, 1, 2, nil, Standard); err != nil {
+						t.Fatal(err)
+					}
+				}
+				done := make(chan error, 1)
+				go func() { done <- send(e0) }()
+				calls := func() int64 {
+					return w.d[0].polls.Load() + w.d[0].arms.Load() + w.d[0].sends.Load() + w.d[0].parks.Load()
+				}
+				for still, late := false, time.Now().Add(30*time.Second); !still; { // it has to notice, and may spin
+					before := calls()
+					time.Sleep(50 * time.Millisecond)
+					if still = calls() == before; !still && time.Now().After(late) {
+						t.Errorf("the link is full, and in the last 50 ms rank 0 called its device %d times", calls()-before)
+						break
+					}
+				}
+				e1.unlock()
+				for range 129 {
+					if _, err := e1.Recv(nil, 1, 0, 2, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
 // A rank with nothing under way does nothing, whatever arrives; one that computes with a receive posted does nothing
 // for packets that nobody waits for.
 func TestIdleRankSleeps(t *testing.T) {

@@ -53,6 +53,9 @@ func TestCustomsCanFail(t *testing.T) {
 		{"who waits", newTree("pml/wait.go", "package pml\nfunc f(e *Engine) { e.dev.Park(true) }"), ""},
 		{"who waits", newTree("pml/wait.go", "package pml"), "does not"},
 		{"who waits", newTree("transport/shm/shm.go", "package shm\nfunc (d *Device) Park(hold bool) {}"), ""},
+		{"the engine does not nap", newTree("pml/wait.go", "package pml\nimport \"time\"\nfunc f() { time.Sleep(1) }"), "pml/wait.go:3"},
+		{"the engine does not nap", newTree("pml/peer.go", "package pml\nimport \"time\"\nvar _ = time.AfterFunc"), "pml/peer.go:3"},
+		{"the engine does not nap", newTree("pml/lock.go", "package pml\nimport \"time\"\nfunc f() { time.Sleep(1) }"), ""},
 		{"who waits", newTree("launcher/a.go", "package launcher\nimport \"time\"\nfunc f() { time.Sleep(1) }"), "launcher/a.go:3"},
 
 		{"skips have reasons", newTree("a/a_test.go", "package a\nfunc f(t *testing.T) { t.Skip() }"), "a/a_test.go:2"},

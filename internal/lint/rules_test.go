@@ -27,6 +27,7 @@ var rules = []rule{
 	{"package names", packageNames},
 	{"typed atomics", typedAtomics},
 	{"who waits", whoWaits},
+	{"the engine does not nap", noNaps},
 	{"skips have reasons", skipReasons},
 	{"settings", settingNames},
 	{"no large binaries", largeBinaries},
@@ -282,6 +283,31 @@ func whoWaits(t *tree) (wrong []string) {
 		if t.files[name] != nil && !waits[name] {
 			wrong = append(wrong, name+" may wait (mayWait in internal/lint/rules_test.go) and does not: take it off the list")
 		}
+	}
+	return wrong
+}
+
+// noNaps: the engine sleeps until something arrives, and never for a time: a nap is too long or too short. The exception is
+// the lock, under which nothing takes long.
+func noNaps(t *tree) (wrong []string) {
+	for _, f := range t.goFiles() {
+		if f.dir() != "pml" || f.path == "pml/lock.go" {
+			continue
+		}
+		timeName := importedAs(f, "time")
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			id, ok := sel.X.(*ast.Ident)
+			if timer := slices.Contains([]string{"Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}, sel.Sel.Name); ok &&
+				timer && timeName != "" && id.Name == timeName {
+				wrong = append(wrong, fmt.Sprintf("%s: time.%s: the engine sleeps until something arrives, never for a time; "+
+					"have the device show what is waited for", f.line(sel.Pos()), sel.Sel.Name))
+			}
+			return true
+		})
 	}
 	return wrong
 }
