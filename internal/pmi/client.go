@@ -50,6 +50,9 @@ type Client struct {
 	broken error
 	owed   bool // the reply to a request that was given up is still to come, before any other
 
+	gets  chan struct{}     // its holder is in getText
+	ahead map[string]string // what came with the replies to other gets; of the holder of gets
+
 	writing sync.Mutex // one whole line at a time; Abort takes this and not the turn
 
 	waiting atomic.Bool // a reply is to come; set before the write of its request, cleared by the holder of the turn
@@ -67,6 +70,8 @@ func newClient(conn net.Conn, rank, size int) *Client {
 		conn: conn, rank: rank, size: size, launcher: "pmi",
 		keyMax: 64, valMax: 1024,
 		turn:    make(chan struct{}, 1),
+		gets:    make(chan struct{}, 1),
+		ahead:   map[string]string{},
 		replies: make(chan line, 1),
 		dead:    make(chan struct{}),
 		lost:    make(chan struct{}),
@@ -329,7 +334,18 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
+// getText takes the value from what came with an earlier reply, or asks for it.
 func (c *Client) getText(ctx context.Context, key string) (string, error) {
+	select {
+	case c.gets <- struct{}{}: // one after the other, since one reply may have the values that others want
+	case <-ctx.Done():
+		return "", c.stepError("get", context.Cause(ctx))
+	}
+	defer func() { <-c.gets }()
+	if text, ok := c.ahead[key]; ok {
+		delete(c.ahead, key)
+		return text, nil
+	}
 	reply, err := c.request(ctx, "get_result", newLine("get", "kvsname", c.name, "key", key))
 	if err != nil {
 		return "", err
@@ -338,7 +354,26 @@ func (c *Client) getText(ctx context.Context, key string) (string, error) {
 	if found, has := reply.get("found"); reply.rc() != 0 || !ok || (has && strings.EqualFold(found, "false")) {
 		return "", c.stepError("get", fmt.Errorf("key %s: %w", key, ErrNoKey))
 	}
+	if c.launcher == Gorun {
+		c.keep(key, reply)
+	}
 	return text, nil
+}
+
+// aheadMax bounds what is kept of values that no rank may ask for.
+const aheadMax = 1024
+
+// keep keeps the values of the keys that follow key by number.
+func (c *Client) keep(key string, reply line) {
+	prefix, _, ok := numbered(key)
+	if !ok {
+		return
+	}
+	for _, f := range reply.fields {
+		if p, _, ok := numbered(f.key); ok && p == prefix && len(c.ahead) < aheadMax {
+			c.ahead[f.key] = f.value
+		}
+	}
 }
 
 // Fence waits until every rank of the job has called it, however long they work before; all puts made before are

@@ -520,3 +520,38 @@ func FuzzClient(f *testing.F) {
 		}
 	})
 }
+
+// The values of the keys that follow by number come with a reply: each is what was put, and is asked for less often than
+// there are keys.
+func TestValuesAhead(t *testing.T) {
+	const keys = 100
+	_, clients := world(t, 2, false, Options{})
+	for i := range keys {
+		if err := clients[0].Put(t.Context(), fmt.Sprintf("a-%d", i), bytes.Repeat([]byte{byte(i)}, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range []string{"a", "a-", "-1", "a-99999999999999999999", "b-0"} {
+		if err := clients[0].Put(t.Context(), k, []byte(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all sync.WaitGroup
+	for i := range keys {
+		all.Go(func() {
+			v, err := clients[1].Get(t.Context(), fmt.Sprintf("a-%d", i))
+			if err != nil || !bytes.Equal(v, bytes.Repeat([]byte{byte(i)}, i)) {
+				t.Errorf("key %d: %v, %v", i, v, err)
+			}
+		})
+	}
+	all.Wait()
+	for _, k := range []string{"a", "a-", "-1", "a-99999999999999999999", "b-0"} {
+		if v, err := clients[1].Get(t.Context(), k); err != nil || string(v) != k {
+			t.Errorf("key %s: %q, %v", k, v, err)
+		}
+	}
+	if _, err := clients[1].Get(t.Context(), "a-100"); !errors.Is(err, ErrNoKey) {
+		t.Errorf("a key that was not put: %v", err)
+	}
+}

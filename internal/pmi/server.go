@@ -350,7 +350,7 @@ func (c *serverConn) serve(l line) error {
 	case "put":
 		return c.answer(c.s.put(l))
 	case "get":
-		return c.answer(c.s.get(l))
+		return c.answer(c.get(l))
 	case "barrier_in":
 		return c.barrier(l)
 	case "finalize":
@@ -553,6 +553,37 @@ func (s *Server) get(l line) line {
 		return newLine("get_result", "rc", "-1", "msg", "key_not_found", "value", "unknown")
 	}
 	return newLine("get_result", "rc", "0", "msg", "success", "value", value)
+}
+
+// get answers a get. To a rank of ours the reply has what room it leaves for the keys that follow by number, which the
+// rank is likely to ask for next: a key cannot be put again, so no value is stale.
+func (c *serverConn) get(l line) line {
+	reply := c.s.get(l)
+	key, _ := l.get("key")
+	prefix, number, ok := numbered(key)
+	if !c.greeted || !ok || reply.rc() != 0 {
+		return reply
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for size := len(reply.String()) + 1; ; {
+		number++
+		next := field{prefix + strconv.Itoa(number), ""}
+		var found bool
+		next.value, found = c.s.kvs[next.key]
+		size += len(" =") + len(next.key) + len(next.value)
+		if !found || size > maxWrite {
+			return reply
+		}
+		reply.fields = append(reply.fields, next)
+	}
+}
+
+// numbered takes a key apart that ends in a number after a dash, as a rank's does.
+func numbered(key string) (prefix string, number int, ok bool) {
+	i := strings.LastIndexByte(key, '-') + 1
+	number, err := strconv.Atoi(key[i:])
+	return key[:i], number, i > 0 && err == nil && number >= 0 && number < 1<<30
 }
 
 // service answers publish_name, lookup_name and unpublish_name.
