@@ -79,11 +79,11 @@ func TestNoRoomAtInit(t *testing.T) {
 	run(t, spec{n: 2, role: "limited", args: []string{"as", "1000000000"}}, 0).says(`^no memory false: <nil>`)
 }
 
-// noRoomLater: a ring is made for each peer at first use. If there is no room for one any more, calls to that peer
-// are errors, and the others go on.
+// noRoomLater: a ring is mapped at first use. If there is no room for one any more, calls to that peer are errors, and
+// the others go on.
 func noRoomLater(_ context.Context, w *mpi.Comm) error {
 	if w.Rank() != 0 {
-		if w.Rank() == 1 {
+		if w.Rank() == 2 {
 			if err := mpi.SendValue(w, 5, 0, 0); err != nil {
 				return err
 			}
@@ -92,29 +92,28 @@ func noRoomLater(_ context.Context, w *mpi.Comm) error {
 		}
 		return nil
 	}
-	// The first ring is there since Init.
-	if _, _, err := mpi.RecvValue[int](w, 1, 0); err != nil {
+	if _, _, err := mpi.RecvValue[int](w, 2, 0); err != nil {
 		return err
 	}
-	if err := mpi.Send(w, []int{}, 1, 1); err != nil {
+	if err := mpi.Send(w, []int{}, 2, 1); err != nil {
 		return err
 	}
 	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
+	if err := unix.Getrlimit(unix.RLIMIT_AS, &old); err != nil {
 		return err
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: old.Max}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 4096, Max: old.Max}); err != nil {
 		return err
 	}
-	err := mpi.SendValue(w, 6, 2, 0)
+	err := mpi.SendValue(w, 6, 1, 0)
 	fmt.Printf("no memory %v: %v\n", errors.Is(err, mpi.ErrNoMemory), err)
-	return mpi.SendValue(w, 5, 1, 0)
+	return mpi.SendValue(w, 5, 2, 0)
 }
 
 func TestNoRoomLater(t *testing.T) {
 	t.Parallel()
 	j := run(t, spec{n: 3, role: "no room later"}, 0)
-	j.says(`^no memory true: mpi: Send to rank 2 .*no room for [1-9]\d+ bytes of shared memory`)
+	j.says(`^no memory true: mpi: Send to rank 1 .*no room for [1-9]\d+ bytes of shared memory`)
 }
 
 // join prints whether Init succeeds, for a program that no launcher or a foreign one has started.

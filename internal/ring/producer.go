@@ -132,6 +132,9 @@ func (p *Producer) Publish(s *Slot, meta uint32) (signal bool) {
 	return p.ctl.armed.Load() != 0
 }
 
+// Arm makes a new ring armed before its consumer knows of it.
+func (p *Producer) Arm() { p.ctl.armed.Store(1) }
+
 // Pending is the number of slots published and not known to be released.
 func (p *Producer) Pending() int { return int(p.next - (p.limit - uint64(len(p.slots)))) }
 
@@ -149,6 +152,9 @@ func (p *Producer) Want() {
 
 // Released reports whether anything has been released since Want.
 func (p *Producer) Released() bool { return p.limit != p.stuck || p.refresh() }
+
+// Wanted reports whether Want has been called since Unwant. Any goroutine may ask.
+func (p *Producer) Wanted() bool { return p.ctl.wanted.Load() != 0 }
 
 // Unwant ends Want.
 func (p *Producer) Unwant() { p.ctl.wanted.Store(0) }

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,12 +13,15 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
 // segments is the memory of mpi.Alloc: this rank's, which peers may map, and the peers'.
 //
-// A segment's descriptor is sent over a link's connection before the first RTS that names it. Until the peer's
-// goroutine has mapped it, the peer uses process_vm_readv. Neither lock is held while anything waits for a peer: the
+// A segment's descriptor is sent over a link's connection before the first RTS that names it. A link that was made
+// without a connection makes one for the first segment, and names no segment before. Until the peer's
+// goroutine has mapped a segment, the peer uses process_vm_readv. Neither lock is held while anything waits for a peer: the
 // peer may be stopped, or wait for this rank.
 type segments struct {
 	mine   atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
@@ -148,7 +152,11 @@ func segmentMessage(id, base uint64, size int) []byte {
 // sendNow sends a message and a descriptor to the peer, or says no: there is no room in the socket now, or the
 // connection has ended. It goes past the lock that net has for writing, which freed.send holds while it waits.
 func (l *link) sendNow(b []byte, fd int) (sent bool) {
-	raw, err := l.conn.SyscallConn()
+	conn := l.segmentConn()
+	if conn == nil {
+		return false
+	}
+	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false
 	}
@@ -156,6 +164,64 @@ func (l *link) sendNow(b []byte, fd int) (sent bool) {
 		sent = unix.Sendmsg(int(to), b, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
 	})
 	return sent
+}
+
+// channel is the connection over which segments go where the link was made without one.
+type channel struct {
+	name    string // of the peer's socket
+	conn    atomic.Pointer[net.UnixConn]
+	dialing atomic.Bool
+}
+
+// segmentConn is the connection over which segments go; nil: there is none yet.
+func (l *link) segmentConn() *net.UnixConn {
+	if l.conn != nil {
+		return l.conn
+	}
+	c := l.channel.conn.Load()
+	if c == nil && l.channel.dialing.CompareAndSwap(false, true) {
+		l.d.start(l.openChannel)
+	}
+	return c
+}
+
+// openChannel makes the connection. If it cannot be made, the next segment tries again.
+func (l *link) openChannel() {
+	defer l.channel.dialing.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
+	defer cancel()
+	c, err := l.d.dialSocket(ctx, l.channel.name, new(bool))
+	if err != nil {
+		return
+	}
+	p := &packetConn{UnixConn: c}
+	s, err := l.d.auth.Dial(ctx, p, l.peer)
+	if err == nil {
+		err = s.Confirm(nil)
+	}
+	if err == nil {
+		_, err = s.Finish()
+	}
+	if p.closeFDs(); err != nil {
+		l.d.drop(c)
+		return
+	}
+	l.channel.conn.Store(c)
+}
+
+// serveChannel maps what a peer sends over a connection for segments alone, whose end is not the peer's.
+func (d *Device) serveChannel(s *auth.Session, p *packetConn) {
+	if _, err := p.take(0); err != nil {
+		return
+	}
+	if s.Answer(nil) != nil {
+		return
+	}
+	if _, err := s.Finish(); err != nil {
+		return
+	}
+	d.segments.receive(p.UnixConn, s.Peer)
+	d.segments.forget(func(k segKey) bool { return k.peer == s.Peer })
 }
 
 // freedSegments are those of which the peer of a link has not been told yet that they are freed.
@@ -185,7 +251,8 @@ func (l *link) sendFreed() {
 			return
 		}
 		for _, id := range ids {
-			l.conn.Write(segmentMessage(id, 0, 0)) // an error is the connection's end, after which nothing is mapped
+			// an error is the connection's end, after which nothing is mapped
+			l.segmentConn().Write(segmentMessage(id, 0, 0))
 		}
 	}
 }

@@ -23,17 +23,20 @@ import (
 
 // What is published and what travels in the handshake's payloads (internal/auth), in little-endian words:
 //
-//	address  magic u32, version u32, name of the socket …
+//	address  magic u32, version u32, host [16], reach (process u32, inbox u32, token [16]), name of the socket …
 //	hello    slots, small, bulk (u32 each), card …      + the ring's memory, inbox, two doorbells; with the confirmation
 //	welcome  ring number u32, probe address u64, probe value [8]           + inbox, two doorbells; with the answer
 //	ready    one byte, when the dialler has taken all of that. Without it the connection's end is that of an attempt.
+//
+// A hello of no bytes asks for no ring, and is welcomed with no bytes: the connection is for segments alone.
 const (
 	magic    = 0x4d485347 // "GSHM"
 	version  = 5
 	protocol = "gorun shm 5"
 
-	addressMin  = 8
-	helloSize   = 12 // without the card
+	addressMin  = 48
+	addressMax  = addressMin + 108 // the kernel's limit for a name
+	helloSize   = 12               // without the card
 	maxCard     = 1024
 	welcomeSize = 20
 	ready       = 1
@@ -54,7 +57,8 @@ func (d *Device) listen() error {
 	}
 	b := binary.LittleEndian.AppendUint32(nil, magic)
 	b = binary.LittleEndian.AppendUint32(b, version)
-	d.address = append(b, at...)
+	b = append(b, d.host[:]...)
+	d.address = append(d.reach().encode(b), at...)
 	d.auth = &auth.Handshaker{Protocol: protocol, Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
 		Secret: d.opt.Secret, Limit: cmp.Or(d.opt.handshakeLimit, handshakeTime)}
 	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Pending: pendingMin + d.opt.Local,
@@ -104,7 +108,7 @@ const descriptorPause = 10 * time.Millisecond
 
 // linkDescriptors is how many a link takes while it is made, in both directions: one that is free now may be wanted by
 // this rank's own Connect.
-const linkDescriptors = 11
+const linkDescriptors = 14
 
 // awaitDescriptors returns when there are enough for a link again, but not later than a dialler may take.
 func (d *Device) awaitDescriptors() {
@@ -181,7 +185,14 @@ func (d *Device) start(f func()) bool {
 func (d *Device) serve(s *auth.Session) {
 	defer s.Close()
 	p := s.Conn.(*packetConn)
+	if len(s.Payload) == 0 {
+		d.serveChannel(s, p)
+		return
+	}
 	r, err := d.takeRing(s.Peer, s.Payload, p)
+	if outOfDescriptors(err) {
+		d.awaitDescriptors() // as in authenticate
+	}
 	if err != nil {
 		return // the peer sees the closed connection
 	}
@@ -282,7 +293,11 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte, fro
 	if d.byPeer[peer] != nil {
 		return nil, fmt.Errorf("shm: rank %d is connected already", peer)
 	}
+	if d.own.box.bar(peer, d.claims()) >= 0 {
+		return nil, fmt.Errorf("shm: rank %d has claimed a ring already", peer)
+	}
 	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer), card: card, sender: from}
+	r.inbox.Store(&from.shared.peerInbox)
 	d.setRings(append(d.rings[:len(d.rings):len(d.rings)], nil))
 	d.byPeer[peer] = r
 	return r, nil
@@ -315,7 +330,7 @@ func (d *Device) dropRing(r *inRing) {
 	ended := r.ended
 	d.mu.Unlock()
 	unix.Munmap(r.mem)
-	d.releaseInbox(r.inbox)
+	d.releaseInbox(r.shared)
 	if ended != nil { // the sender's, which another connection has told meanwhile
 		d.addNotice(int(r.peer), ended)
 	}
@@ -327,7 +342,8 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 		return nil, fmt.Errorf("shm: connecting to rank %d: the world has ranks 0 to %d", peer, d.opt.Size-1)
 	}
 	le := binary.LittleEndian
-	if len(address) <= addressMin || le.Uint32(address) != magic || address[addressMin] != '@' {
+	if len(address) <= addressMin || len(address) > addressMax || le.Uint32(address) != magic ||
+		address[addressMin] != '@' {
 		return nil, fmt.Errorf("%w: shm: rank %d published an address that is not one of shm (%d bytes)",
 			transport.ErrUnavailable, peer, len(address))
 	}
@@ -336,13 +352,16 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 			transport.ErrUnavailable, peer, v, version)
 	}
 	var l *link
-	met := false
+	met, name := false, string(address[addressMin:])
 	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
-		l, err = d.connect(ctx, peer, string(address[addressMin:]), &met)
-		for outOfDescriptors(err) && ctx.Err() == nil && d.pause(descriptorPause) {
-			l, err = d.connect(ctx, peer, string(address[addressMin:]), &met)
+		for {
+			if l, err = d.connectDirectly(peer, address); l == nil && err == nil {
+				l, err = d.connect(ctx, peer, name, &met)
+			}
+			if !outOfDescriptors(err) || ctx.Err() != nil || !d.pause(descriptorPause) {
+				return err
+			}
 		}
-		return err
 	})
 	switch {
 	case met && errors.Is(err, unix.ECONNREFUSED):
@@ -356,19 +375,51 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	case err != nil:
 		return nil, fmt.Errorf("shm: connecting to rank %d: %w", peer, err)
 	}
-	d.mu.Lock()
-	d.links[peer] = l
-	l.dead.Store(d.reported[peer])
-	d.mu.Unlock()
-	if !d.start(func() { l.watch() }) {
+	l.channel.name = name
+	if !d.addLink(l) {
 		l.release()
 		return nil, fmt.Errorf("%w: shm: closed", transport.ErrUnavailable)
 	}
 	return l, nil
 }
 
-// connect makes a link. It says whether it has met the peer's process, also in an attempt before.
+// addLink makes the ends of the link known to it: of the peer, and of the device. False: the device is closed.
+func (d *Device) addLink(l *link) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.links[l.peer] = l
+	l.dead.Store(d.reported[l.peer] || l.contact != nil && l.contact.ended)
+	if l.contact == nil {
+		d.wg.Go(l.watch)
+	}
+	return true
+}
+
+// connect makes a link over the peer's socket. It says whether it has met the peer's process, also in an attempt before.
 func (d *Device) connect(ctx context.Context, peer int, name string, met *bool) (*link, error) {
+	c, err := d.dialSocket(ctx, name, met)
+	if err != nil {
+		return nil, err
+	}
+	seg, err := newOutSegment(d.geo)
+	if err != nil {
+		d.drop(c)
+		return nil, err
+	}
+	l := &link{outSegment: seg, d: d, peer: peer, conn: c}
+	if err := l.handshake(ctx); err != nil {
+		d.drop(c)
+		seg.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// dialSocket connects to a process of this user, or the administrator's. The connection is one of those that Close ends.
+func (d *Device) dialSocket(ctx context.Context, name string, met *bool) (*net.UnixConn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", name)
 	switch {
@@ -387,18 +438,7 @@ func (d *Device) connect(ctx context.Context, peer int, name string, met *bool) 
 		return nil, fmt.Errorf("%w: the process at its address %w", transport.ErrUnavailable, err)
 	}
 	*met = true
-	seg, err := d.takeSegment()
-	if err != nil {
-		d.drop(c)
-		return nil, err
-	}
-	l := &link{outSegment: seg, d: d, peer: peer, conn: c}
-	if err := l.handshake(ctx); err != nil {
-		d.drop(c)
-		seg.close()
-		return nil, err
-	}
-	return l, nil
+	return c, nil
 }
 
 // handshake hands the ring over and takes the peer's inbox.
@@ -431,18 +471,6 @@ func (l *link) handshake(ctx context.Context) error {
 	return nil
 }
 
-// takeSegment returns the segment that New has made, then new ones.
-func (d *Device) takeSegment() (*outSegment, error) {
-	d.mu.Lock()
-	s := d.spare
-	d.spare = nil
-	d.mu.Unlock()
-	if s != nil {
-		return s, nil
-	}
-	return newOutSegment(d.geo)
-}
-
 // onWelcome owns fds.
 func (l *link) onWelcome(fds []int, welcome []byte) (err error) {
 	if len(welcome) != welcomeSize {
@@ -455,6 +483,19 @@ func (l *link) onWelcome(fds []int, welcome []byte) (err error) {
 	le := binary.LittleEndian
 	l.box, l.doorbells, l.number = l.inbox.box, l.inbox.doorbells, le.Uint32(welcome)
 	l.pidFD = -1
+	l.setCaps()
+	if cred, err := credentials(l.conn); err == nil {
+		l.pid = int(cred.Pid)
+		// It is of the process that has this number now; that this is the peer, the value says that is read afterwards.
+		// An older kernel has none: then only what the connection says is known of the peer's end.
+		l.pidFD, _ = unix.PidfdOpen(l.pid, 0)
+	}
+	l.probeGet(le.Uint64(welcome[4:]), [8]byte(welcome[12:]))
+	return nil
+}
+
+// setCaps fills in the caps, but for RMA.
+func (l *link) setCaps() {
 	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), WaitMax: min(8<<10, l.geo.Small/4),
 		FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
@@ -462,8 +503,6 @@ func (l *link) onWelcome(fds []int, welcome []byte) (err error) {
 	}
 	l.caps.Cut = l.cut
 	l.caps.Presence = &transport.Presence{Polls: l.peerPolls, Waits: l.peerWaits}
-	l.probeGet(le.Uint64(welcome[4:]), [8]byte(welcome[12:]))
-	return nil
 }
 
 // releasePeer gives back what it has of the peer.
@@ -477,18 +516,13 @@ func (l *link) releasePeer() {
 // probeGet reads the peer's probe, which is the only way to know whether this process may.
 func (l *link) probeGet(addr uint64, want [8]byte) {
 	if l.d.opt.NoGet {
-		l.caps.WhyNoRMA = "process_vm_readv is switched off (GORUN_SHM_CMA)"
+		l.caps.WhyNoRMA, l.pid = "process_vm_readv is switched off (GORUN_SHM_CMA)", 0
 		return
 	}
-	cred, err := credentials(l.conn)
-	if err != nil || cred.Pid == 0 {
+	if l.pid == 0 {
 		l.caps.WhyNoRMA = "process_vm_readv: the peer's process is not visible here (PID namespace)"
 		return
 	}
-	l.pid = int(cred.Pid)
-	// It is of the process that has this number now; that this is the peer, the value says that is read afterwards. An
-	// older kernel has none: then only what the connection says is known of the peer's end.
-	l.pidFD, _ = unix.PidfdOpen(l.pid, 0)
 	got := make([]byte, 8)
 	if err := readPeer(l.pid, got, addr); err != nil {
 		l.caps.WhyNoRMA = err.Error() + " (Yama, seccomp or another user?)"
@@ -518,12 +552,16 @@ func (l *link) watch() {
 
 // release frees what the link holds. The device is closed, so the engine sends no more.
 func (l *link) release() {
-	l.d.drop(l.conn)
+	if l.conn != nil {
+		l.d.drop(l.conn)
+	}
 	l.dead.Store(true)
 	// A caller may still hold the link: its ring is always full from now on, and it drops packets.
 	unmapped := l.outSegment
-	l.outSegment, l.box = &outSegment{fd: -1, p: ring.Full()}, new(inbox)
-	l.releasePeer()
+	l.outSegment, l.box, l.letter = &outSegment{fd: -1, p: ring.Full()}, new(inbox), nil
+	if l.contact == nil {
+		l.releasePeer()
+	}
 	unmapped.close()
 }
 

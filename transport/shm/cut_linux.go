@@ -17,13 +17,13 @@ import (
 
 // sender is the process that has made a ring.
 type sender struct {
-	conn  *net.UnixConn // over which the ring has come
-	inbox *peerInbox
-	pid   int // 0: not visible here
+	conn   *net.UnixConn // over which the ring has come; nil: it was claimed
+	shared *sharedInbox  // likewise
+	pid    int           // 0: not visible here
 }
 
-func senderOver(c *net.UnixConn, in *peerInbox) sender {
-	s := sender{conn: c, inbox: in}
+func senderOver(c *net.UnixConn, in *sharedInbox) sender {
+	s := sender{conn: c, shared: in}
 	if cred, err := credentials(c); err == nil {
 		s.pid = int(cred.Pid)
 	}
@@ -44,13 +44,16 @@ func (d *Device) revoke(peer int) {
 	}
 }
 
-// accessed revokes the peer's access and reports whether it goes on. mu keeps the ring.
+// accessed revokes the peer's access and reports whether it goes on. mu keeps the ring. A ring that the peer has claimed
+// is found here if not by a poll, so that what it holds comes before the peer's end; else the peer claims none any more.
 func (d *Device) accessed(peer int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := d.byPeer[peer]
 	if r == nil {
-		return false
+		if r = d.adopt(d.own.box.bar(peer, d.claims())); r == nil {
+			return false
+		}
 	}
 	r.c.Revoke()
 	return r.c.Accessed() && !r.sender.ended()
@@ -69,14 +72,25 @@ func (s *sender) ended() bool {
 	return ended(fd)
 }
 
-// cut is transport.Caps's. The goroutines of the two connections report the end.
+// cut is transport.Caps's. The goroutines of the connections report the end; without them it is told and reported here.
 func (l *link) cut() {
-	l.d.mu.Lock()
-	r := l.d.byPeer[l.peer]
-	l.d.mu.Unlock()
-	l.conn.Close()
-	if r != nil {
+	if l.letter != nil {
+		l.letter.cut.Store(1)
+		l.signal(true)
+	}
+	d, peer := l.d, l.peer
+	d.mu.Lock()
+	r := d.byPeer[peer]
+	d.mu.Unlock()
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	if r != nil && r.conn != nil {
 		r.conn.Close()
+	}
+	if l.contact != nil {
+		l.dead.Store(true)
+		d.start(func() { d.lostPeer(peer, l.revokedError()) })
 	}
 }
 

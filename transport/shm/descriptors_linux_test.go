@@ -26,7 +26,7 @@ func noDescriptors() error {
 	if err != nil {
 		return err
 	}
-	d, err := newDevice(Options{Rank: 1, Size: 2})
+	d, err := newDevice(Options{Rank: 1, Size: 2, bySocket: os.Getenv("BY_SOCKET") != ""})
 	if err != nil {
 		return err
 	}
@@ -67,19 +67,21 @@ func noDescriptors() error {
 // for one on another host.
 func TestNoDescriptors(t *testing.T) {
 	watchdog(t)
-	for left := range 12 {
-		t.Run(fmt.Sprint(left), func(t *testing.T) {
-			t.Parallel()
-			if err := meetsWithoutDescriptors(t, left); err != nil {
-				t.Error(err)
-			}
-		})
+	for bySocket, most := range map[string]int{"": 8, "yes": linkDescriptors + 1} {
+		for left := range most {
+			t.Run(fmt.Sprint(bySocket, left), func(t *testing.T) {
+				t.Parallel()
+				if err := meetsWithoutDescriptors(t, left, bySocket); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 	}
 }
 
-func meetsWithoutDescriptors(t *testing.T, left int) error {
-	d := open(t, Options{Rank: 0, Size: 2})
-	p := proc.Start(t, "no descriptors", "LEFT="+strconv.Itoa(left))
+func meetsWithoutDescriptors(t *testing.T, left int, bySocket string) error {
+	d := open(t, Options{Rank: 0, Size: 2, bySocket: bySocket != ""})
+	p := proc.Start(t, "no descriptors", "LEFT="+strconv.Itoa(left), "BY_SOCKET="+bySocket)
 	address := p.Recv()
 	p.Send(d.Address())
 	p.Recv() // the descriptors are taken

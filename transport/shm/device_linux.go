@@ -31,6 +31,10 @@ type Device struct {
 	own   ownInbox
 	facts transport.Facts
 
+	host     hostID   // of this rank; none: it cannot be reached directly
+	token    [16]byte // which its inbox holds, and its address
+	contacts contacts
+
 	card     []byte // sent to peers in the hello; set before the first Connect
 	auth     *auth.Handshaker
 	acceptor *auth.Acceptor
@@ -45,9 +49,8 @@ type Device struct {
 	notices  []notice
 	reported map[int]bool  // peers whose Down has been reported
 	links    map[int]*link // by peer
-	inboxes  map[int]*peerInbox
+	inboxes  map[int]*sharedInbox
 	conns    map[*net.UnixConn]struct{}
-	spare    *outSegment // made by New, so that a lack of room shows there
 	closed   bool
 	ending   chan struct{} // closed with the device
 	wg       sync.WaitGroup
@@ -81,7 +84,7 @@ func New(opt Options) (*Device, error) {
 	}
 	d := &Device{opt: opt, geo: geometry(opt),
 		byPeer: map[int]*inRing{}, reported: map[int]bool{}, links: map[int]*link{},
-		inboxes: map[int]*peerInbox{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
+		inboxes: map[int]*sharedInbox{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
 	d.setRings([]*inRing{nil})
 	rand.Read(d.probe[:])
 	d.segments.init()
@@ -111,7 +114,24 @@ func geometry(opt Options) ring.Geometry {
 }
 
 func (d *Device) open() (err error) {
-	if d.own, err = newInbox(); err != nil {
+	rings := 0
+	if d.opt.Size > 1 {
+		rings = min(d.opt.Local, d.opt.Size, maxClaims, max(1, regionMax/d.geo.Size()))
+		if err = checkRoom("inbox and first ring", inboxSize+d.geo.Size()); err != nil {
+			return err
+		}
+	}
+	if d.own, err = newInbox(d.geo, rings); err != nil {
+		return err
+	}
+	if rings > 0 { // a lack of room for the first of them is an error of New
+		at := inboxSize + (d.opt.Rank+1)%rings*d.geo.Size()
+		if err = commitRange(d.own.fd, "first ring", at, d.geo.BulkAt()); err != nil {
+			return err
+		}
+	}
+	d.setRings(make([]*inRing, 1+rings)) // what can be claimed has the first numbers
+	if err = d.describe(); err != nil {
 		return err
 	}
 	heard := d.own.heard
@@ -123,16 +143,11 @@ func (d *Device) open() (err error) {
 		Short:      d.short(),
 		Refused:    func() uint64 { return d.acceptor.Refused() },
 	}
-	if d.opt.Size > 1 {
-		if err = checkRoom("inbox and first ring", inboxSize+d.geo.Size()); err != nil {
-			return err
-		}
-		if d.spare, err = newOutSegment(d.geo); err != nil {
-			return err
-		}
-		if !d.opt.NoGet {
-			allowReads(d.opt.Tracer)
-		}
+	if d.opt.Size > 1 && !d.opt.NoGet {
+		allowReads(d.opt.Tracer)
+	}
+	if err = d.contacts.open(d); err != nil {
+		return err
 	}
 	return d.listen()
 }
@@ -177,7 +192,7 @@ func (d *Device) Arm(level transport.Level) bool {
 		}
 	}
 	d.polled = d.polled[:0]
-	if d.own.box.summary.Load() != 0 {
+	if d.own.box.summary.Load() != 0 && d.marked() {
 		d.own.box.state.Store(stIdle)
 		return false
 	}
@@ -194,7 +209,7 @@ func (d *Device) armUrgent() bool {
 			return false
 		}
 	}
-	if d.own.box.summary.Load() != 0 {
+	if d.own.box.summary.Load() != 0 && d.marked() {
 		d.own.box.state.Store(stIdle)
 		return false
 	}
@@ -208,44 +223,62 @@ func (d *Device) Disarm() {
 	}
 }
 
-// ownInbox is this rank's inbox, and both ends of its doorbells.
+// ownInbox is this rank's inbox with the rings behind it, and both ends of its doorbells.
 type ownInbox struct {
 	fd        int
-	mem       []byte
+	mem       []byte // the inbox
 	box       *inbox
-	doorbells           // handed to peers, which ring them; this rank's goroutines do so too
+	rings     []byte    // for peers to claim. Memory is committed by the peer that claims one
+	doorbells           // this rank's own, for its goroutines to ring
+	offered   doorbells // handed to peers, which open them once more
 	heard     doorbells // the other ends, readable when rung
 }
 
-func newInbox() (own ownInbox, err error) {
-	own = ownInbox{fd: -1, doorbells: doorbells{-1, -1}, heard: doorbells{-1, -1}}
+// regionMax bounds the address space that an inbox takes.
+const regionMax = 1 << 32
+
+func newInbox(g ring.Geometry, rings int) (own ownInbox, err error) {
+	own = ownInbox{fd: -1, doorbells: noDoorbells, offered: noDoorbells, heard: noDoorbells}
 	defer func() {
 		if err != nil {
 			own.close()
 		}
 	}()
-	if own.fd, own.mem, err = newSegment("inbox", inboxSize, inboxSize); err != nil {
+	size := inboxSize + rings*g.Size()
+	if own.fd, err = newMemory("inbox", size, inboxSize); err != nil {
 		return own, err
 	}
-	own.box = inboxOf(own.mem)
-	for rung, heard := range map[*int]*int{&own.goroutineFD: &own.heard.goroutineFD, &own.threadFD: &own.heard.threadFD} {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return own, fmt.Errorf("shm: socketpair: %w", err)
-		}
-		*rung, *heard = pair[0], pair[1]
+	const access = unix.PROT_READ | unix.PROT_WRITE
+	if own.mem, err = unix.Mmap(own.fd, 0, inboxSize, access, unix.MAP_SHARED); err != nil {
+		return own, noRoom("inbox", inboxSize, err)
 	}
-	return own, nil
+	own.box = inboxOf(own.mem)
+	if rings > 0 {
+		if own.rings, err = unix.Mmap(own.fd, inboxSize, rings*g.Size(), access, unix.MAP_SHARED); err != nil {
+			return own, noRoom("inbox", size, err) // no address space: ulimit -v
+		}
+	}
+	if own.heard.goroutineFD, own.offered.goroutineFD, err = newDoorbell(); err != nil {
+		return own, err
+	}
+	if own.heard.threadFD, own.offered.threadFD, err = newDoorbell(); err != nil {
+		return own, err
+	}
+	own.doorbells, err = own.offered.reopen()
+	return own, err
 }
 
-// close leaves the mapping until the process ends: an Interrupt may be under way. It is one page.
+// close leaves the inbox's mapping until the process ends: an Interrupt may be under way. It is one page.
 func (o *ownInbox) close() {
-	for _, fd := range []*int{&o.fd, &o.goroutineFD, &o.threadFD, &o.heard.goroutineFD, &o.heard.threadFD} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-			*fd = -1
-		}
+	if o.fd >= 0 {
+		unix.Close(o.fd)
+		o.fd = -1
 	}
+	for _, b := range []*doorbells{&o.doorbells, &o.offered, &o.heard} {
+		b.close()
+	}
+	unix.Munmap(o.rings)
+	o.rings = nil
 }
 
 // allowReads lets the other ranks read this process where Yama, by default, lets only ancestors: those that descend
@@ -264,14 +297,24 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	close(d.ending)
+	if d.own.box != nil { // New may have failed before
+		d.own.box.owner.closed.Store(1)
+		d.adoptAll()
+	}
 	for c := range d.conns {
 		c.Close()
 	}
 	d.mu.Unlock()
+	d.contacts.stop()
 	if d.acceptor != nil {
 		d.acceptor.Close()
 	}
 	d.wg.Wait() // no goroutine of the device touches the memory any more
+	for _, l := range d.links {
+		if l.contact != nil {
+			l.release()
+		}
+	}
 	rings := d.rings
 	d.setRings([]*inRing{nil})
 	d.polled, d.last, d.refused = nil, nil, nil
@@ -279,14 +322,11 @@ func (d *Device) Close() error {
 		if r != nil {
 			d.revoke(int(r.peer))
 			unix.Munmap(r.mem)
-			d.releaseInbox(r.inbox)
+			d.releaseInbox(r.shared)
 		}
 	}
 	d.segments.close()
-	if d.spare != nil {
-		d.spare.close()
-		d.spare = nil
-	}
+	d.contacts.close()
 	d.own.close()
 	return nil
 }

@@ -1,16 +1,29 @@
 package shm
 
 import (
-	"cmp"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
-// doorbells are sockets, one for a goroutine and one for a thread of an inbox's owner, so that one arrival wakes one
-// sleeper. Not eventfds: a peer can make those block again after any check, since O_NONBLOCK belongs to the open file
-// that all share, and a rank rings under the engine's lock. Whether a send blocks is said by each call.
+// doorbells are pipes, one for a goroutine and one for a thread of an inbox's owner, so that one arrival wakes one
+// sleeper. A rank rings under the engine's lock, so no doorbell may block. Whether a write blocks belongs to the open
+// file: so each process opens it anew, which can be done with a pipe, and no other process can change that.
 type doorbells struct{ goroutineFD, threadFD int }
+
+// noDoorbells are closed.
+var noDoorbells = doorbells{-1, -1}
+
+func (b *doorbells) each(f func(fd *int)) { f(&b.goroutineFD); f(&b.threadFD) }
+
+func (b *doorbells) close() {
+	b.each(func(fd *int) {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	})
+}
 
 // clear is transport.Wake's.
 func (b doorbells) clear(thread bool) {
@@ -42,31 +55,84 @@ func (b doorbells) wake(box *inbox, urgent bool) {
 	}
 }
 
+func newDoorbell() (heard, rung int, err error) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return -1, -1, fmt.Errorf("shm: pipe: %w", err)
+	}
+	return pipe[0], pipe[1], nil
+}
+
+// reopen opens doorbells, which this process has, as files of its own.
+func (b doorbells) reopen() (mine doorbells, err error) {
+	mine = noDoorbells
+	if mine.goroutineFD, err = reopen(b.goroutineFD); err == nil {
+		mine.threadFD, err = reopen(b.threadFD)
+	}
+	if err != nil {
+		mine.close()
+	}
+	return mine, err
+}
+
+// reopen opens a doorbell that this process has, whoever sent it, as a file of its own.
+func reopen(fd int) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return -1, fmt.Errorf("shm: a doorbell: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return -1, fmt.Errorf("shm: a doorbell that is no pipe (mode %#o)", st.Mode)
+	}
+	return openPipe("self", fd)
+}
+
+func openPipe(process string, fd int) (int, error) {
+	mine, err := unix.Open(pathOf(process, fd), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return -1, fmt.Errorf("shm: a doorbell: %w", err)
+	}
+	return mine, nil
+}
+
+// peerInbox is what this process has of the inbox of another rank.
+type peerInbox struct {
+	doorbells // files of this process
+	mem       []byte
+	box       *inbox
+}
+
+// noInbox is closed.
+var noInbox = peerInbox{doorbells: noDoorbells}
+
+func (in *peerInbox) close() {
+	in.doorbells.close()
+	unix.Munmap(in.mem)
+}
+
 // inboxFDs is how many descriptors an inbox is handed over as: its memory, and two doorbells.
 const inboxFDs = 3
 
 // handed are those of this rank.
-func (o *ownInbox) handed() []int { return []int{o.fd, o.goroutineFD, o.threadFD} }
+func (o *ownInbox) handed() []int { return []int{o.fd, o.offered.goroutineFD, o.offered.threadFD} }
 
-// peerInbox is that of another rank. The link to it and the ring from it have it in common.
-type peerInbox struct {
-	doorbells
+// sharedInbox is one that was handed over. The link to its owner and the ring from it have it in common.
+type sharedInbox struct {
+	peerInbox
 	peer  int
-	mem   []byte
-	box   *inbox
 	users int // guarded by Device.mu
 }
 
 // takeInbox returns peer's inbox, which may be known already, until releaseInbox. It owns fds.
-func (d *Device) takeInbox(peer int, fds []int) (*peerInbox, error) {
-	in := &peerInbox{doorbells: doorbells{fds[1], fds[2]}, peer: peer}
-	err := cmp.Or(checkDoorbell(fds[1]), checkDoorbell(fds[2]))
-	if err == nil {
-		in.mem, err = mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE)
+func (d *Device) takeInbox(peer int, fds []int) (*sharedInbox, error) {
+	defer closeFDs(fds)
+	in := &sharedInbox{peer: peer}
+	var err error
+	if in.doorbells, err = (doorbells{fds[1], fds[2]}).reopen(); err != nil {
+		return nil, err
 	}
-	unix.Close(fds[0])
-	if err != nil {
-		closeFDs(fds[1:])
+	if in.mem, err = mapPeer(fds[0], inboxSize, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		in.doorbells.close()
 		return nil, err
 	}
 	in.box = inboxOf(in.mem)
@@ -81,28 +147,15 @@ func (d *Device) takeInbox(peer int, fds []int) (*peerInbox, error) {
 	return in, nil
 }
 
-// releaseInbox: one user less.
-func (d *Device) releaseInbox(in *peerInbox) {
+// releaseInbox: one user less. nil: none.
+func (d *Device) releaseInbox(in *sharedInbox) {
+	if in == nil {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if in.users--; in.users == 0 {
 		delete(d.inboxes, in.peer)
 		in.close()
 	}
-}
-
-func (in *peerInbox) close() {
-	closeFDs([]int{in.goroutineFD, in.threadFD})
-	unix.Munmap(in.mem)
-}
-
-// checkDoorbell: a sender rings under the engine's lock, so a doorbell that can block would block this rank for ever. A
-// send to a socket of this kind that says that it must not block never does.
-func checkDoorbell(fd int) error {
-	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	kind, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err := cmp.Or(err, err2); err != nil || domain != unix.AF_UNIX || kind != unix.SOCK_STREAM {
-		return fmt.Errorf("shm: a doorbell that is no socket of the right kind (domain %d, type %d, %v)", domain, kind, err)
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -140,4 +141,38 @@ func TestWantsRoomForEver(t *testing.T) {
 	<-stopped
 	d.until("the end of the flood", func() bool { d.in = nil; return d.poll() == 0 })
 	talk(t, l, d)
+}
+
+// A receiver that is not allowed to open its sender's inbox, or has not come to it, cannot tell of room: the sender looks by
+// itself, as long as it wants room, and until the receiver can.
+func TestRoomOfStranger(t *testing.T) {
+	watchdog(t)
+	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
+	l := direct(t, a.link(b))
+	talk(t, l, b)
+	met := func() bool { return l.letter.met.Load() != 0 }
+	proc.Eventually(t, "rank 1 to meet rank 0", met)
+	b.mu.Lock()
+	r := b.byPeer[0]
+	b.mu.Unlock()
+	h, known := wire.Header{Kind: wire.Eager}, r.inbox.Load()
+	for _, meets := range []bool{false, true} {
+		r.inbox.Store(nil)
+		l.letter.met.Store(0)
+		for range 3 {
+			fill(t, l, h, nil)
+			for !a.Arm(transport.Any) { // it may be woken in vain
+			}
+			if b.drain(); meets {
+				r.inbox.Store(known)
+				l.letter.met.Store(1)
+			}
+			proc.Eventually(t, "rank 0 to be woken", func() bool { return a.own.box.state.Load() == stIdle })
+			a.in, b.in = nil, nil
+			if a.poll(); a.count(transport.Room) != 1 {
+				t.Errorf("meets %v: events %+v, want Room", meets, a.in)
+			}
+			proc.Eventually(t, "rank 0 to look no more", func() bool { return !l.looking.Load() })
+		}
+	}
 }

@@ -68,8 +68,8 @@ func TestWrongHello(t *testing.T) {
 			{"a pipe for an inbox", 2, good, with(1, pipe[1])},
 			{"an inbox that can shrink", 2, good, with(1, memfd(t, inboxSize, 0))},
 			{"an inbox that is too small", 2, good, with(1, memfd(t, inboxSize-1, unix.F_SEAL_SHRINK))},
-			{"a doorbell that can block", 2, good, with(2, pipe[1])},
-			{"a second doorbell that can block", 2, good, with(3, pipe[1])},
+			{"a doorbell that is memory", 2, good, with(2, seg.fd)},
+			{"a second doorbell that is memory", 2, good, with(3, seg.fd)},
 			{"no slots", 2, helloOf(ring.Geometry{Small: 4096}), all},
 			{"odd slots", 2, helloOf(ring.Geometry{Slots: 65, Small: 4096}), all},
 			{"more ring than memory", 2, helloOf(huge), all},
@@ -116,7 +116,7 @@ func TestIntruders(t *testing.T) {
 			Refused: d.Facts().Refused,
 			Works: func() error {
 				next++
-				peer, err := newDevice(Options{Rank: next, Size: size})
+				peer, err := newDevice(Options{Rank: next, Size: size, bySocket: true})
 				if err != nil {
 					return err
 				}
@@ -349,8 +349,7 @@ func liar(t *testing.T, answer func(s *auth.Session, p *packetConn)) (address []
 		}
 	}()
 	t.Cleanup(func() { ln.Close(); <-done })
-	le := binary.LittleEndian
-	return append(le.AppendUint32(le.AppendUint32(nil, magic), version), name...)
+	return socketAddress(name)
 }
 
 // A welcome that lies is an error of Connect, or the link uses nothing that it has not checked.
@@ -401,10 +400,11 @@ func TestLyingWelcome(t *testing.T) {
 			{"many descriptors", good, slices.Repeat([]int{box}, 50), false, ""},
 			{"an inbox that can shrink", good, []int{memfd(t, inboxSize, 0), doorbell, doorbell}, false, ""},
 			{"an inbox that is too small", good, []int{small, doorbell, doorbell}, false, ""},
-			{"a doorbell that can block", good, []int{box, pipe[1], doorbell}, false, ""},
-			{"a second doorbell that can block", good, []int{box, doorbell, pipe[1]}, false, ""},
-			{"a doorbell that could be made to block", good, []int{box, event, doorbell}, false, ""},
-			{"a doorbell that is another socket", good, []int{box, doorbell, packets}, false, ""},
+			{"a doorbell that can block", good, []int{box, pipe[1], doorbell}, true, ""},
+			{"a doorbell that is an eventfd", good, []int{box, event, doorbell}, false, ""},
+			{"a second doorbell that is an eventfd", good, []int{box, doorbell, event}, false, ""},
+			{"a doorbell that is memory", good, []int{box, box, doorbell}, false, ""},
+			{"a doorbell that is a socket", good, []int{box, doorbell, packets}, false, ""},
 			{"a probe that is nowhere", welcome(1, 1<<60, value), all, true, "process_vm_readv"},
 			{"a probe of another value", welcome(1, addressOf(value), []byte("8 other ")), all, true, "not the peer"},
 			{"a ring number beyond all", welcome(1<<32-1, addressOf(value), value), all, true, ""},
@@ -478,7 +478,7 @@ func TestConnectEndsWithContext(t *testing.T) {
 }
 
 func TestWrongAddress(t *testing.T) {
-	d := open(t, Options{Rank: 0, Size: 2})
+	d, bySocket := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 0, Size: 2, bySocket: true})
 	peer := open(t, Options{Rank: 1, Size: 2})
 	other := bytes.Clone(peer.Address())
 	other[4]++
@@ -487,9 +487,13 @@ func TestWrongAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stranger.Close()
-	for _, a := range [][]byte{nil, {1}, make([]byte, 100), peer.Address()[:addressMin], other,
-		append(bytes.Clone(peer.Address()), "x"...), stranger.Address()} {
+	for _, a := range [][]byte{nil, {1}, make([]byte, 100), peer.Address()[:addressMin], other, stranger.Address()} {
 		if l, err := d.Connect(context.Background(), 1, a); err == nil || l != nil {
+			t.Errorf("address %q is accepted", a)
+		}
+	}
+	for _, a := range [][]byte{append(bytes.Clone(peer.Address()), "x"...), stranger.Address()} {
+		if l, err := bySocket.Connect(context.Background(), 1, a); err == nil || l != nil {
 			t.Errorf("address %q is accepted", a)
 		}
 	}

@@ -5,6 +5,8 @@ package shm
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/gorun-mpi/mpi/internal/ring"
 )
 
 // inbox is a page that its owner reads and every peer that sends to it writes.
@@ -25,6 +27,119 @@ type inbox struct {
 	_       [64]byte
 
 	bitmap [64]atomic.Uint64
+	_      [256]byte
+
+	owner  owner
+	_      [1024 - unsafe.Sizeof(owner{})]byte
+	claims [maxClaims]atomic.Uint32
+}
+
+// owner is what the owner of an inbox says of itself in New, before any peer can see it. Peers read it once.
+type owner struct {
+	token  [16]byte // the same as in the owner's address: no other process's memory is taken for this
+	rank   uint32
+	rings  uint32 // how many there are for peers to claim, behind the inbox
+	geo    [3]uint32
+	closed atomic.Uint32 // the device is closed: no ring is in use, or will be
+	probe  uint64        // an address in the owner, and the value there
+	value  [8]byte
+	bells  [2]bell // the goroutine's, and the thread's
+}
+
+// bell is a descriptor of its owner's, and the inode of the pipe that it is.
+type bell struct{ fd, inode uint64 }
+
+// A claim says to whom one of the rings behind an inbox belongs: rank + 1, with a flag, or 0 for no rank. The sender
+// changes 0 to making, and that to its bare rank. The owner changes 0 to barred, for a rank that is gone. No claim ends.
+//
+// A rank that claims looks for a bar, or the owner's end, after its claim; the owner looks for a claim after it has
+// barred the rank or closed. So one of them sees the other.
+const (
+	making = 1 << 31 // the ring is not ready yet
+	barred = 1 << 30 // that rank may have none
+
+	claimant = barred - 1
+)
+
+// maxClaims is how many ranks reach an inbox directly; more of a host go by the socket.
+const maxClaims = 512
+
+// claim finds a ring for rank, or the one that an earlier attempt has left in the making.
+func (b *inbox) claim(rank, rings int) (k int, ok bool) {
+	me := uint32(rank + 1)
+	if k = -1; b.refuses(rank, rings) {
+		return k, false
+	}
+	for i := range rings {
+		if c := b.claims[i].Load(); c == me|making {
+			k = i
+		}
+	}
+	for i := 0; i < rings && k < 0; i++ {
+		if at := (rank + i) % rings; b.claims[at].CompareAndSwap(0, me|making) {
+			k = at
+		}
+	}
+	return k, k >= 0 && !b.refuses(rank, rings)
+}
+
+// refuses reports whether rank may have no ring, or has one.
+func (b *inbox) refuses(rank, rings int) bool {
+	if b.owner.closed.Load() != 0 {
+		return true
+	}
+	for i := range rings {
+		if c := b.claims[i].Load(); c&claimant == uint32(rank+1) && c&making == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// claimed returns the ring that rank has claimed, ready or not; -1: none.
+func (b *inbox) claimed(rank, rings int) int {
+	for i := range rings {
+		if c := b.claims[i].Load(); c&claimant == uint32(rank+1) && c&barred == 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// bar sees to it that rank claims no ring from now on. It returns the one that rank has claimed before, or -1. Where
+// there is no free claim left, rank finds none either.
+func (b *inbox) bar(rank, rings int) int {
+	bar := uint32(rank+1) | barred
+	for i := range rings {
+		if b.claims[i].Load() == bar || b.claims[i].CompareAndSwap(0, bar) {
+			break
+		}
+	}
+	return b.claimed(rank, rings)
+}
+
+// letter is what the sender of a claimed ring says of itself, between the ring's slots and its small area.
+type letter struct {
+	cut   atomic.Uint32 // the sender has ended the connection
+	met   atomic.Uint32 // the receiver's word, the only one here: it has the sender's inbox, and can tell of room
+	reach reach         // what follows does not change once the claim is ready
+	len   uint32        // of the card
+	card  [maxCard]byte
+}
+
+// reach is where a process of this host has its inbox.
+type reach struct {
+	pid, fd uint32
+	token   [16]byte
+}
+
+// letterOf is nil for a geometry without room, which no device of this package has.
+func letterOf(mem []byte, g ring.Geometry) *letter {
+	at := g.SmallAt() - int(unsafe.Sizeof(letter{}))&^7 - 8
+	if at < ring.ControlSize+g.Slots*ring.SlotSize {
+		return nil
+	}
+	return (*letter)(unsafe.Pointer(&mem[at]))
 }
 
 // The values of state.

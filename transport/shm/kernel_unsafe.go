@@ -16,17 +16,16 @@ func wakeSleepers(w *atomic.Uint32) {
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1<<30, 0, 0, 0)
 }
 
-// ringDoorbell makes the other end of a doorbell readable. It never blocks: without room there is something to read.
+// ringDoorbell makes a doorbell readable. It never blocks: without room there is something to read.
 func ringDoorbell(fd int) {
 	var b [1]byte
-	unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1,
-		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b)), 1)
 }
 
 // clearDoorbell takes what has been rung, as often as the other end's buffer holds.
 func clearDoorbell(fd int) {
 	var b [1024]byte
-	unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)))
 }
 
 // ended reports whether the process of a pidfd has ended. Its number is not given to another process before.

@@ -17,8 +17,11 @@ import (
 type outSegment struct {
 	geo ring.Geometry
 	fd  int // kept until the bulk area is committed
+	at  int // where the ring is in the memory of fd
 	mem []byte
 	p   *ring.Producer
+
+	claimed bool // of the peer's rings: fd is that of its contact, and stays open
 }
 
 func newOutSegment(g ring.Geometry) (*outSegment, error) {
@@ -36,11 +39,15 @@ func newOutSegment(g ring.Geometry) (*outSegment, error) {
 }
 
 func (s *outSegment) close() {
-	if s.fd >= 0 {
-		unix.Close(s.fd)
-		s.fd = -1
-	}
+	s.closeFD()
 	unix.Munmap(s.mem)
+}
+
+func (s *outSegment) closeFD() {
+	if s.fd >= 0 && !s.claimed {
+		unix.Close(s.fd)
+	}
+	s.fd = -1
 }
 
 // link sends to one peer.
@@ -54,8 +61,11 @@ type link struct {
 	number    uint32        // of the ring, at the peer
 	box       *inbox        // the peer's
 	doorbells               // the peer's
-	inbox     *peerInbox
-	conn      *net.UnixConn
+	contact   *contact      // owns the peer's inbox and doorbells; nil: inbox does
+	inbox     *sharedInbox
+	conn      *net.UnixConn // nil: of a link by contact
+	channel   channel       // for the memory of mpi.Alloc
+	letter    *letter       // in the ring; nil: it was handed over by conn
 	freed     freedSegments
 	caps      transport.Caps
 	bulk      bool        // the bulk area is committed
@@ -63,6 +73,7 @@ type link struct {
 	shrunk    bool        // FragMax has, since a packet was refused: a shorter one may find room
 	dead      atomic.Bool // the peer is gone: packets are dropped
 	refused   bool        // in Device.refused
+	looking   atomic.Bool // lookForRoom runs
 }
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
@@ -125,8 +136,36 @@ func (l *link) full() bool {
 	if l.p.Want(); l.hasRoom() {
 		l.d.own.wake(l.d.own.box, true) // this rank may sleep since before that, and the peer has not seen that it is wanted
 	}
+	l.lookIfUntold()
 	return false
 }
+
+// untold: room is wanted, and the peer cannot tell of it. It has not opened this rank's inbox yet, or is not allowed to.
+func (l *link) untold() bool {
+	return l.letter != nil && l.letter.met.Load() == 0 && l.p.Wanted() && !l.dead.Load()
+}
+
+// lookIfUntold has this rank look by itself then.
+func (l *link) lookIfUntold() {
+	if l.untold() && l.looking.CompareAndSwap(false, true) {
+		l.d.start(l.lookForRoom)
+	}
+}
+
+// lookForRoom wakes this rank each roomPause, and once more after the peer has met it.
+func (l *link) lookForRoom() {
+	for untold := true; untold; l.d.own.wake(l.d.own.box, true) {
+		if !l.d.pause(roomPause) {
+			return
+		}
+		untold = l.untold()
+	}
+	l.looking.Store(false)
+	l.lookIfUntold()
+}
+
+// roomPause is short where a peer is about to meet this rank, and long enough where it never does.
+const roomPause = time.Millisecond
 
 // hasRoom: what was refused may be tried again.
 func (l *link) hasRoom() bool { return l.p.Released() || l.shrunk }
@@ -164,13 +203,12 @@ func (l *link) bulkReady() bool {
 	if l.bulk || l.noBulk {
 		return l.bulk
 	}
-	if l.geo.Bulk == 0 || commitRange(l.fd, "bulk area of a ring", l.geo.BulkAt(), l.geo.Bulk) != nil {
+	if l.geo.Bulk == 0 || commitRange(l.fd, "bulk area of a ring", l.at+l.geo.BulkAt(), l.geo.Bulk) != nil {
 		l.noBulk, l.shrunk = true, true
 		l.caps.FragMax = l.geo.Small / 4
 		return false
 	}
-	unix.Close(l.fd)
-	l.fd = -1
+	l.closeFD()
 	l.bulk = true
 	return true
 }

@@ -14,4 +14,5 @@ type Options struct {
 	Log        func(msg string, args ...any) // of connections that prove nothing; nil: silent
 
 	handshakeLimit time.Duration // 0: handshakeTime. Tests have less
+	bySocket       bool          // no link is made directly. For tests
 }

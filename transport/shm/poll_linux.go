@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -18,10 +19,15 @@ type inRing struct {
 	sender
 	number uint32
 	peer   int32
-	polled bool // in Device.polled, and the producer does not mark it; else the ring is armed
-	idle   int  // empty polls since the last packet, while polled
-	dead   bool // the peer wrote nonsense: never read again
-	inUse  bool // polls find it; guarded by Device.mu
+	polled bool    // in Device.polled, and the producer does not mark it; else the ring is armed
+	idle   int     // empty polls since the last packet, while polled
+	dead   bool    // the peer wrote nonsense: never read again
+	over   bool    // the end of the peer has been reported
+	inUse  bool    // polls find it; guarded by Device.mu
+	letter *letter // of a ring that was claimed; the peer writes it
+	cut    bool    // its end has been read there
+	// inbox is the sender's; nil: not known yet, see meetSender.
+	inbox atomic.Pointer[peerInbox]
 
 	// ended is why the peer sends no more. It is set under Device.mu before a mark, and read by Poll after the mark.
 	ended error
@@ -161,8 +167,13 @@ func (r *inRing) flush() {
 	}
 }
 
-// tellRoom wakes the sender, which has found no room, if it sleeps. One that polls looks by itself.
-func (r *inRing) tellRoom() { r.inbox.wake(r.inbox.box, true) }
+// tellRoom wakes the sender, which has found no room, if it sleeps. One that polls looks by itself, and so does one whose
+// inbox is not known.
+func (r *inRing) tellRoom() {
+	if in := r.inbox.Load(); in != nil {
+		in.wake(in.box, true)
+	}
+}
 
 // hasRoom: of one of the links that have found no room Poll will report Room.
 func (d *Device) hasRoom() bool {
@@ -283,9 +294,11 @@ func (d *Device) pollMarked(pkts []transport.Packet) int {
 				switch {
 				case i == 0:
 					n += d.takeNotices(pkts[n:])
-				case rings[i] != nil: // else useRing marks it once more
+				case rings[i] != nil:
 					n += d.pollArmed(rings[i], pkts[n:])
-				}
+				case i <= d.claims(): // a peer has claimed it
+					n += d.pollClaimed(i, pkts[n:])
+				} // else useRing marks it once more
 			}
 		}
 	}
@@ -294,6 +307,16 @@ func (d *Device) pollMarked(pkts []transport.Packet) int {
 
 // pollArmed makes the ring polled and reads it.
 func (d *Device) pollArmed(r *inRing, pkts []transport.Packet) int {
+	if r.over {
+		return 0
+	}
+	if r.letter != nil && !r.cut && r.letter.cut.Load() != 0 {
+		r.cut = true
+		d.start(func() {
+			d.lostPeer(int(r.peer), fmt.Errorf("%w: shm: rank %d has ended the connection",
+				transport.ErrPeerGone, r.peer))
+		})
+	}
 	if !r.polled {
 		d.startPolling(r)
 	}
@@ -307,6 +330,7 @@ func (d *Device) pollArmed(r *inRing, pkts []transport.Packet) int {
 	}
 	err := r.ended
 	d.stopPolling(r)
+	r.over = true
 	return n + d.reportDown(int(r.peer), err, pkts[n:])
 }
 

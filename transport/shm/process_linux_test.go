@@ -231,7 +231,6 @@ func TestNoRoomForBulk(t *testing.T) {
 	for _, local := range []int{2, 100} {
 		a, b := open(t, Options{Rank: 0, Size: 2, Local: local}), open(t, Options{Rank: 1, Size: 2, Local: local})
 		l := a.link(b)
-		unix.Close(l.fd)
 		l.fd = memfd(t, 0, unix.F_SEAL_GROW) // which cannot be made larger
 		if err := streamOver(l, b.Device); err != nil {
 			t.Errorf("%d ranks: %v", local, err)
@@ -239,7 +238,6 @@ func TestNoRoomForBulk(t *testing.T) {
 		if l.bulk {
 			t.Error("the bulk area is committed although there is no room for it")
 		}
-		l.fd = -1
 	}
 }
 
@@ -319,23 +317,22 @@ func TestManyRings(t *testing.T) {
 	watchdog(t)
 	const peers = 20
 	d := open(t, Options{Rank: 0, Size: peers + 1, Local: 100})
-	// Rings that no peer writes, so that the numbers of the others share bits with theirs.
-	seg := memory(t, smallRing)
-	for range maxRings - peers/2 {
-		r, err := d.addRing(seg.mem, smallRing, -1-len(d.rings), nil, sender{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.useRing(r)
-	}
-	t.Cleanup(func() { // they share one memory, which Close would unmap for each
-		d.rings = slices.DeleteFunc(d.rings, func(r *inRing) bool { return r != nil && r.peer < 0 })
-	})
+	// There are numbers without rings, so that those of rings that come by a socket share bits with those of claimed ones.
+	d.setRings(append(d.rings, make([]*inRing, maxRings-len(d.rings)+1)...))
 	rng := rand.New(rand.NewPCG(4, 4))
 	links := make([]*link, peers)
 	for i := range links {
-		links[i] = open(t, Options{Rank: i + 1, Size: peers + 1, Local: 100}).link(d)
+		links[i] = open(t, Options{Rank: i + 1, Size: peers + 1, Local: 100, bySocket: i >= peers/2}).link(d)
 	}
+	proc.Eventually(t, "the use of all rings by socket", func() bool {
+		n := 0
+		for _, r := range (*d.inUse.Load())[maxRings:] {
+			if r != nil {
+				n++
+			}
+		}
+		return n == peers/2
+	})
 	sent, got := make([]int, peers), make([]int, peers)
 	check := func() {
 		for _, p := range d.in {
@@ -427,10 +424,10 @@ func TestAllocMapped(t *testing.T) {
 			}
 			mem[i] = fill
 		}
-		addr, key, _ = ab.register(transport.HostMem(mem[1000:]), transport.Readable)
-		if key == 0 {
-			t.Fatal("memory of Alloc has no number")
-		}
+		proc.Eventually(t, "a number for memory of Alloc", func() bool {
+			addr, key, _ = ab.register(transport.HostMem(mem[1000:]), transport.Readable)
+			return key != 0
+		})
 		return mem, addr, key
 	}
 	get := func(addr, key uint64, n int) ([]byte, error) {

@@ -11,17 +11,7 @@ import (
 // cgroup is an error here and never a SIGBUS later. The memory is sealed against shrinking, so that a peer that maps it
 // gets no SIGBUS either.
 func newSegment(what string, size, commit int) (fd int, mem []byte, err error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	// vm.memfd_noexec=2 refuses a file that is not sealed against execution, in some kernels one that does not say so.
-	fd, err = unix.MemfdCreate("gorun-"+what, flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
-		fd, err = unix.MemfdCreate("gorun-"+what, flags)
-	}
-	if err != nil {
-		return -1, nil, fmt.Errorf("shm: memfd_create for %s: %w", what, err)
-	}
-	if err := prepare(fd, what, size, commit); err != nil {
-		unix.Close(fd)
+	if fd, err = newMemory(what, size, commit); err != nil {
 		return -1, nil, err
 	}
 	mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -30,6 +20,24 @@ func newSegment(what string, size, commit int) (fd int, mem []byte, err error) {
 		return -1, nil, noRoom(what, size, err) // no address space: ulimit -v
 	}
 	return fd, mem, nil
+}
+
+// newMemory is newSegment without a mapping.
+func newMemory(what string, size, commit int) (fd int, err error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	// vm.memfd_noexec=2 refuses a file that is not sealed against execution, in some kernels one that does not say so.
+	fd, err = unix.MemfdCreate("gorun-"+what, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("gorun-"+what, flags)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("shm: memfd_create for %s: %w", what, err)
+	}
+	if err := prepare(fd, what, size, commit); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 func prepare(fd int, what string, size, commit int) error {
@@ -61,18 +69,27 @@ func commitRange(fd int, what string, at, n int) error {
 
 func noRoom(what string, n int, err error) error { return &NoRoomError{what, n, err} }
 
-// mapPeer maps memory that a peer sent, after making sure that the peer cannot shrink it.
-func mapPeer(fd, size, prot int) ([]byte, error) {
+// sealedSize is that of a peer's memory, which the peer cannot shrink.
+func sealedSize(fd int) (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("shm: peer's descriptor: %w", err)
-	}
-	if st.Size < int64(size) {
-		return nil, fmt.Errorf("shm: peer's memory has %d bytes, %d were announced", st.Size, size)
+		return 0, fmt.Errorf("shm: peer's descriptor: %w", err)
 	}
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
-		return nil, fmt.Errorf("shm: peer's memory is not sealed against shrinking (seals %#x, %v)", seals, err)
+		return 0, fmt.Errorf("shm: peer's memory is not sealed against shrinking (seals %#x, %v)", seals, err)
+	}
+	return st.Size, nil
+}
+
+// mapPeer maps memory that a peer sent.
+func mapPeer(fd, size, prot int) ([]byte, error) {
+	is, err := sealedSize(fd)
+	if err != nil {
+		return nil, err
+	}
+	if is < int64(size) {
+		return nil, fmt.Errorf("shm: peer's memory has %d bytes, %d were announced", is, size)
 	}
 	mem, err := unix.Mmap(fd, 0, size, prot, unix.MAP_SHARED)
 	if err != nil {

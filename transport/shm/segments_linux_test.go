@@ -40,7 +40,8 @@ func allocMany(t *testing.T, d *end) (all [][]byte) {
 // narrow makes the socket over which a link announces segments hold few messages.
 func (l *link) narrow(t *testing.T) {
 	t.Helper()
-	if err := l.conn.SetWriteBuffer(32 << 10); err != nil {
+	proc.Eventually(t, "the connection for segments", func() bool { return l.segmentConn() != nil })
+	if err := l.segmentConn().SetWriteBuffer(32 << 10); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,7 +49,7 @@ func (l *link) narrow(t *testing.T) {
 // unread is how many bytes of the kernel's hold what the peer has not read of this link's socket.
 func (l *link) unread(t *testing.T) (bytes int) {
 	t.Helper()
-	raw, err := l.conn.SyscallConn()
+	raw, err := l.segmentConn().SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +154,7 @@ func TestNoDescriptorForSegment(t *testing.T) {
 		}
 		return addr, key
 	}
+	ab.narrow(t) // and so there is a connection
 	full := withoutDescriptors(t)
 	addr, key := share()
 	proc.Eventually(t, "rank 1 to have read the announcement", func() bool { return ab.unread(t) == 0 })

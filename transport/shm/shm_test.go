@@ -43,6 +43,11 @@ func TestConformanceNoGet(t *testing.T) {
 	transporttest.Run(t, pair(Options{NoGet: true}), transporttest.Has(rest), transporttest.Brief())
 }
 
+// Where no process's descriptors can be opened.
+func TestConformanceBySocket(t *testing.T) {
+	transporttest.Run(t, pair(Options{bySocket: true}), transporttest.Has(abilities), transporttest.Brief())
+}
+
 // Small rings, as when a host has many ranks.
 func TestConformanceManyRanks(t *testing.T) {
 	transporttest.Run(t, pair(Options{Local: 100}), transporttest.Has(abilities), transporttest.Brief())

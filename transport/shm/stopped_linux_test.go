@@ -26,7 +26,7 @@ func init() {
 // A process that is stopped at first contact, in a debugger for example, is waited for as long as the caller says.
 func TestStopped(t *testing.T) {
 	const limit, standstill = 100 * time.Millisecond, time.Second
-	d := open(t, Options{Rank: 0, Size: 2, handshakeLimit: limit})
+	d := open(t, Options{Rank: 0, Size: 2, handshakeLimit: limit, bySocket: true})
 	p := proc.Start(t, "listen")
 	address := p.Recv()
 	p.Signal(syscall.SIGSTOP)

@@ -3,7 +3,6 @@ package shm
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -107,7 +106,7 @@ func TestManyIdleConnections(t *testing.T) {
 	asRoot(t)
 	watchdog(t)
 	for user, most := range map[int]int{another: 0, os.Getuid(): pendingMin + 2} {
-		d, honest := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
+		d, honest := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2, bySocket: true})
 		p := proc.Start(t, "crowd", "NAME="+string(d.Address()[addressMin:]), "USER_ID="+strconv.Itoa(user))
 		before := leak.Files()
 		p.Send(nil) // begin
@@ -226,7 +225,7 @@ func TestDoorbellThatWouldBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.SetNonblock(rung, true)
-	for b := make([]byte, 100); err == nil; { // it is full
+	for b := make([]byte, 1); err == nil; { // it is full
 		_, err = unix.Write(rung, b)
 	}
 	unix.SetNonblock(rung, false) // for all who have it
@@ -291,8 +290,7 @@ func TestEndDuringHandshake(t *testing.T) {
 			c.Close()
 		}
 	}()
-	le := binary.LittleEndian
-	_, err = d.Connect(context.Background(), 1, append(le.AppendUint32(le.AppendUint32(nil, magic), version), name...))
+	_, err = d.Connect(context.Background(), 1, socketAddress(name))
 	if !errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrUnavailable) {
 		t.Error(err)
 	}
@@ -309,8 +307,8 @@ func TestUseWhilePolling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asleep := &peerInbox{doorbells: doorbells{-1, -1}, peer: 1, box: new(inbox), users: 2} // which is not closed
-	r, err := d.addRing(mem, smallRing, 1, nil, sender{inbox: asleep})
+	asleep := &sharedInbox{peerInbox: peerInbox{noDoorbells, nil, new(inbox)}, peer: 1, users: 2} // which is not closed
+	r, err := d.addRing(mem, smallRing, 1, nil, sender{shared: asleep})
 	if err != nil {
 		t.Fatal(err)
 	}
