@@ -307,3 +307,42 @@ func TestLandingPolls(t *testing.T) {
 		}
 	}
 }
+
+// A receive that fails says nothing of the message that its request has received before.
+func TestFailedReceiveHasNoStatus(t *testing.T) {
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 256, fragMax: 512, unexpectedMax: 1 << 20})
+	defer n.close()
+	n.linkAll()
+	e, buf := n.engines[0], make([]byte, 8)
+	persistent := e.PrepareRecv(nil, 4, 1, 7, buf)
+	start := map[string]func() *Request{
+		"Irecv": func() *Request { return e.Irecv(nil, 4, 1, 7, buf) },
+		"RecvInit": func() *Request {
+			if err := e.Start(persistent); err != nil {
+				t.Fatal(err)
+			}
+			return persistent
+		},
+	}
+	for _, begin := range start {
+		for range 2 * requestQuarantine {
+			n.engines[1].Isend(nil, 4, 0, 7, make([]byte, 8), Standard)
+			r := begin()
+			n.deliver(0, math.MaxInt)
+			if st, err := e.Wait(r); err != nil || st.Bytes != 8 {
+				t.Fatalf("%+v, %v", st, err)
+			}
+			n.deliver(1, math.MaxInt)
+		}
+	}
+	var rs []*Request
+	for _, begin := range start {
+		rs = append(rs, begin())
+	}
+	n.engines[0].DropContext(4, errOver)
+	for _, r := range rs {
+		if st, err := e.Wait(r); err == nil || st != (Status{}) {
+			t.Errorf("%+v, %v", st, err)
+		}
+	}
+}

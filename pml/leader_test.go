@@ -10,6 +10,8 @@ import (
 func parkedLeader(t *testing.T) (e *Engine, end func()) {
 	t.Helper()
 	watchdog(t)
+	cpus := runtime.GOMAXPROCS(2) // with one only, a leader gives way to the goroutines that wait for it here
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
 	e = newRanks(t, 1, Config{}).e[0]
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})

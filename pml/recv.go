@@ -106,7 +106,7 @@ func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, bu
 func (e *Engine) startRecv(r *Request) {
 	r.op, r.mode, r.state = opRecv, Standard, stActive
 	r.cancelling, r.waited, r.ended = false, false, false
-	r.status.Cancelled = false
+	r.status = Status{}
 	e.load.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)
