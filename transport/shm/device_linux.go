@@ -175,6 +175,7 @@ func (d *Device) Arm(level transport.Level) bool {
 	// This rank stores the state, then arms the rings, then reads them. A sender publishes, then reads whether the ring
 	// is armed, then marks it and reads the state. Whatever the interleaving, this rank sees the packet or the sender
 	// sees the state. A peer that releases room stores how far it is, then reads the state: likewise.
+	d.release() // what the last Poll has returned may be of rings that are not polled any more
 	d.own.box.state.Store(stateOf[level])
 	if len(d.refused) != 0 && d.hasRoom() {
 		d.own.box.state.Store(stIdle)

@@ -176,3 +176,46 @@ func TestRoomOfStranger(t *testing.T) {
 		}
 	}
 }
+
+// A receiver that takes all that fills a link, and in the same poll stops polling its ring for another's sake, lets the
+// sender have the room before it sleeps, or computes.
+func TestRoomOfRingNoLongerPolled(t *testing.T) {
+	watchdog(t)
+	for _, level := range []transport.Level{transport.Any, transport.Urgent} {
+		opt := Options{Size: 12, Local: 100}
+		d := open(t, opt)
+		var senders []*end
+		var links []*link
+		for range maxPolled + 1 {
+			opt.Rank++
+			senders = append(senders, open(t, opt))
+			links = append(links, senders[len(senders)-1].link(d))
+		}
+		h := wire.Header{Kind: wire.Eager}
+		d.until("the last ring", func() bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			r := d.byPeer[len(links)]
+			return r != nil && r.inUse
+		})
+		for i, l := range links[:maxPolled] {
+			send(t, l, h, nil, func() { d.poll() })
+			d.until("a packet", func() bool { return len(d.in) > i })
+		}
+		full := fill(t, links[0], h, make([]byte, links[0].Caps().EagerMax))
+		for _, l := range links[1:] {
+			send(t, l, h, nil, func() { t.Fatal("an empty link is full") })
+		}
+		if d.in = nil; d.poll() != full+maxPolled || d.polled[0].peer == 1 {
+			t.Fatalf("%d packets of %d, and the rings %d", len(d.in), full+maxPolled, len(d.polled))
+		}
+		if !d.Arm(level) {
+			t.Fatal("all has been taken, and Arm refuses")
+		}
+		if senders[0].poll(); senders[0].count(transport.Room) != 1 {
+			t.Errorf("level %v: the receiver has taken all %d packets that filled the link, and sleeps: no word of room",
+				level, full)
+		}
+		d.Disarm()
+	}
+}

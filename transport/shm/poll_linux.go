@@ -357,6 +357,7 @@ func (d *Device) stopPolling(r *inRing) {
 		return
 	}
 	r.polled = false
+	d.last = append(d.last, r) // what short has taken of it last is given back too
 	r.c.SetArmed(true)
 	for i, o := range d.polled {
 		if o == r {
