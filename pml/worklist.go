@@ -83,6 +83,9 @@ func (w *worklist) remove(k jobKind, t *transfer) {
 	t.jobs &^= 1 << k
 	if i := slices.Index(w.parked, job{k, t}); i >= 0 {
 		w.parked = slices.Delete(w.parked, i, i+1)
+		if waits := func(j job) bool { return j.t.peer == t.peer }; t.peer.unsent() == 0 && !slices.ContainsFunc(w.parked, waits) {
+			w.resume(t.peer) // nothing waits for room any more, and a peer that is done may never make any
+		}
 		return
 	}
 	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))

@@ -163,3 +163,46 @@ func TestWhatWaitsIsNotPending(t *testing.T) {
 		}
 	}
 }
+
+// A stream that a full link has refused, and that the receiver has fetched by READ meanwhile, waits for nothing: the
+// receiver is done, and may never look at what fills the link.
+func TestNothingWaitsForRoom(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20})
+	defer n.close()
+	n.linkAll()
+	n.prefer(1, rendezvous.Stream)
+	out, in := bytes.Repeat([]byte{7}, 100_000), make([]byte, 100_000)
+	e0, e1 := n.engines[0], n.engines[1]
+	r := e1.Irecv(nil, 1, 0, 8, in)
+	s := e0.Isend(nil, 1, 1, 8, out, Standard)
+	n.deliver(1, 10)
+	n.rooms[[2]int{0, 1}] = 3
+	n.deliver(0, 10) // the CTS
+	if e0.load.stalled != 1 {
+		t.Fatalf("no stream waits for room: %+v", e0.load)
+	}
+	e1.lock()
+	e1.path.stalled()
+	e1.unlock()
+	for e1.Pending() > 0 {
+		n.work(1)
+	}
+	n.deliver(0, 10) // the FIN
+	if e0.lock(); !e0.load.none() {
+		t.Errorf("the message has arrived, and this is under way: %+v", e0.load)
+	}
+	e0.unlock()
+	delete(n.rooms, [2]int{0, 1})
+	n.deliver(1, 10)
+	n.work(0)
+	for e, r := range map[*Engine]*Request{e0: s, e1: r} {
+		if _, err := e.Wait(r); err != nil {
+			t.Error(err)
+		}
+	}
+	if !bytes.Equal(out, in) {
+		t.Error("other bytes have arrived")
+	}
+	n.check(t)
+}
