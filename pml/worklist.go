@@ -9,8 +9,8 @@ import (
 // WRITEs to do, and what this rank has sent to itself. All of it can be gone on with: after a look that has done nothing
 // there is nothing pending.
 //
-// A stalled link is one that has refused something: Room will say when it has room. Its streams are parked until then,
-// and so is a READ or WRITE that it has refused: they are not pending.
+// A stalled link is one that has refused something that is still wanted: Room will say when it has room. Its streams are
+// parked until then, and so is a READ or WRITE that it has refused: they are not pending.
 type worklist struct {
 	// load is the engine's. Invariants: pending is what is in jobs but for jobInbound, and 1 for self; stalled is how many
 	// peers are.
@@ -83,7 +83,8 @@ func (w *worklist) remove(k jobKind, t *transfer) {
 	t.jobs &^= 1 << k
 	if i := slices.Index(w.parked, job{k, t}); i >= 0 {
 		w.parked = slices.Delete(w.parked, i, i+1)
-		if waits := func(j job) bool { return j.t.peer == t.peer }; t.peer.unsent() == 0 && !slices.ContainsFunc(w.parked, waits) {
+		waits := func(j job) bool { return j.t.peer == t.peer }
+		if t.peer.unsent() == 0 && !slices.ContainsFunc(w.parked, waits) {
 			w.resume(t.peer) // nothing waits for room any more, and a peer that is done may never make any
 		}
 		return

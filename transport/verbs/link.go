@@ -101,15 +101,16 @@ func (s *session) refuse() {
 
 // owesRoom: Room is to be told, or has been.
 func (s *session) owesRoom(owes bool) {
-	switch d := s.d; {
-	case owes == s.refused:
-	case owes:
+	d := s.d
+	if owes == s.refused || owes && s.failed {
+		return
+	}
+	if s.refused = owes; owes {
 		d.refusals++
 		d.armAgain()
-	default:
+	} else {
 		d.refusals--
 	}
-	s.refused = owes
 }
 
 // submit posts d.one, for which there is room. False: it has not been taken; refused says that it may be later.
