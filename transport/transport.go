@@ -38,9 +38,9 @@ type Link interface {
 	Caps() *Caps
 	// TrySend takes a packet, or returns false and has taken nothing: there is no room now. When there is, Poll reports
 	// Room, once for any number of refusals before, and an armed sleep of any level ends for it; not before that need
-	// the caller try again, and if it does it may find room. A refusal because the peer does not poll ends the peer's sleep of level Urgent: nothing urgent comes otherwise.
-	// h and payload are copied before it returns. A link whose peer is gone takes packets and drops them;
-	// Poll reports that end with Down.
+	// the caller try again, and if it does it may find room. A refusal because the peer does not poll ends the peer's
+	// sleep of level Urgent: nothing urgent comes otherwise. h and payload are copied before it returns. A link whose
+	// peer is gone takes packets and drops them; Poll reports that end with Down.
 	TrySend(h *wire.Header, payload []byte) bool
 }
 
