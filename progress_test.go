@@ -131,3 +131,28 @@ func TestProgressOfPostedReceives(t *testing.T) {
 		})
 	})
 }
+
+// Two ranks send each other, at once, as much as fills the links of both several times, and both leave when they have it:
+// neither waits for the other then.
+func TestBothLinksFull(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		for _, size := range []int{8, 40 << 10} {
+			n := 3000 / (1 + size>>13)
+			run(2, func(w *Comm) {
+				other := 1 - w.Rank()
+				rs, in := make([]*Request, 0, 2*n), make([][]byte, n)
+				for i := range n {
+					rs = append(rs, ok(Isend(w, message(size, i), other, 7)))
+				}
+				for i := range n {
+					in[i] = make([]byte, size)
+					rs = append(rs, ok(Irecv(w, in[i], other, 7)))
+				}
+				must(WaitAll(rs...))
+				for i := range n {
+					whole(in[i], i)
+				}
+			})
+		}
+	})
+}
