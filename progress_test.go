@@ -132,8 +132,8 @@ func TestProgressOfPostedReceives(t *testing.T) {
 	})
 }
 
-// Two ranks send each other, at once, as much as fills the links of both several times, and both leave when they have it:
-// neither waits for the other then.
+// Two ranks send each other, at once, as much as fills the links of both several times, and both leave when they have
+// it: neither waits for the other then.
 func TestBothLinksFull(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
 		for _, size := range []int{8, 40 << 10} {

@@ -53,8 +53,8 @@ type Engine struct {
 	dev   transport.Device // polled: Net, or Self in a world of one
 	sleep *eventset.Set    // where this rank sleeps until dev has something
 	pkts  [16]transport.Packet
-	// short is the device's, where links.go matches all of its messages; nil: there is only Poll. It is nil where closed
-	// is not.
+	// short is the device's, where links.go matches all of its messages; nil: there is only Poll. It is nil where
+	// closed is not.
 	short    func() (transport.Short, transport.Found)
 	unpolled int // calls of short since the last Poll
 

@@ -89,8 +89,8 @@ func TestLeaderIsWoken(t *testing.T) {
 	}
 }
 
-// Flush, which sleeps as a leader, is woken by the end of a send that no caller waits for, though no packet comes: the link
-// that the message waited for has been made.
+// Flush, which sleeps as a leader, is woken by the end of a send that no caller waits for, though no packet comes: the
+// link that the message waited for has been made.
 func TestFlushIsWoken(t *testing.T) {
 	w := newRanks(t, 2, Config{})
 	e, known := w.e[0], make(chan struct{})

@@ -10,7 +10,8 @@ const (
 	// 200 µs, so the rank that waits for the one that it has woken must not fall asleep meanwhile: else one late rank
 	// makes a chain of sleeps, in which each rank wakes one that lets it fall asleep in turn.
 	ownSpin = time.Millisecond
-	// longSpin is how long it spins at most: longer than a step of most programs, and a fiftieth of a second in idleness.
+	// longSpin is how long it spins at most: longer than a step of most programs, and a fiftieth of a second in
+	// idleness.
 	longSpin = 20 * time.Millisecond
 
 	// A crowded rank gives way (docs/decisions/0014-giving-way.md) for wayTime at least and longWay at most. A token of

@@ -36,7 +36,8 @@ func (e *Engine) poll() int {
 // maxUnpolled calls of short happen between two Polls at most.
 const maxUnpolled = 256
 
-// shorts takes short messages that need no packet, as many as a Poll would. It returns how many, and whether Poll is next.
+// shorts takes short messages that need no packet, as many as a Poll would. It returns how many, and whether Poll is
+// next.
 func (e *Engine) shorts() (n int, more bool) {
 	for ; n < len(e.pkts); n++ {
 		if e.unpolled++; e.unpolled > maxUnpolled {

@@ -88,8 +88,8 @@ func (e *Engine) firstLook() bool {
 	return n != 0
 }
 
-// spinsUnarmed reports whether the caller may poll again, without more, after a look that has found nothing: it may spin,
-// and no sender is told to wake this rank.
+// spinsUnarmed reports whether the caller may poll again, without more, after a look that has found nothing: it may
+// spin, and no sender is told to wake this rank.
 func (e *Engine) spinsUnarmed() bool {
 	return e.cfg.Spin != 0 && e.wait.armed == armedNot && !e.pace.hosted
 }

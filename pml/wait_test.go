@@ -410,7 +410,8 @@ func TestAnswerThroughFullLink(t *testing.T) {
 	}
 }
 
-// A rank whose messages find a link full sleeps until there is room, in whatever call: it does not look from time to time.
+// A rank whose messages find a link full sleeps until there is room, in whatever call: it does not look from time to
+// time.
 func TestFullLinkSleeps(t *testing.T) {
 	for name, send := range map[string]func(e *Engine) error{
 		"Send": func(e *Engine) error { return e.Send(nil, 1, 1, 2, nil, Standard) },

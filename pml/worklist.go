@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// worklist is what progress goes on with by itself, because no packet will remind it: streams to send, READs and
-// WRITEs to do, and what this rank has sent to itself. All of it can be gone on with: after a look that has done nothing
-// there is nothing pending.
+// worklist is what progress goes on with by itself, because no packet will remind it: streams to send, READs and WRITEs
+// to do, and what this rank has sent to itself. All of it can be gone on with: after a look that has done nothing there
+// is nothing pending.
 //
-// A stalled link is one that has refused something that is still wanted: Room will say when it has room. Its streams are
-// parked until then, and so is a READ or WRITE that it has refused: they are not pending.
+// A stalled link is one that has refused something that is still wanted: Room will say when it has room. Its streams
+// are parked until then, and so is a READ or WRITE that it has refused: they are not pending.
 type worklist struct {
-	// load is the engine's. Invariants: pending is what is in jobs but for jobInbound, and 1 for self; stalled is how many
-	// peers are.
+	// load is the engine's. Invariants: pending is what is in jobs but for jobInbound, and 1 for self; stalled is how
+	// many peers are.
 	load *load
 	self bool // there may be packets from this rank to itself
 	// jobs are oldest first. Invariant: t is in jobs[k], or a job of kind k is parked, once ⇔ t.jobs has k.

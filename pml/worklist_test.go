@@ -11,7 +11,8 @@ import (
 )
 
 // Whatever is added and removed, in whatever order and however often: the invariants hold, the leader is woken for each
-// thing that becomes pending but for what the rank sends itself, and the streams of a link that has room again go on oldest first.
+// thing that becomes pending but for what the rank sends itself, and the streams of a link that has room again go on
+// oldest first.
 func TestWorklist(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -92,8 +93,8 @@ func TestWorklistCheck(t *testing.T) {
 	}
 }
 
-// What waits for a link, or for a device, is not work: this rank does nothing for it before it hears of room, or of the end
-// of what is under way, and then goes on.
+// What waits for a link, or for a device, is not work: this rank does nothing for it before it hears of room, or of the
+// end of what is under way, and then goes on.
 func TestWhatWaitsIsNotPending(t *testing.T) {
 	watchdog(t)
 	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20, put: true})

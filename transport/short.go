@@ -1,12 +1,12 @@
 package transport
 
-// Short is a message of kind wire.Eager, without flags. It is what Facts.Short returns: one at a time, in registers, for
-// which Poll would fill in a Packet.
+// Short is a message of kind wire.Eager, without flags. It is what Facts.Short returns: one at a time, in registers,
+// for which Poll would fill in a Packet.
 //
 // Between the messages of a peer that Short and Poll return, the order is that of their sending. Payload is the
 // transport's again at the next call of Short or Poll, and so are the payloads of an earlier Poll. Where there is more
-// than one peer each has its turn, and the caller calls Poll now and then, whatever Short finds. As Poll, Short does not
-// end Arm.
+// than one peer each has its turn, and the caller calls Poll now and then, whatever Short finds. As Poll, Short does
+// not end Arm.
 type Short struct {
 	Source  int32 // rank in the world
 	Tag     int32

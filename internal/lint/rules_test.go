@@ -287,8 +287,8 @@ func whoWaits(t *tree) (wrong []string) {
 	return wrong
 }
 
-// noNaps: the engine sleeps until something arrives, and never for a time: a nap is too long or too short. The exception is
-// the lock, under which nothing takes long.
+// noNaps: the engine sleeps until something arrives, and never for a time: a nap is too long or too short. The
+// exception is the lock, under which nothing takes long.
 func noNaps(t *tree) (wrong []string) {
 	for _, f := range t.goFiles() {
 		if f.dir() != "pml" || f.path == "pml/lock.go" {

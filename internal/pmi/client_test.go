@@ -521,8 +521,8 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// The values of the keys that follow by number come with a reply: each is what was put, and is asked for less often than
-// there are keys.
+// The values of the keys that follow by number come with a reply: each is what was put, and is asked for less often
+// than there are keys.
 func TestValuesAhead(t *testing.T) {
 	const keys = 100
 	_, clients := world(t, 2, false, Options{})

@@ -439,8 +439,8 @@ func TestHostileOffsets(t *testing.T) {
 	}
 }
 
-// Two goroutines: a consumer that sleeps when nothing is there and a producer that sleeps when there is no room. Each must
-// be signalled.
+// Two goroutines: a consumer that sleeps when nothing is there and a producer that sleeps when there is no room. Each
+// must be signalled.
 func TestTwoGoroutines(t *testing.T) {
 	for _, g := range geometries {
 		for _, pos := range starts[:3] {

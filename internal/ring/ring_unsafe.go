@@ -21,9 +21,9 @@ type Control struct {
 	head  atomic.Uint64 // slots released
 	armed atomic.Uint32 // 1: the consumer does not poll this ring; the producer signals it when something is in it
 
-	// revoked is 1 when the producer may not touch the memory of the consumer's process any more; access while it does so.
-	// The producer sets access and then reads revoked, the consumer sets revoked and then reads access: so either the
-	// producer does not begin or the consumer sees it.
+	// revoked is 1 when the producer may not touch the memory of the consumer's process any more; access while it does
+	// so. The producer sets access and then reads revoked, the consumer sets revoked and then reads access: so either
+	// the producer does not begin or the consumer sees it.
 	revoked atomic.Uint32
 	_       [ControlSize/2 - 16]byte
 

@@ -20,9 +20,9 @@ import (
 // segments is the memory of mpi.Alloc: this rank's, which peers may map, and the peers'.
 //
 // A segment's descriptor is sent over a link's connection before the first RTS that names it. A link that was made
-// without a connection makes one for the first segment, and names no segment before. Until the peer's
-// goroutine has mapped a segment, the peer uses process_vm_readv. Neither lock is held while anything waits for a peer: the
-// peer may be stopped, or wait for this rank.
+// without a connection makes one for the first segment, and names no segment before. Until the peer's goroutine has
+// mapped a segment, the peer uses process_vm_readv. Neither lock is held while anything waits for a peer: the peer may
+// be stopped, or wait for this rank.
 type segments struct {
 	mine   atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
 	mineMu sync.Mutex                 // guards changes of mine, and what follows

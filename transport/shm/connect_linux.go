@@ -398,7 +398,8 @@ func (d *Device) addLink(l *link) bool {
 	return true
 }
 
-// connect makes a link over the peer's socket. It says whether it has met the peer's process, also in an attempt before.
+// connect makes a link over the peer's socket. It says whether it has met the peer's process, also in an attempt
+// before.
 func (d *Device) connect(ctx context.Context, peer int, name string, met *bool) (*link, error) {
 	c, err := d.dialSocket(ctx, name, met)
 	if err != nil {
@@ -418,7 +419,8 @@ func (d *Device) connect(ctx context.Context, peer int, name string, met *bool) 
 	return l, nil
 }
 
-// dialSocket connects to a process of this user, or the administrator's. The connection is one of those that Close ends.
+// dialSocket connects to a process of this user, or the administrator's. The connection is one of those that Close
+// ends.
 func (d *Device) dialSocket(ctx context.Context, name string, met *bool) (*net.UnixConn, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unixpacket", name)

@@ -25,9 +25,9 @@ import (
 // claims one of the rings behind it, commits that ring's memory and maps it. The peer, whose memory it is, is told by a
 // mark in its inbox, and has nothing to do.
 
-// hostID is the same for the ranks of a job that see each other's processes by the same numbers: on one boot of a kernel,
-// in one network namespace, which is what a host is to this package, and in one namespace of processes. The zero hostID
-// is none.
+// hostID is the same for the ranks of a job that see each other's processes by the same numbers: on one boot of a
+// kernel, in one network namespace, which is what a host is to this package, and in one namespace of processes. The
+// zero hostID is none.
 type hostID [16]byte
 
 // thisHost is none where a peer could not open this process's descriptors, or look into /proc.
@@ -282,8 +282,8 @@ func (c *contact) close() {
 	c.peerInbox.close()
 }
 
-// openInbox opens the memory of an inbox, by its descriptor in another process. That process may be a stranger which has
-// got the number: of such a one nothing is opened, since that can have effects.
+// openInbox opens the memory of an inbox, by its descriptor in another process. That process may be a stranger which
+// has got the number: of such a one nothing is opened, since that can have effects.
 func openInbox(pid, fd int) (int, error) {
 	path := pathOf(strconv.Itoa(pid), fd)
 	var name [64]byte
@@ -437,8 +437,8 @@ func (d *Device) adoptAll() {
 	}
 }
 
-// adopt makes the ring that a peer has claimed one of those that polls find. nil: there is none, or that rank has a ring
-// already. What the peer has written is hostile. mu is held.
+// adopt makes the ring that a peer has claimed one of those that polls find. nil: there is none, or that rank has a
+// ring already. What the peer has written is hostile. mu is held.
 func (d *Device) adopt(k int) *inRing {
 	if k < 0 {
 		return nil

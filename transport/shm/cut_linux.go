@@ -44,8 +44,9 @@ func (d *Device) revoke(peer int) {
 	}
 }
 
-// accessed revokes the peer's access and reports whether it goes on. mu keeps the ring. A ring that the peer has claimed
-// is found here if not by a poll, so that what it holds comes before the peer's end; else the peer claims none any more.
+// accessed revokes the peer's access and reports whether it goes on. mu keeps the ring. A ring that the peer has
+// claimed is found here if not by a poll, so that what it holds comes before the peer's end; else the peer claims none
+// any more.
 func (d *Device) accessed(peer int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -143,8 +143,8 @@ func TestWantsRoomForEver(t *testing.T) {
 	talk(t, l, d)
 }
 
-// A receiver that is not allowed to open its sender's inbox, or has not come to it, cannot tell of room: the sender looks by
-// itself, as long as it wants room, and until the receiver can.
+// A receiver that is not allowed to open its sender's inbox, or has not come to it, cannot tell of room: the sender
+// looks by itself, as long as it wants room, and until the receiver can.
 func TestRoomOfStranger(t *testing.T) {
 	watchdog(t)
 	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})

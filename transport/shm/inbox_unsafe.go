@@ -50,7 +50,8 @@ type owner struct {
 type bell struct{ fd, inode uint64 }
 
 // A claim says to whom one of the rings behind an inbox belongs: rank + 1, with a flag, or 0 for no rank. The sender
-// changes 0 to making, and that to its bare rank. The owner changes 0 to barred, for a rank that is gone. No claim ends.
+// changes 0 to making, and that to its bare rank. The owner changes 0 to barred, for a rank that is gone. No claim
+// ends.
 //
 // A rank that claims looks for a bar, or the owner's end, after its claim; the owner looks for a claim after it has
 // barred the rank or closed. So one of them sees the other.

@@ -140,7 +140,8 @@ func (l *link) full() bool {
 	return false
 }
 
-// untold: room is wanted, and the peer cannot tell of it. It has not opened this rank's inbox yet, or is not allowed to.
+// untold: room is wanted, and the peer cannot tell of it. It has not opened this rank's inbox yet, or is not allowed
+// to.
 func (l *link) untold() bool {
 	return l.letter != nil && l.letter.met.Load() == 0 && l.p.Wanted() && !l.dead.Load()
 }

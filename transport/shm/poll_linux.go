@@ -167,8 +167,8 @@ func (r *inRing) flush() {
 	}
 }
 
-// tellRoom wakes the sender, which has found no room, if it sleeps. One that polls looks by itself, and so does one whose
-// inbox is not known.
+// tellRoom wakes the sender, which has found no room, if it sleeps. One that polls looks by itself, and so does one
+// whose inbox is not known.
 func (r *inRing) tellRoom() {
 	if in := r.inbox.Load(); in != nil {
 		in.wake(in.box, true)

@@ -317,7 +317,8 @@ func TestManyRings(t *testing.T) {
 	watchdog(t)
 	const peers = 20
 	d := open(t, Options{Rank: 0, Size: peers + 1, Local: 100})
-	// There are numbers without rings, so that those of rings that come by a socket share bits with those of claimed ones.
+	// There are numbers without rings, so that those of rings that come by a socket share bits with those of claimed
+	// ones.
 	d.setRings(append(d.rings, make([]*inRing, maxRings-len(d.rings)+1)...))
 	rng := rand.New(rand.NewPCG(4, 4))
 	links := make([]*link, peers)

@@ -24,8 +24,8 @@ type wakeState struct {
 func (w *wakeState) notifyBy(wake func(thread bool)) { w.wake.Store(&wake) }
 
 // Arm is transport.Device's. Urgent packets are sent solicited, and nothing else is: so the device itself knows what a
-// computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers. The completions
-// of this rank's own requests are never solicited: while RMADone or Room is to be told it is woken for all.
+// computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers. The
+// completions of this rank's own requests are never solicited: while RMADone or Room is to be told it is woken for all.
 func (d *Device) Arm(level transport.Level) bool {
 	if d.closed.Load() || d.has() {
 		return false
