@@ -520,7 +520,9 @@ func rmaWakes(f *fixture) {
 		}
 		if armed {
 			b.set.Park(false)
-			b.set.Disarm()
+			if b.set.Disarm(); w.Fired() {
+				f.Fatalf("round %d: an operation was started while the rank was armed, and its end has not ended the sleep", i)
+			}
 		}
 		if p, err := b.await(w, level, level == transport.Any && i%2 == 0); err != nil || p.Event != transport.RMADone || p.Cookie != i {
 			f.Fatalf("round %d: event %d, cookie %d, %v", i, p.Event, p.Cookie, err)
