@@ -117,6 +117,7 @@ func (d *Device) short() func() (m transport.Short, found transport.Found) {
 			}
 			s, meta := r.c.Peek()
 			if s == nil {
+				r.idle++ // Poll acts on it
 				continue
 			}
 			w, n := s.W[0], meta>>16
