@@ -5,6 +5,10 @@
 //	bw, bw_persistent, bibw, mbw_mr, fan_in, fan_out     OSU's windows: one way, by persistent requests, both ways,
 //	                                                     of many pairs, from all ranks to one, from one to all
 //	allpairs      every rank sends to random others
+//	halo          ranks compute unevenly and exchange halos
+//	late          messages after one rank was late
+//	consumer      a receiver that is slower than its sender
+//	first         the first messages between ranks
 //	ring          a token round all ranks
 //	match         the cost of matching against the length of the queue
 //	overlap       how much of a transfer is hidden by computation
@@ -15,8 +19,9 @@
 //	compare       compares these with Open MPI and MPICH (peers: the same programs in C)
 //
 // All but the last three take options of the OSU micro-benchmarks 7.4 and print its lines; with --json they print
-// objects with the facts of the machine instead, with --plot they draw. The package doc of each says what it
-// measures and how: go doc ./benchmarks/match.
+// objects with the facts of the machine instead, with --plot they draw. They warm up for 0.7 s before the first figure
+// (--warm-time), unless -x says how many iterations go before each, and measure each for a number of iterations (-i) or
+// for a time (--time). The package doc of each says what it measures and how: go doc ./benchmarks/match.
 //
 // Owns: nothing.
 // May call: mpi, benchmarks/harness.

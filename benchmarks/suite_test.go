@@ -40,6 +40,11 @@ var suite = []struct {
 	{"fan_in", 4, "-m 1024:16384 -i 3 -x 1 -W 4 -b multiple", "# [ senders: 3 ] [ window size: 4 ]\n", 2, "cf"},
 	{"fan_out", 4, "-m 1024:16384 -i 3 -x 1 -W 4 -b multiple", "# [ receivers: 3 ] [ window size: 4 ]\n", 2, "cf"},
 	{"allpairs", 5, "-m 1024:16384 -i 20 -x 5 -W 2", "# [ ranks: 5 ] [ window size: 2 ]\n", 2, "c"},
+	{"allpairs", 3, "-m 1024:16384 -i 20 -x 5 -W 2 --waitsome", "# [ ranks: 3 ] [ window size: 2 ]\n", 2, "c"},
+	{"mbw_mr", 2, "-m 1024:16384 -i 3 -x 1 -W 4 --run-ahead", "# [ pairs: 1 ] [ window size: 4 ]\n", 2, "cf"},
+	{"consumer", 2, "-m 1024:16384 -i 3 -x 1", "# [ computation: 7µs a message ]\n", 2, ""},
+	{"late", 2, "-i 3 --warm-time 0.01", "# [ round trips: 10 ]\n", 3, ""},
+	{"halo", 3, "-m 20:2000 -i 10 --warm-time 0.01", "# [ ranks: 3 ] [ halo: 4096 bytes ]\n", 6, ""},
 	{"overlap", 2, "-m 1024:16384 -i 1 -x 0", "Isend Overlap(%)", 8, ""},
 	{"ring", 3, "-m 1024:16384 -i 3 -x 1", "# [ ranks: 3 ] [ tokens: 1 ]\n", 4, ""},
 	{"match", 2, "-m 1:10 -i 2 -x 1", "# Queue ", 8, ""},
@@ -76,7 +81,7 @@ func TestSuite(t *testing.T) {
 		if leftOut(p.name) {
 			continue
 		}
-		t.Run(p.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %d", p.name, p.ranks), func(t *testing.T) {
 			command := p.name + " " + p.args
 			table, object := command, command+" --json"
 			validates, full := strings.Contains(p.takes, "c"), strings.Contains(p.takes, "f")
@@ -99,6 +104,15 @@ func TestSuite(t *testing.T) {
 	}
 	t.Run("idle", func(t *testing.T) { checkIdle(t, run(t, 3, "idle -i 1"), run(t, 3, "idle -i 1 --json")) })
 	t.Run("init", func(t *testing.T) { checkObjects(t, run(t, 3, "init --json"), "init", 3, false) })
+	for _, ranks := range []int{2, 3} {
+		t.Run(fmt.Sprintf("first %d", ranks), func(t *testing.T) {
+			want := fmt.Sprintf(`\n# Ranks +First\(us\) +Second\(us\)\n%d( +\d+\.\d\d){2}\n$`, ranks)
+			if out := run(t, ranks, "first"); !regexp.MustCompile(want).MatchString(out) {
+				t.Errorf("printed\n%s", out)
+			}
+			checkObjects(t, run(t, ranks, "first --json"), "first", ranks, false)
+		})
+	}
 	t.Run("alloc", func(t *testing.T) {
 		for _, p := range []string{"latency", "bibw", "mbw_mr"} {
 			checkTable(t, run(t, 2, p+" -m 65536:262144 -i 2 -x 1 -c --alloc"), "#", -1, true)
@@ -121,7 +135,7 @@ func checkTable(t *testing.T, out, header string, columns int, validation bool) 
 	if strings.Contains(header, "[ tokens") {
 		count = "{2} +[0-9]+"
 	}
-	line := regexp.MustCompile(`^[0-9]+( +[0-9]+\.[0-9]+)` + count + verdict + "$")
+	line := regexp.MustCompile(`^[0-9]+( +-?[0-9]+\.[0-9]+)` + count + verdict + "$")
 	sizes := 0
 	for text := range strings.Lines(out) {
 		text = strings.TrimSuffix(text, "\n")
@@ -233,6 +247,10 @@ func checkRefused(t *testing.T, bin string) {
 		{3, "latency_mt", "needs exactly 2 ranks"},
 		{2, "latency_mt -t 0", "0 is below the least that makes sense"},
 		{2, "overlap -W 3", "unknown shorthand flag: 'W'"},
+		{2, "halo -m 0:20", "a rank computes for at least 1 us"},
+		{1, "first", "needs at least 2 ranks, this job has 1"},
+		{2, "late --time -1", "-1 s is not between 0 and 3600 s"},
+		{2, "latency --waitsome", "unknown flag: --waitsome"},
 	} {
 		stdout, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
 		if err == nil || stdout != "" || strings.Count(stderr, c.want) != 1 ||

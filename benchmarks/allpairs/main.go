@@ -1,14 +1,17 @@
 // Allpairs measures how many messages a second a job moves when every rank sends to random others.
 //
-//	gorun -n N ./benchmarks/allpairs [-m MIN:MAX] [-i N] [-x N] [-W N] [-c] [--alloc] [--json] [--plot FILE]
+//	gorun -n N ./benchmarks/allpairs [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [-W N]
+//	                                 [--waitsome] [-c] [--alloc] [--json] [--plot FILE]
 //
 // Every rank sends -i messages (10000; above 8 KiB 1000) of the size (8 bytes unless -m says otherwise) to other
-// ranks that a generator of its own draws, with W (64) sends in flight and W receives posted that take any source and
-// any tag; it starts a new one whenever the oldest is complete, and waits for the first of the two oldest to complete,
-// so that receives go on while sends wait. Before, the ranks send each other how many messages each will get.
-// Rank 0 reads the clock when all ranks are ready and when all have got everything, and prints what all ranks together
-// have sent in that time: messages per second and 10^6 bytes per second. -x messages of each rank go before without
-// being measured. With -c every message is checked against its sender when it is complete, while the clock runs.
+// ranks that a generator of its own draws, with W (64) sends in flight and W receives posted that take any source
+// and any tag; it starts a new one whenever the oldest is complete, and waits for the first of the two oldest to
+// complete, so that receives go on while sends wait. With --waitsome it completes with WaitSome whatever is complete
+// of all requests of both windows, and starts a new one in the place of each. Before, the ranks send each other how
+// many messages each will get. Rank 0 reads the clock when all ranks are ready and when all have got everything, and
+// prints what all ranks together have sent in that time: messages per second and 10^6 bytes per second. -x messages
+// of each rank go before without being measured. With -c every message is checked against its sender when it is
+// complete, while the clock runs.
 //
 // With more ranks than CPUs this shows what traffic between many ranks costs; the first messages between two ranks
 // are among those of -x.
@@ -29,7 +32,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "allpairs", Title: "OSU MPI All-Pairs Random Traffic Test", MinRanks: 2, Takes: "mixWMca",
+	Name: "allpairs", Title: "OSU MPI All-Pairs Random Traffic Test", MinRanks: 2, Takes: "mixXTWsMca",
 	About:    "Measures the messages per second of a job in which every rank sends to random others.",
 	Defaults: defaults(),
 	Buffers:  func(o harness.Options) int64 { return int64(o.Window) + 1 },
@@ -78,18 +81,22 @@ func columns(o harness.Options) []harness.Column {
 func (t *traffic) measure(size int64) (values []any, wrong int64, err error) {
 	rounds := t.opts.Rounds(size)
 	runtime.GC()
-	t.wrong = 0
-	if _, err := t.flow(int(size), rounds.Warmup); err != nil {
+	n, err := t.pace.Settle(rounds, func(n int) error {
+		_, err := t.flow(int(size), n)
+		return err
+	})
+	if err != nil {
 		return nil, 0, err
 	}
-	took, err := t.flow(int(size), rounds.Iterations)
+	t.wrong = 0
+	took, err := t.flow(int(size), n)
 	if err != nil {
 		return nil, 0, err
 	}
 	if wrong, err = t.sum(t.wrong); err != nil {
 		return nil, 0, err
 	}
-	messages := float64(t.ranks * rounds.Iterations)
+	messages := float64(t.ranks * n)
 	ns := float64(took)
 	values = []any{messages * 1e9 / ns, messages * float64(size) * 1e3 / ns}
 	if t.opts.Validate {

@@ -17,8 +17,10 @@ type traffic struct {
 	world       *mpi.Comm
 	rank, ranks int
 	opts        harness.Options
+	pace        *bench.Pace
 	memory      []byte
 	out         []byte
+	all         []*mpi.Request // those of receives and then those of sends
 	sends       fifo
 	receives    fifo
 	random      xorshift
@@ -35,9 +37,10 @@ type fifo struct {
 }
 
 func newTraffic(j *bench.Job) (*traffic, error) {
-	t := &traffic{world: j.World, rank: j.Rank, ranks: j.Ranks, opts: j.Options}
+	t := &traffic{world: j.World, rank: j.Rank, ranks: j.Ranks, opts: j.Options, pace: bench.NewPace(j)}
 	w := j.Options.Window
-	t.sends.requests, t.receives.requests = make([]*mpi.Request, w), make([]*mpi.Request, w)
+	t.all = make([]*mpi.Request, 2*w)
+	t.receives.requests, t.sends.requests = t.all[:w:w], t.all[w:]
 	t.receives.buffers = make([][]byte, w)
 	var err error
 	t.memory, err = j.Memory(int(j.Options.MaxSize) * (w + 1))
@@ -113,6 +116,9 @@ func (t *traffic) pass(toReceive, toSend int) error {
 	t.random = seed(t.rank)
 	t.receives.begin(toReceive)
 	t.sends.begin(toSend)
+	if t.opts.WaitSome {
+		return t.passSome()
+	}
 	oldest := make([]*mpi.Request, 2)
 	for {
 		if err := t.refill(); err != nil {
@@ -126,6 +132,41 @@ func (t *traffic) pass(toReceive, toSend int) error {
 			return err
 		}
 	}
+}
+
+// passSome starts a window of both, and a new request in the place of each that is complete.
+func (t *traffic) passSome() error {
+	if err := t.refill(); err != nil {
+		return err
+	}
+	for {
+		done, statuses, err := mpi.WaitSome(t.all...)
+		if err != nil || len(done) == 0 {
+			return err
+		}
+		for i, slot := range done {
+			if err := t.replace(slot, statuses[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// replace starts the next request in the place of one that is complete, if there is one to start.
+func (t *traffic) replace(slot int, st mpi.Status) (err error) {
+	t.all[slot] = nil
+	f, start, i := &t.receives, t.receive, slot
+	if w := len(f.requests); slot >= w {
+		f, start, i = &t.sends, t.send, slot-w
+	} else {
+		t.check(slot, st)
+	}
+	f.finished++
+	if f.started < f.total {
+		f.requests[i], err = start(i)
+		f.started++
+	}
+	return err
 }
 
 // finishOne completes the oldest receive or the oldest send, the first of the two that can be.
@@ -151,28 +192,42 @@ func (t *traffic) finished(which int, st mpi.Status) {
 		return
 	}
 	f := &t.receives
-	if t.opts.Validate && !harness.Check(f.buffers[f.finished%len(f.buffers)], 0, st.Source) {
+	t.check(f.finished%len(f.buffers), st)
+	f.finished++
+}
+
+// check compares what a receive has got, with -c.
+func (t *traffic) check(slot int, st mpi.Status) {
+	if t.opts.Validate && !harness.Check(t.receives.buffers[slot], 0, st.Source) {
 		t.wrong++
 	}
-	f.finished++
+}
+
+func (t *traffic) receive(slot int) (*mpi.Request, error) {
+	return mpi.Irecv(t.world, t.receives.buffers[slot], mpi.AnySource, mpi.AnyTag)
+}
+
+func (t *traffic) send(int) (*mpi.Request, error) {
+	return mpi.Isend(t.world, t.out, t.random.target(t.rank, t.ranks), dataTag)
 }
 
 // refill starts all that there is room for, receives first.
 func (t *traffic) refill() error {
 	for f := &t.receives; f.hasRoom(); f.started++ {
 		i := f.started % len(f.requests)
-		r, err := mpi.Irecv(t.world, f.buffers[i], mpi.AnySource, mpi.AnyTag)
+		r, err := t.receive(i)
 		if err != nil {
 			return err
 		}
 		f.requests[i] = r
 	}
 	for f := &t.sends; f.hasRoom(); f.started++ {
-		r, err := mpi.Isend(t.world, t.out, t.random.target(t.rank, t.ranks), dataTag)
+		i := f.started % len(f.requests)
+		r, err := t.send(i)
 		if err != nil {
 			return err
 		}
-		f.requests[f.started%len(f.requests)] = r
+		f.requests[i] = r
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 // Bibw measures how many bytes a second two ranks can send to each other at the same time, for each size.
 //
-//	gorun -n 2 ./benchmarks/bibw [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f] [--alloc]
-//	                             [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/bibw [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [-W N]
+//	                             [-b single|multiple] [-c] [-f] [--alloc] [--json] [--plot FILE]
 //
 // Each rank posts a window of Irecv, starts a window of Isend, and waits for the sends and then the receives; that is
 // one iteration. There is no answer: a rank begins the next window when its own is complete. Rank 0 reads the clock
@@ -24,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "bibw", Title: "OSU MPI Bi-Directional Bandwidth Test", Ranks: 2, Takes: "mixWbMcfa",
+	Name: "bibw", Title: "OSU MPI Bi-Directional Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfa",
 	About:    "Measures the bandwidth between two ranks that send to each other at the same time.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(2),

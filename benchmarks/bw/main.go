@@ -1,7 +1,7 @@
 // Bw measures how many bytes a second one rank can send to another, for each size.
 //
-//	gorun -n 2 ./benchmarks/bw [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f] [--alloc]
-//	                           [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/bw [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [-W N]
+//	                           [-b single|multiple] [-c] [-f] [--alloc] [--json] [--plot FILE]
 //
 // Rank 0 starts a window of Isend and waits for all of them; rank 1 has posted as many Irecv, waits for all, and
 // answers the whole window with four bytes. One iteration is one window and its answer. Rank 0 reads the clock
@@ -24,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixWbMcfa",
+	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfa",
 	About:    "Measures the bandwidth from one rank to another, with a window of messages in flight.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

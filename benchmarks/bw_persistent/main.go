@@ -1,7 +1,8 @@
 // Bw_persistent measures how many bytes a second one rank can send to another by requests that are made once.
 //
-//	gorun -n 2 ./benchmarks/bw_persistent [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f] [--alloc]
-//	                                      [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/bw_persistent [-m MIN:MAX] [-i N | --time SECONDS] [-x N]
+//	                                      [--warm-time SECONDS] [-W N] [-b single|multiple] [-c] [-f]
+//	                                      [--alloc] [--json] [--plot FILE]
 //
 // The windows of benchmarks/bw with persistent requests: for each size SendInit on rank 0 and RecvInit on rank 1 make
 // the requests of a window before the clock runs; each window is then StartAll, WaitAll and the answer. All else
@@ -22,7 +23,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "bw_persistent", Title: "OSU MPI Bandwidth Persistent Test", Ranks: 2, Takes: "mixWbMcfa",
+	Name: "bw_persistent", Title: "OSU MPI Bandwidth Persistent Test", Ranks: 2, Takes: "mixXTWbMcfa",
 	About:    "Measures the bandwidth from one rank to another, by requests that are made once.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

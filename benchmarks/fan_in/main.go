@@ -1,7 +1,7 @@
 // Fan_in measures how many bytes and messages a second one rank can receive from all others at once, for each size.
 //
-//	gorun -n N ./benchmarks/fan_in [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f] [--alloc]
-//	                               [--json] [--plot FILE]
+//	gorun -n N ./benchmarks/fan_in [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS]
+//	                               [-W N] [-b single|multiple] [-c] [-f] [--alloc] [--json] [--plot FILE]
 //
 // Every rank but 0 starts a window of Isend to rank 0, waits for all, and for an answer of four bytes. Rank 0 posts
 // the receives of all windows with AnySource, waits for all of them, and answers every sender: that is one iteration.
@@ -24,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "fan_in", Title: "OSU MPI Bandwidth Congestion In Test", MinRanks: 2, Takes: "mixWbMcfa",
+	Name: "fan_in", Title: "OSU MPI Bandwidth Congestion In Test", MinRanks: 2, Takes: "mixXTWbMcfa",
 	About:    "Measures the bandwidth and the message rate from all ranks to rank 0.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

@@ -1,7 +1,7 @@
 // Fan_out measures how many bytes and messages a second one rank can send to all others, for each size.
 //
-//	gorun -n N ./benchmarks/fan_out [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f] [--alloc]
-//	                                [--json] [--plot FILE]
+//	gorun -n N ./benchmarks/fan_out [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS]
+//	                                [-W N] [-b single|multiple] [-c] [-f] [--alloc] [--json] [--plot FILE]
 //
 // Rank 0 starts a window of Isend to each of the other ranks in turn, waits for all of them, and for the answer of
 // every receiver; that is one iteration. A receiver has posted a window of Irecv, waits for all, and answers with four
@@ -22,7 +22,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "fan_out", Title: "OSU MPI Bandwidth Congestion Out Test", MinRanks: 2, Takes: "mixWbMcfa",
+	Name: "fan_out", Title: "OSU MPI Bandwidth Congestion Out Test", MinRanks: 2, Takes: "mixXTWbMcfa",
 	About:    "Measures the bandwidth and the message rate from rank 0 to all ranks.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files; read them before committing")
@@ -157,7 +158,7 @@ func TestSilentRank(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	p := latency()
-	p.Takes = "mixWptbMcfa"
+	p.Takes = "mixXTWptbMrscfa"
 	def := p.Defaults
 	with := func(change func(*Options)) Options { o := def; change(&o); return o }
 	tests := []struct {
@@ -172,8 +173,14 @@ func TestParse(t *testing.T) {
 		{"-m :8", with(func(o *Options) { o.MaxSize = 8 })},
 		{"-m 0:0", with(func(o *Options) { o.MinSize, o.MaxSize = 0, 0 })},
 		{"--message-size=8:64", with(func(o *Options) { o.MinSize, o.MaxSize = 8, 64 })},
-		{"-i 7 -x 0", with(func(o *Options) { o.Small, o.Large = Rounds{7, 0}, Rounds{7, 0} })},
-		{"-x 3", with(func(o *Options) { o.Small.Warmup, o.Large.Warmup = 3, 3 })},
+		{"-i 7 -x 0", with(func(o *Options) { o.Small, o.Large, o.WarmTime = Rounds{7, 0}, Rounds{7, 0}, 0 })},
+		{"-x 3", with(func(o *Options) { o.Small.Warmup, o.Large.Warmup, o.WarmTime = 3, 3, 0 })},
+		{"--warm-time 0.7 -x 3", with(func(o *Options) { o.Small.Warmup, o.Large.Warmup = 3, 3 })},
+		{"--warm-time 0", with(func(o *Options) { o.WarmTime = 0 })},
+		{"-i 7 --time 0.25", with(func(o *Options) {
+			o.Small.Iterations, o.Large.Iterations, o.Time = 7, 7, 250*time.Millisecond
+		})},
+		{"--run-ahead --waitsome", with(func(o *Options) { o.RunAhead, o.WaitSome = true, true })},
 		{"-W 1 -b multiple", with(func(o *Options) { o.Window, o.Multiple = 1, true })},
 		{"-b multiple -b single", def},
 		{"-c -f --alloc", with(func(o *Options) { o.Validate, o.Full, o.Alloc = true, true, true })},
@@ -194,9 +201,20 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A number of iterations that is given takes the place of a time that is the program's own.
+func TestIterationsInsteadOfADefaultTime(t *testing.T) {
+	p := latency()
+	p.Takes, p.Defaults.Time = "miT", time.Second
+	for args, want := range map[string]time.Duration{"": time.Second, "-i 3": 0, "-i 3 --time 2": 2 * time.Second} {
+		if o, err := p.Parse(strings.Fields(args)); err != nil || o.Time != want {
+			t.Errorf("%q: %v, %v; want %v", args, o.Time, err, want)
+		}
+	}
+}
+
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	p := latency()
-	p.Takes = "mixWptbM"
+	p.Takes = "mixXTWptbM"
 	tests := []struct{ args, want string }{
 		{"-m x", `"x" is not a whole number`},
 		{"-m 1K", `"1K" is not a whole number`},
@@ -210,6 +228,10 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{"-i 3000000000", "above the greatest"},
 		{"-x -1", "-1 is below"},
 		{"-W 0", "0 is below"},
+		{"--time x", `"x" is not a number of seconds`},
+		{"--time NaN", `"NaN" is not a number of seconds`},
+		{"--time -1", "-1 s is not between 0 and 3600 s"},
+		{"--warm-time 1e30", "1e+30 s is not between 0 and 3600 s"},
 		{"-b both", `wanted single or multiple, got "both"`},
 		{"-t 0", "0 is below the least that makes sense, 1"},
 		{"-t 2:", `"" is not a whole number`},
@@ -277,7 +299,7 @@ func TestStartSpeaksOnce(t *testing.T) {
 
 func TestHelpGolden(t *testing.T) {
 	p := latency()
-	p.Takes = "mixWptbMcfa"
+	p.Takes = "mixXTWptbMrscfa"
 	golden(t, "help.txt", []byte(p.help()))
 }
 

@@ -2,8 +2,10 @@ package harness
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // OSU 7.4's defaults. Messages above largeMessage get the second number of rounds.
@@ -14,6 +16,10 @@ const (
 	defaultMaxSize   = 4 << 20
 	DefaultWindow    = 64
 	DefaultMemoryMax = 512 << 20
+	// DefaultWarmTime is what a virtual processor and the library need to settle.
+	DefaultWarmTime = 700 * time.Millisecond
+
+	maxSeconds = 3600 // of one figure, and of the warm-up
 )
 
 // Rounds is how often something is measured, and how often it is done before without being measured.
@@ -21,19 +27,23 @@ type Rounds struct{ Iterations, Warmup int }
 
 // Options is the command line, over the program's defaults.
 type Options struct {
-	MinSize, MaxSize int64  // -m: the range of the first column, both ends included
-	Small, Large     Rounds // -i and -x set both; Large holds for sizes above largeMessage
-	Window           int    // -W: messages in flight
-	Pairs            int    // -p: pairs of ranks at work; 0: as many as there are
-	Senders          int    // -t: goroutines of rank 0
-	Receivers        int    // -t: goroutines of rank 1
-	Validate         bool   // -c: fill before, compare after every message
-	Full             bool   // -f: time every iteration, print extremes and percentiles
-	Multiple         bool   // -b multiple: each message of a window has a buffer of its own
-	Alloc            bool   // --alloc: buffers from mpi.Alloc instead of make
-	MemoryMax        int64  // -M: what the buffers of one rank may take together
-	JSON             bool   // --json: an object a line instead of the table
-	Plot             string // --plot: the file of a picture; "": none
+	MinSize, MaxSize int64         // -m: the range of the first column, both ends included
+	Small, Large     Rounds        // -i and -x set both; Large holds for sizes above largeMessage
+	WarmTime         time.Duration // --warm-time: before the first figure of the program; 0 where -x alone is given
+	Time             time.Duration // --time: each figure is measured for so long; 0: for so many iterations
+	Window           int           // -W: messages in flight
+	Pairs            int           // -p: pairs of ranks at work; 0: as many as there are
+	Senders          int           // -t: goroutines of rank 0
+	Receivers        int           // -t: goroutines of rank 1
+	Validate         bool          // -c: fill before, compare after every message
+	Full             bool          // -f: time every iteration, print extremes and percentiles
+	Multiple         bool          // -b multiple: each message of a window has a buffer of its own
+	Alloc            bool          // --alloc: buffers from mpi.Alloc instead of make
+	RunAhead         bool          // --run-ahead: windows are not answered
+	WaitSome         bool          // --waitsome: WaitSome over all requests instead of the oldest one by one
+	MemoryMax        int64         // -M: what the buffers of one rank may take together
+	JSON             bool          // --json: an object a line instead of the table
+	Plot             string        // --plot: the file of a picture; "": none
 }
 
 // LatencyDefaults are OSU's for the latency programs.
@@ -41,7 +51,7 @@ func LatencyDefaults() Options {
 	return Options{
 		MinSize: defaultMinSize, MaxSize: defaultMaxSize,
 		Small: Rounds{10000, 100}, Large: Rounds{1000, 10},
-		Window: DefaultWindow, MemoryMax: DefaultMemoryMax, Senders: 1, Receivers: 2,
+		WarmTime: DefaultWarmTime, Window: DefaultWindow, MemoryMax: DefaultMemoryMax, Senders: 1, Receivers: 2,
 	}
 }
 
@@ -160,4 +170,16 @@ func parseCount(arg string, low int64) (int64, error) {
 		return 0, fmt.Errorf("%d is below the least that makes sense, %d", n, low)
 	}
 	return n, nil
+}
+
+// parseSeconds reads a time in seconds, such as 0.7.
+func parseSeconds(arg string) (time.Duration, error) {
+	s, err := strconv.ParseFloat(arg, 64)
+	switch {
+	case err != nil || math.IsNaN(s):
+		return 0, fmt.Errorf("%q is not a number of seconds", arg)
+	case s < 0 || s > maxSeconds:
+		return 0, fmt.Errorf("%v s is not between 0 and %d s", s, maxSeconds)
+	}
+	return time.Duration(s * float64(time.Second)), nil
 }

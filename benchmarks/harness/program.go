@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -20,7 +21,9 @@ type Program struct {
 	About    string // one or two sentences for -h
 	Ranks    int    // exactly so many ranks; 0: any number that is at least MinRanks
 	MinRanks int    // 0: one
-	Takes    string // the options it takes, by their letters; 'a' stands for --alloc. --json goes without saying
+	// Takes has the options it takes, by their letters. 'a' stands for --alloc, 'T' for --time, 'X' for --warm-time,
+	// 'r' for --run-ahead, 's' for --waitsome. --json goes without saying.
+	Takes    string
 	Counts   string // what -i counts, for -h; "iterations measured" when empty
 	Range    string // what -m ranges over, for -h; "message sizes in bytes" when empty
 	Defaults Options
@@ -71,12 +74,23 @@ func (p Program) Parse(args []string) (Options, error) {
 	case fs.NArg() > 0:
 		err = fmt.Errorf("%q is not an option", fs.Arg(0))
 	default:
+		o.settleTimes(fs.Changed)
 		err = p.checkMemory(o)
 	}
 	if err != nil {
 		return o, fmt.Errorf("%s: %w (%s -h lists the options)", p.Name, err, p.Name)
 	}
 	return o, nil
+}
+
+// settleTimes lets a number of iterations that was given take the place of a time that was not.
+func (o *Options) settleTimes(given func(option string) bool) {
+	if given("warmup") && !given("warm-time") {
+		o.WarmTime = 0
+	}
+	if given("iterations") && !given("time") {
+		o.Time = 0
+	}
 }
 
 func (p Program) checkRanks(size int) error {
@@ -111,9 +125,13 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 		ranges = "message sizes in bytes"
 	}
 	add := func(name, letter, kind, usage string, set func(string) error) {
-		if strings.Contains(p.Takes, letter) {
-			fs.VarP(setter{kind, set}, name, letter, usage)
+		if !strings.Contains(p.Takes, letter) {
+			return
 		}
+		if strings.Contains("TX", letter) { // names alone
+			letter = ""
+		}
+		fs.VarP(setter{kind, set}, name, letter, usage)
 	}
 	add("message-size", "m", "[MIN:]MAX", ranges+fmt.Sprintf(" (default %d:%d)", o.MinSize, o.MaxSize),
 		func(s string) error { return parseRange(s, o) })
@@ -125,6 +143,10 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 		count(1, func(n int) { o.Small.Iterations, o.Large.Iterations = n, n }))
 	add("warmup", "x", "N", "iterations before these (default "+both(o.Small.Warmup, o.Large.Warmup)+")",
 		count(0, func(n int) { o.Small.Warmup, o.Large.Warmup = n, n }))
+	add("warm-time", "X", "SECONDS", fmt.Sprintf("time to warm up before the first figure (default %v; 0 with -x)",
+		o.WarmTime.Seconds()), seconds(&o.WarmTime))
+	add("time", "T", "SECONDS", "time that each figure is measured for, instead of a number of iterations"+
+		defaultTime(o.Time), seconds(&o.Time))
 	add("window-size", "W", "N", fmt.Sprintf("messages in flight (default %d)", o.Window),
 		count(1, func(n int) { o.Window = n }))
 	add("num-pairs", "p", "N", "pairs of ranks at work (default half of the ranks)",
@@ -141,8 +163,17 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	if strings.Contains(p.Takes, "f") {
 		fs.BoolVarP(&o.Full, "full", "f", false, "time every iteration; print minimum, maximum, P50, P90 and P99 too")
 	}
-	if strings.Contains(p.Takes, "a") {
-		fs.BoolVar(&o.Alloc, "alloc", false, "buffers from mpi.Alloc instead of make")
+	for _, b := range []struct {
+		letter, name, usage string
+		set                 *bool
+	}{
+		{"a", "alloc", "buffers from mpi.Alloc instead of make", &o.Alloc},
+		{"r", "run-ahead", "no answer after each window: the sender runs ahead of the receiver", &o.RunAhead},
+		{"s", "waitsome", "WaitSome over all requests, instead of the oldest one by one", &o.WaitSome},
+	} {
+		if strings.Contains(p.Takes, b.letter) {
+			fs.BoolVar(b.set, b.name, false, b.usage)
+		}
 	}
 	fs.BoolVar(&o.JSON, "json", false, "print an object a line, with the facts of the machine, instead of the table")
 	if p.Draw != nil {
@@ -160,6 +191,17 @@ func both(small, large int) string {
 		return fmt.Sprint(small)
 	}
 	return fmt.Sprintf("%d, above %d bytes %d", small, largeMessage, large)
+}
+
+func seconds(d *time.Duration) func(string) error {
+	return func(s string) (err error) { *d, err = parseSeconds(s); return err }
+}
+
+func defaultTime(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (default %v)", d.Seconds())
 }
 
 func parseBuffers(s string, o *Options) error {

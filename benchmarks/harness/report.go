@@ -26,6 +26,7 @@ type Result struct {
 	Size      int64
 	PerRound  int64   // bytes moved in an iteration, or one-way trips for a latency
 	Messages  int64   // moved in an iteration; for Rates
+	Rounds    int     // iterations that were measured
 	Iteration float64 // nanoseconds
 	Each      []int64
 	Errors    int64 // messages with wrong contents

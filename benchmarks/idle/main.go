@@ -13,7 +13,6 @@
 package main
 
 import (
-	"syscall"
 	"time"
 
 	"github.com/gorun-mpi/mpi"
@@ -77,7 +76,7 @@ func lead(j *bench.Job) ([]any, error) {
 // follow is a rank that waits.
 func follow(j *bench.Job) error {
 	var word [1]byte
-	before, err := processorTime()
+	before, err := bench.ProcessorTime()
 	if err != nil {
 		return err
 	}
@@ -86,18 +85,9 @@ func follow(j *bench.Job) error {
 		return err
 	}
 	waited := time.Since(start)
-	after, err := processorTime()
+	after, err := bench.ProcessorTime()
 	if err != nil {
 		return err
 	}
 	return mpi.SendValue(j.World, report{float64(after-before) / float64(waited), harness.PeakKiB()}, 0, reportTag)
-}
-
-// processorTime is what this process has used, user and system.
-func processorTime() (time.Duration, error) {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, err
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }

@@ -1,6 +1,7 @@
 // Latency measures how long a message takes from one rank to another, for each size.
 //
-//	gorun -n 2 ./benchmarks/latency [-m MIN:MAX] [-i N] [-x N] [-c] [-f] [--alloc] [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/latency [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS] [-c]
+//	                                [-f] [--alloc] [--json] [--plot FILE]
 //
 // Two ranks play ping-pong with Send and Recv. Rank 0 reads the clock before the first of the measured round trips
 // and after the last one, so that the clock costs nothing per message; half of the mean round trip is printed. The
@@ -22,7 +23,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "latency", Title: "OSU MPI Latency Test", Ranks: 2, Takes: "mixMcfa",
+	Name: "latency", Title: "OSU MPI Latency Test", Ranks: 2, Takes: "mixXTMcfa",
 	About:    "Measures the time of a message from one rank to another: half of a round trip.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },

@@ -1,7 +1,7 @@
 // Latency_mt measures how long a message takes while many goroutines of two ranks exchange messages at once.
 //
-//	gorun -n 2 ./benchmarks/latency_mt [-t SEND[:RECV]] [-m MIN:MAX] [-i N] [-x N] [-c] [-f] [--alloc]
-//	                                   [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/latency_mt [-t SEND[:RECV]] [-m MIN:MAX] [-i N | --time SECONDS] [-x N]
+//	                                   [--warm-time SECONDS] [-c] [-f] [--alloc] [--json] [--plot FILE]
 //
 // SEND goroutines of rank 0 and RECV goroutines of rank 1 (1:2; one number stands for both) play the ping-pong of
 // benchmarks/latency on one communicator. With as many on both sides each pair of goroutines has a tag of its own.
@@ -32,7 +32,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "latency_mt", Title: "OSU MPI Multi-threaded Latency Test", Ranks: 2, Takes: "mixtMcfa",
+	Name: "latency_mt", Title: "OSU MPI Multi-threaded Latency Test", Ranks: 2, Takes: "mixXTtMcfa",
 	About:    "Measures the time of a message while many goroutines of two ranks play ping-pong at once.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(o harness.Options) int64 { return 2 * int64(max(o.Senders, o.Receivers)) },
@@ -57,6 +57,7 @@ func run(j *bench.Job) error {
 // side is the goroutines of one rank.
 type side struct {
 	job     *bench.Job
+	pace    *bench.Pace
 	workers []*worker
 }
 
@@ -72,7 +73,7 @@ type worker struct {
 }
 
 func newSide(j *bench.Job) (*side, error) {
-	s := &side{job: j}
+	s := &side{job: j, pace: bench.NewPace(j)}
 	count := j.Options.Senders
 	if j.Rank == 1 {
 		count = j.Options.Receivers
@@ -106,21 +107,25 @@ func (w *worker) share(each int) int {
 // measure plays all rounds of one size; the result is rank 0's.
 func (s *side) measure(size int64) (harness.Result, error) {
 	result := harness.Result{Size: size, PerRound: 2}
-	rounds := s.job.Options.Rounds(size)
 	for _, w := range s.workers {
 		if err := w.Resize(size); err != nil {
 			return result, err
 		}
-		w.prepare(rounds)
 	}
 	runtime.GC() // no collection of the previous size's leftovers while the clocks run
-	if err := s.together(func(w *worker) { w.err = w.Play(w.share(rounds.Warmup)) }); err != nil {
+	n, err := s.pace.Settle(s.job.Options.Rounds(size), func(n int) error {
+		return s.together(func(w *worker) { w.err = w.Play(w.share(n)) })
+	})
+	if err != nil {
 		return result, err
 	}
-	if err := s.together(func(w *worker) { w.play(w.share(rounds.Iterations)) }); err != nil {
+	for _, w := range s.workers {
+		w.prepare(n)
+	}
+	if err := s.together(func(w *worker) { w.play(w.share(n)) }); err != nil {
 		return result, err
 	}
-	return s.sum(result, rounds)
+	return s.sum(result, n)
 }
 
 // together lets all workers of both ranks begin at the same time, and waits for those of this rank.
@@ -145,10 +150,10 @@ func (s *side) together(work func(*worker)) error {
 	return err
 }
 
-func (w *worker) prepare(rounds harness.Rounds) {
+func (w *worker) prepare(rounds int) {
 	w.each, w.wrong, w.took = w.each[:0], 0, 0
-	if w.opts.PerIteration() && cap(w.each) < w.share(rounds.Iterations) {
-		w.each = make([]int64, 0, w.share(rounds.Iterations))
+	if w.opts.PerIteration() && cap(w.each) < w.share(rounds) {
+		w.each = make([]int64, 0, w.share(rounds))
 	}
 }
 
@@ -184,14 +189,14 @@ func (w *worker) playEach(n int) {
 }
 
 // sum makes the workers' results the rank's, and adds to rank 0's what rank 1 found wrong.
-func (s *side) sum(result harness.Result, rounds harness.Rounds) (harness.Result, error) {
+func (s *side) sum(result harness.Result, rounds int) (harness.Result, error) {
 	var took time.Duration
 	for _, w := range s.workers {
 		took += w.took
 		result.Errors += w.wrong
 		result.Each = append(result.Each, w.each...)
 	}
-	result.Iteration = float64(took) / float64(len(s.workers)*rounds.Iterations)
+	result.Iteration = float64(took) / float64(len(s.workers)*rounds)
 	if s.job.Rank == 1 {
 		return result, mpi.SendValue(s.job.World, result.Errors, 0, wrongTag)
 	}

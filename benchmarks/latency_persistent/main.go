@@ -1,6 +1,8 @@
 // Latency_persistent measures how long a message takes from one rank to another when its request is made once.
 //
-//	gorun -n 2 ./benchmarks/latency_persistent [-m MIN:MAX] [-i N] [-x N] [-c] [-f] [--alloc] [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/latency_persistent [-m MIN:MAX] [-i N | --time SECONDS] [-x N]
+//	                                           [--warm-time SECONDS] [-c] [-f] [--alloc] [--json]
+//	                                           [--plot FILE]
 //
 // The ping-pong of benchmarks/latency with persistent requests: for each size SendInit and RecvInit make the two
 // requests of a rank before the clock runs; each message is then Start and Wait of one of them. All else (clock,
@@ -21,7 +23,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "latency_persistent", Title: "OSU MPI Latency Persistent Test", Ranks: 2, Takes: "mixMcfa",
+	Name: "latency_persistent", Title: "OSU MPI Latency Persistent Test", Ranks: 2, Takes: "mixXTMcfa",
 	About:    "Measures the time of a message from one rank to another, by requests that are made once.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },

@@ -1,6 +1,7 @@
 // Match measures what it costs to match a message when many others wait.
 //
-//	gorun -n 2 ./benchmarks/match [-m MIN:MAX] [-i N] [-x N] [-W N] [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/match [-m MIN:MAX] [-i N] [-x N] [--warm-time SECONDS] [--time SECONDS] [-W N] [--json]
+//	                              [--plot FILE]
 //
 // The first column is the number of others, from MIN to MAX (1:1000000) by powers of ten. The other columns are
 // microseconds for one message of 8 bytes, for four kinds of receive, posted and unexpected:
@@ -26,8 +27,8 @@
 // A million messages are more than a rank lets wait by default: GORUN_UNEXPECTED_MAX is set to 4GiB unless it is set
 // already. With a smaller limit the longer queues cannot be built, and the program waits for ever.
 //
-// Each cell is the median of the batches: -i of them (200) after -x (10), fewer where they take more than a second
-// together.
+// Each cell is the median of the batches: -i of them (200) after -x (10), fewer where they take more than a second, or
+// --time, together.
 //
 // Owns: the queues and the batches.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
@@ -37,6 +38,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
@@ -45,11 +47,11 @@ import (
 )
 
 var program = harness.Program{
-	Name: "match", Title: "OSU MPI Match Test", Ranks: 2, Takes: "mixW",
+	Name: "match", Title: "OSU MPI Match Test", Ranks: 2, Takes: "mixXTW",
 	About: "Measures the cost of matching a message against the length of the queue it is matched in.",
 	Range: "queue lengths, by powers of ten",
 	Defaults: harness.Options{
-		MinSize: 1, MaxSize: 1_000_000, Window: harness.DefaultWindow,
+		MinSize: 1, MaxSize: 1_000_000, Window: harness.DefaultWindow, WarmTime: harness.DefaultWarmTime,
 		Small: harness.Rounds{Iterations: 200, Warmup: 10}, Large: harness.Rounds{Iterations: 200, Warmup: 10},
 	},
 	Draw: picture.Draw,
@@ -81,8 +83,9 @@ func run(j *bench.Job) error {
 	}
 	table := program.Table(j.Output, "MPI_CHAR", "Queue", columns()...)
 	table.Note("%s=%s", limitName, os.Getenv(limitName))
+	warm := j.Options.WarmTime
 	return table.Run(j.Options.Sizes(10), func(length int64) ([]any, error) {
-		return measureLine(j.World, j.Options, int(length))
+		return measureLine(j.World, j.Options, &warm, int(length))
 	})
 }
 
@@ -97,8 +100,8 @@ func columns() []harness.Column {
 }
 
 // measureLine measures all columns at one length. Rank 1 measures, rank 0 gets the numbers.
-func measureLine(world *mpi.Comm, opts harness.Options, length int) ([]any, error) {
-	q := newQueue(world, opts, length)
+func measureLine(world *mpi.Comm, opts harness.Options, warm *time.Duration, length int) ([]any, error) {
+	q := newQueue(world, opts, warm, length)
 	cells := make([]float64, 0, 2*len(kinds))
 	for _, measure := range []func(kind) (float64, error){q.posted, q.unexpected} {
 		for _, k := range kinds {

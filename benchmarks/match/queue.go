@@ -16,7 +16,7 @@ const (
 	waitTag    = 1000 // and above: the messages and receives in the way, each with a tag of its own
 
 	messageBytes = 8
-	cellTime     = time.Second // for the batches of one cell
+	cellTime     = time.Second // for the batches of one cell, unless --time says otherwise
 )
 
 // kind is a column: what the receives name. The sender of the messages in the way follows from it.
@@ -68,10 +68,11 @@ type queue struct {
 	batch    []*mpi.Request
 	batchBuf []byte
 	samples  []int64
+	warm     *time.Duration // the least warm-up of the next cell
 }
 
-func newQueue(world *mpi.Comm, opts harness.Options, length int) *queue {
-	q := &queue{world: world, rank: world.Rank(), opts: opts, length: length}
+func newQueue(world *mpi.Comm, opts harness.Options, warm *time.Duration, length int) *queue {
+	q := &queue{world: world, rank: world.Rank(), opts: opts, warm: warm, length: length}
 	q.waiting, q.waitBuf = make([]*mpi.Request, length), make([]byte, length*messageBytes)
 	q.batch, q.batchBuf = make([]*mpi.Request, opts.Window), make([]byte, opts.Window*messageBytes)
 	q.samples = make([]int64, 0, opts.Small.Iterations)
@@ -200,11 +201,17 @@ func (q *queue) receiveBatch(k kind) (time.Duration, error) {
 // for one message.
 func (q *queue) measure(batch func() (time.Duration, error)) (float64, error) {
 	runtime.GC() // no collection of the setting-up while the clock runs
-	for i, begin := 0, time.Now(); i < q.opts.Small.Warmup && time.Since(begin) < cellTime/4; i++ {
+	most := cellTime
+	if q.opts.Time > 0 {
+		most = q.opts.Time
+	}
+	for i, begin := 0, time.Now(); i < q.opts.Small.Warmup && time.Since(begin) < most/4 ||
+		time.Since(begin) < *q.warm; i++ {
 		if _, err := batch(); err != nil {
 			return 0, err
 		}
 	}
+	*q.warm = 0
 	q.samples = q.samples[:0]
 	for begin := time.Now(); len(q.samples) < q.opts.Small.Iterations; {
 		took, err := batch()
@@ -212,7 +219,7 @@ func (q *queue) measure(batch func() (time.Duration, error)) (float64, error) {
 			return 0, err
 		}
 		q.samples = append(q.samples, int64(took))
-		if time.Since(begin) > cellTime {
+		if time.Since(begin) > most {
 			break
 		}
 	}

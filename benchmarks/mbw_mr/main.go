@@ -1,7 +1,8 @@
 // Mbw_mr measures how many bytes and messages a second many pairs of ranks send at once, for each size.
 //
-//	gorun -n N ./benchmarks/mbw_mr [-p PAIRS] [-m MIN:MAX] [-i N] [-x N] [-W N] [-b single|multiple] [-c] [-f]
-//	                               [--alloc] [--json] [--plot FILE]
+//	gorun -n N ./benchmarks/mbw_mr [-p PAIRS] [-m MIN:MAX] [-i N | --time SECONDS] [-x N]
+//	                               [--warm-time SECONDS] [-W N] [-b single|multiple] [--run-ahead] [-c]
+//	                               [-f] [--alloc] [--json] [--plot FILE]
 //
 // Rank i sends the windows of benchmarks/bw to rank i + PAIRS, all pairs at the same time: they meet in a barrier
 // after the warm-up. Each sender reads the clock around its own windows. What all pairs sent, divided by the mean of
@@ -23,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "mbw_mr", Title: "OSU MPI Multiple Bandwidth / Message Rate Test", Takes: "mixWpbMcfa",
+	Name: "mbw_mr", Title: "OSU MPI Multiple Bandwidth / Message Rate Test", Takes: "mixXTWprbMcfa",
 	About:    "Measures the bandwidth and the message rate of many pairs of ranks at once.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

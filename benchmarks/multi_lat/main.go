@@ -1,6 +1,7 @@
 // Multi_lat measures how long a message takes while many pairs of ranks exchange messages at once, for each size.
 //
-//	gorun -n N ./benchmarks/multi_lat [-p PAIRS] [-m MIN:MAX] [-i N] [-x N] [-c] [-f] [--alloc] [--json] [--plot FILE]
+//	gorun -n N ./benchmarks/multi_lat [-p PAIRS] [-m MIN:MAX] [-i N | --time SECONDS] [-x N]
+//	                                  [--warm-time SECONDS] [-c] [-f] [--alloc] [--json] [--plot FILE]
 //
 // Rank i and rank i + PAIRS play the ping-pong of benchmarks/latency, all pairs at the same time: they meet in a
 // barrier after the warm-up. Each first rank of a pair reads the clock around its own round trips; half of the mean
@@ -21,7 +22,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "multi_lat", Title: "OSU MPI Multi Latency Test", Takes: "mixpMcfa",
+	Name: "multi_lat", Title: "OSU MPI Multi Latency Test", Takes: "mixXTpMcfa",
 	About:    "Measures the time of a message while many pairs of ranks play ping-pong at once.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },

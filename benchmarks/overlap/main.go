@@ -1,6 +1,7 @@
 // Overlap measures how much of a nonblocking transfer is hidden by the computation of the rank that started it.
 //
-//	gorun -n 2 ./benchmarks/overlap [-m MIN:MAX] [-i N] [-x N] [--alloc] [--json] [--plot FILE]
+//	gorun -n 2 ./benchmarks/overlap [-m MIN:MAX] [-i N | --time SECONDS] [-x N] [--warm-time SECONDS]
+//	                                [--alloc] [--json] [--plot FILE]
 //
 // Rank 1 is in the library: it blocks in Recv, or in Send for the second half of the columns. Rank 0 starts an Isend
 // (an Irecv), computes without any call of the library, and then waits. Columns, for Isend and for Irecv:
@@ -30,7 +31,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "overlap", Title: "OSU MPI Overlap Test", Ranks: 2, Takes: "mixMa",
+	Name: "overlap", Title: "OSU MPI Overlap Test", Ranks: 2, Takes: "mixXTMa",
 	About:    "Measures how much of a nonblocking transfer is hidden behind computation.",
 	Defaults: defaults(),
 	Buffers:  func(harness.Options) int64 { return 1 },
@@ -65,9 +66,9 @@ func run(j *bench.Job) error {
 			cols = append(cols, harness.Column{Head: call + " " + part})
 		}
 	}
-	table := program.Table(j.Output, "MPI_CHAR", "Size", cols...)
+	table, pace := program.Table(j.Output, "MPI_CHAR", "Size", cols...), bench.NewPace(j)
 	return table.Run(j.Options.Sizes(2), func(size int64) ([]any, error) {
-		t := &transfer{world: j.World, buf: memory[:size], rounds: j.Options.Rounds(size)}
+		t := &transfer{world: j.World, pace: pace, buf: memory[:size], rounds: j.Options.Rounds(size)}
 		var values []any
 		for _, sends := range []bool{true, false} {
 			t.sends = sends
@@ -84,6 +85,7 @@ func run(j *bench.Job) error {
 // transfer is what is measured: one size in one direction.
 type transfer struct {
 	world  *mpi.Comm
+	pace   *bench.Pace
 	buf    []byte
 	rounds harness.Rounds
 	sends  bool // rank 0 sends
@@ -94,19 +96,26 @@ func (t *transfer) measure(rank int) ([]any, error) {
 	if err := mpi.Barrier(t.world); err != nil {
 		return nil, err
 	}
-	if rank != 0 {
-		return nil, t.serve(t.rounds.Warmup + 2*t.rounds.Iterations)
-	}
-	if _, err := t.times(t.rounds.Warmup, 0); err != nil {
+	n, err := t.pace.Settle(t.rounds, func(n int) (err error) {
+		if rank == 0 {
+			_, err = t.times(n, 0)
+			return err
+		}
+		return t.serve(n)
+	})
+	if err != nil {
 		return nil, err
 	}
-	pure, err := t.times(t.rounds.Iterations, 0)
+	if rank != 0 {
+		return nil, t.serve(2 * n)
+	}
+	pure, err := t.times(n, 0)
 	if err != nil {
 		return nil, err
 	}
 	steps := stepsFor(max(2*pure, float64(computeLeast)))
-	alone := computing(steps, t.rounds.Iterations)
-	total, err := t.times(t.rounds.Iterations, steps)
+	alone := computing(steps, n)
+	total, err := t.times(n, steps)
 	if err != nil {
 		return nil, err
 	}

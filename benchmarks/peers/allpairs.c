@@ -38,8 +38,10 @@ typedef struct {
 enum { RECEIVES, SENDS };
 
 typedef struct {
-    int window;
+    int window, size, some;
     char *in, *out;
+    MPI_Request *all; /* those of receives and then those of sends */
+    int *done;        /* as many slots */
     fifo fifos[2];
     uint64_t x;
 } traffic;
@@ -49,16 +51,23 @@ static int has_room(const traffic *t, const fifo *f)
     return f->started < f->total && f->started - f->finished < t->window;
 }
 
-/* Starts all that there is room for, receives first. */
-static void refill(traffic *t, int size)
+/* Starts the next receive or send, in a slot of the window. */
+static void begin(traffic *t, int which, long slot)
 {
-    for (fifo *f = &t->fifos[RECEIVES]; has_room(t, f); f->started++) {
-        long i = f->started % t->window;
-        MPI_Irecv(t->in + i * size, size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &f->requests[i]);
-    }
-    for (fifo *f = &t->fifos[SENDS]; has_room(t, f); f->started++)
-        MPI_Isend(t->out, size, MPI_CHAR, next_target(&t->x), DATA, MPI_COMM_WORLD,
-                  &f->requests[f->started % t->window]);
+    MPI_Request *r = &t->fifos[which].requests[slot];
+    if (which == RECEIVES)
+        MPI_Irecv(t->in + slot * t->size, t->size, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, r);
+    else
+        MPI_Isend(t->out, t->size, MPI_CHAR, next_target(&t->x), DATA, MPI_COMM_WORLD, r);
+    t->fifos[which].started++;
+}
+
+/* Starts all that there is room for, receives first. */
+static void refill(traffic *t)
+{
+    for (int which = RECEIVES; which <= SENDS; which++)
+        while (has_room(t, &t->fifos[which]))
+            begin(t, which, t->fifos[which].started % t->window);
 }
 
 /* The oldest that is under way, or a null request. */
@@ -92,8 +101,25 @@ static int finish_one(traffic *t)
     return 1;
 }
 
+/* Completes what can be of all requests and starts a new one in the place of each; 0 when there are none left. */
+static int finish_some(traffic *t)
+{
+    int n;
+    MPI_Waitsome(2 * t->window, t->all, &n, t->done, MPI_STATUSES_IGNORE);
+    if (n == MPI_UNDEFINED)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        int which = t->done[i] < t->window ? RECEIVES : SENDS;
+        fifo *f = &t->fifos[which];
+        f->finished++;
+        if (f->started < f->total)
+            begin(t, which, t->done[i] % t->window);
+    }
+    return 1;
+}
+
 /* The time from when all ranks are ready until all have got everything. */
-static int64_t run(traffic *t, int size, long n)
+static int64_t run(traffic *t, long n)
 {
     for (int which = RECEIVES; which <= SENDS; which++)
         t->fifos[which].started = t->fifos[which].finished = 0;
@@ -102,12 +128,20 @@ static int64_t run(traffic *t, int size, long n)
     t->x = seed_of(rank);
     MPI_Barrier(MPI_COMM_WORLD);
     int64_t start = now_ns();
-    do
-        refill(t, size);
-    while (finish_one(t));
+    if (t->some) {
+        refill(t);
+        while (finish_some(t))
+            ;
+    } else {
+        do
+            refill(t);
+        while (finish_one(t));
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     return now_ns() - start;
 }
+
+static void play(void *side, long n) { run(side, n); }
 
 int main(int argc, char **argv)
 {
@@ -119,18 +153,22 @@ int main(int argc, char **argv)
     parse(argc, argv, &o);
     if (ranks < 2)
         fail("allpairs", "needs at least two ranks");
-    traffic t = {.window = o.window, .in = buffer(&o, o.max * o.window), .out = buffer(&o, o.max)};
-    for (int which = RECEIVES; which <= SENDS; which++)
-        t.fifos[which].requests = room_for(o.window, sizeof(MPI_Request));
+    traffic t = {.window = o.window, .some = o.wait_some, .in = buffer(&o, o.max * o.window), .out = buffer(&o, o.max)};
+    t.all = room_for(2 * o.window, sizeof *t.all);
+    t.done = room_for(2 * o.window, sizeof *t.done);
+    for (long i = 0; i < 2 * o.window; i++)
+        t.all[i] = MPI_REQUEST_NULL;
+    t.fifos[RECEIVES].requests = t.all;
+    t.fifos[SENDS].requests = t.all + o.window;
     if (rank == 0) {
         title("MPI All-Pairs Random Traffic Test");
         printf("# [ ranks: %d ] [ window size: %ld ]\n", ranks, o.window);
         columns("Size", "Messages/s", "MB/s", NULL);
     }
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        long n = iterations(&o, size);
-        run(&t, size, warmup(&o, size));
-        double messages = (double)ranks * n, took = run(&t, size, n);
+        t.size = size;
+        long n = settle(&o, size, play, &t);
+        double messages = (double)ranks * n, took = run(&t, n);
         if (rank == 0) {
             printf("%-10ld%20.2f%20.2f\n", size, messages * 1e9 / took, messages * size * 1e3 / took);
             fflush(stdout);
@@ -138,8 +176,8 @@ int main(int argc, char **argv)
     }
     release(&o, t.in);
     release(&o, t.out);
-    free(t.fifos[RECEIVES].requests);
-    free(t.fifos[SENDS].requests);
+    free(t.all);
+    free(t.done);
     MPI_Finalize();
     return 0;
 }

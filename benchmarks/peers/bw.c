@@ -8,22 +8,16 @@ int main(int argc, char **argv)
     int rank = my_rank();
     parse(argc, argv, &o);
     need_ranks(2);
-    flight f = new_flight(&o, o.window);
+    window w = new_window(&o, rank == 0, 1 - rank);
     if (rank == 0)
         header("MPI Bandwidth Test", "Size", "Bandwidth (MB/s)");
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        long n = iterations(&o, size);
-        MPI_Barrier(MPI_COMM_WORLD);
-        windows(&f, rank == 0, 1 - rank, size, warmup(&o, size));
-        int64_t start = now_ns();
-        windows(&f, rank == 0, 1 - rank, size, n);
-        int64_t took = now_ns() - start;
-        if (rank == 0) {
-            printf("%-10ld%20.2f\n", size, (double)size * o.window * n * 1e3 / took);
-            fflush(stdout);
-        }
+        w.size = size;
+        figure f = measure(&o, size, 0, windows, &w);
+        if (rank == 0)
+            print_value(size, (double)size * o.window * 1e3 / f.ns);
     }
-    free_flight(&o, &f);
+    free_flight(&o, &w.f);
     MPI_Finalize();
     return 0;
 }

@@ -1,26 +1,24 @@
 /* The windows of benchmarks/bw_persistent, for another MPI: requests made once, started for every window. */
 #include "common.h"
 
-static void make(flight *f, int sends, int partner, int size)
+static void make(const window *w)
 {
-    for (int j = 0; j < f->count; j++) {
-        char *buf = f->buf + j * f->step;
-        if (sends)
-            MPI_Send_init(buf, size, MPI_CHAR, partner, DATA, MPI_COMM_WORLD, &f->requests[j]);
+    for (int j = 0; j < w->f.count; j++) {
+        char *buf = w->f.buf + j * w->f.step;
+        if (w->sends)
+            MPI_Send_init(buf, w->size, MPI_CHAR, w->partner, DATA, MPI_COMM_WORLD, &w->f.requests[j]);
         else
-            MPI_Recv_init(buf, size, MPI_CHAR, partner, DATA, MPI_COMM_WORLD, &f->requests[j]);
+            MPI_Recv_init(buf, w->size, MPI_CHAR, w->partner, DATA, MPI_COMM_WORLD, &w->f.requests[j]);
     }
 }
 
-static void windows_again(flight *f, int sends, int partner, long n)
+static void windows_again(void *side, long n)
 {
+    window *w = side;
     for (long i = 0; i < n; i++) {
-        MPI_Startall(f->count, f->requests);
-        wait_all(f);
-        if (sends)
-            recv_answer(partner);
-        else
-            send_answer(partner);
+        MPI_Startall(w->f.count, w->f.requests);
+        wait_all(&w->f);
+        answer_window(w);
     }
 }
 
@@ -31,25 +29,19 @@ int main(int argc, char **argv)
     int rank = my_rank();
     parse(argc, argv, &o);
     need_ranks(2);
-    flight f = new_flight(&o, o.window);
+    window w = new_window(&o, rank == 0, 1 - rank);
     if (rank == 0)
         header("MPI Bandwidth Persistent Test", "Size", "Bandwidth (MB/s)");
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        long n = iterations(&o, size);
-        make(&f, rank == 0, 1 - rank, size);
-        MPI_Barrier(MPI_COMM_WORLD);
-        windows_again(&f, rank == 0, 1 - rank, warmup(&o, size));
-        int64_t start = now_ns();
-        windows_again(&f, rank == 0, 1 - rank, n);
-        int64_t took = now_ns() - start;
-        if (rank == 0) {
-            printf("%-10ld%20.2f\n", size, (double)size * o.window * n * 1e3 / took);
-            fflush(stdout);
-        }
-        for (int j = 0; j < f.count; j++)
-            MPI_Request_free(&f.requests[j]);
+        w.size = size;
+        make(&w);
+        figure f = measure(&o, size, 0, windows_again, &w);
+        if (rank == 0)
+            print_value(size, (double)size * o.window * 1e3 / f.ns);
+        for (int j = 0; j < w.f.count; j++)
+            MPI_Request_free(&w.f.requests[j]);
     }
-    free_flight(&o, &f);
+    free_flight(&o, &w.f);
     MPI_Finalize();
     return 0;
 }

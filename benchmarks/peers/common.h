@@ -11,6 +11,12 @@ enum { PING = 1, DATA = 100, ANSWER = 101 }; /* tags */
 
 static inline void abort_all(void) { MPI_Abort(MPI_COMM_WORLD, 2); }
 
+static inline long agree(long n)
+{
+    MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+    return n;
+}
+
 static inline int my_rank(void)
 {
     int rank;
@@ -69,15 +75,51 @@ static inline void *room_for(size_t n, size_t each)
     return p;
 }
 
-/* The ping-pong: n round trips with the partner; one side serves, the other one answers. */
-static inline void ping_pong(int serves, int partner, char *send, char *recv, int size, int tag, long n)
+/* What was measured for one size, on this rank. */
+typedef struct {
+    long n;    /* rounds */
+    double ns; /* of one of them, the mean */
+} figure;
+
+/* The warm-up and the measurement of one size. With `together` all ranks meet between the two. */
+static inline figure measure(options *o, long size, int together, rounds play, void *side)
 {
+    MPI_Barrier(MPI_COMM_WORLD);
+    long n = settle(o, size, play, side);
+    if (together)
+        MPI_Barrier(MPI_COMM_WORLD);
+    int64_t start = now_ns();
+    play(side, n);
+    return (figure){n, (double)(now_ns() - start) / n};
+}
+
+/* The ping-pong with the partner; one side serves, the other one answers. */
+typedef struct {
+    int serves, partner, size, tag;
+    char *send, *recv;
+} pair;
+
+static inline pair new_pair(const options *o, int serves, int partner)
+{
+    return (pair){.serves = serves, .partner = partner, .tag = PING, .send = buffer(o, o->max),
+                  .recv = buffer(o, o->max)};
+}
+
+static inline void free_pair(const options *o, pair *p)
+{
+    release(o, p->send);
+    release(o, p->recv);
+}
+
+static inline void ping_pong(void *side, long n)
+{
+    const pair *p = side;
     for (long i = 0; i < n; i++) {
-        if (serves)
-            MPI_Send(send, size, MPI_CHAR, partner, tag, MPI_COMM_WORLD);
-        MPI_Recv(recv, size, MPI_CHAR, partner, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (!serves)
-            MPI_Send(send, size, MPI_CHAR, partner, tag, MPI_COMM_WORLD);
+        if (p->serves)
+            MPI_Send(p->send, p->size, MPI_CHAR, p->partner, p->tag, MPI_COMM_WORLD);
+        MPI_Recv(p->recv, p->size, MPI_CHAR, p->partner, p->tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (!p->serves)
+            MPI_Send(p->send, p->size, MPI_CHAR, p->partner, p->tag, MPI_COMM_WORLD);
     }
 }
 
@@ -130,20 +172,44 @@ static inline void recv_answer(int from)
     MPI_Recv(answer, 4, MPI_CHAR, from, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* n windows from one rank to its partner, each of them answered. */
-static inline void windows(flight *f, int sends, int partner, int size, long n)
+/* Windows from one rank to its partner, each of them answered; with `ahead` only the last one. */
+typedef struct {
+    flight f;
+    int sends, partner, size, ahead;
+} window;
+
+static inline window new_window(const options *o, int sends, int partner)
 {
+    return (window){.f = new_flight(o, o->window), .sends = sends, .partner = partner, .ahead = o->run_ahead};
+}
+
+static inline void answer_window(const window *w)
+{
+    if (w->sends)
+        recv_answer(w->partner);
+    else
+        send_answer(w->partner);
+}
+
+static inline void windows(void *side, long n)
+{
+    window *w = side;
     for (long i = 0; i < n; i++) {
-        if (sends)
-            send_some(f, 0, f->count, partner, size, DATA);
+        if (w->sends)
+            send_some(&w->f, 0, w->f.count, w->partner, w->size, DATA);
         else
-            recv_some(f, 0, f->count, partner, size, DATA);
-        wait_all(f);
-        if (sends)
-            recv_answer(partner);
-        else
-            send_answer(partner);
+            recv_some(&w->f, 0, w->f.count, w->partner, w->size, DATA);
+        wait_all(&w->f);
+        if (!w->ahead || i == n - 1)
+            answer_window(w);
     }
+}
+
+/* What a rank that has no partner plays. */
+static inline void nothing(void *side, long n)
+{
+    (void)side;
+    (void)n;
 }
 
 /* VmHWM: rusage would also count the launcher's size at the moment of fork. */

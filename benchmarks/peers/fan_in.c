@@ -1,12 +1,18 @@
 /* The windows of benchmarks/fan_in, from all ranks to rank 0, for another MPI. */
 #include "common.h"
 
-static void gather(flight *f, int senders, int size, long n)
+typedef struct {
+    flight f;
+    int senders, size;
+} sink;
+
+static void gather(void *side, long n)
 {
+    sink *s = side;
     for (long i = 0; i < n; i++) {
-        recv_some(f, 0, f->count, MPI_ANY_SOURCE, size, DATA);
-        wait_all(f);
-        for (int r = 1; r <= senders; r++)
+        recv_some(&s->f, 0, s->f.count, MPI_ANY_SOURCE, s->size, DATA);
+        wait_all(&s->f);
+        for (int r = 1; r <= s->senders; r++)
             send_answer(r);
     }
 }
@@ -19,25 +25,23 @@ int main(int argc, char **argv)
     parse(argc, argv, &o);
     if (senders < 1)
         fail("fan_in", "needs at least two ranks");
-    flight f = new_flight(&o, rank == 0 ? o.window * senders : o.window);
+    sink s = {.senders = senders};
+    window w = {0};
     if (rank == 0) {
+        s.f = new_flight(&o, o.window * senders);
         title("MPI Bandwidth Congestion In Test");
         printf("# [ senders: %d ] [ window size: %ld ]\n", senders, o.window);
         columns("Size", "MB/s", "Messages/s", NULL);
+    } else {
+        w = new_window(&o, 1, 0);
     }
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        long n = iterations(&o, size), warm = warmup(&o, size);
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (rank != 0) {
-            windows(&f, 1, 0, size, warm + n);
-            continue;
-        }
-        gather(&f, senders, size, warm);
-        int64_t start = now_ns();
-        gather(&f, senders, size, n);
-        print_rates(size, (double)senders * o.window * n, now_ns() - start);
+        s.size = w.size = size;
+        figure f = rank == 0 ? measure(&o, size, 0, gather, &s) : measure(&o, size, 0, windows, &w);
+        if (rank == 0)
+            print_rates(size, (double)senders * o.window, f.ns);
     }
-    free_flight(&o, &f);
+    free_flight(&o, rank == 0 ? &s.f : &w.f);
     MPI_Finalize();
     return 0;
 }

@@ -6,15 +6,18 @@
 #include <pthread.h>
 
 static options opts;
-static int rank, paired;
-static pthread_barrier_t barrier;
+static int rank;
+static pthread_barrier_t begin, end; /* of all threads and the main one */
+static long rounds_now;              /* for each sender; below 0: the threads end */
 
 typedef struct {
     pthread_t thread;
     long index;
-    char *send, *recv;
-    double *us; /* for each size, of a sender: the mean time of a message */
+    pair pair;
+    double ns; /* of a sender: the mean time of a round trip of the latest rounds */
 } worker;
+
+static worker *workers;
 
 static long threads(void) { return rank == 0 ? opts.senders : opts.receivers; }
 
@@ -27,43 +30,55 @@ static long share(const worker *w, long each)
     return all / opts.receivers + (w->index < all % opts.receivers);
 }
 
-/* No thread of either rank goes on before all are here. */
-static void meet(const worker *w)
-{
-    pthread_barrier_wait(&barrier);
-    if (w->index == 0)
-        MPI_Barrier(MPI_COMM_WORLD);
-    pthread_barrier_wait(&barrier);
-}
-
 static void *work(void *arg)
 {
     worker *w = arg;
-    int tag = paired ? PING + (int)w->index : PING, i = 0;
-    for (long size = opts.min; size >= 0; size = next_size(&opts, size, 2), i++) {
-        long n = share(w, iterations(&opts, size));
-        meet(w);
-        ping_pong(rank == 0, 1 - rank, w->send, w->recv, size, tag, share(w, warmup(&opts, size)));
-        meet(w);
+    for (;;) {
+        pthread_barrier_wait(&begin);
+        if (rounds_now < 0)
+            return NULL;
+        long n = share(w, rounds_now);
         int64_t start = now_ns();
-        ping_pong(rank == 0, 1 - rank, w->send, w->recv, size, tag, n);
-        w->us[i] = (now_ns() - start) / 1e3 / n / 2;
+        ping_pong(&w->pair, n);
+        w->ns = n > 0 ? (double)(now_ns() - start) / n : 0;
+        pthread_barrier_wait(&end);
     }
-    return NULL;
 }
 
-static void print(const worker *workers)
+/* All threads of both ranks begin together. */
+static void play(void *side, long n)
 {
-    int i = 0;
-    printf("# Number of Sender threads: %ld \n# Number of Receiver threads: %ld\n", opts.senders, opts.receivers);
-    header("MPI Multi-threaded Latency Test", "Size", "Avg Latency(us)");
-    for (long size = opts.min; size >= 0; size = next_size(&opts, size, 2), i++) {
-        double sum = 0;
-        for (long t = 0; t < opts.senders; t++)
-            sum += workers[t].us[i];
-        printf("%-10ld%20.2f\n", size, sum / opts.senders);
+    (void)side;
+    rounds_now = n;
+    MPI_Barrier(MPI_COMM_WORLD);
+    pthread_barrier_wait(&begin);
+    pthread_barrier_wait(&end);
+}
+
+static void start_threads(void)
+{
+    pthread_barrier_init(&begin, NULL, threads() + 1);
+    pthread_barrier_init(&end, NULL, threads() + 1);
+    workers = room_for(threads(), sizeof *workers);
+    for (long t = 0; t < threads(); t++) {
+        worker *w = &workers[t];
+        *w = (worker){.index = t, .pair = new_pair(&opts, rank == 0, 1 - rank)};
+        if (opts.senders == opts.receivers)
+            w->pair.tag += (int)t;
+        if (pthread_create(&w->thread, NULL, work, w) != 0)
+            fail("latency_mt", "cannot start so many threads");
     }
-    fflush(stdout);
+}
+
+static void end_threads(void)
+{
+    rounds_now = -1;
+    pthread_barrier_wait(&begin);
+    for (long t = 0; t < threads(); t++) {
+        pthread_join(workers[t].thread, NULL);
+        free_pair(&opts, &workers[t].pair);
+    }
+    free(workers);
 }
 
 int main(int argc, char **argv)
@@ -76,26 +91,22 @@ int main(int argc, char **argv)
     need_ranks(2);
     if (provided < MPI_THREAD_MULTIPLE)
         fail("latency_mt", "this library does not provide MPI_THREAD_MULTIPLE");
-    paired = opts.senders == opts.receivers;
-    pthread_barrier_init(&barrier, NULL, threads());
-    worker *workers = room_for(threads(), sizeof *workers);
-    for (long t = 0; t < threads(); t++) {
-        worker *w = &workers[t];
-        *w = (worker){.index = t, .send = buffer(&opts, opts.max), .recv = buffer(&opts, opts.max)};
-        w->us = room_for(64, sizeof *w->us); /* sizes double: there are at most 64 */
-        if (pthread_create(&w->thread, NULL, work, w) != 0)
-            fail("latency_mt", "cannot start so many threads");
+    start_threads();
+    if (rank == 0) {
+        printf("# Number of Sender threads: %ld \n# Number of Receiver threads: %ld\n", opts.senders, opts.receivers);
+        header("MPI Multi-threaded Latency Test", "Size", "Avg Latency(us)");
     }
-    for (long t = 0; t < threads(); t++)
-        pthread_join(workers[t].thread, NULL);
-    if (rank == 0)
-        print(workers);
-    for (long t = 0; t < threads(); t++) {
-        release(&opts, workers[t].send);
-        release(&opts, workers[t].recv);
-        free(workers[t].us);
+    for (long size = opts.min; size >= 0; size = next_size(&opts, size, 2)) {
+        for (long t = 0; t < threads(); t++)
+            workers[t].pair.size = size;
+        play(NULL, settle(&opts, size, play, NULL));
+        double sum = 0;
+        for (long t = 0; t < threads(); t++)
+            sum += workers[t].ns;
+        if (rank == 0)
+            print_value(size, sum / opts.senders / 1e3 / 2);
     }
-    free(workers);
+    end_threads();
     MPI_Finalize();
     return 0;
 }

@@ -3,7 +3,7 @@
 
 enum { WANTED = 1, REQUEST = 2, SENT = 3, RESULT = 4, WAIT = 1000 };
 enum { BYTES = 8, KINDS = 4 };
-#define CELL_TIME INT64_C(1000000000) /* ns, for the batches of one cell */
+#define CELL_TIME INT64_C(1000000000) /* ns, for the batches of one cell, unless --time says otherwise */
 
 typedef struct {
     const char *name;
@@ -12,7 +12,7 @@ typedef struct {
 
 static const kind kinds[KINDS] = {{"Exact", 0, 0}, {"AnySrc", 1, 0}, {"AnyTag", 0, 1}, {"AnyBoth", 1, 1}};
 
-static int rank, window;
+static int rank, batch_size;
 static long length;
 static options opts;
 
@@ -65,7 +65,7 @@ static void send_last(void)
 
 static int64_t await_batch(const kind *k)
 {
-    for (int i = 0; i < window; i++) {
+    for (int i = 0; i < batch_size; i++) {
         if (matches_all(k))
             post(k, 0, WANTED);
         else
@@ -74,9 +74,9 @@ static int64_t await_batch(const kind *k)
     int64_t start = now_ns();
     request(1);
     if (matches_all(k))
-        finish(window);
+        finish(batch_size);
     else
-        MPI_Waitall(window, batch, MPI_STATUSES_IGNORE);
+        MPI_Waitall(batch_size, batch, MPI_STATUSES_IGNORE);
     return now_ns() - start;
 }
 
@@ -86,7 +86,7 @@ static int64_t receive_batch(const kind *k)
     request(1);
     MPI_Recv(&word, 1, MPI_CHAR, 0, SENT, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     int64_t start = now_ns();
-    for (int i = 0; i < window; i++)
+    for (int i = 0; i < batch_size; i++)
         MPI_Recv(slot(batch_buf, i), BYTES, MPI_CHAR, source(k, 0), tag(k, WANTED), MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     return now_ns() - start;
 }
@@ -98,19 +98,20 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Batches on rank 1 until there are enough; their median in microseconds for one message. */
-static double measure(int64_t (*run)(const kind *), const kind *k)
+static double median_of(int64_t (*run)(const kind *), const kind *k)
 {
     int64_t *samples = malloc(opts.small_iters * sizeof *samples);
     if (samples == NULL)
         fail("match", "no memory");
-    int64_t begin = now_ns();
-    for (long i = 0; i < opts.small_warmup && now_ns() - begin < CELL_TIME / 4; i++)
+    int64_t begin = now_ns(), most = opts.each_ns > 0 ? opts.each_ns : CELL_TIME;
+    for (long i = 0; (i < opts.small_warmup && now_ns() - begin < most / 4) || now_ns() - begin < opts.warm_ns; i++)
         run(k);
+    opts.warm_ns = 0;
     long n = 0;
     begin = now_ns();
     while (n < opts.small_iters) {
         samples[n++] = run(k);
-        if (now_ns() - begin > CELL_TIME)
+        if (now_ns() - begin > most)
             break;
     }
     request(0);
@@ -118,16 +119,16 @@ static double measure(int64_t (*run)(const kind *), const kind *k)
     long nearest = (n * 50 + 99) / 100;
     double median = (double)samples[nearest - 1];
     free(samples);
-    return median / 1e3 / window;
+    return median / 1e3 / batch_size;
 }
 
 static void send_batch(int ends)
 {
-    for (int i = 0; i < window; i++)
+    for (int i = 0; i < batch_size; i++)
         MPI_Isend(slot(batch_buf, i), BYTES, MPI_CHAR, 1, WANTED, MPI_COMM_WORLD, &batch[i]);
     if (ends)
         send_last();
-    MPI_Waitall(window, batch, MPI_STATUSES_IGNORE);
+    MPI_Waitall(batch_size, batch, MPI_STATUSES_IGNORE);
 }
 
 static void send_waiting(const kind *k)
@@ -149,7 +150,7 @@ static double posted(const kind *k)
     }
     for (long i = 0; i < length; i++)
         post(k, filler(k), WAIT + i);
-    double us = measure(await_batch, k);
+    double us = median_of(await_batch, k);
     send_waiting(k);
     finish(length);
     return us;
@@ -168,14 +169,14 @@ static double unexpected(const kind *k)
                 continue;
             }
             finish(started - finished - length);
-            for (int i = 0; i < window; i++)
+            for (int i = 0; i < batch_size; i++)
                 start_send(WANTED);
             send_last();
         }
         finish(started - finished);
         return 0;
     }
-    double us = measure(receive_batch, k);
+    double us = median_of(receive_batch, k);
     for (long i = 0; i < length; i++)
         MPI_Recv(batch_buf, BYTES, MPI_CHAR, source(k, filler(k)), tag(k, WAIT + i), MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     finish(started - finished);
@@ -185,7 +186,7 @@ static double unexpected(const kind *k)
 static void measure_line(void)
 {
     double us[2 * KINDS];
-    room = length + window;
+    room = length + batch_size;
     fifo = malloc(room * sizeof *fifo);
     fifo_buf = touched(room * BYTES);
     if (fifo == NULL)
@@ -219,9 +220,9 @@ int main(int argc, char **argv)
     need_ranks(2);
     if (opts.min < 1 || opts.max > 100000000)
         fail("match", "the queue has 1 to 100000000 entries");
-    window = opts.window;
-    batch = malloc(window * sizeof *batch);
-    batch_buf = touched((size_t)window * BYTES);
+    batch_size = opts.window;
+    batch = malloc(batch_size * sizeof *batch);
+    batch_buf = touched((size_t)batch_size * BYTES);
     if (batch == NULL)
         fail("match", "no memory");
     if (rank == 0) {

@@ -76,9 +76,24 @@ static double transfer_us(char *buf, long size, int sends, long steps, long n)
     return n > 0 ? took / 1e3 / n : 0;
 }
 
-static void measure(char *buf, long size, int sends, long warm, long n)
+/* One size in one direction. */
+typedef struct {
+    char *buf;
+    long size;
+    int rank, sends;
+} transfer;
+
+static void play(void *side, long n)
 {
-    transfer_us(buf, size, sends, 0, warm);
+    const transfer *t = side;
+    if (t->rank == 0)
+        transfer_us(t->buf, t->size, t->sends, 0, n);
+    else
+        serve(t->buf, t->size, t->sends, n);
+}
+
+static void print_overlap(char *buf, long size, int sends, long n)
+{
     double pure = transfer_us(buf, size, sends, 0, n);
     long steps = steps_for(2 * pure > 200 ? 2 * pure : 200);
     double alone = compute_us(steps, n);
@@ -104,15 +119,15 @@ int main(int argc, char **argv)
                 "Irecv Pure(us)", "Irecv Compute(us)", "Irecv Total(us)", "Irecv Overlap(%)", NULL);
     }
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        long n = iterations(&o, size), warm = warmup(&o, size);
         if (rank == 0)
             printf("%-10ld", size);
         for (int sends = 1; sends >= 0; sends--) {
             MPI_Barrier(MPI_COMM_WORLD);
+            long n = settle(&o, size, play, &(transfer){buf, size, rank, sends});
             if (rank == 0)
-                measure(buf, size, sends, warm, n);
+                print_overlap(buf, size, sends, n);
             else
-                serve(buf, size, sends, warm + 2 * n);
+                serve(buf, size, sends, 2 * n);
         }
         if (rank == 0) {
             printf("\n");

@@ -2,63 +2,41 @@
 #include "common.h"
 
 #define TOKEN 1
-#define TIME_MAX INT64_C(10000000000) /* ns, for one size */
 
-enum { GOES_ON, LAST }; /* the token's first byte */
+typedef struct {
+    int first, left, right, size;
+    long tokens;
+    char *buf;
+} ring;
 
-static int left, right;
-
-static void receive(char *token, int size)
+static void receive(const ring *r)
 {
-    MPI_Recv(token, size, MPI_CHAR, left, TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Recv(r->buf, r->size, MPI_CHAR, r->left, TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-static void forward(char *token, int size)
-{
-    MPI_Send(token, size, MPI_CHAR, right, TOKEN, MPI_COMM_WORLD);
-}
+static void forward(const ring *r) { MPI_Send(r->buf, r->size, MPI_CHAR, r->right, TOKEN, MPI_COMM_WORLD); }
 
-static void pass(char *token, int size, int tokens)
+static void hop(const ring *r, long n)
 {
-    for (int gone = 0; gone < tokens;) {
-        receive(token, size);
-        forward(token, size);
-        if (token[0] == LAST)
-            gone++;
+    for (long i = 0; i < n; i++) {
+        receive(r);
+        forward(r);
     }
 }
 
-static void lap(char *token, int size, int tokens)
+/* Laps of every token. The first rank puts the tokens on the ring and takes them off. */
+static void laps(void *side, long n)
 {
-    for (int i = 0; i < tokens; i++) {
-        receive(token, size);
-        forward(token, size);
+    const ring *r = side;
+    if (!r->first || n == 0) {
+        hop(r, n * r->tokens);
+        return;
     }
-}
-
-static long lead(char *token, int size, const options *o, int64_t *took)
-{
-    long laps = 0;
-    token[0] = GOES_ON;
-    for (int i = 0; i < o->window; i++)
-        forward(token, size);
-    int64_t begin = now_ns();
-    for (long i = 0; i < warmup(o, size) && now_ns() - begin < TIME_MAX / 2; i++)
-        lap(token, size, o->window);
-    int64_t start = now_ns();
-    while (laps < iterations(o, size) && (laps == 0 || now_ns() - start < TIME_MAX)) {
-        lap(token, size, o->window);
-        laps++;
-    }
-    *took = now_ns() - start;
-    for (int i = 0; i < o->window; i++) {
-        receive(token, size);
-        token[0] = LAST;
-        forward(token, size);
-    }
-    for (int i = 0; i < o->window; i++)
-        receive(token, size);
-    return laps;
+    for (long i = 0; i < r->tokens; i++)
+        forward(r);
+    hop(r, (n - 1) * r->tokens);
+    for (long i = 0; i < r->tokens; i++)
+        receive(r);
 }
 
 int main(int argc, char **argv)
@@ -70,26 +48,21 @@ int main(int argc, char **argv)
     parse(argc, argv, &o);
     if (ranks < 2 || o.window >= ranks || o.min < 1)
         fail("ring", "needs two ranks, fewer tokens than ranks, tokens of at least a byte");
-    left = (rank + ranks - 1) % ranks;
-    right = (rank + 1) % ranks;
-    char *token = touched(o.max);
+    ring r = {.first = rank == 0, .left = (rank + ranks - 1) % ranks, .right = (rank + 1) % ranks,
+              .tokens = o.window, .buf = touched(o.max)};
     if (rank == 0)
         printf("# OSU MPI Ring Latency Test v7.4 (peer)\n# Datatype: MPI_CHAR.\n# [ ranks: %d ] [ tokens: %ld ]\n"
                "# %-8s%18s%22s%20s%12s\n", ranks, o.window, "Size", "Hop Latency(us)", "Lap(us)", "Hops/s", "Laps");
     for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (rank != 0) {
-            pass(token, size, o.window);
+        r.size = size;
+        figure f = measure(&o, size, 0, laps, &r);
+        if (rank != 0)
             continue;
-        }
-        int64_t took;
-        long laps = lead(token, size, &o, &took);
-        double hops = (double)laps * ranks;
-        printf("%-10ld%20.2f%20.2f%20.0f%12ld\n", size, took / 1e3 / hops, took / 1e3 / laps,
-               hops * o.window * 1e9 / took, laps);
+        printf("%-10ld%20.2f%20.2f%20.0f%12ld\n", size, f.ns / 1e3 / ranks, f.ns / 1e3,
+               (double)ranks * o.window * 1e9 / f.ns, f.n);
         fflush(stdout);
     }
-    free(token);
+    free(r.buf);
     MPI_Finalize();
     return 0;
 }

@@ -1,7 +1,7 @@
 /* The limit for TCP: the ping-pong of benchmarks/latency, the windows of benchmarks/bw and the rate of
  * benchmarks/mbw_mr over one bare socket that both sides spin on, without any MPI and without checks.
  *
- *     hostrun -hosts 2 -pin -- ./socket latency|bw|mbw_mr ADDRESS:PORT [-m MIN:MAX] [-i N] [-x N] [-W N]
+ *     hostrun -hosts 2 -pin -- ./socket latency|bw|mbw_mr ADDRESS:PORT [-m MIN:MAX] [-i N] [-x N] [-W N] [--time S]
  *
  * The rank is in PMI_ID: 0 listens at the address, which is IPv4 or IPv6 (in brackets), 1 connects to it. */
 #include "options.h"
@@ -105,9 +105,26 @@ static void join(char *where)
     need(setsockopt(conn, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0, "TCP_NODELAY");
 }
 
-/* n round trips. */
-static void play(char *buf, long size, long n)
+static inline long agree(long n)
 {
+    if (rank == 0)
+        send_all((const char *)&n, sizeof n);
+    else
+        recv_all((char *)&n, sizeof n, sizeof n);
+    return n;
+}
+
+/* One size of one rank. */
+typedef struct {
+    char *buf;
+    long size, window;
+} figures;
+
+/* n round trips. */
+static void play(void *side, long n)
+{
+    char *buf = ((figures *)side)->buf;
+    long size = ((figures *)side)->size;
     for (long i = 0; i < n; i++) {
         if (rank == 0)
             send_all(buf, size);
@@ -118,9 +135,10 @@ static void play(char *buf, long size, long n)
 }
 
 /* n windows from 0 to 1, each of them answered: a send for every message, as in an MPI without aggregation. */
-static void stream(char *buf, long size, long window, long n)
+static void stream(void *side, long n)
 {
-    char answer[4] = {0};
+    char answer[4] = {0}, *buf = ((figures *)side)->buf;
+    long size = ((figures *)side)->size, window = ((figures *)side)->window;
     for (long i = 0; i < n; i++) {
         if (rank == 1) {
             recv_all(buf, size > CHUNK ? size : CHUNK, (size_t)size * window);
@@ -133,27 +151,26 @@ static void stream(char *buf, long size, long window, long n)
     }
 }
 
-static void latency(char *buf, long size, const options *o)
+/* The mean time of a round in nanoseconds. */
+static double mean_ns(options *o, figures *f, rounds play)
 {
-    long n = iterations(o, size);
-    play(buf, size, warmup(o, size));
+    long n = settle(o, f->size, play, f);
     int64_t start = now_ns();
-    play(buf, size, n);
-    if (rank == 0)
-        printf("%-10ld%20.2f\n", size, (now_ns() - start) / 1e3 / n / 2);
+    play(f, n);
+    return (double)(now_ns() - start) / n;
 }
 
-static void bandwidth(char *buf, long size, const options *o, int rate)
+static void measure(options *o, figures *f, int plays, int rate)
 {
-    long n = iterations(o, size);
-    stream(buf, size, o->window, warmup(o, size));
-    int64_t start = now_ns();
-    stream(buf, size, o->window, n);
-    double took = now_ns() - start, messages = (double)n * o->window;
-    if (rank == 0 && rate)
-        print_rates(size, messages, took);
-    else if (rank == 0)
-        printf("%-10ld%20.2f\n", size, messages * size * 1e3 / took);
+    double ns = mean_ns(o, f, plays ? play : stream);
+    if (rank != 0)
+        return;
+    if (plays)
+        print_value(f->size, ns / 1e3 / 2);
+    else if (rate)
+        print_rates(f->size, f->window, ns);
+    else
+        print_value(f->size, (double)f->window * f->size * 1e3 / ns);
 }
 
 static void heads(const char *what)
@@ -186,13 +203,9 @@ int main(int argc, char **argv)
     char *buf = touched(o.max > CHUNK ? o.max : CHUNK);
     if (rank == 0)
         heads(what);
-    for (long size = o.min; size >= 0; size = next_size(&o, size, 2)) {
-        if (plays)
-            latency(buf, size, &o);
-        else
-            bandwidth(buf, size, &o, rate);
-        fflush(stdout);
-    }
+    figures f = {.buf = buf, .window = o.window};
+    for (f.size = o.min; f.size >= 0; f.size = next_size(&o, f.size, 2))
+        measure(&o, &f, plays, rate);
     close(conn);
     return 0;
 }

@@ -25,7 +25,7 @@ func jobs(t *testing.T, ranks int, o harness.Options, body func(j *Job) error) {
 
 func options(change func(*harness.Options)) harness.Options {
 	o := harness.BandwidthDefaults()
-	o.MaxSize, o.Window = 4096, 8
+	o.MaxSize, o.Window, o.WarmTime = 4096, 8, 0
 	o.Small = harness.Rounds{Iterations: 5, Warmup: 2}
 	change(&o)
 	return o

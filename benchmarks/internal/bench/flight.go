@@ -117,18 +117,20 @@ func (f *Flight) Wrong(round, sender int) (wrong int64) {
 func mark(sender, i int) int { return sender<<24 + i }
 
 // Window is one side of the windows between two ranks: the sender starts a window of Isend and waits for all, the
-// receiver has posted as many Irecv, waits for all, and answers the whole window with four bytes.
+// receiver has posted as many Irecv, waits for all, and answers the whole window with four bytes. With --run-ahead only
+// the last window of a Play is answered.
 type Window struct {
 	*Flight
 	Partner int
 	Sends   bool
+	ahead   bool
 	answer  [4]byte
 }
 
 // NewWindow makes the side of a rank that sends to its partner or receives from it.
 func NewWindow(j *Job, partner int, sends bool) (*Window, error) {
 	f, err := NewFlight(j, j.Options.Window)
-	return &Window{Flight: f, Partner: partner, Sends: sends}, err
+	return &Window{Flight: f, Partner: partner, Sends: sends, ahead: j.Options.RunAhead}, err
 }
 
 // Play implements Rounds: n windows and their answers.
@@ -136,7 +138,7 @@ func (w *Window) Play(n int) error {
 	if w.Partner == NoPartner {
 		return nil
 	}
-	for range n {
+	for i := range n {
 		var err error
 		if w.Sends {
 			err = w.Isend(0, len(w.Requests), w.Partner)
@@ -148,6 +150,9 @@ func (w *Window) Play(n int) error {
 		}
 		if err := w.Wait(); err != nil {
 			return err
+		}
+		if w.ahead && i < n-1 {
+			continue
 		}
 		if err := w.Answer(); err != nil {
 			return err

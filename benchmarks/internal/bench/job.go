@@ -15,6 +15,7 @@ const (
 	dataTag   = 100
 	answerTag = 101
 	figureTag = 102
+	paceTag   = 103
 )
 
 // Job is one rank's view of a benchmark.

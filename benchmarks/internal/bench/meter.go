@@ -23,24 +23,20 @@ type Rounds interface {
 // Meter times rounds. Every rank of the job has one.
 type Meter struct {
 	job   *Job
-	times bool    // this rank's time counts; the result is the mean of those that do
-	meet  bool    // all ranks meet between warm-up and measurement
+	times bool // this rank's time counts; the result is the mean of those that do
+	meet  bool // all ranks meet between warm-up and measurement
+	pace  *Pace
 	each  []int64 // the time of each round; the Meter's, until the next Measure
 }
 
 // NewMeter makes the rank's meter. The time of rounds is the mean of the ranks for which times is set, rank 0 being
 // one of them. Where more than one counts, they begin together.
 func NewMeter(j *Job, times, together bool) *Meter {
-	m := &Meter{job: j, times: times, meet: together}
-	if j.Options.PerIteration() {
-		m.each = make([]int64, max(j.Options.Small.Iterations, j.Options.Large.Iterations))
-	}
-	return m
+	return &Meter{job: j, times: times, meet: together, pace: NewPace(j)}
 }
 
 // Measure plays all rounds of one size. The result is rank 0's; the caller adds what a round moved.
 func (m *Meter) Measure(r Rounds, size int64) (harness.Result, error) {
-	rounds := m.job.Options.Rounds(size)
 	result := harness.Result{Size: size}
 	if err := r.Resize(size); err != nil {
 		return result, err
@@ -49,16 +45,20 @@ func (m *Meter) Measure(r Rounds, size int64) (harness.Result, error) {
 	if err := mpi.Barrier(m.job.World); err != nil {
 		return result, err
 	}
-	if err := r.Play(rounds.Warmup); err != nil {
+	n, err := m.pace.Settle(m.job.Options.Rounds(size), r.Play)
+	if err != nil {
 		return result, err
+	}
+	result.Rounds = n
+	if m.job.Options.PerIteration() && n > len(m.each) {
+		m.each = make([]int64, n)
 	}
 	if m.meet {
 		if err := mpi.Barrier(m.job.World); err != nil {
 			return result, err
 		}
 	}
-	err := m.play(&result, r, rounds.Iterations)
-	if err != nil {
+	if err := m.play(&result, r, n); err != nil {
 		return result, err
 	}
 	return result, m.combine(&result)
