@@ -33,8 +33,8 @@ func writeIndex(dir string) error {
 func index(results []*result) string {
 	var b strings.Builder
 	b.WriteString("# Compared with Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the " +
-		"best peer, or what the page names, and ours / the limit where one was measured: of the medians, the least " +
-		"and the greatest of all rows.\n\n")
+		"best peer, or what the page names, and ours / the limit where one was measured: the medians of the ratios " +
+		"of each round, of all rows the least and the greatest.\n\n")
 	writeRow(&b, []string{"measurement", "", "to the best peer", "to the limit"})
 	b.WriteString("|:-|:-|:-|:-|\n")
 	for _, r := range results {
@@ -45,8 +45,8 @@ func index(results []*result) string {
 			}
 			writeRow(&b, []string{
 				fmt.Sprintf("[%s](%s.md)", m.title, r.Name), c.name + ", " + c.better(),
-				r.span(m, c, func(w row) float64 { return w.toPeer(c.higher, medianOf) }),
-				r.span(m, c, func(w row) float64 { return w.toBaseline(medianOf) }),
+				r.span(m, c, func(w row) float64 { return w.peer }),
+				r.span(m, c, func(w row) float64 { return w.base }),
 			})
 		}
 	}

@@ -25,11 +25,11 @@ const resultsDir = "benchmarks/results"
 
 func main() {
 	var s settings
-	flag.BoolVar(&s.quick, "quick", false, "a small set in under three minutes: three rounds, smaller numbers")
+	flag.BoolVar(&s.quick, "quick", false, "a part of it in under three minutes: three rounds, less time a figure")
 	flag.IntVar(&s.rounds, "rounds", 0, "rounds (default 5, with -quick 3)")
 	flag.StringVar(&s.only, "only", "", "measurements to do, separated by commas (default all)")
 	flag.DurationVar(&s.limit, "limit", 0,
-		"time that one run may take (default 20s, with -quick 6s; more of match and in guests)")
+		"time that one run may take (default 30s, with -quick 10s; more of match and in guests)")
 	flag.StringVar(&s.out, "out", "",
 		"folder for the results (default "+resultsDir+", with -quick a new one, with -from that one)")
 	flag.StringVar(&s.from, "from", "", "measure nothing: make tables and pictures from the NAME.json of this folder")
@@ -121,20 +121,20 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 	}
 	bed := newTestbed(ctx, dir, libraries)
 	defer bed.close()
-	estimate := newEstimate(chosen, s.rounds)
+	in := newSession(chosen, s.rounds)
 	for i := range chosen {
 		m := &chosen[i]
 		libraries, err := bed.libraries(*m)
 		if errors.Is(err, errUnavailable) {
 			fmt.Fprintf(os.Stderr, "compare: %s is left out: %v\n", m.name, err)
-			estimate.remove(*m)
+			in.remove(*m)
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		r := newResult(m, libraries, bed.facts(*m, facts), s)
-		r.measure(ctx, m, libraries, estimate)
+		r.measure(ctx, m, libraries, in)
 		if r.empty() {
 			break // interrupted before anything of it was done
 		}

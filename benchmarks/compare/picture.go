@@ -79,8 +79,8 @@ func (r *result) ratioPanel(m measurement, c column) picture.Panel {
 	peer := picture.Curve{Name: "ours / " + cmp.Or(m.rival, "best peer")}
 	baseline := picture.Curve{Style: r.baselineAt()}
 	for _, row := range r.rows(c) {
-		peer.Values = append(peer.Values, row.toPeer(c.higher, medianOf))
-		baseline.Values = append(baseline.Values, row.toBaseline(medianOf))
+		peer.Values = append(peer.Values, row.peer)
+		baseline.Values = append(baseline.Values, row.base)
 	}
 	p.Curves = append(p.Curves, peer)
 	if at, b := baselineIn(r.Library); at > 0 {

@@ -48,7 +48,7 @@ var colours = []color.RGBA{{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 
 func TestPictures(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.png")
 	names := []string{"tcp-rate", "latency", "ring", "mbw_mr", "match", "overlap", "tcp-latency", "rdma-latency",
-		"rdma-bw"}
+		"rdma-bw", "halo"}
 	if testing.Short() { // all of them take seconds
 		names = names[:1]
 	}

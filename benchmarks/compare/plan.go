@@ -20,6 +20,7 @@ type measurement struct {
 	seconds   float64  // about what one round of all libraries takes
 	hosts     bool     // between two hosts, not on this one
 	guest     bool     // in a guest, shortRuns in each round
+	ungauged  bool     // what a cache line takes does not matter
 	libraries []string // ours first; nil: ours, Open MPI and MPICH
 	rival     string   // what the ratios are to; empty: the best peer
 	// read makes lines of what a run printed; nil: parse.
@@ -28,14 +29,17 @@ type measurement struct {
 
 // arguments are those of one run.
 type arguments struct {
-	ranks int
-	key   int64    // of the only line that the run prints; 0: the line's own
-	args  string   // the same for all
-	iters string   // iterations and warm-up
-	ours  string   // takes the place of iters for ours, where the peers are so slow that theirs would measure noise
-	quick []string // iters and ours with -quick; nil: left out there
-	tool  string   // what perftest runs instead, with its options
+	ranks        int
+	key          int64  // of the only line that the run prints; 0: the line's own
+	args         string // the same for all
+	theirs, ours string // more of each: where the peers are so slow that a time to measure for would be no limit
+	quick        string // takes the place of args with -quick; same: these; empty: left out there
+	times        int    // runs in each turn; 0: one
+	tool         string // what perftest runs instead, with its options
 }
+
+// same is what stands in the place of quick arguments that are no others.
+const same = "="
 
 // column is one value of the program's lines that the page shows.
 type column struct {
@@ -56,16 +60,20 @@ func (c column) better() string {
 }
 
 const (
-	fullLimit  = 20 * time.Second // a peer that is slow with many ranks is not waited for longer
-	quickLimit = 6 * time.Second
+	fullLimit  = 30 * time.Second // a peer that is slow with many ranks is not waited for longer
+	quickLimit = 10 * time.Second
+	quickShare = 0.7 // of the time of a run
 )
 
-// plan is the set. Sizes are measured in groups, so that each runs for about a tenth of a second: less would be noise.
+// plan is the set. Each program warms up for 0.7 s once, so that all sizes are measured by one run.
 func plan(quick bool) []measurement {
 	all := []measurement{
-		latency(), latencyAlloc(), bandwidth("bw", "Bandwidth", "from one rank to another", 8),
-		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 14),
-		messageRate(), threads(), match(), ring(), allPairs(), idle(), start(), overlap(),
+		latency(), latencyAlloc(), latencyPersistent(), multiLatency(),
+		bandwidth("bw", "Bandwidth", "from one rank to another", 7),
+		bandwidth("bibw", "Bandwidth, both directions at once", "of both directions together", 8),
+		bandwidthPersistent(), messageRate(), runAhead(), fan("fan_in", "to rank 0 from"),
+		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
+		allPairsSome(), early(), first(), idle(), start(), overlap(),
 	}
 	all = append(append(all, tcpPlan()...), rdmaPlan()...)
 	var kept []measurement
@@ -86,21 +94,25 @@ func plan(quick bool) []measurement {
 	return kept
 }
 
-// makeQuick keeps the runs that have numbers for -quick, with these.
+// makeQuick keeps the runs that have arguments for -quick, with these.
 func (m *measurement) makeQuick() {
 	var kept []arguments
 	for _, a := range m.runs {
-		if a.quick == nil {
+		if a.quick == "" {
 			continue
 		}
-		a.iters, a.ours = a.quick[0], ""
-		if len(a.quick) > 1 {
-			a.ours = a.quick[1]
+		if a.quick != same {
+			a.args = a.quick
 		}
+		a.times = min(a.times, 1)
 		kept = append(kept, a)
 	}
-	m.runs, m.limit, m.seconds = kept, quickLimit, m.seconds/5
+	m.seconds *= quickShare * float64(len(kept)) / float64(max(1, len(m.runs)))
+	m.runs, m.limit = kept, quickLimit
 }
+
+// gauged is whether the state of the machine is watched.
+func (m measurement) gauged() bool { return !m.guest && !m.ungauged }
 
 func oneWay() []column {
 	return []column{{name: "one way", unit: "µs", field: 1, digits: 2}}
@@ -108,14 +120,10 @@ func oneWay() []column {
 
 func latency() measurement {
 	return measurement{
-		name: "latency", title: "Latency", program: "latency", key: "bytes", sizes: true, seconds: 14,
+		name: "latency", title: "Latency", program: "latency", key: "bytes", sizes: true, seconds: 6,
 		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv; ordinary Go " +
 			"slices (ours) and malloc (theirs).",
-		runs: []arguments{
-			{ranks: 2, args: "-m 1:8192", iters: "-i 200000 -x 2000", quick: []string{"-i 40000 -x 1000"}},
-			{ranks: 2, args: "-m 16384:262144", iters: "-i 20000 -x 1000", quick: []string{"-i 800 -x 50"}},
-			{ranks: 2, args: "-m 524288:4194304", iters: "-i 1000 -x 200", quick: []string{"-i 100 -x 10"}},
-		},
+		runs:    []arguments{{ranks: 2, args: "-m 1:4194304 --time 0.02", quick: same}},
 		columns: oneWay(),
 	}
 }
@@ -123,37 +131,124 @@ func latency() measurement {
 func latencyAlloc() measurement {
 	return measurement{
 		name: "latency_alloc", title: "Latency, buffers from mpi.Alloc", program: "latency", key: "bytes", sizes: true,
-		seconds: 7,
+		seconds: 4,
 		about:   "The same ping-pong with buffers from mpi.Alloc (ours) and MPI_Alloc_mem (theirs).",
+		runs:    []arguments{{ranks: 2, args: "--alloc -m 65536:4194304 --time 0.02"}},
+		columns: oneWay(),
+	}
+}
+
+func latencyPersistent() measurement {
+	return measurement{
+		name: "latency_persistent", title: "Latency, persistent requests", program: "latency_persistent", key: "bytes",
+		sizes: true, seconds: 5,
+		about:   "The same ping-pong with requests that are made once and started for each message.",
+		runs:    []arguments{{ranks: 2, args: "-m 1:65536 --time 0.02"}},
+		columns: oneWay(),
+	}
+}
+
+func multiLatency() measurement {
+	return measurement{
+		name: "multi_lat", title: "Latency, two pairs at once", program: "multi_lat", key: "bytes", seconds: 9,
+		about: "Ping-pong with blocking Send and Recv of two pairs of ranks at the same time, the mean of both.",
 		runs: []arguments{
-			{ranks: 2, args: "--alloc -m 65536:262144", iters: "-i 20000 -x 1000", quick: []string{"-i 800 -x 50"}},
-			{ranks: 2, args: "--alloc -m 524288:4194304", iters: "-i 1000 -x 200", quick: []string{"-i 100 -x 10"}},
+			{ranks: 4, args: "-p 2 -m 8:8 --time 0.2"}, {ranks: 4, args: "-p 2 -m 8192:8192 --time 0.2"},
 		},
 		columns: oneWay(),
 	}
 }
 
 func bandwidth(name, title, what string, seconds float64) measurement {
-	return measurement{
+	m := measurement{
 		name: name, title: title, program: name, key: "bytes", sizes: true, seconds: seconds,
-		about: "Bytes a second " + what + ", windows of 64 Isend and 64 Irecv; MB are 10^6 bytes.",
-		runs: []arguments{
-			{ranks: 2, args: "-W 64 -m 1:8192", iters: "-i 5000 -x 100", quick: []string{"-i 1000 -x 50"}},
-			{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 1000 -x 50", quick: []string{"-i 40 -x 5"}},
-			{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 60 -x 10", quick: []string{"-i 4 -x 1"}},
-		},
+		about:   "Bytes a second " + what + ", windows of 64 Isend and 64 Irecv; MB are 10^6 bytes.",
+		runs:    []arguments{{ranks: 2, args: "-W 64 -m 1:4194304 --time 0.02"}},
 		columns: []column{{name: "bandwidth", unit: "MB/s", field: 1, higher: true}},
 	}
+	if name == "bw" {
+		m.runs[0].quick = "-W 64 -m 1:262144 --time 0.02"
+	}
+	return m
+}
+
+func bandwidthPersistent() measurement {
+	m := bandwidth("bw_persistent", "Bandwidth, persistent requests", "from one rank to another", 5)
+	m.about = "Bytes a second from one rank to another, windows of 64 requests that are made once and started for " +
+		"each window; MB are 10^6 bytes."
+	m.runs = []arguments{{ranks: 2, args: "-W 64 -m 1:65536 --time 0.02"}}
+	return m
 }
 
 func messageRate() measurement {
 	return measurement{
-		name: "mbw_mr", title: "Message rate, one pair", program: "mbw_mr", key: "bytes", seconds: 5,
-		about: "Messages a second from one rank to another, windows of 64.",
-		runs: []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8", iters: "-i 100000 -x 1000",
-			quick: []string{"-i 30000 -x 500"}}},
+		name: "mbw_mr", title: "Message rate, one pair", program: "mbw_mr", key: "bytes", seconds: 4,
+		about:   "Messages a second from one rank to another, windows of 64, each of them answered.",
+		runs:    []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8 --time 0.1", quick: same}},
 		columns: []column{{name: "messages a second", field: 2, higher: true}},
 	}
+}
+
+func runAhead() measurement {
+	m := messageRate()
+	m.name, m.title = "run_ahead", "Message rate without an answer"
+	m.about = "Messages a second from one rank to another, windows of 64 that are not answered: the sender runs " +
+		"ahead, and most messages are unexpected."
+	m.runs = []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8 --run-ahead --time 0.1",
+		quick: same}}
+	return m
+}
+
+func fan(name, what string) measurement {
+	return measurement{
+		name: name, title: "Message rate " + what + " three", program: name, key: "bytes", seconds: 8,
+		about: "Messages a second " + what + " three others, windows of 64 with each.",
+		runs: []arguments{
+			{ranks: 4, args: "-W 64 -m 8:8 --time 0.2"}, {ranks: 4, args: "-W 64 -m 8192:8192 --time 0.2"},
+		},
+		columns: []column{{name: "messages a second", field: 2, higher: true}},
+	}
+}
+
+func consumer() measurement {
+	return measurement{
+		name: "consumer", title: "A slow consumer", program: "consumer", key: "bytes", seconds: 4,
+		about: "One rank sends as fast as it can; the other one receives and computes for 7 µs a message: how much " +
+			"of its time it computes.",
+		runs:    []arguments{{ranks: 2, args: "-m 8:8 --time 0.1", quick: same}},
+		columns: []column{{name: "time that it computes", unit: "%", field: 1, higher: true, digits: 1}},
+	}
+}
+
+func late() measurement {
+	return measurement{
+		name: "late", title: "After one rank was late", program: "late", key: "µs late", seconds: 6,
+		about: "Ten round trips of 8 bytes after one of two ranks has computed for so long, while the other one " +
+			"waited in Recv.",
+		runs: []arguments{{ranks: 2, args: "-m 30:10000 --time 0.1", quick: same}},
+		columns: []column{
+			{name: "ten round trips, mean", unit: "µs", field: 1, digits: 1},
+			{name: "ten round trips, median", unit: "µs", field: 2, digits: 1},
+		},
+	}
+}
+
+func halo() measurement {
+	m := measurement{
+		name: "halo", title: "Uneven computation and halos", program: "halo", key: "µs of computation", seconds: 9,
+		about: "Ranks compute for a drawn time, 0, 10 or 50 % around that of the first column, then exchange 4 KiB " +
+			"with both neighbours (Irecv, Isend, WaitAll); every tenth step ends with a Barrier. The time of a step " +
+			"beyond the slowest rank's computation, and the processor time of a rank. All libraries draw the same " +
+			"times.",
+		runs: []arguments{{ranks: 2, args: "-m 20:20000 --time 0.1", quick: "-m 20:2000 --time 0.1"}},
+	}
+	for i, spread := range []int{0, 10, 50} {
+		m.columns = append(m.columns,
+			column{name: fmt.Sprintf("beyond, ± %d %%", spread), unit: "µs", field: 2*i + 1, digits: 1},
+			column{name: fmt.Sprintf("processor time, ± %d %%", spread), unit: "s/s", field: 2*i + 2, digits: 2,
+				aside: true})
+	}
+	return m
 }
 
 func threads() measurement {
@@ -165,30 +260,29 @@ func threads() measurement {
 		columns: oneWay(),
 	}
 	for _, t := range []struct {
-		n           int64
-		iters, ours string
-		quick       []string
+		n            int64
+		theirs, ours string
 	}{
-		{2, "-i 10000 -x 100", "-i 100000 -x 1000", []string{"-i 100 -x 5", "-i 20000 -x 200"}},
-		{8, "-i 500 -x 10", "-i 20000 -x 200", []string{"-i 100 -x 5", "-i 4000 -x 100"}},
-		{64, "-i 30 -x 2", "-i 2000 -x 50", []string{"-i 5 -x 1", "-i 500 -x 10"}},
+		{2, "-i 10000 -x 100", "-i 100000 -x 1000"},
+		{8, "-i 500 -x 10", "-i 20000 -x 200"},
+		{64, "-i 30 -x 2", "-i 2000 -x 50"},
 	} {
-		m.runs = append(m.runs, arguments{ranks: 2, key: t.n, args: fmt.Sprintf("-m 8:8 -t %d:%d", t.n, t.n),
-			iters: t.iters, ours: t.ours, quick: t.quick})
+		m.runs = append(m.runs, arguments{ranks: 2, key: t.n,
+			args: fmt.Sprintf("-m 8:8 -t %d:%d --warm-time 0.7", t.n, t.n), theirs: t.theirs, ours: t.ours})
 	}
 	return m
 }
 
 func match() measurement {
 	m := measurement{
-		name: "match", title: "Matching in long queues", program: "match", key: "entries", seconds: 35,
+		name: "match", title: "Matching in long queues", program: "match", key: "entries", seconds: 42,
 		limit: 90 * time.Second,
 		about: "What one message of 8 bytes costs behind so many posted receives, or so many unexpected messages, " +
 			"that do not match it. A receive with both wildcards matches every message: it takes the oldest entry.",
 		runs: []arguments{
-			{ranks: 2, args: "-m 1:1000", iters: "-i 100 -x 5", quick: []string{"-i 50 -x 2"}},
-			{ranks: 2, args: "-m 10000:10000", iters: "-i 50 -x 2", ours: "-i 1000 -x 100"},
-			{ranks: 2, args: "-m 100000:100000", iters: "-i 20 -x 1", ours: "-i 1000 -x 100"},
+			{ranks: 2, args: "-m 1:1000 --warm-time 0.7 -i 100 -x 5"},
+			{ranks: 2, args: "-m 10000:10000 --warm-time 0.7", theirs: "-i 50 -x 2", ours: "-i 1000 -x 100"},
+			{ranks: 2, args: "-m 100000:100000 --warm-time 0.7", theirs: "-i 20 -x 1", ours: "-i 1000 -x 100"},
 		},
 	}
 	for i, name := range []string{"posted, exact", "posted, any source", "posted, any tag", "posted, any of both",
@@ -200,15 +294,15 @@ func match() measurement {
 
 func ring() measurement {
 	return measurement{
-		name: "ring", title: "A token round all ranks", program: "ring", key: "ranks", seconds: 26,
+		name: "ring", title: "A token round all ranks", program: "ring", key: "ranks", seconds: 16,
 		about: "One token of 8 bytes goes round: hops a second. With more ranks than cores this shows how waiting " +
 			"ranks make room for the one that has work.",
 		runs: []arguments{
-			{ranks: 2, key: 2, iters: "-i 200000 -x 2000", quick: []string{"-i 50000 -x 1000"}},
-			// The same for all libraries: a short run would measure how the ranks come together. A peer that is too
-			// slow for it is reported so.
-			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
-			{ranks: 32, key: 32, iters: "-i 2000 -x 20"},
+			{ranks: 2, key: 2, args: "--time 0.2"},
+			// The same number for all libraries: where a time slice is longer than a lap, a pace that is taken from a
+			// few laps is that of the slices.
+			{ranks: 8, key: 8, args: "-i 5000 -x 50 --warm-time 0.7", quick: same},
+			{ranks: 32, key: 32, args: "-i 1000 -x 10 --warm-time 0.7"},
 		},
 		columns: []column{{name: "hops a second", field: 3, higher: true}},
 	}
@@ -216,25 +310,61 @@ func ring() measurement {
 
 func allPairs() measurement {
 	return measurement{
-		name: "allpairs", title: "All-pairs random traffic", program: "allpairs", key: "ranks", seconds: 10,
+		name: "allpairs", title: "All-pairs random traffic", program: "allpairs", key: "ranks", seconds: 12,
 		about: "Each rank sends messages of 8 bytes to random others, 64 in flight, and receives from any source: " +
 			"messages a second of the whole job. All three complete the oldest receive and send with Test, Test, " +
-			"WaitAny. With MPI_Waitsome over all requests of the window, Open MPI was seen at 5 to 7 million with 8 " +
-			"ranks.",
+			"WaitAny.",
 		runs: []arguments{
-			{ranks: 8, key: 8, iters: "-i 20000 -x 200", quick: []string{"-i 5000 -x 50"}},
-			{ranks: 32, key: 32, iters: "-i 5000 -x 100"},
+			{ranks: 8, key: 8, args: "-i 20000 -x 200 --warm-time 0.7"},
+			{ranks: 32, key: 32, args: "-i 5000 -x 100 --warm-time 0.7"},
 		},
 		columns: []column{{name: "messages a second", field: 1, higher: true}},
 	}
 }
 
+func allPairsSome() measurement {
+	m := allPairs()
+	m.name, m.title = "allpairs_some", "All-pairs random traffic, WaitSome"
+	m.about = "The same traffic; all three complete with WaitSome whatever is complete of all receives and sends."
+	for i := range m.runs {
+		m.runs[i].args = "--waitsome " + m.runs[i].args
+	}
+	return m
+}
+
+func early() measurement {
+	return measurement{
+		name: "early", title: "The first 2,000 round trips", program: "latency", key: "bytes", seconds: 4,
+		about: "The ping-pong of two ranks from the start of the job on, without any warm-up: the mean time one way " +
+			"of the first 2,000 round trips.",
+		runs:    []arguments{{ranks: 2, args: "-m 8:8 -i 2000 -x 0", quick: same, times: 3}},
+		columns: oneWay(),
+	}
+}
+
+func first() measurement {
+	return measurement{
+		name: "first", title: "The first messages", program: "first", key: "ranks", seconds: 50, ungauged: true,
+		about: "With two ranks their first round trip, with more the first exchange of all ranks with all others, 8 " +
+			"bytes each: from an instant that all ranks sleep until, after Init, to when the last one has finished. " +
+			"And the same once more.",
+		runs: []arguments{
+			{ranks: 2, key: 2, quick: same, times: 3}, {ranks: 8, key: 8, times: 3}, {ranks: 32, key: 32, times: 3},
+			{ranks: 64, key: 64},
+		},
+		columns: []column{
+			{name: "first", unit: "µs", field: 1},
+			{name: "second", unit: "µs", field: 2, aside: true},
+		},
+	}
+}
+
 func idle() measurement {
 	return measurement{
-		name: "idle", title: "A blocked rank", program: "idle", key: "ranks", seconds: 8,
+		name: "idle", title: "A blocked rank", program: "idle", key: "ranks", seconds: 8, ungauged: true,
 		about: "CPU seconds that a rank takes in each second that it is blocked in Recv (user and system), of the " +
 			"worst rank.",
-		runs: []arguments{{ranks: 2, iters: "-i 2", quick: []string{"-i 1"}}},
+		runs: []arguments{{ranks: 2, args: "-i 2"}},
 		columns: []column{
 			{name: "CPU seconds a second", unit: "s/s", field: 1, digits: 4},
 			{name: "greatest resident size of a rank", unit: "KiB", field: 2},
@@ -245,12 +375,10 @@ func idle() measurement {
 func start() measurement {
 	return measurement{
 		name: "init", title: "Starting a job", program: "init", key: "ranks", seconds: 14, read: readInit,
-		about: "A job that joins and ends: wall time of the whole command, and the greatest resident size of a rank.",
-		runs: []arguments{
-			{ranks: 2, key: 2, quick: []string{""}},
-			{ranks: 16, key: 16, quick: []string{""}},
-			{ranks: 64, key: 64},
-		},
+		ungauged: true,
+		about: "A job that joins and ends: wall time of the whole command, and the greatest resident size of a " +
+			"rank.",
+		runs: []arguments{{ranks: 2, key: 2}, {ranks: 16, key: 16}, {ranks: 64, key: 64}},
 		columns: []column{
 			{name: "whole command", unit: "ms", field: 1},
 			{name: "greatest resident size of a rank", unit: "KiB", field: 2},
@@ -260,11 +388,11 @@ func start() measurement {
 
 func overlap() measurement {
 	m := measurement{
-		name: "overlap", title: "Transfers under computation", program: "overlap", key: "bytes", seconds: 3,
+		name: "overlap", title: "Transfers under computation", program: "overlap", key: "bytes", seconds: 7,
 		about: "How much of a transfer is hidden when a rank computes between Isend or Irecv and Wait, without any " +
 			"call of the library, for about twice as long as the transfer takes alone. The other rank is in its " +
 			"blocking Recv or Send.",
-		runs: []arguments{{ranks: 2, args: "-m 4194304:4194304", iters: "-i 50 -x 5", quick: []string{"-i 20 -x 3"}}},
+		runs: []arguments{{ranks: 2, args: "-m 4194304:4194304 --time 0.2"}},
 	}
 	for i, call := range []string{"Isend", "Irecv"} {
 		m.columns = append(m.columns,
@@ -277,9 +405,9 @@ func overlap() measurement {
 
 // words are the arguments of one library's run.
 func (a arguments) words(ours bool) []string {
-	iters := a.iters
-	if ours && a.ours != "" {
-		iters = a.ours
+	more := a.theirs
+	if ours {
+		more = a.ours
 	}
-	return strings.Fields(a.args + " " + iters)
+	return strings.Fields(a.args + " " + more)
 }

@@ -30,7 +30,7 @@ func rdmaLatency() measurement {
 		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv." + inGuest +
 			"perftest is ib_send_lat, which polls the bare verbs; its typical time is the median of a run, as ours " +
 			"is. Open MPI's program prints only the mean.",
-		runs: []arguments{{ranks: 2, args: "-m 8:8", iters: "-i 500 -x 20", ours: "-i 500 -x 20 -f",
+		runs: []arguments{{ranks: 2, args: "-m 8:8 -i 500 -x 20", ours: "-f",
 			tool: "ib_send_lat -s 8 -n 500"}},
 		columns: []column{
 			{name: "one way, mean", unit: "µs", field: latencyMean, digits: 1},
@@ -45,7 +45,7 @@ func rdmaBandwidth() measurement {
 	m.about += inGuest + "perftest is ib_read_bw: READs from one buffer into another, both registered once. Its MB " +
 		"are 2^20 bytes and were converted. Ours are ordinary Go slices, registered for each message " +
 		"(GORUN_VERBS_REG=64K) and READ by the receiver."
-	m.runs = []arguments{{ranks: 2, args: "-W 64 -m 262144:262144", iters: "-i 3 -x 1",
+	m.runs = []arguments{{ranks: 2, args: "-W 64 -m 262144:262144 -i 3 -x 1",
 		tool: "ib_read_bw -s 262144 -n 200"}}
 	m.columns[0].digits = 1
 	return m

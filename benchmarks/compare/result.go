@@ -12,9 +12,11 @@ import (
 
 // result is all that was measured of one measurement, as it is written to NAME.json.
 type result struct {
-	Name    string    `json:"name"`
-	Quick   bool      `json:"quick"`
-	Rounds  int       `json:"rounds"` // asked for; an interrupt leaves fewer
+	Name   string `json:"name"`
+	Quick  bool   `json:"quick"`
+	Rounds int    `json:"rounds"` // asked for; an interrupt leaves fewer
+	// Near is the gauge of the machine's quiet state, in µs. 0: there is no gauge.
+	Near    float64   `json:"near,omitempty"`
 	Machine machine   `json:"machine"`
 	Library []string  `json:"libraries"` // the first one is ours
 	Runs    []samples `json:"runs"`
@@ -26,10 +28,13 @@ type result struct {
 type samples struct {
 	Ranks    int        `json:"ranks"`
 	Key      int64      `json:"key,omitempty"`   // of its only line; 0: the lines' own
-	Times    int        `json:"times,omitempty"` // short runs in each round; 0: one run
+	Times    int        `json:"times,omitempty"` // runs in each turn; 0: one
 	Commands []string   `json:"commands"`
 	Failed   []string   `json:"failed"` // why a library has no rounds, or no more; empty: it has not failed
-	Rounds   [][][]line `json:"rounds"` // of each library: the lines of each round
+	Rounds   [][][]line `json:"rounds"` // of each library: the lines of each round; nil: no turn that counts
+	// Gauges are those before and after each library's turn of each round, in µs. Without a gauge there are none.
+	Gauges [][][2]float64 `json:"gauges,omitempty"`
+	Thrown int            `json:"thrown,omitempty"` // turns, since the gauge changed
 }
 
 // line is one line of a benchmark's output.
@@ -47,7 +52,7 @@ func newResult(m *measurement, libraries []library, facts machine, s settings) *
 		r.Library = append(r.Library, l.name)
 	}
 	for _, a := range m.runs {
-		one := samples{Ranks: a.ranks, Key: a.key}
+		one := samples{Ranks: a.ranks, Key: a.key, Times: a.times}
 		if m.guest {
 			one.Times = shortRuns
 		}
@@ -65,12 +70,44 @@ func newResult(m *measurement, libraries []library, facts machine, s settings) *
 func (r *result) empty() bool {
 	for _, s := range r.Runs {
 		for i := range s.Rounds {
-			if len(s.Rounds[i]) > 0 || s.Failed[i] != "" && i == 0 {
+			if s.count(i) > 0 || s.Failed[i] != "" && i == 0 || s.Thrown > 0 {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// count is how many turns of a library count.
+func (s samples) count(library int) (n int) {
+	for _, lines := range s.Rounds[library] {
+		if len(lines) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// add takes the turns of a round, if there is any.
+func (s *samples) add(turns map[int]turn, thrown int) {
+	s.Thrown += thrown
+	if len(turns) == 0 {
+		return
+	}
+	gauged := s.Gauges != nil
+	for _, t := range turns {
+		gauged = gauged || t.gauge != [2]float64{}
+	}
+	if gauged && s.Gauges == nil {
+		s.Gauges = make([][][2]float64, len(s.Rounds))
+	}
+	for i := range s.Rounds {
+		t := turns[i]
+		s.Rounds[i] = append(s.Rounds[i], t.lines)
+		if gauged {
+			s.Gauges[i] = append(s.Gauges[i], t.gauge)
+		}
+	}
 }
 
 // keys are those of any library, ascending. A run whose only line has a key given has it even if no library finished.
@@ -98,20 +135,109 @@ func (s samples) keys() []int64 {
 	return keys
 }
 
-// values are one library's numbers of all rounds for one cell, ascending.
-func (r *result) values(library int, key int64, field int) []float64 {
-	var values []float64
-	for _, s := range r.Runs {
-		for _, lines := range s.Rounds[library] {
-			for _, l := range lines {
-				if l.Key == key && field-1 < len(l.Values) {
-					values = append(values, l.Values[field-1])
-				}
+// series is one cell's numbers, by library and round, NaN where a library has none, and the gauge of each round.
+type series struct {
+	values [][]float64
+	gauges []float64 // NaN: not known
+}
+
+func (r *result) series(key int64, field int) series {
+	s := series{values: make([][]float64, len(r.Library))}
+	for _, run := range r.Runs {
+		if !slices.Contains(run.keys(), key) {
+			continue
+		}
+		rounds := 0
+		for _, of := range run.Rounds {
+			rounds = max(rounds, len(of))
+		}
+		for round := range rounds {
+			for library := range r.Library {
+				s.values[library] = append(s.values[library], run.value(library, round, key, field))
 			}
+			s.gauges = append(s.gauges, run.gauge(round))
+		}
+	}
+	return s
+}
+
+// value is the number of one turn: the median where it had several runs, NaN where there is none.
+func (s samples) value(library, round int, key int64, field int) float64 {
+	if round >= len(s.Rounds[library]) {
+		return math.NaN()
+	}
+	var values []float64
+	for _, l := range s.Rounds[library][round] {
+		if l.Key == key && field-1 < len(l.Values) {
+			values = append(values, l.Values[field-1])
 		}
 	}
 	slices.Sort(values)
-	return values
+	return median(values)
+}
+
+// gauge is the greatest of a round's turns: they are all of one state.
+func (s samples) gauge(round int) float64 {
+	greatest := 0.0
+	for _, gauges := range s.Gauges {
+		if round < len(gauges) {
+			greatest = max(greatest, gauges[round][0], gauges[round][1])
+		}
+	}
+	if greatest == 0 {
+		return math.NaN()
+	}
+	return greatest
+}
+
+// near keeps the rounds whose gauge is that of the quiet state.
+func (s series) near(quiet float64) series {
+	near := series{values: make([][]float64, len(s.values))}
+	for round, g := range s.gauges {
+		if !steady(g, quiet) {
+			continue
+		}
+		near.gauges = append(near.gauges, g)
+		for i := range s.values {
+			near.values[i] = append(near.values[i], s.values[i][round])
+		}
+	}
+	return near
+}
+
+// known are the numbers of a library, ascending.
+func (s series) known(library int) []float64 {
+	return ascending(s.values[library])
+}
+
+func ascending(values []float64) []float64 {
+	known := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	slices.Sort(known)
+	return known
+}
+
+// paired is the median of the ratios ours / theirs of each round that has both; NaN where there is none.
+func (s series) paired(library int) float64 {
+	ratios := make([]float64, len(s.gauges))
+	for round := range ratios {
+		ratios[round] = ratio(s.values[0][round], s.values[library][round])
+	}
+	return median(ascending(ratios))
+}
+
+// toPeer is the ratio to the best peer, the one that ours looks worst compared with; NaN where there is no peer.
+func (s series) toPeer(higher bool, baseline int) float64 {
+	worst := math.NaN()
+	for i := 1; i < len(s.values); i++ {
+		p := s.paired(i)
+		if i == baseline || math.IsNaN(p) {
+			continue
+		}
+		if math.IsNaN(worst) || higher && p < worst || !higher && p > worst {
+			worst = p
+		}
+	}
+	return worst
 }
 
 // failed is why a library has no number for a key; empty if nothing is known.
@@ -124,21 +250,18 @@ func (r *result) failed(library int, key int64) string {
 	return ""
 }
 
-// summary of one cell's values.
+// summary of one library's numbers in one cell.
 type summary struct {
-	median, quietest, low, high float64 // NaN: there are none
-	rounds                      int
+	median, near, low, high float64 // NaN: there are none
+	rounds                  int
 }
 
-func summarize(ascending []float64, higher bool) summary {
-	n := len(ascending)
-	if n == 0 {
-		return summary{median: math.NaN(), quietest: math.NaN(), low: math.NaN(), high: math.NaN()}
-	}
-	s := summary{median: median(ascending), low: ascending[0], high: ascending[n-1], rounds: n}
-	s.quietest = s.low
-	if higher {
-		s.quietest = s.high
+// summarize describes ascending numbers, and those of the quiet state.
+func summarize(all, near []float64) summary {
+	nan := math.NaN()
+	s := summary{median: median(all), near: median(near), low: nan, high: nan, rounds: len(all)}
+	if s.rounds > 0 {
+		s.low, s.high = all[0], all[s.rounds-1]
 	}
 	return s
 }
@@ -163,17 +286,6 @@ func median(v []float64) float64 {
 	}
 }
 
-// bestOf is the best of the peers; NaN where there is none.
-func bestOf(peers []float64, higher bool) float64 {
-	best := math.NaN()
-	for _, p := range peers {
-		if math.IsNaN(best) || !math.IsNaN(p) && p != best && (p > best) == higher {
-			best = p
-		}
-	}
-	return best
-}
-
 // ratio is a/b; NaN where there is nothing to compare.
 func ratio(a, b float64) float64 {
 	if b == 0 {
@@ -182,23 +294,37 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// row is one line of a table: every library's summary for one key of one column.
+// row is one line of a table: every library's summary for one key of one column, and the ratios.
 type row struct {
-	key       int64
-	libraries []summary
-	baseline  int // which of them is no peer but the limit; 0: none
+	key            int64
+	libraries      []summary
+	peer, peerNear float64   // ours / the best peer, NaN where there is none; near: in the quiet state
+	base, baseNear float64   // ours / the baseline
+	gauges         []float64 // of its rounds, ascending
 }
 
 func (r *result) rows(c column) []row {
 	var rows []row
+	at := r.baselineAt()
 	for _, key := range r.keys() {
-		one := row{key: key, baseline: r.baselineAt()}
+		all := r.series(key, c.field)
+		near := all.near(r.Near)
+		one := row{key: key, peer: all.toPeer(c.higher, at), peerNear: near.toPeer(c.higher, at), base: math.NaN(),
+			baseNear: math.NaN(), gauges: ascending(all.gauges)}
+		if at > 0 {
+			one.base, one.baseNear = all.paired(at), near.paired(at)
+		}
 		for i := range r.Library {
-			one.libraries = append(one.libraries, summarize(r.values(i, key, c.field), c.higher))
+			one.libraries = append(one.libraries, summarize(all.known(i), near.known(i)))
 		}
 		rows = append(rows, one)
 	}
 	return rows
+}
+
+// gauged is whether there is a gauge.
+func (r *result) gauged() bool {
+	return slices.ContainsFunc(r.Runs, func(s samples) bool { return s.Gauges != nil })
 }
 
 // baselineAt is the place of the baseline; 0: it is not there.
@@ -206,28 +332,6 @@ func (r *result) baselineAt() int {
 	at, _ := baselineIn(r.Library)
 	return at
 }
-
-// toPeer is our number / the best peer's, of the medians or of the quietest rounds; NaN where there is no peer.
-func (r row) toPeer(higher bool, of func(summary) float64) float64 {
-	var peers []float64
-	for i, s := range r.libraries {
-		if i > 0 && i != r.baseline {
-			peers = append(peers, of(s))
-		}
-	}
-	return ratio(of(r.libraries[0]), bestOf(peers, higher))
-}
-
-// toBaseline is our number / the baseline's; NaN where there is none.
-func (r row) toBaseline(of func(summary) float64) float64 {
-	if r.baseline == 0 {
-		return math.NaN()
-	}
-	return ratio(of(r.libraries[0]), of(r.libraries[r.baseline]))
-}
-
-func medianOf(s summary) float64   { return s.median }
-func quietestOf(s summary) float64 { return s.quietest }
 
 // write makes the three files of a measurement.
 func (r *result) write(dir string, m measurement) error {
@@ -263,7 +367,7 @@ func readResult(dir, name string) (*result, error) {
 func (r *result) check(path string) error {
 	n := len(r.Library)
 	for _, s := range r.Runs {
-		if len(s.Commands) != n || len(s.Failed) != n || len(s.Rounds) != n {
+		if len(s.Commands) != n || len(s.Failed) != n || len(s.Rounds) != n || s.Gauges != nil && len(s.Gauges) != n {
 			return fmt.Errorf("%s: a run is not about %d libraries; measure again", path, n)
 		}
 	}

@@ -19,13 +19,18 @@ type estimate struct {
 	start  time.Time
 	ahead  float64 // seconds, of the measurements that have not begun
 	rounds int     // of each
+	spare  float64 // seconds left for turns that are repeated
 }
+
+// spareShare is what part of the planned time turns that are repeated may take.
+const spareShare = 0.1
 
 func newEstimate(chosen []measurement, rounds int) *estimate {
 	e := &estimate{start: time.Now(), rounds: rounds}
 	for _, m := range chosen {
 		e.ahead += m.seconds * float64(rounds)
 	}
+	e.spare = e.ahead * spareShare
 	return e
 }
 
@@ -37,25 +42,77 @@ func (e *estimate) total(left float64) time.Duration {
 	return time.Since(e.start) + time.Duration((left+e.ahead)*float64(time.Second))
 }
 
+// repeat takes a turn of so many seconds from what is spare, if that is enough.
+func (e *estimate) repeat(seconds float64) bool {
+	if seconds > e.spare {
+		return false
+	}
+	e.spare -= seconds
+	return true
+}
+
+// session is one comparison: what all its measurements share.
+type session struct {
+	*estimate
+	gauge func() float64 // nil: there is none
+	seen  []float64      // all gauges so far, µs
+}
+
+// newSession takes the gauge for the first time.
+func newSession(chosen []measurement, rounds int) *session {
+	s := &session{estimate: newEstimate(chosen, rounds)}
+	gauge, err := newGauge()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "compare: there is no gauge of the machine, and all turns count: %v\n", err)
+		return s
+	}
+	s.gauge = func() float64 {
+		g := gauge()
+		s.seen = append(s.seen, g)
+		fmt.Fprintf(os.Stderr, "gauge %s ns\n", nanoseconds(g))
+		return g
+	}
+	s.gauge()
+	return s
+}
+
 // measure runs one measurement in rounds, the libraries by turns. A library that fails a run is not tried with it
 // again.
-func (r *result) measure(ctx context.Context, m *measurement, libraries []library, e *estimate) {
+func (r *result) measure(ctx context.Context, m *measurement, libraries []library, in *session) {
 	perRound := m.seconds
-	e.remove(*m)
+	in.remove(*m)
 	begin := time.Now()
 	for round := range r.Rounds {
 		for i, a := range m.runs {
-			for j := range libraries {
-				if r.Runs[i].Failed[j] != "" || ctx.Err() != nil {
-					continue
+			s := &r.Runs[i]
+			play := func(library int) ([]line, bool) {
+				if s.Failed[library] != "" || ctx.Err() != nil {
+					return nil, false
 				}
 				fmt.Fprintf(os.Stderr, "[%s of about %s] %s, round %d of %d, %d ranks: %s\n",
-					clockText(time.Since(e.start)), clockText(e.total(perRound*float64(r.Rounds-round))),
-					m.name, round+1, r.Rounds, a.ranks, libraries[j].name)
-				r.Runs[i].add(ctx, j, *m, a, libraries[j], r.limit)
+					clockText(time.Since(in.start)), clockText(in.total(perRound*float64(r.Rounds-round))),
+					m.name, round+1, r.Rounds, a.ranks, libraries[library].name)
+				return s.play(ctx, library, *m, a, libraries[library], r.limit)
 			}
+			u := umpire{play: play, gauge: in.gauge, repeat: in.repeats(m, len(libraries))}
+			if !m.gauged() {
+				u.gauge = nil
+			}
+			s.add(u.round(turnOrder(len(libraries), round)))
 		}
 		perRound = time.Since(begin).Seconds() / float64(round+1)
+	}
+	if r.gauged() {
+		r.Near = quietState(in.seen)
+	}
+}
+
+// repeats counts those of one round: each library's turn may be repeated twice, as long as there is time to spare.
+func (s *session) repeats(m *measurement, libraries int) func() bool {
+	left, each := 2*libraries, m.seconds/float64(libraries*max(1, len(m.runs)))
+	return func() bool {
+		left--
+		return left >= 0 && s.repeat(each)
 	}
 }
 
@@ -64,17 +121,22 @@ func clockText(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// add runs one library once and keeps what it printed, or why it did not. An interrupted run is neither.
-func (s *samples) add(ctx context.Context, lib int, m measurement, a arguments, l library, limit time.Duration) {
-	lines, err := runOnce(ctx, m, a, l, lib == 0, limit)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		s.Failed[lib] = err.Error()
-		fmt.Fprintf(os.Stderr, "compare: %s: %v\n", l.name, err)
-	default:
-		s.Rounds[lib] = append(s.Rounds[lib], lines)
+// play is one library's turn: its lines, or false and why it has none. An interrupted run is neither.
+func (s *samples) play(ctx context.Context, lib int, m measurement, a arguments, l library, limit time.Duration,
+) (all []line, ok bool) {
+	for range max(1, a.times) {
+		lines, err := runOnce(ctx, m, a, l, lib == 0, limit)
+		switch {
+		case ctx.Err() != nil:
+			return nil, false
+		case err != nil:
+			s.Failed[lib] = err.Error()
+			fmt.Fprintf(os.Stderr, "compare: %s: %v\n", l.name, err)
+			return nil, false
+		}
+		all = append(all, lines...)
 	}
+	return all, true
 }
 
 // grace is what a launcher has to end its ranks when it is asked to, before all of them are killed.

@@ -45,21 +45,43 @@ func (r *result) page(m measurement) string {
 		b.WriteString(r.table(m, c))
 	}
 	b.WriteString(r.failures())
-	one, times := "round", ""
-	if n := r.Runs[0].Times; n > 0 {
-		one, times = "run", fmt.Sprintf(" of %d runs each", n)
-	}
-	fmt.Fprintf(&b, "Cells are median · quietest %s · spread (greatest less smallest, of the median). Ratios are "+
-		"ours / %s, of the medians and of the quietest %ss%s. Rounds: %d%s",
-		one, cmp.Or(m.rival, "the best peer"), one, r.baselineNote(), r.Rounds, times)
-	if r.Quick {
-		b.WriteString(", the quick set")
-	}
-	fmt.Fprintf(&b, ", the libraries by turns.\n\n%s\n\nWhat was run:\n\n", r.Machine)
+	b.WriteString(r.legend(m))
+	fmt.Fprintf(&b, "\n\n%s\n\nWhat was run:\n\n", r.Machine)
 	for _, command := range r.commands() {
 		fmt.Fprintf(&b, "    %s\n", command)
 	}
 	return b.String()
+}
+
+// legend says what the cells and ratios are.
+func (r *result) legend(m measurement) string {
+	var b strings.Builder
+	cells, gauge := "median · spread", ""
+	if r.gauged() {
+		cells = "median · near · spread"
+		gauge = fmt.Sprintf(" near is the same of the rounds in the machine's quiet state alone. The gauge is what a "+
+			"cache line takes from one processor to the other; in the quiet state it is %s ns, or 1/%[2]g to %[2]g of "+
+			"that. Turns thrown out, since it changed by more than that while they lasted or between the libraries of "+
+			"a round: %[3]d.", nanoseconds(r.Near), steadyWithin, r.thrown())
+	}
+	fmt.Fprintf(&b, "Cells are %s (greatest less smallest, of the median). Ratios are ours / %s, the median of the "+
+		"ratios of each round%s.%s Rounds: %d", cells, cmp.Or(m.rival, "the best peer"), r.baselineNote(), gauge,
+		r.Rounds)
+	if n := r.Runs[0].Times; n > 1 {
+		fmt.Fprintf(&b, " of %d runs each, whose median counts", n)
+	}
+	if r.Quick {
+		b.WriteString(", the quick set")
+	}
+	b.WriteString(", the libraries by turns.")
+	return b.String()
+}
+
+func (r *result) thrown() (n int) {
+	for _, s := range r.Runs {
+		n += s.Thrown
+	}
+	return n
 }
 
 // baselineNote describes the second pair of ratios.
@@ -79,9 +101,19 @@ func (r *result) table(m measurement, c column) string {
 		unit = " (" + c.unit + ")"
 	}
 	fmt.Fprintf(&b, "## %s%s, %s\n\n", c.name, unit, c.better())
-	heads := append(append([]string{m.key}, r.Library...), "ratio", "quietest")
+	heads := append([]string{m.key}, r.Library...)
+	add := func(list []string, all, near string) []string {
+		if list = append(list, all); r.gauged() {
+			list = append(list, near)
+		}
+		return list
+	}
+	heads = add(heads, "ratio", "near")
 	if at, baseline := baselineIn(r.Library); at > 0 {
-		heads = append(heads, "to "+baseline.short, "quietest")
+		heads = add(heads, "to "+baseline.short, "near")
+	}
+	if r.gauged() {
+		heads = append(heads, "gauge (ns)")
 	}
 	writeRow(&b, heads)
 	fmt.Fprintf(&b, "|%s\n", strings.Repeat("-:|", len(heads)))
@@ -90,14 +122,28 @@ func (r *result) table(m measurement, c column) string {
 		for i, s := range row.libraries {
 			cells = append(cells, r.cell(i, row.key, s, c.digits))
 		}
-		cells = append(cells, ratioText(row.toPeer(c.higher, medianOf)),
-			ratioText(row.toPeer(c.higher, quietestOf)))
-		if row.baseline > 0 {
-			cells = append(cells, ratioText(row.toBaseline(medianOf)), ratioText(row.toBaseline(quietestOf)))
+		cells = add(cells, ratioText(row.peer), ratioText(row.peerNear))
+		if r.baselineAt() > 0 {
+			cells = add(cells, ratioText(row.base), ratioText(row.baseNear))
+		}
+		if r.gauged() {
+			cells = append(cells, row.gaugeText())
 		}
 		writeRow(&b, cells)
 	}
 	return b.String() + "\n"
+}
+
+// gaugeText is the least and the greatest gauge of a row's rounds.
+func (r row) gaugeText() string {
+	if len(r.gauges) == 0 {
+		return "–"
+	}
+	low, high := nanoseconds(r.gauges[0]), nanoseconds(r.gauges[len(r.gauges)-1])
+	if low == high {
+		return low
+	}
+	return low + "–" + high
 }
 
 func writeRow(b *strings.Builder, cells []string) {
@@ -139,11 +185,15 @@ func (r *result) failures() string {
 	return b.String()
 }
 
-// leftOut is how many of a library's short runs, in rounds that have any number, have none.
+// leftOut is how many of a library's runs, in turns that count, have no number.
 func (s samples) leftOut(library int) (left, all int) {
-	all = s.Times * len(s.Rounds[library])
+	if s.Times < 2 {
+		return 0, 0
+	}
+	all = s.Times * s.count(library)
+	left = all
 	for _, lines := range s.Rounds[library] {
-		left += s.Times - len(lines)
+		left -= len(lines)
 	}
 	return left, all
 }
@@ -156,7 +206,7 @@ func (r *result) commands() []string {
 	return all
 }
 
-// cell is the median, the quietest round and the spread, or why there is nothing.
+// cell is the median, that of the quiet state and the spread, or why there is nothing.
 func (r *result) cell(library int, key int64, s summary, digits int) string {
 	why := r.failed(library, key)
 	switch {
@@ -164,10 +214,15 @@ func (r *result) cell(library int, key int64, s summary, digits int) string {
 		return "–"
 	case s.rounds == 0:
 		return "failed"
-	case s.rounds == 1:
-		return number(s.median, digits)
 	}
-	return fmt.Sprintf("%s · %s · %s%%", number(s.median, digits), number(s.quietest, digits), number(s.spread(), 0))
+	parts := []string{number(s.median, digits)}
+	if r.gauged() {
+		parts = append(parts, number(s.near, digits))
+	}
+	if s.rounds > 1 {
+		parts = append(parts, number(s.spread(), 0)+"%")
+	}
+	return strings.Join(parts, " · ")
 }
 
 // ratioText has two digits that count, also where the ratio is tiny.

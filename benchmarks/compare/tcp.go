@@ -1,7 +1,7 @@
 package main
 
-// tcpPlan is what is measured between two hosts, one rank on each, over TCP. Counts are such that a round of all of it
-// takes about 50 seconds, a third of which is the starting of the peers: five rounds must end within six minutes.
+// tcpPlan is what is measured between two hosts, one rank on each, over TCP. Times are such that a round of all of it
+// takes about a minute: five rounds must end within six minutes.
 func tcpPlan() []measurement {
 	all := []measurement{tcpLatency(), tcpBandwidth(), tcpRate(), tcpTLS(), tcpIdle()}
 	for i := range all {
@@ -23,11 +23,7 @@ func tcpLatency() measurement {
 		libraries: tcpLibraries,
 		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv over TCP." +
 			betweenHosts,
-		runs: []arguments{
-			{ranks: 2, args: "-m 1:8192", iters: "-i 20000 -x 1000", quick: []string{"-i 1000 -x 100"}},
-			{ranks: 2, args: "-m 16384:262144", iters: "-i 4000 -x 500"},
-			{ranks: 2, args: "-m 524288:4194304", iters: "-i 300 -x 30"},
-		},
+		runs:    []arguments{{ranks: 2, args: "-m 1:4194304 --time 0.05", quick: "-m 8:8 --time 0.05"}},
 		columns: oneWay(),
 	}
 }
@@ -36,32 +32,25 @@ func tcpBandwidth() measurement {
 	m := bandwidth("tcp-bw", "Bandwidth between hosts", "from one rank to another over TCP", 18)
 	m.program, m.libraries = "bw", tcpLibraries
 	m.about += betweenHosts + oneByOne
-	m.runs = []arguments{
-		{ranks: 2, args: "-W 64 -m 1:8192", iters: "-i 1000 -x 100"},
-		{ranks: 2, args: "-W 64 -m 16384:262144", iters: "-i 150 -x 15"},
-		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 30 -x 5"},
-	}
+	m.runs = []arguments{{ranks: 2, args: "-W 64 -m 1:4194304 --time 0.05"}}
 	m.columns[0].digits = 1
 	return m
 }
 
 func tcpRate() measurement {
 	m := messageRate()
-	m.name, m.title, m.seconds, m.libraries = "tcp-rate", "Message rate between hosts, one pair", 4, tcpLibraries
+	m.name, m.title, m.seconds, m.libraries = "tcp-rate", "Message rate between hosts, one pair", 8, tcpLibraries
 	m.about = "Messages a second from one rank to another over TCP, windows of 64." + betweenHosts +
 		oneByOne
-	m.runs = []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8", iters: "-i 3000 -x 300", ours: "-i 25000 -x 500"}}
+	m.runs = []arguments{{ranks: 2, args: "-p 1 -W 64 -m 8:8 --time 0.2"}}
 	return m
 }
 
 func tcpTLS() measurement {
 	m := bandwidth("tcp-tls-bw", "Bandwidth between hosts with TLS",
-		"from one rank to another over TCP, once encrypted (GORUN_TCP_TLS=1) and once plain", 4)
+		"from one rank to another over TCP, once encrypted (GORUN_TCP_TLS=1) and once plain", 5)
 	m.program, m.libraries, m.rival = "bw", []string{gorunTLS, gorunPlain}, "plain"
-	m.runs = []arguments{
-		{ranks: 2, args: "-W 64 -m 65536:262144", iters: "-i 100 -x 10"},
-		{ranks: 2, args: "-W 64 -m 524288:4194304", iters: "-i 20 -x 3"},
-	}
+	m.runs = []arguments{{ranks: 2, args: "-W 64 -m 65536:4194304 --time 0.1"}}
 	return m
 }
 
@@ -69,6 +58,6 @@ func tcpIdle() measurement {
 	m := idle()
 	m.name, m.title, m.seconds = "tcp-idle", "A blocked rank, the other one on another host", 6
 	m.about += " The message will come over TCP."
-	m.runs = []arguments{{ranks: 2, iters: "-i 1"}}
+	m.runs = []arguments{{ranks: 2, args: "-i 1"}}
 	return m
 }
