@@ -20,7 +20,7 @@ func (e *Engine) cancel(r *Request, why error) {
 	switch {
 	case r.state != stActive:
 	case r.other != nil && !r.detached:
-		e.cancelBoth(r, why)
+		r.cancelBoth(e.path, why)
 	case r.op == opProbe:
 		e.probers = without(e.probers, r)
 		e.endCancelled(r, why)
@@ -32,12 +32,12 @@ func (e *Engine) cancel(r *Request, why error) {
 // cancelBoth cancels an Isendrecv whose send is under way. The receive goes first, and the send is taken back only if
 // there was no message for it (complete): otherwise the status, which is the receive's, would not say that the send is
 // lost. An error says that, so at the end of the context both are cancelled at once.
-func (e *Engine) cancelBoth(r *Request, why error) {
+func (r *Request) cancelBoth(p path, why error) {
 	if r.parts > 0 {
-		e.path.cancel(r, why)
+		p.cancel(r, why)
 	}
 	if why != nil && r.other != nil {
-		e.path.cancel(r.other, why)
+		p.cancel(r.other, why)
 	}
 }
 

@@ -17,7 +17,7 @@ func (e *Engine) Wait(r *Request) (st Status, err error) {
 		st = Empty
 	} else if err = r.claim(); err == nil {
 		if r.state == stActive {
-			r.waited = true
+			r.claimed = e.requests.claim()
 			e.await(r)
 		}
 		st, err = e.requests.collect(r)
@@ -37,7 +37,7 @@ func (r *Request) claim() error {
 		return fmt.Errorf("%w: its result has been collected already; wait for a request once", ErrRequest)
 	case r.state == stIdle:
 		return fmt.Errorf("%w: a persistent request must be started first", ErrRequest)
-	case r.waited:
+	case r.claimed != 0:
 		return fmt.Errorf("%w: another goroutine waits for it, or it is in the list twice", ErrRequest)
 	}
 	return nil
@@ -53,24 +53,19 @@ func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 	if err := r.claim(); err != nil {
 		return false, Status{}, err
 	}
-	e.tryProgress(r)
-	if r.state != stDone {
-		return false, Status{}, nil
-	}
-	st, err = e.requests.collect(r)
-	e.exitCall()
-	return true, st, err
-}
-
-// tryProgress polls once if nobody else does.
-func (e *Engine) tryProgress(r *Request) {
 	if r.state != stDone && e.wait.leader == noLeader {
 		e.progress()
 	}
 	if r.state != stDone && r.cctx != nil && r.cctx.Err() != nil {
 		e.cancel(r, r.cctx.Err())
 	}
+	if r.state != stDone {
+		e.exitCall()
+		return false, Status{}, nil
+	}
+	st, err = e.requests.collect(r)
 	e.exitCall()
+	return true, st, err
 }
 
 // Set is some requests; nil for one that is not there.
@@ -79,44 +74,51 @@ type Set []*Request
 // Each is told the result of the set's request i, which is the caller's until Each returns.
 type Each func(i int, st Status, err error)
 
-// at is request i, without the persistent requests that are not started: they count as if they were not there; §3.7.5.
-func (s Set) at(i int) *Request {
-	if r := s[i]; r != nil && r.state != stIdle {
+// claimed are those of a set that a caller waits for. A persistent request that was not started when the caller came is
+// not one of them, as if it were not there (§3.7.5): another goroutine may start it meanwhile, and wait for it.
+type claimed struct {
+	set Set
+	by  uint64 // in Request.claimed of each
+}
+
+// at is request i; nil: it is not one of them.
+func (s *claimed) at(i int) *Request {
+	if r := s.set[i]; r != nil && r.claimed == s.by {
 		return r
 	}
 	return nil
 }
 
-// claim makes all of s this caller's before anything is done with one: the index of the first that cannot be waited
+// claim makes all of set the caller's before anything is done with one: the index of the first that cannot be waited
 // for, and then none is claimed, or -1. How many there are.
-func (s Set) claim() (bad, present int, err error) {
-	for i, r := range s {
+func (s *claimed) claim() (bad, present int, err error) {
+	for i, r := range s.set {
 		switch {
 		case r == nil || r.state == stIdle:
-		case r.state == stFree || r.waited:
+		case r.state == stFree || r.claimed != 0:
 			err := r.claim() // before it is given back: it may be here twice
-			s.unclaim(i)
+			s.unclaim()
 			return i, 0, err
 		default:
-			r.waited = true
+			r.claimed = s.by
 			present++
 		}
 	}
 	return -1, present, nil
 }
 
-// unclaim gives the first n back.
-func (s Set) unclaim(n int) {
-	for i := range n {
+// unclaim gives them back.
+func (s *claimed) unclaim() {
+	for i := range s.set {
 		if r := s.at(i); r != nil {
-			r.waited = false
+			r.claimed = 0
 		}
 	}
 }
 
 // cancelEnded cancels the requests whose contexts have ended.
-func (s Set) cancelEnded(e *Engine) {
-	for i := range s {
+func (s *claimed) cancelEnded(e *Engine) {
+	for i := range s.set {
 		if r := s.at(i); r != nil && r.state == stActive && !r.ended && r.cctx != nil && r.cctx.Err() != nil {
 			r.ended = true
 			e.cancel(r, r.cctx.Err())
@@ -129,11 +131,12 @@ func (s Set) cancelEnded(e *Engine) {
 func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
-	if i, _, err := s.claim(); err != nil {
+	c := claimed{s, e.requests.claim()}
+	if i, _, err := c.claim(); err != nil {
 		return i, err
 	}
 	for i, r := range s {
-		if r == nil || r.state == stIdle {
+		if r == nil || r.claimed != c.by {
 			continue
 		}
 		if r.state == stActive {
@@ -152,23 +155,24 @@ func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
-	i, present, err := s.claim()
+	c := claimed{s, e.requests.claim()}
+	i, present, err := c.claim()
 	if err != nil {
 		return i, err
 	}
 	if present > 0 {
-		s.awaitSome(e)
+		c.awaitSome(e)
 	}
-	s.unclaim(len(s))
-	s.collect(e, max, each)
+	c.collect(e, max, each)
+	c.unclaim()
 	e.exitCall()
 	return -1, nil
 }
 
 // awaitSome returns when one of s is done. Requests whose contexts end meanwhile are cancelled, or complete in their
 // own time.
-func (s Set) awaitSome(e *Engine) {
-	w := waitFor{e: e, set: s}
+func (s *claimed) awaitSome(e *Engine) {
+	w := waitFor{e: e, set: *s}
 	var stop func()
 	w.cc, stop = s.context()
 	for !w.ready() {
@@ -183,10 +187,10 @@ func (s Set) awaitSome(e *Engine) {
 }
 
 // context ends when one of those of the set's requests does; nil if none can. stop frees it.
-func (s Set) context() (cc context.Context, stop func()) {
+func (s *claimed) context() (cc context.Context, stop func()) {
 	stop = func() {}
 	var cancel context.CancelFunc
-	for i := range s {
+	for i := range s.set {
 		r := s.at(i)
 		switch {
 		case r == nil || r.state != stActive || r.cctx == nil || r.ended:
@@ -206,8 +210,8 @@ func (s Set) context() (cc context.Context, stop func()) {
 }
 
 // collect hands out the results that are there, at most max of them.
-func (s Set) collect(e *Engine, max int, each Each) {
-	for i := 0; i < len(s) && max != 0; i++ {
+func (s *claimed) collect(e *Engine, max int, each Each) {
+	for i := 0; i < len(s.set) && max != 0; i++ {
 		if r := s.at(i); r != nil && r.state == stDone {
 			max--
 			each(i, r.status, r.err)
@@ -220,23 +224,24 @@ func (s Set) collect(e *Engine, max int, each Each) {
 func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad int, err error) {
 	e.lock()
 	defer e.unlock()
-	if i, _, err := s.claim(); err != nil {
+	c := claimed{s, e.requests.claim()}
+	if i, _, err := c.claim(); err != nil {
 		return false, i, err
 	}
-	s.unclaim(len(s)) // nobody else comes in before the end
 	if e.wait.leader == noLeader {
 		e.progress()
 	}
-	s.cancelEnded(e)
+	c.cancelEnded(e)
 	done = true
 	for i := range s {
-		if r := s.at(i); r != nil && r.state != stDone {
+		if r := c.at(i); r != nil && r.state != stDone {
 			done = false
 		}
 	}
 	if !all || done {
-		s.collect(e, max, each)
+		c.collect(e, max, each)
 	}
+	c.unclaim()
 	e.exitCall()
 	return done, -1, nil
 }
@@ -306,9 +311,8 @@ func (e *Engine) Start(r *Request) error {
 // restart is start of a persistent request.
 func (e *Engine) restart(r *Request) {
 	k := r.keep
-	if r.op == opSend && r.mode == Standard && e.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) {
-		e.sentAs(r, int(k.source), k.tag, k.buf.Len)
-		e.load.completed++ // another goroutine may wait for a set with r
+	if r.op == opSend && r.mode == Standard && e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) {
+		r.sentAs(int(k.source), k.tag, k.buf.Len)
 		return
 	}
 	r.buf, r.cctx, r.recv.Source, r.recv.Tag = k.buf, k.cctx, k.source, k.tag
@@ -352,7 +356,7 @@ func (e *Engine) FreeRequest(r *Request) error {
 		return fmt.Errorf("%w: it has been freed already", ErrRequest)
 	case r.state == stActive:
 		return fmt.Errorf("%w: it is under way; wait for it first", ErrRequest)
-	case r.waited: // and that goroutine has not come yet
+	case r.claimed != 0: // and that goroutine has not come yet
 		return r.claim()
 	}
 	r.state, r.keep = stFree, new(kept)

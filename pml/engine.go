@@ -49,15 +49,10 @@ const (
 type Engine struct {
 	engineLock // guards everything below
 
-	cfg   Config
-	dev   transport.Device // polled: Net, or Self in a world of one
-	sleep *eventset.Set    // where this rank sleeps until dev has something
-	pkts  [16]transport.Packet
-	// short is the device's, where links.go matches all of its messages; nil: there is only Poll. It is nil where
-	// closed is not.
-	short    func() (transport.Short, transport.Found)
-	unpolled int // calls of short since the last Poll
-
+	cfg    Config
+	dev    transport.Device // polled: Net, or Self in a world of one
+	sleep  *eventset.Set    // where this rank sleeps until dev has something
+	pkts   [16]transport.Packet
 	path   path     // how messages are matched and moved
 	links  linkPath // path, if direct; without peers, if not
 	direct bool     // path is links: short messages go there without a dynamic call but the link's
@@ -113,7 +108,7 @@ func New(cfg Config) (*Engine, error) {
 		}
 	}
 	if e.direct && e.links.offload.dev == nil {
-		e.short = e.dev.Facts().Short
+		e.links.shorts.next = e.dev.Facts().Short
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.wg.Add(1)
@@ -175,7 +170,7 @@ func FailAll(ranks []*Engine, err error) {
 
 // fail: the caller holds the lock.
 func (e *Engine) fail(err error) {
-	e.closed, e.short = err, nil
+	e.closed = err
 	e.path.fail(err)
 	e.endProbers(everyProbe, err)
 }
@@ -229,14 +224,11 @@ func (e *Engine) Flush() int {
 	if e.closed != nil {
 		return 0
 	}
-	return e.open()
+	return e.load.open()
 }
 
-// open is how many operations of callers are under way.
-func (e *Engine) open() int { return e.load.outstanding - e.requests.detached }
-
 // flushed: Flush has nothing to wait for.
-func (e *Engine) flushed() bool { return e.closed != nil || e.open() > 0 || e.load.none() }
+func (e *Engine) flushed() bool { return e.closed != nil || e.load.open() > 0 || e.load.none() }
 
 // Transport is the name of the device by which this rank reaches others; of several, shm+tcp.
 func (e *Engine) Transport() string {

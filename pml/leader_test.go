@@ -2,7 +2,9 @@ package pml
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"slices"
 	"testing"
 )
 
@@ -86,6 +88,66 @@ func TestLeaderIsWoken(t *testing.T) {
 		if _, err := e.Wait(rs[1]); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A persistent request that is started while a caller waits for a set in which it is is not that caller's; MPI 4.1
+// §3.7.5. It wakes the caller that waits for it, which gets its result.
+func TestStartedInASet(t *testing.T) {
+	watchdog(t)
+	cpus := runtime.GOMAXPROCS(2) // as in parkedLeader
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
+	e := newRanks(t, 1, Config{}).e[0]
+	late, r := e.PrepareRecv(nil, 1, 0, 6, make([]byte, 8)), e.Irecv(nil, 1, 0, 7, make([]byte, 8))
+	done := e.PrepareSend(nil, 1, 0, 8, nil, Standard)
+	parked := func() {
+		for e.leads() != leaderParked {
+			runtime.Gosched()
+		}
+	}
+	some, one := make(chan []int), make(chan Status)
+	go func() {
+		var got []int
+		e.WaitSome(Set{late, done, r}, -1, func(i int, _ Status, err error) { got = append(got, i) })
+		some <- got
+	}()
+	parked()
+	if err := errors.Join(e.Start(late), e.StartDone(done, Status{})); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		st, _ := e.Wait(late)
+		one <- st
+	}()
+	for following := false; !following; runtime.Gosched() {
+		e.lock()
+		following = e.wait.followers == 1
+		e.unlock()
+	}
+	s := e.Isend(nil, 1, 0, 5, make([]byte, 8), Synchronous)
+	if err := e.Cancel(s); err != nil { // by a packet to this rank: the leader wakes, and sleeps again
+		t.Fatal(err)
+	}
+	if _, err := e.Wait(s); err != nil {
+		t.Fatal(err)
+	}
+	parked()
+	for _, tag := range []int32{6, 7} {
+		if err := e.Send(nil, 1, 0, tag, make([]byte, 8), Standard); err != nil {
+			t.Fatal(err)
+		}
+		if tag == 6 {
+			if st := <-one; st.Tag != 6 {
+				t.Errorf("the caller that waits for the request that was started has got %+v", st)
+			}
+			parked()
+		}
+	}
+	if got := <-some; !slices.Equal(got, []int{2}) {
+		t.Errorf("of the set %v are complete, of which only 2 was started when the caller came", got)
+	}
+	if _, err := e.Wait(done); err != nil {
+		t.Error(err)
 	}
 }
 

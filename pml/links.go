@@ -41,6 +41,7 @@ type linkPath struct {
 	transfers  transfers
 	offload    offload
 	store      eager.Store
+	shorts     shorts
 	spare      *unexpected // free records
 	saidMore   bool        // in the log: see peer.serve
 	grant      int64       // what each peer may send unasked
@@ -278,6 +279,7 @@ func (l *linkPath) drop(ctx uint32, err error) {
 }
 
 func (l *linkPath) fail(err error) {
+	l.shorts.next = nil
 	for _, p := range l.peers {
 		if p != nil {
 			p.fail(err)

@@ -210,7 +210,7 @@ func (n *testNet) arrive(rank, count int) {
 func (n *testNet) recv(rank int, ctx uint32, source int, tag int32, buf []byte) (r *Request, st Status) {
 	e := n.engines[rank]
 	e.lock()
-	st, landed := e.land(ctx, int32(source), tag, buf)
+	st, landed := e.links.land(ctx, int32(source), tag, buf)
 	e.exitCall()
 	e.unlock()
 	if !landed {
@@ -308,17 +308,17 @@ func (d *testDevice) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-func (d *testDevice) short() (m transport.Short, found transport.Found) {
+func (d *testDevice) short() (m transport.Short, payload []byte, found transport.Found) {
 	d.tellRoom()
 	switch {
 	case len(d.inbox) == 0:
-		return m, transport.FoundNothing
+		return m, nil, transport.FoundNothing
 	case d.inbox[0].Event != transport.Arrived || d.inbox[0].Header.Kind != wire.Eager || len(d.inbox[0].Payload) > testShort:
-		return m, transport.FoundOther
+		return m, nil, transport.FoundOther
 	}
 	pkt := &d.inbox[0]
 	d.inbox = d.inbox[1:]
-	return transport.Short{Source: pkt.Peer, Tag: pkt.Header.Tag, Ctx: pkt.Header.Ctx, Payload: pkt.Payload}, transport.FoundShort
+	return transport.Short{Source: pkt.Peer, Tag: pkt.Header.Tag, Ctx: pkt.Header.Ctx}, pkt.Payload, transport.FoundShort
 }
 
 // testShort is the longest message that Facts.Short of a testDevice returns.
@@ -698,8 +698,8 @@ func (e *Engine) consistent() error {
 		}
 	}
 	switch {
-	case e.load.outstanding < active || e.requests.detached < 0 || e.load.outstanding < e.requests.detached:
-		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.load.outstanding, e.requests.detached, active)
+	case e.load.outstanding < active || e.load.detached < 0 || e.load.outstanding < e.load.detached:
+		return fmt.Errorf("rank %d: %d outstanding, %d detached, %d probes", e.cfg.Rank, e.load.outstanding, e.load.detached, active)
 	}
 	var held int64
 	for _, p := range e.links.peers {

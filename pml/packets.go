@@ -65,16 +65,6 @@ func (l *linkPath) event(pkt *transport.Packet) {
 	}
 }
 
-// onShort: a short message that came without a packet.
-func (l *linkPath) onShort(m transport.Short) {
-	if uint(m.Source) >= uint(len(l.peers)) {
-		return // as in event
-	}
-	if p := l.peer(m.Source); p.err == nil {
-		l.onEager(p, m.Ctx, m.Tag, m.Payload)
-	}
-}
-
 // onEager: a message that is here as a whole.
 func (l *linkPath) onEager(p *peer, ctx uint32, tag int32, payload []byte) {
 	e := l.e
@@ -88,7 +78,7 @@ func (l *linkPath) onEager(p *peer, ctx uint32, tag int32, payload []byte) {
 	r.status.Source, r.status.Tag, r.status.Bytes = p.rank, tag, int64(n)
 	e.stats.MatchedOnArrival++
 	if n == len(payload) && r.plain() {
-		e.completePlain(r)
+		r.completePlain(&e.load)
 	} else {
 		e.complete(r, r.truncated(int64(len(payload))))
 	}
@@ -217,7 +207,7 @@ func (l *linkPath) deliver(r *Request, u *unexpected) {
 	}
 	n := copyIn(r.buf, u.Payload)
 	if r.status.Bytes = int64(n); n == len(u.Payload) && r.plain() {
-		l.e.completePlain(r)
+		r.completePlain(&l.e.load)
 	} else {
 		l.e.complete(r, r.truncated(u.Size))
 	}

@@ -58,10 +58,11 @@ type Request struct {
 	detached   bool // no caller will collect it: back to the free list when done
 	cancelling bool // the receiver has been asked
 	parts      int8 // completions still to come besides the last one: 1 while both halves of an Isendrecv are under way
-	waited     bool // a caller waits for it
 	ended      bool // its context has, and that has been acted on
 	queued     bool // in its peer's queue
 	extra      bool // done or cancelErr is set
+
+	claimed uint64 // the number of the wait for it or for a set with it; 0: no caller waits
 
 	buf    transport.Mem // the caller's; the engine's from start to completion
 	status Status
@@ -111,11 +112,11 @@ func (r *Request) reset() {
 // plain: no caller sleeps for r, and it is one thing.
 func (r *Request) plain() bool { return r.w == nil && r.parts == 0 && !r.extra && !r.detached }
 
-// completePlain is complete for such a request when all went well.
-func (e *Engine) completePlain(r *Request) {
+// completePlain is Engine.complete for such a request when all went well.
+func (r *Request) completePlain(l *load) {
 	r.state = stDone
-	e.load.outstanding--
-	e.load.completed++
+	l.outstanding--
+	l.completed++
 }
 
 // complete ends r, or one part of it. Everything that refers to it but its holder has let go of it; or the other part has
@@ -149,7 +150,7 @@ func (e *Engine) complete(r *Request, err error) {
 	}
 	if r.detached {
 		r.detached = false
-		e.requests.detached--
+		e.load.detached--
 		e.wakeLeader() // it may be what Flush waits for
 		whole, err := r.other, r.err
 		r.other = nil

@@ -2,10 +2,16 @@ package pml
 
 // requests are those of one engine: made, lent and reused.
 type requests struct {
-	detached int // those under way that no caller waits for
-	free     *Request
-	handles  requestQueue
-	fresh    func() *Request // makes one for a caller to hold
+	free    *Request
+	handles requestQueue
+	claims  uint64          // the last number in Request.claimed
+	fresh   func() *Request // makes one for a caller to hold
+}
+
+// claim is a number for a wait.
+func (q *requests) claim() uint64 {
+	q.claims++
+	return q.claims
 }
 
 // take takes one of the engine's own, for a blocking call; putBack returns it.
@@ -45,7 +51,7 @@ func (q *requests) collect(r *Request) (Status, error) {
 
 func (q *requests) release(r *Request) {
 	r.reset()
-	r.waited = false
+	r.claimed = 0
 	if r.keep != nil {
 		r.state = stIdle
 		return

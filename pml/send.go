@@ -9,7 +9,7 @@ import "context"
 func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	e.lock()
 	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.WaitMax && mode == Standard && p.out.Send(ctx, tag, buf) {
-		e.sent(len(buf))
+		e.links.sent(len(buf))
 		e.unlock()
 		return nil
 	}
@@ -21,13 +21,13 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 	e.lock()
 	r := e.requests.handle()
 	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Max && mode == Standard && p.out.Send(ctx, tag, buf) {
-		e.sentAs(r, dest, tag, len(buf))
-		e.sent(len(buf))
+		r.sentAs(dest, tag, len(buf))
+		e.links.sent(len(buf))
 		e.unlock()
 		return r
 	}
-	if p := e.links.peers[dest]; p != nil && mode == Standard && e.sendAgain(p, &p.out.Max, ctx, tag, buf) {
-		e.sentAs(r, dest, tag, len(buf))
+	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, &p.out.Max, ctx, tag, buf) {
+		r.sentAs(dest, tag, len(buf))
 		e.exitCall()
 		e.unlock()
 		return r
@@ -40,40 +40,40 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 }
 
 // sentAs completes r for a message that has been sent without it.
-func (e *Engine) sentAs(r *Request, dest int, tag int32, n int) {
+func (r *Request) sentAs(dest int, tag int32, n int) {
 	r.op, r.state = opSend, stDone
 	r.status.Source, r.status.Tag, r.status.Bytes, r.status.Cancelled = int32(dest), tag, int64(n), false
 }
 
 // sendNow is the fast path of what does not wait: it sends a short message, if nothing is in its way.
-func (e *Engine) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
-	p := e.links.peers[dest]
+func (l *linkPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
+	p := l.peers[dest]
 	if p == nil || len(buf) > p.out.Max || !p.out.Send(ctx, tag, buf) {
 		return false
 	}
-	e.sent(len(buf))
+	l.sent(len(buf))
 	return true
 }
 
 // sendAgain tries a short message once more after a poll, which may bring credit. Without it the message would be
 // announced and fetched, which costs several times as much. most is the longest that goes without that.
-func (e *Engine) sendAgain(p *peer, most *int, ctx uint32, tag int32, buf []byte) bool {
-	if len(buf) > *most || e.wait.leader != noLeader || e.progress() == 0 {
+func (l *linkPath) sendAgain(p *peer, most *int, ctx uint32, tag int32, buf []byte) bool {
+	if len(buf) > *most || l.e.wait.leader != noLeader || l.e.progress() == 0 {
 		return false
 	}
 	if len(buf) > *most || !p.out.Send(ctx, tag, buf) {
 		return false
 	}
-	e.sent(len(buf))
+	l.sent(len(buf))
 	return true
 }
 
 // sent: a short message of n bytes has been taken.
-func (e *Engine) sent(n int) {
-	e.stats.EagerSent++
-	e.stats.BytesSent += uint64(n)
-	if e.links.worklist.self {
-		e.links.selfSent()
+func (l *linkPath) sent(n int) {
+	l.e.stats.EagerSent++
+	l.e.stats.BytesSent += uint64(n)
+	if l.worklist.self {
+		l.selfSent()
 	}
 }
 

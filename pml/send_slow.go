@@ -15,7 +15,7 @@ func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int3
 
 // sendSlow is Send where the fast path said no. The lock is held, and is released.
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
-	if p := e.links.peers[dest]; p != nil && mode == Standard && e.sendAgain(p, &p.out.WaitMax, ctx, tag, buf) {
+	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, &p.out.WaitMax, ctx, tag, buf) {
 		e.exitCall()
 		e.unlock()
 		return nil
@@ -38,7 +38,7 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error {
 	e.lock()
 	defer e.unlock()
-	if e.sendNow(ctx, dest, tag, buf) {
+	if e.links.sendNow(ctx, dest, tag, buf) {
 		return nil
 	}
 	if e.closed != nil {
@@ -50,7 +50,7 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 	r := e.requests.take()
 	r.prepareSend(nil, ctx, dest, tag, slices.Clone(buf), Standard)
 	r.detached = true
-	e.requests.detached++
+	e.load.detached++
 	e.start(r)
 	e.exitCall()
 	return nil
@@ -60,8 +60,8 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int, rtag int32,
 	recv []byte) (Status, error) {
 	e.lock()
-	if e.sendNow(ctx, dest, stag, send) {
-		if st, landed := e.land(ctx, int32(source), rtag, recv); landed {
+	if e.links.sendNow(ctx, dest, stag, send) {
+		if st, landed := e.links.land(ctx, int32(source), rtag, recv); landed {
 			e.exitCall()
 			e.unlock()
 			return st, nil
@@ -81,7 +81,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 	s := e.requests.take()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
 	s.detached, s.other, r.other = true, r, s
-	e.requests.detached++
+	e.load.detached++
 	e.start(r)
 	e.start(s)
 	e.exitCall()
@@ -91,7 +91,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 
 // start makes a prepared request active. It may be done when start returns.
 func (e *Engine) start(r *Request) {
-	r.state, r.err, r.cancelling, r.waited, r.ended = stActive, nil, false, false, false
+	r.state, r.err, r.cancelling, r.ended = stActive, nil, false, false
 	r.status = Status{} // a request that was cancelled once is not for ever
 	e.load.outstanding++
 	if e.closed != nil {

@@ -36,7 +36,7 @@ const (
 type waitFor struct {
 	e   *Engine
 	r   *Request
-	set Set
+	set claimed
 	// seen is load.completed when no request of set was done; looked: that is known.
 	seen   uint
 	looked bool
@@ -54,7 +54,7 @@ func (w *waitFor) ready() bool {
 	if w.looked && w.seen == w.e.load.completed {
 		return false
 	}
-	for i := range w.set {
+	for i := range w.set.set {
 		if r := w.set.at(i); r != nil && r.state == stDone {
 			return true
 		}
@@ -302,7 +302,7 @@ func (w *waitFor) sema() *sema {
 	if w.r != nil {
 		return &w.r.own
 	}
-	for i := range w.set {
+	for i := range w.set.set {
 		if r := w.set.at(i); r != nil {
 			return &r.own
 		}
@@ -315,7 +315,7 @@ func (w *waitFor) attach(own *sema) {
 		w.r.w = own
 		return
 	}
-	for i := range w.set {
+	for i := range w.set.set {
 		if r := w.set.at(i); r != nil && r.state == stActive {
 			r.w = own
 		}

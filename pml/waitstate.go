@@ -56,10 +56,14 @@ const (
 // load is what an engine has under way.
 type load struct {
 	outstanding int  // requests and probes that are not complete
+	detached    int  // those of them that no caller will collect
 	pending     int  // work that no packet will remind it of
 	stalled     int  // links that have refused something; Room will say when they have room
 	completed   uint // requests that have completed, ever
 }
+
+// open is how many operations of callers are under way.
+func (l *load) open() int { return l.outstanding - l.detached }
 
 func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
 

@@ -49,11 +49,11 @@ type Facts struct {
 	Wake       []Wake // how an arrival is shown to a sleeper; several of a device that is made of several
 	Memory     *Memory
 	Introducer *Introducer
-	Offload    *Offload              // the device can match tags, of messages that come as Caps.Offload says
-	Tagged     Tagged                // the device does all matching by itself, and makes no links
-	Via        func(peer int) string // of a device that is made of several: which of them has connected peer, or ""
-	Short      func() (Short, Found) // the next message, where that is had with less than Poll; see short.go
-	Refused    func() uint64         // connections refused because they did not authenticate; any goroutine may call it
+	Offload    *Offload                      // the device can match tags, of messages that come as Caps.Offload says
+	Tagged     Tagged                        // the device does all matching by itself, and makes no links
+	Via        func(peer int) string         // of a device that is made of several: which of them has connected peer, or ""
+	Short      func() (Short, []byte, Found) // the next message, where that is had with less than Poll; see short.go
+	Refused    func() uint64                 // connections refused because they did not authenticate; any goroutine may call it
 }
 
 // Caps are the facts of a link, read when it is made and never per message. A nil field is an ability that it lacks.

@@ -40,6 +40,7 @@ func newFabric(n int, get bool) []*Device {
 	for i := range n {
 		d := &Device{fabric: f, rank: i, peers: map[*Device]bool{}, links: map[*Device]*link{}}
 		d.facts.Wake = []transport.Wake{{FD: -1, ThreadFD: -1, Notify: d.setWake}} // a sender calls what ends a sleep
+		d.facts.Short = d.short
 		f.devices = append(f.devices, d)
 	}
 	return f.devices

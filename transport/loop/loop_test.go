@@ -68,7 +68,7 @@ func pairOf(ds []*Device) transporttest.Pair {
 }
 
 func TestConformance(t *testing.T) {
-	transporttest.Run(t, pair, transporttest.Has(transporttest.Get), transporttest.ChecksKeys())
+	transporttest.Run(t, pair, transporttest.Has(transporttest.Get|transporttest.Short), transporttest.ChecksKeys())
 }
 
 func TestConformanceFaulty(t *testing.T) {
@@ -78,7 +78,7 @@ func TestConformanceFaulty(t *testing.T) {
 func TestConformanceNoGet(t *testing.T) {
 	transporttest.Run(t, func(*testing.T) transporttest.Pair {
 		return pairOf(NewNoGet(3))
-	}, transporttest.Brief())
+	}, transporttest.Has(transporttest.Short), transporttest.Brief())
 }
 
 // A key is for the peer of the link that registered: a third rank cannot read with it.

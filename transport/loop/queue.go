@@ -21,7 +21,7 @@ type queue struct {
 	level   transport.Level
 	wake    func(thread bool) // nil: no rank sleeps here
 	closed  bool              // set under mu and fabric.mu, read under either
-	rooms   []*link           // the poller's own: of this Poll, see tellRoom
+	rooms   []*link           // the poller's own: of this Poll or Short, see tellRoom
 }
 
 // item is a queued packet, whose payload is a buffer of the item's own.
@@ -78,38 +78,79 @@ func (q *queue) show(urgent bool) {
 // Poll is transport.Device's. It holds the lock of no other device together with its own.
 func (q *queue) Poll(pkts []transport.Packet) int {
 	n := q.take(pkts)
+	q.tellRooms()
+	return n
+}
+
+// tellRooms says that there is room where there was none before what has been taken.
+func (q *queue) tellRooms() {
 	for _, l := range q.rooms {
 		l.from.tellRoom(l)
 	}
 	q.rooms = q.rooms[:0]
-	return n
+}
+
+// short is transport.Facts's Short.
+func (q *queue) short() (m transport.Short, payload []byte, found transport.Found) {
+	if m, payload, found = q.takeShort(); len(q.rooms) != 0 {
+		q.tellRooms()
+	}
+	return m, payload, found
+}
+
+func (q *queue) takeShort() (m transport.Short, payload []byte, found transport.Found) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.turn()
+	if q.next == len(q.out) {
+		return m, nil, transport.FoundNothing
+	}
+	it := &q.out[q.next]
+	h := &it.Header
+	if it.Event != transport.Arrived || h.Kind != wire.Eager || h.Flags != 0 {
+		return m, nil, transport.FoundOther
+	}
+	q.next++
+	q.taken(it)
+	return transport.Short{Source: it.Peer, Tag: h.Tag, Ctx: h.Ctx}, it.Payload, transport.FoundShort
 }
 
 // take is Poll but for the word of room for what has been taken.
 func (q *queue) take(pkts []transport.Packet) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.next == len(q.out) {
-		q.in, q.out, q.next = q.out[:0], q.in, 0
-		if cap(q.in) > maxPackets {
-			q.in = nil
-		}
-	}
+	q.turn()
 	n := min(len(pkts), len(q.out)-q.next)
 	for i := range n {
 		it := &q.out[q.next+i]
 		pkts[i] = it.Packet
-		if it.Event == transport.Room {
-			it.link.told = false
-			continue
-		}
-		if it.link.packets--; it.link.refused {
-			it.link.refused = false
-			q.rooms = append(q.rooms, it.link)
-		}
+		q.taken(it)
 	}
 	q.next += n
 	return n
+}
+
+// turn makes what has been sent since the last turn what is taken next, once all of that has been taken. mu is held.
+func (q *queue) turn() {
+	if q.next < len(q.out) {
+		return
+	}
+	q.in, q.out, q.next = q.out[:0], q.in, 0
+	if cap(q.in) > maxPackets {
+		q.in = nil
+	}
+}
+
+// taken: it has left the queue. mu is held.
+func (q *queue) taken(it *item) {
+	if it.Event == transport.Room {
+		it.link.told = false
+		return
+	}
+	if it.link.packets--; it.link.refused {
+		it.link.refused = false
+		q.rooms = append(q.rooms, it.link)
+	}
 }
 
 // Arm is transport.Device's.

@@ -39,7 +39,7 @@ func New(devs ...transport.Device) (*Device, error) {
 	d.facts = transport.Facts{Memory: memoryOf(devs), Offload: offloadOf(devs), Via: d.viaOf, Refused: d.refused,
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf}}
 	if short := devs[0].Facts().Short; short != nil {
-		d.facts.Short = func() (transport.Short, transport.Found) { return d.short(short) }
+		d.facts.Short = func() (transport.Short, []byte, transport.Found) { return d.short(short) }
 	}
 	for _, dev := range devs {
 		d.facts.Wake = append(d.facts.Wake, dev.Facts().Wake...)

@@ -109,15 +109,15 @@ func (f *fake) Poll(pkts []transport.Packet) int {
 }
 
 // short is Facts's, where the test says so.
-func (f *fake) short() (m transport.Short, found transport.Found) {
+func (f *fake) short() (m transport.Short, payload []byte, found transport.Found) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.pkts) == 0 {
-		return m, transport.FoundNothing
+		return m, nil, transport.FoundNothing
 	}
 	m.Source = f.pkts[0].Peer
 	f.pkts = f.pkts[1:]
-	return m, transport.FoundShort
+	return m, nil, transport.FoundShort
 }
 
 func (f *fake) Arm(transport.Level) bool {
@@ -135,7 +135,7 @@ func (f *fake) Disarm() {
 }
 
 func (f *fake) Facts() *transport.Facts {
-	var short func() (transport.Short, transport.Found)
+	var short func() (transport.Short, []byte, transport.Found)
 	if f.shorts {
 		short = f.short
 	}

@@ -59,24 +59,24 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 // short is transport.Facts's Short, by that of the first device. Each call counts as a Poll that has skipped the other
 // devices. Where one of them has its turn, all is left to Poll, and so it is from the first Down on: dropGone is needed
 // then.
-func (d *Device) short(first func() (transport.Short, transport.Found)) (m transport.Short, found transport.Found) {
+func (d *Device) short(first func() (transport.Short, []byte, transport.Found)) (m transport.Short, payload []byte, found transport.Found) {
 	if len(d.gone) != 0 {
-		return m, transport.FoundOther
+		return m, nil, transport.FoundOther
 	}
 	for i := range d.sources {
 		if s := &d.sources[i]; !s.first && (s.idle < skipAfter || d.idle >= skipAfter || s.skipped >= skipPeriod-1) {
-			return m, transport.FoundOther
+			return m, nil, transport.FoundOther
 		}
 	}
-	if m, found = first(); found != transport.FoundShort {
-		return m, transport.FoundOther
+	if m, payload, found = first(); found != transport.FoundShort {
+		return m, nil, transport.FoundOther
 	}
 	d.idle = 0
 	for i := range d.sources {
 		d.sources[i].idle++
 		d.sources[i].skipped++
 	}
-	return m, found
+	return m, payload, found
 }
 
 // dropGone removes what comes of peers that have been reported gone, but for what an operation needs, and returns how

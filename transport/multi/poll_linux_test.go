@@ -160,7 +160,7 @@ func TestShortLeavesTurns(t *testing.T) {
 	shorts := 0
 	once := func() (got []transport.Packet) {
 		a.arrive(packet(1, 0))
-		if _, found := d.Facts().Short(); found == transport.FoundShort {
+		if _, _, found := d.Facts().Short(); found == transport.FoundShort {
 			shorts++
 			return nil
 		}
@@ -189,7 +189,7 @@ func TestShortLeavesTurns(t *testing.T) {
 	}
 	d.Poll(pkts)
 	a.arrive(packet(1, 0))
-	if _, found := d.Facts().Short(); found != transport.FoundOther {
+	if _, _, found := d.Facts().Short(); found != transport.FoundOther {
 		t.Errorf("Short of a peer that is gone: %d", found)
 	}
 }

@@ -97,58 +97,58 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 // later call for the same ring, or by Arm.
 //
 //go:noinline
-func (d *Device) short() func() (m transport.Short, found transport.Found) {
+func (d *Device) short() func() (m transport.Short, payload []byte, found transport.Found) {
 	// Not a method: a call of one through a func would go through a wrapper, which copies the results.
-	return func() (m transport.Short, found transport.Found) {
+	return func() (m transport.Short, payload []byte, found transport.Found) {
 		if len(d.last) != 0 {
 			d.release()
 		}
 		if d.own.box.summary.Load() != 0 || len(d.refused) != 0 && d.hasRoom() {
-			return m, transport.FoundOther
+			return m, nil, transport.FoundOther
 		}
 		for range d.polled {
-			if d.turn >= len(d.polled) {
-				d.turn = 0
+			i := d.turn
+			if i >= len(d.polled) {
+				i = 0
 			}
-			r := d.polled[d.turn]
-			d.turn++
-			if r.c.Release() {
+			r := d.polled[i]
+			d.turn = i + 1
+			c := r.c
+			if c.Release() {
 				r.tellRoom()
 			}
-			s, meta := r.c.Peek()
+			s, meta := c.Peek()
 			if s == nil {
 				r.idle++ // Poll acts on it
 				continue
 			}
 			w, n := s.W[0], meta>>16
 			if meta&0xffff != uint32(wire.Eager) || int64(w) < 0 || r.dead {
-				return m, transport.FoundOther // also where it makes no sense: Poll says so
+				return m, nil, transport.FoundOther // also where it makes no sense: Poll says so
 			}
-			m.Source, m.Tag, m.Ctx = r.peer, int32(w>>32), uint32(w)
 			if n <= inlineShort {
-				m.Payload = s.Bytes(shortAt)[:n:n]
-				r.c.Advance(0)
-			} else if !r.shortArea(s, n, &m.Payload) {
-				return m, transport.FoundOther
+				payload = s.Bytes(shortAt)[:n:n]
+				c.Advance(0)
+			} else if payload = r.shortArea(s, n); payload == nil {
+				return m, nil, transport.FoundOther
 			}
 			r.idle = 0
-			return m, transport.FoundShort
+			return transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w)}, payload, transport.FoundShort
 		}
-		return m, transport.FoundNothing
+		return m, nil, transport.FoundNothing
 	}
 }
 
-// shortArea is for a payload that is not in the slot.
-func (r *inRing) shortArea(s *ring.Slot, where uint32, payload *[]byte) bool {
+// shortArea is the payload that is not in the slot, and goes past it; nil: it is in no small area.
+func (r *inRing) shortArea(s *ring.Slot, where uint32) []byte {
 	w := s.W[shortAt]
 	b, ok := r.c.Small(uint32(w), uint32(w>>32))
 	if where != inSmall<<8 || !ok {
-		return false
+		return nil
 	}
 	ring.Prefetch(b)
 	r.c.Advance(len(b))
-	*payload = b
-	return true
+	return b
 }
 
 func (d *Device) release() {

@@ -86,7 +86,7 @@ func (e *end) poll() int {
 
 // short asks the device once for a short message, and keeps a copy.
 func (e *end) short() ([]transport.Packet, transport.Found) {
-	m, found := e.dev.Facts().Short()
+	m, payload, found := e.dev.Facts().Short()
 	if found != transport.FoundShort {
 		return nil, found
 	}
@@ -94,7 +94,7 @@ func (e *end) short() ([]transport.Packet, transport.Found) {
 		e.f.Errorf("rank %d: a short message of rank %d; the only peer is %d", e.rank, m.Source, e.peer)
 	}
 	h := wire.Header{Kind: wire.Eager, Ctx: m.Ctx, Tag: m.Tag}
-	return []transport.Packet{{Event: transport.Arrived, Peer: m.Source, Header: h, Payload: bytes.Clone(m.Payload)}}, found
+	return []transport.Packet{{Event: transport.Arrived, Peer: m.Source, Header: h, Payload: bytes.Clone(payload)}}, found
 }
 
 // send keeps trying, and polls in between as an engine does.
