@@ -23,6 +23,7 @@ import (
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
 	internal/wire, internal/ring, internal/spelling, internal/topology:
+	internal/reduce               : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
 	internal/settings             : internal/spelling, {github.com/docker/go-units}
@@ -54,7 +55,7 @@ const graph = `
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/multi, internal/pmi, internal/cpuset, internal/settings,
 	                                {github.com/hashicorp/go-hclog}
-	mpi                           : pml, transport, internal/join, {github.com/hashicorp/go-hclog}
+	mpi                           : pml, transport, internal/join, internal/reduce, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                      : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term},
