@@ -10,8 +10,8 @@ const (
 	// 200 µs, so the rank that waits for the one that it has woken must not fall asleep meanwhile: else one late rank
 	// makes a chain of sleeps, in which each rank wakes one that lets it fall asleep in turn.
 	ownSpin = time.Millisecond
-	// longSpin is how long it spins at most: longer than a step of most programs, and a fiftieth of a second in
-	// idleness.
+	// longSpin is how long it spins at most, and at first: longer than a step of most programs, and a fiftieth of a
+	// second in idleness.
 	longSpin = 20 * time.Millisecond
 
 	// A crowded rank gives way (docs/decisions/0014-giving-way.md) for wayTime at least and longWay at most. A token of
@@ -22,19 +22,22 @@ const (
 
 	// sharedSpin is for a rank whose other goroutines want the processor: about what a sleep and the waking cost.
 	sharedSpin = 50 * time.Microsecond
+	// busyYield is how long a yield takes at least if another goroutine has used it; so does one during which the
+	// kernel has run something else. That seldom happens twice in a row: sharedYields in a row are goroutines.
+	busyYield    = 5 * time.Microsecond
+	sharedYields = 2
 )
 
-// pace is for how long a rank spins, from what it has seen: for twice as long as the longest of the waits that have
-// lately ended by sleep, if they were short. Where nothing comes for longer, each wait halves that.
+// pace is for how long a rank spins, from what it has seen: each wait for which nothing comes in longer halves that,
+// and one that has ended by sleep, but soon, makes it twice as long as that wait was.
 type pace struct {
-	fixed       time.Duration // Config.Spin; negative: what follows is
-	least, most time.Duration
-	short       time.Duration // a longer wait was not worth spinning
-	spin        time.Duration // between least and most
-	// shared: in the wait that is under way, other goroutines of the rank have used the processor.
-	shared       bool
-	oneProcessor bool // GOMAXPROCS is 1
-	hosted       bool // the link to some peer is: see transport.Caps
+	fixed        time.Duration // Config.Spin; negative: what follows is
+	least, most  time.Duration
+	short        time.Duration // a longer wait was not worth spinning
+	spin         time.Duration // between least and most
+	busyYields   int           // in the wait that is under way, in a row; more than sharedYields are not counted
+	oneProcessor bool          // GOMAXPROCS is 1
+	hosted       bool          // the link to some peer is: see transport.Caps
 }
 
 func newPace(fixed time.Duration, crowded bool) pace {
@@ -43,15 +46,35 @@ func newPace(fixed time.Duration, crowded bool) pace {
 		p.least, p.most, p.short = wayTime, longWay, crowdedWait
 	}
 	p.spin = p.least
+	if !crowded {
+		p.spin = p.most
+	}
 	return p
 }
+
+// begin: a wait begins.
+func (p *pace) begin() { p.busyYields = 0 }
+
+// yielded takes into account how long a yield of the wait that is under way has taken.
+func (p *pace) yielded(took time.Duration) {
+	switch {
+	case p.shared():
+	case took > busyYield:
+		p.busyYields++
+	default:
+		p.busyYields = 0
+	}
+}
+
+// shared: other goroutines of the rank use the processor.
+func (p *pace) shared() bool { return p.busyYields == sharedYields }
 
 // spinFor is how long to spin in this wait.
 func (p *pace) spinFor() time.Duration {
 	switch {
 	case p.fixed >= 0:
 		return p.fixed
-	case p.shared:
+	case p.shared():
 		return sharedSpin
 	}
 	return p.spin

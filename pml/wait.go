@@ -28,8 +28,6 @@ const (
 	yieldAfter = 20 * time.Microsecond
 	// attendSpin is how long the watcher polls at most for callers that wait: other goroutines may want the processor.
 	attendSpin = 200 * time.Microsecond
-	// busyRank is how long a yield takes at least if another goroutine has used it.
-	busyRank = 5 * time.Microsecond
 )
 
 // waitFor is what a caller waits for: one request, any of a set, or all that no caller will collect.
@@ -123,7 +121,7 @@ func (w *waitFor) lead() bool {
 	e := w.e
 	idle := 0
 	var since, yielded time.Time
-	e.pace.shared = false
+	e.pace.begin()
 	for polls := 1; ; polls++ {
 		if e.progress() != 0 {
 			idle = 0
@@ -178,7 +176,7 @@ func (w *waitFor) lead() bool {
 		if now.Sub(yielded) > yieldAfter {
 			e.yield()
 			yielded = time.Now()
-			e.pace.shared = e.pace.shared || yielded.Sub(now) > busyRank
+			e.pace.yielded(yielded.Sub(now))
 		}
 	}
 }
@@ -261,7 +259,7 @@ func (w *waitFor) offerProcessor() (sleepResult, bool) {
 	switch {
 	case w.ready() || e.load.pending != 0:
 		return slept, true
-	case time.Since(before) <= busyRank:
+	case time.Since(before) <= busyYield:
 		return slept, false
 	case e.progress() == 0:
 		return shouldFollow, true
