@@ -48,9 +48,9 @@ type Chooser struct {
 // transfer then costs is noted in tr, which stays where it is until the end, and goes into t, the peer's tuner.
 func (c *Chooser) Choose(tr *Trial, t *Tuner, f *Facts) (s *Scheme, back int64) {
 	c.open++
+	c.alone = nil
 	*tr = Trial{chooser: c}
 	if f.Computing && c.open == 1 && f.mayWrite() && f.Presence != nil && f.Presence.Waits() {
-		c.alone = nil
 		return Split, f.Size
 	}
 	var buf [schemes]*Scheme
@@ -59,14 +59,16 @@ func (c *Chooser) Choose(tr *Trial, t *Tuner, f *Facts) (s *Scheme, back int64) 
 		return able[0], 0
 	}
 	alone, among := t.class(f.Size, f.Mapped)
+	if f.Size > f.Room { // what moves is less: its time says nothing of messages of this size
+		return alone.cheapest(able), 0
+	}
 	if c.open == 1 {
 		c.alone = tr
 		tr.tuned, tr.began = alone, c.Now()
 		tr.scheme = alone.pick(able, aloneTries)
 		return tr.scheme, alone.backOf(f.Size)
 	}
-	c.alone = nil
-	s, member := among.next(able)
+	s, member := among.next(able, f.Size)
 	if member {
 		tr.crowd = among
 	}

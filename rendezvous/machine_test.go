@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -317,7 +318,7 @@ func TestAble(t *testing.T) {
 		"not known where":         {func(f *Facts) { f.Presence = nil }, "get"},
 		"for the watcher":         {func(f *Facts) { f.Watched = true }, "get"},
 		"cannot be written":       {func(f *Facts) { f.Writable = false }, "stream get"},
-		"too short a buffer":      {func(f *Facts) { f.Room-- }, "stream get"},
+		"too short a buffer":      {func(f *Facts) { f.Room-- }, "get"}, // nothing is tried with it
 		"too short to be split":   {func(f *Facts) { f.Size = minSplit - 1 }, "stream get"},
 		"sender in a call":        {func(f *Facts) { f.Presence = presence(false, true) }, "get"},
 		"both compute":            {func(f *Facts) { f.Computing, f.Presence = true, away }, "get"},
@@ -330,7 +331,7 @@ func TestAble(t *testing.T) {
 		for range 3 * aloneTries {
 			var tr Trial
 			s, back := chooser.Choose(&tr, &tuner, &f)
-			if len(got) == 0 || got[len(got)-1] != s.String() {
+			if !slices.Contains(got, s.String()) {
 				got = append(got, s.String())
 			}
 			if f.Computing && s == Split && back != f.Size {
@@ -372,6 +373,72 @@ func TestTunerLearns(t *testing.T) {
 		}
 		if chooser.open != 0 {
 			t.Errorf("%d transfers are open after the end of all", chooser.open)
+		}
+	}
+}
+
+// A scheme that costs a hundred times as much is left after a few transfers, also in its later trials, and longer
+// messages do not try it at first.
+func TestTunerLeavesWhatHasLost(t *testing.T) {
+	cost := map[*Scheme]int64{Stream: 100_000, Get: 1000, Split: 1500}
+	for _, together := range []int{1, 64} {
+		c := &clock{now: 1}
+		chooser, tuner := Chooser{Now: c.read}, Tuner{}
+		play := func(size int64, rounds int) (lost int) {
+			f := Facts{Size: size, Room: size, Readable: true, Writable: true, Presence: presence(true, false)}
+			for range rounds {
+				trials := make([]Trial, together)
+				chosen := make([]*Scheme, together)
+				for i := range trials {
+					chosen[i], _ = chooser.Choose(&trials[i], &tuner, &f)
+					if chosen[i] == Stream && (i > 0 || together == 1) { // the first of several begins alone
+						lost++
+					}
+				}
+				for i := range trials {
+					c.now += cost[chosen[i]]
+					trials[i].end(size, true)
+				}
+			}
+			return lost
+		}
+		run := 2
+		if together > 1 {
+			run = crowdLeast // one run
+		}
+		if lost := play(1<<20, firstRetry); lost > run {
+			t.Errorf("%d at a time: %d of the first transfers by what costs a hundred times as much, want %d", together, lost, run)
+		}
+		if lost := play(1<<21, firstRetry/2); lost != 0 {
+			t.Errorf("%d at a time: %d of the first longer messages by what costs a hundred times as much", together, lost)
+		}
+		if lost := play(1<<20, 7*firstRetry); lost == 0 || lost > 3*run {
+			t.Errorf("%d at a time: %d later transfers by what costs a hundred times as much, want at most %d", together, lost, 3*run)
+		}
+	}
+}
+
+// What a transfer into too short a buffer takes says nothing of whole messages.
+func TestTruncatedTeachNothing(t *testing.T) {
+	for _, together := range []int{1, 4} {
+		c := &clock{now: 1}
+		chooser, tuner := Chooser{Now: c.read}, Tuner{}
+		f := Facts{Size: 1 << 20, Room: 1 << 20, Readable: true, Writable: true, Presence: presence(true, false)}
+		tuner.class(f.Size, false)
+		before := *tuner.classes
+		f.Room = 8
+		for range 1000 {
+			trials := make([]Trial, together)
+			for i := range trials {
+				chooser.Choose(&trials[i], &tuner, &f)
+			}
+			for i := range trials {
+				c.now++
+				trials[i].end(f.Size, true)
+			}
+		}
+		if *tuner.classes != before || chooser.open != 0 {
+			t.Errorf("%d at a time: truncated transfers change what the tuner knows; %d are open", together, chooser.open)
 		}
 	}
 }

@@ -22,9 +22,13 @@ type tunedClass struct {
 
 const (
 	tunedClasses = 40
-	aloneTries   = 8  // of each scheme, one after the other, before one is preferred
-	crowdTries   = 2  // runs
-	crowdRun     = 32 // transfers
+	aloneTries   = 8       // of each scheme, one after the other, before one is preferred
+	crowdTries   = 2       // runs
+	crowdRun     = 32      // transfers, fewer where they are long
+	crowdLeast   = 8       // transfers
+	crowdBytes   = 2 << 20 // of a run of more than crowdLeast
+	// A scheme that costs so many times as much as the cheapest has lost: it is not measured more than it must be.
+	lostBy = 2
 	// One that is not preferred is tried again after so many picks at first; each trial that changes nothing doubles it.
 	firstRetry = 64
 	lastRetry  = 4096
@@ -66,8 +70,35 @@ func (t *Tuner) class(size int64, mapped bool) (alone *tuned, among *crowd) {
 	if mapped {
 		m = 1
 	}
-	c := &t.classes[m][min(bits.Len64(uint64(size)), tunedClasses-1)]
+	i := min(bits.Len64(uint64(size)), tunedClasses-1)
+	c, shorter := &t.classes[m][i], &t.classes[m][max(i-1, 0)]
+	c.alone.inherit(&shorter.alone, aloneTries)
+	c.among.inherit(&shorter.among.tuned, crowdTries)
 	return &c.alone, &c.among
+}
+
+// inherit, where nothing has been tried, takes over what has lost for shorter messages: one transfer of 4 MiB by the
+// wrong scheme takes as long as ten by the right one.
+func (c *tuned) inherit(shorter *tuned, tries uint8) {
+	if c.tried != [schemes]uint8{} {
+		return
+	}
+	c.back = shorter.back
+	for _, s := range Schemes {
+		if shorter.lost(s) {
+			c.cost[s.index], c.tried[s.index] = shorter.cost[s.index], tries
+		}
+	}
+}
+
+// lost: s has cost lostBy times as much as another scheme.
+func (c *tuned) lost(s *Scheme) bool {
+	for _, other := range c.cost {
+		if other != 0 && c.cost[s.index] > lostBy*other {
+			return true
+		}
+	}
+	return false
 }
 
 // Prefer makes s look like the cheapest, whatever is measured from now on: for tests.
@@ -88,16 +119,24 @@ func (t *Tuner) Prefer(s *Scheme) {
 
 // pick returns the scheme for the next transfer or run; able has at least one.
 func (c *tuned) pick(able []*Scheme, tries uint8) *Scheme {
-	for _, s := range able {
-		if c.tried[s.index] < tries {
+	few := (tries + 3) / 4
+	for _, s := range able { // each a few times, then those more often that have not lost
+		if c.tried[s.index] < few {
 			c.tried[s.index]++
 			return s
 		}
 	}
-	if c.trials > 0 && slices.Contains(able, c.trial) {
+	for _, s := range able {
+		if c.tried[s.index] < tries && !c.lost(s) {
+			c.tried[s.index]++
+			return s
+		}
+	}
+	if c.trials > 0 && slices.Contains(able, c.trial) && (c.trials > tries-few || !c.lost(c.trial)) {
 		c.trials--
 		return c.trial
 	}
+	c.trials = 0
 	best := c.cheapest(able)
 	if c.retry == 0 {
 		c.retry, c.untilTry, c.before = firstRetry, firstRetry, best
@@ -118,11 +157,11 @@ func (c *tuned) pick(able []*Scheme, tries uint8) *Scheme {
 	return c.trial
 }
 
-// cheapest of those that have been measured; the last of able if none has.
+// cheapest of able; the last of those that have not been measured, if there are such.
 func (c *tuned) cheapest(able []*Scheme) *Scheme {
-	best := able[len(able)-1]
-	for _, s := range able {
-		if c.cost[s.index] != 0 && (c.cost[best.index] == 0 || c.cost[s.index] < c.cost[best.index]) {
+	best := able[0]
+	for _, s := range able[1:] {
+		if c.cost[s.index] <= c.cost[best.index] {
 			best = s
 		}
 	}
@@ -165,10 +204,10 @@ func (c *tuned) balance(senderFirst bool) {
 }
 
 // next is the scheme for one more, and whether it belongs to the run.
-func (c *crowd) next(able []*Scheme) (s *Scheme, member bool) {
+func (c *crowd) next(able []*Scheme, size int64) (s *Scheme, member bool) {
 	if c.left == 0 && c.open == 0 {
-		c.scheme, c.left, c.bytes, c.since = c.pick(able, crowdTries), crowdRun, 0, 0
-		c.votes = 0
+		c.scheme, c.bytes, c.since, c.votes = c.pick(able, crowdTries), 0, 0, 0
+		c.left = int(min(max(crowdBytes/max(size, 1), crowdLeast), crowdRun))
 	}
 	if c.left > 0 && slices.Contains(able, c.scheme) {
 		c.left--
