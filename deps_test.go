@@ -30,7 +30,7 @@ const graph = `
 	internal/auth                 :
 
 	# The pure parts of messaging.
-	tagmatch                      :
+	tagmatch, collectives         :
 	eager, rendezvous             : internal/wire
 
 	# The seam, and what is behind it.
@@ -120,7 +120,7 @@ const testGraph = `
 
 // The pure parts have no clock, no descriptor and no lock: their callers have these.
 var (
-	pure      = []string{"tagmatch", "eager", "rendezvous", "internal/wire"}
+	pure      = []string{"tagmatch", "collectives", "eager", "rendezvous", "internal/wire"}
 	notInPure = []string{"time", "os", "net", "sync", "sync/atomic", "syscall", "context", "runtime", "log"}
 )
 

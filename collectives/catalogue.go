@@ -1,0 +1,154 @@
+package collectives
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Algorithm is one way to do an operation.
+type Algorithm struct {
+	Operation Operation
+	Name      string
+	Needs     Need
+	build     func(*Builder, *Params)
+}
+
+// String is operation:name, as users write it.
+func (a *Algorithm) String() string { return a.Operation.String() + ":" + a.Name }
+
+// Need is what must be so for an algorithm to work.
+type Need uint8
+
+// The needs, of which an algorithm has any number.
+const (
+	// Commutes: the operator commutes.
+	Commutes Need = 1 << iota
+	// PowerOfTwo: the number of ranks is one.
+	PowerOfTwo
+	// KnownHosts: which ranks share a host is known.
+	KnownHosts
+	// ConsecutiveHosts: so it is, and each host's ranks are consecutive.
+	ConsecutiveHosts
+	// OrCommutes: where ConsecutiveHosts is not so it does if the operator commutes and the hosts are known.
+	OrCommutes
+)
+
+// Fits says why an algorithm cannot do a call; nil: it can.
+func (a *Algorithm) Fits(p *Params) error {
+	needs := a.Needs
+	if needs&OrCommutes != 0 && p.Commutative {
+		needs = needs&^ConsecutiveHosts | KnownHosts
+	}
+	switch {
+	case needs&Commutes != 0 && !p.Commutative:
+		return fmt.Errorf("%v needs an operator that commutes", a)
+	case needs&PowerOfTwo != 0 && p.Size&(p.Size-1) != 0:
+		return fmt.Errorf("%v needs a power of two of ranks, not %d", a, p.Size)
+	case needs&(KnownHosts|ConsecutiveHosts) != 0 && p.Hosts == nil:
+		return fmt.Errorf("%v needs to know which ranks share a host", a)
+	case needs&ConsecutiveHosts != 0 && !p.Hosts.Consecutive():
+		return fmt.Errorf("%v needs consecutive ranks on each host", a)
+	}
+	return nil
+}
+
+// catalogue has every algorithm. For each operation one of them has no needs.
+var catalogue = []Algorithm{
+	{Barrier, "dissemination", 0, barrierDissemination},
+	{Barrier, "tree", 0, barrierTree},
+	{Barrier, "two_level", KnownHosts, barrierTwoLevel},
+
+	{Bcast, "binomial", 0, bcastBinomial},
+	{Bcast, "knomial", 0, bcastKnomial},
+	{Bcast, "chain", 0, bcastChain},
+	{Bcast, "scatter_ring", 0, bcastScatterRing},
+	{Bcast, "scatter_doubling", PowerOfTwo, bcastScatterDoubling},
+	{Bcast, "two_level", KnownHosts, bcastTwoLevel},
+
+	{Gather, "binomial", 0, gatherBinomial},
+	{Gather, "linear", 0, gatherLinear},
+	{Gatherv, "linear", 0, gatherLinear},
+	{Scatter, "binomial", 0, scatterBinomial},
+	{Scatter, "linear", 0, scatterLinear},
+	{Scatterv, "linear", 0, scatterLinear},
+
+	{Allgather, "bruck", 0, allgatherBruck},
+	{Allgather, "doubling", PowerOfTwo, allgatherDoubling},
+	{Allgather, "ring", 0, allgatherRing},
+	{Allgather, "two_level", ConsecutiveHosts, allgatherTwoLevel},
+	{Allgatherv, "bruck", 0, allgatherBruck},
+	{Allgatherv, "ring", 0, allgatherRing},
+
+	{Alltoall, "bruck", 0, alltoallBruck},
+	{Alltoall, "linear", 0, alltoallLinear},
+	{Alltoall, "pairwise", 0, alltoallPairwise},
+	{Alltoallv, "linear", 0, alltoallLinear},
+	{Alltoallv, "pairwise", 0, alltoallPairwise},
+	{Alltoallw, "linear", 0, alltoallLinear},
+	{Alltoallw, "pairwise", 0, alltoallPairwise},
+
+	{Reduce, "binomial", 0, reduceBinomial},
+	{Reduce, "knomial", 0, reduceKnomial},
+	{Reduce, "chain", Commutes, reduceChain},
+	{Reduce, "rabenseifner", 0, reduceRabenseifner},
+	{Reduce, "two_level", KnownHosts | Commutes, reduceTwoLevel},
+
+	{Allreduce, "doubling", 0, allreduceDoubling},
+	{Allreduce, "tree", 0, allreduceTree},
+	{Allreduce, "rabenseifner", 0, allreduceRabenseifner},
+	{Allreduce, "ring", Commutes, allreduceRing},
+	{Allreduce, "two_level", ConsecutiveHosts | OrCommutes, allreduceTwoLevel},
+	{Allreduce, "two_level_rabenseifner", ConsecutiveHosts | OrCommutes, allreduceTwoLevelRabenseifner},
+
+	{ReduceScatter, "halving", 0, reduceScatterHalving},
+	{ReduceScatter, "pairwise", 0, reduceScatterPairwise},
+	{ReduceScatter, "ring", Commutes, reduceScatterRing},
+	{ReduceScatterBlock, "halving", 0, reduceScatterHalving},
+	{ReduceScatterBlock, "pairwise", 0, reduceScatterPairwise},
+	{ReduceScatterBlock, "ring", Commutes, reduceScatterRing},
+
+	{Scan, "doubling", 0, scanDoubling},
+	{Scan, "chain", 0, scanChain},
+	{Exscan, "doubling", 0, exscanDoubling},
+	{Exscan, "chain", 0, exscanChain},
+
+	{NeighborAllgather, "linear", 0, neighborAllgather},
+	{NeighborAllgatherv, "linear", 0, neighborAllgather},
+	{NeighborAlltoall, "linear", 0, neighborAlltoall},
+	{NeighborAlltoallv, "linear", 0, neighborAlltoall},
+	{NeighborAlltoallw, "linear", 0, neighborAlltoall},
+}
+
+// Algorithms are those of an operation, in the order of the catalogue.
+func Algorithms(o Operation) (all []*Algorithm) {
+	for i := range catalogue {
+		if catalogue[i].Operation == o {
+			all = append(all, &catalogue[i])
+		}
+	}
+	return all
+}
+
+// Find returns an algorithm by its name.
+func Find(o Operation, name string) (*Algorithm, error) {
+	if a := find(o, name); a != nil {
+		return a, nil
+	}
+	text := fmt.Sprintf("%v has no algorithm %q; it has", o, name)
+	for i, a := range Algorithms(o) {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + a.Name
+	}
+	return nil, errors.New(text)
+}
+
+func find(o Operation, name string) *Algorithm {
+	for i := range catalogue {
+		if a := &catalogue[i]; a.Operation == o && a.Name == name {
+			return a
+		}
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package collectives
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// Via is what most messages of a communicator go over.
+type Via uint8
+
+// What a rule holds for. AnyVia is only in rules.
+const (
+	AnyVia Via = iota
+	SharedMemory
+	Network
+)
+
+func (v Via) String() string { return [...]string{"any", "shm", "net"}[v] }
+
+// rule is one line of the table: for calls within its limits, and which its algorithm fits, it gives the name. Bytes
+// are those of Count (what one rank contributes) and of the v forms' InCounts or OutCounts on average.
+type rule struct {
+	operation Operation
+	bytes     int64 // at most
+	ranks     int   // at most
+	perHost   int   // at least, on average; 0: also where hosts are not known
+	via       Via
+	name      string
+}
+
+const (
+	unbounded = math.MaxInt
+	kib       = int64(1) << 10
+	mib       = int64(1) << 20
+)
+
+// table is read from above; the first line that holds and fits is taken. The last of each operation always does.
+var table = []rule{
+	{Barrier, unbounded, unbounded, 2, Network, "two_level"},
+	{Barrier, unbounded, unbounded, 0, AnyVia, "dissemination"},
+
+	{Bcast, 16 * kib, unbounded, 2, Network, "two_level"},
+	{Bcast, 2 * kib, unbounded, 0, AnyVia, "binomial"},
+	{Bcast, unbounded, 2, 0, AnyVia, "binomial"},
+	{Bcast, 32 * kib, unbounded, 0, AnyVia, "knomial"},
+	{Bcast, unbounded, 8, 0, AnyVia, "chain"},
+	{Bcast, unbounded, unbounded, 0, AnyVia, "scatter_doubling"},
+	{Bcast, unbounded, 64, 0, AnyVia, "scatter_ring"},
+	{Bcast, unbounded, unbounded, 2, Network, "two_level"},
+	{Bcast, unbounded, unbounded, 0, AnyVia, "knomial"},
+
+	{Gather, 8 * kib, unbounded, 0, AnyVia, "binomial"},
+	{Gather, unbounded, 64, 0, AnyVia, "linear"},
+	{Gather, unbounded, unbounded, 0, AnyVia, "binomial"},
+	{Gatherv, unbounded, unbounded, 0, AnyVia, "linear"},
+	{Scatter, 8 * kib, unbounded, 0, AnyVia, "binomial"},
+	{Scatter, unbounded, 64, 0, AnyVia, "linear"},
+	{Scatter, unbounded, unbounded, 0, AnyVia, "binomial"},
+	{Scatterv, unbounded, unbounded, 0, AnyVia, "linear"},
+
+	{Allgather, 32 * kib, unbounded, 0, AnyVia, "doubling"},
+	{Allgather, 2 * kib, unbounded, 0, AnyVia, "bruck"},
+	{Allgather, unbounded, 1024, 0, AnyVia, "ring"},
+	{Allgather, unbounded, unbounded, 0, AnyVia, "doubling"},
+	{Allgather, unbounded, unbounded, 0, AnyVia, "bruck"},
+	{Allgatherv, 2 * kib, unbounded, 0, AnyVia, "bruck"},
+	{Allgatherv, unbounded, 1024, 0, AnyVia, "ring"},
+	{Allgatherv, unbounded, unbounded, 0, AnyVia, "bruck"},
+
+	{Alltoall, 512, unbounded, 0, AnyVia, "bruck"},
+	{Alltoall, 32 * kib, 64, 0, AnyVia, "linear"},
+	{Alltoall, unbounded, unbounded, 0, AnyVia, "pairwise"},
+	{Alltoallv, 32 * kib, 64, 0, AnyVia, "linear"},
+	{Alltoallv, unbounded, unbounded, 0, AnyVia, "pairwise"},
+	{Alltoallw, 32 * kib, 64, 0, AnyVia, "linear"},
+	{Alltoallw, unbounded, unbounded, 0, AnyVia, "pairwise"},
+
+	{Reduce, 16 * kib, unbounded, 2, Network, "two_level"},
+	{Reduce, 16 * kib, unbounded, 0, AnyVia, "binomial"},
+	{Reduce, unbounded, 4, 0, AnyVia, "chain"},
+	{Reduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
+
+	{Allreduce, 2 * kib, unbounded, 2, Network, "two_level"},
+	{Allreduce, 2 * kib, unbounded, 0, AnyVia, "doubling"},
+	{Allreduce, 256 * kib, unbounded, 4, Network, "two_level_rabenseifner"},
+	{Allreduce, mib, unbounded, 0, AnyVia, "rabenseifner"},
+	{Allreduce, unbounded, 64, 0, AnyVia, "ring"},
+	{Allreduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
+
+	{ReduceScatter, 64 * kib, unbounded, 0, AnyVia, "halving"},
+	{ReduceScatter, unbounded, 64, 0, AnyVia, "ring"},
+	{ReduceScatter, unbounded, unbounded, 0, AnyVia, "halving"},
+	{ReduceScatterBlock, 64 * kib, unbounded, 0, AnyVia, "halving"},
+	{ReduceScatterBlock, unbounded, 64, 0, AnyVia, "ring"},
+	{ReduceScatterBlock, unbounded, unbounded, 0, AnyVia, "halving"},
+
+	{Scan, 256 * kib, unbounded, 0, AnyVia, "doubling"},
+	{Scan, unbounded, 8, 0, AnyVia, "chain"},
+	{Scan, unbounded, unbounded, 0, AnyVia, "doubling"},
+	{Exscan, 256 * kib, unbounded, 0, AnyVia, "doubling"},
+	{Exscan, unbounded, 8, 0, AnyVia, "chain"},
+	{Exscan, unbounded, unbounded, 0, AnyVia, "doubling"},
+
+	{NeighborAllgather, unbounded, unbounded, 0, AnyVia, "linear"},
+	{NeighborAllgatherv, unbounded, unbounded, 0, AnyVia, "linear"},
+	{NeighborAlltoall, unbounded, unbounded, 0, AnyVia, "linear"},
+	{NeighborAlltoallv, unbounded, unbounded, 0, AnyVia, "linear"},
+	{NeighborAlltoallw, unbounded, unbounded, 0, AnyVia, "linear"},
+}
+
+// Choice chooses among the algorithms of each operation. The zero Choice chooses by the table.
+type Choice struct {
+	named [operations]*Algorithm
+	text  string
+}
+
+// ParseChoice reads names that go before the table: allreduce:ring,bcast:chain. Where one does not fit a call, the
+// table decides.
+func ParseChoice(text string) (Choice, error) {
+	c := Choice{text: text}
+	for entry := range strings.SplitSeq(text, ",") {
+		if entry = strings.TrimSpace(entry); entry == "" {
+			continue
+		}
+		operation, name, ok := strings.Cut(entry, ":")
+		if !ok {
+			return Choice{}, fmt.Errorf("%q is not operation:algorithm, such as allreduce:ring", entry)
+		}
+		o, err := parseOperation(operation)
+		if err != nil {
+			return Choice{}, err
+		}
+		if c.named[o] != nil {
+			return Choice{}, fmt.Errorf("%v is named twice: %s and %s", o, c.named[o].Name, name)
+		}
+		if c.named[o], err = Find(o, name); err != nil {
+			return Choice{}, err
+		}
+	}
+	return c, nil
+}
+
+func parseOperation(name string) (Operation, error) {
+	for o := range operations {
+		if o.String() == name {
+			return o, nil
+		}
+	}
+	return 0, fmt.Errorf("there is no operation %q; there are %s", name, strings.Join(operationNames[:], ", "))
+}
+
+// String is what ParseChoice has read.
+func (c *Choice) String() string { return c.text }
+
+// Algorithm returns the algorithm for a call over via. All ranks of a call get the same.
+func (c *Choice) Algorithm(o Operation, p *Params, via Via) *Algorithm {
+	if a := c.named[o]; a != nil && a.Fits(p) == nil {
+		return a
+	}
+	bytes, perHost := p.bytes(o), 0
+	if p.Hosts != nil {
+		perHost = p.Size / p.Hosts.Len()
+	}
+	for i := range table {
+		r := &table[i]
+		if r.operation != o || bytes > r.bytes || p.Size > r.ranks || perHost < r.perHost ||
+			r.via != AnyVia && r.via != via {
+			continue
+		}
+		if a := find(o, r.name); a.Fits(p) == nil {
+			return a
+		}
+	}
+	panic("collectives: no line of the table fits " + o.String())
+}
+
+// bytes is the size of a call: the same at all its ranks.
+func (p *Params) bytes(o Operation) int64 {
+	switch o {
+	case Gatherv, Scatterv, Alltoallv, Alltoallw: // the counts differ from rank to rank
+		return 0
+	case Allgatherv:
+		return sum(p.OutCounts) / int64(p.Size) * p.ElemSize
+	case ReduceScatter:
+		return sum(p.InCounts) * p.ElemSize
+	case ReduceScatterBlock:
+		return p.Count * int64(p.Size) * p.ElemSize
+	}
+	return p.Count * p.ElemSize
+}
+
+func sum(counts []int64) (all int64) {
+	for _, n := range counts {
+		all += n
+	}
+	return all
+}
+
+// Print writes the table.
+func Print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "operation\tbytes\tranks\tper host\tover\talgorithm")
+	for _, r := range table {
+		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%s\n", r.operation, atMost(r.bytes), atMost(int64(r.ranks)),
+			atLeast(r.perHost), r.via, r.name)
+	}
+	return t.Flush()
+}
+
+func atMost(n int64) string {
+	switch {
+	case n == unbounded:
+		return "any"
+	case n >= mib:
+		return fmt.Sprintf("≤ %dM", n/mib)
+	case n >= kib && n%kib == 0:
+		return fmt.Sprintf("≤ %dK", n/kib)
+	}
+	return "≤ " + strconv.FormatInt(n, 10)
+}
+
+func atLeast(n int) string {
+	if n == 0 {
+		return "any"
+	}
+	return fmt.Sprintf("≥ %d", n)
+}
