@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/gorun-mpi/mpi/pml"
@@ -17,18 +18,21 @@ func typeOf[T any]() *byte {
 	return (*[2]*byte)(unsafe.Pointer(&p))[0]
 }
 
-// fastPathOK reports whether these arguments are correct and usual: no ProcNull, no context, and the type
-// that was sent or received on c last. If not, checkSend or checkRecv decides.
-func fastPathOK[T any](c *Comm, rank, tag int) bool {
-	return c != nil && c.shared != nil && c.ctx == nil && uint(rank) < uint(c.size) && uint(tag) <= MaxTag &&
-		!c.freed.Load() && c.known.Load() == typeOf[T]()
+// typeSet remembers types that have been checked and can be sent. A type has one place, which another may take: then it
+// is checked again.
+type typeSet [256]atomic.Pointer[byte]
+
+var knownTypes typeSet
+
+func (s *typeSet) at(t *byte) *atomic.Pointer[byte] {
+	return &s[uintptr(unsafe.Pointer(t))>>5%uintptr(len(s))]
 }
 
-// fastRecvOK is fastPathOK where rank and tag may be wildcards, which are -1.
-func fastRecvOK[T any](c *Comm, rank, tag int) bool {
-	return c != nil && c.shared != nil && c.ctx == nil && uint(rank+1) <= uint(c.size) && uint(tag+1) <= MaxTag+1 &&
-		!c.freed.Load() && c.known.Load() == typeOf[T]()
-}
+func (s *typeSet) add(t *byte)      { s.at(t).Store(t) }
+func (s *typeSet) has(t *byte) bool { return s.at(t).Load() == t }
+
+// known reports whether a T has been sent or received before.
+func known[T any]() bool { return knownTypes.has(typeOf[T]()) }
 
 func sizeOf[T any]() int { return int(unsafe.Sizeof(*new(T))) }
 

@@ -42,7 +42,6 @@ type shared struct {
 	ids   *contextIDs
 	freed atomic.Bool
 	dups  atomic.Int32
-	known atomic.Pointer[byte] // the type that was checked last and can be sent; see typeOf
 
 	// coll orders the collective calls of this rank on this communicator.
 	coll  ticketLock
@@ -85,6 +84,18 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 		d.ctx = ctx
 	}
 	return d
+}
+
+// usualSend reports whether these arguments are correct and usual: no ProcNull, no context. If not, checkSend decides.
+func (c *Comm) usualSend(dest, tag int) bool {
+	return c != nil && c.shared != nil && c.ctx == nil && uint(dest) < uint(c.size) && uint(tag) <= MaxTag &&
+		!c.freed.Load()
+}
+
+// usualRecv is usualSend where rank and tag may be wildcards, which are -1.
+func (c *Comm) usualRecv(source, tag int) bool {
+	return c != nil && c.shared != nil && c.ctx == nil && uint(source+1) <= uint(c.size) && uint(tag+1) <= MaxTag+1 &&
+		!c.freed.Load()
 }
 
 // toWorld translates a rank of this communicator, or a wildcard.

@@ -10,7 +10,7 @@ import (
 // shorter than buf: Count[T](status) is its length. If it is longer, buf is filled, the rest is lost, and the error is
 // ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
-	if !fastRecvOK[T](c, source, tag) {
+	if !c.usualRecv(source, tag) || !known[T]() {
 		if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
 			return nullStatus, err
 		}
@@ -56,14 +56,14 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 	if err := fixedType[T](); err != nil {
 		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: source, Tag: tag, Err: err, source: true}
 	}
-	c.known.Store(typeOf[T]())
+	knownTypes.add(typeOf[T]())
 	return nil
 }
 
 // Irecv starts a Recv into buf, which belongs to the library until the request is done; §3.7.2. A message longer than
 // buf is ErrTruncate at its completion.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
-	if !fastRecvOK[T](c, source, tag) {
+	if !c.usualRecv(source, tag) || !known[T]() {
 		if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,6 @@ import (
 // again. Requests are reused, so do not keep one that is completed. A nil Request is ErrRequest, but a set ignores it.
 type Request struct {
 	pml.Request // first: requestOf relies on it
-	eng         *pml.Engine
 	callInfo
 
 	buffered func() error // sends; only of a persistent buffered send
@@ -53,9 +52,8 @@ var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsen
 func (o opCode) String() string { return opNames[o] }
 
 // newRequest makes what the engine hands out.
-func newRequest(e *pml.Engine) *pml.Request {
-	r := &Request{eng: e}
-	return &r.Request
+func newRequest() *pml.Request {
+	return &new(Request).Request
 }
 
 func (c *Comm) request(op opCode, peer, tag int, p *pml.Request) *Request {

@@ -5,7 +5,7 @@ import "github.com/gorun-mpi/mpi/pml"
 // Send sends buf to rank dest with tag, 0 … MaxTag, and returns when buf may be used again; §3.4 (standard mode). A
 // short message is then on its way or waits in the receiver's memory; a long one has been received.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
-	if fastPathOK[T](c, dest, tag) {
+	if c.usualSend(dest, tag) && known[T]() {
 		if err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard); err != nil {
 			return c.wrap("Send", dest, tag, err)
 		}
@@ -56,13 +56,13 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 	if err := fixedType[T](); err != nil {
 		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: dest, Tag: tag, Err: err}
 	}
-	c.known.Store(typeOf[T]())
+	knownTypes.add(typeOf[T]())
 	return nil
 }
 
 // Isend starts a Send of buf, which belongs to the library until the request is done; §3.7.2.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	if fastPathOK[T](c, dest, tag) {
+	if c.usualSend(dest, tag) && known[T]() {
 		p := c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
 		return c.request(opIsend, dest, tag, p), nil
 	}

@@ -10,26 +10,28 @@ import (
 // Sets of requests; §3.7.5. A set ignores nil requests, as MPI_REQUEST_NULL, and persistent ones that are not started.
 // All must be of one rank.
 
-// engineOf returns the engine of the first request that is not nil, after checking that all have the same.
+// engineOf returns the engine of the first request that is not nil. It checks that all others are its own.
 func engineOf(op string, rs []*Request) (*pml.Engine, error) {
-	var e *pml.Engine
 	for i, r := range rs {
-		switch {
-		case r == nil, e != nil && r.eng == e:
-		case r.eng == nil:
-			return nil, opError(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
-		case e == nil:
-			e = r.eng
-		default:
-			return nil, opError(op, ErrRequest, "request %d of %d belongs to another rank", i, len(rs))
+		if r == nil {
+			continue
 		}
+		e := r.Engine()
+		if e == nil {
+			return nil, opError(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
+		}
+		return e, nil
 	}
-	return e, nil
+	return nil, nil
 }
 
 func setMisuse(op string, rs []*Request, i int, err error) error {
-	return &Error{Op: op, Class: ErrRequest, Comm: rs[i].comm.name, Peer: Undefined, Tag: Undefined,
+	e := &Error{Op: op, Class: ErrRequest, Peer: Undefined, Tag: Undefined,
 		Err: fmt.Errorf("request %d of %d: %w", i, len(rs), err)}
+	if c := rs[i].comm; c != nil {
+		e.Comm = c.name
+	}
+	return e
 }
 
 // WaitAll waits for all of rs; §3.7.5. The error joins those of the operations that failed; the others have completed.

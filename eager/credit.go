@@ -126,14 +126,11 @@ func (c *CreditReceiver) Charge(cost int64) bool {
 // Refund: a message that was charged is matched.
 func (c *CreditReceiver) Refund(cost int64) { c.held -= cost }
 
-// Consume notes credit of a matched message, and returns what must be given back now: nothing until half of the first
-// grant is owed.
-func (c *CreditReceiver) Consume(cost int64) int64 {
+// Consume notes credit of a matched message, and reports whether what is owed must be given back now (Back): not until
+// that is half of the first grant.
+func (c *CreditReceiver) Consume(cost int64) (due bool) {
 	c.owed += cost
-	if c.owed < c.due {
-		return 0
-	}
-	return c.Back()
+	return c.owed >= c.due
 }
 
 // Back is what is owed, which is to be given back now.

@@ -86,6 +86,14 @@ func TestMoreIsForEnvelopes(t *testing.T) {
 	}
 }
 
+// consume is Consume, and what is given back for it.
+func (c *CreditReceiver) consume(cost int64) int64 {
+	if c.Consume(cost) {
+		return c.Back()
+	}
+	return 0
+}
+
 // A sender asks once until it gets credit, and a question that has crossed credit is none.
 func TestAsking(t *testing.T) {
 	var a CreditSender
@@ -121,10 +129,10 @@ func TestAsking(t *testing.T) {
 	if back, more := d.Serve(); back != 0 || more != 0 || !d.Wants() {
 		t.Errorf("nothing is owed, nothing lies in the way, and given are %d and %d more", back, more)
 	}
-	if n := d.Consume(Envelope); n != Envelope || d.Wants() {
+	if n := d.consume(Envelope); n != Envelope || d.Wants() {
 		t.Errorf("%d bytes are given back: %+v", n, d)
 	}
-	if n := d.Consume(Envelope); n != 0 {
+	if n := d.consume(Envelope); n != 0 {
 		t.Errorf("%d bytes are given back to a sender that does not wait: %+v", n, d)
 	}
 }
@@ -150,7 +158,7 @@ func TestCreditIsConserved(t *testing.T) {
 			return n
 		}
 		owe := func(cost int64) {
-			if n := d.Consume(cost); n != 0 {
+			if n := d.consume(cost); n != 0 {
 				credits = append(credits, n)
 			}
 		}

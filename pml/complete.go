@@ -78,6 +78,7 @@ type Each func(i int, st Status, err error)
 // not one of them, as if it were not there (§3.7.5): another goroutine may start it meanwhile, and wait for it.
 type claimed struct {
 	set Set
+	e   *Engine
 	by  uint64 // in Request.claimed of each
 }
 
@@ -94,7 +95,11 @@ func (s *claimed) at(i int) *Request {
 func (s *claimed) claim() (bad, present int, err error) {
 	for i, r := range s.set {
 		switch {
-		case r == nil || r.state == stIdle:
+		case r == nil:
+		case r.e != s.e:
+			s.unclaim()
+			return i, 0, r.foreign()
+		case r.state == stIdle:
 		case r.state == stFree || r.claimed != 0:
 			err := r.claim() // before it is given back: it may be here twice
 			s.unclaim()
@@ -105,6 +110,14 @@ func (s *claimed) claim() (bad, present int, err error) {
 		}
 	}
 	return -1, present, nil
+}
+
+// foreign is the error of a request in a set of another engine's.
+func (r *Request) foreign() error {
+	if r.e == nil {
+		return fmt.Errorf("%w: no operation has returned it", ErrRequest)
+	}
+	return fmt.Errorf("%w: it belongs to another rank than those before it", ErrRequest)
 }
 
 // unclaim gives them back.
@@ -120,7 +133,7 @@ func (s *claimed) unclaim() {
 func (s *claimed) cancelEnded(e *Engine) {
 	for i := range s.set {
 		if r := s.at(i); r != nil && r.state == stActive && !r.ended && r.cctx != nil && r.cctx.Err() != nil {
-			r.ended = true
+			r.ended, r.extra = true, true
 			e.cancel(r, r.cctx.Err())
 		}
 	}
@@ -131,7 +144,7 @@ func (s *claimed) cancelEnded(e *Engine) {
 func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
-	c := claimed{s, e.requests.claim()}
+	c := claimed{s, e, e.requests.claim()}
 	if i, _, err := c.claim(); err != nil {
 		return i, err
 	}
@@ -155,7 +168,7 @@ func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
-	c := claimed{s, e.requests.claim()}
+	c := claimed{s, e, e.requests.claim()}
 	i, present, err := c.claim()
 	if err != nil {
 		return i, err
@@ -224,7 +237,7 @@ func (s *claimed) collect(e *Engine, max int, each Each) {
 func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad int, err error) {
 	e.lock()
 	defer e.unlock()
-	c := claimed{s, e.requests.claim()}
+	c := claimed{s, e, e.requests.claim()}
 	if i, _, err := c.claim(); err != nil {
 		return false, i, err
 	}

@@ -84,17 +84,19 @@ func (p *peer) serve() {
 // returnToWanting gives back what is owed to peers that wait for credit: this rank is about to sleep.
 func (l *linkPath) returnToWanting() {
 	for i := len(l.wanting) - 1; i >= 0; i-- {
-		p := l.wanting[i]
-		p.giveCredit(p.in.Back(), 0)
+		l.wanting[i].giveBack()
 	}
 }
 
 // returnCredit gives credit back for a message that is matched, if enough is owed.
 func (p *peer) returnCredit(cost int64) {
-	if n := p.in.Consume(cost); n != 0 {
-		p.giveCredit(n, 0)
+	if p.in.Consume(cost) {
+		p.giveBack()
 	}
 }
+
+// giveBack gives back what is owed.
+func (p *peer) giveBack() { p.giveCredit(p.in.Back(), 0) }
 
 // giveCredit tells p what it has got: of what it has taken, and more.
 func (p *peer) giveCredit(back, more int64) {

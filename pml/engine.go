@@ -34,7 +34,7 @@ type Config struct {
 	Offload OffloadMode // whether a device that can match tags does
 
 	Debug      func(msg string, args ...any) // nil: silent
-	NewRequest func(*Engine) *Request        // makes the requests that callers hold; nil: new(Request)
+	NewRequest func() *Request               // makes the requests that callers hold; nil: new(Request)
 }
 
 // OffloadMode is about devices that can match tags (transport.Offload).
@@ -82,15 +82,15 @@ func New(cfg Config) (*Engine, error) {
 		cfg.ConnectTimeout = time.Minute
 	}
 	if cfg.NewRequest == nil {
-		cfg.NewRequest = func(*Engine) *Request { return new(Request) }
+		cfg.NewRequest = func() *Request { return new(Request) }
 	}
 	e := &Engine{cfg: cfg, dev: cfg.Net, pace: newPace(cfg.Spin, cfg.GiveWay)}
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
 	e.requests.fresh = func() *Request {
-		r := cfg.NewRequest(e)
-		r.recv.Owner = r
+		r := cfg.NewRequest()
+		r.recv.Owner, r.e = r, e
 		return r
 	}
 	var err error

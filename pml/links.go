@@ -196,11 +196,14 @@ func (l *linkPath) dequeued(r *Request) {
 
 // post puts r into the table, or gives it the message that waits for it.
 func (l *linkPath) post(r *Request) {
-	if m := l.table.Post(&r.recv); m != nil {
+	l.posted(r, l.table.Post(&r.recv))
+}
+
+// posted goes on after the table's answer.
+func (l *linkPath) posted(r *Request, m *tagmatch.Message) {
+	if m != nil {
 		l.deliver(r, m.Owner.(*unexpected))
-		return
-	}
-	if l.needsCheck != 0 {
+	} else if l.needsCheck != 0 {
 		l.checkPosted(r)
 	}
 }

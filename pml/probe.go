@@ -124,7 +124,7 @@ func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, e
 	m.recv = true
 	r := e.requests.handle()
 	r.prepareRecv(cc, m.ctx, int(m.status.Source), m.status.Tag, buf)
-	r.state, r.err, r.cancelling, r.ended = stActive, nil, false, false
+	r.state, r.err = stActive, nil
 	e.load.outstanding++
 	e.path.take(m.found, r)
 	e.exitCall()

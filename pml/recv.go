@@ -45,11 +45,16 @@ func (e *Engine) recvSlow(cc context.Context, ctx uint32, source int, tag int32,
 // Irecv starts a receive. The request is the caller's until it is collected.
 func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, buf []byte) *Request {
 	e.lock()
-	r := e.requests.handle()
+	r := e.requests.handles.get()
+	if r == nil {
+		r = e.requests.fresh()
+	}
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = transport.HostMem(buf), cc
 	e.startRecv(r)
-	e.exitCall()
+	if e.wait.armed == armedNot || e.load.pending|e.wait.followers != 0 { // else arm would do nothing
+		e.exitCall()
+	}
 	e.unlock()
 	return r
 }
@@ -57,17 +62,18 @@ func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, bu
 // startRecv is prepareRecv and start in one, where the arguments are in r already.
 func (e *Engine) startRecv(r *Request) {
 	r.op, r.mode, r.state = opRecv, Standard, stActive
-	r.cancelling, r.ended = false, false
 	r.status = Status{}
 	e.load.outstanding++
 	if e.closed != nil {
 		e.complete(r, e.closed)
 		return
 	}
-	if e.direct {
-		e.links.post(r)
-	} else {
+	if !e.direct {
 		e.path.post(r)
+		return
+	}
+	if m := e.links.table.Post(&r.recv); m != nil || e.links.needsCheck != 0 {
+		e.links.posted(r, m)
 	}
 }
 

@@ -60,9 +60,10 @@ type Request struct {
 	parts      int8 // completions still to come besides the last one: 1 while both halves of an Isendrecv are under way
 	ended      bool // its context has, and that has been acted on
 	queued     bool // in its peer's queue
-	extra      bool // done or cancelErr is set
+	extra      bool // one of these is set: done, cancelErr, cancelling, ended, parts
 
-	claimed uint64 // the number of the wait for it or for a set with it; 0: no caller waits
+	e       *Engine // that has made it
+	claimed uint64  // the number of the wait for it or for a set with it; 0: no caller waits
 
 	buf    transport.Mem // the caller's; the engine's from start to completion
 	status Status
@@ -81,6 +82,9 @@ type Request struct {
 	transfer  *transfer // while peers speak of it by a number
 	offload   offloadRef
 }
+
+// Engine is the one that has made r; nil: none has.
+func (r *Request) Engine() *Engine { return r.e }
 
 // sema is where one goroutine sleeps.
 type sema struct {
@@ -103,14 +107,14 @@ func (w *sema) wake() {
 
 // reset forgets what r refers to.
 func (r *Request) reset() {
-	r.buf, r.err, r.cctx = transport.Mem{}, nil, nil // r.peer stays: it lives as long as the engine
+	r.buf.Addr, r.err, r.cctx = nil, nil, nil // r.peer stays: it lives as long as the engine
 	if r.extra {
-		r.extra, r.cancelErr, r.done = false, nil, nil
+		r.extra, r.cancelErr, r.done, r.cancelling, r.ended = false, nil, nil, false, false
 	}
 }
 
-// plain: no caller sleeps for r, and it is one thing.
-func (r *Request) plain() bool { return r.w == nil && r.parts == 0 && !r.extra && !r.detached }
+// plain: no caller sleeps for r, which is a receive, and it is one thing.
+func (r *Request) plain() bool { return r.w == nil && !r.extra }
 
 // completePlain is Engine.complete for such a request when all went well.
 func (r *Request) completePlain(l *load) {

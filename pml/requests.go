@@ -63,29 +63,28 @@ func (q *requests) release(r *Request) {
 // requestQueue reuses the requests that callers hold in the order of their release, and only when there are many, so
 // that a caller that waits twice finds its request free and is told so, rather than waiting for a stranger's.
 type requestQueue struct {
-	head, tail *Request // chained by next. Both nil ⇔ n == 0
-	n          int
+	head *Request  // chained by next
+	end  **Request // where the next one is chained; nil: head
+	n    int
 }
 
 const requestQuarantine = 512
 
 func (q *requestQueue) put(r *Request) {
-	if q.tail == nil {
-		q.head = r
-	} else {
-		q.tail.next = r
+	if q.end == nil {
+		q.end = &q.head
 	}
-	q.tail = r
+	*q.end, q.end = r, &r.next
 	q.n++
 }
 
-// get leaves always one in the queue.
+// get leaves always one in the queue. What it returns keeps next, which counts in the queue alone.
 func (q *requestQueue) get() *Request {
 	if q.n <= requestQuarantine {
 		return nil
 	}
 	r := q.head
-	q.head, r.next = r.next, nil
+	q.head = r.next
 	q.n--
 	return r
 }

@@ -19,7 +19,10 @@ func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf [
 // Isend starts a send. The request is the caller's until it is collected.
 func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) *Request {
 	e.lock()
-	r := e.requests.handle()
+	r := e.requests.handles.get()
+	if r == nil {
+		r = e.requests.fresh()
+	}
 	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Max && mode == Standard && p.out.Send(ctx, tag, buf) {
 		r.sentAs(dest, tag, len(buf))
 		e.links.sent(len(buf))

@@ -77,7 +77,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 	e.lock()
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, rtag, recv)
-	r.parts = 1
+	r.parts, r.extra = 1, true
 	s := e.requests.take()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
 	s.detached, s.other, r.other = true, r, s
@@ -91,7 +91,7 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 
 // start makes a prepared request active. It may be done when start returns.
 func (e *Engine) start(r *Request) {
-	r.state, r.err, r.cancelling, r.ended = stActive, nil, false, false
+	r.state, r.err = stActive, nil
 	r.status = Status{} // a request that was cancelled once is not for ever
 	e.load.outstanding++
 	if e.closed != nil {

@@ -29,7 +29,11 @@ func (l *linkPath) pollShorts() (n int, more bool) {
 		if found != transport.FoundShort {
 			return n, found == transport.FoundOther
 		}
-		l.onShort(m, payload)
+		if p := l.known(m.Source); p != nil && p.err == nil {
+			l.onEager(p, m.Ctx, m.Tag, payload)
+		} else {
+			l.onShort(m, payload)
+		}
 		if e.wait.calling && e.load.outstanding == 0 {
 			return n + 1, false // the caller has what it waits for, and nothing else is posted
 		}
@@ -37,15 +41,12 @@ func (l *linkPath) pollShorts() (n int, more bool) {
 	return n, false
 }
 
+// onShort: a short message that came without a packet.
 func (l *linkPath) onShort(m transport.Short, payload []byte) {
 	if uint(m.Source) >= uint(len(l.peers)) {
 		return // as in event
 	}
-	p := l.peers[m.Source]
-	if p == nil {
-		p = l.peer(m.Source)
-	}
-	if p.err == nil {
+	if p := l.peer(m.Source); p.err == nil {
 		l.onEager(p, m.Ctx, m.Tag, payload)
 	}
 }

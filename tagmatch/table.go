@@ -145,7 +145,7 @@ func (t *Table) Post(r *Receive) *Message {
 		t.take(m)
 		return m
 	}
-	t.append(b, r)
+	t.append(b, k, r)
 	return nil
 }
 
@@ -171,8 +171,20 @@ func (t *Table) Arrive(ctx uint32, source, tag int32) *Receive {
 		}
 	}
 	r := b.firstReceive
-	if r != nil {
-		t.remove(r)
+	if r == nil {
+		return nil
+	}
+	// As remove does with the oldest one of an exact bin.
+	t.posted[exact]--
+	next := r.next
+	b.firstReceive = next
+	if next != nil {
+		next.prev, r.next, r.bin = nil, nil, nil
+		return r
+	}
+	b.lastReceive, r.bin = nil, nil
+	if !b.idle {
+		t.retire(b)
 	}
 	return r
 }
@@ -294,22 +306,20 @@ func (t *Table) Cancel(r *Receive) bool {
 	return true
 }
 
-// append posts r at the end of its bin.
-func (t *Table) append(b *bin, r *Receive) {
+// append posts r at the end of its bin, which is of kind k.
+func (t *Table) append(b *bin, k kind, r *Receive) {
 	t.seq++
 	r.seq = t.seq
-	r.bin = b
-	if p := b.lastReceive; p != nil {
-		r.prev = p
-		p.next = r
-	} else {
-		b.firstReceive = r
-	}
-	b.lastReceive = r
-	t.posted[b.kind&3]++
-	if b.kind != exact {
+	t.posted[k&3]++
+	if k != exact {
 		t.wild++
 	}
+	p := b.lastReceive
+	if p == nil {
+		r.bin, b.firstReceive, b.lastReceive = b, r, r
+		return
+	}
+	r.bin, r.prev, p.next, b.lastReceive = b, p, r, r
 }
 
 // remove takes r out of its bin and clears its links.

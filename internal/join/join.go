@@ -19,9 +19,9 @@ import (
 
 // Options are what the caller of Init or RunLocal has chosen.
 type Options struct {
-	Environ    []string                       // GORUN_* settings, as os.Environ gives them; nil: those of this process
-	Log        hclog.Logger                   // nil: standard error, at the level of GORUN_LOG
-	NewRequest func(*pml.Engine) *pml.Request // makes the requests that callers hold
+	Environ    []string            // GORUN_* settings, as os.Environ gives them; nil: those of this process
+	Log        hclog.Logger        // nil: standard error, at the level of GORUN_LOG
+	NewRequest func() *pml.Request // makes the requests that callers hold
 	// Wrap lets tests put something between an engine and its device, or another device in its place. nil: nothing.
 	Wrap func(rank int, d transport.Device) transport.Device
 }
