@@ -27,7 +27,7 @@ const graph = `
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
 	internal/settings             : internal/spelling, {github.com/docker/go-units}
-	internal/auth                 :
+	internal/auth                 : {golang.org/x/sys}
 
 	# The pure parts of messaging.
 	tagmatch, collectives         :

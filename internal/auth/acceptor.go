@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options of an Acceptor. Accept and Serve are called in a goroutine of the connection's own.
@@ -16,7 +18,6 @@ type Options struct {
 	Name    string                           // of the protocol, for the log
 	Pending int                              // at most so many connections that have proved nothing; 0: 128
 	Allows  func(local netip.Addr) bool      // whether connections to this address of ours are accepted; nil: all are
-	Waits   func() bool                      // whether a connection waits to be accepted; nil: one may
 	Accept  func(net.Conn) (*Session, error) // a Handshaker's, after what the caller has to do first
 	Serve   func(*Session)                   // owns the session; Close closes its connection and waits for it
 	Log     func(msg string, args ...any)    // gets whole sentences
@@ -114,7 +115,7 @@ func (a *Acceptor) accept() {
 			if pause == 0 {
 				a.noteStuck(err)
 			}
-			if a.opt.Waits == nil || a.opt.Waits() {
+			if oneWaits(a.ln) {
 				a.makeRoom()
 			}
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
@@ -125,6 +126,21 @@ func (a *Acceptor) accept() {
 			}
 		}
 	}
+}
+
+// oneWaits reports whether a connection waits to be accepted, or true where ln cannot tell.
+func oneWaits(ln net.Listener) bool {
+	socket, ok := ln.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false // it is closed
+	}
+	n := 0
+	err = raw.Control(func(fd uintptr) { n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) })
+	return err == nil && n > 0
 }
 
 // take begins the handshake on conn.

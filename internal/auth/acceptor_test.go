@@ -364,7 +364,7 @@ func TestNoDescriptors(t *testing.T) {
 	}
 }
 
-// starved accepts one connection for each descriptor that it has.
+// starved accepts one connection for each descriptor that it has, and is asked otherwise as the socket that it is.
 type starved struct {
 	*net.TCPListener
 	left, asked atomic.Int32
@@ -384,16 +384,15 @@ func TestNoDescriptorsNoneWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var waits atomic.Bool
 	s := &starved{TCPListener: ln.(*net.TCPListener)}
 	s.left.Store(1)
-	l := openOn(t, s, rank(2, within(time.Hour)), func(o *Options) { o.Waits = waits.Load })
+	l := openOn(t, s, rank(2, within(time.Hour)))
 	l.intruder(t)
 	proc.Eventually(t, "many looks for another one", func() bool { return s.asked.Load() > 6 })
 	if n := l.pendingNow(); n != 1 || l.Refused() != 0 {
 		t.Errorf("%d pending, %d refused, and none waits: %s", n, l.Refused(), l.logged())
 	}
-	waits.Store(true)
+	l.intruder(t)
 	proc.Eventually(t, "room for the next", func() bool { return l.failed[crowded].Load() == 1 })
 	s.left.Store(1 << 20)
 	l.letsIn(t)

@@ -7,6 +7,6 @@
 // oldest of the host that has most of them, and counts and logs what it refuses (acceptor.go, notice.go).
 //
 //	Owns:     the handshake's messages and keys; a listener and its pending connections
-//	May call: the standard library
+//	May call: golang.org/x/sys
 //	Never:    knows what is spoken afterwards; tells a side without the secret more than its version; logs a secret
 package auth

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +33,12 @@ func listening(t testing.TB, size int, limit time.Duration, at string) (*Server,
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listeningOn(t, size, limit, ln)
+}
+
+func listeningOn(t testing.TB, size int, limit time.Duration, ln net.Listener,
+) (*Server, func(rank int) map[string]string) {
+	t.Helper()
 	s := NewServer(size, Options{})
 	s.authLimit = limit
 	s.Listen(ln)
@@ -137,6 +145,61 @@ func TestDialled(t *testing.T) {
 				t.Errorf("%d refused", n)
 			}
 		})
+	}
+}
+
+// starved is a listener of a process with so few descriptors that it has one for connections.
+type starved struct {
+	*net.TCPListener
+	taken, asked atomic.Int32
+}
+
+// freeing gives the descriptor back.
+type freeing struct {
+	net.Conn
+	back func()
+}
+
+func (f *freeing) Close() error {
+	f.back()
+	return f.Conn.Close()
+}
+
+func (s *starved) Accept() (net.Conn, error) {
+	s.asked.Add(1)
+	if !s.taken.CompareAndSwap(0, 1) {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	conn, err := s.TCPListener.Accept()
+	return &freeing{conn, sync.OnceFunc(func() { s.taken.Store(0) })}, err
+}
+
+// A launcher without a free descriptor hangs up on none while no other connection waits, and on one that has proved
+// nothing as soon as a rank waits.
+func TestDialledWithoutDescriptors(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := &starved{TCPListener: ln.(*net.TCPListener)}
+	s, env := listeningOn(t, 1, time.Hour, one) // so that only a connection that makes room goes
+	stranger, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	proc.Eventually(t, "many looks for another one", func() bool { return one.asked.Load() > 6 })
+	if n := s.Refused(); n != 0 {
+		t.Fatalf("%d refused, and none waits", n)
+	}
+	c, err := join(t.Context(), from(env(0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	wantEvent(t, s, EventInit, 0)
+	if n := s.Refused(); n != 1 {
+		t.Errorf("%d refused: only the stranger has to go", n)
 	}
 }
 

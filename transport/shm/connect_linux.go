@@ -62,20 +62,8 @@ func (d *Device) listen() error {
 	d.auth = &auth.Handshaker{Protocol: protocol, Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
 		Secret: d.opt.Secret, Limit: cmp.Or(d.opt.handshakeLimit, handshakeTime)}
 	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Pending: pendingMin + d.opt.Local,
-		Accept: d.authenticate, Serve: d.serve, Log: d.opt.Log,
-		Waits: func() bool { return oneWaits(ln) }})
+		Accept: d.authenticate, Serve: d.serve, Log: d.opt.Log})
 	return nil
-}
-
-// oneWaits reports whether a connection waits to be accepted.
-func oneWaits(ln *net.UnixListener) bool {
-	raw, err := ln.SyscallConn()
-	if err != nil {
-		return false // it is closed
-	}
-	n := 0
-	err = raw.Control(func(fd uintptr) { n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) })
-	return err == nil && n > 0
 }
 
 // pendingMin connections may be open that have proved nothing, plus one for each rank of the host.

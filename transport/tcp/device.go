@@ -122,7 +122,7 @@ func (d *Device) serveOn(ln *filteredListener) (err error) {
 			TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit, Patience: d.opt.Timeout}}
 	d.handshaker = h
 	d.introduce(nil)
-	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Allows: ln.allows, Waits: ln.waits, Serve: d.serve,
+	d.acceptor = auth.Serve(ln, auth.Options{Name: d.Name(), Allows: ln.allows, Serve: d.serve,
 		Log:    d.opt.Log,
 		Accept: func(nc net.Conn) (*auth.Session, error) { return h.Accept(h.wrap(nc)) }})
 	return nil

@@ -11,13 +11,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // filteredListener is a listener on all addresses that knows which of them are used.
 type filteredListener struct {
-	net.Listener
+	*net.TCPListener
 	filter Filter
 
 	mu    sync.Mutex // guards what follows
@@ -36,7 +34,7 @@ func listen(f Filter, ports PortRange) (*filteredListener, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &filteredListener{Listener: ln, filter: f}, nil
+		return &filteredListener{TCPListener: ln.(*net.TCPListener), filter: f}, nil
 	}
 	if ports.lo == 0 {
 		ln, err := try(0)
@@ -60,17 +58,6 @@ func listen(f Filter, ports PortRange) (*filteredListener, error) {
 	}
 	return nil, fmt.Errorf("listening: all %d ports of GORUN_TCP_PORTS=%v are taken; each rank on a host needs one",
 		count, ports)
-}
-
-// waits reports whether a connection waits to be accepted.
-func (l *filteredListener) waits() bool {
-	raw, err := l.Listener.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return false // it is closed
-	}
-	n := 0
-	err = raw.Control(func(fd uintptr) { n, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) })
-	return err == nil && n > 0
 }
 
 // refreshPause: connections to an address that is not used must not make this rank list interfaces all the time.
