@@ -6,7 +6,7 @@ func allreduceRing(b *Builder, p *Params) {
 	n := p.Size
 	home := Ref{Space: Out}
 	b.ringReduce(p, p.source(), home, func(i int) int64 { return part(p.Count, n, i) })
-	v := tree{t: &team{rank: p.Rank, size: n}}
+	v := tree{t: team{rank: p.Rank, size: n}}
 	b.partsRing(v, home, p.Count)
 }
 

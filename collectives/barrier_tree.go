@@ -10,7 +10,7 @@ func barrierTree(b *Builder, p *Params) {
 
 // signalUp ends at root when all members have entered.
 func (b *Builder) signalUp(t *team, root int) {
-	v := tree{t: t, root: root, radix: 2}
+	v := tree{t: *t, root: root, radix: 2}
 	v.children(func(child, _ int) { b.await(t.peer(child)) })
 	b.next()
 	if parent := v.parent(); parent >= 0 {
@@ -21,7 +21,7 @@ func (b *Builder) signalUp(t *team, root int) {
 
 // signalDown tells all members from root.
 func (b *Builder) signalDown(t *team, root int) {
-	v := tree{t: t, root: root, radix: 2}
+	v := tree{t: *t, root: root, radix: 2}
 	if parent := v.parent(); parent >= 0 {
 		b.await(t.peer(parent))
 	}

@@ -3,7 +3,7 @@ package collectives
 // Segments go from each rank to the next: while one is received the one before it is sent on. The time is that of the
 // elements, whatever the number of ranks, once they are many segments.
 func bcastChain(b *Builder, p *Params) {
-	v := tree{t: &team{rank: p.Rank, size: p.Size}, root: p.Root}
+	v := tree{t: team{rank: p.Rank, size: p.Size}, root: p.Root}
 	at, buf := v.at(), Ref{Space: Out}
 	seg := p.segment(64 << 10)
 	for off := int64(0); off < p.Count+seg; off += seg {

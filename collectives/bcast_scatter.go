@@ -16,7 +16,7 @@ func bcastScatterDoubling(b *Builder, p *Params) {
 
 // scatterParts leaves at each rank the part that has its number in the tree.
 func scatterParts(b *Builder, p *Params) tree {
-	v := tree{t: &team{rank: p.Rank, size: p.Size}, root: p.Root, radix: 2}
+	v := tree{t: team{rank: p.Rank, size: p.Size}, root: p.Root, radix: 2}
 	span := func(at int) (Ref, int64) {
 		low := part(p.Count, p.Size, at)
 		return Ref{Space: Out, Off: low}, part(p.Count, p.Size, at+v.subtree(at)) - low

@@ -13,7 +13,7 @@ func bcastTree(b *Builder, p *Params, radix int) {
 
 // treeDown brings n elements at buf from root to all members.
 func (b *Builder) treeDown(t *team, root, radix int, buf Ref, n int64) {
-	v := tree{t: t, root: root, radix: radix}
+	v := tree{t: *t, root: root, radix: radix}
 	if parent := v.parent(); parent >= 0 {
 		b.recv(t.peer(parent), buf, n)
 	}

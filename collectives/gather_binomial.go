@@ -2,7 +2,7 @@ package collectives
 
 // Blocks go up a binomial tree, each rank sending those of its whole subtree: log2 n messages at the root.
 func gatherBinomial(b *Builder, p *Params) {
-	v := tree{t: &team{rank: p.Rank, size: p.Size}, root: p.Root, radix: 2}
+	v := tree{t: team{rank: p.Rank, size: p.Size}, root: p.Root, radix: 2}
 	at := v.at()
 	if at == 0 {
 		v.children(func(child, at int) {

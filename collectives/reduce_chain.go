@@ -4,7 +4,7 @@ package collectives
 // one before it is sent on. For long vectors on few ranks, and operators that commute, since the chain ends at the
 // root.
 func reduceChain(b *Builder, p *Params) {
-	v := tree{t: &team{rank: p.Rank, size: p.Size}, root: p.Root}
+	v := tree{t: team{rank: p.Rank, size: p.Size}, root: p.Root}
 	at, seg := v.at(), max(1, min(p.segment(64<<10), p.Count))
 	first, last := at == 0, at == p.Size-1
 	source := Ref{Space: In}

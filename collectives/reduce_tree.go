@@ -37,7 +37,7 @@ func reduceTree(b *Builder, p *Params, radix int) {
 
 // leafless takes memory for a vector at ranks that have children.
 func (b *Builder) leafless(t *team, root, radix int, n int64) Ref {
-	v := tree{t: t, root: root, radix: radix}
+	v := tree{t: *t, root: root, radix: radix}
 	if v.subtree(v.at()) == 1 {
 		return Ref{}
 	}
@@ -47,7 +47,7 @@ func (b *Builder) leafless(t *team, root, radix int, n int64) Ref {
 // treeUp combines n elements at source of all members at root. home is where it combines; at the root the result is
 // there. It returns where this member's part is.
 func (b *Builder) treeUp(t *team, root, radix int, source, home Ref, n int64) Ref {
-	v := tree{t: t, root: root, radix: radix}
+	v := tree{t: *t, root: root, radix: radix}
 	if v.subtree(v.at()) > 1 {
 		slot := b.tmp(n)
 		a := b.accumulate(source, home, slot)

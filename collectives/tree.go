@@ -3,7 +3,7 @@ package collectives
 // tree is a k-nomial tree over a team: with members renumbered so that root is 0, a member's parent has the lowest
 // digit that is not 0, in base radix, made 0. A subtree is a range of these numbers.
 type tree struct {
-	t     *team
+	t     team
 	root  int
 	radix int
 }

@@ -1,0 +1,120 @@
+package collectives
+
+import (
+	"math/bits"
+	"strings"
+	"testing"
+)
+
+// For every call there is an algorithm, and each rule's name is in the catalogue.
+func TestTable(t *testing.T) {
+	for _, r := range table {
+		if find(r.operation, r.name) == nil {
+			t.Errorf("the table names %v:%s, which is not in the catalogue", r.operation, r.name)
+		}
+	}
+	var c Choice
+	for o := range operations {
+		for _, size := range []int{1, 2, 3, 8, 100, 1 << 20} {
+			for _, count := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
+				for _, commutative := range []bool{true, false} {
+					for _, via := range []Via{SharedMemory, Network} {
+						for _, hosts := range []Hosts{nil, Blocks{size, 1}, Blocks{size, 64}, scattered{size, 3}} {
+							p := Params{Size: size, Count: count, ElemSize: 8, Commutative: commutative, Hosts: hosts}
+							if a := c.Algorithm(o, &p, via); a.Operation != o || a.Fits(&p) != nil {
+								t.Errorf("%v of %d on %d ranks by %v", o, count, size, a)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestParseChoice(t *testing.T) {
+	c, err := ParseChoice(" allreduce:ring, bcast:chain,")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Params{Size: 4, Count: 1, ElemSize: 8, Commutative: true}
+	for o, want := range map[Operation]string{Allreduce: "ring", Bcast: "chain", Barrier: "dissemination"} {
+		if a := c.Algorithm(o, &p, SharedMemory); a.Name != want {
+			t.Errorf("%v, not %s", a, want)
+		}
+	}
+	p.Commutative = false
+	if a := c.Algorithm(Allreduce, &p, SharedMemory); a.Name == "ring" {
+		t.Error("the ring, which does not keep the order of ranks, for an operator that does not commute")
+	}
+	for text, want := range map[string]string{
+		"allreduce":                  `"allreduce" is not operation:algorithm`,
+		"allreduce=ring":             `is not operation:algorithm`,
+		"allsum:ring":                `no operation "allsum"; there are barrier, bcast`,
+		"scan:ring":                  `scan has no algorithm "ring"; it has doubling, chain`,
+		"bcast:chain,bcast:binomial": "bcast is named twice: chain and binomial",
+	} {
+		if _, err := ParseChoice(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseChoice(%q): %v; want %s", text, err, want)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	var text strings.Builder
+	if err := Print(&text); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(text.String(), "\n"); lines != len(table)+1 {
+		t.Errorf("%d lines for %d rules", lines, len(table))
+	}
+}
+
+// What is chosen for a large job has neither messages nor memory in proportion to the job, where the result has not.
+func TestLargeJobs(t *testing.T) {
+	const size = 1 << 20
+	var choice Choice
+	var b Builder
+	for o := range operations {
+		for _, count := range []int64{1, 1 << 10, 1 << 17} {
+			for _, hosts := range []Hosts{nil, Blocks{size, 64}, Blocks{size, 48}} {
+				for _, n := range []int{size, size - 1, size - 77} {
+					for _, rank := range []int{0, 1, n/2 - 1, n - 1} {
+						if o == Gatherv || o == Scatterv || o == Alltoallv || o == Alltoallw || neighborhood(o) {
+							continue // each message has data that only its two ranks have
+						}
+						if o == Alltoall && count*8 > 512 {
+							continue // fewer messages would carry each block more than once
+						}
+						if o == Allgatherv || o == ReduceScatter {
+							continue // the caller's counts are in proportion to the job, as is finding a part's place
+						}
+						p := Params{Rank: rank, Size: n, Count: count, ElemSize: 8, Commutative: true, Hosts: hosts}
+						a := choice.Algorithm(o, &p, Network)
+						s := b.Build(a, &p)
+						messages := 0
+						for i := range s.Rounds {
+							m, _ := s.Round(i)
+							messages += len(m)
+						}
+						perHost := 0
+						if hosts != nil {
+							perHost = hosts.Size(0)
+						}
+						if most := 8*bits.Len(uint(n)) + 4*perHost; messages > most {
+							t.Errorf("%v of %d on %d ranks: %d messages at rank %d", a, count, n, messages, rank)
+						}
+						result := count
+						switch o {
+						case Gather, Scatter, Allgather, Alltoall, ReduceScatterBlock:
+							result *= int64(n)
+						}
+						if s.Tmp > 3*result+3 {
+							t.Errorf("%v of %d on %d ranks: %d of Tmp at rank %d", a, count, n, s.Tmp, rank)
+						}
+					}
+				}
+			}
+		}
+	}
+}
