@@ -31,6 +31,7 @@ const graph = `
 
 	# The pure parts of messaging.
 	tagmatch, collectives         :
+	collectives/simulate          : collectives
 	eager, rendezvous             : internal/wire
 
 	# The seam, and what is behind it.
@@ -61,13 +62,15 @@ const graph = `
 	launcher                      : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term},
 	                                {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, internal/settings, internal/spelling, internal/cpuset, internal/topology,
-	                                transport/verbs, {golang.org/x/sys}, {golang.org/x/term},
-	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
+	                                transport/verbs, collectives, collectives/simulate, {golang.org/x/sys},
+	                                {golang.org/x/term}, {github.com/docker/go-units}, {github.com/spf13/cobra},
+	                                {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
 	benchmarks/harness            : {github.com/spf13/pflag}
 	benchmarks/internal/picture   : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench     : mpi, benchmarks/harness
+	benchmarks/curves             : benchmarks/internal/picture
 	benchmarks/compare            : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
 	benchmarks/*                  : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks          :

@@ -67,6 +67,7 @@ func (b *Builder) message(s Step) {
 		b.next()
 	}
 	b.filled = true
+	b.s.Messages++
 	if b.stored() {
 		b.s.steps = append(b.s.steps, s)
 	}

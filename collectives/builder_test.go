@@ -12,7 +12,7 @@ func TestWindow(t *testing.T) {
 		p := sample(a, 8, 3)
 		whole := new(Builder).Build(a, &p)
 		var b Builder
-		at := 0
+		at, messages := 0, 0
 		for at < whole.Rounds {
 			s := b.Window(a, &p, at, 3)
 			if s.Rounds != whole.Rounds || s.Tmp != whole.Tmp || s.Stored() != min(3, whole.Rounds-at) {
@@ -22,11 +22,15 @@ func TestWindow(t *testing.T) {
 			for range s.Stored() {
 				m, l := s.Round(at)
 				wantM, wantL := whole.Round(at)
+				messages += len(m)
 				if !slices.Equal(m, wantM) || !slices.Equal(l, wantL) {
 					t.Fatalf("%v: round %d is %v %v in a window, and %v %v", a, at, m, l, wantM, wantL)
 				}
 				at++
 			}
+		}
+		if messages != whole.Messages || b.Window(a, &p, 0, 0).Messages != messages {
+			t.Errorf("%v: %d messages are said to be %d", a, messages, whole.Messages)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func ParseChoice(text string) (Choice, error) {
 		if !ok {
 			return Choice{}, fmt.Errorf("%q is not operation:algorithm, such as allreduce:ring", entry)
 		}
-		o, err := parseOperation(operation)
+		o, err := ParseOperation(operation)
 		if err != nil {
 			return Choice{}, err
 		}
@@ -144,7 +144,8 @@ func ParseChoice(text string) (Choice, error) {
 	return c, nil
 }
 
-func parseOperation(name string) (Operation, error) {
+// ParseOperation returns the operation that has a name.
+func ParseOperation(name string) (Operation, error) {
 	for o := range operations {
 		if o.String() == name {
 			return o, nil

@@ -87,9 +87,10 @@ func (s Step) String() string {
 // long as that receive. So one tag for each operation in flight is enough, since messages of a pair keep their order;
 // a round has different numbers at different ranks. A send may wait for its receive: no schedule counts on buffering.
 type Schedule struct {
-	Tmp    int64 // elements that the executor provides as Tmp
-	Rounds int   // of the whole schedule
-	First  int   // the rounds that are stored are First and those after it; 0 after Build
+	Tmp      int64 // elements that the executor provides as Tmp
+	Rounds   int   // of the whole schedule
+	Messages int   // of the whole schedule, sent and received
+	First    int   // the rounds that are stored are First and those after it; 0 after Build
 
 	steps []Step
 	marks []mark // for each stored round

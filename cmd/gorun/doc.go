@@ -3,8 +3,10 @@
 //	gorun -n 4 ./examples/heat     builds the package and runs 4 ranks of it
 //	gorun -n 4 ./heat -steps 100   runs a binary; what follows its name belongs to it
 //	gorun info                     prints the settings, and what this host has and allows
+//	gorun simulate                 prices collective operations on a machine of any size
 //
 // Owns: the command line: flags, help, man page, completion.
-// May call: launcher, internal/settings, internal/topology; transport/verbs to ask what devices can do.
+// May call: launcher, internal/settings, internal/topology; collectives and collectives/simulate; transport/verbs to ask
+// what devices can do.
 // Never: imports package mpi, starts or signals a process on its own.
 package main

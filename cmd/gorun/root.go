@@ -59,7 +59,7 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(infoCommand(stdout), manCommand(stdout))
+	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), manCommand(stdout))
 	root.AddCommand(probeCommands(stdin, stdout)...)
 	root.InitDefaultHelpFlag()
 	root.Flags().Lookup("help").Usage = "print this page"

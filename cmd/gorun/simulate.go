@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/docker/go-units"
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/collectives/simulate"
+	"github.com/spf13/cobra"
+)
+
+// simulateFlags are those of gorun simulate.
+type simulateFlags struct {
+	operations, algorithms, sizes []string
+	ranks                         []int
+	perHost                       int
+	model                         string
+	limit                         string
+	json                          bool
+}
+
+func simulateCommand(stdout *os.File) *cobra.Command {
+	var f simulateFlags
+	c := &cobra.Command{
+		Use:   "simulate",
+		Short: "price collective operations on a machine of any size, with the schedules that ranks run",
+		Long: "simulate runs the schedules of all ranks in a model of hosts, NICs and a fat tree, without a rank.\n" +
+			"A star is the algorithm that gorun's table chooses. Messages and memory are those of the rank that has most.",
+		Example: "  gorun simulate --operations allreduce --ranks 1048576 --per-host 64 --sizes 8 --algorithms doubling\n" +
+			"  gorun simulate --json | go run github.com/gorun-mpi/mpi/benchmarks/curves simulated.svg",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			sweep, err := f.sweep()
+			if err != nil {
+				return usageError{err}
+			}
+			if f.json {
+				return f.printJSON(stdout, sweep)
+			}
+			return printRows(stdout, sweep)
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&f.operations, "operations",
+		[]string{"barrier", "bcast", "reduce", "allreduce", "allgather", "alltoall"}, "`NAMES` of operations")
+	flags.StringSliceVar(&f.algorithms, "algorithms", nil, "`NAMES` of algorithms; none: all")
+	flags.IntSliceVar(&f.ranks, "ranks", []int{256}, "`NUMBERS` of ranks")
+	flags.IntVar(&f.perHost, "per-host", 16, "`NUMBER` of ranks on each host")
+	flags.StringSliceVar(&f.sizes, "sizes", []string{"8", "1K", "64K", "1M"},
+		"`BYTES` that one rank contributes, or has for each other")
+	flags.StringVar(&f.model, "model", "cluster",
+		"`NAME` of the machine: cluster (RDMA, 100 Gb/s) or ethernet (TCP, 10 Gb/s)")
+	flags.StringVar(&f.limit, "limit", "40M", "leave out calls with more messages than this `NUMBER`; 0: none")
+	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each call")
+	return c
+}
+
+// sweep is what the flags ask for.
+func (f *simulateFlags) sweep() (*simulate.Sweep, error) {
+	s := &simulate.Sweep{Only: f.algorithms, Ranks: f.ranks, PerHost: f.perHost, Model: simulate.Models[f.model]}
+	if s.Model == nil {
+		return nil, fmt.Errorf("there is no model %q; there are cluster and ethernet", f.model)
+	}
+	for _, name := range f.operations {
+		o, err := collectives.ParseOperation(name)
+		if err != nil {
+			return nil, err
+		}
+		s.Operations = append(s.Operations, o)
+	}
+	for _, name := range f.algorithms {
+		if err := namesAny(s.Operations, name); err != nil {
+			return nil, err
+		}
+	}
+	for _, text := range f.sizes {
+		n, err := units.RAMInBytes(text)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("--sizes %q: not a number of bytes such as 8, 64K or 1M", text)
+		}
+		s.Bytes = append(s.Bytes, n)
+	}
+	limit, err := units.FromHumanSize(f.limit)
+	if err != nil || limit < 0 {
+		return nil, fmt.Errorf("--limit %q: not a number such as 40M", f.limit)
+	}
+	s.Limit = int(limit)
+	return s, s.Check()
+}
+
+// namesAny says if no operation has an algorithm of a name.
+func namesAny(operations []collectives.Operation, name string) (err error) {
+	for _, o := range operations {
+		if _, err = collectives.Find(o, name); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// printRows prints a table as it comes.
+func printRows(w io.Writer, s *simulate.Sweep) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "ranks\tbytes\tµs\tmessages\trounds\tmemory\tMB sent\t  operation:algorithm")
+	err := s.Run(func(r simulate.Row) error {
+		star := ""
+		if r.Chosen {
+			star = " *"
+		}
+		if r.Left != nil {
+			_, err := fmt.Fprintf(t, "%d\t%d\t\t\t\t\t\t  %v%s: left out: %v\n", r.Ranks, r.Bytes, r.Algorithm, star, r.Left)
+			return err
+		}
+		_, err := fmt.Fprintf(t, "%d\t%d\t%.2f\t%d\t%d\t%s\t%.4g\t  %v%s\n", r.Ranks, r.Bytes, r.Seconds*1e6, r.Most,
+			r.Rounds, memory(r.Tmp), float64(r.Result.Bytes)/1e6, r.Algorithm, star)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return t.Flush()
+}
+
+// memory is a number of bytes such as 32M.
+func memory(n int64) string {
+	return units.CustomSize("%.4g%s", float64(n), 1024, []string{"", "K", "M", "G", "T"})
+}
+
+// simulated is a line of --json.
+type simulated struct {
+	Operation string  `json:"operation"`
+	Algorithm string  `json:"algorithm"`
+	Chosen    bool    `json:"chosen"`
+	Model     string  `json:"model"`
+	Ranks     int     `json:"ranks"`
+	PerHost   int     `json:"per_host"`
+	Bytes     int64   `json:"bytes"`
+	Seconds   float64 `json:"seconds"`
+	Messages  int     `json:"messages_per_rank"`
+	Rounds    int     `json:"rounds"`
+	Memory    int64   `json:"memory_per_rank"`
+	Sent      int64   `json:"bytes_sent"`
+}
+
+// printJSON leaves out what was left out.
+func (f *simulateFlags) printJSON(w io.Writer, s *simulate.Sweep) error {
+	e := json.NewEncoder(w)
+	return s.Run(func(r simulate.Row) error {
+		if r.Left != nil {
+			return nil
+		}
+		return e.Encode(simulated{r.Algorithm.Operation.String(), r.Algorithm.Name, r.Chosen, f.model, r.Ranks, r.PerHost,
+			r.Bytes, r.Seconds, r.Most, r.Rounds, r.Tmp, r.Result.Bytes})
+	})
+}
