@@ -635,7 +635,7 @@ func TestErrorTexts(t *testing.T) {
 		if w.Rank() != 0 {
 			return
 		}
-		d := &Comm{shared: &shared{name: "world.dup1", eng: w.eng, size: 4, cid: 2, ids: w.ids}}
+		d := lookAlike(w, "world.dup1", 1)
 		say(Send(w, []int{1}, 9, 0))
 		say(second(Recv(d, []int{1}, -5, 0)))
 		say(Send(w, []int{1}, 1, -7))

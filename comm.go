@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,22 +31,32 @@ type Comm struct {
 
 // shared is what the Comms that WithContext makes have in common.
 type shared struct {
-	name  string
+	label atomic.Pointer[string] // its name, which SetName changes
 	eng   *pml.Engine
-	rank  int
+	host  func() uint64 // the same number on ranks that share memory
+	rank  int           // of the caller, in the communicator
+	me    int32         // and in the world
+	// Ranks that messages go to and come from are 0 … size-1: those of the communicator, of an intercommunicator the
+	// remote ones.
 	size  int
-	world []int32       // rank here -> rank in the world; nil: the same
-	back  map[int32]int // rank in the world -> rank here; nil: the same
-	// cid is the context of point-to-point messages, cid+1 that of the library's own. Even, and no two
+	group *ranks // they, in the world; nil: the same numbers
+	local *ranks // of an intercommunicator, the ranks of this side; nil: it is none
+
+	// cid is the context of point-to-point messages, cid+1 that of the library's own; see contextids.go. No two
 	// communicators of this rank have the same at the same time.
 	cid   uint32
 	ids   *contextIDs
 	freed atomic.Bool
-	dups  atomic.Int32
+	made  atomic.Int32 // communicators made of this one, for their names
+	attrs sync.Map     // of SetAttr
+	topo  any          // *cart, *graph, *distGraph; nil: none
 
 	// coll orders the collective calls of this rank on this communicator.
-	coll  ticketLock
-	tried uint32 // numbers tried for communicators made of this one; the same at all ranks. Guarded by coll.
+	coll ticketLock
+	// Guarded by coll, and the same at all ranks: the number to try for a communicator made of this one, and in how many
+	// creations recycle is not worth while.
+	next   uint32
+	barren int
 }
 
 // Rank is the caller's number in the communicator, 0 … Size-1; Undefined if c is nil; §7.4.1.
@@ -56,20 +67,59 @@ func (c *Comm) Rank() int {
 	return c.rank
 }
 
-// Size is the number of ranks in the communicator; 0 if c is nil; §7.4.1.
+// Size is the number of ranks in the communicator, of an intercommunicator in the local group; 0 if c is nil; §7.4.1.
 func (c *Comm) Size() int {
-	if c == nil || c.shared == nil {
+	switch {
+	case c == nil || c.shared == nil:
 		return 0
+	case c.local != nil:
+		return int(c.local.n)
 	}
 	return c.size
 }
 
-// Name is what errors and logs call the communicator: "world", or its parent's name with a suffix; "" if c is nil.
+// Name is what errors and logs call the communicator: what SetName has said, or "world", or its parent's name with a
+// suffix; "" if c is nil; §7.8.
 func (c *Comm) Name() string {
 	if c == nil || c.shared == nil {
 		return ""
 	}
-	return c.name
+	return *c.label.Load()
+}
+
+// SetName names the communicator at this rank; §7.8.
+func (c *Comm) SetName(name string) error {
+	if err := c.valid("SetName"); err != nil {
+		return err
+	}
+	c.label.Store(&name)
+	return nil
+}
+
+// SetAttr attaches a value to the communicator at this rank, under a key of a type of the caller's own, as in a
+// context.Context; nil takes it away; §7.7.2. A communicator that is made of this one does not inherit it.
+func (c *Comm) SetAttr(key, value any) error {
+	if err := c.valid("SetAttr"); err != nil {
+		return err
+	}
+	if key == nil || !reflect.TypeOf(key).Comparable() {
+		return opError("SetAttr", ErrComm, "a %T cannot be a key; use a value of a comparable type of your own", key)
+	}
+	if value == nil {
+		c.attrs.Delete(key)
+	} else {
+		c.attrs.Store(key, value)
+	}
+	return nil
+}
+
+// Attr is the value that SetAttr has attached under key, or nil; §7.7.2.
+func (c *Comm) Attr(key any) any {
+	if c == nil || c.shared == nil || key == nil || !reflect.TypeOf(key).Comparable() {
+		return nil
+	}
+	v, _ := c.attrs.Load(key)
+	return v
 }
 
 // WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. The operation is
@@ -100,21 +150,37 @@ func (c *Comm) usualRecv(source, tag int) bool {
 
 // toWorld translates a rank of this communicator, or a wildcard.
 func (c *Comm) toWorld(rank int) int {
-	if c.world == nil || rank < 0 {
+	if c.group == nil || rank < 0 {
 		return rank
 	}
-	return int(c.world[rank])
+	return c.group.at(rank)
 }
 
 // rankOf translates a rank of the world, or a wildcard, into one of this communicator.
 func (c *shared) rankOf(world int32) int {
-	if c.world == nil || world < 0 {
+	if c.group == nil || world < 0 {
 		return int(world)
 	}
-	if r, ok := c.back[world]; ok {
-		return r
+	return c.group.find(world)
+}
+
+// members are the ranks of the communicator in the world, of an intercommunicator those of the local group.
+func (c *shared) members() *ranks {
+	switch {
+	case c.local != nil:
+		return c.local
+	case c.group == nil:
+		return ranksOf(run{0, 1, int32(c.size)})
 	}
-	return Undefined
+	return c.group
+}
+
+// senders are all ranks that can have sent on the communicator.
+func (c *shared) senders() *ranks {
+	if c.local == nil {
+		return c.members()
+	}
+	return ranksOf(slices.Concat(c.local.runs, c.group.runs)...)
 }
 
 // Status describes a completed receive, or a message found by a probe; §3.2.5.
@@ -157,7 +223,7 @@ func (c *Comm) checkSend(op string, dest, tag int) error {
 		return c.rankError(op, dest, false)
 	}
 	if tag < 0 || tag > MaxTag {
-		return &Error{Op: op, Class: ErrTag, Comm: c.name, Peer: dest, Tag: Undefined,
+		return &Error{Op: op, Class: ErrTag, Comm: c.Name(), Peer: dest, Tag: Undefined,
 			Err: fmt.Errorf("the tag is %d; tags of sends are 0 to %d", tag, MaxTag)}
 	}
 	return nil
@@ -172,22 +238,25 @@ func (c *Comm) checkRecv(op string, source, tag int) error {
 		return c.rankError(op, source, true)
 	}
 	if tag != AnyTag && (tag < 0 || tag > MaxTag) {
-		return &Error{Op: op, Class: ErrTag, Comm: c.name, Peer: source, Tag: Undefined,
+		return &Error{Op: op, Class: ErrTag, Comm: c.Name(), Peer: source, Tag: Undefined,
 			Err: fmt.Errorf("the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag), source: true}
 	}
 	return nil
 }
 
 func (c *Comm) rankError(op string, rank int, source bool) error {
-	ranks, more := "1 rank (0)", ""
-	if c.size > 1 {
+	has, ranks, more := "the communicator has", "1 rank (0)", ""
+	if c.size != 1 {
 		ranks = fmt.Sprintf("%d ranks (0–%d)", c.size, c.size-1)
+	}
+	if c.local != nil {
+		has = "the remote group has"
 	}
 	if source {
 		more = "; a source may also be AnySource"
 	}
-	return &Error{Op: op, Class: ErrRank, Comm: c.name, Peer: rank, Tag: Undefined,
-		Err: fmt.Errorf("the communicator has %s%s", ranks, more), source: source}
+	return &Error{Op: op, Class: ErrRank, Comm: c.Name(), Peer: rank, Tag: Undefined,
+		Err: fmt.Errorf("%s %s%s", has, ranks, more), source: source}
 }
 
 // named adds the rank and the tag that the caller gave.
@@ -204,11 +273,11 @@ func (c *Comm) usable(op string) *Error {
 	case c.freed.Load() && c.cid == 0:
 		return opError(op, ErrInit, "called after Finalize")
 	case c.freed.Load():
-		return &Error{Op: op, Class: ErrComm, Comm: c.name, Peer: Undefined, Tag: Undefined,
+		return &Error{Op: op, Class: ErrComm, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
 			Err: fmt.Errorf("the communicator has been freed; use it before Free, or make another with Dup")}
 	case c.ctx != nil:
 		if err := c.ctx.Err(); err != nil {
-			return &Error{Op: op, Class: err, Comm: c.name, Peer: Undefined, Tag: Undefined, Err: err}
+			return &Error{Op: op, Class: err, Comm: c.Name(), Peer: Undefined, Tag: Undefined, Err: err}
 		}
 	}
 	return nil
@@ -220,58 +289,6 @@ func (c *Comm) valid(op string) *Error {
 		return c.usable(op)
 	}
 	return (&Comm{shared: c.shared}).usable(op)
-}
-
-// Dup makes a communicator of the same ranks in the same order, whose messages are apart from c's; §7.4.2. Every rank
-// of c calls it. If c's context ends first, or has ended, Dup returns its error, and this rank has no part in a
-// communicator that the other ranks may make all the same; the call counts, as that of Barrier does.
-func (c *Comm) Dup() (*Comm, error) {
-	if err := c.valid("Dup"); err != nil {
-		return nil, err
-	}
-	var made handover
-	err := c.collective(func() error {
-		if err := c.eng.Closed(); err != nil { // in a world of one nothing below notices
-			return err
-		}
-		cid, err := c.agreeContext()
-		if err != nil {
-			return err
-		}
-		s := &shared{name: fmt.Sprintf("%s.dup%d", c.name, c.dups.Add(1)), eng: c.eng, rank: c.rank, size: c.size,
-			world: slices.Clone(c.world), back: c.back, cid: cid, ids: c.ids}
-		made.give(&Comm{shared: s, ctx: c.ctx})
-		return nil
-	})
-	if err != nil {
-		made.refuse()
-		return nil, c.wrap("Dup", Undefined, Undefined, err)
-	}
-	return made.c, nil
-}
-
-// handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
-// send on it are dropped.
-type handover struct {
-	mu      sync.Mutex
-	c       *Comm
-	refused bool
-}
-
-func (h *handover) give(c *Comm) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.c = c; h.refused {
-		c.free()
-	}
-}
-
-func (h *handover) refuse() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.refused = true; h.c != nil {
-		h.c.free()
-	}
 }
 
 // Free gives the communicator back; §7.4.3. Messages that were sent on it to this rank and not received are dropped,
@@ -286,7 +303,7 @@ func (c *Comm) Free() error {
 		return opError("Free", ErrComm, "the world is given back by Finalize, not by Free")
 	}
 	if !c.free() {
-		return &Error{Op: "Free", Class: ErrComm, Comm: c.name, Peer: Undefined, Tag: Undefined,
+		return &Error{Op: "Free", Class: ErrComm, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
 			Err: fmt.Errorf("the communicator has been freed already")}
 	}
 	return nil
@@ -298,9 +315,10 @@ func (c *Comm) free() bool {
 		return false
 	}
 	err := opError("", ErrComm, "the communicator was freed while this call waited")
-	c.eng.DropContext(c.cid, err)
-	c.eng.DropContext(c.cid+1, err)
-	c.ids.release(c.cid)
+	for ctx := range uint32(contextsEach) {
+		c.eng.DropContext(c.cid+ctx, err)
+	}
+	c.ids.release(c.cid/contextsEach, c.senders())
 	return true
 }
 
@@ -328,29 +346,4 @@ func (c *Comm) Transport() string {
 		return ""
 	}
 	return c.eng.Transport()
-}
-
-// contextIDs are the context numbers that this rank uses. 0 is the world's.
-type contextIDs struct {
-	mu   sync.Mutex
-	used map[uint32]bool
-}
-
-func newContextIDs() *contextIDs { return &contextIDs{used: map[uint32]bool{0: true}} }
-
-// claim takes id and reports true, or reports that it is in use.
-func (x *contextIDs) claim(id uint32) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.used[id] {
-		return false
-	}
-	x.used[id] = true
-	return true
-}
-
-func (x *contextIDs) release(id uint32) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.used, id)
 }

@@ -26,6 +26,9 @@ var (
 	ErrCount       error = &Class{"wrong count", "MPI_ERR_COUNT"}
 	ErrType        error = &Class{"type cannot be sent", "MPI_ERR_TYPE"}
 	ErrComm        error = &Class{"unusable communicator", "MPI_ERR_COMM"}
+	ErrGroup       error = &Class{"unusable group", "MPI_ERR_GROUP"}
+	ErrTopology    error = &Class{"no such topology", "MPI_ERR_TOPOLOGY"}
+	ErrDims        error = &Class{"dimensions that cannot be", "MPI_ERR_DIMS"}
 	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
 	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
 	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
@@ -106,12 +109,12 @@ func (c *Comm) wrap(op string, peer, tag int, err error) error {
 	var already *Error
 	if errors.As(err, &already) {
 		if already.Op == "" { // why all calls fail from now on
-			return &Error{Op: op, Class: already.Class, Comm: c.name, Peer: peer, Tag: tag, Err: already.Err, source: true}
+			return &Error{Op: op, Class: already.Class, Comm: c.Name(), Peer: peer, Tag: tag, Err: already.Err, source: true}
 		}
 		return err
 	}
 	// A Sendrecv in progress is named by its receive.
-	return &Error{Op: op, Class: classOf(err), Comm: c.name, Peer: peer, Tag: tag, Err: c.describe(err), source: true}
+	return &Error{Op: op, Class: classOf(err), Comm: c.Name(), Peer: peer, Tag: tag, Err: c.describe(err), source: true}
 }
 
 func classOf(err error) error {

@@ -68,7 +68,7 @@ func Init(opts ...Option) (*Comm, error) {
 		}
 		return nil, opError("Init", class, "%w", err)
 	}
-	process.world = worldOf(m.Engine, m.Rank, m.Size)
+	process.world = worldOf(m.Engine, m.Rank, m.Size, m.Host)
 	process.member.Store(m)
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
@@ -76,8 +76,11 @@ func Init(opts ...Option) (*Comm, error) {
 	return process.world, nil
 }
 
-func worldOf(e *pml.Engine, rank, size int) *Comm {
-	return &Comm{shared: &shared{name: "world", eng: e, rank: rank, size: size, ids: newContextIDs()}}
+func worldOf(e *pml.Engine, rank, size int, host func() uint64) *Comm {
+	s := &shared{eng: e, host: host, rank: rank, me: int32(rank), size: size, ids: newContextIDs(), next: 1}
+	name := "world"
+	s.label.Store(&name)
+	return &Comm{shared: s}
 }
 
 // watchLauncher ends a rank whose launcher is gone: the launcher cannot do it any more.

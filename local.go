@@ -26,7 +26,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	var wg sync.WaitGroup
 	for rank, e := range engines {
 		wg.Go(func() {
-			err := runRank(worldOf(e, rank, n), body)
+			err := runRank(worldOf(e, rank, n, func() uint64 { return 0 }), body)
 			if err == nil {
 				return
 			}

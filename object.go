@@ -15,7 +15,7 @@ func RecvValue[T any](c *Comm, source, tag int) (T, Status, error) {
 	var buf [1]T
 	st, err := Recv(c, buf[:], source, tag)
 	if err == nil && source != ProcNull && st.Bytes != int64(sizeOf[T]()) {
-		err = &Error{Op: "RecvValue", Class: ErrCount, Comm: c.name, Peer: source, Tag: tag,
+		err = &Error{Op: "RecvValue", Class: ErrCount, Comm: c.Name(), Peer: source, Tag: tag,
 			Err: fmt.Errorf("the message has %d bytes, one %T has %d", st.Bytes, buf[0], sizeOf[T]())}
 	}
 	return buf[0], st, err
@@ -29,7 +29,7 @@ func SendObject(c *Comm, v any, dest, tag int) error {
 	}
 	var b bytes.Buffer
 	if err := gob.NewEncoder(&b).Encode(v); err != nil {
-		return &Error{Op: "SendObject", Class: ErrType, Comm: c.name, Peer: dest, Tag: tag, Err: err}
+		return &Error{Op: "SendObject", Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag, Err: err}
 	}
 	return send(c, "SendObject", b.Bytes(), dest, tag, 0)
 }
@@ -46,7 +46,7 @@ func RecvObject[T any](c *Comm, source, tag int) (T, Status, error) {
 		return v, st, err
 	}
 	if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&v); err != nil {
-		return v, st, &Error{Op: "RecvObject", Class: ErrType, Comm: c.name, Peer: source, Tag: tag,
+		return v, st, &Error{Op: "RecvObject", Class: ErrType, Comm: c.Name(), Peer: source, Tag: tag,
 			Err: fmt.Errorf("the message of %d bytes does not decode into a %T: %w", len(b), v, err)}
 	}
 	return v, st, nil

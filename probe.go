@@ -94,7 +94,7 @@ func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 		return nil, opError(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
 	}
 	if err := fixedType[T](); err != nil {
-		return nil, &Error{Op: op.String(), Class: ErrType, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
+		return nil, &Error{Op: op.String(), Class: ErrType, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
 	}
 	if m.m == nil {
 		return m.comm.nullRequest(op, AnyTag), nil
@@ -105,7 +105,7 @@ func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 		if errors.Is(err, pml.ErrRequest) {
 			class = ErrRequest
 		}
-		return nil, &Error{Op: op.String(), Class: class, Comm: m.comm.name, Peer: m.source, Tag: m.tag, Err: err}
+		return nil, &Error{Op: op.String(), Class: class, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
 	}
 	return m.comm.request(op, m.source, m.tag, r), nil
 }

@@ -36,7 +36,7 @@ func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 	if n == Undefined {
 		// The message is consumed, as by any receive of the wrong type.
 		m.discard()
-		return nil, st, &Error{Op: "RecvAlloc", Class: ErrType, Comm: c.name, Peer: source, Tag: tag,
+		return nil, st, &Error{Op: "RecvAlloc", Class: ErrType, Comm: c.Name(), Peer: source, Tag: tag,
 			Err: fmt.Errorf("the message has %d bytes, which is %w of %d bytes (%T)",
 				st.Bytes, errNotMultiple, sizeOf[T](), *new(T))}
 	}
@@ -54,7 +54,7 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 		}
 	}
 	if err := fixedType[T](); err != nil {
-		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: source, Tag: tag, Err: err, source: true}
+		return &Error{Op: op, Class: ErrType, Comm: c.Name(), Peer: source, Tag: tag, Err: err, source: true}
 	}
 	knownTypes.add(typeOf[T]())
 	return nil

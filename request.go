@@ -90,7 +90,7 @@ func (r *Request) valid(op string) error {
 
 // misuse is the error of a call on a request that is not active.
 func (i *callInfo) misuse(op string, err error) error {
-	return &Error{Op: op, Class: ErrRequest, Comm: i.comm.name, Peer: Undefined, Tag: Undefined, Err: err}
+	return &Error{Op: op, Class: ErrRequest, Comm: i.comm.Name(), Peer: Undefined, Tag: Undefined, Err: err}
 }
 
 // Wait returns when the operation is complete, with its status and error; §3.7.3. It returns at once if the request is

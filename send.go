@@ -54,7 +54,7 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 		}
 	}
 	if err := fixedType[T](); err != nil {
-		return &Error{Op: op, Class: ErrType, Comm: c.name, Peer: dest, Tag: tag, Err: err}
+		return &Error{Op: op, Class: ErrType, Comm: c.Name(), Peer: dest, Tag: tag, Err: err}
 	}
 	knownTypes.add(typeOf[T]())
 	return nil

@@ -29,7 +29,7 @@ func setMisuse(op string, rs []*Request, i int, err error) error {
 	e := &Error{Op: op, Class: ErrRequest, Peer: Undefined, Tag: Undefined,
 		Err: fmt.Errorf("request %d of %d: %w", i, len(rs), err)}
 	if c := rs[i].comm; c != nil {
-		e.Comm = c.name
+		e.Comm = c.Name()
 	}
 	return e
 }

@@ -200,12 +200,45 @@ func (e *Engine) DropContext(ctx uint32, err error) {
 	e.exitCall()
 }
 
-// Dropped reports whether messages of a communicator that was dropped may still come with that context, so that it must
-// not be another's.
+// Dropped reports whether messages with that context are dropped when they come.
 func (e *Engine) Dropped(ctx uint32) bool {
 	e.lock()
 	defer e.unlock()
 	return e.dropped.has(ctx)
+}
+
+// ReuseContexts ends what DropContext has begun for n contexts: another communicator may have them. The caller knows that
+// no message of the earlier one is under way to this rank.
+func (e *Engine) ReuseContexts(first, n uint32) {
+	e.lock()
+	defer e.unlock()
+	for ctx := first; ctx < first+n; ctx++ {
+		e.dropped.remove(ctx)
+	}
+}
+
+// Contacts are the ranks that this one may have sent to. ordered: a message that is sent to one of them now arrives after
+// all that were sent before, whatever their contexts.
+func (e *Engine) Contacts() (ranks []int32, ordered bool) {
+	if !e.direct {
+		return nil, false
+	}
+	e.lock()
+	defer e.unlock()
+	for rank, p := range e.links.peers {
+		if p != nil {
+			ranks = append(ranks, int32(rank))
+		}
+	}
+	return ranks, true
+}
+
+// Draining reports whether a device that matches tags may still hold a receive that has been asked back, such as those
+// of contexts that were dropped.
+func (e *Engine) Draining() bool {
+	e.lock()
+	defer e.unlock()
+	return e.links.offload.asking()
 }
 
 // Flush waits until what no caller will collect is sent (buffered sends, control packets that found a link full), and

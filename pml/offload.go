@@ -219,6 +219,16 @@ func (o *offload) askBack(s *slot) {
 	}
 }
 
+// asking: a receive has been asked back and the device has not let go of it.
+func (o *offload) asking() bool {
+	for i := range o.slots {
+		if s := &o.slots[i]; s.p != nil && s.asked {
+			return true
+		}
+	}
+	return false
+}
+
 // onConnected finds out whether a device can match what p sends.
 func (o *offload) onConnected(p *peer, link transport.Link) {
 	if o.dev == nil || !link.Caps().Offload {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -95,6 +96,10 @@ type Member struct {
 	device     transport.Device // to the other ranks; nil if there are none
 	ctx        context.Context  // ends with Close
 	stop       context.CancelFunc
+	patience   time.Duration // for what the launcher is asked
+
+	hostOnce sync.Once
+	host     uint64 // see Host
 }
 
 // Job joins the job that the launcher describes, or makes a world of one rank if nothing describes a job. The error
@@ -104,7 +109,7 @@ func Job(o Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Size: 1}
+	m := &Member{Size: 1, patience: c.set.Timeout}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	if err := m.join(c); err != nil {
 		m.stop()

@@ -334,6 +334,12 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
+// mappingKey is where launchers say which ranks share a host.
+const mappingKey = "PMI_process_mapping"
+
+// Mapping is what the launcher says of that, for HostOf; ErrNoKey if it does not.
+func (c *Client) Mapping(ctx context.Context) (string, error) { return c.getText(ctx, mappingKey) }
+
 // getText takes the value from what came with an earlier reply, or asks for it.
 func (c *Client) getText(ctx context.Context, key string) (string, error) {
 	select {

@@ -362,3 +362,39 @@ func TestMapping(t *testing.T) {
 		t.Errorf("a mapping of %d characters", len(got))
 	}
 }
+
+// The host of each rank is the one on which the launcher has put it; blocks are repeated, as hydra does.
+func TestHostOf(t *testing.T) {
+	for mapping, want := range map[string]string{
+		"(vector,(0,1,4))":            "[0 0 0 0]",
+		"(vector,(0,2,1))":            "[0 1 0 1 0]",
+		"(vector,(0,2,2),(5,1,3))":    "[0 0 1 1 5 5 5 0]",
+		" (vector, (3,1,1), (0,2,1))": "[3 0 1]",
+		Mapping([]int{2, 0, 2, 1}):    "[0 0 1 1 2]",
+		"(vector,(0,1,0))":            "",
+		"(vector,(0,0,1))":            "",
+		"(vector,(0,1))":              "",
+		"(vector,(0,1,99999999999))":  "",
+		"(vector)":                    "",
+		"":                            "",
+		"(vector,(-1,1,1))":           "",
+	} {
+		var hosts []int
+		var err error
+		for rank := range max(strings.Count(want, " ")+1, 1) {
+			var h int
+			if h, err = HostOf(mapping, rank, 100); err != nil {
+				break
+			}
+			hosts = append(hosts, h)
+		}
+		if got := fmt.Sprint(hosts); (err != nil) != (want == "") || err == nil && got != want {
+			t.Errorf("%q: %s, %v, want %s", mapping, got, err, want)
+		}
+	}
+}
+
+func FuzzHostOf(f *testing.F) {
+	f.Add("(vector,(0,2,2),(5,1,3))", 3)
+	f.Fuzz(func(t *testing.T, mapping string, rank int) { HostOf(mapping, rank, 1<<20) })
+}

@@ -541,7 +541,7 @@ func (s *Server) get(l line) line {
 		return refusal("get_result", bad)
 	}
 	switch {
-	case key == "PMI_process_mapping":
+	case key == mappingKey:
 		return newLine("get_result", "rc", "0", "msg", "success", "value", s.opts.Mapping)
 	case key == "universeSize":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", strconv.Itoa(s.size))

@@ -1,0 +1,469 @@
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
+)
+
+// ring checks that c's ranks reach each other, and no one else: each passes on what names the communicator.
+func ring(c *Comm, what int) {
+	n, from := c.Size(), (c.Rank()+c.Size()-1)%c.Size()
+	in := []int{0, 0}
+	st := ok(Sendrecv(c, []int{what, c.Rank()}, (c.Rank()+1)%n, 1, in, AnySource, AnyTag))
+	same(st.Source, from)
+	same([2]int(in), [2]int{what, from})
+}
+
+// §7.4.2: MPI_Comm_split: ranks of one color, in the order of their keys and then of their ranks.
+func TestSplit(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		for n := 1; n <= inShort(9, 5); n++ {
+			for seed := range uint64(inShort(12, 5)) {
+				colors, keys := splitArguments(n, seed)
+				run(n, func(w *Comm) {
+					c := ok(w.Split(colors[w.Rank()], keys[w.Rank()]))
+					if colors[w.Rank()] == Undefined {
+						check(c == nil, "a communicator without a color")
+						return
+					}
+					var model []int
+					for r := range n {
+						if colors[r] == colors[w.Rank()] {
+							model = append(model, r)
+						}
+					}
+					slices.SortStableFunc(model, func(a, b int) int { return cmp.Compare(keys[a], keys[b]) })
+					same(c.Size(), len(model))
+					same(c.Rank(), slices.Index(model, w.Rank()))
+					all := ok(c.Group().Translate(upTo(len(model)), w.Group()))
+					check(slices.Equal(all, model), "the ranks are %v, want %v", all, model)
+					ring(c, colors[w.Rank()])
+					d := ok(c.Split(c.Rank()%2, -c.Rank())) // of a part, and reversed
+					same(d.Rank(), (c.Size()-1-c.Rank())/2)
+					ring(d, c.Rank()%2)
+					must(d.Free())
+					must(c.Free())
+				})
+			}
+		}
+	})
+}
+
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
+	}
+	return all
+}
+
+// splitArguments are colors and keys that follow a rule, or none.
+func splitArguments(n int, seed uint64) (colors, keys []int) {
+	rnd := newRand(seed, uint64(n))
+	extreme := []int{math.MinInt, -1, 0, 1, math.MaxInt}
+	for r := range n {
+		color, key := r%2, r
+		switch seed {
+		case 0:
+			color = 0
+		case 1:
+			color, key = r/2, -r
+		case 2:
+			color, key = math.MaxInt, extreme[r%len(extreme)]
+		case 3:
+		default:
+			if color, key = rnd.IntN(4), rnd.IntN(5)-2; color == 3 {
+				color = Undefined
+			}
+		}
+		colors, keys = append(colors, color), append(keys, key)
+	}
+	return colors, keys
+}
+
+// What a rank sends for a Split whose colors follow a rule does not grow with the job.
+func TestSplitIsToldInParts(t *testing.T) {
+	const n = 1 << 16
+	for name, color := range map[string]func(r int) int{"one": func(int) int { return 0 }, "two": func(r int) int { return r % 2 }} {
+		s := newSplitting(&Comm{shared: &shared{size: n}}, Undefined, 0)
+		for r := range n {
+			its := newSplitting(&Comm{shared: &shared{size: n, rank: r}}, color(r), r)
+			d := decoder{b: its.up()}
+			if no := s.take(r, &d); no != nil || !d.over() {
+				t.Fatal(name, no)
+			}
+		}
+		if b := len(s.up()); b > 100 {
+			t.Errorf("%s: %d bytes for %d ranks", name, b, n)
+		}
+	}
+}
+
+func FuzzSplitFromOutside(f *testing.F) {
+	its := newSplitting(&Comm{shared: &shared{size: 8, rank: 3}}, 5, 1)
+	f.Add(its.up())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := newSplitting(&Comm{shared: &shared{size: 8, rank: 2}}, 5, 1)
+		d := decoder{b: b}
+		if no := s.take(3, &d); no == nil && d.over() {
+			s.decide()
+		}
+		told := newSplitting(&Comm{shared: &shared{size: 8, rank: 2}}, 5, 1)
+		told.told(&decoder{b: b})
+		(&decoder{b: b}).said()
+	})
+}
+
+// §7.4.2: MPI_Comm_create, with one group and with several that have no rank in common; MPI_Comm_create_group, which
+// only the group's ranks call.
+func TestCreate(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		run(5, func(w *Comm) {
+			g := w.Group()
+			some := ok(g.Incl(4, 1, 2))
+			c := ok(w.Create(some))
+			if r := some.Rank(); r == Undefined {
+				check(c == nil, "a communicator outside of the group")
+			} else {
+				same(c.Rank(), r)
+				same(ok(c.Group().Compare(some)), Ident)
+				ring(c, 1)
+			}
+			parts := []*Group{ok(g.RangeIncl(Range{3, 0, -3})), ok(g.Incl(1, 4)), ok(g.Incl(2))}
+			mine := parts[slices.IndexFunc(parts, func(p *Group) bool { return p.Rank() != Undefined })]
+			d := ok(w.Create(mine))
+			same(ok(d.Group().Compare(mine)), Ident)
+			ring(d, mine.Size())
+			check(ok(w.Create(ok(g.Incl()))) == nil, "a communicator of no rank")
+			if some.Rank() != Undefined {
+				for tag := range 3 {
+					e := ok(w.CreateGroup(some, tag*MaxTag/2))
+					same(ok(e.Group().Compare(some)), Ident)
+					ring(e, 7)
+					f := ok(e.CreateGroup(e.Group(), 0))
+					ring(f, 8)
+				}
+			}
+		})
+	})
+}
+
+// §7.4.2: calls of MPI_Comm_create_group at one time have different tags; threads make them of overlapping groups. They
+// end, and the communicators are apart.
+func TestConcurrentCreations(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		const n = 5
+		run(n, func(w *Comm) {
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			var made []*Comm
+			for i := range 12 {
+				g := ok(w.Group().Incl(i%n, (i+1)%n, (i+3)%n))
+				if g.Rank() == Undefined {
+					continue
+				}
+				wg.Go(func() {
+					for range inShort(3, 2) {
+						c := ok(w.CreateGroup(g, i))
+						ring(c, i)
+						d := ok(c.Dup())
+						ring(d, -i)
+						mu.Lock()
+						made = append(made, c, d)
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			ids := map[uint32]bool{}
+			for _, c := range made {
+				check(!ids[c.cid], "two communicators have the number %d", c.cid/contextsEach)
+				ids[c.cid] = true
+				must(c.Free())
+			}
+		})
+	})
+}
+
+// The communicators that a program makes first, and many of them, have contexts that devices can match.
+func TestSmallContexts(t *testing.T) {
+	n := inShort(smallNumbers-1, 1000)
+	over(t)(2, func(w *Comm) {
+		for i := range n {
+			d := ok(w.Dup())
+			_, fits := transport.PackTag(d.cid+contextsEach-1, 1, MaxTag)
+			check(fits, "Dup %d has the context %d, which does not fit into a device's tag", i, d.cid)
+			if i >= 1000 {
+				must(d.Free())
+			}
+		}
+	})
+}
+
+// fewNumbers lets communicators of this rank have small numbers below n only.
+func fewNumbers(w *Comm, n uint32) { w.ids.small = n }
+
+// Numbers are used again after Free, those of communicators of a part of the ranks too, and a device can match them then
+// as before. While all are in use larger ones are given out.
+func TestNumbersAreReused(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if strings.HasSuffix(t.Name(), "/tagged") {
+			return // messages may overtake each other there: numbers are not used again
+		}
+		run(3, func(w *Comm) {
+			fewNumbers(w, 20)
+			kept := ok(w.Dup())
+			for i := range inShort(200, 90) {
+				var c *Comm
+				switch i % 3 {
+				case 0:
+					c = ok(w.Dup())
+				case 1:
+					c = ok(w.Split(w.Rank()/2, 0))
+				case 2:
+					c = ok(kept.Split(0, -w.Rank()))
+				}
+				check(c.cid/contextsEach < 20, "creation %d has the number %d", i, c.cid/contextsEach)
+				ring(c, i)
+				must(c.Free())
+			}
+			var all []*Comm
+			for range 30 {
+				all = append(all, ok(w.Dup()))
+			}
+			for i, c := range all {
+				ring(c, i)
+				must(c.Free())
+			}
+			c := ok(w.Dup())
+			for range inVain {
+				must(c.Free())
+				c = ok(w.Dup())
+			}
+			check(c.cid/contextsEach < 20, "when all are free a communicator has the number %d", c.cid/contextsEach)
+			ring(c, 0)
+			ring(kept, 1)
+		})
+	})
+}
+
+// §7.4.3, §7.3: a message of a communicator that has been freed, which arrives late, is not received on a communicator
+// that has its number. It stands at its sender behind more messages than there is room for, while the two communicators
+// are made by way of another rank.
+func TestLateMessagesMeetNoSuccessor(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if strings.HasSuffix(t.Name(), "/tagged") {
+			return // numbers are not used again there
+		}
+		const before = 3000
+		run(3, func(w *Comm) {
+			fewNumbers(w, 3)
+			for range inShort(5, 2) {
+				if w.Rank() == 1 {
+					for i := range before {
+						must(Bsend(w, message(short, i), 2, 5))
+					}
+				}
+				d := ok(w.Dup())
+				if w.Rank() == 1 {
+					must(Bsend(d, []int{-1}, 2, 5))
+					must(Bsend(d, message(long, 1), 2, 6))
+				}
+				must(d.Free())
+				e := ok(w.Dup())
+				for e.cid != d.cid {
+					must(e.Free())
+					e = ok(w.Dup())
+				}
+				switch w.Rank() {
+				case 1:
+					must(Send(e, []int{7}, 2, 5))
+				case 2:
+					got := []int{0}
+					same(ok(Recv(e, got, AnySource, AnyTag)), Status{Source: 1, Tag: 5, Bytes: 8})
+					same(got[0], 7)
+					for i := range before {
+						buf := make([]byte, short)
+						ok(Recv(w, buf, 1, 5))
+						whole(buf, i)
+					}
+				}
+				must(e.Free())
+			}
+		}, littleRoom())
+	})
+}
+
+// Ranks that call different things, or with arguments that do not go together, all hear it, and the communicator works
+// afterwards.
+func TestCreationsThatDoNotMatch(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for n := 2; n <= inShort(7, 4); n++ {
+			run(n, func(w *Comm) {
+				for odd := range n {
+					me := w.Rank() == odd
+					type call = func() (*Comm, error)
+					group := ok(w.Group().Incl(0, 1))
+					overlapping := ok(w.Group().RangeIncl(Range{1, n - 1, 1}))
+					if n == 2 {
+						overlapping = ok(w.Group().Incl(1, 0))
+					}
+					for _, calls := range [][2]call{
+						{w.Dup, func() (*Comm, error) { return w.Split(1, 1) }},
+						{func() (*Comm, error) { return w.Split(0, 0) }, func() (*Comm, error) { return w.Split(-9, 0) }},
+						{func() (*Comm, error) { return w.Create(group) }, func() (*Comm, error) { return w.Create(nil) }},
+						{func() (*Comm, error) { return w.SplitShared(0) }, func() (*Comm, error) { return w.Split(0, 0) }},
+					} {
+						made := calls[0]
+						if me {
+							made = calls[1]
+						}
+						c, err := made()
+						check(c == nil && err != nil, "it goes well")
+						check(strings.Contains(err.Error(), fmt.Sprintf("rank %d", odd)) || odd == 0 || n > 2,
+							"%v does not name rank %d", err, odd)
+					}
+					if odd == 1 {
+						g := group
+						if me {
+							g = overlapping
+						}
+						is(second(w.Create(g)), ErrGroup)
+					}
+					d := ok(w.Dup())
+					ring(d, 1)
+					must(d.Free())
+				}
+			})
+		}
+	})
+}
+
+// Names and attributes are a rank's own; §7.7.2, §7.8. A communicator that is made of another has none of them.
+func TestNamesAndAttributes(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		type key struct{ n int }
+		c := ok(w.Dup())
+		must(c.SetName(fmt.Sprintf("c of %d", w.Rank())))
+		same(c.WithContext(t.Context()).Name(), fmt.Sprintf("c of %d", w.Rank()))
+		must(c.SetAttr(key{1}, w.Rank()))
+		must(c.SetAttr(key{2}, "x"))
+		same(c.Attr(key{1}), any(w.Rank()))
+		must(c.SetAttr(key{2}, nil))
+		check(c.Attr(key{2}) == nil && w.Attr(key{1}) == nil && c.Attr([]int{}) == nil, "an attribute that is none")
+		is(c.SetAttr([]int{}, 1), ErrComm)
+		is(c.SetAttr(nil, 1), ErrComm)
+		d := ok(c.Dup())
+		same(d.Name(), fmt.Sprintf("c of %d.dup1", w.Rank()))
+		check(d.Attr(key{1}) == nil, "it is inherited")
+		err := Send(c, []int{1}, 5, 0)
+		check(strings.Contains(err.Error(), fmt.Sprintf("on c of %d", w.Rank())), "%v", err)
+		must(c.Free())
+		is(c.SetName("x"), ErrComm)
+		is(c.SetAttr(key{1}, 1), ErrComm)
+	})
+}
+
+// §7.4.1: MPI_Comm_compare.
+func TestCompareCommunicators(t *testing.T) {
+	over(t)(3, func(w *Comm) {
+		same(ok(w.Compare(w.WithContext(t.Context()))), Ident)
+		same(ok(w.Compare(ok(w.Dup()))), Congruent)
+		same(ok(w.Compare(ok(w.Split(0, -w.Rank())))), Similar)
+		same(ok(w.Compare(ok(w.Split(w.Rank()/2, 0)))), Unequal)
+		is(second(w.Compare(nil)), ErrComm)
+	})
+}
+
+// §7.4.2: MPI_COMM_TYPE_SHARED. The ranks of one process share its memory.
+func TestSplitShared(t *testing.T) {
+	over(t)(3, func(w *Comm) {
+		c := ok(w.SplitShared(-w.Rank()))
+		same(c.Size(), 3)
+		same(c.Rank(), 2-w.Rank())
+	})
+	over(t)(5, func(w *Comm) {
+		hosts := []uint64{4, 1 << 61, 4, 1 << 61, 1 << 61}
+		w.host = func() uint64 { return hosts[w.Rank()] }
+		c := ok(w.SplitShared(0))
+		same(c.Size(), map[uint64]int{4: 2, 1 << 61: 3}[w.host()])
+		ring(c, int(w.host()))
+	})
+}
+
+// A rank whose context ends has no part in what the others make, and the communicator stays usable; see Dup.
+func TestCreationsGivenUp(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(3, func(w *Comm) {
+			c := w
+			if w.Rank() == 1 {
+				c = w.WithContext(ended())
+			}
+			for range 3 {
+				d, err := c.Split(0, 0)
+				if w.Rank() == 1 {
+					is(err, context.Canceled)
+				} else {
+					must(err)
+					must(d.Free())
+				}
+			}
+			e := ok(w.Split(w.Rank()%2, 0))
+			ring(e, w.Rank()%2)
+		})
+	})
+}
+
+// A communicator of many ranks costs a rank a few words where they follow a rule; §7 does not ask for more.
+func TestCommunicatorsAreSmall(t *testing.T) {
+	const n, each = 1 << 20, 2000
+	world := worldOf(nil, 3, n, nil)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	all := make([]*Comm, each)
+	for i := range all {
+		all[i] = world.child(makeDup, uint32(i+1), ranksOf(run{3, 4, n / 4}), nil)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if b := (after.HeapAlloc - before.HeapAlloc) / each; b > 2048 {
+		t.Errorf("a communicator of %d ranks takes %d bytes", n/4, b)
+	}
+	runtime.KeepAlive(all)
+}
+
+// Beyond the standard: when a rank is lost while communicators are made, all ranks hear it, those too that neither send
+// to it nor receive from it.
+func TestCreationsWhenARankIsLost(t *testing.T) {
+	const n = 6
+	for victim := range n {
+		cut := withDevices(func(rank int, d transport.Device) transport.Device {
+			var plan faulty.Plan
+			for r := range n {
+				if (r == victim) != (rank == victim) {
+					plan.Cuts = append(plan.Cuts, faulty.Cut{Peer: r, After: 20})
+				}
+			}
+			return faulty.Wrap(d, 1, plan)
+		})
+		over(t, cut)(n, func(w *Comm) {
+			c, err := w, error(nil)
+			for err == nil {
+				if c, err = w.Split(w.Rank()%2, 0); err == nil {
+					must(c.Free())
+				}
+			}
+			is(err, ErrPeerFailed)
+		})
+	}
+}
