@@ -18,6 +18,7 @@ const (
 	makeCreate
 	makeCreateGroup
 	makeCart
+	makeCartSub
 	makeGraph
 	makeDistGraph
 	makeDistGraphAdjacent
@@ -26,7 +27,7 @@ const (
 	makeEnd
 )
 
-var creations = [makeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "Graph", "DistGraph",
+var creations = [makeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph", "DistGraph",
 	"DistGraphAdjacent", "Intercomm", "Merge"}
 
 func (k creation) String() string { return creations[k] }
@@ -59,8 +60,8 @@ type refusal struct {
 }
 
 // refused are the classes that are told to other ranks.
-var refused = []error{ErrAborted, ErrPeerFailed, ErrComm, ErrGroup, ErrRank, ErrCount, ErrTopology, ErrNoMemory,
-	ErrTimeout, ErrUnavailable}
+var refused = []error{ErrAborted, ErrPeerFailed, ErrNoMemory, ErrTimeout, ErrUnavailable, ErrComm, ErrGroup, ErrRank, ErrCount,
+	ErrDims, ErrTopology, ErrTag}
 
 // refuse is the refusal of a rank whose caller has made a mistake, or nil.
 func (m *meeting) refuse(err *Error) *refusal {
@@ -89,9 +90,9 @@ func (m *meeting) failed(r *refusal) error {
 		Err: errors.New(r.text)}
 }
 
-// maybeMade: another rank may have made the communicator all the same.
+// maybeMade: another rank may have made the communicator all the same. That is not so when a caller has made a mistake.
 func (r *refusal) maybeMade() bool {
-	return r.class != ErrComm && r.class != ErrGroup && r.class != ErrRank
+	return slices.Index(refused, r.class) < slices.Index(refused, ErrComm)
 }
 
 func (r *refusal) append(b []byte) []byte {
@@ -267,7 +268,11 @@ func (c *Comm) receiveAll(ctx uint32, world int, tag int32) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := make([]byte, st.Bytes)
+	return c.receiveFound(found, st.Bytes)
+}
+
+func (c *Comm) receiveFound(found *pml.Message, n int64) ([]byte, error) {
+	b := make([]byte, n)
 	r, err := c.eng.Imrecv(nil, found, b)
 	if err == nil {
 		_, err = c.eng.Wait(r)
@@ -388,22 +393,36 @@ func (c *Comm) recycle(m *meeting) bool {
 	return slices.ContainsFunc(common.bits, func(b byte) bool { return b != 0 })
 }
 
-// flushLinks returns when all that this rank has sent to ranks of c has arrived. The ranks that speak to this one are
-// not known, so a goroutine takes what comes, until this rank has heard, in the next round, that it was all; what comes
-// later is of no interest.
+// flushLinks returns when all that this rank has sent to ranks of c has arrived.
 func (c *Comm) flushLinks(m *meeting) *refusal {
-	ctx, members := c.cid+ctxFlush, m.members
 	peers, ordered := c.eng.Contacts()
 	if !ordered {
 		_, no := m.round(0, nil, &refusal{class: ErrUnavailable, text: "the transport lets messages overtake each other"}, nil)
 		return no
 	}
-	var sent []*pml.Request
-	taken := make(chan error, 1)
-	go func() { taken <- c.takeFlushes(ctx) }()
+	last := map[int32][]byte{}
 	for _, p := range peers {
-		if members.find(p) != Undefined && p != c.me {
-			sent = append(sent, c.eng.Isend(nil, ctx, int(p), tagFlush, nil, pml.Synchronous))
+		if m.members.find(p) != Undefined {
+			last[p] = nil
+		}
+	}
+	return c.scatterSparsely(m, last, func([]byte) {})
+}
+
+// scatterSparsely sends what each rank has for some of the others, by ranks of the world, and returns when all ranks have
+// got theirs. A rank does not know which ranks have something for it: a goroutine takes what comes, until this rank has
+// heard that it was all. What is for the rank itself it takes at once.
+func (c *Comm) scatterSparsely(m *meeting, to map[int32][]byte, take func([]byte)) *refusal {
+	ctx := c.cid + ctxFlush
+	if b, self := to[c.me]; self {
+		take(b)
+	}
+	taken := make(chan error, 1)
+	go func() { taken <- c.takeAll(ctx, take) }()
+	var sent []*pml.Request
+	for world, b := range to {
+		if world != c.me {
+			sent = append(sent, c.eng.Isend(nil, ctx, int(world), tagFlush, b, pml.Synchronous))
 		}
 	}
 	var no *refusal
@@ -412,9 +431,9 @@ func (c *Comm) flushLinks(m *meeting) *refusal {
 			no = m.met(err)
 		}
 	}
-	// All that this rank has sent is there. When that is so of all, nothing is under way to this one.
-	if _, n := m.round(0, nil, no, nil); n != nil {
-		no = n
+	// All that this rank has sent has been taken. When that is so of all, nothing is under way to this one.
+	if _, other := m.round(0, nil, no, nil); other != nil {
+		no = other
 	}
 	if err := c.eng.Send(nil, ctx, int(c.me), tagFlushed, nil, pml.Standard); err != nil && no == nil {
 		no = m.met(err)
@@ -425,10 +444,14 @@ func (c *Comm) flushLinks(m *meeting) *refusal {
 	return no
 }
 
-// takeFlushes receives the last messages of other ranks until this rank says that there are no more.
-func (c *Comm) takeFlushes(ctx uint32) error {
+// takeAll receives what other ranks send until this rank says that there is no more.
+func (c *Comm) takeAll(ctx uint32, take func([]byte)) error {
 	for {
-		st, err := c.eng.Recv(nil, ctx, AnySource, AnyTag, nil)
+		found, st, err := c.eng.Probe(nil, ctx, AnySource, AnyTag, true)
+		var b []byte
+		if err == nil {
+			b, err = c.receiveFound(found, st.Bytes)
+		}
 		if err != nil {
 			// A rank has failed. Those that live must not wait for this one: what they send is dropped from now on.
 			c.eng.DropContext(ctx, err)
@@ -437,6 +460,7 @@ func (c *Comm) takeFlushes(ctx uint32) error {
 		if st.Tag == tagFlushed {
 			return nil
 		}
+		take(b)
 	}
 }
 

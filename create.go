@@ -12,31 +12,46 @@ import (
 // or has ended, Dup returns its error, and this rank has no part in a communicator that the other ranks may make all the
 // same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
-	return c.create(makeDup, nil, nil, nil, func() *ranks { return c.members() }, func(s *shared) {
-		s.group, s.topo = c.group, c.topo
-	})
+	return c.create(plan{kind: makeDup, members: func() *ranks { return c.members() },
+		finish: func(s *shared) { s.group, s.topo = c.group, c.topo }})
 }
 
-// create makes a communicator in a collective call of c. args are what all ranks must give alike, bad is the mistake of
-// this caller, g what else is brought together; members and finish describe what becomes of it: no members, no
-// communicator at this rank.
-func (c *Comm) create(kind creation, args []byte, bad *Error, g gathering, members func() *ranks,
-	finish func(*shared)) (*Comm, error) {
-	if err := c.intra(kind.String()); err != nil {
+// plan is a collective call that makes a communicator.
+type plan struct {
+	kind    creation
+	args    []byte // what all ranks must give alike
+	bad     *Error // the mistake of this caller, or nil
+	g       gathering
+	members func() *ranks // of the communicator of this rank, when all have been heard; nil: there is none
+	finish  func(*shared) // adds what it has beyond ranks and a number; may be nil
+	// after is what the ranks do when they have it; may be nil.
+	after func(m *meeting, made *Comm) *refusal
+}
+
+// create makes a communicator in a collective call of c.
+func (c *Comm) create(p plan) (*Comm, error) {
+	if err := c.intra(p.kind.String()); err != nil {
 		return nil, err
 	}
 	var made handover
 	err := c.collective(func() error {
-		m := c.meet(kind)
-		id, no := m.number(c.next, args, m.refuse(bad), g)
+		m := c.meet(p.kind)
+		id, no := m.number(c.next, p.args, m.refuse(p.bad), p.g)
 		if no != nil {
 			return m.failed(no)
 		}
 		c.next = id + 1
-		made.give(c.child(kind, id, members(), finish))
+		d := c.child(p.kind, id, p.members(), p.finish)
+		if p.after != nil {
+			if no := p.after(m, d); no != nil {
+				d.free()
+				return m.failed(no)
+			}
+		}
+		made.give(d)
 		return nil
 	})
-	return made.take(c, kind, err)
+	return made.take(c, p.kind, err)
 }
 
 // child is the communicator with a number that its ranks have agreed upon; nil: this rank is none of them.
@@ -59,7 +74,7 @@ func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shar
 }
 
 var suffixes = [makeEnd]string{makeDup: "dup", makeSplit: "split", makeSplitShared: "shared", makeCreate: "group",
-	makeCreateGroup: "group", makeCart: "cart", makeGraph: "graph", makeDistGraph: "graph",
+	makeCreateGroup: "group", makeCart: "cart", makeCartSub: "cart", makeGraph: "graph", makeDistGraph: "graph",
 	makeDistGraphAdjacent: "graph", makeIntercomm: "inter", makeMerge: "merged"}
 
 // handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
@@ -225,7 +240,7 @@ func (c *Comm) split(kind creation, bad *Error, color, key int, want *Group) (*C
 	if mine := s.colors[s.color]; bad == nil && want != nil && mine != nil {
 		mine.size, mine.hash = int64(want.Size()), hashOf(appendRanks(nil, want.ranks))
 	}
-	return c.create(kind, nil, bad, s, func() *ranks { return s.mine }, nil)
+	return c.create(plan{kind: kind, bad: bad, g: s, members: func() *ranks { return s.mine }})
 }
 
 // span is ranks of a communicator that gave one color, each a stride from the one before, and so their keys.
@@ -310,7 +325,7 @@ type splitting struct {
 	below  map[int][]int64    // of each child: the colors that it has told
 	groups map[int64][]run    // of each of these colors: ranks of c, in the order of the new communicator
 	mine   *ranks             // in the world; nil: this rank gave no color
-	// arrange, of a Cart, makes one group of all ranks of what has been told by hosts; nil: each color is a group.
+	// arrange, of a Cart, makes one group of what has been told by hosts; nil: each color is a group.
 	arrange func([]*colored) []run
 }
 

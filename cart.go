@@ -1,0 +1,263 @@
+package mpi
+
+import (
+	"fmt"
+	"slices"
+)
+
+// cart is the grid of a communicator; §8.5. Ranks are in row-major order: the last coordinate changes fastest.
+type cart struct {
+	dims     []int
+	periodic []bool
+}
+
+// Cart makes a communicator of the ranks of a grid; §8.5.1. Every rank of c calls it with the same arguments. dims are
+// its dimensions (Dims finds them), periodic says which of them close to a ring. Ranks beyond the grid get nil. With
+// reorder ranks may change their places: neighbours come to be on one host where that is possible, each host having a
+// block of the grid. Dimensions that cannot be are ErrDims at all ranks.
+//
+// It costs what a Split by hosts does.
+func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
+	if err := c.intra("Cart"); err != nil {
+		return nil, err
+	}
+	bad := gridArgs("Cart", dims, periodic, c.size)
+	grid := &cart{slices.Clone(dims), slices.Clone(periodic)}
+	args := appendInts(nil, int64(len(dims)))
+	for i, d := range dims {
+		args = appendInts(args, int64(d))
+		if i < len(periodic) {
+			args = fmt.Append(args, periodic[i])
+		}
+	}
+	host := 0
+	if reorder {
+		host = int(c.host())
+	}
+	s := newSplitting(c, host, 0)
+	s.arrange = func(all []*colored) []run {
+		var hosts [][]run
+		for _, h := range all {
+			hosts = append(hosts, h.order())
+		}
+		return grid.order(hosts)
+	}
+	return c.create(plan{kind: makeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
+		members: func() *ranks { return s.mine }, finish: func(s *shared) { s.topo = grid }})
+}
+
+func (g *cart) size() int {
+	n := 1
+	for _, d := range g.dims {
+		n *= d
+	}
+	return n
+}
+
+// order is which rank of the parent has each place of the grid.
+func (g *cart) order(hosts [][]run) []run {
+	var byHost []int32 // all ranks, one host after the other
+	each, equal := 0, true
+	for i, h := range hosts {
+		before := len(byHost)
+		ranksOf(h...).all(func(r int32) bool { byHost = append(byHost, r); return true })
+		if i == 0 {
+			each = len(byHost)
+		}
+		equal = equal && len(byHost)-before == each
+	}
+	n := g.size()
+	block := g.block(each)
+	var b ranksBuilder
+	for place := range n {
+		from := place
+		if equal && block != nil && len(hosts) > 1 && n%each == 0 {
+			from = g.inBlocks(place, block, each)
+		}
+		b.addRank(byHost[from])
+	}
+	return b.runs
+}
+
+// block is the shape of the part of the grid that a host of so many ranks gets, with as few neighbours outside as
+// possible; nil: no part fills a host.
+func (g *cart) block(each int) []int {
+	var best []int
+	least := 0
+	var try func(i, rest int, chosen []int)
+	try = func(i, rest int, chosen []int) {
+		if i == len(g.dims) {
+			if rest != 1 {
+				return
+			}
+			outside := 0
+			for k, b := range chosen {
+				if b < g.dims[k] {
+					outside += 2 * each / b
+				}
+			}
+			if best == nil || outside < least {
+				best, least = slices.Clone(chosen), outside
+			}
+			return
+		}
+		for _, d := range divisorsOf(rest) {
+			if g.dims[i]%d == 0 {
+				try(i+1, rest/d, append(chosen, d))
+			}
+		}
+	}
+	try(0, each, nil)
+	return best
+}
+
+// inBlocks numbers the places of the grid block by block.
+func (g *cart) inBlocks(place int, block []int, each int) int {
+	at := g.coords(place)
+	host, inside := 0, 0
+	for i, x := range at {
+		host = host*(g.dims[i]/block[i]) + x/block[i]
+		inside = inside*block[i] + x%block[i]
+	}
+	return host*each + inside
+}
+
+func (g *cart) coords(rank int) []int {
+	at := make([]int, len(g.dims))
+	for i := len(at) - 1; i >= 0; i-- {
+		at[i] = rank % g.dims[i]
+		rank /= g.dims[i]
+	}
+	return at
+}
+
+// rank is the rank at these coordinates, or ProcNull: outside of a dimension that is no ring.
+func (g *cart) rank(at []int) int {
+	r := 0
+	for i, x := range at {
+		if g.periodic[i] {
+			if x %= g.dims[i]; x < 0 {
+				x += g.dims[i]
+			}
+		} else if x < 0 || x >= g.dims[i] {
+			return ProcNull
+		}
+		r = r*g.dims[i] + x
+	}
+	return r
+}
+
+// grid is c's, or why there is none.
+func (c *Comm) grid(op string) (*cart, *Error) {
+	if err := c.valid(op); err != nil {
+		return nil, err
+	}
+	if g, ok := c.topo.(*cart); ok {
+		return g, nil
+	}
+	return nil, &Error{Op: op, Class: ErrTopology, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
+		Err: fmt.Errorf("the communicator is no grid; Cart makes one")}
+}
+
+// CartDims is the dimensions of c's grid, and which of them are rings; §8.5.5 (MPI_Cart_get, MPI_Cartdim_get). A
+// communicator without a grid is ErrTopology, here and below.
+func (c *Comm) CartDims() (dims []int, periodic []bool, err error) {
+	g, e := c.grid("CartDims")
+	if e != nil {
+		return nil, nil, e
+	}
+	return slices.Clone(g.dims), slices.Clone(g.periodic), nil
+}
+
+// Coords is where in the grid a rank is; §8.5.5.
+func (c *Comm) Coords(rank int) ([]int, error) {
+	g, err := c.grid("Coords")
+	if err != nil {
+		return nil, err
+	}
+	if rank < 0 || rank >= c.size {
+		return nil, c.rankError("Coords", rank, false)
+	}
+	return g.coords(rank), nil
+}
+
+// CartRank is the rank at these coordinates; §8.5.5. A coordinate beyond a dimension that is a ring is counted around it;
+// beyond another one it is ErrDims.
+func (c *Comm) CartRank(coords ...int) (int, error) {
+	g, err := c.grid("CartRank")
+	if err != nil {
+		return Undefined, err
+	}
+	if len(coords) == len(g.dims) {
+		if r := g.rank(coords); r != ProcNull {
+			return r, nil
+		}
+	}
+	return Undefined, opError("CartRank", ErrDims, "the coordinates are %v; the grid has the dimensions %v, of which %v are rings",
+		coords, g.dims, g.periodic)
+}
+
+// Shift is the ranks to receive from and to send to when all data moves by steps along a dimension; §8.5.6. Beyond the
+// end of a dimension that is no ring it is ProcNull.
+func (c *Comm) Shift(dim, steps int) (source, dest int, err error) {
+	g, e := c.grid("Shift")
+	switch {
+	case e != nil:
+		return Undefined, Undefined, e
+	case dim < 0 || dim >= len(g.dims):
+		return Undefined, Undefined, opError("Shift", ErrDims, "there is no dimension %d; the grid has %d, from 0 on",
+			dim, len(g.dims))
+	}
+	size := g.dims[dim]
+	if g.periodic[dim] {
+		steps %= size
+	}
+	steps = max(min(steps, size), -size) // far enough, and no sum overflows
+	move := func(by int) int {
+		to := g.coords(c.rank)
+		to[dim] += by
+		return g.rank(to)
+	}
+	return move(-steps), move(steps), nil
+}
+
+// CartSub cuts the grid into grids of the dimensions that are kept; §8.5.7. Every rank calls it with the same argument,
+// and gets the communicator of the grid that it is in.
+func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
+	g, err := c.grid("CartSub")
+	if err != nil {
+		return nil, err
+	}
+	var bad *Error
+	if len(keep) != len(g.dims) {
+		bad = opError("CartSub", ErrDims, "%d dimensions are named; the grid has %d", len(keep), len(g.dims))
+	}
+	sub, color, key := &cart{}, 0, 0
+	for i, x := range g.coords(c.rank) {
+		if bad != nil {
+			break
+		}
+		if keep[i] {
+			key = key*g.dims[i] + x
+			sub.dims, sub.periodic = append(sub.dims, g.dims[i]), append(sub.periodic, g.periodic[i])
+		} else {
+			color = color*g.dims[i] + x
+		}
+	}
+	s := newSplitting(c, color, key)
+	return c.create(plan{kind: makeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
+		members: func() *ranks { return s.mine }, finish: func(made *shared) { made.topo = sub }})
+}
+
+// neighbours are those of a rank along each dimension: below and above; §8.6.
+func (g *cart) neighbours(rank int) (all []int) {
+	at := g.coords(rank)
+	for i := range at {
+		for _, by := range []int{-1, 1} {
+			to := slices.Clone(at)
+			to[i] += by
+			all = append(all, g.rank(to))
+		}
+	}
+	return all
+}

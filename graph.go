@@ -1,0 +1,175 @@
+package mpi
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// graph is what Graph has been given: the neighbours of each rank.
+type graph struct{ neighbours [][]int }
+
+// distGraph is the neighbours of this rank.
+type distGraph struct{ sources, destinations []int }
+
+// Edge is an edge of a DistGraph, from which messages go to which rank.
+type Edge struct{ From, To int }
+
+// Graph makes a communicator whose ranks are the nodes of a graph; §8.5.3. Every rank of c calls it with the same
+// neighbours of each node, as many nodes as there are ranks or fewer: ranks beyond get nil. Ranks keep their places. A
+// neighbour that is no node is ErrTopology at all ranks. DistGraph does not need the whole graph at each rank.
+func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
+	if err := c.intra("Graph"); err != nil {
+		return nil, err
+	}
+	n := len(neighbours)
+	var bad *Error
+	if n > c.size {
+		bad = opError("Graph", ErrTopology, "the graph has %d nodes; it may have those of %s", n, ranksText(c.size))
+	}
+	g := &graph{}
+	args := appendInts(nil, int64(n))
+	for r, list := range neighbours {
+		bad = firstError(bad, outside("Graph", list, n, fmt.Sprintf("node %d", r)))
+		g.neighbours = append(g.neighbours, slices.Clone(list))
+		args = appendInts(args, int64(len(list)))
+		for _, to := range list {
+			args = appendInts(args, int64(to))
+		}
+	}
+	members := func() *ranks {
+		if n == 0 {
+			return nil
+		}
+		var b ranksBuilder
+		for r := range n {
+			b.addRank(int32(c.toWorld(r)))
+		}
+		return b.done()
+	}
+	return c.create(plan{kind: makeGraph, args: appendInts(nil, hashOf(args)), bad: bad, members: members,
+		finish: func(s *shared) { s.topo = g }})
+}
+
+func firstError(a, b *Error) *Error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// outside reports the first of list that is no rank below n.
+func outside(op string, list []int, n int, of string) *Error {
+	for _, r := range list {
+		if r < 0 || r >= n {
+			return opError(op, ErrTopology, "%s has the neighbour %d; there are %d ranks, from 0 on", of, r, n)
+		}
+	}
+	return nil
+}
+
+// DistGraphAdjacent makes a communicator in which each rank says from which ranks it receives and to which it sends;
+// §8.5.4. Every rank of c calls it; what one says must be what its neighbours say. Ranks keep their places. Neighbours
+// stay in the order that is given here. A rank that there is not is ErrTopology at all ranks.
+func (c *Comm) DistGraphAdjacent(sources, destinations []int) (*Comm, error) {
+	if err := c.intra("DistGraphAdjacent"); err != nil {
+		return nil, err
+	}
+	bad := firstError(outside("DistGraphAdjacent", sources, c.size, "the caller"),
+		outside("DistGraphAdjacent", destinations, c.size, "the caller"))
+	g := &distGraph{slices.Clone(sources), slices.Clone(destinations)}
+	return c.create(plan{kind: makeDistGraphAdjacent, bad: bad, members: func() *ranks { return c.members() },
+		finish: func(s *shared) { s.group, s.topo = c.group, g }})
+}
+
+// DistGraph is DistGraphAdjacent where each edge is given by any one rank; §8.5.4. Neighbours are in the order of their
+// ranks; an edge that is given twice makes a neighbour that is there twice. An edge costs a message to each of its two
+// ranks; those of one rank to another go together.
+func (c *Comm) DistGraph(edges ...Edge) (*Comm, error) {
+	if err := c.intra("DistGraph"); err != nil {
+		return nil, err
+	}
+	var bad *Error
+	for _, e := range edges {
+		bad = firstError(bad, outside("DistGraph", []int{e.From, e.To}, c.size, "an edge of the caller"))
+	}
+	if bad != nil {
+		edges = nil
+	}
+	g := &distGraph{}
+	return c.create(plan{kind: makeDistGraph, bad: bad, members: func() *ranks { return c.members() },
+		finish: func(s *shared) { s.group, s.topo = c.group, g },
+		after:  func(m *meeting, made *Comm) *refusal { return made.tellEdges(m, edges, g) }})
+}
+
+// tellEdges tells the ranks of each edge that it is theirs.
+func (c *Comm) tellEdges(m *meeting, edges []Edge, g *distGraph) *refusal {
+	in, out := map[int][]int64{}, map[int][]int64{} // of each rank: those from which, and to which
+	for _, e := range edges {
+		in[e.To] = append(in[e.To], int64(e.From))
+		out[e.From] = append(out[e.From], int64(e.To))
+	}
+	to := map[int32][]byte{}
+	for _, lists := range []map[int][]int64{in, out} {
+		for r := range maps.Keys(lists) {
+			b := appendInts(nil, int64(len(in[r])))
+			b = appendInts(appendInts(b, in[r]...), int64(len(out[r])))
+			to[int32(c.toWorld(r))] = appendInts(b, out[r]...)
+		}
+	}
+	var mu sync.Mutex
+	bad := false
+	no := c.scatterSparsely(m, to, func(b []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		d := decoder{b: b}
+		for _, list := range []*[]int{&g.sources, &g.destinations} {
+			for range d.count() {
+				*list = append(*list, int(d.within(0, int64(c.size)-1)))
+			}
+		}
+		bad = bad || !d.over()
+	})
+	slices.Sort(g.sources)
+	slices.Sort(g.destinations)
+	if bad && no == nil {
+		no = &refusal{class: ErrAborted, text: "another rank has sent what are no edges"}
+	}
+	return no
+}
+
+// Neighbors is the ranks from which the caller receives, and to which it sends, in the communicator's topology; §8.5.5,
+// §8.6. In a grid these are the ranks below and above along each dimension, ProcNull beyond its ends.
+func (c *Comm) Neighbors() (sources, destinations []int, err error) {
+	if err := c.valid("Neighbors"); err != nil {
+		return nil, nil, err
+	}
+	switch g := c.topo.(type) {
+	case *cart:
+		all := g.neighbours(c.rank)
+		return all, slices.Clone(all), nil
+	case *graph:
+		return slices.Clone(g.neighbours[c.rank]), slices.Clone(g.neighbours[c.rank]), nil
+	case *distGraph:
+		return slices.Clone(g.sources), slices.Clone(g.destinations), nil
+	}
+	return nil, nil, &Error{Op: "Neighbors", Class: ErrTopology, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
+		Err: fmt.Errorf("the communicator has no topology; Cart, Graph or DistGraph give it one")}
+}
+
+// GraphNeighbors is the neighbours of a rank in a communicator that Graph has made, else ErrTopology; §8.5.5.
+func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
+	if err := c.valid("GraphNeighbors"); err != nil {
+		return nil, err
+	}
+	g, isGraph := c.topo.(*graph)
+	switch {
+	case !isGraph:
+		return nil, &Error{Op: "GraphNeighbors", Class: ErrTopology, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
+			Err: fmt.Errorf("the communicator is no graph that all ranks know; Graph makes one")}
+	case rank < 0 || rank >= c.size:
+		return nil, c.rankError("GraphNeighbors", rank, false)
+	}
+	return slices.Clone(g.neighbours[rank]), nil
+}
