@@ -22,7 +22,7 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
-	internal/wire, internal/ring, internal/spelling, internal/topology:
+	internal/wire, internal/ring, internal/spelling, internal/topology, internal/layout:
 	internal/reduce               : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
@@ -123,7 +123,7 @@ const testGraph = `
 
 // The pure parts have no clock, no descriptor and no lock: their callers have these.
 var (
-	pure      = []string{"tagmatch", "collectives", "eager", "rendezvous", "internal/wire"}
+	pure      = []string{"tagmatch", "collectives", "eager", "rendezvous", "internal/wire", "internal/layout"}
 	notInPure = []string{"time", "os", "net", "sync", "sync/atomic", "syscall", "context", "runtime", "log"}
 )
 
