@@ -27,6 +27,8 @@ const MaxTag = math.MaxInt32
 type Comm struct {
 	*shared
 	ctx context.Context // nil: calls are not ended by a context
+
+	landing *landing // not nil: this is the Comm of one IrecvLayout, whose message is to be unpacked
 }
 
 // shared is what the Comms that WithContext makes have in common.

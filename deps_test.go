@@ -56,7 +56,7 @@ const graph = `
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/multi, internal/pmi, internal/cpuset, internal/settings,
 	                                {github.com/hashicorp/go-hclog}
-	mpi                           : pml, transport, internal/join, internal/reduce, {github.com/hashicorp/go-hclog}
+	mpi                           : pml, transport, internal/join, internal/reduce, internal/layout, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                      : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term},

@@ -27,6 +27,7 @@
 // fixed size and no pointers: numbers, bools, arrays and structs of them
 // (SendObject takes other values). Sizes in a Status are bytes. A buffer given
 // to a nonblocking call belongs to the library until the request is done.
+// A Layout names elements of a slice that do not lie one behind the other.
 //
 // # Errors
 //

@@ -889,3 +889,29 @@ func run(n int, body func(world *mpi.Comm) error) {
 		fmt.Println(err)
 	}
 }
+
+// A column of a matrix is sent without being copied together by the program, and received as a slice.
+func ExampleSendLayout() {
+	const rows, columns = 3, 4
+	err := mpi.RunLocal(2, func(world *mpi.Comm) error {
+		if world.Rank() == 0 {
+			matrix := []float64{
+				0, 1, 2, 3,
+				10, 11, 12, 13,
+				20, 21, 22, 23,
+			}
+			column := mpi.Vector(rows, 1, columns, mpi.Of[float64]())
+			return mpi.SendLayout(world, matrix[2:], column, 1, 0)
+		}
+		got := make([]float64, rows)
+		if _, err := mpi.Recv(world, got, 0, 0); err != nil {
+			return err
+		}
+		fmt.Println(got)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [2 12 22]
+}

@@ -45,9 +45,11 @@ const (
 	opRsendInit
 	opBsendInit
 	opRecvInit
+	opIsendLayout
+	opIrecvLayout
 )
 
-var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend", opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace", opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit", opBsendInit: "BsendInit", opRecvInit: "RecvInit"}
+var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend", opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace", opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit", opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout"}
 
 func (o opCode) String() string { return opNames[o] }
 
@@ -105,6 +107,7 @@ func (r *Request) Wait() (Status, error) {
 	if err != nil && errors.Is(err, pml.ErrRequest) {
 		return Status{}, call.misuse("Wait", err)
 	}
+	call.comm.landing.land(st)
 	return call.result(st, err)
 }
 
@@ -121,6 +124,7 @@ func (r *Request) Test() (bool, Status, error) {
 	if !done {
 		return false, Status{}, nil
 	}
+	call.comm.landing.land(st)
 	s, err := call.result(st, err)
 	return true, s, err
 }

@@ -70,13 +70,50 @@ func waitAll(rs []*Request, all bool, each func(i int, st Status, err error)) er
 	if e == nil {
 		return err
 	}
-	if bad, err := e.WaitAll(setOf(rs), all, func(i int, st pml.Status, err error) {
+	var landed landings
+	defer landed.land()
+	if bad, err := e.WaitAll(setOf(rs), all || anyLanding(rs), func(i int, st pml.Status, err error) {
+		landed.add(rs[i], st)
 		s, err := rs[i].result(st, err)
-		each(i, s, err)
+		if all || err != nil {
+			each(i, s, err)
+		}
 	}); bad >= 0 {
 		return setMisuse("WaitAll", rs, bad, err)
 	}
 	return nil
+}
+
+// landings are those of a set's results. A set's results are handed out under the engine's lock, and a long copy has no
+// place there.
+type landings []arrived
+
+type arrived struct {
+	landing *landing
+	status  pml.Status
+}
+
+// add notes that r has got st, if that is to be unpacked.
+func (l *landings) add(r *Request, st pml.Status) {
+	if r.comm.landing != nil {
+		*l = append(*l, arrived{r.comm.landing, st})
+	}
+}
+
+func (l *landings) land() {
+	for _, a := range *l {
+		a.landing.land(a.status)
+	}
+}
+
+// anyLanding reports whether one of rs has to be unpacked.
+func anyLanding(rs []*Request) bool {
+	for _, r := range rs {
+		if r != nil && r.comm != nil && r.comm.landing != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // WaitAny waits until one of rs is complete and returns its index and result; §3.7.5. The index is Undefined if all are
@@ -119,7 +156,10 @@ func waitSome(op string, rs []*Request, max int, each func(i int, st Status, err
 	if e == nil {
 		return err
 	}
+	var landed landings
+	defer landed.land()
 	if bad, err := e.WaitSome(setOf(rs), max, func(i int, st pml.Status, err error) {
+		landed.add(rs[i], st)
 		s, err := rs[i].result(st, err)
 		each(i, s, err)
 	}); bad >= 0 {
@@ -167,7 +207,10 @@ func testSome(op string, rs []*Request, max int, all bool, each func(i int, st S
 	if e == nil {
 		return err == nil, err
 	}
+	var landed landings
+	defer landed.land()
 	done, bad, err := e.TestSome(setOf(rs), max, all, func(i int, st pml.Status, err error) {
+		landed.add(rs[i], st)
 		s, err := rs[i].result(st, err)
 		each(i, s, err)
 	})

@@ -1,0 +1,256 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// particle is a struct with padding, of which a layout names parts.
+type particle struct {
+	Kind     uint8
+	Position [3]float64
+	Charge   int32
+}
+
+// matrix is rows × n, element (r, c) being 1000·r + c.
+func matrix(rows, n int) []float64 {
+	m := make([]float64, rows*n)
+	for i := range m {
+		m[i] = float64(i/n*1000 + i%n)
+	}
+	return m
+}
+
+// column is column c of a matrix of n columns.
+func column(rows, n, c int) Layout {
+	return Indexed([]int{1}, []int{c}, Resized(Vector(rows, 1, n, Of[float64]()), 0, 8))
+}
+
+// §5.1.11: a message's layout at the sender and at the receiver may differ, only the sequence of elements is the same;
+// §5.1.2. Eager and by rendezvous, by every way to collect the result.
+func TestLayoutsDiffer(t *testing.T) {
+	ways := map[string]func(*Request) (Status, error){
+		"Wait": (*Request).Wait,
+		"Test": func(r *Request) (Status, error) {
+			for {
+				if done, st, err := r.Test(); done || err != nil {
+					return st, err
+				}
+				time.Sleep(time.Microsecond)
+			}
+		},
+		"WaitAll":       func(r *Request) (Status, error) { return Status{Bytes: -1}, WaitAll(nil, r) },
+		"WaitAllStatus": func(r *Request) (Status, error) { sts, err := WaitAllStatus(r); return sts[0], err },
+		"WaitAny":       func(r *Request) (Status, error) { _, st, err := WaitAny(r); return st, err },
+		"WaitSome":      func(r *Request) (Status, error) { _, sts, err := WaitSome(r); return sts[0], err },
+		"TestAll": func(r *Request) (Status, error) {
+			for {
+				if done, err := TestAll(r); done || err != nil {
+					return Status{Bytes: -1}, err
+				}
+				time.Sleep(time.Microsecond)
+			}
+		},
+	}
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, rows := range []int{3, 1 << 14} {
+			for name, collect := range ways {
+				run(2, func(w *Comm) {
+					if w.Rank() == 0 {
+						m := matrix(rows, 4)
+						must(SendLayout(w, m, column(rows, 4, 1), 1, 0))
+						r := ok(IsendLayout(w, m, column(rows, 4, 3), 1, 1))
+						ok(r.Wait())
+						must(Send(w, m[:rows], 1, 2)) // a slice, received with a layout
+						return
+					}
+					// A row for each column.
+					got := make([]float64, 3*2*rows)
+					row := func(i int) []float64 { return got[2*rows*i:] }
+					every := Vector(rows, 1, 2, Of[float64]())
+					st := ok(RecvLayout(w, row(0), every, 0, 0))
+					same(st.Bytes, int64(8*rows))
+					r := ok(IrecvLayout(w, row(1), every, 0, 1))
+					st = ok(collect(r))
+					check(st.Bytes == int64(8*rows) || st.Bytes == -1, "%s: %d bytes", name, st.Bytes)
+					ok(RecvLayout(w, row(2), every, 0, 2))
+					for i := range rows {
+						want := [3]float64{float64(i*1000 + 1), float64(i*1000 + 3), float64(i/4*1000 + i%4)}
+						for k := range want {
+							check(row(k)[2*i] == want[k] && row(k)[2*i+1] == 0, "%s: element %d of %d is %v, %v; want %v, 0",
+								name, i, k, row(k)[2*i], row(k)[2*i+1], want[k])
+						}
+					}
+				})
+			}
+		}
+	})
+}
+
+// §5.1.11, §3.2.5: a shorter message fills the first elements and no other memory; a longer one fills all and is
+// ErrTruncate.
+func TestLayoutLengths(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, rows := range []int{4, 1 << 14} {
+			run(2, func(w *Comm) {
+				if w.Rank() == 0 {
+					must(SendLayout(w, matrix(rows, 4), column(rows/2, 4, 1), 1, 0))
+					must(Send(w, matrix(rows, 4), 1, 1))
+					return
+				}
+				got := make([]float64, rows*3)
+				st := ok(RecvLayout(w, got, column(rows, 3, 2), 0, 0))
+				same(Count[float64](st), rows/2)
+				for i, v := range got {
+					want := 0.0
+					if i%3 == 2 && i/3 < rows/2 {
+						want = float64(i/3*1000 + 1)
+					}
+					check(v == want, "element %d is %v, want %v", i, v, want)
+				}
+				_, err := RecvLayout(w, got, column(rows, 3, 0), 0, 1)
+				is(err, ErrTruncate)
+				for i := range rows {
+					check(got[3*i] == float64(i/4*1000+i%4), "element %d is %v", 3*i, got[3*i])
+				}
+			})
+		}
+	})
+}
+
+// §5.1.2: fields of structs, without the padding. §5.2: Pack and Unpack are what a message is.
+func TestLayoutOfStructs(t *testing.T) {
+	var p particle
+	one := Struct(
+		Field{1, int(unsafe.Offsetof(p.Charge)), Of[int32]()},
+		Field{3, int(unsafe.Offsetof(p.Position)), Of[float64]()})
+	all := Contiguous(5, Resized(one, 0, int(unsafe.Sizeof(p))))
+	must(all.Err())
+	same(all.Size(), 5*28)
+	from := make([]particle, 5)
+	for i := range from {
+		from[i] = particle{uint8(i), [3]float64{float64(i), 1, 2}, int32(-i)}
+	}
+	packed := ok(Pack([]byte("head"), from, all))
+	same(string(packed[:4]), "head")
+	same(len(packed), 4+5*28)
+	to := make([]particle, 5)
+	rest := ok(Unpack(append(packed, "tail"...)[4:], to, all))
+	same(string(rest), "tail")
+	for i := range from {
+		from[i].Kind = 0 // not of the layout
+		same(to[i], from[i])
+	}
+	rest, err := Unpack(packed[5:], to, all)
+	is(err, ErrTruncate)
+	same(len(rest), 5*28-1)
+
+	// A T with padding is sent as it is in memory.
+	same(Of[particle]().Size(), int64(unsafe.Sizeof(p)))
+	same(Contiguous(3, Of[particle]()).Size(), int64(3*unsafe.Sizeof(p)))
+}
+
+// TestLayoutInPlace: a layout that is one run is sent from and received in the caller's memory.
+func TestLayoutInPlace(t *testing.T) {
+	m := matrix(4, 4)
+	rows := Subarray([]int{4, 4}, []int{2, 4}, []int{1, 0}, OrderC, Of[float64]())
+	if out := rows.is.outgoing(bytesOf(m)); &out[0] != &bytesOf(m)[4*8] || len(out) != 8*8 {
+		t.Error("two whole rows are copied")
+	}
+	if in, later := rows.is.incoming(bytesOf(m)); later != nil || &in[0] != &bytesOf(m)[4*8] {
+		t.Error("two whole rows are copied when they are received")
+	}
+	if _, later := column(4, 4, 0).is.incoming(bytesOf(m)); later == nil {
+		t.Error("a column is received as if it were one run")
+	}
+}
+
+// TestLayoutRefused: what cannot be is an error that says so, and nothing is sent, received or touched.
+func TestLayoutRefused(t *testing.T) {
+	f64 := Of[float64]()
+	over(t)(1, func(w *Comm) {
+		m := matrix(4, 4)
+		for _, c := range []struct {
+			l     Layout
+			class error
+		}{
+			{Layout{}, ErrType},
+			{Contiguous(-1, f64), ErrType},
+			{Vector(2, 1, 4, Contiguous(-1, f64)), ErrType},
+			{Struct(Field{1, 0, f64}, Field{1, 8, Layout{}}), ErrType},
+			{Of[[]int](), ErrType},
+			{Of[*int](), ErrType},
+			{Indexed([]int{1, 2}, []int{1}, f64), ErrType},
+			{HIndexed([]int{1}, []int{1 << 62, -1 << 62}, f64), ErrType},
+			{Darray(9, []ArrayDim{{Size: 4, How: DistributeBlock, Procs: 2}}, OrderC, f64), ErrType},
+			{Contiguous(17, f64), ErrCount},
+			{Vector(4, 1, 6, f64), ErrCount},
+			{Vector(4, 1, -4, f64), ErrCount},
+			{HIndexed([]int{1}, []int{-1}, f64), ErrCount},
+			{HIndexed([]int{1}, []int{16*8 - 7}, f64), ErrCount},
+		} {
+			_, err := Pack(nil, m, c.l)
+			is(err, c.class)
+			_, err = Unpack(make([]byte, 1000), m, c.l)
+			is(err, c.class)
+			is(SendLayout(w, m, c.l, 0, 0), c.class)
+			_, err = IsendLayout(w, m, c.l, 0, 0)
+			is(err, c.class)
+			_, err = RecvLayout(w, m, c.l, 0, 0)
+			is(err, c.class)
+			_, err = IrecvLayout(w, m, c.l, 0, 0)
+			is(err, c.class)
+			if c.class == ErrType && (c.l.Err() == nil || c.l.Size() != 0) {
+				check(false, "the layout has %d bytes and no error", c.l.Size())
+			}
+		}
+		// What overlaps can be sent, and not received.
+		twice := Indexed([]int{2}, []int{0, 1}, f64)
+		r := ok(IsendLayout(w, m, twice, 0, 0))
+		_, err := RecvLayout(w, m, twice, 0, 0)
+		is(err, ErrType)
+		_, err = Unpack(make([]byte, 1000), m, twice)
+		is(err, ErrType)
+		four := make([]float64, 4)
+		ok(Recv(w, four, 0, 0))
+		ok(r.Wait())
+		check(four[0] == 0 && four[1] == 1 && four[2] == 1 && four[3] == 2, "%v", four)
+
+		// Other arguments are checked as those of Send and Recv are.
+		col := column(4, 4, 0)
+		is(SendLayout(w, m, col, 1, 0), ErrRank)
+		is(SendLayout(nil, m, col, 0, 0), ErrComm)
+		is(SendLayout(w, [][]int{nil}, col, 0, 0), ErrType)
+		_, err = RecvLayout(w, m, col, 0, -7)
+		is(err, ErrTag)
+		must(SendLayout(w, m, col, ProcNull, 0))
+		st := ok(RecvLayout(w, m, col, ProcNull, 0))
+		same(st.Source, ProcNull)
+		r = ok(IrecvLayout(w, m, col, ProcNull, 0))
+		same(ok(r.Wait()).Source, ProcNull)
+		r = ok(IsendLayout(w, m, col, ProcNull, 0))
+		ok(r.Wait())
+	})
+}
+
+// TestLayoutCancelled: a receive that ends without a message leaves the buffer as it was.
+func TestLayoutCancelled(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(1, func(w *Comm) {
+			m := matrix(4, 4)
+			r := ok(IrecvLayout(w, m, column(4, 4, 2), 0, 0))
+			must(r.Cancel())
+			check(ok(r.Wait()).Cancelled, "not cancelled")
+			ctx, stop := context.WithTimeout(context.Background(), time.Millisecond)
+			defer stop()
+			_, err := RecvLayout(w.WithContext(ctx), m, column(4, 4, 2), 0, 0)
+			check(errors.Is(err, context.DeadlineExceeded), "%v", err)
+			for i, v := range matrix(4, 4) {
+				same(m[i], v)
+			}
+		})
+	})
+}

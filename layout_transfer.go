@@ -1,0 +1,183 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// A message with a layout is sent from the caller's memory, and received there, if its data is one run. Otherwise it is
+// packed into memory of the library first, or unpacked from there when its result is collected.
+
+// SendLayout is Send of the elements that l names in base; §3.2.1, §5.1.11. The receiver may have them in another
+// layout, or as a slice.
+func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
+	if err := checkSendLayout(c, "SendLayout", base, l, dest, tag); err != nil || dest == ProcNull {
+		return err
+	}
+	err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), l.is.outgoing(bytesOf(base)), pml.Standard)
+	return c.wrap("SendLayout", dest, tag, err)
+}
+
+// IsendLayout starts a SendLayout. base belongs to the library until the request is done; §3.7.2.
+func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, error) {
+	if err := checkSendLayout(c, "IsendLayout", base, l, dest, tag); err != nil {
+		return nil, err
+	}
+	if dest == ProcNull {
+		return c.nullRequest(opIsendLayout, tag), nil
+	}
+	payload := l.is.outgoing(bytesOf(base))
+	return c.request(opIsendLayout, dest, tag,
+		c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)), nil
+}
+
+// RecvLayout is Recv into the elements that l names in base; §3.2.4, §5.1.11. A shorter message fills the first of them.
+// No element may be named twice.
+func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, error) {
+	if err := checkRecvLayout(c, "RecvLayout", base, l, source, tag); err != nil || source == ProcNull {
+		return nullStatus, err
+	}
+	buf, later := l.is.incoming(bytesOf(base))
+	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)
+	later.land(st)
+	return c.status(st), c.wrap("RecvLayout", source, tag, err)
+}
+
+// IrecvLayout starts a RecvLayout. base belongs to the library until the result has been collected, by Wait or a Test…
+// that reports done; §3.7.2.
+func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request, error) {
+	if err := checkRecvLayout(c, "IrecvLayout", base, l, source, tag); err != nil {
+		return nil, err
+	}
+	if source == ProcNull {
+		return c.nullRequest(opIrecvLayout, AnyTag), nil
+	}
+	buf, later := l.is.incoming(bytesOf(base))
+	if later != nil {
+		c = &Comm{shared: c.shared, ctx: c.ctx, landing: later}
+	}
+	return c.request(opIrecvLayout, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)), nil
+}
+
+// Pack appends to dst what a message of base with layout l consists of; §5.2.
+func Pack[T any](dst []byte, base []T, l Layout) ([]byte, error) {
+	if err := checkLayout("Pack", base, l, false); err != nil {
+		return dst, err
+	}
+	n := len(dst)
+	dst = append(dst, make([]byte, l.Size())...)
+	l.is.mustMove(l.is.Type.Pack(dst[n:], bytesOf(base), 0, 0))
+	return dst, nil
+}
+
+// Unpack takes a message with layout l from the beginning of src into base, and returns the rest of src; §5.2. If src
+// is shorter than that, it is ErrTruncate, and base is as it was.
+func Unpack[T any](src []byte, base []T, l Layout) ([]byte, error) {
+	if err := checkLayout("Unpack", base, l, true); err != nil {
+		return src, err
+	}
+	n := l.Size()
+	if int64(len(src)) < n {
+		return src, opError("Unpack", ErrTruncate, "%d bytes are left, and the layout has %d", len(src), n)
+	}
+	l.is.mustMove(l.is.Type.Unpack(src[:n], bytesOf(base), 0, 0))
+	return src[n:], nil
+}
+
+// checkSendLayout reports which argument is wrong.
+func checkSendLayout[T any](c *Comm, op string, base []T, l Layout, dest, tag int) error {
+	if err := checkSend[T](c, op, dest, tag); err != nil {
+		return err
+	}
+	if err := checkLayout(op, base, l, false); err != nil {
+		err.Comm = c.name
+		return err.named(dest, tag, false)
+	}
+	return nil
+}
+
+// checkRecvLayout reports which argument is wrong.
+func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag int) error {
+	if err := checkRecv[T](c, op, source, tag); err != nil {
+		return err
+	}
+	if err := checkLayout(op, base, l, true); err != nil {
+		err.Comm = c.name
+		return err.named(source, tag, true)
+	}
+	return nil
+}
+
+// checkLayout reports whether l, in base, can be read, or written to.
+func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
+	err := fixedType[T]()
+	if err == nil {
+		err = l.Err()
+	}
+	if err == nil && write && l.is.overlapping() {
+		err = errOverlap
+	}
+	if err != nil {
+		return opError(op, ErrType, "%w", err)
+	}
+	if err := l.is.Fits(int64(len(bytesOf(base))), 0); err != nil {
+		return opError(op, ErrCount, "%w", err)
+	}
+	return nil
+}
+
+var errOverlap = errors.New("the layout names some memory twice, and only one value can be there; receive into another")
+
+// outgoing is what is sent: base itself, or the packed data.
+func (d *derived) outgoing(base []byte) []byte {
+	if run, ok := d.run(base); ok {
+		return run
+	}
+	packed := make([]byte, d.Size())
+	d.mustMove(d.Type.Pack(packed, base, 0, 0))
+	return packed
+}
+
+// incoming is where a message is received: base itself, or memory from where landing brings it to base.
+func (d *derived) incoming(base []byte) ([]byte, *landing) {
+	if run, ok := d.run(base); ok {
+		return run, nil
+	}
+	packed := make([]byte, d.Size())
+	return packed, &landing{layout: d, base: base, packed: packed}
+}
+
+// run is the data in base, if it lies there as it is sent.
+func (d *derived) run(base []byte) ([]byte, bool) {
+	at, ok := d.Contiguous()
+	if !ok {
+		return nil, false
+	}
+	return base[at : at+d.Size() : at+d.Size()], true
+}
+
+// landing is a message that is received packed. packed is the engine's until the receive is complete, base is the
+// library's until land.
+type landing struct {
+	layout       *derived
+	base, packed []byte
+}
+
+// land unpacks what has been received. The result of a request is collected once.
+func (l *landing) land(st pml.Status) {
+	if l == nil {
+		return
+	}
+	n := min(st.Bytes, int64(len(l.packed)))
+	l.layout.mustMove(l.layout.Type.Unpack(l.packed[:n], l.base, 0, 0))
+	l.base, l.packed = nil, nil // the request, which keeps l until it is used again, keeps nothing of these
+}
+
+// mustMove: the layout has been checked against its buffer.
+func (d *derived) mustMove(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("mpi: a layout of %d bytes: %v", d.Size(), err))
+	}
+}
