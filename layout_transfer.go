@@ -92,7 +92,7 @@ func checkSendLayout[T any](c *Comm, op string, base []T, l Layout, dest, tag in
 		return err
 	}
 	if err := checkLayout(op, base, l, false); err != nil {
-		err.Comm = c.name
+		err.Comm = c.Name()
 		return err.named(dest, tag, false)
 	}
 	return nil
@@ -104,7 +104,7 @@ func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag 
 		return err
 	}
 	if err := checkLayout(op, base, l, true); err != nil {
-		err.Comm = c.name
+		err.Comm = c.Name()
 		return err.named(source, tag, true)
 	}
 	return nil
