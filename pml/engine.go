@@ -24,6 +24,8 @@ type Config struct {
 	Self       transport.Device // to this rank; may be nil if Net does that by itself (transport.Tagged)
 	// Lookup returns what a peer's engine gives as its Address. It may block until ctx ends.
 	Lookup func(ctx context.Context, peer int) ([]byte, error)
+	// Known is Lookup where that need not ask another process, and otherwise returns nil. It may itself be nil.
+	Known func(peer int) []byte
 
 	EagerMax       int           // bytes; 0: what the link prefers
 	UnexpectedMax  int64         // bytes that unmatched messages of all senders may take here

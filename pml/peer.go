@@ -64,6 +64,10 @@ func (p *peer) ensureConnected() {
 		p.onConnected(p.l.grant, link, err)
 		return
 	}
+	if grant, link := connectNow(&e.cfg, int(p.rank)); link != nil {
+		p.onConnected(grant, link, nil)
+		return
+	}
 	e.wg.Add(1)
 	go p.connect()
 }
@@ -89,11 +93,34 @@ func (p *peer) connect() {
 	e.unlock()
 }
 
-func dial(ctx context.Context, cfg *Config, rank int) (int64, transport.Link, error) {
-	var b []byte
-	if in := cfg.Net.Facts().Introducer; in != nil {
-		b = in.Card(rank)
+// connectNow is dial where that waits for no other process; else there is no link.
+func connectNow(cfg *Config, rank int) (int64, transport.Link) {
+	connect := cfg.Net.Facts().ConnectNow
+	if connect == nil {
+		return 0, nil
 	}
+	grant, address, err := splitAddress(rank, cfg.known(rank))
+	if err != nil {
+		return 0, nil
+	}
+	return grant, connect(rank, address)
+}
+
+// known is what a peer has published, if that need not be looked up.
+func (cfg *Config) known(rank int) []byte {
+	if in := cfg.Net.Facts().Introducer; in != nil {
+		if b := in.Card(rank); b != nil {
+			return b
+		}
+	}
+	if cfg.Known == nil {
+		return nil
+	}
+	return cfg.Known(rank)
+}
+
+func dial(ctx context.Context, cfg *Config, rank int) (int64, transport.Link, error) {
+	b := cfg.known(rank)
 	if b == nil {
 		var err error
 		if b, err = cfg.Lookup(ctx, rank); err != nil {

@@ -54,6 +54,9 @@ type Facts struct {
 	Via        func(peer int) string         // of a device that is made of several: which of them has connected peer, or ""
 	Short      func() (Short, []byte, Found) // the next message, where that is had with less than Poll; see short.go
 	Refused    func() uint64                 // connections refused because they did not authenticate; any goroutine may call it
+	// ConnectNow is Connect for a peer that can be reached without waiting for any other process, and otherwise returns
+	// nil: Connect knows why not. It is called with the lock held.
+	ConnectNow func(peer int, address []byte) Link
 }
 
 // Caps are the facts of a link, read when it is made and never per message. A nil field is an ability that it lacks.

@@ -166,7 +166,8 @@ func (m *Member) connect(ctx context.Context, c config) error {
 	}
 	var err error
 	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Spin: spin, GiveWay: giveWay,
-		Lookup: func(ctx context.Context, peer int) ([]byte, error) { return m.client.Get(ctx, addressKey(peer)) }})
+		Lookup: func(ctx context.Context, peer int) ([]byte, error) { return m.client.Get(ctx, addressKey(peer)) },
+		Known:  func(peer int) []byte { return m.client.Known(addressKey(peer)) }})
 	if err != nil {
 		if m.device != nil {
 			m.device.Close()
@@ -199,7 +200,7 @@ func (m *Member) publish(ctx context.Context) error {
 	if err := m.client.Put(ctx, addressKey(m.Rank), m.Engine.Address()); err != nil {
 		return err
 	}
-	return m.client.Fence(ctx)
+	return m.client.FenceAhead(ctx, addressKey(m.Rank))
 }
 
 func addressKey(rank int) string { return "gorun-" + strconv.Itoa(rank) }

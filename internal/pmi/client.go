@@ -311,6 +311,31 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.value(ctx, key, text)
+}
+
+// Known is Get for a value that the launcher has sent unasked; nil: it has not, or not all of it, or a Get is under way.
+func (c *Client) Known(key string) []byte {
+	select {
+	case c.gets <- struct{}{}:
+	default:
+		return nil
+	}
+	text, ok := c.ahead[key]
+	<-c.gets
+	if !ok {
+		return nil
+	}
+	if first, parts, err := firstPart(text); err == nil && parts == 1 {
+		if value, err := decodeValue(first); err == nil {
+			return value
+		}
+	}
+	return nil
+}
+
+// value is what text, and the parts that follow it, stand for.
+func (c *Client) value(ctx context.Context, key, text string) ([]byte, error) {
 	first, parts, err := firstPart(text)
 	if err != nil {
 		return nil, c.stepError("get", fmt.Errorf("key %s: %w", key, err))
@@ -387,14 +412,37 @@ func (c *Client) keep(key string, reply line) {
 // A Fence whose context ends leaves the client unusable for anything but Abort and Close, because PMI
 // cannot take a barrier back.
 func (c *Client) Fence(ctx context.Context) error {
-	if c.leaving.Load() {
-		return c.stepError("barrier_in", ErrFinalized)
+	_, err := c.fence(ctx, newLine("barrier_in"))
+	return err
+}
+
+// FenceAhead is a Fence after which the values of keys that follow key by number are Known, as many as gorun has sent.
+func (c *Client) FenceAhead(ctx context.Context, key string) error {
+	if c.launcher != Gorun {
+		return c.Fence(ctx)
 	}
-	reply, err := c.request(ctx, "barrier_out", newLine("barrier_in"))
+	reply, err := c.fence(ctx, newLine("barrier_in", followKey, key))
 	if err != nil {
 		return err
 	}
-	return c.refused("barrier_in", reply)
+	select {
+	case c.gets <- struct{}{}:
+		c.keep(key, reply)
+		<-c.gets
+	default: // a Get asks for itself
+	}
+	return nil
+}
+
+func (c *Client) fence(ctx context.Context, l line) (line, error) {
+	if c.leaving.Load() {
+		return line{}, c.stepError("barrier_in", ErrFinalized)
+	}
+	reply, err := c.request(ctx, "barrier_out", l)
+	if err == nil {
+		err = c.refused("barrier_in", reply)
+	}
+	return reply, err
 }
 
 // Abort asks the launcher to end the whole job with this exit code. It does not wait for anything, not

@@ -521,6 +521,53 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
+// After the fence that a job begins with, a rank knows what the others have put, as far as one line has room for it: from
+// the next rank on, and round. What is split over several keys it asks for, and what was not sent too.
+func TestKnownAfterFence(t *testing.T) {
+	for _, size := range []int{1, 2, 5, 40} {
+		_, clients := world(t, size, false, Options{})
+		value := func(rank int) []byte {
+			if rank == 3 {
+				return bytes.Repeat([]byte{3}, 2000)
+			}
+			return bytes.Repeat([]byte{byte(rank)}, 500)
+		}
+		key := func(rank int) string { return fmt.Sprintf("a-%d", rank) }
+		var all sync.WaitGroup
+		for rank, c := range clients {
+			all.Go(func() {
+				if err := errors.Join(c.Put(t.Context(), key(rank), value(rank)), c.FenceAhead(t.Context(), key(rank))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		room := maxRead / 700
+		for rank, c := range clients {
+			for i := 1; i < size; i++ {
+				other := (rank + i) % size
+				got := c.Known(key(other))
+				switch {
+				case other == 3 || size == 40 && i > room+2:
+					if got != nil {
+						t.Errorf("%d ranks, rank %d knows %d bytes of rank %d, too long to be sent", size, rank, len(got), other)
+					}
+				case i <= room-2 && !bytes.Equal(got, value(other)):
+					t.Errorf("%d ranks, rank %d knows %d bytes of rank %d", size, rank, len(got), other)
+				}
+			}
+			if got := c.Known(key(rank)); size < room && got != nil {
+				t.Errorf("%d ranks, rank %d was sent its own value", size, rank)
+			}
+			for other := range size {
+				if got, err := c.Get(t.Context(), key(other)); err != nil || !bytes.Equal(got, value(other)) {
+					t.Errorf("%d ranks, rank %d gets %d bytes of rank %d, %v", size, rank, len(got), other, err)
+				}
+			}
+		}
+	}
+}
+
 // The values of the keys that follow by number come with a reply: each is what was put, and is asked for less often
 // than there are keys.
 func TestValuesAhead(t *testing.T) {

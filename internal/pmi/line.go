@@ -12,9 +12,9 @@ import (
 const (
 	// maxWrite bounds what we write, LF included: MPICH and Slurm read a line into 1024 bytes.
 	maxWrite = 1023
-	// maxRead bounds what we accept. Real peers stay under 1024; an address that is a little
-	// longer is no reason to end a job, an endless line is.
-	maxRead = 4096
+	// maxRead bounds what we accept, LF included. Other launchers and their ranks stay under 1024; gorun sends its ranks
+	// the addresses of some 100 others in one line.
+	maxRead = 16384
 )
 
 var (
@@ -162,12 +162,15 @@ func (l line) String() string {
 
 // encode returns the line with its LF, ready for one write.
 func (l line) encode() ([]byte, error) {
-	s := l.String()
-	if len(s)+1 > maxWrite {
-		return nil, fmt.Errorf("the PMI command %s has %d bytes, the protocol allows %d", l.cmd, len(s)+1, maxWrite)
+	b := l.bytes()
+	if len(b) > maxWrite {
+		return nil, fmt.Errorf("the PMI command %s has %d bytes, the protocol allows %d", l.cmd, len(b), maxWrite)
 	}
-	return append([]byte(s), '\n'), nil
+	return b, nil
 }
+
+// bytes is the line with its LF. It may be too long for others than this package.
+func (l line) bytes() []byte { return append([]byte(l.String()), '\n') }
 
 // newLine makes a line from key, value, key, value...
 func newLine(cmd string, kv ...string) line {

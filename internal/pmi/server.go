@@ -109,7 +109,8 @@ type serverConn struct {
 	owed      chan struct{} // holds one for each reply that is not written yet
 	outbox    chan []byte   // of owed's size, so that it is never full; closed never: the writer ends with done
 	done      chan struct{}
-	inBarrier bool // guarded by Server.mu
+	inBarrier bool   // guarded by Server.mu
+	follow    string // guarded by Server.mu; the key whose followers go out with the barrier; "": none
 	initSeen  bool
 	greeted   bool // gorun_hello was said: a rank of ours
 	finalized bool
@@ -350,7 +351,8 @@ func (c *serverConn) serve(l line) error {
 	case "put":
 		return c.answer(c.s.put(l))
 	case "get":
-		return c.answer(c.get(l))
+		c.outbox <- c.get(l).bytes()
+		return nil
 	case "barrier_in":
 		return c.barrier(l)
 	case "finalize":
@@ -471,6 +473,9 @@ func (c *serverConn) barrier(l line) error {
 		return c.answer(refusal("barrier_out", "this_rank_is_in_the_barrier_already"))
 	}
 	c.inBarrier = true
+	if c.follow = ""; c.greeted {
+		c.follow, _ = l.get(followKey)
+	}
 	s.entered++
 	if s.entered == s.size {
 		s.release()
@@ -479,14 +484,15 @@ func (c *serverConn) barrier(l line) error {
 	return nil
 }
 
-var barrierOut = []byte("cmd=barrier_out rc=0\n")
+// followKey is what a rank of ours adds to barrier_in: a key of its own, whose followers it will want.
+const followKey = "follow"
 
 // release is called with mu held when all ranks are in.
 func (s *Server) release() {
 	s.entered = 0
 	for _, c := range s.conns { // all are there: each has entered
 		c.inBarrier = false
-		c.outbox <- barrierOut
+		c.outbox <- s.addFollowers(newLine("barrier_out", "rc", "0"), c.follow).bytes()
 	}
 }
 
@@ -555,28 +561,43 @@ func (s *Server) get(l line) line {
 	return newLine("get_result", "rc", "0", "msg", "success", "value", value)
 }
 
-// get answers a get. To a rank of ours the reply has what room it leaves for the keys that follow by number, which the
-// rank is likely to ask for next: a key cannot be put again, so no value is stale.
+// get answers a get. To a rank of ours the reply has what room it leaves for the values of the keys that follow, which
+// the rank is likely to ask for next: a key cannot be put again, so no value is stale.
 func (c *serverConn) get(l line) line {
 	reply := c.s.get(l)
-	key, _ := l.get("key")
-	prefix, number, ok := numbered(key)
-	if !c.greeted || !ok || reply.rc() != 0 {
+	if !c.greeted || reply.rc() != 0 {
 		return reply
 	}
+	key, _ := l.get("key")
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	for size := len(reply.String()) + 1; ; {
-		number++
-		next := field{prefix + strconv.Itoa(number), ""}
+	return c.s.addFollowers(reply, key)
+}
+
+// addFollowers adds to reply the values of the keys that follow key by number, and after the last one those from 0 on,
+// as far as there is room for them. mu is held.
+func (s *Server) addFollowers(reply line, key string) line {
+	prefix, number, ok := numbered(key)
+	if !ok {
+		return reply
+	}
+	size, wrapped := len(reply.String())+1, false
+	for n := number + 1; !wrapped || n < number; n++ {
+		next := field{key: prefix + strconv.Itoa(n)}
 		var found bool
-		next.value, found = c.s.kvs[next.key]
-		size += len(" =") + len(next.key) + len(next.value)
-		if !found || size > maxWrite {
-			return reply
+		if next.value, found = s.kvs[next.key]; !found {
+			if wrapped {
+				break
+			}
+			n, wrapped = -1, true
+			continue
+		}
+		if size += len(" =") + len(next.key) + len(next.value); size > maxRead {
+			break
 		}
 		reply.fields = append(reply.fields, next)
 	}
+	return reply
 }
 
 // numbered takes a key apart that ends in a number after a dash, as a rank's does.

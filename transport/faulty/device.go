@@ -75,7 +75,7 @@ func Wrap(d transport.Device, seed int64, p Plan) transport.Device {
 	for _, c := range p.Cuts {
 		f.cuts[c.Peer] = &cut{left: c.After}
 	}
-	f.facts.Short = nil // all goes through Poll
+	f.facts.Short, f.facts.ConnectNow = nil, nil // all goes through Poll and Connect
 	f.facts.Wake = slices.Clone(f.facts.Wake)
 	inner := f.facts.Wake[0].Notify
 	f.facts.Wake[0].Notify = func(wake func(thread bool)) {

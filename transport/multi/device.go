@@ -41,6 +41,9 @@ func New(devs ...transport.Device) (*Device, error) {
 	if short := devs[0].Facts().Short; short != nil {
 		d.facts.Short = func() (transport.Short, []byte, transport.Found) { return d.short(short) }
 	}
+	if connect := devs[0].Facts().ConnectNow; connect != nil {
+		d.facts.ConnectNow = func(peer int, address []byte) transport.Link { return d.connectNow(connect, peer, address) }
+	}
 	for _, dev := range devs {
 		d.facts.Wake = append(d.facts.Wake, dev.Facts().Wake...)
 	}
@@ -177,6 +180,28 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 			transport.ErrUnavailable, peer, namesOf(theirs), d.Name())
 	}
 	return nil, &connectError{failed}
+}
+
+// connectNow is transport.Facts', by the first device: another one is not tried before that has failed.
+func (d *Device) connectNow(first func(int, []byte) transport.Link, peer int, address []byte) transport.Link {
+	theirs, err := parse(address)
+	if err != nil {
+		return nil
+	}
+	at, ok := find(theirs, d.devs[0].Name())
+	d.mu.Lock()
+	by := d.via[peer]
+	d.mu.Unlock()
+	if !ok || by != 0 {
+		return nil
+	}
+	link := first(peer, at)
+	if link != nil {
+		d.mu.Lock()
+		d.via[peer] = 0
+		d.mu.Unlock()
+	}
+	return link
 }
 
 func namesOf(list []namedAddress) string {

@@ -51,7 +51,8 @@ type fake struct {
 	name       string
 	address    string
 	connect    func(peer int, address []byte) (transport.Link, error)
-	closeErr   error // of Close
+	connectNow func(peer int, address []byte) transport.Link // Facts.ConnectNow
+	closeErr   error                                         // of Close
 	refused    uint64
 	card       []byte
 	introduced []byte            // by Introduce
@@ -147,8 +148,9 @@ func (f *fake) Facts() *transport.Facts {
 			Introduce: func(card []byte) { f.introduced = card },
 			Card:      func(int) []byte { return f.card },
 		},
-		Memory:  f.memory,
-		Refused: func() uint64 { return f.refused },
+		Memory:     f.memory,
+		Refused:    func() uint64 { return f.refused },
+		ConnectNow: f.connectNow,
 	}
 }
 

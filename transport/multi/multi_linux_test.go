@@ -17,7 +17,7 @@ import (
 )
 
 const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
-	transporttest.Introducer | transporttest.Refused | transporttest.Via | transporttest.Short
+	transporttest.Introducer | transporttest.Refused | transporttest.Via | transporttest.Short | transporttest.ConnectNow
 
 func pair(with func(t *testing.T, rank int) []transport.Device) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
@@ -39,14 +39,14 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceFaulty(t *testing.T) {
-	transporttest.RunFaulty(t, pair(alone), transporttest.Has(abilities&^transporttest.Short))
+	transporttest.RunFaulty(t, pair(alone), transporttest.Has(abilities&^transporttest.Short&^transporttest.ConnectNow))
 }
 
 // Before shared memory there is a device that connects no peer, so that shared memory is the one that is skipped.
 func TestConformanceSecond(t *testing.T) {
 	transporttest.Run(t, pair(func(t *testing.T, rank int) []transport.Device {
 		return []transport.Device{newFake(t, "nowhere"), newShm(rank, "")}
-	}), transporttest.Has(abilities&^transporttest.Short), transporttest.Brief())
+	}), transporttest.Has(abilities&^transporttest.Short&^transporttest.ConnectNow), transporttest.Brief())
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -171,6 +171,54 @@ func TestLinksAreBare(t *testing.T) {
 	}
 	if name := fmt.Sprintf("%T", l); name != "*shm.link" {
 		t.Errorf("a link is a %s", name)
+	}
+}
+
+// A link is made at once by the first device, or by none; and not by it where another has connected the peer before.
+func TestConnectNow(t *testing.T) {
+	a, b := newFake(t, "a"), newFake(t, "b")
+	theirs := func(names ...string) []byte {
+		var list []namedAddress
+		for _, n := range names {
+			list = append(list, namedAddress{n, []byte("at " + n)})
+		}
+		return encode(list)
+	}
+	made, later := &link{}, false
+	able := func(peer int, address []byte) transport.Link {
+		if string(address) != "at a" {
+			t.Errorf("rank %d at %q", peer, address)
+		}
+		if peer == 3 && !later {
+			return nil
+		}
+		return made
+	}
+	b.connectNow = func(int, []byte) transport.Link { t.Error("the second device is asked"); return made }
+	b.connect = func(int, []byte) (transport.Link, error) { return &link{}, nil }
+	if joined(t, a, b).Facts().ConnectNow != nil {
+		t.Error("the first device cannot, and the whole can")
+	}
+	a.connectNow = able
+	d := joined(t, a, b)
+	now := d.Facts().ConnectNow
+	if now(1, theirs("b", "a")) != transport.Link(made) || d.Facts().Via(1) != "a" {
+		t.Errorf("rank 1 is connected via %q", d.Facts().Via(1))
+	}
+	for what, address := range map[string][]byte{"no address": {1, 2}, "another device's": theirs("b")} {
+		if now(2, address) != nil || d.Facts().Via(2) != "" {
+			t.Errorf("%s: there is a link via %q", what, d.Facts().Via(2))
+		}
+	}
+	if now(3, theirs("a", "b")) != nil || d.Facts().Via(3) != "" {
+		t.Error("the first device makes none, and there is one")
+	}
+	if _, err := d.Connect(t.Context(), 3, theirs("a", "b")); err != nil || d.Facts().Via(3) != "b" {
+		t.Errorf("via %q: %v", d.Facts().Via(3), err)
+	}
+	later = true
+	if now(3, theirs("a", "b")) != nil || d.Facts().Via(3) != "b" {
+		t.Error("the first device makes a link where the second has")
 	}
 }
 

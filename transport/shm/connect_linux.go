@@ -326,24 +326,15 @@ func (d *Device) dropRing(r *inRing) {
 
 // Connect is transport.Device's.
 func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
-	if peer < 0 || peer >= d.opt.Size {
-		return nil, fmt.Errorf("shm: connecting to rank %d: the world has ranks 0 to %d", peer, d.opt.Size-1)
-	}
-	le := binary.LittleEndian
-	if len(address) <= addressMin || len(address) > addressMax || le.Uint32(address) != magic ||
-		address[addressMin] != '@' {
-		return nil, fmt.Errorf("%w: shm: rank %d published an address that is not one of shm (%d bytes)",
-			transport.ErrUnavailable, peer, len(address))
-	}
-	if v := le.Uint32(address[4:]); v != version {
-		return nil, fmt.Errorf("%w: shm: rank %d has version %d, this is version %d",
-			transport.ErrUnavailable, peer, v, version)
+	name, err := d.checkAddress(peer, address)
+	if err != nil {
+		return nil, err
 	}
 	var l *link
-	met, name := false, string(address[addressMin:])
-	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
+	met := false
+	err = auth.Retry(ctx, turnedAwayFor, func() (err error) {
 		for {
-			if l, err = d.connectDirectly(peer, address); l == nil && err == nil {
+			if l, err = d.connectDirectly(peer, name, address); l == nil && err == nil {
 				l, err = d.connect(ctx, peer, name, &met)
 			}
 			if !outOfDescriptors(err) || ctx.Err() != nil || !d.pause(descriptorPause) {
@@ -363,12 +354,29 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	case err != nil:
 		return nil, fmt.Errorf("shm: connecting to rank %d: %w", peer, err)
 	}
-	l.channel.name = name
 	if !d.addLink(l) {
 		l.release()
 		return nil, fmt.Errorf("%w: shm: closed", transport.ErrUnavailable)
 	}
 	return l, nil
+}
+
+// checkAddress returns the name of the peer's socket.
+func (d *Device) checkAddress(peer int, address []byte) (name string, err error) {
+	if peer < 0 || peer >= d.opt.Size {
+		return "", fmt.Errorf("shm: connecting to rank %d: the world has ranks 0 to %d", peer, d.opt.Size-1)
+	}
+	le := binary.LittleEndian
+	if len(address) <= addressMin || len(address) > addressMax || le.Uint32(address) != magic ||
+		address[addressMin] != '@' {
+		return "", fmt.Errorf("%w: shm: rank %d published an address that is not one of shm (%d bytes)",
+			transport.ErrUnavailable, peer, len(address))
+	}
+	if v := le.Uint32(address[4:]); v != version {
+		return "", fmt.Errorf("%w: shm: rank %d has version %d, this is version %d",
+			transport.ErrUnavailable, peer, v, version)
+	}
+	return string(address[addressMin:]), nil
 }
 
 // addLink makes the ends of the link known to it: of the peer, and of the device. False: the device is closed.
@@ -399,6 +407,7 @@ func (d *Device) connect(ctx context.Context, peer int, name string, met *bool) 
 		return nil, err
 	}
 	l := &link{outSegment: seg, d: d, peer: peer, conn: c}
+	l.channel.name = name
 	if err := l.handshake(ctx); err != nil {
 		d.drop(c)
 		seg.close()

@@ -316,7 +316,7 @@ func openBell(pid int, b *bell) (int, error) {
 
 // connectDirectly makes a link without the help of the peer, or returns no link and no error: that is not possible, for
 // a reason that the peer's socket may know.
-func (d *Device) connectDirectly(peer int, address []byte) (*link, error) {
+func (d *Device) connectDirectly(peer int, name string, address []byte) (*link, error) {
 	host, at := decodeAddress(address)
 	if d.host == (hostID{}) || host != d.host || !d.enter() {
 		return nil, nil
@@ -337,11 +337,29 @@ func (d *Device) connectDirectly(peer int, address []byte) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.channel.name = name
 	l.letter.reach, l.letter.len = d.reach(), uint32(copy(l.letter.card[:], d.card))
 	l.p.Arm()
 	c.box.claims[k].Store(uint32(d.opt.Rank + 1))
 	l.box.mark(l.number) // so that the peer hears of this rank's end, even if no packet comes
 	return l, nil
+}
+
+// connectNow is transport.Facts'.
+func (d *Device) connectNow(peer int, address []byte) transport.Link {
+	name, err := d.checkAddress(peer, address)
+	if err != nil {
+		return nil
+	}
+	l, err := d.connectDirectly(peer, name, address)
+	if l == nil || err != nil {
+		return nil
+	}
+	if !d.addLink(l) {
+		l.release()
+		return nil
+	}
+	return l
 }
 
 // enter keeps Close waiting for wg.Done. False: the device is closed.
@@ -356,10 +374,12 @@ func (d *Device) enter() bool {
 
 func (d *Device) claimedLink(c *contact, k int) (*link, error) {
 	seg := &outSegment{geo: c.geo, fd: c.fd, at: inboxSize + k*c.geo.Size(), claimed: true}
-	if err := commitRange(seg.fd, "ring", seg.at, c.geo.BulkAt()); err != nil {
-		return nil, err
-	}
 	var err error
+	if k != firstRing(c.peer, c.rings) { // to ask the kernel again takes it as long as to commit
+		if err = commitRange(seg.fd, "ring", seg.at, c.geo.BulkAt()); err != nil {
+			return nil, err
+		}
+	}
 	seg.mem, err = unix.Mmap(seg.fd, int64(seg.at), c.geo.Size(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, noRoom("ring", c.geo.Size(), err) // no address space: ulimit -v

@@ -224,3 +224,60 @@ func init() {
 		return nil
 	}
 }
+
+// A rank claims a ring, and then there is no room for it, or the peer has ended: the first is an error that says so, and
+// a later attempt takes the same ring; of the second the end is told. The peer notices nothing of a ring in the making.
+func TestClaimThatFails(t *testing.T) {
+	watchdog(t)
+	files, mappings := held(t)
+	t.Run("no room", func(t *testing.T) {
+		d, peer := open(t, Options{Rank: 0, Size: 3}), open(t, Options{Rank: 1, Size: 3})
+		_, at := decodeAddress(peer.Address())
+		c, err := d.meet(1, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd := c.fd
+		c.fd = memfd(t, 0, unix.F_SEAL_GROW) // which cannot be made larger
+		var room *NoRoomError
+		if _, err := d.Connect(context.Background(), 1, peer.Address()); !errors.As(err, &room) {
+			t.Errorf("without room for the ring: %v", err)
+		}
+		if d.facts.ConnectNow(1, peer.Address()) != nil {
+			t.Error("without room for the ring there is a link")
+		}
+		k := peer.own.box.claimed(0, peer.claims())
+		if k < 0 || peer.own.box.claims[k].Load()&making == 0 {
+			t.Errorf("ring %d is claimed, %#x", k, peer.own.box.claims[max(k, 0)].Load())
+		}
+		peer.drain()
+		if len(peer.in) != 0 {
+			t.Errorf("the peer has polled %+v", peer.in)
+		}
+		c.fd = fd
+		l := direct(t, d.facts.ConnectNow(1, peer.Address()))
+		if int(l.number) != k+1 {
+			t.Errorf("ring %d, after an attempt with ring %d", l.number-1, k)
+		}
+		talk(t, l, peer)
+	})
+	t.Run("peer ends", func(t *testing.T) {
+		d, p := open(t, Options{Rank: 0, Size: 2}), proc.Start(t, "listen")
+		address := p.Recv()
+		_, at := decodeAddress(address)
+		c, err := d.meet(1, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, ok := c.box.claim(0, c.rings)
+		p.Kill()
+		if !ok {
+			t.Fatal("there is no ring to be claimed")
+		}
+		if l := d.facts.ConnectNow(1, address); l != nil && int(direct(t, l).number) != k+1 {
+			t.Errorf("ring %d, after an attempt with ring %d", l.(*link).number-1, k)
+		}
+		d.until("its end", func() bool { return len(d.downs()) > 0 })
+	})
+	nothingLeft(t, files, mappings)
+}

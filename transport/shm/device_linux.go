@@ -125,7 +125,7 @@ func (d *Device) open() (err error) {
 		return err
 	}
 	if rings > 0 { // a lack of room for the first of them is an error of New
-		at := inboxSize + (d.opt.Rank+1)%rings*d.geo.Size()
+		at := inboxSize + firstRing(d.opt.Rank, rings)*d.geo.Size()
 		if err = commitRange(d.own.fd, "first ring", at, d.geo.BulkAt()); err != nil {
 			return err
 		}
@@ -143,6 +143,9 @@ func (d *Device) open() (err error) {
 		Short:      d.short(),
 		Refused:    func() uint64 { return d.acceptor.Refused() },
 	}
+	if d.host != (hostID{}) {
+		d.facts.ConnectNow = d.connectNow
+	}
 	if d.opt.Size > 1 && !d.opt.NoGet {
 		allowReads(d.opt.Tracer)
 	}
@@ -151,6 +154,9 @@ func (d *Device) open() (err error) {
 	}
 	return d.listen()
 }
+
+// firstRing is the one of a rank's rings whose memory is committed in New. The next rank claims it.
+func firstRing(rank, rings int) int { return (rank + 1) % rings }
 
 // Name is "shm".
 func (d *Device) Name() string { return "shm" }
@@ -250,7 +256,7 @@ func newInbox(g ring.Geometry, rings int) (own ownInbox, err error) {
 		return own, err
 	}
 	const access = unix.PROT_READ | unix.PROT_WRITE
-	if own.mem, err = unix.Mmap(own.fd, 0, inboxSize, access, unix.MAP_SHARED); err != nil {
+	if own.mem, err = unix.Mmap(own.fd, 0, inboxSize, access, unix.MAP_SHARED|unix.MAP_POPULATE); err != nil {
 		return own, noRoom("inbox", inboxSize, err)
 	}
 	own.box = inboxOf(own.mem)

@@ -11,7 +11,7 @@ import (
 )
 
 const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
-	transporttest.Introducer | transporttest.Refused | transporttest.Short
+	transporttest.Introducer | transporttest.Refused | transporttest.Short | transporttest.ConnectNow
 
 func pair(opt Options) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceFaulty(t *testing.T) {
-	transporttest.RunFaulty(t, pair(Options{}), transporttest.Has(abilities&^transporttest.Short))
+	transporttest.RunFaulty(t, pair(Options{}), transporttest.Has(abilities&^transporttest.Short&^transporttest.ConnectNow))
 }
 
 func TestConformanceNoGet(t *testing.T) {
@@ -45,7 +45,8 @@ func TestConformanceNoGet(t *testing.T) {
 
 // Where no process's descriptors can be opened.
 func TestConformanceBySocket(t *testing.T) {
-	transporttest.Run(t, pair(Options{bySocket: true}), transporttest.Has(abilities), transporttest.Brief())
+	const rest = abilities &^ transporttest.ConnectNow
+	transporttest.Run(t, pair(Options{bySocket: true}), transporttest.Has(rest), transporttest.Brief())
 }
 
 // Small rings, as when a host has many ranks.

@@ -25,6 +25,7 @@ const (
 	Refused                        // Facts.Refused
 	Via                            // Facts.Via
 	Short                          // Facts.Short
+	ConnectNow                     // Facts.ConnectNow
 )
 
 // What else a rule can call for.
@@ -37,7 +38,7 @@ const (
 )
 
 var abilityNames = []string{"Get", "Put", "PutNote", "Atomics", "ZeroCopy", "Presence", "Offload",
-	"Memory", "Import", "Introducer", "Refused", "Via", "Short"}
+	"Memory", "Import", "Introducer", "Refused", "Via", "Short", "ConnectNow"}
 
 func (a Ability) String() string {
 	var names []string
@@ -62,7 +63,7 @@ func of(f *transport.Facts, c *transport.Caps) Ability {
 	a := ZeroCopy.given(c.ZeroCopy != nil) | Presence.given(c.Presence != nil) |
 		Offload.given(f.Offload != nil && c.Offload) | Introducer.given(f.Introducer != nil) |
 		Refused.given(f.Refused != nil) | Via.given(f.Via != nil) |
-		Short.given(f.Short != nil)
+		Short.given(f.Short != nil) | ConnectNow.given(f.ConnectNow != nil)
 	if r := c.RMA; r != nil {
 		a |= Get | Put.given(r.Put != nil) | PutNote.given(r.PutNote != nil) |
 			Atomics.given(r.FetchAdd != nil && r.CompareSwap != nil)

@@ -116,6 +116,36 @@ func connectToClosed(f *fixture) {
 	}
 }
 
+// connectNow: a link that is made at once is like any other, also where the peer is not polled meanwhile. There is none
+// to a closed device, and at what is no address.
+func connectNow(f *fixture) {
+	a, b := f.pair()
+	for _, address := range [][]byte{nil, {1}, make([]byte, len(b.dev.Address())), []byte("../../etc/passwd")} {
+		if a.dev.Facts().ConnectNow(1, address) != nil {
+			f.Errorf("there is a link to %q", address)
+		}
+	}
+	for _, e := range [][2]*end{{a, b}, {b, a}} {
+		from, to := e[0], e[1]
+		if from.link = from.dev.Facts().ConnectNow(from.peer, to.dev.Address()); from.link == nil {
+			f.Fatalf("no link of rank %d", from.rank)
+		}
+		f.must(from.send(wire.Header{Kind: wire.Eager, Tag: 5}, pattern(100, 1)))
+		m, err := to.nextPacket()
+		f.must(err)
+		if m.Header.Tag != 5 || !bytes.Equal(m.Payload, pattern(100, 1)) {
+			f.Errorf("rank %d: got %+v %q", to.rank, m.Header, m.Payload)
+		}
+	}
+	f.close(a)
+	f.close(b)
+	a, b = f.pair()
+	f.close(b)
+	if a.dev.Facts().ConnectNow(1, b.dev.Address()) != nil {
+		f.Error("there is a link to a closed device")
+	}
+}
+
 // introducer: each peer that is connected to knows what was introduced, and no other does.
 func introducer(f *fixture) {
 	for _, card := range [][]byte{nil, {1}, pattern(1024, 1)} {

@@ -157,6 +157,7 @@ var rules = []rule{
 	{"connect-twice", 0, connectTwice},
 	{"connect-hostile-address", 0, connectHostileAddress},
 	{"connect-to-closed", 0, connectToClosed},
+	{"connect-now", ConnectNow, connectNow},
 	{"introducer", Introducer, introducer},
 	{"refused", Refused, refused},
 	{"via", Via, via},
