@@ -269,6 +269,14 @@ func (e *Error) named(peer, tag int, source bool) *Error {
 
 // usable reports why c cannot be used: nil, freed, finalized, or its context has ended.
 func (c *Comm) usable(op string) *Error {
+	if c != nil && c.shared != nil && c.ctx == nil && !c.freed.Load() {
+		return nil
+	}
+	return c.unusable(op)
+}
+
+// unusable is usable of a communicator that is not, or that has a context.
+func (c *Comm) unusable(op string) *Error {
 	switch {
 	case c == nil || c.shared == nil:
 		return opError(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")

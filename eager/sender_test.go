@@ -2,6 +2,7 @@ package eager
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -77,6 +78,8 @@ func TestStore(t *testing.T) {
 		{wire.Header{Kind: wire.RTS, Flags: wire.Readable, ID: 5, Len: 1 << 40, Addr: 7, Key: 8}, "",
 			Unexpected{Kind: wire.RTS, Flags: wire.Readable, Size: 1 << 40, Cost: Envelope, ID: 5, Addr: 7, Key: 8}},
 		{wire.Header{Kind: wire.Eager}, "", Unexpected{Kind: wire.Eager, Cost: Cost(0)}},
+		{wire.Header{Kind: wire.Eager}, strings.Repeat("a", 64), Unexpected{Kind: wire.Eager, Size: 64, Cost: Cost(64)}},
+		{wire.Header{Kind: wire.Eager}, strings.Repeat("b", 65), Unexpected{Kind: wire.Eager, Size: 65, Cost: Cost(65)}},
 	} {
 		u := Unexpected{ID: 99, Addr: 99, Key: 99, Size: 99}
 		s.Keep(&u, &c.h, []byte(c.payload))
@@ -95,7 +98,7 @@ func TestStore(t *testing.T) {
 			t.Errorf("kept %+v, want %+v", u, c.want)
 		}
 	}
-	if s.Peak != max(Cost(5), Cost(4)) || s.kept == 0 {
+	if s.Peak != Cost(65) || int64(s.kept) != Cost(65)-Envelope {
 		t.Errorf("at most %d bytes were kept, %d are for reuse", s.Peak, s.kept)
 	}
 }

@@ -7,11 +7,13 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 type Unexpected struct {
 	Kind    wire.Kind // Eager, EagerSync or RTS
 	Flags   uint8
-	Payload []byte // from the Store's pool; nil for RTS
+	Payload []byte // in small, or from the Store's pool; nil for RTS
 	Size    int64  // of the message
 	Cost    int64  // of the sender's credit
 
 	ID, Addr, Key uint64 // as in the header; all 0 for Eager
+
+	small [1 << minClass]byte
 }
 
 // RTS is the header that has announced it.
@@ -43,8 +45,11 @@ func (s *Store) Keep(u *Unexpected, h *wire.Header, payload []byte) {
 	}
 	if h.Kind == wire.RTS {
 		u.Size = int64(h.Len)
-	} else if len(payload) > 0 {
-		u.Payload = s.Get(len(payload))
+	} else if n := len(payload); n > len(u.small) {
+		u.Payload = s.Get(n)
+		copy(u.Payload, payload)
+	} else if n > 0 {
+		u.Payload = u.small[:n]
 		copy(u.Payload, payload)
 	}
 	s.Bytes += u.Cost
@@ -54,8 +59,8 @@ func (s *Store) Keep(u *Unexpected, h *wire.Header, payload []byte) {
 // Release gives the payload's buffer back.
 func (s *Store) Release(u *Unexpected) {
 	s.Bytes -= u.Cost
-	if u.Payload != nil {
+	if len(u.Payload) > len(u.small) {
 		s.Put(u.Payload)
-		u.Payload = nil
 	}
+	u.Payload = nil
 }

@@ -15,13 +15,16 @@ func (e *Engine) Wait(r *Request) (st Status, err error) {
 	e.lock()
 	if r.state == stIdle {
 		st = Empty
-	} else if err = r.claim(); err == nil {
+	} else if r.state != stFree && r.claimed == 0 {
 		if r.state == stActive {
 			r.claimed = e.requests.claim()
 			e.await(r)
 		}
-		st, err = e.requests.collect(r)
+		st, err = r.status, r.err
+		e.requests.release(r)
 		e.exitCall()
+	} else {
+		err = r.claim()
 	}
 	e.unlock()
 	return st, err
@@ -63,7 +66,8 @@ func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 		e.exitCall()
 		return false, Status{}, nil
 	}
-	st, err = e.requests.collect(r)
+	st, err = r.status, r.err
+	e.requests.release(r)
 	e.exitCall()
 	return true, st, err
 }
@@ -312,16 +316,18 @@ type kept struct {
 // Start starts a persistent request.
 func (e *Engine) Start(r *Request) error {
 	e.lock()
-	err := r.startable()
-	if err == nil {
-		e.restart(r)
-		e.exitCall()
+	if r.state != stIdle {
+		err := r.notIdle()
+		e.unlock()
+		return err
 	}
+	e.restart(r)
+	e.exitCall()
 	e.unlock()
-	return err
+	return nil
 }
 
-// restart is start of a persistent request.
+// restart is start of a persistent request, which is idle.
 func (e *Engine) restart(r *Request) {
 	k := r.keep
 	if r.op == opSend && r.mode == Standard && e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) {
@@ -336,17 +342,15 @@ func (e *Engine) restart(r *Request) {
 	}
 }
 
-// startable checks that r is persistent and idle.
-func (r *Request) startable() error {
+// notIdle is why r, which is not idle, cannot be started.
+func (r *Request) notIdle() error {
 	switch {
 	case r.keep == nil:
 		return fmt.Errorf("%w: only persistent requests can be started; SendInit and RecvInit make them", ErrRequest)
 	case r.state == stFree:
 		return fmt.Errorf("%w: it has been freed", ErrRequest)
-	case r.state != stIdle:
-		return fmt.Errorf("%w: it is started already; collect its result with Wait or Test first", ErrRequest)
 	}
-	return nil
+	return fmt.Errorf("%w: it is started already; collect its result with Wait or Test first", ErrRequest)
 }
 
 // StartDone is Start for an operation that the caller has done in another way.

@@ -42,13 +42,6 @@ func (q *requests) handle() *Request {
 	return q.fresh()
 }
 
-// collect is release that returns the result.
-func (q *requests) collect(r *Request) (Status, error) {
-	st, err := r.status, r.err
-	q.release(r)
-	return st, err
-}
-
 func (q *requests) release(r *Request) {
 	r.reset()
 	r.claimed = 0
