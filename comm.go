@@ -140,14 +140,19 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 
 // usualSend reports whether these arguments are correct and usual: no ProcNull, no context. If not, checkSend decides.
 func (c *Comm) usualSend(dest, tag int) bool {
-	return c != nil && c.shared != nil && c.ctx == nil && uint(dest) < uint(c.size) && uint(tag) <= MaxTag &&
-		!c.freed.Load()
+	if c == nil || c.shared == nil || c.ctx != nil || uint(dest) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() {
+		return false
+	}
+	return true // a branch of its own: the result is none that is kept
 }
 
 // usualRecv is usualSend where rank and tag may be wildcards, which are -1.
 func (c *Comm) usualRecv(source, tag int) bool {
-	return c != nil && c.shared != nil && c.ctx == nil && uint(source+1) <= uint(c.size) && uint(tag+1) <= MaxTag+1 &&
-		!c.freed.Load()
+	if c == nil || c.shared == nil || c.ctx != nil || uint(source+1) > uint(c.size) || uint(tag+1) > MaxTag+1 ||
+		c.freed.Load() {
+		return false
+	}
+	return true
 }
 
 // toWorld translates a rank of this communicator, or a wildcard.

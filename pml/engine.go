@@ -67,7 +67,8 @@ type Engine struct {
 	parked   sema // that of what the leader waits for while it sleeps in the device: see complete
 	pace     pace
 
-	flushing sync.Mutex // held by Flush: of those who lead there is one that takes long
+	flushing   sync.Mutex // held by Flush: of those who lead there is one that takes long
+	flushLeads bool       // Flush leads: the end of a send that no caller collects may be what it waits for
 
 	stats  Stats
 	closed error // why calls are refused; nil while open
@@ -252,7 +253,10 @@ func (e *Engine) Flush() int {
 	defer e.unlock()
 	defer e.exitCall()
 	for w := (waitFor{e: e, flush: true}); !w.ready(); {
-		if !w.tryLead() {
+		e.flushLeads = e.wait.leader == noLeader
+		led := w.tryLead()
+		e.flushLeads = false
+		if !led {
 			e.yield() // to a caller that leads and whose operation is done; it does not take long
 		}
 	}

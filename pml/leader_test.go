@@ -33,7 +33,8 @@ func (e *Engine) leads() leaderState {
 	return e.wait.leader
 }
 
-// A leader that sleeps is not woken by what it does not wait for: messages of its rank to itself.
+// A leader that sleeps is not woken by what it does not wait for: messages of its rank to itself, also those whose send
+// no caller collects.
 func TestLeaderSleepsOn(t *testing.T) {
 	e, end := parkedLeader(t)
 	for i := range 300 {
@@ -42,6 +43,10 @@ func TestLeaderSleepsOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := e.Wait(r); err != nil {
+			t.Fatal(err)
+		}
+		both := e.Isendrecv(nil, 1, 0, int32(i), make([]byte, 8), 0, int32(i), make([]byte, 8))
+		if _, err := e.Wait(both); err != nil {
 			t.Fatal(err)
 		}
 		if e.leads() != leaderParked {

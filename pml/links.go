@@ -94,8 +94,8 @@ func (l *linkPath) peer(rank int32) *peer {
 
 // known returns the record of a rank that a device speaks of, or nil.
 func (l *linkPath) known(rank int32) *peer {
-	if uint(rank) < uint(len(l.peers)) {
-		return l.peers[rank]
+	if i := uint(rank); i < uint(len(l.peers)) {
+		return l.peers[i]
 	}
 	return nil
 }

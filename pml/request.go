@@ -155,7 +155,9 @@ func (e *Engine) complete(r *Request, err error) {
 	if r.detached {
 		r.detached = false
 		e.load.detached--
-		e.wakeLeader() // it may be what Flush waits for
+		if e.flushLeads {
+			e.wakeLeader()
+		}
 		whole, err := r.other, r.err
 		r.other = nil
 		e.requests.putBack(r)

@@ -77,23 +77,27 @@ func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte) (st Status, l
 			return st, false
 		}
 		m, payload, found := l.shorts.next()
-		if found == transport.FoundShort {
-			wanted := m.Ctx == ctx && (m.Source == source || source == AnySource) && (m.Tag == tag || tag == AnyTag)
-			if wanted && len(payload) <= len(buf) &&
-				(l.table.Posted() == 0 || l.table.Peek(m.Ctx, m.Source, m.Tag) == nil) {
-				if p := l.known(m.Source); p != nil {
-					copy(buf, payload)
-					e.stats.MatchedOnArrival++
-					p.returnCredit(eager.Cost(len(payload)))
-					return Status{Source: m.Source, Tag: m.Tag, Bytes: int64(len(payload))}, true
-				}
-			}
-			if l.onShort(m, payload); wanted || !l.mayLand() {
+		if found != transport.FoundShort {
+			if found == transport.FoundOther || !e.spinsUnarmed() || e.wanted.Load() != 0 || e.wait.followerWoken {
 				break
 			}
-		} else if found == transport.FoundOther || !e.spinsUnarmed() || e.wanted.Load() != 0 || e.wait.followerWoken {
+			continue
+		}
+		if m.Ctx != ctx || m.Source != source && source != AnySource || m.Tag != tag && tag != AnyTag {
+			if l.onShort(m, payload); !l.mayLand() {
+				break
+			}
+			continue
+		}
+		p := l.known(m.Source)
+		if p == nil || len(payload) > len(buf) || l.table.Posted() != 0 && l.table.Peek(m.Ctx, m.Source, m.Tag) != nil {
+			l.onShort(m, payload)
 			break
 		}
+		copyShort(buf, payload)
+		e.stats.MatchedOnArrival++
+		p.returnCredit(eager.Cost(len(payload)))
+		return Status{Source: m.Source, Tag: m.Tag, Bytes: int64(len(payload))}, true
 	}
 	return st, false
 }

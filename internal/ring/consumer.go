@@ -10,6 +10,7 @@ type Consumer struct {
 	ctl   *Control
 	pos   uint64 // next slot to look at
 	head  uint64 // the last value stored in ctl.head. head <= pos
+	due   uint64 // pos at which Release stores head: a quarter of the slots after it
 	bytes int    // of the areas, advanced over since head was stored
 	most  int    // bytes at which Release stores head
 
@@ -26,7 +27,7 @@ func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
 	if g.Bulk > 0 {
 		most = min(most, g.Bulk/4)
 	}
-	return &Consumer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl, most: most,
+	return &Consumer{slots: slots, mask: uint64(g.Slots - 1), due: uint64(g.Slots) / 4, ctl: ctl, most: most,
 		small: mem[g.SmallAt():g.BulkAt()], bulk: mem[g.BulkAt():g.Size()]}, nil
 }
 
@@ -77,7 +78,7 @@ const flushBytes = 64 << 10
 // quarters are then still in front of the consumer, and an allocation of a quarter wastes less than another one at the
 // end of a lap. It reports whether the producer must be signalled, since it has found no room before.
 func (c *Consumer) Release() (signal bool) {
-	if n := c.pos - c.head; n >= uint64(len(c.slots))/4 || c.bytes >= c.most {
+	if c.pos >= c.due || c.bytes >= c.most {
 		return c.Flush()
 	}
 	return false
@@ -88,7 +89,7 @@ func (c *Consumer) Flush() (signal bool) {
 	if c.head == c.pos {
 		return false
 	}
-	c.head, c.bytes = c.pos, 0
+	c.head, c.due, c.bytes = c.pos, c.pos+uint64(len(c.slots))/4, 0
 	c.ctl.head.Store(c.pos) // sequentially consistent, as in Publish: see Want
 	return c.ctl.wanted.Load() != 0
 }
