@@ -10,10 +10,15 @@ import (
 // shorter than buf: Count[T](status) is its length. If it is longer, buf is filled, the rest is lost, and the error is
 // ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
-	if !c.usualRecv(source, tag) || !known[T]() {
-		if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
-			return nullStatus, err
+	if c.usualRecv(source, tag) && known[T]() {
+		st, err := c.eng.Recv(nil, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
+		if err != nil {
+			err = c.wrap("Recv", source, tag, err)
 		}
+		return c.status(st), err
+	}
+	if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
+		return nullStatus, err
 	}
 	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
 	if err != nil {

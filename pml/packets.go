@@ -227,7 +227,7 @@ func (l *linkPath) takeOut(u *unexpected, buf []byte) (st Status, taken bool) {
 	l.table.Remove(&u.m)
 	l.matched(u)
 	l.e.stats.Matched++
-	st = Status{Source: p.rank, Tag: u.m.Tag, Bytes: int64(copyShort(buf, u.Payload))}
+	st = Status{Source: p.rank, Tag: u.m.Tag, Bytes: int64(copy(buf, u.Payload))}
 	p.returnCredit(u.Cost)
 	l.release(u)
 	return st, true

@@ -94,7 +94,7 @@ func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte) (st Status, l
 			l.onShort(m, payload)
 			break
 		}
-		copyShort(buf, payload)
+		copy(buf, payload)
 		e.stats.MatchedOnArrival++
 		p.returnCredit(eager.Cost(len(payload)))
 		return Status{Source: m.Source, Tag: m.Tag, Bytes: int64(len(payload))}, true

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// Two lines a turn. No line beyond the last is touched: it may be one that the other side works on.
+// Four lines a turn. No line beyond the last is touched: it may be one that the other side works on.
 
 // func prefetchW(p unsafe.Pointer, lines int)
 // PREFETCHW requests a cache line in a state that can be written, and does not wait for it.
@@ -9,19 +9,24 @@ TEXT ·prefetchW(SB), NOSPLIT, $0-16
 	MOVQ lines+8(FP), CX
 	TESTQ CX, CX
 	JLE done
-	SHRQ $1, CX
-	JCC even
+	SUBQ $4, CX
+	JLT rest
+next:
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08                                           // PREFETCHW (AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x48; BYTE $0x40                               // PREFETCHW 64(AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x88; BYTE $0x80; BYTE $0; BYTE $0; BYTE $0    // PREFETCHW 128(AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x88; BYTE $0xc0; BYTE $0; BYTE $0; BYTE $0    // PREFETCHW 192(AX)
+	ADDQ $256, AX
+	SUBQ $4, CX
+	JGE next
+rest:
+	ADDQ $4, CX
+	JZ done
+one:
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
 	ADDQ $64, AX
-even:
-	TESTQ CX, CX
-	JZ done
-next:
-	BYTE $0x0f; BYTE $0x0d; BYTE $0x08             // PREFETCHW (AX)
-	BYTE $0x0f; BYTE $0x0d; BYTE $0x48; BYTE $0x40 // PREFETCHW 64(AX)
-	ADDQ $128, AX
 	DECQ CX
-	JNZ next
+	JNZ one
 done:
 	RET
 
@@ -31,18 +36,23 @@ TEXT ·prefetch(SB), NOSPLIT, $0-16
 	MOVQ lines+8(FP), CX
 	TESTQ CX, CX
 	JLE enough
-	SHRQ $1, CX
-	JCC pairs
-	PREFETCHT0 (AX)
-	ADDQ $64, AX
-pairs:
-	TESTQ CX, CX
-	JZ enough
+	SUBQ $4, CX
+	JLT few
 again:
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
-	ADDQ $128, AX
+	PREFETCHT0 128(AX)
+	PREFETCHT0 192(AX)
+	ADDQ $256, AX
+	SUBQ $4, CX
+	JGE again
+few:
+	ADDQ $4, CX
+	JZ enough
+single:
+	PREFETCHT0 (AX)
+	ADDQ $64, AX
 	DECQ CX
-	JNZ again
+	JNZ single
 enough:
 	RET

@@ -25,6 +25,7 @@ type mark struct{ small, bulk uint64 }
 type area struct {
 	mem        []byte
 	pos, freed uint64
+	at         uint64 // where in mem the next bytes are: pos % len(mem), or len(mem) in place of 0
 }
 
 // NewProducer writes the ring in mem.
@@ -99,17 +100,17 @@ func (p *Producer) alloc(a *area, n int) ([]byte, uint32) {
 	}
 	size := uint64(len(a.mem))
 	need := uint64(n+Align-1) &^ (Align - 1)
-	pos := a.pos
-	if at := pos % size; at+need > size {
+	pos, at := a.pos, a.at
+	if at+need > size {
 		pos += size - at // the rest of this lap is too short: skip it
+		at = 0
 	}
 	if pos+need-a.freed > size {
 		if !p.refresh() || pos+need-a.freed > size {
 			return nil, 0
 		}
 	}
-	a.pos = pos + need
-	at := pos % size
+	a.pos, a.at = pos+need, at+need
 	return a.mem[at : at+uint64(n) : at+need], uint32(at)
 }
 

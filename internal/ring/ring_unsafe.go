@@ -60,6 +60,7 @@ func Prefetch(mem []byte) {
 
 // PrefetchWSmall prefetches what AllocSmall(n) would return next, for writing.
 func (p *Producer) PrefetchWSmall(n int) {
-	at := p.small.pos % uint64(len(p.small.mem))
-	prefetchW(unsafe.Pointer(&p.small.mem[at]), min((n+Align-1)/Align, maxPrefetch, (len(p.small.mem)-int(at))/Align))
+	if at := p.small.at; at < uint64(len(p.small.mem)) {
+		prefetchW(unsafe.Pointer(&p.small.mem[at]), min((n+Align-1)/Align, maxPrefetch, (len(p.small.mem)-int(at))/Align))
+	}
 }

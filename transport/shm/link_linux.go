@@ -97,11 +97,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	meta := uint32(h.Kind) | uint32(h.Flags)<<8
 	n := len(payload)
 	if h.Kind.Short() && n <= inlineShort {
-		if n == 8 { // one number is the most frequent message, and is copied without a call
-			*(*[8]byte)(s.Bytes(shortAt)) = *(*[8]byte)(payload)
-		} else {
-			copy(s.Bytes(shortAt), payload)
-		}
+		copy(s.Bytes(shortAt), payload)
 		meta |= uint32(n) << 16
 	} else if meta = l.long(s, h, payload, meta); meta == 0 {
 		return l.full()
