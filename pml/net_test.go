@@ -36,6 +36,7 @@ type testNet struct {
 	refused bool     // Register says no
 	lateRMA bool     // READs and WRITEs are done when the test says so (endRMA)
 	rma     []lateRMA
+	lent    map[[2]int]bool   // wires whose link reads what it has been lent
 	slowCut bool              // Down comes when the test says so
 	cuts    map[[2]int]bool   // rank, peer: of links that the engine has cut
 	noRoom  map[int]int       // rank: as many READs and WRITEs find no room
@@ -66,17 +67,18 @@ type netOptions struct {
 	fragMax       int
 	unexpectedMax int64
 	noGet, put    bool
+	lends         bool
 	nic           func(rank int) *testNIC // nil, or what it makes is: the rank's device matches nothing
 	off           bool
 	packets       bool // there is no Facts.Short
 }
 
 func newTestNet(o netOptions) *testNet {
-	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, full: map[[2]int]bool{}, cuts: map[[2]int]bool{},
+	n := &testNet{wires: map[[2]int][]transport.Packet{}, rooms: map[[2]int]int{}, full: map[[2]int]bool{}, lent: map[[2]int]bool{}, cuts: map[[2]int]bool{},
 		gates:   map[[2]int]chan error{},
 		regions: map[uint64]registration{}, noRoom: map[int]int{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
-		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put, shorts: !o.packets && o.nic == nil,
+		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put, lends: o.lends, shorts: !o.packets && o.nic == nil,
 			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, WhyNoRMA: "the test says so"}, noGet: o.noGet}
 		if o.nic != nil {
 			if d.nic = o.nic(rank); d.nic != nil {
@@ -269,6 +271,7 @@ type testDevice struct {
 	caps   transport.Caps
 	noGet  bool
 	put    bool
+	lends  bool     // its links have ZeroCopy, which places nothing
 	nic    *testNIC // nil: none
 	shorts bool     // there is Facts.Short
 	polls  int
@@ -360,6 +363,10 @@ func newTestLink(d *testDevice, peer int) *testLink {
 			l.caps.RMA.Put = l.putTo
 		}
 	}
+	if d.lends {
+		l.caps.ZeroCopy = &transport.ZeroCopy{Max: d.caps.FragMax, Send: l.lend, Reads: l.reads,
+			Place: func(uint64, int32, transport.Mem, int64) {}, Displace: func(uint64) {}}
+	}
 	if d.nic != nil && d.nic.behind(peer) {
 		l.caps.Offload = true
 	}
@@ -391,10 +398,23 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 	return true
 }
 
+func (l *testLink) lend(h *wire.Header, payload transport.Mem) bool {
+	return l.TrySend(h, payload.Bytes())
+}
+
+func (l *testLink) reads() bool {
+	n := l.d.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	w := [2]int{l.d.rank, l.peer}
+	n.full[w] = n.full[w] || n.lent[w]
+	return n.lent[w]
+}
+
 // hasRoom: one more packet finds room on a wire. mu is held.
 func (n *testNet) hasRoom(w [2]int) bool {
 	room, limited := n.rooms[w]
-	return !limited || len(n.wires[w]) < room
+	return !n.lent[w] && (!limited || len(n.wires[w]) < room)
 }
 
 // tellRoom puts Room into the inbox for wires that have refused something and have room now.

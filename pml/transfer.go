@@ -260,7 +260,9 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	r, p, size := t.r, t.peer, t.rcv.Size()
 	ts.close(t)
-	p.sendControl(fin)
+	if fin.Kind != 0 {
+		p.sendControl(fin)
+	}
 	p.returnCredit(eager.Envelope)
 	ts.l.e.complete(r, r.truncated(size))
 }
@@ -380,6 +382,9 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
 	}
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
+	if p.zcopy != nil {
+		t.snd.EndsAlone()
+	}
 	if p.out.SendPaid(t.snd.RTS(r.recv.Ctx, r.recv.Tag), nil, eager.Envelope) {
 		return true
 	}
@@ -440,7 +445,7 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 	t := ts.sending(p, h.ID, "it acknowledged")
 	switch {
 	case t == nil:
-	case t.snd.WriteUnderWay() > 0 || p.zcopy != nil && t.snd.Streaming():
+	case t.snd.WriteUnderWay() > 0 || !t.snd.GetsFIN():
 		p.breaks("it acknowledged a message that it has not got")
 	default:
 		ts.onSender(t, t.snd.OnFIN())
@@ -463,7 +468,8 @@ func (p *peer) piece(size int) int64 {
 	return rendezvous.PieceOf(size, p.fragment)
 }
 
-// pump sends fragments while there is room, and reports how many.
+// pump sends fragments while there is room, and reports how many, and 1 for the end of the message. t may be closed
+// afterwards.
 func (ts *transfers) pump(t *transfer) int {
 	p, buf := t.peer, t.r.buf
 	for n := 0; ; n++ {
@@ -473,8 +479,7 @@ func (ts *transfers) pump(t *transfer) int {
 		}
 		a := t.snd.NextFragment(limit)
 		if a.Do != rendezvous.Fragment {
-			ts.l.worklist.remove(jobStream, t)
-			return n
+			return n + ts.streamed(t)
 		}
 		ts.l.hdr = a.Header
 		if !ts.sendFragment(p, buf.Part(a.Off, a.Len)) {
@@ -484,7 +489,23 @@ func (ts *transfers) pump(t *transfer) int {
 	}
 }
 
-// sendFragment sends ts.l.hdr with payload. The sender's buffer is left alone until FIN, so that it can be lent.
+// streamed: the link has all fragments of t. A sender that gets no FIN is done when the link has let go of them.
+func (ts *transfers) streamed(t *transfer) int {
+	if z := t.peer.zcopy; z != nil && z.Reads() {
+		ts.l.worklist.stall(t.peer)
+		return 0
+	}
+	ts.l.worklist.remove(jobStream, t)
+	a := t.snd.OnReleased()
+	ts.onSender(t, a)
+	if a.Do == rendezvous.Complete {
+		return 1
+	}
+	return 0
+}
+
+// sendFragment sends ts.l.hdr with payload, which can be lent: the buffer is left alone until the link has let go of
+// it.
 func (ts *transfers) sendFragment(p *peer, payload transport.Mem) bool {
 	taken := false
 	if p.zcopy != nil {

@@ -2,12 +2,15 @@ package pml
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/rendezvous"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Whatever is added and removed, in whatever order and however often: the invariants hold, the leader is woken for each
@@ -206,4 +209,60 @@ func TestNothingWaitsForRoom(t *testing.T) {
 		t.Error("other bytes have arrived")
 	}
 	n.check(t)
+}
+
+// A message that a link has been lent is its sender's again when the link has let go of it, and not before: it gets no
+// FIN, and one that comes all the same is refused.
+func TestLentUntilReleased(t *testing.T) {
+	for _, hostile := range []bool{false, true} {
+		watchdog(t)
+		n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20, noGet: true, lends: true})
+		defer n.close()
+		n.linkAll()
+		fins := 0
+		n.log = func(_ string, args ...any) { fins += strings.Count(fmt.Sprint(args...), wire.FIN.String()) }
+		way := [2]int{0, 1}
+		out, in := bytes.Repeat([]byte{7}, 5000), make([]byte, 5000)
+		e0, e1 := n.engines[0], n.engines[1]
+		r := e1.Irecv(nil, 1, 0, 8, in)
+		s := e0.Isend(nil, 1, 1, 8, out, Standard)
+		n.deliver(1, 10)
+		n.rooms[way] = 5
+		n.arrive(0, 10) // the CTS
+		e0.lock()
+		e0.links.peer(1).zcopy.Send = func(h *wire.Header, payload transport.Mem) bool {
+			taken := e0.links.peer(1).link.TrySend(h, payload.Bytes())
+			n.lent[way] = n.lent[way] || len(n.wires[way]) == 5
+			return taken
+		}
+		e0.unlock()
+		n.work(0)
+		n.deliver(1, 10)
+		if done, st, err := e1.Test(r); !done || err != nil || st.Bytes != 5000 || !bytes.Equal(in, out) {
+			t.Fatalf("the receive: done %v, %+v, %v", done, st, err)
+		}
+		n.deliver(0, 10)
+		if done, _, err := e0.Test(s); done || e0.load.pending != 0 || e0.load.stalled != 1 {
+			t.Fatalf("the link reads the message: done %v, %v, %+v", done, err, e0.load)
+		}
+		if hostile {
+			n.hostile = true
+			n.devices[0].inbox = append(n.devices[0].inbox,
+				transport.Packet{Peer: 1, Header: wire.Header{Kind: wire.FIN, ID: 1<<32 | 1}})
+			n.work(0)
+			if done, _, err := e0.Test(s); !done || err == nil {
+				t.Errorf("a FIN that is not due: done %v, %v", done, err)
+			}
+			continue
+		}
+		n.lent[way] = false
+		n.work(0)
+		if done, _, err := e0.Test(s); !done || err != nil {
+			t.Errorf("the link has let go of the message: done %v, %v", done, err)
+		}
+		if fins != 0 {
+			t.Errorf("%d FIN", fins)
+		}
+		n.check(t)
+	}
 }

@@ -16,6 +16,8 @@
 //	  │                                        │
 //	  │◄────────────────────────────────── FIN ┤ the sender's buffer is free
 //
+// After a stream over a link that says itself when it has let go of it there is no FIN: the flag NoFIN of RTS says so.
+//
 // Both ends are pure machines, receiver.go and sender.go: a method for each
 // thing that can happen, whose Action is what the caller does next, the packet
 // to send included. The receiver may change over in the middle of a message,

@@ -127,6 +127,9 @@ func (h *hostile) sender() {
 	size := [...]int64{0, 1, 100, 10_000, 1 << 40}[h.upTo(5)]
 	var s Sender
 	s.Init(senderID, size, Region{}, 1+int64(h.upTo(200))*100)
+	if h.upTo(2) == 0 {
+		s.EndsAlone()
+	}
 	inside := func(off, n int64) {
 		h.t.Helper()
 		if off < 0 || n <= 0 || off > size || n > size-off {
@@ -156,6 +159,8 @@ func (h *hostile) sender() {
 		switch h.upTo(9) {
 		case 0:
 			ok = act(s.OnFIN())
+		case 5:
+			ok = act(s.OnReleased())
 		case 1, 2:
 			ok = act(s.OnCTS(&hdr))
 		case 3:

@@ -465,3 +465,55 @@ func TestSplitBalances(t *testing.T) {
 		t.Errorf("the sender writes %.2f of each message, want 3/4", part)
 	}
 }
+
+// A stream of a sender whose link says when it has let go of it ends at either side without FIN; a message of which the
+// receiver wants nothing, and one that it may READ, end with FIN.
+func TestStreamWithoutFIN(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		room     int64
+		readable bool
+		fin      bool
+	}{
+		{"all of it", 100, false, false}, {"a part of it", 60, false, false},
+		{"nothing of it", 0, false, true}, {"a readable one", 100, true, true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			var snd Sender
+			snd.Init(senderID, 100, Region{Addr: sourceAt, Len: 100, OK: c.readable}, 50)
+			snd.EndsAlone()
+			rts := snd.RTS(3, 4)
+			var rcv Receiver
+			rcv.Init(&rts, c.room, receiverID)
+			a := rcv.Begin(Stream, 50, Region{})
+			if a.Do == Expect {
+				snd.OnCTS(&a.Header)
+				for snd.Streaming() {
+					if early := snd.OnReleased(); early.Do != Nothing {
+						t.Fatalf("it ends with bytes to send: %+v", early)
+					}
+					f := snd.NextFragment(1 << 20)
+					snd.Sent(f.Len)
+					a = rcv.OnData(f.Header.Tag, int64(f.Header.Addr), f.Len)
+					a = rcv.Copied(a.Len)
+				}
+			}
+			if sent := a.Header.Kind == wire.FIN; a.Do != Finish || sent != c.fin {
+				t.Fatalf("the receiver ends with %+v, FIN due: %v", a, c.fin)
+			}
+			if snd.GetsFIN() != c.fin {
+				t.Errorf("the sender takes FIN: %v", snd.GetsFIN())
+			}
+			end := snd.OnReleased()
+			if c.fin {
+				if end.Do != Nothing {
+					t.Errorf("the sender ends before FIN: %+v", end)
+				}
+				end = snd.OnFIN()
+			}
+			if end.Do != Complete || snd.OnReleased().Do != Nothing {
+				t.Errorf("the sender ends with %+v", end)
+			}
+		})
+	}
+}

@@ -14,6 +14,7 @@ type Receiver struct {
 
 	Source   Region // where the sender has the message
 	readable bool   // and it can be READ; no longer, once that has failed
+	noFIN    bool   // the sender does not wait for FIN after a stream
 
 	size        int64 // of the message
 	want        int64 // bytes to fetch from the beginning: of the message, or the buffer if that is shorter; with split, of its front
@@ -39,7 +40,7 @@ const (
 func (r *Receiver) Init(rts *wire.Header, room int64, own uint64) {
 	size := int64(rts.Len)
 	*r = Receiver{size: size, want: min(size, room), own: own, remote: rts.ID,
-		readable: rts.Flags&wire.Readable != 0, Source: Region{rts.Addr, rts.Key, size, true}}
+		readable: rts.Flags&wire.Readable != 0, noFIN: rts.Flags&wire.NoFIN != 0, Source: Region{rts.Addr, rts.Key, size, true}}
 }
 
 // Begin moves the payload by s, in READs of at most piece. back is the end of the buffer, where the sender may write:
@@ -87,10 +88,14 @@ func (r *Receiver) Abandon() {
 
 // finish: the front is here. The transfer is over unless the back is still being written.
 func (r *Receiver) finish() Action {
+	ended := r.phase
 	r.phase = idle
 	if r.back.Len > 0 {
 		return Action{}
 	}
 	r.Trial.end(r.size, true)
+	if r.noFIN && ended == streaming {
+		return Action{Do: Finish}
+	}
 	return Action{Do: Finish, Header: wire.Header{Kind: wire.FIN, ID: r.remote}}
 }

@@ -35,7 +35,7 @@ const (
 	Copy
 	// Fragment: send Header with the Len bytes from Off, then Sent if it was taken.
 	Fragment
-	// Finish: the receiver has all it wants. Its buffer is the caller's again; send Header, the FIN.
+	// Finish: the receiver has all it wants. Its buffer is the caller's again; send Header, the FIN, if it has a Kind.
 	Finish
 	// Complete: the sender's buffer is the caller's again.
 	Complete

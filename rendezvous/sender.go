@@ -16,6 +16,7 @@ type Sender struct {
 	end   int64  // what the last CTS asked for
 	piece int64  // of one fragment
 	gen   int32  // of the last CTS
+	alone bool   // the link says when it has let go of a stream, for which there is no FIN
 
 	put writing
 }
@@ -34,12 +35,19 @@ func (s *Sender) Init(own uint64, size int64, mem Region, piece int64) {
 	*s = Sender{own: own, size: size, mem: mem, piece: piece}
 }
 
+// EndsAlone: the link says when it has let go of what it has been given to send. Where the message can be READ, FIN is
+// what ends a transfer all the same.
+func (s *Sender) EndsAlone() { s.alone = !s.mem.OK }
+
 // RTS announces the message.
 func (s *Sender) RTS(ctx uint32, tag int32) wire.Header {
 	h := wire.Header{Kind: wire.RTS, Flags: wire.Urgent, Ctx: ctx, Tag: tag, ID: s.own, Len: uint64(s.size)}
 	if s.mem.OK {
 		h.Flags |= wire.Readable
 		h.Addr, h.Key = s.mem.Addr, s.mem.Key
+	}
+	if s.alone {
+		h.Flags |= wire.NoFIN
 	}
 	return h
 }
@@ -55,6 +63,18 @@ func (s *Sender) OnFIN() Action {
 	s.Abandon()
 	return Action{Do: Complete}
 }
+
+// OnReleased: the link has let go of all that it has been given.
+func (s *Sender) OnReleased() Action {
+	if s.over || !s.alone || s.gen == 0 || s.next < s.end {
+		return Action{}
+	}
+	s.Abandon()
+	return Action{Do: Complete}
+}
+
+// GetsFIN reports whether FIN may come now.
+func (s *Sender) GetsFIN() bool { return !s.alone || s.gen == 0 }
 
 // Exposed: the receiver can READ the message, or the link may have parts of it that it has not sent.
 func (s *Sender) Exposed() bool { return s.mem.OK || s.Asked() }

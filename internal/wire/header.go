@@ -24,7 +24,8 @@ const (
 	CTS
 	// Data: one fragment of a stream. Key (receiver's), Addr (offset in the message), Tag (number of the stream).
 	Data
-	// FIN: the receiver has what it wants; the sender may reuse its buffer. ID.
+	// FIN: the receiver has what it wants; the sender may reuse its buffer. ID. Not sent after a stream whose RTS had
+	// NoFIN.
 	FIN
 	// Credit: the receiver has released unexpected-message room. Len (bytes), Addr (bytes beyond what it has granted
 	// before, for envelopes).
@@ -66,6 +67,8 @@ const (
 	Wake
 	// Readable: the payload of an RTS may be read with RMA from Addr.
 	Readable
+	// NoFIN: the sender of an RTS sees itself when its link has let go of a stream, for which it gets no FIN.
+	NoFIN
 )
 
 // MaxTag is the largest tag; MPI 4.1 §9.1.2 (MPI_TAG_UB) asks for at least 32767.

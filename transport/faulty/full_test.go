@@ -278,8 +278,9 @@ func (d *full) Connect(ctx context.Context, peer int, address []byte) (transport
 		Polls: func() bool { return d.peer.level.Load() == 0 },
 		Waits: func() bool { level := d.peer.level.Load(); return level == 0 || level == int32(transport.Thread)+1 }}
 	l.caps.ZeroCopy = &transport.ZeroCopy{
-		Send: func(h *wire.Header, payload transport.Mem) bool { return l.TrySend(h, payload.Bytes()) },
-		Max:  l.caps.FragMax,
+		Send:  func(h *wire.Header, payload transport.Mem) bool { return l.TrySend(h, payload.Bytes()) },
+		Max:   l.caps.FragMax,
+		Reads: func() bool { return false },
 		Place: func(key uint64, gen int32, dst transport.Mem, from int64) {
 			d.places[key] = place{gen, dst.Bytes(), from}
 		},

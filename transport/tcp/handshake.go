@@ -22,7 +22,7 @@ import (
 //	history        frames sent, u64 │ frames received, u64 │ number of this dial, u64 │
 //	               number of the acceptor's last dial that the dialler has accepted, u64
 const (
-	protocol    = "gorun tcp 3"
+	protocol    = "gorun tcp 4"
 	historySize = 4 * 8
 
 	// cardMax is the longest card: what transport.Introducer allows, and this device's own address (card.go).

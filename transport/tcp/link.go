@@ -20,7 +20,7 @@ func newLink(s *session) *link {
 	l := &link{s: s}
 	l.caps = transport.Caps{EagerMax: eagerMax, FragMax: fragMax, Cut: l.cut,
 		WhyNoRMA: "TCP cannot read another rank's memory",
-		ZeroCopy: &transport.ZeroCopy{Send: l.lend, Max: lendMax, Place: l.place, Displace: l.displace}}
+		ZeroCopy: &transport.ZeroCopy{Send: l.lend, Max: lendMax, Reads: l.reads, Place: l.place, Displace: l.displace}}
 	if s.d.opt.TLS {
 		l.caps.ZeroCopy.Max = fragMax
 	}
@@ -46,6 +46,20 @@ func (l *link) lend(h *wire.Header, payload transport.Mem) bool {
 		return taken
 	}
 	return l.s.count(c.lend(l.s.d, h, payload.Bytes()))
+}
+
+// reads is transport.ZeroCopy's. After frames were lost it says yes until Down: then a message that has not come is no
+// success for its sender.
+func (l *link) reads() bool {
+	s := l.s
+	if s.gone.Load() || s.d.closed.Load() {
+		return false
+	}
+	if c := s.conn.Load(); c != nil && len(c.lent) == 0 && !s.torn {
+		return false
+	}
+	s.refused = true
+	return true
 }
 
 // errCut: the engine has found that the peer breaks the protocol, or that the job is over.

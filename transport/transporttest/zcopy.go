@@ -51,8 +51,10 @@ func (s *placement) pieces(from, to int) error {
 	return nil
 }
 
-// send sends body from offset from on, at most part at once, polling in between as an engine does.
+// send sends body from offset from on, at most part at once, polling in between as an engine does. It lends a copy,
+// which it overwrites as soon as the link has let go of it.
 func (s *placement) send(body []byte, from, part int) error {
+	body = bytes.Clone(body)
 	for at, c := from, start(); at < len(body); {
 		n := min(part, len(body)-at)
 		h := wire.Header{Kind: wire.Data, Flags: wire.Urgent, Key: s.key, Tag: s.gen, Addr: uint64(at)}
@@ -64,6 +66,22 @@ func (s *placement) send(body []byte, from, part int) error {
 		s.a.poll()
 		if runtime.Gosched(); c.late() {
 			return fmt.Errorf("ZeroCopy.Send has been refused for %v", patience)
+		}
+	}
+	if err := s.released(); err != nil {
+		return err
+	}
+	clear(body)
+	return nil
+}
+
+// released returns when the link reads nothing any more, of which Room tells if it still does.
+func (s *placement) released() error {
+	for z, c := s.a.link.Caps().ZeroCopy, start(); z.Reads(); {
+		for s.a.rooms() == 0 {
+			if runtime.Gosched(); c.late() {
+				return fmt.Errorf("a payload that was taken has been read for %v, and there was no Room", patience)
+			}
 		}
 	}
 	return nil
