@@ -6,7 +6,7 @@ func reduceScatterPairwise(b *Builder, p *Params) {
 	l := p.parts()
 	source := p.source()
 	low := l.start(p.Rank)
-	n := l.start(p.Rank+1) - low
+	n := l.length(p.Rank)
 	mine := source.At(low)
 	if p.Size == 1 {
 		b.copy(Ref{Space: Out}, mine, n)
@@ -14,16 +14,19 @@ func reduceScatterPairwise(b *Builder, p *Params) {
 	}
 	in, below, above := b.tmp(n), b.tmp(n), b.tmp(n) // below: this rank and the lower ones
 	cur := mine
+	start := low
 	for i := 1; i < p.Size; i++ {
 		from, to := (p.Rank-i+p.Size)%p.Size, (p.Rank+i)%p.Size
-		start := l.start(to)
+		if start += l.length((to - 1 + p.Size) % p.Size); to == 0 {
+			start = 0
+		}
 		first := from > p.Rank && (from == p.Size-1) // of those above
 		dst := in
 		if first {
 			dst = above
 		}
 		b.recv(from, dst, n)
-		b.send(to, source.At(start), l.start(to+1)-start)
+		b.send(to, source.At(start), l.length(to))
 		switch {
 		case from < p.Rank:
 			b.combine(below, in, cur, n)

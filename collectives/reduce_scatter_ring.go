@@ -11,24 +11,29 @@ func reduceScatterRing(b *Builder, p *Params) {
 	}
 	most := int64(0)
 	for i := range n {
-		most = max(most, l.start(i+1)-l.start(i))
+		most = max(most, l.length(i))
 	}
 	source, up, down := p.source(), (p.Rank+1)%n, (p.Rank-1+n)%n
 	in, out := b.tmp(most), b.tmp(most) // what is received, and what was combined in the round before
+	sent := down
+	low := l.start(sent)
 	for i := 1; i < n; i++ {
-		sent, got := (p.Rank-i+n)%n, (p.Rank-i-1+2*n)%n
-		low, length := l.start(got), l.start(got+1)-l.start(got)
 		from := out
 		if i == 1 {
-			from = source.At(l.start(sent))
+			from = source.At(low)
 		}
-		b.recv(down, in, length)
-		b.send(up, from, l.start(sent+1)-l.start(sent))
-		b.combine(in, in, source.At(low), length)
+		got := (sent - 1 + n) % n
+		if sent == 0 {
+			low = l.start(n)
+		}
+		low -= l.length(got)
+		b.recv(down, in, l.length(got))
+		b.send(up, from, l.length(sent))
+		b.combine(in, in, source.At(low), l.length(got))
 		b.next()
-		in, out = out, in
+		in, out, sent = out, in, got
 	}
-	b.copy(Ref{Space: Out}, out, l.start(p.Rank+1)-l.start(p.Rank))
+	b.copy(Ref{Space: Out}, out, l.length(p.Rank))
 }
 
 // parts are the parts of a vector that ranks receive of a reduce-scatter.
@@ -39,7 +44,7 @@ type parts struct {
 
 func (p *Params) parts() parts { return parts{p.InCounts, p.Count} }
 
-// start is where part i begins; part Size begins at the vector's end.
+// start is where part i begins; part Size begins at the vector's end. It looks at all counts before i.
 func (l parts) start(i int) (at int64) {
 	if l.counts == nil {
 		return int64(i) * l.count
@@ -48,4 +53,12 @@ func (l parts) start(i int) (at int64) {
 		at += c
 	}
 	return at
+}
+
+// length is that of part i.
+func (l parts) length(i int) int64 {
+	if l.counts == nil {
+		return l.count
+	}
+	return l.counts[i]
 }
