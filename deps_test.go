@@ -22,7 +22,7 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
-	internal/wire, internal/ring, internal/spelling, internal/topology, internal/layout:
+	internal/wire, internal/ring, internal/spelling, internal/topology, internal/layout, internal/waitpolicy:
 	internal/reduce               : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
@@ -50,21 +50,21 @@ const graph = `
 
 	# The engine knows the seam and no concrete transport.
 	pml                           : tagmatch, eager, rendezvous, transport, internal/eventset, internal/wire,
-	                                {golang.org/x/sys}
+	                                internal/waitpolicy, {golang.org/x/sys}
 
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/multi, internal/pmi, internal/cpuset, internal/settings,
-	                                {github.com/hashicorp/go-hclog}
+	                                internal/waitpolicy, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, internal/join, internal/reduce, internal/layout, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                      : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term},
 	                                {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, internal/settings, internal/spelling, internal/cpuset, internal/topology,
-	                                transport/verbs, collectives, collectives/simulate, {golang.org/x/sys},
-	                                {golang.org/x/term}, {github.com/docker/go-units}, {github.com/spf13/cobra},
-	                                {github.com/spf13/pflag}
+	                                internal/waitpolicy, transport/verbs, collectives, collectives/simulate,
+	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
+	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
 	benchmarks/harness            : {github.com/spf13/pflag}

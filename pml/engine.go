@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/eventset"
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/tagmatch"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -27,10 +28,9 @@ type Config struct {
 	// Known is Lookup where that need not ask another process, and otherwise returns nil. It may itself be nil.
 	Known func(peer int) []byte
 
-	EagerMax       int           // bytes; 0: what the link prefers
-	UnexpectedMax  int64         // bytes that unmatched messages of all senders may take here
-	Spin           time.Duration // the longest a wait spins before it sleeps; 0: never, < 0: adaptive
-	GiveWay        bool          // before sleeping, let other processes run for a while: ranks outnumber CPUs
+	EagerMax       int               // bytes; 0: what the link prefers
+	UnexpectedMax  int64             // bytes that unmatched messages of all senders may take here
+	Wait           waitpolicy.Policy // what callers do while they wait and find nothing
 	ConnectTimeout time.Duration
 
 	Offload OffloadMode // whether a device that can match tags does
@@ -87,7 +87,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.NewRequest == nil {
 		cfg.NewRequest = func() *Request { return new(Request) }
 	}
-	e := &Engine{cfg: cfg, dev: cfg.Net, pace: newPace(cfg.Spin, cfg.GiveWay)}
+	e := &Engine{cfg: cfg, dev: cfg.Net, pace: newPace(cfg.Wait)}
 	if e.dev == nil {
 		e.dev = cfg.Self
 	}
@@ -257,7 +257,7 @@ func (e *Engine) Flush() int {
 		led := w.tryLead()
 		e.flushLeads = false
 		if !led {
-			e.yield() // to a caller that leads and whose operation is done; it does not take long
+			e.pause(stepOffer) // to a caller that leads and whose operation is done; it does not take long
 		}
 	}
 	if e.closed != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -240,7 +241,7 @@ func TestLandingMeets(t *testing.T) {
 				n.linkAll()
 				e := n.engines[0]
 				if spin {
-					e.cfg.Spin = -1
+					e.pace = newPace(waitpolicy.Spin)
 				}
 				n.devices[0].inbox = slices.Clone(c.inbox)
 				buf := make([]byte, 8)

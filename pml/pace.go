@@ -3,23 +3,17 @@ package pml
 import (
 	"runtime"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 )
 
 const (
-	// A rank that has its processor to itself spins for ownSpin at least. To wake a processor that sleeps costs 50 to
-	// 200 µs, so the rank that waits for the one that it has woken must not fall asleep meanwhile: else one late rank
-	// makes a chain of sleeps, in which each rank wakes one that lets it fall asleep in turn.
-	ownSpin = time.Millisecond
-	// longSpin is how long it spins at most, and at first: longer than a step of most programs, and a fiftieth of a
-	// second in idleness.
-	longSpin = 20 * time.Millisecond
-
-	// A crowded rank gives way (docs/decisions/0014-giving-way.md) for wayTime at least and longWay at most. A token of
-	// 32 ranks that all sleep needs a millisecond or two to come round, which must not keep them asleep.
-	wayTime     = 80 * time.Microsecond
-	longWay     = 2 * time.Millisecond
-	crowdedWait = 4 * time.Millisecond
-
+	// spinCheck polls happen between two looks at the clock.
+	spinCheck = 64
+	// yieldAfter is for how long a rank polls before it lets its other goroutines run, and how often then.
+	yieldAfter = 20 * time.Microsecond
+	// stallAfter is for how long nothing comes at most before a rank does something about it (path.stalled).
+	stallAfter = time.Millisecond
 	// sharedSpin is for a rank whose other goroutines want the processor: about what a sleep and the waking cost.
 	sharedSpin = 50 * time.Microsecond
 	// busyYield is how long a yield takes at least if another goroutine has used it; so does one during which the
@@ -28,63 +22,105 @@ const (
 	sharedYields = 2
 )
 
-// pace is for how long a rank spins, from what it has seen: each wait for which nothing comes in longer halves that,
-// and one that has ended by sleep, but soon, makes it twice as long as that wait was.
+// step is what the leader or the watcher does next. All waiting consists of these.
+type step uint8
+
+const (
+	stepPoll     step = iota
+	stepOffer         // lets goroutines of this rank run that can go on
+	stepYield         // lets all of them run, and sees whether any has
+	stepYieldCPU      // lets other processes run
+	stepStalled       // nothing has come for a while: perhaps something can be done about it
+	stepPark          // sleeps
+)
+
+// pace is the waiting of the one who polls: by the policy, and by what it has seen.
 type pace struct {
-	fixed        time.Duration // Config.Spin; negative: what follows is
-	least, most  time.Duration
-	short        time.Duration // a longer wait was not worth spinning
-	spin         time.Duration // between least and most
-	busyYields   int           // in the wait that is under way, in a row; more than sharedYields are not counted
+	policy       waitpolicy.Policy
+	poll         time.Duration // for how long: policy.Learn
+	yieldCPU     bool          // policy.YieldCPU, or the link to some peer is hosted (transport.Caps)
 	oneProcessor bool          // GOMAXPROCS is 1
-	hosted       bool          // the link to some peer is: see transport.Caps
+	now          func() time.Time
+
+	busyYields int // in the wait that is under way, in a row: see busyYield
+
+	// Since something has come.
+	looks   int       // that have found nothing
+	timed   bool      // the clock has been read, and what follows is set
+	stalled bool      // stepStalled has been said
+	last    bool      // the last stepYield before stepPark has
+	since   time.Time // the first look at the clock
+	yielded time.Time // when the last yield ended, or since
 }
 
-func newPace(fixed time.Duration, crowded bool) pace {
-	p := pace{fixed: fixed, least: ownSpin, most: longSpin, short: longSpin, oneProcessor: runtime.GOMAXPROCS(0) == 1}
-	if crowded {
-		p.least, p.most, p.short = wayTime, longWay, crowdedWait
-	}
-	p.spin = p.least
-	if !crowded {
-		p.spin = p.most
-	}
-	return p
+func newPace(p waitpolicy.Policy) pace {
+	return pace{policy: p, poll: p.Most, yieldCPU: p.YieldCPU, oneProcessor: runtime.GOMAXPROCS(0) == 1, now: time.Now}
 }
+
+// spins reports whether a look that has found nothing may be followed by another one at once.
+func (p *pace) spins() bool { return p.policy.Most != 0 && !p.yieldCPU }
 
 // begin: a wait begins.
-func (p *pace) begin() { p.busyYields = 0 }
+func (p *pace) begin() {
+	p.busyYields = 0
+	p.came()
+}
 
-// yielded takes into account how long a yield of the wait that is under way has taken.
-func (p *pace) yielded(took time.Duration) {
+// came: something has come.
+func (p *pace) came() { p.looks, p.timed = 0, false }
+
+// next is what to do after a look that has found nothing. most is for how long nothing may come. The leader yields; the
+// watcher does not: a computation would keep the processor for its time slice.
+func (p *pace) next(most time.Duration, leads bool) step {
+	if p.looks++; p.looks%spinCheck != 0 && p.spins() && most > 0 {
+		return stepPoll
+	}
+	now := p.now()
+	if !p.timed {
+		p.timed, p.stalled, p.last, p.since, p.yielded = true, false, false, now, now
+	}
+	quiet := now.Sub(p.since)
 	switch {
-	case p.shared():
-	case took > busyYield:
+	case !p.stalled && quiet >= min(most, stallAfter):
+		p.stalled = true
+		return stepStalled
+	case quiet >= most && leads && p.oneProcessor && !p.last:
+		p.last = true
+		return stepYield
+	case quiet >= most:
+		return stepPark
+	case leads && now.Sub(p.yielded) > yieldAfter && !p.policy.YieldCPU: // it may wake a thread, which takes a turn there
+		return stepYield
+	case leads && p.yieldCPU:
+		return stepYieldCPU
+	}
+	return stepPoll
+}
+
+// hasYielded: stepYield is done; it began then.
+func (p *pace) hasYielded(began time.Time) {
+	p.yielded = p.now()
+	switch {
+	case p.yielded.Sub(began) > busyYield:
 		p.busyYields++
-	default:
+	case !p.shared():
 		p.busyYields = 0
 	}
 }
 
-// shared: other goroutines of the rank use the processor.
-func (p *pace) shared() bool { return p.busyYields == sharedYields }
+// shared: other goroutines of the rank use the processor, and do so for the rest of this wait.
+func (p *pace) shared() bool { return p.busyYields >= sharedYields }
 
-// spinFor is how long to spin in this wait.
-func (p *pace) spinFor() time.Duration {
-	switch {
-	case p.fixed >= 0:
-		return p.fixed
-	case p.shared():
-		return sharedSpin
-	}
-	return p.spin
+// hasParked: stepPark is done.
+func (p *pace) hasParked() {
+	p.poll = p.policy.Learn(p.poll, p.now().Sub(p.since))
+	p.came()
 }
 
-// learn takes into account that a wait has ended by sleep, and how long it was.
-func (p *pace) learn(took time.Duration) {
-	if took <= p.short {
-		p.spin = max(p.spin, min(2*took, p.most))
-	} else {
-		p.spin = max(p.spin/2, p.least)
+// spinFor is for how long to poll in this wait.
+func (p *pace) spinFor() time.Duration {
+	if p.shared() && p.policy.Least != p.policy.Most {
+		return min(p.poll, sharedSpin)
 	}
+	return p.poll
 }

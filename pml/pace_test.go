@@ -1,74 +1,118 @@
 package pml
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 )
 
-// A wait that slept and was short makes the next one spin for twice as long as it took; one that was long halves that.
-func TestSpinLearns(t *testing.T) {
-	type wait struct{ took, spin time.Duration }
+// clock is a pace's in a test: the steps take time as the test says.
+type clock struct{ t time.Time }
+
+func (c *clock) now() time.Time { return c.t }
+
+// The steps of a wait for which nothing comes: each policy's, of the leader and of the watcher.
+func TestSteps(t *testing.T) {
+	const us = time.Microsecond
 	for _, c := range []struct {
-		name    string
-		crowded bool
-		first   time.Duration
-		waits   []wait
+		name         string
+		policy       waitpolicy.Policy
+		oneProcessor bool
+		leads        bool
+		look, yield  time.Duration // how long a look takes, and a yield
+		most         time.Duration
+		want         string // the steps other than polling; "Nx" stands for N in a row
 	}{
-		{"own processor", false, longSpin, []wait{
-			{longSpin, longSpin},
-			{longSpin + 1, longSpin / 2},
-			{time.Second, longSpin / 4},
-			{time.Hour, longSpin / 8},
-			{time.Hour, longSpin / 16},
-			{time.Hour, ownSpin},
-			{time.Hour, ownSpin},
-			{3 * time.Millisecond, 6 * time.Millisecond},
-			{2 * time.Millisecond, 6 * time.Millisecond}, // it is enough for that
-			{longSpin, longSpin},
-		}},
-		{"crowded", true, wayTime, []wait{
-			{100 * time.Microsecond, 200 * time.Microsecond},
-			{crowdedWait, longWay},
-			{crowdedWait + 1, longWay / 2},
-			{time.Hour, longWay / 4},
-		}},
+		{"a rank of its own", waitpolicy.Spin, false, true, us / 64, us, 70 * us, "3x yield, stalled, park"},
+		{"the only processor is offered once more", waitpolicy.Spin, true, true, us / 64, us, 70 * us,
+			"3x yield, stalled, yield, park"},
+		{"something is done about it in the middle", waitpolicy.Spin, false, true, us, us, 3 * stallAfter,
+			"15x yield, stalled, 30x yield, park"},
+		{"more ranks than CPUs", waitpolicy.Yield, false, true, us, 9 * us, 30 * us,
+			"3x yieldCPU, stalled, park"},
+		{"asleep at once", waitpolicy.Policy{}, false, true, us, us, 0, "stalled, park"},
+		{"asleep at once, one processor", waitpolicy.Policy{}, true, true, us, us, 0, "stalled, yield, park"},
+		{"the watcher", waitpolicy.Spin, true, false, us / 64, us, 70 * us, "stalled, park"},
+		{"the watcher that arms at once", waitpolicy.Yield, true, false, us, us, 0, "stalled, park"},
 	} {
-		p := newPace(-1, c.crowded)
-		if p.spinFor() != c.first {
-			t.Errorf("%s: at first %v, want %v", c.name, p.spinFor(), c.first)
-		}
-		for _, w := range c.waits {
-			if p.learn(w.took); p.spinFor() != w.spin {
-				t.Errorf("%s, after a wait of %v: %v, want %v", c.name, w.took, p.spinFor(), w.spin)
+		clock := &clock{time.Now()}
+		p := newPace(c.policy)
+		p.oneProcessor, p.now = c.oneProcessor, clock.now
+		p.begin()
+		var got []string
+		for s := stepPoll; s != stepPark && len(got) < 1000; {
+			clock.t = clock.t.Add(c.look)
+			switch s = p.next(c.most, c.leads); s {
+			case stepYield:
+				began := clock.t
+				clock.t = clock.t.Add(c.yield)
+				p.hasYielded(began)
+			case stepYieldCPU:
+				clock.t = clock.t.Add(c.yield)
 			}
+			if s != stepPoll {
+				got = append(got, s.String())
+			}
+		}
+		if text := runs(got); text != c.want {
+			t.Errorf("%s: %s, want %s", c.name, text, c.want)
 		}
 	}
 }
 
-// However its waits were, an idle rank polls for a fiftieth of the time at most, from the second long wait in a row on
-// for less; where the user has said so, it does not depend on that.
-func TestSpinIsBounded(t *testing.T) {
-	p := newPace(-1, false)
-	for range 100 {
-		p.learn(longSpin)
+func (s step) String() string {
+	return [...]string{"poll", "offer", "yield", "yieldCPU", "stalled", "park"}[s]
+}
+
+// runs joins words, equal ones in a row as one with their number.
+func runs(words []string) string {
+	var all []string
+	for i := 0; i < len(words); {
+		n := i
+		for n < len(words) && words[n] == words[i] {
+			n++
+		}
+		if n -= i; n > 1 {
+			all = append(all, fmt.Sprintf("%dx %s", n, words[i]))
+		} else {
+			all = append(all, words[i])
+		}
+		i += n
 	}
-	if p.spinFor() > 20*time.Millisecond {
-		t.Errorf("%v of a second", p.spinFor())
+	return strings.Join(all, ", ")
+}
+
+// After something has come a wait begins anew.
+func TestStepsBeginAnew(t *testing.T) {
+	clock := &clock{time.Now()}
+	p := newPace(waitpolicy.Fixed(time.Millisecond))
+	p.oneProcessor, p.now = false, clock.now
+	p.begin()
+	wait := func() (steps []step) {
+		for s := stepPoll; s != stepPark; clock.t = clock.t.Add(10 * time.Microsecond) {
+			if s = p.next(time.Millisecond, false); s != stepPoll {
+				steps = append(steps, s)
+			}
+		}
+		return steps
 	}
-	p.learn(time.Second)
-	if p.spinFor() > 10*time.Millisecond {
-		t.Errorf("then %v", p.spinFor())
-	}
-	if p = newPace(7, false); p.spinFor() != 7 {
-		t.Errorf("GORUN_SPIN=7ns: %v", p.spinFor())
+	want := []step{stepStalled, stepPark}
+	for range 3 {
+		if got := wait(); !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		p.came()
 	}
 }
 
 // A rank whose goroutines use its processor sleeps soon: each yield takes long. One yield that takes long is nothing:
-// the kernel has run something else meanwhile.
+// the kernel has run something else meanwhile. What the user has set stays.
 func TestSharedProcessor(t *testing.T) {
 	const quick, long = busyYield, busyYield + 1
-	p := newPace(-1, false)
 	for _, c := range []struct {
 		yields []time.Duration
 		shared bool
@@ -79,16 +123,27 @@ func TestSharedProcessor(t *testing.T) {
 		{[]time.Duration{quick, long, long}, true},
 		{[]time.Duration{long, long, quick, quick, long}, true}, // for as long as this wait takes
 	} {
-		p.begin()
-		for _, took := range c.yields {
-			p.yielded(took)
-		}
-		want := longSpin
-		if c.shared {
-			want = sharedSpin
-		}
-		if p.spinFor() != want {
-			t.Errorf("after yields of %v: %v, want %v", c.yields, p.spinFor(), want)
+		for _, policy := range []waitpolicy.Policy{waitpolicy.Spin, waitpolicy.Fixed(time.Hour)} {
+			clock := &clock{time.Now()}
+			p := newPace(policy)
+			p.now = clock.now
+			p.begin()
+			for _, took := range c.yields {
+				began := clock.t
+				clock.t = clock.t.Add(took)
+				p.hasYielded(began)
+			}
+			want := policy.Most
+			if c.shared && policy == waitpolicy.Spin {
+				want = sharedSpin
+			}
+			if p.spinFor() != want {
+				t.Errorf("%v, after yields of %v: %v, want %v", policy, c.yields, p.spinFor(), want)
+			}
+			p.begin()
+			if p.spinFor() != policy.Most {
+				t.Errorf("%v, the next wait: %v", policy, p.spinFor())
+			}
 		}
 	}
 }

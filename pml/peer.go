@@ -152,7 +152,7 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 		p.link, p.cut = link, caps.Cut
 	}
 	p.rma, p.presence, p.zcopy = caps.RMA, caps.Presence, caps.ZeroCopy
-	e.pace.hosted = e.pace.hosted || caps.Hosted
+	e.pace.yieldCPU = e.pace.yieldCPU || caps.Hosted
 	limit, waitLimit := caps.EagerMax, caps.WaitMax
 	if e.cfg.EagerMax > 0 {
 		limit, waitLimit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax), 0

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/looptag"
 )
@@ -71,10 +72,10 @@ func TestTaggedNobodySleepsForEver(t *testing.T) {
 		busy int
 		cpus int
 	}{
-		{"spinning", Config{Spin: -1}, 0, 0},
-		{"sleeping at once", Config{Spin: 0}, 0, 0},
-		{"busy", Config{Spin: 0}, 3, 0},
-		{"one processor", Config{Spin: -1}, 7, 1},
+		{"spinning", Config{Wait: waitpolicy.Spin}, 0, 0},
+		{"sleeping at once", Config{}, 0, 0},
+		{"busy", Config{}, 3, 0},
+		{"one processor", Config{Wait: waitpolicy.Spin}, 7, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.cpus != 0 {
@@ -164,7 +165,7 @@ func settled(t *testing.T, e *Engine) {
 // When a peer is gone, what involves it fails, later calls fail at once, and others go on.
 func TestTaggedPeerGone(t *testing.T) {
 	for _, begun := range []bool{true, false} {
-		engines := newTagged(t, 3, 2, Config{Spin: -1})
+		engines := newTagged(t, 3, 2, Config{Wait: waitpolicy.Spin})
 		rs := taggedRequests(engines[0])
 		other := engines[0].Irecv(nil, 1, 2, 7, make([]byte, 10))
 		if begun {
@@ -200,7 +201,7 @@ func TestTaggedPeerGone(t *testing.T) {
 // What is cancelled ends cancelled or as if nothing had been asked, whether the device has begun it or not.
 func TestTaggedCancel(t *testing.T) {
 	for _, begun := range []bool{true, false} {
-		engines := newTagged(t, 2, 2, Config{Spin: -1})
+		engines := newTagged(t, 2, 2, Config{Wait: waitpolicy.Spin})
 		for i, r := range taggedRequests(engines[0]) {
 			if begun {
 				settled(t, engines[0])
@@ -230,7 +231,7 @@ func TestTaggedCancel(t *testing.T) {
 
 // A communicator that is freed takes its messages along: the next of the same number does not see them.
 func TestTaggedDrop(t *testing.T) {
-	engines := newTagged(t, 2, 3, Config{Spin: -1})
+	engines := newTagged(t, 2, 3, Config{Wait: waitpolicy.Spin})
 	posted := engines[0].Irecv(nil, 1, 1, 1, make([]byte, 10))
 	kept := engines[0].Irecv(nil, 2, 1, 1, make([]byte, 10))
 	var sends []*Request
@@ -267,7 +268,7 @@ func TestTaggedDrop(t *testing.T) {
 
 // Messages of one sender do not overtake each other, also where the device refuses some at first.
 func TestTaggedOrder(t *testing.T) {
-	engines := newTagged(t, 2, 2, Config{Spin: -1})
+	engines := newTagged(t, 2, 2, Config{Wait: waitpolicy.Spin})
 	const n = 300
 	var sends, receives []*Request
 	bufs := make([][]byte, n)
@@ -314,7 +315,7 @@ func (l *limited) Limits() transport.TaggedLimits {
 func TestTaggedLimits(t *testing.T) {
 	watchdog(t)
 	d := &limited{Device: looptag.New(0).Device(0)}
-	e, err := New(Config{Size: 1, Net: d, Spin: -1,
+	e, err := New(Config{Size: 1, Net: d, Wait: waitpolicy.Spin,
 		Lookup: func(context.Context, int) ([]byte, error) { return d.Address(), nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -340,7 +341,7 @@ func TestTaggedLimits(t *testing.T) {
 // A peer that cannot be reached fails what is sent to it, with the reason.
 func TestTaggedUnreachable(t *testing.T) {
 	watchdog(t)
-	e, err := New(Config{Size: 2, Net: looptag.New(0).Device(0), Spin: -1,
+	e, err := New(Config{Size: 2, Net: looptag.New(0).Device(0), Wait: waitpolicy.Spin,
 		Lookup: func(context.Context, int) ([]byte, error) { return nil, fmt.Errorf("the launcher does not answer") }})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package pml
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/gorun-mpi/mpi/transport"
@@ -20,14 +19,12 @@ import (
 // Invariant: waitState.check, whenever the lock is given up.
 
 const (
-	// spinCheck polls happen between two looks at the clock.
-	spinCheck = 64
-	// contextCheck polls happen between two looks at the context while packets come without end.
+	// contextCheck polls happen between two looks at the context.
 	contextCheck = 1024
-	// yieldAfter is how long the leader spins before it lets other goroutines of its rank run, and how often then.
-	yieldAfter = 20 * time.Microsecond
-	// attendSpin is how long the watcher polls at most for callers that wait: other goroutines may want the processor.
-	attendSpin = 200 * time.Microsecond
+	// The watcher polls for attendSpin at most for callers that wait: other goroutines may want the processor. A
+	// stream's next fragment is worth attendStream, since giving the processor back to a computation costs a time slice.
+	attendSpin   = 200 * time.Microsecond
+	attendStream = 100 * time.Microsecond
 )
 
 // waitFor is what a caller waits for: one request, any of a set, or all that no caller will collect.
@@ -89,7 +86,7 @@ func (e *Engine) firstLook() bool {
 // spinsUnarmed reports whether the caller may poll again, without more, after a look that has found nothing: it may
 // spin, and no sender is told to wake this rank.
 func (e *Engine) spinsUnarmed() bool {
-	return e.cfg.Spin != 0 && e.wait.armed == armedNot && !e.pace.hosted
+	return e.pace.spins() && e.wait.armed == armedNot
 }
 
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
@@ -117,97 +114,83 @@ func (w *waitFor) tryLead() bool {
 }
 
 // lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
-func (w *waitFor) lead() bool {
+func (w *waitFor) lead() (follow bool) {
 	e := w.e
-	idle := 0
-	var since, yielded time.Time
 	e.pace.begin()
 	for polls := 1; ; polls++ {
-		if e.progress() != 0 {
-			idle = 0
-		} else {
-			idle++
-			if e.pace.hosted && e.cfg.Spin != 0 {
-				yieldProcessor() // to the threads that are the device
-			}
-		}
-		if e.gone {
+		next := e.look(e.leadFor())
+		switch {
+		case e.gone:
 			return true
-		}
-		if w.ready() {
+		case w.ready() || polls%contextCheck == 0 && w.ended():
 			return false
-		}
-		if e.wait.followerWoken || e.wanted.Load() != 0 {
-			e.yield()
+		case next == stepPoll:
+		case next == stepPark:
+			if follow := w.park(); follow || w.ended() {
+				return follow
+			}
+		default:
+			e.pause(next)
 			if w.ready() {
 				return false
 			}
 		}
-		if polls%contextCheck == 0 && w.ended() {
-			return false // however much arrives
-		}
-		if idle%spinCheck != 0 || idle == 0 {
-			if e.cfg.Spin != 0 || idle == 0 {
-				continue
-			}
-		}
-		now := time.Now()
-		if idle <= spinCheck {
-			since, yielded = now, now
-			if e.cfg.Spin != 0 {
-				continue
-			}
-		}
-		if w.ended() {
-			return false
-		}
-		if now.Sub(since) >= e.pace.spinFor() {
-			if e.path.stalled() || e.load.pending != 0 {
-				idle = 0
-				continue
-			}
-			if sleep := w.sleep(); sleep != slept {
-				return sleep == shouldFollow
-			}
-			e.pace.learn(time.Since(since))
-			idle = 0
-			continue
-		}
-		if now.Sub(yielded) > yieldAfter {
-			e.yield()
-			yielded = time.Now()
-			e.pace.yielded(yielded.Sub(now))
+	}
+}
+
+// leadFor is for how long the leader polls when nothing comes.
+func (e *Engine) leadFor() time.Duration {
+	if e.pace.policy.YieldCPU && e.wait.followers > 0 {
+		return 0 // to let other processes run would not let those goroutines run
+	}
+	return e.pace.spinFor()
+}
+
+// look polls once, and says what is to be done then; most is for how long nothing may come.
+func (e *Engine) look(most time.Duration) step {
+	if e.progress() != 0 {
+		e.pace.came()
+	} else if next := e.pace.next(most, e.wait.leader != noLeader); next != stepPoll {
+		return next
+	}
+	if e.wait.followerWoken || e.wanted.Load() != 0 {
+		return stepOffer
+	}
+	return stepPoll
+}
+
+// pause does a step that neither polls nor parks.
+func (e *Engine) pause(s step) {
+	switch s {
+	case stepOffer:
+		e.wait.followerWoken = false
+		e.offer()
+	case stepYield:
+		began := e.pace.now()
+		e.offer()
+		e.pace.hasYielded(began)
+	case stepYieldCPU:
+		e.unlock()
+		yieldProcessor()
+		e.lock()
+	case stepStalled:
+		if e.path.stalled() {
+			e.pace.came()
 		}
 	}
 }
 
-// yield lets others have the lock and the processor.
-func (e *Engine) yield() {
-	e.wait.followerWoken = false
-	e.offer()
-}
-
-type sleepResult uint8
-
-const (
-	slept        sleepResult = iota
-	shouldFollow             // the rank has other work for this thread
-	ended                    // the context has
-)
-
-// sleep puts the leader's thread to sleep until something arrives.
-func (w *waitFor) sleep() sleepResult {
+// park puts the leader's thread to sleep until something arrives. If other goroutines want the only processor, it says
+// that the caller should follow, and then the watcher does the waiting: a thread that sleeps in the kernel keeps its
+// processor from them until the scheduler's monitor notices. With more processors there is another for them.
+func (w *waitFor) park() (follow bool) {
 	e := w.e
-	if e.cfg.GiveWay && e.wait.followers == 0 && w.giveWay() {
-		return slept
+	if e.pace.oneProcessor && e.pace.busyYields > 0 {
+		return true
 	}
-	if e.pace.oneProcessor {
-		if result, done := w.offerProcessor(); done {
-			return result
-		}
-	}
-	if e.gone || !e.sleep.Arm(transport.Any, true) {
-		return slept
+	if e.gone || e.load.pending != 0 || !e.sleep.Arm(transport.Any, true) {
+		e.pace.came()
+		return false
 	}
 	e.wait.park()
 	w.attach(&e.parked)
@@ -225,46 +208,8 @@ func (w *waitFor) sleep() sleepResult {
 	e.wait.unpark()
 	w.attach(nil)
 	e.sleep.Disarm()
-	if w.ended() {
-		return ended
-	}
-	return slept
-}
-
-// giveWay is what a crowded rank does instead of spinning: it gives the processor away after each look, for a while,
-// and then sleeps. A rank that can do something does it meanwhile; if none can, the processor stays awake, and to wake a
-// sleeping one is what costs most (docs/decisions/0014-giving-way.md).
-func (w *waitFor) giveWay() bool {
-	e := w.e
-	for start := time.Now(); time.Since(start) < e.pace.spin; {
-		e.unlock()
-		yieldProcessor()
-		e.lock()
-		if e.progress() != 0 || w.ready() {
-			return true
-		}
-	}
+	e.pace.hasParked()
 	return false
-}
-
-// offerProcessor: if other goroutines want the only processor they get it now, and then the watcher does the waiting: a
-// thread that sleeps in the kernel keeps its processor from them until the scheduler's monitor notices. With more
-// processors there is another for them, and the offer would only wake a thread that looks for work and finds none.
-func (w *waitFor) offerProcessor() (sleepResult, bool) {
-	e := w.e
-	before := time.Now()
-	e.unlock()
-	runtime.Gosched()
-	e.lock()
-	switch {
-	case w.ready() || e.load.pending != 0:
-		return slept, true
-	case time.Since(before) <= busyYield:
-		return slept, false
-	case e.progress() == 0:
-		return shouldFollow, true
-	}
-	return slept, true
 }
 
 // follow sleeps until w's requests are done, while another caller or the watcher polls.
@@ -390,46 +335,35 @@ func (e *Engine) watch() {
 
 // attend polls until there is nothing to do and the device is armed, or a caller leads.
 func (e *Engine) attend() {
-	var quiet time.Time // since when nothing has come
+	if e.wait.leader == noLeader {
+		e.pace.begin()
+	}
 	for e.wait.leader == noLeader && !e.gone {
-		n := e.progress()
-		if e.wait.followerWoken || e.wanted.Load() != 0 {
+		next := e.look(e.attendFor())
+		switch {
+		case next == stepPoll:
+		case next != stepOffer && e.load.none():
+			return
+		case next == stepPark:
+			if e.arm(); e.wait.armed != armedNot {
+				return
+			}
+		default:
 			e.wait.yieldWatcher()
-			e.yield()
+			e.pause(next)
 			e.wait.resumeWatcher()
-			quiet = time.Time{}
-			continue
-		}
-		if n != 0 {
-			quiet = time.Time{}
-			continue
-		}
-		if e.load.none() {
-			return
-		}
-		now := time.Now()
-		if quiet.IsZero() {
-			quiet = now
-		}
-		if now.Sub(quiet) < e.attendFor() {
-			continue
-		}
-		if e.path.stalled() {
-			continue
-		}
-		if e.arm(); e.wait.armed != armedNot {
-			return
 		}
 	}
 }
 
-// attendFor is how long the watcher keeps the processor when nothing comes: a stream's next fragment is worth a
-// short wait, since giving the processor back to a computation costs a time slice.
+// attendFor is for how long the watcher polls when nothing comes.
 func (e *Engine) attendFor() time.Duration {
-	if e.links.worklist.streaming() {
-		return 100 * time.Microsecond
-	}
-	if e.wait.followers > 0 {
+	switch {
+	case e.load.none():
+		return 0
+	case e.links.worklist.streaming():
+		return attendStream
+	case e.wait.followers > 0 && !e.pace.policy.YieldCPU:
 		return min(e.pace.spinFor(), attendSpin)
 	}
 	return 0

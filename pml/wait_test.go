@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/rendezvous"
 	"github.com/gorun-mpi/mpi/transport"
@@ -140,14 +141,16 @@ func TestNobodySleepsForEver(t *testing.T) {
 		loop func(int) []*loop.Device
 		cpus int
 	}{
-		{"spinning", Config{Spin: -1}, loop.New, 0},
-		{"sleeping at once", Config{Spin: 0}, loop.New, 0},
-		{"fixed spin", Config{Spin: 50 * time.Microsecond}, loop.New, 0},
-		{"one processor", Config{Spin: -1}, loop.New, 1},
-		{"one processor, sleeping", Config{Spin: 0}, loop.New, 1},
-		{"streams", Config{Spin: 0}, loop.NewNoGet, 0},
-		{"little credit", Config{Spin: 0, UnexpectedMax: 1}, loop.New, 0},
-		{"everything announced", Config{Spin: -1, EagerMax: 1}, loop.New, 0},
+		{"spinning", Config{Wait: waitpolicy.Spin}, loop.New, 0},
+		{"sleeping at once", Config{}, loop.New, 0},
+		{"fixed spin", Config{Wait: waitpolicy.Fixed(50 * time.Microsecond)}, loop.New, 0},
+		{"one processor", Config{Wait: waitpolicy.Spin}, loop.New, 1},
+		{"more ranks than CPUs", Config{Wait: waitpolicy.Yield}, loop.New, 0},
+		{"one processor, more ranks than CPUs", Config{Wait: waitpolicy.Yield}, loop.New, 1},
+		{"one processor, sleeping", Config{}, loop.New, 1},
+		{"streams", Config{}, loop.NewNoGet, 0},
+		{"little credit", Config{UnexpectedMax: 1}, loop.New, 0},
+		{"everything announced", Config{Wait: waitpolicy.Spin, EagerMax: 1}, loop.New, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.cpus != 0 {
@@ -289,8 +292,8 @@ func (v *talker) giveUp(tag int32) error {
 
 // The leader wakes followers for their own messages only; when it goes, the followers that stay are still served.
 func TestFollowers(t *testing.T) {
-	for _, spin := range []time.Duration{0, -1} {
-		w := newRanks(t, 2, Config{Spin: spin})
+	for _, policy := range []waitpolicy.Policy{{}, waitpolicy.Spin, waitpolicy.Yield} {
+		w := newRanks(t, 2, Config{Wait: policy})
 		const followers = 50
 		ctx, cancel := context.WithCancel(context.Background())
 		leader := make(chan error, 1)
@@ -433,9 +436,9 @@ func TestFullLinkSleeps(t *testing.T) {
 			return err
 		},
 	} {
-		for _, spin := range []time.Duration{0, -1} {
-			t.Run(fmt.Sprintf("%s, spin %v", name, spin), func(t *testing.T) {
-				w := newRanks(t, 2, Config{Spin: spin})
+		for _, policy := range []waitpolicy.Policy{{}, waitpolicy.Spin, waitpolicy.Yield} {
+			t.Run(fmt.Sprintf("%s, %v", name, policy), func(t *testing.T) {
+				w := newRanks(t, 2, Config{Wait: policy})
 				e0, e1 := w.e[0], w.e[1]
 				if err := e0.Send(nil, 1, 1, 1, nil, Standard); err != nil { // there is a link
 					t.Fatal(err)
@@ -517,8 +520,8 @@ func TestIdleRankSleeps(t *testing.T) {
 
 // A blocked receive sleeps in the kernel.
 func TestBlockedReceiveSleeps(t *testing.T) {
-	for _, spin := range []time.Duration{0, -1} {
-		w := newRanks(t, 2, Config{Spin: spin})
+	for _, policy := range []waitpolicy.Policy{{}, waitpolicy.Spin, waitpolicy.Yield} {
+		w := newRanks(t, 2, Config{Wait: policy})
 		done := make(chan error, 1)
 		go func() {
 			_, err := w.e[0].Recv(nil, 1, 1, 1, nil)
@@ -536,7 +539,7 @@ func TestBlockedReceiveSleeps(t *testing.T) {
 			}
 		}
 		if n > 20 {
-			t.Errorf("spin %v: %d polls in 0.1 s of waiting", spin, n)
+			t.Errorf("%v: %d polls in 0.1 s of waiting", policy, n)
 		}
 		if err := w.e[1].Send(nil, 1, 0, 1, nil, Standard); err != nil {
 			t.Error(err)
@@ -549,8 +552,8 @@ func TestBlockedReceiveSleeps(t *testing.T) {
 
 // Packets without end do not keep a context from ending a wait, nor other goroutines from the library.
 func TestFloodAndContext(t *testing.T) {
-	for _, spin := range []time.Duration{0, -1} {
-		w := newRanks(t, 2, Config{Spin: spin})
+	for _, policy := range []waitpolicy.Policy{{}, waitpolicy.Spin, waitpolicy.Yield} {
+		w := newRanks(t, 2, Config{Wait: policy})
 		w.d[0].flood.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		if _, err := w.e[0].Recv(ctx, 1, 1, 1, nil); !errors.Is(err, context.DeadlineExceeded) {

@@ -13,6 +13,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/topology"
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/spf13/cobra"
 )
 
@@ -22,7 +23,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 		Short: "print the settings and what this host allows",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			printHost(stdout)
+			printHost(stdout, os.Environ())
 			readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs).print(stdout, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
@@ -30,7 +31,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 }
 
 // printHost prints what decides how a job runs here.
-func printHost(w io.Writer) {
+func printHost(w io.Writer, environ []string) {
 	host := cpuset.Read()
 	ids := make([]int, len(host.CPUs))
 	for i, c := range host.CPUs {
@@ -50,6 +51,7 @@ func printHost(w io.Writer) {
 			host.Usable(), cpuset.FormatList(ids), cores, nodes, quota)},
 		{"process_vm_readv", probeReadv()},
 	}
+	rows = append(rows, waitRows(environ, host.Usable())...)
 	if by := outerLauncher(); by != "" {
 		rows = append(rows, []string{"inside a job of", by})
 	}
@@ -57,6 +59,19 @@ func printHost(w io.Writer) {
 		fmt.Fprintf(w, "%-18s%s\n", row[0], row[1])
 	}
 	fmt.Fprintln(w)
+}
+
+// waitRows say what a rank does while it waits for messages. A setting that is wrong is printSettings' to report.
+func waitRows(environ []string, cpus int) [][]string {
+	set, _, err := settings.Load(environ)
+	if err != nil {
+		return nil
+	}
+	rows := [][]string{{"waiting ranks", waitpolicy.For(set.Spin, cpus, cpus).String()}}
+	if more := waitpolicy.For(set.Spin, cpus+1, cpus).String(); more != rows[0][1] {
+		rows = append(rows, []string{"", fmt.Sprintf("more than %d: %s", cpus, more)})
+	}
+	return rows
 }
 
 func coresAndNodes(all []cpuset.CPU) (cores, nodes int) {

@@ -378,6 +378,10 @@ func TestPages(t *testing.T) {
 	if runtime.GOOS == "linux" && !regexp.MustCompile(`process_vm_readv +(yes|no:)`).MatchString(pages["info"]) {
 		t.Errorf("info says nothing of process_vm_readv:\n%s", pages["info"])
 	}
+	if !regexp.MustCompile(`(?m)^waiting ranks +spin for .* sleep in the kernel$\s+more than \d+: yield the CPU`).
+		MatchString(pages["info"]) {
+		t.Errorf("info does not say what waiting ranks do:\n%s", pages["info"])
+	}
 }
 
 // 64 ranks that do nothing: the launcher's own cost stays out of the way.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/loop"
@@ -126,7 +127,7 @@ func (m *Member) join(c config) (err error) {
 		return err
 	}
 	if m.client == nil {
-		m.Engine, err = c.newEngine(pml.Config{Size: 1, Spin: c.set.Spin})
+		m.Engine, err = c.newEngine(pml.Config{Size: 1, Wait: waitpolicy.For(c.set.Spin, 1, 1)})
 		return err
 	}
 	m.Rank, m.Size = m.client.Rank(), m.client.Size()
@@ -160,12 +161,11 @@ func (m *Member) connect(ctx context.Context, c config) error {
 			return fmt.Errorf("no transport to the other ranks (%d) works: %w", m.Size-1, err)
 		}
 	}
-	spin, giveWay := c.set.Spin, false
-	if spin < 0 && local > usableCPUs(c.set.CPUs) {
-		spin, giveWay = 0, true
-	}
+	cpus := usableCPUs(c.set.CPUs)
+	policy := waitpolicy.For(c.set.Spin, local, cpus)
+	c.Log.Debug("what this rank does while it waits", "rank", m.Rank, "policy", policy, "ranks here", local, "CPUs", cpus)
 	var err error
-	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Spin: spin, GiveWay: giveWay,
+	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Wait: policy,
 		Lookup: func(ctx context.Context, peer int) ([]byte, error) { return m.client.Get(ctx, addressKey(peer)) },
 		Known:  func(peer int) []byte { return m.client.Known(addressKey(peer)) }})
 	if err != nil {

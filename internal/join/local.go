@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 
+	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport/loop"
 )
@@ -14,13 +15,13 @@ func Local(n int, o Options) ([]*pml.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	spin := c.set.Spin
-	if spin < 0 && n > runtime.GOMAXPROCS(0) {
-		spin = 0
+	policy := waitpolicy.For(c.set.Spin, n, runtime.GOMAXPROCS(0))
+	if policy.YieldCPU {
+		policy = waitpolicy.Policy{} // all ranks are this process
 	}
 	engines := make([]*pml.Engine, n)
 	for rank, d := range loop.New(n) {
-		cfg := pml.Config{Rank: rank, Size: n, Net: d, Spin: spin,
+		cfg := pml.Config{Rank: rank, Size: n, Net: d, Wait: policy,
 			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }}
 		if c.Wrap != nil {
 			cfg.Net = c.Wrap(rank, cfg.Net)
