@@ -285,6 +285,7 @@ type agreement struct {
 	*meeting
 	want uint32 // what is tried next; the same at all members
 	try  int
+	seed uint32 // what this agreement scatters by
 	// wrapped: the lowest numbers have been asked for again. recycled: late numbers have been made free.
 	wrapped, recycled bool
 }
@@ -298,7 +299,7 @@ const tries = 100
 // numbers each time, so that they part.
 func (m *meeting) number(guess uint32, args []byte, no *refusal, g gathering) (uint32, *refusal) {
 	ids := m.c.ids
-	a := agreement{meeting: m, want: guess}
+	a := agreement{meeting: m, want: guess, seed: m.ctx}
 	if a.want >= ids.small {
 		a.want, a.wrapped = 1, true
 	}
@@ -339,7 +340,7 @@ func (a *agreement) advance(free uint32) {
 	small := a.c.ids.small
 	a.want = free
 	if a.try > 0 {
-		a.want += scatter(a.ctx, a.want) % (1 << min(a.try, 10))
+		a.want += scatter(a.seed, a.want) % (1 << min(a.try, 10))
 	}
 	switch {
 	case a.want < small:

@@ -220,6 +220,9 @@ func (e *Engine) ReuseContexts(first, n uint32) {
 	}
 }
 
+// Size is the number of ranks in the world.
+func (e *Engine) Size() int { return e.cfg.Size }
+
 // Contacts are the ranks that this one may have sent to. ordered: a message that is sent to one of them now arrives after
 // all that were sent before, whatever their contexts.
 func (e *Engine) Contacts() (ranks []int32, ordered bool) {

@@ -1,0 +1,270 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Intercomm makes an intercommunicator of c's group and another one that has no rank in common with it: ranks of calls
+// on it are those of the other group, as a master has workers; §7.6.2 (MPI_Intercomm_create). Every rank of both groups
+// calls it: each group with a communicator of its own and the rank of its leader there, and the leaders with a
+// communicator peer in which both are, the rank of the other leader there, and a tag for what they say on it; other ranks
+// may give a nil peer. Calls at one time between the same leaders have different tags. When a caller has made a mistake
+// both groups hear it, if its group's leader is right about the other one; the tag is not to be used again then.
+//
+// Point-to-point calls, WithContext, Free and Merge work on it; other collective calls are ErrComm.
+func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error) {
+	const op = "Intercomm"
+	if err := c.intra(op); err != nil {
+		return nil, err
+	}
+	var bad *Error
+	if leader < 0 || leader >= c.size {
+		bad, leader = c.rankError(op, leader, false).(*Error), 0
+	}
+	b := &bridge{c: c, tag: int32(tag)}
+	if bad == nil && leader == c.rank {
+		if bad = peer.intra(op); bad == nil {
+			bad = peer.checkBridge(op, remote, tag)
+		}
+	}
+	return b.make(makeIntercomm, nil, func(m *meeting) *refusal {
+		lead, no := m.round(uint32(leader), nil, m.refuse(bad), nil)
+		if no == nil && int(lead) != leader {
+			no = &refusal{class: ErrComm, text: fmt.Sprintf("rank %d gives %d as the leader, and another rank %d; all give the "+
+				"same", c.rank, leader, lead)}
+		}
+		_, no = m.round(0, nil, no, nil)
+		if leader == c.rank && bad == nil {
+			if b.over, b.remote = peer, peer.toWorld(remote); no != nil {
+				b.refuse(m, no)
+			}
+		}
+		return no
+	}, func(id uint32) *Comm {
+		d := c.child(makeIntercomm, id, c.members(), nil)
+		d.local, d.group, d.size = c.members(), b.far, int(b.far.n)
+		return d
+	})
+}
+
+func (c *Comm) checkBridge(op string, remote, tag int) *Error {
+	switch {
+	case remote < 0 || remote >= c.size:
+		return c.rankError(op, remote, false).(*Error)
+	case remote == c.rank:
+		return opError(op, ErrRank, "the leader of the other group is the caller itself; the groups have no rank in common")
+	case tag < 0 || tag > MaxTag:
+		return opError(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
+	}
+	return nil
+}
+
+// Merge makes a communicator of both groups of an intercommunicator; §7.6.2. Every rank of both groups calls it. The
+// ranks of the group that gives high = false come first; if both give the same, those of the group whose first rank is
+// lower in the world.
+func (c *Comm) Merge(high bool) (*Comm, error) {
+	const op = "Merge"
+	if err := c.valid(op); err != nil {
+		return nil, err
+	}
+	if c.local == nil {
+		return nil, &Error{Op: op, Class: ErrComm, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
+			Err: errors.New("this is no intercommunicator; its ranks are in one group already")}
+	}
+	b := &bridge{c: c, remote: c.group.at(0), high: high}
+	if c.rank == 0 {
+		b.over = c
+	}
+	return b.make(makeMerge, fmt.Append(nil, high), func(*meeting) *refusal { return nil }, func(id uint32) *Comm {
+		first, second := c.local, c.group
+		if b.high && !b.farHigh || b.high == b.farHigh && first.at(0) > second.at(0) {
+			first, second = second, first
+		}
+		return c.child(makeMerge, id, ranksOf(slices.Concat(first.runs, second.runs)...), nil)
+	})
+}
+
+// IsInter reports whether c is an intercommunicator; §7.6.1.
+func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.local != nil }
+
+// RemoteSize is the number of ranks in the remote group, 0 if there is none; §7.6.1.
+func (c *Comm) RemoteSize() int {
+	if !c.IsInter() {
+		return 0
+	}
+	return c.size
+}
+
+// RemoteGroup is the remote group of an intercommunicator, else nil; §7.6.1.
+func (c *Comm) RemoteGroup() *Group {
+	if !c.IsInter() {
+		return nil
+	}
+	return c.groupOf(c.group)
+}
+
+// bridge is how two groups agree: each has a meeting of its own, and the leaders tell each other what has come of it.
+type bridge struct {
+	c             *Comm
+	over          *Comm // where the leaders are; nil: this rank is none, or its caller has made a mistake
+	remote        int   // the other leader, in the world
+	tag           int32 // of what the leaders say
+	high, farHigh bool
+	far           *ranks // the other group
+}
+
+// make makes a communicator of both groups; before is what the own group agrees upon first. Each try is a round of each group, an exchange of the leaders, and a round in
+// which each leader tells its group.
+func (b *bridge) make(kind creation, args []byte, before func(*meeting) *refusal, child func(uint32) *Comm) (*Comm, error) {
+	c := b.c
+	var made handover
+	err := c.collective(func() error {
+		m := c.meet(kind)
+		id, no := b.number(m, args, before(m))
+		if no != nil {
+			return m.failed(no)
+		}
+		made.give(child(id))
+		return nil
+	})
+	return made.take(c, kind, err)
+}
+
+func (b *bridge) number(m *meeting, args []byte, no *refusal) (uint32, *refusal) {
+	ids := b.c.ids
+	a := agreement{meeting: m, want: 1, wrapped: true}
+	for ; a.try < tries; a.try++ {
+		mine := ids.claim(a.want)
+		free, no := m.round(mine, args, no, nil)
+		free, no = b.cross(m, free, no)
+		if no == nil && free == a.want {
+			return free, nil
+		}
+		if mine == a.want {
+			ids.release(mine, b.senders(m, no))
+		}
+		if no != nil {
+			return 0, no
+		}
+		a.seed = uint32(m.members.at(0) ^ b.far.at(0)) // the same on both sides
+		a.advance(free)
+		args = nil
+	}
+	return 0, m.exhausted()
+}
+
+// senders are the ranks that may have sent with a number that has not come to be.
+func (b *bridge) senders(m *meeting, no *refusal) *ranks {
+	switch {
+	case no == nil || !no.maybeMade():
+		return nil
+	case b.far == nil:
+		return m.members
+	}
+	return ranksOf(slices.Concat(m.members.runs, b.far.runs)...)
+}
+
+// cross lets both groups know the larger value of both, and who is there. What the own group refuses the leader tells the
+// other one.
+func (b *bridge) cross(m *meeting, value uint32, no *refusal) (uint32, *refusal) {
+	if b.over == nil {
+		return m.round(0, nil, no, &leadersWord{b: b})
+	}
+	word, value, no := b.talk(m, value, no)
+	return m.round(value, nil, no, &leadersWord{b, word})
+}
+
+// refuse tells the other leader, before anything is agreed, that there will be nothing.
+func (b *bridge) refuse(m *meeting, no *refusal) {
+	b.c.eng.SendDetached(b.over.cid+ctxCreate, b.remote, b.tag, b.word(m, 0, no))
+	b.over = nil
+}
+
+// word is what a leader says to the other one.
+func (b *bridge) word(m *meeting, value uint32, no *refusal) []byte {
+	high := int64(0)
+	if b.high {
+		high = 1
+	}
+	out := no.append(appendInts(nil, int64(m.kind), int64(value)))
+	return appendRanks(appendInts(out, high), m.members)
+}
+
+// talk exchanges with the other leader. word is what the group has to know of the other one.
+func (b *bridge) talk(m *meeting, value uint32, no *refusal) (word []byte, _ uint32, _ *refusal) {
+	eng, ctx := b.c.eng, b.over.cid+ctxCreate
+	sent := eng.Isend(nil, ctx, b.remote, b.tag, b.word(m, value, no), pml.Standard)
+	in, err := b.c.receiveAll(ctx, b.remote, b.tag)
+	if _, e := eng.Wait(sent); err == nil {
+		err = e
+	}
+	if err != nil {
+		return nil, 0, m.met(err)
+	}
+	d := decoder{b: in}
+	kind, theirs, other := creation(d.within(0, int64(makeEnd)-1)), uint32(d.within(0, 1<<32-1)), d.refusal()
+	word = d.b
+	l := leadersWord{b: b, word: word}
+	if !l.read() || d.bad || kind != m.kind {
+		other = &refusal{class: ErrAborted, text: "the leader of the other group has sent what is no part of this call"}
+	}
+	if no == nil {
+		no = other
+	}
+	if no == nil && overlap(m.members, b.far) {
+		no = &refusal{class: ErrGroup, text: "the two groups have ranks in common; an intercommunicator is between groups " +
+			"that have none"}
+	}
+	return word, max(value, theirs), no
+}
+
+func overlap(s, t *ranks) (common bool) {
+	s.all(func(w int32) bool {
+		common = t.find(w) != Undefined
+		return !common
+	})
+	return common
+}
+
+// leadersWord is the gathering by which a leader tells its group who the other one is.
+type leadersWord struct {
+	b    *bridge
+	word []byte // nil: not known here yet
+}
+
+func (l *leadersWord) take(_ int, d *decoder) *refusal {
+	if b := d.bytes(); len(b) > 0 {
+		l.word = b
+	}
+	return nil
+}
+
+func (l *leadersWord) up() []byte      { return appendBytes(nil, l.word) }
+func (l *leadersWord) down(int) []byte { return l.up() }
+
+func (l *leadersWord) decide() *refusal {
+	if !l.read() {
+		return &refusal{class: ErrAborted, text: "no rank has said who is in the other group"}
+	}
+	return nil
+}
+
+func (l *leadersWord) told(d *decoder) {
+	l.word = d.bytes()
+	d.bad = d.bad || !l.read()
+}
+
+// read reports whether the word is one.
+func (l *leadersWord) read() bool {
+	d := decoder{b: l.word}
+	high, far := d.within(0, 1) != 0, d.ranks(l.b.c.eng.Size())
+	if !d.over() || far.n == 0 {
+		return false
+	}
+	l.b.farHigh, l.b.far = high, far
+	return true
+}

@@ -1,0 +1,101 @@
+package mpi
+
+import (
+	"slices"
+	"testing"
+)
+
+// halves are the communicators of the even and of the odd ranks of w, and the intercommunicator between them.
+func halves(w *Comm, tag int) (half, inter *Comm) {
+	half = ok(w.Split(w.Rank()%2, -w.Rank())) // the highest rank first
+	peer, remote := w, 1-w.Rank()%2           // the leaders are ranks 0 and 1 of w
+	if w.Rank() > 1 {
+		peer, remote = nil, -7 // of no importance
+	}
+	return half, ok(half.Intercomm(half.Size()-1, peer, remote, tag))
+}
+
+// §7.6: ranks of calls on an intercommunicator are those of the remote group, in both directions; Merge makes one group
+// of both.
+func TestIntercomm(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		for _, n := range []int{2, 3, 5} {
+			run(n, func(w *Comm) {
+				half, inter := halves(w, 3)
+				odd := w.Rank() % 2
+				far := n/2 + (n%2)*odd
+				check(inter.IsInter() && !half.IsInter(), "which is an intercommunicator?")
+				same([3]int{inter.Size(), inter.RemoteSize(), inter.Rank()}, [3]int{half.Size(), far, half.Rank()})
+				same(half.RemoteSize(), 0)
+				same(ok(inter.Group().Compare(half.Group())), Ident)
+				same(ok(inter.RemoteGroup().Intersection(half.Group())).Size(), 0)
+				var rs []*Request
+				for r := range far {
+					rs = append(rs, ok(Isend(inter, message(long, inter.Rank()), r, 7)))
+				}
+				for r := range far {
+					buf := make([]byte, long)
+					same(ok(Recv(inter, buf, r, AnyTag)), Status{Source: r, Tag: 7, Bytes: long})
+					whole(buf, r)
+				}
+				must(WaitAll(rs...))
+				is(Send(inter, []int{1}, far, 0), ErrRank)
+				is(Barrier(inter), ErrComm)
+				is(second(inter.Dup()), ErrComm)
+				is(second(half.Merge(true)), ErrComm)
+
+				all := ok(inter.Merge(odd == 0)) // the odd ranks first
+				var model []int
+				for _, parity := range []int{1, 0} {
+					for r := n - 1; r >= 0; r-- {
+						if r%2 == parity {
+							model = append(model, r)
+						}
+					}
+				}
+				got := ok(all.Group().Translate(upTo(n), w.Group()))
+				check(slices.Equal(got, model), "the ranks are %v, want %v", got, model)
+				ring(all, 1)
+				either := ok(inter.Merge(false))
+				same(ok(either.Compare(all)) <= Similar, true)
+				ring(either, 2)
+				must(inter.Free())
+				is(Send(inter, []int{1}, 0, 0), ErrComm)
+				ring(half, odd)
+			})
+		}
+	})
+}
+
+// Mistakes that one side makes are errors at both; §7.6.2.
+func TestBadIntercomms(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(4, func(w *Comm) {
+			half := ok(w.Split(w.Rank()%2, 0))
+			leader := 0
+			if w.Rank() == 3 {
+				leader = 1 // and rank 1 names itself
+			}
+			is(second(half.Intercomm(leader, w, 1-w.Rank()%2, 1)), ErrComm)
+			is(second(half.Intercomm(leader*8, w, 1-w.Rank()%2, 2)), ErrRank)
+			if w.Rank()%2 == 0 {
+				is(second(half.Intercomm(0, w, w.Rank(), 3)), ErrRank)
+				is(second(half.Intercomm(0, nil, 1, 3)), ErrComm)
+				is(second(half.Intercomm(0, w, 9, 3)), ErrRank)
+				is(second(half.Intercomm(0, w, 1, -1)), ErrTag)
+			}
+			low, all := ok(w.Split(w.Rank()/3, 0)), ok(w.Dup()) // all has the ranks of low
+			switch w.Rank() {
+			case 3:
+				b := &bridge{c: all, over: all, remote: 0, tag: 5}
+				_, _, no := b.talk(all.meet(makeIntercomm), 1, nil)
+				same(no.class, ErrGroup)
+			default:
+				is(second(low.Intercomm(0, all, 3, 5)), ErrGroup)
+			}
+			half2, inter := halves(w, 9)
+			ring(half2, 1)
+			must(inter.Free())
+		})
+	})
+}
