@@ -22,8 +22,9 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
-	internal/wire, internal/ring, internal/spelling, internal/topology, internal/layout, internal/waitpolicy:
+	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy:
 	internal/reduce               : {golang.org/x/sys}
+	internal/ring                 : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
 	internal/settings             : internal/spelling, {github.com/docker/go-units}

@@ -9,35 +9,28 @@ type Link interface {
 
 // Sender sends one peer what may go without asking: messages that are short enough and for which there is credit.
 type Sender struct {
-	Max     int // the longest message that Send takes; -1: none
-	WaitMax int // the same where the caller waits for it, so that no other message is under way. <= Max
+	Max int // the longest message that Send takes; -1: none
 	CreditSender
 	link Link
 	hdr  wire.Header // of the packet that is sent now
 
-	max, waitMax int // Max and WaitMax while it is enabled
+	max int // Max while it is enabled
 }
 
-// Connect: messages of at most max bytes go over link, of at most waitMax where the caller waits, as far as the
-// receiver's grant allows. Enable lets them pass.
-func (s *Sender) Connect(link Link, grant int64, max, waitMax int) {
-	s.link, s.max, s.waitMax = link, max, min(max, waitMax)
+// Connect: messages of at most max bytes go over link, as far as the receiver's grant allows. Enable lets them pass.
+func (s *Sender) Connect(link Link, grant int64, max int) {
+	s.link, s.max = link, max
 	s.CreditSender.Open(grant)
 }
 
 // Enable lets messages pass.
-func (s *Sender) Enable() { s.Max, s.WaitMax = s.max, s.waitMax }
+func (s *Sender) Enable() { s.Max = s.max }
 
 // Disable stops them: there is no link, older messages are queued (they keep their order), or the peer is gone.
-func (s *Sender) Disable() { s.Max, s.WaitMax = -1, -1 }
+func (s *Sender) Disable() { s.Max = -1 }
 
 // Limit is the longest message that is eager, enabled or not.
-func (s *Sender) Limit(callerWaits bool) int {
-	if callerWaits {
-		return s.waitMax
-	}
-	return s.max
-}
+func (s *Sender) Limit() int { return s.max }
 
 // Send sends a message of at most Max bytes: credit, header, one dynamic call. It says no if there is no credit for it or
 // the link is full.

@@ -29,16 +29,15 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 func TestSender(t *testing.T) {
 	var s Sender
 	s.Disable()
-	if s.Max != -1 || s.WaitMax != -1 {
-		t.Fatalf("without a link messages of %d and %d bytes may pass", s.Max, s.WaitMax)
+	if s.Max != -1 {
+		t.Fatalf("without a link messages of %d bytes may pass", s.Max)
 	}
 	l := &testLink{}
-	s.Connect(l, 10_000, 1000, 2000)
-	if s.Max != -1 || s.Limit(true) != 1000 || s.Limit(false) != 1000 {
+	s.Connect(l, 10_000, 1000)
+	if s.Max != -1 || s.Limit() != 1000 {
 		t.Fatalf("connected, not enabled: %+v", s)
 	}
-	s.Connect(l, 10_000, 1000, 100)
-	if s.Enable(); s.Max != 1000 || s.WaitMax != 100 || s.Limit(true) != 100 {
+	if s.Enable(); s.Max != 1000 || s.Limit() != 1000 {
 		t.Fatalf("enabled: %+v", s)
 	}
 	if s.Send(1, 2, []byte("full")) || s.credit != 10_000 {

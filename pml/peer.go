@@ -153,14 +153,11 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	}
 	p.rma, p.presence, p.zcopy = caps.RMA, caps.Presence, caps.ZeroCopy
 	e.pace.yieldCPU = e.pace.yieldCPU || caps.Hosted
-	limit, waitLimit := caps.EagerMax, caps.WaitMax
+	limit := caps.EagerMax
 	if e.cfg.EagerMax > 0 {
-		limit, waitLimit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax), 0
+		limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)
 	}
-	if waitLimit <= 0 {
-		waitLimit = limit
-	}
-	p.out.Connect(p.link, grant, limit, waitLimit)
+	p.out.Connect(p.link, grant, limit)
 	p.fragment = int64(caps.FragMax)
 	if p.rma != nil {
 		p.getMax = int64(p.rma.Max)
@@ -194,7 +191,7 @@ func (p *peer) explain(caps *transport.Caps) {
 	case p.presence == nil:
 		large, why = "get; stream where the sender's memory is not registered", "split: the device does not say whether the peer polls"
 	}
-	cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.out.Limit(false), "rendezvous", large, "not-used", why)
+	cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.out.Limit(), "rendezvous", large, "not-used", why)
 }
 
 // unsent is how many packets wait for a link, for room in it, or for credit.

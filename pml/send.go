@@ -8,7 +8,7 @@ import "context"
 // Send sends buf and returns when it may be reused. Collective and point-to-point contexts are the caller's business.
 func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	e.lock()
-	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.WaitMax && mode == Standard && p.out.Send(ctx, tag, buf) {
+	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Max && mode == Standard && p.out.Send(ctx, tag, buf) {
 		e.links.sent(len(buf))
 		e.unlock()
 		return nil
@@ -29,7 +29,7 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 		e.unlock()
 		return r
 	}
-	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, &p.out.Max, ctx, tag, buf) {
+	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, ctx, tag, buf) {
 		r.sentAs(dest, tag, len(buf))
 		e.exitCall()
 		e.unlock()
@@ -59,12 +59,12 @@ func (l *linkPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 }
 
 // sendAgain tries a short message once more after a poll, which may bring credit. Without it the message would be
-// announced and fetched, which costs several times as much. most is the longest that goes without that.
-func (l *linkPath) sendAgain(p *peer, most *int, ctx uint32, tag int32, buf []byte) bool {
-	if len(buf) > *most || l.e.wait.leader != noLeader || l.e.progress() == 0 {
+// announced and fetched, which costs several times as much.
+func (l *linkPath) sendAgain(p *peer, ctx uint32, tag int32, buf []byte) bool {
+	if len(buf) > p.out.Max || l.e.wait.leader != noLeader || l.e.progress() == 0 {
 		return false
 	}
-	if len(buf) > *most || !p.out.Send(ctx, tag, buf) {
+	if len(buf) > p.out.Max || !p.out.Send(ctx, tag, buf) {
 		return false
 	}
 	l.sent(len(buf))

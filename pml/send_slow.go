@@ -15,7 +15,7 @@ func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int3
 
 // sendSlow is Send where the fast path said no. The lock is held, and is released.
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
-	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, &p.out.WaitMax, ctx, tag, buf) {
+	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, ctx, tag, buf) {
 		e.exitCall()
 		e.unlock()
 		return nil

@@ -62,7 +62,6 @@ type Facts struct {
 // Caps are the facts of a link, read when it is made and never per message. A nil field is an ability that it lacks.
 type Caps struct {
 	EagerMax int // bytes; a longer message is cheaper by rendezvous
-	WaitMax  int // the same for a blocking send, during which no other message is under way; 0: EagerMax
 	FragMax  int // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
 	// Cut ends the connection with the peer, both ways; Down follows, as if it had broken. nil only of a link by which
 	// neither end touches the other's memory, nor lends any: one without RMA and ZeroCopy.

@@ -2,6 +2,6 @@
 // one consumer that may be different processes.
 //
 //	Owns:     offsets and memory ordering inside one ring; layout.go has the picture
-//	May call: the standard library
+//	May call: the standard library, golang.org/x/sys/cpu
 //	Never:    know what a tag or a rank is; sleep; use what the other side wrote without checking it
 package ring

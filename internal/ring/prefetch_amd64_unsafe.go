@@ -2,10 +2,20 @@
 
 package ring
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// streams: stream can be called.
+var streams = cpu.X86.HasAVX
 
 //go:noescape
 func prefetchW(p unsafe.Pointer, lines int)
 
 //go:noescape
 func prefetch(p unsafe.Pointer, lines int)
+
+//go:noescape
+func stream(dst, src unsafe.Pointer, lines int)

@@ -7,3 +7,7 @@ import "unsafe"
 func prefetchW(unsafe.Pointer, int) {}
 
 func prefetch(unsafe.Pointer, int) {}
+
+const streams = false
+
+func stream(dst, src unsafe.Pointer, lines int) {}

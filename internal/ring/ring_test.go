@@ -643,3 +643,28 @@ func FuzzProducer(f *testing.F) {
 		}
 	})
 }
+
+// Stream copies every byte and no other, whatever the length and wherever the source begins.
+func TestStream(t *testing.T) {
+	p, _ := open(t, Geometry{Slots: 8, Small: 16384}, 0)
+	src := make([]byte, 3000)
+	for i := range src {
+		src[i] = byte(i*7 + i>>8)
+	}
+	for n := 1; n < 2000; n++ {
+		mem, off := p.AllocSmall(n)
+		if mem == nil {
+			p, _ = open(t, Geometry{Slots: 8, Small: 16384}, 0)
+			mem, off = p.AllocSmall(n)
+		}
+		clear(p.small.mem)
+		from := src[n%67 : n%67+n]
+		Stream(mem, from)
+		rest := bytes.Clone(p.small.mem)
+		clear(rest[off : int(off)+n])
+		if !bytes.Equal(mem, from) || len(bytes.Trim(rest, "\x00")) != 0 {
+			t.Fatalf("%d bytes from %d are not what was copied, or more was written", n, n%67)
+		}
+	}
+	Stream(nil, nil)
+}

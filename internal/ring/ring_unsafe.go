@@ -58,6 +58,17 @@ func Prefetch(mem []byte) {
 	}
 }
 
+// Stream is copy(dst, src), where dst is what AllocSmall or AllocBulk has returned for len(src) bytes, by stores that go
+// past the caches: no line has to come from the consumer's cache first. The consumer has them from memory.
+func Stream(dst, src []byte) {
+	lines := 0
+	if streams && len(src) >= Align {
+		lines = min(len(dst), len(src)) / Align
+		stream(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), lines)
+	}
+	copy(dst[lines*Align:], src[lines*Align:])
+}
+
 // PrefetchWSmall prefetches what AllocSmall(n) would return next, for writing.
 func (p *Producer) PrefetchWSmall(n int) {
 	if at := p.small.at; at < uint64(len(p.small.mem)) {

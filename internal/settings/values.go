@@ -23,7 +23,7 @@ type Values struct {
 	Transports []string `env:"GORUN_TRANSPORTS" default:"auto" like:"--mca btl"`
 
 	// Messages of at most this size are sent at once, longer ones ask first. Auto: what measured best for the transport
-	// (shm: 8KiB where the caller waits, else 32KiB; tcp: 64KiB).
+	// (shm: 32KiB; tcp: 64KiB).
 	EagerMax int64 `env:"GORUN_EAGER_MAX" default:"auto" like:"btl_sm_eager_limit"`
 
 	// The memory of a rank for messages that come before their receive is posted; senders wait when it is full.

@@ -74,6 +74,7 @@ type link struct {
 	dead      atomic.Bool // the peer is gone: packets are dropped
 	refused   bool        // in Device.refused
 	looking   atomic.Bool // lookForRoom runs
+	copier    copier
 }
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
@@ -111,7 +112,12 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 		if n <= inlineShort {
 			l.p.PrefetchWSlot()
 		} else if h.Kind.Short() {
-			l.p.PrefetchWSmall(n)
+			if l.copier.began != 0 { // what the payload's stores take shows only after Publish
+				l.copier.took(n, time.Since(opened))
+			}
+			if n < pastMin || n < pastAlways && !l.copier.past {
+				l.p.PrefetchWSmall(n)
+			}
 		}
 	}
 	if h.Flags&wire.Wake != 0 {
@@ -194,7 +200,11 @@ func (l *link) long(s *ring.Slot, h *wire.Header, payload []byte, meta uint32) u
 	if mem == nil {
 		return 0
 	}
-	copy(mem, payload)
+	if len(payload) >= pastMin && l.copier.next(len(payload)) {
+		ring.Stream(mem, payload)
+	} else {
+		copy(mem, payload)
+	}
 	s.W[at] = uint64(off) | uint64(len(payload))<<32
 	return meta | where<<24
 }
