@@ -27,8 +27,8 @@ const (
 	makeEnd
 )
 
-var creations = [makeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph", "DistGraph",
-	"DistGraphAdjacent", "Intercomm", "Merge"}
+var creations = [makeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
+	"DistGraph", "DistGraphAdjacent", "Intercomm", "Merge"}
 
 func (k creation) String() string { return creations[k] }
 
@@ -60,8 +60,8 @@ type refusal struct {
 }
 
 // refused are the classes that are told to other ranks.
-var refused = []error{ErrAborted, ErrPeerFailed, ErrNoMemory, ErrTimeout, ErrUnavailable, ErrComm, ErrGroup, ErrRank, ErrCount,
-	ErrDims, ErrTopology, ErrTag}
+var refused = []error{ErrAborted, ErrPeerFailed, ErrNoMemory, ErrTimeout, ErrUnavailable, ErrComm, ErrGroup, ErrRank,
+	ErrCount, ErrDims, ErrTopology, ErrTag}
 
 // refuse is the refusal of a rank whose caller has made a mistake, or nil.
 func (m *meeting) refuse(err *Error) *refusal {
@@ -259,23 +259,23 @@ func (m *meeting) send(to int, b []byte) error {
 }
 
 func (m *meeting) receive(from int) ([]byte, error) {
-	return m.c.receiveAll(m.ctx, m.members.at(from), m.tag)
+	return receiveAll(m.c.eng, m.ctx, m.members.at(from), m.tag)
 }
 
 // receiveAll receives a message of the library's own, however long it is.
-func (c *Comm) receiveAll(ctx uint32, world int, tag int32) ([]byte, error) {
-	found, st, err := c.eng.Probe(nil, ctx, world, tag, true)
+func receiveAll(eng *pml.Engine, ctx uint32, world int, tag int32) ([]byte, error) {
+	found, st, err := eng.Probe(nil, ctx, world, tag, true)
 	if err != nil {
 		return nil, err
 	}
-	return c.receiveFound(found, st.Bytes)
+	return receiveFound(eng, found, st.Bytes)
 }
 
-func (c *Comm) receiveFound(found *pml.Message, n int64) ([]byte, error) {
+func receiveFound(eng *pml.Engine, found *pml.Message, n int64) ([]byte, error) {
 	b := make([]byte, n)
-	r, err := c.eng.Imrecv(nil, found, b)
+	r, err := eng.Imrecv(nil, found, b)
 	if err == nil {
-		_, err = c.eng.Wait(r)
+		_, err = eng.Wait(r)
 	}
 	return b, err
 }
@@ -294,13 +294,12 @@ type agreement struct {
 const tries = 100
 
 // number finds the number of the communicator. guess is the same at all members. Each try is a number that all members
-// claim; if one of them cannot, what it has free instead is the base of the next one. Goroutines that make communicators
-// of overlapping groups at once can take each other's numbers away: what is tried next is scattered then, over more
-// numbers each time, so that they part.
+// claim; if one of them cannot, what it has free instead is the base of the next one. Goroutines that make
+// communicators of overlapping groups at once can take each other's numbers away: what is tried next is scattered then,
+// over more numbers each time, so that they part.
 func (m *meeting) number(guess uint32, args []byte, no *refusal, g gathering) (uint32, *refusal) {
-	ids := m.c.ids
 	a := agreement{meeting: m, want: guess, seed: m.ctx}
-	if a.want >= ids.small {
+	if a.want >= m.c.ids.small {
 		a.want, a.wrapped = 1, true
 	}
 	if no == nil {
@@ -308,31 +307,37 @@ func (m *meeting) number(guess uint32, args []byte, no *refusal, g gathering) (u
 			return 0, m.met(err)
 		}
 	}
+	return a.find(func(mine uint32) (uint32, *refusal) {
+		free, other := m.round(mine, args, no, g)
+		args, g = nil, nil // they are known
+		return free, other
+	}, func() *ranks { return m.members })
+}
+
+// find tries numbers. ask tells the others which number this rank offers and returns the largest that any does. senders
+// are the ranks that may have sent with a number that has not come to be here.
+func (a *agreement) find(ask func(mine uint32) (uint32, *refusal), senders func() *ranks) (uint32, *refusal) {
+	ids := a.c.ids
 	for ; a.try < tries; a.try++ {
 		mine := ids.claim(a.want)
-		free, no := m.round(mine, args, no, g)
+		free, no := ask(mine)
 		if no == nil && free == a.want {
 			return free, nil
 		}
 		if mine == a.want {
-			var senders *ranks
+			var late *ranks
 			if no != nil && no.maybeMade() {
-				senders = m.members
+				late = senders()
 			}
-			ids.release(mine, senders)
+			ids.release(mine, late)
 		}
 		if no != nil {
 			return 0, no
 		}
 		a.advance(free)
-		args, g = nil, nil // they are known
 	}
-	return 0, m.exhausted()
-}
-
-func (m *meeting) exhausted() *refusal {
-	return &refusal{class: ErrComm, text: fmt.Sprintf("%d ranks could not agree on a number for a new communicator in %d "+
-		"tries; free some of those you have", m.members.n, tries)}
+	return 0, &refusal{class: ErrComm, text: fmt.Sprintf("%d ranks could not agree on a number for a new communicator in "+
+		"%d tries; free some of those you have", a.members.n, tries)}
 }
 
 // advance chooses the next number; free is the largest that a member offers instead of the last one.
@@ -350,7 +355,7 @@ func (a *agreement) advance(free uint32) {
 	case a.c.barren > 0:
 		a.c.barren--
 	default:
-		if a.recycled = true; a.c.recycle(a.meeting) {
+		if a.recycled = true; a.recycle() {
 			a.want = 1
 		} else {
 			a.c.barren = inVain
@@ -370,12 +375,13 @@ func scatter(a, b uint32) uint32 {
 	return uint32(x ^ x>>31)
 }
 
-// recycle makes numbers free that are late, and reports whether there were any. All ranks of c take part. Each sends a
-// last message to every rank of c that it has ever spoken to. Messages of a pair arrive in the order in which they were
+// recycle makes numbers free that are late, and reports whether there were any. All members take part. Each sends a
+// last message to every member that it has ever spoken to. Messages of a pair arrive in the order in which they were
 // sent; so, once all these are matched, no message of a communicator that all of its ranks have freed is under way
 // among them. That costs as many messages as a rank has links, once in 16,383 communicators.
-func (c *Comm) recycle(m *meeting) bool {
-	no := c.flushLinks(m)
+func (m *meeting) recycle() bool {
+	c := m.c
+	no := m.flushLinks()
 	if _, no = m.round(0, nil, no, nil); no != nil {
 		return false
 	}
@@ -394,11 +400,12 @@ func (c *Comm) recycle(m *meeting) bool {
 	return slices.ContainsFunc(common.bits, func(b byte) bool { return b != 0 })
 }
 
-// flushLinks returns when all that this rank has sent to ranks of c has arrived.
-func (c *Comm) flushLinks(m *meeting) *refusal {
-	peers, ordered := c.eng.Contacts()
+// flushLinks returns when all that this rank has sent to other members has arrived.
+func (m *meeting) flushLinks() *refusal {
+	peers, ordered := m.c.eng.Contacts()
 	if !ordered {
-		_, no := m.round(0, nil, &refusal{class: ErrUnavailable, text: "the transport lets messages overtake each other"}, nil)
+		no := &refusal{class: ErrUnavailable, text: "the transport lets messages overtake each other"}
+		_, no = m.round(0, nil, no, nil)
 		return no
 	}
 	last := map[int32][]byte{}
@@ -407,19 +414,19 @@ func (c *Comm) flushLinks(m *meeting) *refusal {
 			last[p] = nil
 		}
 	}
-	return c.scatterSparsely(m, last, func([]byte) {})
+	return m.scatterSparsely(m.c, last, func([]byte) {})
 }
 
-// scatterSparsely sends what each rank has for some of the others, by ranks of the world, and returns when all ranks have
-// got theirs. A rank does not know which ranks have something for it: a goroutine takes what comes, until this rank has
-// heard that it was all. What is for the rank itself it takes at once.
-func (c *Comm) scatterSparsely(m *meeting, to map[int32][]byte, take func([]byte)) *refusal {
+// scatterSparsely sends over c what each member has for some of the others, by ranks of the world, and returns when all
+// members have got theirs. A rank does not know which ranks have something for it: a goroutine takes what comes, until
+// this rank has heard that it was all. What is for the rank itself it takes at once.
+func (m *meeting) scatterSparsely(c *Comm, to map[int32][]byte, take func([]byte)) *refusal {
 	ctx := c.cid + ctxFlush
 	if b, self := to[c.me]; self {
 		take(b)
 	}
 	taken := make(chan error, 1)
-	go func() { taken <- c.takeAll(ctx, take) }()
+	go func() { taken <- takeAll(c.eng, ctx, take) }()
 	var sent []*pml.Request
 	for world, b := range to {
 		if world != c.me {
@@ -446,16 +453,16 @@ func (c *Comm) scatterSparsely(m *meeting, to map[int32][]byte, take func([]byte
 }
 
 // takeAll receives what other ranks send until this rank says that there is no more.
-func (c *Comm) takeAll(ctx uint32, take func([]byte)) error {
+func takeAll(eng *pml.Engine, ctx uint32, take func([]byte)) error {
 	for {
-		found, st, err := c.eng.Probe(nil, ctx, AnySource, AnyTag, true)
+		found, st, err := eng.Probe(nil, ctx, AnySource, AnyTag, true)
 		var b []byte
 		if err == nil {
-			b, err = c.receiveFound(found, st.Bytes)
+			b, err = receiveFound(eng, found, st.Bytes)
 		}
 		if err != nil {
 			// A rank has failed. Those that live must not wait for this one: what they send is dropped from now on.
-			c.eng.DropContext(ctx, err)
+			eng.DropContext(ctx, err)
 			return err
 		}
 		if st.Tag == tagFlushed {

@@ -155,8 +155,7 @@ func (c *Comm) grid(op string) (*cart, *Error) {
 	if g, ok := c.topo.(*cart); ok {
 		return g, nil
 	}
-	return nil, &Error{Op: op, Class: ErrTopology, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
-		Err: fmt.Errorf("the communicator is no grid; Cart makes one")}
+	return nil, opError(op, ErrTopology, "the communicator is no grid; Cart makes one").of(c)
 }
 
 // CartDims is the dimensions of c's grid, and which of them are rings; §8.5.5 (MPI_Cart_get, MPI_Cartdim_get). A
@@ -181,8 +180,8 @@ func (c *Comm) Coords(rank int) ([]int, error) {
 	return g.coords(rank), nil
 }
 
-// CartRank is the rank at these coordinates; §8.5.5. A coordinate beyond a dimension that is a ring is counted around it;
-// beyond another one it is ErrDims.
+// CartRank is the rank at these coordinates; §8.5.5. A coordinate beyond a dimension that is a ring is counted around
+// it; beyond another one it is ErrDims.
 func (c *Comm) CartRank(coords ...int) (int, error) {
 	g, err := c.grid("CartRank")
 	if err != nil {
@@ -193,8 +192,8 @@ func (c *Comm) CartRank(coords ...int) (int, error) {
 			return r, nil
 		}
 	}
-	return Undefined, opError("CartRank", ErrDims, "the coordinates are %v; the grid has the dimensions %v, of which %v are rings",
-		coords, g.dims, g.periodic)
+	return Undefined, opError("CartRank", ErrDims, "the coordinates are %v; the grid has the dimensions %v, "+
+		"of which %v are rings", coords, g.dims, g.periodic)
 }
 
 // Shift is the ranks to receive from and to send to when all data moves by steps along a dimension; §8.5.6. Beyond the

@@ -288,8 +288,7 @@ func (c *Comm) unusable(op string) *Error {
 	case c.freed.Load() && c.cid == 0:
 		return opError(op, ErrInit, "called after Finalize")
 	case c.freed.Load():
-		return &Error{Op: op, Class: ErrComm, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
-			Err: fmt.Errorf("the communicator has been freed; use it before Free, or make another with Dup")}
+		return opError(op, ErrComm, "the communicator has been freed; use it before Free, or make another with Dup").of(c)
 	case c.ctx != nil:
 		if err := c.ctx.Err(); err != nil {
 			return &Error{Op: op, Class: err, Comm: c.Name(), Peer: Undefined, Tag: Undefined, Err: err}
@@ -318,8 +317,7 @@ func (c *Comm) Free() error {
 		return opError("Free", ErrComm, "the world is given back by Finalize, not by Free")
 	}
 	if !c.free() {
-		return &Error{Op: "Free", Class: ErrComm, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
-			Err: fmt.Errorf("the communicator has been freed already")}
+		return opError("Free", ErrComm, "the communicator has been freed already").of(c)
 	}
 	return nil
 }

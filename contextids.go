@@ -2,8 +2,8 @@ package mpi
 
 import "sync"
 
-// Each communicator has a number, which is the same at all of its ranks, and no other communicator of one of these ranks
-// has it at that time. Its messages have one of the contexts number*contextsEach + ctx….
+// Each communicator has a number, which is the same at all of its ranks, and no other communicator of one of these
+// ranks has it at that time. Its messages have one of the contexts number*contextsEach + ctx….
 const (
 	ctxMessages   = iota // those of callers
 	ctxCollective        // the library's, of calls that all ranks make in the same order
@@ -21,8 +21,8 @@ const smallNumbers = 1 << 16 / contextsEach
 //
 // A small number is free, in use, or late: its communicator has been freed here, and messages of it may still come. A
 // late number becomes free when all ranks that could have sent on it have freed it too and have nothing under way: see
-// Comm.recycle. So a message never meets a communicator that has the number of its own and is another. While there are
-// numbers that have never been used none needs to become free.
+// meeting.recycle. So a message never meets a communicator that has the number of its own and is another. While there
+// are numbers that have never been used none needs to become free.
 type contextIDs struct {
 	mu    sync.Mutex
 	small uint32 // smallNumbers, or less in a test

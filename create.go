@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,8 +8,8 @@ import (
 
 // Dup makes a communicator of the same ranks in the same order, whose messages are apart from c's; §7.4.2. Every rank
 // of c calls it. The name is new, attributes are not inherited (§7.7), a topology is (§8.5). If c's context ends first,
-// or has ended, Dup returns its error, and this rank has no part in a communicator that the other ranks may make all the
-// same; the call counts, as that of Barrier does.
+// or has ended, Dup returns its error, and this rank has no part in a communicator that the other ranks may make all
+// the same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.create(plan{kind: makeDup, members: func() *ranks { return c.members() },
 		finish: func(s *shared) { s.group, s.topo = c.group, c.topo }})
@@ -60,8 +59,8 @@ func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shar
 		c.ids.release(id, nil)
 		return nil
 	}
-	s := &shared{eng: c.eng, host: c.host, rank: members.find(c.me), me: c.me, size: int(members.n), cid: id * contextsEach,
-		ids: c.ids, next: id + 1}
+	s := &shared{eng: c.eng, host: c.host, rank: members.find(c.me), me: c.me, size: int(members.n),
+		cid: id * contextsEach, ids: c.ids, next: id + 1}
 	if s.group = members; c.group == nil && s.size == c.size && members.identity() {
 		s.group = nil
 	}
@@ -113,8 +112,7 @@ func (c *Comm) intra(op string) *Error {
 		return err
 	}
 	if c.local != nil {
-		return &Error{Op: op, Class: ErrComm, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
-			Err: errors.New("this is an intercommunicator; use Merge to make a communicator of both groups")}
+		return opError(op, ErrComm, "this is an intercommunicator; use Merge to make a communicator of both groups").of(c)
 	}
 	return nil
 }
@@ -163,8 +161,7 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 		err = opError(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
 	}
 	if err != nil {
-		err.Comm = c.Name()
-		return nil, err
+		return nil, err.of(c)
 	}
 	var made handover
 	fail := c.outliving(func() error {
@@ -205,14 +202,14 @@ func (c *Comm) Compare(d *Comm) (Comparison, error) {
 }
 
 // Split makes a communicator of the ranks that give the same color, in the order of their keys and, where these are
-// equal, of their ranks in c; §7.4.2. Every rank of c calls it. The color is not negative, or Undefined: then there is no
-// communicator at this rank, and no error.
+// equal, of their ranks in c; §7.4.2. Every rank of c calls it. The color is not negative, or Undefined: then there is
+// no communicator at this rank, and no error.
 //
 // Colors go up a binomial tree and groups down it: two messages for a rank, and two more where the number that the
 // communicators get is not the first one tried. Ranks whose colors or keys follow a rule (rank/8, rank%8, all the same)
-// are told and kept as one; so a message has some 10 bytes for each such part among the ranks that it speaks of, and for
-// each group of theirs on the way down. Where there is no rule that is linear in the ranks at rank 0, in half of them at
-// the next, and so on; no other rank learns of groups other than its own and those of the ranks below it.
+// are told and kept as one; so a message has some 10 bytes for each such part among the ranks that it speaks of, and
+// for each group of theirs on the way down. Where there is no rule that is linear in the ranks at rank 0, in half of
+// them at the next, and so on; no other rank learns of groups other than its own and those of the ranks below it.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	if err := c.intra("Split"); err != nil {
 		return nil, err
@@ -225,8 +222,8 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 }
 
 // SplitShared is Split by hosts: the ranks that can share memory, in the order of their keys; §7.4.2
-// (MPI_COMM_TYPE_SHARED). The launcher says which ranks share a host (PMI_process_mapping), or else the kernel's boot id
-// and namespaces do.
+// (MPI_COMM_TYPE_SHARED). The launcher says which ranks share a host (PMI_process_mapping), or else the kernel's boot
+// id and namespaces do.
 func (c *Comm) SplitShared(key int) (*Comm, error) {
 	if err := c.intra("SplitShared"); err != nil {
 		return nil, err

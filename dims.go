@@ -118,7 +118,8 @@ func root(n, k int) int {
 // gridArgs reports why dims cannot be a grid of ranks in a communicator of size.
 func gridArgs(op string, dims []int, periodic []bool, size int) *Error {
 	if len(dims) != len(periodic) {
-		return opError(op, ErrDims, "%d dimensions and %d periods were given; there is one for each", len(dims), len(periodic))
+		return opError(op, ErrDims, "%d dimensions and %d periods were given; there is one for each", len(dims),
+			len(periodic))
 	}
 	n := 1
 	for _, d := range dims {

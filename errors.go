@@ -157,3 +157,9 @@ func (c *Comm) describe(err error) error {
 func opError(op string, class error, format string, args ...any) *Error {
 	return &Error{Op: op, Class: class, Peer: Undefined, Tag: Undefined, Err: fmt.Errorf(format, args...)}
 }
+
+// of names the communicator.
+func (e *Error) of(c *Comm) *Error {
+	e.Comm = c.Name()
+	return e
+}

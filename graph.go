@@ -100,11 +100,11 @@ func (c *Comm) DistGraph(edges ...Edge) (*Comm, error) {
 	g := &distGraph{}
 	return c.create(plan{kind: makeDistGraph, bad: bad, members: func() *ranks { return c.members() },
 		finish: func(s *shared) { s.group, s.topo = c.group, g },
-		after:  func(m *meeting, made *Comm) *refusal { return made.tellEdges(m, edges, g) }})
+		after:  func(m *meeting, made *Comm) *refusal { return m.tellEdges(made, edges, g) }})
 }
 
-// tellEdges tells the ranks of each edge that it is theirs.
-func (c *Comm) tellEdges(m *meeting, edges []Edge, g *distGraph) *refusal {
+// tellEdges tells the ranks of each edge, over c, that it is theirs.
+func (m *meeting) tellEdges(c *Comm, edges []Edge, g *distGraph) *refusal {
 	in, out := map[int][]int64{}, map[int][]int64{} // of each rank: those from which, and to which
 	for _, e := range edges {
 		in[e.To] = append(in[e.To], int64(e.From))
@@ -120,7 +120,7 @@ func (c *Comm) tellEdges(m *meeting, edges []Edge, g *distGraph) *refusal {
 	}
 	var mu sync.Mutex
 	bad := false
-	no := c.scatterSparsely(m, to, func(b []byte) {
+	no := m.scatterSparsely(c, to, func(b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		d := decoder{b: b}
@@ -154,8 +154,8 @@ func (c *Comm) Neighbors() (sources, destinations []int, err error) {
 	case *distGraph:
 		return slices.Clone(g.sources), slices.Clone(g.destinations), nil
 	}
-	return nil, nil, &Error{Op: "Neighbors", Class: ErrTopology, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
-		Err: fmt.Errorf("the communicator has no topology; Cart, Graph or DistGraph give it one")}
+	return nil, nil, opError("Neighbors", ErrTopology,
+		"the communicator has no topology; Cart, Graph or DistGraph give it one").of(c)
 }
 
 // GraphNeighbors is the neighbours of a rank in a communicator that Graph has made, else ErrTopology; §8.5.5.
@@ -166,8 +166,8 @@ func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
 	g, isGraph := c.topo.(*graph)
 	switch {
 	case !isGraph:
-		return nil, &Error{Op: "GraphNeighbors", Class: ErrTopology, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
-			Err: fmt.Errorf("the communicator is no graph that all ranks know; Graph makes one")}
+		return nil, opError("GraphNeighbors", ErrTopology,
+			"the communicator is no graph that all ranks know; Graph makes one").of(c)
 	case rank < 0 || rank >= c.size:
 		return nil, c.rankError("GraphNeighbors", rank, false)
 	}

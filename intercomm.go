@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,9 +10,10 @@ import (
 // Intercomm makes an intercommunicator of c's group and another one that has no rank in common with it: ranks of calls
 // on it are those of the other group, as a master has workers; §7.6.2 (MPI_Intercomm_create). Every rank of both groups
 // calls it: each group with a communicator of its own and the rank of its leader there, and the leaders with a
-// communicator peer in which both are, the rank of the other leader there, and a tag for what they say on it; other ranks
-// may give a nil peer. Calls at one time between the same leaders have different tags. When a caller has made a mistake
-// both groups hear it, if its group's leader is right about the other one; the tag is not to be used again then.
+// communicator peer in which both are, the rank of the other leader there, and a tag for what they say on it; other
+// ranks may give a nil peer. Calls at one time between the same leaders have different tags. When a caller has made a
+// mistake both groups hear it, if its group's leader is right about the other one; the tag is not to be used again
+// then.
 //
 // Point-to-point calls, WithContext, Free and Merge work on it; other collective calls are ErrComm.
 func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error) {
@@ -72,8 +72,7 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 		return nil, err
 	}
 	if c.local == nil {
-		return nil, &Error{Op: op, Class: ErrComm, Comm: c.Name(), Peer: Undefined, Tag: Undefined,
-			Err: errors.New("this is no intercommunicator; its ranks are in one group already")}
+		return nil, opError(op, ErrComm, "this is no intercommunicator; its ranks are in one group already").of(c)
 	}
 	b := &bridge{c: c, remote: c.group.at(0), high: high}
 	if c.rank == 0 {
@@ -117,9 +116,10 @@ type bridge struct {
 	far           *ranks // the other group
 }
 
-// make makes a communicator of both groups; before is what the own group agrees upon first. Each try is a round of each group, an exchange of the leaders, and a round in
-// which each leader tells its group.
-func (b *bridge) make(kind creation, args []byte, before func(*meeting) *refusal, child func(uint32) *Comm) (*Comm, error) {
+// make makes a communicator of both groups; before is what the own group agrees upon first. Each try is a round of each
+// group, an exchange of the leaders, and a round in which each leader tells its group.
+func (b *bridge) make(kind creation, args []byte, before func(*meeting) *refusal,
+	child func(uint32) *Comm) (*Comm, error) {
 	c := b.c
 	var made handover
 	err := c.collective(func() error {
@@ -135,41 +135,24 @@ func (b *bridge) make(kind creation, args []byte, before func(*meeting) *refusal
 }
 
 func (b *bridge) number(m *meeting, args []byte, no *refusal) (uint32, *refusal) {
-	ids := b.c.ids
 	a := agreement{meeting: m, want: 1, wrapped: true}
-	for ; a.try < tries; a.try++ {
-		mine := ids.claim(a.want)
-		free, no := m.round(mine, args, no, nil)
-		free, no = b.cross(m, free, no)
-		if no == nil && free == a.want {
-			return free, nil
+	return a.find(func(mine uint32) (uint32, *refusal) {
+		free, other := m.round(mine, args, no, nil)
+		args = nil // they are known
+		if free, other = b.cross(m, free, other); other == nil {
+			a.seed = uint32(m.members.at(0) ^ b.far.at(0)) // the same on both sides
 		}
-		if mine == a.want {
-			ids.release(mine, b.senders(m, no))
+		return free, other
+	}, func() *ranks {
+		if b.far == nil {
+			return m.members
 		}
-		if no != nil {
-			return 0, no
-		}
-		a.seed = uint32(m.members.at(0) ^ b.far.at(0)) // the same on both sides
-		a.advance(free)
-		args = nil
-	}
-	return 0, m.exhausted()
+		return ranksOf(slices.Concat(m.members.runs, b.far.runs)...)
+	})
 }
 
-// senders are the ranks that may have sent with a number that has not come to be.
-func (b *bridge) senders(m *meeting, no *refusal) *ranks {
-	switch {
-	case no == nil || !no.maybeMade():
-		return nil
-	case b.far == nil:
-		return m.members
-	}
-	return ranksOf(slices.Concat(m.members.runs, b.far.runs)...)
-}
-
-// cross lets both groups know the larger value of both, and who is there. What the own group refuses the leader tells the
-// other one.
+// cross lets both groups know the larger value of both, and which ranks are there. What the own group refuses the
+// leader tells the other one.
 func (b *bridge) cross(m *meeting, value uint32, no *refusal) (uint32, *refusal) {
 	if b.over == nil {
 		return m.round(0, nil, no, &leadersWord{b: b})
@@ -198,7 +181,7 @@ func (b *bridge) word(m *meeting, value uint32, no *refusal) []byte {
 func (b *bridge) talk(m *meeting, value uint32, no *refusal) (word []byte, _ uint32, _ *refusal) {
 	eng, ctx := b.c.eng, b.over.cid+ctxCreate
 	sent := eng.Isend(nil, ctx, b.remote, b.tag, b.word(m, value, no), pml.Standard)
-	in, err := b.c.receiveAll(ctx, b.remote, b.tag)
+	in, err := receiveAll(b.c.eng, ctx, b.remote, b.tag)
 	if _, e := eng.Wait(sent); err == nil {
 		err = e
 	}

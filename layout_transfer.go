@@ -33,8 +33,8 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 		c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)), nil
 }
 
-// RecvLayout is Recv into the elements that l names in base; §3.2.4, §5.1.11. A shorter message fills the first of them.
-// No element may be named twice.
+// RecvLayout is Recv into the elements that l names in base; §3.2.4, §5.1.11. A shorter message fills the first of
+// them. No element may be named twice.
 func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, error) {
 	if err := checkRecvLayout(c, "RecvLayout", base, l, source, tag); err != nil || source == ProcNull {
 		return nullStatus, err
@@ -92,8 +92,7 @@ func checkSendLayout[T any](c *Comm, op string, base []T, l Layout, dest, tag in
 		return err
 	}
 	if err := checkLayout(op, base, l, false); err != nil {
-		err.Comm = c.Name()
-		return err.named(dest, tag, false)
+		return err.of(c).named(dest, tag, false)
 	}
 	return nil
 }
@@ -104,8 +103,7 @@ func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag 
 		return err
 	}
 	if err := checkLayout(op, base, l, true); err != nil {
-		err.Comm = c.Name()
-		return err.named(source, tag, true)
+		return err.of(c).named(source, tag, true)
 	}
 	return nil
 }

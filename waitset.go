@@ -2,7 +2,6 @@ package mpi
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/gorun-mpi/mpi/pml"
 )
@@ -10,7 +9,7 @@ import (
 // Sets of requests; §3.7.5. A set ignores nil requests, as MPI_REQUEST_NULL, and persistent ones that are not started.
 // All must be of one rank.
 
-// engineOf returns the engine of the first request that is not nil. It checks that all others are its own.
+// engineOf returns the engine of the first request that is not nil. The engine checks that all others are its own.
 func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 	for i, r := range rs {
 		if r == nil {
@@ -26,10 +25,9 @@ func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 }
 
 func setMisuse(op string, rs []*Request, i int, err error) error {
-	e := &Error{Op: op, Class: ErrRequest, Peer: Undefined, Tag: Undefined,
-		Err: fmt.Errorf("request %d of %d: %w", i, len(rs), err)}
+	e := opError(op, ErrRequest, "request %d of %d: %w", i, len(rs), err)
 	if c := rs[i].comm; c != nil {
-		e.Comm = c.Name()
+		e.of(c)
 	}
 	return e
 }
