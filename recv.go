@@ -12,19 +12,16 @@ import (
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
 	if c.usualRecv(source, tag) && known[T]() {
 		st, err := c.eng.Recv(nil, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
-		if err != nil {
-			err = c.wrap("Recv", source, tag, err)
+		if err == nil && c.group == nil { // the usual case of status and wrap, without the calls
+			return Status{Source: int(st.Source), Tag: int(st.Tag), Bytes: st.Bytes, Cancelled: st.Cancelled}, nil
 		}
-		return c.status(st), err
+		return c.status(st), c.wrap("Recv", source, tag, err)
 	}
 	if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err
 	}
 	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
-	if err != nil {
-		err = c.wrap("Recv", source, tag, err)
-	}
-	return c.status(st), err
+	return c.status(st), c.wrap("Recv", source, tag, err)
 }
 
 // RecvAlloc is Recv into a new slice of the message's length; §3.2.4. A message that is no whole number of T is

@@ -49,7 +49,10 @@ const (
 	opIrecvLayout
 )
 
-var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend", opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace", opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit", opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout"}
+var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend",
+	opIrecv: "Irecv", opIsendrecv: "Isendrecv", opSendrecv: "Sendrecv", opSendrecvReplace: "SendrecvReplace",
+	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
+	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout"}
 
 func (o opCode) String() string { return opNames[o] }
 
