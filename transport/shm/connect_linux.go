@@ -116,56 +116,12 @@ func (d *Device) awaitDescriptors() {
 	}
 }
 
-// pause returns false if the device is closed meanwhile.
-func (d *Device) pause(t time.Duration) bool {
-	select {
-	case <-time.After(t):
-		return true
-	case <-d.ending:
-		return false
-	}
-}
-
 // checkUser looks whose process is at the other end: this user's, or the administrator's.
 func checkUser(c *net.UnixConn) error {
 	if cred, err := credentials(c); err != nil || int(cred.Uid) != os.Getuid() && cred.Uid != 0 {
 		return &auth.Error{Why: auth.OtherUser}
 	}
 	return nil
-}
-
-// keep records an open connection, or closes it because the device is closing.
-func (d *Device) keep(c *net.UnixConn) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		c.Close()
-		return false
-	}
-	d.conns[c] = struct{}{}
-	return true
-}
-
-func (d *Device) drop(c *net.UnixConn) {
-	c.Close()
-	d.mu.Lock()
-	delete(d.conns, c)
-	d.mu.Unlock()
-}
-
-// start runs f in a goroutine that Close waits for.
-func (d *Device) start(f func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	d.wg.Add(1)
-	go func() {
-		defer d.wg.Done()
-		f()
-	}()
-	return true
 }
 
 // serve handles an incoming connection of a peer that has proved itself, from the handing over of its ring, through the

@@ -193,8 +193,7 @@ func (cs *contacts) watch(c *contact) error {
 }
 
 // meet returns the contact with a peer, which is made if there is none yet.
-func (d *Device) meet(peer int, at reach) (*contact, error) {
-	cs := &d.contacts
+func (cs *contacts) meet(peer int, at reach) (*contact, error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for _, c := range cs.all {
@@ -322,7 +321,7 @@ func (d *Device) connectDirectly(peer int, name string, address []byte) (*link, 
 		return nil, nil
 	}
 	defer d.wg.Done()
-	c, err := d.meet(peer, at)
+	c, err := d.contacts.meet(peer, at)
 	if outOfDescriptors(err) {
 		return nil, err
 	}
@@ -360,16 +359,6 @@ func (d *Device) connectNow(peer int, address []byte) transport.Link {
 		return nil
 	}
 	return l
-}
-
-// enter keeps Close waiting for wg.Done. False: the device is closed.
-func (d *Device) enter() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.wg.Add(1)
-	}
-	return !d.closed
 }
 
 func (d *Device) claimedLink(c *contact, k int) (*link, error) {
@@ -492,16 +481,16 @@ func (d *Device) adopt(k int) *inRing {
 // meetSender sees to it that the end of a ring's sender is heard, and that the sender can be told of room.
 func (d *Device) meetSender(r *inRing, at reach) {
 	peer := int(r.peer)
-	c, err := d.meet(peer, at)
+	c, err := d.contacts.meet(peer, at)
 	for outOfDescriptors(err) && d.pause(descriptorPause) {
-		c, err = d.meet(peer, at)
+		c, err = d.contacts.meet(peer, at)
 	}
 	if err == nil {
 		r.inbox.Store(&c.peerInbox)
 		r.letter.met.Store(1)
 	}
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		err = d.watchProcess(peer, at)
+		err = d.contacts.watchProcess(peer, at)
 	}
 	if err != nil {
 		d.lostPeer(peer, goneError(peer, nil))
@@ -509,15 +498,15 @@ func (d *Device) meetSender(r *inRing, at reach) {
 }
 
 // watchProcess watches over a sender whose descriptors this process, for once, cannot open, though the sender could.
-func (d *Device) watchProcess(peer int, at reach) error {
+func (cs *contacts) watchProcess(peer int, at reach) error {
 	fd, err := unix.PidfdOpen(int(at.pid), 0)
 	if err != nil {
 		return err
 	}
 	c := &contact{peer: peer, at: at, pidFD: fd, fd: -1, peerInbox: noInbox}
-	d.contacts.mu.Lock()
-	defer d.contacts.mu.Unlock()
-	if err := d.contacts.watch(c); err != nil {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if err := cs.watch(c); err != nil {
 		c.close()
 		return err
 	}

@@ -233,7 +233,7 @@ func TestClaimThatFails(t *testing.T) {
 	t.Run("no room", func(t *testing.T) {
 		d, peer := open(t, Options{Rank: 0, Size: 3}), open(t, Options{Rank: 1, Size: 3})
 		_, at := decodeAddress(peer.Address())
-		c, err := d.meet(1, at)
+		c, err := d.contacts.meet(1, at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +265,7 @@ func TestClaimThatFails(t *testing.T) {
 		d, p := open(t, Options{Rank: 0, Size: 2}), proc.Start(t, "listen")
 		address := p.Recv()
 		_, at := decodeAddress(address)
-		c, err := d.meet(1, at)
+		c, err := d.contacts.meet(1, at)
 		if err != nil {
 			t.Fatal(err)
 		}

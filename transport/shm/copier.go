@@ -5,11 +5,11 @@ import "time"
 // copier chooses how payloads are copied into a ring: by plain stores, or by stores that go past the caches
 // (ring.Stream).
 //
-// A plain store takes its line from the cache of the peer, which has read what was there before. Only some 6 lines are on
-// their way at a time: where a line takes 0.17 µs from one processor to the other that is 2 GB/s. A store past the caches
-// waits for no line, and the peer reads from memory, many lines at a time. Long payloads are always copied so. Which is
-// better for others depends on how far apart the two processors are, and where a virtual machine's are changes while a job
-// runs: so both are measured now and then. docs/decisions/0038-stores-past-the-caches.md has the figures.
+// A plain store takes its line from the cache of the peer, which has read what was there before. Only some 6 lines are
+// on their way at a time: where a line takes 0.17 µs from one processor to the other that is 2 GB/s. A store past the
+// caches waits for no line, and the peer reads from memory, many lines at a time. Long payloads are always copied so.
+// Which is better for others depends on how far apart the two processors are, and where a virtual machine's are changes
+// while a job runs: so both are measured now and then. docs/decisions/0038-stores-past-the-caches.md has the figures.
 type copier struct {
 	past  bool          // the next payload between pastMin and pastAlways goes past the caches, unless it is a sample
 	left  int           // such payloads until past is chosen anew

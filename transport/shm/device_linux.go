@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -42,18 +41,15 @@ type Device struct {
 
 	poller
 
-	mu       sync.Mutex // guards what follows; set-up and faults only
-	rings    []*inRing  // by number; nil: 0, which is the notices, and rings not in use. Replaced, never edited
+	life // its mu guards what follows
+
+	rings    []*inRing // by number; nil: 0, which is the notices, and rings not in use. Replaced, never edited
 	inUse    atomic.Pointer[[]*inRing]
 	byPeer   map[int]*inRing // also those that are not in use yet
 	notices  []notice
 	reported map[int]bool  // peers whose Down has been reported
 	links    map[int]*link // by peer
 	inboxes  map[int]*sharedInbox
-	conns    map[*net.UnixConn]struct{}
-	closed   bool
-	ending   chan struct{} // closed with the device
-	wg       sync.WaitGroup
 
 	segments segments
 }
@@ -84,7 +80,8 @@ func New(opt Options) (*Device, error) {
 	}
 	d := &Device{opt: opt, geo: geometry(opt),
 		byPeer: map[int]*inRing{}, reported: map[int]bool{}, links: map[int]*link{},
-		inboxes: map[int]*sharedInbox{}, conns: map[*net.UnixConn]struct{}{}, probe: new([8]byte), ending: make(chan struct{})}
+		inboxes: map[int]*sharedInbox{}, probe: new([8]byte),
+		life: life{conns: map[*net.UnixConn]struct{}{}, ending: make(chan struct{})}}
 	d.setRings([]*inRing{nil})
 	rand.Read(d.probe[:])
 	d.segments.init()

@@ -14,5 +14,5 @@
 //
 //	Owns:     rings, inbox, descriptors, the probe and use of process_vm_readv, memory of mpi.Alloc
 //	May call: internal/auth, internal/ring, internal/wire, transport, the kernel
-//	Never:    know what a communicator is; match; name anything in a file system; take what a peer has written for checked
+//	Never:    know what a communicator is; match; name anything in a file system; use what a peer has written unchecked
 package shm

@@ -75,7 +75,7 @@ func (b doorbells) reopen() (mine doorbells, err error) {
 	return mine, err
 }
 
-// reopen opens a doorbell that this process has, whoever sent it, as a file of its own.
+// reopen opens a doorbell that this process has, its own or a peer's, as a file of its own.
 func reopen(fd int) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

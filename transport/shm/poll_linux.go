@@ -151,14 +151,14 @@ func (r *inRing) shortArea(s *ring.Slot, where uint32) []byte {
 	return b
 }
 
-func (d *Device) release() {
-	for i, r := range d.last {
+func (p *poller) release() {
+	for i, r := range p.last {
 		if r.c.Release() {
 			r.tellRoom()
 		}
-		d.last[i] = nil
+		p.last[i] = nil
 	}
-	d.last = d.last[:0]
+	p.last = p.last[:0]
 }
 
 // flush lets the sender have all the room that there is.
@@ -177,14 +177,14 @@ func (r *inRing) tellRoom() {
 }
 
 // hasRoom: of one of the links that have found no room Poll will report Room.
-func (d *Device) hasRoom() bool {
-	return slices.ContainsFunc(d.refused, func(l *link) bool { return !l.dead.Load() && l.hasRoom() })
+func (p *poller) hasRoom() bool {
+	return slices.ContainsFunc(p.refused, func(l *link) bool { return !l.dead.Load() && l.hasRoom() })
 }
 
 // takeRooms fills in Room of links that have found none before. After the end of its peer none is told of.
-func (d *Device) takeRooms(pkts []transport.Packet) int {
+func (p *poller) takeRooms(pkts []transport.Packet) int {
 	n := 0
-	d.refused = slices.DeleteFunc(d.refused, func(l *link) bool {
+	p.refused = slices.DeleteFunc(p.refused, func(l *link) bool {
 		switch dead := l.dead.Load(); {
 		case dead || n == len(pkts) || !l.hasRoom():
 			l.refused = !dead
