@@ -268,7 +268,7 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 	e.lock()
 	defer e.unlock()
 	if r.state != stActive {
-		// Not kept: the request may be in use again before anybody asks for the next one.
+		// Not kept: the request may be in use again before any caller asks for the next one.
 		over := make(chan struct{})
 		close(over)
 		return over

@@ -3,7 +3,8 @@
 //
 // Engine has the requests, their waiting and the lock: send.go (the fast case),
 // send_slow.go, recv.go, probe.go, cancel.go, complete.go; wait.go is the only
-// file that may sleep, waitstate.go says who may.
+// file that may sleep, waitstate.go says which goroutine may, pace.go what a
+// wait does next.
 //
 // Behind path (path.go) stands how messages are matched and moved. Over links:
 // links.go posts and sends, packets.go handles what arrives, peer.go has a
@@ -13,6 +14,7 @@
 // to a library.
 //
 //	Owns:     requests while they are active, peers, the poll buffer; every state change of a request
-//	May call: tagmatch, eager, rendezvous, transport (the seam only), internal/wire, x/sys (sched_yield)
+//	May call: tagmatch, eager, rendezvous, transport (the seam only), internal/eventset, internal/waitpolicy,
+//	          internal/wire, x/sys (sched_yield)
 //	Never:    a concrete transport; a communicator; log or allocate on the eager path
 package pml

@@ -61,7 +61,7 @@ type Engine struct {
 
 	load     load
 	requests requests
-	probers  []*Request
+	probers  probers
 	dropped  dropped // contexts that have ended
 	wait     waitState
 	parked   sema // that of what the leader waits for while it sleeps in the device: see complete
@@ -78,8 +78,8 @@ type Engine struct {
 	ctx    context.Context
 }
 
-// New makes an engine. Nothing is connected yet. The error is that the system refuses what is needed to sleep; the devices
-// are the caller's then.
+// New makes an engine. Nothing is connected yet. The error is that the system refuses what is needed to sleep; the
+// devices are the caller's then.
 func New(cfg Config) (*Engine, error) {
 	if cfg.ConnectTimeout <= 0 {
 		cfg.ConnectTimeout = time.Minute
@@ -175,7 +175,7 @@ func FailAll(ranks []*Engine, err error) {
 func (e *Engine) fail(err error) {
 	e.closed = err
 	e.path.fail(err)
-	e.endProbers(everyProbe, err)
+	e.probers.end(e, everyProbe, err)
 }
 
 // Closed is why calls are refused; nil while they are not.
@@ -199,7 +199,7 @@ func (e *Engine) DropContext(ctx uint32, err error) {
 	defer e.unlock()
 	e.dropped.add(ctx)
 	e.path.drop(ctx, err)
-	e.endProbers(func(r *Request) bool { return r.recv.Ctx == ctx }, err)
+	e.probers.end(e, func(r *Request) bool { return r.recv.Ctx == ctx }, err)
 	e.exitCall()
 }
 
@@ -210,8 +210,8 @@ func (e *Engine) Dropped(ctx uint32) bool {
 	return e.dropped.has(ctx)
 }
 
-// ReuseContexts ends what DropContext has begun for n contexts: another communicator may have them. The caller knows that
-// no message of the earlier one is under way to this rank.
+// ReuseContexts ends what DropContext has begun for n contexts: another communicator may have them. The caller knows
+// that no message of the earlier one is under way to this rank.
 func (e *Engine) ReuseContexts(first, n uint32) {
 	e.lock()
 	defer e.unlock()
@@ -223,8 +223,8 @@ func (e *Engine) ReuseContexts(first, n uint32) {
 // Size is the number of ranks in the world.
 func (e *Engine) Size() int { return e.cfg.Size }
 
-// Contacts are the ranks that this one may have sent to. ordered: a message that is sent to one of them now arrives after
-// all that were sent before, whatever their contexts.
+// Contacts are the ranks that this one may have sent to. ordered: a message that is sent to one of them now arrives
+// after all that were sent before, whatever their contexts.
 func (e *Engine) Contacts() (ranks []int32, ordered bool) {
 	if !e.direct {
 		return nil, false
@@ -268,9 +268,6 @@ func (e *Engine) Flush() int {
 	}
 	return e.load.open()
 }
-
-// flushed: Flush has nothing to wait for.
-func (e *Engine) flushed() bool { return e.closed != nil || e.load.open() > 0 || e.load.none() }
 
 // Transport is the name of the device by which this rank reaches others; of several, shm+tcp.
 func (e *Engine) Transport() string {

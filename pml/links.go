@@ -12,8 +12,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// linkPath moves messages over links: tagmatch says which receive gets which message, eager sends short ones, rendezvous
-// says how long ones move.
+// linkPath moves messages over links: tagmatch says which receive gets which message, eager sends short ones,
+// rendezvous says how long ones move.
 //
 // A send's life here:
 //
@@ -77,7 +77,8 @@ func splitAddress(peer int, b []byte) (grant int64, device []byte, err error) {
 	}
 	grant = int64(binary.LittleEndian.Uint64(b))
 	if grant < eager.MinGrant {
-		return 0, nil, fmt.Errorf("rank %d grants %d bytes of unexpected messages, at least %d are needed", peer, grant, eager.MinGrant)
+		return 0, nil, fmt.Errorf("rank %d grants %d bytes of unexpected messages, at least %d are needed", peer, grant,
+			eager.MinGrant)
 	}
 	return grant, b[8:], nil
 }
@@ -130,8 +131,8 @@ func (l *linkPath) send(r *Request) {
 	l.drainSelf()
 }
 
-// armEarly arms the device before a message is announced and not when the call ends: the receiver looks whether this rank
-// is here the moment it sees the message, and would have it do half of the work when it may be about to compute.
+// armEarly arms the device before a message is announced and not when the call ends: the receiver looks whether this
+// rank is here the moment it sees the message, and would have it do half of the work when it may be about to compute.
 func (l *linkPath) armEarly(r *Request) {
 	e := l.e
 	if r.buf.Len > 0 && e.wait.armed == armedNot && e.wait.leader == noLeader && e.sleep.Arm(transport.Urgent, false) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// engineLock is taken and given back in every call, nearly always by the only goroutine that wants it, so it is made for
-// that: one locked instruction to take it and none to give it back, where sync.Mutex has two.
+// engineLock is taken and given back in every call, nearly always by the only goroutine that wants it, so it is made
+// for that: one locked instruction to take it and none to give it back, where sync.Mutex has two.
 //
 // Giving it back does not look for waiting goroutines: that look would have to be ordered after the store, which costs
 // what is saved here. So a goroutine that waits looks by itself, one of them at a time, and ever more rarely.

@@ -633,7 +633,7 @@ func describe(from, to int, h *wire.Header, payload []byte) string {
 	return s
 }
 
-// books reads an account of package eager, which shows its fields to nobody.
+// books reads an account of package eager, which exports no fields.
 func books(account any, field string) int64 { return reflect.ValueOf(account).FieldByName(field).Int() }
 
 // onWire are the packets from one rank to another that its engine has not seen.

@@ -20,9 +20,9 @@ import (
 //	4. or it is cancelled, which the device decides (OffloadBack)
 //	5. or its peer fails, or its communicator is freed: fail. It ends when the device has let go of the buffer
 //
-// What may be handed down: of any two receives that could match the same message, the younger only if the device has the
-// older. Then whatever the device matches is what the table would have said: the older ones that match are in front of it
-// in the device's list, and what software alone matches is younger. It is decided conservatively and at once:
+// What may be handed down: of any two receives that could match the same message, the younger only if the device has
+// the older. Then whatever the device matches is what the table would have said: the older ones that match are in front
+// of it in the device's list, and what software alone matches is younger. It is decided conservatively and at once:
 //
 //	exact                                  if no wildcard that could match such a message, and no receive of the same
 //	                                       context, source and tag, is with software
@@ -40,7 +40,8 @@ type offloadState uint8
 const (
 	offloadNone offloadState = iota // it is not posted, or its source sends around the device: it is not counted
 	inSoftware                      // software; in the table, counted in its peer's soft
-	inDevice                        // the device, and software for what the device leaves; in the table, and in the slot of its cookie
+	// The device, and software for what the device leaves. It is in the table, and in the slot of its cookie.
+	inDevice
 )
 
 // offloadRef is what a request knows of that.
@@ -67,7 +68,8 @@ const (
 	handedDown
 )
 
-var fallbackNames = [fallbackEnd]string{"any-source", "other-peer", "short-buffer", "context", "wildcard", "older", "same-buffer", "list-full", "unregistered"}
+var fallbackNames = [fallbackEnd]string{"any-source", "other-peer", "short-buffer", "context", "wildcard", "older",
+	"same-buffer", "list-full", "unregistered"}
 
 func (f Fallback) String() string {
 	if f >= fallbackEnd {
@@ -524,15 +526,16 @@ func (o *offload) back(s *slot) {
 	o.l.e.endCancelled(r, r.cancelErr)
 }
 
-// refused: the device has not taken a receive after all, though it had said so. Software has it from now on, unless that
-// comes too late: a younger receive that the device has may get, or have got, a message that is this one's.
+// refused: the device has not taken a receive after all, though it had said so. Software has it from now on, unless
+// that comes too late: a younger receive that the device has may get, or have got, a message that is this one's.
 func (o *offload) refused(p *peer, r *Request) {
 	o.keepInSoftware(p, r)
 	younger := false
 	for _, m := range o.l.table.Naming(p.rank) {
 		other := m.Owner.(*Request)
-		if younger && other.offload.state == inDevice && m.Ctx == r.recv.Ctx && (m.Tag == r.recv.Tag || m.Tag == AnyTag || r.recv.Tag == AnyTag) {
-			p.fail(&PeerError{int(p.rank), fmt.Errorf("%w: the device has lost a receive that others depend on", transport.ErrPeerGone)})
+		if younger && other.offload.state == inDevice && m.Ctx == r.recv.Ctx &&
+			(m.Tag == r.recv.Tag || m.Tag == AnyTag || r.recv.Tag == AnyTag) {
+			p.breaks("the device has lost a receive that others depend on")
 			return
 		}
 		younger = younger || other == r

@@ -164,7 +164,7 @@ func (c *testNIC) inOrder(e *nicEntry, source int32) {
 			mask |= wire.MaxTag
 		}
 		packed, _ := transport.PackTag(m.Ctx, 0, max(tag, 0))
-		c.must(!e.overlaps(packed, mask), "a receive from anybody could match the same messages")
+		c.must(!e.overlaps(packed, mask), "a receive from any source could match the same messages")
 	}
 }
 

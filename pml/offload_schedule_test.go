@@ -165,7 +165,7 @@ func (m *modelled) run() Stats {
 		return nil
 	}})
 	defer m.net.close()
-	for range 5 { // before anybody is connected
+	for range 5 { // before any rank is connected
 		m.step()
 		m.net.settle()
 	}

@@ -20,7 +20,7 @@ import (
 //	R2   the unexpected messages are looked at first
 //	R3   of two receives that could match one message, the younger is handed down only if the older is
 //	R4   receives are handed down in the order in which they were posted
-//	R5   a receive from anybody never is: others send past the device
+//	R5   a receive from any source never is: others send past the device
 //	R6   what the device leaves to software is matched with the whole table; a receive that is hit is taken back; then
 //	     OffloadSeen
 //	R7   the device hears of every message that was seen, so that its 16-bit counter never laps itself
@@ -211,7 +211,7 @@ func TestR3PrefixInvariant(t *testing.T) {
 		{"s1/* 1/1 2/1 2/*", "ssdd"},
 		{"1/1 */1 1/1 2/9", "dsss"},
 		{"*/* 1/1 1/* 2/9", "ssss"},
-		{"1/1 0/* 1/1 1/*", "dsdd"},                                    // what rank 0 sends to itself is nobody else's business
+		{"1/1 0/* 1/1 1/*", "dsdd"},                                    // what rank 0 sends to itself concerns no other rank
 		{"1/1 1/1 1/1 1/1 1/1 1/1 1/1 1/1 1/1 1/2 1/1", "ddddddddsss"}, // it is full
 	} {
 		t.Run(c.posts, func(t *testing.T) {

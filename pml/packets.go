@@ -165,7 +165,7 @@ func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
 	}
 	l.table.Queue(&u.m)
 	if len(l.e.probers) != 0 {
-		l.e.endProbers(probesFinding(h.Ctx, p.rank, h.Tag), nil)
+		l.e.probers.end(l.e, probesFinding(h.Ctx, p.rank, h.Tag), nil)
 	}
 	if !p.in.Charge(u.Cost) {
 		p.breaks("it has sent more unmatched messages than it was allowed")

@@ -189,9 +189,11 @@ func (p *peer) explain(caps *transport.Caps) {
 	case p.rma == nil:
 		large, why = "stream", caps.WhyNoRMA
 	case p.presence == nil:
-		large, why = "get; stream where the sender's memory is not registered", "split: the device does not say whether the peer polls"
+		large = "get; stream where the sender's memory is not registered"
+		why = "split: the device does not say whether the peer polls"
 	}
-	cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.out.Limit(), "rendezvous", large, "not-used", why)
+	cfg.Debug("peer connected", "peer", p.rank, "transport", name, "eager-max", p.out.Limit(), "rendezvous", large,
+		"not-used", why)
 }
 
 // unsent is how many packets wait for a link, for room in it, or for credit.
@@ -348,7 +350,7 @@ func (p *peer) fail(err error) {
 	}
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)
-	l.e.endProbers(probesOf(p.rank), err)
+	l.e.probers.end(l.e, probesOf(p.rank), err)
 	if !p.harmless() {
 		p.cut()
 	}

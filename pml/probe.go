@@ -94,24 +94,18 @@ func probesOf(source int32) func(*Request) bool {
 	return func(r *Request) bool { return r.recv.Source == source || r.recv.Source == AnySource }
 }
 
-// endProbers completes the probes of which that says so.
-func (e *Engine) endProbers(which func(*Request) bool, err error) {
-	e.probers = slices.DeleteFunc(e.probers, func(r *Request) bool {
+// probers are the probes that wait. The requests are the engine's own.
+type probers []*Request
+
+// end completes those of which that says so.
+func (p *probers) end(e *Engine, which func(*Request) bool, err error) {
+	*p = slices.DeleteFunc(*p, func(r *Request) bool {
 		if !which(r) {
 			return false
 		}
 		e.complete(r, err)
 		return true
 	})
-}
-
-// Mrecv receives m into buf.
-func (e *Engine) Mrecv(cc context.Context, m *Message, buf []byte) (Status, error) {
-	r, err := e.Imrecv(cc, m, buf)
-	if err != nil {
-		return Status{}, err
-	}
-	return e.Wait(r)
 }
 
 // Imrecv starts to receive m into buf.

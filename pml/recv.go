@@ -6,8 +6,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A receive's life: posted to the path (links.go), where it may be matched at once; else it is complete when some caller
-// or the watcher polls what it is matched with.
+// A receive's life: posted to the path (links.go), where it may be matched at once; else it is complete when some
+// caller or the watcher polls what it is matched with.
 //
 // Recv first looks for a message that has come for no other receive, or is about to, and copies it straight into its
 // buffer (land): there is no request then. The lock is held meanwhile, so this receive is younger than all that are

@@ -52,15 +52,12 @@ type Request struct {
 
 	// The first three cache lines, up to next, are all that a short message touches.
 
-	state      reqState
-	op         opKind
-	mode       Mode
-	detached   bool // no caller will collect it: back to the free list when done
-	cancelling bool // the receiver has been asked
-	parts      int8 // completions still to come besides the last one: 1 while both halves of an Isendrecv are under way
-	ended      bool // its context has, and that has been acted on
-	queued     bool // in its peer's queue
-	extra      bool // one of these is set: done, cancelErr, cancelling, ended, parts
+	state    reqState
+	op       opKind
+	mode     Mode
+	detached bool // no caller will collect it: back to the free list when done
+	queued   bool // in its peer's queue
+	extra    bool // extras may not be zero
 
 	e       *Engine // that has made it
 	claimed uint64  // the number of the wait for it or for a set with it; 0: no caller waits
@@ -74,13 +71,21 @@ type Request struct {
 	w    *sema // whom to wake: a follower, or the engine's parked; nil: no caller sleeps
 	next *Request
 
-	cancelErr error         // the result, if cancelling succeeds
-	done      chan struct{} // for Done; closed on completion
-	own       sema
-	other     *Request  // Isendrecv: the receive and its send, which is detached, while the send is under way
-	keep      *kept     // not nil ⇔ persistent
-	transfer  *transfer // while peers speak of it by a number
-	offload   offloadRef
+	extras
+	own      sema
+	other    *Request  // Isendrecv: the receive and its send, which is detached, while the send is under way
+	keep     *kept     // not nil ⇔ persistent
+	transfer *transfer // while peers speak of it by a number
+	offload  offloadRef
+}
+
+// extras are what few requests have.
+type extras struct {
+	done       chan struct{} // for Done; closed on completion
+	cancelErr  error         // the result, if cancelling succeeds
+	cancelling bool          // the receiver has been asked
+	ended      bool          // its context has, and that has been acted on
+	parts      int8          // completions to come before the last one: 1 while both halves of an Isendrecv are under way
 }
 
 // Engine is the one that has made r; nil: none has.
@@ -109,7 +114,7 @@ func (w *sema) wake() {
 func (r *Request) reset() {
 	r.buf.Addr, r.err, r.cctx = nil, nil, nil // r.peer stays: it lives as long as the engine
 	if r.extra {
-		r.extra, r.cancelErr, r.done, r.cancelling, r.ended = false, nil, nil, false, false
+		r.extra, r.extras = false, extras{}
 	}
 }
 
@@ -123,13 +128,13 @@ func (r *Request) completePlain(l *load) {
 	l.completed++
 }
 
-// complete ends r, or one part of it. Everything that refers to it but its holder has let go of it; or the other part has
-// not yet.
+// complete ends r, or one part of it. Everything that refers to it but its holder has let go of it; or the other part
+// has not yet.
 func (e *Engine) complete(r *Request, err error) {
 	if err != nil && r.err == nil {
 		r.err = err
 	}
-	if r.parts > 0 {
+	if r.extra && r.parts > 0 {
 		r.parts--
 		if r.status.Cancelled { // of an Isendrecv, without its send
 			e.path.cancel(r.other, r.err)

@@ -2,8 +2,8 @@ package pml
 
 import "context"
 
-// A send's life: if the peer is connected, nothing is queued for it, the message is short and there is credit, one TrySend
-// and it is over. Otherwise it becomes a request (send_slow.go) and the path's (links.go).
+// A send's life: if the peer is connected, nothing is queued for it, the message is short and there is credit, one
+// TrySend and it is over. Otherwise it becomes a request (send_slow.go) and the path's (links.go).
 
 // Send sends buf and returns when it may be reused. Collective and point-to-point contexts are the caller's business.
 func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
@@ -29,7 +29,7 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 		e.unlock()
 		return r
 	}
-	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, ctx, tag, buf) {
+	if mode == Standard && e.links.sendAgain(ctx, dest, tag, buf) {
 		r.sentAs(dest, tag, len(buf))
 		e.exitCall()
 		e.unlock()
@@ -60,15 +60,12 @@ func (l *linkPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 
 // sendAgain tries a short message once more after a poll, which may bring credit. Without it the message would be
 // announced and fetched, which costs several times as much.
-func (l *linkPath) sendAgain(p *peer, ctx uint32, tag int32, buf []byte) bool {
-	if len(buf) > p.out.Max || l.e.wait.leader != noLeader || l.e.progress() == 0 {
+func (l *linkPath) sendAgain(ctx uint32, dest int, tag int32, buf []byte) bool {
+	p := l.peers[dest]
+	if p == nil || len(buf) > p.out.Max || l.e.wait.leader != noLeader || l.e.progress() == 0 {
 		return false
 	}
-	if len(buf) > p.out.Max || !p.out.Send(ctx, tag, buf) {
-		return false
-	}
-	l.sent(len(buf))
-	return true
+	return l.sendNow(ctx, dest, tag, buf)
 }
 
 // sent: a short message of n bytes has been taken.

@@ -15,7 +15,7 @@ func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int3
 
 // sendSlow is Send where the fast path said no. The lock is held, and is released.
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
-	if p := e.links.peers[dest]; p != nil && mode == Standard && e.links.sendAgain(p, ctx, tag, buf) {
+	if mode == Standard && e.links.sendAgain(ctx, dest, tag, buf) {
 		e.exitCall()
 		e.unlock()
 		return nil
@@ -73,7 +73,8 @@ func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, 
 }
 
 // Isendrecv starts a send and a receive as one request, whose status is the receive's; MPI 4.1 §3.10.
-func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int, rtag int32, recv []byte) *Request {
+func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int, rtag int32,
+	recv []byte) *Request {
 	e.lock()
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, rtag, recv)

@@ -52,8 +52,8 @@ func (l *linkPath) onShort(m transport.Short, payload []byte) {
 }
 
 // mayLand reports whether a receive may look for a message before it is posted: the device can show it one, no caller
-// polls, no peer has failed or wants credit, and nothing is under way of which a peer asks whether this rank polls. What
-// is pending then is a packet to this rank at most, of which the watcher knows.
+// polls, no peer has failed or wants credit, and nothing is under way of which a peer asks whether this rank polls.
+// What is pending then is a packet to this rank at most, of which the watcher knows.
 func (l *linkPath) mayLand() bool {
 	return l.shorts.next != nil && l.needsCheck == 0 && l.e.wait.leader == noLeader && l.transfers.none()
 }
@@ -78,7 +78,8 @@ func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte) (st Status, l
 		}
 		m, payload, found := l.shorts.next()
 		if found != transport.FoundShort {
-			if found == transport.FoundOther || !e.spinsUnarmed() || e.wanted.Load() != 0 || e.wait.followerWoken {
+			if found == transport.FoundOther || !e.pace.spins() || e.wait.armed != armedNot || // its sender would wake it
+				e.wanted.Load() != 0 || e.wait.followerWoken {
 				break
 			}
 			continue

@@ -254,7 +254,7 @@ func (t *taggedPath) events(pkts []transport.Packet) int {
 		t.event(&pkts[i])
 	}
 	waiting := len(t.e.probers)
-	t.e.endProbers(func(r *Request) bool {
+	t.e.probers.end(t.e, func(r *Request) bool {
 		_, found := t.probe(r.recv.Ctx, r.recv.Source, r.recv.Tag, false)
 		return found
 	}, nil)
@@ -426,7 +426,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 			t.abort(op, err)
 		}
 	}
-	t.e.endProbers(probesOf(p.rank), err)
+	t.e.probers.end(t.e, probesOf(p.rank), err)
 }
 
 func (t *taggedPath) count(s Stats) Stats {

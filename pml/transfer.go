@@ -9,8 +9,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// transfer is one end of a message that peers speak of by a number: a rendezvous, or a synchronous eager message that is
-// not matched yet. What is sent on which event is package rendezvous's to say; here that is carried out.
+// transfer is one end of a message that peers speak of by a number: a rendezvous, or a synchronous eager message that
+// is not matched yet. What is sent on which event is package rendezvous's to say; here that is carried out.
 //
 // From open to close the request's buffer is the library's, and also what the link may touch it for: READs and WRITEs
 // under way, fragments that are placed, what is registered. close gives all of it back.
@@ -208,7 +208,8 @@ func (ts *transfers) begin(t *transfer) {
 		t.rcv.NotReadable()
 	}
 	f := rendezvous.Facts{Size: t.rcv.Size(), Room: int64(t.r.buf.Len), Readable: t.rcv.Readable(), Writable: !p.noSplit,
-		Mapped: t.rcv.Source.Key != 0, Presence: (*rendezvous.Presence)(p.presence), Watched: ts.l.e.wait.watching(), Computing: ts.l.e.wait.computing()}
+		Mapped: t.rcv.Source.Key != 0, Presence: (*rendezvous.Presence)(p.presence), Watched: ts.l.e.wait.watching(),
+		Computing: ts.l.e.wait.computing()}
 	s, n := ts.chooser.Choose(&t.rcv.Trial, &p.tuner, &f)
 	var back rendezvous.Region
 	switch s {
@@ -395,7 +396,8 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 	return false
 }
 
-// sending returns the transfer that p speaks of if it is one to p. what says what it does, if it cannot know the number.
+// sending returns the transfer that p speaks of if it is one to p. what says what it does, if it cannot know the
+// number.
 func (ts *transfers) sending(p *peer, id uint64, what string) *transfer {
 	t := ts.find(id)
 	if t == nil || t.peer != p || t.recv {

@@ -44,7 +44,7 @@ func (w *waitFor) ready() bool {
 		return w.r.state == stDone
 	}
 	if w.flush {
-		return w.e.flushed()
+		return w.e.closed != nil || w.e.load.open() > 0 || w.e.load.none()
 	}
 	if w.looked && w.seen == w.e.load.completed {
 		return false
@@ -62,8 +62,15 @@ func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
 func (e *Engine) await(r *Request) {
-	if r.cctx == nil && e.wait.leader == noLeader && e.links.transfers.none() && e.firstLook() && r.state == stDone {
-		return // as it is in a stream of messages
+	if r.cctx == nil && e.wait.leader == noLeader && e.links.transfers.none() {
+		// The first thing that a leader does is all that it does in a stream of messages. The device may stay armed
+		// meanwhile: no peer asks whether this rank polls while no transfer is under way.
+		e.wait.calling = true
+		e.progress()
+		e.wait.calling = false
+		if r.state == stDone {
+			return
+		}
 	}
 	w := waitFor{e: e, r: r, cc: r.cctx}
 	for !w.ready() {
@@ -72,21 +79,6 @@ func (e *Engine) await(r *Request) {
 			w.cc = nil // once is enough
 		}
 	}
-}
-
-// firstLook is the first thing that a leader does, and all that it does where something is there: it reports that. The
-// device may stay armed meanwhile: no peer asks whether this rank polls while no transfer is under way.
-func (e *Engine) firstLook() bool {
-	e.wait.calling = true
-	n := e.progress()
-	e.wait.calling = false
-	return n != 0
-}
-
-// spinsUnarmed reports whether the caller may poll again, without more, after a look that has found nothing: it may
-// spin, and no sender is told to wake this rank.
-func (e *Engine) spinsUnarmed() bool {
-	return e.pace.spins() && e.wait.armed == armedNot
 }
 
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
@@ -118,7 +110,7 @@ func (w *waitFor) lead() (follow bool) {
 	e := w.e
 	e.pace.begin()
 	for polls := 1; ; polls++ {
-		next := e.look(e.leadFor())
+		next := e.look()
 		switch {
 		case e.gone:
 			return true
@@ -138,19 +130,28 @@ func (w *waitFor) lead() (follow bool) {
 	}
 }
 
-// leadFor is for how long the leader polls when nothing comes.
-func (e *Engine) leadFor() time.Duration {
-	if e.pace.policy.YieldCPU && e.wait.followers > 0 {
+// pollFor is for how long the leader or the watcher polls when nothing comes.
+func (e *Engine) pollFor() time.Duration {
+	switch yields, waited := e.pace.policy.YieldCPU, e.wait.followers > 0; {
+	case e.wait.leader != noLeader && yields && waited:
 		return 0 // to let other processes run would not let those goroutines run
+	case e.wait.leader != noLeader:
+		return e.pace.spinFor()
+	case e.load.none():
+		return 0
+	case e.links.worklist.streaming():
+		return attendStream
+	case waited && !yields:
+		return min(e.pace.spinFor(), attendSpin)
 	}
-	return e.pace.spinFor()
+	return 0
 }
 
-// look polls once, and says what is to be done then; most is for how long nothing may come.
-func (e *Engine) look(most time.Duration) step {
+// look polls once, and says what is to be done then.
+func (e *Engine) look() step {
 	if e.progress() != 0 {
 		e.pace.came()
-	} else if next := e.pace.next(most, e.wait.leader != noLeader); next != stepPoll {
+	} else if next := e.pace.next(e.pollFor(), e.wait.leader != noLeader); next != stepPoll {
 		return next
 	}
 	if e.wait.followerWoken || e.wanted.Load() != 0 {
@@ -339,7 +340,7 @@ func (e *Engine) attend() {
 		e.pace.begin()
 	}
 	for e.wait.leader == noLeader && !e.gone {
-		next := e.look(e.attendFor())
+		next := e.look()
 		switch {
 		case next == stepPoll:
 		case next != stepOffer && e.load.none():
@@ -354,17 +355,4 @@ func (e *Engine) attend() {
 			e.wait.resumeWatcher()
 		}
 	}
-}
-
-// attendFor is for how long the watcher polls when nothing comes.
-func (e *Engine) attendFor() time.Duration {
-	switch {
-	case e.load.none():
-		return 0
-	case e.links.worklist.streaming():
-		return attendStream
-	case e.wait.followers > 0 && !e.pace.policy.YieldCPU:
-		return min(e.pace.spinFor(), attendSpin)
-	}
-	return 0
 }

@@ -191,7 +191,7 @@ type talker struct {
 	rng  *rand.Rand
 }
 
-const silence = 1000 // added to a tag: nobody sends under it
+const silence = 1000 // added to a tag: no rank sends under it
 
 func (v *talker) exchange(round int) error {
 	rank := v.e.cfg.Rank
@@ -242,7 +242,7 @@ func (v *talker) receive(source int, tag int32) ([]byte, int64, error) {
 	case 6:
 		var m *Message
 		if m, _, err = e.Probe(nil, 1, source, tag, true); err == nil {
-			st, err = e.Mrecv(nil, m, in)
+			st, err = mrecv(e, m, in)
 		}
 	case 7:
 		st, err = v.some(source, tag, in)
@@ -254,6 +254,14 @@ func (v *talker) receive(source int, tag int32) ([]byte, int64, error) {
 	return in, st.Bytes, err
 }
 
+func mrecv(e *Engine, m *Message, buf []byte) (Status, error) {
+	r, err := e.Imrecv(nil, m, buf)
+	if err != nil {
+		return Status{}, err
+	}
+	return e.Wait(r)
+}
+
 // some waits for any of two, of which one is never sent.
 func (v *talker) some(source int, tag int32, in []byte) (st Status, err error) {
 	rs := []*Request{v.e.Irecv(nil, 1, source, tag+silence, nil), v.e.Irecv(nil, 1, source, tag, in)}
@@ -263,7 +271,7 @@ func (v *talker) some(source int, tag int32, in []byte) (st Status, err error) {
 		return st, fmt.Errorf("request %d: %w", i, err)
 	}
 	if got != 1 {
-		return st, fmt.Errorf("request %d of a message that nobody sends is done", got)
+		return st, fmt.Errorf("request %d of a message that no rank sends is done", got)
 	}
 	if e := v.e.Cancel(rs[0]); e != nil {
 		return st, e
@@ -393,7 +401,7 @@ func TestAnswerThroughFullLink(t *testing.T) {
 		e1.Iprobe(1, 0, 6, false)
 	}
 	e1.lock()       // from here on rank 1 does not poll
-	for range 128 { // what a link of loop takes: it is full, and nobody has noticed
+	for range 128 { // what a link of loop takes: it is full, and no caller has noticed
 		if err := e0.Send(nil, 1, 1, 6, nil, Standard); err != nil {
 			t.Fatal(err)
 		}
@@ -480,7 +488,7 @@ func TestFullLinkSleeps(t *testing.T) {
 }
 
 // A rank with nothing under way does nothing, whatever arrives; one that computes with a receive posted does nothing
-// for packets that nobody waits for.
+// for packets that no caller waits for.
 func TestIdleRankSleeps(t *testing.T) {
 	w := newRanks(t, 2, Config{})
 	if err := w.e[1].Send(nil, 1, 0, 1, nil, Standard); err != nil {
@@ -505,7 +513,7 @@ func TestIdleRankSleeps(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("%s: %d calls of the device while 50 messages came that nobody waits for", what, n)
+		t.Errorf("%s: %d calls of the device while 50 messages came that no caller waits for", what, n)
 	}
 	quiet("nothing under way", 2)
 	r := w.e[0].Irecv(nil, 1, 1, 1, nil)

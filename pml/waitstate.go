@@ -67,7 +67,7 @@ func (l *load) open() int { return l.outstanding - l.detached }
 
 func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
 
-// lead reports whether the caller leads from now on: nobody else did.
+// lead reports whether the caller leads from now on: no other one did.
 func (s *waitState) lead() bool {
 	if s.leader != noLeader {
 		return false
@@ -103,7 +103,8 @@ const (
 	needWatcher      // wake the watcher
 )
 
-// needs: where no caller leads, the watcher must be woken: for everything if a caller waits, else for what peers wait for.
+// needs: where no caller leads, the watcher must be woken: for everything if a caller waits, else for what peers wait
+// for.
 func (s *waitState) needs(l *load) need {
 	want := armedUrgent
 	if s.followers > 0 {
@@ -166,9 +167,9 @@ func (s *waitState) watching() bool { return s.watcher == watcherPolls }
 
 // check says why nothing would go on with what is under way if the lock were given up now.
 //
-// Invariant: if operations are outstanding, work is pending or a link is stalled, then a caller leads and does not sleep
-// over pending work, or the watcher is not asleep, or nothing is pending and the device is armed for the
-// watcher: for everything if a caller waits.
+// Invariant: if operations are outstanding, work is pending or a link is stalled, then a caller leads and does not
+// sleep over pending work, or the watcher is not asleep, or nothing is pending and the device is armed for the watcher:
+// for everything if a caller waits.
 func (s *waitState) check(l *load) error {
 	switch {
 	case l.none() || s.leader == leaderPolls || s.watcher != watcherAsleep:
