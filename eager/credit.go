@@ -16,7 +16,7 @@ import (
 // that are kept back, more than the first grant. More is for envelopes only: the
 // payloads that lie unmatched stay within the first grant.
 
-// Envelope is what a queued message costs beside its payload: the record that
+// Envelope is what a queued message costs besides its payload: the record that
 // holds it.
 const Envelope = 320
 

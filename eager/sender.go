@@ -32,8 +32,8 @@ func (s *Sender) Disable() { s.Max = -1 }
 // Limit is the longest message that is eager, enabled or not.
 func (s *Sender) Limit() int { return s.max }
 
-// Send sends a message of at most Max bytes: credit, header, one dynamic call. It says no if there is no credit for it or
-// the link is full.
+// Send sends a message of at most Max bytes: credit, header, one dynamic call. It says no if there is no credit for it
+// or the link is full.
 func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 	if !s.TakePayload(len(buf)) {
 		return false

@@ -24,7 +24,7 @@
 // from stream to get when the sender stops sending, from get to stream when a
 // READ fails.
 //
-//	Owns:     one transfer's phase, offsets and packets; one scheme per file; which scheme is chosen (choose.go, tuner.go)
+//	Owns:     one transfer's phase, offsets and packets; a file per scheme; which scheme is chosen (choose.go, tuner.go)
 //	May call: internal/wire
 //	Never:    send, copy, sleep, read a clock, or touch a request: it returns what should be done
 package rendezvous

@@ -16,8 +16,10 @@ type Receiver struct {
 	readable bool   // and it can be READ; no longer, once that has failed
 	noFIN    bool   // the sender does not wait for FIN after a stream
 
-	size        int64 // of the message
-	want        int64 // bytes to fetch from the beginning: of the message, or the buffer if that is shorter; with split, of its front
+	size int64 // of the message
+	// want is how many bytes to fetch from the beginning: of the message, or the buffer if that is shorter; with split,
+	// of its front.
+	want        int64
 	have        int64 // bytes in place, from the beginning. have <= want
 	piece       int64 // bytes of one READ
 	asked       int64 // bytes of the READ that is next or under way; 0: none. have+asked <= want
@@ -40,7 +42,8 @@ const (
 func (r *Receiver) Init(rts *wire.Header, room int64, own uint64) {
 	size := int64(rts.Len)
 	*r = Receiver{size: size, want: min(size, room), own: own, remote: rts.ID,
-		readable: rts.Flags&wire.Readable != 0, noFIN: rts.Flags&wire.NoFIN != 0, Source: Region{rts.Addr, rts.Key, size, true}}
+		readable: rts.Flags&wire.Readable != 0, noFIN: rts.Flags&wire.NoFIN != 0,
+		Source: Region{rts.Addr, rts.Key, size, true}}
 }
 
 // Begin moves the payload by s, in READs of at most piece. back is the end of the buffer, where the sender may write:

@@ -3,7 +3,8 @@ package rendezvous
 import "github.com/gorun-mpi/mpi/internal/wire"
 
 // Sender is the sending end of one transfer. The message belongs to the library from RTS to Complete or Abandon: the
-// receiver may READ it, and the link reads it for fragments and WRITEs. Until it is asked for something it does nothing.
+// receiver may READ it, and the link reads it for fragments and WRITEs. Until it is asked for something it does
+// nothing.
 type Sender struct {
 	own  uint64 // the number of this end
 	size int64
@@ -29,8 +30,8 @@ type writing struct {
 	asked  int64  // bytes of the WRITE under way; 0: none
 }
 
-// Init: a message of size bytes is about to be announced, as number own. mem is where the receiver may READ it; fragments
-// have at most piece bytes.
+// Init: a message of size bytes is about to be announced, as number own. mem is where the receiver may READ it;
+// fragments have at most piece bytes.
 func (s *Sender) Init(own uint64, size int64, mem Region, piece int64) {
 	*s = Sender{own: own, size: size, mem: mem, piece: piece}
 }

@@ -12,7 +12,9 @@ import (
 // A transfer that is alone from match to end is measured by itself. One among others takes as long as all of them, so
 // there a run of transfers is given one scheme, and the time from the end of its first to the end of its last counts:
 // they end in the order in which they began.
-type Tuner struct{ classes *[2][tunedClasses]tunedClass } // by the length in bits; [1]: the sender's memory is mapped here
+type Tuner struct {
+	classes *[2][tunedClasses]tunedClass // by the length in bits; [1]: the sender's memory is mapped here
+}
 
 // tunedClass is what is known of messages of about the same size.
 type tunedClass struct {
@@ -168,8 +170,8 @@ func (c *tuned) cheapest(able []*Scheme) *Scheme {
 	return best
 }
 
-// learn notes that bytes took so many nanoseconds. A disturbance makes a transfer slower, never faster, so the cost follows what
-// is better at once and what is worse slowly.
+// learn notes that bytes took so many nanoseconds. A disturbance makes a transfer slower, never faster, so the cost
+// follows what is better at once and what is worse slowly.
 func (c *tuned) learn(s *Scheme, bytes, took int64) {
 	cost := float32(took) / float32(max(bytes, 1))
 	switch old := c.cost[s.index]; {

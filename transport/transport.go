@@ -51,9 +51,9 @@ type Facts struct {
 	Introducer *Introducer
 	Offload    *Offload                      // the device can match tags, of messages that come as Caps.Offload says
 	Tagged     Tagged                        // the device does all matching by itself, and makes no links
-	Via        func(peer int) string         // of a device that is made of several: which of them has connected peer, or ""
+	Via        func(peer int) string         // of a device made of several: which of them has connected peer, or ""
 	Short      func() (Short, []byte, Found) // the next message, where that is had with less than Poll; see short.go
-	Refused    func() uint64                 // connections refused because they did not authenticate; any goroutine may call it
+	Refused    func() uint64                 // connections that did not authenticate; any goroutine may call it
 	// ConnectNow is Connect for a peer that can be reached without waiting for any other process, and otherwise returns
 	// nil: Connect knows why not. It is called with the lock held.
 	ConnectNow func(peer int, address []byte) Link

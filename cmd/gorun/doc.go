@@ -6,7 +6,7 @@
 //	gorun simulate                 prices collective operations on a machine of any size
 //
 // Owns: the command line: flags, help, man page, completion.
-// May call: launcher, internal/settings, internal/topology; collectives and collectives/simulate; transport/verbs to ask
-// what devices can do.
+// May call: launcher, internal/settings, internal/spelling, internal/cpuset, internal/topology, internal/waitpolicy;
+// collectives and collectives/simulate; transport/verbs to ask what devices can do.
 // Never: imports package mpi, starts or signals a process on its own.
 package main

@@ -38,7 +38,8 @@ func repeat(n *node, count, stride int64) *node {
 	case n.form == isRun && stride == n.size:
 		return run(count * n.size)
 	case n.form == isLoop && stride == n.count*n.stride: // the loop goes on where it ended
-		return &node{form: isLoop, depth: n.depth, size: count * n.size, count: count * n.count, stride: n.stride, body: n.body}
+		return &node{form: isLoop, depth: n.depth, size: count * n.size, count: count * n.count, stride: n.stride,
+			body: n.body}
 	}
 	return &node{form: isLoop, depth: n.depth + 1, size: count * n.size, count: count, stride: stride, body: n}
 }

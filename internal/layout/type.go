@@ -78,7 +78,8 @@ func (t *Type) Fits(length, origin int64) error {
 	case origin < 0 || origin > length:
 		return fmt.Errorf("displacement 0 is at byte %d of %d", origin, length)
 	case t.lo < -origin:
-		return fmt.Errorf("the layout begins %d bytes before the buffer; move it up, or begin the buffer earlier", -origin-t.lo)
+		return fmt.Errorf("the layout begins %d bytes before the buffer; move it up, or begin the buffer earlier",
+			-origin-t.lo)
 	case t.hi > length-origin:
 		return fmt.Errorf("the layout needs %d bytes, the buffer has %d; use a longer buffer or a smaller layout",
 			t.hi, length-origin)

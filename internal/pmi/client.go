@@ -314,7 +314,8 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return c.value(ctx, key, text)
 }
 
-// Known is Get for a value that the launcher has sent unasked; nil: it has not, or not all of it, or a Get is under way.
+// Known is Get for a value that the launcher has sent unasked; nil: it has not, or not all of it, or a Get is under
+// way.
 func (c *Client) Known(key string) []byte {
 	select {
 	case c.gets <- struct{}{}:

@@ -58,8 +58,8 @@ func Prefetch(mem []byte) {
 	}
 }
 
-// Stream is copy(dst, src), where dst is what AllocSmall or AllocBulk has returned for len(src) bytes, by stores that go
-// past the caches: no line has to come from the consumer's cache first. The consumer has them from memory.
+// Stream is copy(dst, src), where dst is what AllocSmall or AllocBulk has returned for len(src) bytes, by stores that
+// go past the caches: no line has to come from the consumer's cache first. The consumer has them from memory.
 func Stream(dst, src []byte) {
 	lines := 0
 	if streams && len(src) >= Align {

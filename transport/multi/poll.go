@@ -59,7 +59,8 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 // short is transport.Facts's Short, by that of the first device. Each call counts as a Poll that has skipped the other
 // devices. Where one of them has its turn, all is left to Poll, and so it is from the first Down on: dropGone is needed
 // then.
-func (d *Device) short(first func() (transport.Short, []byte, transport.Found)) (m transport.Short, payload []byte, found transport.Found) {
+func (d *Device) short(first func() (transport.Short, []byte, transport.Found)) (m transport.Short, payload []byte,
+	found transport.Found) {
 	if len(d.gone) != 0 {
 		return m, nil, transport.FoundOther
 	}

@@ -49,7 +49,8 @@ func facts(f *fixture) {
 		(r.FetchAdd == nil) != (r.CompareSwap == nil)) {
 		f.Errorf("something of RMA is missing: %+v", *r)
 	}
-	if z := c.ZeroCopy; z != nil && (z.Send == nil || z.Reads == nil || z.Place == nil || z.Displace == nil || z.Max <= 0) {
+	z := c.ZeroCopy
+	if z != nil && (z.Send == nil || z.Reads == nil || z.Place == nil || z.Displace == nil || z.Max <= 0) {
 		f.Errorf("something of ZeroCopy is missing: %+v", *z)
 	}
 	if p := c.Presence; p != nil && (p.Polls == nil || p.Waits == nil) {

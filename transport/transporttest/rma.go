@@ -118,8 +118,8 @@ func (f *fixture) register(e *end, mem []byte, access transport.Access) (addr, k
 
 func deregister(e *end, addr, key uint64) { e.link.Caps().RMA.Deregister(addr, key) }
 
-// way is one of the two in which memory moves, by the access that the peer's memory needs. near is memory of the caller,
-// far that of its peer.
+// way is one of the two in which memory moves, by the access that the peer's memory needs. near is memory of the
+// caller, far that of its peer.
 type way transport.Access
 
 const (
@@ -524,7 +524,8 @@ func rmaWakes(f *fixture) {
 				f.Fatalf("round %d: an operation was started while the rank was armed, and its end has not ended the sleep", i)
 			}
 		}
-		if p, err := b.await(w, level, level == transport.Any && i%2 == 0); err != nil || p.Event != transport.RMADone || p.Cookie != i {
+		p, err := b.await(w, level, level == transport.Any && i%2 == 0)
+		if err != nil || p.Event != transport.RMADone || p.Cookie != i {
 			f.Fatalf("round %d: event %d, cookie %d, %v", i, p.Event, p.Cookie, err)
 		}
 	}

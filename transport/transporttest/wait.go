@@ -337,8 +337,8 @@ func parkUnarmed(f *fixture) {
 }
 
 // interrupt: one Interrupt ends the Park of a thread and that of a goroutine, also if a caller that polls has disarmed
-// in the meantime. It is not visible from outside that a goroutine is inside Park: a wait that was too short for both to
-// get there is repeated longer.
+// in the meantime. It is not visible from outside that a goroutine is inside Park: a wait that was too short for both
+// to get there is repeated longer.
 func interrupt(f *fixture, disarm bool) {
 	_, b := f.linked()
 	for wait := 5 * time.Millisecond; wait < 10*time.Second; wait *= 4 {

@@ -34,7 +34,8 @@ const counting = "^(TestInstructions|TestNoAllocations|TestImports|TestGraphName
 var without = []string{".git", "testdata", "bin", "internal/lint", "internal/tools"}
 
 func main() {
-	rare := flag.Int("rare", 100, "the `chance`, 1 in so many, of a pause before a statement that runs for the first time; later it is less")
+	rare := flag.Int("rare", 100,
+		"the `chance`, 1 in so many, of a pause before a statement that runs for the first time; later it is less")
 	only := flag.String("only", "", "which `files`: tests or code (default both)")
 	pattern := flag.String("run", "", "go test's -run")
 	race := flag.Bool("race", false, "with the race detector")
