@@ -49,7 +49,7 @@ verify: deps-verify  ## all there is: half an hour
 deps:            ## installs the Debian packages of make test as root, names them otherwise
 	scripts/deps test
 
-deps-verify:     ## the same for make verify: Open MPI, MPICH, QEMU
+deps-verify:     ## the same for make verify: Open MPI, MPICH, Slurm, QEMU
 	scripts/deps verify
 
 vet:             ## gofmt and go vet

@@ -22,7 +22,7 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
-	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy:
+	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy, internal/place:
 	internal/reduce               : {golang.org/x/sys}
 	internal/ring                 : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
@@ -55,15 +55,15 @@ const graph = `
 
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
-	                                transport/multi, internal/pmi, internal/cpuset, internal/settings,
+	                                transport/multi, internal/pmi, internal/place, internal/cpuset, internal/settings,
 	                                internal/waitpolicy, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, internal/join, internal/reduce, internal/layout, {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
-	launcher                      : internal/pmi, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term},
-	                                {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, internal/settings, internal/spelling, internal/cpuset, internal/topology,
-	                                internal/waitpolicy, transport/verbs, collectives, collectives/simulate,
+	launcher                      : internal/pmi, internal/place, internal/cpuset, {golang.org/x/sys},
+	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
+	cmd/gorun                     : launcher, internal/place, internal/settings, internal/spelling, internal/cpuset,
+	                                internal/topology, internal/waitpolicy, transport/verbs, collectives, collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
@@ -86,10 +86,11 @@ const graph = `
 const kits = `
 	internal/testkit/proc         : {golang.org/x/sys}
 	internal/testkit/leak         :
-	internal/testkit/netns        : internal/testkit/proc, internal/pmi, internal/cpuset, {golang.org/x/sys}
+	internal/testkit/netns        : internal/testkit/proc, internal/place, internal/pmi, internal/cpuset,
+	                                {golang.org/x/sys}
 	internal/testkit/netns/hostrun: internal/testkit/netns
 	internal/testkit/vm           : internal/testkit/proc
-	internal/testkit/vm/guestrun  : internal/pmi
+	internal/testkit/vm/guestrun  : internal/place, internal/pmi
 	internal/testkit/softhca      : internal/testkit/proc
 	internal/topology/topologytest:
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
@@ -124,7 +125,8 @@ const testGraph = `
 
 // The pure parts have no clock, no descriptor and no lock: their callers have these.
 var (
-	pure      = []string{"tagmatch", "collectives", "eager", "rendezvous", "internal/wire", "internal/layout"}
+	pure = []string{"tagmatch", "collectives", "eager", "rendezvous", "internal/wire", "internal/layout",
+		"internal/place"}
 	notInPure = []string{"time", "os", "net", "sync", "sync/atomic", "syscall", "context", "runtime", "log"}
 )
 

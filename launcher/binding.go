@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/place"
 )
 
 // Bind is what a rank is bound to.
@@ -29,24 +30,92 @@ func ParseBind(text string) (Bind, error) {
 	return "", fmt.Errorf("--bind-to %s: use auto, none, core or numa", text)
 }
 
-// assign returns the CPUs of each rank, never outside the inherited mask; nil: no rank is bound.
-func assign(mode Bind, host cpuset.Host, n int) [][]int {
-	cores := groups(host.CPUs, func(c cpuset.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} })
-	switch mode {
-	case BindCore:
+// assign returns the CPUs of each rank of this host, never outside the inherited mask; nil: no rank is bound.
+func assign(mode Bind, q place.Request, host cpuset.Host, n int) [][]int {
+	auto := mode == BindAuto || mode == ""
+	if mode == BindNone || !canBind || len(host.CPUs) == 0 || auto && n > host.Usable() {
+		return nil
+	}
+	domains := [][]cpuset.CPU{host.CPUs}
+	if q.MapBy == place.NUMA {
+		domains = groups(host.CPUs, byNode)
+	}
+	sets := make([][]int, n)
+	for d, cpus := range domains { // rank after rank goes to the next one
+		own := (n - d + len(domains) - 1) / len(domains)
+		if own <= 0 {
+			break
+		}
+		some := assignIn(mode, q, cpus, own)
+		if some == nil {
+			return nil
+		}
+		for i, s := range some {
+			sets[d+i*len(domains)] = s
+		}
+	}
+	return renumber(sets, q.RankBy, host)
+}
+
+// assignIn is assign for n ranks among these CPUs.
+func assignIn(mode Bind, q place.Request, cpus []cpuset.CPU, n int) [][]int {
+	cores := numbers(groups(cpus, byCore))
+	switch {
+	case mode == BindNUMA:
+		return spread(numbers(groups(cpus, byNode)), n)
+	case q.PE > 0:
+		return packed(cores, n, q.PE, mode == BindCore)
+	case mode == BindCore:
 		return spread(cores, n)
-	case BindNUMA:
-		return spread(groups(host.CPUs, func(c cpuset.CPU) [3]int { return [3]int{c.Node} }), n)
-	case BindNone:
-		return nil
-	}
-	if n > host.Usable() || !canBind {
-		return nil
-	}
-	if n <= len(cores) {
+	case q.MapBy == place.Core && n <= len(cores):
+		return cores[:n]
+	case n <= len(cores):
 		return wholeCores(cores, n)
+	case n <= len(cpus):
+		return partsOfCores(cores, n)
 	}
-	return partsOfCores(cores, n)
+	return nil
+}
+
+// packed gives each rank so many cores, the next ones. Where there are too few the ranks share them, or are not bound.
+func packed(cores [][]int, n, each int, share bool) [][]int {
+	if n*each > len(cores) && !share {
+		return nil
+	}
+	sets := make([][]int, n)
+	for r := range sets {
+		for i := range min(each, len(cores)) {
+			sets[r] = append(sets[r], cores[(r*each+i)%len(cores)]...)
+		}
+		slices.Sort(sets[r])
+	}
+	return sets
+}
+
+// renumber gives the sets to the ranks in the order that --rank-by asks for.
+func renumber(sets [][]int, by place.Unit, host cpuset.Host) [][]int {
+	if by != place.Core && by != place.NUMA {
+		return sets
+	}
+	position, node := map[int]int{}, map[int]int{}
+	for i, c := range host.CPUs {
+		position[c.ID], node[c.ID] = i, c.Node
+	}
+	slices.SortStableFunc(sets, func(a, b []int) int { return position[a[0]] - position[b[0]] })
+	if by == place.Core {
+		return sets
+	}
+	turn := map[int]int{} // of each node: how many of its sets there were
+	var turns [][][]int
+	for _, s := range sets {
+		t := turn[node[s[0]]]
+		turn[node[s[0]]]++
+		if t == len(turns) {
+			turns = append(turns, nil)
+		}
+		turns[t] = append(turns[t], s)
+	}
+	return slices.Concat(turns...)
 }
 
 // wholeCores gives each rank neighbouring cores, whose numbers differ by at most one.
@@ -85,14 +154,28 @@ func evenly[T any](all []T, n int) [][]T {
 	return parts
 }
 
+func byCore(c cpuset.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} }
+
+func byNode(c cpuset.CPU) [3]int { return [3]int{c.Node} }
+
 // groups collects CPUs with equal keys, in order of the CPUs.
-func groups(all []cpuset.CPU, key func(cpuset.CPU) [3]int) [][]int {
-	var sets [][]int
+func groups(all []cpuset.CPU, key func(cpuset.CPU) [3]int) [][]cpuset.CPU {
+	var sets [][]cpuset.CPU
 	for i, c := range all {
 		if i == 0 || key(c) != key(all[i-1]) {
 			sets = append(sets, nil)
 		}
-		sets[len(sets)-1] = append(sets[len(sets)-1], c.ID)
+		sets[len(sets)-1] = append(sets[len(sets)-1], c)
+	}
+	return sets
+}
+
+func numbers(groups [][]cpuset.CPU) [][]int {
+	sets := make([][]int, len(groups))
+	for i, g := range groups {
+		for _, c := range g {
+			sets[i] = append(sets[i], c.ID)
+		}
 	}
 	return sets
 }
@@ -100,9 +183,6 @@ func groups(all []cpuset.CPU, key func(cpuset.CPU) [3]int) [][]int {
 // spread gives each rank one group: neighbours get neighbouring groups; when ranks outnumber groups, several
 // ranks share one, as evenly as can be.
 func spread(groups [][]int, n int) [][]int {
-	if len(groups) == 0 || !canBind {
-		return nil
-	}
 	sets := make([][]int, n)
 	for r := range sets {
 		g := r

@@ -9,8 +9,20 @@ import (
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 )
 
-// Describe prints what Run would do. programs, if any, say which apps would be built first.
+// Describe prints what Run would do, and for ranks on other hosts where they would be. programs, if any, say which
+// apps would be built first.
 func (j *Job) Describe(w io.Writer, programs []*Program) error {
+	here := hostName()
+	layout, err := j.layOut(here)
+	if err != nil {
+		return err
+	}
+	if err := checkHere(layout, here); err != nil {
+		_, err = fmt.Fprintf(w, "%d %s on %d %s\n%s\nThey cannot be started: %v\n",
+			layout.Ranks, plural(layout.Ranks, "rank"), len(layout.Hosts), plural(len(layout.Hosts), "host"),
+			strings.Join(mapLines(layout), "\n"), err)
+		return err
+	}
 	plan, err := j.Plan()
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/place"
 )
 
 // App is one program of a job; an MPMD job has several.
@@ -24,7 +25,11 @@ type App struct {
 // Job is what the user asked for.
 type Job struct {
 	Apps           []App
-	Environ        []string // the environment the ranks inherit, as of os.Environ
+	Environ        []string      // the environment the ranks inherit, as of os.Environ
+	Hosts          []place.Host  // nil: this one
+	Place          place.Request // how the ranks are placed on them; its Ranks is not looked at
+	AllowUnused    bool          // a host may get no rank, of those named and of a Slurm allocation
+	DisplayMap     bool
 	Bind           Bind
 	ReportBindings bool
 	TagOutput      bool
@@ -60,8 +65,10 @@ const maxRanks = 1 << 16
 type Plan struct {
 	Specs  []Spec
 	Host   string
+	Layout *place.Layout
 	CPUs   cpuset.Host
 	Over   bool // ranks outnumber the usable CPUs
+	Unfit  bool // the cores that each rank was to have are more than there are
 	stdins stdinMode
 }
 
@@ -77,12 +84,15 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := os.Hostname()
-	if err != nil {
-		name = "localhost"
+	p := &Plan{Host: hostName(), CPUs: host, Over: n > host.Usable(), stdins: stdins}
+	if p.Layout, err = j.layOut(p.Host); err == nil {
+		err = checkHere(p.Layout, p.Host)
 	}
-	p := &Plan{Host: name, CPUs: host, Over: n > host.Usable(), stdins: stdins}
-	sets := assign(j.Bind, host, n)
+	if err != nil {
+		return nil, err
+	}
+	sets := assign(j.Bind, j.Place, host, n)
+	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != BindNone && canBind
 	for a, app := range j.Apps {
 		if app.Ranks < 1 {
 			return nil, fmt.Errorf("program %s: it needs at least 1 rank, not %d", app.Name, app.Ranks)

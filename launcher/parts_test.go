@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -65,14 +66,14 @@ func TestAssign(t *testing.T) {
 		{"numa", BindNUMA, hostOf(2, 2, 1), 4, "[[0 1] [0 1] [2 3] [2 3]]"},
 		{"numa, one rank", BindNUMA, hostOf(2, 2, 1), 1, "[[0 1]]"},
 	} {
-		if got := fmt.Sprint(assign(c.mode, c.host, c.n)); got != c.want {
+		if got := fmt.Sprint(assign(c.mode, place.Request{}, c.host, c.n)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 	// However odd the host: no CPU has two ranks, and a core is shared only by ranks that have nothing else.
 	for _, host := range []cpuset.Host{hostOf(2, 4, 2), hostOf(1, 2, 4), hybrid(), masked()} {
 		for n := 1; n <= len(host.CPUs); n++ {
-			checkAuto(t, host, assign(BindAuto, host, n))
+			checkAuto(t, host, assign(BindAuto, place.Request{}, host, n))
 		}
 	}
 	if share := shareOf(limited, 2, 4); share != 1 {
@@ -84,7 +85,7 @@ func TestAssign(t *testing.T) {
 	// However many ranks and CPUs: blocks are disjoint, complete and even.
 	for m := 1; m <= 17; m++ {
 		for n := 1; n <= m; n++ {
-			sets := assign(BindAuto, hostOf(1, m, 1), n)
+			sets := assign(BindAuto, place.Request{}, hostOf(1, m, 1), n)
 			seen := map[int]bool{}
 			for _, s := range sets {
 				if len(s) < m/n || len(s) > (m+n-1)/n {
@@ -98,6 +99,84 @@ func TestAssign(t *testing.T) {
 				t.Fatalf("%d ranks on %d CPUs: %v", n, m, sets)
 			}
 		}
+	}
+}
+
+// --map-by and --rank-by on one host.
+func TestAssignMapped(t *testing.T) {
+	if !canBind {
+		t.Skip("nothing can be bound here")
+	}
+	two := hostOf(2, 4, 1) // CPUs 0-3 are node 0, 4-7 are node 1
+	for _, c := range []struct {
+		name string
+		mode Bind
+		q    place.Request
+		host cpuset.Host
+		n    int
+		want string
+	}{
+		{"core", BindAuto, place.Request{MapBy: place.Core}, two, 3, "[[0] [1] [2]]"},
+		{"core, all threads", BindAuto, place.Request{MapBy: place.Core}, hostOf(1, 2, 2), 2, "[[0 2] [1 3]]"},
+		{"core, more ranks than cores", BindAuto, place.Request{MapBy: place.Core}, hostOf(1, 2, 2), 3, "[[0] [2] [1 3]]"},
+		{"core, more ranks than CPUs", BindAuto, place.Request{MapBy: place.Core}, hostOf(1, 2, 2), 5, "[]"},
+		{"two cores", BindAuto, place.Request{MapBy: place.Core, PE: 2}, two, 3, "[[0 1] [2 3] [4 5]]"},
+		{"two cores, by slot", BindAuto, place.Request{PE: 2}, two, 3, "[[0 1] [2 3] [4 5]]"},
+		{"three cores do not fit", BindAuto, place.Request{PE: 3}, two, 3, "[]"},
+		{"three cores, shared", BindCore, place.Request{PE: 3}, two, 3, "[[0 1 2] [3 4 5] [0 6 7]]"},
+		{"numa", BindAuto, place.Request{MapBy: place.NUMA}, two, 4, "[[0 1] [4 5] [2 3] [6 7]]"},
+		{"numa, odd", BindAuto, place.Request{MapBy: place.NUMA}, two, 3, "[[0 1] [4 5 6 7] [2 3]]"},
+		{"numa, one rank", BindAuto, place.Request{MapBy: place.NUMA}, two, 1, "[[0 1 2 3]]"},
+		{"numa, whole nodes", BindNUMA, place.Request{MapBy: place.NUMA}, two, 3, "[[0 1 2 3] [4 5 6 7] [0 1 2 3]]"},
+		{"numa, a core each", BindCore, place.Request{MapBy: place.NUMA}, two, 3, "[[0] [4] [1]]"},
+		{"numa, two cores", BindAuto, place.Request{MapBy: place.NUMA, PE: 2}, two, 4, "[[0 1] [4 5] [2 3] [6 7]]"},
+		{"numa, two cores do not fit", BindAuto, place.Request{MapBy: place.NUMA, PE: 3}, two, 3, "[]"},
+		{"numa, numbered by core", BindAuto, place.Request{MapBy: place.NUMA, RankBy: place.Core}, two, 4,
+			"[[0 1] [2 3] [4 5] [6 7]]"},
+		{"core, numbered by numa", BindAuto, place.Request{MapBy: place.Core, RankBy: place.NUMA}, two, 6,
+			"[[0] [4] [1] [5] [2] [3]]"},
+		{"none", BindNone, place.Request{MapBy: place.Core, RankBy: place.Core, PE: 2}, two, 2, "[]"},
+	} {
+		if got := fmt.Sprint(assign(c.mode, c.q, c.host, c.n)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	// Whatever is asked for: each rank has CPUs of this host, and auto gives no CPU twice.
+	for _, host := range []cpuset.Host{hostOf(2, 4, 2), hostOf(3, 1, 4), hybrid(), masked()} {
+		for i := range 5 * 5 * 4 * 4 {
+			q := place.Request{PE: i % 5}
+			if k := i / 5 % 5; k > 0 {
+				q.MapBy = place.Units[k-1]
+			}
+			q.RankBy = place.Units[i/25%4]
+			for n := 1; n <= len(host.CPUs)+1; n++ {
+				checkMapped(t, Binds[i/100], q, host, n)
+			}
+		}
+	}
+}
+
+func checkMapped(t *testing.T, mode Bind, q place.Request, host cpuset.Host, n int) {
+	t.Helper()
+	sets := assign(mode, q, host, n)
+	if sets == nil && (mode == BindAuto || mode == BindNone) {
+		return
+	}
+	used := map[int]bool{}
+	for _, s := range sets {
+		for _, id := range s {
+			is := slices.ContainsFunc(host.CPUs, func(c cpuset.CPU) bool { return c.ID == id })
+			if !is || mode == BindAuto && used[id] {
+				t.Fatalf("%s %+v, %d ranks: %v", mode, q, n, sets)
+			}
+			used[id] = true
+		}
+		if len(s) == 0 {
+			t.Fatalf("%s %+v, %d ranks: %v", mode, q, n, sets)
+		}
+	}
+	if len(sets) != n {
+		t.Fatalf("%s %+v: %d sets for %d ranks", mode, q, len(sets), n)
 	}
 }
 

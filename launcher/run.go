@@ -117,7 +117,7 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
 	}
-	r.server = pmi.NewServer(n, pmi.Options{AppNums: apps})
+	r.server = pmi.NewServer(n, pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping()})
 	defer r.server.Close()
 	r.policy = policy{killDelay: j.KillDelay}
 	if r.policy.killDelay <= 0 {
@@ -169,6 +169,15 @@ func (r *run) announce() {
 	if r.plan.Over {
 		r.say("%d ranks on %d usable %s: ranks outnumber CPUs, so waiting ranks sleep instead of polling",
 			len(r.plan.Specs), r.plan.CPUs.Usable(), plural(r.plan.CPUs.Usable(), "CPU"))
+	}
+	if r.plan.Unfit {
+		r.say("PE=%d: host %s has too few cores for %d %s of so many, so no rank is bound", r.job.Place.PE, r.plan.Host,
+			len(r.plan.Specs), plural(len(r.plan.Specs), "rank"))
+	}
+	if r.job.DisplayMap {
+		for _, l := range mapLines(r.plan.Layout) {
+			r.say("%s", l)
+		}
 	}
 	if r.job.ReportBindings {
 		for i := range r.plan.Specs {

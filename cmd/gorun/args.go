@@ -80,6 +80,7 @@ func valuePart(arg string) string {
 // other names of our flags in mpirun and mpiexec.hydra.
 var others = map[string]string{
 	"wd": "wdir", "prepend-rank": "tag-output", "output-filename": "output-dir", "V": "version",
+	"hosts": "host", "machinefile": "hostfile", "npernode": "ppn", "perhost": "ppn",
 }
 
 func renamed(name string) (string, bool) {

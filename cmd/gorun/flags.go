@@ -21,6 +21,7 @@ type appFlags struct {
 // jobFlags are those of the whole job.
 type jobFlags struct {
 	app        appFlags
+	place      placeFlags
 	bind       bindFlag
 	report     bool
 	tag        bool
@@ -36,7 +37,7 @@ type jobFlags struct {
 
 func (a *appFlags) register(f *pflag.FlagSet) {
 	a.ranks = 1
-	f.VarP(&a.ranks, "np", "n", "number of ranks")
+	f.VarP(&a.ranks, "np", "n", "number of ranks; without it, as many as -ppn or the slots of -H make")
 	f.StringVar(&a.wdir, "wdir", "", "run the ranks in the folder `DIR`")
 	f.VarP((*assignments)(&a.env), "env", "x", "set a variable for the ranks, or pass one on; may be repeated")
 }
@@ -45,6 +46,7 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.SortFlags = false // help shows them in this order
 	j.app.register(f)
 	j.bind, j.killDelay, j.stdin = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay), "0"
+	j.place.register(f)
 	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the cores; "+
 		"nothing when ranks outnumber CPUs), none, core, numa")
 	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
@@ -56,14 +58,12 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")
 	f.BoolVar(&j.version, "version", false, "print the version")
-	for _, name := range []string{"oversubscribe", "allow-run-as-root", "genvall", "display-map", "quiet"} {
+	for _, name := range []string{"oversubscribe", "allow-run-as-root", "genvall", "quiet"} {
 		f.BoolVar(&j.ignored, name, false, "accepted, without effect on one host")
 		f.Lookup(name).Hidden = true
 	}
-	for _, name := range []string{"map-by", "rank-by", "genvlist"} {
-		f.StringVar(&j.ignoredVal, name, "", "accepted, without effect on one host")
-		f.Lookup(name).Hidden = true
-	}
+	f.StringVar(&j.ignoredVal, "genvlist", "", "accepted, without effect on one host")
+	f.Lookup("genvlist").Hidden = true
 }
 
 // count is a number of ranks.

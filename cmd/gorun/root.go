@@ -26,6 +26,7 @@ PROGRAM a colon is an argument.`
 const examples = `  gorun -n 4 ./examples/heat                   build a package, run 4 ranks of it
   gorun -n 4 ./heat -steps 100                 run a binary with its arguments
   gorun -n 1 ./master : -n 3 ./worker          different programs in one job
+  gorun -n 4 --map-by core:PE=2 ./heat         two cores for each rank
   gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; dump and stop after 5 minutes
   gorun info                                   settings, and what this host allows`
 
@@ -81,6 +82,9 @@ func complete(root *cobra.Command) {
 		return cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)
 	}
 	root.RegisterFlagCompletionFunc("bind-to", values("auto", "none", "core", "numa"))
+	root.RegisterFlagCompletionFunc("map-by", values("slot", "node", "core", "numa"))
+	root.RegisterFlagCompletionFunc("rank-by", values("slot", "node", "core", "numa"))
+	root.RegisterFlagCompletionFunc("host", values("localhost"))
 	root.RegisterFlagCompletionFunc("stdin", values("none", "all", "0"))
 	root.RegisterFlagCompletionFunc("np", values())
 	root.RegisterFlagCompletionFunc("timeout", values("30s", "5m", "1h"))
@@ -105,6 +109,13 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
 		Cleaner: cleanerCommand(),
+	}
+	ranks, err := j.place.fill(&job)
+	if err != nil {
+		return launcher.CodeUsage, usageError{err}
+	}
+	if ranks > 0 && len(parts) == 1 {
+		parts[0].ranks = count(ranks)
 	}
 	var programs []*launcher.Program
 	for _, p := range parts {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/place"
 )
 
 // Host is a number that the ranks of this host have and no others. The launcher says where ranks are; if it does not,
@@ -24,8 +24,8 @@ func (m *Member) findHost() uint64 {
 	ctx, cancel := context.WithTimeout(m.ctx, m.patience)
 	defer cancel()
 	if text, err := m.client.Mapping(ctx); err == nil {
-		if host, err := pmi.HostOf(text, m.Rank, m.Size); err == nil {
-			return uint64(host)
+		if order, err := place.ParseMapping(text); err == nil {
+			return uint64(order.HostOf(m.Rank))
 		}
 	}
 	return kernelHost()

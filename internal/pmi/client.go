@@ -363,7 +363,7 @@ func (c *Client) value(ctx context.Context, key, text string) ([]byte, error) {
 // mappingKey is where launchers say which ranks share a host.
 const mappingKey = "PMI_process_mapping"
 
-// Mapping is what the launcher says of that, for HostOf; ErrNoKey if it does not.
+// Mapping is what the launcher says of that (internal/place reads it); ErrNoKey if it does not.
 func (c *Client) Mapping(ctx context.Context) (string, error) { return c.getText(ctx, mappingKey) }
 
 // getText takes the value from what came with an earlier reply, or asks for it.

@@ -56,7 +56,9 @@ type State struct {
 type Options struct {
 	Name    string // the job's name (kvsname); "" for a random one
 	AppNums []int  // the MPMD context of each rank; nil: all 0
-	Mapping string // PMI_process_mapping; "" for all ranks on one node
+	// Mapping is PMI_process_mapping; "" for all ranks on one node. One that is too long for PMI-1 is not answered, and
+	// the ranks find out by themselves.
+	Mapping string
 	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must
 	// reach them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
 	Key []byte
@@ -547,7 +549,7 @@ func (s *Server) get(l line) line {
 		return refusal("get_result", bad)
 	}
 	switch {
-	case key == mappingKey:
+	case key == mappingKey && len(s.opts.Mapping) <= valMax:
 		return newLine("get_result", "rc", "0", "msg", "success", "value", s.opts.Mapping)
 	case key == "universeSize":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", strconv.Itoa(s.size))

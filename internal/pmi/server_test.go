@@ -50,6 +50,20 @@ func (r *raw) ask(request, reply string) {
 
 const initReply = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"
 
+// A mapping that a client of PMI-1 could not read is no answer: the client looks for itself.
+func TestMappingThatFits(t *testing.T) {
+	for length, want := range map[int]string{
+		valMax:     "cmd=get_result rc=0 msg=success value=" + strings.Repeat("x", valMax),
+		valMax + 1: "cmd=get_result rc=-1 msg=key_not_found value=unknown",
+	} {
+		s := NewServer(1, Options{Name: "job", Mapping: strings.Repeat("x", length)})
+		defer s.Close()
+		c := dial(t, s, 0)
+		c.ask("cmd=init pmi_version=1 pmi_subversion=1", initReply)
+		c.ask("cmd=get kvsname=job key=PMI_process_mapping", want)
+	}
+}
+
 // What MPICH's client asks, in its order (FACTS.md §2).
 func TestServerTranscript(t *testing.T) {
 	s := NewServer(2, Options{Name: "job", AppNums: []int{0, 1}})

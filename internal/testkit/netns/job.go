@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
@@ -107,7 +108,7 @@ func (h *Hosts) Run(job Job) (*Running, error) {
 	r := &Running{
 		job: job, ln: ln, exits: make(chan int, size), done: make(chan struct{}),
 		server: pmi.NewServer(size, pmi.Options{
-			PeerTimeout: job.PeerTimeout, Mapping: pmi.Mapping(job.PerHost)}),
+			PeerTimeout: job.PeerTimeout, Mapping: place.Blocks(job.PerHost).Mapping()}),
 	}
 	r.server.Listen(ln)
 	h.mu.Lock()

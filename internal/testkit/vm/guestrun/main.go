@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
@@ -57,7 +58,7 @@ func run(ppn int, prog []string) (int, error) {
 			return 1, fmt.Errorf("serving the wire-up: %w", err)
 		}
 		s := pmi.NewServer(2*ppn, pmi.Options{Name: name, Key: key,
-			Mapping: pmi.Mapping([]int{ppn, ppn})})
+			Mapping: place.Blocks([]int{ppn, ppn}).Mapping()})
 		s.Listen(ln)
 		go func() {
 			for range s.Events() { // a rank that aborts ends by itself, and the others notice

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/launcher"
+	"github.com/spf13/pflag"
+)
+
+// placeFlags say which host has which ranks.
+type placeFlags struct {
+	np          *pflag.Flag // to see whether it was given
+	list, file  string      // -H and --hostfile
+	perHost     count
+	request     place.Request
+	allowUnused bool
+	display     bool
+}
+
+func (p *placeFlags) register(f *pflag.FlagSet) {
+	p.np = f.Lookup("np")
+	f.StringVarP(&p.list, "host", "H", "", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4; ranks are started "+
+		"on this host only, others are for --dry-run")
+	f.StringVarP(&p.file, "hostfile", "f", "", "the same from a `FILE`, one host a line: a slots=4")
+	f.Var(&p.perHost, "ppn", "number of ranks on each host")
+	f.Var((*mapByFlag)(&p.request), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
+		"core or numa (of a host, in turn); with :PE=n each has n cores")
+	f.Var((*rankByFlag)(&p.request), "rank-by", "how the ranks so placed are numbered: slot, node, core or numa "+
+		"(default: as they were dealt)")
+	f.BoolVar(&p.display, "display-map", false, "print which ranks each host has")
+	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
+}
+
+// fill sets what these flags say in a job. ranks is the number of ranks if -n was not given, or 0 for the default.
+func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
+	job.Place, job.AllowUnused, job.DisplayMap = p.request, p.allowUnused, p.display
+	if p.perHost > 0 {
+		job.Place.PerHost = int(p.perHost)
+	}
+	switch {
+	case p.list != "" && p.file != "":
+		return 0, errors.New("-H and --hostfile cannot be used together: name the hosts in one of them")
+	case p.list != "":
+		job.Hosts, err = place.List("-H", p.list)
+	case p.file != "":
+		var text []byte
+		if text, err = os.ReadFile(p.file); err != nil {
+			return 0, fmt.Errorf("--hostfile: %w", err)
+		}
+		job.Hosts, err = place.Hostfile(p.file, string(text))
+	}
+	if err != nil || p.np.Changed {
+		return 0, err
+	}
+	if job.Hosts == nil {
+		return job.Place.PerHost, nil
+	}
+	return job.Place.All(job.Hosts), nil
+}
+
+type mapByFlag place.Request
+
+func (m *mapByFlag) Set(text string) error { return (*place.Request)(m).ParseMapBy(text) }
+func (m *mapByFlag) String() string        { return string(m.MapBy) }
+func (m *mapByFlag) Type() string          { return "HOW" }
+
+type rankByFlag place.Request
+
+func (r *rankByFlag) Set(text string) (err error) {
+	r.RankBy, err = place.ParseRankBy(text)
+	return err
+}
+func (r *rankByFlag) String() string { return string(r.RankBy) }
+func (r *rankByFlag) Type() string   { return "HOW" }

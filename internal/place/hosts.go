@@ -1,0 +1,191 @@
+package place
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Host is a host as its user or scheduler names it.
+type Host struct {
+	Name  string
+	Slots int // for how many ranks it is; 0: not said
+}
+
+// List reads the value of -H: a:4,n[01-16]:2,localhost.
+func List(source, text string) ([]Host, error) {
+	r := &reader{source: source, text: text}
+	var c collection
+	for r.skip(", \t\n") {
+		names, slots, err := r.host()
+		if err == nil {
+			err = r.ends(", \t\n")
+		}
+		if err == nil {
+			err = c.add(r, names, slots)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(c.hosts) == 0 {
+		return nil, r.wrong(0, "no host is named: write a:4,b:4")
+	}
+	return c.hosts, nil
+}
+
+// Hostfile reads the text of a hostfile: one host a line, or a range of them, with "slots=N" or ":N" behind it; #
+// begins a comment. A host that is named again has so many slots more.
+func Hostfile(source, text string) ([]Host, error) {
+	var c collection
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		r := &reader{source: source, line: number, text: strings.TrimRight(line, " \t\r\n")}
+		if err := r.hostLine(&c); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.hosts) == 0 {
+		return nil, &TextError{source, max(number, 1), 1, "no host is named: write one a line, as in: node1 slots=4"}
+	}
+	return c.hosts, nil
+}
+
+func (r *reader) hostLine(c *collection) error {
+	if !r.skip(" \t") {
+		return nil
+	}
+	names, slots, err := r.host()
+	if err == nil {
+		err = r.ends(" \t")
+	}
+	if err != nil {
+		return err
+	}
+	for r.skip(" \t") {
+		at := r.at
+		word := r.take(func(c byte) bool { return c != ' ' && c != '\t' })
+		value, is := strings.CutPrefix(word, "slots=")
+		switch {
+		case !is:
+			return r.wrong(at, "%.40q is not known: what may follow a host is slots=N", word)
+		case slots != 0:
+			return r.wrong(at, "the slots of this host are given twice")
+		}
+		r.at -= len(value)
+		if slots, err = r.slots(); err == nil {
+			err = r.ends(" \t")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return c.add(r, names, slots)
+}
+
+// host reads a name, or a range of names, and :N behind it. slots is 0 if there is none.
+func (r *reader) host() (names []string, slots int, err error) {
+	if names, err = r.names(); err != nil || !r.is(":") {
+		return names, 0, err
+	}
+	r.at++
+	slots, err = r.slots()
+	return names, slots, err
+}
+
+func (r *reader) slots() (int, error) {
+	at := r.at
+	text := r.take(digit)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > MaxRanks {
+		return 0, r.wrong(at, "the number of slots is a whole number from 1 to %d", MaxRanks)
+	}
+	return n, nil
+}
+
+// collection is hosts in the order in which they were first named.
+type collection struct {
+	hosts []Host
+	index map[string]int
+}
+
+// add notes hosts. One that is named again has the slots of both, and where none are said it has one.
+func (c *collection) add(r *reader, names []string, slots int) error {
+	if c.index == nil {
+		c.index = map[string]int{}
+	}
+	for _, name := range names {
+		i, again := c.index[name]
+		if again {
+			c.hosts[i].Slots = min(max(c.hosts[i].Slots, 1)+max(slots, 1), MaxRanks)
+			continue
+		}
+		if len(c.hosts) == MaxHosts {
+			return r.wrong(0, "more than %d hosts", MaxHosts)
+		}
+		c.index[name] = len(c.hosts)
+		c.hosts = append(c.hosts, Host{name, slots})
+	}
+	return nil
+}
+
+// Slurm returns the hosts of the allocation that these variables speak of; nil if there is none.
+func Slurm(env func(string) string) ([]Host, error) {
+	name, list := "SLURM_JOB_NODELIST", env("SLURM_JOB_NODELIST")
+	if list == "" {
+		name, list = "SLURM_NODELIST", env("SLURM_NODELIST")
+	}
+	names, err := Nodelist(name, list)
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := TasksPerNode("SLURM_TASKS_PER_NODE", env("SLURM_TASKS_PER_NODE"))
+	if err != nil {
+		return nil, err
+	}
+	var hosts []Host
+	for i, name := range names {
+		h := Host{Name: name}
+		if len(tasks) == len(names) { // in a step the variable speaks of the hosts of the step
+			h.Slots = tasks[i]
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts, nil
+}
+
+// TasksPerNode reads 4(x3),2: four on each of three hosts, and two on the last.
+func TasksPerNode(source, text string) (tasks []int, err error) {
+	r := &reader{source: source, text: text}
+	for r.at < len(r.text) {
+		at := r.at
+		n, err := r.slots()
+		if err != nil {
+			return nil, err
+		}
+		times := 1
+		if strings.HasPrefix(r.text[r.at:], "(x") {
+			r.at += len("(x")
+			times, err = strconv.Atoi(r.take(digit))
+			if err != nil || times < 1 || !r.is(")") {
+				return nil, r.wrong(at, "this is no number of tasks such as 4 or 4(x3)")
+			}
+			r.at++
+		}
+		if times > MaxHosts-len(tasks) {
+			return nil, r.wrong(at, "more than %d hosts", MaxHosts)
+		}
+		for range times {
+			tasks = append(tasks, n)
+		}
+		switch {
+		case r.at == len(r.text):
+		case !r.is(",") || r.at+1 == len(r.text):
+			return nil, r.wrong(r.at, "this is no list of tasks such as 4(x3),2")
+		default:
+			r.at++
+		}
+	}
+	return tasks, nil
+}

@@ -1,0 +1,242 @@
+package place
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestList(t *testing.T) {
+	for text, want := range map[string]string{
+		"a":                        "[{a 0}]",
+		"a:4,b:4":                  "[{a 4} {b 4}]",
+		"n[01-03]:2,login":         "[{n01 2} {n02 2} {n03 2} {login 0}]",
+		"n[1,3]:2,n[2-3]:4":        "[{n1 2} {n3 6} {n2 4}]",
+		"a,a,b":                    "[{a 2} {b 0}]",
+		"[fd00::1]:4, 127.0.0.1:2": "[{fd00::1 4} {127.0.0.1 2}]",
+		"a:1048576,a":              "[{a 1048576}]",
+	} {
+		if got, err := List("-H", text); fmt.Sprint(got) != want || err != nil {
+			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":             "-H, column 1: no host is named: write a:4,b:4",
+		",":            "column 1: no host is named",
+		"a:":           "column 3: the number of slots is a whole number from 1 to 1048576",
+		"a:0":          "column 3: the number of slots",
+		"b,a:x":        "column 5: the number of slots",
+		"a:1048577":    "column 3: the number of slots",
+		"a:4:5":        "column 4: no : can be here: write an address of IPv6 as [::1]",
+		"::1":          "column 1: no : can be here",
+		"a slots=4":    "column 8: '=' cannot be part of a host's name",
+		":4":           "column 1: no : can be here",
+		"n[0-65535],a": "more than 65536 hosts",
+		"n[1-2:4":      "column 6: ':' cannot be in a bracket",
+	} {
+		if got, err := List("-H", text); got != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestHostfile(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\nb\n":                          "[{a 0} {b 0}]",
+		"a slots=4\nb:2":                  "[{a 4} {b 2}]",
+		"# all\n\n  a\tslots=4 # big\r\n": "[{a 4}]",
+		"n[01-02] slots=3\nn[03-04]:1":    "[{n01 3} {n02 3} {n03 1} {n04 1}]",
+		"a\na\nb\na\n":                    "[{a 3} {b 0}]", // PBS: a line for each slot
+		"[fd00::1] slots=2":               "[{fd00::1 2}]",
+	} {
+		if got, err := Hostfile("hosts", text); fmt.Sprint(got) != want || err != nil {
+			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                        "hosts:1:1: no host is named: write one a line, as in: node1 slots=4",
+		"# none\n\n":              "hosts:2:1: no host is named",
+		"a\nb slots=0":            "hosts:2:9: the number of slots",
+		"a\n\n b slots=4x":        "hosts:3:11: 'x' cannot be",
+		"a slot=4":                `hosts:1:3: "slot=4" is not known: what may follow a host is slots=N`,
+		"a slots = 4":             `hosts:1:3: "slots" is not known`,
+		"a:2 slots=2":             "hosts:1:5: the slots of this host are given twice",
+		"a slots=2 slots=2":       "hosts:1:11: the slots of this host are given twice",
+		"a max_slots=9":           `hosts:1:3: "max_slots=9" is not known`,
+		"a,b":                     "hosts:1:2: ',' cannot be part",
+		"n[1-2":                   "hosts:1:2: this [ is not closed",
+		"slots=4":                 "hosts:1:6: '=' cannot be",
+		"n[0-65535]\nx":           "hosts:2:1: more than 65536 hosts",
+		"\xff":                    "hosts:1:1: 'ÿ' cannot be",
+		"-oProxyCommand=reboot\n": "hosts:1:1: a host's name begins with a letter or a digit",
+	} {
+		if got, err := Hostfile("hosts", text); got != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestSlurm(t *testing.T) {
+	for _, c := range []struct{ job, nodes, tasks, want string }{
+		{"", "", "", "[]"},
+		{"", "", "4", "[]"},
+		{"n[1-3]", "", "4,1(x2)", "[{n1 4} {n2 1} {n3 1}]"},
+		{"n[1-3]", "n[1-2]", "2(x3)", "[{n1 2} {n2 2} {n3 2}]"},
+		{"", "n[1-2]", "3(x2)", "[{n1 3} {n2 3}]"},
+		{"n[1-3]", "n1", "1", "[{n1 0} {n2 0} {n3 0}]"}, // in a step on one of them
+		{"n[1-3]", "", "", "[{n1 0} {n2 0} {n3 0}]"},
+		{"n[1-", "", "", "SLURM_JOB_NODELIST, column 5: a number is missing"},
+		{"", "n[1-", "", "SLURM_NODELIST, column 5: a number is missing"},
+		{"n1", "", "4(x", "SLURM_TASKS_PER_NODE, column 1: this is no number of tasks such as 4 or 4(x3)"},
+	} {
+		env := map[string]string{"SLURM_JOB_NODELIST": c.job, "SLURM_NODELIST": c.nodes, "SLURM_TASKS_PER_NODE": c.tasks}
+		hosts, err := Slurm(func(name string) string { return env[name] })
+		if got := fmt.Sprint(hosts); err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %s, %v", c, got, err)
+		}
+	}
+}
+
+func TestTasksPerNode(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "[]", "4": "[4]", "4(x3),2": "[4 4 4 2]", "4,1(x2)": "[4 1 1]", "1(x65536)": "",
+	} {
+		got, err := TasksPerNode("T", text)
+		if err != nil || want != "" && fmt.Sprint(got) != want || want == "" && len(got) != MaxHosts {
+			t.Errorf("%q: %d, %v", text, len(got), err)
+		}
+	}
+	for _, text := range []string{"x", "0", "-1", "4(", "4(x)", "4(x0)", "4(x-1)", "4(x3", "4(3)", "4,", ",4", "4;2", "4 ",
+		"1(x65537)", "1,1(x65536)", "99999999999999999999", "1(x99999999999999999999)"} {
+		if got, err := TasksPerNode("T", text); got != nil || err == nil {
+			t.Errorf("%q: %d", text, len(got))
+		}
+	}
+}
+
+// slowHosts reads one line of a hostfile, or an item of -H, by regular expressions.
+func slowHosts(item string, fields bool) (names []string, slots int, ok bool) {
+	form := `^(.*?[^:]|\[[^\]]*:[^\]]*\])(:([0-9]+))?$`
+	if fields {
+		form = `^(\S*?[^:\s]|\[\S*?:[^\]\s]*\])(:([0-9]+)|[ \t]+slots=([0-9]+))?$`
+	}
+	m := regexp.MustCompile(form).FindStringSubmatch(item)
+	if m == nil || regexp.MustCompile(`[,\s]`).MatchString(regexp.MustCompile(`\[[^\[\]]*\]`).ReplaceAllString(m[1], "")) {
+		return nil, 0, false
+	}
+	if m[2] != "" {
+		digits := m[3]
+		if fields {
+			digits += m[4]
+		}
+		if slots, _ = strconv.Atoi(digits); slots < 1 || slots > MaxRanks {
+			return nil, 0, false
+		}
+	}
+	names, ok = slowWord(m[1])
+	return names, slots, ok
+}
+
+func slowMerge(all []Host, names []string, slots int) []Host {
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(h Host) bool { return h.Name == name })
+		if i < 0 {
+			all = append(all, Host{name, slots})
+			continue
+		}
+		all[i].Slots = min(max(all[i].Slots, 1)+max(slots, 1), MaxRanks)
+	}
+	return all
+}
+
+func FuzzHostfile(f *testing.F) {
+	for _, text := range []string{"a slots=4\nb:2", "# x\nn[01-03] slots=2 # y\r\n", "a\na\n", "[::1]:2", "a:2 slots=3",
+		"a  slots=1\t", "a:4:5", "n[1-2", ":", "a,b", "slots=4", "a slots=1x"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 60 || regexp.MustCompile(`[0-9]{4}`).MatchString(text) {
+			text = text[:min(len(text), 12)]
+		}
+		got, err := Hostfile("F", text)
+		var where *TextError
+		if err != nil && (!errors.As(err, &where) || where.Line < 1 || where.Line > strings.Count(text, "\n")+1 ||
+			where.Column < 1 || where.Column > len(text)+1) {
+			t.Fatalf("%q: %v", text, err)
+		}
+		var want []Host
+		good := true
+		for _, line := range strings.Split(text, "\n") {
+			line, _, _ = strings.Cut(line, "#")
+			if line = strings.Trim(strings.TrimRight(line, " \t\r"), " \t"); line == "" {
+				continue
+			}
+			names, slots, ok := slowHosts(line, true)
+			good = good && ok
+			want = slowMerge(want, names, slots)
+		}
+		if good = good && len(want) > 0; good != (err == nil) || good && !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v; the model has %v, %v", text, got, err, want, good)
+		}
+	})
+}
+
+func FuzzList(f *testing.F) {
+	for _, text := range []string{"a:4,b:4", "n[01-03,7]:2", "[::1]:4,x", "a:", "a:4:5", ",", "a b:2", "n[1,2", "::1"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 60 || regexp.MustCompile(`[0-9]{4}`).MatchString(text) {
+			text = text[:min(len(text), 12)]
+		}
+		got, err := List("-H", text)
+		var want []Host
+		good := true
+		for _, item := range regexp.MustCompile(`([^\[, \t\n]|\[[^\]]*\]?)+`).FindAllString(text, -1) {
+			names, slots, ok := slowHosts(item, false)
+			good = good && ok
+			want = slowMerge(want, names, slots)
+		}
+		if good = good && len(want) > 0; good != (err == nil) || good && !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v; the model has %v, %v", text, got, err, want, good)
+		}
+	})
+}
+
+func FuzzTasksPerNode(f *testing.F) {
+	for _, text := range []string{"4(x3),2", "4", "4,,2", "1(x99999999)", "4(x", "4(x2)(x2)"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := TasksPerNode("T", text)
+		var want []int
+		good := true
+		for _, item := range strings.Split(text, ",") {
+			if text == "" {
+				break
+			}
+			m := regexp.MustCompile(`^([0-9]+)(\(x([0-9]+)\))?$`).FindStringSubmatch(item)
+			if m == nil {
+				good = false
+				break
+			}
+			n, err1 := strconv.Atoi(m[1])
+			times, err2 := 1, error(nil)
+			if m[2] != "" {
+				times, err2 = strconv.Atoi(m[3])
+			}
+			if err1 != nil || err2 != nil || n < 1 || n > MaxRanks || times < 1 || times > MaxHosts {
+				good = false
+				break
+			}
+			want = append(want, slices.Repeat([]int{n}, times)...)
+		}
+		if good = good && len(want) <= MaxHosts; good != (err == nil) || good && !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v; the model has %v, %v", text, got, err, want, good)
+		}
+	})
+}
