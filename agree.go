@@ -377,15 +377,15 @@ func scatter(a, b uint32) uint32 {
 
 // recycle makes numbers free that are late, and reports whether there were any. All members take part. Each sends a
 // last message to every member that it has ever spoken to. Messages of a pair arrive in the order in which they were
-// sent; so, once all these are matched, no message of a communicator that all of its ranks have freed is under way
+// sent; so, once all these are matched, no message of a communicator that all of its ranks had freed before is under way
 // among them. That costs as many messages as a rank has links, once in 16,383 communicators.
 func (m *meeting) recycle() bool {
 	c := m.c
+	bits, then := c.ids.usable(m.members) // another goroutine may send and free meanwhile, behind the last messages
 	no := m.flushLinks()
 	if _, no = m.round(0, nil, no, nil); no != nil {
 		return false
 	}
-	bits := c.ids.usable(m.members)
 	if c.eng.Draining() {
 		clear(bits)
 	}
@@ -393,10 +393,7 @@ func (m *meeting) recycle() bool {
 	if _, no := m.round(0, nil, nil, &common); no != nil {
 		return false
 	}
-	freed := c.ids.free(common.bits)
-	for _, id := range freed {
-		c.eng.ReuseContexts(id*contextsEach, contextsEach)
-	}
+	c.ids.free(common.bits, then, func(id uint32) { c.eng.ReuseContexts(id*contextsEach, contextsEach) })
 	return slices.ContainsFunc(common.bits, func(b byte) bool { return b != 0 })
 }
 

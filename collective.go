@@ -55,7 +55,12 @@ func (c *Comm) outliving(run func() error) error {
 		return run()
 	}
 	done := make(chan error, 1)
-	go func() { done <- run() }()
+	c.left.begin()
+	go func() {
+		err := run()
+		c.left.end()
+		done <- err
+	}()
 	if err := c.ctx.Err(); err != nil {
 		return err // also if body is done by now, where select would choose at random
 	}
@@ -64,6 +69,43 @@ func (c *Comm) outliving(run func() error) error {
 		return err
 	case <-c.ctx.Done():
 		return c.ctx.Err()
+	}
+}
+
+// leftBehind are the calls on a communicator that go on without their callers if the context ends.
+type leftBehind struct {
+	mu   sync.Mutex // guards what follows
+	n    int
+	over func() // what is to be done when n is 0; nil: nothing
+}
+
+func (l *leftBehind) begin() {
+	l.mu.Lock()
+	l.n++
+	l.mu.Unlock()
+}
+
+func (l *leftBehind) end() {
+	var over func()
+	l.mu.Lock()
+	if l.n--; l.n == 0 {
+		over, l.over = l.over, nil
+	}
+	l.mu.Unlock()
+	if over != nil {
+		over()
+	}
+}
+
+// whenOver does f when none goes on: now or later.
+func (l *leftBehind) whenOver(f func()) {
+	l.mu.Lock()
+	if l.n > 0 {
+		l.over, f = f, nil
+	}
+	l.mu.Unlock()
+	if f != nil {
+		f()
 	}
 }
 

@@ -55,6 +55,8 @@ type shared struct {
 
 	// coll orders the collective calls of this rank on this communicator.
 	coll ticketLock
+	// left are the calls that go on without their callers.
+	left leftBehind
 	// Guarded by coll, and the same at all ranks: the number to try for a communicator made of this one, and in how many
 	// creations recycle is not worth while.
 	next   uint32
@@ -306,9 +308,9 @@ func (c *Comm) valid(op string) *Error {
 }
 
 // Free gives the communicator back; §7.4.3. Messages that were sent on it to this rank and not received are dropped,
-// and so are those that come later: their senders find them sent. Receives that wait on it fail with ErrComm. It
-// returns at once, also if c's context has ended. A second Free is ErrComm, and so is that of the world, which Finalize
-// frees.
+// and so are those that come later: their senders find them sent. Receives that wait on it fail with ErrComm; but a
+// collective call whose context has ended goes on in the background, since the other ranks count on it. Free returns at
+// once, also if c's context has ended. A second Free is ErrComm, and so is that of the world, which Finalize frees.
 func (c *Comm) Free() error {
 	if err := c.valid("Free"); err != nil {
 		return err
@@ -328,10 +330,13 @@ func (c *Comm) free() bool {
 		return false
 	}
 	err := opError("", ErrComm, "the communicator was freed while this call waited")
-	for ctx := range uint32(contextsEach) {
-		c.eng.DropContext(c.cid+ctx, err)
-	}
-	c.ids.release(c.cid/contextsEach, c.senders())
+	c.eng.DropContext(c.cid+ctxMessages, err)
+	c.left.whenOver(func() {
+		for ctx := uint32(ctxMessages + 1); ctx < contextsEach; ctx++ {
+			c.eng.DropContext(c.cid+ctx, err)
+		}
+		c.ids.release(c.cid/contextsEach, c.senders())
+	})
 	return true
 }
 

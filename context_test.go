@@ -354,6 +354,38 @@ func TestContextEndsInDup(t *testing.T) {
 	})
 }
 
+// A communicator is freed by a rank whose calls on it have ended with their context: the other ranks, which come later,
+// complete theirs, since that rank has entered.
+func TestFreeAfterContextEndsInCollective(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, n := range []int{2, 3, 5} {
+			freed := make(chan bool)
+			run(n, func(w *Comm) {
+				d := ok(w.Dup())
+				all := d.Group()
+				if w.Rank() == 0 {
+					is(Barrier(d.WithContext(ended())), context.Canceled)
+					is(second(d.WithContext(ended()).Dup()), context.Canceled)
+					is(second(d.WithContext(ended()).CreateGroup(all, 1)), context.Canceled)
+					must(d.Free())
+					is(d.Free(), ErrComm)
+					close(freed)
+				} else {
+					<-freed
+					must(Barrier(d))
+					must(ok(d.Dup()).Free())
+					must(ok(d.CreateGroup(all, 1)).Free())
+					must(d.Free())
+				}
+				must(Barrier(w))
+				for w.ids.isUsed(d.cid / contextsEach) { // the last call has its answer, and is about to end
+					runtime.Gosched()
+				}
+			})
+		}
+	})
+}
+
 // WithContext is a view: the same communicator, the same messages.
 func TestWithContextIsTheSameCommunicator(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {

@@ -26,13 +26,20 @@ const smallNumbers = 1 << 16 / contextsEach
 type contextIDs struct {
 	mu    sync.Mutex
 	small uint32 // smallNumbers, or less in a test
-	// taken has the small numbers that are not free: in use (nil), or late (the ranks that could have sent).
-	taken map[uint32]*ranks
+	// taken has the small numbers that are not free: in use (nil), or late.
+	taken map[uint32]*late
+	lates uint64 // numbers that have become late, ever
 	high  uint32 // the highest number taken that is not small
 }
 
+// late is a number whose communicator has been freed.
+type late struct {
+	senders *ranks // that could have sent on it
+	since   uint64 // contextIDs.lates at that time
+}
+
 func newContextIDs() *contextIDs {
-	return &contextIDs{small: smallNumbers, taken: map[uint32]*ranks{0: nil}}
+	return &contextIDs{small: smallNumbers, taken: map[uint32]*late{0: nil}}
 }
 
 // claim returns the lowest free number that is not below want, and takes it if it is want.
@@ -65,35 +72,37 @@ func (x *contextIDs) release(id uint32, senders *ranks) {
 	case senders == nil:
 		delete(x.taken, id)
 	default:
-		x.taken[id] = senders
+		x.lates++
+		x.taken[id] = &late{senders, x.lates}
 	}
 }
 
-// usable has a bit for each small number that is free, or is late by ranks of members alone.
-func (x *contextIDs) usable(members *ranks) []byte {
+// usable has a bit for each small number that is free, or is late by ranks of members alone. then is when that was so,
+// for free.
+func (x *contextIDs) usable(members *ranks) (bits []byte, then uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	bits := make([]byte, (x.small+7)/8)
+	bits = make([]byte, (x.small+7)/8)
 	for i := range bits {
 		bits[i] = 0xff
 	}
-	for id, senders := range x.taken {
-		if senders == nil || !senders.within(members) {
+	for id, l := range x.taken {
+		if l == nil || !l.senders.within(members) {
 			bits[id/8] &^= 1 << (id % 8)
 		}
 	}
-	return bits
+	return bits, x.lates
 }
 
-// free makes late numbers free that have a bit.
-func (x *contextIDs) free(bits []byte) (freed []uint32) {
+// free makes numbers free that have a bit and were late then; one that has become late since has been another
+// communicator's. reuse is called for each before another goroutine can claim it.
+func (x *contextIDs) free(bits []byte, then uint64, reuse func(id uint32)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for id, senders := range x.taken {
-		if senders != nil && bits[id/8]>>(id%8)&1 != 0 {
+	for id, l := range x.taken {
+		if l != nil && l.since <= then && bits[id/8]>>(id%8)&1 != 0 {
+			reuse(id)
 			delete(x.taken, id)
-			freed = append(freed, id)
 		}
 	}
-	return freed
 }

@@ -303,6 +303,151 @@ func TestLateMessagesMeetNoSuccessor(t *testing.T) {
 	})
 }
 
+// isUsed: a communicator of this rank that has not been freed has the number.
+func (x *contextIDs) isUsed(id uint32) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l, taken := x.taken[id]
+	return taken && l == nil
+}
+
+// A number that is late is made free if it was late when its ranks began to send their last messages, and no other
+// goroutine gets it before its contexts can be used.
+func TestLateNumbers(t *testing.T) {
+	x, both, reused := newContextIDs(), ranksOf(run{0, 1, 2}), 0
+	late := func(id uint32) { same(x.claim(id), id); x.release(id, both) }
+	late(7)
+	bits, then := x.usable(both)
+	late(8)
+	for range 2 {
+		x.free(bits, then, func(id uint32) {
+			same(id, 7)
+			check(!x.mu.TryLock(), "7 can be claimed before its contexts are reused")
+			reused++
+		})
+	}
+	same(reused, 1)
+	same(x.claim(7), 7)
+	same(x.claim(8), 9)
+}
+
+// §7.4.3: while numbers are made free, another goroutine of a rank sends on a communicator that the other ranks have
+// freed, behind that rank's last message, and frees it: its number is not made free.
+func TestLateMessagesBehindTheLast(t *testing.T) {
+	const sends = 300
+	last := make(chan bool, 1) // rank 3 has sent its last message to rank 1
+	tell := withDevices(func(rank int, d transport.Device) transport.Device {
+		if rank != 1 {
+			return d
+		}
+		return &tellingDevice{d, func(p *transport.Packet) {
+			if p.Event == transport.Arrived && p.Peer == 3 && p.Header.Ctx == ctxFlush {
+				select {
+				case last <- true:
+				default:
+				}
+			}
+		}}
+	})
+	over(t, tell)(4, func(w *Comm) {
+		fewNumbers(w, 2)
+		if w.Rank() == 3 {
+			exchangeSignals(w, 1) // connected, so that there is a last message
+		} else if w.Rank() == 1 {
+			echoSignals(w, 3)
+		}
+		for i := range inShort(100, 20) {
+			d := ok(w.Dup())
+			var e *Comm
+			if w.Rank() == 3 {
+				must(Barrier(w))
+				sent := make(chan bool)
+				go func() {
+					<-last
+					for range sends {
+						must(Bsend(d, []int{i}, 1, 5))
+					}
+					must(d.Free())
+					close(sent)
+				}()
+				e = ok(w.Dup())
+				<-sent
+			} else {
+				must(d.Free())
+				must(Barrier(w))
+				e = ok(w.Dup())
+			}
+			for e.cid != d.cid {
+				must(e.Free())
+				e = ok(w.Dup())
+			}
+			if w.Rank() == 3 {
+				exchangeSignals(w, 1)
+				select { // of the Dup that has made d's number free
+				case <-last:
+				default:
+				}
+			} else if w.Rank() == 1 {
+				echoSignals(w, 3)
+				noMessage(e)
+			}
+			must(Barrier(w))
+			must(e.Free())
+		}
+	}, littleRoom())
+}
+
+// noMessage checks that nothing has come on c.
+func noMessage(c *Comm) {
+	st, found, err := Iprobe(c, AnySource, AnyTag)
+	must(err)
+	check(!found, "%s, which is new, has got a message: %+v", c.Name(), st)
+}
+
+// tellingDevice tells of each packet that comes.
+type tellingDevice struct {
+	transport.Device
+	came func(*transport.Packet)
+}
+
+func (d *tellingDevice) Poll(pkts []transport.Packet) int {
+	n := d.Device.Poll(pkts)
+	for i := range n {
+		d.came(&pkts[i])
+	}
+	return n
+}
+
+// §7.4.3: a rank has freed a communicator long ago, and many others since, before another rank sends on it: the message
+// is dropped all the same.
+func TestLateMessageAfterManyFrees(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		d := ok(w.Dup())
+		if w.Rank() == 1 {
+			must(d.Free())
+			alone := ok(w.CreateGroup(ok(w.Group().Incl(1)), 0))
+			for range 1<<16/contextsEach + 1 {
+				must(ok(alone.Dup()).Free())
+			}
+			sendSignal(w, 0)
+			awaitSignal(w, 0)
+			same(w.Stats().Unexpected, 0)
+		} else {
+			awaitSignal(w, 1)
+			must(Send(d, []int{-1}, 1, 5))
+			must(d.Free())
+			sendSignal(w, 1)
+		}
+		fewNumbers(w, 40)
+		e := ok(w.Dup())
+		for e.cid != d.cid {
+			must(e.Free())
+			e = ok(w.Dup())
+		}
+		noMessage(e)
+	})
+}
+
 // Ranks that call different things, or with arguments that do not go together, all hear it, and the communicator works
 // afterwards.
 func TestCreationsThatDoNotMatch(t *testing.T) {

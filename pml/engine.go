@@ -210,8 +210,8 @@ func (e *Engine) Dropped(ctx uint32) bool {
 	return e.dropped.has(ctx)
 }
 
-// ReuseContexts ends what DropContext has begun for n contexts: another communicator may have them. The caller knows
-// that no message of the earlier one is under way to this rank.
+// ReuseContexts ends what DropContext has begun for n contexts below reusable: another communicator may have them. The
+// caller knows that no message of the earlier one is under way to this rank.
 func (e *Engine) ReuseContexts(first, n uint32) {
 	e.lock()
 	defer e.unlock()

@@ -146,7 +146,7 @@ type unexpected struct {
 
 // queue keeps a message as unexpected.
 func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
-	if l.e.dropped.set != nil && l.e.dropped.has(h.Ctx) {
+	if l.e.dropped.low != nil && l.e.dropped.has(h.Ctx) {
 		l.lose(p, h.Kind, h.ID, costOf(h.Kind, len(payload)))
 		return
 	}
