@@ -110,7 +110,9 @@ func (r *Request) Wait() (Status, error) {
 	if err != nil && errors.Is(err, pml.ErrRequest) {
 		return Status{}, call.misuse("Wait", err)
 	}
-	call.comm.landing.land(st)
+	if l := call.comm.landing; l != nil {
+		l.land(st)
+	}
 	return call.result(st, err)
 }
 
@@ -127,7 +129,9 @@ func (r *Request) Test() (bool, Status, error) {
 	if !done {
 		return false, Status{}, nil
 	}
-	call.comm.landing.land(st)
+	if l := call.comm.landing; l != nil {
+		l.land(st)
+	}
 	s, err := call.result(st, err)
 	return true, s, err
 }
