@@ -61,7 +61,7 @@ type refusal struct {
 
 // refused are the classes that are told to other ranks.
 var refused = []error{ErrAborted, ErrPeerFailed, ErrNoMemory, ErrTimeout, ErrUnavailable, ErrComm, ErrGroup, ErrRank,
-	ErrCount, ErrDims, ErrTopology, ErrTag}
+	ErrCount, ErrDims, ErrTopology, ErrTag, ErrRoot, ErrType, ErrOp}
 
 // refuse is the refusal of a rank whose caller has made a mistake, or nil.
 func (m *meeting) refuse(err *Error) *refusal {

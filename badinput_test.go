@@ -67,8 +67,8 @@ func untyped() map[string]func(c *Comm, to, tag int) error {
 	}
 }
 
-// collectives is every call on a communicator that takes neither.
-func collectives() map[string]func(c *Comm) error {
+// onWhole is every call on a communicator that takes neither.
+func onWhole() map[string]func(c *Comm) error {
 	return map[string]func(c *Comm) error{
 		"Barrier": Barrier,
 		"Dup":     func(c *Comm) error { return second(c.Dup()) },
@@ -227,7 +227,7 @@ func TestNilCommunicator(t *testing.T) {
 		every(func(verb string, call func(c *Comm, to, tag int) error) {
 			checkUnusable(verb, call, c, 0)
 		})
-		for verb, call := range collectives() {
+		for verb, call := range onWhole() {
 			checkError(verb, call(c), ErrComm, Undefined, Undefined)
 		}
 		if c.Stats() != (Stats{}) {
@@ -249,7 +249,7 @@ func TestFreedCommunicator(t *testing.T) {
 				checkUnusable(verb, call, c, 0)
 				checkUnusable(verb, call, c, ProcNull)
 			})
-			for verb, call := range collectives() {
+			for verb, call := range onWhole() {
 				checkError(verb, call(c), ErrComm, Undefined, Undefined)
 			}
 		}

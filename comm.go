@@ -53,7 +53,9 @@ type shared struct {
 	attrs sync.Map     // of SetAttr
 	topo  any          // *cart, *graph, *distGraph; nil: none
 
-	// coll orders the collective calls of this rank on this communicator.
+	setup *collSetup
+	colls colls
+	// coll orders the calls of this rank that make a communicator of this one.
 	coll ticketLock
 	// left are the calls that go on without their callers.
 	left leftBehind

@@ -60,7 +60,7 @@ func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shar
 		return nil
 	}
 	s := &shared{eng: c.eng, host: c.host, rank: members.find(c.me), me: c.me, size: int(members.n),
-		cid: id * contextsEach, ids: c.ids, next: id + 1}
+		cid: id * contextsEach, ids: c.ids, setup: c.setup, next: id + 1}
 	if s.group = members; c.group == nil && s.size == c.size && members.identity() {
 		s.group = nil
 	}

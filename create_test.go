@@ -571,7 +571,7 @@ func TestCreationsGivenUp(t *testing.T) {
 // A communicator of many ranks costs a rank a few words where they follow a rule; §7 does not ask for more.
 func TestCommunicatorsAreSmall(t *testing.T) {
 	const n, each = 1 << 20, 2000
-	world := worldOf(nil, 3, n, nil)
+	world := worldOf(nil, 3, n, nil, nil)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -56,8 +56,9 @@ const graph = `
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/multi, internal/pmi, internal/place, internal/cpuset, internal/settings,
-	                                internal/waitpolicy, {github.com/hashicorp/go-hclog}
-	mpi                           : pml, transport, internal/join, internal/reduce, internal/layout, {github.com/hashicorp/go-hclog}
+	                                internal/waitpolicy, collectives, {github.com/hashicorp/go-hclog}
+	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
+	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                      : internal/pmi, internal/place, internal/cpuset, {golang.org/x/sys},

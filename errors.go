@@ -29,6 +29,8 @@ var (
 	ErrGroup       error = &Class{"unusable group", "MPI_ERR_GROUP"}
 	ErrTopology    error = &Class{"no such topology", "MPI_ERR_TOPOLOGY"}
 	ErrDims        error = &Class{"dimensions that cannot be", "MPI_ERR_DIMS"}
+	ErrRoot        error = &Class{"no such root", "MPI_ERR_ROOT"}
+	ErrOp          error = &Class{"operator that cannot be used", "MPI_ERR_OP"}
 	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
 	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
 	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}

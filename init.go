@@ -68,7 +68,7 @@ func Init(opts ...Option) (*Comm, error) {
 		}
 		return nil, opError("Init", class, "%w", err)
 	}
-	process.world = worldOf(m.Engine, m.Rank, m.Size, m.Host)
+	process.world = worldOf(m.Engine, m.Rank, m.Size, m.Host, setupOf(m.Engine, m.Collectives))
 	process.member.Store(m)
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
@@ -76,8 +76,9 @@ func Init(opts ...Option) (*Comm, error) {
 	return process.world, nil
 }
 
-func worldOf(e *pml.Engine, rank, size int, host func() uint64) *Comm {
-	s := &shared{eng: e, host: host, rank: rank, me: int32(rank), size: size, ids: newContextIDs(), next: 1}
+func worldOf(e *pml.Engine, rank, size int, host func() uint64, setup *collSetup) *Comm {
+	s := &shared{eng: e, host: host, rank: rank, me: int32(rank), size: size, ids: newContextIDs(), next: 1,
+		setup: setup}
 	name := "world"
 	s.label.Store(&name)
 	return &Comm{shared: s}

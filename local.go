@@ -18,7 +18,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
 	}
-	engines, err := join.Local(n, optionsOf(opts))
+	engines, how, err := join.Local(n, optionsOf(opts))
 	if err != nil {
 		return opError("RunLocal", ErrUnavailable, "%w", err)
 	}
@@ -26,7 +26,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	var wg sync.WaitGroup
 	for rank, e := range engines {
 		wg.Go(func() {
-			err := runRank(worldOf(e, rank, n, func() uint64 { return 0 }), body)
+			err := runRank(worldOf(e, rank, n, func() uint64 { return 0 }, setupOf(e, how)), body)
 			if err == nil {
 				return
 			}

@@ -271,7 +271,8 @@ func reexecFails(t *testing.T, role string, env ...string) (output string, code 
 
 // lookAlike is a communicator of all ranks that no agreement has made.
 func lookAlike(w *Comm, name string, number uint32) *Comm {
-	s := &shared{eng: w.eng, host: w.host, rank: w.rank, me: w.me, size: w.size, cid: number * contextsEach, ids: w.ids}
+	s := &shared{eng: w.eng, host: w.host, rank: w.rank, me: w.me, size: w.size, cid: number * contextsEach, ids: w.ids,
+		setup: w.setup}
 	s.label.Store(&name)
 	return &Comm{shared: s}
 }

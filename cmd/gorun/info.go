@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/topology"
@@ -18,16 +19,23 @@ import (
 )
 
 func infoCommand(stdout *os.File) *cobra.Command {
-	return &cobra.Command{
+	var table bool
+	c := &cobra.Command{
 		Use:   "info",
 		Short: "print the settings and what this host allows",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if table {
+				return collectives.Print(stdout)
+			}
 			printHost(stdout, os.Environ())
 			readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs).print(stdout, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
 	}
+	c.Flags().BoolVar(&table, "collectives", false,
+		"print which algorithm collective calls take, by operation, size and ranks; the first line that holds counts")
+	return c
 }
 
 // printHost prints what decides how a job runs here.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/waitpolicy"
@@ -31,7 +32,19 @@ type Options struct {
 // config is Options without a nil in Environ and Log, and the settings.
 type config struct {
 	Options
-	set settings.Values
+	set    settings.Values
+	choice collectives.Choice
+}
+
+// Collectives is how collective calls are made.
+type Collectives struct {
+	Choice collectives.Choice
+	Check  bool // ranks compare what they call
+}
+
+// collectives is what the settings say. local: of RunLocal.
+func (c config) collectives(local bool) Collectives {
+	return Collectives{Choice: c.choice, Check: c.set.CollCheck == "1" || c.set.CollCheck == "auto" && local}
 }
 
 // loadOptions reads the settings, and warns of variables that have no effect.
@@ -52,7 +65,11 @@ func loadOptions(o Options) (config, error) {
 			warn.Warn(w.String())
 		}
 	}
-	return config{o, set}, nil
+	choice, err := collectives.ParseChoice(set.Collectives)
+	if err != nil {
+		return config{}, fmt.Errorf("GORUN_COLL=%q: %w", set.Collectives, err)
+	}
+	return config{o, set, choice}, nil
 }
 
 // firstOfHost reports whether this is the rank of its host that warns for all of them.
@@ -93,11 +110,12 @@ func (c config) newEngine(cfg pml.Config) (*pml.Engine, error) {
 type Member struct {
 	Engine     *pml.Engine
 	Rank, Size int
-	client     *pmi.Client      // nil in a world of one
-	device     transport.Device // to the other ranks; nil if there are none
-	ctx        context.Context  // ends with Close
-	stop       context.CancelFunc
-	patience   time.Duration // for what the launcher is asked
+	Collectives
+	client   *pmi.Client      // nil in a world of one
+	device   transport.Device // to the other ranks; nil if there are none
+	ctx      context.Context  // ends with Close
+	stop     context.CancelFunc
+	patience time.Duration // for what the launcher is asked
 
 	hostOnce sync.Once
 	host     uint64 // see Host
@@ -110,7 +128,7 @@ func Job(o Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Size: 1, patience: c.set.Timeout}
+	m := &Member{Size: 1, patience: c.set.Timeout, Collectives: c.collectives(false)}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	if err := m.join(c); err != nil {
 		m.stop()

@@ -10,10 +10,10 @@ import (
 )
 
 // Local makes the engines of n ranks in this process, which reach each other over loop. They are the caller's to close.
-func Local(n int, o Options) ([]*pml.Engine, error) {
+func Local(n int, o Options) ([]*pml.Engine, Collectives, error) {
 	c, err := loadOptions(o)
 	if err != nil {
-		return nil, err
+		return nil, Collectives{}, err
 	}
 	policy := waitpolicy.For(c.set.Spin, n, runtime.GOMAXPROCS(0))
 	if policy.YieldCPU {
@@ -30,8 +30,8 @@ func Local(n int, o Options) ([]*pml.Engine, error) {
 			for _, e := range engines[:rank] {
 				e.Close(err)
 			}
-			return nil, err
+			return nil, Collectives{}, err
 		}
 	}
-	return engines, nil
+	return engines, c.collectives(true), nil
 }

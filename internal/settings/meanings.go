@@ -10,6 +10,8 @@ var meanings = map[string]string{
 	"Log":            "What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.",
 	"Timeout":        "How long one step of starting up, or making a connection to another rank, may take. The other process may be stopped meanwhile, in a debugger for example.",
 	"PeerTimeout":    "How long a connection to another host may leave unanswered what was sent before that host counts as failed. This holds for the ranks there, and for a launcher there.",
+	"Collectives":    "The algorithms of collective calls: operation:algorithm separated by commas, such as allreduce:ring,bcast:chain. Where one does not fit a call, and for other operations, the table of gorun info --collectives decides. It must be the same for all ranks.",
+	"CollCheck":      "Whether ranks first compare what they call in a collective call: operation, root, type, count. A difference is an error that names the ranks. It costs a round trip along a tree. auto: in RunLocal only. It must be the same for all ranks.",
 	"ShmRing":        "The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number of ranks on the host.",
 	"ShmCMA":         "1: a rank moves large messages of its host by reading and writing the other process's memory (CMA), if the kernel allows it. 0: it copies them through shared memory, and under Yama no other rank may reach its own memory.",
 	"TCPInterfaces":  "The addresses of TCP: interfaces (eth0, ib*) and networks (10.1.0.0/16, fd00::/8) separated by commas; ! excludes. Not set: all addresses.",

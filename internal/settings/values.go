@@ -44,6 +44,16 @@ type Values struct {
 	// holds for the ranks there, and for a launcher there.
 	PeerTimeout time.Duration `env:"GORUN_PEER_TIMEOUT" default:"30s" min:"1s"`
 
+	// The algorithms of collective calls: operation:algorithm separated by commas, such as allreduce:ring,bcast:chain.
+	// Where one does not fit a call, and for other operations, the table of gorun info --collectives decides. It must be
+	// the same for all ranks.
+	Collectives string `env:"GORUN_COLL" like:"--mca coll_tuned_…_algorithm"`
+
+	// Whether ranks first compare what they call in a collective call: operation, root, type, count. A difference is an
+	// error that names the ranks. It costs a round trip along a tree. auto: in RunLocal only. It must be the same for all
+	// ranks.
+	CollCheck string `env:"GORUN_COLL_CHECK" default:"auto" oneof:"auto,0,1"`
+
 	// The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number
 	// of ranks on the host.
 	ShmRing int64 `env:"GORUN_SHM_RING" default:"auto" of:"shm" like:"btl_sm_fifo_size"`

@@ -1,0 +1,257 @@
+package mpi
+
+import "github.com/gorun-mpi/mpi/collectives"
+
+// Barrier returns when every rank of c has called it; §6.3. Every rank calls it.
+//
+// If c's context ends first, or has ended before the call, Barrier returns its error. This rank has entered all the
+// same: the barrier is finished in the background when the other ranks enter. So all ranks agree which calls belong
+// together, at whichever rank a deadline has passed. That holds for all collective calls: the others work on copies of
+// the caller's buffers then, which are the caller's again at once; what was to be received is not. Their operators may
+// be called after that.
+func Barrier(c *Comm) error {
+	const op = "Barrier"
+	if err := c.intra(op); err != nil {
+		return err
+	}
+	return c.perform(op, begun[byte](c, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil))
+}
+
+// Bcast sends buf of rank root to buf of all others, which have the same length; §6.4.
+func Bcast[T any](c *Comm, buf []T, root int) error {
+	const op = "Bcast"
+	if err := checkRoot[T](c, op, root); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Bcast)
+	key.root, key.count = root, elements[T](len(buf))
+	p := begun[T](c, key, nil, nil)
+	buffer(p, collectives.Out, buf)
+	return c.perform(op, p)
+}
+
+// Gather brings send of every rank, of one length, to rank root's recv, in the order of ranks; §6.5. recv is Size times
+// as long; other ranks' recv is not used. The root's send may be nil: its block is in recv already.
+func Gather[T any](c *Comm, send, recv []T, root int) error {
+	const op = "Gather"
+	if err := checkRoot[T](c, op, root); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Gather)
+	key.root = root
+	n := len(send)
+	if c.rank == root {
+		var err error
+		if n, err = c.gathered(op, len(send), send == nil, len(recv)); err != nil {
+			return err
+		}
+		key.inPlace = send == nil
+	} else {
+		recv = nil
+	}
+	key.count = elements[T](n)
+	p := begun[T](c, key, nil, nil)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(op, p)
+}
+
+// gathered is the length of a block where recv gets one of each rank.
+func (c *Comm) gathered(op string, send int, inPlace bool, recv int) (int, error) {
+	n, err := c.share(op, "recv", recv)
+	if err != nil {
+		return 0, err
+	}
+	if !inPlace && n != send {
+		return 0, c.lengthError(op, "send has %d elements and recv %d; recv must have %d, one block for each of %d ranks",
+			send, recv, send*c.size, c.size)
+	}
+	return n, nil
+}
+
+// Gatherv is Gather of any lengths: recv of rank root has a slice for each rank, as long as what that sends; §6.5.
+func Gatherv[T any](c *Comm, send []T, recv [][]T, root int) error {
+	const op = "Gatherv"
+	if err := checkRoot[T](c, op, root); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Gatherv)
+	key.root, key.count = root, elements[T](len(send))
+	var few [fewRanks]int64
+	var out []int64
+	if c.rank == root {
+		if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), len(send), send == nil); err != nil {
+			return err
+		}
+		key.inPlace = send == nil
+		key.count = elements[T](len(recv[root]))
+		out = countsOf(few[:0], recv)
+	} else {
+		recv = nil
+	}
+	p := begun[T](c, key, nil, out)
+	buffer(p, collectives.In, send)
+	list(p, collectives.Out, recv)
+	return c.perform(op, p)
+}
+
+// lenOf is the length of slice i, if there is one.
+func lenOf[T any](list [][]T, i int) int {
+	if i < len(list) {
+		return len(list[i])
+	}
+	return 0
+}
+
+// own reports that a list has not a slice for each rank, or its own one another length than the other buffer.
+func (c *Comm) own(op, list, other string, slices, own, n int, inPlace bool) error {
+	if err := c.blocks(op, list, slices); err != nil {
+		return err
+	}
+	if !inPlace && own != n {
+		return c.lengthError(op, "%s[%d] has %d elements and %s %d; a rank's own block is copied, and both have one length",
+			list, c.rank, own, other, n)
+	}
+	return nil
+}
+
+// Scatter sends each rank its block of rank root's send, in the order of ranks, to recv, of one length at all ranks;
+// §6.6. send is Size times as long; other ranks' send is not used. The root's recv may be nil: its block stays in send.
+func Scatter[T any](c *Comm, send, recv []T, root int) error {
+	const op = "Scatter"
+	if err := checkRoot[T](c, op, root); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Scatter)
+	key.root = root
+	n := len(recv)
+	if c.rank == root {
+		var err error
+		if n, err = c.share(op, "send", len(send)); err != nil {
+			return err
+		}
+		if key.inPlace = recv == nil; recv != nil && n != len(recv) {
+			return c.lengthError(op, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
+				len(send), len(recv), len(recv)*c.size, c.size)
+		}
+	} else {
+		send = nil
+	}
+	key.count = elements[T](n)
+	p := begun[T](c, key, nil, nil)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(op, p)
+}
+
+// Scatterv is Scatter of any lengths: send of rank root has a slice for each rank, as long as its recv; §6.6.
+func Scatterv[T any](c *Comm, send [][]T, recv []T, root int) error {
+	const op = "Scatterv"
+	if err := checkRoot[T](c, op, root); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Scatterv)
+	key.root, key.count = root, elements[T](len(recv))
+	var few [fewRanks]int64
+	var in []int64
+	if c.rank == root {
+		if err := c.own(op, "send", "recv", len(send), lenOf(send, c.rank), len(recv), recv == nil); err != nil {
+			return err
+		}
+		key.inPlace = recv == nil
+		key.count = elements[T](len(send[root]))
+		in = countsOf(few[:0], send)
+	} else {
+		send = nil
+	}
+	p := begun[T](c, key, in, nil)
+	list(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(op, p)
+}
+
+// Allgather is Gather to all ranks; §6.7. send may be nil: each rank's block is in recv already.
+func Allgather[T any](c *Comm, send, recv []T) error {
+	const op = "Allgather"
+	if err := checkColl[T](c, op); err != nil {
+		return err
+	}
+	n, err := c.gathered(op, len(send), send == nil, len(recv))
+	if err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Allgather)
+	key.count, key.inPlace = elements[T](n), send == nil
+	p := begun[T](c, key, nil, nil)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(op, p)
+}
+
+// Allgatherv is Gatherv to all ranks, which all know all lengths; §6.7. send may be nil: each rank's block is in recv
+// already.
+func Allgatherv[T any](c *Comm, send []T, recv [][]T) error {
+	const op = "Allgatherv"
+	if err := checkColl[T](c, op); err != nil {
+		return err
+	}
+	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), len(send), send == nil); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Allgatherv)
+	key.inPlace = send == nil
+	var few [fewRanks]int64
+	p := begun[T](c, key, nil, countsOf(few[:0], recv))
+	buffer(p, collectives.In, send)
+	list(p, collectives.Out, recv)
+	return c.perform(op, p)
+}
+
+// Alltoall sends block i of send to rank i, and receives rank i's block for this one in block i of recv; §6.8. All
+// blocks of all ranks have one length. send may be nil, at all ranks: it is in recv, and is replaced.
+func Alltoall[T any](c *Comm, send, recv []T) error {
+	const op = "Alltoall"
+	if err := checkColl[T](c, op); err != nil {
+		return err
+	}
+	n, err := c.share(op, "recv", len(recv))
+	if err != nil {
+		return err
+	}
+	if send != nil && len(send) != len(recv) {
+		return c.lengthError(op, "send has %d elements and recv %d; both have one length", len(send), len(recv))
+	}
+	key := keyOf[T](collectives.Alltoall)
+	key.count, key.inPlace = elements[T](n), send == nil
+	p := begun[T](c, key, nil, nil)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(op, p)
+}
+
+// Alltoallv is Alltoall of any lengths: send and recv have a slice for each rank; §6.8. send[j] at rank i is as long as
+// recv[i] at rank j. send may be nil, at all ranks: it is in recv, and is replaced.
+func Alltoallv[T any](c *Comm, send, recv [][]T) error {
+	const op = "Alltoallv"
+	if err := checkColl[T](c, op); err != nil {
+		return err
+	}
+	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), lenOf(send, c.rank), send == nil); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Alltoallv)
+	key.inPlace = send == nil
+	var few, more [fewRanks]int64
+	out := countsOf(more[:0], recv)
+	in := out
+	if send != nil {
+		if err := c.blocks(op, "send", len(send)); err != nil {
+			return err
+		}
+		in = countsOf(few[:0], send)
+	}
+	p := begun[T](c, key, in, out)
+	list(p, collectives.In, send)
+	list(p, collectives.Out, recv)
+	return c.perform(op, p)
+}

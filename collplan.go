@@ -1,0 +1,214 @@
+package mpi
+
+import (
+	"errors"
+	"runtime/debug"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// planKey is what two calls that can use one plan have in common, but for the counts of the v forms.
+type planKey struct {
+	operation            collectives.Operation
+	root                 int
+	count, elemSize      int64
+	element              *byte // typeOf the elements of a reduction; nil: only their size matters
+	inPlace, commutative bool
+}
+
+// collPlan is a rank's schedule for one kind of call, and what running it needs. One call at a time owns it.
+type collPlan struct {
+	planKey
+	params   collectives.Params
+	builder  collectives.Builder
+	schedule *collectives.Schedule // the builder's
+	operator combiner              // of a reduction
+
+	// Of the call that owns the plan.
+	tag      int32
+	spaces   [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is the plan's
+	requests []*pml.Request                // of a round; nil between rounds
+	failed   error                         // why this rank has given up; nil: it has not
+	typeName string                        // with GORUN_COLL_CHECK: what the elements are
+}
+
+func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
+	p := &collPlan{planKey: *key}
+	p.params = collectives.Params{Rank: c.rank, Size: c.size, Root: key.root, Count: key.count, ElemSize: key.elemSize,
+		InPlace: key.inPlace, Commutative: key.commutative, InCounts: in, OutCounts: out}
+	a := c.setup.Choice.Algorithm(key.operation, &p.params, c.setup.via)
+	p.schedule = p.builder.Build(a, &p.params)
+	p.spaces[collectives.Tmp] = [][]byte{aligned(int(p.schedule.Tmp * key.elemSize))}
+	return p
+}
+
+// memory is about how many bytes the plan takes.
+func (p *collPlan) memory() int64 {
+	const step = 128
+	return p.schedule.Tmp*p.elemSize + int64(p.schedule.Messages)*step
+}
+
+// at is the memory of n elements.
+func (p *collPlan) at(r collectives.Ref, n int64) []byte {
+	if n == 0 {
+		return nil
+	}
+	return p.spaces[r.Space][r.Block][r.Off*p.elemSize : (r.Off+n)*p.elemSize]
+}
+
+// run makes the call. It returns when no message of it is under way here.
+func (p *collPlan) run(c *Comm) error {
+	if c.size == 1 {
+		p.failed = c.eng.Closed() // there are no messages that would notice
+	}
+	if c.setup.Check && c.size > 1 {
+		if err := c.compare(p); err != nil {
+			return err
+		}
+	}
+	for i := range p.schedule.Rounds {
+		if errors.Is(p.failed, ErrComm) {
+			break // the communicator has been freed here: nothing comes any more
+		}
+		messages, local := p.schedule.Round(i)
+		p.exchange(c, messages)
+		if p.failed == nil && len(local) > 0 {
+			p.failed = p.compute(local)
+		}
+	}
+	return p.failed
+}
+
+// exchange does the messages of a round.
+func (p *collPlan) exchange(c *Comm, messages []collectives.Step) {
+	switch {
+	case len(messages) == 1 && messages[0].Kind == collectives.Send:
+		m := &messages[0]
+		p.sent(c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.payload(m), pml.Standard))
+	case len(messages) == 1:
+		m := &messages[0]
+		st, err := c.eng.Recv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.at(m.Dst, m.Len))
+		p.received(m, st, err)
+	case len(messages) == 2 && messages[0].Kind != messages[1].Kind:
+		send, recv := &messages[0], &messages[1]
+		if send.Kind == collectives.Recv {
+			send, recv = recv, send
+		}
+		st, err := c.eng.Sendrecv(nil, c.cid+ctxCollective, c.toWorld(int(send.Peer)), p.tag, p.payload(send),
+			c.toWorld(int(recv.Peer)), p.tag, p.at(recv.Dst, recv.Len))
+		p.received(recv, st, err)
+	default:
+		p.exchangeAll(c, messages)
+	}
+}
+
+// exchangeAll is exchange of any number of messages: first the receives are posted.
+func (p *collPlan) exchangeAll(c *Comm, messages []collectives.Step) {
+	for i := range messages {
+		if m := &messages[i]; m.Kind == collectives.Recv {
+			p.requests = append(p.requests, c.eng.Irecv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag,
+				p.at(m.Dst, m.Len)))
+		}
+	}
+	for i := range messages {
+		if m := &messages[i]; m.Kind == collectives.Send {
+			p.requests = append(p.requests, c.eng.Isend(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag,
+				p.payload(m), pml.Standard))
+		}
+	}
+	next := 0
+	for i := range messages {
+		if m := &messages[i]; m.Kind == collectives.Recv {
+			st, err := c.eng.Wait(p.requests[next])
+			p.received(m, st, err)
+			next++
+		}
+	}
+	for _, r := range p.requests[next:] {
+		_, err := c.eng.Wait(r)
+		p.sent(err)
+	}
+	clear(p.requests)
+	p.requests = p.requests[:0]
+}
+
+// gaveUp is what a rank that has given up sends where a signal is due. Where elements are due it sends none.
+var gaveUp = []byte{0}
+
+// payload is what is sent for m.
+func (p *collPlan) payload(m *collectives.Step) []byte {
+	switch {
+	case p.failed == nil:
+		return p.at(m.Src, m.Len)
+	case m.Len == 0:
+		return gaveUp
+	}
+	return nil
+}
+
+func (p *collPlan) sent(err error) {
+	if err != nil && p.failed == nil {
+		p.failed = err
+	}
+}
+
+func (p *collPlan) received(m *collectives.Step, st pml.Status, err error) {
+	want := m.Len * p.elemSize
+	if p.failed != nil || err == nil && st.Bytes == want {
+		return
+	}
+	long := errors.Is(err, pml.ErrTruncate)
+	switch {
+	case err == nil && st.Bytes == 0, long && want == 0:
+		p.failed = opError("", ErrPeerFailed, "rank %d could not go on: a rank that it needs has failed, or its operator has "+
+			"panicked", m.Peer)
+	case long:
+		p.failed = opError("", ErrCount, "rank %d sends more than the %d bytes that are due here; %s", m.Peer, want, counts)
+	case err == nil:
+		p.failed = opError("", ErrCount, "rank %d sends %d bytes where %d are due; %s", m.Peer, st.Bytes, want, counts)
+	default:
+		p.failed = err
+	}
+}
+
+const counts = "the counts of all ranks must go together; GORUN_COLL_CHECK=1 says what each calls"
+
+// compute does the local steps of a round. An operator that panics ends the call, not the program.
+func (p *collPlan) compute(local []collectives.Step) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = opError("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
+		}
+	}()
+	for i := range local {
+		s := &local[i]
+		dst, src := p.at(s.Dst, s.Len), p.at(s.Src, s.Len)
+		if s.Kind == collectives.Copy {
+			copy(dst, src)
+			continue
+		}
+		with := p.at(s.With, s.Len)
+		switch s.Dst {
+		case s.With:
+			p.operator.combine(with, src)
+		case s.Src: // the operator commutes
+			p.operator.combine(src, with)
+		default:
+			copy(dst, with)
+			p.operator.combine(dst, src)
+		}
+	}
+	return nil
+}
+
+// combiner is an operator on memory.
+type combiner interface{ combine(inout, in []byte) }
+
+// operatorOf is the operator of the call that owns the plan.
+type operatorOf[T any] struct{ op Op[T] }
+
+func (o *operatorOf[T]) combine(inout, in []byte) {
+	n := len(in) / sizeOf[T]()
+	o.op(sliceOf[T](inout, n), sliceOf[T](in, n))
+}

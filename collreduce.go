@@ -1,0 +1,171 @@
+package mpi
+
+import "github.com/gorun-mpi/mpi/collectives"
+
+// Reduction is an option of a call that combines what ranks have.
+type Reduction uint8
+
+// Ordered says that the operator does not commute: the ranks' contributions are combined in the order of ranks. Without
+// it, which is faster, the order is not defined; it is the same in each call with the same ranks, lengths and settings.
+// §6.9.1 (the commute flag of an operator).
+const Ordered Reduction = 1
+
+// combining adds to key what the options say.
+func (k *planKey) combining(options []Reduction, element *byte) {
+	k.element = element
+	for _, o := range options {
+		if o == Ordered {
+			k.commutative = false
+		}
+	}
+}
+
+// reducing begins a call that combines.
+func reducing[T any](c *Comm, key planKey, op Op[T], options []Reduction, in []int64) *collPlan {
+	key.combining(options, typeOf[T]())
+	p := begun[T](c, key, in, nil)
+	if p.operator == nil {
+		p.operator = &operatorOf[T]{}
+	}
+	p.operator.(*operatorOf[T]).op = op
+	return p
+}
+
+// checkOp reports why op cannot combine elements of T.
+func checkOp[T any](c *Comm, name string, op Op[T]) error {
+	if err := checkColl[T](c, name); err != nil {
+		return err
+	}
+	if op == nil {
+		return c.collError(name, ErrOp, "the operator is nil; use mpi.Sum or another Op")
+	}
+	return nil
+}
+
+// vectors is the length of two buffers that have the same. send may be nil: in place.
+func (c *Comm) vectors(op string, send int, inPlace bool, recv int) (int, error) {
+	if !inPlace && send != recv {
+		return 0, c.lengthError(op, "send has %d elements and recv %d; both have one length", send, recv)
+	}
+	return recv, nil
+}
+
+// Reduce combines send of all ranks, of one length, in rank root's recv; §6.9.1. Other ranks' recv is not used. The
+// root's send may be nil: what it has is in recv, and is replaced. An operator that does not commute needs Ordered.
+func Reduce[T any](c *Comm, send, recv []T, op Op[T], root int, options ...Reduction) error {
+	const name = "Reduce"
+	if err := checkRoot[T](c, name, root); err != nil {
+		return err
+	}
+	if err := checkOp(c, name, op); err != nil {
+		return err
+	}
+	key := keyOf[T](collectives.Reduce)
+	key.root = root
+	n := len(send)
+	if c.rank == root {
+		var err error
+		if n, err = c.vectors(name, len(send), send == nil, len(recv)); err != nil {
+			return err
+		}
+		key.inPlace = send == nil
+	} else {
+		recv = nil
+	}
+	key.count = elements[T](n)
+	p := reducing(c, key, op, options, nil)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(name, p)
+}
+
+// Allreduce is Reduce to all ranks, which get the same result; §6.9.6. send may be nil: what the rank has is in recv.
+func Allreduce[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
+	return reduceEach(c, "Allreduce", collectives.Allreduce, send, recv, op, options)
+}
+
+// Scan combines send of the ranks from 0 to this one in recv; §6.11.1. send may be nil: what the rank has is in recv.
+func Scan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
+	return reduceEach(c, "Scan", collectives.Scan, send, recv, op, options)
+}
+
+// Exscan is Scan without what this rank has; §6.11.2. Rank 0's recv is left as it is.
+func Exscan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
+	return reduceEach(c, "Exscan", collectives.Exscan, send, recv, op, options)
+}
+
+// reduceEach is a call that gives each rank a vector of the length that each has.
+func reduceEach[T any](c *Comm, name string, o collectives.Operation, send, recv []T, op Op[T], options []Reduction) error {
+	if err := checkOp(c, name, op); err != nil {
+		return err
+	}
+	n, err := c.vectors(name, len(send), send == nil, len(recv))
+	if err != nil {
+		return err
+	}
+	key := keyOf[T](o)
+	key.count, key.inPlace = elements[T](n), send == nil
+	p := reducing(c, key, op, options, nil)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(name, p)
+}
+
+// ReduceScatterBlock combines send of all ranks, and leaves block i, of Size blocks of one length, in rank i's recv;
+// §6.10.1. send may be nil: what the rank has is in recv, which is as long as send would be; the result is its beginning.
+func ReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
+	const name = "ReduceScatterBlock"
+	if err := checkOp(c, name, op); err != nil {
+		return err
+	}
+	all, what := send, "send"
+	if send == nil {
+		all, what = recv, "recv"
+	}
+	n, err := c.share(name, what, len(all))
+	if err != nil {
+		return err
+	}
+	if send != nil && n != len(recv) {
+		return c.lengthError(name, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
+			len(send), len(recv), len(recv)*c.size, c.size)
+	}
+	key := keyOf[T](collectives.ReduceScatterBlock)
+	key.count, key.inPlace = elements[T](n), send == nil
+	p := reducing(c, key, op, options, nil)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(name, p)
+}
+
+// ReduceScatter is ReduceScatterBlock where block i has counts[i] elements; §6.10.2. counts are the same at all ranks.
+func ReduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T], options ...Reduction) error {
+	const name = "ReduceScatter"
+	if err := checkOp(c, name, op); err != nil {
+		return err
+	}
+	if len(counts) != c.size {
+		return c.lengthError(name, "there are %d counts; there must be one for each of %d ranks", len(counts), c.size)
+	}
+	var few [fewRanks]int64
+	in, sum := few[:0], 0
+	for i, n := range counts {
+		if n < 0 {
+			return c.lengthError(name, "counts[%d] is %d; a count is at least 0", i, n)
+		}
+		in, sum = append(in, elements[T](n)), sum+n
+	}
+	switch {
+	case send == nil && len(recv) != sum:
+		return c.lengthError(name, "recv has %d elements; in place it has the sum of counts, %d", len(recv), sum)
+	case send != nil && (len(send) != sum || len(recv) != counts[c.rank]):
+		return c.lengthError(name, "send has %d elements and recv %d; send has the sum of counts, %d, and recv counts[%d], %d",
+			len(send), len(recv), sum, c.rank, counts[c.rank])
+	}
+	key := keyOf[T](collectives.ReduceScatter)
+	key.inPlace = send == nil
+	p := reducing(c, key, op, options, in)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return c.perform(name, p)
+}
