@@ -352,6 +352,9 @@ func TestContextEndsInCollective(t *testing.T) {
 					if w.Rank() == late {
 						<-over1
 						must(call(w, send, recv))
+						if name == "Allreduce" { // with what the others had when they called
+							equal(name, recv, summed[int64](0, 3, 0, n))
+						}
 					} else {
 						ctx, cancel := context.WithCancel(t.Context())
 						go endsWith(nextCollective(w), ctx, cancel)
