@@ -256,6 +256,9 @@ func TestCollectives(t *testing.T) {
 			continue
 		}
 		for _, env := range []string{"", "GORUN_COLL_CHECK=0"} {
+			if testing.Short() && env != "" && ranks != 3 {
+				continue
+			}
 			t.Run(fmt.Sprintf("%d ranks %s", ranks, env), func(t *testing.T) {
 				over(t, WithEnviron([]string{env}))(ranks, func(w *Comm) {
 					for _, n := range sizes {
@@ -491,6 +494,9 @@ func TestCountsThatDiffer(t *testing.T) {
 func TestOperatorPanics(t *testing.T) {
 	for bad := range 4 {
 		for _, n := range []int{1, 1000, 50_000} {
+			if testing.Short() && n == 1000 {
+				continue
+			}
 			over(t, unchecked())(4, func(w *Comm) {
 				op := func(inout, in []int64) {
 					if w.Rank() == bad {

@@ -791,9 +791,10 @@ func TestMatchedProbeCannotBeRobbed(t *testing.T) {
 				buf := make([]byte, size)
 				m1, st, err := Mprobe(w, AnySource, 5)
 				check(err == nil && st == Status{Source: 0, Tag: 5, Bytes: int64(size)}, "%v %v", st, err)
-				m2, found := (*Message)(nil), false
+				var m2 *Message
+				found := false
 				for !found {
-					m2, st, found, err = Improbe(w, 0, AnyTag)
+					m2, _, found, err = Improbe(w, 0, AnyTag)
 					check(err == nil, "%v", err)
 				}
 				ok(Recv(w, buf, AnySource, AnyTag)) // the third, which is all that is left

@@ -56,10 +56,9 @@ func block(rank, number int, n int64) (all []element) {
 
 // expected is one rank's buffers before, and Out after; nil: the rank has no such buffer.
 type expected struct {
-	params   Params
-	in, out  memory
-	after    memory
-	outMatch bool // Out is compared
+	params  Params
+	in, out memory
+	after   memory
 }
 
 // neighbours of a rank in graph number g, in terms of ranks of both directions.

@@ -39,7 +39,6 @@ type landing struct {
 
 	receives           []*landingReceive
 	sends              []*Request
-	from               []int // of sends
 	posted, unexpected []modelEntry
 	envelopes          []modelEntry // of sends
 }

@@ -70,14 +70,13 @@ type message struct {
 }
 
 type reception struct {
-	r           *Request
-	at, source  int
-	tag         int32
-	buf         []byte
-	probed      bool
-	got         *message
-	cannotMatch bool
-	landed      Status // if r is nil
+	r          *Request
+	at, source int
+	tag        int32
+	buf        []byte
+	probed     bool
+	got        *message
+	landed     Status // if r is nil
 }
 
 const playRanks = 3
@@ -355,7 +354,7 @@ func (a *attack) run() {
 	a.net, n.hostile = n, true
 	defer n.close()
 	e := n.engines[0]
-	for _, r := range []*Request{
+	a.open = append(a.open, []*Request{
 		e.Isend(nil, 1, 1, 1, make([]byte, 3000), Standard),
 		e.Isend(nil, 1, 1, 1, make([]byte, 10), Synchronous),
 		e.Isend(nil, 1, 1, 2, make([]byte, 700), Standard),
@@ -363,9 +362,7 @@ func (a *attack) run() {
 		e.Irecv(nil, 1, AnySource, 2, make([]byte, 100)),
 		e.Irecv(nil, 1, 1, AnyTag, make([]byte, 1000)),
 		e.Irecv(nil, 1, 1, 0, nil),
-	} {
-		a.open = append(a.open, r)
-	}
+	}...)
 	n.settle()
 	p := e.links.peer(1)
 	for a.more() && !a.t.Failed() {

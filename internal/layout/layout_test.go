@@ -17,7 +17,6 @@ func must(t testing.TB, typ *Type, err error) *Type {
 // TestRefused: what cannot be said is an error that names it, and never a Type with numbers that have wrapped around.
 func TestRefused(t *testing.T) {
 	f64 := Basic(1, 8, 8)
-	far := must(t, nil, nil)
 	far, err := HIndexed([]int64{1}, []int64{math.MaxInt64 - 100}, f64)
 	if err != nil {
 		t.Fatal(err)

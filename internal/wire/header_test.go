@@ -38,7 +38,7 @@ func TestLayout(t *testing.T) {
 	h := Header{Kind: RTS, Flags: Readable, Ctx: 0x04030201, Tag: 0x08070605, ID: 1, Len: 2, Addr: 3, Key: 4}
 	var b [LongSize]byte
 	h.Encode(b[:])
-	want := []byte{byte(RTS), byte(Readable), 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0,
+	want := []byte{byte(RTS), Readable, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0,
 		1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0}
 	if !bytes.Equal(b[:], want) {
 		t.Errorf("layout changed:\n got %x\nwant %x", b, want)

@@ -33,9 +33,7 @@ func init() {
 		// the process where it cannot have that. So the threads, and room for what the test itself needs, are made
 		// before.
 		proc.Threads(16)
-		heap := make([]byte, 32<<20)
-		runtime.KeepAlive(heap)
-		heap = nil
+		runtime.KeepAlive(make([]byte, 32<<20))
 		runtime.GC()
 		used := uint64(proc.Self().Memory("VmSize"))
 		return withoutRoom(unix.RLIMIT_AS, used+32<<20, Options{Size: 2, Bulk: 64 << 20})

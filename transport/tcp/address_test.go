@@ -207,7 +207,7 @@ func TestPublishAtMost(t *testing.T) {
 }
 
 func TestIdentity(t *testing.T) {
-	if identity() != identity() || identity() == (hostID{}) {
+	if again := identity(); identity() != again || identity() == (hostID{}) {
 		t.Error("a host has not one identity")
 	}
 	if identify("a", "b") == identify("ab", "") {

@@ -82,7 +82,7 @@ func counts(a, b *end, name string) (since func() int) {
 var linked [3 * cacheLeast]byte
 
 type holder struct {
-	before [5000]byte
+	_      [5000]byte
 	p      *int
 	inside [9000]byte
 }

@@ -2,7 +2,6 @@ package softhca_test
 
 import (
 	"context"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -89,7 +88,7 @@ func reportCases(t *testing.T, printed string) (cases int) {
 				}
 			})
 		default:
-			t.Log(fmt.Sprintf("%s %s", word, rest))
+			t.Logf("%s %s", word, rest)
 		}
 	}
 	return cases
