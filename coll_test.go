@@ -289,7 +289,8 @@ func TestCollectivesEverywhere(t *testing.T) {
 func TestCollectivesByName(t *testing.T) {
 	for _, names := range []string{
 		"bcast:chain,gather:linear,scatter:linear,allgather:ring,alltoall:pairwise,reduce:rabenseifner,allreduce:ring",
-		"bcast:scatter_ring,gather:binomial,allgather:bruck,alltoall:bruck,reduce:chain,allreduce:tree,scan:chain,exscan:chain",
+		"bcast:scatter_ring,gather:binomial,allgather:bruck,alltoall:bruck,reduce:chain,allreduce:tree," +
+			"scan:chain,exscan:chain",
 		"barrier:tree,bcast:knomial,alltoall:linear,reduce:knomial,allreduce:rabenseifner,reduce_scatter:ring",
 	} {
 		over(t, WithEnviron([]string{"GORUN_COLL=" + names}))(5, func(w *Comm) {
@@ -300,7 +301,8 @@ func TestCollectivesByName(t *testing.T) {
 		})
 	}
 	err := RunLocal(1, func(*Comm) error { return nil }, WithEnviron([]string{"GORUN_COLL=bcast:best"}))
-	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "GORUN_COLL") || !strings.Contains(err.Error(), "binomial") {
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "GORUN_COLL") ||
+		!strings.Contains(err.Error(), "binomial") {
 		t.Error(err)
 	}
 }

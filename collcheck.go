@@ -7,9 +7,9 @@ import (
 	"github.com/gorun-mpi/mpi/collectives"
 )
 
-// With GORUN_COLL_CHECK ranks first tell each other what they call: up a binomial tree to rank 0, and down again whether
-// that goes together. A call that does not is an error at all ranks, which names two that differ, and leaves nothing
-// under way.
+// With GORUN_COLL_CHECK ranks first tell each other what they call: up a binomial tree to rank 0, and down again
+// whether that goes together. A call that does not is an error at all ranks, which names two that differ, and leaves
+// nothing under way.
 
 // begun is begin, which notes the type of the elements if that is compared.
 func begun[T any](c *Comm, key planKey, in, out []int64) *collPlan {

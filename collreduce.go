@@ -95,7 +95,9 @@ func Exscan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) erro
 }
 
 // reduceEach is a call that gives each rank a vector of the length that each has.
-func reduceEach[T any](c *Comm, name string, o collectives.Operation, send, recv []T, op Op[T], options []Reduction) error {
+func reduceEach[T any](c *Comm, name string, o collectives.Operation, send, recv []T, op Op[T],
+	options []Reduction,
+) error {
 	if err := checkOp(c, name, op); err != nil {
 		return err
 	}
@@ -112,7 +114,8 @@ func reduceEach[T any](c *Comm, name string, o collectives.Operation, send, recv
 }
 
 // ReduceScatterBlock combines send of all ranks, and leaves block i, of Size blocks of one length, in rank i's recv;
-// §6.10.1. send may be nil: what the rank has is in recv, which is as long as send would be; the result is its beginning.
+// §6.10.1. send may be nil: what the rank has is in recv, which is as long as send would be; the result is its
+// beginning.
 func ReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
 	const name = "ReduceScatterBlock"
 	if err := checkOp(c, name, op); err != nil {

@@ -93,7 +93,9 @@ func splitArguments(n int, seed uint64) (colors, keys []int) {
 // What a rank sends for a Split whose colors follow a rule does not grow with the job.
 func TestSplitIsToldInParts(t *testing.T) {
 	const n = 1 << 16
-	for name, color := range map[string]func(r int) int{"one": func(int) int { return 0 }, "two": func(r int) int { return r % 2 }} {
+	for name, color := range map[string]func(r int) int{
+		"one": func(int) int { return 0 }, "two": func(r int) int { return r % 2 },
+	} {
 		s := newSplitting(&Comm{shared: &shared{size: n}}, Undefined, 0)
 		for r := range n {
 			its := newSplitting(&Comm{shared: &shared{size: n, rank: r}}, color(r), r)

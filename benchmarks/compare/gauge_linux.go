@@ -20,6 +20,9 @@ const (
 	gaugeTrips  = 2000 // round trips of a burst
 )
 
+// errOneCore is that this process may use one core only, between whose threads no line moves.
+var errOneCore = errors.New("there are no two cores")
+
 // newGauge makes the gauge: a cache line that goes back and forth between the processors that ranks 0 and 1 have. It
 // returns the time one way in µs.
 func newGauge() (func() float64, error) {
@@ -29,7 +32,7 @@ func newGauge() (func() float64, error) {
 	}
 	first, second, ok := twoCores(set, siblings)
 	if !ok {
-		return nil, errors.New("there are no two cores")
+		return nil, errOneCore
 	}
 	return func() float64 { return bounce(first, second) }, nil
 }

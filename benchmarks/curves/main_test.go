@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-const simulated = `{"operation":"bcast","algorithm":"binomial","model":"cluster","ranks":64,"per_host":8,"bytes":8,"seconds":1e-5}
+const simulated = `{"operation":"bcast","algorithm":"binomial","model":"cluster","ranks":64,"per_host":8,` +
+	`"bytes":8,"seconds":1e-5}
 {"operation":"bcast","algorithm":"chain","model":"cluster","ranks":64,"per_host":8,"bytes":8,"seconds":1e-3}
 {"operation":"bcast","algorithm":"binomial","model":"cluster","ranks":64,"per_host":8,"bytes":1024,"seconds":2e-5}
 {"operation":"scan","algorithm":"doubling","model":"cluster","ranks":64,"per_host":8,"bytes":8,"seconds":2e-5}
