@@ -48,6 +48,11 @@ type meeting struct {
 
 // meet is a meeting of all ranks of c, of an intercommunicator those of the local group. It is called in c.collective.
 func (c *Comm) meet(kind creation) *meeting {
+	if c.groups != nil && c.local == nil { // for a call on an intercommunicator
+		c = c.groups.both
+		return &meeting{c: c, kind: kind, ctx: c.cid + ctxCollective, tag: tagAgree, me: c.rank, members: c.members(),
+			name: c.group.at}
+	}
 	return &meeting{c: c, kind: kind, ctx: c.cid + ctxCollective, tag: tagAgree, me: c.rank, members: c.members(),
 		name: func(i int) int { return i }}
 }
@@ -61,7 +66,7 @@ type refusal struct {
 
 // refused are the classes that are told to other ranks.
 var refused = []error{ErrAborted, ErrPeerFailed, ErrNoMemory, ErrTimeout, ErrUnavailable, ErrComm, ErrGroup, ErrRank,
-	ErrCount, ErrDims, ErrTopology, ErrTag, ErrRoot, ErrType, ErrOp}
+	ErrCount, ErrDims, ErrTopology, ErrTag, ErrRoot, ErrType, ErrOp, ErrBuffer}
 
 // refuse is the refusal of a rank whose caller has made a mistake, or nil.
 func (m *meeting) refuse(err *Error) *refusal {

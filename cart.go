@@ -32,7 +32,7 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 	}
 	host := 0
 	if reorder {
-		host = int(c.host())
+		host = c.host()
 	}
 	s := newSplitting(c, host, 0)
 	s.arrange = func(all []*colored) []run {
@@ -249,7 +249,8 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 }
 
 // neighbours are those of a rank along each dimension: below and above; §8.6.
-func (g *cart) neighbours(rank int) (all []int) {
+func (g *cart) neighbours(rank int) (sources, destinations []int) {
+	var all []int
 	at := g.coords(rank)
 	for i := range at {
 		for _, by := range []int{-1, 1} {
@@ -258,5 +259,7 @@ func (g *cart) neighbours(rank int) (all []int) {
 			all = append(all, g.rank(to))
 		}
 	}
-	return all
+	return all, all
 }
+
+func (g *cart) degree(int) (in, out int) { return 2 * len(g.dims), 2 * len(g.dims) }

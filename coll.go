@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/join"
@@ -14,12 +15,59 @@ import (
 // n, which is in the tag of all its messages, on context cid+1: so any number of them is in flight, and none takes the
 // messages of another.
 //
-// A call checks its arguments, takes a plan that fits them from the communicator, or makes one, and runs its schedule
-// (collplan.go). Every rank runs its schedule to the end whatever happens: one that cannot go on, for a rank has failed
-// or its operator has panicked, sends to those that wait for it that it has given up. So no live rank waits in vain.
+// Each operation has one function that checks the arguments, and takes a plan that fits them from the communicator or
+// makes one: plan… in collmove.go and collreduce.go. Each way to make the call is one line that hands the plan on. A
+// blocking call runs the plan's schedule (collplan.go). Every rank runs its schedule to the end whatever happens: one
+// that cannot go on, for a rank has failed or its operator has panicked, sends to those that wait for it that it has
+// given up. So no live rank waits in vain.
 
 // collTag is the lowest tag of the messages of collective calls. Below are those of collective.go.
 const collTag = 1 << 30
+
+// way is how a call of an operation is made.
+type way uint8
+
+const (
+	blocking    way = iota
+	nonblocking     // I…, which returns a request
+	persistent      // …Init, which returns one that can be started again and again
+)
+
+// callNames are what the operations are called here.
+var callNames = func() (names [persistent + 1][len(operationNames)]string) {
+	for o, name := range operationNames {
+		for w := range names {
+			names[w][o] = way(w).named(name)
+		}
+	}
+	return names
+}()
+
+var operationNames = [...]string{
+	collectives.Barrier: "Barrier", collectives.Bcast: "Bcast", collectives.Gather: "Gather",
+	collectives.Gatherv: "Gatherv", collectives.Scatter: "Scatter", collectives.Scatterv: "Scatterv",
+	collectives.Allgather: "Allgather", collectives.Allgatherv: "Allgatherv", collectives.Alltoall: "Alltoall",
+	collectives.Alltoallv: "Alltoallv", collectives.Alltoallw: "Alltoallw", collectives.Reduce: "Reduce",
+	collectives.Allreduce: "Allreduce", collectives.ReduceScatter: "ReduceScatter",
+	collectives.ReduceScatterBlock: "ReduceScatterBlock", collectives.Scan: "Scan", collectives.Exscan: "Exscan",
+	collectives.NeighborAllgather: "NeighborAllgather", collectives.NeighborAllgatherv: "NeighborAllgatherv",
+	collectives.NeighborAlltoall: "NeighborAlltoall", collectives.NeighborAlltoallv: "NeighborAlltoallv",
+	collectives.NeighborAlltoallw: "NeighborAlltoallw", collectives.InterAllreduce: "Allreduce",
+}
+
+// call is the name of a call.
+func (w way) call(o collectives.Operation) string { return callNames[w][o] }
+
+// named is what a call is called: name if it is blocking.
+func (w way) named(name string) string {
+	switch w {
+	case nonblocking:
+		return "I" + string(name[0]|0x20) + name[1:]
+	case persistent:
+		return name + "Init"
+	}
+	return name
+}
 
 // collSetup is how the ranks of this process make collective calls.
 type collSetup struct {
@@ -29,7 +77,7 @@ type collSetup struct {
 
 func setupOf(e *pml.Engine, how join.Collectives) *collSetup {
 	s := &collSetup{how, collectives.Network}
-	if t := e.Transport(); t == "shm" || t == "loop" {
+	if t := e.Transport(); t == "shm" || t == "loop" && how.Hosts.Len() == 1 {
 		s.via = collectives.SharedMemory
 	}
 	return s
@@ -37,37 +85,49 @@ func setupOf(e *pml.Engine, how join.Collectives) *collSetup {
 
 // colls are the collective calls of a rank on a communicator.
 type colls struct {
+	number atomic.Uint32 // how many calls there were
+	of     *colls        // those whose numbers these take; nil: their own
 	mu     sync.Mutex
-	number uint32      // of the next call
 	idle   []*collPlan // plans that no call uses, the latest last
+	kept   int64       // bytes that they take
 }
 
-// What is kept for later calls on one communicator: so many plans, each with no more memory than that.
+// What is kept for later calls on one communicator: so many plans, and together no more memory than that.
 const (
 	plansKept  = 16
-	memoryKept = 4 << 20
+	memoryKept = 64 << 20
 )
 
-// begin gives a call its number and a plan. The plan is the call's until it is given back. want has no counts; in and
-// out are those of the v forms.
-func (c *Comm) begin(want *planKey, in, out []int64) *collPlan {
+// nextTag is that of a call, by its number. Numbers begin again before all that time a persistent request may live: it
+// has a tag of another kind.
+func (k *colls) nextTag(w way) int32 {
+	if k.of != nil {
+		k = k.of
+	}
+	const each = collTag / 2
+	tag := int32(collTag + (k.number.Add(1)-1)%each)
+	if w == persistent {
+		tag += each
+	}
+	return tag
+}
+
+// plan finds or makes a plan for a call. The plan is the call's until it is given back. want has no counts; in and out
+// are those of the v forms.
+func (c *Comm) plan(want *planKey, in, out []int64) *collPlan {
 	k := &c.colls
 	k.mu.Lock()
-	tag := int32(collTag + k.number%collTag)
-	k.number++
 	for i := len(k.idle) - 1; i >= 0; i-- {
 		if p := k.idle[i]; p.planKey == *want && slices.Equal(p.params.InCounts, in) &&
 			slices.Equal(p.params.OutCounts, out) {
 			k.idle = slices.Delete(k.idle, i, i+1)
+			k.kept -= p.memory()
 			k.mu.Unlock()
-			p.tag = tag
 			return p
 		}
 	}
 	k.mu.Unlock()
-	p := newCollPlan(c, want, slices.Clone(in), slices.Clone(out))
-	p.tag = tag
-	return p
+	return newCollPlan(c, want, slices.Clone(in), slices.Clone(out))
 }
 
 // give takes a plan back.
@@ -76,50 +136,49 @@ func (k *colls) give(p *collPlan) {
 		clear(p.spaces[s]) // the caller's buffers
 		p.spaces[s] = p.spaces[s][:0]
 	}
-	p.failed = nil
+	clear(p.scattered)
+	p.scattered, p.failed, p.comm, p.theirs = p.scattered[:0], nil, nil, nil
+	p.over, p.claimed = nil, nil
+	if p.operator != nil {
+		p.operator.forget() // it may hold memory
+	}
 	if p.memory() > memoryKept {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.idle) == plansKept {
+	k.idle = append(k.idle, p)
+	k.kept += p.memory()
+	for len(k.idle) > plansKept || k.kept > memoryKept {
+		k.kept -= k.idle[0].memory()
 		k.idle = slices.Delete(k.idle, 0, 1)
 	}
-	k.idle = append(k.idle, p)
 }
 
-// perform runs a call whose buffers are in p, and gives p back.
-func (c *Comm) perform(op string, p *collPlan) error {
-	var err error
-	if c.ctx == nil {
-		err = p.run(c)
+// perform makes a blocking call, whose buffers are in p, and gives p back. err is that of its arguments; then there is
+// no p.
+func (c *Comm) perform(p *collPlan, err error) error {
+	if err != nil {
+		return c.mistaken(blocking, err)
+	}
+	c = p.of(c)
+	op := p.operation
+	switch {
+	case p.shared:
+		err = c.performShared(p)
+	case c.ctx == nil:
+		p.tag = c.colls.nextTag(blocking)
+		p.pack()
+		if err = p.run(c); err == nil {
+			p.unpack()
+		}
 		c.colls.give(p)
-	} else {
+	default:
 		err = c.performApart(p)
 	}
 	if err != nil {
-		return c.wrap(op, Undefined, Undefined, err)
+		return c.wrap(blocking.call(op), Undefined, Undefined, err)
 	}
-	return nil
-}
-
-// performApart is perform on memory of the library's own: when c's context ends, the caller's buffers are the caller's
-// again, and the call is finished in the background, since the other ranks count on this one. Then p is not given back.
-func (c *Comm) performApart(p *collPlan) error {
-	theirs := slices.Clone(p.spaces[collectives.Out])
-	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
-		for i, b := range p.spaces[s] {
-			p.spaces[s][i] = aligned(len(b))
-			copy(p.spaces[s][i], b)
-		}
-	}
-	if err := c.outliving(func() error { return p.run(c) }); err != nil {
-		return err
-	}
-	for i, b := range theirs {
-		copy(b, p.spaces[collectives.Out][i])
-	}
-	c.colls.give(p)
 	return nil
 }
 
@@ -131,6 +190,11 @@ func checkColl[T any](c *Comm, op string) error {
 	if err := c.intra(op); err != nil {
 		return err
 	}
+	return checkElements[T](c, op)
+}
+
+// checkElements reports why a T cannot be sent.
+func checkElements[T any](c *Comm, op string) error {
 	if known[T]() {
 		return nil
 	}
@@ -142,9 +206,7 @@ func checkColl[T any](c *Comm, op string) error {
 }
 
 func (c *Comm) collError(op string, class error, format string, args ...any) error {
-	e := opError(op, class, format, args...)
-	e.Comm = c.Name()
-	return e
+	return opError(op, class, format, args...).of(c)
 }
 
 // checkRoot is checkColl of a call that has a root.
@@ -210,6 +272,18 @@ func countsOf[T any](counts []int64, blocks [][]T) []int64 {
 		counts = append(counts, elements[T](len(b)))
 	}
 	return counts
+}
+
+// apart returns p with the buffers of a call, unless they share memory: then a rank would read what it has written.
+func apart[T any](c *Comm, op string, p *collPlan, send, recv []T) (*collPlan, error) {
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	in, out := p.spaces[collectives.In][0], p.spaces[collectives.Out][0]
+	if len(in) > 0 && len(out) > 0 && address(in) < address(out)+uintptr(len(out)) &&
+		address(out) < address(in)+uintptr(len(in)) {
+		return nil, c.sharing(op, p)
+	}
+	return p, nil
 }
 
 // buffer and list are what a space of the call is.

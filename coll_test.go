@@ -83,30 +83,32 @@ func composed(low, high, n int) []affine {
 }
 
 // moves makes every call that moves data, with n elements.
-func moves[T Integer](w *Comm, n int) {
+func moves[T Integer](w *Comm, n int) { movesBy[T](blocking, w, n) }
+
+func movesBy[T Integer](h way, w *Comm, n int) {
 	me, size := w.Rank(), w.Size()
-	must(Barrier(w))
+	must(byBarrier(h, w))
 	for root := 0; root < size; root += max(1, size-2) {
 		buf := make([]T, n)
 		if me == root {
 			buf = vector[T](root, 1, n)
 		}
-		must(Bcast(w, buf, root))
+		must(byBcast(h, w, buf, root))
 		equal("Bcast", buf, vector[T](root, 1, n))
 
 		var all []T
 		if me == root {
 			all = make([]T, n*size)
 		}
-		must(Gather(w, vector[T](me, root, n), all, root))
+		must(byGather(h, w, vector[T](me, root, n), all, root))
 		if me == root {
 			equal("Gather", all, joined[T](size, root, n))
 			clear(all)
 			copy(all[me*n:], vector[T](me, root, n))
-			must(Gather(w, nil, all, root))
+			must(byGather(h, w, nil, all, root))
 			equal("Gather in place", all, joined[T](size, root, n))
 		} else {
-			must(Gather(w, vector[T](me, root, n), nil, root))
+			must(byGather(h, w, vector[T](me, root, n), nil, root))
 		}
 
 		var parts [][]T
@@ -115,7 +117,7 @@ func moves[T Integer](w *Comm, n int) {
 				parts = append(parts, make([]T, uneven(i, root, n)))
 			}
 		}
-		must(Gatherv(w, vector[T](me, root, uneven(me, root, n)), parts, root))
+		must(byGatherv(h, w, vector[T](me, root, uneven(me, root, n)), parts, root))
 		for i, part := range parts {
 			equal("Gatherv", part, vector[T](i, root, uneven(i, root, n)))
 		}
@@ -129,34 +131,34 @@ func moves[T Integer](w *Comm, n int) {
 			}
 		}
 		part := make([]T, n)
-		must(Scatter(w, all, part, root))
+		must(byScatter(h, w, all, part, root))
 		equal("Scatter", part, vector[T](root, me, n))
 		part = make([]T, uneven(root, me, n))
-		must(Scatterv(w, parts, part, root))
+		must(byScatterv(h, w, parts, part, root))
 		equal("Scatterv", part, vector[T](root, me, uneven(root, me, n)))
 		if me == root {
 			part = nil
 		} else {
 			part = make([]T, n)
 		}
-		must(Scatter(w, all, part, root))
+		must(byScatter(h, w, all, part, root))
 		if me != root {
 			equal("Scatter, the root in place", part, vector[T](root, me, n))
 		}
 	}
 	all := make([]T, n*size)
-	must(Allgather(w, vector[T](me, 5, n), all))
+	must(byAllgather(h, w, vector[T](me, 5, n), all))
 	equal("Allgather", all, joined[T](size, 5, n))
 	clear(all)
 	copy(all[me*n:], vector[T](me, 5, n))
-	must(Allgather(w, nil, all))
+	must(byAllgather(h, w, nil, all))
 	equal("Allgather in place", all, joined[T](size, 5, n))
 
 	parts := make([][]T, size)
 	for i := range parts {
 		parts[i] = make([]T, uneven(i, 1, n))
 	}
-	must(Allgatherv(w, vector[T](me, 5, uneven(me, 1, n)), parts))
+	must(byAllgatherv(h, w, vector[T](me, 5, uneven(me, 1, n)), parts))
 	for i := range parts {
 		equal("Allgatherv", parts[i], vector[T](i, 5, uneven(i, 1, n)))
 	}
@@ -165,9 +167,9 @@ func moves[T Integer](w *Comm, n int) {
 	for i := range size {
 		send = append(send, vector[T](me, i, n)...)
 	}
-	must(Alltoall(w, send, all))
+	must(byAlltoall(h, w, send, all))
 	equal("Alltoall", all, joined[T](size, me, n))
-	must(Alltoall(w, nil, send))
+	must(byAlltoall(h, w, nil, send))
 	equal("Alltoall in place", send, joined[T](size, me, n))
 
 	from := make([][]T, size)
@@ -175,55 +177,57 @@ func moves[T Integer](w *Comm, n int) {
 	for i := range size {
 		from[i], to[i] = vector[T](me, i, uneven(me, i, n)), make([]T, uneven(i, me, n))
 	}
-	must(Alltoallv(w, from, to))
+	must(byAlltoallv(h, w, from, to))
 	for i := range size {
 		equal("Alltoallv", to[i], vector[T](i, me, uneven(i, me, n)))
 	}
 }
 
 // reductions makes every call that combines, with n elements.
-func reductions[T Integer](w *Comm, n int) {
+func reductions[T Integer](w *Comm, n int) { reductionsBy[T](blocking, w, n) }
+
+func reductionsBy[T Integer](h way, w *Comm, n int) {
 	me, size := w.Rank(), w.Size()
 	mine := vector[T](me, 2, n)
 	for root := 0; root < size; root += max(1, size-2) {
 		sum := make([]T, n)
-		must(Reduce(w, mine, sum, Sum, root))
+		must(byReduce(h, w, mine, sum, Sum, root))
 		if me == root {
 			equal("Reduce", sum, summed[T](0, size, 2, n))
-			must(Reduce(w, nil, slices.Clone(mine), Sum, root))
+			must(byReduce(h, w, nil, slices.Clone(mine), Sum, root))
 		} else {
 			equal("Reduce elsewhere", sum, make([]T, n))
-			must(Reduce(w, mine, nil, Sum, root))
+			must(byReduce(h, w, mine, nil, Sum, root))
 		}
 		got := make([]affine, n)
-		must(Reduce(w, affines(me, n), got, compose, root, Ordered))
+		must(byReduce(h, w, affines(me, n), got, compose, root, Ordered))
 		if me == root {
 			equal("Reduce, Ordered", got, composed(0, size, n))
 		}
 	}
 	sum := make([]T, n)
-	must(Allreduce(w, mine, sum, Sum))
+	must(byAllreduce(h, w, mine, sum, Sum))
 	equal("Allreduce", sum, summed[T](0, size, 2, n))
 	sum = slices.Clone(mine)
-	must(Allreduce(w, nil, sum, Sum))
+	must(byAllreduce(h, w, nil, sum, Sum))
 	equal("Allreduce in place", sum, summed[T](0, size, 2, n))
 	equal("what Allreduce reads", mine, vector[T](me, 2, n))
 
-	must(Scan(w, mine, sum, Sum))
+	must(byScan(h, w, mine, sum, Sum))
 	equal("Scan", sum, summed[T](0, me+1, 2, n))
 	clear(sum)
-	must(Exscan(w, mine, sum, Sum))
+	must(byExscan(h, w, mine, sum, Sum))
 	equal("Exscan", sum, summed[T](0, me, 2, n))
 
 	got := make([]affine, n)
-	must(Allreduce(w, affines(me, n), got, compose, Ordered))
+	must(byAllreduce(h, w, affines(me, n), got, compose, Ordered))
 	equal("Allreduce, Ordered", got, composed(0, size, n))
 	got = affines(me, n)
-	must(Allreduce(w, nil, got, compose, Ordered))
+	must(byAllreduce(h, w, nil, got, compose, Ordered))
 	equal("Allreduce in place, Ordered", got, composed(0, size, n))
-	must(Scan(w, affines(me, n), got, compose, Ordered))
+	must(byScan(h, w, affines(me, n), got, compose, Ordered))
 	equal("Scan, Ordered", got, composed(0, me+1, n))
-	if must(Exscan(w, affines(me, n), got, compose, Ordered)); me > 0 {
+	if must(byExscan(h, w, affines(me, n), got, compose, Ordered)); me > 0 {
 		equal("Exscan, Ordered", got, composed(0, me, n))
 	}
 
@@ -233,9 +237,9 @@ func reductions[T Integer](w *Comm, n int) {
 		all = append(all, vector[T](me, i, n)...)
 	}
 	sum = make([]T, n)
-	must(ReduceScatterBlock(w, all, sum, Sum))
+	must(byReduceScatterBlock(h, w, all, sum, Sum))
 	equal("ReduceScatterBlock", sum, summed[T](0, size, me, n))
-	must(ReduceScatterBlock(w, nil, all, Sum))
+	must(byReduceScatterBlock(h, w, nil, all, Sum))
 	equal("ReduceScatterBlock in place", all[:n], summed[T](0, size, me, n))
 
 	all = nil
@@ -244,7 +248,7 @@ func reductions[T Integer](w *Comm, n int) {
 		all = append(all, vector[T](me, i, counts[i])...)
 	}
 	sum = make([]T, counts[me])
-	must(ReduceScatter(w, all, sum, counts, Sum))
+	must(byReduceScatter(h, w, all, sum, counts, Sum))
 	equal("ReduceScatter", sum, summed[T](0, size, me, counts[me]))
 }
 
@@ -277,7 +281,7 @@ func TestCollectives(t *testing.T) {
 func TestCollectivesEverywhere(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
 		run(3, func(w *Comm) {
-			for _, n := range []int{0, 5, 3000, 40_000} {
+			for _, n := range few([]int{0, 5, 3000, 40_000}, 0, 5, 9000) {
 				moves[int64](w, n)
 				reductions[int32](w, n)
 			}
@@ -305,6 +309,27 @@ func TestCollectivesByName(t *testing.T) {
 		!strings.Contains(err.Error(), "binomial") {
 		t.Error(err)
 	}
+}
+
+// What calls leave for later ones is bounded by the memory that it takes together, and the next call finds it.
+func TestPlansKept(t *testing.T) {
+	over(t, unchecked("GORUN_COLL=allreduce:doubling"))(2, func(w *Comm) {
+		k := &w.colls
+		for i := range 10 {
+			buf := make([]uint64, 1<<20+i)
+			must(Allreduce(w, nil, buf, BitOr))
+			sum := int64(0)
+			for _, p := range k.idle {
+				sum += p.memory()
+			}
+			check(sum == k.kept && sum <= memoryKept, "%d plans take %d bytes, counted as %d", len(k.idle), sum, k.kept)
+			last := k.idle[len(k.idle)-1]
+			check(last.params.Count == int64(len(buf)), "the latest call has left no plan")
+			must(Allreduce(w, nil, buf, BitOr))
+			check(k.idle[len(k.idle)-1] == last, "the second call has made a new plan")
+		}
+		check(len(k.idle) > 2, "%d plans are kept", len(k.idle))
+	})
 }
 
 // Calls of several goroutines, each with a communicator of its own, do not take each other's messages, nor those of
@@ -444,7 +469,7 @@ func TestCollectivesThatDiffer(t *testing.T) {
 		text  []string
 	}{
 		"operation": {[2]func(w *Comm) error{Barrier, func(w *Comm) error { return Bcast(w, []int{1}, 0) }},
-			ErrComm, []string{"calls barrier", "calls bcast"}},
+			ErrComm, []string{"calls Barrier", "calls Bcast"}},
 		"root": {[2]func(w *Comm) error{func(w *Comm) error { return Bcast(w, []int{1}, 1) },
 			func(w *Comm) error { return Bcast(w, []int{1}, 0) }}, ErrRoot, []string{"with root 1", "with root 0"}},
 		"count": {[2]func(w *Comm) error{func(w *Comm) error { return Allreduce(w, []int{1}, []int{1}, Sum) },
@@ -455,6 +480,12 @@ func TestCollectivesThatDiffer(t *testing.T) {
 		"order": {[2]func(w *Comm) error{func(w *Comm) error { return Allreduce(w, []int{1}, []int{1}, Sum) },
 			func(w *Comm) error { return Allreduce(w, []int{1}, []int{1}, Sum, Ordered) }}, ErrOp,
 			[]string{"without that", "with Ordered"}},
+		"operator": {[2]func(w *Comm) error{func(w *Comm) error { return Allreduce(w, []int{1}, []int{1}, Sum) },
+			func(w *Comm) error { return Allreduce(w, []int{1}, []int{1}, Max) }}, ErrOp, []string{"with Sum", "with Max"}},
+		"place": {[2]func(w *Comm) error{
+			func(w *Comm) error { return Alltoall(w, make([]int, w.Size()), make([]int, w.Size())) },
+			func(w *Comm) error { return Alltoall(w, nil, make([]int, w.Size())) },
+		}, ErrBuffer, []string{"with no send buffer", "without that"}},
 	}
 	for name, d := range differ {
 		for odd := range 5 {
@@ -559,7 +590,7 @@ func TestRankFailsInCollective(t *testing.T) {
 						}
 						return faulty.Wrap(d, 1, plan)
 					})
-					over(t, cut, WithEnviron([]string{"GORUN_COLL_CHECK=" + checked}))(n, func(w *Comm) {
+					over(t, cut, WithEnviron([]string{"GORUN_COLL_CHECK=" + checked, byMessages}))(n, func(w *Comm) {
 						var failed error
 						for turn := range 45 { // all ranks make all calls: which is the first to fail differs
 							size := []int{1, 500, 10_000}[turn%3]

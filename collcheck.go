@@ -1,19 +1,25 @@
 package mpi
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
 )
 
 // With GORUN_COLL_CHECK ranks first tell each other what they call: up a binomial tree to rank 0, and down again
 // whether that goes together. A call that does not is an error at all ranks, which names two that differ, and leaves
-// nothing under way.
+// nothing under way. So is a call that cannot be made at some rank, for what its caller gives. What each rank has for
+// each other one, in Gatherv, Scatterv and Alltoallv, is compared at rank 0.
 
-// begun is begin, which notes the type of the elements if that is compared.
-func begun[T any](c *Comm, key planKey, in, out []int64) *collPlan {
-	p := c.begin(&key, in, out)
+// planned is plan, which notes the type of the elements if that is compared.
+func planned[T any](c *Comm, key planKey, in, out []int64) *collPlan {
+	p := c.plan(&key, in, out)
 	if c.setup.Check {
 		p.typeName = reflect.TypeFor[T]().String()
 	}
@@ -24,10 +30,24 @@ func begun[T any](c *Comm, key planKey, in, out []int64) *collPlan {
 type claim struct {
 	text  string
 	class error
+	open  bool // a rank may have nothing to say: ""
+}
+
+// operatorName is what an operator of this package is called; "" of another one.
+func operatorName[T any](op Op[T]) string {
+	name := runtime.FuncForPC(reflect.ValueOf(op).Pointer()).Name()
+	name, ours := strings.CutPrefix(name, reflect.TypeFor[Comm]().PkgPath()+".")
+	if name, generic := strings.CutSuffix(name, "[...]"); ours && generic {
+		return name
+	}
+	return ""
 }
 
 // claims are those of a call, the first one first.
-func (p *collPlan) claims() []claim {
+func (p *collPlan) claims(w way) []claim {
+	if p.claimed != nil {
+		return slices.Clone(p.claimed)
+	}
 	o, root := p.operation, ""
 	switch o {
 	case collectives.Bcast, collectives.Gather, collectives.Gatherv, collectives.Scatter, collectives.Scatterv,
@@ -36,60 +56,202 @@ func (p *collPlan) claims() []claim {
 	}
 	count := fmt.Sprintf("%d elements for each block", p.count)
 	switch o {
-	case collectives.Gatherv, collectives.Scatterv, collectives.Alltoallv:
+	case collectives.Gatherv, collectives.Scatterv, collectives.Alltoallv, collectives.Alltoallw,
+		collectives.NeighborAllgather, collectives.NeighborAllgatherv, collectives.NeighborAlltoall,
+		collectives.NeighborAlltoallv, collectives.NeighborAlltoallw:
 		count = ""
 	case collectives.Allgatherv:
 		count = fmt.Sprintf("counts %v", p.params.OutCounts)
 	case collectives.ReduceScatter:
 		count = fmt.Sprintf("counts %v", p.params.InCounts)
 	}
-	order := ""
+	order, place, algorithm := "", "", p.algorithm.Name
+	if w == blocking && p.shared {
+		algorithm = "shared"
+	}
 	if !p.commutative {
 		order = "Ordered"
 	}
-	return []claim{{o.String(), ErrComm}, {root, ErrRoot}, {p.typeName, ErrType}, {count, ErrCount}, {order, ErrOp}}
+	if p.inPlace && (o == collectives.Alltoall || o == collectives.Alltoallv || o == collectives.Alltoallw) {
+		place = "no send buffer"
+	}
+	return []claim{{text: w.call(o), class: ErrComm}, {text: root, class: ErrRoot}, {text: p.typeName, class: ErrType},
+		{text: count, class: ErrCount}, {text: order, class: ErrOp}, {text: p.operatorName, class: ErrOp, open: true},
+		{text: place, class: ErrBuffer},
+		// It follows from the others, and from settings.
+		{text: "the algorithm " + algorithm + " (GORUN_COLL)", class: ErrComm}}
 }
 
-// compare reports that the ranks of a call do not call the same. If a rank has failed the call is made all the same,
-// with p.failed: other ranks may not have heard of it, and count on this one.
-func (c *Comm) compare(p *collPlan) error {
-	m := c.meet(makeDup)
-	m.tag = p.tag
-	claims := p.claims()
-	var no *refusal
-	var children []int
-	for child := range m.children() {
-		b, err := m.receive(child)
-		if err != nil {
-			no = m.met(err)
-			continue
-		}
-		children = append(children, child)
-		if its := m.differs(claims, child, b); no == nil {
-			no = its
-		}
+// row is how many elements a rank has for others, and expects of them, where the ranks' lengths differ.
+type row struct{ gives, takes []int64 }
+
+// mostCompared is of how many ranks the rows of Alltoallv are compared: rank 0 has all of them.
+const mostCompared = 128
+
+// row is that of this rank: of Gatherv and Scatterv only the root has a number for each rank.
+func (p *collPlan) row() (r row, has bool) {
+	in, out := p.params.InCounts, p.params.OutCounts
+	switch p.operation {
+	case collectives.Gatherv:
+		return row{[]int64{p.count}, out}, true
+	case collectives.Scatterv:
+		return row{in, []int64{p.count}}, true
+	case collectives.Alltoallv, collectives.Alltoallw:
+		return row{in, out}, p.params.Size <= mostCompared
 	}
-	if m.me != 0 {
-		no = m.ask(claims, no)
-	}
-	m.tell(children, 0, no, nil)
+	return row{}, false
+}
+
+// between is how many elements rank i gives to rank j, or takes from it.
+func between(counts []int64, root, i, j int) (n int64, is bool) {
 	switch {
-	case no == nil:
-		return nil
-	case no.cause != nil:
-		p.failed = no.cause
-	case no.maybeMade():
-		p.failed = opError("", no.class, "%s", no.text)
-	default:
-		return opError("", no.class, "%s", no.text)
+	case len(counts) == 1 && j == root:
+		return counts[0], true
+	case len(counts) > 1 && j < len(counts):
+		return counts[j], true
+	}
+	return 0, false
+}
+
+// unlike finds two ranks one of which takes what the other one does not give.
+func (m *meeting) unlike(p *collPlan, rows map[int]row) *refusal {
+	for i := range m.c.size {
+		for j := range m.c.size {
+			if (p.operation == collectives.Gatherv || p.operation == collectives.Scatterv) && i != p.root && j != p.root {
+				continue
+			}
+			gives, is := between(rows[i].gives, p.root, i, j)
+			takes, so := between(rows[j].takes, p.root, j, i)
+			if is && so && gives != takes {
+				return &refusal{class: ErrCount, text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls "+
+					"it with %d from rank %[1]d; the two must be equal", m.name(i), p.operation, gives, m.name(j), takes)}
+			}
+		}
 	}
 	return nil
 }
 
-// differs compares what a child calls with what this rank does.
-func (m *meeting) differs(claims []claim, child int, b []byte) *refusal {
+func appendRows(b []byte, rows map[int]row) []byte {
+	b = appendInts(b, int64(len(rows)))
+	for rank, r := range rows {
+		b = appendInts(b, int64(rank))
+		for _, counts := range [][]int64{r.gives, r.takes} {
+			b = appendInts(appendInts(b, int64(len(counts))), counts...)
+		}
+	}
+	return b
+}
+
+// rows adds those that a child has sent.
+func (d *decoder) rows(all map[int]row, size int) {
+	for range d.count() {
+		rank := int(d.within(0, int64(size)-1))
+		var r row
+		for _, counts := range []*[]int64{&r.gives, &r.takes} {
+			for range d.count() {
+				*counts = append(*counts, d.int())
+			}
+		}
+		all[rank] = r
+	}
+}
+
+// mistakes are what a caller can do wrong with a communicator that is usable.
+var mistakes = []error{ErrRoot, ErrCount, ErrType, ErrOp, ErrBuffer}
+
+// mistaken returns err, after it has told the other ranks of a call that this one cannot make it, if that is compared.
+func (c *Comm) mistaken(w way, err error) error {
+	var mine *Error
+	if !errors.As(err, &mine) || !slices.Contains(mistakes, mine.Class) || !c.setup.Check ||
+		c.size == 1 && c.groups == nil {
+		return err
+	}
+	rank := c.rank
+	if c.groups != nil {
+		c, rank = c.bothGroups(), int(c.me)
+	}
+	tag := c.colls.nextTag(w)
+	tell := func() error {
+		text := fmt.Sprintf("rank %d calls it wrongly: %v", rank, mine.Err)
+		c.compareAs(tag, nil, w, &refusal{class: mine.Class, text: text})
+		return nil
+	}
+	if w == blocking {
+		c.outliving(tell)
+		return err
+	}
+	c.left.begin()
+	go func() {
+		tell()
+		c.left.over()
+	}()
+	return err
+}
+
+// compare says why a call is refused: the ranks do not call the same. If a rank has failed, the call is made all the
+// same: other ranks may not have heard of it, and count on this one.
+func (c *Comm) compare(p *collPlan, w way) (refused, broken error) {
+	no := c.compareAs(p.tag, p, w, nil)
+	if no == nil && p.operation.Neighborhood() {
+		no = c.compareEdges(p)
+	}
+	switch {
+	case no == nil:
+		return nil, nil
+	case no.cause != nil:
+		return nil, no.cause
+	case no.maybeMade():
+		return nil, opError("", no.class, "%s", no.text)
+	default:
+		return opError("", no.class, "%s", no.text), nil
+	}
+}
+
+// compareAs returns what all ranks of a call hear of it. This rank makes it by p, or refuses.
+func (c *Comm) compareAs(tag int32, p *collPlan, w way, no *refusal) *refusal {
+	m := c.meet(makeDup)
+	m.tag = tag
+	var claims []claim
+	rows := map[int]row{}
+	if p != nil {
+		claims = p.claims(w)
+		if r, has := p.row(); has {
+			rows[c.rank] = r
+		}
+	}
+	var children []int
+	for child := range m.children() {
+		b, err := m.receive(child)
+		var its *refusal
+		if err != nil {
+			its = m.met(err)
+		} else {
+			children = append(children, child)
+			its = m.differs(claims, child, b, rows)
+		}
+		if no == nil || its != nil && no.maybeMade() { // a mistake goes first: then no rank makes the call
+			no = its
+		}
+	}
+	switch {
+	case m.me != 0:
+		no = m.ask(claims, no, rows)
+	case no == nil && len(rows) > 0:
+		no = m.unlike(p, rows)
+	case no == nil && p != nil && p.claimed != nil:
+		no = rootless(claims)
+	}
+	m.tell(children, 0, no, nil)
+	if no != nil && c.groups != nil {
+		no.text += "; these are ranks of the world"
+	}
+	return no
+}
+
+// differs compares what a child calls with what this rank does, and adds the rows that it knows.
+func (m *meeting) differs(claims []claim, child int, b []byte, rows map[int]row) *refusal {
 	d := decoder{b: b}
-	if no := d.refusal(); no != nil {
+	if no := d.refusal(); no != nil || claims == nil {
 		return no
 	}
 	for i, mine := range claims {
@@ -97,14 +259,17 @@ func (m *meeting) differs(claims []claim, child int, b []byte) *refusal {
 		if d.bad {
 			break
 		}
-		if its != mine.text {
+		if mine.open && mine.text == "" {
+			mine.text, claims[i].text = its, its // the ranks above are to hear it
+		}
+		if unknown := mine.open && its == ""; its != mine.text && !unknown {
 			return &refusal{class: mine.class, text: fmt.Sprintf("rank %d calls %s%s and rank %d calls %s%s; all ranks make the "+
 				"same collective calls in the same order", m.name(m.me), claims[0].text, with(i, mine.text), m.name(child),
 				// the claims before this one are the same
 				first(i, claims[0].text, its), with(i, its))}
 		}
 	}
-	if !d.over() {
+	if d.rows(rows, m.c.size); !d.over() {
 		return m.nonsense(child)
 	}
 	return nil
@@ -128,11 +293,12 @@ func with(i int, text string) string {
 }
 
 // ask says to the parent what the ranks from this one on call, and returns what rank 0 has found.
-func (m *meeting) ask(claims []claim, no *refusal) *refusal {
+func (m *meeting) ask(claims []claim, no *refusal, rows map[int]row) *refusal {
 	b := no.append(nil)
 	for _, c := range claims {
 		b = appendBytes(b, c.text)
 	}
+	b = appendRows(b, rows)
 	parent := m.me & (m.me - 1)
 	err := m.send(parent, b)
 	if err == nil {
@@ -151,4 +317,39 @@ func (m *meeting) ask(claims []claim, no *refusal) *refusal {
 		heard.cause = no.cause // this rank knows best
 	}
 	return heard
+}
+
+// apartBlocks is apart of lists, which are looked at if calls are compared: that takes longer.
+func (c *Comm) apartBlocks(op string, p *collPlan) (*collPlan, error) {
+	if !c.setup.Check {
+		return p, nil
+	}
+	type block struct {
+		begin, end uintptr
+		s          collectives.Space
+	}
+	var all []block
+	for s, blocks := range p.spaces[:collectives.Tmp] {
+		for _, b := range blocks {
+			if len(b) > 0 {
+				all = append(all, block{address(b), address(b) + uintptr(len(b)), collectives.Space(s)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b block) int { return cmp.Compare(a.begin, b.begin) })
+	var ends [collectives.Tmp]uintptr // of what begins before
+	for _, b := range all {
+		if b.begin < ends[collectives.Out] || b.s == collectives.Out && b.begin < ends[collectives.In] {
+			return nil, c.sharing(op, p)
+		}
+		ends[b.s] = max(ends[b.s], b.end)
+	}
+	return p, nil
+}
+
+// sharing gives back the plan of a call whose buffers share memory.
+func (c *Comm) sharing(op string, p *collPlan) error {
+	c.colls.give(p)
+	return c.collError(op, ErrBuffer, "what is received shares memory with what is sent, or received from another rank; "+
+		"in place send is nil, or recv at the root of a scatter")
 }

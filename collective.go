@@ -32,7 +32,7 @@ func (c *Comm) outliving(run func() error) error {
 	c.left.begin()
 	go func() {
 		err := run()
-		c.left.end()
+		c.left.over()
 		done <- err
 	}()
 	if err := c.ctx.Err(); err != nil {
@@ -46,11 +46,12 @@ func (c *Comm) outliving(run func() error) error {
 	}
 }
 
-// leftBehind are the calls on a communicator that go on without their callers if the context ends.
+// leftBehind are the calls on a communicator that go on without their callers: if the context ends, or since they have
+// returned a request.
 type leftBehind struct {
 	mu   sync.Mutex // guards what follows
 	n    int
-	over func() // what is to be done when n is 0; nil: nothing
+	then func() // what is to be done when n is 0; nil: nothing
 }
 
 func (l *leftBehind) begin() {
@@ -59,15 +60,20 @@ func (l *leftBehind) begin() {
 	l.mu.Unlock()
 }
 
-func (l *leftBehind) end() {
-	var over func()
+// end returns what is to be done now, or nil.
+func (l *leftBehind) end() (then func()) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.n--; l.n == 0 {
-		over, l.over = l.over, nil
+		then, l.then = l.then, nil
 	}
-	l.mu.Unlock()
-	if over != nil {
-		over()
+	return then
+}
+
+// over is end, and does it.
+func (l *leftBehind) over() {
+	if then := l.end(); then != nil {
+		then()
 	}
 }
 
@@ -75,7 +81,7 @@ func (l *leftBehind) end() {
 func (l *leftBehind) whenOver(f func()) {
 	l.mu.Lock()
 	if l.n > 0 {
-		l.over, f = f, nil
+		l.then, f = f, nil
 	}
 	l.mu.Unlock()
 	if f != nil {

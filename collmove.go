@@ -10,32 +10,53 @@ import "github.com/gorun-mpi/mpi/collectives"
 // the caller's buffers then, which are the caller's again at once; what was to be received is not. Their operators may
 // be called after that.
 func Barrier(c *Comm) error {
-	const op = "Barrier"
-	if err := c.intra(op); err != nil {
-		return err
+	return c.perform(planBarrier(c, blocking))
+}
+
+func planBarrier(c *Comm, w way) (*collPlan, error) {
+	op := w.call(collectives.Barrier)
+	if c.IsInter() {
+		return planInterBarrier(c, op)
 	}
-	return c.perform(op, begun[byte](c, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil))
+	if err := c.intra(op); err != nil {
+		return nil, err
+	}
+	return planned[byte](c, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil), nil
 }
 
 // Bcast sends buf of rank root to buf of all others, which have the same length; §6.4.
 func Bcast[T any](c *Comm, buf []T, root int) error {
-	const op = "Bcast"
+	return c.perform(planBcast(c, blocking, buf, root))
+}
+
+func planBcast[T any](c *Comm, w way, buf []T, root int) (*collPlan, error) {
+	if c.IsInter() {
+		return planInterBcast(c, w, buf, root)
+	}
+	op := w.call(collectives.Bcast)
 	if err := checkRoot[T](c, op, root); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Bcast)
 	key.root, key.count = root, elements[T](len(buf))
-	p := begun[T](c, key, nil, nil)
+	p := planned[T](c, key, nil, nil)
 	buffer(p, collectives.Out, buf)
-	return c.perform(op, p)
+	return p, nil
 }
 
 // Gather brings send of every rank, of one length, to rank root's recv, in the order of ranks; §6.5. recv is Size times
 // as long; other ranks' recv is not used. The root's send may be nil: its block is in recv already.
 func Gather[T any](c *Comm, send, recv []T, root int) error {
-	const op = "Gather"
+	return c.perform(planGather(c, blocking, send, recv, root))
+}
+
+func planGather[T any](c *Comm, w way, send, recv []T, root int) (*collPlan, error) {
+	if c.IsInter() {
+		return planInterGather(c, w, send, recv, root)
+	}
+	op := w.call(collectives.Gather)
 	if err := checkRoot[T](c, op, root); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Gather)
 	key.root = root
@@ -43,17 +64,14 @@ func Gather[T any](c *Comm, send, recv []T, root int) error {
 	if c.rank == root {
 		var err error
 		if n, err = c.gathered(op, len(send), send == nil, len(recv)); err != nil {
-			return err
+			return nil, err
 		}
 		key.inPlace = send == nil
 	} else {
 		recv = nil
 	}
 	key.count = elements[T](n)
-	p := begun[T](c, key, nil, nil)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
 }
 
 // gathered is the length of a block where recv gets one of each rank.
@@ -71,9 +89,13 @@ func (c *Comm) gathered(op string, send int, inPlace bool, recv int) (int, error
 
 // Gatherv is Gather of any lengths: recv of rank root has a slice for each rank, as long as what that sends; §6.5.
 func Gatherv[T any](c *Comm, send []T, recv [][]T, root int) error {
-	const op = "Gatherv"
+	return c.perform(planGatherv(c, blocking, send, recv, root))
+}
+
+func planGatherv[T any](c *Comm, w way, send []T, recv [][]T, root int) (*collPlan, error) {
+	op := w.call(collectives.Gatherv)
 	if err := checkRoot[T](c, op, root); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Gatherv)
 	key.root, key.count = root, elements[T](len(send))
@@ -81,7 +103,7 @@ func Gatherv[T any](c *Comm, send []T, recv [][]T, root int) error {
 	var out []int64
 	if c.rank == root {
 		if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), len(send), send == nil); err != nil {
-			return err
+			return nil, err
 		}
 		key.inPlace = send == nil
 		key.count = elements[T](len(recv[root]))
@@ -89,10 +111,10 @@ func Gatherv[T any](c *Comm, send []T, recv [][]T, root int) error {
 	} else {
 		recv = nil
 	}
-	p := begun[T](c, key, nil, out)
+	p := planned[T](c, key, nil, out)
 	buffer(p, collectives.In, send)
 	list(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return c.apartBlocks(op, p)
 }
 
 // lenOf is the length of slice i, if there is one.
@@ -118,9 +140,13 @@ func (c *Comm) own(op, list, other string, slices, own, n int, inPlace bool) err
 // Scatter sends each rank its block of rank root's send, in the order of ranks, to recv, of one length at all ranks;
 // §6.6. send is Size times as long; other ranks' send is not used. The root's recv may be nil: its block stays in send.
 func Scatter[T any](c *Comm, send, recv []T, root int) error {
-	const op = "Scatter"
+	return c.perform(planScatter(c, blocking, send, recv, root))
+}
+
+func planScatter[T any](c *Comm, w way, send, recv []T, root int) (*collPlan, error) {
+	op := w.call(collectives.Scatter)
 	if err := checkRoot[T](c, op, root); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Scatter)
 	key.root = root
@@ -128,27 +154,28 @@ func Scatter[T any](c *Comm, send, recv []T, root int) error {
 	if c.rank == root {
 		var err error
 		if n, err = c.share(op, "send", len(send)); err != nil {
-			return err
+			return nil, err
 		}
 		if key.inPlace = recv == nil; recv != nil && n != len(recv) {
-			return c.lengthError(op, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
+			return nil, c.lengthError(op, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
 				len(send), len(recv), len(recv)*c.size, c.size)
 		}
 	} else {
 		send = nil
 	}
 	key.count = elements[T](n)
-	p := begun[T](c, key, nil, nil)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
 }
 
 // Scatterv is Scatter of any lengths: send of rank root has a slice for each rank, as long as its recv; §6.6.
 func Scatterv[T any](c *Comm, send [][]T, recv []T, root int) error {
-	const op = "Scatterv"
+	return c.perform(planScatterv(c, blocking, send, recv, root))
+}
+
+func planScatterv[T any](c *Comm, w way, send [][]T, recv []T, root int) (*collPlan, error) {
+	op := w.call(collectives.Scatterv)
 	if err := checkRoot[T](c, op, root); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Scatterv)
 	key.root, key.count = root, elements[T](len(recv))
@@ -156,7 +183,7 @@ func Scatterv[T any](c *Comm, send [][]T, recv []T, root int) error {
 	var in []int64
 	if c.rank == root {
 		if err := c.own(op, "send", "recv", len(send), lenOf(send, c.rank), len(recv), recv == nil); err != nil {
-			return err
+			return nil, err
 		}
 		key.inPlace = recv == nil
 		key.count = elements[T](len(send[root]))
@@ -164,80 +191,90 @@ func Scatterv[T any](c *Comm, send [][]T, recv []T, root int) error {
 	} else {
 		send = nil
 	}
-	p := begun[T](c, key, in, nil)
+	p := planned[T](c, key, in, nil)
 	list(p, collectives.In, send)
 	buffer(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return c.apartBlocks(op, p)
 }
 
 // Allgather is Gather to all ranks; §6.7. send may be nil: each rank's block is in recv already.
 func Allgather[T any](c *Comm, send, recv []T) error {
-	const op = "Allgather"
+	return c.perform(planAllgather(c, blocking, send, recv))
+}
+
+func planAllgather[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
+	op := w.call(collectives.Allgather)
 	if err := checkColl[T](c, op); err != nil {
-		return err
+		return nil, err
 	}
 	n, err := c.gathered(op, len(send), send == nil, len(recv))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Allgather)
 	key.count, key.inPlace = elements[T](n), send == nil
-	p := begun[T](c, key, nil, nil)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
 }
 
 // Allgatherv is Gatherv to all ranks, which all know all lengths; §6.7. send may be nil: each rank's block is in recv
 // already.
 func Allgatherv[T any](c *Comm, send []T, recv [][]T) error {
-	const op = "Allgatherv"
+	return c.perform(planAllgatherv(c, blocking, send, recv))
+}
+
+func planAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collPlan, error) {
+	op := w.call(collectives.Allgatherv)
 	if err := checkColl[T](c, op); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), len(send), send == nil); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Allgatherv)
 	key.inPlace = send == nil
 	var few [fewRanks]int64
-	p := begun[T](c, key, nil, countsOf(few[:0], recv))
+	p := planned[T](c, key, nil, countsOf(few[:0], recv))
 	buffer(p, collectives.In, send)
 	list(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return c.apartBlocks(op, p)
 }
 
 // Alltoall sends block i of send to rank i, and receives rank i's block for this one in block i of recv; §6.8. All
 // blocks of all ranks have one length. send may be nil, at all ranks: it is in recv, and is replaced.
 func Alltoall[T any](c *Comm, send, recv []T) error {
-	const op = "Alltoall"
+	return c.perform(planAlltoall(c, blocking, send, recv))
+}
+
+func planAlltoall[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
+	op := w.call(collectives.Alltoall)
 	if err := checkColl[T](c, op); err != nil {
-		return err
+		return nil, err
 	}
 	n, err := c.share(op, "recv", len(recv))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if send != nil && len(send) != len(recv) {
-		return c.lengthError(op, "send has %d elements and recv %d; both have one length", len(send), len(recv))
+		return nil, c.lengthError(op, "send has %d elements and recv %d; both have one length", len(send), len(recv))
 	}
 	key := keyOf[T](collectives.Alltoall)
 	key.count, key.inPlace = elements[T](n), send == nil
-	p := begun[T](c, key, nil, nil)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
 }
 
 // Alltoallv is Alltoall of any lengths: send and recv have a slice for each rank; §6.8. send[j] at rank i is as long as
 // recv[i] at rank j. send may be nil, at all ranks: it is in recv, and is replaced.
 func Alltoallv[T any](c *Comm, send, recv [][]T) error {
-	const op = "Alltoallv"
+	return c.perform(planAlltoallv(c, blocking, send, recv))
+}
+
+func planAlltoallv[T any](c *Comm, w way, send, recv [][]T) (*collPlan, error) {
+	op := w.call(collectives.Alltoallv)
 	if err := checkColl[T](c, op); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), lenOf(send, c.rank), send == nil); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Alltoallv)
 	key.inPlace = send == nil
@@ -246,12 +283,12 @@ func Alltoallv[T any](c *Comm, send, recv [][]T) error {
 	in := out
 	if send != nil {
 		if err := c.blocks(op, "send", len(send)); err != nil {
-			return err
+			return nil, err
 		}
 		in = countsOf(few[:0], send)
 	}
-	p := begun[T](c, key, in, out)
+	p := planned[T](c, key, in, out)
 	list(p, collectives.In, send)
 	list(p, collectives.Out, recv)
-	return c.perform(op, p)
+	return c.apartBlocks(op, p)
 }

@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"errors"
+	"fmt"
 	"runtime/debug"
 
 	"github.com/gorun-mpi/mpi/collectives"
@@ -20,27 +21,55 @@ type planKey struct {
 // collPlan is a rank's schedule for one kind of call, and what running it needs. One call at a time owns it.
 type collPlan struct {
 	planKey
-	params   collectives.Params
-	builder  collectives.Builder
-	schedule *collectives.Schedule // the builder's
-	operator combiner              // of a reduction
+	params    collectives.Params
+	algorithm *collectives.Algorithm
+	builder   collectives.Builder
+	schedule  *collectives.Schedule // the builder's
+	operator  combiner              // of a reduction
+	shared    bool                  // a blocking call goes through the board, if there is one
 
 	// Of the call that owns the plan.
-	tag      int32
-	spaces   [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is the plan's
-	requests []*pml.Request                // of a round; nil between rounds
-	failed   error                         // why this rank has given up; nil: it has not
-	typeName string                        // with GORUN_COLL_CHECK: what the elements are
+	over      *Comm   // not nil: it runs on this one in the place of the caller's
+	claimed   []claim // of a call with a root on an intercommunicator: what is compared
+	tag       int32
+	spaces    [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is the plan's
+	scattered []scattered                   // blocks that the schedule sees packed
+	requests  []*pml.Request                // of a round; nil between rounds
+	failed    error                         // why this rank has given up; nil: it has not
+
+	typeName, operatorName string // with GORUN_COLL_CHECK: what the elements are, and how they are combined
+
+	started // if it is not blocking
 }
 
 func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
 	p := &collPlan{planKey: *key}
 	p.params = collectives.Params{Rank: c.rank, Size: c.size, Root: key.root, Count: key.count, ElemSize: key.elemSize,
-		InPlace: key.inPlace, Commutative: key.commutative, InCounts: in, OutCounts: out}
-	a := c.setup.Choice.Algorithm(key.operation, &p.params, c.setup.via)
-	p.schedule = p.builder.Build(a, &p.params)
+		InPlace: key.inPlace, Commutative: key.commutative, InCounts: in, OutCounts: out, Hosts: c.hosts()}
+	if c.groups != nil {
+		p.params.Low = c.groups.low
+	}
+	if key.operation.Neighborhood() {
+		p.params.Sources, p.params.Destinations = c.topo.neighbours(c.rank)
+		_, p.params.Cartesian = c.topo.(*cart)
+	}
+	p.params.Board = c.mayShare() && key.goesThroughSlots(c.size)
+	p.algorithm = c.setup.Choice.Algorithm(key.operation, &p.params, c.via())
+	if p.shared = p.algorithm.Needs&collectives.OnBoard != 0; p.shared {
+		p.params.Board = false
+		p.algorithm = c.setup.Choice.Algorithm(key.operation, &p.params, c.via())
+	}
+	p.schedule = p.builder.Build(p.algorithm, &p.params)
 	p.spaces[collectives.Tmp] = [][]byte{aligned(int(p.schedule.Tmp * key.elemSize))}
 	return p
+}
+
+// of is the communicator that a call on c runs on.
+func (p *collPlan) of(c *Comm) *Comm {
+	if p.over != nil {
+		return p.over
+	}
+	return c
 }
 
 // memory is about how many bytes the plan takes.
@@ -62,11 +91,14 @@ func (p *collPlan) run(c *Comm) error {
 	if c.size == 1 {
 		p.failed = c.eng.Closed() // there are no messages that would notice
 	}
-	if c.setup.Check && c.size > 1 {
-		if err := c.compare(p); err != nil {
-			return err
-		}
+	if refused := p.check(c); refused != nil {
+		return refused
 	}
+	return p.runByMessages(c)
+}
+
+// runByMessages is run without a comparison.
+func (p *collPlan) runByMessages(c *Comm) error {
 	for i := range p.schedule.Rounds {
 		if errors.Is(p.failed, ErrComm) {
 			break // the communicator has been freed here: nothing comes any more
@@ -74,10 +106,18 @@ func (p *collPlan) run(c *Comm) error {
 		messages, local := p.schedule.Round(i)
 		p.exchange(c, messages)
 		if p.failed == nil && len(local) > 0 {
-			p.failed = p.compute(local)
+			p.compute(local)
 		}
 	}
 	return p.failed
+}
+
+// check reports that the ranks do not call the same, if they are to compare that.
+func (p *collPlan) check(c *Comm) (refused error) {
+	if c.setup.Check && c.size > 1 {
+		refused, p.failed = c.compare(p, blocking)
+	}
+	return refused
 }
 
 // exchange does the messages of a round.
@@ -136,6 +176,18 @@ func (p *collPlan) exchangeAll(c *Comm, messages []collectives.Step) {
 // gaveUp is what a rank that has given up sends where a signal is due. Where elements are due it sends none.
 var gaveUp = []byte{0}
 
+// giveUp sends what tells the others that this rank has given up. Nobody is waited for.
+func (p *collPlan) giveUp(c *Comm) {
+	for i := range p.schedule.Rounds {
+		messages, _ := p.schedule.Round(i)
+		for k := range messages {
+			if m := &messages[k]; m.Kind == collectives.Send {
+				c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.payload(m), pml.Standard)
+			}
+		}
+	}
+}
+
 // payload is what is sent for m.
 func (p *collPlan) payload(m *collectives.Step) []byte {
 	switch {
@@ -161,26 +213,30 @@ func (p *collPlan) received(m *collectives.Step, st pml.Status, err error) {
 	long := errors.Is(err, pml.ErrTruncate)
 	switch {
 	case err == nil && st.Bytes == 0, long && want == 0:
-		p.failed = opError("", ErrPeerFailed, "rank %d could not go on: a rank that it needs has failed, or its operator has "+
-			"panicked", m.Peer)
+		p.failed = gaveUpError(p.named(m))
 	case long:
-		p.failed = opError("", ErrCount, "rank %d sends more than the %d bytes that are due here; %s", m.Peer, want, counts)
+		p.failed = opError("", ErrCount, "%s sends more than the %d bytes that are due here; %s", p.named(m), want, counts)
 	case err == nil:
-		p.failed = opError("", ErrCount, "rank %d sends %d bytes where %d are due; %s", m.Peer, st.Bytes, want, counts)
+		p.failed = opError("", ErrCount, "%s sends %d bytes where %d are due; %s", p.named(m), st.Bytes, want, counts)
 	default:
 		p.failed = err
 	}
 }
 
+// named is what the caller calls the other rank of a message. The ranks of an intercommunicator's calls are not seen.
+func (p *collPlan) named(m *collectives.Step) string {
+	if p.over != nil {
+		return fmt.Sprintf("rank %d of the world", p.over.toWorld(int(m.Peer)))
+	}
+	return fmt.Sprintf("rank %d", m.Peer)
+}
+
 const counts = "the counts of all ranks must go together; GORUN_COLL_CHECK=1 says what each calls"
 
 // compute does the local steps of a round. An operator that panics ends the call, not the program.
-func (p *collPlan) compute(local []collectives.Step) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = opError("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
-		}
-	}()
+func (p *collPlan) compute(local []collectives.Step) {
+	returned := false
+	defer p.operated(&returned)
 	for i := range local {
 		s := &local[i]
 		dst, src := p.at(s.Dst, s.Len), p.at(s.Src, s.Len)
@@ -199,14 +255,31 @@ func (p *collPlan) compute(local []collectives.Step) (err error) {
 			p.operator.combine(dst, src)
 		}
 	}
-	return nil
+	returned = true
+}
+
+// operated is deferred where operators are called: the call fails if one has not returned.
+func (p *collPlan) operated(returned *bool) {
+	if *returned {
+		return
+	}
+	if r := recover(); r != nil {
+		p.failed = opError("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
+		return
+	}
+	p.failed = opError("", ErrOp, "the operator has ended its goroutine (runtime.Goexit); it must return")
 }
 
 // combiner is an operator on memory.
-type combiner interface{ combine(inout, in []byte) }
+type combiner interface {
+	combine(inout, in []byte)
+	forget()
+}
 
 // operatorOf is the operator of the call that owns the plan.
 type operatorOf[T any] struct{ op Op[T] }
+
+func (o *operatorOf[T]) forget() { o.op = nil }
 
 func (o *operatorOf[T]) combine(inout, in []byte) {
 	n := len(in) / sizeOf[T]()

@@ -1,6 +1,10 @@
 package mpi
 
-import "github.com/gorun-mpi/mpi/collectives"
+import (
+	"math"
+
+	"github.com/gorun-mpi/mpi/collectives"
+)
 
 // Reduction is an option of a call that combines what ranks have.
 type Reduction uint8
@@ -20,14 +24,17 @@ func (k *planKey) combining(options []Reduction, element *byte) {
 	}
 }
 
-// reducing begins a call that combines.
+// reducing is planned, of a call that combines.
 func reducing[T any](c *Comm, key planKey, op Op[T], options []Reduction, in []int64) *collPlan {
 	key.combining(options, typeOf[T]())
-	p := begun[T](c, key, in, nil)
+	p := planned[T](c, key, in, nil)
 	if p.operator == nil {
 		p.operator = &operatorOf[T]{}
 	}
 	p.operator.(*operatorOf[T]).op = op
+	if c.setup.Check {
+		p.operatorName = operatorName(op)
+	}
 	return p
 }
 
@@ -37,9 +44,13 @@ func checkOp[T any](c *Comm, name string, op Op[T]) error {
 		return err
 	}
 	if op == nil {
-		return c.collError(name, ErrOp, "the operator is nil; use mpi.Sum or another Op")
+		return c.nilOp(name)
 	}
 	return nil
+}
+
+func (c *Comm) nilOp(name string) error {
+	return c.collError(name, ErrOp, "the operator is nil; use mpi.Sum or another Op")
 }
 
 // vectors is the length of two buffers that have the same. send may be nil: in place.
@@ -53,12 +64,16 @@ func (c *Comm) vectors(op string, send int, inPlace bool, recv int) (int, error)
 // Reduce combines send of all ranks, of one length, in rank root's recv; §6.9.1. Other ranks' recv is not used. The
 // root's send may be nil: what it has is in recv, and is replaced. An operator that does not commute needs Ordered.
 func Reduce[T any](c *Comm, send, recv []T, op Op[T], root int, options ...Reduction) error {
-	const name = "Reduce"
+	return c.perform(planReduce(c, blocking, send, recv, op, root, options))
+}
+
+func planReduce[T any](c *Comm, w way, send, recv []T, op Op[T], root int, options []Reduction) (*collPlan, error) {
+	name := w.call(collectives.Reduce)
 	if err := checkRoot[T](c, name, root); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkOp(c, name, op); err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](collectives.Reduce)
 	key.root = root
@@ -66,60 +81,62 @@ func Reduce[T any](c *Comm, send, recv []T, op Op[T], root int, options ...Reduc
 	if c.rank == root {
 		var err error
 		if n, err = c.vectors(name, len(send), send == nil, len(recv)); err != nil {
-			return err
+			return nil, err
 		}
 		key.inPlace = send == nil
 	} else {
 		recv = nil
 	}
 	key.count = elements[T](n)
-	p := reducing(c, key, op, options, nil)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(name, p)
+	return apart(c, name, reducing(c, key, op, options, nil), send, recv)
 }
 
 // Allreduce is Reduce to all ranks, which get the same result; §6.9.6. send may be nil: what the rank has is in recv.
 func Allreduce[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	return reduceEach(c, "Allreduce", collectives.Allreduce, send, recv, op, options)
+	return c.perform(planReduceEach(c, blocking, collectives.Allreduce, send, recv, op, options))
 }
 
 // Scan combines send of the ranks from 0 to this one in recv; §6.11.1. send may be nil: what the rank has is in recv.
 func Scan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	return reduceEach(c, "Scan", collectives.Scan, send, recv, op, options)
+	return c.perform(planReduceEach(c, blocking, collectives.Scan, send, recv, op, options))
 }
 
 // Exscan is Scan without what this rank has; §6.11.2. Rank 0's recv is left as it is.
 func Exscan[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	return reduceEach(c, "Exscan", collectives.Exscan, send, recv, op, options)
+	return c.perform(planReduceEach(c, blocking, collectives.Exscan, send, recv, op, options))
 }
 
-// reduceEach is a call that gives each rank a vector of the length that each has.
-func reduceEach[T any](c *Comm, name string, o collectives.Operation, send, recv []T, op Op[T],
-	options []Reduction,
-) error {
+// planReduceEach is for a call that gives each rank a vector of the length that each has.
+func planReduceEach[T any](c *Comm, w way, o collectives.Operation, send, recv []T, op Op[T], options []Reduction) (
+	*collPlan, error,
+) {
+	if o == collectives.Allreduce && c.IsInter() {
+		return planInterAllreduce(c, w, send, recv, op, options)
+	}
+	name := w.call(o)
 	if err := checkOp(c, name, op); err != nil {
-		return err
+		return nil, err
 	}
 	n, err := c.vectors(name, len(send), send == nil, len(recv))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	key := keyOf[T](o)
 	key.count, key.inPlace = elements[T](n), send == nil
-	p := reducing(c, key, op, options, nil)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(name, p)
+	return apart(c, name, reducing(c, key, op, options, nil), send, recv)
 }
 
 // ReduceScatterBlock combines send of all ranks, and leaves block i, of Size blocks of one length, in rank i's recv;
 // §6.10.1. send may be nil: what the rank has is in recv, which is as long as send would be; the result is its
 // beginning.
 func ReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], options ...Reduction) error {
-	const name = "ReduceScatterBlock"
+	return c.perform(planReduceScatterBlock(c, blocking, send, recv, op, options))
+}
+
+func planReduceScatterBlock[T any](c *Comm, w way, send, recv []T, op Op[T], options []Reduction) (*collPlan, error) {
+	name := w.call(collectives.ReduceScatterBlock)
 	if err := checkOp(c, name, op); err != nil {
-		return err
+		return nil, err
 	}
 	all, what := send, "send"
 	if send == nil {
@@ -127,48 +144,51 @@ func ReduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T], options ...Red
 	}
 	n, err := c.share(name, what, len(all))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if send != nil && n != len(recv) {
-		return c.lengthError(name, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
+		return nil, c.lengthError(name, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
 			len(send), len(recv), len(recv)*c.size, c.size)
 	}
 	key := keyOf[T](collectives.ReduceScatterBlock)
 	key.count, key.inPlace = elements[T](n), send == nil
-	p := reducing(c, key, op, options, nil)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(name, p)
+	return apart(c, name, reducing(c, key, op, options, nil), send, recv)
 }
 
 // ReduceScatter is ReduceScatterBlock where block i has counts[i] elements; §6.10.2. counts are the same at all ranks.
 func ReduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T], options ...Reduction) error {
-	const name = "ReduceScatter"
+	return c.perform(planReduceScatter(c, blocking, send, recv, counts, op, options))
+}
+
+func planReduceScatter[T any](c *Comm, w way, send, recv []T, counts []int, op Op[T], options []Reduction) (
+	*collPlan, error,
+) {
+	name := w.call(collectives.ReduceScatter)
 	if err := checkOp(c, name, op); err != nil {
-		return err
+		return nil, err
 	}
 	if len(counts) != c.size {
-		return c.lengthError(name, "there are %d counts; there must be one for each of %d ranks", len(counts), c.size)
+		return nil, c.lengthError(name, "there are %d counts; there must be one for each of %d ranks", len(counts), c.size)
 	}
 	var few [fewRanks]int64
 	in, sum := few[:0], 0
 	for i, n := range counts {
 		if n < 0 {
-			return c.lengthError(name, "counts[%d] is %d; a count is at least 0", i, n)
+			return nil, c.lengthError(name, "counts[%d] is %d; a count is at least 0", i, n)
+		}
+		if n > math.MaxInt-sum {
+			return nil, c.lengthError(name, "the sum of counts is more than %d", math.MaxInt)
 		}
 		in, sum = append(in, elements[T](n)), sum+n
 	}
 	switch {
 	case send == nil && len(recv) != sum:
-		return c.lengthError(name, "recv has %d elements; in place it has the sum of counts, %d", len(recv), sum)
+		return nil, c.lengthError(name, "recv has %d elements; in place it has the sum of counts, %d", len(recv), sum)
 	case send != nil && (len(send) != sum || len(recv) != counts[c.rank]):
-		return c.lengthError(name, "send has %d elements and recv %d; send has the sum of counts, %d, and recv counts[%d], %d",
-			len(send), len(recv), sum, c.rank, counts[c.rank])
+		return nil, c.lengthError(name, "send has %d elements and recv %d; send has the sum of counts, %d, and recv "+
+			"counts[%d], %d", len(send), len(recv), sum, c.rank, counts[c.rank])
 	}
 	key := keyOf[T](collectives.ReduceScatter)
 	key.inPlace = send == nil
-	p := reducing(c, key, op, options, in)
-	buffer(p, collectives.In, send)
-	buffer(p, collectives.Out, recv)
-	return c.perform(name, p)
+	return apart(c, name, reducing(c, key, op, options, in), send, recv)
 }

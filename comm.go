@@ -18,6 +18,7 @@ const (
 	AnyTag    = pml.AnyTag    // a receive of any tag; §3.2.4
 	ProcNull  = -2            // no rank: calls that name it do nothing and succeed; §3.11
 	Undefined = -3            // no such value; §2.5.4
+	Root      = -4            // this rank is the root of a call on an intercommunicator; §6.2.3
 )
 
 // MaxTag is the largest tag; §9.1.2 (MPI_TAG_UB).
@@ -27,6 +28,8 @@ const MaxTag = math.MaxInt32
 type Comm struct {
 	*shared
 	ctx context.Context // nil: calls are not ended by a context
+	// usual is shared, or nil: that calls need a closer look, or a context may end them.
+	usual *shared
 
 	landing *landing // not nil: this is the Comm of one IrecvLayout, whose message is to be unpacked
 }
@@ -35,14 +38,15 @@ type Comm struct {
 type shared struct {
 	label atomic.Pointer[string] // its name, which SetName changes
 	eng   *pml.Engine
-	host  func() uint64 // the same number on ranks that share memory
-	rank  int           // of the caller, in the communicator
-	me    int32         // and in the world
+	rank  int   // of the caller, in the communicator
+	me    int32 // and in the world
 	// Ranks that messages go to and come from are 0 … size-1: those of the communicator, of an intercommunicator the
 	// remote ones.
 	size  int
 	group *ranks // they, in the world; nil: the same numbers
 	local *ranks // of an intercommunicator, the ranks of this side; nil: it is none
+	// of an intercommunicator, and of the communicators that its collective calls run on; nil: it is neither
+	groups *groups
 
 	// cid is the context of point-to-point messages, cid+1 that of the library's own; see contextids.go. No two
 	// communicators of this rank have the same at the same time.
@@ -51,14 +55,16 @@ type shared struct {
 	freed atomic.Bool
 	made  atomic.Int32 // communicators made of this one, for their names
 	attrs sync.Map     // of SetAttr
-	topo  any          // *cart, *graph, *distGraph; nil: none
+	topo  topology     // *cart, *graph, *distGraph; nil: none
 
-	setup *collSetup
-	colls colls
+	setup  *collSetup
+	placed *placed
+	colls  colls
+	common common
 	// coll orders the calls of this rank that make a communicator of this one.
 	coll ticketLock
 	// left are the calls that go on without their callers.
-	left leftBehind
+	left *leftBehind
 	// Guarded by coll, and the same at all ranks: the number to try for a communicator made of this one, and in how many
 	// creations recycle is not worth while.
 	next   uint32
@@ -128,6 +134,14 @@ func (c *Comm) Attr(key any) any {
 	return v
 }
 
+func newComm(s *shared, ctx context.Context) *Comm {
+	c := &Comm{shared: s, ctx: ctx}
+	if ctx == nil {
+		c.usual = s
+	}
+	return c
+}
+
 // WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. The operation is
 // then cancelled or completed, never half done, and its buffer is the caller's again. A send whose payload the receiver
 // has begun to read is completed. It is nil if c is nil.
@@ -135,32 +149,39 @@ func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c == nil {
 		return nil // calls on nil are ErrComm
 	}
-	d := &Comm{shared: c.shared}
-	if ctx != nil && ctx.Done() != nil {
-		d.ctx = ctx
+	if ctx == nil || ctx.Done() == nil {
+		return newComm(c.shared, nil)
 	}
-	return d
+	return newComm(c.shared, ctx)
 }
 
-// usualSend reports whether these arguments are correct and usual: no ProcNull, no context. If not, checkSend decides.
-func (c *Comm) usualSend(dest, tag int) bool {
-	if c == nil || c.shared == nil || c.ctx != nil || uint(dest) >= uint(c.size) || uint(tag) > MaxTag || c.freed.Load() {
-		return false
+// usualSend is what c shares if these arguments are correct and usual: no ProcNull, no context. If it is nil, checkSend
+// decides.
+func (c *Comm) usualSend(dest, tag int) *shared {
+	if c == nil {
+		return nil
 	}
-	return true // a branch of its own: the result is none that is kept
+	s := c.usual
+	if s == nil || uint(dest) >= uint(s.size) || uint(tag) > MaxTag || s.freed.Load() {
+		return nil
+	}
+	return s
 }
 
 // usualRecv is usualSend where rank and tag may be wildcards, which are -1.
-func (c *Comm) usualRecv(source, tag int) bool {
-	if c == nil || c.shared == nil || c.ctx != nil || uint(source+1) > uint(c.size) || uint(tag+1) > MaxTag+1 ||
-		c.freed.Load() {
-		return false
+func (c *Comm) usualRecv(source, tag int) *shared {
+	if c == nil {
+		return nil
 	}
-	return true
+	s := c.usual
+	if s == nil || uint(source+1) > uint(s.size) || uint(tag+1) > MaxTag+1 || s.freed.Load() {
+		return nil
+	}
+	return s
 }
 
 // toWorld translates a rank of this communicator, or a wildcard.
-func (c *Comm) toWorld(rank int) int {
+func (c *shared) toWorld(rank int) int {
 	if c.group == nil || rank < 0 {
 		return rank
 	}
@@ -331,15 +352,20 @@ func (c *Comm) free() bool {
 	if c.freed.Swap(true) {
 		return false
 	}
-	err := opError("", ErrComm, "the communicator was freed while this call waited")
+	err := freedError()
 	c.eng.DropContext(c.cid+ctxMessages, err)
 	c.left.whenOver(func() {
+		c.closeBoard()
 		for ctx := uint32(ctxMessages + 1); ctx < contextsEach; ctx++ {
 			c.eng.DropContext(c.cid+ctx, err)
 		}
 		c.ids.release(c.cid/contextsEach, c.senders())
 	})
 	return true
+}
+
+func freedError() *Error {
+	return opError("", ErrComm, "the communicator was freed while this call waited")
 }
 
 // Stats are counters of this rank for all communicators together.

@@ -101,10 +101,8 @@ func pending(w *Comm, operations int) func() bool {
 func nextCollective(w *Comm) func() bool {
 	calls := func() uint64 {
 		w.coll.mu.Lock()
-		w.colls.mu.Lock()
 		defer w.coll.mu.Unlock()
-		defer w.colls.mu.Unlock()
-		return w.coll.next + uint64(w.colls.number)
+		return w.coll.next + uint64(w.colls.number.Load())
 	}
 	before := calls()
 	return func() bool { return calls() > before }

@@ -12,7 +12,7 @@ import (
 // the same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
 	return c.create(plan{kind: makeDup, members: func() *ranks { return c.members() },
-		finish: func(s *shared) { s.group, s.topo = c.group, c.topo }})
+		finish: func(s *shared) { s.group, s.topo, s.placed = c.group, c.topo, c.placed }})
 }
 
 // plan is a collective call that makes a communicator.
@@ -59,8 +59,8 @@ func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shar
 		c.ids.release(id, nil)
 		return nil
 	}
-	s := &shared{eng: c.eng, host: c.host, rank: members.find(c.me), me: c.me, size: int(members.n),
-		cid: id * contextsEach, ids: c.ids, setup: c.setup, next: id + 1}
+	s := &shared{eng: c.eng, rank: members.find(c.me), me: c.me, size: int(members.n), cid: id * contextsEach,
+		ids: c.ids, setup: c.setup, placed: &placed{}, left: &leftBehind{}, next: id + 1}
 	if s.group = members; c.group == nil && s.size == c.size && members.identity() {
 		s.group = nil
 	}
@@ -69,7 +69,7 @@ func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shar
 	if finish != nil {
 		finish(s)
 	}
-	return &Comm{shared: s, ctx: c.ctx}
+	return newComm(s, c.ctx)
 }
 
 var suffixes = [makeEnd]string{makeDup: "dup", makeSplit: "split", makeSplitShared: "shared", makeCreate: "group",
@@ -112,7 +112,8 @@ func (c *Comm) intra(op string) *Error {
 		return err
 	}
 	if c.local != nil {
-		return opError(op, ErrComm, "this is an intercommunicator; use Merge to make a communicator of both groups").of(c)
+		return opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
+			"called, and no other collective call; use Merge to make a communicator of both groups").of(c)
 	}
 	return nil
 }
@@ -223,12 +224,12 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 
 // SplitShared is Split by hosts: the ranks that can share memory, in the order of their keys; §7.4.2
 // (MPI_COMM_TYPE_SHARED). The launcher says which ranks share a host (PMI_process_mapping), or else the kernel's boot
-// id and namespaces do.
+// id and namespaces do, which ranks tell each other in Init.
 func (c *Comm) SplitShared(key int) (*Comm, error) {
 	if err := c.intra("SplitShared"); err != nil {
 		return nil, err
 	}
-	return c.split(makeSplitShared, nil, int(c.host()), key, nil)
+	return c.split(makeSplitShared, nil, c.host(), key, nil)
 }
 
 // split makes communicators by color. want, if any, is the group that the caller gives.

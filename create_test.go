@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -113,6 +114,7 @@ func TestSplitIsToldInParts(t *testing.T) {
 func FuzzSplitFromOutside(f *testing.F) {
 	its := newSplitting(&Comm{shared: &shared{size: 8, rank: 3}}, 5, 1)
 	f.Add(its.up())
+	f.Add([]byte("\x060\x02")) // a length that holds with its own byte
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newSplitting(&Comm{shared: &shared{size: 8, rank: 2}}, 5, 1)
 		d := decoder{b: b}
@@ -538,12 +540,12 @@ func TestSplitShared(t *testing.T) {
 		same(c.Size(), 3)
 		same(c.Rank(), 2-w.Rank())
 	})
-	over(t)(5, func(w *Comm) {
-		hosts := []uint64{4, 1 << 61, 4, 1 << 61, 1 << 61}
-		w.host = func() uint64 { return hosts[w.Rank()] }
+	hosts := []int{4, 1 << 61, 4, 1 << 61, 1 << 61}
+	over(t, onHosts(func(rank int) int { return hosts[rank] }))(5, func(w *Comm) {
 		c := ok(w.SplitShared(0))
-		same(c.Size(), map[uint64]int{4: 2, 1 << 61: 3}[w.host()])
-		ring(c, int(w.host()))
+		same(c.Size(), []int{2, 3}[w.host()])
+		same(c.hosts().Len(), 1)
+		ring(c, w.host())
 	})
 }
 
@@ -570,21 +572,35 @@ func TestCreationsGivenUp(t *testing.T) {
 	})
 }
 
-// A communicator of many ranks costs a rank a few words where they follow a rule; §7 does not ask for more.
+// A communicator of many ranks costs a rank a few words where they follow a rule, as do the hosts that they are on; §7
+// does not ask for more.
 func TestCommunicatorsAreSmall(t *testing.T) {
-	const n, each = 1 << 20, 2000
-	world := worldOf(nil, 3, n, nil, nil)
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
+	const n, each, hosts = 1 << 20, 2000, 10
+	setup := &collSetup{}
+	setup.Hosts = collectives.Blocks{Ranks: n, PerHost: 64}
+	world := worldOf(nil, 3, n, setup)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
 	all := make([]*Comm, each)
 	for i := range all {
 		all[i] = world.child(makeDup, uint32(i+1), ranksOf(run{3, 4, n / 4}), nil)
 	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if b := (after.HeapAlloc - before.HeapAlloc) / each; b > 2048 {
+	made := heap()
+	if b := (made - before) / each; b > 2048 {
 		t.Errorf("a communicator of %d ranks takes %d bytes", n/4, b)
+	}
+	for _, c := range all[:hosts] {
+		if h := c.hosts(); h.Len() != n/64 || h.Size(5) != 16 || c.via() != collectives.Network {
+			t.Errorf("%d hosts, one of %d ranks", h.Len(), h.Size(5))
+		}
+	}
+	if b := (heap() - made) / hosts; b > 1024 {
+		t.Errorf("the hosts of %d ranks take %d bytes", n/4, b)
 	}
 	runtime.KeepAlive(all)
 }

@@ -38,10 +38,12 @@ const graph = `
 	# The seam, and what is behind it.
 	transport                     : internal/wire
 	internal/eventset             : transport, {golang.org/x/sys}
-	transport/loop                : transport, internal/wire
+	internal/board                : transport
+	transport/loop                : transport, internal/board, internal/wire
 	transport/faulty              : transport, internal/wire
 	transport/looptag             : transport, tagmatch
-	transport/shm                 : transport, internal/auth, internal/wire, internal/ring, {golang.org/x/sys}
+	transport/shm                 : transport, internal/auth, internal/board, internal/wire, internal/ring,
+	                                {golang.org/x/sys}
 	transport/multi               : transport
 	transport/tcp                 : transport, internal/auth, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/verbs               : transport, transport/tcp, internal/eventset, internal/wire, internal/topology,
@@ -73,6 +75,7 @@ const graph = `
 	benchmarks/internal/picture   : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench     : mpi, benchmarks/harness
 	benchmarks/curves             : benchmarks/internal/picture
+	benchmarks/kernel             : benchmarks/harness, benchmarks/internal/bench, internal/reduce
 	benchmarks/compare            : benchmarks/internal/picture, benchmarks/harness, {golang.org/x/sys}
 	benchmarks/*                  : mpi, benchmarks/harness, benchmarks/internal/bench, benchmarks/internal/picture
 	examples, benchmarks          :
@@ -95,14 +98,17 @@ const kits = `
 	internal/testkit/softhca      : internal/testkit/proc
 	internal/topology/topologytest:
 	internal/auth/authtest        : internal/auth, internal/testkit/proc
-	internal/e2e                  : mpi, launcher, internal/testkit/proc, internal/pmi, {golang.org/x/sys}
+	internal/testkit/truth        : mpi, collectives
+	internal/e2e                  : mpi, launcher, internal/testkit/truth, internal/testkit/proc, internal/pmi,
+	                                {golang.org/x/sys}
 	internal/e2e/*                : mpi, internal/testkit/proc, {golang.org/x/sys}
 `
 
 // What any test may import.
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
-	"internal/testkit/softhca", "internal/e2e", "internal/topology/topologytest", "internal/auth/authtest",
+	"internal/testkit/softhca", "internal/testkit/truth",
+	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest",
 }
 
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.

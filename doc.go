@@ -29,6 +29,13 @@
 // to a nonblocking call belongs to the library until the request is done.
 // A Layout names elements of a slice that do not lie one behind the other.
 //
+// # Collective calls
+//
+// Every rank of a communicator makes them, in the same order. Each operation
+// has three: Allreduce returns when it is done here, Iallreduce returns a
+// request, AllreduceInit one that can be started again and again. Requests of
+// messages and of collective calls go together in WaitAny and its relatives.
+//
 // # Errors
 //
 // Every error is an *Error and answers errors.Is for one class. A call that

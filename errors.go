@@ -30,6 +30,7 @@ var (
 	ErrTopology    error = &Class{"no such topology", "MPI_ERR_TOPOLOGY"}
 	ErrDims        error = &Class{"dimensions that cannot be", "MPI_ERR_DIMS"}
 	ErrRoot        error = &Class{"no such root", "MPI_ERR_ROOT"}
+	ErrBuffer      error = &Class{"buffers that share memory", "MPI_ERR_BUFFER"}
 	ErrOp          error = &Class{"operator that cannot be used", "MPI_ERR_OP"}
 	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
 	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
@@ -149,6 +150,9 @@ func (c *Comm) describe(err error) error {
 	}
 	var peer *pml.PeerError
 	if errors.As(err, &peer) && c.eng != nil {
+		if c.groups != nil && c.local == nil { // for a call on an intercommunicator
+			return fmt.Errorf("rank %d of the world: %w", peer.Rank, peer.Err)
+		}
 		if r := c.rankOf(int32(peer.Rank)); r != peer.Rank {
 			return fmt.Errorf("rank %d (%d in the world): %w", r, peer.Rank, peer.Err)
 		}

@@ -239,3 +239,81 @@ func ExampleExscan() {
 	})
 	// Output: [21]
 }
+
+// A sum that is made while its rank computes.
+func ExampleIallreduce() {
+	run(4, func(world *mpi.Comm) error {
+		sum := make([]float64, 1)
+		request, err := mpi.Iallreduce(world, []float64{1.5}, sum, mpi.Sum)
+		if err != nil {
+			return err
+		}
+		// … computes …
+		_, err = request.Wait()
+		if world.Rank() == 0 {
+			fmt.Println(sum)
+		}
+		return err
+	})
+	// Output: [6]
+}
+
+// The same call in each step of a computation.
+func ExampleAllreduceInit() {
+	run(2, func(world *mpi.Comm) error {
+		value, most := make([]int, 1), make([]int, 1)
+		request, err := mpi.AllreduceInit(world, value, most, mpi.Max)
+		if err != nil {
+			return err
+		}
+		defer request.Free()
+		for step := range 3 {
+			value[0] = step * (1 + world.Rank())
+			if err := request.Start(); err != nil {
+				return err
+			}
+			if _, err := request.Wait(); err != nil {
+				return err
+			}
+			if world.Rank() == 0 {
+				fmt.Print(most[0], " ")
+			}
+		}
+		return nil
+	})
+	// Output: 0 2 4
+}
+
+// A barrier while messages come: each rank serves the others until all are done.
+func ExampleIbarrier() {
+	run(3, func(world *mpi.Comm) error {
+		if world.Rank() > 0 {
+			if err := mpi.Send(world, []int{world.Rank()}, 0, 1); err != nil {
+				return err
+			}
+		}
+		over, err := mpi.Ibarrier(world)
+		if err != nil {
+			return err
+		}
+		sum, got := 0, make([]int, 1)
+		for world.Rank() == 0 && sum < 3 {
+			message, err := mpi.Irecv(world, got, mpi.AnySource, 1)
+			if err != nil {
+				return err
+			}
+			if _, err := message.Wait(); err != nil {
+				return err
+			}
+			sum += got[0]
+		}
+		if _, err := over.Wait(); err != nil {
+			return err
+		}
+		if world.Rank() == 0 {
+			fmt.Println(sum)
+		}
+		return nil
+	})
+	// Output: 3
+}

@@ -8,17 +8,29 @@ import (
 )
 
 // graph is what Graph has been given: the neighbours of each rank.
-type graph struct{ neighbours [][]int }
+type graph struct {
+	lists    [][]int
+	lopsided string // two nodes with more edges in one direction than in the other; "": there are none
+}
+
+func (g *graph) neighbours(rank int) (sources, destinations []int) {
+	return g.lists[rank], g.lists[rank]
+}
+func (g *graph) degree(rank int) (in, out int) { return len(g.lists[rank]), len(g.lists[rank]) }
 
 // distGraph is the neighbours of this rank.
 type distGraph struct{ sources, destinations []int }
+
+func (g *distGraph) neighbours(int) (sources, destinations []int) { return g.sources, g.destinations }
+func (g *distGraph) degree(int) (in, out int)                     { return len(g.sources), len(g.destinations) }
 
 // Edge is an edge of a DistGraph, from which messages go to which rank.
 type Edge struct{ From, To int }
 
 // Graph makes a communicator whose ranks are the nodes of a graph; §8.5.3. Every rank of c calls it with the same
 // neighbours of each node, as many nodes as there are ranks or fewer: ranks beyond get nil. Ranks keep their places. A
-// neighbour that is no node is ErrTopology at all ranks. DistGraph does not need the whole graph at each rank.
+// neighbour that is no node is ErrTopology at all ranks. Collective calls among neighbours need a graph in which each
+// edge leads both ways. DistGraph does not, nor does it need the whole graph at each rank.
 func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	if err := c.intra("Graph"); err != nil {
 		return nil, err
@@ -32,11 +44,14 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	args := appendInts(nil, int64(n))
 	for r, list := range neighbours {
 		bad = firstError(bad, outside("Graph", list, n, fmt.Sprintf("node %d", r)))
-		g.neighbours = append(g.neighbours, slices.Clone(list))
+		g.lists = append(g.lists, slices.Clone(list))
 		args = appendInts(args, int64(len(list)))
 		for _, to := range list {
 			args = appendInts(args, int64(to))
 		}
+	}
+	if bad == nil {
+		g.lopsided = lopsided(g.lists)
 	}
 	members := func() *ranks {
 		if n == 0 {
@@ -50,6 +65,24 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	}
 	return c.create(plan{kind: makeGraph, args: appendInts(nil, hashOf(args)), bad: bad, members: members,
 		finish: func(s *shared) { s.topo = g }})
+}
+
+// lopsided names two nodes, one of which has the other more often as a neighbour.
+func lopsided(lists [][]int) string {
+	edges := map[Edge]int{}
+	for r, list := range lists {
+		for _, to := range list {
+			edges[Edge{r, to}]++
+		}
+	}
+	for r, list := range lists {
+		for _, to := range list {
+			if n, back := edges[Edge{r, to}], edges[Edge{to, r}]; n > back {
+				return fmt.Sprintf("node %d has node %d %d times as a neighbour, and is one of node %[2]d %d times", r, to, n, back)
+			}
+		}
+	}
+	return ""
 }
 
 func firstError(a, b *Error) *Error {
@@ -71,7 +104,8 @@ func outside(op string, list []int, n int, of string) *Error {
 
 // DistGraphAdjacent makes a communicator in which each rank says from which ranks it receives and to which it sends;
 // §8.5.4. Every rank of c calls it; what one says must be what its neighbours say. Ranks keep their places. Neighbours
-// stay in the order that is given here. A rank that there is not is ErrTopology at all ranks.
+// stay in the order that is given here. A rank that there is not is ErrTopology at all ranks. Where calls are compared
+// (GORUN_COLL_CHECK) so is an edge that only one of its two ranks gives; else later calls among neighbours wait for it.
 func (c *Comm) DistGraphAdjacent(sources, destinations []int) (*Comm, error) {
 	if err := c.intra("DistGraphAdjacent"); err != nil {
 		return nil, err
@@ -79,8 +113,60 @@ func (c *Comm) DistGraphAdjacent(sources, destinations []int) (*Comm, error) {
 	bad := firstError(outside("DistGraphAdjacent", sources, c.size, "the caller"),
 		outside("DistGraphAdjacent", destinations, c.size, "the caller"))
 	g := &distGraph{slices.Clone(sources), slices.Clone(destinations)}
-	return c.create(plan{kind: makeDistGraphAdjacent, bad: bad, members: func() *ranks { return c.members() },
-		finish: func(s *shared) { s.group, s.topo = c.group, g }})
+	p := plan{kind: makeDistGraphAdjacent, bad: bad, members: func() *ranks { return c.members() },
+		finish: func(s *shared) { s.group, s.topo = c.group, g }}
+	if c.setup.Check {
+		p.after = func(m *meeting, made *Comm) *refusal { return m.matchEdges(made, g) }
+	}
+	return c.create(p)
+}
+
+// matchEdges compares what the two ranks of each edge say of it: each rank tells those that it sends to, over c, how
+// many edges lead there. So a rank hears of all that it should receive from. All ranks hear of a difference.
+func (m *meeting) matchEdges(c *Comm, g *distGraph) *refusal {
+	edges := map[int]int64{} // by where they lead
+	for _, to := range g.destinations {
+		edges[to]++
+	}
+	words := map[int32][]byte{}
+	for to, n := range edges {
+		words[int32(c.toWorld(to))] = appendInts(nil, int64(c.rank), n)
+	}
+	told, bad := map[int]int64{}, false
+	no := m.scatterSparsely(c, words, func(b []byte) {
+		d := decoder{b: b}
+		from := int(d.within(0, int64(c.size)-1))
+		told[from] += d.int()
+		bad = bad || !d.over()
+	})
+	if no == nil && bad {
+		no = &refusal{class: ErrAborted, text: "another rank has sent what are no edges"}
+	}
+	if no == nil {
+		no = m.unmatched(g.sources, told)
+	}
+	_, no = m.round(0, nil, no, nil)
+	return no
+}
+
+// unmatched finds a rank that has told of more or fewer edges to this one than sources has.
+func (m *meeting) unmatched(sources []int, told map[int]int64) *refusal {
+	given := map[int]int64{}
+	for _, from := range sources {
+		given[from]++
+	}
+	for _, from := range slices.Sorted(maps.Keys(told)) {
+		if _, named := given[from]; !named {
+			sources = append(slices.Clip(sources), from)
+		}
+	}
+	for _, from := range sources {
+		if n, its := given[from], told[from]; n != its {
+			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives rank %d as a destination %d times, which "+
+				"gives rank %[1]d as a source %[4]d times; both ranks of an edge must give it", from, m.me, its, n)}
+		}
+	}
+	return nil
 }
 
 // DistGraph is DistGraphAdjacent where each edge is given by any one rank; §8.5.4. Neighbours are in the order of their
@@ -145,17 +231,11 @@ func (c *Comm) Neighbors() (sources, destinations []int, err error) {
 	if err := c.valid("Neighbors"); err != nil {
 		return nil, nil, err
 	}
-	switch g := c.topo.(type) {
-	case *cart:
-		all := g.neighbours(c.rank)
-		return all, slices.Clone(all), nil
-	case *graph:
-		return slices.Clone(g.neighbours[c.rank]), slices.Clone(g.neighbours[c.rank]), nil
-	case *distGraph:
-		return slices.Clone(g.sources), slices.Clone(g.destinations), nil
+	if c.topo == nil {
+		return nil, nil, c.noTopology("Neighbors")
 	}
-	return nil, nil, opError("Neighbors", ErrTopology,
-		"the communicator has no topology; Cart, Graph or DistGraph give it one").of(c)
+	sources, destinations = c.topo.neighbours(c.rank)
+	return slices.Clone(sources), slices.Clone(destinations), nil
 }
 
 // GraphNeighbors is the neighbours of a rank in a communicator that Graph has made, else ErrTopology; §8.5.5.
@@ -171,5 +251,5 @@ func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
 	case rank < 0 || rank >= c.size:
 		return nil, c.rankError("GraphNeighbors", rank, false)
 	}
-	return slices.Clone(g.neighbours[rank]), nil
+	return slices.Clone(g.lists[rank]), nil
 }

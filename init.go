@@ -68,7 +68,7 @@ func Init(opts ...Option) (*Comm, error) {
 		}
 		return nil, opError("Init", class, "%w", err)
 	}
-	process.world = worldOf(m.Engine, m.Rank, m.Size, m.Host, setupOf(m.Engine, m.Collectives))
+	process.world = worldOf(m.Engine, m.Rank, m.Size, setupOf(m.Engine, m.Collectives))
 	process.member.Store(m)
 	if lost := m.Lost(); lost != nil {
 		go watchLauncher(lost, m.Rank)
@@ -76,12 +76,12 @@ func Init(opts ...Option) (*Comm, error) {
 	return process.world, nil
 }
 
-func worldOf(e *pml.Engine, rank, size int, host func() uint64, setup *collSetup) *Comm {
-	s := &shared{eng: e, host: host, rank: rank, me: int32(rank), size: size, ids: newContextIDs(), next: 1,
-		setup: setup}
+func worldOf(e *pml.Engine, rank, size int, setup *collSetup) *Comm {
+	s := &shared{eng: e, rank: rank, me: int32(rank), size: size, ids: newContextIDs(), next: 1, setup: setup,
+		placed: &placed{hosts: setup.Hosts}, left: &leftBehind{}}
 	name := "world"
 	s.label.Store(&name)
-	return &Comm{shared: s}
+	return newComm(s, nil)
 }
 
 // watchLauncher ends a rank whose launcher is gone: the launcher cannot do it any more.

@@ -11,11 +11,16 @@ import (
 // on it are those of the other group, as a master has workers; §7.6.2 (MPI_Intercomm_create). Every rank of both groups
 // calls it: each group with a communicator of its own and the rank of its leader there, and the leaders with a
 // communicator peer in which both are, the rank of the other leader there, and a tag for what they say on it; other
-// ranks may give a nil peer. Calls at one time between the same leaders have different tags. When a caller has made a
-// mistake both groups hear it, if its group's leader is right about the other one; the tag is not to be used again
-// then.
+// ranks may give a nil peer. Calls at one time between the same leaders have different tags, also from those of
+// CreateGroup on peer. When a caller has made a mistake, which may be that not all name the same leader, both groups
+// hear it, if the rank that the other group takes for the leader here is right about that group; the tag is not to be
+// used again then.
 //
-// Point-to-point calls, WithContext, Free and Merge work on it; other collective calls are ErrComm.
+// Point-to-point calls, WithContext, Free and Merge work on it, and of the collective calls Barrier, Bcast, Gather and
+// Allreduce; §6.2.3. Barrier waits for both groups. Bcast and Gather go from one rank to the other group, or to it from
+// there: root is mpi.Root at that rank, ProcNull at the other ranks of its group, whose buffers are not used, and in
+// the other group its rank. Allreduce gives each group what the ranks of the other have, combined. Other collective
+// calls are ErrComm.
 func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error) {
 	const op = "Intercomm"
 	if err := c.intra(op); err != nil {
@@ -26,10 +31,12 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 		bad, leader = c.rankError(op, leader, false).(*Error), 0
 	}
 	b := &bridge{c: c, tag: int32(tag)}
+	wrong := peer.intra(op) // why this rank cannot reach the other group
+	if wrong == nil {
+		wrong = peer.checkBridge(op, remote, tag)
+	}
 	if bad == nil && leader == c.rank {
-		if bad = peer.intra(op); bad == nil {
-			bad = peer.checkBridge(op, remote, tag)
-		}
+		bad = wrong
 	}
 	return b.make(makeIntercomm, nil, func(m *meeting) *refusal {
 		lead, no := m.round(uint32(leader), nil, m.refuse(bad), nil)
@@ -38,15 +45,17 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 				"same", c.rank, leader, lead)}
 		}
 		_, no = m.round(0, nil, no, nil)
-		if leader == c.rank && bad == nil {
-			if b.over, b.remote = peer, peer.toWorld(remote); no != nil {
-				b.refuse(m, no)
-			}
+		if wrong != nil || no == nil && leader != c.rank {
+			return no
+		}
+		if b.over, b.remote = peer, peer.toWorld(remote); no != nil {
+			b.refuse(m, no) // also if it is not the leader here: that may be what they differ about
 		}
 		return no
 	}, func(id uint32) *Comm {
 		d := c.child(makeIntercomm, id, c.members(), nil)
 		d.local, d.group, d.size = c.members(), b.far, int(b.far.n)
+		d.groups = d.newGroups()
 		return d
 	})
 }

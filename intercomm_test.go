@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -40,7 +41,7 @@ func TestIntercomm(t *testing.T) {
 				}
 				must(WaitAll(rs...))
 				is(Send(inter, []int{1}, far, 0), ErrRank)
-				is(Barrier(inter), ErrComm)
+				is(Allgather(inter, []int{1}, make([]int, far)), ErrComm)
 				is(second(inter.Dup()), ErrComm)
 				is(second(half.Merge(true)), ErrComm)
 
@@ -97,5 +98,21 @@ func TestBadIntercomms(t *testing.T) {
 			ring(half2, 1)
 			must(inter.Free())
 		})
+	})
+}
+
+// Where the ranks of a group name different leaders, none of which takes itself for one, both groups hear it.
+func TestIntercommWithoutALeader(t *testing.T) {
+	over(t)(4, func(w *Comm) {
+		half := ok(w.Split(w.Rank()%2, 0))
+		leader := 0
+		if w.Rank()%2 == 0 {
+			leader = 1 - half.Rank()
+		}
+		err := second(half.Intercomm(leader, w, 1-w.Rank()%2, 1))
+		is(err, ErrComm)
+		check(strings.Contains(err.Error(), "as the leader"), "%v", err)
+		_, inter := halves(w, 2)
+		must(Barrier(inter))
 	})
 }

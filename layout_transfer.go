@@ -3,6 +3,8 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/pml"
 )
@@ -16,7 +18,11 @@ func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	if err := checkSendLayout(c, "SendLayout", base, l, dest, tag); err != nil || dest == ProcNull {
 		return err
 	}
-	err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), l.is.outgoing(bytesOf(base)), pml.Standard)
+	payload, spare := l.is.outgoing(bytesOf(base))
+	err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)
+	if err == nil {
+		useAgain(spare)
+	}
 	return c.wrap("SendLayout", dest, tag, err)
 }
 
@@ -28,7 +34,7 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 	if dest == ProcNull {
 		return c.nullRequest(opIsendLayout, tag), nil
 	}
-	payload := l.is.outgoing(bytesOf(base))
+	payload, _ := l.is.outgoing(bytesOf(base))
 	return c.request(opIsendLayout, dest, tag,
 		c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)), nil
 }
@@ -41,7 +47,9 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 	}
 	buf, later := l.is.incoming(bytesOf(base))
 	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)
-	later.land(st)
+	if later.land(st); later != nil && err == nil {
+		useAgain(buf)
+	}
 	return c.status(st), c.wrap("RecvLayout", source, tag, err)
 }
 
@@ -128,14 +136,14 @@ func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
 
 var errOverlap = errors.New("the layout names some memory twice, and only one value can be there; receive into another")
 
-// outgoing is what is sent: base itself, or the packed data.
-func (d *derived) outgoing(base []byte) []byte {
+// outgoing is what is sent: base itself, or the packed data, which is spare memory afterwards.
+func (d *derived) outgoing(base []byte) (payload, spare []byte) {
 	if run, ok := d.run(base); ok {
-		return run
+		return run, nil
 	}
-	packed := make([]byte, d.Size())
+	packed := packingMemory(d.Size())
 	d.mustMove(d.Type.Pack(packed, base, 0, 0))
-	return packed
+	return packed, packed
 }
 
 // incoming is where a message is received: base itself, or memory from where landing brings it to base.
@@ -143,8 +151,28 @@ func (d *derived) incoming(base []byte) ([]byte, *landing) {
 	if run, ok := d.run(base); ok {
 		return run, nil
 	}
-	packed := make([]byte, d.Size())
+	packed := packingMemory(d.Size())
+	landingsOpen.Add(1)
 	return packed, &landing{layout: d, base: base, packed: packed}
+}
+
+// packs is memory of blocking calls that are over, *[]byte: fresh memory costs as much as packing does. The collector
+// empties it.
+var packs sync.Pool
+
+// packingMemory is n bytes, whatever they are.
+func packingMemory(n int64) []byte {
+	if b, _ := packs.Get().(*[]byte); b != nil && int64(cap(*b)) >= n {
+		return (*b)[:n]
+	}
+	return make([]byte, n)
+}
+
+// useAgain takes memory that nothing reads or writes any more.
+func useAgain(packed []byte) {
+	if cap(packed) > 0 {
+		packs.Put(&packed)
+	}
 }
 
 // run is the data in base, if it lies there as it is sent.
@@ -163,11 +191,15 @@ type landing struct {
 	base, packed []byte
 }
 
+// landingsOpen is how many there are whose request has not been collected: nearly always none, and no set has to look.
+var landingsOpen atomic.Int64
+
 // land unpacks what has been received. The result of a request is collected once.
 func (l *landing) land(st pml.Status) {
 	if l == nil {
 		return
 	}
+	landingsOpen.Add(-1)
 	n := min(st.Bytes, int64(len(l.packed)))
 	l.layout.mustMove(l.layout.Type.Unpack(l.packed[:n], l.base, 0, 0))
 	l.base, l.packed = nil, nil // the request, which keeps l until it is used again, keeps nothing of these

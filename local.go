@@ -11,9 +11,9 @@ import (
 )
 
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
-// notebooks and simulation. Its error joins those of the ranks, each with its rank. When a rank fails or panics, the
-// calls of the other ranks end with ErrAborted. Fewer than one rank is ErrCount; a rank that returns with operations
-// under way is ErrRequest.
+// notebooks and simulation. Its error joins those of the ranks, each with its rank. When a rank fails, panics or ends
+// its goroutine, the calls of the other ranks end with ErrAborted. Fewer than one rank is ErrCount; a rank that returns
+// with operations under way is ErrRequest.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
@@ -26,13 +26,17 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	var wg sync.WaitGroup
 	for rank, e := range engines {
 		wg.Go(func() {
-			err := runRank(worldOf(e, rank, n, func() uint64 { return 0 }, setupOf(e, how)), body)
-			if err == nil {
-				return
-			}
-			errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
-			others := slices.Concat(engines[:rank], engines[rank+1:])
-			pml.FailAll(others, opError("", ErrAborted, "rank %d has failed", rank))
+			err := error(opError("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
+				"t.FailNow); a rank returns an error"))
+			defer func() {
+				if err == nil {
+					return
+				}
+				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
+				others := slices.Concat(engines[:rank], engines[rank+1:])
+				pml.FailAll(others, opError("", ErrAborted, "rank %d has failed", rank))
+			}()
+			err = runRank(worldOf(e, rank, n, setupOf(e, how)), body)
 		})
 	}
 	wg.Wait()

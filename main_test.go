@@ -99,6 +99,9 @@ func withDevices(wrap func(rank int, d transport.Device) transport.Device) Optio
 	return func(o *options) { o.Wrap = wrap }
 }
 
+// onHosts says where ranks are, by any numbers.
+func onHosts(at func(rank int) int) Option { return func(o *options) { o.Host = at } }
+
 func misbehaving(seed int64, plan faulty.Plan) Option {
 	return withDevices(func(rank int, d transport.Device) transport.Device {
 		return faulty.Wrap(d, seed*1000+int64(rank), plan)
@@ -271,8 +274,8 @@ func reexecFails(t *testing.T, role string, env ...string) (output string, code 
 
 // lookAlike is a communicator of all ranks that no agreement has made.
 func lookAlike(w *Comm, name string, number uint32) *Comm {
-	s := &shared{eng: w.eng, host: w.host, rank: w.rank, me: w.me, size: w.size, cid: number * contextsEach, ids: w.ids,
-		setup: w.setup}
+	s := &shared{eng: w.eng, placed: w.placed, rank: w.rank, me: w.me, size: w.size, cid: number * contextsEach,
+		ids: w.ids, setup: w.setup, left: &leftBehind{}}
 	s.label.Store(&name)
 	return &Comm{shared: s}
 }

@@ -10,9 +10,9 @@ import (
 // shorter than buf: Count[T](status) is its length. If it is longer, buf is filled, the rest is lost, and the error is
 // ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
-	if c.usualRecv(source, tag) && known[T]() {
-		st, err := c.eng.Recv(nil, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
-		if err == nil && c.group == nil { // the usual case of status and wrap, without the calls
+	if s := c.usualRecv(source, tag); s != nil && known[T]() {
+		st, err := s.eng.Recv(nil, s.cid, s.toWorld(source), int32(tag), bytesOf(buf))
+		if err == nil && s.group == nil { // the usual case of status and wrap, without the calls
 			return Status{Source: int(st.Source), Tag: int(st.Tag), Bytes: st.Bytes, Cancelled: st.Cancelled}, nil
 		}
 		return c.status(st), c.wrap("Recv", source, tag, err)
@@ -65,13 +65,15 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 // Irecv starts a Recv into buf, which belongs to the library until the request is done; §3.7.2. A message longer than
 // buf is ErrTruncate at its completion.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
-	if !c.usualRecv(source, tag) || !known[T]() {
-		if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
-			return nil, err
-		}
-		if source == ProcNull {
-			return c.nullRequest(opIrecv, AnyTag), nil
-		}
+	if s := c.usualRecv(source, tag); s != nil && known[T]() {
+		p := s.eng.Irecv(nil, s.cid, s.toWorld(source), int32(tag), bytesOf(buf))
+		return c.request(opIrecv, source, tag, p), nil
+	}
+	if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
+		return nil, err
+	}
+	if source == ProcNull {
+		return c.nullRequest(opIrecv, AnyTag), nil
 	}
 	return c.request(opIrecv, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))), nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -15,6 +16,7 @@ type Request struct {
 	callInfo
 
 	buffered func() error // sends; only of a persistent buffered send
+	plan     *collPlan    // of a persistent collective call
 }
 
 // callInfo is what the caller asked for. It is the holder's until the result is collected, and the next holder's from
@@ -47,6 +49,7 @@ const (
 	opRecvInit
 	opIsendLayout
 	opIrecvLayout
+	opCollective // the first of those of collectives.Operation: of each the nonblocking call, and the persistent one
 )
 
 var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsend", opIbsend: "Ibsend",
@@ -54,7 +57,17 @@ var opNames = [...]string{opIsend: "Isend", opIssend: "Issend", opIrsend: "Irsen
 	opImrecv: "Imrecv", opMrecv: "Mrecv", opSendInit: "SendInit", opSsendInit: "SsendInit", opRsendInit: "RsendInit",
 	opBsendInit: "BsendInit", opRecvInit: "RecvInit", opIsendLayout: "IsendLayout", opIrecvLayout: "IrecvLayout"}
 
-func (o opCode) String() string { return opNames[o] }
+func (o opCode) String() string {
+	if o >= opCollective {
+		return (nonblocking + way((o-opCollective)%2)).call(collectives.Operation((o - opCollective) / 2))
+	}
+	return opNames[o]
+}
+
+// code is that of a call which is not blocking.
+func (w way) code(o collectives.Operation) opCode {
+	return opCollective + 2*opCode(o) + opCode(w-nonblocking)
+}
 
 // newRequest makes what the engine hands out.
 func newRequest() *pml.Request {
@@ -164,6 +177,9 @@ func (r *Request) Start() error {
 	if err := r.valid("Start"); err != nil {
 		return err
 	}
+	if r.plan != nil {
+		return r.startAgain()
+	}
 	if err := r.comm.usable("Start"); err != nil {
 		return err
 	}
@@ -200,6 +216,11 @@ func (r *Request) Free() error {
 	}
 	if err := r.comm.eng.FreeRequest(&r.Request); err != nil {
 		return r.misuse("Free", err)
+	}
+	if p := r.plan; p != nil {
+		if r.plan = nil; !p.compared && !p.goesOn.Load() { // else it may be in use
+			r.comm.colls.give(p)
+		}
 	}
 	return nil
 }

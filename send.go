@@ -5,8 +5,8 @@ import "github.com/gorun-mpi/mpi/pml"
 // Send sends buf to rank dest with tag, 0 … MaxTag, and returns when buf may be used again; §3.4 (standard mode). A
 // short message is then on its way or waits in the receiver's memory; a long one has been received.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
-	if c.usualSend(dest, tag) && known[T]() {
-		if err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard); err != nil {
+	if s := c.usualSend(dest, tag); s != nil && known[T]() {
+		if err := s.eng.Send(nil, s.cid, s.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard); err != nil {
 			return c.wrap("Send", dest, tag, err)
 		}
 		return nil
@@ -62,8 +62,8 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 
 // Isend starts a Send of buf, which belongs to the library until the request is done; §3.7.2.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
-	if c.usualSend(dest, tag) && known[T]() {
-		p := c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
+	if s := c.usualSend(dest, tag); s != nil && known[T]() {
+		p := s.eng.Isend(nil, s.cid, s.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
 		return c.request(opIsend, dest, tag, p), nil
 	}
 	return isend(c, opIsend, buf, dest, tag, pml.Standard)

@@ -144,19 +144,17 @@ func TestBadGrids(t *testing.T) {
 
 // With reorder each host has a block of the grid, whatever the order in which ranks were started.
 func TestCartByHosts(t *testing.T) {
-	for _, hostOf := range []func(r int) uint64{
-		func(r int) uint64 { return uint64(r / 4) }, func(r int) uint64 { return uint64(r % 4) },
-		func(r int) uint64 { return uint64(r*7%16) / 4 },
+	for _, hostOf := range []func(r int) int{
+		func(r int) int { return r / 4 }, func(r int) int { return r % 4 }, func(r int) int { return r * 7 % 16 / 4 },
 	} {
-		over(t)(16, func(w *Comm) {
-			w.host = func() uint64 { return hostOf(w.Rank()) }
+		over(t, onHosts(hostOf))(16, func(w *Comm) {
 			c := ok(w.Cart([]int{8, 2}, []bool{true, true}, true))
-			hosts := make([]uint64, 1)
+			hosts := make([]int, 1)
 			away := 0
 			_, to, err := c.Neighbors()
 			must(err)
 			for i, r := range to {
-				ok(Sendrecv(c, []uint64{w.host()}, r, 1, hosts, to[i^1], 1))
+				ok(Sendrecv(c, []int{w.host()}, r, 1, hosts, to[i^1], 1))
 				if hosts[0] != w.host() {
 					away++
 				}
@@ -168,8 +166,8 @@ func TestCartByHosts(t *testing.T) {
 			same(shared.Size(), 4)
 		})
 	}
-	over(t)(7, func(w *Comm) { // hosts of unequal size keep their ranks together
-		w.host = func() uint64 { return uint64(w.Rank() % 2) }
+	// Hosts of unequal size keep their ranks together.
+	over(t, onHosts(func(r int) int { return r % 2 }))(7, func(w *Comm) {
 		c := ok(w.Cart([]int{7}, []bool{false}, true))
 		same(c.Rank(), []int{0, 4, 1, 5, 2, 6, 3}[w.Rank()])
 	})
@@ -196,10 +194,11 @@ func TestGraphs(t *testing.T) {
 			_, _, err := w.Neighbors()
 			is(err, ErrTopology)
 
-			a := ok(w.DistGraphAdjacent([]int{4, 0}, []int{w.Rank()}))
+			next, self := (w.Rank()+1)%5, w.Rank()
+			a := ok(w.DistGraphAdjacent([]int{next, self}, []int{self, (self + 4) % 5}))
 			in, out, err := a.Neighbors()
 			must(err)
-			check(slices.Equal(in, []int{4, 0}) && slices.Equal(out, []int{w.Rank()}), "%v %v", in, out)
+			check(slices.Equal(in, []int{next, self}) && slices.Equal(out, []int{self, (self + 4) % 5}), "%v %v", in, out)
 
 			var edges []Edge // each rank gives those of another, and rank 0 all that go to itself
 			r := (w.Rank() + 2) % 5
@@ -228,5 +227,37 @@ func TestGraphs(t *testing.T) {
 			}
 			is(second(w.DistGraph(bad)), ErrTopology)
 		})
+	})
+}
+
+// An edge that only one of its ranks gives is an error at all ranks where calls are compared, and no later hang.
+func TestEdgesThatOneEndGives(t *testing.T) {
+	over(t)(5, func(world *Comm) {
+		w := ok(world.Split(0, -world.Rank()))
+		me, next, before := w.Rank(), (w.Rank()+1)%5, (w.Rank()+4)%5
+		for _, c := range []struct {
+			who                   int
+			sources, destinations []int
+			text                  string
+		}{
+			{2, []int{before}, nil, "rank 2 gives rank 3 as a destination 0 times, which gives rank 2 as a source 1 times"},
+			{2, nil, []int{next}, "rank 1 gives rank 2 as a destination 1 times, which gives rank 1 as a source 0 times"},
+			{0, []int{before}, []int{next, next}, "rank 0 gives rank 1 as a destination 2 times"},
+			{4, []int{before, 4}, []int{next}, "rank 4 gives rank 4 as a destination 0 times"},
+			{4, []int{before, 1}, []int{next, 4}, "which gives rank"},
+		} {
+			sources, destinations := []int{before}, []int{next}
+			if me == c.who {
+				sources, destinations = c.sources, c.destinations
+			}
+			err := second(w.DistGraphAdjacent(sources, destinations))
+			is(err, ErrTopology)
+			check(strings.Contains(err.Error(), c.text), "%v", err)
+		}
+		g := ok(w.DistGraphAdjacent([]int{before, me, before}, []int{me, next, next}))
+		must(NeighborAllgather(g, []int{me}, make([]int, 3)))
+	})
+	over(t, unchecked())(2, func(w *Comm) { // nothing is compared
+		ok(w.DistGraphAdjacent([]int{0, 1}[:w.Rank()], nil))
 	})
 }

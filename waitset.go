@@ -106,6 +106,9 @@ func (l *landings) land() {
 
 // anyLanding reports whether one of rs has to be unpacked.
 func anyLanding(rs []*Request) bool {
+	if landingsOpen.Load() == 0 {
+		return false
+	}
 	for _, r := range rs {
 		if r != nil && r.comm != nil && r.comm.landing != nil {
 			return true
@@ -118,7 +121,7 @@ func anyLanding(rs []*Request) bool {
 // nil.
 func WaitAny(rs ...*Request) (int, Status, error) {
 	index, st, rerr := Undefined, emptyStatus, error(nil)
-	err := waitSome("WaitAny", rs, 1, func(i int, s Status, err error) { index, st, rerr = i, s, err })
+	err := waitSome("WaitAny", rs, 1, nil, func(i int, s Status, err error) { index, st, rerr = i, s, err })
 	if err != nil {
 		return Undefined, Status{}, err
 	}
@@ -129,7 +132,7 @@ func WaitAny(rs ...*Request) (int, Status, error) {
 // the same length; §3.7.5. The error joins theirs.
 func WaitSome(rs ...*Request) ([]int, []Status, error) {
 	var got completions
-	if err := waitSome("WaitSome", rs, -1, got.add); err != nil {
+	if err := waitSome("WaitSome", rs, -1, got.begin, got.add); err != nil {
 		return nil, nil, err
 	}
 	return got.index, got.status, errors.Join(got.failed...)
@@ -142,6 +145,9 @@ type completions struct {
 	failed []error
 }
 
+// begin: there will be n.
+func (c *completions) begin(n int) { c.index, c.status = make([]int, 0, n), make([]Status, 0, n) }
+
 func (c *completions) add(i int, st Status, err error) {
 	c.index, c.status = append(c.index, i), append(c.status, st)
 	if err != nil {
@@ -149,14 +155,14 @@ func (c *completions) add(i int, st Status, err error) {
 	}
 }
 
-func waitSome(op string, rs []*Request, max int, each func(i int, st Status, err error)) error {
+func waitSome(op string, rs []*Request, max int, begin func(n int), each func(i int, st Status, err error)) error {
 	e, err := engineOf(op, rs)
 	if e == nil {
 		return err
 	}
 	var landed landings
 	defer landed.land()
-	if bad, err := e.WaitSome(setOf(rs), max, func(i int, st pml.Status, err error) {
+	if bad, err := e.WaitSome(setOf(rs), max, begin, func(i int, st pml.Status, err error) {
 		landed.add(rs[i], st)
 		s, err := rs[i].result(st, err)
 		each(i, s, err)

@@ -30,7 +30,14 @@ func (d *decoder) within(low, high int64) int64 {
 }
 
 // count is how many things follow, each of which takes a byte at least.
-func (d *decoder) count() int { return int(d.within(0, int64(len(d.b)))) }
+func (d *decoder) count() int {
+	n := d.int()
+	if n < 0 || n > int64(len(d.b)) { // behind the number itself
+		d.bad, d.b = true, nil
+		return 0
+	}
+	return int(n)
+}
 
 func (d *decoder) bytes() []byte {
 	n := d.count()

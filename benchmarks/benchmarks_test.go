@@ -124,6 +124,21 @@ func TestPrograms(t *testing.T) {
 		{2, "match -m 1:10 -i 5 -x 1 -W 1", lines(8, 3) + `{2}$`},
 		{4, "ring -i 50 -x 5", `\[ ranks: 4 \] \[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`},
 		{4, "ring -i 50 -x 5 -W 3 -m 1:2", `\[ tokens: 3 \]\n# Size .*\n1 .* 50\n2 .* 50\n$`},
+		{3, "collective barrier -i 20 -x 2",
+			`^# OSU MPI Barrier Latency Test v7\.4 \(gorun\)\n# Avg Latency\(us\)\n +\d+\.\d\d\n$`},
+		{3, "collective allreduce -m 1:64 -i 20 -x 2 -f", `^# OSU MPI Allreduce Latency Test v7\.4 \(gorun\)\n` +
+			`# Datatype: MPI_DOUBLE\.\n# Size       Avg Latency\(us\)       Min Latency\(us\)     Max Latency\(us\)` +
+			`  Iterations\n(\d+( +\d+\.\d\d){3} +20\n){4}$`},
+		{3, "collective bcast,reduce_scatter -m 8:16384 -i 3 -x 1 -c", `\n# Size             bcast\(us\)    ` +
+			`reduce_scatter\(us\)\n` + lines(2, 2) + `{12}$`},
+		{2, "collective iallreduce -m 1:64 -i 20 -x 2 -c", `^# OSU MPI Non-blocking Allreduce Latency Test v7\.4 ` +
+			`\(gorun\)\n# Overall = Coll\. Init \+ Compute \+ MPI_Test \+ MPI_Wait\n` +
+			`# Datatype: MPI_DOUBLE\.\n# Size .*Overlap\(%\)\n` +
+			lines(4, 2) + `{4}$`},
+		{3, "collective bcast_persistent -m 8:64 -i 20 -x 2 -c", `^# OSU MPI Persistent Broadcast Latency Test v7\.4 .*\n` +
+			`# Datatype: MPI_CHAR\.\n# Size       Avg Latency\(us\) .*\n` + lines(1, 2) + `{4}$`},
+		{1, "kernel -m 8:1024 -i 20 -x 2", `^# OSU MPI Reduction Kernel Test v7\.4 \(gorun\)\n` +
+			`# Datatype: MPI_DOUBLE\.\n# Size +Sum/Copy .*\n` + lines(3, 2) + `{8}$`},
 		{4, "init", `\nnprocs: 4, min: \d+ ms, max: \d+ ms, avg: \d+ ms\n`},
 		{4, "stress -rounds 6 -seed 7 -max 1000000 -messages 400",
 			`^stress: 4 ranks, seed 7: 6 rounds, 1260 messages, .* every byte was right\n$`},
@@ -181,6 +196,12 @@ func checkMistakes(t *testing.T, bin string) {
 		{3, "ring -W 3", "the tokens must be fewer than the ranks (3)"},
 		{2, "match -m 0:10", "the queue has 1 to"},
 		{2, "flood -s 3", "8 bytes in each"},
+		{2, "collective", "which operation? There are allgather, "},
+		{2, "collective allreduce,nothing", `there is no operation "nothing"; there are allgather, `},
+		{2, "collective allreduce bcast", `"bcast" is not an option`},
+		{2, "collective allreduce -m 1:4", "the sizes of a reduction are multiples of 8, and there is none"},
+		{1, "kernel -m 4:8", "and 4 is not one above 0"},
+		{2, "collective alltoall -M 1000", "4 buffers of 1048576 bytes"},
 		{2, "bw -b none", "wanted single or multiple"},
 	} {
 		out, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
@@ -218,6 +239,14 @@ var peers = []struct{ command, title, want string }{
 	{"match -m 1:100 -i 3 -x 1", "", lines(8, 3) + `{3}$`},
 	{"ring -i 50 -x 5", "", `\[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`},
 	{"idle -i 1", "Idle", `\n2 +\d\.\d{4} +\d+\n$`},
+	{"collective barrier -i 20 -x 2", "Barrier Latency", `\n# Avg Latency\(us\)\n +\d+\.\d\d\n$`},
+	{"collective allreduce -m 1:64 -i 20 -x 2", "Allreduce Latency", lines(1, 2) + `{4}$`},
+	{"collective allgather,allgatherv,alltoall,alltoallv,alltoallw,barrier,bcast,exscan,gather,gatherv," +
+		"neighbor_allgather,neighbor_allgatherv,neighbor_alltoall,neighbor_alltoallv,neighbor_alltoallw,reduce," +
+		"reduce_scatter,reduce_scatter_block,scan,scatter,scatterv -m 8:16 -i 3 -x 1", "Collective Latency",
+		lines(21, 2) + `{2}$`},
+	{"collective iallreduce -m 8:16 -i 20 -x 2", "Non-blocking Allreduce Latency", lines(4, 2) + `{2}$`},
+	{"kernel -m 8:64 -i 5 -x 1", "Reduction Kernel", lines(3, 2) + `{4}$`},
 	{"init", "", `\nnprocs: 2, min: \d+ ms`},
 }
 

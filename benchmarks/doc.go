@@ -4,6 +4,8 @@
 //	                                                     pairs of ranks, of many goroutines
 //	bw, bw_persistent, bibw, mbw_mr, fan_in, fan_out     OSU's windows: one way, by persistent requests, both ways,
 //	                                                     of many pairs, from all ranks to one, from one to all
+//	collective    OSU's collective calls
+//	kernel        the sum that reductions use, against a copy
 //	allpairs      every rank sends to random others
 //	halo          ranks compute unevenly and exchange halos
 //	late          messages after one rank was late

@@ -31,6 +31,8 @@ const (
 	ConsecutiveHosts
 	// OrCommutes: where ConsecutiveHosts is not so it does if the operator commutes and the hosts are known.
 	OrCommutes
+	// OnBoard: the ranks have memory in common. Such an algorithm has no schedule: its executor knows it.
+	OnBoard
 )
 
 // Fits says why an algorithm cannot do a call; nil: it can.
@@ -40,6 +42,8 @@ func (a *Algorithm) Fits(p *Params) error {
 		needs = needs&^ConsecutiveHosts | KnownHosts
 	}
 	switch {
+	case needs&OnBoard != 0 && !p.Board:
+		return fmt.Errorf("%v needs ranks that have memory in common", a)
 	case needs&Commutes != 0 && !p.Commutative:
 		return fmt.Errorf("%v needs an operator that commutes", a)
 	case needs&PowerOfTwo != 0 && p.Size&(p.Size-1) != 0:
@@ -57,6 +61,7 @@ var catalogue = []Algorithm{
 	{Barrier, "dissemination", 0, barrierDissemination},
 	{Barrier, "tree", 0, barrierTree},
 	{Barrier, "two_level", KnownHosts, barrierTwoLevel},
+	{Barrier, "shared", OnBoard, nil},
 
 	{Bcast, "binomial", 0, bcastBinomial},
 	{Bcast, "knomial", 0, bcastKnomial},
@@ -64,6 +69,7 @@ var catalogue = []Algorithm{
 	{Bcast, "scatter_ring", 0, bcastScatterRing},
 	{Bcast, "scatter_doubling", PowerOfTwo, bcastScatterDoubling},
 	{Bcast, "two_level", KnownHosts, bcastTwoLevel},
+	{Bcast, "shared", OnBoard, nil},
 
 	{Gather, "binomial", 0, gatherBinomial},
 	{Gather, "linear", 0, gatherLinear},
@@ -76,12 +82,14 @@ var catalogue = []Algorithm{
 	{Allgather, "doubling", PowerOfTwo, allgatherDoubling},
 	{Allgather, "ring", 0, allgatherRing},
 	{Allgather, "two_level", ConsecutiveHosts, allgatherTwoLevel},
+	{Allgather, "shared", OnBoard, nil},
 	{Allgatherv, "bruck", 0, allgatherBruck},
 	{Allgatherv, "ring", 0, allgatherRing},
 
 	{Alltoall, "bruck", 0, alltoallBruck},
 	{Alltoall, "linear", 0, alltoallLinear},
 	{Alltoall, "pairwise", 0, alltoallPairwise},
+	{Alltoall, "shared", OnBoard, nil},
 	{Alltoallv, "linear", 0, alltoallLinear},
 	{Alltoallv, "pairwise", 0, alltoallPairwise},
 	{Alltoallw, "linear", 0, alltoallLinear},
@@ -92,6 +100,7 @@ var catalogue = []Algorithm{
 	{Reduce, "chain", Commutes, reduceChain},
 	{Reduce, "rabenseifner", 0, reduceRabenseifner},
 	{Reduce, "two_level", KnownHosts | Commutes, reduceTwoLevel},
+	{Reduce, "shared", OnBoard, nil},
 
 	{Allreduce, "doubling", 0, allreduceDoubling},
 	{Allreduce, "tree", 0, allreduceTree},
@@ -99,6 +108,7 @@ var catalogue = []Algorithm{
 	{Allreduce, "ring", Commutes, allreduceRing},
 	{Allreduce, "two_level", ConsecutiveHosts | OrCommutes, allreduceTwoLevel},
 	{Allreduce, "two_level_rabenseifner", ConsecutiveHosts | OrCommutes, allreduceTwoLevelRabenseifner},
+	{Allreduce, "shared", OnBoard, nil},
 
 	{ReduceScatter, "halving", 0, reduceScatterHalving},
 	{ReduceScatter, "pairwise", 0, reduceScatterPairwise},
@@ -117,6 +127,8 @@ var catalogue = []Algorithm{
 	{NeighborAlltoall, "linear", 0, neighborAlltoall},
 	{NeighborAlltoallv, "linear", 0, neighborAlltoall},
 	{NeighborAlltoallw, "linear", 0, neighborAlltoall},
+
+	{InterAllreduce, "leaders", 0, interAllreduce},
 }
 
 // Algorithms are those of an operation, in the order of the catalogue.

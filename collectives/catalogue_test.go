@@ -17,7 +17,7 @@ type trial struct {
 	commutative bool
 	inPlace     bool
 	hosts       Hosts
-	graph       int // which neighbourhood
+	graph       int // which neighbourhood, or which two groups
 }
 
 func (c trial) String() string {
@@ -201,6 +201,12 @@ func (c trial) rank(r int) expected {
 			}
 		}
 		input, put = one(vector), -2
+	case InterAllreduce:
+		p.Low = []int{1, (c.size + 1) / 2, c.size - 1}[c.graph]
+		input, output = one(block(r, 0, n)), one(whole(0, p.Low, 0, n))
+		if r < p.Low {
+			output = one(whole(p.Low, c.size, 0, n))
+		}
 	default:
 		p.Sources, p.Destinations, p.Cartesian = neighboursOf(c.graph, r, c.size)
 		return c.neighbourhood(p)
@@ -335,18 +341,6 @@ func (c trial) try(random *rand.Rand) error {
 	return nil
 }
 
-// scattered are hosts whose ranks are not consecutive: rank r is on host r % n, or on the last one.
-type scattered struct{ ranks, hosts int }
-
-func (h scattered) Len() int          { return min(h.hosts, h.ranks) }
-func (h scattered) Host(rank int) int { return rank % h.hosts }
-func (h scattered) Index(rank int) int {
-	return rank / h.hosts
-}
-func (h scattered) Size(host int) int    { return (h.ranks - host + h.hosts - 1) / h.hosts }
-func (h scattered) Rank(host, i int) int { return host + i*h.hosts }
-func (h scattered) Consecutive() bool    { return h.ranks <= h.hosts }
-
 var (
 	rankCounts = []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 32, 64}
 	counts     = []int64{0, 1, 2, 7, 64, 129}
@@ -357,7 +351,7 @@ func hostsOf(a *Algorithm, size int) []Hosts {
 	if a.Needs&(KnownHosts|ConsecutiveHosts) == 0 {
 		return []Hosts{nil}
 	}
-	return []Hosts{Blocks{size, 1}, Blocks{size, 3}, Blocks{size, 8}, scattered{size, 3}}
+	return []Hosts{Blocks{size, 1}, Blocks{size, 3}, Blocks{size, 8}, HostsOf(size, inTurn(3)), HostsOf(size, uneven)}
 }
 
 func rooted(o Operation) bool {
@@ -368,13 +362,14 @@ func rooted(o Operation) bool {
 	return false
 }
 
-func reduces(o Operation) bool { return Reduce <= o && o <= Exscan }
-
-func neighborhood(o Operation) bool { return o >= NeighborAllgather }
+func reduces(o Operation) bool { return Reduce <= o && o <= Exscan || o == InterAllreduce }
 
 // trials calls f for each trial of an algorithm.
 func trials(a *Algorithm, f func(trial)) {
 	for _, size := range rankCounts {
+		if a.Operation == InterAllreduce && size == 1 {
+			continue // there are two groups
+		}
 		roots := []int{0}
 		if rooted(a.Operation) {
 			roots = slices.Compact([]int{0, min(1, size-1), size / 2, size - 1})
@@ -383,7 +378,7 @@ func trials(a *Algorithm, f func(trial)) {
 		if reduces(a.Operation) {
 			orders = []bool{true, false}
 		}
-		if neighborhood(a.Operation) {
+		if a.Operation.Neighborhood() || a.Operation == InterAllreduce {
 			places, graphs = places[:1], 3
 		}
 		for _, count := range counts {
@@ -411,6 +406,9 @@ func trials(a *Algorithm, f func(trial)) {
 func TestCatalogue(t *testing.T) {
 	for i := range catalogue {
 		a := &catalogue[i]
+		if a.Needs&OnBoard != 0 {
+			continue
+		}
 		t.Run(strings.ReplaceAll(a.String(), ":", "/"), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(uint64(i), 1))

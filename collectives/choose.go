@@ -39,13 +39,21 @@ const (
 )
 
 // table is read from above; the first line that holds and fits is taken. The last of each operation always does. Its
-// limits are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host.
+// limits are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; those for
+// two ranks were measured, and those for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/0046).
 var table = []rule{
+	{Barrier, unbounded, 2, 0, SharedMemory, "dissemination"},
+	{Barrier, unbounded, unbounded, 0, AnyVia, "shared"},
+	{Barrier, unbounded, 16, 2, Network, "two_level"},
 	{Barrier, unbounded, unbounded, 8, Network, "two_level"},
 	{Barrier, unbounded, unbounded, 0, AnyVia, "dissemination"},
 
+	{Bcast, 128, 2, 0, SharedMemory, "binomial"},
+	{Bcast, 1 * kib, 2, 0, SharedMemory, "shared"},
+	{Bcast, unbounded, 2, 0, SharedMemory, "binomial"},
+	{Bcast, 256 * kib, unbounded, 0, AnyVia, "shared"},
+	{Bcast, unbounded, 8, 2, Network, "two_level"},
 	{Bcast, 8 * kib, unbounded, 0, AnyVia, "knomial"},
-	{Bcast, unbounded, 2, 0, AnyVia, "binomial"},
 	{Bcast, 128 * kib, 8, 0, AnyVia, "knomial"},
 	{Bcast, 128 * kib, unbounded, 2, Network, "knomial"},
 	{Bcast, 128 * kib, unbounded, 0, AnyVia, "scatter_doubling"},
@@ -69,6 +77,12 @@ var table = []rule{
 	{Scatter, unbounded, unbounded, 0, AnyVia, "binomial"},
 	{Scatterv, unbounded, unbounded, 0, AnyVia, "linear"},
 
+	{Allgather, 128, 2, 0, SharedMemory, "doubling"},
+	{Allgather, 512, 2, 0, SharedMemory, "shared"},
+	{Allgather, 32 * kib, 2, 0, SharedMemory, "doubling"},
+	{Allgather, 2 * mib, 2, 0, SharedMemory, "shared"},
+	{Allgather, unbounded, 2, 0, SharedMemory, "doubling"},
+	{Allgather, 256 * kib, unbounded, 0, AnyVia, "shared"},
 	{Allgather, 512, unbounded, 0, AnyVia, "doubling"},
 	{Allgather, 512, unbounded, 0, AnyVia, "bruck"},
 	{Allgather, unbounded, 1024, 2, Network, "ring"},
@@ -81,6 +95,11 @@ var table = []rule{
 	{Allgatherv, unbounded, 1024, 0, AnyVia, "ring"},
 	{Allgatherv, unbounded, unbounded, 0, AnyVia, "bruck"},
 
+	{Alltoall, 128, 2, 0, SharedMemory, "linear"},
+	{Alltoall, 512, 2, 0, SharedMemory, "shared"},
+	{Alltoall, unbounded, 2, 0, SharedMemory, "linear"},
+	{Alltoall, 64 * kib, 8, 0, AnyVia, "shared"},
+	{Alltoall, 2 * kib, unbounded, 0, AnyVia, "shared"},
 	{Alltoall, unbounded, 8, 0, AnyVia, "linear"},
 	{Alltoall, 128, unbounded, 0, AnyVia, "bruck"},
 	{Alltoall, 512, 16, 0, AnyVia, "linear"},
@@ -92,21 +111,33 @@ var table = []rule{
 	{Alltoallw, 32 * kib, 64, 0, AnyVia, "linear"},
 	{Alltoallw, unbounded, unbounded, 0, AnyVia, "pairwise"},
 
+	{Reduce, 512 * kib, 2, 0, SharedMemory, "binomial"},
+	{Reduce, 4 * mib, 2, 0, SharedMemory, "shared"},
+	{Reduce, 128 * kib, unbounded, 0, AnyVia, "shared"},
+	{Reduce, unbounded, 2, 0, SharedMemory, "binomial"},
 	{Reduce, 4 * kib, unbounded, 0, AnyVia, "knomial"},
 	{Reduce, 4 * mib, unbounded, 0, AnyVia, "rabenseifner"},
 	{Reduce, unbounded, 64, 0, AnyVia, "chain"},
 	{Reduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
 
+	{Allreduce, 128, 2, 0, SharedMemory, "doubling"},
+	{Allreduce, 4 * mib, unbounded, 0, AnyVia, "shared"},
+	{Allreduce, 64 * kib, 16, 2, Network, "two_level"},
+	{Allreduce, 512 * kib, 8, 2, Network, "tree"},
+	{Allreduce, unbounded, 8, 2, Network, "two_level"},
 	{Allreduce, 2 * kib, unbounded, 8, Network, "two_level"},
 	{Allreduce, 4 * kib, unbounded, 0, AnyVia, "doubling"},
+	{Allreduce, 256 * kib, 2, 0, SharedMemory, "doubling"},
 	{Allreduce, 512 * kib, unbounded, 0, AnyVia, "rabenseifner"},
 	{Allreduce, unbounded, 64, 0, AnyVia, "ring"},
 	{Allreduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
 
+	{ReduceScatter, unbounded, 2, 0, AnyVia, "ring"},
 	{ReduceScatter, 32 * kib, unbounded, 0, AnyVia, "halving"},
 	{ReduceScatter, 512 * kib, 16, 0, AnyVia, "halving"},
 	{ReduceScatter, unbounded, 1024, 0, AnyVia, "ring"},
 	{ReduceScatter, unbounded, unbounded, 0, AnyVia, "halving"},
+	{ReduceScatterBlock, unbounded, 2, 0, AnyVia, "ring"},
 	{ReduceScatterBlock, 32 * kib, unbounded, 0, AnyVia, "halving"},
 	{ReduceScatterBlock, 512 * kib, 16, 0, AnyVia, "halving"},
 	{ReduceScatterBlock, unbounded, 1024, 0, AnyVia, "ring"},
@@ -132,6 +163,8 @@ var table = []rule{
 	{NeighborAlltoall, unbounded, unbounded, 0, AnyVia, "linear"},
 	{NeighborAlltoallv, unbounded, unbounded, 0, AnyVia, "linear"},
 	{NeighborAlltoallw, unbounded, unbounded, 0, AnyVia, "linear"},
+
+	{InterAllreduce, unbounded, unbounded, 0, AnyVia, "leaders"},
 }
 
 // Choice chooses among the algorithms of each operation. The zero Choice chooses by the table.

@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 			for _, count := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
 				for _, commutative := range []bool{true, false} {
 					for _, via := range []Via{SharedMemory, Network} {
-						for _, hosts := range []Hosts{nil, Blocks{size, 1}, Blocks{size, 64}, scattered{size, 3}} {
+						for _, hosts := range []Hosts{nil, Blocks{size, 1}, Blocks{size, 64}, HostsOf(size, inTurn(3))} {
 							p := Params{Size: size, Count: count, ElemSize: 8, Commutative: commutative, Hosts: hosts}
 							if a := c.Algorithm(o, &p, via); a.Operation != o || a.Fits(&p) != nil {
 								t.Errorf("%v of %d on %d ranks by %v", o, count, size, a)
@@ -80,7 +80,7 @@ func TestLargeJobs(t *testing.T) {
 			for _, hosts := range []Hosts{nil, Blocks{size, 64}, Blocks{size, 48}} {
 				for _, n := range []int{size, size - 1, size - 77} {
 					for _, rank := range []int{0, 1, n/2 - 1, n - 1} {
-						if o == Gatherv || o == Scatterv || o == Alltoallv || o == Alltoallw || neighborhood(o) {
+						if o == Gatherv || o == Scatterv || o == Alltoallv || o == Alltoallw || o.Neighborhood() {
 							continue // each message has data that only its two ranks have
 						}
 						if o == Alltoall && count*8 > 512 {
@@ -89,7 +89,7 @@ func TestLargeJobs(t *testing.T) {
 						if o == Allgatherv || o == ReduceScatter {
 							continue // the caller's counts are in proportion to the job, as is finding a part's place
 						}
-						p := Params{Rank: rank, Size: n, Count: count, ElemSize: 8, Commutative: true, Hosts: hosts}
+						p := Params{Rank: rank, Size: n, Low: n / 2, Count: count, ElemSize: 8, Commutative: true, Hosts: hosts}
 						a := choice.Algorithm(o, &p, Network)
 						s := b.Window(a, &p, 0, 0)
 						perHost := 0

@@ -53,6 +53,9 @@ const (
 	NeighborAlltoallv
 	// NeighborAlltoallw is as NeighborAlltoallv, with elements of one byte.
 	NeighborAlltoallw
+	// InterAllreduce has Count in In and in Out: what the ranks of the other group have, combined. The ranks below Low
+	// are one group, the others the other. It is not in place.
+	InterAllreduce
 
 	operations
 )
@@ -61,8 +64,11 @@ var operationNames = [operations]string{
 	"barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv",
 	"alltoall", "alltoallv", "alltoallw", "reduce", "allreduce", "reduce_scatter", "reduce_scatter_block",
 	"scan", "exscan", "neighbor_allgather", "neighbor_allgatherv",
-	"neighbor_alltoall", "neighbor_alltoallv", "neighbor_alltoallw",
+	"neighbor_alltoall", "neighbor_alltoallv", "neighbor_alltoallw", "inter_allreduce",
 }
+
+// Neighborhood says whether an operation is among neighbours.
+func (o Operation) Neighborhood() bool { return NeighborAllgather <= o && o <= NeighborAlltoallw }
 
 // String is the name that users write: allreduce, reduce_scatter_block.
 func (o Operation) String() string { return operationNames[o] }
@@ -72,6 +78,7 @@ func (o Operation) String() string { return operationNames[o] }
 type Params struct {
 	Rank, Size int
 	Root       int
+	Low        int     // of InterAllreduce: ranks of the first group
 	Count      int64   // elements; of what, is said at Operation
 	InCounts   []int64 // of the v and w forms and ReduceScatter; kept, never changed
 	OutCounts  []int64
@@ -80,6 +87,8 @@ type Params struct {
 	InPlace    bool
 	// Commutative says that the operator may be applied in any order of ranks. Associative it always is.
 	Commutative bool
+	// Board says that the ranks have memory in common.
+	Board bool
 	// Hosts says which ranks share a host; nil: not known.
 	Hosts Hosts
 	// Sources and Destinations are the neighbours that this rank receives from and sends to. One that is negative is
@@ -89,37 +98,6 @@ type Params struct {
 	// are one rank, what it sends to its upper neighbour is received as from the lower one.
 	Cartesian bool
 }
-
-// Hosts says which ranks share a host. Hosts are numbered by their lowest ranks: that of host 0 is rank 0.
-type Hosts interface {
-	Len() int             // how many hosts
-	Host(rank int) int    // where rank is
-	Index(rank int) int   // its place among the ranks of its host, which are in ascending order
-	Size(host int) int    // ranks of a host
-	Rank(host, i int) int // the i-th rank of a host
-	Consecutive() bool    // each host's ranks are consecutive
-}
-
-// Blocks are hosts with PerHost consecutive ranks each, the last with what is left.
-type Blocks struct{ Ranks, PerHost int }
-
-// Len implements Hosts.
-func (h Blocks) Len() int { return (h.Ranks + h.PerHost - 1) / h.PerHost }
-
-// Host implements Hosts.
-func (h Blocks) Host(rank int) int { return rank / h.PerHost }
-
-// Index implements Hosts.
-func (h Blocks) Index(rank int) int { return rank % h.PerHost }
-
-// Size implements Hosts.
-func (h Blocks) Size(host int) int { return min(h.PerHost, h.Ranks-host*h.PerHost) }
-
-// Rank implements Hosts.
-func (h Blocks) Rank(host, i int) int { return host*h.PerHost + i }
-
-// Consecutive implements Hosts.
-func (h Blocks) Consecutive() bool { return true }
 
 // in is block i of In, and its length.
 func (p *Params) in(i int) (Ref, int64) {

@@ -7,6 +7,7 @@ type team struct {
 	kind       teamKind
 	hosts      Hosts
 	host       int // of ranksOfHost
+	first      int // of ranksOfGroup, which are consecutive
 	// Of leaders: root leads its host in place of the host's lowest rank, if there is a root (≥ 0).
 	root int
 }
@@ -17,6 +18,7 @@ const (
 	everyRank teamKind = iota
 	ranksOfHost
 	leaders
+	ranksOfGroup
 )
 
 // everyone is the team of all ranks.
@@ -33,6 +35,14 @@ func (p *Params) leaders(root int) team {
 	return team{rank: p.Hosts.Host(p.Rank), size: p.Hosts.Len(), kind: leaders, hosts: p.Hosts, root: root}
 }
 
+// group is the team of the ranks of this rank's group, and other the first rank of the other one.
+func (p *Params) group() (t team, other int) {
+	if p.Rank < p.Low {
+		return team{rank: p.Rank, size: p.Low, kind: ranksOfGroup}, p.Low
+	}
+	return team{rank: p.Rank - p.Low, size: p.Size - p.Low, kind: ranksOfGroup, first: p.Low}, 0
+}
+
 // leader is the number in its host of the rank that leads this rank's host.
 func (p *Params) leader(root int) int {
 	if root >= 0 && p.Hosts.Host(root) == p.Hosts.Host(p.Rank) {
@@ -44,6 +54,8 @@ func (p *Params) leader(root int) int {
 // peer is the communicator's rank of a member.
 func (t *team) peer(i int) int {
 	switch t.kind {
+	case ranksOfGroup:
+		return t.first + i
 	case ranksOfHost:
 		return t.hosts.Rank(t.host, i)
 	case leaders:

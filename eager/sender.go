@@ -9,25 +9,31 @@ type Link interface {
 
 // Sender sends one peer what may go without asking: messages that are short enough and for which there is credit.
 type Sender struct {
-	Max int // the longest message that Send takes; -1: none
+	Max  int // the longest message that Send takes; -1: none
+	Sure int // the longest that a caller who waits sends without asking Tuner; at most Max
 	CreditSender
 	link Link
 	hdr  wire.Header // of the packet that is sent now
 
-	max int // Max while it is enabled
+	max, sure int  // Max and Sure while it is enabled
+	more      bool // a message has been sent since one has come from there
+	Tuner     Tuner
 }
 
 // Connect: messages of at most max bytes go over link, as far as the receiver's grant allows. Enable lets them pass.
-func (s *Sender) Connect(link Link, grant int64, max int) {
-	s.link, s.max = link, max
+func (s *Sender) Connect(link Link, grant int64, max, sure int) {
+	s.link, s.max, s.sure = link, max, sure
 	s.CreditSender.Open(grant)
 }
 
 // Enable lets messages pass.
-func (s *Sender) Enable() { s.Max = s.max }
+func (s *Sender) Enable() { s.Max, s.Sure = s.max, s.sure }
 
 // Disable stops them: there is no link, older messages are queued (they keep their order), or the peer is gone.
-func (s *Sender) Disable() { s.Max = -1 }
+func (s *Sender) Disable() { s.Max, s.Sure = -1, -1 }
+
+// Measured: Tuner decides how a caller who waits sends n bytes.
+func (s *Sender) Measured(n int) bool { return n > s.Sure && n <= s.Max }
 
 // Limit is the longest message that is eager, enabled or not.
 func (s *Sender) Limit() int { return s.max }
@@ -40,12 +46,16 @@ func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 	}
 	h := &s.hdr
 	h.Kind, h.Flags, h.Ctx, h.Tag = wire.Eager, 0, ctx, tag
+	h.More, s.more = s.more, true
 	if !s.link.TrySend(h, buf) {
 		s.Refund(Cost(len(buf)))
 		return false
 	}
 	return true
 }
+
+// Came: a message has come from there. Whoever answers each message does not send several in a row.
+func (s *Sender) Came() { s.more = false }
 
 // SendPaid sends a packet for which cost has been taken. If the link is full, it says no and the credit is back.
 func (s *Sender) SendPaid(h wire.Header, payload []byte, cost int64) bool {

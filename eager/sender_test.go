@@ -33,13 +33,22 @@ func TestSender(t *testing.T) {
 		t.Fatalf("without a link messages of %d bytes may pass", s.Max)
 	}
 	l := &testLink{}
-	s.Connect(l, 10_000, 1000)
+	s.Connect(l, 10_000, 1000, 100)
 	if s.Max != -1 || s.Limit() != 1000 {
 		t.Fatalf("connected, not enabled: %+v", s)
 	}
 	if s.Enable(); s.Max != 1000 || s.Limit() != 1000 {
 		t.Fatalf("enabled: %+v", s)
 	}
+	for n, want := range map[int]bool{0: false, 100: false, 101: true, 1000: true, 1001: false} {
+		if s.Measured(n) != want {
+			t.Errorf("%d bytes: measured is %v", n, !want)
+		}
+	}
+	if s.Disable(); s.Measured(500) || s.Sure != -1 {
+		t.Fatalf("disabled: %+v", s)
+	}
+	s.Enable()
 	if s.Send(1, 2, []byte("full")) || s.credit != 10_000 {
 		t.Fatalf("a full link has taken a message, or %d bytes of credit", 10_000-s.credit)
 	}
@@ -47,6 +56,7 @@ func TestSender(t *testing.T) {
 		t.Fatalf("a full link has taken an RTS, or %d bytes of credit", 10_000-s.credit)
 	}
 	l.room = 100
+	s.Came()
 	if !s.Send(1, 2, []byte("message")) || s.credit != 10_000-Cost(7) || string(l.data[0]) != "message" ||
 		l.sent[0] != (wire.Header{Kind: wire.Eager, Ctx: 1, Tag: 2}) {
 		t.Fatalf("sent %+v, %d bytes of credit left", l.sent, s.credit)
@@ -54,7 +64,7 @@ func TestSender(t *testing.T) {
 	if s.TakeEnvelope(); !s.SendPaid(wire.Header{Kind: wire.RTS, ID: 9}, nil, Envelope) || l.sent[1].ID != 9 {
 		t.Fatalf("sent %+v", l.sent)
 	}
-	if !s.Send(3, 4, nil) || l.sent[2].Kind != wire.Eager || l.sent[2].Ctx != 3 || l.sent[2].Tag != 4 {
+	if !s.Send(3, 4, nil) || !l.sent[2].More || l.sent[2].Kind != wire.Eager || l.sent[2].Ctx != 3 || l.sent[2].Tag != 4 {
 		t.Fatalf("sent %+v", l.sent)
 	}
 	for s.Send(1, 2, make([]byte, 1000)) {

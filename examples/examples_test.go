@@ -26,7 +26,7 @@ func rankCounts() []int {
 	if testing.Short() {
 		return []int{1, 3}
 	}
-	return []int{1, 2, 3, 4, 7}
+	return []int{1, 2, 3, 4, 6, 8}
 }
 
 const runLimit = 2 * time.Minute // a hang, not a slow machine
@@ -36,13 +36,19 @@ type run func(ranks int, args ...string) string
 
 func TestExamples(t *testing.T) {
 	bin := t.TempDir()
-	build(t, bin, "../cmd/gorun", "./heat", "./ring", "./pi", "./masterworker", "./goroutines")
+	build(t, bin, "../cmd/gorun", "./heat", "./ring", "./pi", "./masterworker", "./goroutines", "./cg", "./train",
+		"./matmul", "./samplesort")
 	tests := []struct {
 		name  string
 		check func(t *testing.T, start run, ranks int)
 	}{
 		{"ring", checkRing}, {"pi", checkPi}, {"masterworker", checkMasterWorker}, {"goroutines", checkGoroutines},
 		{"heat", newHeatCheck()},
+		{"cg", prints(`^2500 unknowns on (\d+) ranks: \d+ iterations, residual \S+, mean error \S+\n$`, "-cells", "50")},
+		{"train", prints(`^(?:step .*\n)+(\d+) ranks and one rank have the same loss, 0\.\d+\n$`, "-samples", "500")},
+		{"matmul", prints(`^61 × 61 on a grid of (\d+) × (\d+) ranks: \S+ GFlop/s, all elements are right\n$`,
+			"-size", "61")},
+		{"samplesort", prints(`keys on (\d+) ranks sorted in \S+; no rank has more than \S+ % of them\n$`, "-keys", "20011")},
 	}
 	for _, test := range tests {
 		for _, ranks := range rankCounts() {
@@ -122,6 +128,23 @@ func checkGoroutines(t *testing.T, start run, ranks int) {
 	want := fmt.Sprintf("%d ranks: %d clients asked %d questions, all answers were right\n", ranks, 40*ranks, 40*ranks*9)
 	if got := start(ranks, "-clients", "40", "-questions", "9"); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// prints is the check of an example that checks its own answer. The product of what the expression's groups match is
+// the number of ranks.
+func prints(want string, args ...string) func(*testing.T, run, int) {
+	return func(t *testing.T, start run, ranks int) {
+		got := start(ranks, args...)
+		product := 1
+		for _, group := range regexp.MustCompile(want).FindStringSubmatch(got) {
+			if n, err := strconv.Atoi(group); err == nil {
+				product *= n
+			}
+		}
+		if !regexp.MustCompile(want).MatchString(got) || product != ranks {
+			t.Errorf("printed %q, which does not match %s for %d ranks", got, want, ranks)
+		}
 	}
 }
 

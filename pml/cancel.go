@@ -7,6 +7,9 @@ func (e *Engine) Cancel(r *Request) error {
 	if r.state != stActive && r.state != stDone {
 		return r.claim()
 	}
+	if r.op == opRounds {
+		return errNotCancelled
+	}
 	if r.state == stActive {
 		e.cancel(r, nil)
 		e.exitCall()
@@ -21,6 +24,8 @@ func (e *Engine) cancel(r *Request, why error) {
 	case r.state != stActive:
 	case r.other != nil && !r.detached:
 		r.cancelBoth(e.path, why)
+	case r.op == opRounds:
+		e.schedules.cancel(r, why)
 	case r.op == opProbe:
 		e.probers = without(e.probers, r)
 		e.endCancelled(r, why)

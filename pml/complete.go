@@ -18,7 +18,11 @@ func (e *Engine) Wait(r *Request) (st Status, err error) {
 	} else if r.state != stFree && r.claimed == 0 {
 		if r.state == stActive {
 			r.claimed = e.requests.claim()
-			e.await(r)
+			if r.op == opRounds {
+				e.awaitRounds(r)
+			} else {
+				e.await(r)
+			}
 		}
 		st, err = r.status, r.err
 		e.requests.release(r)
@@ -28,6 +32,18 @@ func (e *Engine) Wait(r *Request) (st Status, err error) {
 	}
 	e.unlock()
 	return st, err
+}
+
+// awaitRounds is await for a caller that has not deferred to give up the lock: local work may end the goroutine.
+func (e *Engine) awaitRounds(r *Request) {
+	left := true
+	defer func() {
+		if left {
+			e.unlock()
+		}
+	}()
+	e.await(r)
+	left = false
 }
 
 // Empty is the status of a persistent request that is not started; MPI 4.1 §3.7.3.
@@ -64,6 +80,7 @@ func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 	}
 	if r.state != stDone {
 		e.exitCall()
+		e.letWork()
 		return false, Status{}, nil
 	}
 	st, err = r.status, r.err
@@ -103,14 +120,14 @@ func (s *claimed) claim() (bad, present int, err error) {
 		case r.e != s.e:
 			s.unclaim()
 			return i, 0, r.foreign()
+		case r.state >= stActive && r.claimed == 0:
+			r.claimed = s.by
+			present++
 		case r.state == stIdle:
-		case r.state == stFree || r.claimed != 0:
+		default:
 			err := r.claim() // before it is given back: it may be here twice
 			s.unclaim()
 			return i, 0, err
-		default:
-			r.claimed = s.by
-			present++
 		}
 	}
 	return -1, present, nil
@@ -147,8 +164,13 @@ func (s *claimed) cancelEnded(e *Engine) {
 // cannot be waited for, its index and why; then nothing has been waited for.
 func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 	e.lock()
-	defer e.unlock()
-	c := claimed{s, e, e.requests.claim()}
+	c, left := claimed{s, e, e.requests.claim()}, true
+	defer func() {
+		if left { // local work has ended the goroutine
+			c.unclaim()
+		}
+		e.unlock()
+	}()
 	if i, _, err := c.claim(); err != nil {
 		return i, err
 	}
@@ -164,12 +186,14 @@ func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 		}
 		e.requests.release(r)
 	}
+	left = false
 	e.exitCall()
 	return -1, nil
 }
 
 // WaitSome waits until at least one of s is done and hands every result that is there to each, at most max of them.
-func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
+// begin is told before how many; it may be nil. If one cannot be waited for, its index and why.
+func (e *Engine) WaitSome(s Set, max int, begin func(n int), each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
 	c := claimed{s, e, e.requests.claim()}
@@ -177,13 +201,52 @@ func (e *Engine) WaitSome(s Set, max int, each Each) (int, error) {
 	if err != nil {
 		return i, err
 	}
+	n := 0
 	if present > 0 {
-		c.awaitSome(e)
+		e.takeIn()
+		if n = c.done(); n == 0 {
+			c.awaitSome(e)
+			n = c.done()
+		}
+	}
+	if max < 0 || max > n {
+		max = n
+	}
+	if begin != nil && max > 0 {
+		begin(max)
 	}
 	c.collect(e, max, each)
-	c.unclaim()
+	if max < present {
+		c.unclaim()
+	}
 	e.exitCall()
 	return -1, nil
+}
+
+// takeInPolls bounds takeIn.
+const takeInPolls = 8
+
+// takeIn takes what has come for requests that are posted, though some of the caller's are done already: sends are at
+// once. Else who sends and receives would do the one until the links are full, and then the other.
+func (e *Engine) takeIn() {
+	e.wait.calling = true
+	for polls := 0; polls < takeInPolls && e.wait.leader == noLeader && e.load.outstanding != 0; polls++ {
+		if e.progress() < len(e.pkts) {
+			break
+		}
+	}
+	e.wait.calling = false
+}
+
+// done is how many are.
+func (s *claimed) done() int {
+	n := 0
+	for _, r := range s.set {
+		if r != nil && r.state == stDone && r.claimed == s.by {
+			n++
+		}
+	}
+	return n
 }
 
 // awaitSome returns when one of s is done. Requests whose contexts end meanwhile are cancelled, or complete in their
@@ -260,6 +323,9 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	}
 	c.unclaim()
 	e.exitCall()
+	if !done {
+		e.letWork()
+	}
 	return done, -1, nil
 }
 
@@ -311,6 +377,7 @@ type kept struct {
 	buf         transport.Mem
 	cctx        context.Context
 	source, tag int32
+	rounds      *Rounds
 }
 
 // Start starts a persistent request.
@@ -330,7 +397,14 @@ func (e *Engine) Start(r *Request) error {
 // restart is start of a persistent request, which is idle.
 func (e *Engine) restart(r *Request) {
 	k := r.keep
-	if r.op == opSend && r.mode == Standard && e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) {
+	if r.op == opRounds {
+		r.cctx = k.cctx
+		e.schedules.start(r, k.rounds)
+		return
+	}
+	if r.op == opSend && r.mode == Standard &&
+		(e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) ||
+			e.links.sendAgain(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes())) {
 		r.sentAs(int(k.source), k.tag, k.buf.Len)
 		return
 	}

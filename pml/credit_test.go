@@ -1,12 +1,14 @@
 package pml
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // That more is granted than GORUN_UNEXPECTED_MAX is said once, however often; and never where receives take what comes.
@@ -59,9 +61,20 @@ func TestGrowthIsSaidOnce(t *testing.T) {
 // A sender that has run out of credit for payloads looks once for more before it announces a short message: what its
 // receiver has given back is there already.
 func TestCreditThatIsHereIsUsed(t *testing.T) {
-	for name, send := range map[string]func(e *Engine, buf []byte){
-		"Send":  func(e *Engine, buf []byte) { e.Send(nil, 4, 1, 7, buf, Standard) },
-		"Isend": func(e *Engine, buf []byte) { e.Wait(e.Isend(nil, 4, 1, 7, buf, Standard)) },
+	for name, send := range map[string]func(n *testNet, e *Engine, buf []byte){
+		"Send":         func(_ *testNet, e *Engine, buf []byte) { e.Send(nil, 4, 1, 7, buf, Standard) },
+		"Isend":        func(_ *testNet, e *Engine, buf []byte) { e.Wait(e.Isend(nil, 4, 1, 7, buf, Standard)) },
+		"SendDetached": func(_ *testNet, e *Engine, buf []byte) { e.SendDetached(4, 1, 7, buf) },
+		"Start": func(_ *testNet, e *Engine, buf []byte) {
+			r := e.PrepareSend(nil, 4, 1, 7, buf, Standard)
+			e.Start(r)
+			e.Wait(r)
+		},
+		"Sendrecv": func(n *testNet, e *Engine, buf []byte) {
+			n.engines[1].Send(nil, 4, 0, 9, buf, Standard)
+			n.arrive(0, math.MaxInt)
+			e.Sendrecv(nil, 4, 1, 7, buf, 1, 9, make([]byte, 8))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			watchdog(t)
@@ -77,7 +90,7 @@ func TestCreditThatIsHereIsUsed(t *testing.T) {
 			n.deliver(1, math.MaxInt)
 			n.arrive(0, math.MaxInt)
 			n.engines[1].Irecv(nil, 4, 0, 7, make([]byte, 8))
-			send(e, make([]byte, 8))
+			send(n, e, make([]byte, 8))
 			if got := e.Stats(); got.EagerSent != before.EagerSent+1 || got.RendezvousSent != before.RendezvousSent {
 				t.Errorf("%d eager, %d announced; the credit had come", got.EagerSent-before.EagerSent,
 					got.RendezvousSent-before.RendezvousSent)
@@ -85,5 +98,36 @@ func TestCreditThatIsHereIsUsed(t *testing.T) {
 			n.deliver(1, math.MaxInt)
 			n.check(t)
 		})
+	}
+}
+
+// The poll by which a buffered send looks for credit brings the end of its receiver, and a message for a receive that
+// is posted: the call returns an error, and something goes on with the message.
+func TestBufferedSendToGone(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1})
+	defer n.close()
+	n.linkAll()
+	n.polls[2] = false // so that its message is read
+	e := n.engines[0]
+	for e.Stats().RendezvousSent == 0 {
+		e.Isend(nil, 4, 1, 7, make([]byte, 8), Standard) // until there is no credit for a payload
+	}
+	size := 2*readPiece + 1
+	in := make([]byte, size)
+	r := e.Irecv(nil, 4, 2, 7, in)
+	n.engines[2].Isend(nil, 4, 0, 7, contents(2, 7, size), Standard)
+	n.arrive(0, math.MaxInt)
+	n.devices[0].inbox = append(n.devices[0].inbox,
+		transport.Packet{Event: transport.Down, Peer: 1, Err: transport.ErrPeerGone})
+	if err := e.SendDetached(4, 1, 7, make([]byte, 8)); err == nil {
+		t.Error("a message to a rank that is gone is sent")
+	}
+	n.check(t)
+	for range 3 {
+		n.work(0)
+	}
+	if done, _, err := e.Test(r); !done || err != nil || !bytes.Equal(in, contents(2, 7, size)) {
+		t.Errorf("done %v, %v", done, err)
 	}
 }

@@ -4,7 +4,7 @@
 // Engine has the requests, their waiting and the lock: send.go (the fast case),
 // send_slow.go, recv.go, probe.go, cancel.go, complete.go; wait.go is the only
 // file that may sleep, waitstate.go says which goroutine may, pace.go what a
-// wait does next.
+// wait does next. rounds.go has operations of several rounds of messages.
 //
 // Behind path (path.go) stands how messages are matched and moved. Over links:
 // links.go posts and sends, packets.go handles what arrives, peer.go has a

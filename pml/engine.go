@@ -59,13 +59,15 @@ type Engine struct {
 	links  linkPath // path, if direct; without peers, if not
 	direct bool     // path is links: short messages go there without a dynamic call but the link's
 
-	load     load
-	requests requests
-	probers  probers
-	dropped  dropped // contexts that have ended
-	wait     waitState
-	parked   sema // that of what the leader waits for while it sleeps in the device: see complete
-	pace     pace
+	load      load
+	requests  requests
+	schedules schedules
+	probers   probers
+	boards    boards
+	dropped   dropped // contexts that have ended
+	wait      waitState
+	parked    sema // that of what the leader waits for while it sleeps in the device: see complete
+	pace      pace
 
 	flushing   sync.Mutex // held by Flush: of those who lead there is one that takes long
 	flushLeads bool       // Flush leads: the end of a send that no caller collects may be what it waits for
@@ -101,6 +103,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e.links.init(e)
+	e.schedules.init(e)
 	e.path, e.direct = &e.links, true
 	if cfg.Net != nil {
 		if dev := cfg.Net.Facts().Tagged; dev != nil {
@@ -146,6 +149,7 @@ func (e *Engine) Close(err error) error {
 	}
 	e.lock()
 	e.path.over()
+	e.schedules.advance()
 	e.unlock()
 	return errors.Join(errs[:]...)
 }
@@ -176,6 +180,8 @@ func (e *Engine) fail(err error) {
 	e.closed = err
 	e.path.fail(err)
 	e.probers.end(e, everyProbe, err)
+	e.schedules.fail()
+	e.boards.end(err)
 }
 
 // Closed is why calls are refused; nil while they are not.

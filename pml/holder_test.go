@@ -160,7 +160,7 @@ func TestRequestOfAnotherWaiter(t *testing.T) {
 	waits := map[string]func(r *Request) error{
 		"Wait":     func(r *Request) error { _, err := e.Wait(r); return err },
 		"WaitAll":  func(r *Request) error { _, err := e.WaitAll(Set{r}, true, none); return err },
-		"WaitSome": func(r *Request) error { _, err := e.WaitSome(Set{r}, 1, none); return err },
+		"WaitSome": func(r *Request) error { _, err := e.WaitSome(Set{r}, 1, nil, none); return err },
 	}
 	uses := map[string]func(r *Request) error{
 		"FreeRequest": e.FreeRequest,

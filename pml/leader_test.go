@@ -76,7 +76,7 @@ func TestLeaderIsWoken(t *testing.T) {
 				done <- err
 				return
 			}
-			_, err := e.WaitSome(rs[:1], 1, func(int, Status, error) {})
+			_, err := e.WaitSome(rs[:1], 1, nil, func(int, Status, error) {})
 			done <- err
 		}()
 		for e.leads() != leaderParked {
@@ -113,7 +113,7 @@ func TestStartedInASet(t *testing.T) {
 	some, one := make(chan []int), make(chan Status)
 	go func() {
 		var got []int
-		e.WaitSome(Set{late, done, r}, -1, func(i int, _ Status, err error) { got = append(got, i) })
+		e.WaitSome(Set{late, done, r}, -1, nil, func(i int, _ Status, err error) { got = append(got, i) })
 		some <- got
 	}()
 	parked()

@@ -151,7 +151,7 @@ const (
 // trySend hands r to the link, eager or as RTS.
 func (l *linkPath) trySend(p *peer, r *Request) sendResult {
 	n := r.buf.Len
-	if n <= p.out.Limit() && p.out.TakePayload(n) {
+	if n <= p.out.Limit() && !r.announce && p.out.TakePayload(n) {
 		return l.sendEager(p, r)
 	}
 	if !p.out.TakeEnvelope() {

@@ -875,7 +875,7 @@ func TestOffloadEverythingPosted(t *testing.T) {
 			o.all()
 			o.sent(s)
 			n := 0
-			if _, err := o.e.WaitSome(set, 1, func(i int, st Status, err error) {
+			if _, err := o.e.WaitSome(set, 1, nil, func(i int, st Status, err error) {
 				if n++; i != 1 || err != nil || st.Bytes != int64(size) {
 					t.Errorf("request %d: %+v, %v", i, st, err)
 				}

@@ -68,6 +68,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 // onEager: a message that is here as a whole.
 func (l *linkPath) onEager(p *peer, ctx uint32, tag int32, payload []byte) {
 	e := l.e
+	p.out.Came()
 	m := l.table.Arrive(ctx, p.rank, tag)
 	if m == nil {
 		l.queue(p, &wire.Header{Kind: wire.Eager, Ctx: ctx, Tag: tag}, payload)
@@ -92,6 +93,8 @@ func (l *linkPath) report(pkt *transport.Packet) {
 		if uint(pkt.Peer) < uint(len(l.peers)) {
 			l.peer(pkt.Peer).isDown(pkt.Err)
 		}
+	case transport.Reached:
+		l.e.boards.reached(pkt.Cookie)
 	case transport.RMADone:
 		l.transfers.onGetDone(pkt.Cookie, pkt.Err)
 	case transport.Placed:

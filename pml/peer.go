@@ -157,7 +157,11 @@ func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	if e.cfg.EagerMax > 0 {
 		limit = min(e.cfg.EagerMax, caps.FragMax, caps.EagerMax)
 	}
-	p.out.Connect(p.link, grant, limit)
+	sure := limit
+	if e.cfg.EagerMax == 0 && caps.EagerSure != 0 && p.rma != nil {
+		sure, p.out.Tuner.Now = min(caps.EagerSure, limit), p.l.transfers.chooser.Now
+	}
+	p.out.Connect(p.link, grant, limit, sure)
 	p.fragment = int64(caps.FragMax)
 	if p.rma != nil {
 		p.getMax = int64(p.rma.Max)
@@ -351,6 +355,7 @@ func (p *peer) fail(err error) {
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)
 	l.e.probers.end(l.e, probesOf(p.rank), err)
+	l.e.boards.failed(p.rank, err)
 	if !p.harmless() {
 		p.cut()
 	}

@@ -14,7 +14,7 @@ func (e *Engine) progress() int {
 		n += e.poll()
 	}
 	if e.load.pending != 0 {
-		n += e.links.work()
+		n += e.links.work() + e.schedules.advance()
 	}
 	return n
 }

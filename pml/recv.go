@@ -51,7 +51,16 @@ func (e *Engine) Irecv(cc context.Context, ctx uint32, source int, tag int32, bu
 	}
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx = transport.HostMem(buf), cc
-	e.startRecv(r)
+	if e.direct && e.closed == nil { // startRecv, without the call
+		r.op, r.mode, r.state = opRecv, Standard, stActive
+		r.status = Status{}
+		e.load.outstanding++
+		if m := e.links.table.Post(&r.recv); m != nil || e.links.needsCheck != 0 {
+			e.links.posted(r, m)
+		}
+	} else {
+		e.startRecv(r)
+	}
 	if e.wait.armed == armedNot || e.load.pending|e.wait.followers != 0 { // else arm would do nothing
 		e.exitCall()
 	}

@@ -29,6 +29,8 @@ const (
 	opSend opKind = iota
 	opRecv
 	opProbe
+	opRounds
+	opBoard
 )
 
 // reqState is where a request is. Who owns it:
@@ -50,7 +52,7 @@ const (
 type Request struct {
 	recv tagmatch.Receive // its envelope, for sends too: Ctx, Source (the destination then), Tag
 
-	// The first three cache lines, up to next, are all that a short message touches.
+	// The first three cache lines, up to next, are all that a short message touches, and keep.
 
 	state    reqState
 	op       opKind
@@ -58,6 +60,7 @@ type Request struct {
 	detached bool // no caller will collect it: back to the free list when done
 	queued   bool // in its peer's queue
 	extra    bool // extras may not be zero
+	announce bool // it is not eager, however short
 
 	e       *Engine // that has made it
 	claimed uint64  // the number of the wait for it or for a set with it; 0: no caller waits
@@ -74,9 +77,9 @@ type Request struct {
 	extras
 	own      sema
 	other    *Request  // Isendrecv: the receive and its send, which is detached, while the send is under way
-	keep     *kept     // not nil ⇔ persistent
 	transfer *transfer // while peers speak of it by a number
 	offload  offloadRef
+	keep     *kept // not nil ⇔ persistent. The last: what the caller keeps behind it is in the same cache line
 }
 
 // extras are what few requests have.
@@ -86,6 +89,9 @@ type extras struct {
 	cancelling bool          // the receiver has been asked
 	ended      bool          // its context has, and that has been acted on
 	parts      int8          // completions to come before the last one: 1 while both halves of an Isendrecv are under way
+	of         *Rounds       // whose front it is, or whose message
+	part       int32         // which message
+	awaited    bool          // a caller waits that does the local work of it
 }
 
 // Engine is the one that has made r; nil: none has.
@@ -162,6 +168,11 @@ func (e *Engine) complete(r *Request, err error) {
 		e.load.detached--
 		if e.flushLeads {
 			e.wakeLeader()
+		}
+		if r.extra && r.of != nil {
+			e.schedules.got(r)
+			e.requests.putBack(r)
+			return
 		}
 		whole, err := r.other, r.err
 		r.other = nil

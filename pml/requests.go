@@ -61,7 +61,7 @@ type requestQueue struct {
 	n    int
 }
 
-const requestQuarantine = 512
+const requestQuarantine = 32
 
 func (q *requestQueue) put(r *Request) {
 	if q.end == nil {

@@ -8,7 +8,7 @@ import "context"
 // Send sends buf and returns when it may be reused. Collective and point-to-point contexts are the caller's business.
 func (e *Engine) Send(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
 	e.lock()
-	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Max && mode == Standard && p.out.Send(ctx, tag, buf) {
+	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Sure && mode == Standard && p.out.Send(ctx, tag, buf) {
 		e.links.sent(len(buf))
 		e.unlock()
 		return nil

@@ -8,20 +8,29 @@ import (
 )
 
 func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) {
-	r.op, r.mode = opSend, mode
+	r.op, r.mode, r.announce = opSend, mode, false
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(dest), tag
 	r.buf, r.cctx = transport.HostMem(buf), cc
 }
 
 // sendSlow is Send where the fast path said no. The lock is held, and is released.
 func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) error {
-	if mode == Standard && e.links.sendAgain(ctx, dest, tag, buf) {
+	announce := false
+	if p := e.links.peers[dest]; p != nil && p.out.Measured(len(buf)) && mode == Standard {
+		if announce = p.out.Tuner.Announce(len(buf)); !announce && p.out.Send(ctx, tag, buf) {
+			e.links.sent(len(buf))
+			e.unlock()
+			return nil
+		}
+	}
+	if !announce && mode == Standard && e.links.sendAgain(ctx, dest, tag, buf) {
 		e.exitCall()
 		e.unlock()
 		return nil
 	}
 	r := e.requests.take()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
+	r.announce = announce
 	e.wait.calling = true
 	e.start(r)
 	e.wait.calling = false
@@ -41,6 +50,11 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 	if e.links.sendNow(ctx, dest, tag, buf) {
 		return nil
 	}
+	if e.links.sendAgain(ctx, dest, tag, buf) {
+		e.exitCall()
+		return nil
+	}
+	defer e.exitCall() // also where nothing is sent: that poll may have brought work
 	if e.closed != nil {
 		return e.closed
 	}
@@ -52,7 +66,6 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 	r.detached = true
 	e.load.detached++
 	e.start(r)
-	e.exitCall()
 	return nil
 }
 
@@ -60,7 +73,7 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int, rtag int32,
 	recv []byte) (Status, error) {
 	e.lock()
-	if e.links.sendNow(ctx, dest, stag, send) {
+	if e.links.sendNow(ctx, dest, stag, send) || e.links.sendAgain(ctx, dest, stag, send) {
 		if st, landed := e.links.land(ctx, int32(source), rtag, recv); landed {
 			e.exitCall()
 			e.unlock()
@@ -68,14 +81,22 @@ func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, 
 		}
 		return e.recvSlow(cc, ctx, source, rtag, recv)
 	}
+	r := e.startSendrecv(cc, ctx, dest, stag, send, source, rtag, recv)
 	e.unlock()
-	return e.Wait(e.Isendrecv(cc, ctx, dest, stag, send, source, rtag, recv))
+	return e.Wait(r)
 }
 
 // Isendrecv starts a send and a receive as one request, whose status is the receive's; MPI 4.1 §3.10.
 func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int, rtag int32,
 	recv []byte) *Request {
 	e.lock()
+	defer e.unlock()
+	return e.startSendrecv(cc, ctx, dest, stag, send, source, rtag, recv)
+}
+
+// startSendrecv is Isendrecv with the lock held.
+func (e *Engine) startSendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int,
+	rtag int32, recv []byte) *Request {
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, rtag, recv)
 	r.parts, r.extra = 1, true
@@ -86,7 +107,6 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 	e.start(r)
 	e.start(s)
 	e.exitCall()
-	e.unlock()
 	return r
 }
 

@@ -97,6 +97,7 @@ func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte) (st Status, l
 		}
 		copy(buf, payload)
 		e.stats.MatchedOnArrival++
+		p.out.Came()
 		p.returnCredit(eager.Cost(len(payload)))
 		return Status{Source: m.Source, Tag: m.Tag, Bytes: int64(len(payload))}, true
 	}

@@ -58,6 +58,11 @@ func (w *waitFor) ready() bool {
 	return false
 }
 
+// called: there is local work of what the caller waits for.
+func (w *waitFor) called() bool {
+	return w.r != nil && w.r.op == opRounds && w.r.of.queued
+}
+
 func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
@@ -73,7 +78,12 @@ func (e *Engine) await(r *Request) {
 		}
 	}
 	w := waitFor{e: e, r: r, cc: r.cctx}
+	r.awaited = r.op == opRounds
 	for !w.ready() {
+		if w.called() {
+			e.schedules.do(r)
+			continue
+		}
 		if w.block() != nil {
 			e.cancel(r, r.cctx.Err())
 			w.cc = nil // once is enough
@@ -88,7 +98,7 @@ func (w *waitFor) block() error {
 			return err
 		}
 	}
-	if !w.tryLead() && !w.ready() {
+	if !w.tryLead() && !w.ready() && !w.called() {
 		return w.follow()
 	}
 	return nil
@@ -114,7 +124,7 @@ func (w *waitFor) lead() (follow bool) {
 		switch {
 		case e.gone:
 			return true
-		case w.ready() || polls%contextCheck == 0 && w.ended():
+		case w.ready() || w.called() || polls%contextCheck == 0 && w.ended():
 			return false
 		case next == stepPoll:
 		case next == stepPark:
@@ -275,9 +285,10 @@ func (e *Engine) exitCall() {
 
 // arm makes sure that the watcher is woken when it must be.
 func (e *Engine) arm() {
-	if e.wait.armed != armedNot && e.load.pending|e.wait.followers == 0 {
+	if e.wait.armed != armedNot && e.load.pending|e.wait.followers|e.wait.rounds == 0 {
 		return // as it is while receives are posted
 	}
+	e.schedules.advance()
 	if e.load.pending != 0 { // the leader does not know of what this rank has sent itself
 		e.wakeLeader()
 	}

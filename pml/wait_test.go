@@ -267,7 +267,7 @@ func (v *talker) some(source int, tag int32, in []byte) (st Status, err error) {
 	rs := []*Request{v.e.Irecv(nil, 1, source, tag+silence, nil), v.e.Irecv(nil, 1, source, tag, in)}
 	got := -1
 	set := Set(rs)
-	if i, err := v.e.WaitSome(set, 1, func(i int, s Status, e error) { got, st, err = i, s, e }); err != nil {
+	if i, err := v.e.WaitSome(set, 1, nil, func(i int, s Status, e error) { got, st, err = i, s, e }); err != nil {
 		return st, fmt.Errorf("request %d: %w", i, err)
 	}
 	if got != 1 {

@@ -21,6 +21,7 @@ type waitState struct {
 	watcher   watcherState
 	armed     armedLevel // what the device wakes the watcher for; or it has, and the watcher is about to come
 	followers int        // callers that sleep until their own requests are done; and channels of Done
+	rounds    int        // operations of several rounds: each message may be what the next round waits for
 	// calling: an operation is being started whose caller is about to wait for it, or looks for its end.
 	calling bool
 	// followerWoken: since the leader or the watcher has last let others run.
@@ -103,11 +104,11 @@ const (
 	needWatcher      // wake the watcher
 )
 
-// needs: where no caller leads, the watcher must be woken: for everything if a caller waits, else for what peers wait
-// for.
+// needs: where no caller leads, the watcher must be woken: for everything if a caller waits or an operation has several
+// rounds, else for what peers wait for.
 func (s *waitState) needs(l *load) need {
 	want := armedUrgent
-	if s.followers > 0 {
+	if s.followers|s.rounds > 0 {
 		want = armedAny
 	}
 	switch {

@@ -48,6 +48,7 @@ type Link interface {
 type Facts struct {
 	Wake       []Wake // how an arrival is shown to a sleeper; several of a device that is made of several
 	Memory     *Memory
+	Boards     *Boards
 	Introducer *Introducer
 	Offload    *Offload                      // the device can match tags, of messages that come as Caps.Offload says
 	Tagged     Tagged                        // the device does all matching by itself, and makes no links
@@ -62,7 +63,10 @@ type Facts struct {
 // Caps are the facts of a link, read when it is made and never per message. A nil field is an ability that it lacks.
 type Caps struct {
 	EagerMax int // bytes; a longer message is cheaper by rendezvous
-	FragMax  int // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
+	// EagerSure, in bytes, is for a sender that waits: one of at most so many bytes is cheaper eager, a longer one not
+	// everywhere, so both are measured. 0: EagerMax.
+	EagerSure int
+	FragMax   int // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
 	// Cut ends the connection with the peer, both ways; Down follows, as if it had broken. nil only of a link by which
 	// neither end touches the other's memory, nor lends any: one without RMA and ZeroCopy.
 	Cut      func()
@@ -100,6 +104,8 @@ const (
 	OffloadMatched // Cookie, Header.Tag: the receive has got a message of Peer, whose payload OffloadDone announces
 	OffloadDone    // Cookie, Header, Err: see Offload
 	OffloadBack    // Cookie: the receive is the engine's again; it has not been matched. Peer: that of the receive
+
+	Reached // Cookie: what Board.Expect has asked for is so. Peer: this rank
 
 	TaggedDone // Cookie, Header.Tag, Header.Len, Err: an operation of a Tagged device has ended
 )

@@ -47,6 +47,44 @@ func TestReadInit(t *testing.T) {
 	}
 }
 
+func TestReadBarrier(t *testing.T) {
+	got, err := readBarrier(arguments{ranks: 8}, "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n      0.23\n", 0)
+	if want := []line{{8, []float64{0.23}}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for _, bad := range []string{"", "# Avg Latency(us)\n", "# Avg Latency(us)\nerror\n"} {
+		if got, err := readBarrier(arguments{ranks: 8}, bad, 0); err == nil {
+			t.Errorf("%q was read as %v", bad, got)
+		}
+	}
+}
+
+// Three rounds of all collective calls take five minutes, and those that are quick little of three.
+func TestCollectiveCallsTakeFiveMinutes(t *testing.T) {
+	for quick, most := range map[bool]float64{false: 5 * 60, true: 30} {
+		sum := 0.0
+		for _, m := range plan(quick) {
+			if m.program == "collective" || m.program == "kernel" {
+				sum += 3 * m.seconds
+			}
+		}
+		if sum == 0 || sum > most {
+			t.Errorf("quick: %v: planned for %v s, and may be %v s", quick, sum, most)
+		}
+	}
+}
+
+// Three rounds of the quick set end within three minutes, with what the gauges take.
+func TestQuickTakesThreeMinutes(t *testing.T) {
+	sum := 0.0
+	for _, m := range plan(true) {
+		sum += 3 * m.seconds
+	}
+	if sum == 0 || sum > 170 {
+		t.Errorf("planned for %v s, and may be 170 s", sum)
+	}
+}
+
 func TestSummarize(t *testing.T) {
 	s := summarize([]float64{1, 2, 10}, []float64{1, 2})
 	if s.median != 2 || s.near != 1.5 || s.spread() != 450 {

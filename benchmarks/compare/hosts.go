@@ -6,7 +6,9 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -42,8 +44,8 @@ func librariesOnHosts(local []library, socket library, base string) []library {
 	hostrun := []string{filepath.Join(local[0].dir, "hostrun"), "-base", base}
 	with := func(l library, name string, words ...string) library {
 		l.name, l.base = name, base
-		l.launch = func(_ int, program string) []string {
-			return slices.Concat(hostrun, words, []string{"--", program})
+		l.launch = func(ranks int, program string) []string {
+			return slices.Concat(hostrun, onHosts(ranks, words), []string{"--", program})
 		}
 		return l
 	}
@@ -57,6 +59,17 @@ func librariesOnHosts(local []library, socket library, base string) []library {
 		with(local[2], mpich, "-mpi", "mpich"), socket,
 		with(local[0], gorunPlain, "-pin"), with(local[0], gorunTLS, "-pin", "-x", "GORUN_TCP_TLS=1"),
 	}
+}
+
+// onHosts are the words for so many ranks. Where each has no core of its own, none is pinned.
+func onHosts(ranks int, words []string) []string {
+	if ranks > runtime.NumCPU() {
+		words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "-pin" })
+	}
+	if ranks > 2 {
+		words = append(slices.Clone(words), "-ppn", strconv.Itoa(ranks/2))
+	}
+	return words
 }
 
 // hosts are two hosts. The script that made them removes them when it reads the end of its input, which comes with the

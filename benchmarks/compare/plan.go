@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,6 +20,7 @@ type measurement struct {
 	sizes     bool // the first column is a range of sizes: drawn as a curve, with the ratio beneath
 	limit     time.Duration
 	seconds   float64  // about what one round of all libraries takes
+	quickTime float64  // the same with -quick; 0: a part of seconds
 	hosts     bool     // between two hosts, not on this one
 	guest     bool     // in a guest, shortRuns in each round
 	ungauged  bool     // what a cache line takes does not matter
@@ -75,7 +78,7 @@ func plan(quick bool) []measurement {
 		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
 		allPairsSome(), early(), first(), idle(), start(), overlap(),
 	}
-	all = append(append(all, tcpPlan()...), rdmaPlan()...)
+	all = slices.Concat(all, collectivePlan(), tcpPlan(), rdmaPlan())
 	var kept []measurement
 	for _, m := range all {
 		if m.limit == 0 {
@@ -108,6 +111,7 @@ func (m *measurement) makeQuick() {
 		kept = append(kept, a)
 	}
 	m.seconds *= quickShare * float64(len(kept)) / float64(max(1, len(m.runs)))
+	m.seconds = cmp.Or(m.quickTime, m.seconds)
 	m.runs, m.limit = kept, quickLimit
 }
 
@@ -344,7 +348,8 @@ func early() measurement {
 
 func first() measurement {
 	return measurement{
-		name: "first", title: "The first messages", program: "first", key: "ranks", seconds: 50, ungauged: true,
+		name: "first", title: "The first messages", program: "first", key: "ranks", seconds: 50, quickTime: 4,
+		ungauged: true,
 		about: "With two ranks their first round trip, with more the first exchange of all ranks with all others, 8 " +
 			"bytes each: from an instant that all ranks sleep until, after Init, to when the last one has finished. " +
 			"And the same once more.",

@@ -20,6 +20,7 @@ const oneByOne = " It sends each message by itself: a library that sends several
 func tcpLatency() measurement {
 	return measurement{
 		name: "tcp-latency", title: "Latency between hosts", program: "latency", key: "bytes", sizes: true, seconds: 17,
+		quickTime: 5,
 		libraries: tcpLibraries,
 		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv over TCP." +
 			betweenHosts,

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -142,6 +143,13 @@ func TestCommandsBetweenHosts(t *testing.T) {
 	} {
 		if run[i] != want {
 			t.Errorf("%s, want %s", run[i], want)
+		}
+	}
+	ranks := 4 * runtime.NumCPU() // more than cores: several on each host, and none is pinned
+	for i, want := range []string{"", "-mpi openmpi ", "-mpi mpich "} {
+		want = fmt.Sprintf("/d/hosts %s-ppn %d -- ", want, ranks/2)
+		if got := strings.Join(pair[i].launch(ranks, "p"), " "); !strings.Contains(got, want) {
+			t.Errorf("%d ranks: %s, want %s", ranks, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,7 +65,7 @@ func (t *Table) draw() error {
 func (t *Table) drawing() Drawing {
 	d := Drawing{
 		Title: fmt.Sprintf("%s (gorun), %d ranks", t.program.Title, t.out.Ranks),
-		X:     t.key, Y: strings.Replace(t.cols[0].unit(), "us", "µs", 1), Facts: t.facts(),
+		X:     cmp.Or(t.key, alone), Y: strings.Replace(t.cols[0].unit(), "us", "µs", 1), Facts: t.facts(),
 	}
 	for _, r := range t.rows {
 		d.Keys = append(d.Keys, r.key)

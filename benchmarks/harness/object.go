@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"os"
@@ -35,7 +36,7 @@ type machine struct {
 
 func (t *Table) object(key int64, values []any) error {
 	line, err := json.Marshal(object{
-		Program: t.program.Name, Key: t.key, Size: key, Ranks: t.out.Ranks, Unit: t.cols[0].unit(),
+		Program: t.program.Name, Key: cmp.Or(t.key, alone), Size: key, Ranks: t.out.Ranks, Unit: t.cols[0].unit(),
 		Values: byHeading(t.cols, values), Args: os.Args[1:], machine: thisMachine(), Transport: t.out.Transport,
 		Time: time.Now().UTC().Format(time.RFC3339),
 	})

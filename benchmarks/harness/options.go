@@ -44,6 +44,7 @@ type Options struct {
 	MemoryMax        int64         // -M: what the buffers of one rank may take together
 	JSON             bool          // --json: an object a line instead of the table
 	Plot             string        // --plot: the file of a picture; "": none
+	Operand          string        // the word that is no option
 }
 
 // LatencyDefaults are OSU's for the latency programs.
@@ -59,6 +60,14 @@ func LatencyDefaults() Options {
 func BandwidthDefaults() Options {
 	o := LatencyDefaults()
 	o.Small, o.Large = Rounds{100, 10}, Rounds{20, 2}
+	return o
+}
+
+// CollectiveDefaults are OSU's for the collective programs.
+func CollectiveDefaults() Options {
+	o := LatencyDefaults()
+	o.MaxSize = 1 << 20
+	o.Small, o.Large = Rounds{1000, 100}, Rounds{100, 10}
 	return o
 }
 

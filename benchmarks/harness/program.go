@@ -26,6 +26,7 @@ type Program struct {
 	Takes    string
 	Counts   string // what -i counts, for -h; "iterations measured" when empty
 	Range    string // what -m ranges over, for -h; "message sizes in bytes" when empty
+	Operand  string // the word that is no option, for -h: "OPERATION"; empty: there is none
 	Defaults Options
 	// Buffers is how many buffers of MaxSize bytes one rank makes under these options; nil: -m is not a size.
 	Buffers func(Options) int64
@@ -71,9 +72,10 @@ func (p Program) Parse(args []string) (Options, error) {
 		return o, errHelp
 	case given.version:
 		return o, errVersion
-	case fs.NArg() > 0:
-		err = fmt.Errorf("%q is not an option", fs.Arg(0))
+	case fs.NArg() > 1 || fs.NArg() > 0 && p.Operand == "":
+		err = fmt.Errorf("%q is not an option", fs.Arg(fs.NArg()-1))
 	default:
+		o.Operand = fs.Arg(0)
 		o.settleTimes(fs.Changed)
 		err = p.checkMemory(o)
 	}
@@ -249,6 +251,10 @@ func (p Program) help() string {
 	if p.Ranks > 0 {
 		ranks = fmt.Sprint(p.Ranks)
 	}
+	name := p.Name
+	if p.Operand != "" {
+		name += " " + p.Operand
+	}
 	return fmt.Sprintf("%s\n\nUsage: gorun -n %s ./benchmarks/%s [options]\n\n%s",
-		p.About, ranks, p.Name, fs.FlagUsages())
+		p.About, ranks, name, fs.FlagUsages())
 }

@@ -59,6 +59,20 @@ func columnsOf(u Unit, o Options) []Column {
 	return cols
 }
 
+// Collective makes the table of a collective call: the mean of the ranks' times, and what -f and -c add. An empty key
+// leaves out the first column.
+func (p Program) Collective(out Output, datatype, key string) *Table {
+	cols := []Column{{Head: "Avg Latency(us)"}}
+	if out.Options.Full {
+		cols = append(cols, Column{Head: "Min Latency(us)", part: aside}, Column{Head: "Max Latency(us)", part: aside},
+			Column{Head: "Iterations", Width: 12, part: aside})
+	}
+	if out.Options.Validate {
+		cols = append(cols, Column{Head: "Validation", part: aside})
+	}
+	return p.Table(out, datatype, key, cols...)
+}
+
 // Measure is Table.Run for what measures sizes: those of the options, by doubling. Wrong contents are an error once
 // the line is out.
 func (r *Report) Measure(measure func(size int64) (Result, error)) error {

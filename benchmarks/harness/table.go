@@ -13,7 +13,11 @@ const (
 	fieldWidth   = 20
 	headingWidth = 18
 	precision    = 2
+	aloneWidth   = 17 // of the first value where there is no key, and of "# " and its heading
 )
+
+// alone is what the key is where no first column shows it.
+const alone = "Ranks"
 
 // Output is where results go, and what they say about the job.
 type Output struct {
@@ -49,7 +53,7 @@ type Table struct {
 	under    []string // right below it,
 	notes    []string // below the datatype
 	datatype string
-	key      string
+	key      string // the head of the first column; empty: there is none
 	cols     []Column
 	straight bool // every heading ends with its column
 	rows     []row
@@ -111,11 +115,17 @@ func (t *Table) Header() error {
 	for _, line := range append(lines, t.notes...) {
 		b.WriteString(line + "\n")
 	}
-	fmt.Fprintf(&b, "%-*s", keyWidth, "# "+t.key)
+	if t.key == "" {
+		b.WriteString("# ")
+	} else {
+		fmt.Fprintf(&b, "%-*s", keyWidth, "# "+t.key)
+	}
 	for i, c := range t.cols {
 		width := c.width()
 		switch {
-		case t.straight:
+		case t.key == "" && i == 0:
+			width = aloneWidth - len("# ")
+		case t.straight || t.key == "":
 		case i == 0:
 			width -= fieldWidth - headingWidth
 		case i == 1:
@@ -141,14 +151,19 @@ func (t *Table) Row(key int64, values ...any) error {
 		return t.object(key, values)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-*d", keyWidth, key)
+	if t.key != "" {
+		fmt.Fprintf(&b, "%-*d", keyWidth, key)
+	}
 	for i, v := range values {
-		c := t.cols[i]
+		c, width := t.cols[i], t.cols[i].width()
+		if t.key == "" && i == 0 {
+			width = aloneWidth
+		}
 		switch v := v.(type) {
 		case float64:
-			fmt.Fprintf(&b, "%*.*f", c.width(), c.precision(), v)
+			fmt.Fprintf(&b, "%*.*f", width, c.precision(), v)
 		default:
-			fmt.Fprintf(&b, "%*v", c.width(), v)
+			fmt.Fprintf(&b, "%*v", width, v)
 		}
 	}
 	b.WriteString("\n")

@@ -15,7 +15,7 @@
 // Before each transfer rank 1 sends a byte and goes into its blocking call; rank 0 waits for 50 us after that byte, so
 // that rank 1 is there, and only then reads the clock. The default is one size, 4 MiB, 100 times after 10 unmeasured.
 //
-// Owns: the computation and its calibration.
+// Owns: what is transferred.
 // May call: mpi, benchmarks/harness, benchmarks/internal/*.
 // Never: reaches inside of the runtime.
 package main
@@ -113,18 +113,13 @@ func (t *transfer) measure(rank int) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	steps := stepsFor(max(2*pure, float64(computeLeast)))
-	alone := computing(steps, n)
+	steps := bench.StepsFor(max(2*pure, float64(computeLeast)))
+	alone := bench.Working(steps, n)
 	total, err := t.times(n, steps)
 	if err != nil {
 		return nil, err
 	}
-	return []any{pure / 1e3, alone / 1e3, total / 1e3, 100 * hidden(pure, alone, total)}, nil
-}
-
-// hidden is the part of a transfer that its computation hid.
-func hidden(pure, compute, total float64) float64 {
-	return max(0, min(1, 1-(total-compute)/pure))
+	return []any{pure / 1e3, alone / 1e3, total / 1e3, 100 * bench.Hidden(pure, alone, total)}, nil
 }
 
 // serve is rank 1: n blocking calls, each announced.
@@ -161,7 +156,7 @@ func (t *transfer) times(n, steps int) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		compute(steps)
+		bench.Work(steps)
 		if _, err := request.Wait(); err != nil {
 			return 0, err
 		}
@@ -175,39 +170,4 @@ func (t *transfer) start() (*mpi.Request, error) {
 		return mpi.Isend(t.world, t.buf, 1, dataTag)
 	}
 	return mpi.Irecv(t.world, t.buf, 1, dataTag)
-}
-
-// field and sink are what the computation works on; sink also keeps the compiler from leaving it out.
-var (
-	field [512]uint64
-	sink  uint64 = 1 // of zeros all products are zero
-)
-
-// compute does so many steps of arithmetic.
-func compute(steps int) {
-	x := sink
-	for i := range steps {
-		f := &field[i%len(field)]
-		x = x*6364136223846793005 + *f
-		*f = x >> 33
-	}
-	sink = x
-}
-
-// computing is the mean time of n computations in nanoseconds.
-func computing(steps, n int) float64 {
-	start := time.Now()
-	for range n {
-		compute(steps)
-	}
-	return float64(time.Since(start)) / float64(n)
-}
-
-// stepsFor is how many steps take so many nanoseconds: doubled until the clock sees them well, then in proportion.
-func stepsFor(ns float64) int {
-	steps := 1024
-	for computing(steps, 1) < ns/2 {
-		steps *= 2
-	}
-	return int(float64(steps)*ns/computing(steps, 5)) + 1
 }

@@ -31,6 +31,7 @@ typedef struct {
     int64_t each_ns;                 /* --time: each figure is measured for so long; 0: for so many iterations */
     int run_ahead;                   /* --run-ahead: windows are not answered */
     int wait_some;                   /* --waitsome: MPI_Waitsome over all requests instead of the oldest */
+    const char *operand;             /* the word that is no option; NULL: there is none */
 } options;
 
 static inline options latency_options(void)
@@ -153,6 +154,8 @@ static inline void parse(int argc, char **argv, options *o)
                       "--time SECONDS --warm-time SECONDS --run-ahead --waitsome");
         }
     }
+    if (optind < argc && o->operand != NULL)
+        o->operand = argv[optind++];
     if (optind < argc)
         fail("not an option", argv[optind]);
     if (iterations && !timed)
@@ -235,6 +238,38 @@ static inline void compute_for(int64_t ns)
 {
     for (int64_t start = now_ns(); now_ns() - start < ns;)
         ;
+}
+
+static volatile uint64_t computed; /* keeps the compiler from leaving the computation out */
+
+/* The computation: arithmetic on private memory, no call of anything. */
+static inline void compute(long steps)
+{
+    static uint64_t field[512];
+    uint64_t x = computed;
+    for (long i = 0; i < steps; i++) {
+        x = x * 6364136223846793005u + field[i % 512];
+        field[i % 512] = x >> 33;
+    }
+    computed = x;
+}
+
+static inline double compute_us(long steps, long n)
+{
+    int64_t start = now_ns();
+    for (long i = 0; i < n; i++)
+        compute(steps);
+    return (now_ns() - start) / 1e3 / n;
+}
+
+/* The steps that take so long, by doubling until the clock sees them well and then in proportion. */
+static inline long steps_for(double us)
+{
+    long steps = 1024;
+    while (compute_us(steps, 1) < us / 2)
+        steps *= 2;
+    double took = compute_us(steps, 5);
+    return (long)(steps * us / took) + 1;
 }
 
 /* Memory whose pages have been touched before a clock runs. */

@@ -3,38 +3,6 @@
 
 enum { READY = 1, PAUSE = 50000 /* ns, from the handshake to the start */ };
 
-static volatile uint64_t sink;
-
-/* The computation: arithmetic on private memory, no call of anything. */
-static void compute(long steps)
-{
-    static uint64_t field[512];
-    uint64_t x = sink;
-    for (long i = 0; i < steps; i++) {
-        x = x * 6364136223846793005u + field[i % 512];
-        field[i % 512] = x >> 33;
-    }
-    sink = x;
-}
-
-static double compute_us(long steps, long n)
-{
-    int64_t start = now_ns();
-    for (long i = 0; i < n; i++)
-        compute(steps);
-    return (now_ns() - start) / 1e3 / n;
-}
-
-/* The steps that take so long, by doubling until the clock sees them well and then in proportion. */
-static long steps_for(double us)
-{
-    long steps = 1024;
-    while (compute_us(steps, 1) < us / 2)
-        steps *= 2;
-    double took = compute_us(steps, 5);
-    return (long)(steps * us / took) + 1;
-}
-
 static void wait_until(int64_t when)
 {
     while (now_ns() < when)

@@ -35,7 +35,10 @@ func (s *Sweep) Check() error {
 		return fmt.Errorf("%d ranks per host; it must be 1 at least", s.PerHost)
 	}
 	for _, o := range s.Operations {
-		if o >= collectives.NeighborAllgather {
+		if o == collectives.InterAllreduce {
+			return fmt.Errorf("%v is between two groups of ranks, and a simulation has one", o)
+		}
+		if o.Neighborhood() {
 			return fmt.Errorf("%v depends on a graph of ranks, which a simulation does not have", o)
 		}
 	}

@@ -10,8 +10,6 @@ import (
 const (
 	upTag = iota + 1 // a row that travels to the rank above
 	downTag
-	blockTag
-	maxTag
 )
 
 // block is one rank's rows of the plate, each with a cell of the rim at both ends, and a halo row above and below
@@ -180,15 +178,13 @@ func (b *block) gather() ([]float64, error) {
 		mine = append(mine, b.row(b.now, r)[1:b.cells+1]...)
 	}
 	if b.world.Rank() != 0 {
-		return nil, mpi.Send(b.world, mine, 0, blockTag)
+		return nil, mpi.Gatherv(b.world, mine, nil, 0)
 	}
 	plate := make([]float64, b.cells*b.cells)
-	copy(plate, mine)
-	for rank := 1; rank < b.world.Size(); rank++ {
+	var blocks [][]float64
+	for rank := range b.world.Size() {
 		first, rows := share(b.cells, rank, b.world.Size())
-		if _, err := mpi.Recv(b.world, plate[first*b.cells:(first+rows)*b.cells], rank, blockTag); err != nil {
-			return nil, err
-		}
+		blocks = append(blocks, plate[first*b.cells:(first+rows)*b.cells])
 	}
-	return plate, nil
+	return plate, mpi.Gatherv(b.world, mine, blocks, 0)
 }

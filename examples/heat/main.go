@@ -89,21 +89,8 @@ func mean(plate []float64) float64 {
 	return sum / float64(len(plate))
 }
 
-// maxToRoot brings the greatest of each value to rank 0 along a binomial tree.
+// maxToRoot brings the greatest of each value to rank 0.
 func maxToRoot(world *mpi.Comm, values ...float64) ([]float64, error) {
-	rank, other := world.Rank(), make([]float64, len(values))
-	for bit := 1; bit < world.Size(); bit <<= 1 {
-		if rank&bit != 0 {
-			return values, mpi.Send(world, values, rank-bit, maxTag)
-		}
-		if rank+bit < world.Size() {
-			if _, err := mpi.Recv(world, other, rank+bit, maxTag); err != nil {
-				return nil, err
-			}
-			for i := range values {
-				values[i] = max(values[i], other[i])
-			}
-		}
-	}
-	return values, nil
+	greatest := make([]float64, len(values))
+	return greatest, mpi.Reduce(world, values, greatest, mpi.Max, 0)
 }

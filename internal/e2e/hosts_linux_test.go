@@ -27,6 +27,7 @@ type spread struct {
 	prog    string        // instead of the test binary
 	timeout time.Duration // GORUN_PEER_TIMEOUT
 	env     []string
+	mapping string        // PMI_process_mapping; "": as perHost says
 	folder  string        // "": one is made
 	grace   time.Duration // 0: ranks are not killed when another has failed. What they do by themselves is what is tested
 }
@@ -63,7 +64,7 @@ func runOn(t *testing.T, h *netns.Hosts, s spread) *hostJob {
 	var err error
 	env := []string{proc.RoleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}
 	j.Running, err = h.Run(netns.Job{PerHost: s.perHost, Program: prog, Args: s.args, Env: append(env, s.env...),
-		Grace: s.grace, PeerTimeout: s.timeout})
+		Grace: s.grace, PeerTimeout: s.timeout, Mapping: s.mapping})
 	if err != nil {
 		t.Fatal(err)
 	}

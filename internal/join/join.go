@@ -5,8 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -27,6 +27,8 @@ type Options struct {
 	NewRequest func() *pml.Request // makes the requests that callers hold
 	// Wrap lets tests put something between an engine and its device, or another device in its place. nil: nothing.
 	Wrap func(rank int, d transport.Device) transport.Device
+	// Host lets tests say where each rank of RunLocal is, by any numbers. nil: all are on one host.
+	Host func(rank int) int
 }
 
 // config is Options without a nil in Environ and Log, and the settings.
@@ -36,15 +38,19 @@ type config struct {
 	choice collectives.Choice
 }
 
-// Collectives is how collective calls are made.
+// Collectives is how collective calls are made. It is the same at all ranks, if their settings are.
 type Collectives struct {
 	Choice collectives.Choice
 	Check  bool // ranks compare what they call
+	// Hosts says which ranks of the world share a host. SharedMemory says that such ranks use it, if they can.
+	Hosts        collectives.Hosts
+	SharedMemory bool
 }
 
 // collectives is what the settings say. local: of RunLocal.
 func (c config) collectives(local bool) Collectives {
-	return Collectives{Choice: c.choice, Check: c.set.CollCheck == "1" || c.set.CollCheck == "auto" && local}
+	return Collectives{Choice: c.choice, Check: c.set.CollCheck == "1" || c.set.CollCheck == "auto" && local,
+		SharedMemory: local || c.set.Transports == nil || slices.Contains(c.set.Transports, "shm")}
 }
 
 // loadOptions reads the settings, and warns of variables that have no effect.
@@ -111,14 +117,10 @@ type Member struct {
 	Engine     *pml.Engine
 	Rank, Size int
 	Collectives
-	client   *pmi.Client      // nil in a world of one
-	device   transport.Device // to the other ranks; nil if there are none
-	ctx      context.Context  // ends with Close
-	stop     context.CancelFunc
-	patience time.Duration // for what the launcher is asked
-
-	hostOnce sync.Once
-	host     uint64 // see Host
+	client *pmi.Client      // nil in a world of one
+	device transport.Device // to the other ranks; nil if there are none
+	ctx    context.Context  // ends with Close
+	stop   context.CancelFunc
 }
 
 // Job joins the job that the launcher describes, or makes a world of one rank if nothing describes a job. The error
@@ -128,7 +130,8 @@ func Job(o Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{Size: 1, patience: c.set.Timeout, Collectives: c.collectives(false)}
+	m := &Member{Size: 1, Collectives: c.collectives(false)}
+	m.Hosts = oneHost(1)
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	if err := m.join(c); err != nil {
 		m.stop()
@@ -192,9 +195,9 @@ func (m *Member) connect(ctx context.Context, c config) error {
 		}
 		return err
 	}
-	if err := m.publish(ctx); err != nil {
+	if err := m.publish(ctx, c.Log.With("rank", m.Rank).Debug); err != nil {
 		m.Engine.Close(err)
-		return fmt.Errorf("telling the other ranks our address: %w", err)
+		return fmt.Errorf("telling the other ranks where this one is: %w", err)
 	}
 	return nil
 }
@@ -211,14 +214,28 @@ func (m *Member) openDevice(c config, local int, known bool) (transport.Device, 
 }
 
 // publish puts what the other ranks need to connect to this one where they find it, and waits until all have done so.
-func (m *Member) publish(ctx context.Context) error {
-	if err := m.shareSecret(ctx); err != nil {
-		return err
+// It also finds out which ranks share a host.
+func (m *Member) publish(ctx context.Context, debug func(msg string, args ...any)) error {
+	order, err := m.mapping(ctx, debug)
+	if err == nil && order == nil {
+		err = m.client.Put(ctx, hostKey(m.Rank), kernelHost())
 	}
-	if err := m.client.Put(ctx, addressKey(m.Rank), m.Engine.Address()); err != nil {
-		return err
+	if err == nil {
+		err = m.shareSecret(ctx)
 	}
-	return m.client.FenceAhead(ctx, addressKey(m.Rank))
+	if err == nil {
+		err = m.client.Put(ctx, addressKey(m.Rank), m.Engine.Address())
+	}
+	if err == nil {
+		err = m.client.FenceAhead(ctx, addressKey(m.Rank))
+	}
+	if err == nil && order == nil {
+		order, err = m.agree(ctx)
+	}
+	if err == nil {
+		m.Hosts = collectives.HostsOf(m.Size, order.HostOf)
+	}
+	return err
 }
 
 func addressKey(rank int) string { return "gorun-" + strconv.Itoa(rank) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport/loop"
@@ -33,5 +34,10 @@ func Local(n int, o Options) ([]*pml.Engine, Collectives, error) {
 			return nil, Collectives{}, err
 		}
 	}
-	return engines, c.collectives(true), nil
+	how := c.collectives(true)
+	how.Hosts = oneHost(n)
+	if o.Host != nil {
+		how.Hosts = collectives.HostsOf(n, o.Host)
+	}
+	return engines, how, nil
 }

@@ -30,7 +30,8 @@ const page = "../../docs/transports.md"
 type row map[string]string
 
 // The columns in order. What stands below the first three is what abilities finds.
-var columns = []string{"name", "build tag", "systems", "RMA", "zero copy", "presence", "memory", "offload", "tagged"}
+var columns = []string{"name", "build tag", "systems", "RMA", "zero copy", "presence", "memory", "boards", "offload",
+	"tagged"}
 
 const no = "—"
 
@@ -208,7 +209,8 @@ func abilities(d transport.Device, l transport.Link) row {
 		rma = "get"
 	}
 	return row{"RMA": rma, "zero copy": can(caps.ZeroCopy != nil), "presence": can(caps.Presence != nil),
-		"memory": can(facts.Memory != nil), "offload": can(caps.Offload), "tagged": can(facts.Tagged != nil)}
+		"memory": can(facts.Memory != nil), "boards": can(facts.Boards != nil),
+		"offload": can(caps.Offload), "tagged": can(facts.Tagged != nil)}
 }
 
 func TestOpenNamed(t *testing.T) {

@@ -59,6 +59,24 @@ func InTurn(counts []int) (o Order) {
 	return o
 }
 
+// OrderOf is the order of ranks each of which is on the host of its place in the list; there is one at least.
+func OrderOf(hosts []int) Order {
+	var spans []Span
+	for from := 0; from < len(hosts); {
+		s := Span{hosts[from], 1, 1}
+		for from++; from < len(hosts) && hosts[from] == s.First; from++ {
+			s.PerHost++
+		}
+		if last := len(spans) - 1; last >= 0 && spans[last].PerHost == s.PerHost &&
+			spans[last].First+spans[last].Hosts == s.First {
+			spans[last].Hosts++
+			continue
+		}
+		spans = append(spans, s)
+	}
+	return Order{{spans, 1}}
+}
+
 // size is the number of ranks of one round.
 func (r Round) size() (n int) {
 	for _, s := range r.Spans {

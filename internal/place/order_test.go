@@ -117,6 +117,27 @@ func slowMapping(text string, n int) (hosts []int) {
 	return hosts[:n]
 }
 
+// A list of hosts becomes few ranges, whose text says the same.
+func TestOrderOf(t *testing.T) {
+	for want, hosts := range map[string][]int{
+		"(vector,(0,1,1))":                 {0},
+		"(vector,(0,3,2))":                 {0, 0, 1, 1, 2, 2},
+		"(vector,(0,2,2),(2,1,1))":         {0, 0, 1, 1, 2},
+		"(vector,(0,3,1),(0,3,1))":         {0, 1, 2, 0, 1, 2},
+		"(vector,(3,1,2),(1,2,1),(1,1,2))": {3, 3, 1, 2, 1, 1},
+	} {
+		o := OrderOf(hosts)
+		if got := o.Mapping(); got != want {
+			t.Errorf("%v: %s, want %s", hosts, got, want)
+		}
+		for rank, h := range hosts {
+			if got := o.HostOf(rank); got != h {
+				t.Errorf("%v: rank %d is on host %d", hosts, rank, got)
+			}
+		}
+	}
+}
+
 func FuzzParseMapping(f *testing.F) {
 	for _, text := range []string{"(vector,(0,2,2),(5,1,3))", "(vector,[(0,2,1),4]x3,(1,1,1))", "(vector,7)",
 		"(vector,[(0,4096,4096)]x2)", "(vector,", "(vector,[(0,1,1)]x)"} {

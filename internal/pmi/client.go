@@ -39,8 +39,9 @@ type Client struct {
 	name     string // kvsname
 	launcher string
 	secret   []byte
-	keyMax   int // keylen_max, as the launcher said
-	valMax   int // vallen_max, as the launcher said
+	mapping  string // gorun's PMI_process_mapping; "": the launcher is asked
+	keyMax   int    // keylen_max, as the launcher said
+	valMax   int    // vallen_max, as the launcher said
 
 	// turn holds one token: its holder owns the wire for one request and its reply, and the
 	// fields broken and owed.
@@ -363,8 +364,14 @@ func (c *Client) value(ctx context.Context, key, text string) ([]byte, error) {
 // mappingKey is where launchers say which ranks share a host.
 const mappingKey = "PMI_process_mapping"
 
-// Mapping is what the launcher says of that (internal/place reads it); ErrNoKey if it does not.
-func (c *Client) Mapping(ctx context.Context) (string, error) { return c.getText(ctx, mappingKey) }
+// Mapping is what the launcher says of that (internal/place reads it); ErrNoKey if it does not. gorun has said it with
+// its welcome, others are asked.
+func (c *Client) Mapping(ctx context.Context) (string, error) {
+	if c.mapping != "" {
+		return c.mapping, nil
+	}
+	return c.getText(ctx, mappingKey)
+}
 
 // getText takes the value from what came with an earlier reply, or asks for it.
 func (c *Client) getText(ctx context.Context, key string) (string, error) {

@@ -295,8 +295,8 @@ func launcherName(env lookup, kvsname string) string {
 	return "pmi"
 }
 
-// hello is the first of our own commands: both sides check the version, and over an inherited socket the launcher hands
-// out the secret.
+// hello is the first of our own commands: both sides check the version, the launcher says which ranks share a host, and
+// over an inherited socket it hands out the secret.
 func (c *Client) hello(ctx context.Context) error {
 	reply, err := c.request(ctx, "gorun_welcome", newLine("gorun_hello", "version", strconv.Itoa(helloVersion)))
 	if err != nil {
@@ -307,6 +307,7 @@ func (c *Client) hello(ctx context.Context) error {
 			"gorun speaks version %d of its protocol, this program version %d: build both from the same release",
 			v, helloVersion))
 	}
+	c.mapping, _ = reply.get("mapping")
 	if text, ok := reply.get("secret"); ok && c.secret == nil {
 		if c.secret, err = b64.DecodeString(text); err != nil {
 			return c.stepError("gorun_hello", errors.New("the job's secret is damaged"))

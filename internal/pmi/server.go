@@ -56,8 +56,8 @@ type State struct {
 type Options struct {
 	Name    string // the job's name (kvsname); "" for a random one
 	AppNums []int  // the MPMD context of each rank; nil: all 0
-	// Mapping is PMI_process_mapping; "" for all ranks on one node. One that is too long for PMI-1 is not answered, and
-	// the ranks find out by themselves.
+	// Mapping is PMI_process_mapping; "" for all ranks on one node. Where one is too long, for PMI-1 or even for a rank of
+	// ours, the ranks find out by themselves.
 	Mapping string
 	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must
 	// reach them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
@@ -73,8 +73,9 @@ const (
 	// valMax makes a get_result line with any name and key stay under 1024 bytes, the buffer of MPICH's client.
 	valMax       = 880
 	writeTimeout = 30 * time.Second
-	outboxSize   = 4    // how many requests of a client may be unanswered before no more are read
-	maxSpawn     = 1024 // lines of one mcmd=spawn
+	mappingMax   = maxRead / 2 // of a mapping in the welcome of a rank of ours
+	outboxSize   = 4           // how many requests of a client may be unanswered before no more are read
+	maxSpawn     = 1024        // lines of one mcmd=spawn
 )
 
 // Server is the launcher's end of all control connections of one job.
@@ -457,10 +458,14 @@ func (c *serverConn) hello(l line) error {
 	}
 	c.greeted = true
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
+	if m := c.s.opts.Mapping; len(m) <= mappingMax {
+		reply.fields = append(reply.fields, field{"mapping", m})
+	}
 	if c.inherited {
 		reply.fields = append(reply.fields, field{"secret", b64.EncodeToString(c.s.secret)})
 	}
-	return c.answer(reply)
+	c.outbox <- reply.bytes()
+	return nil
 }
 
 // barrier counts this rank in; the last one lets all out.

@@ -2,6 +2,7 @@ package pmi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -49,6 +50,22 @@ func (r *raw) ask(request, reply string) {
 }
 
 const initReply = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"
+
+// gorun's ranks are told the mapping when they join, also one that is longer than PMI-1 allows.
+func TestMappingOfOurs(t *testing.T) {
+	for _, length := range []int{0, valMax + 1, mappingMax, mappingMax + 1} {
+		_, clients := world(t, 2, length == mappingMax, Options{Mapping: strings.Repeat("x", length)})
+		for _, c := range clients {
+			text, err := c.Mapping(t.Context())
+			switch {
+			case length == 0 && (text != "(vector,(0,1,2))" || err != nil),
+				length > 0 && length <= mappingMax && (len(text) != length || err != nil),
+				length > mappingMax && !errors.Is(err, ErrNoKey):
+				t.Errorf("%d characters: %.20q, %v", length, text, err)
+			}
+		}
+	}
+}
 
 // A mapping that a client of PMI-1 could not read is no answer: the client looks for itself.
 func TestMappingThatFits(t *testing.T) {

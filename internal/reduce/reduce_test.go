@@ -255,7 +255,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// BenchmarkSum by the bytes of one operand, compared with a copy of the same bytes. "into" has a destination of its own.
+// BenchmarkSum by the bytes of one operand, compared with a copy of the same bytes. "into" has a destination of its
+// own.
 func BenchmarkSum(b *testing.B) {
 	for _, size := range []int{4 << 10, 32 << 10, 256 << 10, 1 << 20, 16 << 20} {
 		dst, x, y := make([]float64, size/8), make([]float64, size/8), make([]float64, size/8)

@@ -13,6 +13,7 @@ type Consumer struct {
 	due   uint64 // pos at which Release stores head: a quarter of the slots after it
 	bytes int    // of the areas, advanced over since head was stored
 	most  int    // bytes at which Release stores head
+	gap   int    // Geometry.gap
 
 	small, bulk []byte
 }
@@ -27,7 +28,7 @@ func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
 	if g.Bulk > 0 {
 		most = min(most, g.Bulk/4)
 	}
-	return &Consumer{slots: slots, mask: uint64(g.Slots - 1), due: uint64(g.Slots) / 4, ctl: ctl, most: most,
+	return &Consumer{slots: slots, mask: uint64(g.Slots - 1), due: uint64(g.Slots) / 4, ctl: ctl, most: most, gap: g.gap(),
 		small: mem[g.SmallAt():g.BulkAt()], bulk: mem[g.BulkAt():g.Size()]}, nil
 }
 
@@ -66,7 +67,9 @@ func part(mem []byte, off, n uint32) ([]byte, bool) {
 // Advance goes past the slot that Peek returned; n is the payload it had in the areas.
 func (c *Consumer) Advance(n int) {
 	c.pos++
-	c.bytes += (n + Align - 1) &^ (Align - 1) // as much as the producer took for it
+	if n != 0 {
+		c.bytes += span(n, c.gap) // at least as much as the producer took for it
+	}
 }
 
 // flushBytes: at this much released payload Release stores head at once, so that a stream of large fragments never

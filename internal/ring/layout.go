@@ -40,6 +40,30 @@ const (
 	page  = 4096
 )
 
+// gap bytes behind a payload of at most gapUpTo are left free in a small area that is large enough, but for those of a
+// burst. The processor of the reader fetches lines behind those that are read. It would take the lines of the next
+// payload from the writer, which writes them next or has begun to; in a burst it finds what is already there.
+const (
+	gap     = 1600
+	gapUpTo = 2048
+	gapFrom = 128 << 10
+)
+
+func (g Geometry) gap() int {
+	if g.Small < gapFrom {
+		return 0
+	}
+	return gap
+}
+
+// span is what a payload of n bytes takes of an area; with the ring's gap, at most.
+func span(n, gap int) int {
+	if n <= gapUpTo {
+		n += gap
+	}
+	return (n + Align - 1) &^ (Align - 1)
+}
+
 // Check returns an error for a Geometry that cannot be. g may come from another process.
 func (g Geometry) Check() error {
 	switch {

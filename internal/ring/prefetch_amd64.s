@@ -30,6 +30,26 @@ one:
 done:
 	RET
 
+// Four slots, of each the first line.
+
+// func prefetchSlotsW(p unsafe.Pointer)
+TEXT ·prefetchSlotsW(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), AX
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08                                           // PREFETCHW (AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x88; BYTE $0x80; BYTE $0; BYTE $0; BYTE $0    // PREFETCHW 128(AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x88; BYTE $0; BYTE $1; BYTE $0; BYTE $0       // PREFETCHW 256(AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x88; BYTE $0x80; BYTE $1; BYTE $0; BYTE $0    // PREFETCHW 384(AX)
+	RET
+
+// func prefetchSlots(p unsafe.Pointer)
+TEXT ·prefetchSlots(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 128(AX)
+	PREFETCHT0 256(AX)
+	PREFETCHT0 384(AX)
+	RET
+
 // func prefetch(p unsafe.Pointer, lines int)
 TEXT ·prefetch(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX

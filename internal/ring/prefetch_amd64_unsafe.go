@@ -15,6 +15,12 @@ var streams = cpu.X86.HasAVX
 func prefetchW(p unsafe.Pointer, lines int)
 
 //go:noescape
+func prefetchSlotsW(p unsafe.Pointer)
+
+//go:noescape
+func prefetchSlots(p unsafe.Pointer)
+
+//go:noescape
 func prefetch(p unsafe.Pointer, lines int)
 
 //go:noescape

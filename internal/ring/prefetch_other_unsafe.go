@@ -6,6 +6,10 @@ import "unsafe"
 
 func prefetchW(unsafe.Pointer, int) {}
 
+func prefetchSlotsW(unsafe.Pointer) {}
+
+func prefetchSlots(unsafe.Pointer) {}
+
 func prefetch(unsafe.Pointer, int) {}
 
 const streams = false

@@ -15,6 +15,7 @@ type Producer struct {
 	stuck uint64 // limit when the caller of Want found no room
 
 	small, bulk area
+	gap         int // Geometry.gap
 	// marks[i&mask] are the areas' positions after slot i was published: up to there the areas are free when slot i is.
 	marks []mark
 }
@@ -34,7 +35,7 @@ func NewProducer(mem []byte, g Geometry) (*Producer, error) {
 		return nil, err
 	}
 	ctl, slots := view(mem, g)
-	p := &Producer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl, limit: uint64(g.Slots),
+	p := &Producer{slots: slots, mask: uint64(g.Slots - 1), ctl: ctl, limit: uint64(g.Slots), gap: g.gap(),
 		marks: make([]mark, g.Slots)}
 	p.small.mem = mem[g.SmallAt():g.BulkAt()]
 	p.bulk.mem = mem[g.BulkAt():g.Size()]
@@ -85,21 +86,27 @@ func (p *Producer) refresh() bool {
 	return true
 }
 
-// AllocSmall returns n bytes of the small area and their offset; nil if there is no room now.
-func (p *Producer) AllocSmall(n int) ([]byte, uint32) { return p.alloc(&p.small, n) }
+// AllocSmall returns n bytes of the small area and their offset; nil if there is no room now. burst: payloads follow
+// each other, and no answer is waited for.
+func (p *Producer) AllocSmall(n int, burst bool) ([]byte, uint32) {
+	if burst {
+		return p.alloc(&p.small, n, 0)
+	}
+	return p.alloc(&p.small, n, p.gap)
+}
 
 // AllocBulk is the same from the bulk area.
-func (p *Producer) AllocBulk(n int) ([]byte, uint32) { return p.alloc(&p.bulk, n) }
+func (p *Producer) AllocBulk(n int) ([]byte, uint32) { return p.alloc(&p.bulk, n, 0) }
 
 // alloc finds n contiguous bytes. They are free again when the slot published next is released. A second call before
 // Publish wastes the first range until then. Up to a quarter of the area fits sooner or later; more may never fit
 // behind what the current lap has used.
-func (p *Producer) alloc(a *area, n int) ([]byte, uint32) {
+func (p *Producer) alloc(a *area, n, gap int) ([]byte, uint32) {
 	if n <= 0 || n > len(a.mem) {
 		return a.none(n), 0
 	}
 	size := uint64(len(a.mem))
-	need := uint64(n+Align-1) &^ (Align - 1)
+	need := uint64(span(n, gap))
 	pos, at := a.pos, a.at
 	if at+need > size {
 		pos += size - at // the rest of this lap is too short: skip it

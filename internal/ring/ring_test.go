@@ -17,6 +17,7 @@ var geometries = []Geometry{
 	{Slots: 64, Small: 4096, Bulk: 32768},
 	{Slots: 256, Small: 65536, Bulk: 16384},
 	{Slots: 512, Small: 4096, Bulk: 4096},
+	{Slots: 256, Small: gapFrom, Bulk: 16384},
 }
 
 // open makes both ends of a fresh ring as if pos slots had gone through it.
@@ -149,7 +150,7 @@ func (m *model) publish() {
 	e := &modelSlot{index: m.next, meta: m.rng.Uint32(), bulk: m.g.Bulk > 0 && m.rng.IntN(2) == 0}
 	if m.rng.IntN(3) > 0 {
 		size := m.g.Small
-		alloc := m.p.AllocSmall
+		alloc := func(n int) ([]byte, uint32) { return m.p.AllocSmall(n, e.index%3 == 0) }
 		if e.bulk {
 			size, alloc = m.g.Bulk, m.p.AllocBulk
 		}
@@ -313,11 +314,11 @@ func TestNeverStuck(t *testing.T) {
 			for _, n := range []int{1, 64, 65, 1000, 3000, size/4 - 64, size / 4} {
 				n = min(n, size/4)
 				p, c := open(t, g, 0)
-				alloc := p.AllocSmall
+				rng := rand.New(rand.NewPCG(1, uint64(n)))
+				alloc := func(n int) ([]byte, uint32) { return p.AllocSmall(n, rng.IntN(2) == 0) }
 				if bulk {
 					alloc = p.AllocBulk
 				}
-				rng := rand.New(rand.NewPCG(1, uint64(n)))
 				for sent := 0; sent < 2000; sent++ {
 					k := n
 					if rng.IntN(2) == 0 {
@@ -354,8 +355,8 @@ func TestAllocLimits(t *testing.T) {
 	for _, g := range geometries {
 		p, _ := open(t, g, 0)
 		for _, n := range []int{g.Small + 1, g.Small + g.Bulk + 1, 1 << 40, 1<<63 - 1, -1, -64, -1 << 63} {
-			if mem, _ := p.AllocSmall(n); mem != nil {
-				t.Errorf("%+v: AllocSmall(%d) gave %d bytes", g, n, len(mem))
+			if mem, _ := p.AllocSmall(n, false); mem != nil {
+				t.Errorf("%+v: AllocSmall(%d, false) gave %d bytes", g, n, len(mem))
 			}
 		}
 		for _, n := range []int{g.Bulk + 1, 1 << 40, 1<<63 - 1, -1, -64, -1 << 63} {
@@ -366,7 +367,7 @@ func TestAllocLimits(t *testing.T) {
 		if mem, _ := p.AllocBulk(0); mem == nil || len(mem) != 0 { // also of an area that does not exist
 			t.Errorf("%+v: AllocBulk(0) gave %v", g, mem)
 		}
-		if mem, off := p.AllocSmall(g.Small); len(mem) != g.Small || off != 0 {
+		if mem, off := p.AllocSmall(g.Small, false); len(mem) != g.Small || off != 0 {
 			t.Errorf("%+v: the whole small area of a fresh ring: got %d bytes at %d", g, len(mem), off)
 		}
 	}
@@ -378,7 +379,7 @@ func TestHostileHead(t *testing.T) {
 		p, c := open(t, geometries[1], pos)
 		n := uint64(geometries[1].Slots)
 		for p.Slot() != nil {
-			p.AllocSmall(100)
+			p.AllocSmall(100, false)
 			p.Publish(p.Slot(), 0)
 		}
 		for _, head := range []uint64{pos - 1, pos - n, 0, pos + n + 1, pos + 2*n,
@@ -390,7 +391,7 @@ func TestHostileHead(t *testing.T) {
 			if p.Slot() != nil {
 				t.Errorf("started at %d, full: head %d gave a slot", pos, head)
 			}
-			if mem, _ := p.AllocSmall(4096); mem != nil {
+			if mem, _ := p.AllocSmall(4096, false); mem != nil {
 				t.Errorf("started at %d, full: head %d gave memory", pos, head)
 			}
 		}
@@ -480,7 +481,7 @@ func produce(p *Producer, g Geometry, n uint64, doorbell chan<- struct{}, room <
 			if s = p.Slot(); s != nil {
 				switch kind {
 				case 1:
-					mem, off = p.AllocSmall(size)
+					mem, off = p.AllocSmall(size, false)
 				case 2:
 					mem, off = p.AllocBulk(size)
 				}
@@ -571,7 +572,7 @@ func FuzzConsumer(f *testing.F) {
 	g := geometries[1]
 	p, _ := open(f, g, 0)
 	for i := range 3 {
-		mem, off := p.AllocSmall(100)
+		mem, off := p.AllocSmall(100, false)
 		s := p.Slot()
 		s.W[0] = uint64(off)<<32 | uint64(len(mem))
 		p.Publish(s, uint32(i))
@@ -628,7 +629,7 @@ func FuzzProducer(f *testing.F) {
 			if i%7 == 0 {
 				p.ctl.head.Store(uint64(b) << (i % 57))
 			}
-			if mem, off := p.AllocSmall(int(b) * 8); mem != nil && int(off)+len(mem) > g.Small {
+			if mem, off := p.AllocSmall(int(b)*8, i%2 == 0); mem != nil && int(off)+len(mem) > g.Small {
 				t.Fatalf("%d bytes at %d of an area of %d", len(mem), off, g.Small)
 			}
 			if mem, off := p.AllocBulk(int(b) * 16); mem != nil && int(off)+len(mem) > g.Bulk {
@@ -652,10 +653,10 @@ func TestStream(t *testing.T) {
 		src[i] = byte(i*7 + i>>8)
 	}
 	for n := 1; n < 2000; n++ {
-		mem, off := p.AllocSmall(n)
+		mem, off := p.AllocSmall(n, false)
 		if mem == nil {
 			p, _ = open(t, Geometry{Slots: 8, Small: 16384}, 0)
-			mem, off = p.AllocSmall(n)
+			mem, off = p.AllocSmall(n, false)
 		}
 		clear(p.small.mem)
 		from := src[n%67 : n%67+n]

@@ -41,7 +41,7 @@ func view(mem []byte, g Geometry) (*Control, []Slot) {
 	return (*Control)(unsafe.Pointer(&mem[0])), unsafe.Slice((*Slot)(unsafe.Pointer(&mem[ControlSize])), g.Slots)
 }
 
-// maxPrefetch bounds the lines of one prefetch: the processor can have only so many under way.
+// maxPrefetch bounds the lines that a reader prefetches: it copies them next.
 const maxPrefetch = 32
 
 // PrefetchWSlot prefetches the second line of the next slot, which the consumer had last, for writing. The caller does
@@ -49,6 +49,25 @@ const maxPrefetch = 32
 // wait.
 func (p *Producer) PrefetchWSlot() {
 	prefetchW(unsafe.Pointer(&p.slots[p.next&p.mask].W[SlotWords/2-1]), 1)
+}
+
+// In a burst of messages both sides prefetch their slots, so that neither waits for a line that the other one has:
+// those of the group after the one that begins. One side alone makes it slower: what it takes too early the other one
+// has to get back. docs/decisions/0041-what-a-call-costs.md has the figures.
+const slotGroup = 4 // as many as prefetchSlots and prefetchSlotsW do
+
+// PrefetchWSlots prefetches slots that the producer will write some messages later, after each group.
+func (p *Producer) PrefetchWSlots() {
+	if p.next%slotGroup == 0 {
+		prefetchSlotsW(unsafe.Pointer(&p.slots[(p.next+slotGroup)&p.mask]))
+	}
+}
+
+// PrefetchSlots prefetches slots that the consumer will read some messages later, after each group.
+func (c *Consumer) PrefetchSlots() {
+	if c.pos%slotGroup == 0 {
+		prefetchSlots(unsafe.Pointer(&c.slots[(c.pos+slotGroup)&c.mask]))
+	}
 }
 
 // Prefetch prefetches the beginning of a payload that the consumer is about to read.
@@ -72,6 +91,6 @@ func Stream(dst, src []byte) {
 // PrefetchWSmall prefetches what AllocSmall(n) would return next, for writing.
 func (p *Producer) PrefetchWSmall(n int) {
 	if at := p.small.at; at < uint64(len(p.small.mem)) {
-		prefetchW(unsafe.Pointer(&p.small.mem[at]), min((n+Align-1)/Align, maxPrefetch, (len(p.small.mem)-int(at))/Align))
+		prefetchW(unsafe.Pointer(&p.small.mem[at]), min((n+Align-1)/Align, (len(p.small.mem)-int(at))/Align))
 	}
 }

@@ -90,6 +90,7 @@ const MaxTag = 1<<31 - 1
 type Header struct {
 	Kind  Kind
 	Flags uint8
+	More  bool   // a hint for the link, which does not go over it: the packet is one of several in a row
 	Ctx   uint32 // context: communicator and point-to-point or collective
 	Tag   int32  // 0 … MaxTag
 	ID    uint64 // the sender's request, opaque to the receiver, which returns it

@@ -164,7 +164,7 @@ func (d *Device) take() {
 func (d *Device) hold(p transport.Packet) {
 	c := d.cuts[int(p.Peer)]
 	switch p.Event {
-	case transport.RMADone, transport.TaggedDone:
+	case transport.RMADone, transport.TaggedDone, transport.Reached:
 		d.delay(p, d.plan.LateRMA)
 		return
 	case transport.OffloadBack:

@@ -31,7 +31,7 @@ var plans = map[string]faulty.Plan{
 
 const everything = transporttest.Get | transporttest.Put | transporttest.PutNote | transporttest.Atomics |
 	transporttest.ZeroCopy | transporttest.Presence | transporttest.Offload | transporttest.Memory |
-	transporttest.Import | transporttest.Introducer | transporttest.Refused | transporttest.Via
+	transporttest.Import | transporttest.Introducer | transporttest.Refused | transporttest.Via | transporttest.Boards
 
 func fullPair(*testing.T) transporttest.Pair {
 	d := newFull()
@@ -72,6 +72,9 @@ func TestConformance(t *testing.T) {
 func TestNoAbility(t *testing.T) {
 	transporttest.RunFaulty(t, func(*testing.T) transporttest.Pair {
 		ds := loop.NewNoGet(2)
+		for _, d := range ds {
+			d.Facts().Boards = nil
+		}
 		return transporttest.Pair{A: ds[0], B: ds[1]}
 	})
 }

@@ -69,6 +69,7 @@ func newFull() (d [2]*full) {
 			Offload:    &transport.Offload{Tags: 16, Min: 64, Post: f.post, Cancel: f.cancel, Seen: f.seen},
 			Refused:    func() uint64 { return 0 },
 			Via:        f.via,
+			Boards:     dev.Facts().Boards,
 		}
 		d[rank] = f
 	}

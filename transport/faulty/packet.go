@@ -50,7 +50,7 @@ func Take(to, from *transport.Packet) {
 		to.Cookie, to.Header.Tag = from.Cookie, h.Tag
 	case transport.OffloadDone:
 		to.Cookie, to.Header, to.Err = from.Cookie, *h, from.Err
-	case transport.OffloadBack:
+	case transport.OffloadBack, transport.Reached:
 		to.Cookie = from.Cookie
 	case transport.TaggedDone:
 		to.Cookie, to.Header.Tag, to.Header.Len, to.Err = from.Cookie, h.Tag, h.Len, from.Err

@@ -17,6 +17,7 @@ type fabric struct {
 	mu      sync.RWMutex // guards what follows; held for reading while memory is copied
 	lastKey uint64
 	regions map[uint64]region // by key
+	boards  map[uint64]*posted
 }
 
 // Device is one rank of a fabric. Its queue is in queue.go.
@@ -36,11 +37,12 @@ func New(n int) []*Device { return newFabric(n, true) }
 func NewNoGet(n int) []*Device { return newFabric(n, false) }
 
 func newFabric(n int, get bool) []*Device {
-	f := &fabric{get: get, regions: map[uint64]region{}}
+	f := &fabric{get: get, regions: map[uint64]region{}, boards: map[uint64]*posted{}}
 	for i := range n {
 		d := &Device{fabric: f, rank: i, peers: map[*Device]bool{}, links: map[*Device]*link{}}
 		d.facts.Wake = []transport.Wake{{FD: -1, ThreadFD: -1, Notify: d.setWake}} // a sender calls what ends a sleep
 		d.facts.Short = d.short
+		d.facts.Boards = &transport.Boards{Make: d.makeBoard, Join: d.joinBoard}
 		f.devices = append(f.devices, d)
 	}
 	return f.devices

@@ -68,17 +68,18 @@ func pairOf(ds []*Device) transporttest.Pair {
 }
 
 func TestConformance(t *testing.T) {
-	transporttest.Run(t, pair, transporttest.Has(transporttest.Get|transporttest.Short), transporttest.ChecksKeys())
+	transporttest.Run(t, pair, transporttest.Has(transporttest.Get|transporttest.Short|transporttest.Boards),
+		transporttest.ChecksKeys())
 }
 
 func TestConformanceFaulty(t *testing.T) {
-	transporttest.RunFaulty(t, pair, transporttest.Has(transporttest.Get), transporttest.ChecksKeys())
+	transporttest.RunFaulty(t, pair, transporttest.Has(transporttest.Get|transporttest.Boards), transporttest.ChecksKeys())
 }
 
 func TestConformanceNoGet(t *testing.T) {
 	transporttest.Run(t, func(*testing.T) transporttest.Pair {
 		return pairOf(NewNoGet(3))
-	}, transporttest.Has(transporttest.Short), transporttest.Brief())
+	}, transporttest.Has(transporttest.Short|transporttest.Boards), transporttest.Brief())
 }
 
 // A key is for the peer of the link that registered: a third rank cannot read with it.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gorun-mpi/mpi/internal/board"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -22,6 +23,7 @@ type queue struct {
 	wake    func(thread bool) // nil: no rank sleeps here
 	closed  bool              // set under mu and fabric.mu, read under either
 	rooms   []*link           // the poller's own: of this Poll or Short, see tellRoom
+	boards  board.Set         // likewise
 }
 
 // item is a queued packet, whose payload is a buffer of the item's own.
@@ -79,7 +81,7 @@ func (q *queue) show(urgent bool) {
 func (q *queue) Poll(pkts []transport.Packet) int {
 	n := q.take(pkts)
 	q.tellRooms()
-	return n
+	return n + q.boards.Poll(pkts[n:])
 }
 
 // tellRooms says that there is room where there was none before what has been taken.
@@ -94,6 +96,9 @@ func (q *queue) tellRooms() {
 func (q *queue) short() (m transport.Short, payload []byte, found transport.Found) {
 	if m, payload, found = q.takeShort(); len(q.rooms) != 0 {
 		q.tellRooms()
+	}
+	if found == transport.FoundNothing && q.boards.Expecting() {
+		found = transport.FoundOther
 	}
 	return m, payload, found
 }
@@ -155,6 +160,17 @@ func (q *queue) taken(it *item) {
 
 // Arm is transport.Device's.
 func (q *queue) Arm(level transport.Level) bool {
+	if !q.arm(level) {
+		return false
+	}
+	if !q.boards.Arm() { // without mu: a board that must be shown is shown to this rank as to others
+		q.Disarm()
+		return false
+	}
+	return true
+}
+
+func (q *queue) arm(level transport.Level) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.armed, q.level = len(q.in) == 0 && q.next == len(q.out) && !q.closed, level
@@ -162,6 +178,11 @@ func (q *queue) Arm(level transport.Level) bool {
 }
 
 // Disarm is transport.Device's.
-func (q *queue) Disarm() { q.mu.Lock(); q.armed = false; q.mu.Unlock() }
+func (q *queue) Disarm() {
+	q.boards.Disarm()
+	q.mu.Lock()
+	q.armed = false
+	q.mu.Unlock()
+}
 
 func (q *queue) setWake(wake func(thread bool)) { q.mu.Lock(); q.wake = wake; q.mu.Unlock() }

@@ -38,6 +38,11 @@ func New(devs ...transport.Device) (*Device, error) {
 	}
 	d.facts = transport.Facts{Memory: memoryOf(devs), Offload: offloadOf(devs), Via: d.viaOf, Refused: d.refused,
 		Introducer: &transport.Introducer{Introduce: d.introduce, Card: d.cardOf}}
+	for _, dev := range devs {
+		if boards := dev.Facts().Boards; boards != nil && d.facts.Boards == nil {
+			d.facts.Boards = boards // ranks that this device does not reach cannot join
+		}
+	}
 	if short := devs[0].Facts().Short; short != nil {
 		d.facts.Short = func() (transport.Short, []byte, transport.Found) { return d.short(short) }
 	}

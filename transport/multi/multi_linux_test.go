@@ -17,7 +17,8 @@ import (
 )
 
 const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
-	transporttest.Introducer | transporttest.Refused | transporttest.Via | transporttest.Short | transporttest.ConnectNow
+	transporttest.Introducer | transporttest.Refused | transporttest.Via | transporttest.Short | transporttest.ConnectNow |
+	transporttest.Boards
 
 func pair(with func(t *testing.T, rank int) []transport.Device) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {

@@ -451,7 +451,8 @@ func (l *link) onWelcome(fds []int, welcome []byte) (err error) {
 
 // setCaps fills in the caps, but for RMA.
 func (l *link) setCaps() {
-	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), FragMax: min(32<<10, l.geo.Bulk/4)}
+	l.caps = transport.Caps{EagerMax: min(32<<10, l.geo.Small/4), EagerSure: 8 << 10,
+		FragMax: min(32<<10, l.geo.Bulk/4)}
 	if l.geo.Bulk == 0 {
 		l.caps.FragMax = l.geo.Small / 4
 	}

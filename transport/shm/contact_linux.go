@@ -83,8 +83,12 @@ func (r reach) encode(b []byte) []byte {
 
 // decodeAddress takes what stands before the name of the socket. The address is longer.
 func decodeAddress(b []byte) (hostID, reach) {
+	return hostID(b[8:]), decodeReach(b[24:])
+}
+
+func decodeReach(b []byte) reach {
 	le := binary.LittleEndian
-	return hostID(b[8:]), reach{pid: le.Uint32(b[24:]), fd: le.Uint32(b[28:]), token: [16]byte(b[32:])}
+	return reach{pid: le.Uint32(b), fd: le.Uint32(b[4:]), token: [16]byte(b[8:])}
 }
 
 // contact is what a rank has opened of a peer's. It stays until Close.
@@ -223,7 +227,7 @@ func newContact(peer int, at reach) (c *contact, err error) {
 	if c.pidFD, err = unix.PidfdOpen(int(at.pid), 0); err == unix.ESRCH || outOfDescriptors(err) {
 		return c, err
 	}
-	if c.fd, err = openInbox(int(at.pid), int(at.fd)); err != nil {
+	if c.fd, err = openMemory("inbox", int(at.pid), int(at.fd)); err != nil {
 		return c, err
 	}
 	if err = c.mapInbox(); err != nil {
@@ -281,16 +285,16 @@ func (c *contact) close() {
 	c.peerInbox.close()
 }
 
-// openInbox opens the memory of an inbox, by its descriptor in another process. That process may be a stranger which
+// openMemory opens what newMemory has made, by its descriptor in another process. That process may be a stranger which
 // has got the number: of such a one nothing is opened, since that can have effects.
-func openInbox(pid, fd int) (int, error) {
+func openMemory(what string, pid, fd int) (int, error) {
 	path := pathOf(strconv.Itoa(pid), fd)
 	var name [64]byte
 	n, err := unix.Readlink(path, name[:])
 	if err != nil {
 		return -1, err
 	}
-	if !strings.HasPrefix(string(name[:n]), "/memfd:gorun-inbox") {
+	if !strings.HasPrefix(string(name[:n]), "/memfd:gorun-"+what) {
 		return -1, errNotThere
 	}
 	return unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)

@@ -191,7 +191,7 @@ func TestNumberOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if got, err := openInbox(os.Getpid(), fd); !errors.Is(err, errNotThere) {
+	if got, err := openMemory("inbox", os.Getpid(), fd); !errors.Is(err, errNotThere) {
 		t.Errorf("descriptor %d, %v", got, err)
 	}
 	if got, err := openBell(os.Getpid(), &bell{fd: uint64(fd)}); err == nil {
@@ -218,7 +218,7 @@ func init() {
 		pid, _ := strconv.Atoi(os.Getenv("PID"))
 		fd, _ := strconv.Atoi(os.Getenv("FD"))
 		bell, _ := strconv.Atoi(os.Getenv("BELL"))
-		_, err1 := openInbox(pid, fd)
+		_, err1 := openMemory("inbox", pid, fd)
 		_, err2 := openPipe(strconv.Itoa(pid), bell)
 		proc.Send([]byte(err1.Error() + ", " + err2.Error()))
 		return nil

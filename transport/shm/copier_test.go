@@ -5,63 +5,82 @@ import (
 	"time"
 )
 
-// Payloads of medium length go past the caches where plain stores are slow, and not where they are fast; and the choice
-// follows when that changes.
+// next is what a link does before it copies a payload.
+func (c *copier) next(n int) (past bool) {
+	s := c.of(n)
+	if s.sampled() {
+		c.sample(s)
+	}
+	return s.past
+}
+
+// Payloads go past the caches where plain stores are slow, and not where they are fast; the choice follows when that
+// changes, and each size has its own.
 func TestCopierFollows(t *testing.T) {
 	var c copier
-	const n = 2048
-	play := func(plain, past time.Duration, payloads int) (gone int) {
+	play := func(n int, plain, past time.Duration, payloads int) (gone int) {
 		for range payloads {
 			took := plain
 			if c.next(n) {
 				took = past
 				gone++
 			}
-			if c.began != 0 {
+			if c.under != nil {
 				c.took(n, c.began+took)
 			}
 		}
 		return gone
 	}
 	const round = period + 2*samples
-	for range 3 {
-		play(100, 200, round)
-		if gone := play(100, 200, 4*round); gone != 4*samples {
-			t.Errorf("plain stores are fast: %d of %d payloads go past the caches", gone, 4*round)
+	// Where there was no room for the bulk area, a quarter of the small one is sent at once.
+	sizes := []int{pastMin, 1024, 2048, 4096, 8192, 16 << 10, 32 << 10, 128 << 10}
+	for i, n := range sizes {
+		for _, m := range sizes[:i] {
+			if c.of(n) == c.of(m) {
+				t.Errorf("payloads of %d and of %d bytes have one choice", n, m)
+			}
 		}
-		play(700, 200, round)
-		if gone := play(700, 200, 4*round); gone != 4*(round-samples) {
-			t.Errorf("plain stores are slow: %d of %d payloads go past the caches", gone, 4*round)
+	}
+	for turn := range 6 {
+		for i, n := range sizes {
+			if (turn+i)%2 == 0 {
+				play(n, 100, 200, round)
+			} else {
+				play(n, 700, 200, round)
+			}
+		}
+		for i, n := range sizes {
+			if (turn+i)%2 == 0 {
+				if gone := play(n, 100, 200, 4*round); gone != 4*samples {
+					t.Errorf("plain stores are fast: %d of %d payloads of %d bytes go past the caches", gone, 4*round, n)
+				}
+			} else if gone := play(n, 700, 200, 4*round); gone != 4*(round-samples) {
+				t.Errorf("plain stores are slow: %d of %d payloads of %d bytes go past the caches", gone, 4*round, n)
+			}
 		}
 	}
 }
 
-// Long payloads always do, unmeasured, and neither they nor short ones are taken for a sample that is under way; and
-// samples that are disturbed decide nothing while one of each way is not.
-func TestCopierLimits(t *testing.T) {
+// Samples that are disturbed decide nothing while one of each way is not.
+func TestCopierDisturbed(t *testing.T) {
 	var c copier
-	limits := func() {
-		for _, n := range []int{1, pastMin - 1, pastAlways, 1 << 20} {
-			began, turn := c.began, c.turn
-			if n >= pastAlways && !c.next(n) || c.began != began {
-				t.Fatalf("%d bytes do not go past the caches, or are timed", n)
-			}
-			if c.took(n, time.Hour); c.turn != turn {
-				t.Fatalf("%d bytes are taken for a sample", n)
-			}
-		}
-	}
+	taken := 0
 	for i := range 8 * period {
-		if c.next(pastMin); c.began != 0 {
-			limits()
-			d := time.Microsecond
-			if i%2 == 0 {
-				d = time.Second
+		c.next(pastMin)
+		if c.under == nil {
+			if c.of(pastMin).past {
+				t.Fatal("what disturbs every second sample has changed the choice")
 			}
-			c.took(pastMin, c.began+d)
+			continue
 		}
-		if limits(); c.turn == 0 && c.past {
-			t.Fatal("what disturbs every second sample has changed the choice")
+		taken++
+		d := time.Microsecond
+		if i%2 == 0 {
+			d = time.Second
 		}
+		c.took(pastMin, c.began+d)
+	}
+	if taken < 7*2*samples {
+		t.Errorf("%d samples of %d payloads", taken, 8*period)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/internal/auth"
+	"github.com/gorun-mpi/mpi/internal/board"
 	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -62,6 +63,7 @@ type poller struct {
 	refused  []*link   // that have found no room, and of which no Room has been reported since
 	full     bool      // the previous Poll was full of polled rings' packets: the next one begins with the marks
 	nextMark int       // the marked ring that is read first
+	boards   board.Set
 }
 
 // notice is the end of peer's process, as seen on one of its connections. Goroutines leave it for Poll.
@@ -142,6 +144,7 @@ func (d *Device) open() (err error) {
 	}
 	if d.host != (hostID{}) {
 		d.facts.ConnectNow = d.connectNow
+		d.facts.Boards = &transport.Boards{Make: d.makeBoard, Join: d.joinBoard}
 	}
 	if d.opt.Size > 1 && !d.opt.NoGet {
 		allowReads(d.opt.Tracer)
@@ -185,7 +188,7 @@ func (d *Device) Arm(level transport.Level) bool {
 		return false
 	}
 	if level == transport.Urgent {
-		return d.armUrgent()
+		return d.armUrgent() && d.armBoards()
 	}
 	for _, r := range d.polled {
 		r.polled = false
@@ -197,6 +200,15 @@ func (d *Device) Arm(level transport.Level) bool {
 	}
 	d.polled = d.polled[:0]
 	if d.own.box.summary.Load() != 0 && d.marked() {
+		d.own.box.state.Store(stIdle)
+		return false
+	}
+	return d.armBoards()
+}
+
+// armBoards is the last thing that Arm does: a member that raises what a board expects, and sees that, finds the state.
+func (d *Device) armBoards() bool {
+	if !d.boards.Arm() {
 		d.own.box.state.Store(stIdle)
 		return false
 	}
@@ -222,6 +234,7 @@ func (d *Device) armUrgent() bool {
 
 // Disarm is transport.Device's.
 func (d *Device) Disarm() {
+	d.boards.Disarm()
 	if d.own.box.state.Load() != stIdle {
 		d.own.box.state.Store(stIdle)
 	}

@@ -74,6 +74,7 @@ type link struct {
 	dead      atomic.Bool // the peer is gone: packets are dropped
 	refused   bool        // in Device.refused
 	looking   atomic.Bool // lookForRoom runs
+	past      bool        // the last payload in an area went past the caches
 	copier    copier
 }
 
@@ -108,14 +109,17 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	} else if h.Flags != 0 && l.box.state.Load() != stIdle {
 		l.signal(h.Flags&(wire.Urgent|wire.Wake) != 0) // the ring is polled, but its owner is not polling now
 	}
+	if h.More {
+		l.p.PrefetchWSlots()
+	}
 	if n > oneLine {
 		if n <= inlineShort {
 			l.p.PrefetchWSlot()
-		} else if h.Kind.Short() {
-			if l.copier.began != 0 { // what the payload's stores take shows only after Publish
+		} else {
+			if l.copier.under != nil {
 				l.copier.took(n, time.Since(opened))
 			}
-			if n < pastMin || n < pastAlways && !l.copier.past {
+			if h.Kind.Short() && !l.past {
 				l.p.PrefetchWSmall(n)
 			}
 		}
@@ -195,12 +199,20 @@ func (l *link) long(s *ring.Slot, h *wire.Header, payload []byte, meta uint32) u
 		where = inBulk
 		mem, off = l.p.AllocBulk(len(payload))
 	} else {
-		mem, off = l.p.AllocSmall(len(payload))
+		mem, off = l.p.AllocSmall(len(payload), h.More)
 	}
 	if mem == nil {
 		return 0
 	}
-	if len(payload) >= pastMin && l.copier.next(len(payload)) {
+	l.past = false
+	if len(payload) >= pastMin {
+		s := l.copier.of(len(payload))
+		if s.sampled() {
+			l.copier.sample(s)
+		}
+		l.past = s.past
+	}
+	if l.past {
 		ring.Stream(mem, payload)
 	} else {
 		copy(mem, payload)
@@ -281,8 +293,6 @@ func (l *link) put(src transport.Mem, addr, key, _ uint64) (transport.State, err
 // reuse is less than the time in which the kernel could give all other numbers away and then that of a process that has
 // ended: 32,768 processes would have to start. To ask the kernel each time took 0.3 µs of each piece of a message.
 const reuse = time.Millisecond
-
-var opened = time.Now()
 
 // gone reports whether the peer's number may be another process's by now.
 func (l *link) gone() bool {

@@ -66,6 +66,11 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 			return n
 		}
 	}
+	if d.boards.Expecting() {
+		if n += d.boards.Poll(pkts[n:]); n == len(pkts) {
+			return n
+		}
+	}
 	if d.full { // the last one was, before it came to the marks
 		d.full = false
 		if n += d.pollMarked(pkts[n:]); n == len(pkts) {
@@ -103,7 +108,7 @@ func (d *Device) short() func() (m transport.Short, payload []byte, found transp
 		if len(d.last) != 0 {
 			d.release()
 		}
-		if d.own.box.summary.Load() != 0 || len(d.refused) != 0 && d.hasRoom() {
+		if d.own.box.summary.Load() != 0 || len(d.refused) != 0 && d.hasRoom() || d.boards.Expecting() {
 			return m, nil, transport.FoundOther
 		}
 		for range d.polled {
@@ -131,6 +136,9 @@ func (d *Device) short() func() (m transport.Short, payload []byte, found transp
 				c.Advance(0)
 			} else if payload = r.shortArea(s, n); payload == nil {
 				return m, nil, transport.FoundOther
+			}
+			if r.idle == 0 {
+				c.PrefetchSlots() // a burst: the look before has found something too
 			}
 			r.idle = 0
 			return transport.Short{Source: r.peer, Tag: int32(w >> 32), Ctx: uint32(w)}, payload, transport.FoundShort

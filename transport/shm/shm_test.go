@@ -11,7 +11,8 @@ import (
 )
 
 const abilities = transporttest.Get | transporttest.Put | transporttest.Presence | transporttest.Memory |
-	transporttest.Introducer | transporttest.Refused | transporttest.Short | transporttest.ConnectNow
+	transporttest.Introducer | transporttest.Refused | transporttest.Short | transporttest.ConnectNow |
+	transporttest.Boards
 
 func pair(opt Options) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
@@ -45,7 +46,7 @@ func TestConformanceNoGet(t *testing.T) {
 
 // Where no process's descriptors can be opened.
 func TestConformanceBySocket(t *testing.T) {
-	const rest = abilities &^ transporttest.ConnectNow
+	const rest = abilities &^ (transporttest.ConnectNow | transporttest.Boards)
 	transporttest.Run(t, pair(Options{bySocket: true}), transporttest.Has(rest), transporttest.Brief())
 }
 

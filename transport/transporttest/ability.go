@@ -26,6 +26,7 @@ const (
 	Via                            // Facts.Via
 	Short                          // Facts.Short
 	ConnectNow                     // Facts.ConnectNow
+	Boards                         // Facts.Boards
 )
 
 // What else a rule can call for.
@@ -38,7 +39,8 @@ const (
 )
 
 var abilityNames = []string{"Get", "Put", "PutNote", "Atomics", "ZeroCopy", "Presence", "Offload",
-	"Memory", "Import", "Introducer", "Refused", "Via", "Short", "ConnectNow"}
+	"Memory", "Import", "Introducer", "Refused", "Via", "Short", "ConnectNow",
+	"Boards"}
 
 func (a Ability) String() string {
 	var names []string
@@ -63,7 +65,7 @@ func of(f *transport.Facts, c *transport.Caps) Ability {
 	a := ZeroCopy.given(c.ZeroCopy != nil) | Presence.given(c.Presence != nil) |
 		Offload.given(f.Offload != nil && c.Offload) | Introducer.given(f.Introducer != nil) |
 		Refused.given(f.Refused != nil) | Via.given(f.Via != nil) |
-		Short.given(f.Short != nil) | ConnectNow.given(f.ConnectNow != nil)
+		Short.given(f.Short != nil) | ConnectNow.given(f.ConnectNow != nil) | Boards.given(f.Boards != nil)
 	if r := c.RMA; r != nil {
 		a |= Get | Put.given(r.Put != nil) | PutNote.given(r.PutNote != nil) |
 			Atomics.given(r.FetchAdd != nil && r.CompareSwap != nil)

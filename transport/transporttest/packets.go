@@ -61,6 +61,9 @@ func facts(f *fixture) {
 	} else if o != nil && (o.Post == nil || o.Cancel == nil || o.Seen == nil || o.Tags <= 0 || o.Min < 0) {
 		f.Errorf("something of Offload is missing: %+v", *o)
 	}
+	if x := d.Boards; x != nil && (x.Make == nil || x.Join == nil) {
+		f.Errorf("something of Boards is missing: %+v", *x)
+	}
 	if m := d.Memory; m != nil && ((m.Alloc == nil) != (m.Free == nil) || (m.Import == nil) != (m.Forget == nil)) {
 		f.Errorf("something of Memory is missing: %+v", *m)
 	}
@@ -451,10 +454,17 @@ func short(f *fixture) {
 	first, err := b.nextPacket() // from here on b knows of the link
 	f.must(err)
 	f.must(in.check(first))
+	next, payload := out.packet()
 	for clock, came, round := start(), 0, 0; came < f.rounds(5000); round++ {
-		took := 1 + round%20
-		for range took {
-			f.must(a.send(out.packet()))
+		took := 0
+		for took <= round%20 && a.link.TrySend(&next, payload) {
+			next, payload = out.packet()
+			took++
+		}
+		if took == 0 { // what was read last is b's until its next look
+			if _, found := b.short(); found == transport.FoundShort || clock.late() {
+				f.Fatalf("after %d packets all is read, and there is no room", came)
+			}
 		}
 		for took > 0 {
 			p, found := b.short()

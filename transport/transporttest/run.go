@@ -139,6 +139,12 @@ var rules = []rule{
 	{"memory", Memory, memory},
 	{"memory-import", Memory | Import, memoryImport},
 
+	{"board-contents", Boards, boardContents},
+	{"board-wakes-thread", Boards, func(f *fixture) { boardWakes(f, true) }},
+	{"board-wakes-goroutine", Boards, func(f *fixture) { boardWakes(f, false) }},
+	{"board-fails", Boards, boardFails},
+	{"board-hostile-ticket", Boards, boardHostileTicket},
+
 	{"zero-copy-contents", ZeroCopy, zeroCopyContents},
 	{"zero-copy-among-others", ZeroCopy, zeroCopyAmongOthers},
 	{"displaced-is-left-alone", ZeroCopy, displacedIsLeftAlone},

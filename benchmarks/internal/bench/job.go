@@ -89,21 +89,24 @@ func (j *Job) Refuse(err error) error {
 
 const page = 4096
 
-// Memory is n bytes for messages, every page of which has been touched. With --alloc they are the library's own.
+// Memory is n bytes for messages, as Memory has them.
+func (j *Job) Memory(n int) ([]byte, error) { return Memory[byte](j, n) }
+
+// Memory is n elements for messages, every page of which has been touched. With --alloc they are the library's own.
 // Otherwise they begin a page and share their last one with nothing, so that a core never receives into a cache line
 // that another one works on.
-func (j *Job) Memory(n int) ([]byte, error) {
+func Memory[T byte | float64](j *Job, n int) ([]T, error) {
 	if !j.Options.Alloc {
-		b := make([]byte, (n+page-1)/page*page)
-		harness.Touch(b)
+		b := make([]T, (n+page-1)/page*page)
+		clear(b)
 		return b[:n:n], nil
 	}
-	m, err := mpi.Alloc[byte](max(1, n))
+	m, err := mpi.Alloc[T](max(1, n))
 	if err != nil {
 		return nil, err
 	}
 	j.frees = append(j.frees, m.Free)
-	harness.Touch(m.Slice())
+	clear(m.Slice())
 	return m.Slice()[:n:n], nil
 }
 

@@ -26,6 +26,7 @@ type Job struct {
 	Program string
 	Args    []string
 	Env     []string // beyond this process's; later ones win, over what Run sets too
+	Mapping string   // PMI_process_mapping; "": as PerHost says
 	Pin     bool     // rank i runs on core i (modulo their number) only
 	// Grace is what the others are given when a rank has failed; 0: 1 s; negative: they are never killed.
 	Grace time.Duration
@@ -105,10 +106,12 @@ func (h *Hosts) Run(job Job) (*Running, error) {
 	if err != nil {
 		return nil, err
 	}
+	if job.Mapping == "" {
+		job.Mapping = place.Blocks(job.PerHost).Mapping()
+	}
 	r := &Running{
 		job: job, ln: ln, exits: make(chan int, size), done: make(chan struct{}),
-		server: pmi.NewServer(size, pmi.Options{
-			PeerTimeout: job.PeerTimeout, Mapping: place.Blocks(job.PerHost).Mapping()}),
+		server: pmi.NewServer(size, pmi.Options{PeerTimeout: job.PeerTimeout, Mapping: job.Mapping}),
 	}
 	r.server.Listen(ln)
 	h.mu.Lock()

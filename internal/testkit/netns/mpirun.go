@@ -5,7 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 )
 
 // remoteShell stands in for ssh: options, host, and words that a shell there puts together.
@@ -26,27 +29,42 @@ const pinned = `n=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; set -f; i=0
 for c in $0; do [ $i = "$n" ] && break; i=$((i+1)); done
 exec taskset -c "$c" "$@"`
 
-// Mpirun is a C program under another MPI, "openmpi" or "mpich", one rank on each host, TCP only, each rank bound to a
-// core of its own as far as there are enough. Its mpirun runs at the switch.
-func (h *Hosts) Mpirun(mpi string, prog ...string) (*exec.Cmd, error) {
+// Mpirun is a C program under another MPI, "openmpi" or "mpich", ppn ranks on each host, TCP only between them. Each
+// rank is bound to a core of its own if there are enough, otherwise none is. Its mpirun runs at the switch.
+func (h *Hosts) Mpirun(mpi string, ppn int, prog ...string) (*exec.Cmd, error) {
 	shell := filepath.Join(h.base, "log", "rsh")
 	if err := os.WriteFile(shell, fmt.Appendf(nil, remoteShell, h.script, h.base), 0o755); err != nil {
 		return nil, err
 	}
+	ranks, slots := h.n*ppn, ":"+strconv.Itoa(ppn)
 	var names, cores []string
 	for i := range h.n {
-		names, cores = append(names, name(i+1)), append(cores, Core(i))
+		names = append(names, name(i+1))
 	}
-	prog = append([]string{"sh", "-c", pinned, strings.Join(cores, " ")}, prog...)
-	n := fmt.Sprint(h.n)
+	crowded := ranks > len(cpuset.Read().CPUs)
+	if !crowded {
+		for i := range ranks {
+			cores = append(cores, Core(i))
+		}
+		prog = append([]string{"sh", "-c", pinned, strings.Join(cores, " ")}, prog...)
+	}
 	switch mpi {
 	case "openmpi":
-		args := []string{"--allow-run-as-root", "-np", n, "-H", strings.Join(names, ":1,") + ":1", "--bind-to", "none",
-			"--mca", "plm_rsh_agent", shell, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self"}
+		args := []string{"--allow-run-as-root", "-np", strconv.Itoa(ranks),
+			"-H", strings.Join(names, slots+",") + slots, "--bind-to", "none",
+			"--mca", "plm_rsh_agent", shell, "--mca", "pml", "ob1", "--mca", "btl"}
+		if ppn == 1 {
+			args = append(args, "tcp,self")
+		} else {
+			args = append(args, "tcp,self,vader")
+		}
+		if crowded { // it counts the ranks of each host alone
+			args = append(args, "--mca", "mpi_yield_when_idle", "1")
+		}
 		return h.Command(Switch, "mpirun.openmpi", append(args, prog...)...), nil
 	case "mpich":
-		args := []string{"-n", n, "-ppn", "1", "-hosts", strings.Join(names, ","), "-launcher", "ssh",
-			"-launcher-exec", shell, "-localhost", "switch", "-iface", "br0"}
+		args := []string{"-n", strconv.Itoa(ranks), "-ppn", strconv.Itoa(ppn), "-hosts", strings.Join(names, ","),
+			"-launcher", "ssh", "-launcher-exec", shell, "-localhost", "switch", "-iface", "br0"}
 		cmd := h.Command(Switch, "mpiexec.hydra", append(args, prog...)...)
 		cmd.Env = append(os.Environ(), "UCX_TLS=tcp,self")
 		return cmd, nil

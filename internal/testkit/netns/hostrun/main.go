@@ -2,7 +2,7 @@
 // (make compare) and trials by hand.
 //
 //	hostrun -hosts 2 -ppn 1 [-pin] [-x NAME=VALUE]... [-fault "3s link h2 down; 8s link h2 up"] -- prog args...
-//	hostrun -hosts 2 -mpi openmpi|mpich -- prog args...
+//	hostrun -hosts 2 -mpi openmpi|mpich [-ppn 1] -- prog args...
 //	hostrun -base DIR ...
 //
 // With -base it uses the hosts of `scripts/hosts up N DIR`, all of them, and leaves them there.
@@ -74,7 +74,8 @@ func run() (int, error) {
 	base := flag.String("base", "", "use the hosts that are up in this `folder`, and leave them")
 	ppn := flag.Int("ppn", 1, "ranks on each host")
 	pin := flag.Bool("pin", false, "rank i runs on core i only")
-	mpi := flag.String("mpi", "", "start a C program by the mpirun of openmpi or mpich, one rank on each host, pinned")
+	mpi := flag.String("mpi", "",
+		"start a C program by the mpirun of openmpi or mpich, pinned if there is a core for each rank")
 	script := flag.String("fault", "", "faults: `TIME VERB ARGS; ...`")
 	flag.Var(&env, "x", "`NAME=VALUE` for the ranks; may be given again")
 	flag.Parse()
@@ -105,7 +106,7 @@ func run() (int, error) {
 	}
 	var code int
 	if *mpi != "" {
-		code, err = runPeer(h, *mpi, env, append([]string{prog}, flag.Args()[1:]...), stop)
+		code, err = runPeer(h, *mpi, *ppn, env, append([]string{prog}, flag.Args()[1:]...), stop)
 	} else {
 		code, err = runOurs(h, netns.Job{PPN: *ppn, Program: prog, Args: flag.Args()[1:], Env: env, Pin: *pin,
 			Stdout: os.Stdout, Stderr: os.Stderr}, stop)
@@ -134,8 +135,8 @@ func runOurs(h *netns.Hosts, job netns.Job, stop <-chan os.Signal) (int, error) 
 	return r.Code(), nil
 }
 
-func runPeer(h *netns.Hosts, mpi string, env, prog []string, stop <-chan os.Signal) (int, error) {
-	cmd, err := h.Mpirun(mpi, prog...)
+func runPeer(h *netns.Hosts, mpi string, ppn int, env, prog []string, stop <-chan os.Signal) (int, error) {
+	cmd, err := h.Mpirun(mpi, ppn, prog...)
 	if err != nil {
 		return 2, err
 	}

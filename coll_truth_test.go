@@ -1,0 +1,80 @@
+package mpi_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/testkit/truth"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
+)
+
+// Every call, by every algorithm, with every kind of elements and operator, gives what plain loops give.
+func TestTruth(t *testing.T) {
+	choices := truth.Choices()
+	for i, ranks := range []int{5, 1, 2, 3, 4, 6, 7, 8, 9, 16, 17, 32} {
+		for j, choice := range choices {
+			if testing.Short() && (i > 0 || j > 2) || ranks > 9 && j != i%len(choices) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d ranks, choice %d", ranks, j), func(t *testing.T) {
+				counts := truth.Counts
+				if testing.Short() || ranks > 9 {
+					counts = []int{0, 1, 7, 129}
+				}
+				if ranks > 17 {
+					counts = counts[1:3]
+				}
+				err := mpi.RunLocal(ranks, func(w *mpi.Comm) error { return truth.Catalogue(w, counts, !testing.Short()) },
+					mpi.WithEnviron([]string{"GORUN_COLL=" + choice, "GORUN_COLL_CHECK=" + fmt.Sprint(j%2)}))
+				if err != nil {
+					t.Errorf("GORUN_COLL=%s: %v", choice, err)
+				}
+			})
+		}
+	}
+}
+
+// Random programs of collective calls, messages and splits, several at once at each rank, over links that misbehave.
+// GORUN_TEST_SEED repeats one.
+func TestRandomPrograms(t *testing.T) {
+	from, last := rand.Uint64()%1_000_000, 10*time.Second
+	if testing.Short() {
+		last = 2 * time.Second
+	}
+	if v := os.Getenv("GORUN_TEST_SEED"); v != "" {
+		from, _ = strconv.ParseUint(v, 10, 64)
+		last = 0
+	}
+	begun, programs := time.Now(), 0
+	for seed := from; seed == from || time.Since(begun) < last; seed++ {
+		random := rand.New(rand.NewPCG(seed, 77))
+		ranks, threads := 2+random.IntN(6), 1+random.IntN(3)
+		env := []string{"GORUN_COLL_CHECK=" + strconv.Itoa(random.IntN(2)),
+			"GORUN_COLL=" + truth.Choices()[random.IntN(len(truth.Choices()))]}
+		wrap := mpi.Option(func(o *join.Options) {
+			if random.IntN(4) == 0 {
+				return
+			}
+			plan := faulty.Random(int64(seed))
+			o.Wrap = func(rank int, d transport.Device) transport.Device {
+				return faulty.Wrap(d, int64(seed)*1000+int64(rank), plan)
+			}
+		})
+		stuck := time.AfterFunc(2*time.Minute, func() { panic(fmt.Sprintf("GORUN_TEST_SEED=%d hangs", seed)) })
+		err := mpi.RunLocal(ranks, func(w *mpi.Comm) error { return truth.Random(w, seed, 150, threads) }, wrap,
+			mpi.WithEnviron(env))
+		stuck.Stop()
+		programs++
+		if err != nil {
+			t.Fatalf("GORUN_TEST_SEED=%d: %d ranks, %v: %v", seed, ranks, env, err)
+		}
+	}
+	t.Logf("%d programs from seed %d on", programs, from)
+}

@@ -1,0 +1,209 @@
+package mpi
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/gorun-mpi/mpi/collectives"
+)
+
+// A collective call on an intercommunicator runs on a communicator of those ranks that have a part in it, which has the
+// contexts and the numbers of calls of the intercommunicator: all ranks of both groups, or the root and the group that
+// is not its own. It is made by each rank by itself, and the caller does not see it.
+
+// groups is what the collective calls on an intercommunicator need.
+type groups struct {
+	low  int   // ranks of the group whose first rank is lower in the world
+	both *Comm // all ranks, those of that group first
+
+	mu    sync.Mutex
+	roots map[int]*Comm // by the root's rank in the world: the ranks of the other group, and then the root
+}
+
+func (c *Comm) newGroups() *groups {
+	low, high := c.local, c.group
+	if low.at(0) > high.at(0) {
+		low, high = high, low
+	}
+	g := &groups{low: int(low.n), roots: map[int]*Comm{}}
+	g.both = c.partly(g, ranksOf(slices.Concat(low.runs, high.runs)...))
+	return g
+}
+
+// partly is the communicator of some ranks of an intercommunicator, of which this rank is one.
+func (c *Comm) partly(g *groups, members *ranks) *Comm {
+	s := &shared{eng: c.eng, rank: members.find(c.me), me: c.me, size: int(members.n), group: members, cid: c.cid,
+		ids: c.ids, setup: c.setup, placed: &placed{}, left: c.left, groups: g}
+	s.colls.of = &c.colls
+	s.label.Store(c.label.Load())
+	return newComm(s, nil)
+}
+
+// from is the communicator for calls whose root has this rank in the world. ours: the root is this rank.
+func (c *Comm) from(root int, ours bool) *Comm {
+	g := c.groups
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d := g.roots[root]
+	if d == nil {
+		group := c.local
+		if ours {
+			group = c.group
+		}
+		d = c.partly(g, ranksOf(append(slices.Clone(group.runs), run{int32(root), 1, 1})...))
+		g.roots[root] = d
+	}
+	return newComm(d.shared, c.ctx)
+}
+
+// bothGroups is the communicator of all ranks of an intercommunicator.
+func (c *Comm) bothGroups() *Comm { return newComm(c.groups.both.shared, c.ctx) }
+
+// interRoot is who is the root of a call on an intercommunicator, and on which communicator it runs. idle: this rank
+// has no part in it.
+func (c *Comm) interRoot(op string, root int) (over *Comm, idle bool, err error) {
+	switch {
+	case root == Root:
+		return c.from(int(c.me), true), false, nil
+	case root == ProcNull:
+		return c.bothGroups(), true, nil
+	case root < 0 || root >= c.size:
+		return nil, false, c.collError(op, ErrRoot, "the root is %d; the remote group has %s. In the root's own group it is "+
+			"mpi.Root at the root and mpi.ProcNull at the other ranks", root, c.ranksText())
+	}
+	return c.from(c.toWorld(root), false), false, nil
+}
+
+// checkInter is checkColl on an intercommunicator.
+func checkInter[T any](c *Comm, op string) error {
+	if err := c.valid(op); err != nil {
+		return err
+	}
+	return checkElements[T](c, op)
+}
+
+func planInterBarrier(c *Comm, op string) (*collPlan, error) {
+	if err := c.valid(op); err != nil {
+		return nil, err
+	}
+	over := c.bothGroups()
+	p := planned[byte](over, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil)
+	p.over = over
+	return p, nil
+}
+
+func planInterBcast[T any](c *Comm, w way, buf []T, root int) (*collPlan, error) {
+	op := w.call(collectives.Bcast)
+	if err := checkInter[T](c, op); err != nil {
+		return nil, err
+	}
+	over, idle, err := c.interRoot(op, root)
+	if err != nil {
+		return nil, err
+	}
+	if idle {
+		buf = nil
+	}
+	key := keyOf[T](collectives.Bcast)
+	key.root, key.count = over.size-1, elements[T](len(buf))
+	p := interPlan[T](c, over, op, key, root)
+	buffer(p, collectives.Out, buf)
+	return p, nil
+}
+
+func planInterGather[T any](c *Comm, w way, send, recv []T, root int) (*collPlan, error) {
+	op := w.call(collectives.Gather)
+	if err := checkInter[T](c, op); err != nil {
+		return nil, err
+	}
+	over, idle, err := c.interRoot(op, root)
+	if err != nil {
+		return nil, err
+	}
+	key := keyOf[T](collectives.Gather)
+	key.root = over.size - 1
+	n := len(send)
+	switch {
+	case idle:
+		n, send, recv = 0, nil, nil
+	case root == Root:
+		if n, err = c.share(op, "recv", len(recv)); err != nil {
+			return nil, err
+		}
+		send, key.inPlace = nil, true
+	default:
+		recv = nil
+	}
+	key.count = elements[T](n)
+	p := interPlan[T](c, over, op, key, root)
+	buffer(p, collectives.In, send)
+	buffer(p, collectives.Out, recv)
+	return p, nil
+}
+
+func planInterAllreduce[T any](c *Comm, w way, send, recv []T, op Op[T], options []Reduction) (*collPlan, error) {
+	name := w.call(collectives.Allreduce)
+	if err := checkInter[T](c, name); err != nil {
+		return nil, err
+	}
+	switch {
+	case op == nil:
+		return nil, c.nilOp(name)
+	case send == nil && len(recv) > 0:
+		return nil, c.lengthError(name, "send is nil, that is in place, which there is not on an intercommunicator: recv "+
+			"gets what the other group has")
+	}
+	n, err := c.vectors(name, len(send), false, len(recv))
+	if err != nil {
+		return nil, err
+	}
+	over := c.bothGroups()
+	key := keyOf[T](collectives.InterAllreduce)
+	key.count = elements[T](n)
+	p := reducing(over, key, op, options, nil)
+	p.over = over
+	return apart(over, name, p, send, recv)
+}
+
+// interPlan is planned, of a call on over in the place of c.
+func interPlan[T any](c, over *Comm, op string, key planKey, root int) *collPlan {
+	p := planned[T](over, key, nil, nil)
+	if p.over = over; !c.setup.Check {
+		return p
+	}
+	// What is compared at all ranks of both groups. The other ranks of the root's group know nothing of the call.
+	group, asRoot, named := c.local.at(0), "", ""
+	typeName, count := p.typeName, fmt.Sprintf("%d elements for each block", p.count)
+	switch root {
+	case Root:
+		asRoot = fmt.Sprintf("root %d", c.me)
+	case ProcNull:
+		typeName, count = "", ""
+	default:
+		group, named = c.group.at(0), fmt.Sprintf("root %d", c.toWorld(root))
+	}
+	p.claimed = []claim{{text: op, class: ErrComm},
+		{text: fmt.Sprintf("the root in the group of rank %d", group), class: ErrRoot},
+		claimAsRoot: {text: asRoot, class: ErrRoot, open: true}, claimNamed: {text: named, class: ErrRoot, open: true},
+		{text: typeName, class: ErrType, open: true}, {text: count, class: ErrCount, open: true}}
+	return p
+}
+
+// The places of the two claims about the root: what it says itself, and what the ranks of the other group say.
+const (
+	claimAsRoot = 2
+	claimNamed  = 3
+)
+
+// rootless reports that no rank is the root that others name, on an intercommunicator. claims are those of all ranks.
+func rootless(claims []claim) *refusal {
+	if asRoot, named := claims[claimAsRoot].text, claims[claimNamed].text; asRoot != named {
+		is := "no rank calls it with mpi.Root"
+		if asRoot != "" {
+			is = fmt.Sprintf("mpi.Root is given as %s", asRoot)
+		}
+		return &refusal{class: ErrRoot, text: fmt.Sprintf("%s is called with %s, and %s", claims[0].text, named, is)}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package mpi
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/collectives"
+)
+
+// topology is who a rank's neighbours are.
+type topology interface {
+	// neighbours are those of a rank: which it receives from, and which it sends to. One that is negative is none.
+	neighbours(rank int) (sources, destinations []int)
+	degree(rank int) (in, out int) // how many these are
+}
+
+// NeighborAllgather sends send to each neighbour that the caller sends to, and brings to recv a block from each one
+// that it receives from, in the order that Neighbors gives; §8.6.1. All blocks have one length. The communicator is one
+// that Cart, Graph or DistGraph has made, else it is ErrTopology; every rank of it calls, also one without neighbours.
+// The block of a ProcNull, in a grid, is left as it is.
+//
+// A message along an edge is received as from the other end of that edge: where several edges lead from one rank to
+// another, in the order of these. In a grid what is sent upwards along a dimension comes from below, also where both
+// neighbours are one rank, or the rank itself.
+func NeighborAllgather[T any](c *Comm, send, recv []T) error {
+	return c.perform(planNeighborAllgather(c, blocking, send, recv))
+}
+
+func planNeighborAllgather[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
+	op := w.call(collectives.NeighborAllgather)
+	in, out, err := checkNeighbors[T](c, op)
+	if err != nil {
+		return nil, err
+	}
+	n := len(send)
+	if out == 0 && in > 0 {
+		n = len(recv) / in // there is no neighbour to send to
+	}
+	if len(recv) != in*n {
+		return nil, c.lengthError(op, "send has %d elements and recv %d; recv must have %d, one block for each of %d "+
+			"neighbours that the caller receives from", len(send), len(recv), in*n, in)
+	}
+	key := keyOf[T](collectives.NeighborAllgather)
+	key.count = elements[T](n)
+	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+}
+
+// NeighborAllgatherv is NeighborAllgather of any lengths: recv has a slice for each neighbour that the caller receives
+// from, as long as what that sends; §8.6.1.
+func NeighborAllgatherv[T any](c *Comm, send []T, recv [][]T) error {
+	return c.perform(planNeighborAllgatherv(c, blocking, send, recv))
+}
+
+func planNeighborAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collPlan, error) {
+	op := w.call(collectives.NeighborAllgatherv)
+	in, _, err := checkNeighbors[T](c, op)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.edges(op, "recv", len(recv), in, "receives from"); err != nil {
+		return nil, err
+	}
+	key := keyOf[T](collectives.NeighborAllgatherv)
+	key.count = elements[T](len(send))
+	var few [fewRanks]int64
+	p := planned[T](c, key, nil, countsOf(few[:0], recv))
+	buffer(p, collectives.In, send)
+	list(p, collectives.Out, recv)
+	return c.apartBlocks(op, p)
+}
+
+// NeighborAlltoall sends block i of send to neighbour i of those that the caller sends to, and receives block i of recv
+// from neighbour i of those that it receives from; §8.6.2. All blocks have one length. See NeighborAllgather.
+func NeighborAlltoall[T any](c *Comm, send, recv []T) error {
+	return c.perform(planNeighborAlltoall(c, blocking, send, recv))
+}
+
+func planNeighborAlltoall[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
+	op := w.call(collectives.NeighborAlltoall)
+	in, out, err := checkNeighbors[T](c, op)
+	if err != nil {
+		return nil, err
+	}
+	n := len(send) / max(1, out)
+	if out == 0 {
+		n = len(recv) / max(1, in)
+	}
+	if len(send) != out*n || len(recv) != in*n {
+		return nil, c.lengthError(op, "send has %d elements and recv %d; they must have one block of the same length "+
+			"for each of %d neighbours that the caller sends to, and of %d that it receives from", len(send), len(recv), out, in)
+	}
+	key := keyOf[T](collectives.NeighborAlltoall)
+	key.count = elements[T](n)
+	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+}
+
+// NeighborAlltoallv is NeighborAlltoall of any lengths: send and recv have a slice for each neighbour; §8.6.2. A slice
+// of send is as long as that which receives it.
+func NeighborAlltoallv[T any](c *Comm, send, recv [][]T) error {
+	return c.perform(planNeighborAlltoallv(c, blocking, send, recv))
+}
+
+func planNeighborAlltoallv[T any](c *Comm, w way, send, recv [][]T) (*collPlan, error) {
+	op := w.call(collectives.NeighborAlltoallv)
+	in, out, err := checkNeighbors[T](c, op)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.edges(op, "recv", len(recv), in, "receives from"); err != nil {
+		return nil, err
+	}
+	if err := c.edges(op, "send", len(send), out, "sends to"); err != nil {
+		return nil, err
+	}
+	key := keyOf[T](collectives.NeighborAlltoallv)
+	var few, more [fewRanks]int64
+	p := planned[T](c, key, countsOf(few[:0], send), countsOf(more[:0], recv))
+	list(p, collectives.In, send)
+	list(p, collectives.Out, recv)
+	return c.apartBlocks(op, p)
+}
+
+// checkNeighbors is checkColl of a call among neighbours. It returns how many the caller receives from and sends to.
+func checkNeighbors[T any](c *Comm, op string) (in, out int, err error) {
+	if err := checkColl[T](c, op); err != nil {
+		return 0, 0, err
+	}
+	if c.topo == nil {
+		return 0, 0, c.noTopology(op)
+	}
+	if g, is := c.topo.(*graph); is && g.lopsided != "" {
+		return 0, 0, c.collError(op, ErrTopology, "%s; edges must lead both ways, or the graph be made by DistGraph",
+			g.lopsided)
+	}
+	in, out = c.topo.degree(c.rank)
+	return in, out, nil
+}
+
+func (c *Comm) noTopology(op string) *Error {
+	return opError(op, ErrTopology, "the communicator has no topology; Cart, Graph or DistGraph give it one").of(c)
+}
+
+// edges reports that a list with a slice for each neighbour has another length.
+func (c *Comm) edges(op, name string, n, want int, what string) error {
+	if n != want {
+		return c.lengthError(op, "%s has %d slices; it must have one for each of %d neighbours that the caller %s, which "+
+			"may be empty", name, n, want, what)
+	}
+	return nil
+}
+
+// compareEdges compares, along each edge, how much is sent with how much is expected. All ranks hear of a difference.
+func (c *Comm) compareEdges(p *collPlan) *refusal {
+	sources, destinations := c.topo.neighbours(c.rank)
+	count := func(counts []int64, i int) int64 {
+		if counts == nil {
+			return p.count
+		}
+		return counts[i]
+	}
+	gives, its := make([]int64, len(destinations)), make([]int64, len(sources))
+	for i := range gives {
+		gives[i] = count(p.params.InCounts, i)
+	}
+	key := planKey{operation: collectives.NeighborAlltoall, count: 1, elemSize: 8, commutative: true}
+	q := newCollPlan(c, &key, nil, nil)
+	q.tag = p.tag
+	buffer(q, collectives.In, gives)
+	buffer(q, collectives.Out, its)
+	m := c.meet(makeDup)
+	m.tag = p.tag
+	var no *refusal
+	if err := q.runByMessages(c); err != nil {
+		no = m.met(err)
+	}
+	for i, from := range sources {
+		if takes := count(p.params.OutCounts, i); no == nil && from >= 0 && its[i] != takes {
+			no = &refusal{class: ErrCount, text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls it "+
+				"with %d for its neighbour %d, rank %[1]d; the two must be equal", from, p.operation, its[i], c.rank, takes, i)}
+		}
+	}
+	_, no = m.round(0, nil, no, nil)
+	return no
+}

@@ -1,0 +1,636 @@
+package mpi
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// Blocking calls of ranks that share a host go, where the table says so (algorithm "shared"), through a board: memory
+// that all of them have mapped (transport.Board). A call is a number of steps, the same at all ranks. In a step each
+// rank raises the word of its line, and with it publishes what it contributes, if it does; then it waits for the words
+// of those whose contributions it needs. To have begun a step means to have read all that one needs of the step before.
+// So what a rank has written in a step stays until all have begun the next one, and a rank can be boardDepth-1 steps
+// ahead of the last.
+//
+// The board is made in the second such call on a communicator, by messages, which is then made by messages as the first
+// was. If it cannot be made, at whichever rank, all calls are made by messages.
+
+const (
+	// boardDepth is for how many steps a rank has lines and slots.
+	boardDepth = 4
+	// A slot has slotMost bytes, or less where that would be more than boardMost for all ranks.
+	slotMost  = 32 << 10
+	boardMost = 2 << 20
+	slotLeast = 4 << 10
+	// boardRanks is how many ranks can have a board at most.
+	boardRanks = 64
+	// boardSetup is the call in which the board is made.
+	boardSetup = 2
+
+	// lineRoom is how much of a contribution a line holds, behind the signature.
+	lineRoom = 112
+	signed   = 8
+)
+
+// common is what the ranks of a communicator have in common.
+type common struct {
+	turns
+	calls int   // that could have used the board
+	none  bool  // there is none
+	err   error // there may be one, at other ranks, but this rank is not of it
+	on    *pml.Board
+
+	slot  int
+	step  uint64 // that this rank has begun
+	begun uint64 // all ranks have begun this one
+	own   []byte // what this rank combines, if it is not where the result is to be
+	its   []byte // what another rank has written: it may change while it is read
+}
+
+// turns are one call's at a time, in the order in which they were asked for.
+type turns struct {
+	state atomic.Uint32 // turnTaken: a call has its turn; turnLook: there is more to do when it is over
+	mu    sync.Mutex    // guards what follows, and is held by the caller that sets turnLook
+	queue []chan struct{}
+	stop  func() // what makes the call whose turn it is end; nil: nothing
+	over  func() // what is to be done when no call has a turn
+}
+
+const (
+	turnTaken = 1 << iota
+	turnLook
+)
+
+// ask returns what is closed when the caller has its turn; nil: it has it.
+func (t *turns) ask() <-chan struct{} {
+	if t.state.CompareAndSwap(0, turnTaken) {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state.Or(turnTaken|turnLook)&turnTaken == 0 {
+		return nil
+	}
+	turn := make(chan struct{})
+	t.queue = append(t.queue, turn)
+	return turn
+}
+
+func (t *turns) done() {
+	if t.state.CompareAndSwap(turnTaken, 0) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.queue) > 0 {
+		close(t.queue[0])
+		t.queue = t.queue[1:]
+		return
+	}
+	if over := t.over; over != nil {
+		t.over = nil
+		over()
+	}
+	t.state.Store(0) // nothing else is to be done
+}
+
+// end does f when no call has a turn.
+func (t *turns) end(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stop != nil {
+		t.stop()
+	}
+	if t.over = f; t.state.Or(turnTaken|turnLook)&turnTaken == 0 {
+		t.over = nil
+		f()
+		t.state.Store(0)
+	}
+}
+
+// mayShare: the ranks of c can have a board, as far as all of them know alike. Those of an intercommunicator have none:
+// its calls are of several sets of ranks.
+func (c *Comm) mayShare() bool {
+	return c.groups == nil && c.size > 1 && c.size <= boardRanks && c.via() == collectives.SharedMemory
+}
+
+// performShared makes a call that can use the board, and gives p back. If c's context ends it is finished in the
+// background, on memory of the library's own; then p is not given back.
+func (c *Comm) performShared(p *collPlan) error {
+	p.tag = c.colls.nextTag(blocking)
+	turn := c.common.ask()
+	p.pack()
+	if c.ctx == nil {
+		err := p.runShared(c, turn)
+		if err == nil {
+			p.unpack()
+		}
+		c.colls.give(p)
+		return err
+	}
+	theirs := slices.Clone(p.spaces[collectives.Out])
+	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
+		for i, b := range p.spaces[s] {
+			p.spaces[s][i] = aligned(len(b))
+			copy(p.spaces[s][i], b)
+		}
+	}
+	if err := c.outliving(func() error { return p.runShared(c, turn) }); err != nil {
+		return err
+	}
+	if p.operation == collectives.Bcast && p.root == c.rank {
+		theirs = nil // only read, and others may read it at the same time
+	}
+	for i, b := range theirs {
+		copy(b, p.spaces[collectives.Out][i])
+	}
+	p.unpack()
+	c.colls.give(p)
+	return nil
+}
+
+// runShared makes the call when it has its turn, through the board or, without one, by messages.
+func (p *collPlan) runShared(c *Comm, turn <-chan struct{}) error {
+	if turn != nil {
+		<-turn
+	}
+	s := &c.common
+	if refused := p.check(c); refused != nil {
+		s.done()
+		return refused
+	}
+	if s.err == nil && s.on != nil {
+		defer s.done()
+		return p.share(c)
+	}
+	if s.err != nil {
+		defer s.done()
+		if s.on == nil { // others may have agreed on none, and make their calls by messages
+			p.failed = s.err
+			p.giveUp(c)
+		}
+		return s.err
+	}
+	if s.calls++; s.calls == boardSetup && !s.none {
+		if failed := s.setUp(c, p.tag); p.failed == nil {
+			p.failed = failed
+		}
+	}
+	s.done()
+	return p.runByMessages(c)
+}
+
+// setUp makes the board. The error is that a rank has failed.
+func (s *common) setUp(c *Comm, tag int32) error {
+	m := c.meet(makeDup)
+	m.tag = tag
+	t := &ticketing{c: c}
+	s.slot, t.lines = slotOf(c.size), c.size*boardDepth
+	t.size = s.slot * t.lines
+	_, no := m.round(0, nil, nil, t)
+	var mine *refusal
+	if no == nil {
+		mine = t.join()
+	}
+	if no == nil {
+		_, no = m.round(0, nil, mine, nil)
+	}
+	if no == nil {
+		s.on = t.on
+		s.on.Joined()
+		s.mu.Lock()
+		s.stop = func() { t.on.End(freedError()) }
+		s.mu.Unlock()
+		s.own, s.its = aligned(s.slot), aligned(s.slot)
+		return nil
+	}
+	if no.class == ErrGroup { // all have heard that it cannot be made
+		s.none = true
+		t.close()
+		return nil
+	}
+	// All ranks have failed here, or this one has joined and others have the board: these it tells.
+	if s.err = m.failed(no); t.on != nil {
+		t.on.Give(c.rank, s.err)
+		t.close()
+	}
+	return s.err
+}
+
+// slotOf is how many bytes a slot has.
+func slotOf(ranks int) int {
+	slot := slotMost
+	for slot > slotLeast && slot*ranks*boardDepth > boardMost {
+		slot /= 2
+	}
+	return slot
+}
+
+// goesThroughSlots: each piece of the call has at least one element.
+func (k *planKey) goesThroughSlots(ranks int) bool {
+	room := slotOf(ranks)
+	if k.operation == collectives.Alltoall {
+		room /= ranks
+	}
+	return k.elemSize <= int64(room)
+}
+
+// ticketing is the gathering that makes a board at the first rank, and hands its ticket on.
+type ticketing struct {
+	c           *Comm
+	size, lines int
+	on          *pml.Board
+	ticket      []byte
+}
+
+func (t *ticketing) members() []int32 {
+	all := make([]int32, t.c.size)
+	for i := range all {
+		all[i] = int32(t.c.toWorld(i))
+	}
+	return all
+}
+
+// cannot is the refusal of a rank that makes or joins no board.
+func cannot(err error) *refusal { return &refusal{class: ErrGroup, text: err.Error()} }
+
+func (t *ticketing) take(int, *decoder) *refusal { return nil }
+func (t *ticketing) up() []byte                  { return nil }
+
+func (t *ticketing) decide() *refusal {
+	var err error
+	if t.on, t.ticket, err = t.c.eng.MakeBoard(t.members(), t.lines, t.size); err != nil {
+		return cannot(err)
+	}
+	return nil
+}
+
+func (t *ticketing) down(int) []byte { return appendBytes(nil, t.ticket) }
+func (t *ticketing) told(d *decoder) { t.ticket = d.bytes() }
+
+func (t *ticketing) join() *refusal {
+	if t.on != nil {
+		return nil // this rank has made it
+	}
+	var err error
+	if t.on, err = t.c.eng.JoinBoard(t.members(), t.lines, t.size, t.ticket); err != nil {
+		return cannot(err)
+	}
+	return nil
+}
+
+func (t *ticketing) close() {
+	if t.on != nil {
+		t.on.Close()
+	}
+}
+
+// closeBoard gives the board back, when no call uses it.
+func (c *Comm) closeBoard() {
+	s := &c.common
+	s.end(func() {
+		if s.on != nil {
+			s.on.Close()
+			s.on = nil
+		}
+		s.none = true
+	})
+}
+
+// signature is the same at all ranks of a call, and even: another one is of another call. gaveUp is that of a rank
+// which has given up.
+func (p *collPlan) signature() uint64 {
+	h := uint64(p.tag)
+	for _, v := range [...]uint64{uint64(p.operation), uint64(p.root), uint64(p.count), uint64(p.elemSize)} {
+		h = (h ^ v) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	return h << 1
+}
+
+const sharedGaveUp = 1
+
+// sharedCall is one call through the board.
+type sharedCall struct {
+	*common
+	p    *collPlan
+	n    int
+	me   int
+	sign uint64
+	err  error // the board is of no use any more
+}
+
+// share makes the call through the board.
+func (p *collPlan) share(c *Comm) error {
+	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, sign: p.signature()}
+	switch p.operation {
+	case collectives.Barrier:
+		s.begin(nil)
+		s.awaitAll()
+	case collectives.Bcast:
+		s.bcast()
+	case collectives.Reduce:
+		s.reduce(false)
+	case collectives.Allreduce:
+		s.reduce(true)
+	case collectives.Allgather:
+		s.allgather()
+	case collectives.Alltoall:
+		s.alltoall()
+	}
+	if s.err != nil {
+		c.common.err = s.err
+		return s.err
+	}
+	return p.failed
+}
+
+// line is that of a rank in a step.
+func (s *sharedCall) line(rank int, step uint64) int { return rank*boardDepth + int(step%boardDepth) }
+
+// enter begins the next step without a contribution.
+func (s *sharedCall) enter() {
+	s.step++
+	s.on.Raise(s.line(s.me, s.step), s.step)
+}
+
+// begin begins the next step with a contribution of the length of data, if it is not nil.
+func (s *sharedCall) begin(data []byte) {
+	copy(s.room(len(data)), data)
+	s.publish()
+}
+
+// room is where n bytes of the next step are to be written, before publish.
+func (s *sharedCall) room(n int) []byte {
+	next := s.step + 1
+	if next >= boardDepth && s.begun < next-boardDepth+1 {
+		s.awaitBegun(next - boardDepth + 1)
+	}
+	if s.err != nil {
+		return make([]byte, n) // a rank that does not know yet may read what is there
+	}
+	return s.view(s.me, next, n)
+}
+
+// publish begins the next step with what is in room. Once the board is of no use it would be no right contribution, and
+// those that wait for it hear of the failure by themselves.
+func (s *sharedCall) publish() {
+	if s.err != nil {
+		return
+	}
+	s.step++
+	line := s.line(s.me, s.step)
+	sign := s.sign
+	if s.p.failed != nil {
+		sign = sharedGaveUp
+	}
+	binary.LittleEndian.PutUint64(s.on.Lines[line].Bytes[:], sign)
+	s.on.Raise(line, s.step)
+}
+
+// view is the memory of a rank's contribution of n bytes.
+func (s *sharedCall) view(rank int, step uint64, n int) []byte {
+	line := s.line(rank, step)
+	if n <= lineRoom {
+		return s.on.Lines[line].Bytes[signed:][:n:n]
+	}
+	return s.on.Data[line*s.slot:][:n:n]
+}
+
+func (s *sharedCall) await(rank int, step uint64) bool {
+	if s.err == nil {
+		s.err = s.on.Await(s.line(rank, step), step)
+	}
+	return s.err == nil
+}
+
+// awaitBegun returns when all ranks have begun a step.
+func (s *sharedCall) awaitBegun(step uint64) {
+	for i := range s.n {
+		if i != s.me && !s.await(i, step) {
+			return
+		}
+	}
+	s.begun = step
+}
+
+// awaitAll returns when all ranks have begun this step, and contribute to this call.
+func (s *sharedCall) awaitAll() {
+	for i := 1; i < s.n; i++ {
+		s.read((s.me+i)%s.n, 0)
+	}
+	s.all()
+}
+
+// all: this rank has waited for all others in this step.
+func (s *sharedCall) all() {
+	if s.err == nil {
+		s.begun = s.step
+	}
+}
+
+// read is a rank's contribution of n bytes to this step; nil: it gives none.
+func (s *sharedCall) read(rank, n int) []byte {
+	if !s.await(rank, s.step) {
+		return nil
+	}
+	switch sign := binary.LittleEndian.Uint64(s.on.Lines[s.line(rank, s.step)].Bytes[:]); {
+	case s.p.failed != nil:
+		return nil
+	case sign == s.sign:
+		return s.view(rank, s.step, n)
+	case sign == sharedGaveUp:
+		s.p.failed = gaveUpError(fmt.Sprintf("rank %d", rank))
+	default:
+		s.p.failed = opError("", ErrCount, "rank %d makes another call, or with other counts; %s", rank, counts)
+	}
+	return nil
+}
+
+func gaveUpError(rank string) *Error {
+	return opError("", ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it needs has "+
+		"failed, its operator has panicked, or the counts of the ranks do not go together", rank)
+}
+
+// pieces are the parts of a vector of n bytes that go through slots of so many bytes, each of whole elements. A vector
+// of no bytes has one.
+func (s *sharedCall) pieces(n, slot int) func(yield func(from, to int) bool) {
+	size := slot - slot%int(s.p.elemSize)
+	return func(yield func(from, to int) bool) {
+		for from := 0; s.err == nil && (from < n || n == 0 && from == 0); from += size {
+			if !yield(from, min(from+size, n)) {
+				return
+			}
+		}
+	}
+}
+
+// space is the caller's buffer; nil: there is none at this rank.
+func (p *collPlan) space(s collectives.Space) []byte {
+	if len(p.spaces[s]) == 0 {
+		return nil
+	}
+	return p.spaces[s][0]
+}
+
+func (s *sharedCall) bcast() {
+	buf := s.p.space(collectives.Out)
+	for from, to := range s.pieces(len(buf), s.slot) {
+		if s.me == s.p.root {
+			s.begin(buf[from:to])
+			continue
+		}
+		s.enter()
+		copy(buf[from:to], s.read(s.p.root, to-from))
+	}
+}
+
+func (s *sharedCall) allgather() {
+	out := s.p.space(collectives.Out)
+	block := len(out) / s.n
+	mine := s.p.space(collectives.In)
+	if s.p.inPlace {
+		mine = out[s.me*block:][:block]
+	} else {
+		copy(out[s.me*block:], mine)
+	}
+	for from, to := range s.pieces(block, s.slot) {
+		s.begin(mine[from:to])
+		for i := 1; i < s.n; i++ {
+			rank := (s.me + i) % s.n
+			copy(out[rank*block+from:rank*block+to], s.read(rank, to-from))
+		}
+		s.all()
+	}
+}
+
+func (s *sharedCall) alltoall() {
+	in, out := s.p.space(collectives.In), s.p.space(collectives.Out)
+	block := len(out) / s.n
+	if s.p.inPlace {
+		in = out
+	} else {
+		copy(out[s.me*block:][:block], in[s.me*block:])
+	}
+	for from, to := range s.pieces(block, s.slot/s.n) {
+		n := to - from
+		room := s.room(n * s.n)
+		for i := range s.n {
+			if i != s.me {
+				copy(room[i*n:][:n], in[i*block+from:])
+			}
+		}
+		s.publish()
+		for i := 1; i < s.n; i++ {
+			rank := (s.me + i) % s.n
+			if its := s.read(rank, n*s.n); its != nil {
+				copy(out[rank*block+from:], its[s.me*n:][:n])
+			}
+		}
+		s.all()
+	}
+}
+
+// splitMin is from how many bytes on each of more than two ranks combines a part of the vector for all, where all want
+// it. A root combines alone: the others need not wait for it.
+const splitMin = 2 << 10
+
+func (s *sharedCall) reduce(all bool) {
+	in, out := s.p.space(collectives.In), s.p.space(collectives.Out)
+	if s.p.inPlace {
+		in = out
+	}
+	for from, to := range s.pieces(len(in), s.slot) {
+		mine := in[from:to]
+		var result []byte
+		if all || s.me == s.p.root {
+			result = out[from:to]
+		}
+		if !all || to-from < splitMin || s.n == 2 {
+			s.reduceWhole(mine, result, all)
+		} else {
+			s.reduceParts(mine, result)
+		}
+	}
+}
+
+// reduceWhole combines a piece at each rank that wants the result.
+func (s *sharedCall) reduceWhole(mine, result []byte, all bool) {
+	if result != nil && !all {
+		s.enter() // the root's is read by no other rank
+	} else {
+		s.begin(mine)
+	}
+	if result != nil {
+		s.combine(mine, result, 0, len(mine))
+		s.all()
+	}
+}
+
+// reduceParts combines a part of a piece at each rank, for all.
+func (s *sharedCall) reduceParts(mine, result []byte) {
+	elem := int(s.p.elemSize)
+	count := len(mine) / elem
+	part := func(rank int) (from, to int) { return rank * count / s.n * elem, (rank + 1) * count / s.n * elem }
+	s.begin(mine)
+	from, to := part(s.me)
+	sum := s.own[from:to]
+	s.combine(mine[from:to], sum, from, len(mine))
+	s.all()
+	s.begin(sum)
+	copy(result[from:to], sum)
+	for i := 1; i < s.n; i++ {
+		rank := (s.me + i) % s.n
+		from, to := part(rank)
+		copy(result[from:to], s.read(rank, to-from))
+	}
+	s.all()
+}
+
+// combine makes result of what all ranks contribute, in their order: mine, and what is at from of the whole that each
+// has published.
+func (s *sharedCall) combine(mine, result []byte, from, whole int) {
+	sum := result
+	if s.me < s.n-1 && sameStart(mine, result) {
+		sum = s.own[:len(mine)] // mine is read before the result is complete
+	}
+	for rank := s.n - 1; rank >= 0; rank-- {
+		its := mine
+		if rank != s.me {
+			shared := s.read(rank, whole)
+			if shared == nil {
+				continue
+			}
+			if rank == s.n-1 {
+				copy(sum, shared[from:])
+				continue
+			}
+			its = s.its[:len(mine)]
+			copy(its, shared[from:])
+		}
+		if rank == s.n-1 {
+			copy(sum, its)
+		} else if s.p.failed == nil && len(sum) > 0 {
+			s.p.apply(sum, its)
+		}
+	}
+	if s.p.failed == nil && !sameStart(sum, result) {
+		copy(result, sum)
+	}
+}
+
+func sameStart(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }
+
+// apply combines inout with in.
+func (p *collPlan) apply(inout, in []byte) {
+	returned := false
+	defer p.operated(&returned)
+	p.operator.combine(inout, in)
+	returned = true
+}

@@ -1,0 +1,370 @@
+package mpi
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
+)
+
+// onBoard has every call that can go through the board do so; byMessages none.
+var (
+	onBoard = WithEnviron([]string{"GORUN_COLL_CHECK=0",
+		"GORUN_COLL=barrier:shared,bcast:shared,allgather:shared,alltoall:shared,reduce:shared,allreduce:shared"})
+	byMessages = "GORUN_COLL=barrier:dissemination,bcast:knomial,allgather:ring,alltoall:linear,reduce:knomial," +
+		"allreduce:doubling"
+)
+
+// meetOnBoard makes the board of w.
+func meetOnBoard(w *Comm) {
+	for range boardSetup {
+		must(Barrier(w))
+	}
+	check(w.Size() == 1 || w.Transport() != "loop" || w.common.on != nil, "no board: %+v", &w.common)
+}
+
+// Every call through a board gives what it should, at each number of ranks and around the sizes at which it is done in
+// another way: in the line, in a slot, in parts, in pieces; also over devices that misbehave.
+func TestShared(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, n := range few([]int{1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17}, 2, 3, 8) {
+			run(n, func(w *Comm) {
+				meetOnBoard(w)
+				slot := max(w.common.slot, slotLeast) / 8
+				sizes := []int{0, 1, lineRoom / 8, lineRoom/8 + 1, splitMin / 8, slot - 1, slot, slot + 1}
+				if n < 4 {
+					sizes = append(sizes, 1<<17)
+				}
+				for _, size := range few(sizes, 0, 1, lineRoom/8+1, splitMin/8, slot+1) {
+					moves[int64](w, size)
+					reductions[int64](w, size)
+					reductions[uint8](w, size)
+				}
+			}, onBoard)
+		}
+	})
+}
+
+// few is all, or with -short some.
+func few[T any](all []T, some ...T) []T {
+	if testing.Short() {
+		return some
+	}
+	return all
+}
+
+// Communicators that overlap, and calls on them in any order, are apart; freed ones give their memory back.
+func TestSharedOverlap(t *testing.T) {
+	over(t)(6, func(w *Comm) {
+		for round := range 4 {
+			half := ok(w.Split(w.Rank()/3, 0))
+			odd := ok(w.Split(w.Rank()%2, -w.Rank()))
+			dup := ok(w.Dup())
+			for i := range 6 {
+				for _, c := range []*Comm{half, odd, dup, w} {
+					sum := []int{c.Rank(), i}
+					must(Allreduce(c, nil, sum, Sum))
+					check(sum[0] == c.Size()*(c.Size()-1)/2 && sum[1] == i*c.Size(), "round %d, call %d: %v", round, i, sum)
+					// and messages between
+					next, before := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
+					got := make([]int, 1)
+					ok(Sendrecv(c, []int{c.Rank()}, next, i, got, before, i))
+					check(got[0] == before, "%v from %d", got, before)
+				}
+			}
+			for _, c := range []*Comm{half, odd, dup} {
+				check(c.common.on != nil, "no board")
+				must(c.Free())
+				check(c.common.on == nil, "the board of a communicator that is freed is there")
+			}
+		}
+	}, onBoard)
+}
+
+// A call whose context has ended is finished by the board all the same, and later calls wait for their turn.
+func TestSharedContextEnds(t *testing.T) {
+	over(t)(3, func(w *Comm) {
+		meetOnBoard(w)
+		for i := range 20 {
+			c, cancel := context.WithCancel(context.Background())
+			cancel()
+			if w.Rank() == i%3 {
+				err := Allreduce(w.WithContext(c), []int{1}, make([]int, 1), Sum)
+				check(errors.Is(err, context.Canceled), "%v", err)
+			} else {
+				sum := make([]int, 1)
+				must(Allreduce(w, []int{1}, sum, Sum))
+				check(sum[0] == 3, "%v", sum)
+			}
+			buf := []int{i * w.Rank()}
+			must(Bcast(w, buf, 1))
+			check(buf[0] == i, "call %d: %v", i, buf)
+		}
+		must(Barrier(w))
+	}, onBoard)
+}
+
+// A rank that ends, between calls or in the middle of one, is ErrPeerFailed at all others.
+func TestSharedRankEnds(t *testing.T) {
+	const n = 5
+	for victim := range n {
+		for after := 1; after <= 12; after += len(few([]int{1}, 1, 2, 3, 4)) {
+			t.Run(fmt.Sprintf("rank %d after %d", victim, after), func(t *testing.T) {
+				over(t)(n, func(w *Comm) {
+					meetOnBoard(w)
+					left := after
+					end := func() {
+						if left--; left == 0 && w.Rank() == victim {
+							w.eng.Close(opError("", ErrAborted, "the test ends it"))
+						}
+					}
+					op := func(inout, in []int) {
+						end()
+						Sum(inout, in)
+					}
+					var err error
+					for i := 0; err == nil; i++ {
+						end()
+						size := []int{1, 100, 5000}[i%3]
+						all := make([]int, n*size)
+						err = errors.Join(Allreduce(w, make([]int, size), make([]int, size), op),
+							Reduce(w, make([]int, size), make([]int, size), op, i%n), Bcast(w, all, i%n),
+							Allgather(w, nil, all), Alltoall(w, nil, all), Barrier(w))
+					}
+					check(w.Rank() == victim || errors.Is(err, ErrPeerFailed), "%v", err)
+				}, onBoard)
+			})
+		}
+	}
+}
+
+// Where one rank cannot join, all go on by messages, and the maker's memory is given back.
+func TestSharedNotEverywhere(t *testing.T) {
+	for _, bad := range []int{0, 1, 3} {
+		refusing := withDevices(func(rank int, d transport.Device) transport.Device {
+			if rank != bad {
+				return d
+			}
+			refuse := errors.New("no memory of that kind")
+			d.Facts().Boards = &transport.Boards{
+				Make: func([]int32, int, int) (*transport.Board, []byte, error) { return nil, nil, refuse },
+				Join: func([]int32, int, int, []byte) (*transport.Board, error) { return nil, refuse },
+			}
+			return faulty.Wrap(d, 1, faulty.Plan{})
+		})
+		over(t, refusing)(4, func(w *Comm) {
+			for i := range 5 {
+				sum := []int{i}
+				must(Allreduce(w, nil, sum, Sum))
+				check(sum[0] == 4*i, "%v", sum)
+			}
+			check(w.common.none && w.common.on == nil, "%+v", &w.common)
+		}, onBoard)
+	}
+}
+
+// An operator that panics at one rank is an error at all ranks that need its part, and the next call is as before.
+func TestSharedOperatorPanics(t *testing.T) {
+	over(t)(4, func(w *Comm) {
+		meetOnBoard(w)
+		for victim := range w.Size() {
+			for _, size := range []int{splitMin / 8, slotMost/8 + 500} {
+				op := func(inout, in []int) {
+					if w.Rank() == victim {
+						panic("the test wants it")
+					}
+					Sum(inout, in)
+				}
+				err := Allreduce(w, make([]int, size), make([]int, size), op)
+				if w.Rank() == victim {
+					check(errors.Is(err, ErrOp), "%v", err)
+				} else {
+					check(errors.Is(err, ErrPeerFailed), "%v", err)
+				}
+				sum := []int{1}
+				must(Allreduce(w, nil, sum, Sum))
+				check(sum[0] == w.Size(), "%v", sum)
+			}
+		}
+	}, onBoard)
+}
+
+// A rank dies while the board is agreed on, and another one cannot have it: those below the dead one in the tree do not
+// hear that there is none, and the others do not wait for them in the calls that they make by messages.
+func TestSharedDeathAndRefusal(t *testing.T) {
+	const n, victim = 8, 4
+	for _, bad := range []int{0, 1} {
+		for after := range 24 {
+			t.Run(fmt.Sprintf("rank %d after %d", bad, after), func(t *testing.T) {
+				refuse := errors.New("no memory of that kind")
+				none := &transport.Boards{
+					Make: func([]int32, int, int) (*transport.Board, []byte, error) { return nil, nil, refuse },
+					Join: func([]int32, int, int, []byte) (*transport.Board, error) { return nil, refuse },
+				}
+				var done sync.WaitGroup
+				done.Add(n - 1)
+				over(t, withDevices(func(rank int, d transport.Device) transport.Device {
+					var plan faulty.Plan
+					for r := range n {
+						if (r == victim) != (rank == victim) {
+							plan.Cuts = append(plan.Cuts, faulty.Cut{Peer: r, After: after})
+						}
+					}
+					if rank == bad {
+						d.Facts().Boards = none
+					}
+					return faulty.Wrap(d, int64(after), plan)
+				}))(n, func(w *Comm) {
+					for range 12 {
+						if err := Barrier(w); err != nil {
+							check(errors.Is(err, ErrPeerFailed), "%v", err)
+						}
+					}
+					if w.Rank() != victim { // no rank's end is what ends another's wait
+						done.Done()
+						done.Wait()
+					}
+				}, onBoard)
+			})
+		}
+	}
+}
+
+// What another rank has written may be anything: a call ends, with an error or without, and touches no other memory.
+func TestSharedHostile(t *testing.T) {
+	if proc.Race {
+		t.Skip("it races on purpose")
+	}
+	over(t)(3, func(w *Comm) {
+		meetOnBoard(w)
+		for i := range 40 {
+			if w.Rank() == 1 { // it spoils what it is about to publish, and what others have published
+				for k, l := range w.common.on.Lines {
+					if k/boardDepth == 1 || i%2 == 0 {
+						for b := range l.Bytes[signed:] {
+							l.Bytes[signed+b] = byte(i * b)
+						}
+					}
+				}
+				if i%4 == 3 {
+					binary.LittleEndian.PutUint64(w.common.on.Lines[boardDepth+i%boardDepth].Bytes[:], ^uint64(i))
+				}
+			}
+			err := Barrier(w)
+			check(err == nil || errors.Is(err, ErrCount), "%v", err)
+		}
+		buf := make([]byte, 1000)
+		for i := range 20 {
+			root := 1
+			if w.Rank() == root {
+				if i%2 == 1 { // another count than the others say
+					err := Bcast(w, buf[:500], root)
+					check(err == nil, "%v", err)
+					continue
+				}
+			}
+			err := Bcast(w, buf, root)
+			check((err != nil) == (i%2 == 1 && w.Rank() != root) && (err == nil || errors.Is(err, ErrCount)),
+				"call %d: %v", i, err)
+		}
+	}, onBoard)
+}
+
+// Every rank has the same bits, whatever the order in which they come.
+func TestSharedSameBits(t *testing.T) {
+	const n = 7
+	var first atomic.Pointer[[]float64]
+	over(t)(n, func(w *Comm) {
+		meetOnBoard(w)
+		for _, size := range []int{1, 300, 9000} {
+			in, out := make([]float64, size), make([]float64, size)
+			for i := range in {
+				in[i] = 1 / float64(1+i*n+w.Rank())
+			}
+			must(Allreduce(w, in, out, Sum))
+			first.CompareAndSwap(nil, &out)
+			must(Barrier(w))
+			check(slices.Equal(*first.Load(), out), "%v and %v", *first.Load(), out)
+			must(Barrier(w))
+			first.Store(nil)
+			must(Barrier(w))
+		}
+	}, onBoard)
+}
+
+// A call through the board makes no allocation.
+func TestSharedAllocates(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		in, out := make([]float64, 4000), make([]float64, 8000)
+		calls := func() {
+			must(Barrier(w))
+			must(Bcast(w, in, 0))
+			must(Reduce(w, in, out[:4000], Sum, 1))
+			must(Allreduce(w, in[:1000], out[:1000], Sum))
+			must(Allgather(w, in, out))
+		}
+		for range 20 {
+			calls()
+		}
+		if w.Rank() == 1 {
+			for range 101 {
+				calls()
+			}
+			return
+		}
+		if per := testing.AllocsPerRun(100, calls); per >= 1 && !proc.Race {
+			check(false, "%v allocations", per)
+		}
+	}, onBoard)
+}
+
+// Elements of which a slot has no room for one for each rank go by messages.
+func TestSharedLargeElements(t *testing.T) {
+	type large [1024]byte
+	over(t)(17, func(w *Comm) {
+		for i := range 2 + boardSetup {
+			send, recv := make([]large, w.Size()), make([]large, w.Size())
+			for to := range send {
+				send[to] = large{byte(w.Rank()), 1023: byte(to)}
+			}
+			must(Alltoall(w, send, recv))
+			for from, got := range recv {
+				check(got == large{byte(from), 1023: byte(w.Rank())}, "call %d, from %d: %v", i, from, got[0])
+			}
+		}
+	})
+}
+
+// A wait at a board that ends with an error leaves somebody who sees to what else is under way.
+func TestSharedErrorLeavesOthersGoing(t *testing.T) {
+	returned := make(chan struct{})
+	over(t)(3, func(w *Comm) {
+		meetOnBoard(w)
+		switch w.Rank() {
+		case 0:
+			got := make([]int, 1)
+			r := ok(Irecv(w, got, 1, 0))
+			done := r.Done()
+			err := Barrier(w)
+			check(errors.Is(err, ErrPeerFailed), "%v", err)
+			close(returned)
+			<-done
+			ok(r.Wait())
+			check(got[0] == 7, "%v", got)
+		case 1:
+			<-returned
+			must(Send(w, []int{7}, 0, 0))
+		default:
+			w.eng.Close(opError("", ErrAborted, "the test ends it"))
+		}
+	}, onBoard)
+}

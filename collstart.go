@@ -1,0 +1,232 @@
+package mpi
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// A call that is not blocking hands its plan to the engine as a request of several rounds (pml.Rounds). The engine
+// posts each round as the one before completes, whether or not a caller is in the library; local steps, the operator
+// included, are done by the goroutine that waits for the request, or by one that the library starts.
+//
+// With a context the rounds work on memory of the library's own: the caller's buffers are copied there in the first
+// round, and back in the last. When the context ends the request does, but not within these two.
+
+// started is what a plan has of a call that is not blocking.
+type started struct {
+	rounds   pml.Rounds
+	comm     *Comm
+	way      way
+	phase    phase
+	round    int                // the next one
+	messages []collectives.Step // of the one under way
+	local    []collectives.Step
+	goesOn   atomic.Bool // from Begin to End: longer than the request is under way, if its context ends
+	theirs   [][][]byte  // with a context: the caller's In and Out
+
+	// What the comparison of the ranks' calls has found.
+	compared bool  // there is one
+	refused  error // the call is not made
+	broken   error // a rank has failed
+}
+
+// phase is what a call that is not blocking does next.
+type phase uint8
+
+const (
+	phaseIn     phase = iota // the caller's buffers are copied or packed to the library's
+	phaseRounds              // the schedule
+	phaseOut                 // the result is copied or unpacked to the caller's buffers
+	phaseOver
+)
+
+// start makes a nonblocking call, whose buffers are in p.
+func (c *Comm) start(p *collPlan, err error) (*Request, error) {
+	if err != nil {
+		return nil, c.mistaken(nonblocking, err)
+	}
+	c = p.of(c)
+	op := nonblocking.code(p.operation)
+	return c.request(op, Undefined, Undefined, c.launch(p, nonblocking)), nil
+}
+
+// keep makes a request for a persistent call, whose buffers are in p.
+func (c *Comm) keep(p *collPlan, err error) (*Request, error) {
+	if err != nil {
+		return nil, c.mistaken(persistent, err)
+	}
+	c = p.of(c)
+	p.prepare(c, persistent)
+	r := c.request(persistent.code(p.operation), Undefined, Undefined, c.eng.PrepareRounds(c.ctx, &p.rounds))
+	if r.plan = p; p.compared {
+		go p.compare()
+	}
+	return r, nil
+}
+
+// performApart makes a blocking call that a context may end: it is finished in the background then, since the other
+// ranks count on this one.
+func (c *Comm) performApart(p *collPlan) error {
+	over := c.ctx.Err()
+	if _, err := c.eng.Wait(c.launch(p, blocking)); over == nil {
+		return err
+	}
+	return over
+}
+
+// launch starts a call that is not persistent. It gives p back when it is over, which may be now.
+func (c *Comm) launch(p *collPlan, w way) *pml.Request {
+	p.prepare(c, w)
+	if !p.compared {
+		return c.eng.StartRounds(c.ctx, &p.rounds)
+	}
+	r := c.eng.StartRounds(c.ctx, &p.rounds)
+	go p.compare()
+	return r
+}
+
+// prepare readies p for calls on c.
+func (p *collPlan) prepare(c *Comm, w way) {
+	p.comm, p.way, p.tag = c, w, c.colls.nextTag(w)
+	p.compared, p.refused, p.broken = c.setup.Check && c.size > 1, nil, nil
+	p.rounds.Set(p, c.cid+ctxCollective, p.tag, p.compared)
+	if c.ctx == nil {
+		return
+	}
+	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
+		p.theirs = append(p.theirs, slices.Clone(p.spaces[s]))
+		for i, b := range p.spaces[s] {
+			p.spaces[s][i] = aligned(len(b))
+		}
+	}
+}
+
+// compare compares the ranks' calls before the first round, on a goroutine of its own.
+func (p *collPlan) compare() {
+	c := p.comm
+	p.refused, p.broken = c.compare(p, p.way)
+	c.eng.Release(&p.rounds)
+}
+
+// startAgain is Start of a persistent call.
+func (r *Request) startAgain() error {
+	if err := r.comm.valid("Start"); err != nil {
+		return err
+	}
+	if r.plan.goesOn.Load() && r.comm.ctx != nil && r.comm.ctx.Err() != nil {
+		return r.comm.collError("Start", ErrRequest, "the call before goes on without its context, which has ended; make "+
+			"another request")
+	}
+	if err := r.comm.eng.Start(&r.Request); err != nil {
+		return r.misuse("Start", err)
+	}
+	return nil
+}
+
+// moved: the schedule has not the caller's buffers, or not all of them.
+func (p *collPlan) moved() bool { return p.theirs != nil || len(p.scattered) > 0 }
+
+// Begin implements pml.Script.
+func (p *collPlan) Begin() {
+	p.round, p.failed = 0, nil
+	if p.phase = phaseRounds; p.moved() {
+		p.phase = phaseIn
+	}
+	p.goesOn.Store(true)
+	p.comm.left.begin()
+}
+
+// Next implements pml.Script.
+func (p *collPlan) Next(r *pml.Rounds) pml.RoundKind {
+	switch {
+	case p.phase == phaseIn:
+		return pml.RoundMemory
+	case r.Held():
+		return pml.RoundHeld
+	case p.phase == phaseOver:
+		return pml.RoundOver
+	case p.failed == nil:
+		p.failed = p.broken
+	}
+	if p.refused != nil || p.round == p.schedule.Rounds || errors.Is(p.failed, ErrComm) {
+		if p.phase = phaseOver; !p.moved() || p.refused != nil || p.failed != nil || r.Lost() {
+			return pml.RoundOver
+		}
+		p.phase = phaseOut
+		return pml.RoundMemory
+	}
+	p.messages, p.local = p.schedule.Round(p.round)
+	p.round++
+	e := p.comm.eng
+	for i := range p.messages {
+		if m := &p.messages[i]; m.Kind == collectives.Recv {
+			r.Recv(e, i, p.comm.toWorld(int(m.Peer)), p.at(m.Dst, m.Len))
+		}
+	}
+	for i := range p.messages {
+		if m := &p.messages[i]; m.Kind == collectives.Send {
+			r.Send(e, i, p.comm.toWorld(int(m.Peer)), p.payload(m))
+		}
+	}
+	if len(p.local) == 0 || p.failed != nil {
+		return pml.RoundMessages
+	}
+	return pml.RoundWork
+}
+
+// Got implements pml.Script.
+func (p *collPlan) Got(i int, st pml.Status, err error) {
+	if i >= 0 && p.messages[i].Kind == collectives.Recv {
+		p.received(&p.messages[i], st, err)
+	} else {
+		p.sent(err)
+	}
+}
+
+// Work implements pml.Script.
+func (p *collPlan) Work() {
+	switch p.phase {
+	case phaseIn:
+		p.pack()
+		for s, blocks := range p.theirs {
+			for i, b := range blocks {
+				copy(p.spaces[s][i], b)
+			}
+		}
+		p.phase = phaseRounds
+	case phaseOut:
+		if p.phase = phaseOver; p.operation == collectives.Bcast && p.root == p.comm.rank {
+			break // it was only read, and others may read it at the same time
+		}
+		if p.theirs != nil {
+			for i, b := range p.theirs[collectives.Out] {
+				copy(b, p.spaces[collectives.Out][i])
+			}
+		}
+		p.unpack()
+	default:
+		if p.failed == nil {
+			p.compute(p.local)
+		}
+	}
+}
+
+// End implements pml.Script.
+func (p *collPlan) End(lost bool) error {
+	c, err := p.comm, p.failed
+	if p.refused != nil {
+		err = p.refused
+	}
+	mine := p.way != persistent
+	if p.goesOn.Store(false); mine { // else Request.Free may give it to another call now
+		c.colls.give(p)
+	}
+	if over := c.left.end(); over != nil {
+		go over() // it calls the engine
+	}
+	return err
+}

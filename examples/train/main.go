@@ -1,0 +1,81 @@
+// Train trains a small neural network on many ranks at once (data parallelism). Every rank has the whole model and a
+// share of the samples. In each step it computes the gradient of its share, Allreduce adds the gradients of all ranks,
+// and every rank takes the same step. So all ranks have the same model at all times, and none has to send it.
+//
+//	gorun -n 4 ./examples/train -samples 20000
+//
+// In the end rank 0 trains alone on all samples, and compares.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+
+	"github.com/gorun-mpi/mpi"
+)
+
+var (
+	samples = flag.Int("samples", 4000, "samples to learn from, on all ranks together")
+	steps   = flag.Int("steps", 300, "steps of gradient descent")
+)
+
+const rate = 4.0 // how far a step goes
+
+func main() {
+	flag.Parse()
+	mpi.Main(run)
+}
+
+func run(_ context.Context, world *mpi.Comm) error {
+	if *samples < 1 || *steps < 1 {
+		return fmt.Errorf("train: -samples %d -steps %d: there is at least one of each", *samples, *steps)
+	}
+	together, err := train(world, world.Rank() == 0)
+	if err != nil {
+		return err
+	}
+	self, err := world.Split(world.Rank(), 0) // a communicator of one rank
+	if err != nil || world.Rank() != 0 {
+		return err
+	}
+	alone, err := train(self, false)
+	if err != nil {
+		return err
+	}
+	if math.Abs(together.loss-alone.loss) > 1e-9 { // sums in another order are rounded differently
+		return fmt.Errorf("train: the loss is %.15f on %d ranks, and %.15f on one", together.loss, world.Size(), alone.loss)
+	}
+	fmt.Printf("%d ranks and one rank have the same loss, %.9f\n", world.Size(), alone.loss)
+	return nil
+}
+
+// outcome is the mean over all samples.
+type outcome struct{ loss, right float64 }
+
+// train trains a model on the ranks of c, and says how good it was before the last step.
+func train(c *mpi.Comm, talk bool) (outcome, error) {
+	n, rank, size := *samples, c.Rank(), c.Size()
+	mine := makeSamples(n*rank/size, n*(rank+1)/size)
+	m := newModel()
+	var o outcome
+	for step := 1; step <= *steps; step++ {
+		// One vector, so that one Allreduce is enough: the gradient, and behind it the loss and how many are right.
+		sum := make([]float64, len(m)+2)
+		for _, s := range mine {
+			m.learn(s, sum)
+		}
+		if err := mpi.Allreduce(c, nil, sum, mpi.Sum); err != nil {
+			return o, err
+		}
+		for i := range m {
+			m[i] -= rate * sum[i] / float64(n)
+		}
+		o = outcome{sum[len(m)] / float64(n), sum[len(m)+1] / float64(n)}
+		if talk && (step == 1 || step == *steps || step%100 == 0) {
+			fmt.Printf("step %4d  loss %.4f  right %5.1f %%\n", step, o.loss, 100*o.right)
+		}
+	}
+	return o, nil
+}

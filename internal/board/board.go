@@ -1,0 +1,190 @@
+package board
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Set is the boards of a device that expect something. Its methods are guarded as the device's Poll is.
+type Set struct {
+	expecting []*board
+	armed     bool // since the last Disarm
+}
+
+// board is one rank's view.
+type board struct {
+	set  *Set
+	head *head
+	ends []*end // of each member
+	me   int
+	rank int32 // this rank's, in the world
+	seen transport.Board
+	wake func(member int)
+
+	// What Expect has asked for, while the board is in Set.expecting.
+	line   int
+	least  uint64
+	cookie uint64
+}
+
+// Size is how many bytes a board takes; 0: more than there can be.
+func Size(members, lines, data int) int {
+	const most = 1 << 40
+	if members < 1 || members > most/endSize || lines < 0 || lines > most/lineSize || data < 0 || data > most {
+		return 0
+	}
+	return dataAt(members, lines) + data
+}
+
+func linesAt(members int) int {
+	return (headSize + members*endSize + lineSize - 1) / lineSize * lineSize
+}
+
+func dataAt(members, lines int) int { return linesAt(members) + lines*lineSize }
+
+// Card is where member i says how it is reached, before any other member knows of that: CardSize bytes, hostile.
+func Card(mem []byte, i int) []byte { return endOf(mem, i).card[:] }
+
+// New makes a board of memory of that Size, which begins with a line of the cache. me is this rank's place among the
+// members. wake wakes a member that sleeps with its device armed, this rank too; any goroutine may call it. unmap is
+// called by Close.
+func (s *Set) New(mem []byte, members []int32, me, lines int, wake func(member int), joined, unmap func(),
+) *transport.Board {
+	b := &board{set: s, head: headOf(mem), me: me, rank: members[me], wake: wake}
+	for i := range members {
+		b.ends = append(b.ends, endOf(mem, i))
+	}
+	b.seen = transport.Board{Data: mem[dataAt(len(members), lines):], Raise: b.raise, Expect: b.expect, Forget: b.forget,
+		Fail: b.fail, Failed: b.failed, Joined: joined, Close: func() { b.forget(); unmap() }}
+	for i := range lines {
+		b.seen.Lines = append(b.seen.Lines, lineOf(mem, len(members), i))
+	}
+	return &b.seen
+}
+
+// No wake-up is lost: a rank that goes to sleep has armed its device, then says here what it waits for, then looks at
+// the word. One that raises the word does so first, and then looks who waits. Only the sleeper says that it is awake:
+// one whose waker ends before it has woken it is found by those who tell of that end.
+
+func (b *board) raise(line int, to uint64) {
+	b.seen.Lines[line].Word.Store(to)
+	if b.head.sleepers.Load() != 0 {
+		b.wakeThose(func(awaits uint32) bool { return awaits == uint32(line)+1 })
+	}
+}
+
+// wakeThose wakes the members that sleep, of those whose awaited line, plus 1, is as said.
+func (b *board) wakeThose(which func(awaits uint32) bool) {
+	for i, e := range b.ends {
+		if a := e.awaits.Load(); a != 0 && which(a) {
+			b.wake(i)
+		}
+	}
+}
+
+func (b *board) fail(i int) {
+	b.head.failed.CompareAndSwap(0, uint32(i)+1)
+	b.wakeThose(func(uint32) bool { return true })
+}
+
+func (b *board) failed() int {
+	if f := b.head.failed.Load(); f > 0 {
+		return min(int(f), len(b.ends)) - 1
+	}
+	return -1
+}
+
+func (b *board) expect(line int, least, cookie uint64) {
+	if !slices.Contains(b.set.expecting, b) {
+		b.set.expecting = append(b.set.expecting, b)
+	}
+	b.line, b.least, b.cookie = line, least, cookie
+	if b.set.armed { // the device is armed already, and stays so
+		if b.sleep(); b.reached() {
+			b.wake(b.me)
+		}
+	}
+}
+
+func (b *board) forget() {
+	if i := slices.Index(b.set.expecting, b); i >= 0 {
+		b.set.expecting = slices.Delete(b.set.expecting, i, i+1)
+		b.awake()
+	}
+}
+
+// reached: what is expected is so.
+func (b *board) reached() bool {
+	return b.seen.Lines[b.line].Word.Load() >= b.least || b.head.failed.Load() != 0
+}
+
+// sleep says that this rank is to be woken for what it expects.
+func (b *board) sleep() {
+	b.awake()
+	b.head.sleepers.Add(1)
+	b.ends[b.me].awaits.Store(uint32(b.line) + 1)
+}
+
+func (b *board) awake() {
+	if a := &b.ends[b.me].awaits; a.Load() != 0 && a.Swap(0) != 0 {
+		b.head.sleepers.Add(^uint32(0))
+	}
+}
+
+// Expecting: Poll may find something.
+func (s *Set) Expecting() bool { return len(s.expecting) != 0 }
+
+// Poll is part of the device's.
+func (s *Set) Poll(pkts []transport.Packet) int {
+	n := 0
+	s.expecting = slices.DeleteFunc(s.expecting, func(b *board) bool {
+		if n == len(pkts) || !b.reached() {
+			return false
+		}
+		b.awake()
+		pkts[n].Event, pkts[n].Peer, pkts[n].Cookie = transport.Reached, b.rank, b.cookie
+		n++
+		return true
+	})
+	return n
+}
+
+// Arm is part of the device's, when the rest of it is armed.
+func (s *Set) Arm() bool {
+	s.armed = true
+	for _, b := range s.expecting {
+		b.sleep()
+	}
+	if slices.ContainsFunc(s.expecting, (*board).reached) {
+		s.Disarm()
+		return false
+	}
+	return true
+}
+
+// Disarm is part of the device's.
+func (s *Set) Disarm() {
+	if !s.armed {
+		return
+	}
+	s.armed = false
+	for _, b := range s.expecting {
+		b.awake()
+	}
+}
+
+// Place is that of a rank among the members of a board, each of which is a rank of the world, and is there once.
+func Place(members []int32, rank, world int) (place int, err error) {
+	sorted := slices.Sorted(slices.Values(members))
+	for i, m := range sorted {
+		if m < 0 || int(m) >= world || i > 0 && m == sorted[i-1] {
+			return 0, fmt.Errorf("rank %d cannot be a member, or is one twice", m)
+		}
+	}
+	if place = slices.Index(members, int32(rank)); place < 0 {
+		return 0, fmt.Errorf("rank %d is no member", rank)
+	}
+	return place, nil
+}

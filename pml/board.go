@@ -1,0 +1,211 @@
+package pml
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Board is a transport.Board and what waiting for its words needs. One goroutine at a time uses it.
+type Board struct {
+	*transport.Board
+	e       *Engine
+	members []int32 // ranks of the world
+
+	// Guarded by the engine's lock.
+	err    error    // why no wait is of use any more
+	r      *Request // that waits; nil: none does
+	cookie uint64
+}
+
+// boards are those that are open.
+type boards struct {
+	all  []*Board
+	last uint64 // cookie
+}
+
+// deviceBoards are the device's; the error is that it has none.
+func (e *Engine) deviceBoards() (*transport.Boards, error) {
+	if b := e.dev.Facts().Boards; b != nil && e.direct {
+		return b, nil
+	}
+	return nil, fmt.Errorf("%w: %s has no memory that several ranks map", transport.ErrUnavailable, e.dev.Name())
+}
+
+// MakeBoard is transport.Boards' Make.
+func (e *Engine) MakeBoard(members []int32, lines, bytes int) (*Board, []byte, error) {
+	by, err := e.deviceBoards()
+	if err != nil {
+		return nil, nil, err
+	}
+	b, ticket, err := by.Make(members, lines, bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.open(b, members), ticket, nil
+}
+
+// JoinBoard is transport.Boards' Join.
+func (e *Engine) JoinBoard(members []int32, lines, bytes int, ticket []byte) (*Board, error) {
+	by, err := e.deviceBoards()
+	if err != nil {
+		return nil, err
+	}
+	b, err := by.Join(members, lines, bytes, ticket)
+	if err != nil {
+		return nil, err
+	}
+	return e.open(b, members), nil
+}
+
+func (e *Engine) open(on *transport.Board, members []int32) *Board {
+	e.lock()
+	defer e.unlock()
+	e.boards.last++
+	b := &Board{Board: on, e: e, members: members, err: e.closed, cookie: e.boards.last}
+	for i, rank := range members {
+		if err := e.path.gone(rank); err != nil && b.err == nil {
+			b.fail(i, err)
+		}
+	}
+	e.boards.all = append(e.boards.all, b)
+	return b
+}
+
+// Close gives the board back. It is not used any more.
+func (b *Board) Close() {
+	b.e.lock()
+	defer b.e.unlock()
+	b.e.boards.all = slices.DeleteFunc(b.e.boards.all, func(o *Board) bool { return o == b })
+	b.Board.Close()
+}
+
+const (
+	// boardSpins looks at a word take a microsecond or two; so long a rank with its processor to itself does nothing else.
+	boardSpins = 2000
+	// boardYield is for how long a crowded rank gives its processor away after each look, and does nothing else.
+	boardYield = 100 * time.Microsecond
+	yieldCheck = 16 // looks at a word between two at the clock, then
+)
+
+// Await returns when the word of a line is at least so much. The error is that it may never be: a member has failed, or
+// the engine has.
+func (b *Board) Await(line int, least uint64) error {
+	word := &b.Lines[line].Word
+	if word.Load() >= least {
+		return nil
+	}
+	p := &b.e.pace.policy
+	switch {
+	case p.YieldCPU:
+		for began := time.Now(); ; {
+			for range yieldCheck {
+				if yieldProcessor(); word.Load() >= least {
+					return nil
+				}
+			}
+			if time.Since(began) > boardYield {
+				break
+			}
+		}
+	case p.Most > 0:
+		for range boardSpins {
+			if word.Load() >= least {
+				return nil
+			}
+		}
+	}
+	return b.sleep(line, least)
+}
+
+// sleep is Await by way of the engine: what comes meanwhile is seen to, and the rank may sleep.
+func (b *Board) sleep(line int, least uint64) error {
+	e := b.e
+	e.lock()
+	defer e.unlock()
+	defer e.exitCall()
+	for b.Lines[line].Word.Load() < least {
+		if b.err == nil {
+			if i := b.Failed(); i >= 0 {
+				b.err = &PeerError{int(b.members[i]), transport.ErrPeerGone}
+			}
+		}
+		if b.err != nil {
+			return b.err
+		}
+		r := e.requests.take()
+		r.op = opBoard
+		r.buf, r.cctx, r.peer = transport.Mem{}, nil, nil
+		r.state, r.err, r.status = stActive, nil, Status{}
+		e.load.outstanding++
+		b.r = r
+		b.Expect(line, least, b.cookie)
+		e.await(r)
+		e.requests.putBack(r)
+	}
+	return nil
+}
+
+// Give ends all waits at this board, here and at the other members: this rank, or one that it has heard of, has failed.
+func (b *Board) Give(i int, err error) {
+	b.e.lock()
+	defer b.e.unlock()
+	b.fail(i, err)
+}
+
+// End ends all waits at this board here, with err.
+func (b *Board) End(err error) {
+	b.e.lock()
+	defer b.e.unlock()
+	b.end(err)
+}
+
+// fail: member i has failed.
+func (b *Board) fail(i int, err error) {
+	b.Fail(i)
+	b.end(err)
+}
+
+// end makes all waits here end with err, now and later.
+func (b *Board) end(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+	b.Forget()
+	b.over()
+}
+
+// over ends the wait.
+func (b *Board) over() {
+	if r := b.r; r != nil {
+		b.r = nil
+		b.e.complete(r, nil)
+	}
+}
+
+// reached: what a board expects has come.
+func (s *boards) reached(cookie uint64) {
+	for _, b := range s.all {
+		if b.cookie == cookie {
+			b.over()
+		}
+	}
+}
+
+// failed: a rank of the world has.
+func (s *boards) failed(rank int32, err error) {
+	for _, b := range s.all {
+		if i := slices.Index(b.members, rank); i >= 0 {
+			b.fail(i, err)
+		}
+	}
+}
+
+// end makes all waits end with err.
+func (s *boards) end(err error) {
+	for _, b := range s.all {
+		b.end(err)
+	}
+}

@@ -1,0 +1,44 @@
+package transport
+
+import "sync/atomic"
+
+// Boards describes a device by which ranks of one host have memory in common. Any goroutine may call its functions.
+type Boards struct {
+	// Make makes a board for ranks of the world, of which this is one. They get it by Join of the same numbers and of
+	// ticket, which is at most 256 bytes long; it has gone from rank to rank, so Join treats it as hostile.
+	Make func(members []int32, lines, bytes int) (b *Board, ticket []byte, err error)
+	Join func(members []int32, lines, bytes int, ticket []byte) (*Board, error)
+}
+
+// Board is memory that some ranks have mapped: lines, and data behind them. All is zero at first. A line has a word,
+// which one rank raises, and room for what that rank has to say with it; data is for what does not fit. What another
+// rank has written may be anything at any time. A rank that waits for a word looks at it, and for longer waits asks for
+// it by Expect: then Poll reports Reached, and an armed sleep ends for it.
+//
+// Any goroutine may call Raise, Fail and Failed, until Close. Expect, Forget and Close are called with the engine's
+// lock.
+type Board struct {
+	Lines []*Line
+	Data  []byte
+	// Raise sets the word of a line, which only grows, and wakes the ranks that sleep until it has that.
+	Raise func(line int, to uint64)
+	// Expect: Poll reports Reached, once, when the word of line is at least so much, or the board has failed. It ends an
+	// earlier Expect.
+	Expect func(line int, least, cookie uint64)
+	// Forget ends Expect.
+	Forget func()
+	// Fail says that member i has failed, to all that wait or will. The first one counts.
+	Fail func(i int)
+	// Failed is the member that has failed, or -1.
+	Failed func() int
+	// Joined says that all members have joined: no ticket is needed any more.
+	Joined func()
+	// Close unmaps the board. No goroutine of this rank uses it.
+	Close func()
+}
+
+// Line is two lines of a cache.
+type Line struct {
+	Word  atomic.Uint64
+	Bytes [120]byte
+}

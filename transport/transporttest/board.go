@@ -1,0 +1,160 @@
+package transporttest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// A board of two: line i is raised by rank i.
+const (
+	boardLines = 2
+	boardBytes = 10_001
+)
+
+// board makes a board for the two ends.
+func (f *fixture) board(a, b *end) (onA, onB *transport.Board) {
+	f.Helper()
+	members := []int32{int32(a.rank), int32(b.rank)}
+	onA, ticket, err := a.dev.Facts().Boards.Make(members, boardLines, boardBytes)
+	f.must(err)
+	onB, err = b.dev.Facts().Boards.Join(members, boardLines, boardBytes, ticket)
+	f.must(err)
+	onA.Joined()
+	f.Cleanup(func() { onA.Close(); onB.Close() })
+	return onA, onB
+}
+
+// boardContents: a board is zeroed, as large as was asked for, and one memory for both; several are apart.
+func boardContents(f *fixture) {
+	a, b := f.linked()
+	for range 3 {
+		onA, onB := f.board(a, b)
+		for _, x := range []*transport.Board{onA, onB} {
+			if len(x.Lines) != boardLines || len(x.Data) != boardBytes || !bytes.Equal(x.Data, make([]byte, boardBytes)) ||
+				x.Lines[0].Word.Load()|x.Lines[1].Word.Load() != 0 || x.Failed() != -1 {
+				f.Fatalf("%d lines and %d bytes, or they are not all zero; want %d and %d", len(x.Lines), len(x.Data), boardLines,
+					boardBytes)
+			}
+		}
+		fill(onA.Data, 1)
+		fill(onB.Lines[1].Bytes[:], 2)
+		fill(onA.Lines[0].Bytes[:], 3)
+		onB.Raise(1, 7)
+		switch {
+		case !bytes.Equal(onA.Data, onB.Data) || !bytes.Equal(onA.Lines[1].Bytes[:], pattern(120, 2)) ||
+			!bytes.Equal(onB.Lines[0].Bytes[:], pattern(120, 3)):
+			f.Error("what one rank has written the other does not read")
+		case onA.Lines[1].Word.Load() != 7 || onA.Lines[0].Word.Load() != 0:
+			f.Errorf("the words are %d and %d; want 0 and 7", onA.Lines[0].Word.Load(), onA.Lines[1].Word.Load())
+		}
+	}
+}
+
+// boardWakes: a word that is raised ends a sleep, whatever comes first, and Poll reports it once. Packets pass.
+func boardWakes(f *fixture, thread bool) {
+	a, b := f.linked()
+	onA, onB := f.board(a, b)
+	w := watch(f, a, b)
+	rounds := uint64(f.rounds(5000))
+	side := func(e *end, board *transport.Board, mine, its int, seed uint64) func() error {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		return func() error {
+			for i := uint64(1); i <= rounds; i++ {
+				if pause(rng.IntN(3000)); mine == 0 {
+					board.Raise(mine, i)
+				}
+				if rng.IntN(4) == 0 { // this one is forgotten
+					board.Expect(its, i+10, ^i)
+				}
+				if rng.IntN(4) == 0 {
+					board.Forget()
+				}
+				if err := e.reached(w, board, its, i, thread); err != nil {
+					return err
+				}
+				if mine == 1 {
+					board.Raise(mine, i)
+				}
+			}
+			return e.quiet()
+		}
+	}
+	f.drive(side(a, onA, 0, 1, 1), side(b, onB, 1, 0, 2))
+}
+
+// reached waits until Poll says that a word is so far.
+func (e *end) reached(w *proc.Watchdog, board *transport.Board, line int, least uint64, thread bool) error {
+	board.Expect(line, least, least)
+	p, err := e.await(w, transport.Any, thread)
+	if err == nil && (p.Event != transport.Reached || p.Cookie != least || int(p.Peer) != e.rank) {
+		err = fmt.Errorf("rank %d: event %d, cookie %d, peer %d; want Reached with cookie %d", e.rank, p.Event, p.Cookie,
+			p.Peer, least)
+	}
+	if now := board.Lines[line].Word.Load(); err == nil && now < least && board.Failed() < 0 {
+		err = fmt.Errorf("rank %d: Reached, and the word is %d; want at least %d", e.rank, now, least)
+	}
+	return err
+}
+
+// boardFails: that a member has failed ends a wait, and every later one.
+func boardFails(f *fixture) {
+	a, b := f.linked()
+	w := watch(f, b)
+	for i := range max(f.rounds(100), 2) {
+		onA, onB := f.board(a, b)
+		f.drive(func() error {
+			pause(rand.IntN(3000))
+			onA.Fail(0)
+			onA.Fail(1)
+			return nil
+		}, func() error {
+			return errors.Join(b.reached(w, onB, 0, 1, i%2 == 0), b.reached(w, onB, 0, 1, i%2 == 0))
+		})
+		if onA.Failed() != 0 || onB.Failed() != 0 {
+			f.Fatalf("the first to fail is %d and %d; want 0", onA.Failed(), onB.Failed())
+		}
+	}
+}
+
+// boardHostileTicket: what is no ticket of a board of that shape gives an error, and nothing else.
+func boardHostileTicket(f *fixture) {
+	a, b := f.linked()
+	members := []int32{int32(a.rank), int32(b.rank)}
+	make, join := a.dev.Facts().Boards.Make, b.dev.Facts().Boards.Join
+	board, ticket, err := make(members, boardLines, boardBytes)
+	f.must(err)
+	defer board.Close()
+	refused := func(members []int32, lines, bytes int, ticket []byte) {
+		f.Helper()
+		if got, err := join(members, lines, bytes, ticket); err == nil || err.Error() == "" {
+			got.Close()
+			f.Errorf("Join of %v, %d lines, %d bytes by ticket %x has succeeded", members, lines, bytes, ticket)
+		}
+	}
+	for n := range len(ticket) {
+		refused(members, boardLines, boardBytes, ticket[:n])
+		other := bytes.Clone(ticket)
+		other[n] ^= 0x55
+		refused(members, boardLines, boardBytes, other)
+	}
+	refused(members, boardLines, boardBytes, append(bytes.Clone(ticket), 0))
+	for _, m := range [][]int32{nil, {0}, {0, 0, 1}, {0, 1, 1 << 20}, {-1, 1}} {
+		refused(m, boardLines, boardBytes, ticket)
+		if got, _, err := make(m[:min(1, len(m))], -1, 1); err == nil {
+			got.Close()
+			f.Error("Make of -1 lines has succeeded")
+		}
+	}
+	for _, shape := range [][2]int{{1, boardBytes}, {boardLines, boardBytes - 1}, {boardLines, -1}, {-1, boardBytes},
+		{boardLines, 1 << 60}, {1 << 60, 1}} {
+		refused(members, shape[0], shape[1], ticket)
+	}
+	got, err := join(members, boardLines, boardBytes, ticket)
+	f.must(err)
+	got.Close()
+}
