@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -99,26 +98,16 @@ func noRoomLater(_ context.Context, w *mpi.Comm) error {
 	if err := mpi.Send(w, []int{}, 2, 1); err != nil {
 		return err
 	}
-	makeThreads()
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_AS, &old); err != nil {
-		return err
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 4096, Max: old.Max}); err != nil {
+	// What Go's runtime could want: memory for a profile, threads, tables beside what it has reserved for its heap.
+	runtime.MemProfileRate = 0
+	proc.Threads(16)
+	limit := uint64(proc.Self().Memory("VmSize")) + 1<<20
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 		return err
 	}
 	err := mpi.SendValue(w, 6, 1, 0)
 	fmt.Printf("no memory %v: %v\n", errors.Is(err, mpi.ErrNoMemory), err)
 	return mpi.SendValue(w, 5, 2, 0)
-}
-
-// makeThreads leaves the runtime threads to take: it ends the program if it needs one and has no memory for it.
-func makeThreads() {
-	var all sync.WaitGroup
-	for range 16 {
-		all.Go(func() { unix.Nanosleep(&unix.Timespec{Nsec: 20_000_000}, nil) })
-	}
-	all.Wait()
 }
 
 func TestNoRoomLater(t *testing.T) {
