@@ -48,6 +48,7 @@ const graph = `
 	transport/tcp                 : transport, internal/auth, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/verbs               : transport, transport/tcp, internal/eventset, internal/wire, internal/topology,
 	                                {golang.org/x/sys}
+	transport/ucx                 : transport, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/transporttest       : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport,
 	                                transport/faulty, internal/wire
 
@@ -57,8 +58,8 @@ const graph = `
 
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
-	                                transport/multi, internal/pmi, internal/place, internal/cpuset, internal/settings,
-	                                internal/waitpolicy, collectives, {github.com/hashicorp/go-hclog}
+	                                transport/ucx, transport/multi, internal/pmi, internal/place, internal/cpuset,
+	                                internal/settings, internal/waitpolicy, collectives, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                {github.com/hashicorp/go-hclog}
 
@@ -114,8 +115,8 @@ var forTests = []string{
 // What tests may import beyond what their package may: test kits, and what is needed to stand in for the other side.
 // An entry need not be in use.
 const testGraph = `
-	mpi                           : mpi, transport/shm, transport/tcp, transport/verbs, transport/multi, transport/faulty,
-	                                transport/looptag
+	mpi                           : mpi, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
+	                                transport/faulty, transport/looptag
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	pml                           : transport/loop, transport/looptag, transport/faulty

@@ -6,6 +6,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/shm"
 	"github.com/gorun-mpi/mpi/transport/tcp"
+	"github.com/gorun-mpi/mpi/transport/ucx"
 	"github.com/gorun-mpi/mpi/transport/verbs"
 )
 
@@ -31,6 +32,11 @@ func openVerbs(c deviceConfig) (transport.Device, error) {
 	return verbs.New(verbs.Options{Rank: c.rank, Size: c.size, Library: c.set.VerbsLibrary, Devices: c.set.VerbsDevices,
 		Partition: c.set.VerbsPartition, TrafficClass: c.set.VerbsClass, Tags: c.set.TagMatching,
 		RegisterFrom: int(c.set.VerbsRegister), Cache: c.set.VerbsCache, Control: control, Log: c.log, Debug: c.debug})
+}
+
+// openUCX opens an error in a program that was built without the tag ucx.
+func openUCX(c deviceConfig) (transport.Device, error) {
+	return ucx.New(ucx.Options{Rank: c.rank, Size: c.size, Library: c.set.UCXLibrary, Log: c.log, Debug: c.debug})
 }
 
 func (c *deviceConfig) tcpOptions() (tcp.Options, error) {

@@ -3,6 +3,7 @@ package join
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/settings"
@@ -13,15 +14,18 @@ import (
 // transports is THE list, one line for each: the name in GORUN_TRANSPORTS, and how a device is opened. What each can do
 // is the table in docs/transports.md. loop is not in the list: it needs no choosing.
 var transports = []listed{
-	{"shm", openShm},
-	{"verbs", openVerbs},
-	{"tcp", openTCP},
+	{"shm", openShm, false},
+	{"verbs", openVerbs, false},
+	{"tcp", openTCP, false},
+	{"ucx", openUCX, true},
 }
 
 // listed is one line of the list.
 type listed struct {
 	name string
 	open func(deviceConfig) (transport.Device, error)
+	// whole: it matches messages by itself and so has to be the only one, to all ranks. Auto leaves it out.
+	whole bool
 }
 
 // deviceConfig is what a transport is told about the rank that it opens a device for.
@@ -47,8 +51,14 @@ func (c *deviceConfig) alone() bool { return c.known && c.local == 1 }
 func openTransport(c deviceConfig) (transport.Device, error) {
 	var why []error // for each transport that does not work here
 	var open []transport.Device
-	if c.set.Transports == nil { // auto
-		c.set.Transports = names()
+	if c.set.Transports == nil {
+		c.set.Transports = auto()
+	}
+	if i := slices.IndexFunc(transports, func(l listed) bool {
+		return l.whole && slices.Contains(c.set.Transports, l.name)
+	}); i >= 0 && len(c.set.Transports) > 1 {
+		return nil, fmt.Errorf("GORUN_TRANSPORTS=%s: %s matches the messages of all ranks and stands alone",
+			strings.Join(c.set.Transports, ","), transports[i].name)
 	}
 	for _, name := range c.set.Transports {
 		if name == "shm" && c.alone() && len(c.set.Transports) > 1 {
@@ -92,6 +102,16 @@ func openNamed(name string, c deviceConfig) (transport.Device, error) {
 func names() (all []string) {
 	for _, t := range transports {
 		all = append(all, t.name)
+	}
+	return all
+}
+
+// auto are those that auto chooses from.
+func auto() (all []string) {
+	for _, t := range transports {
+		if !t.whole {
+			all = append(all, t.name)
+		}
 	}
 	return all
 }

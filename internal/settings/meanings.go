@@ -24,6 +24,7 @@ var meanings = map[string]string{
 	"VerbsRegister":  "From this size on, messages in ordinary memory are registered and read in place. Shorter ones are copied through registered buffers. Auto: measured when the device is opened.",
 	"VerbsCache":     "How many registrations of ordinary memory are kept for the next message in the same memory. 0: none, a registration ends with its message.",
 	"TagMatching":    "Whether RDMA devices match tags and run rendezvous by themselves. auto: where the device can; on: an error where it cannot; off: software matches everything.",
+	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",
 	"Job":            "The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.",
 	"Key":            "The key by which a rank that dials PMI_PORT and its launcher prove to each other that they belong to the job. Init takes it out of the environment.",
 	"LocalRank":      "The number of this rank among those of its host, for programs.",

@@ -1,0 +1,177 @@
+//go:build ucx && linux && cgo
+
+package ucx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/eventset"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// mostRanks is how many ranks transport.PackTag tells apart.
+const mostRanks = 1 << 17
+
+// closePatience is how long Close lets UCX deliver what has been sent.
+const closePatience = 5 * time.Second
+
+// Device is one rank's end.
+type Device struct {
+	opt   Options
+	w     *worker
+	self  process
+	bytes []byte // the address
+	facts transport.Facts
+	mem   mapped
+	sleep sleeper
+
+	// What follows belongs to the caller of Poll and of transport.Tagged (the engine, under its lock).
+
+	peers []peer // by rank
+	ops   operations
+	// lost are ends of operations and of peers that UCX does not report.
+	lost  []transport.Packet
+	armed bool
+
+	reached news // of Reach and of the watches
+	closed  atomic.Bool
+}
+
+// New opens a device. ErrUnavailable: there is no libucp, it is too old, or no transport is left to it.
+func New(opt Options) (transport.Device, error) {
+	opt.fill()
+	if opt.Size > mostRanks {
+		return nil, fmt.Errorf("%w: a tag of UCX has room for %d ranks, this job has %d", transport.ErrUnavailable,
+			mostRanks, opt.Size)
+	}
+	if err := load(opt.Library); err != nil {
+		return nil, err
+	}
+	w, err := openWorker()
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{opt: opt, w: w, self: thisProcess(), peers: make([]peer, opt.Size)}
+	d.mem.w = w
+	d.ops.w = w
+	d.bytes = d.card()
+	fd := w.fd()
+	if fd < 0 {
+		w.close()
+		return nil, fmt.Errorf("%w: UCX has no descriptor by which it wakes a rank", transport.ErrUnavailable)
+	}
+	d.facts.Tagged = d
+	d.facts.Wake = []transport.Wake{{FD: fd, ThreadFD: fd, Notify: d.sleep.notifyBy}}
+	d.facts.Memory = &transport.Memory{Alloc: d.mem.alloc, Free: d.mem.free}
+	d.sleep.check.Init(d.sleep.dirty.Load, d.sleep.wakeSleepers)
+	d.opt.Debug("UCX is opened", "version", libraryVersion(), "library", libraryPath(), "address bytes", len(d.bytes))
+	return d, nil
+}
+
+// Name is "ucx".
+func (d *Device) Name() string { return "ucx" }
+
+// Address is what a peer's Reach needs.
+func (d *Device) Address() []byte { return d.bytes }
+
+// Facts is transport.Device's.
+func (d *Device) Facts() *transport.Facts { return &d.facts }
+
+// Connect makes no links.
+func (d *Device) Connect(context.Context, int, []byte) (transport.Link, error) {
+	return nil, fmt.Errorf("ucx: %w: it makes no links", errors.ErrUnsupported)
+}
+
+// sleeper is how this rank is woken for what UCX's descriptor does not show.
+type sleeper struct {
+	wake atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
+	// dirty: something was sent that UCX may still have to move, and it has said of no flush since that it is over. A
+	// rank that does not poll then is woken by check.
+	dirty    atomic.Bool
+	check    eventset.Check
+	polls    uint64
+	flushing bool
+}
+
+func (s *sleeper) notifyBy(wake func(thread bool)) { s.wake.Store(&wake) }
+
+func (s *sleeper) wakeSleepers() {
+	if wake := s.wake.Load(); wake != nil {
+		(*wake)(true)
+		(*wake)(false)
+	}
+}
+
+// news is what goroutines tell the caller of Poll.
+type news struct {
+	some atomic.Bool
+	mu   sync.Mutex
+	all  []notice
+}
+
+// notice: peer can be reached, or has ended.
+type notice struct {
+	peer int32
+	to   *target // nil: it has ended
+}
+
+func (n *news) add(x notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, x)
+	n.some.Store(true)
+}
+
+func (n *news) take() []notice {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.all
+	n.all = nil
+	n.some.Store(false)
+	return all
+}
+
+// Close is transport.Device's. What has been sent is delivered first, unless a peer has no room for it.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	d.sleep.check.Stop()
+	d.deliver(time.Now().Add(closePatience))
+	for i := range d.peers {
+		if p := &d.peers[i]; p.to != nil {
+			p.to.stop()
+			d.disconnect(p)
+		}
+	}
+	for _, n := range d.reached.take() {
+		if n.to != nil {
+			n.to.stop()
+		}
+	}
+	d.mem.drop()
+	d.w.close()
+	d.ops.unpin()
+	return nil
+}
+
+// deliver waits until UCX has no bytes left to send.
+func (d *Device) deliver(until time.Time) {
+	if !d.sleep.dirty.Load() {
+		return
+	}
+	if !d.sleep.flushing {
+		d.w.flush()
+	}
+	for !d.w.flushed() && time.Now().Before(until) {
+		d.w.progress(1)
+		for _, ok := d.w.next(); ok; _, ok = d.w.next() {
+			continue // the operations end with the device
+		}
+	}
+}

@@ -1,0 +1,111 @@
+//go:build ucx && linux && cgo
+
+package ucx
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// peer is another rank, or this one.
+type peer struct {
+	to   *target // nil: Reach has not been called, or Poll has not come to it
+	ep   endpoint
+	gone error
+}
+
+// target is where a peer is.
+type target struct {
+	address []byte // of its worker
+	here    bool   // its end is seen by this host's kernel, and not by UCX
+	stop    func() // ends the watch
+}
+
+// Reach is transport.Tagged's.
+func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
+	c, err := readCard(address)
+	if err != nil {
+		return fmt.Errorf("ucx: rank %d: %w", rank, err)
+	}
+	its := process{c.Host, c.PID, c.Start}
+	t := &target{address: c.Address, here: its.host == d.self.host, stop: func() {}}
+	if t.here && its.pid != d.self.pid {
+		t.stop, err = its.watch(func() {
+			d.reached.add(notice{peer: int32(rank)})
+			d.sleep.wakeSleepers()
+		})
+		if err != nil {
+			return fmt.Errorf("ucx: rank %d: %w: %w", rank, transport.ErrPeerGone, err)
+		}
+	}
+	d.reached.add(notice{int32(rank), t})
+	return nil
+}
+
+// takeNotices does what Reach and the watches have asked for.
+func (d *Device) takeNotices() {
+	for _, n := range d.reached.take() {
+		p := &d.peers[n.peer]
+		if n.to != nil {
+			p.to = n.to
+			d.opt.Debug("a rank can be reached", "peer", n.peer, "its end is seen by", seenBy(n.to))
+			continue
+		}
+		d.down(n.peer, fmt.Errorf("its process has ended: %w", transport.ErrPeerGone))
+	}
+}
+
+func seenBy(t *target) string {
+	if t.here {
+		return "the kernel"
+	}
+	return "UCX"
+}
+
+// endpointOf makes the endpoint on first use.
+func (d *Device) endpointOf(rank int32) (endpoint, error) {
+	p := &d.peers[rank]
+	if p.ep != 0 && p.gone == nil {
+		return p.ep, nil
+	}
+	if d.reached.some.Load() {
+		d.takeNotices()
+	}
+	switch {
+	case p.gone != nil:
+		return 0, p.gone
+	case p.to == nil:
+		return 0, fmt.Errorf("ucx: rank %d was not reached", rank)
+	case p.ep != 0:
+		return p.ep, nil
+	}
+	if err := d.ops.reserve(0, len(d.peers)); err != nil {
+		return 0, err
+	}
+	ep, err := d.w.connect(p.to.address, rank, !p.to.here)
+	if err != nil {
+		return 0, fmt.Errorf("ucx: no way to rank %d with what UCX_TLS and UCX_NET_DEVICES leave: %w: %w", rank,
+			transport.ErrUnavailable, err)
+	}
+	p.ep = ep
+	return ep, nil
+}
+
+// down reports the end of a peer, once.
+func (d *Device) down(rank int32, err error) {
+	p := &d.peers[rank]
+	if p.gone != nil {
+		return
+	}
+	p.gone = err
+	d.disconnect(p)
+	d.lost = append(d.lost, transport.Packet{Event: transport.Down, Peer: rank, Err: err})
+}
+
+func (d *Device) disconnect(p *peer) {
+	if p.ep != 0 {
+		d.w.disconnect(p.ep)
+	}
+}

@@ -1,0 +1,73 @@
+//go:build ucx && linux && cgo
+
+package ucx
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// turns is how many steps of UCX one Poll takes at most while nothing ends: a step costs less than a call of C.
+const turns = 4
+
+// Poll is transport.Device's.
+func (d *Device) Poll(pkts []transport.Packet) int {
+	d.sleep.polls++
+	d.sleep.check.Polled(d.sleep.polls)
+	if d.reached.some.Load() {
+		d.takeNotices()
+	}
+	if !d.w.some() && len(d.lost) == 0 {
+		d.w.progress(turns)
+	}
+	n := copy(pkts, d.lost)
+	d.lost = append(d.lost[:0], d.lost[n:]...)
+	for n < len(pkts) {
+		e, ok := d.w.next()
+		if !ok {
+			break
+		}
+		n += d.ended(&e, &pkts[n])
+	}
+	return n
+}
+
+// ended makes a packet of what has ended, if the engine is to hear of it; it returns how many.
+func (d *Device) ended(e *end, pkt *transport.Packet) int {
+	if e.slot == downSlot {
+		d.down(int32(e.tag), fmt.Errorf("%w: %w", transport.ErrPeerGone, status(e.status)))
+		return 0
+	}
+	op := &d.ops.slots[e.slot]
+	was := op.state
+	*pkt = transport.Packet{Event: transport.TaggedDone, Cookie: op.cookie, Peer: op.peer}
+	d.ops.end(e.slot)
+	if was == opAbandoned {
+		return 0
+	}
+	switch s := status(e.status); {
+	case s != 0 && (s != statusTruncated || was == opSending):
+		pkt.Err = explain(s)
+	case was == opReceiving:
+		var tag int32
+		_, pkt.Peer, tag = transport.UnpackTag(e.tag)
+		pkt.Header.Tag, pkt.Header.Len = tag, e.length
+	}
+	return 1
+}
+
+// Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.
+func (d *Device) Arm(transport.Level) bool {
+	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 {
+		return false
+	}
+	ok, err := d.w.arm()
+	if err != nil {
+		d.opt.Log("UCX does not wake this rank, which polls instead", "error", err)
+	}
+	return ok && !d.reached.some.Load()
+}
+
+// Disarm is transport.Device's.
+func (d *Device) Disarm() {}

@@ -1,0 +1,75 @@
+// What Go calls of UCX. Only plain records and numbers cross this border: see the head of shim.c.
+
+#ifndef UX_SHIM_H
+#define UX_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define UX_ERR 256 // bytes of an error's text
+
+// Results of ux_send and ux_recv that are no status of UCX, which are negative.
+#define UX_DONE 0
+#define UX_STARTED 1
+
+#define UX_DOWN UINT32_MAX // ux_done.slot: an endpoint has failed, and tag is its peer
+
+// ux_done is how an operation has ended.
+struct ux_done {
+	uint32_t slot;
+	int32_t status;
+	uint64_t tag, length; // of a receive's message
+};
+
+// ux_ring holds what has ended, oldest first, from head to tail. Both only grow; mask is its size less one.
+struct ux_ring {
+	struct ux_done *entries;
+	uint64_t head, tail, mask;
+};
+
+struct ux_worker;
+struct ux_found {
+	uint64_t message, tag, length;
+};
+
+int ux_load(const char *path, char *err);
+const char *ux_path(void);
+const char *ux_version(void);
+int ux_names(char *names, int size); // lines of "transport/device"
+
+struct ux_worker *ux_open(int *no_tls, char *err);
+void ux_close(struct ux_worker *w);
+struct ux_ring *ux_ring_of(struct ux_worker *w);
+const void *ux_address(struct ux_worker *w, size_t *length);
+int ux_fd(struct ux_worker *w);
+
+// ux_reserve makes room for slots operations and for the ends of all of them and of ends endpoints.
+int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends);
+
+// ux_connect returns an endpoint, or 0 and the status. watched: its failure is reported.
+uint64_t ux_connect(struct ux_worker *w, const void *address, uint32_t peer, int watched, int32_t *status);
+void ux_disconnect(struct ux_worker *w, uint64_t ep);
+
+int ux_send(struct ux_worker *w, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
+	uint32_t slot);
+int ux_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
+	uint64_t mem, uint32_t slot);
+int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f);
+void ux_cancel(struct ux_worker *w, uint32_t slot);
+
+// ux_progress goes on until something has ended, at most turns times; it returns how many steps did something.
+unsigned ux_progress(struct ux_worker *w, unsigned turns);
+// ux_arm returns 0 if the descriptor shows what comes from now on; UX_STARTED: there is something already.
+int ux_arm(struct ux_worker *w);
+// ux_flush begins to flush all that was sent; ux_flushed says whether that is over.
+void ux_flush(struct ux_worker *w);
+int ux_flushed(struct ux_worker *w);
+
+uint64_t ux_map(struct ux_worker *w, uint64_t addr, uint64_t length, int32_t *status);
+int ux_unmap(struct ux_worker *w, uint64_t mem);
+void *ux_pages(size_t length);
+void ux_unpages(void *mem, size_t length);
+
+const char *ux_status_text(int32_t status);
+
+#endif

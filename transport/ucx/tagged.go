@@ -1,0 +1,205 @@
+//go:build ucx && linux && cgo
+
+package ucx
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// operations are those under way.
+type operations struct {
+	w     *worker
+	slots []operation
+	free  []uint32
+	ends  int               // of endpoints, for which there is room
+	index map[uint64]uint32 // of a cookie
+}
+
+// operation has UCX's number, the slot, for a cookie.
+type operation struct {
+	cookie uint64
+	peer   int32 // of a send
+	state  opState
+	pinned bool
+	pin    runtime.Pinner
+}
+
+type opState uint8
+
+const (
+	opFree opState = iota
+	opSending
+	opReceiving
+	opAbandoned // its end has been reported; UCX has it still
+)
+
+// reserve makes room.
+func (o *operations) reserve(slots, ends int) error {
+	slots, ends = max(slots, len(o.slots)), max(ends, o.ends)
+	if slots == len(o.slots) && ends == o.ends {
+		return nil
+	}
+	if err := o.w.reserve(slots, ends); err != nil {
+		return err
+	}
+	o.ends = ends
+	for i := len(o.slots); i < slots; i++ {
+		o.slots = append(o.slots, operation{})
+		o.free = append(o.free, uint32(i))
+	}
+	return nil
+}
+
+// open returns a free slot.
+func (o *operations) open() (uint32, error) {
+	if len(o.free) == 0 {
+		if err := o.reserve(max(64, 2*len(o.slots)), 0); err != nil {
+			return 0, err
+		}
+	}
+	return o.free[len(o.free)-1], nil
+}
+
+// begin: UCX has the operation in the slot that open has returned.
+func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64, buf transport.Mem, mapped bool) {
+	o.free = o.free[:len(o.free)-1]
+	op := &o.slots[slot]
+	op.cookie, op.peer, op.state = cookie, peer, state
+	if buf.Len > 0 && !mapped {
+		op.pin.Pin(buf.Addr)
+		op.pinned = true
+	}
+}
+
+// end: UCX has let go of it.
+func (o *operations) end(slot uint32) {
+	op := &o.slots[slot]
+	if op.pinned {
+		op.pin.Unpin()
+		op.pinned = false
+	}
+	op.state = opFree
+	o.free = append(o.free, slot)
+}
+
+// find returns the slot of an operation that has not ended and is not abandoned.
+func (o *operations) find(cookie uint64) (uint32, bool) {
+	for i := range o.slots {
+		if op := &o.slots[i]; op.cookie == cookie && (op.state == opSending || op.state == opReceiving) {
+			return uint32(i), true
+		}
+	}
+	return 0, false
+}
+
+// unpin is for Close: the worker is destroyed.
+func (o *operations) unpin() {
+	for i := range o.slots {
+		if o.slots[i].state != opFree {
+			o.end(uint32(i))
+		}
+	}
+}
+
+// Limits is transport.Tagged's.
+func (d *Device) Limits() transport.TaggedLimits {
+	return transport.TaggedLimits{Contexts: 1 << 16, Tag: wire.MaxTag}
+}
+
+// envelope is what UCX matches by: the tag, and which bits of it count.
+func envelope(m transport.Match) (tag, mask uint64) {
+	mask = transport.MaskExact
+	if m.Tag < 0 {
+		m.Tag, mask = 0, transport.MaskAnyTag
+	}
+	if m.Source < 0 {
+		m.Source, mask = 0, mask&^sourceMask
+	}
+	tag, _ = transport.PackTag(m.Context, m.Source, m.Tag)
+	return tag, mask
+}
+
+// sourceMask are the bits of the source in a tag.
+const sourceMask = uint64(mostRanks-1) << 31
+
+// Send is transport.Tagged's.
+func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync bool,
+	cookie uint64) (transport.State, error) {
+	ep, err := d.endpointOf(rank)
+	if err != nil {
+		return transport.Done, err
+	}
+	slot, err := d.ops.open()
+	if err != nil {
+		return transport.Done, err
+	}
+	tag, _ := transport.PackTag(m.Context, m.Source, m.Tag)
+	handle := d.mem.find(buf)
+	if !d.sleep.dirty.Load() {
+		d.sleep.dirty.Store(true)
+		d.sleep.check.Start()
+	}
+	switch st := d.w.send(ep, tag, buf, handle, sync, slot); st {
+	case stDone:
+		return transport.Done, nil
+	case stStarted:
+		d.ops.begin(slot, opSending, rank, cookie, buf, handle != 0)
+		return transport.Started, nil
+	default:
+		return transport.Done, explain(status(st))
+	}
+}
+
+// Post is transport.Tagged's.
+func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.State, error) {
+	tag, mask := envelope(m)
+	return d.receive(tag, mask, 0, buf, cookie)
+}
+
+// Take is transport.Tagged's.
+func (d *Device) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
+	return d.receive(0, 0, message, buf, cookie)
+}
+
+func (d *Device) receive(tag, mask, message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
+	slot, err := d.ops.open()
+	if err != nil {
+		return transport.Done, err
+	}
+	handle := d.mem.find(buf)
+	if st := d.w.receive(tag, mask, message, buf, handle, slot); st < 0 {
+		return transport.Done, explain(status(st))
+	}
+	d.ops.begin(slot, opReceiving, -1, cookie, buf, handle != 0)
+	return transport.Started, nil
+}
+
+// Probe is transport.Tagged's.
+func (d *Device) Probe(m transport.Match, take bool) (transport.Probed, bool) {
+	tag, mask := envelope(m)
+	message, found, length, ok := d.w.probe(tag, mask, take)
+	if !ok {
+		return transport.Probed{}, false
+	}
+	_, source, t := transport.UnpackTag(found)
+	return transport.Probed{Message: message, Source: source, Tag: t, Bytes: int64(length)}, true
+}
+
+// Cancel is transport.Tagged's. UCX takes back receives only: a send ends as it would have.
+func (d *Device) Cancel(cookie uint64) {
+	if slot, ok := d.ops.find(cookie); ok && d.ops.slots[slot].state == opReceiving {
+		d.w.cancel(slot)
+	}
+}
+
+// explain is what a status of UCX means to the engine.
+func explain(s status) error {
+	if s == statusCancelled {
+		return transport.ErrCancelled
+	}
+	return fmt.Errorf("%w: %w", transport.ErrPeerGone, s)
+}
