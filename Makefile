@@ -4,14 +4,14 @@ GO       ?= go
 FUZZTIME ?= 5s
 STRESS   ?= 60s
 SOAK     ?= 30m
-TIMEOUT  ?= 5m
 # SHORT=-short makes the short form of a part, as make test runs it.
 SHORT    ?=
+# How long a package may take: a hang is a failure with a dump of the goroutines. Its long form takes some minutes.
+TIMEOUT  ?= $(if $(SHORT),5m,15m)
 export GO FUZZTIME
 
 # Prints a line per package; at the end which tests were skipped and why, which failed, and how many there were.
 GOTESTSUM = bin/gotestsum-v1.13.0
-# A hang is a failure with a dump of the goroutines.
 GOTEST    = $(GOTESTSUM) --format pkgname -- -count=1 -timeout $(TIMEOUT)
 LINTER    = bin/golangci-lint-v2.5.0
 
@@ -107,8 +107,8 @@ ifndef SHORT
 	$(GOTEST) -tags verbs -run '^TestWhatCrossesTheCPU$$' ./internal/guard
 	$(GOTEST) -tags verbs -run '^Test[A-Z].*/^verbs' .
 	@# List operations that are late and work in another order.
-	SOFTHCA_SEED=1 SOFTHCA_LIST_DELAY=150 $(GOTEST) -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
-	SOFTHCA_SEED=2 SOFTHCA_LIST_DELAY=300 $(GOTEST) -tags verbs -run '^Test[A-Z].*/^verbs-tags(-shm)?$$' .
+	SOFTHCA_SEED=1 SOFTHCA_LIST_DELAY=150 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags$$' .
+	SOFTHCA_SEED=2 SOFTHCA_LIST_DELAY=300 $(GOTEST) -short -tags verbs -run '^Test[A-Z].*/^verbs-tags(-shm)?$$' .
 	$(GOTEST) -tags verbs -race -short ./transport/verbs
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
