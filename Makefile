@@ -56,7 +56,8 @@ vet:             ## gofmt and go vet
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path './.*')) && [ -z "$$files" ] || { echo "gofmt: $$files"; exit 1; }
 	$(GO) vet ./...
 	if command -v gcc >/dev/null; then export CGO_ENABLED=1; \
-		$(GO) vet -tags verbs $(OF_VERBS) && $(GO) vet -tags verbs,guest ./transport/verbs; fi
+		$(GO) vet -tags verbs $(OF_VERBS) && $(GO) vet -tags verbs,guest ./transport/verbs && \
+		$(GO) vet -tags pmix ./internal/bootstrap/...; fi
 
 cross:           ## builds and vets for every system, without cgo
 	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64; do \
@@ -102,6 +103,7 @@ race: $(GOTESTSUM)  ## the race detector
 verbs: export CGO_ENABLED = 1
 verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, which needs no device
 	$(GOTEST) $(SHORT) -tags verbs ./internal/testkit/softhca ./transport/verbs ./internal/join ./internal/settings
+	$(GOTEST) $(SHORT) -tags pmix ./internal/bootstrap/...
 ifndef SHORT
 	$(GOTEST) -tags verbs -run 'Info|Verbs' ./cmd/gorun ./internal/e2e
 	$(GOTEST) -tags verbs -run '^TestWhatCrossesTheCPU$$' ./internal/guard

@@ -56,10 +56,20 @@ const graph = `
 	pml                           : tagmatch, eager, rendezvous, transport, internal/eventset, internal/wire,
 	                                internal/waitpolicy, {golang.org/x/sys}
 
+	# Ways into a job.
+	internal/bootstrap            :
+	internal/bootstrap/rank0      : internal/pmi, internal/cpuset
+	internal/bootstrap/pmix       : internal/bootstrap, internal/pmi
+	internal/bootstrap/slurm      : internal/bootstrap/rank0, internal/auth, internal/place
+	internal/bootstrap/index      : internal/bootstrap/rank0, internal/auth
+	internal/bootstrap/detect     : internal/bootstrap, internal/bootstrap/pmix, internal/bootstrap/slurm,
+	                                internal/bootstrap/index, internal/pmi
+
 	# The one package that knows every transport, and the public package on top.
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
-	                                transport/ucx, transport/multi, internal/pmi, internal/place, internal/cpuset,
-	                                internal/settings, internal/waitpolicy, collectives, {github.com/hashicorp/go-hclog}
+	                                transport/ucx, transport/multi, internal/bootstrap, internal/bootstrap/detect,
+	                                internal/pmi, internal/place, internal/cpuset, internal/settings,
+	                                internal/waitpolicy, collectives, {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                {github.com/hashicorp/go-hclog}
 
@@ -139,7 +149,7 @@ var (
 )
 
 // The files that may import "C", one for each library.
-var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go"}
+var doorsToC = []string{"transport/verbs/c.go", "transport/ucx/c.go", "internal/bootstrap/pmix/c.go"}
 
 const module = "github.com/gorun-mpi/mpi"
 

@@ -2,7 +2,7 @@
 // tags and communicators as MPI 4.1 defines them, with Go's errors, contexts
 // and goroutines.
 //
-// gorun (or mpiexec.hydra, or srun --mpi=pmi2) starts a program as several
+// gorun (or mpiexec.hydra, or srun) starts a program as several
 // ranks, and each of them calls Main:
 //
 //	func main() {

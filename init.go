@@ -47,10 +47,10 @@ func optionsOf(opts []Option) options {
 	return o
 }
 
-// Init joins the job that the launcher describes (gorun, mpiexec.hydra, srun --mpi=pmi2), or makes a world of one rank
-// if there is no launcher; §11.2.1. It returns the world. If the environment speaks of a job of several ranks and there
-// is no way to join it, or no transport to the other ranks works, that is ErrUnavailable. It is ErrNoMemory if there is
-// no room for the transport's buffers, and ErrInit if it is called twice.
+// Init joins the job that the launcher describes (gorun, mpiexec.hydra, srun; mpirun of Open MPI with the tag pmix),
+// or makes a world of one rank if there is no launcher; §11.2.1. It returns the world. If the environment speaks of a
+// job of several ranks and there is no way to join it, or no transport to the other ranks works, that is
+// ErrUnavailable. It is ErrNoMemory if there is no room for the transport's buffers, and ErrInit if it is called twice.
 func Init(opts ...Option) (*Comm, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()

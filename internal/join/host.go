@@ -52,7 +52,7 @@ func (m *Member) agree(ctx context.Context) (place.Order, error) {
 	}
 	var text strings.Builder
 	for piece := 0; ; piece++ {
-		b, err := m.client.Get(ctx, placesKey(piece))
+		b, err := m.client.Get(ctx, 0, placesKey(piece))
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (m *Member) putPlaces(ctx context.Context) error {
 	numbers := map[string]int{}
 	hosts := make([]int, m.Size)
 	for rank := range hosts {
-		b, err := m.client.Get(ctx, hostKey(rank))
+		b, err := m.client.Get(ctx, rank, hostKey(rank))
 		if err != nil {
 			return err
 		}

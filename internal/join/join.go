@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/bootstrap/detect"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/waitpolicy"
@@ -117,7 +119,7 @@ type Member struct {
 	Engine     *pml.Engine
 	Rank, Size int
 	Collectives
-	client *pmi.Client      // nil in a world of one
+	client bootstrap.Client // nil in a world of one
 	device transport.Device // to the other ranks; nil if there are none
 	ctx    context.Context  // ends with Close
 	stop   context.CancelFunc
@@ -144,7 +146,9 @@ func (m *Member) join(c config) (err error) {
 	ctx, cancel := context.WithTimeoutCause(m.ctx, c.set.Timeout,
 		fmt.Errorf("not within %v (GORUN_TIMEOUT): %w", c.set.Timeout, context.DeadlineExceeded))
 	defer cancel()
-	if m.client, err = pmi.Join(ctx); err != nil {
+	m.client, err = detect.Join(ctx, detect.Options{Env: os.Getenv, PeerTimeout: c.set.PeerTimeout,
+		Ports: c.set.TCPPorts, Debug: c.Log.Debug, Warn: c.Log.Warn})
+	if err != nil {
 		return err
 	}
 	if m.client == nil {
@@ -152,23 +156,18 @@ func (m *Member) join(c config) (err error) {
 		return err
 	}
 	m.Rank, m.Size = m.client.Rank(), m.client.Size()
-	if err := m.connect(ctx, c.of(m.client.Launcher())); err != nil {
+	if err := m.connect(ctx, c.of(m.client.Launcher(), m.client.LocalSize())); err != nil {
 		m.client.Close()
 		return err
 	}
 	return nil
 }
 
-// of leaves out what the environment says of the ranks of a host, unless it is from the launcher of this job: another
-// one that surrounds it has left its own variables.
-func (c config) of(launcher string) config {
-	switch launcher {
-	case pmi.Gorun:
-	case pmi.Hydra:
-		c.set.CPUs = 0
-		c.set.LocalSize, _ = strconv.Atoi(lookup(c.Environ, "MPI_LOCALNRANKS"))
-	default:
-		c.set.CPUs, c.set.LocalSize = 0, 0
+// of takes what is said of the ranks of this host from the launcher of this job. What the settings say is gorun's:
+// another launcher that surrounds gorun, or is surrounded by it, has not said it.
+func (c config) of(launcher string, local int) config {
+	if launcher != pmi.Gorun {
+		c.set.CPUs, c.set.LocalSize = 0, local
 	}
 	return c
 }
@@ -187,8 +186,10 @@ func (m *Member) connect(ctx context.Context, c config) error {
 	c.Log.Debug("what this rank does while it waits", "rank", m.Rank, "policy", policy, "ranks here", local, "CPUs", cpus)
 	var err error
 	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Wait: policy,
-		Lookup: func(ctx context.Context, peer int) ([]byte, error) { return m.client.Get(ctx, addressKey(peer)) },
-		Known:  func(peer int) []byte { return m.client.Known(addressKey(peer)) }})
+		Lookup: func(ctx context.Context, peer int) ([]byte, error) {
+			return m.client.Get(ctx, peer, addressKey(peer))
+		},
+		Known: func(peer int) []byte { return m.client.Known(addressKey(peer)) }})
 	if err != nil {
 		if m.device != nil {
 			m.device.Close()
@@ -269,7 +270,7 @@ func (m *Member) secret(patience time.Duration) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(m.ctx, patience)
 	defer cancel()
-	return m.client.Get(ctx, secretKey)
+	return m.client.Get(ctx, 0, secretKey)
 }
 
 // Memory is the device's, or nil if its peers cannot reach memory of this rank.

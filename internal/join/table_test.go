@@ -270,26 +270,26 @@ func TestAutoIsExplained(t *testing.T) {
 	}
 }
 
-// What the environment says of the ranks of a host is believed of the launcher that has started this process: others
-// that surround it leave their variables behind.
+// What is said of the ranks of a host is the launcher's: GORUN_LOCAL_SIZE and GORUN_CPUS of a gorun that surrounds it
+// have no say.
 func TestLocalRanks(t *testing.T) {
-	for _, tc := range []struct{ launcher, environ, want string }{
-		{"gorun", "", "7 false, 0 CPUs"},
-		{"gorun", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5", "3 true, 5 CPUs"},
-		{"gorun", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "3 true, 5 CPUs"},
-		{"gorun", "GORUN_LOCAL_SIZE=0", "7 false, 0 CPUs"},
-		{"hydra", "MPI_LOCALNRANKS=2", "2 true, 0 CPUs"},
-		{"hydra", "MPI_LOCALNRANKS=0", "7 false, 0 CPUs"},
-		{"hydra", "MPI_LOCALNRANKS=x", "7 false, 0 CPUs"},
-		{"hydra", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "2 true, 0 CPUs"},
-		{"slurm", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "7 false, 0 CPUs"},
-		{"pmi", "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5 MPI_LOCALNRANKS=2", "7 false, 0 CPUs"},
+	for _, tc := range []struct {
+		launcher      string
+		local         int
+		environ, want string
+	}{
+		{"gorun", 0, "", "7 false, 0 CPUs"},
+		{"gorun", 0, "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5", "3 true, 5 CPUs"},
+		{"hydra", 2, "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5", "2 true, 0 CPUs"},
+		{"hydra", 0, "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5", "7 false, 0 CPUs"},
+		{"slurm", 0, "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5", "7 false, 0 CPUs"},
+		{"pmix", 4, "GORUN_LOCAL_SIZE=3 GORUN_CPUS=5", "4 true, 0 CPUs"},
 	} {
 		c, err := loadOptions(Options{Environ: strings.Fields(tc.environ)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c = c.of(tc.launcher)
+		c = c.of(tc.launcher, tc.local)
 		local, known := localRanks(c, 7)
 		if got := fmt.Sprintf("%d %v, %d CPUs", local, known, c.set.CPUs); got != tc.want {
 			t.Errorf("%q under %s: %s, want %s", tc.environ, tc.launcher, got, tc.want)

@@ -1,6 +1,7 @@
 package pmi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type Client struct {
 	size     int
 	name     string // kvsname
 	launcher string
+	ours     bool // the server is of this package, and speaks more than PMI-1
 	secret   []byte
 	mapping  string // gorun's PMI_process_mapping; "": the launcher is asked
 	keyMax   int    // keylen_max, as the launcher said
@@ -68,7 +70,7 @@ type Client struct {
 
 func newClient(conn net.Conn, rank, size int) *Client {
 	c := &Client{
-		conn: conn, rank: rank, size: size, launcher: "pmi",
+		conn: conn, rank: rank, size: size,
 		keyMax: 64, valMax: 1024,
 		turn:    make(chan struct{}, 1),
 		gets:    make(chan struct{}, 1),
@@ -92,7 +94,7 @@ func (c *Client) Size() int { return c.size }
 func (c *Client) Name() string { return c.name }
 
 // Launcher is Gorun or Hydra, slurm, or pmi for any other launcher, as the launcher at the other end of the connection
-// has proved: variables of another one that surrounds it have no say.
+// has proved: variables of another one that surrounds it have no say. After Dial it is what the caller has said.
 func (c *Client) Launcher() string { return c.launcher }
 
 // What Launcher returns for launchers whose environment says more about the job.
@@ -256,7 +258,7 @@ func (c *Client) stepError(step string, err error) error {
 	if c.leaving.Load() && (errors.Is(err, ErrLost) || errors.Is(err, net.ErrClosed)) {
 		err = ErrFinalized
 	}
-	return fmt.Errorf("wire-up step %s of rank %d (launcher: %s): %w", step, c.rank, c.launcher, err)
+	return fmt.Errorf("wire-up step %s of rank %d (launcher: %s): %w", step, c.rank, cmp.Or(c.launcher, "pmi"), err)
 }
 
 // refused turns rc != 0 into an error.
@@ -393,7 +395,7 @@ func (c *Client) getText(ctx context.Context, key string) (string, error) {
 	if found, has := reply.get("found"); reply.rc() != 0 || !ok || (has && strings.EqualFold(found, "false")) {
 		return "", c.stepError("get", fmt.Errorf("key %s: %w", key, ErrNoKey))
 	}
-	if c.launcher == Gorun {
+	if c.ours {
 		c.keep(key, reply)
 	}
 	return text, nil
@@ -426,7 +428,7 @@ func (c *Client) Fence(ctx context.Context) error {
 
 // FenceAhead is a Fence after which the values of keys that follow key by number are Known, as many as gorun has sent.
 func (c *Client) FenceAhead(ctx context.Context, key string) error {
-	if c.launcher != Gorun {
+	if !c.ours {
 		return c.Fence(ctx)
 	}
 	reply, err := c.fence(ctx, newLine("barrier_in", followKey, key))
@@ -461,7 +463,7 @@ func (c *Client) Abort(code int, message string) error {
 	}
 	l := newLine("abort", "exitcode", strconv.Itoa(code))
 	// Other launchers take the rest of the line for the code, or split it at blanks.
-	if c.launcher == Gorun && message != "" {
+	if c.ours && message != "" {
 		l.fields = append(l.fields, field{"message", b64.EncodeToString([]byte(truncate(message, 600)))})
 	}
 	out, err := l.encode()

@@ -224,11 +224,9 @@ func TestContextEndedBefore(t *testing.T) {
 	}
 }
 
-func TestWorldOfOne(t *testing.T) {
-	for _, env := range []map[string]string{
-		{}, {"HOME": "/"}, {"SLURM_NTASKS": "1", "SLURM_JOB_ID": "3"},
-		{"OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "0", "PMIX_NAMESPACE": "x"},
-	} {
+// Without a launcher of PMI there is no client; a broken environment is an error.
+func TestEnvironments(t *testing.T) {
+	for _, env := range []map[string]string{{}, {"HOME": "/"}, {"PMI_SIZE": "4", "PMI_RANK": "0"}} {
 		if c, err := join(context.Background(), from(env)); c != nil || err != nil {
 			t.Errorf("%v: %v %v", env, c, err)
 		}
@@ -238,21 +236,6 @@ func TestWorldOfOne(t *testing.T) {
 		want string // variable, and a word of advice
 		do   string
 	}{
-		{map[string]string{"PMI_SIZE": "4", "PMI_RANK": "0"}, "PMI_SIZE=4", "gorun -n"},
-		{map[string]string{"SLURM_NTASKS": "6"}, "SLURM_NTASKS=6", "srun --mpi=pmi2"},
-		{map[string]string{"SLURM_NPROCS": "6"}, "SLURM_NPROCS=6", "srun --mpi=pmi2"},
-		{map[string]string{"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE=2", "PMIx"},
-		{map[string]string{"OMPI_COMM_WORLD_SIZE": "many"}, "OMPI_COMM_WORLD_SIZE", "number"},
-		{map[string]string{"PMIX_RANK": "0"}, "PMIX_RANK=0", "PMIx"},
-		{map[string]string{"PMIX_NAMESPACE": "n"}, "PMIX_NAMESPACE", "PMIx"},
-		{map[string]string{"PRTE_LAUNCHED": "1"}, "PRTE_LAUNCHED", "PMIx"},
-		{map[string]string{"GORUN_JOB": "gorun_1"}, "GORUN_JOB", "gorun -n"},
-		{map[string]string{"GORUN_LOCAL_SIZE": "8"}, "GORUN_LOCAL_SIZE=8", "gorun -n"},
-		// What must be set, and what must be unset, is named all at once.
-		{map[string]string{"SLURM_NTASKS": "6", "SLURM_NPROCS": "6", "PMIX_RANK": "0"}, "SLURM_NTASKS=6",
-			"env -u SLURM_NTASKS -u SLURM_NPROCS -u PMIX_RANK PROGRAM"},
-		{map[string]string{"SLURM_NTASKS": "1", "SLURM_NPROCS": "six", "PMIX_RANK": "0"}, "SLURM_NPROCS=six",
-			"env -u SLURM_NPROCS PROGRAM"},
 		{map[string]string{"PMI_FD": "3"}, "PMI_SIZE and PMI_RANK are not", "incomplete"},
 		{map[string]string{"PMI_FD": "3", "PMI_SIZE": "2"}, "PMI_FD is set but PMI_RANK is not", "incomplete"},
 		{map[string]string{"PMI_FD": "x", "PMI_SIZE": "2", "PMI_RANK": "0"}, "PMI_FD", "number"},
@@ -264,9 +247,31 @@ func TestWorldOfOne(t *testing.T) {
 	} {
 		client, err := join(context.Background(), from(c.env))
 		if client != nil || err == nil {
-			t.Errorf("%v: silently a world of one", c.env)
+			t.Errorf("%v: no error", c.env)
 		} else if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.do) {
 			t.Errorf("%v: the error names not both %q and %q: %v", c.env, c.want, c.do, err)
+		}
+	}
+}
+
+// A descriptor that is no socket was left by another launcher.
+func TestOffered(t *testing.T) {
+	a, b := sockets(t)
+	live := rankEnv(t, b, 0, 2, "")
+	defer a.Close()
+	for _, c := range []struct {
+		env      map[string]string
+		variable string
+		live     bool
+	}{
+		{nil, "", false},
+		{live, "PMI_FD", true},
+		{map[string]string{"PMI_FD": "1048570"}, "PMI_FD", false},
+		{map[string]string{"PMI_FD": "x"}, "PMI_FD", true}, // Join says what is wrong
+		{map[string]string{"PMI_PORT": "h:1"}, "PMI_PORT", true},
+	} {
+		if variable, live := Offered(from(c.env)); variable != c.variable || live != c.live {
+			t.Errorf("%v: %q %v, want %q %v", c.env, variable, live, c.variable, c.live)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/auth"
@@ -37,13 +38,8 @@ const (
 // lookup reads one variable; tests replace the environment by a map.
 type lookup func(name string) string
 
-// Join reads the environment and connects to the launcher that it describes.
-//
-// It returns (nil, nil) when nothing describes a job: the process is a world of one. When the environment
-// says that the job has more than one rank, or that a launcher started it, and no PMI-1 connection
-// can be made, it returns an error that names the variable and what to do: never a silent world of one.
-//
-// It may take until ctx ends.
+// Join connects to the launcher that PMI_FD or PMI_PORT leads to. It returns (nil, nil) when neither is set. It may
+// take until ctx ends.
 func Join(ctx context.Context) (*Client, error) {
 	if os.Getenv(EnvKey) != "" {
 		defer func() {
@@ -65,7 +61,26 @@ func join(ctx context.Context, env lookup) (*Client, error) {
 	case env(EnvPort) != "":
 		return joinPort(ctx, env)
 	}
-	return nil, worldOfOne(env)
+	return nil, nil
+}
+
+// Offered says which variable of an environment leads to a launcher that speaks PMI-1, or "". live is false where it is
+// PMI_FD and that descriptor is no socket: the variable is of a launcher that surrounds the one of this process.
+func Offered(env func(name string) string) (variable string, live bool) {
+	switch {
+	case env(EnvFD) != "":
+		fd, err := strconv.Atoi(env(EnvFD))
+		return EnvFD, err != nil || isSocket(fd)
+	case env(EnvPort) != "":
+		return EnvPort, true
+	}
+	return "", false
+}
+
+// isSocket tells whether a descriptor of this process is open and a socket.
+func isSocket(fd int) bool {
+	var st syscall.Stat_t
+	return syscall.Fstat(fd, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK
 }
 
 // begin owns c until it is returned.
@@ -141,7 +156,6 @@ func joinPort(ctx context.Context, env lookup) (c *Client, err error) {
 }
 
 func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
-	addr := env(EnvPort)
 	if err := allSet(env, EnvPort, EnvID); err != nil {
 		return nil, err
 	}
@@ -149,30 +163,65 @@ func dialPort(ctx context.Context, env lookup, key []byte) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return nil, fmt.Errorf("%s=%q is no host:port (%w)", EnvPort, addr, err)
+	if _, _, err := net.SplitHostPort(env(EnvPort)); err != nil {
+		return nil, fmt.Errorf("%s=%q is no host:port (%w)", EnvPort, env(EnvPort), err)
 	}
 	timeout, err := peerTimeout(env(EnvPeerTimeout))
 	if err != nil {
 		return nil, err
 	}
-	var d net.Dialer // asks no name server about a numeric address
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	return dialServer(ctx, EnvPort+"=", Address{Addr: env(EnvPort), Rank: id, Key: key, Job: env(EnvJob),
+		PeerTimeout: timeout})
+}
+
+// Address is where a Server listens, and what it takes to join there.
+type Address struct {
+	Addr        string // host:port
+	Rank        int    // of this process
+	Key         []byte // of the server's Options; nil: none, for servers of others
+	Job         string // the server's Name
+	Launcher    string // what Launcher returns
+	PeerTimeout time.Duration
+}
+
+// Dial joins a job whose server is of this package. It tries once.
+func Dial(ctx context.Context, s Address) (*Client, error) {
+	c, err := dialServer(ctx, "", s)
 	if err != nil {
-		return nil, fmt.Errorf("wire-up step connect: %s=%s: %w", EnvPort, addr, auth.TurnedAway(err))
+		return nil, err
 	}
-	watchPeer(conn, timeout)
-	c := newClient(conn, id, 0)
+	c.launcher, c.ours = s.Launcher, true
+	return begin(ctx, c, nil)
+}
+
+// Join joins as a rank of this process's own server, over a connection inside of the process.
+func (s *Server) Join(ctx context.Context, rank int, launcher string) (*Client, error) {
+	near, far := net.Pipe()
+	go s.ServeConn(rank, far)
+	c := newClient(near, rank, s.size)
+	c.launcher, c.ours = launcher, true
+	return begin(ctx, c, nil)
+}
+
+// dialServer connects, and learns rank and size. source stands before the address in errors.
+func dialServer(ctx context.Context, source string, s Address) (*Client, error) {
+	var d net.Dialer // asks no name server about a numeric address
+	conn, err := d.DialContext(ctx, "tcp", s.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("wire-up step connect: %s%s: %w", source, s.Addr, auth.TurnedAway(err))
+	}
+	watchPeer(conn, s.PeerTimeout)
+	c := newClient(conn, s.Rank, 0)
 	step := "initack"
-	if key != nil {
+	if s.Key != nil {
 		step = "authenticate"
-		err = c.authenticate(ctx, key, env(EnvJob))
+		err = c.authenticate(ctx, s.Key, s.Job)
 	} else {
-		err = c.initack(ctx, id)
+		err = c.initack(ctx, s.Rank)
 	}
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("wire-up step %s: %s=%s: %w", step, EnvPort, addr, err)
+		return nil, fmt.Errorf("wire-up step %s: %s%s: %w", step, source, s.Addr, err)
 	}
 	return c, nil
 }
@@ -258,8 +307,11 @@ func (c *Client) handshake(ctx context.Context, env lookup) error {
 	if c.textLimit(c.keyMax-1) < 64 {
 		return c.stepError("get_maxes", fmt.Errorf("values of %d characters are too short to be of use", c.valMax))
 	}
-	c.launcher = launcherName(env, name)
-	if c.launcher == Gorun {
+	if c.launcher == "" {
+		c.launcher = launcherName(env, name)
+		c.ours = c.launcher == Gorun
+	}
+	if c.ours {
 		return c.hello(ctx)
 	}
 	return nil
@@ -337,77 +389,4 @@ func number(env lookup, name string, lo, hi int) (int, error) {
 		return 0, fmt.Errorf("%s=%.40q is no number from %d to %d", name, v, lo, hi)
 	}
 	return n, nil
-}
-
-// hint is a variable that says something about the size of a job.
-type hint struct {
-	name string
-	by   string // the launcher that sets it
-	do   string // what starts the program properly there
-}
-
-const (
-	doGorun = "start it by gorun -n N, or by mpiexec.hydra"
-	doSlurm = "start it by srun --mpi=pmi2, or by gorun -n N inside the allocation"
-	doPMIx  = "this launcher speaks only PMIx, which this build does not: start it by gorun -n N, by mpiexec.hydra " +
-		"or by srun --mpi=pmi2"
-)
-
-// sizeHints hold a number of ranks, partHints mean by their mere presence that a launcher started this process.
-var (
-	sizeHints = []hint{
-		{EnvSize, "a PMI launcher", doGorun},
-		{EnvLocalSize, "gorun", doGorun},
-		{"OMPI_COMM_WORLD_SIZE", "Open MPI", doPMIx},
-		{"SLURM_NTASKS", "Slurm", doSlurm},
-		{"SLURM_NPROCS", "Slurm", doSlurm},
-	}
-	partHints = []hint{
-		{EnvJob, "gorun", doGorun},
-		{"PMIX_RANK", "a PMIx launcher", doPMIx},
-		{"PMIX_NAMESPACE", "a PMIx launcher", doPMIx},
-		{"PRTE_LAUNCHED", "PRRTE", doPMIx},
-	}
-)
-
-// worldOfOne returns nil when nothing contradicts that this process is alone. The error is about the first variable
-// that does, and says of all of them that they must be unset for a world of one.
-func worldOfOne(env lookup) error {
-	var found []hint
-	why, one := "", false
-	object := func(h hint, says string) {
-		if found = append(found, h); why == "" {
-			why = fmt.Sprintf("%s=%.60s (set by %s) %s", h.name, env(h.name), h.by, says)
-		}
-	}
-	for _, h := range sizeHints {
-		v := env(h.name)
-		if v == "" {
-			continue
-		}
-		n, err := strconv.Atoi(v)
-		switch {
-		case err != nil:
-			object(h, "is no number, so the size of the job is unknown")
-		case n > 1:
-			object(h, fmt.Sprintf("says that the job has %d ranks", n))
-		}
-		one = one || err == nil && n == 1
-	}
-	if !one || env(EnvJob) != "" { // else its launcher says that it is alone
-		for _, h := range partHints {
-			if env(h.name) != "" {
-				object(h, "says that this process is part of a job")
-			}
-		}
-	}
-	if found == nil {
-		return nil
-	}
-	unset := "env"
-	for _, h := range found {
-		unset += " -u " + h.name
-	}
-	return fmt.Errorf("%s, but there is neither %s nor %s to reach the launcher: %s; for a world of one: %s PROGRAM",
-		why, EnvFD, EnvPort, found[0].do, unset)
 }

@@ -57,7 +57,7 @@ type Options struct {
 	Name    string // the job's name (kvsname); "" for a random one
 	AppNums []int  // the MPMD context of each rank; nil: all 0
 	// Mapping is PMI_process_mapping; "" for all ranks on one node. Where one is too long, for PMI-1 or even for a rank of
-	// ours, the ranks find out by themselves.
+	// ours, the ranks find out by themselves, and so they do with NoMapping.
 	Mapping string
 	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must
 	// reach them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
@@ -67,6 +67,9 @@ type Options struct {
 	PeerTimeout time.Duration
 	Log         func(msg string, args ...any) // of connections that prove nothing; nil: silent
 }
+
+// NoMapping as the Mapping of Options: it is not known.
+const NoMapping = "-"
 
 const (
 	keyMax = 64
@@ -458,7 +461,7 @@ func (c *serverConn) hello(l line) error {
 	}
 	c.greeted = true
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
-	if m := c.s.opts.Mapping; len(m) <= mappingMax {
+	if m := c.s.opts.Mapping; m != NoMapping && len(m) <= mappingMax {
 		reply.fields = append(reply.fields, field{"mapping", m})
 	}
 	if c.inherited {
@@ -554,7 +557,7 @@ func (s *Server) get(l line) line {
 		return refusal("get_result", bad)
 	}
 	switch {
-	case key == mappingKey && len(s.opts.Mapping) <= valMax:
+	case key == mappingKey && s.opts.Mapping != NoMapping && len(s.opts.Mapping) <= valMax:
 		return newLine("get_result", "rc", "0", "msg", "success", "value", s.opts.Mapping)
 	case key == "universeSize":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", strconv.Itoa(s.size))

@@ -110,6 +110,15 @@ type Values struct {
 	// Init takes it out of the environment.
 	Key struct{} `env:"GORUN_KEY" of:"job"`
 
+	// The host:port of index 0 of an Indexed Job, which serves the others (gorun k8s manifest).
+	Rank0 struct{} `env:"GORUN_RANK0" of:"job"`
+
+	// How many ranks the Indexed Job has, one in each pod.
+	Size struct{} `env:"GORUN_SIZE" of:"job"`
+
+	// The file with the key of an Indexed Job: 32 bytes in base64.
+	KeyFile struct{} `env:"GORUN_KEY_FILE" of:"job"`
+
 	// The number of this rank among those of its host, for programs.
 	LocalRank struct{} `env:"GORUN_LOCAL_RANK" of:"job"`
 

@@ -1,0 +1,156 @@
+package rank0
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/pmi"
+)
+
+// Job is what all of its ranks know.
+type Job struct {
+	Rank, Size  int
+	Local       int    // ranks on this host; 0: not known
+	Name        string // of the job
+	Launcher    string // for messages
+	Key         []byte // which all ranks have; 32 bytes
+	PeerTimeout time.Duration
+	With        io.Closer // at rank 0, what is closed with the server; nil: nothing
+	Warn        func(msg string, args ...any)
+}
+
+// Member is a rank's client, and at rank 0 the server too.
+type Member struct {
+	*pmi.Client
+	job    Job
+	server *pmi.Server // nil: another rank has it
+	once   sync.Once
+	quit   chan struct{} // closed by Close
+	over   chan struct{} // closed when all ranks have finalized, or the job has failed
+	failed error         // why it has; written before over is closed
+}
+
+// Lead joins as rank 0 and serves the others, which dial ln. It owns ln.
+func Lead(ctx context.Context, ln net.Listener, j Job) (*Member, error) {
+	s := pmi.NewServer(j.Size, pmi.Options{Name: j.Name, Mapping: pmi.NoMapping, Key: j.Key, PeerTimeout: j.PeerTimeout,
+		Log: j.Warn})
+	s.Listen(ln)
+	m := &Member{job: j, server: s, quit: make(chan struct{}), over: make(chan struct{})}
+	go m.watch()
+	c, err := s.Join(ctx, 0, j.Launcher)
+	if err != nil {
+		close(m.quit)
+		s.Close()
+		return nil, err
+	}
+	m.Client = c
+	return m, nil
+}
+
+// Follow joins as another rank.
+func Follow(ctx context.Context, addr string, j Job) (*Member, error) {
+	c, err := pmi.Dial(ctx, pmi.Address{Addr: addr, Rank: j.Rank, Key: j.Key, Job: j.Name, Launcher: j.Launcher,
+		PeerTimeout: j.PeerTimeout})
+	if err != nil {
+		return nil, err
+	}
+	return &Member{Client: c, job: j}, nil
+}
+
+// watch ends the job when a rank fails. The ranks notice the end of their connections.
+func (m *Member) watch() {
+	defer close(m.over)
+	for left := m.job.Size; left > 0; {
+		var e pmi.Event
+		select {
+		case e = <-m.server.Events():
+		case <-m.quit:
+			return
+		}
+		switch {
+		case e.Kind == pmi.EventAbort:
+			m.failed = fmt.Errorf("rank %d has aborted the job", e.Rank)
+		case e.Kind != pmi.EventClosed:
+			continue
+		case m.server.State(e.Rank).Finalized:
+			left--
+			continue
+		default:
+			m.failed = fmt.Errorf("rank %d has ended without Finalize", e.Rank)
+		}
+		m.job.Warn("the job ends", "rank", e.Rank, "since", m.failed)
+		m.server.Close()
+		return
+	}
+}
+
+// LocalSize is the number of ranks on this host; 0: not known.
+func (m *Member) LocalSize() int { return m.job.Local }
+
+// Get returns what a rank has put under key; the keys of a job are different for all ranks.
+func (m *Member) Get(ctx context.Context, _ int, key string) ([]byte, error) {
+	return m.Client.Get(ctx, key)
+}
+
+// Fence names the ranks that are missing, if this is rank 0.
+func (m *Member) Fence(ctx context.Context) error { return m.missing(m.Client.Fence(ctx)) }
+
+// FenceAhead is like Fence.
+func (m *Member) FenceAhead(ctx context.Context, key string) error {
+	return m.missing(m.Client.FenceAhead(ctx, key))
+}
+
+// missing adds to an error which ranks have not come.
+func (m *Member) missing(err error) error {
+	if err == nil || m.server == nil {
+		return err
+	}
+	var absent []int
+	for rank := range m.job.Size {
+		if !m.server.State(rank).Joined {
+			absent = append(absent, rank)
+		}
+	}
+	if len(absent) == 0 {
+		return err
+	}
+	list := cpuset.FormatList(absent)
+	if len(list) > 200 {
+		list = list[:strings.LastIndexByte(list[:200], ',')] + ",..."
+	}
+	return fmt.Errorf("%d of %d ranks have not joined (%s): %w", len(absent), m.job.Size, list, err)
+}
+
+// Finalize is that of the client. Rank 0 serves until all have finalized.
+func (m *Member) Finalize(ctx context.Context) error {
+	err := m.Client.Finalize(ctx)
+	if m.server == nil || err != nil {
+		return err
+	}
+	select {
+	case <-m.over:
+		return m.failed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close closes the connection, and at rank 0 those of all ranks.
+func (m *Member) Close() error {
+	err := m.Client.Close()
+	if m.server != nil {
+		m.once.Do(func() { close(m.quit) })
+		<-m.over
+		m.server.Close()
+		if m.job.With != nil {
+			m.job.With.Close()
+		}
+	}
+	return err
+}
