@@ -12,7 +12,8 @@ export GO FUZZTIME
 
 # Prints a line per package; at the end which tests were skipped and why, which failed, and how many there were.
 GOTESTSUM = bin/gotestsum-v1.13.0
-GOTEST    = $(GOTESTSUM) --format pkgname -- -count=1 -timeout $(TIMEOUT)
+# make vet has looked at the code, and stacks need no DWARF.
+GOTEST    = $(GOTESTSUM) --format pkgname -- -count=1 -vet=off -ldflags=-w -timeout $(TIMEOUT)
 LINTER    = bin/golangci-lint-v2.5.0
 
 # Where all that scripts/deps installs is here, no test may be skipped for want of it.

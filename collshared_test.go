@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -35,7 +36,11 @@ func meetOnBoard(w *Comm) {
 // another way: in the line, in a slot, in parts, in pieces; also over devices that misbehave.
 func TestShared(t *testing.T) {
 	everywhere(t, func(t *testing.T, run runner) {
-		for _, n := range few([]int{1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17}, 2, 3, 8) {
+		ranks := few([]int{1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17}, 2, 3, 8)
+		if !strings.HasSuffix(t.Name(), "/loop") { // what differs is how a board is agreed on, and who wakes whom
+			ranks = few([]int{2, 3, 8, 17}, 3)
+		}
+		for _, n := range ranks {
 			run(n, func(w *Comm) {
 				meetOnBoard(w)
 				slot := max(w.common.slot, slotLeast) / 8

@@ -201,7 +201,7 @@ func TestNeighborCollectivesEverywhere(t *testing.T) {
 		all := hoods(ranks)
 		run(ranks, func(w *Comm) {
 			for i, h := range all {
-				if testing.Short() && i%2 == 1 {
+				if testing.Short() && i != 1 && h.name != "adjacent" {
 					continue
 				}
 				c := ok(h.make(w))

@@ -81,10 +81,7 @@ func TestProgressBehindTraffic(t *testing.T) {
 // what is between the two several times, and the sender goes on computing when the last has been taken.
 func TestSlowReceiver(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
-		n := 4000
-		if testing.Short() {
-			n = 1500
-		}
+		n := inShort(4000, 800)
 		for _, size := range []int{8, 1 << 10, 40 << 10} {
 			run(2, func(w *Comm) {
 				buf := make([]byte, size)
@@ -137,7 +134,7 @@ func TestProgressOfPostedReceives(t *testing.T) {
 func TestBothLinksFull(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
 		for _, size := range []int{8, 40 << 10} {
-			n := 3000 / (1 + size>>13)
+			n := inShort(3000, 1500) / (1 + size>>13)
 			run(2, func(w *Comm) {
 				other := 1 - w.Rank()
 				rs, in := make([]*Request, 0, 2*n), make([][]byte, n)
