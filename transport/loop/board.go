@@ -55,7 +55,8 @@ func (d *Device) newBoard(p *posted, joined func()) (*transport.Board, error) {
 		return nil, fmt.Errorf("loop: a board: %w", err)
 	}
 	wake := func(member int) { d.fabric.devices[p.members[member]].wakeUp() }
-	return d.boards.New(p.mem, p.members, me, p.lines, wake, joined, joined), nil
+	watch := func(member int) { d.watchOver(d.fabric.devices[p.members[member]]) }
+	return d.boards.New(p.mem, p.members, me, p.lines, wake, watch, joined, joined), nil
 }
 
 // wakeUp ends a sleep, since a board says so.
