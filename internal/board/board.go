@@ -53,9 +53,9 @@ func dataAt(members, lines int) int { return linesAt(members) + lines*lineSize }
 func Card(mem []byte, i int) []byte { return endOf(mem, i).card[:] }
 
 // New makes a board of memory of that Size, which begins with a line of the cache. me is this rank's place among the
-// members. wake wakes a member that sleeps with its device armed, this rank too; any goroutine may call it. watch sees to
-// it that the end of another member is reported (Down); it is called once for each that this rank waits for. Neither
-// waits. unmap is called by Close.
+// members. wake wakes a member that sleeps with its device armed, this rank too; any goroutine may call it. watch
+// sees to it that the end of another member is reported (Down); it is called once for each that this rank waits for.
+// Neither waits. unmap is called by Close.
 func (s *Set) New(mem []byte, members []int32, me, lines int, wake, watch func(member int), joined, unmap func(),
 ) *transport.Board {
 	b := &board{set: s, head: headOf(mem), me: me, rank: members[me], wake: wake, watch: watch,

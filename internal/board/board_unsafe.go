@@ -10,7 +10,7 @@ import (
 // head is the first line of a board. Members look at it in each Raise, and write it when they sleep.
 type head struct {
 	sleepers atomic.Uint32 // how many awaits are not 0, or about to be so
-	failed   atomic.Uint64 // the first member that has failed, plus 1; in the upper half who says so, if it says why, plus 1
+	failed   atomic.Uint64 // the first member that has failed, plus 1; above 32 bits who says so and why, plus 1, or 0
 	_        [112]byte
 }
 

@@ -13,7 +13,8 @@ func pair(t *testing.T) (sets [2]*Set, views [2]*transport.Board, woken *[2]int,
 	mem, woken = Heap(Size(2, 2, 100)), new([2]int)
 	for me := range 2 {
 		sets[me] = new(Set)
-		views[me] = sets[me].New(mem, []int32{3, 5}, me, 2, func(i int) { woken[i]++ }, func(int) {}, func() {}, func() {})
+		wake := func(i int) { woken[i]++ }
+		views[me] = sets[me].New(mem, []int32{3, 5}, me, 2, wake, func(int) {}, func() {}, func() {})
 	}
 	return sets, views, woken, mem
 }
