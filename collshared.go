@@ -475,7 +475,8 @@ func (s *sharedCall) refuse(rank int, mine, its signature) {
 		class, gives = mine.differs(its), fmt.Sprintf("gives something for %v", its)
 	}
 	no := &refusal{class: class, text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same collective "+
-		"calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)", s.me, mine, rank, gives)}
+		"calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)",
+		s.me, mine, rank, gives)}
 	s.err = opError("", no.class, "%s", no.text)
 	s.p.failed = s.err
 	s.on.Refuse(rank, no.append(nil), s.err)

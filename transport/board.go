@@ -28,11 +28,11 @@ type Board struct {
 	Expect func(line int, least, cookie uint64)
 	// Forget ends Expect.
 	Forget func()
-	// Fail says that member i has failed, to all that wait or will. The first one counts. Of why the first WhyMost bytes
-	// are told.
+	// Fail says that member i has failed, to all that wait or will. The first one counts. The first WhyMost bytes
+	// of why are told.
 	Fail func(i int, why []byte)
-	// Failed is the member that has failed, or -1, and why, as a copy: what Fail was given, unless another rank has made
-	// something else of it.
+	// Failed is the member that has failed, or -1, and a copy of why: what Fail was given, unless another rank has
+	// written something else there.
 	Failed func() (i int, why []byte)
 	// Joined says that all members have joined: no ticket is needed any more.
 	Joined func()

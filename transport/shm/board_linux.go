@@ -15,8 +15,8 @@ import (
 
 // A board is a memory of the rank that makes it. The others open it as they open inboxes, by /proc/PID/fd: the ticket
 // says where it is. That it is the one which is meant its token proves, in the first bytes behind what package board
-// has. Each member says in its card where its inbox is, so that any other can wake it, and hear of its end: that it needs
-// a contact for, which is made when the member sleeps for the first time while this rank raises what it waits for, or
+// has. Each member says in its card where its inbox is, so that any other can wake it, and hear of its end: for that it
+// needs a contact, which is made when the member sleeps for the first time while this rank raises what it waits for, or
 // this rank while it waits for the member.
 
 // ticketSize: host [16], process u32, descriptor u32, token [16].
