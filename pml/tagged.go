@@ -225,7 +225,10 @@ func (t *taggedPath) begin(op *taggedOp) bool {
 		st, err = t.dev.Take(op.message, buf, op.cookie)
 	default:
 		m := transport.Match{Context: op.r.recv.Ctx, Source: op.r.recv.Source, Tag: op.r.recv.Tag}
-		st, err = t.dev.Post(m, buf, op.cookie)
+		var got transport.Probed
+		if got, st, err = t.dev.Post(m, buf, op.cookie); st == transport.Done {
+			op.r.status = Status{Source: got.Source, Tag: got.Tag, Bytes: got.Bytes}
+		}
 	}
 	switch {
 	case err != nil:

@@ -12,11 +12,11 @@ type Tagged interface {
 	Reach(ctx context.Context, peer int, address []byte) error
 	// Send sends buf, which is the device's until the operation has ended; with sync not before it is matched.
 	Send(peer int32, m Match, buf Mem, sync bool, cookie uint64) (State, error)
-	// Post posts a receive. buf is the device's until the operation has ended. Never Done.
-	Post(m Match, buf Mem, cookie uint64) (State, error)
+	// Post posts a receive. buf is the device's until the operation has ended. Done: a message was there, which is got.
+	Post(m Match, buf Mem, cookie uint64) (got Probed, st State, err error)
 	// Probe looks for a message that m matches. With take it is kept for Take, and no receive matches it any more.
 	Probe(m Match, take bool) (Probed, bool)
-	// Take receives a message that Probe has kept.
+	// Take receives a message that Probe has kept, and has told all about.
 	Take(message uint64, buf Mem, cookie uint64) (State, error)
 	// Cancel asks for the end of an operation. It ends in one TaggedDone all the same: done, or ErrCancelled.
 	Cancel(cookie uint64)

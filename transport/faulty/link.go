@@ -219,8 +219,13 @@ func (t *tagged) Send(peer int32, m transport.Match, buf transport.Mem, sync boo
 	return t.begin(func() (transport.State, error) { return t.Tagged.Send(peer, m, buf, sync, cookie) })
 }
 
-func (t *tagged) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.State, error) {
-	return t.begin(func() (transport.State, error) { return t.Tagged.Post(m, buf, cookie) })
+func (t *tagged) Post(m transport.Match, buf transport.Mem, cookie uint64) (
+	got transport.Probed, st transport.State, err error) {
+	st, err = t.begin(func() (st transport.State, err error) {
+		got, st, err = t.Tagged.Post(m, buf, cookie)
+		return st, err
+	})
+	return got, st, err
 }
 
 func (t *tagged) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {

@@ -64,12 +64,12 @@ func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem,
 	return transport.Done, nil
 }
 
-// Post is transport.Tagged's.
-func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.State, error) {
+// Post is transport.Tagged's. Never Done.
+func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.Probed, transport.State, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	if d.full() {
-		return transport.Full, nil
+		return transport.Probed{}, transport.Full, nil
 	}
 	r := &receive{buf: buf, cookie: cookie}
 	r.Receive = tagmatch.Receive{Ctx: m.Context, Source: m.Source, Tag: m.Tag, Owner: r}
@@ -78,7 +78,7 @@ func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (tran
 	} else {
 		d.posted[cookie] = r
 	}
-	return transport.Started, nil
+	return transport.Probed{}, transport.Started, nil
 }
 
 // Probe is transport.Tagged's.

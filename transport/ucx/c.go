@@ -186,9 +186,27 @@ func (w *worker) next() (end, bool) {
 	if r.head == r.tail {
 		return end{}, false
 	}
-	e := *(*end)(unsafe.Add(unsafe.Pointer(r.entries), uintptr(r.head&r.mask)*unsafe.Sizeof(end{})))
+	e := *w.at(uint64(r.head))
 	r.head++
 	return e, true
+}
+
+// ended takes the end of the operation in slot, if it is the latest of all.
+func (w *worker) ended(slot uint32) (end, bool) {
+	r := w.ring
+	if r.head == r.tail {
+		return end{}, false
+	}
+	e := w.at(uint64(r.tail - 1))
+	if e.slot != slot {
+		return end{}, false
+	}
+	r.tail--
+	return *e, true
+}
+
+func (w *worker) at(i uint64) *end {
+	return (*end)(unsafe.Add(unsafe.Pointer(w.ring.entries), uintptr(i&uint64(w.ring.mask))*unsafe.Sizeof(end{})))
 }
 
 // some: there is something for next.

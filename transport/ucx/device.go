@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorun-mpi/mpi/internal/eventset"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -36,7 +35,8 @@ type Device struct {
 	ops   operations
 	// lost are ends of operations and of peers that UCX does not report.
 	lost  []transport.Packet
-	armed bool
+	armed bool // since Arm, until Disarm or what the descriptor does not show
+	idle  flusher
 
 	reached news // of Reach and of the watches
 	closed  atomic.Bool
@@ -68,7 +68,10 @@ func New(opt Options) (transport.Device, error) {
 	d.facts.Tagged = d
 	d.facts.Wake = []transport.Wake{{FD: fd, ThreadFD: fd, Notify: d.sleep.notifyBy}}
 	d.facts.Memory = &transport.Memory{Alloc: d.mem.alloc, Free: d.mem.free}
-	d.sleep.check.Init(d.sleep.dirty.Load, d.sleep.wakeSleepers)
+	d.sleep.check.Init(d.sleep.dirty.Load, func() {
+		d.sleep.looked.Store(true)
+		d.sleep.wakeSleepers()
+	})
 	d.opt.Debug("UCX is opened", "version", libraryVersion(), "library", libraryPath(), "address bytes", len(d.bytes))
 	return d, nil
 }
@@ -85,26 +88,6 @@ func (d *Device) Facts() *transport.Facts { return &d.facts }
 // Connect makes no links.
 func (d *Device) Connect(context.Context, int, []byte) (transport.Link, error) {
 	return nil, fmt.Errorf("ucx: %w: it makes no links", errors.ErrUnsupported)
-}
-
-// sleeper is how this rank is woken for what UCX's descriptor does not show.
-type sleeper struct {
-	wake atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
-	// dirty: something was sent that UCX may still have to move, and it has said of no flush since that it is over. A
-	// rank that does not poll then is woken by check.
-	dirty    atomic.Bool
-	check    eventset.Check
-	polls    uint64
-	flushing bool
-}
-
-func (s *sleeper) notifyBy(wake func(thread bool)) { s.wake.Store(&wake) }
-
-func (s *sleeper) wakeSleepers() {
-	if wake := s.wake.Load(); wake != nil {
-		(*wake)(true)
-		(*wake)(false)
-	}
 }
 
 // news is what goroutines tell the caller of Poll.
@@ -165,9 +148,10 @@ func (d *Device) deliver(until time.Time) {
 	if !d.sleep.dirty.Load() {
 		return
 	}
-	if !d.sleep.flushing {
-		d.w.flush()
+	if d.idle.flushing {
+		d.w.flushed() // it may not be of all that was sent
 	}
+	d.w.flush()
 	for !d.w.flushed() && time.Now().Before(until) {
 		d.w.progress(1)
 		for _, ok := d.w.next(); ok; _, ok = d.w.next() {

@@ -72,6 +72,7 @@ func (d *Device) endpointOf(rank int32) (endpoint, error) {
 	}
 	if d.reached.some.Load() {
 		d.takeNotices()
+		d.show()
 	}
 	switch {
 	case p.gone != nil:

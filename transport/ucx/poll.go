@@ -13,8 +13,7 @@ const turns = 4
 
 // Poll is transport.Device's.
 func (d *Device) Poll(pkts []transport.Packet) int {
-	d.sleep.polls++
-	d.sleep.check.Polled(d.sleep.polls)
+	d.idle.poll(&d.sleep, d.w)
 	if d.reached.some.Load() {
 		d.takeNotices()
 	}
@@ -50,24 +49,8 @@ func (d *Device) ended(e *end, pkt *transport.Packet) int {
 	case s != 0 && (s != statusTruncated || was == opSending):
 		pkt.Err = explain(s)
 	case was == opReceiving:
-		var tag int32
-		_, pkt.Peer, tag = transport.UnpackTag(e.tag)
-		pkt.Header.Tag, pkt.Header.Len = tag, e.length
+		f := found(e.tag, e.length)
+		pkt.Peer, pkt.Header.Tag, pkt.Header.Len = f.Source, f.Tag, e.length
 	}
 	return 1
 }
-
-// Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.
-func (d *Device) Arm(transport.Level) bool {
-	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 {
-		return false
-	}
-	ok, err := d.w.arm()
-	if err != nil {
-		d.opt.Log("UCX does not wake this rank, which polls instead", "error", err)
-	}
-	return ok && !d.reached.some.Load()
-}
-
-// Disarm is transport.Device's.
-func (d *Device) Disarm() {}

@@ -15,8 +15,7 @@ type operations struct {
 	w     *worker
 	slots []operation
 	free  []uint32
-	ends  int               // of endpoints, for which there is room
-	index map[uint64]uint32 // of a cookie
+	ends  int // of endpoints, for which there is room
 }
 
 // operation has UCX's number, the slot, for a cookie.
@@ -139,10 +138,7 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 	}
 	tag, _ := transport.PackTag(m.Context, m.Source, m.Tag)
 	handle := d.mem.find(buf)
-	if !d.sleep.dirty.Load() {
-		d.sleep.dirty.Store(true)
-		d.sleep.check.Start()
-	}
+	d.idle.sends(&d.sleep)
 	switch st := d.w.send(ep, tag, buf, handle, sync, slot); st {
 	case stDone:
 		return transport.Done, nil
@@ -155,44 +151,60 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 }
 
 // Post is transport.Tagged's.
-func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.State, error) {
+func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.Probed, transport.State, error) {
 	tag, mask := envelope(m)
 	return d.receive(tag, mask, 0, buf, cookie)
 }
 
 // Take is transport.Tagged's.
 func (d *Device) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
-	return d.receive(0, 0, message, buf, cookie)
+	_, st, err := d.receive(0, 0, message, buf, cookie)
+	return st, err
 }
 
-func (d *Device) receive(tag, mask, message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
+func (d *Device) receive(tag, mask, message uint64, buf transport.Mem,
+	cookie uint64) (got transport.Probed, st transport.State, err error) {
 	slot, err := d.ops.open()
 	if err != nil {
-		return transport.Done, err
+		return got, transport.Done, err
 	}
 	handle := d.mem.find(buf)
 	if st := d.w.receive(tag, mask, message, buf, handle, slot); st < 0 {
-		return transport.Done, explain(status(st))
+		return got, transport.Done, explain(status(st))
+	}
+	if e, ok := d.w.ended(slot); ok {
+		if s := status(e.status); s != 0 && s != statusTruncated {
+			return got, transport.Done, explain(s)
+		}
+		return found(e.tag, e.length), transport.Done, nil
 	}
 	d.ops.begin(slot, opReceiving, -1, cookie, buf, handle != 0)
-	return transport.Started, nil
+	return got, transport.Started, nil
+}
+
+// found is a message with that tag.
+func found(tag, length uint64) transport.Probed {
+	_, source, t := transport.UnpackTag(tag)
+	return transport.Probed{Source: source, Tag: t, Bytes: int64(length)}
 }
 
 // Probe is transport.Tagged's.
 func (d *Device) Probe(m transport.Match, take bool) (transport.Probed, bool) {
 	tag, mask := envelope(m)
-	message, found, length, ok := d.w.probe(tag, mask, take)
+	message, tag, length, ok := d.w.probe(tag, mask, take)
 	if !ok {
 		return transport.Probed{}, false
 	}
-	_, source, t := transport.UnpackTag(found)
-	return transport.Probed{Message: message, Source: source, Tag: t, Bytes: int64(length)}, true
+	p := found(tag, length)
+	p.Message = message
+	return p, true
 }
 
 // Cancel is transport.Tagged's. UCX takes back receives only: a send ends as it would have.
 func (d *Device) Cancel(cookie uint64) {
 	if slot, ok := d.ops.find(cookie); ok && d.ops.slots[slot].state == opReceiving {
 		d.w.cancel(slot)
+		d.show()
 	}
 }
 

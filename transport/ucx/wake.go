@@ -1,0 +1,91 @@
+//go:build ucx && linux && cgo
+
+package ucx
+
+import (
+	"sync/atomic"
+
+	"github.com/gorun-mpi/mpi/internal/eventset"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// sleeper is how this rank is woken for what UCX's descriptor does not show. Any goroutine may use it.
+type sleeper struct {
+	wake atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
+	// dirty: UCX may still have to move what was sent. A rank that does not poll meanwhile is woken by check.
+	dirty  atomic.Bool
+	looked atomic.Bool // check has found the rank so
+	check  eventset.Check
+}
+
+func (s *sleeper) notifyBy(wake func(thread bool)) { s.wake.Store(&wake) }
+
+func (s *sleeper) wakeSleepers() {
+	if wake := s.wake.Load(); wake != nil {
+		(*wake)(true)
+		(*wake)(false)
+	}
+}
+
+// flusher finds out whether UCX has moved all that was sent, of a rank that has been found idle. It belongs to the
+// caller of Poll.
+type flusher struct {
+	polls    uint64
+	started  bool // the check
+	flushing bool
+	sent     bool // something since flushing
+}
+
+// sends: something is about to be sent.
+func (f *flusher) sends(s *sleeper) {
+	f.sent = true
+	if !s.dirty.Load() {
+		s.dirty.Store(true)
+		if !f.started {
+			f.started = true
+			s.check.Start()
+		}
+	}
+}
+
+// poll is called by each Poll.
+func (f *flusher) poll(s *sleeper, w *worker) {
+	f.polls++
+	s.check.Polled(f.polls)
+	if !s.looked.Load() {
+		return
+	}
+	s.looked.Store(false)
+	switch {
+	case !f.flushing:
+		f.flushing, f.sent = true, false
+		w.flush()
+	case w.flushed():
+		f.flushing = false
+		s.dirty.Store(f.sent)
+	}
+}
+
+// Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.
+func (d *Device) Arm(transport.Level) bool {
+	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 {
+		return false
+	}
+	ok, err := d.w.arm()
+	if err != nil {
+		d.opt.Log("UCX does not wake this rank, which polls instead", "error", err)
+	}
+	d.armed = ok && !d.reached.some.Load()
+	return d.armed
+}
+
+// Disarm is transport.Device's.
+func (d *Device) Disarm() { d.armed = false }
+
+// show wakes an armed rank for what the descriptor does not show: what has ended in a call, and not in a Poll.
+func (d *Device) show() {
+	if d.armed && (d.w.some() || len(d.lost) > 0) {
+		d.armed = false
+		d.sleep.wakeSleepers()
+	}
+}
