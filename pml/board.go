@@ -1,7 +1,6 @@
 package pml
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -128,8 +127,11 @@ func (b *Board) sleep(line int, least uint64) error {
 	defer e.unlock()
 	defer e.exitCall()
 	for b.Lines[line].Word.Load() < least {
-		if err := b.look(); err != nil {
-			return err
+		if b.err == nil {
+			b.err = b.told()
+		}
+		if b.err != nil {
+			return b.err
 		}
 		r := e.requests.take()
 		r.op = opBoard
@@ -144,33 +146,25 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
-// Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back.
-func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
-	err := b.Lending.Read(i, dst, l, from)
-	if errors.Is(err, transport.ErrPeerGone) {
-		b.Give(i, &PeerError{int(b.members[i]), err})
+// told is what a member has said on the board, if one has.
+func (b *Board) told() error {
+	i, why := b.Failed()
+	switch {
+	case i < 0:
+		return nil
+	case len(why) > 0:
+		return &BoardError{int(b.members[i]), why}
 	}
-	if b.Failed() >= 0 {
-		return b.Err()
-	}
-	return err
+	return &PeerError{int(b.members[i]), transport.ErrPeerGone}
 }
 
-// Err is why no wait is of use any more; nil: none that is known.
-func (b *Board) Err() error {
+// Refuse ends all waits at this board, here with err and at the other members with a BoardError: what member i does on
+// it does not go with what this rank does.
+func (b *Board) Refuse(i int, why []byte, err error) {
 	b.e.lock()
 	defer b.e.unlock()
-	return b.look()
-}
-
-// look is Err, with the lock.
-func (b *Board) look() error {
-	if b.err == nil {
-		if i := b.Failed(); i >= 0 {
-			b.err = &PeerError{int(b.members[i]), transport.ErrPeerGone}
-		}
-	}
-	return b.err
+	b.Fail(i, why)
+	b.end(err)
 }
 
 // Give ends all waits at this board, here and at the other members: this rank, or one that it has heard of, has failed.
@@ -189,7 +183,7 @@ func (b *Board) End(err error) {
 
 // fail: member i has failed.
 func (b *Board) fail(i int, err error) {
-	b.Fail(i)
+	b.Fail(i, nil)
 	b.end(err)
 }
 
@@ -219,18 +213,11 @@ func (s *boards) reached(cookie uint64) {
 	}
 }
 
-// failed: a rank of the world has.
+// failed: a rank of the world has, or this one.
 func (s *boards) failed(rank int32, err error) {
 	for _, b := range s.all {
 		if i := slices.Index(b.members, rank); i >= 0 {
 			b.fail(i, err)
 		}
-	}
-}
-
-// end makes all waits end with err.
-func (s *boards) end(err error) {
-	for _, b := range s.all {
-		b.end(err)
 	}
 }

@@ -12,9 +12,7 @@ import (
 )
 
 func init() {
-	collectives := func(_ context.Context, w *mpi.Comm) error { return collective(w, 0, 1, 100, 5000, 300_000) }
-	role("collectives", collectives)
-	withoutReadv("collectives", collectives)
+	role("collectives", func(_ context.Context, w *mpi.Comm) error { return collective(w, 0, 1, 100, 5000, 300_000) })
 	role("collectives by hosts", byHosts)
 }
 
@@ -147,8 +145,4 @@ func TestCollectives(t *testing.T) {
 		}
 	}
 	run(t, spec{n: 4, role: "collectives", env: []string{"GORUN_COLL_CHECK=1"}}, 0)
-	direct := "GORUN_COLL=bcast:direct,allgather:direct,alltoall:direct,reduce:direct,allreduce:direct"
-	run(t, spec{n: 3, role: "collectives", env: []string{direct}}, 0)
-	run(t, spec{n: 3, role: "collectives", env: []string{direct, "GORUN_SHM_CMA=0"}}, 0)
-	run(t, spec{n: 3, role: "collectives without readv", env: []string{direct}}, 0)
 }
