@@ -164,7 +164,7 @@ func (c *Comm) perform(p *collPlan, err error) error {
 	c = p.of(c)
 	op := p.operation
 	switch {
-	case p.shared:
+	case p.ways.any():
 		err = c.performShared(p)
 	case c.ctx == nil:
 		p.tag = c.colls.nextTag(blocking)

@@ -66,8 +66,8 @@ func (p *collPlan) claims(w way) []claim {
 		count = fmt.Sprintf("counts %v", p.params.InCounts)
 	}
 	order, place, algorithm := "", "", p.algorithm.Name
-	if w == blocking && p.shared {
-		algorithm = "shared"
+	if w == blocking {
+		algorithm = p.ways.named(algorithm)
 	}
 	if !p.commutative {
 		order = "Ordered"

@@ -26,7 +26,7 @@ type collPlan struct {
 	builder   collectives.Builder
 	schedule  *collectives.Schedule // the builder's
 	operator  combiner              // of a reduction
-	shared    bool                  // a blocking call goes through the board, if there is one
+	ways      boardWays             // how a blocking call goes through the board
 
 	// Of the call that owns the plan.
 	over      *Comm   // not nil: it runs on this one in the place of the caller's
@@ -54,10 +54,16 @@ func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
 		_, p.params.Cartesian = c.topo.(*cart)
 	}
 	p.params.Board = c.mayShare() && key.goesThroughSlots(c.size)
-	p.algorithm = c.setup.Choice.Algorithm(key.operation, &p.params, c.via())
-	if p.shared = p.algorithm.Needs&collectives.OnBoard != 0; p.shared {
+	p.params.Reads = p.params.Board
+	choose := func() { p.algorithm = c.setup.Choice.Algorithm(key.operation, &p.params, c.via()) }
+	choose()
+	if p.ways.direct = p.algorithm.Needs&collectives.ReadsBuffers != 0; p.ways.direct {
+		p.params.Reads = false
+		choose()
+	}
+	if p.ways.shared = p.algorithm.Needs&collectives.OnBoard != 0; p.ways.shared {
 		p.params.Board = false
-		p.algorithm = c.setup.Choice.Algorithm(key.operation, &p.params, c.via())
+		choose()
 	}
 	p.schedule = p.builder.Build(p.algorithm, &p.params)
 	p.spaces[collectives.Tmp] = [][]byte{aligned(int(p.schedule.Tmp * key.elemSize))}

@@ -34,8 +34,8 @@ const (
 	boardSetup = 2
 
 	// lineRoom is how much of a contribution a line holds, behind the signature.
-	lineRoom = 104
-	signed   = 16
+	lineRoom = 112
+	signed   = 8
 )
 
 // common is what the ranks of a communicator have in common.
@@ -47,10 +47,11 @@ type common struct {
 	on    *pml.Board
 
 	slot  int
-	step  uint64 // that this rank has begun
-	begun uint64 // all ranks have begun this one
-	own   []byte // what this rank combines, if it is not where the result is to be
-	its   []byte // what another rank has written: it may change while it is read
+	step  uint64  // that this rank has begun
+	begun uint64  // all ranks have begun this one
+	own   []byte  // what this rank combines, if it is not where the result is to be
+	its   []byte  // what another rank has written: it may change while it is read
+	lent  []lends // by each rank; nil: they cannot read each other's memory
 }
 
 // turns are one call's at a time, in the order in which they were asked for.
@@ -165,7 +166,7 @@ func (p *collPlan) runShared(c *Comm, turn <-chan struct{}) error {
 		s.done()
 		return refused
 	}
-	if s.err == nil && s.on != nil {
+	if s.err == nil && s.on != nil && (p.ways.shared || s.reads()) {
 		defer s.done()
 		return p.share(c)
 	}
@@ -208,7 +209,8 @@ func (s *common) setUp(c *Comm, tag int32) error {
 		s.stop = func() { t.on.End(freedError()) }
 		s.mu.Unlock()
 		s.own, s.its = aligned(s.slot), aligned(s.slot)
-		return nil
+		s.err = s.agreeOnReading(c)
+		return s.err
 	}
 	if no.class == ErrGroup { // all have heard that it cannot be made
 		s.none = true
@@ -303,38 +305,48 @@ func (c *Comm) closeBoard() {
 	})
 }
 
-// signature is what a contribution says of the call that it is for. call: the step in 8 bits, the call's tag in 32, the
-// operation and the root in 8 each, which step of the call it is in 7, and whether its rank has given up. length: how
-// many elements, and in 16 bits how long they are.
-type signature struct{ call, length uint64 }
-
-const (
-	sharedGaveUp = 1
-	stepOfCall   = 0x7f
-
-	rootAt, operationAt, tagAt, stepAt = 8, 16, 24, 56 // where they begin
-)
-
-func (p *collPlan) signature() signature {
-	return signature{uint64(uint32(p.tag))<<tagAt | uint64(p.operation)<<operationAt | uint64(p.root)<<rootAt,
-		uint64(p.count)<<16 | uint64(p.elemSize)}
+// signature is the same at all ranks of a call, and even: another one is of another call. gaveUp is that of a rank
+// which has given up.
+func (p *collPlan) signature() uint64 {
+	h := uint64(p.tag)
+	for _, v := range [...]uint64{uint64(p.operation), uint64(p.root), uint64(p.count), uint64(p.elemSize)} {
+		h = (h ^ v) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+	}
+	return h << 1
 }
+
+const sharedGaveUp = 1
 
 // sharedCall is one call through the board.
 type sharedCall struct {
 	*common
-	p     *collPlan
-	n     int
-	me    int
-	first uint64 // the step before its first one
-	sign  signature
-	err   error // the board is of no use any more
+	p    *collPlan
+	n    int
+	me   int
+	sign uint64
+	err  error // the board is of no use any more
 }
 
 // share makes the call through the board.
 func (p *collPlan) share(c *Comm) error {
-	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, first: c.common.step, sign: p.signature()}
-	switch p.operation {
+	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, sign: p.signature()}
+	switch {
+	case p.ways.direct && s.reads():
+		s.direct()
+	default:
+		s.shared()
+	}
+	if s.err != nil {
+		c.common.err = s.err
+		return s.err
+	}
+	return p.failed
+}
+
+// shared makes the call by copies through the board.
+func (s *sharedCall) shared() {
+	switch s.p.operation {
 	case collectives.Barrier:
 		s.begin(nil)
 		s.awaitAll()
@@ -349,11 +361,6 @@ func (p *collPlan) share(c *Comm) error {
 	case collectives.Alltoall:
 		s.alltoall()
 	}
-	if s.err != nil {
-		c.common.err = s.err
-		return s.err
-	}
-	return p.failed
 }
 
 // line is that of a rank in a step.
@@ -391,19 +398,12 @@ func (s *sharedCall) publish() {
 	}
 	s.step++
 	line := s.line(s.me, s.step)
-	call := s.thisStep()
+	sign := s.sign
 	if s.p.failed != nil {
-		call |= sharedGaveUp
+		sign = sharedGaveUp
 	}
-	b := &s.on.Lines[line].Bytes
-	binary.LittleEndian.PutUint64(b[:], call)
-	binary.LittleEndian.PutUint64(b[8:], s.sign.length)
+	binary.LittleEndian.PutUint64(s.on.Lines[line].Bytes[:], sign)
 	s.on.Raise(line, s.step)
-}
-
-// thisStep is what contributions to this step say of the call.
-func (s *sharedCall) thisStep() uint64 {
-	return s.sign.call | s.step<<stepAt | (s.step-s.first)&stepOfCall<<1
 }
 
 // view is the memory of a rank's contribution of n bytes.
@@ -452,60 +452,17 @@ func (s *sharedCall) read(rank, n int) []byte {
 	if !s.await(rank, s.step) {
 		return nil
 	}
-	b := &s.on.Lines[s.line(rank, s.step)].Bytes
-	its := signature{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
-	switch mine := (signature{s.thisStep(), s.sign.length}); {
+	switch sign := binary.LittleEndian.Uint64(s.on.Lines[s.line(rank, s.step)].Bytes[:]); {
 	case s.p.failed != nil:
 		return nil
-	case its == mine:
+	case sign == s.sign:
 		return s.view(rank, s.step, n)
-	case its.call == mine.call|sharedGaveUp:
+	case sign == sharedGaveUp:
 		s.p.failed = gaveUpError(fmt.Sprintf("rank %d", rank))
 	default:
-		s.refuse(rank, mine, its)
+		s.p.failed = opError("", ErrCount, "rank %d makes another call, or with other counts; %s", rank, counts)
 	}
 	return nil
-}
-
-// refuse ends the call at all ranks, and every later one on this board: what another rank contributes is not for the
-// same step of the same call, so the ranks' steps do not go together from now on.
-func (s *sharedCall) refuse(rank int, mine, its signature) {
-	class, gives := ErrComm, "gives nothing to that: it makes another call, or names another root"
-	if its.call>>stepAt == mine.call>>stepAt {
-		class, gives = mine.differs(its), fmt.Sprintf("gives something for %v", its)
-	}
-	no := &refusal{class: class, text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same collective "+
-		"calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)",
-		s.me, mine, rank, gives)}
-	s.err = opError("", no.class, "%s", no.text)
-	s.p.failed = s.err
-	s.on.Refuse(rank, no.append(nil), s.err)
-}
-
-// differs is the class of the error of two ranks that contribute differently.
-func (s signature) differs(t signature) error {
-	switch apart := s.call ^ t.call; {
-	case apart>>operationAt == 0 && apart>>rootAt != 0:
-		return ErrRoot
-	case apart>>rootAt == 0 && s.length != t.length:
-		return ErrCount
-	}
-	return ErrComm
-}
-
-// String says which call it is. The signature is hostile.
-func (s signature) String() string {
-	o, name := collectives.Operation(s.call>>operationAt&0xff), "no call"
-	if int(o) < len(operationNames) {
-		name = blocking.call(o)
-	}
-	if o == collectives.Bcast || o == collectives.Reduce {
-		name += fmt.Sprintf(" with root %d", s.call>>rootAt&0xff)
-	}
-	if o != collectives.Barrier {
-		name += fmt.Sprintf(" of %d elements of %d bytes", s.length>>16, s.length&0xffff)
-	}
-	return fmt.Sprintf("step %d of call %d, %s", s.call>>1&stepOfCall, int32(s.call>>tagAt)-collTag+1, name)
 }
 
 func gaveUpError(rank string) *Error {
@@ -623,56 +580,67 @@ func (s *sharedCall) reduceWhole(mine, result []byte, all bool) {
 		s.begin(mine)
 	}
 	if result != nil {
-		s.combine(mine, result, 0, len(mine))
+		s.combine(mine, result, s.contribution(0, len(mine)))
 		s.all()
 	}
 }
 
 // reduceParts combines a part of a piece at each rank, for all.
 func (s *sharedCall) reduceParts(mine, result []byte) {
-	elem := int(s.p.elemSize)
-	count := len(mine) / elem
-	part := func(rank int) (from, to int) { return rank * count / s.n * elem, (rank + 1) * count / s.n * elem }
 	s.begin(mine)
-	from, to := part(s.me)
+	from, to := s.part(s.me, len(mine))
 	sum := s.own[from:to]
-	s.combine(mine[from:to], sum, from, len(mine))
+	s.combine(mine[from:to], sum, s.contribution(from, len(mine)))
 	s.all()
 	s.begin(sum)
 	copy(result[from:to], sum)
 	for i := 1; i < s.n; i++ {
 		rank := (s.me + i) % s.n
-		from, to := part(rank)
+		from, to := s.part(rank, len(mine))
 		copy(result[from:to], s.read(rank, to-from))
 	}
 	s.all()
 }
 
-// combine makes result of what all ranks contribute, in their order: mine, and what is at from of the whole that each
-// has published.
-func (s *sharedCall) combine(mine, result []byte, from, whole int) {
+// part is what rank combines of a vector of n bytes.
+func (s *sharedCall) part(rank, n int) (from, to int) {
+	elem := int(s.p.elemSize)
+	count := n / elem
+	return rank * count / s.n * elem, (rank + 1) * count / s.n * elem
+}
+
+// fetch fills dst with what another rank contributes; false: it does not.
+type fetch func(rank int, dst []byte) bool
+
+// contribution fetches what is at from of the whole that each rank has published.
+func (s *sharedCall) contribution(from, whole int) fetch {
+	return func(rank int, dst []byte) bool {
+		shared := s.read(rank, whole)
+		if shared != nil {
+			copy(dst, shared[from:])
+		}
+		return shared != nil
+	}
+}
+
+// combine makes result of what all ranks contribute, in their order: mine, and what get fetches.
+func (s *sharedCall) combine(mine, result []byte, get fetch) {
 	sum := result
 	if s.me < s.n-1 && sameStart(mine, result) {
 		sum = s.own[:len(mine)] // mine is read before the result is complete
 	}
 	for rank := s.n - 1; rank >= 0; rank-- {
-		its := mine
-		if rank != s.me {
-			shared := s.read(rank, whole)
-			if shared == nil {
-				continue
+		switch {
+		case rank == s.me && rank == s.n-1:
+			copy(sum, mine)
+		case rank == s.me:
+			s.apply(sum, mine)
+		case rank == s.n-1:
+			get(rank, sum)
+		default:
+			if its := s.its[:len(mine)]; get(rank, its) {
+				s.apply(sum, its)
 			}
-			if rank == s.n-1 {
-				copy(sum, shared[from:])
-				continue
-			}
-			its = s.its[:len(mine)]
-			copy(its, shared[from:])
-		}
-		if rank == s.n-1 {
-			copy(sum, its)
-		} else if s.p.failed == nil && len(sum) > 0 {
-			s.p.apply(sum, its)
 		}
 	}
 	if s.p.failed == nil && !sameStart(sum, result) {
@@ -683,9 +651,12 @@ func (s *sharedCall) combine(mine, result []byte, from, whole int) {
 func sameStart(a, b []byte) bool { return len(a) > 0 && len(b) > 0 && &a[0] == &b[0] }
 
 // apply combines inout with in.
-func (p *collPlan) apply(inout, in []byte) {
+func (s *sharedCall) apply(inout, in []byte) {
+	if s.err != nil || s.p.failed != nil || len(inout) == 0 {
+		return
+	}
 	returned := false
-	defer p.operated(&returned)
-	p.operator.combine(inout, in)
+	defer s.p.operated(&returned)
+	s.p.operator.combine(inout, in)
 	returned = true
 }

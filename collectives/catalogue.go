@@ -33,6 +33,10 @@ const (
 	OrCommutes
 	// OnBoard: the ranks have memory in common. Such an algorithm has no schedule: its executor knows it.
 	OnBoard
+	// ReadsBuffers: so does such a one, and each rank reads the others' buffers.
+	ReadsBuffers
+	// Apart: it is not done in place.
+	Apart
 )
 
 // Fits says why an algorithm cannot do a call; nil: it can.
@@ -44,6 +48,10 @@ func (a *Algorithm) Fits(p *Params) error {
 	switch {
 	case needs&OnBoard != 0 && !p.Board:
 		return fmt.Errorf("%v needs ranks that have memory in common", a)
+	case needs&ReadsBuffers != 0 && !p.Reads:
+		return fmt.Errorf("%v needs ranks that can read each other's memory", a)
+	case needs&Apart != 0 && p.InPlace:
+		return fmt.Errorf("%v is not done in place", a)
 	case needs&Commutes != 0 && !p.Commutative:
 		return fmt.Errorf("%v needs an operator that commutes", a)
 	case needs&PowerOfTwo != 0 && p.Size&(p.Size-1) != 0:
@@ -70,6 +78,7 @@ var catalogue = []Algorithm{
 	{Bcast, "scatter_doubling", PowerOfTwo, bcastScatterDoubling},
 	{Bcast, "two_level", KnownHosts, bcastTwoLevel},
 	{Bcast, "shared", OnBoard, nil},
+	{Bcast, "direct", OnBoard | ReadsBuffers, nil},
 
 	{Gather, "binomial", 0, gatherBinomial},
 	{Gather, "linear", 0, gatherLinear},
@@ -83,6 +92,7 @@ var catalogue = []Algorithm{
 	{Allgather, "ring", 0, allgatherRing},
 	{Allgather, "two_level", ConsecutiveHosts, allgatherTwoLevel},
 	{Allgather, "shared", OnBoard, nil},
+	{Allgather, "direct", OnBoard | ReadsBuffers, nil},
 	{Allgatherv, "bruck", 0, allgatherBruck},
 	{Allgatherv, "ring", 0, allgatherRing},
 
@@ -90,6 +100,7 @@ var catalogue = []Algorithm{
 	{Alltoall, "linear", 0, alltoallLinear},
 	{Alltoall, "pairwise", 0, alltoallPairwise},
 	{Alltoall, "shared", OnBoard, nil},
+	{Alltoall, "direct", OnBoard | ReadsBuffers | Apart, nil},
 	{Alltoallv, "linear", 0, alltoallLinear},
 	{Alltoallv, "pairwise", 0, alltoallPairwise},
 	{Alltoallw, "linear", 0, alltoallLinear},
@@ -101,6 +112,7 @@ var catalogue = []Algorithm{
 	{Reduce, "rabenseifner", 0, reduceRabenseifner},
 	{Reduce, "two_level", KnownHosts | Commutes, reduceTwoLevel},
 	{Reduce, "shared", OnBoard, nil},
+	{Reduce, "direct", OnBoard | ReadsBuffers, nil},
 
 	{Allreduce, "doubling", 0, allreduceDoubling},
 	{Allreduce, "tree", 0, allreduceTree},
@@ -109,6 +121,7 @@ var catalogue = []Algorithm{
 	{Allreduce, "two_level", ConsecutiveHosts | OrCommutes, allreduceTwoLevel},
 	{Allreduce, "two_level_rabenseifner", ConsecutiveHosts | OrCommutes, allreduceTwoLevelRabenseifner},
 	{Allreduce, "shared", OnBoard, nil},
+	{Allreduce, "direct", OnBoard | ReadsBuffers, nil},
 
 	{ReduceScatter, "halving", 0, reduceScatterHalving},
 	{ReduceScatter, "pairwise", 0, reduceScatterPairwise},

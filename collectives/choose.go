@@ -50,7 +50,11 @@ var table = []rule{
 
 	{Bcast, 128, 2, 0, SharedMemory, "binomial"},
 	{Bcast, 1 * kib, 2, 0, SharedMemory, "shared"},
+	{Bcast, 8 * kib, 2, 0, SharedMemory, "binomial"},
+	{Bcast, 64 * kib, 2, 0, SharedMemory, "direct"},
 	{Bcast, unbounded, 2, 0, SharedMemory, "binomial"},
+	{Bcast, 8 * kib, unbounded, 0, AnyVia, "shared"},
+	{Bcast, unbounded, unbounded, 0, AnyVia, "direct"},
 	{Bcast, 256 * kib, unbounded, 0, AnyVia, "shared"},
 	{Bcast, unbounded, 8, 2, Network, "two_level"},
 	{Bcast, 8 * kib, unbounded, 0, AnyVia, "knomial"},
@@ -79,10 +83,13 @@ var table = []rule{
 
 	{Allgather, 128, 2, 0, SharedMemory, "doubling"},
 	{Allgather, 512, 2, 0, SharedMemory, "shared"},
+	{Allgather, 4 * kib, 2, 0, SharedMemory, "doubling"},
+	{Allgather, unbounded, 2, 0, SharedMemory, "direct"},
 	{Allgather, 32 * kib, 2, 0, SharedMemory, "doubling"},
 	{Allgather, 2 * mib, 2, 0, SharedMemory, "shared"},
 	{Allgather, unbounded, 2, 0, SharedMemory, "doubling"},
 	{Allgather, 256 * kib, unbounded, 0, AnyVia, "shared"},
+	{Allgather, unbounded, unbounded, 0, AnyVia, "direct"},
 	{Allgather, 512, unbounded, 0, AnyVia, "doubling"},
 	{Allgather, 512, unbounded, 0, AnyVia, "bruck"},
 	{Allgather, unbounded, 1024, 2, Network, "ring"},
@@ -97,7 +104,11 @@ var table = []rule{
 
 	{Alltoall, 128, 2, 0, SharedMemory, "linear"},
 	{Alltoall, 512, 2, 0, SharedMemory, "shared"},
+	{Alltoall, 4 * kib, 2, 0, SharedMemory, "linear"},
+	{Alltoall, unbounded, 2, 0, SharedMemory, "direct"},
 	{Alltoall, unbounded, 2, 0, SharedMemory, "linear"},
+	{Alltoall, 8 * kib, 8, 0, AnyVia, "shared"},
+	{Alltoall, unbounded, 8, 0, AnyVia, "direct"},
 	{Alltoall, 64 * kib, 8, 0, AnyVia, "shared"},
 	{Alltoall, 2 * kib, unbounded, 0, AnyVia, "shared"},
 	{Alltoall, unbounded, 8, 0, AnyVia, "linear"},
@@ -112,15 +123,22 @@ var table = []rule{
 	{Alltoallw, unbounded, unbounded, 0, AnyVia, "pairwise"},
 
 	{Reduce, 512 * kib, 2, 0, SharedMemory, "binomial"},
+	{Reduce, 2 * mib, 2, 0, SharedMemory, "shared"},
+	{Reduce, unbounded, 2, 0, SharedMemory, "direct"},
 	{Reduce, 4 * mib, 2, 0, SharedMemory, "shared"},
-	{Reduce, 128 * kib, unbounded, 0, AnyVia, "shared"},
 	{Reduce, unbounded, 2, 0, SharedMemory, "binomial"},
+	{Reduce, 128 * kib, unbounded, 0, AnyVia, "shared"},
+	{Reduce, unbounded, unbounded, 0, AnyVia, "direct"},
 	{Reduce, 4 * kib, unbounded, 0, AnyVia, "knomial"},
 	{Reduce, 4 * mib, unbounded, 0, AnyVia, "rabenseifner"},
 	{Reduce, unbounded, 64, 0, AnyVia, "chain"},
 	{Reduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
 
 	{Allreduce, 128, 2, 0, SharedMemory, "doubling"},
+	{Allreduce, 32 * kib, 2, 0, SharedMemory, "shared"},
+	{Allreduce, unbounded, 2, 0, SharedMemory, "direct"},
+	{Allreduce, 256 * kib, unbounded, 0, AnyVia, "shared"},
+	{Allreduce, unbounded, unbounded, 0, AnyVia, "direct"},
 	{Allreduce, 4 * mib, unbounded, 0, AnyVia, "shared"},
 	{Allreduce, 64 * kib, 16, 2, Network, "two_level"},
 	{Allreduce, 512 * kib, 8, 2, Network, "tree"},
@@ -209,6 +227,9 @@ func ParseOperation(name string) (Operation, error) {
 	return 0, fmt.Errorf("there is no operation %q; there are %s", name, strings.Join(operationNames[:], ", "))
 }
 
+// Named is the algorithm that goes before the table; nil: none.
+func (c *Choice) Named(o Operation) *Algorithm { return c.named[o] }
+
 // String is what ParseChoice has read.
 func (c *Choice) String() string { return c.text }
 
@@ -256,13 +277,40 @@ func sum(counts []int64) (all int64) {
 	return all
 }
 
-// Print writes the table.
-func Print(w io.Writer) error {
+// pricedRanks and pricedBytes are those of the call that a line of the table is priced with, where the line has no
+// limit.
+const (
+	pricedRanks = 64
+	pricedBytes = 4 * mib
+)
+
+// priced is a call for which a line of the table holds. Params has no counts for each rank.
+func (r *rule) priced() Params {
+	p := Params{Size: min(r.ranks, pricedRanks), Count: min(r.bytes, pricedBytes), ElemSize: 1, Commutative: true}
+	if r.operation == Barrier {
+		p.Count = 0
+	}
+	perHost := max(1, r.perHost)
+	if r.via == SharedMemory {
+		perHost = p.Size
+	}
+	p.Hosts = Blocks{p.Size, perHost}
+	return p
+}
+
+// Print writes the table. Cost fills more columns, which have the heads: for each line it is given the algorithm and a
+// call for which the line holds, without counts for each rank.
+func Print(w io.Writer, heads []string, cost func(*Algorithm, Params) []string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "operation\tbytes\tranks\tper host\tover\talgorithm")
-	for _, r := range table {
-		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%s\n", r.operation, atMost(r.bytes), atMost(int64(r.ranks)),
+	fmt.Fprintln(t, "operation\tbytes\tranks\tper host\tover\talgorithm\t"+strings.Join(heads, "\t"))
+	for i := range table {
+		r := &table[i]
+		fmt.Fprintf(t, "%v\t%s\t%s\t%s\t%v\t%s", r.operation, atMost(r.bytes), atMost(int64(r.ranks)),
 			atLeast(r.perHost), r.via, r.name)
+		for _, text := range cost(find(r.operation, r.name), r.priced()) {
+			fmt.Fprintf(t, "\t%s", text)
+		}
+		fmt.Fprintln(t)
 	}
 	return t.Flush()
 }

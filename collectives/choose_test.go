@@ -62,8 +62,22 @@ func TestParseChoice(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	var text strings.Builder
-	if err := Print(&text); err != nil {
+	err := Print(&text, []string{"cost"}, func(a *Algorithm, p Params) []string {
+		for i := range table {
+			r := &table[i]
+			if r.operation == a.Operation && r.name == a.Name && p.Count <= r.bytes && p.Size <= r.ranks &&
+				p.Size/p.Hosts.Len() >= r.perHost {
+				return []string{"priced"}
+			}
+		}
+		t.Errorf("no line of the table gives %v for %d ranks and %d bytes", a, p.Size, p.Count)
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
+	}
+	if lines := strings.Count(text.String(), "priced\n"); lines != len(table) {
+		t.Errorf("%d of %d lines have a price:\n%s", lines, len(table), &text)
 	}
 	if lines := strings.Count(text.String(), "\n"); lines != len(table)+1 {
 		t.Errorf("%d lines for %d rules", lines, len(table))

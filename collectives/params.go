@@ -89,6 +89,8 @@ type Params struct {
 	Commutative bool
 	// Board says that the ranks have memory in common.
 	Board bool
+	// Reads says that on a board they can read each other's buffers.
+	Reads bool
 	// Hosts says which ranks share a host; nil: not known.
 	Hosts Hosts
 	// Sources and Destinations are the neighbours that this rank receives from and sends to. One that is negative is

@@ -1,6 +1,7 @@
 package pml
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -127,11 +128,8 @@ func (b *Board) sleep(line int, least uint64) error {
 	defer e.unlock()
 	defer e.exitCall()
 	for b.Lines[line].Word.Load() < least {
-		if b.err == nil {
-			b.err = b.told()
-		}
-		if b.err != nil {
-			return b.err
+		if err := b.look(); err != nil {
+			return err
 		}
 		r := e.requests.take()
 		r.op = opBoard
@@ -146,25 +144,33 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
-// told is what a member has said on the board, if one has.
-func (b *Board) told() error {
-	i, why := b.Failed()
-	switch {
-	case i < 0:
-		return nil
-	case len(why) > 0:
-		return &BoardError{int(b.members[i]), why}
+// Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back.
+func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
+	err := b.Lending.Read(i, dst, l, from)
+	if errors.Is(err, transport.ErrPeerGone) {
+		b.Give(i, &PeerError{int(b.members[i]), err})
 	}
-	return &PeerError{int(b.members[i]), transport.ErrPeerGone}
+	if b.Failed() >= 0 {
+		return b.Err()
+	}
+	return err
 }
 
-// Refuse ends all waits at this board, here with err and at the other members with a BoardError: what member i does on
-// it does not go with what this rank does.
-func (b *Board) Refuse(i int, why []byte, err error) {
+// Err is why no wait is of use any more; nil: none that is known.
+func (b *Board) Err() error {
 	b.e.lock()
 	defer b.e.unlock()
-	b.Fail(i, why)
-	b.end(err)
+	return b.look()
+}
+
+// look is Err, with the lock.
+func (b *Board) look() error {
+	if b.err == nil {
+		if i := b.Failed(); i >= 0 {
+			b.err = &PeerError{int(b.members[i]), transport.ErrPeerGone}
+		}
+	}
+	return b.err
 }
 
 // Give ends all waits at this board, here and at the other members: this rank, or one that it has heard of, has failed.
@@ -183,7 +189,7 @@ func (b *Board) End(err error) {
 
 // fail: member i has failed.
 func (b *Board) fail(i int, err error) {
-	b.Fail(i, nil)
+	b.Fail(i)
 	b.end(err)
 }
 
@@ -213,11 +219,18 @@ func (s *boards) reached(cookie uint64) {
 	}
 }
 
-// failed: a rank of the world has, or this one.
+// failed: a rank of the world has.
 func (s *boards) failed(rank int32, err error) {
 	for _, b := range s.all {
 		if i := slices.Index(b.members, rank); i >= 0 {
 			b.fail(i, err)
 		}
+	}
+}
+
+// end makes all waits end with err.
+func (s *boards) end(err error) {
+	for _, b := range s.all {
+		b.end(err)
 	}
 }

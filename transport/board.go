@@ -11,8 +11,7 @@ type Boards struct {
 }
 
 // Board is memory that some ranks have mapped: lines, and data behind them. All is zero at first. A line has a word,
-// which one rank raises, and room for what that rank has to say with it; each member has as many, the first member the
-// first of them. Data is for what does not fit. What another
+// which one rank raises, and room for what that rank has to say with it; data is for what does not fit. What another
 // rank has written may be anything at any time. A rank that waits for a word looks at it, and for longer waits asks for
 // it by Expect: then Poll reports Reached, and an armed sleep ends for it.
 //
@@ -24,24 +23,37 @@ type Board struct {
 	// Raise sets the word of a line, which only grows, and wakes the ranks that sleep until it has that.
 	Raise func(line int, to uint64)
 	// Expect: Poll reports Reached, once, when the word of line is at least so much, or the board has failed. It ends an
-	// earlier Expect. From then on the end of the member whose line it is is reported as Down, as that of a peer.
+	// earlier Expect.
 	Expect func(line int, least, cookie uint64)
 	// Forget ends Expect.
 	Forget func()
-	// Fail says that member i has failed, to all that wait or will. The first one counts. The first WhyMost bytes
-	// of why are told.
-	Fail func(i int, why []byte)
-	// Failed is the member that has failed, or -1, and a copy of why: what Fail was given, unless another rank has
-	// written something else there.
-	Failed func() (i int, why []byte)
+	// Fail says that member i has failed, to all that wait or will. The first one counts.
+	Fail func(i int)
+	// Failed is the member that has failed, or -1.
+	Failed func() int
 	// Joined says that all members have joined: no ticket is needed any more.
 	Joined func()
 	// Close unmaps the board. No goroutine of this rank uses it.
 	Close func()
+	// Lending is how members read what others have in memory of their own. nil: there is no way.
+	Lending *Lending
 }
 
-// WhyMost is how much a board tells of a failure.
-const WhyMost = 448
+// Lending lets the members of a board read each other's memory. One goroutine at a time calls its functions, until
+// Close.
+type Lending struct {
+	// Try says why this rank cannot read what another member may lend; nil: it can. All members have joined.
+	Try func() error
+	// Lend lets the members read mem, by numbers for Read, until Return. mem stays where it is.
+	Lend   func(mem []byte) Loan
+	Return func(Loan)
+	// Read fills dst from what member i has lent, which has it at from. The loan is hostile. What was read is right if
+	// the member had not returned it before Read came back. ErrPeerGone: the member has ended.
+	Read func(i int, dst []byte, l Loan, from int) error
+}
+
+// Loan is how the others find what a member lends; zero: nothing is lent.
+type Loan struct{ Addr, Key uint64 }
 
 // Line is two lines of a cache.
 type Line struct {

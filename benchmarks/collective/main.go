@@ -65,6 +65,9 @@ func run(j *bench.Job) error {
 		return j.Refuse(err)
 	}
 	m, err := newMeter(j, chosen)
+	if err == nil {
+		err = countHost(j)
+	}
 	if err != nil {
 		return err
 	}
@@ -75,6 +78,19 @@ func run(j *bench.Job) error {
 		return hidden(j, m, chosen[0], sizes)
 	}
 	return one(j, m, chosen[0], sizes)
+}
+
+// countHost finds out how many ranks are on this host, for --json: gorun simulate --fit reads it.
+func countHost(j *bench.Job) error {
+	if !j.Options.JSON {
+		return nil
+	}
+	host, err := j.World.SplitShared(0)
+	if err != nil {
+		return err
+	}
+	j.Output.PerHost = host.Size()
+	return host.Free()
 }
 
 // way is how a call is made.

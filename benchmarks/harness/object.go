@@ -22,7 +22,10 @@ type object struct {
 	Args    []string        `json:"args"`
 	machine
 	Transport string `json:"transport"`
-	Time      string `json:"time"`
+	PerHost   int    `json:"per_host,omitempty"`
+	// Collectives is the environment's choice of algorithms, such as barrier:tree,bcast:chain.
+	Collectives string `json:"collectives,omitempty"`
+	Time        string `json:"time"`
 }
 
 // machine is what the figures depend on.
@@ -38,6 +41,7 @@ func (t *Table) object(key int64, values []any) error {
 	line, err := json.Marshal(object{
 		Program: t.program.Name, Key: cmp.Or(t.key, alone), Size: key, Ranks: t.out.Ranks, Unit: t.cols[0].unit(),
 		Values: byHeading(t.cols, values), Args: os.Args[1:], machine: thisMachine(), Transport: t.out.Transport,
+		PerHost: t.out.PerHost, Collectives: os.Getenv("GORUN_COLL"),
 		Time: time.Now().UTC().Format(time.RFC3339),
 	})
 	if err != nil {

@@ -25,6 +25,7 @@ type Output struct {
 	Options   Options
 	Ranks     int
 	Transport string // by which the ranks reach each other
+	PerHost   int    // ranks on the host of rank 0; 0: not asked for
 }
 
 // Column is one value of a line.

@@ -21,6 +21,7 @@ type simulateFlags struct {
 	model                         string
 	limit                         string
 	json                          bool
+	measured                      measuredFlags
 }
 
 func simulateCommand(stdout *os.File) *cobra.Command {
@@ -38,6 +39,12 @@ func simulateCommand(stdout *os.File) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
+			if f.measured.choices {
+				return printChoices(stdout, sweep.Operations)
+			}
+			if f.measured.asked() {
+				return f.measured.run(stdout, sweep.Model)
+			}
 			if f.json {
 				return f.printJSON(stdout, sweep)
 			}
@@ -54,17 +61,20 @@ func simulateCommand(stdout *os.File) *cobra.Command {
 	flags.StringSliceVar(&f.sizes, "sizes", []string{"8", "1K", "64K", "1M"},
 		"`BYTES` that one rank contributes, or has for each other")
 	flags.StringVar(&f.model, "model", "cluster",
-		"`NAME` of the machine: cluster (RDMA, 100 Gb/s) or ethernet (TCP, 10 Gb/s)")
+		"`NAME` of the machine: cluster (RDMA, 100 Gb/s), ethernet (TCP, 10 Gb/s), testbed (docs/simulate.md), or a\n"+
+			"file that --save has written")
 	flags.StringVar(&f.limit, "limit", "40M", "leave out calls with more messages than this `NUMBER`; 0: none")
 	flags.BoolVar(&f.json, "json", false, "print a line of JSON for each call")
+	f.measured.define(flags)
 	return c
 }
 
 // sweep is what the flags ask for.
 func (f *simulateFlags) sweep() (*simulate.Sweep, error) {
-	s := &simulate.Sweep{Only: f.algorithms, Ranks: f.ranks, PerHost: f.perHost, Model: simulate.Models[f.model]}
-	if s.Model == nil {
-		return nil, fmt.Errorf("there is no model %q; there are cluster and ethernet", f.model)
+	s := &simulate.Sweep{Only: f.algorithms, Ranks: f.ranks, PerHost: f.perHost}
+	var err error
+	if s.Model, err = f.measured.model(f.model); err != nil {
+		return nil, err
 	}
 	for _, name := range f.operations {
 		o, err := collectives.ParseOperation(name)
@@ -157,4 +167,18 @@ func (f *simulateFlags) printJSON(w io.Writer, s *simulate.Sweep) error {
 		return e.Encode(simulated{r.Algorithm.Operation.String(), r.Algorithm.Name, r.Chosen, f.model, r.Ranks, r.PerHost,
 			r.Bytes, r.Seconds, r.Most, r.Rounds, r.Tmp, r.Result.Bytes})
 	})
+}
+
+// costHeads are the columns that cost fills.
+var costHeads = []string{"ranks, bytes priced", "µs", "messages", "memory"}
+
+// cost is what a rank has of a call on the model cluster. What goes through memory in common, or depends on a graph or
+// on a second group, has no price.
+func cost(a *collectives.Algorithm, p collectives.Params) []string {
+	r, err := simulate.Price(a, p, &simulate.Cluster)
+	if err != nil {
+		return []string{"", "", "", ""}
+	}
+	return []string{fmt.Sprintf("%d, %s", p.Size, memory(p.Count)), fmt.Sprintf("%.4g", r.Seconds*1e6),
+		fmt.Sprint(r.Most), memory(r.Tmp)}
 }

@@ -2,10 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/collectives/simulate"
 )
 
 // runSimulate returns what gorun simulate prints.
@@ -74,9 +78,110 @@ func TestSimulateRefuses(t *testing.T) {
 		"--sizes many":                   `--sizes "many"`,
 		"--model cray":                   `no model "cray"`,
 		"--limit none":                   `--limit "none"`,
+		"--cores -1":                     "--cores -1",
+		"--one-machine":                  "is --cores",
+		"--save here.json":               "there is no --fit",
+		"--fit /nowhere":                 "/nowhere",
 	} {
 		if _, err := runSimulate(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", args, err, want)
+		}
+	}
+}
+
+// measuredLines are what benchmarks would print on a machine that is the model testbed.
+func measuredLines(t *testing.T, factor float64) (path string) {
+	t.Helper()
+	var text strings.Builder
+	for _, name := range []string{"doubling", "tree", "ring", "rabenseifner"} {
+		for _, bytes := range []int64{8, 4096, 1 << 20} {
+			a, err := collectives.Find(collectives.Allreduce, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			barrier, err := collectives.Find(collectives.Barrier, "tree")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := simulate.Measured{Algorithm: a, Between: barrier, Ranks: 4, PerHost: 2, Bytes: bytes}
+			seconds, err := m.Predict(&simulate.Testbed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&text, `{"program":"allreduce","size":%d,"ranks":4,"per_host":2,"transport":"shm+tcp",`+
+				`"collectives":"barrier:tree,%v","values":{"Avg Latency(us)":%v}}`+"\n", bytes, a, factor*seconds*1e6)
+		}
+	}
+	path = filepath.Join(t.TempDir(), "runs.json")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSimulateMeasured(t *testing.T) {
+	runs, saved := measuredLines(t, 1), filepath.Join(t.TempDir(), "here.json")
+	text, err := runSimulate(t, "--model", "testbed", "--check", runs)
+	if err != nil || !strings.Contains(text, "12 of 12 times within 30 %") || strings.Contains(text, "×0") {
+		t.Errorf("%v: a model's own times:\n%s", err, text)
+	}
+	slow := measuredLines(t, 3)
+	text, err = runSimulate(t, "--model", "testbed", "--check", slow)
+	if err != nil || !strings.Contains(text, "\n0 of 12") {
+		t.Errorf("%v: a machine that is slower by three:\n%s", err, text)
+	}
+	if text, err = runSimulate(t, "--model", "testbed", "--fit", slow, "--save", saved); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text, "\n12 of 12") {
+		t.Errorf("fitted:\n%s", text)
+	}
+	text, err = runSimulate(t, "--model", saved, "--check", slow)
+	if err != nil || !strings.Contains(text, "\n12 of 12") {
+		t.Errorf("%v: the saved model:\n%s", err, text)
+	}
+	if text, err = runSimulate(t, "--choices", "--operations", "bcast,scan"); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		c, err := collectives.ParseChoice(strings.TrimSpace(line))
+		if err != nil || c.Named(collectives.Barrier) == nil || c.Named(collectives.Scan) == nil {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+	for _, a := range collectives.Algorithms(collectives.Bcast) {
+		if shared := a.Needs&collectives.OnBoard != 0; strings.Contains(text, a.String()) == shared {
+			t.Errorf("the choices have, or have not, %v:\n%s", a, text)
+		}
+	}
+	broken := filepath.Join(t.TempDir(), "model.json")
+	for content, want := range map[string]string{
+		"{": "unexpected EOF", `{"Speed":1}`: "unknown field", "{}": "must be above 0",
+	} {
+		if err := os.WriteFile(broken, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := runSimulate(t, "--model", broken); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a model %s: %v; want %s", content, err, want)
+		}
+	}
+	if _, err := runSimulate(t, "--check", broken); err == nil || !strings.Contains(err.Error(), "no measured call") {
+		t.Errorf("measurements that are none: %v", err)
+	}
+}
+
+func TestInfoCollectives(t *testing.T) {
+	var text strings.Builder
+	if err := collectives.Print(&text, costHeads, cost); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text.String()) {
+		words := strings.Fields(line)
+		priced := len(words) > 10
+		unpriced := strings.HasSuffix(words[len(words)-1], "shared") || strings.HasPrefix(line, "neighbor") ||
+			strings.HasPrefix(line, "inter_")
+		if !strings.HasPrefix(line, "operation") && priced == unpriced {
+			t.Errorf("with or without costs: %s", line)
 		}
 	}
 }

@@ -8,7 +8,10 @@
 //
 // The same job gives the same figures in every run: events at one time have the order of ranks.
 //
-//	Owns:     the model, and time in it
+// Ranks that are more than their host's processors wait for them. A model is fitted to calls that were measured (Fit),
+// and compared with them (Compare): the order of algorithms, and the ratio of times.
+//
+//	Owns:     the model, time in it, what it takes to fit it
 //	May call: collectives
 //	Never:    read a clock, send, choose an algorithm
 package simulate

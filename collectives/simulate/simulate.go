@@ -12,11 +12,16 @@ type Job struct {
 	// Params are those of all ranks, but for Rank. Hosts must be known.
 	Params collectives.Params
 	Model  *Model
+	// Repeat is how often the call is made, one after the other; 0 is 1. Before each call all ranks do Between, if it
+	// is not nil: the benchmarks have a barrier there.
+	Repeat  int
+	Between *collectives.Algorithm
 }
 
-// Result is what a call costs.
+// Result is what a call costs. With Job.Repeat, all but Mean is of all calls, Between included.
 type Result struct {
 	Seconds  float64 // until the last rank is done
+	Mean     float64 // what a call takes a rank, as a mean of all ranks and of all calls but the first
 	Messages int64   // sent in all
 	Bytes    int64   // sent in all
 	Most     int     // messages that one rank sends and receives
@@ -36,19 +41,28 @@ func (j *Job) Run() (Result, error) {
 	if err := j.Algorithm.Fits(&p); err != nil {
 		return Result{}, err
 	}
-	if err := j.Model.valid(); err != nil {
+	if err := j.Model.Valid(); err != nil {
 		return Result{}, err
 	}
 	s := simulation{
-		job: j, params: p, machine: newMachine(j.Model, p.Hosts.Len()), ranks: make([]rank, p.Size),
-		window: max(1, min(64, storedRounds/p.Size)), waiting: map[uint64]int32{},
+		job: j, params: p, machine: newMachine(j.Model, p.Hosts, j.bytes()), ranks: make([]rank, p.Size),
+		window: max(1, min(64, storedRounds/p.Size)), waiting: map[uint64]int32{}, calls: max(1, j.Repeat),
+	}
+	if j.Between != nil {
+		s.calls *= 2
 	}
 	for r := range s.ranks {
 		s.queue.push(event{0, int32(r)})
 	}
 	for len(s.queue) > 0 {
-		e := s.queue.pop()
-		s.start(int(e.rank), e.at)
+		if e := s.queue.pop(); e.rank < 0 {
+			s.transfer(^e.rank, e.at)
+		} else {
+			s.proceed(int(e.rank), e.at)
+		}
+	}
+	if calls := max(1, j.Repeat) - 1; calls > 0 {
+		s.result.Mean = s.took / float64(calls) / float64(p.Size)
 	}
 	for r := range s.ranks {
 		if s.ranks[r].open > 0 {
@@ -70,6 +84,17 @@ func (j *Job) work() (sum int) {
 	return sum
 }
 
+// bytes is what a rank has in memory for the call: what it contributes and what it gets.
+func (j *Job) bytes() int64 {
+	blocks := int64(1)
+	switch j.Algorithm.Operation {
+	case collectives.Gather, collectives.Scatter, collectives.Allgather, collectives.Alltoall,
+		collectives.ReduceScatterBlock:
+		blocks = int64(j.Params.Size)
+	}
+	return 2 * blocks * j.Params.Count * j.Params.ElemSize
+}
+
 // step is a step without the places that it works on.
 type step struct {
 	bytes int64
@@ -84,10 +109,13 @@ type rank struct {
 	at       float64 // when its processor is done with what it has begun, but for receiving
 	arrived  float64 // when the last message of the round is complete
 	landing  float64 // processor time of the round's receives
+	began    float64 // when the call began
 	round    int     // the next round, or the one whose messages are under way
 	rounds   int
-	open     int // messages of the round that are not complete
-	messages int // sent and received
+	call     int  // calls that are done
+	open     int  // messages of the round that are not complete
+	messages int  // sent and received
+	waits    bool // for a processor, to end a round
 }
 
 type simulation struct {
@@ -98,11 +126,16 @@ type simulation struct {
 	ranks   []rank
 	queue   queue
 	window  int
+	calls   int // of each rank, those of Job.Between included
+	took    float64
 	result  Result
 
 	waiting map[uint64]int32 // by pair: the first of its messages that wait for the other side, in posted
 	posted  []posted
 	unused  int32 // the first of posted that is not in use, plus one
+
+	transfers []transfer
+	spare     []int32 // of transfers
 }
 
 // posted is a message of one side that waits for the other.
@@ -112,12 +145,31 @@ type posted struct {
 	kind collectives.Kind
 }
 
+// transfer is a message whose receive has been waited for.
+type transfer struct {
+	from, to int32
+	bytes    int64
+}
+
+// between says whether a call is Job.Between.
+func (s *simulation) between(call int) bool { return s.job.Between != nil && call%2 == 0 }
+
+// window of the rank's call from its round on.
+func (s *simulation) build(r int) *collectives.Schedule {
+	k := &s.ranks[r]
+	if s.between(k.call) {
+		p := collectives.Params{Rank: r, Size: s.params.Size, ElemSize: 1, Hosts: s.params.Hosts}
+		return s.builder.Window(s.job.Between, &p, k.round, s.window)
+	}
+	s.params.Rank = r
+	return s.builder.Window(s.job.Algorithm, &s.params, k.round, s.window)
+}
+
 // fill keeps the next rounds of a rank.
 func (s *simulation) fill(r int) {
 	k := &s.ranks[r]
-	s.params.Rank = r
-	w := s.builder.Window(s.job.Algorithm, &s.params, k.round, s.window)
-	if k.steps == nil {
+	w := s.build(r)
+	if k.round == 0 {
 		s.result.Tmp = max(s.result.Tmp, w.Tmp*s.params.ElemSize)
 		s.result.Rounds = max(s.result.Rounds, w.Rounds)
 	}
@@ -133,17 +185,47 @@ func (s *simulation) fill(r int) {
 	}
 }
 
-// start begins a rank's next round.
-func (s *simulation) start(r int, at float64) {
+// proceed is that a rank can go on. Where ranks share processors it waits for one.
+func (s *simulation) proceed(r int, at float64) {
 	k := &s.ranks[r]
-	if len(k.steps) == 0 {
+	core := s.machine.core(r, at)
+	if core != nil {
+		at = s.machine.enter(core, r, at)
+	}
+	if k.waits {
+		k.waits = false
+		s.end(r, at)
+		at = k.at
+	}
+	for s.start(r, at) {
+		s.end(r, k.at)
+		at = k.at
+	}
+	if core != nil {
+		core.free = max(core.free, k.at)
+	}
+}
+
+// start begins a rank's next round. It returns true if the rank shares a processor and need not give it up: all that it
+// waits for is there.
+func (s *simulation) start(r int, at float64) bool {
+	k := &s.ranks[r]
+	k.at = at
+	for len(k.steps) == 0 {
 		s.fill(r)
-		if k.round >= k.rounds {
+		if k.round < k.rounds {
+			break
+		}
+		if !s.between(k.call) && k.call >= s.calls/max(1, s.job.Repeat) {
+			s.took += at - k.began
+		}
+		k.began, k.round = at, 0
+		if k.call++; k.call >= s.calls {
 			s.result.Seconds = max(s.result.Seconds, at)
-			return
+			return false
 		}
 	}
-	k.at, k.arrived, k.landing = at, at, 0
+	k.arrived, k.landing = at, 0
 	end := 0
 	for end < len(k.steps) && (k.steps[end].kind == collectives.Send || k.steps[end].kind == collectives.Recv) {
 		end++
@@ -161,7 +243,12 @@ func (s *simulation) start(r int, at float64) {
 			}
 		}
 	}
+	if k.open == 1 && s.machine.shared() && k.arrived-k.landing <= k.at {
+		k.open = 0
+		return true
+	}
 	s.complete(r, k.at)
+	return false
 }
 
 // post starts one side of a message. What the other side has posted is matched in order.
@@ -179,26 +266,78 @@ func (s *simulation) post(r int, st step) {
 		s.result.Messages++
 		s.result.Bytes += st.bytes
 		k.at += path.Overhead
+		if eager {
+			k.at += s.machine.touch(path, st.bytes)
+		}
 		mine.at = k.at
 		if eager {
 			mine.at = s.machine.carry(k.at, hostFrom, hostTo, st.bytes)
 		}
 	}
-	other, ok := s.match(from, to, mine)
-	if ok {
+	if other, ok := s.match(from, to, mine); ok {
 		done := max(mine.at, other.at)
-		if !eager {
-			done = s.machine.carry(done+2*s.machine.latency(hostFrom, hostTo), hostFrom, hostTo, st.bytes)
-		}
-		s.ranks[to].landing += path.Overhead
-		s.complete(to, done+path.Overhead)
-		if !eager {
-			s.complete(from, done)
+		if eager {
+			s.receive(to, done, path.Overhead+s.machine.touch(path, st.bytes), 0)
+		} else {
+			s.later(done+2*s.machine.latency(hostFrom, hostTo), transfer{int32(from), int32(to), st.bytes})
 		}
 	}
 	if eager && st.kind == collectives.Send {
 		s.complete(r, k.at)
 	}
+}
+
+// receive ends a message at its receiver, whose processor has work with it: what is meanwhile, as it arrives.
+func (s *simulation) receive(to int, arrived, work, meanwhile float64) {
+	s.ranks[to].landing += work + meanwhile
+	s.complete(to, arrived+work)
+}
+
+// later begins a transfer at a time.
+func (s *simulation) later(at float64, t transfer) {
+	var i int32
+	if n := len(s.spare); n > 0 {
+		i, s.spare = s.spare[n-1], s.spare[:n-1]
+		s.transfers[i] = t
+	} else {
+		i = int32(len(s.transfers))
+		s.transfers = append(s.transfers, t)
+	}
+	s.queue.push(event{at, ^i})
+}
+
+// transfer moves the bytes of a message past Eager. Over the network, the sender's processor may have to move them; in
+// a host, the receiver's alone does.
+func (s *simulation) transfer(i int32, at float64) {
+	t := s.transfers[i]
+	s.spare = append(s.spare, i)
+	from, to := int(t.from), int(t.to)
+	hostFrom, hostTo := s.params.Hosts.Host(from), s.params.Hosts.Host(to)
+	path := s.machine.path(hostFrom, hostTo)
+	work, sent := s.machine.touch(path, t.bytes), at
+	if hostFrom != hostTo && work > 0 {
+		at, sent = s.busy(from, at, path.Overhead+work)
+	}
+	latency := s.machine.latency(hostFrom, hostTo)
+	done := max(s.machine.carry(at, hostFrom, hostTo, t.bytes), sent+latency, at+latency+work)
+	s.receive(to, done, path.Overhead, work)
+	if sent == at {
+		sent = done
+	}
+	s.complete(from, sent)
+}
+
+// busy occupies the processor of a rank that waits for messages. It returns when that begins and ends.
+func (s *simulation) busy(r int, at, work float64) (begin, end float64) {
+	k := &s.ranks[r]
+	if core := s.machine.core(r, at); core != nil {
+		begin = s.machine.enter(core, r, at)
+		core.free = begin + work
+	} else {
+		begin = max(at, k.at)
+	}
+	k.at = max(k.at, begin+work)
+	return begin, begin + work
 }
 
 // match returns what the other side has posted first, or leaves mine to wait.
@@ -242,13 +381,26 @@ func (s *simulation) complete(r int, at float64) {
 	if k.open--; k.open > 0 {
 		return
 	}
-	k.at = max(k.at+k.landing, k.arrived)
+	begin := max(k.at, k.arrived-k.landing)
+	if s.machine.shared() {
+		k.waits = true
+		s.queue.push(event{begin, int32(r)})
+		return
+	}
+	s.end(r, begin)
+	s.queue.push(event{k.at, int32(r)})
+}
+
+// end is what is left to do of a round whose messages are there, from a time on: receiving them, and local steps.
+func (s *simulation) end(r int, begin float64) {
+	k := &s.ranks[r]
+	k.at = max(begin+k.landing, k.arrived)
 	for i, st := range k.steps {
 		switch st.kind {
 		case collectives.Copy:
-			k.at += float64(st.bytes) / s.machine.Copy
+			k.at += s.machine.local(st.bytes, s.machine.Copy)
 		case collectives.Combine:
-			k.at += float64(st.bytes) / s.machine.Combine
+			k.at += s.machine.local(st.bytes, s.machine.Combine)
 		}
 		if st.last {
 			k.steps = k.steps[i+1:]
@@ -256,5 +408,4 @@ func (s *simulation) complete(r int, at float64) {
 		}
 	}
 	k.round++
-	s.queue.push(event{k.at, int32(r)})
 }

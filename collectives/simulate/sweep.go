@@ -29,17 +29,34 @@ type Row struct {
 	Result
 }
 
+// unsimulated says why an operation cannot be simulated.
+func unsimulated(o collectives.Operation) error {
+	if o == collectives.InterAllreduce {
+		return fmt.Errorf("%v is between two groups of ranks, and a simulation has one", o)
+	}
+	if o.Neighborhood() {
+		return fmt.Errorf("%v depends on a graph of ranks, which a simulation does not have", o)
+	}
+	return nil
+}
+
+// Price simulates one call, whose Params have no counts for each rank: they are equal.
+func Price(a *collectives.Algorithm, p collectives.Params, m *Model) (Result, error) {
+	if err := unsimulated(a.Operation); err != nil {
+		return Result{}, err
+	}
+	equalCounts(a.Operation, &p)
+	return (&Job{Algorithm: a, Params: p, Model: m}).Run()
+}
+
 // Check says what is wrong with a sweep.
 func (s *Sweep) Check() error {
 	if s.PerHost < 1 {
 		return fmt.Errorf("%d ranks per host; it must be 1 at least", s.PerHost)
 	}
 	for _, o := range s.Operations {
-		if o == collectives.InterAllreduce {
-			return fmt.Errorf("%v is between two groups of ranks, and a simulation has one", o)
-		}
-		if o.Neighborhood() {
-			return fmt.Errorf("%v depends on a graph of ranks, which a simulation does not have", o)
+		if err := unsimulated(o); err != nil {
+			return err
 		}
 	}
 	for _, ranks := range s.Ranks {

@@ -12,7 +12,9 @@ import (
 )
 
 func init() {
-	role("collectives", func(_ context.Context, w *mpi.Comm) error { return collective(w, 0, 1, 100, 5000, 300_000) })
+	collectives := func(_ context.Context, w *mpi.Comm) error { return collective(w, 0, 1, 100, 5000, 300_000) }
+	role("collectives", collectives)
+	withoutReadv("collectives", collectives)
 	role("collectives by hosts", byHosts)
 }
 
@@ -145,4 +147,8 @@ func TestCollectives(t *testing.T) {
 		}
 	}
 	run(t, spec{n: 4, role: "collectives", env: []string{"GORUN_COLL_CHECK=1"}}, 0)
+	direct := "GORUN_COLL=bcast:direct,allgather:direct,alltoall:direct,reduce:direct,allreduce:direct"
+	run(t, spec{n: 3, role: "collectives", env: []string{direct}}, 0)
+	run(t, spec{n: 3, role: "collectives", env: []string{direct, "GORUN_SHM_CMA=0"}}, 0)
+	run(t, spec{n: 3, role: "collectives without readv", env: []string{direct}}, 0)
 }

@@ -55,8 +55,54 @@ func (d *Device) newBoard(p *posted, joined func()) (*transport.Board, error) {
 		return nil, fmt.Errorf("loop: a board: %w", err)
 	}
 	wake := func(member int) { d.fabric.devices[p.members[member]].wakeUp() }
-	watch := func(member int) { d.watchOver(d.fabric.devices[p.members[member]]) }
-	return d.boards.New(p.mem, p.members, me, p.lines, wake, watch, joined, joined), nil
+	b := d.boards.New(p.mem, p.members, me, p.lines, wake, joined, joined)
+	if d.fabric.get {
+		l := &lending{d: d, members: p.members, board: &p.mem[0]}
+		b.Lending = &transport.Lending{Try: func() error { return nil }, Lend: l.lend, Return: l.give, Read: l.read}
+	}
+	return b, nil
+}
+
+// lending is transport.Lending's. What is lent is in the fabric's table, for the members of a board.
+type lending struct {
+	d       *Device
+	members []int32
+	board   *byte // its memory begins here
+}
+
+func (l *lending) lend(mem []byte) transport.Loan {
+	f := l.d.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l.d.closed {
+		return transport.Loan{}
+	}
+	f.lastKey++
+	f.regions[f.lastKey] = region{mem: mem, owner: l.d, board: l.board}
+	return transport.Loan{Addr: f.lastKey << 12, Key: f.lastKey}
+}
+
+func (l *lending) give(loan transport.Loan) {
+	l.d.fabric.mu.Lock()
+	defer l.d.fabric.mu.Unlock()
+	delete(l.d.fabric.regions, loan.Key)
+}
+
+func (l *lending) read(i int, dst []byte, loan transport.Loan, from int) error {
+	f := l.d.fabric
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	r := f.regions[loan.Key]
+	off, size := loan.Addr-loan.Key<<12+uint64(from), uint64(len(r.mem))
+	switch owner := f.devices[l.members[i]]; {
+	case owner.closed:
+		return fmt.Errorf("%w: loop: rank %d has closed its device", transport.ErrPeerGone, owner.rank)
+	case r.owner != owner || r.board != l.board || off > size || uint64(len(dst)) > size-off:
+		return fmt.Errorf("loop: rank %d reads %d bytes at %#x of %d, which has not lent them", l.d.rank, len(dst),
+			loan.Addr+uint64(from), owner.rank)
+	}
+	copy(dst, r.mem[off:])
+	return nil
 }
 
 // wakeUp ends a sleep, since a board says so.

@@ -51,10 +51,12 @@ func (l *link) cut() {
 }
 
 // region is registered memory. Its address is the key in pages: a number for the table and not a pointer, so that any
-// address from a peer can be checked. Only the peer of the link that registered it may read it.
+// address from a peer can be checked. Only the peer of the link that registered it may read it, or the members of a
+// board.
 type region struct {
 	mem           []byte
 	owner, reader *Device
+	board         *byte // reader is nil; see lending
 }
 
 func (l *link) register(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
@@ -65,7 +67,7 @@ func (l *link) register(mem transport.Mem, access transport.Access) (addr, key u
 		return 0, 0, false
 	}
 	f.lastKey++
-	f.regions[f.lastKey] = region{mem.Bytes(), l.from, l.to}
+	f.regions[f.lastKey] = region{mem: mem.Bytes(), owner: l.from, reader: l.to}
 	return f.lastKey << 12, f.lastKey, true
 }
 

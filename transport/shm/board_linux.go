@@ -15,15 +15,19 @@ import (
 
 // A board is a memory of the rank that makes it. The others open it as they open inboxes, by /proc/PID/fd: the ticket
 // says where it is. That it is the one which is meant its token proves, in the first bytes behind what package board
-// has. Each member says in its card where its inbox is, so that any other can wake it, and hear of its end: for that it
-// needs a contact, which is made when the member sleeps for the first time while this rank raises what it waits for, or
-// this rank while it waits for the member.
+// has. Each member says in its card where its inbox is, so that any other can wake it: that it needs a contact for,
+// which is made when the member sleeps for the first time while this rank raises what it waits for. Behind that the
+// card has the address of the member's probe and what stands there, for those that read its memory.
 
 // ticketSize: host [16], process u32, descriptor u32, token [16].
 const ticketSize = 40
 
-// boardTail is for the token.
-const boardTail = 16
+// reachSize is how long an encoded reach is, which a card begins with.
+const reachSize = 24
+
+// boardTail is for what the ticket says behind the host. So it is the number of the process, and not of a thread of it,
+// by which the same descriptors are found.
+const boardTail = ticketSize - 16
 
 func boardSize(members []int32, lines, bytes int) (int, error) {
 	size := board.Size(len(members), lines, bytes)
@@ -46,10 +50,11 @@ func (d *Device) makeBoard(members []int32, lines, bytes int) (*transport.Board,
 	if err != nil {
 		return nil, nil, err
 	}
-	rand.Read(mem[size-boardTail:])
 	le := binary.LittleEndian
 	ticket := le.AppendUint32(append(make([]byte, 0, ticketSize), d.host[:]...), uint32(os.Getpid()))
-	ticket = append(le.AppendUint32(ticket, uint32(fd)), mem[size-boardTail:]...)
+	ticket = le.AppendUint32(ticket, uint32(fd))[:ticketSize]
+	rand.Read(ticket[24:])
+	copy(mem[size-boardTail:], ticket[16:])
 	b, err := d.newBoard(mem, fd, members, lines)
 	return b, ticket, err
 }
@@ -76,7 +81,7 @@ func (d *Device) joinBoard(members []int32, lines, bytes int, ticket []byte) (*t
 	if err != nil {
 		return nil, err
 	}
-	if string(mem[size-boardTail:]) != string(ticket[24:]) {
+	if string(mem[size-boardTail:]) != string(ticket[16:]) {
 		unix.Munmap(mem)
 		return nil, errNotThere
 	}
@@ -100,40 +105,104 @@ func (d *Device) newBoard(mem []byte, fd int, members []int32, lines int) (*tran
 		unmap()
 		return nil, fmt.Errorf("shm: a board: %w", err)
 	}
-	d.reach().encode(board.Card(mem, me)[:0])
+	card := d.reach().encode(board.Card(mem, me)[:0])
+	if !d.opt.NoGet {
+		card = binary.LittleEndian.AppendUint64(card, addressOf(d.probe[:]))
+		_ = append(card, d.probe[:]...)
+	}
 	wake := func(member int) { d.wakeMember(int(members[member]), board.Card(mem, member)) }
-	watch := func(member int) { d.withMember(int(members[member]), board.Card(mem, member), func(*contact) {}) }
 	body := mem[: len(mem)-boardTail : len(mem)-boardTail]
-	return d.boards.New(body, members, me, lines, wake, watch, closeFD, unmap), nil
+	b := d.boards.New(body, members, me, lines, wake, closeFD, unmap)
+	if !d.opt.NoGet {
+		l := &lending{me: me, members: make([]probed, len(members)), body: body}
+		b.Lending = &transport.Lending{Try: l.try, Lend: l.lend, Return: func(transport.Loan) {}, Read: l.read}
+	}
+	return b, nil
 }
 
-// wakeMember wakes a rank that sleeps, by its card.
+// lending is transport.Lending's, by process_vm_readv. What is lent is named by its address: members can read all
+// memory of each other.
+type lending struct {
+	me      int
+	members []probed
+	body    []byte // of the board
+}
+
+// probed is where a member is. A process of that number which has these bytes at that address is the member.
+type probed struct {
+	pid  int
+	at   uint64
+	want [8]byte
+}
+
+// try reads the probes of all others, which is the only way to know whether this process may.
+func (l *lending) try() error {
+	le := binary.LittleEndian
+	for i := range l.members {
+		p, card := &l.members[i], board.Card(l.body, i)[reachSize:]
+		p.pid, p.at = int(decodeReach(board.Card(l.body, i)).pid), le.Uint64(card)
+		if copy(p.want[:], card[8:]); i == l.me {
+			continue
+		}
+		if p.at == 0 {
+			return errors.New("shm: the memory of another member is not to be read (GORUN_SHM_CMA)")
+		}
+		if err := p.read(nil, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lending) lend(mem []byte) transport.Loan { return transport.Loan{Addr: addressOf(mem)} }
+
+func (l *lending) read(i int, dst []byte, loan transport.Loan, from int) error {
+	for {
+		n := min(len(dst), getPiece)
+		if err := l.members[i].read(dst[:n], loan.Addr+uint64(from)); err != nil || n == len(dst) {
+			return err
+		}
+		dst, from = dst[n:], from+n
+	}
+}
+
+// read fills dst from the member's memory, and compares its probe in the same call, which reads all of one process: its
+// number may be another one's by now.
+func (p *probed) read(dst []byte, addr uint64) error {
+	var got [8]byte
+	n, err := readTwo(p.pid, got[:], p.at, dst, addr)
+	switch {
+	case n < len(got) && err == unix.EPERM:
+		return fmt.Errorf("shm: process_vm_readv of process %d: %w (Yama, seccomp or another user?)", p.pid, err)
+	case n < len(got) || got != p.want:
+		return fmt.Errorf("%w: shm: process %d has ended", transport.ErrPeerGone, p.pid)
+	case n < len(got)+len(dst):
+		return fmt.Errorf("shm: process_vm_readv of %d bytes at %#x, process %d: %d are there", len(dst), addr, p.pid,
+			n-len(got))
+	}
+	return nil
+}
+
+// wakeMember wakes a rank that sleeps, by its card, which is hostile.
 func (d *Device) wakeMember(rank int, card []byte) {
 	if rank == d.opt.Rank {
 		d.own.wake(d.own.box, true)
 		return
 	}
-	d.withMember(rank, card, func(c *contact) { c.wake(c.box, true) })
-}
-
-// withMember does f with the contact of a rank, by its card, which is hostile. It does not wait: a contact that is not
-// there yet is made by a goroutine. A rank with which there can be none is lost, since it could not be woken, nor its
-// end be heard.
-func (d *Device) withMember(rank int, card []byte, f func(*contact)) {
 	at := decodeReach(card)
-	if c := d.contacts.find(rank, at); c != nil {
-		f(c)
+	c, err := d.contacts.meet(rank, at)
+	if err == nil {
+		c.wake(c.box, true)
 		return
 	}
-	d.start(func() {
-		c, err := d.contacts.meet(rank, at)
-		for outOfDescriptors(err) && d.pause(descriptorPause) {
-			c, err = d.contacts.meet(rank, at)
-		}
-		if err != nil {
-			d.lostPeer(rank, goneError(rank, err))
-			return
-		}
-		f(c)
-	})
+	if outOfDescriptors(err) { // it sleeps until it is woken
+		d.start(func() {
+			for outOfDescriptors(err) && d.pause(descriptorPause) {
+				c, err = d.contacts.meet(rank, at)
+			}
+			if err == nil {
+				c.wake(c.box, true)
+			}
+		})
+	}
 }

@@ -45,6 +45,21 @@ func readPeer(pid int, dst []byte, addr uint64) error {
 	return moveMemory(unix.SYS_PROCESS_VM_READV, "process_vm_readv", pid, dst, addr)
 }
 
+// readTwo fills first from at, and then second from the other address, in the address space of pid, in one call. It
+// returns how many bytes it has read.
+func readTwo(pid int, first []byte, at uint64, second []byte, addr uint64) (n int, err error) {
+	local := [2]unix.Iovec{{Base: &first[0]}, {Base: unsafe.SliceData(second)}}
+	remote := [2]unix.RemoteIovec{{Base: uintptr(at), Len: len(first)}, {Base: uintptr(addr), Len: len(second)}}
+	local[0].SetLen(len(first))
+	local[1].SetLen(len(second))
+	moved, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)),
+		uintptr(len(local)), uintptr(unsafe.Pointer(&remote)), uintptr(len(remote)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(moved), nil
+}
+
 // writePeer writes src to addr in the address space of pid.
 func writePeer(pid int, src []byte, addr uint64) error {
 	return moveMemory(unix.SYS_PROCESS_VM_WRITEV, "process_vm_writev", pid, src, addr)

@@ -144,6 +144,7 @@ var rules = []rule{
 	{"board-wakes-goroutine", Boards, func(f *fixture) { boardWakes(f, false) }},
 	{"board-fails", Boards, boardFails},
 	{"board-hostile-ticket", Boards, boardHostileTicket},
+	{"board-lends", Boards | Get, boardLends},
 
 	{"zero-copy-contents", ZeroCopy, zeroCopyContents},
 	{"zero-copy-among-others", ZeroCopy, zeroCopyAmongOthers},

@@ -1,0 +1,259 @@
+package mpi
+
+import (
+	"encoding/binary"
+
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// Long calls on a board do not copy through it, where each rank can read the others' memory (algorithm "direct"): in
+// the first step each rank publishes where its buffers are, and in the last one, for which all wait, that it has read
+// what it needs. Until then the buffers are lent. A rank that cannot wait for that, for another one has failed, says on
+// the board that it has failed before its buffers are its caller's again. A rank that reads looks for that afterwards.
+
+// boardWays are how a call may go through a board. It goes by the first that is possible.
+type boardWays struct {
+	direct bool // where the ranks read each other's buffers
+	shared bool
+}
+
+func (w boardWays) any() bool { return w.direct || w.shared }
+
+// named is the algorithm of a call that goes by messages if there is no board.
+func (w boardWays) named(messages string) string {
+	switch {
+	case w.direct && w.shared:
+		return "direct or shared"
+	case w.direct:
+		return "direct or " + messages
+	case w.shared:
+		return "shared"
+	}
+	return messages
+}
+
+// lends is what a rank says in a line of its two buffers.
+type lends struct{ in, out transport.Loan }
+
+const lendsSize = 32
+
+// agreeOnReading finds out whether each rank can read what the others lend. It is the first step of a board.
+func (s *common) agreeOnReading(c *Comm) error {
+	can := []byte{0}
+	if l := s.on.Lending; l != nil && l.Try() == nil {
+		can[0] = 1
+	}
+	p := collPlan{tag: agreeTag}
+	step := sharedCall{common: s, p: &p, n: c.size, me: c.rank, sign: p.signature()}
+	step.begin(can)
+	all := can[0] == 1
+	for i := 1; i < c.size; i++ {
+		its := step.read((c.rank+i)%c.size, len(can))
+		all = all && its != nil && its[0] == 1
+	}
+	step.all()
+	if step.err == nil && all {
+		s.lent = make([]lends, c.size)
+	}
+	return step.err
+}
+
+// agreeTag is in the signature of a step that is of no call.
+const agreeTag = -1
+
+// reads: the ranks can read each other's memory.
+func (s *common) reads() bool { return s.lent != nil }
+
+// direct makes the call.
+func (s *sharedCall) direct() {
+	in, out := s.p.space(collectives.In), s.p.space(collectives.Out)
+	if s.p.inPlace {
+		in = out
+	}
+	switch s.p.operation {
+	case collectives.Bcast:
+		s.bcastDirect(out)
+	case collectives.Allgather:
+		s.allgatherDirect(in, out)
+	case collectives.Alltoall:
+		s.alltoallDirect(in, out)
+	case collectives.Reduce:
+		s.reduceDirect(in, out)
+	case collectives.Allreduce:
+		s.allreduceDirect(in, out)
+	}
+	mine := &s.lent[s.me]
+	if s.err != nil && *mine != (lends{}) {
+		s.on.Give(s.me, s.err)
+	}
+	for _, l := range []*transport.Loan{&mine.in, &mine.out} {
+		if *l != (transport.Loan{}) {
+			s.on.Lending.Return(*l)
+			*l = transport.Loan{}
+		}
+	}
+}
+
+// lend begins a step in which this rank says where its buffers are; nil: it lends none.
+func (s *sharedCall) lend(in, out []byte) {
+	room := s.room(lendsSize)
+	if s.err != nil {
+		return
+	}
+	mine := &s.lent[s.me]
+	for i, l := range []struct {
+		mem []byte
+		to  *transport.Loan
+	}{{in, &mine.in}, {out, &mine.out}} {
+		if len(l.mem) > 0 {
+			*l.to = s.on.Lending.Lend(l.mem)
+		}
+		binary.LittleEndian.PutUint64(room[16*i:], l.to.Addr)
+		binary.LittleEndian.PutUint64(room[16*i+8:], l.to.Key)
+	}
+	s.publish()
+}
+
+// lentBy takes what a rank says in this step of its buffers.
+func (s *sharedCall) lentBy(rank int) bool {
+	b := s.read(rank, lendsSize)
+	if b == nil {
+		return false
+	}
+	at := func(i int) transport.Loan {
+		return transport.Loan{Addr: binary.LittleEndian.Uint64(b[i:]), Key: binary.LittleEndian.Uint64(b[i+8:])}
+	}
+	s.lent[rank] = lends{at(0), at(16)}
+	return true
+}
+
+// pull fills dst from what a rank lends.
+func (s *sharedCall) pull(dst []byte, rank int, l transport.Loan, from int) bool {
+	if s.err != nil || s.p.failed != nil {
+		return false
+	}
+	if len(dst) == 0 {
+		return true
+	}
+	err := s.on.Read(rank, dst, l, from)
+	if err == nil {
+		return true
+	}
+	if s.err = s.on.Err(); s.err == nil {
+		s.p.failed = opError("", ErrBuffer, "the buffer of rank %d cannot be read: %w", rank, err)
+	}
+	return false
+}
+
+// finish is the last step: all ranks have read what they need.
+func (s *sharedCall) finish() {
+	s.enter()
+	s.awaitBegun(s.step)
+}
+
+func (s *sharedCall) bcastDirect(buf []byte) {
+	if s.me == s.p.root {
+		s.lend(buf, nil)
+		s.finish()
+		return
+	}
+	s.enter()
+	if s.lentBy(s.p.root) {
+		s.pull(buf, s.p.root, s.lent[s.p.root].in, 0)
+	}
+	s.enter()
+}
+
+func (s *sharedCall) allgatherDirect(in, out []byte) {
+	block := len(out) / s.n
+	mine := in
+	if s.p.inPlace {
+		mine = out[s.me*block:][:block]
+	}
+	s.lend(mine, nil)
+	if !s.p.inPlace {
+		copy(out[s.me*block:], mine)
+	}
+	for i := 1; i < s.n; i++ {
+		if rank := (s.me + i) % s.n; s.lentBy(rank) {
+			s.pull(out[rank*block:][:block], rank, s.lent[rank].in, 0)
+		}
+	}
+	s.all()
+	s.finish()
+}
+
+func (s *sharedCall) alltoallDirect(in, out []byte) {
+	block := len(out) / s.n
+	s.lend(in, nil)
+	copy(out[s.me*block:][:block], in[s.me*block:])
+	for i := 1; i < s.n; i++ {
+		if rank := (s.me + i) % s.n; s.lentBy(rank) {
+			s.pull(out[rank*block:][:block], rank, s.lent[rank].in, s.me*block)
+		}
+	}
+	s.all()
+	s.finish()
+}
+
+// lendToAll is lend, and takes what all others lend.
+func (s *sharedCall) lendToAll(in, out []byte) {
+	s.lend(in, out)
+	for i := 1; i < s.n; i++ {
+		s.lentBy((s.me + i) % s.n)
+	}
+	s.all()
+}
+
+// combineLent makes result of what all ranks lend at from.
+func (s *sharedCall) combineLent(mine, result []byte, from int) {
+	for at, to := range s.pieces(len(mine), s.slot) {
+		s.combine(mine[at:to], result[at:to], func(rank int, dst []byte) bool {
+			return s.pull(dst, rank, s.lent[rank].in, from+at)
+		})
+	}
+}
+
+// allreduceDirect: each rank combines a part, where it is to be, and reads the parts of the others there. In place it
+// overwrites its own part, which no other rank reads before it is complete, and then parts that are complete.
+func (s *sharedCall) allreduceDirect(in, out []byte) {
+	s.lendToAll(in, out)
+	from, to := s.part(s.me, len(in))
+	s.combineLent(in[from:to], out[from:to], from)
+	s.begin(nil)
+	for i := 1; i < s.n; i++ {
+		rank := (s.me + i) % s.n
+		if s.read(rank, 0) != nil {
+			from, to := s.part(rank, len(in))
+			s.pull(out[from:to], rank, s.lent[rank].out, from)
+		}
+	}
+	s.all()
+	s.finish()
+}
+
+// reduceDirect: each rank combines a part of a piece, and publishes it in its slot.
+func (s *sharedCall) reduceDirect(in, out []byte) {
+	s.lendToAll(in, nil)
+	for from, to := range s.pieces(len(in), (s.slot-s.slot%int(s.p.elemSize))*s.n) {
+		low, high := s.part(s.me, to-from)
+		sum := s.own[:high-low]
+		if s.me == s.p.root {
+			sum = out[from+low : from+high]
+		}
+		s.combineLent(in[from+low:from+high], sum, from+low)
+		if s.me != s.p.root {
+			s.begin(sum)
+			continue
+		}
+		s.enter()
+		for i := 1; i < s.n; i++ {
+			rank := (s.me + i) % s.n
+			low, high := s.part(rank, to-from)
+			copy(out[from+low:from+high], s.read(rank, high-low))
+		}
+		s.all()
+	}
+	s.awaitBegun(s.step) // all have read what they need of the last piece
+}

@@ -1,0 +1,311 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
+)
+
+// reading has ranks read each other's buffers.
+var reading = WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=barrier:shared,bcast:direct,allgather:direct," +
+	"alltoall:direct,reduce:direct,allreduce:direct"})
+
+// Every call in which ranks read each other's buffers gives what it should.
+func TestDirect(t *testing.T) { sharedBy(t, reading) }
+
+// Vectors that are no whole number of slots or parts, elements that no slot is a multiple of, and operators that do not
+// commute.
+func TestDirectPieces(t *testing.T) {
+	type odd [3]int64
+	add := func(inout, in []odd) {
+		for i := range in {
+			inout[i] = odd{in[i][0], inout[i][1], inout[i][2] + in[i][2]} // the first and the last rank, and the sum
+		}
+	}
+	for _, n := range few([]int{2, 3, 5}, 2, 3) {
+		over(t)(n, func(w *Comm) {
+			meetOnBoard(w)
+			check(w.common.reads(), "the ranks do not read each other's memory")
+			most := n * w.common.slot / 24
+			for _, size := range few([]int{1, n - 1, n, most - 1, most, most + 1, 2*most + 1}, 1, most, most+1) {
+				mine := make([]odd, size)
+				for i := range mine {
+					mine[i] = odd{int64(w.Rank()), int64(w.Rank()), int64(i)}
+				}
+				good := func(got []odd) bool {
+					for i, g := range got {
+						if g != (odd{0, int64(n - 1), int64(n * i)}) {
+							return false
+						}
+					}
+					return true
+				}
+				got := make([]odd, size)
+				must(Allreduce(w, mine, got, add, Ordered))
+				check(good(got), "Allreduce of %d: %v…", size, got[0])
+				for root := range n {
+					clear(got)
+					must(Reduce(w, mine, got, add, root, Ordered))
+					check(w.Rank() != root || good(got), "Reduce of %d: %v…", size, got[0])
+				}
+				var send []odd
+				if w.Rank()%2 == 0 { // in place at some of them
+					send, got = mine, make([]odd, size)
+				} else {
+					got = slices.Clone(mine)
+				}
+				must(Allreduce(w, send, got, add, Ordered))
+				check(good(got), "Allreduce in place of %d: %v…", size, got[0])
+			}
+		}, reading)
+	}
+}
+
+// What a caller passes is his again when the call returns, and not read by others any more: the race detector looks.
+func TestDirectGivesBack(t *testing.T) {
+	over(t)(3, func(w *Comm) {
+		meetOnBoard(w)
+		const size = 3000
+		in, out, all := make([]int, size), make([]int, size), make([]int, 3*size)
+		for round := range 20 {
+			for i := range in {
+				in[i] = round
+			}
+			must(Allreduce(w, in, out, Sum))
+			clear(in)
+			check(out[0] == 3*round && out[size-1] == 3*round, "%v…", out[0])
+			clear(out)
+			if w.Rank() == round%3 {
+				out[size-1] = round
+			}
+			must(Bcast(w, out, round%3))
+			check(out[size-1] == round, "%v", out[size-1])
+			out[0], out[size-1] = 7, w.Rank()
+			must(Allgather(w, out, all))
+			clear(out)
+			check(all[size-1] == 0 && all[3*size-1] == 2, "%v %v", all[size-1], all[3*size-1])
+			back := make([]int, 3*size)
+			must(Alltoall(w, all, back))
+			clear(all)
+			in[0] = 1
+			must(Reduce(w, in, out, Sum, round%3))
+			clear(in)
+			check(w.Rank() != round%3 || out[0] == 3, "%v", out[0])
+		}
+	}, reading)
+}
+
+// A rank that ends, between calls or in the middle of one, is ErrPeerFailed at all others, which have their buffers
+// again then: what others still read of them is not used, and not read at all where the race detector looks.
+func TestDirectRankEnds(t *testing.T) {
+	const n = 5
+	for victim := range n {
+		for after := 1; after <= 12; after += len(few([]int{1}, 1, 2, 3, 4)) {
+			t.Run(fmt.Sprintf("rank %d after %d", victim, after), func(t *testing.T) {
+				over(t)(n, func(w *Comm) {
+					meetOnBoard(w)
+					left := after
+					end := func() {
+						if left--; left == 0 && w.Rank() == victim {
+							w.eng.Close(opError("", ErrAborted, "the test ends it"))
+						}
+					}
+					op := func(inout, in []int) {
+						end()
+						Sum(inout, in)
+					}
+					var err error
+					for i := 0; err == nil; i++ {
+						end()
+						size := []int{1, 100, 5000}[i%3]
+						in, out, all := make([]int, size), make([]int, size), make([]int, n*size)
+						for k := range in {
+							in[k] = 1
+						}
+						for _, call := range []func() error{
+							func() error { return Allreduce(w, in, out, op) },
+							func() error { return Reduce(w, in, out, op, i%n) },
+							func() error { return Bcast(w, in, i%n) },
+							func() error { return Allgather(w, in, all) },
+							func() error { return Alltoall(w, all, make([]int, n*size)) },
+						} {
+							if err = call(); err != nil {
+								break
+							}
+						}
+						if err == nil {
+							check(all[0] == 1 && all[len(all)-1] == 1, "%v %v", all[0], all[len(all)-1])
+						}
+						for k := range in {
+							in[k] = 99
+						}
+						clear(out)
+						clear(all)
+					}
+					check(w.Rank() == victim || errors.Is(err, ErrPeerFailed), "%v", err)
+				}, reading)
+			})
+		}
+	}
+}
+
+// A rank that leaves a call with an error has its buffers again, while another one is still to read them: that one gets
+// an error, and not what the first has there by now.
+func TestDirectLeft(t *testing.T) {
+	over(t)(3, func(w *Comm) {
+		meetOnBoard(w)
+		const size = 3000
+		in, out := make([]int, size), make([]int, size)
+		switch w.Rank() {
+		case 0: // it combines when rank 1 has left
+			var once sync.Once
+			op := func(inout, in []int) {
+				once.Do(func() {
+					for w.common.on.Err() == nil {
+						runtime.Gosched()
+					}
+				})
+				Sum(inout, in)
+			}
+			err := Allreduce(w, in, out, op)
+			check(errors.Is(err, ErrPeerFailed), "%v", err)
+		case 1:
+			err := Allreduce(w, in, out, Sum)
+			check(errors.Is(err, ErrPeerFailed), "%v", err)
+			for i := range in {
+				in[i], out[i] = 99, 99
+			}
+		default:
+			w.eng.Close(opError("", ErrAborted, "the test ends it"))
+		}
+	}, reading)
+}
+
+// A call whose context has ended reads and lends the library's memory, and the next ones wait for their turn.
+func TestDirectContextEnds(t *testing.T) {
+	over(t)(3, func(w *Comm) {
+		meetOnBoard(w)
+		const size = 2000
+		for i := range 20 {
+			c, cancel := context.WithCancel(context.Background())
+			cancel()
+			in, out := slices.Repeat([]int{1}, size), make([]int, size)
+			if w.Rank() == i%3 {
+				err := Allreduce(w.WithContext(c), in, out, Sum)
+				check(errors.Is(err, context.Canceled), "%v", err)
+				clear(in)
+				clear(out)
+			} else {
+				must(Allreduce(w, in, out, Sum))
+				check(out[0] == 3 && out[size-1] == 3, "%v", out[0])
+			}
+			in[size-1] = i * w.Rank()
+			must(Bcast(w, in, 1))
+			check(in[size-1] == i, "call %d: %v", i, in[size-1])
+		}
+		must(Barrier(w))
+	}, reading)
+}
+
+// An operator that panics at one rank is an error at all ranks that need its part, and the next call is as before.
+func TestDirectOperatorPanics(t *testing.T) {
+	over(t)(4, func(w *Comm) {
+		meetOnBoard(w)
+		for victim := range w.Size() {
+			for _, size := range []int{8, slotMost} {
+				op := func(inout, in []int) {
+					if w.Rank() == victim {
+						panic("the test wants it")
+					}
+					Sum(inout, in)
+				}
+				for _, err := range []error{Allreduce(w, make([]int, size), make([]int, size), op),
+					Reduce(w, make([]int, size), make([]int, size), op, (victim+1)%4)} {
+					switch {
+					case w.Rank() == victim:
+						check(errors.Is(err, ErrOp), "%v", err)
+					default:
+						check(err == nil || errors.Is(err, ErrPeerFailed), "%v", err)
+					}
+				}
+				sum := []int{1, 1, 1, 1}
+				must(Allreduce(w, nil, sum, Sum))
+				check(sum[0] == w.Size() && sum[3] == w.Size(), "%v", sum)
+			}
+		}
+	}, reading)
+}
+
+// Where one rank cannot read, or lets no other read, all ranks use the board in the other way, or messages.
+func TestDirectNotEverywhere(t *testing.T) {
+	refuse := errors.New("no memory of others is read")
+	for bad := range 3 {
+		for _, none := range []bool{true, false} {
+			lame := func(b *transport.Board, ticket []byte, err error) (*transport.Board, []byte, error) {
+				if err == nil && none {
+					b.Lending = nil
+				} else if err == nil {
+					b.Lending.Try = func() error { return refuse }
+				}
+				return b, ticket, err
+			}
+			lending := withDevices(func(rank int, d transport.Device) transport.Device {
+				if is := d.Facts().Boards; rank == bad {
+					d.Facts().Boards = &transport.Boards{
+						Make: func(m []int32, lines, bytes int) (*transport.Board, []byte, error) {
+							return lame(is.Make(m, lines, bytes))
+						},
+						Join: func(m []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
+							b, err := is.Join(m, lines, bytes, ticket)
+							b, _, err = lame(b, nil, err)
+							return b, err
+						},
+					}
+				}
+				return faulty.Wrap(d, 1, faulty.Plan{})
+			})
+			over(t, lending)(3, func(w *Comm) {
+				meetOnBoard(w)
+				check(!w.common.reads(), "ranks read each other's memory that cannot")
+				moves[int64](w, 1000)
+				reductions[int64](w, 1000)
+			}, reading)
+		}
+	}
+}
+
+// A call in which ranks read each other's buffers makes no allocation over shm; in one process the table of what is
+// lent may grow.
+func TestDirectAllocates(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		in, out := make([]float64, 40_000), make([]float64, 80_000)
+		calls := func() {
+			must(Bcast(w, in, 0))
+			must(Reduce(w, in, out[:40_000], Sum, 1))
+			must(Allreduce(w, in[:10_000], out[:10_000], Sum))
+			must(Allgather(w, in, out))
+			must(Alltoall(w, out[:10_000], in[:10_000]))
+		}
+		for range 20 {
+			calls()
+		}
+		if w.Rank() == 1 {
+			for range 101 {
+				calls()
+			}
+			return
+		}
+		if per := testing.AllocsPerRun(100, calls); per >= 1 && !proc.Race {
+			check(false, "%v allocations", per)
+		}
+	}, reading)
+}
