@@ -22,7 +22,8 @@ import (
 // To change this text is to change the design (ARCHITECTURE.md): say why in docs/decisions.
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
-	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy, internal/place:
+	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy, internal/place,
+	internal/frames, internal/reach:
 	internal/reduce               : {golang.org/x/sys}
 	internal/ring                 : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
@@ -74,9 +75,10 @@ const graph = `
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
-	launcher                      : internal/pmi, internal/place, internal/cpuset, {golang.org/x/sys},
-	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, internal/place, internal/settings, internal/spelling, internal/cpuset,
+	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
+	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
+	cmd/gorun                     : launcher, internal/reach, internal/place, internal/settings, internal/spelling,
+	                                internal/cpuset,
 	                                internal/topology, internal/waitpolicy, transport/verbs, collectives, collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}

@@ -9,22 +9,17 @@ import (
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 )
 
-// Describe prints what Run would do, and for ranks on other hosts where they would be. programs, if any, say which
-// apps would be built first.
+// Describe prints what Run would do: for ranks on other hosts where they would be, else their CPUs too. programs, if
+// any, say which apps would be built first.
 func (j *Job) Describe(w io.Writer, programs []*Program) error {
-	here := hostName()
-	layout, err := j.layOut(here)
-	if err != nil {
-		return err
-	}
-	if err := checkHere(layout, here); err != nil {
-		_, err = fmt.Fprintf(w, "%d %s on %d %s\n%s\nThey cannot be started: %v\n",
-			layout.Ranks, plural(layout.Ranks, "rank"), len(layout.Hosts), plural(len(layout.Hosts), "host"),
-			strings.Join(mapLines(layout), "\n"), err)
-		return err
-	}
 	plan, err := j.Plan()
 	if err != nil {
+		return err
+	}
+	if plan.Remote {
+		l := plan.Layout
+		_, err = fmt.Fprintf(w, "%d %s on %d %s\n%s\n", l.Ranks, plural(l.Ranks, "rank"), len(l.Hosts),
+			plural(len(l.Hosts), "host"), strings.Join(mapLines(l), "\n"))
 		return err
 	}
 	return plan.describeAll(w, j, programs)

@@ -19,18 +19,21 @@ var outerJob = []string{
 // controlFD is the descriptor of the control socket in a rank.
 const controlFD = 3
 
+// position is where a rank is in its job, and among the ranks of its host.
+type position struct{ rank, size, local, here int }
+
 // rankEnv is the environment of one rank but for GORUN_JOB, which is known at the start only. share is its GOMAXPROCS,
 // or 0 to leave that to the Go runtime.
-func rankEnv(inherited, app []string, rank, size, usable, share int) []string {
+func rankEnv(inherited, app []string, at position, usable, share int) []string {
 	own := []string{
 		pmi.EnvFD + "=" + strconv.Itoa(controlFD),
-		pmi.EnvRank + "=" + strconv.Itoa(rank),
-		pmi.EnvSize + "=" + strconv.Itoa(size),
-		pmi.EnvLocalRank + "=" + strconv.Itoa(rank),
-		pmi.EnvLocalSize + "=" + strconv.Itoa(size),
+		pmi.EnvRank + "=" + strconv.Itoa(at.rank),
+		pmi.EnvSize + "=" + strconv.Itoa(at.size),
+		pmi.EnvLocalRank + "=" + strconv.Itoa(at.local),
+		pmi.EnvLocalSize + "=" + strconv.Itoa(at.here),
 		pmi.EnvCPUs + "=" + strconv.Itoa(usable),
-		"MPI_LOCALRANKID=" + strconv.Itoa(rank),
-		"MPI_LOCALNRANKS=" + strconv.Itoa(size),
+		"MPI_LOCALRANKID=" + strconv.Itoa(at.local),
+		"MPI_LOCALNRANKS=" + strconv.Itoa(at.here),
 	}
 	if share > 0 && !isSet(inherited, "GOMAXPROCS") {
 		own = append(own, "GOMAXPROCS="+strconv.Itoa(share))
@@ -60,4 +63,26 @@ func overridden(app []string, kv string) bool {
 
 func isSet(env []string, name string) bool {
 	return slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+}
+
+// ofAHost are the beginnings of the variables that say something about a host, or about a session on it. A rank has
+// those of its own host.
+var ofAHost = []string{
+	"HOSTNAME=", "HOST=", "TMPDIR=", "XDG_RUNTIME_DIR=", "XDG_SESSION_", "SSH_", "DISPLAY=", "WAYLAND_DISPLAY=",
+	"XAUTHORITY=", "DBUS_SESSION_BUS_ADDRESS=", "SLURM_", "SLURMD_",
+}
+
+func isOfAHost(kv string) bool {
+	return slices.ContainsFunc(ofAHost, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
+}
+
+// environOn is the environment that ranks on another host inherit: gorun's, but for what belongs to the host.
+func environOn(gorun, host []string) []string {
+	env := slices.DeleteFunc(slices.Clone(gorun), isOfAHost)
+	for _, kv := range host {
+		if isOfAHost(kv) {
+			env = append(env, kv)
+		}
+	}
+	return env
 }

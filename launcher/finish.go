@@ -27,6 +27,23 @@ const (
 // failure, or when gorun is told to end, what the reader does not take is dropped.
 func (r *run) finish() int {
 	r.leaving = true
+	if r.fleet != nil {
+		r.endFleet()
+	} else {
+		r.endHere()
+	}
+	for _, m := range append(r.policy.last(), r.streams.alike.summary()...) {
+		r.say("%s", m)
+	}
+	for _, o := range r.streams.outlets() {
+		r.awaitOutput(o.flush)
+		r.account(o)
+	}
+	return r.policy.code
+}
+
+// endHere ends what is left on this host, and reads the output to its end.
+func (r *run) endHere() {
 	streams, feeder := r.streams.made()
 	pumped := func() {
 		for _, s := range streams {
@@ -45,14 +62,16 @@ func (r *run) finish() int {
 		s.end() // one that stays silent is given up
 	}
 	r.awaitOutput(pumped)
-	for _, m := range append(r.policy.last(), r.streams.alike.summary()...) {
-		r.say("%s", m)
+}
+
+// endFleet has the agents end what is left on their hosts, and reads their output to its end.
+func (r *run) endFleet() {
+	r.fleet.dismiss()
+	if _, feeder := r.streams.made(); feeder != nil {
+		r.await(feeder.stop, lingering)
 	}
-	for _, o := range r.streams.outlets() {
-		r.awaitOutput(o.flush)
-		r.account(o)
-	}
-	return r.policy.code
+	r.awaitOutput(r.fleet.finished)
+	r.await(r.fleet.close, closing)
 }
 
 // account makes what became of an outlet a part of the job's result.

@@ -11,10 +11,6 @@ import (
 	"github.com/gorun-mpi/mpi/internal/place"
 )
 
-// elsewhere is what works today for ranks on other hosts.
-const elsewhere = "on several hosts start the program with srun --mpi=pmi2 -n %d in a Slurm allocation, " +
-	"or with mpiexec.hydra -n %d -hosts %s"
-
 // hostName is what this host calls itself.
 func hostName() string {
 	name, err := os.Hostname()
@@ -107,14 +103,9 @@ func (j *Job) variable(name string) string {
 	return ""
 }
 
-// checkHere fails if ranks were placed on another host.
-func checkHere(l *place.Layout, here string) error {
-	i := slices.IndexFunc(l.Hosts, func(h place.Host) bool { return h.Name != here })
-	if i < 0 {
-		return nil
-	}
-	return fmt.Errorf("host %s is not this one, which is %s: gorun starts ranks on its own host only; "+elsewhere,
-		l.Hosts[i].Name, here, l.Ranks, l.Ranks, someHosts(l.Hosts))
+// onlyHere tells whether no rank was placed on another host.
+func onlyHere(l *place.Layout, here string) bool {
+	return !slices.ContainsFunc(l.Hosts, func(h place.Host) bool { return h.Name != here })
 }
 
 // someHosts names the first of them.

@@ -36,8 +36,7 @@ func TestLayOut(t *testing.T) {
 		"this host":              {Job{Hosts: []place.Host{{Name: "localhost", Slots: 4}}}, ""},
 		"this host by two names": {Job{Hosts: []place.Host{{Name: "me"}, {Name: "127.0.0.1"}}}, ""},
 		"too few slots":          {Job{Hosts: []place.Host{{Name: "me", Slots: 1}}}, ""},
-		"another host":           {Job{Hosts: []place.Host{{Name: "b"}}}, "host b is not this one, which is me"},
-		"this and another":       {Job{Hosts: []place.Host{{Name: "me"}, {Name: "b"}}}, "mpiexec.hydra -n 4 -hosts me,b"},
+		"another host":           {Job{Hosts: []place.Host{{Name: "b"}}}, ""},
 		"an unused host": {Job{Hosts: unused},
 			"1 of the 2 hosts would get no rank (b): --map-by node deals them to all, -ppn 2"},
 		"an unused host is meant": {Job{Hosts: unused, AllowUnused: true}, ""},
@@ -58,9 +57,6 @@ func TestLayOut(t *testing.T) {
 	} {
 		c.job.Apps = []App{{Ranks: 4}}
 		l, err := c.job.layOut("me")
-		if err == nil {
-			err = checkHere(l, "me")
-		}
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -68,20 +64,23 @@ func TestLayOut(t *testing.T) {
 			t.Errorf("%s: %+v", name, l)
 		}
 	}
-	many := Job{Apps: []App{{Ranks: 20}}}
+	for names, want := range map[string]bool{"me": true, "b": false, "me,b": false} {
+		hosts, _ := place.List("-H", names)
+		job := Job{Apps: []App{{Ranks: 4}}, Hosts: hosts}
+		if l, err := job.layOut("me"); err != nil || onlyHere(l, "me") != want {
+			t.Errorf("%s: %+v (%v)", names, l, err)
+		}
+	}
+	many := Job{Apps: []App{{Ranks: 1}}}
 	for i := range 20 {
 		many.Hosts = append(many.Hosts, place.Host{Name: "n" + strings.Repeat("x", i)})
 	}
-	l, err := many.layOut("me")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := checkHere(l, "me"); err == nil || !strings.HasSuffix(err.Error(), ",nxxxxxxx,...") {
+	if _, err := many.layOut("me"); err == nil || !strings.Contains(err.Error(), ",nxxxxxxxx,...)") {
 		t.Error(err)
 	}
 }
 
-// A dry run places 10,000 ranks on 100 hosts, though none of them can be started.
+// A dry run places 10,000 ranks on 100 hosts.
 func TestDescribeManyHosts(t *testing.T) {
 	hosts, err := place.List("-H", "n[001-100]:100")
 	if err != nil {
@@ -97,8 +96,7 @@ func TestDescribeManyHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := b.String()
-		if !strings.HasPrefix(text, "10000 ranks on 100 hosts\nhost n001 has ranks ") || !strings.Contains(text, want) ||
-			!strings.Contains(text, "cannot be started: host n001 is not this one") {
+		if !strings.HasPrefix(text, "10000 ranks on 100 hosts\nhost n001 has ranks ") || !strings.Contains(text, want) {
 			t.Errorf("%s: %.2000s", unit, text)
 		}
 	}

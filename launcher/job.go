@@ -20,6 +20,7 @@ type App struct {
 	Args  []string // without argv[0]
 	Dir   string   // working directory; "": the launcher's
 	Env   []string // NAME=value, on top of the launcher's environment
+	Built bool     // by gorun: Path is a file of this process, which other hosts are sent
 }
 
 // Job is what the user asked for.
@@ -44,6 +45,7 @@ type Job struct {
 	// left at the end.
 	Alone   bool
 	Cleaner []string // a command that calls Clean; nil: what the ranks have started survives a SIGKILL of this process
+	Agents  Agents   // for ranks on other hosts
 }
 
 // DefaultKillDelay is the time between the first Ctrl-C and SIGKILL.
@@ -61,9 +63,11 @@ func (j *Job) Size() int {
 // maxRanks on one host: each needs a process and three descriptors here.
 const maxRanks = 1 << 16
 
-// Plan is a job laid out on the host.
+// Plan is a job laid out on its hosts, or the part of one host.
 type Plan struct {
-	Specs  []Spec
+	World  int    // all ranks of the job
+	Specs  []Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
+	Remote bool   // agents start the ranks
 	Host   string
 	Layout *place.Layout
 	CPUs   cpuset.Host
@@ -84,35 +88,49 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Host: hostName(), CPUs: host, Over: n > host.Usable(), stdins: stdins}
-	if p.Layout, err = j.layOut(p.Host); err == nil {
-		err = checkHere(p.Layout, p.Host)
-	}
-	if err != nil {
+	p := &Plan{World: n, Host: hostName(), stdins: stdins}
+	if p.Layout, err = j.layOut(p.Host); err != nil {
 		return nil, err
 	}
-	sets := assign(j.Bind, j.Place, host, n)
-	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != BindNone && canBind
 	for a, app := range j.Apps {
 		if app.Ranks < 1 {
 			return nil, fmt.Errorf("program %s: it needs at least 1 rank, not %d", app.Name, app.Ranks)
 		}
-		if err := checkDir(app.Dir); err != nil {
-			return nil, err
-		}
 		for range app.Ranks {
-			rank := len(p.Specs)
-			s := Spec{Rank: rank, App: a, Path: app.Path, Argv: append([]string{app.Name}, app.Args...), Dir: app.Dir}
-			share := 0
-			if sets != nil {
-				s.CPUs = sets[rank]
-				share = shareOf(host, n, len(s.CPUs))
-			}
-			s.Env = rankEnv(j.Environ, app.Env, rank, n, host.Usable(), share)
-			p.Specs = append(p.Specs, s)
+			p.Specs = append(p.Specs, Spec{Rank: len(p.Specs), App: a})
 		}
 	}
-	return p, nil
+	if p.Remote = !onlyHere(p.Layout, p.Host); p.Remote {
+		return p, nil
+	}
+	return p, j.settle(p, host)
+}
+
+// settle is what the host of ranks decides: their CPUs, their programs and folders, their environment. Of the Specs,
+// Rank and App are set.
+func (j *Job) settle(p *Plan, host cpuset.Host) error {
+	n := len(p.Specs)
+	p.CPUs, p.Over = host, n > host.Usable()
+	for _, app := range j.Apps {
+		if err := checkDir(app.Dir); err != nil {
+			return err
+		}
+	}
+	sets := assign(j.Bind, j.Place, host, n)
+	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != BindNone && canBind
+	for i := range p.Specs {
+		s := &p.Specs[i]
+		app := &j.Apps[s.App]
+		s.Path, s.Argv, s.Dir = app.Path, append([]string{app.Name}, app.Args...), app.Dir
+		share := 0
+		if sets != nil {
+			s.CPUs = sets[i]
+			share = shareOf(host, n, len(s.CPUs))
+		}
+		at := position{rank: s.Rank, size: p.World, local: i, here: n}
+		s.Env = rankEnv(j.Environ, app.Env, at, host.Usable(), share)
+	}
+	return nil
 }
 
 func checkDir(dir string) error {

@@ -25,9 +25,10 @@ const (
 // no line is torn. One goroutine writes. A destination that takes nothing stops that goroutine and the streams of the
 // ranks (put), but no caller of Write, which is what the supervisor uses.
 type outlet struct {
-	to     io.Writer
-	broken func()        // called once, when the reader of a pipe has gone
-	over   chan struct{} // closed when all is written after end, or when the rest is dropped
+	to       io.Writer
+	broken   func()        // called once, when the reader of a pipe has gone
+	over     chan struct{} // closed when all is written after end, or when the rest is dropped
+	coloured bool          // tags may be in colour; not changed once there are ranks
 
 	mu      sync.Mutex
 	room    sync.Cond // of mu: the queue is shorter
@@ -44,10 +45,13 @@ type outlet struct {
 // newOutlets makes the outlets of two files.
 func newOutlets(stdout, stderr *os.File, broken func()) (out, err *outlet) {
 	out = newOutlet(stdout, broken)
+	out.coloured = coloured(stdout)
 	if sameFile(stdout, stderr) {
 		return out, out
 	}
-	return out, newOutlet(stderr, broken)
+	err = newOutlet(stderr, broken)
+	err.coloured = coloured(stderr)
+	return out, err
 }
 
 func sameFile(a, b *os.File) bool {

@@ -144,6 +144,24 @@ func (p *policy) cannotStart(err error, code int) action {
 	return action{signal: syscall.SIGKILL}
 }
 
+// hostLost reports that the agent of a host is gone, and with it the ranks there.
+func (p *policy) hostLost(now time.Time, err error) action {
+	if p.phase != working {
+		return action{}
+	}
+	p.code, p.cause, p.soft = 1, err.Error()+"; the job is stopped", true
+	return p.fail(now)
+}
+
+// orphaned reports, on the host of an agent, that there is no head any more.
+func (p *policy) orphaned(now time.Time) action {
+	if p.phase == killing {
+		return action{}
+	}
+	p.phase, p.next = terminating, now.Add(insist)
+	return action{signal: syscall.SIGTERM}
+}
+
 // leave reports that the job is to end while only the output of its ranks is left.
 func (p *policy) leave(code int, cause string) action {
 	if p.phase != working {

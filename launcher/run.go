@@ -37,7 +37,9 @@ var (
 )
 
 // run is a job in progress. Everything in it belongs to the goroutine of Job.Run, the supervisor, unless said
-// otherwise.
+// otherwise. It has one of three roles: of a job on this host alone it supervises the ranks themselves; of a job on
+// several hosts it is the head, which has a fleet of agents; and as an agent it supervises the ranks of its host, and
+// reports to the head what the policy there decides upon.
 //
 // The supervisor never waits for anything but the next event: a signal comes through, whatever the ranks, the readers
 // of their output and the file system do. What may take long has a goroutine of its own: starting ranks, hearing out
@@ -46,31 +48,62 @@ type run struct {
 	job     *Job
 	plan    *Plan
 	log     hclog.Logger
-	server  *pmi.Server
-	backend Backend
 	policy  policy
-	ranks   []rankState
+	ranks   []rankState // by rank; those of other hosts too
 	streams streams
+	here              // not of a head
+	fleet   *fleet    // of a head
+	above   *superior // of an agent
 
-	starting bool           // startRanks is at work
+	starting bool           // ranks are being started
 	alive    int            // ranks that have been started and have not ended
-	unheard  int            // ranks that have ended and whose control socket is still being read
 	sent     syscall.Signal // the last one that was to end all ranks: for those that start later
 	leaving  bool           // no rank is left, only output
 	told     bool           // to end, while leaving
 
 	signals <-chan os.Signal
 	starts  chan started     // with room for all
-	heard   chan Exit        // with room for all
+	posts   chan func()      // for the supervisor to call; from goroutines that wait meanwhile
+	over    chan struct{}    // closed when nothing is taken from posts any more
 	timeout <-chan time.Time // of the job
 	timer   *time.Timer      // for policy.next
 	abandon <-chan time.Time // when what is left is given up; nil: not yet known
 	noStart <-chan time.Time // when a start is given up; nil: there is none, or ranks run
 	lost    bool             // it is given up
 	check   <-chan time.Time // when to look whether output is being read; nil: not at all
-	halts   halts
 
 	stop atomic.Bool // shared with startRanks: start no more
+}
+
+// here is the ranks of this host.
+type here struct {
+	server  *pmi.Server
+	backend Backend
+	heard   chan Exit // with room for all
+	unheard int       // ranks that have ended and whose control socket is still being read
+	halts   halts
+}
+
+// judge is told what has become of ranks, and decides what is done.
+type judge interface {
+	exited(now time.Time, e Exit, unfinished bool) action
+	aborted(now time.Time, by Exit, code int, message string) action
+	cannotStart(err error, code int) action
+}
+
+func (r *run) judge() judge {
+	if r.above != nil {
+		return r.above
+	}
+	return &r.policy
+}
+
+// post has the supervisor call f. Where that is over, nothing is called.
+func (r *run) post(f func()) {
+	select {
+	case r.posts <- f:
+	case <-r.over:
+	}
 }
 
 // rankState is what is known of one rank.
@@ -96,34 +129,51 @@ func (j *Job) Run() int {
 		fmt.Fprintf(j.Stderr, "gorun: %v\n", err)
 		return CodeUsage
 	}
+	if plan.Remote {
+		return j.runFleet(plan)
+	}
 	return j.runPlan(plan, Local(j.Size(), j.Alone, j.Cleaner))
 }
 
-func (j *Job) runPlan(plan *Plan, backend Backend) int {
-	n := len(plan.Specs)
+// newRun is a run of this many ranks, of which this host starts some.
+func (j *Job) newRun(plan *Plan) *run {
 	r := &run{
-		job: j, plan: plan, backend: backend, ranks: make([]rankState, n),
-		starts: make(chan started, n+1), heard: make(chan Exit, n), timer: time.NewTimer(time.Hour),
+		job: j, plan: plan, ranks: make([]rankState, plan.World), starts: make(chan started, len(plan.Specs)+1),
+		posts: make(chan func()), over: make(chan struct{}), timer: time.NewTimer(time.Hour), starting: true,
 	}
-	r.streams.init(j)
-	r.log = logger(j.LogLevel, r.streams.stderr)
-	r.signals = j.catchSignals()
-	defer r.halts.begin(j.Alone)()
-	if j.Timeout > 0 {
-		r.timeout = time.After(j.Timeout)
-	}
-	r.announce()
-	apps := make([]int, n)
-	for i := range plan.Specs {
-		apps[i] = plan.Specs[i].App
-	}
-	r.server = pmi.NewServer(n, pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping()})
-	defer r.server.Close()
 	r.policy = policy{killDelay: j.KillDelay}
 	if r.policy.killDelay <= 0 {
 		r.policy.killDelay = DefaultKillDelay
 	}
-	r.starting = true
+	r.signals = j.catchSignals()
+	if j.Timeout > 0 {
+		r.timeout = time.After(j.Timeout)
+	}
+	return r
+}
+
+func (j *Job) runPlan(plan *Plan, backend Backend) int {
+	r := j.newRun(plan)
+	r.streams.init(j)
+	apps := make([]int, len(plan.Specs))
+	for i := range plan.Specs {
+		apps[i] = plan.Specs[i].App
+	}
+	return r.supervise(backend, pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping()})
+}
+
+// supervise is the life of a run that has ranks on this host.
+func (r *run) supervise(backend Backend, o pmi.Options) int {
+	defer close(r.over)
+	r.log = logger(r.job.LogLevel, r.streams.stderr)
+	r.backend, r.heard = backend, make(chan Exit, len(r.plan.Specs))
+	defer r.halts.begin(r.job.Alone)()
+	r.announce()
+	r.server = pmi.NewServer(r.plan.World, o)
+	defer r.server.Close()
+	if r.above != nil {
+		r.above.serve(r)
+	}
 	go r.startRanks()
 	r.watch()
 	return r.finish()
@@ -167,8 +217,12 @@ func (r *run) say(format string, args ...any) {
 // announce says before the start what the user should know.
 func (r *run) announce() {
 	if r.plan.Over {
-		r.say("%d ranks on %d usable %s: ranks outnumber CPUs, so waiting ranks sleep instead of polling",
-			len(r.plan.Specs), r.plan.CPUs.Usable(), plural(r.plan.CPUs.Usable(), "CPU"))
+		of := ""
+		if r.above != nil {
+			of = " of host " + r.plan.Host
+		}
+		r.say("%d ranks on %d usable %s%s: ranks outnumber CPUs, so waiting ranks sleep instead of polling",
+			len(r.plan.Specs), r.plan.CPUs.Usable(), plural(r.plan.CPUs.Usable(), "CPU"), of)
 	}
 	if r.plan.Unfit {
 		r.say("PE=%d: host %s has too few cores for %d %s of so many, so no rank is bound", r.job.Place.PE, r.plan.Host,
@@ -188,7 +242,7 @@ func (r *run) announce() {
 
 // watch runs until no rank is left.
 func (r *run) watch() {
-	for !r.lost && (r.starting || r.alive > 0 || r.unheard > 0) {
+	for !r.lost && (r.starting || r.alive > 0 || r.unheard > 0 || r.above.wantsUs()) {
 		switch only := r.alive == 0 && r.unheard == 0 && r.stop.Load(); {
 		case !only:
 			r.noStart = nil
@@ -202,6 +256,11 @@ func (r *run) watch() {
 
 // step deals with the next thing that happens. It returns false when that is done.
 func (r *run) step(done <-chan struct{}) bool {
+	var exits <-chan Exit
+	var events <-chan pmi.Event
+	if r.backend != nil {
+		exits, events = r.backend.Exits(), r.server.Events()
+	}
 	select {
 	case s := <-r.signals:
 		r.signalled(s.(syscall.Signal))
@@ -211,11 +270,13 @@ func (r *run) step(done <-chan struct{}) bool {
 		r.rankStarted(s)
 	case <-r.halts.signals:
 		stoppedChildren(r.childStopped)
-	case e := <-r.backend.Exits():
+	case f := <-r.posts:
+		f()
+	case e := <-exits:
 		r.rankEnded(e)
 	case e := <-r.heard:
 		r.rankHeard(e)
-	case e := <-r.server.Events():
+	case e := <-events:
 		r.serverEvent(e)
 	case <-r.streams.broken:
 		r.do(r.policy.unread(time.Now()))
@@ -238,19 +299,20 @@ func (r *run) step(done <-chan struct{}) bool {
 func (r *run) rankStarted(s started) {
 	if s.last {
 		if r.starting = false; s.err != nil {
-			r.do(r.policy.cannotStart(s.err, startCode(s.err)))
+			r.do(r.judge().cannotStart(s.err, startCode(s.err)))
 		}
+		r.above.allStarted()
 		return
 	}
 	r.alive++
 	st := &r.ranks[s.rank]
 	st.started = true
-	r.log.Debug("rank started", "rank", s.rank, "pid", st.pid, "path", r.plan.Specs[s.rank].Path,
-		"cpus", r.plan.Specs[s.rank].CPUs)
+	r.log.Debug("rank started", "rank", s.rank, "pid", st.pid)
+	r.above.started(s.rank, st.pid)
 	if by := r.halts.early[st.pid]; by != 0 {
 		r.rankStopped(s.rank, by)
 	}
-	if r.sent != 0 {
+	if r.sent != 0 && r.backend != nil {
 		r.backend.Signal(s.rank, r.sent)
 	}
 }
@@ -296,15 +358,15 @@ func (r *run) rankHeard(e Exit) {
 	}
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
 	s := r.server.State(e.Rank)
-	r.do(r.policy.exited(time.Now(), e, s.Joined && !s.Finalized))
+	r.do(r.judge().exited(time.Now(), e, s.Joined && !s.Finalized))
 	close(r.ranks[e.Rank].judged)
 }
 
 func (r *run) serverEvent(e pmi.Event) {
 	switch e.Kind {
 	case pmi.EventAbort:
-		by := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.backend.Host(e.Rank)}
-		r.do(r.policy.aborted(time.Now(), by, e.Code, e.Message))
+		by := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.hostOf(e.Rank)}
+		r.do(r.judge().aborted(time.Now(), by, e.Code, e.Message))
 	case pmi.EventGarbage:
 		r.say("rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
 	default:
@@ -317,6 +379,7 @@ func (r *run) signalled(s syscall.Signal) {
 	case s == syscall.SIGTSTP:
 		// The terminal stops only us; the ranks are in process groups of their own.
 		r.signalAll(syscall.SIGSTOP)
+		r.fleet.drain() // we go on when we are woken
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	case s == syscall.SIGCONT || s == syscall.SIGUSR1 || s == syscall.SIGUSR2:
 		r.signalAll(s)
@@ -343,14 +406,15 @@ func (r *run) do(a action) {
 	if r.policy.phase == findingCause {
 		r.streams.alike.fail()
 	}
-	if a.hold && len(r.plan.Specs) > 1 {
+	if a.hold && r.plan.World > 1 {
 		r.streams.hold.Store(true)
 	}
 	if a.signal != 0 {
 		r.log.Debug("signal to all ranks", "signal", a.signal.String())
 		r.sent = a.signal
-		r.signalAll(a.signal)
+		r.signalHere(a.signal)
 	}
+	r.fleet.tell(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
 	if a.signal == syscall.SIGKILL && r.abandon == nil {
 		r.abandon = time.After(abandonAfter)
 	}
@@ -362,10 +426,28 @@ func (r *run) do(a action) {
 	}
 }
 
+// signalAll sends a signal that does not end the job.
 func (r *run) signalAll(s syscall.Signal) {
-	for rank := range r.ranks {
-		r.backend.Signal(rank, s)
+	r.fleet.tell(order{Phase: r.policy.phase, Signal: s})
+	r.signalHere(s)
+}
+
+// signalHere sends a signal to the ranks of this host.
+func (r *run) signalHere(s syscall.Signal) {
+	if r.backend == nil {
+		return
 	}
+	for i := range r.plan.Specs {
+		r.backend.Signal(r.plan.Specs[i].Rank, s)
+	}
+}
+
+// hostOf is where a rank is, as the user should read it.
+func (r *run) hostOf(rank int) string {
+	if r.fleet != nil {
+		return r.fleet.hostOf(rank)
+	}
+	return r.backend.Host(rank)
 }
 
 // giveUp leaves behind what does not end although it was killed.

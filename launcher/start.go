@@ -97,7 +97,7 @@ func (r *run) openInputs(null *os.File) ([]*os.File, *feeder, error) {
 	var near []*os.File
 	for i := range inputs {
 		inputs[i] = null
-		if r.job.Stdin == nil || !(r.plan.stdins.all || r.plan.stdins.rank == i) {
+		if r.job.Stdin == nil || !(r.plan.stdins.all || r.plan.stdins.rank == r.plan.Specs[i].Rank) {
 			continue
 		}
 		if !r.plan.stdins.all && !term.IsTerminal(int(r.job.Stdin.Fd())) {
@@ -157,20 +157,20 @@ func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
 		}
 		return []*os.File{s.Stdout, s.Stderr}, nil
 	}
-	if len(r.plan.Specs) == 1 && !r.job.TagOutput {
+	if len(r.plan.Specs) == 1 && !r.job.TagOutput && r.above == nil {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		return nil, nil
 	}
-	if s.Stdout, err = r.addStream(s.Rank, r.job.Stdout, r.streams.stdout, nil); err != nil {
+	if s.Stdout, err = r.addStream(s.Rank, r.streams.stdout, nil); err != nil {
 		return nil, err
 	}
-	if s.Stderr, err = r.addStream(s.Rank, r.job.Stderr, r.streams.stderr, r.streams.alike); err != nil {
+	if s.Stderr, err = r.addStream(s.Rank, r.streams.stderr, r.streams.alike); err != nil {
 		return []*os.File{s.Stdout}, err
 	}
 	return []*os.File{s.Stdout, s.Stderr}, nil
 }
 
-func (r *run) addStream(rank int, file *os.File, to *outlet, alike *alike) (*os.File, error) {
+func (r *run) addStream(rank int, to *outlet, alike *alike) (*os.File, error) {
 	near, far, err := outPipe()
 	if err != nil {
 		return nil, err
@@ -178,10 +178,10 @@ func (r *run) addStream(rank int, file *os.File, to *outlet, alike *alike) (*os.
 	st := &stream{
 		from: near, to: to, done: make(chan struct{}), hold: &r.streams.hold, ending: &r.streams.ending,
 		echo: echo{of: alike, rank: rank, ended: r.ranks[rank].judged},
-		head: fmt.Sprintf("--- rank %d on host %s ---\n", rank, r.backend.Host(rank)),
+		head: fmt.Sprintf("--- rank %d on host %s ---\n", rank, r.hostOf(rank)),
 	}
 	if r.job.TagOutput {
-		st.tag = tagOf(rank, coloured(file))
+		st.tag = tagOf(rank, to.coloured)
 	}
 	r.streams.add(st)
 	go st.pump()

@@ -43,5 +43,5 @@ func (r *run) childStopped(pid int, by syscall.Signal) {
 func (r *run) rankStopped(rank int, by syscall.Signal) {
 	r.say("rank %d (pid %d on host %s) was stopped by the terminal (signal %d, %s): it reads from the terminal or "+
 		"changes it, which only the foreground may, and ranks are in the background; end the job by Ctrl-C",
-		rank, r.ranks[rank].pid, r.backend.Host(rank), int(by), stopSignals[by])
+		rank, r.ranks[rank].pid, r.hostOf(rank), int(by), stopSignals[by])
 }

@@ -18,8 +18,13 @@ type streams struct {
 }
 
 func (s *streams) init(j *Job) {
-	s.broken, s.alike = make(chan struct{}, 2), newAlike()
-	s.stdout, s.stderr = newOutlets(j.Stdout, j.Stderr, func() { s.broken <- struct{}{} })
+	s.broken = make(chan struct{}, 2)
+	s.initTo(newOutlets(j.Stdout, j.Stderr, func() { s.broken <- struct{}{} }))
+}
+
+func (s *streams) initTo(stdout, stderr *outlet) {
+	s.alike = newAlike()
+	s.stdout, s.stderr = stdout, stderr
 }
 
 // outlets are stdout and stderr, or the one that both are.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/cobra"
 )
@@ -15,7 +16,16 @@ func main() {
 		launcher.Clean(os.Stdin)
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == reach.Word {
+		os.Exit(agent(os.Args[2]))
+	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// agent is gorun as an agent of another gorun, which wants this build of it.
+func agent(build string) int {
+	reach.CheckBuild(build)
+	return launcher.Agent(os.Stdin, os.Stdout, cleanerCommand())
 }
 
 // usageError is a command line that cannot be meant.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/launcher"
 )
@@ -26,6 +27,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == cleanerWord:
 		launcher.Clean(os.Stdin)
+	case len(os.Args) == 3 && os.Args[1] == reach.Word:
+		os.Exit(agent(os.Args[2]))
 	case os.Getenv(proc.RoleVar) == "gorun":
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case os.Getenv(proc.RoleVar) == "rank":
@@ -62,6 +65,11 @@ func rank(words []string) int {
 				fmt.Fprintln(os.Stderr, err)
 				return 1
 			}
+		case "exchange":
+			fmt.Println(exchange(n))
+		case "orphan": // whatever has started this rank
+			syscall.Kill(os.Getppid(), syscall.SIGKILL)
+			select {}
 		case "abort":
 			client.Abort(n, "the test wants it")
 			select {} // gorun ends us
@@ -128,6 +136,26 @@ func join() {
 		os.Exit(98)
 	}
 	client = c
+}
+
+// exchange puts a number, and returns the sum of what all ranks have put.
+func exchange(n int) (sum int) {
+	ctx := context.Background()
+	err := client.Put(ctx, fmt.Sprintf("number-%d", client.Rank()), []byte(strconv.Itoa(n)))
+	if err == nil {
+		err = client.Fence(ctx)
+	}
+	for rank := 0; rank < client.Size() && err == nil; rank++ {
+		var text []byte
+		text, err = client.Get(ctx, fmt.Sprintf("number-%d", rank))
+		k, _ := strconv.Atoi(string(text))
+		sum += k
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(97)
+	}
+	return sum
 }
 
 // child leaves a process behind that holds this rank's streams, in its group or in a session of its own.

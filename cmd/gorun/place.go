@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/launcher"
@@ -18,12 +20,14 @@ type placeFlags struct {
 	request     place.Request
 	allowUnused bool
 	display     bool
+	launcher    string
+	shell       string
+	patience    seconds
 }
 
 func (p *placeFlags) register(f *pflag.FlagSet) {
 	p.np = f.Lookup("np")
-	f.StringVarP(&p.list, "host", "H", "", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4; ranks are started "+
-		"on this host only, others are for --dry-run")
+	f.StringVarP(&p.list, "host", "H", "", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4")
 	f.StringVarP(&p.file, "hostfile", "f", "", "the same from a `FILE`, one host a line: a slots=4")
 	f.Var(&p.perHost, "ppn", "number of ranks on each host")
 	f.Var((*mapByFlag)(&p.request), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
@@ -31,6 +35,11 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 	f.Var((*rankByFlag)(&p.request), "rank-by", "how the ranks so placed are numbered: slot, node, core or numa "+
 		"(default: as they were dealt)")
 	f.BoolVar(&p.display, "display-map", false, "print which ranks each host has")
+	f.StringVar(&p.shell, "launch-agent", "", "the remote `SHELL` to other hosts, with its arguments, in place "+
+		"of ssh; what follows it is the host and a command, as in kubectl exec -i")
+	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 10s)")
+	f.StringVar(&p.launcher, "launcher", "ssh", "how other hosts are reached: ssh, or exec for tests: all are this one")
+	f.Lookup("launcher").Hidden = true
 	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
 }
 
@@ -39,6 +48,19 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	job.Place, job.AllowUnused, job.DisplayMap = p.request, p.allowUnused, p.display
 	if p.perHost > 0 {
 		job.Place.PerHost = int(p.perHost)
+	}
+	job.Agents.Patience = time.Duration(p.patience)
+	if p.shell != "" {
+		if job.Agents.Shell = strings.Fields(p.shell); len(job.Agents.Shell) == 0 {
+			return 0, errors.New("--launch-agent: no command is named")
+		}
+	}
+	switch p.launcher {
+	case "ssh":
+	case "exec":
+		job.Agents.Local = true
+	default:
+		return 0, fmt.Errorf("--launcher %s: use ssh, or name a remote shell with --launch-agent", p.launcher)
 	}
 	switch {
 	case p.list != "" && p.file != "":

@@ -58,9 +58,6 @@ func TestHostsThatCannotBe(t *testing.T) {
 		want string
 		args []string
 	}{
-		{"host elsewhere is not this one", []string{"-n", "2", "-H", "elsewhere:2"}},
-		{"srun --mpi=pmi2 -n 2 in a Slurm allocation, or with mpiexec.hydra -n 2 -hosts",
-			[]string{"-H", "localhost,elsewhere"}},
 		{"1 of the 2 hosts would get no rank (elsewhere)", []string{"-n", "2", "-H", "localhost:2,elsewhere:2"}},
 		{"-H, column 3: the number of slots", []string{"-H", "a:x"}},
 		{file + `:2:3: "slot=2" is not known: what may follow a host is slots=N`, []string{"--hostfile", file}},

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const summary = `gorun starts the ranks of a message-passing program on this host and watches them: when one
-fails, all end.
+const summary = `gorun starts the ranks of a message-passing program, on this host or on those of a list, and watches
+them: when one fails, all end.
 
 PROGRAM is a binary, or a Go package (a folder, an import path, a .go file), which is built first and leaves nothing
 behind. What follows PROGRAM belongs to it. Several programs in one job are separated by a colon; after -- before
@@ -28,6 +28,7 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun -n 1 ./master : -n 3 ./worker          different programs in one job
   gorun -n 4 --map-by core:PE=2 ./heat         two cores for each rank
   gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; dump and stop after 5 minutes
+  gorun -H a:4,b:4 ./heat                      4 ranks on each of two hosts, reached by ssh
   gorun info                                   settings, and what this host allows`
 
 const exitStatus = `that of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
@@ -129,7 +130,8 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 			fmt.Fprintf(stderr, "gorun: warning: -x %s: the variable is not set here\n", name)
 		}
 		job.Apps = append(job.Apps, launcher.App{
-			Ranks: int(p.ranks), Path: program.Path, Name: p.program, Args: p.args, Dir: p.wdir, Env: env,
+			Ranks: int(p.ranks), Path: program.Path, Built: program.Package != "", Name: p.program,
+			Args: p.args, Dir: p.wdir, Env: env,
 		})
 	}
 	if j.dryRun {

@@ -62,6 +62,11 @@ type Options struct {
 	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must
 	// reach them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
 	Key []byte
+	// Here is how many of the ranks this server serves, and Above the server of all; 0 and nil: it serves all.
+	Here  int
+	Above Above
+	// Secret is what the ranks of the job share, 32 bytes; nil: one is made.
+	Secret []byte
 	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: the default of
 	// GORUN_PEER_TIMEOUT.
 	PeerTimeout time.Duration
@@ -79,11 +84,14 @@ const (
 	mappingMax   = maxRead / 2 // of a mapping in the welcome of a rank of ours
 	outboxSize   = 4           // how many requests of a client may be unanswered before no more are read
 	maxSpawn     = 1024        // lines of one mcmd=spawn
+	secretSize   = 32
+	keyNotFound  = "key_not_found"
 )
 
 // Server is the launcher's end of all control connections of one job.
 type Server struct {
 	size   int
+	here   int // ranks that are served here
 	opts   Options
 	secret []byte
 	events chan Event
@@ -92,14 +100,18 @@ type Server struct {
 	maxKeys, maxBytes int           // of the key-value space
 
 	mu        sync.Mutex
-	acceptors []*auth.Acceptor  // guarded by mu
-	kvs       map[string]string // guarded by mu
-	services  map[string]string // guarded by mu; published names
-	bytes     int               // guarded by mu; of all keys and values above
-	states    []State           // guarded by mu
-	conns     []*serverConn     // guarded by mu; by rank, nil until connected; never reset
-	entered   int               // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
-	closed    bool              // guarded by mu
+	acceptors []*auth.Acceptor     // guarded by mu
+	kvs       map[string]string    // guarded by mu
+	services  map[string]string    // guarded by mu; published names
+	bytes     int                  // guarded by mu; of all keys and values above
+	states    []State              // guarded by mu
+	conns     []*serverConn        // guarded by mu; by rank, nil until connected; never reset
+	entered   int                  // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
+	closed    bool                 // guarded by mu
+	raised    bool                 // guarded by mu; the barrier waits for the server above
+	fresh     []Pair               // guarded by mu; put since the last barrier, if there is a server above
+	asked     map[string]*question // guarded by mu; by the text of the request
+	order     []asked              // guarded by mu; what the server above has not answered
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -140,11 +152,18 @@ func NewServer(size int, o Options) *Server {
 	if o.PeerTimeout == 0 {
 		o.PeerTimeout, _ = peerTimeout("")
 	}
+	if o.Secret == nil {
+		o.Secret = random(secretSize)
+	}
+	here := size
+	if o.Above != nil {
+		here = o.Here
+	}
 	return &Server{
-		size: size, opts: o, secret: random(32), authLimit: authLimit,
+		size: size, here: here, opts: o, secret: o.Secret, authLimit: authLimit, asked: map[string]*question{},
 		maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
 		// A rank has five events at most (abort counts once), so that no connection ever waits for the reader.
-		events:   make(chan Event, 5*size),
+		events:   make(chan Event, 5*here),
 		kvs:      map[string]string{},
 		services: map[string]string{},
 		states:   make([]State, size),
@@ -160,6 +179,9 @@ func random(n int) []byte {
 
 // Name is the job's name; a rank must find it in GORUN_JOB.
 func (s *Server) Name() string { return s.opts.Name }
+
+// Secret is what the ranks of the job share.
+func (s *Server) Secret() []byte { return s.secret }
 
 // Key is what ranks that dial must find in GORUN_KEY.
 func (s *Server) Key() string { return b64.EncodeToString(s.opts.Key) }
@@ -179,6 +201,7 @@ func (s *Server) State(rank int) State {
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
+	s.giveUp()
 	for _, c := range s.conns {
 		if c != nil {
 			c.conn.Close()
@@ -364,6 +387,9 @@ func (c *serverConn) serve(l line) error {
 	case "finalize":
 		return c.finalize()
 	case "publish_name", "lookup_name", "unpublish_name":
+		if c.s.opts.Above != nil {
+			return c.answer(c.s.ask(l))
+		}
 		return c.answer(c.s.service(l))
 	case "gorun_hello":
 		return c.hello(l)
@@ -487,7 +513,13 @@ func (c *serverConn) barrier(l line) error {
 		c.follow, _ = l.get(followKey)
 	}
 	s.entered++
-	if s.entered == s.size {
+	switch {
+	case s.entered < s.here:
+	case s.opts.Above != nil:
+		put := s.fresh
+		s.fresh, s.raised = nil, true
+		s.opts.Above.Fence(put)
+	default:
 		s.release()
 	}
 	s.mu.Unlock()
@@ -500,7 +532,10 @@ const followKey = "follow"
 // release is called with mu held when all ranks are in.
 func (s *Server) release() {
 	s.entered = 0
-	for _, c := range s.conns { // all are there: each has entered
+	for _, c := range s.conns {
+		if c == nil || !c.inBarrier { // of another host, or gone since
+			continue
+		}
 		c.inBarrier = false
 		c.outbox <- s.addFollowers(newLine("barrier_out", "rc", "0"), c.follow).bytes()
 	}
@@ -521,6 +556,9 @@ func (s *Server) put(l line) line {
 		return refusal("put_result", "no_room_in_"+name)
 	}
 	s.kvs[key] = value
+	if s.opts.Above != nil {
+		s.fresh = append(s.fresh, Pair{key, value})
+	}
 	return newLine("put_result", "rc", "0", "msg", "success")
 }
 
@@ -566,7 +604,7 @@ func (s *Server) get(l line) line {
 	value, ok := s.kvs[key]
 	s.mu.Unlock()
 	if !ok {
-		return newLine("get_result", "rc", "-1", "msg", "key_not_found", "value", "unknown")
+		return newLine("get_result", "rc", "-1", "msg", keyNotFound, "value", "unknown")
 	}
 	return newLine("get_result", "rc", "0", "msg", "success", "value", value)
 }
@@ -575,6 +613,9 @@ func (s *Server) get(l line) line {
 // the rank is likely to ask for next: a key cannot be put again, so no value is stale.
 func (c *serverConn) get(l line) line {
 	reply := c.s.get(l)
+	if v, _ := reply.get("msg"); v == keyNotFound && c.s.opts.Above != nil {
+		reply = c.s.ask(l)
+	}
 	if !c.greeted || reply.rc() != 0 {
 		return reply
 	}

@@ -1,0 +1,401 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+)
+
+// way is one way to agents, under which all promises of a job on several hosts are tested.
+type way struct {
+	flags []string     // of gorun
+	a, b  string       // two hosts
+	on    func(j *job) // changes how gorun is started
+	// oneHost: the hosts are one, and see each other's processes.
+	oneHost bool
+}
+
+// ways are those of this machine. The remote shell is one that stays here.
+func ways(t *testing.T) map[string]*way {
+	shell := filepath.Join(t.TempDir(), "shell")
+	script := "#!/bin/sh\nshift\necho a word of the login shell\nexec \"$@\"\n"
+	if err := os.WriteFile(shell, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]*way{
+		"exec":  {flags: []string{"--launcher", "exec"}, a: "a", b: "b", oneHost: true},
+		"shell": {flags: []string{"--launch-agent", shell}, a: "a", b: "b", oneHost: true},
+	}
+}
+
+// prepare makes a job of n ranks on each of the two hosts.
+func (w *way) prepare(t *testing.T, n int, args ...string) *job {
+	t.Helper()
+	hosts := fmt.Sprintf("%s:%d,%s:%d", w.a, n, w.b, n)
+	j := prepare(t, append(append([]string{"-H", hosts, "--bind-to", "none"}, w.flags...), args...)...)
+	if w.on != nil {
+		w.on(j)
+	}
+	return j
+}
+
+func (w *way) start(t *testing.T, n int, args ...string) *job {
+	t.Helper()
+	return w.prepare(t, n, args...).start()
+}
+
+// gone waits for what may end a moment after gorun.
+func (j *job) gone() {
+	j.t.Helper()
+	proc.Eventually(j.t, "all processes to be gone", func() bool {
+		return len(j.processes()) == 0 && len(j.cleaners()) == 0 && len(j.agents()) == 0
+	})
+}
+
+// tell sends a signal to gorun, which may have been started by another program.
+func (j *job) tell(s syscall.Signal) {
+	j.t.Helper()
+	found := proc.List(func(p proc.Info) bool {
+		args := p.Args()
+		return len(args) > 3 && args[0] == j.gorun && slices.Contains(p.Env(), markVar+"="+j.mark)
+	})
+	if len(found) != 1 {
+		j.t.Errorf("gorun is %v", found)
+	}
+	for _, p := range found {
+		syscall.Kill(p.PID, s)
+	}
+}
+
+// agents finds the job's agents by their path, and the shells that wait for them.
+func (j *job) agents() []proc.Info {
+	return proc.List(func(p proc.Info) bool {
+		return len(p.Args()) == 3 && p.Args()[0] == j.gorun && p.Args()[1] == reach.Word
+	})
+}
+
+// Jobs on several hosts keep what those of one host promise, whatever way the agents come.
+func TestAgents(t *testing.T) {
+	t.Parallel()
+	for name, w := range ways(t) {
+		if testing.Short() && name == "shell" {
+			continue // TestHostsThatDoNotAnswer has one
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conform(t, w)
+		})
+	}
+}
+
+// conform is the suite. Each part is one promise.
+func conform(t *testing.T, w *way) {
+	for name, part := range map[string]func(*testing.T, *way){
+		"ranks": testRanksOnHosts, "wire-up": testWireUp, "failures": testFailuresOnHosts,
+		"signals": testSignalsOnHosts, "input": testInputOnHosts, "output": testOutputOnHosts,
+		"killed": testKilledOnHosts, "build": testBuildOnHosts,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			part(t, w)
+		})
+	}
+}
+
+func testRanksOnHosts(t *testing.T, w *way) {
+	w.start(t, 2, "RANK", "env=PMI_RANK").wait(0).printsLines("PMI_RANK=0", "PMI_RANK=1", "PMI_RANK=2", "PMI_RANK=3")
+	w.start(t, 2, "-l", "RANK", "env=GORUN_LOCAL_RANK").wait(0).printsLines("[0] GORUN_LOCAL_RANK=0",
+		"[1] GORUN_LOCAL_RANK=1", "[2] GORUN_LOCAL_RANK=0", "[3] GORUN_LOCAL_RANK=1")
+	w.start(t, 2, "-l", "--map-by", "node", "RANK", "env=GORUN_LOCAL_RANK").wait(0).printsLines(
+		"[0] GORUN_LOCAL_RANK=0", "[1] GORUN_LOCAL_RANK=0", "[2] GORUN_LOCAL_RANK=1", "[3] GORUN_LOCAL_RANK=1")
+	w.start(t, 1, "-n", "1", "RANK", "print=x", ":", "-n", "1", "RANK", "env=GORUN_LOCAL_SIZE").wait(0).
+		printsLines("x", "GORUN_LOCAL_SIZE=1")
+	j := w.prepare(t, 1, "-x", "MINE=1", "RANK", "env=MINE", "env=SSH_CONNECTION", "env=PATH")
+	j.cmd.Env = append(j.cmd.Env, "SSH_CONNECTION=of gorun", "PATH=/usr/bin:/bin:/mine")
+	j.start().wait(0)
+	out := j.out.String()
+	if strings.Count(out, "MINE=1\n") != 2 || strings.Count(out, "PATH=/usr/bin:/bin:/mine\n") != 2 {
+		t.Errorf("the environment is\n%s", out)
+	}
+	dir := t.TempDir()
+	w.start(t, 1, "--wdir", dir, "RANK", "pwd").wait(0).prints(dir + "\n" + dir + "\n")
+	w.start(t, 1, "--output-dir", dir, "RANK", "print=x").wait(0).prints("")
+	for rank := range 2 {
+		if text, err := os.ReadFile(fmt.Sprintf("%s/rank.%d.out", dir, rank)); err != nil || string(text) != "x\n" {
+			t.Errorf("rank %d wrote %q (%v)", rank, text, err)
+		}
+	}
+}
+
+// What a rank has put is known on all hosts after the fence, several times.
+func testWireUp(t *testing.T, w *way) {
+	w.start(t, 3, "RANK", "join", "exchange=100", "finalize").wait(0).prints(strings.Repeat("600\n", 6))
+	w.start(t, 3, "--map-by", "node", "RANK", "join", "fence", "exchange=7", "fence", "finalize").wait(0).
+		prints(strings.Repeat("42\n", 6))
+}
+
+func testFailuresOnHosts(t *testing.T, w *way) {
+	for _, c := range []struct {
+		words string
+		code  int
+		say   string
+	}{
+		{"join fence 3:exit=3 sleep", 3, "on host " + w.b + ") exited with code 3; the job is stopped"},
+		{"join fence 0:kill=9 sleep", 137, "on host " + w.a + ") was killed by signal 9 (killed); the job is stopped"},
+		{"join fence 0:exit=0 sleep", 1, "exited with code 0 without calling Finalize"},
+		{"join fence 2:abort=7 sleep", 7, "on host " + w.b + ") called Abort with code 7: the test wants it"},
+		{"1:exit=5 sleep", 5, "rank 1 "},
+		{"join 2:exit=4 fence finalize", 4, "rank 2 "},
+		{"join fence deaf child daemon 2:exit=3 sleep", 3, "rank 2 "},
+		{"join fence 1:orphan sleep", 1, "host " + w.a + " is lost: its agent is gone: "},
+		{"join fence finalize 3:orphan child deaf sleep", 1, "host " + w.b + " is lost: its agent is gone: "},
+	} {
+		t.Run(c.words, func(t *testing.T) {
+			t.Parallel()
+			j := w.start(t, 2, append([]string{"RANK"}, strings.Fields(c.words)...)...)
+			if strings.Contains(c.words, "orphan") { // the cleaner of that host ends a moment later
+				defer func() { proc.Eventually(t, "the end", func() bool { return len(j.cleaners()) == 0 }) }()
+				j.cmd.Wait()
+				code := j.cmd.ProcessState.ExitCode()
+				j.gone()
+				// The cleaner of the agent that is killed finds the ranks of the other there too.
+				if code == 137 && w.oneHost {
+					return
+				}
+				if code != c.code {
+					t.Errorf("exit code %d", code)
+				}
+			} else {
+				j.wait(c.code).took(j.started)
+			}
+			j.says(c.say)
+			if n := strings.Count(j.err.String(), "the job is stopped"); n != 1 {
+				t.Errorf("%d causes were named:\n%s", n, j.err.String())
+			}
+		})
+	}
+	w.start(t, 1, "--wdir", "/no/such", "RANK", "sleep").wait(127).says("--wdir /no/such: no such file")
+	w.start(t, 1, "-x", "PATH=/", "sh", "-c", "exit 9").wait(9)
+	gone := filepath.Join(t.TempDir(), "prog")
+	if err := os.WriteFile(gone, []byte("#!/no/such\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.start(t, 1, "RANK", "sleep", ":", gone).wait(127).says("cannot be started: " + gone)
+	j := w.start(t, 1, "--timeout", "3s", "RANK", "sleep").wait(124)
+	j.says("the job did not end within 3s", "goroutine ", "on host "+w.b+" ---")
+}
+
+func testSignalsOnHosts(t *testing.T, w *way) {
+	j := w.start(t, 2, "--kill-delay", "1m", "RANK", "tell", "exit=0").ready(4)
+	j.tell(syscall.SIGUSR1)
+	j.wait(0)
+	if n := strings.Count(j.out.String(), "got user defined signal 1\n"); n != 4 {
+		t.Errorf("%d ranks got the signal:\n%s", n, j.out.String())
+	}
+	j = w.start(t, 2, "--kill-delay", "1m", "RANK", "tell", "exit=0").ready(4)
+	j.tell(syscall.SIGINT)
+	j.wait(130)
+	if n := strings.Count(j.out.String(), "got interrupt\n"); n != 4 {
+		t.Errorf("%d ranks got the signal:\n%s", n, j.out.String())
+	}
+	j = w.start(t, 2, "--kill-delay", "1h", "RANK", "deaf", "sleep").ready(4)
+	j.tell(syscall.SIGINT)
+	proc.Eventually(t, "the first to be answered", func() bool {
+		return strings.Contains(j.err.String(), "another Ctrl-C")
+	})
+	j.tell(syscall.SIGINT)
+	j.wait(130)
+	j = w.start(t, 1, "RANK", "sleep").ready(2)
+	j.tell(syscall.SIGTSTP)
+	stopped := func(yes bool) func() bool {
+		return func() bool {
+			n := 0
+			for _, p := range j.processes() {
+				if slices.Contains(p.Args(), "sleep") && (p.State == "T") == yes {
+					n++
+				}
+			}
+			return n >= 2
+		}
+	}
+	proc.Eventually(t, "the ranks to stop", stopped(true))
+	j.tell(syscall.SIGCONT)
+	proc.Eventually(t, "the ranks to go on", stopped(false))
+	j.tell(syscall.SIGTERM)
+	j.wait(143)
+}
+
+func testInputOnHosts(t *testing.T, w *way) {
+	text := strings.Repeat("a line of the input\n", 100_000)
+	for to, copies := range map[string]int{"0": 1, "1": 1, "all": 2, "none": 0} {
+		j := w.prepare(t, 1, "--stdin", to, "-l", "RANK", "cat")
+		j.cmd.Stdin = strings.NewReader(text)
+		j.start().wait(0)
+		for rank := range 2 {
+			want := 0
+			if to == "all" || to == fmt.Sprint(rank) {
+				want = 100_000
+			}
+			if n := strings.Count(j.out.String(), fmt.Sprintf("[%d] a line of the input\n", rank)); n != want {
+				t.Errorf("--stdin %s: rank %d has %d lines, want %d", to, rank, n, want)
+			}
+		}
+		if n := strings.Count(j.out.String(), "\n"); n != copies*100_000 {
+			t.Errorf("--stdin %s: %d lines", to, n)
+		}
+	}
+	// A rank that does not read keeps no other from its input, and not the job from its end.
+	j := w.prepare(t, 1, "--stdin", "all", "RANK", "1:exit=0", "cat")
+	j.cmd.Stdin = strings.NewReader(text)
+	j.start().wait(0).prints(text)
+}
+
+func testOutputOnHosts(t *testing.T, w *way) {
+	lines := 2000
+	if testing.Short() {
+		lines = 200
+	}
+	j := w.start(t, 4, "-l", "RANK", fmt.Sprintf("flood=%d", 2*lines)).wait(0)
+	for _, text := range []string{j.out.String(), j.err.String()} {
+		n := 0
+		for l := range strings.Lines(text) {
+			if strings.HasPrefix(l, "gorun: ") {
+				continue
+			}
+			n++
+			if !strings.HasSuffix(l, " end\n") || strings.Count(l, " ") != 4 {
+				t.Fatalf("a torn line: %q", l)
+			}
+		}
+		if n != 8*lines {
+			t.Errorf("%d lines, want %d", n, 8*lines)
+		}
+	}
+	j = w.start(t, 1, "RANK", "prompt=name?", "sleep") // a line without end is seen
+	proc.Eventually(t, "the prompt", func() bool { return strings.Count(j.out.String(), "name?") == 2 })
+	j.tell(syscall.SIGTERM)
+	j.wait(143)
+	// Exits, signals and pings do not wait behind output that the reader does not take.
+	j = w.prepare(t, 2, "RANK", "3:tell", "pour")
+	r, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	j.cmd.Stdout = out
+	j.start()
+	out.Close()
+	time.Sleep(300 * time.Millisecond) // all is full
+	j.tell(syscall.SIGTERM)
+	j.wait(143)
+}
+
+// After kill -9 of gorun nothing is left, whatever the ranks do about signals.
+func testKilledOnHosts(t *testing.T, w *way) {
+	j := w.start(t, 2, "RANK", "deaf", "child", "daemon", "sleep").ready(4)
+	proc.Eventually(t, "the ranks' children", func() bool { return len(j.processes()) >= 4+8 })
+	at := time.Now()
+	j.tell(syscall.SIGKILL)
+	j.cmd.Wait()
+	j.gone()
+	j.took(at)
+}
+
+func testBuildOnHosts(t *testing.T, w *way) {
+	j := w.prepare(t, 2, module(t, hello), "-n", "7")
+	j.cmd.Env = append(j.cmd.Env, "GOFLAGS=")
+	j.start().wait(0).prints(strings.Repeat("built [-n 7]\n", 4))
+}
+
+// A host that is not to be had ends the job, with a word of what is wrong.
+func TestHostsThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	shell := func(name, script string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	late := filepath.Join(dir, "has-come")
+	for _, c := range []struct {
+		name, script string
+		code         int
+		says         string
+	}{
+		{"refused", "echo b: refused >&2; exit 255", 126, "host b cannot be used: "},
+		{"denied", "echo Permission denied >&2; exit 255", 126, "Permission denied"},
+		{"unknown", "echo ssh: b: Name or service not known >&2; exit 255", 126, "Name or service not known"},
+		{"no shell there", "exit 127", 126, "exit status 127"},
+		{"silent", "exec sleep 1000", 126, "it did not answer in time"},
+		{"noise", "exec yes", 126, "it prints more than"},
+		{"another protocol", "echo gorun-agent 2; exec sleep 1000", 126, "no agent of this build"},
+		{"not frames", "echo gorun-agent 1; exec yes", 1, "host b is lost: a frame"},
+		{"late", "test -e " + late + ` || { : >` + late + `; exit 255; }; shift; exec "$@"`, 0,
+			"host b does not answer yet"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			words := shell(strings.ReplaceAll(c.name, " ", "-"),
+				"if [ $1 = a ]; then shift; exec \"$@\"; fi\n"+c.script)
+			orders := []string{"RANK", "sleep"}
+			if c.code == 0 {
+				orders = []string{"RANK", "exit=0"}
+			}
+			flags := []string{"-n", "2", "-H", "a,b", "--launch-agent", words}
+			if c.name != "denied" && c.name != "unknown" {
+				flags = append(flags, "--host-timeout", map[bool]string{true: "1m", false: "1s"}[c.code == 0])
+			}
+			j := start(t, append(flags, orders...)...).wait(c.code)
+			j.says(c.says)
+			j.gone()
+		})
+	}
+	start(t, "-n", "2", "-H", "a,b", "--launch-agent", "/no/such", "RANK", "sleep").wait(126).says("/no/such")
+	start(t, "--launcher", "rsh", "RANK").wait(2).says("--launcher rsh: use ssh")
+	start(t, "--launch-agent", " ", "RANK").wait(2).says("no command is named")
+}
+
+// The same over ssh between hosts that share nothing but the network and files.
+func TestAgentsOverSSH(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three hosts with sshd")
+	}
+	sshd := proc.RequireProgram(t, "/usr/sbin/sshd", "openssh-server")
+	dir := t.TempDir()
+	for _, key := range []string{"host", "user"} {
+		file := filepath.Join(dir, key)
+		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ssh-keygen: %v\n%s", err, out)
+		}
+	}
+	config := fmt.Sprintf("Port 22\nHostKey %[1]s/host\nAuthorizedKeysFile %[1]s/user.pub\nStrictModes no\nUsePAM no\n"+
+		"PermitRootLogin yes\nPidFile none\nUseDNS no\n", dir)
+	client := fmt.Sprintf("Host *\nIdentityFile %s/user\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n"+
+		"LogLevel ERROR\n", dir)
+	for name, text := range map[string]string{"sshd_config": config, "ssh_config": client} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("HOSTS_START", "mkdir -p /run/sshd; exec "+sshd+" -D -f "+dir+"/sshd_config -E "+dir+"/log")
+	hosts := netns.Up(t, 3)
+	w := &way{flags: []string{"--launch-agent", "ssh -F " + dir + "/ssh_config -o BatchMode=yes"}, a: "h2", b: "h3"}
+	w.on = func(j *job) {
+		there := hosts.Command(1, j.cmd.Path, j.cmd.Args[1:]...)
+		j.cmd.Path, j.cmd.Args = there.Path, there.Args
+	}
+	conform(t, w)
+}

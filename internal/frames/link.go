@@ -1,0 +1,290 @@
+package frames
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Window is how many bytes of output, or of input, may be on their way.
+const Window = 512 << 10
+
+// maxUrgent is how many bytes of other frames may wait for a stream that takes nothing.
+const maxUrgent = 64 << 20
+
+// ErrEnded is why a link has ended whose stream has.
+var ErrEnded = errors.New("the stream has ended")
+
+// Options of a link.
+type Options struct {
+	Down    bool          // what is received goes down
+	Silence time.Duration // after which the other end is lost
+	// Receive is called with each frame but pings and room, by one goroutine. An error ends the link.
+	Receive func(Frame) error
+	// Lost is called once, when the link ends and Close was not called before, by a goroutine that may hold locks of
+	// the link's.
+	Lost func(error)
+}
+
+// Link is one end of a stream.
+type Link struct {
+	r    io.Reader
+	w    io.Writer
+	opts Options
+
+	mu     sync.Mutex
+	more   sync.Cond // of mu: there is something to send, or the link has ended
+	room   sync.Cond // of mu: the window is open, what was sent is on its way, or the link has ended
+	urgent []byte    // guarded by mu
+	bulk   []byte    // guarded by mu
+	window int       // guarded by mu; bytes of output that may be sent
+	busy   bool      // guarded by mu; in a write
+	ended  error     // guarded by mu
+	quiet  bool      // guarded by mu; Close was called
+	heard  time.Time // guarded by mu
+	paused bool      // guarded by mu; the other end is stopped, and silent
+	quit   chan struct{}
+}
+
+// New begins to send, to receive and to ping.
+func New(r io.Reader, w io.Writer, o Options) *Link {
+	l := &Link{r: r, w: w, opts: o, window: Window, heard: time.Now(), quit: make(chan struct{})}
+	l.more.L, l.room.L = &l.mu, &l.mu
+	go l.write()
+	go l.read()
+	go l.watch()
+	return l
+}
+
+// Send queues a frame before all output. It never waits.
+func (l *Link) Send(k Kind, body []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != nil {
+		return
+	}
+	if len(l.urgent) > maxUrgent {
+		l.end(fmt.Errorf("it takes nothing: %d bytes wait for it", len(l.urgent)))
+		return
+	}
+	l.urgent = Append(l.urgent, Frame{k, body})
+	l.more.Signal()
+}
+
+// SendBulk sends a piece of a program, or output or input within the window, in frames of kind part and the last of
+// kind last. It waits for room.
+func (l *Link) SendBulk(part, last Kind, b []byte) error {
+	for len(b) > 0 {
+		l.mu.Lock()
+		for l.ended == nil && (len(l.bulk) > 0 || part != File && l.window == 0) {
+			l.room.Wait()
+		}
+		if l.ended != nil {
+			defer l.mu.Unlock()
+			return l.ended
+		}
+		n := min(len(b), Piece)
+		if part != File {
+			n = min(n, l.window)
+			l.window -= n
+		}
+		k := part
+		if n == len(b) {
+			k = last
+		}
+		l.bulk = Append(l.bulk, Frame{k, b[:n]})
+		l.more.Signal()
+		l.mu.Unlock()
+		b = b[n:]
+	}
+	return nil
+}
+
+// SendAfter sends a frame after all that was given to SendBulk before.
+func (l *Link) SendAfter(k Kind, body []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.ended == nil && len(l.bulk) > 0 {
+		l.room.Wait()
+	}
+	if l.ended != nil {
+		return l.ended
+	}
+	l.bulk = Append(l.bulk, Frame{k, body})
+	l.more.Signal()
+	return nil
+}
+
+// Drain waits until all that was sent has been written, the link has ended, or the time is over.
+func (l *Link) Drain(limit time.Duration) {
+	over := false
+	t := time.AfterFunc(limit, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		over = true
+		l.room.Broadcast()
+	})
+	defer t.Stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.ended == nil && !over && (l.busy || len(l.urgent) > 0 || len(l.bulk) > 0) {
+		l.room.Wait()
+	}
+}
+
+// Pause says that the other end is stopped, or goes on again. The silence of one that is stopped means nothing.
+func (l *Link) Pause(stopped bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused, l.heard = stopped, time.Now()
+}
+
+// Close ends the link without a word. It does not close the stream.
+func (l *Link) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quiet = true
+	l.end(ErrEnded)
+}
+
+// end is called with mu held.
+func (l *Link) end(why error) {
+	if l.ended != nil {
+		return
+	}
+	l.ended = why
+	close(l.quit)
+	l.more.Broadcast()
+	l.room.Broadcast()
+	if !l.quiet {
+		go l.opts.Lost(why)
+	}
+}
+
+func (l *Link) fail(why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(why)
+}
+
+func (l *Link) write() {
+	var out []byte
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		for l.ended == nil && len(l.urgent) == 0 && len(l.bulk) == 0 {
+			l.busy = false
+			l.room.Broadcast()
+			l.more.Wait()
+		}
+		if l.ended != nil {
+			return
+		}
+		// One piece of output at a time: what becomes urgent waits for no more than that.
+		out = append(append(out[:0], l.urgent...), l.bulk...)
+		l.urgent, l.bulk, l.busy = l.urgent[:0], l.bulk[:0], true
+		l.room.Broadcast()
+		l.mu.Unlock()
+		_, err := l.w.Write(out)
+		l.mu.Lock()
+		if err != nil {
+			l.end(fmt.Errorf("%w: %w", ErrEnded, err))
+		}
+	}
+}
+
+func (l *Link) read() {
+	buf, start := make([]byte, 0, 2*Piece), 0 // buf[start:] has come and is not dealt with
+	for {
+		f, n, need, err := Next(buf[start:])
+		if n > 0 {
+			err = l.receive(f)
+			start += n
+		}
+		if err != nil {
+			l.fail(err)
+			return
+		}
+		if n > 0 {
+			continue
+		}
+		buf, start = buf[:copy(buf, buf[start:])], 0
+		if cap(buf) < need { // it grows with what comes, and not with what is announced
+			buf = append(make([]byte, 0, min(need, 2*cap(buf))), buf...)
+		}
+		n, err = l.r.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if n == 0 && err != nil {
+			if err != io.EOF {
+				l.fail(fmt.Errorf("%w: %w", ErrEnded, err))
+				return
+			}
+			l.fail(ErrEnded)
+			return
+		}
+		l.mu.Lock()
+		l.heard = time.Now()
+		ended := l.ended
+		l.mu.Unlock()
+		if ended != nil {
+			return
+		}
+	}
+}
+
+func (l *Link) receive(f Frame) error {
+	if l.opts.Down && !f.Kind.Down() || !l.opts.Down && !f.Kind.Up() {
+		return fmt.Errorf("a %v frame, which goes the other way", f.Kind)
+	}
+	switch f.Kind {
+	case Ping:
+		l.Send(Pong, nil)
+		return nil
+	case Pong:
+		return nil
+	case OutputRoom, StdinRoom:
+		n, err := RoomOf(f.Body)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if n > Window-l.window {
+			return fmt.Errorf("%d bytes of room, %d were on their way", n, Window-l.window)
+		}
+		l.window += n
+		l.room.Broadcast()
+		return nil
+	}
+	f.Body = append([]byte(nil), f.Body...)
+	return l.opts.Receive(f)
+}
+
+// watch pings the other end, and ends the link when it has been silent for too long. A time in which this process did
+// not run is not counted as silence.
+func (l *Link) watch() {
+	step := l.opts.Silence / 4
+	t := time.NewTicker(step)
+	defer t.Stop()
+	silent := 0
+	for {
+		select {
+		case <-l.quit:
+			return
+		case <-t.C:
+		}
+		l.mu.Lock()
+		if silent++; l.paused || time.Since(l.heard) < step*3/2 {
+			silent = 0
+		}
+		lost := silent > 4
+		l.mu.Unlock()
+		if lost {
+			l.fail(fmt.Errorf("it has not been heard for %v", l.opts.Silence))
+			return
+		}
+		l.Send(Ping, nil)
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package reach
+
+import "syscall"
+
+func ownGroup(bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,159 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// This program is an agent that says again what it is told.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == Word {
+		CheckBuild(os.Args[2])
+		Hello(os.Stdout)
+		io.Copy(os.Stdout, os.Stdin)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// shell is a remote shell that stays here.
+func shell(t *testing.T, script string) []string {
+	path := filepath.Join(t.TempDir(), "shell")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return []string{path}
+}
+
+const stayHere = "shift; echo motd; exec \"$@\""
+
+func me(t *testing.T) *Self {
+	s, err := Me()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// talk sees that an agent answers, and ends when the stream does.
+func talk(t *testing.T, r Reach) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	e, err := r.Open(ctx, "host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	text := strings.Repeat("x", 1000)
+	io.WriteString(e, text)
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(e, got); err != nil || string(got) != text {
+		t.Errorf("%q (%v)", got, err)
+	}
+	e.Close()
+	select {
+	case <-e.ended:
+	case <-time.After(time.Minute):
+		t.Error("the agent outlives its stream")
+	}
+}
+
+func TestReaches(t *testing.T) {
+	talk(t, Exec{me(t)})
+	talk(t, Shell{shell(t, stayHere), me(t)})
+}
+
+// A host without this build is sent it, once.
+func TestBinaryIsSent(t *testing.T) {
+	if me(t).dynamic != "" {
+		t.Skip("this test is dynamically linked")
+	}
+	cache := t.TempDir()
+	for _, path := range []string{"/no/such/gorun", "/bin/true", "/etc/passwd"} {
+		for _, home := range []string{"XDG_CACHE_HOME=" + cache + "/xdg", "HOME=" + cache + "/home",
+			"HOME=/proc/none TMPDIR=" + cache} {
+			self := *me(t)
+			self.Path = path
+			words := shell(t, "shift; unset XDG_CACHE_HOME; "+home+" exec \"$@\"")
+			if path == "/bin/true" { // says nothing, and is content
+				_, err := Shell{words, &self}.Open(t.Context(), "host")
+				if err == nil {
+					t.Error("/bin/true was an agent")
+				}
+				continue
+			}
+			talk(t, Shell{words, &self})
+			files, _ := filepath.Glob(cache + "/*/gorun/*")
+			more, _ := filepath.Glob(cache + "/gorun-*/*")
+			for _, f := range append(files, more...) {
+				if filepath.Base(f) != self.Build {
+					t.Errorf("left behind: %s", f)
+				}
+			}
+			if len(files)+len(more) == 0 {
+				t.Errorf("%s %s: it is not in the cache", path, home)
+			}
+		}
+	}
+}
+
+// What cannot be sent is an error that says what to do.
+func TestBinaryThatCannotBeSent(t *testing.T) {
+	home := t.TempDir()
+	with := func(script string, change func(*Self)) error {
+		self := *me(t)
+		self.Path, self.dynamic = "/no/such/gorun", ""
+		change(&self)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := Shell{shell(t, script), &self}.Open(ctx, "host")
+		var why *Error
+		if !errors.As(err, &why) || !why.Final {
+			t.Errorf("not the last word: %v", err)
+		}
+		return err
+	}
+	here := "shift; unset XDG_CACHE_HOME; HOME=" + home + " exec \"$@\""
+	for _, c := range []struct {
+		want string
+		err  error
+	}{
+		{"build it with CGO_ENABLED=0", with(here, func(s *Self) { s.dynamic = "/lib/ld.so" })},
+		{"does not run there", with("echo 'gorun-want Plan9 vax'; exec sleep 1000", func(*Self) {})},
+		{"there is no folder of ours",
+			with("shift; unset XDG_CACHE_HOME; HOME=/proc/none TMPDIR=/proc/none exec \"$@\"", func(*Self) {})},
+		{"exit status 93", with(here, func(s *Self) { s.Build = strings.Repeat("0", 32) })},
+		{"exit status 127", with("exit 127", func(*Self) {})},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("%v, want %q", c.err, c.want)
+		}
+	}
+	left, _ := filepath.Glob(home + "/.cache/gorun/*.*")
+	if len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// What a host says at the end is kept, and fit for one line.
+func TestLastWords(t *testing.T) {
+	for script, want := range map[string]string{
+		"printf 'a\\n\\033[1mb\\377\\n' >&2; exit 255": "exit status 255: a; [1mb?",
+		"kill -9 $$": "signal: killed",
+		"yes x | head -c 100000 >&2; echo end >&2; exit 1": "end",
+	} {
+		_, err := Shell{shell(t, script), me(t)}.Open(t.Context(), "host")
+		if err == nil || !strings.HasSuffix(err.Error(), want) || len(err.Error()) > 3*maxWords ||
+			strings.ContainsAny(err.Error(), "\n\x1b") {
+			t.Errorf("%s: %.300q", script, fmt.Sprint(err))
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// SSH is the remote shell if none is named. It must not ask: there may be no user to answer.
+var SSH = []string{"ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}
+
+// Shell starts agents by a remote shell. Its words are followed by the host and the one word sh.
+type Shell struct {
+	Words []string
+	Self  *Self
+}
+
+// Lines that the script prints.
+const (
+	wantLine = "gorun-want " // uname -sm: the binary, please
+	failLine = "gorun-fail " // why it cannot be
+)
+
+// script runs the agent: the same file as here if it is the same build, else the one that an earlier job has left in
+// the cache, else the one that comes down the stream. All of it is one compound command, so that the sh has read it to
+// the end before it begins. Nothing else is sent before the sh asks: some read more of a pipe than they need.
+//
+// An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all.
+const script = `{
+run() { [ -x "$1" ] || return 0; "$1" WORD BUILD; s=$?; case $s in OTHER|126|127) ;; *) exit $s;; esac; }
+run PATH
+umask 077
+d=${XDG_CACHE_HOME:-$HOME/.cache}/gorun
+mkdir -p "$d" 2>/dev/null
+[ -O "$d" ] && [ -w "$d" ] || { d=${TMPDIR:-/tmp}/gorun-$(id -u); mkdir "$d" 2>/dev/null; }
+[ -O "$d" ] && [ -w "$d" ] || { echo; echo "FAILthere is no folder of ours for it: $d"; exit 1; }
+f=$d/BUILD t=$d/BUILD.$$
+run "$f"
+echo; echo "WANT$(uname -sm)"
+trap 'rm -f "$t"' HUP TERM INT
+head -c SIZE >"$t" && [ "$(wc -c <"$t")" -eq SIZE ] && chmod 700 "$t" && mv "$t" "$f" ||
+  { rm -f "$t"; echo; echo "FAILit cannot be written to $d"; exit 1; }
+exec "$f" WORD BUILD
+}
+`
+
+func (x Shell) script() string {
+	return strings.NewReplacer("WORD", Word, "BUILD", x.Self.Build, "OTHER", fmt.Sprint(otherBuild),
+		"PATH", quote(x.Self.Path), "SIZE", fmt.Sprint(x.Self.size), "WANT", wantLine, "FAIL", failLine).Replace(script)
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// Open is Reach's.
+func (x Shell) Open(ctx context.Context, host string) (*Edge, error) {
+	e, err := spawn(append(append([]string(nil), x.Words...), host, "sh"), true)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.until(ctx, func() error { return x.converse(e) }); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (x Shell) converse(e *Edge) error {
+	if _, err := io.WriteString(e, x.script()); err != nil {
+		return x.judge(e, err)
+	}
+	for {
+		l, err := e.reply()
+		if err != nil {
+			return x.judge(e, err)
+		}
+		if there, is := strings.CutPrefix(l, wantLine); is {
+			if err := x.Self.copyTo(e, there); err != nil {
+				return &Error{Err: err, Final: true}
+			}
+			continue
+		}
+		if why, is := strings.CutPrefix(l, failLine); is {
+			return &Error{Err: fmt.Errorf("gorun of this build is not there, and %.300q", why), Final: true}
+		}
+		if l == hello {
+			return nil
+		}
+		return &Error{Err: fmt.Errorf("what answers there is no agent of this build: %.80q", l), Final: true}
+	}
+}
+
+// judge says why a remote shell has ended before there was an agent.
+func (x Shell) judge(e *Edge, err error) error {
+	if final := (*Error)(nil); errors.As(err, &final) {
+		return err
+	}
+	<-e.ended // the stream has ended
+	words := e.words.String()
+	has := func(all ...string) bool {
+		for _, s := range all {
+			if strings.Contains(words, s) {
+				return true
+			}
+		}
+		return false
+	}
+	code := e.cmd.ProcessState.ExitCode()
+	return &Error{
+		Err: fmt.Errorf("%s: %s%s", x.Words[0], e.cmd.ProcessState, colon(words)),
+		Final: code == 126 || code == 127 || code == otherBuild ||
+			has("Permission denied", "Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"),
+		Unnamed: has("Name or service not known", "No address associated", "nodename nor servname", "no such host"),
+	}
+}

@@ -1,0 +1,348 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/frames"
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/reach"
+)
+
+// defaultSilence is after what time without a word the other end of a stream is given up.
+const defaultSilence = 30 * time.Second
+
+// superior is the head, as an agent sees it.
+type superior struct {
+	link  *frames.Link
+	start chan *startMessage // has room for the one there is
+	gone  chan struct{}      // closed when there is no head any more
+	ready chan struct{}      // closed when run is set, or will not be
+	run   *run               // set by serve
+	input *intake            // of the standard input
+
+	building *Program // the program of which pieces come
+	file     *os.File // of building
+	built    []*Program
+
+	begun, over bool  // Start has come; the job was to end before; of the receiving goroutine
+	dismissed   bool  // the supervisor's: nothing more is wanted but the end
+	failed      error // the supervisor's: why a rank could not be started
+	code        int   // the supervisor's: of failed
+}
+
+// Agent is the life of an agent: it starts the ranks that the head at the other end of the stream asks for, watches
+// them, and ends them when the stream ends. cleaner is a command that calls Clean.
+func Agent(in, out *os.File, cleaner []string) int {
+	a := &superior{
+		start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}), input: newIntake(),
+	}
+	defer a.close()
+	alone := Job{Alone: true}
+	signals := alone.catchSignals() // before the first byte: the end of a stream is no reason to die of a signal
+	if reach.Hello(out) != nil {
+		return 1
+	}
+	a.link = frames.New(in, out, frames.Options{Down: true, Silence: defaultSilence, Receive: a.receive,
+		Lost: func(error) { close(a.gone) }})
+	select {
+	case <-signals:
+	case <-a.gone:
+	case m := <-a.start:
+		if m != nil {
+			a.work(m, cleaner)
+		}
+		a.link.SendAfter(frames.Finished, nil)
+		a.link.Drain(time.Second)
+		a.link.Close()
+		return 0
+	}
+	return 1
+}
+
+func (a *superior) close() {
+	for _, p := range a.built {
+		p.Close()
+	}
+}
+
+// work runs the ranks of this host.
+func (a *superior) work(m *startMessage, cleaner []string) {
+	j, plan, err := a.plan(m)
+	if err != nil {
+		close(a.ready)
+		why := fmt.Sprintf("host %s: %.1000s", m.Host, err.Error())
+		a.link.Send(frames.AllStarted, encode(allStartedMessage{why, startCode(err)}))
+		return
+	}
+	r := j.newRun(plan)
+	r.above, r.log = a, nil
+	r.streams.initTo(a.outlet(frames.StdoutPart, frames.Stdout, m.Coloured[0]),
+		a.outlet(frames.StderrPart, frames.Stderr, m.Coloured[1]))
+	backend := Local(len(plan.Specs), true, cleaner)
+	if l, ok := backend.(*local); ok {
+		l.host = m.Host
+	}
+	apps := make([]int, m.World)
+	for i := range plan.Specs {
+		apps[plan.Specs[i].Rank] = plan.Specs[i].App
+	}
+	r.supervise(backend, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: apps,
+		Here: len(plan.Specs), Above: a})
+}
+
+// plan makes a job of what the head has said.
+func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
+	if err := os.Chdir(m.Dir); err != nil && m.Dir != "" {
+		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
+	}
+	j := &Job{
+		Apps: m.Apps, Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report, TagOutput: m.Tag,
+		OutputDir: m.Output, LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
+	}
+	if !m.OwnHost {
+		j.Environ = environOn(m.Environ, os.Environ())
+	}
+	built := 0
+	for i := range j.Apps {
+		if !j.Apps[i].Built {
+			continue
+		}
+		if built == len(a.built) {
+			return nil, nil, errors.New("a program was not sent")
+		}
+		j.Apps[i].Path = a.built[built].Path
+		built++
+	}
+	p := &Plan{World: m.World, Host: m.Host, stdins: stdinMode{rank: -1}}
+	for i, rank := range m.Ranks {
+		p.Specs = append(p.Specs, Spec{Rank: rank, App: m.AppOf[i]})
+	}
+	if err := j.settle(p, cpuset.Read()); err != nil {
+		return nil, nil, err
+	}
+	if len(m.Stdin) > 0 {
+		p.stdins = stdinMode{rank: m.Stdin[0], all: m.Stdin[0] < 0}
+		near, far, err := inPipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		j.Stdin = far
+		go a.feed(near)
+	}
+	return j, p, nil
+}
+
+// feed writes the standard input to where the ranks have it from.
+func (a *superior) feed(to *os.File) {
+	a.input.run(func(f frames.Frame) { to.Write(f.Body) }, // a rank that is gone takes no more
+		func(n int) { a.link.Send(frames.StdinRoom, frames.Room(n)) })
+	to.Close()
+}
+
+// outlet is a destination of output that is the head.
+func (a *superior) outlet(part, last frames.Kind, coloured bool) *outlet {
+	o := newOutlet(upward{a.link, part, last}, func() {})
+	o.coloured = coloured
+	return o
+}
+
+// upward writes to the head.
+type upward struct {
+	link       *frames.Link
+	part, last frames.Kind
+}
+
+func (u upward) Write(b []byte) (int, error) {
+	last := u.last
+	if len(b) >= maxWrite && b[len(b)-1] != '\n' {
+		last = u.part // of a long line
+	}
+	if err := u.link.SendBulk(u.part, last, b); err != nil {
+		return 0, syscall.EPIPE // nothing more is taken
+	}
+	return len(b), nil
+}
+
+// serve gives the run what the head has said, and says from now on.
+func (a *superior) serve(r *run) {
+	a.run = r
+	close(a.ready)
+	go func() {
+		select {
+		case <-a.gone:
+			r.post(func() {
+				a.dismissed = true
+				r.do(r.policy.orphaned(time.Now()))
+			})
+		case <-r.over:
+		}
+	}()
+}
+
+// receive is called with what the head says.
+func (a *superior) receive(f frames.Frame) error {
+	switch f.Kind {
+	case frames.File:
+		return a.program(f.Body)
+	case frames.Start:
+		return a.begin(f)
+	case frames.Stdin:
+		return a.input.put(f)
+	case frames.StdinEnd:
+		a.input.end()
+		return nil
+	}
+	if f.Kind == frames.Order {
+		return a.order(f)
+	}
+	switch r := a.running(); {
+	case r == nil:
+		return fmt.Errorf("a %v frame, and there are no ranks", f.Kind)
+	case f.Kind == frames.Released:
+		return r.server.Release()
+	default:
+		return r.server.Answered(f.Body)
+	}
+}
+
+// running is the run, which the receiving goroutine waits for if it is just being made; nil: there is none.
+func (a *superior) running() *run {
+	if !a.begun {
+		return nil
+	}
+	<-a.ready
+	return a.run
+}
+
+func (a *superior) begin(f frames.Frame) error {
+	m, err := decode[*startMessage](f)
+	if err != nil {
+		return err
+	}
+	if m == nil || a.building != nil || a.begun {
+		return errors.New("a start out of turn")
+	}
+	if err := m.check(); err != nil {
+		return fmt.Errorf("a start that makes no sense: %w", err)
+	}
+	if a.over {
+		return nil
+	}
+	a.begun = true
+	a.start <- m
+	return nil
+}
+
+// program takes a piece of a program that the head has built; none is its end.
+func (a *superior) program(piece []byte) (err error) {
+	if a.building == nil {
+		a.building = &Program{Package: "program"}
+		target, err := a.building.target()
+		if err != nil {
+			return err
+		}
+		if a.file, err = os.OpenFile(target, os.O_WRONLY|os.O_CREATE, 0o700); err != nil {
+			return err
+		}
+	}
+	if len(piece) > 0 {
+		_, err = a.file.Write(piece)
+		return err
+	}
+	if err = a.file.Close(); err == nil { // it could not be run while it can be written to
+		err = a.building.check()
+	}
+	a.built, a.building = append(a.built, a.building), nil
+	return err
+}
+
+func (a *superior) order(f frames.Frame) error {
+	o, err := decode[order](f)
+	if err == nil {
+		err = o.check()
+	}
+	if err != nil {
+		return err
+	}
+	r := a.running()
+	switch {
+	case r != nil:
+		a.link.Pause(o.Signal == syscall.SIGSTOP)
+		r.post(func() { a.ordered(o) })
+	case !a.begun && !a.over && (o.Phase != working || o.Finish): // before there are ranks
+		a.over = true
+		a.start <- nil
+	}
+	return nil
+}
+
+// ordered carries out what the head wants. It runs on the supervisor.
+func (a *superior) ordered(o order) {
+	r := a.run
+	r.policy.phase = max(r.policy.phase, o.Phase)
+	switch {
+	case o.Signal != 0 && r.policy.phase == working:
+		r.signalHere(o.Signal)
+	default:
+		r.do(action{signal: o.Signal, hold: o.Hold})
+	}
+	if o.Finish {
+		a.dismissed = true
+		r.lost = r.lost || r.alive > 0
+	}
+}
+
+// wantsUs tells whether the head has not said that this is all. It may be called of nil.
+func (a *superior) wantsUs() bool { return a != nil && !a.dismissed }
+
+// started may be called of nil, as allStarted.
+func (a *superior) started(rank, pid int) {
+	if a != nil {
+		a.link.Send(frames.Started, encode(startedMessage{rank, pid}))
+	}
+}
+
+func (a *superior) allStarted() {
+	if a == nil {
+		return
+	}
+	m := allStartedMessage{Code: a.code}
+	if a.failed != nil {
+		m.Err = fmt.Sprintf("%.1000s on host %s", a.failed.Error(), a.run.plan.Host)
+	}
+	a.link.Send(frames.AllStarted, encode(m))
+}
+
+func (a *superior) exited(_ time.Time, e Exit, unfinished bool) action {
+	m := exitedMessage{Rank: e.Rank, Pid: e.Pid, Code: e.Code, Signal: e.Signal, Core: e.Core, Unfinished: unfinished}
+	if e.Err != nil {
+		m.Err = fmt.Sprintf("%.1000s", e.Err.Error())
+	}
+	a.link.Send(frames.Exited, encode(m))
+	return action{}
+}
+
+func (a *superior) aborted(_ time.Time, by Exit, code int, message string) action {
+	a.link.Send(frames.Aborted, encode(abortedMessage{by.Rank, code, fmt.Sprintf("%.8000s", message)}))
+	return action{}
+}
+
+func (a *superior) cannotStart(err error, code int) action {
+	a.failed, a.code = err, code
+	return action{}
+}
+
+// Fence is pmi.Above's, as Ask.
+func (a *superior) Fence(put []pmi.Pair) {
+	for _, body := range putFrames(put) {
+		a.link.Send(frames.Put, body)
+	}
+	a.link.Send(frames.Fence, nil)
+}
+
+func (a *superior) Ask(request []byte) { a.link.Send(frames.Question, request) }

@@ -1,0 +1,142 @@
+package launcher
+
+import (
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/frames"
+	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/reach"
+)
+
+// feed hands the frames in b to receive, until one is refused.
+func feed(b []byte, receive func(frames.Frame) error) {
+	for {
+		f, n, _, err := frames.Next(b)
+		if err != nil || n == 0 || receive(f) != nil {
+			return
+		}
+		b = b[n:]
+	}
+}
+
+// frame is one for the seeds of a fuzz target.
+func frame(k frames.Kind, v any) []byte {
+	return frames.Append(nil, frames.Frame{Kind: k, Body: encode(v)})
+}
+
+// Whatever an agent says, the head counts the ranks that run rightly, and does not fail itself.
+func FuzzAgentSays(f *testing.F) {
+	var good []byte
+	for _, b := range [][]byte{frame(frames.Started, startedMessage{2, 7}), frame(frames.Started, startedMessage{3, 8}),
+		frame(frames.AllStarted, allStartedMessage{}), frame(frames.Put, []pmi.Pair{{Key: "k", Value: "v"}}),
+		frames.Append(nil, frames.Frame{Kind: frames.Fence}),
+		frames.Append(nil, frames.Frame{Kind: frames.Question, Body: []byte("cmd=get kvsname=x key=k")}),
+		frames.Append(nil, frames.Frame{Kind: frames.Stdout, Body: []byte("text\n")}),
+		frame(frames.Aborted, abortedMessage{2, 1, "why"}),
+		frame(frames.Exited, exitedMessage{Rank: 2, Pid: 7, Code: 1}),
+		frame(frames.Exited, exitedMessage{Rank: 3, Signal: 9}),
+		frames.Append(nil, frames.Frame{Kind: frames.Finished})} {
+		good = append(good, b...)
+	}
+	f.Add(good)
+	f.Add(frame(frames.Started, startedMessage{0, 1})) // of the other host
+	f.Add(frame(frames.Exited, exitedMessage{Rank: 2}))
+	f.Add(frame(frames.AllStarted, allStartedMessage{Err: "no\nno", Code: -1}))
+	f.Add(append(frame(frames.Started, startedMessage{2, 1}), frame(frames.Started, startedMessage{2, 1})...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		hosts := []place.Host{{Name: "fuzz-a", Slots: 2}, {Name: "fuzz-b", Slots: 2}}
+		j := &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}, Hosts: hosts, Stdout: os.Stdout, Stderr: os.Stderr}
+		plan, err := j.Plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := j.newRun(plan)
+		r.log = logger("", nil)
+		r.streams.initTo(newOutlet(io.Discard, func() {}), newOutlet(io.Discard, func() {}))
+		fl := newFleet(r, &reach.Self{})
+		fl.cancel = func() {}
+		here, there := net.Pipe()
+		go io.Copy(io.Discard, there)
+		for _, n := range fl.nodes {
+			n.link = frames.New(here, here, frames.Options{Silence: time.Hour, Lost: func(error) {}})
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				select {
+				case f := <-r.posts:
+					f()
+				case <-r.over:
+					return
+				}
+			}
+		}()
+		n := fl.nodes[1]
+		feed(b, n.receive)
+		ended := make(chan struct{})
+		r.post(func() {
+			if r.alive < 0 || r.alive > 2 || fl.left < 1 || r.ranks[0].started || r.ranks[1].ended {
+				t.Errorf("%d ranks run, %d hosts still start some, %+v", r.alive, fl.left, r.ranks)
+			}
+			n.gone(nil)
+			if r.alive != 0 {
+				t.Errorf("%d ranks run on a host that is gone", r.alive)
+			}
+			fl.nodes[0].gone(nil)
+			close(ended)
+		})
+		<-ended
+		fl.finished()
+		close(r.over)
+		<-done
+		for _, n := range fl.nodes {
+			n.link.Close()
+		}
+		there.Close()
+		for _, o := range r.streams.outlets() {
+			o.flush()
+		}
+		fl.server.Close()
+	})
+}
+
+// Whatever a head says, what is started has been checked.
+func FuzzHeadSays(f *testing.F) {
+	start := startMessage{Host: "h", World: 4, Ranks: []int{1, 3}, AppOf: []int{0, 0},
+		Apps: []App{{Name: "x", Path: "/x"}}, Secret: make([]byte, secretSize)}
+	f.Add(frame(frames.Start, start))
+	f.Add(append(frame(frames.Start, start), frame(frames.Order, order{Phase: killing, Signal: 9})...))
+	f.Add(append(frame(frames.Order, order{Phase: killing}), frame(frames.Start, start)...))
+	f.Add(frames.Append(nil, frames.Frame{Kind: frames.Stdin, Body: []byte("text")}))
+	f.Add(frames.Append(nil, frames.Frame{Kind: frames.Released}))
+	f.Add(append(frames.Append(nil, frames.Frame{Kind: frames.File, Body: []byte("\x7fELF....")}),
+		frames.Append(nil, frames.Frame{Kind: frames.File})...))
+	start.Ranks = []int{3, 1}
+	f.Add(frame(frames.Start, start))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a := &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}),
+			input: newIntake()}
+		close(a.ready) // as after a start that has failed
+		defer func() {
+			if a.building != nil {
+				a.file.Close()
+				a.building.Close()
+			}
+			a.close()
+		}()
+		feed(b, a.receive)
+		select {
+		case m := <-a.start:
+			if m != nil && (m.check() != nil || len(m.Ranks) != len(m.AppOf)) {
+				t.Errorf("%+v was taken", m)
+			}
+		default:
+		}
+	})
+}
