@@ -3,9 +3,13 @@ package mpi
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
 // particle is a struct with padding, of which a layout names parts.
@@ -99,6 +103,7 @@ func TestLayoutLengths(t *testing.T) {
 				if w.Rank() == 0 {
 					must(SendLayout(w, matrix(rows, 4), column(rows/2, 4, 1), 1, 0))
 					must(Send(w, matrix(rows, 4), 1, 1))
+					must(SendLayout(w, matrix(rows, 4), column(rows, 4, 1), 1, 2))
 					return
 				}
 				got := make([]float64, rows*3)
@@ -111,14 +116,98 @@ func TestLayoutLengths(t *testing.T) {
 					}
 					check(v == want, "element %d is %v, want %v", i, v, want)
 				}
+				clear(got)
 				_, err := RecvLayout(w, got, column(rows, 3, 0), 0, 1)
 				is(err, ErrTruncate)
+				for i, v := range got {
+					check(i%3 == 0 || v == 0, "element %d is %v, which is not of the layout", i, v)
+				}
+				st, err = RecvLayout(w, got, column(rows/2, 3, 1), 0, 2)
+				is(err, ErrTruncate)
+				for i := range rows {
+					check(got[3*i+1] == float64(i*1000+1) == (i < rows/2), "element %d is %v", 3*i+1, got[3*i+1])
+				}
 				for i := range rows {
 					check(got[3*i] == float64(i/4*1000+i%4), "element %d is %v", 3*i, got[3*i])
 				}
 			})
 		}
 	})
+}
+
+// Long messages that are not one run, many at a time and both ways, past every ring: each is one message to matching,
+// to a probe and to Cancel. Where fragments are copied nothing is packed whole.
+func TestLayoutsInPieces(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		rows, many := inShort(1<<17, 1<<15), inShort(12, 6)
+		run(2, func(w *Comm) {
+			other, before := 1-w.Rank(), w.Stats()
+			exchange := exchangeSignals // and connect
+			if w.Rank() == 1 {
+				exchange = echoSignals
+			}
+			exchange(w, other)
+			pieces := w.sendPieces(column(rows, 3, 1).is, bytesOf(matrix(rows, 3)), other, 100)
+			kind := strings.TrimRight(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "-0123456789")
+			if want, known := map[string]bool{"loop": true, "stream": true, "shm": true, "tcp": false,
+				"tagged": false}[kind]; known {
+				check((pieces != nil) == want, "sent in pieces: %v", pieces != nil)
+			}
+			if pieces != nil { // taken back
+				w.eng.Cancel(pieces)
+				st, err := w.eng.Wait(pieces)
+				check(err == nil && st.Cancelled, "%+v, %v", st, err)
+			}
+			var rs []*Request
+			var got [][]float64
+			for i := range many {
+				rs = append(rs, ok(IsendLayout(w, matrix(rows+i, 3), column(rows+i, 3, 1), other, i)))
+			}
+			st := ok(Probe(w, other, many-1))
+			same(Count[float64](st), rows+many-1)
+			for i := range many {
+				got = append(got, make([]float64, 2*(rows+i)))
+				rs = append(rs, ok(IrecvLayout(w, got[i], Vector(rows+i, 1, 2, Of[float64]()), other, i)))
+			}
+			must(WaitAll(rs...))
+			for i, list := range got {
+				for k, v := range list {
+					if want := float64(k/2*1000 + 1); v != want && k%2 == 0 || v != 0 && k%2 == 1 {
+						check(false, "element %d of message %d is %v", k, i, v)
+					}
+				}
+			}
+			must(Barrier(w))
+			if kind == "stream" { // and the receiver cannot read, so that all fragments are seen
+				same(w.Stats().Streams-before.Streams, uint64(many))
+			}
+		}, unchecked())
+	})
+}
+
+// A rank that fails while such messages are on their way, after any number of packets, is an error at the other one,
+// which does not wait in vain.
+func TestLayoutsInPiecesFail(t *testing.T) {
+	const rows = 1 << 15
+	for after := range inShort(40, 12) {
+		cut := withDevices(func(rank int, d transport.Device) transport.Device {
+			return faulty.Wrap(d, 1, faulty.Plan{Cuts: []faulty.Cut{{Peer: 1 - rank, After: 2 + 3*after}}})
+		})
+		over(t, cut)(2, func(w *Comm) {
+			m, got, other := matrix(rows, 2), make([]float64, 2*rows), 1-w.Rank()
+			l := Vector(rows, 1, 2, Of[float64]())
+			var err error
+			for i := 0; err == nil; i++ {
+				r, failed := IsendLayout(w, m, l, other, 0)
+				if err = failed; err == nil {
+					_, failed = RecvLayout(w, got, l, other, 0)
+					_, err = r.Wait()
+					err = errors.Join(err, failed)
+				}
+			}
+			check(errors.Is(err, ErrPeerFailed), "%v", err)
+		})
+	}
 }
 
 // §5.1.2: fields of structs, without the padding. §5.2: Pack and Unpack are what a message is.

@@ -9,14 +9,19 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// A message with a layout is sent from the caller's memory, and received there, if its data is one run. Otherwise it is
-// packed into memory of the library first, or unpacked from there when its result is collected.
+// A message with a layout is sent from the caller's memory, and received there, if its data is one run. Otherwise a
+// long one is packed as its fragments are sent, and unpacked as they arrive, where they are copied anyway. All others
+// are packed into memory of the library first, or unpacked from there when their result is collected.
 
 // SendLayout is Send of the elements that l names in base; §3.2.1, §5.1.11. The receiver may have them in another
 // layout, or as a slice.
 func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	if err := checkSendLayout(c, "SendLayout", base, l, dest, tag); err != nil || dest == ProcNull {
 		return err
+	}
+	if r := c.sendPieces(l.is, bytesOf(base), dest, tag); r != nil {
+		_, err := c.eng.Wait(r)
+		return c.wrap("SendLayout", dest, tag, err)
 	}
 	payload, spare := l.is.outgoing(bytesOf(base))
 	err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)
@@ -34,9 +39,12 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 	if dest == ProcNull {
 		return c.nullRequest(opIsendLayout, tag), nil
 	}
-	payload, _ := l.is.outgoing(bytesOf(base))
-	return c.request(opIsendLayout, dest, tag,
-		c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)), nil
+	r := c.sendPieces(l.is, bytesOf(base), dest, tag)
+	if r == nil {
+		payload, _ := l.is.outgoing(bytesOf(base))
+		r = c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)
+	}
+	return c.request(opIsendLayout, dest, tag, r), nil
 }
 
 // RecvLayout is Recv into the elements that l names in base; §3.2.4, §5.1.11. A shorter message fills the first of
@@ -46,7 +54,13 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 		return nullStatus, err
 	}
 	buf, later := l.is.incoming(bytesOf(base))
-	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)
+	var st pml.Status
+	var err error
+	if len(buf) < piecesMin || later == nil {
+		st, err = c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)
+	} else {
+		st, err = c.eng.Wait(c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later))
+	}
 	if later.land(st); later != nil && err == nil {
 		useAgain(buf)
 	}
@@ -63,10 +77,12 @@ func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request,
 		return c.nullRequest(opIrecvLayout, AnyTag), nil
 	}
 	buf, later := l.is.incoming(bytesOf(base))
-	if later != nil {
-		c = &Comm{shared: c.shared, ctx: c.ctx, landing: later}
+	if later == nil {
+		return c.request(opIrecvLayout, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)), nil
 	}
-	return c.request(opIrecvLayout, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)), nil
+	c = &Comm{shared: c.shared, ctx: c.ctx, landing: later}
+	return c.request(opIrecvLayout, source, tag,
+		c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later)), nil
 }
 
 // Pack appends to dst what a message of base with layout l consists of; §5.2.
@@ -146,6 +162,28 @@ func (d *derived) outgoing(base []byte) (payload, spare []byte) {
 	return packed, packed
 }
 
+// piecesMin is how long a message is, in bytes, that may be worth more than one copy by the engine.
+const piecesMin = 16 << 10
+
+// strewn is a message that is sent from base in pieces.
+type strewn struct {
+	layout *derived
+	base   []byte
+}
+
+// Pack implements pml.Packer.
+func (s strewn) Pack(dst []byte, from int64) {
+	s.layout.mustMove(s.layout.Type.Pack(dst, s.base, 0, from))
+}
+
+// sendPieces starts to send what d names in base in pieces; nil: it is one piece, short, or the link wants it whole.
+func (c *Comm) sendPieces(d *derived, base []byte, dest, tag int) *pml.Request {
+	if _, one := d.Contiguous(); one || d.Size() < piecesMin {
+		return nil
+	}
+	return c.eng.IsendPieces(c.ctx, c.cid, c.toWorld(dest), int32(tag), d.Size(), strewn{d, base})
+}
+
 // incoming is where a message is received: base itself, or memory from where landing brings it to base.
 func (d *derived) incoming(base []byte) ([]byte, *landing) {
 	if run, ok := d.run(base); ok {
@@ -189,6 +227,17 @@ func (d *derived) run(base []byte) ([]byte, bool) {
 type landing struct {
 	layout       *derived
 	base, packed []byte
+	done         int64 // bytes, from the beginning, that are in base and not in packed; the engine's, as packed
+}
+
+// Unpack implements pml.Unpacker: what follows on the part before goes straight to base.
+func (l *landing) Unpack(src []byte, from int64) bool {
+	if from != l.done {
+		return false
+	}
+	l.layout.mustMove(l.layout.Type.Unpack(src, l.base, 0, from))
+	l.done += int64(len(src))
+	return true
 }
 
 // landingsOpen is how many there are whose request has not been collected: nearly always none, and no set has to look.
@@ -200,8 +249,9 @@ func (l *landing) land(st pml.Status) {
 		return
 	}
 	landingsOpen.Add(-1)
-	n := min(st.Bytes, int64(len(l.packed)))
-	l.layout.mustMove(l.layout.Type.Unpack(l.packed[:n], l.base, 0, 0))
+	if n := min(st.Bytes, int64(len(l.packed))); n > l.done {
+		l.layout.mustMove(l.layout.Type.Unpack(l.packed[l.done:n], l.base, 0, l.done))
+	}
 	l.base, l.packed = nil, nil // the request, which keeps l until it is used again, keeps nothing of these
 }
 

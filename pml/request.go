@@ -89,9 +89,10 @@ type extras struct {
 	cancelling bool          // the receiver has been asked
 	ended      bool          // its context has, and that has been acted on
 	parts      int8          // completions to come before the last one: 1 while both halves of an Isendrecv are under way
-	of         *Rounds       // whose front it is, or whose message
-	part       int32         // which message
 	awaited    bool          // a caller waits that does the local work of it
+	part       int32         // which message of the Rounds
+	of         *Rounds       // whose front it is, or whose message
+	pieces     *pieces       // nil: the message is one piece of memory
 }
 
 // Engine is the one that has made r; nil: none has.

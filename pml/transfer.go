@@ -36,6 +36,7 @@ type transfers struct {
 	l *linkPath
 	numbers[transfer]
 	spare   *transfer // for reuse
+	packed  packedPiece
 	chooser rendezvous.Chooser
 }
 
@@ -285,7 +286,7 @@ func (ts *transfers) onPlaced(p *peer, h *wire.Header) {
 func (ts *transfers) onFragment(t *transfer, h *wire.Header, n int64, payload []byte) {
 	a := t.rcv.OnData(h.Tag, int64(h.Addr), n)
 	if a.Do == rendezvous.Copy {
-		copyIn(t.r.buf.Part(a.Off, a.Len), payload)
+		t.r.arrived(a.Off, payload)
 		a = t.rcv.Copied(a.Len)
 	}
 	ts.onReceiver(t, a)
@@ -379,7 +380,7 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 		t = ts.open(r, p)
 	}
 	var memory rendezvous.Region
-	if p.rma != nil {
+	if p.rma != nil && r.pieces == nil {
 		memory.Addr, memory.Key, memory.OK = p.rma.Register(r.buf, transport.Readable)
 	}
 	t.snd.Init(t.id, int64(r.buf.Len), memory, p.piece(r.buf.Len))
@@ -457,7 +458,7 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 // onPutReq: the receiver asks this sender to write the end of its message.
 func (ts *transfers) onPutReq(p *peer, h *wire.Header) {
 	if t := ts.sending(p, h.ID, "it asked for"); t != nil {
-		ts.onSender(t, t.snd.OnPutReq(h, p.rma != nil && p.rma.Put != nil))
+		ts.onSender(t, t.snd.OnPutReq(h, p.rma != nil && p.rma.Put != nil && t.r.pieces == nil))
 		p.checkAnswers()
 	}
 }
@@ -473,7 +474,7 @@ func (p *peer) piece(size int) int64 {
 // pump sends fragments while there is room, and reports how many, and 1 for the end of the message. t may be closed
 // afterwards.
 func (ts *transfers) pump(t *transfer) int {
-	p, buf := t.peer, t.r.buf
+	p := t.peer
 	for n := 0; ; n++ {
 		limit := int64(math.MaxInt64)
 		if p.zcopy == nil {
@@ -484,7 +485,7 @@ func (ts *transfers) pump(t *transfer) int {
 			return n + ts.streamed(t)
 		}
 		ts.l.hdr = a.Header
-		if !ts.sendFragment(p, buf.Part(a.Off, a.Len)) {
+		if !ts.sendFragment(p, ts.fragment(t, a.Off, a.Len)) {
 			return n
 		}
 		t.snd.Sent(a.Len)
