@@ -33,7 +33,7 @@ RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi
 
 .DEFAULT_GOAL = build
 .PHONY: build help test verify deps deps-verify vet cross unit e2e peers examples race guard guard-rewrite fuzz stress \
-	hosts verbs rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca clean
+	hosts verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca clean
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -45,7 +45,7 @@ test: deps       ## what a change must pass: seven minutes on two cores
 	$(MAKE) --keep-going --no-print-directory SHORT=-short vet unit guard race verbs
 
 verify: deps-verify  ## all there is: half an hour
-	$(MAKE) --keep-going --no-print-directory vet cross unit guard race verbs fuzz stress hosts rdma
+	$(MAKE) --keep-going --no-print-directory vet cross unit guard race verbs ucx fuzz stress hosts rdma
 
 deps:            ## installs the Debian packages of make test as root, names them otherwise
 	scripts/deps test
@@ -96,7 +96,7 @@ hosts: $(GOTESTSUM)  ## jobs over namespaces as hosts; for STRESS with faults of
 	GORUN_TEST_SOAK=$(STRESS) $(GOTEST) -timeout 24h -run '^TestHosts' ./internal/e2e
 
 ifeq ($(shell command -v gcc),)
-race verbs: ; @echo "$@: skipped, since it needs gcc"
+race verbs ucx: ; @echo "$@: skipped, since it needs gcc"
 else
 race: $(GOTESTSUM)  ## the race detector
 	CGO_ENABLED=1 $(GOTEST) -race -short $(RACED)
@@ -116,6 +116,18 @@ ifndef SHORT
 	scripts/softhca bin/libsofthca.so
 	$(GO) build -tags verbs -o bin/verbs/ ./cmd/gorun ./benchmarks/stress
 	GORUN_VERBS_LIB=$(CURDIR)/bin/libsofthca.so GORUN_TRANSPORTS=verbs bin/verbs/gorun -n 4 bin/verbs/stress -time 10s
+endif
+
+ifeq ($(wildcard /usr/include/ucp/api/ucp.h),)
+ucx: ; @echo "$@: skipped, since it needs libucx-dev"
+else
+ucx: export CGO_ENABLED = 1
+ucx: export UCX_TLS = posix,sysv,cma,self
+ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
+	$(GO) vet -tags ucx ./transport/ucx ./cmd/gorun .
+	$(GOTEST) $(SHORT) -tags ucx ./transport/ucx ./internal/join
+	$(GOTEST) -tags ucx -run '^Test[A-Z].*/^ucx$$' .
+	$(GOTEST) -tags ucx -race -short ./transport/ucx
 endif
 endif
 

@@ -78,8 +78,8 @@ const graph = `
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, internal/reach, internal/place, internal/settings, internal/spelling,
-	                                internal/cpuset,
-	                                internal/topology, internal/waitpolicy, transport/verbs, collectives, collectives/simulate,
+	                                internal/cpuset, internal/topology, internal/waitpolicy, transport/verbs,
+	                                transport/ucx, collectives, collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
 

@@ -77,6 +77,15 @@ func everywhere(t *testing.T, test func(t *testing.T, run runner)) {
 	}
 }
 
+// matchedBelow: a library below this one matches the messages of this test. It keeps late ones, has no limit, and may
+// not take a send back.
+func matchedBelow(t *testing.T) bool {
+	return strings.HasSuffix(t.Name(), "/tagged") || sendsStay(t)
+}
+
+// sendsStay: that library is UCX, which takes no send back.
+func sendsStay(t *testing.T) bool { return strings.HasSuffix(t.Name(), "/ucx") }
+
 // faultySeeds are four, or with -short one of them, which depends on the test.
 func faultySeeds(test string) []int64 {
 	if testing.Short() {

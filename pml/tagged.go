@@ -28,7 +28,7 @@ type taggedPath struct {
 	refused  []*taggedQueue // those that the device has refused; Room will say when they may go on
 }
 
-// taggedPeer is a rank that something was sent to.
+// taggedPeer is a rank that something was sent to, or received from.
 type taggedPeer struct {
 	rank     int32
 	reached  bool // the device can send to it
@@ -128,10 +128,24 @@ func (t *taggedPath) send(r *Request) {
 	p.sends.ops = append(p.sends.ops, op)
 	if p.reached {
 		t.flush(&p.sends)
-	} else if !p.reaching {
+	} else {
+		t.begins(p)
+	}
+}
+
+// begins lets the device reach p, unless that is under way.
+func (t *taggedPath) begins(p *taggedPeer) {
+	if !p.reaching {
 		p.reaching = true
 		t.e.wg.Add(1)
 		go t.reach(p)
+	}
+}
+
+// meet has the device know a rank from which something is received: it says when that rank is gone.
+func (t *taggedPath) meet(rank int32) {
+	if rank >= 0 && int(rank) != t.e.cfg.Rank && t.peers[rank] == nil {
+		t.begins(t.peer(rank))
 	}
 }
 
@@ -165,6 +179,7 @@ func (t *taggedPath) post(r *Request) {
 		err = t.gone(r.recv.Source)
 	}
 	if err == nil {
+		t.meet(r.recv.Source)
 		t.receive(t.open(r))
 		return
 	}
@@ -293,6 +308,7 @@ func (t *taggedPath) done(op *taggedOp, pkt *transport.Packet) {
 		if pkt != nil {
 			r.status = Status{Source: pkt.Peer, Tag: pkt.Header.Tag, Bytes: int64(pkt.Header.Len)}
 		}
+		t.meet(r.status.Source)
 		err := r.truncated(r.status.Bytes)
 		r.status.Bytes = min(r.status.Bytes, int64(r.buf.Len))
 		t.end(op, err)
@@ -348,7 +364,7 @@ func (t *taggedPath) abort(op *taggedOp, err error) {
 		t.end(op, err)
 	case op.failed == nil:
 		op.failed = err
-		t.dev.Cancel(op.cookie)
+		t.dev.Abandon(op.cookie)
 	}
 }
 

@@ -18,8 +18,12 @@ type Tagged interface {
 	Probe(m Match, take bool) (Probed, bool)
 	// Take receives a message that Probe has kept, and has told all about.
 	Take(message uint64, buf Mem, cookie uint64) (State, error)
-	// Cancel asks for the end of an operation. It ends in one TaggedDone all the same: done, or ErrCancelled.
+	// Cancel asks for the end of an operation. It ends in one TaggedDone all the same: done, or ErrCancelled. A device
+	// that cannot take an operation back does nothing.
 	Cancel(cookie uint64)
+	// Abandon ends an operation whose peer is gone, or that this rank has given up: its TaggedDone comes soon, whatever
+	// peers do. A send may have been received all the same. A message that is being moved may still be.
+	Abandon(cookie uint64)
 }
 
 // TaggedLimits are the facts of a Tagged device.

@@ -30,6 +30,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 			}
 			printHost(stdout, os.Environ())
 			readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs).print(stdout, width())
+			printUCX(stdout, askUCX, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
 	}

@@ -117,6 +117,9 @@ func (d *Device) Take(number uint64, buf transport.Mem, cookie uint64) (transpor
 	return transport.Started, nil
 }
 
+// Abandon is transport.Tagged's.
+func (d *Device) Abandon(cookie uint64) { d.Cancel(cookie) }
+
 // Cancel is transport.Tagged's.
 func (d *Device) Cancel(cookie uint64) {
 	d.f.mu.Lock()

@@ -92,7 +92,7 @@ func (s status) Error() string { return "UCX: " + C.GoString(C.ux_status_text(C.
 
 // Those that are told apart: ucs_status_t is part of UCX's interface.
 const (
-	statusTruncated = status(-10)
+	statusTruncated = status(-9)
 	statusCancelled = status(-16)
 )
 

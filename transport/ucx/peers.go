@@ -51,6 +51,11 @@ func (d *Device) takeNotices() {
 		if n.to != nil {
 			p.to = n.to
 			d.opt.Debug("a rank can be reached", "peer", n.peer, "its end is seen by", seenBy(n.to))
+			if !n.to.here { // UCX says only of an endpoint that it has failed
+				if _, err := d.endpointOf(n.peer); err != nil {
+					d.down(n.peer, err)
+				}
+			}
 			continue
 		}
 		d.down(n.peer, fmt.Errorf("its process has ended: %w", transport.ErrPeerGone))

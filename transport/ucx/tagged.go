@@ -208,6 +208,30 @@ func (d *Device) Cancel(cookie uint64) {
 	}
 }
 
+// Abandon is transport.Tagged's. What UCX does not take back it keeps, and the buffer stays pinned.
+func (d *Device) Abandon(cookie uint64) {
+	d.Cancel(cookie)
+	slot, ok := d.ops.find(cookie)
+	if !ok || d.w.some() && d.hasEnded(slot) {
+		return
+	}
+	op := &d.ops.slots[slot]
+	op.state = opAbandoned
+	d.lost = append(d.lost, transport.Packet{Event: transport.TaggedDone, Cookie: cookie, Peer: op.peer,
+		Err: transport.ErrCancelled})
+	d.show()
+}
+
+// hasEnded: the end of the operation waits for Poll.
+func (d *Device) hasEnded(slot uint32) bool {
+	for i := uint64(d.w.ring.head); i != uint64(d.w.ring.tail); i++ {
+		if d.w.at(i).slot == slot {
+			return true
+		}
+	}
+	return false
+}
+
 // explain is what a status of UCX means to the engine.
 func explain(s status) error {
 	if s == statusCancelled {
