@@ -286,6 +286,15 @@ func apart[T any](c *Comm, op string, p *collPlan, send, recv []T) (*collPlan, e
 	return p, nil
 }
 
+// oneToBlocks is the plan of a call that has one buffer to send, and a block to receive for each rank or neighbour.
+func oneToBlocks[T any](c *Comm, op string, key planKey, send []T, recv [][]T) (*collPlan, error) {
+	var few [fewRanks]int64
+	p := planned[T](c, key, nil, countsOf(few[:0], recv))
+	buffer(p, collectives.In, send)
+	list(p, collectives.Out, recv)
+	return c.apartBlocks(op, p)
+}
+
 // buffer and list are what a space of the call is.
 func buffer[T any](p *collPlan, s collectives.Space, buf []T) {
 	p.spaces[s] = append(p.spaces[s][:0], bytesOf(buf))

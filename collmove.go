@@ -232,11 +232,7 @@ func planAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collPlan, err
 	}
 	key := keyOf[T](collectives.Allgatherv)
 	key.inPlace = send == nil
-	var few [fewRanks]int64
-	p := planned[T](c, key, nil, countsOf(few[:0], recv))
-	buffer(p, collectives.In, send)
-	list(p, collectives.Out, recv)
-	return c.apartBlocks(op, p)
+	return oneToBlocks(c, op, key, send, recv)
 }
 
 // Alltoall sends block i of send to rank i, and receives rank i's block for this one in block i of recv; §6.8. All

@@ -61,11 +61,7 @@ func planNeighborAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collP
 	}
 	key := keyOf[T](collectives.NeighborAllgatherv)
 	key.count = elements[T](len(send))
-	var few [fewRanks]int64
-	p := planned[T](c, key, nil, countsOf(few[:0], recv))
-	buffer(p, collectives.In, send)
-	list(p, collectives.Out, recv)
-	return c.apartBlocks(op, p)
+	return oneToBlocks(c, op, key, send, recv)
 }
 
 // NeighborAlltoall sends block i of send to neighbour i of those that the caller sends to, and receives block i of recv

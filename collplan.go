@@ -182,7 +182,7 @@ func (p *collPlan) exchangeAll(c *Comm, messages []collectives.Step) {
 // gaveUp is what a rank that has given up sends where a signal is due. Where elements are due it sends none.
 var gaveUp = []byte{0}
 
-// giveUp sends what tells the others that this rank has given up. Nobody is waited for.
+// giveUp sends what tells the others that this rank has given up. It waits for none of them.
 func (p *collPlan) giveUp(c *Comm) {
 	for i := range p.schedule.Rounds {
 		messages, _ := p.schedule.Round(i)

@@ -115,7 +115,7 @@ func (m *meter) overlap(f form, n int, pure float64) (overall, alone float64, er
 		if err := mpi.Barrier(world); err != nil {
 			return 0, 0, err
 		}
-		start := time.Since(epoch)
+		start := bench.Now()
 		r, err := f.start(m.buffers)
 		if err != nil {
 			return 0, 0, err
@@ -124,7 +124,7 @@ func (m *meter) overlap(f form, n int, pure float64) (overall, alone float64, er
 		if _, err := r.Wait(); err != nil {
 			return 0, 0, err
 		}
-		m.took += time.Since(epoch) - start
+		m.took += bench.Now() - start
 	}
 	mine[0] = float64(m.took) / float64(n)
 	err = mpi.Reduce(world, mine, all, mpi.Sum, root)
@@ -135,17 +135,14 @@ func (m *meter) overlap(f form, n int, pure float64) (overall, alone float64, er
 // mostOverlaps bounds how often a computation is measured.
 const mostOverlaps = 10000
 
-// epoch is what times are read against: so only the monotonic clock is read, once for each.
-var epoch = time.Now()
-
 func (m *meter) play(n int) error {
 	call, world := m.call, m.job.World
 	for range n {
-		start := time.Since(epoch)
+		start := bench.Now()
 		if err := call(); err != nil {
 			return err
 		}
-		m.took += time.Since(epoch) - start
+		m.took += bench.Now() - start
 		if m.meet {
 			if err := mpi.Barrier(world); err != nil {
 				return err
@@ -162,11 +159,11 @@ func (m *meter) playChecked(n int) error {
 		if err := mpi.Barrier(m.job.World); err != nil {
 			return err
 		}
-		start := time.Since(epoch)
+		start := bench.Now()
 		if err := m.call(); err != nil {
 			return err
 		}
-		m.took += time.Since(epoch) - start
+		m.took += bench.Now() - start
 		m.wrong += m.buffers.wrong(i)
 	}
 	return nil
