@@ -19,7 +19,7 @@ import (
 )
 
 func infoCommand(stdout *os.File) *cobra.Command {
-	var table bool
+	var table, asJSON bool
 	c := &cobra.Command{
 		Use:   "info",
 		Short: "print the settings and what this host allows",
@@ -28,60 +28,34 @@ func infoCommand(stdout *os.File) *cobra.Command {
 			if table {
 				return collectives.Print(stdout, costHeads, cost)
 			}
-			printHost(stdout, os.Environ())
-			readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs).print(stdout, width())
-			printUCX(stdout, askUCX, width())
+			m := readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs)
+			f := readFacts(os.Environ(), m)
+			if asJSON {
+				return f.printJSON(stdout)
+			}
+			f.print(stdout)
+			m.print(stdout, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
 	}
 	c.Flags().BoolVar(&table, "collectives", false,
 		"print which algorithm collective calls take, by operation, size and ranks, and what the call with the most\n"+
 			"bytes and ranks of each line costs a rank on the model cluster; the first line that holds counts")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON, for programs; the names in it stay")
 	return c
 }
 
-// printHost prints what decides how a job runs here.
-func printHost(w io.Writer, environ []string) {
-	host := cpuset.Read()
-	ids := make([]int, len(host.CPUs))
-	for i, c := range host.CPUs {
-		ids[i] = c.ID
-	}
-	name, _ := os.Hostname()
-	quota := "none"
-	if host.Quota > 0 {
-		quota = fmt.Sprintf("%.4g CPUs", host.Quota)
-	}
-	cores, nodes := coresAndNodes(host.CPUs)
-	rows := [][]string{
-		{"gorun", version()},
-		{"host", name},
-		{"kernel", kernel()},
-		{"CPUs usable", fmt.Sprintf("%d (affinity %s; cores: %d, NUMA nodes: %d; cgroup quota: %s)",
-			host.Usable(), cpuset.FormatList(ids), cores, nodes, quota)},
-		{"process_vm_readv", probeReadv()},
-	}
-	rows = append(rows, waitRows(environ, host.Usable())...)
-	if by := outerLauncher(); by != "" {
-		rows = append(rows, []string{"inside a job of", by})
-	}
-	for _, row := range rows {
-		fmt.Fprintf(w, "%-18s%s\n", row[0], row[1])
-	}
-	fmt.Fprintln(w)
-}
-
-// waitRows say what a rank does while it waits for messages. A setting that is wrong is printSettings' to report.
-func waitRows(environ []string, cpus int) [][]string {
+// waiting says what a rank does while it waits for messages. A setting that is wrong is printSettings' to report.
+func waiting(environ []string, cpus int) (texts []string) {
 	set, _, err := settings.Load(environ)
 	if err != nil {
 		return nil
 	}
-	rows := [][]string{{"waiting ranks", waitpolicy.For(set.Spin, cpus, cpus).String()}}
-	if more := waitpolicy.For(set.Spin, cpus+1, cpus).String(); more != rows[0][1] {
-		rows = append(rows, []string{"", fmt.Sprintf("more than %d: %s", cpus, more)})
+	texts = []string{waitpolicy.For(set.Spin, cpus, cpus).String()}
+	if more := waitpolicy.For(set.Spin, cpus+1, cpus).String(); more != texts[0] {
+		texts = append(texts, fmt.Sprintf("more than %d: %s", cpus, more))
 	}
-	return rows
+	return texts
 }
 
 func coresAndNodes(all []cpuset.CPU) (cores, nodes int) {

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/internal/topology"
+)
+
+// facts is what gorun info --json prints, and gorun doctor asks of each host. Its names stay.
+type facts struct {
+	Gorun      string     `json:"gorun"` // version
+	System     string     `json:"system"`
+	Arch       string     `json:"arch"`
+	Host       string     `json:"host"`
+	Kernel     string     `json:"kernel"`
+	CPUs       cpuFacts   `json:"cpus"`
+	Readv      string     `json:"process_vm_readv"` // begins with "yes" where ranks may read each other's memory
+	Memlock    int64      `json:"memlock_bytes"`    // the hard limit; -1: none
+	Interfaces []netFacts `json:"interfaces"`
+	RDMA       rdmaFacts  `json:"rdma"`
+	Waiting    []string   `json:"waiting_ranks"` // what they do; then what if they outnumber CPUs
+	Inside     string     `json:"inside_a_job_of,omitempty"`
+	// Settings has the GORUN_ variables that are set, but for secrets.
+	Settings map[string]string `json:"settings"`
+	Warnings []string          `json:"warnings,omitempty"`
+	Error    string            `json:"settings_error,omitempty"`
+}
+
+type cpuFacts struct {
+	Usable   int     `json:"usable"`
+	Affinity string  `json:"affinity"`
+	Cores    int     `json:"cores"`
+	Nodes    int     `json:"numa_nodes"`
+	Quota    float64 `json:"cgroup_quota,omitempty"` // CPUs; 0: none
+}
+
+// netFacts is an interface that is up.
+type netFacts struct {
+	Name      string   `json:"name"`
+	MTU       int      `json:"mtu"`
+	Loopback  bool     `json:"loopback,omitempty"`
+	Addresses []string `json:"addresses"` // with the length of their network
+}
+
+type rdmaFacts struct {
+	Devices []topology.Device `json:"devices"`
+	GPUs    []topology.GPU    `json:"gpus"`
+	Verbs   bool              `json:"built_with_verbs"`
+	Error   string            `json:"error,omitempty"`
+}
+
+// readFacts looks at this host. m is what is known of its devices.
+func readFacts(environ []string, m machine) facts {
+	host := cpuset.Read()
+	ids := make([]int, len(host.CPUs))
+	for i, c := range host.CPUs {
+		ids[i] = c.ID
+	}
+	name, _ := os.Hostname()
+	cores, nodes := coresAndNodes(host.CPUs)
+	f := facts{Gorun: version(), System: runtime.GOOS, Arch: runtime.GOARCH, Host: name, Kernel: kernel(),
+		CPUs:  cpuFacts{host.Usable(), cpuset.FormatList(ids), cores, nodes, host.Quota},
+		Readv: probeReadv(), Memlock: memlock(), Interfaces: interfaces(),
+		RDMA:    rdmaFacts{Devices: m.Devices, GPUs: m.GPUs, Verbs: askVerbs != nil},
+		Waiting: waiting(environ, host.Usable()), Inside: outerLauncher(), Settings: map[string]string{}}
+	if m.err != nil {
+		f.RDMA.Error = m.err.Error()
+	}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if s, known := settings.Find(name); known && !s.Secret() {
+			f.Settings[name] = value
+		}
+	}
+	_, warnings, err := settings.Load(environ)
+	for _, w := range warnings {
+		f.Warnings = append(f.Warnings, w.String())
+	}
+	if err != nil {
+		f.Error = err.Error()
+	}
+	return f
+}
+
+// memlock is how much memory a process may lock, which RDMA needs; -1: there is no limit.
+func memlock() int64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil || l.Max > 1<<62 {
+		return -1
+	}
+	return int64(l.Max)
+}
+
+func interfaces() (all []netFacts) {
+	list, _ := net.Interfaces()
+	for _, i := range list {
+		if i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		n := netFacts{Name: i.Name, MTU: i.MTU, Loopback: i.Flags&net.FlagLoopback != 0, Addresses: []string{}}
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			n.Addresses = append(n.Addresses, a.String())
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// print prints what decides how a job runs here.
+func (f facts) print(w io.Writer) {
+	quota := "none"
+	if f.CPUs.Quota > 0 {
+		quota = fmt.Sprintf("%.4g CPUs", f.CPUs.Quota)
+	}
+	rows := [][]string{
+		{"gorun", f.Gorun},
+		{"host", f.Host},
+		{"kernel", f.Kernel},
+		{"CPUs usable", fmt.Sprintf("%d (affinity %s; cores: %d, NUMA nodes: %d; cgroup quota: %s)",
+			f.CPUs.Usable, f.CPUs.Affinity, f.CPUs.Cores, f.CPUs.Nodes, quota)},
+		{"process_vm_readv", f.Readv},
+	}
+	for i, text := range f.Waiting {
+		rows = append(rows, []string{[]string{"waiting ranks", ""}[min(i, 1)], text})
+	}
+	if f.Inside != "" {
+		rows = append(rows, []string{"inside a job of", f.Inside})
+	}
+	for _, row := range rows {
+		fmt.Fprintf(w, "%-18s%s\n", row[0], row[1])
+	}
+	fmt.Fprintln(w)
+}
+
+func (f facts) printJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(f)
+}

@@ -1,0 +1,140 @@
+package rank0
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+)
+
+func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
+
+// patience is how long a step may take before it is taken for hanging.
+const patience = time.Minute
+
+// join makes a job of which only the first ranks come.
+func join(t *testing.T, size, come int) []*Member {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := Job{Size: size, Name: "test", Launcher: "test", Key: bytes.Repeat([]byte{7}, 32), PeerTimeout: patience,
+		Warn: func(string, ...any) {}}
+	members := make([]*Member, come)
+	if members[0], err = Lead(ctx, ln, j); err != nil {
+		t.Fatal(err)
+	}
+	for rank := 1; rank < come; rank++ {
+		j.Rank = rank
+		if members[rank], err = Follow(ctx, ln.Addr().String(), j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, m := range members {
+			m.Close()
+		}
+	})
+	return members
+}
+
+// each calls f for all at once.
+func each(members []*Member, f func(m *Member) error) error {
+	errs := make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		wg.Go(func() { errs[i] = f(m) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func TestJob(t *testing.T) {
+	members := join(t, 5, 5)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	key := func(rank int) string { return fmt.Sprintf("k-%d", rank) }
+	err := each(members, func(m *Member) error {
+		if _, err := m.Mapping(ctx); !errors.Is(err, pmi.ErrNoKey) {
+			return fmt.Errorf("a mapping, or %w", err)
+		}
+		if m.Launcher() != "test" || m.Name() != "test" || m.Secret() == nil || m.Size() != 5 {
+			return fmt.Errorf("launcher %q, name %q, %d ranks", m.Launcher(), m.Name(), m.Size())
+		}
+		err := errors.Join(m.Put(ctx, key(m.Rank()), []byte{byte(m.Rank())}), m.FenceAhead(ctx, key(m.Rank())))
+		for rank := range m.Size() {
+			b, e := m.Get(ctx, rank, key(rank))
+			if err = errors.Join(err, e); !bytes.Equal(b, []byte{byte(rank)}) {
+				err = errors.Join(err, fmt.Errorf("rank %d sees %v of %d", m.Rank(), b, rank))
+			}
+		}
+		return errors.Join(err, m.Fence(ctx))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Rank 0 serves until all have finalized, however late.
+	done := make(chan error, 1)
+	go func() { done <- members[0].Finalize(ctx) }()
+	for rank := 1; rank < 5; rank++ {
+		select {
+		case err := <-done:
+			t.Fatalf("rank 0 has left before rank %d: %v", rank, err)
+		default:
+		}
+		if err := members[rank].Finalize(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// When a rank ends without Finalize, or aborts, all others learn that the job is lost.
+func TestFailure(t *testing.T) {
+	for name, end := range map[string]func(m *Member){
+		"closed":  func(m *Member) { m.Close() },
+		"aborted": func(m *Member) { m.Abort(3, "the test wants it") },
+	} {
+		for _, victim := range []int{0, 2} {
+			t.Run(fmt.Sprintf("%s %d", name, victim), func(t *testing.T) {
+				members := join(t, 4, 4)
+				end(members[victim])
+				for rank, m := range members {
+					if rank == victim && name == "closed" {
+						continue
+					}
+					select {
+					case <-m.Lost():
+					case <-time.After(patience):
+						t.Errorf("rank %d does not learn it", rank)
+					}
+				}
+			})
+		}
+	}
+}
+
+// The error of a fence that is given up names the ranks that have not come.
+func TestMissing(t *testing.T) {
+	members := join(t, 6, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := members[0].Fence(ctx)
+	if err == nil || !strings.Contains(err.Error(), "4 of 6 ranks have not joined (2-5)") {
+		t.Errorf("%v, want one that names ranks 2-5", err)
+	}
+}
