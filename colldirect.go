@@ -45,7 +45,7 @@ func (s *common) agreeOnReading(c *Comm) error {
 		can[0] = 1
 	}
 	p := collPlan{tag: agreeTag}
-	step := sharedCall{common: s, p: &p, n: c.size, me: c.rank, sign: p.signature()}
+	step := sharedCall{common: s, p: &p, n: c.size, me: c.rank, first: s.step, sign: p.signature()}
 	step.begin(can)
 	all := can[0] == 1
 	for i := 1; i < c.size; i++ {

@@ -34,8 +34,8 @@ const (
 	boardSetup = 2
 
 	// lineRoom is how much of a contribution a line holds, behind the signature.
-	lineRoom = 112
-	signed   = 8
+	lineRoom = 104
+	signed   = 16
 )
 
 // common is what the ranks of a communicator have in common.
@@ -305,32 +305,37 @@ func (c *Comm) closeBoard() {
 	})
 }
 
-// signature is the same at all ranks of a call, and even: another one is of another call. gaveUp is that of a rank
-// which has given up.
-func (p *collPlan) signature() uint64 {
-	h := uint64(p.tag)
-	for _, v := range [...]uint64{uint64(p.operation), uint64(p.root), uint64(p.count), uint64(p.elemSize)} {
-		h = (h ^ v) * 0x9e3779b97f4a7c15
-		h ^= h >> 29
-	}
-	return h << 1
-}
+// signature is what a contribution says of the call that it is for. call: the step in 8 bits, the call's tag in 32, the
+// operation and the root in 8 each, which step of the call it is in 7, and whether its rank has given up. length: how
+// many elements, and in 16 bits how long they are.
+type signature struct{ call, length uint64 }
 
-const sharedGaveUp = 1
+const (
+	sharedGaveUp = 1
+	stepOfCall   = 0x7f
+
+	rootAt, operationAt, tagAt, stepAt = 8, 16, 24, 56 // where they begin
+)
+
+func (p *collPlan) signature() signature {
+	return signature{uint64(uint32(p.tag))<<tagAt | uint64(p.operation)<<operationAt | uint64(p.root)<<rootAt,
+		uint64(p.count)<<16 | uint64(p.elemSize)}
+}
 
 // sharedCall is one call through the board.
 type sharedCall struct {
 	*common
-	p    *collPlan
-	n    int
-	me   int
-	sign uint64
-	err  error // the board is of no use any more
+	p     *collPlan
+	n     int
+	me    int
+	first uint64 // the step before its first one
+	sign  signature
+	err   error // the board is of no use any more
 }
 
 // share makes the call through the board.
 func (p *collPlan) share(c *Comm) error {
-	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, sign: p.signature()}
+	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, first: c.common.step, sign: p.signature()}
 	switch {
 	case p.ways.direct && s.reads():
 		s.direct()
@@ -398,12 +403,19 @@ func (s *sharedCall) publish() {
 	}
 	s.step++
 	line := s.line(s.me, s.step)
-	sign := s.sign
+	call := s.thisStep()
 	if s.p.failed != nil {
-		sign = sharedGaveUp
+		call |= sharedGaveUp
 	}
-	binary.LittleEndian.PutUint64(s.on.Lines[line].Bytes[:], sign)
+	b := &s.on.Lines[line].Bytes
+	binary.LittleEndian.PutUint64(b[:], call)
+	binary.LittleEndian.PutUint64(b[8:], s.sign.length)
 	s.on.Raise(line, s.step)
+}
+
+// thisStep is what contributions to this step say of the call.
+func (s *sharedCall) thisStep() uint64 {
+	return s.sign.call | s.step<<stepAt | (s.step-s.first)&stepOfCall<<1
 }
 
 // view is the memory of a rank's contribution of n bytes.
@@ -452,17 +464,60 @@ func (s *sharedCall) read(rank, n int) []byte {
 	if !s.await(rank, s.step) {
 		return nil
 	}
-	switch sign := binary.LittleEndian.Uint64(s.on.Lines[s.line(rank, s.step)].Bytes[:]); {
+	b := &s.on.Lines[s.line(rank, s.step)].Bytes
+	its := signature{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
+	switch mine := (signature{s.thisStep(), s.sign.length}); {
 	case s.p.failed != nil:
 		return nil
-	case sign == s.sign:
+	case its == mine:
 		return s.view(rank, s.step, n)
-	case sign == sharedGaveUp:
+	case its.call == mine.call|sharedGaveUp:
 		s.p.failed = gaveUpError(fmt.Sprintf("rank %d", rank))
 	default:
-		s.p.failed = opError("", ErrCount, "rank %d makes another call, or with other counts; %s", rank, counts)
+		s.refuse(rank, mine, its)
 	}
 	return nil
+}
+
+// refuse ends the call at all ranks, and every later one on this board: what another rank contributes is not for the
+// same step of the same call, so the ranks' steps do not go together from now on.
+func (s *sharedCall) refuse(rank int, mine, its signature) {
+	class, gives := ErrComm, "gives nothing to that: it makes another call, or names another root"
+	if its.call>>stepAt == mine.call>>stepAt {
+		class, gives = mine.differs(its), fmt.Sprintf("gives something for %v", its)
+	}
+	no := &refusal{class: class, text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same collective "+
+		"calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)",
+		s.me, mine, rank, gives)}
+	s.err = opError("", no.class, "%s", no.text)
+	s.p.failed = s.err
+	s.on.Refuse(rank, no.append(nil), s.err)
+}
+
+// differs is the class of the error of two ranks that contribute differently.
+func (s signature) differs(t signature) error {
+	switch apart := s.call ^ t.call; {
+	case apart>>operationAt == 0 && apart>>rootAt != 0:
+		return ErrRoot
+	case apart>>rootAt == 0 && s.length != t.length:
+		return ErrCount
+	}
+	return ErrComm
+}
+
+// String says which call it is. The signature is hostile.
+func (s signature) String() string {
+	o, name := collectives.Operation(s.call>>operationAt&0xff), "no call"
+	if int(o) < len(operationNames) {
+		name = blocking.call(o)
+	}
+	if o == collectives.Bcast || o == collectives.Reduce {
+		name += fmt.Sprintf(" with root %d", s.call>>rootAt&0xff)
+	}
+	if o != collectives.Barrier {
+		name += fmt.Sprintf(" of %d elements of %d bytes", s.length>>16, s.length&0xffff)
+	}
+	return fmt.Sprintf("step %d of call %d, %s", s.call>>1&stepOfCall, int32(s.call>>tagAt)-collTag+1, name)
 }
 
 func gaveUpError(rank string) *Error {

@@ -2,7 +2,6 @@ package mpi
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -251,38 +250,96 @@ func TestSharedHostile(t *testing.T) {
 		t.Skip("it races on purpose")
 	}
 	over(t)(3, func(w *Comm) {
-		meetOnBoard(w)
 		for i := range 40 {
-			if w.Rank() == 1 { // it spoils what it is about to publish, and what others have published
-				for k, l := range w.common.on.Lines {
+			c := ok(w.Dup())
+			for range boardSetup {
+				must(Barrier(c))
+			}
+			lies := i%4 == 3   // about the call, and not only in what it gives
+			if c.Rank() == 1 { // it spoils what it is about to publish, and what others have published
+				for k, l := range c.common.on.Lines {
 					if k/boardDepth == 1 || i%2 == 0 {
 						for b := range l.Bytes[signed:] {
 							l.Bytes[signed+b] = byte(i * b)
 						}
 					}
 				}
-				if i%4 == 3 {
-					binary.LittleEndian.PutUint64(w.common.on.Lines[boardDepth+i%boardDepth].Bytes[:], ^uint64(i))
+				if lies {
+					next := c.common.step + 1
+					line := boardDepth + int(next%boardDepth)
+					c.common.on.Raise(line, next)
+					for b := range signed {
+						c.common.on.Lines[line].Bytes[b] = byte(i * (b + 1))
+					}
 				}
 			}
-			err := Barrier(w)
-			check(err == nil || errors.Is(err, ErrCount), "%v", err)
-		}
-		buf := make([]byte, 1000)
-		for i := range 20 {
-			root := 1
-			if w.Rank() == root {
-				if i%2 == 1 { // another count than the others say
-					err := Bcast(w, buf[:500], root)
-					check(err == nil, "%v", err)
-					continue
-				}
+			var err error
+			if c.Rank() != 1 || !lies {
+				err = Barrier(c)
 			}
-			err := Bcast(w, buf, root)
-			check((err != nil) == (i%2 == 1 && w.Rank() != root) && (err == nil || errors.Is(err, ErrCount)),
-				"call %d: %v", i, err)
+			check((err != nil) == (lies && c.Rank() != 1), "call %d: %v", i, err)
+			check(err == nil || errors.Is(err, ErrComm), "call %d: %v", i, err)
+			must(c.Free())
 		}
 	}, onBoard)
+}
+
+// Ranks whose calls differ, in what they call, with which root, with how many elements, or by a call that one does not
+// make, all get an error, which says which call each of two ranks is in, and none waits.
+func TestSharedApart(t *testing.T) {
+	const slot = slotMost / 8
+	bcast := func(n, root int) func(*Comm) error {
+		return func(c *Comm) error { return Bcast(c, make([]int, n), root) }
+	}
+	reduce := func(n, root int) func(*Comm) error {
+		return func(c *Comm) error { return Reduce(c, make([]int, n), make([]int, n), Sum, root) }
+	}
+	allreduce := func(n int) func(*Comm) error {
+		return func(c *Comm) error { return Allreduce(c, nil, make([]int, n), Sum) }
+	}
+	for _, x := range []struct {
+		name      string
+		one, rest func(*Comm) error
+		class     error
+		says      string
+	}{
+		{"counts of a root", bcast(3*slot, 1), bcast(1, 1), ErrCount, "Bcast with root 1 of 12288 elements of 8 bytes"},
+		{"counts of another", bcast(3*slot, 0), bcast(1, 0), ErrCount, "Bcast with root 0 of 1 elements of 8 bytes"},
+		{"roots of Bcast", bcast(10, 0), bcast(10, 2), ErrComm, "gives nothing to that"},
+		{"roots of Reduce", reduce(10, 1), reduce(10, 2), ErrComm, "gives nothing to that"},
+		{"roots and counts", bcast(5*slot, 1), bcast(10, 2), ErrComm, "Bcast with root"},
+		{"counts of Allreduce", allreduce(2 * slot), allreduce(100), ErrCount, "Allreduce of 100 elements"},
+		{"calls", Barrier, bcast(10, 0), ErrComm, "Barrier; "},
+		{"calls of several steps", allreduce(5 * slot), reduce(5*slot, 0), ErrComm, "Reduce with root 0"},
+		{"a call too few", func(*Comm) error { return nil }, allreduce(20), ErrComm, "call 3, Allreduce"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			var told sync.WaitGroup
+			told.Add(3)
+			over(t)(3, func(w *Comm) {
+				c := ok(w.Dup())
+				for range boardSetup {
+					must(Barrier(c))
+				}
+				call := x.rest
+				if c.Rank() == 1 {
+					call = x.one
+				}
+				err := call(c)
+				for range 6 {
+					if err == nil {
+						err = Barrier(c)
+					}
+				}
+				later := Barrier(c)
+				told.Done()
+				told.Wait() // no rank's end is what ends another's wait
+				check(errors.Is(err, x.class), "rank %d: %v", c.Rank(), err)
+				check(strings.Contains(err.Error(), x.says), "rank %d: %v", c.Rank(), err)
+				check(errors.Is(later, x.class), "rank %d: a later call: %v", c.Rank(), later)
+			}, onBoard)
+		})
+	}
 }
 
 // Every rank has the same bits, whatever the order in which they come.

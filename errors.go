@@ -116,6 +116,12 @@ func (c *Comm) wrap(op string, peer, tag int, err error) error {
 		}
 		return err
 	}
+	var told *pml.BoardError
+	if errors.As(err, &told) {
+		if no := (&decoder{b: told.Why}).refusal(); no != nil {
+			return &Error{Op: op, Class: no.class, Comm: c.Name(), Peer: peer, Tag: tag, Err: errors.New(no.text)}
+		}
+	}
 	// A Sendrecv in progress is named by its receive.
 	return &Error{Op: op, Class: classOf(err), Comm: c.Name(), Peer: peer, Tag: tag, Err: c.describe(err), source: true}
 }

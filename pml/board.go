@@ -150,7 +150,7 @@ func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
 	if errors.Is(err, transport.ErrPeerGone) {
 		b.Give(i, &PeerError{int(b.members[i]), err})
 	}
-	if b.Failed() >= 0 {
+	if i, _ := b.Failed(); i >= 0 {
 		return b.Err()
 	}
 	return err
@@ -166,11 +166,30 @@ func (b *Board) Err() error {
 // look is Err, with the lock.
 func (b *Board) look() error {
 	if b.err == nil {
-		if i := b.Failed(); i >= 0 {
-			b.err = &PeerError{int(b.members[i]), transport.ErrPeerGone}
-		}
+		b.err = b.told()
 	}
 	return b.err
+}
+
+// told is what a member has said on the board, if one has.
+func (b *Board) told() error {
+	i, why := b.Failed()
+	switch {
+	case i < 0:
+		return nil
+	case len(why) > 0:
+		return &BoardError{int(b.members[i]), why}
+	}
+	return &PeerError{int(b.members[i]), transport.ErrPeerGone}
+}
+
+// Refuse ends all waits at this board, here with err and at the other members with a BoardError: what member i does on
+// it does not go with what this rank does.
+func (b *Board) Refuse(i int, why []byte, err error) {
+	b.e.lock()
+	defer b.e.unlock()
+	b.Fail(i, why)
+	b.end(err)
 }
 
 // Give ends all waits at this board, here and at the other members: this rank, or one that it has heard of, has failed.
@@ -189,7 +208,7 @@ func (b *Board) End(err error) {
 
 // fail: member i has failed.
 func (b *Board) fail(i int, err error) {
-	b.Fail(i)
+	b.Fail(i, nil)
 	b.end(err)
 }
 
@@ -219,18 +238,11 @@ func (s *boards) reached(cookie uint64) {
 	}
 }
 
-// failed: a rank of the world has.
+// failed: a rank of the world has, or this one.
 func (s *boards) failed(rank int32, err error) {
 	for _, b := range s.all {
 		if i := slices.Index(b.members, rank); i >= 0 {
 			b.fail(i, err)
 		}
-	}
-}
-
-// end makes all waits end with err.
-func (s *boards) end(err error) {
-	for _, b := range s.all {
-		b.end(err)
 	}
 }

@@ -178,10 +178,10 @@ func FailAll(ranks []*Engine, err error) {
 // fail: the caller holds the lock.
 func (e *Engine) fail(err error) {
 	e.closed = err
+	e.boards.failed(int32(e.cfg.Rank), err) // before the peers are given up, which have not failed
 	e.path.fail(err)
 	e.probers.end(e, everyProbe, err)
 	e.schedules.fail()
-	e.boards.end(err)
 }
 
 // Closed is why calls are refused; nil while they are not.

@@ -37,3 +37,13 @@ type PeerError struct {
 
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
 func (e *PeerError) Unwrap() error { return e.Err }
+
+// BoardError: Rank has ended the calls on a board, and says Why, in words of package mpi; hostile.
+type BoardError struct {
+	Rank int
+	Why  []byte
+}
+
+func (e *BoardError) Error() string {
+	return fmt.Sprintf("what the ranks do on their board does not go together; seen at rank %d", e.Rank)
+}

@@ -11,7 +11,8 @@ type Boards struct {
 }
 
 // Board is memory that some ranks have mapped: lines, and data behind them. All is zero at first. A line has a word,
-// which one rank raises, and room for what that rank has to say with it; data is for what does not fit. What another
+// which one rank raises, and room for what that rank has to say with it; each member has as many, the first member the
+// first of them. Data is for what does not fit. What another
 // rank has written may be anything at any time. A rank that waits for a word looks at it, and for longer waits asks for
 // it by Expect: then Poll reports Reached, and an armed sleep ends for it.
 //
@@ -23,14 +24,16 @@ type Board struct {
 	// Raise sets the word of a line, which only grows, and wakes the ranks that sleep until it has that.
 	Raise func(line int, to uint64)
 	// Expect: Poll reports Reached, once, when the word of line is at least so much, or the board has failed. It ends an
-	// earlier Expect.
+	// earlier Expect. From then on the end of the member whose line it is is reported as Down, as that of a peer.
 	Expect func(line int, least, cookie uint64)
 	// Forget ends Expect.
 	Forget func()
-	// Fail says that member i has failed, to all that wait or will. The first one counts.
-	Fail func(i int)
-	// Failed is the member that has failed, or -1.
-	Failed func() int
+	// Fail says that member i has failed, to all that wait or will. The first one counts. The first WhyMost bytes
+	// of why are told.
+	Fail func(i int, why []byte)
+	// Failed is the member that has failed, or -1, and a copy of why: what Fail was given, unless another rank has
+	// written something else there.
+	Failed func() (i int, why []byte)
 	// Joined says that all members have joined: no ticket is needed any more.
 	Joined func()
 	// Close unmaps the board. No goroutine of this rank uses it.
@@ -54,6 +57,9 @@ type Lending struct {
 
 // Loan is how the others find what a member lends; zero: nothing is lent.
 type Loan struct{ Addr, Key uint64 }
+
+// WhyMost is how much a board tells of a failure.
+const WhyMost = 448
 
 // Line is two lines of a cache.
 type Line struct {

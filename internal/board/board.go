@@ -2,7 +2,9 @@ package board
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -21,7 +23,10 @@ type board struct {
 	me   int
 	rank int32 // this rank's, in the world
 	seen transport.Board
-	wake func(member int)
+
+	wake, watch func(member int)
+	watched     []bool      // by member
+	said        atomic.Bool // this rank has said why a member has failed
 
 	// What Expect has asked for, while the board is in Set.expecting.
 	line   int
@@ -48,11 +53,14 @@ func dataAt(members, lines int) int { return linesAt(members) + lines*lineSize }
 func Card(mem []byte, i int) []byte { return endOf(mem, i).card[:] }
 
 // New makes a board of memory of that Size, which begins with a line of the cache. me is this rank's place among the
-// members. wake wakes a member that sleeps with its device armed, this rank too; any goroutine may call it. unmap is
-// called by Close.
-func (s *Set) New(mem []byte, members []int32, me, lines int, wake func(member int), joined, unmap func(),
+// members. wake wakes a member that sleeps with its device armed, this rank too; any goroutine may call it. watch
+// sees to it that the end of another member is reported (Down); it is called once for each that this rank waits for.
+// Neither waits. unmap is called by Close.
+func (s *Set) New(mem []byte, members []int32, me, lines int, wake, watch func(member int), joined, unmap func(),
 ) *transport.Board {
-	b := &board{set: s, head: headOf(mem), me: me, rank: members[me], wake: wake}
+	b := &board{set: s, head: headOf(mem), me: me, rank: members[me], wake: wake, watch: watch,
+		watched: make([]bool, len(members))}
+	b.watched[me] = true
 	for i := range members {
 		b.ends = append(b.ends, endOf(mem, i))
 	}
@@ -84,16 +92,27 @@ func (b *board) wakeThose(which func(awaits uint32) bool) {
 	}
 }
 
-func (b *board) fail(i int) {
-	b.head.failed.CompareAndSwap(0, uint32(i)+1)
+func (b *board) fail(i int, why []byte) {
+	failed := uint64(i) + 1
+	if mine := b.ends[b.me]; len(why) > 0 && b.said.CompareAndSwap(false, true) {
+		mine.says = uint32(copy(mine.why[:], why))
+		failed |= uint64(b.me+1) << 32
+	}
+	b.head.failed.CompareAndSwap(0, failed)
 	b.wakeThose(func(uint32) bool { return true })
 }
 
-func (b *board) failed() int {
-	if f := b.head.failed.Load(); f > 0 {
-		return min(int(f), len(b.ends)) - 1
+func (b *board) failed() (i int, why []byte) {
+	f := b.head.failed.Load()
+	if f == 0 {
+		return -1, nil
 	}
-	return -1
+	member := func(half uint64) int { return int(min(max(half&math.MaxUint32, 1), uint64(len(b.ends)))) - 1 }
+	if by := f >> 32; by != 0 {
+		says := b.ends[member(by)]
+		why = slices.Clone(says.why[:min(says.says, uint32(len(says.why)))])
+	}
+	return member(f), why
 }
 
 func (b *board) expect(line int, least, cookie uint64) {
@@ -101,6 +120,10 @@ func (b *board) expect(line int, least, cookie uint64) {
 		b.set.expecting = append(b.set.expecting, b)
 	}
 	b.line, b.least, b.cookie = line, least, cookie
+	if of := line * len(b.ends) / len(b.seen.Lines); !b.watched[of] {
+		b.watched[of] = true
+		b.watch(of)
+	}
 	if b.set.armed { // the device is armed already, and stays so
 		if b.sleep(); b.reached() {
 			b.wake(b.me)

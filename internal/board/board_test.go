@@ -17,7 +17,7 @@ func TestWakerEnds(t *testing.T) {
 	tells := func(i int) { woken = append(woken, i) }
 	var sets [members]Set
 	on := func(me int, wake func(int)) *transport.Board {
-		return sets[me].New(mem, []int32{0, 1, 2}, me, members, wake, func() {}, func() {})
+		return sets[me].New(mem, []int32{0, 1, 2}, me, members, wake, func(int) {}, func() {}, func() {})
 	}
 	asleep, ended, alive := on(sleeper, tells), on(waker, ends), on(teller, tells)
 	asleep.Expect(waker, 1, 0)
@@ -25,7 +25,7 @@ func TestWakerEnds(t *testing.T) {
 		t.Fatal("a member cannot sleep until a word is raised")
 	}
 	ended.Raise(waker, 1)
-	if alive.Fail(waker); !slices.Contains(woken, sleeper) {
+	if alive.Fail(waker, nil); !slices.Contains(woken, sleeper) {
 		t.Errorf("members %v have been woken; want %d too", woken, sleeper)
 	}
 }

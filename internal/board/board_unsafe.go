@@ -10,15 +10,16 @@ import (
 // head is the first line of a board. Members look at it in each Raise, and write it when they sleep.
 type head struct {
 	sleepers atomic.Uint32 // how many awaits are not 0, or about to be so
-	failed   atomic.Uint32 // the first member that has failed, plus 1
-	_        [120]byte
+	failed   atomic.Uint64 // the first member that has failed, plus 1; above 32 bits who says so and why, plus 1, or 0
+	_        [112]byte
 }
 
 // end is what a board has for each member.
 type end struct {
 	awaits atomic.Uint32 // the line for which the member sleeps, plus 1; 0: it is awake. It alone writes this
-	_      [4]byte
+	says   uint32        // how many bytes of why
 	card   [CardSize]byte
+	why    [transport.WhyMost]byte // what it says of a failure, before that is in head.failed; it alone writes this
 }
 
 // CardSize is how much a member can say of itself.

@@ -13,7 +13,8 @@ func pair(t *testing.T) (sets [2]*Set, views [2]*transport.Board, woken *[2]int,
 	mem, woken = Heap(Size(2, 2, 100)), new([2]int)
 	for me := range 2 {
 		sets[me] = new(Set)
-		views[me] = sets[me].New(mem, []int32{3, 5}, me, 2, func(i int) { woken[i]++ }, func() {}, func() {})
+		wake := func(i int) { woken[i]++ }
+		views[me] = sets[me].New(mem, []int32{3, 5}, me, 2, wake, func(int) {}, func() {}, func() {})
 	}
 	return sets, views, woken, mem
 }
@@ -93,23 +94,24 @@ func TestLies(t *testing.T) {
 	sets, views, _, mem := pair(t)
 	var pkts [1]transport.Packet
 	for _, lie := range []uint32{1, 2, 3, 1 << 31, math.MaxUint32} {
-		headOf(mem).failed.Store(lie)
+		headOf(mem).failed.Store(uint64(lie)<<32 | uint64(lie))
 		headOf(mem).sleepers.Store(lie)
 		for i := range 2 {
 			endOf(mem, i).awaits.Store(lie)
+			endOf(mem, i).says = lie
 		}
-		if f := views[0].Failed(); f != 0 && f != 1 {
+		if f, why := views[0].Failed(); f != 0 && f != 1 || len(why) > transport.WhyMost {
 			t.Errorf("member %d has failed", f)
 		}
 		views[0].Raise(0, 1)
-		views[1].Fail(1)
+		views[1].Fail(1, make([]byte, 2*transport.WhyMost))
 		views[0].Expect(1, math.MaxUint64, 1)
 		if sets[0].Arm() || sets[0].Poll(pkts[:]) != 1 {
 			t.Error("that a member has failed ends no wait")
 		}
 	}
 	headOf(mem).failed.Store(0)
-	if f := views[0].Failed(); f != -1 {
+	if f, _ := views[0].Failed(); f != -1 {
 		t.Errorf("member %d has failed", f)
 	}
 }

@@ -55,7 +55,8 @@ func (d *Device) newBoard(p *posted, joined func()) (*transport.Board, error) {
 		return nil, fmt.Errorf("loop: a board: %w", err)
 	}
 	wake := func(member int) { d.fabric.devices[p.members[member]].wakeUp() }
-	b := d.boards.New(p.mem, p.members, me, p.lines, wake, joined, joined)
+	watch := func(member int) { d.watchOver(d.fabric.devices[p.members[member]]) }
+	b := d.boards.New(p.mem, p.members, me, p.lines, wake, watch, joined, joined)
 	if d.fabric.get {
 		l := &lending{d: d, members: p.members, board: &p.mem[0]}
 		b.Lending = &transport.Lending{Try: func() error { return nil }, Lend: l.lend, Return: l.give, Read: l.read}

@@ -26,7 +26,7 @@ type Device struct {
 	fabric *fabric
 	rank   int
 	facts  transport.Facts
-	peers  map[*Device]bool  // to which, or from which, there is a link; under fabric.mu
+	peers  map[*Device]bool  // that hear of the end of this one, or it of theirs; under fabric.mu
 	links  map[*Device]*link // the last one to each; under fabric.mu
 }
 
@@ -82,6 +82,26 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	return l, nil
 }
 
+// tellEnd reports to another device that d is closed, but not over the link to it, which may be full.
+func (d *Device) tellEnd(to *Device) {
+	to.put(new(link), &transport.Packet{Event: transport.Down, Peer: int32(d.rank),
+		Err: fmt.Errorf("loop: rank %d has closed its device: %w", d.rank, transport.ErrPeerGone)})
+}
+
+// watchOver sees to it that the end of another device is reported here, once.
+func (d *Device) watchOver(peer *Device) {
+	d.fabric.mu.Lock()
+	defer d.fabric.mu.Unlock()
+	if d.peers[peer] {
+		return
+	}
+	if d.peers[peer] = true; peer.closed {
+		peer.tellEnd(d)
+	} else {
+		peer.peers[d] = true
+	}
+}
+
 // Close reports Down to every peer, behind all that d has sent to it, and drops what d has queued and registered.
 func (d *Device) Close() error {
 	d.fabric.mu.Lock()
@@ -89,10 +109,8 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	d.closed, d.armed, d.in, d.out, d.next = true, false, nil, nil, 0
 	d.mu.Unlock()
-	down := transport.Packet{Event: transport.Down, Peer: int32(d.rank),
-		Err: fmt.Errorf("loop: rank %d has closed its device: %w", d.rank, transport.ErrPeerGone)}
 	for p := range d.peers {
-		p.put(new(link), &down) // not over the link to p, which may be full
+		d.tellEnd(p)
 	}
 	clear(d.peers) // a second Close reports nothing
 	maps.DeleteFunc(d.fabric.regions, func(_ uint64, r region) bool { return r.owner == d })

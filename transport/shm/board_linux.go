@@ -15,9 +15,10 @@ import (
 
 // A board is a memory of the rank that makes it. The others open it as they open inboxes, by /proc/PID/fd: the ticket
 // says where it is. That it is the one which is meant its token proves, in the first bytes behind what package board
-// has. Each member says in its card where its inbox is, so that any other can wake it: that it needs a contact for,
-// which is made when the member sleeps for the first time while this rank raises what it waits for. Behind that the
-// card has the address of the member's probe and what stands there, for those that read its memory.
+// has. Each member says in its card where its inbox is, so that any other can wake it, and hear of its end: for that it
+// needs a contact, which is made when the member sleeps for the first time while this rank raises what it waits for, or
+// this rank while it waits for the member. Behind that the card has the address of the member's probe and what
+// stands there, for those that read its memory.
 
 // ticketSize: host [16], process u32, descriptor u32, token [16].
 const ticketSize = 40
@@ -111,8 +112,9 @@ func (d *Device) newBoard(mem []byte, fd int, members []int32, lines int) (*tran
 		_ = append(card, d.probe[:]...)
 	}
 	wake := func(member int) { d.wakeMember(int(members[member]), board.Card(mem, member)) }
+	watch := func(member int) { d.withMember(int(members[member]), board.Card(mem, member), func(*contact) {}) }
 	body := mem[: len(mem)-boardTail : len(mem)-boardTail]
-	b := d.boards.New(body, members, me, lines, wake, closeFD, unmap)
+	b := d.boards.New(body, members, me, lines, wake, watch, closeFD, unmap)
 	if !d.opt.NoGet {
 		l := &lending{me: me, members: make([]probed, len(members)), body: body}
 		b.Lending = &transport.Lending{Try: l.try, Lend: l.lend, Return: func(transport.Loan) {}, Read: l.read}
@@ -183,26 +185,33 @@ func (p *probed) read(dst []byte, addr uint64) error {
 	return nil
 }
 
-// wakeMember wakes a rank that sleeps, by its card, which is hostile.
+// wakeMember wakes a rank that sleeps, by its card.
 func (d *Device) wakeMember(rank int, card []byte) {
 	if rank == d.opt.Rank {
 		d.own.wake(d.own.box, true)
 		return
 	}
+	d.withMember(rank, card, func(c *contact) { c.wake(c.box, true) })
+}
+
+// withMember does f with the contact of a rank, by its card, which is hostile. It does not wait: a contact that is not
+// there yet is made by a goroutine. A rank with which there can be none is lost, since it could not be woken, nor its
+// end be heard.
+func (d *Device) withMember(rank int, card []byte, f func(*contact)) {
 	at := decodeReach(card)
-	c, err := d.contacts.meet(rank, at)
-	if err == nil {
-		c.wake(c.box, true)
+	if c := d.contacts.find(rank, at); c != nil {
+		f(c)
 		return
 	}
-	if outOfDescriptors(err) { // it sleeps until it is woken
-		d.start(func() {
-			for outOfDescriptors(err) && d.pause(descriptorPause) {
-				c, err = d.contacts.meet(rank, at)
-			}
-			if err == nil {
-				c.wake(c.box, true)
-			}
-		})
-	}
+	d.start(func() {
+		c, err := d.contacts.meet(rank, at)
+		for outOfDescriptors(err) && d.pause(descriptorPause) {
+			c, err = d.contacts.meet(rank, at)
+		}
+		if err != nil {
+			d.lostPeer(rank, goneError(rank, err))
+			return
+		}
+		f(c)
+	})
 }

@@ -105,7 +105,7 @@ type contact struct {
 
 // contacts are a device's, and what tells their ends: a doorbell whose owner has ended or closed it is in error.
 type contacts struct {
-	mu  sync.Mutex // held while a contact is made, which waits for no other process
+	mu  sync.Mutex // guards all; not held while a contact is made
 	all []*contact
 
 	set  *os.File // an epoll set of doorbells
@@ -198,22 +198,41 @@ func (cs *contacts) watch(c *contact) error {
 
 // meet returns the contact with a peer, which is made if there is none yet.
 func (cs *contacts) meet(peer int, at reach) (*contact, error) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	for _, c := range cs.all {
-		if c.peer == peer && c.at == at && c.box != nil {
-			return c, nil
-		}
+	if c := cs.find(peer, at); c != nil {
+		return c, nil
 	}
 	c, err := newContact(peer, at)
 	if err != nil {
 		return nil, err
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if other := cs.get(peer, at); other != nil { // another goroutine has made it meanwhile
+		c.close()
+		return other, nil
 	}
 	if err = cs.watch(c); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// find returns the contact with a peer; nil: there is none yet.
+func (cs *contacts) find(peer int, at reach) *contact {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.get(peer, at)
+}
+
+// get is find; mu is held.
+func (cs *contacts) get(peer int, at reach) *contact {
+	for _, c := range cs.all {
+		if c.peer == peer && c.at == at && c.box != nil {
+			return c
+		}
+	}
+	return nil
 }
 
 func newContact(peer int, at reach) (c *contact, err error) {

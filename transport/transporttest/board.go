@@ -36,7 +36,7 @@ func boardContents(f *fixture) {
 		onA, onB := f.board(a, b)
 		for _, x := range []*transport.Board{onA, onB} {
 			if len(x.Lines) != boardLines || len(x.Data) != boardBytes || !bytes.Equal(x.Data, make([]byte, boardBytes)) ||
-				x.Lines[0].Word.Load()|x.Lines[1].Word.Load() != 0 || x.Failed() != -1 {
+				x.Lines[0].Word.Load()|x.Lines[1].Word.Load() != 0 || failed(x) != -1 {
 				f.Fatalf("%d lines and %d bytes, or they are not all zero; want %d and %d", len(x.Lines), len(x.Data), boardLines,
 					boardBytes)
 			}
@@ -53,6 +53,12 @@ func boardContents(f *fixture) {
 			f.Errorf("the words are %d and %d; want 0 and 7", onA.Lines[0].Word.Load(), onA.Lines[1].Word.Load())
 		}
 	}
+}
+
+// failed is the member that has.
+func failed(b *transport.Board) int {
+	i, _ := b.Failed()
+	return i
 }
 
 // boardWakes: a word that is raised ends a sleep, whatever comes first, and Poll reports it once. Packets pass.
@@ -95,7 +101,7 @@ func (e *end) reached(w *proc.Watchdog, board *transport.Board, line int, least 
 		err = fmt.Errorf("rank %d: event %d, cookie %d, peer %d; want Reached with cookie %d", e.rank, p.Event, p.Cookie,
 			p.Peer, least)
 	}
-	if now := board.Lines[line].Word.Load(); err == nil && now < least && board.Failed() < 0 {
+	if now := board.Lines[line].Word.Load(); err == nil && now < least && failed(board) < 0 {
 		err = fmt.Errorf("rank %d: Reached, and the word is %d; want at least %d", e.rank, now, least)
 	}
 	return err
@@ -107,16 +113,19 @@ func boardFails(f *fixture) {
 	w := watch(f, b)
 	for i := range max(f.rounds(100), 2) {
 		onA, onB := f.board(a, b)
+		why := pattern(i*100, uint64(i))
 		f.drive(func() error {
 			pause(rand.IntN(3000))
-			onA.Fail(0)
-			onA.Fail(1)
+			onA.Fail(0, why)
+			onA.Fail(1, nil)
 			return nil
 		}, func() error {
 			return errors.Join(b.reached(w, onB, 0, 1, i%2 == 0), b.reached(w, onB, 0, 1, i%2 == 0))
 		})
-		if onA.Failed() != 0 || onB.Failed() != 0 {
-			f.Fatalf("the first to fail is %d and %d; want 0", onA.Failed(), onB.Failed())
+		for _, x := range []*transport.Board{onA, onB} {
+			if first, says := x.Failed(); first != 0 || !bytes.Equal(says, why[:min(len(why), transport.WhyMost)]) {
+				f.Fatalf("the first to fail is %d, for %q; want 0, for %q", first, says, why)
+			}
 		}
 	}
 }
