@@ -28,7 +28,7 @@ type Agents struct {
 
 const (
 	// DefaultPatience is how long a host may take to answer.
-	DefaultPatience = 10 * time.Second
+	DefaultPatience = 30 * time.Second
 	// atOnce is how many agents are being started.
 	atOnce = 32
 	// The time between two attempts to reach a host.

@@ -106,7 +106,9 @@ func conform(t *testing.T, w *way) {
 		"killed": testKilledOnHosts, "build": testBuildOnHosts,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			if w.oneHost { // an ssh takes a processor
+				t.Parallel()
+			}
 			part(t, w)
 		})
 	}
@@ -161,7 +163,9 @@ func testFailuresOnHosts(t *testing.T, w *way) {
 		{"join fence finalize 3:orphan child deaf sleep", 1, "host " + w.b + " is lost: its agent is gone: "},
 	} {
 		t.Run(c.words, func(t *testing.T) {
-			t.Parallel()
+			if w.oneHost {
+				t.Parallel()
+			}
 			j := w.start(t, 2, append([]string{"RANK"}, strings.Fields(c.words)...)...)
 			if strings.Contains(c.words, "orphan") { // the cleaner of that host ends a moment later
 				defer func() { proc.Eventually(t, "the end", func() bool { return len(j.cleaners()) == 0 }) }()
@@ -191,8 +195,9 @@ func testFailuresOnHosts(t *testing.T, w *way) {
 		t.Fatal(err)
 	}
 	w.start(t, 1, "RANK", "sleep", ":", gone).wait(127).says("cannot be started: " + gone)
-	j := w.start(t, 1, "--timeout", "3s", "RANK", "sleep").wait(124)
-	j.says("the job did not end within 3s", "goroutine ", "on host "+w.b+" ---")
+	limit := map[bool]string{true: "3s", false: "20s"}[w.oneHost]
+	j := w.start(t, 1, "--timeout", limit, "RANK", "sleep").wait(124)
+	j.says("the job did not end within "+limit, "goroutine ", "on host "+w.b+" ---")
 }
 
 func testSignalsOnHosts(t *testing.T, w *way) {
@@ -392,7 +397,8 @@ func TestAgentsOverSSH(t *testing.T) {
 	}
 	t.Setenv("HOSTS_START", "mkdir -p /run/sshd; exec "+sshd+" -D -f "+dir+"/sshd_config -E "+dir+"/log")
 	hosts := netns.Up(t, 3)
-	w := &way{flags: []string{"--launch-agent", "ssh -F " + dir + "/ssh_config -o BatchMode=yes"}, a: "h2", b: "h3"}
+	shell := "ssh -F " + dir + "/ssh_config -o BatchMode=yes"
+	w := &way{flags: []string{"--launch-agent", shell, "--host-timeout", "2m"}, a: "h2", b: "h3"}
 	w.on = func(j *job) {
 		there := hosts.Command(1, j.cmd.Path, j.cmd.Args[1:]...)
 		j.cmd.Path, j.cmd.Args = there.Path, there.Args

@@ -37,7 +37,7 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.display, "display-map", false, "print which ranks each host has")
 	f.StringVar(&p.shell, "launch-agent", "", "the remote `SHELL` to other hosts, with its arguments, in place "+
 		"of ssh; what follows it is the host and a command, as in kubectl exec -i")
-	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 10s)")
+	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 30s)")
 	f.StringVar(&p.launcher, "launcher", "ssh", "how other hosts are reached: ssh, or exec for tests: all are this one")
 	f.Lookup("launcher").Hidden = true
 	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
