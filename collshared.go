@@ -373,6 +373,9 @@ func (s *sharedCall) line(rank int, step uint64) int { return rank*boardDepth + 
 
 // enter begins the next step without a contribution.
 func (s *sharedCall) enter() {
+	if s.err != nil {
+		return // a step has been left out
+	}
 	s.step++
 	s.on.Raise(s.line(s.me, s.step), s.step)
 }
