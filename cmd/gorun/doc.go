@@ -3,6 +3,7 @@
 //	gorun -n 4 ./examples/heat     builds the package and runs 4 ranks of it
 //	gorun -n 4 ./heat -steps 100   runs a binary; what follows its name belongs to it
 //	gorun info                     prints the settings, and what this host has and allows
+//	gorun doctor                   checks hosts for what jobs need
 //	gorun simulate                 prices collective operations on a machine of any size
 //
 // Owns: the command line: flags, help, man page, completion.

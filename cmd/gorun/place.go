@@ -62,18 +62,7 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	default:
 		return 0, fmt.Errorf("--launcher %s: use ssh, or name a remote shell with --launch-agent", p.launcher)
 	}
-	switch {
-	case p.list != "" && p.file != "":
-		return 0, errors.New("-H and --hostfile cannot be used together: name the hosts in one of them")
-	case p.list != "":
-		job.Hosts, err = place.List("-H", p.list)
-	case p.file != "":
-		var text []byte
-		if text, err = os.ReadFile(p.file); err != nil {
-			return 0, fmt.Errorf("--hostfile: %w", err)
-		}
-		job.Hosts, err = place.Hostfile(p.file, string(text))
-	}
+	job.Hosts, err = p.hosts()
 	if err != nil || p.np.Changed {
 		return 0, err
 	}
@@ -81,6 +70,23 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 		return job.Place.PerHost, nil
 	}
 	return job.Place.All(job.Hosts), nil
+}
+
+// hosts reads -H or --hostfile; nil: neither is given.
+func (p *placeFlags) hosts() ([]place.Host, error) {
+	switch {
+	case p.list != "" && p.file != "":
+		return nil, errors.New("-H and --hostfile cannot be used together: name the hosts in one of them")
+	case p.list != "":
+		return place.List("-H", p.list)
+	case p.file != "":
+		text, err := os.ReadFile(p.file)
+		if err != nil {
+			return nil, fmt.Errorf("--hostfile: %w", err)
+		}
+		return place.Hostfile(p.file, string(text))
+	}
+	return nil, nil
 }
 
 type mapByFlag place.Request

@@ -29,7 +29,8 @@ const examples = `  gorun -n 4 ./examples/heat                   build a package
   gorun -n 4 --map-by core:PE=2 ./heat         two cores for each rank
   gorun -n 4 --tag-output --timeout 5m ./heat  lines begin with [rank]; dump and stop after 5 minutes
   gorun -H a:4,b:4 ./heat                      4 ranks on each of two hosts, reached by ssh
-  gorun info                                   settings, and what this host allows`
+  gorun info                                   settings, and what this host allows
+  gorun doctor --hostfile hosts                whether hosts have what jobs need`
 
 const exitStatus = `that of the first rank that failed; 128 + N if signal N killed it; 124 after --timeout; 130 after
 Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
@@ -61,7 +62,8 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), manCommand(stdout))
+	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), doctorCommand(stdout, code),
+		manCommand(stdout), doctorHostCommand(stdin, stdout))
 	root.AddCommand(probeCommands(stdin, stdout)...)
 	root.InitDefaultHelpFlag()
 	root.Flags().Lookup("help").Usage = "print this page"

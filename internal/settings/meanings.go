@@ -27,7 +27,7 @@ var meanings = map[string]string{
 	"UCXLibrary":     "The path of the libucp that is opened. Not set: the system's libucp.so.0.",
 	"Job":            "The name of the job. A rank believes it only if the launcher on PMI_FD has the same name.",
 	"Key":            "The key by which a rank that dials PMI_PORT and its launcher prove to each other that they belong to the job. Init takes it out of the environment.",
-	"Rank0":          "The host:port of index 0 of an Indexed Job, which serves the others (gorun k8s manifest).",
+	"Rank0":          "The host:port of index 0 of an Indexed Job, which serves the others.",
 	"Size":           "How many ranks the Indexed Job has, one in each pod.",
 	"KeyFile":        "The file with the key of an Indexed Job: 32 bytes in base64.",
 	"LocalRank":      "The number of this rank among those of its host, for programs.",

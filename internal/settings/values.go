@@ -110,7 +110,7 @@ type Values struct {
 	// Init takes it out of the environment.
 	Key struct{} `env:"GORUN_KEY" of:"job"`
 
-	// The host:port of index 0 of an Indexed Job, which serves the others (gorun k8s manifest).
+	// The host:port of index 0 of an Indexed Job, which serves the others.
 	Rank0 struct{} `env:"GORUN_RANK0" of:"job"`
 
 	// How many ranks the Indexed Job has, one in each pod.

@@ -134,7 +134,7 @@ func TestWorldOfOne(t *testing.T) {
 		{map[string]string{"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE=2", "PMIx"},
 		{map[string]string{"OMPI_COMM_WORLD_SIZE": "many"}, "OMPI_COMM_WORLD_SIZE", "number"},
 		{map[string]string{"PMIX_RANK": "0"}, "PMIX_RANK=0", "PMIx"},
-		{map[string]string{"JOB_COMPLETION_INDEX": "0"}, "JOB_COMPLETION_INDEX=0", "gorun k8s manifest"},
+		{map[string]string{"JOB_COMPLETION_INDEX": "0"}, "JOB_COMPLETION_INDEX=0", "GORUN_RANK0"},
 		{map[string]string{"PMIX_NAMESPACE": "n"}, "PMIX_NAMESPACE", "PMIx"},
 		{map[string]string{"PRTE_LAUNCHED": "1"}, "PRTE_LAUNCHED", "PMIx"},
 		{map[string]string{"GORUN_JOB": "gorun_1"}, "GORUN_JOB", "gorun -n"},

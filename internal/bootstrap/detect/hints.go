@@ -20,7 +20,7 @@ const (
 	doSlurm = "start it by srun --mpi=pmi2, or by gorun -n N inside the allocation"
 	doPMIx  = "this launcher speaks only PMIx, which this program was built without: build it with -tags pmix " +
 		"(that takes gcc, and libpmix.so.2 when it runs), or start it by gorun -n N, mpiexec.hydra or srun --mpi=pmi2"
-	doIndex = "gorun k8s manifest writes a Job whose pods have GORUN_RANK0, GORUN_SIZE and GORUN_KEY_FILE"
+	doIndex = "give each pod GORUN_RANK0 (host:port of index 0), GORUN_SIZE and GORUN_KEY_FILE"
 )
 
 // sizeHints hold a number of ranks, partHints mean by their mere presence that a launcher started this process.

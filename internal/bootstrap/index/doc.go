@@ -1,5 +1,5 @@
 // Package index joins the pods of an Indexed Job of Kubernetes, one rank each: the pod with index 0 serves, the others
-// dial it. gorun k8s manifest writes such a Job.
+// dial it.
 //
 //	Owns:     what the pods are told: the address of index 0, the number of ranks, the file with the key
 //	May call: internal/bootstrap/rank0, internal/pmi

@@ -15,7 +15,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/bootstrap/rank0"
 )
 
-// The variables of a pod. Kubernetes sets the first, the manifest the others.
+// The variables of a pod. Kubernetes sets the first, the Job's manifest the others.
 const (
 	EnvIndex   = "JOB_COMPLETION_INDEX"
 	EnvRank0   = "GORUN_RANK0"    // host:port of the pod with index 0
@@ -25,7 +25,7 @@ const (
 
 const keySize = 32
 
-// Offered reports whether this process is a pod of a Job that gorun k8s manifest has written.
+// Offered reports whether this process is a pod of a Job whose manifest says where index 0 is.
 func Offered(env func(string) string) (is bool, since string) {
 	for _, name := range []string{EnvIndex, EnvRank0} {
 		if env(name) == "" {
