@@ -125,9 +125,15 @@ func TestLayoutLengths(t *testing.T) {
 				st, err = RecvLayout(w, got, column(rows/2, 3, 1), 0, 2)
 				is(err, ErrTruncate)
 				for i := range rows {
+					if sendsStay(t) {
+						break // UCX gives no prefix of what does not fit
+					}
 					check(got[3*i+1] == float64(i*1000+1) == (i < rows/2), "element %d is %v", 3*i+1, got[3*i+1])
 				}
 				for i := range rows {
+					if sendsStay(t) {
+						break
+					}
 					check(got[3*i] == float64(i/4*1000+i%4), "element %d is %v", 3*i, got[3*i])
 				}
 			})

@@ -472,7 +472,9 @@ func receiveCut(w *Comm, name string, recv func(w *Comm, buf []byte) (Status, er
 	st, err := recv(w, all[:room])
 	is(err, ErrTruncate)
 	same(st, Status{Source: 0, Tag: 1, Bytes: int64(room)})
-	check(bytes.Equal(all[:room], message(size, 2)[:room]), "%s: the prefix is wrong", name)
+	// What is cut off by UCX may have no prefix: the standard promises none.
+	check(w.eng.Transport() == "ucx" || bytes.Equal(all[:room], message(size, 2)[:room]),
+		"%s: the prefix is wrong", name)
 	check(bytes.Equal(all[room:], make([]byte, size+8-room)), "%s: memory beyond the buffer was changed", name)
 	ok(Recv(w, all, 0, 1))
 	whole(all[:size], 3)
@@ -1375,6 +1377,9 @@ func TestMessagesToSelf(t *testing.T) {
 					b := []int{0}
 					ok(Recv(w, b, me, 3))
 					same(b[0], i)
+				}
+				if sendsStay(t) {
+					return
 				}
 				s := ok(Issend(w, message(long, 0), me, 9))
 				must(s.Cancel())

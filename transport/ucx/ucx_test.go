@@ -1,0 +1,234 @@
+//go:build ucx && linux && cgo
+
+package ucx
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/leak"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+const patience = 30 * time.Second
+
+var roles = map[string]func() error{
+	"dies":    dies,
+	"library": func() error { _, err := New(Options{Size: 2, Library: os.Getenv("TEST_LIBRARY")}); return err },
+}
+
+func TestMain(m *testing.M) {
+	proc.RunRole(roles)
+	os.Setenv("UCX_TLS", "posix,sysv,cma,self")
+	os.Exit(leak.VerifyMain(m.Run))
+}
+
+// rank is a device with what it has polled.
+type rank struct {
+	*Device
+	t    testing.TB
+	pkts [16]transport.Packet
+	in   []transport.Packet
+}
+
+func newRank(t testing.TB, number int) *rank {
+	t.Helper()
+	d, err := New(Options{Rank: number, Size: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return &rank{Device: d.(*Device), t: t}
+}
+
+func (r *rank) reach(peer int, address []byte) {
+	r.t.Helper()
+	if err := r.Reach(context.Background(), peer, address); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// next is the next event; the others are polled too.
+func (r *rank) next(others ...*rank) transport.Packet {
+	r.t.Helper()
+	for limit := time.Now().Add(patience); len(r.in) == 0; {
+		for _, x := range append(others, r) {
+			x.in = append(x.in, x.pkts[:x.Poll(x.pkts[:])]...)
+		}
+		if time.Now().After(limit) {
+			r.t.Fatal("nothing comes")
+		}
+	}
+	p := r.in[0]
+	r.in = r.in[1:]
+	return p
+}
+
+// The record that both languages share has one layout.
+func TestLayout(t *testing.T) {
+	if s := layouts(); s[0] != s[1] {
+		t.Errorf("struct ux_done has %d bytes, and end has %d", s[1], s[0])
+	}
+}
+
+// A job that has no room in a tag is refused, and is told how many ranks there may be.
+func TestTooManyRanks(t *testing.T) {
+	_, err := New(Options{Size: mostRanks + 1})
+	if !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), "131072") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A library that is not there, is another one, or is too old is no transport, and the error says so.
+func TestLibraries(t *testing.T) {
+	old := filepath.Join(t.TempDir(), "libucp.so.0")
+	c := exec.Command("gcc", "-shared", "-fPIC", "-x", "c", "-o", old, "-")
+	c.Stdin = strings.NewReader("void ucp_get_version(unsigned *a, unsigned *b, unsigned *c)" +
+		"{ *a = 1; *b = 12; *c = 1; }")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for path, want := range map[string]string{
+		"/nowhere/libucp.so.0": "/nowhere/libucp.so.0", "libm.so.6": "it is no libucp", old: "it is version 1.12.1",
+	} {
+		out, err := proc.Run(t, "library", "TEST_LIBRARY="+path)
+		if err == nil || !strings.Contains(out, "transport unavailable") || !strings.Contains(out, want) {
+			t.Errorf("%s: %v, %s; want %q", path, err, out, want)
+		}
+	}
+}
+
+// What UCX_TLS leaves nothing of is no transport either, and UCX prints nothing.
+func TestNothingLeft(t *testing.T) {
+	out, err := proc.Run(t, "library", "UCX_TLS=nonsense")
+	if err == nil || !strings.Contains(out, "transport unavailable") || !strings.Contains(out, "UCX_TLS") ||
+		strings.Contains(out, "UCX  ") {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// Buffers that come and go at the same addresses carry what is in them, while the collector gives pages back.
+func TestMemoryComesAndGoes(t *testing.T) {
+	a, b := newRank(t, 0), newRank(t, 1)
+	a.reach(1, b.Address())
+	stop := make(chan bool)
+	over := make(chan bool)
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				debug.FreeOSMemory()
+			}
+		}
+	}()
+	rounds := 300
+	if testing.Short() {
+		rounds = 60
+	}
+	m := transport.Match{Context: 1, Source: 0, Tag: 1}
+	for i := range rounds {
+		size := []int{8, 5000, 70_000, 1 << 20}[i%4]
+		out, in := bytes.Repeat([]byte{byte(i + 1)}, size), make([]byte, size)
+		_, st, err := b.Post(m, transport.HostMem(in), 1)
+		if err != nil || st != transport.Started {
+			t.Fatal(st, err)
+		}
+		runtime.Gosched()
+		if st, err = a.Send(1, m, transport.HostMem(out), false, 2); err != nil {
+			t.Fatal(err)
+		}
+		if p := b.next(a); p.Err != nil || p.Header.Len != uint64(size) || !bytes.Equal(in, out) {
+			t.Fatalf("round %d: %d bytes: %+v", i, size, p)
+		}
+		if st == transport.Started {
+			if p := a.next(b); p.Err != nil {
+				t.Fatal(p.Err)
+			}
+		}
+	}
+	close(stop)
+	<-over
+}
+
+// Memory of Alloc is mapped once, and carries messages.
+func TestMappedMemory(t *testing.T) {
+	a, b := newRank(t, 0), newRank(t, 1)
+	a.reach(1, b.Address())
+	out, err := a.Facts().Memory.Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := b.Facts().Memory.Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(out, "mapped")
+	m := transport.Match{Context: 1, Source: 0, Tag: 1}
+	if _, _, err := b.Post(m, transport.HostMem(in), 1); err != nil {
+		t.Fatal(err)
+	}
+	st, err := a.Send(1, m, transport.HostMem(out), false, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.next(a); !bytes.Equal(in, out) {
+		t.Error("other bytes have come")
+	}
+	if st == transport.Started {
+		a.next(b)
+	}
+	for r, mem := range map[*rank][]byte{a: out, b: in} {
+		if err := r.Facts().Memory.Free(mem); err != nil {
+			t.Error(err)
+		}
+		if err := r.Facts().Memory.Free(mem); err == nil {
+			t.Error("it is freed twice")
+		}
+	}
+}
+
+// The end of a peer's process is reported once, and what is given up then ends.
+func TestPeerDies(t *testing.T) {
+	a := newRank(t, 0)
+	p := proc.Start(t, "dies")
+	a.reach(1, p.Recv())
+	m := transport.Match{Context: 1, Source: 0, Tag: 1}
+	long := transport.HostMem(make([]byte, 1<<20))
+	st, err := a.Send(1, m, long, false, 1)
+	if err != nil || st != transport.Started {
+		t.Fatal(st, err)
+	}
+	p.Kill()
+	if d := a.next(); d.Event != transport.Down || d.Peer != 1 || !errors.Is(d.Err, transport.ErrPeerGone) {
+		t.Fatalf("%+v", d)
+	}
+	a.Abandon(1)
+	if d := a.next(); d.Event != transport.TaggedDone || d.Cookie != 1 || d.Err == nil {
+		t.Fatalf("%+v", d)
+	}
+	if _, err := a.Send(1, m, long, false, 2); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("Send: %v", err)
+	}
+}
+
+func dies() error {
+	d, err := New(Options{Rank: 1, Size: 2})
+	if err != nil {
+		return err
+	}
+	proc.Send(d.Address())
+	select {}
+}
