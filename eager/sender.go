@@ -10,7 +10,7 @@ type Link interface {
 // Sender sends one peer what may go without asking: messages that are short enough and for which there is credit.
 type Sender struct {
 	Max  int // the longest message that Send takes; -1: none
-	Sure int // the longest that a caller who waits sends without asking Tuner; at most Max
+	Sure int // the longest that always goes by Send; at most Max. Longer ones up to Max are measured, or follow others
 	CreditSender
 	link Link
 	hdr  wire.Header // of the packet that is sent now
@@ -53,6 +53,9 @@ func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 	}
 	return true
 }
+
+// Follows: a message has been sent since one has come from there.
+func (s *Sender) Follows() bool { return s.more }
 
 // Came: a message has come from there. Whoever answers each message does not send several in a row.
 func (s *Sender) Came() { s.more = false }

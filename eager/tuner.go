@@ -21,6 +21,7 @@ type contest struct {
 	left     int32    // messages until the run, or its lead-in, or the pause between two contests ends
 	pause    int32    // messages of the next pause; 0: there has been no contest
 	began    int64    // the run; 0: it is in its lead-in, whose messages what came before may hold up
+	lost     int64    // when the challenger has lost, in its first run; 0: in all others
 	least    [2]int64 // the shortest run of this contest, eager and announced
 }
 
@@ -31,14 +32,17 @@ const (
 	// A pause is so many runs at first; each contest that changes nothing doubles it.
 	firstPause = 64
 	lastPause  = 1024
-	// A challenger must be so much better to win; one that is so much worse after a run of each has lost.
-	better, worse = 0.97, 1.2
+	// A challenger must be so much better to win; one that is so much worse has lost in its first run, which ends then:
+	// to announce to a receiver that computes is to wait for it. In the first contest it must be worse by far.
+	better, worse, farWorse = 0.97, 1.2, 3
+	// leadIn is the part of a run that an announced one's lead-in has: its first message waits for all before it.
+	leadIn = 4
 )
 
 // Announce reports whether the next message, of n bytes, goes by rendezvous, and counts it.
 func (t *Tuner) Announce(n int) bool {
 	c := &t.classes[bits.Len(uint(n-1)>>10)%tunerClasses]
-	if c.left--; c.left < 0 {
+	if c.left--; c.left < 0 || c.lost != 0 && t.Now() > c.lost {
 		c.turn(t.Now(), int32(max(runBytes/n, 1)))
 	}
 	return c.announce
@@ -53,20 +57,31 @@ func (c *contest) turn(now int64, run int32) {
 		c.began = now
 	case c.began == 0: // the lead-in
 		c.began = now
+		if c.runs == 1 {
+			c.lost = now + int64(c.worse()*float64(c.least[index(c.winner)]))
+		}
 	default:
 		way := &c.least[index(c.announce)]
 		if took := max(now-c.began, 1); *way == 0 || took < *way {
 			*way = took
 		}
-		c.began = 0
+		c.began, c.lost = 0, 0
 		c.runs++
-		if won, lost := float64(c.least[index(c.winner)]), float64(c.least[index(!c.winner)]); c.runs == contestRuns ||
-			c.runs == 2 && c.pause != 0 && lost > worse*won {
+		won, lost := float64(c.least[index(c.winner)]), float64(c.least[index(!c.winner)])
+		if c.runs == contestRuns || c.runs == 2 && lost > c.worse()*won {
 			c.end(lost < better*won, run)
-		} else {
-			c.announce = !c.announce
+		} else if c.announce = !c.announce; c.announce {
+			c.left = run/leadIn - 1
 		}
 	}
+}
+
+// worse is how many times as much a challenger costs that has lost in its first run.
+func (c *contest) worse() float64 {
+	if c.pause == 0 {
+		return farWorse
+	}
+	return worse
 }
 
 // end ends the contest.

@@ -66,3 +66,32 @@ func TestTunerBegins(t *testing.T) {
 		}
 	}
 }
+
+// A sender whose receiver computes does not wait for it in more than a few messages: in the first contest, where
+// announced ones cost far more, and in the later ones.
+func TestFarWorseIsLeftSoon(t *testing.T) {
+	const n, run = 16 << 10, runBytes / (16 << 10)
+	few := run/leadIn + 1
+	for _, wait := range []int64{4 * run * 1000, 1_000_000} { // of a run, or as long as many
+		j := newJob()
+		cost := [2]int64{1000, wait}
+		if got := j.send(n, firstPause*run/2, cost); got != few {
+			t.Errorf("%d of the first messages wait for %d ns each, want %d", got, wait, few)
+		}
+		if got := j.send(n, 8*firstPause*run, cost); got > 4*few {
+			t.Errorf("%d of later messages wait for %d ns each, want at most %d", got, wait, 4*few)
+		}
+	}
+}
+
+// What is dearer by less is not left for one run that has been disturbed, in the first contest.
+func TestFirstContestIsFair(t *testing.T) {
+	const n, run = 16 << 10, runBytes / (16 << 10)
+	j := newJob()
+	j.send(n, run, [2]int64{1000, 500})
+	j.send(n, run/leadIn+run, [2]int64{1000, 2500}) // a disturbed run
+	j.send(n, 3*contestRuns*run, [2]int64{1000, 500})
+	if got := j.send(n, firstPause*run/2, [2]int64{1000, 500}); got != firstPause*run/2 {
+		t.Errorf("%d of %d messages go the way that costs less", got, firstPause*run/2)
+	}
+}

@@ -402,11 +402,13 @@ func (e *Engine) restart(r *Request) {
 		e.schedules.start(r, k.rounds)
 		return
 	}
-	if r.op == opSend && r.mode == Standard &&
-		(e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) ||
-			e.links.sendAgain(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes())) {
-		r.sentAs(int(k.source), k.tag, k.buf.Len)
-		return
+	if r.op == opSend && r.mode == Standard {
+		if r.announce = e.links.follows(int(k.source), k.buf.Len); !r.announce &&
+			(e.links.sendNow(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes()) ||
+				e.links.sendAgain(r.recv.Ctx, int(k.source), k.tag, k.buf.Bytes())) {
+			r.sentAs(int(k.source), k.tag, k.buf.Len)
+			return
+		}
 	}
 	r.buf, r.cctx, r.recv.Source, r.recv.Tag = k.buf, k.cctx, k.source, k.tag
 	if r.op == opRecv {

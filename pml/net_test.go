@@ -41,6 +41,7 @@ type testNet struct {
 	cuts    map[[2]int]bool   // rank, peer: of links that the engine has cut
 	noRoom  map[int]int       // rank: as many READs and WRITEs find no room
 	reads   map[int]int       // rank: READs that will still succeed; absent: all
+	most    int               // READs that have been done in one call
 	writes  map[int]int       // likewise
 	polls   map[int]bool      // rank: it looks at its rings (default: yes)
 	waits   map[int]bool      // rank: it does, or sleeps in a call (default: no)
@@ -361,6 +362,7 @@ func newTestLink(d *testDevice, peer int) *testLink {
 		l.caps.RMA = &transport.RMA{Register: l.register, Deregister: l.deregister, Get: l.get}
 		if d.put {
 			l.caps.RMA.Put = l.putTo
+			l.caps.RMA.GetSome = l.getSome
 		}
 	}
 	if d.lends {
@@ -552,6 +554,24 @@ func (l *testLink) get(mem transport.Mem, addr, key, cookie uint64) (transport.S
 	copy(dst, r.buf[off:])
 	n.log("%d reads bytes %d to %d of %d", l.d.rank, off, off+uint64(len(dst)), l.peer)
 	return transport.Done, nil
+}
+
+// getSome does what get would do at once; the first that get would not do, and all behind it, are left.
+func (l *testLink) getSome(reads []transport.Read) (done int) {
+	n := l.d.net
+	n.mu.Lock()
+	late := n.lateRMA
+	n.mu.Unlock()
+	defer func() { n.most = max(n.most, done) }()
+	for i := range reads {
+		if st, err := transport.Full, error(nil); !late {
+			if st, err = l.get(reads[i].Dst, reads[i].Addr, reads[i].Key, 0); st == transport.Done && err == nil {
+				continue
+			}
+		}
+		return i
+	}
+	return len(reads)
 }
 
 func (l *testLink) putTo(mem transport.Mem, addr, key, cookie uint64) (transport.State, error) {

@@ -23,23 +23,34 @@ func (e *Engine) Isend(cc context.Context, ctx uint32, dest int, tag int32, buf 
 	if r == nil {
 		r = e.requests.fresh()
 	}
-	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Max && mode == Standard && p.out.Send(ctx, tag, buf) {
+	if p := e.links.peers[dest]; p != nil && len(buf) <= p.out.Sure && mode == Standard && p.out.Send(ctx, tag, buf) {
 		r.sentAs(dest, tag, len(buf))
 		e.links.sent(len(buf))
 		e.unlock()
 		return r
 	}
-	if mode == Standard && e.links.sendAgain(ctx, dest, tag, buf) {
+	announce := mode == Standard && e.links.follows(dest, len(buf))
+	if mode == Standard && !announce &&
+		(e.links.sendNow(ctx, dest, tag, buf) || e.links.sendAgain(ctx, dest, tag, buf)) {
 		r.sentAs(dest, tag, len(buf))
 		e.exitCall()
 		e.unlock()
 		return r
 	}
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
+	r.announce = announce
 	e.start(r)
 	e.exitCall()
 	e.unlock()
 	return r
+}
+
+// follows reports whether a message of n bytes whose sender does not wait is announced though it may be eager: one of
+// medium length that follows others. Its receiver reads several in one call, which costs both sides less than two
+// copies of each.
+func (l *linkPath) follows(dest, n int) bool {
+	p := l.peers[dest]
+	return p != nil && p.out.Measured(n) && p.out.Follows()
 }
 
 // sentAs completes r for a message that has been sent without it.

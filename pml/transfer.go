@@ -38,6 +38,13 @@ type transfers struct {
 	spare   *transfer // for reuse
 	packed  packedPiece
 	chooser rendezvous.Chooser
+	batch   readBatch
+}
+
+// readBatch is what readSome hands to a link. It is empty but while that runs.
+type readBatch struct {
+	reads [transport.MaxReads]transport.Read
+	ids   [transport.MaxReads]uint64 // of the transfers
 }
 
 // open makes a transfer for r, with a number.
@@ -298,8 +305,46 @@ func (t *transfer) readDue() bool {
 	return due
 }
 
-// readNext does one READ.
+// batchBytes bounds what readSome moves while the engine's lock is held.
+const batchBytes = 256 << 10
+
+// readSome does the next READs of several transfers in one call of the link: of those that wait next to each other, are
+// from one peer and are not long. It returns how many are done; 0: readNext goes on with the first.
+func (ts *transfers) readSome(jobs []*transfer) (done int) {
+	p, b, n, left := jobs[0].peer, &ts.batch, 0, int64(batchBytes)
+	if p.rma.GetSome == nil {
+		return 0
+	}
+	for _, t := range jobs[:min(len(jobs), transport.MaxReads)] {
+		off, size, due := t.rcv.NextRead()
+		if left -= size; left < 0 || t.peer != p || !due {
+			break
+		}
+		from := &t.rcv.Source
+		b.reads[n] = transport.Read{Dst: t.r.buf.Part(off, size), Addr: from.Addr + uint64(off), Key: from.Key}
+		b.ids[n] = t.id
+		n++
+	}
+	if n > 1 {
+		done = p.rma.GetSome(b.reads[:n])
+	}
+	clear(b.reads[:n])
+	for _, id := range b.ids[:done] {
+		// Whatever the end of one leads to, what is over by then is left alone.
+		if t := ts.find(id); t != nil && t.failed == nil {
+			ts.onReceiver(t, t.rcv.OnGetDone())
+		}
+	}
+	return done
+}
+
+// readNext does one READ, or several.
 func (ts *transfers) readNext(t *transfer) int {
+	if jobs := ts.l.worklist.jobs[jobRead].all(); len(jobs) > 1 {
+		if n := ts.readSome(jobs); n > 0 {
+			return n
+		}
+	}
 	off, n, _ := t.rcv.NextRead()
 	from := t.rcv.Source
 	switch st, err := t.peer.rma.Get(t.r.buf.Part(off, n), from.Addr+uint64(off), from.Key, t.id); {

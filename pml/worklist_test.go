@@ -266,3 +266,52 @@ func TestLentUntilReleased(t *testing.T) {
 		n.check(t)
 	}
 }
+
+// READs of several messages are done in one call of the link. Where it does only some, the others are done one by one,
+// and where these fail too their messages come as streams: each receive gets its own message, whatever it is.
+func TestReadsTogether(t *testing.T) {
+	watchdog(t)
+	sizes := []int{1000, 20_000, 1 << 20, 300, 70_000, 60_000, 200_000, 101, 30_000}
+	for limit := -1; limit <= len(sizes); limit++ {
+		n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 1 << 20, put: true})
+		n.linkAll()
+		n.prefer(0, rendezvous.Get)
+		if limit >= 0 {
+			n.reads[0] = limit
+		}
+		var out, in [][]byte
+		var requests [2]Set
+		for i, size := range sizes {
+			out, in = append(out, contents(i, size, size)), append(in, make([]byte, size))
+			requests[0] = append(requests[0], n.engines[0].Irecv(nil, 1, 1, int32(i), in[i]))
+		}
+		for i, b := range out {
+			requests[1] = append(requests[1], n.engines[1].Isend(nil, 1, 0, int32(i), b, Standard))
+		}
+		for turn := 0; n.engines[0].Pending()+n.engines[1].Pending() > 0; turn++ {
+			if turn == 10_000 {
+				t.Fatalf("%d READs succeed: it does not end", limit)
+			}
+			for rank := range 2 {
+				n.deliver(rank, 100)
+				n.check(t)
+			}
+		}
+		for rank, e := range n.engines {
+			if i, err := e.WaitAll(requests[rank], false, func(i int, _ Status, err error) {
+				t.Errorf("%d READs succeed: rank %d, message %d: %v", limit, rank, i, err)
+			}); err != nil {
+				t.Errorf("rank %d, message %d: %v", rank, i, err)
+			}
+		}
+		for i := range sizes {
+			if !bytes.Equal(in[i], out[i]) {
+				t.Errorf("%d READs succeed: message %d has other bytes", limit, i)
+			}
+		}
+		if limit < 0 && n.most < 3 {
+			t.Errorf("%d READs at most have been done in one call", n.most)
+		}
+		n.close()
+	}
+}

@@ -8,6 +8,10 @@ type RMA struct {
 	Deregister func(addr, key uint64)
 	// Get reads dst.Len bytes at the peer's addr. dst belongs to the link until the operation has ended.
 	Get func(dst Mem, addr, key, cookie uint64) (State, error)
+	// GetSome is Get of several, in the order given, where that costs less than as many calls; nil: it does not. It
+	// returns how many of them have ended well, from the first one on. The others have no effect that counts: Get of
+	// the next one says why, or does it.
+	GetSome func(reads []Read) (done int)
 	// Put writes src to the peer's addr; likewise. nil: the device only reads.
 	Put func(src Mem, addr, key, cookie uint64) (State, error)
 	// PutNote is Put (src may be empty). When all of src is there, the peer's Poll reports Noted with note.
@@ -23,6 +27,15 @@ type RMA struct {
 	// does not occupy the caller.
 	Max int
 }
+
+// Read is one of the operations of RMA.GetSome: Dst.Len bytes, at least 1, of the peer's Addr.
+type Read struct {
+	Dst       Mem
+	Addr, Key uint64
+}
+
+// MaxReads is how many GetSome is given at most.
+const MaxReads = 16
 
 // Access is what a peer may do to registered memory.
 type Access uint8

@@ -64,7 +64,8 @@ type Facts struct {
 type Caps struct {
 	EagerMax int // bytes; a longer message is cheaper by rendezvous
 	// EagerSure, in bytes, is for a sender that waits: one of at most so many bytes is cheaper eager, a longer one not
-	// everywhere, so both are measured. 0: EagerMax.
+	// everywhere, so both are measured. Where the sender does not wait, a longer one is announced if it follows others.
+	// 0: EagerMax.
 	EagerSure int
 	FragMax   int // bytes; the longest payload that TrySend takes. It may shrink and never grows: read it per fragment
 	// Cut ends the connection with the peer, both ways; Down follows, as if it had broken. nil only of a link by which

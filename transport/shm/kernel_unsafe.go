@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 const futexWake = 1
@@ -58,6 +60,25 @@ func readTwo(pid int, first []byte, at uint64, second []byte, addr uint64) (n in
 		return 0, errno
 	}
 	return int(moved), nil
+}
+
+// readSome reads in the address space of pid, and returns how many bytes it has: all of the first reads, and perhaps a
+// part of the next one.
+func readSome(pid int, reads []transport.Read) int {
+	var local [transport.MaxReads]unix.Iovec
+	var remote [transport.MaxReads]unix.RemoteIovec
+	for i := range reads {
+		b := reads[i].Dst.Bytes()
+		local[i].Base = &b[0]
+		local[i].SetLen(len(b))
+		remote[i] = unix.RemoteIovec{Base: uintptr(reads[i].Addr), Len: len(b)}
+	}
+	moved, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)),
+		uintptr(len(reads)), uintptr(unsafe.Pointer(&remote)), uintptr(len(reads)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(moved)
 }
 
 // writePeer writes src to addr in the address space of pid.

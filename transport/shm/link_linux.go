@@ -244,7 +244,8 @@ func (l *link) signal(urgent bool) {
 
 // rma is for a peer whose memory the probe has reached.
 func (l *link) rma() *transport.RMA {
-	return &transport.RMA{Register: l.register, Deregister: func(addr, key uint64) {}, Get: l.get, Put: l.put}
+	return &transport.RMA{Register: l.register, Deregister: func(addr, key uint64) {}, Get: l.get,
+		GetSome: l.getSome, Put: l.put}
 }
 
 // register is transport.RMA's. The peer can read and write all memory of this process, whatever access says; that of
@@ -270,6 +271,31 @@ func (l *link) get(dst transport.Mem, addr, key, _ uint64) (transport.State, err
 	}
 	l.p.EndAccess()
 	return transport.Done, err
+}
+
+// getSome is transport.RMA's: one system call, most of whose cost is that of finding the process. What it has read does
+// not count if the number may have been another process's.
+func (l *link) getSome(reads []transport.Read) (done int) {
+	for i := range reads {
+		if reads[i].Key != 0 {
+			reads = reads[:i] // what is mapped is copied
+			break
+		}
+	}
+	if len(reads) == 0 || l.dead.Load() || !l.p.BeginAccess() {
+		return 0
+	}
+	moved := readSome(l.pid, reads)
+	gone := l.gone()
+	l.p.EndAccess()
+	if gone {
+		return 0
+	}
+	for done < len(reads) && moved >= reads[done].Dst.Len {
+		moved -= reads[done].Dst.Len
+		done++
+	}
+	return done
 }
 
 // put likewise, but what is written into another process cannot be taken back, so the peer is looked at before. What is

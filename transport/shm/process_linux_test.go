@@ -487,3 +487,78 @@ func TestAllocMapped(t *testing.T) {
 		t.Errorf("%d segments are mapped, 1 is in use", n)
 	}
 }
+
+// GetSome reads what Get would, up to the first that cannot be read, whose end or beginning counts for nothing; and
+// nothing once the access is withdrawn or the peer is known to be gone.
+func TestGetSome(t *testing.T) {
+	watchdog(t)
+	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
+	l := a.link(b)
+	if l.Caps().RMA == nil {
+		t.Fatalf("this process may not read itself: %s", l.Caps().WhyNoRMA)
+	}
+	from := make([]byte, 100_000)
+	for i := range from {
+		from[i] = byte(i * 7)
+	}
+	page, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(page)
+	if err := unix.Mprotect(page[4096:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	edge := addressOf(page) + 4000 // of which 96 bytes can be read
+	for _, c := range []struct {
+		what  string
+		sizes []int
+		bad   int // its end cannot be read, or with key its memory is said to be mapped
+		key   uint64
+		want  int
+	}{
+		{"one", []int{1}, -1, 0, 1},
+		{"three", []int{10_000, 1, 50_000}, -1, 0, 3},
+		{"as many as may be", slices.Repeat([]int{5000}, transport.MaxReads), -1, 0, transport.MaxReads},
+		{"the first is wrong", []int{1000, 1000}, 0, 0, 0},
+		{"the third is wrong", []int{1000, 2000, 3000, 4000}, 2, 0, 2},
+		{"the last is wrong", []int{1000, 2000, 3000}, 2, 0, 2},
+		{"the second is copied", []int{1000, 2000, 3000}, 1, 5, 1},
+		{"the first is copied", []int{1000, 2000}, 0, 5, 0},
+	} {
+		var reads []transport.Read
+		var into [][]byte
+		at := 0
+		for i, n := range c.sizes {
+			into = append(into, make([]byte, n))
+			r := transport.Read{Dst: transport.HostMem(into[i]), Addr: addressOf(from[at:])}
+			if i == c.bad && c.key == 0 {
+				r.Addr = edge
+			} else if i == c.bad {
+				r.Key = c.key
+			}
+			reads = append(reads, r)
+			at += n
+		}
+		if got := l.getSome(reads); got != c.want {
+			t.Errorf("%s: %d are read, want %d", c.what, got, c.want)
+		}
+		at = 0
+		for i, n := range c.sizes[:c.want] {
+			if !bytes.Equal(into[i], from[at:at+n]) {
+				t.Errorf("%s: read %d has other bytes", c.what, i)
+			}
+			at += n
+		}
+		l.dead.Store(true)
+		if got := l.getSome(reads); got != 0 {
+			t.Errorf("%s: %d are read of a peer that is gone", c.what, got)
+		}
+		l.dead.Store(false)
+	}
+	b.revoke(0)
+	buf := make([]byte, 8)
+	if l.getSome([]transport.Read{{Dst: transport.HostMem(buf), Addr: addressOf(from)}}) != 0 {
+		t.Error("the access is withdrawn, and memory is read")
+	}
+}

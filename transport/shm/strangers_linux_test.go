@@ -266,6 +266,9 @@ func TestNumberOfTheDead(t *testing.T) {
 		if _, err := l.get(transport.HostMem(dst), addressOf(mem), 0, 0); !errors.Is(err, transport.ErrPeerGone) {
 			t.Errorf("its end is known: %v. Another process's memory is read: %v", known, err)
 		}
+		if l.getSome([]transport.Read{{Dst: transport.HostMem(dst), Addr: addressOf(mem)}}) != 0 {
+			t.Errorf("its end is known: %v. Another process's memory is read, among others", known)
+		}
 		_, err := l.put(transport.HostMem([]byte("written.")), addressOf(mem), 0, 0)
 		if !errors.Is(err, transport.ErrPeerGone) || !bytes.Equal(mem, []byte("innocent")) {
 			t.Errorf("its end is known: %v. Another process's memory is written: %v, %q", known, err, mem)
