@@ -40,7 +40,8 @@ const (
 
 // table is read from above; the first line that holds and fits is taken. The last of each operation always does. Its
 // limits are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; those for
-// two ranks were measured, and those for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/0046).
+// two ranks were measured, and those for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/0046,
+// 0051).
 var table = []rule{
 	{Barrier, unbounded, 2, 0, SharedMemory, "dissemination"},
 	{Barrier, unbounded, unbounded, 0, AnyVia, "shared"},
@@ -141,6 +142,7 @@ var table = []rule{
 	{Allreduce, unbounded, unbounded, 0, AnyVia, "direct"},
 	{Allreduce, 4 * mib, unbounded, 0, AnyVia, "shared"},
 	{Allreduce, 64 * kib, 16, 2, Network, "two_level"},
+	{Allreduce, 128 * kib, 8, 2, Network, "two_level_rabenseifner"},
 	{Allreduce, 512 * kib, 8, 2, Network, "tree"},
 	{Allreduce, unbounded, 8, 2, Network, "two_level"},
 	{Allreduce, 2 * kib, unbounded, 8, Network, "two_level"},

@@ -27,7 +27,7 @@ type printed struct {
 const longestLine = 1 << 16
 
 // Read reads what benchmarks/latency and benchmarks/collective print with --json. Of calls that were measured more than
-// once it returns the median. What does not say which algorithm ran is left out, and said: without a name in
+// once it returns the least time. What does not say which algorithm ran is left out, and said: without a name in
 // GORUN_COLL, of the operation and of the barrier between its calls, memory in common may have served them.
 func Read(r io.Reader) (runs []Measured, left []error, err error) {
 	lines := bufio.NewScanner(r)
@@ -50,7 +50,7 @@ func Read(r io.Reader) (runs []Measured, left []error, err error) {
 	if err := lines.Err(); err != nil {
 		return nil, nil, err
 	}
-	return medians(runs), left, nil
+	return least(runs), left, nil
 }
 
 // runs are the calls of one line, and why others of it are left out.
@@ -122,21 +122,20 @@ func (m *Measured) identify(name, transport string, choice *collectives.Choice) 
 	return nil
 }
 
-// medians has one of each kind of call, in the order in which they come first.
-func medians(runs []Measured) (all []Measured) {
-	times := map[Measured][]float64{}
+// least has one of each kind of call, in the order in which they come first, with its least time: what else runs on the
+// machine only adds to it.
+func least(runs []Measured) (all []Measured) {
+	at := map[Measured]int{}
 	for _, r := range runs {
 		key := r
 		key.Seconds = 0
-		if times[key] == nil {
-			all = append(all, key)
+		i, known := at[key]
+		if !known {
+			at[key] = len(all)
+			all = append(all, r)
+			continue
 		}
-		times[key] = append(times[key], r.Seconds)
-	}
-	for i := range all {
-		t := times[all[i]]
-		slices.Sort(t)
-		all[i].Seconds = t[len(t)/2]
+		all[i].Seconds = min(all[i].Seconds, r.Seconds)
 	}
 	return all
 }
