@@ -235,6 +235,7 @@ func testSignalsOnHosts(t *testing.T, w *way) {
 	}
 	proc.Eventually(t, "the ranks to stop", stopped(true))
 	j.tell(syscall.SIGCONT)
+	j.cmd.Process.Signal(syscall.SIGCONT) // nsenter stops with what it has started
 	proc.Eventually(t, "the ranks to go on", stopped(false))
 	j.tell(syscall.SIGTERM)
 	j.wait(143)
