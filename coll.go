@@ -72,11 +72,12 @@ func (w way) named(name string) string {
 // collSetup is how the ranks of this process make collective calls.
 type collSetup struct {
 	join.Collectives
-	via collectives.Via
+	via  collectives.Via
+	left leftBehind // of all communicators: calls that a context may end, but for those that are requests
 }
 
 func setupOf(e *pml.Engine, how join.Collectives) *collSetup {
-	s := &collSetup{how, collectives.Network}
+	s := &collSetup{Collectives: how, via: collectives.Network}
 	if t := e.Transport(); t == "shm" || t == "loop" && how.Hosts.Len() == 1 {
 		s.via = collectives.SharedMemory
 	}

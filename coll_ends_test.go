@@ -1,9 +1,12 @@
 package mpi
 
 import (
+	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -45,3 +48,84 @@ func TestSharedEndOfAStranger(t *testing.T) {
 		}, onBoard)
 	}
 }
+
+// A rank whose calls go on, since their contexts have ended, is at its end when they are over: that is no error, in
+// whichever way the call is made, and also where the other ranks make it late.
+func TestLeftCallsAreWaitedFor(t *testing.T) {
+	calls := map[string]func(c *Comm) error{
+		"by messages": Barrier,
+		"by a board":  func(c *Comm) error { return Bcast(c, make([]int, 100), 0) },
+		"Dup":         func(c *Comm) error { return second(c.Dup()) },
+		"Ibarrier": func(c *Comm) error {
+			r, err := Ibarrier(c)
+			if err == nil {
+				_, err = r.Wait()
+			}
+			return err
+		},
+		"with an operator": func(c *Comm) error { return Scan(c, make([]int, 50_000), make([]int, 50_000), Sum) },
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			over(t)(3, func(w *Comm) {
+				for range boardSetup {
+					must(Bcast(w, []int{1}, 0))
+				}
+				if w.Rank() == 0 { // and is at its end before the others begin
+					ctx, cancel := context.WithCancel(context.Background())
+					cancel()
+					err := call(w.WithContext(ctx))
+					check(errors.Is(err, context.Canceled), "%v", err)
+					return
+				}
+				time.Sleep(5 * time.Millisecond)
+				if name == "Dup" {
+					must(ok(w.Dup()).Free())
+				} else {
+					must(call(w))
+				}
+			}, WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=bcast:shared,barrier:dissemination"}))
+		})
+	}
+}
+
+// An operator that ends its goroutine (runtime.Goexit), which is not that of the rank, is an error at the other ranks
+// that need its part, if at any, and no rank waits: by messages, through a board, and with a context.
+func TestOperatorEndsAGoroutine(t *testing.T) {
+	for _, way := range []Option{onBoard, WithEnviron([]string{"GORUN_COLL_CHECK=0", byMessages})} {
+		for _, n := range []int{1, 5000, 100_000} {
+			for _, ends := range []bool{false, true} {
+				over(t)(4, func(w *Comm) {
+					for range boardSetup {
+						must(Allreduce(w, []int{1}, make([]int, 1), Sum))
+					}
+					op := func(inout, in []int) {
+						if w.Rank() == 1 {
+							runtime.Goexit()
+						}
+						Sum(inout, in)
+					}
+					c, done := w, make(chan error, 1)
+					if ends {
+						ctx, cancel := context.WithCancel(context.Background())
+						defer cancel()
+						c = w.WithContext(ctx)
+					}
+					go func() {
+						err := errGone
+						defer func() { done <- err }()
+						err = Allreduce(c, make([]int, n), make([]int, n), op)
+					}()
+					switch err := <-done; {
+					case w.Rank() != 1:
+						check(err == nil || errors.Is(err, ErrPeerFailed), "%d elements: %v", n, err)
+					default:
+						check(errors.Is(err, errGone) || errors.Is(err, ErrOp), "%d elements: %v", n, err)
+					}
+				}, way)
+			}
+		}
+	}
+}
+
+var errGone = errors.New("the goroutine has ended")

@@ -30,10 +30,15 @@ func (c *Comm) outliving(run func() error) error {
 	}
 	done := make(chan error, 1)
 	c.left.begin()
+	c.setup.left.begin()
 	go func() {
-		err := run()
-		c.left.over()
-		done <- err
+		err := error(opError("", ErrOp, goexit))
+		defer func() {
+			c.left.over()
+			c.setup.left.over()
+			done <- err
+		}()
+		err = run()
 	}()
 	if err := c.ctx.Err(); err != nil {
 		return err // also if body is done by now, where select would choose at random
@@ -87,6 +92,13 @@ func (l *leftBehind) whenOver(f func()) {
 	if f != nil {
 		f()
 	}
+}
+
+// wait returns when none goes on.
+func (l *leftBehind) wait() {
+	over := make(chan struct{})
+	l.whenOver(func() { close(over) })
+	<-over
 }
 
 // ticketLock is held by one such call at a time, in the order in which the calls took their tickets.

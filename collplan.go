@@ -103,19 +103,34 @@ func (p *collPlan) run(c *Comm) error {
 	return p.runByMessages(c)
 }
 
-// runByMessages is run without a comparison.
+// runByMessages is run without a comparison. Other ranks count on it, so it goes on to its end also where an operator
+// ends the goroutine.
 func (p *collPlan) runByMessages(c *Comm) error {
-	for i := range p.schedule.Rounds {
+	p.round = 0
+	defer p.runRest(c)
+	p.runRounds(c)
+	return p.failed
+}
+
+// runRest does what is left of the rounds if the operator has failed.
+func (p *collPlan) runRest(c *Comm) {
+	if p.round < p.schedule.Rounds && errors.Is(p.failed, ErrOp) {
+		p.runRounds(c)
+	}
+}
+
+func (p *collPlan) runRounds(c *Comm) {
+	for p.round < p.schedule.Rounds {
 		if errors.Is(p.failed, ErrComm) {
 			break // the communicator has been freed here: nothing comes any more
 		}
-		messages, local := p.schedule.Round(i)
+		messages, local := p.schedule.Round(p.round)
+		p.round++
 		p.exchange(c, messages)
 		if p.failed == nil && len(local) > 0 {
 			p.compute(local)
 		}
 	}
-	return p.failed
 }
 
 // check reports that the ranks do not call the same, if they are to compare that.
@@ -273,8 +288,10 @@ func (p *collPlan) operated(returned *bool) {
 		p.failed = opError("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
 		return
 	}
-	p.failed = opError("", ErrOp, "the operator has ended its goroutine (runtime.Goexit); it must return")
+	p.failed = opError("", ErrOp, goexit)
 }
+
+const goexit = "the operator has ended its goroutine (runtime.Goexit, as by t.FailNow); it must return"
 
 // combiner is an operator on memory.
 type combiner interface {

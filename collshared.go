@@ -335,6 +335,8 @@ type sharedCall struct {
 
 // share makes the call through the board.
 func (p *collPlan) share(c *Comm) error {
+	returned := false
+	defer p.leftBoard(c, &returned)
 	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, first: c.common.step, sign: p.signature()}
 	switch {
 	case p.ways.direct && s.reads():
@@ -342,6 +344,7 @@ func (p *collPlan) share(c *Comm) error {
 	default:
 		s.shared()
 	}
+	returned = true
 	if s.err != nil {
 		c.common.err = s.err
 		return s.err
@@ -365,6 +368,15 @@ func (s *sharedCall) shared() {
 		s.allgather()
 	case collectives.Alltoall:
 		s.alltoall()
+	}
+}
+
+// leftBoard is deferred: if an operator has ended the goroutine, the steps that are left are not made, so the board is
+// of no use to the others.
+func (p *collPlan) leftBoard(c *Comm, returned *bool) {
+	if !*returned && p.failed != nil {
+		c.common.err = p.failed
+		c.common.on.Give(c.rank, p.failed)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
 // notebooks and simulation. Its error joins those of the ranks, each with its rank. When a rank fails, panics or ends
 // its goroutine, the calls of the other ranks end with ErrAborted. Fewer than one rank is ErrCount; a rank that returns
-// with operations under way is ErrRequest.
+// with operations under way is ErrRequest, but calls that go on since their context has ended are waited for.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
@@ -51,9 +51,15 @@ func runRank(w *Comm, body func(world *Comm) error) error {
 	if err := protect(func() error { return body(w) }); err != nil {
 		return err
 	}
-	if open := w.eng.Flush(); open > 0 {
+	if open := w.flush(); open > 0 {
 		return opError("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
 			"complete each request with Wait or Test", open)
 	}
 	return nil
+}
+
+// flush waits for what goes on without a caller, and returns how many operations of callers are under way.
+func (c *Comm) flush() int {
+	c.setup.left.wait()
+	return c.eng.Flush()
 }

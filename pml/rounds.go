@@ -343,7 +343,7 @@ func (s *schedules) cancel(r *Request, why error) {
 	}
 }
 
-// lose completes o's request with why. o goes on, and counts as an operation that is under way.
+// lose completes o's request with why. o goes on, and counts as an operation that no caller will collect.
 func (s *schedules) lose(o *Rounds, why error) {
 	r := o.front
 	if r == nil {
@@ -351,6 +351,7 @@ func (s *schedules) lose(o *Rounds, why error) {
 	}
 	o.front, o.ended = nil, nil
 	s.e.load.outstanding++
+	s.e.load.detached++
 	s.e.complete(r, why)
 	if o.queued {
 		s.askHelp() // the caller would have done it
@@ -365,6 +366,7 @@ func (s *schedules) end(o *Rounds) {
 	err := o.script.End(r == nil)
 	if r == nil {
 		s.e.load.outstanding--
+		s.e.load.detached--
 		s.e.wakeLeader() // it may be what Flush waits for
 		return
 	}

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi"
 )
 
 func init() {
 	role("boards given back", boardsGivenBack)
+	role("collective dies", collectiveDies)
 }
 
 // onBoards makes so many calls that go through the board of c.
@@ -64,5 +67,72 @@ func boardsGivenBack(_ context.Context, w *mpi.Comm) error {
 func TestBoardsGivenBack(t *testing.T) {
 	if j := run(t, spec{n: 6, role: "boards given back"}, 0); j.count(`^rank \d done`) != 6 {
 		t.Errorf("not all ranks report\n%s", j.out.String())
+	}
+}
+
+// collectiveDies: the last rank kills itself in an operator or between calls; all others say how their calls end. They
+// stay until each has said it, or the launcher kills them: no rank's own end is what another hears of.
+func collectiveDies(ctx context.Context, w *mpi.Comm) error {
+	victim, dying, end := w.Size()-1, false, die
+	if os.Args[2] == "exits" {
+		end = func() { syscall.Exit(3) }
+	}
+	op := func(inout, in []int) {
+		if dying && len(in) > 0 && w.Rank() == victim {
+			end()
+		}
+		mpi.Sum(inout, in)
+	}
+	var err error
+	for i := 0; err == nil; i++ {
+		if dying = i >= 20; dying && w.Rank() == victim && os.Args[1] == "between calls" {
+			end()
+		}
+		sum := make([]int, []int{1, 1000, 20_000}[i%3])
+		all := make([]int, w.Size()*len(sum))
+		err = errors.Join(mpi.Allreduce(w, nil, sum, op), mpi.Bcast(w, sum, i%w.Size()), mpi.Barrier(w),
+			mpi.Allgather(w, sum, all), mpi.Reduce(w, sum, make([]int, len(sum)), op, i%w.Size()))
+	}
+	fmt.Printf("rank %d survives with peer failed %v: %v\n", w.Rank(), errors.Is(err, mpi.ErrPeerFailed), err)
+	time.Sleep(300 * time.Millisecond)
+	return err
+}
+
+// A rank that dies in a collective call is ErrPeerFailed at all others, through boards and by messages. gorun kills these
+// half a second later. hydra, told by -disable-auto-cleanup not to, kills them at once all the same if a signal has
+// ended the rank (mpiexec.hydra 4.0.2: SIGKILL to each other process within 3 ms), and not if it has exited: so under
+// hydra it exits, without a word to any other rank. A slow machine may kill the survivors before they say what they
+// have: then the job is run again.
+func TestCollectiveDies(t *testing.T) {
+	t.Parallel()
+	const n = 5
+	messages := []string{"GORUN_COLL=barrier:dissemination,bcast:knomial,allgather:ring,reduce:knomial,allreduce:doubling"}
+	tcp := []string{"GORUN_TRANSPORTS=tcp"}
+	for _, x := range []struct {
+		name, when string
+		env        []string
+		hydra      bool
+	}{
+		{"boards, in an operator", "in an operator", nil, false},
+		{"boards, between calls", "between calls", nil, false},
+		{"messages", "in an operator", messages, false},
+		{"tcp", "in an operator", tcp, false},
+		{"boards under hydra", "in an operator", nil, true},
+		{"boards under hydra, between calls", "between calls", nil, true},
+		{"tcp under hydra", "in an operator", tcp, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			s := spec{n: n, role: "collective dies", args: []string{x.when, "is killed"}, env: x.env, hydra: x.hydra}
+			if x.hydra {
+				s.flags, s.args[1] = []string{"-disable-auto-cleanup"}, "exits"
+			}
+			j := startAgain(t, s, 10, func(j *job) bool { return j.count(`^rank \d survives`) == n-1 })
+			j.end()
+			j.nothingLeft()
+			if got := j.count(`^rank \d survives with peer failed true: mpi: `); got != n-1 {
+				t.Errorf("%d ranks say that a peer has failed; want %d\n%s%s", got, n-1, clip(j.out.String()), clip(j.err.String()))
+			}
+		})
 	}
 }
