@@ -95,8 +95,8 @@ func watchLauncher(lost <-chan struct{}, rank int) {
 }
 
 // Finalize leaves the job; §11.2.2. Every rank calls it, after completing its requests: open ones are ErrRequest, which
-// says how many, and then nothing has been finalized. Calls that go on since their context has ended are waited for: the
-// other ranks make them too. Memory of Alloc is gone afterwards. It is ErrInit before Init and when called twice,
+// says how many, and then nothing has been finalized. Calls that go on since their context has ended are waited for:
+// the other ranks make them too. Memory of Alloc is gone afterwards. It is ErrInit before Init and when called twice,
 // ErrAborted if the launcher or a rank has gone before.
 func Finalize() error {
 	process.mu.Lock()
