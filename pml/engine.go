@@ -254,8 +254,8 @@ func (e *Engine) Draining() bool {
 }
 
 // Flush waits until what no caller will collect is sent (buffered sends, control packets that found a link full) or
-// over (operations of rounds whose caller's context has ended), and returns how many operations of callers are under way; if
-// there are any it does not wait.
+// over (operations of rounds whose caller's context has ended), and returns how many operations of callers are under
+// way; if there are any it does not wait.
 func (e *Engine) Flush() int {
 	e.flushing.Lock()
 	defer e.flushing.Unlock()
