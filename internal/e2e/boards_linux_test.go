@@ -100,7 +100,8 @@ func collectiveDies(ctx context.Context, w *mpi.Comm) error {
 
 // A rank that dies in a collective call is ErrPeerFailed at all others, through boards and by messages. gorun kills
 // these half a second later. hydra, told by -disable-auto-cleanup not to, kills them at once all the same if a signal
-// has ended the rank (mpiexec.hydra 4.0.2: SIGKILL to each other process within 3 ms), and not if it has exited: so under
+// has ended the rank (mpiexec.hydra 4.0.2: SIGKILL to each other process within 3 ms), and not if it has exited: so
+// under
 // hydra it exits, without a word to any other rank. A slow machine may kill the survivors before they say what they
 // have: then the job is run again.
 func TestCollectiveDies(t *testing.T) {
