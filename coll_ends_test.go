@@ -95,6 +95,8 @@ func TestOperatorEndsAGoroutine(t *testing.T) {
 	for _, way := range []Option{onBoard, WithEnviron([]string{"GORUN_COLL_CHECK=0", byMessages})} {
 		for _, n := range []int{1, 5000, 100_000} {
 			for _, ends := range []bool{false, true} {
+				var returned sync.WaitGroup
+				returned.Add(4)
 				over(t)(4, func(w *Comm) {
 					for range boardSetup {
 						must(Allreduce(w, []int{1}, make([]int, 1), Sum))
@@ -116,7 +118,10 @@ func TestOperatorEndsAGoroutine(t *testing.T) {
 						defer func() { done <- err }()
 						err = Allreduce(c, make([]int, n), make([]int, n), op)
 					}()
-					switch err := <-done; {
+					err := <-done
+					returned.Done()
+					returned.Wait() // no rank's end is what ends another's wait
+					switch {
 					case w.Rank() != 1:
 						check(err == nil || errors.Is(err, ErrPeerFailed), "%d elements: %v", n, err)
 					default:
