@@ -69,10 +69,17 @@ func (c *Comm) keep(p *collPlan, err error) (*Request, error) {
 }
 
 // performApart makes a blocking call that a context may end: it is finished in the background then, since the other
-// ranks count on this one.
+// ranks count on this one. An operator that ends this goroutine leaves the call to its end too.
 func (c *Comm) performApart(p *collPlan) error {
 	over := c.ctx.Err()
-	if _, err := c.eng.Wait(c.launch(p, blocking)); over == nil {
+	r, returned := c.launch(p, blocking), false
+	defer func() {
+		if !returned {
+			c.eng.Wait(r)
+		}
+	}()
+	_, err := c.eng.Wait(r)
+	if returned = true; over == nil {
 		return err
 	}
 	return over
