@@ -3,7 +3,6 @@ package mpi
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -126,34 +125,23 @@ func (c *Comm) mayShare() bool {
 func (c *Comm) performShared(p *collPlan) error {
 	p.tag = c.colls.nextTag(blocking)
 	turn := c.common.ask()
-	p.pack()
 	if c.ctx == nil {
+		p.takeIn()
 		err := p.runShared(c, turn)
 		if err == nil {
-			p.unpack()
+			p.takeOut()
 		}
 		c.colls.give(p)
 		return err
 	}
-	theirs := slices.Clone(p.spaces[collectives.Out])
-	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
-		for i, b := range p.spaces[s] {
-			p.spaces[s][i] = aligned(len(b))
-			copy(p.spaces[s][i], b)
-		}
+	p.setApart()
+	p.takeIn()
+	err := c.outliving(func() error { return p.runShared(c, turn) })
+	if err == nil {
+		p.takeOut()
+		c.colls.give(p)
 	}
-	if err := c.outliving(func() error { return p.runShared(c, turn) }); err != nil {
-		return err
-	}
-	if p.operation == collectives.Bcast && p.root == c.rank {
-		theirs = nil // only read, and others may read it at the same time
-	}
-	for i, b := range theirs {
-		copy(b, p.spaces[collectives.Out][i])
-	}
-	p.unpack()
-	c.colls.give(p)
-	return nil
+	return err
 }
 
 // runShared makes the call when it has its turn, through the board or, without one, by messages.

@@ -26,7 +26,7 @@ type started struct {
 	messages []collectives.Step // of the one under way
 	local    []collectives.Step
 	goesOn   atomic.Bool // from Begin to End: longer than the request is under way, if its context ends
-	theirs   [][][]byte  // with a context: the caller's In and Out
+	theirs   [][][]byte  // with a context, also of a blocking call: the caller's In and Out
 
 	// What the comparison of the ranks' calls has found.
 	compared bool  // there is one
@@ -88,11 +88,11 @@ func (c *Comm) performApart(p *collPlan) error {
 // launch starts a call that is not persistent. It gives p back when it is over, which may be now.
 func (c *Comm) launch(p *collPlan, w way) *pml.Request {
 	p.prepare(c, w)
-	if !p.compared {
-		return c.eng.StartRounds(c.ctx, &p.rounds)
-	}
+	compared := p.compared // p may be another call's after the start
 	r := c.eng.StartRounds(c.ctx, &p.rounds)
-	go p.compare()
+	if compared {
+		go p.compare()
+	}
 	return r
 }
 
@@ -101,15 +101,41 @@ func (p *collPlan) prepare(c *Comm, w way) {
 	p.comm, p.way, p.tag = c, w, c.colls.nextTag(w)
 	p.compared, p.refused, p.broken = c.setup.Check && c.size > 1, nil, nil
 	p.rounds.Set(p, c.cid+ctxCollective, p.tag, p.compared)
-	if c.ctx == nil {
-		return
+	if c.ctx != nil {
+		p.setApart()
 	}
+}
+
+// setApart puts memory of the library's own in the place of the caller's buffers.
+func (p *collPlan) setApart() {
 	for _, s := range []collectives.Space{collectives.In, collectives.Out} {
 		p.theirs = append(p.theirs, slices.Clone(p.spaces[s]))
 		for i, b := range p.spaces[s] {
 			p.spaces[s][i] = aligned(len(b))
 		}
 	}
+}
+
+// takeIn brings what the caller has to where the schedule has it, and takeOut the result back.
+func (p *collPlan) takeIn() {
+	p.pack()
+	for s, blocks := range p.theirs {
+		for i, b := range blocks {
+			copy(p.spaces[s][i], b)
+		}
+	}
+}
+
+func (p *collPlan) takeOut() {
+	if p.operation == collectives.Bcast && p.root == p.params.Rank {
+		return // it was only read, and others may read it at the same time
+	}
+	if p.theirs != nil {
+		for i, b := range p.theirs[collectives.Out] {
+			copy(b, p.spaces[collectives.Out][i])
+		}
+	}
+	p.unpack()
 }
 
 // compare compares the ranks' calls before the first round, on a goroutine of its own.
@@ -198,23 +224,11 @@ func (p *collPlan) Got(i int, st pml.Status, err error) {
 func (p *collPlan) Work() {
 	switch p.phase {
 	case phaseIn:
-		p.pack()
-		for s, blocks := range p.theirs {
-			for i, b := range blocks {
-				copy(p.spaces[s][i], b)
-			}
-		}
+		p.takeIn()
 		p.phase = phaseRounds
 	case phaseOut:
-		if p.phase = phaseOver; p.operation == collectives.Bcast && p.root == p.comm.rank {
-			break // it was only read, and others may read it at the same time
-		}
-		if p.theirs != nil {
-			for i, b := range p.theirs[collectives.Out] {
-				copy(b, p.spaces[collectives.Out][i])
-			}
-		}
-		p.unpack()
+		p.phase = phaseOver
+		p.takeOut()
 	default:
 		if p.failed == nil {
 			p.compute(p.local)
