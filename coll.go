@@ -99,8 +99,8 @@ const (
 	memoryKept = 64 << 20
 )
 
-// nextTag is that of a call, by its number. Numbers begin again before all that time a persistent request may live: it
-// has a tag of another kind.
+// nextTag is that of a call, by its number. A persistent request may live until numbers begin again: its tag is of
+// another kind.
 func (k *colls) nextTag(w way) int32 {
 	if k.of != nil {
 		k = k.of

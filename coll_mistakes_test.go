@@ -61,7 +61,7 @@ func TestBcastReadsAtTheRoot(t *testing.T) {
 }
 
 // Counts of Gatherv, Scatterv and Alltoallv that differ between a sender and its receiver are an error at all ranks,
-// which names the two. Nobody waits for what is not sent.
+// which names the two. No rank waits for what is not sent.
 func TestCountsOfPairsThatDiffer(t *testing.T) {
 	const n = 5
 	blocks := func(lengths func(i int) int) [][]int {
@@ -154,7 +154,7 @@ func TestMistakeOfOneRank(t *testing.T) {
 			must(Barrier(w))
 		})
 	}
-	// Nobody compares: it is an error of this rank only, which makes the call when it is right.
+	// Calls are not compared: it is an error of this rank only, which makes the call when it is right.
 	over(t, unchecked())(2, func(w *Comm) {
 		if w.Rank() == 1 {
 			is(Bcast(w, []int{1}, 2), ErrRoot)

@@ -69,7 +69,8 @@ func TestDirectPieces(t *testing.T) {
 	}
 }
 
-// What a caller passes is his again when the call returns, and not read by others any more: the race detector looks.
+// What a caller passes is the caller's again when the call returns, and not read by others any more: the race detector
+// looks.
 func TestDirectGivesBack(t *testing.T) {
 	over(t)(3, func(w *Comm) {
 		meetOnBoard(w)

@@ -408,7 +408,7 @@ func TestSharedLargeElements(t *testing.T) {
 	})
 }
 
-// A wait at a board that ends with an error leaves somebody who sees to what else is under way.
+// A wait at a board that ends with an error leaves the watcher to see to what else is under way.
 func TestSharedErrorLeavesOthersGoing(t *testing.T) {
 	returned := make(chan struct{})
 	over(t)(3, func(w *Comm) {

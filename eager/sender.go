@@ -57,7 +57,7 @@ func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 // Follows: a message has been sent since one has come from there.
 func (s *Sender) Follows() bool { return s.more }
 
-// Came: a message has come from there. Whoever answers each message does not send several in a row.
+// Came: a message has come from there. A rank that answers each message does not send several in a row.
 func (s *Sender) Came() { s.more = false }
 
 // SendPaid sends a packet for which cost has been taken. If the link is full, it says no and the credit is back.

@@ -10,9 +10,9 @@ import (
 // Rounds is an operation that consists of rounds: messages, and then local work, after which the next round begins.
 // Collective calls are made of it. What the rounds are a Script says.
 //
-// Whoever finds that the last message of a round is complete posts the next round, under the lock: a caller that leads,
-// or the watcher. Local work may take long, and may be a user's code: it runs without the lock, on the goroutine of the
-// caller that waits for the request, if it cannot return before. Otherwise a goroutine is started for it.
+// The goroutine that finds the last message of a round complete posts the next round, under the lock: a caller that
+// leads, or the watcher. Local work may take long, and may be a user's code: it runs without the lock, on the goroutine
+// of the caller that waits for the request, if it cannot return before. Otherwise a goroutine is started for it.
 //
 // A Rounds is the engine's from its start until Script.End is called.
 type Rounds struct {

@@ -12,9 +12,9 @@ type Boards struct {
 
 // Board is memory that some ranks have mapped: lines, and data behind them. All is zero at first. A line has a word,
 // which one rank raises, and room for what that rank has to say with it; each member has as many, the first member the
-// first of them. Data is for what does not fit. What another
-// rank has written may be anything at any time. A rank that waits for a word looks at it, and for longer waits asks for
-// it by Expect: then Poll reports Reached, and an armed sleep ends for it.
+// first of them. Data is for what does not fit. What another rank has written may be anything at any time. A rank that
+// waits for a word looks at it, and for longer waits asks for it by Expect: then Poll reports Reached, and an armed
+// sleep ends for it.
 //
 // Any goroutine may call Raise, Fail and Failed, until Close. Expect, Forget and Close are called with the engine's
 // lock.
