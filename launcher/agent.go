@@ -230,6 +230,7 @@ func (a *superior) begin(f frames.Frame) error {
 	if err := m.check(); err != nil {
 		return fmt.Errorf("a start that makes no sense: %w", err)
 	}
+	*m = m.with(narrow)
 	if a.over {
 		return nil
 	}

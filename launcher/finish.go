@@ -118,13 +118,16 @@ func (r *run) checkOutput() {
 	if r.policy.phase == working {
 		return
 	}
-	limit := unreadAfterFailure
+	limit, patience := unreadAfterFailure, 2*closing
 	if r.told {
-		limit = unreadWhenTold
+		limit, patience = unreadWhenTold, unreadAfterFailure
 	}
+	quiet := true
 	for _, o := range r.streams.outlets() {
-		if o.stalled() > limit {
+		stalled := o.stalled()
+		if quiet = quiet && stalled == 0; stalled > limit {
 			o.drop()
 		}
 	}
+	r.fleet.abandon(patience, quiet)
 }

@@ -41,9 +41,12 @@ type fleet struct {
 	server *pmi.Server // of all keys of the job; it has no connections
 	secret []byte
 	nodes  []*node
+	opened context.Context // ends when hosts are not reached for any more
 	cancel context.CancelFunc
 	told   order // the last one to all
 	left   int   // nodes that may still start ranks
+	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
+	dismissed time.Time
 
 	mu      sync.Mutex
 	inFence int // guarded by mu; nodes all ranks of which are in it
@@ -69,6 +72,7 @@ type node struct {
 	seen    map[int]rankSeen
 	fenced  bool // guarded by fleet.mu
 	started bool // AllStarted has come
+	left    bool // Finished has come
 }
 
 // rankSeen is what an agent has said of a rank.
@@ -107,6 +111,7 @@ func (j *Job) runFleet(plan *Plan) int {
 func newFleet(r *run, me *reach.Self) *fleet {
 	f := &fleet{run: r, secret: make([]byte, secretSize), server: pmi.NewServer(r.plan.World, pmi.Options{})}
 	rand.Read(f.secret)
+	f.opened, f.cancel = context.WithCancel(context.Background())
 	r.fleet = f
 	for i, h := range r.plan.Layout.Hosts {
 		n := &node{fleet: f, index: i, name: h.Name, output: newIntake(), done: make(chan struct{}),
@@ -163,18 +168,16 @@ func (f *fleet) openInputs() error {
 
 // open reaches for all hosts, some at a time.
 func (f *fleet) open() {
-	ctx, cancel := context.WithCancel(context.Background())
-	f.cancel = cancel
 	turns := make(chan struct{}, atOnce)
 	for _, n := range f.nodes {
 		go func() {
 			select {
 			case turns <- struct{}{}:
-			case <-ctx.Done():
-				f.run.post(func() { n.gone(ctx.Err()) })
+			case <-f.opened.Done():
+				f.run.post(func() { n.gone() })
 				return
 			}
-			edge, err := n.open(ctx)
+			edge, err := n.open(f.opened)
 			<-turns
 			f.run.post(func() {
 				if err != nil {
@@ -229,7 +232,7 @@ func (n *node) cannotBegin(err error) {
 	if !r.stop.Load() {
 		r.do(r.policy.cannotStart(fmt.Errorf("host %s cannot be used: %w", n.name, err), CodeCannotStart))
 	}
-	n.gone(err)
+	n.gone()
 }
 
 // join begins to speak with the agent.
@@ -237,7 +240,7 @@ func (n *node) join(edge *reach.Edge) {
 	f := n.fleet
 	r := f.run
 	if n.edge = edge; r.stop.Load() {
-		n.gone(nil)
+		n.gone()
 		return
 	}
 	silence := r.job.Agents.Silence
@@ -254,7 +257,7 @@ func (n *node) join(edge *reach.Edge) {
 			r.post(func() { n.lost(err) })
 		}})
 	close(first)
-	go n.begin(encode(n.start()))
+	go n.begin(encode(n.start().with(widen)))
 }
 
 // start is what the agent has to know.
@@ -332,6 +335,9 @@ func (n *node) sendFile(path string) error {
 // looked at: the ranks must be its own, and in the right state.
 func (n *node) receive(f frames.Frame) error {
 	r := n.fleet.run
+	if n.left {
+		return fmt.Errorf("a %v frame after the last one", f.Kind)
+	}
 	switch f.Kind {
 	case frames.Stdout, frames.Stderr, frames.StdoutPart, frames.StderrPart:
 		return n.output.put(f)
@@ -346,14 +352,14 @@ func (n *node) receive(f frames.Frame) error {
 			return fmt.Errorf("the start of rank %d out of turn", m.Rank)
 		}
 		n.seen[m.Rank] = running
-		r.post(func() { r.ranks[m.Rank].pid = m.Pid; r.rankStarted(started{rank: m.Rank}) })
+		n.post(func() { r.ranks[m.Rank].pid = m.Pid; r.rankStarted(started{rank: m.Rank}) })
 	case frames.AllStarted:
 		m, err := decode[allStartedMessage](f)
 		if err != nil || n.started {
 			return errors.Join(err, errors.New("the end of the start out of turn"))
 		}
 		n.started = true
-		r.post(func() { n.allStarted(m) })
+		n.post(func() { n.allStarted(m) })
 	case frames.Exited:
 		m, err := decode[exitedMessage](f)
 		if err != nil {
@@ -363,7 +369,7 @@ func (n *node) receive(f frames.Frame) error {
 			return fmt.Errorf("the end of rank %d out of turn, with code %d and signal %d", m.Rank, m.Code, m.Signal)
 		}
 		n.seen[m.Rank] = exited
-		r.post(func() { n.rankEnded(m) })
+		n.post(func() { n.rankEnded(m) })
 	case frames.Aborted:
 		m, err := decode[abortedMessage](f)
 		if err != nil {
@@ -372,14 +378,24 @@ func (n *node) receive(f frames.Frame) error {
 		if _, own := n.seen[m.Rank]; !own {
 			return fmt.Errorf("an abort of rank %d", m.Rank)
 		}
-		r.post(func() {
+		n.post(func() {
 			by := Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: n.name}
 			r.do(r.policy.aborted(time.Now(), by, m.Code, m.Message))
 		})
 	case frames.Finished:
-		r.post(n.finished)
+		n.left = true
+		n.post(n.finished)
 	}
 	return nil
+}
+
+// post has the supervisor call f, unless the host is given up by then: nothing of it is counted twice.
+func (n *node) post(f func()) {
+	n.fleet.run.post(func() {
+		if !n.ended {
+			f()
+		}
+	})
 }
 
 // wireUp is the part of an agent in the wire-up of the ranks.
@@ -391,7 +407,7 @@ func (n *node) wireUp(f frames.Frame) error {
 		if err != nil {
 			return err
 		}
-		return server.Merge(put)
+		return server.Merge(pairs(put, narrow))
 	case frames.Question:
 		answer, err := server.Answer(f.Body)
 		if err == nil {
@@ -448,6 +464,12 @@ func (n *node) allStarted(m allStartedMessage) {
 	if m.Err != "" {
 		r.do(r.policy.cannotStart(errors.New(oneLine(m.Err)), min(max(m.Code, 1), 255)))
 	}
+	for _, rank := range n.ranks {
+		if !r.ranks[rank].started && r.policy.phase == working {
+			err := fmt.Errorf("host %s: its agent has not started rank %d, and does not say why", n.name, rank)
+			r.do(r.policy.cannotStart(err, CodeCannotStart))
+		}
+	}
 	n.startsNoMore()
 }
 
@@ -476,7 +498,14 @@ func (n *node) rankEnded(m exitedMessage) {
 	r.do(r.policy.exited(time.Now(), e, m.Unfinished))
 }
 
-func (n *node) finished() { n.gone(nil) }
+// finished is the end of an agent in order, if the head has said so or the job is ending.
+func (n *node) finished() {
+	if !n.fleet.told.Finish && n.fleet.run.policy.phase == working {
+		n.lost(errors.New("its agent has left before the job has ended"))
+		return
+	}
+	n.gone()
+}
 
 // lost reports the end of the stream to an agent that has not finished.
 func (n *node) lost(err error) {
@@ -485,11 +514,11 @@ func (n *node) lost(err error) {
 	}
 	r := n.fleet.run
 	r.do(r.policy.hostLost(time.Now(), fmt.Errorf("host %s is lost: %w", n.name, err)))
-	n.gone(err)
+	n.gone()
 }
 
 // gone is the end of a node: no rank of it runs as far as can be known.
-func (n *node) gone(error) {
+func (n *node) gone() {
 	if n.ended {
 		return
 	}
@@ -543,7 +572,28 @@ func (f *fleet) dismiss() {
 	f.tell(order{Phase: f.run.policy.phase, Finish: true})
 	for _, n := range f.nodes {
 		if n.link == nil {
-			n.gone(nil)
+			n.gone()
+		}
+	}
+	f.dismissed = time.Now()
+}
+
+// abandon gives up the agents that were told to finish, and do not after so long in which there was no output of theirs
+// left to be taken. It may be called of nil.
+func (f *fleet) abandon(limit time.Duration, quiet bool) {
+	if f == nil || f.dismissed.IsZero() {
+		return
+	}
+	if !quiet {
+		f.dismissed = time.Now()
+	}
+	if time.Since(f.dismissed) < limit {
+		return
+	}
+	for _, n := range f.nodes {
+		if !n.ended {
+			f.run.say("host %s: its agent does not end, and is left", n.name)
+			n.gone()
 		}
 	}
 }

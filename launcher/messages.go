@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,7 +14,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
-// What the bodies of frames hold, in JSON.
+// What the bodies of frames hold, in JSON. That has characters in its strings, and what Linux passes on (file names,
+// arguments, variables, values of PMI-1) is bytes: those strings are widened before, and narrowed after.
 
 // startMessage is the part of a job that one host has.
 type startMessage struct {
@@ -98,13 +100,51 @@ type abortedMessage struct {
 	Message    string
 }
 
+// widen makes a character of each byte.
+func widen(s string) string {
+	wide := make([]rune, len(s))
+	for i := range len(s) {
+		wide[i] = rune(s[i])
+	}
+	return string(wide)
+}
+
+// narrow takes back what widen has done. What else it is given, it makes something of.
+func narrow(s string) string {
+	b := make([]byte, 0, len(s))
+	for _, c := range s {
+		b = append(b, byte(c))
+	}
+	return string(b)
+}
+
+// with returns the message with all strings of bytes changed.
+func (m startMessage) with(change func(string) string) startMessage {
+	all := func(list []string) []string {
+		list = slices.Clone(list)
+		for i := range list {
+			list[i] = change(list[i])
+		}
+		return list
+	}
+	m.Apps, m.Environ = slices.Clone(m.Apps), all(m.Environ)
+	for i := range m.Apps {
+		a := &m.Apps[i]
+		a.Path, a.Name, a.Dir, a.Args, a.Env = change(a.Path), change(a.Name), change(a.Dir), all(a.Args), all(a.Env)
+	}
+	m.Dir, m.Output = change(m.Dir), change(m.Output)
+	return m
+}
+
 // encode is the body of a frame. What is encoded here cannot fail to be.
 func encode(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // or what is within its limit may become six times as long
+	if err := e.Encode(v); err != nil {
 		panic(err)
 	}
-	return b
+	return b.Bytes()
 }
 
 // decode reads a body that came from another process.
@@ -119,9 +159,18 @@ func decode[T any](f frames.Frame) (v T, err error) {
 func putFrames(put []pmi.Pair) (bodies [][]byte) {
 	const most = 400 // pairs of 64 and 880 bytes, that may double when encoded
 	for some := range slices.Chunk(put, most) {
-		bodies = append(bodies, encode(some))
+		bodies = append(bodies, encode(pairs(some, widen)))
 	}
 	return bodies
+}
+
+// pairs are those with all of their strings changed.
+func pairs(put []pmi.Pair, change func(string) string) []pmi.Pair {
+	put = slices.Clone(put)
+	for i := range put {
+		put[i].Key, put[i].Value = change(put[i].Key), change(put[i].Value)
+	}
+	return put
 }
 
 // workingDir is where the ranks of a job run that names no folder.

@@ -1,9 +1,12 @@
 package launcher
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,7 +62,6 @@ func FuzzAgentSays(f *testing.F) {
 		r.log = logger("", nil)
 		r.streams.initTo(newOutlet(io.Discard, func() {}), newOutlet(io.Discard, func() {}))
 		fl := newFleet(r, &reach.Self{})
-		fl.cancel = func() {}
 		here, there := net.Pipe()
 		go io.Copy(io.Discard, there)
 		for _, n := range fl.nodes {
@@ -84,14 +86,20 @@ func FuzzAgentSays(f *testing.F) {
 			if r.alive < 0 || r.alive > 2 || fl.left < 1 || r.ranks[0].started || r.ranks[1].ended {
 				t.Errorf("%d ranks run, %d hosts still start some, %+v", r.alive, fl.left, r.ranks)
 			}
-			n.gone(nil)
+			n.gone()
 			if r.alive != 0 {
 				t.Errorf("%d ranks run on a host that is gone", r.alive)
 			}
-			fl.nodes[0].gone(nil)
+			fl.nodes[0].gone()
 			close(ended)
 		})
 		<-ended
+		feed(frame(frames.Started, startedMessage{Rank: 3}), n.receive) // had come before
+		r.post(func() {
+			if r.alive != 0 {
+				t.Errorf("%d ranks run on a host that is gone, said late", r.alive)
+			}
+		})
 		fl.finished()
 		close(r.over)
 		<-done
@@ -104,6 +112,30 @@ func FuzzAgentSays(f *testing.F) {
 		}
 		fl.server.Close()
 	})
+}
+
+// What the ranks of a host put fits into frames, and arrives as it was, whatever is in it.
+func TestPutFrames(t *testing.T) {
+	var put []pmi.Pair
+	for i := range 1000 {
+		value := strings.Repeat([]string{"<", "\xff", "\"", "x"}[i%4], 880)
+		put = append(put, pmi.Pair{Key: fmt.Sprintf("%064d", i), Value: value})
+	}
+	var got []pmi.Pair
+	for _, body := range putFrames(put) {
+		f, n, _, err := frames.Next(frames.Append(nil, frames.Frame{Kind: frames.Put, Body: body}))
+		if err != nil || n == 0 {
+			t.Fatalf("%d, %v", n, err)
+		}
+		some, err := decode[[]pmi.Pair](f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, pairs(some, narrow)...)
+	}
+	if !slices.Equal(got, put) {
+		t.Error("they are others")
+	}
 }
 
 // Whatever a head says, what is started has been checked.

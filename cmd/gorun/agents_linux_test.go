@@ -129,6 +129,14 @@ func testRanksOnHosts(t *testing.T, w *way) {
 	if strings.Count(out, "MINE=1\n") != 2 || strings.Count(out, "PATH=/usr/bin:/bin:/mine\n") != 2 {
 		t.Errorf("the environment is\n%s", out)
 	}
+	j = w.prepare(t, 1, "-x", "MINE=\xfe", "RANK", "print=\xff\xe9 '\"<", "env=MINE", "env=THEIRS") // no UTF-8
+	j.cmd.Env = append(j.cmd.Env, "THEIRS=\xfd")
+	j.start().wait(0)
+	for _, want := range []string{"\xff\xe9 '\"<\n", "MINE=\xfe\n", "THEIRS=\xfd\n"} {
+		if strings.Count(j.out.String(), want) != 2 {
+			t.Errorf("no %q twice in %q", want, j.out.String())
+		}
+	}
 	dir := t.TempDir()
 	w.start(t, 1, "--wdir", dir, "RANK", "pwd").wait(0).prints(dir + "\n" + dir + "\n")
 	w.start(t, 1, "--output-dir", dir, "RANK", "print=x").wait(0).prints("")
@@ -348,6 +356,10 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 		{"noise", "exec yes", 126, "it prints more than"},
 		{"another protocol", "echo gorun-agent 2; exec sleep 1000", 126, "no agent of this build"},
 		{"not frames", "echo gorun-agent 1; exec yes", 1, "host b is lost: a frame"},
+		{"leaves early", `echo gorun-agent 1; printf '\0\0\0\0\025'; exec sleep 1000`, 1,
+			"host b is lost: its agent has left before the job has ended"},
+		{"starts nothing", `echo gorun-agent 1; printf '\2\0\0\0\012{}'; sleep 0.2`, 126,
+			"its agent has not started rank 1"},
 		{"late", "test -e " + late + ` || { : >` + late + `; exit 255; }; shift; exec "$@"`, 0,
 			"host b does not answer yet"},
 	} {
@@ -371,6 +383,32 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 	start(t, "-n", "2", "-H", "a,b", "--launch-agent", "/no/such", "RANK", "sleep").wait(126).says("/no/such")
 	start(t, "--launcher", "rsh", "RANK").wait(2).says("--launcher rsh: use ssh")
 	start(t, "--launch-agent", " ", "RANK").wait(2).says("no command is named")
+}
+
+// An agent that does not end when the job has is left, where the user wants the end.
+func TestAgentThatStays(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	words, finish := filepath.Join(dir, "shell"), filepath.Join(dir, "finish")
+	script := `#!/bin/sh
+say() { printf "\\$(printf %o ${#2})\\0\\0\\0\\$1%s" "$2"; }
+echo gorun-agent 1
+say 11 '{"Rank":0,"Pid":7}'
+say 12 '{}'
+say 13 '{"Rank":0,"Pid":7}'
+grep -qa '"Finish":true' && : >` + finish + `
+exec sleep 1000
+`
+	if err := os.WriteFile(words, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j := start(t, "-n", "1", "-H", "b", "--launch-agent", words, "RANK", "exit=0")
+	proc.Eventually(t, "the order to finish", func() bool {
+		_, err := os.Stat(finish)
+		return err == nil
+	})
+	j.tell(syscall.SIGTERM)
+	j.wait(143).says("host b: its agent does not end, and is left")
 }
 
 // The same over ssh between hosts that share nothing but the network and files.

@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,10 +147,50 @@ esac
 	if strings.Contains(j.out.String(), "wrong on a") && !strings.Contains(j.out.String(), "wrong on localhost") {
 		t.Errorf("a host that is this one has other troubles:\n%s", j.out.String())
 	}
+	j = prepare(t) // sh has the path, whatever is in it
+	j.cmd.Args = []string{j.cmd.Args[0], "doctor", "-H", "a", "--launch-agent", shell, "--gorun", "/nowhere/it's $x"}
+	j.start().wait(1)
+	if want := "gorun is not there as /nowhere/it's $x: "; !strings.Contains(j.out.String(), want) {
+		t.Errorf("no %q in\n%s", want, j.out.String())
+	}
 	j = prepare(t)
 	j.cmd.Args = []string{j.cmd.Args[0], "doctor", "-H", "n[1-"}
 	j.start().wait(2).says("-H, column")
 	proc.Eventually(t, "the end of all", func() bool { return len(j.processes()) == 0 })
+}
+
+// A remote shell that leaves processes behind holds up no visit, and one that floods takes no memory.
+func TestVisitOfBadShell(t *testing.T) {
+	step, dial := stepLimit, dialLimit
+	stepLimit, dialLimit = 100*time.Millisecond, 100*time.Millisecond
+	defer func() { stepLimit, dialLimit = step, dial }()
+	dir := t.TempDir()
+	for name, script := range map[string]string{
+		"leaves": "sleep 1000 & echo $! >" + dir + "/pid; wait",
+		"floods": "exec yes >&2",
+	} {
+		shell := filepath.Join(dir, name)
+		if err := os.WriteFile(shell, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		v := visitHost([]string{shell}, "a", "/nowhere/gorun")
+		if v.err == nil || len(v.stderr) > complaintMax {
+			t.Errorf("%s: %v, and %d bytes", name, v.err, len(v.stderr))
+		}
+	}
+	text, err := os.ReadFile(dir + "/pid")
+	pid, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// What gorun runs of itself is not the whole suite where it is a test.
+func TestProbeInTest(t *testing.T) {
+	if answer := probeReadv(); !strings.HasPrefix(answer, "yes") && !strings.HasPrefix(answer, "no: ") {
+		t.Errorf("%.200q", answer)
+	}
 }
 
 func TestDialAny(t *testing.T) {

@@ -12,9 +12,11 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/topology"
 	"github.com/spf13/cobra"
 )
@@ -26,7 +28,13 @@ const doctorWord = "__doctor"
 const (
 	// sayMax is the longest line; what a host says is not trusted.
 	sayMax = 1 << 20
-	// stepLimit is how long a host may take for an answer, dialLimit how long it tries to reach another.
+	// complaintMax is how much is kept of what a remote shell says.
+	complaintMax = 64 << 10
+)
+
+// stepLimit is how long a host may take for an answer, dialLimit how long it tries to reach another, or to end. Tests
+// set them.
+var (
 	stepLimit = 30 * time.Second
 	dialLimit = 5 * time.Second
 )
@@ -63,6 +71,15 @@ type visit struct {
 	cmd *exec.Cmd    // of another host
 	in  io.WriteCloser
 	out chan []byte // lines; closed at the end of the stream
+	end io.Closer   // of out
+}
+
+// complaint is the beginning of what is written to it.
+type complaint struct{ text bytes.Buffer }
+
+func (c *complaint) Write(b []byte) (int, error) {
+	c.text.Write(b[:min(len(b), complaintMax-c.text.Len())])
+	return len(b), nil
 }
 
 // visitHere looks at this host.
@@ -90,24 +107,27 @@ func serveToken(ln net.Listener, token string) {
 	}
 }
 
-// visitHost starts gorun on a host.
+// visitHost starts gorun on a host. As for the agents of a job, the remote shell is given the one word sh, and what
+// that does comes down the stream: remote shells differ in what they do to quotes.
 func visitHost(shell []string, host, gorun string) *visit {
 	v := &visit{name: host}
-	v.cmd = exec.Command(shell[0], append(shell[1:], host, gorun, doctorWord)...)
-	var complaint bytes.Buffer
-	v.cmd.Stderr = &complaint
-	v.cmd.WaitDelay = stepLimit
+	v.cmd = exec.Command(shell[0], append(slices.Clone(shell[1:]), host, "sh")...)
+	var said complaint
+	v.cmd.Stderr = &said
+	v.cmd.WaitDelay = time.Second // a process that it has left may hold its standard error
 	in, err1 := v.cmd.StdinPipe()
 	out, err2 := v.cmd.StdoutPipe()
 	if v.err = errors.Join(err1, err2, v.cmd.Start()); v.err != nil {
 		v.cmd = nil
 		return v
 	}
-	v.in, v.out = in, make(chan []byte, 1)
+	v.in, v.end, v.out = in, out, make(chan []byte, 1)
 	go readLines(out, v.out)
+	// One that takes nothing has ended: what it has said is of more use than the error.
+	fmt.Fprintf(in, "exec %s %s\n", reach.Quote(gorun), doctorWord)
 	if v.err = v.begin(); v.err != nil {
 		v.close()
-		v.stderr = strings.TrimSpace(complaint.String())
+		v.stderr = strings.TrimSpace(said.text.String())
 	}
 	return v
 }
@@ -240,7 +260,10 @@ func (v *visit) close() {
 		return
 	}
 	v.in.Close()
-	kill := time.AfterFunc(dialLimit, func() { v.cmd.Process.Kill() })
+	kill := time.AfterFunc(dialLimit, func() {
+		v.cmd.Process.Kill()
+		v.end.Close() // a process that it has left may hold the other end
+	})
 	for range v.out { // so that the reader ends
 	}
 	v.cmd.Wait()

@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case os.Getenv(proc.RoleVar) == "rank":
 		os.Exit(rank(os.Args[1:]))
+	case len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "__"): // by visitHere in a test: not all tests once more
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	default:
 		proc.Parallel(8)
 		os.Exit(proc.Main(m))

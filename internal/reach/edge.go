@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -121,11 +122,20 @@ func (e *Edge) Close() {
 		select {
 		case <-e.ended:
 		case <-time.After(time.Second):
-			e.cmd.Process.Kill()
+			e.kill()
 			<-e.ended
 		}
 		e.out.Close()
 	})
+}
+
+// kill ends the process, and what it has started: a remote shell may be a script.
+func (e *Edge) kill() {
+	select {
+	case <-e.ended: // its number may be another's by now
+	default:
+		syscall.Kill(-e.cmd.Process.Pid, syscall.SIGKILL)
+	}
 }
 
 // Why says how the process has ended and what it said last, if it ends soon.
@@ -195,7 +205,7 @@ func (t *tail) String() string {
 // until calls f, and ends the edge when ctx ends before f does.
 func (e *Edge) until(ctx context.Context, f func() error) error {
 	stop := context.AfterFunc(ctx, func() {
-		e.cmd.Process.Kill()
+		e.kill()
 		e.out.SetReadDeadline(time.Now())
 		e.in.SetWriteDeadline(time.Now())
 	})

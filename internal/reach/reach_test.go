@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // This program is an agent that says again what it is told.
@@ -17,6 +20,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == Word {
 		CheckBuild(os.Args[2])
 		Hello(os.Stdout)
+		if os.Getenv("REACH_UMASK") != "" {
+			fmt.Printf("umask %03o\n", syscall.Umask(0))
+		}
 		io.Copy(os.Stdout, os.Stdin)
 		return
 	}
@@ -105,6 +111,83 @@ func TestBinaryIsSent(t *testing.T) {
 	}
 }
 
+// copied is this program, which the host does not have. script is what the remote shell does.
+func copied(t *testing.T, script string) Shell {
+	self := *me(t)
+	if self.dynamic != "" {
+		t.Skip("this test is dynamically linked")
+	}
+	self.Path = "/no/such/gorun"
+	return Shell{shell(t, "shift; unset XDG_CACHE_HOME; "+script+" exec \"$@\""), &self}
+}
+
+// What the ranks write has the mode that it has without a cache.
+func TestUmaskOfTheCopy(t *testing.T) {
+	x := copied(t, "umask 026; export REACH_UMASK=1; HOME="+t.TempDir())
+	for range 2 { // sent, then from the cache
+		e, err := x.Open(t.Context(), "host")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := e.lines.ReadString('\n'); l != "umask 026\n" {
+			t.Errorf("%q (%v)", l, err)
+		}
+		e.Close()
+	}
+}
+
+// A copy that a crash of the host has left empty or short is not run. sh takes an empty one for a script.
+func TestShortCopy(t *testing.T) {
+	home := t.TempDir()
+	x := copied(t, "HOME="+home)
+	file := filepath.Join(home, ".cache/gorun", x.Self.Build)
+	for _, text := range []string{"", "\x7fELF"} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		talk(t, x)
+		if st, err := os.Stat(file); err != nil || st.Size() != x.Self.size {
+			t.Errorf("the copy: %v, %v", st, err)
+		}
+	}
+}
+
+// Where all users write, a link of another leads nowhere.
+func TestCacheBehindLink(t *testing.T) {
+	tmp := t.TempDir()
+	if err := os.Symlink(t.TempDir(), fmt.Sprintf("%s/gorun-%d", tmp, os.Geteuid())); err != nil {
+		t.Fatal(err)
+	}
+	_, err := copied(t, "HOME=/proc/none TMPDIR="+tmp).Open(t.Context(), "host")
+	if err == nil || !strings.Contains(err.Error(), "there is no folder of ours") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A remote shell that is a script leaves nothing behind when it is given up.
+func TestShellIsEnded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		proc.Eventually(t, "the shell", func() bool { st, err := os.Stat(file); return err == nil && st.Size() > 0 })
+		cancel()
+	}()
+	_, err := Shell{shell(t, "sleep 1000 & echo $! >"+file+"; wait"), me(t)}.Open(ctx, "host")
+	text, _ := os.ReadFile(file)
+	pid := strings.TrimSpace(string(text))
+	if err == nil || pid == "" {
+		t.Fatalf("%v, pid %q", err, pid)
+	}
+	proc.Eventually(t, "the end of all that the shell has started", func() bool {
+		state, err := os.ReadFile("/proc/" + pid + "/stat")
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
+}
+
 // What cannot be sent is an error that says what to do.
 func TestBinaryThatCannotBeSent(t *testing.T) {
 	home := t.TempDir()
@@ -130,6 +213,7 @@ func TestBinaryThatCannotBeSent(t *testing.T) {
 		{"does not run there", with("echo 'gorun-want Plan9 vax'; exec sleep 1000", func(*Self) {})},
 		{"there is no folder of ours",
 			with("shift; unset XDG_CACHE_HOME; HOME=/proc/none TMPDIR=/proc/none exec \"$@\"", func(*Self) {})},
+		{"it cannot be written", with("ulimit -f 4; "+here, func(*Self) {})},
 		{"exit status 93", with(here, func(s *Self) { s.Build = strings.Repeat("0", 32) })},
 		{"exit status 127", with("exit 127", func(*Self) {})},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 )
 
 // SSH is the remote shell if none is named. It must not ask: there may be no user to answer.
@@ -27,20 +28,23 @@ const (
 // the cache, else the one that comes down the stream. All of it is one compound command, so that the sh has read it to
 // the end before it begins. Nothing else is sent before the sh asks: some read more of a pipe than they need.
 //
-// An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all.
+// An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all. What
+// is in the cache is looked at first: a host that has crashed may have left it empty, and sh takes that for a script.
+// The ranks have the umask of the log-in. In the folder for all users none of them can have put a link.
 const script = `{
 run() { [ -x "$1" ] || return 0; "$1" WORD BUILD; s=$?; case $s in OTHER|126|127) ;; *) exit $s;; esac; }
+whole() { [ -f "$1" ] && [ "$(wc -c <"$1")" -eq SIZE ]; }
 run PATH
-umask 077
 d=${XDG_CACHE_HOME:-$HOME/.cache}/gorun
-mkdir -p "$d" 2>/dev/null
-[ -O "$d" ] && [ -w "$d" ] || { d=${TMPDIR:-/tmp}/gorun-$(id -u); mkdir "$d" 2>/dev/null; }
-[ -O "$d" ] && [ -w "$d" ] || { echo; echo "FAILthere is no folder of ours for it: $d"; exit 1; }
-f=$d/BUILD t=$d/BUILD.$$
-run "$f"
-echo; echo "WANT$(uname -sm)"
+(umask 077; mkdir -p "$d") 2>/dev/null
+[ -O "$d" ] && [ -w "$d" ] || { d=${TMPDIR:-/tmp}/gorun-$(id -u); mkdir -m 700 "$d" 2>/dev/null; [ ! -h "$d" ]; } &&
+  [ -O "$d" ] && [ -w "$d" ] || { echo; echo "FAILthere is no folder of ours for it: $d"; exit 1; }
+f=$d/BUILD
+whole "$f" && run "$f"
+t=$(mktemp "$f.XXXXXX") || { echo; echo "FAILit cannot be written to $d"; exit 1; }
 trap 'rm -f "$t"' HUP TERM INT
-head -c SIZE >"$t" && [ "$(wc -c <"$t")" -eq SIZE ] && chmod 700 "$t" && mv "$t" "$f" ||
+echo; echo "WANT$(uname -sm)"
+head -c SIZE >"$t" && whole "$t" && chmod 700 "$t" && mv -f "$t" "$f" ||
   { rm -f "$t"; echo; echo "FAILit cannot be written to $d"; exit 1; }
 exec "$f" WORD BUILD
 }
@@ -48,10 +52,11 @@ exec "$f" WORD BUILD
 
 func (x Shell) script() string {
 	return strings.NewReplacer("WORD", Word, "BUILD", x.Self.Build, "OTHER", fmt.Sprint(otherBuild),
-		"PATH", quote(x.Self.Path), "SIZE", fmt.Sprint(x.Self.size), "WANT", wantLine, "FAIL", failLine).Replace(script)
+		"PATH", Quote(x.Self.Path), "SIZE", fmt.Sprint(x.Self.size), "WANT", wantLine, "FAIL", failLine).Replace(script)
 }
 
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+// Quote makes one word of sh of s.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // Open is Reach's.
 func (x Shell) Open(ctx context.Context, host string) (*Edge, error) {
@@ -76,10 +81,11 @@ func (x Shell) converse(e *Edge) error {
 			return x.judge(e, err)
 		}
 		if there, is := strings.CutPrefix(l, wantLine); is {
-			if err := x.Self.copyTo(e, there); err != nil {
+			err := x.Self.copyTo(e, there)
+			if err != nil && !errors.Is(err, syscall.EPIPE) {
 				return &Error{Err: err, Final: true}
 			}
-			continue
+			continue // where the host takes no more of it, it says why
 		}
 		if why, is := strings.CutPrefix(l, failLine); is {
 			return &Error{Err: fmt.Errorf("gorun of this build is not there, and %.300q", why), Final: true}
