@@ -21,9 +21,8 @@ func TestEveryStepOfEveryAlgorithmCanBeTheLast(t *testing.T) {
 	if testing.Short() {
 		each = 97
 	}
-	for o := range truth.Operations {
-		algorithms := collectives.Algorithms(o.Schedule())
-		for _, a := range algorithms {
+	for _, o := range truth.Operations {
+		for _, a := range collectives.Algorithms(o) {
 			if a.Needs&(collectives.KnownHosts|collectives.ConsecutiveHosts) != 0 {
 				continue
 			}
@@ -33,7 +32,7 @@ func TestEveryStepOfEveryAlgorithmCanBeTheLast(t *testing.T) {
 						for after := range 14 {
 							if turn++; turn%each == 0 {
 								fails(t, a, truth.Call{Operation: o, Count: []int{1, 300, 8000, 40_000}[turn%4], Root: turn % ranks,
-									InPlace: o.InPlace() && turn%3 == 0, Ordered: turn%2 == 0, Key: uint64(turn)}, ranks, victim, after)
+									InPlace: truth.InPlace(o) && turn%3 == 0, Ordered: turn%2 == 0, Key: uint64(turn)}, ranks, victim, after)
 							}
 						}
 					}

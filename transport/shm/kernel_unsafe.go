@@ -54,12 +54,7 @@ func readTwo(pid int, first []byte, at uint64, second []byte, addr uint64) (n in
 	remote := [2]unix.RemoteIovec{{Base: uintptr(at), Len: len(first)}, {Base: uintptr(addr), Len: len(second)}}
 	local[0].SetLen(len(first))
 	local[1].SetLen(len(second))
-	moved, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)),
-		uintptr(len(local)), uintptr(unsafe.Pointer(&remote)), uintptr(len(remote)), 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(moved), nil
+	return moveVector(unix.SYS_PROCESS_VM_READV, pid, local[:], remote[:])
 }
 
 // readSome reads in the address space of pid, and returns how many bytes it has: all of the first reads, and perhaps a
@@ -73,12 +68,8 @@ func readSome(pid int, reads []transport.Read) int {
 		local[i].SetLen(len(b))
 		remote[i] = unix.RemoteIovec{Base: uintptr(reads[i].Addr), Len: len(b)}
 	}
-	moved, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)),
-		uintptr(len(reads)), uintptr(unsafe.Pointer(&remote)), uintptr(len(reads)), 0)
-	if errno != 0 {
-		return 0
-	}
-	return int(moved)
+	n, _ := moveVector(unix.SYS_PROCESS_VM_READV, pid, local[:len(reads)], remote[:len(reads)])
+	return n
 }
 
 // writePeer writes src to addr in the address space of pid.
@@ -89,13 +80,12 @@ func writePeer(pid int, src []byte, addr uint64) error {
 func moveMemory(call uintptr, name string, pid int, mine []byte, theirs uint64) error {
 	for len(mine) > 0 {
 		n := min(len(mine), getPiece)
-		local := unix.Iovec{Base: &mine[0]}
-		local.SetLen(n)
-		remote := unix.RemoteIovec{Base: uintptr(theirs), Len: n}
-		moved, _, errno := unix.RawSyscall6(call, uintptr(pid),
-			uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
-		if errno != 0 {
-			return fmt.Errorf("%s of %d bytes, process %d: %w", name, n, pid, errno)
+		local := [1]unix.Iovec{{Base: &mine[0]}}
+		local[0].SetLen(n)
+		remote := [1]unix.RemoteIovec{{Base: uintptr(theirs), Len: n}}
+		moved, err := moveVector(call, pid, local[:], remote[:])
+		if err != nil {
+			return fmt.Errorf("%s of %d bytes, process %d: %w", name, n, pid, err)
 		}
 		if moved == 0 {
 			return fmt.Errorf("%s of %d bytes, process %d: nothing there", name, n, pid)
@@ -103,4 +93,15 @@ func moveMemory(call uintptr, name string, pid int, mine []byte, theirs uint64) 
 		mine, theirs = mine[moved:], theirs+uint64(moved)
 	}
 	return nil
+}
+
+// moveVector is process_vm_readv or process_vm_writev: as many pieces here as there. It returns how many bytes it has
+// moved.
+func moveVector(call uintptr, pid int, local []unix.Iovec, remote []unix.RemoteIovec) (n int, err error) {
+	moved, _, errno := unix.RawSyscall6(call, uintptr(pid), uintptr(unsafe.Pointer(&local[0])), uintptr(len(local)),
+		uintptr(unsafe.Pointer(&remote[0])), uintptr(len(remote)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(moved), nil
 }

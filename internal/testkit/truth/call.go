@@ -9,56 +9,44 @@ import (
 	"github.com/gorun-mpi/mpi/collectives"
 )
 
-// Operation is a collective call.
-type Operation int
-
-// The operations.
-const (
-	Barrier Operation = iota
-	Bcast
-	Gather
-	Gatherv
-	Scatter
-	Scatterv
-	Allgather
-	Allgatherv
-	Alltoall
-	Alltoallv
-	Reduce
-	Allreduce
-	Scan
-	Exscan
-	ReduceScatterBlock
-	ReduceScatter
-	Operations // how many there are
-)
-
-var names = [Operations]string{"Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather",
-	"Allgatherv", "Alltoall", "Alltoallv", "Reduce", "Allreduce", "Scan", "Exscan", "ReduceScatterBlock", "ReduceScatter"}
-
-func (o Operation) String() string { return names[o] }
-
-// Schedule is what package collectives calls it.
-func (o Operation) Schedule() collectives.Operation { return schedules[o] }
-
-var schedules = [Operations]collectives.Operation{collectives.Barrier, collectives.Bcast, collectives.Gather,
+// Operations are the calls.
+var Operations = []collectives.Operation{collectives.Barrier, collectives.Bcast, collectives.Gather,
 	collectives.Gatherv, collectives.Scatter, collectives.Scatterv, collectives.Allgather, collectives.Allgatherv,
-	collectives.Alltoall, collectives.Alltoallv, collectives.Reduce, collectives.Allreduce, collectives.Scan,
-	collectives.Exscan, collectives.ReduceScatterBlock, collectives.ReduceScatter}
+	collectives.Alltoall, collectives.Alltoallv, collectives.Reduce, collectives.Allreduce, collectives.ReduceScatter,
+	collectives.ReduceScatterBlock, collectives.Scan, collectives.Exscan}
 
-func (o Operation) rooted() bool {
-	return o == Bcast || o == Gather || o == Gatherv || o == Scatter || o == Scatterv || o == Reduce
+func rooted(o collectives.Operation) bool {
+	switch o {
+	case collectives.Bcast, collectives.Gather, collectives.Gatherv, collectives.Scatter, collectives.Scatterv,
+		collectives.Reduce:
+		return true
+	}
+	return false
 }
 
-func (o Operation) reduces() bool { return o >= Reduce }
+func reduces(o collectives.Operation) bool { return collectives.Reduce <= o && o <= collectives.Exscan }
 
 // unequal: the ranks have blocks of different lengths.
-func (o Operation) unequal() bool {
-	return o == Gatherv || o == Scatterv || o == Allgatherv || o == Alltoallv || o == ReduceScatter
+func unequal(o collectives.Operation) bool {
+	switch o {
+	case collectives.Gatherv, collectives.Scatterv, collectives.Allgatherv, collectives.Alltoallv,
+		collectives.ReduceScatter:
+		return true
+	}
+	return false
 }
 
-// InPlace: there is such a form.
-func (o Operation) InPlace() bool { return o != Barrier && o != Bcast }
+// whole: Count is of a vector that all ranks have, and not of a block for each.
+func whole(o collectives.Operation) bool {
+	switch o {
+	case collectives.Bcast, collectives.Reduce, collectives.Allreduce, collectives.Scan, collectives.Exscan:
+		return true
+	}
+	return false
+}
+
+// InPlace reports whether there is such a form.
+func InPlace(o collectives.Operation) bool { return o != collectives.Barrier && o != collectives.Bcast }
 
 // Way is how a call is made.
 type Way int
@@ -73,7 +61,7 @@ const (
 
 // Call is one collective call, the same at all ranks.
 type Call struct {
-	Operation Operation
+	Operation collectives.Operation
 	Kind      int // of elements
 	Operator  int // of those that the kind has
 	Ordered   bool
@@ -87,10 +75,10 @@ type Call struct {
 func (c *Call) String() string {
 	k := kinds[c.Kind]
 	s := fmt.Sprintf("%v of %d × %v", c.Operation, c.Count, k)
-	if c.Operation.rooted() {
+	if rooted(c.Operation) {
 		s += fmt.Sprintf(", root %d", c.Root)
 	}
-	if c.Operation.reduces() {
+	if reduces(c.Operation) {
 		s += ", " + k.operator(c.Operator)
 	}
 	if c.Ordered {
@@ -137,10 +125,10 @@ func (p *Pending) Finish() error {
 
 // length is of the block that rank i has for rank j.
 func (c *Call) length(i, j int) int {
-	if !c.Operation.unequal() {
+	if !unequal(c.Operation) {
 		return c.Count
 	}
-	if c.InPlace && c.Operation == Alltoallv { // both have the same for each other
+	if c.InPlace && c.Operation == collectives.Alltoallv { // both have the same for each other
 		i, j = min(i, j), max(i, j)
 	}
 	return c.Count * int(mix(c.Key, uint64(i), uint64(j))%4) / 2
@@ -270,7 +258,7 @@ func (k *kind[T]) begin(c *mpi.Comm, call *Call) (*Pending, error) {
 		return b
 	}
 	var err error
-	if call.Operation.reduces() {
+	if reduces(call.Operation) {
 		err = r.reduction(c, expect, unchanged)
 	} else {
 		err = r.movement(c, expect, unchanged)
@@ -320,11 +308,11 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 		before = placed
 	}
 	switch op := call.Operation; op {
-	case Barrier:
+	case collectives.Barrier:
 		return r.make(func() error { return mpi.Barrier(c) },
 			func() (*mpi.Request, error) { return mpi.Ibarrier(c) },
 			func() (*mpi.Request, error) { return mpi.BarrierInit(c) })
-	case Bcast:
+	case collectives.Bcast:
 		buf := r.blank(call.Count)
 		if me == root {
 			buf = r.block(root, root, call.Count)
@@ -333,10 +321,10 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 		return r.make(func() error { return mpi.Bcast(c, buf, root) },
 			func() (*mpi.Request, error) { return mpi.Ibcast(c, buf, root) },
 			func() (*mpi.Request, error) { return mpi.BcastInit(c, buf, root) })
-	case Gather, Gatherv:
+	case collectives.Gather, collectives.Gatherv:
 		send := unchanged("send", mine(root))
 		switch {
-		case me != root && op == Gather:
+		case me != root && op == collectives.Gather:
 			return r.make(func() error { return mpi.Gather(c, send, unchanged("recv", r.blank(3)), root) },
 				func() (*mpi.Request, error) { return mpi.Igather(c, send, unchanged("recv", r.blank(3)), root) },
 				func() (*mpi.Request, error) { return mpi.GatherInit(c, send, unchanged("recv", r.blank(3)), root) })
@@ -347,7 +335,7 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 		case call.InPlace:
 			send = nil
 		}
-		if op == Gather {
+		if op == collectives.Gather {
 			recv := r.one(before(from))
 			expect("recv", recv, func() []T { return r.one(from) })
 			return r.make(func() error { return mpi.Gather(c, send, recv, root) },
@@ -359,7 +347,7 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 		return r.make(func() error { return mpi.Gatherv(c, send, recv, root) },
 			func() (*mpi.Request, error) { return mpi.Igatherv(c, send, recv, root) },
 			func() (*mpi.Request, error) { return mpi.GathervInit(c, send, recv, root) })
-	case Scatter, Scatterv:
+	case collectives.Scatter, collectives.Scatterv:
 		want := func() []T { return r.block(root, me, call.length(root, me)) }
 		recv := r.blank(call.length(root, me))
 		if me == root && call.InPlace {
@@ -368,7 +356,7 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 			expect("recv", recv, want)
 		}
 		switch {
-		case me != root && op == Scatter:
+		case me != root && op == collectives.Scatter:
 			return r.make(func() error { return mpi.Scatter(c, r.blank(3), recv, root) },
 				func() (*mpi.Request, error) { return mpi.Iscatter(c, r.blank(3), recv, root) },
 				func() (*mpi.Request, error) { return mpi.ScatterInit(c, r.blank(3), recv, root) })
@@ -376,7 +364,7 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 			return r.make(func() error { return mpi.Scatterv(c, nil, recv, root) },
 				func() (*mpi.Request, error) { return mpi.Iscatterv(c, nil, recv, root) },
 				func() (*mpi.Request, error) { return mpi.ScattervInit(c, nil, recv, root) })
-		case op == Scatter:
+		case op == collectives.Scatter:
 			return r.make(func() error { return mpi.Scatter(c, unchanged("send", r.one(mine)), recv, root) },
 				func() (*mpi.Request, error) { return mpi.Iscatter(c, unchanged("send", r.one(mine)), recv, root) },
 				func() (*mpi.Request, error) { return mpi.ScatterInit(c, unchanged("send", r.one(mine)), recv, root) })
@@ -386,13 +374,13 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 		return r.make(func() error { return mpi.Scatterv(c, send, recv, root) },
 			func() (*mpi.Request, error) { return mpi.Iscatterv(c, send, recv, root) },
 			func() (*mpi.Request, error) { return mpi.ScattervInit(c, send, recv, root) })
-	case Allgather, Allgatherv:
+	case collectives.Allgather, collectives.Allgatherv:
 		root = 0 // all ranks get what rank i has for rank 0
 		send := unchanged("send", mine(0))
 		if call.InPlace {
 			send = nil
 		}
-		if op == Allgather {
+		if op == collectives.Allgather {
 			recv := r.one(before(from))
 			expect("recv", recv, func() []T { return r.one(from) })
 			return r.make(func() error { return mpi.Allgather(c, send, recv) },
@@ -404,7 +392,7 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 		return r.make(func() error { return mpi.Allgatherv(c, send, recv) },
 			func() (*mpi.Request, error) { return mpi.Iallgatherv(c, send, recv) },
 			func() (*mpi.Request, error) { return mpi.AllgathervInit(c, send, recv) })
-	case Alltoall:
+	case collectives.Alltoall:
 		send, recv := r.one(mine), r.one(blanks(theirs))
 		if call.InPlace {
 			send, recv = nil, send
@@ -415,7 +403,7 @@ func (r *ranks[T]) movement(c *mpi.Comm, expect expecting[T], unchanged func(str
 		return r.make(func() error { return mpi.Alltoall(c, send, recv) },
 			func() (*mpi.Request, error) { return mpi.Ialltoall(c, send, recv) },
 			func() (*mpi.Request, error) { return mpi.AlltoallInit(c, send, recv) })
-	case Alltoallv:
+	case collectives.Alltoallv:
 		send, recv := r.list(mine), r.list(blanks(theirs))
 		if call.InPlace {
 			send, recv = nil, send
@@ -445,7 +433,7 @@ func (r *ranks[T]) reduction(c *mpi.Comm, expect expecting[T], unchanged func(st
 	}
 	result := func(high int) { expect("recv", recv, func() []T { return r.combined(high, 0, n) }) }
 	switch call.Operation {
-	case Reduce:
+	case collectives.Reduce:
 		if me != root {
 			mine, recv := r.block(me, 0, n), unchanged("recv", r.blank(3))
 			return r.make(func() error { return mpi.Reduce(c, mine, recv, op, root, options...) },
@@ -456,17 +444,17 @@ func (r *ranks[T]) reduction(c *mpi.Comm, expect expecting[T], unchanged func(st
 		return r.make(func() error { return mpi.Reduce(c, send, recv, op, root, options...) },
 			func() (*mpi.Request, error) { return mpi.Ireduce(c, send, recv, op, root, options...) },
 			func() (*mpi.Request, error) { return mpi.ReduceInit(c, send, recv, op, root, options...) })
-	case Allreduce:
+	case collectives.Allreduce:
 		result(r.size)
 		return r.make(func() error { return mpi.Allreduce(c, send, recv, op, options...) },
 			func() (*mpi.Request, error) { return mpi.Iallreduce(c, send, recv, op, options...) },
 			func() (*mpi.Request, error) { return mpi.AllreduceInit(c, send, recv, op, options...) })
-	case Scan:
+	case collectives.Scan:
 		result(me + 1)
 		return r.make(func() error { return mpi.Scan(c, send, recv, op, options...) },
 			func() (*mpi.Request, error) { return mpi.Iscan(c, send, recv, op, options...) },
 			func() (*mpi.Request, error) { return mpi.ScanInit(c, send, recv, op, options...) })
-	case Exscan:
+	case collectives.Exscan:
 		if me > 0 {
 			result(me)
 		} else {
@@ -486,7 +474,7 @@ func (r *ranks[T]) reduction(c *mpi.Comm, expect expecting[T], unchanged func(st
 		send, recv = nil, slices.Clone(send)
 	}
 	expect("recv", recv[:counts[me]], func() []T { return r.combined(r.size, me, counts[me]) })
-	if call.Operation == ReduceScatterBlock {
+	if call.Operation == collectives.ReduceScatterBlock {
 		return r.make(func() error { return mpi.ReduceScatterBlock(c, send, recv, op, options...) },
 			func() (*mpi.Request, error) { return mpi.IreduceScatterBlock(c, send, recv, op, options...) },
 			func() (*mpi.Request, error) { return mpi.ReduceScatterBlockInit(c, send, recv, op, options...) })

@@ -26,22 +26,22 @@ func Catalogue(c *mpi.Comm, counts []int, large bool) error {
 		call.Key, call.Way = key, Way(key%uint64(Ways))
 		return call.Make(c)
 	}
-	for o := range Operations {
+	for _, o := range Operations {
 		places := []bool{false, true}
-		if !o.InPlace() {
+		if !InPlace(o) {
 			places = places[:1]
 		}
 		for k, kind := range kinds {
 			operators := 1
-			if o.reduces() {
+			if reduces(o) {
 				operators = kind.many()
 			}
 			for i, count := range counts {
-				if o == Barrier && (i > 0 || k > 0) || k > 0 && count > 200 {
+				if o == collectives.Barrier && (i > 0 || k > 0) || k > 0 && count > 200 {
 					continue
 				}
 				for at, root := range roots {
-					if at > 0 && !o.rooted() {
+					if at > 0 && !rooted(o) {
 						continue
 					}
 					for operator := range operators {
@@ -50,7 +50,7 @@ func Catalogue(c *mpi.Comm, counts []int, large bool) error {
 						}
 						for _, place := range places {
 							ordered := []bool{false}
-							if o.reduces() && operator == 0 {
+							if reduces(o) && operator == 0 {
 								ordered = []bool{false, true}
 							}
 							for _, ordered := range ordered {
@@ -64,12 +64,12 @@ func Catalogue(c *mpi.Comm, counts []int, large bool) error {
 				}
 			}
 		}
-		if !large || o == Barrier {
+		if !large || o == collectives.Barrier {
 			continue
 		}
 		for _, place := range places {
 			call := Call{Operation: o, Count: Large / 8, Root: size - 1, InPlace: place}
-			if o != Bcast && !(Reduce <= o && o <= Exscan) {
+			if !whole(o) {
 				call.Count /= size
 			}
 			if err := try(call); err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/collectives"
 )
 
 // Random runs a program of steps that follows from seed: collective calls of all kinds on communicators that are split
@@ -94,7 +95,7 @@ func (p *program) run(steps int) error {
 	err := p.land(len(p.flights))
 	for _, g := range p.groups {
 		if g.comm != nil && err == nil {
-			end := Call{Operation: Alltoall, Count: 1}
+			end := Call{Operation: collectives.Alltoall, Count: 1}
 			err = errors.Join(end.Make(g.comm), g.comm.Free())
 		}
 	}
@@ -136,13 +137,13 @@ func (p *program) length() int {
 // the call goes on.
 func (p *program) call() error {
 	_, g := p.pick()
-	c := &Call{Operation: Operation(p.random.IntN(int(Operations))), Kind: p.random.IntN(len(kinds)),
+	c := &Call{Operation: Operations[p.random.IntN(len(Operations))], Kind: p.random.IntN(len(kinds)),
 		Operator: p.random.IntN(100), Ordered: p.random.IntN(4) == 0, InPlace: p.random.IntN(3) == 0,
 		Root: p.random.IntN(len(g.members)), Count: p.length(), Way: Way(p.random.IntN(int(Ways))), Key: p.random.Uint64()}
-	if c.Operation != Bcast && !(Reduce <= c.Operation && c.Operation <= Exscan) {
+	if !whole(c.Operation) {
 		c.Count = (c.Count + len(g.members) - 1) / len(g.members)
 	}
-	if !c.Operation.InPlace() {
+	if !InPlace(c.Operation) {
 		c.InPlace = false
 	}
 	leaver, withContext := -1, p.random.IntN(8) == 0
