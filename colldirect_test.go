@@ -3,7 +3,6 @@ package mpi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -107,55 +106,31 @@ func TestDirectGivesBack(t *testing.T) {
 // A rank that ends, between calls or in the middle of one, is ErrPeerFailed at all others, which have their buffers
 // again then: what others still read of them is not used, and not read at all where the race detector looks.
 func TestDirectRankEnds(t *testing.T) {
-	const n = 5
-	for victim := range n {
-		for after := 1; after <= 12; after += len(few([]int{1}, 1, 2, 3, 4)) {
-			t.Run(fmt.Sprintf("rank %d after %d", victim, after), func(t *testing.T) {
-				over(t)(n, func(w *Comm) {
-					meetOnBoard(w)
-					left := after
-					end := func() {
-						if left--; left == 0 && w.Rank() == victim {
-							w.eng.Close(opError("", ErrAborted, "the test ends it"))
-						}
-					}
-					op := func(inout, in []int) {
-						end()
-						Sum(inout, in)
-					}
-					var err error
-					for i := 0; err == nil; i++ {
-						end()
-						size := []int{1, 100, 5000}[i%3]
-						in, out, all := make([]int, size), make([]int, size), make([]int, n*size)
-						for k := range in {
-							in[k] = 1
-						}
-						for _, call := range []func() error{
-							func() error { return Allreduce(w, in, out, op) },
-							func() error { return Reduce(w, in, out, op, i%n) },
-							func() error { return Bcast(w, in, i%n) },
-							func() error { return Allgather(w, in, all) },
-							func() error { return Alltoall(w, all, make([]int, n*size)) },
-						} {
-							if err = call(); err != nil {
-								break
-							}
-						}
-						if err == nil {
-							check(all[0] == 1 && all[len(all)-1] == 1, "%v %v", all[0], all[len(all)-1])
-						}
-						for k := range in {
-							in[k] = 99
-						}
-						clear(out)
-						clear(all)
-					}
-					check(w.Rank() == victim || errors.Is(err, ErrPeerFailed), "%v", err)
-				}, reading)
-			})
+	rankEnds(t, reading, func(w *Comm, i, size int, op Op[int]) error {
+		n := w.Size()
+		in, out, all := slices.Repeat([]int{1}, size), make([]int, size), make([]int, n*size)
+		var err error
+		for _, call := range []func() error{
+			func() error { return Allreduce(w, in, out, op) },
+			func() error { return Reduce(w, in, out, op, i%n) },
+			func() error { return Bcast(w, in, i%n) },
+			func() error { return Allgather(w, in, all) },
+			func() error { return Alltoall(w, all, make([]int, n*size)) },
+		} {
+			if err = call(); err != nil {
+				break
+			}
 		}
-	}
+		if err == nil {
+			check(all[0] == 1 && all[len(all)-1] == 1, "%v %v", all[0], all[len(all)-1])
+		}
+		for k := range in {
+			in[k] = 99
+		}
+		clear(out)
+		clear(all)
+		return err
+	})
 }
 
 // A rank that leaves a call with an error has its buffers again, while another one is still to read them: that one gets

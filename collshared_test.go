@@ -120,6 +120,17 @@ func TestSharedContextEnds(t *testing.T) {
 
 // A rank that ends, between calls or in the middle of one, is ErrPeerFailed at all others.
 func TestSharedRankEnds(t *testing.T) {
+	rankEnds(t, onBoard, func(w *Comm, i, size int, op Op[int]) error {
+		all, root := make([]int, w.Size()*size), i%w.Size()
+		return errors.Join(Allreduce(w, make([]int, size), make([]int, size), op),
+			Reduce(w, make([]int, size), make([]int, size), op, root), Bcast(w, all, root),
+			Allgather(w, nil, all), Alltoall(w, nil, all), Barrier(w))
+	})
+}
+
+// rankEnds has each rank in turn end before or in one of its calls. round makes some with vectors of a size, for the
+// i-th time.
+func rankEnds(t *testing.T, how Option, round func(w *Comm, i, size int, op Op[int]) error) {
 	const n = 5
 	for victim := range n {
 		for after := 1; after <= 12; after += len(few([]int{1}, 1, 2, 3, 4)) {
@@ -139,16 +150,21 @@ func TestSharedRankEnds(t *testing.T) {
 					var err error
 					for i := 0; err == nil; i++ {
 						end()
-						size := []int{1, 100, 5000}[i%3]
-						all := make([]int, n*size)
-						err = errors.Join(Allreduce(w, make([]int, size), make([]int, size), op),
-							Reduce(w, make([]int, size), make([]int, size), op, i%n), Bcast(w, all, i%n),
-							Allgather(w, nil, all), Alltoall(w, nil, all), Barrier(w))
+						err = round(w, i, []int{1, 100, 5000}[i%3], op)
 					}
 					check(w.Rank() == victim || errors.Is(err, ErrPeerFailed), "%v", err)
-				}, onBoard)
+				}, how)
 			})
 		}
+	}
+}
+
+// noBoards are those of a device that can have none.
+func noBoards() *transport.Boards {
+	refuse := errors.New("no memory of that kind")
+	return &transport.Boards{
+		Make: func([]int32, int, int) (*transport.Board, []byte, error) { return nil, nil, refuse },
+		Join: func([]int32, int, int, []byte) (*transport.Board, error) { return nil, refuse },
 	}
 }
 
@@ -159,11 +175,7 @@ func TestSharedNotEverywhere(t *testing.T) {
 			if rank != bad {
 				return d
 			}
-			refuse := errors.New("no memory of that kind")
-			d.Facts().Boards = &transport.Boards{
-				Make: func([]int32, int, int) (*transport.Board, []byte, error) { return nil, nil, refuse },
-				Join: func([]int32, int, int, []byte) (*transport.Board, error) { return nil, refuse },
-			}
+			d.Facts().Boards = noBoards()
 			return faulty.Wrap(d, 1, faulty.Plan{})
 		})
 		over(t, refusing)(4, func(w *Comm) {
@@ -210,11 +222,6 @@ func TestSharedDeathAndRefusal(t *testing.T) {
 	for _, bad := range []int{0, 1} {
 		for after := range 24 {
 			t.Run(fmt.Sprintf("rank %d after %d", bad, after), func(t *testing.T) {
-				refuse := errors.New("no memory of that kind")
-				none := &transport.Boards{
-					Make: func([]int32, int, int) (*transport.Board, []byte, error) { return nil, nil, refuse },
-					Join: func([]int32, int, int, []byte) (*transport.Board, error) { return nil, refuse },
-				}
 				var done sync.WaitGroup
 				done.Add(n - 1)
 				over(t, withDevices(func(rank int, d transport.Device) transport.Device {
@@ -225,7 +232,7 @@ func TestSharedDeathAndRefusal(t *testing.T) {
 						}
 					}
 					if rank == bad {
-						d.Facts().Boards = none
+						d.Facts().Boards = noBoards()
 					}
 					return faulty.Wrap(d, int64(after), plan)
 				}))(n, func(w *Comm) {
