@@ -17,7 +17,7 @@ import (
 // A rank that fails at any step of any algorithm leaves no other one waiting, and no other one with a wrong result that
 // it takes for right. All ranks find out: those that did not depend on the rank, in the calls that follow.
 func TestEveryStepOfEveryAlgorithmCanBeTheLast(t *testing.T) {
-	turn, each := 0, 11
+	counts, turn, each := []int{1, 300, 8000, 40_000}, 0, 11
 	if testing.Short() {
 		each = 97
 	}
@@ -31,8 +31,9 @@ func TestEveryStepOfEveryAlgorithmCanBeTheLast(t *testing.T) {
 					for victim := range ranks {
 						for after := range 14 {
 							if turn++; turn%each == 0 {
-								fails(t, a, truth.Call{Operation: o, Count: []int{1, 300, 8000, 40_000}[turn%4], Root: turn % ranks,
-									InPlace: truth.InPlace(o) && turn%3 == 0, Ordered: turn%2 == 0, Key: uint64(turn)}, ranks, victim, after)
+								call := truth.Call{Operation: o, Count: counts[turn%4], Root: turn % ranks,
+									InPlace: truth.InPlace(o) && turn%3 == 0, Ordered: turn%2 == 0, Key: uint64(turn)}
+								fails(t, a, call, ranks, victim, after)
 							}
 						}
 					}
