@@ -21,198 +21,41 @@ typedef struct {
 #define WORLD MPI_COMM_WORLD
 static MPI_Comm ring; /* of all ranks, for the neighbourhood calls */
 
-static void allgather(const buffers *b) { MPI_Allgather(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, WORLD); }
+/* Both forms of a call: name, and i##name, which starts it. */
+#define CALL(name, blocking, nonblocking, ...) \
+    static void name(const buffers *b) { (void)b, blocking(__VA_ARGS__); } \
+    static void i##name(const buffers *b, MPI_Request *r) { (void)b, nonblocking(__VA_ARGS__, r); }
 
-static void allgatherv(const buffers *b)
-{
-    MPI_Allgatherv(b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, WORLD);
-}
-
-static void allreduce(const buffers *b) { MPI_Allreduce(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD); }
-
-static void alltoall(const buffers *b) { MPI_Alltoall(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, WORLD); }
-
-static void alltoallv(const buffers *b)
-{
-    MPI_Alltoallv(b->send, b->counts, b->at, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, WORLD);
-}
-
-static void alltoallw(const buffers *b)
-{
-    MPI_Alltoallw(b->send, b->counts, b->at, b->types, b->recv, b->counts, b->at, b->types, WORLD);
-}
-
-static void barrier(const buffers *b) { (void)b, MPI_Barrier(WORLD); }
-
-static void bcast(const buffers *b) { MPI_Bcast(b->recv, b->n, MPI_CHAR, ROOT, WORLD); }
-
-static void exscan(const buffers *b) { MPI_Exscan(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD); }
-
-static void gather(const buffers *b) { MPI_Gather(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD); }
-
-static void gatherv(const buffers *b)
-{
-    MPI_Gatherv(b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ROOT, WORLD);
-}
-
-static void neighbor_allgather(const buffers *b)
-{
-    MPI_Neighbor_allgather(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ring);
-}
-
-static void neighbor_allgatherv(const buffers *b)
-{
-    MPI_Neighbor_allgatherv(b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ring);
-}
-
-static void neighbor_alltoall(const buffers *b)
-{
-    MPI_Neighbor_alltoall(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ring);
-}
-
-static void neighbor_alltoallv(const buffers *b)
-{
-    MPI_Neighbor_alltoallv(b->send, b->counts, b->at, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ring);
-}
-
-static void neighbor_alltoallw(const buffers *b)
-{
-    MPI_Neighbor_alltoallw(b->send, b->counts, b->far, b->types, b->recv, b->counts, b->far, b->types, ring);
-}
-
-static void reduce(const buffers *b) { MPI_Reduce(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, ROOT, WORLD); }
-
-static void reduce_scatter(const buffers *b)
-{
-    MPI_Reduce_scatter(b->send, b->recv, b->counts, MPI_DOUBLE, MPI_SUM, WORLD);
-}
-
-static void reduce_scatter_block(const buffers *b)
-{
-    MPI_Reduce_scatter_block(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD);
-}
-
-static void scan(const buffers *b) { MPI_Scan(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD); }
-
-static void scatter(const buffers *b) { MPI_Scatter(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD); }
-
-static void scatterv(const buffers *b)
-{
-    MPI_Scatterv(b->send, b->counts, b->at, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD);
-}
-
-static void iallgather(const buffers *b, MPI_Request *r)
-{
-    MPI_Iallgather(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, WORLD, r);
-}
-
-static void iallgatherv(const buffers *b, MPI_Request *r)
-{
-    MPI_Iallgatherv(b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, WORLD, r);
-}
-
-static void iallreduce(const buffers *b, MPI_Request *r)
-{
-    MPI_Iallreduce(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD, r);
-}
-
-static void ialltoall(const buffers *b, MPI_Request *r)
-{
-    MPI_Ialltoall(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, WORLD, r);
-}
-
-static void ialltoallv(const buffers *b, MPI_Request *r)
-{
-    MPI_Ialltoallv(b->send, b->counts, b->at, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, WORLD, r);
-}
-
-static void ialltoallw(const buffers *b, MPI_Request *r)
-{
-    MPI_Ialltoallw(b->send, b->counts, b->at, b->types, b->recv, b->counts, b->at, b->types, WORLD,
-        r);
-}
-
-static void ibarrier(const buffers *b, MPI_Request *r)
-{
-    (void)b;
-    MPI_Ibarrier(WORLD, r);
-}
-
-static void ibcast(const buffers *b, MPI_Request *r)
-{
-    MPI_Ibcast(b->recv, b->n, MPI_CHAR, ROOT, WORLD, r);
-}
-
-static void iexscan(const buffers *b, MPI_Request *r)
-{
-    MPI_Iexscan(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD, r);
-}
-
-static void igather(const buffers *b, MPI_Request *r)
-{
-    MPI_Igather(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD, r);
-}
-
-static void igatherv(const buffers *b, MPI_Request *r)
-{
-    MPI_Igatherv(b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ROOT, WORLD, r);
-}
-
-static void ineighbor_allgather(const buffers *b, MPI_Request *r)
-{
-    MPI_Ineighbor_allgather(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ring, r);
-}
-
-static void ineighbor_allgatherv(const buffers *b, MPI_Request *r)
-{
-    MPI_Ineighbor_allgatherv(b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ring, r);
-}
-
-static void ineighbor_alltoall(const buffers *b, MPI_Request *r)
-{
-    MPI_Ineighbor_alltoall(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ring, r);
-}
-
-static void ineighbor_alltoallv(const buffers *b, MPI_Request *r)
-{
-    MPI_Ineighbor_alltoallv(b->send, b->counts, b->at, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ring, r);
-}
-
-static void ineighbor_alltoallw(const buffers *b, MPI_Request *r)
-{
-    MPI_Ineighbor_alltoallw(b->send, b->counts, b->far, b->types, b->recv, b->counts, b->far, b->types, ring,
-        r);
-}
-
-static void ireduce(const buffers *b, MPI_Request *r)
-{
-    MPI_Ireduce(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, ROOT, WORLD, r);
-}
-
-static void ireduce_scatter(const buffers *b, MPI_Request *r)
-{
-    MPI_Ireduce_scatter(b->send, b->recv, b->counts, MPI_DOUBLE, MPI_SUM, WORLD, r);
-}
-
-static void ireduce_scatter_block(const buffers *b, MPI_Request *r)
-{
-    MPI_Ireduce_scatter_block(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD, r);
-}
-
-static void iscan(const buffers *b, MPI_Request *r)
-{
-    MPI_Iscan(b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD, r);
-}
-
-static void iscatter(const buffers *b, MPI_Request *r)
-{
-    MPI_Iscatter(b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD, r);
-}
-
-static void iscatterv(const buffers *b, MPI_Request *r)
-{
-    MPI_Iscatterv(b->send, b->counts, b->at, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD, r);
-}
+CALL(allgather, MPI_Allgather, MPI_Iallgather, b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, WORLD)
+CALL(allgatherv, MPI_Allgatherv, MPI_Iallgatherv, b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, WORLD)
+CALL(allreduce, MPI_Allreduce, MPI_Iallreduce, b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD)
+CALL(alltoall, MPI_Alltoall, MPI_Ialltoall, b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, WORLD)
+CALL(alltoallv, MPI_Alltoallv, MPI_Ialltoallv,
+     b->send, b->counts, b->at, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, WORLD)
+CALL(alltoallw, MPI_Alltoallw, MPI_Ialltoallw,
+     b->send, b->counts, b->at, b->types, b->recv, b->counts, b->at, b->types, WORLD)
+CALL(barrier, MPI_Barrier, MPI_Ibarrier, WORLD)
+CALL(bcast, MPI_Bcast, MPI_Ibcast, b->recv, b->n, MPI_CHAR, ROOT, WORLD)
+CALL(exscan, MPI_Exscan, MPI_Iexscan, b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD)
+CALL(gather, MPI_Gather, MPI_Igather, b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD)
+CALL(gatherv, MPI_Gatherv, MPI_Igatherv, b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ROOT, WORLD)
+CALL(neighbor_allgather, MPI_Neighbor_allgather, MPI_Ineighbor_allgather,
+     b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ring)
+CALL(neighbor_allgatherv, MPI_Neighbor_allgatherv, MPI_Ineighbor_allgatherv,
+     b->send, b->n, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ring)
+CALL(neighbor_alltoall, MPI_Neighbor_alltoall, MPI_Ineighbor_alltoall,
+     b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ring)
+CALL(neighbor_alltoallv, MPI_Neighbor_alltoallv, MPI_Ineighbor_alltoallv,
+     b->send, b->counts, b->at, MPI_CHAR, b->recv, b->counts, b->at, MPI_CHAR, ring)
+CALL(neighbor_alltoallw, MPI_Neighbor_alltoallw, MPI_Ineighbor_alltoallw,
+     b->send, b->counts, b->far, b->types, b->recv, b->counts, b->far, b->types, ring)
+CALL(reduce, MPI_Reduce, MPI_Ireduce, b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, ROOT, WORLD)
+CALL(reduce_scatter, MPI_Reduce_scatter, MPI_Ireduce_scatter, b->send, b->recv, b->counts, MPI_DOUBLE, MPI_SUM, WORLD)
+CALL(reduce_scatter_block, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block,
+     b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD)
+CALL(scan, MPI_Scan, MPI_Iscan, b->send, b->recv, b->n, MPI_DOUBLE, MPI_SUM, WORLD)
+CALL(scatter, MPI_Scatter, MPI_Iscatter, b->send, b->n, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD)
+CALL(scatterv, MPI_Scatterv, MPI_Iscatterv, b->send, b->counts, b->at, MPI_CHAR, b->recv, b->n, MPI_CHAR, ROOT, WORLD)
 
 static const operation operations[] = {
     {"allgather", "Allgather", 0, allgather, iallgather},
