@@ -67,6 +67,7 @@ func (s *common) reads() bool { return s.lent != nil }
 
 // direct makes the call.
 func (s *sharedCall) direct() {
+	s.sign.call |= readBuffers
 	in, out := s.p.space(collectives.In), s.p.space(collectives.Out)
 	if s.p.inPlace {
 		in = out

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -218,6 +219,31 @@ func TestDirectOperatorPanics(t *testing.T) {
 			}
 		}
 	}, reading)
+}
+
+// An Alltoall that is in place at one rank alone, which therefore makes it in another form, is an error at all ranks:
+// where the others' buffers are is not taken for what is in them.
+func TestDirectInPlaceAtOne(t *testing.T) {
+	for _, size := range []int{1, 100} { // the in place rank's contribution is in its line, or in a slot
+		over(t)(3, func(w *Comm) {
+			c := ok(w.Dup())
+			for range boardSetup {
+				must(Barrier(c))
+			}
+			send := make([]int, 3*size)
+			if w.Rank() == 1 {
+				send = nil
+			}
+			err := Alltoall(c, send, make([]int, 3*size))
+			if err == nil { // this rank has not waited for the others
+				err = Barrier(c)
+			}
+			is(err, ErrBuffer)
+			check(strings.Contains(err.Error(), "bytes from a send buffer"), "%v", err)
+			is(Barrier(c), ErrBuffer)
+			must(Barrier(w))
+		}, reading)
+	}
 }
 
 // Where one rank cannot read, or lets no other read, all ranks use the board in the other way, or messages.

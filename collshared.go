@@ -293,14 +293,15 @@ func (c *Comm) closeBoard() {
 	})
 }
 
-// signature is what a contribution says of the call that it is for. call: the step in 8 bits, the call's tag in 32, the
-// operation and the root in 8 each, which step of the call it is in 7, and whether its rank has given up. length: how
-// many elements, and in 16 bits how long they are.
+// signature is what a contribution says of the call that it is for. call: the step in 8 bits, the call's tag in 32,
+// whether the ranks read each other's buffers, the operation in 7, the root in 8, which step of the call it is in 7,
+// and whether its rank has given up. length: how many elements, and in 16 bits how long they are.
 type signature struct{ call, length uint64 }
 
 const (
 	sharedGaveUp = 1
 	stepOfCall   = 0x7f
+	readBuffers  = 0x80 << operationAt
 
 	rootAt, operationAt, tagAt, stepAt = 8, 16, 24, 56 // where they begin
 )
@@ -499,18 +500,21 @@ func (s *sharedCall) refuse(rank int, mine, its signature) {
 
 // differs is the class of the error of two ranks that contribute differently.
 func (s signature) differs(t signature) error {
-	switch apart := s.call ^ t.call; {
+	form := (s.call ^ t.call) & readBuffers
+	switch apart := s.call ^ t.call ^ form; {
 	case apart>>operationAt == 0 && apart>>rootAt != 0:
 		return ErrRoot
 	case apart>>rootAt == 0 && s.length != t.length:
 		return ErrCount
+	case apart>>rootAt == 0 && form != 0:
+		return ErrBuffer
 	}
 	return ErrComm
 }
 
 // String says which call it is. The signature is hostile.
 func (s signature) String() string {
-	o, name := collectives.Operation(s.call>>operationAt&0xff), "no call"
+	o, name := collectives.Operation(s.call>>operationAt&0x7f), "no call"
 	if int(o) < len(operationNames) {
 		name = blocking.call(o)
 	}
@@ -519,6 +523,9 @@ func (s signature) String() string {
 	}
 	if o != collectives.Barrier {
 		name += fmt.Sprintf(" of %d elements of %d bytes", s.length>>16, s.length&0xffff)
+	}
+	if o == collectives.Alltoall && s.call&readBuffers != 0 {
+		name += " from a send buffer" // in place it is never so
 	}
 	return fmt.Sprintf("step %d of call %d, %s", s.call>>1&stepOfCall, int32(s.call>>tagAt)-collTag+1, name)
 }
