@@ -3,6 +3,7 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"syscall"
 	"time"
@@ -57,7 +58,7 @@ func Agent(in, out *os.File, cleaner []string) int {
 			a.work(m, cleaner)
 		}
 		a.link.SendAfter(frames.Finished, nil)
-		a.link.Drain(time.Second)
+		a.link.Drain(math.MaxInt64) // the way may be slow; if the head is gone, the link has ended
 		a.link.Close()
 		return 0
 	}
