@@ -64,6 +64,7 @@ type registration struct {
 type netOptions struct {
 	ranks         int
 	eagerMax      int // of the link
+	eagerSure     int // likewise
 	limit         int // Config.EagerMax
 	fragMax       int
 	unexpectedMax int64
@@ -80,7 +81,8 @@ func newTestNet(o netOptions) *testNet {
 		regions: map[uint64]registration{}, noRoom: map[int]int{}, reads: map[int]int{}, writes: map[int]int{}, polls: map[int]bool{}, waits: map[int]bool{}, numbers: map[[2]int]uint64{}, log: func(string, ...any) {}}
 	for rank := range o.ranks {
 		d := &testDevice{net: n, rank: rank, over: make(chan struct{}), put: o.put, lends: o.lends, shorts: !o.packets && o.nic == nil,
-			caps: transport.Caps{EagerMax: o.eagerMax, FragMax: o.fragMax, WhyNoRMA: "the test says so"}, noGet: o.noGet}
+			caps: transport.Caps{EagerMax: o.eagerMax, EagerSure: o.eagerSure, FragMax: o.fragMax,
+				WhyNoRMA: "the test says so"}, noGet: o.noGet}
 		if o.nic != nil {
 			if d.nic = o.nic(rank); d.nic != nil {
 				d.nic.testDevice = d

@@ -82,7 +82,8 @@ type reception struct {
 const playRanks = 3
 
 func (p *play) run() {
-	o := netOptions{ranks: playRanks, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: p.upTo(4) == 0, put: p.upTo(2) == 0, packets: p.upTo(3) == 0}
+	o := netOptions{ranks: playRanks, eagerMax: 256, eagerSure: p.upTo(2) * 50, fragMax: 512, unexpectedMax: 1,
+		noGet: p.upTo(4) == 0, put: p.upTo(2) == 0, packets: p.upTo(3) == 0}
 	if p.nics {
 		o.nic = p.nic
 	}

@@ -254,8 +254,19 @@ func (t *taggedPath) begin(op *taggedOp) bool {
 		t.done(op, nil)
 	default:
 		op.begun = true
+		if err := t.takesFrom(op); err != nil {
+			t.abort(op, err)
+		}
 	}
 	return true
+}
+
+// takesFrom is why what a probe has taken may never be here as a whole: its sender is gone.
+func (t *taggedPath) takesFrom(op *taggedOp) error {
+	if !op.taking || op.r == nil || uint(op.r.status.Source) >= uint(len(t.peers)) {
+		return nil
+	}
+	return t.gone(op.r.status.Source)
 }
 
 // error is what a request is told of a device's error.
@@ -307,6 +318,12 @@ func (t *taggedPath) done(op *taggedOp, pkt *transport.Packet) {
 	default:
 		if pkt != nil {
 			r.status = Status{Source: pkt.Peer, Tag: pkt.Header.Tag, Bytes: int64(pkt.Header.Len)}
+		}
+		if from := r.status.Source; uint(from) >= uint(len(t.peers)) {
+			r.status = Status{}
+			t.end(op, fmt.Errorf("a message has come that says it is of rank %d; the job has ranks 0 to %d", from,
+				len(t.peers)-1))
+			return
 		}
 		t.meet(r.status.Source)
 		err := r.truncated(r.status.Bytes)
@@ -439,9 +456,16 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		t.lost = err
 	}
 	for op := range t.ops.all() {
+		switch r := op.r; {
+		case op.to == p:
+			t.abort(op, err)
+		case r == nil || r.op != opRecv:
+		case op.taking:
+			if op.begun && r.status.Source == p.rank {
+				t.abort(op, err)
+			}
 		// A receive from any source might have been meant for this peer; that cannot be known, so its caller is told.
-		if op.to == p || op.r != nil && op.r.op == opRecv && !op.taking &&
-			(op.r.recv.Source == p.rank || op.r.recv.Source == AnySource && int(p.rank) != t.e.cfg.Rank) {
+		case r.recv.Source == p.rank || r.recv.Source == AnySource && int(p.rank) != t.e.cfg.Rank:
 			t.abort(op, err)
 		}
 	}

@@ -352,3 +352,111 @@ func TestTaggedUnreachable(t *testing.T) {
 		t.Errorf("a send to a rank whose address is not known: %v", err)
 	}
 }
+
+// scripted is a device that does what a test says: it has one message of 10 bytes of rank source, and only Abandon
+// ends what it has begun.
+type scripted struct {
+	*looptag.Device
+	facts  transport.Facts
+	source int32
+	full   bool               // Take finds no room
+	at     transport.State    // what Post and Take return
+	pkts   []transport.Packet // for Poll
+}
+
+func newScripted(t *testing.T, size int, d *scripted) *Engine {
+	t.Helper()
+	watchdog(t)
+	f := looptag.New(0)
+	d.Device = f.Device(0)
+	for rank := 1; rank < size; rank++ {
+		f.Device(rank)
+	}
+	e, err := New(Config{Size: size, Net: d, Wait: waitpolicy.Spin,
+		Lookup: func(_ context.Context, peer int) ([]byte, error) { return f.Device(peer).Address(), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close(errOver) })
+	return e
+}
+
+func (d *scripted) Facts() *transport.Facts {
+	d.facts = *d.Device.Facts()
+	d.facts.Tagged = d
+	return &d.facts
+}
+
+func (d *scripted) Poll(pkts []transport.Packet) int {
+	n := copy(pkts, d.pkts)
+	d.pkts = d.pkts[n:]
+	return n
+}
+
+func (d *scripted) message() transport.Probed {
+	return transport.Probed{Message: 1, Source: d.source, Tag: 1, Bytes: 10}
+}
+
+func (d *scripted) Post(transport.Match, transport.Mem, uint64) (transport.Probed, transport.State, error) {
+	return d.message(), d.at, nil
+}
+
+func (d *scripted) Probe(transport.Match, bool) (transport.Probed, bool) { return d.message(), true }
+
+func (d *scripted) Take(uint64, transport.Mem, uint64) (transport.State, error) {
+	if d.full {
+		return transport.Full, nil
+	}
+	return d.at, nil
+}
+
+func (d *scripted) Abandon(cookie uint64) {
+	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedDone, Cookie: cookie, Err: transport.ErrCancelled})
+}
+
+// A message that says that it is of a rank which the world does not have is an error of the receive that gets it.
+func TestTaggedStranger(t *testing.T) {
+	for _, source := range []int32{2, 1 << 16, -1} {
+		e := newScripted(t, 2, &scripted{source: source, at: transport.Done})
+		if st, err := e.Recv(nil, 1, AnySource, AnyTag, make([]byte, 10)); err == nil || st.Bytes != 0 {
+			t.Errorf("a message of rank %d of 2 is received: %+v", source, st)
+		}
+	}
+}
+
+// The receive of a message that a probe has taken ends when the sender does, whether the device had room for it before.
+func TestTaggedTakenOfTheDead(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		d := &scripted{source: 1, full: full, at: transport.Started}
+		e := newScripted(t, 3, d)
+		m, _, err := e.Probe(nil, 1, 1, 1, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := e.Imrecv(nil, m, make([]byte, 10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.lock()
+		d.pkts = append(d.pkts, transport.Packet{Event: transport.Down, Peer: 1, Err: transport.ErrPeerGone})
+		e.unlock()
+		for limit := time.Now().Add(hangs / 2); ; runtime.Gosched() {
+			done, _, err := e.Test(r)
+			if done {
+				if !errors.Is(err, transport.ErrPeerGone) {
+					t.Errorf("no room at first %v: %v", full, err)
+				}
+				break
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("no room at first %v: it does not end", full)
+			}
+			if full {
+				e.lock()
+				d.full = false
+				d.pkts = append(d.pkts, transport.Packet{Event: transport.Room})
+				e.unlock()
+			}
+		}
+	}
+}

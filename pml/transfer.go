@@ -329,13 +329,20 @@ func (ts *transfers) readSome(jobs []*transfer) (done int) {
 		done = p.rma.GetSome(b.reads[:n])
 	}
 	clear(b.reads[:n])
-	for _, id := range b.ids[:done] {
+	if done > 0 {
+		ts.chooser.Together(func() { ts.readsDone(b.ids[:done]) })
+	}
+	return done
+}
+
+// readsDone: the READs of these transfers have ended, in one call.
+func (ts *transfers) readsDone(ids []uint64) {
+	for _, id := range ids {
 		// Whatever the end of one leads to, what is over by then is left alone.
 		if t := ts.find(id); t != nil && t.failed == nil {
 			ts.onReceiver(t, t.rcv.OnGetDone())
 		}
 	}
-	return done
 }
 
 // readNext does one READ, or several.

@@ -40,8 +40,16 @@ func (f *Facts) able(buf *[schemes]*Scheme) []*Scheme {
 type Chooser struct {
 	Now func() int64 // the time in nanoseconds, of a clock that does not go back
 
+	held  int64  // when what ends now has ended: see Together; 0: now
 	open  int    // transfers that have been chosen for and have not ended
 	alone *Trial // that of the one of them that has been alone from its beginning, if there is one
+}
+
+// Together runs ends, in which transfers end that one call has fetched: at the same time.
+func (c *Chooser) Together(ends func()) {
+	c.held = c.Now()
+	ends()
+	c.held = 0
 }
 
 // Choose picks the scheme for a transfer from a peer, and with Split how much of its end the sender writes. What the
@@ -122,7 +130,11 @@ func (tr *Trial) end(size int64, well bool) {
 		tr.tuned.learn(tr.scheme, size, c.Now()-tr.began)
 	}
 	if tr.crowd != nil {
-		tr.crowd.ended(size, c.Now())
+		now := c.held
+		if now == 0 {
+			now = c.Now()
+		}
+		tr.crowd.ended(size, now)
 	}
 	*tr = Trial{}
 }

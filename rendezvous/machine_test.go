@@ -517,3 +517,41 @@ func TestStreamWithoutFIN(t *testing.T) {
 		})
 	}
 }
+
+// Of READs that one call has fetched together each has cost its part of that call. A scheme that costs less than they
+// do is preferred to them.
+func TestTogetherCostsTheSame(t *testing.T) {
+	const batch = 16
+	cost := map[*Scheme]int64{Stream: 1000, Get: 1500}
+	c := &clock{now: 1}
+	chooser, tuner := Chooser{Now: c.read}, Tuner{}
+	f := Facts{Size: 16 << 10, Room: 16 << 10, Readable: true, Presence: presence(true, false)}
+	counts := map[*Scheme]int{}
+	for range 200 {
+		var trials [1 + crowdRun]Trial
+		var reads []*Trial
+		for i := range trials {
+			s, _ := chooser.Choose(&trials[i], &tuner, &f)
+			if counts[s]++; s == Get {
+				reads = append(reads, &trials[i])
+				continue
+			}
+			c.now += cost[s]
+			trials[i].end(f.Size, true)
+		}
+		for len(reads) > 0 {
+			n := min(batch, len(reads))
+			c.now += int64(n) * cost[Get]
+			chooser.Together(func() {
+				for _, tr := range reads[:n] {
+					c.now++
+					tr.end(f.Size, true)
+				}
+			})
+			reads = reads[n:]
+		}
+	}
+	if counts[Get] > counts[Stream]/3 {
+		t.Errorf("%d transfers by what costs more, %d by what costs less", counts[Get], counts[Stream])
+	}
+}

@@ -1,6 +1,7 @@
 package faulty_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -262,6 +263,39 @@ func TestCut(t *testing.T) {
 		}
 		if _, err := ba.Caps().RMA.Get(transport.Mem{}, 0, 0, 0); !errors.Is(err, transport.ErrPeerGone) {
 			t.Errorf("Get over a cut link: %v", err)
+		}
+		if n := ba.Caps().RMA.GetSome(make([]transport.Read, 2)); n != 0 {
+			t.Errorf("%d READs of several over a cut link", n)
+		}
+	}
+}
+
+// What the plan says of READs goes for several in one call: the first that it stops ends the call, and one that fails
+// leaves a part of its memory overwritten.
+func TestSeveralReads(t *testing.T) {
+	for _, p := range []faulty.Plan{{FailRMA: 0.3}, {FullRMA: 0.3}, {LateRMA: 0.3, LateFor: 2}} {
+		_, _, ab, ba := pair(t, 1, p)
+		from := bytes.Repeat([]byte{7}, 16)
+		addr, key, _ := ab.Caps().RMA.Register(transport.HostMem(from), transport.Readable)
+		var counts [4]int
+		overwritten := 0
+		for range 200 {
+			into, reads := make([]byte, 3*16), []transport.Read(nil)
+			for i := range 3 {
+				reads = append(reads, transport.Read{Dst: transport.HostMem(into[i*16:][:16]), Addr: addr, Key: key})
+			}
+			n := ba.Caps().RMA.GetSome(reads)
+			counts[n]++
+			if !bytes.Equal(into[:n*16], bytes.Repeat(from, n)) {
+				t.Fatalf("%v: %d are done, and have read %v", p, n, into)
+			}
+			if !bytes.Equal(into[n*16:], make([]byte, (3-n)*16)) {
+				overwritten++
+			}
+		}
+		if slices.Contains(counts[:], 0) || (overwritten > 0) != (p.FailRMA > 0) {
+			t.Errorf("%v: of 200 calls so many have done 0 to 3 READs: %d; %d have left other bytes", p, counts,
+				overwritten)
 		}
 	}
 }

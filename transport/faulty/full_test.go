@@ -273,8 +273,8 @@ func (d *full) Connect(ctx context.Context, peer int, address []byte) (transport
 		}
 		inner.Caps().Cut()
 	}
-	l.caps.RMA = &transport.RMA{Register: d.register, Deregister: d.deregister, Get: d.get, Put: d.put,
-		PutNote: d.putNote, FetchAdd: d.fetchAdd, CompareSwap: d.compareSwap}
+	l.caps.RMA = &transport.RMA{Register: d.register, Deregister: d.deregister, Get: d.get, GetSome: d.getSome,
+		Put: d.put, PutNote: d.putNote, FetchAdd: d.fetchAdd, CompareSwap: d.compareSwap}
 	l.caps.Presence = &transport.Presence{
 		Polls: func() bool { return d.peer.level.Load() == 0 },
 		Waits: func() bool { level := d.peer.level.Load(); return level == 0 || level == int32(transport.Thread)+1 }}
@@ -351,6 +351,15 @@ func (d *full) get(dst transport.Mem, addr, key, cookie uint64) (transport.State
 		return transport.Done, err
 	}
 	return d.start(cookie, read)
+}
+
+func (d *full) getSome(reads []transport.Read) int {
+	for i, r := range reads {
+		if d.reach(r.Addr, r.Key, r.Dst.Len, transport.Readable, func(far []byte) { copy(r.Dst.Bytes(), far) }) != nil {
+			return i
+		}
+	}
+	return len(reads)
 }
 
 func (d *full) put(src transport.Mem, addr, key, cookie uint64) (transport.State, error) {

@@ -91,6 +91,14 @@ func (l *link) rma(in *transport.RMA) *transport.RMA {
 	out.Get = func(dst transport.Mem, addr, key, cookie uint64) (transport.State, error) {
 		return l.operate(cookie, dst, func() (transport.State, error) { return in.Get(dst, addr, key, cookie) })
 	}
+	if in.GetSome != nil {
+		out.GetSome = func(reads []transport.Read) int {
+			if reads = l.some(reads); len(reads) == 0 {
+				return 0
+			}
+			return in.GetSome(reads)
+		}
+	}
 	var none transport.Mem
 	if in.Put != nil {
 		out.Put = func(src transport.Mem, addr, key, cookie uint64) (transport.State, error) {
@@ -117,6 +125,21 @@ func (l *link) rma(in *transport.RMA) *transport.RMA {
 		}
 	}
 	return &out
+}
+
+// some are the READs up to the first with which something goes wrong. One that fails leaves a part of Dst overwritten.
+func (l *link) some(reads []transport.Read) []transport.Read {
+	plan := &l.d.plan
+	for i := range reads {
+		switch {
+		case l.over() || hit(l.dice, plan.FullRMA) || hit(l.dice, plan.LateRMA):
+			return reads[:i]
+		case hit(l.dice, plan.FailRMA):
+			poison(reads[i].Dst.Part(0, int64(reads[i].Dst.Len/2)).Bytes())
+			return reads[:i]
+		}
+	}
+	return reads
 }
 
 // operation begins one on the peer's memory.
