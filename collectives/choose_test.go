@@ -32,6 +32,24 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Ranks read each other's buffers only where that was measured to be faster: with two ranks and with up to 8, and an
+// Allreduce with two.
+func TestTableReads(t *testing.T) {
+	var c Choice
+	for o, most := range map[Operation]int{Bcast: 8, Allgather: 8, Alltoall: 8, Reduce: 8, Allreduce: 2} {
+		for _, size := range []int{2, 3, 8, 9, 32, 64} {
+			reads := false
+			for count := int64(1); count <= 1<<30; count *= 2 {
+				p := Params{Size: size, Count: count, ElemSize: 1, Commutative: true, Board: true, Reads: true}
+				reads = reads || c.Algorithm(o, &p, SharedMemory).Needs&ReadsBuffers != 0
+			}
+			if want := size <= most; reads != want {
+				t.Errorf("%v of %d ranks reads their buffers: %v; want %v", o, size, reads, want)
+			}
+		}
+	}
+}
+
 func TestParseChoice(t *testing.T) {
 	c, err := ParseChoice(" allreduce:ring, bcast:chain,")
 	if err != nil {

@@ -144,7 +144,8 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
-// Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back.
+// Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back. It has said
+// so before that, and Failed comes after what has been read.
 func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
 	err := b.Lending.Read(i, dst, l, from)
 	if errors.Is(err, transport.ErrPeerGone) {

@@ -32,7 +32,7 @@ type Board struct {
 	// of why are told.
 	Fail func(i int, why []byte)
 	// Failed is the member that has failed, or -1, and a copy of why: what Fail was given, unless another rank has
-	// written something else there.
+	// written something else there. A Failed of -1 is synchronized before each Fail that comes after it.
 	Failed func() (i int, why []byte)
 	// Joined says that all members have joined: no ticket is needed any more.
 	Joined func()

@@ -102,8 +102,12 @@ func (b *board) fail(i int, why []byte) {
 	b.wakeThose(func(uint32) bool { return true })
 }
 
+// failed is asked by members that have read the memory of another one, which may be its caller's again once that one
+// has said that it has failed. A load would not do: a processor may do it before loads that precede it, as arm64 does,
+// and in Go's memory model a load that sees no failure is not synchronized before the failure. Adding 0 is: what says
+// the failure afterwards observes the addition. So what was read before was read before that.
 func (b *board) failed() (i int, why []byte) {
-	f := b.head.failed.Load()
+	f := b.head.failed.Add(0)
 	if f == 0 {
 		return -1, nil
 	}

@@ -7,11 +7,13 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// head is the first line of a board. Members look at it in each Raise, and write it when they sleep.
+// head is what a board has once. Members look at sleepers in each Raise, and write it when they sleep. They write
+// failed when they look at it: so it is in another line of the cache.
 type head struct {
 	sleepers atomic.Uint32 // how many awaits are not 0, or about to be so
+	_        [60]byte
 	failed   atomic.Uint64 // the first member that has failed, plus 1; above 32 bits who says so and why, plus 1, or 0
-	_        [112]byte
+	_        [56]byte
 }
 
 // end is what a board has for each member.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +18,7 @@ import (
 func init() {
 	role("boards given back", boardsGivenBack)
 	role("collective dies", collectiveDies)
+	role("read rank dies", readRankDies)
 }
 
 // onBoards makes so many calls that go through the board of c.
@@ -132,6 +135,83 @@ func TestCollectiveDies(t *testing.T) {
 			j.end()
 			j.nothingLeft()
 			if got := j.count(`^rank \d survives with peer failed true: mpi: `); got != n-1 {
+				t.Errorf("%d ranks say that a peer has failed; want %d\n%s%s", got, n-1, clip(j.out.String()),
+					clip(j.err.String()))
+			}
+		})
+	}
+}
+
+// readRankDies: rank 0 kills the last rank when the first of that rank's memory has come, and long before the last has.
+// All others say how their calls end, and stay until each has said it.
+func readRankDies(_ context.Context, w *mpi.Comm) error {
+	const size = 1 << 21
+	n, victim := w.Size(), w.Size()-1
+	pids := make([]int, n)
+	if err := errors.Join(mpi.Allgather(w, []int{os.Getpid()}, pids), onBoards(w, 3)); err != nil {
+		return err
+	}
+	in, out := slices.Repeat([]int64{7}, n*size), make([]int64, n*size)
+	buf := out
+	if w.Rank() == victim {
+		buf = in
+	}
+	kill := func() { syscall.Kill(pids[victim], syscall.SIGKILL) }
+	op := func(inout, in []int64) {
+		if w.Rank() == 0 {
+			kill()
+		}
+		mpi.Sum(inout, in)
+	}
+	way := map[string]struct {
+		call func() error
+		at   int // where out has what is the victim's; -1: the operator kills it
+	}{
+		"bcast":     {func() error { return mpi.Bcast(w, buf, victim) }, 0},
+		"allgather": {func() error { return mpi.Allgather(w, in[:size], out) }, victim * size},
+		"alltoall":  {func() error { return mpi.Alltoall(w, in, out) }, victim * size},
+		"reduce":    {func() error { return mpi.Reduce(w, in, out, op, 0) }, -1},
+		"allreduce": {func() error { return mpi.Allreduce(w, in, out, op) }, -1},
+	}[os.Args[1]]
+	if w.Rank() == 0 && way.at >= 0 {
+		go func() {
+			for out[way.at] == 0 {
+				runtime.Gosched()
+			}
+			kill()
+		}()
+	}
+	err := mpi.Barrier(w) // all have their memory
+	calls := 0
+	for ; err == nil; calls++ {
+		err = way.call()
+	}
+	peer := errors.Is(err, mpi.ErrPeerFailed)
+	fmt.Printf("rank %d survives call %d with peer failed %v: %v\n", w.Rank(), calls, peer, err)
+	time.Sleep(300 * time.Millisecond)
+	return err
+}
+
+// A rank that is killed while another one reads its memory is ErrPeerFailed at all others. Each rank of hydra is of a
+// shell, which exits when a signal has ended the rank: so hydra lets the others be. On a slow machine rank 0 may have
+// read all before the rank dies, or end before rank 1 has said what it has: then the job is run again.
+func TestReadRankDies(t *testing.T) {
+	t.Parallel()
+	operations := []string{"bcast", "allreduce", "allgather", "alltoall", "reduce"}
+	if testing.Short() {
+		operations = operations[:2]
+	}
+	const n, exits = 3, `"$0" "$@"; code=$?; [ $code -lt 128 ] || code=3; exit $code`
+	for _, o := range operations {
+		t.Run(o, func(t *testing.T) {
+			s := spec{n: n, role: "read rank dies", hydra: true, flags: []string{"-disable-auto-cleanup"}, prog: "sh",
+				args: []string{"-c", exits, program(t, ""), o}, env: []string{"GORUN_COLL=" + o + ":direct"}}
+			j := startAgain(t, s, 10, func(j *job) bool {
+				return j.count(`^rank 0 survives call 1 `) == 1 && j.count(`^rank \d survives`) == n-1
+			})
+			j.end()
+			j.nothingLeft()
+			if got := j.count(`^rank \d survives call \d+ with peer failed true: mpi: `); got != n-1 {
 				t.Errorf("%d ranks say that a peer has failed; want %d\n%s%s", got, n-1, clip(j.out.String()),
 					clip(j.err.String()))
 			}
