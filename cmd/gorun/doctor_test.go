@@ -166,7 +166,7 @@ func TestVisitOfBadShell(t *testing.T) {
 	defer func() { stepLimit, dialLimit = step, dial }()
 	dir := t.TempDir()
 	for name, script := range map[string]string{
-		"leaves": "sleep 1000 & echo $! >" + dir + "/pid; wait",
+		"leaves": "sleep 20 & echo $! >" + dir + "/pid; wait",
 		"floods": "exec yes >&2",
 	} {
 		shell := filepath.Join(dir, name)
@@ -178,12 +178,10 @@ func TestVisitOfBadShell(t *testing.T) {
 			t.Errorf("%s: %v, and %d bytes", name, v.err, len(v.stderr))
 		}
 	}
-	text, err := os.ReadFile(dir + "/pid")
-	pid, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
+	text, _ := os.ReadFile(dir + "/pid") // on a busy machine the shell may not have come so far
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		syscall.Kill(pid, syscall.SIGKILL)
 	}
-	syscall.Kill(pid, syscall.SIGKILL)
 }
 
 // What gorun runs of itself is not the whole suite where it is a test.
