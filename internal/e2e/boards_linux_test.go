@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -156,7 +157,7 @@ func readRankDies(_ context.Context, w *mpi.Comm) error {
 	if w.Rank() == victim {
 		buf = in
 	}
-	kill := func() { syscall.Kill(pids[victim], syscall.SIGKILL) }
+	kill := sync.OnceFunc(func() { syscall.Kill(pids[victim], syscall.SIGKILL) })
 	op := func(inout, in []int64) {
 		if w.Rank() == 0 {
 			kill()
