@@ -144,7 +144,8 @@ func newComm(s *shared, ctx context.Context) *Comm {
 
 // WithContext returns a Comm for the same communicator whose calls end with ctx's error when ctx does. The operation is
 // then cancelled or completed, never half done, and its buffer is the caller's again. A send whose payload the receiver
-// has begun to read is completed. It is nil if c is nil.
+// has begun to read is completed. UCX takes no send back: there a message may be received whose send the context has
+// ended. It is nil if c is nil.
 func (c *Comm) WithContext(ctx context.Context) *Comm {
 	if c == nil {
 		return nil // calls on nil are ErrComm

@@ -24,6 +24,8 @@ type taggedPath struct {
 	ops   numbers[taggedOp]
 	spare *taggedOp // for reuse
 
+	freed []uint32 // the contexts that were dropped last: messages of them may come late
+
 	receives taggedQueue    // Post and Take
 	refused  []*taggedQueue // those that the device has refused; Room will say when they may go on
 }
@@ -50,7 +52,9 @@ type taggedOp struct {
 	to      *taggedPeer // of a send
 	taking  bool        // message is what a probe has taken
 	message uint64
-	begun   bool  // the device has it
+	begun   bool // the device has it
+	copied  bool // of a send: the device reads kept, so that the request can end before it
+	kept    []byte
 	failed  error // why it fails although the device may say that it was cancelled
 	next    *taggedOp
 }
@@ -97,7 +101,7 @@ func (t *taggedPath) open(r *Request) *taggedOp {
 func (t *taggedPath) end(op *taggedOp, err error) {
 	r := op.r
 	t.ops.remove(op.cookie)
-	op.r, op.to, op.failed = nil, nil, nil
+	op.r, op.to, op.failed, op.kept = nil, nil, nil, nil
 	op.next, t.spare = t.spare, op
 	if r != nil {
 		t.e.complete(r, err)
@@ -234,6 +238,9 @@ func (t *taggedPath) begin(op *taggedOp) bool {
 	var err error
 	switch {
 	case op.to != nil:
+		if t.limits.SendsStay && op.r.mayEnd() {
+			buf = op.keep(buf)
+		}
 		m := transport.Match{Context: op.r.recv.Ctx, Source: int32(t.e.cfg.Rank), Tag: op.r.recv.Tag}
 		st, err = t.dev.Send(op.to.rank, m, buf, op.r.mode == Synchronous, op.cookie)
 	case op.taking:
@@ -267,6 +274,20 @@ func (t *taggedPath) takesFrom(op *taggedOp) error {
 		return nil
 	}
 	return t.gone(op.r.status.Source)
+}
+
+// mayEnd: a context may end r before its message is received.
+func (r *Request) mayEnd() bool { return r.cctx != nil || r.other != nil && r.other.cctx != nil }
+
+// keep is a copy of what is sent. It is made before the device has the message, which it would not give back.
+func (op *taggedOp) keep(buf transport.Mem) transport.Mem {
+	if !op.copied {
+		op.copied = true
+		if buf.Len > 0 {
+			op.kept = slices.Clone(buf.Bytes())
+		}
+	}
+	return transport.HostMem(op.kept)
 }
 
 // error is what a request is told of a device's error.
@@ -355,6 +376,10 @@ func (t *taggedPath) cancel(r *Request, why error) {
 		t.dequeue(op)
 		r.status.Cancelled, r.status.Bytes = true, 0
 		t.end(op, why)
+	case op.copied && why != nil: // the device has the copy; the message may be received all the same
+		op.r = nil
+		r.status.Cancelled, r.status.Bytes = true, 0
+		t.e.complete(r, why)
 	case op.begun && !r.cancelling:
 		r.cancelling, r.extra, r.cancelErr = true, true, why
 		t.dev.Cancel(op.cookie)
@@ -401,14 +426,28 @@ func (t *taggedPath) resume() {
 
 func (t *taggedPath) stalled() bool { return false }
 
-// drop also takes the messages of that communicator that have come, so that no other gets them.
+// drop also takes the messages of that communicator, and late ones of those before it, so that no other gets them.
 func (t *taggedPath) drop(ctx uint32, err error) {
 	for op := range t.ops.all() {
 		if op.r != nil && op.r.op == opRecv && op.r.recv.Ctx == ctx && !op.taking {
 			t.abort(op, err)
 		}
 	}
-	for {
+	if len(t.freed) == freedMax {
+		t.freed = slices.Delete(t.freed, 0, 1)
+	}
+	t.freed = append(t.freed, ctx)
+	for _, ctx := range t.freed {
+		t.lose(ctx)
+	}
+}
+
+// freedMax is for how many contexts that have been dropped late messages are looked for when another one is.
+const freedMax = 64
+
+// lose takes the messages of a communicator that has been freed.
+func (t *taggedPath) lose(ctx uint32) {
+	for t.e.dropped.has(ctx) {
 		f, ok := t.probe(ctx, AnySource, AnyTag, true)
 		if !ok {
 			return

@@ -295,6 +295,105 @@ func TestTaggedOrder(t *testing.T) {
 	checkTagged(t, engines[1])
 }
 
+// staying is a device whose library takes no send back.
+type staying struct {
+	*looptag.Device
+	facts transport.Facts
+	sends map[uint64]bool // by cookie
+}
+
+func (s *staying) Facts() *transport.Facts {
+	s.facts = *s.Device.Facts()
+	s.facts.Tagged = s
+	return &s.facts
+}
+
+func (s *staying) Limits() transport.TaggedLimits {
+	l := s.Device.Limits()
+	l.SendsStay = true
+	return l
+}
+
+func (s *staying) Send(peer int32, m transport.Match, buf transport.Mem, sync bool, c uint64) (transport.State, error) {
+	s.sends[c] = true
+	return s.Device.Send(peer, m, buf, sync, c)
+}
+
+func (s *staying) Cancel(cookie uint64) {
+	if !s.sends[cookie] {
+		s.Device.Cancel(cookie)
+	}
+}
+
+// A send whose context ends is over and its buffer the caller's, also where the library takes no send back: the message
+// is lost or comes whole. One that is cancelled otherwise goes on.
+func TestTaggedSendsStay(t *testing.T) {
+	watchdog(t)
+	f := looptag.New(3)
+	var engines []*Engine
+	for rank := range 2 {
+		e, err := New(Config{Rank: rank, Size: 2, Net: &staying{Device: f.Device(rank), sends: map[uint64]bool{}},
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return engines[peer].Address(), nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close(errOver)
+		engines = append(engines, e)
+	}
+	for i, size := range []int{0, 10, 100_000} {
+		for both := range 2 {
+			ctx, cancel := context.WithCancel(context.Background())
+			out := contents(0, i, size)
+			var r *Request
+			if both == 1 {
+				r = engines[0].Isendrecv(ctx, 1, 1, 8, out, 1, 9, nil)
+			} else {
+				r = engines[0].Isend(ctx, 1, 1, 8, out, Synchronous)
+			}
+			settled(t, engines[0])
+			if err := engines[0].Cancel(r); both == 0 && err != nil {
+				t.Fatal(err)
+			}
+			if done, _, err := engines[0].Test(r); both == 0 && (done || err != nil) {
+				t.Fatalf("%d bytes: a send that cannot be cancelled has ended: %v", size, err)
+			}
+			cancel()
+			if _, err := engines[0].Wait(r); both == 0 && !errors.Is(err, context.Canceled) {
+				t.Fatalf("%d bytes: its context has ended: %v", size, err)
+			}
+			if n := engines[0].Pending(); n != 0 {
+				t.Errorf("%d bytes: %d operations are under way", size, n)
+			}
+			clear(out)
+			in := make([]byte, size)
+			if st, err := engines[1].Recv(nil, 1, 0, 8, in); err != nil || st.Bytes != int64(size) ||
+				!bytes.Equal(in, contents(0, i, size)) {
+				t.Errorf("%d bytes: the message: %+v, %v", size, st, err)
+			}
+			checkTagged(t, engines[0])
+		}
+	}
+}
+
+// A message that comes when its communicator has been freed is lost when the next one is.
+func TestTaggedLateMessages(t *testing.T) {
+	engines := newTagged(t, 2, 3, Config{Wait: waitpolicy.Spin})
+	freed := errors.New("freed")
+	engines[0].DropContext(1, freed)
+	late := engines[1].Isend(nil, 1, 0, 1, make([]byte, 100_000), Synchronous)
+	settled(t, engines[1])
+	engines[0].DropContext(2, freed)
+	if err := engines[1].Send(nil, 9, 0, 1, nil, Standard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := engines[0].Recv(nil, 9, 1, 1, nil); err != nil { // it polls
+		t.Fatal(err)
+	}
+	if _, err := engines[1].Wait(late); err != nil {
+		t.Error(err)
+	}
+}
+
 // limited is a device whose library has few bits for tags and contexts.
 type limited struct {
 	*looptag.Device

@@ -21,15 +21,17 @@ type Tagged interface {
 	// Cancel asks for the end of an operation. It ends in one TaggedDone all the same: done, or ErrCancelled. A device
 	// that cannot take an operation back does nothing.
 	Cancel(cookie uint64)
-	// Abandon ends an operation whose peer is gone, or that this rank has given up: its TaggedDone comes soon, whatever
-	// peers do. A send may have been received all the same. A message that is being moved may still be.
+	// Abandon gives up an operation whose peer is gone, or that this rank has no use for any more. Its TaggedDone comes
+	// when nothing can write to its buffer any more: soon, unless a peer that lives is in the middle of doing so. A
+	// send ends soon; it may have been received all the same, and may still be read.
 	Abandon(cookie uint64)
 }
 
 // TaggedLimits are the facts of a Tagged device.
 type TaggedLimits struct {
-	Contexts uint32 // contexts below this one can be matched
-	Tag      int32  // the largest tag
+	Contexts  uint32 // contexts below this one can be matched
+	Tag       int32  // the largest tag
+	SendsStay bool   // Cancel takes no send back
 }
 
 // Match is the envelope of a message, or of a receive: Source and Tag may then be wildcards, which are negative.

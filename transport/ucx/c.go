@@ -180,6 +180,9 @@ func (w *worker) cancel(slot uint32) { C.ux_cancel(w.c, C.uint32_t(slot)) }
 // progress goes on until something has ended, at most turns times.
 func (w *worker) progress(turns int) { C.ux_progress(w.c, C.uint(turns)) }
 
+// drain goes on until nothing comes for a while, at most turns times.
+func (w *worker) drain(turns int) { C.ux_drain(w.c, C.uint(turns)) }
+
 // next returns what has ended, oldest first. It is no call of C.
 func (w *worker) next() (end, bool) {
 	r := w.ring

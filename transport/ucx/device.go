@@ -58,7 +58,7 @@ func New(opt Options) (transport.Device, error) {
 	}
 	d := &Device{opt: opt, w: w, self: thisProcess(), peers: make([]peer, opt.Size)}
 	d.mem.w = w
-	d.ops.w = w
+	d.ops.w, d.ops.taken = w, map[uint64]int32{}
 	d.bytes = d.card()
 	fd := w.fd()
 	if fd < 0 {
@@ -139,6 +139,7 @@ func (d *Device) Close() error {
 	}
 	d.mem.drop()
 	d.w.close()
+	d.mem.dropHeld()
 	d.ops.unpin()
 	return nil
 }

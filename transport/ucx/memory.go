@@ -18,11 +18,13 @@ type mapped struct {
 	some atomic.Bool
 	mu   sync.Mutex
 	all  []mapping // in the order of their addresses
+	left []mapping // those that have been freed, and are held
 }
 
 type mapping struct {
 	mem    []byte
 	handle uint64
+	held   bool // an operation that has been given up is in it: it stays until Close
 }
 
 // find returns the handle of the mapping in which buf lies, or 0.
@@ -63,7 +65,7 @@ func (m *mapped) alloc(bytes int) ([]byte, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.all = slices.Insert(m.all, m.after(addressOf(mem)), mapping{mem, handle})
+	m.all = slices.Insert(m.all, m.after(addressOf(mem)), mapping{mem: mem, handle: handle})
 	m.some.Store(true)
 	return mem, nil
 }
@@ -77,20 +79,47 @@ func (m *mapped) free(mem []byte) error {
 	if i < 0 {
 		return fmt.Errorf("ucx: %d bytes at %#x are not what Alloc gave", len(mem), addressOf(mem))
 	}
-	err := m.w.unmapMem(m.all[i].handle)
-	unmap(m.all[i].mem)
+	var err error
+	if m.all[i].held {
+		m.left = append(m.left, m.all[i])
+	} else {
+		err = m.w.unmapMem(m.all[i].handle)
+		unmap(m.all[i].mem)
+	}
 	m.all = slices.Delete(m.all, i, i+1)
 	m.some.Store(len(m.all) > 0)
 	return err
+}
+
+// hold: UCX may still use the memory at that address, if it is of a mapping.
+func (m *mapped) hold(addr uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := m.after(addr) - 1; i >= 0 && addr-addressOf(m.all[i].mem) < uint64(len(m.all[i].mem)) {
+		m.all[i].held = true
+	}
 }
 
 // drop is for Close, before the worker is destroyed.
 func (m *mapped) drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, x := range m.all {
+	for _, x := range append(m.all, m.left...) {
 		m.w.unmapMem(x.handle)
-		unmap(x.mem)
+		if !x.held {
+			unmap(x.mem)
+		}
 	}
-	m.all = nil
+}
+
+// dropHeld is for Close, when the worker is destroyed.
+func (m *mapped) dropHeld() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, x := range append(m.all, m.left...) {
+		if x.held {
+			unmap(x.mem)
+		}
+	}
+	m.all, m.left = nil, nil
 }

@@ -99,7 +99,10 @@ func (d *Device) endpointOf(rank int32) (endpoint, error) {
 	return ep, nil
 }
 
-// down reports the end of a peer, once.
+// drainTurns is how many steps of UCX follow the end of a peer at most. A queue of its shared memory holds 256 packets.
+const drainTurns = 4096
+
+// down reports the end of a peer, once, when what it has sent is received: it writes to no buffer afterwards.
 func (d *Device) down(rank int32, err error) {
 	p := &d.peers[rank]
 	if p.gone != nil {
@@ -107,7 +110,9 @@ func (d *Device) down(rank int32, err error) {
 	}
 	p.gone = err
 	d.disconnect(p)
+	d.w.drain(drainTurns) // what it wrote before its end
 	d.lost = append(d.lost, transport.Packet{Event: transport.Down, Peer: rank, Err: err})
+	d.giveUpDoomed()
 }
 
 func (d *Device) disconnect(p *peer) {

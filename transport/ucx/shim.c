@@ -13,6 +13,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -508,6 +509,16 @@ unsigned ux_progress(struct ux_worker *w, unsigned turns)
 	while (turns-- > 0 && w->ring.head == w->ring.tail)
 		n += u_ucp_worker_progress(w->worker);
 	return n;
+}
+
+void ux_drain(struct ux_worker *w, unsigned turns)
+{
+	// A process that was interrupted in the middle of a write holds up what is behind it: it gets some turns.
+	for (unsigned quiet = 0; turns-- > 0 && quiet < 64;)
+		if (u_ucp_worker_progress(w->worker) != 0)
+			quiet = 0;
+		else if (++quiet > 1)
+			sched_yield();
 }
 
 int ux_arm(struct ux_worker *w)

@@ -59,6 +59,8 @@ void ux_cancel(struct ux_worker *w, uint32_t slot);
 
 // ux_progress goes on until something has ended, at most turns times; it returns how many steps did something.
 unsigned ux_progress(struct ux_worker *w, unsigned turns);
+// ux_drain goes on until nothing comes for a while, at most turns times.
+void ux_drain(struct ux_worker *w, unsigned turns);
 // ux_arm returns 0 if the descriptor shows what comes from now on; UX_STARTED: there is something already.
 int ux_arm(struct ux_worker *w);
 // ux_flush begins to flush all that was sent; ux_flushed says whether that is over.

@@ -14,6 +14,7 @@ import (
 type operations struct {
 	w     *worker
 	slots []operation
+	taken map[uint64]int32 // the senders of messages that Probe has taken
 	free  []uint32
 	ends  int // of endpoints, for which there is room
 }
@@ -21,9 +22,11 @@ type operations struct {
 // operation has UCX's number, the slot, for a cookie.
 type operation struct {
 	cookie uint64
-	peer   int32 // of a send
+	peer   int32 // of a receive from any source: -1
 	state  opState
 	pinned bool
+	buf    uint64 // the address, of memory that is not pinned
+	doomed bool   // a receive that has been given up: its end is reported when nothing writes to its buffer any more
 	pin    runtime.Pinner
 }
 
@@ -67,8 +70,8 @@ func (o *operations) open() (uint32, error) {
 func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64, buf transport.Mem, mapped bool) {
 	o.free = o.free[:len(o.free)-1]
 	op := &o.slots[slot]
-	op.cookie, op.peer, op.state = cookie, peer, state
-	if buf.Len > 0 && !mapped {
+	op.cookie, op.peer, op.state, op.doomed = cookie, peer, state, false
+	if op.buf = buf.Number(); buf.Len > 0 && !mapped {
 		op.pin.Pin(buf.Addr)
 		op.pinned = true
 	}
@@ -106,7 +109,7 @@ func (o *operations) unpin() {
 
 // Limits is transport.Tagged's.
 func (d *Device) Limits() transport.TaggedLimits {
-	return transport.TaggedLimits{Contexts: 1 << 16, Tag: wire.MaxTag}
+	return transport.TaggedLimits{Contexts: 1 << 16, Tag: wire.MaxTag, SendsStay: true}
 }
 
 // envelope is what UCX matches by: the tag, and which bits of it count.
@@ -153,16 +156,18 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 // Post is transport.Tagged's.
 func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.Probed, transport.State, error) {
 	tag, mask := envelope(m)
-	return d.receive(tag, mask, 0, buf, cookie)
+	return d.receive(tag, mask, 0, max(m.Source, -1), buf, cookie)
 }
 
 // Take is transport.Tagged's.
 func (d *Device) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
-	_, st, err := d.receive(0, 0, message, buf, cookie)
+	source := d.ops.taken[message]
+	delete(d.ops.taken, message)
+	_, st, err := d.receive(0, 0, message, source, buf, cookie)
 	return st, err
 }
 
-func (d *Device) receive(tag, mask, message uint64, buf transport.Mem,
+func (d *Device) receive(tag, mask, message uint64, source int32, buf transport.Mem,
 	cookie uint64) (got transport.Probed, st transport.State, err error) {
 	slot, err := d.ops.open()
 	if err != nil {
@@ -178,7 +183,7 @@ func (d *Device) receive(tag, mask, message uint64, buf transport.Mem,
 		}
 		return found(e.tag, e.length), transport.Done, nil
 	}
-	d.ops.begin(slot, opReceiving, -1, cookie, buf, handle != 0)
+	d.ops.begin(slot, opReceiving, source, cookie, buf, handle != 0)
 	return got, transport.Started, nil
 }
 
@@ -196,7 +201,9 @@ func (d *Device) Probe(m transport.Match, take bool) (transport.Probed, bool) {
 		return transport.Probed{}, false
 	}
 	p := found(tag, length)
-	p.Message = message
+	if p.Message = message; take {
+		d.ops.taken[message] = p.Source
+	}
 	return p, true
 }
 
@@ -208,18 +215,54 @@ func (d *Device) Cancel(cookie uint64) {
 	}
 }
 
-// Abandon is transport.Tagged's. What UCX does not take back it keeps, and the buffer stays pinned.
+// Abandon is transport.Tagged's. UCX takes back receives that have met no message. It goes on with the others: one that
+// it may write to has not ended before it says so, or before those are gone that could send it.
 func (d *Device) Abandon(cookie uint64) {
 	d.Cancel(cookie)
 	slot, ok := d.ops.find(cookie)
-	if !ok || d.w.some() && d.hasEnded(slot) {
+	if !ok || d.hasEnded(slot) {
 		return
 	}
+	if op := &d.ops.slots[slot]; op.state == opReceiving && !d.silent(op.peer) {
+		op.doomed = true
+		return
+	}
+	d.giveUp(slot)
+}
+
+// giveUp reports the end of an operation that UCX may never end. Its memory stays as it is until UCX does or is closed.
+func (d *Device) giveUp(slot uint32) {
 	op := &d.ops.slots[slot]
+	if !op.pinned {
+		d.mem.hold(op.buf)
+	}
 	op.state = opAbandoned
-	d.lost = append(d.lost, transport.Packet{Event: transport.TaggedDone, Cookie: cookie, Peer: op.peer,
+	d.lost = append(d.lost, transport.Packet{Event: transport.TaggedDone, Cookie: op.cookie, Peer: op.peer,
 		Err: transport.ErrCancelled})
 	d.show()
+}
+
+// silent: nothing comes from that rank any more; -1, or no rank of this job: from any other.
+func (d *Device) silent(rank int32) bool {
+	if uint(rank) < uint(len(d.peers)) {
+		return d.peers[rank].gone != nil
+	}
+	for i := range d.peers {
+		if i != d.opt.Rank && d.peers[i].gone == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// giveUpDoomed is for after the end of a peer.
+func (d *Device) giveUpDoomed() {
+	for i := range d.ops.slots {
+		op := &d.ops.slots[i]
+		if op.state == opReceiving && op.doomed && d.silent(op.peer) && !d.hasEnded(uint32(i)) {
+			d.giveUp(uint32(i))
+		}
+	}
 }
 
 // hasEnded: the end of the operation waits for Poll.

@@ -58,12 +58,14 @@ func (r *rank) reach(peer int, address []byte) {
 	}
 }
 
+func (r *rank) poll() { r.in = append(r.in, r.pkts[:r.Poll(r.pkts[:])]...) }
+
 // next is the next event; the others are polled too.
 func (r *rank) next(others ...*rank) transport.Packet {
 	r.t.Helper()
 	for limit := time.Now().Add(patience); len(r.in) == 0; {
 		for _, x := range append(others, r) {
-			x.in = append(x.in, x.pkts[:x.Poll(x.pkts[:])]...)
+			x.poll()
 		}
 		if time.Now().After(limit) {
 			r.t.Fatal("nothing comes")
@@ -197,6 +199,54 @@ func TestMappedMemory(t *testing.T) {
 		if err := r.Facts().Memory.Free(mem); err == nil {
 			t.Error("it is freed twice")
 		}
+	}
+}
+
+// A receive that is given up at any moment of its transfer has ended when nothing writes to its buffer any more.
+func TestAbandonedReceive(t *testing.T) {
+	for _, tls := range []string{"posix,sysv,cma,self", "posix,self", "tcp,self"} {
+		t.Run(tls, func(t *testing.T) {
+			t.Setenv("UCX_TLS", tls)
+			a, b := newRank(t, 0), newRank(t, 1)
+			a.reach(1, b.Address())
+			b.reach(0, a.Address())
+			out, in := bytes.Repeat([]byte{1}, 2<<20), make([]byte, 2<<20)
+			given := 0
+			for i := range int32(60) {
+				m := transport.Match{Context: 1, Source: 0, Tag: i}
+				if _, _, err := b.Post(m, transport.HostMem(in), uint64(i)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := a.Send(1, m, transport.HostMem(out), false, 100); err != nil {
+					t.Fatal(err)
+				}
+				for range i {
+					a.poll()
+					b.poll()
+				}
+				b.Abandon(uint64(i))
+				p := b.next(a)
+				if p.Event != transport.TaggedDone || p.Cookie != uint64(i) {
+					t.Fatalf("%+v", p)
+				}
+				if p.Err != nil {
+					given++
+				} else if !bytes.Equal(in, out) {
+					t.Fatal("other bytes have come")
+				}
+				clear(in)
+				for range 100 {
+					a.poll()
+					b.poll()
+				}
+				if bytes.IndexByte(in, 1) >= 0 {
+					t.Fatalf("step %d: the buffer of a receive that had ended was written to", i)
+				}
+			}
+			if given == 0 {
+				t.Error("none was given up")
+			}
+		})
 	}
 }
 
