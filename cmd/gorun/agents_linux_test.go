@@ -414,7 +414,7 @@ exec sleep 1000
 // All output of a job that has ended well arrives, however slow the way is.
 func TestSlowWay(t *testing.T) {
 	if testing.Short() {
-		t.Skip("131 KB at 20 KB/s")
+		t.Skip("-short: 131 KB at 20 KB/s; TestAgents covers output over a fast way")
 	}
 	t.Parallel()
 	words := filepath.Join(t.TempDir(), "shell")
@@ -432,7 +432,7 @@ shift
 // The same over ssh between hosts that share nothing but the network and files.
 func TestAgentsOverSSH(t *testing.T) {
 	if testing.Short() {
-		t.Skip("three hosts with sshd")
+		t.Skip("-short: three hosts with sshd; TestAgents covers the same over exec and a remote shell")
 	}
 	sshd := proc.RequireProgram(t, "/usr/sbin/sshd", "openssh-server")
 	dir := t.TempDir()
