@@ -14,7 +14,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
-// defaultSilence is after what time without a word the other end of a stream is given up.
+// defaultSilence is after what time without a word the other end of a stream is given up. An agent has it until the
+// head has said how long it is (Agents.Silence).
 const defaultSilence = 30 * time.Second
 
 // superior is the head, as an agent sees it.
@@ -55,6 +56,7 @@ func Agent(in, out *os.File, cleaner []string) int {
 	case <-a.gone:
 	case m := <-a.start:
 		if m != nil {
+			a.link.SetSilence(m.Silence)
 			a.work(m, cleaner)
 		}
 		a.link.SendAfter(frames.Finished, nil)
@@ -103,14 +105,14 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 	}
 	j := &Job{
 		Apps: m.Apps, Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report, TagOutput: m.Tag,
-		OutputDir: m.Output, LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
+		Timestamp: m.Time, OutputDir: m.Output, LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
 	}
 	if !m.OwnHost {
 		j.Environ = environOn(m.Environ, os.Environ())
 	}
 	built := 0
 	for i := range j.Apps {
-		if !j.Apps[i].Built {
+		if !j.Apps[i].Sent {
 			continue
 		}
 		if built == len(a.built) {

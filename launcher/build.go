@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -159,6 +160,25 @@ func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []s
 	}
 	if err != nil {
 		return fmt.Errorf("go build: %w", err)
+	}
+	return nil
+}
+
+// Sendable tells whether other hosts can be sent the program, and keep it in a file without a name. A script cannot be
+// run from there: its interpreter would look for the name.
+func (p *Program) Sendable() error {
+	if p.Package != "" {
+		return nil
+	}
+	f, err := os.Open(p.Path)
+	if err != nil {
+		return fmt.Errorf("--preload: %w", err)
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	if n, _ := io.ReadFull(f, magic); string(magic[:n]) != "\x7fELF" {
+		return fmt.Errorf("--preload: %s is no binary, and a script has to be there",
+			p.Path)
 	}
 	return nil
 }

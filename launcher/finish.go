@@ -35,6 +35,7 @@ func (r *run) finish() int {
 	for _, m := range append(r.policy.last(), r.streams.alike.summary()...) {
 		r.say("%s", m)
 	}
+	r.sayEndings()
 	for _, o := range r.streams.outlets() {
 		r.awaitOutput(o.flush)
 		r.account(o)

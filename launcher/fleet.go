@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -23,8 +24,12 @@ type Agents struct {
 	// Patience is how long hosts are waited for that do not answer; 0: DefaultPatience, and a name that is not known is
 	// an error at once.
 	Patience time.Duration
-	Silence  time.Duration // after which a host that says nothing is lost; 0: the default
+	// Silence is GORUN_PEER_TIMEOUT: after so long without a word a host is lost to gorun, and gorun to its agents,
+	// which then end their ranks; 0: 30 s. Each pings the other; what the ranks do does not matter.
+	Silence time.Duration
 }
+
+func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }
 
 const (
 	// DefaultPatience is how long a host may take to answer.
@@ -103,6 +108,7 @@ func (j *Job) runFleet(plan *Plan) int {
 		r.do(r.policy.cannotStart(err, CodeCannotStart))
 		return r.finish()
 	}
+	go f.showProgress()
 	f.open()
 	r.watch()
 	return r.finish()
@@ -243,18 +249,15 @@ func (n *node) join(edge *reach.Edge) {
 		n.gone()
 		return
 	}
-	silence := r.job.Agents.Silence
-	if silence == 0 {
-		silence = defaultSilence
-	}
 	first := make(chan struct{}) // what comes waits until link is set
-	n.link = frames.New(edge, edge, frames.Options{Silence: silence,
+	n.link = frames.New(edge, edge, frames.Options{Silence: r.job.Agents.silence(),
 		Receive: func(fr frames.Frame) error { <-first; return n.receive(fr) },
 		Lost: func(err error) {
 			if errors.Is(err, frames.ErrEnded) {
 				err = fmt.Errorf("its agent is gone: %s", edge.Why())
 			}
 			r.post(func() { n.lost(err) })
+			edge.Close() // while the job ends: what is not heard does not end by itself
 		}})
 	close(first)
 	go n.begin(encode(n.start().with(widen)))
@@ -266,10 +269,11 @@ func (n *node) start() startMessage {
 	j := r.job
 	m := startMessage{
 		Host: n.name, World: r.plan.World, Ranks: n.ranks, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(),
-		OwnHost: n.name == r.plan.Host, Place: j.Place, Bind: j.Bind, Report: j.ReportBindings, Tag: j.TagOutput,
+		OwnHost: n.name == r.plan.Host, Place: j.Place, Bind: j.Bind, Report: j.ReportBindings,
+		Tag: j.TagOutput, Time: j.Timestamp,
 		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir,
 		LogLevel: j.LogLevel, Name: n.fleet.server.Name(), Secret: n.fleet.secret,
-		Mapping: r.plan.Layout.Order.Mapping(), Silence: j.Agents.Silence,
+		Mapping: r.plan.Layout.Order.Mapping(), Silence: j.Agents.silence(),
 	}
 	for _, rank := range n.ranks {
 		m.AppOf = append(m.AppOf, r.plan.Specs[rank].App)
@@ -287,7 +291,7 @@ func (n *node) start() startMessage {
 // begin sends the programs that gorun has built, the start, and then the input. It has a goroutine of its own.
 func (n *node) begin(start []byte) {
 	for _, app := range n.fleet.run.job.Apps {
-		if !app.Built {
+		if !app.Sent {
 			continue
 		}
 		if err := n.sendFile(app.Path); err != nil {
@@ -495,6 +499,7 @@ func (n *node) rankEnded(m exitedMessage) {
 	if m.Err != "" {
 		e.Err = errors.New(oneLine(m.Err))
 	}
+	r.endings.note(e)
 	r.do(r.policy.exited(time.Now(), e, m.Unfinished))
 }
 

@@ -20,7 +20,7 @@ type App struct {
 	Args  []string // without argv[0]
 	Dir   string   // working directory; "": the launcher's
 	Env   []string // NAME=value, on top of the launcher's environment
-	Built bool     // by gorun: Path is a file of this process, which other hosts are sent
+	Sent  bool     // to other hosts, which do not have it at this path, such as a program that gorun has built
 }
 
 // Job is what the user asked for.
@@ -34,6 +34,8 @@ type Job struct {
 	Bind           Bind
 	ReportBindings bool
 	TagOutput      bool
+	Timestamp      bool   // each line of output begins with the time, of the clock of the rank's host
+	PrintExits     bool   // at the end it is said how each rank has ended
 	OutputDir      string // "": the ranks write to Stdout and Stderr
 	StdinFor       string // "none", "all", or the number of a rank; "" is "0"
 	Timeout        time.Duration

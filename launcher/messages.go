@@ -31,6 +31,7 @@ type startMessage struct {
 	Bind     Bind
 	Report   bool
 	Tag      bool
+	Time     bool
 	Coloured [2]bool // of stdout and stderr: tags may be
 	Output   string  // --output-dir
 	Stdin    []int   // the ranks that have the standard input: -1: all of them
@@ -50,6 +51,9 @@ func (m *startMessage) check() error {
 		return fmt.Errorf("%d ranks of %d, with %d programs", len(m.Ranks), m.World, len(m.AppOf))
 	case m.Ranks[0] < 0 || m.Ranks[len(m.Ranks)-1] >= m.World || len(m.Secret) != secretSize:
 		return fmt.Errorf("ranks %d to %d of %d", m.Ranks[0], m.Ranks[len(m.Ranks)-1], m.World)
+	}
+	if m.Silence < time.Millisecond {
+		return fmt.Errorf("a silence of %v", m.Silence)
 	}
 	for i, rank := range m.Ranks {
 		if i > 0 && rank <= m.Ranks[i-1] || m.AppOf[i] < 0 || m.AppOf[i] >= len(m.Apps) {

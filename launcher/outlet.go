@@ -40,6 +40,9 @@ type outlet struct {
 	dropped bool      // guarded by mu; what is not written is lost, and what comes as well
 	lost    int       // guarded by mu; bytes that were dropped
 	err     error     // guarded by mu; the first write that failed
+	status  string    // guarded by mu; the last line of a terminal is to show it while nothing is written
+	shown   string    // guarded by mu; it does
+	midLine bool      // guarded by mu; what was written last is no whole line
 }
 
 // newOutlets makes the outlets of two files.
@@ -105,6 +108,38 @@ func (o *outlet) add(b []byte) {
 	o.more.Signal()
 }
 
+// setStatus has the last line of a terminal show text, whenever there is nothing to be written; "": nothing.
+func (o *outlet) setStatus(text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.status = text
+	o.more.Signal()
+}
+
+// wanted is what the last line is to show now. It is called with mu held.
+func (o *outlet) wanted() string {
+	if len(o.queue) > 0 || o.ended || o.midLine {
+		return ""
+	}
+	return o.status
+}
+
+// showStatus is called with mu held. It is false if nothing was to be done.
+func (o *outlet) showStatus() bool {
+	words, want := "", o.wanted()
+	if want == o.shown {
+		return false
+	}
+	if o.shown != "" {
+		words = "\r\x1b[K"
+	}
+	o.shown = want
+	o.mu.Unlock()
+	writeAll(o.to, []byte(words+want))
+	o.mu.Lock()
+	return true
+}
+
 // flush ends the outlet, and waits until all is written or dropped.
 func (o *outlet) flush() {
 	o.mu.Lock()
@@ -154,11 +189,14 @@ func (o *outlet) run() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for {
-		for len(o.queue) == 0 && !o.ended && !o.dropped {
+		for len(o.queue) == 0 && !o.ended && !o.dropped && o.wanted() == o.shown {
 			o.more.Wait()
 		}
 		if o.dropped {
 			return
+		}
+		if o.showStatus() {
+			continue
 		}
 		if len(o.queue) == 0 {
 			o.dropped = true // for a stream that has been given up and still writes
@@ -166,7 +204,7 @@ func (o *outlet) run() {
 			return
 		}
 		batch, o.queue = o.queue, batch[:0]
-		o.writing = len(batch)
+		o.writing, o.midLine = len(batch), batch[len(batch)-1] != '\n'
 		o.room.Signal()
 		for rest := batch; len(rest) > 0 && !o.dropped; {
 			p := oneWrite(rest)

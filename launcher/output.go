@@ -37,6 +37,7 @@ type stream struct {
 	to   *outlet
 	done chan struct{} // closed when all of it is in the outlet
 	tag  string        // before each line; "": none
+	time bool          // the time is before each line, and before the tag
 	head string        // before what was held back
 
 	line   []byte    // the beginning of a line whose end has not come
@@ -153,7 +154,7 @@ func (s *stream) end() { s.from.SetReadDeadline(time.Now().Add(quiet)) }
 // impatient says whether the line in hand is shown before its end has come. With tags that is only so for a progress
 // bar: a prompt waits, because what another rank writes in between could not be told apart.
 func (s *stream) impatient() bool {
-	return len(s.line) > 0 && (s.tag == "" || s.update || s.line[len(s.line)-1] == '\r')
+	return len(s.line) > 0 && (!s.tagged() || s.update || s.line[len(s.line)-1] == '\r')
 }
 
 func (s *stream) take(b []byte) {
@@ -182,7 +183,7 @@ func (s *stream) take(b []byte) {
 // ready is the length of the whole lines in hand.
 func (s *stream) ready() int {
 	end := bytes.LastIndexByte(s.line, '\n') + 1
-	if s.tag == "" || len(s.line) == 0 {
+	if !s.tagged() || len(s.line) == 0 {
 		return end
 	}
 	return max(end, bytes.LastIndexByte(s.line[:len(s.line)-1], '\r')+1) // the last byte may be the first of \r\n
@@ -196,9 +197,13 @@ func (s *stream) write(b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	if s.tag == "" {
+	if !s.tagged() {
 		s.to.put(b)
 		return
+	}
+	tag := s.tag
+	if s.time {
+		tag = time.Now().Format(timeFormat) + " " + tag
 	}
 	s.out = s.out[:0]
 	for l := range bytes.Lines(b) {
@@ -208,11 +213,11 @@ func (s *stream) write(b []byte) {
 				break
 			}
 			if l = after; len(before) > 0 {
-				s.out = append(append(append(s.out, s.tag...), before...), '\n')
+				s.out = append(append(append(s.out, tag...), before...), '\n')
 			}
 		}
 		if len(l) > 0 {
-			s.out = append(append(s.out, s.tag...), l...)
+			s.out = append(append(s.out, tag...), l...)
 		}
 	}
 	s.to.put(s.out)
@@ -223,7 +228,7 @@ func (s *stream) flushLine() {
 	if len(s.line) == 0 {
 		return
 	}
-	if s.tag != "" {
+	if s.tagged() {
 		s.line, s.cut = append(s.line, '\n'), true
 	}
 	s.emit(s.line)
@@ -263,12 +268,17 @@ func (s *stream) flushHeld() {
 	if s.held[len(s.held)-1] != '\n' {
 		s.held = append(s.held, '\n')
 	}
-	if s.tag != "" {
+	if s.tagged() {
 		s.write(s.held)
 		return
 	}
 	s.to.put(append([]byte(s.head), s.held...))
 }
+
+func (s *stream) tagged() bool { return s.tag != "" || s.time }
+
+// timeFormat is that of --timestamp: hosts may be in several time zones.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // tagOf is what stands before each line of a rank with --tag-output; in colour the number's colour is the rank's.
 func tagOf(rank int, colour bool) string {

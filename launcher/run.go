@@ -50,6 +50,7 @@ type run struct {
 	log     hclog.Logger
 	policy  policy
 	ranks   []rankState // by rank; those of other hosts too
+	endings endings
 	streams streams
 	here              // not of a head
 	fleet   *fleet    // of a head
@@ -140,6 +141,9 @@ func (j *Job) newRun(plan *Plan) *run {
 	r := &run{
 		job: j, plan: plan, ranks: make([]rankState, plan.World), starts: make(chan started, len(plan.Specs)+1),
 		posts: make(chan func()), over: make(chan struct{}), timer: time.NewTimer(time.Hour), starting: true,
+	}
+	if j.PrintExits {
+		r.endings = make(endings, plan.World)
 	}
 	r.policy = policy{killDelay: j.KillDelay}
 	if r.policy.killDelay <= 0 {
@@ -357,6 +361,7 @@ func (r *run) rankHeard(e Exit) {
 		}
 	}
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
+	r.endings.note(e)
 	s := r.server.State(e.Rank)
 	r.do(r.judge().exited(time.Now(), e, s.Joined && !s.Finalized))
 	close(r.ranks[e.Rank].judged)

@@ -141,7 +141,7 @@ func TestPutFrames(t *testing.T) {
 // Whatever a head says, what is started has been checked.
 func FuzzHeadSays(f *testing.F) {
 	start := startMessage{Host: "h", World: 4, Ranks: []int{1, 3}, AppOf: []int{0, 0},
-		Apps: []App{{Name: "x", Path: "/x"}}, Secret: make([]byte, secretSize)}
+		Apps: []App{{Name: "x", Path: "/x"}}, Secret: make([]byte, secretSize), Silence: time.Second}
 	f.Add(frame(frames.Start, start))
 	f.Add(append(frame(frames.Start, start), frame(frames.Order, order{Phase: killing, Signal: 9})...))
 	f.Add(append(frame(frames.Order, order{Phase: killing}), frame(frames.Start, start)...))
@@ -150,6 +150,8 @@ func FuzzHeadSays(f *testing.F) {
 	f.Add(append(frames.Append(nil, frames.Frame{Kind: frames.File, Body: []byte("\x7fELF....")}),
 		frames.Append(nil, frames.Frame{Kind: frames.File})...))
 	start.Ranks = []int{3, 1}
+	f.Add(frame(frames.Start, start))
+	start.Ranks, start.Silence = []int{1, 3}, -1
 	f.Add(frame(frames.Start, start))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a := &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}),

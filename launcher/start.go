@@ -157,7 +157,7 @@ func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
 		}
 		return []*os.File{s.Stdout, s.Stderr}, nil
 	}
-	if len(r.plan.Specs) == 1 && !r.job.TagOutput && r.above == nil {
+	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.above == nil {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		return nil, nil
 	}
@@ -176,7 +176,8 @@ func (r *run) addStream(rank int, to *outlet, alike *alike) (*os.File, error) {
 		return nil, err
 	}
 	st := &stream{
-		from: near, to: to, done: make(chan struct{}), hold: &r.streams.hold, ending: &r.streams.ending,
+		from: near, to: to, time: r.job.Timestamp, done: make(chan struct{}),
+		hold: &r.streams.hold, ending: &r.streams.ending,
 		echo: echo{of: alike, rank: rank, ended: r.ranks[rank].judged},
 		head: fmt.Sprintf("--- rank %d on host %s ---\n", rank, r.hostOf(rank)),
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -103,7 +104,7 @@ func conform(t *testing.T, w *way) {
 	for name, part := range map[string]func(*testing.T, *way){
 		"ranks": testRanksOnHosts, "wire-up": testWireUp, "failures": testFailuresOnHosts,
 		"signals": testSignalsOnHosts, "input": testInputOnHosts, "output": testOutputOnHosts,
-		"killed": testKilledOnHosts, "build": testBuildOnHosts,
+		"killed": testKilledOnHosts, "build": testBuildOnHosts, "options": testOptionsOnHosts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if w.oneHost { // an ssh takes a processor
@@ -152,6 +153,31 @@ func testWireUp(t *testing.T, w *way) {
 	w.start(t, 3, "RANK", "join", "exchange=100", "finalize").wait(0).prints(strings.Repeat("600\n", 6))
 	w.start(t, 3, "--map-by", "node", "RANK", "join", "fence", "exchange=7", "fence", "finalize").wait(0).
 		prints(strings.Repeat("42\n", 6))
+}
+
+// Options that say something of ranks say it of those of all hosts.
+func testOptionsOnHosts(t *testing.T, w *way) {
+	stamp := `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) `
+	j := w.start(t, 1, "--timestamp", "-l", "RANK", "print=one", "prompt=two").wait(0)
+	for rank := range 2 {
+		want := fmt.Sprintf(`(?m)^%[1]s\[%[2]d\] one\n(.*\n)?%[1]s\[%[2]d\] two$`, stamp, rank)
+		if !regexp.MustCompile(want).MatchString(j.out.String()) {
+			t.Errorf("no %s in\n%s", want, j.out.String())
+		}
+	}
+	w.start(t, 2, "--print-all-exitcodes", "RANK", "2:exit=0", "join", "finalize").wait(0).
+		says("rank 0 (pid ", "rank 1 (pid ", "rank 2 (pid ", "rank 3 (pid ", "on host "+w.b+") exited with code 0")
+	w.start(t, 1, "--print-all-exitcodes", "RANK", "deaf", "join", "fence", "1:kill=9", "sleep").wait(137).
+		says("on host "+w.a+") was killed by signal 9", "on host "+w.b+") was killed by signal 9 (killed)\n")
+	w.start(t, 1, "--display-map", "--report-bindings", "RANK", "exit=0").wait(0).
+		says("host "+w.a+" has rank 0", "host "+w.b+" has rank 1", "rank 0 on host "+w.a, "rank 1 on host "+w.b)
+	j = w.start(t, 1, "--preload", "-x", "HOSTNAME=mine", "-x", "TMPDIR=/mine", "RANK", "exe", "env=HOSTNAME",
+		"env=TMPDIR").wait(0)
+	for _, want := range []string{"/memfd:program (deleted)\n", "HOSTNAME=mine\n", "TMPDIR=/mine\n"} {
+		if n := strings.Count(j.out.String(), want); n != 2 {
+			t.Errorf("%d times %q in\n%s", n, want, j.out.String())
+		}
+	}
 }
 
 func testFailuresOnHosts(t *testing.T, w *way) {

@@ -25,6 +25,9 @@ type jobFlags struct {
 	bind       bindFlag
 	report     bool
 	tag        bool
+	timestamp  bool
+	exits      bool
+	preload    bool
 	outputDir  string
 	stdin      string
 	timeout    seconds
@@ -51,11 +54,15 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 		"nothing when ranks outnumber CPUs), none, core, numa")
 	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
 	f.BoolVarP(&j.tag, "tag-output", "l", false, "begin each line of output with [rank]")
+	f.BoolVar(&j.timestamp, "timestamp", false, "begin each line of output with the time, of the rank's host")
 	f.StringVar(&j.outputDir, "output-dir", "",
 		"write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
 	f.StringVar(&j.stdin, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
 	f.Var(&j.timeout, "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
 	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
+	f.BoolVar(&j.exits, "print-all-exitcodes", false, "print how each rank has ended")
+	f.BoolVar(&j.preload, "preload", false, "send the program to the other hosts, as one that gorun has built; it is "+
+		"kept in memory there")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")
 	f.BoolVar(&j.version, "version", false, "print the version")
 	for _, name := range []string{"oversubscribe", "allow-run-as-root", "genvall", "quiet"} {

@@ -116,6 +116,9 @@ func rank(words []string) int {
 			fmt.Println("read", s)
 		case "env":
 			fmt.Printf("%s=%s\n", arg, os.Getenv(arg))
+		case "exe":
+			path, _ := os.Readlink("/proc/self/exe")
+			fmt.Println(path)
 		case "pwd":
 			dir, _ := os.Getwd()
 			fmt.Println(dir)

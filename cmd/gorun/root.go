@@ -108,11 +108,12 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	}
 	job := launcher.Job{
 		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
-		TagOutput: j.tag, OutputDir: j.outputDir, StdinFor: j.stdin,
+		TagOutput: j.tag, Timestamp: j.timestamp, OutputDir: j.outputDir, PrintExits: j.exits, StdinFor: j.stdin,
 		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
 		Cleaner: cleanerCommand(),
 	}
+	job.Agents.Silence = values.PeerTimeout
 	ranks, err := j.place.fill(&job)
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
@@ -127,12 +128,17 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 			return findCode(err), err
 		}
 		programs = append(programs, program)
+		if j.preload {
+			if err := program.Sendable(); err != nil {
+				return launcher.CodeUsage, usageError{err}
+			}
+		}
 		env, missing := resolveEnv(p.env, environ)
 		for _, name := range missing {
 			fmt.Fprintf(stderr, "gorun: warning: -x %s: the variable is not set here\n", name)
 		}
 		job.Apps = append(job.Apps, launcher.App{
-			Ranks: int(p.ranks), Path: program.Path, Built: program.Package != "", Name: p.program,
+			Ranks: int(p.ranks), Path: program.Path, Sent: program.Package != "" || j.preload, Name: p.program,
 			Args: p.args, Dir: p.wdir, Env: env,
 		})
 	}
@@ -157,16 +163,20 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 }
 
 // checkSettings reads gorun's own settings, and warns of what has no effect in them and in those of each program (-x),
-// once for each name. A bad value is an error here and not one of each rank.
+// once for each name. A bad value is an error here and not one of each rank. What ranks are told of GORUN_PEER_TIMEOUT
+// holds for gorun and its agents too: the longest, if programs have several.
 func checkSettings(environ []string, parts []segment, stderr *os.File) (own settings.Values, err error) {
 	own, warnings, err := settings.Load(environ)
+	own.PeerTimeout = 0
 	for _, p := range parts {
 		if err != nil {
 			return own, err
 		}
 		env, _ := resolveEnv(p.env, environ)
+		var of settings.Values
 		var more []settings.Warning
-		_, more, err = settings.Load(append(slices.Clone(environ), env...))
+		of, more, err = settings.Load(append(slices.Clone(environ), env...))
+		own.PeerTimeout = max(own.PeerTimeout, of.PeerTimeout)
 		for _, w := range more {
 			if !slices.Contains(warnings, w) {
 				warnings = append(warnings, w)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"syscall"
@@ -154,5 +155,44 @@ func TestStoppedByTerminal(t *testing.T) {
 			fmt.Fprint(term.keys, "\x03")
 			j.wait(130)
 		}
+	}
+}
+
+// While hosts are waited for a terminal says so, below all that is written, and forgets it. Nothing else than a
+// terminal is told.
+func TestProgressLine(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	words, goOn, begin := filepath.Join(dir, "shell"), filepath.Join(dir, "go-on"), filepath.Join(dir, "begin")
+	script := "#!/bin/sh\n[ $1 = a ] || while [ ! -e " + goOn + " ]; do sleep 0.05; done\nshift; exec \"$@\"\n"
+	if err := os.WriteFile(words, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const line = "gorun: 1 of 2 hosts have started their ranks; waiting for b"
+	args := []string{"-n", "2", "-H", "a,b", "--launch-agent", words, "sh", "-c",
+		"echo early; [ $PMI_RANK = 1 ] || { while [ ! -e " + begin + " ]; do sleep 0.05; done; printf 'name? '; }"}
+	term := newTerminal(t)
+	j := prepare(t, args...)
+	j.cmd.Env = append(j.cmd.Env, "TERM=xterm")
+	j.cmd.Stdout, j.cmd.Stderr = term.slave, term.slave
+	j.start()
+	term.shows(t, "early\r\n"+line)
+	if err := os.WriteFile(begin, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	proc.Eventually(t, "nothing after the line that has begun", func() bool {
+		return strings.HasSuffix(term.shown.String(), line+"\r\x1b[Kname? ")
+	})
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j.wait(0)
+	if shown := "\n" + term.shown.String(); strings.Count(shown, line+"\r\x1b[K") != strings.Count(shown, line) {
+		t.Errorf("the line stays: %q", shown)
+	}
+	j = prepare(t, args...)
+	j.start().wait(0)
+	if strings.Contains(j.err.String(), "waiting for") {
+		t.Errorf("it is no terminal: %q", j.err.String())
 	}
 }

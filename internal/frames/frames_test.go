@@ -186,29 +186,40 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// An end that is silent is lost, unless it is known to be stopped. One that answers pings is not.
+// An end that is silent is lost, unless it is known to be stopped. One that answers pings is not, and none is while
+// what came before is dealt with.
 func TestSilence(t *testing.T) {
-	head, agent := ends(t, 40*time.Millisecond)
+	const silence = 80 * time.Millisecond
+	head, agent := ends(t, silence)
 	select {
 	case err := <-head.lost:
 		t.Error(err)
 	case err := <-agent.lost:
 		t.Error(err)
-	case <-time.After(400 * time.Millisecond):
+	case <-time.After(5 * silence):
 	}
 	a, b := net.Pipe()
 	defer b.Close()
 	go io.Copy(io.Discard, b)
-	lost := make(chan error, 1)
-	l := New(a, a, Options{Silence: 40 * time.Millisecond, Lost: func(err error) { lost <- err }})
-	l.Pause(true)
-	select {
-	case err := <-lost:
-		t.Errorf("a stopped end is lost: %v", err)
-	case <-time.After(200 * time.Millisecond):
+	lost, busy := make(chan error, 1), make(chan struct{})
+	l := New(a, a, Options{Silence: time.Hour, Lost: func(err error) { lost <- err },
+		Receive: func(Frame) error { <-busy; return nil }})
+	stays := func(what string) {
+		t.Helper()
+		select {
+		case err := <-lost:
+			t.Fatalf("%s is lost: %v", what, err)
+		case <-time.After(3 * silence):
+		}
 	}
+	l.Pause(true)
+	l.SetSilence(silence)
+	stays("a stopped end")
+	b.Write(Append(nil, Frame{Exited, nil}))
 	l.Pause(false)
-	if err := <-lost; !strings.Contains(err.Error(), "not been heard for 40ms") {
+	stays("one that waits for us")
+	close(busy)
+	if err := <-lost; !strings.Contains(err.Error(), "not been heard for "+silence.String()) {
 		t.Error(err)
 	}
 }

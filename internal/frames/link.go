@@ -20,7 +20,7 @@ var ErrEnded = errors.New("the stream has ended")
 // Options of a link.
 type Options struct {
 	Down    bool          // what is received goes down
-	Silence time.Duration // after which the other end is lost
+	Silence time.Duration // after which the other end is lost; SetSilence changes it
 	// Receive is called with each frame but pings and room, by one goroutine. An error ends the link.
 	Receive func(Frame) error
 	// Lost is called once, when the link ends and Close was not called before, by a goroutine that may hold locks of
@@ -43,14 +43,17 @@ type Link struct {
 	busy   bool      // guarded by mu; in a write
 	ended  error     // guarded by mu
 	quiet  bool      // guarded by mu; Close was called
-	heard  time.Time // guarded by mu
+	heard  bool      // guarded by mu; something has come since watch looked
 	paused bool      // guarded by mu; the other end is stopped, and silent
+	taking bool      // guarded by mu; in a call of Receive: what comes meanwhile is not read
 	quit   chan struct{}
+
+	silence chan time.Duration // for watch; has room for one
 }
 
 // New begins to send, to receive and to ping.
 func New(r io.Reader, w io.Writer, o Options) *Link {
-	l := &Link{r: r, w: w, opts: o, window: Window, heard: time.Now(), quit: make(chan struct{})}
+	l := &Link{r: r, w: w, opts: o, window: Window, quit: make(chan struct{}), silence: make(chan time.Duration, 1)}
 	l.more.L, l.room.L = &l.mu, &l.mu
 	go l.write()
 	go l.read()
@@ -138,8 +141,11 @@ func (l *Link) Drain(limit time.Duration) {
 func (l *Link) Pause(stopped bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.paused, l.heard = stopped, time.Now()
+	l.paused, l.heard = stopped, true
 }
+
+// SetSilence changes after which silence the other end is lost. It is called once.
+func (l *Link) SetSilence(d time.Duration) { l.silence <- d }
 
 // Close ends the link without a word. It does not close the stream.
 func (l *Link) Close() {
@@ -225,7 +231,7 @@ func (l *Link) read() {
 			return
 		}
 		l.mu.Lock()
-		l.heard = time.Now()
+		l.heard = true
 		ended := l.ended
 		l.mu.Unlock()
 		if ended != nil {
@@ -259,32 +265,47 @@ func (l *Link) receive(f Frame) error {
 		return nil
 	}
 	f.Body = append([]byte(nil), f.Body...)
+	l.setTaking(true)
+	defer l.setTaking(false)
 	return l.opts.Receive(f)
 }
 
+func (l *Link) setTaking(yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taking = yes
+}
+
+// looks is how often watch looks within the time of silence. Every second time it pings.
+const looks = 8
+
 // watch pings the other end, and ends the link when it has been silent for too long. A time in which this process did
-// not run is not counted as silence.
+// not run, or did not read, is not counted as silence.
 func (l *Link) watch() {
-	step := l.opts.Silence / 4
-	t := time.NewTicker(step)
+	limit := l.opts.Silence
+	t := time.NewTicker(limit / looks)
 	defer t.Stop()
-	silent := 0
-	for {
+	for n, silent := 0, 0; ; n++ {
 		select {
 		case <-l.quit:
 			return
+		case limit = <-l.silence:
+			t.Reset(limit / looks)
+			silent = 0
 		case <-t.C:
 		}
 		l.mu.Lock()
-		if silent++; l.paused || time.Since(l.heard) < step*3/2 {
+		if silent++; l.paused || l.taking || l.heard {
 			silent = 0
 		}
-		lost := silent > 4
+		l.heard = false
 		l.mu.Unlock()
-		if lost {
-			l.fail(fmt.Errorf("it has not been heard for %v", l.opts.Silence))
+		if silent >= looks {
+			l.fail(fmt.Errorf("it has not been heard for %v", limit))
 			return
 		}
-		l.Send(Ping, nil)
+		if n%2 == 0 {
+			l.Send(Ping, nil)
+		}
 	}
 }

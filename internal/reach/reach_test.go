@@ -155,15 +155,54 @@ func TestShortCopy(t *testing.T) {
 	}
 }
 
-// Where all users write, a link of another leads nowhere.
-func TestCacheBehindLink(t *testing.T) {
-	tmp := t.TempDir()
-	if err := os.Symlink(t.TempDir(), fmt.Sprintf("%s/gorun-%d", tmp, os.Geteuid())); err != nil {
+// What another user can write, or has put there, is not run.
+func TestCacheOfAnother(t *testing.T) {
+	for what, c := range map[string]struct {
+		make func(dir string) error // dir is where the folder would be
+		says string
+	}{
+		"link":            {func(dir string) error { return os.Symlink(t.TempDir(), dir) }, "is a symbolic link"},
+		"link to nothing": {func(dir string) error { return os.Symlink("/no/such", dir) }, "is a symbolic link"},
+		"group": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770))
+		}, "chmod 700"},
+		"all": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o1777))
+		}, "chmod 700"},
+		"file": {func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, "no folder"},
+		"user": {func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 4711, -1)) },
+			"another user's"},
+	} {
+		for _, where := range []string{"home", "all users"} {
+			t.Run(what+" "+where, func(t *testing.T) {
+				if what == "user" && os.Geteuid() != 0 {
+					t.Skip("only root can give a folder away")
+				}
+				top := t.TempDir()
+				dir, env := filepath.Join(top, "gorun"), "XDG_CACHE_HOME="+top
+				if where == "all users" {
+					dir, env = fmt.Sprintf("%s/gorun-%d", top, os.Geteuid()), "HOME=/proc/none TMPDIR="+top
+				}
+				if err := c.make(dir); err != nil {
+					t.Fatal(err)
+				}
+				_, err := copied(t, env).Open(t.Context(), "host")
+				if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), dir) {
+					t.Errorf("%v, want %q about %s", err, c.says, dir)
+				}
+			})
+		}
+	}
+	// In a folder of ours, a file that is not: of a time when others could write there.
+	top := t.TempDir()
+	x := copied(t, "XDG_CACHE_HOME="+top)
+	file := filepath.Join(top, "gorun", x.Self.Build)
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.Symlink(me(t).Path, file)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := copied(t, "HOME=/proc/none TMPDIR="+tmp).Open(t.Context(), "host")
-	if err == nil || !strings.Contains(err.Error(), "there is no folder of ours") {
-		t.Errorf("%v", err)
+	talk(t, x)
+	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
+		t.Errorf("the link of another was run: %v, %v", st, err)
 	}
 }
 
@@ -211,7 +250,7 @@ func TestBinaryThatCannotBeSent(t *testing.T) {
 	}{
 		{"build it with CGO_ENABLED=0", with(here, func(s *Self) { s.dynamic = "/lib/ld.so" })},
 		{"does not run there", with("echo 'gorun-want Plan9 vax'; exec sleep 1000", func(*Self) {})},
-		{"there is no folder of ours",
+		{"there is no folder for it",
 			with("shift; unset XDG_CACHE_HOME; HOME=/proc/none TMPDIR=/proc/none exec \"$@\"", func(*Self) {})},
 		{"it cannot be written", with("ulimit -f 4; "+here, func(*Self) {})},
 		{"exit status 93", with(here, func(s *Self) { s.Build = strings.Repeat("0", 32) })},

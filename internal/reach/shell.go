@@ -30,22 +30,34 @@ const (
 //
 // An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all. What
 // is in the cache is looked at first: a host that has crashed may have left it empty, and sh takes that for a script.
-// The ranks have the umask of the log-in. In the folder for all users none of them can have put a link.
+// The ranks have the umask of the log-in.
+//
+// What is in the folder is run. So it must be a folder and no link, of this user, and other users cannot write there:
+// one that is there and is not so is refused, and not passed over, because its owner should know of it. Where there can
+// be none in the home, or nothing can be written there, it is one in the folder for all users.
 const script = `{
 run() { [ -x "$1" ] || return 0; "$1" WORD BUILD; s=$?; case $s in OTHER|126|127) ;; *) exit $s;; esac; }
-whole() { [ -f "$1" ] && [ "$(wc -c <"$1")" -eq SIZE ]; }
+whole() { [ -f "$1" ] && [ ! -h "$1" ] && [ -O "$1" ] && [ "$(wc -c <"$1")" -eq SIZE ]; }
+fail() { echo; echo "FAIL$1"; exit 1; }
 run PATH
 d=${XDG_CACHE_HOME:-$HOME/.cache}/gorun
 (umask 077; mkdir -p "$d") 2>/dev/null
-[ -O "$d" ] && [ -w "$d" ] || { d=${TMPDIR:-/tmp}/gorun-$(id -u); mkdir -m 700 "$d" 2>/dev/null; [ ! -h "$d" ]; } &&
-  [ -O "$d" ] && [ -w "$d" ] || { echo; echo "FAILthere is no folder of ours for it: $d"; exit 1; }
+{ [ -e "$d" ] || [ -h "$d" ]; } && { [ -w "$d" ] || [ ! -O "$d" ]; } || {
+  d=${TMPDIR:-/tmp}/gorun-$(id -u); mkdir -m 700 "$d" 2>/dev/null; }
+[ -e "$d" ] || [ -h "$d" ] || fail "there is no folder for it: $d cannot be made"
+[ ! -h "$d" ] || fail "$d, where it would be kept, is a symbolic link; remove it"
+[ -O "$d" ] || fail "$d, where it would be kept, is another user's; remove it, or set XDG_CACHE_HOME there"
+case $(ls -ld "$d") in
+d????-??-*) ;;
+*) fail "$d, where it would be kept, is no folder, or one that others can write: chmod 700 it";;
+esac
 f=$d/BUILD
 whole "$f" && run "$f"
-t=$(mktemp "$f.XXXXXX") || { echo; echo "FAILit cannot be written to $d"; exit 1; }
+t=$(mktemp "$f.XXXXXX") || fail "it cannot be written to $d"
 trap 'rm -f "$t"' HUP TERM INT
 echo; echo "WANT$(uname -sm)"
 head -c SIZE >"$t" && whole "$t" && chmod 700 "$t" && mv -f "$t" "$f" ||
-  { rm -f "$t"; echo; echo "FAILit cannot be written to $d"; exit 1; }
+  { rm -f "$t"; fail "it cannot be written to $d"; }
 exec "$f" WORD BUILD
 }
 `

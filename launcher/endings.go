@@ -1,0 +1,24 @@
+package launcher
+
+// endings is how each rank has ended, of those that have been heard to; nil: it is not wanted.
+type endings []*Exit
+
+func (all endings) note(e Exit) {
+	if all != nil {
+		all[e.Rank] = &e
+	}
+}
+
+// sayEndings says of each rank how it has ended (--print-all-exitcodes).
+func (r *run) sayEndings() {
+	for rank, e := range r.endings {
+		switch {
+		case e != nil:
+			r.say("%s", e)
+		case r.ranks[rank].started:
+			r.say("rank %d (pid %d on host %s) was lost", rank, r.ranks[rank].pid, r.hostOf(rank))
+		default:
+			r.say("rank %d (on host %s) was not started", rank, r.hostOf(rank))
+		}
+	}
+}

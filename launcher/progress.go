@@ -1,0 +1,65 @@
+package launcher
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// progressEvery is when the start of a job on several hosts is shown first, and how often then.
+const progressEvery = 300 * time.Millisecond
+
+// showProgress keeps a line on a terminal that says how far the start is, while that takes long. It has a goroutine of
+// its own.
+func (f *fleet) showProgress() {
+	r := f.run
+	fd := int(r.job.Stderr.Fd())
+	if os.Getenv("TERM") == "dumb" || !term.IsTerminal(fd) {
+		return
+	}
+	t := time.NewTicker(progressEvery)
+	defer t.Stop()
+	for shown := make(chan bool, 1); ; {
+		select {
+		case <-t.C:
+		case <-r.over:
+			return
+		}
+		r.post(func() {
+			text := ""
+			if r.starting && !r.stop.Load() {
+				width, _, _ := term.GetSize(fd)
+				text = f.progress(width - 1)
+			}
+			r.streams.stderr.setStatus(text)
+			shown <- text != ""
+		})
+		select {
+		case more := <-shown:
+			if !more {
+				return
+			}
+		case <-r.over:
+			return
+		}
+	}
+}
+
+// progress names the hosts that are waited for, in at most width characters.
+func (f *fleet) progress(width int) string {
+	var waits []string
+	for _, n := range f.nodes {
+		if !n.begun {
+			waits = append(waits, n.name)
+		}
+	}
+	text := fmt.Sprintf("gorun: %d of %d hosts have started their ranks; waiting for %s", len(f.nodes)-len(waits),
+		len(f.nodes), strings.Join(waits, ", "))
+	if width > 3 && len(text) > width {
+		text = text[:width-3] + "..."
+	}
+	return text
+}
