@@ -15,15 +15,12 @@ func (b *Builder) allreduceTeam(t *team, source, home Ref, n int64) {
 		b.foldOut(t, &f, home, n)
 		return
 	}
-	a := accumulator{cur: source, home: home, b: b, commutative: b.p.Commutative, borrowed: source != home}
-	if t.size > 1 {
-		a.slot = b.tmp(n)
-	}
+	a := b.accumulate(source, home, n)
 	b.foldIn(t, &f, &a, n)
 	for w := 1; w < f.pof2; w *= 2 {
 		other := f.rank ^ w
 		peer := t.peer(f.member(other))
-		b.recv(peer, a.slot, n)
+		b.recv(peer, a.next(other < f.rank), n)
 		b.send(peer, a.cur, n)
 		a.with(f.rank, other, 0, n)
 	}

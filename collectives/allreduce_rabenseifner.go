@@ -19,7 +19,7 @@ func (b *Builder) rabenseifnerTeam(t *team, source, home Ref, n int64) {
 		b.copy(home, source, n)
 		return
 	}
-	a := b.accumulate(source, home, b.tmp(n))
+	a := b.accumulate(source, home, n)
 	b.foldIn(t, &h.f, &a, n)
 	b.reduceHalves(t, &h, &a)
 	low, high := h.span(h.f.rank, h.f.pof2)

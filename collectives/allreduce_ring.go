@@ -21,15 +21,23 @@ func (b *Builder) ringReduce(p *Params, source, home Ref, start func(int) int64)
 	for i := range n {
 		most = max(most, start(i+1)-start(i))
 	}
-	tmp := b.tmp(most)
+	inPlace := source == home
+	var tmp Ref
+	if inPlace {
+		tmp = b.tmp(most)
+	}
 	up, down := (p.Rank+1)%n, (p.Rank-1+n)%n
 	from := source
 	for i := 1; i < n; i++ { // part j begins at rank j+1 and ends at rank j
 		out, in := (p.Rank-i+n)%n, (p.Rank-i-1+2*n)%n
 		low, length := start(in), start(in+1)-start(in)
-		b.recv(down, tmp, length)
+		its := tmp
+		if !inPlace { // where it is combined with this rank's
+			its = home.At(low)
+		}
+		b.recv(down, its, length)
 		b.send(up, from.At(start(out)), start(out+1)-start(out))
-		b.combine(home.At(low), tmp, source.At(low), length)
+		b.combine(home.At(low), its, source.At(low), length)
 		b.next()
 		from = home
 	}

@@ -29,7 +29,7 @@ func (b *Builder) foldIn(t *team, f *fold, a *accumulator, n int64) bool {
 		b.next()
 		return false
 	case t.rank < 2*f.rest:
-		b.recv(t.peer(t.rank-1), a.slot, n)
+		b.recv(t.peer(t.rank-1), a.next(true), n)
 		a.lower(0, n)
 	}
 	return true
@@ -54,7 +54,7 @@ func (b *Builder) reduceHalves(t *team, h *halving, a *accumulator) {
 		peer := t.peer(f.member(other))
 		low, high := h.span(f.rank, 2*w)
 		lowIts, highIts := h.span(other, 2*w)
-		b.recv(peer, a.slot.At(low), high-low)
+		b.recv(peer, a.next(other < f.rank).At(low), high-low)
 		b.send(peer, a.cur.At(lowIts), highIts-lowIts)
 		a.with(f.rank, other, low, high-low)
 		b.next()

@@ -26,6 +26,9 @@ func reduceChain(b *Builder, p *Params) {
 	buf := b.tmp(2 * seg)
 	for off := int64(0); off < p.Count+seg; off += seg {
 		mine, n := buf.At(off/seg%2*seg), min(seg, p.Count-off)
+		if first && !p.InPlace {
+			mine = Ref{Space: Out, Off: off}
+		}
 		b.recv(v.member(at+1), mine, n)
 		if before := off - seg; !first && before >= 0 {
 			b.send(v.member(at-1), buf.At(before/seg%2*seg), min(seg, p.Count-before))

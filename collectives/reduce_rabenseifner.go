@@ -21,7 +21,7 @@ func reduceRabenseifner(b *Builder, p *Params) {
 	if p.Rank != p.Root {
 		home = b.tmp(p.Count)
 	}
-	a := b.accumulate(source, home, b.tmp(p.Count))
+	a := b.accumulate(source, home, p.Count)
 	b.foldIn(&t, &h.f, &a, p.Count)
 	b.reduceHalves(&t, &h, &a)
 	low, high := h.span(h.f.rank, h.f.pof2)

@@ -28,7 +28,7 @@ func reduceScatterHalving(b *Builder, p *Params) {
 		b.next()
 		return
 	}
-	a := b.accumulate(source, b.tmp(total), b.tmp(total))
+	a := b.accumulate(source, b.tmp(total), total)
 	b.foldIn(&t, &f, &a, total)
 	has := f.rank
 	if p.Commutative {
@@ -38,7 +38,7 @@ func reduceScatterHalving(b *Builder, p *Params) {
 	}
 	if has != f.rank {
 		low, lowMine := start(has), start(f.rank)
-		b.recv(f.member(has), a.slot.At(lowMine), start(f.rank+1)-lowMine)
+		b.recv(f.member(has), a.apart().At(lowMine), start(f.rank+1)-lowMine)
 		b.send(f.member(has), a.cur.At(low), start(has+1)-low)
 		b.next()
 		a.cur = a.slot
@@ -57,7 +57,7 @@ func (b *Builder) halveFar(f *fold, start func(int) int64, a *accumulator) {
 		base, baseIts := f.rank&^(w-1), other&^(w-1)
 		low, high := start(base), start(base+w)
 		lowIts, highIts := start(baseIts), start(baseIts+w)
-		b.recv(f.member(other), a.slot.At(low), high-low)
+		b.recv(f.member(other), a.next(other < f.rank).At(low), high-low)
 		b.send(f.member(other), a.cur.At(lowIts), highIts-lowIts)
 		a.with(f.rank, other, low, high-low)
 		b.next()
@@ -77,7 +77,7 @@ func (b *Builder) halveNear(f *fold, start func(int) int64, a *accumulator) int 
 		}
 		low, high := start(keep), start(keep+half)
 		lowIts, highIts := start(give), start(give+half)
-		b.recv(f.member(other), a.slot.At(low), high-low)
+		b.recv(f.member(other), a.next(other < f.rank).At(low), high-low)
 		b.send(f.member(other), a.cur.At(lowIts), highIts-lowIts)
 		a.with(f.rank, other, low, high-low)
 		b.next()

@@ -49,10 +49,9 @@ func (b *Builder) leafless(t *team, root, radix int, n int64) Ref {
 func (b *Builder) treeUp(t *team, root, radix int, source, home Ref, n int64) Ref {
 	v := tree{t: *t, root: root, radix: radix}
 	if v.subtree(v.at()) > 1 {
-		slot := b.tmp(n)
-		a := b.accumulate(source, home, slot)
+		a := b.accumulate(source, home, n)
 		v.childrenUp(func(child, _ int) {
-			b.recv(t.peer(child), a.slot, n)
+			b.recv(t.peer(child), a.next(false), n)
 			a.upper(0, n)
 		})
 		if v.at() == 0 {

@@ -28,15 +28,15 @@ func (b *Builder) scanGroups(p *Params, f func(lower Ref)) {
 	if p.Size == 1 {
 		return
 	}
-	a := b.accumulate(p.source(), b.tmp(p.Count), b.tmp(p.Count))
+	a := b.accumulate(p.source(), b.tmp(p.Count), p.Count)
 	for w := 1; w < p.Size; w *= 2 {
 		other := p.Rank ^ w
 		if other >= p.Size {
 			continue
 		}
-		b.recv(other, a.slot, p.Count)
+		lower := a.apart() // f reads it when it has been combined
+		b.recv(other, lower, p.Count)
 		b.send(other, a.cur, p.Count)
-		lower := a.slot
 		a.with(p.Rank, other, 0, p.Count) // before f: the first time it reads the caller's buffer
 		if other < p.Rank {
 			f(lower)
