@@ -23,13 +23,14 @@ import (
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
 	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy, internal/place,
-	internal/frames, internal/reach:
+	internal/frames:
 	internal/reduce               : {golang.org/x/sys}
 	internal/ring                 : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
 	internal/settings             : internal/spelling, {github.com/docker/go-units}
 	internal/auth                 : {golang.org/x/sys}
+	internal/reach                : internal/auth
 
 	# The pure parts of messaging.
 	tagmatch, collectives         :

@@ -1,8 +1,10 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"syscall"
@@ -37,19 +39,21 @@ type superior struct {
 	code        int   // the supervisor's: of failed
 }
 
-// Agent is the life of an agent: it starts the ranks that the head at the other end of the stream asks for, watches
-// them, and ends them when the stream ends. cleaner is a command that calls Clean.
-func Agent(in, out *os.File, cleaner []string) int {
+// Agent is the life of an agent: it starts the ranks that the head at the other end of a stream asks for, watches them,
+// and ends them when the stream ends. connect makes the stream. cleaner is a command that calls Clean.
+func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []string) int {
 	a := &superior{
 		start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}), input: newIntake(),
 	}
 	defer a.close()
 	alone := Job{Alone: true}
 	signals := alone.catchSignals() // before the first byte: the end of a stream is no reason to die of a signal
-	if reach.Hello(out) != nil {
+	stream, err := connected(connect, signals)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "gorun: the agent on %s: %v\n", hostName(), err)
 		return 1
 	}
-	a.link = frames.New(in, out, frames.Options{Down: true, Silence: defaultSilence, Receive: a.receive,
+	a.link = frames.New(stream, stream, frames.Options{Down: true, Silence: defaultSilence, Receive: a.receive,
 		Lost: func(error) { close(a.gone) }})
 	select {
 	case <-signals:
@@ -61,10 +65,29 @@ func Agent(in, out *os.File, cleaner []string) int {
 		}
 		a.link.SendAfter(frames.Finished, nil)
 		a.link.Drain(math.MaxInt64) // the way may be slow; if the head is gone, the link has ended
+		if _, is := stream.(reach.Dialled); is {
+			<-a.gone // what is on its way arrives
+		}
 		a.link.Close()
 		return 0
 	}
 	return 1
+}
+
+// connected calls connect until a signal comes.
+func connected(connect func(context.Context) (io.ReadWriter, error), signals <-chan os.Signal) (io.ReadWriter, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(fmt.Errorf("it was ended by a signal (%v)", s))
+		case <-done:
+		}
+	}()
+	return connect(ctx)
 }
 
 func (a *superior) close() {

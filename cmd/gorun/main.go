@@ -16,16 +16,10 @@ func main() {
 		launcher.Clean(os.Stdin)
 		return
 	}
-	if len(os.Args) == 3 && os.Args[1] == reach.Word {
-		os.Exit(agent(os.Args[2]))
+	if connect := reach.Agent(os.Args); connect != nil {
+		os.Exit(launcher.Agent(connect, cleanerCommand()))
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
-
-// agent is gorun as an agent of another gorun, which wants this build of it.
-func agent(build string) int {
-	reach.CheckBuild(build)
-	return launcher.Agent(os.Stdin, os.Stdout, cleanerCommand())
 }
 
 // usageError is a command line that cannot be meant.

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == cleanerWord:
 		launcher.Clean(os.Stdin)
-	case len(os.Args) == 3 && os.Args[1] == reach.Word:
-		os.Exit(agent(os.Args[2]))
+	case len(os.Args) > 2 && os.Args[1] == reach.Word:
+		os.Exit(launcher.Agent(reach.Agent(os.Args), cleanerCommand()))
 	case os.Getenv(proc.RoleVar) == "gorun":
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case os.Getenv(proc.RoleVar) == "rank":

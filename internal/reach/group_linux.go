@@ -2,10 +2,6 @@ package reach
 
 import "syscall"
 
-func ownGroup(bound bool) *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setpgid: true}
-	if bound {
-		attr.Pdeathsig = syscall.SIGKILL
-	}
-	return attr
+func ownGroup(death syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
 }

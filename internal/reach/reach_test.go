@@ -15,18 +15,46 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// This program is an agent that says again what it is told.
+// This program is an agent that says who it is, and then again what it is told.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == Word {
-		CheckBuild(os.Args[2])
-		Hello(os.Stdout)
-		if os.Getenv("REACH_UMASK") != "" {
-			fmt.Printf("umask %03o\n", syscall.Umask(0))
-		}
-		io.Copy(os.Stdout, os.Stdin)
-		return
+	connect := Agent(os.Args)
+	if connect == nil {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	stream, err := connect(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Fprintf(stream, "%d %03o\n", os.Getpid(), syscall.Umask(0))
+	io.Copy(stream, stream)
+}
+
+// who reads what an agent says of itself.
+func who(t *testing.T, e *Edge) (pid int, umask string) {
+	t.Helper()
+	var line []byte
+	for b := make([]byte, 1); ; line = append(line, b[0]) {
+		if _, err := io.ReadFull(e, b); err != nil {
+			t.Fatalf("after %q: %v", line, err)
+		}
+		if b[0] == '\n' {
+			break
+		}
+	}
+	if _, err := fmt.Sscanf(string(line), "%d %s", &pid, &umask); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return pid, umask
+}
+
+// over waits for the end of an agent.
+func over(t *testing.T, pid int) {
+	t.Helper()
+	proc.Eventually(t, "the end of the agent", func() bool {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
 }
 
 // shell is a remote shell that stays here.
@@ -58,23 +86,75 @@ func talk(t *testing.T, r Reach) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	text := strings.Repeat("x", 1000)
-	io.WriteString(e, text)
+	pid, _ := who(t, e)
+	text := strings.Repeat("x", 100_000)
+	go io.WriteString(e, text)
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(e, got); err != nil || string(got) != text {
-		t.Errorf("%q (%v)", got, err)
+		t.Errorf("%d bytes (%v)", len(got), err)
 	}
 	e.Close()
-	select {
-	case <-e.ended:
-	case <-time.After(time.Minute):
-		t.Error("the agent outlives its stream")
+	over(t, pid)
+}
+
+// Each way to an agent keeps the same promises.
+func TestReaches(t *testing.T) {
+	for name, r := range map[string]Reach{
+		"exec": Exec{me(t)}, "shell": Shell{shell(t, stayHere), me(t)}, "dialled": dialled{t},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			talk(t, r)
+			stopped(t, r)
+			killed(t, r)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := r.Open(ended, "host"); err == nil {
+				t.Error("an agent was had after the time was over")
+			}
+		})
 	}
 }
 
-func TestReaches(t *testing.T) {
-	talk(t, Exec{me(t)})
-	talk(t, Shell{shell(t, stayHere), me(t)})
+// killed: the end of an agent is the end of the stream.
+func killed(t *testing.T, r Reach) {
+	t.Helper()
+	e, err := r.Open(t.Context(), "host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	pid, _ := who(t, e)
+	syscall.Kill(pid, syscall.SIGKILL)
+	if text, err := io.ReadAll(e); len(text) > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%q, %v", text, err)
+	}
+	if why := e.Why(); why == "" || strings.Contains(why, "\n") {
+		t.Errorf("why: %q", why)
+	}
+}
+
+// stopped: an agent that stands still does not keep gorun from closing the stream.
+func stopped(t *testing.T, r Reach) {
+	t.Helper()
+	e, err := r.Open(t.Context(), "host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _ := who(t, e)
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	syscall.Kill(pid, syscall.SIGSTOP)
+	go func() {
+		for {
+			if _, err := e.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	}()
+	time.Sleep(10 * time.Millisecond) // mostly a write is under way
+	e.Close()
+	syscall.Kill(pid, syscall.SIGCONT)
+	over(t, pid)
 }
 
 // A host without this build is sent it, once.
@@ -123,14 +203,14 @@ func copied(t *testing.T, script string) Shell {
 
 // What the ranks write has the mode that it has without a cache.
 func TestUmaskOfTheCopy(t *testing.T) {
-	x := copied(t, "umask 026; export REACH_UMASK=1; HOME="+t.TempDir())
+	x := copied(t, "umask 026; HOME="+t.TempDir())
 	for range 2 { // sent, then from the cache
 		e, err := x.Open(t.Context(), "host")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := e.lines.ReadString('\n'); l != "umask 026\n" {
-			t.Errorf("%q (%v)", l, err)
+		if _, umask := who(t, e); umask != "026" {
+			t.Errorf("umask %s", umask)
 		}
 		e.Close()
 	}

@@ -72,28 +72,28 @@ func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // Open is Reach's.
 func (x Shell) Open(ctx context.Context, host string) (*Edge, error) {
-	e, err := spawn(append(append([]string(nil), x.Words...), host, "sh"), true)
+	p, err := spawn(append(append([]string(nil), x.Words...), host, "sh"), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.until(ctx, func() error { return x.converse(e) }); err != nil {
-		e.Close()
+	if err := p.until(ctx, func() error { return x.converse(p) }); err != nil {
+		p.close()
 		return nil, err
 	}
-	return e, nil
+	return p.edge(), nil
 }
 
-func (x Shell) converse(e *Edge) error {
-	if _, err := io.WriteString(e, x.script()); err != nil {
-		return x.judge(e, err)
+func (x Shell) converse(p *process) error {
+	if _, err := io.WriteString(p.in, x.script()); err != nil {
+		return x.judge(p, err)
 	}
 	for {
-		l, err := e.reply()
+		l, err := p.reply()
 		if err != nil {
-			return x.judge(e, err)
+			return x.judge(p, err)
 		}
 		if there, is := strings.CutPrefix(l, wantLine); is {
-			err := x.Self.copyTo(e, there)
+			err := x.Self.copyTo(p.in, there)
 			if err != nil && !errors.Is(err, syscall.EPIPE) {
 				return &Error{Err: err, Final: true}
 			}
@@ -110,12 +110,12 @@ func (x Shell) converse(e *Edge) error {
 }
 
 // judge says why a remote shell has ended before there was an agent.
-func (x Shell) judge(e *Edge, err error) error {
+func (x Shell) judge(p *process, err error) error {
 	if final := (*Error)(nil); errors.As(err, &final) {
 		return err
 	}
-	<-e.ended // the stream has ended
-	words := e.words.String()
+	<-p.ended // the stream has ended
+	words := p.words.String()
 	has := func(all ...string) bool {
 		for _, s := range all {
 			if strings.Contains(words, s) {
@@ -124,9 +124,9 @@ func (x Shell) judge(e *Edge, err error) error {
 		}
 		return false
 	}
-	code := e.cmd.ProcessState.ExitCode()
+	code := p.cmd.ProcessState.ExitCode()
 	return &Error{
-		Err: fmt.Errorf("%s: %s%s", x.Words[0], e.cmd.ProcessState, colon(words)),
+		Err: fmt.Errorf("%s: %s%s", x.Words[0], p.cmd.ProcessState, colon(words)),
 		Final: code == 126 || code == 127 || code == otherBuild ||
 			has("Permission denied", "Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"),
 		Unnamed: has("Name or service not known", "No address associated", "nodename nor servname", "no such host"),

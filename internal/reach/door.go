@@ -1,0 +1,191 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/auth"
+)
+
+// Door is a [Reach] for agents that dial. It lets in one agent for each host, by the key of its call, and nothing else.
+// It does not start them.
+type Door struct {
+	ln       net.Listener
+	acceptor *auth.Acceptor
+	timer    *time.Timer
+
+	mu     sync.Mutex
+	guests map[string]*guest // by host; they do not change
+	absent int               // guarded by mu; those that have not come
+	shut   chan struct{}     // closed when no more are let in
+	why    error             // guarded by mu; written before shut is closed, unless all have come
+	gone   bool              // guarded by mu; Close was called
+}
+
+// guest is the agent of a host.
+type guest struct {
+	here bool          // guarded by Door.mu
+	conn chan net.Conn // has room for it
+}
+
+// DoorOptions of a Door.
+type DoorOptions struct {
+	Call  Call     // what the agents are told
+	Hosts []string // that are to have an agent; their names are different
+	// Limit is when the door shuts, whether all have come or not; 0: when it is closed.
+	Limit time.Duration
+	Log   func(msg string, args ...any) // gets whole sentences
+}
+
+// Listen serves the agents that dial ln, which it owns, until all have come.
+func Listen(ln net.Listener, o DoorOptions) *Door {
+	d := &Door{ln: ln, guests: map[string]*guest{}, shut: make(chan struct{}), absent: len(o.Hosts)}
+	for _, host := range o.Hosts {
+		d.guests[host] = &guest{conn: make(chan net.Conn, 1)}
+	}
+	h := handshaker(o.Call.Job, o.Call.Key, auth.Launcher)
+	h.Limit = proving
+	d.acceptor = auth.Serve(ln, auth.Options{Name: "agents", Pending: pending + 2*len(o.Hosts), Log: o.Log,
+		Accept: h.Accept, Serve: d.welcome})
+	if o.Limit > 0 {
+		d.mu.Lock()
+		d.timer = time.AfterFunc(o.Limit, func() {
+			d.Fail(fmt.Errorf("its agent has not come in %v", o.Limit))
+		})
+		d.mu.Unlock()
+	}
+	return d
+}
+
+// proving is how long a connection may take to prove itself. Tests have less.
+var proving = 5 * time.Second
+
+// pending connections may be open that have proved nothing, plus two for each agent.
+const pending = 128
+
+// welcome has a session whose other side knows the key.
+func (d *Door) welcome(s *auth.Session) {
+	host := string(s.Payload)
+	g, refusal := d.enter(host)
+	if g == nil {
+		s.Answer([]byte(refusal))
+		s.Close()
+		return
+	}
+	err := s.Answer(nil)
+	var conn net.Conn
+	if err == nil {
+		conn, err = s.Finish()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err != nil: // it may come again
+		g.here = false
+		return
+	case d.gone:
+		raw(conn).Close()
+		return
+	}
+	g.conn <- conn
+	if d.absent--; d.absent == 0 {
+		d.close(nil)
+	}
+}
+
+// enter gives the agent of a host its place, or says why not.
+func (d *Door) enter(host string) (*guest, string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := d.guests[host]
+	switch {
+	case g == nil:
+		return nil, fmt.Sprintf("the job has no host %.80q", host)
+	case g.here:
+		return nil, fmt.Sprintf("host %.80q has an agent already", host)
+	}
+	g.here = true
+	return g, ""
+}
+
+// close lets in no more. mu is held.
+func (d *Door) close(why error) {
+	select {
+	case <-d.shut:
+		return
+	default:
+	}
+	d.why = why
+	close(d.shut)
+	d.ln.Close()
+}
+
+// Fail shuts the door: agents that have not come will not.
+func (d *Door) Fail(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.close(why)
+}
+
+// Open is Reach's. It waits for the agent of a host, and may be called again after it has failed.
+func (d *Door) Open(ctx context.Context, host string) (*Edge, error) {
+	g := d.guests[host]
+	if g == nil {
+		return nil, &Error{Err: fmt.Errorf("no agent of host %s is expected", host), Final: true}
+	}
+	select {
+	case conn := <-g.conn:
+		return d.edge(conn), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("its agent has not come in time%s", d.refusals())
+	case <-d.shut:
+	}
+	select {
+	case conn := <-g.conn: // before it was shut
+		return d.edge(conn), nil
+	default:
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	why := d.why
+	if why == nil {
+		why = errors.New("its agent has come before")
+	}
+	return nil, &Error{Err: fmt.Errorf("%w%s", why, d.refusals()), Final: true}
+}
+
+// refusals says that strangers came.
+func (d *Door) refusals() string {
+	if n := d.acceptor.Refused(); n > 0 {
+		return fmt.Sprintf(" (%d connections without the job's key were refused)", n)
+	}
+	return ""
+}
+
+func (d *Door) edge(conn net.Conn) *Edge {
+	return &Edge{Reader: conn, Writer: conn, end: func() { raw(conn).Close() },
+		why: func() string { return "the connection has ended" }}
+}
+
+// Close ends what is under way, and closes what was not taken.
+func (d *Door) Close() {
+	d.mu.Lock()
+	d.gone = true
+	d.close(errors.New("the job ends"))
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	d.mu.Unlock()
+	d.acceptor.Close()
+	for _, g := range d.guests {
+		select {
+		case conn := <-g.conn:
+			raw(conn).Close()
+		default:
+		}
+	}
+}
