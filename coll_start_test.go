@@ -362,7 +362,7 @@ func TestContextEndsInNonblocking(t *testing.T) {
 // A communicator may be freed while calls on it are under way, and communicators are made meanwhile.
 func TestFreeWhileCollectivesAreUnderWay(t *testing.T) {
 	over(t)(4, func(w *Comm) {
-		for turn := range 20 {
+		for turn := range inShort(20, 6) {
 			c, me := ok(w.Dup()), w.Rank()
 			sums := [5][]int64{}
 			var rs []*Request
@@ -659,7 +659,7 @@ func TestOperatorEndsItsGoroutine(t *testing.T) {
 	for _, env := range []string{"1", "0"} {
 		over(t, WithEnviron([]string{"GORUN_COLL_CHECK=" + env}))(2, func(w *Comm) {
 			me := w.Rank()
-			for turn := range 20 {
+			for turn := range inShort(20, 8) {
 				n, bad := []int{10, 100_000}[turn%2], turn/2%2
 				r := ok(Iallreduce(w, make([]int64, n), make([]int64, n), func(inout, in []int64) {
 					if me == bad {
