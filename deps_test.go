@@ -28,6 +28,7 @@ const graph = `
 	internal/ring                 : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
+	internal/sysmon               : {golang.org/x/sys}
 	internal/settings             : internal/spelling, {github.com/docker/go-units}
 	internal/auth                 : {golang.org/x/sys}
 	internal/reach                : internal/auth
@@ -71,7 +72,8 @@ const graph = `
 	internal/join                 : pml, transport, transport/loop, transport/shm, transport/tcp, transport/verbs,
 	                                transport/ucx, transport/multi, internal/bootstrap, internal/bootstrap/detect,
 	                                internal/pmi, internal/place, internal/cpuset, internal/settings,
-	                                internal/waitpolicy, collectives, {github.com/hashicorp/go-hclog}
+	                                internal/sysmon, internal/waitpolicy, collectives,
+	                                {github.com/hashicorp/go-hclog}
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
 	                                {github.com/hashicorp/go-hclog}
 

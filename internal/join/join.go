@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/bootstrap/detect"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
+	"github.com/gorun-mpi/mpi/internal/sysmon"
 	"github.com/gorun-mpi/mpi/internal/waitpolicy"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
@@ -184,6 +186,11 @@ func (m *Member) connect(ctx context.Context, c config) error {
 	cpus := usableCPUs(c.set.CPUs)
 	policy := waitpolicy.For(c.set.Spin, local, cpus)
 	c.Log.Debug("what this rank does while it waits", "rank", m.Rank, "policy", policy, "ranks here", local, "CPUs", cpus)
+	if !policy.YieldCPU && runtime.NumCPU() == 1 { // it spins there
+		if err := sysmon.Batch(); err != nil {
+			c.Log.Debug("Go's monitor thread takes part of the only CPU", "rank", m.Rank, "error", err)
+		}
+	}
 	var err error
 	m.Engine, err = c.newEngine(pml.Config{Rank: m.Rank, Size: m.Size, Net: m.device, Wait: policy,
 		Lookup: func(ctx context.Context, peer int) ([]byte, error) {

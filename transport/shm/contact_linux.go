@@ -396,6 +396,8 @@ func (d *Device) claimedLink(c *contact, k int) (*link, error) {
 	if err != nil {
 		return nil, noRoom("ring", c.geo.Size(), err) // no address space: ulimit -v
 	}
+	// All slots in one call; else each page of them is a fault in one of the first messages. Before Linux 5.14 it is.
+	unix.Madvise(seg.mem[:c.geo.SmallAt()], unix.MADV_POPULATE_WRITE)
 	if seg.p, err = ring.NewProducer(seg.mem, c.geo); err != nil {
 		unix.Munmap(seg.mem)
 		return nil, err
