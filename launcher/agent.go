@@ -172,7 +172,7 @@ func (a *superior) feed(to *os.File) {
 
 // outlet is a destination of output that is the head.
 func (a *superior) outlet(part, last frames.Kind, coloured bool) *outlet {
-	o := newOutlet(upward{a.link, part, last}, func() {})
+	o := newOutlet(upward{a.link, part, last}, func(error) {})
 	o.coloured = coloured
 	return o
 }

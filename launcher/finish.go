@@ -1,11 +1,8 @@
 package launcher
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -79,13 +76,20 @@ func (r *run) endFleet() {
 func (r *run) account(o *outlet) {
 	lost, err := o.result()
 	switch {
-	case errors.Is(err, syscall.EPIPE):
-		r.policy.unread(time.Now())
-	case r.policy.phase == working && err != nil:
-		r.do(r.policy.leave(1, fmt.Sprintf("the output of the ranks could not be written: %v", err)))
+	case err != nil:
+		r.unwritten(err)
 	case lost > 0 && !r.told:
 		r.say("the reader of the output takes no more: %d bytes of it are dropped", lost)
 	}
+}
+
+// unwritten reports that output cannot be written.
+func (r *run) unwritten(err error) {
+	a := r.policy.unwritten(time.Now(), err)
+	if r.leaving {
+		a.signal = 0 // there are no ranks
+	}
+	r.do(a)
 }
 
 // leave drops the output that is not taken, which is all that is left.

@@ -26,7 +26,7 @@ const (
 // ranks (put), but no caller of Write, which is what the supervisor uses.
 type outlet struct {
 	to       io.Writer
-	broken   func()        // called once, when the reader of a pipe has gone
+	broken   func(error)   // called once, with the first write that failed; EPIPE: the reader has gone
 	over     chan struct{} // closed when all is written after end, or when the rest is dropped
 	coloured bool          // tags may be in colour; not changed once there are ranks
 
@@ -46,7 +46,7 @@ type outlet struct {
 }
 
 // newOutlets makes the outlets of two files.
-func newOutlets(stdout, stderr *os.File, broken func()) (out, err *outlet) {
+func newOutlets(stdout, stderr *os.File, broken func(error)) (out, err *outlet) {
 	out = newOutlet(stdout, broken)
 	out.coloured = coloured(stdout)
 	if sameFile(stdout, stderr) {
@@ -66,7 +66,7 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-func newOutlet(to io.Writer, broken func()) *outlet {
+func newOutlet(to io.Writer, broken func(error)) *outlet {
 	o := &outlet{to: to, broken: broken, over: make(chan struct{})}
 	o.room.L, o.more.L = &o.mu, &o.mu
 	go o.run()
@@ -223,12 +223,12 @@ func (o *outlet) failed(err error) {
 	if err == nil || o.dropped {
 		return
 	}
-	if o.err == nil {
-		o.err = err
-	}
 	if errors.Is(err, syscall.EPIPE) {
 		o.dropLocked()
-		o.broken()
+	}
+	if o.err == nil {
+		o.err = err
+		o.broken(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -124,14 +125,19 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 	return a
 }
 
-// unread reports that the reader of gorun's output has gone: a program without ranks dies of SIGPIPE, without a word.
-func (p *policy) unread(now time.Time) action {
+// unwritten reports that output cannot be written. Where its reader has gone, a program without ranks dies of SIGPIPE,
+// without a word.
+func (p *policy) unwritten(now time.Time, err error) action {
 	if p.phase != working {
 		return action{}
 	}
-	p.code = 128 + int(syscall.SIGPIPE)
-	p.phase, p.next = terminating, now.Add(p.killDelay)
-	return action{signal: syscall.SIGTERM}
+	delay := p.killDelay
+	if p.code = 128 + int(syscall.SIGPIPE); !errors.Is(err, syscall.EPIPE) {
+		p.code, delay = 1, insist
+		p.cause = fmt.Sprintf("the output of the ranks could not be written: %v; the job is stopped", err)
+	}
+	p.phase, p.next = terminating, now.Add(delay)
+	return action{say: p.last(), signal: syscall.SIGTERM}
 }
 
 // cannotStart reports that a rank cannot be started. Those that run are killed.

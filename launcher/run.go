@@ -282,8 +282,8 @@ func (r *run) step(done <-chan struct{}) bool {
 		r.rankHeard(e)
 	case e := <-events:
 		r.serverEvent(e)
-	case <-r.streams.broken:
-		r.do(r.policy.unread(time.Now()))
+	case err := <-r.streams.broken:
+		r.unwritten(err)
 	case <-r.timeout:
 		r.timedOut()
 	case <-r.timer.C:

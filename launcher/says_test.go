@@ -60,7 +60,7 @@ func FuzzAgentSays(f *testing.F) {
 		}
 		r := j.newRun(plan)
 		r.log = logger("", nil)
-		r.streams.initTo(newOutlet(io.Discard, func() {}), newOutlet(io.Discard, func() {}))
+		r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
 		fl := newFleet(r, &reach.Self{})
 		here, there := net.Pipe()
 		go io.Copy(io.Discard, there)

@@ -7,10 +7,10 @@ import (
 
 // streams are the standard streams of all ranks and where they lead. What is set by init stays.
 type streams struct {
-	stdout, stderr *outlet       // the same if both are one file
-	broken         chan struct{} // the reader of one of them has gone
-	alike          *alike        // shared with each stream
-	hold, ending   atomic.Bool   // of every stream
+	stdout, stderr *outlet     // the same if both are one file
+	broken         chan error  // one of them cannot be written
+	alike          *alike      // shared with each stream
+	hold, ending   atomic.Bool // of every stream
 
 	mu     sync.Mutex
 	all    []*stream // guarded by mu
@@ -18,8 +18,8 @@ type streams struct {
 }
 
 func (s *streams) init(j *Job) {
-	s.broken = make(chan struct{}, 2)
-	s.initTo(newOutlets(j.Stdout, j.Stderr, func() { s.broken <- struct{}{} }))
+	s.broken = make(chan error, 2)
+	s.initTo(newOutlets(j.Stdout, j.Stderr, func(err error) { s.broken <- err }))
 }
 
 func (s *streams) initTo(stdout, stderr *outlet) {

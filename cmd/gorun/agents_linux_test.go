@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/reach"
-	"github.com/gorun-mpi/mpi/internal/testkit/netns"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
@@ -460,31 +458,6 @@ func TestAgentsOverSSH(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: three hosts with sshd; TestAgents covers the same over exec and a remote shell")
 	}
-	sshd := proc.RequireProgram(t, "/usr/sbin/sshd", "openssh-server")
-	dir := t.TempDir()
-	for _, key := range []string{"host", "user"} {
-		file := filepath.Join(dir, key)
-		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file).CombinedOutput()
-		if err != nil {
-			t.Fatalf("ssh-keygen: %v\n%s", err, out)
-		}
-	}
-	config := fmt.Sprintf("Port 22\nHostKey %[1]s/host\nAuthorizedKeysFile %[1]s/user.pub\nStrictModes no\nUsePAM no\n"+
-		"PermitRootLogin yes\nPidFile none\nUseDNS no\n", dir)
-	client := fmt.Sprintf("Host *\nIdentityFile %s/user\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n"+
-		"LogLevel ERROR\n", dir)
-	for name, text := range map[string]string{"sshd_config": config, "ssh_config": client} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("HOSTS_START", "mkdir -p /run/sshd; exec "+sshd+" -D -f "+dir+"/sshd_config -E "+dir+"/log")
-	hosts := netns.Up(t, 3)
-	shell := "ssh -F " + dir + "/ssh_config -o BatchMode=yes"
-	w := &way{flags: []string{"--launch-agent", shell, "--host-timeout", "2m"}, a: "h2", b: "h3"}
-	w.on = func(j *job) {
-		there := hosts.Command(1, j.cmd.Path, j.cmd.Args[1:]...)
-		j.cmd.Path, j.cmd.Args = there.Path, there.Args
-	}
+	w, _ := overSSH(t)
 	conform(t, w)
 }

@@ -257,6 +257,14 @@ func (j *job) start() *job {
 // wait expects an exit code, and nothing left.
 func (j *job) wait(code int) *job {
 	j.t.Helper()
+	j.end(code)
+	j.nothingLeft()
+	return j
+}
+
+// end expects an exit code.
+func (j *job) end(code int) {
+	j.t.Helper()
 	limit := time.AfterFunc(2*tooLong, func() {
 		j.cmd.Process.Signal(syscall.SIGQUIT)
 		time.AfterFunc(10*time.Second, func() { j.cmd.Process.Kill() })
@@ -271,11 +279,9 @@ func (j *job) wait(code int) *job {
 	if got := j.cmd.ProcessState.ExitCode(); got != code {
 		j.t.Errorf("gorun %q exited with %d, want %d", j.cmd.Args[3:], got, code)
 	}
-	j.nothingLeft()
 	if j.t.Failed() {
 		j.t.Logf("stdout:\n%s\nstderr:\n%s", clip(j.out.String()), clip(j.err.String()))
 	}
-	return j
 }
 
 func clip(s string) string {

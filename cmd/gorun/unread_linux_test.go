@@ -188,17 +188,19 @@ func TestReaderGoesAway(t *testing.T) {
 	t.Error("rank 0 was not told")
 }
 
-// A write to a full disk fails, and so does the job, in the end.
+// A write to a full disk fails, and so does the job, at once.
 func TestOutputCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	j := prepare(t, "-n", "2", "RANK", "print=hello")
 	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip("there is no /dev/full")
 	}
 	defer f.Close()
-	j.cmd.Stdout = f
-	j.start().wait(1).says("the output of the ranks could not be written", "no space left on device")
+	for _, more := range []string{"exit=0", "deaf", "sleep"} {
+		j := prepare(t, "-n", "2", "RANK", "print=hello", more)
+		j.cmd.Stdout = f
+		j.start().wait(1).says("the output of the ranks could not be written", "no space left on device")
+	}
 }
 
 // Another process may set the terminal or pipe that it shares with gorun to non-blocking: nothing is lost.
