@@ -20,6 +20,7 @@ type Program struct {
 	Path string // of the executable; for a package, once Build has run
 	// Package is the argument for go build when Name is not a binary: a directory, an import path or a .go file.
 	Package string
+	Tags    []string // build tags of it
 	file    *os.File // holds the built executable, which has no name in any file system
 	temp    string   // where a file without a name is not to be had: the folder to be removed
 }
@@ -118,12 +119,12 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(tool, "build", "-o", target)
+	dir, name := "", p.Package
 	if st, err := os.Stat(p.Package); err == nil && st.IsDir() {
-		cmd.Dir, cmd.Args = p.Package, append(cmd.Args, ".") // its own module, wherever we are
-	} else {
-		cmd.Args = append(cmd.Args, p.Package)
+		dir, name = p.Package, "." // its own module, wherever we are
 	}
+	cmd := exec.Command(tool, "build", "-o", target)
+	cmd.Dir, cmd.Args = dir, append(append(cmd.Args, withTags(ctx, tool, dir, p.Tags)...), name)
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+work)
 	if err := runGroup(ctx, cmd, work, cleanerArgv); err != nil {

@@ -31,7 +31,11 @@ func (p *Plan) describeAll(w io.Writer, j *Job, programs []*Program) error {
 		p.CPUs.Usable(), plural(p.CPUs.Usable(), "CPU"))
 	for _, prog := range programs {
 		if prog.Package != "" {
-			fmt.Fprintf(&b, "build  go build %s (into memory)\n", prog.Package)
+			tags := ""
+			if len(prog.Tags) > 0 {
+				tags = "-tags " + strings.Join(prog.Tags, ",") + " "
+			}
+			fmt.Fprintf(&b, "build  go build %s%s (into memory)\n", tags, prog.Package)
 		}
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -35,7 +35,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 			}
 			f.print(stdout)
 			m.print(stdout, width())
-			printUCX(stdout, askUCX, width())
+			f.UCX.print(stdout, width())
 			return printSettings(stdout, os.Environ(), width())
 		},
 	}

@@ -28,6 +28,7 @@ type facts struct {
 	Memlock    int64      `json:"memlock_bytes"`    // the hard limit; -1: none
 	Interfaces []netFacts `json:"interfaces"`
 	RDMA       rdmaFacts  `json:"rdma"`
+	UCX        ucxFacts   `json:"ucx"`
 	Waiting    []string   `json:"waiting_ranks"` // what they do; then what if they outnumber CPUs
 	Inside     string     `json:"inside_a_job_of,omitempty"`
 	// Settings has the GORUN_ variables that are set, but for secrets.
@@ -72,6 +73,7 @@ func readFacts(environ []string, m machine) facts {
 		CPUs:  cpuFacts{host.Usable(), cpuset.FormatList(ids), cores, nodes, host.Quota},
 		Readv: probeReadv(), Memlock: memlock(), Interfaces: interfaces(),
 		RDMA:    rdmaFacts{Devices: m.Devices, GPUs: m.GPUs, Verbs: askVerbs != nil},
+		UCX:     askUCX(),
 		Waiting: waiting(environ, host.Usable()), Inside: outerLauncher(), Settings: map[string]string{}}
 	if m.err != nil {
 		f.RDMA.Error = m.err.Error()

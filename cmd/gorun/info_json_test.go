@@ -20,7 +20,8 @@ func TestInfoJSON(t *testing.T) {
 		t.Fatalf("%v in\n%s", err, j.out.String())
 	}
 	if f.Gorun == "" || f.Host == "" || f.Arch == "" || f.CPUs.Usable < 1 || f.Readv == "" || len(f.Interfaces) == 0 ||
-		f.Settings["GORUN_SPIN"] != "17ms" || len(f.Warnings) != 1 || len(f.Waiting) == 0 {
+		f.Settings["GORUN_SPIN"] != "17ms" || (f.UCX.Error == "") != (f.UCX.Version != "") ||
+		len(f.Warnings) != 1 || len(f.Waiting) == 0 {
 		t.Errorf("%+v", f)
 	}
 	if strings.Contains(j.out.String(), "c2VjcmV0") {

@@ -198,6 +198,44 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// A package gets the optional transports whose headers the C compiler finds, once said, and keeps the tags of GOFLAGS;
+// without a compiler, or where cgo is off, it gets none.
+func TestBuildTags(t *testing.T) {
+	t.Parallel()
+	dir := module(t, "package main\n\nimport \"fmt\"\n\nvar tags = \"tags\"\n\nfunc main() { fmt.Println(tags) }\n")
+	for _, tag := range []string{"own", "ucx", "verbs"} {
+		os.WriteFile(filepath.Join(dir, tag+".go"), fmt.Appendf(nil,
+			"//go:build %s\n\npackage main\n\nfunc init() { tags += \" %[1]s\" }\n", tag), 0o666)
+	}
+	bin := t.TempDir()
+	tool, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(tool, filepath.Join(bin, "go")); err != nil {
+		t.Fatal(err)
+	}
+	cc := filepath.Join(t.TempDir(), "cc")
+	os.WriteFile(cc, []byte("#!/bin/sh\necho verbs\necho ucx\n"), 0o777)
+	bad := filepath.Join(t.TempDir(), "cc")
+	os.WriteFile(bad, []byte("#!/bin/sh\necho ucx\nexit 1\n"), 0o777)
+	for _, c := range []struct{ env, want string }{
+		{"CGO_ENABLED=1 CC=" + cc, "tags own ucx verbs\n"},
+		{"CGO_ENABLED=1 CC=" + bad, "tags own\n"},
+		{"CGO_ENABLED=0 CC=" + cc, "tags own\n"},
+		{"CGO_ENABLED=1 GOARCH=" + runtime.GOARCH + " CC=/nowhere/cc", "tags own\n"},
+		{"PATH=" + bin, "tags own\n"},
+	} {
+		j := prepare(t, "-n", "1", dir, ":", "-n", "1", dir)
+		j.cmd.Env = append(append(j.cmd.Env, "GOFLAGS=-tags=own", "CGO_ENABLED=", "CC="), strings.Fields(c.env)...)
+		j.start().wait(0).prints(c.want + c.want)
+		said, want := strings.Count(j.err.String(), "-tags verbs,ucx"), strings.Count(c.want, "ucx")
+		if said != want || want == 0 && j.err.String() != "" {
+			t.Errorf("%s: said %d times:\n%s", c.env, said, j.err.String())
+		}
+	}
+}
+
 // Whenever gorun is ended while a build runs, nothing stays in the temporary folder.
 func TestBuildInterrupted(t *testing.T) {
 	t.Parallel()

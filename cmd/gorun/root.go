@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -142,6 +143,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 			Args: p.args, Dir: p.wdir, Env: env,
 		})
 	}
+	tag(programs, stderr)
 	if j.dryRun {
 		return 0, job.Describe(stdout, programs)
 	}
@@ -197,6 +199,23 @@ func findCode(err error) int {
 		return launcher.CodeCannotStart
 	}
 	return launcher.CodeUsage
+}
+
+// tag has the packages built with the optional transports that can be built here, and says so.
+func tag(programs []*launcher.Program, stderr *os.File) {
+	isPackage := func(p *launcher.Program) bool { return p.Package != "" }
+	if !slices.ContainsFunc(programs, isPackage) {
+		return
+	}
+	tags := launcher.BuildTags(context.Background())
+	if len(tags) == 0 {
+		return
+	}
+	for _, p := range programs {
+		p.Tags = tags
+	}
+	fmt.Fprintf(stderr, "gorun: building with -tags %s: their headers and a C compiler are here (CGO_ENABLED=0 leaves "+
+		"them out)\n", strings.Join(tags, ","))
 }
 
 // interrupted is the cause of a build's end by a signal.

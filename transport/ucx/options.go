@@ -17,8 +17,14 @@ func (o *Options) fill() {
 	}
 }
 
-// Info is what gorun info prints of the library.
+// Tested are the versions of libucp that are taken.
+const Tested = "1.13 and later 1.x"
+
+// Info is what gorun info prints of the library. Its JSON names stay.
 type Info struct {
-	Path, Version string
-	Resources     []string // transports and devices, as UCX names them: posix/memory, tcp/eth0
+	Path       string   `json:"path,omitempty"`
+	Version    string   `json:"version,omitempty"`
+	Tested     string   `json:"tested,omitempty"`
+	Transports []string `json:"transports,omitempty"` // what UCX_TLS chooses from: posix, tcp
+	Devices    []string `json:"devices,omitempty"`    // what UCX_NET_DEVICES chooses from, and memory
 }
