@@ -124,10 +124,14 @@ else
 ucx: export CGO_ENABLED = 1
 ucx: export UCX_TLS = posix,sysv,cma,self
 ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
-	$(GO) vet -tags ucx ./transport/ucx ./cmd/gorun .
+	$(GO) vet -tags ucx ./transport/ucx ./internal/e2e ./cmd/gorun .
 	$(GOTEST) $(SHORT) -tags ucx ./transport/ucx ./internal/join
+	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX' ./cmd/gorun ./internal/e2e
 	$(GOTEST) -tags ucx -run '^Test[A-Z].*/^ucx$$' .
 	$(GOTEST) -tags ucx -race -short ./transport/ucx
+	$(GO) build -tags ucx -o bin/ucx/ ./cmd/gorun ./benchmarks/stress
+	@set -e; for tls in $(UCX_TLS) tcp,self; do \
+		GORUN_TRANSPORTS=ucx UCX_TLS=$$tls bin/ucx/gorun -n 4 bin/ucx/stress -time 10s; done
 endif
 endif
 

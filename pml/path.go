@@ -12,6 +12,8 @@ type path interface {
 	// address is what peers look up.
 	address() []byte
 
+	// sendNow sends a short message if that is possible at once.
+	sendNow(ctx uint32, dest int, tag int32, buf []byte) bool
 	send(r *Request)
 	post(r *Request)
 	// cancel takes r back if that is possible, now or when a peer or a device has answered. why is r's error then.

@@ -63,7 +63,7 @@ func (r *Request) sentAs(dest int, tag int32, n int) {
 func (l *linkPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 	p := l.peers[dest]
 	if p == nil || len(buf) > p.out.Max || !p.out.Send(ctx, tag, buf) {
-		return false
+		return p == nil && !l.e.direct && l.e.path.sendNow(ctx, dest, tag, buf)
 	}
 	l.sent(len(buf))
 	return true

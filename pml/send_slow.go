@@ -23,7 +23,8 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 			return nil
 		}
 	}
-	if !announce && mode == Standard && e.links.sendAgain(ctx, dest, tag, buf) {
+	if mode == Standard && (!e.direct && e.links.sendNow(ctx, dest, tag, buf) ||
+		!announce && e.links.sendAgain(ctx, dest, tag, buf)) {
 		e.exitCall()
 		e.unlock()
 		return nil

@@ -137,6 +137,20 @@ func (t *taggedPath) send(r *Request) {
 	}
 }
 
+// sendNow sends a message that the device takes at once: there is no request then.
+func (t *taggedPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
+	p := t.peers[dest]
+	if p == nil || !p.reached || p.err != nil || len(p.sends.ops) > 0 || len(buf) > tryMax || t.e.closed != nil ||
+		ctx >= t.limits.Contexts || tag > t.limits.Tag {
+		return false
+	}
+	m := transport.Match{Context: ctx, Source: int32(t.e.cfg.Rank), Tag: tag}
+	return t.dev.TrySend(p.rank, m, transport.HostMem(buf))
+}
+
+// tryMax is the longest message that sendNow tries.
+const tryMax = 64
+
 // begins lets the device reach p, unless that is under way.
 func (t *taggedPath) begins(p *taggedPeer) {
 	if !p.reaching {
@@ -248,7 +262,8 @@ func (t *taggedPath) begin(op *taggedOp) bool {
 	default:
 		m := transport.Match{Context: op.r.recv.Ctx, Source: op.r.recv.Source, Tag: op.r.recv.Tag}
 		var got transport.Probed
-		if got, st, err = t.dev.Post(m, buf, op.cookie); st == transport.Done {
+		waits := t.e.wait.calling && t.e.pace.spins()
+		if got, st, err = t.dev.Post(m, buf, op.cookie, waits); st == transport.Done {
 			op.r.status = Status{Source: got.Source, Tag: got.Tag, Bytes: got.Bytes}
 		}
 	}
@@ -334,6 +349,8 @@ func (t *taggedPath) done(op *taggedOp, pkt *transport.Packet) {
 		t.end(op, nil)
 	case pkt != nil && pkt.Err != nil:
 		t.doneBadly(op, pkt.Err)
+	case op.failed != nil && t.e.closed != nil: // its sender's buffer may have been another one's while it was read
+		t.doneBadly(op, op.failed)
 	case r.op == opSend:
 		t.end(op, nil)
 	default:
@@ -404,9 +421,11 @@ func (t *taggedPath) abort(op *taggedOp, err error) {
 	case !op.begun:
 		t.dequeue(op)
 		t.end(op, err)
-	case op.failed == nil:
-		op.failed = err
-		t.dev.Abandon(op.cookie)
+	case op.failed == nil || t.e.closed != nil:
+		if op.failed == nil {
+			op.failed = err
+		}
+		t.dev.Abandon(op.cookie, t.e.closed != nil)
 	}
 }
 

@@ -461,6 +461,13 @@ type scripted struct {
 	full   bool               // Take finds no room
 	at     transport.State    // what Post and Take return
 	pkts   []transport.Packet // for Poll
+	keeps  bool               // it begins sends, and Abandon ends nothing but notes what it is told
+	given  []abandoned
+}
+
+type abandoned struct {
+	cookie uint64
+	over   bool
 }
 
 func newScripted(t *testing.T, size int, d *scripted) *Engine {
@@ -496,7 +503,7 @@ func (d *scripted) message() transport.Probed {
 	return transport.Probed{Message: 1, Source: d.source, Tag: 1, Bytes: 10}
 }
 
-func (d *scripted) Post(transport.Match, transport.Mem, uint64) (transport.Probed, transport.State, error) {
+func (d *scripted) Post(transport.Match, transport.Mem, uint64, bool) (transport.Probed, transport.State, error) {
 	return d.message(), d.at, nil
 }
 
@@ -509,7 +516,19 @@ func (d *scripted) Take(uint64, transport.Mem, uint64) (transport.State, error) 
 	return d.at, nil
 }
 
-func (d *scripted) Abandon(cookie uint64) {
+func (d *scripted) Send(to int32, m transport.Match, buf transport.Mem, sync bool,
+	cookie uint64) (transport.State, error) {
+	if d.keeps {
+		return transport.Started, nil
+	}
+	return d.Device.Send(to, m, buf, sync, cookie)
+}
+
+func (d *scripted) Abandon(cookie uint64, over bool) {
+	if d.keeps {
+		d.given = append(d.given, abandoned{cookie, over})
+		return
+	}
 	d.pkts = append(d.pkts, transport.Packet{Event: transport.TaggedDone, Cookie: cookie, Err: transport.ErrCancelled})
 }
 
@@ -557,5 +576,38 @@ func TestTaggedTakenOfTheDead(t *testing.T) {
 				e.unlock()
 			}
 		}
+	}
+}
+
+// A send whose peer has failed ends when the device says so. When the job is over the device is told, and what it then
+// ends well has failed all the same: a sender whose own call had ended may have written to the message.
+func TestTaggedGivenUp(t *testing.T) {
+	d := &scripted{keeps: true, at: transport.Started}
+	e := newScripted(t, 3, d)
+	send := e.Isend(nil, 1, 1, 1, make([]byte, 10), Standard)
+	settled(t, e)
+	recv := e.Irecv(nil, 1, 2, 1, make([]byte, 10))
+	poll := func(pkts ...transport.Packet) {
+		e.lock()
+		d.pkts = append(d.pkts, pkts...)
+		e.progress()
+		e.unlock()
+	}
+	poll(transport.Packet{Event: transport.Down, Peer: 1, Err: transport.ErrPeerGone})
+	if done, _, err := e.Test(send); done || err != nil || len(d.given) != 1 || d.given[0].over {
+		t.Fatalf("the send is done %v: %v; given up: %v", done, err, d.given)
+	}
+	over := errors.New("the job is over")
+	e.Fail(over)
+	if len(d.given) != 3 || !d.given[1].over || !d.given[2].over || d.given[0].cookie == d.given[2].cookie {
+		t.Fatalf("given up: %v", d.given)
+	}
+	poll(transport.Packet{Event: transport.TaggedDone, Cookie: d.given[1].cookie, Peer: 1},
+		transport.Packet{Event: transport.TaggedDone, Cookie: d.given[2].cookie, Peer: 2})
+	if _, err := e.Wait(send); !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("the send: %v", err)
+	}
+	if st, err := e.Wait(recv); !errors.Is(err, over) || st.Bytes != 0 {
+		t.Errorf("the receive: %+v, %v", st, err)
 	}
 }

@@ -10,10 +10,13 @@ type Tagged interface {
 	Limits() TaggedLimits
 	// Reach makes peer a possible destination. It may block; the error says what was tried.
 	Reach(ctx context.Context, peer int, address []byte) error
+	// TrySend sends a short message if that can be done at once; buf is then the caller's. False: it has done nothing.
+	TrySend(peer int32, m Match, buf Mem) bool
 	// Send sends buf, which is the device's until the operation has ended; with sync not before it is matched.
 	Send(peer int32, m Match, buf Mem, sync bool, cookie uint64) (State, error)
 	// Post posts a receive. buf is the device's until the operation has ended. Done: a message was there, which is got.
-	Post(m Match, buf Mem, cookie uint64) (got Probed, st State, err error)
+	// waits: its caller does nothing else until it ends, and the device may look a little for what comes.
+	Post(m Match, buf Mem, cookie uint64, waits bool) (got Probed, st State, err error)
 	// Probe looks for a message that m matches. With take it is kept for Take, and no receive matches it any more.
 	Probe(m Match, take bool) (Probed, bool)
 	// Take receives a message that Probe has kept, and has told all about.
@@ -22,9 +25,9 @@ type Tagged interface {
 	// that cannot take an operation back does nothing.
 	Cancel(cookie uint64)
 	// Abandon gives up an operation whose peer is gone, or that this rank has no use for any more. Its TaggedDone comes
-	// when nothing can write to its buffer any more: soon, unless a peer that lives is in the middle of doing so. A
-	// send ends soon; it may have been received all the same, and may still be read.
-	Abandon(cookie uint64)
+	// when nothing can write to its buffer any more, or read it: soon, unless a peer that lives may be in the middle of
+	// that. over: this rank's job is over, and no peer counts on what it sends: a send ends soon, and may be read yet.
+	Abandon(cookie uint64, over bool)
 }
 
 // TaggedLimits are the facts of a Tagged device.

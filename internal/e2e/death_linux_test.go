@@ -189,13 +189,20 @@ func TestPeerDies(t *testing.T) {
 			}
 			t.Run(name+"/"+role, func(t *testing.T) {
 				t.Parallel()
-				j := startAgain(t, spec{n: 2, role: role, args: []string{name}}, 10, func(j *job) bool {
-					return j.count(`^rank 0 survives`) > 0 && j.cmd.ProcessState.ExitCode() == 128+9
-				})
-				j.wait(128 + 9)
-				j.says(`^dying at \d+$`, `^rank 0 survives with peer failed true: mpi: \S+ .*rank 1`,
-					`rank 1 \(pid \d+ on host \S+\) was killed by signal 9`)
+				dies(t, role, name)
 			})
 		}
 	}
+}
+
+// dies runs a job in which rank 1 dies in one of ways.
+func dies(t *testing.T, role, way string, env ...string) *job {
+	t.Helper()
+	j := startAgain(t, spec{n: 2, role: role, args: []string{way}, env: env}, 10, func(j *job) bool {
+		return j.count(`^rank 0 survives`) > 0 && j.cmd.ProcessState.ExitCode() == 128+9
+	})
+	j.wait(128 + 9)
+	j.says(`^dying at \d+$`, `^rank 0 survives with peer failed true: mpi: \S+ .*rank 1`,
+		`rank 1 \(pid \d+ on host \S+\) was killed by signal 9`)
+	return j
 }

@@ -63,6 +63,7 @@ func runOn(t *testing.T, h *netns.Hosts, s spread) *hostJob {
 	}
 	var err error
 	env := []string{proc.RoleVar + "=" + s.role, folderVar + "=" + j.folder, "GORACE=atexit_sleep_ms=0"}
+	env = append(env, jobEnv...)
 	j.Running, err = h.Run(netns.Job{PerHost: s.perHost, Program: prog, Args: s.args, Env: append(env, s.env...),
 		Grace: s.grace, PeerTimeout: s.timeout, Mapping: s.mapping})
 	if err != nil {

@@ -30,6 +30,9 @@ const briefVar = "GORUN_TEST_BRIEF"
 // brief: this is a rank that moves less, since its test is short or the race detector makes everything slow.
 var brief = proc.Race || os.Getenv(briefVar) != ""
 
+// jobEnv are settings of all jobs, so that the tests can be run over another transport.
+var jobEnv = strings.Fields(os.Getenv("GORUN_TEST_JOB_ENV"))
+
 // roles are the programs that the test binary can be. Their arguments are os.Args[1:].
 var roles = map[string]func() error{}
 
@@ -110,7 +113,7 @@ func start(t *testing.T, s spec) *job {
 	if testing.Short() {
 		j.cmd.Env = append(j.cmd.Env, briefVar+"=1")
 	}
-	j.cmd.Env = append(j.cmd.Env, s.env...)
+	j.cmd.Env = append(append(j.cmd.Env, jobEnv...), s.env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.err
 	j.cmd.WaitDelay = patience / 2 // a process that keeps the pipes is a failure and no hang
 	j.started = time.Now()

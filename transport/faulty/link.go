@@ -237,15 +237,19 @@ func (t *tagged) begin(inner operation) (transport.State, error) {
 	return inner()
 }
 
+func (t *tagged) TrySend(peer int32, m transport.Match, buf transport.Mem) bool {
+	return !hit(t.dice, t.d.plan.Refuse) && t.Tagged.TrySend(peer, m, buf)
+}
+
 func (t *tagged) Send(peer int32, m transport.Match, buf transport.Mem, sync bool, cookie uint64) (
 	transport.State, error) {
 	return t.begin(func() (transport.State, error) { return t.Tagged.Send(peer, m, buf, sync, cookie) })
 }
 
-func (t *tagged) Post(m transport.Match, buf transport.Mem, cookie uint64) (
+func (t *tagged) Post(m transport.Match, buf transport.Mem, cookie uint64, waits bool) (
 	got transport.Probed, st transport.State, err error) {
 	st, err = t.begin(func() (st transport.State, err error) {
-		got, st, err = t.Tagged.Post(m, buf, cookie)
+		got, st, err = t.Tagged.Post(m, buf, cookie, waits)
 		return st, err
 	})
 	return got, st, err

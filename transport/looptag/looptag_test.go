@@ -41,7 +41,8 @@ func (b *bench) send(tag int32, data []byte, sync bool, cookie uint64) transport
 
 func (b *bench) post(source, tag int32, buf []byte, cookie uint64) {
 	b.Helper()
-	_, st, err := b.b.Post(transport.Match{Context: 1, Source: source, Tag: tag}, transport.HostMem(buf), cookie)
+	_, st, err := b.b.Post(transport.Match{Context: 1, Source: source, Tag: tag}, transport.HostMem(buf), cookie,
+		false)
 	if err != nil || st != transport.Started {
 		b.Fatalf("Post: %v, %v", st, err)
 	}

@@ -27,6 +27,19 @@ func (d *Device) Reach(_ context.Context, peer int, address []byte) error {
 	return nil
 }
 
+// TrySend is transport.Tagged's.
+func (d *Device) TrySend(peer int32, m transport.Match, buf transport.Mem) bool {
+	d.f.mu.Lock()
+	to := d.f.devices[peer]
+	room := buf.Len <= keepMax && (to == d || to.kept[d] < keepMany)
+	d.f.mu.Unlock()
+	if !room {
+		return false
+	}
+	st, err := d.Send(peer, m, buf, false, 0)
+	return st == transport.Done && err == nil
+}
+
 // Send is transport.Tagged's.
 func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem,
 	sync bool, cookie uint64) (transport.State, error) {
@@ -65,7 +78,8 @@ func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem,
 }
 
 // Post is transport.Tagged's. Never Done.
-func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.Probed, transport.State, error) {
+func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64,
+	_ bool) (transport.Probed, transport.State, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	if d.full() {
@@ -118,7 +132,7 @@ func (d *Device) Take(number uint64, buf transport.Mem, cookie uint64) (transpor
 }
 
 // Abandon is transport.Tagged's.
-func (d *Device) Abandon(cookie uint64) { d.Cancel(cookie) }
+func (d *Device) Abandon(cookie uint64, _ bool) { d.Cancel(cookie) }
 
 // Cancel is transport.Tagged's.
 func (d *Device) Cancel(cookie uint64) {

@@ -1,5 +1,3 @@
-//go:build ucx && linux && cgo
-
 package ucx
 
 import (
@@ -17,20 +15,20 @@ type card struct {
 	Address []byte // of the worker
 }
 
-func (d *Device) card() []byte {
-	b, err := json.Marshal(card{libraryVersion(), d.self.host, d.self.pid, d.self.start, d.w.address()})
+func (c card) encode() []byte {
+	b, err := json.Marshal(c)
 	if err != nil {
 		panic(err) // strings, a number and bytes
 	}
 	return b
 }
 
-// readCard checks what can be checked: UCX trusts an address.
-func readCard(b []byte) (c card, err error) {
+// readCard checks what can be checked, for a rank whose library has that version: UCX trusts an address.
+func readCard(b []byte, version string) (c card, err error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return c, fmt.Errorf("its address is not one of this transport: %w", err)
 	}
-	if own, its := release(libraryVersion()), release(c.UCX); own != its {
+	if own, its := release(version), release(c.UCX); own != its {
 		return c, fmt.Errorf("it has UCX %.20q, and this rank has %q: all ranks must have the same release", its, own)
 	}
 	if len(c.Address) == 0 {

@@ -9,6 +9,8 @@ package ucx
 #cgo LDFLAGS: -ldl
 #cgo noescape ux_send
 #cgo nocallback ux_send
+#cgo noescape ux_try_send
+#cgo nocallback ux_try_send
 #cgo noescape ux_recv
 #cgo nocallback ux_recv
 #cgo noescape ux_probe
@@ -159,10 +161,22 @@ func (w *worker) send(ep endpoint, tag uint64, buf transport.Mem, mapped uint64,
 		C.uint64_t(mapped), s, C.uint32_t(slot)))
 }
 
-// receive returns stStarted or a status. message: what was taken, or 0.
-func (w *worker) receive(tag, mask, message uint64, buf transport.Mem, mapped uint64, slot uint32) int {
-	return int(C.ux_recv(w.c, C.uint64_t(tag), C.uint64_t(mask), C.uint64_t(message), C.uint64_t(buf.Number()),
-		C.uint64_t(buf.Len), C.uint64_t(mapped), C.uint32_t(slot)))
+// trySend reports whether it has sent a short message.
+func (w *worker) trySend(ep endpoint, tag uint64, buf transport.Mem) bool {
+	return C.ux_try_send(C.uint64_t(ep), C.uint64_t(tag), C.uint64_t(buf.Number()), C.uint64_t(buf.Len)) != 0
+}
+
+// incoming says what is received.
+type incoming struct {
+	tag, mask uint64
+	message   uint64 // what was taken, instead
+	turns     uint32 // after which nothing has ended yet, perhaps
+}
+
+// receive returns stStarted or a status.
+func (w *worker) receive(r incoming, buf transport.Mem, mapped uint64, slot uint32) int {
+	return int(C.ux_recv(w.c, C.uint64_t(r.tag), C.uint64_t(r.mask), C.uint64_t(r.message), C.uint64_t(buf.Number()),
+		C.uint64_t(buf.Len), C.uint64_t(mapped), C.uint32_t(slot), C.uint(r.turns)))
 }
 
 func (w *worker) probe(tag, mask uint64, take bool) (message, found, length uint64, ok bool) {
@@ -176,6 +190,9 @@ func (w *worker) probe(tag, mask uint64, take bool) (message, found, length uint
 }
 
 func (w *worker) cancel(slot uint32) { C.ux_cancel(w.c, C.uint32_t(slot)) }
+
+// hasEnded: the operation's end is in the ring.
+func (w *worker) hasEnded(slot uint32) bool { return C.ux_ended(w.c, C.uint32_t(slot)) != 0 }
 
 // progress goes on until something has ended, at most turns times.
 func (w *worker) progress(turns int) { C.ux_progress(w.c, C.uint(turns)) }

@@ -59,7 +59,7 @@ func New(opt Options) (transport.Device, error) {
 	d := &Device{opt: opt, w: w, self: thisProcess(), peers: make([]peer, opt.Size)}
 	d.mem.w = w
 	d.ops.w, d.ops.taken = w, map[uint64]int32{}
-	d.bytes = d.card()
+	d.bytes = card{libraryVersion(), d.self.host, d.self.pid, d.self.start, w.address()}.encode()
 	fd := w.fd()
 	if fd < 0 {
 		w.close()

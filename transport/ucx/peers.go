@@ -25,7 +25,7 @@ type target struct {
 
 // Reach is transport.Tagged's.
 func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
-	c, err := readCard(address)
+	c, err := readCard(address, libraryVersion())
 	if err != nil {
 		return fmt.Errorf("ucx: rank %d: %w", rank, err)
 	}

@@ -471,8 +471,14 @@ int ux_send(struct ux_worker *w, uint64_t ep, uint64_t tag, uint64_t buf, uint64
 	return begun(s, u_ucp_tag_send_nbx(e, b, length, tag, &p));
 }
 
+int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length)
+{
+	static const ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL};
+	return u_ucp_tag_send_nbx(ep_of(ep)->ep, (const void *)(uintptr_t)buf, length, tag, &p) == NULL;
+}
+
 int ux_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
-	uint64_t mem, uint32_t slot)
+	uint64_t mem, uint32_t slot, unsigned turns)
 {
 	struct ux_slot *s = slot_at(w, slot);
 	ucp_request_param_t p;
@@ -483,7 +489,10 @@ int ux_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t message, 
 	void *b = (void *)(uintptr_t)buf;
 	if (message)
 		return begun(s, u_ucp_tag_msg_recv_nbx(w->worker, b, length, (ucp_tag_message_h)(uintptr_t)message, &p));
-	return begun(s, u_ucp_tag_recv_nbx(w->worker, b, length, tag, mask, &p));
+	int st = begun(s, u_ucp_tag_recv_nbx(w->worker, b, length, tag, mask, &p));
+	if (st == UX_STARTED)
+		ux_progress(w, turns);
+	return st;
 }
 
 int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f)
@@ -502,6 +511,8 @@ void ux_cancel(struct ux_worker *w, uint32_t slot)
 	if (s->request)
 		u_ucp_request_cancel(w->worker, s->request);
 }
+
+int ux_ended(struct ux_worker *w, uint32_t slot) { return slot_at(w, slot)->request == NULL; }
 
 unsigned ux_progress(struct ux_worker *w, unsigned turns)
 {

@@ -52,10 +52,14 @@ void ux_disconnect(struct ux_worker *w, uint64_t ep);
 
 int ux_send(struct ux_worker *w, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
 	uint32_t slot);
+// ux_try_send returns 1 if a short message has been sent, or else does nothing.
+int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length);
+// ux_recv then goes on until something has ended, at most turns times.
 int ux_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
-	uint64_t mem, uint32_t slot);
+	uint64_t mem, uint32_t slot, unsigned turns);
 int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f);
 void ux_cancel(struct ux_worker *w, uint32_t slot);
+int ux_ended(struct ux_worker *w, uint32_t slot); // an operation that has been begun
 
 // ux_progress goes on until something has ended, at most turns times; it returns how many steps did something.
 unsigned ux_progress(struct ux_worker *w, unsigned turns);

@@ -4,6 +4,7 @@ package ucx
 
 import (
 	"fmt"
+	"math/bits"
 	"runtime"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -14,6 +15,7 @@ import (
 type operations struct {
 	w     *worker
 	slots []operation
+	at    []uint32         // by the low bits of a cookie: the slot of the latest operation whose cookie has them
 	taken map[uint64]int32 // the senders of messages that Probe has taken
 	free  []uint32
 	ends  int // of endpoints, for which there is room
@@ -26,7 +28,7 @@ type operation struct {
 	state  opState
 	pinned bool
 	buf    uint64 // the address, of memory that is not pinned
-	doomed bool   // a receive that has been given up: its end is reported when nothing writes to its buffer any more
+	doomed bool   // it has been given up: its end is reported when nothing touches its buffer any more
 	pin    runtime.Pinner
 }
 
@@ -53,6 +55,12 @@ func (o *operations) reserve(slots, ends int) error {
 		o.slots = append(o.slots, operation{})
 		o.free = append(o.free, uint32(i))
 	}
+	o.at = make([]uint32, 1<<bits.Len(uint(slots)))
+	for i := range o.slots {
+		if o.slots[i].state != opFree {
+			o.note(uint32(i))
+		}
+	}
 	return nil
 }
 
@@ -71,6 +79,7 @@ func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64
 	o.free = o.free[:len(o.free)-1]
 	op := &o.slots[slot]
 	op.cookie, op.peer, op.state, op.doomed = cookie, peer, state, false
+	o.note(slot)
 	if op.buf = buf.Number(); buf.Len > 0 && !mapped {
 		op.pin.Pin(buf.Addr)
 		op.pinned = true
@@ -88,15 +97,28 @@ func (o *operations) end(slot uint32) {
 	o.free = append(o.free, slot)
 }
 
-// find returns the slot of an operation that has not ended and is not abandoned.
+func (o *operations) note(slot uint32) { o.at[o.slots[slot].cookie&uint64(len(o.at)-1)] = slot }
+
+// find returns the slot of an operation that is under way. The engine's cookies differ in their low bits, mostly.
 func (o *operations) find(cookie uint64) (uint32, bool) {
+	if len(o.slots) == 0 {
+		return 0, false
+	}
+	if i := o.at[cookie&uint64(len(o.at)-1)]; o.slots[i].is(cookie) {
+		return i, true
+	}
 	for i := range o.slots {
-		if op := &o.slots[i]; op.cookie == cookie && (op.state == opSending || op.state == opReceiving) {
+		if o.slots[i].is(cookie) {
 			return uint32(i), true
 		}
 	}
 	return 0, false
 }
+
+func (op *operation) is(cookie uint64) bool { return op.cookie == cookie && op.underWay() }
+
+// underWay: it has not ended, and is not abandoned.
+func (op *operation) underWay() bool { return op.state == opSending || op.state == opReceiving }
 
 // unpin is for Close: the worker is destroyed.
 func (o *operations) unpin() {
@@ -128,6 +150,19 @@ func envelope(m transport.Match) (tag, mask uint64) {
 // sourceMask are the bits of the source in a tag.
 const sourceMask = uint64(mostRanks-1) << 31
 
+// TrySend is transport.Tagged's.
+func (d *Device) TrySend(rank int32, m transport.Match, buf transport.Mem) bool {
+	ep, err := d.endpointOf(rank)
+	if err != nil {
+		return false // Send says why
+	}
+	tag, _ := transport.PackTag(m.Context, m.Source, m.Tag)
+	d.idle.sends(&d.sleep)
+	sent := d.w.trySend(ep, tag, buf)
+	d.show() // of what this rank has sent itself
+	return sent
+}
+
 // Send is transport.Tagged's.
 func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync bool,
 	cookie uint64) (transport.State, error) {
@@ -144,9 +179,11 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 	d.idle.sends(&d.sleep)
 	switch st := d.w.send(ep, tag, buf, handle, sync, slot); st {
 	case stDone:
+		d.show()
 		return transport.Done, nil
 	case stStarted:
 		d.ops.begin(slot, opSending, rank, cookie, buf, handle != 0)
+		d.show()
 		return transport.Started, nil
 	default:
 		return transport.Done, explain(status(st))
@@ -154,27 +191,36 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 }
 
 // Post is transport.Tagged's.
-func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64) (transport.Probed, transport.State, error) {
+func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64,
+	waits bool) (transport.Probed, transport.State, error) {
 	tag, mask := envelope(m)
-	return d.receive(tag, mask, 0, max(m.Source, -1), buf, cookie)
+	r := incoming{tag: tag, mask: mask}
+	if waits {
+		r.turns = waitTurns
+	}
+	return d.receive(r, max(m.Source, -1), buf, cookie)
 }
+
+// waitTurns is how many steps of UCX a receive takes at most whose caller waits: about a microsecond. What comes
+// meanwhile, as an answer does, needs no Poll and no pin.
+const waitTurns = 64
 
 // Take is transport.Tagged's.
 func (d *Device) Take(message uint64, buf transport.Mem, cookie uint64) (transport.State, error) {
 	source := d.ops.taken[message]
 	delete(d.ops.taken, message)
-	_, st, err := d.receive(0, 0, message, source, buf, cookie)
+	_, st, err := d.receive(incoming{message: message}, source, buf, cookie)
 	return st, err
 }
 
-func (d *Device) receive(tag, mask, message uint64, source int32, buf transport.Mem,
-	cookie uint64) (got transport.Probed, st transport.State, err error) {
+func (d *Device) receive(r incoming, source int32, buf transport.Mem, cookie uint64) (got transport.Probed,
+	st transport.State, err error) {
 	slot, err := d.ops.open()
 	if err != nil {
 		return got, transport.Done, err
 	}
 	handle := d.mem.find(buf)
-	if st := d.w.receive(tag, mask, message, buf, handle, slot); st < 0 {
+	if st := d.w.receive(r, buf, handle, slot); st < 0 {
 		return got, transport.Done, explain(status(st))
 	}
 	if e, ok := d.w.ended(slot); ok {
@@ -184,6 +230,7 @@ func (d *Device) receive(tag, mask, message uint64, source int32, buf transport.
 		return found(e.tag, e.length), transport.Done, nil
 	}
 	d.ops.begin(slot, opReceiving, source, cookie, buf, handle != 0)
+	d.show()
 	return got, transport.Started, nil
 }
 
@@ -209,21 +256,28 @@ func (d *Device) Probe(m transport.Match, take bool) (transport.Probed, bool) {
 
 // Cancel is transport.Tagged's. UCX takes back receives only: a send ends as it would have.
 func (d *Device) Cancel(cookie uint64) {
-	if slot, ok := d.ops.find(cookie); ok && d.ops.slots[slot].state == opReceiving {
-		d.w.cancel(slot)
-		d.show()
+	if slot, ok := d.ops.find(cookie); ok {
+		d.takeBack(slot)
 	}
 }
 
-// Abandon is transport.Tagged's. UCX takes back receives that have met no message. It goes on with the others: one that
-// it may write to has not ended before it says so, or before those are gone that could send it.
-func (d *Device) Abandon(cookie uint64) {
-	d.Cancel(cookie)
+// takeBack reports whether UCX has ended the operation, of which Poll will tell.
+func (d *Device) takeBack(slot uint32) bool {
+	if d.ops.slots[slot].state == opReceiving {
+		d.w.cancel(slot)
+		d.show()
+	}
+	return d.w.hasEnded(slot)
+}
+
+// Abandon is transport.Tagged's. UCX takes back receives that have met no message. It goes on with the others, which
+// have not ended before it says so, or before those are gone that could send or read them.
+func (d *Device) Abandon(cookie uint64, over bool) {
 	slot, ok := d.ops.find(cookie)
-	if !ok || d.hasEnded(slot) {
+	if !ok || d.takeBack(slot) {
 		return
 	}
-	if op := &d.ops.slots[slot]; op.state == opReceiving && !d.silent(op.peer) {
+	if op := &d.ops.slots[slot]; !d.silent(op.peer) && !(over && op.state == opSending) {
 		op.doomed = true
 		return
 	}
@@ -242,7 +296,7 @@ func (d *Device) giveUp(slot uint32) {
 	d.show()
 }
 
-// silent: nothing comes from that rank any more; -1, or no rank of this job: from any other.
+// silent: that rank sends and reads nothing any more; -1, or no rank of this job: none of the others does.
 func (d *Device) silent(rank int32) bool {
 	if uint(rank) < uint(len(d.peers)) {
 		return d.peers[rank].gone != nil
@@ -259,20 +313,10 @@ func (d *Device) silent(rank int32) bool {
 func (d *Device) giveUpDoomed() {
 	for i := range d.ops.slots {
 		op := &d.ops.slots[i]
-		if op.state == opReceiving && op.doomed && d.silent(op.peer) && !d.hasEnded(uint32(i)) {
+		if op.underWay() && op.doomed && d.silent(op.peer) && !d.w.hasEnded(uint32(i)) {
 			d.giveUp(uint32(i))
 		}
 	}
-}
-
-// hasEnded: the end of the operation waits for Poll.
-func (d *Device) hasEnded(slot uint32) bool {
-	for i := uint64(d.w.ring.head); i != uint64(d.w.ring.tail); i++ {
-		if d.w.at(i).slot == slot {
-			return true
-		}
-	}
-	return false
 }
 
 // explain is what a status of UCX means to the engine.

@@ -144,7 +144,7 @@ func TestMemoryComesAndGoes(t *testing.T) {
 	for i := range rounds {
 		size := []int{8, 5000, 70_000, 1 << 20}[i%4]
 		out, in := bytes.Repeat([]byte{byte(i + 1)}, size), make([]byte, size)
-		_, st, err := b.Post(m, transport.HostMem(in), 1)
+		_, st, err := b.Post(m, transport.HostMem(in), 1, false)
 		if err != nil || st != transport.Started {
 			t.Fatal(st, err)
 		}
@@ -179,7 +179,7 @@ func TestMappedMemory(t *testing.T) {
 	}
 	copy(out, "mapped")
 	m := transport.Match{Context: 1, Source: 0, Tag: 1}
-	if _, _, err := b.Post(m, transport.HostMem(in), 1); err != nil {
+	if _, _, err := b.Post(m, transport.HostMem(in), 1, false); err != nil {
 		t.Fatal(err)
 	}
 	st, err := a.Send(1, m, transport.HostMem(out), false, 2)
@@ -214,7 +214,7 @@ func TestAbandonedReceive(t *testing.T) {
 			given := 0
 			for i := range int32(60) {
 				m := transport.Match{Context: 1, Source: 0, Tag: i}
-				if _, _, err := b.Post(m, transport.HostMem(in), uint64(i)); err != nil {
+				if _, _, err := b.Post(m, transport.HostMem(in), uint64(i), false); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := a.Send(1, m, transport.HostMem(out), false, 100); err != nil {
@@ -224,7 +224,7 @@ func TestAbandonedReceive(t *testing.T) {
 					a.poll()
 					b.poll()
 				}
-				b.Abandon(uint64(i))
+				b.Abandon(uint64(i), false)
 				p := b.next(a)
 				if p.Event != transport.TaggedDone || p.Cookie != uint64(i) {
 					t.Fatalf("%+v", p)
@@ -250,6 +250,62 @@ func TestAbandonedReceive(t *testing.T) {
 	}
 }
 
+// A send that is given up is under way until its peer has read it; at once, if the job of its rank is over.
+func TestAbandonedSend(t *testing.T) {
+	a, b := newRank(t, 0), newRank(t, 1)
+	a.reach(1, b.Address())
+	b.reach(0, a.Address())
+	out, in := bytes.Repeat([]byte{1}, 2<<20), make([]byte, 2<<20)
+	for _, over := range []bool{false, true} {
+		m := transport.Match{Context: 1, Source: 0, Tag: 1}
+		if st, err := a.Send(1, m, transport.HostMem(out), false, 7); err != nil || st != transport.Started {
+			t.Fatal(st, err)
+		}
+		a.Abandon(7, over)
+		for range 1000 {
+			a.poll()
+			b.poll()
+		}
+		if (len(a.in) > 0) != over {
+			t.Fatalf("over %v: %+v", over, a.in)
+		}
+		if _, _, err := b.Post(m, transport.HostMem(in), 8, false); err != nil {
+			t.Fatal(err)
+		}
+		if p := b.next(a); p.Err != nil || !bytes.Equal(in, out) {
+			t.Fatalf("over %v: %+v", over, p)
+		}
+		if p := a.next(b); p.Event != transport.TaggedDone || p.Cookie != 7 || (p.Err != nil) != over {
+			t.Fatalf("over %v: %+v", over, p)
+		}
+		clear(in)
+	}
+	if a.poll(); len(a.in) > 0 {
+		t.Errorf("one more end: %+v", a.in)
+	}
+}
+
+// An operation is found by its cookie, also where those of others have the same low bits.
+func TestFind(t *testing.T) {
+	a, b := newRank(t, 0), newRank(t, 1)
+	a.reach(1, b.Address())
+	cookie := func(i int) uint64 { return uint64(i) << 20 } // one place for all
+	const n = 300
+	for i := range n {
+		m := transport.Match{Context: 1, Source: 1, Tag: int32(i)}
+		if _, _, err := a.Post(m, transport.HostMem(make([]byte, 8)), cookie(i), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		a.Cancel(cookie(i))
+		if p := a.next(); p.Cookie != cookie(i) || !errors.Is(p.Err, transport.ErrCancelled) {
+			t.Fatalf("receive %d: %+v", i, p)
+		}
+		a.Cancel(cookie(i)) // it has ended
+	}
+}
+
 // The end of a peer's process is reported once, and what is given up then ends.
 func TestPeerDies(t *testing.T) {
 	a := newRank(t, 0)
@@ -265,7 +321,7 @@ func TestPeerDies(t *testing.T) {
 	if d := a.next(); d.Event != transport.Down || d.Peer != 1 || !errors.Is(d.Err, transport.ErrPeerGone) {
 		t.Fatalf("%+v", d)
 	}
-	a.Abandon(1)
+	a.Abandon(1, false)
 	if d := a.next(); d.Event != transport.TaggedDone || d.Cookie != 1 || d.Err == nil {
 		t.Fatalf("%+v", d)
 	}
