@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -33,10 +34,8 @@ type superior struct {
 	file     *os.File // of building
 	built    []*Program
 
-	begun, over bool  // Start has come; the job was to end before; of the receiving goroutine
-	dismissed   bool  // the supervisor's: nothing more is wanted but the end
-	failed      error // the supervisor's: why a rank could not be started
-	code        int   // the supervisor's: of failed
+	begun, over bool // Start has come; the job was to end before; of the receiving goroutine
+	dismissed   bool // the supervisor's: nothing more is wanted but the end
 }
 
 // Agent is the life of an agent: it starts the ranks that the head at the other end of a stream asks for, watches them,
@@ -60,7 +59,7 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 	case <-a.gone:
 	case m := <-a.start:
 		if m != nil {
-			a.link.SetSilence(m.Silence)
+			a.link.SetSilence(m.Agents.silence())
 			a.work(m, cleaner)
 		}
 		a.link.SendAfter(frames.Finished, nil)
@@ -96,13 +95,17 @@ func (a *superior) close() {
 	}
 }
 
-// work runs the ranks of this host.
+// work runs the ranks of this host, and has agents run those of the hosts below.
 func (a *superior) work(m *startMessage, cleaner []string) {
 	j, plan, err := a.plan(m)
+	var me *reach.Self
+	if err == nil {
+		me, err = reach.Me()
+	}
 	if err != nil {
 		close(a.ready)
-		why := fmt.Sprintf("host %s: %.1000s", m.Host, err.Error())
-		a.link.Send(frames.AllStarted, encode(allStartedMessage{why, startCode(err)}))
+		a.cannotStart(fmt.Errorf("host %s: %w", m.Hosts[0].Name, err), startCode(err))
+		a.allStarted()
 		return
 	}
 	r := j.newRun(plan)
@@ -111,14 +114,15 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 		a.outlet(frames.StderrPart, frames.Stderr, m.Coloured[1]))
 	backend := Local(len(plan.Specs), true, cleaner)
 	if l, ok := backend.(*local); ok {
-		l.host = m.Host
+		l.host = plan.Host
+		reach.StartBy(l.startOther)
 	}
-	apps := make([]int, m.World)
-	for i := range plan.Specs {
-		apps[plan.Specs[i].Rank] = plan.Specs[i].App
-	}
-	r.supervise(backend, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: apps,
-		Here: len(plan.Specs), Above: a})
+	r.supervise(backend, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
+		Tree: true, Here: len(plan.Specs), Above: a}, func() {
+		if below := m.Hosts[1:]; len(below) > 0 {
+			newFleet(r, *m, below, r.server, me)
+		}
+	})
 }
 
 // plan makes a job of what the head has said.
@@ -126,11 +130,12 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 	if err := os.Chdir(m.Dir); err != nil && m.Dir != "" {
 		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
 	}
+	own := m.Hosts[0]
 	j := &Job{
-		Apps: m.Apps, Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report, TagOutput: m.Tag,
-		Timestamp: m.Time, OutputDir: m.Output, LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
+		Apps: slices.Clone(m.Apps), Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report,
+		TagOutput: m.Tag, Timestamp: m.Time, OutputDir: m.Output, LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
 	}
-	if !m.OwnHost {
+	if !own.Own {
 		j.Environ = environOn(m.Environ, os.Environ())
 	}
 	built := 0
@@ -144,9 +149,10 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 		j.Apps[i].Path = a.built[built].Path
 		built++
 	}
-	p := &Plan{World: m.World, Host: m.Host, stdins: stdinMode{rank: -1}}
-	for i, rank := range m.Ranks {
-		p.Specs = append(p.Specs, Spec{Rank: rank, App: m.AppOf[i]})
+	p := &Plan{World: m.World, Host: own.Name, stdins: stdinMode{rank: -1}}
+	apps := appOf(m.Apps)
+	for _, rank := range own.Ranks {
+		p.Specs = append(p.Specs, Spec{Rank: rank, App: apps[rank]})
 	}
 	if err := j.settle(p, cpuset.Read()); err != nil {
 		return nil, nil, err
@@ -299,7 +305,7 @@ func (a *superior) order(f frames.Frame) error {
 	r := a.running()
 	switch {
 	case r != nil:
-		a.link.Pause(o.Signal == syscall.SIGSTOP)
+		a.link.Pause(o.Silent)
 		r.post(func() { a.ordered(o) })
 	case !a.begun && !a.over && (o.Phase != working || o.Finish): // before there are ranks
 		a.over = true
@@ -314,7 +320,7 @@ func (a *superior) ordered(o order) {
 	r.policy.phase = max(r.policy.phase, o.Phase)
 	switch {
 	case o.Signal != 0 && r.policy.phase == working:
-		r.signalHere(o.Signal)
+		r.signalAll(o.Signal)
 	default:
 		r.do(action{signal: o.Signal, hold: o.Hold})
 	}
@@ -335,14 +341,9 @@ func (a *superior) started(rank, pid int) {
 }
 
 func (a *superior) allStarted() {
-	if a == nil {
-		return
+	if a != nil {
+		a.link.Send(frames.AllStarted, nil)
 	}
-	m := allStartedMessage{Code: a.code}
-	if a.failed != nil {
-		m.Err = fmt.Sprintf("%.1000s on host %s", a.failed.Error(), a.run.plan.Host)
-	}
-	a.link.Send(frames.AllStarted, encode(m))
 }
 
 func (a *superior) exited(_ time.Time, e Exit, unfinished bool) action {
@@ -360,8 +361,18 @@ func (a *superior) aborted(_ time.Time, by Exit, code int, message string) actio
 }
 
 func (a *superior) cannotStart(err error, code int) action {
-	a.failed, a.code = err, code
+	a.fail(failedMessage{Err: err.Error(), Code: code})
 	return action{}
+}
+
+func (a *superior) hostLost(_ time.Time, err error) action {
+	a.fail(failedMessage{Err: err.Error(), Lost: true})
+	return action{}
+}
+
+func (a *superior) fail(m failedMessage) {
+	m.Err = fmt.Sprintf("%.1500s", m.Err)
+	a.link.Send(frames.Failed, encode(m))
 }
 
 // Fence is pmi.Above's, as Ask.

@@ -25,9 +25,15 @@ const (
 func (r *run) finish() int {
 	r.leaving = true
 	if r.fleet != nil {
-		r.endFleet()
-	} else {
+		r.fleet.dismiss()
+	}
+	if r.backend != nil {
 		r.endHere()
+	}
+	r.stopInput()
+	if r.fleet != nil {
+		r.awaitOutput(r.fleet.finished)
+		r.await(r.fleet.close, closing)
 	}
 	for _, m := range append(r.policy.last(), r.streams.alike.summary()...) {
 		r.say("%s", m)
@@ -42,7 +48,7 @@ func (r *run) finish() int {
 
 // endHere ends what is left on this host, and reads the output to its end.
 func (r *run) endHere() {
-	streams, feeder := r.streams.made()
+	streams, _ := r.streams.made()
 	pumped := func() {
 		for _, s := range streams {
 			<-s.done
@@ -52,9 +58,7 @@ func (r *run) endHere() {
 		r.await(pumped, lingering)
 	}
 	r.await(r.backend.Close, closing)
-	if feeder != nil {
-		r.await(feeder.stop, lingering) // another process may have taken what it is about to read
-	}
+	r.stopInput()
 	r.streams.ending.Store(true)
 	for _, s := range streams {
 		s.end() // one that stays silent is given up
@@ -62,14 +66,11 @@ func (r *run) endHere() {
 	r.awaitOutput(pumped)
 }
 
-// endFleet has the agents end what is left on their hosts, and reads their output to its end.
-func (r *run) endFleet() {
-	r.fleet.dismiss()
+// stopInput feeds no more of the standard input. It may be called again.
+func (r *run) stopInput() {
 	if _, feeder := r.streams.made(); feeder != nil {
-		r.await(feeder.stop, lingering)
+		r.await(feeder.stop, lingering) // another process may have taken what it is about to read
 	}
-	r.awaitOutput(r.fleet.finished)
-	r.await(r.fleet.close, closing)
 }
 
 // account makes what became of an outlet a part of the job's result.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/frames"
@@ -27,6 +28,8 @@ type Agents struct {
 	// Silence is GORUN_PEER_TIMEOUT: after so long without a word a host is lost to gorun, and gorun to its agents,
 	// which then end their ranks; 0: 30 s. Each pings the other; what the ranks do does not matter.
 	Silence time.Duration
+	// Width is how many agents gorun, and each agent, starts itself; those start the others. 0: DefaultWidth.
+	Width int
 }
 
 func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }
@@ -34,37 +37,36 @@ func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilen
 const (
 	// DefaultPatience is how long a host may take to answer.
 	DefaultPatience = 30 * time.Second
-	// atOnce is how many agents are being started.
-	atOnce = 32
+	// DefaultWidth is how many agents one process starts itself. It is as many at a time.
+	DefaultWidth = 32
 	// The time between two attempts to reach a host.
 	firstPause, longestPause = 50 * time.Millisecond, time.Second
 )
 
-// fleet is the agents of a head.
+// fleet is the agents that a head, or an agent, has started itself. Those that they start in turn are theirs.
 type fleet struct {
 	run    *run
-	server *pmi.Server // of all keys of the job; it has no connections
-	secret []byte
+	server *pmi.Server  // the head's has all keys of the job, and no ranks of its own
+	start  startMessage // what all are told, but for the hosts and the input
+	self   *reach.Self
 	nodes  []*node
 	opened context.Context // ends when hosts are not reached for any more
 	cancel context.CancelFunc
-	told   order // the last one to all
-	left   int   // nodes that may still start ranks
+	turns  chan struct{} // so many are reached for at a time
+	told   order         // the last one to all
+	left   int           // nodes that may still start ranks
+	said   bool          // that an agent cannot start others
 	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
 	dismissed time.Time
-
-	mu      sync.Mutex
-	inFence int // guarded by mu; nodes all ranks of which are in it
 }
 
-// node is a host with its agent. Its fields belong to the supervisor unless said otherwise.
+// node is an agent with its host and all those below. Its fields belong to the supervisor unless said otherwise.
 type node struct {
 	fleet *fleet
-	index int
-	name  string
+	name  string // of its host
 	reach reach.Reach
-	ranks []int
-	stdin *os.File // where its part of the standard input comes from; nil: it has none
+	ranks []int // of all of its hosts
+	below *pmi.Below
 	edge  *reach.Edge
 	link  *frames.Link // set before the first frame is received
 
@@ -73,9 +75,9 @@ type node struct {
 	output *intake
 	done   chan struct{} // closed when all its output is in the outlets, and there is no more
 
-	// Of the goroutine that receives.
+	// Of the goroutine that receives, once there is one.
+	hosts   []hostPart // its own, and those below
 	seen    map[int]rankSeen
-	fenced  bool // guarded by fleet.mu
 	started bool // AllStarted has come
 	left    bool // Finished has come
 }
@@ -100,108 +102,175 @@ func (j *Job) runFleet(plan *Plan) int {
 	defer close(r.over)
 	r.streams.init(j)
 	r.log = logger(j.LogLevel, r.streams.stderr)
-	f := newFleet(r, me)
+	f := j.headFleet(r, me)
 	defer f.server.Close()
 	r.announce()
-	if err := f.openInputs(); err != nil {
-		r.starting = false
-		r.do(r.policy.cannotStart(err, CodeCannotStart))
-		return r.finish()
-	}
 	go f.showProgress()
 	f.open()
 	r.watch()
 	return r.finish()
 }
 
-func newFleet(r *run, me *reach.Self) *fleet {
-	f := &fleet{run: r, secret: make([]byte, secretSize), server: pmi.NewServer(r.plan.World, pmi.Options{})}
-	rand.Read(f.secret)
-	f.opened, f.cancel = context.WithCancel(context.Background())
-	r.fleet = f
+// headFleet makes the fleet of a head.
+func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
+	server := pmi.NewServer(r.plan.World, pmi.Options{Tree: true})
+	secret := make([]byte, secretSize)
+	rand.Read(secret)
+	start := startMessage{
+		World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Place: j.Place, Bind: j.Bind,
+		Report: j.ReportBindings, Tag: j.TagOutput, Time: j.Timestamp,
+		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir,
+		LogLevel: j.LogLevel, Name: server.Name(), Secret: secret,
+		Mapping: r.plan.Layout.Order.Mapping(), Agents: j.Agents,
+	}
+	switch {
+	case j.Stdin == nil:
+	case r.plan.stdins.all:
+		start.Stdin = []int{-1}
+	case r.plan.stdins.rank >= 0:
+		start.Stdin = []int{r.plan.stdins.rank}
+	}
+	hosts := make([]hostPart, len(r.plan.Layout.Hosts))
 	for i, h := range r.plan.Layout.Hosts {
-		n := &node{fleet: f, index: i, name: h.Name, output: newIntake(), done: make(chan struct{}),
-			seen: map[int]rankSeen{}}
-		switch {
-		case h.Name == r.plan.Host || r.job.Agents.Local:
-			n.reach = reach.Exec{Self: me}
-		case r.job.Agents.Shell != nil:
-			n.reach = reach.Shell{Words: r.job.Agents.Shell, Self: me}
-		default:
-			n.reach = reach.Shell{Words: reach.SSH, Self: me}
-		}
-		f.nodes = append(f.nodes, n)
+		hosts[i] = hostPart{Name: h.Name, Own: h.Name == r.plan.Host}
 	}
 	for rank, host := range r.plan.Layout.Order.Ranks(r.plan.World) {
-		n := f.nodes[host]
-		n.ranks = append(n.ranks, rank)
-		n.seen[rank] = notStarted
+		hosts[host].Ranks = append(hosts[host].Ranks, rank)
 	}
-	for _, n := range f.nodes {
-		go n.pumpOutput()
+	return newFleet(r, start, hosts, server, me)
+}
+
+// newFleet makes a fleet for these hosts.
+func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, me *reach.Self) *fleet {
+	f := &fleet{run: r, server: server, start: start, self: me}
+	f.opened, f.cancel = context.WithCancel(context.Background())
+	r.fleet = f
+	width := start.Agents.Width
+	if width == 0 {
+		width = DefaultWidth
+	}
+	f.turns = make(chan struct{}, width)
+	for _, h := range hosts {
+		for _, rank := range h.Ranks {
+			r.ranks[rank] = &rankState{host: h.Name}
+		}
+	}
+	for _, part := range parts(hosts, width) {
+		f.nodes = append(f.nodes, newNode(f, part))
 	}
 	f.left = len(f.nodes)
+	r.starting++
 	return f
 }
 
-// hostOf is where a rank is.
-func (f *fleet) hostOf(rank int) string { return f.nodes[f.run.plan.Layout.Order.HostOf(rank)].name }
+// newNode makes the node of some hosts, the first of which is its own. The barrier of the ranks waits for it from now
+// on.
+func newNode(f *fleet, hosts []hostPart) *node {
+	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: newIntake(), done: make(chan struct{}),
+		seen: map[int]rankSeen{}}
+	switch agents := f.start.Agents; {
+	case hosts[0].Own && f.run.above == nil || agents.Local:
+		n.reach = reach.Exec{Self: f.self}
+	case agents.Shell != nil:
+		n.reach = reach.Shell{Words: agents.Shell, Self: f.self}
+	default:
+		n.reach = reach.Shell{Words: reach.SSH, Self: f.self}
+	}
+	for _, h := range hosts {
+		n.ranks = append(n.ranks, h.Ranks...)
+	}
+	for _, rank := range n.ranks {
+		n.seen[rank] = notStarted
+	}
+	n.below = f.server.NewBelow(len(n.ranks), n)
+	go n.pumpOutput()
+	return n
+}
 
-// openInputs gives the nodes whose ranks have the standard input a pipe each, which is fed.
-func (f *fleet) openInputs() error {
-	r := f.run
-	var near []*os.File
+// openInputs gives the nodes whose ranks have the standard input a pipe each, and returns the ends to be fed. All have
+// been started. It may be called of nil.
+func (f *fleet) openInputs() (near []*os.File, err error) {
+	if f == nil {
+		return nil, nil
+	}
 	for _, n := range f.nodes {
-		if r.job.Stdin == nil || !r.plan.stdins.all && !slices.Contains(n.ranks, r.plan.stdins.rank) {
+		if n.ended || n.input() == nil {
 			continue
 		}
 		read, write, err := os.Pipe()
 		if err != nil {
-			return err
+			return near, err
 		}
-		n.stdin, near = read, append(near, write)
+		near = append(near, write)
+		go n.feed(read)
 	}
-	if near == nil {
-		return nil
+	return near, nil
+}
+
+// feed sends the input of a node.
+func (n *node) feed(from *os.File) {
+	defer from.Close() // what feeds it sees that no more is taken
+	buf := make([]byte, frames.Piece)
+	for {
+		k, err := from.Read(buf)
+		if k > 0 && n.link.SendBulk(frames.Stdin, frames.Stdin, buf[:k]) != nil {
+			return
+		}
+		if err != nil {
+			n.link.SendAfter(frames.StdinEnd, nil)
+			return
+		}
 	}
-	feeder, err := newFeeder(r.job.Stdin, near)
-	if err == nil {
-		r.streams.feed(feeder)
-		feeder.start()
+}
+
+// input is which of the ranks of a node have the standard input: those of all that are its own.
+func (n *node) input() []int {
+	to := n.fleet.start.Stdin
+	if len(to) > 0 && (to[0] < 0 || slices.Contains(n.ranks, to[0])) {
+		return to
 	}
-	return err
+	return nil
 }
 
 // open reaches for all hosts, some at a time.
 func (f *fleet) open() {
-	turns := make(chan struct{}, atOnce)
 	for _, n := range f.nodes {
-		go func() {
-			select {
-			case turns <- struct{}{}:
-			case <-f.opened.Done():
-				f.run.post(func() { n.gone() })
-				return
-			}
-			edge, err := n.open(f.opened)
-			<-turns
-			f.run.post(func() {
-				if err != nil {
-					n.cannotBegin(err)
-					return
-				}
-				n.join(edge)
-			})
-		}()
+		go n.begin()
 	}
 }
 
-// open tries until the host answers, or there is no hope.
+// begin reaches for the host of a node, in its turn.
+func (n *node) begin() {
+	f := n.fleet
+	select {
+	case f.turns <- struct{}{}:
+	case <-f.opened.Done():
+		f.run.post(n.gone)
+		return
+	}
+	edge, err := n.open(f.opened)
+	<-f.turns
+	f.run.post(func() {
+		if err != nil {
+			n.cannotBegin(err)
+			return
+		}
+		n.join(edge)
+	})
+}
+
+// open tries until the host answers, or there is no hope. An agent tries once: what it cannot reach, gorun can perhaps.
 func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 	r := n.fleet.run
-	patience := r.job.Agents.Patience
+	given := n.fleet.start.Agents.Patience
+	patience := given
 	if patience == 0 {
 		patience = DefaultPatience
+	}
+	if r.above != nil {
+		ctx, cancel := context.WithTimeout(ctx, patience/2)
+		defer cancel()
+		return n.reach.Open(ctx, n.name)
 	}
 	deadline := time.Now().Add(patience)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
@@ -213,7 +282,7 @@ func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 			return edge, nil
 		}
 		var why *reach.Error
-		if errors.As(err, &why) && (why.Final || why.Unnamed && r.job.Agents.Patience == 0) {
+		if errors.As(err, &why) && (why.Final || why.Unnamed && given == 0) {
 			return nil, err
 		}
 		if time.Until(deadline) < pause || ctx.Err() != nil {
@@ -232,10 +301,15 @@ func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 	}
 }
 
-// cannotBegin reports a host that is not to be had.
+// cannotBegin deals with a host that is not to be had.
 func (n *node) cannotBegin(err error) {
 	r := n.fleet.run
-	if !r.stop.Load() {
+	switch {
+	case r.stop.Load():
+	case r.above != nil:
+		r.above.refused(n.hosts, err.Error())
+		n.below.Leave()
+	default:
 		r.do(r.policy.cannotStart(fmt.Errorf("host %s cannot be used: %w", n.name, err), CodeCannotStart))
 	}
 	n.gone()
@@ -243,14 +317,13 @@ func (n *node) cannotBegin(err error) {
 
 // join begins to speak with the agent.
 func (n *node) join(edge *reach.Edge) {
-	f := n.fleet
-	r := f.run
+	r := n.fleet.run
 	if n.edge = edge; r.stop.Load() {
 		n.gone()
 		return
 	}
 	first := make(chan struct{}) // what comes waits until link is set
-	n.link = frames.New(edge, edge, frames.Options{Silence: r.job.Agents.silence(),
+	n.link = frames.New(edge, edge, frames.Options{Silence: n.fleet.start.Agents.silence(),
 		Receive: func(fr frames.Frame) error { <-first; return n.receive(fr) },
 		Lost: func(err error) {
 			if errors.Is(err, frames.ErrEnded) {
@@ -259,61 +332,29 @@ func (n *node) join(edge *reach.Edge) {
 			r.post(func() { n.lost(err) })
 			edge.Close() // while the job ends: what is not heard does not end by itself
 		}})
+	m := n.fleet.start
+	m.Hosts, m.Stdin = n.hosts, n.input()
+	start := encode(m.with(widen))
 	close(first)
-	go n.begin(encode(n.start().with(widen)))
+	go n.tell(start)
 }
 
-// start is what the agent has to know.
-func (n *node) start() startMessage {
+// tell sends the programs that gorun has built, and the start. It has a goroutine of its own.
+func (n *node) tell(start []byte) {
 	r := n.fleet.run
-	j := r.job
-	m := startMessage{
-		Host: n.name, World: r.plan.World, Ranks: n.ranks, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(),
-		OwnHost: n.name == r.plan.Host, Place: j.Place, Bind: j.Bind, Report: j.ReportBindings,
-		Tag: j.TagOutput, Time: j.Timestamp,
-		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir,
-		LogLevel: j.LogLevel, Name: n.fleet.server.Name(), Secret: n.fleet.secret,
-		Mapping: r.plan.Layout.Order.Mapping(), Silence: j.Agents.silence(),
-	}
-	for _, rank := range n.ranks {
-		m.AppOf = append(m.AppOf, r.plan.Specs[rank].App)
-	}
-	switch {
-	case n.stdin == nil:
-	case r.plan.stdins.all:
-		m.Stdin = []int{-1}
-	default:
-		m.Stdin = []int{r.plan.stdins.rank}
-	}
-	return m
-}
-
-// begin sends the programs that gorun has built, the start, and then the input. It has a goroutine of its own.
-func (n *node) begin(start []byte) {
-	for _, app := range n.fleet.run.job.Apps {
+	for _, app := range r.job.Apps {
 		if !app.Sent {
 			continue
 		}
 		if err := n.sendFile(app.Path); err != nil {
-			n.fleet.run.post(func() { n.cannotBegin(err) })
+			r.post(func() {
+				r.do(r.judge().cannotStart(err, CodeCannotStart))
+				n.gone()
+			})
 			return
 		}
 	}
-	if n.link.SendAfter(frames.Start, start) != nil || n.stdin == nil {
-		return
-	}
-	defer n.stdin.Close() // what feeds it sees that no more is taken
-	buf := make([]byte, frames.Piece)
-	for {
-		k, err := n.stdin.Read(buf)
-		if k > 0 && n.link.SendBulk(frames.Stdin, frames.Stdin, buf[:k]) != nil {
-			return
-		}
-		if err != nil {
-			n.link.SendAfter(frames.StdinEnd, nil)
-			return
-		}
-	}
+	n.link.SendAfter(frames.Start, start)
 }
 
 func (n *node) sendFile(path string) error {
@@ -345,8 +386,16 @@ func (n *node) receive(f frames.Frame) error {
 	switch f.Kind {
 	case frames.Stdout, frames.Stderr, frames.StdoutPart, frames.StderrPart:
 		return n.output.put(f)
-	case frames.Put, frames.Fence, frames.Question:
-		return n.wireUp(f)
+	case frames.Put:
+		put, err := decode[[]pmi.Pair](f)
+		if err != nil {
+			return err
+		}
+		return n.below.Put(pairs(put, narrow))
+	case frames.Fence:
+		return n.below.Fence()
+	case frames.Question:
+		return n.below.Ask(f.Body)
 	case frames.Started:
 		m, err := decode[startedMessage](f)
 		if err != nil {
@@ -358,12 +407,11 @@ func (n *node) receive(f frames.Frame) error {
 		n.seen[m.Rank] = running
 		n.post(func() { r.ranks[m.Rank].pid = m.Pid; r.rankStarted(started{rank: m.Rank}) })
 	case frames.AllStarted:
-		m, err := decode[allStartedMessage](f)
-		if err != nil || n.started {
-			return errors.Join(err, errors.New("the end of the start out of turn"))
+		if n.started {
+			return errors.New("the end of the start out of turn")
 		}
 		n.started = true
-		n.post(func() { n.allStarted(m) })
+		n.post(n.allStarted)
 	case frames.Exited:
 		m, err := decode[exitedMessage](f)
 		if err != nil {
@@ -383,9 +431,21 @@ func (n *node) receive(f frames.Frame) error {
 			return fmt.Errorf("an abort of rank %d", m.Rank)
 		}
 		n.post(func() {
-			by := Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: n.name}
-			r.do(r.policy.aborted(time.Now(), by, m.Code, m.Message))
+			by := Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: r.hostOf(m.Rank)}
+			r.do(r.judge().aborted(time.Now(), by, m.Code, m.Message))
 		})
+	case frames.Failed:
+		m, err := decode[failedMessage](f)
+		if err != nil {
+			return err
+		}
+		n.post(func() { n.failed(m) })
+	case frames.Refused:
+		m, err := decode[refusedMessage](f)
+		if err != nil {
+			return err
+		}
+		return n.handOver(m)
 	case frames.Finished:
 		n.left = true
 		n.post(n.finished)
@@ -402,44 +462,10 @@ func (n *node) post(f func()) {
 	})
 }
 
-// wireUp is the part of an agent in the wire-up of the ranks.
-func (n *node) wireUp(f frames.Frame) error {
-	server := n.fleet.server
-	switch f.Kind {
-	case frames.Put:
-		put, err := decode[[]pmi.Pair](f)
-		if err != nil {
-			return err
-		}
-		return server.Merge(pairs(put, narrow))
-	case frames.Question:
-		answer, err := server.Answer(f.Body)
-		if err == nil {
-			n.link.Send(frames.Answer, answer)
-		}
-		return err
-	}
-	return n.fleet.fence(n)
-}
+// Release is pmi.Down's, as Answer.
+func (n *node) Release() { n.link.Send(frames.Released, nil) }
 
-// fence counts a node in; the last one lets all out.
-func (f *fleet) fence(n *node) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n.fenced {
-		return errors.New("it is in the fence twice")
-	}
-	n.fenced = true
-	if f.inFence++; f.inFence < len(f.nodes) {
-		return nil
-	}
-	f.inFence = 0
-	for _, n := range f.nodes { // all have links: each has entered
-		n.fenced = false
-		n.link.Send(frames.Released, nil)
-	}
-	return nil
-}
+func (n *node) Answer(text []byte) { n.link.Send(frames.Answer, text) }
 
 // pumpOutput carries the output of a host to the outlets, a whole line at a time.
 func (n *node) pumpOutput() {
@@ -463,18 +489,25 @@ func (n *node) pumpOutput() {
 
 // The rest runs on the supervisor.
 
-func (n *node) allStarted(m allStartedMessage) {
+func (n *node) allStarted() {
 	r := n.fleet.run
-	if m.Err != "" {
-		r.do(r.policy.cannotStart(errors.New(oneLine(m.Err)), min(max(m.Code, 1), 255)))
-	}
 	for _, rank := range n.ranks {
 		if !r.ranks[rank].started && r.policy.phase == working {
-			err := fmt.Errorf("host %s: its agent has not started rank %d, and does not say why", n.name, rank)
-			r.do(r.policy.cannotStart(err, CodeCannotStart))
+			err := fmt.Errorf("host %s: its agent has not started rank %d, and does not say why", r.hostOf(rank), rank)
+			r.do(r.judge().cannotStart(err, CodeCannotStart))
 		}
 	}
 	n.startsNoMore()
+}
+
+// failed is a failure that an agent reports.
+func (n *node) failed(m failedMessage) {
+	r, err := n.fleet.run, errors.New(oneLine(m.Err))
+	if m.Lost {
+		r.do(r.judge().hostLost(time.Now(), err))
+		return
+	}
+	r.do(r.judge().cannotStart(err, min(max(m.Code, 1), 255)))
 }
 
 func (n *node) startsNoMore() {
@@ -489,18 +522,18 @@ func (n *node) startsNoMore() {
 
 func (n *node) rankEnded(m exitedMessage) {
 	r := n.fleet.run
-	st := &r.ranks[m.Rank]
+	st := r.ranks[m.Rank]
 	if st.ended {
 		return
 	}
 	st.ended = true
 	r.alive--
-	e := Exit{Rank: m.Rank, Pid: m.Pid, Host: n.name, Code: m.Code, Signal: m.Signal, Core: m.Core}
+	e := Exit{Rank: m.Rank, Pid: m.Pid, Host: r.hostOf(m.Rank), Code: m.Code, Signal: m.Signal, Core: m.Core}
 	if m.Err != "" {
 		e.Err = errors.New(oneLine(m.Err))
 	}
 	r.endings.note(e)
-	r.do(r.policy.exited(time.Now(), e, m.Unfinished))
+	r.do(r.judge().exited(time.Now(), e, m.Unfinished))
 }
 
 // finished is the end of an agent in order, if the head has said so or the job is ending.
@@ -518,7 +551,7 @@ func (n *node) lost(err error) {
 		return
 	}
 	r := n.fleet.run
-	r.do(r.policy.hostLost(time.Now(), fmt.Errorf("host %s is lost: %w", n.name, err)))
+	r.do(r.judge().hostLost(time.Now(), fmt.Errorf("host %s is lost: %w", n.name, err)))
 	n.gone()
 }
 
@@ -530,9 +563,14 @@ func (n *node) gone() {
 	n.ended = true
 	r := n.fleet.run
 	for _, rank := range n.ranks {
-		if st := &r.ranks[rank]; st.started && !st.ended {
-			st.ended = true
-			r.alive--
+		st := r.ranks[rank]
+		if !st.started || st.ended {
+			continue
+		}
+		st.ended = true
+		r.alive--
+		if r.above != nil {
+			r.above.exited(time.Now(), Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}, false)
 		}
 	}
 	n.startsNoMore()
@@ -545,6 +583,7 @@ func (f *fleet) tell(o order) {
 		return
 	}
 	f.told = order{Phase: o.Phase, Finish: o.Finish}
+	o.Silent = o.Signal == syscall.SIGSTOP && f.run.above == nil
 	body := encode(o)
 	for _, n := range f.nodes {
 		if n.link != nil && !n.ended {
@@ -571,9 +610,7 @@ func (f *fleet) drain() {
 
 // dismiss has the agents finish, and gives up what is still being reached for.
 func (f *fleet) dismiss() {
-	if f.cancel != nil {
-		f.cancel()
-	}
+	f.cancel()
 	f.tell(order{Phase: f.run.policy.phase, Finish: true})
 	for _, n := range f.nodes {
 		if n.link == nil {

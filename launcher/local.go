@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
@@ -42,7 +43,7 @@ type local struct {
 	mu     sync.Mutex
 	pids   map[int]int  // guarded by mu; rank -> pid, which is the process group too; until reaped
 	ranks  map[int]int  // guarded by mu; the inverse of pids
-	others map[int]bool // children from before the job; not changed later
+	others map[int]bool // guarded by mu; children from before the job, and those that startOther has started
 	helper int          // guarded by mu; the pid of the cleaner
 	mark   string       // guarded by mu; what is in the environment of every process of the job
 	closed bool         // guarded by mu
@@ -211,6 +212,19 @@ func (l *local) Signal(rank int, sig syscall.Signal) {
 	}
 }
 
+// startOther calls start, which starts a child that is no rank and not ours to reap.
+func (l *local) startOther(start func() (pid int, err error)) error {
+	l.births.Lock()
+	defer l.births.Unlock()
+	pid, err := start()
+	if err == nil {
+		l.mu.Lock()
+		l.others[pid] = true
+		l.mu.Unlock()
+	}
+	return err
+}
+
 func (l *local) startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
 	l.births.Lock()
 	defer l.births.Unlock()
@@ -249,10 +263,10 @@ func (l *local) Close() {
 	}
 	clear(l.pids)
 	clear(l.ranks)
-	mark := l.mark
+	mark, others := l.mark, maps.Clone(l.others)
 	l.mu.Unlock()
 	if l.alone {
-		killOrphans(l.others, mark)
+		killOrphans(others, mark)
 	}
 	close(l.work)
 }

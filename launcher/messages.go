@@ -17,16 +17,14 @@ import (
 // What the bodies of frames hold, in JSON. That has characters in its strings, and what Linux passes on (file names,
 // arguments, variables, values of PMI-1) is bytes: those strings are widened before, and narrowed after.
 
-// startMessage is the part of a job that one host has.
+// startMessage is the part of a job that the hosts of a subtree have. An agent passes it on to those below it, with
+// their hosts.
 type startMessage struct {
-	Host     string // as the user has named it
-	World    int    // all ranks of the job
-	Ranks    []int  // of this host, in order
-	AppOf    []int  // of each of them, an index of Apps
+	Hosts    []hostPart // that of the agent, and those below it
+	World    int        // all ranks of the job
 	Apps     []App
 	Environ  []string
 	Dir      string // gorun's
-	OwnHost  bool   // gorun's too: the environment is the same
 	Place    place.Request
 	Bind     Bind
 	Report   bool
@@ -39,28 +37,61 @@ type startMessage struct {
 	Name     string // of the job
 	Secret   []byte
 	Mapping  string
-	Silence  time.Duration
+	Agents   Agents
+}
+
+// hostPart is a host with its ranks.
+type hostPart struct {
+	Name  string // as the user has named it
+	Own   bool   // it is gorun's own: the environment is the same
+	Ranks []int  // in order
 }
 
 // check refuses what gorun does not send.
 func (m *startMessage) check() error {
+	ranks := 0
+	for _, a := range m.Apps {
+		if a.Ranks < 1 || a.Ranks > maxRanks {
+			return fmt.Errorf("a program of %d ranks", a.Ranks)
+		}
+		ranks += a.Ranks
+	}
 	switch {
-	case m.World < 1 || m.World > maxRanks:
-		return fmt.Errorf("a job of %d ranks", m.World)
-	case len(m.Ranks) == 0 || len(m.Ranks) > m.World || len(m.AppOf) != len(m.Ranks):
-		return fmt.Errorf("%d ranks of %d, with %d programs", len(m.Ranks), m.World, len(m.AppOf))
-	case m.Ranks[0] < 0 || m.Ranks[len(m.Ranks)-1] >= m.World || len(m.Secret) != secretSize:
-		return fmt.Errorf("ranks %d to %d of %d", m.Ranks[0], m.Ranks[len(m.Ranks)-1], m.World)
+	case m.World < 1 || m.World > maxRanks || ranks != m.World:
+		return fmt.Errorf("a job of %d ranks, with programs of %d", m.World, ranks)
+	case len(m.Secret) != secretSize:
+		return fmt.Errorf("a secret of %d bytes", len(m.Secret))
+	case len(m.Hosts) == 0 || len(m.Hosts) > m.World:
+		return fmt.Errorf("%d hosts of a job of %d ranks", len(m.Hosts), m.World)
+	case m.Agents.Width < 0:
+		return fmt.Errorf("a tree of width %d", m.Agents.Width)
+	case m.Agents.silence() < time.Millisecond:
+		return fmt.Errorf("a silence of %v", m.Agents.Silence)
 	}
-	if m.Silence < time.Millisecond {
-		return fmt.Errorf("a silence of %v", m.Silence)
-	}
-	for i, rank := range m.Ranks {
-		if i > 0 && rank <= m.Ranks[i-1] || m.AppOf[i] < 0 || m.AppOf[i] >= len(m.Apps) {
-			return fmt.Errorf("rank %d with program %d of %d", rank, m.AppOf[i], len(m.Apps))
+	seen := map[int]bool{}
+	for _, h := range m.Hosts {
+		if len(h.Ranks) == 0 {
+			return fmt.Errorf("the host %.80q has no rank", h.Name)
+		}
+		for i, rank := range h.Ranks {
+			if rank < 0 || rank >= m.World || seen[rank] || i > 0 && rank <= h.Ranks[i-1] {
+				return fmt.Errorf("rank %d of %d, on host %.80q", rank, m.World, h.Name)
+			}
+			seen[rank] = true
 		}
 	}
 	return nil
+}
+
+// appOf returns the index of the program of each rank of a job.
+func appOf(apps []App) []int {
+	var of []int
+	for i, a := range apps {
+		for range a.Ranks {
+			of = append(of, i)
+		}
+	}
+	return of
 }
 
 // secretSize is what pmi has for the secret of a job.
@@ -72,6 +103,7 @@ type order struct {
 	Signal syscall.Signal `json:",omitempty"` // for all ranks
 	Hold   bool           `json:",omitempty"`
 	Finish bool           `json:",omitempty"` // all ranks of the job have ended
+	Silent bool           `json:",omitempty"` // the sender stops: its silence means nothing until the next order
 }
 
 func (o *order) check() error {
@@ -83,10 +115,19 @@ func (o *order) check() error {
 
 type startedMessage struct{ Rank, Pid int }
 
-// allStartedMessage says that no more ranks are started, and why one could not be.
-type allStartedMessage struct {
-	Err  string `json:",omitempty"`
-	Code int    `json:",omitempty"`
+// failedMessage says that a rank could not be started, or that a host is lost.
+type failedMessage struct {
+	Err  string
+	Code int  `json:",omitempty"` // of gorun, if a rank could not be started
+	Lost bool `json:",omitempty"`
+}
+
+// refusedMessage says that the agents of so many hosts in a row, from that of this rank on, cannot be started from where
+// they should be: gorun has to.
+type refusedMessage struct {
+	Rank  int // the first one of the first host
+	Hosts int
+	Err   string
 }
 
 // exitedMessage is an Exit.
@@ -131,7 +172,11 @@ func (m startMessage) with(change func(string) string) startMessage {
 		}
 		return list
 	}
-	m.Apps, m.Environ = slices.Clone(m.Apps), all(m.Environ)
+	m.Apps, m.Environ, m.Agents.Shell = slices.Clone(m.Apps), all(m.Environ), all(m.Agents.Shell)
+	m.Hosts = slices.Clone(m.Hosts)
+	for i := range m.Hosts {
+		m.Hosts[i].Name = change(m.Hosts[i].Name)
+	}
 	for i := range m.Apps {
 		a := &m.Apps[i]
 		a.Path, a.Name, a.Dir, a.Args, a.Env = change(a.Path), change(a.Name), change(a.Dir), all(a.Args), all(a.Env)
@@ -159,11 +204,15 @@ func decode[T any](f frames.Frame) (v T, err error) {
 	return v, err
 }
 
-// putFrames cuts what a fence brings into frames.
+// putFrames cuts what a fence brings into frames: one, unless it is very much.
 func putFrames(put []pmi.Pair) (bodies [][]byte) {
-	const most = 400 // pairs of 64 and 880 bytes, that may double when encoded
-	for some := range slices.Chunk(put, most) {
-		bodies = append(bodies, encode(pairs(some, widen)))
+	const most = 3 << 20 // bytes of a frame, that may double when encoded
+	for len(put) > 0 {
+		n := 0
+		for size := 0; n < len(put) && size < most; n++ {
+			size += len(put[n].Key) + len(put[n].Value) + len(`{"Key":"","Value":""},`)
+		}
+		bodies, put = append(bodies, encode(pairs(put[:n], widen))), put[n:]
 	}
 	return bodies
 }

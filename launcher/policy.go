@@ -41,7 +41,8 @@ type policy struct {
 	next  time.Time // when tick wants to be called; zero: not at all
 	cause string    // what is said of it; "": nothing
 	code  int       // the job's exit code
-	soft  bool      // the cause may still give way to a death by signal
+	soft  bool      // the cause may still give way to a death by signal, or to the loss of a host
+	host  bool      // the cause is the loss of a host
 	said  bool      // cause has been said
 	first time.Time // when the first failure was seen
 }
@@ -150,12 +151,17 @@ func (p *policy) cannotStart(err error, code int) action {
 	return action{signal: syscall.SIGKILL}
 }
 
-// hostLost reports that the agent of a host is gone, and with it the ranks there.
+// hostLost reports that the agent of a host is gone, and with it the ranks there. A rank elsewhere may have seen their
+// end, and have exited, before.
 func (p *policy) hostLost(now time.Time, err error) action {
-	if p.phase != working {
+	first := p.phase == working
+	if !first && (p.phase != findingCause || !p.soft || p.host) {
 		return action{}
 	}
-	p.code, p.cause, p.soft = 1, err.Error()+"; the job is stopped", true
+	p.code, p.cause, p.soft, p.host = 1, err.Error()+"; the job is stopped", true, true
+	if !first {
+		return action{}
+	}
 	return p.fail(now)
 }
 

@@ -30,7 +30,7 @@ func (f *fleet) showProgress() {
 		}
 		r.post(func() {
 			text := ""
-			if r.starting && !r.stop.Load() {
+			if r.starting > 0 && !r.stop.Load() {
 				width, _, _ := term.GetSize(fd)
 				text = f.progress(width - 1)
 			}
@@ -50,14 +50,20 @@ func (f *fleet) showProgress() {
 
 // progress names the hosts that are waited for, in at most width characters.
 func (f *fleet) progress(width int) string {
+	r := f.run
+	l := r.plan.Layout
+	waited := make([]bool, len(l.Hosts))
+	for rank, host := range l.Order.Ranks(l.Ranks) {
+		waited[host] = waited[host] || !r.ranks[rank].started
+	}
 	var waits []string
-	for _, n := range f.nodes {
-		if !n.begun {
-			waits = append(waits, n.name)
+	for i, h := range l.Hosts {
+		if waited[i] {
+			waits = append(waits, h.Name)
 		}
 	}
-	text := fmt.Sprintf("gorun: %d of %d hosts have started their ranks; waiting for %s", len(f.nodes)-len(waits),
-		len(f.nodes), strings.Join(waits, ", "))
+	text := fmt.Sprintf("gorun: %d of %d hosts have started their ranks; waiting for %s", len(l.Hosts)-len(waits),
+		len(l.Hosts), strings.Join(waits, ", "))
 	if width > 3 && len(text) > width {
 		text = text[:width-3] + "..."
 	}

@@ -3,8 +3,10 @@ package launcher
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -39,7 +41,7 @@ var (
 // run is a job in progress. Everything in it belongs to the goroutine of Job.Run, the supervisor, unless said
 // otherwise. It has one of three roles: of a job on this host alone it supervises the ranks themselves; of a job on
 // several hosts it is the head, which has a fleet of agents; and as an agent it supervises the ranks of its host, and
-// reports to the head what the policy there decides upon.
+// perhaps a fleet of others, and reports what the policy of the head decides upon.
 //
 // The supervisor never waits for anything but the next event: a signal comes through, whatever the ranks, the readers
 // of their output and the file system do. What may take long has a goroutine of its own: starting ranks, hearing out
@@ -49,14 +51,14 @@ type run struct {
 	plan    *Plan
 	log     hclog.Logger
 	policy  policy
-	ranks   []rankState // by rank; those of other hosts too
+	ranks   map[int]*rankState // those here, and those of the hosts below; no rank is added later
 	endings endings
 	streams streams
 	here              // not of a head
-	fleet   *fleet    // of a head
+	fleet   *fleet    // nil: there are no agents below
 	above   *superior // of an agent
 
-	starting bool           // ranks are being started
+	starting int            // who still starts ranks: this host, and the fleet
 	alive    int            // ranks that have been started and have not ended
 	sent     syscall.Signal // the last one that was to end all ranks: for those that start later
 	leaving  bool           // no rank is left, only output
@@ -90,6 +92,7 @@ type judge interface {
 	exited(now time.Time, e Exit, unfinished bool) action
 	aborted(now time.Time, by Exit, code int, message string) action
 	cannotStart(err error, code int) action
+	hostLost(now time.Time, err error) action
 }
 
 func (r *run) judge() judge {
@@ -109,6 +112,8 @@ func (r *run) post(f func()) {
 
 // rankState is what is known of one rank.
 type rankState struct {
+	host string // "": this one
+
 	// startRanks sets these.
 	pid    int           // before started is sent, and before the control socket is served
 	conn   controlConn   // our end of its control socket; before the rank exists
@@ -139,8 +144,11 @@ func (j *Job) Run() int {
 // newRun is a run of this many ranks, of which this host starts some.
 func (j *Job) newRun(plan *Plan) *run {
 	r := &run{
-		job: j, plan: plan, ranks: make([]rankState, plan.World), starts: make(chan started, len(plan.Specs)+1),
-		posts: make(chan func()), over: make(chan struct{}), timer: time.NewTimer(time.Hour), starting: true,
+		job: j, plan: plan, ranks: make(map[int]*rankState, len(plan.Specs)), starts: make(chan started, len(plan.Specs)+1),
+		posts: make(chan func()), over: make(chan struct{}), timer: time.NewTimer(time.Hour),
+	}
+	for i := range plan.Specs {
+		r.ranks[plan.Specs[i].Rank] = &rankState{}
 	}
 	if j.PrintExits {
 		r.endings = make(endings, plan.World)
@@ -163,11 +171,11 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
 	}
-	return r.supervise(backend, pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping()})
+	return r.supervise(backend, pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping()}, func() {})
 }
 
-// supervise is the life of a run that has ranks on this host.
-func (r *run) supervise(backend Backend, o pmi.Options) int {
+// supervise is the life of a run that has ranks on this host. addFleet makes those of hosts below, if there are any.
+func (r *run) supervise(backend Backend, o pmi.Options, addFleet func()) int {
 	defer close(r.over)
 	r.log = logger(r.job.LogLevel, r.streams.stderr)
 	r.backend, r.heard = backend, make(chan Exit, len(r.plan.Specs))
@@ -175,10 +183,15 @@ func (r *run) supervise(backend Backend, o pmi.Options) int {
 	r.announce()
 	r.server = pmi.NewServer(r.plan.World, o)
 	defer r.server.Close()
+	r.starting++
+	addFleet()
 	if r.above != nil {
 		r.above.serve(r)
 	}
 	go r.startRanks()
+	if r.fleet != nil {
+		r.fleet.open()
+	}
 	r.watch()
 	return r.finish()
 }
@@ -246,7 +259,7 @@ func (r *run) announce() {
 
 // watch runs until no rank is left.
 func (r *run) watch() {
-	for !r.lost && (r.starting || r.alive > 0 || r.unheard > 0 || r.above.wantsUs()) {
+	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.above.wantsUs()) {
 		switch only := r.alive == 0 && r.unheard == 0 && r.stop.Load(); {
 		case !only:
 			r.noStart = nil
@@ -302,14 +315,23 @@ func (r *run) step(done <-chan struct{}) bool {
 
 func (r *run) rankStarted(s started) {
 	if s.last {
-		if r.starting = false; s.err != nil {
-			r.do(r.judge().cannotStart(s.err, startCode(s.err)))
+		if err := s.err; err != nil {
+			if r.above != nil {
+				err = fmt.Errorf("%w on host %s", err, r.plan.Host)
+			}
+			r.do(r.judge().cannotStart(err, startCode(err)))
+		}
+		if r.starting--; r.starting > 0 {
+			return
+		}
+		if !r.stop.Load() {
+			r.startInput()
 		}
 		r.above.allStarted()
 		return
 	}
 	r.alive++
-	st := &r.ranks[s.rank]
+	st := r.ranks[s.rank]
 	st.started = true
 	r.log.Debug("rank started", "rank", s.rank, "pid", st.pid)
 	r.above.started(s.rank, st.pid)
@@ -323,7 +345,7 @@ func (r *run) rankStarted(s started) {
 
 // rankEnded has the server hear what the rank has said to the end.
 func (r *run) rankEnded(e Exit) {
-	st := &r.ranks[e.Rank]
+	st := r.ranks[e.Rank]
 	st.ended = true
 	r.alive--
 	r.unheard++
@@ -449,8 +471,8 @@ func (r *run) signalHere(s syscall.Signal) {
 
 // hostOf is where a rank is, as the user should read it.
 func (r *run) hostOf(rank int) string {
-	if r.fleet != nil {
-		return r.fleet.hostOf(rank)
+	if host := r.ranks[rank].host; host != "" {
+		return host
 	}
 	return r.backend.Host(rank)
 }
@@ -461,8 +483,8 @@ func (r *run) giveUp() {
 		return
 	}
 	var left []string
-	for rank := range r.ranks {
-		if st := &r.ranks[rank]; st.started && !st.ended {
+	for _, rank := range slices.Sorted(maps.Keys(r.ranks)) {
+		if st := r.ranks[rank]; st.started && !st.ended {
 			left = append(left, fmt.Sprintf("rank %d (pid %d)", rank, st.pid))
 		}
 	}

@@ -19,8 +19,8 @@ type piece struct {
 	next *piece // nil: the piece is empty
 }
 
-func newSpool(ranks int) *spool {
-	s := &spool{taking: ranks, last: &piece{}}
+func newSpool() *spool {
+	s := &spool{last: &piece{}}
 	s.changed.L = &s.mu
 	return s
 }
@@ -59,8 +59,13 @@ type taker struct {
 	at   *piece
 }
 
-// newTaker is one of the ranks that newSpool was told of. It is made before the first add.
-func (s *spool) newTaker() *taker { return &taker{s, s.last} }
+// newTaker is one of the ranks. All are made before the input is read.
+func (s *spool) newTaker() *taker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taking++
+	return &taker{s, s.last}
+}
 
 // run hands the input to write until it ends or write fails.
 func (t *taker) run(write func([]byte) error) {

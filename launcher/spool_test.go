@@ -11,7 +11,7 @@ import (
 // What all ranks have taken is freed, and the input is read no faster than the fastest rank takes it.
 func TestSpool(t *testing.T) {
 	const n, size = 50, 64 << 10
-	s := newSpool(2)
+	s := newSpool()
 	var lag, freed sync.WaitGroup
 	var got [2]int
 	lag.Add(1)
@@ -76,7 +76,7 @@ func TestSpool(t *testing.T) {
 
 // A rank that takes no more does not hold up the others; when none does, no input is wanted.
 func TestSpoolRefused(t *testing.T) {
-	s := newSpool(1)
+	s := newSpool()
 	r := s.newTaker()
 	var done sync.WaitGroup
 	done.Go(func() { r.run(func([]byte) error { return bytes.ErrTooLarge }) })

@@ -73,10 +73,28 @@ func (r *run) openAndStart() error {
 			return err
 		}
 	}
-	if feeder != nil && !r.stop.Load() {
+	return nil
+}
+
+// startInput feeds the standard input to the ranks that get it through pipes, and to the agents of others, when all of
+// them have been started. It runs on the supervisor.
+func (r *run) startInput() {
+	_, feeder := r.streams.made()
+	near, err := r.fleet.openInputs()
+	switch {
+	case feeder != nil:
+		feeder.to = append(feeder.to, near...)
+	case len(near) > 0 && err == nil:
+		if feeder, err = newFeeder(r.job.Stdin, near); err == nil {
+			r.streams.feed(feeder)
+		}
+	}
+	switch {
+	case err != nil:
+		r.do(r.judge().cannotStart(err, CodeCannotStart))
+	case feeder != nil:
 		feeder.start()
 	}
-	return nil
 }
 
 func closeAll(files []*os.File, but ...*os.File) {
@@ -128,7 +146,7 @@ func (r *run) startRank(s *Spec, stdin *os.File) error {
 	defer far.Close()
 	s.Stdin, s.Control = stdin, far
 	s.Env = append(s.Env, pmi.EnvJob+"="+r.server.Name())
-	st := &r.ranks[s.Rank] // its end may be reported before Start returns
+	st := r.ranks[s.Rank] // its end may be reported before Start returns
 	st.judged = make(chan struct{})
 	own, err := r.openOutput(s)
 	defer closeAll(own)

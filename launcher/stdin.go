@@ -18,7 +18,7 @@ import (
 type feeder struct {
 	from  *os.File
 	tty   bool
-	to    []*os.File // owned by the goroutines of start until stop
+	to    []*os.File // complete before start; owned by its goroutines until stop
 	input *spool
 	wake  *os.File // closing its other end ends run
 	other *os.File
@@ -31,7 +31,7 @@ func newFeeder(from *os.File, to []*os.File) (*feeder, error) {
 		return nil, err
 	}
 	tty := term.IsTerminal(int(from.Fd()))
-	return &feeder{from: from, tty: tty, to: to, input: newSpool(len(to)), wake: r, other: w}, nil
+	return &feeder{from: from, tty: tty, to: to, input: newSpool(), wake: r, other: w}, nil
 }
 
 func (f *feeder) start() {

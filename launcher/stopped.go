@@ -31,8 +31,9 @@ func (r *run) childStopped(pid int, by syscall.Signal) {
 	if stopSignals[by] == "" {
 		return
 	}
-	for rank := range r.ranks {
-		if st := &r.ranks[rank]; st.started && st.pid == pid {
+	for i := range r.plan.Specs {
+		rank := r.plan.Specs[i].Rank
+		if st := r.ranks[rank]; st.started && st.pid == pid {
 			r.rankStopped(rank, by)
 			return
 		}

@@ -380,9 +380,9 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 		{"noise", "exec yes", 126, "it prints more than"},
 		{"another protocol", "echo gorun-agent 2; exec sleep 1000", 126, "no agent of this build"},
 		{"not frames", "echo gorun-agent 1; exec yes", 1, "host b is lost: a frame"},
-		{"leaves early", `echo gorun-agent 1; printf '\0\0\0\0\025'; exec sleep 1000`, 1,
+		{"leaves early", `echo gorun-agent 1; printf '\0\0\0\0\027'; exec sleep 1000`, 1,
 			"host b is lost: its agent has left before the job has ended"},
-		{"starts nothing", `echo gorun-agent 1; printf '\2\0\0\0\012{}'; sleep 0.2`, 126,
+		{"starts nothing", `echo gorun-agent 1; printf '\0\0\0\0\012'; sleep 0.2`, 126,
 			"its agent has not started rank 1"},
 		{"late", "test -e " + late + ` || { : >` + late + `; exit 255; }; shift; exec "$@"`, 0,
 			"host b does not answer yet"},
@@ -418,7 +418,7 @@ func TestAgentThatStays(t *testing.T) {
 say() { printf "\\$(printf %o ${#2})\\0\\0\\0\\$1%s" "$2"; }
 echo gorun-agent 1
 say 11 '{"Rank":0,"Pid":7}'
-say 12 '{}'
+say 12 ''
 say 13 '{"Rank":0,"Pid":7}'
 grep -qa '"Finish":true' && : >` + finish + `
 exec sleep 1000

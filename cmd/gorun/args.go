@@ -81,7 +81,7 @@ func valuePart(arg string) string {
 var others = map[string]string{
 	"wd": "wdir", "prepend-rank": "tag-output", "output-filename": "output-dir", "V": "version",
 	"hosts": "host", "machinefile": "hostfile", "npernode": "ppn", "perhost": "ppn",
-	"timestamp-output": "timestamp", "preload-binary": "preload",
+	"timestamp-output": "timestamp", "preload-binary": "preload", "branch-count": "tree-width",
 }
 
 func renamed(name string) (string, bool) {

@@ -23,6 +23,7 @@ type placeFlags struct {
 	launcher    string
 	shell       string
 	patience    seconds
+	width       count
 }
 
 func (p *placeFlags) register(f *pflag.FlagSet) {
@@ -38,6 +39,8 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.shell, "launch-agent", "", "the remote `SHELL` to other hosts, with its arguments, in place "+
 		"of ssh; what follows it is the host and a command, as in kubectl exec -i")
 	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 30s)")
+	p.width = launcher.DefaultWidth
+	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn (default 32)")
 	f.StringVar(&p.launcher, "launcher", "ssh", "how other hosts are reached: ssh, or exec for tests: all are this one")
 	f.Lookup("launcher").Hidden = true
 	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
@@ -49,7 +52,7 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	if p.perHost > 0 {
 		job.Place.PerHost = int(p.perHost)
 	}
-	job.Agents.Patience = time.Duration(p.patience)
+	job.Agents.Patience, job.Agents.Width = time.Duration(p.patience), int(p.width)
 	if p.shell != "" {
 		if job.Agents.Shell = strings.Fields(p.shell); len(job.Agents.Shell) == 0 {
 			return 0, errors.New("--launch-agent: no command is named")

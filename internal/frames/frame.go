@@ -21,6 +21,8 @@ const (
 	AllStarted                 // up: no more ranks are started
 	Exited                     // up: a rank has ended
 	Aborted                    // up: a rank has called Abort
+	Failed                     // up: a rank could not be started, or a host below is lost
+	Refused                    // up: a host below could not be reached from there
 	Stdout                     // up: output, up to the end of a line
 	Stderr                     // up
 	StdoutPart                 // up: output whose line goes on in the next frame
@@ -37,7 +39,7 @@ const (
 
 func (k Kind) String() string {
 	names := [kinds]string{"", "file", "start", "order", "stdin", "stdin end", "released", "answer", "output room",
-		"started", "all started", "exited", "aborted", "stdout", "stderr", "stdout part",
+		"started", "all started", "exited", "aborted", "failed", "refused", "stdout", "stderr", "stdout part",
 		"stderr part", "stdin room", "put", "fence", "question",
 		"finished", "ping", "pong"}
 	if k > 0 && k < kinds {
@@ -55,12 +57,14 @@ func (k Kind) limit() int {
 	case Start:
 		return 16 << 20 // it holds an environment, and a line for each rank
 	case Put:
+		return 8 << 20 // what all ranks below have put, if it fits
+	case Answer:
 		return 1 << 20
 	case File, Stdin, Stdout, Stderr, StdoutPart, StderrPart:
 		return Piece
 	case OutputRoom, StdinRoom:
 		return 4
-	case StdinEnd, Released, Fence, Ping, Pong:
+	case StdinEnd, Released, AllStarted, Fence, Ping, Pong:
 		return 0
 	}
 	return 64 << 10

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// A server of some of the ranks of a job has another above it, which may be the one of the whole job. What its ranks
-// put it keeps, and sends up when all of them are in the barrier. What it does not know it asks for above; the values
-// that come with an answer are kept.
+// The servers of a job may be a tree (below.go). One of some of the ranks has another above it, which may be the one of
+// the whole job. What its ranks put it keeps, and sends up when all of them are in the barrier. What it does not know it
+// asks for above; the values that come with an answer are kept.
 
 // Pair is a key and its value.
 type Pair struct{ Key, Value string }
 
 // Above is the way to the server above. Its methods do not wait, and are called with locks held.
 type Above interface {
-	// Fence says that all ranks here are in the barrier, and what they have put since the last one. Server.Release
+	// Fence says that all ranks here and below are in the barrier, and what they have put since the last one. Server.Release
 	// ends the barrier.
 	Fence(put []Pair)
 	// Ask hands a request up. Server.Answered brings the answer, once for each Ask.
@@ -23,8 +23,10 @@ type Above interface {
 
 // question is a request that was handed up.
 type question struct {
-	done   chan struct{}
-	answer line // written before done is closed
+	done     chan struct{}
+	answered bool         // guarded by Server.mu; there is an answer, or there will be none
+	answer   line         // written before done is closed
+	then     []func(line) // guarded by Server.mu; called with the answer, while that is held
 }
 
 // handedUp are the requests that only the server of the whole job can answer.
@@ -32,28 +34,41 @@ func handedUp(cmd string) bool {
 	return cmd == "publish_name" || cmd == "lookup_name" || cmd == "unpublish_name"
 }
 
-// ask hands a request up and waits for the answer. The same get of several ranks goes up once.
-func (s *Server) ask(l line) line {
-	failed := refusal(replyName(l.cmd), "the_launcher_is_gone")
-	text, err := l.encode()
-	if err != nil {
-		return refusal(replyName(l.cmd), "the_request_is_too_long")
-	}
+// missing tells whether a reply to a get says that there is no such key.
+func missing(reply line) bool {
+	v, _ := reply.get("msg")
+	return v == keyNotFound
+}
+
+// askAndWait hands a request up and waits for the answer.
+func (s *Server) askAndWait(l line) line {
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return failed
+	q := s.ask(l)
+	s.mu.Unlock()
+	<-q.done
+	return q.answer
+}
+
+// ask hands a request up. The same get of several ranks goes up once. mu is held.
+func (s *Server) ask(l line) *question {
+	text, err := l.encode()
+	if err != nil || s.closed {
+		why := "the_launcher_is_gone"
+		if err != nil {
+			why = "the_request_is_too_long"
+		}
+		q := &question{done: make(chan struct{}), answered: true, answer: refusal(replyName(l.cmd), why)}
+		close(q.done)
+		return q
 	}
 	q := s.asked[string(text)]
 	if q == nil || l.cmd != "get" {
-		q = &question{done: make(chan struct{}), answer: failed}
+		q = &question{done: make(chan struct{}), answer: refusal(replyName(l.cmd), "the_launcher_is_gone")}
 		s.asked[string(text)] = q
 		s.order = append(s.order, asked{string(text), q})
 		s.opts.Above.Ask(text)
 	}
-	s.mu.Unlock()
-	<-q.done
-	return q.answer
+	return q
 }
 
 // asked is a question with the text under which it is known.
@@ -85,11 +100,14 @@ func (s *Server) Answered(answer []byte) error {
 	if key, _ := request.get("key"); request.cmd == "get" && l.rc() == 0 {
 		s.learn(key, &l)
 	}
-	a.q.answer = l
+	a.q.answer, a.q.answered = l, true
 	if s.asked[a.text] == a.q {
 		delete(s.asked, a.text)
 	}
 	close(a.q.done)
+	for _, then := range a.q.then {
+		then(l)
+	}
 	return nil
 }
 
@@ -116,6 +134,7 @@ func (s *Server) learn(key string, l *line) {
 // giveUp ends all questions. mu is held.
 func (s *Server) giveUp() {
 	for _, a := range s.order {
+		a.q.answered = true
 		close(a.q.done)
 	}
 	s.order, s.asked = nil, nil
@@ -149,30 +168,9 @@ func (s *Server) Merge(put []Pair) error {
 			return errors.New("the ranks have put more than there is room for")
 		}
 		s.kvs[p.Key] = p.Value
+		if s.opts.Above != nil {
+			s.fresh = append(s.fresh, p)
+		}
 	}
 	return nil
-}
-
-// Answer answers a request of a server below, with the values of the keys that follow.
-func (s *Server) Answer(request []byte) ([]byte, error) {
-	if n := len(request); n > 0 && request[n-1] == '\n' {
-		request = request[:n-1]
-	}
-	l, err := parseLine(request)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case l.cmd == "get":
-		reply := s.get(l)
-		if key, _ := l.get("key"); reply.rc() == 0 {
-			s.mu.Lock()
-			reply = s.addFollowers(reply, key)
-			s.mu.Unlock()
-		}
-		return []byte(reply.String()), nil
-	case handedUp(l.cmd):
-		return []byte(s.service(l).String()), nil
-	}
-	return nil, fmt.Errorf("the request %.40q is none that is handed up", l.cmd)
 }

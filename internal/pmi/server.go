@@ -62,7 +62,9 @@ type Options struct {
 	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must
 	// reach them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
 	Key []byte
-	// Here is how many of the ranks this server serves, and Above the server of all; 0 and nil: it serves all.
+	// Tree: this is one of several servers, and serves Here of the ranks itself. Above is the next one on the way to the
+	// server of all, nil in that. Those below are admitted by NewBelow.
+	Tree  bool
 	Here  int
 	Above Above
 	// Secret is what the ranks of the job share, 32 bytes; nil: one is made.
@@ -86,6 +88,8 @@ const (
 	maxSpawn     = 1024        // lines of one mcmd=spawn
 	secretSize   = 32
 	keyNotFound  = "key_not_found"
+	// maxAnswer is how long an answer to a server below may be: that keeps the values of other keys for its ranks.
+	maxAnswer = 512 << 10
 )
 
 // Server is the launcher's end of all control connections of one job.
@@ -104,14 +108,16 @@ type Server struct {
 	kvs       map[string]string    // guarded by mu
 	services  map[string]string    // guarded by mu; published names
 	bytes     int                  // guarded by mu; of all keys and values above
-	states    []State              // guarded by mu
-	conns     []*serverConn        // guarded by mu; by rank, nil until connected; never reset
+	states    map[int]State        // guarded by mu; by rank
+	conns     map[int]*serverConn  // guarded by mu; by rank, once it is connected; never reset
 	entered   int                  // guarded by mu; ranks in the barrier. Equals the number of conns with inBarrier
 	closed    bool                 // guarded by mu
 	raised    bool                 // guarded by mu; the barrier waits for the server above
 	fresh     []Pair               // guarded by mu; put since the last barrier, if there is a server above
 	asked     map[string]*question // guarded by mu; by the text of the request
 	order     []asked              // guarded by mu; what the server above has not answered
+	below     []*Below             // guarded by mu
+	in        int                  // guarded by mu; of them, those that are in the barrier
 }
 
 // serverConn is one rank's connection. Its goroutine reads and answers; a second one writes, because
@@ -156,7 +162,7 @@ func NewServer(size int, o Options) *Server {
 		o.Secret = random(secretSize)
 	}
 	here := size
-	if o.Above != nil {
+	if o.Tree {
 		here = o.Here
 	}
 	return &Server{
@@ -166,8 +172,8 @@ func NewServer(size int, o Options) *Server {
 		events:   make(chan Event, 5*here),
 		kvs:      map[string]string{},
 		services: map[string]string{},
-		states:   make([]State, size),
-		conns:    make([]*serverConn, size),
+		states:   map[int]State{},
+		conns:    map[int]*serverConn{},
 	}
 }
 
@@ -203,9 +209,7 @@ func (s *Server) Close() {
 	s.closed = true
 	s.giveUp()
 	for _, c := range s.conns {
-		if c != nil {
-			c.conn.Close()
-		}
+		c.conn.Close()
 	}
 	acceptors := s.acceptors
 	s.mu.Unlock()
@@ -387,10 +391,7 @@ func (c *serverConn) serve(l line) error {
 	case "finalize":
 		return c.finalize()
 	case "publish_name", "lookup_name", "unpublish_name":
-		if c.s.opts.Above != nil {
-			return c.answer(c.s.ask(l))
-		}
-		return c.answer(c.s.service(l))
+		return c.answer(c.service(l))
 	case "gorun_hello":
 		return c.hello(l)
 	}
@@ -452,7 +453,9 @@ func (c *serverConn) init(l line) error {
 // note records a change of state before the event about it can be seen.
 func (s *Server) note(e Event, change func(*State)) {
 	s.mu.Lock()
-	change(&s.states[e.Rank])
+	st := s.states[e.Rank]
+	change(&st)
+	s.states[e.Rank] = st
 	s.mu.Unlock()
 	s.events <- e
 }
@@ -513,15 +516,7 @@ func (c *serverConn) barrier(l line) error {
 		c.follow, _ = l.get(followKey)
 	}
 	s.entered++
-	switch {
-	case s.entered < s.here:
-	case s.opts.Above != nil:
-		put := s.fresh
-		s.fresh, s.raised = nil, true
-		s.opts.Above.Fence(put)
-	default:
-		s.release()
-	}
+	s.gather()
 	s.mu.Unlock()
 	return nil
 }
@@ -531,13 +526,17 @@ const followKey = "follow"
 
 // release is called with mu held when all ranks are in.
 func (s *Server) release() {
-	s.entered = 0
+	s.entered, s.in = 0, 0
+	for _, b := range s.below { // first: their ranks are further away
+		b.in = false
+		b.down.Release()
+	}
 	for _, c := range s.conns {
-		if c == nil || !c.inBarrier { // of another host, or gone since
+		if !c.inBarrier { // gone since
 			continue
 		}
 		c.inBarrier = false
-		c.outbox <- s.addFollowers(newLine("barrier_out", "rc", "0"), c.follow).bytes()
+		c.outbox <- s.addFollowers(newLine("barrier_out", "rc", "0"), c.follow, maxRead).bytes()
 	}
 }
 
@@ -589,6 +588,7 @@ func (s *Server) kvsKey(l line, needValue bool) (name, key, value, bad string) {
 	return name, key, value, bad
 }
 
+// get is called with mu held.
 func (s *Server) get(l line) line {
 	_, key, _, bad := s.kvsKey(l, false)
 	if bad != "" {
@@ -600,9 +600,7 @@ func (s *Server) get(l line) line {
 	case key == "universeSize":
 		return newLine("get_result", "rc", "0", "msg", "success", "value", strconv.Itoa(s.size))
 	}
-	s.mu.Lock()
 	value, ok := s.kvs[key]
-	s.mu.Unlock()
 	if !ok {
 		return newLine("get_result", "rc", "-1", "msg", keyNotFound, "value", "unknown")
 	}
@@ -612,22 +610,35 @@ func (s *Server) get(l line) line {
 // get answers a get. To a rank of ours the reply has what room it leaves for the values of the keys that follow, which
 // the rank is likely to ask for next: a key cannot be put again, so no value is stale.
 func (c *serverConn) get(l line) line {
-	reply := c.s.get(l)
-	if v, _ := reply.get("msg"); v == keyNotFound && c.s.opts.Above != nil {
-		reply = c.s.ask(l)
+	s := c.s
+	s.mu.Lock()
+	reply := s.get(l)
+	s.mu.Unlock()
+	if missing(reply) && s.opts.Above != nil {
+		reply = s.askAndWait(l)
 	}
 	if !c.greeted || reply.rc() != 0 {
 		return reply
 	}
 	key, _ := l.get("key")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addFollowers(reply, key, maxRead)
+}
+
+// service answers a request for a published name, of which only the server of the whole job knows.
+func (c *serverConn) service(l line) line {
+	if c.s.opts.Above != nil {
+		return c.s.askAndWait(l)
+	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	return c.s.addFollowers(reply, key)
+	return c.s.service(l)
 }
 
 // addFollowers adds to reply the values of the keys that follow key by number, and after the last one those from 0 on,
-// as far as there is room for them. mu is held.
-func (s *Server) addFollowers(reply line, key string) line {
+// as far as there is room for them in a line of so many bytes. mu is held.
+func (s *Server) addFollowers(reply line, key string, limit int) line {
 	prefix, number, ok := numbered(key)
 	if !ok {
 		return reply
@@ -643,7 +654,7 @@ func (s *Server) addFollowers(reply line, key string) line {
 			n, wrapped = -1, true
 			continue
 		}
-		if size += len(" =") + len(next.key) + len(next.value); size > maxRead {
+		if size += len(" =") + len(next.key) + len(next.value); size > limit {
 			break
 		}
 		reply.fields = append(reply.fields, next)
@@ -658,7 +669,7 @@ func numbered(key string) (prefix string, number int, ok bool) {
 	return key[:i], number, i > 0 && err == nil && number >= 0 && number < 1<<30
 }
 
-// service answers publish_name, lookup_name and unpublish_name.
+// service answers publish_name, lookup_name and unpublish_name. mu is held.
 func (s *Server) service(l line) line {
 	reply := replyName(l.cmd)
 	name, _ := l.get("service")
@@ -666,8 +677,6 @@ func (s *Server) service(l line) line {
 	if name == "" || len(name) > valMax/2 || len(port) > valMax/2 {
 		return newLine(reply, "rc", "1", "info", "fail", "msg", "service_or_port_missing_or_too_long")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	old, known := s.services[name]
 	switch {
 	case l.cmd == "publish_name" && known:

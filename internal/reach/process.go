@@ -45,6 +45,15 @@ var parents = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
+var startBy = func(start func() (pid int, err error)) error {
+	_, err := start()
+	return err
+}
+
+// StartBy has f call what starts a process here. It is for a process that looks after all of its children, and must
+// know which of them are of this package. It is called before the first Open.
+func StartBy(f func(start func() (pid int, err error)) error) { startBy = f }
+
 // spawn starts a process whose standard input and output are the stream. death is the signal that it is sent when this
 // process ends; 0: none.
 func spawn(argv []string, death syscall.Signal) (*process, error) {
@@ -66,7 +75,14 @@ func (p *process) start(death syscall.Signal) error {
 	p.cmd.WaitDelay = time.Second
 	p.lines = bufio.NewReader(p.out)
 	started := make(chan error)
-	parents() <- func() { started <- p.cmd.Start() }
+	parents() <- func() {
+		started <- startBy(func() (int, error) {
+			if err := p.cmd.Start(); err != nil {
+				return 0, err
+			}
+			return p.cmd.Process.Pid, nil
+		})
+	}
 	if err := <-started; err != nil {
 		p.in.Close()
 		p.out.Close()
