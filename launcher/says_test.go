@@ -54,45 +54,20 @@ func FuzzAgentSays(f *testing.F) {
 	f.Add(frame(frames.Refused, refusedMessage{Rank: 2, Hosts: 1}))
 	f.Add(append(frame(frames.Started, startedMessage{2, 1}), frame(frames.Started, startedMessage{2, 1})...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		hosts := []place.Host{{Name: "fuzz-a", Slots: 2}, {Name: "fuzz-b", Slots: 2}}
-		j := &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}, Hosts: hosts, Stdout: os.Stdout, Stderr: os.Stderr}
-		plan, err := j.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := j.newRun(plan)
-		r.log = logger("", nil)
-		r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
-		fl := j.headFleet(r, &reach.Self{})
-		here, there := net.Pipe()
-		go io.Copy(io.Discard, there)
-		for _, n := range fl.nodes {
-			n.link = frames.New(here, here, frames.Options{Silence: time.Hour, Lost: func(error) {}})
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for {
-				select {
-				case f := <-r.posts:
-					f()
-				case <-r.over:
-					return
-				}
-			}
-		}()
-		n := fl.nodes[1]
+		hosts := []place.Host{{Name: "fuzz-a", Slots: 2}, {Name: "fuzz-b", Slots: 2}, {Name: "fuzz-c", Slots: 1},
+			{Name: "fuzz-d", Slots: 1}}
+		h := newHead(t, &Job{Apps: []App{{Ranks: 6, Path: "/x", Name: "x"}}, Hosts: hosts, Agents: Agents{Width: 2}})
+		n, r := h.nodes[0], h.run // of ranks 0 to 3; 2 and 3 are below it
 		feed(b, n.receive)
 		ended := make(chan struct{})
 		r.post(func() {
-			if r.alive < 0 || r.alive > 2 || fl.left < 1 || r.ranks[0].started || r.ranks[1].ended {
-				t.Errorf("%d ranks run, %d hosts still start some, %+v", r.alive, fl.left, r.ranks)
+			if r.alive < 0 || r.alive > 4 || h.left < 1 || r.ranks[4].started || r.ranks[5].ended {
+				t.Errorf("%d ranks run, %d hosts still start some", r.alive, h.left)
 			}
 			n.gone()
 			if r.alive != 0 {
 				t.Errorf("%d ranks run on a host that is gone", r.alive)
 			}
-			fl.nodes[0].gone()
 			close(ended)
 		})
 		<-ended
@@ -102,18 +77,122 @@ func FuzzAgentSays(f *testing.F) {
 				t.Errorf("%d ranks run on a host that is gone, said late", r.alive)
 			}
 		})
+		h.end()
+	})
+}
+
+// An agent speaks for the ranks of its own subtree only, and each of them once.
+func TestAgentSaysWhatIsNotItsOwn(t *testing.T) {
+	hosts := []place.Host{{Name: "say-a", Slots: 1}, {Name: "say-b", Slots: 1}, {Name: "say-c", Slots: 1},
+		{Name: "say-d", Slots: 1}}
+	started, exited := func(rank int) []byte { return frame(frames.Started, startedMessage{rank, 7}) },
+		func(rank int) []byte { return frame(frames.Exited, exitedMessage{Rank: rank}) }
+	refuse := func(rank, n int) []byte { return frame(frames.Refused, refusedMessage{rank, n, "no"}) }
+	bare := func(k frames.Kind) []byte { return frames.Append(nil, frames.Frame{Kind: k}) }
+	for _, c := range []struct { // the node is that of rank 2, with rank 3 below
+		say  [][]byte
+		want string // of the last one; "": it is taken
+	}{
+		{[][]byte{started(2), started(3), bare(frames.AllStarted), exited(3), exited(2)}, ""},
+		{[][]byte{started(0)}, "the start of rank 0 out of turn"},
+		{[][]byte{started(-1)}, "the start of rank -1 out of turn"},
+		{[][]byte{started(3), started(3)}, "the start of rank 3 out of turn"},
+		{[][]byte{exited(1)}, "the end of rank 1 out of turn"},
+		{[][]byte{exited(3)}, "the end of rank 3 out of turn"},
+		{[][]byte{frame(frames.Aborted, abortedMessage{1, 1, "x"})}, "an abort of rank 1"},
+		{[][]byte{refuse(3, 1), bare(frames.Fence)}, ""},
+		{[][]byte{refuse(3, 1), started(3)}, "the start of rank 3 out of turn"},
+		{[][]byte{refuse(3, 1), refuse(3, 1)}, "1 hosts from that of rank 3 on"},
+		{[][]byte{refuse(3, 2)}, "2 hosts from that of rank 3 on"},
+		{[][]byte{refuse(3, 0)}, "0 hosts from that of rank 3 on"},
+		{[][]byte{refuse(2, 1)}, "1 hosts from that of rank 2 on"},
+		{[][]byte{refuse(0, 1)}, "1 hosts from that of rank 0 on"},
+		{[][]byte{started(3), refuse(3, 1)}, "the host of rank 3, which runs"},
+		{[][]byte{bare(frames.AllStarted), refuse(3, 1)}, "1 hosts from that of rank 3 on"},
+		{[][]byte{bare(frames.Fence), bare(frames.Fence)}, "in the fence twice"},
+		{[][]byte{frame(frames.Put, []pmi.Pair{{Key: "", Value: "x"}})}, "is none of PMI-1"},
+	} {
+		h := newHead(t, &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}, Hosts: hosts, Agents: Agents{Width: 2}})
+		n, err := h.nodes[1], error(nil)
+		for _, b := range c.say {
+			if err != nil {
+				t.Errorf("%q: %v", c.say, err)
+			}
+			f, _, _, _ := frames.Next(b)
+			err = n.receive(f)
+		}
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.say, err, c.want)
+		}
+		h.end()
+	}
+}
+
+// head is one whose agents are not there.
+type head struct {
+	*fleet
+	end func()
+}
+
+func newHead(t testing.TB, j *Job) *head {
+	j.Stdout, j.Stderr = os.Stdout, os.Stderr
+	plan, err := j.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := j.newRun(plan)
+	r.log = logger("", nil)
+	r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
+	fl := j.headFleet(r, &reach.Self{})
+	fl.cancel() // no host is reached for
+	here, there := net.Pipe()
+	go io.Copy(io.Discard, there)
+	link := func(n *node) {
+		if n.link == nil {
+			n.link = frames.New(here, here, frames.Options{Silence: time.Hour, Lost: func(error) {}})
+		}
+	}
+	for _, n := range fl.nodes {
+		link(n)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case f := <-r.posts:
+				f()
+			case <-r.over:
+				return
+			}
+		}
+	}()
+	return &head{fl, func() {
+		ended := make(chan struct{})
+		r.post(func() {
+			for _, n := range fl.nodes {
+				n.gone()
+			}
+			if r.alive != 0 || fl.left != 0 || r.starting != 0 {
+				t.Errorf("%d ranks run, %d hosts still start some, %d start ranks", r.alive, fl.left, r.starting)
+			}
+			close(ended)
+		})
+		<-ended
 		fl.finished()
 		close(r.over)
 		<-done
 		for _, n := range fl.nodes {
-			n.link.Close()
+			if n.link != nil {
+				n.link.Close()
+			}
 		}
 		there.Close()
 		for _, o := range r.streams.outlets() {
 			o.flush()
 		}
 		fl.server.Close()
-	})
+	}}
 }
 
 // What the ranks of a host put fits into frames, and arrives as it was, whatever is in it.

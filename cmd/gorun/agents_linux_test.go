@@ -33,6 +33,7 @@ func ways(t *testing.T) map[string]*way {
 	}
 	return map[string]*way{
 		"exec":  {flags: []string{"--launcher", "exec"}, a: "a", b: "b", oneHost: true},
+		"chain": {flags: []string{"--launcher", "exec", "--tree-width", "1"}, a: "a", b: "b", oneHost: true},
 		"shell": {flags: []string{"--launch-agent", shell}, a: "a", b: "b", oneHost: true},
 	}
 }
@@ -87,8 +88,8 @@ func (j *job) agents() []proc.Info {
 func TestAgents(t *testing.T) {
 	t.Parallel()
 	for name, w := range ways(t) {
-		if testing.Short() && name == "shell" {
-			continue // TestHostsThatDoNotAnswer has one
+		if testing.Short() && name != "chain" {
+			continue // that has gorun reach a host, and an agent another; TestHostsThatDoNotAnswer has a shell
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -40,7 +40,7 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 		"of ssh; what follows it is the host and a command, as in kubectl exec -i")
 	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 30s)")
 	p.width = launcher.DefaultWidth
-	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn (default 32)")
+	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn")
 	f.StringVar(&p.launcher, "launcher", "ssh", "how other hosts are reached: ssh, or exec for tests: all are this one")
 	f.Lookup("launcher").Hidden = true
 	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// seven are the hosts of a tree of width 2: gorun starts the agents of h1 and h4, h1 those of h2 and h3, h4 those of h5
+// and h6, and h6 that of h7. Each has one rank.
+var seven = []string{"--launcher", "exec", "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none"}
+
+func inTree(t *testing.T, args ...string) *job {
+	return start(t, append(slices.Clone(seven), args...)...)
+}
+
+// parentsOf tells for each agent's process which one has started it.
+func (j *job) parentsOf() map[int]int {
+	all := map[int]int{}
+	for _, a := range j.agents() {
+		all[a.PID] = a.Parent
+	}
+	return all
+}
+
+// Agents start those below them. What ranks put, write and read goes through several.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	j := inTree(t, "RANK", "join", "fence", "exchange=10", "fence", "finalize").wait(0)
+	if n := strings.Count(j.out.String(), "70\n"); n != 7 {
+		t.Errorf("%s", j.out.String())
+	}
+	j = prepare(t, append(slices.Clone(seven), "--stdin", "all", "-l", "RANK", "cat")...)
+	j.cmd.Stdin = strings.NewReader("x\n")
+	j.start().wait(0).printsLines("[0] x", "[1] x", "[2] x", "[3] x", "[4] x", "[5] x", "[6] x")
+	j = inTree(t, "RANK", "sleep").ready(7)
+	parents, top := j.parentsOf(), 0
+	for _, parent := range parents {
+		if _, agent := parents[parent]; !agent {
+			top++
+		}
+	}
+	if len(parents) != 7 || top != 2 {
+		t.Errorf("gorun has started %d of %d agents", top, len(parents))
+	}
+	j.tell(syscall.SIGTERM)
+	j.wait(143)
+	j.gone()
+}
+
+// The loss of an agent is the end of those below it, and of the job.
+func TestTreeIsCut(t *testing.T) {
+	t.Parallel()
+	for rank, says := range map[int]string{3: "host h4 is lost", 6: "host h7 is lost", 0: "host h1 is lost",
+		5: "host h6 is lost"} {
+		if testing.Short() && rank < 5 {
+			continue
+		}
+		t.Run(fmt.Sprint(rank), func(t *testing.T) {
+			t.Parallel()
+			j := inTree(t, "RANK", "join", "fence", fmt.Sprintf("%d:orphan", rank), "sleep")
+			j.cmd.Wait()
+			j.gone()
+			j.took(j.started)
+			switch code := j.cmd.ProcessState.ExitCode(); code {
+			case 1:
+				j.says(says)
+			case 137: // the cleaner of the agent that is killed has found the ranks of all hosts, which are one
+			default:
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
+
+// refusing is a remote shell that stays here, and runs a script where it is called by an agent.
+func refusing(t *testing.T, script string) []string {
+	path := filepath.Join(t.TempDir(), "shell")
+	text := "#!/bin/sh\nif [ -n \"$INNER\" ]; then\n" + script + "\nfi\nshift\nINNER=1 exec \"$@\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--launch-agent", path, "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none"}
+}
+
+// Where hosts have no way to each other gorun starts all agents itself, and says so once.
+func TestTreeOfHostsApart(t *testing.T) {
+	t.Parallel()
+	flags := refusing(t, "echo Permission denied '(publickey)' >&2; exit 255")
+	j := prepare(t, append(flags, "--stdin", "all", "RANK", "join", "exchange=10", "finalize", "cat")...)
+	j.cmd.Stdin = strings.NewReader("x\n")
+	j.start().wait(0).says(": Permission denied (publickey)): gorun does it itself")
+	if out := j.out.String(); strings.Count(out, "70\n") != 7 || strings.Count(out, "x\n") != 7 {
+		t.Errorf("%s", out)
+	}
+	if n := strings.Count(j.err.String(), "gorun does it itself"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, j.err.String())
+	}
+	j.gone()
+}
+
+// A host that comes up late is waited for, wherever it is in the tree, and so are those below it. One that does not come
+// up at all ends the job.
+func TestTreeOfLateHosts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	shell := filepath.Join(dir, "shell")
+	text := "#!/bin/sh\ncase $1 in h4|h7) echo x >>" + dir + "/$1; [ $(wc -l <" + dir + "/$1) -gt $LATE ] || exit 255;; esac\n" +
+		"shift; exec \"$@\"\n"
+	if err := os.WriteFile(shell, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--launch-agent", shell, "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none", "--host-timeout"}
+	j := prepare(t, append(flags, "1m", "RANK", "join", "exchange=10", "finalize")...)
+	j.cmd.Env = append(j.cmd.Env, "LATE=2")
+	j.start().wait(0).says("host h4 does not answer yet", "cannot start the agent of host h7", "host h7 does not answer yet")
+	if n := strings.Count(j.out.String(), "70\n"); n != 7 {
+		t.Errorf("%s", j.out.String())
+	}
+	j = prepare(t, append(flags, "1s", "RANK", "sleep")...)
+	j.cmd.Env = append(j.cmd.Env, "LATE=1000")
+	j.start().wait(126).says("host h4 cannot be used: ")
+	j.gone()
+}
