@@ -122,8 +122,8 @@ type failedMessage struct {
 	Lost bool `json:",omitempty"`
 }
 
-// refusedMessage says that the agents of so many hosts in a row, from that of this rank on, cannot be started from where
-// they should be: gorun has to.
+// refusedMessage says that the agents of so many hosts in a row, from that of this rank on, cannot be started from
+// where they should be: gorun has to.
 type refusedMessage struct {
 	Rank  int // the first one of the first host
 	Hosts int

@@ -36,7 +36,8 @@ func frame(k frames.Kind, v any) []byte {
 func FuzzAgentSays(f *testing.F) {
 	var good []byte
 	for _, b := range [][]byte{frame(frames.Started, startedMessage{2, 7}), frame(frames.Started, startedMessage{3, 8}),
-		frames.Append(nil, frames.Frame{Kind: frames.AllStarted}), frame(frames.Put, []pmi.Pair{{Key: "k", Value: "v"}}),
+		frames.Append(nil, frames.Frame{Kind: frames.AllStarted}),
+		frame(frames.Put, []pmi.Pair{{Key: "k", Value: "v"}}),
 		frames.Append(nil, frames.Frame{Kind: frames.Fence}),
 		frames.Append(nil, frames.Frame{Kind: frames.Question, Body: []byte("cmd=get kvsname=x key=k")}),
 		frames.Append(nil, frames.Frame{Kind: frames.Stdout, Body: []byte("text\n")}),
@@ -221,8 +222,8 @@ func TestPutFrames(t *testing.T) {
 
 // Whatever a head says, what is started has been checked.
 func FuzzHeadSays(f *testing.F) {
-	start := startMessage{Hosts: []hostPart{{Name: "h", Ranks: []int{1, 3}}, {Name: "below", Ranks: []int{0}}}, World: 4,
-		Apps: []App{{Ranks: 4, Name: "x", Path: "/x"}}, Secret: make([]byte, secretSize)}
+	start := startMessage{Hosts: []hostPart{{Name: "h", Ranks: []int{1, 3}}, {Name: "below", Ranks: []int{0}}},
+		World: 4, Apps: []App{{Ranks: 4, Name: "x", Path: "/x"}}, Secret: make([]byte, secretSize)}
 	f.Add(frame(frames.Start, start))
 	f.Add(append(frame(frames.Start, start), frame(frames.Order, order{Phase: killing, Signal: 9})...))
 	f.Add(append(frame(frames.Order, order{Phase: killing}), frame(frames.Start, start)...))

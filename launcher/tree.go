@@ -78,8 +78,8 @@ func (f *fleet) adopt(n, from *node, why string) {
 	f.left++
 	if !f.said {
 		f.said = true
-		r.say("host %s cannot start the agent of host %s (%.300s): gorun does it itself, as for all hosts of which this "+
-			"is so, %d at a time", from.name, n.name, oneLine(why), cap(f.turns))
+		r.say("host %s cannot start the agent of host %s (%.300s): gorun does it itself, as for all hosts of which "+
+			"this is so, %d at a time", from.name, n.name, oneLine(why), cap(f.turns))
 	}
 	go n.begin()
 }

@@ -6,16 +6,16 @@ import (
 )
 
 // The servers of a job may be a tree (below.go). One of some of the ranks has another above it, which may be the one of
-// the whole job. What its ranks put it keeps, and sends up when all of them are in the barrier. What it does not know it
-// asks for above; the values that come with an answer are kept.
+// the whole job. What its ranks put it keeps, and sends up when all of them are in the barrier. What it does not know
+// it asks for above; the values that come with an answer are kept.
 
 // Pair is a key and its value.
 type Pair struct{ Key, Value string }
 
 // Above is the way to the server above. Its methods do not wait, and are called with locks held.
 type Above interface {
-	// Fence says that all ranks here and below are in the barrier, and what they have put since the last one. Server.Release
-	// ends the barrier.
+	// Fence says that all ranks here and below are in the barrier, and what they have put since the last one.
+	// Server.Release ends the barrier.
 	Fence(put []Pair)
 	// Ask hands a request up. Server.Answered brings the answer, once for each Ask.
 	Ask(request []byte)

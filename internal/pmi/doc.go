@@ -8,8 +8,8 @@
 // that they know the job's key before anything else is said (dialled.go). A connection whose other end does not answer
 // any more is ended within a time (watch_linux.go).
 //
-// The servers of a job may be a tree: each serves ranks, or servers below it, and asks the one above for what it does not
-// know (above.go, below.go).
+// The servers of a job may be a tree: each serves ranks, or servers below it, and asks the one above for what it does
+// not know (above.go, below.go).
 //
 // A line is at most 1022 bytes and an LF, one command per write; gorun sends its own ranks lines of up to 16 KiB, with
 // values that they will want. Fields are found by key and never by position, and a missing rc means 0. Binary values

@@ -62,8 +62,8 @@ type Options struct {
 	// Key is what ranks that dial prove to know, and what the server proves to them (dialled.go); 32 bytes. It must
 	// reach them in GORUN_KEY in their environment, by a way that no other user can read. nil: one is made.
 	Key []byte
-	// Tree: this is one of several servers, and serves Here of the ranks itself. Above is the next one on the way to the
-	// server of all, nil in that. Those below are admitted by NewBelow.
+	// Tree: this is one of several servers, and serves Here of the ranks itself. Above is the next one on the way to
+	// the server of all, nil in that. Those below are admitted by NewBelow.
 	Tree  bool
 	Here  int
 	Above Above
