@@ -145,7 +145,8 @@ func (j *Job) Run() int {
 func (j *Job) newRun(plan *Plan) *run {
 	r := &run{
 		job: j, plan: plan, ranks: make(map[int]*rankState, len(plan.Specs)),
-		starts: make(chan started, len(plan.Specs)+1), posts: make(chan func()), over: make(chan struct{}), timer: time.NewTimer(time.Hour),
+		starts: make(chan started, len(plan.Specs)+1), posts: make(chan func()),
+		over: make(chan struct{}), timer: time.NewTimer(time.Hour),
 	}
 	for i := range plan.Specs {
 		r.ranks[plan.Specs[i].Rank] = &rankState{}
