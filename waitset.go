@@ -138,6 +138,26 @@ func WaitSome(rs ...*Request) ([]int, []Status, error) {
 	return got.index, got.status, errors.Join(got.failed...)
 }
 
+// Completion is a request of a set that is complete.
+type Completion struct {
+	Index  int // in the set
+	Status Status
+	Err    error
+}
+
+// AppendSome is WaitSome that appends what is complete to done, each with its own error; §3.7.5. Given the memory of
+// its last call, as in done, err = AppendSome(done[:0], rs...), it allocates nothing. Its error is that rs cannot be
+// waited for; then it returns done as it was.
+func AppendSome(done []Completion, rs ...*Request) ([]Completion, error) {
+	all := done
+	if err := waitSome("AppendSome", rs, -1, nil, func(i int, st Status, err error) {
+		all = append(all, Completion{i, st, err})
+	}); err != nil {
+		return done, err
+	}
+	return all, nil
+}
+
 // completions are the results that a set has collected.
 type completions struct {
 	index  []int

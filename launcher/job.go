@@ -125,9 +125,12 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 		app := &j.Apps[s.App]
 		s.Path, s.Argv, s.Dir = app.Path, append([]string{app.Name}, app.Args...), app.Dir
 		share := 0
-		if sets != nil {
+		switch {
+		case sets != nil:
 			s.CPUs = sets[i]
 			share = shareOf(host, n, len(s.CPUs))
+		case p.Over && j.Bind != BindNone:
+			share = 1 // see decision 0056
 		}
 		at := position{rank: s.Rank, size: p.World, local: i, here: n}
 		s.Env = rankEnv(j.Environ, app.Env, at, host.Usable(), share)

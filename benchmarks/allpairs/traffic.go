@@ -20,7 +20,8 @@ type traffic struct {
 	pace        *bench.Pace
 	memory      []byte
 	out         []byte
-	all         []*mpi.Request // those of receives and then those of sends
+	all         []*mpi.Request   // those of receives and then those of sends
+	done        []mpi.Completion // of the last AppendSome
 	sends       fifo
 	receives    fifo
 	random      xorshift
@@ -140,12 +141,12 @@ func (t *traffic) passSome() error {
 		return err
 	}
 	for {
-		done, statuses, err := mpi.WaitSome(t.all...)
-		if err != nil || len(done) == 0 {
+		var err error
+		if t.done, err = mpi.AppendSome(t.done[:0], t.all...); err != nil || len(t.done) == 0 {
 			return err
 		}
-		for i, slot := range done {
-			if err := t.replace(slot, statuses[i]); err != nil {
+		for i := range t.done {
+			if err := t.replace(&t.done[i]); err != nil {
 				return err
 			}
 		}
@@ -153,13 +154,16 @@ func (t *traffic) passSome() error {
 }
 
 // replace starts the next request in the place of one that is complete, if there is one to start.
-func (t *traffic) replace(slot int, st mpi.Status) (err error) {
-	t.all[slot] = nil
+func (t *traffic) replace(done *mpi.Completion) (err error) {
+	slot := done.Index
+	if t.all[slot] = nil; done.Err != nil {
+		return done.Err
+	}
 	f, start, i := &t.receives, t.receive, slot
 	if w := len(f.requests); slot >= w {
 		f, start, i = &t.sends, t.send, slot-w
 	} else {
-		t.check(slot, st)
+		t.check(slot, done.Status)
 	}
 	f.finished++
 	if f.started < f.total {

@@ -110,9 +110,9 @@ func TestBinding(t *testing.T) {
 			t.Errorf("said:\n%s", j.err.String())
 		}
 	}
-	// More ranks than CPUs: no rank is bound, and one line says so.
+	// More ranks than CPUs: no rank is bound, each has one of Go's processors, and one line says so.
 	j := start(t, "-n", fmt.Sprint(n+1), "--report-bindings", "RANK", "cpus").wait(0)
-	if strings.Count(j.out.String(), fmt.Sprintf("NumCPU %d ", n)) != n+1 ||
+	if strings.Count(j.out.String(), fmt.Sprintf("NumCPU %d GOMAXPROCS 1\n", n)) != n+1 ||
 		strings.Count(j.err.String(), "outnumber") != 1 ||
 		strings.Count(j.err.String(), "is not bound") != n+1 {
 		t.Errorf("%s%s", j.out.String(), j.err.String())
@@ -122,6 +122,10 @@ func TestBinding(t *testing.T) {
 	start(t, "-n", "1", "--bind-to", "numa", "RANK", "cpus").wait(0)
 	j = start(t, "-n", "1", "--bind-to", "none", "RANK", "cpus").wait(0)
 	j.prints(fmt.Sprintf("rank 0 NumCPU %d GOMAXPROCS %d\n", n, n))
+	j = start(t, "-n", fmt.Sprint(n+1), "--bind-to", "none", "RANK", "cpus").wait(0)
+	if strings.Count(j.out.String(), fmt.Sprintf("GOMAXPROCS %d\n", n)) != n+1 {
+		t.Errorf("--bind-to none and more ranks than CPUs:\n%s", j.out.String())
+	}
 }
 
 // Nothing outside the inherited mask is used.
