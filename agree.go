@@ -22,13 +22,15 @@ const (
 	makeGraph
 	makeDistGraph
 	makeDistGraphAdjacent
+	makeDistGraphWeighted
+	makeDistGraphAdjacentWeighted
 	makeIntercomm
 	makeMerge
 	makeEnd
 )
 
 var creations = [makeEnd]string{"Dup", "Split", "SplitShared", "Create", "CreateGroup", "Cart", "CartSub", "Graph",
-	"DistGraph", "DistGraphAdjacent", "Intercomm", "Merge"}
+	"DistGraph", "DistGraphAdjacent", "DistGraphWeighted", "DistGraphAdjacentWeighted", "Intercomm", "Merge"}
 
 func (k creation) String() string { return creations[k] }
 

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,13 +20,20 @@ func (g *graph) neighbours(rank int) (sources, destinations []int) {
 func (g *graph) degree(rank int) (in, out int) { return len(g.lists[rank]), len(g.lists[rank]) }
 
 // distGraph is the neighbours of this rank.
-type distGraph struct{ sources, destinations []int }
+type distGraph struct {
+	sources, destinations []int
+	weights               Weights // of the edges from and to these
+	weighted              bool
+}
 
 func (g *distGraph) neighbours(int) (sources, destinations []int) { return g.sources, g.destinations }
 func (g *distGraph) degree(int) (in, out int)                     { return len(g.sources), len(g.destinations) }
 
 // Edge is an edge of a DistGraph, from which messages go to which rank.
 type Edge struct{ From, To int }
+
+// Weights are those of a rank's edges: from its sources, and to its destinations, one for each in their order.
+type Weights struct{ Sources, Destinations []int }
 
 // Graph makes a communicator whose ranks are the nodes of a graph; §8.5.3. Every rank of c calls it with the same
 // neighbours of each node, as many nodes as there are ranks or fewer: ranks beyond get nil. Ranks keep their places. A
@@ -107,13 +115,31 @@ func outside(op string, list []int, n int, of string) *Error {
 // stay in the order that is given here. A rank that there is not is ErrTopology at all ranks. Where calls are compared
 // (GORUN_COLL_CHECK) so is an edge that only one of its two ranks gives; else later calls among neighbours wait for it.
 func (c *Comm) DistGraphAdjacent(sources, destinations []int) (*Comm, error) {
-	if err := c.intra("DistGraphAdjacent"); err != nil {
+	g := &distGraph{sources: sources, destinations: destinations,
+		weights: Weights{make([]int, len(sources)), make([]int, len(destinations))}}
+	return c.adjacent(makeDistGraphAdjacent, g)
+}
+
+// DistGraphAdjacentWeighted is DistGraphAdjacent with a weight, 0 or more, for each edge, which NeighborWeights tells
+// again; §8.5.4. Both ranks of an edge give it the same weight, which is compared as the edges are. A rank without
+// neighbours gives no weights. As ranks keep their places the weights change nothing else.
+func (c *Comm) DistGraphAdjacentWeighted(sources, destinations []int, weights Weights) (*Comm, error) {
+	return c.adjacent(makeDistGraphAdjacentWeighted,
+		&distGraph{sources: sources, destinations: destinations, weights: weights, weighted: true})
+}
+
+func (c *Comm) adjacent(kind creation, given *distGraph) (*Comm, error) {
+	op := kind.String()
+	if err := c.intra(op); err != nil {
 		return nil, err
 	}
-	bad := firstError(outside("DistGraphAdjacent", sources, c.size, "the caller"),
-		outside("DistGraphAdjacent", destinations, c.size, "the caller"))
-	g := &distGraph{slices.Clone(sources), slices.Clone(destinations)}
-	p := plan{kind: makeDistGraphAdjacent, bad: bad, members: func() *ranks { return c.members() },
+	bad := firstError(outside(op, given.sources, c.size, "the caller"), outside(op, given.destinations, c.size,
+		"the caller"))
+	bad = firstError(bad, notWeights(op, "source", given.weights.Sources, len(given.sources)))
+	bad = firstError(bad, notWeights(op, "destination", given.weights.Destinations, len(given.destinations)))
+	g := &distGraph{slices.Clone(given.sources), slices.Clone(given.destinations),
+		Weights{slices.Clone(given.weights.Sources), slices.Clone(given.weights.Destinations)}, given.weighted}
+	p := plan{kind: kind, bad: bad, members: func() *ranks { return c.members() },
 		finish: func(s *shared) { s.group, s.topo = c.group, g }}
 	if c.setup.Check {
 		p.after = func(m *meeting, made *Comm) *refusal { return m.matchEdges(made, g) }
@@ -121,49 +147,71 @@ func (c *Comm) DistGraphAdjacent(sources, destinations []int) (*Comm, error) {
 	return c.create(p)
 }
 
-// matchEdges compares what the two ranks of each edge say of it: each rank tells those that it sends to, over c, how
-// many edges lead there. So a rank hears of all that it should receive from. All ranks hear of a difference.
+// notWeights reports why a list is not that of the weights of n edges.
+func notWeights(op, of string, weights []int, n int) *Error {
+	if len(weights) != n {
+		return opError(op, ErrTopology, "there are %d weights for %d edges; give each %s a weight", len(weights), n, of)
+	}
+	for _, w := range weights {
+		if w < 0 {
+			return opError(op, ErrTopology, "the weight of a %s is %d; weights are 0 or more", of, w)
+		}
+	}
+	return nil
+}
+
+// matchEdges compares what the two ranks of each edge say of it: each rank tells those that it sends to, over c, which
+// weights the edges have that lead there. So a rank hears of all that it should receive from. All ranks hear of a
+// difference.
 func (m *meeting) matchEdges(c *Comm, g *distGraph) *refusal {
-	edges := map[int]int64{} // by where they lead
-	for _, to := range g.destinations {
-		edges[to]++
-	}
 	words := map[int32][]byte{}
-	for to, n := range edges {
-		words[int32(c.toWorld(to))] = appendInts(nil, int64(c.rank), n)
+	for to, weights := range byRank(g.destinations, g.weights.Destinations) {
+		words[int32(c.toWorld(to))] = appendInts(appendInts(nil, int64(c.rank), int64(len(weights))), weights...)
 	}
-	told, bad := map[int]int64{}, false
+	told, bad := map[int][]int64{}, false
 	no := m.scatterSparsely(c, words, func(b []byte) {
 		d := decoder{b: b}
 		from := int(d.within(0, int64(c.size)-1))
-		told[from] += d.int()
+		for range d.count() {
+			told[from] = append(told[from], d.int())
+		}
 		bad = bad || !d.over()
 	})
 	if no == nil && bad {
 		no = &refusal{class: ErrAborted, text: "another rank has sent what are no edges"}
 	}
 	if no == nil {
-		no = m.unmatched(g.sources, told)
+		no = m.unmatched(byRank(g.sources, g.weights.Sources), told)
 	}
 	_, no = m.round(0, nil, no, nil)
 	return no
 }
 
-// unmatched finds a rank that has told of more or fewer edges to this one than sources has.
-func (m *meeting) unmatched(sources []int, told map[int]int64) *refusal {
-	given := map[int]int64{}
-	for _, from := range sources {
-		given[from]++
+// byRank is the weights of the edges to or from each rank, in ascending order.
+func byRank(neighbours, weights []int) map[int][]int64 {
+	edges := map[int][]int64{}
+	for i, r := range neighbours {
+		edges[r] = append(edges[r], int64(weights[i]))
 	}
-	for _, from := range slices.Sorted(maps.Keys(told)) {
-		if _, named := given[from]; !named {
-			sources = append(slices.Clip(sources), from)
-		}
+	for _, w := range edges {
+		slices.Sort(w)
 	}
-	for _, from := range sources {
-		if n, its := given[from], told[from]; n != its {
+	return edges
+}
+
+// unmatched finds a rank that has told of other edges to this one than are given here.
+func (m *meeting) unmatched(given, told map[int][]int64) *refusal {
+	all := maps.Clone(given)
+	maps.Copy(all, told)
+	for _, from := range slices.Sorted(maps.Keys(all)) {
+		its, mine := told[from], given[from]
+		if n := len(its); n != len(mine) {
 			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives rank %d as a destination %d times, which "+
-				"gives rank %[1]d as a source %[4]d times; both ranks of an edge must give it", from, m.me, its, n)}
+				"gives rank %[1]d as a source %[4]d times; both ranks of an edge must give it", from, m.me, n, len(mine))}
+		}
+		if !slices.Equal(its, mine) {
+			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives its edges to rank %d the weights %v, which "+
+				"gives them %v; both ranks of an edge must give it the same weight", from, m.me, its, mine)}
 		}
 	}
 	return nil
@@ -173,56 +221,79 @@ func (m *meeting) unmatched(sources []int, told map[int]int64) *refusal {
 // ranks; an edge that is given twice makes a neighbour that is there twice. An edge costs a message to each of its two
 // ranks; those of one rank to another go together.
 func (c *Comm) DistGraph(edges ...Edge) (*Comm, error) {
-	if err := c.intra("DistGraph"); err != nil {
+	return c.distGraph(makeDistGraph, edges, make([]int, len(edges)))
+}
+
+// DistGraphWeighted is DistGraph with a weight, 0 or more, for each edge, which NeighborWeights tells again at both of
+// its ranks; §8.5.4. The edges between two ranks are in the order of their weights.
+func (c *Comm) DistGraphWeighted(edges []Edge, weights []int) (*Comm, error) {
+	return c.distGraph(makeDistGraphWeighted, edges, weights)
+}
+
+func (c *Comm) distGraph(kind creation, edges []Edge, weights []int) (*Comm, error) {
+	op := kind.String()
+	if err := c.intra(op); err != nil {
 		return nil, err
 	}
-	var bad *Error
+	bad := notWeights(op, "edge", weights, len(edges))
 	for _, e := range edges {
-		bad = firstError(bad, outside("DistGraph", []int{e.From, e.To}, c.size, "an edge of the caller"))
+		bad = firstError(bad, outside(op, []int{e.From, e.To}, c.size, "an edge of the caller"))
 	}
 	if bad != nil {
 		edges = nil
 	}
-	g := &distGraph{}
-	return c.create(plan{kind: makeDistGraph, bad: bad, members: func() *ranks { return c.members() },
+	g := &distGraph{weighted: kind == makeDistGraphWeighted}
+	return c.create(plan{kind: kind, bad: bad, members: func() *ranks { return c.members() },
 		finish: func(s *shared) { s.group, s.topo = c.group, g },
-		after:  func(m *meeting, made *Comm) *refusal { return m.tellEdges(made, edges, g) }})
+		after:  func(m *meeting, made *Comm) *refusal { return m.tellEdges(made, edges, weights, g) }})
 }
 
+// end is one end of an edge, as the rank at the other one is told of it.
+type end struct{ rank, weight int }
+
 // tellEdges tells the ranks of each edge, over c, that it is theirs.
-func (m *meeting) tellEdges(c *Comm, edges []Edge, g *distGraph) *refusal {
-	in, out := map[int][]int64{}, map[int][]int64{} // of each rank: those from which, and to which
-	for _, e := range edges {
-		in[e.To] = append(in[e.To], int64(e.From))
-		out[e.From] = append(out[e.From], int64(e.To))
+func (m *meeting) tellEdges(c *Comm, edges []Edge, weights []int, g *distGraph) *refusal {
+	in, out := map[int][]int64{}, map[int][]int64{} // of each rank: from which, and to which, and the weights
+	for i, e := range edges {
+		in[e.To] = append(in[e.To], int64(e.From), int64(weights[i]))
+		out[e.From] = append(out[e.From], int64(e.To), int64(weights[i]))
 	}
 	to := map[int32][]byte{}
 	for _, lists := range []map[int][]int64{in, out} {
 		for r := range maps.Keys(lists) {
-			b := appendInts(nil, int64(len(in[r])))
-			b = appendInts(appendInts(b, in[r]...), int64(len(out[r])))
+			b := appendInts(nil, int64(len(in[r])/2))
+			b = appendInts(appendInts(b, in[r]...), int64(len(out[r])/2))
 			to[int32(c.toWorld(r))] = appendInts(b, out[r]...)
 		}
 	}
 	var mu sync.Mutex
+	var ends [2][]end
 	bad := false
 	no := m.scatterSparsely(c, to, func(b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		d := decoder{b: b}
-		for _, list := range []*[]int{&g.sources, &g.destinations} {
+		for i := range ends {
 			for range d.count() {
-				*list = append(*list, int(d.within(0, int64(c.size)-1)))
+				ends[i] = append(ends[i], end{int(d.within(0, int64(c.size)-1)), int(d.int())})
 			}
 		}
 		bad = bad || !d.over()
 	})
-	slices.Sort(g.sources)
-	slices.Sort(g.destinations)
+	g.sources, g.weights.Sources = inOrder(ends[0])
+	g.destinations, g.weights.Destinations = inOrder(ends[1])
 	if bad && no == nil {
 		no = &refusal{class: ErrAborted, text: "another rank has sent what are no edges"}
 	}
 	return no
+}
+
+func inOrder(ends []end) (ranks, weights []int) {
+	slices.SortFunc(ends, func(a, b end) int { return cmp.Or(a.rank-b.rank, a.weight-b.weight) })
+	for _, e := range ends {
+		ranks, weights = append(ranks, e.rank), append(weights, e.weight)
+	}
+	return ranks, weights
 }
 
 // Neighbors is the ranks from which the caller receives, and to which it sends, in the communicator's topology; §8.5.5,
@@ -236,6 +307,23 @@ func (c *Comm) Neighbors() (sources, destinations []int, err error) {
 	}
 	sources, destinations = c.topo.neighbours(c.rank)
 	return slices.Clone(sources), slices.Clone(destinations), nil
+}
+
+// NeighborWeights is the weights of the caller's edges, in the order of Neighbors; weighted is false, and there are
+// none, unless DistGraphWeighted or DistGraphAdjacentWeighted has made the communicator; §8.5.5. It is ErrTopology if
+// the communicator has no topology.
+func (c *Comm) NeighborWeights() (w Weights, weighted bool, err error) {
+	if err := c.valid("NeighborWeights"); err != nil {
+		return Weights{}, false, err
+	}
+	if c.topo == nil {
+		return Weights{}, false, c.noTopology("NeighborWeights")
+	}
+	g, is := c.topo.(*distGraph)
+	if !is || !g.weighted {
+		return Weights{}, false, nil
+	}
+	return Weights{slices.Clone(g.weights.Sources), slices.Clone(g.weights.Destinations)}, true, nil
 }
 
 // GraphNeighbors is the neighbours of a rank in a communicator that Graph has made, else ErrTopology; §8.5.5.

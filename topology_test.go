@@ -261,3 +261,90 @@ func TestEdgesThatOneEndGives(t *testing.T) {
 		ok(w.DistGraphAdjacent([]int{0, 1}[:w.Rank()], nil))
 	})
 }
+
+// §8.5.4, §8.5.5: weights are told again at both ranks of an edge, in the order of its neighbours; that there are none is
+// something else than weights of 0, or none of a rank without neighbours.
+func TestWeights(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		run(5, func(world *Comm) {
+			w := ok(world.Split(0, -world.Rank()))
+			me := w.Rank()
+			wants := func(c *Comm, in, out Weights) {
+				sources, destinations, err := c.Neighbors()
+				must(err)
+				weights, weighted, err := c.NeighborWeights()
+				must(err)
+				check(weighted, "rank %d: there are no weights", me)
+				got := fmt.Sprint(sources, weights.Sources, destinations, weights.Destinations)
+				want := fmt.Sprint(in.Sources, in.Destinations, out.Sources, out.Destinations)
+				check(got == want, "rank %d: %s, want %s", me, got, want)
+			}
+			// All edges lead from 1 to the others, two of them to 3; rank 4 has none.
+			to, of := []int{3, 0, 2, 3}, []int{7, 0, 1 << 40, 5}
+			var edges []Edge
+			var weights []int
+			for i := range to {
+				if i%5 == (me+2)%5 { // given by another rank
+					edges, weights = append(edges, Edge{1, to[i]}), append(weights, of[i])
+				}
+			}
+			in, out := Weights{}, Weights{}
+			switch me {
+			case 0:
+				in = Weights{[]int{1}, []int{0}}
+			case 1:
+				out = Weights{[]int{0, 2, 3, 3}, []int{0, 1 << 40, 5, 7}}
+			case 2:
+				in = Weights{[]int{1}, []int{1 << 40}}
+			case 3:
+				in = Weights{[]int{1, 1}, []int{5, 7}}
+			}
+			g := ok(w.DistGraphWeighted(edges, weights))
+			wants(g, in, out)
+			wants(ok(g.Dup()), in, out)
+
+			// The same, by its neighbours, in orders of their own.
+			if slices.Reverse(in.Sources); me == 3 {
+				in.Destinations = []int{7, 5}
+			}
+			slices.Reverse(out.Sources)
+			slices.Reverse(out.Destinations)
+			wants(ok(w.DistGraphAdjacentWeighted(in.Sources, out.Sources, Weights{in.Destinations, out.Destinations})), in, out)
+
+			for _, c := range []*Comm{ok(w.DistGraph()), ok(w.DistGraphAdjacent(nil, nil)), ok(w.Cart([]int{5}, []bool{false}, false))} {
+				_, weighted, err := c.NeighborWeights()
+				check(err == nil && !weighted, "weighted: %v, %v", weighted, err)
+			}
+			_, _, err := w.NeighborWeights()
+			is(err, ErrTopology)
+
+			// Mistakes of rank 2 are errors at all.
+			pick := func(right, wrong []int) []int {
+				if me == 2 {
+					return wrong
+				}
+				return right
+			}
+			is(second(w.DistGraphWeighted([]Edge{{0, 1}}, pick([]int{1}, []int{-1}))), ErrTopology)
+			is(second(w.DistGraphWeighted([]Edge{{0, 1}}, pick([]int{1}, nil))), ErrTopology)
+			is(second(w.DistGraphAdjacentWeighted([]int{me}, []int{me}, Weights{pick([]int{1}, nil), []int{1}})), ErrTopology)
+			is(second(w.DistGraphAdjacentWeighted([]int{me}, []int{me}, Weights{[]int{1}, pick([]int{1}, []int{-1})})), ErrTopology)
+			if me == 2 { // MPI_UNWEIGHTED at one rank alone
+				err = second(w.DistGraph())
+			} else {
+				err = second(w.DistGraphWeighted(nil, nil))
+			}
+			is(err, ErrComm)
+			check(strings.Contains(err.Error(), "calls DistGraphWeighted"), "%v", err)
+		})
+	})
+	over(t)(3, func(w *Comm) { // where calls are compared, so are weights
+		next, before, of := []int{(w.Rank() + 1) % 3}, []int{(w.Rank() + 2) % 3}, []int{5}
+		if w.Rank() == 1 {
+			of = []int{6}
+		}
+		err := second(w.DistGraphAdjacentWeighted(before, next, Weights{[]int{5}, of}))
+		is(err, ErrTopology)
+		check(strings.Contains(err.Error(), "rank 1 gives its edges to rank 2 the weights [6], which gives them [5]"), "%v", err)
+	})
+}
