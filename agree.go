@@ -64,6 +64,12 @@ type refusal struct {
 	class error
 	text  string
 	cause error // what this rank has met itself; nil: it has been told
+	alone bool  // it is not known what the first rank has decided
+}
+
+func (r *refusal) unknown() *refusal {
+	r.alone = true
+	return r
 }
 
 // refused are the classes that are told to other ranks.
@@ -112,15 +118,19 @@ func (r *refusal) append(b []byte) []byte {
 			class = i
 		}
 	}
+	class *= 2
+	if r.alone {
+		class++
+	}
 	return appendBytes(appendInts(b, int64(class)), r.text)
 }
 
 func (d *decoder) refusal() *refusal {
-	class := d.within(-1, int64(len(refused)-1))
+	class := d.within(-1, int64(2*len(refused)-1))
 	if class < 0 {
 		return nil
 	}
-	return &refusal{class: refused[class], text: string(d.bytes())}
+	return &refusal{class: refused[class/2], text: string(d.bytes()), alone: class%2 != 0}
 }
 
 // gathering is what a round brings together beyond a number. nil: nothing.
@@ -196,7 +206,7 @@ func (m *meeting) follow(children []int, mine *said, g gathering) (uint32, *refu
 		b, err = m.receive(parent)
 	}
 	if err != nil {
-		no := m.met(err)
+		no := m.met(err).unknown()
 		m.tell(children, 0, no, nil)
 		return 0, no
 	}
@@ -263,6 +273,12 @@ func (m *meeting) nonsense(from int) *refusal {
 
 func (m *meeting) send(to int, b []byte) error {
 	return m.c.eng.Send(nil, m.ctx, m.members.at(to), m.tag, b, pml.Standard)
+}
+
+// lost says why nothing can come from a member, or nil.
+func (m *meeting) lost(member int) error {
+	_, _, _, err := m.c.eng.Iprobe(m.ctx, m.members.at(member), m.tag, false)
+	return err
 }
 
 func (m *meeting) receive(from int) ([]byte, error) {

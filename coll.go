@@ -74,6 +74,7 @@ type collSetup struct {
 	join.Collectives
 	via  collectives.Via
 	left leftBehind // of all communicators: calls that a context may end, but for those that are requests
+	unended
 }
 
 func setupOf(e *pml.Engine, how join.Collectives) *collSetup {
@@ -139,7 +140,7 @@ func (k *colls) give(p *collPlan) {
 	}
 	clear(p.scattered)
 	p.scattered, p.failed, p.comm, p.theirs = p.scattered[:0], nil, nil, nil
-	p.over, p.claimed = nil, nil
+	p.over, p.claimed, p.alone = nil, nil, nil
 	if p.operator != nil {
 		p.operator.forget() // it may hold memory
 	}

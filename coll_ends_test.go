@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,23 +50,25 @@ func TestSharedEndOfAStranger(t *testing.T) {
 	}
 }
 
+// leftCalls are calls that each rank has a part in which the others wait for, or which it waits for.
+var leftCalls = map[string]func(c *Comm) error{
+	"by messages": Barrier,
+	"by a board":  func(c *Comm) error { return Allreduce(c, make([]int, 100), make([]int, 100), Sum) },
+	"Dup":         func(c *Comm) error { return second(c.Dup()) },
+	"Ibarrier": func(c *Comm) error {
+		r, err := Ibarrier(c)
+		if err == nil {
+			_, err = r.Wait()
+		}
+		return err
+	},
+	"with an operator": func(c *Comm) error { return Scan(c, make([]int, 50_000), make([]int, 50_000), Sum) },
+}
+
 // A rank whose calls go on, since their contexts have ended, is at its end when they are over: that is no error, in
 // whichever way the call is made, and also where the other ranks make it late.
 func TestLeftCallsAreWaitedFor(t *testing.T) {
-	calls := map[string]func(c *Comm) error{
-		"by messages": Barrier,
-		"by a board":  func(c *Comm) error { return Bcast(c, make([]int, 100), 0) },
-		"Dup":         func(c *Comm) error { return second(c.Dup()) },
-		"Ibarrier": func(c *Comm) error {
-			r, err := Ibarrier(c)
-			if err == nil {
-				_, err = r.Wait()
-			}
-			return err
-		},
-		"with an operator": func(c *Comm) error { return Scan(c, make([]int, 50_000), make([]int, 50_000), Sum) },
-	}
-	for name, call := range calls {
+	for name, call := range leftCalls {
 		t.Run(name, func(t *testing.T) {
 			over(t)(3, func(w *Comm) {
 				for range boardSetup {
@@ -84,7 +87,37 @@ func TestLeftCallsAreWaitedFor(t *testing.T) {
 				} else {
 					must(call(w))
 				}
-			}, WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=bcast:shared,barrier:dissemination"}))
+			}, WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=bcast:shared,allreduce:shared,barrier:dissemination"}))
+		})
+	}
+}
+
+// A call that one rank alone makes, and its context ends, is an error at the end of that rank, which says which call it
+// was, in whichever way it is made.
+func TestLeftCallsThatOthersNeverMake(t *testing.T) {
+	defer func(d time.Duration) { leftGrace = d }(leftGrace)
+	leftGrace = 20 * time.Millisecond
+	for name, call := range leftCalls {
+		t.Run(name, func(t *testing.T) {
+			err := local(t, 3, func(w *Comm) {
+				c := ok(w.Dup())
+				for range boardSetup {
+					must(Bcast(c, []int{1}, 0))
+				}
+				if w.Rank() == 1 {
+					ctx, cancel := context.WithCancel(context.Background())
+					cancel()
+					err := call(c.WithContext(ctx))
+					check(errors.Is(err, context.Canceled), "%v", err)
+				}
+			}, WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=bcast:shared,allreduce:shared,barrier:dissemination"}))
+			is(err, ErrRequest)
+			what := map[string]string{"by messages": "Barrier", "by a board": "Allreduce", "with an operator": "Scan"}[name]
+			if what == "" {
+				what = name
+			}
+			text := "rank 1: mpi: RunLocal: a context has ended this rank's " + what + " of world.dup1,"
+			check(strings.Contains(err.Error(), text) && !strings.Contains(err.Error(), "rank 0"), "%v", err)
 		})
 	}
 }

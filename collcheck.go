@@ -177,7 +177,7 @@ func (c *Comm) mistaken(w way, err error) error {
 		return nil
 	}
 	if w == blocking {
-		c.outliving(tell)
+		c.outliving(mine.Op, tell)
 		return err
 	}
 	c.left.begin()
@@ -188,23 +188,33 @@ func (c *Comm) mistaken(w way, err error) error {
 	return err
 }
 
-// compare says why a call is refused: the ranks do not call the same. If a rank has failed, the call is made all the
-// same: other ranks may not have heard of it, and count on this one.
-func (c *Comm) compare(p *collPlan, w way) (refused, broken error) {
+// compare says why a call is refused, which no rank makes: the ranks do not call the same, or one of them has failed.
+// alone is that this rank does not know, since the one that would have told it has failed: others may make the call, and
+// count on this one.
+func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
 	no := c.compareAs(p.tag, p, w, nil)
 	if no == nil && p.operation.Neighborhood() {
 		no = c.compareEdges(p)
 	}
-	switch {
-	case no == nil:
+	if no == nil {
 		return nil, nil
-	case no.cause != nil:
-		return nil, no.cause
-	case no.maybeMade():
-		return nil, opError("", no.class, "%s", no.text)
-	default:
-		return opError("", no.class, "%s", no.text), nil
 	}
+	err := no.cause
+	if err == nil {
+		err = opError("", no.class, "%s", no.text)
+	}
+	if no.alone {
+		return nil, err
+	}
+	return err, nil
+}
+
+// goOnAlone makes a call in the background as a rank that has given up: other ranks may count on it, or not make the
+// call.
+func (c *Comm) goOnAlone(p *collPlan, why error) {
+	q := newCollPlan(c, &p.planKey, p.params.InCounts, p.params.OutCounts)
+	q.over, q.tag, q.failed, q.alone = p.over, p.tag, why, why
+	c.inBackground("", func() error { return q.runByMessages(c) })
 }
 
 // compareAs returns what all ranks of a call hear of it. This rank makes it by p, or refuses.
@@ -300,12 +310,15 @@ func (m *meeting) ask(claims []claim, no *refusal, rows map[int]row) *refusal {
 	}
 	b = appendRows(b, rows)
 	parent := m.me & (m.me - 1)
+	if err := m.lost(parent); err != nil {
+		return m.met(err) // rank 0 does not hear of this one
+	}
 	err := m.send(parent, b)
 	if err == nil {
 		b, err = m.receive(parent)
 	}
 	if err != nil {
-		return m.met(err)
+		return m.met(err).unknown()
 	}
 	d := decoder{b: b}
 	d.int()

@@ -142,7 +142,11 @@ func (s *sharedCall) pull(dst []byte, rank int, l transport.Loan, from int) bool
 		return true
 	}
 	if s.err = s.on.Err(); s.err == nil {
-		s.p.failed = opError("", ErrBuffer, "the buffer of rank %d cannot be read: %w", rank, err)
+		class := classOf(err)
+		if class == ErrAborted {
+			class = ErrBuffer
+		}
+		s.p.failed = opError("", class, "the buffer of rank %d cannot be read: %w", rank, err)
 	}
 	return false
 }

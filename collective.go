@@ -14,32 +14,21 @@ const (
 // collective runs body, which makes a communicator, when those that were begun before it on c are over. If c's context
 // ends before that, it returns the context's error and body is finished in the background, since the other ranks count
 // on this one.
-func (c *Comm) collective(body func() error) error {
+func (c *Comm) collective(kind creation, body func() error) error {
 	ticket := c.coll.ticket()
-	return c.outliving(func() error {
+	return c.outliving(kind.String(), func() error {
 		c.coll.lock(ticket)
 		defer c.coll.unlock()
 		return body()
 	})
 }
 
-// outliving runs what other ranks count on: if c's context ends, it is finished in the background.
-func (c *Comm) outliving(run func() error) error {
+// outliving runs what other ranks count on: if c's context ends, it is finished in the background. op is the call.
+func (c *Comm) outliving(op string, run func() error) error {
 	if c.ctx == nil {
 		return run()
 	}
-	done := make(chan error, 1)
-	c.left.begin()
-	c.setup.left.begin()
-	go func() {
-		err := error(opError("", ErrOp, goexit))
-		defer func() {
-			c.left.over()
-			c.setup.left.over()
-			done <- err
-		}()
-		err = run()
-	}()
+	done := c.inBackground(op, run)
 	if err := c.ctx.Err(); err != nil {
 		return err // also if body is done by now, where select would choose at random
 	}
@@ -49,6 +38,25 @@ func (c *Comm) outliving(run func() error) error {
 	case <-c.ctx.Done():
 		return c.ctx.Err()
 	}
+}
+
+// inBackground runs, on a goroutine of the library, what other ranks count on.
+func (c *Comm) inBackground(op string, run func() error) (done <-chan error) {
+	ended := make(chan error, 1)
+	c.left.begin()
+	c.setup.left.begin()
+	c.setup.unended.begin(ended, op, c.Name())
+	go func() {
+		err := error(opError("", ErrOp, goexit))
+		defer func() {
+			c.setup.unended.end(ended, err)
+			c.left.over()
+			c.setup.left.over()
+			ended <- err
+		}()
+		err = run()
+	}()
+	return ended
 }
 
 // leftBehind are the calls on a communicator that go on without their callers: if the context ends, or since they have

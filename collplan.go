@@ -97,7 +97,10 @@ func (p *collPlan) run(c *Comm) error {
 	if c.size == 1 {
 		p.failed = c.eng.Closed() // there are no messages that would notice
 	}
-	if refused := p.check(c); refused != nil {
+	if refused, alone := p.check(c); refused != nil {
+		if alone {
+			c.goOnAlone(p, refused)
+		}
 		return refused
 	}
 	return p.runByMessages(c)
@@ -133,12 +136,25 @@ func (p *collPlan) runRounds(c *Comm) {
 	}
 }
 
-// check reports that the ranks do not call the same, if they are to compare that.
-func (p *collPlan) check(c *Comm) (refused error) {
-	if c.setup.Check && c.size > 1 {
-		refused, p.failed = c.compare(p, blocking)
+// check reports why the call is not made, if the ranks are to compare what they call. alone: others may make it all the
+// same.
+func (p *collPlan) check(c *Comm) (refused error, alone bool) {
+	if !c.setup.Check || c.size == 1 {
+		return nil, false
 	}
-	return refused
+	refused, unknown := c.compare(p, blocking)
+	if unknown != nil {
+		return unknown, true
+	}
+	return refused, false
+}
+
+// into is where a message is received. What a rank that goes on alone receives is of no use.
+func (p *collPlan) into(m *collectives.Step) []byte {
+	if p.alone != nil {
+		return nil
+	}
+	return p.at(m.Dst, m.Len)
 }
 
 // exchange does the messages of a round.
@@ -149,7 +165,7 @@ func (p *collPlan) exchange(c *Comm, messages []collectives.Step) {
 		p.sent(c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.payload(m), pml.Standard))
 	case len(messages) == 1:
 		m := &messages[0]
-		st, err := c.eng.Recv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.at(m.Dst, m.Len))
+		st, err := c.eng.Recv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.into(m))
 		p.received(m, st, err)
 	case len(messages) == 2 && messages[0].Kind != messages[1].Kind:
 		send, recv := &messages[0], &messages[1]
@@ -157,7 +173,7 @@ func (p *collPlan) exchange(c *Comm, messages []collectives.Step) {
 			send, recv = recv, send
 		}
 		st, err := c.eng.Sendrecv(nil, c.cid+ctxCollective, c.toWorld(int(send.Peer)), p.tag, p.payload(send),
-			c.toWorld(int(recv.Peer)), p.tag, p.at(recv.Dst, recv.Len))
+			c.toWorld(int(recv.Peer)), p.tag, p.into(recv))
 		p.received(recv, st, err)
 	default:
 		p.exchangeAll(c, messages)
@@ -169,7 +185,7 @@ func (p *collPlan) exchangeAll(c *Comm, messages []collectives.Step) {
 	for i := range messages {
 		if m := &messages[i]; m.Kind == collectives.Recv {
 			p.requests = append(p.requests, c.eng.Irecv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag,
-				p.at(m.Dst, m.Len)))
+				p.into(m)))
 		}
 	}
 	for i := range messages {

@@ -136,7 +136,7 @@ func (c *Comm) performShared(p *collPlan) error {
 	}
 	p.setApart()
 	p.takeIn()
-	err := c.outliving(func() error { return p.runShared(c, turn) })
+	err := c.outliving(blocking.call(p.operation), func() error { return p.runShared(c, turn) })
 	if err == nil {
 		p.takeOut()
 		c.colls.give(p)
@@ -150,7 +150,10 @@ func (p *collPlan) runShared(c *Comm, turn <-chan struct{}) error {
 		<-turn
 	}
 	s := &c.common
-	if refused := p.check(c); refused != nil {
+	if refused, alone := p.check(c); refused != nil {
+		if alone && s.on == nil { // else those that make the call hear of the failed rank through the board
+			c.goOnAlone(p, refused)
+		}
 		s.done()
 		return refused
 	}

@@ -31,7 +31,7 @@ type started struct {
 	// What the comparison of the ranks' calls has found.
 	compared bool  // there is one
 	refused  error // the call is not made
-	broken   error // a rank has failed
+	alone    error // it is not known whether others make the call: a rank has failed. No caller waits for this one
 }
 
 // phase is what a call that is not blocking does next.
@@ -99,7 +99,7 @@ func (c *Comm) launch(p *collPlan, w way) *pml.Request {
 // prepare readies p for calls on c.
 func (p *collPlan) prepare(c *Comm, w way) {
 	p.comm, p.way, p.tag = c, w, c.colls.nextTag(w)
-	p.compared, p.refused, p.broken = c.setup.Check && c.size > 1, nil, nil
+	p.compared, p.refused, p.alone = c.setup.Check && c.size > 1, nil, nil
 	p.rounds.Set(p, c.cid+ctxCollective, p.tag, p.compared)
 	if c.ctx != nil {
 		p.setApart()
@@ -141,7 +141,7 @@ func (p *collPlan) takeOut() {
 // compare compares the ranks' calls before the first round, on a goroutine of its own.
 func (p *collPlan) compare() {
 	c := p.comm
-	p.refused, p.broken = c.compare(p, p.way)
+	p.refused, p.alone = c.compare(p, p.way)
 	c.eng.Release(&p.rounds)
 }
 
@@ -150,9 +150,9 @@ func (r *Request) startAgain() error {
 	if err := r.comm.valid("Start"); err != nil {
 		return err
 	}
-	if r.plan.goesOn.Load() && r.comm.ctx != nil && r.comm.ctx.Err() != nil {
-		return r.comm.collError("Start", ErrRequest, "the call before goes on without its context, which has ended; make "+
-			"another request")
+	if c := r.comm; r.plan.goesOn.Load() && (r.plan.alone != nil || c.ctx != nil && c.ctx.Err() != nil) {
+		return c.collError("Start", ErrRequest, "the call before goes on without its caller, since a rank has failed or the "+
+			"context has ended; make another request")
 	}
 	if err := r.comm.eng.Start(&r.Request); err != nil {
 		return r.misuse("Start", err)
@@ -171,6 +171,9 @@ func (p *collPlan) Begin() {
 	}
 	p.goesOn.Store(true)
 	p.comm.left.begin()
+	if c := p.comm; c.ctx != nil {
+		c.setup.unended.begin(p, p.way.call(p.operation), c.Name())
+	}
 }
 
 // Next implements pml.Script.
@@ -182,8 +185,10 @@ func (p *collPlan) Next(r *pml.Rounds) pml.RoundKind {
 		return pml.RoundHeld
 	case p.phase == phaseOver:
 		return pml.RoundOver
-	case p.failed == nil:
-		p.failed = p.broken
+	case p.alone != nil && p.failed == nil:
+		p.failed = p.alone
+		p.comm.setup.unended.begin(p, "", p.comm.Name())
+		r.Lose(p.comm.eng, p.alone)
 	}
 	if p.refused != nil || p.round == p.schedule.Rounds || errors.Is(p.failed, ErrComm) {
 		if p.phase = phaseOver; !p.moved() || p.refused != nil || p.failed != nil || r.Lost() {
@@ -197,7 +202,7 @@ func (p *collPlan) Next(r *pml.Rounds) pml.RoundKind {
 	e := p.comm.eng
 	for i := range p.messages {
 		if m := &p.messages[i]; m.Kind == collectives.Recv {
-			r.Recv(e, i, p.comm.toWorld(int(m.Peer)), p.at(m.Dst, m.Len))
+			r.Recv(e, i, p.comm.toWorld(int(m.Peer)), p.into(m))
 		}
 	}
 	for i := range p.messages {
@@ -241,6 +246,9 @@ func (p *collPlan) End(lost bool) error {
 	c, err := p.comm, p.failed
 	if p.refused != nil {
 		err = p.refused
+	}
+	if c.ctx != nil || p.alone != nil {
+		c.setup.unended.end(p, err)
 	}
 	mine := p.way != persistent
 	if p.goesOn.Store(false); mine { // else Request.Free may give it to another call now

@@ -33,7 +33,7 @@ func (c *Comm) create(p plan) (*Comm, error) {
 		return nil, err
 	}
 	var made handover
-	err := c.collective(func() error {
+	err := c.collective(p.kind, func() error {
 		m := c.meet(p.kind)
 		id, no := m.number(c.next, p.args, m.refuse(p.bad), p.g)
 		if no != nil {
@@ -165,7 +165,7 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 		return nil, err.of(c)
 	}
 	var made handover
-	fail := c.outliving(func() error {
+	fail := c.outliving(op, func() error {
 		m := &meeting{c: c, kind: makeCreateGroup, ctx: c.cid + ctxCreate, tag: int32(tag), me: g.Rank(), members: g.ranks,
 			name: func(i int) int { return c.rankOf(int32(g.ranks.at(i))) }}
 		id, no := m.number(c.cid/contextsEach+1, appendRanks(nil, g.ranks), nil, nil)

@@ -96,8 +96,9 @@ func watchLauncher(lost <-chan struct{}, rank int) {
 
 // Finalize leaves the job; §11.2.2. Every rank calls it, after completing its requests: open ones are ErrRequest, which
 // says how many, and then nothing has been finalized. Calls that go on since their context has ended are waited for:
-// the other ranks make them too. Memory of Alloc is gone afterwards. It is ErrInit before Init and when called twice,
-// ErrAborted if the launcher or a rank has gone before.
+// the other ranks make them too. If they have not done so when all are in Finalize, that is ErrRequest, which says which
+// calls these are; the job has been left then. Memory of Alloc is gone afterwards. It is ErrInit before Init and when
+// called twice, ErrAborted if the launcher or a rank has gone before.
 func Finalize() error {
 	process.mu.Lock()
 	defer process.mu.Unlock()
@@ -107,19 +108,23 @@ func Finalize() error {
 	case process.world == nil:
 		return opError("Finalize", ErrInit, "called before Init")
 	}
-	if n := process.world.flush(); n > 0 {
+	m := process.member.Load()
+	open, left := process.world.finish(m.AtEnd)
+	if open > 0 {
 		return opError("Finalize", ErrRequest, "%d operations are under way; "+
-			"complete each request with Wait or Test first", n)
+			"complete each request with Wait or Test first", open)
 	}
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
-	m := process.member.Load()
 	err := m.Leave()
 	process.world.freed.Store(true)
 	if e2 := m.Close(opError("", ErrInit, "called after Finalize")); err == nil {
 		err = e2
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return opError("Finalize", ErrAborted, "%w", err)
+	case left != nil:
+		return opError("Finalize", ErrRequest, "%w", left)
 	}
 	return nil
 }

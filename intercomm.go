@@ -131,7 +131,7 @@ func (b *bridge) make(kind creation, args []byte, before func(*meeting) *refusal
 	child func(uint32) *Comm) (*Comm, error) {
 	c := b.c
 	var made handover
-	err := c.collective(func() error {
+	err := c.collective(kind, func() error {
 		m := c.meet(kind)
 		id, no := b.number(m, args, before(m))
 		if no != nil {

@@ -13,7 +13,8 @@ import (
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
 // notebooks and simulation. Its error joins those of the ranks, each with its rank. When a rank fails, panics or ends
 // its goroutine, the calls of the other ranks end with ErrAborted. Fewer than one rank is ErrCount; a rank that returns
-// with operations under way is ErrRequest, but calls that go on since their context has ended are waited for.
+// with operations under way is ErrRequest. Calls that go on since their context has ended are waited for, and are
+// ErrRequest if other ranks have not made them when all have returned.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
@@ -23,7 +24,13 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		return opError("RunLocal", ErrUnavailable, "%w", err)
 	}
 	errs := make([]error, n)
-	var wg sync.WaitGroup
+	var wg, bodies sync.WaitGroup
+	bodies.Add(n)
+	last := make(chan struct{})
+	go func() {
+		bodies.Wait()
+		close(last)
+	}()
 	for rank, e := range engines {
 		wg.Go(func() {
 			err := error(opError("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
@@ -36,7 +43,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 				others := slices.Concat(engines[:rank], engines[rank+1:])
 				pml.FailAll(others, opError("", ErrAborted, "rank %d has failed", rank))
 			}()
-			err = runRank(worldOf(e, rank, n, setupOf(e, how)), body)
+			err = runRank(worldOf(e, rank, n, setupOf(e, how)), body, bodies.Done, last)
 		})
 	}
 	wg.Wait()
@@ -47,19 +54,21 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	return errors.Join(errs...)
 }
 
-func runRank(w *Comm, body func(world *Comm) error) error {
-	if err := protect(func() error { return body(w) }); err != nil {
+// runRank is one rank. It calls returned when body has, and last is closed when all bodies have.
+func runRank(w *Comm, body func(world *Comm) error, returned func(), last <-chan struct{}) error {
+	err := func() error {
+		defer returned()
+		return protect(func() error { return body(w) })
+	}()
+	if err != nil {
 		return err
 	}
-	if open := w.flush(); open > 0 {
+	switch open, err := w.finish(func() <-chan struct{} { return last }); {
+	case err != nil:
+		return opError("RunLocal", ErrRequest, "%w", err)
+	case open > 0:
 		return opError("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
 			"complete each request with Wait or Test", open)
 	}
 	return nil
-}
-
-// flush waits for what goes on without a caller, and returns how many operations of callers are under way.
-func (c *Comm) flush() int {
-	c.setup.left.wait()
-	return c.eng.Flush()
 }

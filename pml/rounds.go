@@ -71,6 +71,10 @@ func (r *Rounds) Held() bool { return r.hold }
 // script.
 func (r *Rounds) Lost() bool { return r.front == nil }
 
+// Lose ends the caller's request with why; the operation goes on. It is for the script, in Next, which uses no memory of
+// the caller's any more.
+func (r *Rounds) Lose(e *Engine, why error) { e.schedules.lose(r, why) }
+
 // schedules are the Rounds of an engine.
 type schedules struct {
 	e         *Engine

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -125,6 +126,7 @@ type Member struct {
 	device transport.Device // to the other ranks; nil if there are none
 	ctx    context.Context  // ends with Close
 	stop   context.CancelFunc
+	fence  func() error // waits for all other ranks, once
 }
 
 // Job joins the job that the launcher describes, or makes a world of one rank if nothing describes a job. The error
@@ -137,6 +139,12 @@ func Job(o Options) (*Member, error) {
 	m := &Member{Size: 1, Collectives: c.collectives(false)}
 	m.Hosts = oneHost(1)
 	m.ctx, m.stop = context.WithCancel(context.Background())
+	m.fence = sync.OnceValue(func() error {
+		if m.client == nil {
+			return nil
+		}
+		return m.client.Fence(m.ctx)
+	})
 	if err := m.join(c); err != nil {
 		m.stop()
 		return nil, err
@@ -303,13 +311,20 @@ func (m *Member) Abort(code int, why string) {
 	}
 }
 
+// AtEnd is closed when all ranks have called it or Leave, or that cannot be known any more.
+func (m *Member) AtEnd() <-chan struct{} {
+	all := make(chan struct{})
+	go func() {
+		m.fence()
+		close(all)
+	}()
+	return all
+}
+
 // Leave returns when all ranks have called it, however long they work before. It fails when the launcher is gone, which
 // ends the job when a rank dies.
 func (m *Member) Leave() error {
-	if m.client == nil {
-		return nil
-	}
-	if err := m.client.Fence(m.ctx); err != nil {
+	if err := m.fence(); err != nil || m.client == nil {
 		return err
 	}
 	return m.client.Finalize(m.ctx)

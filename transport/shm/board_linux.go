@@ -116,7 +116,7 @@ func (d *Device) newBoard(mem []byte, fd int, members []int32, lines int) (*tran
 	body := mem[: len(mem)-boardTail : len(mem)-boardTail]
 	b := d.boards.New(body, members, me, lines, wake, watch, closeFD, unmap)
 	if !d.opt.NoGet {
-		l := &lending{me: me, members: make([]probed, len(members)), body: body}
+		l := &lending{me: me, members: make([]probed, len(members)), body: body, readTwo: readTwo}
 		b.Lending = &transport.Lending{Try: l.try, Lend: l.lend, Return: func(transport.Loan) {}, Read: l.read}
 	}
 	return b, nil
@@ -128,6 +128,8 @@ type lending struct {
 	me      int
 	members []probed
 	body    []byte // of the board
+	got     [8]byte
+	readTwo func(pid int, first []byte, at uint64, second []byte, addr uint64) (n int, err error)
 }
 
 // probed is where a member is. A process of that number which has these bytes at that address is the member.
@@ -149,7 +151,7 @@ func (l *lending) try() error {
 		if p.at == 0 {
 			return errors.New("shm: the memory of another member is not to be read (GORUN_SHM_CMA)")
 		}
-		if err := p.read(nil, 0); err != nil {
+		if err := l.readProbed(p, nil, 0); err != nil {
 			return err
 		}
 	}
@@ -161,28 +163,32 @@ func (l *lending) lend(mem []byte) transport.Loan { return transport.Loan{Addr: 
 func (l *lending) read(i int, dst []byte, loan transport.Loan, from int) error {
 	for {
 		n := min(len(dst), getPiece)
-		if err := l.members[i].read(dst[:n], loan.Addr+uint64(from)); err != nil || n == len(dst) {
+		if err := l.readProbed(&l.members[i], dst[:n], loan.Addr+uint64(from)); err != nil || n == len(dst) {
 			return err
 		}
 		dst, from = dst[n:], from+n
 	}
 }
 
-// read fills dst from the member's memory, and compares its probe in the same call, which reads all of one process: its
-// number may be another one's by now.
-func (p *probed) read(dst []byte, addr uint64) error {
-	var got [8]byte
-	n, err := readTwo(p.pid, got[:], p.at, dst, addr)
-	switch {
-	case n < len(got) && err == unix.EPERM:
-		return fmt.Errorf("shm: process_vm_readv of process %d: %w (Yama, seccomp or another user?)", p.pid, err)
-	case n < len(got) || got != p.want:
-		return fmt.Errorf("%w: shm: process %d has ended", transport.ErrPeerGone, p.pid)
-	case n < len(got)+len(dst):
+// readProbed fills dst from a member's memory, and compares its probe in the same call, which reads all of one process:
+// its number may be another one's by now. That process need not have anything at the probe's address. All else says
+// nothing of the member: the kernel has no memory for the call, or does not allow it.
+func (l *lending) readProbed(p *probed, dst []byte, addr uint64) error {
+	n, err := l.readTwo(p.pid, l.got[:], p.at, dst, addr)
+	switch read := n >= len(l.got); {
+	case read && l.got == p.want && n == len(l.got)+len(dst):
+		return nil
+	case read && l.got == p.want:
 		return fmt.Errorf("shm: process_vm_readv of %d bytes at %#x, process %d: %d are there", len(dst), addr, p.pid,
-			n-len(got))
+			n-len(l.got))
+	case read, err == nil, err == unix.ESRCH, err == unix.EFAULT:
+		return fmt.Errorf("%w: shm: process %d has ended", transport.ErrPeerGone, p.pid)
+	case err == unix.ENOMEM, err == unix.EAGAIN:
+		return fmt.Errorf("%w: shm: process_vm_readv of process %d: %v", transport.ErrNoMemory, p.pid, err)
+	default:
+		return fmt.Errorf("%w: shm: process_vm_readv of process %d: %v (Yama, seccomp or another user?)",
+			transport.ErrUnavailable, p.pid, err)
 	}
-	return nil
 }
 
 // wakeMember wakes a rank that sleeps, by its card.
@@ -195,8 +201,9 @@ func (d *Device) wakeMember(rank int, card []byte) {
 }
 
 // withMember does f with the contact of a rank, by its card, which is hostile. It does not wait: a contact that is not
-// there yet is made by a goroutine. A rank with which there can be none is lost, since it could not be woken, nor its
-// end be heard.
+// there yet is made by a goroutine, as soon as there are descriptors and memory for it. A rank with which there can be
+// none is lost, since it could not be woken, nor its end be heard: one that has ended, and one that does not allow it
+// (EACCES), as a process does that has become another user's.
 func (d *Device) withMember(rank int, card []byte, f func(*contact)) {
 	at := decodeReach(card)
 	if c := d.contacts.find(rank, at); c != nil {
@@ -205,7 +212,7 @@ func (d *Device) withMember(rank int, card []byte, f func(*contact)) {
 	}
 	d.start(func() {
 		c, err := d.contacts.meet(rank, at)
-		for outOfDescriptors(err) && d.pause(descriptorPause) {
+		for (outOfDescriptors(err) || errors.Is(err, unix.ENOMEM)) && d.pause(descriptorPause) {
 			c, err = d.contacts.meet(rank, at)
 		}
 		if err != nil {

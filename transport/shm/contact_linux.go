@@ -108,12 +108,15 @@ type contacts struct {
 	mu  sync.Mutex // guards all; not held while a contact is made
 	all []*contact
 
+	make func(peer int, at reach) (*contact, error) // newContact, but in tests
+
 	set  *os.File // an epoll set of doorbells
 	raw  syscall.RawConn
 	done sync.WaitGroup
 }
 
 func (cs *contacts) open(d *Device) error {
+	cs.make = newContact
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("shm: epoll_create1: %w", err)
@@ -201,7 +204,7 @@ func (cs *contacts) meet(peer int, at reach) (*contact, error) {
 	if c := cs.find(peer, at); c != nil {
 		return c, nil
 	}
-	c, err := newContact(peer, at)
+	c, err := cs.make(peer, at)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,8 @@ func Catalogue(c *mpi.Comm, counts []int, large bool) error {
 	return nil
 }
 
-// Choices are values of GORUN_COLL under which, together, calls take every algorithm that fits them.
+// Choices are values of GORUN_COLL under which, together, calls take every algorithm that fits them. Under the last one
+// ranks read each other's buffers where there is an algorithm that does.
 func Choices() (all []string) {
 	for i, more := 0, true; more; i++ {
 		more = false
@@ -92,5 +93,11 @@ func Choices() (all []string) {
 		}
 		all = append(all, strings.Join(names, ","))
 	}
-	return all
+	var direct []string
+	for o := collectives.Barrier; o <= collectives.Exscan; o++ {
+		if a, err := collectives.Find(o, "direct"); err == nil {
+			direct = append(direct, a.String())
+		}
+	}
+	return append(all, strings.Join(direct, ","))
 }
