@@ -65,6 +65,9 @@ var leftCalls = map[string]func(c *Comm) error{
 	"with an operator": func(c *Comm) error { return Scan(c, make([]int, 50_000), make([]int, 50_000), Sum) },
 }
 
+var leftSetting = WithEnviron([]string{"GORUN_COLL_CHECK=0",
+	"GORUN_COLL=bcast:shared,allreduce:shared,barrier:dissemination"})
+
 // A rank whose calls go on, since their contexts have ended, is at its end when they are over: that is no error, in
 // whichever way the call is made, and also where the other ranks make it late.
 func TestLeftCallsAreWaitedFor(t *testing.T) {
@@ -87,7 +90,7 @@ func TestLeftCallsAreWaitedFor(t *testing.T) {
 				} else {
 					must(call(w))
 				}
-			}, WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=bcast:shared,allreduce:shared,barrier:dissemination"}))
+			}, leftSetting)
 		})
 	}
 }
@@ -110,9 +113,10 @@ func TestLeftCallsThatOthersNeverMake(t *testing.T) {
 					err := call(c.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%v", err)
 				}
-			}, WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=bcast:shared,allreduce:shared,barrier:dissemination"}))
+			}, leftSetting)
 			is(err, ErrRequest)
-			what := map[string]string{"by messages": "Barrier", "by a board": "Allreduce", "with an operator": "Scan"}[name]
+			names := map[string]string{"by messages": "Barrier", "by a board": "Allreduce", "with an operator": "Scan"}
+			what := names[name]
 			if what == "" {
 				what = name
 			}

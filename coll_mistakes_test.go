@@ -225,48 +225,46 @@ func TestPersistentCallGoesOnWithoutItsContext(t *testing.T) {
 // A mistake of one rank, in a call in which another one fails at any step of the comparison, is an error at all others;
 // none waits for the one with the mistake, or for those that have heard of it, while these do something else.
 func TestMistakeAndFailure(t *testing.T) {
-	const n = 5
-	for odd := range n {
-		for victim := range n {
-			for after := range inShort(7, 3) {
-				for name, call := range map[string]func(w *Comm, root int) error{
-					"blocking": func(w *Comm, root int) error { return Bcast(w, make([]int, 5000), root) },
-					"nonblocking": func(w *Comm, root int) error {
-						r, err := Ibcast(w, make([]int, 5000), root)
-						if err == nil {
-							_, err = r.Wait()
-						}
-						return err
-					},
-				} {
-					if victim == odd {
-						continue
-					}
-					t.Run(fmt.Sprintf("%s, rank %d is wrong, rank %d fails after %d", name, odd, victim, after), func(t *testing.T) {
-						var returned sync.WaitGroup
-						returned.Add(n)
-						over(t, withDevices(func(rank int, d transport.Device) transport.Device {
-							var plan faulty.Plan
-							for r := range n {
-								if (r == victim) != (rank == victim) {
-									plan.Cuts = append(plan.Cuts, faulty.Cut{Peer: r, After: after})
-								}
-							}
-							return faulty.Wrap(d, 1, plan)
-						}))(n, func(w *Comm) {
-							root := 0
-							if w.Rank() == odd {
-								root = n
-							}
-							err := call(w, root)
-							check(err != nil, "rank %d: no error", w.Rank())
-							check(w.Rank() != odd || errors.Is(err, ErrRoot), "rank %d: %v", w.Rank(), err)
-							returned.Done()
-							returned.Wait()
-						})
-					})
-				}
+	calls := map[string]func(w *Comm, root int) error{
+		"blocking": func(w *Comm, root int) error { return Bcast(w, make([]int, 5000), root) },
+		"nonblocking": func(w *Comm, root int) error {
+			r, err := Ibcast(w, make([]int, 5000), root)
+			if err == nil {
+				_, err = r.Wait()
 			}
+			return err
+		},
+	}
+	const n = 5
+	for name, call := range calls {
+		for turn := range n * n * inShort(7, 3) {
+			odd, victim, after := turn%n, turn/n%n, turn/n/n
+			if victim == odd {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, rank %d is wrong, %d fails after %d", name, odd, victim, after), func(t *testing.T) {
+				var returned sync.WaitGroup
+				returned.Add(n)
+				over(t, withDevices(func(rank int, d transport.Device) transport.Device {
+					var plan faulty.Plan
+					for r := range n {
+						if (r == victim) != (rank == victim) {
+							plan.Cuts = append(plan.Cuts, faulty.Cut{Peer: r, After: after})
+						}
+					}
+					return faulty.Wrap(d, 1, plan)
+				}))(n, func(w *Comm) {
+					root := 0
+					if w.Rank() == odd {
+						root = n
+					}
+					err := call(w, root)
+					check(err != nil, "rank %d: no error", w.Rank())
+					check(w.Rank() != odd || errors.Is(err, ErrRoot), "rank %d: %v", w.Rank(), err)
+					returned.Done()
+					returned.Wait()
+				})
+			})
 		}
 	}
 }
