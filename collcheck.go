@@ -189,8 +189,8 @@ func (c *Comm) mistaken(w way, err error) error {
 }
 
 // compare says why a call is refused, which no rank makes: the ranks do not call the same, or one of them has failed.
-// alone is that this rank does not know, since the one that would have told it has failed: others may make the call, and
-// count on this one.
+// alone is that this rank does not know, since the one that would have told it has failed: others may make the call,
+// and count on this one.
 func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
 	no := c.compareAs(p.tag, p, w, nil)
 	if no == nil && p.operation.Neighborhood() {

@@ -74,7 +74,8 @@ func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shar
 
 var suffixes = [makeEnd]string{makeDup: "dup", makeSplit: "split", makeSplitShared: "shared", makeCreate: "group",
 	makeCreateGroup: "group", makeCart: "cart", makeCartSub: "cart", makeGraph: "graph", makeDistGraph: "graph",
-	makeDistGraphAdjacent: "graph", makeDistGraphWeighted: "graph", makeDistGraphAdjacentWeighted: "graph", makeIntercomm: "inter", makeMerge: "merged"}
+	makeDistGraphAdjacent: "graph", makeDistGraphWeighted: "graph",
+	makeDistGraphAdjacentWeighted: "graph", makeIntercomm: "inter", makeMerge: "merged"}
 
 // handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
 // send on it are dropped.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// leftGrace is how long a rank waits for its calls that go on without their callers, once no rank makes a call any more:
-// only what is under way can complete them.
+// leftGrace is how long a rank waits for its calls that go on without their callers, once no rank makes a call any
+// more: only what is under way can complete them.
 var leftGrace = time.Minute
 
 // unended are the calls of a rank, on all communicators, that a context may end: how to name those that go on without
@@ -22,7 +22,8 @@ type unended struct {
 	failed []string // of names, since then
 }
 
-// begin: key is the call's own. No op: its caller has had its error, and it goes on only in case that others count on it.
+// begin: key is the call's own. No op: its caller has had its error, and it goes on only in case that others count on
+// it.
 func (u *unended) begin(key any, op, comm string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -70,9 +71,9 @@ func (u *unended) hopeless() []string {
 	return all
 }
 
-// finish waits for what goes on without a caller, and returns how many operations of callers are under way. If calls do,
-// it says so by last, and what that returns is closed when all ranks are so far: what goes on then, and does not end
-// soon, other ranks have never called.
+// finish waits for what goes on without a caller, and returns how many operations of callers are under way. If calls
+// do, it says so by last, and what that returns is closed when all ranks are so far: what goes on then, and does not
+// end soon, other ranks have never called.
 func (c *Comm) finish(last func() <-chan struct{}) (open int, err error) {
 	u := &c.setup.unended
 	if u.none() {

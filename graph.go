@@ -207,11 +207,12 @@ func (m *meeting) unmatched(given, told map[int][]int64) *refusal {
 		its, mine := told[from], given[from]
 		if n := len(its); n != len(mine) {
 			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives rank %d as a destination %d times, which "+
-				"gives rank %[1]d as a source %[4]d times; both ranks of an edge must give it", from, m.me, n, len(mine))}
+				"gives rank %[1]d as a source %[4]d times; both ranks of an edge must give it", from, m.me, n,
+				len(mine))}
 		}
 		if !slices.Equal(its, mine) {
-			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives its edges to rank %d the weights %v, which "+
-				"gives them %v; both ranks of an edge must give it the same weight", from, m.me, its, mine)}
+			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives its edges to rank %d the weights %v, "+
+				"which gives them %v; both ranks of an edge must give it the same weight", from, m.me, its, mine)}
 		}
 	}
 	return nil

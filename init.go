@@ -50,7 +50,8 @@ func optionsOf(opts []Option) options {
 // Init joins the job that the launcher describes (gorun, mpiexec.hydra, srun; mpirun of Open MPI with the tag pmix),
 // or makes a world of one rank if there is no launcher; §11.2.1. It returns the world. If the environment speaks of a
 // job of several ranks and there is no way to join it, or no transport to the other ranks works, that is
-// ErrUnavailable. It is ErrNoMemory if there is no room for the transport's buffers, and ErrInit if it is called twice.
+// ErrUnavailable. It is ErrNoMemory if there is no room for the transport's buffers, and ErrInit if it is called
+// twice.
 func Init(opts ...Option) (*Comm, error) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
@@ -94,11 +95,11 @@ func watchLauncher(lost <-chan struct{}, rank int) {
 	os.Exit(1)
 }
 
-// Finalize leaves the job; §11.2.2. Every rank calls it, after completing its requests: open ones are ErrRequest, which
-// says how many, and then nothing has been finalized. Calls that go on since their context has ended are waited for:
-// the other ranks make them too. If they have not done so when all are in Finalize, that is ErrRequest, which says which
-// calls these are; the job has been left then. Memory of Alloc is gone afterwards. It is ErrInit before Init and when
-// called twice, ErrAborted if the launcher or a rank has gone before.
+// Finalize leaves the job; §11.2.2. Every rank calls it, after completing its requests: open ones are ErrRequest,
+// which says how many, and then nothing has been finalized. Calls that go on since their context has ended are waited
+// for: the other ranks make them too. If they have not done so when all are in Finalize, that is ErrRequest, which
+// says which calls these are; the job has been left then. Memory of Alloc is gone afterwards. It is ErrInit before
+// Init and when called twice, ErrAborted if the launcher or a rank has gone before.
 func Finalize() error {
 	process.mu.Lock()
 	defer process.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// §8.5.2: MPI_Dims_create: the product is n, what is given stays, what is filled in does not grow, and no other such grid
-// is closer to a cube.
+// §8.5.2: MPI_Dims_create: the product is n, what is given stays, what is filled in does not grow, and no other such
+// grid is closer to a cube.
 func TestDims(t *testing.T) {
 	for n := 1; n <= 400; n++ {
 		for k := 1; k <= 4; k++ {
@@ -262,8 +262,8 @@ func TestEdgesThatOneEndGives(t *testing.T) {
 	})
 }
 
-// §8.5.4, §8.5.5: weights are told again at both ranks of an edge, in the order of its neighbours; that there are none is
-// something else than weights of 0, or none of a rank without neighbours.
+// §8.5.4, §8.5.5: weights are told again at both ranks of an edge, in the order of its neighbours; that there are
+// none is something else than weights of 0, or none of a rank without neighbours.
 func TestWeights(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
 		run(5, func(world *Comm) {
@@ -309,9 +309,11 @@ func TestWeights(t *testing.T) {
 			}
 			slices.Reverse(out.Sources)
 			slices.Reverse(out.Destinations)
-			wants(ok(w.DistGraphAdjacentWeighted(in.Sources, out.Sources, Weights{in.Destinations, out.Destinations})), in, out)
+			given := Weights{in.Destinations, out.Destinations}
+			wants(ok(w.DistGraphAdjacentWeighted(in.Sources, out.Sources, given)), in, out)
 
-			for _, c := range []*Comm{ok(w.DistGraph()), ok(w.DistGraphAdjacent(nil, nil)), ok(w.Cart([]int{5}, []bool{false}, false))} {
+			for _, c := range []*Comm{ok(w.DistGraph()), ok(w.DistGraphAdjacent(nil, nil)),
+				ok(w.Cart([]int{5}, []bool{false}, false))} {
 				_, weighted, err := c.NeighborWeights()
 				check(err == nil && !weighted, "weighted: %v, %v", weighted, err)
 			}
@@ -327,8 +329,9 @@ func TestWeights(t *testing.T) {
 			}
 			is(second(w.DistGraphWeighted([]Edge{{0, 1}}, pick([]int{1}, []int{-1}))), ErrTopology)
 			is(second(w.DistGraphWeighted([]Edge{{0, 1}}, pick([]int{1}, nil))), ErrTopology)
-			is(second(w.DistGraphAdjacentWeighted([]int{me}, []int{me}, Weights{pick([]int{1}, nil), []int{1}})), ErrTopology)
-			is(second(w.DistGraphAdjacentWeighted([]int{me}, []int{me}, Weights{[]int{1}, pick([]int{1}, []int{-1})})), ErrTopology)
+			one, self := []int{1}, []int{me}
+			is(second(w.DistGraphAdjacentWeighted(self, self, Weights{pick(one, nil), one})), ErrTopology)
+			is(second(w.DistGraphAdjacentWeighted(self, self, Weights{one, pick(one, []int{-1})})), ErrTopology)
 			if me == 2 { // MPI_UNWEIGHTED at one rank alone
 				err = second(w.DistGraph())
 			} else {
@@ -345,6 +348,7 @@ func TestWeights(t *testing.T) {
 		}
 		err := second(w.DistGraphAdjacentWeighted(before, next, Weights{[]int{5}, of}))
 		is(err, ErrTopology)
-		check(strings.Contains(err.Error(), "rank 1 gives its edges to rank 2 the weights [6], which gives them [5]"), "%v", err)
+		text := "rank 1 gives its edges to rank 2 the weights [6], which gives them [5]"
+		check(strings.Contains(err.Error(), text), "%v", err)
 	})
 }

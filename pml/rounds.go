@@ -11,8 +11,9 @@ import (
 // Collective calls are made of it. What the rounds are a Script says.
 //
 // The goroutine that finds the last message of a round complete posts the next round, under the lock: a caller that
-// leads, or the watcher. Local work may take long, and may be a user's code: it runs without the lock, on the goroutine
-// of the caller that waits for the request, if it cannot return before. Otherwise a goroutine is started for it.
+// leads, or the watcher. Local work may take long, and may be a user's code: it runs without the lock, on the
+// goroutine of the caller that waits for the request, if it cannot return before. Otherwise a goroutine is started
+// for it.
 //
 // A Rounds is the engine's from its start until Script.End is called.
 type Rounds struct {
@@ -39,8 +40,8 @@ type Script interface {
 	// Got is told how message i of the round has ended, unless it is a send that went well. i is -1 if the engine has
 	// been closed in place of local work.
 	Got(i int, st Status, err error)
-	// Work does the local work of the round. It may end its goroutine (runtime.Goexit): the operation goes on, and another
-	// goroutine may wait for its request.
+	// Work does the local work of the round. It may end its goroutine (runtime.Goexit): the operation goes on, and
+	// another goroutine may wait for its request.
 	Work()
 	// End is told that the operation is over, and says with which error. lost: the caller does not hear of it. Nothing
 	// of the operation is used after that.
@@ -71,8 +72,8 @@ func (r *Rounds) Held() bool { return r.hold }
 // script.
 func (r *Rounds) Lost() bool { return r.front == nil }
 
-// Lose ends the caller's request with why; the operation goes on. It is for the script, in Next, which uses no memory of
-// the caller's any more.
+// Lose ends the caller's request with why; the operation goes on. It is for the script, in Next, which uses no memory
+// of the caller's any more.
 func (r *Rounds) Lose(e *Engine, why error) { e.schedules.lose(r, why) }
 
 // schedules are the Rounds of an engine.

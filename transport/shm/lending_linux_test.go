@@ -11,8 +11,8 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// Only what shows that another process has the member's number, or none, is the member's end: a lack of memory and what
-// the kernel does not allow are errors of the call.
+// Only what shows that another process has the member's number, or none, is the member's end: a lack of memory and
+// what the kernel does not allow are errors of the call.
 func TestReadsOfAMemberThatFail(t *testing.T) {
 	right, other := [8]byte{1, 2, 3}, [8]byte{3, 2, 1}
 	for _, c := range []struct {
@@ -52,8 +52,8 @@ func TestReadsOfAMemberThatFail(t *testing.T) {
 	}
 }
 
-// A member is not lost while there are no descriptors or no memory to make a contact with it, and is if it does not allow
-// one.
+// A member is not lost while there are no descriptors or no memory to make a contact with it, and is if it does not
+// allow one.
 func TestContactWithAMember(t *testing.T) {
 	watchdog(t)
 	a, b := open(t, Options{Rank: 0, Size: 2}), open(t, Options{Rank: 1, Size: 2})
