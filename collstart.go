@@ -151,8 +151,8 @@ func (r *Request) startAgain() error {
 		return err
 	}
 	if c := r.comm; r.plan.goesOn.Load() && (r.plan.alone != nil || c.ctx != nil && c.ctx.Err() != nil) {
-		return c.collError("Start", ErrRequest, "the call before goes on without its caller, since a rank has failed or "+
-			"the context has ended; make another request")
+		return c.collError("Start", ErrRequest, "the call before goes on without its caller, since a rank has failed "+
+			"or the context has ended; make another request")
 	}
 	if err := r.comm.eng.Start(&r.Request); err != nil {
 		return r.misuse("Start", err)
