@@ -92,12 +92,16 @@ type colls struct {
 	mu     sync.Mutex
 	idle   []*collPlan // plans that no call uses, the latest last
 	kept   int64       // bytes that they take
+
+	recent [len(operationNames)]atomic.Pointer[collPlan] // of each operation's last call, not in idle; nil: none
 }
 
 // What is kept for later calls on one communicator: so many plans, and together no more memory than that.
 const (
 	plansKept  = 16
 	memoryKept = 64 << 20
+	// recentMost is what a plan takes at most that is in recent, and does not count for memoryKept.
+	recentMost = 64 << 10
 )
 
 // nextTag is that of a call, by its number. A persistent request may live until numbers begin again: its tag is of
@@ -118,24 +122,45 @@ func (k *colls) nextTag(w way) int32 {
 // are those of the v forms.
 func (c *Comm) plan(want *planKey, in, out []int64) *collPlan {
 	k := &c.colls
+	if p := k.recent[want.operation].Swap(nil); p != nil {
+		if p.fits(want, in, out) {
+			return p
+		}
+		k.keep(p)
+	}
+	if p := k.take(want, in, out); p != nil {
+		return p
+	}
+	return newCollPlan(c, want, slices.Clone(in), slices.Clone(out))
+}
+
+// fits: p is a plan for such a call.
+func (p *collPlan) fits(want *planKey, in, out []int64) bool {
+	return p.planKey == *want && slices.Equal(p.params.InCounts, in) && slices.Equal(p.params.OutCounts, out)
+}
+
+// take takes a plan that is kept; nil: there is none for such a call.
+func (k *colls) take(want *planKey, in, out []int64) *collPlan {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i := len(k.idle) - 1; i >= 0; i-- {
-		if p := k.idle[i]; p.planKey == *want && slices.Equal(p.params.InCounts, in) &&
-			slices.Equal(p.params.OutCounts, out) {
+		if p := k.idle[i]; p.fits(want, in, out) {
 			k.idle = slices.Delete(k.idle, i, i+1)
 			k.kept -= p.memory()
-			k.mu.Unlock()
 			return p
 		}
 	}
-	k.mu.Unlock()
-	return newCollPlan(c, want, slices.Clone(in), slices.Clone(out))
+	return nil
 }
 
 // give takes a plan back.
 func (k *colls) give(p *collPlan) {
-	for s := range p.spaces[:collectives.Tmp] {
-		clear(p.spaces[s]) // the caller's buffers
+	for s, blocks := range p.spaces[:collectives.Tmp] { // the caller's buffers
+		if len(blocks) == 1 {
+			blocks[0] = nil
+		} else {
+			clear(blocks)
+		}
 		p.spaces[s] = p.spaces[s][:0]
 	}
 	clear(p.scattered)
@@ -144,9 +169,18 @@ func (k *colls) give(p *collPlan) {
 	if p.operator != nil {
 		p.operator.forget() // it may hold memory
 	}
-	if p.memory() > memoryKept {
-		return
+	switch n := p.memory(); {
+	case n <= recentMost:
+		if p = k.recent[p.operation].Swap(p); p != nil {
+			k.keep(p)
+		}
+	case n <= memoryKept:
+		k.keep(p)
 	}
+}
+
+// keep keeps a plan that no call uses, and no more of them than may be.
+func (k *colls) keep(p *collPlan) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.idle = append(k.idle, p)

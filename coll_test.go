@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -346,6 +347,24 @@ func TestPlansKept(t *testing.T) {
 			check(k.idle[len(k.idle)-1] == last, "the second call has made a new plan")
 		}
 		check(len(k.idle) > 2, "%d plans are kept", len(k.idle))
+	})
+}
+
+// Small calls of two lengths by turns find the plan that each has left, whichever was the latest.
+func TestPlansByTurns(t *testing.T) {
+	over(t, unchecked("GORUN_COLL=allreduce:doubling"))(2, func(w *Comm) {
+		plans := map[*collPlan]int{}
+		for i := range 12 {
+			must(Allreduce(w, nil, make([]int64, 1+i%2), Sum))
+			must(Bcast(w, make([]byte, 1+i%2), 0))
+			for _, o := range []collectives.Operation{collectives.Allreduce, collectives.Bcast} {
+				p := w.colls.recent[o].Load()
+				check(p != nil && p.operation == o && p.params.Count == int64(1+i%2), "call %d has left %+v", i, p)
+				check(p.spaces[collectives.Out][:1][0] == nil, "call %d: the plan keeps its caller's buffer", i)
+				plans[p]++
+			}
+		}
+		check(len(plans) == 4, "%d plans for 4 kinds of calls", len(plans))
 	})
 }
 
