@@ -118,7 +118,7 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 		reach.StartBy(l.startOther)
 	}
 	r.supervise(backend, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
-		Tree: true, Here: len(plan.Specs), Above: a}, func() {
+		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {
 		if below := m.Hosts[1:]; len(below) > 0 {
 			newFleet(r, *m, below, r.server, me)
 		}
@@ -133,7 +133,8 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 	own := m.Hosts[0]
 	j := &Job{
 		Apps: slices.Clone(m.Apps), Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report,
-		TagOutput: m.Tag, Timestamp: m.Time, OutputDir: m.Output, LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
+		TagOutput: m.Tag, Timestamp: m.Time, Recover: m.Recover, OutputDir: m.Output,
+		LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
 	}
 	if !own.Own {
 		j.Environ = environOn(m.Environ, os.Environ())

@@ -70,6 +70,7 @@ type node struct {
 	edge  *reach.Edge
 	link  *frames.Link // set before the first frame is received
 
+	over         int  // of its ranks, those whose end was reported
 	begun, ended bool // all its ranks have been started or will not be; it is finished, or lost
 
 	output *intake
@@ -113,12 +114,12 @@ func (j *Job) runFleet(plan *Plan) int {
 
 // headFleet makes the fleet of a head.
 func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
-	server := pmi.NewServer(r.plan.World, pmi.Options{Tree: true})
+	server := pmi.NewServer(r.plan.World, pmi.Options{Tree: true, Survive: j.Recover})
 	secret := make([]byte, secretSize)
 	rand.Read(secret)
 	start := startMessage{
 		World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Place: j.Place, Bind: j.Bind,
-		Report: j.ReportBindings, Tag: j.TagOutput, Time: j.Timestamp,
+		Report: j.ReportBindings, Tag: j.TagOutput, Time: j.Timestamp, Recover: j.Recover,
 		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir,
 		LogLevel: j.LogLevel, Name: server.Name(), Secret: secret,
 		Mapping: r.plan.Layout.Order.Mapping(), Agents: j.Agents,
@@ -532,6 +533,9 @@ func (n *node) rankEnded(m exitedMessage) {
 	if m.Err != "" {
 		e.Err = errors.New(oneLine(m.Err))
 	}
+	if n.over++; n.over == len(n.ranks) && r.job.Recover {
+		n.below.Leave() // there is no rank there that could enter a fence
+	}
 	r.endings.note(e)
 	r.do(r.judge().exited(time.Now(), e, m.Unfinished))
 }
@@ -572,6 +576,9 @@ func (n *node) gone() {
 		if r.above != nil {
 			r.above.exited(time.Now(), Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}, false)
 		}
+	}
+	if r.job.Recover {
+		n.below.Leave()
 	}
 	n.startsNoMore()
 	n.output.end()

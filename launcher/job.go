@@ -36,6 +36,7 @@ type Job struct {
 	TagOutput      bool
 	Timestamp      bool   // each line of output begins with the time, of the clock of the rank's host
 	PrintExits     bool   // at the end it is said how each rank has ended
+	Recover        bool   // a rank that fails, or a host that is lost, does not end the job; Abort does
 	OutputDir      string // "": the ranks write to Stdout and Stderr
 	StdinFor       string // "none", "all", or the number of a rank; "" is "0"
 	Timeout        time.Duration

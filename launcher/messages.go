@@ -30,6 +30,7 @@ type startMessage struct {
 	Report   bool
 	Tag      bool
 	Time     bool
+	Recover  bool
 	Coloured [2]bool // of stdout and stderr: tags may be
 	Output   string  // --output-dir
 	Stdin    []int   // the ranks that have the standard input: -1: all of them

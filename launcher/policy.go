@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -36,6 +37,7 @@ const (
 // happens, gives the time, and carries out the actions.
 type policy struct {
 	killDelay time.Duration
+	recover   bool // ranks that fail do not end the job
 
 	phase phase
 	next  time.Time // when tick wants to be called; zero: not at all
@@ -68,19 +70,30 @@ func (p *policy) exited(now time.Time, e Exit, unfinished bool) action {
 	if p.phase != working {
 		return action{} // a consequence
 	}
+	if p.recover {
+		cause, code := failure(e, unfinished)
+		if p.code = cmp.Or(p.code, code); e.Err != nil {
+			return action{} // its host is lost, which was said
+		}
+		return action{say: []string{cause + "; the job goes on without it"}}
+	}
 	p.blame(e, unfinished)
 	p.soft = e.Signal == 0
 	return p.fail(now)
 }
 
 func (p *policy) blame(e Exit, unfinished bool) {
-	p.code = e.status()
-	p.cause = e.String()
-	if p.code == 0 && unfinished {
-		p.code = 1
-		p.cause += " without calling Finalize"
-	}
+	p.cause, p.code = failure(e, unfinished)
 	p.cause += "; the job is stopped"
+}
+
+// failure is what is said of a rank that has failed, and the exit code that it gives to the job.
+func failure(e Exit, unfinished bool) (cause string, code int) {
+	cause, code = e.String(), e.status()
+	if code == 0 && unfinished {
+		return cause + " without calling Finalize", 1
+	}
+	return cause, code
 }
 
 // aborted reports that a rank called Abort.
@@ -155,6 +168,10 @@ func (p *policy) cannotStart(err error, code int) action {
 // end, and have exited, before.
 func (p *policy) hostLost(now time.Time, err error) action {
 	first := p.phase == working
+	if first && p.recover {
+		p.code = cmp.Or(p.code, 1)
+		return action{say: []string{err.Error() + "; the job goes on without its ranks"}}
+	}
 	if !first && (p.phase != findingCause || !p.soft || p.host) {
 		return action{}
 	}

@@ -86,6 +86,21 @@ func TestPolicy(t *testing.T) {
 			timedOut},
 		{"timeout after a failure", []step{{0, exit(0, 3)}, {10, timeout}}, 3,
 			"30 say rank 0 (pid 100 on host h) exited with code 3" + stopped},
+		{"recover, and ranks fail", []step{{0, func(p *policy, now time.Time) action {
+			p.recover = true
+			return exit(2, 3)(p, now)
+		}}, {5, unfinished(1)}, {10, killed(0, 9)}, {20, exit(3, 0)}}, 3,
+			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
+				"5 say rank 1 (pid 101 on host h) exited with code 0 without calling Finalize; " +
+				"the job goes on without it|" +
+				"10 say rank 0 (pid 100 on host h) was killed by signal 9 (killed); the job goes on without it"},
+		{"recover, and one calls Abort", []step{{0, func(p *policy, now time.Time) action {
+			p.recover = true
+			return exit(2, 3)(p, now)
+		}}, {5, abort(1, 7, "")}, {6, exit(0, 9)}}, 7,
+			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
+				"35 say rank 1 (pid 101 on host h) called Abort with code 7; the job is stopped|" +
+				"255 terminated|505 killed"},
 	} {
 		p := policy{killDelay: time.Second}
 		begin := time.Unix(1000, 0)

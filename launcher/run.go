@@ -154,7 +154,7 @@ func (j *Job) newRun(plan *Plan) *run {
 	if j.PrintExits {
 		r.endings = make(endings, plan.World)
 	}
-	r.policy = policy{killDelay: j.KillDelay}
+	r.policy = policy{killDelay: j.KillDelay, recover: j.Recover}
 	if r.policy.killDelay <= 0 {
 		r.policy.killDelay = DefaultKillDelay
 	}
@@ -172,7 +172,8 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
 	}
-	return r.supervise(backend, pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping()}, func() {})
+	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover}
+	return r.supervise(backend, o, func() {})
 }
 
 // supervise is the life of a run that has ranks on this host. addFleet makes those of hosts below, if there are any.

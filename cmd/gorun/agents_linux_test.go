@@ -104,6 +104,7 @@ func conform(t *testing.T, w *way) {
 		"ranks": testRanksOnHosts, "wire-up": testWireUp, "failures": testFailuresOnHosts,
 		"signals": testSignalsOnHosts, "input": testInputOnHosts, "output": testOutputOnHosts,
 		"killed": testKilledOnHosts, "build": testBuildOnHosts, "options": testOptionsOnHosts,
+		"recovery": testRecovery,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if w.oneHost { // an ssh takes a processor
@@ -176,6 +177,40 @@ func testOptionsOnHosts(t *testing.T, w *way) {
 		if n := strings.Count(j.out.String(), want); n != 2 {
 			t.Errorf("%d times %q in\n%s", n, want, j.out.String())
 		}
+	}
+}
+
+// With --enable-recovery a rank that fails, before the wire-up, in it or after it, does not end the job. The others are
+// not kept waiting for it.
+func testRecovery(t *testing.T, w *way) {
+	const on = " the job goes on without it"
+	for _, c := range []struct {
+		words string
+		code  int
+		n     int // how many ranks come to their end
+		says  string
+	}{
+		{"3:kill=9 join fence fence finalize print=on", 137, 3, "was killed by signal 9 (killed);" + on},
+		{"join 0:exit=4 fence fence finalize print=on", 4, 3, "exited with code 4;" + on},
+		{"join fence 1:exit=0 fence finalize print=on", 1, 3, "exited with code 0 without calling Finalize;" + on},
+		{"join fence 2:exit=5 3:exit=5 fence finalize print=on", 5, 2, "exited with code 5;" + on},
+		{"2:exit=5 3:exit=5 join fence fence finalize print=on", 5, 2, "exited with code 5;" + on},
+		{"join fence 3:orphan 2:sleep fence finalize print=on", 1, 2, ";" + on},
+		{"join fence 1:abort=7 fence", 7, 0, "called Abort with code 7: the test wants it; the job is stopped"},
+		{"exit=3", 3, 0, "exited with code 3;" + on},
+	} {
+		t.Run(c.words, func(t *testing.T) {
+			if strings.Contains(c.words, "orphan") && w.oneHost {
+				t.Skip("the cleaner of the agent that is killed finds the ranks of the other there too")
+			}
+			j := w.start(t, 2, append([]string{"--enable-recovery", "RANK"}, strings.Fields(c.words)...)...)
+			j.end(c.code)
+			j.gone()
+			j.says(c.says)
+			if n := strings.Count(j.out.String(), "on\n"); n != c.n {
+				t.Errorf("%d ranks have come to their end, want %d", n, c.n)
+			}
+		})
 	}
 }
 

@@ -81,7 +81,8 @@ func valuePart(arg string) string {
 var others = map[string]string{
 	"wd": "wdir", "prepend-rank": "tag-output", "output-filename": "output-dir", "V": "version",
 	"hosts": "host", "machinefile": "hostfile", "npernode": "ppn", "perhost": "ppn",
-	"timestamp-output": "timestamp", "preload-binary": "preload", "branch-count": "tree-width",
+	"timestamp-output": "timestamp", "preload-binary": "preload",
+	"disable-auto-cleanup": "enable-recovery", "branch-count": "tree-width",
 }
 
 func renamed(name string) (string, bool) {

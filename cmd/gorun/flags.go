@@ -27,6 +27,7 @@ type jobFlags struct {
 	tag        bool
 	timestamp  bool
 	exits      bool
+	recover    bool
 	preload    bool
 	outputDir  string
 	stdin      string
@@ -60,6 +61,8 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&j.stdin, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
 	f.Var(&j.timeout, "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
 	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
+	f.BoolVar(&j.recover, "enable-recovery", false, "a rank that fails does not end the job; exit code: that of the "+
+		"first one")
 	f.BoolVar(&j.exits, "print-all-exitcodes", false, "print how each rank has ended")
 	f.BoolVar(&j.preload, "preload", false, "send the program to the other hosts, as one that gorun has built; it is "+
 		"kept in memory there")

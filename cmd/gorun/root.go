@@ -109,7 +109,8 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	}
 	job := launcher.Job{
 		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
-		TagOutput: j.tag, Timestamp: j.timestamp, OutputDir: j.outputDir, PrintExits: j.exits, StdinFor: j.stdin,
+		TagOutput: j.tag, Timestamp: j.timestamp, OutputDir: j.outputDir, PrintExits: j.exits,
+		Recover: j.recover, StdinFor: j.stdin,
 		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
 		Cleaner: cleanerCommand(),

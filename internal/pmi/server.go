@@ -72,7 +72,10 @@ type Options struct {
 	// PeerTimeout: a TCP connection whose other end has not answered for that long has ended; 0: the default of
 	// GORUN_PEER_TIMEOUT.
 	PeerTimeout time.Duration
-	Log         func(msg string, args ...any) // of connections that prove nothing; nil: silent
+	// Survive: the barrier does not wait for ranks whose connection has ended. Else it waits in vain, until the
+	// launcher ends the job.
+	Survive bool
+	Log     func(msg string, args ...any) // of connections that prove nothing; nil: silent
 }
 
 // NoMapping as the Mapping of Options: it is not known.
@@ -95,7 +98,6 @@ const (
 // Server is the launcher's end of all control connections of one job.
 type Server struct {
 	size   int
-	here   int // ranks that are served here
 	opts   Options
 	secret []byte
 	events chan Event
@@ -104,6 +106,7 @@ type Server struct {
 	maxKeys, maxBytes int           // of the key-value space
 
 	mu        sync.Mutex
+	here      int                  // guarded by mu; ranks that are served here, and that the barrier waits for
 	acceptors []*auth.Acceptor     // guarded by mu
 	kvs       map[string]string    // guarded by mu
 	services  map[string]string    // guarded by mu; published names
@@ -275,6 +278,10 @@ func (s *Server) leave(c *serverConn) {
 	if c.inBarrier {
 		c.inBarrier = false
 		s.entered--
+	}
+	if s.opts.Survive {
+		s.here--
+		s.gather()
 	}
 }
 
