@@ -31,6 +31,7 @@ const graph = `
 	internal/sysmon               : {golang.org/x/sys}
 	internal/settings             : internal/spelling, {github.com/docker/go-units}
 	internal/auth                 : {golang.org/x/sys}
+	internal/k8s                  :
 	internal/reach                : internal/auth
 
 	# The pure parts of messaging.
@@ -80,8 +81,9 @@ const graph = `
 	# The launcher shares the wire-up with mpi, and nothing else.
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, internal/reach, internal/place, internal/settings, internal/spelling,
-	                                internal/cpuset, internal/topology, internal/waitpolicy, transport/verbs,
+	cmd/gorun                     : launcher, internal/auth, internal/k8s, internal/reach, internal/place,
+	                                internal/settings, internal/spelling, internal/cpuset, internal/topology,
+	                                internal/waitpolicy, transport/verbs,
 	                                transport/ucx, collectives, collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
@@ -110,6 +112,7 @@ const kits = `
 	                                {golang.org/x/sys}
 	internal/testkit/netns/hostrun: internal/testkit/netns
 	internal/testkit/vm           : internal/testkit/proc
+	internal/testkit/apiserver    : {k8s.io}
 	internal/testkit/vm/guestrun  : internal/place, internal/pmi
 	internal/testkit/softhca      : internal/testkit/proc
 	internal/topology/topologytest:

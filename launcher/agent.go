@@ -62,6 +62,11 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 			a.link.SetSilence(m.Agents.silence())
 			a.work(m, cleaner)
 		}
+		select {
+		case <-a.gone:
+			return 1
+		default:
+		}
 		a.link.SendAfter(frames.Finished, nil)
 		a.link.Drain(math.MaxInt64) // the way may be slow; if the head is gone, the link has ended
 		if _, is := stream.(reach.Dialled); is {

@@ -69,7 +69,7 @@ func isSet(env []string, name string) bool {
 // those of its own host.
 var ofAHost = []string{
 	"HOSTNAME=", "HOST=", "TMPDIR=", "XDG_RUNTIME_DIR=", "XDG_SESSION_", "SSH_", "DISPLAY=", "WAYLAND_DISPLAY=",
-	"XAUTHORITY=", "DBUS_SESSION_BUS_ADDRESS=", "SLURM_", "SLURMD_",
+	"XAUTHORITY=", "DBUS_SESSION_BUS_ADDRESS=", "SLURM_", "SLURMD_", "JOB_COMPLETION_INDEX=", "K_MPI_JOB_ROLE=",
 }
 
 func isOfAHost(kv string) bool {

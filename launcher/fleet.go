@@ -22,6 +22,10 @@ type Agents struct {
 	Shell []string // the words of a remote shell, before the host; nil: reach.SSH
 	// Local: all hosts are this one, whatever they are called. It is for tests of jobs on many hosts.
 	Local bool
+	// Others is the way to all hosts but this one; nil: Shell. Their agents are started by others, all at once.
+	Others reach.Reach `json:"-"`
+	// Here is what this host is called in Hosts; "": what it calls itself.
+	Here string `json:"-"`
 	// Patience is how long hosts are waited for that do not answer; 0: DefaultPatience, and a name that is not known is
 	// an error at once.
 	Patience time.Duration
@@ -56,6 +60,10 @@ type fleet struct {
 	told   order         // the last one to all
 	left   int           // nodes that may still start ranks
 	said   bool          // that an agent cannot start others
+	// joined is how many nodes have had an agent; all is closed when ranks may be started: with agents that others
+	// start, when all nodes have one. They may be minutes late, and ranks wait for each other for GORUN_TIMEOUT.
+	joined int
+	all    chan struct{}
 	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
 	dismissed time.Time
 }
@@ -150,6 +158,12 @@ func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, 
 	if width == 0 {
 		width = DefaultWidth
 	}
+	f.all = make(chan struct{})
+	if start.Agents.Others == nil {
+		close(f.all)
+	} else {
+		width = len(hosts) // no agent starts others, and none waits for its turn
+	}
 	f.turns = make(chan struct{}, width)
 	for _, h := range hosts {
 		for _, rank := range h.Ranks {
@@ -172,6 +186,8 @@ func newNode(f *fleet, hosts []hostPart) *node {
 	switch agents := f.start.Agents; {
 	case hosts[0].Own && f.run.above == nil || agents.Local:
 		n.reach = reach.Exec{Self: f.self}
+	case agents.Others != nil:
+		n.reach = agents.Others
 	case agents.Shell != nil:
 		n.reach = reach.Shell{Words: agents.Shell, Self: f.self}
 	default:
@@ -333,7 +349,11 @@ func (n *node) join(edge *reach.Edge) {
 			r.post(func() { n.lost(err) })
 			edge.Close() // while the job ends: what is not heard does not end by itself
 		}})
-	m := n.fleet.start
+	f := n.fleet
+	if f.joined++; f.start.Agents.Others != nil && f.joined == len(f.nodes) {
+		close(f.all)
+	}
+	m := f.start
 	m.Hosts, m.Stdin = n.hosts, n.input()
 	start := encode(m.with(widen))
 	close(first)
@@ -355,7 +375,11 @@ func (n *node) tell(start []byte) {
 			return
 		}
 	}
-	n.link.SendAfter(frames.Start, start)
+	select {
+	case <-n.fleet.all:
+		n.link.SendAfter(frames.Start, start)
+	case <-r.over:
+	}
 }
 
 func (n *node) sendFile(path string) error {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -91,7 +92,7 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{World: n, Host: hostName(), stdins: stdins}
+	p := &Plan{World: n, Host: cmp.Or(j.Agents.Here, hostName()), stdins: stdins}
 	if p.Layout, err = j.layOut(p.Host); err != nil {
 		return nil, err
 	}

@@ -4,10 +4,12 @@
 //	gorun -n 4 ./heat -steps 100   runs a binary; what follows its name belongs to it
 //	gorun info                     prints the settings, and what this host has and allows
 //	gorun doctor                   checks hosts for what jobs need
+//	gorun k8s manifest             writes the manifest of a job for Kubernetes
 //	gorun simulate                 prices collective operations on a machine of any size
 //
 // Owns: the command line: flags, help, man page, completion.
-// May call: launcher, internal/settings, internal/spelling, internal/cpuset, internal/topology, internal/waitpolicy;
-// collectives and collectives/simulate; transport/verbs to ask what devices can do.
+// May call: launcher, internal/k8s, internal/reach, internal/place, internal/auth, internal/settings,
+// internal/spelling, internal/cpuset, internal/topology, internal/waitpolicy; collectives and
+// collectives/simulate; transport/verbs to ask what devices can do.
 // Never: imports package mpi, starts or signals a process on its own.
 package main

@@ -24,6 +24,8 @@ type placeFlags struct {
 	shell       string
 	patience    seconds
 	width       count
+	given       []place.Host    // the hosts, where neither -H nor a file says them
+	agents      launcher.Agents // for them
 }
 
 func (p *placeFlags) register(f *pflag.FlagSet) {
@@ -52,6 +54,7 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	if p.perHost > 0 {
 		job.Place.PerHost = int(p.perHost)
 	}
+	job.Agents = p.agents
 	job.Agents.Patience, job.Agents.Width = time.Duration(p.patience), int(p.width)
 	if p.shell != "" {
 		if job.Agents.Shell = strings.Fields(p.shell); len(job.Agents.Shell) == 0 {
@@ -89,7 +92,7 @@ func (p *placeFlags) hosts() ([]place.Host, error) {
 		}
 		return place.Hostfile(p.file, string(text))
 	}
-	return nil, nil
+	return p.given, nil
 }
 
 type mapByFlag place.Request

@@ -64,6 +64,7 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), doctorCommand(stdout, code),
+		k8sCommand(stdin, stdout, stderr, code),
 		manCommand(stdout), doctorHostCommand(stdin, stdout))
 	root.AddCommand(probeCommands(stdin, stdout)...)
 	root.InitDefaultHelpFlag()

@@ -2,13 +2,10 @@ package index
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/auth"
@@ -22,8 +19,6 @@ const (
 	EnvSize    = "GORUN_SIZE"     // ranks of the job
 	EnvKeyFile = "GORUN_KEY_FILE" // holds 32 bytes in base64
 )
-
-const keySize = 32
 
 // Offered reports whether this process is a pod of a Job whose manifest says where index 0 is.
 func Offered(env func(string) string) (is bool, since string) {
@@ -94,19 +89,13 @@ func read(o Options) (j rank0.Job, host, port string, err error) {
 		PeerTimeout: o.PeerTimeout, Warn: o.Warn}, host, port, nil
 }
 
-// readKey never says what is in the file.
 func readKey(file string) ([]byte, error) {
 	if file == "" {
 		return nil, fmt.Errorf("%s is not set: it names the file with the key of the job, of a Secret", EnvKeyFile)
 	}
-	text, err := os.ReadFile(file)
+	key, err := auth.ReadKey(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", EnvKeyFile, err)
-	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(key) != keySize {
-		return nil, fmt.Errorf("%s=%s: the file must hold %d bytes in base64 (head -c %d /dev/urandom | base64)",
-			EnvKeyFile, file, keySize, keySize)
 	}
 	return key, nil
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { os.Exit(leak.VerifyMain(m.Run)) }
 func keyFile(t *testing.T, b byte) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key")
-	text := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, keySize)) + "\n"
+	text := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{b}, auth.KeySize)) + "\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
