@@ -6,6 +6,7 @@ func (e *Engine) progress() int {
 	if e.gone {
 		return 0
 	}
+	e.links.transfers.chooser.Looks++
 	n, more := 0, true
 	if e.links.shorts.next != nil {
 		n, more = e.links.pollShorts()

@@ -166,3 +166,26 @@ func TestMediumMessagesInARow(t *testing.T) {
 		}
 	}
 }
+
+// Each look for packets counts, also one that finds nothing: from that the tuner sees which end of a split message is
+// done first.
+func TestLooksAreCounted(t *testing.T) {
+	var e []*Engine
+	for rank, d := range loop.New(2) {
+		e = append(e, newEngine(Config{Rank: rank, Size: 2, Net: d, Self: loop.New(1)[0],
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return e[peer].Address(), nil }}))
+	}
+	t.Cleanup(func() {
+		for _, e := range e {
+			e.Close(errOver)
+		}
+	})
+	e[0].lock()
+	defer e[0].unlock()
+	for before := e[0].links.transfers.chooser.Looks; e[0].links.transfers.chooser.Looks < before+10; {
+		was := e[0].links.transfers.chooser.Looks
+		if e[0].progress(); e[0].links.transfers.chooser.Looks != was+1 {
+			t.Fatalf("%d looks, and after another one %d", was, e[0].links.transfers.chooser.Looks)
+		}
+	}
+}

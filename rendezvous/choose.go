@@ -38,7 +38,8 @@ func (f *Facts) able(buf *[schemes]*Scheme) []*Scheme {
 
 // Chooser chooses how messages come to one rank.
 type Chooser struct {
-	Now func() int64 // the time in nanoseconds, of a clock that does not go back
+	Now   func() int64 // the time in nanoseconds, of a clock that does not go back
+	Looks uint64       // for packets, ever: the caller counts them
 
 	held  int64  // when what ends now has ended: see Together; 0: now
 	open  int    // transfers that have been chosen for and have not ended
@@ -90,25 +91,23 @@ type Trial struct {
 	tuned   *tuned // of a transfer that was alone when it began
 	crowd   *crowd // the run that it belongs to
 	began   int64
-	front   int64 // when the front of a split message was there
+	front   uint64 // Looks when the front of a split message was there
 }
-
-// justNow: a PutDone polled so soon, in nanoseconds, after the last READ came while that went on.
-const justNow = 300
 
 // frontDone: the receiver has done its part of a split message.
 func (tr *Trial) frontDone() {
 	if tr.tuned != nil || tr.crowd != nil {
-		tr.front = tr.chooser.Now()
+		tr.front = tr.chooser.Looks
 	}
 }
 
-// backDone: the sender has done its part. reading: the receiver has not.
+// backDone: the sender has done its part. reading: the receiver has not. What the first look after the last READ finds
+// has come while that went on.
 func (tr *Trial) backDone(reading bool) {
 	if tr.tuned == nil && tr.crowd == nil {
 		return
 	}
-	senderFirst := reading || tr.chooser.Now()-tr.front < justNow
+	senderFirst := reading || tr.chooser.Looks-tr.front <= 1
 	switch {
 	case tr.tuned != nil:
 		tr.tuned.balance(senderFirst)
