@@ -18,3 +18,34 @@ func overUCX(testing.TB) Option {
 		return ok(ucx.New(ucx.Options{Rank: rank, Size: 1 << 10}))
 	})
 }
+
+// In steady state no call allocates, whatever the length: short ones are copied, long ones pinned.
+func TestAllocatesNothing(t *testing.T) {
+	t.Run("ucx", func(t *testing.T) {
+		for _, size := range []int{0, 8, 1000, 1 << 20} {
+			over(t, overUCX(t))(2, func(w *Comm) {
+				peer := 1 - w.Rank()
+				out, in := make([]byte, size), make([]byte, size)
+				requests := make([]*Request, 32)
+				neverAllocates(w, func() {
+					for range 4 {
+						if w.Rank() == 0 {
+							must(Send(w, out, peer, 1))
+							ok(Recv(w, in, AnySource, 1))
+							must(Ssend(w, out, peer, 1))
+						} else {
+							ok(Recv(w, in, peer, AnyTag))
+							must(Send(w, out, peer, 1))
+							ok(Recv(w, in, peer, 1))
+						}
+					}
+					for i := range len(requests) / 2 {
+						requests[2*i] = ok(Irecv(w, in, peer, 2))
+						requests[2*i+1] = ok(Isend(w, out, peer, 2))
+					}
+					must(WaitAll(requests...))
+				})
+			})
+		}
+	})
+}

@@ -129,10 +129,10 @@ func (t *taggedPath) send(r *Request) {
 	}
 	op := t.open(r)
 	op.to = p
-	p.sends.ops = append(p.sends.ops, op)
 	if p.reached {
-		t.flush(&p.sends)
+		t.add(&p.sends, op)
 	} else {
+		p.sends.ops = append(p.sends.ops, op)
 		t.begins(p)
 	}
 }
@@ -219,9 +219,14 @@ func (t *taggedPath) take(f found, r *Request) {
 	t.receive(op)
 }
 
-func (t *taggedPath) receive(op *taggedOp) {
-	t.receives.ops = append(t.receives.ops, op)
-	t.flush(&t.receives)
+func (t *taggedPath) receive(op *taggedOp) { t.add(&t.receives, op) }
+
+// add lets the device begin op, when it has begun those before it.
+func (t *taggedPath) add(q *taggedQueue, op *taggedOp) {
+	if len(q.ops) > 0 || !t.begin(op) {
+		q.ops = append(q.ops, op)
+		t.note(q)
+	}
 }
 
 // flush lets the device begin what it has room for, in order.
@@ -230,6 +235,11 @@ func (t *taggedPath) flush(q *taggedQueue) {
 	for ; n < len(q.ops) && t.begin(q.ops[n]); n++ {
 	}
 	q.ops = slices.Delete(q.ops, 0, n)
+	t.note(q)
+}
+
+// note keeps account of the queues that the device has refused.
+func (t *taggedPath) note(q *taggedQueue) {
 	switch refused := len(q.ops) > 0; {
 	case refused && !q.refused:
 		t.refused = append(t.refused, q)

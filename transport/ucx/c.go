@@ -229,6 +229,23 @@ func (w *worker) at(i uint64) *end {
 	return (*end)(unsafe.Add(unsafe.Pointer(w.ring.entries), uintptr(i&uint64(w.ring.mask))*unsafe.Sizeof(end{})))
 }
 
+// slotBytes is the size of the memory that each slot has.
+const slotBytes = C.UX_SMALL
+
+// small is that memory, off the Go heap.
+func (w *worker) small(slot uint32) unsafe.Pointer {
+	at := uintptr(slot/C.UX_CHUNK) * unsafe.Sizeof(w.ring.small)
+	chunk := *(*unsafe.Pointer)(unsafe.Add(unsafe.Pointer(w.ring.small), at))
+	return unsafe.Add(chunk, slot%C.UX_CHUNK*slotBytes)
+}
+
+// copySmall copies a message of length bytes out of there.
+func (w *worker) copySmall(to transport.Mem, slot uint32, length uint64) {
+	if length > 0 {
+		copy(to.Bytes(), unsafe.Slice((*byte)(w.small(slot)), length))
+	}
+}
+
 // some: there is something for next.
 func (w *worker) some() bool { return w.ring.head != w.ring.tail }
 

@@ -40,6 +40,9 @@ func (d *Device) ended(e *end, pkt *transport.Packet) int {
 	}
 	op := &d.ops.slots[e.slot]
 	was := op.state
+	if op.small && was == opReceiving && e.status == 0 {
+		d.w.copySmall(op.buf, e.slot, e.length)
+	}
 	*pkt = transport.Packet{Event: transport.TaggedDone, Cookie: op.cookie, Peer: op.peer}
 	d.ops.end(e.slot)
 	if was == opAbandoned {

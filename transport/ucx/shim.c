@@ -10,6 +10,7 @@
 #include "shim.h"
 
 #include <ucp/api/ucp.h>
+#include <ucs/debug/log_def.h>
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -53,7 +54,8 @@
 	F(ucs_status_t, ucp_request_check_status, (void *)) \
 	F(ucs_status_t, ucp_mem_map, (ucp_context_h, const ucp_mem_map_params_t *, ucp_mem_h *)) \
 	F(ucs_status_t, ucp_mem_unmap, (ucp_context_h, ucp_mem_h)) \
-	F(const char *, ucs_status_string, (ucs_status_t))
+	F(const char *, ucs_status_string, (ucs_status_t)) \
+	F(void, ucs_log_push_handler, (ucs_log_func_t))
 
 #define DECLARE(ret, name, args) static ret(*u_##name) args;
 FUNCTIONS(DECLARE)
@@ -65,8 +67,6 @@ enum { oldest_major = 1, oldest_minor = 13 };
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static void *library;
 static char library_path[1024];
-
-enum { chunk_bits = 8, chunk_slots = 1 << chunk_bits };
 
 // ux_slot is an operation.
 struct ux_slot {
@@ -163,6 +163,15 @@ static int resolve(void *lib, char *err)
 	return 0;
 }
 
+// live_on keeps UCX from aborting this process when an endpoint has failed that is not watched: when it reads memory of
+// a process that has just ended, for instance. The operation ends with an error then, and the kernel tells of the end.
+static ucs_log_func_rc_t live_on(const char *file, unsigned line, const char *function, ucs_log_level_t level,
+	const ucs_log_component_config_t *component, const char *message, va_list args)
+{
+	(void)file, (void)line, (void)function, (void)component, (void)message, (void)args;
+	return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
+}
+
 int ux_load(const char *path, char *err)
 {
 	int r = 0;
@@ -181,8 +190,10 @@ int ux_load(const char *path, char *err)
 			void *f = dlsym(lib, "ucp_get_version");
 			if (f && dladdr(f, &info) && info.dli_fname)
 				snprintf(library_path, sizeof library_path, "%s", info.dli_fname);
-			if ((r = resolve(lib, err)) == 0)
+			if ((r = resolve(lib, err)) == 0) {
 				library = lib;
+				u_ucs_log_push_handler(live_on);
+			}
 		}
 	}
 	pthread_mutex_unlock(&loading);
@@ -201,7 +212,7 @@ static void push(struct ux_worker *w, uint32_t slot, ucs_status_t status, uint64
 
 static struct ux_slot *slot_at(struct ux_worker *w, uint32_t index)
 {
-	return &w->chunks[index >> chunk_bits][index & (chunk_slots - 1)];
+	return &w->chunks[index / UX_CHUNK][index % UX_CHUNK];
 }
 
 // Callbacks.
@@ -323,9 +334,12 @@ void ux_close(struct ux_worker *w)
 		next = e->next;
 		free(e);
 	}
-	for (uint32_t i = 0; i < w->slots; i += chunk_slots)
-		free(w->chunks[i >> chunk_bits]);
+	for (uint32_t i = 0; i < w->slots / UX_CHUNK; i++) {
+		free(w->chunks[i]);
+		free(w->ring.small[i]);
+	}
 	free(w->chunks);
+	free(w->ring.small);
 	free(w->ring.entries);
 	free(w);
 }
@@ -346,7 +360,7 @@ int ux_fd(struct ux_worker *w)
 
 static int widen(struct ux_ring *r, uint64_t least)
 {
-	uint64_t size = r->mask ? r->mask + 1 : chunk_slots;
+	uint64_t size = r->mask ? r->mask + 1 : UX_CHUNK;
 	while (size < least)
 		size *= 2;
 	if (r->mask && size == r->mask + 1)
@@ -365,17 +379,26 @@ static int widen(struct ux_ring *r, uint64_t least)
 int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends)
 {
 	while (w->slots < slots) {
-		struct ux_slot **chunks = realloc(w->chunks, ((w->slots >> chunk_bits) + 1) * sizeof *chunks);
+		uint32_t n = w->slots / UX_CHUNK;
+		struct ux_slot **chunks = realloc(w->chunks, (n + 1) * sizeof *chunks);
 		if (!chunks)
 			return -1;
 		w->chunks = chunks;
-		struct ux_slot *c = calloc(chunk_slots, sizeof *c);
-		if (!c)
+		unsigned char **small = realloc(w->ring.small, (n + 1) * sizeof *small);
+		if (!small)
 			return -1;
-		chunks[w->slots >> chunk_bits] = c;
-		for (uint32_t i = 0; i < chunk_slots; i++)
+		w->ring.small = small;
+		struct ux_slot *c = calloc(UX_CHUNK, sizeof *c);
+		small[n] = malloc(UX_CHUNK * UX_SMALL);
+		if (!c || !small[n]) {
+			free(c);
+			free(small[n]);
+			return -1;
+		}
+		chunks[n] = c;
+		for (uint32_t i = 0; i < UX_CHUNK; i++)
 			c[i] = (struct ux_slot){.worker = w, .index = w->slots + i};
-		w->slots += chunk_slots;
+		w->slots += UX_CHUNK;
 	}
 	return widen(&w->ring, (uint64_t)w->slots + ends + 1);
 }

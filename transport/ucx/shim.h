@@ -21,10 +21,15 @@ struct ux_done {
 	uint64_t tag, length; // of a receive's message
 };
 
-// ux_ring holds what has ended, oldest first, from head to tail. Both only grow; mask is its size less one.
+#define UX_CHUNK 256 // slots that are allocated together
+#define UX_SMALL 128 // bytes of memory of each slot, for a short message
+
+// ux_ring holds what has ended, oldest first, from head to tail. Both only grow; mask is its size less one. small is
+// the memory of the slots, by chunk.
 struct ux_ring {
 	struct ux_done *entries;
 	uint64_t head, tail, mask;
+	unsigned char **small;
 };
 
 struct ux_worker;

@@ -27,8 +27,9 @@ type operation struct {
 	peer   int32 // of a receive from any source: -1
 	state  opState
 	pinned bool
-	buf    uint64 // the address, of memory that is not pinned
-	doomed bool   // it has been given up: its end is reported when nothing touches its buffer any more
+	small  bool // UCX receives into small(slot)
+	buf    transport.Mem
+	doomed bool // it has been given up: its end is reported when nothing touches its buffer any more
 	pin    runtime.Pinner
 }
 
@@ -80,7 +81,8 @@ func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64
 	op := &o.slots[slot]
 	op.cookie, op.peer, op.state, op.doomed = cookie, peer, state, false
 	o.note(slot)
-	if op.buf = buf.Number(); buf.Len > 0 && !mapped {
+	op.small, op.buf = state == opReceiving && buf.Len <= smallMax, buf
+	if buf.Len > 0 && !mapped && !op.small {
 		op.pin.Pin(buf.Addr)
 		op.pinned = true
 	}
@@ -93,9 +95,13 @@ func (o *operations) end(slot uint32) {
 		op.pin.Unpin()
 		op.pinned = false
 	}
-	op.state = opFree
+	op.state, op.buf.Addr = opFree, nil
 	o.free = append(o.free, slot)
 }
+
+// smallMax is how long a buffer may be that UCX does not get: what comes is copied from the slot's memory, which costs
+// less than a pin.
+const smallMax = slotBytes
 
 func (o *operations) note(slot uint32) { o.at[o.slots[slot].cookie&uint64(len(o.at)-1)] = slot }
 
@@ -219,12 +225,20 @@ func (d *Device) receive(r incoming, source int32, buf transport.Mem, cookie uin
 	if err != nil {
 		return got, transport.Done, err
 	}
-	handle := d.mem.find(buf)
-	if st := d.w.receive(r, buf, handle, slot); st < 0 {
+	to, handle := buf, uint64(0)
+	if buf.Len <= smallMax {
+		to = transport.Mem{Addr: d.w.small(slot), Len: buf.Len}
+	} else {
+		handle = d.mem.find(buf)
+	}
+	if st := d.w.receive(r, to, handle, slot); st < 0 {
 		return got, transport.Done, explain(status(st))
 	}
 	if e, ok := d.w.ended(slot); ok {
-		if s := status(e.status); s != 0 && s != statusTruncated {
+		switch s := status(e.status); {
+		case s == 0 && buf.Len <= smallMax:
+			d.w.copySmall(buf, slot, e.length)
+		case s != 0 && s != statusTruncated:
 			return got, transport.Done, explain(s)
 		}
 		return found(e.tag, e.length), transport.Done, nil
@@ -277,7 +291,7 @@ func (d *Device) Abandon(cookie uint64, over bool) {
 	if !ok || d.takeBack(slot) {
 		return
 	}
-	if op := &d.ops.slots[slot]; !d.silent(op.peer) && !(over && op.state == opSending) {
+	if op := &d.ops.slots[slot]; !op.small && !d.silent(op.peer) && !(over && op.state == opSending) {
 		op.doomed = true
 		return
 	}
@@ -287,8 +301,8 @@ func (d *Device) Abandon(cookie uint64, over bool) {
 // giveUp reports the end of an operation that UCX may never end. Its memory stays as it is until UCX does or is closed.
 func (d *Device) giveUp(slot uint32) {
 	op := &d.ops.slots[slot]
-	if !op.pinned {
-		d.mem.hold(op.buf)
+	if !op.pinned && !op.small {
+		d.mem.hold(op.buf.Number())
 	}
 	op.state = opAbandoned
 	d.lost = append(d.lost, transport.Packet{Event: transport.TaggedDone, Cookie: op.cookie, Peer: op.peer,
