@@ -238,3 +238,39 @@ func TestDeafPeer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What an end has said before it has gone is heard, although it takes nothing more.
+func TestLastWords(t *testing.T) {
+	r, w := io.Pipe() // what the other end says
+	got := make(chan Frame, 1)
+	lost := make(chan error, 1)
+	l := New(r, closedWriter{}, Options{Silence: time.Hour, Lost: func(err error) { lost <- err },
+		Receive: func(f Frame) error { got <- f; return nil }})
+	l.Send(Order, nil)
+	for l.SendAfter(Start, nil) == nil { // until the failure is known
+	}
+	if l.SendBulk(Stdin, Stdin, []byte("x")) == nil {
+		t.Error("a broken link takes input")
+	}
+	l.Drain(time.Hour)
+	w.Write(Append(nil, Frame{Kind: Finished}))
+	if f := <-got; f.Kind != Finished {
+		t.Errorf("%v", f)
+	}
+	w.Close()
+	if err := <-lost; err != ErrEnded {
+		t.Error(err)
+	}
+	// One that only says nothing more is lost too.
+	r, w = io.Pipe()
+	defer w.Close()
+	l = New(r, closedWriter{}, Options{Silence: time.Hour, Lost: func(err error) { lost <- err }})
+	l.Send(Order, nil)
+	if err := <-lost; !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+}
+
+type closedWriter struct{}
+
+func (closedWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

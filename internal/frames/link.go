@@ -42,6 +42,7 @@ type Link struct {
 	window int       // guarded by mu; bytes of output that may be sent
 	busy   bool      // guarded by mu; in a write
 	ended  error     // guarded by mu
+	broken error     // guarded by mu; why nothing can be written any more; the last words of the other end may be read
 	quiet  bool      // guarded by mu; Close was called
 	heard  bool      // guarded by mu; something has come since watch looked
 	paused bool      // guarded by mu; the other end is stopped, and silent
@@ -65,7 +66,7 @@ func New(r io.Reader, w io.Writer, o Options) *Link {
 func (l *Link) Send(k Kind, body []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended != nil {
+	if l.ended != nil || l.broken != nil {
 		return
 	}
 	if len(l.urgent) > maxUrgent {
@@ -81,12 +82,12 @@ func (l *Link) Send(k Kind, body []byte) {
 func (l *Link) SendBulk(part, last Kind, b []byte) error {
 	for len(b) > 0 {
 		l.mu.Lock()
-		for l.ended == nil && (len(l.bulk) > 0 || part != File && l.window == 0) {
+		for l.useless() == nil && (len(l.bulk) > 0 || part != File && l.window == 0) {
 			l.room.Wait()
 		}
-		if l.ended != nil {
-			defer l.mu.Unlock()
-			return l.ended
+		if err := l.useless(); err != nil {
+			l.mu.Unlock()
+			return err
 		}
 		n := min(len(b), Piece)
 		if part != File {
@@ -109,15 +110,23 @@ func (l *Link) SendBulk(part, last Kind, b []byte) error {
 func (l *Link) SendAfter(k Kind, body []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.ended == nil && len(l.bulk) > 0 {
+	for l.useless() == nil && len(l.bulk) > 0 {
 		l.room.Wait()
 	}
-	if l.ended != nil {
-		return l.ended
+	if err := l.useless(); err != nil {
+		return err
 	}
 	l.bulk = Append(l.bulk, Frame{k, body})
 	l.more.Signal()
 	return nil
+}
+
+// useless is why nothing can be sent. mu is held.
+func (l *Link) useless() error {
+	if l.ended != nil {
+		return l.ended
+	}
+	return l.broken
 }
 
 // Drain waits until all that was sent has been written, the link has ended, or the time is over.
@@ -196,9 +205,21 @@ func (l *Link) write() {
 		_, err := l.w.Write(out)
 		l.mu.Lock()
 		if err != nil {
-			l.end(fmt.Errorf("%w: %w", ErrEnded, err))
+			l.stopWriting(fmt.Errorf("%w: %w", ErrEnded, err))
+			return
 		}
 	}
+}
+
+// lastWords is how long the other end may be read that takes nothing any more.
+const lastWords = time.Second
+
+// stopWriting is called with mu held. An end that has said its last word and is gone takes nothing, and the word is
+// still to be read.
+func (l *Link) stopWriting(why error) {
+	l.broken, l.urgent, l.bulk, l.busy = why, nil, nil, false
+	l.room.Broadcast()
+	time.AfterFunc(lastWords, func() { l.fail(why) })
 }
 
 func (l *Link) read() {
