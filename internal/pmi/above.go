@@ -64,17 +64,62 @@ func (s *Server) ask(l line) *question {
 	q := s.asked[string(text)]
 	if q == nil || l.cmd != "get" {
 		q = &question{done: make(chan struct{}), answer: refusal(replyName(l.cmd), "the_launcher_is_gone")}
-		s.asked[string(text)] = q
-		s.order = append(s.order, asked{string(text), q})
-		s.opts.Above.Ask(text)
+		a := asked{string(text), q, ""}
+		if key, _ := l.get("key"); l.cmd == "get" {
+			a.prefix, _, _ = numbered(key)
+		}
+		s.asked[a.text] = q
+		if held, open := s.held[a.prefix]; open {
+			s.held[a.prefix] = append(held, a)
+		} else {
+			s.send(a, nil)
+		}
 	}
 	return q
 }
 
+// send hands a question up, with those that wait for its answer. mu is held.
+func (s *Server) send(a asked, held []asked) {
+	if a.prefix != "" {
+		s.held[a.prefix] = held
+	}
+	s.order = append(s.order, a)
+	s.opts.Above.Ask([]byte(a.text))
+}
+
+// goOn deals with the questions that were held back for the answer to one like them: those that it has answered too,
+// and the next one. mu is held.
+func (s *Server) goOn(prefix string) {
+	held := s.held[prefix]
+	delete(s.held, prefix)
+	for i, a := range held {
+		request, _ := parseLine([]byte(a.text[:len(a.text)-1])) // it was made by us
+		if reply := s.get(request); !missing(reply) {
+			s.finish(a, reply)
+			continue
+		}
+		s.send(a, held[i+1:])
+		return
+	}
+}
+
+// finish hands an answer to those who wait for it. mu is held.
+func (s *Server) finish(a asked, l line) {
+	a.q.answer, a.q.answered = l, true
+	if s.asked[a.text] == a.q {
+		delete(s.asked, a.text)
+	}
+	close(a.q.done)
+	for _, then := range a.q.then {
+		then(l)
+	}
+}
+
 // asked is a question with the text under which it is known.
 type asked struct {
-	text string
-	q    *question
+	text   string
+	q      *question
+	prefix string // of a get of a key that ends in a number: one of them is open at a time, and brings others' values
 }
 
 // Answered brings the answer to the oldest request that is unanswered: the server above answers in order.
@@ -100,14 +145,8 @@ func (s *Server) Answered(answer []byte) error {
 	if key, _ := request.get("key"); request.cmd == "get" && l.rc() == 0 {
 		s.learn(key, &l)
 	}
-	a.q.answer, a.q.answered = l, true
-	if s.asked[a.text] == a.q {
-		delete(s.asked, a.text)
-	}
-	close(a.q.done)
-	for _, then := range a.q.then {
-		then(l)
-	}
+	s.finish(a, l)
+	s.goOn(a.prefix)
 	return nil
 }
 
@@ -133,11 +172,14 @@ func (s *Server) learn(key string, l *line) {
 
 // giveUp ends all questions. mu is held.
 func (s *Server) giveUp() {
+	for _, held := range s.held {
+		s.order = append(s.order, held...)
+	}
 	for _, a := range s.order {
 		a.q.answered = true
 		close(a.q.done)
 	}
-	s.order, s.asked = nil, nil
+	s.order, s.asked, s.held = nil, nil, nil
 }
 
 // Release ends the barrier whose Fence went up.

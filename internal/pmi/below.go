@@ -22,6 +22,7 @@ type Below struct {
 
 	in, left bool     // guarded by Server.mu; all of its ranks are in the barrier; it is none of ours any more
 	replies  []*reply // guarded by Server.mu; to its open questions, in their order
+	size     int      // guarded by Server.mu; of the next answer to a get
 }
 
 // reply is one to a question of a server below; nil text: it is not known yet.
@@ -29,7 +30,7 @@ type reply struct{ text []byte }
 
 // NewBelow admits a server of so many ranks. The barrier waits for it from now on.
 func (s *Server) NewBelow(ranks int, down Down) *Below {
-	b := &Below{s: s, down: down, limit: ranks}
+	b := &Below{s: s, down: down, limit: ranks, size: firstAnswer}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.below = append(s.below, b)
@@ -96,7 +97,8 @@ func (b *Below) Ask(request []byte) error {
 	key, _ := l.get("key")
 	answered := func(answer line) {
 		if l.cmd == "get" && answer.rc() == 0 {
-			answer = s.addFollowers(answer, key, maxAnswer)
+			answer = s.addFollowers(answer, key, b.size)
+			b.size = min(2*b.size, maxAnswer)
 		}
 		r.text = []byte(answer.String())
 		b.flush()

@@ -91,8 +91,9 @@ const (
 	maxSpawn     = 1024        // lines of one mcmd=spawn
 	secretSize   = 32
 	keyNotFound  = "key_not_found"
-	// maxAnswer is how long an answer to a server below may be: that keeps the values of other keys for its ranks.
-	maxAnswer = 512 << 10
+	// An answer to a server below has the values of other keys, which that keeps for its ranks: few at first, and more
+	// the more it asks.
+	firstAnswer, maxAnswer = 16 << 10, 512 << 10
 )
 
 // Server is the launcher's end of all control connections of one job.
@@ -119,6 +120,7 @@ type Server struct {
 	fresh     []Pair               // guarded by mu; put since the last barrier, if there is a server above
 	asked     map[string]*question // guarded by mu; by the text of the request
 	order     []asked              // guarded by mu; what the server above has not answered
+	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it, which is in order
 	below     []*Below             // guarded by mu
 	in        int                  // guarded by mu; of them, those that are in the barrier
 }
@@ -177,6 +179,7 @@ func NewServer(size int, o Options) *Server {
 		services: map[string]string{},
 		states:   map[int]State{},
 		conns:    map[int]*serverConn{},
+		held:     map[string][]asked{},
 	}
 }
 
