@@ -107,7 +107,8 @@ func (w *wireUp) grow(above *pmi.Server, hosts []hostPart, ranks, width, depth i
 	for _, part := range parts(hosts, width) {
 		w.depth = max(w.depth, depth)
 		h := &wireHost{w: w, depth: depth}
-		h.server = pmi.NewServer(ranks, pmi.Options{Name: w.name, Secret: make([]byte, secretSize), Tree: true, Above: h})
+		h.server = pmi.NewServer(ranks, pmi.Options{Name: w.name, Secret: make([]byte, secretSize), Tree: true,
+			Above: h})
 		h.edge = above.NewBelow(ranks, h)
 		h.ranks = h.server.NewBelow(ranks, wireRanks{h})
 		w.hosts = append(w.hosts, h)

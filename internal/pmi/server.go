@@ -120,7 +120,7 @@ type Server struct {
 	fresh     []Pair               // guarded by mu; put since the last barrier, if there is a server above
 	asked     map[string]*question // guarded by mu; by the text of the request
 	order     []asked              // guarded by mu; what the server above has not answered
-	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it, which is in order
+	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it
 	below     []*Below             // guarded by mu
 	in        int                  // guarded by mu; of them, those that are in the barrier
 }
