@@ -330,6 +330,9 @@ func (a *superior) ordered(o order) {
 	default:
 		r.do(action{signal: o.Signal, hold: o.Hold})
 	}
+	if o.Gone > 0 {
+		r.mourn(o.Gone - 1)
+	}
 	if o.Finish {
 		a.dismissed = true
 		r.lost = r.lost || r.alive > 0

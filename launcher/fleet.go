@@ -597,8 +597,11 @@ func (n *node) gone() {
 		}
 		st.ended = true
 		r.alive--
-		if r.above != nil {
+		switch {
+		case r.above != nil:
 			r.above.exited(time.Now(), Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}, false)
+		case r.job.Recover:
+			r.mourn(rank)
 		}
 	}
 	if r.job.Recover {
@@ -610,7 +613,7 @@ func (n *node) gone() {
 
 // tell sends an order to all agents, if it says something new. It may be called of nil.
 func (f *fleet) tell(o order) {
-	if f == nil || o == f.told && o.Signal == 0 && !o.Hold {
+	if f == nil || o == f.told && o.Signal == 0 && !o.Hold && o.Gone == 0 {
 		return
 	}
 	f.told = order{Phase: o.Phase, Finish: o.Finish}

@@ -104,12 +104,13 @@ type order struct {
 	Signal syscall.Signal `json:",omitempty"` // for all ranks
 	Hold   bool           `json:",omitempty"`
 	Finish bool           `json:",omitempty"` // all ranks of the job have ended
+	Gone   int            `json:",omitempty"` // a rank that has ended, and one more; the job goes on without it
 	Silent bool           `json:",omitempty"` // the sender stops: its silence means nothing until the next order
 }
 
 func (o *order) check() error {
-	if o.Phase < working || o.Phase > killing || o.Signal < 0 || o.Signal > 64 {
-		return fmt.Errorf("phase %d, signal %d", o.Phase, o.Signal)
+	if o.Phase < working || o.Phase > killing || o.Signal < 0 || o.Signal > 64 || o.Gone < 0 || o.Gone > maxRanks {
+		return fmt.Errorf("phase %d, signal %d, rank %d", o.Phase, o.Signal, o.Gone-1)
 	}
 	return nil
 }

@@ -54,6 +54,7 @@ type action struct {
 	say    []string
 	signal syscall.Signal // to all ranks; 0: none
 	hold   bool           // collect the output of each rank: a dump follows
+	gone   int            // a rank that has ended, and one more; the job goes on without it; 0: none
 }
 
 // exited reports the end of a process. unfinished: it had joined the job and did not call Finalize.
@@ -73,9 +74,9 @@ func (p *policy) exited(now time.Time, e Exit, unfinished bool) action {
 	if p.recover {
 		cause, code := failure(e, unfinished)
 		if p.code = cmp.Or(p.code, code); e.Err != nil {
-			return action{} // its host is lost, which was said
+			return action{gone: e.Rank + 1} // its host is lost, which was said
 		}
-		return action{say: []string{cause + "; the job goes on without it"}}
+		return action{gone: e.Rank + 1, say: []string{cause + "; the job goes on without it"}}
 	}
 	p.blame(e, unfinished)
 	p.soft = e.Signal == 0

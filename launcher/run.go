@@ -444,6 +444,9 @@ func (r *run) do(a action) {
 		r.signalHere(a.signal)
 	}
 	r.fleet.tell(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
+	if a.gone > 0 {
+		r.mourn(a.gone - 1)
+	}
 	if a.signal == syscall.SIGKILL && r.abandon == nil {
 		r.abandon = time.After(abandonAfter)
 	}
@@ -453,6 +456,14 @@ func (r *run) do(a action) {
 	if !r.policy.next.IsZero() {
 		r.timer.Reset(time.Until(r.policy.next))
 	}
+}
+
+// mourn has the other ranks told of one that has ended, without which the job goes on.
+func (r *run) mourn(rank int) {
+	if r.server != nil {
+		r.server.Gone(rank)
+	}
+	r.fleet.tell(order{Phase: r.policy.phase, Gone: rank + 1})
 }
 
 // signalAll sends a signal that does not end the job.

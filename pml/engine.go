@@ -154,6 +154,16 @@ func (e *Engine) Close(err error) error {
 	return errors.Join(errs[:]...)
 }
 
+// Seek makes sure that there is a link to a rank that is said to have ended. If that is so the link fails, and with it
+// what waits for the rank.
+func (e *Engine) Seek(rank int) {
+	e.lock()
+	defer e.unlock()
+	if l, is := e.path.(*linkPath); is && e.closed == nil {
+		l.peer(int32(rank)).ensureConnected()
+	}
+}
+
 // Fail makes every call that is under way or comes later return err; one whose buffer the device or a peer may touch
 // does so when that is over.
 func (e *Engine) Fail(err error) { FailAll([]*Engine{e}, err) }

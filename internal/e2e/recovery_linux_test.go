@@ -48,9 +48,10 @@ func recovery(_ context.Context, w *mpi.Comm) error {
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	for how, code := range map[string]int{"exit": 4, "die": 137} {
-		for _, flags := range [][]string{{"--enable-recovery"}} {
+		for _, flags := range [][]string{nil, {"--launcher", "exec", "-H", "a:2,b:2"}} {
 			t.Run(how, func(t *testing.T) {
 				t.Parallel()
+				flags := append([]string{"--enable-recovery"}, flags...)
 				j := run(t, spec{n: 4, role: "recovery", args: []string{how}, flags: flags}, code)
 				if n := j.count(`^rank [023] goes on$`); n != 3 {
 					t.Errorf("%d ranks go on:\n%s\n%s", n, j.out.String(), j.err.String())

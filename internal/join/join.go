@@ -215,6 +215,9 @@ func (m *Member) connect(ctx context.Context, c config) error {
 		m.Engine.Close(err)
 		return fmt.Errorf("telling the other ranks where this one is: %w", err)
 	}
+	if client, is := m.client.(mourner); is {
+		go m.mourn(client)
+	}
 	return nil
 }
 
@@ -294,6 +297,26 @@ func (m *Member) Memory() *transport.Memory {
 		return nil
 	}
 	return m.device.Facts().Memory
+}
+
+// mourner is a client of a launcher whose job goes on without ranks that have ended.
+type mourner interface {
+	News() <-chan struct{}
+	Gone() []int
+}
+
+// mourn has the engine find out about ranks that have ended, until the member is closed.
+func (m *Member) mourn(client mourner) {
+	for {
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-client.News():
+		}
+		for _, rank := range client.Gone() {
+			m.Engine.Seek(rank)
+		}
+	}
 }
 
 // Lost is closed when the launcher is gone, or its connection ends for another reason. nil: there is no launcher.

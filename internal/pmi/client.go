@@ -63,6 +63,10 @@ type Client struct {
 	dead    chan struct{}
 	deadErr error // why the reader ended; written before dead is closed
 
+	news     chan struct{} // has room for one
+	goneLock sync.Mutex
+	gone     []int // guarded by goneLock
+
 	leaving atomic.Bool // Finalize or Close has begun: the end of the connection is no loss
 	lost    chan struct{}
 	closing sync.Once
@@ -78,6 +82,7 @@ func newClient(conn net.Conn, rank, size int) *Client {
 		replies: make(chan line, 1),
 		dead:    make(chan struct{}),
 		lost:    make(chan struct{}),
+		news:    make(chan struct{}, 1),
 	}
 	c.in.r = conn
 	c.turn <- struct{}{}
@@ -144,6 +149,9 @@ func (c *Client) readLines() error {
 		l, err := parseLine(b)
 		if err != nil {
 			return fmt.Errorf("%w: the launcher sent %w", ErrLost, err)
+		}
+		if l.cmd == goneCommand && c.heard(l) {
+			continue
 		}
 		// A launcher that speaks out of turn would make every later reply answer the wrong question.
 		if !c.waiting.Load() {

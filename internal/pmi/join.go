@@ -350,7 +350,8 @@ func launcherName(env lookup, kvsname string) string {
 // hello is the first of our own commands: both sides check the version, the launcher says which ranks share a host, and
 // over an inherited socket it hands out the secret.
 func (c *Client) hello(ctx context.Context) error {
-	reply, err := c.request(ctx, "gorun_welcome", newLine("gorun_hello", "version", strconv.Itoa(helloVersion)))
+	reply, err := c.request(ctx, "gorun_welcome", newLine("gorun_hello", "version", strconv.Itoa(helloVersion),
+		"gone", "1"))
 	if err != nil {
 		return err
 	}

@@ -122,6 +122,7 @@ type Server struct {
 	order     []asked              // guarded by mu; what the server above has not answered
 	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it
 	below     []*Below             // guarded by mu
+	ended     []int                // guarded by mu; ranks that Gone has told of
 	in        int                  // guarded by mu; of them, those that are in the barrier
 }
 
@@ -138,8 +139,11 @@ type serverConn struct {
 	owed      chan struct{} // holds one for each reply that is not written yet
 	outbox    chan []byte   // of owed's size, so that it is never full; closed never: the writer ends with done
 	done      chan struct{}
-	inBarrier bool   // guarded by Server.mu
-	follow    string // guarded by Server.mu; the key whose followers go out with the barrier; "": none
+	inBarrier bool          // guarded by Server.mu
+	follow    string        // guarded by Server.mu; the key whose followers go out with the barrier; "": none
+	listens   bool          // guarded by Server.mu; it wants to be told of ranks that have ended
+	told      int           // guarded by Server.mu; of how many it was
+	news      chan struct{} // has room for one: there are more
 	initSeen  bool
 	greeted   bool // gorun_hello was said: a rank of ours
 	finalized bool
@@ -239,7 +243,7 @@ func (s *Server) attend(c *serverConn) error {
 	rank := c.rank
 	c.in.r = c.conn
 	c.owed, c.outbox = make(chan struct{}, outboxSize), make(chan []byte, outboxSize)
-	c.done = make(chan struct{})
+	c.done, c.news = make(chan struct{}), make(chan struct{}, 1)
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	s.mu.Lock()
@@ -293,7 +297,7 @@ func (s *Server) leave(c *serverConn) {
 // is still read: an abort or finalize may be the last of it.
 func (c *serverConn) write() {
 	deaf := false
-	send := func(b []byte) {
+	put := func(b []byte) {
 		if !deaf {
 			c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 			_, err := c.conn.Write(b)
@@ -302,12 +306,17 @@ func (c *serverConn) write() {
 				c.conn.Close() // the reader notices
 			}
 		}
+	}
+	send := func(b []byte) {
+		put(b)
 		<-c.owed
 	}
 	for {
 		select {
 		case b := <-c.outbox:
 			send(b)
+		case <-c.news:
+			put(c.obituaries())
 		case <-c.done:
 			for len(c.outbox) > 0 {
 				send(<-c.outbox)
@@ -499,6 +508,9 @@ func (c *serverConn) hello(l line) error {
 		return c.answer(newLine("gorun_welcome", "rc", "-1", "version", strconv.Itoa(helloVersion)))
 	}
 	c.greeted = true
+	if v, _ := l.get("gone"); v == "1" {
+		c.s.listen(c)
+	}
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
 	if m := c.s.opts.Mapping; m != NoMapping && len(m) <= mappingMax {
 		reply.fields = append(reply.fields, field{"mapping", m})

@@ -1,0 +1,83 @@
+package pmi
+
+import "strconv"
+
+// A launcher whose job goes on without ranks that have ended tells the others of them: for one that no link leads to
+// they would wait for ever. A rank of ours asks for that with gone=1 in its gorun_hello. A line
+//
+//	cmd=gorun_gone rank=N
+//
+// then comes at any time, between replies.
+const goneCommand = "gorun_gone"
+
+// Gone tells the ranks that are served here that a rank has ended.
+func (s *Server) Gone(rank int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = append(s.ended, rank)
+	for _, c := range s.conns {
+		c.wake()
+	}
+}
+
+// wake is called with Server.mu held.
+func (c *serverConn) wake() {
+	if !c.listens {
+		return
+	}
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+}
+
+// listen has a rank told of those that have ended.
+func (s *Server) listen(c *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.listens = true
+	if len(s.ended) > 0 {
+		c.wake()
+	}
+}
+
+// obituaries are the lines that a rank has not been told yet.
+func (c *serverConn) obituaries() (lines []byte) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for ; c.told < len(c.s.ended); c.told++ {
+		lines = append(lines, newLine(goneCommand, "rank", strconv.Itoa(c.s.ended[c.told])).bytes()...)
+	}
+	return lines
+}
+
+// News says that Gone has more to return.
+func (c *Client) News() <-chan struct{} { return c.news }
+
+// Gone returns ranks that have ended, of which it has not told before.
+func (c *Client) Gone() []int {
+	c.goneLock.Lock()
+	defer c.goneLock.Unlock()
+	some := c.gone
+	c.gone = nil
+	return some
+}
+
+// heard takes a line that tells of the end of a rank.
+func (c *Client) heard(l line) bool {
+	rank, err := l.number("rank")
+	if err != nil || rank < 0 || rank >= c.size {
+		return false
+	}
+	c.goneLock.Lock()
+	defer c.goneLock.Unlock()
+	if len(c.gone) >= c.size {
+		return false // it is told once of each
+	}
+	c.gone = append(c.gone, rank)
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+	return true
+}
