@@ -123,8 +123,8 @@ func collectivesBetweenHosts() measurement {
 		limit:   crowdedLimit,
 		columns: collectiveColumns(of),
 		about: "Bcast and Allreduce (float64, sum) of four ranks, two on each of two hosts (network namespaces joined " +
-			"by a bridge), over TCP between them." + osuLoop + " Where the cores are fewer than four, no rank is pinned, " +
-			"and waiting ranks must make room.",
+			"by a bridge), over TCP between them." + osuLoop + " Where the cores are fewer than four, the ranks of " +
+			"each host are pinned to its half of them, since hosts share none, and waiting ranks must make room.",
 		runs: []arguments{{ranks: 4, args: strings.Join(of, ",") + " -m 8:4194304 --time 0.02"}},
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,11 +60,8 @@ func librariesOnHosts(local []library, socket library, base string) []library {
 	}
 }
 
-// onHosts are the words for so many ranks. Where each has no core of its own, none is pinned.
+// onHosts are the words for so many ranks.
 func onHosts(ranks int, words []string) []string {
-	if ranks > runtime.NumCPU() {
-		words = slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "-pin" })
-	}
 	if ranks > 2 {
 		words = append(slices.Clone(words), "-ppn", strconv.Itoa(ranks/2))
 	}

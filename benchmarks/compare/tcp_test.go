@@ -145,8 +145,8 @@ func TestCommandsBetweenHosts(t *testing.T) {
 			t.Errorf("%s, want %s", run[i], want)
 		}
 	}
-	ranks := 4 * runtime.NumCPU() // more than cores: several on each host, and none is pinned
-	for i, want := range []string{"", "-mpi openmpi ", "-mpi mpich "} {
+	ranks := 4 * runtime.NumCPU() // more than cores: several on each host
+	for i, want := range []string{"-pin ", "-mpi openmpi ", "-mpi mpich "} {
 		want = fmt.Sprintf("/d/hosts %s-ppn %d -- ", want, ranks/2)
 		if got := strings.Join(pair[i].launch(ranks, "p"), " "); !strings.Contains(got, want) {
 			t.Errorf("%d ranks: %s, want %s", ranks, got, want)

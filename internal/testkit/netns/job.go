@@ -27,7 +27,7 @@ type Job struct {
 	Args    []string
 	Env     []string // beyond this process's; later ones win, over what Run sets too
 	Mapping string   // PMI_process_mapping; "": as PerHost says
-	Pin     bool     // rank i runs on core i (modulo their number) only
+	Pin     bool     // each rank runs on a core of its own, or where these are too few on its host's part of them
 	// Grace is what the others are given when a rank has failed; 0: 1 s; negative: they are never killed.
 	Grace time.Duration
 	// PeerTimeout is GORUN_PEER_TIMEOUT, and the launcher's too; 0: the default of both.
@@ -42,6 +42,7 @@ const maxOutput = 16 << 20
 // Running is a job that has been started.
 type Running struct {
 	job    Job
+	size   int // ranks of all hosts
 	server *pmi.Server
 	ln     net.Listener
 	ranks  []*rank
@@ -110,7 +111,7 @@ func (h *Hosts) Run(job Job) (*Running, error) {
 		job.Mapping = place.Blocks(job.PerHost).Mapping()
 	}
 	r := &Running{
-		job: job, ln: ln, exits: make(chan int, size), done: make(chan struct{}),
+		job: job, size: size, ln: ln, exits: make(chan int, size), done: make(chan struct{}),
 		server: pmi.NewServer(size, pmi.Options{PeerTimeout: job.PeerTimeout, Mapping: job.Mapping}),
 	}
 	r.server.Listen(ln)
@@ -133,7 +134,7 @@ func (r *Running) startAll(h *Hosts) error {
 	usable := cpuset.Read().Usable()
 	for i, n := range r.job.PerHost {
 		share := max(1, usable/len(r.job.PerHost))
-		if r.job.Pin {
+		if r.job.Pin && r.size <= usable {
 			share = n
 		}
 		for local := range n {
@@ -155,13 +156,26 @@ func (r *Running) command(h *Hosts, host, rank int) *exec.Cmd {
 	if !r.job.Pin {
 		return h.Command(host, r.job.Program, r.job.Args...)
 	}
-	return h.Command(host, "taskset", append([]string{"-c", Core(rank), r.job.Program}, r.job.Args...)...)
+	return h.Command(host, "taskset", append([]string{"-c", r.cores(host, rank), r.job.Program}, r.job.Args...)...)
 }
 
-// Core is the core for a rank that is pinned.
-func Core(rank int) string {
+func (r *Running) cores(host, rank int) string {
+	return cores(rank, r.size, host-1, len(r.job.PerHost))
+}
+
+// cores are those that a rank runs on if it is pinned, as a list for taskset: one of its own, or where ranks outnumber
+// cores its host's part, which it shares with the other ranks of the host and no other one. Ranks and hosts count from
+// 0. With more hosts than cores, several have the same.
+func cores(rank, ranks, host, hosts int) string {
 	all := cpuset.Read().CPUs
-	return strconv.Itoa(all[rank%len(all)].ID)
+	if ranks <= len(all) {
+		return strconv.Itoa(all[rank].ID)
+	}
+	part, ids := max(1, len(all)/hosts), []int(nil)
+	for i := range part {
+		ids = append(ids, all[(host*part+i)%len(all)].ID)
+	}
+	return cpuset.FormatList(ids)
 }
 
 // environ is what gorun would set, for a rank that dials.

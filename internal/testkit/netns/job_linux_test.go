@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -84,6 +85,35 @@ func TestJob(t *testing.T) {
 			"rank 2 of 3 on h2 local 0/1 secret 32\n"} {
 			if got := r.Output(i); got != want {
 				t.Errorf("rank %d printed %q, want %q", i, got, want)
+			}
+		}
+	}
+}
+
+// A rank that is pinned has a core of its own, or where there are too few those of its host; no two hosts share one, if
+// there is one for each.
+func TestCores(t *testing.T) {
+	n := len(cpuset.Read().CPUs)
+	taken := map[string]bool{}
+	for rank := range n {
+		taken[cores(rank, n, 0, 1)] = true
+	}
+	if len(taken) != n {
+		t.Errorf("%d ranks have %v", n, taken)
+	}
+	for hosts := 1; hosts <= n; hosts++ {
+		by := map[int]int{} // the host of each core
+		for rank := range 2 * n * hosts {
+			host := rank / (2 * n)
+			ids, err := cpuset.ParseList(cores(rank, 2*n*hosts, host, hosts))
+			if err != nil || len(ids) != n/hosts {
+				t.Errorf("a rank of %d hosts has cores %v of %d: %v", hosts, ids, n, err)
+			}
+			for _, id := range ids {
+				if by[id] != 0 && by[id] != host+1 {
+					t.Errorf("hosts %d and %d of %d share core %d", by[id]-1, host, hosts, id)
+				}
+				by[id] = host + 1
 			}
 		}
 	}

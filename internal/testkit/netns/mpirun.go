@@ -24,30 +24,27 @@ shift
 exec %q exec -b %q "$host" sh -c "$*"
 `
 
-// pinned runs a program on the core of its rank: the n-th of the words in $0.
+// pinned runs a program on the cores of its rank: the n-th of the words in $0.
 const pinned = `n=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; set -f; i=0
 for c in $0; do [ $i = "$n" ] && break; i=$((i+1)); done
 exec taskset -c "$c" "$@"`
 
 // Mpirun is a C program under another MPI, "openmpi" or "mpich", ppn ranks on each host, TCP only between them. Each
-// rank is bound to a core of its own if there are enough, otherwise none is. Its mpirun runs at the switch.
+// rank is bound as those of a Job that are pinned. Its mpirun runs at the switch.
 func (h *Hosts) Mpirun(mpi string, ppn int, prog ...string) (*exec.Cmd, error) {
 	shell := filepath.Join(h.base, "log", "rsh")
 	if err := os.WriteFile(shell, fmt.Appendf(nil, remoteShell, h.script, h.base), 0o755); err != nil {
 		return nil, err
 	}
 	ranks, slots := h.n*ppn, ":"+strconv.Itoa(ppn)
-	var names, cores []string
+	var names, bound []string
 	for i := range h.n {
 		names = append(names, name(i+1))
 	}
-	crowded := ranks > len(cpuset.Read().CPUs)
-	if !crowded {
-		for i := range ranks {
-			cores = append(cores, Core(i))
-		}
-		prog = append([]string{"sh", "-c", pinned, strings.Join(cores, " ")}, prog...)
+	for i := range ranks {
+		bound = append(bound, cores(i, ranks, i/ppn, h.n))
 	}
+	prog = append([]string{"sh", "-c", pinned, strings.Join(bound, " ")}, prog...)
 	switch mpi {
 	case "openmpi":
 		args := []string{"--allow-run-as-root", "-np", strconv.Itoa(ranks),
@@ -58,7 +55,7 @@ func (h *Hosts) Mpirun(mpi string, ppn int, prog ...string) (*exec.Cmd, error) {
 		} else {
 			args = append(args, "tcp,self,vader")
 		}
-		if crowded { // it counts the ranks of each host alone
+		if ranks > len(cpuset.Read().CPUs) { // it counts the ranks of each host alone
 			args = append(args, "--mca", "mpi_yield_when_idle", "1")
 		}
 		return h.Command(Switch, "mpirun.openmpi", append(args, prog...)...), nil

@@ -73,9 +73,9 @@ func run() (int, error) {
 	n := flag.Int("hosts", 2, "how many hosts")
 	base := flag.String("base", "", "use the hosts that are up in this `folder`, and leave them")
 	ppn := flag.Int("ppn", 1, "ranks on each host")
-	pin := flag.Bool("pin", false, "rank i runs on core i only")
+	pin := flag.Bool("pin", false, "each rank runs on a core of its own, or on its host's part of too few cores")
 	mpi := flag.String("mpi", "",
-		"start a C program by the mpirun of openmpi or mpich, pinned if there is a core for each rank")
+		"start a C program by the mpirun of openmpi or mpich, pinned as by -pin")
 	script := flag.String("fault", "", "faults: `TIME VERB ARGS; ...`")
 	flag.Var(&env, "x", "`NAME=VALUE` for the ranks; may be given again")
 	flag.Parse()
