@@ -16,21 +16,22 @@ import (
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
-// sshHosts are three hosts with sshd. gorun is started on h1.
+// sshHosts are hosts with sshd. gorun is started on h1.
 type sshHosts struct {
 	*netns.Hosts
 	shell string // the remote shell to them
+	keys  string // the file of the keys that they let in
 	// cache and temp are folders of all of them: XDG_CACHE_HOME and TMPDIR of who logs in.
 	cache, temp string
 	before      []int        // what runs on them when there is no job
 	gone        map[int]bool // hosts that have crashed
 }
 
-func upSSH(t *testing.T) *sshHosts {
+func upSSH(t *testing.T, n int) *sshHosts {
 	t.Helper()
 	sshd := proc.RequireProgram(t, "/usr/sbin/sshd", "openssh-server")
 	dir := t.TempDir()
-	h := &sshHosts{shell: "ssh -F " + dir + "/ssh_config -o BatchMode=yes", cache: dir + "/cache", temp: dir + "/temp",
+	h := &sshHosts{shell: "ssh -F " + dir + "/ssh_config -o BatchMode=yes", keys: dir + "/user.pub", cache: dir + "/cache", temp: dir + "/temp",
 		gone: map[int]bool{}}
 	for _, key := range []string{"host", "user"} {
 		file := filepath.Join(dir, key)
@@ -55,7 +56,7 @@ func upSSH(t *testing.T) *sshHosts {
 		}
 	}
 	t.Setenv("HOSTS_START", "mkdir -p /run/sshd; exec "+sshd+" -D -f "+dir+"/sshd_config -E "+dir+"/log")
-	h.Hosts = netns.Up(t, 3)
+	h.Hosts = netns.Up(t, n)
 	for host := range h.Count() {
 		proc.Eventually(t, "sshd", func() bool {
 			return h.Command(host+1, "sh", "-c", "ss -H -ltn | grep -q :22").Run() == nil
@@ -69,7 +70,7 @@ func upSSH(t *testing.T) *sshHosts {
 
 // overSSH is the way to agents by ssh. Ranks are on h2 and h3.
 func overSSH(t *testing.T) (*way, *sshHosts) {
-	h := upSSH(t)
+	h := upSSH(t, 3)
 	w := &way{flags: []string{"--launch-agent", h.shell, "--host-timeout", "2m"}, a: "h2", b: "h3", on: h.move}
 	return w, h
 }
@@ -215,7 +216,7 @@ func TestFaultsOverSSH(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: three hosts with sshd; TestAgents has failures over exec")
 	}
-	h := upSSH(t)
+	h := upSSH(t, 3)
 	dir := t.TempDir()
 	prog := filepath.Join(dir, "bin", "prog") // of the ranks, for hosts on which it is another
 	self, err := os.Executable()

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // seven are the hosts of a tree of width 2: gorun starts the agents of h1 and h4, h1 those of h2 and h3, h4 those of h5
@@ -101,6 +104,61 @@ func TestTreeOfHostsApart(t *testing.T) {
 		t.Errorf("said %d times:\n%s", n, j.err.String())
 	}
 	j.gone()
+}
+
+// The same over ssh: hosts that log in at each other, and hosts that let only gorun's in.
+func TestTreeOverSSH(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: seven hosts with sshd; TestTree and TestTreeOfHostsApart cover the same over exec")
+	}
+	h := upSSH(t, 7)
+	flags := []string{"--launch-agent", h.shell, "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none",
+		"--host-timeout", "2m", "RANK", "join", "fence"}
+	run := func(words ...string) *job {
+		j := prepare(t, append(slices.Clone(flags), words...)...)
+		h.move(j)
+		return j.start()
+	}
+	shells := func() (from int) { // which hosts have started others
+		for host := range 7 {
+			if slices.ContainsFunc(h.processes(t, host+1), func(p proc.Info) bool { return p.Args()[0] == "ssh" }) {
+				from++
+			}
+		}
+		return from
+	}
+	j := run("exchange=10", "finalize").wait(0)
+	if n := strings.Count(j.out.String(), "70\n"); n != 7 {
+		t.Errorf("%s", j.out.String())
+	}
+	h.nothingLeft(t)
+	j = run("sleep").ready(7)
+	if n := shells(); n != 3 {
+		t.Errorf("%d hosts have started agents, want h1, h2 and h5", n)
+	}
+	at := time.Now()
+	h.kill(t, 2, j.isAgent)
+	j.wait(1).says("host h2 is lost: its agent is gone")
+	h.nothingLeft(t)
+	j.took(at)
+
+	key, err := os.ReadFile(h.keys)
+	if err == nil {
+		err = os.WriteFile(h.keys, append([]byte(`from="10.77.0.1,fd77::1" `), key...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	j = run("exchange=10", "sleep").ready(7).says(": gorun does it itself", "Permission denied")
+	if n := shells(); n != 1 {
+		t.Errorf("%d hosts have started agents, want h1", n)
+	}
+	j.tell(syscall.SIGTERM)
+	j.wait(143)
+	if n := strings.Count(j.err.String(), ": gorun does it itself"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, j.err.String())
+	}
+	h.nothingLeft(t)
 }
 
 // A host that comes up late is waited for, wherever it is in the tree, and so are those below it. One that never does
