@@ -31,8 +31,8 @@ func upSSH(t *testing.T, n int) *sshHosts {
 	t.Helper()
 	sshd := proc.RequireProgram(t, "/usr/sbin/sshd", "openssh-server")
 	dir := t.TempDir()
-	h := &sshHosts{shell: "ssh -F " + dir + "/ssh_config -o BatchMode=yes", keys: dir + "/user.pub", cache: dir + "/cache", temp: dir + "/temp",
-		gone: map[int]bool{}}
+	h := &sshHosts{shell: "ssh -F " + dir + "/ssh_config -o BatchMode=yes", keys: dir + "/user.pub",
+		cache: dir + "/cache", temp: dir + "/temp", gone: map[int]bool{}}
 	for _, key := range []string{"host", "user"} {
 		file := filepath.Join(dir, key)
 		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file).CombinedOutput()
