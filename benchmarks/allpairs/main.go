@@ -6,7 +6,7 @@
 // Every rank sends -i messages (10000; above 8 KiB 1000) of the size (8 bytes unless -m says otherwise) to other
 // ranks that a generator of its own draws, with W (64) sends in flight and W receives posted that take any source
 // and any tag; it starts a new one whenever the oldest is complete, and waits for the first of the two oldest to
-// complete, so that receives go on while sends wait. With --waitsome it completes with WaitSome whatever is complete
+// complete, so that receives go on while sends wait. With --waitsome it completes with AppendSome whatever is complete
 // of all requests of both windows, and starts a new one in the place of each. Before, the ranks send each other how
 // many messages each will get. Rank 0 reads the clock when all ranks are ready and when all have got everything, and
 // prints what all ranks together have sent in that time: messages per second and 10^6 bytes per second. -x messages
