@@ -33,7 +33,7 @@ RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi
 
 .DEFAULT_GOAL = build
 .PHONY: build help test verify deps deps-verify vet cross unit e2e peers examples race guard guard-rewrite fuzz stress \
-	hosts verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca clean
+	hosts k8s verbs ucx rdma lint pauses soak soak-shm soak-hosts soak-verbs bench compare compare-quick softhca clean
 
 build:           ## builds everything
 	$(GO) build ./...
@@ -45,7 +45,7 @@ test: deps       ## what a change must pass: eight minutes on two cores
 	$(MAKE) --keep-going --no-print-directory SHORT=-short vet unit guard race verbs
 
 verify: deps-verify  ## all there is: forty minutes
-	$(MAKE) --keep-going --no-print-directory vet cross unit guard race verbs ucx fuzz stress hosts rdma
+	$(MAKE) --keep-going --no-print-directory vet cross unit guard race verbs ucx fuzz stress hosts k8s rdma
 
 deps:            ## installs the Debian packages of make test as root, names them otherwise
 	scripts/deps test
@@ -94,6 +94,9 @@ stress:          ## 8 ranks with random traffic for STRESS
 hosts: $(GOTESTSUM)  ## jobs over namespaces as hosts; for STRESS with faults of links and processes, GORUN_TEST_SEED repeats them
 	$(GOTEST) ./internal/testkit/netns/...
 	GORUN_TEST_SOAK=$(STRESS) $(GOTEST) -timeout 24h -run '^TestHosts' ./internal/e2e
+
+k8s: $(GOTESTSUM)  ## manifests, judged by the API server's code; the first time it downloads 120 MB
+	cd internal/testkit/apiserver && $(CURDIR)/$(GOTEST) ./...
 
 ifeq ($(shell command -v gcc),)
 race verbs ucx: ; @echo "$@: skipped, since it needs gcc"
