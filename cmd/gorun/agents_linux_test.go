@@ -418,6 +418,7 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 		{"not frames", "echo gorun-agent 1; exec yes", 1, "host b is lost: a frame"},
 		{"leaves early", `echo gorun-agent 1; printf '\0\0\0\0\027'; exec sleep 1000`, 1,
 			"host b is lost: its agent has left before the job has ended"},
+		{"falls silent", "echo gorun-agent 1; exec sleep 1000", 1, "host b is lost: it has not been heard for 1s"},
 		{"starts nothing", `echo gorun-agent 1; printf '\0\0\0\0\012'; sleep 0.2`, 126,
 			"its agent has not started rank 1"},
 		{"late", "test -e " + late + ` || { : >` + late + `; exit 255; }; shift; exec "$@"`, 0,
@@ -434,6 +435,9 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 			flags := []string{"-n", "2", "-H", "a,b", "--launch-agent", words}
 			if c.name != "denied" && c.name != "unknown" {
 				flags = append(flags, "--host-timeout", map[bool]string{true: "1m", false: "1s"}[c.code == 0])
+			}
+			if c.name == "falls silent" {
+				flags = append(flags, "-x", "GORUN_PEER_TIMEOUT=1s")
 			}
 			j := start(t, append(flags, orders...)...).wait(c.code)
 			j.says(c.says)

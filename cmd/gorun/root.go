@@ -116,11 +116,11 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
 		Cleaner: cleanerCommand(),
 	}
-	job.Agents.Silence = values.PeerTimeout
 	ranks, err := j.place.fill(&job)
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
 	}
+	job.Agents.Silence = values.PeerTimeout
 	if ranks > 0 && len(parts) == 1 {
 		parts[0].ranks = count(ranks)
 	}
