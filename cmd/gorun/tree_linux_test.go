@@ -187,3 +187,26 @@ func TestTreeOfLateHosts(t *testing.T) {
 	j.start().wait(126).says("host h4 cannot be used: ")
 	j.gone()
 }
+
+// Many agents, each of which watches many ranks without a thread for each.
+func TestManyAgents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: 2,400 processes; TestTree has agents in three levels")
+	}
+	const hosts, ranks = 40, 60
+	j := start(t, "--launcher", "exec", "--tree-width", "6", "-H", fmt.Sprintf("h[01-%d]", hosts),
+		"-ppn", fmt.Sprint(ranks), "sh", "-c", "echo ready; exec sleep 1000").ready(hosts * ranks)
+	agents := j.agents()
+	if len(agents) != hosts {
+		t.Errorf("%d agents", len(agents))
+	}
+	for _, a := range agents {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", a.PID))
+		if err != nil || len(threads) > ranks/2 {
+			t.Errorf("an agent has %d threads for %d ranks", len(threads), ranks)
+		}
+	}
+	j.tell(syscall.SIGTERM)
+	j.wait(143)
+	j.gone()
+}
