@@ -30,7 +30,8 @@ type baseline struct {
 	short  string // in a head of a table
 }
 
-var baselines = []baseline{{bareSocket, "the bare socket", "the socket"}, {perftest, perftest, perftest}}
+var baselines = []baseline{{bareSocket, "the bare socket", "the socket"}, {perftest, perftest, perftest},
+	{ucxPerftest, ucxPerftest, ucxPerftest}}
 
 // baselineIn finds the one among libraries, the first of which is ours. at is 0 where there is none.
 func baselineIn(libraries []string) (at int, b baseline) {
@@ -80,7 +81,7 @@ func (l library) shown(m measurement, a arguments, ours bool) string {
 
 // words are the arguments of one run. perftest's are programs of its own, with options of their own.
 func (l library) words(a arguments, ours bool) []string {
-	if l.name == perftest {
+	if l.name == perftest || l.name == ucxPerftest {
 		return strings.Fields(a.tool)
 	}
 	return a.words(ours)
@@ -141,7 +142,7 @@ func goBuild(ctx context.Context, dir, tags string, packages ...string) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-tags", tags, "-o", dir + "/"}, packages...)...)
-	if strings.Contains(tags, "verbs") {
+	if tags != "" {
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {

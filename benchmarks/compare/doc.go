@@ -29,9 +29,12 @@
 // MPI over UCX, the limit Debian's perftest. Such numbers compare the costs of protocols, and say nothing about
 // hardware.
 //
-// The set is in plan.go, collective.go, tcp.go and rdma.go. -quick measures a part of it in the same way, in fewer
-// rounds and with less time for each figure; it writes to a folder of its own, so that it does not replace the full
-// results.
+// Measurements named ucx-… go over UCX in shared memory, Open MPI's too; the limit is UCX's own ucx_perftest, which
+// scripts/ucx-perftest runs.
+//
+// The set is in plan.go, collective.go, tcp.go, ucx.go and rdma.go. -quick measures a part of it in the same way,
+// in fewer rounds and with less time for each figure; it writes to a folder of its own, so that it does not replace
+// the full results.
 //
 // Owns: what is run, in which order, what counts, the gauge, the tables, and what the pictures show.
 // May call: benchmarks/internal/picture, benchmarks/harness; as programs go, gorun, hostrun, scripts/hosts,

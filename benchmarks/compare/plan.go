@@ -23,6 +23,7 @@ type measurement struct {
 	quickTime float64  // the same with -quick; 0: a part of seconds
 	hosts     bool     // between two hosts, not on this one
 	guest     bool     // in a guest, shortRuns in each round
+	ucx       bool     // over UCX, on this host
 	ungauged  bool     // what a cache line takes does not matter
 	libraries []string // ours first; nil: ours, Open MPI and MPICH
 	rival     string   // what the ratios are to; empty: the best peer
@@ -38,7 +39,7 @@ type arguments struct {
 	theirs, ours string // more of each: where the peers are so slow that a time to measure for would be no limit
 	quick        string // takes the place of args with -quick; same: these; empty: left out there
 	times        int    // runs in each turn; 0: one
-	tool         string // what perftest runs instead, with its options
+	tool         string // what perftest or ucx_perftest runs instead, with its options
 }
 
 // same is what stands in the place of quick arguments that are no others.
@@ -78,7 +79,7 @@ func plan(quick bool) []measurement {
 		fan("fan_out", "from rank 0 to"), consumer(), late(), halo(), threads(), match(), ring(), allPairs(),
 		allPairsSome(), early(), first(), idle(), start(), overlap(),
 	}
-	all = slices.Concat(all, collectivePlan(), tcpPlan(), rdmaPlan())
+	all = slices.Concat(all, collectivePlan(), tcpPlan(), ucxPlan(), rdmaPlan())
 	var kept []measurement
 	for _, m := range all {
 		if m.limit == 0 {

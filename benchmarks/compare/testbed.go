@@ -19,6 +19,8 @@ type testbed struct {
 	onHosts func() ([]library, error) // makes the hosts once
 	hosts   *hosts                    // nil: not made
 
+	overUCX func() ([]library, error) // builds ours for it once
+
 	inGuest func() ([]library, error) // boots a guest once
 	kernel  string                    // of the guests; empty: none has been booted
 	tools   library                   // perftest, in a guest
@@ -31,6 +33,7 @@ func newTestbed(ctx context.Context, dir string, local []library) *testbed {
 	b := &testbed{ctx: ctx, dir: dir, local: local}
 	b.onHosts = sync.OnceValues(b.makeHosts)
 	b.inGuest = sync.OnceValues(b.makeGuest)
+	b.overUCX = sync.OnceValues(b.makeUCX)
 	return b
 }
 
@@ -40,6 +43,8 @@ func (b *testbed) libraries(m measurement) (list []library, err error) {
 	switch {
 	case m.hosts:
 		from, err = b.onHosts()
+	case m.ucx:
+		from, err = b.overUCX()
 	case m.guest:
 		from, err = b.inGuest()
 	}
