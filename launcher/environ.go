@@ -76,9 +76,24 @@ func isOfAHost(kv string) bool {
 	return slices.ContainsFunc(ofAHost, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
 }
 
-// environOn is the environment that ranks on another host inherit: gorun's, but for what belongs to the host.
+// environOn is the environment that ranks on another host inherit: gorun's, but for what belongs to the host. What
+// Slurm says of an allocation is the same on all of its hosts.
 func environOn(gorun, host []string) []string {
-	env := slices.DeleteFunc(slices.Clone(gorun), isOfAHost)
+	const job = "SLURM_JOB_ID="
+	of := func(env []string) string {
+		if i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, job) }); i >= 0 {
+			return env[i]
+		}
+		return ""
+	}
+	allocation := of(host) != "" && of(host) == of(gorun)
+	var env []string
+	for _, kv := range gorun {
+		name, _, _ := strings.Cut(kv, "=")
+		if !isOfAHost(kv) || allocation && strings.HasPrefix(kv, "SLURM_") && !isSet(host, name) {
+			env = append(env, kv)
+		}
+	}
 	for _, kv := range host {
 		if isOfAHost(kv) {
 			env = append(env, kv)

@@ -38,6 +38,9 @@ type Agents struct {
 
 func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }
 
+// usual: no way to hosts is named, so that it may be Slurm's.
+func (a *Agents) usual() bool { return a.Shell == nil && !a.Local && a.Others == nil }
+
 const (
 	// DefaultPatience is how long a host may take to answer.
 	DefaultPatience = 30 * time.Second
@@ -54,6 +57,7 @@ type fleet struct {
 	start  startMessage // what all are told, but for the hosts and the input
 	self   *reach.Self
 	nodes  []*node
+	slurm  *reach.Slurm    // nil: Slurm does not start the agents
 	opened context.Context // ends when hosts are not reached for any more
 	cancel context.CancelFunc
 	turns  chan struct{} // so many are reached for at a time
@@ -164,6 +168,9 @@ func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, 
 	} else {
 		width = len(hosts) // no agent starts others, and none waits for its turn
 	}
+	if r.plan.Slurm { // one srun starts all, and all dial gorun
+		f.slurm, width = f.newSlurm(hosts), len(hosts)
+	}
 	f.turns = make(chan struct{}, width)
 	for _, h := range hosts {
 		for _, rank := range h.Ranks {
@@ -178,12 +185,35 @@ func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, 
 	return f
 }
 
+// newSlurm is the way to the hosts of an allocation. What srun says while the job runs is said to the user, such as
+// that its time is over.
+func (f *fleet) newSlurm(hosts []hostPart) *reach.Slurm {
+	r := f.run
+	o := reach.SlurmOptions{
+		Self: f.self, Environ: r.job.Environ, Limit: cmp.Or(r.job.Agents.Patience, DefaultPatience), Log: r.log.Debug,
+		Survive: r.job.Recover,
+		Say: func(line string) {
+			r.post(func() {
+				if r.policy.phase == working {
+					r.say("%s", line)
+				}
+			})
+		},
+	}
+	for _, h := range hosts {
+		o.Hosts = append(o.Hosts, h.Name)
+	}
+	return reach.NewSlurm(o)
+}
+
 // newNode makes the node of some hosts, the first of which is its own. The barrier of the ranks waits for it from now
 // on.
 func newNode(f *fleet, hosts []hostPart) *node {
 	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: newIntake(), done: make(chan struct{}),
 		seen: map[int]rankSeen{}}
 	switch agents := f.start.Agents; {
+	case f.slurm != nil: // also on this host, so that Slurm watches all ranks
+		n.reach = f.slurm
 	case hosts[0].Own && f.run.above == nil || agents.Local:
 		n.reach = reach.Exec{Self: f.self}
 	case agents.Others != nil:
@@ -693,4 +723,7 @@ func (f *fleet) close() {
 		}
 	}
 	all.Wait()
+	if f.slurm != nil {
+		f.slurm.Close()
+	}
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -25,36 +26,59 @@ func isHere(name, here string) bool {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return a.IsLoopback()
 	}
-	short, domain, _ := strings.Cut(name, ".")
-	own, ownDomain, _ := strings.Cut(here, ".")
-	return strings.EqualFold(name, "localhost") || strings.EqualFold(name, here) ||
-		(domain == "" || ownDomain == "") && strings.EqualFold(short, own)
+	return strings.EqualFold(name, "localhost") || sameName(name, here)
 }
 
-// layOut places the ranks. It fails where the job was told of hosts that would get none.
-func (j *Job) layOut(here string) (*place.Layout, error) {
-	hosts := j.namedHosts(here)
-	if hosts == nil {
-		if err := j.checkAllocation(here); err != nil {
-			return nil, err
+// sameName tells whether two names are of one host. A name without a domain stands for one with any.
+func sameName(a, b string) bool {
+	if _, err := netip.ParseAddr(a); err == nil {
+		return a == b
+	}
+	short, domain, _ := strings.Cut(a, ".")
+	other, otherDomain, _ := strings.Cut(b, ".")
+	return strings.EqualFold(a, b) || (domain == "" || otherDomain == "") && strings.EqualFold(short, other)
+}
+
+// choice is the hosts that a job may have ranks on.
+type choice struct {
+	hosts []place.Host // at least one
+	here  string       // what this host is called among them
+	slurm bool         // Slurm has allocated them, and starts the agents there
+}
+
+// choose returns the hosts that the job names, else those of a Slurm allocation, else this one. In an allocation the
+// named ones must be of it, unless another way to them is named too.
+func (j *Job) choose(here string) (c choice, err error) {
+	allocated, err := place.Slurm(j.variable)
+	c = choice{here: j.nameHere(allocated, here), slurm: allocated != nil && j.Agents.usual()}
+	c.hosts = j.namedHosts(c.here)
+	switch {
+	case c.hosts == nil && err != nil:
+		return c, fmt.Errorf("the hosts of this Slurm allocation cannot be read: %w; "+
+			"say -H localhost if all ranks are meant to be on this host", err)
+	case c.hosts == nil && allocated != nil:
+		c.hosts = allocated
+	case c.hosts == nil:
+		c.hosts = []place.Host{{Name: c.here}}
+	case c.slurm && !(len(c.hosts) == 1 && c.hosts[0].Name == c.here):
+		err = c.restrict(allocated)
+		return c, err
+	}
+	return c, nil
+}
+
+// nameHere is what this host is called in an allocation, or what it calls itself.
+func (j *Job) nameHere(allocated []place.Host, here string) string {
+	node := j.variable("SLURMD_NODENAME")
+	for _, h := range allocated {
+		if h.Name == node || sameName(h.Name, here) {
+			return h.Name
 		}
-		hosts = []place.Host{{Name: here}}
 	}
-	q := j.Place
-	q.Ranks = j.Size()
-	l, err := place.Place(hosts, q)
-	if err != nil {
-		return nil, err
-	}
-	if len(l.Unused) > 0 && !j.AllowUnused {
-		return nil, fmt.Errorf("%d of the %d hosts would get no rank (%s): --map-by node deals them to all, "+
-			"-ppn %d puts so many on each; or raise -n, name fewer hosts, or use --allow-unused-hosts if this is meant",
-			len(l.Unused), len(hosts), someHosts(l.Unused), (l.Ranks+len(hosts)-1)/len(hosts))
-	}
-	return l, nil
+	return here
 }
 
-// namedHosts is the hosts of the job, with all names of this one taken together; nil: it names none.
+// namedHosts is the hosts that the job names, with all names of this one taken together; nil: it names none.
 func (j *Job) namedHosts(here string) (hosts []place.Host) {
 	own := -1
 	for _, h := range j.Hosts {
@@ -71,26 +95,49 @@ func (j *Job) namedHosts(here string) (hosts []place.Host) {
 	return hosts
 }
 
-// checkAllocation fails in a Slurm allocation that has other hosts than this one: their time would be paid for, and all
-// ranks would be here.
-func (j *Job) checkAllocation(here string) error {
-	if j.AllowUnused {
-		return nil
+// restrict calls the named hosts what Slurm calls them. One whose slots are not said has those of the allocation.
+func (c *choice) restrict(allocated []place.Host) error {
+	for i := range c.hosts {
+		h := &c.hosts[i]
+		at := slices.IndexFunc(allocated, func(a place.Host) bool { return sameName(h.Name, a.Name) })
+		if at < 0 {
+			return fmt.Errorf("host %s is not in this Slurm allocation, which has %s: name hosts of it, "+
+				"or a remote shell too, as in --launch-agent ssh", h.Name, someHosts(allocated))
+		}
+		if h.Name = allocated[at].Name; h.Slots == 0 {
+			h.Slots = allocated[at].Slots
+		}
 	}
-	const meant = "-H localhost if all of them are meant to be on this host"
-	hosts, err := place.Slurm(j.variable)
+	return nil
+}
+
+// layOut places the ranks. It fails where the job was told of hosts that would get none.
+func (j *Job) layOut(c *choice) (*place.Layout, error) {
+	q := j.Place
+	q.Ranks = j.Size()
+	l, err := place.Place(c.hosts, q)
 	if err != nil {
-		return fmt.Errorf("the hosts of this Slurm allocation cannot be read: %w; say %s", err, meant)
+		return nil, err
 	}
-	others := slices.DeleteFunc(slices.Clone(hosts), func(h place.Host) bool {
-		return isHere(h.Name, here) || h.Name == j.variable("SLURMD_NODENAME")
-	})
-	if len(others) == 0 {
-		return nil
+	if len(l.Unused) > 0 && !j.AllowUnused {
+		of := ""
+		if c.slurm && j.Hosts == nil {
+			of = " of this Slurm allocation"
+		}
+		return nil, fmt.Errorf("%d of the %d hosts%s would get no rank (%s): --map-by node deals them to all, "+
+			"-ppn %d puts so many on each; or raise -n, name fewer hosts, or use --allow-unused-hosts if this is meant",
+			len(l.Unused), len(c.hosts), of, someHosts(l.Unused), (l.Ranks+len(c.hosts)-1)/len(c.hosts))
 	}
-	return fmt.Errorf("this Slurm allocation has %d %s (%s), and gorun starts ranks on its own only, which is %s: "+
-		"start them with srun --mpi=pmi2 -n %d and the program, or say %s",
-		len(hosts), plural(len(hosts), "host"), someHosts(hosts), here, j.Size(), meant)
+	return l, nil
+}
+
+// DefaultRanks is how many ranks a job of one program has if no number is given: as many as fill its hosts.
+func (j *Job) DefaultRanks() (int, error) {
+	c, err := j.choose(cmp.Or(j.Agents.Here, hostName()))
+	if err != nil {
+		return 0, err
+	}
+	return j.Place.All(c.hosts), nil
 }
 
 // variable is one of the environment that the ranks inherit.

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -24,9 +25,67 @@ func TestIsHere(t *testing.T) {
 	}
 }
 
+// layOut places the ranks of a job on a host that calls itself me.
+func layOut(j *Job) (*place.Layout, error) {
+	c, err := j.choose("me")
+	if err != nil {
+		return nil, err
+	}
+	return j.layOut(&c)
+}
+
+// What a job in an allocation has: the hosts that Slurm names, as it names them, with their slots.
+func TestAllocation(t *testing.T) {
+	for _, c := range []struct {
+		env, hosts, here string
+		shell            bool
+		want             string
+		ranks            int
+	}{
+		{"SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=4,1", "", "me", false, "{[{n1 4} {n2 1}] me true}", 5},
+		{"SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=4,1", "", "n2.cluster", false, "{[{n1 4} {n2 1}] n2 true}", 5},
+		{"SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=4,1 SLURMD_NODENAME=n1", "", "me", true,
+			"{[{n1 4} {n2 1}] n1 false}", 5},
+		{"SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=4,1", "n1.cluster", "me", false, "{[{n1 4}] me true}", 4},
+		{"SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=4,1", "n2:3,N1", "me", false, "{[{n2 3} {n1 4}] me true}", 7},
+		{"SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=4,1", "localhost", "n1", false, "{[{n1 0}] n1 true}", 1},
+		{"SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=4,1", "127.0.0.1,n2", "n1", false,
+			"{[{n1 4} {n2 1}] n1 true}", 5},
+		{"", "", "me", false, "{[{me 0}] me false}", 1},
+	} {
+		j := Job{Environ: strings.Fields(c.env)}
+		if c.hosts != "" {
+			j.Hosts, _ = place.List("-H", c.hosts)
+		}
+		if c.shell {
+			j.Agents.Shell = []string{"ssh"}
+		}
+		got, err := j.choose(c.here)
+		if fmt.Sprint(got) != c.want || err != nil || j.Place.All(got.hosts) != c.ranks {
+			t.Errorf("%+v: %v (%v)", c, got, err)
+		}
+	}
+}
+
+// Ranks on the other hosts of an allocation have what Slurm says of it, and what it says there of the host.
+func TestEnvironmentInAllocation(t *testing.T) {
+	gorun := []string{"A=1", "SLURM_JOB_ID=7", "SLURM_JOB_NAME=x", "SLURM_NODEID=0", "SLURMD_NODENAME=n1", "TMPDIR=/a"}
+	host := []string{"B=1", "SLURM_JOB_ID=7", "SLURM_NODEID=1", "SLURMD_NODENAME=n2"}
+	want := "[A=1 SLURM_JOB_NAME=x SLURM_JOB_ID=7 SLURM_NODEID=1 SLURMD_NODENAME=n2]"
+	if got := fmt.Sprint(environOn(gorun, host)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	host[1] = "SLURM_JOB_ID=8"
+	want = "[A=1 SLURM_JOB_ID=8 SLURM_NODEID=1 SLURMD_NODENAME=n2]"
+	if got := fmt.Sprint(environOn(gorun, host)); got != want {
+		t.Errorf("in another allocation: %s, want %s", got, want)
+	}
+}
+
 // Which jobs are started, and what the others are told.
 func TestLayOut(t *testing.T) {
 	unused := []place.Host{{Name: "me", Slots: 4}, {Name: "b", Slots: 4}}
+	here := []place.Host{{Name: "localhost"}}
 	slurm := []string{"SLURM_JOB_NODELIST=n[1-3]", "SLURM_TASKS_PER_NODE=2(x3)"}
 	for name, c := range map[string]struct {
 		job  Job
@@ -42,21 +101,27 @@ func TestLayOut(t *testing.T) {
 		"an unused host is meant": {Job{Hosts: unused, AllowUnused: true}, ""},
 		"ppn":                     {Job{Place: place.Request{PerHost: 4}}, ""},
 		"ppn does not fit":        {Job{Place: place.Request{PerHost: 2}}, "4 ranks with 2 on each host need 2 hosts, and there is 1"},
-		"an allocation": {Job{Environ: slurm}, "this Slurm allocation has 3 hosts (n1,n2,n3), and gorun starts ranks on " +
-			"its own only, which is me: start them with srun --mpi=pmi2 -n 4 and the program, or say -H localhost"},
-		"in an allocation, here": {Job{Environ: slurm, Hosts: []place.Host{{Name: "localhost"}}}, ""},
-		"it is meant":            {Job{Environ: slurm, AllowUnused: true}, ""},
-		"one host, another":      {Job{Environ: []string{"SLURM_JOB_NODELIST=n1"}}, "this Slurm allocation has 1 host (n1)"},
-		"one host, this":         {Job{Environ: []string{"SLURM_JOB_NODELIST=me"}}, ""},
-		"one host, by its node":  {Job{Environ: []string{"SLURM_JOB_NODELIST=n1", "SLURMD_NODENAME=n1"}}, ""},
-		"many, by their node":    {Job{Environ: append(slurm, "SLURMD_NODENAME=n1")}, "this Slurm allocation has 3 hosts"},
-		"a step on one host":     {Job{Environ: append(slurm, "SLURM_NODELIST=n1", "SLURM_STEP_NODELIST=n1")}, "has 3 hosts"},
+		"an allocation, part of which is unused": {Job{Environ: slurm},
+			"1 of the 3 hosts of this Slurm allocation would get no rank (n3)"},
+		"in an allocation, here":   {Job{Environ: slurm, Hosts: here}, ""},
+		"in an allocation, a part": {Job{Environ: slurm, Hosts: []place.Host{{Name: "n2"}}}, ""},
+		"outside": {Job{Environ: slurm, Hosts: []place.Host{{Name: "n2"}, {Name: "n4"}}},
+			"host n4 is not in this Slurm allocation, which has n1,n2,n3"},
+		"in part here": {Job{Environ: slurm, Hosts: append(here, place.Host{Name: "n2"})},
+			"host me is not in this Slurm"},
+		"outside, by another way": {Job{Environ: slurm, Hosts: []place.Host{{Name: "n4"}},
+			Agents: Agents{Shell: []string{"ssh"}}}, ""},
+		"one host, another":     {Job{Environ: []string{"SLURM_JOB_NODELIST=n1"}}, ""},
+		"one host, this":        {Job{Environ: []string{"SLURM_JOB_NODELIST=me"}}, ""},
+		"one host, by its node": {Job{Environ: []string{"SLURM_JOB_NODELIST=n1", "SLURMD_NODENAME=n1"}}, ""},
+		"a step on one host":    {Job{Environ: append(slurm, "SLURM_NODELIST=n1", "SLURM_STEP_NODELIST=n1")}, "(n3)"},
+		"broken, but here":      {Job{Environ: []string{"SLURM_JOB_NODELIST=n[1-"}, Hosts: here}, ""},
 		"a broken allocation": {Job{Environ: []string{"SLURM_JOB_NODELIST=n[1-"}},
 			"SLURM_JOB_NODELIST, column 5: a number is"},
 		"an empty one": {Job{Environ: []string{"SLURM_JOB_NODELIST="}}, ""},
 	} {
 		c.job.Apps = []App{{Ranks: 4}}
-		l, err := c.job.layOut("me")
+		l, err := layOut(&c.job)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -67,7 +132,7 @@ func TestLayOut(t *testing.T) {
 	for names, want := range map[string]bool{"me": true, "b": false, "me,b": false} {
 		hosts, _ := place.List("-H", names)
 		job := Job{Apps: []App{{Ranks: 4}}, Hosts: hosts}
-		if l, err := job.layOut("me"); err != nil || onlyHere(l, "me") != want {
+		if l, err := layOut(&job); err != nil || onlyHere(l, "me") != want {
 			t.Errorf("%s: %+v (%v)", names, l, err)
 		}
 	}
@@ -75,7 +140,7 @@ func TestLayOut(t *testing.T) {
 	for i := range 20 {
 		many.Hosts = append(many.Hosts, place.Host{Name: "n" + strings.Repeat("x", i)})
 	}
-	if _, err := many.layOut("me"); err == nil || !strings.Contains(err.Error(), ",nxxxxxxxx,...)") {
+	if _, err := layOut(&many); err == nil || !strings.Contains(err.Error(), ",nxxxxxxxx,...)") {
 		t.Error(err)
 	}
 }

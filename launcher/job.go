@@ -30,7 +30,7 @@ type Job struct {
 	Environ        []string      // the environment the ranks inherit, as of os.Environ
 	Hosts          []place.Host  // nil: this one
 	Place          place.Request // how the ranks are placed on them; its Ranks is not looked at
-	AllowUnused    bool          // a host may get no rank, of those named and of a Slurm allocation
+	AllowUnused    bool          // a host may get no rank, of those named or of a Slurm allocation
 	DisplayMap     bool
 	Bind           Bind
 	ReportBindings bool
@@ -72,6 +72,7 @@ type Plan struct {
 	World  int    // all ranks of the job
 	Specs  []Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
 	Remote bool   // agents start the ranks
+	Slurm  bool   // srun starts the agents
 	Host   string
 	Layout *place.Layout
 	CPUs   cpuset.Host
@@ -92,8 +93,12 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{World: n, Host: cmp.Or(j.Agents.Here, hostName()), stdins: stdins}
-	if p.Layout, err = j.layOut(p.Host); err != nil {
+	c, err := j.choose(cmp.Or(j.Agents.Here, hostName()))
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{World: n, Host: c.here, stdins: stdins}
+	if p.Layout, err = j.layOut(&c); err != nil {
 		return nil, err
 	}
 	for a, app := range j.Apps {
@@ -105,6 +110,7 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 		}
 	}
 	if p.Remote = !onlyHere(p.Layout, p.Host); p.Remote {
+		p.Slurm = c.slurm
 		return p, nil
 	}
 	return p, j.settle(p, host)

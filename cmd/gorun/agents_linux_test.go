@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -35,7 +37,68 @@ func ways(t *testing.T) map[string]*way {
 		"exec":  {flags: []string{"--launcher", "exec"}, a: "a", b: "b", oneHost: true},
 		"chain": {flags: []string{"--launcher", "exec", "--tree-width", "1"}, a: "a", b: "b", oneHost: true},
 		"shell": {flags: []string{"--launch-agent", shell}, a: "a", b: "b", oneHost: true},
+		"srun":  {on: inAllocation(t), a: "a", b: "b", oneHost: true},
 	}
+}
+
+// inAllocation has gorun run in a Slurm allocation whose srun is this program.
+func inAllocation(t *testing.T) func(j *job) {
+	bin := t.TempDir()
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(self, bin+"/srun")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(j *job) {
+		j.cmd.Env = append(j.cmd.Env, "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=a,b", "PATH="+bin+":"+os.Getenv("PATH"))
+	}
+}
+
+// srun starts tasks on this host as Slurm's does on several, with its standard input for all of them.
+func srun(args []string) int {
+	var hosts []string
+	for len(args) > 0 && args[0][0] == '-' {
+		switch args[0] {
+		case "-w":
+			hosts = strings.Split(args[1], ",")
+			fallthrough
+		case "-N", "-n":
+			args = args[1:]
+		}
+		args = args[1:]
+	}
+	var tasks []*exec.Cmd
+	var inputs []io.Writer
+	for _, host := range hosts {
+		task := exec.Command(args[0], args[1:]...)
+		task.Env = []string{"SLURM_JOB_ID=7", "SLURMD_NODENAME=" + host} // --export=NONE
+		task.Stdout, task.Stderr = os.Stdout, os.Stderr
+		in, err := task.StdinPipe()
+		if err == nil {
+			err = task.Start()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "srun: error:", err)
+			return 1
+		}
+		tasks, inputs = append(tasks, task), append(inputs, in)
+	}
+	go func() {
+		io.Copy(io.MultiWriter(inputs...), os.Stdin)
+		for _, in := range inputs {
+			in.(io.Closer).Close()
+		}
+	}()
+	code := 0
+	for _, task := range tasks {
+		if err := task.Wait(); err != nil {
+			fmt.Fprintln(os.Stderr, "srun: error:", err)
+			code = 1
+		}
+	}
+	return code
 }
 
 // prepare makes a job of n ranks on each of the two hosts.
@@ -80,7 +143,7 @@ func (j *job) tell(s syscall.Signal) {
 // agents finds the job's agents by their path, and the shells that wait for them.
 func (j *job) agents() []proc.Info {
 	return proc.List(func(p proc.Info) bool {
-		return len(p.Args()) == 3 && p.Args()[0] == j.gorun && p.Args()[1] == reach.Word
+		return len(p.Args()) > 2 && p.Args()[0] == j.gorun && p.Args()[1] == reach.Word
 	})
 }
 
@@ -89,7 +152,9 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	for name, w := range ways(t) {
 		if testing.Short() && name != "chain" {
-			continue // that has gorun reach a host, and an agent another; TestHostsThatDoNotAnswer has a shell
+			// That has gorun reach a host, and an agent another. TestHostsThatDoNotAnswer has a shell, and TestSlurm of
+			// internal/e2e has srun.
+			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,11 +188,11 @@ func testRanksOnHosts(t *testing.T, w *way) {
 		"[0] GORUN_LOCAL_RANK=0", "[1] GORUN_LOCAL_RANK=0", "[2] GORUN_LOCAL_RANK=1", "[3] GORUN_LOCAL_RANK=1")
 	w.start(t, 1, "-n", "1", "RANK", "print=x", ":", "-n", "1", "RANK", "env=GORUN_LOCAL_SIZE").wait(0).
 		printsLines("x", "GORUN_LOCAL_SIZE=1")
-	j := w.prepare(t, 1, "-x", "MINE=1", "RANK", "env=MINE", "env=SSH_CONNECTION", "env=PATH")
-	j.cmd.Env = append(j.cmd.Env, "SSH_CONNECTION=of gorun", "PATH=/usr/bin:/bin:/mine")
+	j := w.prepare(t, 1, "-x", "MINE=1", "RANK", "env=MINE", "env=SSH_CONNECTION", "env=HOME")
+	j.cmd.Env = append(j.cmd.Env, "SSH_CONNECTION=of gorun", "HOME=/mine")
 	j.start().wait(0)
 	out := j.out.String()
-	if strings.Count(out, "MINE=1\n") != 2 || strings.Count(out, "PATH=/usr/bin:/bin:/mine\n") != 2 {
+	if strings.Count(out, "MINE=1\n") != 2 || strings.Count(out, "HOME=/mine\n") != 2 {
 		t.Errorf("the environment is\n%s", out)
 	}
 	j = w.prepare(t, 1, "-x", "MINE=\xfe", "RANK", "print=\xff\xe9 '\"<", "env=MINE", "env=THEIRS") // no UTF-8
@@ -160,7 +225,7 @@ func testOptionsOnHosts(t *testing.T, w *way) {
 	stamp := `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) `
 	j := w.start(t, 1, "--timestamp", "-l", "RANK", "print=one", "prompt=two").wait(0)
 	for rank := range 2 {
-		want := fmt.Sprintf(`(?m)^%[1]s\[%[2]d\] one\n(.*\n)?%[1]s\[%[2]d\] two$`, stamp, rank)
+		want := fmt.Sprintf(`(?m)^%[1]s\[%[2]d\] one\n(.*\n)*?%[1]s\[%[2]d\] two$`, stamp, rank)
 		if !regexp.MustCompile(want).MatchString(j.out.String()) {
 			t.Errorf("no %s in\n%s", want, j.out.String())
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -29,6 +30,8 @@ func TestMain(m *testing.M) {
 		launcher.Clean(os.Stdin)
 	case len(os.Args) > 2 && os.Args[1] == reach.Word:
 		os.Exit(launcher.Agent(reach.Agent(os.Args), cleanerCommand()))
+	case filepath.Base(os.Args[0]) == "srun":
+		os.Exit(srun(os.Args[1:]))
 	case os.Getenv(proc.RoleVar) == "gorun":
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case os.Getenv(proc.RoleVar) == "rank":

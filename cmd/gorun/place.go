@@ -72,10 +72,7 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	if err != nil || p.np.Changed {
 		return 0, err
 	}
-	if job.Hosts == nil {
-		return job.Place.PerHost, nil
-	}
-	return job.Place.All(job.Hosts), nil
+	return job.DefaultRanks()
 }
 
 // hosts reads -H or --hostfile; nil: neither is given.

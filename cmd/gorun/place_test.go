@@ -74,19 +74,21 @@ func TestHostsThatCannotBe(t *testing.T) {
 		prints("x\nx\n")
 }
 
-// In an allocation of several hosts all ranks would be on this one, and the others would be paid for.
+// In an allocation of several hosts all of them are used, by srun.
 func TestSlurmAllocation(t *testing.T) {
 	t.Parallel()
 	in := func(args ...string) *job {
 		j := prepare(t, args...)
 		j.cmd.Env = append(j.cmd.Env, "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-3]", "SLURM_NODELIST=n[1-3]",
-			"SLURM_TASKS_PER_NODE=2(x3)", "SLURM_NNODES=3", "SLURM_NTASKS=6")
+			"SLURM_TASKS_PER_NODE=2(x3)", "SLURM_NNODES=3", "SLURM_NTASKS=6", "PATH=/no/such")
 		return j.start()
 	}
-	in("-n", "6", "RANK", "print=x").wait(2).prints("").
-		says("this Slurm allocation has 3 hosts (n1,n2,n3)", "srun --mpi=pmi2 -n 6", "-H localhost")
+	in("--display-map", "-n", "6", "RANK", "print=x").wait(126).prints("").
+		says("host n3 has ranks 4-5", "srun is not found", "--launch-agent ssh")
+	in("-n", "2", "RANK", "print=x").wait(2).prints("").
+		says("2 of the 3 hosts of this Slurm allocation would get no rank (n2,n3)", "--map-by node", "-n")
+	in("-H", "n1,n4", "RANK").wait(2).says("host n4 is not in this Slurm allocation, which has n1,n2,n3")
 	in("-n", "2", "-H", "localhost", "RANK", "print=x").wait(0).prints("x\nx\n")
-	in("-n", "2", "--allow-unused-hosts", "RANK", "print=x").wait(0).prints("x\nx\n")
 }
 
 func TestMapByOnThisHost(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -112,15 +114,169 @@ func TestSlurm(t *testing.T) {
 		j := c.start("one missing", []string{"GORUN_TIMEOUT=2s"}, "--mpi=none", "-N2", "-n3")
 		j.wait(3).says(`^unavailable true: .*1 of 3 ranks have not joined \(2\)`)
 	})
-	t.Run("gorun in an allocation", func(t *testing.T) {
-		salloc := proc.RequireProgram(t, "salloc", "slurm-client")
-		j := start(t, spec{bare: true, prog: salloc, role: "join", env: []string{c.conf},
-			args: []string{"-N3", "-n6", proc.Gorun(t), "-n", "6", "hostname"}})
-		j.wait(2).says(`this Slurm allocation has 3 hosts \(n1,n2,n3\)`)
-		if j.out.String() != "" {
-			t.Errorf("ranks were started:\n%s", j.out.String())
+	t.Run("gorun in an allocation", func(t *testing.T) { c.allocated(t) })
+}
+
+// gorun starts gorun in an allocation of three nodes and six tasks. Its flags follow those of salloc, after "--".
+func (c *cluster) gorun(role string, args ...string) *job {
+	c.t.Helper()
+	salloc := proc.RequireProgram(c.t, "salloc", "slurm-client")
+	own, gorun := slices.Index(args, "--"), proc.Alias(c.t, proc.Gorun(c.t))
+	args = slices.Concat([]string{"-Q", "-N3", "-n6"}, args[:own], []string{gorun}, args[own+1:],
+		[]string{program(c.t, "")})
+	j := start(c.t, spec{bare: true, prog: salloc, role: role, env: []string{c.conf}, args: args})
+	j.launcher, j.bare = gorun, false // agents have nothing of the job in their environment
+	return j
+}
+
+// run runs a command of Slurm.
+func (c *cluster) run(words ...string) string {
+	c.t.Helper()
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), c.conf)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("%q: %v\n%s", words, err, out)
+	}
+	return string(out)
+}
+
+// over waits for the end of all that a job has, and of its steps.
+func (c *cluster) over(j *job) *job {
+	c.t.Helper()
+	proc.Eventually(c.t, "the end of the job", func() bool { return len(j.processes()) == 0 })
+	j.end()
+	proc.Eventually(c.t, "the end of the step", func() bool { return c.run("squeue", "-h", "-s", "-o", "%i") == "" })
+	return j
+}
+
+// signal sends a signal to one process of a job: gorun, an agent, or srun.
+func (j *job) signal(s syscall.Signal, is func(args []string) bool) {
+	j.t.Helper()
+	for _, p := range j.processes() {
+		if is(p.Args()) {
+			syscall.Kill(p.PID, s)
+			return
 		}
+	}
+	j.t.Error("the process is not found")
+}
+
+func isGorun(args []string) bool {
+	return filepath.Base(args[0]) == "gorun" && len(args) > 1 && args[1] == "--kill-delay"
+}
+func isAgent(args []string) bool { return len(args) > 1 && args[1] == "__agent" }
+func isSrun(args []string) bool  { return slices.Contains(args, "--overlap") }
+
+// allocated: gorun finds the allocation, runs ranks on all of its hosts, and leaves no step and no process behind.
+func (c *cluster) allocated(t *testing.T) {
+	c = &cluster{t, c.conf, c.srun}
+	c.over(c.gorun("exchange", "--", "-n", "6", "--display-map")).wait(0).exchanges(6).
+		says(`^gorun: host n1 has ranks 0-3$`, `^gorun: host n3 has rank 5$`)
+	c.gorun("join", "--", "-n", "2").wait(2).
+		says(`2 of the 3 hosts of this Slurm allocation would get no rank \(n2,n3\)`)
+	if !testing.Short() {
+		c.over(c.gorun("exchange", "--")).wait(0).exchanges(6) // as many as there are tasks
+		c.over(c.gorun("exchange", "--", "-H", "n2,n3")).wait(0).exchanges(2)
+		c.gorun("join", "--", "-H", "n1,n4").wait(2).says(`host n4 is not in this Slurm allocation, which has n1,n2,n3`)
+		c.over(c.gorun("abort, others away", "--")).wait(7)
+		c.onThePage(t)
+	}
+	for _, e := range endsInAllocation {
+		if testing.Short() && !e.short {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			c := &cluster{t, c.conf, c.srun}
+			j := c.gorun("sleep", append(e.salloc, "--job-name=mine", "--", "--kill-delay", "1s")...)
+			proc.Eventually(t, "the ranks", func() bool { return j.count(`^ready$`) == 6 })
+			e.do(c, j)
+			c.over(j)
+			j.nothingLeft()
+			j.says(e.says)
+		})
+	}
+}
+
+// onThePage runs the commands of the page about launching in its part on Slurm.
+func (c *cluster) onThePage(t *testing.T) {
+	file, err := proc.CheckoutFile("docs/launching.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(string(page)) {
+		command, is := strings.CutPrefix(line, "    salloc ")
+		if !is {
+			continue
+		}
+		found++
+		command, _, _ = strings.Cut(command, "#")
+		words := strings.Fields(command)
+		words[slices.Index(words, "gorun")] = proc.Gorun(t)
+		cmd := exec.Command("salloc", append([]string{"-Q"}, words...)...)
+		cmd.Env, cmd.Dir = append(os.Environ(), c.conf), filepath.Dir(filepath.Dir(file))
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) == 0 {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+	if found < 4 {
+		t.Errorf("%d commands found", found)
+	}
+}
+
+// endsInAllocation are what ends a job of gorun in an allocation, and what gorun says then.
+var endsInAllocation = []struct {
+	name   string
+	salloc []string // flags
+	do     func(c *cluster, j *job)
+	says   string
+	short  bool
+}{
+	{"scancel", nil, func(c *cluster, _ *job) { c.run("scancel", "--name=mine") },
+		`STEP .* CANCELLED|stopped by signal 15`, false},
+	{"scancel after salloc -K", []string{"-K"}, func(c *cluster, _ *job) { c.run("scancel", "--name=mine") },
+		`STEP .* CANCELLED|stopped by signal 15`, false},
+	{"scancel of the step", nil, func(c *cluster, _ *job) {
+		c.run("scancel", strings.TrimSpace(c.run("squeue", "-h", "-s", "-o", "%i")))
+	}, `STEP .* CANCELLED`, false},
+	{"Ctrl-C", nil, func(_ *cluster, j *job) { j.signal(syscall.SIGINT, isGorun) }, `^gorun: interrupt`, false},
+	{"gorun killed", nil, func(_ *cluster, j *job) { j.signal(syscall.SIGKILL, isGorun) }, `^ready$`, true},
+	{"an agent killed", nil, func(_ *cluster, j *job) { j.signal(syscall.SIGKILL, isAgent) },
+		`^gorun: (host n\d is lost|rank \d .* was killed)`, false},
+	{"srun killed", nil, func(_ *cluster, j *job) { j.signal(syscall.SIGKILL, isSrun) },
+		`^gorun: (host n\d is lost|rank \d .* was killed)`, false},
+	{"a rank killed", nil, func(_ *cluster, j *job) { j.killRank("2") },
+		`^gorun: rank 5 .*was killed by signal 9`, false},
+	{"time limit", []string{"--time=1"}, func(_ *cluster, j *job) { j.end() }, `DUE TO TIME LIMIT`, false},
+}
+
+// A node that is gone with all of its processes ends the job on the others.
+func TestSlurmNodeCrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestAgents of cmd/gorun loses agents in the short form")
+	}
+	t.Parallel()
+	c := slurmUp(t, "3")
+	j := c.gorun("sleep", "--")
+	proc.Eventually(t, "the ranks", func() bool { return j.count(`^ready$`) == 6 })
+	slurmd := proc.List(func(p proc.Info) bool {
+		return slices.Contains(p.Env(), c.conf) && slices.Contains(p.Args(), "-N") && slices.Contains(p.Args(), "n3")
 	})
+	if len(slurmd) != 1 {
+		t.Fatal(slurmd)
+	}
+	node := slurmd[0].Namespace("uts")
+	for _, p := range proc.List(func(p proc.Info) bool { return p.Namespace("uts") == node }) {
+		syscall.Kill(p.PID, syscall.SIGKILL)
+	}
+	j.end()
+	proc.Eventually(t, "the end of the job", func() bool { return len(j.processes()) == 0 })
+	j.says(`^gorun: host n3 is lost`)
 }
 
 // ends: every rank ends, whatever ends one of them. With --mpi=none the ranks see to that, with pmi2 srun -K does.

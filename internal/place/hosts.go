@@ -140,19 +140,38 @@ func Slurm(env func(string) string) ([]Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	tasks, err := TasksPerNode("SLURM_TASKS_PER_NODE", env("SLURM_TASKS_PER_NODE"))
+	slots, err := slurmSlots(env, len(names))
 	if err != nil {
 		return nil, err
 	}
 	var hosts []Host
 	for i, name := range names {
 		h := Host{Name: name}
-		if len(tasks) == len(names) { // in a step the variable speaks of the hosts of the step
-			h.Slots = tasks[i]
+		if slots != nil {
+			h.Slots = slots[i]
 		}
 		hosts = append(hosts, h)
 	}
 	return hosts, nil
+}
+
+// slurmSlots is for how many ranks each of n hosts is: what was asked for, else as its CPUs say; nil: not known. In a
+// step the variable about tasks speaks of the hosts of the step.
+func slurmSlots(env func(string) string, n int) ([]int, error) {
+	slots, err := TasksPerNode("SLURM_TASKS_PER_NODE", env("SLURM_TASKS_PER_NODE"))
+	if err != nil || len(slots) == n {
+		return slots, err
+	}
+	slots, err = TasksPerNode("SLURM_JOB_CPUS_PER_NODE", env("SLURM_JOB_CPUS_PER_NODE"))
+	if err != nil || len(slots) != n {
+		return nil, err
+	}
+	if each, err := strconv.Atoi(env("SLURM_CPUS_PER_TASK")); err == nil && each > 0 {
+		for i := range slots {
+			slots[i] = max(slots[i]/each, 1)
+		}
+	}
+	return slots, nil
 }
 
 // TasksPerNode reads 4(x3),2: four on each of three hosts, and two on the last.

@@ -101,6 +101,26 @@ func TestSlurm(t *testing.T) {
 	}
 }
 
+// Where the tasks of each host are not said, its CPUs are as many slots.
+func TestSlurmCPUs(t *testing.T) {
+	for _, c := range []struct{ tasks, cpus, each, want string }{
+		{"", "4,1(x2)", "", "[{n1 4} {n2 1} {n3 1}]"},
+		{"1", "4,1(x2)", "2", "[{n1 2} {n2 1} {n3 1}]"}, // in a step on one of them
+		{"2(x3)", "8(x3)", "4", "[{n1 2} {n2 2} {n3 2}]"},
+		{"", "8(x2)", "", "[{n1 0} {n2 0} {n3 0}]"},
+		{"", "8(x3)", "-1", "[{n1 8} {n2 8} {n3 8}]"},
+		{"", "8(x", "", "SLURM_JOB_CPUS_PER_NODE, column 1: this is no number of tasks such as 4 or 4(x3)"},
+	} {
+		env := map[string]string{"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": c.tasks,
+			"SLURM_JOB_CPUS_PER_NODE": c.cpus, "SLURM_CPUS_PER_TASK": c.each}
+		hosts, err := Slurm(func(name string) string { return env[name] })
+		got := fmt.Sprint(hosts)
+		if err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %s, %v", c, got, err)
+		}
+	}
+}
+
 func TestTasksPerNode(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "[]", "4": "[4]", "4(x3),2": "[4 4 4 2]", "4,1(x2)": "[4 1 1]", "1(x65536)": "",

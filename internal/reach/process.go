@@ -166,30 +166,57 @@ type tail struct {
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	if over := len(t.text) - maxWords; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
+	t.text = lastOf(append(t.text, b...))
+	return len(b), nil
+}
+
+func lastOf(b []byte) []byte {
+	if over := len(b) - maxWords; over > 0 {
+		b = append(b[:0], b[over:]...)
+	}
+	return b
+}
+
+// liner calls a function with each line that is written and not empty.
+type liner struct {
+	say  func(line string)
+	line []byte // the last one, which has no end yet
+}
+
+func (w *liner) Write(b []byte) (int, error) {
+	for l := range bytes.Lines(b) {
+		if w.line = lastOf(append(w.line, l...)); l[len(l)-1] != '\n' {
+			break // it was the last one
+		}
+		if text := clean(w.line); text != "" {
+			w.say(text)
+		}
+		w.line = w.line[:0]
 	}
 	return len(b), nil
 }
 
-// String is one line, without control characters.
+// String is one line.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var lines []string
 	for l := range bytes.Lines(t.text) {
-		clean := strings.Map(func(r rune) rune {
-			if r < ' ' || r == 0x7f {
-				return -1
-			}
-			return r
-		}, strings.ToValidUTF8(string(l), "?"))
-		if clean = strings.TrimSpace(clean); clean != "" {
-			lines = append(lines, clean)
+		if text := clean(l); text != "" {
+			lines = append(lines, text)
 		}
 	}
 	return strings.Join(lines, "; ")
+}
+
+// clean is a line without control characters.
+func clean(line []byte) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(string(line), "?")))
 }
 
 // until calls f, and ends the process when ctx ends before f does.
