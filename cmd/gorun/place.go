@@ -54,8 +54,15 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	if p.perHost > 0 {
 		job.Place.PerHost = int(p.perHost)
 	}
+	if p.list == "" && p.file == "" && p.given == nil && p.launcher == "ssh" {
+		if p.given, p.agents, err = operatorHosts(os.Getenv); err != nil {
+			return 0, err
+		}
+	}
 	job.Agents = p.agents
-	job.Agents.Patience, job.Agents.Width = time.Duration(p.patience), int(p.width)
+	if job.Agents.Width = int(p.width); p.patience > 0 {
+		job.Agents.Patience = time.Duration(p.patience)
+	}
 	if p.shell != "" {
 		if job.Agents.Shell = strings.Fields(p.shell); len(job.Agents.Shell) == 0 {
 			return 0, errors.New("--launch-agent: no command is named")

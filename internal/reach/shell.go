@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -70,9 +71,18 @@ func (x Shell) script() string {
 // Quote makes one word of sh of s.
 func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
+// command is the words of the remote shell, the host, and sh. kubectl takes a command behind -- only (since 1.31).
+func (x Shell) command(host string) []string {
+	words := append(append([]string(nil), x.Words...), host)
+	if name := filepath.Base(x.Words[0]); name == "kubectl" || name == "oc" {
+		words = append(words, "--")
+	}
+	return append(words, "sh")
+}
+
 // Open is Reach's.
 func (x Shell) Open(ctx context.Context, host string) (*Edge, error) {
-	p, err := spawn(append(append([]string(nil), x.Words...), host, "sh"), syscall.SIGKILL)
+	p, err := spawn(x.command(host), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
