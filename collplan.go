@@ -124,8 +124,8 @@ func (p *collPlan) runRest(c *Comm) {
 
 func (p *collPlan) runRounds(c *Comm) {
 	for p.round < p.schedule.Rounds {
-		if errors.Is(p.failed, ErrComm) {
-			break // the communicator has been freed here: nothing comes any more
+		if callOver(p.failed) {
+			break
 		}
 		messages, local := p.schedule.Round(p.round)
 		p.round++

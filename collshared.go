@@ -23,6 +23,8 @@ import (
 const (
 	// boardDepth is for how many steps a rank has lines and slots.
 	boardDepth = 4
+	// boardLines is how many lines a rank has: one for each of these steps, and its mark (collapart.go).
+	boardLines = boardDepth + 1
 	// A slot has slotMost bytes, or less where that would be more than boardMost for all ranks.
 	slotMost  = 32 << 10
 	boardMost = 2 << 20
@@ -32,9 +34,10 @@ const (
 	// boardSetup is the call in which the board is made.
 	boardSetup = 2
 
-	// lineRoom is how much of a contribution a line holds, behind the signature.
-	lineRoom = 104
-	signed   = 16
+	// lineRoom is how much of a contribution a line holds, behind the signature and what enter says.
+	lineRoom  = 96
+	signed    = 24
+	enteredAt = 16
 )
 
 // common is what the ranks of a communicator have in common.
@@ -183,8 +186,8 @@ func (s *common) setUp(c *Comm, tag int32) error {
 	m := c.meet(makeDup)
 	m.tag = tag
 	t := &ticketing{c: c}
-	s.slot, t.lines = slotOf(c.size), c.size*boardDepth
-	t.size = s.slot * t.lines
+	s.slot, t.lines = slotOf(c.size), c.size*boardLines
+	t.size = s.slot * c.size * boardDepth
 	_, no := m.round(0, nil, nil, t)
 	var mine *refusal
 	if no == nil {
@@ -200,7 +203,9 @@ func (s *common) setUp(c *Comm, tag int32) error {
 		s.stop = func() { t.on.End(freedError()) }
 		s.mu.Unlock()
 		s.own, s.its = aligned(s.slot), aligned(s.slot)
-		s.err = s.agreeOnReading(c)
+		if s.err = s.agreeOnReading(c); s.err == nil && !c.setup.Check {
+			s.on.Watch(c.cid+ctxCollective, (&strays{c: c, common: s}).look)
+		}
 		return s.err
 	}
 	if no.class == ErrGroup { // all have heard that it cannot be made
@@ -373,7 +378,7 @@ func (p *collPlan) leftBoard(c *Comm, returned *bool) {
 }
 
 // line is that of a rank in a step.
-func (s *sharedCall) line(rank int, step uint64) int { return rank*boardDepth + int(step%boardDepth) }
+func (s *common) line(rank int, step uint64) int { return rank*boardLines + int(step%boardDepth) }
 
 // enter begins the next step without a contribution.
 func (s *sharedCall) enter() {
@@ -381,7 +386,9 @@ func (s *sharedCall) enter() {
 		return // a step has been left out
 	}
 	s.step++
-	s.on.Raise(s.line(s.me, s.step), s.step)
+	line := s.line(s.me, s.step)
+	binary.LittleEndian.PutUint64(s.on.Lines[line].Bytes[enteredAt:], s.step<<32|uint64(uint32(s.p.tag)))
+	s.on.Raise(line, s.step)
 }
 
 // begin begins the next step with a contribution of the length of data, if it is not nil.
@@ -427,11 +434,10 @@ func (s *sharedCall) thisStep() uint64 {
 
 // view is the memory of a rank's contribution of n bytes.
 func (s *sharedCall) view(rank int, step uint64, n int) []byte {
-	line := s.line(rank, step)
 	if n <= lineRoom {
-		return s.on.Lines[line].Bytes[signed:][:n:n]
+		return s.on.Lines[s.line(rank, step)].Bytes[signed:][:n:n]
 	}
-	return s.on.Data[line*s.slot:][:n:n]
+	return s.on.Data[(rank*boardDepth+int(step%boardDepth))*s.slot:][:n:n]
 }
 
 func (s *sharedCall) await(rank int, step uint64) bool {

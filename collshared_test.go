@@ -265,7 +265,7 @@ func TestSharedHostile(t *testing.T) {
 			lies := i%4 == 3   // about the call, and not only in what it gives
 			if c.Rank() == 1 { // it spoils what it is about to publish, and what others have published
 				for k, l := range c.common.on.Lines {
-					if k/boardDepth == 1 || i%2 == 0 {
+					if k/boardLines == 1 || i%2 == 0 {
 						for b := range l.Bytes[signed:] {
 							l.Bytes[signed+b] = byte(i * b)
 						}
@@ -273,7 +273,7 @@ func TestSharedHostile(t *testing.T) {
 				}
 				if lies {
 					next := c.common.step + 1
-					line := boardDepth + int(next%boardDepth)
+					line := boardLines + int(next%boardDepth)
 					c.common.on.Raise(line, next)
 					for b := range signed {
 						c.common.on.Lines[line].Bytes[b] = byte(i * (b + 1))
@@ -289,6 +289,93 @@ func TestSharedHostile(t *testing.T) {
 			must(c.Free())
 		}
 	}, onBoard)
+}
+
+// A call that goes through the board at one rank and by messages at another one, since what they give differs, is an
+// error at all ranks, whichever of them goes on to another call; so are later calls by the board, and others end.
+func TestOneByMessagesOneByTheBoard(t *testing.T) {
+	alltoall := func(n int, inPlace bool) func(c *Comm) error {
+		return func(c *Comm) error {
+			if inPlace {
+				return Alltoall(c, nil, make([]byte, n*c.Size()))
+			}
+			return Alltoall(c, make([]byte, n*c.Size()), make([]byte, n*c.Size()))
+		}
+	}
+	bcast := func(n, root int) func(c *Comm) error {
+		return func(c *Comm) error { return Bcast(c, make([]byte, n), root) }
+	}
+	allreduce := func(n int) func(c *Comm) error {
+		return func(c *Comm) error { return Allreduce(c, make([]byte, n), make([]byte, n), Sum) }
+	}
+	withContext := func(f func(c *Comm) error) func(c *Comm) error {
+		return func(c *Comm) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			return f(c.WithContext(ctx))
+		}
+	}
+	started := func(c *Comm) error {
+		r, err := Iallreduce(c, make([]byte, 1024), make([]byte, 1024), Sum)
+		if err == nil {
+			_, err = r.Wait()
+		}
+		return err
+	}
+	const large = 20 << 10
+	for name, c := range map[string]struct {
+		ranks         int
+		one, theOther func(c *Comm) error
+		ends          bool // theOther may end well: it needs nothing from the one
+	}{
+		"Alltoall in place":       {2, alltoall(large, true), alltoall(large, false), false},
+		"Alltoall of 4 in place":  {4, alltoall(100_000, true), alltoall(100_000, false), false},
+		"Bcast short":             {2, bcast(64, 1), bcast(512, 1), true},
+		"Bcast long":              {2, bcast(1<<20, 1), bcast(large, 1), false},
+		"Bcast long from the one": {2, bcast(1<<20, 0), bcast(large, 0), false},
+		"Allreduce":               {2, allreduce(64), allreduce(1024), false},
+		"Allreduce with contexts": {2, withContext(allreduce(64)), withContext(allreduce(1024)), false},
+		"nonblocking":             {2, started, allreduce(1024), false},
+		"Barrier":                 {2, Barrier, allreduce(1024), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everyTransport(t, func(t *testing.T, run runner) {
+				if !strings.HasSuffix(t.Name(), "/loop") && !strings.HasSuffix(t.Name(), "/shm") {
+					t.Skip("loop and shm have boards; the others are covered by them")
+				}
+				var warm, returned, again sync.WaitGroup
+				warm.Add(c.ranks)
+				returned.Add(c.ranks)
+				again.Add(c.ranks)
+				run(c.ranks, func(w *Comm) {
+					for range boardSetup {
+						must(Allreduce(w, make([]byte, 1024), make([]byte, 1024), Sum))
+					}
+					check(w.common.on != nil, "no board")
+					warm.Done()
+					warm.Wait()
+					call := c.theOther
+					if w.Rank() == 0 {
+						call = c.one
+					}
+					err := call(w)
+					if c.ends && err == nil {
+						err = Barrier(w)
+					}
+					is(err, ErrComm)
+					returned.Done()
+					returned.Wait() // no rank's end is what ends another's wait
+					is(Allreduce(w, make([]byte, 1024), make([]byte, 1024), Sum), ErrComm)
+					err = Allreduce(w, make([]byte, 8), make([]byte, 8), Sum) // of 2 ranks: by messages
+					if err != nil {
+						is(err, ErrComm)
+					}
+					again.Done()
+					again.Wait()
+				}, WithEnviron([]string{"GORUN_COLL_CHECK=0"}))
+			})
+		})
+	}
 }
 
 // Ranks whose calls differ, in what they call, with which root, with how many elements, or by a call that one does not

@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -190,7 +189,7 @@ func (p *collPlan) Next(r *pml.Rounds) pml.RoundKind {
 		p.comm.setup.unended.begin(p, "", p.comm.Name())
 		r.Lose(p.comm.eng, p.alone)
 	}
-	if p.refused != nil || p.round == p.schedule.Rounds || errors.Is(p.failed, ErrComm) {
+	if p.refused != nil || p.round == p.schedule.Rounds || callOver(p.failed) {
 		if p.phase = phaseOver; !p.moved() || p.refused != nil || p.failed != nil || r.Lost() {
 			return pml.RoundOver
 		}

@@ -3,6 +3,7 @@ package pml
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -19,6 +20,11 @@ type Board struct {
 	err    error    // why no wait is of use any more
 	r      *Request // that waits; nil: none does
 	cookie uint64
+
+	// Of calls by messages, which have a context of their own.
+	ctx     uint32
+	apart   func(tag int32) (i int, why []byte, err error) // nil: they are not watched
+	message *Request                                       // that waits for a message; nil: none does
 }
 
 // boards are those that are open.
@@ -84,15 +90,16 @@ func (b *Board) Close() {
 }
 
 const (
-	// boardSpins looks at a word take a microsecond or two; so long a rank with its processor to itself does nothing else.
+	// boardSpins looks at a word take a microsecond or two; so long a rank with its processor to itself does nothing
+	// else.
 	boardSpins = 2000
 	// boardYield is for how long a crowded rank gives its processor away after each look, and does nothing else.
 	boardYield = 100 * time.Microsecond
 	yieldCheck = 16 // looks at a word between two at the clock, then
 )
 
-// Await returns when the word of a line is at least so much. The error is that it may never be: a member has failed, or
-// the engine has.
+// Await returns when the word of a line is at least so much. The error is that it may never be: a member has failed,
+// or the engine has.
 func (b *Board) Await(line int, least uint64) error {
 	word := &b.Lines[line].Word
 	if word.Load() >= least {
@@ -133,6 +140,9 @@ func (b *Board) sleep(line int, least uint64) error {
 		if err := b.look(); err != nil {
 			return err
 		}
+		if err := b.lookApart(-1); err != nil {
+			return err
+		}
 		r := e.requests.take()
 		r.op = opBoard
 		r.buf, r.cctx, r.peer = transport.Mem{}, nil, nil
@@ -146,8 +156,8 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
-// Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back. It has said
-// so before that, and Failed comes after what has been read.
+// Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back. It has
+// said so before that, and Failed comes after what has been read.
 func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
 	err := b.Lending.Read(i, dst, l, from)
 	if errors.Is(err, transport.ErrPeerGone) {
@@ -195,7 +205,8 @@ func (b *Board) Refuse(i int, why []byte, err error) {
 	b.end(err)
 }
 
-// Give ends all waits at this board, here and at the other members: this rank, or one that it has heard of, has failed.
+// Give ends all waits at this board, here and at the other members: this rank, or one that it has heard of, has
+// failed.
 func (b *Board) Give(i int, err error) {
 	b.e.lock()
 	defer b.e.unlock()
@@ -232,12 +243,94 @@ func (b *Board) over() {
 	}
 }
 
+// Watch has the members that wait at the board, and those that wait for messages with that context, hear of a board
+// that another member has ended by Refuse, or which this one should: apart says so, with the engine's lock, when a
+// wait is to become a sleep, as does its err. tag is that of the message, or -1.
+func (b *Board) Watch(ctx uint32, apart func(tag int32) (i int, why []byte, err error)) {
+	b.e.lock()
+	b.ctx, b.apart = ctx, apart
+	b.e.unlock()
+}
+
+// lookApart ends the board if what this member waits for does not go with what another one does.
+func (b *Board) lookApart(tag int32) error {
+	if b.apart == nil {
+		return nil
+	}
+	i, why, err := b.apart(tag)
+	if err != nil {
+		b.Fail(i, why)
+		b.end(err)
+	}
+	return err
+}
+
+// sleeps: the caller that waits for r is about to. If r is a message of calls whose members may use a board, it is
+// woken when that is ended by Refuse.
+func (s *boards) sleeps(e *Engine, r *Request) {
+	tag := r.recv.Tag
+	switch r.op {
+	case opBoard:
+		return
+	case opRounds:
+		tag = r.of.tag
+	}
+	for _, b := range s.all {
+		if b.apart == nil || b.ctx != r.recv.Ctx || b.r != nil || b.message != nil && b.message != r {
+			continue
+		}
+		if b.lookApart(tag); b.refused() {
+			b.drop(r)
+		} else if b.err == nil {
+			b.message = r
+			me := slices.Index(b.members, int32(e.cfg.Rank))
+			b.Expect(me*len(b.Lines)/len(b.members), math.MaxUint64, b.cookie) // that the board fails
+		}
+		return
+	}
+}
+
+// awake: the wait for r is over.
+func (s *boards) awake(r *Request) {
+	for _, b := range s.all {
+		if b.message == r {
+			if b.message = nil; b.r == nil {
+				b.Forget()
+			}
+		}
+	}
+}
+
+// refused: the board has been ended since the members do not go together.
+func (b *Board) refused() bool {
+	err := b.look()
+	if err == nil || b.e.closed != nil {
+		return false
+	}
+	var peer *PeerError
+	return !errors.As(err, &peer)
+}
+
+// drop ends what waits for messages of the board's calls: r, and all receives.
+func (b *Board) drop(r *Request) {
+	b.e.dropped.add(b.ctx)
+	b.e.path.drop(b.ctx, b.err)
+	b.e.cancel(r, b.err)
+}
+
 // reached: what a board expects has come.
 func (s *boards) reached(cookie uint64) {
 	for _, b := range s.all {
-		if b.cookie == cookie {
-			b.over()
+		if b.cookie != cookie {
+			continue
 		}
+		if r := b.message; r != nil && b.r == nil {
+			b.message = nil
+			if b.refused() {
+				b.drop(r)
+			}
+		}
+		b.over()
 	}
 }
 

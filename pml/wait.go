@@ -37,6 +37,7 @@ type waitFor struct {
 	looked bool
 	flush  bool
 	cc     context.Context // ends the waiting; nil: nothing does
+	slept  bool            // the boards have been told of it
 }
 
 func (w *waitFor) ready() bool {
@@ -88,6 +89,9 @@ func (e *Engine) await(r *Request) {
 			e.cancel(r, r.cctx.Err())
 			w.cc = nil // once is enough
 		}
+	}
+	if w.slept {
+		e.boards.awake(r)
 	}
 }
 
@@ -199,6 +203,9 @@ func (w *waitFor) park() (follow bool) {
 	if e.pace.oneProcessor && e.pace.busyYields > 0 {
 		return true
 	}
+	if w.sleeps() {
+		return false
+	}
 	if e.gone || e.load.pending != 0 || !e.sleep.Arm(transport.Any, true) {
 		e.pace.came()
 		return false
@@ -225,6 +232,9 @@ func (w *waitFor) park() (follow bool) {
 
 // follow sleeps until w's requests are done, while another caller or the watcher polls.
 func (w *waitFor) follow() error {
+	if w.sleeps() {
+		return nil
+	}
 	e, own := w.e, w.sema()
 	ch := own.channel()
 	select {
@@ -249,6 +259,16 @@ func (w *waitFor) follow() error {
 	e.wait.followers--
 	w.attach(nil)
 	return err
+}
+
+// sleeps tells the boards that w is about to sleep. True: w is ready.
+func (w *waitFor) sleeps() bool {
+	if w.r == nil || len(w.e.boards.all) == 0 {
+		return false
+	}
+	w.slept = true
+	w.e.boards.sleeps(w.e, w.r)
+	return w.ready()
 }
 
 // sema is that of the first request.
