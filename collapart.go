@@ -9,19 +9,19 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A call goes through the board or by messages as its counts say, which all ranks give alike. If they do not, one rank
-// may wait at the board while another one waits for messages, or each for what the other one will never do. No rank that
-// goes on pays for that to be seen: one that is about to sleep looks. Calls have numbers, and each step says of which
-// call it is. So two ranks do not go together if one of them has begun a step of a call that the other one is past, or
-// is in by messages, without that step.
+// A call goes through the board or by messages as its counts say, which all ranks give alike. If they do not, one
+// rank may wait at the board while another one waits for messages, or each for what the other one will never do. No
+// rank that goes on pays for that to be seen: one that is about to sleep looks. Calls have numbers, and each step
+// says of which call it is. So two ranks do not go together if one of them has begun a step of a call that the other
+// one is past, or is in by messages, without that step.
 //
-// A rank that sleeps in a call by messages has a mark, which says which call that is. Of two ranks the one that goes to
-// sleep later sees what the other one has done: it says so on the board, which ends the waits of all.
+// A rank that sleeps in a call by messages has a mark, which says which call that is. Of two ranks the one that goes
+// to sleep later sees what the other one has done: it says so on the board, which ends the waits of all.
 //
 // With GORUN_COLL_CHECK calls are compared before, and in that messages are waited for that say nothing of the call.
 
-// strays is how a rank sees that. Its methods are called with the engine's lock, in no call of this rank by the board, or
-// in the one that waits.
+// strays is how a rank sees that. Its methods are called with the engine's lock, in no call of this rank by the
+// board, or in the one that waits.
 type strays struct {
 	c *Comm
 	*common
@@ -36,8 +36,8 @@ func by(i, k uint32) bool { return (k-i)%numbers < numbers/2 }
 // mark is the line that says in which call by messages a rank sleeps: its number plus 1.
 func (a *strays) mark(rank int) *transport.Line { return a.on.Lines[rank*boardLines+boardDepth] }
 
-// look finds a rank that does not go together with this one, which waits for a message of a call, or, if tag is negative,
-// at the board. why is what the others are told; err is nil if there is none.
+// look finds a rank that does not go together with this one, which waits for a message of a call, or, if tag is
+// negative, at the board. why is what the others are told; err is nil if there is none.
 func (a *strays) look(tag int32) (rank int, why []byte, err error) {
 	me, in := a.c.rank, int64(-1)
 	if tag >= 0 {
@@ -87,14 +87,15 @@ func (a *strays) callOf(rank int, step uint64) (number uint32, is bool) {
 
 // refused: rank i is in a call by messages, and rank k has made one at the board, not after that, without it.
 func (a *strays) refused(i, k int, in, made uint32) (rank int, why []byte, err error) {
-	no := &refusal{class: ErrComm, text: fmt.Sprintf("rank %d waits for messages in collective call %d of %s, and rank %d "+
-		"has made call %d by the board, in which rank %[1]d is not; all ranks make the same collective calls in the same "+
-		"order, with counts that go together (GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)}
+	text := fmt.Sprintf("rank %d waits for messages in collective call %d of %s, and rank %d has made call %d by the "+
+		"board, in which rank %[1]d is not; all ranks make the same collective calls in the same order, with counts that "+
+		"go together (GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
+	no := &refusal{class: ErrComm, text: text}
 	return i, no.append(nil), opError("", no.class, "%s", no.text)
 }
 
-// callOver reports whether a call by messages is over, since nothing comes any more: the communicator has been freed here,
-// or its ranks have found that their calls do not go together.
+// callOver reports whether a call by messages is over, since nothing comes any more: the communicator has been freed
+// here, or its ranks have found that their calls do not go together.
 func callOver(failed error) bool {
 	if failed == nil {
 		return false
