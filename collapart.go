@@ -88,8 +88,8 @@ func (a *strays) callOf(rank int, step uint64) (number uint32, is bool) {
 // refused: rank i is in a call by messages, and rank k has made one at the board, not after that, without it.
 func (a *strays) refused(i, k int, in, made uint32) (rank int, why []byte, err error) {
 	text := fmt.Sprintf("rank %d waits for messages in collective call %d of %s, and rank %d has made call %d by the "+
-		"board, in which rank %[1]d is not; all ranks make the same collective calls in the same order, with counts that "+
-		"go together (GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
+		"board, in which rank %[1]d is not; all ranks make the same collective calls in the same order, with counts "+
+		"that go together (GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
 	no := &refusal{class: ErrComm, text: text}
 	return i, no.append(nil), opError("", no.class, "%s", no.text)
 }
