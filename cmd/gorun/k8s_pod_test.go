@@ -174,7 +174,7 @@ func TestPodsOfAJobThatFails(t *testing.T) {
 	}
 }
 
-// One that is told to end ends the job; so does the head, also by kill -9. TestPodsOnHosts kills others.
+// One that is told to end ends the job; so does the head, also by kill -9.
 func TestPodsThatAreKilled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
