@@ -250,7 +250,13 @@ var endsInAllocation = []struct {
 		`^gorun: (host n\d is lost|rank \d .* was killed)`, false},
 	{"srun killed", nil, func(_ *cluster, j *job) { j.signal(syscall.SIGKILL, isSrun) },
 		`^gorun: (host n\d is lost|rank \d .* was killed)`, false},
-	{"a rank killed", nil, func(_ *cluster, j *job) { j.killRank("2") },
+	{"a rank killed", nil, func(_ *cluster, j *job) {
+		for _, p := range j.processes() {
+			if slices.Contains(p.Env(), "PMI_RANK=5") {
+				syscall.Kill(p.PID, syscall.SIGKILL)
+			}
+		}
+	},
 		`^gorun: rank 5 .*was killed by signal 9`, false},
 	{"time limit", []string{"--time=1"}, func(_ *cluster, j *job) { j.end() }, `DUE TO TIME LIMIT`, false},
 }
