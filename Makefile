@@ -20,8 +20,8 @@ LINTER    = bin/golangci-lint-v2.5.0
 export GORUN_TEST_REQUIRE_PEERS := $(shell scripts/deps --installed $(if $(SHORT),test,verify) && echo 1)
 
 # What has no part of its own.
-UNIT  = $(filter-out %/internal/guard %/testkit/netns %/testkit/netns/hostrun %/testkit/softhca %/testkit/vm, \
-	$(shell $(GO) list ./...))
+UNIT  = $(filter-out %/internal/guard %/internal/reach %/testkit/netns %/testkit/netns/hostrun %/testkit/softhca \
+	%/testkit/vm, $(shell $(GO) list ./...))
 
 # Where the tag verbs changes a file, or what a file uses: the others have been vetted without it.
 OF_VERBS = $(shell grep -rlE --include='*.go' '^//go:build.*verbs|"github.com/gorun-mpi/mpi/transport/verbs"' . | \
@@ -67,6 +67,8 @@ cross:           ## builds and vets for every system, without cgo
 
 unit: $(GOTESTSUM)  ## the tests of all packages, but for what has a part of its own below
 	$(GOTEST) $(SHORT) -skip '^TestHosts' $(UNIT)
+	@# Only a program that is linked statically is copied to other hosts.
+	CGO_ENABLED=0 $(GOTEST) $(SHORT) ./internal/reach
 
 e2e: $(GOTESTSUM)  ## of unit: jobs of processes
 	$(GOTEST) $(SHORT) -skip '^TestHosts' ./internal/e2e ./cmd/gorun ./launcher
