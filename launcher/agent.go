@@ -34,8 +34,9 @@ type superior struct {
 	file     *os.File // of building
 	built    []*Program
 
-	begun, over bool // Start has come; the job was to end before; of the receiving goroutine
-	dismissed   bool // the supervisor's: nothing more is wanted but the end
+	begun, over bool  // Start has come; the job was to end before; of the receiving goroutine
+	early       []int // ranks that had ended before Start came; of the receiving goroutine, until then
+	dismissed   bool  // the supervisor's: nothing more is wanted but the end
 }
 
 // Agent is the life of an agent: it starts the ranks that the head at the other end of a stream asks for, watches them,
@@ -209,6 +210,9 @@ func (u upward) Write(b []byte) (int, error) {
 // serve gives the run what the head has said, and says from now on.
 func (a *superior) serve(r *run) {
 	a.run = r
+	for _, rank := range a.early {
+		r.mourn(rank)
+	}
 	close(a.ready)
 	go func() {
 		select {
@@ -316,6 +320,8 @@ func (a *superior) order(f frames.Frame) error {
 	case !a.begun && !a.over && (o.Phase != working || o.Finish): // before there are ranks
 		a.over = true
 		a.start <- nil
+	case !a.begun && o.Gone > 0: // orders overtake the start
+		a.early = append(a.early, o.Gone-1)
 	}
 	return nil
 }

@@ -62,6 +62,7 @@ type fleet struct {
 	cancel context.CancelFunc
 	turns  chan struct{} // so many are reached for at a time
 	told   order         // the last one to all
+	ended  []int         // ranks that all were told of as ended: those that join later are told then
 	left   int           // nodes that may still start ranks
 	said   bool          // that an agent cannot start others
 	// joined is how many nodes have had an agent; all is closed when ranks may be started: with agents that others
@@ -83,6 +84,7 @@ type node struct {
 	link  *frames.Link // set before the first frame is received
 
 	over         int  // of its ranks, those whose end was reported
+	loss         bool // a host below is lost
 	begun, ended bool // all its ranks have been started or will not be; it is finished, or lost
 
 	output *intake
@@ -386,6 +388,9 @@ func (n *node) join(edge *reach.Edge) {
 	m := f.start
 	m.Hosts, m.Stdin = n.hosts, n.input()
 	start := encode(m.with(widen))
+	for _, rank := range f.ended {
+		n.link.Send(frames.Order, encode(order{Phase: r.policy.phase, Gone: rank + 1}))
+	}
 	close(first)
 	go n.tell(start)
 }
@@ -547,7 +552,12 @@ func (n *node) pumpOutput() {
 func (n *node) allStarted() {
 	r := n.fleet.run
 	for _, rank := range n.ranks {
-		if !r.ranks[rank].started && r.policy.phase == working {
+		if st := r.ranks[rank]; st.started || st.ended || r.policy.phase != working {
+			continue
+		}
+		if r.job.Recover && n.loss {
+			n.neverStarted(rank)
+		} else {
 			err := fmt.Errorf("host %s: its agent has not started rank %d, and does not say why", r.hostOf(rank), rank)
 			r.do(r.judge().cannotStart(err, CodeCannotStart))
 		}
@@ -555,10 +565,28 @@ func (n *node) allStarted() {
 	n.startsNoMore()
 }
 
+// neverStarted is the end of a rank whose host was lost before, in a job that goes on.
+func (n *node) neverStarted(rank int) {
+	r := n.fleet.run
+	r.ranks[rank].ended = true
+	n.isOver()
+	if r.above == nil {
+		r.mourn(rank)
+	}
+}
+
+// isOver counts a rank that has ended.
+func (n *node) isOver() {
+	if n.over++; n.over == len(n.ranks) && n.fleet.run.job.Recover {
+		n.below.Leave() // there is no rank there that could enter a fence
+	}
+}
+
 // failed is a failure that an agent reports.
 func (n *node) failed(m failedMessage) {
 	r, err := n.fleet.run, errors.New(oneLine(m.Err))
 	if m.Lost {
+		n.loss = true
 		r.do(r.judge().hostLost(time.Now(), err))
 		return
 	}
@@ -587,9 +615,7 @@ func (n *node) rankEnded(m exitedMessage) {
 	if m.Err != "" {
 		e.Err = errors.New(oneLine(m.Err))
 	}
-	if n.over++; n.over == len(n.ranks) && r.job.Recover {
-		n.below.Leave() // there is no rank there that could enter a fence
-	}
+	n.isOver()
 	r.endings.note(e)
 	r.do(r.judge().exited(time.Now(), e, m.Unfinished))
 }
@@ -622,6 +648,9 @@ func (n *node) gone() {
 	r := n.fleet.run
 	for _, rank := range n.ranks {
 		st := r.ranks[rank]
+		if !st.started && !st.ended && r.job.Recover && r.policy.phase == working {
+			n.neverStarted(rank)
+		}
 		if !st.started || st.ended {
 			continue
 		}
@@ -643,7 +672,11 @@ func (n *node) gone() {
 
 // tell sends an order to all agents, if it says something new. It may be called of nil.
 func (f *fleet) tell(o order) {
-	if f == nil || o == f.told && o.Signal == 0 && !o.Hold && o.Gone == 0 {
+	if f == nil {
+		return
+	}
+	o.Finish = o.Finish || f.told.Finish // also where a signal comes while their ends are awaited
+	if o == f.told && o.Signal == 0 && !o.Hold && o.Gone == 0 {
 		return
 	}
 	f.told = order{Phase: o.Phase, Finish: o.Finish}
@@ -657,6 +690,15 @@ func (f *fleet) tell(o order) {
 	if o.Phase == killing {
 		f.cancel() // of the hosts that are still being reached for
 	}
+}
+
+// mourn tells all agents of a rank that has ended, without which the job goes on. It may be called of nil.
+func (f *fleet) mourn(rank int) {
+	if f == nil {
+		return
+	}
+	f.ended = append(f.ended, rank)
+	f.tell(order{Phase: f.run.policy.phase, Gone: rank + 1})
 }
 
 // drain waits until orders are on their way. It may be called of nil.

@@ -463,7 +463,7 @@ func (r *run) mourn(rank int) {
 	if r.server != nil {
 		r.server.Gone(rank)
 	}
-	r.fleet.tell(order{Phase: r.policy.phase, Gone: rank + 1})
+	r.fleet.mourn(rank)
 }
 
 // signalAll sends a signal that does not end the job.

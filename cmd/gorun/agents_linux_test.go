@@ -540,6 +540,34 @@ exec sleep 1000
 	j.wait(143).says("host b: its agent does not end, and is left")
 }
 
+// A signal that comes while only the ends of agents are awaited is no reason to take one that ends for lost.
+func TestSignalAtTheEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	words, finish := filepath.Join(dir, "shell"), filepath.Join(dir, "finish")
+	script := `#!/bin/sh
+say() { printf "\\$(printf %o ${#2})\\0\\0\\0\\$1%s" "$2"; }
+echo gorun-agent 1
+say 11 '{"Rank":0,"Pid":7}'
+say 12 ''
+say 13 '{"Rank":0,"Pid":7}'
+grep -qa '"Finish":true' && : >` + finish + `
+grep -qa '"Signal":10'
+say 27 ''
+exec sleep 1000
+`
+	if err := os.WriteFile(words, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j := start(t, "-n", "1", "-H", "b", "--launch-agent", words, "RANK", "exit=0")
+	proc.Eventually(t, "the order to finish", func() bool {
+		_, err := os.Stat(finish)
+		return err == nil
+	})
+	j.tell(syscall.SIGUSR1)
+	j.wait(0)
+}
+
 // All output of a job that has ended well arrives, however slow the way is.
 func TestSlowWay(t *testing.T) {
 	if testing.Short() {

@@ -5,12 +5,71 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
 )
 
-func init() { role("recovery", recovery) }
+func init() {
+	role("recovery", recovery)
+	role("left", left)
+}
+
+// left is a rank that waits for one that has ended, or was never there.
+func left(_ context.Context, w *mpi.Comm) error {
+	other, err := strconv.Atoi(os.Args[1])
+	if err != nil {
+		return err
+	}
+	if _, err := mpi.Recv(w, []byte{0}, other, tagData); !errors.Is(err, mpi.ErrPeerFailed) {
+		return fmt.Errorf("the receive from the rank that is not there: %w", err)
+	}
+	fmt.Println("goes on")
+	return nil
+}
+
+// With --enable-recovery a rank hears of one that has ended before its own host has come, and of those of a host that
+// was lost before it has started them.
+func TestRecoveryOfTheStart(t *testing.T) {
+	t.Parallel()
+	shell := filepath.Join(t.TempDir(), "shell")
+	script := `#!/bin/sh
+case $1 in
+late) sleep 1;;
+lost) echo gorun-agent 1; sleep 0.3; exit 1;;
+esac
+shift
+exec "$@"
+`
+	if err := os.WriteFile(shell, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		hosts string
+		flags string // more of them
+		n     int    // ranks that wait, and those of the same program that are not there
+		other string
+		goOn  int
+	}{
+		"late":            {"a,late", "-n 1 /bin/false :", 1, "0", 1},
+		"late, in a tree": {"a,late", "--tree-width 1 -n 1 /bin/false :", 1, "0", 1},
+		"lost":            {"a,lost", "", 2, "1", 1},
+		"lost, in a tree": {"a,b,lost", "--tree-width 1", 3, "2", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flags := append([]string{"--enable-recovery", "--launch-agent", shell, "-H", c.hosts},
+				strings.Fields(c.flags)...)
+			j := run(t, spec{n: c.n, role: "left", args: []string{c.other}, flags: flags}, 1)
+			if n := j.count(`^goes on$`); n != c.goOn {
+				t.Errorf("%d ranks go on:\n%s\n%s", n, j.out.String(), j.err.String())
+			}
+		})
+	}
+}
 
 // recovery is a job whose rank 1 dies. The others see it as failed, speak with each other, and finalize.
 func recovery(_ context.Context, w *mpi.Comm) error {
