@@ -129,6 +129,26 @@ func TestAgentSaysWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
+// Hosts that are handed over by an agent that is lost are not started, and the others are waited for.
+func TestHandedOverByALostHost(t *testing.T) {
+	hosts := []place.Host{{Name: "say-a", Slots: 1}, {Name: "say-b", Slots: 1}, {Name: "say-c", Slots: 1},
+		{Name: "say-d", Slots: 1}}
+	h := newHead(t, &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}, Hosts: hosts, Agents: Agents{Width: 2},
+		Recover: true})
+	n := h.nodes[1]
+	h.run.post(n.gone)
+	f, _, _, _ := frames.Next(frame(frames.Refused, refusedMessage{3, 1, "no"}))
+	if err := n.receive(f); err != nil {
+		t.Error(err)
+	}
+	h.run.post(func() {
+		if h.left != 1 || h.run.starting != 1 {
+			t.Errorf("%d hosts still start ranks, and %d who start some; the first one does", h.left, h.run.starting)
+		}
+	})
+	h.end()
+}
+
 // head is one whose agents are not there.
 type head struct {
 	*fleet

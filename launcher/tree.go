@@ -70,12 +70,12 @@ func (n *node) handOver(m refusedMessage) error {
 // adopt reaches for a host that the agent of another could not reach. It runs on the supervisor.
 func (f *fleet) adopt(n, from *node, why string) {
 	r := f.run
+	f.left++
 	if r.stop.Load() || from.ended {
 		n.gone()
 		return
 	}
 	f.nodes = append(f.nodes, n)
-	f.left++
 	if !f.said {
 		f.said = true
 		r.say("host %s cannot start the agent of host %s (%.300s): gorun does it itself, as for all hosts of which "+
