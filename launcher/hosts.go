@@ -104,8 +104,12 @@ func (c *choice) restrict(allocated []place.Host) error {
 			return fmt.Errorf("host %s is not in this Slurm allocation, which has %s: name hosts of it, "+
 				"or a remote shell too, as in --launch-agent ssh", h.Name, someHosts(allocated))
 		}
+		said := h.Name
 		if h.Name = allocated[at].Name; h.Slots == 0 {
 			h.Slots = allocated[at].Slots
+		}
+		if slices.ContainsFunc(c.hosts[:i], func(o place.Host) bool { return o.Name == h.Name }) {
+			return fmt.Errorf("host %s is named twice, once as %s: name it once, with all its slots", h.Name, said)
 		}
 	}
 	return nil

@@ -107,6 +107,8 @@ func TestLayOut(t *testing.T) {
 		"in an allocation, a part": {Job{Environ: slurm, Hosts: []place.Host{{Name: "n2"}}}, ""},
 		"outside": {Job{Environ: slurm, Hosts: []place.Host{{Name: "n2"}, {Name: "n4"}}},
 			"host n4 is not in this Slurm allocation, which has n1,n2,n3"},
+		"twice by two names": {Job{Environ: slurm, Hosts: []place.Host{{Name: "n2"}, {Name: "n2.cluster"}}},
+			"host n2 is named twice, once as n2.cluster: name it once"},
 		"in part here": {Job{Environ: slurm, Hosts: append(here, place.Host{Name: "n2"})},
 			"host me is not in this Slurm"},
 		"outside, by another way": {Job{Environ: slurm, Hosts: []place.Host{{Name: "n4"}},
