@@ -196,12 +196,13 @@ func (d *Device) Send(rank int32, m transport.Match, buf transport.Mem, sync boo
 	}
 }
 
-// Post is transport.Tagged's.
+// Post is transport.Tagged's. While the rank is armed it takes no steps: what they found would no longer be shown, over
+// TCP, by the descriptor in which another thread sleeps.
 func (d *Device) Post(m transport.Match, buf transport.Mem, cookie uint64,
 	waits bool) (transport.Probed, transport.State, error) {
 	tag, mask := envelope(m)
 	r := incoming{tag: tag, mask: mask}
-	if waits {
+	if waits && !d.armed {
 		r.turns = waitTurns
 	}
 	return d.receive(r, max(m.Source, -1), buf, cookie)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
@@ -247,6 +249,49 @@ func TestAbandonedReceive(t *testing.T) {
 				t.Error("none was given up")
 			}
 		})
+	}
+}
+
+// What has come for a rank that sleeps wakes it also if another goroutine posts a receive before it is awake.
+func TestPostWhileArmed(t *testing.T) {
+	t.Setenv("UCX_TLS", "tcp,self")
+	a, b := newRank(t, 0), newRank(t, 1)
+	a.reach(1, b.Address())
+	in := make([]byte, 8)
+	m := transport.Match{Context: 1, Source: 0, Tag: 1}
+	send := func() {
+		if _, err := a.Send(1, m, transport.HostMem(make([]byte, 8)), false, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send()
+	if _, st, err := b.Post(m, transport.HostMem(in), 2, false); err != nil {
+		t.Fatal(err)
+	} else if st == transport.Started {
+		b.next(a)
+	}
+	woken := false
+	b.Facts().Wake[0].Notify(func(bool) { woken = true })
+	shown := func() bool {
+		p := []unix.PollFd{{Fd: int32(b.Facts().Wake[0].FD), Events: unix.POLLIN}}
+		n, _ := unix.Poll(p, 0)
+		return n > 0
+	}
+	for !b.Arm(transport.Any) || shown() {
+		a.poll()
+		b.poll()
+	}
+	send()
+	for limit := time.Now().Add(patience); !shown(); a.poll() {
+		if time.Now().After(limit) {
+			t.Fatal("nothing comes")
+		}
+	}
+	if _, _, err := b.Post(transport.Match{Context: 1, Source: 0, Tag: 2}, transport.HostMem(in), 3, true); err != nil {
+		t.Fatal(err)
+	}
+	if !shown() && !woken {
+		t.Error("a thread that sleeps is not woken any more")
 	}
 }
 
