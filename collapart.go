@@ -33,8 +33,16 @@ const numbers = collTag / 2
 // by reports whether call i is not after call k.
 func by(i, k uint32) bool { return (k-i)%numbers < numbers/2 }
 
-// mark is the line that says in which call by messages a rank sleeps: its number plus 1.
-func (a *strays) mark(rank int) *transport.Line { return a.on.Lines[rank*boardLines+boardDepth] }
+// mark is the line that says in which call by messages a rank sleeps: its number plus 1; 0: in none.
+func (s *common) mark(rank int) *transport.Line { return s.on.Lines[rank*boardLines+boardDepth] }
+
+// unmark: a rank that makes a call by the board sleeps in none by messages. Its mark would seem to be of a call to come
+// when half of the numbers are over.
+func (s *common) unmark(me int) {
+	if mark := &s.mark(me).Word; mark.Load() != 0 {
+		mark.Store(0)
+	}
+}
 
 // look finds a rank that does not go together with this one, which waits for a message of a call, or, if tag is
 // negative, at the board. why is what the others are told; err is nil if there is none.

@@ -334,6 +334,7 @@ type sharedCall struct {
 func (p *collPlan) share(c *Comm) error {
 	returned := false
 	defer p.leftBoard(c, &returned)
+	c.common.unmark(c.rank)
 	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, first: c.common.step, sign: p.signature()}
 	switch {
 	case p.ways.direct && s.reads():

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
@@ -289,6 +290,49 @@ func TestSharedHostile(t *testing.T) {
 			must(c.Free())
 		}
 	}, onBoard)
+}
+
+// A rank that has slept in a call by messages, and has made only calls by the board since, differs from no other one,
+// however many calls that are.
+func TestLongAfterMessages(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if !strings.HasSuffix(t.Name(), "/loop") && !strings.HasSuffix(t.Name(), "/shm") {
+			t.Skip("loop and shm have boards; the others are covered by them")
+		}
+		var asleep, late sync.WaitGroup
+		asleep.Add(1)
+		late.Add(1)
+		run(2, func(w *Comm) {
+			short := func() { must(Allreduce(w, make([]byte, 1024), make([]byte, 1024), Sum)) }
+			for range boardSetup {
+				short()
+			}
+			check(w.common.on != nil, "no board")
+			marks := &strays{w, &w.common}
+			if w.Rank() == 0 {
+				asleep.Wait()
+			} else {
+				go func() {
+					defer asleep.Done()
+					for marks.mark(1).Word.Load() == 0 {
+						time.Sleep(time.Millisecond)
+					}
+				}()
+			}
+			must(Bcast(w, make([]byte, 64), 0)) // by messages
+			short()
+			w.colls.number.Add(numbers/2 + 10) // so many more
+			if w.Rank() == 0 {
+				go func() {
+					defer late.Done()
+					time.Sleep(20 * time.Millisecond)
+				}()
+			} else {
+				late.Wait()
+			}
+			short()
+		}, WithEnviron([]string{"GORUN_COLL_CHECK=0"}))
+	})
 }
 
 // A call that goes through the board at one rank and by messages at another one, since what they give differs, is an
