@@ -297,7 +297,7 @@ func TestSharedHostile(t *testing.T) {
 func TestLongAfterMessages(t *testing.T) {
 	everyTransport(t, func(t *testing.T, run runner) {
 		if !strings.HasSuffix(t.Name(), "/loop") && !strings.HasSuffix(t.Name(), "/shm") {
-			t.Skip("loop and shm have boards; the others are covered by them")
+			return // there are no boards
 		}
 		var asleep, late sync.WaitGroup
 		asleep.Add(1)
