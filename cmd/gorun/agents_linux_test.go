@@ -143,7 +143,8 @@ func (j *job) tell(s syscall.Signal) {
 // agents finds the job's agents by their path, and the shells that wait for them.
 func (j *job) agents() []proc.Info {
 	return proc.List(func(p proc.Info) bool {
-		return len(p.Args()) > 2 && p.Args()[0] == j.gorun && p.Args()[1] == reach.Word
+		args := p.Args() // once: there are none after its end
+		return len(args) > 2 && args[0] == j.gorun && args[1] == reach.Word
 	})
 }
 
