@@ -1,4 +1,5 @@
-// Command gorun starts the ranks of a message-passing program on this host, watches them, and ends them together.
+// Command gorun starts the ranks of a message-passing program on this host and others, watches them, and ends them
+// together.
 //
 //	gorun -n 4 ./examples/heat     builds the package and runs 4 ranks of it
 //	gorun -n 4 ./heat -steps 100   runs a binary; what follows its name belongs to it
@@ -10,6 +11,6 @@
 // Owns: the command line: flags, help, man page, completion.
 // May call: launcher, internal/k8s, internal/reach, internal/place, internal/auth, internal/settings,
 // internal/spelling, internal/cpuset, internal/topology, internal/waitpolicy; collectives and
-// collectives/simulate; transport/verbs to ask what devices can do.
+// collectives/simulate; transport/verbs and transport/ucx to ask what devices can do.
 // Never: imports package mpi, starts or signals a process on its own.
 package main

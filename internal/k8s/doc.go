@@ -6,5 +6,5 @@
 //
 //	Owns:     the objects, what they ask for and what they may do; names and quantities of Kubernetes
 //	May call: the standard library
-//	Never:    speaks to Kubernetes, opens a file, knows a flag of gorun
+//	Never:    speaks to Kubernetes, opens a file, reads a flag of gorun (its errors name those that are to be changed)
 package k8s
