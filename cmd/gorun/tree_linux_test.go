@@ -182,7 +182,7 @@ func TestTreeOfLateHosts(t *testing.T) {
 	if n := strings.Count(j.out.String(), "70\n"); n != 7 {
 		t.Errorf("%s", j.out.String())
 	}
-	j = prepare(t, append(flags, "1s", "RANK", "sleep")...)
+	j = prepare(t, append(flags, "5s", "RANK", "sleep")...)
 	j.cmd.Env = append(j.cmd.Env, "LATE=1000")
 	j.start().wait(126).says("host h4 cannot be used: ")
 	j.gone()
