@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -54,51 +52,6 @@ func inAllocation(t *testing.T) func(j *job) {
 	return func(j *job) {
 		j.cmd.Env = append(j.cmd.Env, "SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=a,b", "PATH="+bin+":"+os.Getenv("PATH"))
 	}
-}
-
-// srun starts tasks on this host as Slurm's does on several, with its standard input for all of them.
-func srun(args []string) int {
-	var hosts []string
-	for len(args) > 0 && args[0][0] == '-' {
-		switch args[0] {
-		case "-w":
-			hosts = strings.Split(args[1], ",")
-			fallthrough
-		case "-N", "-n":
-			args = args[1:]
-		}
-		args = args[1:]
-	}
-	var tasks []*exec.Cmd
-	var inputs []io.Writer
-	for _, host := range hosts {
-		task := exec.Command(args[0], args[1:]...)
-		task.Env = []string{"SLURM_JOB_ID=7", "SLURMD_NODENAME=" + host} // --export=NONE
-		task.Stdout, task.Stderr = os.Stdout, os.Stderr
-		in, err := task.StdinPipe()
-		if err == nil {
-			err = task.Start()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "srun: error:", err)
-			return 1
-		}
-		tasks, inputs = append(tasks, task), append(inputs, in)
-	}
-	go func() {
-		io.Copy(io.MultiWriter(inputs...), os.Stdin)
-		for _, in := range inputs {
-			in.(io.Closer).Close()
-		}
-	}()
-	code := 0
-	for _, task := range tasks {
-		if err := task.Wait(); err != nil {
-			fmt.Fprintln(os.Stderr, "srun: error:", err)
-			code = 1
-		}
-	}
-	return code
 }
 
 // prepare makes a job of n ranks on each of the two hosts.
