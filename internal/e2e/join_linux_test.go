@@ -98,7 +98,8 @@ func noRoomLater(_ context.Context, w *mpi.Comm) error {
 	if err := mpi.Send(w, []int{}, 2, 1); err != nil {
 		return err
 	}
-	// What Go's runtime could want: memory for a profile, threads, tables, which are not in what it has reserved for its heap.
+	// What Go's runtime could want: memory for a profile, threads, tables, which are not in what it has reserved for its
+	// heap.
 	runtime.MemProfileRate = 0
 	proc.Threads(16)
 	limit := uint64(proc.Self().Memory("VmSize")) + 1<<20
