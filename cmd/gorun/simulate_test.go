@@ -166,8 +166,13 @@ func TestSimulateMeasured(t *testing.T) {
 			t.Errorf("a model %s: %v; want %s", content, err, want)
 		}
 	}
-	if _, err := runSimulate(t, "--check", broken); err == nil || !strings.Contains(err.Error(), "no measured call") {
-		t.Errorf("measurements that are none: %v", err)
+	for content, want := range map[string]string{"{": "is not what a benchmark prints", "{}": "no measured call"} {
+		if err := os.WriteFile(broken, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := runSimulate(t, "--check", broken); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("measurements %s: %v; want %s", content, err, want)
+		}
 	}
 }
 
