@@ -58,6 +58,7 @@ var table = []rule{
 	{Bcast, 8 * kib, unbounded, 0, AnyVia, "shared"},
 	{Bcast, unbounded, 8, 0, AnyVia, "direct"},
 	{Bcast, 256 * kib, unbounded, 0, AnyVia, "shared"},
+	{Bcast, unbounded, 2, 0, Network, "binomial"},
 	{Bcast, unbounded, 8, 2, Network, "two_level"},
 	{Bcast, 8 * kib, unbounded, 0, AnyVia, "knomial"},
 	{Bcast, 128 * kib, 8, 0, AnyVia, "knomial"},

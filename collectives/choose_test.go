@@ -50,6 +50,19 @@ func TestTableReads(t *testing.T) {
 	}
 }
 
+// Two ranks on two hosts send a Bcast as one message, of any size: in segments it was slower (docs/decisions/0066).
+func TestTwoHostsOneMessage(t *testing.T) {
+	var c Choice
+	for count := int64(1); count <= 1<<40; count *= 2 {
+		p := Params{Rank: 0, Size: 2, Count: count, ElemSize: 1, Hosts: Blocks{2, 1}}
+		var b Builder
+		a := c.Algorithm(Bcast, &p, Network)
+		if s := b.Window(a, &p, 0, 1); s.Messages != 1 {
+			t.Fatalf("%v sends %d bytes as %d messages", a, count, s.Messages)
+		}
+	}
+}
+
 func TestParseChoice(t *testing.T) {
 	c, err := ParseChoice(" allreduce:ring, bcast:chain,")
 	if err != nil {
