@@ -74,8 +74,13 @@ func (p *podFlags) run(program []string, stdin, stdout, stderr *os.File) (int, e
 	if err != nil {
 		return launcher.CodeUsage, fmt.Errorf("the key of the job, which is a file of a Secret: %w", err)
 	}
+	me, err := reach.Me()
+	if err != nil {
+		return launcher.CodeCannotStart, err
+	}
 	call := reach.Call{Job: p.pods.name, Key: key, Addrs: []string{net.JoinHostPort(p.head, strconv.Itoa(p.pods.port))},
-		Host: k8s.Host(p.pods.name, index)}
+		Host: k8s.Host(p.pods.name, index), Build: me.Build,
+		Late: func(err error) { fmt.Fprintf(stderr, "gorun: %v; trying again for up to %v\n", err, p.patience()) }}
 	if index > 0 {
 		return launcher.Agent(p.dial(call), cleanerCommand()), nil
 	}

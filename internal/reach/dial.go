@@ -11,22 +11,23 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
 // An agent whose standard streams cannot be the edge dials gorun. Both prove that they know the key of the call before
-// either reads anything else (internal/auth), and then speak TLS. The agent's confirmation holds the name of its host;
-// the answer to it is empty, or says why there is no place for this agent:
+// either reads anything else (internal/auth), and then speak TLS. The agent's confirmation holds its build and the name
+// of its host; the answer to it is empty, or says why there is no place for this agent:
 //
 //	agent                                   gorun
 //	  | --- opening -------------------------> |   internal/auth
 //	  | <-------------------------- reply --- |
-//	  | --- confirmation: name of the host --> |
+//	  | --- confirmation: build, host -------> |
 //	  | <-- answer: nothing, or the refusal -- |
 //	  | <======= TLS 1.3, and frames ========> |
-const protocol = "gorun agents 1"
+const protocol = "gorun agents 2"
 
 // KeySize is the length of the key of a call.
 const KeySize = 32
@@ -34,7 +35,7 @@ const KeySize = 32
 const (
 	maxCall  = 8 << 10 // bytes of a call
 	maxAddrs = 64
-	maxHost  = 256
+	maxHost  = 300 // with the build
 )
 
 // Call is what an agent has to know to dial. Its key must not be shown.
@@ -43,11 +44,14 @@ type Call struct {
 	Key   []byte   // of the agents of this job, KeySize bytes
 	Addrs []string // host:port of gorun, any of which may be the way to it
 	Host  string   `json:"-"` // what gorun calls the host of this agent
+	Build string   `json:"-"` // of this program, which must be the same on both sides
+	// Late is called once if gorun is not reached soon, with what is in the way.
+	Late func(error) `json:"-"`
 }
 
 // NewCall is a call with a key of its own.
-func NewCall(job string, addrs []string) Call {
-	c := Call{Job: job, Key: make([]byte, KeySize), Addrs: addrs}
+func NewCall(job, build string, addrs []string) Call {
+	c := Call{Job: job, Key: make([]byte, KeySize), Addrs: addrs, Build: build}
 	rand.Read(c.Key)
 	return c
 }
@@ -77,8 +81,8 @@ func (c *Call) check() error {
 		return fmt.Errorf("the key of the agents has %d bytes, and must have %d", len(c.Key), KeySize)
 	case len(c.Addrs) == 0 || len(c.Addrs) > maxAddrs:
 		return fmt.Errorf("gorun has %d addresses, and must have 1 to %d", len(c.Addrs), maxAddrs)
-	case len(c.Host) > maxHost:
-		return fmt.Errorf("the name of this host has %d bytes, and may have %d", len(c.Host), maxHost)
+	case len(c.Host)+len(c.Build) > maxHost:
+		return fmt.Errorf("the name of this host has %d bytes, and may have %d", len(c.Host), maxHost-len(c.Build))
 	}
 	for _, a := range c.Addrs {
 		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
@@ -105,13 +109,25 @@ const (
 	firstRound, longestRound = 20 * time.Millisecond, time.Second
 )
 
-// Dial returns the stream to gorun, which it tries to reach until ctx ends.
+// Tests have less.
+var (
+	// late is how long gorun may be out of reach before Late is called.
+	late = 3 * time.Second
+	// strange is how long what answers at gorun's addresses may fail to prove that it is gorun of this job. It is not
+	// given up at once: a pod that an earlier job of the same name has left may end, and gorun may be crowded.
+	strange = 10 * time.Second
+)
+
+// Dial returns the stream to gorun, which it tries to reach until ctx ends, or until only others have answered for a
+// while, which are not gorun of this job.
 func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	h := handshaker(c.Job, c.Key, 0)
 	var last error
+	begin, said := time.Now(), false
+	reached := begin // when gorun was last perhaps about to come
 	for pause := firstRound; ; pause = min(2*pause, longestRound) {
 		s, err := c.race(ctx, h)
 		if err == nil {
@@ -120,17 +136,40 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
+		now := time.Now()
+		if !isStrange(err) {
+			reached = now
+		}
+		if now.Sub(reached) >= strange {
+			return nil, fmt.Errorf("gorun is not reached, others answer at its address for %v: %w", strange, err)
+		}
+		if c.Late != nil && !said && now.Sub(begin) >= late && ctx.Err() == nil {
+			said = true
+			c.Late(fmt.Errorf("gorun is not reached yet: %w", err))
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("gorun is not reached: %w", last)
+			err := fmt.Errorf("gorun is not reached: %w", last)
+			if why := context.Cause(ctx); why != ctx.Err() { // such as a signal
+				err = fmt.Errorf("%w; %w", err, why)
+			}
+			return nil, err
 		}
 	}
 }
 
+// isStrange: each address was answered, by what has not proved to be gorun of this job.
+func isStrange(err error) bool {
+	if all, several := err.(interface{ Unwrap() []error }); several {
+		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !isStrange(err) })
+	}
+	return auth.Why(err) != 0
+}
+
 // enter says whose agent this is.
 func (c *Call) enter(s *auth.Session) (net.Conn, error) {
-	if err := s.Confirm([]byte(c.Host)); err != nil {
+	if err := s.Confirm([]byte(c.Build + " " + c.Host)); err != nil {
 		return nil, fmt.Errorf("gorun %w", err)
 	}
 	if why := s.Payload; len(why) > 0 {
@@ -238,7 +277,7 @@ func Agent(args []string) func(context.Context) (io.ReadWriter, error) {
 		return standard
 	case len(args) == 4 && args[1] == Word && args[3] == Dialling:
 		CheckBuild(args[2])
-		return answer
+		return func(ctx context.Context) (io.ReadWriter, error) { return answer(ctx, args[2]) }
 	}
 	return nil
 }
@@ -252,7 +291,7 @@ func standard(context.Context) (io.ReadWriter, error) {
 }
 
 // answer takes a call, and dials. Its standard input ends with gorun, and so does the stream.
-func answer(ctx context.Context) (io.ReadWriter, error) {
+func answer(ctx context.Context, build string) (io.ReadWriter, error) {
 	ctx, cancel := context.WithTimeout(ctx, answering)
 	defer cancel()
 	type result struct {
@@ -271,6 +310,7 @@ func answer(ctx context.Context) (io.ReadWriter, error) {
 			close(gone)
 			cancel()
 		}()
+		c.Build = build
 		conn, err := c.Dial(ctx)
 		done <- result{conn, err}
 	}()

@@ -34,7 +34,7 @@ func listener(t *testing.T) net.Listener {
 func opened(t *testing.T, limit time.Duration, hosts ...string) (*Door, Call) {
 	t.Helper()
 	ln := listener(t)
-	c := NewCall("job", []string{ln.Addr().String()})
+	c := NewCall("job", me(t).Build, []string{ln.Addr().String()})
 	d := Listen(ln, DoorOptions{Call: c, Hosts: hosts, Limit: limit, Log: func(string, ...any) {}})
 	t.Cleanup(d.Close)
 	return d, c
@@ -113,7 +113,7 @@ func TestWhoComes(t *testing.T) {
 		"a":                       "has an agent already",
 		"":                        "the job has no host",
 		"c\n":                     `the job has no host`,
-		strings.Repeat("x", 300):  "may have 256",
+		strings.Repeat("x", 300):  "may have 268",
 		strings.Repeat("\x00", 9): "the job has no host",
 	} {
 		_, err := dial(host)
@@ -150,6 +150,55 @@ func TestWhoComes(t *testing.T) {
 	}
 }
 
+// An agent of another build is refused, and the host has no other.
+func TestOtherBuild(t *testing.T) {
+	d, c := opened(t, 0, "a", "b")
+	other := c
+	other.Host, other.Build = "a", "another"
+	for _, want := range []string{"another build", "has an agent already"} {
+		if _, err := other.Dial(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	var why *Error
+	if _, err := d.Open(t.Context(), "a"); !errors.As(err, &why) || !why.Final ||
+		!strings.Contains(err.Error(), "its gorun is of another build") {
+		t.Error(err)
+	}
+	c.Host = "b"
+	conn, err := c.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+}
+
+// What answers at gorun's address and is not gorun of this job is given up after a while. An address that does not
+// answer is not. What is in the way is said once.
+func TestStrangers(t *testing.T) {
+	defer func(l, s time.Duration) { late, strange = l, s }(late, strange)
+	late, strange = 0, 300*time.Millisecond
+	_, c := opened(t, 0, "a")
+	said := 0
+	stranger := NewCall("job", c.Build, c.Addrs)
+	stranger.Late = func(error) { said++ }
+	if _, err := stranger.Dial(t.Context()); err == nil || !errors.Is(err, auth.ErrTurnedAway) {
+		t.Error(err)
+	}
+	none := listener(t)
+	none.Close()
+	nowhere := NewCall("job", c.Build, []string{none.Addr().String(), c.Addrs[0]})
+	nowhere.Late = func(error) { said++ }
+	ctx, cancel := context.WithTimeout(t.Context(), 4*strange)
+	defer cancel()
+	if _, err := nowhere.Dial(ctx); err == nil || ctx.Err() == nil {
+		t.Errorf("%v before the time was over", err)
+	}
+	if said != 2 {
+		t.Errorf("said %d times", said)
+	}
+}
+
 // An agent that gives up, or is cut off, after it has proved itself may come again.
 func TestComesAgain(t *testing.T) {
 	d, c := opened(t, 0, "a")
@@ -160,7 +209,7 @@ func TestComesAgain(t *testing.T) {
 		}
 		s, err := handshaker(c.Job, c.Key, 0).Dial(t.Context(), conn, auth.Launcher)
 		if err == nil && confirm {
-			err = s.Confirm([]byte("a"))
+			err = s.Confirm([]byte(c.Build + " a"))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -268,9 +317,9 @@ func TestManyAddresses(t *testing.T) {
 func TestAgentWithoutGorun(t *testing.T) {
 	none := listener(t)
 	none.Close()
-	nowhere := NewCall("job", []string{none.Addr().String()})
+	nowhere := NewCall("job", "", []string{none.Addr().String()})
 	_, c := opened(t, 0, "another host")
-	stranger := NewCall("job", c.Addrs)
+	stranger := NewCall("job", "", c.Addrs)
 	for name, text := range map[string]string{
 		"nothing": "", "no call": "cmd=init\n", "half a call": `{"Job":`, "much": strings.Repeat("x", 2*maxCall),
 		"nowhere": string(nowhere.encode()), "another key": string(stranger.encode()),
@@ -291,7 +340,7 @@ func TestAgentWithoutGorun(t *testing.T) {
 
 // What was encoded is decoded, and what is decoded makes sense.
 func FuzzCall(f *testing.F) {
-	c := NewCall("job", []string{"127.0.0.1:1", "[::1]:2"})
+	c := NewCall("job", "build", []string{"127.0.0.1:1", "[::1]:2"})
 	f.Add(c.encode())
 	f.Add([]byte(`{"Job":"x","Key":"","Addrs":["a:1"]}`))
 	f.Add([]byte(`{"Job":"x","Key":"AAAA","Addrs":[":1"]}x`))

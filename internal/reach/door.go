@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // It does not start them.
 type Door struct {
 	ln       net.Listener
+	build    string
 	acceptor *auth.Acceptor
 	timer    *time.Timer
 
@@ -28,8 +30,14 @@ type Door struct {
 
 // guest is the agent of a host.
 type guest struct {
-	here bool          // guarded by Door.mu
-	conn chan net.Conn // has room for it
+	here bool         // guarded by Door.mu
+	came chan arrival // has room for the one there is
+}
+
+// arrival is the connection to an agent, or why it cannot be used.
+type arrival struct {
+	conn net.Conn
+	err  error
 }
 
 // DoorOptions of a Door.
@@ -43,9 +51,10 @@ type DoorOptions struct {
 
 // Listen serves the agents that dial ln, which it owns, until all have come.
 func Listen(ln net.Listener, o DoorOptions) *Door {
-	d := &Door{ln: ln, guests: map[string]*guest{}, shut: make(chan struct{}), absent: len(o.Hosts)}
+	d := &Door{ln: ln, build: o.Call.Build, guests: map[string]*guest{}, shut: make(chan struct{}),
+		absent: len(o.Hosts)}
 	for _, host := range o.Hosts {
-		d.guests[host] = &guest{conn: make(chan net.Conn, 1)}
+		d.guests[host] = &guest{came: make(chan arrival, 1)}
 	}
 	h := handshaker(o.Call.Job, o.Call.Key, auth.Launcher)
 	h.Limit = proving
@@ -69,8 +78,8 @@ const pending = 128
 
 // welcome has a session whose other side knows the key.
 func (d *Door) welcome(s *auth.Session) {
-	host := string(s.Payload)
-	g, refusal := d.enter(host)
+	build, host, _ := strings.Cut(string(s.Payload), " ")
+	g, refusal := d.enter(build, host)
 	if g == nil {
 		s.Answer([]byte(refusal))
 		s.Close()
@@ -91,14 +100,14 @@ func (d *Door) welcome(s *auth.Session) {
 		raw(conn).Close()
 		return
 	}
-	g.conn <- conn
+	g.came <- arrival{conn: conn}
 	if d.absent--; d.absent == 0 {
 		d.close(nil)
 	}
 }
 
 // enter gives the agent of a host its place, or says why not.
-func (d *Door) enter(host string) (*guest, string) {
+func (d *Door) enter(build, host string) (*guest, string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := d.guests[host]
@@ -107,10 +116,17 @@ func (d *Door) enter(host string) (*guest, string) {
 		return nil, fmt.Sprintf("the job has no host %.80q", host)
 	case g.here:
 		return nil, fmt.Sprintf("host %.80q has an agent already", host)
+	case build != d.build:
+		g.here = true // it will not be another one the next time
+		g.came <- arrival{err: &Error{Err: fmt.Errorf("its gorun is of %s", otherBuilds), Final: true}}
+		return nil, "this one is of " + otherBuilds
 	}
 	g.here = true
 	return g, ""
 }
+
+const otherBuilds = "another build than the one that starts the job: all hosts must have the same, of one image or " +
+	"package"
 
 // close lets in no more. mu is held.
 func (d *Door) close(why error) {
@@ -138,15 +154,15 @@ func (d *Door) Open(ctx context.Context, host string) (*Edge, error) {
 		return nil, &Error{Err: fmt.Errorf("no agent of host %s is expected", host), Final: true}
 	}
 	select {
-	case conn := <-g.conn:
-		return d.edge(conn), nil
+	case a := <-g.came:
+		return a.edge()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("its agent has not come in time%s", d.refusals())
 	case <-d.shut:
 	}
 	select {
-	case conn := <-g.conn: // before it was shut
-		return d.edge(conn), nil
+	case a := <-g.came: // before it was shut
+		return a.edge()
 	default:
 	}
 	d.mu.Lock()
@@ -166,9 +182,12 @@ func (d *Door) refusals() string {
 	return ""
 }
 
-func (d *Door) edge(conn net.Conn) *Edge {
-	return &Edge{Reader: conn, Writer: conn, end: func() { raw(conn).Close() },
-		why: func() string { return "the connection has ended" }}
+func (a arrival) edge() (*Edge, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	return &Edge{Reader: a.conn, Writer: a.conn, end: func() { raw(a.conn).Close() },
+		why: func() string { return "the connection has ended" }}, nil
 }
 
 // Close ends what is under way, and closes what was not taken.
@@ -183,8 +202,10 @@ func (d *Door) Close() {
 	d.acceptor.Close()
 	for _, g := range d.guests {
 		select {
-		case conn := <-g.conn:
-			raw(conn).Close()
+		case a := <-g.came:
+			if a.err == nil {
+				raw(a.conn).Close()
+			}
 		default:
 		}
 	}

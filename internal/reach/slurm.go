@@ -67,7 +67,7 @@ func (s *Slurm) start() error {
 	if err != nil {
 		return fmt.Errorf("the port that agents dial: %w", err)
 	}
-	call := NewCall("slurm", ownAddresses(ln))
+	call := NewCall("slurm", s.opt.Self.Build, ownAddresses(ln))
 	s.door = Listen(ln, DoorOptions{Call: call, Hosts: s.opt.Hosts, Limit: s.opt.Limit, Log: s.opt.Log})
 	n := strconv.Itoa(len(s.opt.Hosts))
 	words := []string{"-N", n, "-n", n, "--ntasks-per-node=1", "-w", strings.Join(s.opt.Hosts, ","), "--overlap",
