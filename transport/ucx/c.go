@@ -7,18 +7,8 @@ package ucx
 /*
 #cgo CFLAGS: -std=gnu11 -O2 -Wall -Wextra
 #cgo LDFLAGS: -ldl
-#cgo noescape ux_send
-#cgo nocallback ux_send
-#cgo noescape ux_try_send
-#cgo nocallback ux_try_send
-#cgo noescape ux_recv
-#cgo nocallback ux_recv
 #cgo noescape ux_probe
 #cgo nocallback ux_probe
-#cgo noescape ux_progress
-#cgo nocallback ux_progress
-#cgo noescape ux_arm
-#cgo nocallback ux_arm
 #include <stdlib.h>
 #include "shim.h"
 */
@@ -37,6 +27,7 @@ import (
 // unmapMem.
 type worker struct {
 	c    *C.struct_ux_worker
+	h    C.ux_handle // c
 	ring *C.struct_ux_ring
 }
 
@@ -110,7 +101,7 @@ func openWorker() (*worker, error) {
 	case c == nil:
 		return nil, fmt.Errorf("%w: %s", transport.ErrUnavailable, text.String())
 	}
-	return &worker{c, C.ux_ring_of(c)}, nil
+	return &worker{c, C.ux_handle(uintptr(unsafe.Pointer(c))), C.ux_ring_of(c)}, nil
 }
 
 func (w *worker) close() { C.ux_close(w.c) }
@@ -157,7 +148,7 @@ func (w *worker) send(ep endpoint, tag uint64, buf transport.Mem, mapped uint64,
 	if sync {
 		s = 1
 	}
-	return int(C.ux_send(w.c, C.uint64_t(ep), C.uint64_t(tag), C.uint64_t(buf.Number()), C.uint64_t(buf.Len),
+	return int(C.ux_send(w.h, C.uint64_t(ep), C.uint64_t(tag), C.uint64_t(buf.Number()), C.uint64_t(buf.Len),
 		C.uint64_t(mapped), s, C.uint32_t(slot)))
 }
 
@@ -175,7 +166,7 @@ type incoming struct {
 
 // receive returns stStarted or a status.
 func (w *worker) receive(r incoming, buf transport.Mem, mapped uint64, slot uint32) int {
-	return int(C.ux_recv(w.c, C.uint64_t(r.tag), C.uint64_t(r.mask), C.uint64_t(r.message), C.uint64_t(buf.Number()),
+	return int(C.ux_recv(w.h, C.uint64_t(r.tag), C.uint64_t(r.mask), C.uint64_t(r.message), C.uint64_t(buf.Number()),
 		C.uint64_t(buf.Len), C.uint64_t(mapped), C.uint32_t(slot), C.uint(r.turns)))
 }
 
@@ -195,7 +186,7 @@ func (w *worker) cancel(slot uint32) { C.ux_cancel(w.c, C.uint32_t(slot)) }
 func (w *worker) hasEnded(slot uint32) bool { return C.ux_ended(w.c, C.uint32_t(slot)) != 0 }
 
 // progress goes on until something has ended, at most turns times.
-func (w *worker) progress(turns int) { C.ux_progress(w.c, C.uint(turns)) }
+func (w *worker) progress(turns int) { C.ux_progress(w.h, C.uint(turns)) }
 
 // drain goes on until nothing comes for a while, at most turns times.
 func (w *worker) drain(turns int) { C.ux_drain(w.c, C.uint(turns)) }
@@ -251,7 +242,7 @@ func (w *worker) some() bool { return w.ring.head != w.ring.tail }
 
 // arm reports whether the descriptor shows what comes from now on.
 func (w *worker) arm() (bool, error) {
-	switch st := C.ux_arm(w.c); st {
+	switch st := C.ux_arm(w.h); st {
 	case C.UX_DONE:
 		return true, nil
 	case C.UX_STARTED:

@@ -215,6 +215,8 @@ static struct ux_slot *slot_at(struct ux_worker *w, uint32_t index)
 	return &w->chunks[index / UX_CHUNK][index % UX_CHUNK];
 }
 
+static struct ux_worker *worker_of(ux_handle h) { return (struct ux_worker *)(uintptr_t)h; }
+
 // Callbacks.
 
 static void ended(struct ux_slot *s, void *request, ucs_status_t status, uint64_t tag, uint64_t length)
@@ -480,9 +482,10 @@ static int begun(struct ux_slot *s, ucs_status_ptr_t r)
 	return UX_STARTED;
 }
 
-int ux_send(struct ux_worker *w, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
+int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
 	uint32_t slot)
 {
+	struct ux_worker *w = worker_of(h);
 	struct ux_slot *s = slot_at(w, slot);
 	ucp_request_param_t p;
 	params(&p, s, mem);
@@ -500,9 +503,10 @@ int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length)
 	return u_ucp_tag_send_nbx(ep_of(ep)->ep, (const void *)(uintptr_t)buf, length, tag, &p) == NULL;
 }
 
-int ux_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
+int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
 	uint64_t mem, uint32_t slot, unsigned turns)
 {
+	struct ux_worker *w = worker_of(h);
 	struct ux_slot *s = slot_at(w, slot);
 	ucp_request_param_t p;
 	params(&p, s, mem);
@@ -514,7 +518,7 @@ int ux_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t message, 
 		return begun(s, u_ucp_tag_msg_recv_nbx(w->worker, b, length, (ucp_tag_message_h)(uintptr_t)message, &p));
 	int st = begun(s, u_ucp_tag_recv_nbx(w->worker, b, length, tag, mask, &p));
 	if (st == UX_STARTED)
-		ux_progress(w, turns);
+		ux_progress(h, turns);
 	return st;
 }
 
@@ -537,8 +541,9 @@ void ux_cancel(struct ux_worker *w, uint32_t slot)
 
 int ux_ended(struct ux_worker *w, uint32_t slot) { return slot_at(w, slot)->request == NULL; }
 
-unsigned ux_progress(struct ux_worker *w, unsigned turns)
+unsigned ux_progress(ux_handle h, unsigned turns)
 {
+	struct ux_worker *w = worker_of(h);
 	unsigned n = 0;
 	while (turns-- > 0 && w->ring.head == w->ring.tail)
 		n += u_ucp_worker_progress(w->worker);
@@ -555,8 +560,9 @@ void ux_drain(struct ux_worker *w, unsigned turns)
 			sched_yield();
 }
 
-int ux_arm(struct ux_worker *w)
+int ux_arm(ux_handle h)
 {
+	struct ux_worker *w = worker_of(h);
 	if (u_ucp_worker_progress(w->worker) != 0 || w->ring.head != w->ring.tail)
 		return UX_STARTED;
 	ucs_status_t st = u_ucp_worker_arm(w->worker);

@@ -33,6 +33,7 @@ struct ux_ring {
 };
 
 struct ux_worker;
+typedef uint64_t ux_handle; // of a worker, for what is called often: cgo looks into pointers before each call
 struct ux_found {
 	uint64_t message, tag, length;
 };
@@ -55,23 +56,23 @@ int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends);
 uint64_t ux_connect(struct ux_worker *w, const void *address, uint32_t peer, int watched, int32_t *status);
 void ux_disconnect(struct ux_worker *w, uint64_t ep);
 
-int ux_send(struct ux_worker *w, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
+int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
 	uint32_t slot);
 // ux_try_send returns 1 if a short message has been sent, or else does nothing.
 int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length);
 // ux_recv then goes on until something has ended, at most turns times.
-int ux_recv(struct ux_worker *w, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
+int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
 	uint64_t mem, uint32_t slot, unsigned turns);
 int ux_probe(struct ux_worker *w, uint64_t tag, uint64_t mask, int take, struct ux_found *f);
 void ux_cancel(struct ux_worker *w, uint32_t slot);
 int ux_ended(struct ux_worker *w, uint32_t slot); // an operation that has been begun
 
 // ux_progress goes on until something has ended, at most turns times; it returns how many steps did something.
-unsigned ux_progress(struct ux_worker *w, unsigned turns);
+unsigned ux_progress(ux_handle h, unsigned turns);
 // ux_drain goes on until nothing comes for a while, at most turns times.
 void ux_drain(struct ux_worker *w, unsigned turns);
 // ux_arm returns 0 if the descriptor shows what comes from now on; UX_STARTED: there is something already.
-int ux_arm(struct ux_worker *w);
+int ux_arm(ux_handle h);
 // ux_flush begins to flush all that was sent; ux_flushed says whether that is over.
 void ux_flush(struct ux_worker *w);
 int ux_flushed(struct ux_worker *w);
