@@ -29,8 +29,8 @@
 // MPI over UCX, the limit Debian's perftest. Such numbers compare the costs of protocols, and say nothing about
 // hardware.
 //
-// Measurements named ucx-… go over UCX in shared memory, Open MPI's too; the limit is UCX's own ucx_perftest, which
-// scripts/ucx-perftest runs.
+// Measurements named ucx-… go over UCX in shared memory, those named ucx-tcp-… over its TCP on this host, Open MPI's
+// too; the limit is UCX's own ucx_perftest, which scripts/ucx-perftest runs.
 //
 // The set is in plan.go, collective.go, tcp.go, ucx.go and rdma.go. -quick measures a part of it in the same way,
 // in fewer rounds and with less time for each figure; it writes to a folder of its own, so that it does not replace

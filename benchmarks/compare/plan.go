@@ -23,7 +23,7 @@ type measurement struct {
 	quickTime float64  // the same with -quick; 0: a part of seconds
 	hosts     bool     // between two hosts, not on this one
 	guest     bool     // in a guest, shortRuns in each round
-	ucx       bool     // over UCX, on this host
+	ucx       string   // over UCX, on this host: the transports that it gets
 	ungauged  bool     // what a cache line takes does not matter
 	libraries []string // ours first; nil: ours, Open MPI and MPICH
 	rival     string   // what the ratios are to; empty: the best peer

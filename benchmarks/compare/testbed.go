@@ -19,7 +19,7 @@ type testbed struct {
 	onHosts func() ([]library, error) // makes the hosts once
 	hosts   *hosts                    // nil: not made
 
-	overUCX func() ([]library, error) // builds ours for it once
+	overUCX func() (dir string, err error) // builds ours for it once
 
 	inGuest func() ([]library, error) // boots a guest once
 	kernel  string                    // of the guests; empty: none has been booted
@@ -43,8 +43,11 @@ func (b *testbed) libraries(m measurement) (list []library, err error) {
 	switch {
 	case m.hosts:
 		from, err = b.onHosts()
-	case m.ucx:
-		from, err = b.overUCX()
+	case m.ucx != "":
+		var dir string
+		if dir, err = b.overUCX(); err == nil {
+			from = librariesOverUCX(dir, m.ucx, b.local)
+		}
 	case m.guest:
 		from, err = b.inGuest()
 	}

@@ -1,13 +1,16 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // What is run over UCX: the same transports for all three, the same programs for ours and Open MPI's.
 func TestOverUCX(t *testing.T) {
 	local := []library{{name: gorun, dir: "/d/g", launch: func(_ int, program string) []string {
 		return []string{"/d/g/gorun", "-n", "2", program}
 	}}, {name: openMPI, dir: "/d/o"}}
-	bed := testbed{overUCX: func() ([]library, error) { return librariesOverUCX("/d/u", local), nil }}
+	bed := testbed{local: local, overUCX: func() (string, error) { return "/d/u", nil }}
 	rate := ucxPlan()[2]
 	libraries, err := bed.libraries(rate)
 	if err != nil {
@@ -30,5 +33,24 @@ func TestOverUCX(t *testing.T) {
 	}
 	if ours := libraries[0]; ours.launch(2, "x")[0] != "/d/u/gorun" || ours.dir != "/d/u" {
 		t.Errorf("ours is %+v", ours)
+	}
+	for i, m := range ucxPlan() {
+		libraries, err := bed.libraries(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tls, counts := "UCX_TLS=posix,self", "300000"
+		if i > 2 {
+			tls, counts = "UCX_TLS=tcp,self", "20000"
+		}
+		for at, l := range libraries {
+			shown := l.shown(m, m.runs[0], at == 0)
+			if !strings.Contains(shown, tls) {
+				t.Errorf("%s, %s: %q has not %s", m.name, l.name, shown, tls)
+			}
+			if m.program == "latency" && l.name == ucxPerftest && !strings.HasSuffix(shown, ":"+counts) {
+				t.Errorf("%s: %q does not measure %s times", m.name, shown, counts)
+			}
+		}
 	}
 }
