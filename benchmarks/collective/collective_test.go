@@ -58,6 +58,7 @@ func TestValidation(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
+			continue // a rank has not come to all calls, of which it sees nothing then
 		}
 		for _, o := range all() {
 			var found int64
