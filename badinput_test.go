@@ -528,25 +528,27 @@ func TestOneRankFails(t *testing.T) {
 
 // After RunLocal calls on its communicators are errors.
 func TestCommunicatorKeptAfterRunLocal(t *testing.T) {
-	var kept, dup *Comm
-	var r *Request
-	over(t)(1, func(w *Comm) {
-		kept, dup = w, ok(w.Dup())
-		r = ok(RecvInit(w, []int{0}, 0, 1))
-	})
-	for _, c := range []*Comm{kept, dup} {
-		every(func(verb string, call func(c *Comm, to, tag int) error) {
-			if strings.HasPrefix(verb, "I") || strings.HasSuffix(verb, "Init") {
-				return // their Wait returns the error
-			}
-			is(call(c, 0, 1), ErrInit)
+	everywhere(t, func(t *testing.T, run runner) {
+		var kept, dup *Comm
+		var r *Request
+		run(1, func(w *Comm) {
+			kept, dup = w, ok(w.Dup())
+			r = ok(RecvInit(w, []int{0}, 0, 1))
 		})
-		is(second(ok(Isend(c, []int{1}, 0, 1)).Wait()), ErrInit)
-		is(second(ok(Irecv(c, []int{1}, 0, 1)).Wait()), ErrInit)
-		is(second(Ibsend(c, []int{1}, 0, 1)), ErrInit)
-	}
-	must(r.Start())
-	is(second(r.Wait()), ErrInit)
+		for _, c := range []*Comm{kept, dup} {
+			every(func(verb string, call func(c *Comm, to, tag int) error) {
+				if strings.HasPrefix(verb, "I") || strings.HasSuffix(verb, "Init") {
+					return // their Wait returns the error
+				}
+				is(call(c, 0, 1), ErrInit)
+			})
+			is(second(ok(Isend(c, []int{1}, 0, 1)).Wait()), ErrInit)
+			is(second(ok(Irecv(c, []int{1}, 0, 1)).Wait()), ErrInit)
+			is(second(Ibsend(c, []int{1}, 0, 1)), ErrInit)
+		}
+		must(r.Start())
+		is(second(r.Wait()), ErrInit)
+	})
 }
 
 func init() {

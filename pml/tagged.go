@@ -440,6 +440,9 @@ func (t *taggedPath) abort(op *taggedOp, err error) {
 }
 
 func (t *taggedPath) probe(ctx uint32, source, tag int32, take bool) (found, bool) {
+	if t.e.gone { // and so is the device's memory
+		return found{}, false
+	}
 	m, ok := t.dev.Probe(transport.Match{Context: ctx, Source: source, Tag: tag}, take)
 	return found{ctx: ctx, status: Status{Source: m.Source, Tag: m.Tag, Bytes: m.Bytes}, message: m.Message}, ok
 }
