@@ -326,6 +326,7 @@ type sharedCall struct {
 	n     int
 	me    int
 	first uint64 // the step before its first one
+	size  int    // of the contribution that is written
 	sign  signature
 	err   error // the board is of no use any more
 }
@@ -407,6 +408,7 @@ func (s *sharedCall) room(n int) []byte {
 	if s.err != nil {
 		return make([]byte, n) // a rank that does not know yet may read what is there
 	}
+	s.size = n
 	return s.view(s.me, next, n)
 }
 
@@ -426,6 +428,13 @@ func (s *sharedCall) publish() {
 	binary.LittleEndian.PutUint64(b[:], call)
 	binary.LittleEndian.PutUint64(b[8:], s.sign.length)
 	s.on.Raise(line, s.step)
+	// The next contribution is likely to be as long. Its stores would wait for each line that the others have read.
+	next := s.step + 1
+	if s.size > lineRoom {
+		s.on.PrefetchW(s.view(s.me, next, s.size))
+	}
+	b = &s.on.Lines[s.line(s.me, next)].Bytes
+	s.on.PrefetchW(b[:min(signed+s.size, len(b))])
 }
 
 // thisStep is what contributions to this step say of the call.

@@ -42,7 +42,7 @@ const graph = `
 	# The seam, and what is behind it.
 	transport                     : internal/wire
 	internal/eventset             : transport, {golang.org/x/sys}
-	internal/board                : transport
+	internal/board                : transport, internal/ring
 	transport/loop                : transport, internal/board, internal/wire
 	transport/faulty              : transport, internal/wire
 	transport/looptag             : transport, tagmatch

@@ -84,8 +84,7 @@ var table = []rule{
 	{Scatter, unbounded, unbounded, 0, AnyVia, "binomial"},
 	{Scatterv, unbounded, unbounded, 0, AnyVia, "linear"},
 
-	{Allgather, 128, 2, 0, SharedMemory, "doubling"},
-	{Allgather, 512, 2, 0, SharedMemory, "shared"},
+	{Allgather, 2 * kib, 2, 0, SharedMemory, "shared"},
 	{Allgather, 4 * kib, 2, 0, SharedMemory, "doubling"},
 	{Allgather, unbounded, 2, 0, SharedMemory, "direct"},
 	{Allgather, 32 * kib, 2, 0, SharedMemory, "doubling"},
@@ -105,8 +104,7 @@ var table = []rule{
 	{Allgatherv, unbounded, 1024, 0, AnyVia, "ring"},
 	{Allgatherv, unbounded, unbounded, 0, AnyVia, "bruck"},
 
-	{Alltoall, 128, 2, 0, SharedMemory, "linear"},
-	{Alltoall, 512, 2, 0, SharedMemory, "shared"},
+	{Alltoall, 1 * kib, 2, 0, SharedMemory, "shared"},
 	{Alltoall, 4 * kib, 2, 0, SharedMemory, "linear"},
 	{Alltoall, unbounded, 2, 0, SharedMemory, "direct"},
 	{Alltoall, unbounded, 2, 0, SharedMemory, "linear"},
@@ -125,6 +123,8 @@ var table = []rule{
 	{Alltoallw, 32 * kib, 64, 0, AnyVia, "linear"},
 	{Alltoallw, unbounded, unbounded, 0, AnyVia, "pairwise"},
 
+	{Reduce, 64, 2, 0, SharedMemory, "binomial"},
+	{Reduce, 2 * kib, 2, 0, SharedMemory, "shared"},
 	{Reduce, 512 * kib, 2, 0, SharedMemory, "binomial"},
 	{Reduce, 2 * mib, 2, 0, SharedMemory, "shared"},
 	{Reduce, unbounded, 2, 0, SharedMemory, "direct"},
@@ -137,7 +137,7 @@ var table = []rule{
 	{Reduce, unbounded, 64, 0, AnyVia, "chain"},
 	{Reduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
 
-	{Allreduce, 128, 2, 0, SharedMemory, "doubling"},
+	{Allreduce, 64, 2, 0, SharedMemory, "doubling"},
 	{Allreduce, 32 * kib, 2, 0, SharedMemory, "shared"},
 	{Allreduce, unbounded, 2, 0, SharedMemory, "direct"},
 	{Allreduce, 4 * mib, unbounded, 0, AnyVia, "shared"},

@@ -23,6 +23,8 @@ type Board struct {
 	Data  []byte
 	// Raise sets the word of a line, which only grows, and wakes the ranks that sleep until it has that.
 	Raise func(line int, to uint64)
+	// PrefetchW has the processor fetch the beginning of mem, of a line or of Data, to write it, and returns at once.
+	PrefetchW func(mem []byte)
 	// Expect: Poll reports Reached, once, when the word of line is at least so much, or the board has failed. It ends an
 	// earlier Expect. From then on the end of the member whose line it is is reported as Down, as that of a peer.
 	Expect func(line int, least, cookie uint64)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/ring"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -64,8 +65,9 @@ func (s *Set) New(mem []byte, members []int32, me, lines int, wake, watch func(m
 	for i := range members {
 		b.ends = append(b.ends, endOf(mem, i))
 	}
-	b.seen = transport.Board{Data: mem[dataAt(len(members), lines):], Raise: b.raise, Expect: b.expect, Forget: b.forget,
-		Fail: b.fail, Failed: b.failed, Joined: joined, Close: func() { b.forget(); unmap() }}
+	b.seen = transport.Board{Data: mem[dataAt(len(members), lines):], Raise: b.raise, PrefetchW: ring.PrefetchW,
+		Expect: b.expect, Forget: b.forget, Fail: b.fail, Failed: b.failed, Joined: joined,
+		Close: func() { b.forget(); unmap() }}
 	for i := range lines {
 		b.seen.Lines = append(b.seen.Lines, lineOf(mem, len(members), i))
 	}

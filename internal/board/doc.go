@@ -2,6 +2,6 @@
 // memory that a device has mapped, and what a device's Poll, Arm and Disarm do for it.
 //
 //	Owns:     the layout of a board, who sleeps until which word is raised, and who wakes them
-//	May call: transport
+//	May call: transport, internal/ring (to prefetch)
 //	Never:    map memory, wake a process: it says whom
 package board

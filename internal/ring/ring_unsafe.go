@@ -77,6 +77,13 @@ func Prefetch(mem []byte) {
 	}
 }
 
+// PrefetchW prefetches the beginning of memory that the caller will write next.
+func PrefetchW(mem []byte) {
+	if len(mem) > 0 {
+		prefetchW(unsafe.Pointer(&mem[0]), min((len(mem)+Align-1)/Align, maxPrefetch))
+	}
+}
+
 // Stream is copy(dst, src), where dst is what AllocSmall or AllocBulk has returned for len(src) bytes, by stores that
 // go past the caches: no line has to come from the consumer's cache first. The consumer has them from memory.
 func Stream(dst, src []byte) {
