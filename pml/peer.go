@@ -37,6 +37,7 @@ type peer struct {
 	queue   fifo[*Request]
 
 	tuner    rendezvous.Tuner // of what it sends
+	offered  int              // messages to it that it can READ, and has not said that it has
 	starters []*transfer      // matched receives that wait for the link
 	asked    *unexpected      // unmatched messages that the sender may take back, newest first
 	tags     peerTags

@@ -84,6 +84,8 @@ func (ts *transfers) close(t *transfer) {
 	memory := t.snd.Memory()
 	if t.recv {
 		memory = t.rcv.Back()
+	} else if memory.OK {
+		t.peer.offered--
 	}
 	if memory.OK {
 		t.peer.rma.Deregister(memory.Addr, memory.Key)
@@ -217,7 +219,7 @@ func (ts *transfers) begin(t *transfer) {
 	}
 	f := rendezvous.Facts{Size: t.rcv.Size(), Room: int64(t.r.buf.Len), Readable: t.rcv.Readable(), Writable: !p.noSplit,
 		Mapped: t.rcv.Source.Key != 0, Presence: (*rendezvous.Presence)(p.presence), Watched: ts.l.e.wait.watching(),
-		Computing: ts.l.e.wait.computing()}
+		Computing: ts.l.e.wait.computing(), Mutual: p.offered > 0}
 	s, n := ts.chooser.Choose(&t.rcv.Trial, &p.tuner, &f)
 	var back rendezvous.Region
 	switch s {
@@ -440,6 +442,9 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 		t.snd.EndsAlone()
 	}
 	if p.out.SendPaid(t.snd.RTS(r.recv.Ctx, r.recv.Tag), nil, eager.Envelope) {
+		if memory.OK {
+			p.offered++
+		}
 		return true
 	}
 	if memory.OK {

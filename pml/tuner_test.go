@@ -189,3 +189,68 @@ func TestLooksAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// lookingDevice makes links on which each peer is seen to look for packets.
+type lookingDevice struct{ transport.Device }
+
+func (d lookingDevice) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	l, err := d.Device.Connect(ctx, peer, address)
+	if err == nil {
+		looks := func() bool { return true }
+		l.Caps().Presence = &transport.Presence{Polls: looks, Waits: looks}
+	}
+	return l, err
+}
+
+// Long messages that go both ways at once are fetched, each by its receiver; and when all are there none is counted as
+// one that the peer has to fetch.
+func TestBothDirectionsAreFetched(t *testing.T) {
+	const size, row, rounds = 1 << 20, 4, 10
+	watchdog(t)
+	var e []*Engine
+	for rank, d := range loop.New(2) {
+		e = append(e, newEngine(Config{Rank: rank, Size: 2, Net: lookingDevice{d}, Self: loop.New(1)[0], UnexpectedMax: 64 << 20,
+			Lookup: func(_ context.Context, peer int) ([]byte, error) { return e[peer].Address(), nil }}))
+	}
+	t.Cleanup(func() {
+		for _, e := range e {
+			e.Close(errOver)
+		}
+	})
+	for range rounds {
+		var sends, recvs [2]Set
+		for rank := range e {
+			for i := range row {
+				sends[rank] = append(sends[rank], e[rank].Isend(nil, 1, 1-rank, int32(i), contents(i, rank, size), Standard))
+			}
+		}
+		for rank := range e {
+			for i := range row {
+				recvs[rank] = append(recvs[rank], e[rank].Irecv(nil, 1, 1-rank, int32(i), make([]byte, size)))
+			}
+		}
+		for rank := range e {
+			failed := make(chan error, 1)
+			go func() {
+				_, err := e[1-rank].WaitAll(recvs[1-rank], false, nil)
+				failed <- err
+			}()
+			if _, err := e[rank].WaitAll(sends[rank], false, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-failed; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for rank := range e {
+		e[rank].lock()
+		if n := e[rank].links.peers[1-rank].offered; n != 0 {
+			t.Errorf("rank %d: %d messages are counted that the peer has yet to fetch", rank, n)
+		}
+		e[rank].unlock()
+		if st := e[rank].Stats(); st.Gets != row*rounds || st.Splits != 0 {
+			t.Errorf("rank %d: %d of %d messages were fetched, %d were split", rank, st.Gets, row*rounds, st.Splits)
+		}
+	}
+}

@@ -9,6 +9,7 @@ type Facts struct {
 	Presence   *Presence // the sender's; nil: not known
 	Watched    bool      // the receiver computes, and its watcher does what is done for it
 	Computing  bool      // no caller of the receiver waits: what it does itself is taken from a computation
+	Mutual     bool      // the sender has messages of the receiver's to fetch
 
 	polls bool // the receiver waits, and the sender is seen to look for packets
 }
@@ -61,6 +62,10 @@ func (c *Chooser) Choose(tr *Trial, t *Tuner, f *Facts) (s *Scheme, back int64) 
 	*tr = Trial{chooser: c}
 	if f.Computing && c.open == 1 && f.mayWrite() && f.Presence != nil && f.Presence.Waits() {
 		return Split, f.Size
+	}
+	if f.Mutual && f.Readable {
+		// What the sender's processor did for this message would be taken from its own: least work in all is fastest.
+		return Get, 0
 	}
 	var buf [schemes]*Scheme
 	able := f.able(&buf)

@@ -321,6 +321,8 @@ func TestAble(t *testing.T) {
 		"too short a buffer":      {func(f *Facts) { f.Room-- }, "get"}, // nothing is tried with it
 		"too short to be split":   {func(f *Facts) { f.Size = minSplit - 1 }, "stream get"},
 		"sender in a call":        {func(f *Facts) { f.Presence = presence(false, true) }, "get"},
+		"both directions":         {func(f *Facts) { f.Mutual = true }, "get"},
+		"both, only by packets":   {func(f *Facts) { f.Mutual, f.Readable = true, false }, "stream"},
 		"both compute":            {func(f *Facts) { f.Computing, f.Presence = true, away }, "get"},
 		"only this rank computes": {func(f *Facts) { f.Computing, f.Presence = true, presence(true, true) }, "split"},
 	} {
