@@ -220,8 +220,10 @@ func newNode(f *fleet, hosts []hostPart) *node {
 		n.reach = reach.Exec{Self: f.self}
 	case agents.Others != nil:
 		n.reach = agents.Others
-	default:
+	case agents.Shell != nil:
 		n.reach = reach.Shell{Words: agents.Shell, Self: f.self}
+	default:
+		n.reach = reach.Shell{Words: reach.SSH, Self: f.self}
 	}
 	for _, h := range hosts {
 		n.ranks = append(n.ranks, h.Ranks...)

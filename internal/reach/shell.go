@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
 
+// SSH is the remote shell if none is named. It must not ask: there may be no user to answer.
+var SSH = []string{"ssh", "-x", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}
+
 // Shell starts agents by a remote shell. Its words are followed by the host and the one word sh.
 type Shell struct {
-	Words []string // nil: SSH, with options that shorten its start
+	Words []string
 	Self  *Self
 }
 
@@ -69,19 +71,10 @@ func (x Shell) script() string {
 // Quote makes one word of sh of s.
 func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// words are those of the remote shell before the host.
-func (x Shell) words(ctx context.Context, host string) []string {
-	if x.Words != nil {
-		return x.Words
-	}
-	return append(slices.Clone(SSH), quickly(ctx, SSH, host)...)
-}
-
 // command is the words of the remote shell, the host, and sh. kubectl takes a command behind -- only (since 1.31).
-func command(words []string, host string) []string {
-	name := filepath.Base(words[0])
-	words = append(slices.Clone(words), host)
-	if name == "kubectl" || name == "oc" {
+func (x Shell) command(host string) []string {
+	words := append(append([]string(nil), x.Words...), host)
+	if name := filepath.Base(x.Words[0]); name == "kubectl" || name == "oc" {
 		words = append(words, "--")
 	}
 	return append(words, "sh")
@@ -89,26 +82,25 @@ func command(words []string, host string) []string {
 
 // Open is Reach's.
 func (x Shell) Open(ctx context.Context, host string) (*Edge, error) {
-	words := x.words(ctx, host)
-	p, err := spawn(command(words, host), syscall.SIGKILL)
+	p, err := spawn(x.command(host), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.until(ctx, func() error { return x.converse(p, words[0]) }); err != nil {
+	if err := p.until(ctx, func() error { return x.converse(p) }); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p.edge(), nil
 }
 
-func (x Shell) converse(p *process, shell string) error {
+func (x Shell) converse(p *process) error {
 	if _, err := io.WriteString(p.in, x.script()); err != nil {
-		return judge(p, shell, err)
+		return x.judge(p, err)
 	}
 	for {
 		l, err := p.reply()
 		if err != nil {
-			return judge(p, shell, err)
+			return x.judge(p, err)
 		}
 		if there, is := strings.CutPrefix(l, wantLine); is {
 			err := x.Self.copyTo(p.in, there)
@@ -128,7 +120,7 @@ func (x Shell) converse(p *process, shell string) error {
 }
 
 // judge says why a remote shell has ended before there was an agent.
-func judge(p *process, shell string, err error) error {
+func (x Shell) judge(p *process, err error) error {
 	if final := (*Error)(nil); errors.As(err, &final) {
 		return err
 	}
@@ -144,7 +136,7 @@ func judge(p *process, shell string, err error) error {
 	}
 	code := p.cmd.ProcessState.ExitCode()
 	return &Error{
-		Err: fmt.Errorf("%s: %s%s", shell, p.cmd.ProcessState, colon(words)),
+		Err: fmt.Errorf("%s: %s%s", x.Words[0], p.cmd.ProcessState, colon(words)),
 		Final: code == 126 || code == 127 || code == otherBuild ||
 			has("Permission denied", "Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"),
 		Unnamed: has("Name or service not known", "No address associated", "nodename nor servname", "no such host"),
