@@ -428,7 +428,10 @@ func (s *sharedCall) publish() {
 	binary.LittleEndian.PutUint64(b[:], call)
 	binary.LittleEndian.PutUint64(b[8:], s.sign.length)
 	s.on.Raise(line, s.step)
-	// The next contribution is likely to be as long. Its stores would wait for each line that the others have read.
+	if s.n > 2 {
+		return // crowded ranks lost by it: docs/decisions/0065
+	}
+	// The next contribution is likely to be as long. Its stores would wait for each line that the other one has read.
 	next := s.step + 1
 	if s.size > lineRoom {
 		s.on.PrefetchW(s.view(s.me, next, s.size))

@@ -123,8 +123,6 @@ var table = []rule{
 	{Alltoallw, 32 * kib, 64, 0, AnyVia, "linear"},
 	{Alltoallw, unbounded, unbounded, 0, AnyVia, "pairwise"},
 
-	{Reduce, 64, 2, 0, SharedMemory, "binomial"},
-	{Reduce, 2 * kib, 2, 0, SharedMemory, "shared"},
 	{Reduce, 512 * kib, 2, 0, SharedMemory, "binomial"},
 	{Reduce, 2 * mib, 2, 0, SharedMemory, "shared"},
 	{Reduce, unbounded, 2, 0, SharedMemory, "direct"},
