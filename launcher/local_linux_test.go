@@ -196,3 +196,37 @@ func TestCleanerKillsMarked(t *testing.T) {
 		}
 	}
 }
+
+// A process whose environment is empty at first, since it execs just then, is killed too. One whose environment stays
+// empty is looked at a few times only, and left.
+func TestKillMarkedInExec(t *testing.T) {
+	const mark = "GORUN_JOB=gorun_of_TestKillMarkedInExec"
+	for _, empty := range []int{1, emptyLooks - 1, 1 << 30} {
+		cmd := exec.Command("/bin/sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		reads := 0
+		killMarked(mark, func(pid int) ([]byte, error) {
+			if pid != cmd.Process.Pid {
+				return nil, os.ErrPermission
+			}
+			if reads++; reads <= empty {
+				return nil, nil
+			}
+			return []byte("A=b\x00" + mark + "\x00"), nil
+		})
+		lives := syscall.Kill(cmd.Process.Pid, 0) == nil && func() bool { // a zombie can be signalled
+			_, state := statOf(cmd.Process.Pid)
+			return state != "Z"
+		}()
+		cmd.Process.Kill()
+		cmd.Wait()
+		if lives != (empty > emptyLooks) {
+			t.Errorf("its environment is empty for %d looks: %d looks, and it lives: %v", empty, reads, lives)
+		}
+		if empty > emptyLooks && reads != emptyLooks+1 {
+			t.Errorf("%d looks at a process whose environment stays empty, want %d", reads, emptyLooks+1)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package launcher
 
 import (
+	"os"
 	"syscall"
 	"time"
 )
@@ -43,7 +44,10 @@ func becomeSubreaper()                    {}
 func children() []child                   { return nil }
 func (*local) reapOrphans() time.Duration { return 0 }
 func killOrphans(map[int]bool, string)    {}
-func killMarked(string)                   {}
+
+func environ(int) ([]byte, error) { return nil, os.ErrNotExist }
+
+func killMarked(string, func(int) ([]byte, error)) {}
 
 // deathWatch is Linux's.
 type deathWatch struct{}

@@ -55,14 +55,21 @@ func (l *local) reapOrphans() time.Duration {
 // any process group or session. If there are others, a child may be what one of them has left behind: then only those
 // are killed that have the job's mark.
 func killOrphans(others map[int]bool, mark string) {
+	marked := newMarkSearch(mark, environ)
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {
 			return // the usual case, without a look at all of /proc
 		}
+		unsure := false
 		left := slices.DeleteFunc(children(), func(c child) bool {
-			return others[c.pid] || !c.dead && len(others) > 0 && !isMarked(c.pid, mark)
+			if others[c.pid] || c.dead || len(others) == 0 {
+				return others[c.pid]
+			}
+			found, perhaps := marked.look(c.pid)
+			unsure = unsure || perhaps
+			return !found
 		})
-		if len(left) == 0 {
+		if len(left) == 0 && !unsure {
 			return
 		}
 		for _, c := range left {
@@ -73,27 +80,56 @@ func killOrphans(others map[int]bool, mark string) {
 	}
 }
 
-// killMarked kills the processes that have a mark in their environment, until there are none.
-func killMarked(mark string) {
-	for range 100 {
-		found := false
+// killMarked kills the processes that have a mark in their environment, until there are none. A process may fork while
+// all are looked at, so it ends when two looks in a row have found none, and none that may be about to show the mark.
+func killMarked(mark string, environ func(pid int) ([]byte, error)) {
+	marked := newMarkSearch(mark, environ)
+	for looks, clean := 0, 0; looks < 500 && clean < 2; looks++ {
+		if looks > 0 {
+			time.Sleep(2 * time.Millisecond)
+		}
+		clean++
 		for _, pid := range processes() {
-			if pid != os.Getpid() && isMarked(pid, mark) && unix.Kill(pid, unix.SIGKILL) == nil {
-				found = true
+			found, unsure := marked.look(pid)
+			if unsure || found && pid != os.Getpid() && unix.Kill(pid, unix.SIGKILL) == nil {
+				clean = 0
 			}
 		}
-		if !found {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// isMarked reads the environment with which a process was started. A zombie has none.
-func isMarked(pid int, mark string) bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	return err == nil && mark != "" && strings.Contains("\x00"+string(text), "\x00"+mark+"\x00")
+// markSearch finds processes with a mark in the environment with which they were started. While a process execs, its
+// environment reads as empty for a moment. That of a zombie, of a thread of the kernel and of a process that was given
+// none is empty for good.
+type markSearch struct {
+	mark    string
+	environ func(pid int) ([]byte, error)
+	empty   map[int]int // pid: how many looks in a row have found it empty
 }
+
+// emptyLooks is how many looks in a row tell that an environment is empty for good.
+const emptyLooks = 4
+
+func newMarkSearch(mark string, environ func(pid int) ([]byte, error)) *markSearch {
+	return &markSearch{mark: mark, environ: environ, empty: map[int]int{}}
+}
+
+// look tells whether a process has the mark, and, if it does not, whether another look may find it.
+func (m *markSearch) look(pid int) (found, unsure bool) {
+	text, err := m.environ(pid)
+	if err != nil || m.mark == "" {
+		return false, false // it is gone, or another user's
+	}
+	if len(text) == 0 {
+		m.empty[pid]++
+		return false, m.empty[pid] < emptyLooks
+	}
+	delete(m.empty, pid)
+	return strings.Contains("\x00"+string(text), "\x00"+m.mark+"\x00"), false
+}
+
+// environ reads the environment with which a process was started.
+func environ(pid int) ([]byte, error) { return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") }
 
 // child is a process whose parent is this one.
 type child struct {
