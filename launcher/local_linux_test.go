@@ -4,7 +4,9 @@ import (
 	"math/rand"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -227,6 +229,55 @@ func TestKillMarkedInExec(t *testing.T) {
 		}
 		if empty > emptyLooks && reads != emptyLooks+1 {
 			t.Errorf("%d looks at a process whose environment stays empty, want %d", reads, emptyLooks+1)
+		}
+	}
+}
+
+// The kernel's lists name the children of all threads, those that have ended too, and no other process.
+func TestChildrenOfThreads(t *testing.T) {
+	var want []int
+	var hold sync.WaitGroup
+	over := make(chan struct{})
+	defer hold.Wait()
+	defer close(over)
+	for i := range 3 {
+		started := make(chan int)
+		hold.Go(func() {
+			runtime.LockOSThread() // the thread ends with this function, and another has its children then
+			cmd := exec.Command("/bin/sleep", []string{"1000", "0", "1000"}[i])
+			if err := cmd.Start(); err != nil {
+				t.Error(err)
+				started <- 0
+				return
+			}
+			started <- cmd.Process.Pid
+			<-over
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+		want = append(want, <-started)
+	}
+	proc.Eventually(t, "the end of the second", func() bool {
+		_, state := statOf(want[1])
+		return state == "Z"
+	})
+	pids, known := childrenOfThreads()
+	if !known {
+		t.Skip("this kernel has no lists of children")
+	}
+	for _, pid := range pids {
+		if parent, _ := statOf(pid); parent != os.Getpid() && parent != 0 {
+			t.Errorf("process %d is a child of %d, not of this process", pid, parent)
+		}
+	}
+	for _, c := range want {
+		if !slices.Contains(pids, c) {
+			t.Errorf("child %d is not among %v", c, pids)
+		}
+	}
+	for _, c := range children() {
+		if c.pid == want[1] && !c.dead || c.pid == want[0] && c.dead {
+			t.Errorf("child %d, the %dth: dead is %v", c.pid, slices.Index(want, c.pid), c.dead)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (l *local) reapOrphans() time.Duration {
 // any process group or session. If there are others, a child may be what one of them has left behind: then only those
 // are killed that have the job's mark.
 func killOrphans(others map[int]bool, mark string) {
-	marked := newMarkSearch(mark, environ)
+	marked, clean := newMarkSearch(mark, environ), 0
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {
 			return // the usual case, without a look at all of /proc
@@ -69,7 +69,10 @@ func killOrphans(others map[int]bool, mark string) {
 			unsure = unsure || perhaps
 			return !found
 		})
-		if len(left) == 0 && !unsure {
+		if clean++; len(left) > 0 || unsure {
+			clean = 0
+		}
+		if clean == 2 { // a look may miss one
 			return
 		}
 		for _, c := range left {
@@ -137,17 +140,44 @@ type child struct {
 	dead bool // a zombie
 }
 
+// children lists those of this process. One may be missing while another ends.
 func children() (found []child) {
 	if _, err := dead(unix.P_ALL, 0); err == syscall.ECHILD {
 		return nil
 	}
+	pids, known := childrenOfThreads()
+	if !known {
+		pids = processes()
+	}
 	self := os.Getpid()
-	for _, pid := range processes() {
+	for _, pid := range pids {
 		if parent, state := statOf(pid); parent == self {
 			found = append(found, child{pid, state == "Z"})
 		}
 	}
 	return found
+}
+
+// childrenOfThreads reads the kernel's lists, so that a look does not cost more the more processes there are on the
+// host. Kernels without CONFIG_PROC_CHILDREN have none.
+func childrenOfThreads() (pids []int, known bool) {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, false
+	}
+	for _, t := range threads {
+		text, err := os.ReadFile("/proc/self/task/" + t.Name() + "/children")
+		if err != nil {
+			continue // the thread has ended, and another has its children now
+		}
+		known = true
+		for _, f := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, known
 }
 
 // processes lists the pids of all processes.
