@@ -52,7 +52,7 @@ const graph = `
 	transport/tcp                 : transport, internal/auth, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/verbs               : transport, transport/tcp, internal/eventset, internal/wire, internal/topology,
 	                                {golang.org/x/sys}
-	transport/ucx                 : transport, internal/eventset, internal/wire, {golang.org/x/sys}
+	transport/ucx                 : transport, transport/tcp, internal/eventset, internal/wire, {golang.org/x/sys}
 	transport/transporttest       : internal/testkit/proc, internal/testkit/leak, internal/eventset, transport,
 	                                transport/faulty, internal/wire
 

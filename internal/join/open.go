@@ -36,7 +36,8 @@ func openVerbs(c deviceConfig) (transport.Device, error) {
 
 // openUCX opens an error in a program that was built without the tag ucx.
 func openUCX(c deviceConfig) (transport.Device, error) {
-	return ucx.New(ucx.Options{Rank: c.rank, Size: c.size, Library: c.set.UCXLibrary, Log: c.log, Debug: c.debug})
+	return ucx.New(ucx.Options{Rank: c.rank, Size: c.size, PeerTimeout: c.set.PeerTimeout, Library: c.set.UCXLibrary,
+		Log: c.log, Debug: c.debug})
 }
 
 func (c *deviceConfig) tcpOptions() (tcp.Options, error) {

@@ -42,7 +42,7 @@ func (d *Device) watch() {
 // check shuts c down if the peer has not answered for too long; the next read notices. mu is held, so that the
 // descriptor is c's.
 func (c *conn) check(timeout time.Duration) {
-	waiting, silent := unanswered(c.fd)
+	waiting, silent := Unanswered(c.fd)
 	switch {
 	case !waiting:
 		c.asking = 0

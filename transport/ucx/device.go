@@ -28,6 +28,7 @@ type Device struct {
 	facts transport.Facts
 	mem   mapped
 	sleep sleeper
+	links links
 
 	// What follows belongs to the caller of Poll and of transport.Tagged (the engine, under its lock).
 
@@ -65,6 +66,7 @@ func New(opt Options) (transport.Device, error) {
 		w.close()
 		return nil, fmt.Errorf("%w: UCX has no descriptor by which it wakes a rank", transport.ErrUnavailable)
 	}
+	d.links.init(fd, opt.PeerTimeout)
 	d.facts.Tagged = d
 	d.facts.Wake = []transport.Wake{{FD: fd, ThreadFD: fd, Notify: d.sleep.notifyBy}}
 	d.facts.Memory = &transport.Memory{Alloc: d.mem.alloc, Free: d.mem.free}
@@ -97,9 +99,9 @@ type news struct {
 	all  []notice
 }
 
-// notice: peer can be reached, or has ended.
+// notice: peer can be reached, or has ended; or no peer, and connections are silent.
 type notice struct {
-	peer int32
+	peer int32   // -1: none
 	to   *target // nil: it has ended
 }
 
@@ -125,6 +127,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.sleep.check.Stop()
+	d.links.stop()
 	d.deliver(time.Now().Add(closePatience))
 	for i := range d.peers {
 		if p := &d.peers[i]; p.to != nil {

@@ -1,14 +1,20 @@
 package ucx
 
+import "time"
+
 // Options of a device. Rank and Size are those of the world.
 type Options struct {
-	Rank, Size int
-	Library    string                        // path of libucp; "": the system's
-	Log        func(msg string, args ...any) // what an operator should see; nil: silent
-	Debug      func(msg string, args ...any) // what was chosen, and why; nil: silent
+	Rank, Size  int
+	PeerTimeout time.Duration                 // how long another host may leave unanswered what TCP has sent; 0: 30 s
+	Library     string                        // path of libucp; "": the system's
+	Log         func(msg string, args ...any) // what an operator should see; nil: silent
+	Debug       func(msg string, args ...any) // what was chosen, and why; nil: silent
 }
 
 func (o *Options) fill() {
+	if o.PeerTimeout == 0 {
+		o.PeerTimeout = 30 * time.Second
+	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}

@@ -40,6 +40,12 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 			return fmt.Errorf("ucx: rank %d: %w: %w", rank, transport.ErrPeerGone, err)
 		}
 	}
+	if !t.here {
+		d.links.watch(func() {
+			d.reached.add(notice{peer: -1})
+			d.sleep.wakeSleepers()
+		})
+	}
 	d.reached.add(notice{int32(rank), t})
 	return nil
 }
@@ -47,6 +53,13 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 // takeNotices does what Reach and the watches have asked for.
 func (d *Device) takeNotices() {
 	for _, n := range d.reached.take() {
+		if n.peer < 0 {
+			if cut := d.links.cut(); cut > 0 {
+				d.opt.Log("UCX's connections to another host are ended: no answer, the link is down, or that host is",
+					"connections", cut, "GORUN_PEER_TIMEOUT", d.opt.PeerTimeout)
+			}
+			continue
+		}
 		p := &d.peers[n.peer]
 		if n.to != nil {
 			p.to = n.to
