@@ -509,24 +509,6 @@ func TestSignalAtTheEnd(t *testing.T) {
 	j.wait(0)
 }
 
-// All output of a job that has ended well arrives, however slow the way is.
-func TestSlowWay(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: 131 KB at 20 KB/s; TestAgents covers output over a fast way")
-	}
-	t.Parallel()
-	words := filepath.Join(t.TempDir(), "shell")
-	script := `#!/bin/sh
-shift
-"$@" | while dd bs=4096 count=1 status=none >$0.piece && test -s $0.piece; do cat $0.piece; sleep 0.2; done
-`
-	if err := os.WriteFile(words, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	text := strings.Repeat("x", 131_000)
-	start(t, "-n", "1", "-H", "b", "--launch-agent", words, "RANK", "print="+text).wait(0).prints(text + "\n")
-}
-
 // The same over ssh between hosts that share nothing but the network and files.
 func TestAgentsOverSSH(t *testing.T) {
 	if testing.Short() {
