@@ -88,6 +88,31 @@ func TestTwoLevels(t *testing.T) {
 	}
 }
 
+// The root of a Bcast announces it to its own host's rank and to the other host's at once: each gets the elements
+// though the other enters the call only after that.
+func TestBcastAtOnce(t *testing.T) {
+	over(t, onHosts(func(rank int) int { return rank / 2 }), unchecked())(4, func(w *Comm) {
+		same(algorithmOf(w, collectives.Bcast, 64<<10), "two_level")
+		buf, token := make([]int64, 64<<10), make([]int64, 1)
+		for late := 1; late <= 2; late++ {
+			other := 3 - late
+			if w.Rank() == 0 {
+				for i := range buf {
+					buf[i] = int64(late * i)
+				}
+			}
+			if w.Rank() == late {
+				ok(Recv(w, token, other, 5))
+			}
+			must(Bcast(w, buf, 0))
+			if w.Rank() == other {
+				must(Send(w, token, late, 5))
+			}
+			same(buf[len(buf)-1], int64(late*(len(buf)-1)))
+		}
+	})
+}
+
 // Settings that make ranks choose differently are found by GORUN_COLL_CHECK.
 func TestCheckOfAlgorithms(t *testing.T) {
 	over(t)(3, func(w *Comm) {

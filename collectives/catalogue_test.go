@@ -1,6 +1,7 @@
 package collectives
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,7 +18,8 @@ type trial struct {
 	commutative bool
 	inPlace     bool
 	hosts       Hosts
-	graph       int // which neighbourhood, or which two groups
+	graph       int   // which neighbourhood, or which two groups
+	elemSize    int64 // 0: 8
 }
 
 func (c trial) String() string {
@@ -96,8 +98,8 @@ func whole(low, high int, number int, n int64) []element {
 
 // rank says what rank r has before and after.
 func (c trial) rank(r int) expected {
-	p := Params{Rank: r, Size: c.size, Root: c.root, Count: c.count, ElemSize: 8, Segment: c.segment,
-		Commutative: c.commutative, Hosts: c.hosts}
+	p := Params{Rank: r, Size: c.size, Root: c.root, Count: c.count, ElemSize: cmp.Or(c.elemSize, 8),
+		Segment: c.segment, Commutative: c.commutative, Hosts: c.hosts}
 	e := expected{}
 	n := c.count
 	blank := func(n int64) []element { return make([]element, n) }
@@ -391,7 +393,7 @@ func trials(a *Algorithm, f func(trial)) {
 						for _, inPlace := range places {
 							for graph := range graphs {
 								for _, segment := range []int64{0, 5} {
-									f(trial{a, size, root, count, segment, commutative, inPlace, hosts, graph})
+									f(trial{a, size, root, count, segment, commutative, inPlace, hosts, graph, 0})
 								}
 							}
 						}

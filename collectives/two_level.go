@@ -13,13 +13,27 @@ func barrierTwoLevel(b *Builder, p *Params) {
 	b.signalDown(&host, 0)
 }
 
+// atOnce is the longest Bcast that a leader sends to other hosts and to its own in one round. A send of a long message
+// waits for its receiver, and in one round neither host's ranks wait for the other's. Of what is longer, the ranks of
+// its own host would take a processor from the message to the other host, which the ranks there wait for
+// (docs/decisions/0066).
+const atOnce = 512 * kib
+
 func bcastTwoLevel(b *Builder, p *Params) {
-	host, leader := p.neighbours(), p.leader(p.Root)
-	if host.rank == leader {
-		t := p.leaders(p.Root)
-		b.treeDown(&t, p.Hosts.Host(p.Root), 2, Ref{Space: Out}, p.Count)
+	buf := Ref{Space: Out}
+	host := tree{t: p.neighbours(), root: p.leader(p.Root), radix: 2}
+	if host.t.rank == host.root {
+		between := tree{t: p.leaders(p.Root), root: p.Hosts.Host(p.Root), radix: 2}
+		b.fromParent(&between, buf, p.Count)
+		b.toChildren(&between, buf, p.Count)
+		if p.Count*p.ElemSize > atOnce {
+			b.next()
+		}
+	} else {
+		b.fromParent(&host, buf, p.Count)
 	}
-	b.treeDown(&host, leader, 2, Ref{Space: Out}, p.Count)
+	b.toChildren(&host, buf, p.Count)
+	b.next()
 }
 
 func reduceTwoLevel(b *Builder, p *Params) {
