@@ -112,8 +112,8 @@ func (s *waitState) needs(l *load) need {
 		want = armedAny
 	}
 	switch {
-	case s.leader != noLeader || l.none():
-		return needNothing
+	case s.leader != noLeader || s.watcher == watcherWoken || l.none():
+		return needNothing // a watcher that has been woken arms by itself, once there is nothing to poll
 	case l.pending != 0:
 		return needWatcher // nothing will arrive to remind it of that
 	case s.armed >= want:

@@ -54,6 +54,25 @@ func TestWaitStateRulesAreNeeded(t *testing.T) {
 	}
 }
 
+// A call that leaves operations under way arms for the watcher, and not while the watcher is about to come: a device
+// that has much to poll refuses each time.
+func TestCallsDoNotArmForAWokenWatcher(t *testing.T) {
+	var s waitState
+	l := load{outstanding: 1}
+	if n := s.needs(&l); n != needUrgent {
+		t.Errorf("the watcher sleeps: %d is needed", n)
+	}
+	s.wakeWatcher()
+	for _, l := range []load{l, {outstanding: 1, pending: 1}} {
+		if n := s.needs(&l); n != needNothing {
+			t.Errorf("the watcher has been woken, %+v: %d is needed", l, n)
+		}
+	}
+	if s.beginWatcher(); s.needs(&l) != needUrgent {
+		t.Error("the watcher, which has come, cannot arm")
+	}
+}
+
 // recorder is a test that may fail.
 type recorder struct{ failed bool }
 
