@@ -551,6 +551,23 @@ func TestCommunicatorKeptAfterRunLocal(t *testing.T) {
 	})
 }
 
+// The receive of a message that a probe has taken is an error after RunLocal: its device is closed.
+func TestMessageKeptAfterRunLocal(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		var kept *Message
+		run(2, func(w *Comm) {
+			if w.Rank() == 1 {
+				must(Send(w, []int{7}, 0, 1))
+				return
+			}
+			var err error
+			kept, _, err = Mprobe(w, 1, 1)
+			must(err)
+		})
+		is(second(Mrecv(kept, make([]int, 1))), ErrInit)
+	})
+}
+
 func init() {
 	roles["lifecycle"] = func() error { // a world of one that does everything in the wrong order
 		is(Finalize(), ErrInit)

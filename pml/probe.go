@@ -120,7 +120,11 @@ func (e *Engine) Imrecv(cc context.Context, m *Message, buf []byte) (*Request, e
 	r.prepareRecv(cc, m.ctx, int(m.status.Source), m.status.Tag, buf)
 	r.state, r.err = stActive, nil
 	e.load.outstanding++
-	e.path.take(m.found, r)
+	if e.gone { // and so is the device's memory
+		e.complete(r, e.closed)
+	} else {
+		e.path.take(m.found, r)
+	}
 	e.exitCall()
 	return r, nil
 }
