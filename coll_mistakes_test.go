@@ -166,6 +166,31 @@ func TestMistakeOfOneRank(t *testing.T) {
 	})
 }
 
+// A call that one rank makes persistent and another one does not is an error at both.
+func TestWaysThatDiffer(t *testing.T) {
+	for _, blocking := range []bool{true, false} {
+		over(t)(3, func(w *Comm) {
+			x := []int{w.Rank()}
+			var err error
+			switch {
+			case w.Rank() == 1:
+				r := ok(BcastInit(w, x, 0))
+				if err = r.Start(); err == nil {
+					_, err = r.Wait()
+				}
+			case blocking:
+				err = Bcast(w, x, 0)
+			default:
+				if r := ok(Ibcast(w, x, 0)); true {
+					_, err = r.Wait()
+				}
+			}
+			check(err != nil && strings.Contains(err.Error(), "calls Bcast"), "%v", err)
+			must(Barrier(w))
+		})
+	}
+}
+
 // Counts whose sum cannot be are an error, and no panic.
 func TestSumOfCounts(t *testing.T) {
 	over(t)(3, func(w *Comm) {

@@ -220,7 +220,9 @@ func (c *Comm) goOnAlone(p *collPlan, why error) {
 // compareAs returns what all ranks of a call hear of it. This rank makes it by p, or refuses.
 func (c *Comm) compareAs(tag int32, p *collPlan, w way, no *refusal) *refusal {
 	m := c.meet(makeDup)
-	m.tag = tag
+	if m.tag = tag; w == persistent {
+		m.tag -= collTag / 2 // as of a call that is not: ranks that make it in different ways are to meet
+	}
 	var claims []claim
 	rows := map[int]row{}
 	if p != nil {
