@@ -180,11 +180,7 @@ func (c *Comm) mistaken(w way, err error) error {
 		c.outliving(mine.Op, tell)
 		return err
 	}
-	c.left.begin()
-	go func() {
-		tell()
-		c.left.over()
-	}()
+	c.inBackground(mine.Op, tell) // Finalize waits for it
 	return err
 }
 
