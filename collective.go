@@ -9,6 +9,7 @@ const (
 	tagAgree   = iota
 	tagFlush   // on ctxFlush: the sender's last message
 	tagFlushed // on ctxFlush, to itself: there are no more
+	tagLeaders // what leaders of two groups say, in any order: see desk
 )
 
 // collective runs body, which makes a communicator, when those that were begun before it on c are over. If c's context

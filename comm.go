@@ -63,6 +63,7 @@ type shared struct {
 	common common
 	// coll orders the calls of this rank that make a communicator of this one.
 	coll ticketLock
+	desk desk // what leaders of other groups say here: see Intercomm
 	// left are the calls that go on without their callers.
 	left *leftBehind
 	// Guarded by coll, and the same at all ranks: the number to try for a communicator made of this one, and in how many

@@ -3,18 +3,19 @@ package mpi
 import (
 	"fmt"
 	"slices"
-
-	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Intercomm makes an intercommunicator of c's group and another one that has no rank in common with it: ranks of calls
 // on it are those of the other group, as a master has workers; §7.6.2 (MPI_Intercomm_create). Every rank of both groups
 // calls it: each group with a communicator of its own and the rank of its leader there, and the leaders with a
 // communicator peer in which both are, the rank of the other leader there, and a tag for what they say on it; other
-// ranks may give a nil peer. Calls at one time between the same leaders have different tags, also from those of
-// CreateGroup on peer. When a caller has made a mistake, which may be that not all name the same leader, both groups
-// hear it, if the rank that the other group takes for the leader here is right about that group; the tag is not to be
-// used again then.
+// ranks may give a nil peer. Calls at one time on peer that have a rank in common have different tags.
+//
+// A mistake of one caller is an error at both groups where a leader can see it: the ranks of a group name different
+// leaders, or one that cannot be; or one of the leaders names another rank than the other group's leader, which names
+// it; or the groups have ranks in common. The tag is not to be used again then. Leaders neither of which names the
+// other one, or that give different tags, are not seen, nor is a leader that never calls: what is said to a rank may be
+// for a later call of it. Such calls wait until a context ends, or the rank that is named does.
 //
 // Point-to-point calls, WithContext, Free and Merge work on it, and of the collective calls Barrier, Bcast, Gather and
 // Allreduce; §6.2.3. Barrier waits for both groups. Bcast and Gather go from one rank to the other group, or to it from
@@ -32,8 +33,10 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 	}
 	b := &bridge{c: c, tag: int32(tag)}
 	wrong := peer.intra(op) // why this rank cannot reach the other group
+	heard := false          // the other group can reach this rank all the same
 	if wrong == nil {
-		wrong = peer.checkBridge(op, remote, tag)
+		wrong = peer.checkBridge(op, remote, tag, c.members())
+		heard = tag >= 0 && tag <= MaxTag
 	}
 	if bad == nil && leader == c.rank {
 		bad = wrong
@@ -45,10 +48,14 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 				"same", c.rank, leader, lead)}
 		}
 		_, no = m.round(0, nil, no, nil)
-		if wrong != nil || no == nil && leader != c.rank {
+		if !heard || (no == nil || wrong != nil) && leader != c.rank {
 			return no
 		}
-		if b.over, b.remote = peer, peer.toWorld(remote); no != nil {
+		b.over, b.remote = peer, Undefined
+		if wrong == nil {
+			b.remote = peer.toWorld(remote)
+		}
+		if no != nil {
 			b.refuse(m, no) // also if it is not the leader here: that may be what they differ about
 		}
 		return no
@@ -60,14 +67,17 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 	})
 }
 
-func (c *Comm) checkBridge(op string, remote, tag int) *Error {
+// checkBridge is what is wrong with the leader that a rank of local names; a wrong tag goes first.
+func (c *Comm) checkBridge(op string, remote, tag int, local *ranks) *Error {
 	switch {
-	case remote < 0 || remote >= c.size:
-		return c.rankError(op, remote, false).(*Error)
-	case remote == c.rank:
-		return opError(op, ErrRank, "the leader of the other group is the caller itself; the groups have no rank in common")
 	case tag < 0 || tag > MaxTag:
 		return opError(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
+	case remote < 0 || remote >= c.size:
+		return c.rankError(op, remote, false).(*Error)
+	case local.find(int32(c.toWorld(remote))) != Undefined:
+		return opError(op, ErrRank, "rank %d of %s, which is given as the leader of the other group, is in "+
+			"the caller's own "+
+			"group; the groups have no rank in common", remote, c.Name())
 	}
 	return nil
 }
@@ -170,48 +180,28 @@ func (b *bridge) cross(m *meeting, value uint32, no *refusal) (uint32, *refusal)
 	return m.round(value, nil, no, &leadersWord{b, word})
 }
 
-// refuse tells the other leader, before anything is agreed, that there will be nothing.
-func (b *bridge) refuse(m *meeting, no *refusal) {
-	b.c.eng.SendDetached(b.over.cid+ctxCreate, b.remote, b.tag, b.word(m, 0, no))
-	b.over = nil
-}
-
 // word is what a leader says to the other one.
-func (b *bridge) word(m *meeting, value uint32, no *refusal) []byte {
+func (b *bridge) word(m *meeting, value uint32, no *refusal) *word {
 	high := int64(0)
 	if b.high {
 		high = 1
 	}
-	out := no.append(appendInts(nil, int64(m.kind), int64(value)))
-	return appendRanks(appendInts(out, high), m.members)
+	return &word{tag: b.tag, kind: m.kind, value: value, no: no, told: appendRanks(appendInts(nil, high), m.members)}
 }
 
-// talk exchanges with the other leader. word is what the group has to know of the other one.
-func (b *bridge) talk(m *meeting, value uint32, no *refusal) (word []byte, _ uint32, _ *refusal) {
-	eng, ctx := b.c.eng, b.over.cid+ctxCreate
-	sent := eng.Isend(nil, ctx, b.remote, b.tag, b.word(m, value, no), pml.Standard)
-	in, err := receiveAll(b.c.eng, ctx, b.remote, b.tag)
-	if _, e := eng.Wait(sent); err == nil {
-		err = e
-	}
-	if err != nil {
-		return nil, 0, m.met(err)
-	}
-	d := decoder{b: in}
-	kind, theirs, other := creation(d.within(0, int64(makeEnd)-1)), uint32(d.within(0, 1<<32-1)), d.refusal()
-	word = d.b
-	l := leadersWord{b: b, word: word}
-	if !l.read() || d.bad || kind != m.kind {
-		other = &refusal{class: ErrAborted, text: "the leader of the other group has sent what is no part of this call"}
+// talk exchanges with the other leader. told is what the group has to know of the other one.
+func (b *bridge) talk(m *meeting, value uint32, no *refusal) (told []byte, _ uint32, _ *refusal) {
+	w, other := b.exchange(m, b.word(m, value, no))
+	if w != nil {
+		told, value, b.far = w.told, max(value, w.value), w.far
 	}
 	if no == nil {
 		no = other
 	}
 	if no == nil && overlap(m.members, b.far) {
-		no = &refusal{class: ErrGroup, text: "the two groups have ranks in common; an intercommunicator is between groups " +
-			"that have none"}
+		no = overlapping()
 	}
-	return word, max(value, theirs), no
+	return told, value, no
 }
 
 func overlap(s, t *ranks) (common bool) {
@@ -253,7 +243,7 @@ func (l *leadersWord) told(d *decoder) {
 // read reports whether the word is one.
 func (l *leadersWord) read() bool {
 	d := decoder{b: l.word}
-	high, far := d.within(0, 1) != 0, d.ranks(l.b.c.eng.Size())
+	high, far := readTold(&d, l.b.c.eng.Size())
 	if !d.over() || far.n == 0 {
 		return false
 	}

@@ -3,6 +3,7 @@ package mpi
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -88,7 +89,7 @@ func TestBadIntercomms(t *testing.T) {
 			low, all := ok(w.Split(w.Rank()/3, 0)), ok(w.Dup()) // all has the ranks of low
 			switch w.Rank() {
 			case 3:
-				b := &bridge{c: all, over: all, remote: 0, tag: 5}
+				b := &bridge{c: all, over: all, remote: 0, tag: 5} // as a group of all ranks would
 				_, _, no := b.talk(all.meet(makeIntercomm), 1, nil)
 				same(no.class, ErrGroup)
 			default:
@@ -114,5 +115,84 @@ func TestIntercommWithoutALeader(t *testing.T) {
 		check(strings.Contains(err.Error(), "as the leader"), "%v", err)
 		_, inter := halves(w, 2)
 		must(Barrier(inter))
+	})
+}
+
+// A leader that names a rank which is not the other group's leader, or cannot be, is an error at all ranks of both
+// groups, whichever of the two it is, and whichever is first.
+func TestIntercommOfAWrongLeader(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		for _, wrong := range []int{0, 1} {
+			for named, class := range map[string]error{"a member": ErrRank, "no rank": ErrRank, "its own": ErrRank} {
+				for _, late := range []int{0, 1} {
+					run(4, func(w *Comm) {
+						half := ok(w.Split(w.Rank()%2, 0))
+						remote := 1 - w.Rank()%2
+						if w.Rank()%2 == wrong {
+							remote = map[string]int{"a member": 3 - wrong, "no rank": 9, "its own": 2 + wrong}[named]
+						}
+						if w.Rank()%2 == late {
+							awaitSignal(w, 1-late)
+						} else if w.Rank() == 1-late {
+							for r := late; r < 4; r += 2 {
+								sendSignal(w, r)
+							}
+						}
+						err := second(half.Intercomm(0, w, remote, 1))
+						is(err, class)
+						_, inter := halves(w, 2)
+						must(Barrier(inter))
+					})
+				}
+			}
+		}
+	})
+}
+
+// Creations at one time, and such as follow one another, are apart: those of one leader with several others by one tag,
+// of two leaders by several tags, and of groups of which one is a part of another, where a leader is early.
+func TestIntercommsAtOneTime(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(4, func(w *Comm) {
+			self := ok(w.Split(w.Rank(), 0))
+			var selves []*Comm
+			for range w.Size() {
+				selves = append(selves, ok(self.Dup()))
+			}
+			half := ok(w.Split(w.Rank()%2, 0))
+			pairs := []*Comm{ok(half.Dup()), ok(half.Dup()), ok(half.Dup())}
+			var all sync.WaitGroup
+			for r := range w.Size() {
+				if r != w.Rank() {
+					all.Go(func() {
+						inter := ok(selves[r].Intercomm(0, w, r, 1))
+						buf := []int{0}
+						must(Allreduce(inter, []int{w.Rank()}, buf, Sum))
+						same(buf[0], r)
+					})
+				}
+			}
+			for i, c := range pairs {
+				all.Go(func() { must(Barrier(ok(c.Intercomm(0, w, 1-w.Rank()%2, 2+i)))) })
+			}
+			all.Wait()
+
+			workers := ok(w.Split(min(w.Rank(), 1), 0)) // one after the other, by one tag
+			for range 5 {
+				for r := 1; r < w.Size(); r++ {
+					switch w.Rank() {
+					case 0:
+						must(ok(self.Intercomm(0, w, r, 7)).Free())
+					case r:
+						must(ok(self.Intercomm(0, w, 0, 7)).Free())
+					}
+				}
+				if w.Rank() == 0 {
+					must(ok(self.Intercomm(0, w, 1, 7)).Free())
+				} else {
+					must(ok(workers.Intercomm(0, w, 0, 7)).Free())
+				}
+			}
+		})
 	})
 }

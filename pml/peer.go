@@ -355,7 +355,7 @@ func (p *peer) fail(err error) {
 	}
 	l.offload.failMatched(p, err)
 	l.transfers.failPeer(p, err)
-	l.e.probers.end(l.e, probesOf(p.rank), err)
+	l.e.probers.end(l.e, probesExpecting(p.rank), err)
 	l.e.boards.failed(p.rank, err)
 	if !p.harmless() {
 		p.cut()

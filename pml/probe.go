@@ -17,6 +17,19 @@ type Message struct {
 
 // Probe waits until a message matches and describes it. take: it is taken off the queue.
 func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, take bool) (*Message, Status, error) {
+	return e.probe(cc, ctx, source, source, tag, take)
+}
+
+// ProbeAny waits until there is a message of any rank, as long as the rank that is expected lives, whichever others
+// have failed.
+func (e *Engine) ProbeAny(cc context.Context, ctx uint32, expected int, tag int32) error {
+	_, _, err := e.probe(cc, ctx, AnySource, expected, tag, false)
+	return err
+}
+
+// probe waits until the rank expected fails.
+func (e *Engine) probe(cc context.Context, ctx uint32, source, expected int, tag int32, take bool) (*Message, Status,
+	error) {
 	e.lock()
 	defer e.unlock()
 	for {
@@ -24,7 +37,7 @@ func (e *Engine) Probe(cc context.Context, ctx uint32, source int, tag int32, ta
 			e.exitCall()
 			return f.held(take), f.status, nil
 		}
-		if err := e.probeWait(cc, ctx, source, tag); err != nil {
+		if err := e.probeWait(cc, ctx, source, expected, tag); err != nil {
 			e.exitCall()
 			return nil, Status{}, err
 		}
@@ -55,15 +68,15 @@ func (f found) held(taken bool) *Message {
 }
 
 // probeWait waits for a message that may match.
-func (e *Engine) probeWait(cc context.Context, ctx uint32, source int, tag int32) error {
-	if err := e.unreachable(source); err != nil {
+func (e *Engine) probeWait(cc context.Context, ctx uint32, source, expected int, tag int32) error {
+	if err := e.unreachable(expected); err != nil {
 		return err
 	}
 	r := e.requests.take()
 	r.op = opProbe
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(source), tag
 	r.buf, r.cctx, r.peer = transport.Mem{}, cc, nil
-	r.state, r.err, r.status = stActive, nil, Status{}
+	r.state, r.err, r.status = stActive, nil, Status{Source: int32(expected)}
 	e.load.outstanding++
 	e.probers = append(e.probers, r)
 	e.await(r)
@@ -80,7 +93,8 @@ func (e *Engine) unreachable(source int) error {
 	return e.path.gone(int32(source))
 }
 
-// Which probes: all, those that a message ends, those that a message of source might have ended.
+// Which probes: all, those that a message ends, those that a message of source might end, those that wait no longer
+// when source has failed.
 func everyProbe(*Request) bool { return true }
 
 func probesFinding(ctx uint32, source, tag int32) func(*Request) bool {
@@ -92,6 +106,10 @@ func probesFinding(ctx uint32, source, tag int32) func(*Request) bool {
 
 func probesOf(source int32) func(*Request) bool {
 	return func(r *Request) bool { return r.recv.Source == source || r.recv.Source == AnySource }
+}
+
+func probesExpecting(source int32) func(*Request) bool {
+	return func(r *Request) bool { return r.status.Source == source || r.status.Source == AnySource }
 }
 
 // probers are the probes that wait. The requests are the engine's own.

@@ -540,7 +540,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 			t.abort(op, err)
 		}
 	}
-	t.e.probers.end(t.e, probesOf(p.rank), err)
+	t.e.probers.end(t.e, probesExpecting(p.rank), err)
 }
 
 func (t *taggedPath) count(s Stats) Stats {
