@@ -76,8 +76,7 @@ func (c *Comm) checkBridge(op string, remote, tag int, local *ranks) *Error {
 		return c.rankError(op, remote, false).(*Error)
 	case local.find(int32(c.toWorld(remote))) != Undefined:
 		return opError(op, ErrRank, "rank %d of %s, which is given as the leader of the other group, is in "+
-			"the caller's own "+
-			"group; the groups have no rank in common", remote, c.Name())
+			"the caller's own group; the groups have no rank in common", remote, c.Name())
 	}
 	return nil
 }

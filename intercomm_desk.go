@@ -3,6 +3,7 @@ package mpi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gorun-mpi/mpi/pml"
@@ -130,7 +131,7 @@ func (d *desk) look(a *appointment) (context.Context, *word) {
 	d.forget(a)
 	for i, w := range d.words {
 		if a.concerns(w) {
-			d.words = append(d.words[:i:i], d.words[i+1:]...)
+			d.words = slices.Delete(d.words, i, i+1)
 			return nil, w
 		}
 	}
@@ -181,15 +182,13 @@ func (b *bridge) stray(m *meeting, w *word) *refusal {
 	}
 	name := func(world int) int { return b.over.rankOf(int32(world)) }
 	return &refusal{class: ErrRank, text: fmt.Sprintf("rank %d of %s gives rank %d as the leader of the other group, "+
-		"whose "+
-		"leader is rank %d: each leader gives the rank of the other one", b.over.rank, b.over.Name(), name(b.remote),
+		"whose leader is rank %d: each leader gives the rank of the other one", b.over.rank, b.over.Name(), name(b.remote),
 		name(w.from))}
 }
 
 func overlapping() *refusal {
 	return &refusal{class: ErrGroup, text: "the two groups have ranks in common; an intercommunicator is between " +
-		"groups " +
-		"that have none"}
+		"groups that have none"}
 }
 
 // refuse tells the other group, before anything is agreed, that there will be nothing. Where the rank that is named
@@ -214,11 +213,11 @@ func (b *bridge) exchange(m *meeting, mine *word) (*word, *refusal) {
 	// It is over when the other leader has the word: what other ranks say there after this call cannot come before.
 	sent := eng.Isend(nil, over.cid+ctxCollective, b.remote, tagLeaders, mine.append(nil), pml.Synchronous)
 	w, err := over.await(&appointment{tag: b.tag, remote: b.remote, members: m.members})
-	strays := err == nil && w.from != b.remote
-	if strays || err == nil && w.leaves {
+	answers := err == nil && w.from == b.remote && !w.leaves
+	if err == nil && !answers {
 		eng.Cancel(sent) // it may never be taken
 	}
-	if _, e := eng.Wait(sent); err == nil && !strays && !w.leaves {
+	if _, e := eng.Wait(sent); answers {
 		err = e
 	}
 	switch {
@@ -227,7 +226,7 @@ func (b *bridge) exchange(m *meeting, mine *word) (*word, *refusal) {
 	case w.bad || w.kind != m.kind:
 		return nil, &refusal{class: ErrAborted,
 			text: "the leader of the other group has sent what is no part of this call"}
-	case strays:
+	case w.from != b.remote:
 		no := b.stray(m, w)
 		b.leave(m, w.from, no)
 		return nil, no

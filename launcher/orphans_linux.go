@@ -119,8 +119,11 @@ func newMarkSearch(mark string, environ func(pid int) ([]byte, error)) *markSear
 
 // look tells whether a process has the mark, and, if it does not, whether another look may find it.
 func (m *markSearch) look(pid int) (found, unsure bool) {
+	if m.mark == "" {
+		return false, false
+	}
 	text, err := m.environ(pid)
-	if err != nil || m.mark == "" {
+	if err != nil {
 		return false, false // it is gone, or another user's
 	}
 	if len(text) == 0 {

@@ -80,6 +80,15 @@ func TestHostfile(t *testing.T) {
 	}
 }
 
+// checkSlurm checks the hosts of an allocation that env describes, or the error.
+func checkSlurm(t *testing.T, env map[string]string, want string) {
+	t.Helper()
+	hosts, err := Slurm(func(name string) string { return env[name] })
+	if got := fmt.Sprint(hosts); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("%q: %s, %v", env, got, err)
+	}
+}
+
 func TestSlurm(t *testing.T) {
 	for _, c := range []struct{ job, nodes, tasks, want string }{
 		{"", "", "", "[]"},
@@ -94,10 +103,7 @@ func TestSlurm(t *testing.T) {
 		{"n1", "", "4(x", "SLURM_TASKS_PER_NODE, column 1: this is no number of tasks such as 4 or 4(x3)"},
 	} {
 		env := map[string]string{"SLURM_JOB_NODELIST": c.job, "SLURM_NODELIST": c.nodes, "SLURM_TASKS_PER_NODE": c.tasks}
-		hosts, err := Slurm(func(name string) string { return env[name] })
-		if got := fmt.Sprint(hosts); err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: %s, %v", c, got, err)
-		}
+		checkSlurm(t, env, c.want)
 	}
 }
 
@@ -113,11 +119,7 @@ func TestSlurmCPUs(t *testing.T) {
 	} {
 		env := map[string]string{"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": c.tasks,
 			"SLURM_JOB_CPUS_PER_NODE": c.cpus, "SLURM_CPUS_PER_TASK": c.each}
-		hosts, err := Slurm(func(name string) string { return env[name] })
-		got := fmt.Sprint(hosts)
-		if err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: %s, %v", c, got, err)
-		}
+		checkSlurm(t, env, c.want)
 	}
 }
 
