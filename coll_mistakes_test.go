@@ -166,6 +166,21 @@ func TestMistakeOfOneRank(t *testing.T) {
 	})
 }
 
+// What one rank calls wrongly, and the others do not call at all, is that rank's error alone: all end well.
+func TestMistakeThatOthersNeverMeet(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		if w.Rank() == 1 {
+			return
+		}
+		x := []int{1}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		is(second(Ibcast(w, x, 9)), ErrRoot)
+		is(second(BcastInit(w, x, 9)), ErrRoot)
+		is(Bcast(w.WithContext(ctx), x, 9), ErrRoot)
+	})
+}
+
 // A call that one rank makes persistent and another one does not is an error at both.
 func TestWaysThatDiffer(t *testing.T) {
 	for _, blocking := range []bool{true, false} {

@@ -177,10 +177,10 @@ func (c *Comm) mistaken(w way, err error) error {
 		return nil
 	}
 	if w == blocking {
-		c.outliving(mine.Op, tell)
+		c.outliving("", tell)
 		return err
 	}
-	c.inBackground(mine.Op, tell) // Finalize waits for it
+	c.inBackground("", tell) // Finalize waits for it, as long as other ranks may make the call
 	return err
 }
 
