@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"time"
@@ -46,37 +47,68 @@ func TestTruth(t *testing.T) {
 // Random programs of collective calls, messages and splits, several at once at each rank, over links that misbehave.
 // GORUN_TEST_SEED repeats one.
 func TestRandomPrograms(t *testing.T) {
-	from, last := rand.Uint64()%1_000_000, 10*time.Second
+	last := 10 * time.Second
 	if testing.Short() {
 		last = 2 * time.Second
 	}
-	if v := os.Getenv("GORUN_TEST_SEED"); v != "" {
-		from, _ = strconv.ParseUint(v, 10, 64)
-		last = 0
+	from := rand.Uint64() % 1_000_000
+	if seed, is := givenSeed(); is {
+		from, last = seed, 0
 	}
 	begun, programs := time.Now(), 0
 	for seed := from; seed == from || time.Since(begun) < last; seed++ {
-		random := rand.New(rand.NewPCG(seed, 77))
-		ranks, threads := 2+random.IntN(6), 1+random.IntN(3)
-		env := []string{"GORUN_COLL_CHECK=" + strconv.Itoa(random.IntN(2)),
-			"GORUN_COLL=" + truth.Choices()[random.IntN(len(truth.Choices()))]}
-		wrap := mpi.Option(func(o *join.Options) {
-			if random.IntN(4) == 0 {
-				return
-			}
-			plan := faulty.Random(int64(seed))
-			o.Wrap = func(rank int, d transport.Device) transport.Device {
-				return faulty.Wrap(d, int64(seed)*1000+int64(rank), plan)
-			}
-		})
-		stuck := time.AfterFunc(2*time.Minute, func() { panic(fmt.Sprintf("GORUN_TEST_SEED=%d hangs", seed)) })
-		err := mpi.RunLocal(ranks, func(w *mpi.Comm) error { return truth.Random(w, seed, 150, threads) }, wrap,
-			mpi.WithEnviron(env))
-		stuck.Stop()
+		randomProgram(t, &truth.Random{Seed: seed})
 		programs++
-		if err != nil {
-			t.Fatalf("GORUN_TEST_SEED=%d: %d ranks, %v: %v", seed, ranks, env, err)
-		}
 	}
 	t.Logf("%d programs from seed %d on", programs, from)
+}
+
+// So with calls that one rank makes wrongly: all ranks that can see it have an error, and every other call is right.
+func TestRandomMistakes(t *testing.T) {
+	seeds := uint64(200)
+	if testing.Short() {
+		seeds = 6
+	}
+	from := uint64(1)
+	if seed, is := givenSeed(); is {
+		from, seeds = seed, seed
+	}
+	for seed := from; seed <= seeds; seed++ {
+		randomProgram(t, &truth.Random{Seed: seed, Mistakes: true})
+	}
+}
+
+func givenSeed() (seed uint64, is bool) {
+	seed, err := strconv.ParseUint(os.Getenv("GORUN_TEST_SEED"), 10, 64)
+	return seed, err == nil
+}
+
+// randomProgram runs the program on ranks and in surroundings that follow from its seed.
+func randomProgram(t *testing.T, program *truth.Random) {
+	seed := program.Seed
+	random := rand.New(rand.NewPCG(seed, 77))
+	ranks, check := 2+random.IntN(6), random.IntN(2)
+	program.Steps, program.Threads = 150, 1+random.IntN(3)
+	if program.Mistakes {
+		check = 1
+	}
+	env := []string{"GORUN_COLL_CHECK=" + strconv.Itoa(check),
+		"GORUN_COLL=" + truth.Choices()[random.IntN(len(truth.Choices()))]}
+	wrap := mpi.Option(func(o *join.Options) {
+		if random.IntN(4) == 0 {
+			return
+		}
+		plan := faulty.Random(int64(seed))
+		o.Wrap = func(rank int, d transport.Device) transport.Device {
+			return faulty.Wrap(d, int64(seed)*1000+int64(rank), plan)
+		}
+	})
+	stuck := time.AfterFunc(2*time.Minute, func() {
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("GORUN_TEST_SEED=%d hangs: %d ranks, %v\n%v", seed, ranks, env, program))
+	})
+	defer stuck.Stop()
+	if err := mpi.RunLocal(ranks, program.Run, wrap, mpi.WithEnviron(env)); err != nil {
+		t.Fatalf("GORUN_TEST_SEED=%d: %d ranks, %v: %v", seed, ranks, env, err)
+	}
 }

@@ -40,7 +40,7 @@ func init() {
 // randomPrograms runs one after the other, until rank 0 finds that it was long enough.
 func randomPrograms(w *mpi.Comm, seed uint64, last time.Duration) error {
 	for more, begun := []byte{1}, time.Now(); more[0] == 1; seed++ {
-		if err := truth.Random(w, seed, 150, 1+int(seed%3)); err != nil {
+		if err := (&truth.Random{Seed: seed, Steps: 150, Threads: 1 + int(seed%3)}).Run(w); err != nil {
 			return err
 		}
 		if w.Rank() == 0 && time.Since(begun) > last {

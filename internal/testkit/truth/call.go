@@ -159,6 +159,9 @@ func (r *ranks[T]) make(blocking func() error, nonblocking, persistent func() (*
 			err = r.request.Start()
 		}
 	}
+	if err != nil {
+		err = errors.Join(err, r.request.Free())
+	}
 	return err
 }
 

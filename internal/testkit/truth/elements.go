@@ -1,6 +1,8 @@
 package truth
 
 import (
+	"unicode"
+
 	"github.com/gorun-mpi/mpi"
 )
 
@@ -105,12 +107,15 @@ var kinds = []interface {
 	begin(c *mpi.Comm, call *Call) (*Pending, error)
 	many() int // operators
 	operator(i int) string
+	named(i int) bool // the operator is one of package mpi, whose names are compared
 	String() string
 }{&numbers, &floats, &small, &places, &functions, &odds, &octets, &nothing}
 
 func (k *kind[T]) many() int             { return len(k.operators) }
 func (k *kind[T]) operator(i int) string { return k.operators[i%len(k.operators)].name }
 func (k *kind[T]) String() string        { return k.name }
+
+func (k *kind[T]) named(i int) bool { return unicode.IsUpper(rune(k.operator(i)[0])) }
 
 // mix makes a number that looks random of others.
 func mix(numbers ...uint64) (x uint64) {

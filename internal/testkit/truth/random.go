@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -12,31 +13,61 @@ import (
 	"github.com/gorun-mpi/mpi/collectives"
 )
 
-// Random runs a program of steps that follows from seed: collective calls of all kinds on communicators that are split
-// and freed, with calls and messages between ranks in flight. All ranks know the program; that is the model which says
-// what each of them gets. It runs threads of them at once, each with communicators of its own.
-func Random(w *mpi.Comm, seed uint64, steps, threads int) error {
-	var all sync.WaitGroup
-	errs := make([]error, threads)
-	for i := range threads {
+// Random is a program that follows from a seed: collective calls of all kinds on communicators that are split and
+// freed, with calls and messages between ranks in flight. All ranks know the program; that is the model which says what
+// each of them gets.
+type Random struct {
+	Seed    uint64
+	Steps   int
+	Threads int // of the program that run at once, each with communicators of its own
+	// Mistakes: one rank makes some of the calls wrongly. All ranks of such a call must hear of it, and nothing else
+	// may suffer. It needs GORUN_COLL_CHECK.
+	Mistakes bool
+
+	mu    sync.Mutex
+	doing map[string]string // what the threads of the ranks of this process do
+}
+
+// Run runs it at one rank. It returns when a thread has found an error: the others may wait for that one for ever.
+func (r *Random) Run(w *mpi.Comm) error {
+	errs := make(chan error, r.Threads)
+	for i := range r.Threads {
 		c, err := w.Dup()
 		if err != nil {
 			return err
 		}
-		all.Go(func() {
-			p := program{world: c.Rank(), random: rand.New(rand.NewPCG(seed, uint64(i)))}
-			members := make([]int, c.Size())
-			for i := range members {
-				members[i] = i
+		p := program{Random: r, name: fmt.Sprintf("rank %d, program %d", w.Rank(), i), world: c.Rank(),
+			random: rand.New(rand.NewPCG(r.Seed, uint64(i)))}
+		members := make([]int, c.Size())
+		for i := range members {
+			members[i] = i
+		}
+		p.groups = []group{{c, members}}
+		go func() {
+			err := p.run()
+			if err != nil {
+				err = fmt.Errorf("seed %d, %s, step %d, %s: %w", r.Seed, p.name, p.step, p.what, err)
 			}
-			p.groups = []group{{c, members}}
-			if err := p.run(steps); err != nil {
-				errs[i] = fmt.Errorf("program %d of seed %d, step %d, %s: %w", i, seed, p.step, p.doing, err)
-			}
-		})
+			errs <- err
+		}()
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	for range r.Threads {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// String says what each thread does.
+func (r *Random) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := fmt.Sprintf("seed %d", r.Seed)
+	for _, name := range slices.Sorted(maps.Keys(r.doing)) {
+		s += fmt.Sprintf("\n%s: %s", name, r.doing[name])
+	}
+	return s
 }
 
 // group is a communicator. All ranks know who its members are; comm is nil at the others.
@@ -51,15 +82,26 @@ type flight struct {
 	finish func() error
 }
 
-// program is one rank's view of it. Each rank throws the same dice.
+// program is one rank's view of it. Each rank throws the same dice, also where it is not in the group.
 type program struct {
+	*Random
+	name    string
 	world   int // this rank
 	random  *rand.Rand
 	groups  []group
 	flights []flight
 	step    int
-	steps   int
-	doing   string
+	what    string // it does
+}
+
+func (p *program) does(format string, args ...any) {
+	p.what = fmt.Sprintf(format, args...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.doing == nil {
+		p.doing = map[string]string{}
+	}
+	p.doing[p.name] = fmt.Sprintf("step %d, %s", p.step, p.what)
 }
 
 const (
@@ -67,9 +109,8 @@ const (
 	mostFlights = 20
 )
 
-func (p *program) run(steps int) error {
-	p.steps = steps
-	for p.step = range steps {
+func (p *program) run() error {
+	for p.step = range p.Steps {
 		var err error
 		switch dice := p.random.IntN(100); {
 		case dice < 50:
@@ -81,7 +122,7 @@ func (p *program) run(steps int) error {
 		case dice < 90:
 			err = p.free()
 		default:
-			p.doing = "waiting"
+			p.does("waiting")
 			err = p.land(p.random.IntN(mostFlights))
 		}
 		if err == nil && len(p.flights) > mostFlights {
@@ -91,7 +132,7 @@ func (p *program) run(steps int) error {
 			return err
 		}
 	}
-	p.doing = "at the end"
+	p.does("at the end")
 	err := p.land(len(p.flights))
 	for _, g := range p.groups {
 		if g.comm != nil && err == nil {
@@ -147,16 +188,23 @@ func (p *program) call() error {
 		c.InPlace = false
 	}
 	leaver, withContext := -1, p.random.IntN(8) == 0
-	if p.random.IntN(10) == 0 && p.step < p.steps/2 { // at the end nothing may be under way in the background
+	if p.random.IntN(10) == 0 && p.step < p.Steps/2 { // at the end nothing may be under way in the background
 		leaver = g.members[p.random.IntN(len(g.members))]
 	}
 	if leaver >= 0 && c.Way == Persistent && !c.InPlace {
 		c.Way = Nonblocking // the call is made twice, and a context ends once
 	}
-	p.doing = fmt.Sprintf("%v on ranks %v", c, g.members)
+	p.does("%v on ranks %v", c, g.members)
+	var s *slip
+	if p.Mistakes && len(g.members) > 1 && p.random.IntN(4) == 0 {
+		s = p.slip(c, g)
+		p.does("%v on ranks %v, while rank %d of them makes %v", c, g.members, s.odd, s.its)
+	}
 	switch {
 	case g.comm == nil:
 		return nil
+	case s != nil:
+		return p.wrong(c, g, s, leaver)
 	case leaver == p.world:
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -182,7 +230,7 @@ func (p *program) message() error {
 	_, g := p.pick()
 	from, to := p.random.IntN(len(g.members)), p.random.IntN(len(g.members))
 	tag, n, key, any := p.random.IntN(1000), p.length(), p.random.Uint64(), p.random.IntN(4) == 0
-	p.doing = fmt.Sprintf("%d bytes from %d to %d of ranks %v", n, from, to, g.members)
+	p.does("%d bytes from %d to %d of ranks %v", n, from, to, g.members)
 	if g.comm == nil {
 		return nil
 	}
@@ -222,7 +270,7 @@ func (p *program) message() error {
 func (p *program) split() error {
 	_, g := p.pick()
 	colors, salt := 1+p.random.IntN(3), p.random.Uint64()
-	p.doing = fmt.Sprintf("splitting ranks %v", g.members)
+	p.does("splitting ranks %v", g.members)
 	if len(p.groups)+colors > mostGroups {
 		return nil
 	}
@@ -269,7 +317,7 @@ func (p *program) free() error {
 	if i == 0 {
 		return nil
 	}
-	p.doing = fmt.Sprintf("freeing ranks %v", g.members)
+	p.does("freeing ranks %v", g.members)
 	p.groups = slices.Delete(p.groups, i, i+1)
 	if g.comm == nil {
 		return nil
