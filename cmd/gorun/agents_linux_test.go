@@ -517,3 +517,34 @@ func TestAgentsOverSSH(t *testing.T) {
 	w, _ := overSSH(t)
 	conform(t, w)
 }
+
+// MPICH's programs run on three hosts, unmodified, also where an agent is between gorun and another: what their ranks
+// put has names of MPICH's own, and goes up to gorun and down again. Their library is kept from what hangs in
+// MPI_Finalize under any launcher.
+func TestMPICHOverSSH(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: three hosts with sshd; TestMPICH covers the same programs on one host")
+	}
+	prog := mpichProgram(t)
+	library := mpichCompiled(t, "ucxclose.so", "-shared", "-fPIC", "testdata/ucxclose.c")
+	h := upSSH(t, 3)
+	for _, width := range []string{"1", "32"} {
+		for _, by := range []string{"slot", "node"} {
+			run := func(what string) *job {
+				j := prepare(t, "-H", "h1:1,h2:2,h3:2", "--map-by", by, "--tree-width", width, "--bind-to", "none",
+					"--launch-agent", h.shell, "--host-timeout", "2m", "-x", "LD_PRELOAD="+library, prog, what)
+				h.move(j)
+				return j.start()
+			}
+			j := run("hosts").wait(0)
+			for _, want := range []string{"ring 5\n", "hosts 3\n", "hello from 4 of 5\n"} {
+				if !strings.Contains(j.out.String(), want) {
+					t.Errorf("width %s, by %s: no %q in\n%s", width, by, want, j.out.String())
+				}
+			}
+			run("abort").wait(7).says("called Abort with code 7")
+			run("exit").wait(5).says("exited with code 5")
+			h.nothingLeft(t)
+		}
+	}
+}

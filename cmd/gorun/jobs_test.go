@@ -274,14 +274,26 @@ func TestBuildInterrupted(t *testing.T) {
 	}
 }
 
-// MPICH's programs know nothing of us.
-func TestMPICH(t *testing.T) {
-	t.Parallel()
+// mpichCompiled is what MPICH's compiler makes of these words.
+func mpichCompiled(t *testing.T, name string, words ...string) string {
+	t.Helper()
 	mpicc := proc.RequireProgram(t, "mpicc.mpich", "libmpich-dev")
-	prog := filepath.Join(t.TempDir(), "prog")
-	if out, err := exec.Command(mpicc, "-o", prog, "testdata/mpich.c").CombinedOutput(); err != nil {
+	file := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command(mpicc, append([]string{"-o", file}, words...)...).CombinedOutput(); err != nil {
 		t.Fatalf("mpicc.mpich: %v\n%s", err, out)
 	}
+	return file
+}
+
+// mpichProgram is a program of MPICH's, which knows nothing of us.
+func mpichProgram(t *testing.T) string {
+	t.Helper()
+	return mpichCompiled(t, "prog", "testdata/mpich.c")
+}
+
+func TestMPICH(t *testing.T) {
+	t.Parallel()
+	prog := mpichProgram(t)
 	for _, n := range []int{1, 2, 4} {
 		j := start(t, "-n", fmt.Sprint(n), prog, "ring").wait(0)
 		for r := range n {
