@@ -65,9 +65,7 @@ func (d *Device) takeNotices() {
 			p.to = n.to
 			d.opt.Debug("a rank can be reached", "peer", n.peer, "its end is seen by", seenBy(n.to))
 			if !n.to.here { // UCX says only of an endpoint that it has failed
-				if _, err := d.endpointOf(n.peer); err != nil {
-					d.down(n.peer, err)
-				}
+				d.endpointOf(n.peer) // without a way to it, it is gone
 			}
 			continue
 		}
@@ -104,9 +102,11 @@ func (d *Device) endpointOf(rank int32) (endpoint, error) {
 		return 0, err
 	}
 	ep, err := d.w.connect(p.to.address, rank, !p.to.here)
-	if err != nil {
-		return 0, fmt.Errorf("ucx: no way to rank %d with what UCX_TLS and UCX_NET_DEVICES leave: %w: %w", rank,
-			transport.ErrUnavailable, err)
+	if err != nil { // it cannot send to this rank either, which may wait for it
+		d.down(rank, fmt.Errorf("ucx: no way to rank %d with what UCX_TLS and UCX_NET_DEVICES leave: %w: %w", rank,
+			transport.ErrUnavailable, err))
+		d.show()
+		return 0, p.gone
 	}
 	p.ep = ep
 	return ep, nil

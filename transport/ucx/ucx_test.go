@@ -31,7 +31,9 @@ var roles = map[string]func() error{
 
 func TestMain(m *testing.M) {
 	proc.RunRole(roles)
-	os.Setenv("UCX_TLS", "posix,sysv,cma,self")
+	if os.Getenv("UCX_TLS") == "" { // in a guest it is that of the device
+		os.Setenv("UCX_TLS", "posix,sysv,cma,self")
+	}
 	os.Exit(leak.VerifyMain(m.Run))
 }
 
@@ -118,6 +120,24 @@ func TestNothingLeft(t *testing.T) {
 	if err == nil || !strings.Contains(out, "transport unavailable") || !strings.Contains(out, "UCX_TLS") ||
 		strings.Contains(out, "UCX  ") {
 		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// A rank to which there is no way is gone: what is received from it would never come.
+func TestNoWay(t *testing.T) {
+	t.Setenv("UCX_TLS", "self")
+	a, b := newRank(t, 0), newRank(t, 1)
+	a.reach(1, b.Address())
+	in := transport.HostMem(make([]byte, 8))
+	if _, st, err := a.Post(transport.Match{Context: 1, Source: 1, Tag: 1}, in, 1, false); st != transport.Started {
+		t.Fatal(st, err)
+	}
+	_, err := a.Send(1, transport.Match{Context: 1, Source: 0, Tag: 1}, in, false, 2)
+	if !errors.Is(err, transport.ErrUnavailable) || !strings.Contains(err.Error(), "UCX_TLS") {
+		t.Errorf("Send: %v", err)
+	}
+	if p := a.next(); p.Event != transport.Down || p.Peer != 1 || !errors.Is(p.Err, transport.ErrUnavailable) {
+		t.Errorf("%+v", p)
 	}
 }
 
