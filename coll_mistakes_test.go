@@ -196,14 +196,57 @@ func TestWaysThatDiffer(t *testing.T) {
 			case blocking:
 				err = Bcast(w, x, 0)
 			default:
-				if r := ok(Ibcast(w, x, 0)); true {
-					_, err = r.Wait()
-				}
+				err = waited(Ibcast(w, x, 0))
 			}
 			check(err != nil && strings.Contains(err.Error(), "calls Bcast"), "%v", err)
 			must(Barrier(w))
 		})
 	}
+}
+
+// A rank that makes a communicator, where others make another collective call, is an error at all ranks.
+func TestCreationWhereOthersCall(t *testing.T) {
+	creations := []func(c *Comm) error{
+		func(c *Comm) error { return second(c.Dup()) },
+		func(c *Comm) error { return second(c.Split(0, 0)) },
+		func(c *Comm) error { return second(c.Cart([]int{3}, []bool{true}, false)) },
+		func(c *Comm) error { return second(c.Cart([]int{7}, []bool{true}, false)) },
+		func(c *Comm) error { return second(c.Intercomm(0, nil, 0, 0)) },
+	}
+	calls := []func(c *Comm) error{
+		Barrier,
+		func(c *Comm) error { return waited(Ibarrier(c)) },
+		func(c *Comm) error { return Bcast(c, []int{1}, 7) },
+		func(c *Comm) error { return second(c.Create(c.Group())) },
+	}
+	over(t)(3, func(w *Comm) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for _, c := range []*Comm{w, w.WithContext(ctx)} {
+			for i, create := range creations {
+				for k, call := range calls {
+					for odd := range c.Size() {
+						err := call
+						if c.Rank() == odd {
+							err = create
+						}
+						check(err(c) != nil, "creation %d, call %d, rank %d: no error at %d", i, k, odd, c.Rank())
+						must(Barrier(c))
+					}
+				}
+			}
+		}
+		_, inter := halves(w, 3)
+		err := error(nil)
+		if w.Rank() == 2 {
+			err = second(inter.Merge(false))
+		} else {
+			err = Barrier(inter)
+		}
+		is(err, ErrComm)
+		check(strings.Contains(err.Error(), "calls Merge"), "%v", err)
+		must(Barrier(inter))
+	})
 }
 
 // Counts whose sum cannot be are an error, and no panic.
@@ -266,14 +309,8 @@ func TestPersistentCallGoesOnWithoutItsContext(t *testing.T) {
 // none waits for the one with the mistake, or for those that have heard of it, while these do something else.
 func TestMistakeAndFailure(t *testing.T) {
 	calls := map[string]func(w *Comm, root int) error{
-		"blocking": func(w *Comm, root int) error { return Bcast(w, make([]int, 5000), root) },
-		"nonblocking": func(w *Comm, root int) error {
-			r, err := Ibcast(w, make([]int, 5000), root)
-			if err == nil {
-				_, err = r.Wait()
-			}
-			return err
-		},
+		"blocking":    func(w *Comm, root int) error { return Bcast(w, make([]int, 5000), root) },
+		"nonblocking": func(w *Comm, root int) error { return waited(Ibcast(w, make([]int, 5000), root)) },
 	}
 	const n = 5
 	for name, call := range calls {

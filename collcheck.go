@@ -170,10 +170,10 @@ func (c *Comm) mistaken(w way, err error) error {
 	if c.groups != nil {
 		c, rank = c.bothGroups(), int(c.me)
 	}
-	tag := c.colls.nextTag(w)
+	tag := compareTag(c.colls.nextTag(w), w)
 	tell := func() error {
 		text := fmt.Sprintf("rank %d calls it wrongly: %v", rank, mine.Err)
-		c.compareAs(tag, nil, w, &refusal{class: mine.Class, text: text})
+		c.compareAs(tag, nil, nil, &refusal{class: mine.Class, text: text})
 		return nil
 	}
 	if w == blocking {
@@ -188,7 +188,7 @@ func (c *Comm) mistaken(w way, err error) error {
 // alone is that this rank does not know, since the one that would have told it has failed: others may make the call,
 // and count on this one.
 func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
-	no := c.compareAs(p.tag, p, w, nil)
+	no := c.compareAs(compareTag(p.tag, w), p, p.claims(w), nil)
 	if no == nil && p.operation.Neighborhood() {
 		no = c.compareEdges(p)
 	}
@@ -213,16 +213,38 @@ func (c *Comm) goOnAlone(p *collPlan, why error) {
 	c.inBackground("", func() error { return q.runByMessages(c) })
 }
 
-// compareAs returns what all ranks of a call hear of it. This rank makes it by p, or refuses.
-func (c *Comm) compareAs(tag int32, p *collPlan, w way, no *refusal) *refusal {
-	m := c.meet(makeDup)
-	if m.tag = tag; w == persistent {
-		m.tag -= collTag / 2 // as of a call that is not: ranks that make it in different ways are to meet
+// compareTag is that by which a call is compared: ranks that make it in different ways are to meet.
+func compareTag(tag int32, w way) int32 {
+	if w == persistent {
+		tag -= collTag / 2
 	}
-	var claims []claim
+	return tag
+}
+
+// compareCreation compares a call that makes a communicator: another rank may make another collective call. On an
+// intercommunicator that is a call of both groups.
+func (c *Comm) compareCreation(kind creation, tag int32) error {
+	over := c
+	if c.groups != nil {
+		over = c.bothGroups()
+	}
+	if !c.setup.Check || over.size == 1 {
+		return nil
+	}
+	no := over.compareAs(tag, nil, []claim{{text: kind.String(), class: ErrComm}}, nil)
+	if no == nil {
+		return nil
+	}
+	return c.meet(kind).failed(no)
+}
+
+// compareAs returns what all ranks of a call hear of it. This rank claims to make it, by p if it is one that has a
+// plan, or refuses.
+func (c *Comm) compareAs(tag int32, p *collPlan, claims []claim, no *refusal) *refusal {
+	m := c.meet(makeDup)
+	m.tag = tag
 	rows := map[int]row{}
 	if p != nil {
-		claims = p.claims(w)
 		if r, has := p.row(); has {
 			rows[c.rank] = r
 		}

@@ -16,10 +16,13 @@ const (
 // ends before that, it returns the context's error and body is finished in the background, since the other ranks count
 // on this one.
 func (c *Comm) collective(kind creation, body func() error) error {
-	ticket := c.coll.ticket()
+	ticket, tag := c.coll.ticket(c)
 	return c.outliving(kind.String(), func() error {
 		c.coll.lock(ticket)
 		defer c.coll.unlock()
+		if no := c.compareCreation(kind, tag); no != nil {
+			return no
+		}
 		return body()
 	})
 }
@@ -117,12 +120,16 @@ type ticketLock struct {
 	changed       sync.Cond
 }
 
-func (l *ticketLock) ticket() uint64 {
+// ticket returns also the tag by which the call is compared, if it is. So calls compare in the order of their tickets.
+func (l *ticketLock) ticket(c *Comm) (ticket uint64, tag int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.changed.L = &l.mu
 	l.next++
-	return l.next - 1
+	if c.setup.Check {
+		tag = c.colls.nextTag(blocking)
+	}
+	return l.next - 1, tag
 }
 
 func (l *ticketLock) lock(ticket uint64) {

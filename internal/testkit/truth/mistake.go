@@ -12,20 +12,27 @@ import (
 
 // slip is what one rank calls in the place of what the others do.
 type slip struct {
-	its  *Call
-	odd  int  // the rank in the group
-	sure bool // the ranks can see it, whatever the lengths of the blocks are
-	late bool // the ranks look at the result later
+	its  *Call // nil: it splits the communicator
+	odd  int   // the rank in the group
+	sure bool  // the ranks can see it, whatever the lengths of the blocks are
+	late bool  // the ranks look at the result later
+}
+
+func (s *slip) String() string {
+	if s.its == nil {
+		return "a split"
+	}
+	return s.its.String()
 }
 
 // slip draws one: another root, or none of the group, another count, operation, operator, order, type of elements, or
-// way.
+// way, or a call that makes a communicator.
 func (p *program) slip(c *Call, g group) *slip {
 	n := len(g.members)
 	odd, late, k := p.random.IntN(n), p.random.IntN(2) == 0, kinds[c.Kind]
 	for {
 		its := *c
-		switch what := p.random.IntN(8); {
+		switch what := p.random.IntN(9); {
 		case what == 0 && rooted(c.Operation):
 			its.Root = (c.Root + 1 + p.random.IntN(n-1)) % n
 			return &slip{&its, odd, true, late}
@@ -54,6 +61,8 @@ func (p *program) slip(c *Call, g group) *slip {
 			its.Ordered = !c.Ordered
 			return &slip{&its, odd, true, late}
 		case what == 7:
+			return &slip{nil, odd, true, late}
+		case what == 8:
 			its.Way = (c.Way + 1 + Way(p.random.IntN(int(Ways)-1))) % Ways
 			return &slip{&its, odd, true, late}
 		}
@@ -88,6 +97,7 @@ func judge(err error, leaves bool) (verdict, error) {
 // wrong makes a call that one rank makes in another way. All ranks are refused; where it may go together all the same,
 // all or none.
 func (p *program) wrong(c *Call, g group, s *slip, leaver int) error {
+	splits := g.comm.Rank() == s.odd && s.its == nil
 	if g.comm.Rank() == s.odd {
 		c = s.its
 	}
@@ -98,7 +108,7 @@ func (p *program) wrong(c *Call, g group, s *slip, leaver int) error {
 		on = on.WithContext(ctx)
 	}
 	finish := func(f *Pending, err error) (verdict, error) {
-		if err == nil {
+		if err == nil && f != nil {
 			err = f.Finish()
 		}
 		v, err := judge(err, leaver == p.world)
@@ -110,7 +120,13 @@ func (p *program) wrong(c *Call, g group, s *slip, leaver int) error {
 		}
 		return v, err
 	}
-	f, err := c.Start(on)
+	var f *Pending
+	var err error
+	if splits {
+		_, err = on.Split(0, 0)
+	} else {
+		f, err = c.Start(on)
+	}
 	if s.late && s.sure && leaver < 0 {
 		if err != nil { // others hear of it as they wait, and no rank makes the call after it here
 			_, err = finish(nil, err)

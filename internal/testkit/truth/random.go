@@ -198,7 +198,7 @@ func (p *program) call() error {
 	var s *slip
 	if p.Mistakes && len(g.members) > 1 && p.random.IntN(4) == 0 {
 		s = p.slip(c, g)
-		p.does("%v on ranks %v, while rank %d of them makes %v", c, g.members, s.odd, s.its)
+		p.does("%v on ranks %v, while rank %d of them makes %v", c, g.members, s.odd, s)
 	}
 	switch {
 	case g.comm == nil:
