@@ -15,7 +15,8 @@ import (
 // leaders, or one that cannot be; or one of the leaders names another rank than the other group's leader, which names
 // it; or the groups have ranks in common. The tag is not to be used again then. Leaders neither of which names the
 // other one, or that give different tags, are not seen, nor is a leader that never calls: what is said to a rank may be
-// for a later call of it. Such calls wait until a context ends, or the rank that is named does.
+// for a later call of it. Such calls wait until a context ends, or the rank that is named does, as they do in other
+// MPI libraries. After 64 calls on one peer that name no rank which can be a leader the other group is told no more.
 //
 // Point-to-point calls, WithContext, Free and Merge work on it, and of the collective calls Barrier, Bcast, Gather and
 // Allreduce; §6.2.3. Barrier waits for both groups. Bcast and Gather go from one rank to the other group, or to it from

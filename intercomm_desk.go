@@ -13,12 +13,9 @@ import (
 // may be for a later call, whose leader there is early; or for another goroutine's, with another tag or leader; or
 // its sender and this rank do not name each other, which is a mistake. So calls take words of any rank.
 type desk struct {
-	// receiving is held from when a message is taken until its word is in words, which so are in the order of arrival.
-	// Those of one rank would change places else, where it makes several tries at a number.
-	receiving sync.Mutex
-
-	mu      sync.Mutex // guards what follows
-	words   []*word
+	mu      sync.Mutex                          // guards what follows
+	words   []*word                             // in the order of arrival
+	refused int                                 // how often this rank has told all others a refusal: see mostRefused
 	waiting map[*appointment]context.CancelFunc // what ends the wait for messages, so that it looks at words again
 }
 
@@ -33,6 +30,8 @@ type word struct {
 	told   []byte // what the group has to know of it: see leadersWord
 	far    *ranks // the sender's group
 	bad    bool   // it is none
+	coming bool   // its message has been taken, and is being received
+	err    error  // why it could not be received
 }
 
 func (w *word) append(b []byte) []byte {
@@ -91,37 +90,50 @@ func (c *shared) await(a *appointment) (*word, error) {
 	for {
 		ctx, w := d.look(a)
 		if w != nil {
-			return w, nil
+			return w, w.err
 		}
-		err := c.eng.ProbeAny(ctx, c.cid+ctxCollective, a.remote, tagLeaders)
-		if err == nil {
-			err = c.receiveWord(a.remote)
-		}
-		if err != nil && ctx.Err() == nil {
+		if err := c.eng.ProbeAny(ctx, c.cid+ctxCollective, a.remote, tagLeaders); err == nil {
+			c.receiveWord()
+		} else if ctx.Err() == nil {
 			d.leave(a)
 			return nil, err
 		}
 	}
 }
 
-// receiveWord puts the next word on the desk, unless another goroutine has. Where that fails it is an error if the word
-// is from remote; what waits for another rank's hears of that by itself.
-func (c *shared) receiveWord(remote int) error {
+// receiveWord takes the next message, unless another goroutine has. Its place on the desk is that of its arrival: words
+// of one rank are not to change places, where it makes several tries at a number. The word comes there in the
+// background, since it may be for another goroutine, and a sender that has stopped must not keep this one from hearing
+// that the rank which it waits for has failed.
+func (c *shared) receiveWord() {
 	d := &c.desk
-	d.receiving.Lock()
-	defer d.receiving.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	found, st, is, _ := c.eng.Iprobe(c.cid+ctxCollective, pml.AnySource, tagLeaders, true)
 	if !is {
-		return nil
+		return
 	}
-	b, err := receiveFound(c.eng, found, st.Bytes)
-	switch {
-	case err == nil:
-		d.add(readWord(int(st.Source), b, c.eng.Size()))
-	case int(st.Source) == remote:
+	w := &word{from: int(st.Source), coming: true}
+	d.words = append(d.words, w)
+	newComm(c, nil).inBackground("", func() error {
+		b, err := receiveFound(c.eng, found, st.Bytes)
+		d.came(w, b, err, c.eng.Size())
 		return err
+	})
+}
+
+// came: the word has been received, or could not be.
+func (d *desk) came(w *word, b []byte, err error, size int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		*w = word{from: w.from, bad: true, err: err}
+	} else {
+		*w = *readWord(w.from, b, size)
 	}
-	return nil
+	for _, look := range d.waiting { // also those for which later words are that have come already
+		look()
+	}
 }
 
 // look takes the word that a waits for, or says until when to wait for messages.
@@ -130,7 +142,8 @@ func (d *desk) look(a *appointment) (context.Context, *word) {
 	defer d.mu.Unlock()
 	d.forget(a)
 	for i, w := range d.words {
-		if a.concerns(w) {
+		before := func(o *word) bool { return o.coming && o.from == w.from }
+		if !w.coming && a.concerns(w) && !slices.ContainsFunc(d.words[:i], before) {
 			d.words = slices.Delete(d.words, i, i+1)
 			return nil, w
 		}
@@ -156,18 +169,6 @@ func (d *desk) forget(a *appointment) {
 	}
 }
 
-// add keeps a word that this goroutine has received, for any of those that wait.
-func (d *desk) add(w *word) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.words = append(d.words, w)
-	for a, look := range d.waiting {
-		if a.concerns(w) {
-			look()
-		}
-	}
-}
-
 // leave tells a rank of the world that there will be nothing, and does not wait. A word of its call may come later, and
 // is never taken: so the tag is not to be used again.
 func (b *bridge) leave(m *meeting, to int, no *refusal) {
@@ -186,17 +187,28 @@ func (b *bridge) stray(m *meeting, w *word) *refusal {
 		name(w.from))}
 }
 
+func (d *desk) mayRefuse() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused++
+	return d.refused <= mostRefused
+}
+
 func overlapping() *refusal {
 	return &refusal{class: ErrGroup, text: "the two groups have ranks in common; an intercommunicator is between " +
 		"groups that have none"}
 }
+
+// mostRefused is how often a rank tells all others of a communicator that it cannot name a leader: what they do not
+// take stays there until they free it.
+const mostRefused = 64
 
 // refuse tells the other group, before anything is agreed, that there will be nothing. Where the rank that is named
 // cannot be its leader, that may be any rank which is not in this group.
 func (b *bridge) refuse(m *meeting, no *refusal) {
 	if b.remote != Undefined {
 		b.leave(m, b.remote, no)
-	} else {
+	} else if b.over.desk.mayRefuse() {
 		b.over.members().all(func(world int32) bool {
 			if m.members.find(world) == Undefined {
 				b.leave(m, int(world), no)

@@ -4,7 +4,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/faulty"
 )
 
 // halves are the communicators of the even and of the odd ranks of w, and the intercommunicator between them.
@@ -194,5 +199,92 @@ func TestIntercommsAtOneTime(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// A rank that stops in the middle of what it says, to another call than the one that takes its word, does not keep this
+// one from hearing that the rank which it waits for has failed.
+func TestIntercommWhereAWordStops(t *testing.T) {
+	var stopped atomic.Bool
+	devices := withDevices(func(rank int, d transport.Device) transport.Device {
+		plan := faulty.Plan{RefuseRegister: 1 - 1e-12} // the receiver needs the sender
+		if rank < 2 {
+			plan.Cuts = []faulty.Cut{{Peer: 1 - rank, After: 500}}
+		}
+		if d = faulty.Wrap(d, 1, plan); rank == 2 {
+			d = &stoppingDevice{d, &stopped}
+		}
+		return d
+	})
+	failed := make(chan bool)
+	over(t, devices)(3, func(w *Comm) {
+		self := ok(w.Split(w.Rank(), 0))
+		switch w.Rank() {
+		case 0:
+			awaitSignal(w, 2)
+			calls := make(chan error, 1)
+			go func() { calls <- second(self.Intercomm(0, w, 1, 1)) }()
+			untilLost(w, 1)
+			is(<-calls, ErrPeerFailed)
+			close(failed)
+		case 1:
+			untilLost(w, 0)
+		case 2:
+			stopped.Store(true)
+			r := w.eng.Isend(nil, w.cid+ctxCollective, 0, tagLeaders, make([]byte, long), pml.Standard)
+			sendSignal(w, 0)
+			<-failed
+			stopped.Store(false)
+			w.eng.Wait(r)
+		}
+	})
+}
+
+// untilLost exchanges signals with a rank until it is lost.
+func untilLost(w *Comm, rank int) {
+	for {
+		if err := Send[byte](w, nil, rank, tagSignal); err != nil {
+			is(err, ErrPeerFailed)
+			return
+		}
+		if _, err := Recv[byte](w, nil, rank, tagSignal); err != nil {
+			is(err, ErrPeerFailed)
+			return
+		}
+	}
+}
+
+// stoppingDevice gives nothing while its rank has stopped.
+type stoppingDevice struct {
+	transport.Device
+	stopped *atomic.Bool
+}
+
+func (d *stoppingDevice) Poll(pkts []transport.Packet) int {
+	if d.stopped.Load() {
+		return 0
+	}
+	return d.Device.Poll(pkts)
+}
+
+// A program that goes on naming no leader does not fill the memory of ranks that never take what it tells them.
+func TestRefusalsAreBounded(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		self := ok(w.Split(w.Rank(), 0))
+		if w.Rank() == 0 {
+			for range 3 * mostRefused {
+				is(second(self.Intercomm(0, w, 7, 1)), ErrRank)
+			}
+		}
+		must(Barrier(w))
+		if w.Rank() == 1 {
+			n := 0
+			for ; ; n++ {
+				if _, _, is, _ := w.eng.Iprobe(w.cid+ctxCollective, 0, tagLeaders, true); !is {
+					break
+				}
+			}
+			same(n, mostRefused)
+		}
 	})
 }
