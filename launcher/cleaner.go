@@ -182,7 +182,7 @@ func Clean(in io.Reader) {
 		syscall.Kill(-n, syscall.SIGKILL)
 	}
 	if mark != "" {
-		killMarked(mark, environ)
+		killMarked(mark)
 	}
 	for _, dir := range folders {
 		removeFolder(dir)

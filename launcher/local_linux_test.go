@@ -209,8 +209,8 @@ func TestKillMarkedInExec(t *testing.T) {
 			t.Fatal(err)
 		}
 		reads := 0
-		killMarked(mark, func(pid int) ([]byte, error) {
-			if pid != cmd.Process.Pid {
+		environments(t, func(pid int) ([]byte, error) {
+			if pid != cmd.Process.Pid || !livesOn(cmd) {
 				return nil, os.ErrPermission
 			}
 			if reads++; reads <= empty {
@@ -218,10 +218,8 @@ func TestKillMarkedInExec(t *testing.T) {
 			}
 			return []byte("A=b\x00" + mark + "\x00"), nil
 		})
-		lives := syscall.Kill(cmd.Process.Pid, 0) == nil && func() bool { // a zombie can be signalled
-			_, state := statOf(cmd.Process.Pid)
-			return state != "Z"
-		}()
+		killMarked(mark)
+		lives := livesOn(cmd)
 		cmd.Process.Kill()
 		cmd.Wait()
 		if lives != (empty > emptyLooks) {
@@ -229,6 +227,89 @@ func TestKillMarkedInExec(t *testing.T) {
 		}
 		if empty > emptyLooks && reads != emptyLooks+1 {
 			t.Errorf("%d looks at a process whose environment stays empty, want %d", reads, emptyLooks+1)
+		}
+	}
+}
+
+// environments has the environments of processes read by another function for the rest of a test.
+func environments(t *testing.T, read func(pid int) ([]byte, error)) {
+	was := environ
+	t.Cleanup(func() { environ = was })
+	environ = read
+}
+
+// livesOn tells whether a child is no zombie.
+func livesOn(cmd *exec.Cmd) bool {
+	_, state := statOf(cmd.Process.Pid)
+	return state != "" && state != "Z"
+}
+
+// On a host where there is always a process that has just been started, the search for a mark ends all the same; and
+// what has the mark then is killed.
+func TestKillMarkedWhereAllFork(t *testing.T) {
+	defer func(was time.Duration) { doubtful = was }(doubtful)
+	doubtful = 10 * time.Millisecond
+	const mark = "GORUN_JOB=gorun_of_TestKillMarkedWhereAllFork"
+	cmd := exec.Command("/bin/sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	began, looks := time.Now(), 0
+	environments(t, func(pid int) ([]byte, error) {
+		switch pid {
+		case os.Getpid(): // of each look
+			if looks++; looks%2 == 0 {
+				return []byte("A=b\x00"), nil // another process with the number of one that has ended
+			}
+			return nil, nil
+		case cmd.Process.Pid:
+			if !livesOn(cmd) {
+				return nil, os.ErrNotExist
+			}
+			if looks > 2 && time.Since(began) > doubtful {
+				return []byte(mark + "\x00"), nil
+			}
+			return nil, nil
+		}
+		return nil, os.ErrPermission
+	})
+	killMarked(mark)
+	if livesOn(cmd) {
+		t.Error("the process that showed its mark at last lives")
+	}
+	if looks >= 500 {
+		t.Errorf("%d looks", looks)
+	}
+}
+
+// What one look misses is killed after the next, and what has another owner lives.
+func TestKillOrphansLooksTwice(t *testing.T) {
+	const mark = "GORUN_JOB=gorun_of_TestKillOrphansLooksTwice"
+	var cmds [3]*exec.Cmd // one of another owner, what it has left behind, and what a rank has
+	for i := range cmds {
+		cmds[i] = exec.Command("/bin/sleep", "1000")
+		if err := cmds[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmds[i].Wait()
+		defer cmds[i].Process.Kill()
+	}
+	looks := 0
+	environments(t, func(pid int) ([]byte, error) {
+		if pid != cmds[2].Process.Pid {
+			return []byte("A=b\x00"), nil
+		}
+		if looks++; looks == 1 {
+			return nil, os.ErrNotExist
+		}
+		return []byte(mark + "\x00"), nil
+	})
+	killOrphans(map[int]bool{cmds[0].Process.Pid: true}, mark)
+	for i, cmd := range cmds {
+		if lives := livesOn(cmd); lives != (i < 2) {
+			t.Errorf("process %d lives: %v", i, lives)
 		}
 	}
 }

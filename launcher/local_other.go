@@ -3,7 +3,6 @@
 package launcher
 
 import (
-	"os"
 	"syscall"
 	"time"
 )
@@ -44,10 +43,7 @@ func becomeSubreaper()                    {}
 func children() []child                   { return nil }
 func (*local) reapOrphans() time.Duration { return 0 }
 func killOrphans(map[int]bool, string)    {}
-
-func environ(int) ([]byte, error) { return nil, os.ErrNotExist }
-
-func killMarked(string, func(int) ([]byte, error)) {}
+func killMarked(string)                   {}
 
 // deathWatch is Linux's.
 type deathWatch struct{}

@@ -55,7 +55,7 @@ func (l *local) reapOrphans() time.Duration {
 // any process group or session. If there are others, a child may be what one of them has left behind: then only those
 // are killed that have the job's mark.
 func killOrphans(others map[int]bool, mark string) {
-	marked, clean := newMarkSearch(mark, environ), 0
+	marked, clean := newMarkSearch(mark), 0
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {
 			return // the usual case, without a look at all of /proc
@@ -83,10 +83,14 @@ func killOrphans(others map[int]bool, mark string) {
 	}
 }
 
+// doubtful is how long killMarked goes on although it finds nothing to kill, for what may be about to show the mark: on
+// a host where processes start all the time there is always one. Tests have less.
+var doubtful = 3 * time.Second
+
 // killMarked kills the processes that have a mark in their environment, until there are none. A process may fork while
 // all are looked at, so it ends when two looks in a row have found none, and none that may be about to show the mark.
-func killMarked(mark string, environ func(pid int) ([]byte, error)) {
-	marked := newMarkSearch(mark, environ)
+func killMarked(mark string) {
+	marked, began := newMarkSearch(mark), time.Now()
 	for looks, clean := 0, 0; looks < 500 && clean < 2; looks++ {
 		if looks > 0 {
 			time.Sleep(2 * time.Millisecond)
@@ -94,7 +98,8 @@ func killMarked(mark string, environ func(pid int) ([]byte, error)) {
 		clean++
 		for _, pid := range processes() {
 			found, unsure := marked.look(pid)
-			if unsure || found && pid != os.Getpid() && unix.Kill(pid, unix.SIGKILL) == nil {
+			killed := found && pid != os.Getpid() && unix.Kill(pid, unix.SIGKILL) == nil
+			if killed || unsure && time.Since(began) < doubtful {
 				clean = 0
 			}
 		}
@@ -105,24 +110,21 @@ func killMarked(mark string, environ func(pid int) ([]byte, error)) {
 // environment reads as empty for a moment. That of a zombie, of a thread of the kernel and of a process that was given
 // none is empty for good.
 type markSearch struct {
-	mark    string
-	environ func(pid int) ([]byte, error)
-	empty   map[int]int // pid: how many looks in a row have found it empty
+	mark  string
+	empty map[int]int // pid: how many looks in a row have found it empty
 }
 
 // emptyLooks is how many looks in a row tell that an environment is empty for good.
 const emptyLooks = 4
 
-func newMarkSearch(mark string, environ func(pid int) ([]byte, error)) *markSearch {
-	return &markSearch{mark: mark, environ: environ, empty: map[int]int{}}
-}
+func newMarkSearch(mark string) *markSearch { return &markSearch{mark: mark, empty: map[int]int{}} }
 
 // look tells whether a process has the mark, and, if it does not, whether another look may find it.
 func (m *markSearch) look(pid int) (found, unsure bool) {
 	if m.mark == "" {
 		return false, false
 	}
-	text, err := m.environ(pid)
+	text, err := environ(pid)
 	if err != nil {
 		return false, false // it is gone, or another user's
 	}
@@ -134,8 +136,8 @@ func (m *markSearch) look(pid int) (found, unsure bool) {
 	return strings.Contains("\x00"+string(text), "\x00"+m.mark+"\x00"), false
 }
 
-// environ reads the environment with which a process was started.
-func environ(pid int) ([]byte, error) { return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") }
+// environ reads the environment with which a process was started. Tests have another.
+var environ = func(pid int) ([]byte, error) { return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") }
 
 // child is a process whose parent is this one.
 type child struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -237,6 +238,35 @@ func TestDeafPeer(t *testing.T) {
 	if err := <-lost; !strings.Contains(err.Error(), "takes nothing") {
 		t.Error(err)
 	}
+}
+
+// Drain waits as long as it takes, however slow the other end is, and no longer.
+func TestDrainWithoutLimit(t *testing.T) {
+	a, b := net.Pipe() // a write ends when all of it has been read
+	defer b.Close()
+	l := New(a, a, Options{Silence: time.Hour, Lost: func(error) {}})
+	defer l.Close()
+	const pieces, head = 2, 5
+	drained := make(chan bool)
+	go func() {
+		defer close(drained)
+		l.SendBulk(Stdout, Stdout, make([]byte, pieces*Piece))
+		l.SendAfter(Finished, nil)
+		l.Drain(math.MaxInt64)
+	}()
+	left := pieces*(head+Piece) + head
+	for part := make([]byte, 1000); left > 0; time.Sleep(time.Millisecond) {
+		select {
+		case <-drained:
+			t.Fatalf("drained, and %d bytes are to come", left)
+		default:
+		}
+		n, err := b.Read(part)
+		if left -= n; err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-drained
 }
 
 // What an end has said before it has gone is heard, although it takes nothing more.

@@ -113,8 +113,9 @@ const (
 var (
 	// late is how long gorun may be out of reach before Late is called.
 	late = 3 * time.Second
-	// strange is how long what answers at gorun's addresses may fail to prove that it is gorun of this job. It is not
-	// given up at once: a pod that an earlier job of the same name has left may end, and gorun may be crowded.
+	// strange is how long what answers at gorun's addresses may fail to prove that it is gorun of this job, and how
+	// long gorun waits for another agent of a host whose agent was of another build. Neither is given up at once: a pod
+	// that an earlier job of the same name has left may end, and gorun may be crowded.
 	strange = 10 * time.Second
 )
 
@@ -141,7 +142,8 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 			reached = now
 		}
 		if now.Sub(reached) >= strange {
-			return nil, fmt.Errorf("gorun is not reached, others answer at its address for %v: %w", strange, err)
+			return nil, fmt.Errorf("gorun is not reached: for %v what answers there has not proved to be gorun of "+
+				"this job, so the keys differ, or a proxy takes connections and closes them: %w", strange, err)
 		}
 		if c.Late != nil && !said && now.Sub(begin) >= late && ctx.Err() == nil {
 			said = true

@@ -150,27 +150,51 @@ func TestWhoComes(t *testing.T) {
 	}
 }
 
-// An agent of another build is refused, and the host has no other.
+// An agent of another build is refused, and does not take the place of its host's. If no other comes, that is the
+// error.
 func TestOtherBuild(t *testing.T) {
+	defer func(was time.Duration) { strange = was }(strange)
+	strange = time.Hour
 	d, c := opened(t, 0, "a", "b")
 	other := c
-	other.Host, other.Build = "a", "another"
-	for _, want := range []string{"another build", "has an agent already"} {
-		if _, err := other.Dial(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+	other.Build = "another"
+	for _, host := range []string{"a", "a", "b"} {
+		other.Host = host
+		if _, err := other.Dial(t.Context()); err == nil || !strings.Contains(err.Error(), "another build") {
+			t.Errorf("%s: %v", host, err)
 		}
-	}
-	var why *Error
-	if _, err := d.Open(t.Context(), "a"); !errors.As(err, &why) || !why.Final ||
-		!strings.Contains(err.Error(), "its gorun is of another build") {
-		t.Error(err)
 	}
 	c.Host = "b"
 	conn, err := c.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn.Close()
+	defer conn.Close()
+	for _, host := range []string{"b", "a"} {
+		d.giveUp(d.guests[host]) // the time of each is over
+	}
+	if _, err := d.Open(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	var why *Error
+	if _, err := d.Open(t.Context(), "a"); !errors.As(err, &why) || !why.Final ||
+		!strings.Contains(err.Error(), "its gorun is of another build") {
+		t.Error(err)
+	}
+}
+
+// The time after which an agent of another build counts for its host is over by itself.
+func TestOnlyOtherBuild(t *testing.T) {
+	defer func(was time.Duration) { strange = was }(strange)
+	strange = 20 * time.Millisecond
+	d, c := opened(t, 0, "a")
+	c.Host, c.Build = "a", "another"
+	c.Dial(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := d.Open(ctx, "a"); err == nil || !strings.Contains(err.Error(), "of another build") {
+		t.Error(err)
+	}
 }
 
 // What answers at gorun's address and is not gorun of this job is given up after a while. An address that does not
@@ -182,7 +206,19 @@ func TestStrangers(t *testing.T) {
 	said := 0
 	stranger := NewCall("job", c.Build, c.Addrs)
 	stranger.Late = func(error) { said++ }
-	if _, err := stranger.Dial(t.Context()); err == nil || !errors.Is(err, auth.ErrTurnedAway) {
+	if _, err := stranger.Dial(t.Context()); err == nil || !errors.Is(err, auth.ErrTurnedAway) ||
+		!strings.Contains(err.Error(), "the keys differ, or a proxy") {
+		t.Error(err)
+	}
+	proxy := listener(t)
+	defer proxy.Close()
+	go func() {
+		for conn, err := proxy.Accept(); err == nil; conn, err = proxy.Accept() {
+			conn.Close()
+		}
+	}()
+	closed := NewCall("job", c.Build, []string{proxy.Addr().String()})
+	if _, err := closed.Dial(t.Context()); err == nil || !strings.Contains(err.Error(), "the keys differ, or a proxy") {
 		t.Error(err)
 	}
 	none := listener(t)

@@ -30,8 +30,9 @@ type Door struct {
 
 // guest is the agent of a host.
 type guest struct {
-	here bool         // guarded by Door.mu
-	came chan arrival // has room for the one there is
+	here  bool         // guarded by Door.mu
+	wrong *time.Timer  // guarded by Door.mu; nil: no agent of another build has come
+	came  chan arrival // has room for the one there is
 }
 
 // arrival is the connection to an agent, or why it cannot be used.
@@ -117,12 +118,23 @@ func (d *Door) enter(build, host string) (*guest, string) {
 	case g.here:
 		return nil, fmt.Sprintf("host %.80q has an agent already", host)
 	case build != d.build:
-		g.here = true // it will not be another one the next time
-		g.came <- arrival{err: &Error{Err: fmt.Errorf("its gorun is of %s", otherBuilds), Final: true}}
+		if g.wrong == nil {
+			g.wrong = time.AfterFunc(strange, func() { d.giveUp(g) })
+		}
 		return nil, "this one is of " + otherBuilds
 	}
 	g.here = true
 	return g, ""
+}
+
+// giveUp is called a while after an agent of another build has come. If no other has, it will not.
+func (d *Door) giveUp(g *guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !g.here && !d.gone {
+		g.here = true
+		g.came <- arrival{err: &Error{Err: fmt.Errorf("its gorun is of %s", otherBuilds), Final: true}}
+	}
 }
 
 const otherBuilds = "another build than the one that starts the job: all hosts must have the same, of one image or " +
@@ -197,6 +209,11 @@ func (d *Door) Close() {
 	d.close(errors.New("the job ends"))
 	if d.timer != nil {
 		d.timer.Stop()
+	}
+	for _, g := range d.guests {
+		if g.wrong != nil {
+			g.wrong.Stop()
+		}
 	}
 	d.mu.Unlock()
 	d.acceptor.Close()
