@@ -7,14 +7,25 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testkit/netns"
 )
 
 func init() {
 	role("collectives across groups", func(_ context.Context, w *mpi.Comm) error {
-		if err := amongNeighbours(w); err != nil {
+		for _, calls := range []func(*mpi.Comm) error{amongNeighbours, inAStar, inAGrid} {
+			if err := calls(w); err != nil {
+				return err
+			}
+		}
+		five, err := w.Split(w.Rank()/5, 0) // so groups of unequal size
+		if err != nil {
 			return err
 		}
-		return acrossGroups(w, 3, 9000)
+		if five.Size() == 1 {
+			fmt.Printf("rank %d done over %s\n", w.Rank(), w.Transport())
+			return nil
+		}
+		return acrossGroups(five, 3, 9000)
 	})
 }
 
@@ -40,6 +51,84 @@ func amongNeighbours(w *mpi.Comm) error {
 		}
 	}
 	return c.Free()
+}
+
+// inAStar sends from rank 0 to all others, along edges that the last rank knows alone.
+func inAStar(w *mpi.Comm) error {
+	var edges []mpi.Edge
+	for r := 1; r < w.Size() && w.Rank() == w.Size()-1; r++ {
+		edges = append(edges, mpi.Edge{From: 0, To: r})
+	}
+	c, err := w.DistGraph(edges...)
+	if err != nil {
+		return err
+	}
+	got := make([]int32, min(w.Rank(), 1))
+	if err := mpi.NeighborAllgather(c, []int32{int32(7 + w.Rank())}, got); err != nil {
+		return err
+	}
+	if len(got) > 0 && got[0] != 7 {
+		return fmt.Errorf("NeighborAllgather in a star: %d, want 7", got[0])
+	}
+	return c.Free()
+}
+
+// inAGrid makes persistent calls among neighbours, in a grid that is closed along its rows, and a sum along each row.
+func inAGrid(w *mpi.Comm) error {
+	dims := []int{0, 2}
+	if err := mpi.Dims(w.Size(), dims); err != nil {
+		return err
+	}
+	c, err := w.Cart(dims, []bool{false, true}, true)
+	if err != nil {
+		return err
+	}
+	at, err := c.Coords(c.Rank())
+	if err != nil {
+		return err
+	}
+	row, err := c.CartSub(false, true)
+	if err != nil {
+		return err
+	}
+	sum := []int64{0}
+	if err := mpi.Allreduce(row, []int64{int64(c.Rank())}, sum, mpi.Sum); err != nil {
+		return err
+	}
+	if want := int64(4*at[0] + 1); sum[0] != want || row.Rank() != at[1] {
+		return fmt.Errorf("row %d: the sum is %d at %d, want %d at %d", at[0], sum[0], row.Rank(), want, at[1])
+	}
+	const n = 3000
+	mine, got := make([]int32, n), make([]int32, 4*n)
+	r, err := mpi.NeighborAllgatherInit(c, mine, got)
+	if err != nil {
+		return err
+	}
+	for turn := range 3 {
+		for i := range mine {
+			mine[i] = int32(c.Rank()*100 + turn)
+		}
+		for i := range got {
+			got[i] = -1
+		}
+		if err := r.Start(); err != nil {
+			return err
+		}
+		if _, err := r.Wait(); err != nil {
+			return err
+		}
+		other := c.Rank() ^ 1 // in the row, on both sides
+		for i, from := range []int{c.Rank() - 2, c.Rank() + 2, other, other} {
+			want := int32(from*100 + turn)
+			if from < 0 || from >= c.Size() {
+				want = -1
+			}
+			if got[i*n] != want || got[i*n+n-1] != want {
+				return fmt.Errorf("neighbour %d: %d and %d, want %d", i, got[i*n], got[i*n+n-1], want)
+			}
+		}
+	}
+	return errors.Join(r.Free(), row.Free(), c.Free())
 }
 
 // acrossGroups makes calls between the even ranks and the odd ones, of these sizes. Rank 0 is the root.
@@ -128,13 +217,28 @@ func broadcasts(inter *mpi.Comm, n, root int) error {
 	return nil
 }
 
-// Calls among neighbours and on intercommunicators between processes that share memory.
+// Calls among neighbours and on intercommunicators between processes that share memory, or speak over TCP.
 func TestCollectivesAcrossGroups(t *testing.T) {
-	for _, check := range []string{"GORUN_COLL_CHECK=0", "GORUN_COLL_CHECK=1"} {
-		const n = 5
-		j := run(t, spec{n: n, role: "collectives across groups", env: []string{check}}, 0)
-		if got := j.count(`^rank \d done over shm`); got != n {
-			t.Errorf("%d of %d ranks report\n%s", got, n, j.out.String())
+	t.Parallel()
+	for env, way := range map[string]string{"GORUN_COLL_CHECK=0": "shm", "GORUN_COLL_CHECK=1": "shm",
+		"GORUN_TRANSPORTS=tcp": "tcp"} {
+		const n = 6
+		j := run(t, spec{n: n, role: "collectives across groups", env: []string{env}}, 0)
+		if got := j.count(`^rank \d done over ` + way); got != n {
+			t.Errorf("%s: %d of %d ranks report\n%s", env, got, n, j.out.String())
 		}
+	}
+}
+
+// So between hosts.
+func TestHostsCollectivesAcrossGroups(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestCollectivesAcrossGroups goes over TCP as well")
+	}
+	t.Parallel()
+	j := runOn(t, netns.Up(t, 3), spread{perHost: []int{1, 3, 2}, role: "collectives across groups",
+		env: []string{"GORUN_SPIN=0"}}).finish(0)
+	for rank := range j.size {
+		j.says(rank, fmt.Sprintf(`^rank %d done over \S*tcp`, rank))
 	}
 }
