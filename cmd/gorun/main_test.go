@@ -156,6 +156,8 @@ func rank(words []string) int {
 			for text := []byte(strings.Repeat("so much ", 30) + "\n"); ; {
 				os.Stdout.Write(text)
 			}
+		case "lines": // n bytes
+			writeLines(me, n)
 		case "cat":
 			io.Copy(os.Stdout, os.Stdin)
 		case "line":
@@ -238,9 +240,23 @@ func flood(me, arg string) {
 	}
 }
 
+// lineSize is the length of the lines of writeLines. Each has the rank and its own number.
+const lineSize = 64
+
+func writeLines(me string, bytes int) {
+	var part []byte
+	for i := range bytes / lineSize {
+		part = fmt.Appendf(part, "%4s %8d %0*d\n", me, i, lineSize-15, 0)
+		if len(part) >= 1<<15 || i == bytes/lineSize-1 {
+			os.Stdout.Write(part)
+			part = part[:0]
+		}
+	}
+}
+
 // job is gorun as a process, started by a test.
 type job struct {
-	t        *testing.T
+	t        testing.TB
 	cmd      *exec.Cmd
 	gorun    string // the path of its program, which is the cleaner's too
 	mark     string // in the environment of all processes of this job
@@ -254,7 +270,7 @@ const tooLong = time.Minute
 const markVar = "GORUN_TEST_MARK"
 
 // prepare makes the command; args are gorun's. The word RANK in them is the test's rank program.
-func prepare(t *testing.T, args ...string) *job {
+func prepare(t testing.TB, args ...string) *job {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
