@@ -20,6 +20,32 @@ var reading = WithEnviron([]string{"GORUN_COLL_CHECK=0", "GORUN_COLL=barrier:sha
 // Every call in which ranks read each other's buffers gives what it should.
 func TestDirect(t *testing.T) { sharedBy(t, reading) }
 
+// Elements that are longer than what is read at once, and fit a slot.
+func TestDirectLongElements(t *testing.T) {
+	type long [lentPiece/8 + 100]int64
+	add := func(inout, in []long) {
+		for i := range in {
+			for k := range in[i] {
+				inout[i][k] += in[i][k]
+			}
+		}
+	}
+	over(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		mine, got := make([]long, 3), make([]long, 3)
+		for i := range mine {
+			mine[i][i], mine[i][len(long{})-1] = 1, int64(w.Rank())
+		}
+		must(Allreduce(w, mine, got, add))
+		rooted := make([]long, 3)
+		must(Reduce(w, mine, rooted, add, 0))
+		for i := range got {
+			all := &got[i]
+			check(all[i] == 2 && all[len(all)-1] == 1 && (w.Rank() != 0 || rooted[i] == *all), "element %d", i)
+		}
+	}, reading)
+}
+
 // Vectors that are no whole number of slots or parts, elements that no slot is a multiple of, and operators that do not
 // commute.
 func TestDirectPieces(t *testing.T) {

@@ -25,17 +25,21 @@ const (
 	boardDepth = 4
 	// boardLines is how many lines a rank has: one for each of these steps, and its mark (collapart.go).
 	boardLines = boardDepth + 1
-	// A slot has slotMost bytes, or less where that would be more than boardMost for all ranks.
-	slotMost  = 32 << 10
+	// A slot has slotMost bytes, or less where that would be more than boardMost for all ranks. What is longer takes
+	// two.
+	slotMost  = 64 << 10
 	boardMost = 2 << 20
 	slotLeast = 4 << 10
+	// slotGap lies between slots, so that short contributions of many ranks are not all in one set of a cache.
+	slotGap = 512
 	// boardRanks is how many ranks can have a board at most.
 	boardRanks = 64
 	// boardSetup is the call in which the board is made.
 	boardSetup = 2
 
-	// lineRoom is how much of a contribution a line holds, behind the signature and what enter says.
-	lineRoom  = 96
+	// lineRoom is how much of a contribution a line holds, behind the signature and what enter says: as much as is in
+	// the same line of the cache as the word. The next one a processor may fetch for those that look at the word.
+	lineRoom  = 32
 	signed    = 24
 	enteredAt = 16
 )
@@ -49,11 +53,12 @@ type common struct {
 	on    *pml.Board
 
 	slot  int
-	step  uint64  // that this rank has begun
-	begun uint64  // all ranks have begun this one
-	own   []byte  // what this rank combines, if it is not where the result is to be
-	its   []byte  // what another rank has written: it may change while it is read
-	lent  []lends // by each rank; nil: they cannot read each other's memory
+	step  uint64    // that this rank has begun
+	wide  [2]uint64 // the last even one, and odd one, in which this rank has used two slots
+	begun uint64    // all ranks have begun this one
+	own   []byte    // what this rank combines, if it is not where the result is to be
+	its   []byte    // what another rank has written: it may change while it is read
+	lent  []lends   // by each rank; nil: they cannot read each other's memory
 }
 
 // turns are one call's at a time, in the order in which they were asked for.
@@ -187,7 +192,7 @@ func (s *common) setUp(c *Comm, tag int32) error {
 	m.tag = tag
 	t := &ticketing{c: c}
 	s.slot, t.lines = slotOf(c.size), c.size*boardLines
-	t.size = s.slot * c.size * boardDepth
+	t.size = (s.slot + slotGap) * c.size * boardDepth
 	_, no := m.round(0, nil, nil, t)
 	var mine *refusal
 	if no == nil {
@@ -399,16 +404,22 @@ func (s *sharedCall) begin(data []byte) {
 	s.publish()
 }
 
-// room is where n bytes of the next step are to be written, before publish.
+// room is where n bytes of the next step are to be written, before publish. Two slots are free when all ranks have
+// begun this step, as is a slot of two that were used in the step before it.
 func (s *sharedCall) room(n int) []byte {
-	next := s.step + 1
-	if next >= boardDepth && s.begun < next-boardDepth+1 {
-		s.awaitBegun(next - boardDepth + 1)
+	next, behind := s.step+1, uint64(boardDepth-1)
+	if n > s.slot || n > lineRoom && next > 2 && s.wide[next%2] == next-2 {
+		behind = 1
+	}
+	if next > behind && s.begun < next-behind {
+		s.awaitBegun(next - behind)
 	}
 	if s.err != nil {
 		return make([]byte, n) // a rank that does not know yet may read what is there
 	}
-	s.size = n
+	if s.size = n; n > s.slot {
+		s.wide[next%2] = next
+	}
 	return s.view(s.me, next, n)
 }
 
@@ -445,12 +456,17 @@ func (s *sharedCall) thisStep() uint64 {
 	return s.sign.call | s.step<<stepAt | (s.step-s.first)&stepOfCall<<1
 }
 
-// view is the memory of a rank's contribution of n bytes.
+// view is the memory of a rank's contribution of n bytes. Even steps have one half of a rank's slots, odd ones the
+// other: a contribution to one step that takes both of a half leaves that to the next step where it is.
 func (s *sharedCall) view(rank int, step uint64, n int) []byte {
 	if n <= lineRoom {
 		return s.on.Lines[s.line(rank, step)].Bytes[signed:][:n:n]
 	}
-	return s.on.Data[(rank*boardDepth+int(step%boardDepth))*s.slot:][:n:n]
+	slot := rank*boardDepth + int(step%2)*2
+	if n <= s.slot {
+		slot += int(step / 2 % 2)
+	}
+	return s.on.Data[slot*(s.slot+slotGap):][:n:n]
 }
 
 func (s *sharedCall) await(rank int, step uint64) bool {
@@ -599,7 +615,7 @@ func (s *sharedCall) allgather() {
 	} else {
 		copy(out[s.me*block:], mine)
 	}
-	for from, to := range s.pieces(block, s.slot) {
+	for from, to := range s.pieces(block, 2*s.slot) {
 		s.begin(mine[from:to])
 		for i := 1; i < s.n; i++ {
 			rank := (s.me + i) % s.n
@@ -617,7 +633,7 @@ func (s *sharedCall) alltoall() {
 	} else {
 		copy(out[s.me*block:][:block], in[s.me*block:])
 	}
-	for from, to := range s.pieces(block, s.slot/s.n) {
+	for from, to := range s.pieces(block, 2*s.slot/s.n) {
 		n := to - from
 		room := s.room(n * s.n)
 		for i := range s.n {

@@ -1,9 +1,11 @@
 package mpi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -46,7 +48,7 @@ func sharedBy(t *testing.T, how Option) {
 			run(n, func(w *Comm) {
 				meetOnBoard(w)
 				slot := max(w.common.slot, slotLeast) / 8
-				sizes := []int{0, 1, lineRoom / 8, lineRoom/8 + 1, splitMin / 8, slot - 1, slot, slot + 1}
+				sizes := []int{0, 1, lineRoom / 8, lineRoom/8 + 1, splitMin / 8, slot - 1, slot, slot + 1, 2*slot + 1}
 				if n < 4 {
 					sizes = append(sizes, 1<<17)
 				}
@@ -57,6 +59,48 @@ func sharedBy(t *testing.T, how Option) {
 				}
 			}, how)
 		}
+	})
+}
+
+// What a rank contributes to a step stays until all others have begun the next one, whether it is in a line, in a slot
+// or in two, and whatever the steps before and after it have. That is so where one rank writes and is never waited for,
+// and where all write and read.
+func TestSharedStays(t *testing.T) {
+	over(t)(3, func(w *Comm) {
+		meetOnBoard(w)
+		p := &collPlan{planKey: planKey{elemSize: 1}, tag: agreeTag}
+		s := sharedCall{common: &w.common, p: p, n: w.Size(), me: w.Rank(), first: w.common.step, sign: p.signature()}
+		lengths := []int{1, lineRoom, lineRoom + 1, s.slot, s.slot + 1, 2 * s.slot}
+		same := rand.New(rand.NewPCG(1, 2))
+		for i := range 600 {
+			n, all := lengths[same.IntN(len(lengths))], i >= 500
+			slow, gives := same.IntN(3*s.n), same.IntN(8) != 0 // in most steps no rank is slow, in some none gives
+			if !gives {
+				s.enter()
+				continue
+			}
+			if fill := byte(s.step + 1); all || s.me == 0 {
+				s.begin(bytes.Repeat([]byte{fill}, n))
+			} else {
+				s.enter()
+			}
+			for from := 0; from < s.n; from++ {
+				if from == s.me || from != 0 && !all {
+					continue
+				}
+				its := s.read(from, n)
+				if slow == s.me {
+					time.Sleep(time.Millisecond) // the others go on as far as they may
+				}
+				at := slices.IndexFunc(its, func(b byte) bool { return b != byte(s.step) })
+				check(len(its) == n && at < 0, "step %d, %d bytes of rank %d: %d at %d", s.step, n, from, len(its), at)
+			}
+			if all {
+				s.all()
+			}
+		}
+		must(s.err)
+		must(Barrier(w))
 	})
 }
 
@@ -441,7 +485,8 @@ func TestSharedApart(t *testing.T) {
 		class     error
 		says      string
 	}{
-		{"counts of a root", bcast(3*slot, 1), bcast(1, 1), ErrCount, "Bcast with root 1 of 12288 elements of 8 bytes"},
+		{"counts of a root", bcast(3*slot, 1), bcast(1, 1), ErrCount,
+			fmt.Sprintf("Bcast with root 1 of %d elements of 8 bytes", 3*slot)},
 		{"counts of another", bcast(3*slot, 0), bcast(1, 0), ErrCount, "Bcast with root 0 of 1 elements of 8 bytes"},
 		{"roots of Bcast", bcast(10, 0), bcast(10, 2), ErrComm, "gives nothing to that"},
 		{"roots of Reduce", reduce(10, 1), reduce(10, 2), ErrComm, "gives nothing to that"},

@@ -50,7 +50,7 @@ var table = []rule{
 	{Barrier, unbounded, unbounded, 8, Network, "two_level"},
 	{Barrier, unbounded, unbounded, 0, AnyVia, "dissemination"},
 
-	{Bcast, 128, 2, 0, SharedMemory, "binomial"},
+	{Bcast, 32, 2, 0, SharedMemory, "binomial"},
 	{Bcast, 1 * kib, 2, 0, SharedMemory, "shared"},
 	{Bcast, 8 * kib, 2, 0, SharedMemory, "binomial"},
 	{Bcast, 64 * kib, 2, 0, SharedMemory, "direct"},
@@ -108,7 +108,7 @@ var table = []rule{
 	{Alltoall, 4 * kib, 2, 0, SharedMemory, "linear"},
 	{Alltoall, unbounded, 2, 0, SharedMemory, "direct"},
 	{Alltoall, unbounded, 2, 0, SharedMemory, "linear"},
-	{Alltoall, 8 * kib, 8, 0, AnyVia, "shared"},
+	{Alltoall, 16 * kib, 8, 0, AnyVia, "shared"},
 	{Alltoall, unbounded, 8, 0, AnyVia, "direct"},
 	{Alltoall, 64 * kib, 8, 0, AnyVia, "shared"},
 	{Alltoall, 2 * kib, unbounded, 0, AnyVia, "shared"},
@@ -123,6 +123,8 @@ var table = []rule{
 	{Alltoallw, 32 * kib, 64, 0, AnyVia, "linear"},
 	{Alltoallw, unbounded, unbounded, 0, AnyVia, "pairwise"},
 
+	{Reduce, 32, 2, 0, SharedMemory, "binomial"},
+	{Reduce, 2 * kib, 2, 0, SharedMemory, "shared"},
 	{Reduce, 512 * kib, 2, 0, SharedMemory, "binomial"},
 	{Reduce, 2 * mib, 2, 0, SharedMemory, "shared"},
 	{Reduce, unbounded, 2, 0, SharedMemory, "direct"},
@@ -135,7 +137,7 @@ var table = []rule{
 	{Reduce, unbounded, 64, 0, AnyVia, "chain"},
 	{Reduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},
 
-	{Allreduce, 64, 2, 0, SharedMemory, "doubling"},
+	{Allreduce, 32, 2, 0, SharedMemory, "doubling"},
 	{Allreduce, 32 * kib, 2, 0, SharedMemory, "shared"},
 	{Allreduce, unbounded, 2, 0, SharedMemory, "direct"},
 	{Allreduce, 4 * mib, unbounded, 0, AnyVia, "shared"},
