@@ -29,7 +29,7 @@ func init() {
 	role("random programs", func(_ context.Context, w *mpi.Comm) error {
 		seed, _ := strconv.ParseUint(os.Args[1], 10, 64)
 		last, _ := time.ParseDuration(os.Args[2])
-		if err := randomPrograms(w, seed, last); err != nil {
+		if err := randomPrograms(w, seed, last, len(os.Args) > 3); err != nil {
 			return err
 		}
 		fmt.Printf("rank %d is content over %s\n", w.Rank(), w.Transport())
@@ -38,9 +38,10 @@ func init() {
 }
 
 // randomPrograms runs one after the other, until rank 0 finds that it was long enough.
-func randomPrograms(w *mpi.Comm, seed uint64, last time.Duration) error {
+func randomPrograms(w *mpi.Comm, seed uint64, last time.Duration, mistakes bool) error {
 	for more, begun := []byte{1}, time.Now(); more[0] == 1; seed++ {
-		if err := (&truth.Random{Seed: seed, Steps: 150, Threads: 1 + int(seed%3)}).Run(w); err != nil {
+		program := &truth.Random{Seed: seed, Steps: 150, Threads: 1 + int(seed%3), Mistakes: mistakes}
+		if err := program.Run(w); err != nil {
 			return err
 		}
 		if w.Rank() == 0 && time.Since(begun) > last {
@@ -109,6 +110,20 @@ func seedOf(t *testing.T) []string {
 func TestRandomPrograms(t *testing.T) {
 	t.Parallel()
 	run(t, spec{n: 5, role: "random programs", args: seedOf(t)}, 0).says(`^rank 4 is content over shm`)
+}
+
+// So with calls that one rank makes wrongly, also over TCP.
+func TestRandomMistakes(t *testing.T) {
+	t.Parallel()
+	for _, transports := range []string{"shm", "tcp"} {
+		args := []string{"1", "0s"}
+		if !testing.Short() {
+			args = seedOf(t)
+		}
+		j := run(t, spec{n: 5, role: "random programs", args: append(args, "mistakes"),
+			env: []string{"GORUN_COLL_CHECK=1", "GORUN_TRANSPORTS=" + transports}}, 0)
+		j.says(`^rank 4 is content over ` + transports)
+	}
 }
 
 // So between hosts.

@@ -149,3 +149,27 @@ func (p *program) wrong(c *Call, g group, s *slip, leaver int) error {
 	}
 	return nil
 }
+
+// splitWrongly splits a group where one rank gives a color that is none, or makes another communicator.
+func (p *program) splitWrongly(g group, place func(i int) (color, key int)) error {
+	odd, dup := p.random.IntN(len(g.members)), p.random.IntN(2) == 0
+	p.does("splitting ranks %v, while rank %d of them does it wrongly (by Dup: %v)", g.members, odd, dup)
+	if g.comm == nil {
+		return nil
+	}
+	color, key := place(g.comm.Rank())
+	var err error
+	switch {
+	case g.comm.Rank() != odd:
+		_, err = g.comm.Split(color, key)
+	case dup:
+		_, err = g.comm.Dup()
+	default:
+		_, err = g.comm.Split(-7, key)
+	}
+	v, err := judge(err, false)
+	if err == nil && v == succeeded {
+		err = errors.New("no error")
+	}
+	return err
+}

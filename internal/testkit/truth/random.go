@@ -292,6 +292,9 @@ func (p *program) split() error {
 			made[color].members = append(made[color].members, m.rank)
 		}
 	}
+	if p.Mistakes && len(g.members) > 1 && p.random.IntN(4) == 0 {
+		return p.splitWrongly(g, place)
+	}
 	if g.comm != nil {
 		color, key := place(g.comm.Rank())
 		c, err := g.comm.Split(color, key)
