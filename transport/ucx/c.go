@@ -252,8 +252,14 @@ func (w *worker) arm() (bool, error) {
 	}
 }
 
-func (w *worker) flush()        { C.ux_flush(w.c) }
-func (w *worker) flushed() bool { return C.ux_flushed(w.c) != 0 }
+// What settle returns.
+const (
+	settled  = C.UX_SETTLED
+	flushing = C.UX_FLUSHING
+)
+
+// settle says whether UCX has moved all that was sent.
+func (w *worker) settle() int { return int(C.ux_settle(w.c)) }
 
 // mapMem has UCX know mem, which is off the Go heap, until unmapMem.
 func (w *worker) mapMem(mem []byte) (uint64, error) {

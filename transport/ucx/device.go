@@ -147,16 +147,9 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// deliver waits until UCX has no bytes left to send.
+// deliver waits until UCX has no bytes left to send, but for the sends that are under way.
 func (d *Device) deliver(until time.Time) {
-	if !d.sleep.dirty.Load() {
-		return
-	}
-	if d.idle.flushing {
-		d.w.flushed() // it may not be of all that was sent
-	}
-	d.w.flush()
-	for !d.w.flushed() && time.Now().Before(until) {
+	for d.w.settle() == flushing && time.Now().Before(until) {
 		d.w.progress(1)
 		for _, ok := d.w.next(); ok; _, ok = d.w.next() {
 			continue // the operations end with the device

@@ -38,7 +38,8 @@
 	F(ucs_status_t, ucp_worker_get_efd, (ucp_worker_h, int *)) \
 	F(unsigned, ucp_worker_progress, (ucp_worker_h)) \
 	F(ucs_status_t, ucp_worker_arm, (ucp_worker_h)) \
-	F(ucs_status_ptr_t, ucp_worker_flush_nbx, (ucp_worker_h, const ucp_request_param_t *)) \
+	F(void, ucp_ep_print_info, (ucp_ep_h, FILE *)) \
+	F(ucs_status_ptr_t, ucp_ep_flush_nbx, (ucp_ep_h, const ucp_request_param_t *)) \
 	F(ucs_status_t, ucp_ep_create, (ucp_worker_h, const ucp_ep_params_t *, ucp_ep_h *)) \
 	F(ucs_status_ptr_t, ucp_ep_close_nbx, (ucp_ep_h, const ucp_request_param_t *)) \
 	F(ucs_status_ptr_t, ucp_tag_send_nbx, (ucp_ep_h, const void *, size_t, ucp_tag_t, const ucp_request_param_t *)) \
@@ -71,7 +72,8 @@ static char library_path[1024];
 // ux_slot is an operation.
 struct ux_slot {
 	struct ux_worker *worker;
-	void *request; // NULL: none, or it has ended
+	struct ux_ep *ep; // of a send
+	void *request;    // NULL: none, or it has ended
 	uint32_t index;
 	uint32_t ended;
 };
@@ -80,9 +82,15 @@ struct ux_ep {
 	struct ux_worker *worker;
 	struct ux_ep *next;
 	ucp_ep_h ep;
-	void *closing;
 	uint32_t peer;
 	int watched, failed;
+
+	unsigned lanes, tcp; // how many, and how many of them are TCP connections
+	uint32_t under_way;  // sends
+	int sent;           // something, since flush has begun
+	void *flush;        // NULL: none
+	struct ux_ep *next_used;
+	int used; // it is in the worker's list
 };
 
 struct ux_worker {
@@ -93,8 +101,8 @@ struct ux_worker {
 	ucp_context_h context;
 	ucp_address_t *address;
 	size_t address_length;
-	void *flush;
 	struct ux_ep *eps;
+	struct ux_ep *used; // those of which UCX may still have to move what was sent
 };
 
 #define FAIL(...) failed(err, __VA_ARGS__)
@@ -224,6 +232,8 @@ static void ended(struct ux_slot *s, void *request, ucs_status_t status, uint64_
 	push(s->worker, s->index, status, tag, length);
 	if (s->request) {
 		s->request = NULL;
+		if (s->ep)
+			s->ep->under_way--;
 		u_ucp_request_free(request);
 	} else
 		s->ended = 1; // inside of the call that begins it, which frees it
@@ -407,6 +417,27 @@ int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends)
 
 // Endpoints.
 
+// look finds out what lanes an endpoint has. No function of UCX says it but the one that prints: where no lanes can be
+// read, they count as TCP and something else.
+static void look(struct ux_ep *e)
+{
+	char text[4096] = "", *rest = text;
+	FILE *f = fmemopen(text, sizeof text, "w");
+	if (f) {
+		u_ucp_ep_print_info(e->ep, f);
+		fclose(f);
+	}
+	for (char *line; (line = strsep(&rest, "\n"));)
+		if (strstr(line, " lane[")) {
+			e->lanes++;
+			e->tcp += strstr(line, ":tcp/") != NULL;
+		}
+	if (e->lanes == 0) {
+		e->lanes = 2;
+		e->tcp = 1;
+	}
+}
+
 uint64_t ux_connect(struct ux_worker *w, const void *address, uint32_t peer, int watched, int32_t *status)
 {
 	struct ux_ep *e = calloc(1, sizeof *e);
@@ -434,6 +465,7 @@ uint64_t ux_connect(struct ux_worker *w, const void *address, uint32_t peer, int
 		*status = st;
 		return 0;
 	}
+	look(e);
 	w->eps = e;
 	return (uint64_t)(uintptr_t)e;
 }
@@ -465,6 +497,7 @@ static void params(ucp_request_param_t *p, struct ux_slot *s, uint64_t mem)
 		p->op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
 		p->memh = (ucp_mem_h)(uintptr_t)mem;
 	}
+	s->ep = NULL;
 	s->request = NULL;
 	s->ended = 0;
 }
@@ -482,6 +515,16 @@ static int begun(struct ux_slot *s, ucs_status_ptr_t r)
 	return UX_STARTED;
 }
 
+static void use(struct ux_ep *e)
+{
+	e->sent = 1;
+	if (!e->used) {
+		e->used = 1;
+		e->next_used = e->worker->used;
+		e->worker->used = e;
+	}
+}
+
 int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length, uint64_t mem, int sync,
 	uint32_t slot)
 {
@@ -490,17 +533,26 @@ int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t lengt
 	ucp_request_param_t p;
 	params(&p, s, mem);
 	p.cb.send = sent;
-	ucp_ep_h e = ep_of(ep)->ep;
+	struct ux_ep *e = ep_of(ep);
 	const void *b = (const void *)(uintptr_t)buf;
-	if (sync)
-		return begun(s, u_ucp_tag_send_sync_nbx(e, b, length, tag, &p));
-	return begun(s, u_ucp_tag_send_nbx(e, b, length, tag, &p));
+	use(e);
+	int st = begun(s, sync ? u_ucp_tag_send_sync_nbx(e->ep, b, length, tag, &p)
+	                       : u_ucp_tag_send_nbx(e->ep, b, length, tag, &p));
+	if (s->request) {
+		s->ep = e;
+		e->under_way++;
+	}
+	return st;
 }
 
 int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length)
 {
 	static const ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL};
-	return u_ucp_tag_send_nbx(ep_of(ep)->ep, (const void *)(uintptr_t)buf, length, tag, &p) == NULL;
+	struct ux_ep *e = ep_of(ep);
+	if (u_ucp_tag_send_nbx(e->ep, (const void *)(uintptr_t)buf, length, tag, &p) != NULL)
+		return 0;
+	use(e);
+	return 1;
 }
 
 int ux_recv(ux_handle h, uint64_t tag, uint64_t mask, uint64_t message, uint64_t buf, uint64_t length,
@@ -569,21 +621,44 @@ int ux_arm(ux_handle h)
 	return st == UCS_ERR_BUSY ? UX_STARTED : st;
 }
 
-void ux_flush(struct ux_worker *w)
+// settled reports whether UCX has moved all that was sent by e, for which it flushes e. It does not flush TCP while a
+// send is under way: the first long send of an endpoint asks its peer for a connection back, and UCX 1.13 crashes the
+// peer if a flush follows so soon that both are read together.
+static int settled(struct ux_ep *e)
 {
-	ucp_request_param_t p = {.op_attr_mask = 0};
-	ucs_status_ptr_t r = u_ucp_worker_flush_nbx(w->worker, &p);
-	w->flush = UCS_PTR_IS_PTR(r) ? r : NULL;
+	static const ucp_request_param_t p = {.op_attr_mask = 0};
+	if (e->flush) {
+		if (e->ep && u_ucp_request_check_status(e->flush) == UCS_INPROGRESS)
+			return 0;
+		u_ucp_request_free(e->flush);
+		e->flush = NULL;
+	}
+	if (!e->sent || !e->ep)
+		return 1;
+	if (e->under_way && e->tcp)
+		return 0;
+	e->sent = 0;
+	ucs_status_ptr_t r = u_ucp_ep_flush_nbx(e->ep, &p);
+	if (UCS_PTR_IS_PTR(r))
+		e->flush = r;
+	return !e->flush;
 }
 
-int ux_flushed(struct ux_worker *w)
+int ux_settle(struct ux_worker *w)
 {
-	if (w->flush && u_ucp_request_check_status(w->flush) == UCS_INPROGRESS)
-		return 0;
-	if (w->flush)
-		u_ucp_request_free(w->flush);
-	w->flush = NULL;
-	return 1;
+	int left = UX_SETTLED;
+	for (struct ux_ep **at = &w->used, *e; (e = *at);)
+		if (settled(e)) {
+			e->used = 0;
+			*at = e->next_used;
+		} else {
+			if (e->flush)
+				left = UX_FLUSHING;
+			else if (e->tcp < e->lanes && left == UX_SETTLED)
+				left = UX_SENDING;
+			at = &e->next_used;
+		}
+	return left;
 }
 
 // Memory.

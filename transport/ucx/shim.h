@@ -73,9 +73,14 @@ unsigned ux_progress(ux_handle h, unsigned turns);
 void ux_drain(struct ux_worker *w, unsigned turns);
 // ux_arm returns 0 if the descriptor shows what comes from now on; UX_STARTED: there is something already.
 int ux_arm(ux_handle h);
-// ux_flush begins to flush all that was sent; ux_flushed says whether that is over.
-void ux_flush(struct ux_worker *w);
-int ux_flushed(struct ux_worker *w);
+
+// Results of ux_settle.
+#define UX_SETTLED 0  // all that was sent has been moved, or the descriptor shows when UCX can go on
+#define UX_SENDING 1  // but for sends under way, and what was sent before them to the same peers
+#define UX_FLUSHING 2 // not yet
+
+// ux_settle says whether UCX has moved all that was sent, and asks it where it must.
+int ux_settle(struct ux_worker *w);
 
 uint64_t ux_map(struct ux_worker *w, uint64_t addr, uint64_t length, int32_t *status);
 int ux_unmap(struct ux_worker *w, uint64_t mem);

@@ -30,21 +30,19 @@ func (s *sleeper) wakeSleepers() {
 // flusher finds out whether UCX has moved all that was sent, of a rank that has been found idle. It belongs to the
 // caller of Poll.
 type flusher struct {
-	polls    uint64
-	started  bool // the check
-	flushing bool
-	sent     bool // something since flushing
+	polls   uint64
+	started bool // the check
 }
 
 // sends: something is about to be sent.
 func (f *flusher) sends(s *sleeper) {
-	f.sent = true
-	if !s.dirty.Load() {
-		s.dirty.Store(true)
-		if !f.started {
-			f.started = true
-			s.check.Start()
-		}
+	if s.dirty.Load() {
+		return
+	}
+	s.dirty.Store(true)
+	if !f.started {
+		f.started = true
+		s.check.Start()
 	}
 }
 
@@ -52,17 +50,9 @@ func (f *flusher) sends(s *sleeper) {
 func (f *flusher) poll(s *sleeper, w *worker) {
 	f.polls++
 	s.check.Polled(f.polls)
-	if !s.looked.Load() {
-		return
-	}
-	s.looked.Store(false)
-	switch {
-	case !f.flushing:
-		f.flushing, f.sent = true, false
-		w.flush()
-	case w.flushed():
-		f.flushing = false
-		s.dirty.Store(f.sent)
+	if s.looked.Load() {
+		s.looked.Store(false)
+		s.dirty.Store(w.settle() != settled)
 	}
 }
 
