@@ -276,6 +276,9 @@ func (a *superior) begin(f frames.Frame) error {
 	if a.over {
 		return nil
 	}
+	if len(a.early) > 0 && slices.Max(a.early) >= m.World {
+		return fmt.Errorf("rank %d has ended in a job of %d ranks", slices.Max(a.early), m.World)
+	}
 	a.begun = true
 	a.start <- m
 	return nil
@@ -314,13 +317,15 @@ func (a *superior) order(f frames.Frame) error {
 	}
 	r := a.running()
 	switch {
+	case r != nil && o.Gone > r.plan.World:
+		return fmt.Errorf("rank %d has ended in a job of %d ranks", o.Gone-1, r.plan.World)
 	case r != nil:
 		a.link.Pause(o.Silent)
 		r.post(func() { a.ordered(o) })
 	case !a.begun && !a.over && (o.Phase != working || o.Finish): // before there are ranks
 		a.over = true
 		a.start <- nil
-	case !a.begun && o.Gone > 0: // orders overtake the start
+	case !a.begun && o.Gone > 0 && !slices.Contains(a.early, o.Gone-1): // orders overtake the start
 		a.early = append(a.early, o.Gone-1)
 	}
 	return nil

@@ -1,12 +1,16 @@
 package launcher
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 // feed hands the frames in b to receive, until one is refused.
@@ -251,6 +256,7 @@ func FuzzHeadSays(f *testing.F) {
 	f.Add(frames.Append(nil, frames.Frame{Kind: frames.Released}))
 	f.Add(append(frames.Append(nil, frames.Frame{Kind: frames.File, Body: []byte("\x7fELF....")}),
 		frames.Append(nil, frames.Frame{Kind: frames.File})...))
+	f.Add(append(frame(frames.Order, order{Gone: 5}), frame(frames.Start, start)...)) // of four
 	start.Hosts[1].Ranks = []int{3, 1}
 	f.Add(frame(frames.Start, start))
 	start.Hosts[1].Ranks, start.Agents.Silence = []int{0}, -1
@@ -269,10 +275,165 @@ func FuzzHeadSays(f *testing.F) {
 		feed(b, a.receive)
 		select {
 		case m := <-a.start:
-			if m != nil && m.check() != nil {
-				t.Errorf("%+v was taken", m)
+			if m != nil && (m.check() != nil || len(a.early) > 0 && slices.Max(a.early) >= m.World) {
+				t.Errorf("%+v was taken, after the ends of %v", m, a.early)
 			}
 		default:
 		}
 	})
 }
+
+// FuzzHeadOrders has a head say anything to an agent whose ranks run: one waits for the value of a key, one is in the
+// barrier. No rank is sent what is no signal, or a line that is none of PMI-1, and none is told of a rank that is none.
+func FuzzHeadOrders(f *testing.F) {
+	answer := func(text string) []byte {
+		return frames.Append(nil, frames.Frame{Kind: frames.Answer, Body: []byte(text)})
+	}
+	released := frames.Append(nil, frames.Frame{Kind: frames.Released})
+	f.Add(append(answer("cmd=get_result rc=0 msg=success value=v j=7\n"), released...))
+	f.Add(append(answer("cmd=get_result rc=0 value=\xff\n"), answer("cmd=get_result rc=0 value=v\n")...))
+	f.Add(append(released, answer("cmd=barrier_out\n")...))
+	f.Add(append(frame(frames.Order, order{Phase: killing, Signal: 9, Hold: true}),
+		frame(frames.Order, order{Finish: true})...))
+	f.Add(append(frame(frames.Order, order{Gone: 4}), frame(frames.Order, order{Gone: 4})...))
+	f.Add(frame(frames.Order, order{Gone: 5})) // of a job of four
+	f.Add(frame(frames.Order, order{Signal: 65}))
+	f.Add(frame(frames.Order, order{Phase: working, Signal: 10, Silent: true}))
+	f.Add(append(frames.Append(nil, frames.Frame{Kind: frames.Stdin, Body: []byte("text")}),
+		frames.Append(nil, frames.Frame{Kind: frames.StdinEnd})...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a := newRunningAgent(t)
+		feed(b, a.receive)
+		a.run.post(func() {
+			if a.run.policy.phase < working || a.run.policy.phase > killing || a.run.alive != 2 {
+				t.Errorf("phase %d, %d ranks run", a.run.policy.phase, a.run.alive)
+			}
+		})
+		for _, s := range a.end() {
+			if s < 1 || s > 64 {
+				t.Errorf("signal %d to a rank", s)
+			}
+		}
+		for i := range a.heard {
+			told := map[string]bool{}
+			for line := range strings.Lines(a.heard[i].String()) {
+				text := strings.TrimSuffix(line, "\n")
+				rank, gone := strings.CutPrefix(text, "cmd=gorun_gone rank=")
+				if !strings.HasPrefix(text, "cmd=") || strings.ContainsFunc(text, unprintable) ||
+					gone && (told[text] || !slices.Contains([]string{"0", "1", "2", "3", lastGone}, rank)) {
+					t.Errorf("a rank is told %q", line)
+				}
+				told[text] = gone
+			}
+		}
+	})
+}
+
+// lastGone is a rank that the ranks of runningAgent are told of last.
+const lastGone = "9"
+
+func unprintable(c rune) bool { return c < ' ' || c > '~' }
+
+// runningAgent is an agent of a job of four ranks, of which it has 1 and 3, that run.
+type runningAgent struct {
+	*superior
+	heard   [2]proc.Buffer // what the ranks are told
+	signals []syscall.Signal
+	end     func() []syscall.Signal // returns what the ranks were sent
+}
+
+func newRunningAgent(t testing.TB) *runningAgent {
+	a := &runningAgent{superior: &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}),
+		ready: make(chan struct{}), input: newIntake()}}
+	here, there := net.Pipe()
+	asked, read := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(read)
+		said := &bytes.Buffer{}
+		for part := make([]byte, 1000); ; {
+			n, err := there.Read(part)
+			if err != nil {
+				return
+			}
+			if said != nil && bytes.Contains(append(said.Bytes(), part[:n]...), []byte("cmd=get")) {
+				close(asked)
+				said = nil
+			}
+			if said != nil {
+				said.Write(part[:n])
+			}
+		}
+	}()
+	a.link = frames.New(here, here, frames.Options{Down: true, Silence: time.Hour, Lost: func(error) {}})
+	j := &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}}
+	plan := &Plan{World: 4, Host: "h", Specs: []Spec{{Rank: 1}, {Rank: 3}}}
+	r := j.newRun(plan)
+	r.above, r.log, r.alive = a.superior, logger("", nil), 2
+	r.backend = ranksOf{a}
+	r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
+	r.server = pmi.NewServer(4, pmi.Options{Name: "job", Tree: true, Here: 2, Above: a.superior})
+	a.begun, a.run = true, r
+	close(a.ready)
+	pumped := make(chan struct{})
+	go func() {
+		defer close(pumped)
+		for {
+			select {
+			case f := <-r.posts:
+				f()
+			case <-r.server.Events():
+			case <-r.over:
+				return
+			}
+		}
+	}()
+	var ranks sync.WaitGroup
+	var far [2]net.Conn
+	for i, text := range []string{"cmd=get kvsname=job key=k1\n", "cmd=barrier_in\n"} {
+		near, conn := net.Pipe()
+		far[i] = conn
+		ranks.Go(func() { r.server.ServeConn(plan.Specs[i].Rank, near) })
+		ranks.Go(func() { io.Copy(&a.heard[i], conn) })
+		io.WriteString(conn, "cmd=init pmi_version=1 pmi_subversion=1\ncmd=gorun_hello version=1 gone=1\n"+text)
+	}
+	<-asked
+	for i := range a.heard {
+		proc.Eventually(t, "the greeting", func() bool {
+			return strings.Contains(a.heard[i].String(), "gorun_welcome")
+		})
+	}
+	a.end = func() []syscall.Signal {
+		ended := make(chan struct{})
+		r.post(func() { close(ended) })
+		<-ended
+		r.server.Gone(9)
+		proc.Eventually(t, "the last line", func() bool {
+			return strings.Contains(a.heard[1].String(), "rank="+lastGone)
+		})
+		r.server.Close()
+		for _, conn := range far {
+			conn.Close()
+		}
+		ranks.Wait()
+		close(r.over)
+		<-pumped
+		a.link.Close()
+		there.Close()
+		here.Close()
+		<-read
+		for _, o := range r.streams.outlets() {
+			o.flush()
+		}
+		return a.signals
+	}
+	return a
+}
+
+// ranksOf is the backend of such an agent.
+type ranksOf struct{ *runningAgent }
+
+func (ranksOf) Start(*Spec) (int, error)         { return 0, errors.New("all have been started") }
+func (ranksOf) Host(int) string                  { return "h" }
+func (ranksOf) Exits() <-chan Exit               { return nil }
+func (ranksOf) Close()                           {}
+func (b ranksOf) Signal(_ int, s syscall.Signal) { b.signals = append(b.signals, s) }

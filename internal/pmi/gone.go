@@ -1,6 +1,9 @@
 package pmi
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // A launcher whose job goes on without ranks that have ended tells the others of them: for one that no link leads to
 // they would wait for ever. A rank of ours asks for that with gone=1 in its gorun_hello. A line
@@ -10,10 +13,13 @@ import "strconv"
 // then comes at any time, between replies.
 const goneCommand = "gorun_gone"
 
-// Gone tells the ranks that are served here that a rank has ended.
+// Gone tells the ranks that are served here that a rank has ended, once.
 func (s *Server) Gone(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if slices.Contains(s.ended, rank) {
+		return
+	}
 	s.ended = append(s.ended, rank)
 	for _, c := range s.conns {
 		c.wake()
