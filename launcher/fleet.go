@@ -21,9 +21,8 @@ import (
 type Agents struct {
 	Shell []string // the words of a remote shell, before the host; nil: reach.SSH
 	// Local: all hosts are this one, whatever they are called. It is for tests of jobs on many hosts.
-	Local bool
-	// Others is the way to all hosts but this one; nil: Shell. Their agents are started by others, all at once.
-	Others reach.Reach `json:"-"`
+	Local  bool
+	Others *Others `json:"-"` // nil: gorun starts the agents, and they each other
 	// Here is what this host is called in Hosts; "": what it calls itself.
 	Here string `json:"-"`
 	// Patience is how long hosts are waited for that do not answer; 0: DefaultPatience, and a name that is not known is
@@ -34,6 +33,17 @@ type Agents struct {
 	Silence time.Duration
 	// Width is how many agents gorun, and each agent, starts itself; those start the others. 0: DefaultWidth.
 	Width int
+}
+
+// Others is the way to agents that others start, all at once: the tasks of a step of Slurm's, or the pods of a Job.
+type Others struct {
+	reach.Reach
+	Close func() // called once, when the job ends
+	// Own: that of gorun's own host is one of them.
+	Own bool
+	// Together: ranks are started when all agents are there. They may be minutes late, and ranks wait for each other
+	// for GORUN_TIMEOUT.
+	Together bool
 }
 
 func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }
@@ -57,7 +67,7 @@ type fleet struct {
 	start  startMessage // what all are told, but for the hosts and the input
 	self   *reach.Self
 	nodes  []*node
-	slurm  *reach.Slurm    // nil: Slurm does not start the agents
+	others *Others         // nil: it starts the agents itself
 	opened context.Context // ends when hosts are not reached for any more
 	cancel context.CancelFunc
 	turns  chan struct{} // so many are reached for at a time
@@ -65,8 +75,7 @@ type fleet struct {
 	ended  []int         // ranks that all were told of as ended: those that join later are told then
 	left   int           // nodes that may still start ranks
 	said   bool          // that an agent cannot start others
-	// joined is how many nodes have had an agent; all is closed when ranks may be started: with agents that others
-	// start, when all nodes have one. They may be minutes late, and ranks wait for each other for GORUN_TIMEOUT.
+	// joined is how many nodes have had an agent; all is closed when ranks may be started.
 	joined int
 	all    chan struct{}
 	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
@@ -157,21 +166,22 @@ func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
 
 // newFleet makes a fleet for these hosts.
 func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, me *reach.Self) *fleet {
-	f := &fleet{run: r, server: server, start: start, self: me}
+	f := &fleet{run: r, server: server, start: start, self: me, others: start.Agents.Others}
 	f.opened, f.cancel = context.WithCancel(context.Background())
 	r.fleet = f
 	width := start.Agents.Width
 	if width == 0 {
 		width = DefaultWidth
 	}
-	f.all = make(chan struct{})
-	if start.Agents.Others == nil {
-		close(f.all)
-	} else {
+	if r.plan.Slurm {
+		f.others = f.slurm(hosts)
+	}
+	if f.others != nil {
 		width = len(hosts) // no agent starts others, and none waits for its turn
 	}
-	if r.plan.Slurm { // one srun starts all, and all dial gorun
-		f.slurm, width = f.newSlurm(hosts), len(hosts)
+	f.all = make(chan struct{})
+	if f.others == nil || !f.others.Together {
+		close(f.all)
 	}
 	f.turns = make(chan struct{}, width)
 	for _, h := range hosts {
@@ -187,9 +197,9 @@ func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, 
 	return f
 }
 
-// newSlurm is the way to the hosts of an allocation. What srun says while the job runs is said to the user, such as
-// that its time is over.
-func (f *fleet) newSlurm(hosts []hostPart) *reach.Slurm {
+// slurm is the way to the hosts of an allocation: one srun starts all agents, also that of this host, so that Slurm
+// watches all ranks. What srun says while the job runs is said to the user, such as that its time is over.
+func (f *fleet) slurm(hosts []hostPart) *Others {
 	r := f.run
 	o := reach.SlurmOptions{
 		Self: f.self, Environ: r.job.Environ, Limit: cmp.Or(r.job.Agents.Patience, DefaultPatience), Log: r.log.Debug,
@@ -205,7 +215,8 @@ func (f *fleet) newSlurm(hosts []hostPart) *reach.Slurm {
 	for _, h := range hosts {
 		o.Hosts = append(o.Hosts, h.Name)
 	}
-	return reach.NewSlurm(o)
+	s := reach.NewSlurm(o)
+	return &Others{Reach: s, Close: s.Close, Own: true}
 }
 
 // newNode makes the node of some hosts, the first of which is its own. The barrier of the ranks waits for it from now
@@ -214,12 +225,10 @@ func newNode(f *fleet, hosts []hostPart) *node {
 	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: newIntake(), done: make(chan struct{}),
 		seen: map[int]rankSeen{}}
 	switch agents := f.start.Agents; {
-	case f.slurm != nil: // also on this host, so that Slurm watches all ranks
-		n.reach = f.slurm
+	case f.others != nil && (f.others.Own || !hosts[0].Own):
+		n.reach = f.others
 	case hosts[0].Own && f.run.above == nil || agents.Local:
 		n.reach = reach.Exec{Self: f.self}
-	case agents.Others != nil:
-		n.reach = agents.Others
 	case agents.Shell != nil:
 		n.reach = reach.Shell{Words: agents.Shell, Self: f.self}
 	default:
@@ -382,7 +391,7 @@ func (n *node) join(edge *reach.Edge) {
 			edge.Close() // while the job ends: what is not heard does not end by itself
 		}})
 	f := n.fleet
-	if f.joined++; f.start.Agents.Others != nil && f.joined == len(f.nodes) {
+	if f.joined++; f.others != nil && f.others.Together && f.joined == len(f.nodes) {
 		close(f.all)
 	}
 	m := f.start
@@ -765,7 +774,7 @@ func (f *fleet) close() {
 		}
 	}
 	all.Wait()
-	if f.slurm != nil {
-		f.slurm.Close()
+	if f.others != nil {
+		f.others.Close()
 	}
 }

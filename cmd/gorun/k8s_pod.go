@@ -94,9 +94,9 @@ func (p *podFlags) run(program []string, stdin, stdout, stderr *os.File) (int, e
 		o.Hosts = append(o.Hosts, h.Name)
 	}
 	door := reach.Listen(ln, o)
-	defer door.Close()
 	p.job.place.given = hosts
-	p.job.place.agents = launcher.Agents{Here: hosts[0].Name, Others: door}
+	others := &launcher.Others{Reach: door, Close: door.Close, Together: true}
+	p.job.place.agents = launcher.Agents{Here: hosts[0].Name, Others: others}
 	p.job.place.patience = seconds(p.patience())
 	return p.job.start(program, stdin, stdout, stderr)
 }
