@@ -28,7 +28,6 @@ type pods struct {
 	port  string
 	head  string // what the pods dial
 	flags []string
-	on    func(index int, cmd *exec.Cmd) // starts a pod elsewhere
 }
 
 // pod is one of them.
@@ -74,10 +73,12 @@ func (p *pods) command(index int, words ...string) *pod {
 	args := append([]string{"k8s", "pod", "--name", "job", "--port", p.port, "--head", p.head, "--key-file", p.key},
 		p.flags...)
 	args = append(append(args, "-x", proc.RoleVar+"=rank", "--", p.gorun), words...)
-	o := &pod{pods: p, index: index, cmd: exec.Command(p.gorun, args...)}
-	if p.on != nil {
-		p.on(index, o.cmd)
-	}
+	return p.pod(index, exec.Command(p.gorun, args...))
+}
+
+// pod is that with an index, which a command starts.
+func (p *pods) pod(index int, cmd *exec.Cmd) *pod {
+	o := &pod{pods: p, index: index, cmd: cmd}
 	o.cmd.Env = append(os.Environ(), proc.RoleVar+"=gorun", markVar+"="+p.mark, envIndex+"="+strconv.Itoa(index))
 	o.cmd.Stdout, o.cmd.Stderr = &o.out, &o.err
 	o.cmd.WaitDelay = tooLong / 2

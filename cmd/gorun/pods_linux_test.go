@@ -23,7 +23,6 @@ import (
 // capability, and the key as a file. gorun is process 1 of its pod. Their names are known to a server of DNS.
 type cluster struct {
 	*netns.Hosts
-	t        *testing.T
 	names    *nameServer
 	networks []string // of the hosts
 	before   []int    // what runs on the hosts when there is no job
@@ -33,7 +32,7 @@ type cluster struct {
 func nodes(t *testing.T, n int) *cluster {
 	t.Helper()
 	proc.RequireProgram(t, "setpriv", "util-linux")
-	h := &cluster{Hosts: netns.Up(t, n), t: t}
+	h := &cluster{Hosts: netns.Up(t, n)}
 	h.names = serveNames(t, h.Hosts)
 	for host := range n {
 		network, err := h.Command(host+1, "readlink", "/proc/self/ns/net").Output()
@@ -56,19 +55,19 @@ func (h *cluster) processes() []proc.Info {
 }
 
 // on runs a line of sh on a host.
-func (h *cluster) on(host int, line string) string {
-	h.t.Helper()
+func (h *cluster) on(t *testing.T, host int, line string) string {
+	t.Helper()
 	out, err := h.Command(host, "sh", "-c", line).CombinedOutput()
 	if err != nil {
-		h.t.Fatalf("%s on h%d: %v\n%s", line, host, err, out)
+		t.Fatalf("%s on h%d: %v\n%s", line, host, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
 // nothingLeft sees that the hosts that are left are as they were.
-func (h *cluster) nothingLeft() {
-	h.t.Helper()
-	proc.Eventually(h.t, "the hosts to be as they were", func() bool {
+func (h *cluster) nothingLeft(t *testing.T) {
+	t.Helper()
+	proc.Eventually(t, "the hosts to be as they were", func() bool {
 		return !slices.ContainsFunc(h.processes(), func(p proc.Info) bool { return !slices.Contains(h.before, p.PID) })
 	})
 }
@@ -188,12 +187,12 @@ exec setpriv --reuid 65532 --regid 65532 --clear-groups --no-new-privs --boundin
 `
 
 // job makes the manifest of a job of as many pods as there are hosts, and takes the command of the pods from it.
-func (h *cluster) job(flags, words []string) *podJob {
-	h.t.Helper()
-	j := &podJob{cluster: h, pods: newPods(h.t, h.Count())}
+func (h *cluster) job(t *testing.T, flags, words []string) *podJob {
+	t.Helper()
+	j := &podJob{cluster: h, pods: newPods(t, h.Count())}
 	args := append([]string{"k8s", "manifest", "--image", "x", "--name", "job", "--gorun", "/run/gorun", "--pods",
 		strconv.Itoa(h.Count()), "-x", proc.RoleVar + "=rank"}, flags...)
-	made := call(h.t, append(append(args, "/run/prog"), words...)...)
+	made := call(t, append(append(args, "/run/prog"), words...)...)
 	var manifest struct {
 		Items []struct {
 			Spec struct {
@@ -207,11 +206,11 @@ func (h *cluster) job(flags, words []string) *podJob {
 		}
 	}
 	if err := json.Unmarshal([]byte(made.out), &manifest); err != nil || len(manifest.Items) != 2 {
-		h.t.Fatalf("%v: %s", err, made.err)
+		t.Fatalf("%v: %s", err, made.err)
 	}
 	pod := manifest.Items[1].Spec.Template.Spec
 	if j.command = pod.Containers[0].Command; pod.SecurityContext.RunAsUser != 65532 {
-		h.t.Fatalf("the pods run as %d", pod.SecurityContext.RunAsUser)
+		t.Fatalf("the pods run as %d", pod.SecurityContext.RunAsUser)
 	}
 	file := slices.Index(j.command, "--key-file="+k8s.KeyFile)
 	j.command[file] = "--key-file=/run/secret/key" // /etc is that of the machine
@@ -221,12 +220,12 @@ func (h *cluster) job(flags, words []string) *podJob {
 
 // start starts the pod with an index on its host.
 func (j *podJob) start(index int) *pod {
-	j.cluster.t.Helper()
-	resolv := filepath.Join(j.cluster.t.TempDir(), "resolv.conf")
+	j.t.Helper()
+	resolv := filepath.Join(j.t.TempDir(), "resolv.conf")
 	text := fmt.Sprintf("nameserver %v\nsearch %s svc.cluster.local cluster.local\noptions ndots:5\n",
 		j.Address(netns.Switch), domain[1:])
 	if err := os.WriteFile(resolv, []byte(text), 0o644); err != nil {
-		j.cluster.t.Fatal(err)
+		j.t.Fatal(err)
 	}
 	prog := j.prog
 	if prog == "" {
@@ -234,21 +233,15 @@ func (j *podJob) start(index int) *pod {
 	}
 	args := []string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", inPod, "sh", j.gorun,
 		prog, j.key, resolv}
-	o := &pod{pods: j.pods, index: index, cmd: j.Command(index+1, "unshare", append(args, j.command...)...)}
-	o.cmd.Env = append(os.Environ(), proc.RoleVar+"=gorun", markVar+"="+j.mark, envIndex+"="+strconv.Itoa(index))
-	o.cmd.Stdout, o.cmd.Stderr = &o.out, &o.err
-	o.cmd.WaitDelay = tooLong / 2
-	if err := o.cmd.Start(); err != nil {
-		j.cluster.t.Fatal(err)
-	}
-	j.cluster.t.Cleanup(func() { netns.KillGroup(o.cmd) })
+	o := j.pod(index, j.Command(index+1, "unshare", append(args, j.command...)...)).start()
+	j.t.Cleanup(func() { netns.KillGroup(o.cmd) })
 	j.all = append(j.all, o)
 	return o
 }
 
 // startAll starts the pods of all hosts, index 0 first.
 func (j *podJob) startAll() *podJob {
-	j.cluster.t.Helper()
+	j.t.Helper()
 	for index := range j.Count() {
 		j.start(index)
 	}
@@ -257,8 +250,8 @@ func (j *podJob) startAll() *podJob {
 
 // ready waits for n ranks.
 func (j *podJob) ready(n int) *podJob {
-	j.cluster.t.Helper()
-	proc.Eventually(j.cluster.t, "the ranks", func() bool {
+	j.t.Helper()
+	proc.Eventually(j.t, "the ranks", func() bool {
 		return strings.Count(j.all[0].out.String(), "ready\n") == n
 	})
 	return j
@@ -289,17 +282,17 @@ func (o *pod) signal(s syscall.Signal) {
 
 // ends expects exit codes of the pods, in the order of their start; -1: any, as of a pod that was killed.
 func (j *podJob) ends(at time.Time, codes ...int) *podJob {
-	j.cluster.t.Helper()
+	j.t.Helper()
 	for i, o := range j.all {
 		if codes[i] < 0 {
 			o.cmd.Wait()
 		} else {
 			o.wait(codes[i])
 		}
-		j.cluster.t.Logf("pod %d has ended after %v", o.index, time.Since(at))
+		j.t.Logf("pod %d has ended after %v", o.index, time.Since(at))
 	}
-	j.nothingLeft()
-	j.cluster.t.Logf("and nothing was left after %v", time.Since(at))
+	j.nothingLeft(j.t)
+	j.t.Logf("and nothing was left after %v", time.Since(at))
 	return j
 }
 
@@ -308,7 +301,7 @@ func (j *podJob) ends(at time.Time, codes ...int) *podJob {
 func TestPodsOnHosts(t *testing.T) {
 	h := nodes(t, 3)
 	t.Run("ranks", func(t *testing.T) {
-		j := h.job([]string{"-n", "5", "-l"}, []string{"join", "exchange=7", "env=" + envIndex, "finalize"})
+		j := h.job(t, []string{"-n", "5", "-l"}, []string{"join", "exchange=7", "env=" + envIndex, "finalize"})
 		j.startAll().ends(time.Now(), 0, 0, 0)
 		want := ""
 		for rank, index := range []int{0, 0, 1, 1, 2} {
@@ -364,7 +357,7 @@ func TestPodsOnHostsFail(t *testing.T) {
 			if words == nil {
 				words = sleep
 			}
-			j := nodes(t, 3).job(timeout, words).startAll()
+			j := nodes(t, 3).job(t, timeout, words).startAll()
 			at := time.Now()
 			if c.hit != nil {
 				j.ready(5)
@@ -388,7 +381,7 @@ func TestPodsOnHostsMeet(t *testing.T) {
 	h := nodes(t, 3)
 	words := []string{"join", "fence", "finalize", "env=" + envIndex}
 	t.Run("the name of index 0 comes late", func(t *testing.T) {
-		j := h.job(nil, words)
+		j := h.job(t, nil, words)
 		h.names.forget("job-0.job")
 		asked := h.names.questions()
 		late := j.start(1)
@@ -406,7 +399,7 @@ func TestPodsOnHostsMeet(t *testing.T) {
 		}
 	})
 	t.Run("the name is that of another pod", func(t *testing.T) {
-		j := h.job(nil, words)
+		j := h.job(t, nil, words)
 		h.names.know("job-0.job", h.Address(2).String()) // where nothing listens
 		j.startAll()
 		proc.Eventually(t, "the pods to wait", func() bool {
@@ -416,21 +409,21 @@ func TestPodsOnHostsMeet(t *testing.T) {
 		j.ends(time.Now(), 0, 0, 0)
 	})
 	t.Run("a pod never comes", func(t *testing.T) {
-		j := h.job([]string{"--host-timeout", "2s"}, words)
+		j := h.job(t, []string{"--host-timeout", "2s"}, words)
 		j.start(0)
 		j.start(1)
 		j.ends(time.Now(), 126, 0)
 		j.all[0].says("host job-2 cannot be used: its agent has not come in time", "--host-timeout sets")
 	})
 	t.Run("index 0 never comes", func(t *testing.T) {
-		j := h.job([]string{"--host-timeout", "2s"}, words)
+		j := h.job(t, []string{"--host-timeout", "2s"}, words)
 		j.start(1)
 		j.start(2)
 		j.ends(time.Now(), 1, 1)
 		j.all[1].says("gorun is not reached: ", "tried for 2s, which --host-timeout sets")
 	})
 	t.Run("another key", func(t *testing.T) {
-		j := h.job(nil, words) // the pods would wait for ten minutes
+		j := h.job(t, nil, words) // the pods would wait for ten minutes
 		j.start(0)
 		j.key = writeKey(t, 8)
 		stranger := j.start(1)
@@ -440,7 +433,7 @@ func TestPodsOnHostsMeet(t *testing.T) {
 		j.ends(time.Now(), 143, 1)
 	})
 	t.Run("another build", func(t *testing.T) {
-		j := h.job(nil, words)
+		j := h.job(t, nil, words)
 		j.start(0)
 		j.start(2)
 		j.gorun = proc.Gorun(t)
@@ -450,7 +443,7 @@ func TestPodsOnHostsMeet(t *testing.T) {
 		j.all[2].says("another build")
 	})
 	t.Run("told to end while it waits", func(t *testing.T) {
-		j := h.job(nil, words)
+		j := h.job(t, nil, words)
 		h.names.forget("job-0.job")
 		asked := h.names.questions()
 		j.start(1)
@@ -460,11 +453,11 @@ func TestPodsOnHostsMeet(t *testing.T) {
 		j.all[0].says("it was ended by a signal")
 	})
 	t.Run("index 0 told to end while it waits", func(t *testing.T) {
-		j := h.job(nil, words)
+		j := h.job(t, nil, words)
 		j.start(0)
 		j.start(2)
 		proc.Eventually(t, "pod 2 to come", func() bool {
-			return h.on(1, "ss -H -tn state established | grep -c :23000 || :") == "1"
+			return h.on(t, 1, "ss -H -tn state established | grep -c :23000 || :") == "1"
 		})
 		j.all[0].signal(syscall.SIGTERM)
 		j.ends(time.Now(), 143, 0)
@@ -477,7 +470,7 @@ func TestPodsReapOrphans(t *testing.T) {
 		t.Skip("-short: hosts; TestOrphansAreReaped has the same on one")
 	}
 	h := nodes(t, 2)
-	j := h.job([]string{"-n", "2"}, []string{"-c", `for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.2; exit 3' &) done
+	j := h.job(t, []string{"-n", "2"}, []string{"-c", `for i in 1 2 3 4 5; do (setsid sh -c 'sleep 0.2; exit 3' &) done
 		echo ready; exec sleep 1000`})
 	j.prog = "/bin/sh"
 	j.startAll().ready(2)
