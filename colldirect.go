@@ -242,8 +242,33 @@ func (s *sharedCall) allreduceDirect(in, out []byte) {
 	s.finish()
 }
 
+// reduceDirectOfTwo: the root reads what the other rank has, which leaves when that is read, and combines it.
+func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
+	other := 1 - s.p.root
+	if s.me == other {
+		s.lend(in, nil)
+		s.finish()
+		return
+	}
+	s.enter()
+	there := s.lentBy(other)
+	for from, to := range s.pieces(len(in), s.slot) {
+		s.combine(in[from:to], out[from:to], func(_ int, dst []byte) bool {
+			read := there && s.pull(dst, other, s.lent[other].in, from)
+			if to == len(in) {
+				s.enter()
+			}
+			return read
+		})
+	}
+}
+
 // reduceDirect: each rank combines a part of a piece, and publishes it in its slot.
 func (s *sharedCall) reduceDirect(in, out []byte) {
+	if s.n == 2 {
+		s.reduceDirectOfTwo(in, out)
+		return
+	}
 	s.lendToAll(in, nil)
 	for from, to := range s.pieces(len(in), (s.slot-s.slot%int(s.p.elemSize))*s.n) {
 		low, high := s.part(s.me, to-from)

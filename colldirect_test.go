@@ -46,6 +46,30 @@ func TestDirectLongElements(t *testing.T) {
 	}, reading)
 }
 
+// The rank that is not the root has its vector back when Reduce returns, and not before all pieces have been read: what
+// it writes there then is in no result.
+func TestDirectReduceOfTwo(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		for round := range 40 {
+			for root := range 2 {
+				n := []int{1, 100, w.common.slot / 8, w.common.slot/8*2 + 1}[round%4]
+				mine, sum := make([]int64, n), make([]int64, n)
+				for i := range mine {
+					mine[i] = int64(i + w.Rank())
+				}
+				must(Reduce(w, mine, sum, Sum, root))
+				for i := range mine {
+					mine[i] = -1 << 40
+				}
+				bad := slices.IndexFunc(sum, func(v int64) bool { return v < 0 || v%2 == 0 })
+				check(w.Rank() != root || bad < 0 && sum[n-1] == int64(2*n-1), "round %d, %d: %d at %d", round, n,
+					sum[max(bad, 0)], bad)
+			}
+		}
+	}, reading)
+}
+
 // Vectors that are no whole number of slots or parts, elements that no slot is a multiple of, and operators that do not
 // commute.
 func TestDirectPieces(t *testing.T) {

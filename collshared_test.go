@@ -363,7 +363,7 @@ func TestLongAfterMessages(t *testing.T) {
 					}
 				}()
 			}
-			must(Bcast(w, make([]byte, 64), 0)) // by messages
+			must(Bcast(w, make([]byte, 32), 0)) // by messages
 			short()
 			w.colls.number.Add(numbers/2 + 10) // so many more
 			if w.Rank() == 0 {
@@ -418,11 +418,11 @@ func TestOneByMessagesOneByTheBoard(t *testing.T) {
 	}{
 		"Alltoall in place":       {2, alltoall(large, true), alltoall(large, false), false},
 		"Alltoall of 4 in place":  {4, alltoall(100_000, true), alltoall(100_000, false), false},
-		"Bcast short":             {2, bcast(64, 1), bcast(512, 1), true},
+		"Bcast short":             {2, bcast(32, 1), bcast(512, 1), true},
 		"Bcast long":              {2, bcast(1<<20, 1), bcast(large, 1), false},
 		"Bcast long from the one": {2, bcast(1<<20, 0), bcast(large, 0), false},
-		"Allreduce":               {2, allreduce(64), allreduce(1024), false},
-		"Allreduce with contexts": {2, withContext(allreduce(64)), withContext(allreduce(1024)), false},
+		"Allreduce":               {2, allreduce(32), allreduce(1024), false},
+		"Allreduce with contexts": {2, withContext(allreduce(32)), withContext(allreduce(1024)), false},
 		"nonblocking":             {2, started, allreduce(1024), false},
 		"Barrier":                 {2, Barrier, allreduce(1024), false},
 	} {

@@ -50,10 +50,13 @@ func readPeer(pid int, dst []byte, addr uint64) error {
 // readTwo fills first from at, and then second from the other address, in the address space of pid, in one call. It
 // returns how many bytes it has read.
 func readTwo(pid int, first []byte, at uint64, second []byte, addr uint64) (n int, err error) {
-	local := [2]unix.Iovec{{Base: &first[0]}, {Base: unsafe.SliceData(second)}}
+	local := [2]unix.Iovec{{Base: unsafe.SliceData(first)}, {Base: unsafe.SliceData(second)}}
 	remote := [2]unix.RemoteIovec{{Base: uintptr(at), Len: len(first)}, {Base: uintptr(addr), Len: len(second)}}
 	local[0].SetLen(len(first))
 	local[1].SetLen(len(second))
+	if len(first) == 0 {
+		return moveVector(unix.SYS_PROCESS_VM_READV, pid, local[1:], remote[1:])
+	}
 	return moveVector(unix.SYS_PROCESS_VM_READV, pid, local[:], remote[:])
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +35,7 @@ func TestReadsOfAMemberThatFail(t *testing.T) {
 		{0, unix.EACCES, other, transport.ErrUnavailable, "Yama"},
 		{0, unix.ENOSYS, other, transport.ErrUnavailable, "Yama"},
 	} {
-		l := &lending{members: []probed{{pid: 1, at: 2, want: right}}}
+		l := &lending{members: []probed{{pid: 1, at: 2, want: right}}, now: func() time.Duration { return time.Second }}
 		l.readTwo = func(_ int, first []byte, _ uint64, _ []byte, _ uint64) (int, error) {
 			copy(first, c.got[:])
 			return c.n, c.err
@@ -49,6 +50,64 @@ func TestReadsOfAMemberThatFail(t *testing.T) {
 		if (err == nil) != (c.want == nil && c.text == "") {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// The probe is left out of short reads for a millisecond after it was seen. What was read without it counts only if
+// that time was not over when the read was, and all was there; else the probe says whose memory it is.
+func TestReadsWithoutTheProbe(t *testing.T) {
+	const start, short, long = time.Second, 100, probeFrom
+	for _, c := range []struct {
+		name         string
+		since, takes time.Duration // from the last probe to the read, and its time
+		length       int
+		got          int // how many bytes a read without the probe gets
+		gone         bool
+		plain, whole int // reads without and with the probe
+	}{
+		{"at once", 0, 0, short, short, true, 1, 0}, // the number cannot be another one's
+		{"in time", reuse - 2, 1, short, short, false, 1, 0},
+		{"too long a read", reuse - 2, 2, short, short, false, 1, 1},
+		{"too long a read of another process", reuse - 2, 2, short, short, true, 1, 1},
+		{"too late", reuse, 0, short, short, false, 0, 1},
+		{"too late, and another process", reuse, 0, short, short, true, 0, 1},
+		{"not all is there", 1, 0, short, short - 1, false, 1, 1},
+		{"not all is there of another process", 1, 0, short, short - 1, true, 1, 1},
+		{"long", 1, 0, long, long, false, 0, 1},
+		{"long, of another process", 1, 0, long, long, true, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clock := start
+			l := &lending{members: []probed{{pid: 1, at: 2, want: [8]byte{1}}}}
+			l.now = func() time.Duration { return clock }
+			var plain, whole int
+			gone := false
+			l.readTwo = func(_ int, first []byte, _ uint64, second []byte, _ uint64) (int, error) {
+				if clock += c.takes; len(first) == 0 {
+					plain++
+					return c.got, nil
+				}
+				if whole++; !gone {
+					first[0] = 1
+				} else {
+					first[0] = 2
+				}
+				return len(first) + len(second), nil
+			}
+			buf := make([]byte, c.length)
+			if err := l.readProbed(&l.members[0], nil, 0); err != nil || whole != 1 {
+				t.Fatalf("the first read: %v, %d with the probe", err, whole)
+			}
+			plain, whole, gone = 0, 0, c.gone
+			clock = start + c.since
+			err := l.read(0, buf, transport.Loan{}, 0)
+			if lost := errors.Is(err, transport.ErrPeerGone); lost != (c.gone && c.whole > 0) || err != nil && !lost {
+				t.Errorf("%v", err)
+			}
+			if plain != c.plain || whole != c.whole {
+				t.Errorf("%d reads without the probe, %d with it; want %d, %d", plain, whole, c.plain, c.whole)
+			}
+		})
 	}
 }
 
