@@ -222,12 +222,14 @@ func (b *bridge) refuse(m *meeting, no *refusal) {
 // exchange says a word to the other leader and waits for what that says.
 func (b *bridge) exchange(m *meeting, mine *word) (*word, *refusal) {
 	eng, over := b.over.eng, b.over
+	ctx, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
 	// It is over when the other leader has the word: what other ranks say there after this call cannot come before.
-	sent := eng.Isend(nil, over.cid+ctxCollective, b.remote, tagLeaders, mine.append(nil), pml.Synchronous)
+	sent := eng.Isend(ctx, over.cid+ctxCollective, b.remote, tagLeaders, mine.append(nil), pml.Synchronous)
 	w, err := over.await(&appointment{tag: b.tag, remote: b.remote, members: m.members})
 	answers := err == nil && w.from == b.remote && !w.leaves
 	if err == nil && !answers {
-		eng.Cancel(sent) // it may never be taken
+		giveUp() // it may never be taken; eng.Cancel would do nothing where UCX has it
 	}
 	if _, e := eng.Wait(sent); answers {
 		err = e
