@@ -221,21 +221,14 @@ func compareTag(tag int32, w way) int32 {
 	return tag
 }
 
-// compareCreation compares a call that makes a communicator: another rank may make another collective call. On an
-// intercommunicator that is a call of both groups.
-func (c *Comm) compareCreation(kind creation, tag int32) error {
-	over := c
-	if c.groups != nil {
-		over = c.bothGroups()
-	}
-	if !c.setup.Check || over.size == 1 {
+// compareCreation compares a call that makes a communicator: another rank may make another collective call. Merge is
+// not compared. Its ranks meet in their groups. One that hears nothing, for the rank that would have told it in both
+// groups has failed, would leave those in its own group that wait for it.
+func (c *Comm) compareCreation(kind creation, tag int32) *refusal {
+	if !c.setup.Check || c.size == 1 || c.groups != nil {
 		return nil
 	}
-	no := over.compareAs(tag, nil, []claim{{text: kind.String(), class: ErrComm}}, nil)
-	if no == nil {
-		return nil
-	}
-	return c.meet(kind).failed(no)
+	return c.compareAs(tag, nil, []claim{{text: kind.String(), class: ErrComm}}, nil)
 }
 
 // compareAs returns what all ranks of a call hear of it. This rank claims to make it, by p if it is one that has a

@@ -33,8 +33,11 @@ func (c *Comm) create(p plan) (*Comm, error) {
 		return nil, err
 	}
 	var made handover
-	err := c.collective(p.kind, func() error {
+	err := c.collective(p.kind, func(_ uint64, tag int32) error {
 		m := c.meet(p.kind)
+		if no := c.compareCreation(p.kind, tag); no != nil {
+			return m.failed(no)
+		}
 		id, no := m.number(c.next, p.args, m.refuse(p.bad), p.g)
 		if no != nil {
 			return m.failed(no)

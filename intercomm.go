@@ -42,14 +42,9 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 	if bad == nil && leader == c.rank {
 		bad = wrong
 	}
-	return b.make(makeIntercomm, nil, func(m *meeting) *refusal {
-		lead, no := m.round(uint32(leader), nil, m.refuse(bad), nil)
-		if no == nil && int(lead) != leader {
-			no = &refusal{class: ErrComm, text: fmt.Sprintf("rank %d gives %d as the leader, and another rank %d; all give the "+
-				"same", c.rank, leader, lead)}
-		}
-		_, no = m.round(0, nil, no, nil)
-		if !heard || (no == nil || wrong != nil) && leader != c.rank {
+	// reach opens the way to the other group, or tells it why there will be nothing.
+	reach := func(m *meeting, no *refusal) *refusal {
+		if !heard || (no == nil || wrong != nil || no.maybeMade()) && leader != c.rank {
 			return no
 		}
 		b.over, b.remote = peer, Undefined
@@ -57,9 +52,18 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 			b.remote = peer.toWorld(remote)
 		}
 		if no != nil {
-			b.refuse(m, no) // also if it is not the leader here: that may be what they differ about
+			b.refuse(m, no) // after a mistake also if it is not the leader here: that may be what they differ about
 		}
 		return no
+	}
+	return b.make(makeIntercomm, nil, reach, func(m *meeting) *refusal {
+		lead, no := m.round(uint32(leader), nil, m.refuse(bad), nil)
+		if no == nil && int(lead) != leader {
+			no = &refusal{class: ErrComm, text: fmt.Sprintf("rank %d gives %d as the leader, and another rank %d; all "+
+				"give the same", c.rank, leader, lead)}
+		}
+		_, no = m.round(0, nil, no, nil)
+		return reach(m, no)
 	}, func(id uint32) *Comm {
 		d := c.child(makeIntercomm, id, c.members(), nil)
 		d.local, d.group, d.size = c.members(), b.far, int(b.far.n)
@@ -97,7 +101,7 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	if c.rank == 0 {
 		b.over = c
 	}
-	return b.make(makeMerge, fmt.Append(nil, high), func(*meeting) *refusal { return nil }, func(id uint32) *Comm {
+	return b.make(makeMerge, fmt.Append(nil, high), nil, func(*meeting) *refusal { return nil }, func(id uint32) *Comm {
 		first, second := c.local, c.group
 		if b.high && !b.farHigh || b.high == b.farHigh && first.at(0) > second.at(0) {
 			first, second = second, first
@@ -136,13 +140,20 @@ type bridge struct {
 }
 
 // make makes a communicator of both groups; before is what the own group agrees upon first. Each try is a round of each
-// group, an exchange of the leaders, and a round in which each leader tells its group.
-func (b *bridge) make(kind creation, args []byte, before func(*meeting) *refusal,
-	child func(uint32) *Comm) (*Comm, error) {
+// group, an exchange of the leaders, and a round in which each leader tells its group. refused tells the other group
+// that the own one does not call the same.
+func (b *bridge) make(kind creation, args []byte, refused func(*meeting, *refusal) *refusal,
+	before func(*meeting) *refusal, child func(uint32) *Comm) (*Comm, error) {
 	c := b.c
 	var made handover
-	err := c.collective(kind, func() error {
+	err := c.collective(kind, func(ticket uint64, tag int32) error {
 		m := c.meet(kind)
+		if kind == makeMerge {
+			b.tag = int32(ticket % MaxTag) // what a call has left behind that failed is not for the next one
+		}
+		if no := c.compareCreation(kind, tag); no != nil {
+			return m.failed(refused(m, no))
+		}
 		id, no := b.number(m, args, before(m))
 		if no != nil {
 			return m.failed(no)
@@ -158,7 +169,7 @@ func (b *bridge) number(m *meeting, args []byte, no *refusal) (uint32, *refusal)
 	return a.find(func(mine uint32) (uint32, *refusal) {
 		free, other := m.round(mine, args, no, nil)
 		args = nil // they are known
-		if free, other = b.cross(m, free, other); other == nil {
+		if free, other = b.cross(m, free, a.want, other); other == nil {
 			a.seed = uint32(m.members.at(0) ^ b.far.at(0)) // the same on both sides
 		}
 		return free, other
@@ -171,13 +182,18 @@ func (b *bridge) number(m *meeting, args []byte, no *refusal) (uint32, *refusal)
 }
 
 // cross lets both groups know the larger value of both, and which ranks are there. What the own group refuses the
-// leader tells the other one.
-func (b *bridge) cross(m *meeting, value uint32, no *refusal) (uint32, *refusal) {
+// leader tells the other one: also after the exchange, if that is about to try again, since the value is not what both
+// want.
+func (b *bridge) cross(m *meeting, value, want uint32, no *refusal) (uint32, *refusal) {
 	if b.over == nil {
 		return m.round(0, nil, no, &leadersWord{b: b})
 	}
-	word, value, no := b.talk(m, value, no)
-	return m.round(value, nil, no, &leadersWord{b, word})
+	word, both, before := b.talk(m, value, no)
+	value, no = m.round(both, nil, before, &leadersWord{b, word})
+	if before == nil && no != nil && both != want {
+		b.leave(m, b.remote, no)
+	}
+	return value, no
 }
 
 // word is what a leader says to the other one.

@@ -142,7 +142,9 @@ func (d *desk) look(a *appointment) (context.Context, *word) {
 	defer d.mu.Unlock()
 	d.forget(a)
 	for i, w := range d.words {
-		before := func(o *word) bool { return o.coming && o.from == w.from }
+		// What has come before may be what the sender has said first, or what the other leader had said before it
+		// could join in the call of a group that this word is of.
+		before := func(o *word) bool { return o.coming && (o.from == w.from || o.from == a.remote) }
 		if !w.coming && a.concerns(w) && !slices.ContainsFunc(d.words[:i], before) {
 			d.words = slices.Delete(d.words, i, i+1)
 			return nil, w

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -287,4 +288,42 @@ func TestRefusalsAreBounded(t *testing.T) {
 			same(n, mostRefused)
 		}
 	})
+}
+
+// A rank that is lost while its group makes an intercommunicator, or both merge it, is an error at all ranks of both
+// groups, whenever that is, or of the next call: none waits for ever.
+func TestIntercommsWhenARankIsLost(t *testing.T) {
+	const n, before = 5, 30 // messages of a pair that are enough for what comes first
+	for _, merges := range []bool{false, true} {
+		for turn := range n * inShort(40, 6) {
+			victim, after := turn%n, before+turn/n*inShort(1, 7)
+			t.Run(fmt.Sprintf("merges %v, rank %d after %d", merges, victim, after), func(t *testing.T) {
+				cut := withDevices(func(rank int, d transport.Device) transport.Device {
+					var plan faulty.Plan
+					for r := range n {
+						if (r == victim) != (rank == victim) {
+							plan.Cuts = append(plan.Cuts, faulty.Cut{Peer: r, After: after})
+						}
+					}
+					return faulty.Wrap(d, 1, plan)
+				})
+				over(t, cut)(n, func(w *Comm) {
+					half, inter := halves(w, 1)
+					var err error
+					for tag := range 30 {
+						var made *Comm
+						if merges {
+							made, err = inter.Merge(false)
+						} else {
+							made, err = half.Intercomm(half.Size()-1, w, 1-w.Rank()%2, 2+tag)
+						}
+						if err == nil {
+							must(made.Free())
+						}
+					}
+					is(err, ErrPeerFailed)
+				})
+			})
+		}
+	}
 }
