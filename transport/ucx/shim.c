@@ -146,6 +146,9 @@ static void settings(void)
 		{"UCX_MEM_LOG_LEVEL", "fatal"},
 		{"UCX_WARN_UNUSED_ENV_VARS", "n"},
 		{"UCX_VFS_ENABLE", "n"},             // a thread that is of no use here
+		// soft-RoCE says more than once that a queue pair that was closed is empty, and UCX then aborts. Without these
+		// events it keeps those of peers that have ended until it is closed itself.
+		{"UCX_IB_ASYNC_EVENTS", "n"},
 		{"UCX_KEEPALIVE_INTERVAL", "1s"},    // how soon the end of a peer is noticed that was sent nothing
 	};
 	for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
