@@ -5,7 +5,8 @@
 // The result is a [Session], then the connection itself, encrypted by TLS if both sides want that (tls.go).
 // An [Acceptor] runs the acceptor's role on a listener: it bounds the pending connections, makes room by closing the
 // oldest of the host that has most of them, and counts and logs what it refuses (acceptor.go, notice.go).
-// A secret may come from a file (keyfile.go).
+// A secret may come from a file (keyfile.go). A dialler tries the addresses of the other side by [Race] (race.go), and
+// each of them again by [Retry] where it is turned away (reason.go).
 //
 //	Owns:     the handshake's messages and keys; a listener and its pending connections
 //	May call: golang.org/x/sys

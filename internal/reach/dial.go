@@ -101,8 +101,6 @@ func handshaker(job string, key []byte, rank int) *auth.Handshaker {
 const (
 	// patience is how long a side that has proved itself may take for a step.
 	patience = 30 * time.Second
-	// stagger is how long an address is tried before the next one is tried as well.
-	stagger = 100 * time.Millisecond
 	// perAddress is how long an address may take to answer. All are tried again until the caller gives up.
 	perAddress = 5 * time.Second
 	// The time between two rounds.
@@ -181,45 +179,16 @@ func (c *Call) enter(s *auth.Session) (net.Conn, error) {
 	return s.Finish()
 }
 
-// race tries all addresses, each a while after the one before, and returns the first session whose other side has
-// proved itself. The others are closed: nothing has been said on them.
+// race returns the first session whose other side has proved itself. The others are closed: nothing has been said on
+// them.
 func (c *Call) race(ctx context.Context, h *auth.Handshaker) (*auth.Session, error) {
-	type result struct {
-		s   *auth.Session
-		err error
+	s, won, errs := auth.Race(ctx, len(c.Addrs), func(trying context.Context, i int) (*auth.Session, error) {
+		return try(ctx, trying, h, c.Addrs[i])
+	}, func(s *auth.Session) { s.Close() })
+	if !won {
+		return nil, errors.Join(append(errs, ctx.Err())...)
 	}
-	results := make(chan result, len(c.Addrs))
-	trying, stop := context.WithCancel(ctx)
-	defer stop()
-	for i, addr := range c.Addrs {
-		go func() {
-			var r result
-			select {
-			case <-time.After(time.Duration(i) * stagger):
-				r.s, r.err = try(ctx, trying, h, addr)
-			case <-trying.Done():
-				r.err = context.Cause(trying)
-			}
-			results <- r
-		}()
-	}
-	var won *auth.Session
-	var errs []error
-	for range c.Addrs {
-		switch r := <-results; {
-		case r.err != nil:
-			errs = append(errs, r.err)
-		case won != nil:
-			r.s.Close()
-		default:
-			won = r.s
-			stop()
-		}
-	}
-	if won == nil {
-		return nil, errors.Join(errs...)
-	}
-	return won, nil
+	return s, nil
 }
 
 // try dials one address, until trying ends. ctx bounds the session.

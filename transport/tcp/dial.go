@@ -16,14 +16,9 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// stagger is how long an address is given before the next one is tried as well (RFC 8305 says 250 ms for the
-// internet; ranks are nearer to each other).
-const stagger = 100 * time.Millisecond
-
-// attempt is what became of one address.
+// attempt is why one address has failed.
 type attempt struct {
 	to   netip.AddrPort
-	res  *handshakeResult // nil: it failed
 	err  error
 	took time.Duration
 }
@@ -31,70 +26,38 @@ type attempt struct {
 // handshakeFunc does the dialler's side of a handshake on a connection, which it owns.
 type handshakeFunc func(context.Context, net.Conn) (*handshakeResult, error)
 
-// dialAny tries the addresses in their order, each a while after the one before or at once if that has failed. The
-// first whose handshake comes to an end wins; the others are closed before it returns. patience is how
-// long each may take to be connected; 0: 5 s. The addresses are numbers: no name is resolved.
+// dialAny tries the addresses as auth.Race does. The first whose handshake comes to an end wins; the others are closed
+// before it returns. patience is how long each may take to be connected; 0: 5 s. The addresses are numbers: no name is
+// resolved.
 func dialAny(ctx context.Context, to []netip.AddrPort, patience time.Duration,
 	shake handshakeFunc) (*handshakeResult, error) {
 	if patience <= 0 {
 		patience = 5 * time.Second
 	}
-	trying, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make(chan attempt)
-	var failed []attempt
-	next, running := 0, 0
-	start := func() {
-		at := to[next]
-		next++
-		running++
-		go func() { results <- try(trying, at, patience, shake) }()
+	failed := make([]attempt, len(to))
+	res, won, errs := auth.Race(ctx, len(to), func(trying context.Context, i int) (*handshakeResult, error) {
+		r, a := try(trying, to[i], patience, shake)
+		failed[i] = a
+		return r, a.err
+	}, (*handshakeResult).close)
+	if won {
+		return res, nil
 	}
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	var won *handshakeResult
-	for running > 0 || won == nil && next < len(to) && ctx.Err() == nil {
-		// Nothing more is begun once an address has won or the caller has given up.
-		hurry := wait.C
-		if won != nil || next == len(to) || ctx.Err() != nil {
-			hurry = nil
-		}
-		select {
-		case <-hurry:
-			start()
-			wait.Reset(stagger)
-		case a := <-results:
-			running--
-			switch {
-			case a.res == nil:
-				failed = append(failed, a)
-				wait.Reset(0)
-			case won == nil:
-				won = a.res
-				cancel()
-			default:
-				a.res.close()
-			}
-		}
-	}
-	if won != nil {
-		return won, nil
-	}
-	return nil, &dialError{failed, to[next:], ctx.Err()}
+	return nil, &dialError{failed[:len(errs)], to[len(errs):], ctx.Err()}
 }
 
 // turnedAwayFor is how long an address is tried again that closes the connection: too many may be open there. Another
 // secret looks the same, since an acceptor says nothing to an intruder.
 const turnedAwayFor = 600 * time.Millisecond
 
-func try(ctx context.Context, to netip.AddrPort, patience time.Duration, shake handshakeFunc) attempt {
+func try(ctx context.Context, to netip.AddrPort, patience time.Duration,
+	shake handshakeFunc) (r *handshakeResult, a attempt) {
 	start := time.Now()
-	var r *handshakeResult
 	err := auth.Retry(ctx, turnedAwayFor, func() (err error) {
 		r, err = tryOnce(ctx, to, patience, shake)
 		return err
 	})
-	return attempt{to, r, err, time.Since(start)}
+	return r, attempt{to, err, time.Since(start)}
 }
 
 func tryOnce(ctx context.Context, to netip.AddrPort, patience time.Duration,
