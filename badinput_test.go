@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/transport/looptag"
 )
 
 // Every mistake of a caller, with every verb that can make it. The call does not panic or hang, no message is sent,
@@ -143,6 +146,66 @@ func TestTagOutOfRange(t *testing.T) {
 				checkError(verb, call(w, 1, AnyTag), ErrTag, 1, Undefined)
 			}
 		})
+	})
+}
+
+// The largest tag arrives over every device, also at a receive of any; the next one is an error that names it.
+func TestLargestTag(t *testing.T) {
+	everywhere(t, func(t *testing.T, run runner) {
+		run(2, func(w *Comm) {
+			peer, got := 1-w.Rank(), make([]int, 1)
+			for _, tag := range []int{MaxTag, AnyTag} {
+				r := ok(Isend(w, []int{tag}, peer, MaxTag))
+				st := ok(Recv(w, got, peer, tag))
+				must(second(r.Wait()))
+				check(st.Tag == MaxTag && got[0] == tag, "%+v, %v", st, got)
+			}
+			err := Send(w, got, peer, MaxTag+1)
+			is(err, ErrTag)
+			check(strings.Contains(err.Error(), "0 to 2147483647"), "%v", err)
+		})
+	})
+}
+
+// fewTags is a device that has room for tags of 20 bits.
+type fewTags struct {
+	transport.Device
+	transport.Tagged
+	facts transport.Facts
+}
+
+func (d *fewTags) Facts() *transport.Facts { return &d.facts }
+func (d *fewTags) Limits() transport.TaggedLimits {
+	l := d.Tagged.Limits()
+	l.Tag = 1<<20 - 1
+	return l
+}
+
+// A tag for which a device has no room is ErrTag, and the error names the device's limit.
+func TestTagOfTheDevice(t *testing.T) {
+	var fabric *looptag.Fabric
+	over(t, withDevices(func(rank int, d transport.Device) transport.Device {
+		d.Close()
+		if rank == 0 {
+			fabric = looptag.New(5)
+		}
+		below := fabric.Device(rank)
+		few := &fewTags{Device: below, Tagged: below.Facts().Tagged, facts: *below.Facts()}
+		few.facts.Tagged = few
+		return few
+	}))(2, func(w *Comm) {
+		peer, got := 1-w.Rank(), make([]int, 1)
+		_, err := Sendrecv(w, []int{1}, peer, 1<<20-1, got, peer, 1<<20-1)
+		must(err)
+		for verb, call := range map[string]func() error{
+			"Send":  func() error { return Send(w, got, peer, 1<<20) },
+			"Ssend": func() error { return Ssend(w, got, peer, 1<<20) },
+			"Recv":  func() error { return second(Recv(w, got, peer, 1<<20)) },
+		} {
+			err := call()
+			checkError(verb, err, ErrTag, peer, 1<<20)
+			check(strings.Contains(err.Error(), "0 to 1048575"), "%v", err)
+		}
 	})
 }
 

@@ -133,6 +133,8 @@ func classOf(err error) error {
 		return ErrTruncate
 	case errors.Is(err, pml.ErrRequest):
 		return ErrRequest
+	case errors.Is(err, pml.ErrTag):
+		return ErrTag
 	case errors.Is(err, context.Canceled):
 		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &peer):

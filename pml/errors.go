@@ -9,6 +9,7 @@ import (
 var (
 	ErrTruncate = errors.New("the message is longer than the buffer")
 	ErrRequest  = errors.New("unusable request")
+	ErrTag      = errors.New("the device cannot match this tag")
 )
 
 // TruncateError: the first Room bytes are in the buffer, the rest of the message is gone.

@@ -110,9 +110,12 @@ func (t *taggedPath) end(op *taggedOp, err error) {
 
 // refuse says why the device cannot match a message of r, or nil.
 func (t *taggedPath) refuse(r *Request) error {
-	if r.recv.Ctx >= t.limits.Contexts || r.recv.Tag > t.limits.Tag {
-		return fmt.Errorf("%w: the device matches contexts below %d and tags up to %d, not context %d and tag %d",
-			transport.ErrUnavailable, t.limits.Contexts, t.limits.Tag, r.recv.Ctx, r.recv.Tag)
+	switch {
+	case r.recv.Ctx >= t.limits.Contexts:
+		return fmt.Errorf("%w: the device matches contexts below %d, not context %d", transport.ErrUnavailable,
+			t.limits.Contexts, r.recv.Ctx)
+	case r.recv.Tag > t.limits.Tag:
+		return fmt.Errorf("%w: its tags are 0 to %d", ErrTag, t.limits.Tag)
 	}
 	return nil
 }

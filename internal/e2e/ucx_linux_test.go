@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 func init() {
 	role("left alone", leftAlone)
+	role("exchanges", exchanges)
 	roles["ucx unavailable"] = func() error {
 		_, err := mpi.Init()
 		fmt.Printf("unavailable %v: %v\n", errors.Is(err, mpi.ErrUnavailable), err)
@@ -73,6 +75,60 @@ func TestUCXStopped(t *testing.T) {
 func TestUCXIdle(t *testing.T) {
 	eachUCX(t, func(t *testing.T, env []string) {
 		idles(t, 2, []string{"recv", "probe", "barrier", "large send"}, env...)
+	})
+}
+
+// exchanges: 10,000 messages each way, ten at a time, and collective calls.
+func exchanges(_ context.Context, w *mpi.Comm) error {
+	peer, out, in := 1-w.Rank(), make([]int, 10*2000), make([]int, 2000)
+	requests := make([]*mpi.Request, 10)
+	for i := range 1000 {
+		size := []int{1, 1, 100, 2000}[i%4]
+		for k := range requests {
+			out[k*size] = i*len(requests) + k
+			r, err := mpi.Isend(w, out[k*size:][:size], peer, tagGo)
+			if err != nil {
+				return err
+			}
+			requests[k] = r
+		}
+		for k := range requests {
+			if _, err := mpi.Recv(w, in[:size], peer, tagGo); err != nil {
+				return err
+			}
+			if want := i*len(requests) + k; in[0] != want {
+				return fmt.Errorf("message %d has %d", want, in[0])
+			}
+		}
+		if err := mpi.WaitAll(requests...); err != nil {
+			return err
+		}
+	}
+	sum := make([]int, 1)
+	for i := range 50 {
+		if err := mpi.Allreduce(w, []int{i}, sum, mpi.Sum); err != nil {
+			return err
+		}
+		if sum[0] != 2*i {
+			return fmt.Errorf("sum %d is %d", i, sum[0])
+		}
+		if err := mpi.Bcast(w, in, i%2); err != nil {
+			return err
+		}
+	}
+	return mpi.Barrier(w)
+}
+
+// Ranks with one processor each get on, whether they wait in turns of UCX or asleep.
+func TestUCXOneProcessor(t *testing.T) {
+	eachUCX(t, func(t *testing.T, env []string) {
+		for _, spin := range []string{"0s", "1s"} {
+			t.Run(spin, func(t *testing.T) {
+				t.Parallel()
+				one := slices.Concat(env, []string{"GOMAXPROCS=1", "GORUN_SPIN=" + spin})
+				run(t, spec{n: 2, role: "exchanges", env: one}, 0).silent()
+			})
+		}
 	})
 }
 

@@ -94,14 +94,15 @@ func (d *Device) Connect(context.Context, int, []byte) (transport.Link, error) {
 
 // news is what goroutines tell the caller of Poll.
 type news struct {
-	some atomic.Bool
-	mu   sync.Mutex
-	all  []notice
+	some   atomic.Bool
+	silent atomic.Bool // links has silent connections; set before some
+	mu     sync.Mutex
+	all    []notice
 }
 
-// notice: peer can be reached, or has ended; or no peer, and connections are silent.
+// notice: peer can be reached, or has ended.
 type notice struct {
-	peer int32   // -1: none
+	peer int32
 	to   *target // nil: it has ended
 }
 

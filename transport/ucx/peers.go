@@ -42,7 +42,8 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 	}
 	if !t.here {
 		d.links.watch(func() {
-			d.reached.add(notice{peer: -1})
+			d.reached.silent.Store(true)
+			d.reached.some.Store(true)
 			d.sleep.wakeSleepers()
 		})
 	}
@@ -53,13 +54,6 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 // takeNotices does what Reach and the watches have asked for.
 func (d *Device) takeNotices() {
 	for _, n := range d.reached.take() {
-		if n.peer < 0 {
-			if cut := d.links.cut(); cut > 0 {
-				d.opt.Log("UCX's connections to another host are ended: no answer, the link is down, or that host is",
-					"connections", cut, "GORUN_PEER_TIMEOUT", d.opt.PeerTimeout)
-			}
-			continue
-		}
 		p := &d.peers[n.peer]
 		if n.to != nil {
 			p.to = n.to
@@ -70,6 +64,13 @@ func (d *Device) takeNotices() {
 			continue
 		}
 		d.down(n.peer, fmt.Errorf("its process has ended: %w", transport.ErrPeerGone))
+	}
+	if !d.reached.silent.Swap(false) {
+		return
+	}
+	if cut := d.links.cut(); cut > 0 {
+		d.opt.Log("UCX's connections to another host are ended: no answer, the link is down, or that host is",
+			"connections", cut, "GORUN_PEER_TIMEOUT", d.opt.PeerTimeout)
 	}
 }
 
