@@ -41,7 +41,7 @@ type jobFlags struct {
 
 func (a *appFlags) register(f *pflag.FlagSet) {
 	a.ranks = 1
-	f.VarP(&a.ranks, "np", "n", "number of ranks; without it, as many as -ppn or the slots of -H make")
+	f.VarP(&a.ranks, "np", "n", "number of ranks; without it, as many as --ppn or the slots of -H make")
 	f.StringVar(&a.wdir, "wdir", "", "run the ranks in the folder `DIR`")
 	f.VarP((*assignments)(&a.env), "env", "x", "set a variable for the ranks, or pass one on; may be repeated")
 }
@@ -49,7 +49,7 @@ func (a *appFlags) register(f *pflag.FlagSet) {
 func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.SortFlags = false // help shows them in this order
 	j.app.register(f)
-	j.bind, j.killDelay, j.stdin = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay), "0"
+	j.bind, j.killDelay = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay)
 	j.place.register(f)
 	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the cores; "+
 		"nothing when ranks outnumber CPUs), none, core, numa")

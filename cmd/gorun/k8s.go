@@ -24,7 +24,7 @@ func k8sCommand(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 		Short: "Kubernetes: write the manifest of a job whose pods start it without ssh",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("gorun k8s manifest writes a manifest: docs/kubernetes.md has a walk")}
+			return usageError{errors.New("name a command: gorun k8s manifest writes a manifest (docs/kubernetes.md)")}
 		},
 	}
 	c.AddCommand(manifestCommand(stdout, stderr), podCommand(stdin, stdout, stderr, code))
@@ -43,7 +43,7 @@ type podsFlags struct {
 
 func (p *podsFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&p.name, "name", "", "the `NAME` of the job (default: made of the program's)")
-	f.Var(&p.pods, "pods", "number of pods (default: what -n and -ppn make, one for each rank without -ppn)")
+	f.Var(&p.pods, "pods", "number of pods (default: what -n and --ppn make, one for each rank without --ppn)")
 	f.IntVar(&p.port, "port", 23000, "the `PORT` on which the pod with index 0 is dialled")
 }
 
@@ -75,8 +75,8 @@ type manifestFlags struct {
 
 // notInPods are flags of gorun that mean nothing for pods, and what to do instead.
 var notInPods = map[string]string{
-	"host":         "the pods are the hosts: say how many with --pods or -ppn",
-	"hostfile":     "the pods are the hosts: say how many with --pods or -ppn",
+	"host":         "the pods are the hosts: say how many with --pods or --ppn",
+	"hostfile":     "the pods are the hosts: say how many with --pods or --ppn",
 	"launch-agent": "the pods start gorun themselves",
 	"launcher":     "the pods start gorun themselves",
 	"preload":      "the image has the program",

@@ -137,7 +137,8 @@ func TestManifestsThatCannotBe(t *testing.T) {
 			words = words[:1]
 		}
 		c := call(t, append(words, args...)...)
-		if c.code != 2 || c.out != "" || !strings.Contains(c.err, want) {
+		if c.code != 2 || c.out != "" || !strings.Contains(c.err, want) ||
+			!strings.Contains(c.err, "Run '"+strings.Join(append([]string{"gorun"}, words...), " ")+" --help'") {
 			t.Errorf("%q: exit code %d, want 2 and %q:\n%s%s", args, c.code, want, c.err, c.out)
 		}
 	}

@@ -31,10 +31,11 @@ func (e usageError) Unwrap() error { return e.err }
 func run(args []string, stdin, stdout, stderr *os.File) int {
 	code := 0
 	root := newRoot(stdin, stdout, stderr, &code)
+	command := root
 	args, err := arrange(root, args)
 	if err == nil {
 		root.SetArgs(args)
-		err = root.Execute()
+		command, err = root.ExecuteC()
 	}
 	if err == nil {
 		return code
@@ -44,7 +45,7 @@ func run(args []string, stdin, stdout, stderr *os.File) int {
 		code = launcher.CodeUsage
 	}
 	if errors.As(err, &usageError{}) {
-		fmt.Fprintln(stderr, "Run 'gorun --help' for the flags.")
+		fmt.Fprintf(stderr, "Run '%s --help' for the flags.\n", command.CommandPath())
 	}
 	return code
 }

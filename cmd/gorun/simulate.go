@@ -179,6 +179,6 @@ func cost(a *collectives.Algorithm, p collectives.Params) []string {
 	if err != nil {
 		return []string{"", "", "", ""}
 	}
-	return []string{fmt.Sprintf("%d, %s", p.Size, memory(p.Count)), fmt.Sprintf("%.4g", r.Seconds*1e6),
+	return []string{fmt.Sprintf("%d, %s", p.Size, memory(p.Count)), fmt.Sprintf("%.2f", r.Seconds*1e6),
 		fmt.Sprint(r.Most), memory(r.Tmp)}
 }
