@@ -29,8 +29,8 @@ type conn struct {
 	blocked bool // the socket is full; the set tells when it is not. Invariant: unsent() > 0
 
 	// The watch's, under connections.mu.
-	asking int64                 // since when the peer leaves something unanswered, by now(); 0: it does not
-	dead   atomic.Pointer[error] // set by the watch before it shuts the socket down
+	silence Silence               // of the peer
+	dead    atomic.Pointer[error] // set by the watch before it shuts the socket down
 }
 
 // incoming is what has come in and has not been handed out: buf[r:w]. What Poll has returned lies before r and stays

@@ -113,8 +113,8 @@ func (s *set) clearRing() {}
 
 func (s *set) close() { unix.Close(s.fd) }
 
-// Unanswered always reports false: this kernel does not say. Keep-alive alone finds a peer that is gone.
-func Unanswered(int) (waiting bool, silent time.Duration) { return false, 0 }
+// unanswered always reports false: this kernel does not say. Keep-alive alone finds a peer that is gone.
+func unanswered(int) (waiting bool, silent time.Duration) { return false, 0 }
 
 func keepAlive(fd int, idle, interval, count int) {
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NOSIGPIPE, 1)

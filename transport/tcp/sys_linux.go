@@ -94,9 +94,9 @@ func (s *set) close() {
 	}
 }
 
-// Unanswered reports whether the peer has left something unanswered, and for how long nothing has come from it.
+// unanswered reports whether the peer has left something unanswered, and for how long nothing has come from it.
 // The kernel goes on sending probes while this process computes.
-func Unanswered(fd int) (waiting bool, silent time.Duration) {
+func unanswered(fd int) (waiting bool, silent time.Duration) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return false, 0

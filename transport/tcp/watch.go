@@ -21,7 +21,7 @@ func prepare(fd int, timeout time.Duration) {
 // that in the kernel, but counts a receiver that is only slow, with its window closed, as gone.
 func (d *Device) watch() {
 	defer d.wg.Done()
-	tick := time.NewTicker(min(max(d.opt.PeerTimeout/10, 50*time.Millisecond), time.Second))
+	tick := time.NewTicker(LookEvery(d.opt.PeerTimeout))
 	defer tick.Stop()
 	for {
 		select {
@@ -42,16 +42,7 @@ func (d *Device) watch() {
 // check shuts c down if the peer has not answered for too long; the next read notices. mu is held, so that the
 // descriptor is c's.
 func (c *conn) check(timeout time.Duration) {
-	waiting, silent := Unanswered(c.fd)
-	switch {
-	case !waiting:
-		c.asking = 0
-		return
-	case c.asking == 0: // it may have been silent for hours because it was not asked
-		c.asking = now()
-		return
-	}
-	silence := min(time.Duration(now()-c.asking), silent)
+	silence := c.silence.Look(c.fd)
 	if silence < timeout || c.dead.Load() != nil {
 		return
 	}
@@ -59,6 +50,28 @@ func (c *conn) check(timeout time.Duration) {
 		silence.Round(100*time.Millisecond), timeout)
 	c.dead.Store(&err)
 	unix.Shutdown(c.fd, unix.SHUT_RDWR)
+}
+
+// LookEvery is how often connections are looked at whose peers may be silent for the timeout.
+func LookEvery(timeout time.Duration) time.Duration {
+	return min(max(timeout/10, 50*time.Millisecond), time.Second)
+}
+
+// Silence is how long a connection has been waiting for an answer.
+type Silence struct{ since int64 } // by now(); 0: it does not wait
+
+// Look looks at the TCP socket fd, and returns for how long its peer has left something unanswered.
+func (s *Silence) Look(fd int) time.Duration {
+	waiting, silent := unanswered(fd)
+	switch {
+	case !waiting:
+		s.since = 0
+		return 0
+	case s.since == 0: // it may have been silent for hours because it was not asked
+		s.since = now()
+		return 0
+	}
+	return min(time.Duration(now()-s.since), silent)
 }
 
 var started = time.Now()

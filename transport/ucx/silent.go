@@ -26,11 +26,11 @@ type links struct {
 	wg      sync.WaitGroup
 
 	mu     sync.Mutex
-	asking map[int]time.Time // guarded by mu; since when a connection has waited for an answer
+	asking map[int]tcp.Silence // guarded by mu; by descriptor
 }
 
 func (l *links) init(set int, timeout time.Duration) {
-	l.set, l.timeout, l.asking = set, timeout, map[int]time.Time{}
+	l.set, l.timeout, l.asking = set, timeout, map[int]tcp.Silence{}
 	l.ctx, l.end = context.WithCancel(context.Background())
 }
 
@@ -38,7 +38,7 @@ func (l *links) init(set int, timeout time.Duration) {
 func (l *links) watch(found func()) {
 	l.once.Do(func() {
 		l.wg.Go(func() {
-			tick := time.NewTicker(min(max(l.timeout/10, 50*time.Millisecond), time.Second))
+			tick := time.NewTicker(tcp.LookEvery(l.timeout))
 			defer tick.Stop()
 			for {
 				select {
@@ -63,21 +63,14 @@ func (l *links) stop() {
 func (l *links) silent() (fds []int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, now := l.asking, time.Now()
-	l.asking = map[int]time.Time{}
+	before := l.asking
+	l.asking = map[int]tcp.Silence{}
 	for _, fd := range socketsIn(l.set) {
-		waiting, silence := tcp.Unanswered(fd)
-		if !waiting {
-			continue
-		}
-		since, ok := before[fd]
-		if !ok { // it may have been silent for hours because it was not asked
-			since = now
-		}
-		l.asking[fd] = since
-		if min(now.Sub(since), silence) >= l.timeout {
+		s := before[fd]
+		if s.Look(fd) >= l.timeout {
 			fds = append(fds, fd)
 		}
+		l.asking[fd] = s
 	}
 	return fds
 }
