@@ -38,24 +38,35 @@ type lends struct{ in, out transport.Loan }
 
 const lendsSize = 32
 
-// agreeOnReading finds out whether each rank can read what the others lend. It is the first step of a board.
-func (s *common) agreeOnReading(c *Comm) error {
+// What a rank says of itself when a board is made. What holds for all, all go by.
+const (
+	canRead   = 1 << iota // it can read what the others lend
+	isCrowded             // ranks outnumber CPUs
+)
+
+// agree finds out what holds for all ranks. It is the first step of a board.
+func (s *common) agree(c *Comm) error {
 	can := []byte{0}
 	if l := s.on.Lending; l != nil && l.Try() == nil {
-		can[0] = 1
+		can[0] = canRead
+	}
+	if s.on.Crowded() {
+		can[0] |= isCrowded
 	}
 	p := collPlan{tag: agreeTag}
 	step := sharedCall{common: s, p: &p, n: c.size, me: c.rank, first: s.step, sign: p.signature()}
 	step.begin(can)
-	all := can[0] == 1
+	all := can[0]
 	for i := 1; i < c.size; i++ {
-		its := step.read((c.rank+i)%c.size, len(can))
-		all = all && its != nil && its[0] == 1
+		if its := step.read((c.rank+i)%c.size, len(can)); its != nil {
+			all &= its[0]
+		}
 	}
 	step.all()
-	if step.err == nil && all {
+	if step.err == nil && all&canRead != 0 {
 		s.lent = make([]lends, c.size)
 	}
+	s.crowded = all&isCrowded != 0
 	return step.err
 }
 

@@ -59,6 +59,8 @@ type common struct {
 	own   []byte    // what this rank combines, if it is not where the result is to be
 	its   []byte    // what another rank has written: it may change while it is read
 	lent  []lends   // by each rank; nil: they cannot read each other's memory
+
+	crowded bool // all ranks are
 }
 
 // turns are one call's at a time, in the order in which they were asked for.
@@ -208,7 +210,7 @@ func (s *common) setUp(c *Comm, tag int32) error {
 		s.stop = func() { t.on.End(freedError()) }
 		s.mu.Unlock()
 		s.own, s.its = aligned(s.slot), aligned(s.slot)
-		if s.err = s.agreeOnReading(c); s.err == nil && !c.setup.Check {
+		if s.err = s.agree(c); s.err == nil && !c.setup.Check {
 			s.on.Watch(c.cid+ctxCollective, (&strays{c: c, common: s}).look)
 		}
 		return s.err
@@ -653,8 +655,21 @@ func (s *sharedCall) alltoall() {
 }
 
 // splitMin is from how many bytes on each of more than two ranks combines a part of the vector for all, where all want
-// it. A root combines alone: the others need not wait for it.
-const splitMin = 2 << 10
+// it. A root combines alone: the others need not wait for it. Parts are a second step, in which each crowded rank needs
+// a turn of its processor: they combine all of up to wholeMost bytes, of all ranks less than allMost.
+const (
+	splitMin  = 2 << 10
+	wholeMost = 8 << 10
+	allMost   = 256 << 10
+)
+
+// inParts: a piece of n bytes that all want is combined in parts.
+func (s *sharedCall) inParts(n int) bool {
+	if s.crowded && n <= wholeMost && n*s.n < allMost {
+		return false
+	}
+	return n >= splitMin && s.n > 2
+}
 
 func (s *sharedCall) reduce(all bool) {
 	in, out := s.p.space(collectives.In), s.p.space(collectives.Out)
@@ -667,10 +682,10 @@ func (s *sharedCall) reduce(all bool) {
 		if all || s.me == s.p.root {
 			result = out[from:to]
 		}
-		if !all || to-from < splitMin || s.n == 2 {
-			s.reduceWhole(mine, result, all)
-		} else {
+		if all && s.inParts(to-from) {
 			s.reduceParts(mine, result)
+		} else {
+			s.reduceWhole(mine, result, all)
 		}
 	}
 }

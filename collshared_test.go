@@ -48,7 +48,8 @@ func sharedBy(t *testing.T, how Option) {
 			run(n, func(w *Comm) {
 				meetOnBoard(w)
 				slot := max(w.common.slot, slotLeast) / 8
-				sizes := []int{0, 1, lineRoom / 8, lineRoom/8 + 1, splitMin / 8, slot - 1, slot, slot + 1, 2*slot + 1}
+				sizes := []int{0, 1, lineRoom / 8, lineRoom/8 + 1, splitMin / 8, wholeMost/8 + 1}
+				sizes = append(sizes, slot-1, slot, slot+1, 2*slot+1)
 				if n < 4 {
 					sizes = append(sizes, 1<<17)
 				}
@@ -102,6 +103,36 @@ func TestSharedStays(t *testing.T) {
 		must(s.err)
 		must(Barrier(w))
 	})
+}
+
+// Crowded ranks combine all of a short vector in one step; others, and longer vectors, take two.
+func TestSharedCrowded(t *testing.T) {
+	for _, ranks := range few([]int{3, 5, 32}, 3) {
+		over(t)(ranks, func(w *Comm) {
+			meetOnBoard(w)
+			for _, crowded := range []bool{false, true} {
+				must(Barrier(w))
+				w.common.crowded = crowded // at all ranks
+				for _, size := range []int{splitMin - 8, splitMin, wholeMost, wholeMost + 8} {
+					steps := uint64(1)
+					if size > wholeMost || size*w.Size() >= allMost || !crowded && size >= splitMin {
+						steps = 2
+					}
+					sum, before := make([]int64, size/8), w.common.step
+					for i := range sum {
+						sum[i] = int64(i + w.Rank())
+					}
+					must(Allreduce(w, nil, sum, Sum))
+					check(w.common.step == before+steps, "%d bytes, crowded %v: %d steps", size, crowded,
+						w.common.step-before)
+					for i, got := range sum {
+						want := int64(i*ranks + ranks*(ranks-1)/2)
+						check(got == want, "%d bytes, crowded %v: %d at %d, want %d", size, crowded, got, i, want)
+					}
+				}
+			}
+		}, onBoard)
+	}
 }
 
 // few is all, or with -short some.

@@ -156,6 +156,9 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
+// Crowded: this rank gives its processor away while it waits.
+func (b *Board) Crowded() bool { return b.e.pace.policy.YieldCPU }
+
 // Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back. It has
 // said so before that, and Failed comes after what has been read.
 func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
