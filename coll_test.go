@@ -571,14 +571,14 @@ func TestCountsThatDiffer(t *testing.T) {
 				if ranks == 3 {
 					unit = 9000 // beyond eager messages
 				}
-				var wrong [16]atomic.Int32 // how many ranks have an error
+				wrong := make([]atomic.Int32, len(calls)) // how many ranks have ErrCount
 				over(t, messages)(ranks, func(w *Comm) {
-					length := 2
+					length := 2 * unit
 					if w.Rank() == odd {
-						length = n
+						length = n * unit
 					}
 					for i, call := range calls {
-						if err := call.make(w, length*unit); err != nil {
+						if err := call.make(w, length); err != nil {
 							check(errors.Is(err, ErrCount) || errors.Is(err, ErrPeerFailed), "%s: %v", call.name, err)
 							if errors.Is(err, ErrCount) {
 								wrong[i].Add(1)
@@ -589,8 +589,8 @@ func TestCountsThatDiffer(t *testing.T) {
 				})
 				for i, call := range calls {
 					if wrong[i].Load() == 0 {
-						t.Errorf("%s of %d ranks, of which rank %d has %d elements in place of 2: no rank has ErrCount",
-							call.name, ranks, odd, n)
+						t.Errorf("%s of %d ranks, of which rank %d has %d elements and the others %d: no ErrCount",
+							call.name, ranks, odd, n*unit, 2*unit)
 					}
 				}
 			}

@@ -85,8 +85,8 @@ struct ux_ep {
 	uint32_t peer;
 	int watched, failed;
 
-	unsigned lanes, tcp; // how many, and how many of them are TCP connections
-	uint32_t under_way;  // sends
+	int tcp, other;     // it has lanes that are TCP connections, and others
+	uint32_t under_way; // sends
 	int sent;           // something, since flush has begun
 	void *flush;        // NULL: none
 	struct ux_ep *next_used;
@@ -420,8 +420,8 @@ int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends)
 
 // Endpoints.
 
-// look finds out what lanes an endpoint has. No function of UCX says it but the one that prints: where no lanes can be
-// read, they count as TCP and something else.
+// look finds out what lanes an endpoint has. No function of UCX says it but the one that prints. Where none can be read,
+// the endpoint counts as one with both kinds.
 static void look(struct ux_ep *e)
 {
 	char text[4096] = "", *rest = text;
@@ -432,13 +432,13 @@ static void look(struct ux_ep *e)
 	}
 	for (char *line; (line = strsep(&rest, "\n"));)
 		if (strstr(line, " lane[")) {
-			e->lanes++;
-			e->tcp += strstr(line, ":tcp/") != NULL;
+			if (strstr(line, ":tcp/"))
+				e->tcp = 1;
+			else
+				e->other = 1;
 		}
-	if (e->lanes == 0) {
-		e->lanes = 2;
-		e->tcp = 1;
-	}
+	if (!e->tcp && !e->other)
+		e->tcp = e->other = 1;
 }
 
 uint64_t ux_connect(struct ux_worker *w, const void *address, uint32_t peer, int watched, int32_t *status)
@@ -657,7 +657,7 @@ int ux_settle(struct ux_worker *w)
 		} else {
 			if (e->flush)
 				left = UX_FLUSHING;
-			else if (e->tcp < e->lanes && left == UX_SETTLED)
+			else if (e->other && left == UX_SETTLED)
 				left = UX_SENDING;
 			at = &e->next_used;
 		}
