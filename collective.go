@@ -14,8 +14,7 @@ const (
 
 // collective runs body, which makes a communicator, when those that were begun before it on c are over. If c's context
 // ends before that, it returns the context's error and body is finished in the background, since the other ranks count
-// on this one.
-// ticket is the call's number, the same at all ranks, and tag that by which it is compared.
+// on this one. ticket is the call's number, the same at all ranks, and tag that by which it is compared.
 func (c *Comm) collective(kind creation, body func(ticket uint64, tag int32) error) error {
 	ticket, tag := c.coll.ticket(c)
 	return c.outliving(kind.String(), func() error {

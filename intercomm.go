@@ -42,8 +42,10 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 	if bad == nil && leader == c.rank {
 		bad = wrong
 	}
-	// reach opens the way to the other group, or tells it why there will be nothing.
-	reach := func(m *meeting, no *refusal) *refusal {
+	return b.make(makeIntercomm, nil, func(m *meeting, no *refusal) *refusal {
+		if no == nil {
+			no = m.sameLeader(leader, bad)
+		}
 		if !heard || (no == nil || wrong != nil || no.maybeMade()) && leader != c.rank {
 			return no
 		}
@@ -55,21 +57,23 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 			b.refuse(m, no) // after a mistake also if it is not the leader here: that may be what they differ about
 		}
 		return no
-	}
-	return b.make(makeIntercomm, nil, reach, func(m *meeting) *refusal {
-		lead, no := m.round(uint32(leader), nil, m.refuse(bad), nil)
-		if no == nil && int(lead) != leader {
-			no = &refusal{class: ErrComm, text: fmt.Sprintf("rank %d gives %d as the leader, and another rank %d; all "+
-				"give the same", c.rank, leader, lead)}
-		}
-		_, no = m.round(0, nil, no, nil)
-		return reach(m, no)
 	}, func(id uint32) *Comm {
 		d := c.child(makeIntercomm, id, c.members(), nil)
 		d.local, d.group, d.size = c.members(), b.far, int(b.far.n)
 		d.groups = d.newGroups()
 		return d
 	})
+}
+
+// sameLeader sees that all ranks of a group give the same leader. bad is what is wrong with this rank's arguments.
+func (m *meeting) sameLeader(leader int, bad *Error) *refusal {
+	lead, no := m.round(uint32(leader), nil, m.refuse(bad), nil)
+	if no == nil && int(lead) != leader {
+		no = &refusal{class: ErrComm, text: fmt.Sprintf("rank %d gives %d as the leader, and another rank %d; all "+
+			"give the same", m.c.rank, leader, lead)}
+	}
+	_, no = m.round(0, nil, no, nil)
+	return no
 }
 
 // checkBridge is what is wrong with the leader that a rank of local names; a wrong tag goes first.
@@ -101,7 +105,8 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	if c.rank == 0 {
 		b.over = c
 	}
-	return b.make(makeMerge, fmt.Append(nil, high), nil, func(*meeting) *refusal { return nil }, func(id uint32) *Comm {
+	before := func(_ *meeting, no *refusal) *refusal { return no }
+	return b.make(makeMerge, fmt.Append(nil, high), before, func(id uint32) *Comm {
 		first, second := c.local, c.group
 		if b.high && !b.farHigh || b.high == b.farHigh && first.at(0) > second.at(0) {
 			first, second = second, first
@@ -139,11 +144,11 @@ type bridge struct {
 	far           *ranks // the other group
 }
 
-// make makes a communicator of both groups; before is what the own group agrees upon first. Each try is a round of each
-// group, an exchange of the leaders, and a round in which each leader tells its group. refused tells the other group
-// that the own one does not call the same.
-func (b *bridge) make(kind creation, args []byte, refused func(*meeting, *refusal) *refusal,
-	before func(*meeting) *refusal, child func(uint32) *Comm) (*Comm, error) {
+// make makes a communicator of both groups. before is what the own group agrees upon first, unless its ranks do not
+// call the same; it opens the way to the other group, or tells that why there will be nothing.
+// Each try is a round of each group, an exchange of the leaders, and a round in which each leader tells its group.
+func (b *bridge) make(kind creation, args []byte, before func(*meeting, *refusal) *refusal,
+	child func(uint32) *Comm) (*Comm, error) {
 	c := b.c
 	var made handover
 	err := c.collective(kind, func(ticket uint64, tag int32) error {
@@ -151,10 +156,12 @@ func (b *bridge) make(kind creation, args []byte, refused func(*meeting, *refusa
 		if kind == makeMerge {
 			b.tag = int32(ticket % MaxTag) // what a call has left behind that failed is not for the next one
 		}
-		if no := c.compareCreation(kind, tag); no != nil {
-			return m.failed(refused(m, no))
+		unlike := c.compareCreation(kind, tag)
+		no := before(m, unlike)
+		if unlike != nil {
+			return m.failed(no)
 		}
-		id, no := b.number(m, args, before(m))
+		id, no := b.number(m, args, no)
 		if no != nil {
 			return m.failed(no)
 		}

@@ -420,8 +420,8 @@ int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends)
 
 // Endpoints.
 
-// look finds out what lanes an endpoint has. No function of UCX says it but the one that prints. Where none can be read,
-// the endpoint counts as one with both kinds.
+// look finds out what lanes an endpoint has. No function of UCX says it but the one that prints. Where none can be
+// read, the endpoint counts as one with both kinds.
 static void look(struct ux_ep *e)
 {
 	char text[4096] = "", *rest = text;
