@@ -67,7 +67,7 @@ func build(pkg string) (string, error) {
 		built.folder, built.paths, built.errs = dir, map[string]string{}, map[string]error{}
 	}
 	path := filepath.Join(built.folder, filepath.Base(pkg))
-	cmd := exec.Command("go", "build", "-o", path, module+pkg)
+	cmd := exec.Command("go", "build", "-ldflags=-s", "-o", path, module+pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %v\n%s", pkg, err, out)
