@@ -94,9 +94,10 @@ func (c *shared) await(a *appointment) (*word, error) {
 		}
 		if err := c.eng.ProbeAny(ctx, c.cid+ctxCollective, a.remote, tagLeaders); err == nil {
 			c.receiveWord()
-		} else if ctx.Err() == nil {
-			d.leave(a)
+		} else if d.leave(a, ctx) {
 			return nil, err
+		} else {
+			<-ctx.Done()
 		}
 	}
 }
@@ -158,10 +159,17 @@ func (d *desk) look(a *appointment) (context.Context, *word) {
 	return ctx, nil
 }
 
-func (d *desk) leave(a *appointment) {
+// leave ends the wait of a for messages, unless it is to look at words again, or will be: a word that is coming from
+// the rank which it waits for was sent before that has failed.
+func (d *desk) leave(a *appointment, ctx context.Context) (left bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	coming := func(w *word) bool { return w.coming && w.from == a.remote }
+	if ctx.Err() != nil || slices.ContainsFunc(d.words, coming) {
+		return false
+	}
 	d.forget(a)
+	return true
 }
 
 func (d *desk) forget(a *appointment) {

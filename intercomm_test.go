@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -239,6 +240,38 @@ func TestIntercommWhereAWordStops(t *testing.T) {
 			w.eng.Wait(r)
 		}
 	})
+}
+
+// What a leader has said before it failed is heard.
+func TestIntercommLastWord(t *testing.T) {
+	heard := 0
+	for turn := range inShort(300, 30) {
+		over(t, withDevices(func(rank int, d transport.Device) transport.Device {
+			var plan faulty.Plan
+			if rank == 0 {
+				plan.Cuts = []faulty.Cut{{Peer: 1, After: 1 + turn%6}}
+			}
+			return faulty.Wrap(d, 1, plan)
+		}))(2, func(w *Comm) {
+			self := ok(w.CreateGroup(ok(w.Group().Incl(w.Rank())), 0))
+			if w.Rank() == 1 {
+				is(second(self.Intercomm(7, w, 0, 1)), ErrRank)
+				return
+			}
+			err := second(self.Intercomm(0, w, 1, 1))
+			if errors.Is(err, ErrRank) {
+				heard++
+				return
+			}
+			is(err, ErrPeerFailed)
+			w.desk.mu.Lock()
+			defer w.desk.mu.Unlock()
+			same(len(w.desk.words), 0)
+		})
+	}
+	if heard == 0 {
+		t.Error("no word has come before the end")
+	}
 }
 
 // untilLost exchanges signals with a rank until it is lost.
