@@ -1,7 +1,6 @@
 package mpi
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -253,13 +252,13 @@ func TestIntercommLastWord(t *testing.T) {
 			}
 			return faulty.Wrap(d, 1, plan)
 		}))(2, func(w *Comm) {
-			self := ok(w.CreateGroup(ok(w.Group().Incl(w.Rank())), 0))
 			if w.Rank() == 1 {
-				is(second(self.Intercomm(7, w, 0, 1)), ErrRank)
+				b := &bridge{c: w, over: w, tag: 1}
+				b.leave(w.meet(makeIntercomm), 0, overlapping())
 				return
 			}
-			err := second(self.Intercomm(0, w, 1, 1))
-			if errors.Is(err, ErrRank) {
+			_, err := w.await(&appointment{tag: 1, remote: 1, members: ranksOf(run{0, 1, 1})})
+			if err == nil {
 				heard++
 				return
 			}
