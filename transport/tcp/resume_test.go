@@ -58,6 +58,44 @@ func TestLateDial(t *testing.T) {
 	}
 }
 
+// Two ranks may dial at one time, and the connection of one stand when the other has only begun. That dial does not say
+// that its rank has had the connection, and lost it.
+func TestDialsCross(t *testing.T) {
+	a, b := newDevice(t, 0, 2), newDevice(t, 1, 2)
+	defer a.Close()
+	defer b.Close()
+	to, err := parseAddress(a.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	s := b.session(0)
+	s.address, s.known = to, true
+	b.mu.Unlock()
+	_, own, err := s.begin()
+	if own == nil || err != nil {
+		t.Fatal(own, err)
+	}
+	stands := connected(t, a, b, true)
+	conn := stands.conn.Load()
+	dialled := make(chan error, 1)
+	go func() { dialled <- s.dial(context.Background(), *own) }()
+	var pkts [4]transport.Packet
+	for done := false; !done; {
+		select {
+		case err = <-dialled:
+			done = true
+		default:
+		}
+		if n := a.Poll(pkts[:]); n > 0 {
+			t.Fatal(pkts[0].Event, pkts[0].Err)
+		}
+	}
+	if err != nil || stands.conn.Load() != conn {
+		t.Errorf("%v; the first connection stands: %v", err, stands.conn.Load() == conn)
+	}
+}
+
 // A dial may be heard so late that the connection which has overtaken it is lost too. What it says of frames is as old
 // as it is: it is no mismatch, and no connection is made of it, since its dialler may not wait for one any more.
 func TestDialAfterLoss(t *testing.T) {

@@ -137,12 +137,12 @@ func (d *Device) Link(peer int) transport.Link {
 // waits for that too.
 func (s *session) connect(ctx context.Context) error {
 	for {
-		up, dial, err := s.begin()
+		up, own, err := s.begin()
 		if err != nil {
 			return err
 		}
-		if dial {
-			err = s.dial(ctx)
+		if own != nil {
+			err = s.dial(ctx, *own)
 			s.stopDialing()
 		}
 		if s.conn.Load() != nil {
@@ -176,17 +176,21 @@ var (
 	errEnding = fmt.Errorf("%w: it is closing its device", transport.ErrPeerGone)
 )
 
-// begin says that the caller dials, unless there is a connection, or one is about to be: the peer's, or that of another
-// caller. So this rank's dials come one after the other, by which the peer knows what an older one is.
-func (s *session) begin() (up chan struct{}, dial bool, err error) {
+// begin gives the caller what to say in a dial, unless there is a connection, or one is about to be: the peer's, or
+// that of another caller. So this rank's dials come one after the other, by which the peer knows what an older one is.
+// What the peer dials from then on is not in own: its connection would count as one that this rank has lost.
+func (s *session) begin() (up chan struct{}, own *history, err error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	if s.err != nil {
-		return nil, false, s.err
+	switch {
+	case s.err != nil:
+		return nil, nil, s.err
+	case s.conn.Load() != nil, s.coming, s.dialing, !s.known:
+		return s.up, nil, nil
 	}
-	dial = s.conn.Load() == nil && !s.coming && !s.dialing && s.known
-	s.dialing = s.dialing || dial
-	return s.up, dial, nil
+	s.dialing = true
+	s.dials++
+	return s.up, &history{s.held.sent, s.held.received, s.dials, s.taken}, nil
 }
 
 func (s *session) stopDialing() {
@@ -196,12 +200,11 @@ func (s *session) stopDialing() {
 }
 
 // dial makes a connection to any of the peer's addresses. Without one and without an error the peer's is on its way.
-func (s *session) dial(ctx context.Context) error {
+func (s *session) dial(ctx context.Context, own history) error {
 	d := s.d
 	t := newToken()
 	d.mu.Lock()
-	s.dials++
-	own, to, again := history{s.held.sent, s.held.received, s.dials, s.taken}, s.address, s.held.broken
+	to, again := s.address, s.held.broken
 	d.mu.Unlock()
 	patience := d.opt.PeerTimeout
 	if again {
