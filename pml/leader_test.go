@@ -96,6 +96,44 @@ func TestLeaderIsWoken(t *testing.T) {
 	}
 }
 
+// A packet that wakes a rank with nothing under way may wake its watcher just when a caller leads, which ends without
+// another look: what it waits for is done while it lets others run. The packet is read all the same.
+func TestWatcherMeetsALeader(t *testing.T) {
+	watchdog(t)
+	w := newRanks(t, 2, Config{})
+	e := w.e[1]
+	first := w.e[0].Isend(nil, 1, 1, 4, make([]byte, 8), Synchronous) // makes the link
+	if _, err := e.Recv(nil, 1, 0, 4, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.e[0].Wait(first); err != nil {
+		t.Fatal(err)
+	}
+	e.lock()
+	leads := e.wait.lead()
+	e.sleep.Disarm()
+	e.unlock() // it lets others run
+	if !leads {
+		t.Fatal("another caller leads")
+	}
+	r := w.e[0].Isend(nil, 1, 1, 5, make([]byte, 8), Synchronous)
+	if err := w.e[0].Cancel(r); err != nil {
+		t.Fatal(err)
+	}
+	for missed := false; !missed; runtime.Gosched() {
+		e.lock()
+		missed = e.wait.missed
+		e.unlock()
+	}
+	e.lock()
+	e.stopLeading()
+	e.exitCall()
+	e.unlock()
+	if st, err := w.e[0].Wait(r); err != nil || !st.Cancelled {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
 // A persistent request that is started while a caller waits for a set in which it is is not that caller's; MPI 4.1
 // §3.7.5. It wakes the caller that waits for it, which gets its result.
 func TestStartedInASet(t *testing.T) {

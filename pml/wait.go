@@ -115,8 +115,15 @@ func (w *waitFor) tryLead() bool {
 	}
 	w.e.sleep.Disarm()
 	follow := w.lead()
-	w.e.wait.stopLeading()
+	w.e.stopLeading()
 	return !follow
+}
+
+func (e *Engine) stopLeading() {
+	if e.wait.missed {
+		e.progress()
+	}
+	e.wait.stopLeading()
 }
 
 // lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.

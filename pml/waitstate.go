@@ -26,6 +26,9 @@ type waitState struct {
 	calling bool
 	// followerWoken: since the leader or the watcher has last let others run.
 	followerWoken bool
+	// missed: the watcher was woken while a caller led. That may not look again, since what it waits for was done while
+	// it let others run, and what the watcher was woken for shows itself only once (wire.Wake).
+	missed bool
 }
 
 type leaderState uint8
@@ -73,7 +76,7 @@ func (s *waitState) lead() bool {
 	if s.leader != noLeader {
 		return false
 	}
-	s.leader, s.armed = leaderPolls, armedNot
+	s.leader, s.armed, s.missed = leaderPolls, armedNot, false
 	return true
 }
 
@@ -143,7 +146,9 @@ func (s *waitState) wakeWatcher() bool {
 }
 
 // beginWatcher: the watcher has come.
-func (s *waitState) beginWatcher() { s.watcher, s.armed = watcherPolls, armedNot }
+func (s *waitState) beginWatcher() {
+	s.watcher, s.armed, s.missed = watcherPolls, armedNot, s.leader != noLeader
+}
 
 // yieldWatcher: it lets others run for a while; resumeWatcher: it has.
 func (s *waitState) yieldWatcher()  { s.watcher = watcherYields }
