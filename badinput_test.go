@@ -219,17 +219,17 @@ type (
 
 func TestTypesWithPointers(t *testing.T) {
 	quiet(t, func(w *Comm) {
-		badType[string](w, "string is a string (string)")
-		badType[[]int](w, "[]int is a slice ([]int)")
-		badType[map[string]int](w, "map[string]int is a map")
-		badType[*int](w, "*int is a ptr")
-		badType[any](w, "interface {} is a interface")
-		badType[error](w, "error is a interface")
-		badType[chan int](w, "chan int is a chan")
-		badType[func()](w, "func() is a func")
+		badType[string](w, "string holds a pointer")
+		badType[[]int](w, "[]int holds")
+		badType[map[string]int](w, "map[string]int holds")
+		badType[*int](w, "*int holds")
+		badType[any](w, "interface {} holds")
+		badType[error](w, "error holds")
+		badType[chan int](w, "chan int holds")
+		badType[func()](w, "func() holds")
 		badType[unsafe.Pointer](w, "unsafe.Pointer is an unsafe.Pointer")
-		badType[[4]string](w, "[4]string[…] is a string")
-		badType[nested](w, "mpi.nested.B[…].C.Z is a ptr (*int)")
+		badType[[4]string](w, "[4]string[…] is a string, which holds")
+		badType[nested](w, "mpi.nested.B[…].C.Z is a *int, which holds")
 	})
 }
 
@@ -774,7 +774,7 @@ mpi: Send to rank 9: the communicator has 4 ranks (0–3)
 mpi: Recv from rank -5 on world.dup1: the communicator has 4 ranks (0–3); a source may also be AnySource
 mpi: Send to rank 1: the tag is -7; tags of sends are 0 to 2147483647
 mpi: Recv from any source: the tag is -7; tags are 0 to 2147483647, or AnyTag
-mpi: Send to rank 1 tag 3: mpi.nested.B[…].C.Z is a ptr (*int), which holds a pointer and means nothing to another process; send numbers, arrays and structs of them, or use SendObject
+mpi: Send to rank 1 tag 3: mpi.nested.B[…].C.Z is a *int, which holds a pointer and means nothing to another process; send numbers, arrays and structs of them, or use SendObject
 mpi: Sendrecv from rank 7: the communicator has 4 ranks (0–3); a source may also be AnySource
 mpi: Sendrecv to rank 8: the communicator has 4 ranks (0–3)
 mpi: Recv from any source tag 7: the message has 32 bytes, the buffer 24: what does not fit is lost; use a longer buffer, or RecvAlloc

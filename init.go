@@ -112,7 +112,7 @@ func Finalize() error {
 	m := process.member.Load()
 	open, left := process.world.finish(m.AtEnd)
 	if open > 0 {
-		return opError("Finalize", ErrRequest, "%d operations are under way; "+
+		return opError("Finalize", ErrRequest, "operations are under way: %d; "+
 			"complete each request with Wait or Test first", open)
 	}
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say

@@ -52,8 +52,10 @@ func checkType(t reflect.Type, path string) error {
 	if t.Kind() == reflect.UnsafePointer {
 		return fmt.Errorf("%s is an unsafe.Pointer, which means nothing to another process; %s", path, advice)
 	}
-	return fmt.Errorf("%s is a %s (%s), which holds a pointer and means nothing to another process; %s",
-		path, t.Kind(), t, advice)
+	if path != t.String() {
+		path += " is a " + t.String() + ", which"
+	}
+	return fmt.Errorf("%s holds a pointer and means nothing to another process; %s", path, advice)
 }
 
 const advice = "send numbers, arrays and structs of them, or use SendObject"
