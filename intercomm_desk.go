@@ -92,11 +92,12 @@ func (c *shared) await(a *appointment) (*word, error) {
 		if w != nil {
 			return w, w.err
 		}
-		if err := c.eng.ProbeAny(ctx, c.cid+ctxCollective, a.remote, tagLeaders); err == nil {
+		switch err := c.eng.ProbeAny(ctx, c.cid+ctxCollective, a.remote, tagLeaders); {
+		case err == nil:
 			c.receiveWord()
-		} else if d.leave(a, ctx) {
+		case d.stopWaiting(a, ctx):
 			return nil, err
-		} else {
+		default:
 			<-ctx.Done()
 		}
 	}
@@ -159,9 +160,9 @@ func (d *desk) look(a *appointment) (context.Context, *word) {
 	return ctx, nil
 }
 
-// leave ends the wait of a for messages, unless it is to look at words again, or will be: a word that is coming from
-// the rank which it waits for was sent before that has failed.
-func (d *desk) leave(a *appointment, ctx context.Context) (left bool) {
+// stopWaiting ends the wait of a for messages, unless it is to look at words again, or will be: a word that is coming
+// from the rank which it waits for was sent before that has failed.
+func (d *desk) stopWaiting(a *appointment, ctx context.Context) (stopped bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	coming := func(w *word) bool { return w.coming && w.from == a.remote }
