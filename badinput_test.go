@@ -774,7 +774,8 @@ mpi: Send to rank 9: the communicator has 4 ranks (0–3)
 mpi: Recv from rank -5 on world.dup1: the communicator has 4 ranks (0–3); a source may also be AnySource
 mpi: Send to rank 1: the tag is -7; tags of sends are 0 to 2147483647
 mpi: Recv from any source: the tag is -7; tags are 0 to 2147483647, or AnyTag
-mpi: Send to rank 1 tag 3: mpi.nested.B[…].C.Z is a *int, which holds a pointer and means nothing to another process; send numbers, arrays and structs of them, or use SendObject
+` + "mpi: Send to rank 1 tag 3: mpi.nested.B[…].C.Z is a *int, which holds a pointer and means nothing to another " +
+	"process; send numbers, arrays and structs of them, or use SendObject" + `
 mpi: Sendrecv from rank 7: the communicator has 4 ranks (0–3); a source may also be AnySource
 mpi: Sendrecv to rank 8: the communicator has 4 ranks (0–3)
 mpi: Recv from any source tag 7: the message has 32 bytes, the buffer 24: what does not fit is lost; use a longer buffer, or RecvAlloc

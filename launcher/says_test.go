@@ -160,6 +160,24 @@ type head struct {
 	end func()
 }
 
+// pumped does what is posted to a run, and drops what its server says, until the run is over; then it is closed.
+func pumped(r *run, events <-chan pmi.Event) (done chan struct{}) {
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case f := <-r.posts:
+				f()
+			case <-events:
+			case <-r.over:
+				return
+			}
+		}
+	}()
+	return done
+}
+
 func newHead(t testing.TB, j *Job) *head {
 	j.Stdout, j.Stderr = os.Stdout, os.Stderr
 	plan, err := j.Plan()
@@ -181,18 +199,7 @@ func newHead(t testing.TB, j *Job) *head {
 	for _, n := range fl.nodes {
 		link(n)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case f := <-r.posts:
-				f()
-			case <-r.over:
-				return
-			}
-		}
-	}()
+	done := pumped(r, nil)
 	return &head{fl, func() {
 		ended := make(chan struct{})
 		r.post(func() {
@@ -374,19 +381,7 @@ func newRunningAgent(t testing.TB) *runningAgent {
 	r.server = pmi.NewServer(4, pmi.Options{Name: "job", Tree: true, Here: 2, Above: a.superior})
 	a.begun, a.run = true, r
 	close(a.ready)
-	pumped := make(chan struct{})
-	go func() {
-		defer close(pumped)
-		for {
-			select {
-			case f := <-r.posts:
-				f()
-			case <-r.server.Events():
-			case <-r.over:
-				return
-			}
-		}
-	}()
+	done := pumped(r, r.server.Events())
 	var ranks sync.WaitGroup
 	var far [2]net.Conn
 	for i, text := range []string{"cmd=get kvsname=job key=k1\n", "cmd=barrier_in\n"} {
@@ -416,7 +411,7 @@ func newRunningAgent(t testing.TB) *runningAgent {
 		}
 		ranks.Wait()
 		close(r.over)
-		<-pumped
+		<-done
 		a.link.Close()
 		there.Close()
 		here.Close()
