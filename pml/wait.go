@@ -384,7 +384,8 @@ func (e *Engine) attend() {
 		case next != stepOffer && e.load.none():
 			return
 		case next == stepPark:
-			if e.arm(); e.wait.armed != armedNot {
+			// Armed is not enough: what came while arm tried may have posted a receive, which arms, and left work.
+			if e.arm(); e.wait.needs(&e.load) == needNothing {
 				return
 			}
 		default:

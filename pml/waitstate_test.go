@@ -19,6 +19,8 @@ func TestWaitStateExhaustively(t *testing.T) {
 		{"one sends", waitWorld{sends: true, impatient: true}},
 		{"one sends and computes", waitWorld{sends: true, computes: [2]bool{false, true}, urgent: [packetKinds]bool{true, true}, mayFollow: true}},
 		{"one processor", waitWorld{mayFollow: true}},
+		{"one processor, rounds", waitWorld{mayFollow: true, events: 1 << roundPacket}},
+		{"rounds, one computes", waitWorld{events: 1 << roundPacket, computes: [2]bool{true, false}, urgent: [packetKinds]bool{true, false, true}}},
 		{"computing", waitWorld{computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}}},
 		{"one computes", waitWorld{computes: [2]bool{true, false}, urgent: [packetKinds]bool{true, false}}},
 		{"a stalled link", waitWorld{events: 1<<stalledPacket | 1<<roomPacket}},
@@ -43,6 +45,7 @@ func TestWaitStateRulesAreNeeded(t *testing.T) {
 		"the last call arms":             {forget: forgetExit, computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}},
 		"followers are worth any packet": {forget: forgetFollowers, mayFollow: true},
 		"new work wakes the leader":      {forget: forgetWork, sends: true},
+		"the watcher leaves no work":     {forget: forgetLeft, mayFollow: true, events: 1 << roundPacket},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken recorder
@@ -103,12 +106,14 @@ const (
 	forgetExit
 	forgetFollowers
 	forgetWork
+	forgetLeft
 )
 
 // Packets. The first two complete the operations of the callers.
 const (
 	_ = iota
 	_
+	roundPacket   // begins a round: a receive that arms, and a message of this rank to itself, which is work
 	stalledPacket // its answer finds a link without room
 	roomPacket    // which has room again
 	packetKinds
@@ -151,6 +156,7 @@ const (
 	// The watcher: atParked, or
 	atAttending
 	atYielding
+	atArming // it has found nothing, and has the lock; something may come
 )
 
 // explore visits every state and returns how many there are.
@@ -203,6 +209,10 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 		if wanted && m.sent&(1<<k) == 0 && (k != roomPacket || m.l.stalled > 0) {
 			try(func(m *waitModel) { w.deliver(m, k) })
 		}
+	}
+	if m.watcher == atArming {
+		try(w.attendArms)
+		return next
 	}
 	for i := range m.callers {
 		c := &m.callers[i]
@@ -295,12 +305,14 @@ func (m *waitModel) interrupt() { m.bell, m.held = true, true }
 // The engine.
 
 func (w *waitWorld) progress(m *waitModel) (n int) {
+	round := m.queue&(1<<roundPacket) != 0
 	for k := range packetKinds {
 		if m.queue&(1<<k) == 0 {
 			continue
 		}
 		n++
 		switch k {
+		case roundPacket:
 		case stalledPacket:
 			m.l.stalled++
 		case roomPacket:
@@ -317,6 +329,12 @@ func (w *waitWorld) progress(m *waitModel) (n int) {
 	if m.l.pending > 0 {
 		m.l.pending = 0
 		n++
+	}
+	if round {
+		m.l.pending++
+		if m.s.armed == armedNot && m.s.leader == noLeader && m.arm(armedUrgent, false) {
+			m.s.isArmed(needUrgent)
+		}
 	}
 	return n
 }
@@ -463,7 +481,15 @@ func (w *waitWorld) cancelled(m *waitModel, i int) {
 	w.exit(m)
 }
 
-// attend is the watcher from when it has the lock until it gives it up.
+// rests: the watcher, which has armed, may sleep.
+func (w *waitWorld) rests(m *waitModel) bool {
+	if w.forget == forgetLeft {
+		return m.s.armed != armedNot
+	}
+	return m.s.needs(&m.l) == needNothing
+}
+
+// attend is the watcher from when it has the lock until it gives it up, or arms.
 func (w *waitWorld) attend(m *waitModel) {
 	for m.s.leader == noLeader {
 		n := w.progress(m)
@@ -480,9 +506,17 @@ func (w *waitWorld) attend(m *waitModel) {
 			m.watcher = atParked
 			return
 		}
-		if w.armWatcher(m); m.s.armed != armedNot {
-			break
-		}
+		m.watcher = atArming
+		return
+	}
+	m.s.restWatcher()
+	m.watcher = atParked
+}
+
+func (w *waitWorld) attendArms(m *waitModel) {
+	if w.armWatcher(m); !w.rests(m) {
+		w.attend(m)
+		return
 	}
 	m.s.restWatcher()
 	m.watcher = atParked
