@@ -26,6 +26,7 @@ var process struct {
 	// Read without mu by what must not wait for them.
 	member    atomic.Pointer[join.Member] // nil before Init
 	finalized atomic.Bool
+	aborting  atomic.Bool // set by Abort, which ends the process: that its connections end first says nothing new
 }
 
 // Option of Init or RunLocal.
@@ -88,7 +89,7 @@ func worldOf(e *pml.Engine, rank, size int, setup *collSetup) *Comm {
 // watchLauncher ends a rank whose launcher is gone: the launcher cannot do it any more.
 func watchLauncher(lost <-chan struct{}, rank int) {
 	<-lost
-	if process.finalized.Load() {
+	if process.finalized.Load() || process.aborting.Load() {
 		return
 	}
 	fmt.Fprintf(os.Stderr, "mpi: rank %d: the launcher is gone (its control connection has ended); stopping\n", rank)
@@ -133,6 +134,7 @@ func Finalize() error {
 // Abort ends all ranks of the job at once, also while another goroutine is in Init or Finalize; gorun's exit code will
 // be code. It does not return; §11.4.2.
 func Abort(code int) {
+	process.aborting.Store(true)
 	if m := process.member.Load(); m != nil {
 		m.Abort(code, "mpi.Abort")
 	}

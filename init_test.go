@@ -21,3 +21,12 @@ func TestLogger(t *testing.T) {
 		}
 	}
 }
+
+// The connections end because of the Abort, perhaps before the process does: its code stays the exit code.
+func TestLauncherGoneAfterAbort(t *testing.T) {
+	process.aborting.Store(true)
+	defer process.aborting.Store(false)
+	lost := make(chan struct{})
+	close(lost)
+	watchLauncher(lost, 0) // without the Abort this process would exit here
+}
