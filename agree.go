@@ -298,7 +298,7 @@ func receiveFound(eng *pml.Engine, found *pml.Message, n int64) ([]byte, error) 
 	b := make([]byte, n)
 	r, err := eng.Imrecv(nil, found, b)
 	if err == nil {
-		_, err = eng.Wait(r)
+		_, err = r.Wait()
 	}
 	return b, err
 }
@@ -455,7 +455,7 @@ func (m *meeting) scatterSparsely(c *Comm, to map[int32][]byte, take func([]byte
 	}
 	var no *refusal
 	for _, r := range sent {
-		if _, err := c.eng.Wait(r); err != nil && no == nil {
+		if _, err := r.Wait(); err != nil && no == nil {
 			no = m.met(err)
 		}
 	}

@@ -52,4 +52,4 @@ func setOf(rs []*Request) pml.Set {
 	return unsafe.Slice((**pml.Request)(unsafe.Pointer(unsafe.SliceData(rs))), len(rs))
 }
 
-const _ = -unsafe.Offsetof(Request{}.Request) // does not compile unless it is 0
+const _ = -unsafe.Offsetof(Request{}.request) // does not compile unless it is 0

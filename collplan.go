@@ -204,13 +204,13 @@ func (p *collPlan) exchangeAll(c *Comm, messages []collectives.Step) {
 	next := 0
 	for i := range messages {
 		if m := &messages[i]; m.Kind == collectives.Recv {
-			st, err := c.eng.Wait(p.requests[next])
+			st, err := p.requests[next].Wait()
 			p.received(m, st, err)
 			next++
 		}
 	}
 	for _, r := range p.requests[next:] {
-		_, err := c.eng.Wait(r)
+		_, err := r.Wait()
 		p.sent(err)
 	}
 	p.sent(lastErr)

@@ -270,7 +270,7 @@ func (t *ticketing) up() []byte                  { return nil }
 
 func (t *ticketing) decide() *refusal {
 	var err error
-	if t.on, t.ticket, err = t.c.eng.MakeBoard(t.members(), t.lines, t.size); err != nil {
+	if t.on, t.ticket, err = pml.MakeBoard(t.c.eng, t.members(), t.lines, t.size); err != nil {
 		return cannot(err)
 	}
 	return nil
@@ -284,7 +284,7 @@ func (t *ticketing) join() *refusal {
 		return nil // this rank has made it
 	}
 	var err error
-	if t.on, err = t.c.eng.JoinBoard(t.members(), t.lines, t.size, t.ticket); err != nil {
+	if t.on, err = pml.JoinBoard(t.c.eng, t.members(), t.lines, t.size, t.ticket); err != nil {
 		return cannot(err)
 	}
 	return nil

@@ -60,7 +60,7 @@ func (c *Comm) keep(p *collPlan, err error) (*Request, error) {
 	}
 	c = p.of(c)
 	p.prepare(c, persistent)
-	r := c.request(persistent.code(p.operation), Undefined, Undefined, c.eng.PrepareRounds(c.ctx, &p.rounds))
+	r := c.request(persistent.code(p.operation), Undefined, Undefined, p.rounds.Prepare(c.ctx, c.eng))
 	if r.plan = p; p.compared {
 		go p.compare()
 	}
@@ -74,10 +74,10 @@ func (c *Comm) performApart(p *collPlan) error {
 	r, returned := c.launch(p, blocking), false
 	defer func() {
 		if !returned {
-			c.eng.Wait(r)
+			r.Wait()
 		}
 	}()
-	_, err := c.eng.Wait(r)
+	_, err := r.Wait()
 	if returned = true; over == nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (c *Comm) performApart(p *collPlan) error {
 func (c *Comm) launch(p *collPlan, w way) *pml.Request {
 	p.prepare(c, w)
 	compared := p.compared // p may be another call's after the start
-	r := c.eng.StartRounds(c.ctx, &p.rounds)
+	r := p.rounds.Start(c.ctx, c.eng)
 	if compared {
 		go p.compare()
 	}
@@ -141,7 +141,7 @@ func (p *collPlan) takeOut() {
 func (p *collPlan) compare() {
 	c := p.comm
 	p.refused, p.alone = c.compare(p, p.way)
-	c.eng.Release(&p.rounds)
+	p.rounds.Release(c.eng)
 }
 
 // startAgain is Start of a persistent call.
@@ -153,7 +153,7 @@ func (r *Request) startAgain() error {
 		return c.collError("Start", ErrRequest, "the call before goes on without its caller, since a rank has failed "+
 			"or the context has ended; make another request")
 	}
-	if err := r.comm.eng.Start(&r.Request); err != nil {
+	if err := r.request.Start(); err != nil {
 		return r.misuse("Start", err)
 	}
 	return nil

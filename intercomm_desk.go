@@ -240,9 +240,9 @@ func (b *bridge) exchange(m *meeting, mine *word) (*word, *refusal) {
 	w, err := over.await(&appointment{tag: b.tag, remote: b.remote, members: m.members})
 	answers := err == nil && w.from == b.remote && !w.leaves
 	if err == nil && !answers {
-		giveUp() // it may never be taken; eng.Cancel would do nothing where UCX has it
+		giveUp() // it may never be taken; Cancel would do nothing where UCX has it
 	}
-	if _, e := eng.Wait(sent); answers {
+	if _, e := sent.Wait(); answers {
 		err = e
 	}
 	switch {

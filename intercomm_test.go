@@ -236,7 +236,7 @@ func TestIntercommWhereAWordStops(t *testing.T) {
 			sendSignal(w, 0)
 			<-failed
 			stopped.Store(false)
-			w.eng.Wait(r)
+			r.Wait()
 		}
 	})
 }

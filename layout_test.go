@@ -160,8 +160,8 @@ func TestLayoutsInPieces(t *testing.T) {
 				check((pieces != nil) == want, "sent in pieces: %v", pieces != nil)
 			}
 			if pieces != nil { // taken back
-				w.eng.Cancel(pieces)
-				st, err := w.eng.Wait(pieces)
+				pieces.Cancel()
+				st, err := pieces.Wait()
 				check(err == nil && st.Cancelled, "%+v, %v", st, err)
 			}
 			var rs []*Request

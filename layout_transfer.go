@@ -20,7 +20,7 @@ func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 		return err
 	}
 	if r := c.sendPieces(l.is, bytesOf(base), dest, tag); r != nil {
-		_, err := c.eng.Wait(r)
+		_, err := r.Wait()
 		return c.wrap("SendLayout", dest, tag, err)
 	}
 	payload, spare := l.is.outgoing(bytesOf(base))
@@ -59,7 +59,7 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 	if len(buf) < piecesMin || later == nil {
 		st, err = c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)
 	} else {
-		st, err = c.eng.Wait(c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later))
+		st, err = c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later).Wait()
 	}
 	if later.land(st); later != nil && err == nil {
 		useAgain(buf)

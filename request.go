@@ -12,7 +12,7 @@ import (
 // once, by Wait or a Test… that reports done. A second Wait is ErrRequest, but a persistent request can be started
 // again. Requests are reused, so do not keep one that is completed. A nil Request is ErrRequest, but a set ignores it.
 type Request struct {
-	pml.Request // first: requestOf relies on it
+	request pml.Request // first: requestOf relies on it
 	callInfo
 
 	buffered func() error // sends; only of a persistent buffered send
@@ -71,7 +71,7 @@ func (w way) code(o collectives.Operation) opCode {
 
 // newRequest makes what the engine hands out.
 func newRequest() *pml.Request {
-	return &new(Request).Request
+	return &new(Request).request
 }
 
 func (c *Comm) request(op opCode, peer, tag int, p *pml.Request) *Request {
@@ -119,7 +119,7 @@ func (r *Request) Wait() (Status, error) {
 		return Status{}, err
 	}
 	call := r.callInfo
-	st, err := call.comm.eng.Wait(&r.Request)
+	st, err := r.request.Wait()
 	if err != nil && errors.Is(err, pml.ErrRequest) {
 		return Status{}, call.misuse("Wait", err)
 	}
@@ -135,7 +135,7 @@ func (r *Request) Test() (bool, Status, error) {
 		return false, Status{}, err
 	}
 	call := r.callInfo
-	done, st, err := call.comm.eng.Test(&r.Request)
+	done, st, err := r.request.Test()
 	if err != nil && errors.Is(err, pml.ErrRequest) {
 		return false, Status{}, call.misuse("Test", err)
 	}
@@ -155,7 +155,7 @@ func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
 		return err
 	}
-	if err := r.comm.eng.Cancel(&r.Request); err != nil {
+	if err := r.request.Cancel(); err != nil {
 		return r.misuse("Cancel", err)
 	}
 	return nil
@@ -169,7 +169,7 @@ func (r *Request) Done() <-chan struct{} {
 		close(ch)
 		return ch
 	}
-	return r.comm.eng.Done(&r.Request)
+	return r.request.Done()
 }
 
 // Start starts a persistent request that is not started; §3.9. Otherwise it is ErrRequest.
@@ -185,13 +185,13 @@ func (r *Request) Start() error {
 	}
 	var err error
 	if r.buffered != nil || r.null {
-		if err = r.comm.eng.StartDone(&r.Request, pml.Status{}); err == nil && r.buffered != nil {
+		if err = r.request.StartDone(pml.Status{}); err == nil && r.buffered != nil {
 			if err := r.buffered(); err != nil {
 				return r.comm.wrap("Start", int(r.peer), int(r.tag), err)
 			}
 		}
 	} else {
-		err = r.comm.eng.Start(&r.Request)
+		err = r.request.Start()
 	}
 	if err != nil {
 		return r.misuse("Start", err)
@@ -214,7 +214,7 @@ func (r *Request) Free() error {
 	if err := r.valid("Free"); err != nil {
 		return err
 	}
-	if err := r.comm.eng.FreeRequest(&r.Request); err != nil {
+	if err := r.request.Free(); err != nil {
 		return r.misuse("Free", err)
 	}
 	if p := r.plan; p != nil {

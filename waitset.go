@@ -15,7 +15,7 @@ func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 		if r == nil {
 			continue
 		}
-		e := r.Engine()
+		e := r.request.Engine()
 		if e == nil {
 			return nil, opError(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
 		}

@@ -33,17 +33,17 @@ type boards struct {
 	last uint64 // cookie
 }
 
-// deviceBoards are the device's; the error is that it has none.
-func (e *Engine) deviceBoards() (*transport.Boards, error) {
+// boardsOf are those of e's device; the error is that it has none.
+func boardsOf(e *Engine) (*transport.Boards, error) {
 	if b := e.dev.Facts().Boards; b != nil && e.direct {
 		return b, nil
 	}
 	return nil, fmt.Errorf("%w: %s has no memory that several ranks map", transport.ErrUnavailable, e.dev.Name())
 }
 
-// MakeBoard is transport.Boards' Make.
-func (e *Engine) MakeBoard(members []int32, lines, bytes int) (*Board, []byte, error) {
-	by, err := e.deviceBoards()
+// MakeBoard is transport.Boards' Make for the rank of e.
+func MakeBoard(e *Engine, members []int32, lines, bytes int) (*Board, []byte, error) {
+	by, err := boardsOf(e)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,12 +51,12 @@ func (e *Engine) MakeBoard(members []int32, lines, bytes int) (*Board, []byte, e
 	if err != nil {
 		return nil, nil, err
 	}
-	return e.open(b, members), ticket, nil
+	return newBoard(e, b, members), ticket, nil
 }
 
-// JoinBoard is transport.Boards' Join.
-func (e *Engine) JoinBoard(members []int32, lines, bytes int, ticket []byte) (*Board, error) {
-	by, err := e.deviceBoards()
+// JoinBoard is transport.Boards' Join for the rank of e.
+func JoinBoard(e *Engine, members []int32, lines, bytes int, ticket []byte) (*Board, error) {
+	by, err := boardsOf(e)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +64,10 @@ func (e *Engine) JoinBoard(members []int32, lines, bytes int, ticket []byte) (*B
 	if err != nil {
 		return nil, err
 	}
-	return e.open(b, members), nil
+	return newBoard(e, b, members), nil
 }
 
-func (e *Engine) open(on *transport.Board, members []int32) *Board {
+func newBoard(e *Engine, on *transport.Board, members []int32) *Board {
 	e.lock()
 	defer e.unlock()
 	e.boards.last++

@@ -1,7 +1,8 @@
 package pml
 
 // Cancel asks for r to be cancelled; MPI 4.1 §3.8.4. It completes either cancelled or as if nothing had been asked.
-func (e *Engine) Cancel(r *Request) error {
+func (r *Request) Cancel() error {
+	e := r.e
 	e.lock()
 	defer e.unlock()
 	if r.state != stActive && r.state != stDone {

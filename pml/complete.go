@@ -7,11 +7,13 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// What a holder does with a request. Every method that collects a result gives the request back; a second collection
-// is answered with ErrRequest.
+// What a holder does with a request, or with a set of them. Every method that collects a result gives the request back;
+// a second collection is answered with ErrRequest. The methods of a Request are for one that an engine has made: see
+// Request.Engine.
 
 // Wait returns when r is done, with its result, and gives r back.
-func (e *Engine) Wait(r *Request) (st Status, err error) {
+func (r *Request) Wait() (st Status, err error) {
+	e := r.e
 	e.lock()
 	if r.state == stIdle {
 		st = Empty
@@ -19,7 +21,7 @@ func (e *Engine) Wait(r *Request) (st Status, err error) {
 		if r.state == stActive {
 			r.claimed = e.requests.claim()
 			if r.op == opRounds {
-				e.awaitRounds(r)
+				r.awaitRounds()
 			} else {
 				e.await(r)
 			}
@@ -35,14 +37,14 @@ func (e *Engine) Wait(r *Request) (st Status, err error) {
 }
 
 // awaitRounds is await for a caller that has not deferred to give up the lock: local work may end the goroutine.
-func (e *Engine) awaitRounds(r *Request) {
+func (r *Request) awaitRounds() {
 	left := true
 	defer func() {
 		if left {
-			e.unlock()
+			r.e.unlock()
 		}
 	}()
-	e.await(r)
+	r.e.await(r)
 	left = false
 }
 
@@ -63,7 +65,8 @@ func (r *Request) claim() error {
 }
 
 // Test is Wait that does not wait: done says whether there was a result, which is then collected.
-func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
+func (r *Request) Test() (done bool, st Status, err error) {
+	e := r.e
 	e.lock()
 	defer e.unlock()
 	if r.state == stIdle {
@@ -80,7 +83,7 @@ func (e *Engine) Test(r *Request) (done bool, st Status, err error) {
 	}
 	if r.state != stDone {
 		e.exitCall()
-		e.letWork()
+		e.schedules.letWork()
 		return false, Status{}, nil
 	}
 	st, err = r.status, r.err
@@ -324,13 +327,14 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	c.unclaim()
 	e.exitCall()
 	if !done {
-		e.letWork()
+		e.schedules.letWork()
 	}
 	return done, -1, nil
 }
 
 // Done returns a channel that is closed when r is done; its result must still be collected.
-func (e *Engine) Done(r *Request) <-chan struct{} {
+func (r *Request) Done() <-chan struct{} {
+	e := r.e
 	e.lock()
 	defer e.unlock()
 	if r.state != stActive {
@@ -347,7 +351,7 @@ func (e *Engine) Done(r *Request) <-chan struct{} {
 	return r.done
 }
 
-// PrepareSend returns a persistent request for a send, which Start starts.
+// PrepareSend returns a persistent request for a send, which Request.Start starts.
 func (e *Engine) PrepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) *Request {
 	e.lock()
 	defer e.unlock()
@@ -381,22 +385,23 @@ type kept struct {
 }
 
 // Start starts a persistent request.
-func (e *Engine) Start(r *Request) error {
+func (r *Request) Start() error {
+	e := r.e
 	e.lock()
 	if r.state != stIdle {
 		err := r.notIdle()
 		e.unlock()
 		return err
 	}
-	e.restart(r)
+	r.restart()
 	e.exitCall()
 	e.unlock()
 	return nil
 }
 
 // restart is start of a persistent request, which is idle.
-func (e *Engine) restart(r *Request) {
-	k := r.keep
+func (r *Request) restart() {
+	e, k := r.e, r.keep
 	if r.op == opRounds {
 		r.cctx = k.cctx
 		e.schedules.start(r, k.rounds)
@@ -430,9 +435,9 @@ func (r *Request) notIdle() error {
 }
 
 // StartDone is Start for an operation that the caller has done in another way.
-func (e *Engine) StartDone(r *Request, st Status) error {
-	e.lock()
-	defer e.unlock()
+func (r *Request) StartDone(st Status) error {
+	r.e.lock()
+	defer r.e.unlock()
 	if r.state != stIdle {
 		return fmt.Errorf("%w: it is started already, has been freed, or is not persistent", ErrRequest)
 	}
@@ -440,10 +445,10 @@ func (e *Engine) StartDone(r *Request, st Status) error {
 	return nil
 }
 
-// FreeRequest ends a persistent request that is not active.
-func (e *Engine) FreeRequest(r *Request) error {
-	e.lock()
-	defer e.unlock()
+// Free ends a persistent request that is not active.
+func (r *Request) Free() error {
+	r.e.lock()
+	defer r.e.unlock()
 	switch {
 	case r.state == stFree:
 		return fmt.Errorf("%w: it has been freed already", ErrRequest)

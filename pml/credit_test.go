@@ -37,7 +37,7 @@ func TestGrowthIsSaidOnce(t *testing.T) {
 			}
 		}
 		for _, r := range rs {
-			if _, err := w.e[0].Wait(r); err != nil {
+			if _, err := r.Wait(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -63,12 +63,12 @@ func TestGrowthIsSaidOnce(t *testing.T) {
 func TestCreditThatIsHereIsUsed(t *testing.T) {
 	for name, send := range map[string]func(n *testNet, e *Engine, buf []byte){
 		"Send":         func(_ *testNet, e *Engine, buf []byte) { e.Send(nil, 4, 1, 7, buf, Standard) },
-		"Isend":        func(_ *testNet, e *Engine, buf []byte) { e.Wait(e.Isend(nil, 4, 1, 7, buf, Standard)) },
+		"Isend":        func(_ *testNet, e *Engine, buf []byte) { e.Isend(nil, 4, 1, 7, buf, Standard).Wait() },
 		"SendDetached": func(_ *testNet, e *Engine, buf []byte) { e.SendDetached(4, 1, 7, buf) },
 		"Start": func(_ *testNet, e *Engine, buf []byte) {
 			r := e.PrepareSend(nil, 4, 1, 7, buf, Standard)
-			e.Start(r)
-			e.Wait(r)
+			r.Start()
+			r.Wait()
 		},
 		"Sendrecv": func(n *testNet, e *Engine, buf []byte) {
 			n.engines[1].Send(nil, 4, 0, 9, buf, Standard)
@@ -84,7 +84,7 @@ func TestCreditThatIsHereIsUsed(t *testing.T) {
 			e := n.engines[0]
 			for books(e.links.peer(1).out.CreditSender, "credit") >= books(e.links.peer(1).out.CreditSender, "envelopes")+eager.Cost(8) {
 				n.engines[1].Irecv(nil, 4, 0, 7, make([]byte, 8))
-				e.Wait(e.Isend(nil, 4, 1, 7, make([]byte, 8), Standard))
+				e.Isend(nil, 4, 1, 7, make([]byte, 8), Standard).Wait()
 			}
 			before := e.Stats()
 			n.deliver(1, math.MaxInt)
@@ -127,7 +127,7 @@ func TestBufferedSendToGone(t *testing.T) {
 	for range 3 {
 		n.work(0)
 	}
-	if done, _, err := e.Test(r); !done || err != nil || !bytes.Equal(in, contents(2, 7, size)) {
+	if done, _, err := r.Test(); !done || err != nil || !bytes.Equal(in, contents(2, 7, size)) {
 		t.Errorf("done %v, %v", done, err)
 	}
 }

@@ -2,9 +2,13 @@
 // sends and receives into packets and back. One Engine is one rank.
 //
 // Engine has the requests, their waiting and the lock: send.go (the fast case),
-// send_slow.go, recv.go, probe.go, cancel.go, complete.go; wait.go is the only
-// file that may sleep, waitstate.go says which goroutine may, pace.go what a
-// wait does next. rounds.go has operations of several rounds of messages.
+// send_slow.go, recv.go, probe.go; wait.go is the only file that may sleep,
+// waitstate.go says which goroutine may, pace.go what a wait does next.
+//
+// What is done with an operation that Engine has begun is a method of it:
+// Request (complete.go, cancel.go), Rounds, which has several rounds of
+// messages (rounds.go), and Board, which is memory that ranks map (board.go).
+// Each takes its engine's lock.
 //
 // Behind path (path.go) stands how messages are matched and moved. Over links:
 // links.go posts and sends, packets.go handles what arrives, peer.go has a

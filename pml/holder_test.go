@@ -55,17 +55,17 @@ func TestAnySourceAfterFailure(t *testing.T) {
 		}
 		_, err = e0.Recv(cc, 1, AnySource, AnyTag, buf)
 		failed("a receive", err)
-		_, err = e0.Wait(e0.Irecv(cc, 1, AnySource, 1, buf))
+		_, err = e0.Irecv(cc, 1, AnySource, 1, buf).Wait()
 		failed("a receive that does not block", err)
 		_, _, err = e0.Probe(cc, 1, AnySource, AnyTag, true)
 		failed("a probe", err)
 		_, _, _, err = e0.Iprobe(1, AnySource, 1, false)
 		failed("a probe that does not block", err)
 		r := e0.PrepareRecv(cc, 1, AnySource, 1, buf)
-		if err := e0.Start(r); err != nil {
+		if err := r.Start(); err != nil {
 			t.Fatal(err)
 		}
-		_, err = e0.Wait(r)
+		_, err = r.Wait()
 		failed("a persistent receive", err)
 	})
 }
@@ -101,12 +101,12 @@ func TestCancelIsendrecv(t *testing.T) {
 			received = r.parts == 0
 			e0.unlock()
 		}
-		if err := e0.Cancel(r); err != nil {
+		if err := r.Cancel(); err != nil {
 			t.Fatal(err)
 		}
 		sent := make(chan error, 1)
 		go func() {
-			st, err := e0.Wait(r)
+			st, err := r.Wait()
 			if err == nil && (st.Cancelled || st.Bytes != 8) {
 				t.Errorf("one whose receive has its message: %+v", st)
 			}
@@ -121,10 +121,10 @@ func TestCancelIsendrecv(t *testing.T) {
 
 		// Neither half has ended: both are taken back.
 		r = e0.Isendrecv(nil, 1, 1, 5, out, 1, 6, in)
-		if err := e0.Cancel(r); err != nil {
+		if err := r.Cancel(); err != nil {
 			t.Fatal(err)
 		}
-		if st, err := e0.Wait(r); err != nil || !st.Cancelled {
+		if st, err := r.Wait(); err != nil || !st.Cancelled {
 			t.Errorf("one that nothing has matched: %+v, %v", st, err)
 		}
 		if _, _, found, _ := e1.Iprobe(1, 0, 5, false); found {
@@ -136,10 +136,10 @@ func TestCancelIsendrecv(t *testing.T) {
 		if _, err := recvWithin(e1, 0, 5, got); err != nil {
 			t.Fatal(err)
 		}
-		if err := e0.Cancel(r); err != nil {
+		if err := r.Cancel(); err != nil {
 			t.Fatal(err)
 		}
-		if st, err := e0.Wait(r); err != nil || !st.Cancelled {
+		if st, err := r.Wait(); err != nil || !st.Cancelled {
 			t.Errorf("one whose message has been received: %+v, %v", st, err)
 		}
 	})
@@ -158,26 +158,26 @@ func TestRequestOfAnotherWaiter(t *testing.T) {
 	e := w.e[0]
 	none := func(int, Status, error) {}
 	waits := map[string]func(r *Request) error{
-		"Wait":     func(r *Request) error { _, err := e.Wait(r); return err },
+		"Wait":     func(r *Request) error { _, err := r.Wait(); return err },
 		"WaitAll":  func(r *Request) error { _, err := e.WaitAll(Set{r}, true, none); return err },
 		"WaitSome": func(r *Request) error { _, err := e.WaitSome(Set{r}, 1, nil, none); return err },
 	}
 	uses := map[string]func(r *Request) error{
-		"FreeRequest": e.FreeRequest,
-		"Start":       e.Start,
-		"StartDone":   func(r *Request) error { return e.StartDone(r, Status{}) },
-		"Cancel":      e.Cancel,
-		"Done":        func(r *Request) error { <-e.Done(r); return nil },
-		"Wait":        func(r *Request) error { _, err := e.Wait(r); return err },
-		"Test":        func(r *Request) error { _, _, err := e.Test(r); return err },
-		"TestSome":    func(r *Request) error { _, _, err := e.TestSome(Set{r}, 1, false, none); return err },
+		"Free":      (*Request).Free,
+		"Start":     (*Request).Start,
+		"StartDone": func(r *Request) error { return r.StartDone(Status{}) },
+		"Cancel":    (*Request).Cancel,
+		"Done":      func(r *Request) error { <-r.Done(); return nil },
+		"Wait":      func(r *Request) error { _, err := r.Wait(); return err },
+		"Test":      func(r *Request) error { _, _, err := r.Test(); return err },
+		"TestSome":  func(r *Request) error { _, _, err := e.TestSome(Set{r}, 1, false, none); return err },
 	}
 	e.lock()
 	e.pace.oneProcessor = false // or the leader would follow, and the next caller lead
 	e.unlock()
 	lead := e.Irecv(nil, 1, 1, 99, nil)
 	led := make(chan bool)
-	go func() { e.Wait(lead); close(led) }()
+	go func() { lead.Wait(); close(led) }()
 	until := func(ok func() bool) {
 		for done := false; !done; runtime.Gosched() {
 			e.lock()
@@ -191,7 +191,7 @@ func TestRequestOfAnotherWaiter(t *testing.T) {
 			first := 0 // rounds in which the other came before the waiter
 			for range 20 {
 				r := e.PrepareRecv(nil, 1, 1, 1, nil)
-				if err := e.Start(r); err != nil {
+				if err := r.Start(); err != nil {
 					t.Fatal(err)
 				}
 				done := make(chan error, 1)

@@ -175,7 +175,7 @@ func (m *landing) judge() {
 	for i, v := range m.receives {
 		done, st, err := true, v.st, error(nil)
 		if v.r != nil {
-			done, st, err = m.net.engines[0].Test(v.r)
+			done, st, err = v.r.Test()
 		}
 		if done != (v.got >= 0) {
 			m.t.Fatalf("seed %d, receive %d %+v: done %v, the model says message %d", m.seed, i, v.modelEntry, done, v.got)
@@ -247,7 +247,7 @@ func TestLandingMeets(t *testing.T) {
 				r, st := n.recv(0, 4, c.source, 7, buf)
 				done, err := true, error(nil)
 				if r != nil {
-					done, st, err = e.Test(r)
+					done, st, err = r.Test()
 				}
 				switch {
 				case done == c.open:
@@ -282,7 +282,7 @@ func TestLandingServesCredit(t *testing.T) {
 		n.deliver(0, math.MaxInt)
 		n.check(t)
 	}
-	if done, _, err := n.engines[0].Test(r); !done || err != nil || buf[0] != 99 {
+	if done, _, err := r.Test(); !done || err != nil || buf[0] != 99 {
 		t.Errorf("done %v, %v, %d", done, err, buf[0])
 	}
 }
@@ -318,7 +318,7 @@ func TestFailedReceiveHasNoStatus(t *testing.T) {
 	start := map[string]func() *Request{
 		"Irecv": func() *Request { return e.Irecv(nil, 4, 1, 7, buf) },
 		"RecvInit": func() *Request {
-			if err := e.Start(persistent); err != nil {
+			if err := persistent.Start(); err != nil {
 				t.Fatal(err)
 			}
 			return persistent
@@ -329,7 +329,7 @@ func TestFailedReceiveHasNoStatus(t *testing.T) {
 			n.engines[1].Isend(nil, 4, 0, 7, make([]byte, 8), Standard)
 			r := begin()
 			n.deliver(0, math.MaxInt)
-			if st, err := e.Wait(r); err != nil || st.Bytes != 8 {
+			if st, err := r.Wait(); err != nil || st.Bytes != 8 {
 				t.Fatalf("%+v, %v", st, err)
 			}
 			n.deliver(1, math.MaxInt)
@@ -341,7 +341,7 @@ func TestFailedReceiveHasNoStatus(t *testing.T) {
 	}
 	n.engines[0].DropContext(4, errOver)
 	for _, r := range rs {
-		if st, err := e.Wait(r); err == nil || st != (Status{}) {
+		if st, err := r.Wait(); err == nil || st != (Status{}) {
 			t.Errorf("%+v, %v", st, err)
 		}
 	}

@@ -42,11 +42,11 @@ func TestLeaderSleepsOn(t *testing.T) {
 		if err := e.Send(nil, 1, 0, int32(i), make([]byte, 8), Standard); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.Wait(r); err != nil {
+		if _, err := r.Wait(); err != nil {
 			t.Fatal(err)
 		}
 		both := e.Isendrecv(nil, 1, 0, int32(i), make([]byte, 8), 0, int32(i), make([]byte, 8))
-		if _, err := e.Wait(both); err != nil {
+		if _, err := both.Wait(); err != nil {
 			t.Fatal(err)
 		}
 		if e.leads() != leaderParked {
@@ -60,10 +60,10 @@ func TestLeaderSleepsOn(t *testing.T) {
 func TestLeaderIsWoken(t *testing.T) {
 	e, end := parkedLeader(t)
 	r := e.Isend(nil, 1, 0, 5, make([]byte, 8), Synchronous)
-	if err := e.Cancel(r); err != nil { // by a packet to this rank
+	if err := r.Cancel(); err != nil { // by a packet to this rank
 		t.Fatal(err)
 	}
-	if st, err := e.Wait(r); err != nil || !st.Cancelled {
+	if st, err := r.Wait(); err != nil || !st.Cancelled {
 		t.Errorf("%+v, %v", st, err)
 	}
 	end()
@@ -72,7 +72,7 @@ func TestLeaderIsWoken(t *testing.T) {
 		rs := Set{e.Irecv(nil, 1, 0, 6, make([]byte, 8)), e.Irecv(nil, 1, 0, 7, make([]byte, 8))}
 		go func() {
 			if !set {
-				_, err := e.Wait(rs[0])
+				_, err := rs[0].Wait()
 				done <- err
 				return
 			}
@@ -90,7 +90,7 @@ func TestLeaderIsWoken(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if _, err := e.Wait(rs[1]); err != nil {
+		if _, err := rs[1].Wait(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestWatcherMeetsALeader(t *testing.T) {
 	if _, err := e.Recv(nil, 1, 0, 4, make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.e[0].Wait(first); err != nil {
+	if _, err := first.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	e.lock()
@@ -117,7 +117,7 @@ func TestWatcherMeetsALeader(t *testing.T) {
 		t.Fatal("another caller leads")
 	}
 	r := w.e[0].Isend(nil, 1, 1, 5, make([]byte, 8), Synchronous)
-	if err := w.e[0].Cancel(r); err != nil {
+	if err := r.Cancel(); err != nil {
 		t.Fatal(err)
 	}
 	for missed := false; !missed; runtime.Gosched() {
@@ -129,7 +129,7 @@ func TestWatcherMeetsALeader(t *testing.T) {
 	e.stopLeading()
 	e.exitCall()
 	e.unlock()
-	if st, err := w.e[0].Wait(r); err != nil || !st.Cancelled {
+	if st, err := r.Wait(); err != nil || !st.Cancelled {
 		t.Errorf("%+v, %v", st, err)
 	}
 }
@@ -155,11 +155,11 @@ func TestStartedInASet(t *testing.T) {
 		some <- got
 	}()
 	parked()
-	if err := errors.Join(e.Start(late), e.StartDone(done, Status{})); err != nil {
+	if err := errors.Join(late.Start(), done.StartDone(Status{})); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		st, _ := e.Wait(late)
+		st, _ := late.Wait()
 		one <- st
 	}()
 	for following := false; !following; runtime.Gosched() {
@@ -168,10 +168,10 @@ func TestStartedInASet(t *testing.T) {
 		e.unlock()
 	}
 	s := e.Isend(nil, 1, 0, 5, make([]byte, 8), Synchronous)
-	if err := e.Cancel(s); err != nil { // by a packet to this rank: the leader wakes, and sleeps again
+	if err := s.Cancel(); err != nil { // by a packet to this rank: the leader wakes, and sleeps again
 		t.Fatal(err)
 	}
-	if _, err := e.Wait(s); err != nil {
+	if _, err := s.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	parked()
@@ -189,7 +189,7 @@ func TestStartedInASet(t *testing.T) {
 	if got := <-some; !slices.Equal(got, []int{2}) {
 		t.Errorf("of the set %v are complete, of which only 2 was started when the caller came", got)
 	}
-	if _, err := e.Wait(done); err != nil {
+	if _, err := done.Wait(); err != nil {
 		t.Error(err)
 	}
 }

@@ -64,7 +64,7 @@ func TestFloodStaysUnderLimit(t *testing.T) {
 						r := w.e[rank].Isend(nil, 1, 0, int32(i%3), contents(rank, i, 4+rng.IntN(2000)), Mode(rng.IntN(10)/9))
 						if open = append(open, r); rank != 0 && rng.IntN(500) == 0 {
 							for _, r := range open {
-								if _, err := w.e[rank].Wait(r); err != nil {
+								if _, err := r.Wait(); err != nil {
 									t.Error(err)
 								}
 							}
@@ -72,7 +72,7 @@ func TestFloodStaysUnderLimit(t *testing.T) {
 						}
 					}
 					for _, r := range open {
-						if _, err := w.e[rank].Wait(r); err != nil {
+						if _, err := r.Wait(); err != nil {
 							t.Error(err)
 						}
 					}

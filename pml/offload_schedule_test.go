@@ -374,7 +374,7 @@ func (m *modelled) cancel() {
 		return
 	}
 	v := m.receives[len(m.receives)-1-m.rng.IntN(min(6, len(m.receives)))]
-	if err := m.net.engines[0].Cancel(v.r); err != nil {
+	if err := v.r.Cancel(); err != nil {
 		m.t.Error(err)
 	}
 	m.settle()
@@ -432,7 +432,7 @@ func (m *modelled) finish() {
 		}
 		if quiet {
 			for _, e := range slices.Clone(m.posted) {
-				n.engines[0].Cancel(m.receives[e.id].r)
+				m.receives[e.id].r.Cancel()
 			}
 			m.settle()
 		}
@@ -453,7 +453,7 @@ func (m *modelled) finish() {
 
 func (m *modelled) judge() {
 	for i, v := range m.receives {
-		done, st, err := m.net.engines[0].Test(v.r)
+		done, st, err := v.r.Test()
 		switch {
 		case !done:
 			m.t.Fatalf("receive %d has no end", i)
@@ -475,7 +475,7 @@ func (m *modelled) judge() {
 		}
 	}
 	for i, s := range m.sends {
-		if done, _, err := m.net.engines[s.from].Test(s.r); !done || err != nil || s.to < 0 {
+		if done, _, err := s.r.Test(); !done || err != nil || s.to < 0 {
 			m.t.Fatalf("message %d: done %v, %v, received by %d", i, done, err, s.to)
 		}
 	}

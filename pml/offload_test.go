@@ -106,7 +106,7 @@ func (o *offloaded) all() {
 func (o *offloaded) done(e *Engine, r *Request, source, tag int32, size int) {
 	o.Helper()
 	buf := r.buf.Bytes()
-	done, st, err := e.Test(r)
+	done, st, err := r.Test()
 	if !done || err != nil || st.Source != source || st.Tag != tag || st.Bytes != int64(size) || st.Cancelled {
 		o.Fatalf("done %v, %+v, %v, want %d bytes from %d with tag %d", done, st, err, size, source, tag)
 	}
@@ -118,7 +118,7 @@ func (o *offloaded) done(e *Engine, r *Request, source, tag int32, size int) {
 // sent: rank 1 is done with a message.
 func (o *offloaded) sent(r *Request) {
 	o.Helper()
-	if done, _, err := o.net.engines[1].Test(r); !done || err != nil {
+	if done, _, err := r.Test(); !done || err != nil {
 		o.Fatalf("the sender: done %v, %v", done, err)
 	}
 }
@@ -130,7 +130,7 @@ func (o *offloaded) got(r *Request, source, tag int32, size int) {
 
 func (o *offloaded) cancelled(r *Request) {
 	o.Helper()
-	if done, st, err := o.e.Test(r); !done || err != nil || !st.Cancelled {
+	if done, st, err := r.Test(); !done || err != nil || !st.Cancelled {
 		o.Fatalf("done %v, %+v, %v, want it cancelled", done, st, err)
 	}
 }
@@ -261,9 +261,9 @@ func TestR3WayIsFreeAgain(t *testing.T) {
 				o.got(rs[0], 1, 6, soft)
 			case "cancelled":
 				for _, r := range o.e.links.table.Naming(1) {
-					o.e.Cancel(r.Owner.(*Request))
+					r.Owner.(*Request).Cancel()
 				}
-				o.e.Cancel(rs[2])
+				rs[2].Cancel()
 				o.cancelled(rs[0])
 			case "dropped":
 				o.e.DropContext(scriptContext, errors.New("freed"))
@@ -398,7 +398,7 @@ func TestR6Seen(t *testing.T) {
 	inject(wire.Header{Kind: wire.RTS, Ctx: scriptContext, Tag: 4, Len: math.MaxUint64}) // which fails the peer
 	o.said("cancel 3", "seen")
 	o.all() // the device lets go of it
-	if done, _, err := o.e.Test(down); !done || !errors.Is(err, transport.ErrPeerGone) {
+	if done, _, err := down.Test(); !done || !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("done %v, %v", done, err)
 	}
 	inject(wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 5}) // dropped
@@ -466,7 +466,7 @@ func TestR10Cancel(t *testing.T) {
 	r := o.recv(1, 7, 300)
 	o.nic.runOp()
 	for range 3 {
-		o.e.Cancel(r)
+		r.Cancel()
 	}
 	o.open(r)
 	o.said("post 4/1/7", "cancel 7")
@@ -481,7 +481,7 @@ func TestR10Cancel(t *testing.T) {
 	o.nic.runOp()
 	o.send(1, 7, 20)
 	o.net.deliver(0, 1)
-	o.e.Cancel(r)
+	r.Cancel()
 	o.open(r)
 	o.said("post 4/1/7")
 	o.all()
@@ -495,7 +495,7 @@ func TestR10Cancel(t *testing.T) {
 	o.nic.arrive(o.net.wires[[2]int{1, 0}][0])
 	o.net.wires[[2]int{1, 0}] = nil
 	o.net.mu.Unlock()
-	o.e.Cancel(r)
+	r.Cancel()
 	o.open(r)
 	o.all()
 	o.got(r, 1, 7, 20)
@@ -507,7 +507,7 @@ func TestR10Cancel(t *testing.T) {
 	o.net.wires[[2]int{1, 0}] = nil
 	o.net.mu.Unlock()
 	r = o.recv(1, 9, 300)
-	o.e.Cancel(r)
+	r.Cancel()
 	o.net.work(0)
 	o.got(r, 1, 9, 20)
 	o.all()
@@ -529,12 +529,12 @@ func TestR10ContextEnds(t *testing.T) {
 	o.net.mu.Unlock()
 	end()
 	for _, r := range []*Request{r, late} {
-		if done, _, _ := o.e.Test(r); done {
+		if done, _, _ := r.Test(); done {
 			t.Fatal("done before the device has given it back")
 		}
 	}
 	o.all()
-	if done, st, err := o.e.Test(r); !done || !st.Cancelled || !errors.Is(err, context.Canceled) {
+	if done, st, err := r.Test(); !done || !st.Cancelled || !errors.Is(err, context.Canceled) {
 		t.Errorf("done %v, %+v, %v", done, st, err)
 	}
 	o.got(late, 1, 8, 20)
@@ -654,12 +654,12 @@ func TestR16OneEnd(t *testing.T) {
 		o.all()
 		if c.size == offloadLong {
 			o.got(r, 1, 7, c.size)
-		} else if done, st, err := o.e.Test(r); !done || st.Bytes != offloadLong || !errors.Is(err, ErrTruncate) {
+		} else if done, st, err := r.Test(); !done || st.Bytes != offloadLong || !errors.Is(err, ErrTruncate) {
 			t.Errorf("done %v, %+v, %v", done, st, err)
 		} else if !bytes.Equal(o.nic.last[:offloadLong], contents(1, 7, offloadLong)) {
 			t.Error("what fits is not there")
 		}
-		if done, _, err := o.net.engines[1].Test(s); !done || err != nil || fins != 1 {
+		if done, _, err := s.Test(); !done || err != nil || fins != 1 {
 			t.Errorf("the sender: done %v, %v; %d FINs", done, err, fins)
 		}
 		o.stats(1, 0, 1, 0)
@@ -719,21 +719,21 @@ func TestOffloadFailures(t *testing.T) {
 				}
 				o.nic.log = nil
 				for i, r := range []*Request{unmatched, racing, matched} {
-					if done, _, err := o.e.Test(r); done {
+					if done, _, err := r.Test(); done {
 						t.Errorf("receive %d is over while the device has its buffer: %v", i, err)
 					}
 				}
-				if done, _, err := o.e.Test(soft); !done || !errors.Is(err, why) {
+				if done, _, err := soft.Test(); !done || !errors.Is(err, why) {
 					t.Errorf("what software has: done %v, %v", done, err)
 				}
 				o.all()
 				for i, r := range []*Request{unmatched, racing} {
-					if done, _, err := o.e.Test(r); !done || !errors.Is(err, why) {
+					if done, _, err := r.Test(); !done || !errors.Is(err, why) {
 						t.Errorf("receive %d: done %v, %v", i, done, err)
 					}
 				}
 				if how != "drop" {
-					if done, _, err := o.e.Test(matched); !done || !errors.Is(err, why) {
+					if done, _, err := matched.Test(); !done || !errors.Is(err, why) {
 						t.Errorf("done %v, %v", done, err)
 					}
 				}
@@ -772,7 +772,8 @@ func TestOffloadDoneWithError(t *testing.T) {
 	o.e.unlock()
 	for _, r := range []*Request{r, other} {
 		var pe *PeerError
-		if done, _, err := o.e.Test(r); !done || !errors.As(err, &pe) || pe.Rank != 1 || !errors.Is(err, transport.ErrPeerGone) {
+		done, _, err := r.Test()
+		if !done || !errors.As(err, &pe) || pe.Rank != 1 || !errors.Is(err, transport.ErrPeerGone) {
 			t.Errorf("done %v, %v", done, err)
 		}
 	}
@@ -795,7 +796,7 @@ func TestR3Refused(t *testing.T) {
 		if c.fail {
 			o.all()
 			for _, r := range []*Request{r, younger} {
-				if done, _, err := o.e.Test(r); !done || !errors.Is(err, transport.ErrPeerGone) {
+				if done, _, err := r.Test(); !done || !errors.Is(err, transport.ErrPeerGone) {
 					t.Errorf("done %v, %v", done, err)
 				}
 			}
@@ -821,7 +822,7 @@ func TestOffloadAround(t *testing.T) {
 	o.net.devices[0].inbox = append(o.net.devices[0].inbox, transport.Packet{Peer: 1, Header: wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 7}})
 	o.net.work(0)
 	o.all() // the device lets go of it
-	if done, _, err := o.e.Test(r); !done || !errors.Is(err, transport.ErrPeerGone) {
+	if done, _, err := r.Test(); !done || !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("done %v, %v", done, err)
 	}
 	o.said("post 4/1/7", "cancel 7")
@@ -847,17 +848,17 @@ func TestOffloadEverythingPosted(t *testing.T) {
 		for turn := range 20 {
 			persistent := o.e.PrepareRecv(nil, scriptContext, 1, 1, make([]byte, 6000))
 			for range 3 {
-				if err := o.e.Start(persistent); err != nil {
+				if err := persistent.Start(); err != nil {
 					t.Fatal(err)
 				}
 				s := o.send(1, 1, size)
 				o.all()
-				if done, st, err := o.e.Test(persistent); !done || err != nil || st.Bytes != int64(size) {
+				if done, st, err := persistent.Test(); !done || err != nil || st.Bytes != int64(size) {
 					t.Fatalf("turn %d: done %v, %+v, %v", turn, done, st, err)
 				}
 				o.sent(s)
 			}
-			if err := o.e.FreeRequest(persistent); err != nil {
+			if err := persistent.Free(); err != nil {
 				t.Fatal(err)
 			}
 			both := o.e.Isendrecv(nil, scriptContext, 1, 2, contents(0, 2, size), 1, 2, make([]byte, 6000))
@@ -929,7 +930,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 		poll(transport.Packet{Event: transport.Unmatched, Peer: 1, Header: eager})
 		must(t, e, r)
 		r = e.Irecv(nil, 1, 1, 1, buf)
-		if err := e.Cancel(r); err != nil {
+		if err := r.Cancel(); err != nil {
 			t.Error(err)
 		}
 		poll(transport.Packet{Event: transport.OffloadBack, Cookie: dev.cookie})
@@ -947,7 +948,7 @@ func TestOffloadAllocatesNothing(t *testing.T) {
 }
 
 func must(t *testing.T, e *Engine, r *Request) {
-	if done, _, err := e.Test(r); !done || err != nil {
+	if done, _, err := r.Test(); !done || err != nil {
 		t.Fatalf("done %v, %v", done, err)
 	}
 }

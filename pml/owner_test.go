@@ -70,7 +70,7 @@ func TestBufferUntilUntouched(t *testing.T) {
 		}, 0, true},
 		{"cancelled, sender", func(n *testNet) *Request {
 			r := n.engines[0].Isend(nil, 0, 1, 7, make([]byte, size), Standard)
-			n.engines[0].Cancel(r)
+			r.Cancel()
 			return r
 		}, 0, true},
 	} {
@@ -108,7 +108,7 @@ func TestBufferUntilUntouched(t *testing.T) {
 					n.endRMA(nil)
 				}
 				under(false, "at the end")
-				if done, _, err := n.engines[0].Test(r); !done || err == nil {
+				if done, _, err := r.Test(); !done || err == nil {
 					t.Errorf("done %v, %v", done, err)
 				}
 				n.hostile = true
@@ -160,14 +160,14 @@ func TestHostileAnswersDoNotFreeBuffers(t *testing.T) {
 			if len(n.rma) != 1 {
 				t.Fatal("nothing is written")
 			}
-			e.Cancel(r)
+			r.Cancel()
 			say(h)
 			n.sayDown(0, 1)
 			if r.state != stActive {
 				t.Fatal("the buffer is the caller's, and a WRITE reads it")
 			}
 			n.endRMA(errors.New("cut"))
-			if done, _, err := e.Test(r); !done || err == nil {
+			if done, _, err := r.Test(); !done || err == nil {
 				t.Errorf("done %v, %v", done, err)
 			}
 		})
@@ -181,7 +181,7 @@ func TestFailEndsSelf(t *testing.T) {
 		e := w.e[0]
 		r := e.Isend(nil, 1, 0, 7, make([]byte, 1<<20), Standard)
 		e.Fail(errOver)
-		if done, _, err := e.Test(r); !done || !errors.Is(err, errOver) {
+		if done, _, err := r.Test(); !done || !errors.Is(err, errOver) {
 			t.Errorf("%d ranks: done %v, %v", n, done, err)
 		}
 	}

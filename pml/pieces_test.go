@@ -59,7 +59,7 @@ func TestPieces(t *testing.T) {
 			n.deliver(0, math.MaxInt)
 		}
 		for _, q := range []*Request{s, r} {
-			if done, st, err := q.e.Test(q); !done || err != nil || st.Bytes != size {
+			if done, st, err := q.Test(); !done || err != nil || st.Bytes != size {
 				t.Fatalf("done %v, %+v, %v", done, st, err)
 			}
 		}
@@ -106,7 +106,7 @@ func TestPiecesRefused(t *testing.T) {
 				n.wires[[2]int{1, 0}] = append(n.wires[[2]int{1, 0}], transport.Packet{Peer: 1, Header: h})
 			}
 			n.deliver(0, math.MaxInt)
-			if done, _, err := e.Test(r); !done || err != nil || from.packs != 5 {
+			if done, _, err := r.Test(); !done || err != nil || from.packs != 5 {
 				t.Errorf("done %v, %v, packed %d times", done, err, from.packs)
 			}
 			sent := n.onWire(0, 1)

@@ -15,7 +15,7 @@ func TestReusedRequest(t *testing.T) {
 	e, peer := n.engines[0], n.engines[1]
 	collect := func(e *Engine, r *Request) {
 		t.Helper()
-		if done, _, err := e.Test(r); !done || err != nil {
+		if done, _, err := r.Test(); !done || err != nil {
 			t.Fatalf("done %v, %v", done, err)
 		}
 	}
@@ -55,7 +55,7 @@ func TestReusedRequest(t *testing.T) {
 	r := e.Isend(nil, 1, 1, 2, make([]byte, 10), Synchronous)
 	n.devices[0].inbox = append(n.devices[0].inbox, transport.Packet{Peer: 1, Header: wire.Header{Kind: wire.CTS, ID: r.transfer.id, Tag: 1, Addr: 0, Len: 1000}})
 	n.work(0)
-	if _, _, err := e.Test(r); err == nil {
+	if _, _, err := r.Test(); err == nil {
 		t.Error("a peer that asks for 1000 bytes of 10 is believed")
 	}
 }

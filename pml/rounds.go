@@ -60,7 +60,7 @@ const (
 )
 
 // Set says what an operation is, before it is started: which script, and with what context and tag its messages go.
-// hold: it waits for Engine.Release, where the script says so.
+// hold: it waits for Release, where the script says so.
 func (r *Rounds) Set(script Script, ctx uint32, tag int32, hold bool) {
 	*r = Rounds{script: script, ctx: ctx, tag: tag, hold: hold}
 }
@@ -129,27 +129,27 @@ func (q *roundsQueue) pop(front *Request) *Rounds {
 // awaited: a caller waits that does the local work, awake or asleep.
 func (r *Rounds) awaited() bool { return r.front != nil && r.front.awaited }
 
-// StartRounds starts an operation. The request is the caller's until it is collected. It cannot be cancelled. When cc
-// ends, it ends with cc's error, and the operation goes on.
-func (e *Engine) StartRounds(cc context.Context, o *Rounds) *Request {
+// Start starts r at e. The request is the caller's until it is collected. It cannot be cancelled. When cc ends, it ends
+// with cc's error, and the operation goes on.
+func (r *Rounds) Start(cc context.Context, e *Engine) *Request {
 	e.lock()
-	r := e.requests.handle()
-	r.prepareRounds(cc, o)
-	e.schedules.start(r, o)
+	front := e.requests.handle()
+	front.prepareRounds(cc, r)
+	e.schedules.start(front, r)
 	e.exitCall()
 	e.unlock()
-	return r
+	return front
 }
 
-// PrepareRounds returns a persistent request for an operation, which Start starts.
-func (e *Engine) PrepareRounds(cc context.Context, o *Rounds) *Request {
+// Prepare returns a persistent request for r at e, which Request.Start starts.
+func (r *Rounds) Prepare(cc context.Context, e *Engine) *Request {
 	e.lock()
 	defer e.unlock()
-	r := e.requests.fresh()
-	r.prepareRounds(cc, o)
-	r.persist()
-	r.keep.rounds = o
-	return r
+	front := e.requests.fresh()
+	front.prepareRounds(cc, r)
+	front.persist()
+	front.keep.rounds = r
+	return front
 }
 
 func (r *Request) prepareRounds(cc context.Context, o *Rounds) {
@@ -159,12 +159,12 @@ func (r *Request) prepareRounds(cc context.Context, o *Rounds) {
 }
 
 // Release lets an operation go on that is held.
-func (e *Engine) Release(o *Rounds) {
+func (r *Rounds) Release(e *Engine) {
 	e.lock()
-	o.hold = false
-	if o.kind == RoundHeld {
-		o.kind = RoundMessages
-		e.schedules.proceed(o)
+	r.hold = false
+	if r.kind == RoundHeld {
+		r.kind = RoundMessages
+		e.schedules.proceed(r)
 		e.schedules.advance()
 	}
 	e.exitCall()
@@ -290,9 +290,9 @@ func (s *schedules) askHelp() {
 
 // letWork is for a caller that looks again and again whether a request is complete, perhaps on the only processor: if
 // there is local work it lets other goroutines run. The lock is given up meanwhile.
-func (e *Engine) letWork() {
-	if e.schedules.working > 0 {
-		e.offer()
+func (s *schedules) letWork() {
+	if s.working > 0 {
+		s.e.offer()
 	}
 }
 
@@ -388,5 +388,5 @@ func (s *schedules) fail() {
 	s.advance()
 }
 
-// errNotCancelled: see Engine.Cancel.
+// errNotCancelled: see Request.Cancel.
 var errNotCancelled = fmt.Errorf("%w: a collective operation cannot be cancelled; wait for it", ErrRequest)

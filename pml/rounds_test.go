@@ -36,7 +36,7 @@ func (s *roundsOfOne) start(e *Engine, rounds int) *Request {
 	s.e, s.rounds = e, rounds
 	var o Rounds
 	o.Set(s, 1, tagRounds, false)
-	return e.StartRounds(nil, &o)
+	return o.Start(nil, e)
 }
 
 func sendSelf(t *testing.T, e *Engine, tag int32) {
@@ -101,7 +101,7 @@ func TestWaitAllLeavesNoWork(t *testing.T) {
 // one may wait for, and the engine is free.
 func TestWorkEndsItsGoroutine(t *testing.T) {
 	for name, by := range map[string]func(e *Engine, rs Set){
-		"Wait": func(e *Engine, rs Set) { e.Wait(rs[1]) },
+		"Wait": func(e *Engine, rs Set) { rs[1].Wait() },
 		"WaitAll": func(e *Engine, rs Set) {
 			e.WaitAll(Set{rs[1], rs[0]}, true, func(int, Status, error) { t.Error("the goroutine has not ended") })
 		},
@@ -128,11 +128,11 @@ func TestWorkEndsItsGoroutine(t *testing.T) {
 			sendSelf(t, e, tagRounds)
 			<-worked
 			<-over
-			if _, err := e.Wait(rs[1]); !errors.Is(err, why) {
+			if _, err := rs[1].Wait(); !errors.Is(err, why) {
 				t.Errorf("the operation has ended with %v", err)
 			}
 			sendSelf(t, e, 12)
-			if _, err := e.Wait(rs[0]); err != nil {
+			if _, err := rs[0].Wait(); err != nil {
 				t.Error(err)
 			}
 			end()

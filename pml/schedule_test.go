@@ -169,16 +169,13 @@ func (p *play) post(at int) *reception {
 
 func (p *play) cancel() {
 	var r *Request
-	var e *Engine
 	if k := p.upTo(256); k%2 == 0 && len(p.sends) > 0 {
-		m := p.sends[k/2%len(p.sends)]
-		r, e = m.r, p.net.engines[m.from]
+		r = p.sends[k/2%len(p.sends)].r
 	} else if len(p.receives) > 0 {
-		v := p.receives[k/2%len(p.receives)]
-		r, e = v.r, p.net.engines[v.at]
+		r = p.receives[k/2%len(p.receives)].r
 	}
 	if r != nil {
-		if err := e.Cancel(r); err != nil {
+		if err := r.Cancel(); err != nil {
 			p.t.Error(err)
 		}
 	}
@@ -236,7 +233,7 @@ func (p *play) finish() {
 			if quiet := n.empty(); quiet && e.Stats().Posted > 0 {
 				for _, v := range p.receives {
 					if v.at == rank && v.r != nil {
-						e.Cancel(v.r)
+						v.r.Cancel()
 					}
 				}
 			}
@@ -262,7 +259,7 @@ func (p *play) pending() bool {
 
 func (p *play) judge() {
 	for i, m := range p.sends {
-		done, st, err := p.net.engines[m.from].Test(m.r)
+		done, st, err := m.r.Test()
 		if m.cancelled = st.Cancelled; !done || err != nil {
 			p.t.Fatalf("message %d: done %v, %v", i, done, err)
 		}
@@ -270,7 +267,7 @@ func (p *play) judge() {
 	for i, v := range p.receives {
 		st, err := v.landed, error(nil)
 		if v.r != nil {
-			_, st, err = p.net.engines[v.at].Test(v.r)
+			_, st, err = v.r.Test()
 		}
 		if st.Cancelled {
 			continue
@@ -380,7 +377,7 @@ func (a *attack) run() {
 	a.honest()
 	e.Fail(errOver)
 	for i, r := range a.open {
-		if done, _, _ := e.Test(r); !done {
+		if done, _, _ := r.Test(); !done {
 			a.t.Errorf("operation %d has no end", i)
 		}
 	}
@@ -400,7 +397,7 @@ func (a *attack) step() {
 	case 1:
 		a.open = append(a.open, e.Irecv(nil, 1, a.upTo(2)*2-1, int32(a.upTo(4)-1), make([]byte, playSizes[a.upTo(len(playSizes))])))
 	case 2:
-		if err := e.Cancel(a.open[a.upTo(len(a.open))]); err != nil {
+		if err := a.open[a.upTo(len(a.open))].Cancel(); err != nil {
 			a.t.Error(err)
 		}
 	case 3:
@@ -474,8 +471,8 @@ func (a *attack) honest() {
 				n.deliver(w[0], math.MaxInt)
 				n.deliver(w[1], math.MaxInt)
 			}
-			done1, _, err1 := from.Test(s)
-			done2, _, err2 := to.Test(r)
+			done1, _, err1 := s.Test()
+			done2, _, err2 := r.Test()
 			if !done1 || !done2 || err1 != nil || err2 != nil || !bytes.Equal(in, out) {
 				a.t.Errorf("%d bytes from %d to %d: %v %v, %v %v", size, w[0], w[1], done1, err1, done2, err2)
 			}

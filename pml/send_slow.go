@@ -84,7 +84,7 @@ func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, 
 	}
 	r := e.startSendrecv(cc, ctx, dest, stag, send, source, rtag, recv)
 	e.unlock()
-	return e.Wait(r)
+	return r.Wait()
 }
 
 // Isendrecv starts a send and a receive as one request, whose status is the receive's; MPI 4.1 §3.10.

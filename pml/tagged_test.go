@@ -175,7 +175,7 @@ func TestTaggedPeerGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, r := range rs {
-			if _, err := engines[0].Wait(r); !errors.Is(err, transport.ErrPeerGone) {
+			if _, err := r.Wait(); !errors.Is(err, transport.ErrPeerGone) {
 				t.Errorf("operation %d with a peer that is gone: %v", i, err)
 			}
 		}
@@ -192,7 +192,7 @@ func TestTaggedPeerGone(t *testing.T) {
 		if err := engines[2].Send(nil, 1, 0, 7, []byte("still here"), Standard); err != nil {
 			t.Error(err)
 		}
-		if st, err := engines[0].Wait(other); err != nil || st.Bytes != 10 {
+		if st, err := other.Wait(); err != nil || st.Bytes != 10 {
 			t.Errorf("a receive from another rank: %+v, %v", st, err)
 		}
 	}
@@ -207,11 +207,11 @@ func TestTaggedCancel(t *testing.T) {
 				settled(t, engines[0])
 			}
 			for range 2 {
-				if err := engines[0].Cancel(r); err != nil {
+				if err := r.Cancel(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if st, err := engines[0].Wait(r); err != nil || !st.Cancelled || st.Bytes != 0 {
+			if st, err := r.Wait(); err != nil || !st.Cancelled || st.Bytes != 0 {
 				t.Errorf("begun %v, operation %d: %+v, %v", begun, i, st, err)
 			}
 		}
@@ -219,10 +219,10 @@ func TestTaggedCancel(t *testing.T) {
 		if _, err := engines[1].Recv(nil, 1, 0, 9, make([]byte, 4)); err != nil {
 			t.Fatal(err)
 		}
-		if err := engines[0].Cancel(late); err != nil {
+		if err := late.Cancel(); err != nil {
 			t.Fatal(err)
 		}
-		if st, err := engines[0].Wait(late); err != nil || st.Cancelled {
+		if st, err := late.Wait(); err != nil || st.Cancelled {
 			t.Errorf("cancelled when it was matched: %+v, %v", st, err)
 		}
 		checkTagged(t, engines[0])
@@ -246,11 +246,11 @@ func TestTaggedDrop(t *testing.T) {
 	}
 	freed := errors.New("freed")
 	engines[0].DropContext(1, freed)
-	if _, err := engines[0].Wait(posted); !errors.Is(err, freed) {
+	if _, err := posted.Wait(); !errors.Is(err, freed) {
 		t.Errorf("a receive of the communicator: %v", err)
 	}
 	for i, r := range sends { // their messages are lost, which the sender cannot know
-		if _, err := engines[1].Wait(r); err != nil {
+		if _, err := r.Wait(); err != nil {
 			t.Errorf("message %d: %v", i, err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestTaggedDrop(t *testing.T) {
 	if err := engines[1].Send(nil, 2, 0, 1, []byte("other"), Standard); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := engines[0].Wait(kept); err != nil || st.Bytes != 5 {
+	if st, err := kept.Wait(); err != nil || st.Bytes != 5 {
 		t.Errorf("a receive of another communicator: %+v, %v", st, err)
 	}
 	checkTagged(t, engines[0])
@@ -280,14 +280,14 @@ func TestTaggedOrder(t *testing.T) {
 		receives = append(receives, engines[0].Irecv(nil, 1, AnySource, int32(3-4*(i%2)), bufs[i])) // every other: any tag
 	}
 	for i, r := range receives {
-		st, err := engines[0].Wait(r)
+		st, err := r.Wait()
 		if err != nil || st.Bytes != int64(1+i*50) || st.Source != 1 || st.Tag != 3 ||
 			!bytes.Equal(bufs[i][:st.Bytes], contents(1, i, 1+i*50)) {
 			t.Fatalf("message %d: %+v, %v", i, st, err)
 		}
 	}
 	for _, r := range sends {
-		if _, err := engines[1].Wait(r); err != nil {
+		if _, err := r.Wait(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -351,14 +351,14 @@ func TestTaggedSendsStay(t *testing.T) {
 				r = engines[0].Isend(ctx, 1, 1, 8, out, Synchronous)
 			}
 			settled(t, engines[0])
-			if err := engines[0].Cancel(r); both == 0 && err != nil {
+			if err := r.Cancel(); both == 0 && err != nil {
 				t.Fatal(err)
 			}
-			if done, _, err := engines[0].Test(r); both == 0 && (done || err != nil) {
+			if done, _, err := r.Test(); both == 0 && (done || err != nil) {
 				t.Fatalf("%d bytes: a send that cannot be cancelled has ended: %v", size, err)
 			}
 			cancel()
-			if _, err := engines[0].Wait(r); both == 0 && !errors.Is(err, context.Canceled) {
+			if _, err := r.Wait(); both == 0 && !errors.Is(err, context.Canceled) {
 				t.Fatalf("%d bytes: its context has ended: %v", size, err)
 			}
 			if n := engines[0].Pending(); n != 0 {
@@ -389,7 +389,7 @@ func TestTaggedLateMessages(t *testing.T) {
 	if _, err := engines[0].Recv(nil, 9, 1, 1, nil); err != nil { // it polls
 		t.Fatal(err)
 	}
-	if _, err := engines[1].Wait(late); err != nil {
+	if _, err := late.Wait(); err != nil {
 		t.Error(err)
 	}
 }
@@ -427,7 +427,7 @@ func TestTaggedLimits(t *testing.T) {
 	}{{15, 1000, nil}, {16, 0, transport.ErrUnavailable}, {0, 1001, ErrTag}} {
 		r := e.Irecv(nil, c.ctx, 0, c.tag, nil)
 		errSend := e.Send(nil, c.ctx, 0, c.tag, nil, Standard)
-		if _, err := e.Wait(r); !errors.Is(err, c.why) || !errors.Is(errSend, c.why) {
+		if _, err := r.Wait(); !errors.Is(err, c.why) || !errors.Is(errSend, c.why) {
 			t.Errorf("context %d, tag %d: %v", c.ctx, c.tag, errors.Join(err, errSend))
 		}
 	}
@@ -555,7 +555,7 @@ func TestTaggedTakenOfTheDead(t *testing.T) {
 		d.pkts = append(d.pkts, transport.Packet{Event: transport.Down, Peer: 1, Err: transport.ErrPeerGone})
 		e.unlock()
 		for limit := time.Now().Add(hangs / 2); ; runtime.Gosched() {
-			done, _, err := e.Test(r)
+			done, _, err := r.Test()
 			if done {
 				if !errors.Is(err, transport.ErrPeerGone) {
 					t.Errorf("no room at first %v: %v", full, err)
@@ -590,7 +590,7 @@ func TestTaggedGivenUp(t *testing.T) {
 		e.unlock()
 	}
 	poll(transport.Packet{Event: transport.Down, Peer: 1, Err: transport.ErrPeerGone})
-	if done, _, err := e.Test(send); done || err != nil || len(d.given) != 1 || d.given[0].over {
+	if done, _, err := send.Test(); done || err != nil || len(d.given) != 1 || d.given[0].over {
 		t.Fatalf("the send is done %v: %v; given up: %v", done, err, d.given)
 	}
 	over := errors.New("the job is over")
@@ -600,10 +600,10 @@ func TestTaggedGivenUp(t *testing.T) {
 	}
 	poll(transport.Packet{Event: transport.TaggedDone, Cookie: d.given[1].cookie, Peer: 1},
 		transport.Packet{Event: transport.TaggedDone, Cookie: d.given[2].cookie, Peer: 2})
-	if _, err := e.Wait(send); !errors.Is(err, transport.ErrPeerGone) {
+	if _, err := send.Wait(); !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("the send: %v", err)
 	}
-	if st, err := e.Wait(recv); !errors.Is(err, over) || st.Bytes != 0 {
+	if st, err := recv.Wait(); !errors.Is(err, over) || st.Bytes != 0 {
 		t.Errorf("the receive: %+v, %v", st, err)
 	}
 }

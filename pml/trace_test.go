@@ -229,7 +229,7 @@ func (s *script) command(f []string) {
 		o.r = r
 	case "cancel":
 		i := slices.IndexFunc(s.named, func(o *operation) bool { return o.name == f[1] })
-		if err := s.net.engines[s.named[i].rank].Cancel(s.named[i].r); err != nil {
+		if err := s.named[i].r.Cancel(); err != nil {
 			s.t.Fatal(err)
 		}
 	case "drop":

@@ -55,7 +55,7 @@ func TestMediumSends(t *testing.T) {
 					return
 				}
 				r := e[0].Isend(nil, 1, 1, 5, contents(i, 0, medium), Standard)
-				if _, err := e[0].Wait(r); err != nil {
+				if _, err := r.Wait(); err != nil {
 					failed <- err
 					return
 				}
@@ -111,7 +111,7 @@ func TestMediumMessagesInARow(t *testing.T) {
 		side := func(rank int) error {
 			kept := make([]byte, medium)
 			again := e[rank].PrepareSend(nil, 1, 1-rank, 5, kept, Standard)
-			defer e[rank].FreeRequest(again)
+			defer again.Free()
 			for round := range rounds {
 				for turn := range 2 {
 					if turn != rank {
@@ -130,7 +130,7 @@ func TestMediumMessagesInARow(t *testing.T) {
 						b := contents(round*row+i, 0, medium-i%3*4000)
 						if i == 3 {
 							copy(kept, b)
-							if err := e[rank].Start(again); err != nil {
+							if err := again.Start(); err != nil {
 								return err
 							}
 							set = append(set, again)

@@ -206,7 +206,7 @@ func (v *talker) exchange(round int) error {
 	if !bytes.Equal(in[:n], contents(left, v.g+round, size)) {
 		return fmt.Errorf("%d bytes of rank %d are not what was sent", n, left)
 	}
-	_, err = v.e.Wait(s)
+	_, err = s.Wait()
 	return err
 }
 
@@ -223,18 +223,18 @@ func (v *talker) receive(source int, tag int32) ([]byte, int64, error) {
 		defer cancel()
 		st, err = e.Recv(ctx, 1, source, tag, in)
 	case 2:
-		st, err = e.Wait(e.Irecv(nil, 1, source, tag, in))
+		st, err = e.Irecv(nil, 1, source, tag, in).Wait()
 	case 3:
 		r, done := e.Irecv(nil, 1, source, tag, in), false
 		for !done {
-			if done, st, err = e.Test(r); !done {
+			if done, st, err = r.Test(); !done {
 				runtime.Gosched()
 			}
 		}
 	case 4:
 		r := e.Irecv(nil, 1, source, tag, in)
-		<-e.Done(r)
-		st, err = e.Wait(r)
+		<-r.Done()
+		st, err = r.Wait()
 	case 5:
 		if _, _, err = e.Probe(nil, 1, source, tag, false); err == nil {
 			st, err = e.Recv(nil, 1, source, tag, in)
@@ -259,7 +259,7 @@ func mrecv(e *Engine, m *Message, buf []byte) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	return e.Wait(r)
+	return r.Wait()
 }
 
 // some waits for any of two, of which one is never sent.
@@ -273,10 +273,10 @@ func (v *talker) some(source int, tag int32, in []byte) (st Status, err error) {
 	if got != 1 {
 		return st, fmt.Errorf("request %d of a message that no rank sends is done", got)
 	}
-	if e := v.e.Cancel(rs[0]); e != nil {
+	if e := rs[0].Cancel(); e != nil {
 		return st, e
 	}
-	if s, e := v.e.Wait(rs[0]); e != nil || !s.Cancelled {
+	if s, e := rs[0].Wait(); e != nil || !s.Cancelled {
 		return st, fmt.Errorf("cancelled receive: %+v, %v", s, e)
 	}
 	return st, err
@@ -375,8 +375,8 @@ func TestCompletesByItself(t *testing.T) {
 				r := w.e[0].Irecv(nil, 1, 1, 2, in)
 				<-done
 				idle(t, w.e[0])
-				_, err1 := w.e[0].Wait(s)
-				_, err2 := w.e[0].Wait(r)
+				_, err1 := s.Wait()
+				_, err2 := r.Wait()
 				if err1 != nil || err2 != nil || !bytes.Equal(in, contents(1, 2, size)) {
 					t.Errorf("%d bytes: %v, %v, or wrong contents", size, err1, err2)
 				}
@@ -416,7 +416,7 @@ func TestAnswerThroughFullLink(t *testing.T) {
 	}
 	e0.unlock()
 	e1.unlock()
-	if _, err := e1.Wait(s); err != nil { // needs FIN of a rank that computes
+	if _, err := s.Wait(); err != nil { // needs FIN of a rank that computes
 		t.Fatal(err)
 	}
 }
@@ -427,13 +427,13 @@ func TestFullLinkSleeps(t *testing.T) {
 	for name, send := range map[string]func(e *Engine) error{
 		"Send": func(e *Engine) error { return e.Send(nil, 1, 1, 2, nil, Standard) },
 		"Isend, Wait": func(e *Engine) error {
-			_, err := e.Wait(e.Isend(nil, 1, 1, 2, nil, Standard))
+			_, err := e.Isend(nil, 1, 1, 2, nil, Standard).Wait()
 			return err
 		},
 		"computing": func(e *Engine) error {
 			r := e.Isend(nil, 1, 1, 2, nil, Standard)
-			<-e.Done(r)
-			_, err := e.Wait(r)
+			<-r.Done()
+			_, err := r.Wait()
 			return err
 		},
 		"Flush": func(e *Engine) error {
@@ -521,7 +521,7 @@ func TestIdleRankSleeps(t *testing.T) {
 	if err := w.e[1].Send(nil, 1, 0, 1, nil, Synchronous); err != nil { // it is woken for this one
 		t.Fatal(err)
 	}
-	if _, err := w.e[0].Wait(r); err != nil {
+	if _, err := r.Wait(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -154,8 +154,8 @@ func TestWhatWaitsIsNotPending(t *testing.T) {
 				n.endRMA(nil)
 			}
 		}
-		for e, r := range map[*Engine]*Request{n.engines[0]: s, n.engines[1]: r} {
-			if _, err := e.Wait(r); err != nil {
+		for _, r := range []*Request{s, r} {
+			if _, err := r.Wait(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -200,8 +200,8 @@ func TestNothingWaitsForRoom(t *testing.T) {
 	delete(n.rooms, [2]int{0, 1})
 	n.deliver(1, 10)
 	n.work(0)
-	for e, r := range map[*Engine]*Request{e0: s, e1: r} {
-		if _, err := e.Wait(r); err != nil {
+	for _, r := range []*Request{s, r} {
+		if _, err := r.Wait(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -238,11 +238,11 @@ func TestLentUntilReleased(t *testing.T) {
 		e0.unlock()
 		n.work(0)
 		n.deliver(1, 10)
-		if done, st, err := e1.Test(r); !done || err != nil || st.Bytes != 5000 || !bytes.Equal(in, out) {
+		if done, st, err := r.Test(); !done || err != nil || st.Bytes != 5000 || !bytes.Equal(in, out) {
 			t.Fatalf("the receive: done %v, %+v, %v", done, st, err)
 		}
 		n.deliver(0, 10)
-		if done, _, err := e0.Test(s); done || e0.load.pending != 0 || e0.load.stalled != 1 {
+		if done, _, err := s.Test(); done || e0.load.pending != 0 || e0.load.stalled != 1 {
 			t.Fatalf("the link reads the message: done %v, %v, %+v", done, err, e0.load)
 		}
 		if hostile {
@@ -250,14 +250,14 @@ func TestLentUntilReleased(t *testing.T) {
 			n.devices[0].inbox = append(n.devices[0].inbox,
 				transport.Packet{Peer: 1, Header: wire.Header{Kind: wire.FIN, ID: 1<<32 | 1}})
 			n.work(0)
-			if done, _, err := e0.Test(s); !done || err == nil {
+			if done, _, err := s.Test(); !done || err == nil {
 				t.Errorf("a FIN that is not due: done %v, %v", done, err)
 			}
 			continue
 		}
 		n.lent[way] = false
 		n.work(0)
-		if done, _, err := e0.Test(s); !done || err != nil {
+		if done, _, err := s.Test(); !done || err != nil {
 			t.Errorf("the link has let go of the message: done %v, %v", done, err)
 		}
 		if fins != 0 {
