@@ -199,11 +199,16 @@ func TestCleanerKillsMarked(t *testing.T) {
 	}
 }
 
-// A process whose environment is empty at first, since it execs just then, is killed too. One whose environment stays
-// empty is looked at a few times only, and left.
+// A process whose environment is empty at first, since it execs just then, is killed too, however long it is held up.
+// One whose environment stays empty is waited for a while, and left.
 func TestKillMarkedInExec(t *testing.T) {
+	defer func(was time.Duration) { emptyFor = was }(emptyFor)
 	const mark = "GORUN_JOB=gorun_of_TestKillMarkedInExec"
-	for _, empty := range []int{1, emptyLooks - 1, 1 << 30} {
+	for _, empty := range []int{1, 30, 1 << 30} {
+		emptyFor = time.Hour
+		if empty > 30 {
+			emptyFor = 10 * time.Millisecond
+		}
 		cmd := exec.Command("/bin/sleep", "1000")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -222,12 +227,59 @@ func TestKillMarkedInExec(t *testing.T) {
 		lives := livesOn(cmd)
 		cmd.Process.Kill()
 		cmd.Wait()
-		if lives != (empty > emptyLooks) {
+		if lives != (empty > 30) {
 			t.Errorf("its environment is empty for %d looks: %d looks, and it lives: %v", empty, reads, lives)
 		}
-		if empty > emptyLooks && reads != emptyLooks+1 {
-			t.Errorf("%d looks at a process whose environment stays empty, want %d", reads, emptyLooks+1)
+	}
+}
+
+// A zombie and a thread of the kernel will never show an environment, so that the search does not wait for them. A
+// process that has memory may, and one whose first thread has ended shows it by the others.
+func TestWhoHasAnEnvironment(t *testing.T) {
+	defer func(was time.Duration) { emptyFor = was }(emptyFor)
+	emptyFor = time.Hour
+	const mark = "GORUN_JOB=gorun_of_TestWhoHasAnEnvironment"
+	run := func(program string, env ...string) *exec.Cmd {
+		cmd := exec.Command(program, "1000")
+		cmd.Env = env
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		return cmd
+	}
+	dead, bare := run("/bin/sleep", mark), run("/bin/sleep", []string{}...)
+	headless := run(os.Args[0], mark, noHead+"=1")
+	dead.Process.Kill()
+	proc.Eventually(t, "a zombie, and a process without its first thread", func() bool {
+		return !livesOn(dead) && !livesOn(headless)
+	})
+	for _, c := range []struct {
+		what          string
+		pid           int
+		found, unsure bool
+	}{
+		{"a zombie", dead.Process.Pid, false, false},
+		{"a process without an environment", bare.Process.Pid, false, true},
+		{"a process without its first thread", headless.Process.Pid, true, false},
+	} {
+		for look, m := 0, newMarkSearch(mark); look < 3; look++ {
+			if found, unsure := m.look(c.pid); found != c.found || unsure != c.unsure {
+				t.Errorf("%s, look %d: found %v, unsure %v", c.what, look, found, unsure)
+			}
+		}
+	}
+	if _, unsure := newMarkSearch(mark).look(2); unsure && statOf(2).parent == 0 { // kthreadd, but in a container
+		t.Error("a thread of the kernel may show an environment")
+	}
+}
+
+// noHead is a variable that has this test binary end its first thread.
+const noHead = "GORUN_TEST_NO_HEAD"
+
+func init() { // runs on the first thread
+	if os.Getenv(noHead) != "" {
+		syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
 	}
 }
 
@@ -240,7 +292,7 @@ func environments(t *testing.T, read func(pid int) ([]byte, error)) {
 
 // livesOn tells whether a child is no zombie.
 func livesOn(cmd *exec.Cmd) bool {
-	_, state := statOf(cmd.Process.Pid)
+	state := statOf(cmd.Process.Pid).state
 	return state != "" && state != "Z"
 }
 
@@ -339,15 +391,14 @@ func TestChildrenOfThreads(t *testing.T) {
 		want = append(want, <-started)
 	}
 	proc.Eventually(t, "the end of the second", func() bool {
-		_, state := statOf(want[1])
-		return state == "Z"
+		return statOf(want[1]).state == "Z"
 	})
 	pids, known := childrenOfThreads()
 	if !known {
 		t.Skip("this kernel has no lists of children")
 	}
 	for _, pid := range pids {
-		if parent, _ := statOf(pid); parent != os.Getpid() && parent != 0 {
+		if parent := statOf(pid).parent; parent != os.Getpid() && parent != 0 {
 			t.Errorf("process %d is a child of %d, not of this process", pid, parent)
 		}
 	}

@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,17 +109,20 @@ func killMarked(mark string) {
 }
 
 // markSearch finds processes with a mark in the environment with which they were started. While a process execs, its
-// environment reads as empty for a moment. That of a zombie, of a thread of the kernel and of a process that was given
-// none is empty for good.
+// environment reads as empty, for as long as it is held up there. That of a process that was given none is empty for
+// good.
 type markSearch struct {
 	mark  string
-	empty map[int]int // pid: how many looks in a row have found it empty
+	empty map[int]time.Time // pid: the first of the looks in a row that have found it empty
 }
 
-// emptyLooks is how many looks in a row tell that an environment is empty for good.
-const emptyLooks = 4
+// emptyFor is after what time a process whose environment is empty counts as one that was given none. Tests have
+// another.
+var emptyFor = 500 * time.Millisecond
 
-func newMarkSearch(mark string) *markSearch { return &markSearch{mark: mark, empty: map[int]int{}} }
+func newMarkSearch(mark string) *markSearch {
+	return &markSearch{mark: mark, empty: map[int]time.Time{}}
+}
 
 // look tells whether a process has the mark, and, if it does not, whether another look may find it.
 func (m *markSearch) look(pid int) (found, unsure bool) {
@@ -125,19 +130,39 @@ func (m *markSearch) look(pid int) (found, unsure bool) {
 		return false, false
 	}
 	text, err := environ(pid)
-	if err != nil {
-		return false, false // it is gone, or another user's
-	}
-	if len(text) == 0 {
-		m.empty[pid]++
-		return false, m.empty[pid] < emptyLooks
+	if len(text) == 0 && (err == nil || errors.Is(err, unix.ESRCH)) {
+		p := statOf(pid)
+		if !p.memory && p.threads > 1 { // the first thread has ended by itself, or since another one execs
+			text = environOfThreads(pid)
+		}
+		if len(text) == 0 && (p.memory || p.threads > 1) {
+			since, known := m.empty[pid]
+			if !known {
+				since = time.Now()
+				m.empty[pid] = since
+			}
+			return false, time.Since(since) < emptyFor
+		}
 	}
 	delete(m.empty, pid)
+	// Without a text it is gone, another user's, a zombie or a thread of the kernel.
 	return strings.Contains("\x00"+string(text), "\x00"+m.mark+"\x00"), false
 }
 
-// environ reads the environment with which a process was started. Tests have another.
+// environ reads the environment with which a process was started. It is ESRCH or empty where the first thread of the
+// process has no memory. Tests have another.
 var environ = func(pid int) ([]byte, error) { return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") }
+
+// environOfThreads is environ, as the other threads of a process show it.
+func environOfThreads(pid int) []byte {
+	files, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/environ")
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && len(text) > 0 {
+			return text
+		}
+	}
+	return nil
+}
 
 // child is a process whose parent is this one.
 type child struct {
@@ -156,8 +181,8 @@ func children() (found []child) {
 	}
 	self := os.Getpid()
 	for _, pid := range pids {
-		if parent, state := statOf(pid); parent == self {
-			found = append(found, child{pid, state == "Z"})
+		if p := statOf(pid); p.parent == self {
+			found = append(found, child{pid, p.state == "Z" && p.threads <= 1})
 		}
 	}
 	return found
@@ -199,16 +224,25 @@ func processes() (pids []int) {
 	return pids
 }
 
-func statOf(pid int) (parent int, state string) {
+// stat is what the kernel says of a process, more exactly of its first thread.
+type stat struct {
+	parent  int
+	state   string // "": there is no such process
+	threads int    // of the process
+	memory  bool   // false: it has none, as a zombie or a thread of the kernel
+}
+
+func statOf(pid int) stat {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, ""
+		return stat{}
 	}
 	// pid (name, which may hold anything) state ppid ...
 	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(f) < 2 {
-		return 0, ""
+	if len(f) < 21 {
+		return stat{}
 	}
-	parent, _ = strconv.Atoi(f[1])
-	return parent, f[0]
+	parent, _ := strconv.Atoi(f[1])
+	threads, _ := strconv.Atoi(f[17])
+	return stat{parent, f[0], threads, f[20] != "0"}
 }
