@@ -277,11 +277,16 @@ func (a *superior) begin(f frames.Frame) error {
 		return nil
 	}
 	if len(a.early) > 0 && slices.Max(a.early) >= m.World {
-		return fmt.Errorf("rank %d has ended in a job of %d ranks", slices.Max(a.early), m.World)
+		return endOfNone(slices.Max(a.early), m.World)
 	}
 	a.begun = true
 	a.start <- m
 	return nil
+}
+
+// endOfNone is the error where the head says that a rank has ended which the job does not have.
+func endOfNone(rank, world int) error {
+	return fmt.Errorf("rank %d has ended in a job of %d ranks", rank, world)
 }
 
 // program takes a piece of a program that the head has built; none is its end.
@@ -318,7 +323,7 @@ func (a *superior) order(f frames.Frame) error {
 	r := a.running()
 	switch {
 	case r != nil && o.Gone > r.plan.World:
-		return fmt.Errorf("rank %d has ended in a job of %d ranks", o.Gone-1, r.plan.World)
+		return endOfNone(o.Gone-1, r.plan.World)
 	case r != nil:
 		a.link.Pause(o.Silent)
 		r.post(func() { a.ordered(o) })

@@ -26,10 +26,12 @@ func TestRace(t *testing.T) {
 		dropped []int
 		tried   int
 	}{
-		"the first":                      {[]step{{}, {}}, 0, 0, 0, nil, 1},
-		"one that fails at once":         {[]step{{err: no}, {err: no}, {}}, 0, 2, 0, nil, 3},
-		"one that is slow":               {[]step{{takes: time.Hour}, {takes: 1}}, 0, 1, stagger + 1, nil, 2},
-		"two that win":                   {[]step{{takes: late, deaf: true}, {}}, 0, 1, late, []int{0}, 2},
+		"the first":              {[]step{{}, {}}, 0, 0, 0, nil, 1},
+		"one that fails at once": {[]step{{err: no}, {err: no}, {}}, 0, 2, 0, nil, 3},
+		"one that is slow":       {[]step{{takes: time.Hour}, {takes: 1}}, 0, 1, stagger + 1, nil, 2},
+		"two that win":           {[]step{{takes: late, deaf: true}, {}}, 0, 1, late, []int{0}, 2},
+		"no other begins after one has won": {[]step{{takes: 3 * stagger, deaf: true}, {}, {}}, 0, 1, 3 * stagger,
+			[]int{0}, 2},
 		"all fail":                       {[]step{{takes: 1, err: no}, {err: no}}, 0, -1, 1, nil, 2},
 		"the caller gives up":            {[]step{{takes: time.Hour}, {}}, 1, -1, 1, nil, 1},
 		"given up, and one wins at last": {[]step{{takes: late, deaf: true}, {}}, 1, 0, late, nil, 1},

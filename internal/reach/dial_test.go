@@ -197,6 +197,37 @@ func TestOnlyOtherBuild(t *testing.T) {
 	}
 }
 
+// So it is where it was over just while the right agent was here, which then failed.
+func TestOtherBuildAndOneThatFails(t *testing.T) {
+	defer func(was time.Duration) { strange = was }(strange)
+	strange = time.Hour
+	d, c := opened(t, 0, "a")
+	other := c
+	other.Host, other.Build = "a", "another"
+	other.Dial(t.Context())
+	conn, err := net.Dial("tcp", c.Addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := handshaker(c.Job, c.Key, 0).Dial(t.Context(), conn, auth.Launcher)
+	if err == nil {
+		err = s.Confirm([]byte(c.Build + " a"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.giveUp(d.guests["a"]) // the hour is over
+	d.mu.Lock()
+	strange = 20 * time.Millisecond
+	d.mu.Unlock()
+	s.Close() // before TLS
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := d.Open(ctx, "a"); err == nil || !strings.Contains(err.Error(), "of another build") {
+		t.Error(err)
+	}
+}
+
 // What answers at gorun's address and is not gorun of this job is given up after a while. An address that does not
 // answer is not. What is in the way is said once.
 func TestStrangers(t *testing.T) {

@@ -96,6 +96,9 @@ func (d *Door) welcome(s *auth.Session) {
 	switch {
 	case err != nil: // it may come again
 		g.here = false
+		if g.wrong != nil && !d.gone { // its time may have been over while this one was here
+			g.wrong.Reset(strange)
+		}
 		return
 	case d.gone:
 		raw(conn).Close()
@@ -127,7 +130,8 @@ func (d *Door) enter(build, host string) (*guest, string) {
 	return g, ""
 }
 
-// giveUp is called a while after an agent of another build has come. If no other has, it will not.
+// giveUp is called a while after an agent of another build has come, and after the last of the right one has failed. If
+// no other has come, it will not.
 func (d *Door) giveUp(g *guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
