@@ -318,6 +318,37 @@ func TestPodsOnHosts(t *testing.T) {
 	})
 }
 
+// An MPI program computes over pods, some of whose ranks share a host; and when a pod is killed under it, that is why
+// the job has failed, whatever the ranks say that waited for those of the pod.
+func TestPodsOnHostsCompute(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: hosts, and a program is built; TestPodsOnHosts has the test's own ranks")
+	}
+	cg := proc.Build(t, "examples/cg")
+	h := nodes(t, 3)
+	t.Run("to the end", func(t *testing.T) {
+		j := h.job(t, []string{"-n", "5"}, []string{"-cells", "12"})
+		j.prog = cg
+		j.startAll().ends(time.Now(), 0, 0, 0)
+		if got := j.all[0].out.String(); !strings.HasPrefix(got, "144 unknowns on 5 ranks: ") {
+			t.Errorf("the output is %q", got)
+		}
+	})
+	t.Run("a pod killed", func(t *testing.T) {
+		j := h.job(t, []string{"-n", "5"}, []string{"-cells", "3000", "-tolerance", "1e-300"}) // for hours
+		j.prog = cg
+		j.startAll()
+		proc.Eventually(t, "the ranks of pod 2 to have connections to others", func() bool {
+			n, _ := strconv.Atoi(h.on(t, 3, "ss -H -tn state established | grep -cv :23000 || :"))
+			return n >= 2
+		})
+		at := time.Now()
+		j.all[2].signal(syscall.SIGKILL)
+		j.ends(at, 1, 0, -1)
+		j.all[0].says("host job-2 is lost: its agent is gone: ")
+	})
+}
+
 // What ends one pod, one host or one rank ends the job on all hosts, and leaves nothing behind.
 func TestPodsOnHostsFail(t *testing.T) {
 	sleep := []string{"deaf", "child", "daemon", "join", "fence", "sleep"}
