@@ -42,7 +42,7 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 	if bad == nil && leader == c.rank {
 		bad = wrong
 	}
-	return b.make(makeIntercomm, nil, func(m *meeting, no *refusal) *refusal {
+	return b.make(makeIntercomm, nil, func(m *meeting, _ uint64, no *refusal) *refusal {
 		if no == nil {
 			no = m.sameLeader(leader, bad)
 		}
@@ -105,8 +105,10 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	if c.rank == 0 {
 		b.over = c
 	}
-	before := func(_ *meeting, no *refusal) *refusal { return no }
-	return b.make(makeMerge, fmt.Append(nil, high), before, func(id uint32) *Comm {
+	return b.make(makeMerge, fmt.Append(nil, high), func(_ *meeting, ticket uint64, no *refusal) *refusal {
+		b.tag = int32(ticket % MaxTag) // what a call has left behind that failed is not for the next one
+		return no
+	}, func(id uint32) *Comm {
 		first, second := c.local, c.group
 		if b.high && !b.farHigh || b.high == b.farHigh && first.at(0) > second.at(0) {
 			first, second = second, first
@@ -145,19 +147,17 @@ type bridge struct {
 }
 
 // make makes a communicator of both groups. before is what the own group agrees upon first, unless its ranks do not
-// call the same; it opens the way to the other group, or tells that why there will be nothing.
+// call the same; it opens the way to the other group, or tells that why there will be nothing. It is given the call's
+// number, which all ranks of both groups have on an intercommunicator.
 // Each try is a round of each group, an exchange of the leaders, and a round in which each leader tells its group.
-func (b *bridge) make(kind creation, args []byte, before func(*meeting, *refusal) *refusal,
+func (b *bridge) make(kind creation, args []byte, before func(m *meeting, ticket uint64, no *refusal) *refusal,
 	child func(uint32) *Comm) (*Comm, error) {
 	c := b.c
 	var made handover
 	err := c.collective(kind, func(ticket uint64, tag int32) error {
 		m := c.meet(kind)
-		if kind == makeMerge {
-			b.tag = int32(ticket % MaxTag) // what a call has left behind that failed is not for the next one
-		}
 		unlike := c.compareCreation(kind, tag)
-		no := before(m, unlike)
+		no := before(m, ticket, unlike)
 		if unlike != nil {
 			return m.failed(no)
 		}
