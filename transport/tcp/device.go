@@ -54,6 +54,7 @@ type Device struct {
 
 	wake   atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it sleeps elsewhere, or never
 	check  eventset.Check                    // for a rank that has not armed: a socket cannot tell what is urgent
+	behind atomic.Bool                       // left, after the last Poll; check asks
 	closed atomic.Bool
 }
 
@@ -83,7 +84,7 @@ func New(opt Options) (*Device, error) {
 	d.inUse.Store(new([]*conn))
 	d.flushTimer = time.AfterFunc(time.Hour, d.onFlushTimer)
 	d.flushTimer.Stop()
-	d.check.Init(func() bool { return d.set.any() || d.directReadable() }, d.wakeGoroutine)
+	d.check.Init(func() bool { return d.behind.Load() || d.set.any() || d.directReadable() }, d.wakeGoroutine)
 	if err := d.open(); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("%w: tcp: %w", transport.ErrUnavailable, err)
@@ -168,7 +169,11 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	if n < len(pkts) {
 		n += d.poll(pkts[n:])
 	}
-	if d.armed && d.left() { // no socket shows that
+	left := d.left() // no socket shows that
+	if left != d.behind.Load() {
+		d.behind.Store(left)
+	}
+	if left && d.armed {
 		d.armed = false
 		d.endSleep()
 	}

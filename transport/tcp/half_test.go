@@ -115,6 +115,39 @@ func TestHalfFrameEnds(t *testing.T) {
 	}
 }
 
+// Frames that a Poll has read, and not handed out for want of room, make no socket readable. A rank that does not poll
+// again is woken for them as for those in a socket: with one of them the peer may take a message back.
+func TestFramesBehindAPoll(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
+			d := newDevice(t, 0, 2, func(o *Options) { o.TLS = secure })
+			defer d.Close()
+			out, _ := member(t, d, 1)
+			frame := make([]byte, wire.LongSize)
+			k := putHead(frame, &wire.Header{Kind: wire.Eager, Tag: 7}, 0)
+			out.Write(bytes.Repeat(frame[:k], 20))
+			for next(t, d); d.set.any(); {
+				next(t, d)
+			}
+			if !d.left() {
+				t.Fatal("all has been handed out")
+			}
+			woken := make(chan struct{}, 1)
+			d.facts.Wake[0].Notify(func(bool) {
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+			})
+			select {
+			case <-woken:
+			case <-time.After(hang):
+				t.Error("it sleeps on")
+			}
+		})
+	}
+}
+
 // A peer that does not read is offered so much and no more, keeps Close from nothing, and gets all that was taken.
 func TestReaderAway(t *testing.T) {
 	for _, secure := range []bool{false, true} {
