@@ -119,11 +119,14 @@ func (w *waitFor) tryLead() bool {
 	return !follow
 }
 
+// stopLeading ends tryLead. What the watcher was woken for while the caller led may lie behind more than one look
+// finds: then the watcher is woken again, and looks until there is nothing.
 func (e *Engine) stopLeading() {
-	if e.wait.missed {
-		e.progress()
-	}
+	more := e.wait.missed && e.progress() != 0
 	e.wait.stopLeading()
+	if more && e.wait.wakeWatcher() {
+		e.sleep.Interrupt()
+	}
 }
 
 // lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
