@@ -282,18 +282,14 @@ func (m *meeting) lost(member int) error {
 }
 
 func (m *meeting) receive(from int) ([]byte, error) {
-	return receiveAll(m.c.eng, m.ctx, m.members.at(from), m.tag)
-}
-
-// receiveAll receives a message of the library's own, however long it is.
-func receiveAll(eng *pml.Engine, ctx uint32, world int, tag int32) ([]byte, error) {
-	found, st, err := eng.Probe(nil, ctx, world, tag, true)
+	found, st, err := m.c.eng.Probe(nil, m.ctx, m.members.at(from), m.tag, true)
 	if err != nil {
 		return nil, err
 	}
-	return receiveFound(eng, found, st.Bytes)
+	return receiveFound(m.c.eng, found, st.Bytes)
 }
 
+// receiveFound receives a message of the library's own, of n bytes.
 func receiveFound(eng *pml.Engine, found *pml.Message, n int64) ([]byte, error) {
 	b := make([]byte, n)
 	r, err := eng.Imrecv(nil, found, b)

@@ -129,7 +129,8 @@ func (j *Job) layOut(c *choice) (*place.Layout, error) {
 			of = " of this Slurm allocation"
 		}
 		return nil, fmt.Errorf("%d of the %d hosts%s would get no rank (%s): --map-by node deals them to all, "+
-			"-ppn %d puts so many on each; or raise -n, name fewer hosts, or use --allow-unused-hosts if this is meant",
+			"--ppn %d puts so many on each; or raise -n, name fewer hosts, or use --allow-unused-hosts if this is "+
+			"meant",
 			len(l.Unused), len(c.hosts), of, someHosts(l.Unused), (l.Ranks+len(c.hosts)-1)/len(c.hosts))
 	}
 	return l, nil

@@ -51,7 +51,7 @@ func (r *run) startRanks() {
 func (r *run) openAndStart() error {
 	if r.job.OutputDir != "" {
 		if err := os.MkdirAll(r.job.OutputDir, 0o777); err != nil {
-			return fmt.Errorf("--output-dir: %w", err)
+			return fmt.Errorf("--output-dir: %v", err) // not wrapped: CodeNotFound is for programs
 		}
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

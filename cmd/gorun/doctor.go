@@ -28,7 +28,7 @@ func doctorCommand(stdout *os.File, code *int) *cobra.Command {
 		Short: "check hosts for what jobs need: ssh, versions, ports, limits, clocks; say what mends it",
 		Long: `Looks at this host and those that are named. Each of the others is reached by ssh, and needs gorun
 at the same path. Says what is wrong and the command that mends it; exit status 1 if anything is.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			ok, err := d.run(stdout)
 			if err == nil && !ok {
@@ -37,8 +37,8 @@ at the same path. Says what is wrong and the command that mends it; exit status 
 			return err
 		},
 	}
-	c.Flags().StringVarP(&d.place.list, "host", "H", "", "the hosts in a `LIST`: a,n[01-16]")
-	c.Flags().StringVarP(&d.place.file, "hostfile", "f", "", "the same from a `FILE`, one host a line")
+	c.Flags().VarP(&d.place.list, "host", "H", "the hosts in a `LIST`: a,n[01-16]")
+	c.Flags().VarP(&d.place.file, "hostfile", "f", "the same from a `FILE`, one host a line")
 	c.Flags().StringVar(&d.shell, "launch-agent", "ssh -o BatchMode=yes -o ConnectTimeout=10",
 		"the remote shell: a `COMMAND` that is followed by the host and a command")
 	c.Flags().StringVar(&d.gorun, "gorun", "", "the `PATH` of gorun on the hosts (default: that of this one)")

@@ -112,6 +112,20 @@ func (s *seconds) String() string {
 }
 func (s *seconds) Type() string { return "TIME" }
 
+// named is a flag that names something. An empty name is that of a script's variable which is not set: without the
+// error the job would run here.
+type named string
+
+func (n *named) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty: name something, or leave the flag out")
+	}
+	*n = named(text)
+	return nil
+}
+func (n *named) String() string { return string(*n) }
+func (n *named) Type() string   { return "NAME" }
+
 type bindFlag launcher.Bind
 
 func (b *bindFlag) Set(text string) error {

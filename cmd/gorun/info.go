@@ -23,7 +23,7 @@ func infoCommand(stdout *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "info",
 		Short: "print the settings and what this host allows",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if table {
 				return collectives.Print(stdout, costHeads, cost)

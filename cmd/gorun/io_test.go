@@ -218,7 +218,9 @@ func TestOutputDir(t *testing.T) {
 			t.Errorf("%s: %q %v", name, b, err)
 		}
 	}
-	start(t, "-n", "2", "--output-dir", "/dev/null/x", "RANK").wait(126).says("--output-dir")
+	for _, no := range []string{"/dev/null/x", "/proc/x"} {
+		start(t, "-n", "2", "--output-dir", no, "RANK").wait(126).says("--output-dir")
+	}
 }
 
 // A line without end does not fill the memory, and arrives in full.

@@ -22,7 +22,7 @@ func k8sCommand(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "k8s",
 		Short: "Kubernetes: write the manifest of a job whose pods start it without ssh",
-		Args:  cobra.NoArgs,
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return usageError{errors.New("name a command: gorun k8s manifest writes a manifest (docs/kubernetes.md)")}
 		},
@@ -52,7 +52,7 @@ func (p *podsFlags) words() []string {
 	return []string{"--name=" + p.name, "--pods=" + p.pods.String(), "--port=" + strconv.Itoa(p.port)}
 }
 
-// hosts are the pods. All have an equal share of the ranks, or what -ppn says.
+// hosts are the pods. All have an equal share of the ranks, or what --ppn says.
 func (p *podsFlags) hosts() []place.Host {
 	hosts := make([]place.Host, p.pods)
 	for i := range hosts {
@@ -94,7 +94,7 @@ func manifestCommand(stdout, stderr *os.File) *cobra.Command {
 		Long: `Writes the manifest of a job as JSON: a headless Service, and an Indexed Job with one pod for each host.
 Each pod runs gorun; that of index 0 starts the job, and the others dial it. The key by which they know each other comes
 from a Secret. The flags of gorun are those of the job. PROGRAM is a path in the image.`,
-		Example: `  gorun k8s manifest --image registry/heat:1 -n 8 -ppn 4 /heat -steps 100 | kubectl create -f -`,
+		Example: `  gorun k8s manifest --image registry/heat:1 -n 8 --ppn 4 /heat -steps 100 | kubectl create -f -`,
 		// Flags have the spellings of mpirun too, and end at the program.
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -28,6 +28,14 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// noArguments is for commands that have flags only.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes flags only, and %q is none", c.CommandPath(), args[0])}
+	}
+	return nil
+}
+
 func run(args []string, stdin, stdout, stderr *os.File) int {
 	code := 0
 	root := newRoot(stdin, stdout, stderr, &code)

@@ -16,7 +16,7 @@ func manCommand(stdout *os.File) *cobra.Command {
 	return &cobra.Command{
 		Use:     "man",
 		Short:   "print the manual page (gorun man >/usr/local/share/man/man1/gorun.1)",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return manPage(stdout, cmd.Root()) },
 		Example: "  gorun man | man -l -",
 	}

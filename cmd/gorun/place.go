@@ -15,7 +15,7 @@ import (
 // placeFlags say which host has which ranks.
 type placeFlags struct {
 	np          *pflag.Flag // to see whether it was given
-	list, file  string      // -H and --hostfile
+	list, file  named       // -H and --hostfile
 	perHost     count
 	request     place.Request
 	allowUnused bool
@@ -30,8 +30,8 @@ type placeFlags struct {
 
 func (p *placeFlags) register(f *pflag.FlagSet) {
 	p.np = f.Lookup("np")
-	f.StringVarP(&p.list, "host", "H", "", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4")
-	f.StringVarP(&p.file, "hostfile", "f", "", "the same from a `FILE`, one host a line: a slots=4")
+	f.VarP(&p.list, "host", "H", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4")
+	f.VarP(&p.file, "hostfile", "f", "the same from a `FILE`, one host a line: a slots=4")
 	f.Var(&p.perHost, "ppn", "number of ranks on each host")
 	f.Var((*mapByFlag)(&p.request), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
 		"core or numa (of a host, in turn); with :PE=n each has n cores")
@@ -88,13 +88,13 @@ func (p *placeFlags) hosts() ([]place.Host, error) {
 	case p.list != "" && p.file != "":
 		return nil, errors.New("-H and --hostfile cannot be used together: name the hosts in one of them")
 	case p.list != "":
-		return place.List("-H", p.list)
+		return place.List("-H", string(p.list))
 	case p.file != "":
-		text, err := os.ReadFile(p.file)
+		text, err := os.ReadFile(string(p.file))
 		if err != nil {
 			return nil, fmt.Errorf("--hostfile: %w", err)
 		}
-		return place.Hostfile(p.file, string(text))
+		return place.Hostfile(string(p.file), string(text))
 	}
 	return p.given, nil
 }

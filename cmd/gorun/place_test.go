@@ -60,6 +60,8 @@ func TestHostsThatCannotBe(t *testing.T) {
 	}{
 		{"1 of the 2 hosts would get no rank (elsewhere)", []string{"-n", "2", "-H", "localhost:2,elsewhere:2"}},
 		{"-H, column 3: the number of slots", []string{"-H", "a:x"}},
+		{`invalid argument "" for "-H, --host" flag: it is empty`, []string{"-H", ""}},
+		{`invalid argument "" for "-f, --hostfile" flag: it is empty`, []string{"--hostfile", ""}},
 		{file + `:2:3: "slot=2" is not known: what may follow a host is slots=N`, []string{"--hostfile", file}},
 		{"--hostfile: open /no/such", []string{"--hostfile", "/no/such"}},
 		{"-H and --hostfile cannot be used together", []string{"-H", "localhost", "--hostfile", file}},

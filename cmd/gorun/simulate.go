@@ -33,7 +33,7 @@ func simulateCommand(stdout *os.File) *cobra.Command {
 			"A star is the algorithm that gorun's table chooses. Messages and memory are those of the rank that has most.",
 		Example: "  gorun simulate --operations allreduce --ranks 1048576 --per-host 64 --sizes 8 --algorithms doubling\n" +
 			"  gorun simulate --json | go run github.com/gorun-mpi/mpi/benchmarks/curves simulated.svg",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			sweep, err := f.sweep()
 			if err != nil {

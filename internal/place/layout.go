@@ -36,7 +36,7 @@ func (q *Request) ParseMapBy(text string) error {
 	words := strings.Split(strings.ToLower(text), ":")
 	if words[0] == "ppr" {
 		if len(words) < 3 || words[2] != string(Node) {
-			return errors.New("write ppr:N:node for N ranks on each host, or -ppn N")
+			return errors.New("write ppr:N:node for N ranks on each host, or --ppn N")
 		}
 		n, err := strconv.Atoi(words[1])
 		if err != nil || n < 1 || n > MaxRanks {
@@ -90,7 +90,7 @@ func Place(hosts []Host, q Request) (*Layout, error) {
 	}
 	if q.PerHost > 0 && q.Ranks > q.PerHost*len(hosts) {
 		need := (q.Ranks + q.PerHost - 1) / q.PerHost
-		return nil, fmt.Errorf("%d ranks with %d on each host need %d hosts, and there %s: name more, or raise -ppn to %d",
+		return nil, fmt.Errorf("%d ranks with %d on each host need %d hosts, and there %s: name more, or use --ppn %d",
 			q.Ranks, q.PerHost, need, areHosts(len(hosts)), (q.Ranks+len(hosts)-1)/len(hosts))
 	}
 	l := &Layout{Ranks: q.Ranks}

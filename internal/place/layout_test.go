@@ -68,9 +68,9 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	for want, q := range map[string]Request{
-		"a job has 1 to 1048576 ranks, not 0":                                                      {},
-		"a job has 1 to 1048576 ranks, not 1048577":                                                {Ranks: MaxRanks + 1},
-		"7 ranks with 2 on each host need 4 hosts, and there are 3: name more, or raise -ppn to 3": {Ranks: 7, PerHost: 2},
+		"a job has 1 to 1048576 ranks, not 0":                                                  {},
+		"a job has 1 to 1048576 ranks, not 1048577":                                            {Ranks: MaxRanks + 1},
+		"7 ranks with 2 on each host need 4 hosts, and there are 3: name more, or use --ppn 3": {Ranks: 7, PerHost: 2},
 	} {
 		if l, err := Place(hostsOf(0, 0, 0), q); l != nil || err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", q, err, want)
