@@ -181,6 +181,9 @@ func (s *sharedCall) bcastDirect(buf []byte) {
 	s.enter()
 }
 
+// byTurns is from which length on, of two ranks, one copies its own block while the other one reads.
+const byTurns = 1 << 20
+
 func (s *sharedCall) allgatherDirect(in, out []byte) {
 	block := len(out) / s.n
 	mine := in
@@ -188,13 +191,22 @@ func (s *sharedCall) allgatherDirect(in, out []byte) {
 		mine = out[s.me*block:][:block]
 	}
 	s.lend(mine, nil)
-	if !s.p.inPlace {
-		copy(out[s.me*block:], mine)
+	copyOwn := func() {
+		if !s.p.inPlace {
+			copy(out[s.me*block:], mine)
+		}
+	}
+	last := s.n == 2 && s.me == 1 && block >= byTurns
+	if !last {
+		copyOwn()
 	}
 	for i := 1; i < s.n; i++ {
 		if rank := (s.me + i) % s.n; s.lentBy(rank) {
 			s.pull(out[rank*block:][:block], rank, s.lent[rank].in, 0)
 		}
+	}
+	if last {
+		copyOwn()
 	}
 	s.all()
 	s.finish()
@@ -253,7 +265,8 @@ func (s *sharedCall) allreduceDirect(in, out []byte) {
 	s.finish()
 }
 
-// reduceDirectOfTwo: the root reads what the other rank has, which leaves when that is read, and combines it.
+// reduceDirectOfTwo: the root reads what the other rank has, which leaves when that is read, and combines it: all where
+// the result is to be, if it can.
 func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
 	other := 1 - s.p.root
 	if s.me == other {
@@ -263,6 +276,13 @@ func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
 	}
 	s.enter()
 	there := s.lentBy(other)
+	if s.p.commutative && !s.p.inPlace {
+		there = there && s.pull(out, other, s.lent[other].in, 0)
+		if s.enter(); there {
+			s.apply(out, in)
+		}
+		return
+	}
 	for from, to := range s.pieces(len(in), s.slot) {
 		s.combine(in[from:to], out[from:to], func(_ int, dst []byte) bool {
 			read := there && s.pull(dst, other, s.lent[other].in, from)

@@ -413,7 +413,7 @@ func (s *sharedCall) room(n int) []byte {
 	if n > s.slot || n > lineRoom && next > 2 && s.wide[next%2] == next-2 {
 		behind = 1
 	}
-	if next > behind && s.begun < next-behind {
+	if next > behind && s.begun < next-behind && !s.otherIsIn() {
 		s.awaitBegun(next - behind)
 	}
 	if s.err != nil {
@@ -476,6 +476,16 @@ func (s *sharedCall) await(rank int, step uint64) bool {
 		s.err = s.on.Await(s.line(rank, step), step)
 	}
 	return s.err == nil
+}
+
+// otherIsIn: of two ranks the other one has begun this step. That spares looks at its words in the next steps, each of
+// which takes a line from it. Crowded ranks lose by each word that they look at.
+func (s *sharedCall) otherIsIn() bool {
+	if s.n > 2 || s.on.Lines[s.line(1-s.me, s.step)].Word.Load() < s.step {
+		return false
+	}
+	s.begun = s.step
+	return true
 }
 
 // awaitBegun returns when all ranks have begun a step.

@@ -126,7 +126,7 @@ var table = []rule{
 	{Reduce, 32, 2, 0, SharedMemory, "binomial"},
 	{Reduce, 2 * kib, 2, 0, SharedMemory, "shared"},
 	{Reduce, 8 * kib, 2, 0, SharedMemory, "binomial"},
-	{Reduce, 64 * kib, 2, 0, SharedMemory, "direct"},
+	{Reduce, 256 * kib, 2, 0, SharedMemory, "direct"},
 	{Reduce, unbounded, 2, 0, SharedMemory, "binomial"},
 	{Reduce, 128 * kib, unbounded, 0, AnyVia, "shared"},
 	{Reduce, unbounded, 8, 0, AnyVia, "direct"},
