@@ -132,10 +132,10 @@ func (m *markSearch) look(pid int) (found, unsure bool) {
 	text, err := environ(pid)
 	if len(text) == 0 && (err == nil || errors.Is(err, unix.ESRCH)) {
 		p := statOf(pid)
-		if !p.memory && p.threads > 1 { // the first thread has ended by itself, or since another one execs
+		if !p.memory && p.threads > 1 { // the first has ended by itself, since another one execs, or all of them end
 			text = environOfThreads(pid)
 		}
-		if len(text) == 0 && (p.memory || p.threads > 1) {
+		if len(text) == 0 && p.memory {
 			since, known := m.empty[pid]
 			if !known {
 				since = time.Now()
@@ -145,7 +145,7 @@ func (m *markSearch) look(pid int) (found, unsure bool) {
 		}
 	}
 	delete(m.empty, pid)
-	// Without a text it is gone, another user's, a zombie or a thread of the kernel.
+	// Without a text it is gone or ends, or it is another user's or a thread of the kernel.
 	return strings.Contains("\x00"+string(text), "\x00"+m.mark+"\x00"), false
 }
 
