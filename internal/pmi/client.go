@@ -63,9 +63,7 @@ type Client struct {
 	dead    chan struct{}
 	deadErr error // why the reader ended; written before dead is closed
 
-	news     chan struct{} // has room for one
-	goneLock sync.Mutex
-	gone     []int // guarded by goneLock
+	gone
 
 	leaving atomic.Bool // Finalize or Close has begun: the end of the connection is no loss
 	lost    chan struct{}
@@ -82,7 +80,7 @@ func newClient(conn net.Conn, rank, size int) *Client {
 		replies: make(chan line, 1),
 		dead:    make(chan struct{}),
 		lost:    make(chan struct{}),
-		news:    make(chan struct{}, 1),
+		gone:    gone{news: make(chan struct{}, 1)},
 	}
 	c.in.r = conn
 	c.turn <- struct{}{}
@@ -150,7 +148,7 @@ func (c *Client) readLines() error {
 		if err != nil {
 			return fmt.Errorf("%w: the launcher sent %w", ErrLost, err)
 		}
-		if l.cmd == goneCommand && c.heard(l) {
+		if l.cmd == goneCommand && c.heard(l, c.size) {
 			continue
 		}
 		// A launcher that speaks out of turn would make every later reply answer the wrong question.

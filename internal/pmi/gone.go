@@ -3,6 +3,7 @@ package pmi
 import (
 	"slices"
 	"strconv"
+	"sync"
 )
 
 // A launcher whose job goes on without ranks that have ended tells the others of them: for one that no link leads to
@@ -57,32 +58,39 @@ func (c *serverConn) obituaries() (lines []byte) {
 	return lines
 }
 
+// gone is what a Client has heard of the ends of ranks.
+type gone struct {
+	news  chan struct{} // has room for one
+	mu    sync.Mutex
+	ranks []int // guarded by mu; those that Gone has not returned yet
+}
+
 // News says that Gone has more to return.
-func (c *Client) News() <-chan struct{} { return c.news }
+func (g *gone) News() <-chan struct{} { return g.news }
 
 // Gone returns ranks that have ended, of which it has not told before.
-func (c *Client) Gone() []int {
-	c.goneLock.Lock()
-	defer c.goneLock.Unlock()
-	some := c.gone
-	c.gone = nil
+func (g *gone) Gone() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	some := g.ranks
+	g.ranks = nil
 	return some
 }
 
-// heard takes a line that tells of the end of a rank.
-func (c *Client) heard(l line) bool {
+// heard takes a line that tells of the end of a rank, in a job of so many.
+func (g *gone) heard(l line, size int) bool {
 	rank, err := l.number("rank")
-	if err != nil || rank < 0 || rank >= c.size {
+	if err != nil || rank < 0 || rank >= size {
 		return false
 	}
-	c.goneLock.Lock()
-	defer c.goneLock.Unlock()
-	if len(c.gone) >= c.size {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.ranks) >= size {
 		return false // it is told once of each
 	}
-	c.gone = append(c.gone, rank)
+	g.ranks = append(g.ranks, rank)
 	select {
-	case c.news <- struct{}{}:
+	case g.news <- struct{}{}:
 	default:
 	}
 	return true
