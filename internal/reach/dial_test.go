@@ -321,6 +321,8 @@ func TestDoorShuts(t *testing.T) {
 		t.Error(err)
 	}
 	closed(c)
+	_, c = opened(t, 0) // no agent is expected
+	closed(c)
 	d, c = opened(t, time.Hour, "a", "b")
 	c.Host = "a"
 	conn, err := c.Dial(t.Context())

@@ -61,6 +61,9 @@ func Listen(ln net.Listener, o DoorOptions) *Door {
 	h.Limit = proving
 	d.acceptor = auth.Serve(ln, auth.Options{Name: "agents", Pending: pending + 2*len(o.Hosts), Log: o.Log,
 		Accept: h.Accept, Serve: d.welcome})
+	if d.absent == 0 { // a job of one host listens to none
+		d.Fail(nil)
+	}
 	if o.Limit > 0 {
 		d.mu.Lock()
 		d.timer = time.AfterFunc(o.Limit, func() {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -18,10 +19,11 @@ import (
 // Slurm is the way to the hosts of an allocation: one srun starts all agents. It mixes what they print, so they dial.
 // Their call goes through srun's standard input, which reaches all of them, and ends with gorun.
 type Slurm struct {
-	opt   SlurmOptions
-	begin func() error // starts srun, once
-	door  *Door        // set by begin
-	srun  *process     // set by begin; nil: it has not been started
+	opt    SlurmOptions
+	begin  func() error // starts srun, once
+	door   *Door        // set by begin
+	srun   *process     // set by begin; nil: it has not been started
+	closed atomic.Bool  // begin starts nothing any more
 }
 
 // SlurmOptions of a Slurm.
@@ -56,6 +58,9 @@ func (s *Slurm) Open(ctx context.Context, host string) (*Edge, error) {
 }
 
 func (s *Slurm) start() error {
+	if s.closed.Load() {
+		return errors.New("the job ends")
+	}
 	path, err := exec.LookPath("srun")
 	if err != nil {
 		return fmt.Errorf("this is a Slurm allocation, and srun is not found, which starts agents there: %w; "+
@@ -113,8 +118,19 @@ func (s *Slurm) judge() error {
 	return errors.New(hint + "srun: " + s.srun.why())
 }
 
-// Close ends the step if it has not ended.
+// Close ends the step if it has not ended, also one that is just being started.
 func (s *Slurm) Close() {
+	s.closed.Store(true)
+	begun := make(chan struct{})
+	go func() {
+		s.begin()
+		close(begun)
+	}()
+	select {
+	case <-begun:
+	case <-time.After(ending): // its file system does not answer, for example; srun ends with gorun
+		return
+	}
 	p := s.srun
 	if p == nil {
 		return
@@ -129,10 +145,13 @@ func (s *Slurm) Close() {
 		case <-p.ended:
 			p.out.Close()
 			return
-		case <-time.After(2 * time.Second):
+		case <-time.After(ending):
 		}
 	}
 }
+
+// ending is how long srun may take for a step of its end.
+const ending = 2 * time.Second
 
 // guidance is the variables that tell Slurm's commands where the cluster and the allocation are. The others are
 // options of srun's: those of the job are for its ranks, and not for one agent on each host.
