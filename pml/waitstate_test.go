@@ -28,6 +28,13 @@ func TestWaitStateExhaustively(t *testing.T) {
 		{"a send is refused", waitWorld{refused: true, events: 1 << roomPacket, mayFollow: true}},
 		{"a send is refused, one gives up", waitWorld{refused: true, events: 1 << roomPacket, impatient: true}},
 		{"a send is refused, computing", waitWorld{refused: true, events: 1 << roomPacket, computes: [2]bool{false, true}, urgent: [packetKinds]bool{true, true}}},
+		{"a peer takes a message back", waitWorld{events: 1 << backPacket,
+			urgent: [packetKinds]bool{backPacket: true}}},
+		{"a peer takes a message back, one computes", waitWorld{events: 1 << backPacket, few: true, mayFollow: true,
+			computes: [2]bool{false, true}, urgent: [packetKinds]bool{true, true, backPacket: true}}},
+		{"taken back by both sides", waitWorld{events: 1 << backPacket, few: true, taken: true,
+			urgent: [packetKinds]bool{backPacket: true}}},
+		{"few at a time", waitWorld{events: 1<<roundPacket | 1<<stalledPacket | 1<<roomPacket, few: true}},
 		{"a send is refused, both compute", waitWorld{refused: true, sends: true, events: 1 << roomPacket, computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -46,6 +53,8 @@ func TestWaitStateRulesAreNeeded(t *testing.T) {
 		"followers are worth any packet": {forget: forgetFollowers, mayFollow: true},
 		"new work wakes the leader":      {forget: forgetWork, sends: true},
 		"the watcher leaves no work":     {forget: forgetLeft, mayFollow: true, events: 1 << roundPacket},
+		"a caller looks for the watcher": {forget: forgetMissed, taken: true, events: 1 << backPacket},
+		"and may not see all":            {forget: forgetMore, taken: true, few: true, events: 1 << backPacket},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken recorder
@@ -95,6 +104,8 @@ type waitWorld struct {
 	impatient bool    // caller 0 may give up
 	sends     bool    // what caller 1 starts is work
 	refused   bool    // what caller 1 starts finds a link without room
+	taken     bool    // another goroutine may take the operation of caller 0 back, while that leads and lets it run
+	few       bool    // a look finds one packet at most
 	mayFollow bool    // a leader may become a follower: there is one processor
 	forget    forgotten
 }
@@ -107,6 +118,8 @@ const (
 	forgetFollowers
 	forgetWork
 	forgetLeft
+	forgetMissed
+	forgetMore
 )
 
 // Packets. The first two complete the operations of the callers.
@@ -116,6 +129,7 @@ const (
 	roundPacket   // begins a round: a receive that arms, and a message of this rank to itself, which is work
 	stalledPacket // its answer finds a link without room
 	roomPacket    // which has room again
+	backPacket    // a peer takes a message back: the watcher is woken, armed for or not, and with nothing under way
 	packetKinds
 )
 
@@ -148,6 +162,7 @@ const (
 	atStart modelStep = iota
 	atComputing
 	atLeading
+	atLed     // it leads, and what it waits for is done
 	atParking // between giving up the lock and the device
 	atParked
 	atUnparking
@@ -182,7 +197,8 @@ func (w *waitWorld) explore(t reporter) int {
 				worklist = append(worklist, next)
 			}
 		}
-		if stuck && (!m.callers[0].done || !m.callers[1].done || m.l.pending+m.l.stalled != 0) {
+		if stuck && (!m.callers[0].done || !m.callers[1].done || m.l.pending+m.l.stalled != 0 ||
+			m.queue&(1<<backPacket) != 0) {
 			t.Errorf("nothing goes on any more in %+v", m)
 			return len(seen)
 		}
@@ -226,7 +242,19 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 			if !w.computes[i] {
 				try(func(m *waitModel) { w.await(m, i) })
 			}
+		case atLed:
+			try(func(m *waitModel) {
+				w.stopLeading(m)
+				w.await(m, i)
+			})
 		case atLeading:
+			if w.taken && i == 0 {
+				try(func(m *waitModel) {
+					w.complete(m, i)
+					w.exit(m)
+					m.callers[i].at = atLed
+				})
+			}
 			try(func(m *waitModel) { w.leads(m, i, atParking) })
 			if w.mayFollow {
 				try(func(m *waitModel) { w.leads(m, i, atFollowing) })
@@ -247,7 +275,7 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 				m.alarm = armedNot
 				m.callers[i].at = atLeading
 				if m.callers[i].gaveUp {
-					m.s.stopLeading()
+					w.stopLeading(m)
 					w.cancelled(m, i)
 				}
 			})
@@ -282,6 +310,7 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 func (w *waitWorld) deliver(m *waitModel, kind int) {
 	m.queue |= 1 << kind
 	m.sent |= 1 << kind
+	m.bell = m.bell || kind == backPacket
 	if m.alarm == armedNot || m.alarm == armedUrgent && !w.urgent[kind] && kind < stalledPacket { // Room ends a sleep of any level
 		return
 	}
@@ -305,14 +334,18 @@ func (m *waitModel) interrupt() { m.bell, m.held = true, true }
 // The engine.
 
 func (w *waitWorld) progress(m *waitModel) (n int) {
-	round := m.queue&(1<<roundPacket) != 0
+	found := m.queue
+	if w.few {
+		found &= -found
+	}
+	round := found&(1<<roundPacket) != 0
 	for k := range packetKinds {
-		if m.queue&(1<<k) == 0 {
+		if found&(1<<k) == 0 {
 			continue
 		}
 		n++
 		switch k {
-		case roundPacket:
+		case roundPacket, backPacket:
 		case stalledPacket:
 			m.l.stalled++
 		case roomPacket:
@@ -325,7 +358,7 @@ func (w *waitWorld) progress(m *waitModel) (n int) {
 			}
 		}
 	}
-	m.queue = 0
+	m.queue &^= found
 	if m.l.pending > 0 {
 		m.l.pending = 0
 		n++
@@ -445,12 +478,20 @@ func (w *waitWorld) followed(m *waitModel, i int) {
 	w.await(m, i)
 }
 
+func (w *waitWorld) stopLeading(m *waitModel) {
+	more := m.s.missed && w.forget != forgetMissed && w.progress(m) != 0
+	m.s.stopLeading()
+	if more && w.forget != forgetMore && m.s.wakeWatcher() {
+		m.interrupt()
+	}
+}
+
 // leads is one look of the leader. If it finds nothing it does what then says.
 func (w *waitWorld) leads(m *waitModel, i int, then modelStep) {
 	c := &m.callers[i]
 	n := w.progress(m)
 	if c.done {
-		m.s.stopLeading()
+		w.stopLeading(m)
 		w.await(m, i)
 		return
 	}
@@ -458,7 +499,7 @@ func (w *waitWorld) leads(m *waitModel, i int, then modelStep) {
 	switch {
 	case n > 0: // looks again
 	case then == atFollowing:
-		m.s.stopLeading()
+		w.stopLeading(m)
 		w.follow(m, i)
 	case m.arm(armedAny, true):
 		m.s.park()
