@@ -45,9 +45,9 @@ func (d *Device) ended(c *conn, why error, pkts []transport.Packet) int {
 	whole := c.received() == 0 && c.into == nil && c.skip == 0 && unsent == 0 && !s.torn && !s.bye
 	err := c.broken(why)
 	again := whole && cutOff(why) && !c.gaveUp(why)
-	d.discard(c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.discard(c)
 	if again {
 		s.held = resumeState{true, s.sent, s.received}
 		d.wg.Add(1)
@@ -69,7 +69,8 @@ func (s *session) over(err error) {
 	}
 }
 
-// discard closes c.
+// discard closes c. mu is held until what has become of the session is noted: a dial of the peer that was judged before
+// that would seem to be one of a peer that had no connection yet.
 func (d *Device) discard(c *conn) {
 	if c.blocked {
 		c.blocked = false
@@ -79,14 +80,12 @@ func (d *Device) discard(c *conn) {
 		d.hot = nil
 		d.direct.Store(nil)
 	}
-	d.mu.Lock()
 	d.leave(c)
 	d.outMu.Lock()
 	d.set.remove(c.fd)
 	unix.Close(c.fd) // under both locks: the watch and the flush timer use descriptors only there
 	c.closed = true
 	d.outMu.Unlock()
-	d.mu.Unlock()
 	c.s.conn.Store(nil)
 }
 

@@ -3,6 +3,9 @@ package tcp
 import (
 	"context"
 	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -148,6 +151,41 @@ func TestGiveUpIsForOneConnection(t *testing.T) {
 	}
 }
 
+// That a connection is lost, and what is known of it, other goroutines see at once: a dial of the peer may come between
+// any two steps. One that saw the first without the second would be a mismatch, which ends the peer.
+func TestLossIsSeenWhole(t *testing.T) {
+	for _, bye := range []bool{false, true} {
+		for range 5 {
+			a, b := newDevice(t, 0, 2), newDevice(t, 1, 2)
+			s := connected(t, a, b, false)
+			s.bye = bye
+			var over atomic.Bool
+			var half atomic.Int32
+			var look sync.WaitGroup
+			for range 8 { // so that the lock is always wanted
+				look.Go(func() {
+					for !over.Load() {
+						a.mu.Lock()
+						if s.conn.Load() == nil && !s.held.broken && s.err == nil {
+							half.Add(1)
+						}
+						a.mu.Unlock()
+					}
+				})
+			}
+			time.Sleep(time.Millisecond)
+			var pkts [1]transport.Packet
+			a.ended(s.conn.Load(), io.EOF, pkts[:])
+			over.Store(true)
+			if look.Wait(); half.Load() > 0 {
+				t.Errorf("goodbye %v: seen %d times without a connection, and without its loss", bye, half.Load())
+			}
+			a.Close()
+			b.Close()
+		}
+	}
+}
+
 // connected connects rank 0, a, with rank 1.
 func connected(t *testing.T, a, b *Device, fromA bool) *session {
 	t.Helper()
@@ -171,8 +209,8 @@ func connected(t *testing.T, a, b *Device, fromA bool) *session {
 
 // lose takes the connection of s away, and leaves it in state h.
 func lose(d *Device, s *session, h resumeState) {
-	d.discard(s.conn.Load())
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.discard(s.conn.Load())
 	s.held = h
-	d.mu.Unlock()
 }
