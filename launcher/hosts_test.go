@@ -97,7 +97,7 @@ func TestLayOut(t *testing.T) {
 		"too few slots":          {Job{Hosts: []place.Host{{Name: "me", Slots: 1}}}, ""},
 		"another host":           {Job{Hosts: []place.Host{{Name: "b"}}}, ""},
 		"an unused host": {Job{Hosts: unused},
-			"1 of the 2 hosts would get no rank (b): --map-by node deals them to all, -ppn 2"},
+			"1 of the 2 hosts would get no rank (b): --map-by node deals them to all, --ppn 2"},
 		"an unused host is meant": {Job{Hosts: unused, AllowUnused: true}, ""},
 		"ppn":                     {Job{Place: place.Request{PerHost: 4}}, ""},
 		"ppn does not fit":        {Job{Place: place.Request{PerHost: 2}}, "4 ranks with 2 on each host need 2 hosts, and there is 1"},
