@@ -240,7 +240,7 @@ func (r *run) announce() {
 		if r.above != nil {
 			of = " of host " + r.plan.Host
 		}
-		r.say("%d ranks on %d usable %s%s: ranks outnumber CPUs, so waiting ranks sleep instead of polling",
+		r.say("%d ranks on %d usable %s%s: ranks outnumber CPUs, so a waiting rank gives the CPU away",
 			len(r.plan.Specs), r.plan.CPUs.Usable(), plural(r.plan.CPUs.Usable(), "CPU"), of)
 	}
 	if r.plan.Unfit {

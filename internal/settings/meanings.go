@@ -6,7 +6,7 @@ var meanings = map[string]string{
 	"Transports":     "How ranks may reach each other: names of transports separated by commas, in order of preference. Each pair of ranks uses the first that connects it. Auto: shm, verbs (where it was built in), tcp.",
 	"EagerMax":       "Messages of at most this size are sent at once, longer ones ask first. Auto: what measured best for the transport (shm: 32KiB; tcp: 64KiB).",
 	"UnexpectedMax":  "The memory of a rank for messages that come before their receive is posted; senders wait when it is full.",
-	"Spin":           "How long a waiting rank polls before it sleeps in the kernel; 0: it never polls. Auto: adaptive, and 0 where ranks outnumber CPUs.",
+	"Spin":           "How long a waiting rank polls before it sleeps in the kernel; 0: not at all. Auto: adaptive.",
 	"Log":            "What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.",
 	"Timeout":        "How long one step of starting up, or making a connection to another rank, may take. The other process may be stopped meanwhile, in a debugger for example.",
 	"PeerTimeout":    "How long a connection to another host may leave unanswered what was sent before that host counts as failed. This holds for the ranks there, and for a launcher there.",

@@ -29,8 +29,7 @@ type Values struct {
 	// The memory of a rank for messages that come before their receive is posted; senders wait when it is full.
 	UnexpectedMax int64 `env:"GORUN_UNEXPECTED_MAX" default:"64MiB"`
 
-	// How long a waiting rank polls before it sleeps in the kernel; 0: it never polls. Auto: adaptive, and 0 where
-	// ranks outnumber CPUs.
+	// How long a waiting rank polls before it sleeps in the kernel; 0: not at all. Auto: adaptive.
 	Spin time.Duration `env:"GORUN_SPIN" default:"auto" like:"mpi_yield_when_idle"`
 
 	// What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.
