@@ -19,17 +19,27 @@ LINTER    = bin/golangci-lint-v2.5.0
 # Where all that scripts/deps installs is here, no test may be skipped for want of it.
 export GORUN_TEST_REQUIRE_PEERS := $(shell scripts/deps --installed $(if $(SHORT),test,verify) && echo 1)
 
-# What has no part of its own.
+# What has concurrency within one process: the race detector sees no more.
+RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi ./internal/ring ./launcher ./pml \
+	./transport/...
+
+GCC = $(shell command -v gcc)
+
+# What has no part of its own. With -short the tests that the race part runs are run there only.
 UNIT  = $(filter-out %/internal/guard %/internal/reach %/testkit/netns %/testkit/netns/hostrun %/testkit/softhca \
-	%/testkit/vm, $(shell $(GO) list ./...))
+	%/testkit/vm $(if $(and $(SHORT),$(GCC)),$(shell $(GO) list $(RACED))), $(shell $(GO) list ./...))
 
 # Where the tag verbs changes a file, or what a file uses: the others have been vetted without it.
 OF_VERBS = $(shell grep -rlE --include='*.go' '^//go:build.*verbs|"github.com/gorun-mpi/mpi/transport/verbs"' . | \
 	xargs -n1 dirname | sort -u)
 
-# What has concurrency within one process: the race detector sees no more.
-RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi ./internal/ring ./launcher ./pml \
-	./transport/...
+# With -short the standard library goes without cgo in all parts, so that it is compiled once, and what vet needs is
+# compiled with all tags at once. The files that a tag takes out are compiled by another part.
+NOCGO = netgo,osusergo
+ALL   = verbs,pmix
+ifdef SHORT
+export GOFLAGS := $(shell $(GO) env GOFLAGS) -tags=$(NOCGO)
+endif
 
 .DEFAULT_GOAL = build
 .PHONY: build help test verify deps deps-verify vet cross unit e2e peers examples race guard guard-rewrite fuzz stress \
@@ -58,10 +68,14 @@ deps-verify:     ## the same for make verify: Open MPI, MPICH, Slurm, QEMU
 vet: export GOGC = 400
 vet:             ## gofmt and go vet
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path './.*')) && [ -z "$$files" ] || { echo "gofmt: $$files"; exit 1; }
+ifneq ($(and $(SHORT),$(GCC)),)
+	CGO_ENABLED=1 $(GO) vet -tags $(ALL),guest,$(NOCGO) ./...
+else
 	$(GO) vet ./...
 	if command -v gcc >/dev/null; then export CGO_ENABLED=1; \
 		$(GO) vet -tags verbs $(OF_VERBS) && $(GO) vet -tags verbs,guest ./transport/verbs && \
 		$(GO) vet -tags pmix ./internal/bootstrap/...; fi
+endif
 
 cross:           ## builds and vets for every system, without cgo
 	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64; do \
@@ -70,6 +84,10 @@ cross:           ## builds and vets for every system, without cgo
 
 unit: $(GOTESTSUM)  ## the tests of all packages, but for what has a part of its own below
 	$(GOTEST) $(SHORT) -skip '^TestHosts' $(UNIT)
+ifneq ($(and $(SHORT),$(GCC)),)
+	@# Tests that prove less under the race detector.
+	tests=$$(scripts/unraced $(RACED)) && CGO_ENABLED=1 $(GOTEST) $(SHORT) -tags $(ALL),$(NOCGO) -skip /verbs $$tests
+endif
 	@# Only a program that is linked statically is copied to other hosts.
 	CGO_ENABLED=0 $(GOTEST) $(SHORT) ./internal/reach
 
@@ -103,7 +121,7 @@ hosts: $(GOTESTSUM)  ## jobs over namespaces as hosts; for STRESS with faults of
 k8s: $(GOTESTSUM)  ## manifests, judged by the API server's code; the first time it downloads 120 MB
 	cd internal/testkit/apiserver && $(CURDIR)/$(GOTEST) ./...
 
-ifeq ($(shell command -v gcc),)
+ifeq ($(GCC),)
 race verbs ucx: ; @echo "$@: skipped, since it needs gcc"
 else
 race: $(GOTESTSUM)  ## the race detector
@@ -111,8 +129,9 @@ race: $(GOTESTSUM)  ## the race detector
 
 verbs: export CGO_ENABLED = 1
 verbs: $(GOTESTSUM)  ## the verbs transport over the software HCA, which needs no device
-	$(GOTEST) $(SHORT) -tags verbs ./internal/testkit/softhca ./transport/verbs ./internal/join ./internal/settings
-	$(GOTEST) $(SHORT) -tags pmix ./internal/bootstrap/...
+	$(GOTEST) $(SHORT) -tags verbs,$(NOCGO) ./internal/testkit/softhca ./transport/verbs ./internal/join \
+		./internal/settings
+	$(GOTEST) $(SHORT) -tags pmix,$(NOCGO) ./internal/bootstrap/...
 ifndef SHORT
 	$(GOTEST) -tags verbs -run 'Info|Verbs' ./cmd/gorun ./internal/e2e
 	$(GOTEST) -tags verbs -run '^TestWhatCrossesTheCPU$$' ./internal/guard

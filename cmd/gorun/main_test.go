@@ -119,15 +119,15 @@ func rank(words []string) int {
 			fmt.Println(exchange(n))
 		case "orphan": // whatever has started this rank
 			syscall.Kill(os.Getppid(), syscall.SIGKILL)
-			select {}
+			proc.AwaitEnd()
 		case "abort":
 			client.Abort(n, "the test wants it")
-			select {} // gorun ends us
+			proc.AwaitEnd() // gorun ends us
 		case "exit":
 			return n
 		case "kill":
 			syscall.Kill(os.Getpid(), syscall.Signal(n))
-			select {}
+			proc.AwaitEnd()
 		case "deaf": // to signals that can be ignored
 			signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT)
 		case "tell": // which signal came

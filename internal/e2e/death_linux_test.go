@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
 func init() {
@@ -27,7 +28,7 @@ const (
 func die() {
 	fmt.Printf("dying at %d\n", time.Now().UnixMicro())
 	syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {}
+	proc.AwaitEnd()
 }
 
 // ways are the calls of rank 0 in which rank 1 dies. survive is what rank 0 does, until an error; fall is what

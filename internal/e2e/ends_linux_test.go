@@ -63,7 +63,7 @@ func init() {
 			os.Exit(0)
 		}
 		mpi.Recv(w, []byte{0}, 1, 0)
-		select {} // gorun ends this process
+		return proc.AwaitEnd() // gorun ends this process
 	}
 	roles["open requests"] = openRequests
 	role("open request in main", func(_ context.Context, w *mpi.Comm) error {

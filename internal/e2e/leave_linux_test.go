@@ -27,7 +27,7 @@ func init() {
 	roles["abort in flush"] = func() error { return abortInside("(*Engine).Flush", true) }
 	roles["abort in init"] = func() error {
 		if os.Getenv("PMI_RANK") == "1" {
-			select {} // gorun ends this process
+			return proc.AwaitEnd() // gorun ends this process
 		}
 		go abortWhenIn("(*Client).Fence")
 		_, err := mpi.Init()
@@ -43,7 +43,7 @@ func abortInside(function string, buffered bool) error {
 		return err
 	}
 	if w.Rank() == 1 {
-		select {} // gorun ends this process
+		return proc.AwaitEnd() // gorun ends this process
 	}
 	if buffered {
 		if err := mpi.Bsend(w, make([]byte, large), 0, 1); err != nil {
@@ -80,7 +80,7 @@ func inFinalize() error {
 			}
 			os.Exit(5)
 		}
-		select {} // gorun or its cleaner ends this process
+		return proc.AwaitEnd() // gorun or its cleaner ends this process
 	}
 	if len(os.Args) > 1 {
 		if err := mpi.Send(w, []byte{0}, 1, 0); err != nil {

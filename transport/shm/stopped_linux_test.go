@@ -19,7 +19,7 @@ func init() {
 			return err
 		}
 		proc.Send(d.Address())
-		select {} // until the test has ended
+		return proc.AwaitEnd() // until the test has ended
 	}
 }
 

@@ -43,11 +43,11 @@ func ring() error {
 		os.Exit(5)
 	case then == "abort" && c.Rank() == 1:
 		c.Abort(7, "")
-		select {}
+		return proc.AwaitEnd()
 	case then == "exit" && c.Rank() == 1:
 		os.Exit(3)
 	case then == "abort", then == "exit":
-		select {}
+		return proc.AwaitEnd()
 	case then == "leave":
 		return nil
 	}
