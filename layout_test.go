@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -260,6 +261,19 @@ func TestLayoutInPlace(t *testing.T) {
 	}
 	if _, later := column(4, 4, 0).is.incoming(bytesOf(m)); later == nil {
 		t.Error("a column is received as if it were one run")
+	}
+}
+
+// TestLayoutInBytes: HVector and HIndexed are Vector and Indexed with bytes in the place of extents.
+func TestLayoutInBytes(t *testing.T) {
+	m, f64 := matrix(4, 4), Of[float64]()
+	for _, c := range [][2]Layout{
+		{Vector(3, 2, 4, f64), HVector(3, 2, 4*8, f64)},
+		{Indexed([]int{1, 3}, []int{5, 0}, f64), HIndexed([]int{1, 3}, []int{5 * 8, 0}, f64)},
+	} {
+		if want, got := ok(Pack(nil, m, c[0])), ok(Pack(nil, m, c[1])); !bytes.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
 	}
 }
 
