@@ -150,8 +150,8 @@ func (s *Slurm) Close() {
 	}
 }
 
-// ending is how long srun may take for a step of its end.
-const ending = 2 * time.Second
+// ending is how long srun may take for a step of its end. Tests have another.
+var ending = 2 * time.Second
 
 // guidance is the variables that tell Slurm's commands where the cluster and the allocation are. The others are
 // options of srun's: those of the job are for its ranks, and not for one agent on each host.

@@ -11,7 +11,8 @@ import (
 // A job that ends while srun is being started leaves no srun, and one that ends before starts none.
 func TestSlurmEndsWhileItStarts(t *testing.T) {
 	bin, here := t.TempDir(), startBy
-	defer func() { startBy = here }()
+	defer func(was time.Duration) { startBy, ending = here, was }(ending)
+	ending = time.Hour
 	if err := os.WriteFile(filepath.Join(bin, "srun"), []byte("#!/bin/sh\nexec cat\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
