@@ -95,6 +95,56 @@ func TestLeftCallsAreWaitedFor(t *testing.T) {
 	}
 }
 
+// So it is where the ranks still compare what they call, also to make a persistent request that is never started.
+func TestLeftComparisonsAreWaitedFor(t *testing.T) {
+	for name, call := range map[string]func(c *Comm) (*Request, error){
+		"nonblocking":        Ibarrier,
+		"persistent":         BarrierInit,
+		"never begun":        BarrierInit,
+		"by a blocking call": func(c *Comm) (*Request, error) { return nil, Barrier(c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan struct{})
+			over(t)(3, func(w *Comm) {
+				c, cancel, late := w, func() {}, w.Rank() == 1
+				if name != "never begun" {
+					var ctx context.Context
+					ctx, cancel = context.WithCancel(context.Background())
+					defer cancel()
+					c = w.WithContext(ctx)
+				}
+				if late {
+					<-ended
+					time.Sleep(5 * time.Millisecond) // the others are at their ends
+				} else if name == "by a blocking call" {
+					cancel()
+				}
+				r, err := call(c)
+				if r != nil && name == "persistent" {
+					must(r.Start())
+				}
+				if !late {
+					for w.eng.Pending() == 0 || name != "never begun" && w.eng.Pending() < 2 { // it compares
+						runtime.Gosched()
+					}
+					cancel()
+				}
+				switch {
+				case r == nil:
+				case name == "never begun":
+					err = r.Free()
+				default:
+					_, err = r.Wait()
+				}
+				check(err == nil || !late && errors.Is(err, context.Canceled), "%v", err)
+				if w.Rank() == 0 {
+					close(ended)
+				}
+			}, WithEnviron([]string{"GORUN_COLL_CHECK=1", "GORUN_COLL=barrier:dissemination"}))
+		})
+	}
+}
+
 // A call that one rank alone makes, and its context ends, is an error at the end of that rank, which says which call it
 // was, in whichever way it is made.
 func TestLeftCallsThatOthersNeverMake(t *testing.T) {

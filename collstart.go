@@ -62,7 +62,7 @@ func (c *Comm) keep(p *collPlan, err error) (*Request, error) {
 	p.prepare(c, persistent)
 	r := c.request(persistent.code(p.operation), Undefined, Undefined, p.rounds.Prepare(c.ctx, c.eng))
 	if r.plan = p; p.compared {
-		go p.compare()
+		p.startComparing()
 	}
 	return r, nil
 }
@@ -90,7 +90,7 @@ func (c *Comm) launch(p *collPlan, w way) *pml.Request {
 	compared := p.compared // p may be another call's after the start
 	r := p.rounds.Start(c.ctx, c.eng)
 	if compared {
-		go p.compare()
+		p.startComparing()
 	}
 	return r
 }
@@ -137,7 +137,20 @@ func (p *collPlan) takeOut() {
 	p.unpack()
 }
 
-// compare compares the ranks' calls before the first round, on a goroutine of its own.
+// startComparing compares the ranks' calls before the first round, on a goroutine of the library. If that may go on
+// when no caller waits for the call, since its context ends or it is persistent and never started, it is none of the
+// operations of callers that are under way at the end of the rank: that waits for it.
+func (p *collPlan) startComparing() {
+	if c := p.comm; c.ctx != nil || p.way == persistent {
+		c.inBackground("", func() error {
+			p.compare()
+			return nil
+		})
+		return
+	}
+	go p.compare()
+}
+
 func (p *collPlan) compare() {
 	c := p.comm
 	p.refused, p.alone = c.compare(p, p.way)
