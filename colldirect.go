@@ -148,7 +148,19 @@ func (s *sharedCall) pull(dst []byte, rank int, l transport.Loan, from int) bool
 	if len(dst) == 0 {
 		return true
 	}
-	err := s.on.Read(rank, dst, l, from)
+	return s.moved(s.on.Read(rank, dst, l, from), rank, "read")
+}
+
+// push puts src into what a rank lends.
+func (s *sharedCall) push(src []byte, rank int, l transport.Loan, from int) bool {
+	if s.err != nil || s.p.failed != nil {
+		return false
+	}
+	return len(src) == 0 || s.moved(s.on.Write(rank, src, l, from), rank, "written")
+}
+
+// moved: err is that of a move to or from what a rank lends.
+func (s *sharedCall) moved(err error, rank int, done string) bool {
 	if err == nil {
 		return true
 	}
@@ -157,7 +169,7 @@ func (s *sharedCall) pull(dst []byte, rank int, l transport.Loan, from int) bool
 		if class == ErrAborted {
 			class = ErrBuffer
 		}
-		s.p.failed = opError("", class, "the buffer of rank %d cannot be read: %w", rank, err)
+		s.p.failed = opError("", class, "the buffer of rank %d cannot be %s: %w", rank, done, err)
 	}
 	return false
 }
@@ -168,7 +180,36 @@ func (s *sharedCall) finish() {
 	s.awaitBegun(s.step)
 }
 
+// Two ranks share the work of long calls: each of them moves a part of what is to go from one to the other. What a rank
+// has moved the other one has when it has begun the step after that, with a contribution: so it hears if that has not
+// been done. Only the two ranks of such a board can say where it is that one of them writes.
+const (
+	bothBcast  = 32 << 10 // from so many bytes on, a Bcast
+	bothReduce = 64 << 10 // and a Reduce
+)
+
+// bcastDirectOfTwo: the root writes the second half of buf where it is to be, and the other rank reads the first.
+func (s *sharedCall) bcastDirectOfTwo(buf []byte) {
+	other, half := 1-s.me, len(buf)/2&^63
+	s.lend(buf, nil)
+	if s.lentBy(other) {
+		if its := s.lent[other].in; s.me == s.p.root {
+			s.push(buf[half:], other, its, half)
+		} else {
+			s.pull(buf[:half], other, its, 0)
+		}
+	}
+	s.all()
+	s.begin(nil)
+	s.read(other, 0)
+	s.all()
+}
+
 func (s *sharedCall) bcastDirect(buf []byte) {
+	if s.n == 2 && len(buf) >= bothBcast {
+		s.bcastDirectOfTwo(buf)
+		return
+	}
 	if s.me == s.p.root {
 		s.lend(buf, nil)
 		s.finish()
@@ -268,6 +309,10 @@ func (s *sharedCall) allreduceDirect(in, out []byte) {
 // reduceDirectOfTwo: the root reads what the other rank has, which leaves when that is read, and combines it: all where
 // the result is to be, if it can.
 func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
+	if s.p.commutative && len(in) >= bothReduce {
+		s.reduceByBoth(in, out)
+		return
+	}
 	other := 1 - s.p.root
 	if s.me == other {
 		s.lend(in, nil)
@@ -292,6 +337,44 @@ func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
 			return read
 		})
 	}
+}
+
+// reduceByBoth: the other rank combines the end of the vector and writes it where the result is to be. It moves that
+// twice, so it is less than a half.
+func (s *sharedCall) reduceByBoth(in, out []byte) {
+	elem := int(s.p.elemSize)
+	other, end := 1-s.me, len(in)/elem*11/16*elem
+	s.lend(in, out)
+	there := s.lentBy(other)
+	s.all()
+	if s.me != s.p.root {
+		for from, to := range s.pieces(len(in)-end, s.slot) {
+			from, to := end+from, end+to
+			if sum := s.own[:to-from]; there && s.pull(sum, other, s.lent[other].in, from) {
+				s.apply(sum, in[from:to])
+				s.push(sum, other, s.lent[other].out, from)
+			}
+		}
+		s.begin(nil)
+		s.read(other, 0)
+		s.all()
+		return
+	}
+	if s.p.inPlace {
+		for from, to := range s.pieces(end, s.slot) {
+			if its := s.its[:to-from]; there && s.pull(its, other, s.lent[other].in, from) {
+				s.apply(out[from:to], its)
+			}
+		}
+		s.begin(nil)
+	} else {
+		there = there && s.pull(out[:end], other, s.lent[other].in, 0)
+		if s.begin(nil); there {
+			s.apply(out[:end], in[:end])
+		}
+	}
+	s.read(other, 0)
+	s.all()
 }
 
 // reduceDirect: each rank combines a part of a piece, and publishes it in its slot.

@@ -70,6 +70,102 @@ func TestDirectReduceOfTwo(t *testing.T) {
 	}, reading)
 }
 
+// Two ranks move parts of one call, each for the other: every length around the limits, either root, in place and not.
+// What a rank writes to its buffers after a call is in no other's, and no other rank writes there then.
+func TestDirectByBoth(t *testing.T) {
+	type odd [3]uint64
+	add := func(inout, in []odd) {
+		for i := range in {
+			for k := range in[i] {
+				inout[i][k] += in[i][k]
+			}
+		}
+	}
+	sizes := []int{1, bothBcast/24 - 1, bothBcast/24 + 1, bothReduce / 24, bothReduce/24 + 1, slotMost/24*3 + 1}
+	over(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		me := uint64(w.Rank())
+		for round, size := range append(sizes, sizes...) {
+			root := round / len(sizes)
+			is := w.Rank() == root
+			fill := func(f uint64) []odd {
+				v := make([]odd, size)
+				for i := range v {
+					v[i] = odd{f + uint64(i), f * 3, uint64(size)}
+				}
+				return v
+			}
+			buf := fill(me + 5)
+			must(Bcast(w, buf, root))
+			check(slices.Equal(buf, fill(uint64(root)+5)), "Bcast of %d", size)
+			clear(buf)
+			want := fill(0)
+			add(want, fill(1))
+			mine, sum := fill(me), make([]odd, size)
+			must(Reduce(w, mine, sum, add, root))
+			clear(mine)
+			check(!is || slices.Equal(sum, want), "Reduce of %d", size)
+			mine = fill(me)
+			if is {
+				must(Reduce(w, nil, mine, add, root))
+				check(slices.Equal(mine, want), "Reduce of %d in place", size)
+			} else {
+				must(Reduce(w, mine, nil, add, root))
+			}
+			clear(mine)
+			must(Barrier(w))
+			for _, b := range [][]odd{buf, mine} {
+				check(slices.Equal(b, make([]odd, size)), "%d: a buffer was written later", size)
+			}
+		}
+	}, reading)
+}
+
+// A rank that cannot write what it is to write for the other one says so: both have an error, and the next call is
+// right.
+func TestDirectWriteFails(t *testing.T) {
+	over(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		write := w.common.on.Lending.Write
+		w.common.on.Lending.Write = func(int, []byte, transport.Loan, int) error { return transport.ErrNoMemory }
+		const size = bothReduce
+		buf := make([]byte, size)
+		for root := range 2 {
+			err := Bcast(w, buf, root)
+			check(errors.Is(err, ErrPeerFailed) != (w.Rank() == root) && err != nil, "Bcast: %v", err)
+			err = Reduce(w, buf, make([]byte, size), Sum, root)
+			check(errors.Is(err, ErrPeerFailed) == (w.Rank() == root) && err != nil, "Reduce: %v", err)
+		}
+		w.common.on.Lending.Write = write
+		buf[size-1] = byte(7 * (1 - w.Rank()))
+		must(Bcast(w, buf, 0))
+		check(buf[size-1] == 7, "%d", buf[size-1])
+	}, reading)
+}
+
+// Two ranks whose counts differ, both in this form or one of them, have an error. No rank writes then.
+func TestDirectByBothDiffer(t *testing.T) {
+	const size = bothReduce
+	for _, counts := range [][2]int{{size, size + 8}, {size, bothBcast - 8}, {size, bothBcast}} {
+		for root := range 2 {
+			for _, rooted := range []bool{true, false} {
+				over(t)(2, func(w *Comm) {
+					meetOnBoard(w)
+					buf := make([]byte, counts[w.Rank()])
+					var err error
+					if rooted {
+						err = Bcast(w, buf, root)
+					} else {
+						err = Reduce(w, buf, make([]byte, len(buf)), Sum, root)
+					}
+					differ := errors.Is(err, ErrCount) || errors.Is(err, ErrComm)
+					check(differ || errors.Is(err, ErrPeerFailed), "%v", err)
+				}, reading)
+			}
+		}
+	}
+}
+
 // Vectors that are no whole number of slots or parts, elements that no slot is a multiple of, and operators that do not
 // commute.
 func TestDirectPieces(t *testing.T) {
@@ -156,31 +252,34 @@ func TestDirectGivesBack(t *testing.T) {
 // A rank that ends, between calls or in the middle of one, is ErrPeerFailed at all others, which have their buffers
 // again then: what others still read of them is not used, and not read at all where the race detector looks.
 func TestDirectRankEnds(t *testing.T) {
-	rankEnds(t, reading, func(w *Comm, i, size int, op Op[int]) error {
-		n := w.Size()
-		in, out, all := slices.Repeat([]int{1}, size), make([]int, size), make([]int, n*size)
-		var err error
-		for _, call := range []func() error{
-			func() error { return Allreduce(w, in, out, op) },
-			func() error { return Reduce(w, in, out, op, i%n) },
-			func() error { return Bcast(w, in, i%n) },
-			func() error { return Allgather(w, in, all) },
-			func() error { return Alltoall(w, all, make([]int, n*size)) },
-		} {
-			if err = call(); err != nil {
-				break
-			}
+	rankEnds(t, 5, []int{1, 100, 5000}, reading, endedCalls)
+	rankEnds(t, 2, []int{1, bothBcast/8 + 1, 3*slotMost/8 + 1}, reading, endedCalls)
+}
+
+func endedCalls(w *Comm, i, size int, op Op[int]) error {
+	n := w.Size()
+	in, out, all := slices.Repeat([]int{1}, size), make([]int, size), make([]int, n*size)
+	var err error
+	for _, call := range []func() error{
+		func() error { return Allreduce(w, in, out, op) },
+		func() error { return Reduce(w, in, out, op, i%n) },
+		func() error { return Bcast(w, in, i%n) },
+		func() error { return Allgather(w, in, all) },
+		func() error { return Alltoall(w, all, make([]int, n*size)) },
+	} {
+		if err = call(); err != nil {
+			break
 		}
-		if err == nil {
-			check(all[0] == 1 && all[len(all)-1] == 1, "%v %v", all[0], all[len(all)-1])
-		}
-		for k := range in {
-			in[k] = 99
-		}
-		clear(out)
-		clear(all)
-		return err
-	})
+	}
+	if err == nil {
+		check(all[0] == 1 && all[len(all)-1] == 1, "%v %v", all[0], all[len(all)-1])
+	}
+	for k := range in {
+		in[k] = 99
+	}
+	clear(out)
+	clear(all)
+	return err
 }
 
 // A rank that leaves a call with an error has its buffers again, while another one is still to read them: that one gets
@@ -243,31 +342,40 @@ func TestDirectContextEnds(t *testing.T) {
 
 // An operator that panics at one rank is an error at all ranks that need its part, and the next call is as before.
 func TestDirectOperatorPanics(t *testing.T) {
-	over(t)(4, func(w *Comm) {
-		meetOnBoard(w)
-		for victim := range w.Size() {
-			for _, size := range []int{8, slotMost} {
-				op := func(inout, in []int) {
-					if w.Rank() == victim {
-						panic("the test wants it")
-					}
-					Sum(inout, in)
+	for _, n := range []int{2, 4} {
+		over(t)(n, operatorPanics, reading)
+	}
+}
+
+func operatorPanics(w *Comm) {
+	n := w.Size()
+	meetOnBoard(w)
+	for victim := range n {
+		for _, size := range []int{8, slotMost} {
+			op := func(inout, in []int) {
+				if w.Rank() == victim {
+					panic("the test wants it")
 				}
-				for _, err := range []error{Allreduce(w, make([]int, size), make([]int, size), op),
-					Reduce(w, make([]int, size), make([]int, size), op, (victim+1)%4)} {
-					switch {
-					case w.Rank() == victim:
-						check(errors.Is(err, ErrOp), "%v", err)
-					default:
-						check(err == nil || errors.Is(err, ErrPeerFailed), "%v", err)
-					}
-				}
-				sum := []int{1, 1, 1, 1}
-				must(Allreduce(w, nil, sum, Sum))
-				check(sum[0] == w.Size() && sum[3] == w.Size(), "%v", sum)
+				Sum(inout, in)
 			}
+			root := (victim + 1) % n
+			if n == 2 && size == 8 {
+				root = victim // which alone combines a short vector
+			}
+			for _, err := range []error{Allreduce(w, make([]int, size), make([]int, size), op),
+				Reduce(w, make([]int, size), make([]int, size), op, root)} {
+				switch {
+				case w.Rank() == victim:
+					check(errors.Is(err, ErrOp), "%v", err)
+				default:
+					check(err == nil || errors.Is(err, ErrPeerFailed), "%v", err)
+				}
+			}
+			sum := []int{1, 1, 1, 1}
+			must(Allreduce(w, nil, sum, Sum))
+			check(sum[0] == n && sum[3] == n, "%v", sum)
 		}
-	}, reading)
+	}
 }
 
 // An Alltoall that is in place at one rank alone, which therefore makes it in another form, is an error at all ranks:

@@ -202,7 +202,7 @@ func TestSharedContextEnds(t *testing.T) {
 
 // A rank that ends, between calls or in the middle of one, is ErrPeerFailed at all others.
 func TestSharedRankEnds(t *testing.T) {
-	rankEnds(t, onBoard, func(w *Comm, i, size int, op Op[int]) error {
+	rankEnds(t, 5, []int{1, 100, 5000}, onBoard, func(w *Comm, i, size int, op Op[int]) error {
 		all, root := make([]int, w.Size()*size), i%w.Size()
 		return errors.Join(Allreduce(w, make([]int, size), make([]int, size), op),
 			Reduce(w, make([]int, size), make([]int, size), op, root), Bcast(w, all, root),
@@ -212,8 +212,7 @@ func TestSharedRankEnds(t *testing.T) {
 
 // rankEnds has each rank in turn end before or in one of its calls. round makes some with vectors of a size, for the
 // i-th time.
-func rankEnds(t *testing.T, how Option, round func(w *Comm, i, size int, op Op[int]) error) {
-	const n = 5
+func rankEnds(t *testing.T, n int, sizes []int, how Option, round func(w *Comm, i, size int, op Op[int]) error) {
 	for victim := range n {
 		for after := 1; after <= 12; after += len(few([]int{1}, 1, 2, 3, 4)) {
 			t.Run(fmt.Sprintf("rank %d after %d", victim, after), func(t *testing.T) {
@@ -232,7 +231,7 @@ func rankEnds(t *testing.T, how Option, round func(w *Comm, i, size int, op Op[i
 					var err error
 					for i := 0; err == nil; i++ {
 						end()
-						err = round(w, i, []int{1, 100, 5000}[i%3], op)
+						err = round(w, i, sizes[i%len(sizes)], op)
 					}
 					check(w.Rank() == victim || errors.Is(err, ErrPeerFailed), "%v", err)
 				}, how)

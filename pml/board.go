@@ -172,6 +172,20 @@ func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
 	return err
 }
 
+// Write is transport.Lending's, and an error also if a member has failed before.
+func (b *Board) Write(i int, src []byte, l transport.Loan, from int) error {
+	err := b.Lending.Write(i, src, l, from)
+	if errors.Is(err, transport.ErrPeerGone) {
+		b.Give(i, &PeerError{int(b.members[i]), err})
+	}
+	if err != nil {
+		if gone := b.Err(); gone != nil {
+			return gone
+		}
+	}
+	return err
+}
+
 // Err is why no wait is of use any more; nil: none that is known.
 func (b *Board) Err() error {
 	b.e.lock()

@@ -44,24 +44,28 @@ type Board struct {
 	Lending *Lending
 }
 
-// Lending lets the members of a board read each other's memory. One goroutine at a time calls its functions, until
-// Close.
+// Lending lets the members of a board read and write each other's memory. One goroutine at a time calls its functions,
+// until Close.
 type Lending struct {
-	// Try says why this rank cannot read what another member may lend; nil: it can. All members have joined.
+	// Try says why this rank cannot reach what another member may lend; nil: it can. All members have joined.
 	Try func() error
-	// Lend lets the members read mem, by numbers for Read, until Return. mem stays where it is.
-	Lend   func(mem []byte) Loan
+	// Lend lets the members read and write mem, by numbers for Read and Write, until Return. mem stays where it is.
+	Lend func(mem []byte) Loan
+	// Return ends a loan. No member writes to it any more if those that were to write have said that they have done so,
+	// or if Fail has been called before: then Return waits for a Write that is under way, or the end of its process.
 	Return func(Loan)
 	// Read fills dst from what member i has lent, which has it at from. The loan is hostile. What was read is right if
 	// the member had not returned it before Read came back. ErrPeerGone: the member has ended.
 	Read func(i int, dst []byte, l Loan, from int) error
+	// Write puts src there likewise. It is an error, and nothing is written, if Fail has been called.
+	Write func(i int, src []byte, l Loan, from int) error
 }
 
 // Loan is how the others find what a member lends; zero: nothing is lent.
 type Loan struct{ Addr, Key uint64 }
 
 // WhyMost is how much a board tells of a failure.
-const WhyMost = 448
+const WhyMost = 440
 
 // Line is two lines of a cache.
 type Line struct {

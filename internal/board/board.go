@@ -53,6 +53,35 @@ func dataAt(members, lines int) int { return linesAt(members) + lines*lineSize }
 // Card is where member i says how it is reached, before any other member knows of that: CardSize bytes, hostile.
 func Card(mem []byte, i int) []byte { return endOf(mem, i).card[:] }
 
+// BeginWrite reports whether member me may write into the memory of member i, and is about to until EndWrite: it may
+// not once a member has failed. One that fails says so first and then asks for Writer; so if it is not seen here, it
+// sees this one.
+func BeginWrite(mem []byte, me, i int) bool {
+	endOf(mem, me).writes.Store(uint32(i) + 1)
+	if headOf(mem).failed.Load() == 0 {
+		return true
+	}
+	EndWrite(mem, me)
+	return false
+}
+
+// EndWrite ends BeginWrite.
+func EndWrite(mem []byte, me int) { endOf(mem, me).writes.Store(0) }
+
+// Writer is a member, of so many, that writes into the memory of member me when a member has failed; -1: none does, and
+// none will. No board that is in order has one: it ends each write before it says that all is written.
+func Writer(mem []byte, members, me int) int {
+	if headOf(mem).failed.Load() == 0 {
+		return -1
+	}
+	for i := range members {
+		if endOf(mem, i).writes.Load() == uint32(me)+1 {
+			return i
+		}
+	}
+	return -1
+}
+
 // New makes a board of memory of that Size, which begins with a line of the cache. me is this rank's place among the
 // members. wake wakes a member that sleeps with its device armed, this rank too; any goroutine may call it. watch
 // sees to it that the end of another member is reported (Down); it is called once for each that this rank waits for.

@@ -20,6 +20,8 @@ type head struct {
 type end struct {
 	awaits atomic.Uint32 // the line for which the member sleeps, plus 1; 0: it is awake. It alone writes this
 	says   uint32        // how many bytes of why
+	writes atomic.Uint32 // the member into whose memory it writes, plus 1; 0: none. It alone writes this
+	_      uint32
 	card   [CardSize]byte
 	why    [transport.WhyMost]byte // what it says of a failure, before that is in head.failed; it alone writes this
 }

@@ -262,7 +262,7 @@ var mayWait = map[string]string{
 	"transport/verbs/close.go":   "Close lets the device deliver what was sent",
 	"launcher/cleaner.go":        "the cleaner, a process of its own, waits for a killed process's last write",
 	"launcher/orphans_linux.go":  "the end of a job, and the cleaner, wait for the ends of killed processes",
-	"transport/shm/cut_linux.go": "a goroutine of the device, or Close, until a peer's copy is over",
+	"transport/shm/cut_linux.go": "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
 }
 
 // whoWaits: outside of these files no code sleeps, parks or yields; in pml none receives from a channel either.

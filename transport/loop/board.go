@@ -59,7 +59,8 @@ func (d *Device) newBoard(p *posted, joined func()) (*transport.Board, error) {
 	b := d.boards.New(p.mem, p.members, me, p.lines, wake, watch, joined, joined)
 	if d.fabric.get {
 		l := &lending{d: d, members: p.members, board: &p.mem[0]}
-		b.Lending = &transport.Lending{Try: func() error { return nil }, Lend: l.lend, Return: l.give, Read: l.read}
+		b.Lending = &transport.Lending{Try: func() error { return nil }, Lend: l.lend, Return: l.give,
+			Read: l.read, Write: l.write}
 	}
 	return b, nil
 }
@@ -90,6 +91,15 @@ func (l *lending) give(loan transport.Loan) {
 }
 
 func (l *lending) read(i int, dst []byte, loan transport.Loan, from int) error {
+	return l.move(i, len(dst), loan, from, func(lent []byte) { copy(dst, lent) })
+}
+
+func (l *lending) write(i int, src []byte, loan transport.Loan, from int) error {
+	return l.move(i, len(src), loan, from, func(lent []byte) { copy(lent, src) })
+}
+
+// move does by with n bytes that member i has lent, which stay lent while it lasts.
+func (l *lending) move(i, n int, loan transport.Loan, from int, by func(lent []byte)) error {
 	f := l.d.fabric
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -98,11 +108,11 @@ func (l *lending) read(i int, dst []byte, loan transport.Loan, from int) error {
 	switch owner := f.devices[l.members[i]]; {
 	case owner.closed:
 		return fmt.Errorf("%w: loop: rank %d has closed its device", transport.ErrPeerGone, owner.rank)
-	case r.owner != owner || r.board != l.board || off > size || uint64(len(dst)) > size-off:
-		return fmt.Errorf("loop: rank %d reads %d bytes at %#x of %d, which has not lent them", l.d.rank, len(dst),
+	case r.owner != owner || r.board != l.board || off > size || uint64(n) > size-off:
+		return fmt.Errorf("loop: rank %d moves %d bytes at %#x of %d, which has not lent them", l.d.rank, n,
 			loan.Addr+uint64(from), owner.rank)
 	}
-	copy(dst, r.mem[off:])
+	by(r.mem[off:][:n])
 	return nil
 }
 

@@ -119,13 +119,13 @@ func (d *Device) newBoard(mem []byte, fd int, members []int32, lines int) (*tran
 	if !d.opt.NoGet {
 		l := &lending{me: me, members: make([]probed, len(members)), body: body, readTwo: readTwo,
 			now: func() time.Duration { return time.Since(opened) }}
-		b.Lending = &transport.Lending{Try: l.try, Lend: l.lend, Return: func(transport.Loan) {}, Read: l.read}
+		b.Lending = &transport.Lending{Try: l.try, Lend: l.lend, Return: l.giveBack, Read: l.read, Write: l.write}
 	}
 	return b, nil
 }
 
-// lending is transport.Lending's, by process_vm_readv. What is lent is named by its address: members can read all
-// memory of each other.
+// lending is transport.Lending's, by process_vm_readv and process_vm_writev. What is lent is named by its address:
+// members can read and write all memory of each other.
 type lending struct {
 	me      int
 	members []probed
@@ -174,6 +174,45 @@ func (l *lending) read(i int, dst []byte, loan transport.Loan, from int) error {
 	}
 }
 
+// write likewise, but what is written into another process cannot be taken back, so the probe is looked at before, as
+// link.put looks at the peer. A member that has failed has its memory back: a write says on the board that it begins
+// before it looks for that.
+func (l *lending) write(i int, src []byte, loan transport.Loan, from int) error {
+	p := &l.members[i]
+	if !p.proved(l.now()) {
+		if err := l.readProbed(p, nil, 0); err != nil {
+			return err
+		}
+	}
+	if !board.BeginWrite(l.body, l.me, i) {
+		return fmt.Errorf("shm: a member has failed: %d bytes for process %d are not written", len(src), p.pid)
+	}
+	err := writePeer(p.pid, src, loan.Addr+uint64(from))
+	board.EndWrite(l.body, l.me)
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return goneProcess(p.pid)
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EAGAIN):
+		return fmt.Errorf("%w: shm: %v", transport.ErrNoMemory, err)
+	}
+	return err
+}
+
+// giveBack waits for a member that writes here, or for the end of its process.
+func (l *lending) giveBack(transport.Loan) {
+	whileAccessed(func() bool {
+		i := board.Writer(l.body, len(l.members), l.me)
+		return i >= 0 && !(&sender{pid: l.members[i].pid}).ended()
+	})
+}
+
+func goneProcess(pid int) error {
+	return fmt.Errorf("%w: shm: process %d has ended", transport.ErrPeerGone, pid)
+}
+
+// proved: the number cannot have been given away since the probe was there.
+func (p *probed) proved(now time.Duration) bool { return p.seen != 0 && now-p.seen < reuse }
+
 // probeFrom is from which length on the probe is read each time: then it costs little, and to read again much.
 const probeFrom = 128 << 10
 
@@ -186,9 +225,8 @@ const probeFrom = 128 << 10
 // of it is read again.
 func (l *lending) readProbed(p *probed, dst []byte, addr uint64) error {
 	now := l.now()
-	proved := func(now time.Duration) bool { return p.seen != 0 && now-p.seen < reuse }
-	if len(dst) > 0 && len(dst) < probeFrom && proved(now) {
-		if n, err := l.readTwo(p.pid, nil, 0, dst, addr); err == nil && n == len(dst) && proved(l.now()) {
+	if len(dst) > 0 && len(dst) < probeFrom && p.proved(now) {
+		if n, err := l.readTwo(p.pid, nil, 0, dst, addr); err == nil && n == len(dst) && p.proved(l.now()) {
 			return nil
 		}
 	}
@@ -201,7 +239,7 @@ func (l *lending) readProbed(p *probed, dst []byte, addr uint64) error {
 		return fmt.Errorf("shm: process_vm_readv of %d bytes at %#x, process %d: %d are there", len(dst), addr, p.pid,
 			n-len(l.got))
 	case read, err == nil, err == unix.ESRCH, err == unix.EFAULT:
-		return fmt.Errorf("%w: shm: process %d has ended", transport.ErrPeerGone, p.pid)
+		return goneProcess(p.pid)
 	case err == unix.ENOMEM, err == unix.EAGAIN:
 		return fmt.Errorf("%w: shm: process_vm_readv of process %d: %v", transport.ErrNoMemory, p.pid, err)
 	default:

@@ -38,8 +38,11 @@ func (d *Device) lostPeer(peer int, err error) {
 }
 
 // revoke returns when the peer is not at this process's memory, and will not be.
-func (d *Device) revoke(peer int) {
-	for nap := 10 * time.Microsecond; d.accessed(peer); nap = min(2*nap, time.Millisecond) {
+func (d *Device) revoke(peer int) { whileAccessed(func() bool { return d.accessed(peer) }) }
+
+// whileAccessed returns when accessed says that no access to this process's memory goes on.
+func whileAccessed(accessed func() bool) {
+	for nap := 10 * time.Microsecond; accessed(); nap = min(2*nap, time.Millisecond) {
 		time.Sleep(nap)
 	}
 }

@@ -3,12 +3,14 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gorun-mpi/mpi/internal/board"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -144,5 +146,64 @@ func TestContactWithAMember(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// Memory comes back when no member writes there any more: one that has begun is waited for, until it says that it is
+// over or its process has ended; one that begins after the failure does not write.
+func TestWriterIsWaitedFor(t *testing.T) {
+	watchdog(t)
+	const me, writer = 0, 1
+	for _, dies := range []bool{false, true} {
+		process := exec.Command("sleep", "100")
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		body := board.Heap(board.Size(2, 1, 0))
+		views := [2]*transport.Board{}
+		for i := range views {
+			views[i] = new(board.Set).New(body, []int32{0, 1}, i, 1, func(int) {}, func(int) {}, func() {}, func() {})
+		}
+		l := &lending{me: me, members: []probed{{}, {pid: process.Process.Pid}}, body: body}
+		if !board.BeginWrite(body, writer, me) {
+			t.Fatal("it may not write, and no member has failed")
+		}
+		l.giveBack(transport.Loan{}) // no member has failed: it does not look
+		views[me].Fail(me, nil)
+		back := make(chan struct{})
+		go func() {
+			l.giveBack(transport.Loan{})
+			close(back)
+		}()
+		select {
+		case <-back:
+			t.Error("memory is back while a member writes there")
+		case <-time.After(5 * time.Millisecond):
+		}
+		if dies {
+			process.Process.Kill() // as in the middle of a copy
+		} else {
+			board.EndWrite(body, writer)
+		}
+		<-back
+		if board.EndWrite(body, writer); board.BeginWrite(body, writer, me) {
+			t.Error("a member writes after another one has failed")
+		}
+		l.giveBack(transport.Loan{})
+		process.Process.Kill()
+		process.Wait()
+	}
+}
+
+// What is at the number of a member that has ended is not written to.
+func TestWritesToAMemberThatHasEnded(t *testing.T) {
+	mine := []byte("what another process has")
+	kept := string(mine)
+	body := board.Heap(board.Size(2, 1, 0))
+	l := &lending{members: []probed{{}, {pid: unix.Getpid(), at: 1, want: [8]byte{1}}}, body: body, readTwo: readTwo,
+		now: func() time.Duration { return time.Second }}
+	err := l.write(1, make([]byte, len(mine)), transport.Loan{Addr: addressOf(mine)}, 0)
+	if !errors.Is(err, transport.ErrPeerGone) || string(mine) != kept {
+		t.Errorf("%v, %q is there", err, mine)
 	}
 }

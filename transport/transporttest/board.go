@@ -190,17 +190,33 @@ func boardLends(f *fixture) {
 			f.Errorf("%d bytes at %d are not what is lent", r[1], r[0])
 		}
 	}
+	want := bytes.Clone(mem)
+	for _, w := range [][2]int{{0, 1}, {1, 4097}, {size - 1, 1}, {1<<20 - 1, 1<<20 + 2}, {size, 0}} {
+		other := pattern(w[1], 3)
+		f.must(to.Write(0, other, loan, w[0]))
+		if copy(want[w[0]:], other); !bytes.Equal(mem, want) {
+			f.Errorf("%d bytes at %d are not what was written, or others are not what they were", w[1], w[0])
+		}
+	}
 	for _, l := range []transport.Loan{{}, {Addr: 1}, {Addr: 1<<63 - 1, Key: loan.Key},
 		{Addr: ^uint64(0), Key: ^uint64(0)}} {
-		if err := to.Read(0, got, l, 0); err == nil || errors.Is(err, transport.ErrPeerGone) {
-			f.Errorf("reading what is not lent, %+v: %v; want an error, and not that the member has ended", l, err)
+		for _, err := range []error{to.Read(0, got, l, 0), to.Write(0, got, l, 0)} {
+			if err == nil || errors.Is(err, transport.ErrPeerGone) {
+				f.Errorf("moving what is not lent, %+v: %v; want an error, and not that the member has ended", l, err)
+			}
 		}
 	}
 	from.Return(loan)
 	other := pattern(1000, 2)
 	loan = from.Lend(other)
 	f.must(to.Read(0, got[:1000], loan, 0))
-	if from.Return(loan); !bytes.Equal(got[:1000], other) {
+	if !bytes.Equal(got[:1000], other) {
 		f.Error("the second loan is not what is lent")
+	}
+	want = bytes.Clone(other)
+	onA.Fail(0, nil)
+	from.Return(loan)
+	if err := to.Write(0, mem[:1000], loan, 0); err == nil || !bytes.Equal(other, want) {
+		f.Errorf("writing to a member that has failed: %v", err)
 	}
 }
