@@ -30,7 +30,7 @@ func TestDirectLongElements(t *testing.T) {
 			}
 		}
 	}
-	over(t)(2, func(w *Comm) {
+	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		mine, got := make([]long, 3), make([]long, 3)
 		for i := range mine {
@@ -49,7 +49,7 @@ func TestDirectLongElements(t *testing.T) {
 // The rank that is not the root has its vector back when Reduce returns, and not before all pieces have been read: what
 // it writes there then is in no result.
 func TestDirectReduceOfTwo(t *testing.T) {
-	over(t)(2, func(w *Comm) {
+	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		for round := range 40 {
 			for root := range 2 {
@@ -82,7 +82,7 @@ func TestDirectByBoth(t *testing.T) {
 		}
 	}
 	sizes := []int{1, bothBcast/24 - 1, bothBcast/24 + 1, bothReduce / 24, bothReduce/24 + 1, slotMost/24*3 + 1}
-	over(t)(2, func(w *Comm) {
+	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		me := uint64(w.Rank())
 		for round, size := range append(sizes, sizes...) {
@@ -124,7 +124,7 @@ func TestDirectByBoth(t *testing.T) {
 // A rank that cannot write what it is to write for the other one says so: both have an error, and the next call is
 // right.
 func TestDirectWriteFails(t *testing.T) {
-	over(t)(2, func(w *Comm) {
+	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		write := w.common.on.Lending.Write
 		w.common.on.Lending.Write = func(int, []byte, transport.Loan, int) error { return transport.ErrNoMemory }
@@ -149,7 +149,7 @@ func TestDirectByBothDiffer(t *testing.T) {
 	for _, counts := range [][2]int{{size, size + 8}, {size, bothBcast - 8}, {size, bothBcast}} {
 		for root := range 2 {
 			for _, rooted := range []bool{true, false} {
-				over(t)(2, func(w *Comm) {
+				overLoop(t)(2, func(w *Comm) {
 					meetOnBoard(w)
 					buf := make([]byte, counts[w.Rank()])
 					var err error
@@ -176,7 +176,7 @@ func TestDirectPieces(t *testing.T) {
 		}
 	}
 	for _, n := range few([]int{2, 3, 5}, 2, 3) {
-		over(t)(n, func(w *Comm) {
+		overLoop(t)(n, func(w *Comm) {
 			meetOnBoard(w)
 			check(w.common.reads(), "the ranks do not read each other's memory")
 			most := n * w.common.slot / 24
@@ -217,7 +217,7 @@ func TestDirectPieces(t *testing.T) {
 // What a caller passes is the caller's again when the call returns, and not read by others any more: the race detector
 // looks.
 func TestDirectGivesBack(t *testing.T) {
-	over(t)(3, func(w *Comm) {
+	overLoop(t)(3, func(w *Comm) {
 		meetOnBoard(w)
 		const size = 3000
 		in, out, all := make([]int, size), make([]int, size), make([]int, 3*size)
@@ -285,7 +285,7 @@ func endedCalls(w *Comm, i, size int, op Op[int]) error {
 // A rank that leaves a call with an error has its buffers again, while another one is still to read them: that one gets
 // an error, and not what the first has there by now.
 func TestDirectLeft(t *testing.T) {
-	over(t)(3, func(w *Comm) {
+	overLoop(t)(3, func(w *Comm) {
 		meetOnBoard(w)
 		const size = 3000
 		in, out := make([]int, size), make([]int, size)
@@ -316,7 +316,7 @@ func TestDirectLeft(t *testing.T) {
 
 // A call whose context has ended reads and lends the library's memory, and the next ones wait for their turn.
 func TestDirectContextEnds(t *testing.T) {
-	over(t)(3, func(w *Comm) {
+	overLoop(t)(3, func(w *Comm) {
 		meetOnBoard(w)
 		const size = 2000
 		for i := range 20 {
@@ -343,7 +343,7 @@ func TestDirectContextEnds(t *testing.T) {
 // An operator that panics at one rank is an error at all ranks that need its part, and the next call is as before.
 func TestDirectOperatorPanics(t *testing.T) {
 	for _, n := range []int{2, 4} {
-		over(t)(n, operatorPanics, reading)
+		overLoop(t)(n, operatorPanics, reading)
 	}
 }
 
@@ -382,7 +382,7 @@ func operatorPanics(w *Comm) {
 // where the others' buffers are is not taken for what is in them.
 func TestDirectInPlaceAtOne(t *testing.T) {
 	for _, size := range []int{1, 100} { // the in place rank's contribution is in its line, or in a slot
-		over(t)(3, func(w *Comm) {
+		overLoop(t)(3, func(w *Comm) {
 			c := ok(w.Dup())
 			for range boardSetup {
 				must(Barrier(c))
@@ -431,7 +431,7 @@ func TestDirectNotEverywhere(t *testing.T) {
 				}
 				return faulty.Wrap(d, 1, faulty.Plan{})
 			})
-			over(t, lending)(3, func(w *Comm) {
+			overLoop(t, lending)(3, func(w *Comm) {
 				meetOnBoard(w)
 				check(!w.common.reads(), "ranks read each other's memory that cannot")
 				moves[int64](w, 1000)
@@ -444,7 +444,7 @@ func TestDirectNotEverywhere(t *testing.T) {
 // A call in which ranks read each other's buffers makes no allocation over shm; in one process the table of what is
 // lent may grow.
 func TestDirectAllocates(t *testing.T) {
-	over(t)(2, func(w *Comm) {
+	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		in, out := make([]float64, 40_000), make([]float64, 80_000)
 		calls := func() {

@@ -68,7 +68,7 @@ func sharedBy(t *testing.T, how Option) {
 // or in two, and whatever the steps before and after it have. That is so where one rank writes and is never waited for,
 // and where all write and read.
 func TestSharedStays(t *testing.T) {
-	over(t)(3, func(w *Comm) {
+	overLoop(t)(3, func(w *Comm) {
 		meetOnBoard(w)
 		p := &collPlan{planKey: planKey{elemSize: 1}, tag: agreeTag}
 		s := sharedCall{common: &w.common, p: p, n: w.Size(), me: w.Rank(), first: w.common.step, sign: p.signature()}
@@ -115,7 +115,7 @@ func TestSharedCrowded(t *testing.T) {
 		32: {2040: {1, 1}, 2048: {2, 1}, 8184: {2, 1}, 8192: {2, 2}},
 	}
 	for _, ranks := range few([]int{3, 5, 32}, 3) {
-		over(t)(ranks, func(w *Comm) {
+		overLoop(t)(ranks, func(w *Comm) {
 			meetOnBoard(w)
 			for _, crowded := range []bool{false, true} {
 				must(Barrier(w))
@@ -151,7 +151,7 @@ func few[T any](all []T, some ...T) []T {
 
 // Communicators that overlap, and calls on them in any order, are apart; freed ones give their memory back.
 func TestSharedOverlap(t *testing.T) {
-	over(t)(6, func(w *Comm) {
+	overLoop(t)(6, func(w *Comm) {
 		for round := range 4 {
 			half := ok(w.Split(w.Rank()/3, 0))
 			odd := ok(w.Split(w.Rank()%2, -w.Rank()))
@@ -179,7 +179,7 @@ func TestSharedOverlap(t *testing.T) {
 
 // A call whose context has ended is finished by the board all the same, and later calls wait for their turn.
 func TestSharedContextEnds(t *testing.T) {
-	over(t)(3, func(w *Comm) {
+	overLoop(t)(3, func(w *Comm) {
 		meetOnBoard(w)
 		for i := range 20 {
 			c, cancel := context.WithCancel(context.Background())
@@ -216,7 +216,7 @@ func rankEnds(t *testing.T, n int, sizes []int, how Option, round func(w *Comm, 
 	for victim := range n {
 		for after := 1; after <= 12; after += len(few([]int{1}, 1, 2, 3, 4)) {
 			t.Run(fmt.Sprintf("rank %d after %d", victim, after), func(t *testing.T) {
-				over(t)(n, func(w *Comm) {
+				overLoop(t)(n, func(w *Comm) {
 					meetOnBoard(w)
 					left := after
 					end := func() {
@@ -259,7 +259,7 @@ func TestSharedNotEverywhere(t *testing.T) {
 			d.Facts().Boards = noBoards()
 			return faulty.Wrap(d, 1, faulty.Plan{})
 		})
-		over(t, refusing)(4, func(w *Comm) {
+		overLoop(t, refusing)(4, func(w *Comm) {
 			for i := range 5 {
 				sum := []int{i}
 				must(Allreduce(w, nil, sum, Sum))
@@ -272,7 +272,7 @@ func TestSharedNotEverywhere(t *testing.T) {
 
 // An operator that panics at one rank is an error at all ranks that need its part, and the next call is as before.
 func TestSharedOperatorPanics(t *testing.T) {
-	over(t)(4, func(w *Comm) {
+	overLoop(t)(4, func(w *Comm) {
 		meetOnBoard(w)
 		for victim := range w.Size() {
 			for _, size := range []int{splitMin / 8, slotMost/8 + 500} {
@@ -305,7 +305,7 @@ func TestSharedDeathAndRefusal(t *testing.T) {
 			t.Run(fmt.Sprintf("rank %d after %d", bad, after), func(t *testing.T) {
 				var done sync.WaitGroup
 				done.Add(n - 1)
-				over(t, withDevices(func(rank int, d transport.Device) transport.Device {
+				overLoop(t, withDevices(func(rank int, d transport.Device) transport.Device {
 					var plan faulty.Plan
 					for r := range n {
 						if (r == victim) != (rank == victim) {
@@ -337,7 +337,7 @@ func TestSharedHostile(t *testing.T) {
 	if proc.Race {
 		t.Skip("it races on purpose")
 	}
-	over(t)(3, func(w *Comm) {
+	overLoop(t)(3, func(w *Comm) {
 		for i := range 40 {
 			c := ok(w.Dup())
 			for range boardSetup {
@@ -535,7 +535,7 @@ func TestSharedApart(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			var told sync.WaitGroup
 			told.Add(3)
-			over(t)(3, func(w *Comm) {
+			overLoop(t)(3, func(w *Comm) {
 				c := ok(w.Dup())
 				for range boardSetup {
 					must(Barrier(c))
@@ -565,7 +565,7 @@ func TestSharedApart(t *testing.T) {
 func TestSharedSameBits(t *testing.T) {
 	const n = 7
 	var first atomic.Pointer[[]float64]
-	over(t)(n, func(w *Comm) {
+	overLoop(t)(n, func(w *Comm) {
 		meetOnBoard(w)
 		for _, size := range []int{1, 300, 9000} {
 			in, out := make([]float64, size), make([]float64, size)
@@ -585,7 +585,7 @@ func TestSharedSameBits(t *testing.T) {
 
 // A call through the board makes no allocation.
 func TestSharedAllocates(t *testing.T) {
-	over(t)(2, func(w *Comm) {
+	overLoop(t)(2, func(w *Comm) {
 		meetOnBoard(w)
 		in, out := make([]float64, 4000), make([]float64, 8000)
 		calls := func() {
@@ -618,7 +618,7 @@ func neverAllocates(w *Comm, calls func()) {
 // Elements of which a slot has no room for one for each rank go by messages.
 func TestSharedLargeElements(t *testing.T) {
 	type large [1024]byte
-	over(t)(17, func(w *Comm) {
+	overLoop(t)(17, func(w *Comm) {
 		for i := range 2 + boardSetup {
 			send, recv := make([]large, w.Size()), make([]large, w.Size())
 			for to := range send {
@@ -635,7 +635,7 @@ func TestSharedLargeElements(t *testing.T) {
 // A wait at a board that ends with an error leaves the watcher to see to what else is under way.
 func TestSharedErrorLeavesOthersGoing(t *testing.T) {
 	returned := make(chan struct{})
-	over(t)(3, func(w *Comm) {
+	overLoop(t)(3, func(w *Comm) {
 		meetOnBoard(w)
 		switch w.Rank() {
 		case 0:

@@ -429,7 +429,7 @@ func (d *tellingDevice) Poll(pkts []transport.Packet) int {
 // §7.4.3: a rank has freed a communicator long ago, and many others since, before another rank sends on it: the message
 // is dropped all the same.
 func TestLateMessageAfterManyFrees(t *testing.T) {
-	over(t)(2, func(w *Comm) {
+	overLoop(t)(2, func(w *Comm) {
 		d := ok(w.Dup())
 		if w.Rank() == 1 {
 			must(d.Free())

@@ -15,7 +15,7 @@ func TestLogger(t *testing.T) {
 		l := hclog.New(&hclog.LoggerOptions{Level: level, Output: &out})
 		must(local(t, 1, func(w *Comm) {
 			ok(Sendrecv(w, []byte{1}, 0, 0, make([]byte, 1), 0, 0))
-		}, WithLogger(l), WithEnviron([]string{"GORUN_LOG=trace"})))
+		}, loopBeneath, WithLogger(l), WithEnviron([]string{"GORUN_LOG=trace"})))
 		if strings.Contains(out.String(), "peer connected") != want {
 			t.Errorf("a logger of level %v: %q", level, &out)
 		}

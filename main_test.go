@@ -57,7 +57,7 @@ type runner func(n int, body func(w *Comm), more ...Option)
 func everywhere(t *testing.T, test func(t *testing.T, run runner)) {
 	t.Helper()
 	if !inGuest() {
-		t.Run("loop", func(t *testing.T) { test(t, over(t)) })
+		t.Run("loop", func(t *testing.T) { test(t, overLoop(t)) })
 		noGet := faulty.Plan{RefuseRegister: 1 - 1e-12}
 		t.Run("stream", func(t *testing.T) { test(t, over(t, misbehaving(0, noGet))) })
 		t.Run("tagged", func(t *testing.T) { test(t, over(t, matchingItself())) })
@@ -103,6 +103,9 @@ type fabric struct {
 	option func(testing.TB) Option
 }
 
+// Beneath is what the ranks of a test go over that does not say so itself: loop, or UCX (ucx_tag_test.go).
+var Beneath = func() []Option { return nil }
+
 // withDevices puts something between the engines and their transport, or another device in its place.
 func withDevices(wrap func(rank int, d transport.Device) transport.Device) Option {
 	return func(o *options) { o.Wrap = wrap }
@@ -138,10 +141,20 @@ func over(t *testing.T, opts ...Option) runner {
 	}
 }
 
+// loopBeneath and overLoop are for tests of what is so over loop, whatever Beneath is: of links and what is counted of
+// them, of memory that ranks have in common, of engines whose end the others see (UCX sees that of processes), of
+// numbers of communicators that are used again.
+var loopBeneath = withDevices(nil)
+
+func overLoop(t *testing.T, opts ...Option) runner {
+	return over(t, append([]Option{loopBeneath}, opts...)...)
+}
+
 // local is RunLocal with a watchdog. A body complains by panicking, for which must and check are there: the error says
 // which lines of the test that was. It is logged at once, since another rank may wait for this one outside the library.
 func local(t *testing.T, n int, body func(w *Comm), opts ...Option) error {
 	defer watchdog(t)()
+	opts = append(Beneath(), opts...)
 	return RunLocal(n, func(w *Comm) (err error) {
 		defer func() {
 			if p := recover(); p != nil {

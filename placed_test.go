@@ -35,7 +35,7 @@ func sent(c *Comm, f func()) uint64 {
 // The table takes algorithms of two levels where hosts have many ranks and a network is between them, in the world and
 // in what is made of it. Then one rank of each host sends to other hosts.
 func TestHostsDecide(t *testing.T) {
-	over(t, onHosts(unequal), unchecked())(25, func(w *Comm) {
+	overLoop(t, onHosts(unequal), unchecked())(25, func(w *Comm) {
 		same(w.hosts().Len(), 4)
 		same(w.hosts().Size(2), 8)
 		same(algorithmOf(w, collectives.Barrier, 0), "dissemination") // 6 ranks per host are not enough

@@ -1448,7 +1448,7 @@ func TestRecvAllocValuesObjects(t *testing.T) {
 
 // Stats count what they say.
 func TestStats(t *testing.T) {
-	run := over(t)
+	run := overLoop(t)
 	run(2, func(w *Comm) {
 		peer := 1 - w.Rank()
 		settleBoth(w)

@@ -17,6 +17,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -148,13 +149,17 @@ func (w *worker) send(ep endpoint, tag uint64, buf transport.Mem, mapped uint64,
 	if sync {
 		s = 1
 	}
-	return int(C.ux_send(w.h, C.uint64_t(ep), C.uint64_t(tag), C.uint64_t(buf.Number()), C.uint64_t(buf.Len),
+	st := int(C.ux_send(w.h, C.uint64_t(ep), C.uint64_t(tag), C.uint64_t(buf.Number()), C.uint64_t(buf.Len),
 		C.uint64_t(mapped), s, C.uint32_t(slot)))
+	runtime.KeepAlive(buf.Addr) // C gets a number, and what is sent at once is not pinned
+	return st
 }
 
 // trySend reports whether it has sent a short message.
 func (w *worker) trySend(ep endpoint, tag uint64, buf transport.Mem) bool {
-	return C.ux_try_send(C.uint64_t(ep), C.uint64_t(tag), C.uint64_t(buf.Number()), C.uint64_t(buf.Len)) != 0
+	sent := C.ux_try_send(C.uint64_t(ep), C.uint64_t(tag), C.uint64_t(buf.Number()), C.uint64_t(buf.Len)) != 0
+	runtime.KeepAlive(buf.Addr)
+	return sent
 }
 
 // incoming says what is received.

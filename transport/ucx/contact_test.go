@@ -4,9 +4,13 @@ package ucx
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -73,5 +77,44 @@ func TestFirstContact(t *testing.T) {
 		}
 		a.Close()
 		b.Close()
+	}
+}
+
+// A peer on another host that ends before it has answered, while UCX connects to it, is gone; a rank that ends, ends.
+// This is so over TCP: over InfiniBand and RoCE UCX 1.13 aborts (docs/decisions/0063).
+func TestPeerEndsBeforeItAnswers(t *testing.T) {
+	t.Setenv("UCX_TLS", "tcp,self")
+	m := transport.Match{Context: 1, Source: 0, Tag: 1}
+	for _, size := range []int{8, 1 << 20} {
+		for _, ends := range []string{"peer", "rank"} {
+			if testing.Short() && (size == 8) != (ends == "rank") {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d bytes, the %s ends", size, ends), func(t *testing.T) {
+				a := newRank(t, 0)
+				p := proc.Start(t, "dies")
+				address := p.Recv()
+				p.Signal(syscall.SIGSTOP)
+				a.reach(1, elsewhere(t, address))
+				st, err := a.Send(1, m, transport.HostMem(make([]byte, size)), true, 1)
+				if err != nil || st != transport.Started {
+					t.Fatal(st, err)
+				}
+				for range 5 {
+					a.poll()
+				}
+				if ends == "rank" {
+					a.Close()
+					return
+				}
+				p.Kill()
+				var down, failed bool
+				for !down || !failed {
+					e := a.next()
+					down = down || e.Event == transport.Down && e.Peer == 1 && errors.Is(e.Err, transport.ErrPeerGone)
+					failed = failed || e.Event == transport.TaggedDone && e.Cookie == 1 && e.Err != nil
+				}
+			})
+		}
 	}
 }
