@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ func init() {
 	if brief {
 		large = 2 << 20
 	}
+	role("computes after a wait", computesAfterWait)
 	role("progress", progress)
 	withoutReadv("progress", progress)
 }
@@ -287,6 +289,35 @@ func (j *job) report(phase string) {
 	}
 	j.t.Logf("%s of %d MiB: with the peer in the library %s ms, with the peer computing for %s %s ms: delayed by %v",
 		phase, large>>20, m[1][4], m[2][1], m[2][4], milliseconds(m[2][2])-milliseconds(m[1][2]))
+}
+
+// computesAfterWait: rank 1 waits, some time so long that all its threads sleep, and then computes until a goroutine
+// that is ready has had the processor, as the library's own must have it.
+func computesAfterWait(_ context.Context, w *mpi.Comm) error {
+	for i := range 40 {
+		if w.Rank() == 0 {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+		}
+		if err := mpi.Barrier(w); err != nil {
+			return err
+		}
+		var other atomic.Bool
+		go other.Store(true)
+		x := uint64(1)
+		for began := time.Now(); !other.Load(); x = spin(1000, x) {
+			if time.Since(began) > endless {
+				return fmt.Errorf("%v of computation (%d) kept the processor from a ready goroutine", endless, x)
+			}
+		}
+	}
+	return nil
+}
+
+// A rank that has slept in a wait and then computes does not keep its only processor from the library: Go's monitor has
+// been woken.
+func TestComputesAfterWait(t *testing.T) {
+	t.Parallel()
+	run(t, spec{n: 2, role: "computes after a wait", env: []string{"GOMAXPROCS=1"}}, 0)
 }
 
 func TestStrongProgress(t *testing.T) {

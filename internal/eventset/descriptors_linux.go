@@ -120,6 +120,7 @@ func (w *waiter) wait() {
 		return
 	}
 	w.raw.Read(w.check)
+	wakeMonitor()
 }
 
 func (w *waiter) close() {

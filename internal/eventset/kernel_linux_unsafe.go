@@ -35,6 +35,11 @@ func readyIn(set int, events []unix.EpollEvent) int {
 	}
 }
 
+// wakeMonitor makes a system call of which Go's runtime knows. Its monitor thread, which takes the processor from a
+// goroutine that computes, sleeps for up to a minute once every P is idle. A P that runs again since the poller has
+// found a descriptor ready does not wake it, and no RawSyscall does (Go 1.26, findRunnable and sysmon).
+func wakeMonitor() { unix.Syscall(unix.SYS_GETPID, 0, 0, 0) }
+
 const (
 	futexWait = 0
 	futexWake = 1
