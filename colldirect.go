@@ -95,10 +95,18 @@ func (s *sharedCall) direct() {
 	case collectives.Allreduce:
 		s.allreduceDirect(in, out)
 	}
-	mine := &s.lent[s.me]
-	if s.err != nil && *mine != (lends{}) {
+	if s.err != nil && s.lent[s.me] != (lends{}) {
 		s.on.Give(s.me, s.err)
 	}
+	s.takeBack(s.me)
+}
+
+// takeBack ends what this rank has lent, if anything: no other one writes there any more.
+func (s *common) takeBack(me int) {
+	if !s.reads() {
+		return
+	}
+	mine := &s.lent[me]
 	for _, l := range []*transport.Loan{&mine.in, &mine.out} {
 		if *l != (transport.Loan{}) {
 			s.on.Lending.Return(*l)

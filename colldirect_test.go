@@ -166,6 +166,25 @@ func TestDirectByBothDiffer(t *testing.T) {
 	}
 }
 
+// So have those whose elements are as long as a slot, which takes a bit more than what is shorter. 2 and 3 of them were
+// taken for equal: the rank with 3 wrote behind the buffer of the one with 2.
+func TestDirectLongestElementsDiffer(t *testing.T) {
+	type longest [slotMost]byte
+	op := func(inout, _ []longest) { inout[len(inout)-1][0]++ }
+	for _, call := range []func(w *Comm, buf []longest) error{
+		func(w *Comm, buf []longest) error { return Bcast(w, buf, 0) },
+		func(w *Comm, buf []longest) error { return Reduce(w, make([]longest, len(buf)), buf, op, 1) },
+	} {
+		overLoop(t)(2, func(w *Comm) {
+			meetOnBoard(w)
+			err := call(w, make([]longest, 3-w.Rank()))
+			check(err != nil, "no error")
+			is(err, ErrCount)
+			check(strings.Contains(err.Error(), "of 3 elements of 65536 bytes"), "%v", err)
+		}, reading)
+	}
+}
+
 // Vectors that are no whole number of slots or parts, elements that no slot is a multiple of, and operators that do not
 // commute.
 func TestDirectPieces(t *testing.T) {
@@ -345,6 +364,34 @@ func TestDirectOperatorPanics(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		overLoop(t)(n, operatorPanics, reading)
 	}
+}
+
+// An operator that ends its goroutine ends the call, and with it the loan of its buffers: no rank writes there later.
+func TestDirectOperatorEndsItsGoroutine(t *testing.T) {
+	overLoop(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		out, left := make([]byte, bothReduce), make(chan struct{})
+		if w.Rank() == 0 {
+			go func() {
+				defer close(left)
+				Reduce(w, make([]byte, len(out)), out, func(_, _ []byte) { runtime.Goexit() }, 0)
+			}()
+			<-left
+			clear(out)
+			must(Send(w, []int{}, 1, 7))
+			must(second(Recv(w, []int{}, 1, 7)))
+			check(slices.Max(out) == 0, "written later")
+			return
+		}
+		write := w.common.on.Lending.Write
+		w.common.on.Lending.Write = func(i int, src []byte, l transport.Loan, from int) error {
+			must(second(Recv(w, []int{}, 0, 7)))
+			return write(i, src, l, from)
+		}
+		err := Reduce(w, slices.Repeat([]byte{1}, len(out)), nil, Sum, 0)
+		is(err, ErrPeerFailed)
+		must(Send(w, []int{}, 0, 7))
+	}, reading)
 }
 
 func operatorPanics(w *Comm) {

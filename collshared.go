@@ -310,7 +310,8 @@ func (c *Comm) closeBoard() {
 
 // signature is what a contribution says of the call that it is for. call: the step in 8 bits, the call's tag in 32,
 // whether the ranks read each other's buffers, the operation in 7, the root in 8, which step of the call it is in 7,
-// and whether its rank has given up. length: how many elements, and in 16 bits how long they are.
+// and whether its rank has given up. length: how many elements, and in 16 bits how long they are, less 1: an element
+// can be as long as a slot.
 type signature struct{ call, length uint64 }
 
 const (
@@ -323,7 +324,7 @@ const (
 
 func (p *collPlan) signature() signature {
 	return signature{uint64(uint32(p.tag))<<tagAt | uint64(p.operation)<<operationAt | uint64(p.root)<<rootAt,
-		uint64(p.count)<<16 | uint64(p.elemSize)}
+		uint64(p.count)<<16 | uint64(p.elemSize-1)&(slotMost-1)}
 }
 
 // sharedCall is one call through the board.
@@ -378,11 +379,12 @@ func (s *sharedCall) shared() {
 }
 
 // leftBoard is deferred: if an operator has ended the goroutine, the steps that are left are not made, so the board is
-// of no use to the others.
+// of no use to the others, and what is lent is the caller's again.
 func (p *collPlan) leftBoard(c *Comm, returned *bool) {
 	if !*returned && p.failed != nil {
 		c.common.err = p.failed
 		c.common.on.Give(c.rank, p.failed)
+		c.common.takeBack(c.rank)
 	}
 }
 
@@ -572,7 +574,7 @@ func (s signature) String() string {
 		name += fmt.Sprintf(" with root %d", s.call>>rootAt&0xff)
 	}
 	if o != collectives.Barrier {
-		name += fmt.Sprintf(" of %d elements of %d bytes", s.length>>16, s.length&0xffff)
+		name += fmt.Sprintf(" of %d elements of %d bytes", s.length>>16, s.length&(slotMost-1)+1)
 	}
 	if o == collectives.Alltoall && s.call&readBuffers != 0 {
 		name += " from a send buffer" // in place it is never so
