@@ -34,7 +34,8 @@ OF_VERBS = $(shell grep -rlE --include='*.go' '^//go:build.*verbs|"github.com/go
 	xargs -n1 dirname | sort -u)
 
 # With -short the standard library goes without cgo in all parts, so that it is compiled once, and what vet needs is
-# compiled with all tags at once. The files that a tag takes out are compiled by another part.
+# compiled with all tags at once, but for ucx, whose headers may be missing. The files that a tag takes out are compiled
+# by another part.
 NOCGO = netgo,osusergo
 ALL   = verbs,pmix
 ifdef SHORT

@@ -10,7 +10,8 @@ import (
 // Long calls on a board do not copy through it, where each rank can read the others' memory (algorithm "direct"): in
 // the first step each rank publishes where its buffers are, and in the last one, for which all wait, that it has read
 // what it needs. Until then the buffers are lent. A rank that cannot wait for that, for another one has failed, says on
-// the board that it has failed before its buffers are its caller's again. A rank that reads looks for that afterwards.
+// the board that it has failed before its buffers are its caller's again. A rank that reads looks for that afterwards,
+// one that writes before it writes.
 
 // boardWays are how a call may go through a board. It goes by the first that is possible.
 type boardWays struct {
@@ -314,8 +315,8 @@ func (s *sharedCall) allreduceDirect(in, out []byte) {
 	s.finish()
 }
 
-// reduceDirectOfTwo: the root reads what the other rank has, which leaves when that is read, and combines it: all where
-// the result is to be, if it can.
+// reduceDirectOfTwo: the root reads what the other rank has, which leaves when that is read, and combines it: the whole
+// at once where the result is to be, if the order does not count and that is another place than the root's own vector.
 func (s *sharedCall) reduceDirectOfTwo(in, out []byte) {
 	if s.p.commutative && len(in) >= bothReduce {
 		s.reduceByBoth(in, out)
@@ -355,7 +356,8 @@ func (s *sharedCall) reduceByBoth(in, out []byte) {
 	s.lend(in, out)
 	there := s.lentBy(other)
 	s.all()
-	if s.me != s.p.root {
+	switch {
+	case s.me != s.p.root:
 		for from, to := range s.pieces(len(in)-end, s.slot) {
 			from, to := end+from, end+to
 			if sum := s.own[:to-from]; there && s.pull(sum, other, s.lent[other].in, from) {
@@ -364,18 +366,14 @@ func (s *sharedCall) reduceByBoth(in, out []byte) {
 			}
 		}
 		s.begin(nil)
-		s.read(other, 0)
-		s.all()
-		return
-	}
-	if s.p.inPlace {
+	case s.p.inPlace:
 		for from, to := range s.pieces(end, s.slot) {
 			if its := s.its[:to-from]; there && s.pull(its, other, s.lent[other].in, from) {
 				s.apply(out[from:to], its)
 			}
 		}
 		s.begin(nil)
-	} else {
+	default:
 		there = there && s.pull(out[:end], other, s.lent[other].in, 0)
 		if s.begin(nil); there {
 			s.apply(out[:end], in[:end])

@@ -163,9 +163,7 @@ func (b *Board) Crowded() bool { return b.e.pace.policy.YieldCPU }
 // said so before that, and Failed comes after what has been read.
 func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
 	err := b.Lending.Read(i, dst, l, from)
-	if errors.Is(err, transport.ErrPeerGone) {
-		b.Give(i, &PeerError{int(b.members[i]), err})
-	}
+	b.moved(i, err)
 	if i, _ := b.Failed(); i >= 0 {
 		return b.Err()
 	}
@@ -175,15 +173,20 @@ func (b *Board) Read(i int, dst []byte, l transport.Loan, from int) error {
 // Write is transport.Lending's, and an error also if a member has failed before.
 func (b *Board) Write(i int, src []byte, l transport.Loan, from int) error {
 	err := b.Lending.Write(i, src, l, from)
-	if errors.Is(err, transport.ErrPeerGone) {
-		b.Give(i, &PeerError{int(b.members[i]), err})
-	}
+	b.moved(i, err)
 	if err != nil {
 		if gone := b.Err(); gone != nil {
 			return gone
 		}
 	}
 	return err
+}
+
+// moved: err is that of a move to or from what member i lends, which may tell that it has ended.
+func (b *Board) moved(i int, err error) {
+	if errors.Is(err, transport.ErrPeerGone) {
+		b.Give(i, &PeerError{int(b.members[i]), err})
+	}
 }
 
 // Err is why no wait is of use any more; nil: none that is known.

@@ -1,7 +1,7 @@
 // Package loop carries packets between ranks that are goroutines of one process. It is the transport of RunLocal and of
 // messages to oneself, and the one to copy when writing another (docs/adding-a-transport.md).
 //
-//	Owns:     the queues, the payload buffers, the table of readable memory
+//	Owns:     the queues, the payload buffers, the table of memory that other ranks read and write
 //	May call: internal/wire, transport
 //	Never:    match; hand one rank's memory to another but by copy; turn a number into a pointer
 package loop

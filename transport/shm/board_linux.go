@@ -143,7 +143,8 @@ type probed struct {
 	seen time.Duration // before the last read that found them there; 0: none has
 }
 
-// try reads the probes of all others, which is the only way to know whether this process may.
+// try reads the probes of all others, which is the only way to know whether this process may. The kernel asks the same
+// of a process that writes.
 func (l *lending) try() error {
 	le := binary.LittleEndian
 	for i := range l.members {
