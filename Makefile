@@ -156,6 +156,8 @@ ucx: $(GOTESTSUM)  ## the transport over UCX, on this host
 	$(GOTEST) $(SHORT) -tags ucx ./transport/ucx ./internal/join
 	$(GOTEST) $(SHORT) -tags ucx -run 'Info|UCX' ./cmd/gorun ./internal/e2e
 	$(GOTEST) -tags ucx -run '^Test[A-Z].*/^ucx$$' .
+	@# The tests that say nothing of UCX, over it.
+	GORUN_TEST_BENEATH=ucx $(GOTEST) -short -tags ucx .
 	GORUN_TRANSPORTS=ucx UCX_TLS=tcp,self $(GOTEST) -tags ucx -run '^TestHosts(HostDies|Freeze)$$' ./internal/e2e
 	$(GOTEST) -tags ucx -race -short ./transport/ucx
 	$(GO) build -tags ucx -o bin/ucx/ ./cmd/gorun ./benchmarks/stress
