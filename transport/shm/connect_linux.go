@@ -31,7 +31,7 @@ import (
 // A hello of no bytes asks for no ring, and is welcomed with no bytes: the connection is for segments alone.
 const (
 	magic    = 0x4d485347 // "GSHM"
-	version  = 5
+	version  = 6
 	protocol = "gorun shm 5"
 
 	addressMin  = 48
