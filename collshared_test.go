@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -413,6 +414,51 @@ func TestLongAfterMessages(t *testing.T) {
 			short()
 		}, WithEnviron([]string{"GORUN_COLL_CHECK=0"}))
 	})
+}
+
+// Rank 0 hears that a rank of the board has failed, leaves out the step of its next call, and waits for messages in the
+// one after. All that goes on after rank 1, in the next call, has looked for failed ranks, and before it compares calls:
+// theirs do not differ.
+func TestFailedBoardIsNotCompared(t *testing.T) {
+	var looked, over sync.WaitGroup
+	looked.Add(1)
+	over.Add(2)
+	overLoop(t)(3, func(w *Comm) {
+		for range boardSetup {
+			must(Barrier(w))
+		}
+		on := w.common.on
+		switch w.Rank() {
+		case 0:
+			go func() {
+				looked.Wait()
+				on.Give(2, &pml.PeerError{Rank: 2, Err: transport.ErrPeerGone})
+			}()
+		case 1:
+			failed, marks := on.Failed, &strays{w, &w.common}
+			var once sync.Once
+			on.Failed = func() (int, []byte) {
+				defer once.Do(func() {
+					looked.Done()
+					for i := 0; i < 20 && marks.mark(0).Word.Load() == 0; i++ {
+						time.Sleep(time.Millisecond)
+					}
+				})
+				return failed()
+			}
+		case 2:
+			over.Wait()
+		}
+		sum := make([]byte, 8)
+		err := Reduce(w, make([]byte, 8), sum, Sum, 0)
+		check(w.Rank() > 0 || errors.Is(err, ErrPeerFailed), "the call in which rank 0 hears of it: %v", err)
+		err = Barrier(w)
+		check(errors.Is(err, ErrPeerFailed), "the call after it: %v", err)
+		if w.Rank() < 2 {
+			over.Done()
+		}
+		must(Scatter(w, make([]byte, 3), make([]byte, 1), 2)) // by messages
+	}, onBoard)
 }
 
 // A call that goes through the board at one rank and by messages at another one, since what they give differs, is an

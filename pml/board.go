@@ -137,9 +137,6 @@ func (b *Board) sleep(line int, least uint64) error {
 	defer e.unlock()
 	defer e.exitCall()
 	for b.Lines[line].Word.Load() < least {
-		if err := b.look(); err != nil {
-			return err
-		}
 		if err := b.lookApart(-1); err != nil {
 			return err
 		}
@@ -272,10 +269,11 @@ func (b *Board) Watch(ctx uint32, apart func(tag int32) (i int, why []byte, err 
 	b.e.unlock()
 }
 
-// lookApart ends the board if what this member waits for does not go with what another one does.
+// lookApart is look, and ends the board if what this member waits for does not go with what another one does. Once a
+// member has failed they do not, and are not compared: one that has heard of it leaves out the steps of its calls.
 func (b *Board) lookApart(tag int32) error {
-	if b.apart == nil {
-		return nil
+	if err := b.look(); err != nil || b.apart == nil {
+		return err
 	}
 	i, why, err := b.apart(tag)
 	if err != nil {
