@@ -41,7 +41,7 @@ const lendsSize = 32
 
 // What a rank says of itself when a board is made. What holds for all, all go by.
 const (
-	canRead   = 1 << iota // it can read what the others lend
+	canRead   = 1 << iota // it can read and write what the others lend
 	isCrowded             // ranks outnumber CPUs
 )
 

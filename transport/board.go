@@ -47,7 +47,7 @@ type Board struct {
 // Lending lets the members of a board read and write each other's memory. One goroutine at a time calls its functions,
 // until Close.
 type Lending struct {
-	// Try says why this rank cannot reach what another member may lend; nil: it can. All members have joined.
+	// Try says why this rank cannot read or write what another member may lend; nil: it can. All members have joined.
 	Try func() error
 	// Lend lets the members read and write mem, by numbers for Read and Write, until Return. mem stays where it is.
 	Lend func(mem []byte) Loan

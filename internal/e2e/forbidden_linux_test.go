@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/gorun-mpi/mpi"
@@ -11,6 +13,51 @@ import (
 func init() {
 	role("exchange", exchangeAndReport)
 	withoutReadv("exchange", exchangeAndReport)
+	withoutWritev("exchange", exchangeAndReport)
+	withoutWritev("long calls", longCalls)
+}
+
+// longCalls makes calls of the lengths from which on two ranks move parts of them for each other.
+func longCalls(_ context.Context, w *mpi.Comm) error {
+	for range 2 { // the board is made in the second call
+		if err := mpi.Allreduce(w, make([]byte, 1024), make([]byte, 1024), mpi.Sum); err != nil {
+			return err
+		}
+	}
+	for n := 32 << 10; n <= 1<<20; n *= 2 {
+		for root := range w.Size() {
+			mine, sum := bytes.Repeat([]byte{byte(w.Rank() + 1)}, n), make([]byte, n)
+			if err := mpi.Reduce(w, mine, sum, mpi.Sum, root); err != nil {
+				return err
+			}
+			if w.Rank() != root {
+				clear(sum)
+			}
+			if err := mpi.Bcast(w, sum, root); err != nil {
+				return err
+			}
+			want := byte(w.Size() * (w.Size() + 1) / 2)
+			if i := slices.IndexFunc(sum, func(b byte) bool { return b != want }); i >= 0 {
+				return fmt.Errorf("%d bytes, root %d: %d at %d; want %d", n, root, sum[i], i, want)
+			}
+		}
+	}
+	fmt.Printf("rank %d is through\n", w.Rank())
+	return nil
+}
+
+// Where process_vm_writev alone is forbidden, messages and collective calls of every length go as they do elsewhere.
+func TestWritevForbidden(t *testing.T) {
+	j := run(t, spec{n: 2, role: "exchange without writev"}, 0)
+	if got := j.count(`^rank \d of 2 exchanged; gets \d+ streams \d+ failed 0`); got != 2 {
+		t.Errorf("%d of 2 ranks have exchanged\n%s", got, j.out.String())
+	}
+	for _, n := range []int{2, 3} {
+		j = run(t, spec{n: n, role: "long calls without writev"}, 0)
+		if got := j.count(`^rank \d is through`); got != n {
+			t.Errorf("%d of %d ranks are through\n%s", got, n, j.out.String())
+		}
+	}
 }
 
 func exchangeAndReport(_ context.Context, w *mpi.Comm) error {

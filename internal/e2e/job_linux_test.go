@@ -41,10 +41,19 @@ func role(name string, body func(ctx context.Context, w *mpi.Comm) error) {
 	roles[name] = func() error { mpi.Main(body); return nil }
 }
 
-// withoutReadv adds a program like role, in which process_vm_readv is forbidden.
+// withoutReadv adds a program like role, in which process_vm_readv is forbidden, and withoutWritev one without
+// process_vm_writev.
 func withoutReadv(name string, body func(ctx context.Context, w *mpi.Comm) error) {
-	roles[name+" without readv"] = func() error {
-		if err := proc.ForbidReadv(); err != nil {
+	roleAfter(proc.ForbidReadv, name+" without readv", body)
+}
+
+func withoutWritev(name string, body func(ctx context.Context, w *mpi.Comm) error) {
+	roleAfter(proc.ForbidWritev, name+" without writev", body)
+}
+
+func roleAfter(forbid func() error, name string, body func(ctx context.Context, w *mpi.Comm) error) {
+	roles[name] = func() error {
+		if err := forbid(); err != nil {
 			return err
 		}
 		mpi.Main(body)

@@ -144,8 +144,11 @@ type probed struct {
 }
 
 // try reads the probes of all others, which is the only way to know whether this process may. The kernel asks the same
-// of a process that writes.
+// of a process that writes, but a filter (seccomp) may forbid one of the two calls alone.
 func (l *lending) try() error {
+	if err := mayWrite(); err != nil {
+		return fmt.Errorf("%w: shm: process_vm_writev: %v (seccomp?)", transport.ErrUnavailable, err)
+	}
 	le := binary.LittleEndian
 	for i := range l.members {
 		p, card := &l.members[i], board.Card(l.body, i)[reachSize:]

@@ -80,6 +80,14 @@ func writePeer(pid int, src []byte, addr uint64) error {
 	return moveMemory(unix.SYS_PROCESS_VM_WRITEV, "process_vm_writev", pid, src, addr)
 }
 
+// mayWrite reports why this process cannot call process_vm_writev, by a call that writes nothing.
+func mayWrite() error {
+	var local [1]unix.Iovec
+	var remote [1]unix.RemoteIovec
+	_, err := moveVector(unix.SYS_PROCESS_VM_WRITEV, unix.Getpid(), local[:], remote[:])
+	return err
+}
+
 func moveMemory(call uintptr, name string, pid int, mine []byte, theirs uint64) error {
 	for len(mine) > 0 {
 		n := min(len(mine), getPiece)

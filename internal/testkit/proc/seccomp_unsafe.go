@@ -11,14 +11,19 @@ import (
 
 // ForbidReadv makes process_vm_readv fail with EPERM in every thread of this process, and in its children, for good:
 // what the default seccomp profile of a container does.
-func ForbidReadv() error {
+func ForbidReadv() error { return forbid(unix.SYS_PROCESS_VM_READV) }
+
+// ForbidWritev is ForbidReadv of process_vm_writev alone.
+func ForbidWritev() error { return forbid(unix.SYS_PROCESS_VM_WRITEV) }
+
+func forbid(call uint32) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
 	}
 	const numberAt = 0 // offset of nr in struct seccomp_data
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: numberAt},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PROCESS_VM_READV, Jt: 0, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jt: 0, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
