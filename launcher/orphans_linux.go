@@ -58,7 +58,7 @@ func (l *local) reapOrphans() time.Duration {
 // are killed that have the job's mark.
 func killOrphans(others map[int]bool, mark string) {
 	marked, clean := newMarkSearch(mark), 0
-	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(searching); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {
 			return // the usual case, without a look at all of /proc
 		}
@@ -85,23 +85,21 @@ func killOrphans(others map[int]bool, mark string) {
 	}
 }
 
-// doubtful is how long killMarked goes on although it finds nothing to kill, for what may be about to show the mark: on
-// a host where processes start all the time there is always one. Tests have less.
-var doubtful = 3 * time.Second
+// searching is for how long a search goes on because of what it finds. On a host where processes start all the time
+// there is always one that may be about to show the mark. Tests have another.
+var searching = 3 * time.Second
 
 // killMarked kills the processes that have a mark in their environment, until there are none. A process may fork while
-// all are looked at, so it ends when two looks in a row have found none, and none that may be about to show the mark.
+// all are looked at, so it ends when two looks in a row have found none, and none that may be about to show the mark;
+// or with the second look after its time, so that a machine that stands still takes none of the two away.
 func killMarked(mark string) {
 	marked, began := newMarkSearch(mark), time.Now()
-	for looks, clean := 0, 0; looks < 500 && clean < 2; looks++ {
-		if looks > 0 {
-			time.Sleep(2 * time.Millisecond)
-		}
+	for clean := 0; clean < 2; time.Sleep(2 * time.Millisecond) {
 		clean++
 		for _, pid := range processes() {
 			found, unsure := marked.look(pid)
 			killed := found && pid != os.Getpid() && unix.Kill(pid, unix.SIGKILL) == nil
-			if killed || unsure && time.Since(began) < doubtful {
+			if (killed || unsure) && time.Since(began) < searching {
 				clean = 0
 			}
 		}

@@ -66,8 +66,7 @@ type run struct {
 
 	signals <-chan os.Signal
 	starts  chan started     // with room for all
-	posts   chan func()      // for the supervisor to call; from goroutines that wait meanwhile
-	over    chan struct{}    // closed when nothing is taken from posts any more
+	desk                     // of the supervisor
 	timeout <-chan time.Time // of the job
 	timer   *time.Timer      // for policy.next
 	abandon <-chan time.Time // when what is left is given up; nil: not yet known
@@ -102,11 +101,19 @@ func (r *run) judge() judge {
 	return &r.policy
 }
 
-// post has the supervisor call f. Where that is over, nothing is called.
-func (r *run) post(f func()) {
+// desk is where other goroutines bring what a supervisor is to do.
+type desk struct {
+	posts chan func()
+	over  chan struct{} // closed when nothing is taken from posts any more
+}
+
+func newDesk() desk { return desk{posts: make(chan func()), over: make(chan struct{})} }
+
+// post has the supervisor call f, and waits until it does. Where that is over, nothing is called.
+func (d desk) post(f func()) {
 	select {
-	case r.posts <- f:
-	case <-r.over:
+	case d.posts <- f:
+	case <-d.over:
 	}
 }
 
@@ -145,8 +152,7 @@ func (j *Job) Run() int {
 func (j *Job) newRun(plan *Plan) *run {
 	r := &run{
 		job: j, plan: plan, ranks: make(map[int]*rankState, len(plan.Specs)),
-		starts: make(chan started, len(plan.Specs)+1), posts: make(chan func()),
-		over: make(chan struct{}), timer: time.NewTimer(time.Hour),
+		starts: make(chan started, len(plan.Specs)+1), desk: newDesk(), timer: time.NewTimer(time.Hour),
 	}
 	for i := range plan.Specs {
 		r.ranks[plan.Specs[i].Rank] = &rankState{}
