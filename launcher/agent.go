@@ -120,8 +120,7 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 		a.outlet(frames.StderrPart, frames.Stderr, m.Coloured[1]))
 	backend := Local(len(plan.Specs), true, cleaner)
 	if l, ok := backend.(*local); ok {
-		l.host = plan.Host
-		reach.StartBy(l.startOther)
+		l.serveAgent(plan.Host)
 	}
 	r.supervise(backend, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
 		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {

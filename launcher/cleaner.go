@@ -85,33 +85,49 @@ func (c *cleaner) stop() {
 	c.pipe.Close()
 }
 
-// cleanerDelay is when the cleaner of a job starts: not while the ranks start, whose processors it would take, and not
-// at all for a job that is over by then. A gorun that is killed sooner takes its ranks along, but not what they have
-// started.
+// cleanerDelay is when the cleaner of a gorun that starts ranks itself starts: not while the ranks start, whose
+// processors it would take, and not at all for a job that is over by then. A gorun that is killed sooner takes its
+// ranks along, but not what they have started. An agent has its cleaner before its first rank: what is left on a host
+// is not seen from the user's, and the way there has taken a hundred times longer.
 const cleanerDelay = 25 * time.Millisecond
 
 // cleanerTask starts the cleaner of a job and tells it of process groups. It is a goroutine of its own: the cleaner may
 // be stopped, or have no processor for long.
 type cleanerTask struct {
 	start  func(mark string, groups ...int) (*cleaner, error)
-	once   sync.Once // of mark
-	mark   string    // set before the first group is added
+	delay  time.Duration // not changed once prepare has been called
+	once   sync.Once     // of prepare
+	mark   chan string   // has room for the one there is
+	stands chan struct{} // closed when the cleaner has been started
 	groups chan int
 	quit   chan struct{}
 	done   chan struct{}
 }
 
 func newCleanerTask(ranks int, start func(mark string, groups ...int) (*cleaner, error)) *cleanerTask {
-	t := &cleanerTask{start: start, groups: make(chan int, ranks), quit: make(chan struct{}), done: make(chan struct{})}
+	t := &cleanerTask{start: start, delay: cleanerDelay, mark: make(chan string, 1), stands: make(chan struct{}),
+		groups: make(chan int, ranks), quit: make(chan struct{}), done: make(chan struct{})}
 	go t.run()
 	return t
 }
 
-// add makes the cleaner know a process group. It never waits: there is room for all.
-func (t *cleanerTask) add(mark string, group int) {
-	t.once.Do(func() { t.mark = mark })
-	t.groups <- group
+// prepare is called before a rank is started. Without a delay it returns when the cleaner knows the mark, or there will
+// be none.
+func (t *cleanerTask) prepare(mark string) {
+	t.once.Do(func() {
+		t.mark <- mark
+		if t.delay > 0 {
+			return
+		}
+		select {
+		case <-t.stands:
+		case <-t.done:
+		}
+	})
 }
+
+// add makes the cleaner know a process group. It never waits: there is room for all.
+func (t *cleanerTask) add(group int) { t.groups <- group }
 
 // stop ends the cleaner.
 func (t *cleanerTask) stop() {
@@ -121,26 +137,27 @@ func (t *cleanerTask) stop() {
 
 func (t *cleanerTask) run() {
 	defer close(t.done)
+	var mark string
+	select {
+	case mark = <-t.mark:
+	case <-t.quit:
+		return
+	}
+	select {
+	case <-time.After(t.delay):
+	case <-t.quit:
+		return
+	}
 	var groups []int
-	select {
-	case g := <-t.groups:
-		groups = append(groups, g)
-	case <-t.quit:
-		return
-	}
-	select {
-	case <-time.After(cleanerDelay):
-	case <-t.quit:
-		return
-	}
 	for len(t.groups) > 0 && len(groups) < pipeHolds {
 		groups = append(groups, <-t.groups)
 	}
-	c, err := t.start(t.mark, groups...)
+	c, err := t.start(mark, groups...)
 	if err != nil {
 		return // without a cleaner the job runs all the same
 	}
 	defer c.stop()
+	close(t.stands)
 	told := make(chan struct{})
 	defer close(told)
 	go func() {

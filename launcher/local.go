@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
 // local starts processes on this host.
@@ -76,6 +77,15 @@ func Local(size int, alone bool, argv []string) Backend {
 	return l
 }
 
+// serveAgent makes it the backend of an agent, which may start other agents. It is called before the first Start.
+func (l *local) serveAgent(host string) {
+	l.host = host
+	if l.clean != nil {
+		l.clean.delay = 0
+	}
+	reach.StartBy(l.startOther)
+}
+
 // starter is the thread that is the parent of all ranks. It is never unlocked: it ends with its goroutine, after
 // Close has reaped all of its children.
 func (l *local) starter(ready chan<- struct{}) {
@@ -97,6 +107,10 @@ func (l *local) Host(int) string { return l.host }
 func (l *local) Exits() <-chan Exit { return l.exits }
 
 func (l *local) Start(s *Spec) (pid int, err error) {
+	mark := markOf(s.Env)
+	if l.clean != nil {
+		l.clean.prepare(mark)
+	}
 	l.births.Lock()
 	defer l.births.Unlock()
 	done := make(chan struct{})
@@ -115,13 +129,13 @@ func (l *local) Start(s *Spec) (pid int, err error) {
 		return 0, os.ErrProcessDone
 	}
 	l.pids[s.Rank], l.ranks[pid] = pid, s.Rank
-	l.mark = markOf(s.Env)
+	l.mark = mark
 	l.living.Add(1)
 	if l.deaths == nil || !l.deaths.add(pid) {
 		l.unwatched <- pid
 	}
 	if l.clean != nil {
-		l.clean.add(l.mark, pid)
+		l.clean.add(pid)
 	}
 	return pid, nil
 }

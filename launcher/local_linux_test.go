@@ -148,8 +148,9 @@ func TestCleanerDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		c.prepare("GORUN_JOB=gorun_x")
 		for i := range groups {
-			c.add("GORUN_JOB=gorun_x", 1<<30+i)
+			c.add(1<<30 + i)
 		}
 		<-begun
 		time.Sleep(10 * time.Millisecond) // the pipe is full now, or soon

@@ -80,6 +80,17 @@ func TestTreeIsCut(t *testing.T) {
 	}
 }
 
+// An agent that is killed as soon as it has started a rank leaves nothing behind, whether it has agents below or none.
+func TestAgentIsKilledAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range []string{"a", "a,b"} {
+		j := start(t, "--launcher", "exec", "--tree-width", "1", "-H", hosts, "--bind-to", "none", "sh", "-c",
+			"setsid sleep 1000 & test $PMI_RANK = 0 && kill -9 $PPID; sleep 1000")
+		j.cmd.Wait()
+		j.gone()
+	}
+}
+
 // refusing is a remote shell that stays here, and runs a script where it is called by an agent.
 func refusing(t *testing.T, script string) []string {
 	path := filepath.Join(t.TempDir(), "shell")
