@@ -329,11 +329,14 @@ func (b *Board) refused() bool {
 	return !errors.As(err, &peer)
 }
 
-// drop ends what waits for messages of the board's calls: r, and all receives.
+// drop ends what waits for messages of the board's calls: all receives, and r. Rounds without other messages go on to
+// their end, so that they are over when the caller hears of it.
 func (b *Board) drop(r *Request) {
 	b.e.dropped.add(b.ctx)
 	b.e.path.drop(b.ctx, b.err)
-	b.e.cancel(r, b.err)
+	if r.op != opRounds || r.of.open > 0 {
+		b.e.cancel(r, b.err)
+	}
 }
 
 // reached: what a board expects has come.

@@ -271,14 +271,14 @@ func (w *waitFor) follow() error {
 	return err
 }
 
-// sleeps tells the boards that w is about to sleep. True: w is ready.
+// sleeps tells the boards that w is about to sleep. True: it is not to, since that has ended w or left it local work.
 func (w *waitFor) sleeps() bool {
 	if w.r == nil || len(w.e.boards.all) == 0 {
 		return false
 	}
 	w.slept = true
 	w.e.boards.sleeps(w.e, w.r)
-	return w.ready()
+	return w.ready() || w.called()
 }
 
 // sema is that of the first request.
