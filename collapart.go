@@ -15,16 +15,17 @@ import (
 // says of which call it is. So two ranks do not go together if one of them has begun a step of a call that the other
 // one is past, or is in by messages, without that step.
 //
-// A rank that sleeps in a call by messages has a mark, which says which call that is. Of two ranks the one that goes
-// to sleep later sees what the other one has done: it says so on the board, which ends the waits of all.
+// A rank that sleeps, whatever for, and is in no call by the board has a mark, which says how many calls it has begun:
+// it is past the last of them, or in it by messages. Of two ranks the one that goes to sleep later sees what the other
+// one has done: it says so on the board, which ends the waits of all.
 //
 // With GORUN_COLL_CHECK calls are compared before, and in that messages are waited for that say nothing of the call.
 
-// strays is how a rank sees that. Its methods are called with the engine's lock, in no call of this rank by the
-// board, or in the one that waits.
+// strays is how a rank sees that. Its methods are called with the engine's lock.
 type strays struct {
 	c *Comm
 	*common
+	marked uint32 // how many calls this rank had begun when it looked last, in no call by the board
 }
 
 // numbers is how many numbers blocking and nonblocking calls have before they begin again.
@@ -33,34 +34,53 @@ const numbers = collTag / 2
 // by reports whether call i is not after call k.
 func by(i, k uint32) bool { return (k-i)%numbers < numbers/2 }
 
-// mark is the line that says in which call by messages a rank sleeps: its number plus 1; 0: in none.
+// mark is the line that says which call a rank that sleeps has begun last, by its number plus 1. 0: it does not say.
 func (s *common) mark(rank int) *transport.Line { return s.on.Lines[rank*boardLines+boardDepth] }
 
-// unmark: a rank that makes a call by the board sleeps in none by messages. Its mark would seem to be of a call to come
-// when half of the numbers are over.
+// unmark: the mark of a rank that makes calls by the board, and does not sleep in between, would seem to be of a call
+// to come when half of the numbers are over.
 func (s *common) unmark(me int) {
 	if mark := &s.mark(me).Word; mark.Load() != 0 {
 		mark.Store(0)
 	}
 }
 
-// look finds a rank that does not go together with this one, which waits for a message of a call, or, if tag is
-// negative, at the board. why is what the others are told; err is nil if there is none.
-func (a *strays) look(tag int32) (rank int, why []byte, err error) {
-	me, in := a.c.rank, int64(-1)
-	if tag >= 0 {
-		if in = int64(tag) - collTag; in < 0 || in >= numbers || a.state.Load() != 0 {
-			return 0, nil, nil // a call without a number of this kind, or one by the board goes on
-		}
-		a.mark(me).Word.Store(uint64(in) + 1)
+// look finds a rank that does not go together with this one, which is about to sleep at the board (at), or in another
+// wait. why is what the others are told; err is nil if there is none.
+func (a *strays) look(at bool) (rank int, why []byte, err error) {
+	if at {
+		return a.compare(0)
 	}
+	// Calls that can use the board ask for their turn before their numbers. So if none has it, those that have a number
+	// are over, or go by messages. Between two calls nothing new is to be seen: the others look when they sleep.
+	begun := a.c.colls.number.Load()
+	if begun == a.marked || !a.state.CompareAndSwap(0, turnTaken) {
+		return 0, nil, nil
+	}
+	defer a.looked()
+	a.marked = begun
+	mark := (begun-1)%numbers + 1
+	a.mark(a.c.rank).Word.Store(uint64(mark))
+	return a.compare(mark)
+}
+
+// looked ends a turn that was no call's. What has been asked for meanwhile may need the engine's lock.
+func (a *strays) looked() {
+	if !a.state.CompareAndSwap(turnTaken, 0) {
+		go a.done()
+	}
+}
+
+// compare compares this rank, whose mark that is (0: it waits at the board), with the others.
+func (a *strays) compare(mark uint32) (rank int, why []byte, err error) {
+	me := a.c.rank
 	for i := range a.c.size {
 		if i == me {
 			continue
 		}
-		if in >= 0 {
-			if its, is := a.callOf(i, a.step+1); is && by(its, uint32(in)) {
-				return a.refused(me, i, uint32(in), its)
+		if mark > 0 {
+			if its, is := a.callOf(i, a.step+1); is && by(its, mark-1) {
+				return a.refused(me, i, mark-1, its)
 			}
 		}
 		if its := a.mark(i).Word.Load(); its > 0 && its <= numbers {
@@ -93,11 +113,11 @@ func (a *strays) callOf(rank int, step uint64) (number uint32, is bool) {
 	return uint32(tag - collTag), tag >= collTag && tag < collTag+numbers
 }
 
-// refused: rank i is in a call by messages, and rank k has made one at the board, not after that, without it.
+// refused: rank i has begun call in, and rank k has made a step of a call at the board, not after that, without it.
 func (a *strays) refused(i, k int, in, made uint32) (rank int, why []byte, err error) {
-	text := fmt.Sprintf("rank %d waits for messages in collective call %d of %s, and rank %d has made call %d by the "+
-		"board, in which rank %[1]d is not; all ranks make the same collective calls in the same order, with counts "+
-		"that go together (GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
+	text := fmt.Sprintf("rank %d has come to collective call %d of %s without a step that rank %d has made on the "+
+		"board in call %d; all ranks make the same collective calls in the same order, with counts that go together "+
+		"(GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
 	no := &refusal{class: ErrComm, text: text}
 	return i, no.append(nil), opError("", no.class, "%s", no.text)
 }

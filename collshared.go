@@ -133,8 +133,8 @@ func (c *Comm) mayShare() bool {
 // performShared makes a call that can use the board, and gives p back. If c's context ends it is finished in the
 // background, on memory of the library's own; then p is not given back.
 func (c *Comm) performShared(p *collPlan) error {
+	turn := c.common.ask() // before the number: see strays.look
 	p.tag = c.colls.nextTag(blocking)
-	turn := c.common.ask()
 	if c.ctx == nil {
 		p.takeIn()
 		err := p.runShared(c, turn)

@@ -389,7 +389,7 @@ func TestLongAfterMessages(t *testing.T) {
 				short()
 			}
 			check(w.common.on != nil, "no board")
-			marks := &strays{w, &w.common}
+			marks := &strays{c: w, common: &w.common}
 			if w.Rank() == 0 {
 				asleep.Wait()
 			} else {
@@ -435,7 +435,7 @@ func TestFailedBoardIsNotCompared(t *testing.T) {
 				on.Give(2, &pml.PeerError{Rank: 2, Err: transport.ErrPeerGone})
 			}()
 		case 1:
-			failed, marks := on.Failed, &strays{w, &w.common}
+			failed, marks := on.Failed, &strays{c: w, common: &w.common}
 			var once sync.Once
 			on.Failed = func() (int, []byte) {
 				defer once.Do(func() {
@@ -545,6 +545,92 @@ func TestOneByMessagesOneByTheBoard(t *testing.T) {
 				}, WithEnviron([]string{"GORUN_COLL_CHECK=0"}))
 			})
 		})
+	}
+}
+
+// A rank waits at the board for one whose own call went by messages and is over, and which has gone on to wait for the
+// first one elsewhere: by messages or at the board of another communicator, for one message or for one of several, or
+// at the end of the rank. The one at the board has an error, the other one's waits end, well but for those of the same
+// communicator, and both have an error in their next call by this board.
+func TestLeftAtTheBoard(t *testing.T) {
+	zeros := func(n int) []byte { return make([]byte, n) }
+	mistakes := map[string]struct {
+		waits, leaves func(c *Comm, waiting int) error
+	}{
+		"Reduce": {
+			func(c *Comm, waiting int) error { return Reduce(c, zeros(64<<10), zeros(64<<10), Sum, waiting) },
+			func(c *Comm, waiting int) error { return Reduce(c, zeros(8<<10), nil, Sum, waiting) },
+		},
+		"Bcast": {
+			func(c *Comm, waiting int) error { return Bcast(c, zeros(64<<10), 1-waiting) },
+			func(c *Comm, waiting int) error { return Bcast(c, zeros(8<<10), 1-waiting) },
+		},
+		"another call": {
+			func(c *Comm, _ int) error { return Allreduce(c, zeros(1024), zeros(1024), Sum) },
+			func(c *Comm, waiting int) error { return Gather(c, zeros(1), nil, waiting) },
+		},
+	}
+	elsewhere := map[string]func(c, d *Comm){
+		"messages": func(_, d *Comm) { must(Barrier(d)) },
+		"board":    func(_, d *Comm) { must(Allreduce(d, zeros(1024), zeros(1024), Sum)) },
+		"receive": func(_, d *Comm) {
+			must(Send(d, []int{1}, 1-d.Rank(), 0))
+			ok(Recv(d, []int{0}, 1-d.Rank(), 0))
+		},
+		"probe": func(_, d *Comm) {
+			must(Send(d, []int{1}, 1-d.Rank(), 0))
+			ok(Probe(d, 1-d.Rank(), 0))
+			ok(Recv(d, []int{0}, 1-d.Rank(), 0))
+		},
+		"any": func(_, d *Comm) {
+			from, to := ok(Irecv(d, []int{0}, 1-d.Rank(), 0)), ok(Irecv(d, []int{0}, d.Rank(), 0))
+			must(Send(d, []int{1}, 1-d.Rank(), 0))
+			i, _, err := WaitAny(to, from)
+			check(i == 1 && err == nil, "%d, %v", i, err)
+			must(Send(d, []int{1}, d.Rank(), 0))
+			must(second(to.Wait()))
+		},
+		"nonblocking": func(_, d *Comm) { must(waited(Ibarrier(d))) },
+		"creation":    func(_, d *Comm) { must(ok(d.Dup()).Free()) },
+		"the same": func(c, _ *Comm) {
+			if _, err := c.Dup(); err != nil { // what it waits for may have come
+				is(err, ErrComm)
+			}
+		},
+		"end": func(_, _ *Comm) {},
+	}
+	for name, goesOn := range elsewhere {
+		for mistake, calls := range mistakes {
+			if testing.Short() && mistake != "Reduce" && name != "end" {
+				continue
+			}
+			t.Run(name+" after "+mistake, func(t *testing.T) {
+				everyTransport(t, func(t *testing.T, run runner) {
+					if !strings.HasSuffix(t.Name(), "/loop") && !strings.HasSuffix(t.Name(), "/shm") {
+						return // there are no boards
+					}
+					for waiting := range inShort(2, 1) {
+						run(2, func(w *Comm) {
+							d := ok(w.Dup())
+							for _, c := range []*Comm{w, d} {
+								for range boardSetup {
+									must(Allreduce(c, zeros(1024), zeros(1024), Sum))
+								}
+								check(c.common.on != nil, "no board")
+							}
+							if w.Rank() == waiting {
+								is(calls.waits(w, waiting), ErrComm)
+							} else {
+								must(calls.leaves(w, waiting))
+							}
+							if goesOn(w, d); name != "end" {
+								is(Allreduce(w, zeros(1024), zeros(1024), Sum), ErrComm)
+							}
+						}, WithEnviron([]string{"GORUN_COLL_CHECK=0"}))
+					}
+				})
+			})
+		}
 	}
 }
 

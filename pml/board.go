@@ -23,8 +23,8 @@ type Board struct {
 
 	// Of calls by messages, which have a context of their own.
 	ctx     uint32
-	apart   func(tag int32) (i int, why []byte, err error) // nil: they are not watched
-	message *Request                                       // that waits for a message; nil: none does
+	apart   func(at bool) (i int, why []byte, err error) // nil: calls are not watched
+	message *Request                                     // that waits for a message; nil: none does
 }
 
 // boards are those that are open.
@@ -137,7 +137,7 @@ func (b *Board) sleep(line int, least uint64) error {
 	defer e.unlock()
 	defer e.exitCall()
 	for b.Lines[line].Word.Load() < least {
-		if err := b.lookApart(-1); err != nil {
+		if err := b.lookApart(true); err != nil {
 			return err
 		}
 		r := e.requests.take()
@@ -260,58 +260,60 @@ func (b *Board) over() {
 	}
 }
 
-// Watch has the members that wait at the board, and those that wait for messages with that context, hear of a board
-// that another member has ended by Refuse, or which this one should: apart says so, with the engine's lock, when a
-// wait is to become a sleep, as does its err. tag is that of the message, or -1.
-func (b *Board) Watch(ctx uint32, apart func(tag int32) (i int, why []byte, err error)) {
+// Watch has members that differ in their calls hear of that: those that wait at the board, and those that wait for
+// messages with that context. apart is called with the engine's lock when a wait is to become a sleep: at the board
+// (at), or whatever it is for. Its err is that a member does not go together with this one; then it says which, and
+// what the others are told.
+func (b *Board) Watch(ctx uint32, apart func(at bool) (i int, why []byte, err error)) {
 	b.e.lock()
 	b.ctx, b.apart = ctx, apart
 	b.e.unlock()
 }
 
-// lookApart is look, and ends the board if what this member waits for does not go with what another one does. Once a
-// member has failed they do not, and are not compared: one that has heard of it leaves out the steps of its calls.
-func (b *Board) lookApart(tag int32) error {
+// lookApart is look, and ends the board if this member does not go together with another one. Once a member has failed
+// they do not, and are not compared: one that has heard of it leaves out the steps of its calls. It may hear of it
+// after the first look and before the comparison, and says so on the board before it goes on.
+func (b *Board) lookApart(at bool) error {
 	if err := b.look(); err != nil || b.apart == nil {
 		return err
 	}
-	i, why, err := b.apart(tag)
-	if err != nil {
-		b.Fail(i, why)
-		b.end(err)
+	i, why, err := b.apart(at)
+	if err == nil {
+		return nil
 	}
+	if failed := b.look(); failed != nil {
+		return failed
+	}
+	b.Fail(i, why)
+	b.end(err)
 	return err
 }
 
-// sleeps: the caller that waits for r is about to. If r is a message of calls whose members may use a board, it is
-// woken when that is ended by Refuse.
-func (s *boards) sleeps(e *Engine, r *Request) {
-	tag := r.recv.Tag
-	switch r.op {
-	case opBoard:
-		return
-	case opRounds:
-		tag = r.of.tag
-	}
+// sleeps: the caller of w is about to, whatever it waits for: another member may wait at a board for steps that this
+// one has left out. If w has a message of calls whose members may use a board, it is woken when that is ended by
+// Refuse.
+func (s *boards) sleeps(w *waitFor) {
 	for _, b := range s.all {
-		if b.apart == nil || b.ctx != r.recv.Ctx || b.r != nil || b.message != nil && b.message != r {
+		if b.apart == nil || b.r != nil {
 			continue
 		}
-		if b.lookApart(tag); b.refused() {
+		b.lookApart(false)
+		switch r := w.of(b.ctx); {
+		case r == nil || b.message != nil && b.message != r:
+		case b.refused():
 			b.drop(r)
-		} else if b.err == nil {
+		case b.err == nil:
 			b.message = r
-			me := slices.Index(b.members, int32(e.cfg.Rank))
+			me := slices.Index(b.members, int32(w.e.cfg.Rank))
 			b.Expect(me*len(b.Lines)/len(b.members), math.MaxUint64, b.cookie) // that the board fails
 		}
-		return
 	}
 }
 
-// awake: the wait for r is over.
-func (s *boards) awake(r *Request) {
+// awake: the wait is over.
+func (s *boards) awake(w *waitFor) {
 	for _, b := range s.all {
-		if b.message == r {
+		if w.has(b.message) {
 			if b.message = nil; b.r == nil {
 				b.Forget()
 			}

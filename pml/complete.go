@@ -267,6 +267,9 @@ func (s *claimed) awaitSome(e *Engine) {
 		}
 	}
 	stop()
+	if w.slept {
+		e.boards.awake(&w)
+	}
 }
 
 // context ends when one of those of the set's requests does; nil if none can. stop frees it.

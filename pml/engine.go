@@ -272,7 +272,8 @@ func (e *Engine) Flush() int {
 	e.lock()
 	defer e.unlock()
 	defer e.exitCall()
-	for w := (waitFor{e: e, flush: true}); !w.ready(); {
+	w := waitFor{e: e, flush: true}
+	for w.sleeps(); !w.ready(); {
 		e.flushLeads = e.wait.leader == noLeader
 		led := w.tryLead()
 		e.flushLeads = false

@@ -2,6 +2,7 @@ package pml
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/gorun-mpi/mpi/transport"
@@ -91,7 +92,7 @@ func (e *Engine) await(r *Request) {
 		}
 	}
 	if w.slept {
-		e.boards.awake(r)
+		e.boards.awake(&w)
 	}
 }
 
@@ -273,12 +274,33 @@ func (w *waitFor) follow() error {
 
 // sleeps tells the boards that w is about to sleep. True: it is not to, since that has ended w or left it local work.
 func (w *waitFor) sleeps() bool {
-	if w.r == nil || len(w.e.boards.all) == 0 {
+	if len(w.e.boards.all) == 0 {
 		return false
 	}
 	w.slept = true
-	w.e.boards.sleeps(w.e, w.r)
+	w.e.boards.sleeps(w)
 	return w.ready() || w.called()
+}
+
+// of is the first request of w that has that context and is under way; nil: there is none.
+func (w *waitFor) of(ctx uint32) *Request {
+	if r := w.r; r != nil {
+		if r.op == opBoard || r.recv.Ctx != ctx || r.state != stActive {
+			return nil
+		}
+		return r
+	}
+	for i := range w.set.set {
+		if r := w.set.at(i); r != nil && r.recv.Ctx == ctx && r.state == stActive {
+			return r
+		}
+	}
+	return nil
+}
+
+// has reports whether w waits for r.
+func (w *waitFor) has(r *Request) bool {
+	return r != nil && (r == w.r || slices.Contains(w.set.set, r))
 }
 
 // sema is that of the first request.
