@@ -21,8 +21,8 @@ type Program struct {
 	// Package is the argument for go build when Name is not a binary: a directory, an import path or a .go file.
 	Package string
 	Tags    []string // build tags of it
-	file    *os.File // holds the built executable, which has no name in any file system
-	temp    string   // where a file without a name is not to be had: the folder to be removed
+	file    *os.File // holds the built executable, which has no name in any file system; of Linux
+	temp    string   // of other systems: the folder of the executable, to be removed
 }
 
 // Find says what name means, without building it:
@@ -229,15 +229,4 @@ func (p *Program) Close() {
 	if p.temp != "" {
 		os.RemoveAll(p.temp)
 	}
-}
-
-// tempTarget is the target of a build where there are no files without a name.
-func (p *Program) tempTarget() (string, error) {
-	dir, err := os.MkdirTemp("", tempPrefix)
-	if err != nil {
-		return "", err
-	}
-	p.temp = dir
-	p.Path = filepath.Join(dir, strings.TrimSuffix(filepath.Base(p.Package), ".go"))
-	return p.Path, nil
 }

@@ -13,7 +13,7 @@ import (
 // lowestFD keeps the executable's descriptor clear of the few that a rank gets at its start.
 const lowestFD = 100
 
-// target makes a memory file for the executable. The go command cannot rename onto it and therefore
+// target makes a file without a name for the executable. The go command cannot rename onto it and therefore
 // copies into it; check fails visibly if that should ever change.
 func (p *Program) target() (string, error) {
 	name := strings.TrimSuffix(filepath.Base(p.Package), ".go")
@@ -22,15 +22,32 @@ func (p *Program) target() (string, error) {
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	}
 	if err != nil { // such as vm.memfd_noexec=2
-		return p.tempTarget()
+		if fd, err = unlinked(); err != nil {
+			return "", err
+		}
 	}
+	defer unix.Close(fd)
 	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lowestFD)
-	unix.Close(fd)
 	if err != nil {
-		return p.tempTarget()
+		return "", fmt.Errorf("no descriptor from %d on for the program (ulimit -n must be more): %w", lowestFD, err)
 	}
 	p.file = os.NewFile(uintptr(high), name)
 	// Ranks run it through the same descriptor, which is still open between fork and exec.
 	p.Path = fmt.Sprintf("/proc/self/fd/%d", high)
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), high), nil
+}
+
+// unlinked opens a new file in the folder for temporary files, which has no name any more. It is open for reading: no
+// file can be run that is open for writing.
+func unlinked() (fd int, err error) {
+	f, err := os.CreateTemp("", tempPrefix)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	defer os.Remove(f.Name())
+	if fd, err = unix.Open(f.Name(), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return 0, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return fd, nil
 }

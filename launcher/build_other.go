@@ -2,4 +2,19 @@
 
 package launcher
 
-func (p *Program) target() (string, error) { return p.tempTarget() }
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// target makes a folder for the executable, since no file can be run that has no name.
+func (p *Program) target() (string, error) {
+	dir, err := os.MkdirTemp("", tempPrefix)
+	if err != nil {
+		return "", err
+	}
+	p.temp = dir
+	p.Path = filepath.Join(dir, strings.TrimSuffix(filepath.Base(p.Package), ".go"))
+	return p.Path, nil
+}

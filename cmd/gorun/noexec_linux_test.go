@@ -9,7 +9,7 @@ import (
 )
 
 // Where memory files are not executable unless asked for (vm.memfd_noexec=1), or never (2), a package is built and run
-// all the same, and its ranks have their shared memory.
+// all the same, and its ranks have their shared memory. Nothing is left behind, also where gorun is killed.
 func TestMemfdNoexec(t *testing.T) {
 	t.Parallel()
 	const sysctl = "/proc/sys/vm/memfd_noexec"
@@ -21,19 +21,27 @@ func TestMemfdNoexec(t *testing.T) {
 	}
 	unshare := proc.RequireProgram(t, "unshare", "util-linux")
 	ring, small := proc.Build(t, "examples/ring"), module(t, hello)
+	// A program that ends gorun.
+	killer := module(t, "package main\n\nimport (\n\t\"os\"\n\t\"syscall\"\n\t\"time\"\n)\n\nfunc main() {\n"+
+		"\tsyscall.Kill(os.Getppid(), syscall.SIGKILL)\n\ttime.Sleep(time.Hour)\n}\n")
 	for _, level := range []int{1, 2} {
 		for program, prints := range map[string]string{
-			ring:  "the token went round 2 ranks and is now 1\n",
-			small: "built []\nbuilt []\n", // by this gorun
+			ring:   "the token went round 2 ranks and is now 1\n",
+			small:  "built []\nbuilt []\n", // by this gorun
+			killer: "",
 		} {
 			temp := t.TempDir()
 			j := prepare(t, "-n", "2", "-x", "GORUN_TRANSPORTS=shm", program)
-			set := fmt.Sprintf(`echo %d >%s && exec "$0" "$@"`, level, sysctl)
+			set := fmt.Sprintf(`echo %d >%s && "$0" "$@"; exit $?`, level, sysctl) // the first process cannot be killed
 			j.cmd.Args = append([]string{unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", set, j.cmd.Path},
 				j.cmd.Args[1:]...)
 			j.cmd.Path = unshare
 			j.cmd.Env = append(j.cmd.Env, "TMPDIR="+temp, "GOFLAGS=")
-			j.start().wait(0).prints(prints)
+			if j.start(); program == killer {
+				j.cmd.Wait()
+			} else {
+				j.wait(0).prints(prints)
+			}
 			if left, _ := os.ReadDir(temp); len(left) > 0 {
 				t.Errorf("vm.memfd_noexec=%d: left in TMPDIR: %v", level, left)
 			}
