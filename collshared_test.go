@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -589,6 +590,23 @@ func TestLeftAtTheBoard(t *testing.T) {
 			check(i == 1 && err == nil, "%d, %v", i, err)
 			must(Send(d, []int{1}, d.Rank(), 0))
 			must(second(to.Wait()))
+		},
+		"test": func(_, d *Comm) {
+			for r, done := ok(Ibarrier(d)), false; !done; runtime.Gosched() {
+				done, _, _ = r.Test()
+			}
+		},
+		"test of several": func(_, d *Comm) {
+			for r, done := ok(Ibarrier(d)), false; !done; runtime.Gosched() {
+				done = ok(TestAll(nil, r))
+			}
+		},
+		"probe again": func(_, d *Comm) {
+			must(Send(d, []int{1}, 1-d.Rank(), 0))
+			for _, is := false, false; !is; runtime.Gosched() {
+				_, is, _ = Iprobe(d, 1-d.Rank(), 0)
+			}
+			ok(Recv(d, []int{0}, 1-d.Rank(), 0))
 		},
 		"nonblocking": func(_, d *Comm) { must(waited(Ibarrier(d))) },
 		"creation":    func(_, d *Comm) { must(ok(d.Dup()).Free()) },

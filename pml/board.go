@@ -29,8 +29,9 @@ type Board struct {
 
 // boards are those that are open.
 type boards struct {
-	all  []*Board
-	last uint64 // cookie
+	all    []*Board
+	last   uint64 // cookie
+	glance uint   // how many looks of callers that do not wait have found nothing
 }
 
 // boardsOf are those of e's device; the error is that it has none.
@@ -307,6 +308,21 @@ func (s *boards) sleeps(w *waitFor) {
 			me := slices.Index(b.members, int32(w.e.cfg.Rank))
 			b.Expect(me*len(b.Lines)/len(b.members), math.MaxUint64, b.cookie) // that the board fails
 		}
+	}
+}
+
+// glancesPerSleep is for how many looks in vain of callers that do not wait the boards are told once.
+const glancesPerSleep = 1 << 12
+
+// glances: a caller has looked in vain whether w is ready. It does not wait, but may look again and again, so that this
+// rank never sleeps.
+func (s *boards) glances(w *waitFor) {
+	if len(s.all) == 0 {
+		return
+	}
+	if s.glance++; s.glance%glancesPerSleep == 0 {
+		s.sleeps(w)
+		s.awake(w)
 	}
 }
 

@@ -82,6 +82,7 @@ func (r *Request) Test() (done bool, st Status, err error) {
 		e.cancel(r, r.cctx.Err())
 	}
 	if r.state != stDone {
+		e.boards.glances(&waitFor{e: e, r: r})
 		e.exitCall()
 		e.schedules.letWork()
 		return false, Status{}, nil
@@ -326,6 +327,9 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	}
 	if !all || done {
 		c.collect(e, max, each)
+	}
+	if !done {
+		e.boards.glances(&waitFor{e: e, set: c})
 	}
 	c.unclaim()
 	e.exitCall()

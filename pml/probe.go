@@ -54,6 +54,7 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	f, ok := e.path.probe(ctx, int32(source), tag, take)
 	if !ok {
 		err = e.unreachable(source)
+		e.boards.glances(&waitFor{e: e})
 	}
 	e.exitCall()
 	e.unlock()
