@@ -9,6 +9,10 @@ type Wake struct {
 	// also readable for a packet with wire.Wake, armed or not. ThreadFD is readable after Arm(Thread) while there is
 	// something; it may be FD. The device owns both and closes them. -1: none.
 	FD, ThreadFD int
+	// OnlyArmed: FD is looked at from Arm to Disarm only. Else each arrival takes the kernel time to show it to the
+	// sets of the sleepers, also when the rank polls. To begin and to end the looking is a system call each. FD is
+	// ThreadFD then, and there is no Word.
+	OnlyArmed bool
 	// Clear is called after a sleep: what made FD, or for a thread ThreadFD, readable has been noticed. Any goroutine
 	// may call it. nil: the next Poll or Arm does that.
 	Clear func(thread bool)

@@ -38,6 +38,11 @@ func (s set) addOneShot(fd int) error {
 // rearm makes the set report fd once more, also if it is readable already.
 func (s set) rearm(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, unix.EPOLLIN|unix.EPOLLONESHOT) }
 
+// disable ends the reports of fd, until enable.
+func (s set) disable(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, 0) }
+
+func (s set) enable(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, unix.EPOLLIN) }
+
 // ready fills fds with what is ready now.
 func (s set) ready(fds []int) int {
 	var events [8]unix.EpollEvent

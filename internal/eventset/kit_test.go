@@ -47,6 +47,11 @@ var kinds = map[string]func(testing.TB) *device{
 		d.wakes = []transport.Wake{{FD: d.lines[0].r, ThreadFD: d.lines[0].r}}
 		return d
 	},
+	"one descriptor, while it is armed": func(t testing.TB) *device {
+		d := &device{t: t, lines: []*line{newLine(t)}, shared: true}
+		d.wakes = []transport.Wake{{FD: d.lines[0].r, ThreadFD: d.lines[0].r, OnlyArmed: true}}
+		return d
+	},
 	"a descriptor each": func(t testing.TB) *device {
 		d := &device{t: t, lines: []*line{newLine(t), newLine(t)}}
 		d.wakes = []transport.Wake{{FD: d.lines[0].r, ThreadFD: d.lines[1].r, Clear: d.clear}}

@@ -21,6 +21,9 @@ type Set struct {
 	// next.
 	tokens [2]chan struct{}
 
+	// looks: the descriptors that are looked at only while the device is armed, are. Of the caller of Arm and Disarm.
+	looks bool
+
 	// armed is set by Arm. Disarm clears it, and so does the Park that it was for.
 	armed atomic.Uint32
 
@@ -78,6 +81,7 @@ func (s *Set) Arm(level transport.Level, thread bool) bool {
 		s.armed.Store(forNone)
 		return false
 	}
+	s.look(true)
 	if !thread && s.fds != nil {
 		s.fds.listen()
 	}
@@ -90,6 +94,20 @@ func (s *Set) Disarm() {
 		s.armed.Store(forNone)
 	}
 	s.dev.Disarm()
+	s.look(false)
+}
+
+// look begins or ends the looking at the descriptors of Wake.OnlyArmed. What they show already is seen then as well.
+func (s *Set) look(armed bool) {
+	if s.looks == armed {
+		return
+	}
+	s.looks = armed
+	for i := range s.wakes {
+		if w := &s.wakes[i]; w.OnlyArmed {
+			s.fds.look(w.FD, armed)
+		}
+	}
 }
 
 // Park sleeps until an armed arrival or Interrupt; it may return early. Park of a thread returns at once if the device

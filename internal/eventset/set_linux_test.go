@@ -34,6 +34,29 @@ func TestPollingIsLeftAlone(t *testing.T) {
 	ends(t, done, "Interrupt")
 }
 
+// A descriptor of OnlyArmed shows nothing to the sets of the sleepers while the device is not armed, at first too.
+func TestOnlyArmed(t *testing.T) {
+	d := kinds["one descriptor, while it is armed"](t)
+	s := d.set()
+	var fds [4]int
+	for round := range 3 {
+		for _, armed := range []bool{false, true} {
+			if armed && !s.Arm(transport.Any, round%2 == 0) {
+				t.Fatal("not armed, and nothing is there")
+			}
+			d.arrive()
+			if seen := s.fds.shared.ready(fds[:]) > 0; seen != armed {
+				t.Errorf("round %d: armed %v, and an arrival is seen: %v", round, armed, seen)
+			}
+			s.Disarm()
+			if s.fds.shared.ready(fds[:]) > 0 {
+				t.Errorf("round %d: seen after Disarm", round)
+			}
+			d.poll()
+		}
+	}
+}
+
 // Without a descriptor for the netpoller a thread sleeps instead.
 func TestWaitWithoutNetpoller(t *testing.T) {
 	d := kinds["one descriptor"](t)
