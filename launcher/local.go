@@ -47,6 +47,7 @@ type local struct {
 	others map[int]bool // guarded by mu; children from before the job, and those that startOther has started
 	helper int          // guarded by mu; the pid of the cleaner
 	mark   string       // guarded by mu; what is in the environment of every process of the job
+	theirs string       // guarded by mu; if set, what others have started has this in its environment
 	closed bool         // guarded by mu
 }
 
@@ -83,8 +84,16 @@ func (l *local) serveAgent(host string) {
 	if l.clean != nil {
 		l.clean.delay = 0
 	}
-	reach.StartBy(l.startOther)
+	l.mu.Lock()
+	if len(l.others) == 0 { // what those have left behind would have no mark
+		l.theirs = edgeMark
+	}
+	l.mu.Unlock()
+	reach.StartBy(edgeMark, l.startOther)
 }
+
+// edgeMark is in the environment of what startOther starts for an agent.
+const edgeMark = "GORUN_EDGE=1"
 
 // starter is the thread that is the parent of all ranks. It is never unlocked: it ends with its goroutine, after
 // Close has reaped all of its children.
@@ -277,10 +286,10 @@ func (l *local) Close() {
 	}
 	clear(l.pids)
 	clear(l.ranks)
-	mark, others := l.mark, maps.Clone(l.others)
+	mark, theirs, others := l.mark, l.theirs, maps.Clone(l.others)
 	l.mu.Unlock()
 	if l.alone {
-		killOrphans(others, mark)
+		killOrphans(others, mark, theirs)
 	}
 	close(l.work)
 }

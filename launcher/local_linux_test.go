@@ -357,10 +357,41 @@ func TestKillOrphansLooksTwice(t *testing.T) {
 		}
 		return []byte(mark + "\x00"), nil
 	})
-	killOrphans(map[int]bool{cmds[0].Process.Pid: true}, mark)
+	killOrphans(map[int]bool{cmds[0].Process.Pid: true}, mark, "")
 	for i, cmd := range cmds {
 		if lives := livesOn(cmd); lives != (i < 2) {
 			t.Errorf("process %d lives: %v", i, lives)
+		}
+	}
+}
+
+// Where others mark what they start, what they have left behind lives, as does what may be theirs. All else is killed,
+// also what has an empty environment.
+func TestKillOrphansOfRanksOnly(t *testing.T) {
+	defer func(was time.Duration) { emptyFor = was }(emptyFor)
+	emptyFor = 10 * time.Millisecond
+	shown := map[int]string{} // by pid
+	var cmds []*exec.Cmd
+	for _, text := range []string{"", "A=b\x00" + edgeMark + "\x00", "hidden", "", "A=b\x00" + edgeMark + "1\x00"} {
+		cmd := exec.Command("/bin/sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		shown[cmd.Process.Pid] = text
+		cmds = append(cmds, cmd)
+	}
+	environments(t, func(pid int) ([]byte, error) {
+		if shown[pid] == "hidden" {
+			return nil, os.ErrPermission
+		}
+		return []byte(shown[pid]), nil
+	})
+	killOrphans(map[int]bool{cmds[0].Process.Pid: true}, "GORUN_JOB=gorun_x", edgeMark)
+	for i, cmd := range cmds {
+		if lives := livesOn(cmd); lives != (i < 3) {
+			t.Errorf("process %d with %q lives: %v", i, shown[cmd.Process.Pid], lives)
 		}
 	}
 }

@@ -39,11 +39,11 @@ func reap(int) {}
 
 type child struct{ pid int }
 
-func becomeSubreaper()                    {}
-func children() []child                   { return nil }
-func (*local) reapOrphans() time.Duration { return 0 }
-func killOrphans(map[int]bool, string)    {}
-func killMarked(string)                   {}
+func becomeSubreaper()                         {}
+func children() []child                        { return nil }
+func (*local) reapOrphans() time.Duration      { return 0 }
+func killOrphans(map[int]bool, string, string) {}
+func killMarked(string)                        {}
 
 // deathWatch is Linux's.
 type deathWatch struct{}

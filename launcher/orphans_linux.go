@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -54,10 +55,11 @@ func (l *local) reapOrphans() time.Duration {
 }
 
 // killOrphans kills the children of this process until there are none but others: all that the ranks left behind, in
-// any process group or session. If there are others, a child may be what one of them has left behind: then only those
-// are killed that have the job's mark.
-func killOrphans(others map[int]bool, mark string) {
-	marked, clean := newMarkSearch(mark), 0
+// any process group or session. If there are others, a child may be what one of them has left behind. That has theirs
+// in its environment, and is left, as is what does not show its environment to us; or, if theirs is "", only those are
+// killed that have the job's mark.
+func killOrphans(others map[int]bool, mark, theirs string) {
+	marked, clean := newMarkSearch(cmp.Or(theirs, mark)), 0
 	for deadline := time.Now().Add(searching); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {
 			return // the usual case, without a look at all of /proc
@@ -69,6 +71,10 @@ func killOrphans(others map[int]bool, mark string) {
 			}
 			found, perhaps := marked.look(c.pid)
 			unsure = unsure || perhaps
+			if theirs != "" {
+				_, err := environ(c.pid)
+				return found || perhaps || errors.Is(err, os.ErrPermission)
+			}
 			return !found
 		})
 		if clean++; len(left) > 0 || unsure {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,6 +89,23 @@ func TestAgentIsKilledAtOnce(t *testing.T) {
 			"setsid sleep 1000 & test $PMI_RANK = 0 && kill -9 $PPID; sleep 1000")
 		j.cmd.Wait()
 		j.gone()
+	}
+}
+
+// What a rank leaves behind with an empty environment is killed, also where its agent has one below it.
+func TestOrphanWithoutEnvironment(t *testing.T) {
+	t.Parallel()
+	j := start(t, "--launcher", "exec", "--tree-width", "1", "-H", "a,b", "--bind-to", "none", "sh", "-c",
+		"setsid env -i sleep 1000 >/dev/null 2>&1 & echo $!; sleep 0.1").wait(0)
+	for _, word := range strings.Fields(j.out.String()) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, lives := proc.Lookup(pid); lives {
+			t.Errorf("it lives: %v", p)
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }
 

@@ -45,14 +45,20 @@ var parents = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-var startBy = func(start func() (pid int, err error)) error {
-	_, err := start()
-	return err
-}
+var (
+	startBy = func(start func() (pid int, err error)) error {
+		_, err := start()
+		return err
+	}
+	marked []string // what is added to the environment of the processes
+)
 
-// StartBy has f call what starts a process here. It is for a process that looks after all of its children, and must
-// know which of them are of this package. It is called before the first Open.
-func StartBy(f func(start func() (pid int, err error)) error) { startBy = f }
+// StartBy has f call what starts a process here, and mark be in its environment. It is for a process that looks after
+// all of its children, and must know which of them, and of theirs, are of this package. It is called before the first
+// Open.
+func StartBy(mark string, f func(start func() (pid int, err error)) error) {
+	startBy, marked = f, []string{mark}
+}
 
 // spawn starts a process whose standard input and output are the stream. death is the signal that it is sent when this
 // process ends; 0: none.
@@ -71,6 +77,7 @@ func (p *process) start(death syscall.Signal) error {
 	defer in.Close()
 	defer out.Close()
 	p.cmd.Stdin, p.cmd.Stdout = in, out
+	p.cmd.Env = append(p.cmd.Environ(), marked...)
 	p.cmd.SysProcAttr = ownGroup(death) // Ctrl-C is for gorun
 	p.cmd.WaitDelay = time.Second
 	p.lines = bufio.NewReader(p.out)

@@ -118,6 +118,9 @@ type Values struct {
 	// The file with the key of an Indexed Job: 32 bytes in base64.
 	KeyFile struct{} `env:"GORUN_KEY_FILE" of:"job"`
 
+	// 1: a process is of the way from one agent of a job to another, and no rank's.
+	Edge struct{} `env:"GORUN_EDGE" of:"job"`
+
 	// The number of this rank among those of its host, for programs.
 	LocalRank struct{} `env:"GORUN_LOCAL_RANK" of:"job"`
 
