@@ -115,6 +115,9 @@ func (w *worker) address() []byte {
 
 func (w *worker) fd() int { return int(C.ux_fd(w.c)) }
 
+// mayUseTCP: TCP is among what UCX_TLS leaves.
+func (w *worker) mayUseTCP() bool { return C.ux_tcp(w.c) != 0 }
+
 // reserve makes room for slots operations, and for the failures of so many endpoints.
 func (w *worker) reserve(slots, endpoints int) error {
 	if C.ux_reserve(w.c, C.uint32_t(slots), C.uint32_t(endpoints)) != 0 {

@@ -24,6 +24,16 @@ func elsewhere(t testing.TB, address []byte) []byte {
 	return c.encode()
 }
 
+// The sets of the sleepers leave UCX's descriptor alone while a rank polls, where it may show packets of TCP.
+func TestOnlyArmedOverTCP(t *testing.T) {
+	for tls, want := range map[string]bool{"tcp,self": true, "tcp,posix,self": true, "posix,self": false} {
+		t.Setenv("UCX_TLS", tls)
+		if got := newRank(t, 0).Facts().Wake[0].OnlyArmed; got != want {
+			t.Errorf("%s: %v", tls, got)
+		}
+	}
+}
+
 // A rank that is found idle again and again while it sends its first message does its peer no harm: UCX's TCP must not
 // be asked to flush what it has sent while an endpoint is being connected.
 func TestFirstContact(t *testing.T) {

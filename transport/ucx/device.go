@@ -68,7 +68,7 @@ func New(opt Options) (transport.Device, error) {
 	}
 	d.links.init(fd, opt.PeerTimeout)
 	d.facts.Tagged = d
-	d.facts.Wake = []transport.Wake{{FD: fd, ThreadFD: fd, OnlyArmed: true, Notify: d.sleep.notifyBy}}
+	d.facts.Wake = []transport.Wake{{FD: fd, ThreadFD: fd, OnlyArmed: w.mayUseTCP(), Notify: d.sleep.notifyBy}}
 	d.facts.Memory = &transport.Memory{Alloc: d.mem.alloc, Free: d.mem.free}
 	d.sleep.check.Init(d.sleep.dirty.Load, func() {
 		d.sleep.looked.Store(true)

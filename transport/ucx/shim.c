@@ -373,6 +373,17 @@ int ux_fd(struct ux_worker *w)
 	return u_ucp_worker_get_efd(w->worker, &fd) == UCS_OK ? fd : -1;
 }
 
+int ux_tcp(struct ux_worker *w)
+{
+	char text[16384] = "";
+	FILE *f = fmemopen(text, sizeof text, "w");
+	if (!f)
+		return 1;
+	u_ucp_context_print_info(w->context, f);
+	fclose(f);
+	return strstr(text, "tcp/") != NULL;
+}
+
 static int widen(struct ux_ring *r, uint64_t least)
 {
 	uint64_t size = r->mask ? r->mask + 1 : UX_CHUNK;
