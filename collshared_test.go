@@ -652,6 +652,33 @@ func TestLeftAtTheBoard(t *testing.T) {
 	}
 }
 
+// A goroutine that sleeps for messages while another one makes calls by the board says nothing wrong of these: not that
+// the rank has left out a call that has its number, and is about to be made.
+func TestSleepsBetweenSharedCalls(t *testing.T) {
+	overLoop(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		d, other := ok(w.Dup()), 1-w.Rank()
+		rounds := inShort(2000, 300)
+		var sleepers sync.WaitGroup
+		for tag := range 2 {
+			sleepers.Go(func() {
+				for i := range rounds {
+					if (i+tag+w.Rank())%2 == 0 {
+						time.Sleep(time.Duration(i%7) * 10 * time.Microsecond)
+						must(Send(d, []int{i}, other, tag))
+					} else {
+						ok(Recv(d, []int{0}, other, tag))
+					}
+				}
+			})
+		}
+		for range rounds * 10 {
+			must(Barrier(w))
+		}
+		sleepers.Wait()
+	}, onBoard)
+}
+
 // Ranks whose calls differ, in what they call, with which root, with how many elements, or by a call that one does not
 // make, all get an error, which says which call each of two ranks is in, and none waits.
 func TestSharedApart(t *testing.T) {
