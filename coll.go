@@ -110,10 +110,9 @@ func (k *colls) nextTag(w way) int32 {
 	if k.of != nil {
 		k = k.of
 	}
-	const each = collTag / 2
-	tag := int32(collTag + (k.number.Add(1)-1)%each)
+	tag := int32(collTag + (k.number.Add(1)-1)%numbers)
 	if w == persistent {
-		tag += each
+		tag += numbers
 	}
 	return tag
 }

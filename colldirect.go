@@ -41,7 +41,7 @@ const lendsSize = 32
 
 // What a rank says of itself when a board is made. What holds for all, all go by.
 const (
-	canRead   = 1 << iota // it can read and write what the others lend
+	canReach  = 1 << iota // it can read and write what the others lend
 	isCrowded             // ranks outnumber CPUs
 )
 
@@ -49,7 +49,7 @@ const (
 func (s *common) agree(c *Comm) error {
 	can := []byte{0}
 	if l := s.on.Lending; l != nil && l.Try() == nil {
-		can[0] = canRead
+		can[0] = canReach
 	}
 	if s.on.Crowded() {
 		can[0] |= isCrowded
@@ -64,7 +64,7 @@ func (s *common) agree(c *Comm) error {
 		}
 	}
 	step.all()
-	if step.err == nil && all&canRead != 0 {
+	if step.err == nil && all&canReach != 0 {
 		s.lent = make([]lends, c.size)
 	}
 	s.crowded = all&isCrowded != 0
@@ -74,7 +74,7 @@ func (s *common) agree(c *Comm) error {
 // agreeTag is in the signature of a step that is of no call.
 const agreeTag = -1
 
-// reads: the ranks can read each other's memory.
+// reads: the ranks can read and write each other's memory.
 func (s *common) reads() bool { return s.lent != nil }
 
 // direct makes the call.

@@ -58,7 +58,7 @@ type common struct {
 	begun uint64    // all ranks have begun this one
 	own   []byte    // what this rank combines, if it is not where the result is to be
 	its   []byte    // what another rank has written: it may change while it is read
-	lent  []lends   // by each rank; nil: they cannot read each other's memory
+	lent  []lends   // by each rank; nil: they cannot read and write each other's memory
 
 	crowded bool // all ranks are
 }

@@ -29,6 +29,15 @@ var (
 		"allreduce:doubling"
 )
 
+// whereBoards is everyTransport where there are boards.
+func whereBoards(t *testing.T, test func(t *testing.T, run runner)) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if strings.HasSuffix(t.Name(), "/loop") || strings.HasSuffix(t.Name(), "/shm") {
+			test(t, run)
+		}
+	})
+}
+
 // meetOnBoard makes the board of w.
 func meetOnBoard(w *Comm) {
 	for range boardSetup {
@@ -377,10 +386,7 @@ func TestSharedHostile(t *testing.T) {
 // A rank that has slept in a call by messages, and has made only calls by the board since, differs from no other one,
 // however many calls that are.
 func TestLongAfterMessages(t *testing.T) {
-	everyTransport(t, func(t *testing.T, run runner) {
-		if !strings.HasSuffix(t.Name(), "/loop") && !strings.HasSuffix(t.Name(), "/shm") {
-			return // there are no boards
-		}
+	whereBoards(t, func(t *testing.T, run runner) {
 		var asleep, late sync.WaitGroup
 		asleep.Add(1)
 		late.Add(1)
@@ -418,8 +424,8 @@ func TestLongAfterMessages(t *testing.T) {
 }
 
 // Rank 0 hears that a rank of the board has failed, leaves out the step of its next call, and waits for messages in the
-// one after. All that goes on after rank 1, in the next call, has looked for failed ranks, and before it compares calls:
-// theirs do not differ.
+// one after. All that goes on after rank 1, in the next call, has looked for failed ranks, and before it compares
+// calls: theirs do not differ.
 func TestFailedBoardIsNotCompared(t *testing.T) {
 	var looked, over sync.WaitGroup
 	looked.Add(1)
@@ -510,10 +516,7 @@ func TestOneByMessagesOneByTheBoard(t *testing.T) {
 		"Barrier":                 {2, Barrier, allreduce(1024), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			everyTransport(t, func(t *testing.T, run runner) {
-				if !strings.HasSuffix(t.Name(), "/loop") && !strings.HasSuffix(t.Name(), "/shm") {
-					return // there are no boards
-				}
+			whereBoards(t, func(t *testing.T, run runner) {
 				var warm, returned, again sync.WaitGroup
 				warm.Add(c.ranks)
 				returned.Add(c.ranks)
@@ -603,8 +606,8 @@ func TestLeftAtTheBoard(t *testing.T) {
 		},
 		"probe again": func(_, d *Comm) {
 			must(Send(d, []int{1}, 1-d.Rank(), 0))
-			for _, is := false, false; !is; runtime.Gosched() {
-				_, is, _ = Iprobe(d, 1-d.Rank(), 0)
+			for there := false; !there; runtime.Gosched() {
+				_, there, _ = Iprobe(d, 1-d.Rank(), 0)
 			}
 			ok(Recv(d, []int{0}, 1-d.Rank(), 0))
 		},
@@ -623,10 +626,7 @@ func TestLeftAtTheBoard(t *testing.T) {
 				continue
 			}
 			t.Run(name+" after "+mistake, func(t *testing.T) {
-				everyTransport(t, func(t *testing.T, run runner) {
-					if !strings.HasSuffix(t.Name(), "/loop") && !strings.HasSuffix(t.Name(), "/shm") {
-						return // there are no boards
-					}
+				whereBoards(t, func(t *testing.T, run runner) {
 					for waiting := range inShort(2, 1) {
 						run(2, func(w *Comm) {
 							d := ok(w.Dup())
@@ -650,6 +650,37 @@ func TestLeftAtTheBoard(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A goroutine waits for one of several requests, of which a persistent call is not started; another one starts that and
+// waits for it, and hears that the ranks' calls do not go together also when the first one's wait is over.
+func TestStartedBesideAWaitForIt(t *testing.T) {
+	overLoop(t)(2, func(w *Comm) {
+		meetOnBoard(w)
+		r := ok(AllreduceInit(w, []byte{1}, []byte{0}, Sum))
+		if w.Rank() == 1 {
+			ok(Recv(w, []int{0}, 0, 0))
+			is(Barrier(w), ErrComm)
+			return
+		}
+		must(Scatter(w, []byte{1, 2}, []byte{0}, 0)) // by messages, and over, where rank 1 calls Barrier
+		mine := ok(Irecv(w, []int{0}, 0, 1))
+		asleep := func() { time.Sleep(20 * time.Millisecond) }
+		var all sync.WaitGroup
+		all.Go(func() {
+			i, _, err := WaitAny(r, mine)
+			check(i == 1 && err == nil, "%d, %v", i, err)
+			must(Send(w, []int{1}, 1, 0))
+		})
+		asleep()
+		all.Go(func() {
+			must(r.Start())
+			is(second(r.Wait()), ErrComm)
+		})
+		asleep()
+		must(Send(w, []int{1}, 0, 1))
+		all.Wait()
+	}, onBoard)
 }
 
 // A goroutine that sleeps for messages while another one makes calls by the board says nothing wrong of these: not that

@@ -230,3 +230,6 @@ func (p *Program) Close() {
 		os.RemoveAll(p.temp)
 	}
 }
+
+// base is what the executable is called.
+func (p *Program) base() string { return strings.TrimSuffix(filepath.Base(p.Package), ".go") }

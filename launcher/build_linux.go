@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +14,7 @@ const lowestFD = 100
 // target makes a file without a name for the executable. The go command cannot rename onto it and therefore
 // copies into it; check fails visibly if that should ever change.
 func (p *Program) target() (string, error) {
-	name := strings.TrimSuffix(filepath.Base(p.Package), ".go")
+	name := p.base()
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, where all are executable
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
@@ -37,16 +35,20 @@ func (p *Program) target() (string, error) {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), high), nil
 }
 
-// unlinked opens a new file in the folder for temporary files, which has no name any more. It is open for reading: no
-// file can be run that is open for writing.
+// unlinked opens a new file, in the folder for temporary files, and removes its name. The descriptor is for reading: a
+// file that is open for writing cannot be run.
 func unlinked() (fd int, err error) {
 	f, err := os.CreateTemp("", tempPrefix)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Close()
-	defer os.Remove(f.Name())
-	if fd, err = unix.Open(f.Name(), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	fd, err = unix.Open(f.Name(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if gone := os.Remove(f.Name()); err == nil && gone != nil {
+		unix.Close(fd)
+		return 0, gone
+	}
+	if err != nil {
 		return 0, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return fd, nil

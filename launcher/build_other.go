@@ -5,7 +5,6 @@ package launcher
 import (
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // target makes a folder for the executable, since no file can be run that has no name.
@@ -15,6 +14,6 @@ func (p *Program) target() (string, error) {
 		return "", err
 	}
 	p.temp = dir
-	p.Path = filepath.Join(dir, strings.TrimSuffix(filepath.Base(p.Package), ".go"))
+	p.Path = filepath.Join(dir, p.base())
 	return p.Path, nil
 }

@@ -71,7 +71,7 @@ const (
 	groupWord  = "group"
 	folderWord = "folder"
 	markWord   = "mark"
-	tempPrefix = "gorun-" // of the folders that a cleaner may remove
+	tempPrefix = "gorun-" // of the folders that a cleaner may remove, and of the file of unlinked
 )
 
 // stop ends the cleaner before it can see the end of the pipe, so that it kills nothing.
@@ -95,9 +95,8 @@ const cleanerDelay = 25 * time.Millisecond
 // be stopped, or have no processor for long.
 type cleanerTask struct {
 	start  func(mark string, groups ...int) (*cleaner, error)
-	delay  time.Duration // not changed once prepare has been called
-	once   sync.Once     // of prepare
-	mark   chan string   // has room for the one there is
+	delay  time.Duration
+	once   sync.Once     // of the start of run, or of stop without one
 	stands chan struct{} // closed when the cleaner has been started
 	groups chan int
 	quit   chan struct{}
@@ -105,17 +104,15 @@ type cleanerTask struct {
 }
 
 func newCleanerTask(ranks int, start func(mark string, groups ...int) (*cleaner, error)) *cleanerTask {
-	t := &cleanerTask{start: start, delay: cleanerDelay, mark: make(chan string, 1), stands: make(chan struct{}),
+	return &cleanerTask{start: start, delay: cleanerDelay, stands: make(chan struct{}),
 		groups: make(chan int, ranks), quit: make(chan struct{}), done: make(chan struct{})}
-	go t.run()
-	return t
 }
 
 // prepare is called before a rank is started. Without a delay it returns when the cleaner knows the mark, or there will
 // be none.
 func (t *cleanerTask) prepare(mark string) {
 	t.once.Do(func() {
-		t.mark <- mark
+		go t.run(mark)
 		if t.delay > 0 {
 			return
 		}
@@ -132,17 +129,12 @@ func (t *cleanerTask) add(group int) { t.groups <- group }
 // stop ends the cleaner.
 func (t *cleanerTask) stop() {
 	close(t.quit)
+	t.once.Do(func() { close(t.done) }) // no rank was started
 	<-t.done
 }
 
-func (t *cleanerTask) run() {
+func (t *cleanerTask) run(mark string) {
 	defer close(t.done)
-	var mark string
-	select {
-	case mark = <-t.mark:
-	case <-t.quit:
-		return
-	}
 	select {
 	case <-time.After(t.delay):
 	case <-t.quit:

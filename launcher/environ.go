@@ -13,7 +13,7 @@ import (
 var outerJob = []string{
 	"PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "HYDRA_CONTROL", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
 	pmi.EnvJob + "=", pmi.EnvLocalRank + "=", pmi.EnvLocalSize + "=", pmi.EnvCPUs + "=",
-	pmi.EnvKey + "=",
+	pmi.EnvKey + "=", envEdge + "=",
 }
 
 // controlFD is the descriptor of the control socket in a rank.

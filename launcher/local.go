@@ -93,7 +93,10 @@ func (l *local) serveAgent(host string) {
 }
 
 // edgeMark is in the environment of what startOther starts for an agent.
-const edgeMark = "GORUN_EDGE=1"
+const (
+	envEdge  = "GORUN_EDGE"
+	edgeMark = envEdge + "=1"
+)
 
 // starter is the thread that is the parent of all ranks. It is never unlocked: it ends with its goroutine, after
 // Close has reaped all of its children.

@@ -257,21 +257,21 @@ func TestWhoHasAnEnvironment(t *testing.T) {
 		return !livesOn(dead) && !livesOn(headless)
 	})
 	for _, c := range []struct {
-		what          string
-		pid           int
-		found, unsure bool
+		what string
+		pid  int
+		want finding
 	}{
-		{"a zombie", dead.Process.Pid, false, false},
-		{"a process without an environment", bare.Process.Pid, false, true},
-		{"a process without its first thread", headless.Process.Pid, true, false},
+		{"a zombie", dead.Process.Pid, unmarked},
+		{"a process without an environment", bare.Process.Pid, unsure},
+		{"a process without its first thread", headless.Process.Pid, marked},
 	} {
 		for look, m := 0, newMarkSearch(mark); look < 3; look++ {
-			if found, unsure := m.look(c.pid); found != c.found || unsure != c.unsure {
-				t.Errorf("%s, look %d: found %v, unsure %v", c.what, look, found, unsure)
+			if f := m.look(c.pid); f != c.want {
+				t.Errorf("%s, look %d: finding %d; want %d", c.what, look, f, c.want)
 			}
 		}
 	}
-	if _, unsure := newMarkSearch(mark).look(2); unsure && statOf(2).parent == 0 { // kthreadd, but in a container
+	if newMarkSearch(mark).look(2) == unsure && statOf(2).parent == 0 { // kthreadd, but in a container
 		t.Error("a thread of the kernel may show an environment")
 	}
 }

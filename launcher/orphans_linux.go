@@ -59,25 +59,24 @@ func (l *local) reapOrphans() time.Duration {
 // in its environment, and is left, as is what does not show its environment to us; or, if theirs is "", only those are
 // killed that have the job's mark.
 func killOrphans(others map[int]bool, mark, theirs string) {
-	marked, clean := newMarkSearch(cmp.Or(theirs, mark)), 0
+	search, clean := newMarkSearch(cmp.Or(theirs, mark)), 0
 	for deadline := time.Now().Add(searching); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {
 			return // the usual case, without a look at all of /proc
 		}
-		unsure := false
+		perhaps := false
 		left := slices.DeleteFunc(children(), func(c child) bool {
 			if others[c.pid] || c.dead || len(others) == 0 {
 				return others[c.pid]
 			}
-			found, perhaps := marked.look(c.pid)
-			unsure = unsure || perhaps
+			f := search.look(c.pid)
+			perhaps = perhaps || f == unsure
 			if theirs != "" {
-				_, err := environ(c.pid)
-				return found || perhaps || errors.Is(err, os.ErrPermission)
+				return f != unmarked
 			}
-			return !found
+			return f != marked
 		})
-		if clean++; len(left) > 0 || unsure {
+		if clean++; len(left) > 0 || perhaps {
 			clean = 0
 		}
 		if clean == 2 { // a look may miss one
@@ -96,16 +95,16 @@ func killOrphans(others map[int]bool, mark, theirs string) {
 var searching = 3 * time.Second
 
 // killMarked kills the processes that have a mark in their environment, until there are none. A process may fork while
-// all are looked at, so it ends when two looks in a row have found none, and none that may be about to show the mark;
-// or with the second look after its time, so that a machine that stands still takes none of the two away.
+// all are looked at, so it ends when two looks in a row have found none, and none that may be about to show the mark.
+// After searching it ends with the second look all the same: both are made, however long the process was held up.
 func killMarked(mark string) {
-	marked, began := newMarkSearch(mark), time.Now()
+	search, began := newMarkSearch(mark), time.Now()
 	for clean := 0; clean < 2; time.Sleep(2 * time.Millisecond) {
 		clean++
 		for _, pid := range processes() {
-			found, unsure := marked.look(pid)
-			killed := found && pid != os.Getpid() && unix.Kill(pid, unix.SIGKILL) == nil
-			if (killed || unsure) && time.Since(began) < searching {
+			f := search.look(pid)
+			killed := f == marked && pid != os.Getpid() && unix.Kill(pid, unix.SIGKILL) == nil
+			if (killed || f == unsure) && time.Since(began) < searching {
 				clean = 0
 			}
 		}
@@ -128,10 +127,20 @@ func newMarkSearch(mark string) *markSearch {
 	return &markSearch{mark: mark, empty: map[int]time.Time{}}
 }
 
-// look tells whether a process has the mark, and, if it does not, whether another look may find it.
-func (m *markSearch) look(pid int) (found, unsure bool) {
+// finding is what a look at a process finds.
+type finding int
+
+const (
+	unmarked finding = iota
+	marked
+	unsure // another look may find the mark
+	hidden // its environment is not shown to us: it is another user's
+)
+
+// look tells whether a process has the mark.
+func (m *markSearch) look(pid int) finding {
 	if m.mark == "" {
-		return false, false
+		return unmarked
 	}
 	text, err := environ(pid)
 	if len(text) == 0 && (err == nil || errors.Is(err, unix.ESRCH)) {
@@ -145,12 +154,20 @@ func (m *markSearch) look(pid int) (found, unsure bool) {
 				since = time.Now()
 				m.empty[pid] = since
 			}
-			return false, time.Since(since) < emptyFor
+			if time.Since(since) < emptyFor {
+				return unsure
+			}
+			return unmarked
 		}
 	}
 	delete(m.empty, pid)
-	// Without a text it is gone or ends, or it is another user's or a thread of the kernel.
-	return strings.Contains("\x00"+string(text), "\x00"+m.mark+"\x00"), false
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return hidden
+	case strings.Contains("\x00"+string(text), "\x00"+m.mark+"\x00"):
+		return marked
+	}
+	return unmarked // without a text it is gone or ends, or it is a thread of the kernel
 }
 
 // environ reads the environment with which a process was started. It is ESRCH or empty where the first thread of the

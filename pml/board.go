@@ -29,9 +29,9 @@ type Board struct {
 
 // boards are those that are open.
 type boards struct {
-	all    []*Board
-	last   uint64 // cookie
-	glance uint   // how many looks of callers that do not wait have found nothing
+	all   []*Board
+	last  uint64 // cookie
+	looks uint   // in vain, of callers that do not wait
 }
 
 // boardsOf are those of e's device; the error is that it has none.
@@ -263,8 +263,8 @@ func (b *Board) over() {
 
 // Watch has members that differ in their calls hear of that: those that wait at the board, and those that wait for
 // messages with that context. apart is called with the engine's lock when a wait is to become a sleep: at the board
-// (at), or whatever it is for. Its err is that a member does not go together with this one; then it says which, and
-// what the others are told.
+// (at), or whatever it is for; and now and then by calls that do not wait (glances). Its err is that a member does not
+// go together with this one; then it says which, and what the others are told.
 func (b *Board) Watch(ctx uint32, apart func(at bool) (i int, why []byte, err error)) {
 	b.e.lock()
 	b.ctx, b.apart = ctx, apart
@@ -311,7 +311,7 @@ func (s *boards) sleeps(w *waitFor) {
 	}
 }
 
-// glancesPerSleep is for how many looks in vain of callers that do not wait the boards are told once.
+// glancesPerSleep: so many looks in vain count as one sleep. Each could cost a look at the lines of all members.
 const glancesPerSleep = 1 << 12
 
 // glances: a caller has looked in vain whether w is ready. It does not wait, but may look again and again, so that this
@@ -320,7 +320,7 @@ func (s *boards) glances(w *waitFor) {
 	if len(s.all) == 0 {
 		return
 	}
-	if s.glance++; s.glance%glancesPerSleep == 0 {
+	if s.looks++; s.looks%glancesPerSleep == 0 {
 		s.sleeps(w)
 		s.awake(w)
 	}

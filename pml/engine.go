@@ -273,7 +273,8 @@ func (e *Engine) Flush() int {
 	defer e.unlock()
 	defer e.exitCall()
 	w := waitFor{e: e, flush: true}
-	for w.sleeps(); !w.ready(); {
+	w.sleeps() // also if there is nothing to wait for: a rank that ends may have left out what another one waits for
+	for !w.ready() {
 		e.flushLeads = e.wait.leader == noLeader
 		led := w.tryLead()
 		e.flushLeads = false

@@ -2,7 +2,6 @@ package pml
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/gorun-mpi/mpi/transport"
@@ -28,7 +27,8 @@ const (
 	attendStream = 100 * time.Microsecond
 )
 
-// waitFor is what a caller waits for: one request, any of a set, or all that no caller will collect.
+// waitFor is what a caller waits for: one request, any of a set, or all that no caller will collect; or nothing, for a
+// look that does not wait.
 type waitFor struct {
 	e   *Engine
 	r   *Request
@@ -300,7 +300,7 @@ func (w *waitFor) of(ctx uint32) *Request {
 
 // has reports whether w waits for r.
 func (w *waitFor) has(r *Request) bool {
-	return r != nil && (r == w.r || slices.Contains(w.set.set, r))
+	return r != nil && (r == w.r || w.set.by != 0 && r.claimed == w.set.by)
 }
 
 // sema is that of the first request.

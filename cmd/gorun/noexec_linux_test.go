@@ -30,6 +30,9 @@ func TestMemfdNoexec(t *testing.T) {
 			small:  "built []\nbuilt []\n", // by this gorun
 			killer: "",
 		} {
+			if program == killer && level == 1 {
+				continue // there it is a memory file, as elsewhere
+			}
 			temp := t.TempDir()
 			j := prepare(t, "-n", "2", "-x", "GORUN_TRANSPORTS=shm", program)
 			set := fmt.Sprintf(`echo %d >%s && "$0" "$@"; exit $?`, level, sysctl) // the first process cannot be killed

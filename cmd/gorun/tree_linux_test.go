@@ -97,7 +97,11 @@ func TestOrphanWithoutEnvironment(t *testing.T) {
 	t.Parallel()
 	j := start(t, "--launcher", "exec", "--tree-width", "1", "-H", "a,b", "--bind-to", "none", "sh", "-c",
 		"setsid env -i sleep 1000 >/dev/null 2>&1 & echo $!; sleep 0.1").wait(0)
-	for _, word := range strings.Fields(j.out.String()) {
+	words := strings.Fields(j.out.String())
+	if len(words) != 2 {
+		t.Fatalf("%q; want two pids", words)
+	}
+	for _, word := range words {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
 			t.Fatal(err)

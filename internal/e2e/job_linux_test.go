@@ -51,6 +51,7 @@ func withoutWritev(name string, body func(ctx context.Context, w *mpi.Comm) erro
 	roleAfter(proc.ForbidWritev, name+" without writev", body)
 }
 
+// roleAfter adds a program like role, which first forbids a system call.
 func roleAfter(forbid func() error, name string, body func(ctx context.Context, w *mpi.Comm) error) {
 	roles[name] = func() error {
 		if err := forbid(); err != nil {

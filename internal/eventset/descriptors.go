@@ -47,7 +47,7 @@ func (d *descriptors) open() error {
 			return err
 		}
 		if w.OnlyArmed {
-			d.look(w.FD, false)
+			d.shared.enable(w.FD, false)
 		}
 	}
 	return nil
@@ -77,15 +77,6 @@ func (d *descriptors) add(fd, threadFD int) error {
 		return d.shared.add(fd)
 	}
 	return errors.Join(d.goroutine.add(fd), d.thread.add(threadFD))
-}
-
-// look has the sleepers see fd, which is in shared, or not.
-func (d *descriptors) look(fd int, on bool) {
-	if on {
-		d.shared.enable(fd)
-	} else {
-		d.shared.disable(fd)
-	}
 }
 
 // listen makes the next arrival in shared, or one that is there already, end the goroutine's Park.

@@ -37,10 +37,14 @@ func (s set) addOneShot(fd int) error { return s.change(fd, unix.EV_ADD|unix.EV_
 // rearm makes the set report fd once more, also if it is readable already.
 func (s set) rearm(fd int) { s.change(fd, unix.EV_ADD|unix.EV_ENABLE|unix.EV_DISPATCH) }
 
-// disable ends the reports of fd, until enable.
-func (s set) disable(fd int) { s.change(fd, unix.EV_DISABLE) }
-
-func (s set) enable(fd int) { s.change(fd, unix.EV_ENABLE) }
+// enable makes the set report fd, or not.
+func (s set) enable(fd int, on bool) {
+	if on {
+		s.change(fd, unix.EV_ENABLE)
+	} else {
+		s.change(fd, unix.EV_DISABLE)
+	}
+}
 
 // ready fills fds with what is ready now.
 func (s set) ready(fds []int) int {

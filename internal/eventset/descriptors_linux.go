@@ -38,10 +38,14 @@ func (s set) addOneShot(fd int) error {
 // rearm makes the set report fd once more, also if it is readable already.
 func (s set) rearm(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, unix.EPOLLIN|unix.EPOLLONESHOT) }
 
-// disable ends the reports of fd, until enable.
-func (s set) disable(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, 0) }
-
-func (s set) enable(fd int) { s.control(unix.EPOLL_CTL_MOD, fd, unix.EPOLLIN) }
+// enable makes the set report fd, or not.
+func (s set) enable(fd int, on bool) {
+	var events uint32
+	if on {
+		events = unix.EPOLLIN
+	}
+	s.control(unix.EPOLL_CTL_MOD, fd, events)
+}
 
 // ready fills fds with what is ready now.
 func (s set) ready(fds []int) int {

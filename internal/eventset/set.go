@@ -21,8 +21,7 @@ type Set struct {
 	// next.
 	tokens [2]chan struct{}
 
-	// looks: the descriptors that are looked at only while the device is armed, are. Of the caller of Arm and Disarm.
-	looks bool
+	shown bool // the sets report the descriptors of Wake.OnlyArmed; of the caller of Arm and Disarm
 
 	// armed is set by Arm. Disarm clears it, and so does the Park that it was for.
 	armed atomic.Uint32
@@ -81,7 +80,7 @@ func (s *Set) Arm(level transport.Level, thread bool) bool {
 		s.armed.Store(forNone)
 		return false
 	}
-	s.look(true)
+	s.show(true)
 	if !thread && s.fds != nil {
 		s.fds.listen()
 	}
@@ -94,18 +93,18 @@ func (s *Set) Disarm() {
 		s.armed.Store(forNone)
 	}
 	s.dev.Disarm()
-	s.look(false)
+	s.show(false)
 }
 
-// look begins or ends the looking at the descriptors of Wake.OnlyArmed. What they show already is seen then as well.
-func (s *Set) look(armed bool) {
-	if s.looks == armed {
+// show has the sets report the descriptors of Wake.OnlyArmed, also what has come to them before, or no more.
+func (s *Set) show(armed bool) {
+	if s.shown == armed {
 		return
 	}
-	s.looks = armed
+	s.shown = armed
 	for i := range s.wakes {
 		if w := &s.wakes[i]; w.OnlyArmed {
-			s.fds.look(w.FD, armed)
+			s.fds.shared.enable(w.FD, armed)
 		}
 	}
 }

@@ -30,7 +30,7 @@ var meanings = map[string]string{
 	"Rank0":          "The host:port of index 0 of an Indexed Job, which serves the others.",
 	"Size":           "How many ranks the Indexed Job has, one in each pod.",
 	"KeyFile":        "The file with the key of an Indexed Job: 32 bytes in base64.",
-	"Edge":           "1: a process is of the way from one agent of a job to another, and no rank's.",
+	"Edge":           "1: the process belongs to the connection of two agents of a job, and to no rank.",
 	"LocalRank":      "The number of this rank among those of its host, for programs.",
 	"LocalSize":      "How many ranks of the job run on this host. 0: the launcher does not say. A rank believes it of gorun only.",
 	"CPUs":           "How many CPUs the ranks on this host may use together, by affinity mask and cgroup quota. 0: the launcher does not say. A rank believes it of gorun only.",

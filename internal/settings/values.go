@@ -118,7 +118,7 @@ type Values struct {
 	// The file with the key of an Indexed Job: 32 bytes in base64.
 	KeyFile struct{} `env:"GORUN_KEY_FILE" of:"job"`
 
-	// 1: a process is of the way from one agent of a job to another, and no rank's.
+	// 1: the process belongs to the connection of two agents of a job, and to no rank.
 	Edge struct{} `env:"GORUN_EDGE" of:"job"`
 
 	// The number of this rank among those of its host, for programs.

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -70,9 +71,11 @@ func load(path string) error {
 func libraryPath() string    { return C.GoString(C.ux_path()) }
 func libraryVersion() string { return C.GoString(C.ux_version()) }
 
+const contextMost = 16 << 10
+
 // contextText is what UCX prints of a context made now.
 func contextText() (string, error) {
-	var b [16 << 10]C.char
+	var b [contextMost]C.char
 	if st := C.ux_names(&b[0], C.int(len(b))); st != 0 {
 		return "", status(st)
 	}
@@ -116,7 +119,13 @@ func (w *worker) address() []byte {
 func (w *worker) fd() int { return int(C.ux_fd(w.c)) }
 
 // mayUseTCP: TCP is among what UCX_TLS leaves.
-func (w *worker) mayUseTCP() bool { return C.ux_tcp(w.c) != 0 }
+func (w *worker) mayUseTCP() bool {
+	var b [contextMost]C.char
+	C.ux_worker_names(w.c, &b[0], C.int(len(b)))
+	return slices.ContainsFunc(resources(C.GoString(&b[0])), func(name string) bool {
+		return strings.HasPrefix(name, "tcp/")
+	})
+}
 
 // reserve makes room for slots operations, and for the failures of so many endpoints.
 func (w *worker) reserve(slots, endpoints int) error {

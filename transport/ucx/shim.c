@@ -278,6 +278,15 @@ static ucs_status_t make_context(ucp_context_h *context)
 	return st;
 }
 
+static void print_context(ucp_context_h context, char *names, int size)
+{
+	FILE *f = fmemopen(names, size, "w");
+	if (f) {
+		u_ucp_context_print_info(context, f);
+		fclose(f);
+	}
+}
+
 int ux_names(char *names, int size)
 {
 	ucp_context_h context;
@@ -285,11 +294,7 @@ int ux_names(char *names, int size)
 	block_signals(&old);
 	ucs_status_t st = make_context(&context);
 	if (st == UCS_OK) {
-		FILE *f = fmemopen(names, size, "w");
-		if (f) {
-			u_ucp_context_print_info(context, f);
-			fclose(f);
-		}
+		print_context(context, names, size);
 		u_ucp_cleanup(context);
 	}
 	restore_signals(&old);
@@ -373,16 +378,7 @@ int ux_fd(struct ux_worker *w)
 	return u_ucp_worker_get_efd(w->worker, &fd) == UCS_OK ? fd : -1;
 }
 
-int ux_tcp(struct ux_worker *w)
-{
-	char text[16384] = "";
-	FILE *f = fmemopen(text, sizeof text, "w");
-	if (!f)
-		return 1;
-	u_ucp_context_print_info(w->context, f);
-	fclose(f);
-	return strstr(text, "tcp/") != NULL;
-}
+void ux_worker_names(struct ux_worker *w, char *names, int size) { print_context(w->context, names, size); }
 
 static int widen(struct ux_ring *r, uint64_t least)
 {

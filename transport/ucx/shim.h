@@ -48,7 +48,7 @@ void ux_close(struct ux_worker *w);
 struct ux_ring *ux_ring_of(struct ux_worker *w);
 const void *ux_address(struct ux_worker *w, size_t *length);
 int ux_fd(struct ux_worker *w);
-int ux_tcp(struct ux_worker *w); // TCP is among what it may use
+void ux_worker_names(struct ux_worker *w, char *names, int size); // as ux_names, of what it may use
 
 // ux_reserve makes room for slots operations and for the ends of all of them and of ends endpoints.
 int ux_reserve(struct ux_worker *w, uint32_t slots, uint32_t ends);
