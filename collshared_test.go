@@ -652,6 +652,42 @@ func TestLeftAtTheBoard(t *testing.T) {
 	}
 }
 
+// A goroutine of rank 0 waits for a call that rank 2 does not make until that wait has ended. Another goroutine finds
+// that the ranks' calls do not go together as it goes to sleep, and ends it. A third one leads, so that nothing of the
+// device wakes the first.
+func TestRefusedByAnotherGoroutine(t *testing.T) {
+	overLoop(t)(3, func(w *Comm) {
+		c, d := ok(w.Dup()), ok(w.Dup())
+		meetOnBoard(c)
+		asleep := func() { time.Sleep(20 * time.Millisecond) }
+		switch w.Rank() {
+		case 0:
+			var all sync.WaitGroup
+			all.Go(func() { ok(Recv(d, []int{0}, 2, 3)) })
+			asleep()
+			r := ok(Ibarrier(c))
+			all.Go(func() {
+				is(second(r.Wait()), ErrComm)
+				must(Send(d, []int{1}, 2, 2))
+			})
+			must(Send(d, []int{1}, 1, 0))
+			asleep()
+			must(Gather(c, []byte{1}, nil, 1)) // by messages, and over, where rank 1 calls Allreduce
+			ok(Recv(d, []int{0}, 1, 1))
+			all.Wait()
+		case 1:
+			r := ok(Ibarrier(c))
+			ok(Recv(d, []int{0}, 0, 0))
+			is(Allreduce(c, make([]int, 10), make([]int, 10), Sum), ErrComm)
+			is(second(r.Wait()), ErrComm)
+			must(Send(d, []int{1}, 0, 1))
+		case 2:
+			ok(Recv(d, []int{0}, 0, 2))
+			must(Send(d, []int{1}, 0, 3))
+		}
+	}, onBoard)
+}
+
 // A goroutine waits for one of several requests, of which a persistent call is not started; another one starts that and
 // waits for it, and hears that the ranks' calls do not go together also when the first one's wait is over.
 func TestStartedBesideAWaitForIt(t *testing.T) {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"os"
@@ -134,7 +135,7 @@ const (
 	unmarked finding = iota
 	marked
 	unsure // another look may find the mark
-	hidden // its environment is not shown to us: it is another user's
+	hidden // its environment is not shown to us, since it is another user's, or it has written over it
 )
 
 // look tells whether a process has the mark.
@@ -162,7 +163,7 @@ func (m *markSearch) look(pid int) finding {
 	}
 	delete(m.empty, pid)
 	switch {
-	case errors.Is(err, os.ErrPermission):
+	case errors.Is(err, os.ErrPermission), len(text) > 0 && !bytes.Contains(text, []byte("=")): // the latter: a title
 		return hidden
 	case strings.Contains("\x00"+string(text), "\x00"+m.mark+"\x00"):
 		return marked

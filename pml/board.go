@@ -138,6 +138,9 @@ func (b *Board) sleep(line int, least uint64) error {
 	defer e.unlock()
 	defer e.exitCall()
 	for b.Lines[line].Word.Load() < least {
+		if err := b.look(); err != nil {
+			return err
+		}
 		if err := b.lookApart(true); err != nil {
 			return err
 		}
@@ -235,6 +238,7 @@ func (b *Board) Give(i int, err error) {
 func (b *Board) End(err error) {
 	b.e.lock()
 	defer b.e.unlock()
+	b.apart = nil // another communicator may get the context before the board is closed
 	b.end(err)
 }
 
@@ -271,12 +275,12 @@ func (b *Board) Watch(ctx uint32, apart func(at bool) (i int, why []byte, err er
 	b.e.unlock()
 }
 
-// lookApart is look, and ends the board if this member does not go together with another one. Once a member has failed
-// they do not, and are not compared: one that has heard of it leaves out the steps of its calls. It may hear of it
-// after the first look and before the comparison, and says so on the board before it goes on.
+// lookApart ends the board if this member does not go together with another one. Once a member has failed they need
+// not: one that has heard of it leaves out the steps of its calls. It has said so on the board before that, so the look
+// for failed members comes last.
 func (b *Board) lookApart(at bool) error {
-	if err := b.look(); err != nil || b.apart == nil {
-		return err
+	if b.apart == nil {
+		return nil
 	}
 	i, why, err := b.apart(at)
 	if err == nil {
@@ -298,7 +302,13 @@ func (s *boards) sleeps(w *waitFor) {
 		if b.apart == nil || b.r != nil {
 			continue
 		}
-		b.lookApart(false)
+		if b.err == nil {
+			b.lookApart(false)
+		}
+		if m := b.message; m != nil && b.refused() {
+			b.message = nil // it may be another caller's, and what would have woken that is forgotten
+			b.drop(m)
+		}
 		switch r := w.of(b.ctx); {
 		case r == nil || b.message != nil && b.message != r:
 		case b.refused():
