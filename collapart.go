@@ -9,11 +9,11 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A call goes through the board or by messages as its counts say, which all ranks give alike. If they do not, one
-// rank may wait at the board while another one waits for messages, or each for what the other one will never do. No
-// rank that goes on pays for that to be seen: one that is about to sleep, or tests again and again, looks. Calls have numbers, and each step
-// says of which call it is. So two ranks do not go together if one of them has begun a step of a call that the other
-// one is past, or is in by messages, without that step.
+// A call goes through the board or by messages as its counts say, which all ranks give alike. If they do not, one rank
+// may wait at the board while another one waits for messages, or each for what the other one will never do. No rank
+// that goes on pays for that to be seen: one that is about to sleep, or tests again and again, looks. Calls have
+// numbers, and each step says of which call it is. So two ranks do not go together if one of them has begun a step of a
+// call that the other one is past, or is in by messages, without that step.
 //
 // A rank that sleeps, whatever for, and is in no call by the board has a mark, which says how many calls it has begun:
 // it is past the last of them, or in it by messages. Of two ranks the one that goes to sleep later sees what the other
