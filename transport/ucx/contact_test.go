@@ -75,7 +75,7 @@ func TestFirstContact(t *testing.T) {
 			t.Fatal(err)
 		}
 		for limit := time.Now().Add(patience); got == transport.Started && len(b.in) == 0 ||
-			st == transport.Started && len(a.in) == 0 || a.w.settle() != settled; {
+			st == transport.Started && len(a.in) == 0 || !a.settle(); {
 			poll()
 			a.poll()
 			if time.Now().After(limit) {
@@ -87,6 +87,59 @@ func TestFirstContact(t *testing.T) {
 		}
 		a.Close()
 		b.Close()
+	}
+}
+
+// A rank that has received all and calls nothing any more still answers synchronous sends, more than its peer's queue
+// holds: whether it has sent to that peer or not.
+func TestAnswersOfAnIdleRank(t *testing.T) {
+	t.Setenv("UCX_TLS", "posix,self")
+	t.Setenv("UCX_POSIX_FIFO_SIZE", "64")
+	const sends, atOnce = 168, 24 // a queue of 64 gets room by halves
+	m := transport.Match{Context: 1, Source: 0, Tag: 1}
+	for _, talks := range []bool{false, true} {
+		a, b := newRank(t, 0), newRank(t, 1)
+		a.reach(1, b.Address())
+		b.reach(0, a.Address())
+		woken := make(chan bool, 1)
+		b.Facts().Wake[0].Notify(func(bool) {
+			select {
+			case woken <- true:
+			default:
+			}
+		})
+		exchange := func(n int, others ...*rank) {
+			for range n {
+				if _, err := a.Send(1, m, transport.HostMem(make([]byte, 8)), true, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range n {
+				if _, st, err := b.Post(m, transport.HostMem(make([]byte, 8)), 1, false); err != nil {
+					t.Fatal(err)
+				} else if st == transport.Started {
+					b.next(others...)
+				}
+			}
+		}
+		exchange(1, a) // the first contact takes both
+		a.next(b)
+		if talks && !b.TrySend(0, transport.Match{Context: 1, Source: 1, Tag: 2}, transport.HostMem([]byte{1})) {
+			t.Fatal("the message of the second rank is not sent")
+		}
+		for range sends / atOnce {
+			exchange(atOnce)
+		}
+		for limit := time.Now().Add(patience); len(a.in) < sends; a.poll() {
+			select {
+			case <-woken:
+				b.poll()
+			default:
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("the second rank has sent: %v; %d of %d sends have ended", talks, len(a.in), sends)
+			}
+		}
 	}
 }
 

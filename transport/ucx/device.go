@@ -8,16 +8,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/gorun-mpi/mpi/transport"
 )
 
 // mostRanks is how many ranks transport.PackTag tells apart.
 const mostRanks = 1 << 17
-
-// closePatience is how long Close lets UCX deliver what has been sent.
-const closePatience = 5 * time.Second
 
 // Device is one rank's end.
 type Device struct {
@@ -122,14 +118,14 @@ func (n *news) take() []notice {
 	return all
 }
 
-// Close is transport.Device's. What has been sent is delivered first, unless a peer has no room for it.
+// Close is transport.Device's. What UCX has not moved yet is lost: a job's ranks close when all have completed what
+// they have begun (Member.Leave).
 func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
 	d.sleep.check.Stop()
 	d.links.stop()
-	d.deliver(time.Now().Add(closePatience))
 	for i := range d.peers {
 		if p := &d.peers[i]; p.to != nil {
 			p.to.stop()
@@ -146,14 +142,4 @@ func (d *Device) Close() error {
 	d.mem.dropHeld()
 	d.ops.unpin()
 	return nil
-}
-
-// deliver waits until UCX has no bytes left to send, but for the sends that are under way.
-func (d *Device) deliver(until time.Time) {
-	for d.w.settle() == flushing && time.Now().Before(until) {
-		d.w.progress(1)
-		for _, ok := d.w.next(); ok; _, ok = d.w.next() {
-			continue // the operations end with the device
-		}
-	}
 }

@@ -14,6 +14,8 @@ type peer struct {
 	to   *target // nil: Reach has not been called, or Poll has not come to it
 	ep   endpoint
 	gone error
+
+	answered bool // it is in flusher.answered
 }
 
 // target is where a peer is.

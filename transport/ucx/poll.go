@@ -13,7 +13,7 @@ const turns = 4
 
 // Poll is transport.Device's.
 func (d *Device) Poll(pkts []transport.Packet) int {
-	d.idle.poll(&d.sleep, d.w)
+	d.idle.poll(&d.sleep, d.w, d.settle)
 	if d.reached.some.Load() {
 		d.takeNotices()
 	}
@@ -42,6 +42,9 @@ func (d *Device) ended(e *end, pkt *transport.Packet) int {
 	was := op.state
 	if op.small && was == opReceiving && e.status == 0 {
 		d.w.copySmall(op.buf, e.slot, e.length)
+	}
+	if !op.sends {
+		d.answers(e)
 	}
 	*pkt = transport.Packet{Event: transport.TaggedDone, Cookie: op.cookie, Peer: op.peer}
 	d.ops.end(e.slot)

@@ -654,21 +654,21 @@ static int settled(struct ux_ep *e)
 	return !e->flush;
 }
 
+void ux_use(uint64_t ep) { use(ep_of(ep)); }
+
 int ux_settle(struct ux_worker *w)
 {
-	int left = UX_SETTLED;
+	int all = 1;
 	for (struct ux_ep **at = &w->used, *e; (e = *at);)
 		if (settled(e)) {
 			e->used = 0;
 			*at = e->next_used;
 		} else {
-			if (e->flush)
-				left = UX_FLUSHING;
-			else if (e->other && left == UX_SETTLED)
-				left = UX_SENDING;
+			if (e->flush || e->other)
+				all = 0;
 			at = &e->next_used;
 		}
-	return left;
+	return all;
 }
 
 // Memory.

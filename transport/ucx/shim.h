@@ -75,12 +75,11 @@ void ux_drain(struct ux_worker *w, unsigned turns);
 // ux_arm returns 0 if the descriptor shows what comes from now on; UX_STARTED: there is something already.
 int ux_arm(ux_handle h);
 
-// Results of ux_settle.
-#define UX_SETTLED 0  // all that was sent has been moved, or the descriptor shows when UCX can go on
-#define UX_SENDING 1  // but for sends under way, and what was sent before them to the same peers
-#define UX_FLUSHING 2 // not yet
+// ux_use: UCX may have something to send by the endpoint, which ux_settle looks at.
+void ux_use(uint64_t ep);
 
-// ux_settle says whether UCX has moved all that was sent, and asks it where it must.
+// ux_settle says whether UCX has moved all that was sent, or its descriptor shows when UCX can go on; it asks UCX where
+// it must.
 int ux_settle(struct ux_worker *w);
 
 uint64_t ux_map(struct ux_worker *w, uint64_t addr, uint64_t length, int32_t *status);

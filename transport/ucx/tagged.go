@@ -26,6 +26,7 @@ type operation struct {
 	cookie uint64
 	peer   int32 // of a receive from any source: -1
 	state  opState
+	sends  bool // it is, or was, a send
 	pinned bool
 	small  bool // UCX receives into small(slot)
 	buf    transport.Mem
@@ -79,7 +80,7 @@ func (o *operations) open() (uint32, error) {
 func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64, buf transport.Mem, mapped bool) {
 	o.free = o.free[:len(o.free)-1]
 	op := &o.slots[slot]
-	op.cookie, op.peer, op.state, op.doomed = cookie, peer, state, false
+	op.cookie, op.peer, op.state, op.sends, op.doomed = cookie, peer, state, state == opSending, false
 	o.note(slot)
 	op.small, op.buf = state == opReceiving && buf.Len <= smallMax, buf
 	if buf.Len > 0 && !mapped && !op.small {
@@ -236,6 +237,7 @@ func (d *Device) receive(r incoming, source int32, buf transport.Mem, cookie uin
 		return got, transport.Done, explain(status(st))
 	}
 	if e, ok := d.w.ended(slot); ok {
+		d.answers(&e)
 		switch s := status(e.status); {
 		case s == 0 && buf.Len <= smallMax:
 			d.w.copySmall(buf, slot, e.length)

@@ -12,7 +12,8 @@ import (
 // sleeper is how this rank is woken for what UCX's descriptor does not show. Any goroutine may use it.
 type sleeper struct {
 	wake atomic.Pointer[func(thread bool)] // ends a sleep of this rank; nil: it cannot sleep yet
-	// dirty: UCX may still have to move what was sent. A rank that does not poll meanwhile is woken by check.
+	// dirty: UCX may still have to move what was sent, or answers. A rank that does not poll meanwhile is woken by
+	// check.
 	dirty  atomic.Bool
 	looked atomic.Bool // check has found the rank so
 	check  eventset.Check
@@ -27,11 +28,14 @@ func (s *sleeper) wakeSleepers() {
 	}
 }
 
-// flusher finds out whether UCX has moved all that was sent, of a rank that has been found idle. It belongs to the
-// caller of Poll.
+// flusher finds out whether UCX has moved all that was sent, and its answers, of a rank that has been found idle. It
+// belongs to the caller of Poll.
 type flusher struct {
 	polls   uint64
 	started bool // the check
+	// answered are the ranks whose messages have been received since the last settle. A rank is there once, since its
+	// peer.answered is set.
+	answered []int32
 }
 
 // sends: something is about to be sent.
@@ -46,14 +50,47 @@ func (f *flusher) sends(s *sleeper) {
 	}
 }
 
-// poll is called by each Poll.
-func (f *flusher) poll(s *sleeper, w *worker) {
+// poll is called by each Poll; settle is Device.settle.
+func (f *flusher) poll(s *sleeper, w *worker, settle func() bool) {
 	f.polls++
 	s.check.Polled(f.polls)
 	if s.looked.Load() {
 		s.looked.Store(false)
-		s.dirty.Store(w.settle() != settled)
+		s.dirty.Store(!settle())
+		if s.dirty.Load() { // the next look is far away
+			w.drain(drainTurns)
+			s.dirty.Store(!settle())
+		}
 	}
+}
+
+// answers: with the end of a receive UCX sends word to the sender of a synchronous or long message, who waits for it.
+// Nothing says whether it has left, so it counts as something sent.
+func (d *Device) answers(e *end) {
+	source := found(e.tag, e.length).Source
+	if status(e.status) == statusCancelled || uint(source) >= uint(len(d.peers)) || d.peers[source].answered {
+		return
+	}
+	d.peers[source].answered = true
+	d.idle.answered = append(d.idle.answered, source)
+	d.idle.sends(&d.sleep)
+}
+
+// settle says whether UCX has moved all that this rank has sent, and its answers.
+func (d *Device) settle() bool {
+	for _, rank := range d.idle.answered {
+		p := &d.peers[rank]
+		p.answered = false
+		if p.to == nil || p.gone != nil {
+			continue
+		}
+		// An endpoint that UCX has made for its answers becomes this one.
+		if ep, err := d.endpointOf(rank); err == nil {
+			d.w.use(ep)
+		}
+	}
+	d.idle.answered = d.idle.answered[:0]
+	return d.w.settle()
 }
 
 // Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.
