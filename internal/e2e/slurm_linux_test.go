@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,14 +55,27 @@ func slurmUp(t *testing.T, nodes string) *cluster {
 		}
 		t.Fatalf("%v\n%s", cmd.ProcessState, complaint.String())
 	}
+	c := &cluster{t, "SLURM_CONF=" + base + "/slurm.conf", srun}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.state(base))
+		}
 		in.Close()
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v\n%s", err, complaint.String())
 		}
 		os.RemoveAll(base)
 	})
-	return &cluster{t, "SLURM_CONF=" + base + "/slurm.conf", srun}
+	return c
+}
+
+// state is what there is to see of a cluster in which a test has failed: nodes, jobs, and the ends of the logs in base.
+func (c *cluster) state(base string) string {
+	show := exec.Command("sh", "-c", `for what in nodes jobs steps; do timeout 10 scontrol -o show $what; done
+		tail -n 40 "$0"/log/slurm*.log`, base)
+	show.Env = append(os.Environ(), c.conf)
+	out, err := show.CombinedOutput()
+	return fmt.Sprintf("the cluster: %v\n%s", err, out)
 }
 
 // start starts a job by srun; flags are srun's.
