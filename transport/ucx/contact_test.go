@@ -91,16 +91,19 @@ func TestFirstContact(t *testing.T) {
 }
 
 // A rank that has received all and calls nothing any more still answers synchronous sends, more than its peer's queue
-// holds: whether it has sent to that peer or not.
+// holds: whether it has sent to that peer, has not, or has been found idle before it knew where that peer is.
 func TestAnswersOfAnIdleRank(t *testing.T) {
 	t.Setenv("UCX_TLS", "posix,self")
 	t.Setenv("UCX_POSIX_FIFO_SIZE", "64")
 	const sends, atOnce = 168, 24 // a queue of 64 gets room by halves
 	m := transport.Match{Context: 1, Source: 0, Tag: 1}
-	for _, talks := range []bool{false, true} {
+	for _, second := range []string{"has sent", "has not sent", "reaches late"} {
 		a, b := newRank(t, 0), newRank(t, 1)
 		a.reach(1, b.Address())
-		b.reach(0, a.Address())
+		late := second == "reaches late"
+		if !late {
+			b.reach(0, a.Address())
+		}
 		woken := make(chan bool, 1)
 		b.Facts().Wake[0].Notify(func(bool) {
 			select {
@@ -124,20 +127,25 @@ func TestAnswersOfAnIdleRank(t *testing.T) {
 		}
 		exchange(1, a) // the first contact takes both
 		a.next(b)
-		if talks && !b.TrySend(0, transport.Match{Context: 1, Source: 1, Tag: 2}, transport.HostMem([]byte{1})) {
+		back := transport.Match{Context: 1, Source: 1, Tag: 2}
+		if second == "has sent" && !b.TrySend(0, back, transport.HostMem([]byte{1})) {
 			t.Fatal("the message of the second rank is not sent")
 		}
 		for range sends / atOnce {
 			exchange(atOnce)
 		}
 		for limit := time.Now().Add(patience); len(a.in) < sends; a.poll() {
+			if late && b.peers[0].unheard {
+				late = false
+				b.reach(0, a.Address())
+			}
 			select {
 			case <-woken:
 				b.poll()
 			default:
 			}
 			if time.Now().After(limit) {
-				t.Fatalf("the second rank has sent: %v; %d of %d sends have ended", talks, len(a.in), sends)
+				t.Fatalf("the second rank %s: %d of %d sends have ended", second, len(a.in), sends)
 			}
 		}
 	}

@@ -16,6 +16,7 @@ type peer struct {
 	gone error
 
 	answered bool // it is in flusher.answered
+	unheard  bool // it would be there, and cannot be reached yet
 }
 
 // target is where a peer is.
@@ -50,6 +51,7 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 		})
 	}
 	d.reached.add(notice{int32(rank), t})
+	d.sleep.wakeSleepers() // that rank may wait for answers
 	return nil
 }
 
@@ -62,6 +64,10 @@ func (d *Device) takeNotices() {
 			d.opt.Debug("a rank can be reached", "peer", n.peer, "its end is seen by", seenBy(n.to))
 			if !n.to.here { // UCX says only of an endpoint that it has failed
 				d.endpointOf(n.peer) // without a way to it, it is gone
+			}
+			if p.unheard {
+				p.unheard = false
+				d.answersTo(n.peer)
 			}
 			continue
 		}
@@ -101,18 +107,26 @@ func (d *Device) endpointOf(rank int32) (endpoint, error) {
 	case p.ep != 0:
 		return p.ep, nil
 	}
-	if err := d.ops.reserve(0, len(d.peers)); err != nil {
-		return 0, err
-	}
-	ep, err := d.w.connect(p.to.address, rank, !p.to.here)
-	if err != nil { // it cannot send to this rank either, which may wait for it
+	if err := d.connect(rank); err != nil { // it cannot send to this rank either, which may wait for it
 		d.down(rank, fmt.Errorf("ucx: no way to rank %d with what UCX_TLS and UCX_NET_DEVICES leave: %w: %w", rank,
 			transport.ErrUnavailable, err))
 		d.show()
 		return 0, p.gone
 	}
-	p.ep = ep
-	return ep, nil
+	return p.ep, nil
+}
+
+// connect makes the endpoint to a rank that has been reached.
+func (d *Device) connect(rank int32) error {
+	if err := d.ops.reserve(0, len(d.peers)); err != nil {
+		return err
+	}
+	p := &d.peers[rank]
+	ep, err := d.w.connect(p.to.address, rank, !p.to.here)
+	if err == nil {
+		p.ep = ep
+	}
+	return err
 }
 
 // drainTurns is how many steps of UCX follow the end of a peer at most. A queue of its shared memory holds 256 packets.

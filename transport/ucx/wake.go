@@ -33,8 +33,8 @@ func (s *sleeper) wakeSleepers() {
 type flusher struct {
 	polls   uint64
 	started bool // the check
-	// answered are the ranks whose messages have been received since the last settle. A rank is there once, since its
-	// peer.answered is set.
+	// answered are ranks whose messages have been received since settle has last looked at them. A rank is there once,
+	// since its peer.answered is set.
 	answered []int32
 }
 
@@ -51,16 +51,12 @@ func (f *flusher) sends(s *sleeper) {
 }
 
 // poll is called by each Poll; settle is Device.settle.
-func (f *flusher) poll(s *sleeper, w *worker, settle func() bool) {
+func (f *flusher) poll(s *sleeper, settle func() bool) {
 	f.polls++
 	s.check.Polled(f.polls)
 	if s.looked.Load() {
 		s.looked.Store(false)
 		s.dirty.Store(!settle())
-		if s.dirty.Load() { // the next look is far away
-			w.drain(drainTurns)
-			s.dirty.Store(!settle())
-		}
 	}
 }
 
@@ -68,29 +64,38 @@ func (f *flusher) poll(s *sleeper, w *worker, settle func() bool) {
 // Nothing says whether it has left, so it counts as something sent.
 func (d *Device) answers(e *end) {
 	source := found(e.tag, e.length).Source
-	if status(e.status) == statusCancelled || uint(source) >= uint(len(d.peers)) || d.peers[source].answered {
-		return
+	if status(e.status) != statusCancelled && uint(source) < uint(len(d.peers)) {
+		d.answersTo(source)
 	}
-	d.peers[source].answered = true
-	d.idle.answered = append(d.idle.answered, source)
-	d.idle.sends(&d.sleep)
 }
+
+func (d *Device) answersTo(rank int32) {
+	if p := &d.peers[rank]; !p.answered {
+		p.answered = true
+		d.idle.answered = append(d.idle.answered, rank)
+		d.idle.sends(&d.sleep)
+	}
+}
+
+// adoptions is how many of the ranks in flusher.answered one settle deals with: the caller holds the engine's lock.
+const adoptions = 8
 
 // settle says whether UCX has moved all that this rank has sent, and its answers.
 func (d *Device) settle() bool {
-	for _, rank := range d.idle.answered {
+	now := min(adoptions, len(d.idle.answered))
+	for _, rank := range d.idle.answered[:now] {
 		p := &d.peers[rank]
 		p.answered = false
-		if p.to == nil || p.gone != nil {
-			continue
-		}
-		// An endpoint that UCX has made for its answers becomes this one.
-		if ep, err := d.endpointOf(rank); err == nil {
-			d.w.use(ep)
+		switch {
+		case p.gone != nil:
+		case p.to == nil:
+			p.unheard = true // takeNotices goes on with it
+		case p.ep != 0 || d.connect(rank) == nil: // to an endpoint that UCX has made for its answers, if there is one
+			d.w.use(p.ep)
 		}
 	}
-	d.idle.answered = d.idle.answered[:0]
-	return d.w.settle()
+	d.idle.answered = append(d.idle.answered[:0], d.idle.answered[now:]...)
+	return d.w.settle() && len(d.idle.answered) == 0
 }
 
 // Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.
