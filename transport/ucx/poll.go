@@ -13,7 +13,7 @@ const turns = 4
 
 // Poll is transport.Device's.
 func (d *Device) Poll(pkts []transport.Packet) int {
-	d.idle.poll(&d.sleep, d.settle)
+	d.look()
 	if d.reached.some.Load() {
 		d.takeNotices()
 	}

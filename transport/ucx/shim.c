@@ -87,7 +87,7 @@ struct ux_ep {
 
 	int tcp, other;     // it has lanes that are TCP connections, and others
 	uint32_t under_way; // sends
-	int sent;           // something, since flush has begun
+	int sent;           // something, maybe, since flush has begun
 	void *flush;        // NULL: none
 	struct ux_ep *next_used;
 	int used; // it is in the worker's list
@@ -102,7 +102,7 @@ struct ux_worker {
 	ucp_address_t *address;
 	size_t address_length;
 	struct ux_ep *eps;
-	struct ux_ep *used; // those of which UCX may still have to move what was sent
+	struct ux_ep *used; // those by which UCX may still have something to send
 };
 
 #define FAIL(...) failed(err, __VA_ARGS__)
@@ -525,8 +525,9 @@ static int begun(struct ux_slot *s, ucs_status_ptr_t r)
 	return UX_STARTED;
 }
 
-static void use(struct ux_ep *e)
+void ux_use(uint64_t ep)
 {
+	struct ux_ep *e = ep_of(ep);
 	e->sent = 1;
 	if (!e->used) {
 		e->used = 1;
@@ -545,7 +546,7 @@ int ux_send(ux_handle h, uint64_t ep, uint64_t tag, uint64_t buf, uint64_t lengt
 	p.cb.send = sent;
 	struct ux_ep *e = ep_of(ep);
 	const void *b = (const void *)(uintptr_t)buf;
-	use(e);
+	ux_use(ep);
 	int st = begun(s, sync ? u_ucp_tag_send_sync_nbx(e->ep, b, length, tag, &p)
 	                       : u_ucp_tag_send_nbx(e->ep, b, length, tag, &p));
 	if (s->request) {
@@ -561,7 +562,7 @@ int ux_try_send(uint64_t ep, uint64_t tag, uint64_t buf, uint64_t length)
 	struct ux_ep *e = ep_of(ep);
 	if (u_ucp_tag_send_nbx(e->ep, (const void *)(uintptr_t)buf, length, tag, &p) != NULL)
 		return 0;
-	use(e);
+	ux_use(ep);
 	return 1;
 }
 
@@ -631,9 +632,9 @@ int ux_arm(ux_handle h)
 	return st == UCS_ERR_BUSY ? UX_STARTED : st;
 }
 
-// settled reports whether UCX has moved all that was sent by e, for which it flushes e. It does not flush TCP while a
-// send is under way: the first long send of an endpoint asks its peer for a connection back, and UCX 1.13 crashes the
-// peer if a flush follows so soon that both are read together.
+// settled reports whether UCX has moved all that it had to send by e, for which it flushes e. It does not flush TCP
+// while a send is under way: the first long send of an endpoint asks its peer for a connection back, and UCX 1.13
+// crashes the peer if a flush follows so soon that both are read together.
 static int settled(struct ux_ep *e)
 {
 	static const ucp_request_param_t p = {.op_attr_mask = 0};
@@ -653,8 +654,6 @@ static int settled(struct ux_ep *e)
 		e->flush = r;
 	return !e->flush;
 }
-
-void ux_use(uint64_t ep) { use(ep_of(ep)); }
 
 int ux_settle(struct ux_worker *w)
 {

@@ -50,13 +50,14 @@ func (f *flusher) sends(s *sleeper) {
 	}
 }
 
-// poll is called by each Poll; settle is Device.settle.
-func (f *flusher) poll(s *sleeper, settle func() bool) {
-	f.polls++
-	s.check.Polled(f.polls)
+// look is called by each Poll.
+func (d *Device) look() {
+	s := &d.sleep
+	d.idle.polls++
+	s.check.Polled(d.idle.polls)
 	if s.looked.Load() {
 		s.looked.Store(false)
-		s.dirty.Store(!settle())
+		s.dirty.Store(!d.settle())
 	}
 }
 
