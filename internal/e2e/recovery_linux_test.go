@@ -76,12 +76,7 @@ func recovery(_ context.Context, w *mpi.Comm) error {
 	if err := mpi.Barrier(w); err != nil {
 		return err
 	}
-	if w.Rank() != 1 { // rank 1 dies when all are through: a rank that is still in the barrier may need it
-		if err := mpi.Send(w, []byte{1}, 1, tagGo); err != nil {
-			return err
-		}
-	}
-	if w.Rank() == 1 {
+	if w.Rank() == 1 { // it dies when all are through: a rank that is still in the barrier may need it
 		for _, other := range []int{0, 2, 3} {
 			if _, err := mpi.Recv(w, []byte{0}, other, tagGo); err != nil {
 				return err
@@ -91,6 +86,9 @@ func recovery(_ context.Context, w *mpi.Comm) error {
 			os.Exit(4)
 		}
 		die()
+	}
+	if err := mpi.Send(w, []byte{1}, 1, tagGo); err != nil {
+		return err
 	}
 	_, err := mpi.Recv(w, []byte{0}, 1, tagData)
 	if failed := errors.Is(err, mpi.ErrPeerFailed); !failed {

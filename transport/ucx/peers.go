@@ -36,8 +36,7 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 	t := &target{address: c.Address, here: its.host == d.self.host, stop: func() {}}
 	if t.here && its.pid != d.self.pid {
 		t.stop, err = its.watch(func() {
-			d.reached.add(notice{peer: int32(rank)})
-			d.sleep.wakeSleepers()
+			d.tell(notice{peer: int32(rank)})
 		})
 		if err != nil {
 			return fmt.Errorf("ucx: rank %d: %w: %w", rank, transport.ErrPeerGone, err)
@@ -50,9 +49,14 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 			d.sleep.wakeSleepers()
 		})
 	}
-	d.reached.add(notice{int32(rank), t})
-	d.sleep.wakeSleepers() // that rank may wait for answers
+	d.tell(notice{int32(rank), t})
 	return nil
+}
+
+// tell has Poll take a notice, and wakes this rank for it: another one may have ended, or waits for answers.
+func (d *Device) tell(n notice) {
+	d.reached.add(n)
+	d.sleep.wakeSleepers()
 }
 
 // takeNotices does what Reach and the watches have asked for.
