@@ -36,7 +36,7 @@ func besideShm(t testing.TB) Option {
 	rdma := newVerbs(t, "on", 1)
 	return withDevices(func(rank int, d transport.Device) transport.Device {
 		d.Close()
-		return ok(multi.New(onHost(rank, rank%2), rdma(rank)))
+		return ok(multi.New(nil, onHost(rank, rank%2), rdma(rank)))
 	})
 }
 

@@ -56,14 +56,16 @@ func TestHostsAddresses(t *testing.T) {
 func TestHostsNoAddress(t *testing.T) {
 	t.Parallel()
 	h := netns.Up(t, 2)
-	for setting, want := range map[string][]string{
-		"GORUN_TCP_IF=eth7":         {"eth7", "eth0", "GORUN_TCP_IF"},
-		"GORUN_TCP_IF=10.78.0.0/16": {"10.78.0.0/16", "10.77.0.", "GORUN_TCP_IF"},
-		"GORUN_TCP_PORTS=42000":     {"GORUN_TCP_PORTS=42000", "taken", "each rank on a host needs one"},
+	taken := []string{"GORUN_TCP_PORTS=42000", "taken", "each rank on a host needs one"}
+	for settings, want := range map[string][]string{
+		"GORUN_TRANSPORTS=tcp GORUN_TCP_IF=eth7":         {"eth7", "eth0", "GORUN_TCP_IF"},
+		"GORUN_TRANSPORTS=tcp GORUN_TCP_IF=10.78.0.0/16": {"10.78.0.0/16", "10.77.0.", "GORUN_TCP_IF"},
+		"GORUN_TRANSPORTS=tcp GORUN_TCP_PORTS=42000":     taken,
+		"GORUN_TCP_PORTS=42000":                          taken, // shm opens and does not reach the other host
 	} {
-		t.Run(setting, func(t *testing.T) {
+		t.Run(settings, func(t *testing.T) {
 			j := runOn(t, h, spread{perHost: []int{2, 2}, role: "hosts mixed", grace: time.Second,
-				env: []string{setting, "GORUN_TRANSPORTS=tcp"}}).finish(1)
+				env: strings.Fields(settings)}).finish(1)
 			said := ""
 			for _, line := range strings.Split(j.all(), "\n") {
 				missing := func(w string) bool { return !strings.Contains(line, w) }

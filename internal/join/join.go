@@ -16,6 +16,7 @@ import (
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/bootstrap"
 	"github.com/gorun-mpi/mpi/internal/bootstrap/detect"
+	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/sysmon"
@@ -124,6 +125,7 @@ type Member struct {
 	Collectives
 	client bootstrap.Client // nil in a world of one
 	device transport.Device // to the other ranks; nil if there are none
+	near   error            // why the device reaches ranks of this host only; nil: see opened
 	ctx    context.Context  // ends with Close
 	stop   context.CancelFunc
 	fence  func() error // waits for all other ranks, once
@@ -213,7 +215,7 @@ func (m *Member) connect(ctx context.Context, c config) error {
 	}
 	if err := m.publish(ctx, c.Log.With("rank", m.Rank).Debug); err != nil {
 		m.Engine.Close(err)
-		return fmt.Errorf("telling the other ranks where this one is: %w", err)
+		return fmt.Errorf("joining the other ranks: %w", err)
 	}
 	if client, is := m.client.(mourner); is {
 		go m.mourn(client)
@@ -223,20 +225,28 @@ func (m *Member) connect(ctx context.Context, c config) error {
 
 func (m *Member) openDevice(c config, local int, known bool) (transport.Device, error) {
 	log := c.Log.With("rank", m.Rank)
-	d, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
+	o, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
 		tracer: m.client.LauncherPID(),
 		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, log: log.Warn, debug: log.Debug, set: c.set})
-	if err == nil && c.Wrap != nil {
-		d = c.Wrap(m.Rank, d)
+	if err != nil {
+		return nil, err
 	}
-	return d, err
+	m.near = o.near
+	if c.Wrap != nil {
+		return c.Wrap(m.Rank, o.Device), nil
+	}
+	return o.Device, nil
 }
 
 // publish puts what the other ranks need to connect to this one where they find it, and waits until all have done so.
 // It also finds out which ranks share a host.
 func (m *Member) publish(ctx context.Context, debug func(msg string, args ...any)) error {
 	order, err := m.mapping(ctx, debug)
-	if err == nil && order == nil {
+	switch {
+	case err != nil:
+	case order != nil:
+		err = m.setHosts(order)
+	default:
 		err = m.client.Put(ctx, hostKey(m.Rank), kernelHost())
 	}
 	if err == nil {
@@ -249,12 +259,20 @@ func (m *Member) publish(ctx context.Context, debug func(msg string, args ...any
 		err = m.client.FenceAhead(ctx, addressKey(m.Rank))
 	}
 	if err == nil && order == nil {
-		order, err = m.agree(ctx)
-	}
-	if err == nil {
-		m.Hosts = collectives.HostsOf(m.Size, order.HostOf)
+		if order, err = m.agree(ctx); err == nil {
+			err = m.setHosts(order)
+		}
 	}
 	return err
+}
+
+// setHosts sets which ranks share a host. A rank that cannot reach other hosts does not join a job that has some.
+func (m *Member) setHosts(order place.Order) error {
+	m.Hosts = collectives.HostsOf(m.Size, order.HostOf)
+	if m.near != nil && m.Hosts.Len() > 1 {
+		return fmt.Errorf("no transport to ranks on other hosts works: %w", m.near)
+	}
+	return nil
 }
 
 func addressKey(rank int) string { return "gorun-" + strconv.Itoa(rank) }

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"go/build"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
@@ -168,6 +171,8 @@ func builtWith(tag string) bool {
 	return false
 }
 
+func silent(string, ...any) {}
+
 // openPair opens the devices of two ranks on this host.
 func openPair(t *testing.T, name string) (a, b transport.Device) {
 	set, _, err := settings.Load(nil)
@@ -177,7 +182,6 @@ func openPair(t *testing.T, name string) (a, b transport.Device) {
 	if name == "verbs" {
 		set.VerbsLibrary = softhca.Build(t)
 	}
-	silent := func(string, ...any) {}
 	var devices []transport.Device
 	if name == "loop" {
 		for _, d := range loop.New(2) {
@@ -236,11 +240,40 @@ func TestOpenNamed(t *testing.T) {
 // Each reason stands in the error if nothing works.
 func TestOpenTransportSaysWhy(t *testing.T) {
 	set := settings.Values{Transports: []string{"nonsense", "tcp"}, TCPPorts: "0-x"}
-	d, err := openTransport(deviceConfig{size: 2, local: 2, set: set})
+	d, err := openTransport(deviceConfig{size: 2, local: 2, set: set, debug: silent})
 	for _, reason := range []string{"nonsense: no such transport", `tcp: GORUN_TCP_PORTS="0-x"`} {
 		if err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%v, %v, want %q", d, err, reason)
 		}
+	}
+}
+
+// The reason why tcp did not open is kept where shm did, and a rank without a way to other hosts does not join a job
+// that has some.
+func TestReasonIsKept(t *testing.T) {
+	ln, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	port := strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+	d, err := openTransport(deviceConfig{size: 3, local: 2, known: true, debug: silent,
+		set: settings.Values{Transports: []string{"shm", "tcp"}, TCPPorts: port}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	reason := "all 1 ports of GORUN_TCP_PORTS=" + port + " are taken"
+	_, err = d.Connect(t.Context(), 2, []byte("\x03tcp\x01\x00x"))
+	if err == nil || !strings.Contains(err.Error(), reason) {
+		t.Errorf("connecting: %v, want %q", err, reason)
+	}
+	m := Member{Size: 3, near: d.near}
+	if err := m.setHosts(place.Blocks([]int{3})); err != nil {
+		t.Errorf("on one host: %v", err)
+	}
+	if err := m.setHosts(place.Blocks([]int{2, 1})); err == nil || !strings.Contains(err.Error(), reason) {
+		t.Errorf("on two hosts: %v, want %q", err, reason)
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 // transports is THE list, one line for each: the name in GORUN_TRANSPORTS, and how a device is opened. What each can do
 // is the table in docs/transports.md. loop is not in the list: it needs no choosing.
 var transports = []listed{
-	{"shm", openShm, false},
-	{"verbs", openVerbs, false},
-	{"tcp", openTCP, false},
-	{"ucx", openUCX, true},
+	{name: "shm", open: openShm, near: true},
+	{name: "verbs", open: openVerbs},
+	{name: "tcp", open: openTCP},
+	{name: "ucx", open: openUCX, whole: true},
 }
 
 // listed is one line of the list.
@@ -26,6 +26,7 @@ type listed struct {
 	open func(deviceConfig) (transport.Device, error)
 	// whole: it matches messages by itself and so has to be the only one, to all ranks. Auto leaves it out.
 	whole bool
+	near  bool // it reaches ranks of this host only
 }
 
 // deviceConfig is what a transport is told about the rank that it opens a device for.
@@ -46,10 +47,18 @@ func (c *deviceConfig) together() bool { return c.known && c.local == c.size }
 // alone reports whether this host has no other rank.
 func (c *deviceConfig) alone() bool { return c.known && c.local == 1 }
 
+// opened is a rank's device.
+type opened struct {
+	transport.Device
+	// near is why the device reaches ranks of this host only: each other transport of the settings has failed to open.
+	// nil: it reaches others, or the settings ask for no transport that does.
+	near error
+}
+
 // openTransport opens the transports of the settings that work here. Where all ranks share this host the first is
 // enough; else each pair of ranks uses the first that connects it.
-func openTransport(c deviceConfig) (transport.Device, error) {
-	var why []error // for each transport that does not work here
+func openTransport(c deviceConfig) (opened, error) {
+	var failed []multi.Unopened
 	var open []transport.Device
 	if c.set.Transports == nil {
 		c.set.Transports = auto()
@@ -57,9 +66,10 @@ func openTransport(c deviceConfig) (transport.Device, error) {
 	if i := slices.IndexFunc(transports, func(l listed) bool {
 		return l.whole && slices.Contains(c.set.Transports, l.name)
 	}); i >= 0 && len(c.set.Transports) > 1 {
-		return nil, fmt.Errorf("GORUN_TRANSPORTS=%s: %s matches the messages of all ranks and stands alone",
+		return opened{}, fmt.Errorf("GORUN_TRANSPORTS=%s: %s matches the messages of all ranks and stands alone",
 			strings.Join(c.set.Transports, ","), transports[i].name)
 	}
+	far := false // an open one reaches other hosts
 	for _, name := range c.set.Transports {
 		if name == "shm" && c.alone() && len(c.set.Transports) > 1 {
 			continue // there is no rank to share memory with
@@ -67,22 +77,46 @@ func openTransport(c deviceConfig) (transport.Device, error) {
 		d, err := openNamed(name, c)
 		switch {
 		case err == nil && c.together():
-			return d, nil
+			return opened{Device: d}, nil
 		case err == nil:
 			open = append(open, d)
+			far = far || !nearOnly(name)
 		case c.together() && errors.Is(err, transport.ErrNoMemory):
-			return nil, fmt.Errorf("%s: %w", name, err) // the other ranks have it and would not find this one elsewhere
+			// The other ranks have it and would not find this one elsewhere.
+			return opened{}, fmt.Errorf("%s: %w", name, err)
 		default:
-			why = append(why, fmt.Errorf("%s: %w", name, err))
+			c.debug("a transport does not work here", "transport", name, "why", err)
+			failed = append(failed, multi.Unopened{Name: name, Err: err})
 		}
 	}
 	if len(open) == 0 {
-		return nil, errors.Join(why...)
+		return opened{}, reasons(failed)
 	}
 	if len(c.set.Transports) == 1 {
-		return open[0], nil
+		return opened{Device: open[0]}, nil
 	}
-	return joined(open)
+	d, err := joined(failed, open)
+	if err != nil || far {
+		return opened{Device: d}, err
+	}
+	return opened{d, reasons(slices.DeleteFunc(failed, func(u multi.Unopened) bool { return nearOnly(u.Name) }))}, nil
+}
+
+// reasons says of each why it did not open, in one line; nil: there is none.
+func reasons(failed []multi.Unopened) (why error) {
+	for _, u := range failed {
+		reason := fmt.Errorf("%s: %w", u.Name, u.Err)
+		if why != nil {
+			reason = fmt.Errorf("%w; %w", why, reason)
+		}
+		why = reason
+	}
+	return why
+}
+
+// nearOnly reports whether the transport of that name reaches ranks of this host only.
+func nearOnly(name string) bool {
+	return slices.ContainsFunc(transports, func(l listed) bool { return l.near && l.name == name })
 }
 
 // openNamed opens a device of the transport that the user calls name.
@@ -117,8 +151,8 @@ func auto() (all []string) {
 }
 
 // joined makes one device of several, or even of one: the addresses of all ranks must be of one kind.
-func joined(open []transport.Device) (transport.Device, error) {
-	d, err := multi.New(open...)
+func joined(failed []multi.Unopened, open []transport.Device) (transport.Device, error) {
+	d, err := multi.New(failed, open...)
 	if err != nil {
 		for _, o := range open {
 			o.Close()

@@ -22,14 +22,23 @@ type Device struct {
 	armed   bool           // since the last Disarm
 	gone    map[int32]bool // peers whose Down has been returned
 
+	unopened []Unopened // does not change
+
 	mu  sync.Mutex
 	via map[int]int // the device that has connected a peer. It stays the same, so that packets keep their order
 }
 
+// Unopened is a transport that the settings ask for and that does not work at this rank.
+type Unopened struct {
+	Name string
+	Err  error // why
+}
+
 // New makes one device of several, in order of preference. No two may have the same name. They belong to the new
-// device, unless there is an error. Its memory is that of the first of them that has any.
-func New(devs ...transport.Device) (*Device, error) {
-	d := &Device{gone: map[int32]bool{}, via: map[int]int{}}
+// device, unless there is an error. Its memory is that of the first of them that has any. A failing Connect names the
+// unopened transports by which the peer could be reached.
+func New(unopened []Unopened, devs ...transport.Device) (*Device, error) {
+	d := &Device{gone: map[int32]bool{}, via: map[int]int{}, unopened: unopened}
 	if err := d.addDevices(devs); err != nil {
 		return nil, fmt.Errorf("%w: several transports as one: %w", transport.ErrUnavailable, err)
 	}
@@ -162,7 +171,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	d.mu.Lock()
 	by, known := d.via[peer]
 	d.mu.Unlock()
-	var failed []error
+	failed := d.without(theirs)
 	for i, dev := range d.devs {
 		at, ok := find(theirs, dev.Name())
 		if !ok || known && i != by {
@@ -185,6 +194,17 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 			transport.ErrUnavailable, peer, namesOf(theirs), d.Name())
 	}
 	return nil, &connectError{failed}
+}
+
+// without says which of the peer's transports did not open at this rank, and why.
+func (d *Device) without(theirs []namedAddress) (failed []error) {
+	for _, u := range d.unopened {
+		if _, ok := find(theirs, u.Name); ok {
+			failed = append(failed, fmt.Errorf("%w: by %s, which did not open at this rank: %w", transport.ErrUnavailable,
+				u.Name, u.Err))
+		}
+	}
+	return failed
 }
 
 // connectNow is transport.Facts', by the first device: another one is not tried before that has failed.

@@ -193,7 +193,7 @@ func (s *sleeper) Interrupt()                                  { s.set.Interrupt
 
 func joined(t testing.TB, devs ...transport.Device) *sleeper {
 	t.Helper()
-	d, err := New(devs...)
+	d, err := New(nil, devs...)
 	if err != nil {
 		t.Fatal(err)
 	}

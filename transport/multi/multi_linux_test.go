@@ -23,7 +23,7 @@ const abilities = transporttest.Get | transporttest.Put | transporttest.Presence
 func pair(with func(t *testing.T, rank int) []transport.Device) func(*testing.T) transporttest.Pair {
 	return func(t *testing.T) transporttest.Pair {
 		rank := func(rank int) transport.Device {
-			d, err := New(with(t, rank)...)
+			d, err := New(nil, with(t, rank)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestNewRefuses(t *testing.T) {
 		"too many":       slices.Repeat([]transport.Device{a}, maxDevices+1),
 		"a long address": {long},
 	} {
-		if d, err := New(devs...); !errors.Is(err, transport.ErrUnavailable) || d != nil {
+		if d, err := New(nil, devs...); !errors.Is(err, transport.ErrUnavailable) || d != nil {
 			t.Errorf("%s: %v, %v", what, d, err)
 		}
 	}
@@ -122,6 +122,40 @@ func TestConnect(t *testing.T) {
 		_, err := d.Connect(context.Background(), 4, address)
 		if !errors.Is(err, transport.ErrUnavailable) || tried != nil {
 			t.Errorf("address %q: %v after %q", address, err, tried)
+		}
+	}
+}
+
+// Where a peer can be reached by a transport that did not open here, the error says why it did not. The class of the
+// error is the last tried device's.
+func TestConnectSaysWhatDidNotOpen(t *testing.T) {
+	a := newFake(t, "a")
+	a.connect = func(int, []byte) (transport.Link, error) { return nil, fmt.Errorf("%w: slow", transport.ErrTimeout) }
+	d, err := New([]Unopened{{"b", errors.New("all ports are taken")}, {"c", errors.New("no card")}}, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		theirs   []namedAddress
+		is       error
+		want     []string
+		unwanted string
+	}{
+		{[]namedAddress{{"b", nil}}, transport.ErrUnavailable, []string{"by b, which did not open", "all ports are taken"},
+			"no card"},
+		{[]namedAddress{{"b", nil}, {"a", nil}}, transport.ErrTimeout, []string{"all ports are taken", "by a: ", "slow"},
+			"no card"},
+		{[]namedAddress{{"x", nil}}, transport.ErrUnavailable, []string{`can be reached by "x", this rank uses a`},
+			"all ports are taken"},
+	} {
+		_, err := d.Connect(context.Background(), 1, encode(tc.theirs))
+		if !errors.Is(err, tc.is) || strings.Contains(err.Error(), tc.unwanted) {
+			t.Errorf("%v: %v", tc.theirs, err)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("%v: %v does not say %q", tc.theirs, err, want)
+			}
 		}
 	}
 }

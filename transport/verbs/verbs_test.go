@@ -60,7 +60,7 @@ func TestConformanceAmongSeveral(t *testing.T) {
 	needSoft(t)
 	transporttest.Run(t, func(t *testing.T) transporttest.Pair {
 		among := func(d transport.Device) transport.Device {
-			several, err := multi.New(d)
+			several, err := multi.New(nil, d)
 			if err != nil {
 				t.Fatal(err)
 			}
