@@ -334,19 +334,21 @@ func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	pause := firstPause
-	for said := false; ; said = true {
+	for last := error(nil); ; {
 		edge, err := n.reach.Open(ctx, n.name)
 		if err == nil {
 			return edge, nil
 		}
-		var why *reach.Error
-		if errors.As(err, &why) && (why.Final || why.Unnamed && given == 0) {
+		if !reach.Again(err, given > 0) {
 			return nil, err
+		}
+		if ctx.Err() != nil && last != nil { // this try was cut off: the one before says more
+			err = fmt.Errorf("%w; and in the last try %w", last, err)
 		}
 		if time.Until(deadline) < pause || ctx.Err() != nil {
 			return nil, fmt.Errorf("%w (tried for %v, which --host-timeout sets)", err, patience)
 		}
-		if !said {
+		if last == nil {
 			r.post(func() {
 				r.say("host %s does not answer yet: %v; trying again for up to %v", n.name, err, patience)
 			})
@@ -355,7 +357,7 @@ func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
-		pause = min(2*pause, longestPause)
+		pause, last = min(2*pause, longestPause), err
 	}
 }
 

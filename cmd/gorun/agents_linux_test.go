@@ -423,7 +423,7 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 		}
 		return path
 	}
-	late := filepath.Join(dir, "has-come")
+	late, once := filepath.Join(dir, "has-come"), filepath.Join(dir, "once")
 	for _, c := range []struct {
 		name, script string
 		code         int
@@ -433,7 +433,11 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 		{"denied", "echo Permission denied >&2; exit 255", 126, "Permission denied"},
 		{"unknown", "echo ssh: b: Name or service not known >&2; exit 255", 126, "Name or service not known"},
 		{"no shell there", "exit 127", 126, "exit status 127"},
+		{"no account", "echo This account is currently not available.; exit 1", 126,
+			"host b cannot be used: " + dir + "/no-account: exit status 1: This account is currently not available.\n"},
 		{"silent", "exec sleep 1000", 126, "it did not answer in time"},
+		{"cut off", "test -e " + once + " && exec sleep 1000; : >" + once + "; echo No route to host >&2; exit 255", 126,
+			"host b cannot be used: " + dir + "/cut-off: exit status 255: No route to host; "},
 		{"noise", "exec yes", 126, "it prints more than"},
 		{"another protocol", "echo gorun-agent 2; exec sleep 1000", 126, "no agent of this build"},
 		{"not frames", "echo gorun-agent 1; exec yes", 1, "host b is lost: a frame"},
@@ -454,7 +458,7 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 				orders = []string{"RANK", "exit=0"}
 			}
 			flags := []string{"-n", "2", "-H", "a,b", "--launch-agent", words}
-			if c.name != "denied" && c.name != "unknown" {
+			if c.name != "denied" && c.name != "unknown" && c.name != "no account" {
 				flags = append(flags, "--host-timeout", map[bool]string{true: "1m", false: "1s"}[c.code == 0])
 			}
 			if c.name == "falls silent" {

@@ -21,17 +21,6 @@ type Reach interface {
 	Open(ctx context.Context, host string) (*Edge, error)
 }
 
-// Error is why there is no agent.
-type Error struct {
-	Err error
-	// Final: to try again is in vain. Unnamed: the name of the host is not known, so that it is in vain unless hosts
-	// are still coming up.
-	Final, Unnamed bool
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
-
 // Edge is the stream to an agent. Its end in either direction ends the agent, and with it the ranks.
 type Edge struct {
 	io.Reader        // what the agent says, and the end of the stream

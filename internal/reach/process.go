@@ -17,6 +17,7 @@ import (
 const (
 	maxNoise = 64 << 10 // before hello
 	maxWords = 4 << 10  // of the standard error that are kept
+	maxShown = 600      // bytes of the noise that an error has
 )
 
 // process is one of this host whose standard input and output are a stream.
@@ -26,6 +27,7 @@ type process struct {
 	out   *os.File
 	lines *bufio.Reader // of out
 	words tail
+	noise tail // lines of the output that are not for us
 	ended chan struct{}
 }
 
@@ -142,11 +144,19 @@ func (p *process) why() string {
 	case <-time.After(200 * time.Millisecond):
 		return p.words.String()
 	}
-	why := p.cmd.ProcessState.String()
-	if words := p.words.String(); words != "" {
-		why += ": " + words
+	return p.cmd.ProcessState.String() + colon(p.words.String())
+}
+
+// heard is all that the process has printed, but for lines for us: errors first, and of the rest the end.
+func (p *process) heard() string {
+	words, noise := p.words.String(), p.noise.String()
+	if over := len(noise) - maxShown; over > 0 {
+		noise = "..." + strings.ToValidUTF8(noise[over:], "")
 	}
-	return why
+	if words == "" || noise == "" {
+		return words + noise
+	}
+	return words + "; " + noise
 }
 
 // reply reads up to the next line for us.
@@ -157,6 +167,7 @@ func (p *process) reply() (string, error) {
 		if text := strings.TrimSpace(string(l)); strings.HasPrefix(text, "gorun-") {
 			return text, nil
 		}
+		p.noise.Write(l)
 		if err != nil && err != bufio.ErrBufferFull {
 			return "", err
 		}
@@ -203,6 +214,13 @@ func (w *liner) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// Reset forgets what was written.
+func (t *tail) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = nil
+}
+
 // String is one line.
 func (t *tail) String() string {
 	t.mu.Lock()
@@ -237,7 +255,7 @@ func (p *process) until(ctx context.Context, f func() error) error {
 	if stop() {
 		return err
 	}
-	return fmt.Errorf("it did not answer in time%s", colon(p.words.String()))
+	return fmt.Errorf("it did not answer in time%s", colon(p.heard()))
 }
 
 func colon(s string) string {

@@ -163,19 +163,12 @@ func TestBinaryIsSent(t *testing.T) {
 		t.Skip("this test is dynamically linked")
 	}
 	cache := t.TempDir()
-	for _, path := range []string{"/no/such/gorun", "/bin/true", "/etc/passwd"} {
+	for _, path := range []string{"/no/such/gorun", "/bin/true", "/bin/echo", "/bin/cat", "/etc/passwd"} {
 		for _, home := range []string{"XDG_CACHE_HOME=" + cache + "/xdg", "HOME=" + cache + "/home",
 			"HOME=/proc/none TMPDIR=" + cache} {
 			self := *me(t)
 			self.Path = path
 			words := shell(t, "shift; unset XDG_CACHE_HOME; "+home+" exec \"$@\"")
-			if path == "/bin/true" { // says nothing, and is content
-				_, err := Shell{words, &self}.Open(t.Context(), "host")
-				if err == nil {
-					t.Error("/bin/true was an agent")
-				}
-				continue
-			}
 			talk(t, Shell{words, &self})
 			files, _ := filepath.Glob(cache + "/*/gorun/*")
 			more, _ := filepath.Glob(cache + "/gorun-*/*")
@@ -343,6 +336,68 @@ func TestBinaryThatCannotBeSent(t *testing.T) {
 	left, _ := filepath.Glob(home + "/.cache/gorun/*.*")
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// An error repeats what came from the other side, on either stream, and tells whether another try may help. What a
+// login shell prints before it refuses is the cause; ssh's own exit code, 255, is mostly a host that is not up yet.
+func TestWhyThereIsNoAgent(t *testing.T) {
+	other := func(text string) string { // a program that is no gorun, at gorun's path
+		path := filepath.Join(t.TempDir(), "other")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		name, script, path string
+		says               string
+		again, comingUp    bool // another try may help; also where hosts are still coming up
+	}{
+		{"nologin", "echo 'This account is currently not available.'; exit 1", "",
+			"exit status 1: This account is currently not available.", false, false},
+		{"message of the day, then refused", "yes motd | head -1000; echo 'Your password has expired.'; exit 1", "",
+			"Your password has expired.", false, false},
+		{"kubectl's", "echo 'error: unable to upgrade connection: container not found' >&2; exit 1", "",
+			"container not found", true, true},
+		{"refused", "echo 'connect to host h port 22: Connection refused' >&2; exit 255", "", "refused", true, true},
+		{"cut after a banner", "echo banner; echo 'Connection reset by peer' >&2; exit 255", "", "reset", true, true},
+		{"denied", "echo 'me@h: Permission denied (publickey).' >&2; exit 255", "", "Permission denied", false, false},
+		{"other key", "echo '@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @' >&2; exit 255", "", "CHANGED", false,
+			false},
+		{"unknown", "echo 'ssh: Could not resolve hostname h: Name or service not known' >&2; exit 255", "",
+			"not known", false, true},
+		{"another program", "shift; exec \"$@\"", other("echo usage: other FILE; exit 2"),
+			"does not answer as gorun: exit status 2: usage: other FILE", false, false},
+		{"another program that is content", "shift; exec \"$@\"", "/bin/true",
+			"/bin/true there does not answer as gorun: exit status 0", false, false},
+		{"cut while gorun starts", "shift; \"$@\" & sleep 0.3; exit 255", other("exec sleep 0.1"), "exit status 255", true,
+			true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			self := *me(t)
+			self.Path, self.dynamic = c.path, "/lib/ld.so" // it is not copied
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := Shell{shell(t, c.script), &self}.Open(ctx, "host")
+			if err == nil || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 1500 {
+				t.Errorf("%.2000v, want %q", err, c.says)
+			}
+			if again, comingUp := Again(err, false), Again(err, true); again != c.again || comingUp != c.comingUp {
+				t.Errorf("again: %v, and %v where hosts come up; want %v and %v: %.300v", again, comingUp, c.again,
+					c.comingUp, err)
+			}
+		})
+	}
+	// ssh passes on the exit code of what it has started: any other than 255 is not ssh's.
+	words := shell(t, "exit 1")
+	ssh := filepath.Join(filepath.Dir(words[0]), "ssh")
+	if err := os.Rename(words[0], ssh); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Shell{[]string{ssh}, me(t)}).Open(t.Context(), "host"); err == nil || Again(err, true) {
+		t.Errorf("a login shell that is /bin/false: %v", err)
 	}
 }
 

@@ -21,6 +21,7 @@ type Shell struct {
 
 // Lines that the script prints.
 const (
+	runLine  = "gorun-run "  // the path of a program that is started, and should be an agent
 	wantLine = "gorun-want " // uname -sm: the binary, please
 	failLine = "gorun-fail " // why it cannot be
 )
@@ -29,15 +30,17 @@ const (
 // the cache, else the one that comes down the stream. All of it is one compound command, so that the sh has read it to
 // the end before it begins. Nothing else is sent before the sh asks: some read more of a pipe than they need.
 //
-// An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all. What
-// is in the cache is looked at first: a host that has crashed may have left it empty, and sh takes that for a script.
+// An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all. The sh
+// does not see whether another program was an agent: Open does. The cache is looked at before the copy is run: a host
+// that has crashed may have left an empty one, and sh takes that for a script.
 // The ranks have the umask of the log-in.
 //
 // What is in the folder is run. So it must be a folder and no link, of this user, and other users cannot write there:
 // one that is there and is not so is refused, and not passed over, because its owner should know of it. Where there can
 // be none in the home, or nothing can be written there, it is one in the folder for all users.
 const script = `{
-run() { [ -x "$1" ] || return 0; "$1" WORD BUILD; s=$?; case $s in OTHER|126|127) ;; *) exit $s;; esac; }
+run() { [ -x "$1" ] || return 0; echo; echo "RUN$1"; "$1" WORD BUILD; s=$?
+  case $s in OTHER|126|127) ;; *) exit $s;; esac; }
 whole() { [ -f "$1" ] && [ ! -h "$1" ] && [ -O "$1" ] && [ "$(wc -c <"$1")" -eq SIZE ]; }
 fail() { echo; echo "FAIL$1"; exit 1; }
 run PATH
@@ -59,13 +62,15 @@ trap 'rm -f "$t"' HUP TERM INT
 echo; echo "WANT$(uname -sm)"
 head -c SIZE >"$t" && whole "$t" && chmod 700 "$t" && mv -f "$t" "$f" ||
   { rm -f "$t"; fail "it cannot be written to $d"; }
+echo "RUN$f"
 exec "$f" WORD BUILD
 }
 `
 
-func (x Shell) script() string {
-	return strings.NewReplacer("WORD", Word, "BUILD", x.Self.Build, "OTHER", fmt.Sprint(otherBuild),
-		"PATH", Quote(x.Self.Path), "SIZE", fmt.Sprint(x.Self.size), "WANT", wantLine, "FAIL", failLine).Replace(script)
+// script has the agent at path looked for, and then in the cache; "": there only.
+func (x Shell) script(path string) string {
+	return strings.NewReplacer("WORD", Word, "BUILD", x.Self.Build, "OTHER", fmt.Sprint(otherBuild), "PATH", Quote(path),
+		"SIZE", fmt.Sprint(x.Self.size), "RUN", runLine, "WANT", wantLine, "FAIL", failLine).Replace(script)
 }
 
 // Quote makes one word of sh of s.
@@ -80,27 +85,55 @@ func (x Shell) command(host string) []string {
 	return append(words, "sh")
 }
 
-// Open is Reach's.
+// Open is Reach's. Where another program is at gorun's path, it is passed over in a second try.
 func (x Shell) Open(ctx context.Context, host string) (*Edge, error) {
+	e, err := x.open(ctx, host, x.Self.Path)
+	var no *noAgent
+	if !errors.As(err, &no) || no.path != x.Self.Path {
+		return e, err
+	}
+	e, second := x.open(ctx, host, "")
+	if second == nil {
+		return e, nil
+	}
+	return nil, &Error{Err: fmt.Errorf("%w; %w", err, second), Final: !Again(second, true)}
+}
+
+// noAgent is a program on a host that has ended without a word of an agent's.
+type noAgent struct{ path, why string }
+
+func (n *noAgent) Error() string {
+	return fmt.Sprintf("%.200s there does not answer as gorun: %s", n.path, n.why)
+}
+
+func (x Shell) open(ctx context.Context, host, path string) (*Edge, error) {
 	p, err := spawn(x.command(host), syscall.SIGKILL)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.until(ctx, func() error { return x.converse(p) }); err != nil {
+	if err := p.until(ctx, func() error { return x.converse(p, path) }); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p.edge(), nil
 }
 
-func (x Shell) converse(p *process) error {
-	if _, err := io.WriteString(p.in, x.script()); err != nil {
-		return x.judge(p, err)
+// converse has the script run, up to the hello of an agent.
+func (x Shell) converse(p *process, path string) error {
+	// Where the shell has ended and takes no script, what it has printed says why.
+	if _, err := io.WriteString(p.in, x.script(path)); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return x.failed(p, "", err)
 	}
+	running := ""
 	for {
 		l, err := p.reply()
 		if err != nil {
-			return x.judge(p, err)
+			return x.failed(p, running, err)
+		}
+		if path, is := strings.CutPrefix(l, runLine); is {
+			running = path
+			p.noise.Reset() // it was the login shell's
+			continue
 		}
 		if there, is := strings.CutPrefix(l, wantLine); is {
 			err := x.Self.copyTo(p.in, there)
@@ -119,26 +152,18 @@ func (x Shell) converse(p *process) error {
 	}
 }
 
-// judge says why a remote shell has ended before there was an agent.
-func (x Shell) judge(p *process, err error) error {
-	if final := (*Error)(nil); errors.As(err, &final) {
+// failed says why a remote shell has ended before there was an agent. running is the program that it had started on the
+// host; "": none that is known of.
+func (x Shell) failed(p *process, running string, err error) error {
+	if known := (*Error)(nil); errors.As(err, &known) {
 		return err
 	}
 	<-p.ended // the stream has ended
-	words := p.words.String()
-	has := func(all ...string) bool {
-		for _, s := range all {
-			if strings.Contains(words, s) {
-				return true
-			}
-		}
-		return false
+	state := p.cmd.ProcessState
+	why := state.String() + colon(p.heard())
+	is := judge(filepath.Base(x.Words[0]), state.ExitCode(), p.words.String(), p.noise.String()+running)
+	if code := state.ExitCode(); is == final && running != "" && code != otherBuild {
+		return &Error{Err: &noAgent{running, why}, Final: true}
 	}
-	code := p.cmd.ProcessState.ExitCode()
-	return &Error{
-		Err: fmt.Errorf("%s: %s%s", x.Words[0], p.cmd.ProcessState, colon(words)),
-		Final: code == 126 || code == 127 || code == otherBuild ||
-			has("Permission denied", "Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"),
-		Unnamed: has("Name or service not known", "No address associated", "nodename nor servname", "no such host"),
-	}
+	return &Error{Err: fmt.Errorf("%s: %s", x.Words[0], why), Final: is == final, Unnamed: is == unnamed}
 }
