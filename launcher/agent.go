@@ -103,6 +103,7 @@ func (a *superior) close() {
 
 // work runs the ranks of this host, and has agents run those of the hosts below.
 func (a *superior) work(m *startMessage, cleaner []string) {
+	a.link.Send(frames.Host, encode(hostMessage{m.Hosts[0].Ranks[0], hostID(), hostName()}))
 	j, plan, err := a.plan(m)
 	var me *reach.Self
 	if err == nil {

@@ -20,7 +20,8 @@ import (
 // Agents says how ranks come to be on other hosts.
 type Agents struct {
 	Shell []string // the words of a remote shell, before the host; nil: reach.SSH
-	// Local: all hosts are this one, whatever they are called. It is for tests of jobs on many hosts.
+	// Local: all hosts are this one, whatever they are called, also where Shell leads to them. It is for tests of jobs
+	// on many hosts.
 	Local  bool
 	Others *Others `json:"-"` // nil: gorun starts the agents, and they each other
 	// Here is what this host is called in Hosts; "": what it calls itself.
@@ -70,11 +71,12 @@ type fleet struct {
 	others *Others         // nil: it starts the agents itself
 	opened context.Context // ends when hosts are not reached for any more
 	cancel context.CancelFunc
-	turns  chan struct{} // so many are reached for at a time
-	told   order         // the last one to all
-	ended  []int         // ranks that all were told of as ended: those that join later are told then
-	left   int           // nodes that may still start ranks
-	said   bool          // that an agent cannot start others
+	turns  chan struct{}     // so many are reached for at a time
+	told   order             // the last one to all
+	ended  []int             // ranks that all were told of as ended: those that join later are told then
+	named  map[string]string // the name of each host that has an agent, by its hostID
+	left   int               // nodes that may still start ranks
+	said   bool              // that an agent cannot start others
 	// joined is how many nodes have had an agent; all is closed when ranks may be started.
 	joined int
 	all    chan struct{}
@@ -100,7 +102,8 @@ type node struct {
 	done   chan struct{} // closed when all its output is in the outlets, and there is no more
 
 	// Of the goroutine that receives, once there is one.
-	hosts   []hostPart // its own, and those below
+	hosts   []hostPart   // its own, and those below
+	known   map[int]bool // of the first rank of each of hosts: its agent has said what host it is on
 	seen    map[int]rankSeen
 	started bool // AllStarted has come
 	left    bool // Finished has come
@@ -166,7 +169,8 @@ func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
 
 // newFleet makes a fleet for these hosts.
 func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, me *reach.Self) *fleet {
-	f := &fleet{run: r, server: server, start: start, self: me, others: start.Agents.Others}
+	f := &fleet{run: r, server: server, start: start, self: me, others: start.Agents.Others,
+		named: map[string]string{}}
 	f.opened, f.cancel = context.WithCancel(context.Background())
 	r.fleet = f
 	width := start.Agents.Width
@@ -223,11 +227,11 @@ func (f *fleet) slurm(hosts []hostPart) *Others {
 // on.
 func newNode(f *fleet, hosts []hostPart) *node {
 	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: newIntake(), done: make(chan struct{}),
-		seen: map[int]rankSeen{}}
+		known: map[int]bool{}, seen: map[int]rankSeen{}}
 	switch agents := f.start.Agents; {
 	case f.others != nil && (f.others.Own || !hosts[0].Own):
 		n.reach = f.others
-	case hosts[0].Own && f.run.above == nil || agents.Local:
+	case hosts[0].Own && f.run.above == nil || agents.Local && agents.Shell == nil:
 		n.reach = reach.Exec{Self: f.self}
 	case agents.Shell != nil:
 		n.reach = reach.Shell{Words: agents.Shell, Self: f.self}
@@ -467,6 +471,16 @@ func (n *node) receive(f frames.Frame) error {
 		return n.below.Fence()
 	case frames.Question:
 		return n.below.Ask(f.Body)
+	case frames.Host:
+		m, err := decode[hostMessage](f)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(n.hosts, func(h hostPart) bool { return h.Ranks[0] == m.Rank }) || n.known[m.Rank] {
+			return fmt.Errorf("the host of rank %d out of turn", m.Rank)
+		}
+		n.known[m.Rank] = true
+		n.post(func() { n.fleet.isHost(m) })
 	case frames.Started:
 		m, err := decode[startedMessage](f)
 		if err != nil {
@@ -591,6 +605,28 @@ func (n *node) isOver() {
 	if n.over++; n.over == len(n.ranks) && n.fleet.run.job.Recover {
 		n.below.Leave() // there is no rank there that could enter a fence
 	}
+}
+
+// isHost is told on what host an agent is. Two names of one host in a list end the job: the ranks of both would be bound
+// to the same CPUs. Where agents come by themselves their names are the scheduler's, and not looked up.
+func (f *fleet) isHost(m hostMessage) {
+	r := f.run
+	if r.above != nil {
+		r.above.link.Send(frames.Host, encode(m))
+		return
+	}
+	if m.ID == "" || f.others != nil || f.start.Agents.Local {
+		return
+	}
+	name := r.hostOf(m.Rank)
+	other, known := f.named[m.ID]
+	if !known {
+		f.named[m.ID] = name
+		return
+	}
+	r.do(r.policy.cannotStart(fmt.Errorf("%s and %s of the list are one host, which calls itself %s, so their ranks "+
+		"would share its CPUs: name it once, with all its slots (getent hosts %s shows where a name leads)", other, name,
+		oneLine(fmt.Sprintf("%.253s", m.Name)), name), CodeCannotStart))
 }
 
 // failed is a failure that an agent reports.

@@ -2,11 +2,15 @@ package launcher
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/place"
@@ -19,6 +23,35 @@ func hostName() string {
 		return "localhost"
 	}
 	return name
+}
+
+// hostID tells this host from others, whatever names lead to it: by the kernel that runs, its network and addresses, its
+// processes and its root folder. Containers and pods of one machine differ. "": the kernel does not say.
+func hostID() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, string(boot), hostName())
+	for _, space := range []string{"net", "pid"} {
+		to, err := os.Readlink("/proc/self/ns/" + space)
+		if err != nil {
+			return ""
+		}
+		fmt.Fprintln(h, to)
+	}
+	var root syscall.Stat_t
+	if syscall.Stat("/", &root) == nil {
+		fmt.Fprintln(h, root.Dev, root.Ino)
+	}
+	addrs, _ := net.InterfaceAddrs() // copies of a machine that was running have the same boot id
+	for _, a := range addrs {
+		if n, is := a.(*net.IPNet); is && n.IP.IsGlobalUnicast() {
+			fmt.Fprintln(h, n)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // isHere tells whether a name is one of the host that calls itself here. No name is looked up in a network.

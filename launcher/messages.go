@@ -115,6 +115,13 @@ func (o *order) check() error {
 	return nil
 }
 
+// hostMessage says on what host an agent is.
+type hostMessage struct {
+	Rank int    // the first one of the host
+	ID   string // is equal for all names of a host; "": it is not known
+	Name string // that the host calls itself
+}
+
 type startedMessage struct{ Rank, Pid int }
 
 // failedMessage says that a rank could not be started, or that a host is lost.

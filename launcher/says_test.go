@@ -58,6 +58,7 @@ func FuzzAgentSays(f *testing.F) {
 	f.Add(frame(frames.Failed, failedMessage{Err: "no\nno", Code: -1}))
 	f.Add(frame(frames.Failed, failedMessage{Lost: true}))
 	f.Add(frame(frames.Refused, refusedMessage{Rank: 2, Hosts: 1}))
+	f.Add(append(frame(frames.Host, hostMessage{0, "x", "a"}), frame(frames.Host, hostMessage{2, "x", "a"})...))
 	f.Add(append(frame(frames.Started, startedMessage{2, 1}), frame(frames.Started, startedMessage{2, 1})...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		hosts := []place.Host{{Name: "fuzz-a", Slots: 2}, {Name: "fuzz-b", Slots: 2}, {Name: "fuzz-c", Slots: 1},
@@ -93,6 +94,7 @@ func TestAgentSaysWhatIsNotItsOwn(t *testing.T) {
 		{Name: "say-d", Slots: 1}}
 	started, exited := func(rank int) []byte { return frame(frames.Started, startedMessage{rank, 7}) },
 		func(rank int) []byte { return frame(frames.Exited, exitedMessage{Rank: rank}) }
+	host := func(rank int) []byte { return frame(frames.Host, hostMessage{rank, fmt.Sprint(rank), "x"}) }
 	refuse := func(rank, n int) []byte { return frame(frames.Refused, refusedMessage{rank, n, "no"}) }
 	bare := func(k frames.Kind) []byte { return frames.Append(nil, frames.Frame{Kind: k}) }
 	for _, c := range []struct { // the node is that of rank 2, with rank 3 below
@@ -100,6 +102,10 @@ func TestAgentSaysWhatIsNotItsOwn(t *testing.T) {
 		want string // of the last one; "": it is taken
 	}{
 		{[][]byte{started(2), started(3), bare(frames.AllStarted), exited(3), exited(2)}, ""},
+		{[][]byte{host(2), host(3), started(2)}, ""},
+		{[][]byte{host(2), host(2)}, "the host of rank 2 out of turn"},
+		{[][]byte{host(0)}, "the host of rank 0 out of turn"},
+		{[][]byte{refuse(3, 1), host(3)}, "the host of rank 3 out of turn"},
 		{[][]byte{started(0)}, "the start of rank 0 out of turn"},
 		{[][]byte{started(-1)}, "the start of rank -1 out of turn"},
 		{[][]byte{started(3), started(3)}, "the start of rank 3 out of turn"},

@@ -34,7 +34,7 @@ func ways(t *testing.T) map[string]*way {
 	return map[string]*way{
 		"exec":  {flags: []string{"--launcher", "exec"}, a: "a", b: "b", oneHost: true},
 		"chain": {flags: []string{"--launcher", "exec", "--tree-width", "1"}, a: "a", b: "b", oneHost: true},
-		"shell": {flags: []string{"--launch-agent", shell}, a: "a", b: "b", oneHost: true},
+		"shell": {flags: []string{"--launcher", "exec", "--launch-agent", shell}, a: "a", b: "b", oneHost: true},
 		"srun":  {on: inAllocation(t), a: "a", b: "b", oneHost: true},
 	}
 }
@@ -457,7 +457,7 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 			if c.code == 0 {
 				orders = []string{"RANK", "exit=0"}
 			}
-			flags := []string{"-n", "2", "-H", "a,b", "--launch-agent", words}
+			flags := []string{"-n", "2", "-H", "a,b", "--launcher", "exec", "--launch-agent", words}
 			if c.name != "denied" && c.name != "unknown" && c.name != "no account" {
 				flags = append(flags, "--host-timeout", map[bool]string{true: "1m", false: "1s"}[c.code == 0])
 			}
@@ -472,6 +472,38 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 	start(t, "-n", "2", "-H", "a,b", "--launch-agent", "/no/such", "RANK", "sleep").wait(126).says("/no/such")
 	start(t, "--launcher", "rsh", "RANK").wait(2).says("--launcher rsh: use ssh")
 	start(t, "--launch-agent", " ", "RANK").wait(2).says("no command is named")
+}
+
+// Two names that lead to one host end the job, at whichever level of the tree the agents are: its ranks would be bound to
+// the same CPUs twice.
+func TestTwoNamesOfOneHost(t *testing.T) {
+	t.Parallel()
+	shell := filepath.Join(t.TempDir(), "shell")
+	if err := os.WriteFile(shell, []byte("#!/bin/sh\nshift\nexec \"$@\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for width, hosts := range []string{"a,b", "a,b", "h[1-7]"} {
+		j := start(t, "-H", hosts, "--launch-agent", shell, "--tree-width", fmt.Sprint(max(width, 1)), "RANK", "exit=0")
+		j.wait(126).says(" of the list are one host, which calls itself ", "name it once, with all its slots")
+		j.gone()
+	}
+}
+
+// The same over ssh, where one of the names is an address.
+func TestTwoNamesOverSSH(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: two hosts with sshd; TestTwoNamesOfOneHost has a shell that stays here")
+	}
+	h := upSSH(t, 2)
+	for hosts, says := range map[string]string{
+		"h2,10.77.0.2": "h2 and 10.77.0.2 of the list are one host, which calls itself h2",
+		"h1,10.77.0.1": "h1 and 10.77.0.1 of the list are one host, which calls itself h1",
+	} {
+		j := prepare(t, "-H", hosts, "--launch-agent", h.shell, "RANK", "sleep")
+		h.move(j)
+		j.start().wait(126).says(says)
+		h.nothingLeft(t)
+	}
 }
 
 // finishing starts a job whose agent is a script. Its rank ends, the order to finish comes, and the script goes on.

@@ -72,7 +72,8 @@ func TestOperatorStartsTheJob(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j := prepare(t, "-l", "--launch-agent", shell+" exec -i", "RANK", "join", "exchange=3", "env="+envRole, "finalize")
+	j := prepare(t, "-l", "--launcher", "exec", "--launch-agent", shell+" exec -i", "RANK", "join", "exchange=3",
+		"env="+envRole, "finalize")
 	j.cmd.Env = append(j.cmd.Env, envRole+"=launcher", "HYDRA_HOST_FILE="+hosts)
 	j.start().wait(0).printsLines("[0] 6", "[1] 6", "[0] "+envRole+"=launcher", "[1] "+envRole+"=launcher")
 	for _, host := range []string{"w0.j", "w1.j"} {

@@ -43,7 +43,8 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 30s)")
 	p.width = launcher.DefaultWidth
 	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn")
-	f.StringVar(&p.launcher, "launcher", "ssh", "how other hosts are reached: ssh, or exec for tests: all are this one")
+	f.StringVar(&p.launcher, "launcher", "ssh", "how other hosts are reached: ssh, or exec for tests: all are this "+
+		"one, also where --launch-agent leads to them")
 	f.Lookup("launcher").Hidden = true
 	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
 }
@@ -54,7 +55,7 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	if p.perHost > 0 {
 		job.Place.PerHost = int(p.perHost)
 	}
-	if p.list == "" && p.file == "" && p.given == nil && p.launcher == "ssh" {
+	if p.list == "" && p.file == "" && p.given == nil && (p.launcher == "ssh" || p.shell != "") {
 		if p.given, p.agents, err = operatorHosts(os.Getenv); err != nil {
 			return 0, err
 		}

@@ -176,7 +176,7 @@ func TestProgressLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	const line = "gorun: 1 of 2 hosts have started their ranks; waiting for b"
-	args := []string{"-n", "2", "-H", "a,b", "--launch-agent", words, "sh", "-c",
+	args := []string{"-n", "2", "-H", "a,b", "--launcher", "exec", "--launch-agent", words, "sh", "-c",
 		"echo early; [ $PMI_RANK = 1 ] || { while [ ! -e " + begin + " ]; do sleep 0.05; done; printf 'name? '; }"}
 	term := newTerminal(t)
 	j := prepare(t, args...)

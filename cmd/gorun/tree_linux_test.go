@@ -120,7 +120,7 @@ func refusing(t *testing.T, script string) []string {
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"--launch-agent", path, "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none"}
+	return []string{"--launcher", "exec", "--launch-agent", path, "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none"}
 }
 
 // Where hosts have no way to each other gorun starts all agents itself, and says so once.
@@ -206,7 +206,7 @@ func TestTreeOfLateHosts(t *testing.T) {
 	if err := os.WriteFile(shell, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	flags := []string{"--launch-agent", shell, "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none",
+	flags := []string{"--launcher", "exec", "--launch-agent", shell, "--tree-width", "2", "-H", "h[1-7]", "--bind-to", "none",
 		"--host-timeout"}
 	j := prepare(t, append(flags, "1m", "RANK", "join", "exchange=10", "finalize")...)
 	j.cmd.Env = append(j.cmd.Env, "LATE=2")

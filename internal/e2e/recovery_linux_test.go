@@ -61,7 +61,7 @@ exec "$@"
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := append([]string{"--enable-recovery", "--launch-agent", shell, "-H", c.hosts},
+			flags := append([]string{"--enable-recovery", "--launcher", "exec", "--launch-agent", shell, "-H", c.hosts},
 				strings.Fields(c.flags)...)
 			j := run(t, spec{n: c.n, role: "left", args: []string{c.other}, flags: flags}, 1)
 			if n := j.count(`^goes on$`); n != c.goOn {

@@ -32,6 +32,7 @@ const (
 	Fence                      // up: all ranks below are in the fence
 	Question                   // up: a request of PMI-1
 	Finished                   // up: all is done, and all output sent
+	Host                       // up: what host an agent is on
 	Ping                       // both: say that you are there
 	Pong                       // both
 	kinds
@@ -41,7 +42,7 @@ func (k Kind) String() string {
 	names := [kinds]string{"", "file", "start", "order", "stdin", "stdin end", "released", "answer", "output room",
 		"started", "all started", "exited", "aborted", "failed", "refused", "stdout", "stderr", "stdout part",
 		"stderr part", "stdin room", "put", "fence", "question",
-		"finished", "ping", "pong"}
+		"finished", "host", "ping", "pong"}
 	if k > 0 && k < kinds {
 		return names[k]
 	}
