@@ -75,7 +75,7 @@ func (r *Request) Test() (done bool, st Status, err error) {
 	if err := r.claim(); err != nil {
 		return false, Status{}, err
 	}
-	if r.state != stDone && e.wait.leader == noLeader {
+	if r.state != stDone && e.wait.mayPoll() {
 		e.progress()
 	}
 	if r.state != stDone && r.cctx != nil && r.cctx.Err() != nil {
@@ -234,7 +234,7 @@ const takeInPolls = 8
 // once. Else who sends and receives would do the one until the links are full, and then the other.
 func (e *Engine) takeIn() {
 	e.wait.calling = true
-	for polls := 0; polls < takeInPolls && e.wait.leader == noLeader && e.load.outstanding != 0; polls++ {
+	for polls := 0; polls < takeInPolls && e.wait.mayPoll() && e.load.outstanding != 0; polls++ {
 		if e.progress() < len(e.pkts) {
 			break
 		}
@@ -315,7 +315,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	if i, _, err := c.claim(); err != nil {
 		return false, i, err
 	}
-	if e.wait.leader == noLeader {
+	if e.wait.mayPoll() {
 		e.progress()
 	}
 	c.cancelEnded(e)

@@ -33,6 +33,13 @@ func (e *Engine) leads() leaderState {
 	return e.wait.leader
 }
 
+// looked is how often a goroutine has looked at the device.
+func (e *Engine) looked() uint32 {
+	e.lock()
+	defer e.unlock()
+	return uint32(e.links.transfers.chooser.Looks)
+}
+
 // A leader that sleeps is not woken by what it does not wait for: messages of its rank to itself, also those whose send
 // no caller collects.
 func TestLeaderSleepsOn(t *testing.T) {
@@ -224,5 +231,61 @@ func TestFlushIsWoken(t *testing.T) {
 	}
 	if _, err := w.e[1].Recv(nil, 1, 0, 5, make([]byte, 8)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A call that looks whether something has come looks at the device, also while the thread of a leader sleeps there; and
+// what has come is there for it though the leader is not woken yet.
+func TestLooksWhileALeaderSleeps(t *testing.T) {
+	watchdog(t)
+	cpus := runtime.GOMAXPROCS(2) // as in parkedLeader
+	t.Cleanup(func() { runtime.GOMAXPROCS(cpus) })
+	none := func(int, Status, error) {}
+	for _, c := range []struct {
+		name string
+		call func(e *Engine, r *Request)
+	}{
+		{"Test", func(_ *Engine, r *Request) { r.Test() }},
+		{"TestSome", func(e *Engine, r *Request) { e.TestSome(Set{r}, -1, false, none) }},
+		{"TestAny", func(e *Engine, r *Request) { e.TestSome(Set{r}, 1, false, none) }},
+		{"TestAll", func(e *Engine, r *Request) { e.TestSome(Set{r}, -1, true, none) }},
+		{"Iprobe", func(e *Engine, _ *Request) { e.Iprobe(1, 1, 5, false) }},
+		{"Improbe", func(e *Engine, _ *Request) { e.Iprobe(1, 1, 5, true) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newRanks(t, 2, Config{})
+			e := w.e[0]
+			over := make(chan struct{})
+			go func() {
+				e.Recv(nil, 1, 1, silence, nil)
+				close(over)
+			}()
+			r := e.Irecv(nil, 1, 1, 5, make([]byte, 8))
+			const looks = 100
+			for done := 0; done < looks; {
+				if e.leads() != leaderParked {
+					runtime.Gosched()
+					continue
+				}
+				before := e.looked()
+				c.call(e, r)
+				if e.leads() != leaderParked {
+					continue // woken meanwhile, by no message: it is the leader that looks then
+				}
+				if e.looked() == before {
+					t.Fatalf("call %d has not looked at the device", done)
+				}
+				done++
+			}
+			for _, tag := range []int32{5, silence} {
+				if err := w.e[1].Send(nil, 1, 0, tag, nil, Standard); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-over
+			if _, err := r.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

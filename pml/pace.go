@@ -16,8 +16,8 @@ const (
 	stallAfter = time.Millisecond
 	// sharedSpin is for a rank whose other goroutines want the processor: about what a sleep and the waking cost.
 	sharedSpin = 50 * time.Microsecond
-	// busyYield is how long a yield takes at least if another goroutine has used it; so does one during which the
-	// kernel has run something else. That seldom happens twice in a row: sharedYields in a row are goroutines.
+	// busyYield is how long a yield takes at least if another goroutine has used it and made no call; so does one during
+	// which the kernel has run something else. That seldom happens twice in a row: sharedYields in a row are goroutines.
 	busyYield    = 5 * time.Microsecond
 	sharedYields = 2
 )
@@ -97,11 +97,11 @@ func (p *pace) next(most time.Duration, leads bool) step {
 	return stepPoll
 }
 
-// hasYielded: stepYield is done; it began then.
-func (p *pace) hasYielded(began time.Time) {
+// hasYielded: stepYield is done, which began then. called: other goroutines have called the library meanwhile.
+func (p *pace) hasYielded(began time.Time, called bool) {
 	p.yielded = p.now()
 	switch {
-	case p.yielded.Sub(began) > busyYield:
+	case called || p.yielded.Sub(began) > busyYield:
 		p.busyYields++
 	case !p.shared():
 		p.busyYields = 0

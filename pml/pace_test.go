@@ -50,7 +50,7 @@ func TestSteps(t *testing.T) {
 			case stepYield:
 				began := clock.t
 				clock.t = clock.t.Add(c.yield)
-				p.hasYielded(began)
+				p.hasYielded(began, false)
 			case stepYieldCPU:
 				clock.t = clock.t.Add(c.yield)
 			}
@@ -131,7 +131,7 @@ func TestSharedProcessor(t *testing.T) {
 			for _, took := range c.yields {
 				began := clock.t
 				clock.t = clock.t.Add(took)
-				p.hasYielded(began)
+				p.hasYielded(began, false)
 			}
 			want := policy.Most
 			if c.shared && policy == waitpolicy.Spin {

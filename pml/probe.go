@@ -47,7 +47,7 @@ func (e *Engine) probe(cc context.Context, ctx uint32, source, expected int, tag
 // Iprobe is Probe that does not wait.
 func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message, Status, bool, error) {
 	e.lock()
-	if e.wait.leader == noLeader {
+	if e.wait.mayPoll() {
 		e.progress()
 	}
 	var err error

@@ -1,10 +1,14 @@
 //go:build !race
 
 #include "textflag.h"
+#include "go_asm.h"
 
-// func storeRelease(p *atomic.Uint32, v uint32)
-TEXT ·storeRelease(SB), NOSPLIT, $0-12
-	MOVQ p+0(FP), AX
-	MOVL v+8(FP), CX
-	MOVL CX, (AX)
+// func release(l *engineLock)
+TEXT ·release(SB), NOSPLIT, $0-8
+	MOVQ l+0(FP), AX
+	CMPQ engineLock_wanted(AX), $0
+	JNE wanted
+	MOVL $0, engineLock_held(AX)
 	RET
+wanted:
+	JMP ·releaseWanted(SB)

@@ -2,7 +2,11 @@
 
 package pml
 
-import "sync/atomic"
-
-// storeRelease stores v as sync/atomic does, but later loads of this processor may pass it.
-func storeRelease(p *atomic.Uint32, v uint32) { p.Store(v) }
+// release gives back l, which is held.
+func release(l *engineLock) {
+	if l.wanted.Load() != 0 {
+		l.unlockSlow()
+		return
+	}
+	l.held.Store(0)
+}

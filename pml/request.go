@@ -157,7 +157,7 @@ func (e *Engine) complete(r *Request, err error) {
 		e.wakeLeader()
 	default:
 		r.w.wake()
-		e.wait.followerWoken = true
+		e.woken()
 	}
 	r.w = nil
 	if r.extra && r.done != nil {

@@ -278,13 +278,13 @@ func (s *schedules) received(o *Rounds) {
 		s.e.wakeLeader()
 	default:
 		w.wake()
-		s.e.wait.followerWoken = true
+		s.e.woken()
 	}
 }
 
 // askHelp starts a goroutine that does local work.
 func (s *schedules) askHelp() {
-	s.e.wait.followerWoken = true
+	s.e.woken()
 	go s.help()
 }
 

@@ -73,7 +73,7 @@ func (l *linkPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 // announced and fetched, which costs several times as much.
 func (l *linkPath) sendAgain(ctx uint32, dest int, tag int32, buf []byte) bool {
 	p := l.peers[dest]
-	if p == nil || len(buf) > p.out.Max || l.e.wait.leader != noLeader || l.e.progress() == 0 {
+	if p == nil || len(buf) > p.out.Max || !l.e.wait.mayPoll() || l.e.progress() == 0 {
 		return false
 	}
 	return l.sendNow(ctx, dest, tag, buf)

@@ -51,11 +51,11 @@ func (l *linkPath) onShort(m transport.Short, payload []byte) {
 	}
 }
 
-// mayLand reports whether a receive may look for a message before it is posted: the device can show it one, no caller
+// mayLand reports whether a receive may look for a message before it is posted: the device can show it one, no leader
 // polls, no peer has failed or wants credit, and nothing is under way of which a peer asks whether this rank polls.
 // What is pending then is a packet to this rank at most, of which the watcher knows.
 func (l *linkPath) mayLand() bool {
-	return l.shorts.next != nil && l.needsCheck == 0 && l.e.wait.leader == noLeader && l.transfers.none()
+	return l.shorts.next != nil && l.needsCheck == 0 && l.e.wait.mayPoll() && l.transfers.none()
 }
 
 // landPolls is how many messages land looks at, and how often where the caller may spin.
@@ -79,7 +79,7 @@ func (l *linkPath) land(ctx uint32, source, tag int32, buf []byte) (st Status, l
 		m, payload, found := l.shorts.next()
 		if found != transport.FoundShort {
 			if found == transport.FoundOther || !e.pace.spins() || e.wait.armed != armedNot || // its sender would wake it
-				e.wanted.Load() != 0 || e.wait.followerWoken {
+				e.asked() {
 				break
 			}
 			continue

@@ -69,7 +69,7 @@ func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
 func (e *Engine) await(r *Request) {
-	if r.cctx == nil && e.wait.leader == noLeader && e.links.transfers.none() {
+	if r.cctx == nil && e.wait.mayPoll() && e.links.transfers.none() {
 		// The first thing that a leader does is all that it does in a stream of messages. The device may stay armed
 		// meanwhile: no peer asks whether this rank polls while no transfer is under way.
 		e.wait.calling = true
@@ -179,26 +179,29 @@ func (e *Engine) look() step {
 	} else if next := e.pace.next(e.pollFor(), e.wait.leader != noLeader); next != stepPoll {
 		return next
 	}
-	if e.wait.followerWoken || e.wanted.Load() != 0 {
+	if e.asked() {
 		return stepOffer
 	}
 	return stepPoll
 }
 
-// pause does a step that neither polls nor parks.
+// pause does a step that neither polls nor parks. Only a leader yields (pace.next).
 func (e *Engine) pause(s step) {
 	switch s {
 	case stepOffer:
-		e.wait.followerWoken = false
 		e.offer()
 	case stepYield:
+		e.wait.yieldLeader()
 		began := e.pace.now()
-		e.offer()
-		e.pace.hasYielded(began)
+		called := e.offer()
+		e.wait.resumeLeader()
+		e.pace.hasYielded(began, called)
 	case stepYieldCPU:
+		e.wait.yieldLeader()
 		e.unlock()
 		yieldProcessor()
 		e.lock()
+		e.wait.resumeLeader()
 	case stepStalled:
 		if e.path.stalled() {
 			e.pace.came()
@@ -234,6 +237,9 @@ func (w *waitFor) park() (follow bool) {
 		stop()
 	}
 	e.lock()
+	if e.wait.leader != leaderParked {
+		e.wanted.Add(-away)
+	}
 	e.wait.unpark()
 	w.attach(nil)
 	e.sleep.Disarm()
@@ -373,6 +379,7 @@ func (e *Engine) armFor(n need) {
 // wakeLeader wakes the leader if it sleeps.
 func (e *Engine) wakeLeader() {
 	if e.wait.wakeLeader() {
+		e.wanted.Add(away)
 		e.sleep.Interrupt()
 	}
 }

@@ -8,7 +8,9 @@ import "fmt"
 //	          lead                  park
 //	noLeader ─────► leaderPolls ◄────────► leaderParked      a caller that waits for its own request
 //	         ◄─────             wakeLeader, unpark
-//	        stopLeading
+//	        stopLeading         yieldLeader
+//	                            ◄────────► leaderYields
+//	                            resumeLeader
 //
 //	        wakeWatcher              begin                yield
 //	watcherAsleep ───► watcherWoken ──────► watcherPolls ◄───────► watcherYields     the goroutine that stands in for
@@ -24,8 +26,6 @@ type waitState struct {
 	rounds    int        // operations of several rounds: each message may be what the next round waits for
 	// calling: an operation is being started whose caller is about to wait for it, or looks for its end.
 	calling bool
-	// followerWoken: since the leader or the watcher has last let others run.
-	followerWoken bool
 	// missed: the watcher was woken while a caller led. That may not look again, since what it waits for was done while
 	// it let others run, and what the watcher was woken for shows itself only once (wire.Wake).
 	missed bool
@@ -34,9 +34,10 @@ type waitState struct {
 type leaderState uint8
 
 const (
-	noLeader leaderState = iota
-	leaderPolls
-	leaderParked // it sleeps in the device
+	noLeader     leaderState = iota
+	leaderPolls              // or has offered the lock, and looks when it has it again
+	leaderYields             // it lets other goroutines or processes run, and then polls
+	leaderParked             // it sleeps in the device
 )
 
 type watcherState uint8
@@ -96,6 +97,15 @@ func (s *waitState) wakeLeader() bool {
 	s.leader = leaderPolls
 	return true
 }
+
+// yieldLeader: it lets others run for a while; resumeLeader: it has.
+func (s *waitState) yieldLeader()  { s.leader = leaderYields }
+func (s *waitState) resumeLeader() { s.leader = leaderPolls }
+
+// mayPoll reports whether a caller that has the lock may look at the device for itself: no leader does so at this
+// moment. It is the one answer for all calls. A look does not end what the device is armed for, be it for the thread of
+// a leader that sleeps, and a leader sees by its request what the look has brought.
+func (s *waitState) mayPoll() bool { return s.leader != leaderPolls }
 
 // need is what must be done before the lock is given up.
 type need uint8
@@ -178,7 +188,7 @@ func (s *waitState) watching() bool { return s.watcher == watcherPolls }
 // for everything if a caller waits.
 func (s *waitState) check(l *load) error {
 	switch {
-	case l.none() || s.leader == leaderPolls || s.watcher != watcherAsleep:
+	case l.none() || s.leader == leaderPolls || s.leader == leaderYields || s.watcher != watcherAsleep:
 		return nil
 	case s.leader == leaderParked && l.pending == 0:
 		return nil

@@ -36,6 +36,11 @@ func TestWaitStateExhaustively(t *testing.T) {
 		{"taken back by both sides", waitWorld{events: 1 << backPacket, few: true, taken: true,
 			urgent: [packetKinds]bool{backPacket: true}}},
 		{"few at a time", waitWorld{events: 1<<roundPacket | 1<<stalledPacket | 1<<roomPacket, few: true}},
+		{"a third one looks", waitWorld{looks: 2, mayFollow: true, events: 1 << roundPacket}},
+		{"a third one looks, urgent", waitWorld{looks: 2, few: true, computes: [2]bool{false, true},
+			urgent: [packetKinds]bool{true, true}, events: 1 << backPacket}},
+		{"a third one looks, a stalled link, one gives up", waitWorld{looks: 2, impatient: true,
+			events: 1<<stalledPacket | 1<<roomPacket}},
 		{"a send is refused, both compute", waitWorld{refused: true, sends: true, events: 1 << roomPacket, computes: [2]bool{true, true}, urgent: [packetKinds]bool{true, true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -56,6 +61,7 @@ func TestWaitStateRulesAreNeeded(t *testing.T) {
 		"the watcher leaves no work":     {forget: forgetLeft, mayFollow: true, events: 1 << roundPacket},
 		"a caller looks for the watcher": {forget: forgetMissed, taken: true, events: 1 << backPacket},
 		"and may not see all":            {forget: forgetMore, taken: true, few: true, events: 1 << backPacket},
+		"a look does not end the arming": {forget: forgetArmed, looks: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var broken recorder
@@ -106,6 +112,7 @@ type waitWorld struct {
 	sends     bool    // what caller 1 starts is work
 	refused   bool    // what caller 1 starts finds a link without room
 	taken     bool    // another goroutine may take the operation of caller 0 back, while that leads and lets it run
+	looks     uint8   // of a third caller, which does not wait
 	few       bool    // a look finds one packet at most
 	mayFollow bool    // a leader may become a follower: there is one processor
 	forget    forgotten
@@ -121,6 +128,7 @@ const (
 	forgetLeft
 	forgetMissed
 	forgetMore
+	forgetArmed
 )
 
 // Packets. The first two complete the operations of the callers.
@@ -142,10 +150,12 @@ type waitModel struct {
 	sent    uint8 // and has had
 	alarm   armedLevel
 	hold    bool // it is the leader's
+	woken   bool // a follower has been, since the leader or the watcher has last let others run
 	bell    bool // tokens: Park(false), Park(true)
 	held    bool
 	callers [2]modelCaller
 	watcher modelStep
+	looks   uint8 // that the third caller has taken
 }
 
 type modelCaller struct {
@@ -163,7 +173,8 @@ const (
 	atStart modelStep = iota
 	atComputing
 	atLeading
-	atLed     // it leads, and what it waits for is done
+	atLed // it leads, and what it waits for is done
+	atLeaderYields
 	atParking // between giving up the lock and the device
 	atParked
 	atUnparking
@@ -243,6 +254,13 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 			if !w.computes[i] {
 				try(func(m *waitModel) { w.await(m, i) })
 			}
+		case atLeaderYields:
+			try(func(m *waitModel) {
+				m.s.resumeLeader()
+				if m.callers[i].at = atLeading; m.callers[i].done { // it takes no other look
+					m.callers[i].at = atLed
+				}
+			})
 		case atLed:
 			try(func(m *waitModel) {
 				w.stopLeading(m)
@@ -257,6 +275,9 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 				})
 			}
 			try(func(m *waitModel) { w.leads(m, i, atParking) })
+			if w.looks > 0 {
+				try(func(m *waitModel) { w.leads(m, i, atLeaderYields) })
+			}
 			if w.mayFollow {
 				try(func(m *waitModel) { w.leads(m, i, atFollowing) })
 			}
@@ -285,6 +306,18 @@ func (w *waitWorld) steps(m waitModel) (next []waitModel) {
 				try(func(m *waitModel) { w.followed(m, i) })
 			}
 		}
+	}
+	if m.looks < w.looks && m.s.mayPoll() {
+		try(func(m *waitModel) {
+			m.looks++
+			if w.forget == forgetArmed {
+				m.alarm = armedNot
+			}
+			if w.progress(m); m.l.pending > 0 {
+				w.wakeLeader(m) // as Engine.arm does
+			}
+			w.exit(m)
+		})
 	}
 	switch m.watcher {
 	case atParked:
@@ -385,7 +418,7 @@ func (w *waitWorld) complete(m *waitModel, i int) {
 	c.done = true
 	m.l.outstanding--
 	if c.attached {
-		c.attached, c.token, m.s.followerWoken = false, true, true
+		c.attached, c.token, m.woken = false, true, true
 	}
 	if c.at == atParking || c.at == atParked || c.at == atUnparking { // it is what the leader waits for
 		w.wakeLeader(m)
@@ -496,9 +529,12 @@ func (w *waitWorld) leads(m *waitModel, i int, then modelStep) {
 		w.await(m, i)
 		return
 	}
-	m.s.followerWoken = false
+	m.woken = false
 	switch {
 	case n > 0: // looks again
+	case then == atLeaderYields:
+		m.s.yieldLeader()
+		c.at = atLeaderYields
 	case then == atFollowing:
 		w.stopLeading(m)
 		w.follow(m, i)
@@ -536,8 +572,8 @@ func (w *waitWorld) attend(m *waitModel) {
 	for m.s.leader == noLeader {
 		n := w.progress(m)
 		switch {
-		case m.s.followerWoken:
-			m.s.followerWoken = false
+		case m.woken:
+			m.woken = false
 			m.s.yieldWatcher()
 			m.watcher = atYielding
 			return
