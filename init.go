@@ -150,7 +150,7 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signalContext()
 	err = protect(func() error { return body(ctx, world) })
 	stop()
 	if err == nil {
@@ -160,6 +160,16 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 		fmt.Fprintf(os.Stderr, "rank %d: %v\n", world.rank, err)
 		Abort(1)
 	}
+}
+
+// signalContext returns a context that ends on SIGINT and SIGTERM, except for a SIGINT that was ignored at the start, as
+// for a background job of a script: to ask for it would undo that.
+func signalContext() (context.Context, context.CancelFunc) {
+	signals := []os.Signal{syscall.SIGTERM}
+	if !signal.Ignored(os.Interrupt) {
+		signals = append(signals, os.Interrupt)
+	}
+	return signal.NotifyContext(context.Background(), signals...)
 }
 
 // protect turns a panic into an error with its stack.

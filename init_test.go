@@ -2,6 +2,10 @@ package mpi
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/signal"
 	"strings"
 	"testing"
 
@@ -30,3 +34,20 @@ func TestLauncherGoneAfterAbort(t *testing.T) {
 	close(lost)
 	watchLauncher(lost, 0) // without the Abort this process would exit here
 }
+
+func init() {
+	roles["background"] = func() error {
+		signal.Ignore(os.Interrupt) // as a shell does for a command that a script starts with &
+		var err error
+		Main(func(context.Context, *Comm) error {
+			if !signal.Ignored(os.Interrupt) {
+				err = errors.New("Main catches a signal that was ignored at the start")
+			}
+			return nil
+		})
+		return err
+	}
+}
+
+// Ctrl-C on a script ends no program that the script has left in the background.
+func TestMainKeepsIgnoredInterrupt(t *testing.T) { reexec(t, "background") }

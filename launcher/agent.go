@@ -46,53 +46,50 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 		start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}), input: newIntake(),
 	}
 	defer a.close()
-	alone := Job{Alone: true}
-	signals := alone.catchSignals() // before the first byte: the end of a stream is no reason to die of a signal
-	stream, err := connected(connect, signals)
+	signals := Signals() // before the first byte: the end of a stream is no reason to die of a signal
+	var stream io.ReadWriter
+	err := UntilSignal(func(ctx context.Context) (err error) {
+		stream, err = connect(ctx)
+		return err
+	})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "gorun: the agent on %s: %v\n", hostName(), err)
 		return 1
 	}
 	a.link = frames.New(stream, stream, frames.Options{Down: true, Silence: defaultSilence, Receive: a.receive,
 		Lost: func(error) { close(a.gone) }})
-	select {
-	case <-signals:
-	case <-a.gone:
-	case m := <-a.start:
-		if m != nil {
-			a.link.SetSilence(m.Agents.silence())
-			a.work(m, cleaner)
-		}
-		select {
-		case <-a.gone:
-			return 1
-		default:
-		}
-		a.link.SendAfter(frames.Finished, nil)
-		a.link.Drain(math.MaxInt64) // the way may be slow; if the head is gone, the link has ended
-		if _, is := stream.(reach.Dialled); is {
-			<-a.gone // what is on its way arrives
-		}
-		a.link.Close()
-		return 0
-	}
-	return 1
-}
-
-// connected calls connect until a signal comes.
-func connected(connect func(context.Context) (io.ReadWriter, error), signals <-chan os.Signal) (io.ReadWriter, error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
+	for {
 		select {
 		case s := <-signals:
-			cancel(fmt.Errorf("it was ended by a signal (%v)", s))
-		case <-done:
+			if ends(s.(syscall.Signal)) {
+				return 1
+			}
+		case <-a.gone:
+			return 1
+		case m := <-a.start:
+			return a.live(m, stream, cleaner)
 		}
-	}()
-	return connect(ctx)
+	}
+}
+
+// live runs the job's part on this host, unless the job has ended before its start (m is nil), and takes leave.
+func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string) int {
+	if m != nil {
+		a.link.SetSilence(m.Agents.silence())
+		a.work(m, cleaner)
+	}
+	select {
+	case <-a.gone:
+		return 1
+	default:
+	}
+	a.link.SendAfter(frames.Finished, nil)
+	a.link.Drain(math.MaxInt64) // the way may be slow; if the head is gone, the link has ended
+	if _, is := stream.(reach.Dialled); is {
+		<-a.gone // what is on its way arrives
+	}
+	a.link.Close()
+	return 0
 }
 
 func (a *superior) close() {

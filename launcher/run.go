@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -164,7 +163,9 @@ func (j *Job) newRun(plan *Plan) *run {
 	if r.policy.killDelay <= 0 {
 		r.policy.killDelay = DefaultKillDelay
 	}
-	r.signals = j.catchSignals()
+	if j.Alone {
+		r.signals = Signals()
+	}
 	if j.Timeout > 0 {
 		r.timeout = time.After(j.Timeout)
 	}
@@ -210,28 +211,6 @@ func logger(level string, to io.Writer) hclog.Logger {
 		return hclog.NewNullLogger()
 	}
 	return hclog.New(&hclog.LoggerOptions{Name: "gorun", Level: hclog.LevelFromString(level), Output: to})
-}
-
-// catchSignals leaves alone what was ignored when we were started (nohup, a shell's background job). The others stay
-// caught: one Ctrl-C too many does not take the job's exit code away.
-func (j *Job) catchSignals() <-chan os.Signal {
-	c := make(chan os.Signal, 16)
-	if !j.Alone {
-		return c
-	}
-	for _, s := range caught {
-		if !signal.Ignored(s) {
-			signal.Notify(c, s)
-		}
-	}
-	pipe := make(chan os.Signal, 1) // or the runtime would end us; the write fails in any case, which is what we look at
-	signal.Notify(pipe, syscall.SIGPIPE)
-	return c
-}
-
-var caught = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
-	syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
 // say queues one line of gorun itself.
@@ -415,8 +394,8 @@ func (r *run) signalled(s syscall.Signal) {
 		// The terminal stops only us; the ranks are in process groups of their own.
 		r.signalAll(syscall.SIGSTOP)
 		r.fleet.drain() // we go on when we are woken
-		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	case s == syscall.SIGCONT || s == syscall.SIGUSR1 || s == syscall.SIGUSR2:
+		stopSelf()
+	case !slices.Contains(ending, s):
 		r.signalAll(s)
 	case r.leaving:
 		r.leave(128+int(s), stoppedBy(s))

@@ -81,16 +81,15 @@ func (j *job) gone() {
 // tell sends a signal to gorun, which may have been started by another program.
 func (j *job) tell(s syscall.Signal) {
 	j.t.Helper()
-	found := proc.List(func(p proc.Info) bool {
-		args := p.Args()
-		return len(args) > 3 && args[0] == j.gorun && slices.Contains(p.Env(), markVar+"="+j.mark)
+	var found []proc.Info
+	proc.Eventually(j.t, "gorun alone", func() bool { // a child of it looks the same before its exec
+		found = proc.List(func(p proc.Info) bool {
+			args := p.Args()
+			return len(args) > 3 && args[0] == j.gorun && slices.Contains(p.Env(), markVar+"="+j.mark)
+		})
+		return len(found) == 1
 	})
-	if len(found) != 1 {
-		j.t.Errorf("gorun is %v", found)
-	}
-	for _, p := range found {
-		syscall.Kill(p.PID, s)
-	}
+	syscall.Kill(found[0].PID, s)
 }
 
 // agents finds the job's agents by their path, and the shells that wait for them.

@@ -133,6 +133,7 @@ func rank(words []string) int {
 		case "tell": // which signal came
 			c := make(chan os.Signal, 1)
 			signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1)
+			signal.Notify(c, passedOn...)
 			fmt.Println("ready")
 			if s := <-c; arg != "" {
 				os.WriteFile(arg, []byte(s.String()), 0o600)
@@ -180,6 +181,11 @@ func rank(words []string) int {
 		}
 	}
 	return 0
+}
+
+// passedOn are signals by which batch systems, terminals and users tell a program something.
+var passedOn = []os.Signal{
+	syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGWINCH,
 }
 
 var client *pmi.Client

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/settings"
@@ -37,8 +35,8 @@ const exitStatus = `that of the first rank that failed; 128 + N if signal N kill
 Ctrl-C; 141 when the reader of its output goes away; 2 for a wrong command line; 126 or 127 for a program that cannot be
 started or found.`
 
-const notes = `Settings are GORUN_ variables: gorun info lists them. The spellings of mpirun and mpiexec (-np, -wdir,
--genv) are understood.`
+const notes = `A job that goes on after logout: nohup gorun ... >log 2>&1 &, or setsid -f gorun ... >log 2>&1. Settings
+are GORUN_ variables: gorun info lists them. The spellings of mpirun and mpiexec (-np, -wdir, -genv) are understood.`
 
 // newRoot makes the command. code is gorun's exit code when no error is returned, or with it.
 func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
@@ -205,7 +203,6 @@ func findCode(err error) int {
 
 // tag has the packages built with the optional transports that can be built here, and says so.
 func tag(programs []*launcher.Program, stderr *os.File) {
-	isPackage := func(p *launcher.Program) bool { return p.Package != "" }
 	if !slices.ContainsFunc(programs, isPackage) {
 		return
 	}
@@ -220,42 +217,36 @@ func tag(programs []*launcher.Program, stderr *os.File) {
 		"them out)\n", strings.Join(tags, ","))
 }
 
-// interrupted is the cause of a build's end by a signal.
-type interrupted struct{ signal syscall.Signal }
-
-func (i interrupted) Error() string { return "building was stopped: " + i.signal.String() }
-
-// build compiles what must be compiled; a package that is named twice is built once.
-func build(programs []*launcher.Program, stderr *os.File) (int, error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	go func() {
-		select {
-		case s := <-signals:
-			cancel(interrupted{s.(syscall.Signal)})
-		case <-ctx.Done():
-		}
-	}()
-	built := map[string]*launcher.Program{}
-	for _, p := range programs {
-		if same := built[p.Package]; same != nil && p.Package != "" {
-			p.Path = same.Path
-			continue
-		}
-		if err := p.Build(ctx, stderr, cleanerCommand()); err != nil {
-			var i interrupted
-			if errors.As(err, &i) {
-				return 128 + int(i.signal), err
-			}
-			return launcher.CodeCannotStart, err
-		}
-		built[p.Package] = p
+// build compiles what must be compiled; a package that is named twice is built once. A job of binaries builds nothing.
+func build(programs []*launcher.Program, stderr *os.File) (code int, err error) {
+	if !slices.ContainsFunc(programs, isPackage) {
+		return 0, nil
 	}
-	return 0, nil
+	err = launcher.UntilSignal(func(ctx context.Context) error {
+		built := map[string]*launcher.Program{}
+		for _, p := range programs {
+			if same := built[p.Package]; same != nil && isPackage(p) {
+				p.Path = same.Path
+				continue
+			}
+			if err := p.Build(ctx, stderr, cleanerCommand()); err != nil {
+				return err
+			}
+			built[p.Package] = p
+		}
+		return nil
+	})
+	var stopped *launcher.Stopped
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &stopped):
+		return 128 + int(stopped.Signal), fmt.Errorf("building was %w", err)
+	}
+	return launcher.CodeCannotStart, err
 }
+
+func isPackage(p *launcher.Program) bool { return p.Package != "" }
 
 // cleanerWord makes this program the cleaner of a job.
 const cleanerWord = "__cleaner"

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package launcher
+
+import "syscall"
+
+var systemForwarded []syscall.Signal
