@@ -284,13 +284,9 @@ func (s *sharedCall) lendToAll(in, out []byte) {
 	s.all()
 }
 
-// lentPiece is how much is read at once of what is combined, but for longer elements: it stays in the processor's
-// cache.
-const lentPiece = 32 << 10
-
 // combineLent makes result of what all ranks lend at from.
 func (s *sharedCall) combineLent(mine, result []byte, from int) {
-	for at, to := range s.pieces(len(mine), min(s.slot, max(lentPiece, int(s.p.elemSize)))) {
+	for at, to := range s.combined(len(mine)) {
 		s.combine(mine[at:to], result[at:to], func(rank int, dst []byte) bool {
 			return s.pull(dst, rank, s.lent[rank].in, from+at)
 		})

@@ -22,7 +22,7 @@ func TestDirect(t *testing.T) { sharedBy(t, reading) }
 
 // Elements that are longer than what is read at once, and fit a slot.
 func TestDirectLongElements(t *testing.T) {
-	type long [lentPiece/8 + 100]int64
+	type long [combinedAtOnce/8 + 100]int64
 	add := func(inout, in []long) {
 		for i := range in {
 			for k := range in[i] {

@@ -57,12 +57,13 @@ func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
 	p.params.Reads = p.params.Board
 	choose := func() { p.algorithm = c.setup.Choice.Algorithm(key.operation, &p.params, c.via()) }
 	choose()
+	// What stands in for the board combines in the same order.
 	if p.ways.direct = p.algorithm.Needs&collectives.ReadsBuffers != 0; p.ways.direct {
-		p.params.Reads = false
+		p.params.Reads, p.params.ByPairs = false, true
 		choose()
 	}
 	if p.ways.shared = p.algorithm.Needs&collectives.OnBoard != 0; p.ways.shared {
-		p.params.Board = false
+		p.params.Board, p.params.ByPairs = false, true
 		choose()
 	}
 	p.schedule = p.builder.Build(p.algorithm, &p.params)

@@ -10,8 +10,9 @@ import (
 type Reduction uint8
 
 // Ordered says that the operator does not commute: the ranks' contributions are combined in the order of ranks. Without
-// it, which is faster, the order is not defined; it is the same in each call with the same ranks, lengths and settings.
-// §6.9.1 (the commute flag of an operator).
+// it, which is faster, the order is not defined; it is the same in each call with the same ranks, lengths and settings,
+// whether the call is blocking, nonblocking or persistent. An operator commutes if a ∘ b and b ∘ a have the same bits:
+// else results may differ between calls, and the operator needs Ordered. §6.9.1 (the commute flag of an operator).
 const Ordered Reduction = 1
 
 // combining adds to key what the options say.

@@ -58,7 +58,10 @@ type common struct {
 	begun uint64    // all ranks have begun this one
 	own   []byte    // what this rank combines, if it is not where the result is to be
 	its   []byte    // what another rank has written: it may change while it is read
-	lent  []lends   // by each rank; nil: they cannot read and write each other's memory
+	pairs []collectives.Pair
+	most  int      // sums that combine has at one time
+	sums  [][]byte // all of them but the result's; nil: nothing has been combined
+	lent  []lends  // by each rank; nil: they cannot read and write each other's memory
 
 	crowded bool // all ranks are
 }
@@ -210,6 +213,7 @@ func (s *common) setUp(c *Comm, tag int32) error {
 		s.stop = func() { t.on.End(freedError()) }
 		s.mu.Unlock()
 		s.own, s.its = aligned(s.slot), aligned(s.slot)
+		s.pairs, s.most = collectives.Pairs(c.size)
 		if s.err = s.agree(c); s.err == nil && !c.setup.Check {
 			s.on.Watch(c.cid+ctxCollective, (&strays{c: c, common: s}).look)
 		}
@@ -710,7 +714,7 @@ func (s *sharedCall) reduceWhole(mine, result []byte, all bool) {
 		s.begin(mine)
 	}
 	if result != nil {
-		s.combine(mine, result, s.contribution(0, len(mine)))
+		s.combineShared(mine, result, 0, len(mine))
 		s.all()
 	}
 }
@@ -720,7 +724,7 @@ func (s *sharedCall) reduceParts(mine, result []byte) {
 	s.begin(mine)
 	from, to := s.part(s.me, len(mine))
 	sum := s.own[from:to]
-	s.combine(mine[from:to], sum, s.contribution(from, len(mine)))
+	s.combineShared(mine[from:to], sum, from, len(mine))
 	s.all()
 	s.begin(sum)
 	copy(result[from:to], sum)
@@ -753,28 +757,73 @@ func (s *sharedCall) contribution(from, whole int) fetch {
 	}
 }
 
-// combine makes result of what all ranks contribute, in their order: mine, and what get fetches.
+// combinedAtOnce is how much is combined at once, but for longer elements: it stays in the processor's cache.
+const combinedAtOnce = 32 << 10
+
+// combineShared makes result of what is at from of the whole that each rank has published.
+func (s *sharedCall) combineShared(mine, result []byte, from, whole int) {
+	for at, to := range s.combined(len(mine)) {
+		s.combine(mine[at:to], result[at:to], s.contribution(from+at, whole))
+	}
+}
+
+// combined are the pieces of n bytes that are combined at once.
+func (s *sharedCall) combined(n int) func(yield func(from, to int) bool) {
+	return s.pieces(n, min(s.slot, max(combinedAtOnce, int(s.p.elemSize))))
+}
+
+// combine makes result of what all ranks contribute, by pairs: mine, and what get fetches. Messages combine in the same
+// order, so a result does not depend on whether there is a board.
 func (s *sharedCall) combine(mine, result []byte, get fetch) {
 	sum := result
 	if s.me < s.n-1 && sameStart(mine, result) {
 		sum = s.own[:len(mine)] // mine is read before the result is complete
 	}
+	if s.sums == nil || len(mine) > len(s.sums[0]) {
+		s.takeSums(len(mine))
+	}
+	last := sum
+	open := 0 // sums under the last one: the result's, and those before it in sums
 	for rank := s.n - 1; rank >= 0; rank-- {
-		switch {
-		case rank == s.me && rank == s.n-1:
-			copy(sum, mine)
-		case rank == s.me:
-			s.apply(sum, mine)
-		case rank == s.n-1:
-			get(rank, sum)
-		default:
-			if its := s.its[:len(mine)]; get(rank, its) {
-				s.apply(sum, its)
+		switch how := &s.pairs[rank]; {
+		case how.Upper:
+			if rank < s.n-1 {
+				last = s.sums[open][:len(mine)]
+				open++
 			}
+			if rank == s.me {
+				copy(last, mine)
+			} else {
+				get(rank, last)
+			}
+		case rank == s.me:
+			s.apply(last, mine)
+		default:
+			its := s.its[:len(mine)]
+			get(rank, its)
+			s.apply(last, its)
+		}
+		for range s.pairs[rank].Closes {
+			lower := last
+			if open--; open > 0 {
+				last = s.sums[open-1][:len(mine)]
+			} else {
+				last = sum
+			}
+			s.apply(last, lower)
 		}
 	}
-	if s.p.failed == nil && !sameStart(sum, result) {
+	if s.err == nil && s.p.failed == nil && !sameStart(sum, result) {
 		copy(result, sum)
+	}
+}
+
+// takeSums takes memory for all sums but that of the result, of n bytes each or what is combined at once.
+func (s *common) takeSums(n int) {
+	n = max(n, min(s.slot, combinedAtOnce))
+	s.sums = make([][]byte, max(1, s.most-1))
+	for i := range s.sums {
+		s.sums[i] = aligned(n)
 	}
 }
 

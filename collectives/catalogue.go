@@ -17,7 +17,7 @@ type Algorithm struct {
 func (a *Algorithm) String() string { return a.Operation.String() + ":" + a.Name }
 
 // Need is what must be so for an algorithm to work.
-type Need uint8
+type Need uint16
 
 // The needs, of which an algorithm has any number.
 const (
@@ -37,6 +37,8 @@ const (
 	ReadsBuffers
 	// Apart: it is not done in place.
 	Apart
+	// OwnOrder: it does not combine by pairs, as the algorithms on boards do and those that stand in for them.
+	OwnOrder
 )
 
 // Fits says why an algorithm cannot do a call; nil: it can.
@@ -52,6 +54,8 @@ func (a *Algorithm) Fits(p *Params) error {
 		return fmt.Errorf("%v needs ranks that can read each other's memory", a)
 	case needs&Apart != 0 && p.InPlace:
 		return fmt.Errorf("%v is not done in place", a)
+	case needs&OwnOrder != 0 && p.ByPairs:
+		return fmt.Errorf("%v combines in another order than a board", a)
 	case needs&Commutes != 0 && !p.Commutative:
 		return fmt.Errorf("%v needs an operator that commutes", a)
 	case needs&PowerOfTwo != 0 && p.Size&(p.Size-1) != 0:
@@ -107,19 +111,19 @@ var catalogue = []Algorithm{
 	{Alltoallw, "pairwise", 0, alltoallPairwise},
 
 	{Reduce, "binomial", 0, reduceBinomial},
-	{Reduce, "knomial", 0, reduceKnomial},
-	{Reduce, "chain", Commutes, reduceChain},
+	{Reduce, "knomial", OwnOrder, reduceKnomial},
+	{Reduce, "chain", Commutes | OwnOrder, reduceChain},
 	{Reduce, "rabenseifner", 0, reduceRabenseifner},
-	{Reduce, "two_level", KnownHosts | Commutes, reduceTwoLevel},
+	{Reduce, "two_level", KnownHosts | Commutes | OwnOrder, reduceTwoLevel},
 	{Reduce, "shared", OnBoard, nil},
 	{Reduce, "direct", OnBoard | ReadsBuffers, nil},
 
 	{Allreduce, "doubling", 0, allreduceDoubling},
-	{Allreduce, "tree", 0, allreduceTree},
+	{Allreduce, "tree", OwnOrder, allreduceTree},
 	{Allreduce, "rabenseifner", 0, allreduceRabenseifner},
-	{Allreduce, "ring", Commutes, allreduceRing},
-	{Allreduce, "two_level", ConsecutiveHosts | OrCommutes, allreduceTwoLevel},
-	{Allreduce, "two_level_rabenseifner", ConsecutiveHosts | OrCommutes, allreduceTwoLevelRabenseifner},
+	{Allreduce, "ring", Commutes | OwnOrder, allreduceRing},
+	{Allreduce, "two_level", ConsecutiveHosts | OrCommutes | OwnOrder, allreduceTwoLevel},
+	{Allreduce, "two_level_rabenseifner", ConsecutiveHosts | OrCommutes | OwnOrder, allreduceTwoLevelRabenseifner},
 	{Allreduce, "shared", OnBoard, nil},
 	{Allreduce, "direct", OnBoard | ReadsBuffers, nil},
 

@@ -46,7 +46,9 @@ func (c trial) each(f func(int) int64, n int) (counts []int64) {
 }
 
 // value is element k of what rank has for block.
-func value(rank, block int, k int64) element { return element{1 << rank, int64(block)<<32 | k} }
+func value(rank, block int, k int64) element {
+	return element{1 << rank, int64(block)<<32 | k, uint64(rank+1) * 0xd1342543de82ef95}
+}
 
 // block is what rank has for block.
 func block(rank, number int, n int64) (all []element) {
@@ -333,10 +335,22 @@ func (c trial) try(random *rand.Rand) error {
 	if err := w.run(); err != nil {
 		return err
 	}
+	inOrder := orderByPairs(c.size, c.commutative)
 	for r, e := range all {
 		for b := range e.after {
-			if got, want := w.ranks[r].spaces[Out][b], e.after[b]; !slices.Equal(got, want) {
+			got, want := w.ranks[r].spaces[Out][b], e.after[b]
+			same := func(x, y element) bool { return x.ranks == y.ranks && x.index == y.index }
+			if !slices.EqualFunc(got, want, same) {
 				return fmt.Errorf("rank %d has in block %d of Out\n%v, not\n%v", r, b, got, want)
+			}
+			o := c.algorithm.Operation
+			if o != Allreduce && (o != Reduce || r != c.root) || c.algorithm.Needs&OwnOrder != 0 {
+				continue
+			}
+			for i := range got {
+				if got[i].order != inOrder {
+					return fmt.Errorf("element %d of rank %d is not combined by pairs", i, r)
+				}
 			}
 		}
 	}

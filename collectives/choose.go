@@ -131,6 +131,7 @@ var table = []rule{
 	{Reduce, 128 * kib, unbounded, 0, AnyVia, "shared"},
 	{Reduce, unbounded, 8, 0, AnyVia, "direct"},
 	{Reduce, 4 * kib, unbounded, 0, AnyVia, "knomial"},
+	{Reduce, 4 * kib, unbounded, 0, AnyVia, "binomial"},
 	{Reduce, 4 * mib, unbounded, 0, AnyVia, "rabenseifner"},
 	{Reduce, unbounded, 64, 0, AnyVia, "chain"},
 	{Reduce, unbounded, unbounded, 0, AnyVia, "rabenseifner"},

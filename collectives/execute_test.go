@@ -7,10 +7,11 @@ import (
 )
 
 // element stands for a value: which ranks' contributions are combined in it, and which element of theirs it is.
-// No rank at all: it was never written.
+// No rank at all: it was never written. order tells in which order they are combined.
 type element struct {
 	ranks uint64
 	index int64
+	order uint64
 }
 
 // combined is low ∘ high. Of an operator that does not commute it must be a run of ranks before the run that follows:
@@ -24,7 +25,38 @@ func combined(low, high element, commutative bool) (element, error) {
 	case !commutative && bits.Len64(low.ranks) != bits.TrailingZeros64(high.ranks):
 		return element{}, fmt.Errorf("%v ∘ %v: not in the order of ranks", low, high)
 	}
-	return element{low.ranks | high.ranks, low.index}, nil
+	return element{low.ranks | high.ranks, low.index, inOrder(low.order, high.order, commutative)}, nil
+}
+
+// inOrder is the order of low ∘ high. Which is low does not count if the operator commutes.
+func inOrder(low, high uint64, commutative bool) uint64 {
+	if commutative {
+		low, high = low+high, low*high^bits.RotateLeft64(low^high, 29)
+	}
+	return (low*5 + bits.RotateLeft64(high, 13)) * 0x9e3779b97f4a7c15
+}
+
+// orderByPairs is that of all ranks, combined by pairs.
+func orderByPairs(ranks int, commutative bool) uint64 {
+	pairs, most := Pairs(ranks)
+	var sums []uint64
+	for rank := ranks - 1; rank >= 0; rank-- {
+		last, mine := len(sums)-1, value(rank, 0, 0).order
+		if pairs[rank].Upper {
+			sums = append(sums, mine)
+		} else {
+			sums[last] = inOrder(mine, sums[last], commutative)
+		}
+		if len(sums) > most {
+			return 0
+		}
+		for range pairs[rank].Closes {
+			last := len(sums) - 1
+			sums[last-1] = inOrder(sums[last], sums[last-1], commutative)
+			sums = sums[:last]
+		}
+	}
+	return sums[0]
 }
 
 // memory is what a space holds: blocks.

@@ -87,6 +87,8 @@ type Params struct {
 	InPlace    bool
 	// Commutative says that the operator may be applied in any order of ranks. Associative it always is.
 	Commutative bool
+	// ByPairs says that contributions are combined by pairs (see byPairs).
+	ByPairs bool
 	// Board says that the ranks have memory in common.
 	Board bool
 	// Reads says that on a board they can read each other's buffers.

@@ -1,13 +1,58 @@
 package collectives
 
-// Vectors go up a binomial tree, combined at each rank. The order of ranks is kept: for an operator that does not
-// commute the tree's root is rank 0, which sends the result to the root that was asked for.
-func reduceBinomial(b *Builder, p *Params) { reduceTree(b, p, 2) }
+// Vectors go up a binomial tree, combined at each rank by pairs, whatever the root is: ranks have their numbers among the
+// pof2 (see fold), and a rank is so far from the root as its number has bits other than the root's. Of the two ranks that
+// have one number the root is the one that goes on, else the upper one.
+func reduceBinomial(b *Builder, p *Params) {
+	t := p.everyone()
+	f := t.fold()
+	folded := func(rank int) bool { return rank < 2*f.rest }
+	number := func(rank int) int {
+		if folded(rank) {
+			return rank / 2
+		}
+		return rank - f.rest
+	}
+	root, mine, pair := number(p.Root), number(p.Rank), p.Rank^1
+	member := func(number int) int {
+		if number == root {
+			return p.Root
+		}
+		return f.member(number)
+	}
+	source, home := Ref{Space: In}, Ref{Space: Out}
+	if p.InPlace && p.Rank == p.Root {
+		source = home
+	}
+	if member(mine) != p.Rank {
+		b.send(pair, source, p.Count)
+		return
+	}
+	apart := mine ^ root
+	if p.Rank != p.Root && (folded(p.Rank) || apart&1 == 0) {
+		home = b.tmp(p.Count)
+	}
+	a := b.accumulate(source, home, p.Count)
+	if folded(p.Rank) {
+		b.recv(pair, a.next(pair < p.Rank), p.Count)
+		a.with(p.Rank, pair, 0, p.Count)
+	}
+	for w := 1; w < f.pof2; w *= 2 {
+		other := mine ^ w
+		if apart&w != 0 {
+			b.send(member(other), a.cur, p.Count)
+			return
+		}
+		b.recv(member(other), a.next(other < mine), p.Count)
+		a.with(mine, other, 0, p.Count)
+	}
+	a.finish(0, p.Count)
+}
 
-// As binomial, with up to three children at each level.
-func reduceKnomial(b *Builder, p *Params) { reduceTree(b, p, 4) }
-
-func reduceTree(b *Builder, p *Params, radix int) {
+// Vectors go up a tree in which a rank has up to three children at each level. The order of ranks is kept: for an
+// operator that does not commute the tree's root is rank 0, which sends the result to the root that was asked for.
+func reduceKnomial(b *Builder, p *Params) {
+	const radix = 4
 	t := p.everyone()
 	top := p.Root
 	if !p.Commutative {
