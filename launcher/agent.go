@@ -26,6 +26,7 @@ type superior struct {
 	link  *frames.Link
 	start chan *startMessage // has room for the one there is
 	gone  chan struct{}      // closed when there is no head any more
+	said  chan struct{}      // closed after gone, when standard error has the reason: the head may still read it
 	ready chan struct{}      // closed when run is set, or will not be
 	run   *run               // set by serve
 	input *intake            // of the standard input
@@ -43,7 +44,8 @@ type superior struct {
 // and ends them when the stream ends. connect makes the stream. cleaner is a command that calls Clean.
 func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []string) int {
 	a := &superior{
-		start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}), input: newIntake(),
+		start: make(chan *startMessage, 1), gone: make(chan struct{}), said: make(chan struct{}),
+		ready: make(chan struct{}), input: newIntake(),
 	}
 	defer a.close()
 	signals := Signals() // before the first byte: the end of a stream is no reason to die of a signal
@@ -57,7 +59,7 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 		return 1
 	}
 	a.link = frames.New(stream, stream, frames.Options{Down: true, Silence: defaultSilence, Receive: a.receive,
-		Lost: func(error) { close(a.gone) }})
+		Lost: a.headLost})
 	for {
 		select {
 		case s := <-signals:
@@ -80,6 +82,10 @@ func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string)
 	}
 	select {
 	case <-a.gone:
+		select {
+		case <-a.said:
+		case <-time.After(time.Second):
+		}
 		return 1
 	default:
 	}
@@ -90,6 +96,15 @@ func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string)
 	}
 	a.link.Close()
 	return 0
+}
+
+// headLost is called when the link has ended.
+func (a *superior) headLost(err error) {
+	close(a.gone)
+	if !errors.Is(err, frames.ErrEnded) {
+		fmt.Fprintf(os.Stderr, "gorun: the agent on %s ends its ranks, for gorun is lost: %v\n", hostName(), err)
+	}
+	close(a.said)
 }
 
 func (a *superior) close() {
@@ -114,6 +129,7 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 	}
 	r := j.newRun(plan)
 	r.above, r.log = a, nil
+	r.policy.agentOn = plan.Host
 	r.streams.initTo(a.outlet(frames.StdoutPart, frames.Stdout, m.Coloured[0]),
 		a.outlet(frames.StderrPart, frames.Stderr, m.Coloured[1]))
 	backend := Local(len(plan.Specs), true, cleaner)

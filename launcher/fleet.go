@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/frames"
+	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/reach"
 )
@@ -82,6 +83,7 @@ type fleet struct {
 	all    chan struct{}
 	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
 	dismissed time.Time
+	pulse     *pulse // of a head; nil: this is an agent's
 }
 
 // node is an agent with its host and all those below. Its fields belong to the supervisor unless said otherwise.
@@ -130,6 +132,8 @@ func (j *Job) runFleet(plan *Plan) int {
 	r.streams.init(j)
 	r.log = logger(j.LogLevel, r.streams.stderr)
 	f := j.headFleet(r, me)
+	f.pulse = newPulse(f.start.Agents.silence())
+	defer f.pulse.stop()
 	defer f.server.Close()
 	r.announce()
 	go f.showProgress()
@@ -391,7 +395,7 @@ func (n *node) join(edge *reach.Edge) {
 		Receive: func(fr frames.Frame) error { <-first; return n.receive(fr) },
 		Lost: func(err error) {
 			if errors.Is(err, frames.ErrEnded) {
-				err = fmt.Errorf("its agent is gone: %s", edge.Why())
+				err = agentGone(edge.Why())
 			}
 			r.post(func() { n.lost(err) })
 			edge.Close() // while the job ends: what is not heard does not end by itself
@@ -682,8 +686,48 @@ func (n *node) lost(err error) {
 		return
 	}
 	r := n.fleet.run
-	r.do(r.judge().hostLost(time.Now(), fmt.Errorf("host %s is lost: %w", n.name, err)))
+	r.do(r.judge().hostLost(time.Now(), n.whyLost(err)))
 	n.gone()
+}
+
+// agentGone is the end of the stream to an agent: how the agent has ended, and what it said last.
+type agentGone string
+
+func (a agentGone) Error() string { return "its agent is gone: " + string(a) }
+
+// whyLost blames the host that is lost, unless it was gorun that was not heard.
+func (n *node) whyLost(err error) error {
+	f := n.fleet
+	var gone agentGone
+	if f.pulse != nil && errors.As(err, &gone) {
+		if gap := f.pulse.stopped(); gap > 0 {
+			return fmt.Errorf("gorun itself was stopped for %v (by a signal, in a frozen container, or with its machine), "+
+				"and agents end their ranks when they have not heard it for %v (GORUN_PEER_TIMEOUT)",
+				gap.Round(100*time.Millisecond), f.start.Agents.silence())
+		}
+	}
+	var silence frames.Silence
+	if others := f.apart(); f.pulse != nil && errors.As(err, &silence) && len(others) > 1 &&
+		!slices.ContainsFunc(others, func(o *node) bool { return o != n && !o.link.Silent() }) {
+		var names []place.Host
+		for _, o := range others {
+			names = append(names, place.Host{Name: o.name})
+		}
+		return fmt.Errorf("the %d other hosts (%s) fell silent together: this host, %s, is cut off from them, and has heard "+
+			"none of them for %v (GORUN_PEER_TIMEOUT)", len(others), someHosts(names), f.run.plan.Host,
+			time.Duration(silence))
+	}
+	return fmt.Errorf("host %s is lost: %w", n.name, err)
+}
+
+// apart is the nodes of other hosts that are heard, or should be.
+func (f *fleet) apart() (others []*node) {
+	for _, n := range f.nodes {
+		if n.link != nil && !n.ended && !n.hosts[0].Own {
+			others = append(others, n)
+		}
+	}
+	return others
 }
 
 // gone is the end of a node: no rank of it runs as far as can be known.

@@ -37,7 +37,8 @@ const (
 // happens, gives the time, and carries out the actions.
 type policy struct {
 	killDelay time.Duration
-	recover   bool // ranks that fail do not end the job
+	recover   bool   // ranks that fail do not end the job
+	agentOn   string // the host, if this is the policy of an agent
 
 	phase phase
 	next  time.Time // when tick wants to be called; zero: not at all
@@ -130,6 +131,9 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 	if p.phase == working {
 		p.code = 128 + int(s)
 		p.cause = stoppedBy(s)
+		if p.agentOn != "" {
+			p.cause = fmt.Sprintf("the agent on host %s was stopped by signal %d (%s)", p.agentOn, int(s), s)
+		}
 	}
 	a.say = p.last()
 	p.phase, p.next = terminating, now.Add(p.killDelay)

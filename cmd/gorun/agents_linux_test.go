@@ -505,6 +505,37 @@ func TestTwoNamesOverSSH(t *testing.T) {
 	}
 }
 
+// Where gorun was stopped for so long that the agents have ended their ranks, no host is blamed.
+func TestGorunIsStopped(t *testing.T) {
+	t.Parallel()
+	j := start(t, "--launcher", "exec", "-H", "a,b", "-x", "GORUN_PEER_TIMEOUT=1s", "RANK", "sleep").ready(2)
+	j.tell(syscall.SIGSTOP)
+	proc.Eventually(t, "the agents to leave", func() bool { return len(j.agents()) == 0 })
+	j.tell(syscall.SIGCONT)
+	j.wait(1).says("gorun itself was stopped for ", ", and agents end their ranks when they have not heard it for 1s")
+	j.gone()
+	// An agent that leaves says why.
+	j = start(t, "--launcher", "exec", "-H", "a,b", "RANK", "sleep").ready(2)
+	for _, a := range j.agents() {
+		syscall.Kill(a.PID, syscall.SIGTERM)
+		break
+	}
+	j.wait(143).says("gorun: the agent on host ", " was stopped by signal 15 (terminated)\n")
+	j.gone()
+}
+
+// Where all other hosts fall silent together none of them is blamed.
+func TestGorunIsCutOff(t *testing.T) {
+	t.Parallel()
+	shell := filepath.Join(t.TempDir(), "shell")
+	if err := os.WriteFile(shell, []byte("#!/bin/sh\necho gorun-agent 1; exec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j := start(t, "-H", "localhost,b,c", "--launch-agent", shell, "-x", "GORUN_PEER_TIMEOUT=1s", "RANK", "sleep")
+	j.wait(1).says("the 2 other hosts (b,c) fell silent together: this host, ", " is cut off from them")
+	j.gone()
+}
+
 // finishing starts a job whose agent is a script. Its rank ends, the order to finish comes, and the script goes on.
 func finishing(t *testing.T, then string) *job {
 	t.Helper()

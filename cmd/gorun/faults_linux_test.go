@@ -161,6 +161,16 @@ func (h *sshHosts) on(t *testing.T, host int, line string) string {
 	return string(out)
 }
 
+// left waits until the agents and ranks of a job have ended on some hosts.
+func (h *sshHosts) left(t *testing.T, j *job, hosts ...int) {
+	t.Helper()
+	proc.Eventually(t, "agents and ranks to end", func() bool {
+		return !slices.ContainsFunc(h.processes(t, hosts...), func(p proc.Info) bool {
+			return j.isAgent(p) || slices.Contains(p.Env(), markVar+"="+j.mark)
+		})
+	})
+}
+
 // nothingLeft sees that the hosts are as they were.
 func (h *sshHosts) nothingLeft(t *testing.T) {
 	t.Helper()
@@ -268,6 +278,18 @@ func TestFaultsOverSSH(t *testing.T) {
 					return len(j.processes()) == 0
 				})
 				do(h.LinkUp, 3)(t, h, j)
+			}},
+		{name: "gorun's host hangs", hit: func(t *testing.T, h *sshHosts, j *job) {
+			do(h.Freeze, 1)(t, h, j)
+			h.left(t, j, 2, 3)
+			do(h.Thaw, 1)(t, h, j)
+		}, code: 1, says: "have not heard it for " + silent},
+		{name: "gorun's host is cut off", hit: do(h.LinkDown, 1), code: 1,
+			says: "the 2 other hosts (h2,h3) fell silent together: this host, h1, is cut off from them, and has heard none " +
+				"of them for " + silent,
+			mend: func(t *testing.T, h *sshHosts, j *job) {
+				h.left(t, j, 2, 3)
+				do(h.LinkUp, 1)(t, h, j)
 			}},
 		{name: "connections reset", hit: do(h.KillConnections, 3), code: 1, says: "is lost: its agent is gone: "},
 		{name: "program missing", words: programs, before: run(3, "mount -t tmpfs none "+filepath.Dir(prog)),

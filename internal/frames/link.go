@@ -17,6 +17,11 @@ const maxUrgent = 64 << 20
 // ErrEnded is why a link has ended whose stream has.
 var ErrEnded = errors.New("the stream has ended")
 
+// Silence is why a link has ended whose other end was not heard for so long.
+type Silence time.Duration
+
+func (s Silence) Error() string { return "it has not been heard for " + time.Duration(s).String() }
+
 // Options of a link.
 type Options struct {
 	Down    bool          // what is received goes down
@@ -45,6 +50,7 @@ type Link struct {
 	broken error     // guarded by mu; why nothing can be written any more; the last words of the other end may be read
 	quiet  bool      // guarded by mu; Close was called
 	heard  bool      // guarded by mu; something has come since watch looked
+	silent int       // guarded by mu; how often watch has looked since, and nothing had come
 	paused bool      // guarded by mu; the other end is stopped, and silent
 	taking bool      // guarded by mu; in a call of Receive: what comes meanwhile is not read
 	quit   chan struct{}
@@ -151,6 +157,13 @@ func (l *Link) Pause(stopped bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.paused, l.heard = stopped, true
+}
+
+// Silent reports whether the other end has not been heard for half of the time after which it is lost.
+func (l *Link) Silent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.silent >= looks/2
 }
 
 // SetSilence changes after which silence the other end is lost. It is called once.
@@ -306,23 +319,26 @@ func (l *Link) watch() {
 	limit := l.opts.Silence
 	t := time.NewTicker(limit / looks)
 	defer t.Stop()
-	for n, silent := 0, 0; ; n++ {
+	for n := 0; ; n++ {
 		select {
 		case <-l.quit:
 			return
 		case limit = <-l.silence:
 			t.Reset(limit / looks)
-			silent = 0
+			l.mu.Lock()
+			l.silent = 0
+			l.mu.Unlock()
 		case <-t.C:
 		}
 		l.mu.Lock()
-		if silent++; l.paused || l.taking || l.heard {
-			silent = 0
+		if l.silent++; l.paused || l.taking || l.heard {
+			l.silent = 0
 		}
 		l.heard = false
+		lost := l.silent >= looks
 		l.mu.Unlock()
-		if silent >= looks {
-			l.fail(fmt.Errorf("it has not been heard for %v", limit))
+		if lost {
+			l.fail(Silence(limit))
 			return
 		}
 		if n%2 == 0 {
