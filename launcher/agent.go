@@ -256,6 +256,8 @@ func (a *superior) receive(f frames.Frame) error {
 		return a.order(f)
 	}
 	switch r := a.running(); {
+	case f.Kind == frames.Call:
+		return r.called(f)
 	case r == nil:
 		return fmt.Errorf("a %v frame, and there are no ranks", f.Kind)
 	case f.Kind == frames.Released:
@@ -263,6 +265,15 @@ func (a *superior) receive(f frames.Frame) error {
 	default:
 		return r.server.Answered(f.Body)
 	}
+}
+
+// called passes a call on, if there are ranks. It may be called of nil.
+func (r *run) called(f frames.Frame) error {
+	m, err := decode[callMessage](f)
+	if err == nil && r != nil {
+		r.server.Called(m.To, m.From)
+	}
+	return err
 }
 
 // running is the run, which the receiving goroutine waits for if it is just being made; nil: there is none.

@@ -556,6 +556,8 @@ func (n *node) Release() { n.link.Send(frames.Released, nil) }
 
 func (n *node) Answer(text []byte) { n.link.Send(frames.Answer, text) }
 
+func (n *node) Call(to, from int) { n.link.Send(frames.Call, encode(callMessage{to, from})) }
+
 // pumpOutput carries the output of a host to the outlets, a whole line at a time.
 func (n *node) pumpOutput() {
 	defer close(n.done)

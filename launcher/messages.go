@@ -122,6 +122,9 @@ type hostMessage struct {
 	Name string // that the host calls itself
 }
 
+// callMessage says that a rank calls another (pmi.Server.Called).
+type callMessage struct{ To, From int }
+
 type startedMessage struct{ Rank, Pid int }
 
 // failedMessage says that a rank could not be started, or that a host is lost.

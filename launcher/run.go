@@ -371,6 +371,7 @@ func (r *run) rankHeard(e Exit) {
 	}
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
 	r.endings.note(e)
+	r.server.Ended(e.Rank)
 	s := r.server.State(e.Rank)
 	r.do(r.judge().exited(time.Now(), e, s.Joined && !s.Finalized))
 	close(r.ranks[e.Rank].judged)

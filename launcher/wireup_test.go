@@ -77,10 +77,15 @@ func (h *wireHost) Answer(text []byte) {
 	h.send(frames.Answer, text, func(f frames.Frame) error { return h.server.Answered(f.Body) })
 }
 
+func (h *wireHost) Call(to, from int) {
+	h.send(frames.Call, encode(callMessage{to, from}), func(frames.Frame) error { h.server.Called(to, from); return nil })
+}
+
 // wireRanks is the ranks of a host, as its server sees them.
 type wireRanks struct{ *wireHost }
 
-func (r wireRanks) Release() { r.in++ }
+func (r wireRanks) Release()      { r.in++ }
+func (r wireRanks) Call(int, int) {}
 func (r wireRanks) Answer(text []byte) {
 	r.got++
 	if !strings.Contains(string(text[:min(len(text), 40)]), "rc=0") {

@@ -253,11 +253,20 @@ func init() {
 	role("hosts connect", func(_ context.Context, w *mpi.Comm) error {
 		fmt.Println("ready")
 		if w.Rank() > 0 {
-			_, err := mpi.Recv(w, []byte{0}, mpi.AnySource, tagData)
-			return err
+			if _, err := mpi.Recv(w, []byte{0}, mpi.AnySource, tagData); err != nil {
+				return reportFailure(w, err)
+			}
+			return nil
 		}
 		waitSignal("go")
 		return reportFailure(w, mpi.Ssend(w, []byte{1}, 1, tagData))
+	})
+	role("hosts one talks", func(_ context.Context, w *mpi.Comm) error { // only one rank of two knows of the message
+		if fmt.Sprint(w.Rank()) != os.Args[1] {
+			_, err := mpi.Recv(w, []byte{0}, mpi.AnySource, tagData)
+			return err
+		}
+		return mpi.Ssend(w, []byte{1}, 1-w.Rank(), tagData)
 	})
 	role("hosts traffic", traffic)
 }

@@ -16,6 +16,7 @@ const (
 	StdinEnd                   // down: there is no more
 	Released                   // down: the end of a fence
 	Answer                     // down: of PMI-1, to the oldest question
+	Call                       // down: a rank calls another, which is to make a connection to it
 	OutputRoom                 // down: so many bytes of output more may be sent, u32
 	Started                    // up: a rank runs
 	AllStarted                 // up: no more ranks are started
@@ -39,7 +40,7 @@ const (
 )
 
 func (k Kind) String() string {
-	names := [kinds]string{"", "file", "start", "order", "stdin", "stdin end", "released", "answer", "output room",
+	names := [kinds]string{"", "file", "start", "order", "stdin", "stdin end", "released", "answer", "call", "output room",
 		"started", "all started", "exited", "aborted", "failed", "refused", "stdout", "stderr", "stdout part",
 		"stderr part", "stdin room", "put", "fence", "question",
 		"finished", "host", "ping", "pong"}

@@ -3,6 +3,7 @@ package join
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -227,7 +228,7 @@ func (m *Member) openDevice(c config, local int, known bool) (transport.Device, 
 	log := c.Log.With("rank", m.Rank)
 	o, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
 		tracer: m.client.LauncherPID(),
-		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, log: log.Warn, debug: log.Debug, set: c.set})
+		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, call: m.call, log: log.Warn, debug: log.Debug, set: c.set})
 	if err != nil {
 		return nil, err
 	}
@@ -317,13 +318,30 @@ func (m *Member) Memory() *transport.Memory {
 	return m.device.Facts().Memory
 }
 
-// mourner is a client of a launcher whose job goes on without ranks that have ended.
+// call has another rank make a connection to this one, which has tried in vain. The error wraps transport.ErrPeerGone
+// if the other rank has ended.
+func (m *Member) call(ctx context.Context, rank int) error {
+	client, is := m.client.(mourner)
+	if !is {
+		return errors.ErrUnsupported
+	}
+	err := client.Call(ctx, rank)
+	if errors.Is(err, pmi.ErrEnded) {
+		return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+	}
+	return err
+}
+
+// mourner is a client of a launcher that tells ranks of each other: that they have ended, in a job that goes on without
+// them, or want a connection.
 type mourner interface {
 	News() <-chan struct{}
 	Gone() []int
+	Call(ctx context.Context, rank int) error
 }
 
-// mourn has the engine find out about ranks that have ended, until the member is closed.
+// mourn has the engine make a connection to each rank that the launcher tells of, until the member is closed. The
+// attempt fails where the rank has ended.
 func (m *Member) mourn(client mourner) {
 	for {
 		select {

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,6 +38,7 @@ type deviceConfig struct {
 	tracer     int  // a process from which all ranks of this host descend; 0: not known
 	job        string
 	secret     func() ([]byte, error) // the job's; after all ranks have published their addresses
+	call       func(ctx context.Context, rank int) error
 	log, debug func(msg string, args ...any)
 	set        settings.Values
 }

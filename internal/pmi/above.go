@@ -31,7 +31,7 @@ type question struct {
 
 // handedUp are the requests that only the server of the whole job can answer.
 func handedUp(cmd string) bool {
-	return cmd == "publish_name" || cmd == "lookup_name" || cmd == "unpublish_name"
+	return cmd == "publish_name" || cmd == "lookup_name" || cmd == "unpublish_name" || cmd == callCommand
 }
 
 // missing tells whether a reply to a get says that there is no such key.

@@ -45,6 +45,7 @@ func (e *edge) Ask(request []byte) {
 }
 
 func (e *edge) Release()           { e.down <- func() error { return e.s.Release() } }
+func (e *edge) Call(to, from int)  { e.down <- func() error { e.s.Called(to, from); return nil } }
 func (e *edge) Answer(text []byte) { e.down <- func() error { return e.s.Answered(text) } }
 
 // treeOf starts servers for the ranks of each host, and joins clients. The server of host i is below that of host
@@ -242,6 +243,7 @@ type recorder struct{ asked, answers []string }
 
 func (r *recorder) Fence([]Pair)       {}
 func (r *recorder) Release()           {}
+func (r *recorder) Call(int, int)      {}
 func (r *recorder) Ask(request []byte) { r.asked = append(r.asked, string(request)) }
 func (r *recorder) Answer(text []byte) { r.answers = append(r.answers, string(text)) }
 

@@ -11,6 +11,8 @@ type Down interface {
 	Release()
 	// Answer brings the answer to the oldest of its questions, as its Server.Answered.
 	Answer(text []byte)
+	// Call says that a rank calls another, as its Server.Called. The server below may serve neither.
+	Call(to, from int)
 }
 
 // Below is a server below this one: some of the ranks of the job are there. The server of the whole job has no ranks of

@@ -148,7 +148,7 @@ func (c *Client) readLines() error {
 		if err != nil {
 			return fmt.Errorf("%w: the launcher sent %w", ErrLost, err)
 		}
-		if l.cmd == goneCommand && c.heard(l, c.size) {
+		if (l.cmd == goneCommand || l.cmd == calledCommand) && c.heard(l, c.size) {
 			continue
 		}
 		// A launcher that speaks out of turn would make every later reply answer the wrong question.

@@ -58,17 +58,18 @@ func (c *serverConn) obituaries() (lines []byte) {
 	return lines
 }
 
-// gone is what a Client has heard of the ends of ranks.
+// gone is what a Client has heard of other ranks: that they have ended, or call this one (call.go). Either way the rank
+// tries to make a connection to them.
 type gone struct {
 	news  chan struct{} // has room for one
 	mu    sync.Mutex
-	ranks []int // guarded by mu; those that Gone has not returned yet
+	ranks []int // guarded by mu; those that Gone has not returned yet, each once
 }
 
 // News says that Gone has more to return.
 func (g *gone) News() <-chan struct{} { return g.news }
 
-// Gone returns ranks that have ended, of which it has not told before.
+// Gone returns ranks that have ended, or call this one, since it was called last.
 func (g *gone) Gone() []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +78,7 @@ func (g *gone) Gone() []int {
 	return some
 }
 
-// heard takes a line that tells of the end of a rank, in a job of so many.
+// heard takes a line that tells of the end of a rank, or its call, in a job of so many.
 func (g *gone) heard(l line, size int) bool {
 	rank, err := l.number("rank")
 	if err != nil || rank < 0 || rank >= size {
@@ -85,10 +86,9 @@ func (g *gone) heard(l line, size int) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.ranks) >= size {
-		return false // it is told once of each
+	if !slices.Contains(g.ranks, rank) {
+		g.ranks = append(g.ranks, rank)
 	}
-	g.ranks = append(g.ranks, rank)
 	select {
 	case g.news <- struct{}{}:
 	default:

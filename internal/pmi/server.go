@@ -123,6 +123,7 @@ type Server struct {
 	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it
 	below     []*Below             // guarded by mu
 	ended     []int                // guarded by mu; ranks that Gone has told of
+	over      map[int]bool         // guarded by mu; ranks that Ended has told of
 	in        int                  // guarded by mu; of them, those that are in the barrier
 }
 
@@ -139,15 +140,20 @@ type serverConn struct {
 	owed      chan struct{} // holds one for each reply that is not written yet
 	outbox    chan []byte   // of owed's size, so that it is never full; closed never: the writer ends with done
 	done      chan struct{}
-	inBarrier bool          // guarded by Server.mu
-	follow    string        // guarded by Server.mu; the key whose followers go out with the barrier; "": none
-	listens   bool          // guarded by Server.mu; it wants to be told of ranks that have ended
-	told      int           // guarded by Server.mu; of how many it was
-	news      chan struct{} // has room for one: there are more
-	initSeen  bool
-	greeted   bool // gorun_hello was said: a rank of ours
-	finalized bool
-	stalled   atomic.Bool // it did not read its replies for writeTimeout
+	inBarrier bool   // guarded by Server.mu
+	follow    string // guarded by Server.mu; the key whose followers go out with the barrier; "": none
+	listens   bool   // guarded by Server.mu; it wants to be told of ranks that have ended
+	told      int    // guarded by Server.mu; of how many it was
+	// It wants to be told of ranks that call it, those that it has not been told of, and whether it has ended. All are
+	// guarded by Server.mu.
+	takesCalls bool
+	calls      []int // each rank at most once
+	left       bool
+	news       chan struct{} // has room for one: there are more
+	initSeen   bool
+	greeted    bool // gorun_hello was said: a rank of ours
+	finalized  bool
+	stalled    atomic.Bool // it did not read its replies for writeTimeout
 }
 
 // NewServer makes the server of a job of size ranks.
@@ -184,6 +190,7 @@ func NewServer(size int, o Options) *Server {
 		states:   map[int]State{},
 		conns:    map[int]*serverConn{},
 		held:     map[string][]asked{},
+		over:     map[int]bool{},
 	}
 }
 
@@ -282,6 +289,7 @@ func (s *Server) enter(c *serverConn, rank int) error {
 func (s *Server) leave(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.left = true
 	if c.inBarrier {
 		c.inBarrier = false
 		s.entered--
@@ -316,7 +324,7 @@ func (c *serverConn) write() {
 		case b := <-c.outbox:
 			send(b)
 		case <-c.news:
-			put(c.obituaries())
+			put(append(c.obituaries(), c.callLines()...))
 		case <-c.done:
 			for len(c.outbox) > 0 {
 				send(<-c.outbox)
@@ -411,6 +419,8 @@ func (c *serverConn) serve(l line) error {
 		return c.finalize()
 	case "publish_name", "lookup_name", "unpublish_name":
 		return c.answer(c.service(l))
+	case callCommand:
+		return c.answer(c.call(l))
 	case "gorun_hello":
 		return c.hello(l)
 	}
@@ -510,6 +520,11 @@ func (c *serverConn) hello(l line) error {
 	c.greeted = true
 	if v, _ := l.get("gone"); v == "1" {
 		c.s.listen(c)
+	}
+	if v, _ := l.get("call"); v == "1" {
+		c.s.mu.Lock()
+		c.takesCalls = true
+		c.s.mu.Unlock()
 	}
 	reply := newLine("gorun_welcome", "rc", "0", "version", strconv.Itoa(helloVersion))
 	if m := c.s.opts.Mapping; m != NoMapping && len(m) <= mappingMax {
@@ -691,8 +706,11 @@ func numbered(key string) (prefix string, number int, ok bool) {
 	return key[:i], number, i > 0 && err == nil && number >= 0 && number < 1<<30
 }
 
-// service answers publish_name, lookup_name and unpublish_name. mu is held.
+// service answers publish_name, lookup_name, unpublish_name and calls from servers below. mu is held.
 func (s *Server) service(l line) line {
+	if l.cmd == callCommand {
+		return s.pass(l)
+	}
 	reply := replyName(l.cmd)
 	name, _ := l.get("service")
 	port, _ := l.get("port")

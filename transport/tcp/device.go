@@ -23,6 +23,9 @@ type Options struct {
 	Interfaces Filter                 // which addresses are used; the zero value: all
 	Ports      PortRange              // to listen on; the zero value: any
 	TLS        bool
+	// Call has a peer dial this rank, which has dialled in vain; it returns before the peer has. An error that wraps
+	// transport.ErrPeerGone: the peer has ended. Another error: the peer is not told. nil: no peer can be told.
+	Call func(ctx context.Context, peer int) error
 	// PeerTimeout is how long a peer may leave without an answer what the kernel sends it.
 	PeerTimeout time.Duration
 	// Timeout is how long a peer whose kernel answers may stand still while a connection is made or made again.

@@ -21,6 +21,7 @@ type attempt struct {
 	to   netip.AddrPort
 	err  error
 	took time.Duration
+	own  bool // this host has the address too, and the peer is on another host
 }
 
 // handshakeFunc does the dialler's side of a handshake on a connection, which it owns.
@@ -57,7 +58,7 @@ func try(ctx context.Context, to netip.AddrPort, patience time.Duration,
 		r, err = tryOnce(ctx, to, patience, shake)
 		return err
 	})
-	return r, attempt{to, err, time.Since(start)}
+	return r, attempt{to: to, err: err, took: time.Since(start)}
 }
 
 func tryOnce(ctx context.Context, to netip.AddrPort, patience time.Duration,
@@ -89,10 +90,32 @@ func (e *dialError) Error() string {
 		s = append(s, fmt.Sprintf("%v: not tried any more", to))
 	}
 	if s == nil {
-		return "it has published no address that can be reached from here"
+		return "it has published no address that can be reached from here (GORUN_TCP_IF chooses the addresses)"
 	}
-	return strings.Join(s, "; ")
+	return strings.Join(s, "; ") + e.hint()
 }
+
+// hint is what to look at where an address gave no answer, or a refusal.
+func (e *dialError) hint() string {
+	blocked := func(a attempt) bool {
+		return !a.own && (e.silent(a) || refused(a) || errors.Is(a.err, syscall.EACCES) || errors.Is(a.err, syscall.EPERM))
+	}
+	if !slices.ContainsFunc(e.failed, blocked) {
+		return ""
+	}
+	return " (a firewall looks the same: gorun doctor tries the ports between hosts, GORUN_TCP_PORTS and GORUN_TCP_IF " +
+		"choose ports and addresses)"
+}
+
+// uncalledError is a dialError after the peer, which lives, was called and has not come either.
+type uncalledError struct{ *dialError }
+
+func (e *uncalledError) Error() string {
+	return e.dialError.Error() + "; the rank was told to connect by itself, and its connection does not come"
+}
+
+// Is is for transport.ErrTimeout: the peer is not known to be gone.
+func (e *uncalledError) Is(target error) bool { return target == transport.ErrTimeout }
 
 func (e *dialError) words(a attempt) string {
 	var errno syscall.Errno
@@ -102,6 +125,9 @@ func (e *dialError) words(a attempt) string {
 		took = a.took.Round(100 * time.Millisecond)
 	}
 	switch {
+	case a.own:
+		return "an address of this host too, which does not lead to the other one (GORUN_TCP_IF=!" + a.to.Addr().String() +
+			" leaves it out)"
 	case errors.As(a.err, &g):
 		return g.Error()
 	case e.ctx == context.Canceled && errors.Is(a.err, context.Canceled):
@@ -140,10 +166,18 @@ func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+// reached reports whether an address has led to a process that answered.
+func (e *dialError) reached() bool {
+	return slices.ContainsFunc(e.failed, func(a attempt) bool { return !a.own && auth.Why(a.err) != 0 })
+}
+
 func refused(a attempt) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }
 
-// noWay: this host has no route to there at all, for example because it has no IPv6.
+// noWay: this host has no route to there at all, for example because it has no IPv6, or is itself there.
 func noWay(a attempt) bool {
+	if a.own {
+		return true
+	}
 	for _, errno := range []syscall.Errno{syscall.ENETUNREACH, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT} {
 		if errors.Is(a.err, errno) {
 			return true
@@ -175,9 +209,10 @@ func (e *dialError) allRefused() bool {
 	n := 0
 	for _, a := range e.failed {
 		switch {
+		case noWay(a):
 		case refused(a):
 			n++
-		case !noWay(a):
+		default:
 			return false
 		}
 	}

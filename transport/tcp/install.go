@@ -84,6 +84,10 @@ func (d *Device) install(r *handshakeResult, s *session) error {
 	}
 	s.introduced(r.card)
 	d.enter(c)
+	if own := s.own; own != nil && !r.dialed {
+		own.yielded = true // the peer answers it by crossing, if anything
+		own.stop()
+	}
 	s.last = dialled{r.dialed, r.number}
 	s.conn.Store(c)
 	if err := d.set.add(c.fd, c.slot); err != nil {

@@ -79,10 +79,11 @@ func TestDialsCross(t *testing.T) {
 	if own == nil || err != nil {
 		t.Fatal(own, err)
 	}
+	own.ctx = context.Background() // so that the other connection does not end it: it is on its way
 	stands := connected(t, a, b, true)
 	conn := stands.conn.Load()
 	dialled := make(chan error, 1)
-	go func() { dialled <- s.dial(context.Background(), *own) }()
+	go func() { dialled <- s.dial(context.Background(), own) }()
 	var pkts [4]transport.Packet
 	for done := false; !done; {
 		select {

@@ -41,7 +41,7 @@ type session struct {
 	dials   uint64        // by this rank
 	taken   uint64        // the number of the peer's last dial that this rank has accepted
 	last    dialled       // by which the last connection was made
-	dialing bool          // this rank dials; if the peer does too, the lower rank's connection is the one
+	own     *ownDial      // this rank dials; if the peer does too, the lower rank's connection is the one. nil: it does not
 	coming  bool          // this rank has accepted the peer's connection, which is not installed yet
 	up      chan struct{} // closed and replaced when a connection stands, or the session has ended
 	card    []byte
@@ -134,26 +134,32 @@ func (d *Device) Link(peer int) transport.Link {
 }
 
 // connect returns when there is a connection, made by either side. Where this process has no descriptor for one it
-// waits for that too.
+// waits for that too, and where it cannot reach the peer, for the peer's own connection.
 func (s *session) connect(ctx context.Context) error {
-	for {
+	pause := crossingRetry
+	for start := time.Now(); ; {
 		up, own, err := s.begin()
 		if err != nil {
 			return err
 		}
 		if own != nil {
-			err = s.dial(ctx, *own)
-			s.stopDialing()
+			err = s.dial(ctx, own)
+			if s.stopDialing(own) {
+				err = nil // the peer's connection is the one
+			}
 		}
 		if s.conn.Load() != nil {
 			return nil
 		}
 		if err != nil && !noDescriptor(err) {
-			return err
+			if err = s.callAfter(ctx, err, start); err != nil {
+				return err
+			}
+			pause = min(2*pause, callAgain)
 		}
 		select { // the peer's own connection is on its way, or it must look first at what it has got
 		case <-up:
-		case <-time.After(crossingRetry):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			if err == nil && ctx.Err() == context.DeadlineExceeded {
 				err = errNoAnswer
@@ -165,8 +171,14 @@ func (s *session) connect(ctx context.Context) error {
 	}
 }
 
-// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
-const crossingRetry = 100 * time.Millisecond
+const (
+	// crossingRetry is how long to wait for the other side's connection before dialling again: it may have failed.
+	crossingRetry = 100 * time.Millisecond
+	// callFirst is how long a dial is given before the peer is called to dial as well, and callAgain the longest pause
+	// before the next dial and the next call of a rank that reaches no address of the peer.
+	callFirst = time.Second
+	callAgain = time.Second
+)
 
 var (
 	errClosing  = errors.New("this rank has closed its device")
@@ -179,37 +191,109 @@ var (
 // begin gives the caller what to say in a dial, unless there is a connection, or one is about to be: the peer's, or
 // that of another caller. So this rank's dials come one after the other, by which the peer knows what an older one is.
 // What the peer dials from then on is not in own: its connection would count as one that this rank has lost.
-func (s *session) begin() (up chan struct{}, own *history, err error) {
+func (s *session) begin() (up chan struct{}, own *ownDial, err error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	switch {
 	case s.err != nil:
 		return nil, nil, s.err
-	case s.conn.Load() != nil, s.coming, s.dialing, !s.known:
+	case s.conn.Load() != nil, s.coming, s.own != nil, !s.known:
 		return s.up, nil, nil
 	}
-	s.dialing = true
 	s.dials++
-	return s.up, &history{s.held.sent, s.held.received, s.dials, s.taken}, nil
+	s.own = &ownDial{says: history{s.held.sent, s.held.received, s.dials, s.taken}, token: newToken()}
+	s.own.ctx, s.own.stop = context.WithCancel(s.d.ctx)
+	return s.up, s.own, nil
 }
 
-func (s *session) stopDialing() {
+// ownDial is a dial by this rank.
+type ownDial struct {
+	says    history
+	token   token // its holder alone proves this rank to the peer
+	yielded bool  // guarded by connections.mu; the peer's dial is accepted instead
+	ctx     context.Context
+	stop    context.CancelFunc
+}
+
+// yield gives the dial up for one by the peer, unless this rank has proved itself in it: the peer may have accepted it
+// then. mu is held.
+func (o *ownDial) yield() bool {
+	select {
+	case <-o.token:
+		o.yielded = true
+		o.stop()
+	default:
+	}
+	return o.yielded
+}
+
+// stopDialing ends a dial, and reports whether it has yielded.
+func (s *session) stopDialing(own *ownDial) bool {
 	s.d.mu.Lock()
-	s.dialing = false
-	s.d.mu.Unlock()
+	defer s.d.mu.Unlock()
+	s.own = nil
+	own.stop()
+	return own.yielded
+}
+
+// patience is how long an address of the peer may take to be connected, and how long the peer's own connection is
+// waited for where none is.
+func (s *session) patience() time.Duration {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if s.held.broken {
+		return min(s.d.opt.PeerTimeout, redialSilence)
+	}
+	return s.d.opt.PeerTimeout
+}
+
+// callAfter calls the peer after a dial that has failed since it reached no address. nil: the peer was told, and time is
+// left since start in which it may dial. A refusal alone does not say that the peer is gone then: a firewall refuses too.
+func (s *session) callAfter(ctx context.Context, failed error, start time.Time) error {
+	var e *dialError
+	if s.d.opt.Call == nil || !errors.As(failed, &e) || e.reached() {
+		return failed
+	}
+	switch err := s.d.opt.Call(ctx, s.peer); {
+	case errors.Is(err, transport.ErrPeerGone):
+		return fmt.Errorf("%w: %w", err, failed)
+	case err != nil:
+		return failed
+	case time.Since(start) < s.patience():
+		return nil
+	}
+	return &uncalledError{e}
+}
+
+// callMeanwhile calls the peer if a dial takes long: a firewall may drop what this rank sends and not what the peer
+// does. The caller calls stop when the dial is over.
+func (s *session) callMeanwhile(ctx context.Context) (stop func()) {
+	if s.d.opt.Call == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-time.After(callFirst):
+			s.d.opt.Call(ctx, s.peer)
+		case <-ctx.Done():
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // dial makes a connection to any of the peer's addresses. Without one and without an error the peer's is on its way.
-func (s *session) dial(ctx context.Context, own history) error {
+func (s *session) dial(ctx context.Context, own *ownDial) error {
 	d := s.d
-	t := newToken()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(own.ctx, cancel)()
+	defer s.callMeanwhile(ctx)()
 	d.mu.Lock()
-	to, again := s.address, s.held.broken
+	to := s.address
 	d.mu.Unlock()
-	patience := d.opt.PeerTimeout
-	if again {
-		patience = min(patience, redialSilence)
-	}
 	handshake := func(ctx context.Context, nc net.Conn) (*handshakeResult, error) {
 		fd, err := duplicate(nc)
 		if err != nil {
@@ -217,7 +301,7 @@ func (s *session) dial(ctx context.Context, own history) error {
 			return nil, err
 		}
 		prepare(fd, d.opt.PeerTimeout)
-		r, err := d.handshaker.dial(ctx, nc, t, s.peer, own)
+		r, err := d.handshaker.dial(ctx, nc, own.token, s.peer, own.says)
 		if err != nil || r.code != accepted {
 			unix.Close(fd)
 			return r, err
@@ -225,7 +309,14 @@ func (s *session) dial(ctx context.Context, own history) error {
 		r.fd = fd
 		return r, nil
 	}
-	r, err := dialAny(ctx, order(to, d.local), patience, handshake)
+	r, err := dialAny(ctx, order(to, d.local), s.patience(), handshake)
+	var failed *dialError
+	if errors.As(err, &failed) && to.host != d.local.host {
+		for i := range failed.failed {
+			a := &failed.failed[i]
+			a.own = d.local.has(a.to.Addr())
+		}
+	}
 	switch {
 	case err != nil:
 		return err
@@ -253,7 +344,7 @@ func (d *Device) judge(peer int, of history) code {
 	switch {
 	case s.err != nil:
 		return closing
-	case s.conn.Load() != nil, s.coming, s.dialing && d.opt.Rank < peer, !s.last.before(&of):
+	case s.conn.Load() != nil, s.coming, !s.last.before(&of), s.own != nil && d.opt.Rank < peer && !s.own.yield():
 		return crossing
 	case max(of.received, 1) != max(s.held.sent, 1) || max(of.sent, 1) != max(s.held.received, 1):
 		return mismatch

@@ -40,7 +40,13 @@ func (h *Hosts) Loss(host int, percent float64) error {
 // Cut drops everything between two hosts; both still reach the others.
 func (h *Hosts) Cut(a, b int) error { return h.Fault("cut", name(a), name(b)) }
 
-// Heal ends Loss and Cut on these hosts.
+// Block keeps a host from connecting to another, by a firewall at the second: "drop" says nothing to the first, "reset"
+// refuses it. The second still connects to the first, and connections that stand go on.
+func (h *Hosts) Block(from, to int, how string) error {
+	return h.Fault("block", name(from), name(to), how)
+}
+
+// Heal ends Loss, Cut and Block on these hosts.
 func (h *Hosts) Heal(hosts ...int) error {
 	for _, host := range hosts {
 		if err := h.Fault("heal", name(host)); err != nil {

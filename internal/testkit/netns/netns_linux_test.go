@@ -269,6 +269,33 @@ func TestCutAndHeal(t *testing.T) {
 	}
 }
 
+// A firewall at one host keeps another from connecting, and not the first.
+func TestBlock(t *testing.T) {
+	t.Parallel()
+	h := Up(t, 2)
+	for _, six := range []bool{false, true} {
+		if six && !hasIPv6() {
+			continue
+		}
+		near, far := pair(t, h, 1, 2, six)
+		must(t, h.Block(1, 2, "reset"))
+		ln := listenOn(t, h, 2)
+		to := h.Address(2)
+		if six {
+			to = h.Address6(2)
+		}
+		if _, err := dialFrom(h, 1, to, ln.Addr().(*net.TCPAddr).Port); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("IPv6 %v: %v", six, err)
+		}
+		if !passes(t, near, far, patience) {
+			t.Error("a connection that stands is cut")
+		}
+		pair(t, h, 2, 1, six)
+		must(t, h.Heal(2))
+		pair(t, h, 1, 2, six)
+	}
+}
+
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	h := Up(t, 2)
@@ -467,7 +494,7 @@ func TestFaultRefuses(t *testing.T) {
 	t.Parallel()
 	h := Up(t, 1)
 	for _, args := range [][]string{{"dance", "h1"}, {"link", "h2", "down"}, {"link", "h1", "sideways"},
-		{"loss", "h1", "x"}, {"cut", "h1"}, {"rate", "h1", "fast"}} {
+		{"loss", "h1", "x"}, {"cut", "h1"}, {"block", "h1", "h1", "sometimes"}, {"rate", "h1", "fast"}} {
 		if err := h.Fault(args...); err == nil {
 			t.Errorf("%v was done", args)
 		}
