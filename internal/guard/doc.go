@@ -1,7 +1,7 @@
 // Package guard holds what messages cost as tests that no noise of a machine can trip, since they count and do not
 // time: docs/decisions/0016-regression-guard.md.
 //
-//   - instructions_linux_test.go: instructions of each hot path (paths_linux_test.go) under callgrind or perf, compared
+//   - instructions_linux_amd64_test.go: instructions of each hot path (paths_linux_test.go) under callgrind, compared
 //     with testdata/instructions.txt and with each other (counts_linux_test.go)
 //   - alloc_test.go: allocations of every operation that users repeat; there are none
 //   - idlepeers_test.go: memory of a rank whose job is large and that talks to few

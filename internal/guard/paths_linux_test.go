@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 
@@ -193,24 +192,3 @@ func BenchmarkHotPath(bm *testing.B) {
 		})
 	}
 }
-
-// hotPathRole does as many turns of one path as it is told, and as many before as it takes until all is as it stays:
-// queues have grown, and rings that are not in use are not polled any more.
-func hotPathRole(name string, turns int) error {
-	const warm = 6000 // messages
-	for _, p := range hotPaths {
-		if p.name != name {
-			continue
-		}
-		ranks, _ := ranksOverShm(p.ranks)
-		turn := p.begin(ranks)
-		for range warm/p.messages + turns {
-			turn()
-		}
-		fmt.Println(turnsDone)
-		return nil
-	}
-	return fmt.Errorf("there is no path %q", name)
-}
-
-const turnsDone = "all turns done"
