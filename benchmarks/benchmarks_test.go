@@ -52,7 +52,7 @@ func leftOut(program string) bool { return testing.Short() && !slices.Contains(i
 // built is the folder of gorun and all programs, made by the first test that asks for it.
 var built = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(folder, "bin")
-	args := []string{"build", "-ldflags=-s", "-o", dir + string(os.PathSeparator), "../cmd/gorun"}
+	args := []string{"build", "-buildvcs=false", "-ldflags=-s", "-o", dir + string(os.PathSeparator), "../cmd/gorun"}
 	mains, err := filepath.Glob("*/main.go")
 	for _, main := range mains {
 		if program := filepath.Dir(main); !leftOut(program) {

@@ -61,7 +61,7 @@ func TestExamples(t *testing.T) {
 
 func build(t *testing.T, bin string, packages ...string) {
 	t.Helper()
-	args := append([]string{"build", "-ldflags=-s", "-o", bin + string(os.PathSeparator)}, packages...)
+	args := append([]string{"build", "-buildvcs=false", "-ldflags=-s", "-o", bin + string(os.PathSeparator)}, packages...)
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -123,7 +123,8 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 	if st, err := os.Stat(p.Package); err == nil && st.IsDir() {
 		dir, name = p.Package, "." // its own module, wherever we are
 	}
-	cmd := exec.Command(tool, "build", "-o", target)
+	// As go run does, the build stamps no revision: git refuses to tell root one of another user's checkout.
+	cmd := exec.Command(tool, "build", "-buildvcs=false", "-o", target)
 	cmd.Dir, cmd.Args = dir, append(append(cmd.Args, withTags(ctx, tool, dir, p.Tags)...), name)
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+work)

@@ -204,6 +204,17 @@ func TestBuild(t *testing.T) {
 
 // A package gets the optional transports whose headers the C compiler finds, once said, and keeps the tags of GOFLAGS;
 // without a compiler, or where cgo is off, it gets none.
+// A package in a repository of which git tells nothing (another user's checkout, one that is damaged) is built.
+func TestBuildWithoutRevision(t *testing.T) {
+	t.Parallel()
+	dir := module(t, hello)
+	os.Mkdir(filepath.Join(dir, ".git"), 0o777)
+	j := prepare(t, "-n", "1", dir)
+	j.cmd.Env = append(j.cmd.Env, "GOFLAGS=")
+	j.start()
+	j.wait(0).prints("built []\n")
+}
+
 func TestBuildTags(t *testing.T) {
 	t.Parallel()
 	dir := module(t, "package main\n\nimport \"fmt\"\n\nvar tags = \"tags\"\n\nfunc main() { fmt.Println(tags) }\n")
