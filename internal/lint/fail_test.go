@@ -33,6 +33,13 @@ func TestCustomsCanFail(t *testing.T) {
 		{"exported docs", newTree("a/a.go", "package a\ntype T struct{}"), "T is exported"},
 		{"exported docs", newTree("a/a_test.go", "package a\nfunc TestF() {}"), ""},
 
+		{"packages of tests", newTree("scripts/deps", "packages=(gcc valgrind)",
+			"a/a_test.go", "package a\nvar _ = proc.RequireProgram(t, \"cc\", \"gcc valgrind\")"), ""},
+		{"packages of tests", newTree("scripts/deps", "packages=(gcc)",
+			"a/a_test.go", "package a\nvar _ = proc.RequireProgram(t, p.name, \"gcc munge\")"), "does not install munge"},
+		{"packages of tests", newTree("scripts/deps", "packages=(gcc)",
+			"a/a_test.go", "package a\nvar _ = proc.Installed(\"mpich\")"), "does not install mpich"},
+
 		{"unfinished words", newTree("a/a.go", "package a\n// TO"+"DO: more"), "a/a.go:2"},
 		{"unfinished words", newTree("a/a.go", "package a\n// a st"+"ub for now"), "a/a.go:2"},
 		{"unfinished words", newTree("scripts/x", "# FIX"+"ME\n"), "scripts/x:1"},

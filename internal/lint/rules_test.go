@@ -29,6 +29,7 @@ var rules = []rule{
 	{"who waits", whoWaits},
 	{"the engine does not nap", noNaps},
 	{"skips have reasons", skipReasons},
+	{"packages of tests", testPackages},
 	{"settings", settingNames},
 	{"no large binaries", largeBinaries},
 	{"linters start from none", lintersFromNone},
@@ -368,6 +369,28 @@ func skipReasons(t *tree) (wrong []string) {
 func emptyString(e ast.Expr) bool {
 	lit, ok := e.(*ast.BasicLit)
 	return ok && lit.Kind == token.STRING && len(strings.Trim(lit.Value, "\"` ")) == 0
+}
+
+var debianPackage = regexp.MustCompile(`(?m)(?:RequireProgram\([^"\n]+, (?:"[^"]*"|[\w.]+), |proc\.Installed\()"([^"]+)"`)
+
+// testPackages: a Debian package that a test asks for is one that scripts/deps installs. Any other would be missing for
+// ever, and the test skipped without a word.
+func testPackages(t *tree) (wrong []string) {
+	deps := t.files["scripts/deps"]
+	if deps == nil {
+		return nil
+	}
+	installs := strings.FieldsFunc(deps.text, func(r rune) bool { return strings.ContainsRune(" \t\n()", r) })
+	for _, f := range t.sorted(func(f *file) bool { return f.isGo() && f.dir() != "internal/lint" }) {
+		for _, m := range debianPackage.FindAllStringSubmatch(f.text, -1) {
+			for name := range strings.FieldsSeq(m[1]) {
+				if !slices.Contains(installs, name) {
+					wrong = append(wrong, fmt.Sprintf("%s: scripts/deps does not install %s, which a test needs", f.path, name))
+				}
+			}
+		}
+	}
+	return wrong
 }
 
 // Files whose subject is a variable that does not exist.

@@ -52,12 +52,16 @@ type Hosts struct {
 	closed bool       // guarded by mu
 }
 
+// Package is the Debian package without which there are no hosts. Where make has installed it, their absence is a
+// failure.
+const Package = "iproute2"
+
 // Up makes n hosts for a test and removes them at its end. The test is skipped where they cannot be made, but not for
-// root where proc.RequirePeers is set.
+// root where make has installed what they need.
 func Up(tb testing.TB, n int) *Hosts {
 	tb.Helper()
 	h, err := Start(n)
-	if errors.Is(err, ErrUnavailable) && (os.Getuid() != 0 || os.Getenv(proc.RequirePeers) == "") {
+	if errors.Is(err, ErrUnavailable) && (os.Getuid() != 0 || !proc.Installed(Package)) {
 		tb.Skipf("%v", err)
 	}
 	if err != nil {

@@ -86,7 +86,7 @@ func Run(tb testing.TB, spec Spec, argv ...string) Result {
 
 // Start begins to run a command in guests, which end with the test at the latest. Tests that are short or do not run
 // where guests are Wanted are skipped, as are those on a machine where there can be none; but not those of root where
-// proc.RequirePeers is set.
+// make has installed QEMU.
 func Start(tb testing.TB, spec Spec, argv ...string) *Running {
 	tb.Helper()
 	script := need(tb)
@@ -228,5 +228,5 @@ func need(tb testing.TB) (script string) {
 // required reports whether guests can be made here once what they need is installed, and the environment promises that
 // it is.
 func required() bool {
-	return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" && os.Getuid() == 0 && os.Getenv(proc.RequirePeers) != ""
+	return runtime.GOOS == "linux" && runtime.GOARCH == "amd64" && os.Getuid() == 0 && proc.Installed("qemu-system-x86")
 }

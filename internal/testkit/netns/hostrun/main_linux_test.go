@@ -95,7 +95,7 @@ func TestHostsThatAreUp(t *testing.T) {
 
 func TestPeers(t *testing.T) {
 	for mpi, program := range map[string]string{"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"} {
-		proc.RequireProgram(t, program, mpi)
+		proc.RequireProgram(t, program, map[string]string{"openmpi": "openmpi-bin", "mpich": "mpich"}[mpi])
 		out, code := hostrun(t, "-mpi", mpi, "--", "sh", "-c", "echo on $(hostname)")
 		if code != 0 || !strings.Contains(out, "on h1\n") || !strings.Contains(out, "on h2\n") {
 			t.Errorf("%s: exit code %d: %s", mpi, code, out)
