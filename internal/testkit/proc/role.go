@@ -66,11 +66,23 @@ func RerunTest(t testing.TB, env ...string) (printed string, err error) {
 // command is this test binary once more, as its tests if the role is "". It does not outlive this process, whose
 // cleanups a panic leaves out.
 func command(role string, env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], args...)
+	cmd := Again(args...)
 	cmd.Env = append(append(os.Environ(), RoleVar+"="+role), env...)
 	cmd.SysProcAttr = endsWithParent()
 	cmd.WaitDelay = 10 * time.Second // a grandchild that keeps its output open is no hang
 	return cmd
+}
+
+// Emulator is the variable that names the program which runs this test binary, where the machine's kernel cannot: the
+// binary is for another architecture.
+const Emulator = "GORUN_TEST_EMULATOR"
+
+// Again returns a command that runs this test binary once more.
+func Again(args ...string) *exec.Cmd {
+	if emulator := os.Getenv(Emulator); emulator != "" {
+		return exec.Command(emulator, append([]string{os.Args[0]}, args...)...)
+	}
+	return exec.Command(os.Args[0], args...)
 }
 
 // Process is this test binary in a role. The test and the role exchange bytes over its standard streams. It ends with
