@@ -59,6 +59,11 @@ func (m machine) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// brief is what stands below a picture.
+func (m machine) brief() string {
+	return fmt.Sprintf("%s, %d CPUs, commit %s, %s", m.CPU, m.CPUs, cmp.Or(m.Commit, "unknown"), m.Date)
+}
+
 // busy is a warning when other programs use the machine.
 func (m machine) busy() string {
 	if load, err := strconv.ParseFloat(m.Load, 64); err == nil && load > busyLoad {

@@ -9,9 +9,9 @@ import (
 	"github.com/gorun-mpi/mpi/benchmarks/internal/picture"
 )
 
-// draw makes NAME.svg.
+// draw makes NAME.svg, with what it was measured on in small print.
 func (r *result) draw(m measurement, dir string) error {
-	return picture.Sheet{Rows: r.panels(m)}.Write(filepath.Join(dir, r.Name+".svg"))
+	return picture.Sheet{Rows: r.panels(m), Facts: r.Machine.brief()}.Write(filepath.Join(dir, r.Name+".svg"))
 }
 
 // panels lays out a panel for each column, and beneath a curve of sizes the ratios to the others.
@@ -40,7 +40,7 @@ func (r *result) panels(m measurement) (rows [][]picture.Panel) {
 			rows = append(rows, nil)
 		}
 		p := r.panel(m, c)
-		p.Title, p.Y, p.Width, p.Height, p.NoLegend = c.name, c.unit, 3.5, 3.1, i > 0
+		p.Title, p.Y, p.Width, p.Height = c.name, c.unit, 3.5, 3.1
 		last := len(rows) - 1
 		rows[last] = append(rows[last], p)
 	}

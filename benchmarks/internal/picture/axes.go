@@ -14,9 +14,11 @@ import (
 
 const steep = 10 // values that are further apart than this have a logarithmic axis
 
-// scaleX makes the x axis logarithmic, with a tick at every key and a label at every one, second or third.
-func scaleX(g *plot.Plot, all []int64) {
-	keys := slices.DeleteFunc(slices.Clone(all), func(k int64) bool { return k <= 0 })
+const labelsPerInch = 1.9 // of a panel's width: labels of the x axis that do not touch each other
+
+// scaleX makes the x axis logarithmic, with a tick at every key and labels at as many as have room.
+func (p Panel) scaleX(g *plot.Plot) {
+	keys := slices.DeleteFunc(slices.Clone(p.Keys), func(k int64) bool { return k <= 0 })
 	if len(keys) == 0 {
 		g.X.Min, g.X.Max = 0, 1
 		return
@@ -24,7 +26,8 @@ func scaleX(g *plot.Plot, all []int64) {
 	first, last := float64(keys[0]), float64(keys[len(keys)-1])
 	g.X.Min, g.X.Max = first/1.2, last*1.2
 	g.X.Scale = plot.LogScale{}
-	step := (len(keys) + 11) / 12
+	labels := max(1, int(p.Width*labelsPerInch))
+	step := (len(keys) + labels - 1) / labels
 	kilo := int64(1024)
 	if len(keys) > 1 && keys[1] == 10*keys[0] {
 		kilo = 1000

@@ -22,7 +22,6 @@ type Panel struct {
 	Band          []Curve // none, or the two edges of an area
 	Bars          bool    // there is one key at most: each curve is a bar with its name below it
 	Ratios        bool    // to something: a line at 1, and the y axis is logarithmic however near the values are
-	NoLegend      bool    // another panel has it
 }
 
 // Curve is a value for each key.
@@ -64,7 +63,7 @@ func (p Panel) height() vg.Length { return vg.Length(p.Height) * vg.Inch }
 // entries is how many a legend has; one curve alone needs none.
 func (p Panel) entries() int {
 	n := len(p.Curves) + len(p.Band)/2
-	if p.NoLegend || p.Bars || n < 2 {
+	if p.Bars || n < 2 {
 		return 0
 	}
 	return n
@@ -82,7 +81,7 @@ func (p Panel) plot() *plot.Plot {
 	g.Add(grid)
 	p.addBand(g)
 	p.addCurves(g)
-	scaleX(g, p.Keys)
+	p.scaleX(g)
 	p.scaleY(g)
 	return g
 }
@@ -144,9 +143,10 @@ func (p Panel) legendBeside(g *plot.Plot, tile draw.Canvas) draw.Canvas {
 func (p Panel) addCurves(g *plot.Plot) {
 	named := make([]func(), len(p.Curves))
 	for i, c := range slices.Backward(p.Curves) {
-		line, dots, err := plotter.NewLinePoints(p.points(c.Values))
-		if err != nil {
-			continue // no value that can be shown
+		points := p.points(c.Values)
+		line, dots, err := plotter.NewLinePoints(points)
+		if err != nil || len(points) == 0 {
+			continue // no value that can be shown, so that the legend does not name the curve either
 		}
 		style := c.Style % len(colours)
 		line.Color, line.Width = colours[style], vg.Points(1.6)

@@ -183,7 +183,7 @@ func libraries(keys ...int64) Panel {
 func TestStyles(t *testing.T) {
 	for _, keys := range [][]int64{{1, 2, 4}, {8}} {
 		p := libraries(keys...)
-		p.NoLegend, p.Bars = true, len(keys) == 1
+		p.Bars = len(keys) == 1
 		for i := range p.Curves[3].Values {
 			p.Curves[3].Values[i], p.Curves[3].Low[i], p.Curves[3].High[i] = math.NaN(), math.NaN(), math.NaN()
 		}
@@ -241,7 +241,7 @@ func TestRatios(t *testing.T) {
 // Rows stand below each other, panels of a row beside each other, and the facts below all.
 func TestSheetHasRoomForItsPanels(t *testing.T) {
 	wide, small := libraries(1, 2), libraries(1, 2)
-	small.Width, small.Height, small.NoLegend = 2, 3, true
+	small.Width, small.Height = 2, 3
 	s := Sheet{Rows: [][]Panel{{small, small}, {wide}}}
 	picture, err := stdpng.DecodeConfig(bytes.NewReader(written(t, "a.png", s)))
 	if err != nil {
@@ -255,8 +255,8 @@ func TestSheetHasRoomForItsPanels(t *testing.T) {
 		t.Errorf("%v points, with a line of facts", taller)
 	}
 	text, _ := textOf(t, written(t, "a.svg", s))
-	if strings.Count(text, "Title") != 3 || strings.Count(text, "of style A") != 1 || !strings.Contains(text, s.Facts) {
-		t.Errorf("three panels, one with a legend, and the facts; got %s", text)
+	if strings.Count(text, "Title") != 3 || strings.Count(text, "of style A") != 3 || !strings.Contains(text, s.Facts) {
+		t.Errorf("three panels with a legend each, and the facts; got %s", text)
 	}
 }
 
