@@ -90,7 +90,7 @@ func SendrecvReplace[T any](c *Comm, buf []T, dest, stag, source, rtag int) (Sta
 }
 
 func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, source, rtag int) (Status, error) {
-	if dest == ProcNull || source == ProcNull {
+	if dest == ProcNull {
 		r, err := isendrecv(c, op, send, dest, stag, recv, source, rtag)
 		if err != nil {
 			return Status{}, err
@@ -99,6 +99,10 @@ func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, 
 	}
 	if err := checkSendrecv[S, R](c, op.String(), dest, stag, source, rtag); err != nil {
 		return Status{}, err
+	}
+	if source == ProcNull {
+		err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send), pml.Standard)
+		return nullStatus, c.wrap(op.String(), dest, stag, err)
 	}
 	st, err := c.eng.Sendrecv(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send),
 		c.toWorld(source), int32(rtag), bytesOf(recv))

@@ -228,3 +228,125 @@ func TestManyUnmatched(t *testing.T) {
 		}
 	}
 }
+
+// blockedFor is how a rank waits while others are in blocking sends of messages for which it asks later; comms, as
+// there. The message that it waits for is sent behind these.
+var blockedFor = func() map[string]func(c *Comm, source int) {
+	ways := maps.Clone(waitingFor)
+	delete(ways, "compute")
+	ways["sendrecv"] = func(c *Comm, source int) {
+		gotMatched(Sendrecv(c, []byte{1}, c.Rank(), 4, make([]byte, 1), source, tagMatched))
+		gotMatched(Recv(c, make([]byte, 1), c.Rank(), 4))
+	}
+	ways["a goroutine"] = func(c *Comm, source int) {
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			gotMatched(Recv(c, make([]byte, 1), source, tagMatched))
+		}()
+		<-done
+	}
+	return ways
+}()
+
+// A blocking send of a short message returns without a match as long as its receiver waits, in whatever call, or takes
+// messages, however many there are; the receiver takes them in the reverse order of their tags. Some are longer than all
+// that a sender may leave with a receiver at first.
+func TestBlockingSendsReturn(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if matchedBelow(t) {
+			return // the device says when a send is over
+		}
+		for i, name := range slices.Sorted(maps.Keys(blockedFor)) {
+			for k, size := range []int{0, 8, 6000} {
+				if testing.Short() && k != i%3 {
+					continue
+				}
+				n := inShort(300, 60)
+				run(2, func(w *Comm) {
+					other := ok(w.Dup())
+					if w.Rank() == 0 {
+						for i := range n {
+							must(Send(w, message(size, i), 1, 1000+i))
+						}
+						must(Send(other, []byte{1}, 1, tagMatched))
+						return
+					}
+					blockedFor[name](other, 0)
+					for i := n - 1; i >= 0; i-- {
+						buf := make([]byte, size)
+						same(ok(Recv(w, buf, 0, 1000+i)).Bytes, int64(size))
+						whole(buf, i)
+					}
+				}, littleRoom())
+			}
+		}
+	})
+}
+
+// The same with several senders, which then meet their receiver in a collective call of another communicator; with
+// ranks that send to each other before either receives, and to themselves; and by Sendrecv.
+func TestBlockingSendsOfSeveral(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if matchedBelow(t) {
+			return // the device says when a send is over
+		}
+		n := inShort(300, 40)
+		run(5, func(w *Comm) {
+			other := ok(w.Dup())
+			if w.Rank() > 0 {
+				for i := range n {
+					must(Send(w, message(500, i), 0, i))
+				}
+			}
+			must(Barrier(other))
+			for i := n - 1; w.Rank() == 0 && i >= 0; i-- {
+				for source := 1; source < 5; source++ {
+					buf := make([]byte, 500)
+					ok(Recv(w, buf, source, i))
+					whole(buf, i)
+				}
+			}
+		}, littleRoom())
+		run(2, func(w *Comm) {
+			peer := 1 - w.Rank()
+			for i := range n {
+				must(Send(w, message(8, i), peer, i))
+				must(Send(w, message(8, i), w.Rank(), n+i))
+				ok(Sendrecv(w, message(8, i), peer, 2*n+i, make([]byte, 1), ProcNull, 0))
+			}
+			for i := n - 1; i >= 0; i-- {
+				for k, source := range []int{peer, w.Rank(), peer} {
+					buf := make([]byte, 8)
+					ok(Recv(w, buf, source, k*n+i))
+					whole(buf, i)
+				}
+			}
+		}, littleRoom())
+	})
+}
+
+// The same beyond what a sender may leave with a receiver by default; and for messages of medium length, of which a
+// sender announces some although it has credit, since it measures what is faster.
+func TestBlockingSendsBeyondTheDefault(t *testing.T) {
+	for _, f := range betweenProcesses {
+		for _, c := range []struct{ size, n int }{{8, inShort(700_000, 100_000)}, {16 << 10, inShort(20_000, 500)}} {
+			t.Run(fmt.Sprint(f.name, " ", c.size), func(t *testing.T) {
+				over(t, f.option(t))(2, func(w *Comm) {
+					buf := make([]byte, c.size)
+					if w.Rank() == 0 {
+						for i := range c.n {
+							must(Send(w, buf, 1, 1000+i))
+						}
+						must(Send(w, buf, 1, 7))
+						return
+					}
+					ok(Recv(w, buf, 0, 7))
+					for i := c.n - 1; i >= 0; i-- {
+						ok(Recv(w, buf, 0, 1000+i))
+					}
+				})
+			})
+		}
+	}
+}

@@ -10,14 +10,14 @@ import (
 // it was matched on arrival, they are owed back, and are given back in
 // batches. So what lies unmatched from one sender never exceeds its grant.
 //
-// A sender that has messages and no credit asks, once until it gets some. It is
-// then in want until the receiver gives it credit: what is owed, or, if
-// nothing is owed and the receiver waits for a message that may be one of those
-// that are kept back, more than the first grant. More is for envelopes only: the
-// payloads that lie unmatched stay within the first grant.
+// A sender that has messages and no credit for an envelope asks, once until it
+// gets some. It is then in want until the receiver gives it credit: what is
+// owed, or, if nothing is owed and the receiver waits, more than the first grant.
+// This is for envelopes only. More for payloads is granted where a blocking send
+// of a short message has no credit and its receiver waits (Grow).
 
 // Envelope is what a queued message costs besides its payload: the record that
-// holds it.
+// holds it. A payload of at most 64 bytes has its place in the record.
 const Envelope = 320
 
 // MinGrant lets a sender have a few envelopes however little memory there is.
@@ -31,7 +31,7 @@ func Grant(limit int64, ranks int) int64 {
 // Cost of a message whose payload travels with it: its envelope and the buffer that Pool would give it.
 func Cost(payload int) int64 {
 	if payload <= 1<<minClass {
-		return Envelope + 1<<minClass
+		return Envelope
 	}
 	return Envelope + 1<<bits.Len(uint(payload-1))
 }
@@ -39,7 +39,7 @@ func Cost(payload int) int64 {
 // CreditSender is the sender's end.
 type CreditSender struct {
 	credit    int64  // 0 <= credit <= grant
-	envelopes int64  // what payloads leave: a quarter of the first grant, and all that was granted later
+	envelopes int64  // what payloads leave: a quarter of the first grant, and all that was granted for envelopes later
 	grant     int64  // all that was granted
 	got       uint64 // all that the receiver has ever given, but for the first grant
 	asked     bool   // since then
@@ -76,16 +76,17 @@ func (c *CreditSender) Messages() int { return int(c.grant / Envelope) }
 // Refund puts back what a message that was not sent after all had taken.
 func (c *CreditSender) Refund(cost int64) { c.credit += cost }
 
-// Return adds what the receiver gives: back, and more than before. It reports false if the first was never taken, or
-// the second cannot be: the peer is not to be trusted.
-func (c *CreditSender) Return(back, more int64) bool {
-	if back < 0 || back > c.grant-c.credit || more < 0 || more > math.MaxInt64-c.grant {
+// Return adds what the receiver gives: back, and more than before, for envelopes and for all messages. It reports false
+// if the first was never taken, or the others cannot be: the peer is not to be trusted.
+func (c *CreditSender) Return(back, envelopes, more int64) bool {
+	if back < 0 || back > c.grant-c.credit || envelopes < 0 || envelopes > math.MaxInt64-c.grant ||
+		more < 0 || more > math.MaxInt64-c.grant-envelopes {
 		return false
 	}
-	c.credit += back + more
-	c.grant += more
-	c.envelopes += more
-	c.got += uint64(back + more)
+	c.credit += back + envelopes + more
+	c.grant += envelopes + more
+	c.envelopes += envelopes
+	c.got += uint64(back + envelopes + more)
 	c.asked = false
 	return true
 }
@@ -107,6 +108,7 @@ type CreditReceiver struct {
 	max   int64  // all that was granted
 	given uint64 // all that was ever given, but for the first grant
 	want  bool   // the sender has messages and no credit, and none is under way to it
+	seen  uint64 // given and owed, at the last call of Stuck
 }
 
 // Open begins with all of the grant at the sender's.
@@ -155,22 +157,34 @@ func (c *CreditReceiver) Asked(got uint64) bool {
 	return c.want
 }
 
+// Stuck reports whether none of the sender's messages has been matched since the last call, and nothing was given.
+func (c *CreditReceiver) Stuck() bool {
+	was := c.seen
+	c.seen = c.given + uint64(c.owed)
+	return was == c.seen
+}
+
 // Wants reports whether the sender waits for credit.
 func (c *CreditReceiver) Wants() bool { return c.want }
 
-// Serve is called for a sender that waits for credit where the receiver waits for what may be its next message. It
-// returns what must be given now: what is owed or, if nothing is, more than was granted, as much as lies in the way.
-// Both are 0 if all that it has sent is matched and on the way to be consumed.
-func (c *CreditReceiver) Serve() (back, more int64) {
+// Serve is called for a sender that waits for credit where the receiver waits. It returns what must be given now: what
+// is owed or, if nothing is, more than was granted, as much as lies in the way, for envelopes. Both are 0 if all that it
+// has sent is matched and on the way to be consumed.
+func (c *CreditReceiver) Serve() (back, envelopes int64) {
 	switch {
 	case c.owed > 0:
 		return c.Back(), 0
 	case c.held > 0:
-		more = min(c.held, math.MaxInt64-c.max)
-		c.max += more
-		c.give(more)
-		return 0, more
+		return 0, c.Grow(c.held)
 	}
 	c.due = 1
 	return 0, 0
+}
+
+// Grow grants so much more, or as much as lies in the way, and returns how much that is.
+func (c *CreditReceiver) Grow(least int64) int64 {
+	more := min(max(c.held, least), math.MaxInt64-c.max)
+	c.max += more
+	c.give(more)
+	return more
 }

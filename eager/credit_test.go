@@ -7,12 +7,12 @@ import (
 )
 
 func TestCost(t *testing.T) {
-	for n, want := range map[int]int64{0: 64, 1: 64, 64: 64, 65: 128, 128: 128, 129: 256, 1024: 1024, 8191: 8192, 8192: 8192, 8193: 16384} {
+	for n, want := range map[int]int64{0: 0, 1: 0, 64: 0, 65: 128, 128: 128, 129: 256, 1024: 1024, 8191: 8192, 8192: 8192, 8193: 16384} {
 		if got := Cost(n); got != Envelope+want {
 			t.Errorf("a payload of %d bytes costs %d, want %d", n, got, Envelope+want)
 		}
 		var p Pool
-		if got := int64(cap(p.Get(n))); got != want {
+		if got := int64(cap(p.Get(n))); n > 64 && got != want {
 			t.Errorf("the buffer of a payload of %d bytes has %d bytes, its cost covers %d", n, got, want)
 		}
 	}
@@ -35,11 +35,12 @@ func TestCreditSenderRefuses(t *testing.T) {
 	var a CreditSender
 	a.Open(10_000)
 	for _, n := range []int64{1, -1, math.MaxInt64, math.MinInt64} {
-		if a.Return(n, 0) {
+		if a.Return(n, 0, 0) {
 			t.Errorf("%d bytes of credit are taken back that were never given", n)
 		}
 	}
-	if a.Return(0, -1) || a.Return(0, math.MaxInt64) {
+	if a.Return(0, -1, 0) || a.Return(0, math.MaxInt64, 0) || a.Return(0, 0, -1) || a.Return(0, 0, math.MaxInt64) ||
+		a.Return(0, math.MaxInt64/2, math.MaxInt64/2+1) {
 		t.Error("more is granted than there can be")
 	}
 	for a.TakePayload(0) {
@@ -55,10 +56,10 @@ func TestCreditSenderRefuses(t *testing.T) {
 	if a.credit < 0 || a.credit >= Envelope {
 		t.Errorf("envelopes leave %d bytes", a.credit)
 	}
-	if a.Return(10_001-a.credit, 0) {
+	if a.Return(10_001-a.credit, 0, 0) {
 		t.Error("more than the grant is accepted")
 	}
-	if !a.Return(10_000-a.credit, 0) || a.credit != 10_000 {
+	if !a.Return(10_000-a.credit, 0, 0) || a.credit != 10_000 {
 		t.Error("the whole grant cannot be given back")
 	}
 }
@@ -69,12 +70,12 @@ func TestMoreIsForEnvelopes(t *testing.T) {
 	a.Open(MinGrant)
 	for a.TakeEnvelope() {
 	}
-	if !a.Return(0, 10*MinGrant) || a.TakePayload(1) {
+	if !a.Return(0, 10*MinGrant, 0) || a.TakePayload(1) {
 		t.Fatalf("a payload is sent before any message is matched: %+v", a)
 	}
 	for a.TakeEnvelope() {
 	}
-	if !a.Return(11*MinGrant, 0) || a.credit != 11*MinGrant {
+	if !a.Return(11*MinGrant, 0, 0) || a.credit != 11*MinGrant {
 		t.Fatalf("%+v", a)
 	}
 	payloads := int64(0)
@@ -83,6 +84,30 @@ func TestMoreIsForEnvelopes(t *testing.T) {
 	}
 	if payloads == 0 || payloads > MinGrant {
 		t.Errorf("payloads may take %d bytes of the %d that were granted first", payloads, int64(MinGrant))
+	}
+}
+
+// More for all messages may be taken by payloads. As much is granted as lies in the way, or as the next message needs.
+func TestMoreIsForPayloads(t *testing.T) {
+	var a CreditSender
+	var d CreditReceiver
+	a.Open(MinGrant)
+	d.Open(MinGrant)
+	if a.TakePayload(MinGrant) || a.TakePayload(8000) {
+		t.Fatalf("a payload is sent that costs more than the grant: %+v", a)
+	}
+	if !a.Return(0, 0, d.Grow(Cost(8000))) || !a.TakePayload(8000) || !d.Charge(Cost(8000)) {
+		t.Fatalf("more was granted for one payload: %+v %+v", a, d)
+	}
+	if more := d.Grow(Cost(1)); more != Cost(8000) || !a.Return(0, 0, more) {
+		t.Errorf("%d bytes lie in the way, %d more are granted", Cost(8000), more)
+	}
+	n := int64(0)
+	for a.TakePayload(1) {
+		n += Cost(1)
+	}
+	if n < Cost(8000) || a.credit < a.envelopes {
+		t.Errorf("of %d bytes granted payloads take %d: %+v", Cost(8000), n, a)
 	}
 }
 
@@ -113,7 +138,7 @@ func TestAsking(t *testing.T) {
 	if n != Envelope || d.Asked(got) || d.Wants() {
 		t.Fatalf("%d bytes are under way, and the sender waits: %+v", n, d)
 	}
-	a.Return(n, 0)
+	a.Return(n, 0, 0)
 	a.TakeEnvelope()
 	d.Charge(Envelope)
 	if got, tell = a.Ask(); !tell || !d.Asked(got) || !d.Wants() {
@@ -200,7 +225,8 @@ func TestCreditIsConserved(t *testing.T) {
 			case 5:
 				if len(credits) > 0 {
 					more := max(0, -credits[0]) // as which it is written
-					if !a.Return(max(0, credits[0]), more) {
+					envelopes := more * int64(step%2)
+					if !a.Return(max(0, credits[0]), envelopes, more-envelopes) {
 						t.Fatalf("seed %d, step %d: a receiver that kept to the rules is accused: %+v", seed, step, a)
 					}
 					credits = credits[1:]
@@ -213,7 +239,11 @@ func TestCreditIsConserved(t *testing.T) {
 					questions = questions[1:]
 				}
 			case 7:
-				if d.Wants() && r.IntN(10) == 0 {
+				if n := r.IntN(100); n == 0 && total < 1<<30 {
+					more := d.Grow(Cost(r.IntN(3000)))
+					total += more
+					credits = append(credits, -more)
+				} else if d.Wants() && n < 10 {
 					back, more := d.Serve()
 					if total += more; back > 0 {
 						credits = append(credits, back)

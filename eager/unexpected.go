@@ -3,13 +3,13 @@ package eager
 import "github.com/gorun-mpi/mpi/internal/wire"
 
 // Unexpected is what is kept of a message that has come before its receive: all of it, or of one that is announced the
-// envelope. It belongs to the Store from Keep to Release.
+// envelope, until it is fetched. It belongs to the Store from Keep to Release.
 type Unexpected struct {
 	Kind    wire.Kind // Eager, EagerSync or RTS
 	Flags   uint8
 	Payload []byte // in small, or from the Store's pool; nil for RTS
 	Size    int64  // of the message
-	Cost    int64  // of the sender's credit
+	Cost    int64  // of the sender's credit; 0 once it is fetched
 
 	ID, Addr, Key uint64 // as in the header; all 0 for Eager
 
@@ -45,16 +45,43 @@ func (s *Store) Keep(u *Unexpected, h *wire.Header, payload []byte) {
 	}
 	if h.Kind == wire.RTS {
 		u.Size = int64(h.Len)
-	} else if n := len(payload); n > len(u.small) {
-		u.Payload = s.Get(n)
-		copy(u.Payload, payload)
-	} else if n > 0 {
-		u.Payload = u.small[:n]
+	} else if n := len(payload); n > 0 {
+		s.room(u, n)
 		copy(u.Payload, payload)
 	}
 	s.Bytes += u.Cost
 	s.Peak = max(s.Peak, s.Bytes)
 }
+
+// room gives u a buffer of n bytes, which are more than none.
+func (s *Store) room(u *Unexpected, n int) {
+	if u.Payload = u.small[:min(n, len(u.small))]; n > len(u.small) {
+		u.Payload = s.Get(n)
+	}
+}
+
+// Fetch gives u, which is announced and short, the buffer into which it is fetched. From then on it costs its sender
+// nothing. What it costs is returned; Drop takes that back, and comes before Release.
+func (s *Store) Fetch(u *Unexpected) int64 {
+	if u.Size > 0 {
+		s.room(u, int(u.Size))
+	}
+	n := Cost(int(u.Size))
+	s.Bytes += n - u.Cost
+	s.Peak = max(s.Peak, s.Bytes)
+	u.Cost = 0
+	return n
+}
+
+// Drop: u, which was fetched, is not kept any longer.
+func (s *Store) Drop(u *Unexpected) int64 {
+	n := Cost(int(u.Size))
+	s.Bytes -= n
+	return n
+}
+
+// MaxFetch is the longest message that is fetched before it is matched: no link has a higher limit for eager messages.
+const MaxFetch = 1 << maxClass
 
 // Release gives the payload's buffer back.
 func (s *Store) Release(u *Unexpected) {

@@ -83,6 +83,7 @@ func (r *Request) Test() (done bool, st Status, err error) {
 	}
 	if r.state != stDone {
 		e.boards.glances(&waitFor{e: e, r: r})
+		e.links.foundNothing()
 		e.exitCall()
 		e.schedules.letWork()
 		return false, Status{}, nil
@@ -330,6 +331,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	}
 	if !done {
 		e.boards.glances(&waitFor{e: e, set: c})
+		e.links.foundNothing()
 	}
 	c.unclaim()
 	e.exitCall()

@@ -11,7 +11,8 @@ import (
 // Credit (package eager) bounds what lies unmatched at a receiver, and never keeps a message back whose receive is
 // posted; MPI 4.1 §3.5. A sender that has none left for an envelope asks for more (CreditReq). Its receiver gives it
 // what it owes, and beyond that more than was granted, as soon as a receive or a probe waits that any of the messages
-// kept back could match: which of them it is, only the sender knows.
+// kept back could match: which of them it is, only the sender knows. A receiver that waits for anything else does so
+// when it has waited for a while (letSendersGoOn).
 //
 // Rejected: envelopes without credit. A sender of many short messages would fill a receiver that takes them as they
 // come, but not as fast.
@@ -26,7 +27,7 @@ func (p *peer) askForCredit() bool {
 
 // onCredit: p gives credit.
 func (l *linkPath) onCredit(p *peer, h *wire.Header) {
-	if h.Len > math.MaxInt64 || h.Addr > math.MaxInt64 || !p.out.Return(int64(h.Len), int64(h.Addr)) {
+	if max(h.Len, h.Addr, h.Key) > math.MaxInt64 || !p.out.Return(int64(h.Len), int64(h.Addr), int64(h.Key)) {
 		p.breaks(fmt.Sprintf("it gave back %d bytes of credit that were not taken", h.Len))
 		return
 	}
@@ -41,8 +42,7 @@ func (l *linkPath) onCreditReq(p *peer, h *wire.Header) {
 	if p.in.Wants() || slices.ContainsFunc(p.control.all(), credit) || !p.in.Asked(h.Len) {
 		return // it has asked already; or some is on its way, and if that is not enough it will ask again
 	}
-	l.wanting = append(l.wanting, p)
-	l.needsCheck++
+	l.wants(p)
 	if l.awaits(p) {
 		p.serve()
 	}
@@ -53,8 +53,24 @@ func (l *linkPath) awaits(p *peer) bool {
 	return l.table.Awaits(p.rank) || slices.ContainsFunc(l.e.probers, probesOf(p.rank))
 }
 
-// served: p does not want credit any more.
+// wants reports whether p waits for credit, or a caller of it is blocked.
+func (p *peer) wants() bool { return p.in.Wants() || p.blocked > 0 }
+
+// wants: p does, perhaps since now.
+func (l *linkPath) wants(p *peer) {
+	if !slices.Contains(l.wanting, p) {
+		l.wanting = append(l.wanting, p)
+		l.needsCheck++
+	}
+	l.unheard = true
+	l.lookAgain()
+}
+
+// served: p may not want anything any more.
 func (l *linkPath) served(p *peer) {
+	if p.wants() && p.err == nil {
+		return
+	}
 	if i := slices.Index(l.wanting, p); i >= 0 {
 		l.wanting = slices.Delete(l.wanting, i, i+1)
 		l.needsCheck--
@@ -64,7 +80,7 @@ func (l *linkPath) served(p *peer) {
 // serve is called when a receive or a probe has found no message of source, or of any.
 func (l *linkPath) serve(source int32) {
 	for i := len(l.wanting) - 1; i >= 0; i-- {
-		if p := l.wanting[i]; source == AnySource || source == p.rank {
+		if p := l.wanting[i]; p.in.Wants() && (source == AnySource || source == p.rank) {
 			p.serve()
 		}
 	}
@@ -73,18 +89,32 @@ func (l *linkPath) serve(source int32) {
 // serve gives credit to p, for one of whose messages a receive or a probe waits.
 func (p *peer) serve() {
 	back, more := p.in.Serve()
-	p.giveCredit(back, more)
-	if cfg := &p.l.e.cfg; more != 0 && cfg.Debug != nil && !p.l.saidMore {
+	p.giveCredit(back, more, 0)
+	p.sayMore(more)
+}
+
+// grow grants p more for messages of any kind, least bytes or more: a caller of it is blocked, and this rank waits.
+func (p *peer) grow(least int64) {
+	more := p.in.Grow(least)
+	p.giveCredit(0, 0, more)
+	p.sayMore(more)
+}
+
+// sayMore: p has been granted more than at first.
+func (p *peer) sayMore(bytes int64) {
+	if cfg := &p.l.e.cfg; bytes != 0 && cfg.Debug != nil && !p.l.saidMore {
 		p.l.saidMore = true
-		cfg.Debug("more unmatched messages than GORUN_UNEXPECTED_MAX has room for are announced, since a receive waits "+
-			"for one that may be behind them; said once", "peer", p.rank, "bytes-more", more)
+		cfg.Debug("more unmatched messages than GORUN_UNEXPECTED_MAX has room for are let in, since a call waits "+
+			"for one that may be behind them; said once", "peer", p.rank, "bytes-more", bytes)
 	}
 }
 
 // returnToWanting gives back what is owed to peers that wait for credit: this rank is about to sleep.
 func (l *linkPath) returnToWanting() {
 	for i := len(l.wanting) - 1; i >= 0; i-- {
-		l.wanting[i].giveBack()
+		if p := l.wanting[i]; p.in.Wants() {
+			p.giveBack()
+		}
 	}
 }
 
@@ -96,13 +126,14 @@ func (p *peer) returnCredit(cost int64) {
 }
 
 // giveBack gives back what is owed.
-func (p *peer) giveBack() { p.giveCredit(p.in.Back(), 0) }
+func (p *peer) giveBack() { p.giveCredit(p.in.Back(), 0, 0) }
 
-// giveCredit tells p what it has got: of what it has taken, and more.
-func (p *peer) giveCredit(back, more int64) {
-	if back|more == 0 {
+// giveCredit tells p what it has got: of what it has taken, and more, for envelopes and for all messages.
+func (p *peer) giveCredit(back, envelopes, more int64) {
+	if back|envelopes|more == 0 {
 		return
 	}
 	p.l.served(p)
-	p.sendControl(wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(back), Addr: uint64(more)})
+	p.sendControl(wire.Header{Kind: wire.Credit, Flags: wire.Urgent, Len: uint64(back), Addr: uint64(envelopes),
+		Key: uint64(more)})
 }

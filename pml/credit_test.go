@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,5 +130,77 @@ func TestBufferedSendToGone(t *testing.T) {
 	}
 	if done, _, err := r.Test(); !done || err != nil || !bytes.Equal(in, contents(2, 7, size)) {
 		t.Errorf("done %v, %v", done, err)
+	}
+}
+
+// What may happen to a message of a blocked sender while its receiver, which waits for something else, fetches it: the
+// send ends without a match, as if it was never cancelled, and the receive that it then meets gets all of it.
+func TestFetchedBeforeItIsMatched(t *testing.T) {
+	for name, meanwhile := range map[string]func(n *testNet, buf []byte) *Request{
+		"nothing":        func(*testNet, []byte) *Request { return nil },
+		"is matched":     func(n *testNet, buf []byte) *Request { return n.engines[1].Irecv(nil, scriptContext, 0, 7, buf) },
+		"is asked back":  func(*testNet, []byte) *Request { return nil },
+		"is dropped":     func(n *testNet, buf []byte) *Request { n.engines[1].DropContext(scriptContext, errOver); return nil },
+		"loses its rank": func(n *testNet, buf []byte) *Request { n.sayDown(1, 0); return nil },
+		"is matched, and loses its rank": func(n *testNet, buf []byte) *Request {
+			r := n.engines[1].Irecv(nil, scriptContext, 0, 7, buf)
+			n.sayDown(1, 0)
+			return r
+		},
+		"is taken by a probe": func(n *testNet, buf []byte) *Request {
+			m, _, found, err := n.engines[1].Iprobe(scriptContext, 0, 7, true)
+			if !found || err != nil {
+				return nil
+			}
+			r, _ := n.engines[1].Imrecv(nil, m, buf)
+			return r
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			watchdog(t)
+			n := newTestNet(netOptions{ranks: 2, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: true})
+			defer n.close()
+			n.linkAll()
+			e := n.engines[1]
+			for n.engines[0].Stats().RendezvousSent == 0 {
+				n.engines[0].Isend(nil, scriptContext+1, 1, 9, make([]byte, 8), Standard) // until there is no credit for a payload
+			}
+			s := n.engines[0].isendBlocked(1, 7, contents(0, 7, 200), Standard)
+			n.deliver(1, math.MaxInt)
+			if e.links.letSendersGoOn(); !slices.Equal(e.links.wanting, nil) {
+				t.Error("a sender is still to be heard")
+			}
+			buf := make([]byte, 200)
+			r := meanwhile(n, buf)
+			if name == "is asked back" {
+				s.Cancel()
+			}
+			died := strings.HasSuffix(name, "its rank")
+			for range 3 {
+				if !died {
+					n.deliver(0, math.MaxInt)
+					n.deliver(1, math.MaxInt)
+				}
+			}
+			if done, st, err := s.Test(); done == died || err != nil || st.Cancelled {
+				t.Errorf("the send: %v, %+v, %v", done, st, err)
+			}
+			if r == nil {
+				r = e.Irecv(nil, scriptContext, 0, 7, buf)
+			}
+			gone := name == "is dropped"
+			switch done, st, err := r.Test(); {
+			case gone && done, !gone && !done, died != (err != nil), err == nil && done && st.Bytes != 200:
+				t.Errorf("the receive: %v, %+v, %v", done, st, err)
+			case done && !died && !bytes.Equal(buf, contents(0, 7, 200)):
+				t.Error("the message is another one")
+			}
+			n.check(t)
+			e.lock()
+			if e.links.early != 0 || len(e.links.fetches) != 0 {
+				t.Errorf("%d bytes and %d messages are kept", e.links.early, len(e.links.fetches))
+			}
+			e.unlock()
+		})
 	}
 }

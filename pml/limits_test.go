@@ -54,7 +54,8 @@ func TestFloodStaysUnderLimit(t *testing.T) {
 			// The least that can be granted to every rank, its own included, may be more than the limit.
 			most := max(limit, (senders+1)*eager.MinGrant)
 			var wg sync.WaitGroup
-			for rank := range senders + 1 { // rank 0 floods itself as well
+			taken := make(chan struct{})
+			for rank := range senders + 1 { // rank 0 floods itself as well, and does not wait: it would let more in
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
@@ -70,6 +71,9 @@ func TestFloodStaysUnderLimit(t *testing.T) {
 							}
 							open = open[:0]
 						}
+					}
+					if rank == 0 {
+						<-taken
 					}
 					for _, r := range open {
 						if _, err := r.Wait(); err != nil {
@@ -101,6 +105,7 @@ func TestFloodStaysUnderLimit(t *testing.T) {
 				}
 				next[st.Source]++
 			}
+			close(taken)
 			wg.Wait()
 			stop.Store(true)
 			peak := <-watched

@@ -34,7 +34,9 @@ type linkPath struct {
 	// needsCheck: peers that have failed, that send through a device that matches, or are in wanting. Posted receives
 	// need a look.
 	needsCheck int
-	wanting    []*peer // Invariant: p is in it once ⇔ p.in.Wants() and p.err is nil
+	wanting    []*peer // Invariant: p is in it once ⇔ p.wants() and p.err is nil
+	unheard    bool    // since letSendersGoOn, some that are in wanting; a caller that waits may not sleep before it
+	fruitless  int     // calls of foundNothing since then
 	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header
 	worklist   worklist
@@ -42,9 +44,11 @@ type linkPath struct {
 	offload    offload
 	store      eager.Store
 	shorts     shorts
-	spare      *unexpected // free records
-	saidMore   bool        // in the log: see peer.serve
-	grant      int64       // what each peer may send unasked
+	spare      *unexpected              // free records
+	saidMore   bool                     // in the log: see peer.sayMore
+	early      int64                    // bytes of store: of messages that are, or were, fetched before they are matched
+	fetches    map[*Request]*unexpected // for which they are fetched
+	grant      int64                    // what each peer may send unasked
 	selfPkts   [4]transport.Packet
 }
 
@@ -218,6 +222,7 @@ func (l *linkPath) checkPosted(r *Request) {
 		return
 	}
 	l.serve(rank)
+	l.foundNothing()
 	if rank < 0 {
 		l.offload.fallBack(FallbackSource)
 		return
@@ -337,7 +342,8 @@ func (l *linkPath) work() int {
 
 func (l *linkPath) stalled() bool {
 	l.returnToWanting()
-	return l.transfers.switchToGet()
+	goes := !l.e.wait.computing() && l.letSendersGoOn()
+	return l.transfers.switchToGet() || goes
 }
 
 // selfLink notes that there is something to poll.

@@ -638,8 +638,8 @@ func describe(from, to int, h *wire.Header, payload []byte) string {
 	case wire.Data:
 		s += fmt.Sprintf(" to=%s at=%d len=%d stream=%d", id(h.Key), h.Addr, len(payload), h.Tag)
 	case wire.Credit:
-		if s += fmt.Sprintf(" %d", h.Len); h.Addr != 0 {
-			s += fmt.Sprintf(" more=%d", h.Addr)
+		if s += fmt.Sprintf(" %d", h.Len); h.Addr|h.Key != 0 {
+			s += fmt.Sprintf(" more=%d", h.Addr+h.Key)
 		}
 	case wire.CreditReq:
 		s += fmt.Sprintf(" got=%d", h.Len)
@@ -694,14 +694,14 @@ func (n *testNet) accounts() error {
 			}
 			for _, pkt := range n.onWire(to, from) {
 				if pkt.Header.Kind == wire.Credit {
-					sum += int64(pkt.Header.Len + pkt.Header.Addr)
+					sum += int64(pkt.Header.Len + pkt.Header.Addr + pkt.Header.Key)
 				}
 			}
 			if q != nil {
 				sum += books(q.in, "held") + books(q.in, "owed")
 				for _, h := range q.control.all() {
 					if h.Kind == wire.Credit {
-						sum += int64(h.Len + h.Addr)
+						sum += int64(h.Len + h.Addr + h.Key)
 					}
 				}
 				for t := range receiver.links.transfers.all() {
@@ -729,7 +729,7 @@ func (e *Engine) consistent() error {
 	}
 	active := len(e.probers)
 	for t := range e.links.transfers.all() {
-		if t.r.state != stActive || t.r.transfer != t || t.recv != (t.r.op == opRecv) {
+		if t.r.state != stActive || t.r.transfer != t || t.recv != (t.r.op != opSend) {
 			return fmt.Errorf("rank %d: a transfer's request is not active, or not its own", e.cfg.Rank)
 		}
 		for k, there := range map[jobKind]bool{jobStream: !t.recv && t.snd.Streaming(), jobWrite: !t.recv && t.writeDue(),
@@ -749,9 +749,9 @@ func (e *Engine) consistent() error {
 			continue
 		}
 		held += books(p.in, "held")
-		if n := len(e.links.wanting); slices.Contains(e.links.wanting, p) != (p.in.Wants() && p.err == nil) {
-			return fmt.Errorf("rank %d: rank %d wants credit: %v, and is not among the %d that do",
-				e.cfg.Rank, p.rank, p.in.Wants(), n)
+		if n := len(e.links.wanting); slices.Contains(e.links.wanting, p) != (p.wants() && p.err == nil) {
+			return fmt.Errorf("rank %d: rank %d wants something: %v, and is not among the %d that do",
+				e.cfg.Rank, p.rank, p.wants(), n)
 		}
 		if p.in.Wants() && p.err == nil && books(p.in, "held")+books(p.in, "owed") != 0 && e.links.awaits(p) {
 			return fmt.Errorf("rank %d: a receive waits for what rank %d has no credit for: %+v", e.cfg.Rank, p.rank, p.in)
@@ -767,8 +767,9 @@ func (e *Engine) consistent() error {
 			}
 		}
 	}
-	if held != e.links.store.Bytes {
-		return fmt.Errorf("rank %d: %d bytes are held, the statistics say %d", e.cfg.Rank, held, e.links.store.Bytes)
+	if early := e.links.early; held+early != e.links.store.Bytes || early < 0 {
+		return fmt.Errorf("rank %d: %d and %d bytes are held, the statistics say %d", e.cfg.Rank, held, early,
+			e.links.store.Bytes)
 	}
 	return e.offloadConsistent()
 }

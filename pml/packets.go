@@ -141,8 +141,10 @@ type unexpected struct {
 	m tagmatch.Message
 	eager.Unexpected
 	peer  *peer
-	taken bool // by a matched probe
+	taken bool  // by a matched probe
+	early early // it is fetched before it is matched
 
+	to           *Request    // of one that is being fetched: the receive that has matched it; it has left the table
 	next         *unexpected // free list
 	older, newer *unexpected // in peer.asked ⇔ ID != 0 and the table's or a probe's
 }
@@ -163,8 +165,12 @@ func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
 	}
 	u.m.Ctx, u.m.Source, u.m.Tag, u.peer = h.Ctx, p.rank, h.Tag, p
 	l.store.Keep(&u.Unexpected, h, payload)
-	if u.ID != 0 { // 0 is no number: such a message cannot be taken back
+	if u.ID != 0 { // 0 is no number: such a message cannot be taken back, nor asked for
 		p.remember(u)
+		if u.blocks() {
+			p.blocked++
+			l.wants(p)
+		}
 	}
 	l.table.Queue(&u.m)
 	if len(l.e.probers) != 0 {
@@ -175,19 +181,26 @@ func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
 	}
 }
 
-// matched: u is off the table, and its sender cannot take it back any more.
+// matched: u is off the table, or is being fetched, and its sender cannot take it back any more.
 func (l *linkPath) matched(u *unexpected) {
 	u.peer.in.Refund(u.Cost)
 	if u.ID != 0 {
 		u.peer.forget(u)
+		if u.blocks() {
+			u.peer.blocked--
+			l.served(u.peer)
+		}
 	}
 }
 
 // release frees u and its payload. Of the records of a burst no more are kept than would fit into what is kept of
 // buffers.
 func (l *linkPath) release(u *unexpected) {
+	if u.early != notEarly {
+		l.early -= l.store.Drop(&u.Unexpected)
+	}
 	l.store.Release(&u.Unexpected)
-	u.peer, u.taken = nil, false
+	u.peer, u.taken, u.early = nil, false, notEarly
 	if l.store.Bytes <= int64(l.store.Pool.Keep) {
 		u.next, l.spare = l.spare, u
 	}
@@ -197,6 +210,10 @@ func (l *linkPath) release(u *unexpected) {
 func (l *linkPath) deliver(r *Request, u *unexpected) {
 	p := u.peer
 	r.status = Status{Source: p.rank, Tag: u.m.Tag}
+	if u.early == earlyUnder {
+		u.to = r
+		return
+	}
 	l.matched(u)
 	l.e.stats.Matched++
 	if p.tags.able {
@@ -238,6 +255,10 @@ func (l *linkPath) takeOut(u *unexpected, buf []byte) (st Status, taken bool) {
 
 // discard drops an unexpected message that is off the table and will never be received.
 func (l *linkPath) discard(u *unexpected) {
+	if u.early == earlyUnder {
+		u.early = earlyDropped
+		return
+	}
 	l.matched(u)
 	l.lose(u.peer, u.Kind, u.ID, u.Cost)
 	l.release(u)

@@ -40,7 +40,10 @@ type peer struct {
 	offered  int              // messages to it that it can READ, and has not said that it has
 	starters []*transfer      // matched receives that wait for the link
 	asked    *unexpected      // unmatched messages that the sender may take back, newest first
-	tags     peerTags
+	blocked  int              // of these whose sender is blocked: see early
+
+	passedOver int // visits of letSendersGoOn
+	tags       peerTags
 }
 
 func newPeer(l *linkPath, rank int32) *peer {

@@ -55,6 +55,7 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	if !ok {
 		err = e.unreachable(source)
 		e.boards.glances(&waitFor{e: e})
+		e.links.foundNothing()
 	}
 	e.exitCall()
 	e.unlock()

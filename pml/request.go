@@ -31,6 +31,7 @@ const (
 	opProbe
 	opRounds
 	opBoard
+	opEarly // fetches a message before it is matched
 )
 
 // reqState is where a request is. Who owns it:
@@ -61,6 +62,7 @@ type Request struct {
 	queued   bool // in its peer's queue
 	extra    bool // extras may not be zero
 	announce bool // it is not eager, however short
+	blocks   bool // a send: its caller is blocked in it, and can do nothing else meanwhile
 
 	e       *Engine // that has made it
 	claimed uint64  // the number of the wait for it or for a set with it; 0: no caller waits
@@ -169,6 +171,10 @@ func (e *Engine) complete(r *Request, err error) {
 		e.load.detached--
 		if e.flushLeads {
 			e.wakeLeader()
+		}
+		if r.op == opEarly {
+			e.links.fetched(r)
+			return
 		}
 		if r.extra && r.of != nil {
 			e.schedules.got(r)

@@ -113,6 +113,9 @@ func (p *play) step() {
 	case 11:
 		e.lock()
 		e.path.stalled()
+		if p.upTo(2) == 0 { // as if a caller waited
+			e.links.letSendersGoOn()
+		}
 		e.exitCall()
 		e.unlock()
 	case 12:
@@ -148,8 +151,24 @@ func (p *play) send(from int) {
 	m := &message{from: from, to: p.upTo(playRanks), tag: int32(p.upTo(3))}
 	m.contents = contents(len(p.sends), int(m.tag), playSizes[p.upTo(len(playSizes))])
 	mode := Mode(p.upTo(4) / 3)
-	m.r = p.net.engines[from].Isend(nil, scriptContext, m.to, m.tag, m.contents, mode)
+	if p.upTo(2) == 0 {
+		m.r = p.net.engines[from].isendBlocked(m.to, m.tag, m.contents, mode)
+	} else {
+		m.r = p.net.engines[from].Isend(nil, scriptContext, m.to, m.tag, m.contents, mode)
+	}
 	p.sends = append(p.sends, m)
+}
+
+// isendBlocked is sendSlow up to where that waits.
+func (e *Engine) isendBlocked(dest int, tag int32, buf []byte, mode Mode) *Request {
+	e.lock()
+	defer e.unlock()
+	r := e.requests.handle()
+	r.prepareSend(nil, scriptContext, dest, tag, buf, mode)
+	r.blocks = true
+	e.start(r)
+	e.exitCall()
+	return r
 }
 
 func (p *play) post(at int) *reception {
@@ -419,6 +438,7 @@ func (a *attack) step() {
 	case 6:
 		e.lock()
 		e.path.stalled()
+		e.links.letSendersGoOn()
 		e.exitCall()
 		e.unlock()
 		n.work(0)
@@ -438,7 +458,7 @@ var attackNumbers = [...]uint64{0, 1, 10, 512, 700, 3000, 1 << 20, math.MaxInt64
 func (a *attack) packet() {
 	number := func() uint64 { return attackNumbers[a.upTo(len(attackNumbers))] }
 	id := func() uint64 { return uint64(a.upTo(6))<<32 | uint64(a.upTo(9)) }
-	h := wire.Header{Kind: wire.Kind(a.upTo(15)), Flags: uint8(a.upTo(8)), Ctx: 1, Tag: int32(a.upTo(3)), ID: id(), Len: number(), Addr: number(), Key: id()}
+	h := wire.Header{Kind: wire.Kind(a.upTo(15)), Flags: uint8(a.upTo(64)), Ctx: 1, Tag: int32(a.upTo(3)), ID: id(), Len: number(), Addr: number(), Key: id()}
 	if h.Kind == wire.RTS && a.upTo(2) == 0 {
 		h.Len = uint64(playSizes[a.upTo(len(playSizes))])
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) {
-	r.op, r.mode, r.announce = opSend, mode, false
+	r.op, r.mode, r.announce, r.blocks = opSend, mode, false, false
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(dest), tag
 	r.buf, r.cctx = transport.HostMem(buf), cc
 }
@@ -31,7 +31,7 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 	}
 	r := e.requests.take()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
-	r.announce = announce
+	r.announce, r.blocks = announce, true
 	e.wait.calling = true
 	e.start(r)
 	e.wait.calling = false
@@ -82,7 +82,7 @@ func (e *Engine) Sendrecv(cc context.Context, ctx uint32, dest int, stag int32, 
 		}
 		return e.recvSlow(cc, ctx, source, rtag, recv)
 	}
-	r := e.startSendrecv(cc, ctx, dest, stag, send, source, rtag, recv)
+	r := e.startSendrecv(cc, ctx, dest, stag, send, source, rtag, recv, true)
 	e.unlock()
 	return r.Wait()
 }
@@ -92,18 +92,18 @@ func (e *Engine) Isendrecv(cc context.Context, ctx uint32, dest int, stag int32,
 	recv []byte) *Request {
 	e.lock()
 	defer e.unlock()
-	return e.startSendrecv(cc, ctx, dest, stag, send, source, rtag, recv)
+	return e.startSendrecv(cc, ctx, dest, stag, send, source, rtag, recv, false)
 }
 
-// startSendrecv is Isendrecv with the lock held.
+// startSendrecv is Isendrecv with the lock held. blocks: the caller waits for it at once.
 func (e *Engine) startSendrecv(cc context.Context, ctx uint32, dest int, stag int32, send []byte, source int,
-	rtag int32, recv []byte) *Request {
+	rtag int32, recv []byte, blocks bool) *Request {
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, rtag, recv)
 	r.parts, r.extra = 1, true
 	s := e.requests.take()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
-	s.detached, s.other, r.other = true, r, s
+	s.detached, s.blocks, s.other, r.other = true, blocks, r, s
 	e.load.detached++
 	e.start(r)
 	e.start(s)

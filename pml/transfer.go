@@ -37,6 +37,7 @@ type transfers struct {
 	numbers[transfer]
 	spare   *transfer // for reuse
 	packed  packedPiece
+	inbound int // those that receive
 	chooser rendezvous.Chooser
 	batch   readBatch
 }
@@ -84,6 +85,10 @@ func (ts *transfers) close(t *transfer) {
 	memory := t.snd.Memory()
 	if t.recv {
 		memory = t.rcv.Back()
+		if ts.inbound--; ts.inbound == 0 && len(ts.l.wanting) != 0 {
+			ts.l.unheard = true // letSendersGoOn may have passed them over
+			ts.l.lookAgain()
+		}
 	} else if memory.OK {
 		t.peer.offered--
 	}
@@ -201,6 +206,7 @@ func (ts *transfers) receive(r *Request, p *peer, rts *wire.Header) {
 	}
 	t := ts.open(r, p)
 	t.recv = true
+	ts.inbound++
 	t.rcv.Init(rts, int64(r.buf.Len), t.id)
 	r.status.Bytes = t.rcv.Want()
 	if p.link == nil { // the answer needs one
@@ -441,7 +447,9 @@ func (ts *transfers) announce(p *peer, r *Request) bool {
 	if p.zcopy != nil {
 		t.snd.EndsAlone()
 	}
-	if p.out.SendPaid(t.snd.RTS(r.recv.Ctx, r.recv.Tag), nil, eager.Envelope) {
+	rts := t.snd.RTS(r.recv.Ctx, r.recv.Tag)
+	rts.Flags |= p.blocking(r)
+	if p.out.SendPaid(rts, nil, eager.Envelope) {
 		if memory.OK {
 			p.offered++
 		}

@@ -65,6 +65,13 @@ func (w *waitFor) called() bool {
 	return w.r != nil && w.r.op == opRounds && w.r.of.queued
 }
 
+// longer is called once in a while where the leader finds things, but not what it waits for. It reports whether the
+// leader is to stop.
+func (w *waitFor) longer() bool {
+	w.e.links.letSendersGoOn()
+	return w.ended()
+}
+
 func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
 // await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
@@ -139,7 +146,7 @@ func (w *waitFor) lead() (follow bool) {
 		switch {
 		case e.gone:
 			return true
-		case w.ready() || w.called() || polls%contextCheck == 0 && w.ended():
+		case w.ready() || w.called() || polls%contextCheck == 0 && w.longer():
 			return false
 		case next == stepPoll:
 		case next == stepPark:
@@ -347,6 +354,7 @@ func (e *Engine) arm() {
 		return // as it is while receives are posted
 	}
 	e.schedules.advance()
+	e.links.lookAgain()
 	if e.load.pending != 0 { // the leader does not know of what this rank has sent itself
 		e.wakeLeader()
 	}
@@ -417,7 +425,7 @@ func (e *Engine) attend() {
 			return
 		case next == stepPark:
 			// Armed is not enough: what came while arm tried may have posted a receive, which arms, and left work.
-			if e.arm(); e.wait.needs(&e.load) == needNothing {
+			if e.arm(); e.wait.needs(&e.load) == needNothing && !e.links.hears() {
 				return
 			}
 		default:

@@ -28,7 +28,7 @@ const (
 	// NoFIN.
 	FIN
 	// Credit: the receiver has released unexpected-message room. Len (bytes), Addr (bytes beyond what it has granted
-	// before, for envelopes).
+	// before, for envelopes), Key (likewise, for messages of any kind).
 	Credit
 	// Cancel: the sender asks to take back the message ID if it is not matched. ID.
 	Cancel
@@ -40,7 +40,7 @@ const (
 	// PutDone: the sender has written (Len as asked), or cannot (Len 0). Key (receiver's).
 	PutDone
 	// CreditReq: the sender has messages and no credit for their envelopes. Len (bytes of credit that it has got, Addr
-	// included).
+	// and Key included).
 	CreditReq
 	kindEnd
 )
@@ -69,6 +69,11 @@ const (
 	Readable
 	// NoFIN: the sender of an RTS sees itself when its link has let go of a stream, for which it gets no FIN.
 	NoFIN
+	// Blocking: the sender of an RTS waits in a blocking call, and the message is short enough to be eager. A receiver
+	// that waits for something else fetches the message before it is matched.
+	Blocking
+	// NoCredit: an RTS with Blocking would have been eager, if its sender had had the credit.
+	NoCredit
 )
 
 // MaxTag is the largest tag; MPI 4.1 §9.1.2 (MPI_TAG_UB) asks for at least 32767.

@@ -1,0 +1,154 @@
+package pml
+
+import (
+	"github.com/gorun-mpi/mpi/eager"
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// A blocking send of a short message returns without a match as long as its receiver waits or takes messages. Where the
+// message was announced (its sender had no credit for the payload, or has measured that announcing is faster), the
+// sender says that its caller is blocked (wire.Blocking). A receiver that waits for something that does not come then
+// fetches the message before it is matched, and grants the sender that had no credit more.
+
+// early is where an announced message is that is fetched before it is matched.
+type early uint8
+
+const (
+	notEarly     early = iota
+	earlyUnder         // a transfer has its buffer
+	earlyDropped       // likewise, and nothing will receive it
+	earlyHere          // it is here, or will not come: its sender has failed
+)
+
+// blocking: the caller of r's sender is blocked in it, though the message is short.
+func (p *peer) blocking(r *Request) uint8 {
+	switch {
+	case !r.blocks || r.mode != Standard || r.buf.Len > p.out.Limit():
+		return 0
+	case r.announce:
+		return wire.Blocking
+	}
+	return wire.Blocking | wire.NoCredit
+}
+
+// blocks: the sender's caller is blocked in the send of u, and the message can be fetched.
+func (u *unexpected) blocks() bool {
+	return u.Kind == wire.RTS && u.Flags&wire.Blocking != 0 && u.Size <= eager.MaxFetch
+}
+
+const (
+	// fruitless is how many looks that find nothing it takes until a rank is said to wait whose caller does not block.
+	fruitless = 64
+	// patience is how many visits of letSendersGoOn a sender waits while messages come that are matched.
+	patience = 1000
+)
+
+// foundNothing is called where a caller asks for something that has not come, and does not wait in the library for it:
+// such a caller may do so in a loop.
+func (l *linkPath) foundNothing() {
+	if len(l.wanting) == 0 {
+		return
+	}
+	if l.fruitless++; l.fruitless >= fruitless {
+		l.letSendersGoOn()
+	}
+}
+
+// letSendersGoOn is called where a caller waits for something that has not come for a while, which may depend on any
+// sender; it reports whether one goes on. A caller that waits for the rest of a matched message needs no sender to go on.
+func (l *linkPath) letSendersGoOn() (found bool) {
+	l.fruitless, l.unheard = 0, false
+	for i := len(l.wanting) - 1; i >= 0; i = min(i, len(l.wanting)) - 1 {
+		p := l.wanting[i]
+		if stuck := p.in.Stuck(); l.transfers.inbound > 0 {
+			if p.passedOver++; !stuck {
+				p.passedOver = 0
+			}
+			if p.passedOver < patience {
+				continue
+			}
+		}
+		p.passedOver = 0
+		found = true
+		if p.in.Wants() {
+			p.serve()
+		}
+		// The sender's latest is the first that is looked at: a rank whose one goroutine is blocked has sent nothing since.
+		for u := p.asked; u != nil && p.blocked > 0; {
+			older := u.older
+			if u.blocks() {
+				l.fetch(u)
+			}
+			u = older
+		}
+	}
+	return found
+}
+
+// lookAgain wakes the goroutine that sleeps for all callers that wait, if senders are unheard.
+func (l *linkPath) lookAgain() {
+	e := l.e
+	if !l.unheard || e.wait.computing() {
+		return
+	}
+	e.wakeLeader()
+	if e.wait.leader == noLeader && e.wait.wakeWatcher() {
+		e.sleep.Interrupt()
+	}
+}
+
+// hears calls letSendersGoOn for the watcher, which is about to sleep, if that is needed.
+func (l *linkPath) hears() bool {
+	if !l.unheard || l.e.wait.computing() {
+		return false
+	}
+	l.letSendersGoOn()
+	return true
+}
+
+// fetch begins to fetch u, which is not matched.
+func (l *linkPath) fetch(u *unexpected) {
+	e, p, rts := l.e, u.peer, u.RTS()
+	noCredit := u.Flags&wire.NoCredit != 0
+	l.matched(u)
+	l.early += l.store.Fetch(&u.Unexpected)
+	u.early, u.ID = earlyUnder, 0
+	r := e.requests.take()
+	r.prepareRecv(nil, u.m.Ctx, int(p.rank), u.m.Tag, nil)
+	r.op, r.state, r.err, r.detached = opEarly, stActive, nil, true
+	r.buf = transport.HostMem(u.Payload)
+	e.load.outstanding++
+	e.load.detached++
+	if l.fetches == nil {
+		l.fetches = map[*Request]*unexpected{}
+	}
+	l.fetches[r] = u
+	if noCredit {
+		p.grow(eager.Cost(int(u.Size)))
+	}
+	l.transfers.receive(r, p, &rts)
+}
+
+// fetched: r, which was to fetch a message, is over.
+func (l *linkPath) fetched(r *Request) {
+	u := l.fetches[r]
+	delete(l.fetches, r)
+	err := r.err
+	l.e.requests.putBack(r)
+	to, dropped := u.to, u.early == earlyDropped
+	u.to, u.early = nil, earlyHere
+	if err == nil {
+		u.Kind = wire.Eager
+	}
+	switch {
+	case dropped:
+		l.release(u)
+	case to == nil:
+	case err != nil:
+		l.release(u)
+		l.e.complete(to, err)
+	default:
+		l.deliver(to, u)
+	}
+}
