@@ -209,7 +209,7 @@ func StartAll(rs ...*Request) error {
 	return nil
 }
 
-// Free gives a persistent request back; §3.7.3. One that is under way is ErrRequest.
+// Free gives a persistent request back; §3.7.3. One that is started is ErrRequest until its result has been collected.
 func (r *Request) Free() error {
 	if err := r.valid("Free"); err != nil {
 		return err

@@ -454,17 +454,15 @@ func (r *Request) StartDone(st Status) error {
 	return nil
 }
 
-// Free ends a persistent request that is not active.
+// Free ends a persistent request that is not started, or whose result has been collected.
 func (r *Request) Free() error {
 	r.e.lock()
 	defer r.e.unlock()
 	switch {
 	case r.state == stFree:
 		return fmt.Errorf("%w: it has been freed already", ErrRequest)
-	case r.state == stActive:
-		return fmt.Errorf("%w: it is under way; wait for it first", ErrRequest)
-	case r.claimed != 0: // and that goroutine has not come yet
-		return r.claim()
+	case r.state != stIdle: // whether it is done depends on the time
+		return fmt.Errorf("%w: it is started; collect its result with Wait or Test first", ErrRequest)
 	}
 	r.state, r.keep = stFree, new(kept)
 	return nil

@@ -3,6 +3,7 @@ package pml
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -70,7 +71,8 @@ func TestAnySourceAfterFailure(t *testing.T) {
 	})
 }
 
-// Cancel of an Isendrecv ends it as a whole: where its receive has its message, the send is not taken back.
+// Cancel of an Isendrecv ends it as a whole, or not at all: where one of its halves has met its partner, neither is taken
+// back, nor where its message has gone.
 func TestCancelIsendrecv(t *testing.T) {
 	pairs(t, func(t *testing.T, e0, e1 *Engine) {
 		out, in, got := make([]byte, 1<<20), make([]byte, 8), make([]byte, 1<<20)
@@ -131,18 +133,111 @@ func TestCancelIsendrecv(t *testing.T) {
 			t.Error("the message of a cancelled Isendrecv is there")
 		}
 
-		// The send has been received: what is cancelled is the receive.
-		r = e0.Isendrecv(nil, 1, 1, 5, out[:8], 1, 6, in)
-		if _, err := recvWithin(e1, 0, 5, got); err != nil {
-			t.Fatal(err)
+		// The send has gone, or has been received: nothing is cancelled.
+		for _, n := range []int{8, len(out)} {
+			r = e0.Isendrecv(nil, 1, 1, 5, out[:n], 1, 6, in)
+			if n > 8 {
+				if _, err := recvWithin(e1, 0, 5, got); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.Cancel(); err != nil {
+				t.Fatal(err)
+			}
+			if n == 8 {
+				if _, err := recvWithin(e1, 0, 5, got); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := e1.Send(nil, 1, 0, 6, []byte("received"), Standard); err != nil {
+				t.Fatal(err)
+			}
+			if st, err := r.Wait(); err != nil || st.Cancelled || st.Bytes != 8 {
+				t.Errorf("one of %d bytes whose message has been received: %+v, %v", n, st, err)
+			}
 		}
+
+		// Its message is matched, and perhaps its receive too, while it is cancelled: all is as Cancelled says.
+		for i := range inShort(1000, 100) {
+			r = e0.Isendrecv(nil, 1, 1, 5, out, 1, 6, in)
+			answered := make(chan bool)
+			stopped := make(chan bool)
+			go func() {
+				first := i%3 == 0
+				if first {
+					e1.Send(nil, 1, 0, 6, []byte("received"), Standard)
+				}
+				cc, cancel := context.WithCancel(context.Background())
+				go func() { <-stopped; cancel() }()
+				_, err := e1.Recv(cc, 1, 0, 5, got)
+				if err == nil && !first {
+					err = e1.Send(nil, 1, 0, 6, []byte("received"), Standard)
+				}
+				cancel()
+				answered <- err == nil
+			}()
+			for range i % 7 {
+				runtime.Gosched()
+			}
+			if err := r.Cancel(); err != nil {
+				t.Fatal(err)
+			}
+			st, err := r.Wait()
+			if st.Cancelled {
+				close(stopped)
+			}
+			if received := <-answered; err != nil || received == st.Cancelled {
+				t.Fatalf("cancelled %v, its message received %v, %v", st.Cancelled, received, err)
+			}
+			if st.Cancelled && i%3 == 0 {
+				if _, err := recvWithin(e0, 1, 6, in); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !st.Cancelled {
+				close(stopped)
+			}
+		}
+	})
+}
+
+// Of many messages that a sender may take back each is found at once, also among those that were received or taken off
+// the queue.
+func TestCancelOfMany(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 256, fragMax: 512, unexpectedMax: 1 << 40})
+	defer n.close()
+	n.linkAll()
+	count := inShort(200_000, 3000)
+	var rs []*Request
+	for i := range count {
+		rs = append(rs, n.engines[0].Isend(nil, 4, 1, int32(i), make([]byte, 8), Synchronous))
+	}
+	n.deliver(1, math.MaxInt)
+	e := n.engines[1]
+	for i := 0; i < count; i += 10 {
+		e.Irecv(nil, 4, 0, int32(i), make([]byte, 8))
+		if _, _, found, err := e.Iprobe(4, 0, int32(i+1), true); !found || err != nil {
+			t.Fatal(found, err)
+		}
+	}
+	for _, r := range rs {
 		if err := r.Cancel(); err != nil {
 			t.Fatal(err)
 		}
-		if st, err := r.Wait(); err != nil || !st.Cancelled {
-			t.Errorf("one whose message has been received: %+v, %v", st, err)
+	}
+	n.deliver(1, math.MaxInt)
+	n.deliver(0, math.MaxInt)
+	for i, r := range rs {
+		switch done, st, err := r.Test(); {
+		case err != nil, done == (i%10 == 1), done && st.Cancelled != (i%10 > 1):
+			t.Fatalf("message %d: done %v, %+v, %v", i, done, st, err)
 		}
-	})
+	}
+	if p := e.links.peer(0); len(p.byID) != count/10 {
+		t.Errorf("%d messages are known by their numbers, want %d", len(p.byID), count/10)
+	}
+	n.check(t)
 }
 
 func recvWithin(e *Engine, source int, tag int32, buf []byte) (Status, error) {
@@ -221,4 +316,40 @@ func TestRequestOfAnotherWaiter(t *testing.T) {
 	}
 	w.e[1].Send(nil, 1, 0, 99, nil, Standard)
 	<-led
+}
+
+// Free of a persistent request that is started is one error, whether its operation is over or not, until its result has
+// been collected.
+func TestFreeOfStarted(t *testing.T) {
+	pairs(t, func(t *testing.T, e0, e1 *Engine) {
+		recv := e0.PrepareRecv(nil, 1, 1, 7, make([]byte, 8))
+		for _, r := range []*Request{e0.PrepareSend(nil, 1, 1, 7, make([]byte, 8), Standard), recv} {
+			if err := r.Start(); err != nil {
+				t.Fatal(err)
+			}
+			first := r.Free()
+			if r == recv {
+				if err := e1.Send(nil, 1, 0, 7, make([]byte, 8), Standard); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := recvWithin(e1, 0, 7, make([]byte, 8)); err != nil {
+				t.Fatal(err)
+			}
+			for done := false; !done; runtime.Gosched() {
+				e0.Iprobe(1, 1, 99, false) // polls
+				e0.lock()
+				done = r.state == stDone
+				e0.unlock()
+			}
+			if second := r.Free(); !errors.Is(first, ErrRequest) || second == nil || second.Error() != first.Error() {
+				t.Errorf("Free of a started request: %v, then %v", first, second)
+			}
+			if _, err := r.Wait(); err != nil {
+				t.Error(err)
+			}
+			if err := r.Free(); err != nil {
+				t.Errorf("Free of one whose result has been collected: %v", err)
+			}
+		}
+	})
 }

@@ -287,11 +287,8 @@ func costOf(kind wire.Kind, payload int) int64 {
 // onCancel: the sender asks for its message ID back.
 func (l *linkPath) onCancel(p *peer, h *wire.Header) {
 	reply := wire.Header{Kind: wire.CancelReply, Flags: wire.Urgent, ID: h.ID}
-	u := p.asked
-	for u != nil && (u.ID != h.ID || u.taken) {
-		u = u.older
-	}
-	if u == nil {
+	u := p.find(h.ID)
+	if u == nil || u.taken {
 		p.sendControl(reply)
 	} else {
 		l.table.Remove(&u.m)

@@ -36,11 +36,12 @@ type peer struct {
 	answers int // in control: what the peer asks for, see isAnswer
 	queue   fifo[*Request]
 
-	tuner    rendezvous.Tuner // of what it sends
-	offered  int              // messages to it that it can READ, and has not said that it has
-	starters []*transfer      // matched receives that wait for the link
-	asked    *unexpected      // unmatched messages that the sender may take back, newest first
-	blocked  int              // of these whose sender is blocked: see early
+	tuner    rendezvous.Tuner       // of what it sends
+	offered  int                    // messages to it that it can READ, and has not said that it has
+	starters []*transfer            // matched receives that wait for the link
+	asked    *unexpected            // unmatched messages that the sender may take back, newest first
+	byID     map[uint64]*unexpected // these, once it has taken one back; nil: not yet, or there is none of them
+	blocked  int                    // of these whose sender is blocked: see early
 
 	passedOver int // visits of letSendersGoOn
 	tags       peerTags
@@ -296,6 +297,20 @@ func (p *peer) remember(u *unexpected) {
 		u.older.newer = u
 	}
 	p.asked = u
+	if p.byID != nil {
+		p.byID[u.ID] = u
+	}
+}
+
+// find returns the message that p may take back with that number, or nil.
+func (p *peer) find(id uint64) *unexpected {
+	if p.byID == nil && p.asked != nil {
+		p.byID = map[uint64]*unexpected{}
+		for u := p.asked; u != nil; u = u.older {
+			p.byID[u.ID] = u
+		}
+	}
+	return p.byID[id]
 }
 
 // forget: it may not any more.
@@ -309,6 +324,12 @@ func (p *peer) forget(u *unexpected) {
 		u.older.newer = u.newer
 	}
 	u.older, u.newer = nil, nil
+	if p.byID[u.ID] == u {
+		delete(p.byID, u.ID)
+	}
+	if p.asked == nil {
+		p.byID = nil
+	}
 }
 
 // breaks fails a peer that breaks the protocol.
