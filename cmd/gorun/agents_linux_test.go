@@ -473,8 +473,8 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 	start(t, "--launch-agent", " ", "RANK").wait(2).says("no command is named")
 }
 
-// Two names that lead to one host end the job, at whichever level of the tree the agents are: its ranks would be bound to
-// the same CPUs twice.
+// Two names that lead to one host end the job, at whichever level of the tree the agents are: the ranks would be bound
+// to the same CPUs.
 func TestTwoNamesOfOneHost(t *testing.T) {
 	t.Parallel()
 	shell := filepath.Join(t.TempDir(), "shell")

@@ -34,16 +34,19 @@ func List(source, text string) ([]Host, error) {
 }
 
 // Hostfile reads the text of a hostfile: one host a line, or a range of them, with "slots=N" or ":N" behind it; #
-// begins a comment. A host that is named again has so many slots more.
+// begins a comment. A host that is named again has so many slots more. Commas between hosts, a byte order mark and
+// "slots = N" are for the files of other launchers, as is max_slots, which bounds nothing here.
 func Hostfile(source, text string) ([]Host, error) {
 	var c collection
 	number := 0
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
 		number++
 		line, _, _ = strings.Cut(line, "#")
 		r := &reader{source: source, line: number, text: strings.TrimRight(line, " \t\r\n")}
-		if err := r.hostLine(&c); err != nil {
-			return nil, err
+		for r.skip(", \t") {
+			if err := r.hostOfFile(&c); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if len(c.hosts) == 0 {
@@ -52,46 +55,71 @@ func Hostfile(source, text string) ([]Host, error) {
 	return c.hosts, nil
 }
 
-func (r *reader) hostLine(c *collection) error {
-	if !r.skip(" \t") {
-		return nil
-	}
+// hostOfFile reads a host, and what is said of it.
+func (r *reader) hostOfFile(c *collection) error {
 	names, slots, err := r.host()
 	if err == nil {
-		err = r.ends(" \t")
+		err = r.ends(", \t")
 	}
 	if err != nil {
 		return err
 	}
-	for r.skip(" \t") {
+	for r.skip(" \t") && !r.is(",") {
 		at := r.at
-		word := r.take(func(c byte) bool { return c != ' ' && c != '\t' })
-		value, is := strings.CutPrefix(word, "slots=")
+		key := r.take(func(c byte) bool { return strings.IndexByte(" \t,=", c) < 0 })
+		r.skip(" \t")
+		bound := key == "max_slots" || key == "max-slots"
 		switch {
-		case !is:
-			return r.wrong(at, "%.40q is not known: what may follow a host is slots=N", word)
-		case slots != 0:
+		case key != "slots" && !bound || !r.is("="):
+			r.at = at
+			word := r.take(func(c byte) bool { return strings.IndexByte(" \t,", c) < 0 })
+			return r.wrong(at, "%.40q is not known: what may follow a host is slots=N, or a comma and another host", word)
+		case slots != 0 && !bound:
 			return r.wrong(at, "the slots of this host are given twice")
 		}
-		r.at -= len(value)
-		if slots, err = r.slots(); err == nil {
-			err = r.ends(" \t")
+		r.at++
+		r.skip(" \t")
+		n, err := r.slots()
+		if err == nil {
+			err = r.ends(", \t")
 		}
 		if err != nil {
 			return err
+		}
+		if !bound {
+			slots = n
 		}
 	}
 	return c.add(r, names, slots)
 }
 
-// host reads a name, or a range of names, and :N behind it. slots is 0 if there is none.
+// host reads a name, or a range of names, with the name of a user before it, and :N behind it. slots is 0 if there is
+// none.
 func (r *reader) host() (names []string, slots int, err error) {
-	if names, err = r.names(); err != nil || !r.is(":") {
-		return names, 0, err
+	user := r.user()
+	if names, err = r.names(); err != nil {
+		return nil, 0, err
+	}
+	for i := range names {
+		names[i] = user + names[i]
+	}
+	if !r.is(":") {
+		return names, 0, nil
 	}
 	r.at++
 	slots, err = r.slots()
 	return names, slots, err
+}
+
+// user reads "name@", or nothing. It does not begin as an option of a remote shell does.
+func (r *reader) user() string {
+	name, _, is := strings.Cut(r.text[r.at:], "@")
+	other := func(c rune) bool { return c > 0x7f || !nameByte(byte(c)) }
+	if !is || name == "" || strings.IndexFunc(name, other) >= 0 || strings.IndexByte("-.", name[0]) >= 0 {
+		return ""
+	}
+	r.at += len(name) + 1
+	return name + "@"
 }
 
 func (r *reader) slots() (int, error) {
@@ -104,10 +132,10 @@ func (r *reader) slots() (int, error) {
 	return n, nil
 }
 
-// collection is hosts in the order in which they were first named.
+// collection is hosts in the order in which they were first named. Letters of either case are the same in a name.
 type collection struct {
 	hosts []Host
-	index map[string]int
+	index map[string]int // by the name in small letters
 }
 
 // add notes hosts. One that is named again has the slots of both, and where none are said it has one.
@@ -116,7 +144,8 @@ func (c *collection) add(r *reader, names []string, slots int) error {
 		c.index = map[string]int{}
 	}
 	for _, name := range names {
-		i, again := c.index[name]
+		key := strings.ToLower(name)
+		i, again := c.index[key]
 		if again {
 			c.hosts[i].Slots = min(max(c.hosts[i].Slots, 1)+max(slots, 1), MaxRanks)
 			continue
@@ -124,7 +153,7 @@ func (c *collection) add(r *reader, names []string, slots int) error {
 		if len(c.hosts) == MaxHosts {
 			return r.wrong(0, "more than %d hosts", MaxHosts)
 		}
-		c.index[name] = len(c.hosts)
+		c.index[key] = len(c.hosts)
 		c.hosts = append(c.hosts, Host{name, slots})
 	}
 	return nil

@@ -19,6 +19,7 @@ func TestList(t *testing.T) {
 		"a,a,b":                    "[{a 2} {b 0}]",
 		"[fd00::1]:4, 127.0.0.1:2": "[{fd00::1 4} {127.0.0.1 2}]",
 		"a:1048576,a":              "[{a 1048576}]",
+		"H2,h2:3, me@h2":           "[{H2 4} {me@h2 0}]",
 	} {
 		if got, err := List("-H", text); fmt.Sprint(got) != want || err != nil {
 			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
@@ -32,7 +33,8 @@ func TestList(t *testing.T) {
 		"b,a:x":        "column 5: the number of slots",
 		"a:1048577":    "column 3: the number of slots",
 		"a:4:5":        "column 4: no : can be here: write an address of IPv6 as [::1]",
-		"::1":          "column 1: no : can be here",
+		"::1":          "column 1: write an address of IPv6 in brackets: [::1]",
+		"a,fd77::2:4":  "column 3: write an address of IPv6 in brackets: [fd77::2:4]",
 		"a slots=4":    "column 8: '=' cannot be part of a host's name",
 		":4":           "column 1: no : can be here",
 		"n[0-65535],a": "more than 65536 hosts",
@@ -52,6 +54,12 @@ func TestHostfile(t *testing.T) {
 		"n[01-02] slots=3\nn[03-04]:1":    "[{n01 3} {n02 3} {n03 1} {n04 1}]",
 		"a\na\nb\na\n":                    "[{a 3} {b 0}]", // PBS: a line for each slot
 		"[fd00::1] slots=2":               "[{fd00::1 2}]",
+		// Of other launchers.
+		"\ufeffa slots = 4\nb slots= 2\r\n":      "[{a 4} {b 2}]",
+		"a slots=2 max_slots=9\nb max-slots = 3": "[{a 2} {b 0}]",
+		"a,b\nc:2, d slots=3 , e":                "[{a 0} {b 0} {c 2} {d 3} {e 0}]",
+		"me@a slots=2\nme@a\na\nyou@n[1-2]:4":    "[{me@a 3} {a 0} {you@n1 4} {you@n2 4}]",
+		"H1 slots=2\nh1\nH1.Cluster\n":           "[{H1 3} {H1.Cluster 0}]",
 	} {
 		if got, err := Hostfile("hosts", text); fmt.Sprint(got) != want || err != nil {
 			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
@@ -63,11 +71,17 @@ func TestHostfile(t *testing.T) {
 		"a\nb slots=0":            "hosts:2:9: the number of slots",
 		"a\n\n b slots=4x":        "hosts:3:11: 'x' cannot be",
 		"a slot=4":                `hosts:1:3: "slot=4" is not known: what may follow a host is slots=N`,
-		"a slots = 4":             `hosts:1:3: "slots" is not known`,
+		"a slots 4":               `hosts:1:3: "slots" is not known`,
+		"a b":                     `hosts:1:3: "b" is not known: what may follow a host is slots=N, or a comma`,
+		"a slots=":                "hosts:1:9: the number of slots",
 		"a:2 slots=2":             "hosts:1:5: the slots of this host are given twice",
 		"a slots=2 slots=2":       "hosts:1:11: the slots of this host are given twice",
-		"a max_slots=9":           `hosts:1:3: "max_slots=9" is not known`,
-		"a,b":                     "hosts:1:2: ',' cannot be part",
+		"a max_slots=x":           "hosts:1:13: the number of slots",
+		"me@":                     "hosts:1:4: a host is missing here",
+		"@a":                      "hosts:1:1: @ cannot be here",
+		"-l@a":                    "hosts:1:1: a host's name begins with a letter or a digit",
+		"me@you@a":                "hosts:1:7: @ cannot be here",
+		"fd77::2 slots=2":         "hosts:1:1: write an address of IPv6 in brackets: [fd77::2]",
 		"n[1-2":                   "hosts:1:2: this [ is not closed",
 		"slots=4":                 "hosts:1:6: '=' cannot be",
 		"n[0-65535]\nx":           "hosts:2:1: more than 65536 hosts",
@@ -140,32 +154,38 @@ func TestTasksPerNode(t *testing.T) {
 	}
 }
 
-// slowHosts reads one line of a hostfile, or an item of -H, by regular expressions.
+// slowHosts reads one host of a hostfile with what is said of it, or an item of -H, by regular expressions.
 func slowHosts(item string, fields bool) (names []string, slots int, ok bool) {
-	form := `^(.*?[^:]|\[[^\]]*:[^\]]*\])(:([0-9]+))?$`
+	user := regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*@`).FindString(item)
+	form := `^(.*?[^:]|\[[^\]]*:[^\]]*\])(:[0-9]+)?()$`
 	if fields {
-		form = `^(\S*?[^:\s]|\[\S*?:[^\]\s]*\])(:([0-9]+)|[ \t]+slots=([0-9]+))?$`
+		form = `^(\S*?[^:\s]|\[\S*?:[^\]\s]*\])(:[0-9]+)?((?:[ \t]+(?:max[-_])?slots[ \t]*=[ \t]*[0-9]+)*)$`
 	}
-	m := regexp.MustCompile(form).FindStringSubmatch(item)
+	m := regexp.MustCompile(form).FindStringSubmatch(item[len(user):])
 	if m == nil || regexp.MustCompile(`[,\s]`).MatchString(regexp.MustCompile(`\[[^\[\]]*\]`).ReplaceAllString(m[1], "")) {
 		return nil, 0, false
 	}
-	if m[2] != "" {
-		digits := m[3]
-		if fields {
-			digits += m[4]
-		}
-		if slots, _ = strconv.Atoi(digits); slots < 1 || slots > MaxRanks {
+	for _, number := range regexp.MustCompile(`[0-9]+`).FindAllString(m[2]+m[3], -1) {
+		if n, _ := strconv.Atoi(number); n < 1 || n > MaxRanks {
 			return nil, 0, false
 		}
 	}
+	for _, number := range regexp.MustCompile(`([ \t]slots[ \t]*=[ \t]*|:)[0-9]+`).FindAllString(m[2]+m[3], -1) {
+		if slots > 0 { // twice
+			return nil, 0, false
+		}
+		slots, _ = strconv.Atoi(number[strings.LastIndexAny(number, ":= \t")+1:])
+	}
 	names, ok = slowWord(m[1])
+	for i := range names {
+		names[i] = user + names[i]
+	}
 	return names, slots, ok
 }
 
 func slowMerge(all []Host, names []string, slots int) []Host {
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(h Host) bool { return h.Name == name })
+		i := slices.IndexFunc(all, func(h Host) bool { return strings.EqualFold(h.Name, name) })
 		if i < 0 {
 			all = append(all, Host{name, slots})
 			continue
@@ -177,7 +197,8 @@ func slowMerge(all []Host, names []string, slots int) []Host {
 
 func FuzzHostfile(f *testing.F) {
 	for _, text := range []string{"a slots=4\nb:2", "# x\nn[01-03] slots=2 # y\r\n", "a\na\n", "[::1]:2", "a:2 slots=3",
-		"a  slots=1\t", "a:4:5", "n[1-2", ":", "a,b", "slots=4", "a slots=1x"} {
+		"a  slots=1\t", "a:4:5", "n[1-2", ":", "a,b", "slots=4", "a slots=1x",
+		"\ufeffa slots = 4 max_slots=9 , b", "me@a,you@n[1,2]:2", "A\na\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -192,14 +213,19 @@ func FuzzHostfile(f *testing.F) {
 		}
 		var want []Host
 		good := true
-		for _, line := range strings.Split(text, "\n") {
+		for _, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") {
 			line, _, _ = strings.Cut(line, "#")
 			if line = strings.Trim(strings.TrimRight(line, " \t\r"), " \t"); line == "" {
 				continue
 			}
-			names, slots, ok := slowHosts(line, true)
-			good = good && ok
-			want = slowMerge(want, names, slots)
+			for _, item := range regexp.MustCompile(`([^\[,]|\[[^\]]*\]?)+`).FindAllString(line, -1) {
+				if item = strings.Trim(item, " \t"); item == "" {
+					continue
+				}
+				names, slots, ok := slowHosts(item, true)
+				good = good && ok
+				want = slowMerge(want, names, slots)
+			}
 		}
 		if good = good && len(want) > 0; good != (err == nil) || good && !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v; the model has %v, %v", text, got, err, want, good)
@@ -208,7 +234,7 @@ func FuzzHostfile(f *testing.F) {
 }
 
 func FuzzList(f *testing.F) {
-	for _, text := range []string{"a:4,b:4", "n[01-03,7]:2", "[::1]:4,x", "a:", "a:4:5", ",", "a b:2", "n[1,2", "::1"} {
+	for _, text := range []string{"a:4,b:4", "n[01-03,7]:2", "[::1]:4,x", "a:", "a:4:5", ",", "a b:2", "n[1,2", "::1", "me@a:2,A,a"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -85,7 +85,7 @@ func (r *reader) ends(set string) error {
 	case ']':
 		return r.wrong(r.at, "a ] without a [ before it: write n[1-3]")
 	case '@':
-		return r.wrong(r.at, "@ cannot be here: leave the user's name out, and write it in ~/.ssh/config")
+		return r.wrong(r.at, "@ cannot be here: a user's name stands before a host's, as in me@n1")
 	case ':':
 		return r.wrong(r.at, "no : can be here: write an address of IPv6 as [::1]")
 	default:
@@ -112,6 +112,13 @@ func (r *reader) names() ([]string, error) {
 	begin := r.at
 	if name, is, err := r.address(); is {
 		return []string{name}, err
+	}
+	word := r.text[begin:]
+	if end := strings.IndexAny(word, ", \t\n"); end >= 0 {
+		word = word[:end]
+	}
+	if a, err := netip.ParseAddr(word); err == nil && a.Is6() {
+		return nil, r.wrong(begin, "write an address of IPv6 in brackets: [%s]", word)
 	}
 	var p pattern
 	for r.at < len(r.text) {

@@ -30,9 +30,9 @@ const (
 // the cache, else the one that comes down the stream. All of it is one compound command, so that the sh has read it to
 // the end before it begins. Nothing else is sent before the sh asks: some read more of a pipe than they need.
 //
-// An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all. The sh
-// does not see whether another program was an agent: Open does. The cache is looked at before the copy is run: a host
-// that has crashed may have left an empty one, and sh takes that for a script.
+// An agent of another build says so by its exit code. 126 and 127: it is for another machine, or no agent at all. The
+// sh does not see whether another program was an agent: Open does. The size of a copy in the cache is looked at before
+// it is run: a host that has crashed may have left an empty one, and sh takes that for a script.
 // The ranks have the umask of the log-in.
 //
 // What is in the folder is run. So it must be a folder and no link, of this user, and other users cannot write there:
