@@ -152,7 +152,7 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 	own := m.Hosts[0]
 	j := &Job{
 		Apps: slices.Clone(m.Apps), Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report,
-		TagOutput: m.Tag, Timestamp: m.Time, Recover: m.Recover, OutputDir: m.Output,
+		TagOutput: m.Tag, Timestamp: m.Time, Recover: m.Recover, OutputDir: m.Output, MergeStderr: m.Merge,
 		LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
 	}
 	if !own.Own {

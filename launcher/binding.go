@@ -13,21 +13,35 @@ import (
 type Bind string
 
 const (
-	BindAuto Bind = "auto" // an equal share of the cores; nothing when ranks outnumber CPUs
-	BindNone Bind = "none"
-	BindCore Bind = "core" // one core, all of its threads
-	BindNUMA Bind = "numa" // one NUMA node
+	BindAuto   Bind = "auto" // an equal share of the cores; nothing when ranks outnumber CPUs
+	BindNone   Bind = "none"
+	BindCore   Bind = "core"     // one core, all of its threads
+	BindNUMA   Bind = "numa"     // one NUMA node
+	BindSocket Bind = "socket"   // one socket
+	BindL3     Bind = "l3cache"  // the cores of one third-level cache
+	BindThread Bind = "hwthread" // one hardware thread
 )
 
 // Binds are the values of --bind-to.
-var Binds = []Bind{BindAuto, BindNone, BindCore, BindNUMA}
+var Binds = []Bind{BindAuto, BindNone, BindCore, BindNUMA, BindSocket, BindL3, BindThread}
 
-// ParseBind reads a value of --bind-to.
+// ParseBind reads a value of --bind-to, in letters of either case.
 func ParseBind(text string) (Bind, error) {
-	if b := Bind(text); slices.Contains(Binds, b) {
+	b := Bind(strings.ToLower(text))
+	if b == "package" { // what Open MPI 5 calls a socket
+		b = BindSocket
+	}
+	if slices.Contains(Binds, b) {
 		return b, nil
 	}
-	return "", fmt.Errorf("--bind-to %s: use auto, none, core or numa", text)
+	return "", fmt.Errorf("--bind-to %s: use auto, none, core, numa, socket, l3cache or hwthread", text)
+}
+
+// partOf tells of each CPU to which part of the host it belongs, for what binds to parts of several cores.
+var partOf = map[string]func(cpuset.CPU) [3]int{
+	"numa":    func(c cpuset.CPU) [3]int { return [3]int{c.Node} },
+	"socket":  func(c cpuset.CPU) [3]int { return [3]int{c.Socket} },
+	"l3cache": func(c cpuset.CPU) [3]int { return [3]int{c.Socket, c.Node, c.L3} },
 }
 
 // assign returns the CPUs of each rank of this host, never outside the inherited mask; nil: no rank is bound.
@@ -37,8 +51,8 @@ func assign(mode Bind, q place.Request, host cpuset.Host, n int) [][]int {
 		return nil
 	}
 	domains := [][]cpuset.CPU{host.CPUs}
-	if q.MapBy == place.NUMA {
-		domains = groups(host.CPUs, byNode)
+	if part := partOf[string(q.MapBy)]; part != nil {
+		domains = groups(host.CPUs, part)
 	}
 	sets := make([][]int, n)
 	for d, cpus := range domains { // rank after rank goes to the next one
@@ -46,7 +60,7 @@ func assign(mode Bind, q place.Request, host cpuset.Host, n int) [][]int {
 		if own <= 0 {
 			break
 		}
-		some := assignIn(mode, q, cpus, own)
+		some := assignIn(mode, q, host, cpus, own)
 		if some == nil {
 			return nil
 		}
@@ -57,16 +71,23 @@ func assign(mode Bind, q place.Request, host cpuset.Host, n int) [][]int {
 	return renumber(sets, q.RankBy, host)
 }
 
-// assignIn is assign for n ranks among these CPUs.
-func assignIn(mode Bind, q place.Request, cpus []cpuset.CPU, n int) [][]int {
-	cores := numbers(groups(cpus, byCore))
-	switch {
-	case mode == BindNUMA:
-		return spread(numbers(groups(cpus, byNode)), n)
+// assignIn is assign for n ranks among these CPUs of the host.
+func assignIn(mode Bind, q place.Request, host cpuset.Host, cpus []cpuset.CPU, n int) [][]int {
+	cores, threads := numbers(groups(cpus, byCore)), numbers(groups(cpus, byThread))
+	switch part := partOf[string(mode)]; {
+	case part != nil: // whole ones, also where the ranks were mapped by smaller ones
+		outside := func(of []cpuset.CPU) bool {
+			return !slices.ContainsFunc(of, func(c cpuset.CPU) bool { return slices.Contains(cpus, c) })
+		}
+		return spread(numbers(slices.DeleteFunc(groups(host.CPUs, part), outside)), n)
 	case q.PE > 0:
-		return packed(cores, n, q.PE, mode == BindCore)
+		return packed(cores, n, q.PE, mode != BindAuto && mode != "")
 	case mode == BindCore:
 		return spread(cores, n)
+	case mode == BindThread:
+		return spread(threads, n)
+	case q.MapBy == place.Thread && n <= len(threads):
+		return threads[:n]
 	case q.MapBy == place.Core && n <= len(cores):
 		return cores[:n]
 	case n <= len(cores):
@@ -94,22 +115,24 @@ func packed(cores [][]int, n, each int, share bool) [][]int {
 
 // renumber gives the sets to the ranks in the order that --rank-by asks for.
 func renumber(sets [][]int, by place.Unit, host cpuset.Host) [][]int {
-	if by != place.Core && by != place.NUMA {
+	part := partOf[string(by)]
+	if part == nil && by != place.Core && by != place.Thread {
 		return sets
 	}
-	position, node := map[int]int{}, map[int]int{}
+	position := map[int]int{}
 	for i, c := range host.CPUs {
-		position[c.ID], node[c.ID] = i, c.Node
+		position[c.ID] = i
 	}
 	slices.SortStableFunc(sets, func(a, b []int) int { return position[a[0]] - position[b[0]] })
-	if by == place.Core {
+	if part == nil {
 		return sets
 	}
-	turn := map[int]int{} // of each node: how many of its sets there were
+	turn := map[[3]int]int{} // of each part of the host: how many of its sets there were
 	var turns [][][]int
 	for _, s := range sets {
-		t := turn[node[s[0]]]
-		turn[node[s[0]]]++
+		in := part(host.CPUs[position[s[0]]])
+		t := turn[in]
+		turn[in]++
 		if t == len(turns) {
 			turns = append(turns, nil)
 		}
@@ -156,16 +179,19 @@ func evenly[T any](all []T, n int) [][]T {
 
 func byCore(c cpuset.CPU) [3]int { return [3]int{c.Node, c.Socket, c.Core} }
 
-func byNode(c cpuset.CPU) [3]int { return [3]int{c.Node} }
+func byThread(c cpuset.CPU) [3]int { return [3]int{c.ID} }
 
-// groups collects CPUs with equal keys, in order of the CPUs.
+// groups collects CPUs with equal keys, in order of the first of each.
 func groups(all []cpuset.CPU, key func(cpuset.CPU) [3]int) [][]cpuset.CPU {
 	var sets [][]cpuset.CPU
-	for i, c := range all {
-		if i == 0 || key(c) != key(all[i-1]) {
-			sets = append(sets, nil)
+	at := map[[3]int]int{}
+	for _, c := range all {
+		i, is := at[key(c)]
+		if !is {
+			i = len(sets)
+			at[key(c)], sets = i, append(sets, nil)
 		}
-		sets[len(sets)-1] = append(sets[len(sets)-1], c)
+		sets[i] = append(sets[i], c)
 	}
 	return sets
 }

@@ -150,7 +150,7 @@ func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
 	start := startMessage{
 		World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Place: j.Place, Bind: j.Bind,
 		Report: j.ReportBindings, Tag: j.TagOutput, Time: j.Timestamp, Recover: j.Recover,
-		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir,
+		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir, Merge: j.MergeStderr,
 		LogLevel: j.LogLevel, Name: server.Name(), Secret: secret,
 		Mapping: r.plan.Layout.Order.Mapping(), Agents: j.Agents,
 	}

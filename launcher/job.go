@@ -39,6 +39,7 @@ type Job struct {
 	PrintExits     bool   // at the end it is said how each rank has ended
 	Recover        bool   // a rank that fails, or a host that is lost, does not end the job; Abort does
 	OutputDir      string // "": the ranks write to Stdout and Stderr
+	MergeStderr    bool   // what ranks write to standard error goes where their standard output does, in its order
 	StdinFor       string // "none", "all", or the number of a rank; "" is "0"
 	Timeout        time.Duration
 	KillDelay      time.Duration // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
@@ -182,12 +183,15 @@ func parseStdin(text string, n int) (stdinMode, error) {
 	return stdinMode{rank: rank}, nil
 }
 
-// openOutputs makes the files of --output-dir for one rank.
-func openOutputs(dir string, rank int) (stdout, stderr *os.File, err error) {
+// openOutputs makes the files of --output-dir for one rank; one, if they are merged.
+func openOutputs(dir string, rank int, merge bool) (stdout, stderr *os.File, err error) {
 	base := filepath.Join(dir, "rank."+strconv.Itoa(rank))
 	stdout, err = os.Create(base + ".out")
 	if err != nil {
 		return nil, nil, err
+	}
+	if merge {
+		return stdout, stdout, nil
 	}
 	stderr, err = os.Create(base + ".err")
 	if err != nil {

@@ -33,6 +33,7 @@ type startMessage struct {
 	Recover  bool
 	Coloured [2]bool // of stdout and stderr: tags may be
 	Output   string  // --output-dir
+	Merge    bool    `json:",omitempty"`
 	Stdin    []int   // the ranks that have the standard input: -1: all of them
 	LogLevel string
 	Name     string // of the job

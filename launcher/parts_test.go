@@ -65,6 +65,11 @@ func TestAssign(t *testing.T) {
 		{"core, outnumbered", BindCore, ht, 4, "[[0 2] [0 2] [1 3] [1 3]]"},
 		{"numa", BindNUMA, hostOf(2, 2, 1), 4, "[[0 1] [0 1] [2 3] [2 3]]"},
 		{"numa, one rank", BindNUMA, hostOf(2, 2, 1), 1, "[[0 1]]"},
+		{"socket", BindSocket, hostOf(2, 2, 2), 3, "[[0 4 1 5] [0 4 1 5] [2 6 3 7]]"},
+		{"l3cache", BindL3, caches(), 3, "[[0 1] [2 3] [4 5]]"},
+		{"l3cache, one rank", BindL3, caches(), 1, "[[0 1]]"},
+		{"hwthread", BindThread, ht, 3, "[[0] [2] [1]]"},
+		{"hwthread, outnumbered", BindThread, ht, 5, "[[0] [0] [2] [1] [3]]"},
 	} {
 		if got := fmt.Sprint(assign(c.mode, place.Request{}, c.host, c.n)); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -135,6 +140,18 @@ func TestAssignMapped(t *testing.T) {
 			"[[0 1] [2 3] [4 5] [6 7]]"},
 		{"core, numbered by numa", BindAuto, place.Request{MapBy: place.Core, RankBy: place.NUMA}, two, 6,
 			"[[0] [4] [1] [5] [2] [3]]"},
+		{"socket", BindAuto, place.Request{MapBy: place.Socket}, two, 3, "[[0 1] [4 5 6 7] [2 3]]"},
+		{"socket, whole ones", BindSocket, place.Request{MapBy: place.Socket}, two, 3,
+			"[[0 1 2 3] [4 5 6 7] [0 1 2 3]]"},
+		{"l3cache", BindAuto, place.Request{MapBy: place.L3}, caches(), 5, "[[0] [2 3] [4 5] [6 7] [1]]"},
+		{"l3cache, a core each", BindCore, place.Request{MapBy: place.L3}, caches(), 5, "[[0] [2] [4] [6] [1]]"},
+		{"l3cache, whole sockets", BindSocket, place.Request{MapBy: place.L3}, caches(), 4,
+			"[[0 1 2 3] [0 1 2 3] [4 5 6 7] [4 5 6 7]]"},
+		{"l3cache, numbered by socket", BindAuto, place.Request{MapBy: place.L3, RankBy: place.Socket}, caches(), 4,
+			"[[0 1] [4 5] [2 3] [6 7]]"},
+		{"hwthread", BindAuto, place.Request{MapBy: place.Thread}, hostOf(1, 2, 2), 3, "[[0] [2] [1]]"},
+		{"hwthread, numbered by core", BindAuto, place.Request{MapBy: place.Thread, RankBy: place.Core},
+			hostOf(1, 2, 2), 4, "[[0] [2] [1] [3]]"},
 		{"none", BindNone, place.Request{MapBy: place.Core, RankBy: place.Core, PE: 2}, two, 2, "[]"},
 	} {
 		if got := fmt.Sprint(assign(c.mode, c.q, c.host, c.n)); got != c.want {
@@ -142,15 +159,18 @@ func TestAssignMapped(t *testing.T) {
 		}
 	}
 	// Whatever is asked for: each rank has CPUs of this host, and auto gives no CPU twice.
-	for _, host := range []cpuset.Host{hostOf(2, 4, 2), hostOf(3, 1, 4), hybrid(), masked()} {
-		for i := range 5 * 5 * 4 * 4 {
+	for _, host := range []cpuset.Host{hostOf(2, 4, 2), hostOf(3, 1, 4), hybrid(), masked(), caches()} {
+		for i := range 5 * len(Binds) {
 			q := place.Request{PE: i % 5}
-			if k := i / 5 % 5; k > 0 {
-				q.MapBy = place.Units[k-1]
+			if testing.Short() && q.PE%2 > 0 {
+				continue
 			}
-			q.RankBy = place.Units[i/25%4]
-			for n := 1; n <= len(host.CPUs)+1; n++ {
-				checkMapped(t, Binds[i/100], q, host, n)
+			for _, q.MapBy = range append(place.Units, "") {
+				for _, q.RankBy = range place.Units {
+					for n := 1; n <= len(host.CPUs)+1; n++ {
+						checkMapped(t, Binds[i/5], q, host, n)
+					}
+				}
 			}
 		}
 	}
@@ -184,6 +204,14 @@ func checkMapped(t *testing.T, mode Bind, q place.Request, host cpuset.Host, n i
 func hybrid() (h cpuset.Host) {
 	for id, core := range []int{0, 1, 2, 2, 2} {
 		h.CPUs = append(h.CPUs, cpuset.CPU{ID: id, Core: core})
+	}
+	return h
+}
+
+// caches has two sockets with two third-level caches of two cores each.
+func caches() (h cpuset.Host) {
+	for id := range 8 {
+		h.CPUs = append(h.CPUs, cpuset.CPU{ID: id, Core: id % 4, Socket: id / 4, Node: id / 4, L3: id / 2 * 2})
 	}
 	return h
 }

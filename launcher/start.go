@@ -170,17 +170,24 @@ func (r *run) startRank(s *Spec, stdin *os.File) error {
 // openOutput sets descriptors 1 and 2 of a rank and returns those that must be closed here after the start.
 func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
 	if r.job.OutputDir != "" {
-		if s.Stdout, s.Stderr, err = openOutputs(r.job.OutputDir, s.Rank); err != nil {
+		if s.Stdout, s.Stderr, err = openOutputs(r.job.OutputDir, s.Rank, r.job.MergeStderr); err != nil {
 			return nil, err
 		}
 		return []*os.File{s.Stdout, s.Stderr}, nil
 	}
 	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.above == nil {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
+		if r.job.MergeStderr {
+			s.Stderr = s.Stdout
+		}
 		return nil, nil
 	}
 	if s.Stdout, err = r.addStream(s.Rank, r.streams.stdout, nil); err != nil {
 		return nil, err
+	}
+	if r.job.MergeStderr {
+		s.Stderr = s.Stdout
+		return []*os.File{s.Stdout}, nil
 	}
 	if s.Stderr, err = r.addStream(s.Rank, r.streams.stderr, r.streams.alike); err != nil {
 		return []*os.File{s.Stdout}, err

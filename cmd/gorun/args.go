@@ -25,6 +25,9 @@ func splitFlags(known *pflag.FlagSet, args []string) (flags, rest []string, err 
 			flags, args = append(flags, "--env="+args[1]+"="+args[2]), args[3:]
 			continue
 		}
+		if err := notHere(known, args); err != nil {
+			return nil, nil, err
+		}
 		arg, takesNext, err := spell(known, arg)
 		if err != nil {
 			return nil, nil, err
@@ -77,12 +80,16 @@ func valuePart(arg string) string {
 	return ""
 }
 
-// other names of our flags in mpirun and mpiexec.hydra.
+// other names of our flags in mpirun, mpiexec.hydra and srun.
 var others = map[string]string{
 	"wd": "wdir", "prepend-rank": "tag-output", "output-filename": "output-dir", "V": "version",
 	"hosts": "host", "machinefile": "hostfile", "npernode": "ppn", "perhost": "ppn",
 	"timestamp-output": "timestamp", "preload-binary": "preload",
 	"disable-auto-cleanup": "enable-recovery", "branch-count": "tree-width",
+	"ntasks": "np", "ntasks-per-node": "ppn", "tasks-per-node": "ppn", "chdir": "wdir", "D": "wdir", "label": "tag-output",
+	"nodelist": "host", "w": "host", "cpus-per-proc": "cpus-per-task", "cpus-per-rank": "cpus-per-task",
+	"configfile": "app", "display-allocation": "display-map", "display-devel-map": "display-map",
+	"print-rank-map": "display-map", "stderr-to-stdout": "merge-stderr-to-stdout",
 }
 
 func renamed(name string) (string, bool) {

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +16,7 @@ import (
 // appFlags are those that each program of an MPMD command line has for itself.
 type appFlags struct {
 	ranks count
-	wdir  string
+	wdir  named
 	env   []string
 }
 
@@ -29,10 +31,13 @@ type jobFlags struct {
 	exits      bool
 	recover    bool
 	preload    bool
-	outputDir  string
+	outputDir  named
+	merge      bool
+	verbose    bool
 	stdin      string
 	timeout    seconds
 	killDelay  seconds
+	appFile    named
 	dryRun     bool
 	version    bool
 	ignored    bool   // of flags that need nothing here
@@ -42,7 +47,7 @@ type jobFlags struct {
 func (a *appFlags) register(f *pflag.FlagSet) {
 	a.ranks = 1
 	f.VarP(&a.ranks, "np", "n", "number of ranks; without it, as many as --ppn or the slots of -H make")
-	f.StringVar(&a.wdir, "wdir", "", "run the ranks in the folder `DIR`")
+	f.Var(&a.wdir, "wdir", "run the ranks in the folder `DIR`")
 	f.VarP((*assignments)(&a.env), "env", "x", "set a variable for the ranks, or pass one on; may be repeated")
 }
 
@@ -52,12 +57,13 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	j.bind, j.killDelay = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay)
 	j.place.register(f)
 	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the cores; "+
-		"nothing when ranks outnumber CPUs), none, core, numa")
+		"nothing when ranks outnumber CPUs), none, core, numa, socket, l3cache, hwthread")
 	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
 	f.BoolVarP(&j.tag, "tag-output", "l", false, "begin each line of output with [rank]")
 	f.BoolVar(&j.timestamp, "timestamp", false, "begin each line of output with the time, of the rank's host")
-	f.StringVar(&j.outputDir, "output-dir", "",
-		"write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
+	f.Var(&j.outputDir, "output-dir", "write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
+	f.BoolVar(&j.merge, "merge-stderr-to-stdout", false, "what the ranks write to standard error goes where their "+
+		"standard output does")
 	f.StringVar(&j.stdin, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
 	f.Var(&j.timeout, "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
 	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
@@ -66,10 +72,13 @@ func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&j.exits, "print-all-exitcodes", false, "print how each rank has ended")
 	f.BoolVar(&j.preload, "preload", false, "send the program to the other hosts, as one that gorun has built; it is "+
 		"kept in memory there")
+	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
+	f.BoolVarP(&j.verbose, "verbose", "v", false, "say what gorun does: GORUN_LOG=debug for gorun alone")
 	f.BoolVar(&j.dryRun, "dry-run", false, "print what would be started, and where")
 	f.BoolVar(&j.version, "version", false, "print the version")
 	for _, name := range []string{"oversubscribe", "allow-run-as-root", "genvall", "quiet"} {
-		f.BoolVar(&j.ignored, name, false, "accepted, without effect on one host")
+		short := map[string]string{"quiet": "q"}[name]
+		f.BoolVarP(&j.ignored, name, short, false, "accepted, without effect on one host")
 		f.Lookup(name).Hidden = true
 	}
 	f.StringVar(&j.ignoredVal, "genvlist", "", "accepted, without effect on one host")
@@ -131,7 +140,7 @@ type bindFlag launcher.Bind
 func (b *bindFlag) Set(text string) error {
 	v, err := launcher.ParseBind(text)
 	if err != nil {
-		return errors.New("use auto, none, core or numa")
+		return errors.New("use auto, none, core, numa, socket, l3cache or hwthread")
 	}
 	*b = bindFlag(v)
 	return nil
@@ -182,9 +191,7 @@ type segment struct {
 }
 
 // segments takes what follows the flags: PROGRAM ARGS [: FLAGS PROGRAM ARGS]... After "--" all words are one program's.
-func segments(first appFlags, rest []string) ([]segment, error) {
-	var all []segment
-	flags := first
+func segments(flags appFlags, rest []string) (all []segment, err error) {
 	for {
 		words, more, again := cutAtColon(rest)
 		if len(words) == 0 {
@@ -198,20 +205,73 @@ func segments(first appFlags, rest []string) ([]segment, error) {
 		if !again {
 			return all, nil
 		}
-		flags = appFlags{}
-		set := pflag.NewFlagSet("gorun", pflag.ContinueOnError)
-		set.Usage = func() {}
-		flags.register(set)
-		own, left, err := splitFlags(set, more)
-		if err == nil {
-			err = set.Parse(own)
-		}
-		if err != nil {
+		if flags, rest, err = cutFlags(more); err != nil {
 			return nil, fmt.Errorf("%w (after a colon: only -n, --wdir and -x; "+
 				"the others hold for the whole job and stand first)", err)
 		}
-		rest = left
 	}
+}
+
+// cutFlags takes the flags of one program from the words before it.
+func cutFlags(words []string) (flags appFlags, rest []string, err error) {
+	set := pflag.NewFlagSet("gorun", pflag.ContinueOnError)
+	set.Usage = func() {}
+	flags.register(set)
+	own, rest, err := splitFlags(set, words)
+	if err == nil {
+		err = set.Parse(own)
+	}
+	return flags, rest, err
+}
+
+// readApps reads the programs of --app: on each line flags, a program and its arguments, with quotes as a shell has
+// them; # begins a line that is a comment.
+func readApps(file string) (all []segment, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--app: %w", err)
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		words, err := shellWords(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, number, err)
+		}
+		if len(words) == 0 {
+			continue
+		}
+		flags, rest, err := cutFlags(words)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s:%d: %w (in this file: only -n, --wdir and -x)", file, number, err)
+		case len(rest) > 0 && rest[0] == "--":
+			rest = rest[1:]
+		}
+		if len(rest) == 0 || slices.Contains(rest, ":") {
+			return nil, fmt.Errorf("%s:%d: a line is -n N PROGRAM ARGUMENTS, of one program", file, number)
+		}
+		all = append(all, segment{flags, rest[0], rest[1:]})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no program is named: write lines such as -n 4 ./program", file)
+	}
+	return all, nil
+}
+
+// programs are the parts of the job, from the command line or --app.
+func (j *jobFlags) programs(args []string) ([]segment, error) {
+	if j.appFile == "" {
+		return segments(j.app, args)
+	}
+	if len(args) > 0 {
+		return nil, fmt.Errorf("--app %s names the programs, and %q stands on the command line: leave one out", j.appFile,
+			args[0])
+	}
+	return readApps(string(j.appFile))
 }
 
 func cutAtColon(words []string) (before, after []string, found bool) {

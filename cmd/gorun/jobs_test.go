@@ -332,7 +332,7 @@ func TestUsageErrors(t *testing.T) {
 		{"-n four x", "four|use a whole number"},
 		{"-n", "-n needs a value"},
 		{"-np", "--np needs a value"},
-		{"--bind-to socket x", "--bind-to|use auto, none, core or numa"},
+		{"--bind-to board x", "--bind-to|use auto, none, core, numa, socket, l3cache or hwthread"},
 		{"--timeout soon x", "--timeout|30, 90s or 5m"},
 		{"--timeout -1 x", "--timeout|30, 90s or 5m"},
 		{"--kill-delay 0 x", "--kill-delay"},

@@ -80,6 +80,7 @@ var notInPods = map[string]string{
 	"launch-agent": "the pods start gorun themselves",
 	"launcher":     "the pods start gorun themselves",
 	"preload":      "the image has the program",
+	"app":          "the command line names the programs",
 	"tree-width":   "all pods dial the one with index 0",
 	"stdin":        "pods have no standard input",
 	"dry-run":      "a manifest starts nothing by itself",
@@ -182,7 +183,7 @@ func (m *manifestFlags) command(f *pflag.FlagSet, parts []segment, stderr *os.Fi
 		if i > 0 {
 			words = append(words, ":")
 			if p.wdir != "" {
-				words = append(words, "--wdir="+p.wdir)
+				words = append(words, "--wdir="+string(p.wdir))
 			}
 		}
 		if i > 0 || !f.Changed("np") {
@@ -206,10 +207,11 @@ func (m *manifestFlags) command(f *pflag.FlagSet, parts []segment, stderr *os.Fi
 // layOut settles how many ranks and pods there are, and returns the most ranks that a pod has. It places the ranks as
 // gorun in the pods will.
 func (m *manifestFlags) layOut(f *pflag.FlagSet, parts []segment) (perPod int, err error) {
-	q := m.job.place.request
-	if m.job.place.perHost > 0 {
-		q.PerHost = int(m.job.place.perHost)
+	q, err := m.job.place.wanted()
+	if err != nil {
+		return 0, err
 	}
+	m.job.place.request = q
 	if !f.Changed("np") && len(parts) == 1 {
 		parts[0].ranks = count(max(q.PerHost, 1) * max(int(m.pods.pods), 1))
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/place"
@@ -20,8 +19,9 @@ type placeFlags struct {
 	request     place.Request
 	allowUnused bool
 	display     bool
+	cores       count // of each rank
 	launcher    string
-	shell       string
+	shell       named
 	patience    seconds
 	width       count
 	given       []place.Host    // the hosts, where neither -H nor a file says them
@@ -32,14 +32,15 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 	p.np = f.Lookup("np")
 	f.VarP(&p.list, "host", "H", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4")
 	f.VarP(&p.file, "hostfile", "f", "the same from a `FILE`, one host a line: a slots=4")
-	f.Var(&p.perHost, "ppn", "number of ranks on each host")
+	f.VarP(&p.perHost, "ppn", "N", "number of ranks on each host")
+	f.VarP(&p.cores, "cpus-per-task", "c", "cores of each rank, as :PE=n of --map-by says them; with -n or --ppn")
 	f.Var((*mapByFlag)(&p.request), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
-		"core or numa (of a host, in turn); with :PE=n each has n cores")
-	f.Var((*rankByFlag)(&p.request), "rank-by", "how the ranks so placed are numbered: slot, node, core or numa "+
-		"(default: as they were dealt)")
+		"core, numa, socket, l3cache or hwthread (of a host, in turn); with :PE=n each has n cores")
+	f.Var((*rankByFlag)(&p.request), "rank-by", "how the ranks so placed are numbered: by the same (default: as they "+
+		"were dealt)")
 	f.BoolVar(&p.display, "display-map", false, "print which ranks each host has")
-	f.StringVar(&p.shell, "launch-agent", "", "the remote `SHELL` to other hosts, with its arguments, in place "+
-		"of ssh; what follows it is the host and a command, as in kubectl exec -i")
+	f.Var(&p.shell, "launch-agent", "the remote `SHELL` to other hosts, with its arguments, in place of ssh; it may "+
+		"have quotes; what follows it is the host and a command, as in kubectl exec -i")
 	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 30s)")
 	p.width = launcher.DefaultWidth
 	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn")
@@ -51,9 +52,9 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 
 // fill sets what these flags say in a job. ranks is the number of ranks if -n was not given, or 0 for the default.
 func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
-	job.Place, job.AllowUnused, job.DisplayMap = p.request, p.allowUnused, p.display
-	if p.perHost > 0 {
-		job.Place.PerHost = int(p.perHost)
+	job.AllowUnused, job.DisplayMap = p.allowUnused, p.display
+	if job.Place, err = p.wanted(); err != nil {
+		return 0, err
 	}
 	if p.list == "" && p.file == "" && p.given == nil && (p.launcher == "ssh" || p.shell != "") {
 		if p.given, p.agents, err = operatorHosts(os.Getenv); err != nil {
@@ -65,8 +66,11 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 		job.Agents.Patience = time.Duration(p.patience)
 	}
 	if p.shell != "" {
-		if job.Agents.Shell = strings.Fields(p.shell); len(job.Agents.Shell) == 0 {
-			return 0, errors.New("--launch-agent: no command is named")
+		if job.Agents.Shell, err = shellWords(string(p.shell)); err == nil && len(job.Agents.Shell) == 0 {
+			err = errors.New("no command is named")
+		}
+		if err != nil {
+			return 0, fmt.Errorf("--launch-agent: %w", err)
 		}
 	}
 	switch p.launcher {
@@ -81,6 +85,24 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 		return 0, err
 	}
 	return job.DefaultRanks()
+}
+
+// wanted is the request with what --ppn and -c say. Without -n, -c may be meant as Open MPI has it.
+func (p *placeFlags) wanted() (q place.Request, err error) {
+	if q = p.request; p.perHost > 0 {
+		q.PerHost = int(p.perHost)
+	}
+	switch {
+	case p.cores == 0:
+		return q, nil
+	case !p.np.Changed && p.perHost == 0:
+		return q, fmt.Errorf("-c %d is %[1]d cores for each rank, as of srun, and needs -n or --ppn; if ranks are meant, as "+
+			"of Open MPI's mpirun, write -n %[1]d", p.cores)
+	case q.PE > 0 && q.PE != int(p.cores):
+		return q, fmt.Errorf("-c %d and --map-by with PE=%d say different numbers of cores: leave one out", p.cores, q.PE)
+	}
+	q.PE = int(p.cores)
+	return q, nil
 }
 
 // hosts reads -H or --hostfile; nil: neither is given.

@@ -62,12 +62,13 @@ func TestHostsThatCannotBe(t *testing.T) {
 		{"-H, column 3: the number of slots", []string{"-H", "a:x"}},
 		{`invalid argument "" for "-H, --host" flag: it is empty`, []string{"-H", ""}},
 		{`invalid argument "" for "-f, --hostfile" flag: it is empty`, []string{"--hostfile", ""}},
-		{file + `:2:3: "slot=2" is not known: what may follow a host is slots=N`, []string{"--hostfile", file}},
+		{file + `:2:3: "slot=2" is not known: what may follow a host is slots=N, or a comma`, []string{"--hostfile", file}},
 		{"--hostfile: open /no/such", []string{"--hostfile", "/no/such"}},
 		{"-H and --hostfile cannot be used together", []string{"-H", "localhost", "--hostfile", file}},
 		{"4 ranks with 2 on each host need 2 hosts, and there is 1", []string{"-n", "4", "-ppn", "2"}},
-		{"use slot, node, core or numa", []string{"--map-by", "socket"}},
-		{"use slot, node, core or numa", []string{"--rank-by", "fill"}},
+		{"use slot, node, core, numa, socket, l3cache or hwthread", []string{"--map-by", "board"}},
+		{"use slot, node, core, numa, socket, l3cache or hwthread", []string{"--rank-by", "fill"}},
+		{"-H, column 1: write an address of IPv6 in brackets: [fd77::2]", []string{"-H", "fd77::2"}},
 	} {
 		j := start(t, append(c.args, "RANK", "print=x")...).wait(2).prints("")
 		j.says(c.want)

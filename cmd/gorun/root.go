@@ -84,9 +84,10 @@ func complete(root *cobra.Command) {
 	values := func(v ...cobra.Completion) cobra.CompletionFunc {
 		return cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)
 	}
-	root.RegisterFlagCompletionFunc("bind-to", values("auto", "none", "core", "numa"))
-	root.RegisterFlagCompletionFunc("map-by", values("slot", "node", "core", "numa"))
-	root.RegisterFlagCompletionFunc("rank-by", values("slot", "node", "core", "numa"))
+	root.RegisterFlagCompletionFunc("bind-to", values("auto", "none", "core", "numa", "socket", "l3cache",
+		"hwthread"))
+	root.RegisterFlagCompletionFunc("map-by", values("slot", "node", "core", "numa", "socket", "l3cache", "hwthread"))
+	root.RegisterFlagCompletionFunc("rank-by", values("slot", "node", "core", "numa", "socket", "l3cache", "hwthread"))
 	root.RegisterFlagCompletionFunc("host", values("localhost"))
 	root.RegisterFlagCompletionFunc("stdin", values("none", "all", "0"))
 	root.RegisterFlagCompletionFunc("np", values())
@@ -97,7 +98,7 @@ func complete(root *cobra.Command) {
 
 // start runs a job, or prints its plan.
 func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, error) {
-	parts, err := segments(j.app, args)
+	parts, err := j.programs(args)
 	if err != nil {
 		return launcher.CodeUsage, usageError{err}
 	}
@@ -108,11 +109,14 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	}
 	job := launcher.Job{
 		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
-		TagOutput: j.tag, Timestamp: j.timestamp, OutputDir: j.outputDir, PrintExits: j.exits,
-		Recover: j.recover, StdinFor: j.stdin,
+		TagOutput: j.tag, Timestamp: j.timestamp, OutputDir: string(j.outputDir), MergeStderr: j.merge,
+		PrintExits: j.exits, Recover: j.recover, StdinFor: j.stdin,
 		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
 		Cleaner: cleanerCommand(),
+	}
+	if j.verbose && values.Log == "off" {
+		job.LogLevel = "debug"
 	}
 	ranks, err := j.place.fill(&job)
 	if err != nil {
@@ -124,7 +128,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	}
 	var programs []*launcher.Program
 	for _, p := range parts {
-		program, err := launcher.Find(p.program, p.wdir)
+		program, err := launcher.Find(p.program, string(p.wdir))
 		if err != nil {
 			return findCode(err), err
 		}
@@ -140,7 +144,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		}
 		job.Apps = append(job.Apps, launcher.App{
 			Ranks: int(p.ranks), Path: program.Path, Sent: program.Package != "" || j.preload, Name: p.program,
-			Args: p.args, Dir: p.wdir, Env: env,
+			Args: p.args, Dir: string(p.wdir), Env: env,
 		})
 	}
 	tag(programs, stderr)

@@ -17,6 +17,7 @@ type CPU struct {
 	Core   int // within the package
 	Socket int
 	Node   int // NUMA node
+	L3     int // the first CPU that shares the third-level cache
 }
 
 // Host is what this process may use.
@@ -53,10 +54,11 @@ func topology(root fs.FS, mask []int) []CPU {
 			Core:   readInt(root, dir+"core_id"),
 			Socket: readInt(root, dir+"physical_package_id"),
 			Node:   nodes[id],
+			L3:     sharesL3(root, id),
 		})
 	}
 	slices.SortFunc(all, func(a, b CPU) int {
-		for _, d := range []int{a.Node - b.Node, a.Socket - b.Socket, a.Core - b.Core, a.ID - b.ID} {
+		for _, d := range []int{a.Node - b.Node, a.Socket - b.Socket, a.L3 - b.L3, a.Core - b.Core, a.ID - b.ID} {
 			if d != 0 {
 				return d
 			}
@@ -64,6 +66,15 @@ func topology(root fs.FS, mask []int) []CPU {
 		return 0
 	})
 	return all
+}
+
+// sharesL3 is the first CPU that shares the third-level cache of a CPU.
+func sharesL3(root fs.FS, id int) int {
+	text, _ := fs.ReadFile(root, fmt.Sprintf("sys/devices/system/cpu/cpu%d/cache/index3/shared_cpu_list", id))
+	if all, err := ParseList(strings.TrimSpace(string(text))); err == nil && len(all) > 0 {
+		return slices.Min(all)
+	}
+	return 0
 }
 
 func nodesOf(root fs.FS) map[int]int {

@@ -74,11 +74,14 @@ func TestTopology(t *testing.T) {
 		"sys/devices/system/cpu/cpu2/topology/physical_package_id", "0\n",
 		"sys/devices/system/cpu/cpu3/topology/core_id", "0\n",
 		"sys/devices/system/cpu/cpu3/topology/physical_package_id", "1\n",
+		"sys/devices/system/cpu/cpu0/cache/index3/shared_cpu_list", "0,2\n",
+		"sys/devices/system/cpu/cpu1/cache/index3/shared_cpu_list", "1\n",
+		"sys/devices/system/cpu/cpu2/cache/index3/shared_cpu_list", "0,2\n",
 		"sys/devices/system/node/node0/cpulist", "0-2\n", "sys/devices/system/node/node1/cpulist", "3\n",
 		"sys/devices/system/node/online", "0-1\n",
 	)
 	got := topology(fs, []int{0, 1, 2, 3})
-	want := []CPU{{0, 0, 0, 0}, {2, 0, 0, 0}, {1, 1, 0, 0}, {3, 0, 1, 1}}
+	want := []CPU{{0, 0, 0, 0, 0}, {2, 0, 0, 0, 0}, {1, 1, 0, 0, 1}, {3, 0, 1, 1, 0}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -13,14 +13,28 @@ import (
 type Unit string
 
 const (
-	Slot Unit = "slot" // the hosts one after the other, each until its slots are full
-	Node Unit = "node" // the hosts in turn
-	Core Unit = "core" // as Slot; on a host its cores in turn
-	NUMA Unit = "numa" // as Slot; on a host its NUMA nodes in turn
+	Slot   Unit = "slot"     // the hosts one after the other, each until its slots are full
+	Node   Unit = "node"     // the hosts in turn
+	Core   Unit = "core"     // as Slot; on a host its cores in turn
+	NUMA   Unit = "numa"     // as Slot; on a host its NUMA nodes in turn
+	Socket Unit = "socket"   // as Slot; on a host its sockets in turn
+	L3     Unit = "l3cache"  // as Slot; on a host its third-level caches in turn
+	Thread Unit = "hwthread" // as Slot; on a host its hardware threads in turn
 )
 
 // Units are the values of --map-by and --rank-by.
-var Units = []Unit{Slot, Node, Core, NUMA}
+var Units = []Unit{Slot, Node, Core, NUMA, Socket, L3, Thread}
+
+const useUnits = "use slot, node, core, numa, socket, l3cache or hwthread"
+
+// parseUnit reads the name of a unit, in letters of either case.
+func parseUnit(text string) (Unit, bool) {
+	u := Unit(strings.ToLower(text))
+	if u == "package" { // what Open MPI 5 calls a socket
+		u = Socket
+	}
+	return u, slices.Contains(Units, u)
+}
 
 // Request is how a job wants its ranks placed.
 type Request struct {
@@ -31,7 +45,7 @@ type Request struct {
 	PE      int  // cores of each rank, and the slots that it takes; 0: one slot
 }
 
-// ParseMapBy reads a value of --map-by into the request: slot, node, core or numa, perhaps with :PE=n, or ppr:N:node.
+// ParseMapBy reads a value of --map-by into the request: a unit, perhaps with :PE=n, or ppr:N:node.
 func (q *Request) ParseMapBy(text string) error {
 	words := strings.Split(strings.ToLower(text), ":")
 	if words[0] == "ppr" {
@@ -43,10 +57,10 @@ func (q *Request) ParseMapBy(text string) error {
 			return fmt.Errorf("ppr:%s:node: the number of ranks on each host is 1 or more", words[1])
 		}
 		q.PerHost, q.MapBy, words = n, Slot, words[2:]
-	} else if unit := Unit(words[0]); slices.Contains(Units, unit) {
+	} else if unit, is := parseUnit(words[0]); is {
 		q.MapBy = unit
 	} else if words[0] != "" { // :PE=2 alone
-		return errors.New("use slot, node, core or numa, perhaps with :PE=n for n cores of each rank")
+		return errors.New(useUnits + ", perhaps with :PE=n for n cores of each rank")
 	}
 	for _, w := range words[1:] {
 		cores, isPE := strings.CutPrefix(w, "pe=")
@@ -65,10 +79,10 @@ func (q *Request) ParseMapBy(text string) error {
 
 // ParseRankBy reads a value of --rank-by.
 func ParseRankBy(text string) (Unit, error) {
-	if u := Unit(strings.ToLower(text)); slices.Contains(Units, u) {
+	if u, is := parseUnit(text); is {
 		return u, nil
 	}
-	return "", errors.New("use slot, node, core or numa")
+	return "", errors.New(useUnits)
 }
 
 // Layout is ranks placed on hosts.

@@ -229,6 +229,7 @@ func TestParseMapBy(t *testing.T) {
 		"slot": {MapBy: Slot}, "NODE": {MapBy: Node}, "core:PE=2": {MapBy: Core, PE: 2}, "numa:pe=3": {MapBy: NUMA, PE: 3},
 		"ppr:2:node": {MapBy: Slot, PerHost: 2}, "ppr:2:node:PE=4": {MapBy: Slot, PerHost: 2, PE: 4},
 		"slot:PE=2:oversubscribe": {MapBy: Slot, PE: 2}, ":OVERSUBSCRIBE": {}, ":PE=2": {PE: 2},
+		"socket": {MapBy: Socket}, "package:PE=2": {MapBy: Socket, PE: 2}, "L3cache": {MapBy: L3}, "hwthread": {MapBy: Thread},
 	} {
 		var q Request
 		if err := q.ParseMapBy(text); err != nil || !reflect.DeepEqual(q, want) {
@@ -236,7 +237,7 @@ func TestParseMapBy(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"socket": "use slot, node, core or numa", "core:PE=0": "PE=0: the number of cores", "core:PE=x": "PE=X",
+		"board": "use slot, node, core, numa, socket, l3cache or hwthread", "core:PE=0": "PE=0: the number of cores", "core:PE=x": "PE=X",
 		"ppr:2:socket": "ppr:N:node", "ppr:x:node": "ppr:x:node: the number", "ppr": "ppr:N:node", "core:x": "x is not known",
 	} {
 		if err := new(Request).ParseMapBy(text); err == nil || !strings.Contains(err.Error(), want) {
