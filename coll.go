@@ -13,7 +13,8 @@ import (
 
 // Every rank of a communicator makes the same collective calls in the same order. The n-th call of each rank has number
 // n, which is in the tag of all its messages, on context cid+1: so any number of them is in flight, and none takes the
-// messages of another.
+// messages of another. The operation is in the tag too: ranks whose orders differ wait, and never take what is of
+// another operation.
 //
 // Each operation has one function that checks the arguments, and takes a plan that fits them from the communicator or
 // makes one: plan… in collmove.go and collreduce.go. Each way to make the call is one line that hands the plan on. A
@@ -21,7 +22,8 @@ import (
 // that cannot go on, for a rank has failed or its operator has panicked, sends to those that wait for it that it has
 // given up. So no live rank waits in vain.
 
-// collTag is the lowest tag of the messages of collective calls. Below are those of collective.go.
+// collTag is the lowest number by which a call is known: on boards, and to those that compare calls. Its messages have
+// other tags: see next.
 const collTag = 1 << 30
 
 // way is how a call of an operation is made.
@@ -72,7 +74,8 @@ func (w way) named(name string) string {
 // collSetup is how the ranks of this process make collective calls.
 type collSetup struct {
 	join.Collectives
-	via  collectives.Via
+	via collectives.Via
+	scratch
 	left leftBehind // of all communicators: calls that a context may end, but for those that are requests
 	unended
 }
@@ -88,10 +91,12 @@ func setupOf(e *pml.Engine, how join.Collectives) *collSetup {
 // colls are the collective calls of a rank on a communicator.
 type colls struct {
 	number atomic.Uint32 // how many calls there were
+	inits  atomic.Uint32 // and how many of them were persistent
 	of     *colls        // those whose numbers these take; nil: their own
 	mu     sync.Mutex
 	idle   []*collPlan // plans that no call uses, the latest last
 	kept   int64       // bytes that they take
+	over   bool        // the communicator has been freed: nothing is kept
 
 	recent [len(operationNames)]atomic.Pointer[collPlan] // of each operation's last call, not in idle; nil: none
 }
@@ -99,12 +104,90 @@ type colls struct {
 // What is kept for later calls on one communicator: so many plans, and together no more memory than that.
 const (
 	plansKept  = 16
-	memoryKept = 64 << 20
+	memoryKept = 4 << 20
 	// recentMost is what a plan takes at most that is in recent, and does not count for memoryKept.
 	recentMost = 64 << 10
 )
 
-// nextTag is that of a call, by its number. A persistent request may live until numbers begin again: its tag is of
+// scratch is memory in which calls by messages combine, and which no call uses. All communicators of the process share
+// it. A plan keeps what is short by itself.
+type scratch struct {
+	mu    sync.Mutex // guards what follows
+	spare [][]byte   // each longer than scratchLeast, the latest last
+	bytes int64      // of all; ≤ scratchMost
+}
+
+const (
+	scratchLeast = recentMost
+	scratchMost  = 64 << 20
+)
+
+// take is n bytes. What they hold is undefined.
+func (s *scratch) take(n int) []byte {
+	if n <= scratchLeast {
+		return aligned(n)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	best := -1
+	for i, b := range s.spare {
+		if cap(b) >= n && cap(b)/2 <= n && (best < 0 || cap(b) < cap(s.spare[best])) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return aligned(n)
+	}
+	b := s.spare[best]
+	s.spare = slices.Delete(s.spare, best, best+1)
+	s.bytes -= int64(cap(b))
+	return b[:n]
+}
+
+// give takes back what take has given.
+func (s *scratch) give(b []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cap(b) > scratchMost {
+		return
+	}
+	s.spare = append(s.spare, b)
+	for s.bytes += int64(cap(b)); s.bytes > scratchMost; s.spare = slices.Delete(s.spare, 0, 1) {
+		s.bytes -= int64(cap(s.spare[0]))
+	}
+}
+
+// numberBits is how much of a call's number is in the tags of its messages. Above it is their kind: the operation and 1,
+// and so much more of persistent calls. Kind 0 has the tags of collective.go.
+const (
+	numberBits     = 25
+	persistentKind = int32(len(operationNames))
+	meetingKind    = 2*persistentKind + 1 // in which the ranks compare their calls, or make a board
+)
+
+// kindTag is the tag of messages of a call.
+func kindTag(kind int32, number uint32) int32 {
+	return kind<<numberBits | int32(number%(1<<numberBits))
+}
+
+// meetingTag is that by which the ranks of a call meet, in whichever way each of them makes it.
+func meetingTag(tag int32) int32 { return kindTag(meetingKind, uint32(tag)) }
+
+// next gives p's call its number. Persistent requests live long: what tells their messages apart is which of them each
+// is, and not which call.
+func (k *colls) next(p *collPlan, w way) {
+	p.tag = k.nextTag(w)
+	if k.of != nil {
+		k = k.of
+	}
+	number, kind := uint32(p.tag), 1+int32(p.operation)
+	if w == persistent {
+		number, kind = k.inits.Add(1), kind+persistentKind
+	}
+	p.messageTag = kindTag(kind, number)
+}
+
+// nextTag is what a call is known by: its number. A persistent request may live until numbers begin again: its tag is of
 // another kind.
 func (k *colls) nextTag(w way) int32 {
 	if k.of != nil {
@@ -168,6 +251,7 @@ func (k *colls) give(p *collPlan) {
 	if p.operator != nil {
 		p.operator.forget() // it may hold memory
 	}
+	p.giveScratch()
 	switch n := p.memory(); {
 	case n <= recentMost:
 		if p = k.recent[p.operation].Swap(p); p != nil {
@@ -182,12 +266,25 @@ func (k *colls) give(p *collPlan) {
 func (k *colls) keep(p *collPlan) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.over {
+		return
+	}
 	k.idle = append(k.idle, p)
 	k.kept += p.memory()
 	for len(k.idle) > plansKept || k.kept > memoryKept {
 		k.kept -= k.idle[0].memory()
 		k.idle = slices.Delete(k.idle, 0, 1)
 	}
+}
+
+// end gives all plans up: the communicator has been freed.
+func (k *colls) end() {
+	for i := range k.recent {
+		k.recent[i].Store(nil)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.idle, k.kept, k.over = nil, 0, true
 }
 
 // perform makes a blocking call, whose buffers are in p, and gives p back. err is that of its arguments; then there is
@@ -202,7 +299,7 @@ func (c *Comm) perform(p *collPlan, err error) error {
 	case p.ways.any():
 		err = c.performShared(p)
 	case c.ctx == nil:
-		p.tag = c.colls.nextTag(blocking)
+		c.colls.next(p, blocking)
 		p.pack()
 		if err = p.run(c); err == nil {
 			p.unpack()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -330,25 +331,74 @@ func TestCollectivesByName(t *testing.T) {
 	}
 }
 
-// What calls leave for later ones is bounded by the memory that it takes together, and the next call finds it.
+// The memory in which calls combine is bounded for all communicators together, and the next call finds it.
 func TestPlansKept(t *testing.T) {
 	over(t, unchecked("GORUN_COLL=allreduce:doubling"))(2, func(w *Comm) {
-		k := &w.colls
-		for i := range 10 {
-			buf := make([]uint64, 1<<20+i)
-			must(Allreduce(w, nil, buf, BitOr))
-			sum := int64(0)
-			for _, p := range k.idle {
-				sum += p.memory()
+		s := &w.setup.scratch
+		kept := func() (last *byte) {
+			sum := 0
+			for _, b := range s.spare {
+				sum += cap(b)
+				last = &b[0]
 			}
-			check(sum == k.kept && sum <= memoryKept, "%d plans take %d bytes, counted as %d", len(k.idle), sum, k.kept)
-			last := k.idle[len(k.idle)-1]
-			check(last.params.Count == int64(len(buf)), "the latest call has left no plan")
-			must(Allreduce(w, nil, buf, BitOr))
-			check(k.idle[len(k.idle)-1] == last, "the second call has made a new plan")
+			check(int64(sum) == s.bytes && sum <= scratchMost, "%d bytes are kept, counted as %d", sum, s.bytes)
+			return last
 		}
-		check(len(k.idle) > 2, "%d plans are kept", len(k.idle))
+		for i := range 10 {
+			c := ok(w.Dup())
+			buf := make([]uint64, 1<<20<<(i%3)+i)
+			must(Allreduce(c, nil, buf, BitOr))
+			last := kept()
+			must(Allreduce(c, nil, buf, BitOr))
+			check(last != nil && last == kept(), "the second call has taken other memory than the first")
+			check(c.colls.kept+c.colls.recent[collectives.Allreduce].Load().memory() < recentMost, "the plan keeps memory")
+		}
+		check(len(s.spare) > 1, "%d blocks are kept", len(s.spare))
+		must(Allreduce(w, nil, make([]uint64, scratchMost/8+1), BitOr))
+		check(s.bytes > 0, "a long call has driven out all others")
+		kept()
 	})
+}
+
+// A call through the board takes no memory for messages. What calls by messages have taken on communicators that are
+// freed is not held, though the caller still has them: at most scratchMost is, for each rank.
+func TestWhatCallsTake(t *testing.T) {
+	const ranks, long, most = 2, 24 << 20, 4 << 20
+	var before, after runtime.MemStats
+	overLoop(t)(ranks, func(w *Comm) {
+		vector := make([]float64, long/8)
+		meetOnBoard(w)
+		measured := func(into *runtime.MemStats) {
+			must(Barrier(w))
+			if w.Rank() == 0 {
+				runtime.GC()
+				runtime.ReadMemStats(into)
+			}
+			must(Barrier(w))
+		}
+		measured(&before)
+		for range 3 {
+			must(Allreduce(w, nil, vector, Sum))
+			must(Bcast(w, vector, 0))
+		}
+		measured(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; w.Rank() == 0 {
+			check(took < most, "six calls by the board take %d bytes", took)
+		}
+		measured(&before)
+		var freed []*Comm
+		for range 12 {
+			c := ok(w.Dup())
+			must(Allreduce(c, nil, vector, Sum))
+			must(c.Free())
+			freed = append(freed, c)
+		}
+		measured(&after)
+		if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); w.Rank() == 0 {
+			check(held < ranks*scratchMost+most, "%d communicators that are freed hold %d bytes", len(freed), held)
+		}
+		runtime.KeepAlive(freed)
+	}, onBoard)
 }
 
 // Small calls of two lengths by turns find the plan that each has left, whichever was the latest.

@@ -170,7 +170,7 @@ func (c *Comm) mistaken(w way, err error) error {
 	if c.groups != nil {
 		c, rank = c.bothGroups(), int(c.me)
 	}
-	tag := compareTag(c.colls.nextTag(w), w)
+	tag := c.colls.nextTag(w)
 	tell := func() error {
 		text := fmt.Sprintf("rank %d calls it wrongly: %v", rank, mine.Err)
 		c.compareAs(tag, nil, nil, &refusal{class: mine.Class, text: text})
@@ -188,7 +188,7 @@ func (c *Comm) mistaken(w way, err error) error {
 // alone is that this rank does not know, since the one that would have told it has failed: others may make the call,
 // and count on this one.
 func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
-	no := c.compareAs(compareTag(p.tag, w), p, p.claims(w), nil)
+	no := c.compareAs(p.tag, p, p.claims(w), nil)
 	if no == nil && p.operation.Neighborhood() {
 		no = c.compareEdges(p)
 	}
@@ -209,16 +209,8 @@ func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
 // call.
 func (c *Comm) goOnAlone(p *collPlan, why error) {
 	q := newCollPlan(c, &p.planKey, p.params.InCounts, p.params.OutCounts)
-	q.over, q.tag, q.failed, q.alone = p.over, p.tag, why, why
+	q.over, q.tag, q.messageTag, q.failed, q.alone = p.over, p.tag, p.messageTag, why, why
 	c.inBackground("", func() error { return q.runByMessages(c) })
-}
-
-// compareTag is that by which a call is compared: ranks that make it in different ways are to meet.
-func compareTag(tag int32, w way) int32 {
-	if w == persistent {
-		tag -= collTag / 2
-	}
-	return tag
 }
 
 // compareCreation compares a call that makes a communicator: another rank may make another collective call. Merge is
@@ -235,7 +227,7 @@ func (c *Comm) compareCreation(kind creation, tag int32) *refusal {
 // plan, or refuses.
 func (c *Comm) compareAs(tag int32, p *collPlan, claims []claim, no *refusal) *refusal {
 	m := c.meet(makeDup)
-	m.tag = tag
+	m.tag = meetingTag(tag)
 	rows := map[int]row{}
 	if p != nil {
 		if r, has := p.row(); has {

@@ -159,11 +159,11 @@ func (c *Comm) compareEdges(p *collPlan) *refusal {
 	}
 	key := planKey{operation: collectives.NeighborAlltoall, count: 1, elemSize: 8, commutative: true}
 	q := newCollPlan(c, &key, nil, nil)
-	q.tag = p.tag
+	q.messageTag = meetingTag(p.tag)
 	buffer(q, collectives.In, gives)
 	buffer(q, collectives.Out, its)
 	m := c.meet(makeDup)
-	m.tag = p.tag
+	m.tag = q.messageTag
 	var no *refusal
 	if err := q.runByMessages(c); err != nil {
 		no = m.met(err)

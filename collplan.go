@@ -24,18 +24,20 @@ type collPlan struct {
 	params    collectives.Params
 	algorithm *collectives.Algorithm
 	builder   collectives.Builder
-	schedule  *collectives.Schedule // the builder's
+	schedule  *collectives.Schedule // the builder's; nil: no call has needed messages yet
 	operator  combiner              // of a reduction
 	ways      boardWays             // how a blocking call goes through the board
 
 	// Of the call that owns the plan.
-	over      *Comm   // not nil: it runs on this one in the place of the caller's
-	claimed   []claim // of a call with a root on an intercommunicator: what is compared
-	tag       int32
-	spaces    [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is the plan's
-	scattered []scattered                   // blocks that the schedule sees packed
-	requests  []*pml.Request                // of a round; nil between rounds
-	failed    error                         // why this rank has given up; nil: it has not
+	over       *Comm                         // not nil: it runs on this one in the place of the caller's
+	claimed    []claim                       // of a call with a root on an intercommunicator: what is compared
+	tag        int32                         // by its number
+	messageTag int32                         // by its number and its operation
+	spaces     [collectives.Tmp + 1][][]byte // In and Out are the caller's buffers, or copies; Tmp is of scratch
+	scratch    *scratch
+	scattered  []scattered    // blocks that the schedule sees packed
+	requests   []*pml.Request // of a round; nil between rounds
+	failed     error          // why this rank has given up; nil: it has not
 
 	typeName, operatorName string // with GORUN_COLL_CHECK: what the elements are, and how they are combined
 
@@ -43,7 +45,7 @@ type collPlan struct {
 }
 
 func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
-	p := &collPlan{planKey: *key}
+	p := &collPlan{planKey: *key, scratch: &c.setup.scratch}
 	p.params = collectives.Params{Rank: c.rank, Size: c.size, Root: key.root, Count: key.count, ElemSize: key.elemSize,
 		InPlace: key.inPlace, Commutative: key.commutative, InCounts: in, OutCounts: out, Hosts: c.hosts()}
 	if c.groups != nil {
@@ -66,9 +68,27 @@ func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
 		p.params.Board, p.params.ByPairs = false, true
 		choose()
 	}
-	p.schedule = p.builder.Build(p.algorithm, &p.params)
-	p.spaces[collectives.Tmp] = [][]byte{aligned(int(p.schedule.Tmp * key.elemSize))}
 	return p
+}
+
+// build readies p for messages: it makes the schedule, the first time, and takes what that combines in. A call through
+// the board needs neither.
+func (p *collPlan) build() {
+	if p.schedule == nil {
+		p.schedule = p.builder.Build(p.algorithm, &p.params)
+		p.spaces[collectives.Tmp] = [][]byte{nil}
+	}
+	if tmp := p.spaces[collectives.Tmp]; int64(len(tmp[0])) != p.schedule.Tmp*p.elemSize {
+		tmp[0] = p.scratch.take(int(p.schedule.Tmp * p.elemSize))
+	}
+}
+
+// giveScratch gives back what build has taken, if it is long.
+func (p *collPlan) giveScratch() {
+	if tmp := p.spaces[collectives.Tmp]; len(tmp) > 0 && len(tmp[0]) > scratchLeast {
+		p.scratch.give(tmp[0])
+		tmp[0] = nil
+	}
 }
 
 // of is the communicator that a call on c runs on.
@@ -79,10 +99,13 @@ func (p *collPlan) of(c *Comm) *Comm {
 	return c
 }
 
-// memory is about how many bytes the plan takes.
+// memory is about how many bytes the plan takes. No call uses it.
 func (p *collPlan) memory() int64 {
 	const step = 128
-	return p.schedule.Tmp*p.elemSize + int64(p.schedule.Messages)*step
+	if p.schedule == nil {
+		return 0
+	}
+	return int64(len(p.spaces[collectives.Tmp][0])) + int64(p.schedule.Messages)*step
 }
 
 // at is the memory of n elements.
@@ -110,6 +133,7 @@ func (p *collPlan) run(c *Comm) error {
 // runByMessages is run without a comparison. Other ranks count on it, so it goes on to its end also where an operator
 // ends the goroutine.
 func (p *collPlan) runByMessages(c *Comm) error {
+	p.build()
 	p.round = 0
 	defer p.runRest(c)
 	p.runRounds(c)
@@ -164,18 +188,18 @@ func (p *collPlan) exchange(c *Comm, messages []collectives.Step) {
 	case len(messages) == 0: // a round of local steps
 	case len(messages) == 1 && messages[0].Kind == collectives.Send:
 		m := &messages[0]
-		p.sent(c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.payload(m), pml.Standard))
+		p.sent(c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.payload(m), pml.Standard))
 	case len(messages) == 1:
 		m := &messages[0]
-		st, err := c.eng.Recv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.into(m))
+		st, err := c.eng.Recv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.into(m))
 		p.received(m, st, err)
 	case len(messages) == 2 && messages[0].Kind != messages[1].Kind:
 		send, recv := &messages[0], &messages[1]
 		if send.Kind == collectives.Recv {
 			send, recv = recv, send
 		}
-		st, err := c.eng.Sendrecv(nil, c.cid+ctxCollective, c.toWorld(int(send.Peer)), p.tag, p.payload(send),
-			c.toWorld(int(recv.Peer)), p.tag, p.into(recv))
+		st, err := c.eng.Sendrecv(nil, c.cid+ctxCollective, c.toWorld(int(send.Peer)), p.messageTag, p.payload(send),
+			c.toWorld(int(recv.Peer)), p.messageTag, p.into(recv))
 		p.received(recv, st, err)
 	default:
 		p.exchangeAll(c, messages)
@@ -187,20 +211,20 @@ func (p *collPlan) exchange(c *Comm, messages []collectives.Step) {
 func (p *collPlan) exchangeAll(c *Comm, messages []collectives.Step) {
 	for i := range messages {
 		if m := &messages[i]; m.Kind == collectives.Recv {
-			p.requests = append(p.requests, c.eng.Irecv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag,
+			p.requests = append(p.requests, c.eng.Irecv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag,
 				p.into(m)))
 		}
 	}
 	last := len(messages) - 1
 	for i := range messages[:last] {
 		if m := &messages[i]; m.Kind == collectives.Send {
-			p.requests = append(p.requests, c.eng.Isend(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag,
+			p.requests = append(p.requests, c.eng.Isend(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag,
 				p.payload(m), pml.Standard))
 		}
 	}
 	var lastErr error
 	if m := &messages[last]; m.Kind == collectives.Send {
-		lastErr = c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.payload(m), pml.Standard)
+		lastErr = c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.payload(m), pml.Standard)
 	}
 	next := 0
 	for i := range messages {
@@ -224,11 +248,12 @@ var gaveUp = []byte{0}
 
 // giveUp sends what tells the others that this rank has given up. It waits for none of them.
 func (p *collPlan) giveUp(c *Comm) {
+	p.build()
 	for i := range p.schedule.Rounds {
 		messages, _ := p.schedule.Round(i)
 		for k := range messages {
 			if m := &messages[k]; m.Kind == collectives.Send {
-				c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.tag, p.payload(m), pml.Standard)
+				c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.payload(m), pml.Standard)
 			}
 		}
 	}

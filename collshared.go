@@ -137,7 +137,7 @@ func (c *Comm) mayShare() bool {
 // background, on memory of the library's own; then p is not given back.
 func (c *Comm) performShared(p *collPlan) error {
 	turn := c.common.ask() // before the number: see strays.look
-	p.tag = c.colls.nextTag(blocking)
+	c.colls.next(p, blocking)
 	if c.ctx == nil {
 		p.takeIn()
 		err := p.runShared(c, turn)
@@ -194,7 +194,7 @@ func (p *collPlan) runShared(c *Comm, turn <-chan struct{}) error {
 // setUp makes the board. The error is that a rank has failed.
 func (s *common) setUp(c *Comm, tag int32) error {
 	m := c.meet(makeDup)
-	m.tag = tag
+	m.tag = meetingTag(tag)
 	t := &ticketing{c: c}
 	s.slot, t.lines = slotOf(c.size), c.size*boardLines
 	t.size = (s.slot + slotGap) * c.size * boardDepth
@@ -308,7 +308,7 @@ func (c *Comm) closeBoard() {
 			s.on.Close()
 			s.on = nil
 		}
-		s.none = true
+		s.none, s.own, s.its, s.sums = true, nil, nil, nil
 	})
 }
 

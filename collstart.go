@@ -97,9 +97,11 @@ func (c *Comm) launch(p *collPlan, w way) *pml.Request {
 
 // prepare readies p for calls on c.
 func (p *collPlan) prepare(c *Comm, w way) {
-	p.comm, p.way, p.tag = c, w, c.colls.nextTag(w)
+	p.build()
+	c.colls.next(p, w)
+	p.comm, p.way = c, w
 	p.compared, p.refused, p.alone = c.setup.Check && c.size > 1, nil, nil
-	p.rounds.Set(p, c.cid+ctxCollective, p.tag, p.compared)
+	p.rounds.Set(p, c.cid+ctxCollective, p.messageTag, p.compared)
 	if c.ctx != nil {
 		p.setApart()
 	}

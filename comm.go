@@ -358,6 +358,7 @@ func (c *Comm) free() bool {
 	c.eng.DropContext(c.cid+ctxMessages, err)
 	c.left.whenOver(func() {
 		c.closeBoard()
+		c.colls.end()
 		for ctx := uint32(ctxMessages + 1); ctx < contextsEach; ctx++ {
 			c.eng.DropContext(c.cid+ctx, err)
 		}
