@@ -22,7 +22,7 @@
 // thing that can happen, whose Action is what the caller does next, the packet
 // to send included. The receiver may change over in the middle of a message,
 // from stream to get when the sender stops sending, from get to stream when a
-// READ fails.
+// READ fails or a sender whose stream had stalled sends again.
 //
 //	Owns:     one transfer's phase, offsets and packets; a file per scheme; which scheme is chosen (choose.go, tuner.go)
 //	May call: internal/wire

@@ -561,3 +561,41 @@ func TestTogetherCostsTheSame(t *testing.T) {
 		t.Errorf("%d transfers by what costs more, %d by what costs less", counts[Get], counts[Stream])
 	}
 }
+
+// READs that have taken a stalled stream over end when the sender sends again: a fragment that comes late is not the
+// first of many that are sent for nothing.
+func TestStreamGoesOnAfterAStall(t *testing.T) {
+	const size, piece = 100 << 20, 1 << 20
+	var s Sender
+	var r Receiver
+	s.Init(senderID, size, Region{Addr: sourceAt, Key: 5, Len: size, OK: true}, piece)
+	rts := s.RTS(3, 4)
+	r.Init(&rts, size, receiverID)
+	a := r.Begin(Stream, piece, Region{})
+	sent, reads, streams := int64(0), int64(0), 0
+	for a.Do != Finish {
+		if a.Do == Expect {
+			streams++
+			s.OnCTS(&a.Header)
+		}
+		a = Action{}
+		switch {
+		case r.Streaming() && r.Have()/(10*piece) == int64(streams): // now and then the sender is away for a while
+			r.Stall()
+			for range 3 {
+				a = r.OnGetDone()
+				reads += piece
+			}
+		default:
+			f := s.NextFragment(piece)
+			s.Sent(f.Len)
+			sent += f.Len
+			if a = r.OnData(f.Header.Tag, f.Off, f.Len); a.Do == Copy {
+				a = r.Copied(a.Len)
+			}
+		}
+	}
+	if over := sent + reads - size; streams < 5 || over < 0 || over > int64(streams)*piece {
+		t.Errorf("%d bytes sent and %d read in %d streams, for a message of %d", sent, reads, streams, size)
+	}
+}

@@ -27,6 +27,7 @@ type Receiver struct {
 	back        Region
 	own, remote uint64 // the numbers of the two ends
 	gen         int32  // streams begun; fragments of an earlier one are out of date
+	tookOver    bool   // READs go on with a stream that has stalled
 	phase       phase
 }
 

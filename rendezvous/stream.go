@@ -11,7 +11,7 @@ var Stream = &Scheme{
 }
 
 func (r *Receiver) beginStream() Action {
-	r.phase = streaming
+	r.phase, r.tookOver = streaming, false
 	r.gen++
 	n := r.want - r.have
 	return Action{Do: Expect, Off: r.have, Len: n, Header: wire.Header{Kind: wire.CTS, Flags: wire.Urgent,
@@ -20,6 +20,11 @@ func (r *Receiver) beginStream() Action {
 
 // OnData: n bytes for off of stream gen have come.
 func (r *Receiver) OnData(gen int32, off, n int64) Action {
+	if r.tookOver && gen == r.gen && r.Reading() && !r.started {
+		// The sender sends again, what has been READ already: it goes on where the READs are. Both ends copy at once then.
+		r.asked = 0
+		return r.beginStream()
+	}
 	if r.phase != streaming || gen != r.gen {
 		return Action{} // sent before the sender heard that we READ instead, or asked again
 	}
@@ -37,11 +42,12 @@ func (r *Receiver) Copied(n int64) Action {
 	return Action{}
 }
 
-// Stall: nothing has come for a while. READ the rest, if that is possible.
+// Stall: nothing has come for a while. READ the rest, if that is possible, or until the sender sends again.
 func (r *Receiver) Stall() Action {
 	if r.phase != streaming || !r.readable {
 		return Action{}
 	}
+	r.tookOver = true
 	return r.beginGet()
 }
 
