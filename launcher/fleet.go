@@ -72,12 +72,12 @@ type fleet struct {
 	others *Others         // nil: it starts the agents itself
 	opened context.Context // ends when hosts are not reached for any more
 	cancel context.CancelFunc
-	turns  chan struct{}     // so many are reached for at a time
-	told   order             // the last one to all
-	ended  []int             // ranks that all were told of as ended: those that join later are told then
-	named  map[string]string // the name of each host that has an agent, by its hostID
-	left   int               // nodes that may still start ranks
-	said   bool              // that an agent cannot start others
+	turns  chan struct{}  // so many are reached for at a time
+	told   order          // the last one to all
+	ended  []int          // ranks that all were told of as ended: those that join later are told then
+	first  map[string]int // the first rank of each host that has an agent, by its hostID
+	left   int            // nodes that may still start ranks
+	said   bool           // that an agent cannot start others
 	// joined is how many nodes have had an agent; all is closed when ranks may be started.
 	joined int
 	all    chan struct{}
@@ -174,7 +174,7 @@ func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
 // newFleet makes a fleet for these hosts.
 func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, me *reach.Self) *fleet {
 	f := &fleet{run: r, server: server, start: start, self: me, others: start.Agents.Others,
-		named: map[string]string{}}
+		first: map[string]int{}}
 	f.opened, f.cancel = context.WithCancel(context.Background())
 	r.fleet = f
 	width := start.Agents.Width
@@ -624,15 +624,15 @@ func (f *fleet) isHost(m hostMessage) {
 	if m.ID == "" || f.others != nil || f.start.Agents.Local {
 		return
 	}
-	name := r.hostOf(m.Rank)
-	other, known := f.named[m.ID]
+	other, known := f.first[m.ID]
 	if !known {
-		f.named[m.ID] = name
+		f.first[m.ID] = m.Rank
 		return
 	}
+	name, again := r.hostOf(min(other, m.Rank)), r.hostOf(max(other, m.Rank)) // in the order of the list
 	r.do(r.policy.cannotStart(fmt.Errorf("%s and %s of the list are one host, which calls itself %s, so their ranks "+
-		"would share its CPUs: name it once, with all its slots (getent hosts %s shows where a name leads)", other, name,
-		oneLine(fmt.Sprintf("%.253s", m.Name)), name), CodeCannotStart))
+		"would share its CPUs: name it once, with all its slots (getent hosts %s shows where a name leads)", name, again,
+		oneLine(fmt.Sprintf("%.253s", m.Name)), again), CodeCannotStart))
 }
 
 // failed is a failure that an agent reports.

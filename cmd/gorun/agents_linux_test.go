@@ -497,6 +497,7 @@ func TestTwoNamesOverSSH(t *testing.T) {
 	for hosts, says := range map[string]string{
 		"h2,10.77.0.2": "h2 and 10.77.0.2 of the list are one host, which calls itself h2",
 		"h1,10.77.0.1": "h1 and 10.77.0.1 of the list are one host, which calls itself h1",
+		"H2,root@h2":   "H2 and root@h2 of the list are one host, which calls itself h2",
 	} {
 		j := prepare(t, "-H", hosts, "--launch-agent", h.shell, "RANK", "sleep")
 		h.move(j)
