@@ -344,13 +344,16 @@ func (a *agreement) find(ask func(mine uint32) (uint32, *refusal), senders func(
 			return free, nil
 		}
 		if mine == a.want {
-			var late *ranks
 			if no != nil && no.maybeMade() {
-				late = senders()
+				a.c.abandon(mine, senders())
+			} else {
+				ids.release(mine, nil)
 			}
-			ids.release(mine, late)
 		}
 		if no != nil {
+			if no.alone { // others may go on, to recycle: they are not to wait for this rank
+				a.c.eng.DropContext(a.c.cid+ctxFlush, a.failed(no))
+			}
 			return 0, no
 		}
 		a.advance(free)
@@ -442,7 +445,7 @@ func (m *meeting) scatterSparsely(c *Comm, to map[int32][]byte, take func([]byte
 		take(b)
 	}
 	taken := make(chan error, 1)
-	go func() { taken <- takeAll(c.eng, ctx, take) }()
+	go func() { taken <- takeAll(c, take) }()
 	var sent []*pml.Request
 	for world, b := range to {
 		if world != c.me {
@@ -465,26 +468,32 @@ func (m *meeting) scatterSparsely(c *Comm, to map[int32][]byte, take func([]byte
 	if err := <-taken; err != nil && no == nil {
 		no = m.met(err)
 	}
+	if no != nil { // others that live may go on to send, and must not wait for this rank
+		c.eng.DropContext(ctx, m.failed(no))
+	}
 	return no
 }
 
-// takeAll receives what other ranks send until this rank says that there is no more.
-func takeAll(eng *pml.Engine, ctx uint32, take func([]byte)) error {
+// takeAll receives what other ranks send until this rank says that there is no more. It returns why a message has not
+// come whole. A rank that has failed sends nothing any more, and does not end it: others may live.
+func takeAll(c *Comm, take func([]byte)) (lost error) {
+	ctx := c.cid + ctxFlush
 	for {
-		found, st, err := eng.Probe(nil, ctx, AnySource, AnyTag, true)
-		var b []byte
-		if err == nil {
-			b, err = receiveFound(eng, found, st.Bytes)
-		}
-		if err != nil {
-			// A rank has failed. Those that live must not wait for this one: what they send is dropped from now on.
-			eng.DropContext(ctx, err)
+		if err := c.eng.ProbeAny(nil, ctx, int(c.me), AnyTag); err != nil {
 			return err
 		}
-		if st.Tag == tagFlushed {
-			return nil
+		found, st, is, _ := c.eng.Iprobe(ctx, AnySource, AnyTag, true)
+		if !is {
+			continue
 		}
-		take(b)
+		switch b, err := receiveFound(c.eng, found, st.Bytes); {
+		case st.Tag == tagFlushed:
+			return lost
+		case err == nil:
+			take(b)
+		case lost == nil:
+			lost = err
+		}
 	}
 }
 

@@ -10,6 +10,10 @@ const (
 	tagFlush   // on ctxFlush: the sender's last message
 	tagFlushed // on ctxFlush, to itself: there are no more
 	tagLeaders // what leaders of two groups say, in any order: see desk
+	tagAsk     // in the world: see settle.go
+
+	tagAnswers   = 1 << 28 // in the world, and so many tags
+	numbersAsked = 1 << 28
 )
 
 // collective runs body, which makes a communicator, when those that were begun before it on c are over. If c's context

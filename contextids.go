@@ -30,6 +30,9 @@ type contextIDs struct {
 	taken map[uint32]*late
 	lates uint64 // numbers that have become late, ever
 	high  uint32 // the highest number taken that is not small
+
+	// verdicts has whether there is a communicator with a number that this rank has claimed last: see settle.go.
+	verdicts map[uint32]*verdict
 }
 
 // late is a number whose communicator has been freed.
@@ -39,7 +42,7 @@ type late struct {
 }
 
 func newContextIDs() *contextIDs {
-	return &contextIDs{small: smallNumbers, taken: map[uint32]*late{0: nil}}
+	return &contextIDs{small: smallNumbers, taken: map[uint32]*late{0: nil}, verdicts: map[uint32]*verdict{}}
 }
 
 // claim returns the lowest free number that is not below want, and takes it if it is want.
@@ -51,6 +54,7 @@ func (x *contextIDs) claim(want uint32) uint32 {
 		if _, taken := x.taken[id]; !taken {
 			if id == want {
 				x.taken[id] = nil
+				delete(x.verdicts, id)
 			}
 			return id
 		}

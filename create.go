@@ -45,10 +45,15 @@ func (c *Comm) create(p plan) (*Comm, error) {
 		c.next = id + 1
 		d := c.child(p.kind, id, p.members(), p.finish)
 		if p.after != nil {
-			if no := p.after(m, d); no != nil {
-				d.free()
-				return m.failed(no)
-			}
+			no = p.after(m, d)
+		}
+		if no = m.settle(id, no); d == nil {
+			c.ids.release(id, nil) // other ranks have the number
+		} else if no != nil {
+			d.free()
+		}
+		if no != nil {
+			return m.failed(no)
 		}
 		made.give(d)
 		return nil
@@ -56,10 +61,10 @@ func (c *Comm) create(p plan) (*Comm, error) {
 	return made.take(c, p.kind, err)
 }
 
-// child is the communicator with a number that its ranks have agreed upon; nil: this rank is none of them.
+// child is the communicator with a number that its ranks have agreed upon; nil: this rank is none of them, and keeps
+// the number until all have voted.
 func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shared)) *Comm {
 	if members == nil || members.find(c.me) == Undefined {
-		c.ids.release(id, nil)
 		return nil
 	}
 	s := &shared{eng: c.eng, rank: members.find(c.me), me: c.me, size: int(members.n), cid: id * contextsEach,
@@ -174,6 +179,10 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 			name: func(i int) int { return c.rankOf(int32(g.ranks.at(i))) }}
 		id, no := m.number(c.cid/contextsEach+1, appendRanks(nil, g.ranks), nil, nil)
 		if no != nil {
+			return m.failed(no)
+		}
+		if no = m.settle(id, nil); no != nil {
+			c.abandon(id, g.ranks)
 			return m.failed(no)
 		}
 		made.give(c.child(makeCreateGroup, id, g.ranks, nil))

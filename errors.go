@@ -158,10 +158,11 @@ func (c *Comm) describe(err error) error {
 	}
 	var peer *pml.PeerError
 	if errors.As(err, &peer) && c.eng != nil {
-		if c.groups != nil && c.local == nil { // for a call on an intercommunicator
+		both := c.groups != nil && c.local == nil // for a call on an intercommunicator
+		switch r := c.rankOf(int32(peer.Rank)); {
+		case both || r == Undefined:
 			return fmt.Errorf("rank %d of the world: %w", peer.Rank, peer.Err)
-		}
-		if r := c.rankOf(int32(peer.Rank)); r != peer.Rank {
+		case r != peer.Rank:
 			return fmt.Errorf("rank %d (%d in the world): %w", r, peer.Rank, peer.Err)
 		}
 	}

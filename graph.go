@@ -161,8 +161,8 @@ func notWeights(op, of string, weights []int, n int) *Error {
 }
 
 // matchEdges compares what the two ranks of each edge say of it: each rank tells those that it sends to, over c, which
-// weights the edges have that lead there. So a rank hears of all that it should receive from. All ranks hear of a
-// difference.
+// weights the edges have that lead there. So a rank hears of all that it should receive from. A rank that hears
+// of a difference votes against the communicator.
 func (m *meeting) matchEdges(c *Comm, g *distGraph) *refusal {
 	words := map[int32][]byte{}
 	for to, weights := range byRank(g.destinations, g.weights.Destinations) {
@@ -183,7 +183,6 @@ func (m *meeting) matchEdges(c *Comm, g *distGraph) *refusal {
 	if no == nil {
 		no = m.unmatched(byRank(g.sources, g.weights.Sources), told)
 	}
-	_, no = m.round(0, nil, no, nil)
 	return no
 }
 

@@ -83,7 +83,11 @@ func worldOf(e *pml.Engine, rank, size int, setup *collSetup) *Comm {
 		placed: &placed{hosts: setup.Hosts}, left: &leftBehind{}}
 	name := "world"
 	s.label.Store(&name)
-	return newComm(s, nil)
+	w := newComm(s, nil)
+	if e != nil {
+		e.StartServer(ctxCollective, tagAsk, w.answer)
+	}
+	return w
 }
 
 // watchLauncher ends a rank whose launcher is gone: the launcher cannot do it any more.

@@ -149,7 +149,8 @@ type bridge struct {
 // make makes a communicator of both groups. before is what the own group agrees upon first, unless its ranks do not
 // call the same; it opens the way to the other group, or tells that why there will be nothing. It is given the call's
 // number, which all ranks of both groups have on an intercommunicator.
-// Each try is a round of each group, an exchange of the leaders, and a round in which each leader tells its group.
+// Each try is a round of each group, an exchange of the leaders, and a round in which each leader tells its group. So is
+// the last vote.
 func (b *bridge) make(kind creation, args []byte, before func(m *meeting, ticket uint64, no *refusal) *refusal,
 	child func(uint32) *Comm) (*Comm, error) {
 	c := b.c
@@ -162,6 +163,9 @@ func (b *bridge) make(kind creation, args []byte, before func(m *meeting, ticket
 			return m.failed(no)
 		}
 		id, no := b.number(m, args, no)
+		if no == nil {
+			no = b.settle(m, id)
+		}
 		if no != nil {
 			return m.failed(no)
 		}
@@ -176,28 +180,41 @@ func (b *bridge) number(m *meeting, args []byte, no *refusal) (uint32, *refusal)
 	return a.find(func(mine uint32) (uint32, *refusal) {
 		free, other := m.round(mine, args, no, nil)
 		args = nil // they are known
-		if free, other = b.cross(m, free, a.want, other); other == nil {
+		if free, other = b.cross(m, free, other, true); other == nil {
 			a.seed = uint32(m.members.at(0) ^ b.far.at(0)) // the same on both sides
 		}
 		return free, other
-	}, func() *ranks {
-		if b.far == nil {
-			return m.members
-		}
-		return ranksOf(slices.Concat(m.members.runs, b.far.runs)...)
-	})
+	}, func() *ranks { return b.both(m) })
+}
+
+// both is the ranks of both groups, as far as they are known.
+func (b *bridge) both(m *meeting) *ranks {
+	if b.far == nil {
+		return m.members
+	}
+	return ranksOf(slices.Concat(m.members.runs, b.far.runs)...)
+}
+
+// settle is meeting.settle of both groups: each votes in a round of its own, and the leaders tell each other.
+func (b *bridge) settle(m *meeting, id uint32) *refusal {
+	_, no := m.round(0, nil, nil, nil)
+	_, told := b.cross(m, id, no, false)
+	no = m.conclude(id, true, told, b.both(m)) // what this group has been told may not be what the other one has
+	if no != nil {
+		m.c.abandon(id, b.both(m))
+	}
+	return no
 }
 
 // cross lets both groups know the larger value of both, and which ranks are there. What the own group refuses the
-// leader tells the other one: also after the exchange, if that is about to try again, since the value is not what both
-// want.
-func (b *bridge) cross(m *meeting, value, want uint32, no *refusal) (uint32, *refusal) {
+// leader tells the other one: also after the exchange, if that will go on.
+func (b *bridge) cross(m *meeting, value uint32, no *refusal, goesOn bool) (uint32, *refusal) {
 	if b.over == nil {
 		return m.round(0, nil, no, &leadersWord{b: b})
 	}
 	word, both, before := b.talk(m, value, no)
 	value, no = m.round(both, nil, before, &leadersWord{b, word})
-	if before == nil && no != nil && both != want {
+	if before == nil && no != nil && goesOn {
 		b.leave(m, b.remote, no)
 	}
 	return value, no

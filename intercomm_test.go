@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
@@ -326,6 +327,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 // groups, whenever that is, or of the next call: none waits for ever.
 func TestIntercommsWhenARankIsLost(t *testing.T) {
 	const n, before = 5, 30 // messages of a pair that are enough for what comes first
+	defer func(was time.Duration) { answerWithin = was }(answerWithin)
+	answerWithin = 50 * time.Millisecond // the ranks hear of the loss one by one: see settle.go
 	for _, merges := range []bool{false, true} {
 		for turn := range n * inShort(40, 6) {
 			victim, after := turn%n, before+turn/n*inShort(1, 7)

@@ -69,6 +69,8 @@ type Engine struct {
 	parked    sema // that of what the leader waits for while it sleeps in the device: see complete
 	pace      pace
 
+	server server // what is to be started yet
+
 	flushing   sync.Mutex // held by Flush: of those who lead there is one that takes long
 	flushLeads bool       // Flush leads: the end of a send that no caller collects may be what it waits for
 
@@ -162,6 +164,7 @@ func (e *Engine) Seek(rank int) {
 	if l, is := e.path.(*linkPath); is && e.closed == nil {
 		l.peer(int32(rank)).ensureConnected()
 	}
+	e.startServer()
 }
 
 // Fail makes every call that is under way or comes later return err; one whose buffer the device or a peer may touch

@@ -171,6 +171,7 @@ func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
 			p.blocked++
 			l.wants(p)
 		}
+		l.e.calledUpon(h)
 	}
 	l.table.Queue(&u.m)
 	if len(l.e.probers) != 0 {

@@ -375,6 +375,7 @@ func (p *peer) fail(err error) {
 		l.failReceives(l.table.FailSource(AnySource), err)
 		if l.lost == nil {
 			l.lost = err
+			l.e.startServer()
 		}
 	}
 	l.offload.failMatched(p, err)

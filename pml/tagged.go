@@ -528,6 +528,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 	p.err = err
 	if t.lost == nil && int(p.rank) != t.e.cfg.Rank {
 		t.lost = err
+		t.e.startServer()
 	}
 	for op := range t.ops.all() {
 		switch r := op.r; {

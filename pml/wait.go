@@ -46,7 +46,7 @@ func (w *waitFor) ready() bool {
 		return w.r.state == stDone
 	}
 	if w.flush {
-		return w.e.closed != nil || w.e.load.open() > 0 || w.e.load.none()
+		return w.e.closed != nil || w.e.load.open() > 0 || w.e.load.flushed()
 	}
 	if w.looked && w.seen == w.e.load.completed {
 		return false

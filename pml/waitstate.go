@@ -62,13 +62,17 @@ const (
 type load struct {
 	outstanding int  // requests and probes that are not complete
 	detached    int  // those of them that no caller will collect
+	serving     int  // those of them that wait for what may never come: see Engine.Serve
 	pending     int  // work that no packet will remind it of
 	stalled     int  // links that have refused something; Room will say when they have room
 	completed   uint // requests that have completed, ever
 }
 
 // open is how many operations of callers are under way.
-func (l *load) open() int { return l.outstanding - l.detached }
+func (l *load) open() int { return max(0, l.outstanding-l.detached-l.serving) }
+
+// flushed: all is over that is to be over before the rank ends.
+func (l *load) flushed() bool { return l.outstanding <= l.serving && l.pending|l.stalled == 0 }
 
 func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
 

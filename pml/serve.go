@@ -1,0 +1,57 @@
+package pml
+
+import "github.com/gorun-mpi/mpi/internal/wire"
+
+// server is what answers the messages with a context and a tag that other ranks send when one has failed. It costs
+// nothing before.
+type server struct {
+	ctx   uint32
+	tag   int32
+	start func() // nil: there is none, or it has been started
+}
+
+// StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (Seek tells it so
+// too), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that returns
+// an error.
+func (e *Engine) StartServer(ctx uint32, tag int32, f func()) {
+	e.lock()
+	defer e.unlock()
+	e.server = server{ctx, tag, f}
+	if e.path.gone(AnySource) != nil {
+		e.startServer()
+	}
+}
+
+func (e *Engine) startServer() {
+	if f := e.server.start; f != nil && e.closed == nil {
+		e.server.start = nil
+		go f()
+	}
+}
+
+// calledUpon: a message has come unmatched whose sender waits for the match.
+func (e *Engine) calledUpon(h *wire.Header) {
+	if s := &e.server; s.start != nil && h.Tag == s.tag && h.Ctx == s.ctx {
+		e.startServer()
+	}
+}
+
+// Serve waits until there is a message of any rank, whichever ranks have failed, or the engine is closed. It is none of
+// the operations that Flush waits for or counts. The caller takes the message with Iprobe.
+func (e *Engine) Serve(ctx uint32, tag int32) error {
+	e.lock()
+	defer e.unlock()
+	for {
+		_, ok := e.path.probe(ctx, AnySource, tag, false)
+		var err error
+		if !ok {
+			e.load.serving++
+			err = e.probeWait(nil, ctx, AnySource, e.cfg.Rank, tag)
+			e.load.serving--
+		}
+		if ok || err != nil {
+			e.exitCall()
+			return err
+		}
+	}
+}
