@@ -214,6 +214,9 @@ func (g *Group) expand(op string, ranges []Range) (list []int, err error) {
 				return nil, e
 			}
 			list = append(list, i)
+			if r.Stride > 0 && r.Stride > r.Last-i {
+				break // what comes next is past Last, and may be no int; down from a rank all is one
+			}
 		}
 	}
 	return list, nil

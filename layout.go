@@ -29,7 +29,8 @@ const (
 	anOverlap
 )
 
-var errNoLayout = errors.New("the layout is the zero value; make one with Of, Vector or another constructor")
+var errNoLayout = errors.New("the layout is the zero value; make one with Of, Vector or another constructor, and one " +
+	"of no elements with Contiguous(0, Of[byte]())")
 
 // overlapping reports whether two elements share memory. It looks once.
 func (d *derived) overlapping() bool {

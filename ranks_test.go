@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -156,6 +157,13 @@ func TestBadGroups(t *testing.T) {
 		same((*Group)(nil).Rank(), Undefined)
 		same((*Comm)(nil).Group() == nil, true)
 		same(ok(g.RangeIncl(Range{1, 0, 1})).Size(), 0)
+		// Strides at the ends of what an int can be: the next one is past Last.
+		for _, r := range []Range{{1, 1, math.MaxInt}, {1, 1, math.MinInt}, {1, 1, math.MinInt + 1}} {
+			same(ok(g.RangeIncl(r)).Size(), 1)
+			same(ok(g.RangeExcl(r)).Size(), g.Size()-1)
+		}
+		is(second(g.RangeIncl(Range{1, math.MaxInt, math.MaxInt - 1})), ErrGroup)
+		is(second(g.RangeIncl(Range{1, math.MinInt, math.MinInt})), ErrGroup)
 	})
 	over(t)(1, func(w *Comm) {
 		over(t)(1, func(v *Comm) { is(second(w.Group().Union(v.Group())), ErrGroup) })
