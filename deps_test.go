@@ -108,8 +108,9 @@ const graph = `
 const kits = `
 	internal/testkit/proc         : {golang.org/x/sys}
 	internal/testkit/leak         :
-	internal/testkit/netns        : internal/testkit/proc, internal/place, internal/pmi, internal/cpuset,
-	                                {golang.org/x/sys}
+	internal/testkit/vswitch      : {golang.org/x/sys}
+	internal/testkit/netns        : internal/testkit/proc, internal/testkit/vswitch, internal/place, internal/pmi,
+	                                internal/cpuset, {golang.org/x/sys}
 	internal/testkit/netns/hostrun: internal/testkit/netns
 	internal/testkit/vm           : internal/testkit/proc
 	internal/testkit/apiserver    : {k8s.io}
@@ -126,7 +127,7 @@ const kits = `
 // What any test may import.
 var forTests = []string{
 	"internal/testkit/proc", "internal/testkit/leak", "internal/testkit/netns", "internal/testkit/vm",
-	"internal/testkit/softhca", "internal/testkit/truth",
+	"internal/testkit/softhca", "internal/testkit/truth", "internal/testkit/vswitch",
 	"internal/e2e", "internal/topology/topologytest", "internal/auth/authtest",
 }
 

@@ -719,7 +719,8 @@ func (n *node) whyLost(err error) error {
 			"none of them for %v (GORUN_PEER_TIMEOUT)", len(others), someHosts(names), f.run.plan.Host,
 			time.Duration(silence))
 	}
-	return fmt.Errorf("host %s is lost: %w", n.name, err)
+	started := slices.ContainsFunc(n.ranks, func(rank int) bool { return f.run.ranks[rank].started })
+	return fmt.Errorf("host %s is lost: %w", n.name, whileStarting(err, started))
 }
 
 // apart is the nodes of other hosts that are heard, or should be.
@@ -730,6 +731,17 @@ func (f *fleet) apart() (others []*node) {
 		}
 	}
 	return others
+}
+
+// whileStarting adds to the error of a host that is silent before it has started a rank what may be wrong: its agent
+// has said hello, in short packets, and the start goes in long ones.
+func whileStarting(err error, started bool) error {
+	var silence frames.Silence
+	if started || !errors.As(err, &silence) {
+		return err
+	}
+	return fmt.Errorf("%w: its agent answered and then no rank was started; the way there may drop long packets, where the "+
+		"MTU of a host is larger than the way's (a tunnel?)", err)
 }
 
 // gone is the end of a node: no rank of it runs as far as can be known.

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
@@ -614,5 +616,20 @@ func TestCleaner(t *testing.T) {
 	}
 	if _, err := os.Stat(other); err != nil {
 		t.Errorf("another folder: %v", err)
+	}
+}
+
+// A host that answers and falls silent before it has started a rank may lie behind a smaller MTU; the error says so.
+func TestSilentWhileStarting(t *testing.T) {
+	silent := frames.Silence(30 * time.Second)
+	for _, tc := range []struct {
+		err     error
+		started bool
+		mtu     bool
+	}{{silent, false, true}, {silent, true, false}, {frames.ErrEnded, false, false}} {
+		err := whileStarting(tc.err, tc.started)
+		if strings.Contains(err.Error(), "MTU") != tc.mtu || !errors.Is(err, tc.err) {
+			t.Errorf("%v, started %v: %v", tc.err, tc.started, err)
+		}
 	}
 }

@@ -261,6 +261,24 @@ func init() {
 		waitSignal("go")
 		return reportFailure(w, mpi.Ssend(w, []byte{1}, 1, tagData))
 	})
+	role("hosts chatter", func(_ context.Context, w *mpi.Comm) (err error) { // rank 0 sends a long message, then short ones
+		if err := connectAll(w); err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		waitSignal("go")
+		b := make([]byte, 20<<10) // the short ones are not kept back for it
+		if w.Rank() == 1 {
+			_, err = mpi.Recv(w, b, 0, tagData)
+		} else {
+			for err = mpi.Send(w, b, 1, tagData); err == nil; time.Sleep(50 * time.Millisecond) {
+				err = mpi.Send(w, b[:1], 1, tagGo)
+			}
+		}
+		reportFailure(w, err)
+		waitSignal("end")
+		return err
+	})
 	role("hosts one talks", func(_ context.Context, w *mpi.Comm) error { // only one rank of two knows of the message
 		if fmt.Sprint(w.Rank()) != os.Args[1] {
 			_, err := mpi.Recv(w, []byte{0}, mpi.AnySource, tagData)

@@ -100,10 +100,9 @@ func (c *chaos) over() bool {
 	}
 }
 
-// The stress run on three hosts with two ranks each, while links, hosts and connections fail, and descriptors run out:
-// every byte of every message is right.
-func TestHostsStress(t *testing.T) {
-	last, seed := 4*time.Second, rand.Uint64()
+// soak is for how long a stress run lasts, and its seed.
+func soak(t *testing.T) (last time.Duration, seed uint64) {
+	last, seed = 4*time.Second, rand.Uint64()
 	if v := os.Getenv(soakVar); v != "" {
 		var err error
 		if last, err = time.ParseDuration(v); err != nil {
@@ -117,6 +116,13 @@ func TestHostsStress(t *testing.T) {
 		}
 	}
 	t.Logf("to see it again: %s=%d %s=%v", seedVar, seed, soakVar, last)
+	return last, seed
+}
+
+// The stress run on three hosts with two ranks each, while links, hosts and connections fail, and descriptors run out:
+// every byte of every message is right.
+func TestHostsStress(t *testing.T) {
+	last, seed := soak(t)
 	h := netns.Up(t, 3)
 	prog := proc.Build(t, "benchmarks/stress")
 	c := &chaos{t: t, h: h, random: rand.New(rand.NewPCG(seed, 4)), past: map[string]int{}, said: map[string]int{}}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -113,8 +112,8 @@ func (s *set) clearRing() {}
 
 func (s *set) close() { unix.Close(s.fd) }
 
-// unanswered always reports false: this kernel does not say. Keep-alive alone finds a peer that is gone.
-func unanswered(int) (waiting bool, silent time.Duration) { return false, 0 }
+// unanswered says nothing, as this kernel. Keep-alive alone finds a peer that is gone.
+func unanswered(int) answers { return answers{} }
 
 func keepAlive(fd int, idle, interval, count int) {
 	unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NOSIGPIPE, 1)

@@ -94,17 +94,23 @@ func (s *set) close() {
 	}
 }
 
-// unanswered reports whether the peer has left something unanswered, and for how long nothing has come from it.
-// The kernel goes on sending probes while this process computes.
-func unanswered(fd int) (waiting bool, silent time.Duration) {
+// unanswered is what the kernel knows of the answers to what it has sent. It goes on sending while this process computes.
+func unanswered(fd int) (a answers) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
-		return false, 0
+		return answers{}
 	}
-	// A receiver that is slow has closed its window and answers each probe, which resets Probes. Data that is not
-	// acknowledged has been sent again (Retransmits, Backoff) if nothing else has been heard.
-	waiting = info.Unacked > 0 && (info.Retransmits > 0 || info.Backoff > 0) || info.Probes > 1
-	return waiting, time.Duration(info.Last_ack_recv) * time.Millisecond
+	a = answers{acked: info.Bytes_acked, silent: time.Duration(info.Last_ack_recv) * time.Millisecond,
+		heard: time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond, mtu: int(info.Pmtu)}
+	if info.Unacked > 0 && info.Snd_wnd > 0 {
+		a.waiting = true
+		return a
+	}
+	// A receiver that is slow has closed its window, and drops what was on its way. It answers each probe, which resets
+	// Probes. What it has not acknowledged has been sent again (Retransmits, Backoff) if nothing else has been heard.
+	a.slow = true
+	a.waiting = info.Unacked > 0 && (info.Retransmits > 0 || info.Backoff > 0) || info.Probes > 1
+	return a
 }
 
 func keepAlive(fd int, idle, interval, count int) {

@@ -3,6 +3,6 @@
 // listen that no pulled cable cuts off.
 //
 //	Owns:     one set of hosts: the process that holds it, what was started there
-//	May call: scripts/hosts, the kernel, internal/pmi for the wire-up of jobs
+//	May call: scripts/hosts, the kernel, internal/pmi for the wire-up of jobs, internal/testkit/vswitch
 //	Never:    touch the machine's own network; be imported by anything but tests and their programs
 package netns

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/internal/testkit/vswitch"
 )
 
 // short is the time in which an answer on these cables certainly comes, if one comes: used only where none must come.
@@ -266,6 +267,40 @@ func TestCutAndHeal(t *testing.T) {
 		if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
 			t.Errorf("healed: %v", err)
 		}
+	}
+}
+
+// The second network is between the hosts alone, and its switch does what the test says.
+func TestWire(t *testing.T) {
+	t.Parallel()
+	h := Up(t, 2)
+	s := h.Wire(t)
+	ln := listenOn(t, h, 2)
+	near, err := dialFrom(h, 1, h.WireAddress(2), ln.Addr().(*net.TCPAddr).Port)
+	must(t, err)
+	defer near.Close()
+	far, err := ln.Accept()
+	must(t, err)
+	defer far.Close()
+	s.Set(1, 2, vswitch.Faults{MaxPacket: 1400})
+	if !passes(t, near, far, patience) {
+		t.Error("a short packet does not pass")
+	}
+	long := make([]byte, 10_000) // less than a socket takes at once
+	_, err = near.Write(long)
+	must(t, err)
+	far.SetReadDeadline(time.Now().Add(short))
+	if n, err := far.Read(long); err == nil {
+		t.Errorf("%d bytes in long packets pass", n)
+	}
+	s.Set(1, 2, vswitch.Faults{Loss: 0.05, Delay: time.Millisecond, Jitter: time.Millisecond, Repeat: 0.05})
+	far.SetReadDeadline(time.Now().Add(patience))
+	if _, err = io.ReadFull(far, long); err != nil {
+		t.Error(err)
+	}
+	s.Set(1, 2, vswitch.Faults{Refuse: true})
+	if _, err := dialFrom(h, 1, h.WireAddress(2), ln.Addr().(*net.TCPAddr).Port); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a connection that the switch refuses: %v", err)
 	}
 }
 
