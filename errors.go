@@ -122,8 +122,12 @@ func (c *Comm) wrap(op string, peer, tag int, err error) error {
 			return &Error{Op: op, Class: no.class, Comm: c.Name(), Peer: peer, Tag: tag, Err: errors.New(no.text)}
 		}
 	}
+	class := classOf(err)
+	if class == ErrPeerFailed {
+		process.peerFailed.Store(true)
+	}
 	// A Sendrecv in progress is named by its receive.
-	return &Error{Op: op, Class: classOf(err), Comm: c.Name(), Peer: peer, Tag: tag, Err: c.describe(err), source: true}
+	return &Error{Op: op, Class: class, Comm: c.Name(), Peer: peer, Tag: tag, Err: c.describe(err), source: true}
 }
 
 func classOf(err error) error {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,6 +28,8 @@ var process struct {
 	member    atomic.Pointer[join.Member] // nil before Init
 	finalized atomic.Bool
 	aborting  atomic.Bool // set by Abort, which ends the process: that its connections end first says nothing new
+
+	peerFailed atomic.Bool // a call has returned ErrPeerFailed: what ends this rank now is a consequence
 }
 
 // Option of Init or RunLocal.
@@ -137,17 +140,21 @@ func Finalize() error {
 
 // Abort ends all ranks of the job at once, also while another goroutine is in Init or Finalize; gorun's exit code will
 // be code. It does not return; §11.4.2.
-func Abort(code int) {
+func Abort(code int) { abort(code, "", process.peerFailed.Load()) }
+
+// abort gives the launcher a text that says why, if it has one.
+func abort(code int, why string, consequence bool) {
 	process.aborting.Store(true)
 	if m := process.member.Load(); m != nil {
-		m.Abort(code, "mpi.Abort")
+		m.Abort(code, why, consequence)
 	}
 	os.Exit(code)
 }
 
-// Main calls Init, body and Finalize. If one of them fails or body panics, it prints the error with the rank in front,
-// and aborts the whole job with exit code 1. body's context ends on SIGINT and SIGTERM. A program's main usually is
-// nothing but this call.
+// Main calls Init, body and Finalize. If one of them fails or body panics, it aborts the whole job with exit code 1.
+// gorun then prints the error with rank and host as its last line, and an error that is a consequence of another rank's
+// end not at all; without gorun, Main prints the error with the rank in front. body's context ends on SIGINT and
+// SIGTERM. A program's main usually is nothing but this call.
 func Main(body func(ctx context.Context, world *Comm) error) {
 	world, err := Init()
 	if err != nil {
@@ -161,9 +168,21 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 		err = Finalize()
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "rank %d: %v\n", world.rank, err)
-		Abort(1)
+		fail(world.rank, err)
 	}
+}
+
+// fail ends the job because of an error of Main's body. Under gorun the error is printed once: by gorun, if this rank
+// is the cause. Main prints an error that gorun does not get in full, such as the stack of a panic, unless the error is
+// a consequence of another rank's end. Another launcher prints no text of an Abort, and Main prints every error there.
+func fail(rank int, err error) {
+	consequence := process.peerFailed.Load() || errors.Is(err, ErrPeerFailed)
+	text := err.Error()
+	first, _, more := strings.Cut(text, "\n")
+	if max := process.member.Load().AbortText(); max == 0 || (more || len(text) > max) && !consequence {
+		fmt.Fprintf(os.Stderr, "rank %d: %s\n", rank, text)
+	}
+	abort(1, first, consequence)
 }
 
 // signalContext returns a context that ends on SIGINT and SIGTERM, except for a SIGINT that was ignored at the start, as

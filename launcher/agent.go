@@ -404,8 +404,9 @@ func (a *superior) exited(_ time.Time, e Exit, unfinished bool) action {
 	return action{}
 }
 
-func (a *superior) aborted(_ time.Time, by Exit, code int, message string) action {
-	a.link.Send(frames.Aborted, encode(abortedMessage{by.Rank, code, fmt.Sprintf("%.8000s", message)}))
+func (a *superior) aborted(_ time.Time, b abortCall) action {
+	a.link.Send(frames.Aborted, encode(abortedMessage{b.by.Rank, b.code, fmt.Sprintf("%.8000s", b.message),
+		b.consequence}))
 	return action{}
 }
 

@@ -35,10 +35,9 @@ func (r *run) finish() int {
 		r.awaitOutput(r.fleet.finished)
 		r.await(r.fleet.close, closing)
 	}
-	for _, m := range append(r.policy.last(), r.streams.alike.summary()...) {
-		r.say("%s", m)
-	}
+	r.tell(action{say: r.streams.alike.summary()})
 	r.sayEndings()
+	r.tell(r.policy.last()) // nothing follows the cause
 	for _, o := range r.streams.outlets() {
 		r.awaitOutput(o.flush)
 		r.account(o)

@@ -521,7 +521,7 @@ func (n *node) receive(f frames.Frame) error {
 		}
 		n.post(func() {
 			by := Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: r.hostOf(m.Rank)}
-			r.do(r.judge().aborted(time.Now(), by, m.Code, m.Message))
+			r.do(r.judge().aborted(time.Now(), abortCall{by, m.Code, m.Message, m.Consequence}))
 		})
 	case frames.Failed:
 		m, err := decode[failedMessage](f)

@@ -154,8 +154,9 @@ type exitedMessage struct {
 }
 
 type abortedMessage struct {
-	Rank, Code int
-	Message    string
+	Rank, Code  int
+	Message     string
+	Consequence bool `json:",omitempty"` // of another rank's end
 }
 
 // widen makes a character of each byte.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -13,21 +14,30 @@ const (
 	// causeWindow is how long the first failure may turn out to be the consequence of another: a rank that sees its
 	// peer's sockets close may exit before the kernel reports the death of the peer.
 	causeWindow = 30 * time.Millisecond
+	// consequenceWindow is how long the end may take to be reported that a rank has heard of before gorun has. Where the
+	// network has failed and no rank has ended, the job ends that much later.
+	consequenceWindow = 3 * time.Second
 	// grace is how long the other ranks may report errors of their own.
 	grace = 250 * time.Millisecond
 	// insist is the time between SIGTERM and SIGKILL.
 	insist = 250 * time.Millisecond
+	// impatience is how long after SIGKILL the user hears the cause although the job has not ended. Else it is the last
+	// line of all.
+	impatience = 2 * time.Second
 )
 
 // dumping is how long the ranks may write their goroutines after SIGQUIT. Tests set it.
 var dumping = 2 * time.Second
+
+// stopped ends the cause of a job's end.
+const stopped = "; the job is stopped"
 
 // phase is how far the end of a job has come. It only grows.
 type phase int
 
 const (
 	working      phase = iota // nothing has gone wrong
-	findingCause              // for causeWindow
+	findingCause              // for causeWindow, or consequenceWindow
 	waiting                   // for grace
 	terminating               // SIGTERM (or the user's signal) has been sent
 	killing                   // SIGKILL has been sent
@@ -44,15 +54,29 @@ type policy struct {
 	next  time.Time // when tick wants to be called; zero: not at all
 	cause string    // what is said of it; "": nothing
 	code  int       // the job's exit code
+	text  bool      // cause is the program's own text
 	soft  bool      // the cause may still give way to a death by signal, or to the loss of a host
+	weak  bool      // the cause is a consequence of an end that is still to be reported, and gives way to any other
 	host  bool      // the cause is the loss of a host
 	said  bool      // cause has been said
 	first time.Time // when the first failure was seen
+
+	followers map[int]bool    // ranks that have called Abort as a consequence: their ends are consequences too
+	texts     map[string]bool // of ranks that have called Abort
+}
+
+// abortCall is a rank's call of Abort.
+type abortCall struct {
+	by          Exit // what is known of the rank, which runs
+	code        int
+	message     string // why; "": the rank does not say
+	consequence bool   // the rank has heard of the end of another one
 }
 
 // action is what is to be done now.
 type action struct {
-	say    []string
+	say    []string       // lines of gorun
+	print  []string       // lines of the program
 	signal syscall.Signal // to all ranks; 0: none
 	hold   bool           // collect the output of each rank: a dump follows
 	gone   int            // a rank that has ended, and one more; the job goes on without it; 0: none
@@ -64,12 +88,15 @@ func (p *policy) exited(now time.Time, e Exit, unfinished bool) action {
 	if !bad {
 		return action{}
 	}
-	if p.phase == findingCause && p.soft && e.Signal != 0 {
+	switch {
+	case p.gives() && !p.followers[e.Rank] && !p.recover:
+		p.blame(e, unfinished)
+		return p.fail(now)
+	case p.phase == findingCause && p.soft && !p.weak && e.Signal != 0:
 		p.blame(e, unfinished)
 		p.soft = false
 		return action{}
-	}
-	if p.phase != working {
+	case p.phase != working:
 		return action{} // a consequence
 	}
 	if p.recover {
@@ -80,13 +107,16 @@ func (p *policy) exited(now time.Time, e Exit, unfinished bool) action {
 		return action{gone: e.Rank + 1, say: []string{cause + "; the job goes on without it"}}
 	}
 	p.blame(e, unfinished)
-	p.soft = e.Signal == 0
 	return p.fail(now)
 }
 
+// gives reports whether the cause gives way to any end that is no consequence.
+func (p *policy) gives() bool { return p.phase == findingCause && p.weak }
+
 func (p *policy) blame(e Exit, unfinished bool) {
 	p.cause, p.code = failure(e, unfinished)
-	p.cause += "; the job is stopped"
+	p.cause += stopped
+	p.soft, p.weak, p.text = e.Signal == 0, false, false
 }
 
 // failure is what is said of a rank that has failed, and the exit code that it gives to the job.
@@ -99,25 +129,58 @@ func failure(e Exit, unfinished bool) (cause string, code int) {
 }
 
 // aborted reports that a rank called Abort.
-func (p *policy) aborted(now time.Time, by Exit, code int, message string) action {
-	if p.phase != working {
-		return action{}
+func (p *policy) aborted(now time.Time, a abortCall) action {
+	weak := a.consequence && !p.recover // a job that goes on without ranks ends by a decision
+	if weak {
+		if p.followers == nil {
+			p.followers = map[int]bool{}
+		}
+		p.followers[a.by.Rank] = true
 	}
-	p.code = code & 0xff
+	text := oneLine(a.message)
+	if p.phase != working && (weak || !p.gives()) {
+		return p.another(a.by, text, weak)
+	}
+	p.code = a.code & 0xff
 	if p.code == 0 {
 		p.code = 1 // an aborted job has not succeeded, and 256 is no exit code
 	}
-	p.cause = fmt.Sprintf("rank %d (pid %d on host %s) called Abort with code %d", by.Rank, by.Pid, by.Host, code)
-	if m := oneLine(message); m != "" {
-		p.cause += ": " + m
+	p.cause, p.text = ofRank(a.by, text), true
+	if text == "" {
+		p.cause = fmt.Sprintf("rank %d (pid %d on host %s) called Abort with code %d"+stopped,
+			a.by.Rank, a.by.Pid, a.by.Host, a.code)
+		p.text = false
 	}
-	p.cause += "; the job is stopped"
-	p.soft = true
+	p.soft, p.weak = true, weak
+	p.texts = map[string]bool{text: true}
 	return p.fail(now)
 }
 
+// another is what is printed of a further Abort: a text that no rank has given before, while ranks may still report
+// errors of their own.
+func (p *policy) another(by Exit, text string, weak bool) action {
+	if weak || text == "" || p.texts[text] || p.phase >= terminating {
+		return action{}
+	}
+	if p.texts == nil {
+		p.texts = map[string]bool{}
+	}
+	p.texts[text] = true
+	return action{print: []string{ofRank(by, text)}}
+}
+
+// ofRank is a text of a rank with the place where the rank runs.
+func ofRank(by Exit, text string) string {
+	return fmt.Sprintf("rank %d on %s: %s", by.Rank, by.Host, text)
+}
+
+// fail begins the end of the job. It may be called again for the end that is behind a consequence.
 func (p *policy) fail(now time.Time) action {
-	p.first, p.phase, p.next = now, findingCause, now.Add(causeWindow)
+	window := causeWindow
+	if p.weak {
+		window = consequenceWindow
+	}
+	p.first, p.phase, p.next = now, findingCause, now.Add(window)
 	return action{}
 }
 
@@ -134,8 +197,9 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 		if p.agentOn != "" {
 			p.cause = fmt.Sprintf("the agent on host %s was stopped by signal %d (%s)", p.agentOn, int(s), s)
 		}
+		a = p.last()
+		a.signal = s
 	}
-	a.say = p.last()
 	p.phase, p.next = terminating, now.Add(p.killDelay)
 	if s == syscall.SIGINT {
 		a.say = append(a.say, fmt.Sprintf("interrupt: passed on to the ranks; they are killed in %v, "+
@@ -156,15 +220,17 @@ func (p *policy) unwritten(now time.Time, err error) action {
 		p.cause = fmt.Sprintf("the output of the ranks could not be written: %v; the job is stopped", err)
 	}
 	p.phase, p.next = terminating, now.Add(delay)
-	return action{say: p.last(), signal: syscall.SIGTERM}
+	a := p.last()
+	a.signal = syscall.SIGTERM
+	return a
 }
 
 // cannotStart reports that a rank cannot be started. Those that run are killed.
 func (p *policy) cannotStart(err error, code int) action {
-	if p.phase != working {
+	if p.phase != working && !p.gives() {
 		return action{}
 	}
-	p.code, p.cause = code, err.Error()
+	p.code, p.cause, p.text, p.next = code, err.Error(), false, time.Time{}
 	p.phase = killing
 	return action{signal: syscall.SIGKILL}
 }
@@ -180,8 +246,9 @@ func (p *policy) hostLost(now time.Time, err error) action {
 	if !first && (p.phase != findingCause || !p.soft || p.host) {
 		return action{}
 	}
-	p.code, p.cause, p.soft, p.host = 1, err.Error()+"; the job is stopped", true, true
-	if !first {
+	restart := first || p.weak
+	p.code, p.cause, p.soft, p.host = 1, err.Error()+stopped, true, true
+	if p.weak, p.text = false, false; !restart {
 		return action{}
 	}
 	return p.fail(now)
@@ -202,7 +269,7 @@ func (p *policy) leave(code int, cause string) action {
 		return action{}
 	}
 	p.phase, p.code, p.cause = killing, code, cause
-	return action{say: p.last()}
+	return p.last()
 }
 
 // timedOut reports that the time of the job is over.
@@ -225,12 +292,19 @@ func (p *policy) tick(now time.Time) action {
 	switch p.phase {
 	case findingCause:
 		p.phase, p.next = waiting, p.first.Add(grace)
-		return action{say: p.last()}
+		return action{}
 	case waiting:
 		p.phase, p.next = terminating, now.Add(insist)
 		return action{signal: syscall.SIGTERM}
+	case killing:
+		p.next = time.Time{}
+		if p.cause == "" || p.said {
+			return action{}
+		}
+		return action{say: []string{"its ranks have been killed and the job has not ended yet, because of: " +
+			strings.TrimSuffix(p.cause, stopped)}}
 	}
-	p.phase, p.next = killing, time.Time{}
+	p.phase, p.next = killing, now.Add(impatience)
 	return action{signal: syscall.SIGKILL}
 }
 
@@ -242,11 +316,14 @@ func stoppedBy(s syscall.Signal) string {
 	return fmt.Sprintf("the job was stopped by signal %d (%s)", int(s), s)
 }
 
-// last returns the cause if it has not been said.
-func (p *policy) last() []string {
+// last returns the cause if it has not been said. It is the last line that a user reads.
+func (p *policy) last() action {
 	if p.cause == "" || p.said {
-		return nil
+		return action{}
 	}
 	p.said = true
-	return []string{p.cause}
+	if p.text {
+		return action{print: []string{p.cause}}
+	}
+	return action{say: []string{p.cause}}
 }

@@ -1,7 +1,10 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,8 +30,17 @@ func TestPolicy(t *testing.T) {
 	}
 	abort := func(rank, code int, msg string) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.aborted(now, Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, code, msg)
+			return p.aborted(now, abortCall{Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, code, msg, false})
 		}
+	}
+	follow := func(rank int) func(*policy, time.Time) action {
+		return func(p *policy, now time.Time) action {
+			return p.aborted(now, abortCall{Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, 1, "peer gone", true})
+		}
+	}
+	lost := func(p *policy, now time.Time) action { return p.hostLost(now, errors.New("host x is lost")) }
+	noStart := func(p *policy, now time.Time) action {
+		return p.cannotStart(errors.New("rank 9 cannot be started"), 127)
 	}
 	sig := func(s syscall.Signal) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action { return p.signalled(now, s) }
@@ -39,7 +51,8 @@ func TestPolicy(t *testing.T) {
 		do func(*policy, time.Time) action
 	}
 	const (
-		stopped     = "; the job is stopped|250 terminated|500 killed"
+		// gone is the end of the others after a failure at 0, before the cause is said.
+		gone        = "250 terminated|500 killed|end say "
 		interrupted = "interrupt: passed on to the ranks; they are killed in 1s, or at once by another Ctrl-C"
 		timedOut    = "0 say the job did not end within 1m0s: asking every rank for its goroutines (SIGQUIT), " +
 			"then stopping it|0 quit|2000 killed"
@@ -52,23 +65,23 @@ func TestPolicy(t *testing.T) {
 	}{
 		{"all well", []step{{1, exit(0, 0)}, {2, exit(1, 0)}}, 0, ""},
 		{"exit code", []step{{0, exit(2, 3)}}, 3,
-			"30 say rank 2 (pid 102 on host h) exited with code 3" + stopped},
+			gone + "rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
 		{"signal", []step{{0, killed(2, 9)}}, 137,
-			"30 say rank 2 (pid 102 on host h) was killed by signal 9 (killed)" + stopped},
+			gone + "rank 2 (pid 102 on host h) was killed by signal 9 (killed); the job is stopped"},
 		{"no Finalize", []step{{0, unfinished(1)}}, 1,
-			"30 say rank 1 (pid 101 on host h) exited with code 0 without calling Finalize" + stopped},
+			gone + "rank 1 (pid 101 on host h) exited with code 0 without calling Finalize; the job is stopped"},
 		{"first counts", []step{{0, exit(2, 3)}, {5, exit(1, 4)}, {260, killed(0, 15)}}, 3,
-			"30 say rank 2 (pid 102 on host h) exited with code 3" + stopped},
+			gone + "rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
 		{"the death behind an error", []step{{0, exit(1, 1)}, {5, killed(2, 9)}, {6, killed(0, 11)}}, 137,
-			"30 say rank 2 (pid 102 on host h) was killed by signal 9 (killed)" + stopped},
+			gone + "rank 2 (pid 102 on host h) was killed by signal 9 (killed); the job is stopped"},
 		{"the death behind an abort", []step{{0, abort(1, 1, "peer failed")}, {5, killed(2, 9)}}, 137,
-			"30 say rank 2 (pid 102 on host h) was killed by signal 9 (killed)" + stopped},
+			gone + "rank 2 (pid 102 on host h) was killed by signal 9 (killed); the job is stopped"},
 		{"a death too late to be the cause", []step{{0, exit(1, 1)}, {60, killed(2, 11)}}, 1,
-			"30 say rank 1 (pid 101 on host h) exited with code 1" + stopped},
+			gone + "rank 1 (pid 101 on host h) exited with code 1; the job is stopped"},
 		{"abort", []step{{0, abort(1, 7, "no\ndisk")}, {3, exit(1, 7)}}, 7,
-			"30 say rank 1 (pid 101 on host h) called Abort with code 7: no disk" + stopped},
+			"250 terminated|500 killed|end rank 1 on h: no disk"},
 		{"abort with 256", []step{{0, abort(1, 256, "")}}, 1,
-			"30 say rank 1 (pid 101 on host h) called Abort with code 256" + stopped},
+			gone + "rank 1 (pid 101 on host h) called Abort with code 256; the job is stopped"},
 		{"Ctrl-C", []step{{0, sig(2)}}, 130,
 			"0 say " + interrupted + "|0 interrupt|1000 killed"},
 		{"Ctrl-C twice", []step{{0, sig(2)}, {10, sig(2)}, {20, sig(2)}}, 130,
@@ -78,14 +91,14 @@ func TestPolicy(t *testing.T) {
 		{"SIGTERM", []step{{0, sig(15)}}, 143,
 			"0 say the job was stopped by signal 15 (terminated)|0 terminated|1000 killed"},
 		{"Ctrl-C after a failure", []step{{0, exit(0, 3)}, {10, sig(2)}}, 3,
-			"10 say rank 0 (pid 100 on host h) exited with code 3; the job is stopped|" +
-				"10 say " + interrupted + "|10 interrupt|1010 killed"},
+			"10 say " + interrupted + "|10 interrupt|1010 killed|" +
+				"end say rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},
 		{"timeout", []step{{0, timeout}}, 124,
 			timedOut},
 		{"timeout, and the ranks fail of it", []step{{0, timeout}, {10, exit(0, 2)}}, 124,
 			timedOut},
 		{"timeout after a failure", []step{{0, exit(0, 3)}, {10, timeout}}, 3,
-			"30 say rank 0 (pid 100 on host h) exited with code 3" + stopped},
+			gone + "rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},
 		{"recover, and ranks fail", []step{{0, func(p *policy, now time.Time) action {
 			p.recover = true
 			return exit(2, 3)(p, now)
@@ -99,21 +112,52 @@ func TestPolicy(t *testing.T) {
 			return exit(2, 3)(p, now)
 		}}, {5, abort(1, 7, "")}, {6, exit(0, 9)}}, 7,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
-				"35 say rank 1 (pid 101 on host h) called Abort with code 7; the job is stopped|" +
-				"255 terminated|505 killed"},
+				"255 terminated|505 killed|" +
+				"end say rank 1 (pid 101 on host h) called Abort with code 7; the job is stopped"},
+		{"errors of several ranks", []step{{0, abort(1, 1, "no\ndisk")}, {3, abort(2, 1, "no file")},
+			{100, abort(3, 1, "no disk")}, {110, exit(2, 1)}, {260, abort(4, 1, "ended by SIGTERM")}}, 1,
+			"3 rank 2 on h: no file|250 terminated|500 killed|end rank 1 on h: no disk"},
+		{"a consequence before the exit", []step{{0, follow(1)}, {5, exit(1, 1)}, {700, exit(2, 3)}}, 3,
+			"950 terminated|1200 killed|end say rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
+		{"a consequence before the end without Finalize", []step{{0, follow(1)}, {1, follow(0)}, {2, exit(0, 1)},
+			{3, unfinished(2)}}, 1, "253 terminated|503 killed|" +
+			"end say rank 2 (pid 102 on host h) exited with code 0 without calling Finalize; the job is stopped"},
+		{"a consequence before the death", []step{{0, follow(1)}, {100, killed(2, 9)}, {101, killed(0, 11)}}, 137,
+			"350 terminated|600 killed|end say rank 2 (pid 102 on host h) was killed by signal 9 (killed); the job is stopped"},
+		{"a consequence before the error", []step{{0, follow(1)}, {100, abort(2, 5, "diverged")}, {101, exit(2, 5)},
+			{102, exit(1, 1)}, {103, follow(3)}}, 5, "350 terminated|600 killed|end rank 2 on h: diverged"},
+		{"a consequence before the loss of a host", []step{{0, follow(1)}, {1, exit(1, 1)}, {2900, lost}}, 1,
+			"3150 terminated|3400 killed|end say host x is lost; the job is stopped"},
+		{"a consequence before a rank that cannot be started", []step{{0, follow(1)}, {100, noStart}}, 127,
+			"100 killed|end say rank 9 cannot be started"},
+		{"an error and its consequences", []step{{0, abort(2, 5, "diverged")}, {1, follow(1)}, {2, exit(1, 1)},
+			{3, follow(0)}}, 5, "250 terminated|500 killed|end rank 2 on h: diverged"},
+		{"consequences of no end", []step{{0, follow(1)}, {1, exit(1, 1)}, {2, follow(0)}, {3, exit(0, 1)}}, 1,
+			"3001 terminated|3251 killed|end rank 1 on h: peer gone"},
+		{"recover, and one decides to end", []step{{0, func(p *policy, now time.Time) action {
+			p.recover = true
+			return exit(2, 3)(p, now)
+		}}, {5, follow(1)}, {6, exit(0, 9)}}, 1,
+			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
+				"255 terminated|505 killed|end rank 1 on h: peer gone"},
 	} {
 		p := policy{killDelay: time.Second}
 		begin := time.Unix(1000, 0)
 		var done []string
-		note := func(ms int, a action) {
+		over := false
+		note := func(when any, a action) {
 			for _, m := range a.say {
-				done = append(done, fmt.Sprintf("%d say %s", ms, m))
+				done = append(done, fmt.Sprintf("%v say %s", when, m))
+			}
+			for _, m := range a.print {
+				done = append(done, fmt.Sprintf("%v %s", when, m))
 			}
 			if a.signal != 0 {
-				done = append(done, fmt.Sprintf("%d %v", ms, a.signal))
+				done = append(done, fmt.Sprintf("%v %v", when, a.signal))
 			}
+			over = over || a.signal == syscall.SIGKILL
 		}
-		for ms, steps := 0, c.steps; ms <= 3000; ms++ {
+		for ms, steps := 0, c.steps; ms <= 4000 && (!over || len(steps) > 0); ms++ {
 			now := begin.Add(time.Duration(ms) * time.Millisecond)
 			for len(steps) > 0 && steps[0].ms == ms {
 				note(ms, steps[0].do(&p, now))
@@ -121,8 +165,105 @@ func TestPolicy(t *testing.T) {
 			}
 			note(ms, p.tick(now))
 		}
+		note("end", p.last())
 		if got := strings.Join(done, "|"); got != c.want || p.code != c.code {
 			t.Errorf("%s: code %d, want %d\n got %s\nwant %s", c.name, p.code, c.code, got, c.want)
 		}
+	}
+}
+
+// Ranks hear of the end of one of them and call Abort, in any order with what gorun hears of that end: the rank whose
+// end was the first is blamed, and the exit code is that rank's.
+func TestPolicyInterleavings(t *testing.T) {
+	const culprit, ranks = 2, 4
+	ends := map[string]struct {
+		of   []func(p *policy, now time.Time) action
+		code int
+		say  string
+	}{
+		"exit": {[]func(*policy, time.Time) action{
+			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit, Code: 3}, true) },
+		}, 3, "exited with code 3"},
+		"no Finalize": {[]func(*policy, time.Time) action{
+			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit}, true) },
+		}, 1, "exited with code 0 without calling Finalize"},
+		"killed": {[]func(*policy, time.Time) action{
+			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit, Signal: 9}, true) },
+		}, 137, "was killed by signal 9"},
+		"error": {[]func(*policy, time.Time) action{
+			func(p *policy, now time.Time) action {
+				return p.aborted(now, abortCall{by: Exit{Rank: culprit}, code: 7, message: "diverged"})
+			},
+			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit, Code: 7}, true) },
+		}, 7, "diverged"},
+	}
+	// walk takes the next event of any rank, until none is left.
+	type events = map[int][]func(p *policy, now time.Time) action
+	var walk func(left events, taken []int, check func(order []int))
+	walk = func(left events, taken []int, check func(order []int)) {
+		all := true
+		for rank := range ranks {
+			if n := len(left[rank]); n > 0 {
+				all = false
+				rest := maps.Clone(left)
+				rest[rank] = left[rank][1:]
+				walk(rest, append(slices.Clip(taken), rank), check)
+			}
+		}
+		if all {
+			check(taken)
+		}
+	}
+	for name, end := range ends {
+		all := events{culprit: end.of}
+		for rank := range ranks {
+			if rank != culprit {
+				all[rank] = []func(*policy, time.Time) action{
+					func(p *policy, now time.Time) action {
+						return p.aborted(now, abortCall{by: Exit{Rank: rank}, code: 1, message: "gone", consequence: true})
+					},
+					func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: rank, Code: 1}, true) },
+				}
+			}
+		}
+		walk(all, nil, func(order []int) {
+			for _, step := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond} {
+				p, now, next := policy{killDelay: time.Second}, time.Unix(1000, 0), map[int]int{}
+				var said []string
+				note := func(a action) { said = append(append(said, a.say...), a.print...) }
+				for _, rank := range order {
+					if p.phase < killing { // else gorun has ended the rank before that
+						note(all[rank][next[rank]](&p, now))
+					}
+					next[rank]++
+					for range step / time.Millisecond {
+						now = now.Add(time.Millisecond)
+						if p.phase < killing {
+							note(p.tick(now))
+						}
+					}
+				}
+				note(p.last())
+				if len(said) != 1 || !strings.Contains(said[0], end.say) || p.code != end.code {
+					t.Fatalf("%s, events of ranks %v, %v apart: code %d, said %q", name, order, step, p.code, said)
+				}
+			}
+		})
+	}
+}
+
+// A user hears the cause although the ranks cannot be killed, and once more at the end.
+func TestPolicyOfALongEnd(t *testing.T) {
+	p, now := policy{}, time.Unix(1000, 0)
+	p.exited(now, Exit{Rank: 1, Code: 3}, false)
+	var said []string
+	for range 10000 {
+		now = now.Add(time.Millisecond)
+		said = append(said, p.tick(now).say...)
+	}
+	said = append(said, p.last().say...)
+	if len(said) != 2 || said[0] == said[1] ||
+		!strings.HasSuffix(said[0]+stopped, said[1]) {
+		t.Errorf("said %q", said)
 	}
 }

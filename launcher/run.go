@@ -88,7 +88,7 @@ type here struct {
 // judge is told what has become of ranks, and decides what is done.
 type judge interface {
 	exited(now time.Time, e Exit, unfinished bool) action
-	aborted(now time.Time, by Exit, code int, message string) action
+	aborted(now time.Time, a abortCall) action
 	cannotStart(err error, code int) action
 	hostLost(now time.Time, err error) action
 }
@@ -216,6 +216,16 @@ func logger(level string, to io.Writer) hclog.Logger {
 // say queues one line of gorun itself.
 func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.streams.stderr, "gorun: "+format+"\n", args...)
+}
+
+// tell queues the lines of an action.
+func (r *run) tell(a action) {
+	for _, m := range a.say {
+		r.say("%s", m)
+	}
+	for _, m := range a.print {
+		fmt.Fprintln(r.streams.stderr, m)
+	}
 }
 
 // announce says before the start what the user should know.
@@ -381,7 +391,7 @@ func (r *run) serverEvent(e pmi.Event) {
 	switch e.Kind {
 	case pmi.EventAbort:
 		by := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.hostOf(e.Rank)}
-		r.do(r.judge().aborted(time.Now(), by, e.Code, e.Message))
+		r.do(r.judge().aborted(time.Now(), abortCall{by, e.Code, e.Message, e.Consequence}))
 	case pmi.EventGarbage:
 		r.say("rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
 	default:
@@ -436,9 +446,7 @@ func (r *run) do(a action) {
 	if a.signal == syscall.SIGKILL && r.abandon == nil {
 		r.abandon = time.After(abandonAfter)
 	}
-	for _, m := range a.say {
-		r.say("%s", m)
-	}
+	r.tell(a)
 	if !r.policy.next.IsZero() {
 		r.timer.Reset(time.Until(r.policy.next))
 	}

@@ -46,7 +46,7 @@ func FuzzAgentSays(f *testing.F) {
 		frames.Append(nil, frames.Frame{Kind: frames.Fence}),
 		frames.Append(nil, frames.Frame{Kind: frames.Question, Body: []byte("cmd=get kvsname=x key=k")}),
 		frames.Append(nil, frames.Frame{Kind: frames.Stdout, Body: []byte("text\n")}),
-		frame(frames.Aborted, abortedMessage{2, 1, "why"}),
+		frame(frames.Aborted, abortedMessage{2, 1, "why", true}),
 		frame(frames.Exited, exitedMessage{Rank: 2, Pid: 7, Code: 1}),
 		frame(frames.Exited, exitedMessage{Rank: 3, Signal: 9}),
 		frames.Append(nil, frames.Frame{Kind: frames.Finished})} {
@@ -111,7 +111,7 @@ func TestAgentSaysWhatIsNotItsOwn(t *testing.T) {
 		{[][]byte{started(3), started(3)}, "the start of rank 3 out of turn"},
 		{[][]byte{exited(1)}, "the end of rank 1 out of turn"},
 		{[][]byte{exited(3)}, "the end of rank 3 out of turn"},
-		{[][]byte{frame(frames.Aborted, abortedMessage{1, 1, "x"})}, "an abort of rank 1"},
+		{[][]byte{frame(frames.Aborted, abortedMessage{1, 1, "x", false})}, "an abort of rank 1"},
 		{[][]byte{refuse(3, 1), bare(frames.Fence)}, ""},
 		{[][]byte{refuse(3, 1), started(3)}, "the start of rank 3 out of turn"},
 		{[][]byte{refuse(3, 1), refuse(3, 1)}, "1 hosts from that of rank 3 on"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -88,12 +89,88 @@ func TestAbort(t *testing.T) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	j := run(t, spec{n: 3, role: "panic"}, 1)
-	j.says(`^rank 1: panic: runtime error: index out of range \[3\]`, `ends_linux_test.go:\d+`, `^gorun: rank 1 `)
+	j.says(`^rank 1: panic: runtime error: index out of range \[3\]`, `ends_linux_test.go:\d+`)
+	j.lastLine(`rank 1 on \S+: panic: runtime error: index out of range \[3\] with length 0`)
 }
 
 func TestErrorOfBody(t *testing.T) {
 	t.Parallel()
-	run(t, spec{n: 3, role: "error"}, 1).says(`^rank 1: the input makes no sense$`, `^gorun: rank 1 `)
+	run(t, spec{n: 3, role: "error"}, 1).lastLine(`rank 1 on \S+: the input makes no sense`)
+}
+
+// lastLine expects a line, as a regular expression, after all others on the standard error.
+func (j *job) lastLine(want string) {
+	j.t.Helper()
+	lines := strings.Split(strings.TrimSpace(j.err.String()), "\n")
+	if last := lines[len(lines)-1]; !regexp.MustCompile(`^` + want + `$`).MatchString(last) {
+		j.t.Errorf("the last line is %q, want %s", last, want)
+	}
+}
+
+func init() {
+	role("one ends", func(_ context.Context, w *mpi.Comm) error {
+		if err := mpi.Barrier(w); err != nil {
+			return err
+		}
+		if fmt.Sprint(w.Rank()) == os.Args[2] {
+			switch os.Args[1] {
+			case "exit3":
+				os.Exit(3)
+			case "exit0":
+				os.Exit(0)
+			case "error":
+				return errors.New("the solver diverged")
+			}
+		}
+		_, err := mpi.Recv(w, []int{1}, mpi.AnySource, 99)
+		if os.Args[1] == "exit3" && w.Rank()%2 == 0 && errors.Is(err, mpi.ErrPeerFailed) {
+			mpi.Abort(9) // a consequence too
+		}
+		return err
+	})
+}
+
+// The rank that ends first is blamed, in the last line, and no other line says anything: the other ranks fail since they
+// hear of that end, often before gorun does.
+func TestBlame(t *testing.T) {
+	t.Parallel()
+	rounds := 200
+	if testing.Short() {
+		rounds = 4
+	}
+	const stopped = "; the job is stopped"
+	for _, c := range []struct {
+		how  string
+		n    int
+		code int
+		last string
+	}{
+		{"exit3", 6, 3, `gorun: rank %d \(pid \d+ on host \S+\) exited with code 3` + stopped},
+		{"exit0", 6, 1, `gorun: rank %d \(pid \d+ on host \S+\) exited with code 0 without calling Finalize` + stopped},
+		{"error", 12, 1, `rank %d on \S+: the solver diverged`},
+	} {
+		for way, flags := range map[string][]string{
+			"here": nil, "hosts": {"-H", "a,b", "--allow-unused-hosts", "--launcher", "exec", "--map-by", "node"},
+		} {
+			t.Run(c.how+" "+way, func(t *testing.T) {
+				t.Parallel()
+				for round := range rounds {
+					rank := round % c.n
+					j := run(t, spec{n: c.n, role: "one ends", args: []string{c.how, fmt.Sprint(rank)},
+						flags: append([]string{"--bind-to", "none"}, flags...)}, c.code)
+					j.lastLine(fmt.Sprintf(c.last, rank))
+					for l := range strings.Lines(j.err.String()) {
+						if strings.Contains(l, "peer") || strings.Contains(l, "Abort") {
+							t.Errorf("a consequence is printed: %s", l)
+						}
+					}
+					if t.Failed() {
+						t.Fatalf("round %d:\n%s", round, j.err.String())
+					}
+				}
+			})
+		}
+	}
 }
 
 func TestExitWithoutFinalize(t *testing.T) {
@@ -153,7 +230,7 @@ func TestFinalizeWithOpenRequests(t *testing.T) {
 	if got := j.count(`^all as it should be`); got != 2 {
 		t.Errorf("%d of 2 ranks are content", got)
 	}
-	run(t, spec{n: 2, role: "open request in main"}, 1).says(`^rank \d: mpi: Finalize: operations are under way: 1`)
+	run(t, spec{n: 2, role: "open request in main"}, 1).says(`^rank \d on \S+: mpi: Finalize: operations are under way: 1`)
 }
 
 // Ctrl-C once: the context of Main's body ends, and so does a call on a communicator with that context.

@@ -475,14 +475,15 @@ func TestAbort(t *testing.T) {
 	if err := clients[1].Abort(7, "cannot go on:\n no disk"); err != nil {
 		t.Fatal(err)
 	}
-	if e := wantEvent(t, s, EventAbort, 1); e.Code != 7 || e.Message != "cannot go on:\n no disk" {
+	if e := wantEvent(t, s, EventAbort, 1); e.Code != 7 || e.Consequence ||
+		e.Message != "cannot go on:\n no disk" {
 		t.Errorf("%+v", e)
 	}
-	if err := clients[0].Abort(9, strings.Repeat("ä", 3000)); err != nil {
+	if err := clients[0].AbortAsConsequence(9, strings.Repeat("ä", 3000)); err != nil {
 		t.Fatal(err)
 	}
-	if e := wantEvent(t, s, EventAbort, 0); e.Code != 9 || len(e.Message) < 500 {
-		t.Errorf("%d, message of %d bytes", e.Code, len(e.Message))
+	if e := wantEvent(t, s, EventAbort, 0); e.Code != 9 || !e.Consequence || len(e.Message) < 500 {
+		t.Errorf("%d, consequence %v, message of %d bytes", e.Code, e.Consequence, len(e.Message))
 	}
 	s.Close()
 	<-fenced

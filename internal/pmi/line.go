@@ -72,8 +72,8 @@ func parseAbort(b []byte) (line, bool) {
 	l := line{cmd: "abort"}
 	words, text, found := strings.Cut(string(rest), " message=")
 	for _, w := range strings.Fields(words) {
-		if code, ok := strings.CutPrefix(w, "exitcode="); ok {
-			l.fields = append(l.fields, field{"exitcode", code})
+		if name, value, ok := strings.Cut(w, "="); ok && (name == "exitcode" || name == consequenceKey) {
+			l.fields = append(l.fields, field{name, value})
 		}
 	}
 	if found {

@@ -23,7 +23,7 @@ type EventKind int
 const (
 	EventInit     EventKind = iota // the rank has said init
 	EventFinalize                  // the rank has said finalize: it may exit
-	EventAbort                     // the rank wants the job ended: Code, Message
+	EventAbort                     // the rank wants the job ended: Code, Message, Consequence
 	EventGarbage                   // what came was no PMI-1; the connection is being closed: Err
 	EventClosed                    // the connection has ended; the last event of a rank
 )
@@ -42,7 +42,9 @@ type Event struct {
 	Rank    int
 	Code    int
 	Message string
-	Err     error
+	// Consequence: the rank aborts because it has heard of another rank's end.
+	Consequence bool
+	Err         error
 }
 
 // State is what the server knows about a rank.
@@ -509,7 +511,9 @@ func (c *serverConn) abort(l line) {
 	} else {
 		msg = unescape(msg)
 	}
-	c.s.note(Event{Kind: EventAbort, Rank: c.rank, Code: code, Message: msg}, func(st *State) { st.Aborted = true })
+	consequence, _ := l.get(consequenceKey)
+	c.s.note(Event{Kind: EventAbort, Rank: c.rank, Code: code, Message: msg, Consequence: consequence == "1"},
+		func(st *State) { st.Aborted = true })
 }
 
 func (c *serverConn) hello(l line) error {

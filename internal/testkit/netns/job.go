@@ -236,6 +236,7 @@ func (r *Running) supervise() {
 			}
 		case e := <-r.server.Events():
 			if e.Kind == pmi.EventAbort {
+				fmt.Fprintf(r.ranks[e.Rank].out.tee(r.job.Stderr), "rank %d: %s\n", e.Rank, e.Message)
 				r.fail(e.Code)
 				r.Stop()
 			}
