@@ -325,7 +325,7 @@ func ScatterwInit[S, R any](c *Comm, send []S, blocks []Layout, recv []R, l Layo
 	return c.keep(planScatterw(c, persistent, send, blocks, recv, l, root))
 }
 
-// Iallgatherw starts a Allgatherw; §6.12.5.
+// Iallgatherw starts an Allgatherw; §6.12.5.
 func Iallgatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout) (*Request, error) {
 	return c.start(planAllgatherw(c, nonblocking, send, l, recv, blocks))
 }
@@ -335,7 +335,7 @@ func AllgatherwInit[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []La
 	return c.keep(planAllgatherw(c, persistent, send, l, recv, blocks))
 }
 
-// Ialltoallw starts a Alltoallw; §6.12.6.
+// Ialltoallw starts an Alltoallw; §6.12.6.
 func Ialltoallw[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout) (*Request, error) {
 	return c.start(planAlltoallw(c, nonblocking, send, to, recv, from))
 }

@@ -240,7 +240,7 @@ func TestEnvironments(t *testing.T) {
 		{map[string]string{"PMI_FD": "3", "PMI_SIZE": "2"}, "PMI_FD is set but PMI_RANK is not", "incomplete"},
 		{map[string]string{"PMI_FD": "x", "PMI_SIZE": "2", "PMI_RANK": "0"}, "PMI_FD", "number"},
 		{map[string]string{"PMI_FD": "3", "PMI_SIZE": "2", "PMI_RANK": "2"}, "PMI_RANK", "number from 0 to 1"},
-		{map[string]string{"PMI_FD": "1048570", "PMI_SIZE": "2", "PMI_RANK": "1"}, "PMI_FD=1048570", "env -u PMI_FD"},
+		{map[string]string{"PMI_FD": "1048570", "PMI_SIZE": "2", "PMI_RANK": "1"}, "PMI_FD=1048570", "no socket"},
 		{map[string]string{"PMI_PORT": "nowhere", "PMI_ID": "1"}, "PMI_PORT", "host:port"},
 		{map[string]string{"PMI_PORT": "127.0.0.1:1", "PMI_ID": "1"}, "PMI_PORT=127.0.0.1:1", "connect"},
 		{map[string]string{"PMI_PORT": "127.0.0.1:1"}, "PMI_ID", "incomplete"},

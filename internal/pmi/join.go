@@ -64,6 +64,10 @@ func join(ctx context.Context, env lookup) (*Client, error) {
 	return nil, nil
 }
 
+// ErrNotInherited is the error of Join in a process that has a launcher's variables and not the launcher's socket, such
+// as a child process of a rank.
+var ErrNotInherited = errors.New("that descriptor is no socket, so a rank started this process and no launcher")
+
 // Offered says which variable of an environment leads to a launcher that speaks PMI-1, or "". live is false where it is
 // PMI_FD and that descriptor is no socket: the variable is of a launcher that surrounds the one of this process.
 func Offered(env func(name string) string) (variable string, live bool) {
@@ -112,9 +116,7 @@ func joinFD(env lookup) (*Client, error) {
 	}
 	conn, err := takeSocket(fd)
 	if err != nil {
-		return nil, fmt.Errorf("%s=%d, but that descriptor is no socket (%w): this process was not started by the "+
-			"launcher itself; if a rank started it, remove the PMI_ variables from its environment (env -u %s -u %s -u %s)",
-			EnvFD, fd, err, EnvFD, EnvRank, EnvSize)
+		return nil, fmt.Errorf("%s=%d: %w", EnvFD, fd, ErrNotInherited)
 	}
 	return newClient(conn, rank, size), nil
 }
@@ -281,6 +283,10 @@ func (c *Client) readHandshake() (line, error) {
 // handshake is init, the limits, the name, and with gorun the job's secret.
 func (c *Client) handshake(ctx context.Context, env lookup) error {
 	reply, err := c.request(ctx, "response_to_init", newLine("init", "pmi_version", "1", "pmi_subversion", "1"))
+	if msg, _ := reply.get("msg"); err == nil && reply.rc() != 0 && msg == joinedBefore {
+		return c.stepError("init", errors.New("a process of this rank has joined before, and only one can join: a script "+
+			"that runs several programs starts each of them by a gorun of its own"))
+	}
 	if err == nil {
 		err = c.refused("init", reply)
 	}

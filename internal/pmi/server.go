@@ -395,7 +395,7 @@ func (c *serverConn) serve(l line) error {
 	if !c.initSeen && l.cmd != "init" {
 		return c.answer(refusal(replyName(l.cmd), "init_must_come_first"))
 	}
-	if c.finalized {
+	if c.finalized && l.cmd != "init" {
 		return &protocolError{fmt.Errorf("%.40q after finalize", l.cmd)}
 	}
 	switch l.cmd {
@@ -469,15 +469,19 @@ func (c *serverConn) appNum() int {
 	return 0
 }
 
+// joinedBefore is why a second init of a rank is refused.
+const joinedBefore = "a_process_of_this_rank_has_joined_before"
+
 func (c *serverConn) init(l line) error {
 	if v, _ := l.get("pmi_version"); v != "1" {
 		return c.answer(newLine("response_to_init", "rc", "-1", "pmi_version", "1", "pmi_subversion", "1",
 			"msg", "only_PMI_version_1_is_spoken_here"))
 	}
-	if !c.initSeen {
-		c.initSeen = true
-		c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
+	if c.initSeen { // by another process, which has the same socket
+		return c.answer(refusal("response_to_init", joinedBefore))
 	}
+	c.initSeen = true
+	c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
 	return c.answer(newLine("response_to_init", "rc", "0", "pmi_version", "1", "pmi_subversion", "1"))
 }
 

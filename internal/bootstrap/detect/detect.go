@@ -2,11 +2,13 @@ package detect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/bootstrap"
+	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
 // Options of Join.
@@ -38,6 +40,9 @@ func Join(ctx context.Context, o Options) (bootstrap.Client, error) {
 		}
 		o.Debug("how this rank finds its job", "way", w.name, "since", since, "not", strings.Join(not, ", "))
 		c, err := w.join(ctx, o)
+		if errors.Is(err, pmi.ErrNotInherited) {
+			return nil, notInherited(err, o.Env)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("joining the job by %s (%s): %w", w.name, since, err)
 		}

@@ -41,11 +41,9 @@ var (
 	}
 )
 
-// worldOfOne returns nil when nothing contradicts that this process is alone. The error is about the first variable
-// that does, and says of all of them that they must be unset for a world of one.
-func worldOfOne(env func(string) string) error {
-	var found []hint
-	why, one := "", false
+// objections returns the variables that contradict that this process is alone, and what the first of them says.
+func objections(env func(string) string) (found []hint, why string) {
+	one := false
 	object := func(h hint, says string) {
 		if found = append(found, h); why == "" {
 			why = fmt.Sprintf("%s=%.60s (set by %s) %s", h.name, env(h.name), h.by, says)
@@ -72,13 +70,36 @@ func worldOfOne(env func(string) string) error {
 			}
 		}
 	}
+	return found, why
+}
+
+// worldOfOne returns nil when nothing contradicts that this process is alone. The error is about the first variable
+// that does, and says of all of them that they must be unset for a world of one.
+func worldOfOne(env func(string) string) error {
+	found, why := objections(env)
 	if found == nil {
 		return nil
 	}
-	unset := "env"
-	for _, h := range found {
-		unset += " -u " + h.name
-	}
 	return fmt.Errorf("%s, but nothing in the environment leads to the launcher: %s; for a world of one: %s PROGRAM",
-		why, found[0].do, unset)
+		why, found[0].do, without(nil, found))
+}
+
+// notInherited is the error of a process that a rank has started. It says of all variables that lead to the job that
+// they must be unset for a world of one.
+func notInherited(err error, env func(string) string) error {
+	found, _ := objections(env)
+	return fmt.Errorf("%w; only the rank itself can join its job; for a world of one: %s PROGRAM",
+		err, without([]string{pmi.EnvFD, pmi.EnvRank}, found))
+}
+
+// without is the command that runs a program without these variables.
+func without(names []string, found []hint) string {
+	command := "env"
+	for _, name := range names {
+		command += " -u " + name
+	}
+	for _, h := range found {
+		command += " -u " + h.name
+	}
+	return command
 }
