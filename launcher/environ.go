@@ -4,8 +4,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"golang.org/x/sys/unix"
 )
 
 // outerJob are the beginnings of the variables in which the launcher of an outer job describes a rank. A rank of ours
@@ -16,8 +18,22 @@ var outerJob = []string{
 	pmi.EnvKey + "=", envEdge + "=",
 }
 
-// controlFD is the descriptor of the control socket in a rank.
-const controlFD = 3
+// controlFD returns the descriptor of the control socket in a rank: 3, or the first one behind those that gorun has
+// inherited from 3 on. A rank inherits them too: the user has given them to the program (3<file).
+var controlFD = sync.OnceValue(func() int {
+	fd := 3
+	for inherited(fd) {
+		fd++
+	}
+	return fd
+})
+
+// inherited reports whether a descriptor is open and goes on to a process that this one starts. A descriptor that Go
+// opens does not.
+func inherited(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil && flags&unix.FD_CLOEXEC == 0
+}
 
 // position is where a rank is in its job, and among the ranks of its host.
 type position struct{ rank, size, local, here int }
@@ -26,7 +42,7 @@ type position struct{ rank, size, local, here int }
 // or 0 to leave that to the Go runtime.
 func rankEnv(inherited, app []string, at position, usable, share int) []string {
 	own := []string{
-		pmi.EnvFD + "=" + strconv.Itoa(controlFD),
+		pmi.EnvFD + "=" + strconv.Itoa(controlFD()),
 		pmi.EnvRank + "=" + strconv.Itoa(at.rank),
 		pmi.EnvSize + "=" + strconv.Itoa(at.size),
 		pmi.EnvLocalRank + "=" + strconv.Itoa(at.local),

@@ -153,13 +153,18 @@ func checkDir(dir string) error {
 	}
 	st, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("--wdir %s: %w", dir, errors.Unwrap(err))
+		return &dirError{fmt.Errorf("--wdir %s: %w", dir, errors.Unwrap(err))}
 	}
 	if !st.IsDir() {
-		return fmt.Errorf("--wdir %s: not a directory", dir)
+		return &dirError{fmt.Errorf("--wdir %s: not a directory", dir)}
 	}
 	return nil
 }
+
+// dirError is a --wdir that is no folder: a wrong command line, on whatever host.
+type dirError struct{ error }
+
+func (e *dirError) Unwrap() error { return e.error }
 
 // stdinMode says which ranks get the standard input.
 type stdinMode struct {

@@ -307,9 +307,13 @@ func startProcess(s *Spec) (int, error) {
 	attr := &syscall.ProcAttr{
 		Dir:   s.Dir,
 		Env:   s.Env,
-		Files: []uintptr{s.Stdin.Fd(), s.Stdout.Fd(), s.Stderr.Fd(), s.Control.Fd()},
+		Files: []uintptr{s.Stdin.Fd(), s.Stdout.Fd(), s.Stderr.Fd()},
 		Sys:   sysProcAttr(),
 	}
+	for fd := 3; fd < controlFD(); fd++ { // inherited
+		attr.Files = append(attr.Files, uintptr(fd))
+	}
+	attr.Files = append(attr.Files, s.Control.Fd())
 	pid, _, err := syscall.StartProcess(s.Path, s.Argv, attr)
 	return pid, err
 }

@@ -330,7 +330,7 @@ func TestFind(t *testing.T) {
 func TestRankEnv(t *testing.T) {
 	got := rankEnv([]string{"A=1", "PMI_FD=9", "B=2", "OMPI_MCA_x=1", "GORUN_LOG=debug", "GORUN_CPUS=9"},
 		[]string{"B=3", "C="}, position{rank: 5, size: 8, local: 1, here: 4}, 2, 0)
-	want := []string{"A=1", "GORUN_LOG=debug", "PMI_FD=3", "PMI_RANK=5", "PMI_SIZE=8",
+	want := []string{"A=1", "GORUN_LOG=debug", fmt.Sprint("PMI_FD=", controlFD()), "PMI_RANK=5", "PMI_SIZE=8",
 		"GORUN_LOCAL_RANK=1", "GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "B=3", "C="}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 )
 
 // Exit codes of gorun itself, as shells and timeout(1) have them.
@@ -382,9 +383,36 @@ func (r *run) rankHeard(e Exit) {
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
 	r.endings.note(e)
 	r.server.Ended(e.Rank)
+	if e.Signal == syscall.SIGPIPE && r.above == nil && r.wroteToUnread(e.Rank) {
+		// The program alone would die without a word too.
+		r.do(r.policy.unwritten(time.Now(), syscall.EPIPE))
+		close(r.ranks[e.Rank].judged)
+		return
+	}
 	s := r.server.State(e.Rank)
 	r.do(r.judge().exited(time.Now(), e, s.Joined && !s.Finalized))
 	close(r.ranks[e.Rank].judged)
+}
+
+// wroteToUnread reports whether a rank of this host writes to gorun's own output, and the reader of that has gone.
+func (r *run) wroteToUnread(rank int) bool {
+	for i := range r.plan.Specs {
+		s := &r.plan.Specs[i]
+		if s.Rank == rank {
+			return s.Stdout == r.job.Stdout && unread(s.Stdout) || s.Stderr == r.job.Stderr && unread(s.Stderr)
+		}
+	}
+	return false
+}
+
+// unread reports whether a file is a pipe or a socket whose reader has gone.
+func unread(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	p := []unix.PollFd{{Fd: int32(f.Fd())}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }
 
 func (r *run) serverEvent(e pmi.Event) {

@@ -36,7 +36,11 @@ func wrapStart(s *Spec, err error) error {
 }
 
 func startCode(err error) int {
-	if errors.Is(err, os.ErrNotExist) {
+	var dir *dirError
+	switch {
+	case errors.As(err, &dir):
+		return CodeUsage
+	case errors.Is(err, os.ErrNotExist):
 		return CodeNotFound
 	}
 	return CodeCannotStart

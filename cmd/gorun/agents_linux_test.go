@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
+	"github.com/gorun-mpi/mpi/launcher"
 )
 
 // way is one way to agents, under which all promises of a job on several hosts are tested.
@@ -274,7 +275,7 @@ func testFailuresOnHosts(t *testing.T, w *way) {
 			j.oneCause()
 		})
 	}
-	w.start(t, 1, "--wdir", "/no/such", "RANK", "sleep").wait(127).says("--wdir /no/such: no such file")
+	w.start(t, 1, "--wdir", "/no/such", "RANK", "sleep").wait(launcher.CodeUsage).says("--wdir /no/such: no such file")
 	w.start(t, 1, "-x", "PATH=/", "sh", "-c", "exit 9").wait(9)
 	gone := filepath.Join(t.TempDir(), "prog")
 	if err := os.WriteFile(gone, []byte("#!/no/such\n"), 0o700); err != nil {

@@ -262,5 +262,5 @@ func TestCannotStart(t *testing.T) {
 // Nonsense on a control socket is reported as such, and not as the end of the rank.
 func TestGarbageOnControlSocket(t *testing.T) {
 	t.Parallel()
-	start(t, "-n", "2", "sh", "-c", "echo hello >&3; exit 0").wait(0).says("spoke no PMI-1")
+	start(t, "-n", "2", "sh", "-c", "echo hello >&$PMI_FD; exit 0").wait(0).says("spoke no PMI-1")
 }

@@ -94,3 +94,26 @@ func TestForwardedSignals(t *testing.T) {
 		})
 	}
 }
+
+// A rank whose reader goes away ends the job without a word, as the program alone would end.
+func TestQuietBrokenPipe(t *testing.T) {
+	t.Parallel()
+	for _, n := range []string{"1", "2"} {
+		j := prepare(t, "-n", n, "RANK", "pour").under(`{ "$0" "$@"; echo code $? >&2; } | head -n 1 >/dev/null`)
+		j.start().wait(0)
+		if got := j.err.String(); got != "code 141\n" {
+			t.Errorf("%s ranks: %q", n, got)
+		}
+	}
+	// The death by SIGPIPE of a rank whose output is read is one like others.
+	start(t, "-n", "1", "sh", "-c", "kill -PIPE $$").wait(141).says("was killed by signal 13")
+}
+
+// A descriptor that the user has opened for the program is the program's.
+func TestInheritedDescriptors(t *testing.T) {
+	t.Parallel()
+	j := prepare(t, "-n", "1", "RANK", "join", "finalize", ":", "-n", "1", "sh", "-c", "cat <&3; cat <&4").
+		under(`echo three >"$GORUN_TEST_FILE"; exec "$0" "$@" 3<"$GORUN_TEST_FILE" 4</dev/null`)
+	j.cmd.Env = append(j.cmd.Env, "GORUN_TEST_FILE="+t.TempDir()+"/file")
+	j.start().wait(0).prints("three\n")
+}

@@ -245,6 +245,6 @@ func TestControlSocketIsNotRead(t *testing.T) {
 			printf 'cmd=init pmi_version=1\n'
 			yes cmd=get_maxes | head -n 4000
 			printf 'cmd=finalize\n'
-		} >&3
+		} >&$PMI_FD
 		sleep 1000 &`).wait(0)
 }
