@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,7 +167,7 @@ func TestBinaryIsSent(t *testing.T) {
 	cache := t.TempDir()
 	for _, path := range []string{"/no/such/gorun", "/bin/true", "/bin/echo", "/bin/cat", "/etc/passwd"} {
 		for _, home := range []string{"XDG_CACHE_HOME=" + cache + "/xdg", "HOME=" + cache + "/home",
-			"HOME=/proc/none TMPDIR=" + cache} {
+			"HOME=/proc/none TMPDIR=" + cache, "unset HOME; TMPDIR=" + cache} {
 			self := *me(t)
 			self.Path = path
 			words := shell(t, "shift; unset XDG_CACHE_HOME; "+home+" exec \"$@\"")
@@ -259,7 +261,16 @@ func TestCacheOfAnother(t *testing.T) {
 				if err := c.make(dir); err != nil {
 					t.Fatal(err)
 				}
-				_, err := copied(t, env).Open(t.Context(), "host")
+				x := copied(t, env)
+				if where == "all users" && (what == "user" || strings.HasPrefix(what, "link")) {
+					talk(t, x) // whoever has taken the name there, it has another
+					talk(t, x)
+					if own, _ := filepath.Glob(dir + ".*/" + x.Self.Build); len(own) != 1 {
+						t.Errorf("%d copies under names of their own", len(own))
+					}
+					return
+				}
+				_, err := x.Open(t.Context(), "host")
 				if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), dir) {
 					t.Errorf("%v, want %q about %s", err, c.says, dir)
 				}
@@ -276,6 +287,56 @@ func TestCacheOfAnother(t *testing.T) {
 	talk(t, x)
 	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
 		t.Errorf("the link of another was run: %v, %v", st, err)
+	}
+}
+
+// Builds that have not run for 30 days leave the cache when another one comes.
+func TestOldBuildsLeaveTheCache(t *testing.T) {
+	home := t.TempDir()
+	dir := filepath.Join(home, ".cache/gorun")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, age := range map[string]time.Duration{"old": 32, "young": 20} {
+		file, at := filepath.Join(dir, name), time.Now().Add(-age*24*time.Hour)
+		if err := errors.Join(os.WriteFile(file, nil, 0o700), os.Chtimes(file, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := copied(t, "HOME="+home)
+	talk(t, x)
+	used := filepath.Join(dir, x.Self.Build)
+	if err := os.Chtimes(used, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	talk(t, x)
+	if st, err := os.Stat(used); err != nil || time.Since(st.ModTime()) > time.Hour {
+		t.Errorf("a build that has run just now is old: %v, %v", st, err)
+	}
+	var left []string
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		left = append(left, f.Name())
+	}
+	if want := []string{x.Self.Build, "young"}; !slices.Equal(left, slices.Sorted(slices.Values(want))) {
+		t.Errorf("the cache holds %q, want %q", left, want)
+	}
+}
+
+// Where nothing in the home can be executed, the copy is in the folder for all users.
+func TestHomeWithoutPrograms(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a file system with noexec")
+	}
+	home, temp := t.TempDir(), t.TempDir()
+	mount := "mount -t tmpfs -o noexec none " + home
+	if out, err := exec.Command("unshare", "-m", "sh", "-c", mount).CombinedOutput(); err != nil {
+		t.Skipf("%s: %v %s", mount, err, out)
+	}
+	x := copied(t, "export HOME="+home+" TMPDIR="+temp+"; exec unshare -m sh -c '"+mount+"; exec \"$@\"' sh \"$@\"; ")
+	talk(t, x)
+	if own, _ := filepath.Glob(temp + "/gorun-*/" + x.Self.Build); len(own) != 1 {
+		t.Errorf("%d copies in the folder for all users", len(own))
 	}
 }
 

@@ -37,17 +37,29 @@ const (
 //
 // What is in the folder is run. So it must be a folder and no link, of this user, and other users cannot write there:
 // one that is there and is not so is refused, and not passed over, because its owner should know of it. Where there can
-// be none in the home, or nothing can be written there, it is one in the folder for all users.
+// be none in the home, or nothing can be written or executed there, it is one in the folder for all users; if another
+// user has taken its name there, it has another name. Builds that have not run for 30 days leave it when one comes.
 const script = `{
 run() { [ -x "$1" ] || return 0; echo; echo "RUN$1"; "$1" WORD BUILD; s=$?
   case $s in OTHER|126|127) ;; *) exit $s;; esac; }
 whole() { [ -f "$1" ] && [ ! -h "$1" ] && [ -O "$1" ] && [ "$(wc -c <"$1")" -eq SIZE ]; }
 fail() { echo; echo "FAIL$1"; exit 1; }
+own() { [ -d "$1" ] && [ ! -h "$1" ] && [ -O "$1" ] && case $(ls -ld "$1") in d????-??-*) ;; *) false;; esac; }
+runs() { { whole "$1/BUILD" && [ -x "$1/BUILD" ]; } && return
+  p=$(mktemp "$1/x.XXXXXX" 2>/dev/null) && echo exit >"$p" && chmod 700 "$p" && "$p" 2>/dev/null; s=$?; rm -f "$p"
+  return $s; }
 run PATH
-d=${XDG_CACHE_HOME:-$HOME/.cache}/gorun
-(umask 077; mkdir -p "$d") 2>/dev/null
-{ [ -e "$d" ] || [ -h "$d" ]; } && { [ -w "$d" ] || [ ! -O "$d" ]; } || {
-  d=${TMPDIR:-/tmp}/gorun-$(id -u); mkdir -m 700 "$d" 2>/dev/null; }
+d=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+[ "$d" ] && d=$d/gorun && (umask 077; mkdir -p "$d") 2>/dev/null
+[ "$d" ] && { [ -e "$d" ] || [ -h "$d" ]; } && { ! own "$d" || runs "$d"; } || {
+  d=${TMPDIR:-/tmp}/gorun-$(id -u)
+  mkdir -m 700 "$d" 2>/dev/null
+  if [ -h "$d" ] || { [ -e "$d" ] && [ ! -O "$d" ]; }; then
+    for t in "$d".*; do own "$t" && break; done
+    own "$t" || t=$(mktemp -d "$d.XXXXXX") || fail "$d, where it would be kept, is another user's; set XDG_CACHE_HOME there"
+    d=$t
+  fi
+}
 [ -e "$d" ] || [ -h "$d" ] || fail "there is no folder for it: $d cannot be made"
 [ ! -h "$d" ] || fail "$d, where it would be kept, is a symbolic link; remove it"
 [ -O "$d" ] || fail "$d, where it would be kept, is another user's; remove it, or set XDG_CACHE_HOME there"
@@ -55,8 +67,10 @@ case $(ls -ld "$d") in
 d????-??-*) ;;
 *) fail "$d, where it would be kept, is no folder, or one that others can write: chmod 700 it";;
 esac
+runs "$d" || fail "$d, where it would be kept, takes no program (full, or noexec?); set XDG_CACHE_HOME there"
 f=$d/BUILD
-whole "$f" && run "$f"
+whole "$f" && { touch -c "$f"; run "$f"; }
+find "$d" -type f -mtime +30 -exec rm -f {} ';' 2>/dev/null
 t=$(mktemp "$f.XXXXXX") || fail "it cannot be written to $d"
 trap 'rm -f "$t"' HUP TERM INT
 echo; echo "WANT$(uname -sm)"
