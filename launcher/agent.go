@@ -420,6 +420,11 @@ func (a *superior) hostLost(_ time.Time, err error) action {
 	return action{}
 }
 
+func (a *superior) agentStopped(_ time.Time, err error, code int) action {
+	a.fail(failedMessage{Err: err.Error(), Code: code, Stopped: true})
+	return action{}
+}
+
 func (a *superior) fail(m failedMessage) {
 	m.Err = fmt.Sprintf("%.1500s", m.Err)
 	a.link.Send(frames.Failed, encode(m))

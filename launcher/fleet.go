@@ -643,7 +643,12 @@ func (n *node) failed(m failedMessage) {
 		r.do(r.judge().hostLost(time.Now(), err))
 		return
 	}
-	r.do(r.judge().cannotStart(err, min(max(m.Code, 1), 255)))
+	code := min(max(m.Code, 1), 255)
+	if m.Stopped {
+		r.do(r.judge().agentStopped(time.Now(), err, code))
+		return
+	}
+	r.do(r.judge().cannotStart(err, code))
 }
 
 func (n *node) startsNoMore() {

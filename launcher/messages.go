@@ -128,11 +128,13 @@ type callMessage struct{ To, From int }
 
 type startedMessage struct{ Rank, Pid int }
 
-// failedMessage says that a rank could not be started, or that a host is lost.
+// failedMessage says that a rank could not be started, or that a host is lost or its agent was stopped.
 type failedMessage struct {
 	Err  string
 	Code int  `json:",omitempty"` // of gorun, if a rank could not be started
 	Lost bool `json:",omitempty"`
+	// Stopped: a signal has ended the agent of a host; Code is that of the job.
+	Stopped bool `json:",omitempty"`
 }
 
 // refusedMessage says that the agents of so many hosts in a row, from that of this rank on, cannot be started from

@@ -57,7 +57,7 @@ type policy struct {
 	text  bool      // cause is the program's own text
 	soft  bool      // the cause may still give way to a death by signal, or to the loss of a host
 	weak  bool      // the cause is a consequence of an end that is still to be reported, and gives way to any other
-	host  bool      // the cause is the loss of a host
+	host  bool      // the cause is the loss of a host or its agent
 	said  bool      // cause has been said
 	first time.Time // when the first failure was seen
 
@@ -193,9 +193,8 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 	a := action{signal: s}
 	if p.phase == working {
 		p.code = 128 + int(s)
-		p.cause = stoppedBy(s)
-		if p.agentOn != "" {
-			p.cause = fmt.Sprintf("the agent on host %s was stopped by signal %d (%s)", p.agentOn, int(s), s)
+		if p.cause = stoppedBy(s); p.agentOn != "" {
+			p.cause = "" // the head says it, once for all agents
 		}
 		a = p.last()
 		a.signal = s
@@ -251,6 +250,19 @@ func (p *policy) hostLost(now time.Time, err error) action {
 	if p.weak, p.text = false, false; !restart {
 		return action{}
 	}
+	return p.fail(now)
+}
+
+// agentStopped reports that a signal has ended an agent, and with it its ranks: all agents of a Slurm step that ends get
+// one. Their ranks may get it too, and die of it before.
+func (p *policy) agentStopped(now time.Time, err error, code int) action {
+	switch {
+	case p.recover && p.phase == working:
+		return action{say: []string{err.Error()}}
+	case p.phase != working && !p.gives() && (p.phase != findingCause || p.host || p.code != code):
+		return action{}
+	}
+	p.code, p.cause, p.host, p.text, p.soft, p.weak = code, err.Error()+stopped, true, false, false, false
 	return p.fail(now)
 }
 

@@ -38,6 +38,7 @@ func TestPolicy(t *testing.T) {
 			return p.aborted(now, abortCall{Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, 1, "peer gone", true})
 		}
 	}
+	agent := func(p *policy, now time.Time) action { return p.agentStopped(now, errors.New("agent stopped"), 143) }
 	lost := func(p *policy, now time.Time) action { return p.hostLost(now, errors.New("host x is lost")) }
 	noStart := func(p *policy, now time.Time) action {
 		return p.cannotStart(errors.New("rank 9 cannot be started"), 127)
@@ -130,6 +131,10 @@ func TestPolicy(t *testing.T) {
 			"3150 terminated|3400 killed|end say host x is lost; the job is stopped"},
 		{"a consequence before a rank that cannot be started", []step{{0, follow(1)}, {100, noStart}}, 127,
 			"100 killed|end say rank 9 cannot be started"},
+		{"a Slurm step that ends", []step{{0, killed(0, 15)}, {5, agent}, {6, killed(1, 15)}, {7, agent}}, 143,
+			"255 terminated|505 killed|end say agent stopped; the job is stopped"},
+		{"an error, and an agent is stopped", []step{{0, exit(0, 3)}, {5, agent}}, 3,
+			gone + "rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},
 		{"an error and its consequences", []step{{0, abort(2, 5, "diverged")}, {1, follow(1)}, {2, exit(1, 1)},
 			{3, follow(0)}}, 5, "250 terminated|500 killed|end rank 2 on h: diverged"},
 		{"consequences of no end", []step{{0, follow(1)}, {1, exit(1, 1)}, {2, follow(0)}, {3, exit(0, 1)}}, 1,

@@ -92,6 +92,7 @@ type judge interface {
 	aborted(now time.Time, a abortCall) action
 	cannotStart(err error, code int) action
 	hostLost(now time.Time, err error) action
+	agentStopped(now time.Time, err error, code int) action
 }
 
 func (r *run) judge() judge {
@@ -439,6 +440,10 @@ func (r *run) signalled(s syscall.Signal) {
 	case r.leaving:
 		r.leave(128+int(s), stoppedBy(s))
 	default:
+		if r.above != nil && r.policy.phase == working {
+			r.above.agentStopped(time.Now(), fmt.Errorf("the agent on host %s was stopped by signal %d (%s)",
+				r.plan.Host, int(s), s), 128+int(s))
+		}
 		r.do(r.policy.signalled(time.Now(), s))
 	}
 }

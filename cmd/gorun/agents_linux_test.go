@@ -516,11 +516,21 @@ func TestGorunIsStopped(t *testing.T) {
 	j.gone()
 	// An agent that leaves says why.
 	j = start(t, "--launcher", "exec", "-H", "a,b", "RANK", "sleep").ready(2)
-	for _, a := range j.agents() {
-		syscall.Kill(a.PID, syscall.SIGTERM)
-		break
+	agents := j.agents()
+	syscall.Kill(agents[0].PID, syscall.SIGTERM)
+	j.wait(143).says("gorun: the agent on host ", " was stopped by signal 15 (terminated)")
+	j.gone()
+	// All of them are told to end, as by the end of a Slurm step, and their ranks: that is one cause.
+	j = start(t, "--launcher", "exec", "-H", "a,b", "RANK", "sleep").ready(2)
+	for _, p := range append(j.agents(), j.processes()...) {
+		if p.PID != j.cmd.Process.Pid {
+			syscall.Kill(p.PID, syscall.SIGTERM)
+		}
 	}
-	j.wait(143).says("gorun: the agent on host ", " was stopped by signal 15 (terminated)\n")
+	j.wait(143).oneCause()
+	if n := strings.Count(j.err.String(), "signal 15"); n != 1 {
+		t.Errorf("signal 15 is said %d times:\n%s", n, j.err.String())
+	}
 	j.gone()
 }
 
