@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/launcher"
@@ -439,10 +440,10 @@ func TestHostsThatDoNotAnswer(t *testing.T) {
 		{"noise", "exec yes", 126, "it prints more than"},
 		{"another protocol", "echo gorun-agent 2; exec sleep 1000", 126, "no agent of this build"},
 		{"not frames", "echo gorun-agent 1; exec yes", 1, "host b is lost: a frame"},
-		{"leaves early", `echo gorun-agent 1; printf '\0\0\0\0\027'; exec sleep 1000`, 1,
+		{"leaves early", "echo gorun-agent 1; " + say(frames.Finished, "") + "; exec sleep 1000", 1,
 			"host b is lost: its agent has left before the job has ended"},
 		{"falls silent", "echo gorun-agent 1; exec sleep 1000", 1, "host b is lost: it has not been heard for 1s"},
-		{"starts nothing", `echo gorun-agent 1; printf '\0\0\0\0\012'; sleep 0.2`, 126,
+		{"starts nothing", "echo gorun-agent 1; " + say(frames.AllStarted, "") + "; sleep 0.2", 126,
 			"its agent has not started rank 1"},
 		{"late", "test -e " + late + ` || { : >` + late + `; exit 255; }; shift; exec "$@"`, 0,
 			"host b does not answer yet"},
@@ -546,17 +547,18 @@ func TestGorunIsCutOff(t *testing.T) {
 	j.gone()
 }
 
+// say is a command of sh that writes a frame, as an agent would.
+func say(k frames.Kind, body string) string {
+	return fmt.Sprintf(`printf '\%03o\0\0\0\%03o%%s' '%s'`, len(body), k, body)
+}
+
 // finishing starts a job whose agent is a script. Its rank ends, the order to finish comes, and the script goes on.
 func finishing(t *testing.T, then string) *job {
 	t.Helper()
 	dir := t.TempDir()
 	words, finish := filepath.Join(dir, "shell"), filepath.Join(dir, "finish")
-	script := `#!/bin/sh
-say() { printf "\\$(printf %o ${#2})\\0\\0\\0\\$1%s" "$2"; }
-echo gorun-agent 1
-say 11 '{"Rank":0,"Pid":7}'
-say 12 ''
-say 13 '{"Rank":0,"Pid":7}'
+	script := "#!/bin/sh\necho gorun-agent 1\n" + say(frames.Started, `{"Rank":0,"Pid":7}`) + "\n" +
+		say(frames.AllStarted, "") + "\n" + say(frames.Exited, `{"Rank":0,"Pid":7}`) + `
 grep -qa '"Finish":true' && : >` + finish + "\n" + then + "exec sleep 1000\n"
 	if err := os.WriteFile(words, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
@@ -580,7 +582,7 @@ func TestAgentThatStays(t *testing.T) {
 // A signal that comes while only the ends of agents are awaited is no reason to take one that ends for lost.
 func TestSignalAtTheEnd(t *testing.T) {
 	t.Parallel()
-	j := finishing(t, "grep -qa '\"Signal\":10'\nsay 27 ''\n")
+	j := finishing(t, "grep -qa '\"Signal\":10'\n"+say(frames.Finished, "")+"\n")
 	j.tell(syscall.SIGUSR1)
 	j.wait(0)
 }
