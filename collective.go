@@ -12,8 +12,8 @@ const (
 	tagLeaders // what leaders of two groups say, in any order: see desk
 	tagAsk     // in the world: see settle.go
 
-	tagAnswers   = 1 << 28 // in the world, and so many tags
-	numbersAsked = 1 << 28
+	tagAnswers   = 1 << (numberBits - 1) // in the world, and so many tags, up to those of calls
+	numbersAsked = 1 << (numberBits - 1)
 )
 
 // collective runs body, which makes a communicator, when those that were begun before it on c are over. If c's context
