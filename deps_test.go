@@ -83,8 +83,8 @@ const graph = `
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, internal/auth, internal/k8s, internal/reach, internal/place,
 	                                internal/settings, internal/spelling, internal/cpuset, internal/topology,
-	                                internal/waitpolicy, transport/verbs,
-	                                transport/ucx, collectives, collectives/simulate,
+	                                internal/waitpolicy, internal/join,
+	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
 

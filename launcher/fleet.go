@@ -50,6 +50,17 @@ type Others struct {
 
 func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }
 
+// way is how an agent comes to a host where no others start it. here: the host is this one.
+func (a *Agents) way(self *reach.Self, here bool) reach.Reach {
+	switch {
+	case here || a.Local && a.Shell == nil:
+		return reach.Exec{Self: self}
+	case a.Shell != nil:
+		return reach.Shell{Words: a.Shell, Self: self}
+	}
+	return reach.Shell{Words: reach.SSH, Self: self}
+}
+
 // usual: no way to hosts is named, so that it may be Slurm's.
 func (a *Agents) usual() bool { return a.Shell == nil && !a.Local && a.Others == nil }
 
@@ -232,15 +243,11 @@ func (f *fleet) slurm(hosts []hostPart) *Others {
 func newNode(f *fleet, hosts []hostPart) *node {
 	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: newIntake(), done: make(chan struct{}),
 		known: map[int]bool{}, seen: map[int]rankSeen{}}
-	switch agents := f.start.Agents; {
+	switch {
 	case f.others != nil && (f.others.Own || !hosts[0].Own):
 		n.reach = f.others
-	case hosts[0].Own && f.run.above == nil || agents.Local && agents.Shell == nil:
-		n.reach = reach.Exec{Self: f.self}
-	case agents.Shell != nil:
-		n.reach = reach.Shell{Words: agents.Shell, Self: f.self}
 	default:
-		n.reach = reach.Shell{Words: reach.SSH, Self: f.self}
+		n.reach = f.start.Agents.way(f.self, hosts[0].Own && f.run.above == nil)
 	}
 	for _, h := range hosts {
 		n.ranks = append(n.ranks, h.Ranks...)

@@ -11,6 +11,7 @@
 // Owns: the command line: flags, help, man page, completion.
 // May call: launcher, internal/k8s, internal/reach, internal/place, internal/auth, internal/settings,
 // internal/spelling, internal/cpuset, internal/topology, internal/waitpolicy; collectives and
-// collectives/simulate; transport/verbs and transport/ucx to ask what devices can do.
+// collectives/simulate; internal/join for what Init refuses; transport/tcp to try ports, transport/verbs and
+// transport/ucx to ask what devices can do.
 // Never: imports package mpi, starts or signals a process on its own.
 package main

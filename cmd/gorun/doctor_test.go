@@ -1,186 +1,341 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/internal/topology"
+	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
 // healthy is a host on which nothing is wrong.
 func healthy(name string) *visit {
-	return &visit{name: name, facts: facts{Gorun: "v1", System: "linux", Arch: "amd64", Readv: "yes", Memlock: -1,
-		Interfaces: []netFacts{{Name: "eth0", Addresses: []string{"10.0.0.1/24"}}}}}
+	g := greeting{Token: strings.Repeat("T", 26), Addresses: [][]byte{published()},
+		Facts: facts{Gorun: "v1", System: "linux", Arch: "amd64", Readv: "yes", Memlock: -1, Files: -1, Processes: -1,
+			CPUs:       cpuFacts{Usable: 4},
+			Interfaces: []netFacts{{Name: "eth0", MTU: 1500, Carrier: true, Addresses: []string{"10.0.0.1/24"}}}}}
+	return &visit{Name: name, Gorun: "installed", Facts: &g.Facts, greeting: g}
 }
+
+// published is what a rank publishes that is reached at 10.0.0.1.
+func published() []byte {
+	b := append([]byte{1, 1}, make([]byte, 16)...)
+	return append(b, 0, 10, 0, 0, 1, 0x9c, 0x40)
+}
+
+// unreached is a host to which there was no way.
+func unreached(name, why string) *visit {
+	v := healthy(name)
+	v.lost(errors.New(why))
+	return v
+}
+
+// via is a link on which these attempts were made.
+func via(from, to *visit, all ...attempt) []link { return []link{{from, to, [][]attempt{all}}} }
 
 // Each trouble is found, alone, and with what mends it.
 func TestDoctorJudges(t *testing.T) {
 	device := topology.Device{Name: "mlx5_0", Ports: []topology.Port{{Number: 1, State: "ACTIVE"}}}
+	good := attempt{To: "10.0.0.1:40000"}
+	silent := attempt{"10.1.0.1:40000", tcp.Silent, "i/o timeout"}
 	for _, c := range []struct {
 		what, wrong, mend string
-		spoil             func(here, v *visit) []link
+		spoil             func(e *exam, a, b *visit)
 	}{
-		{"nothing", "", "", func(_, _ *visit) []link { return []link{{"a", "b", nil}} }},
-		{"version", "gorun is v2 there, and v1 here", "scp", func(_, v *visit) []link {
-			v.facts.Gorun = "v2"
-			return nil
+		{"nothing", "", "", func(e *exam, a, b *visit) { e.links = via(a, b, good) }},
+		{"architecture", "it is linux/arm64", "leave HOST out", func(_ *exam, a, _ *visit) { a.Facts.Arch = "arm64" }},
+		{"clock", "clock differs", "timedatectl", func(_ *exam, a, _ *visit) { a.Skew = -2 * time.Second }},
+		{"Yama", "read each other's memory", "ptrace_scope", func(_ *exam, a, _ *visit) { a.Facts.Readv = "no: EPERM" }},
+		{"files", "may have 100 files open", "nofile", func(_ *exam, a, _ *visit) { a.Facts.Files, a.Slots = 100, 64 }},
+		{"processes", "may have 100 threads", "nproc", func(_ *exam, a, _ *visit) { a.Facts.Processes, a.Slots = 100, 64 }},
+		{"few ports", "has 2 ports, and it is for 3 ranks", "a port for each rank", func(e *exam, a, _ *visit) {
+			e.ports, a.Slots = "40000-40001", 3
 		}},
-		{"system", "linux/arm64", "GOARCH=arm64", func(_, v *visit) []link {
-			v.facts.Arch = "arm64"
-			return nil
+		{"MTU", "have 1500 bytes at most, and those of other hosts 9000", "mtu 9000", func(_ *exam, _, b *visit) {
+			b.Facts.Interfaces[0].MTU = 9000
 		}},
-		{"clock", "clock differs", "timedatectl", func(_, v *visit) []link { v.skew = -2 * time.Second; return nil }},
-		{"Yama", "read each other's memory", "ptrace_scope", func(_, v *visit) []link {
-			v.facts.Readv = "no: EPERM"
-			return nil
+		{"network", "no interface", "ip addr", func(_ *exam, a, _ *visit) { a.Facts.Interfaces = nil }},
+		{"no port", "ranks cannot listen there", "GORUN_TCP_PORTS", func(_ *exam, a, _ *visit) {
+			a.greeting.Addresses, a.greeting.Blocked = nil, "all 2 ports are taken"
 		}},
-		{"setting", "setting is wrong", "gorun info", func(_, v *visit) []link {
-			v.facts.Error = "GORUN_SPIN=x"
-			return nil
+		{"firewall", "cannot connect to b: no answer", "export GORUN_TCP_PORTS", func(e *exam, a, b *visit) {
+			e.links = via(a, b, silent)
 		}},
-		{"network", "no interface", "ip addr", func(_, v *visit) []link {
-			v.facts.Interfaces = nil
-			return nil
+		{"firewall at ports that are set", "cannot connect to b: no answer", "on b: firewall-cmd --permanent " +
+			"--add-port=40000-40999/tcp", func(e *exam, a, b *visit) {
+			e.ports, e.links = "40000-40999", via(a, b, silent)
 		}},
-		{"port", "cannot connect to b", "GORUN_TCP_PORTS", func(_, _ *visit) []link {
-			return []link{{"a", "b", errors.New("no")}}
+		{"part of the range", "cannot connect to b: no answer", "GORUN_TCP_PORTS", func(e *exam, a, b *visit) {
+			e.links = []link{{a, b, [][]attempt{{good}, {silent}}}}
 		}},
-		{"one has RDMA", "no RDMA device", "lspci", func(here, _ *visit) []link {
-			here.facts.RDMA = rdmaFacts{Devices: []topology.Device{device}, Verbs: true}
-			return nil
+		{"first address", "first try an address of b in vain", "GORUN_TCP_IF", func(e *exam, a, b *visit) {
+			e.links = via(a, b, silent, good)
 		}},
-		{"key", "Permission denied", "ssh-copy-id a", func(_, v *visit) []link {
-			v.err, v.stderr = errors.New("exit status 255"), "root@a: Permission denied (publickey)."
-			return nil
+		{"an address that cannot be dialled from there", "", "", func(e *exam, a, b *visit) {
+			e.links = via(a, b, attempt{"[fd00::1]:40000", tcp.NoRoute, "network is unreachable"}, good)
 		}},
-		{"no gorun", "gorun is not there as /opt/gorun", "scp /opt/gorun", func(_, v *visit) []link {
-			v.err, v.stderr = errors.New("exit status 127"), "sh: /opt/gorun: No such file or directory"
-			return nil
+		{"MTU on the way", "short frames arrive", "mtu 1500", func(e *exam, a, b *visit) {
+			e.links = via(a, b, attempt{"10.0.0.1:1", tcp.Stuck, "i/o timeout"})
+		}},
+		{"cable", "no cable is connected to eth0", "plug in", func(e *exam, a, b *visit) {
+			b.Facts.Interfaces[0].Carrier = false
+			e.links = append(via(a, b, attempt{"10.0.0.1:1", tcp.Unreachable, "no route to host"}), via(b, a, silent)...)
+		}},
+		{"two names", "several names", "name it once", func(e *exam, a, b *visit) {
+			e.apart, a.greeting.Host, b.greeting.Host = true, "x", "x"
+		}},
+		{"one has RDMA", "no RDMA device", "lspci", func(_ *exam, _, b *visit) {
+			b.Facts.RDMA = rdmaFacts{Devices: []topology.Device{device}, Verbs: true}
 		}},
 	} {
-		here, v := healthy("localhost"), healthy("a")
-		links := c.spoil(here, v)
-		all := judge(here, []*visit{v}, links, "/opt/gorun")
+		a, b := healthy("a"), healthy("b")
+		e := &exam{here: healthy("login"), visits: []*visit{a, b}, shell: reach.SSH, path: "/opt/gorun"}
+		c.spoil(e, a, b)
+		all := e.judge()
 		switch {
 		case c.wrong == "" && len(all) == 0:
-		case len(all) != 1 || !strings.Contains(all[0].wrong, c.wrong) || !strings.Contains(all[0].mend, c.mend):
+		case len(all) != 1 || !strings.Contains(all[0].Wrong, c.wrong) || !strings.Contains(all[0].Mend, c.mend):
 			t.Errorf("%s: %+v, want one finding with %q and %q", c.what, all, c.wrong, c.mend)
 		}
 	}
 	// RDMA needs more.
-	here := healthy("localhost")
-	here.facts.RDMA = rdmaFacts{Devices: []topology.Device{{Name: "mlx5_0", Ports: []topology.Port{{State: "DOWN"}}}}}
-	here.facts.Memlock = 64 << 10
-	if all := judge(here, nil, nil, ""); len(all) != 3 {
+	a := healthy("a")
+	a.Facts.RDMA = rdmaFacts{Devices: []topology.Device{{Name: "mlx5_0", Ports: []topology.Port{{State: "DOWN"}}}}}
+	a.Facts.Memlock = 64 << 10
+	if all := (&exam{here: a, visits: []*visit{a}}).judge(); len(all) != 3 {
 		t.Errorf("%+v, want verbs, memlock and the port", all)
 	}
-	// Hosts with the same trouble share a finding.
-	a, b := healthy("a"), healthy("b")
-	a.facts.Gorun, b.facts.Gorun = "v2", "v2"
-	if all := judge(healthy("localhost"), []*visit{a, b}, nil, ""); len(all) != 1 || len(all[0].hosts) != 2 {
+}
+
+// The cause of a host that is not reached is the right one.
+func TestDoctorBlames(t *testing.T) {
+	for _, c := range []struct{ says, wrong, mend string }{
+		{"ssh: exit status 255: root@a: Permission denied (publickey).", "log in", "ssh-copy-id HOST"},
+		{"ssh: exit status 126: sh: 9: exec: /home/u/.cache/gorun/12: Permission denied", "no program can be run",
+			"noexec"},
+		{"ssh: exit status 255: @@@@@@@@@@@; @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @; @@@@@@@@@@@; " +
+			"Host key verification failed.", "host key is another one", "ssh-keygen -R HOST"},
+		{"ssh: exit status 255: Host key verification failed.", "not known here", "ssh-keyscan HOST"},
+		{"ssh: exit status 255: Can't open user config file /nonexistent: No such file or directory", "configured",
+			"ssh -F /nonexistent HOST true"},
+		{"it has no gorun of this build at /opt/gorun, and this one does not run there: it is for Linux x86_64, and the " +
+			"host is Linux aarch64; install one", "architecture", "leave HOST out"},
+		{"it has no gorun of this build at /opt/gorun, and this one is not copied: it is dynamically linked (/lib/ld.so)",
+			"cannot be copied", "CGO_ENABLED=0"},
+		{"ssh: exit status 255: ssh: connect to host a port 22: No route to host", "no machine answers", "ping HOST"},
+		{"ssh: exit status 255: ssh: connect to host a port 22: Connection refused", "nothing listens", "systemctl"},
+		{"something else", "does not come there", "by hand: ssh -F /nonexistent HOST true"},
+	} {
+		v := unreached("a", c.says)
+		e := &exam{here: healthy("login"), visits: []*visit{v}, path: "/opt/gorun",
+			shell: []string{"ssh", "-F", "/nonexistent"}}
+		all := e.judge()
+		if len(all) != 1 || !strings.Contains(all[0].Wrong, c.wrong) || !strings.Contains(all[0].Mend, c.mend) {
+			t.Errorf("%s: %+v, want %q and %q", c.says, all, c.wrong, c.mend)
+		}
+		if strings.Contains(all[0].Details["a"], "@@@") {
+			t.Errorf("the banner is in %q", all[0].Details["a"])
+		}
+	}
+}
+
+// A hundred hosts with one trouble are one finding, and a line or two of text.
+func TestDoctorMerges(t *testing.T) {
+	var visits []*visit
+	for i := range 100 {
+		name := fmt.Sprintf("n%03d", i+1)
+		if i < 50 {
+			visits = append(visits, unreached(name, "ssh: exit status 255: "+name+": Permission denied (publickey)."))
+			continue
+		}
+		visits = append(visits, healthy(name))
+	}
+	e := &exam{here: healthy("login"), visits: visits, shell: reach.SSH, path: "/opt/gorun"}
+	silent := attempt{"10.0.0.1:40000", tcp.Silent, "i/o timeout"}
+	slices.Reverse(visits)
+	for i, from := range visits {
+		for k, to := range visits {
+			silent.To = fmt.Sprintf("10.0.0.%d:%d", k, 40000+i) // they differ
+			if from != to && from.err == nil && to.err == nil {
+				e.links = append(e.links, via(from, to, silent)...)
+			}
+		}
+	}
+	slices.Reverse(visits)
+	r := report{Hosts: visits, Findings: e.judge()}
+	if len(r.Findings) != 2 || r.Findings[0].Kind != "reach" || len(r.Findings[0].Hosts) != 50 ||
+		len(r.Findings[1].Hosts) != 50 {
+		t.Fatalf("%d findings, the first is %+v", len(r.Findings), r.Findings[0])
+	}
+	var b strings.Builder
+	r.print(&b)
+	for _, want := range []string{"wrong on n[001-050]: it does not let", "  mend: ssh-copy-id HOST\n",
+		"wrong on n[051-100]: ranks there cannot connect to each other: no answer", "\n  n[051-100]  installed"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if n := strings.Count(b.String(), "\n"); n > 16 {
+		t.Errorf("%d lines:\n%s", n, b.String())
+	}
+	// One that nobody reaches is named as such.
+	e.all, e.links, e.visits = nil, nil, visits[50:60]
+	for _, from := range e.visits[1:] {
+		e.links = append(e.links, via(from, e.visits[0], silent)...)
+	}
+	if all := e.judge(); len(all) != 1 || place.Fold(all[0].Hosts) != "n[052-060]" ||
+		!strings.Contains(all[0].Wrong, "cannot connect to n051") {
 		t.Errorf("%+v", all)
 	}
 }
 
 // What a host says is not believed before it has been looked at.
 func FuzzHello(f *testing.F) {
-	good, err := json.Marshal(greeting{Facts: healthy("a").facts, Port: 4000, Token: strings.Repeat("T", 26)})
+	good, err := json.Marshal(healthy("a").greeting)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good)
-	f.Add([]byte(`{"facts":{"interfaces":[{"addresses":["x","::1/128","10.0.0.1/99"]}]},"port":-1}`))
+	f.Add([]byte(`{"facts":{"gorun":"v1","interfaces":[{"addresses":["x","::1/128","10.0.0.1/99"]}]},` +
+		`"token":"TTTTTTTTTTTTTTTTTTTTTTTTTT","addresses":["AA=="]}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		v := &visit{name: "a", out: make(chan []byte, 1)}
+		v := &visit{Name: "a", out: make(chan []byte, 1)}
 		v.out <- line
-		var h greeting
-		if v.hear(&h) != nil || h.check() != nil {
+		if v.hear(&v.greeting) != nil || v.greeting.check() != nil {
 			return
 		}
-		v.facts, v.port, v.token = h.Facts, h.Port, h.Token
-		judge(healthy("localhost"), []*visit{v}, nil, "gorun")
-		printVisits(&strings.Builder{}, healthy("localhost"), []*visit{v})
+		v.Facts = &v.greeting.Facts
+		e := exam{here: healthy("localhost"), visits: []*visit{v, healthy("b")}}
+		r := report{Hosts: e.visits, Findings: e.judge()}
+		r.print(&strings.Builder{})
 	})
 }
 
 // Hosts behind a remote shell, which is a script here: good ones, and each way in which one can fail.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	shell := filepath.Join(t.TempDir(), "shell")
+	dir := t.TempDir()
+	shell := filepath.Join(dir, "shell")
+	// The host "other" has another program where gorun should be, "foreign" is of another architecture as well.
 	script := `#!/bin/sh
 host=$1; shift
+export XDG_CACHE_HOME=` + dir + `/cache-$host
 case $host in
 refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255 ;;
 chatty) echo "Welcome to chatty"; exec "$@" ;;
-silent) exec cat >/dev/null ;;
-none) exec /nowhere/gorun ;;
+localhost) echo "a shell for this host" >&2; exit 1 ;;
+other) sed -u "s|^run '.*|run ` + dir + `/other|" | "$@" ;;
+foreign) { echo 'uname() { echo Linux riscv65; }'; sed -u "s|^run '.*|run ` + dir + `/other|"; } | "$@" ;;
 *) exec "$@" ;;
 esac
 `
-	if err := os.WriteFile(shell, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	doctor := func(hosts string) *job {
-		j := prepare(t)
-		j.cmd.Args = []string{j.cmd.Args[0], "doctor", "-H", hosts, "--launch-agent", shell}
-		return j.start()
-	}
-	j := doctor("refused,chatty,none,a,b")
-	j.wait(1)
-	for _, want := range []string{"wrong on refused: it is not reached: ssh: connect", "systemctl start ssh",
-		"wrong on chatty: it is not reached: it said \"Welcome", "wrong on none: gorun is not there"} {
-		if !strings.Contains(j.out.String(), want) {
-			t.Errorf("no %q in\n%s", want, j.out.String())
+	for name, text := range map[string]string{"shell": script, "other": "#!/bin/sh\nexit 93\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
 		}
 	}
-	// Of this machine itself anything may be wrong, such as that it has no network.
-	if strings.Contains(j.out.String(), "wrong on a") && !strings.Contains(j.out.String(), "wrong on localhost") {
-		t.Errorf("a host that is this one has other troubles:\n%s", j.out.String())
+	doctor := func(code int, args ...string) string {
+		t.Helper()
+		j := prepare(t)
+		j.cmd.Args = append([]string{j.cmd.Args[0], "doctor", "--launch-agent", shell, "--launcher", "exec"}, args...)
+		j.cmd.Env = append(j.cmd.Env, "GORUN_TCP_PORTS=40000-40999")
+		j.start().wait(code)
+		proc.Eventually(t, "the end of all", func() bool { return len(j.processes()) == 0 })
+		return j.out.String()
 	}
-	j = prepare(t) // sh has the path, whatever is in it
-	j.cmd.Args = []string{j.cmd.Args[0], "doctor", "-H", "a", "--launch-agent", shell, "--gorun", "/nowhere/it's $x"}
-	j.start().wait(1)
-	if want := "gorun is not there as /nowhere/it's $x: "; !strings.Contains(j.out.String(), want) {
-		t.Errorf("no %q in\n%s", want, j.out.String())
+	out := doctor(1, "-H", "refused,chatty,a,b,foreign")
+	for _, want := range []string{"wrong on refused: nothing listens there", "systemctl start ssh"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
 	}
-	j = prepare(t)
+	me, err := reach.Me()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report
+	if err := json.Unmarshal([]byte(doctor(1, "-H", "refused,localhost,other,foreign,a", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.OK || r.Build != me.Build || len(r.Hosts) != 5 || (r.NotCopied == "") != (me.Copied() == nil) {
+		t.Errorf("%+v", r)
+	}
+	for i, want := range []string{"", "here", "copied", "", "installed"} {
+		if me.Copied() != nil && want == "copied" {
+			want = ""
+		}
+		if h := r.Hosts[i]; h.Gorun != want || (h.Gorun == "") == (h.Error == "") {
+			t.Errorf("%s: gorun is %q there, want %q (%s)", h.Name, h.Gorun, want, h.Error)
+		}
+	}
+	for _, f := range r.Findings {
+		switch {
+		case f.Kind == "reach" && slices.Contains(f.Hosts, "foreign"):
+			if me.Copied() == nil && !strings.Contains(f.Wrong, "architecture") {
+				t.Errorf("%+v", f)
+			}
+		case f.Kind == "ports" || f.Kind == "path" || f.Kind == "clock":
+			t.Errorf("%+v between what is one host", f)
+		}
+	}
+	j := prepare(t)
 	j.cmd.Args = []string{j.cmd.Args[0], "doctor", "-H", "n[1-"}
 	j.start().wait(2).says("-H, column")
-	proc.Eventually(t, "the end of all", func() bool { return len(j.processes()) == 0 })
+}
+
+// The settings that Init refuses are refused by info, by doctor, and before a job is started.
+func TestSettingsThatInitRefuses(t *testing.T) {
+	t.Parallel()
+	for _, kv := range []string{"GORUN_COLL=allreduce:rang", "GORUN_TRANSPORTS=shn", "GORUN_TCP_PORTS=99999-1",
+		"GORUN_TCP_IF=eth*0"} {
+		_, _, want := join.Settings([]string{kv})
+		if want == nil {
+			t.Fatalf("%s is accepted", kv)
+		}
+		for _, args := range [][]string{{"info"}, {"info", "--json"}, {"doctor"}, {"-n", "1", "true"}} {
+			j := prepare(t)
+			j.cmd.Args = append([]string{j.cmd.Args[0]}, args...)
+			j.cmd.Env = append(j.cmd.Env, kv)
+			j.start().wait(2).says(want.Error())
+		}
+	}
 }
 
 // A remote shell that leaves processes behind holds up no visit, and one that floods takes no memory.
 func TestVisitOfBadShell(t *testing.T) {
-	step, dial := stepLimit, dialLimit
-	stepLimit, dialLimit = 100*time.Millisecond, 100*time.Millisecond
-	defer func() { stepLimit, dialLimit = step, dial }()
+	me, err := reach.Me()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	for name, script := range map[string]string{
-		"leaves": "sleep 20 & echo $! >" + dir + "/pid; wait",
+		"leaves": "sleep 20 & wait",
 		"floods": "exec yes >&2",
+		"silent": "exec cat >/dev/null",
 	} {
 		shell := filepath.Join(dir, name)
 		if err := os.WriteFile(shell, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		v := visitHost([]string{shell}, "a", "/nowhere/gorun")
-		if v.err == nil || len(v.stderr) > complaintMax {
-			t.Errorf("%s: %v, and %d bytes", name, v.err, len(v.stderr))
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		v := visitHost(ctx, reach.Shell{Words: []string{shell}, Self: me.For(reach.Examine)}, place.Host{Name: "a"}, nil)
+		cancel()
+		if v.err == nil || len(v.Error) > 1000 {
+			t.Errorf("%s: %v, and %d bytes", name, v.err, len(v.Error))
 		}
-	}
-	text, _ := os.ReadFile(dir + "/pid") // on a busy machine the shell may not have come so far
-	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-		syscall.Kill(pid, syscall.SIGKILL)
+		v.close()
 	}
 }
 
@@ -188,23 +343,5 @@ func TestVisitOfBadShell(t *testing.T) {
 func TestProbeInTest(t *testing.T) {
 	if answer := probeReadv(); !strings.HasPrefix(answer, "yes") && !strings.HasPrefix(answer, "no: ") {
 		t.Errorf("%.200q", answer)
-	}
-}
-
-func TestDialAny(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	here := &visit{ln: ln, port: ln.Addr().(*net.TCPAddr).Port, token: strings.Repeat("T", 26)}
-	defer here.close()
-	go serveToken(ln, here.token)
-	addr := fmt.Sprintf("127.0.0.1:%d", here.port)
-	if err := dialAny([]string{"127.0.0.1:1", addr}, here.token); err != nil {
-		t.Error(err)
-	}
-	if err := dialAny([]string{addr}, strings.Repeat("X", len(here.token))); err == nil ||
-		!strings.Contains(err.Error(), "another process") {
-		t.Errorf("%v", err)
 	}
 }

@@ -3,133 +3,198 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"os"
-	"os/exec"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/topology"
-	"github.com/spf13/cobra"
+	"github.com/gorun-mpi/mpi/launcher"
+	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
-// gorun doctor runs itself on each host as gorun __doctor. Over its standard streams go lines of JSON: first a greeting
-// of the host, then a question and its answer, in turn, until the standard input ends.
-const doctorWord = "__doctor"
+// gorun doctor has an agent on each host as a job has, with another duty. Over its stream go lines of JSON: first the
+// settings of the job, then a greeting of the host, then a question and its answer, in turn, until the stream ends.
 
-const (
-	// sayMax is the longest line; what a host says is not trusted.
-	sayMax = 1 << 20
-	// complaintMax is how much is kept of what a remote shell says.
-	complaintMax = 64 << 10
-)
+// sayMax is the longest line; what a host says is not trusted.
+const sayMax = 1 << 20
 
-// stepLimit is how long a host may take for an answer, dialLimit how long it tries to reach another, or to end. Tests
-// set them.
+// stepLimit is how long a host may take for an answer, dialLimit how long it tries an address. Tests set them.
 var (
-	stepLimit = 30 * time.Second
+	stepLimit = 60 * time.Second
 	dialLimit = 5 * time.Second
 )
 
+// opening is what a host is told first.
+type opening struct {
+	Environ []string `json:"environ"` // the settings of the job
+}
+
 // greeting is what a host says first.
 type greeting struct {
-	Facts facts  `json:"facts"`
-	Port  int    `json:"port"` // where it listens while it is visited
-	Token string `json:"token"`
+	Facts     facts    `json:"facts"`
+	Addresses [][]byte `json:"addresses"` // as ranks publish them, one for each port that is listened on
+	Token     string   `json:"token"`
+	Blocked   string   `json:"blocked,omitempty"` // why a rank could not listen there
+	Host      string   `json:"host,omitempty"`    // launcher.HostID
 }
 
 // question is one to a host: the time, if Dial is nil.
 type question struct {
-	Dial  []string `json:"dial,omitempty"`
-	Token string   `json:"token,omitempty"`
+	Dial []target `json:"dial,omitempty"`
+}
+
+// target is a host that is to be tried.
+type target struct {
+	Addresses [][]byte `json:"addresses"`
+	Token     string   `json:"token"`
 }
 
 type answer struct {
-	Now   int64  `json:"now"` // nanoseconds of its clock
-	Error string `json:"error,omitempty"`
+	Now  int64         `json:"now"`            // nanoseconds of its clock
+	Ways [][][]attempt `json:"ways,omitempty"` // by target, port and address
+}
+
+type attempt struct {
+	To    string    `json:"to"`
+	Fault tcp.Fault `json:"fault,omitempty"`
+	Text  string    `json:"text,omitempty"`
 }
 
 // visit is a host that is looked at.
 type visit struct {
-	name   string
-	facts  facts
-	port   int
-	token  string
-	skew   time.Duration // its clock less ours
-	err    error         // it could not be reached, or what it said makes no sense
-	stderr string        // of the remote shell, if err is set
+	Name  string `json:"host"`
+	Slots int    `json:"slots,omitempty"`
+	// Gorun is how gorun came to be there: installed, cached, copied, or here.
+	Gorun string        `json:"gorun,omitempty"`
+	Facts *facts        `json:"facts,omitempty"`
+	Skew  time.Duration `json:"clock_ahead_ns,omitempty"` // its clock less ours
+	Error string        `json:"error,omitempty"`          // err
 
-	ln  net.Listener // of this host
-	cmd *exec.Cmd    // of another host
-	in  io.WriteCloser
-	out chan []byte // lines; closed at the end of the stream
-	end io.Closer   // of out
+	greeting greeting
+	err      error // it could not be reached, or what it said makes no sense
+	site     *site // of this host
+	edge     *reach.Edge
+	out      chan []byte // lines; closed at the end of the stream
 }
 
-// complaint is the beginning of what is written to it.
-type complaint struct{ text bytes.Buffer }
-
-func (c *complaint) Write(b []byte) (int, error) {
-	c.text.Write(b[:min(len(b), complaintMax-c.text.Len())])
-	return len(b), nil
+// site is a host where it looks at itself.
+type site struct {
+	greeting greeting
+	probe    *tcp.Probe // nil: a rank could not listen here
 }
 
-// visitHere looks at this host.
-func visitHere() (*visit, error) {
-	ln, err := net.Listen("tcp", ":0")
+// newSite looks at this host with the settings of a job.
+func newSite(environ []string) *site {
+	s := &site{greeting: greeting{Token: rand.Text(), Host: launcher.HostID(),
+		Facts: readFacts(environ, readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs))}}
+	probe, err := newProbe(environ, s.greeting.Token)
+	if err != nil {
+		s.greeting.Blocked = err.Error()
+		return s
+	}
+	s.probe, s.greeting.Addresses = probe, probe.Addresses()
+	return s
+}
+
+func newProbe(environ []string, token string) (*tcp.Probe, error) {
+	set, _, err := join.Settings(environ)
 	if err != nil {
 		return nil, err
 	}
-	v := &visit{name: "localhost", token: rand.Text(), ln: ln, port: ln.Addr().(*net.TCPAddr).Port}
-	v.facts = readFacts(os.Environ(), readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs))
-	go serveToken(ln, v.token)
-	return v, nil
+	filter, err1 := tcp.ParseInterfaces(set.TCPInterfaces)
+	ports, err2 := tcp.ParsePorts(set.TCPPorts)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	return tcp.NewProbe(filter, ports, token, dialLimit)
 }
 
-// serveToken says to each connection which visit it has reached, until ln is closed.
-func serveToken(ln net.Listener, token string) {
-	for {
-		conn, err := ln.Accept()
-		if err != nil {
-			return
+// answer answers a question.
+func (s *site) answer(q question) answer {
+	if q.Dial == nil {
+		return answer{Now: time.Now().UnixNano()}
+	}
+	a := answer{Ways: make([][][]attempt, len(q.Dial))}
+	var wg sync.WaitGroup
+	for i, t := range q.Dial[:min(len(q.Dial), batch)] {
+		a.Ways[i] = make([][]attempt, min(len(t.Addresses), 2))
+		for k := range a.Ways[i] {
+			wg.Go(func() { a.Ways[i][k] = s.try(t.Addresses[k], t.Token) })
 		}
-		conn.SetDeadline(time.Now().Add(dialLimit))
-		io.WriteString(conn, token+"\n")
-		conn.Close()
+	}
+	wg.Wait()
+	return a
+}
+
+// try leaves out what comes after the first address that answers: ranks do not come so far.
+func (s *site) try(address []byte, token string) (way []attempt) {
+	if s.probe == nil {
+		return []attempt{{"", tcp.OtherFault, s.greeting.Blocked}}
+	}
+	all, err := s.probe.Try(context.Background(), address, token)
+	if err != nil {
+		return []attempt{{"", tcp.OtherFault, err.Error()}}
+	}
+	for _, a := range all {
+		way = append(way, attempt{a.To.String(), a.Fault, a.Text})
+		if a.Fault == tcp.NoFault {
+			break
+		}
+	}
+	return way
+}
+
+func (s *site) close() {
+	if s.probe != nil {
+		s.probe.Close()
 	}
 }
 
-// visitHost starts gorun on a host. As for the agents of a job, the remote shell is given the one word sh, and what
-// that does comes down the stream: remote shells differ in what they do to quotes.
-func visitHost(shell []string, host, gorun string) *visit {
-	v := &visit{name: host}
-	v.cmd = exec.Command(shell[0], append(slices.Clone(shell[1:]), host, "sh")...)
-	var said complaint
-	v.cmd.Stderr = &said
-	v.cmd.WaitDelay = time.Second // a process that it has left may hold its standard error
-	in, err1 := v.cmd.StdinPipe()
-	out, err2 := v.cmd.StdoutPipe()
-	if v.err = errors.Join(err1, err2, v.cmd.Start()); v.err != nil {
-		v.cmd = nil
-		return v
+// ownSettings are the settings that a job passes to its ranks.
+func ownSettings(environ []string) (own []string) {
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		if s, known := settings.Find(name); known && !s.Secret() && !s.Internal() {
+			own = append(own, kv)
+		}
 	}
-	v.in, v.end, v.out = in, out, make(chan []byte, 1)
-	go readLines(out, v.out)
-	// One that takes nothing has ended: what it has said is of more use than the error.
-	fmt.Fprintf(in, "exec %s %s\n", reach.Quote(gorun), doctorWord)
-	if v.err = v.begin(); v.err != nil {
-		v.close()
-		v.stderr = strings.TrimSpace(said.text.String())
+	return own
+}
+
+// visitHere looks at this host.
+func visitHere(h place.Host, environ []string) *visit {
+	s := newSite(environ)
+	return &visit{Name: h.Name, Slots: h.Slots, Gorun: "here", Facts: &s.greeting.Facts, greeting: s.greeting, site: s}
+}
+
+// visitHost has gorun come to a host.
+func visitHost(ctx context.Context, way reach.Reach, h place.Host, environ []string) *visit {
+	v := &visit{Name: h.Name, Slots: h.Slots}
+	if v.edge, v.err = way.Open(ctx, h.Name); v.err == nil {
+		v.out = make(chan []byte, 1)
+		go readLines(v.edge, v.out)
+		v.err = v.begin(environ)
+	}
+	if v.err != nil {
+		v.lost(v.err)
 	}
 	return v
+}
+
+// lost is called when nothing more is to be had of the host.
+func (v *visit) lost(err error) {
+	v.err, v.Error, v.Facts, v.Gorun = err, clearly(err), nil, ""
 }
 
 // readLines hands on lines until one is too long, or the stream ends.
@@ -142,29 +207,53 @@ func readLines(r io.Reader, to chan<- []byte) {
 	}
 }
 
-// begin reads the hello, and compares the clocks.
-func (v *visit) begin() error {
-	var h greeting
-	if err := v.hear(&h); err != nil {
+// begin reads the greeting, and compares the clocks.
+func (v *visit) begin(environ []string) error {
+	if err := v.tell(opening{environ}); err != nil {
 		return err
 	}
-	if err := h.check(); err != nil {
+	if err := v.hear(&v.greeting); err != nil {
 		return err
 	}
-	v.facts, v.port, v.token = h.Facts, h.Port, h.Token
-	before := time.Now()
-	a, err := v.ask(question{})
-	if err != nil {
+	if err := v.greeting.check(); err != nil {
 		return err
 	}
-	middle := before.Add(time.Since(before) / 2)
-	v.skew = time.Unix(0, a.Now).Sub(middle)
+	v.Facts = &v.greeting.Facts
+	switch me, err := reach.Me(); {
+	case v.edge.Copied:
+		v.Gorun = "copied"
+	case err == nil && v.Facts.Path == me.Path:
+		v.Gorun = "installed"
+	default:
+		v.Gorun = "in its cache"
+	}
+	return v.compareClocks()
+}
+
+// compareClocks takes the answer that came soonest: it says the most.
+func (v *visit) compareClocks() error {
+	soonest := time.Duration(1<<63 - 1)
+	for range 3 {
+		before := time.Now()
+		a, err := v.ask(question{})
+		if err != nil {
+			return err
+		}
+		if took := time.Since(before); took < soonest {
+			soonest = took
+			v.Skew = time.Unix(0, a.Now).Sub(before.Add(took / 2))
+		}
+	}
+	if v.Skew.Abs() < soonest/2 { // as long as the way there may have been
+		v.Skew = 0
+	}
 	return nil
 }
 
-func (h greeting) check() error {
-	if h.Port < 1 || h.Port > 65535 || len(h.Token) < 16 || len(h.Token) > 64 || h.Facts.Gorun == "" {
-		return errors.New("what it says is not of gorun doctor: is it another version?")
+func (g greeting) check() error {
+	if (len(g.Addresses) == 0) == (g.Blocked == "") || len(g.Addresses) > 2 || len(g.Token) < 16 ||
+		len(g.Token) > 64 || g.Facts.Gorun == "" {
+		return errors.New("what it says is not of gorun doctor")
 	}
 	return nil
 }
@@ -174,7 +263,7 @@ func (v *visit) hear(to any) error {
 	select {
 	case line, ok := <-v.out:
 		if !ok {
-			return errors.New("it ended without an answer")
+			return fmt.Errorf("gorun there has ended without an answer: %s", v.edge.Why())
 		}
 		if err := json.Unmarshal(line, to); err != nil {
 			return fmt.Errorf("it said %.100q: is something printed at log-in?", line)
@@ -185,121 +274,85 @@ func (v *visit) hear(to any) error {
 	}
 }
 
-func (v *visit) ask(q question) (a answer, err error) {
-	line, err := json.Marshal(q)
-	if err == nil {
-		_, err = v.in.Write(append(line, '\n'))
+func (v *visit) tell(what any) error {
+	line, err := json.Marshal(what)
+	if err != nil {
+		return err
 	}
-	if err == nil {
+	written := make(chan error, 1)
+	go func() {
+		_, err := v.edge.Write(append(line, '\n'))
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		return err
+	case <-time.After(stepLimit):
+		return fmt.Errorf("it has taken no question in %v", stepLimit)
+	}
+}
+
+func (v *visit) ask(q question) (a answer, err error) {
+	if v.site != nil {
+		return v.site.answer(q), nil
+	}
+	if err = v.tell(q); err == nil {
 		err = v.hear(&a)
 	}
 	return a, err
 }
 
-// reach tries to connect this visit's host to another's, at any of its addresses.
-func (v *visit) reach(to *visit) error {
-	var addrs []string
-	for _, i := range to.facts.Interfaces {
-		for _, a := range i.Addresses {
-			p, err := netip.ParsePrefix(a)
-			if err == nil && !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() && len(addrs) < 64 {
-				addrs = append(addrs, netip.AddrPortFrom(p.Addr(), uint16(to.port)).String())
-			}
-		}
-	}
-	if len(addrs) == 0 {
-		return errors.New("it has no address but of loopback")
-	}
-	if v.cmd == nil {
-		return dialAny(addrs, to.token)
-	}
-	a, err := v.ask(question{Dial: addrs, Token: to.token})
-	if err == nil && a.Error != "" {
-		err = errors.New(a.Error)
-	}
-	return err
-}
-
-// dialAny connects to any of the addresses at which the token is said.
-func dialAny(addrs []string, token string) error {
-	results := make(chan error, len(addrs))
-	for _, addr := range addrs {
-		go func() { results <- dialOne(addr, token) }()
-	}
-	var all []string
-	for range addrs {
-		err := <-results
-		if err == nil {
-			return nil
-		}
-		all = append(all, err.Error())
-	}
-	return errors.New(strings.Join(all, "; "))
-}
-
-func dialOne(addr, token string) error {
-	conn, err := net.DialTimeout("tcp", addr, dialLimit)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(dialLimit))
-	got := make([]byte, len(token))
-	if _, err := io.ReadFull(conn, got); err != nil || string(got) != token {
-		return fmt.Errorf("%s: another process answers there", addr)
-	}
-	return nil
-}
-
 // close ends the visit.
 func (v *visit) close() {
-	if v.ln != nil {
-		v.ln.Close()
+	if v.site != nil {
+		v.site.close()
 	}
-	if v.cmd == nil {
+	if v.edge == nil {
 		return
 	}
-	v.in.Close()
-	kill := time.AfterFunc(dialLimit, func() {
-		v.cmd.Process.Kill()
-		v.end.Close() // a process that it has left may hold the other end
-	})
-	for range v.out { // so that the reader ends
+	v.edge.Close()
+	if v.out != nil {
+		for range v.out { // so that the reader ends
+		}
 	}
-	v.cmd.Wait()
-	kill.Stop()
 }
 
-// doctorHostCommand is what runs on a host.
-func doctorHostCommand(stdin, stdout *os.File) *cobra.Command {
-	return &cobra.Command{Use: doctorWord, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return answerDoctor(stdin, stdout) }}
-}
-
-func answerDoctor(stdin io.Reader, stdout io.Writer) error {
-	v, err := visitHere()
+// examine is an agent whose duty is to answer gorun doctor. It returns its exit code.
+func examine(connect func(context.Context) (io.ReadWriter, error)) int {
+	stream, err := connect(context.Background())
+	if err == nil {
+		err = answerDoctor(stream)
+	}
 	if err != nil {
-		return err
+		fmt.Fprintln(os.Stderr, "gorun doctor:", err)
+		return 1
 	}
-	defer v.close()
-	out := json.NewEncoder(stdout)
-	if err := out.Encode(greeting{v.facts, v.port, v.token}); err != nil {
-		return err
-	}
+	return 0
+}
+
+func answerDoctor(stream io.ReadWriter) error {
 	lines := make(chan []byte)
-	go readLines(stdin, lines)
+	go readLines(stream, lines)
+	var o opening
+	line, ok := <-lines
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(line, &o); err != nil {
+		return fmt.Errorf("what was said is not of gorun doctor: %.100q", line)
+	}
+	s := newSite(o.Environ)
+	defer s.close()
+	out := json.NewEncoder(stream)
+	if err := out.Encode(s.greeting); err != nil {
+		return err
+	}
 	for line := range lines {
 		var q question
 		if err := json.Unmarshal(line, &q); err != nil {
-			return fmt.Errorf("gorun doctor said %.100q", line)
+			return fmt.Errorf("what was said is not of gorun doctor: %.100q", line)
 		}
-		a := answer{Now: time.Now().UnixNano()}
-		if q.Dial != nil {
-			if err := dialAny(q.Dial[:min(len(q.Dial), 64)], q.Token); err != nil {
-				a.Error = err.Error()
-			}
-		}
-		if err := out.Encode(a); err != nil {
+		if err := out.Encode(s.answer(q)); err != nil {
 			return err
 		}
 	}

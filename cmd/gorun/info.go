@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/topology"
 	"github.com/gorun-mpi/mpi/internal/waitpolicy"
@@ -31,7 +33,8 @@ func infoCommand(stdout *os.File) *cobra.Command {
 			m := readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs)
 			f := readFacts(os.Environ(), m)
 			if asJSON {
-				return f.printJSON(stdout)
+				_, _, err := join.Settings(os.Environ())
+				return errors.Join(f.printJSON(stdout), err)
 			}
 			f.print(stdout)
 			m.print(stdout, width())
@@ -154,7 +157,7 @@ func printSettings(w io.Writer, environ []string, cols int) error {
 		}
 		printTable(w, rows)
 	}
-	_, warnings, err := settings.Load(environ)
+	_, warnings, err := join.Settings(environ)
 	for _, warning := range warnings {
 		fmt.Fprintf(w, "\nwarning: %s\n", warning)
 	}

@@ -7,11 +7,14 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/internal/topology"
 )
@@ -19,6 +22,8 @@ import (
 // facts is what gorun info --json prints, and gorun doctor asks of each host. Its names stay.
 type facts struct {
 	Gorun      string     `json:"gorun"` // version
+	Build      string     `json:"build"` // by which jobs tell builds apart
+	Path       string     `json:"path"`  // of gorun
 	System     string     `json:"system"`
 	Arch       string     `json:"arch"`
 	Host       string     `json:"host"`
@@ -26,6 +31,8 @@ type facts struct {
 	CPUs       cpuFacts   `json:"cpus"`
 	Readv      string     `json:"process_vm_readv"` // begins with "yes" where ranks may read each other's memory
 	Memlock    int64      `json:"memlock_bytes"`    // the hard limit; -1: none
+	Files      int64      `json:"nofile"`           // the hard limit of open files; -1: none
+	Processes  int64      `json:"nproc"`            // how many threads there may be; -1: no limit
 	Interfaces []netFacts `json:"interfaces"`
 	RDMA       rdmaFacts  `json:"rdma"`
 	UCX        ucxFacts   `json:"ucx"`
@@ -50,6 +57,7 @@ type netFacts struct {
 	Name      string   `json:"name"`
 	MTU       int      `json:"mtu"`
 	Loopback  bool     `json:"loopback,omitempty"`
+	Carrier   bool     `json:"carrier"`   // a cable is connected
 	Addresses []string `json:"addresses"` // with the length of their network
 }
 
@@ -69,12 +77,13 @@ func readFacts(environ []string, m machine) facts {
 	}
 	name, _ := os.Hostname()
 	cores, nodes := coresAndNodes(host.CPUs)
-	f := facts{Gorun: version(), System: runtime.GOOS, Arch: runtime.GOARCH, Host: name, Kernel: kernel(),
+	f := facts{Gorun: version(), Build: buildID(), Path: ownPath(), System: runtime.GOOS, Arch: runtime.GOARCH, Host: name, Kernel: kernel(),
 		CPUs:  cpuFacts{host.Usable(), cpuset.FormatList(ids), cores, nodes, host.Quota},
-		Readv: probeReadv(), Memlock: memlock(), Interfaces: interfaces(),
-		RDMA:    rdmaFacts{Devices: m.Devices, GPUs: m.GPUs, Verbs: askVerbs != nil},
-		UCX:     askUCX(),
-		Waiting: waiting(environ, host.Usable()), Inside: outerLauncher(), Settings: map[string]string{}}
+		Readv: probeReadv(), Memlock: hardLimit(unix.RLIMIT_MEMLOCK), Files: hardLimit(unix.RLIMIT_NOFILE), Processes: processes(),
+		Interfaces: interfaces(),
+		RDMA:       rdmaFacts{Devices: m.Devices, GPUs: m.GPUs, Verbs: askVerbs != nil},
+		UCX:        askUCX(),
+		Waiting:    waiting(environ, host.Usable()), Inside: outerLauncher(), Settings: map[string]string{}}
 	if m.err != nil {
 		f.RDMA.Error = m.err.Error()
 	}
@@ -84,7 +93,7 @@ func readFacts(environ []string, m machine) facts {
 			f.Settings[name] = value
 		}
 	}
-	_, warnings, err := settings.Load(environ)
+	_, warnings, err := join.Settings(environ)
 	for _, w := range warnings {
 		f.Warnings = append(f.Warnings, w.String())
 	}
@@ -94,13 +103,45 @@ func readFacts(environ []string, m machine) facts {
 	return f
 }
 
-// memlock is how much memory a process may lock, which RDMA needs; -1: there is no limit.
-func memlock() int64 {
+// hardLimit is what a process may raise a limit to; -1: there is none.
+func hardLimit(resource int) int64 {
 	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil || l.Max > 1<<62 {
+	if err := unix.Getrlimit(resource, &l); err != nil || l.Max > 1<<62 {
 		return -1
 	}
 	return int64(l.Max)
+}
+
+// processes is how many threads there may be; -1: there is no limit. That of the user does not hold for root.
+func processes() int64 {
+	n := int64(-1)
+	if os.Geteuid() != 0 {
+		n = hardLimit(unix.RLIMIT_NPROC)
+	}
+	for _, file := range []string{"/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if most, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && (n < 0 || most < n) {
+			n = most
+		}
+	}
+	return n
+}
+
+func ownPath() string {
+	path, _ := os.Executable()
+	return path
+}
+
+// buildID is what tells this gorun from other builds.
+func buildID() string {
+	me, err := reach.Me()
+	if err != nil {
+		return ""
+	}
+	return me.Build
 }
 
 func interfaces() (all []netFacts) {
@@ -109,7 +150,8 @@ func interfaces() (all []netFacts) {
 		if i.Flags&net.FlagUp == 0 {
 			continue
 		}
-		n := netFacts{Name: i.Name, MTU: i.MTU, Loopback: i.Flags&net.FlagLoopback != 0, Addresses: []string{}}
+		n := netFacts{Name: i.Name, MTU: i.MTU, Loopback: i.Flags&net.FlagLoopback != 0,
+			Carrier: i.Flags&net.FlagRunning != 0, Addresses: []string{}}
 		addrs, _ := i.Addrs()
 		for _, a := range addrs {
 			n.Addresses = append(n.Addresses, a.String())
@@ -127,6 +169,7 @@ func (f facts) print(w io.Writer) {
 	}
 	rows := [][]string{
 		{"gorun", f.Gorun},
+		{"build", f.Build},
 		{"host", f.Host},
 		{"kernel", f.Kernel},
 		{"CPUs usable", fmt.Sprintf("%d (affinity %s; cores: %d, NUMA nodes: %d; cgroup quota: %s)",

@@ -16,10 +16,19 @@ func main() {
 		launcher.Clean(os.Stdin)
 		return
 	}
-	if connect := reach.Agent(os.Args); connect != nil {
-		os.Exit(launcher.Agent(connect, cleanerCommand()))
+	if reach.Agent(os.Args) != nil {
+		os.Exit(agent(os.Args))
 	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// agent is what gorun has started on a host.
+func agent(args []string) int {
+	connect := reach.Agent(args)
+	if reach.Duty(args) == reach.Examine {
+		return examine(connect)
+	}
+	return launcher.Agent(connect, cleanerCommand())
 }
 
 // usageError is a command line that cannot be meant.

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) == 2 && os.Args[1] == cleanerWord:
 		launcher.Clean(os.Stdin)
 	case len(os.Args) > 2 && os.Args[1] == reach.Word:
-		os.Exit(launcher.Agent(reach.Agent(os.Args), cleanerCommand()))
+		os.Exit(agent(os.Args))
 	case filepath.Base(os.Args[0]) == "srun":
 		os.Exit(srun(os.Args[1:]))
 	case os.Getenv(proc.RoleVar) == "gorun":
@@ -104,7 +104,7 @@ func rank(words []string) int {
 		n, _ := strconv.Atoi(arg)
 		switch order {
 		case "join":
-			join()
+			joinJob()
 		case "finalize":
 			if err := client.Finalize(context.Background()); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -190,7 +190,7 @@ var passedOn = []os.Signal{
 
 var client *pmi.Client
 
-func join() {
+func joinJob() {
 	c, err := pmi.Join(context.Background())
 	if err != nil || c == nil {
 		fmt.Fprintln(os.Stderr, "join:", c, err)

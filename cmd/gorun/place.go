@@ -30,8 +30,7 @@ type placeFlags struct {
 
 func (p *placeFlags) register(f *pflag.FlagSet) {
 	p.np = f.Lookup("np")
-	f.VarP(&p.list, "host", "H", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4")
-	f.VarP(&p.file, "hostfile", "f", "the same from a `FILE`, one host a line: a slots=4")
+	p.registerHosts(f)
 	f.VarP(&p.perHost, "ppn", "N", "number of ranks on each host")
 	f.VarP(&p.cores, "cpus-per-task", "c", "cores of each rank, as :PE=n of --map-by says them; with -n or --ppn")
 	f.Var((*mapByFlag)(&p.request), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
@@ -39,15 +38,26 @@ func (p *placeFlags) register(f *pflag.FlagSet) {
 	f.Var((*rankByFlag)(&p.request), "rank-by", "how the ranks so placed are numbered: by the same (default: as they "+
 		"were dealt)")
 	f.BoolVar(&p.display, "display-map", false, "print which ranks each host has")
+	p.registerWay(f)
+	p.width = launcher.DefaultWidth
+	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn")
+	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
+}
+
+// registerHosts registers the flags that say which hosts there are.
+func (p *placeFlags) registerHosts(f *pflag.FlagSet) {
+	f.VarP(&p.list, "host", "H", "the hosts in a `LIST`, with slots: a:4,b:4 or n[01-16]:4")
+	f.VarP(&p.file, "hostfile", "f", "the same from a `FILE`, one host a line: a slots=4")
+}
+
+// registerWay registers those that say how they are reached.
+func (p *placeFlags) registerWay(f *pflag.FlagSet) {
 	f.Var(&p.shell, "launch-agent", "the remote `SHELL` to other hosts, with its arguments, in place of ssh; it may "+
 		"have quotes; what follows it is the host and a command, as in kubectl exec -i")
 	f.Var(&p.patience, "host-timeout", "how long a host may take to answer (default 30s)")
-	p.width = launcher.DefaultWidth
-	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn")
 	f.StringVar(&p.launcher, "launcher", "ssh", "how other hosts are reached: ssh, or exec for tests: all are this "+
 		"one, also where --launch-agent leads to them")
 	f.Lookup("launcher").Hidden = true
-	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
 }
 
 // fill sets what these flags say in a job. ranks is the number of ranks if -n was not given, or 0 for the default.
@@ -81,7 +91,7 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 		return 0, fmt.Errorf("--launcher %s: use ssh, or name a remote shell with --launch-agent", p.launcher)
 	}
 	job.Hosts, err = p.hosts()
-	if err != nil || p.np.Changed {
+	if err != nil || p.np == nil || p.np.Changed { // gorun doctor has no -n
 		return 0, err
 	}
 	return job.DefaultRanks()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/cobra"
@@ -61,9 +62,9 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), doctorCommand(stdout, code),
+	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), doctorCommand(stdout, stderr, code),
 		k8sCommand(stdin, stdout, stderr, code),
-		manCommand(stdout), doctorHostCommand(stdin, stdout))
+		manCommand(stdout))
 	root.AddCommand(probeCommands(stdin, stdout)...)
 	root.InitDefaultHelpFlag()
 	root.Flags().Lookup("help").Usage = "print this page"
@@ -172,7 +173,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 // once for each name. A bad value is an error here and not one of each rank. What ranks are told of GORUN_PEER_TIMEOUT
 // holds for gorun and its agents too: the longest, if programs have several.
 func checkSettings(environ []string, parts []segment, stderr *os.File) (own settings.Values, err error) {
-	own, warnings, err := settings.Load(environ)
+	own, warnings, err := join.Settings(environ)
 	own.PeerTimeout = 0
 	for _, p := range parts {
 		if err != nil {
@@ -181,7 +182,7 @@ func checkSettings(environ []string, parts []segment, stderr *os.File) (own sett
 		env, _ := resolveEnv(p.env, environ)
 		var of settings.Values
 		var more []settings.Warning
-		of, more, err = settings.Load(append(slices.Clone(environ), env...))
+		of, more, err = join.Settings(append(slices.Clone(environ), env...))
 		own.PeerTimeout = max(own.PeerTimeout, of.PeerTimeout)
 		for _, w := range more {
 			if !slices.Contains(warnings, w) {

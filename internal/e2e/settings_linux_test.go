@@ -34,15 +34,17 @@ func TestNoSpin(t *testing.T) {
 
 func TestBadSettings(t *testing.T) {
 	t.Parallel()
-	j := run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=nonsense"}}, 3)
-	j.says(`^unavailable true: mpi: Init: .*nonsense: no such transport; there is shm`)
-	j = run(t, spec{n: 2, role: "join", env: []string{"GORUN_TRANSPORTS=loop"}}, 3)
-	j.says(`^unavailable true: mpi: Init: .*loop: it connects the goroutines of RunLocal, not processes`)
 	// gorun checks it before it starts a rank; without gorun the rank does.
-	run(t, spec{n: 2, role: "join", env: []string{"GORUN_EAGER_MAX=many"}},
-		2).says(`^gorun: GORUN_EAGER_MAX="many".*64KiB`)
-	run(t, spec{bare: true, role: "join", env: []string{"GORUN_EAGER_MAX=many"}},
-		3).says(`^unavailable true: mpi: Init: .*GORUN_EAGER_MAX="many".*64KiB`)
+	for setting, want := range map[string]string{
+		"GORUN_EAGER_MAX=many":       `GORUN_EAGER_MAX="many".*64KiB`,
+		"GORUN_TRANSPORTS=nonsense":  `nonsense: no such transport; there is shm`,
+		"GORUN_TRANSPORTS=shm,loop":  `loop: it connects the goroutines of RunLocal, not processes`,
+		"GORUN_TCP_PORTS=99999-1":    `GORUN_TCP_PORTS="99999-1": .*write it like 20000-20999`,
+		"GORUN_COLL=allreduce:rangs": `GORUN_COLL="allreduce:rangs": .*it has doubling`,
+	} {
+		run(t, spec{n: 2, role: "join", env: []string{setting}}, 2).says(`^gorun: .*` + want)
+		run(t, spec{bare: true, role: "join", env: []string{setting}}, 3).says(`^unavailable true: mpi: Init: .*` + want)
+	}
 }
 
 // A variable that is misspelt is mentioned once, not by every rank, with what may have been meant.

@@ -78,11 +78,8 @@ func loadOptions(o Options) (config, error) {
 			warn.Warn(w.String())
 		}
 	}
-	choice, err := collectives.ParseChoice(set.Collectives)
-	if err != nil {
-		return config{}, fmt.Errorf("GORUN_COLL=%q: %w", set.Collectives, err)
-	}
-	return config{o, set, choice}, nil
+	choice, err := parseChoice(set)
+	return config{o, set, choice}, err
 }
 
 // firstOfHost reports whether this is the rank of its host that warns for all of them.
@@ -136,6 +133,9 @@ type Member struct {
 // wraps transport.ErrNoMemory if a transport had no room for its buffers.
 func Job(o Options) (*Member, error) {
 	c, err := loadOptions(o)
+	if err == nil {
+		err = check(c.set)
+	}
 	if err != nil {
 		return nil, err
 	}

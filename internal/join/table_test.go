@@ -280,13 +280,49 @@ func TestReasonIsKept(t *testing.T) {
 // A transport that matches messages by itself is not one of several.
 func TestStandsAlone(t *testing.T) {
 	for _, with := range [][]string{{"ucx", "tcp"}, {"shm", "ucx"}} {
-		_, err := openTransport(deviceConfig{size: 2, local: 2, set: settings.Values{Transports: with}})
-		if err == nil || !strings.Contains(err.Error(), "ucx matches the messages of all ranks and stands alone") {
+		err := check(settings.Values{Transports: with})
+		if err == nil || !strings.Contains(err.Error(), "ucx: it matches the messages of all ranks and stands alone") {
 			t.Errorf("%q: %v", with, err)
 		}
 	}
 	if slices.Contains(auto(), "ucx") {
 		t.Error("auto chooses ucx")
+	}
+}
+
+// Each value that Init refuses is named, with its variable, before anything is opened.
+func TestSettingsAreRefused(t *testing.T) {
+	for kv, want := range map[string]string{
+		"GORUN_TRANSPORTS=shm,shn":     "shn: no such transport; there is shm, verbs, tcp, ucx",
+		"GORUN_TRANSPORTS=shm,loop":    "goroutines of RunLocal",
+		"GORUN_TRANSPORTS=ucx,tcp":     "stands alone",
+		"GORUN_COLL=allreduce:rang":    "rang",
+		"GORUN_TCP_PORTS=99999-1":      "no range of ports",
+		"GORUN_TCP_PORTS=40999-40000":  "write 40000-40999",
+		"GORUN_TCP_IF=eth*0":           "* may only be its end",
+		"GORUN_EAGER_MAX=many":         "64KiB",
+		"GORUN_COLL=allreduce:ring":    "",
+		"GORUN_TRANSPORTS=shm,tcp":     "",
+		"GORUN_TCP_PORTS=40000-40999":  "",
+		"GORUN_TCP_IF=eth0,!docker0":   "",
+		"GORUN_TRANSPORTS=verbs":       "", // which the program may have, and gorun not
+		"GORUN_TRANSPORTS=ucx":         "",
+		"GORUN_VERBS_DEV=mlx5_0:1,!no": "",
+	} {
+		_, _, err := Settings([]string{kv})
+		name, _, _ := strings.Cut(kv, "=")
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", kv, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name)):
+			t.Errorf("%s: %v, want %q", kv, err, want)
+		}
+		if want == "" {
+			continue
+		}
+		if _, inJob := Job(Options{Environ: []string{kv}}); fmt.Sprint(inJob) != fmt.Sprint(err) {
+			t.Errorf("%s: Init says %v, gorun %v", kv, inJob, err)
+		}
 	}
 }
 

@@ -57,19 +57,13 @@ type opened struct {
 	near error
 }
 
-// openTransport opens the transports of the settings that work here. Where all ranks share this host the first is
-// enough; else each pair of ranks uses the first that connects it.
+// openTransport opens the transports of the settings that work here; checkTransports has passed their names. Where all
+// ranks share this host the first is enough; else each pair of ranks uses the first that connects it.
 func openTransport(c deviceConfig) (opened, error) {
 	var failed []multi.Unopened
 	var open []transport.Device
 	if c.set.Transports == nil {
 		c.set.Transports = auto()
-	}
-	if i := slices.IndexFunc(transports, func(l listed) bool {
-		return l.whole && slices.Contains(c.set.Transports, l.name)
-	}); i >= 0 && len(c.set.Transports) > 1 {
-		return opened{}, fmt.Errorf("GORUN_TRANSPORTS=%s: %s matches the messages of all ranks and stands alone",
-			strings.Join(c.set.Transports, ","), transports[i].name)
 	}
 	far := false // an open one reaches other hosts
 	for _, name := range c.set.Transports {
@@ -123,15 +117,24 @@ func nearOnly(name string) bool {
 
 // openNamed opens a device of the transport that the user calls name.
 func openNamed(name string, c deviceConfig) (transport.Device, error) {
+	t, err := named(name)
+	if err != nil {
+		return nil, err
+	}
+	return t.open(c)
+}
+
+// named is the line of the list for what the user calls name.
+func named(name string) (listed, error) {
 	for _, t := range transports {
 		if t.name == name {
-			return t.open(c)
+			return t, nil
 		}
 	}
 	if name == "loop" {
-		return nil, errors.New("it connects the goroutines of RunLocal, not processes")
+		return listed{}, errors.New("it connects the goroutines of RunLocal, not processes")
 	}
-	return nil, fmt.Errorf("no such transport; there is %s", strings.Join(names(), ", "))
+	return listed{}, fmt.Errorf("no such transport; there is %s", strings.Join(names(), ", "))
 }
 
 // names are those of the list, which GORUN_TRANSPORTS may have.

@@ -239,9 +239,20 @@ const Dialling = "dial"
 // answering is how long an agent may take to have a call and to reach gorun.
 const answering = 30 * time.Second
 
+// Duty is what an agent with these arguments is for: Examine, or "" for ranks.
+func Duty(args []string) string {
+	if len(args) > 3 && args[1] == Word && args[len(args)-1] == Examine {
+		return Examine
+	}
+	return ""
+}
+
 // Agent returns what connects an agent with gorun; nil: these are no arguments of an agent. It ends this process if
 // another build is wanted.
 func Agent(args []string) func(context.Context) (io.ReadWriter, error) {
+	if Duty(args) != "" {
+		args = args[:len(args)-1]
+	}
 	switch {
 	case len(args) == 3 && args[1] == Word:
 		CheckBuild(args[2])

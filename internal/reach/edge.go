@@ -25,6 +25,7 @@ type Reach interface {
 type Edge struct {
 	io.Reader        // what the agent says, and the end of the stream
 	io.Writer        // says something to the agent
+	Copied    bool   // gorun was sent to the host, which had none of this build
 	end       func() // of the stream, and of what is there for it
 	why       func() string
 	once      sync.Once

@@ -16,6 +16,9 @@ import (
 // Word is the argument that makes gorun an agent. The identity of the build that is wanted follows it.
 const Word = "__agent"
 
+// Examine is the duty of an agent that starts no ranks: it answers gorun doctor.
+const Examine = "examine"
+
 // otherBuild is the exit code of an agent that is another build than was asked for.
 const otherBuild = 93
 
@@ -23,6 +26,7 @@ const otherBuild = 93
 type Self struct {
 	Path    string
 	Build   string // tells it from all other builds
+	duty    string // of the agents that it makes; "": ranks
 	dynamic string // the loader that it needs; "": none
 	size    int64
 }
@@ -58,6 +62,29 @@ var Me = sync.OnceValues(func() (*Self, error) {
 	s.Build = hex.EncodeToString(h.Sum(nil)[:16])
 	return s, nil
 })
+
+// For is this program as agents with a duty.
+func (s Self) For(duty string) *Self {
+	s.duty = duty
+	return &s
+}
+
+// words are those after the path that make it an agent. dial: Dialling, or nothing.
+func (s *Self) words(dial ...string) []string {
+	words := append([]string{Word, s.Build}, dial...)
+	if s.duty != "" {
+		words = append(words, s.duty)
+	}
+	return words
+}
+
+// Copied says why this program is not sent to hosts that have no gorun of its build; nil: it is.
+func (s *Self) Copied() error {
+	if s.dynamic != "" {
+		return fmt.Errorf("it is dynamically linked (%s)", s.dynamic)
+	}
+	return nil
+}
 
 // inELF returns a hash of Go's build id, which is different for all contents, and the loader that the program names.
 func inELF(f io.ReaderAt) (build, loader string) {

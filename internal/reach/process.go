@@ -29,10 +29,14 @@ type process struct {
 	words tail
 	noise tail // lines of the output that are not for us
 	ended chan struct{}
+	// copied: it was sent this program.
+	copied bool
 }
 
 // edge is the stream of the process.
-func (p *process) edge() *Edge { return &Edge{Reader: p.lines, Writer: p.in, end: p.close, why: p.why} }
+func (p *process) edge() *Edge {
+	return &Edge{Reader: p.lines, Writer: p.in, Copied: p.copied, end: p.close, why: p.why}
+}
 
 // parents starts processes that end with this one, however that ends: the kernel sends the signal for it when the
 // thread ends that started them, so that it is one that never does.
@@ -270,7 +274,7 @@ type Exec struct{ Self *Self }
 
 // Open is Reach's.
 func (x Exec) Open(ctx context.Context, _ string) (*Edge, error) {
-	p, err := spawn([]string{x.Self.Path, Word, x.Self.Build}, 0) // it sees the end of the stream
+	p, err := spawn(append([]string{x.Self.Path}, x.Self.words()...), 0) // it sees the end of the stream
 	if err != nil {
 		return nil, err
 	}

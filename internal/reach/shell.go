@@ -40,7 +40,7 @@ const (
 // be none in the home, or nothing can be written or executed there, it is one in the folder for all users; if another
 // user has taken its name there, it has another name. Builds that have not run for 30 days leave it when one comes.
 const script = `{
-run() { [ -x "$1" ] || return 0; echo; echo "RUN$1"; "$1" WORD BUILD; s=$?
+run() { [ -x "$1" ] || return 0; echo; echo "RUN$1"; "$1" WORDS; s=$?
   case $s in OTHER|126|127) ;; *) exit $s;; esac; }
 whole() { [ -f "$1" ] && [ ! -h "$1" ] && [ -O "$1" ] && [ "$(wc -c <"$1")" -eq SIZE ]; }
 fail() { echo; echo "FAIL$1"; exit 1; }
@@ -77,14 +77,15 @@ echo; echo "WANT$(uname -sm)"
 head -c SIZE >"$t" && whole "$t" && chmod 700 "$t" && mv -f "$t" "$f" ||
   { rm -f "$t"; fail "it cannot be written to $d"; }
 echo "RUN$f"
-exec "$f" WORD BUILD
+exec "$f" WORDS
 }
 `
 
 // script has the agent at path looked for, and then in the cache; "": there only.
 func (x Shell) script(path string) string {
-	return strings.NewReplacer("WORD", Word, "BUILD", x.Self.Build, "OTHER", fmt.Sprint(otherBuild), "PATH", Quote(path),
-		"SIZE", fmt.Sprint(x.Self.size), "RUN", runLine, "WANT", wantLine, "FAIL", failLine).Replace(script)
+	return strings.NewReplacer("WORDS", strings.Join(x.Self.words(), " "), "BUILD", x.Self.Build,
+		"OTHER", fmt.Sprint(otherBuild), "PATH", Quote(path), "SIZE", fmt.Sprint(x.Self.size), "RUN", runLine,
+		"WANT", wantLine, "FAIL", failLine).Replace(script)
 }
 
 // Quote makes one word of sh of s.
@@ -150,6 +151,7 @@ func (x Shell) converse(p *process, path string) error {
 			continue
 		}
 		if there, is := strings.CutPrefix(l, wantLine); is {
+			p.copied = true
 			err := x.Self.copyTo(p.in, there)
 			if err != nil && !errors.Is(err, syscall.EPIPE) {
 				return &Error{Err: err, Final: true}

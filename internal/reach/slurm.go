@@ -82,7 +82,7 @@ func (s *Slurm) start() error {
 	} else {
 		words = append(words, "--kill-on-bad-exit=1")
 	}
-	words = append(words, s.opt.Self.Path, Word, s.opt.Self.Build, Dialling)
+	words = append(append(words, s.opt.Self.Path), s.opt.Self.words(Dialling)...)
 	p := &process{ended: make(chan struct{}), cmd: exec.Command(path, words...)}
 	p.cmd.Env = srunEnviron(s.opt.Environ)
 	p.cmd.Stderr = &liner{say: func(line string) {
