@@ -24,12 +24,13 @@ const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
 	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy, internal/place,
 	internal/frames:
+	internal/sizes                : {github.com/docker/go-units}
 	internal/reduce               : {golang.org/x/sys}
 	internal/ring                 : {golang.org/x/sys}
 	internal/pmi                  : internal/auth, internal/settings, {golang.org/x/sys}
 	internal/cpuset               : {golang.org/x/sys}
 	internal/sysmon               : {golang.org/x/sys}
-	internal/settings             : internal/spelling, {github.com/docker/go-units}
+	internal/settings             : internal/spelling, internal/sizes
 	internal/auth                 : {golang.org/x/sys}
 	internal/k8s                  :
 	internal/reach                : internal/auth
@@ -82,14 +83,14 @@ const graph = `
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
 	cmd/gorun                     : launcher, internal/auth, internal/k8s, internal/reach, internal/place,
-	                                internal/settings, internal/spelling, internal/cpuset, internal/topology,
+	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,
 	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/docker/go-units},
 	                                {github.com/spf13/cobra}, {github.com/spf13/pflag}
 
 	# Programs are what a user could have written.
-	benchmarks/harness            : {github.com/spf13/pflag}
+	benchmarks/harness            : internal/sizes, {github.com/spf13/pflag}
 	benchmarks/internal/picture   : benchmarks/harness, {gonum.org/v1/plot}
 	benchmarks/internal/bench     : mpi, benchmarks/harness
 	benchmarks/curves             : benchmarks/internal/picture

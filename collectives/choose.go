@@ -300,6 +300,32 @@ func (r *rule) priced() Params {
 	return p
 }
 
+// Line is a line of the table, for programs.
+type Line struct {
+	Operation string `json:"operation"`
+	Bytes     int64  `json:"most_bytes,omitempty"` // 0: any
+	Ranks     int    `json:"most_ranks,omitempty"` // 0: any
+	PerHost   int    `json:"least_ranks_per_host,omitempty"`
+	Via       string `json:"over"`
+	Algorithm string `json:"algorithm"`
+}
+
+// Lines is the table. Of an operation the first line that holds counts.
+func Lines() (all []Line) {
+	for i := range table {
+		r := &table[i]
+		l := Line{Operation: r.operation.String(), PerHost: r.perHost, Via: r.via.String(), Algorithm: r.name}
+		if r.bytes != unbounded {
+			l.Bytes = r.bytes
+		}
+		if int64(r.ranks) != unbounded {
+			l.Ranks = r.ranks
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
 // Print writes the table. Cost fills more columns, which have the heads: for each line it is given the algorithm and a
 // call for which the line holds, without counts for each rank.
 func Print(w io.Writer, heads []string, cost func(*Algorithm, Params) []string) error {

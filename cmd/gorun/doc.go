@@ -9,7 +9,7 @@
 //	gorun simulate                 prices collective operations on a machine of any size
 //
 // Owns: the command line: flags, help, man page, completion.
-// May call: launcher, internal/k8s, internal/reach, internal/place, internal/auth, internal/settings,
+// May call: launcher, internal/k8s, internal/reach, internal/place, internal/auth, internal/settings, internal/sizes,
 // internal/spelling, internal/cpuset, internal/topology, internal/waitpolicy; collectives and
 // collectives/simulate; internal/join for what Init refuses; transport/tcp to try ports, transport/verbs and
 // transport/ucx to ask what devices can do.

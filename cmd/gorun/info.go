@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +28,12 @@ func infoCommand(stdout *os.File) *cobra.Command {
 		Short: "print the settings and what this host allows",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			if table {
+			switch {
+			case table && asJSON:
+				e := json.NewEncoder(stdout)
+				e.SetIndent("", "  ")
+				return e.Encode(collectives.Lines())
+			case table:
 				return collectives.Print(stdout, costHeads, cost)
 			}
 			m := readMachine(topology.Source{Root: "/", Addrs: topology.Addrs}, askVerbs)

@@ -73,6 +73,9 @@ func arrange(root *cobra.Command, args []string) ([]string, error) {
 	if len(args) == 0 {
 		return []string{"--help"}, nil
 	}
+	if args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd {
+		return arrangeCompletion(root, args), nil
+	}
 	if isCommand(root, args[0]) {
 		return args, nil
 	}

@@ -50,7 +50,7 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if j.version {
-				fmt.Fprintln(stdout, "gorun", version())
+				printVersion(stdout)
 				return nil
 			}
 			*code, err = j.start(args, stdin, stdout, stderr)
@@ -64,7 +64,7 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), doctorCommand(stdout, stderr, code),
 		k8sCommand(stdin, stdout, stderr, code),
-		manCommand(stdout))
+		manCommand(stdout), versionCommand(stdout))
 	root.AddCommand(probeCommands(stdin, stdout)...)
 	root.InitDefaultHelpFlag()
 	root.Flags().Lookup("help").Usage = "print this page"
@@ -78,23 +78,6 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	})
 	complete(root)
 	return root
-}
-
-// complete tells the shells which values a flag has.
-func complete(root *cobra.Command) {
-	values := func(v ...cobra.Completion) cobra.CompletionFunc {
-		return cobra.FixedCompletions(v, cobra.ShellCompDirectiveNoFileComp)
-	}
-	root.RegisterFlagCompletionFunc("bind-to", values("auto", "none", "core", "numa", "socket", "l3cache",
-		"hwthread"))
-	root.RegisterFlagCompletionFunc("map-by", values("slot", "node", "core", "numa", "socket", "l3cache", "hwthread"))
-	root.RegisterFlagCompletionFunc("rank-by", values("slot", "node", "core", "numa", "socket", "l3cache", "hwthread"))
-	root.RegisterFlagCompletionFunc("host", values("localhost"))
-	root.RegisterFlagCompletionFunc("stdin", values("none", "all", "0"))
-	root.RegisterFlagCompletionFunc("np", values())
-	root.RegisterFlagCompletionFunc("timeout", values("30s", "5m", "1h"))
-	root.MarkFlagDirname("wdir")
-	root.MarkFlagDirname("output-dir")
 }
 
 // start runs a job, or prints its plan.

@@ -10,6 +10,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/collectives/simulate"
+	"github.com/gorun-mpi/mpi/internal/sizes"
 	"github.com/spf13/cobra"
 )
 
@@ -89,7 +90,7 @@ func (f *simulateFlags) sweep() (*simulate.Sweep, error) {
 		}
 	}
 	for _, text := range f.sizes {
-		n, err := units.RAMInBytes(text)
+		n, err := sizes.Parse(text)
 		if err != nil || n < 0 {
 			return nil, fmt.Errorf("--sizes %q: not a number of bytes such as 8, 64K or 1M", text)
 		}

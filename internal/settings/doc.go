@@ -5,7 +5,7 @@
 // docs/mpi-names.md.
 //
 //	Owns:     names, defaults, ranges, meanings and syntax of the variables
-//	May call: the standard library, internal/spelling, github.com/docker/go-units
+//	May call: the standard library, internal/spelling, internal/sizes
 //	Never:    reads the environment on its own, changes it, logs
 package settings
 

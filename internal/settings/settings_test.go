@@ -110,14 +110,3 @@ func TestUnknown(t *testing.T) {
 		}
 	}
 }
-
-func TestParseSize(t *testing.T) {
-	for text, want := range map[string]int64{
-		"0": 0, "4096": 4096, "64KiB": 64 << 10, "64 kib": 64 << 10, "64k": 64 << 10, "1M": 1 << 20, "2MB": 2 << 20,
-		"3g": 3 << 30, "7b": 7, "1.5M": 3 << 19,
-	} {
-		if n, err := parseSize(text); err != nil || n != want {
-			t.Errorf("%q: %d %v, want %d", text, n, err, want)
-		}
-	}
-}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/go-units"
+	"github.com/gorun-mpi/mpi/internal/sizes"
 )
 
 // read stores text in the field of v. Without text the field keeps its zero value.
@@ -41,7 +41,7 @@ func (s Setting) parse(field any, text string) (err error) {
 	case *[]string:
 		*p, err = parseNames(text)
 	case *int64:
-		*p, err = parseSize(text)
+		*p, err = sizes.Parse(text)
 		if err == nil && *p == 0 && s.Default == "auto" { // 0 is how a field says auto
 			err = errors.New("must be larger than 0; use for example 64KiB")
 		}
@@ -89,15 +89,6 @@ func parseNames(text string) ([]string, error) {
 		list = append(list, name)
 	}
 	return list, nil
-}
-
-// parseSize reads a size such as 4096, 64KiB, 64K or 1.5M; all units are powers of 1024, as everywhere in this field.
-func parseSize(text string) (int64, error) {
-	n, err := units.RAMInBytes(text)
-	if err != nil || n < 0 || n > 1<<50 { // the library does not notice an overflow
-		return 0, errors.New("not a size; use for example 4096, 64KiB or 1M")
-	}
-	return n, nil
 }
 
 func parseDuration(text string) (time.Duration, error) {

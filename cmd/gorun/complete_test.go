@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/collectives"
+)
+
+// What the shells are told of a command line that is being typed. The directives: 0 completes files, 4 does not, 16
+// folders only; 6 does not, and puts no blank.
+func TestCompletion(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"./bin/la", ":0"},
+		{"-n 4 ./bin/la", ":0"},
+		{"-np 4 ./bin/la", ":0"},
+		{"-np 4 ./heat -st", ":0"},
+		{"-np 4 ./heat --bind-to c", ":0"},
+		{"inf", "info"},
+		{"--bind-to c", "core :4"},
+		{"-np 4 -bind-to c", "core :4"},
+		{"-np 4 --map-by n", "node numa :4"},
+		{"-np ", ":4"},
+		{"-wdir x", ":16"},
+		{"-x GORUN_TM", "GORUN_TM= :6"},
+		{"-x GORUN_TM=o", "GORUN_TM=on GORUN_TM=off :6"},
+		{"simulate --model cl", "cluster :0"},
+		{"doctor --js", "--json"},
+	} {
+		got := call(t, append([]string{"__completeNoDesc"}, strings.Split(c.line, " ")...)...)
+		if words := strings.Join(strings.Fields(got.out), " "); got.code != 0 || !strings.HasPrefix(words, c.want) {
+			t.Errorf("gorun %s<TAB>: %q, want %q (%d, %s)", c.line, words, c.want, got.code, got.err)
+		}
+	}
+}
+
+// gorun version says by what jobs tell builds apart.
+func TestVersion(t *testing.T) {
+	for _, word := range []string{"version", "--version"} {
+		if got := call(t, word); got.code != 0 || !strings.Contains(got.out, "gorun ") ||
+			!strings.Contains(got.out, "\nbuild "+buildID()+"\n") {
+			t.Errorf("%s: %+v", word, got)
+		}
+	}
+}
+
+// gorun info --collectives --json is the table.
+func TestInfoCollectivesJSON(t *testing.T) {
+	got := call(t, "info", "--collectives", "--json")
+	var lines []collectives.Line
+	if err := json.Unmarshal([]byte(got.out), &lines); err != nil || len(lines) != len(collectives.Lines()) ||
+		lines[0].Operation == "" || lines[0].Algorithm == "" {
+		t.Errorf("%v: %.300s", err, got.out)
+	}
+}
