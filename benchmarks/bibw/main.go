@@ -24,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "bibw", Title: "OSU MPI Bi-Directional Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfa",
+	Name: "bibw", Title: "OSU MPI Bi-Directional Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfaz",
 	About:    "Measures the bandwidth between two ranks that send to each other at the same time.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(2),

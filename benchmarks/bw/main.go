@@ -24,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfa",
+	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfaz",
 	About:    "Measures the bandwidth from one rank to another, with a window of messages in flight.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

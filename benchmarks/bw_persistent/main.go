@@ -23,7 +23,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "bw_persistent", Title: "OSU MPI Bandwidth Persistent Test", Ranks: 2, Takes: "mixXTWbMcfa",
+	Name: "bw_persistent", Title: "OSU MPI Bandwidth Persistent Test", Ranks: 2, Takes: "mixXTWbMcfaz",
 	About:    "Measures the bandwidth from one rank to another, by requests that are made once.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

@@ -24,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "fan_in", Title: "OSU MPI Bandwidth Congestion In Test", MinRanks: 2, Takes: "mixXTWbMcfa",
+	Name: "fan_in", Title: "OSU MPI Bandwidth Congestion In Test", MinRanks: 2, Takes: "mixXTWbMcfaz",
 	About:    "Measures the bandwidth and the message rate from all ranks to rank 0.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

@@ -22,7 +22,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "fan_out", Title: "OSU MPI Bandwidth Congestion Out Test", MinRanks: 2, Takes: "mixXTWbMcfa",
+	Name: "fan_out", Title: "OSU MPI Bandwidth Congestion Out Test", MinRanks: 2, Takes: "mixXTWbMcfaz",
 	About:    "Measures the bandwidth and the message rate from rank 0 to all ranks.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),

@@ -29,8 +29,10 @@ import (
 
 var (
 	count = flag.Int("n", 10_000_000, "messages")
-	size  = flag.Int("s", 1024, "bytes of each")
+	size  = harness.Size(1024)
 )
+
+func init() { flag.Var(&size, "s", "bytes of each") }
 
 const (
 	dataTag  = 1
@@ -46,12 +48,12 @@ func main() {
 }
 
 func run(_ context.Context, world *mpi.Comm) error {
-	if world.Size() != 2 || *count < 1 || *size < 8 {
+	if world.Size() != 2 || *count < 1 || int(size) < 8 {
 		if world.Rank() != 0 {
 			return nil
 		}
 		return fmt.Errorf("flood: -n %d -s %d on %d ranks: needs exactly 2 ranks, a message, and 8 bytes in each",
-			*count, *size, world.Size())
+			*count, int(size), world.Size())
 	}
 	if world.Rank() == 0 {
 		return send(world)
@@ -61,7 +63,7 @@ func run(_ context.Context, world *mpi.Comm) error {
 
 // send is rank 0: it sends everything, one message after the other.
 func send(world *mpi.Comm) error {
-	buf := make([]byte, *size)
+	buf := make([]byte, int(size))
 	for i := range *count {
 		harness.Fill(buf, i, 0)
 		if err := mpi.Send(world, buf, 1, dataTag); err != nil {
@@ -73,7 +75,7 @@ func send(world *mpi.Comm) error {
 
 // receive is rank 1: it receives half of what is queued whenever nothing more comes in.
 func receive(world *mpi.Comm) error {
-	buf := make([]byte, *size)
+	buf := make([]byte, int(size))
 	start := time.Now()
 	for received := 0; received < *count; {
 		queued, err := awaitQuiet(world)
@@ -89,7 +91,7 @@ func receive(world *mpi.Comm) error {
 			if err != nil {
 				return fmt.Errorf("flood: message %d: %w", received, err)
 			}
-			if int(status.Bytes) != *size || !harness.Check(buf, received, 0) {
+			if int(status.Bytes) != int(size) || !harness.Check(buf, received, 0) {
 				return fmt.Errorf("flood: message %d (%d bytes) has wrong contents or came out of order",
 					received, status.Bytes)
 			}
@@ -103,7 +105,7 @@ func receive(world *mpi.Comm) error {
 		limit = "not set, so the default of gorun info"
 	}
 	fmt.Printf("received %d messages of %d bytes in %.1f s (%.0f a second), in order, every byte was right\n",
-		*count, *size, took.Seconds(), float64(*count)/took.Seconds())
+		*count, int(size), took.Seconds(), float64(*count)/took.Seconds())
 	fmt.Printf("unexpected: %d messages; they took at most %d bytes (%.1f MiB) here; GORUN_UNEXPECTED_MAX: %s\n",
 		s.Matched, s.UnexpectedPeak, float64(s.UnexpectedPeak)/(1<<20), limit)
 	fmt.Printf("resident: at most %.1f MiB\n", float64(harness.PeakKiB())/1024)

@@ -54,6 +54,12 @@ func TestReportGolden(t *testing.T) {
 		{"latency_full.txt", Microseconds, Options{Full: true}, []Result{
 			{Size: 8, PerRound: 2, Iteration: 400, Each: each(100, 200, 400, 400, 500, 600, 700, 800, 900, 2000)},
 		}},
+		{"latency_tails.txt", Microseconds, Options{Tails: Tails{P50: true, P99: true}}, []Result{
+			{Size: 8, PerRound: 2, Iteration: 400, Each: each(100, 200, 400, 400, 500, 600, 700, 800, 900, 2000)},
+		}},
+		{"mbw_mr_norate.txt", Rates, Options{NoRate: true}, []Result{
+			{Size: 1, PerRound: 256, Messages: 256, Iteration: 30_615},
+		}},
 		{"latency_validation.txt", Microseconds, Options{Validate: true},
 			[]Result{{Size: 8, PerRound: 2, Iteration: 400}}},
 		{"latency_full_validation.txt", Microseconds, Options{Full: true, Validate: true}, []Result{
@@ -158,7 +164,7 @@ func TestSilentRank(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMrscfa"
+	p.Takes = "mixXTWptbMrscfazRV"
 	def := p.Defaults
 	with := func(change func(*Options)) Options { o := def; change(&o); return o }
 	tests := []struct {
@@ -187,6 +193,13 @@ func TestParse(t *testing.T) {
 		{"-t 8", with(func(o *Options) { o.Senders, o.Receivers = 8, 8 })},
 		{"-t 3:5", with(func(o *Options) { o.Senders, o.Receivers = 3, 5 })},
 		{"-p 4", with(func(o *Options) { o.Pairs = 4 })},
+		{"-m 4K:1MiB", with(func(o *Options) { o.MinSize, o.MaxSize = 4096, 1<<20 })},
+		{"-M 1GiB", with(func(o *Options) { o.MemoryMax = 1 << 30 })},
+		{"-z", with(func(o *Options) { o.Tails = Tails{true, true, true} })},
+		{"-zP99,p50", with(func(o *Options) { o.Tails = Tails{P50: true, P99: true} })},
+		{"--tail-lat=P90", with(func(o *Options) { o.Tails = Tails{P90: true} })},
+		{"-V -R 0", with(func(o *Options) { o.VaryWindow, o.NoRate = true, true })},
+		{"-R 1", def},
 		{"--json", with(func(o *Options) { o.JSON = true })},
 		{"--plot a/b.svg", with(func(o *Options) { o.Plot = "a/b.svg" })},
 		{"--plot=B.PNG", with(func(o *Options) { o.Plot = "B.PNG" })},
@@ -214,15 +227,18 @@ func TestIterationsInsteadOfADefaultTime(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbM"
+	p.Takes = "mixXTWptbMzRV"
 	tests := []struct{ args, want string }{
-		{"-m x", `"x" is not a whole number`},
-		{"-m 1K", `"1K" is not a whole number`},
+		{"-m x", `"x" is not a size; use for example 4096, 64KiB or 1M`},
+		{"-z P95", `"P95" is not an option`},
+		{"-zP95", `"P95" is none of P50, P90 and P99`},
+		{"-R 2", `wanted 0 or 1, got "2"`},
+		{"-V -W 3", "-W cannot be used"},
 		{"-m 64:8", "the minimum 64 is above the maximum 8"},
 		{"-m :", `wanted [MIN:]MAX, got ":"`},
-		{"-m -1", "-1 is below the least that makes sense, 0"},
-		{"-m 99999999999999999999", "is not a whole number"},
-		{"-m 9223372036854775807", "2 buffers of 9223372036854775807 bytes for each rank are more than the limit of " +
+		{"-m -1", `"-1" is not a size`},
+		{"-m 99999999999999999999", "is not a size"},
+		{"-m 1024T", "2 buffers of 1125899906842624 bytes for each rank are more than the limit of " +
 			"536870912 bytes; raise it with -M"},
 		{"-i 0", "0 is below the least that makes sense, 1"},
 		{"-i 3000000000", "above the greatest"},
@@ -299,7 +315,7 @@ func TestStartSpeaksOnce(t *testing.T) {
 
 func TestHelpGolden(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMrscfa"
+	p.Takes = "mixXTWptbMrscfazRV"
 	golden(t, "help.txt", []byte(p.help()))
 }
 
@@ -455,5 +471,33 @@ func TestLinesOfTheHeader(t *testing.T) {
 		"# Size                 A(us)\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
+
+// A wrong option ends the process before it joins a job: with 2, and with a word of rank 0 alone.
+func TestBefore(t *testing.T) {
+	for _, c := range []struct {
+		args        string
+		code        int
+		done        bool
+		out, errors string
+	}{
+		{"", 0, false, "", ""},
+		{"-m 4K", 0, false, "", ""},
+		{"-h", 0, true, "Usage: gorun", ""},
+		{"-v", 0, true, "OSU MPI Latency Test", ""},
+		{"--mesage-size 4", 2, true, "", "unknown flag: --mesage-size"},
+	} {
+		for rank := range 2 {
+			var out, wrong bytes.Buffer
+			code, done := latency().Before(strings.Fields(c.args), rank, &out, &wrong)
+			if code != c.code || done != c.done {
+				t.Errorf("%q: %d, %v", c.args, code, done)
+			}
+			if rank == 0 && (!strings.Contains(out.String(), c.out) || !strings.Contains(wrong.String(), c.errors)) ||
+				rank != 0 && out.Len()+wrong.Len() > 0 {
+				t.Errorf("%q at rank %d: %q, %q", c.args, rank, &out, &wrong)
+			}
+		}
 	}
 }

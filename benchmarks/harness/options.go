@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/sizes"
 )
 
 // OSU 7.4's defaults. Messages above largeMessage get the second number of rounds.
@@ -37,6 +39,9 @@ type Options struct {
 	Receivers        int           // -t: goroutines of rank 1
 	Validate         bool          // -c: fill before, compare after every message
 	Full             bool          // -f: time every iteration, print extremes and percentiles
+	Tails            Tails         // -z: time every iteration, print these percentiles
+	VaryWindow       bool          // -V: windows of several sizes, one after the other
+	NoRate           bool          // -R 0: no messages per second
 	Multiple         bool          // -b multiple: each message of a window has a buffer of its own
 	Alloc            bool          // --alloc: buffers from mpi.Alloc instead of make
 	RunAhead         bool          // --run-ahead: windows are not answered
@@ -81,7 +86,40 @@ func (o Options) Rounds(size int64) Rounds {
 
 // PerIteration is whether each iteration is timed by itself. Otherwise two readings of the clock enclose all of them,
 // which is what OSU does and what disturbs least.
-func (o Options) PerIteration() bool { return o.Full || o.Validate }
+func (o Options) PerIteration() bool { return o.Full || o.Validate || o.Tails != Tails{} }
+
+// Tails says which percentiles are printed.
+type Tails struct{ P50, P90, P99 bool }
+
+// allTails is what -z stands for without a list.
+const allTails = "P99,P90,P50"
+
+func parseTails(arg string, o *Options) error {
+	var t Tails
+	for name := range strings.SplitSeq(arg, ",") {
+		switch strings.ToUpper(strings.TrimSpace(name)) {
+		case "P50":
+			t.P50 = true
+		case "P90":
+			t.P90 = true
+		case "P99":
+			t.P99 = true
+		default:
+			return fmt.Errorf("%q is none of P50, P90 and P99", name)
+		}
+	}
+	o.Tails = t
+	return nil
+}
+
+// ParseSize reads a number of bytes such as 4096, 4K or 4KiB.
+func ParseSize(arg string) (int64, error) {
+	n, err := sizes.Parse(arg)
+	if err != nil {
+		return 0, fmt.Errorf("%q is %w", arg, err)
+	}
+	return n, nil
+}
 
 // Sizes lists the first column: from MinSize by factors of base up to MaxSize. A zero is followed by one.
 func (o Options) Sizes(base int64) []int64 {
@@ -125,12 +163,12 @@ func parseRange(arg string, o *Options) error {
 	lo, hi := o.MinSize, o.MaxSize
 	var err error
 	if low != "" {
-		if lo, err = parseCount(low, 0); err != nil {
+		if lo, err = ParseSize(low); err != nil {
 			return err
 		}
 	}
 	if high != "" {
-		if hi, err = parseCount(high, 0); err != nil {
+		if hi, err = ParseSize(high); err != nil {
 			return err
 		}
 	}

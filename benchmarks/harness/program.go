@@ -22,7 +22,7 @@ type Program struct {
 	Ranks    int    // exactly so many ranks; 0: any number that is at least MinRanks
 	MinRanks int    // 0: one
 	// Takes has the options it takes, by their letters. 'a' stands for --alloc, 'T' for --time, 'X' for --warm-time,
-	// 'r' for --run-ahead, 's' for --waitsome. --json goes without saying.
+	// 'r' for --run-ahead, 's' for --waitsome. 'z' is -z, 'R' -R, 'V' -V. --json goes without saying.
 	Takes    string
 	Counts   string // what -i counts, for -h; "iterations measured" when empty
 	Range    string // what -m ranges over, for -h; "message sizes in bytes" when empty
@@ -56,6 +56,25 @@ func (p Program) Start(args []string, rank, size int, out io.Writer) (Options, b
 	return o, false, err
 }
 
+// Before does what needs no job: it prints help or the version, and says which option is wrong. done: the process is to
+// end with the code. Of the ranks of a job only rank 0 prints.
+func (p Program) Before(args []string, rank int, out, wrong io.Writer) (code int, done bool) {
+	_, err := p.Parse(args)
+	switch {
+	case err == nil:
+		return 0, false
+	case errors.Is(err, errHelp), errors.Is(err, errVersion):
+		p.Start(args, rank, 1, out)
+		return 0, true
+	case rank == 0:
+		fmt.Fprintln(wrong, err)
+	}
+	return usage, true
+}
+
+// usage is the exit code of a wrong command line.
+const usage = 2
+
 var (
 	errHelp    = errors.New("help was asked for")
 	errVersion = errors.New("the version was asked for")
@@ -65,9 +84,11 @@ var (
 func (p Program) Parse(args []string) (Options, error) {
 	o := p.Defaults
 	fs, given := p.flags(&o)
-	err := fs.Parse(args)
+	err := fs.Parse(spellOut(args))
 	switch {
 	case err != nil:
+	case o.VaryWindow && fs.Changed("window-size"):
+		err = errors.New("-V varies the window, so that -W cannot be used with it")
 	case given.help:
 		return o, errHelp
 	case given.version:
@@ -83,6 +104,17 @@ func (p Program) Parse(args []string) (Options, error) {
 		return o, fmt.Errorf("%s: %w (%s -h lists the options)", p.Name, err, p.Name)
 	}
 	return o, nil
+}
+
+// spellOut gives the list of -zP99,P50 its long name: a letter whose value may be left out has none behind it.
+func spellOut(args []string) (out []string) {
+	for _, a := range args {
+		if list, is := strings.CutPrefix(a, "-z"); is && list != "" {
+			a = "--tail-lat=" + strings.TrimPrefix(list, "=")
+		}
+		out = append(out, a)
+	}
+	return out
 }
 
 // settleTimes lets a number of iterations that was given take the place of a time that was not.
@@ -158,7 +190,17 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	add("buffer-num", "b", "single|multiple", "one buffer for a whole window, or one for each message (default single)",
 		func(s string) error { return parseBuffers(s, o) })
 	add("mem-limit", "M", "BYTES", fmt.Sprintf("most that the buffers of a rank may take (default %d)", o.MemoryMax),
-		func(s string) (err error) { o.MemoryMax, err = parseCount(s, 1); return err })
+		func(s string) (err error) { o.MemoryMax, err = ParseSize(s); return err })
+	add("tail-lat", "z", "LIST", "time every iteration; print these percentiles (all three, if none is named)",
+		func(s string) error { return parseTails(s, o) })
+	if f := fs.Lookup("tail-lat"); f != nil {
+		f.NoOptDefVal = allTails
+	}
+	add("print-rate", "R", "0|1", "messages per second: 0 leaves them out (default 1)",
+		func(s string) error { return parseRate(s, o) })
+	if strings.Contains(p.Takes, "V") {
+		fs.BoolVarP(&o.VaryWindow, "vary-window", "V", false, "windows of 8 to 128 messages, a column for each")
+	}
 	if strings.Contains(p.Takes, "c") {
 		fs.BoolVarP(&o.Validate, "validation", "c", false, "check the contents of every message")
 	}
@@ -215,6 +257,14 @@ func parseBuffers(s string, o *Options) error {
 	default:
 		return fmt.Errorf("wanted single or multiple, got %q", s)
 	}
+	return nil
+}
+
+func parseRate(s string, o *Options) error {
+	if s != "0" && s != "1" {
+		return fmt.Errorf("wanted 0 or 1, got %q", s)
+	}
+	o.NoRate = s == "0"
 	return nil
 }
 

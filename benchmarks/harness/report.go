@@ -48,15 +48,35 @@ func columnsOf(u Unit, o Options) []Column {
 	if u == Rates {
 		cols = []Column{{Head: "MB/s", Width: rateWidth}, {Head: "Messages/s", Width: rateWidth}}
 	}
+	if u == Rates && o.NoRate {
+		cols = cols[:1]
+	}
 	if o.Full {
 		cols = append(cols, Column{Head: heads[1], part: aside}, Column{Head: heads[2], part: aside},
-			Column{Head: "Iterations", Width: 12, part: aside}, Column{Head: "P50 Tail " + heads[3], part: middle},
-			Column{Head: "P90 Tail " + heads[3], part: aside}, Column{Head: "P99 Tail " + heads[3], part: tail})
+			Column{Head: "Iterations", Width: 12, part: aside})
+	}
+	t := o.tails()
+	for _, c := range []struct {
+		wanted bool
+		name   string
+		part   part
+	}{{t.P50, "P50", middle}, {t.P90, "P90", aside}, {t.P99, "P99", tail}} {
+		if c.wanted {
+			cols = append(cols, Column{Head: c.name + " Tail " + heads[3], part: c.part})
+		}
 	}
 	if o.Validate {
 		cols = append(cols, Column{Head: "Validation", part: aside})
 	}
 	return cols
+}
+
+// tails are the percentiles that are printed: -f prints all.
+func (o Options) tails() Tails {
+	if o.Full {
+		return Tails{true, true, true}
+	}
+	return o.Tails
 }
 
 // Collective makes the table of a collective call: the mean of the ranks' times, and what -f and -c add. An empty key
@@ -103,15 +123,31 @@ func (m Result) Wrong() error {
 func (r *Report) values(m Result) []any {
 	value := func(ns float64) float64 { return r.value(m, ns) }
 	values := []any{value(m.Iteration)}
-	if r.unit == Rates {
+	if r.unit == Rates && !r.out.Options.NoRate {
 		values = append(values, float64(m.Messages)*1e9/m.Iteration)
 	}
-	if r.out.Options.Full {
-		s := Summarize(m.Each)
-		fast, slow := value(float64(s.Min)), value(float64(s.Max))
-		values = append(values, min(fast, slow), max(fast, slow), s.Count,
-			value(float64(s.P50)), value(float64(s.P90)), value(float64(s.P99)))
+	t := r.out.Options.tails()
+	if t == (Tails{}) {
+		return r.verdict(values, m)
 	}
+	s := Summarize(m.Each)
+	if r.out.Options.Full {
+		fast, slow := value(float64(s.Min)), value(float64(s.Max))
+		values = append(values, min(fast, slow), max(fast, slow), s.Count)
+	}
+	for _, p := range []struct {
+		wanted bool
+		ns     int64
+	}{{t.P50, s.P50}, {t.P90, s.P90}, {t.P99, s.P99}} {
+		if p.wanted {
+			values = append(values, value(float64(p.ns)))
+		}
+	}
+	return r.verdict(values, m)
+}
+
+// verdict adds what -c adds to a line.
+func (r *Report) verdict(values []any, m Result) []any {
 	if r.out.Options.Validate {
 		values = append(values, Verdict(m.Errors))
 	}

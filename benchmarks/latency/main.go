@@ -23,7 +23,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "latency", Title: "OSU MPI Latency Test", Ranks: 2, Takes: "mixXTMcfa",
+	Name: "latency", Title: "OSU MPI Latency Test", Ranks: 2, Takes: "mixXTMcfaz",
 	About:    "Measures the time of a message from one rank to another: half of a round trip.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },

@@ -32,7 +32,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "latency_mt", Title: "OSU MPI Multi-threaded Latency Test", Ranks: 2, Takes: "mixXTtMcfa",
+	Name: "latency_mt", Title: "OSU MPI Multi-threaded Latency Test", Ranks: 2, Takes: "mixXTtMcfaz",
 	About:    "Measures the time of a message while many goroutines of two ranks play ping-pong at once.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(o harness.Options) int64 { return 2 * int64(max(o.Senders, o.Receivers)) },

@@ -23,7 +23,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "latency_persistent", Title: "OSU MPI Latency Persistent Test", Ranks: 2, Takes: "mixXTMcfa",
+	Name: "latency_persistent", Title: "OSU MPI Latency Persistent Test", Ranks: 2, Takes: "mixXTMcfaz",
 	About:    "Measures the time of a message from one rank to another, by requests that are made once.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },

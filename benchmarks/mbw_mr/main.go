@@ -2,13 +2,14 @@
 //
 //	gorun -n N ./benchmarks/mbw_mr [-p PAIRS] [-m MIN:MAX] [-i N | --time SECONDS] [-x N]
 //	                               [--warm-time SECONDS] [-W N] [-b single|multiple] [--run-ahead] [-c]
-//	                               [-f] [--alloc] [--json] [--plot FILE]
+//	                               [-f] [-z[LIST]] [-R 0|1] [-V] [--alloc] [--json] [--plot FILE]
 //
 // Rank i sends the windows of benchmarks/bw to rank i + PAIRS, all pairs at the same time: they meet in a barrier
 // after the warm-up. Each sender reads the clock around its own windows. What all pairs sent, divided by the mean of
 // these times, is printed: 10^6 bytes per second and messages per second. Without -p half of the ranks are senders;
 // ranks after the last pair only take part in the barriers. With -f the extremes and percentiles are those of rank 0's
-// pair, times the number of pairs.
+// pair, times the number of pairs. With -V each size is sent in windows of 8 to 128 messages: a table has the
+// bandwidths, with a column for each window, and a second one the messages per second, unless -R 0 leaves it out.
 //
 // Options, rounds and output are those of osu_mbw_mr 7.4.
 //
@@ -24,7 +25,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "mbw_mr", Title: "OSU MPI Multiple Bandwidth / Message Rate Test", Takes: "mixXTWprbMcfa",
+	Name: "mbw_mr", Title: "OSU MPI Multiple Bandwidth / Message Rate Test", Takes: "mixXTWprbMcfazRV",
 	About:    "Measures the bandwidth and the message rate of many pairs of ranks at once.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),
@@ -39,6 +40,9 @@ func run(j *bench.Job) error {
 		return j.Refuse(err)
 	}
 	partner, sends := bench.PartnerIn(pairs, j.Rank)
+	if j.Options.VaryWindow {
+		return vary(j, pairs, partner, sends)
+	}
 	window, err := bench.NewWindow(j, partner, sends)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "multi_lat", Title: "OSU MPI Multi Latency Test", Takes: "mixXTpMcfa",
+	Name: "multi_lat", Title: "OSU MPI Multi Latency Test", Takes: "mixXTpMcfaz",
 	About:    "Measures the time of a message while many pairs of ranks play ping-pong at once.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi"
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
 )
 
 var (
 	duration  = flag.Duration("time", time.Minute, "how long")
 	seed      = flag.Uint64("seed", 0, "of all rounds; 0: draw one")
-	maxLength = flag.Int("max", 8<<20, "greatest message, in bytes")
+	maxLength = size("max", 8<<20, "greatest message, in bytes")
 	messages  = flag.Int("messages", 1500, "messages of a round with small ones; a round with large ones has fewer")
 	rounds    = flag.Int("rounds", 0, "stop after so many; 0: only by time")
 	limits    = flag.Bool("limits", false, "lower and raise the limit of open files all the time")
@@ -28,6 +29,13 @@ const (
 	startTag = iota + 1
 	wordTag
 )
+
+// size is a flag with a number of bytes.
+func size(name string, value harness.Size, usage string) *int {
+	p := &value
+	flag.Var(p, name, usage)
+	return (*int)(p)
+}
 
 func main() {
 	flag.Parse()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
@@ -32,6 +33,9 @@ type Job struct {
 
 // Main is the main of a benchmark: it joins the job, reads the options and calls body, if there is something to do.
 func Main(p harness.Program, body func(*Job) error) {
+	if code, done := p.Before(os.Args[1:], likelyRank(), os.Stdout, os.Stderr); done {
+		os.Exit(code)
+	}
 	mpi.Main(func(_ context.Context, world *mpi.Comm) error {
 		j := &Job{World: world, Rank: world.Rank(), Ranks: world.Size(), Program: p}
 		var ok bool
@@ -46,6 +50,16 @@ func Main(p harness.Program, body func(*Job) error) {
 		defer j.free()
 		return body(j)
 	})
+}
+
+// likelyRank is the number that a launcher has given this process, before it has joined the job; 0: none.
+func likelyRank() int {
+	for _, name := range []string{"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"} {
+		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 // canDraw finds out on rank 0 whether the picture of --plot can be written, before anything is measured, and sends the

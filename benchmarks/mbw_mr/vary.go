@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
+)
+
+// windows are those of -V.
+var windows = []int{8, 16, 32, 64, 128}
+
+// vary is run for -V.
+func vary(j *bench.Job, pairs, partner int, sends bool) error {
+	heads := func(what string) (cols []harness.Column) {
+		for _, w := range windows {
+			cols = append(cols, harness.Column{Head: fmt.Sprintf("%s, W %d", what, w), Width: 20})
+		}
+		return cols
+	}
+	j.Options.Window = windows[len(windows)-1]
+	all, err := bench.NewWindow(j, partner, sends)
+	if err != nil {
+		return err
+	}
+	requests := all.Requests
+	meter := bench.NewMeter(j, sends, true)
+	sizes := j.Options.Sizes(2)
+	rates := map[int64][]any{}
+	table := program.Table(j.Output, "MPI_CHAR", "Size", heads("MB/s")...)
+	table.Under("[ pairs: %d ] [ window size: varied ]", pairs)
+	err = table.Run(sizes, func(size int64) (values []any, err error) {
+		for _, w := range windows {
+			all.Requests = requests[:w]
+			result, err := meter.Measure(all, size)
+			if err == nil {
+				err = result.Wrong()
+			}
+			if err != nil {
+				return nil, err
+			}
+			perSecond := float64(pairs*w) * 1e9 / result.Iteration
+			values = append(values, perSecond*float64(size)/1e6)
+			rates[size] = append(rates[size], perSecond)
+		}
+		return values, nil
+	})
+	if err != nil || j.Options.NoRate {
+		return err
+	}
+	table = program.Table(j.Output, "MPI_CHAR", "Size", heads("Messages/s")...)
+	table.Under("[ pairs: %d ] [ window size: varied ]", pairs)
+	table.Note("Message Rate Profile")
+	return table.Run(sizes, func(size int64) ([]any, error) { return rates[size], nil })
+}
