@@ -215,7 +215,7 @@ bench:           ## Go's micro-benchmarks, beside the code they measure
 compare:         ## with Open MPI and MPICH, all of it: an hour; the results go to benchmarks/results
 	scripts/compare
 
-compare-quick:   ## the same in under three minutes
+compare-quick:   ## a part of it: needs Open MPI and MPICH, builds, and then measures for under three minutes
 	scripts/compare-quick
 
 softhca:         ## the software HCA: bin/libsofthca.so, for GORUN_VERBS_LIB

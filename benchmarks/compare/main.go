@@ -121,9 +121,21 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 	}
 	bed := newTestbed(ctx, dir, libraries)
 	defer bed.close()
+	measuring := ctx
+	if s.quick {
+		fmt.Fprintf(os.Stderr, "compare: all is built; measuring ends within %v\n", quickTotal)
+		var cancel context.CancelFunc
+		measuring, cancel = context.WithTimeout(ctx, quickTotal)
+		defer cancel()
+	}
 	in := newSession(chosen, s.rounds)
 	for i := range chosen {
 		m := &chosen[i]
+		if ctx.Err() == nil && measuring.Err() != nil {
+			fmt.Fprintf(os.Stderr, "compare: the time is over, and left out are %s; -only NAME measures one\n",
+				names(chosen[i:]))
+			break
+		}
 		libraries, err := bed.libraries(*m)
 		if errors.Is(err, errUnavailable) {
 			fmt.Fprintf(os.Stderr, "compare: %s is left out: %v\n", m.name, err)
@@ -134,9 +146,13 @@ func compare(ctx context.Context, s settings, chosen []measurement) error {
 			return err
 		}
 		r := newResult(m, libraries, bed.facts(*m, facts), s)
-		r.measure(ctx, m, libraries, in)
+		r.measure(measuring, m, libraries, in)
+		if r.empty() && measuring.Err() != nil {
+			fmt.Fprintf(os.Stderr, "compare: %s came to nothing in the time that was left\n", m.name)
+			continue // the rest is named above, or an interrupt ends it
+		}
 		if r.empty() {
-			break // interrupted before anything of it was done
+			break
 		}
 		if err := r.write(s.out, *m); err != nil {
 			return err

@@ -66,6 +66,7 @@ func (c column) better() string {
 const (
 	fullLimit  = 30 * time.Second // a peer that is slow with many ranks is not waited for longer
 	quickLimit = 10 * time.Second
+	quickTotal = 170 * time.Second // of measuring; pages and pictures are made after it
 	quickShare = 0.7 // of the time of a run
 )
 
