@@ -16,6 +16,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 	"github.com/gorun-mpi/mpi/internal/k8s"
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/launcher"
 )
 
 func k8sCommand(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
@@ -70,6 +71,7 @@ type manifestFlags struct {
 	user   string
 	newKey bool
 	cpus   count
+	keep   seconds  // how long the Job stays when it has finished
 	given  []string // the flags of the job, as the pods get them
 }
 
@@ -122,8 +124,9 @@ from a Secret. The flags of gorun are those of the job. PROGRAM is a path in the
 	f.StringVar(&m.out.Memory, "memory", "", "the `SIZE` of memory that each pod asks for and is limited to, as 4Gi")
 	f.StringVar(&m.out.Shm, "shm", "", "the `SIZE` of /dev/shm (default: 256Mi for each rank)")
 	f.Var((*devices)(&m.out.Devices), "rdma", "a resource of a device plugin that each pod gets, such as rdma/hca=1, "+
-		"and the capability IPC_LOCK")
+		"and for --user 0 the capability IPC_LOCK")
 	f.BoolVar(&m.out.HostNetwork, "host-network", false, "the pods have the network of their nodes, and its devices")
+	m.registerExtras(f)
 	f.StringVar(&m.user, "user", "65532", "what the pods run as: `UID` or UID:GID")
 	f.StringVar(&m.gorun, "gorun", "gorun", "the `PATH` of gorun in the image")
 	return c
@@ -193,6 +196,7 @@ func (m *manifestFlags) command(f *pflag.FlagSet, parts []segment, stderr *os.Fi
 		for _, name := range missing {
 			fmt.Fprintf(stderr, "gorun: warning: -x %s: the variable is not set here\n", name)
 		}
+		warnOfVariables(p.env, stderr)
 		for _, kv := range env {
 			words = append(words, "--env="+kv)
 		}
@@ -236,7 +240,9 @@ func (m *manifestFlags) layOut(f *pflag.FlagSet, parts []segment) (perPod int, e
 
 // fillIn sets what was not given.
 func (m *manifestFlags) fillIn(f *pflag.FlagSet, perPod int) {
+	m.out.Bound = m.job.bind != bindFlag(launcher.BindNone)
 	if !f.Changed("bind-to") && m.job.place.request.MapBy == "" {
+		m.out.Bound = false
 		// A pod often sees all CPUs of its node, which those of other jobs run on too.
 		m.given = append(m.given, "--bind-to=none")
 	}
@@ -264,9 +270,16 @@ func (m *manifestFlags) write(stdout, stderr *os.File) error {
 		m.out.Key = make([]byte, auth.KeySize)
 		rand.Read(m.out.Key)
 	}
+	if m.keep > 0 {
+		keep := int(time.Duration(m.keep) / time.Second)
+		m.out.KeepFor = &keep
+	}
 	text, err := m.out.Manifest()
 	if err != nil {
 		return usageError{err}
+	}
+	for _, w := range m.out.Warnings() {
+		fmt.Fprintln(stderr, "gorun: warning:", w)
 	}
 	if _, err := stdout.Write(text); err != nil || m.newKey {
 		return err

@@ -54,6 +54,11 @@ var manifests = map[string][]string{
 	"rdma": {"--image", "x", "--name", "r", "-ppn", "8", "--pods", "2", "--rdma", "rdma/hca", "--rdma",
 		"openshift.io/mlnx_2=2", "--host-network",
 		"--memory", "64Gi", "--shm", "8Gi", "--cpus", "12", "--user", "0", "--gorun", "/opt/gorun", "/prog"},
+	"site": {"--image", "x", "--name", "site", "--pods", "2", "-n", "8", "--bind-to", "core", "--memory", "4Gi",
+		"--shm", "1Gi", "--image-pull-secret", "registry", "--node-selector", "example.com/net=ib", "--node-selector", "pool=",
+		"--toleration", "dedicated=hpc:NoSchedule", "--toleration", "gpu", "--volume", "results:/out", "--volume",
+		"input:/in:ro", "--env-secret", "TOKEN=team/token", "--env-secret", "others", "--keep", "1h", "--one-per-node",
+		"--queue", "lab", "/prog"},
 	"all": {"--image", "x", "--name", "all", "--secret", "of.the.team", "--port", "2345", "--user", "1000:100",
 		"--memory", "512Mi", "--host-timeout", "90", "--timeout", "1h", "--kill-delay", "5", "--output-dir", "/out",
 		"--bind-to", "none",
@@ -129,6 +134,14 @@ func TestManifestsThatCannotBe(t *testing.T) {
 		"--host: the pods are the hosts":                   {"--image", "x", "-H", "a", "/prog"},
 		"--hostfile: the pods are the hosts":               {"--image", "x", "-machinefile", "f", "/prog"},
 		"--dry-run: a manifest starts nothing":             {"--image", "x", "--dry-run", "/prog"},
+		"write KEY=VALUE:EFFECT":                           {"--image", "x", "--toleration", "a=b:Never", "/prog"},
+		"write LABEL=VALUE":                                {"--image", "x", "--node-selector", "a", "/prog"},
+		"the label a b=c of nodes":                         {"--image", "x", "--node-selector", "a b=c", "/prog"},
+		"write CLAIM:/PATH":                                {"--image", "x", "--volume", "a", "/prog"},
+		"there is another one":                             {"--image", "x", "--volume", "a:/dev/shm", "/prog"},
+		"write NAME=SECRET/KEY":                            {"--image", "x", "--env-secret", "A=b", "/prog"},
+		"the queue \"a b\"":                                {"--image", "x", "--queue", "a b", "/prog"},
+		"the Secret \"A_\" for images":                     {"--image", "x", "--image-pull-secret", "A_", "/prog"},
 		"a manifest holds text in UTF-8 only":              {"--image", "x", "/prog", "\xff"},
 		"gorun k8s manifest writes a manifest":             nil,
 	} {
@@ -175,5 +188,31 @@ func TestCommandsOnTheKubernetesPage(t *testing.T) {
 	}
 	if found < 4 {
 		t.Errorf("%d commands found", found)
+	}
+}
+
+// What is allowed and does perhaps not what is meant is said.
+func TestManifestWarnings(t *testing.T) {
+	t.Setenv("MY_TOKEN", "t0ken")
+	for _, c := range []struct {
+		args []string
+		want string // "": no warning
+	}{
+		{nil, ""},
+		{[]string{"-x", "GORUN_LOG=info", "-x", "LANG", "-x", "HOME=/tmp"}, ""},
+		{[]string{"-x", "HOME"}, "-x HOME: the pods get the value of this host"},
+		{[]string{"-x", "API_KEY=1234"}, "--env-secret API_KEY=SECRET/KEY"},
+		{[]string{"-x", "MY_TOKEN"}, "-x MY_TOKEN: its value stands in the manifest"},
+		{[]string{"--shm", "2Gi", "--memory", "1Gi"}, "/dev/shm may become 2Gi, and the pod has 1Gi of memory"},
+		{[]string{"--shm", "1Gi", "--memory", "1Gi"}, ""},
+		{[]string{"--bind-to", "core"}, "Guaranteed pods only"},
+		{[]string{"--bind-to", "core", "--memory", "1Gi"}, ""},
+		{[]string{"--rdma", "rdma/hca"}, "IPC_LOCK reaches no user but root"},
+		{[]string{"--rdma", "rdma/hca", "--user", "0"}, "run as root with IPC_LOCK"},
+	} {
+		got := call(t, append(append([]string{"k8s", "manifest", "--image", "x"}, c.args...), "/prog")...)
+		if got.code != 0 || strings.Contains(got.err, "warning") != (c.want != "") || !strings.Contains(got.err, c.want) {
+			t.Errorf("%q: %d, %q; want %q", c.args, got.code, got.err, c.want)
+		}
 	}
 }

@@ -19,14 +19,23 @@ type Job struct {
 	Command     []string // of each pod, word for word
 	Pods        int
 	CPUs        int      // that a pod asks for
+	Bound       bool     // ranks are bound to CPUs, so that a pod is limited to those that it asks for
 	Memory      string   // that a pod asks for and is limited to, as 4Gi; "": neither
 	Shm         string   // the most that a pod may keep in /dev/shm
-	Devices     []Device // for RDMA; with any, IPC_LOCK is asked for
+	Devices     []Device // for RDMA; with any, root asks for IPC_LOCK, which reaches no other user
 	HostNetwork bool     // the pods have the network of their nodes
 	User        Account
-	Port        int    // on which the pod with index 0 is dialled
-	Secret      string // that has the key
-	Key         []byte // the key itself, so that the Secret is part of the manifest; nil: it exists
+	Port        int               // on which the pod with index 0 is dialled
+	Secret      string            // that has the key
+	Key         []byte            // the key itself, so that the Secret is part of the manifest; nil: it exists
+	PullSecrets []string          // for the registry of the image
+	Selector    map[string]string // labels of the nodes that pods may be on
+	Tolerations []Toleration
+	Spread      bool // one pod on each node
+	Claims      []Claim
+	Variables   []Variable
+	KeepFor     *int   // seconds that the Job stays when it has finished; nil: until it is deleted
+	Queue       string // of Kueue; "": none
 }
 
 // Device is a resource that a device plugin offers, as rdma/hca, and how many of it a pod gets.
@@ -49,6 +58,8 @@ const (
 	keyMode   = 0o400
 	nameLabel = "app.kubernetes.io/name"
 	jobLabel  = "app.kubernetes.io/instance"
+	// queueLabel is Kueue's, and of others that know it.
+	queueLabel = "kueue.x-k8s.io/queue-name"
 )
 
 // Manifest returns a List with the Service, the Job and, if Key is set, the Secret.
@@ -98,8 +109,12 @@ func (j *Job) service() service {
 
 // job has a pod for each index, all at once. A pod that fails is not replaced: its ranks could not be.
 func (j *Job) job() batchJob {
-	return batchJob{APIVersion: "batch/v1", Kind: "Job", Metadata: j.meta(j.Name), Spec: jobSpec{
-		CompletionMode: "Indexed", Completions: j.Pods, Parallelism: j.Pods, BackoffLimit: 0,
+	m := j.meta(j.Name)
+	if j.Queue != "" {
+		m.Labels[queueLabel] = j.Queue
+	}
+	return batchJob{APIVersion: "batch/v1", Kind: "Job", Metadata: m, Spec: jobSpec{
+		CompletionMode: "Indexed", Completions: j.Pods, Parallelism: j.Pods, BackoffLimit: 0, KeepFor: j.KeepFor,
 		Template: template{Metadata: meta{Labels: j.labels()}, Spec: j.pod()},
 	}}
 }
@@ -122,6 +137,7 @@ func (j *Job) pod() podSpec {
 	if j.HostNetwork {
 		p.HostNetwork, p.DNSPolicy = true, "ClusterFirstWithHostNet" // else the names of pods are not known there
 	}
+	j.extras(&p)
 	return p
 }
 
@@ -136,6 +152,9 @@ func (j *Job) container() container {
 		c.Command = append(c.Command, literal(word))
 	}
 	limits := map[string]string{}
+	if j.Bound {
+		limits["cpu"] = strconv.Itoa(j.CPUs)
+	}
 	if j.Memory != "" {
 		c.Resources.Requests["memory"], limits["memory"] = j.Memory, j.Memory
 	}
@@ -146,7 +165,7 @@ func (j *Job) container() container {
 	if len(limits) > 0 {
 		c.Resources.Limits = limits
 	}
-	if len(j.Devices) > 0 {
+	if len(j.Devices) > 0 && j.User.User == 0 {
 		c.SecurityContext.Capabilities.Add = []string{"IPC_LOCK"}
 	}
 	return c
@@ -188,6 +207,9 @@ func (j *Job) check() error {
 		if err := checkSize("--memory", j.Memory); err != nil {
 			return err
 		}
+	}
+	if err := j.checkExtras(); err != nil {
+		return err
 	}
 	return j.checkDevices()
 }

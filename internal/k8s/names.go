@@ -46,6 +46,16 @@ func isWord(s string, plain func(byte) bool, more string, most int) bool {
 var units = map[string]int64{"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
 	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
+// bytesOf is a size that checkSize accepts.
+func bytesOf(text string) int64 {
+	end := strings.LastIndexAny(text, "0123456789") + 1
+	n, _ := new(big.Int).SetString(text[:end], 10)
+	if n == nil {
+		return 0
+	}
+	return n.Mul(n, big.NewInt(units[text[end:]])).Int64()
+}
+
 // checkSize refuses what is no size of memory. Of the quantities of Kubernetes those are left out that mean no whole
 // number of bytes, such as 100m, which is a tenth of one.
 func checkSize(flag, text string) error {

@@ -54,6 +54,7 @@ type jobSpec struct {
 	Completions    int      `json:"completions"`
 	Parallelism    int      `json:"parallelism"`
 	BackoffLimit   int      `json:"backoffLimit"`
+	KeepFor        *int     `json:"ttlSecondsAfterFinished,omitempty"`
 	Template       template `json:"template"`
 }
 
@@ -63,15 +64,19 @@ type template struct {
 }
 
 type podSpec struct {
-	Subdomain                    string      `json:"subdomain"`
-	HostNetwork                  bool        `json:"hostNetwork,omitempty"`
-	DNSPolicy                    string      `json:"dnsPolicy,omitempty"`
-	RestartPolicy                string      `json:"restartPolicy"`
-	AutomountServiceAccountToken bool        `json:"automountServiceAccountToken"`
-	EnableServiceLinks           bool        `json:"enableServiceLinks"`
-	SecurityContext              podSecurity `json:"securityContext"`
-	Containers                   []container `json:"containers"`
-	Volumes                      []volume    `json:"volumes"`
+	Subdomain                    string            `json:"subdomain"`
+	HostNetwork                  bool              `json:"hostNetwork,omitempty"`
+	DNSPolicy                    string            `json:"dnsPolicy,omitempty"`
+	RestartPolicy                string            `json:"restartPolicy"`
+	AutomountServiceAccountToken bool              `json:"automountServiceAccountToken"`
+	EnableServiceLinks           bool              `json:"enableServiceLinks"`
+	SecurityContext              podSecurity       `json:"securityContext"`
+	ImagePullSecrets             []reference       `json:"imagePullSecrets,omitempty"`
+	NodeSelector                 map[string]string `json:"nodeSelector,omitempty"`
+	Affinity                     *affinity         `json:"affinity,omitempty"`
+	Tolerations                  []toleration      `json:"tolerations,omitempty"`
+	Containers                   []container       `json:"containers"`
+	Volumes                      []volume          `json:"volumes"`
 }
 
 type podSecurity struct {
@@ -91,6 +96,8 @@ type container struct {
 	Image           string            `json:"image"`
 	Command         []string          `json:"command"`
 	Ports           []containerPort   `json:"ports"`
+	EnvFrom         []envFrom         `json:"envFrom,omitempty"`
+	Env             []envVar          `json:"env,omitempty"`
 	Resources       resources         `json:"resources"`
 	SecurityContext containerSecurity `json:"securityContext"`
 	VolumeMounts    []mount           `json:"volumeMounts"`
@@ -126,6 +133,58 @@ type volume struct {
 	Name     string        `json:"name"`
 	Secret   *secretVolume `json:"secret,omitempty"`
 	EmptyDir *emptyDir     `json:"emptyDir,omitempty"`
+	Claim    *claimVolume  `json:"persistentVolumeClaim,omitempty"`
+}
+
+type claimVolume struct {
+	ClaimName string `json:"claimName"`
+	ReadOnly  bool   `json:"readOnly,omitempty"`
+}
+
+type reference struct {
+	Name string `json:"name"`
+}
+
+type envFrom struct {
+	SecretRef reference `json:"secretRef"`
+}
+
+type envVar struct {
+	Name      string    `json:"name"`
+	ValueFrom valueFrom `json:"valueFrom"`
+}
+
+type valueFrom struct {
+	SecretKeyRef keyRef `json:"secretKeyRef"`
+}
+
+type keyRef struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
+}
+
+type toleration struct {
+	Key      string `json:"key"`
+	Operator string `json:"operator"`
+	Value    string `json:"value,omitempty"`
+	Effect   string `json:"effect,omitempty"`
+}
+
+type affinity struct {
+	PodAntiAffinity podAntiAffinity `json:"podAntiAffinity"`
+}
+
+type podAntiAffinity struct {
+	Required []podAffinityTerm `json:"requiredDuringSchedulingIgnoredDuringExecution"`
+}
+
+type podAffinityTerm struct {
+	LabelSelector labelSelector `json:"labelSelector"`
+	TopologyKey   string        `json:"topologyKey"`
+}
+
+type labelSelector struct {
+	MatchLabels map[string]string `json:"matchLabels"`
 }
 
 type secretVolume struct {
