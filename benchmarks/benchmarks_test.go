@@ -120,6 +120,11 @@ func TestPrograms(t *testing.T) {
 		{2, "latency -m 8:262144 -i 3 -c --alloc", `Validation\n` + lines(1, 2) + `{16}$`},
 		{2, "bw -m 1:64 -i 5 -x 1", pt2pt("Bandwidth", `# Size      Bandwidth \(MB/s\)\n`) + lines(1, 2) + `{7}$`},
 		{2, "bw -m 4096:1048576 -i 2 -x 1 -W 8 -b multiple -c", `Validation\n` + lines(1, 2) + `{9}$`},
+		{2, "latency -m 1:64 -i 20 -x 2 -T mpi_int -c", `# Datatype: MPI_INT\.\n# Size .*\n` + lines(1, 2) + `{5}$`},
+		{2, "latency -m 4:4 -i 20 -x 2 -zP90", `P90 Tail Lat\(us\)\n` + lines(2, 2) + `$`},
+		{2, "mbw_mr -m 4:1KiB -i 3 -x 1 -T all -c", `(?s)MPI_CHAR.*MPI_INT.*MPI_FLOAT.*\n` + lines(2, 2) + `{9}$`},
+		{2, "mbw_mr -m 4:8 -i 3 -x 1 -V", `\[ window size: varied \](?s).*Message Rate Profile\n# Size [^\n]*\n` +
+			lines(5, 2) + `{2}$`},
 		{2, "match -m 1:1000 -i 3 -x 1", `Unexp\. AnyBoth\(us\)\n` + lines(8, 3) + `{4}$`},
 		{2, "match -m 1:10 -i 5 -x 1 -W 1", lines(8, 3) + `{2}$`},
 		{4, "ring -i 50 -x 5", `\[ ranks: 4 \] \[ tokens: 1 \]\n# Size .*\n8 .* 50\n$`},

@@ -24,7 +24,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfaz",
+	Name: "bw", Title: "OSU MPI Bandwidth Test", Ranks: 2, Takes: "mixXTWbMcfazY",
 	About:    "Measures the bandwidth from one rank to another, with a window of messages in flight.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),
@@ -34,7 +34,7 @@ var program = harness.Program{
 func main() { bench.Main(program, run) }
 
 func run(j *bench.Job) error {
-	window, err := bench.NewWindow(j, 1-j.Rank, j.Rank == 0)
+	window, err := bench.Windows(j, 1-j.Rank, j.Rank == 0)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ const (
 	fullLimit  = 30 * time.Second // a peer that is slow with many ranks is not waited for longer
 	quickLimit = 10 * time.Second
 	quickTotal = 170 * time.Second // of measuring; pages and pictures are made after it
-	quickShare = 0.7 // of the time of a run
+	quickShare = 0.7               // of the time of a run
 )
 
 // plan is the set. Each program warms up for 0.7 s once, so that all sizes are measured by one run.

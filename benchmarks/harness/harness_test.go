@@ -164,7 +164,7 @@ func TestSilentRank(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMrscfazRV"
+	p.Takes = "mixXTWptbMrscfazYRV"
 	def := p.Defaults
 	with := func(change func(*Options)) Options { o := def; change(&o); return o }
 	tests := []struct {
@@ -198,8 +198,10 @@ func TestParse(t *testing.T) {
 		{"-z", with(func(o *Options) { o.Tails = Tails{true, true, true} })},
 		{"-zP99,p50", with(func(o *Options) { o.Tails = Tails{P50: true, P99: true} })},
 		{"--tail-lat=P90", with(func(o *Options) { o.Tails = Tails{P90: true} })},
-		{"-V -R 0", with(func(o *Options) { o.VaryWindow, o.NoRate = true, true })},
+		{"-V -R 0", with(func(o *Options) { o.VaryWindow, o.NoRate, o.Window = true, true, 128 })},
 		{"-R 1", def},
+		{"-T mpi_char", def},
+		{"-T MPI_INT", with(func(o *Options) { o.Type = Int })},
 		{"--json", with(func(o *Options) { o.JSON = true })},
 		{"--plot a/b.svg", with(func(o *Options) { o.Plot = "a/b.svg" })},
 		{"--plot=B.PNG", with(func(o *Options) { o.Plot = "B.PNG" })},
@@ -227,13 +229,15 @@ func TestIterationsInsteadOfADefaultTime(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMzRV"
+	p.Takes = "mixXTWptbMzYRV"
 	tests := []struct{ args, want string }{
 		{"-m x", `"x" is not a size; use for example 4096, 64KiB or 1M`},
 		{"-z P95", `"P95" is not an option`},
 		{"-zP95", `"P95" is none of P50, P90 and P99`},
+		{"-T mpi_double", `wanted all, mpi_char, mpi_int or mpi_float, got "mpi_double"`},
 		{"-R 2", `wanted 0 or 1, got "2"`},
 		{"-V -W 3", "-W cannot be used"},
+		{"-V -T mpi_int", "-T cannot be used"},
 		{"-m 64:8", "the minimum 64 is above the maximum 8"},
 		{"-m :", `wanted [MIN:]MAX, got ":"`},
 		{"-m -1", `"-1" is not a size`},
@@ -315,7 +319,7 @@ func TestStartSpeaksOnce(t *testing.T) {
 
 func TestHelpGolden(t *testing.T) {
 	p := latency()
-	p.Takes = "mixXTWptbMrscfazRV"
+	p.Takes = "mixXTWptbMrscfazYRV"
 	golden(t, "help.txt", []byte(p.help()))
 }
 

@@ -17,6 +17,7 @@ const (
 	defaultMinSize   = 1
 	defaultMaxSize   = 4 << 20
 	DefaultWindow    = 64
+	WidestWindow     = 128 // of -V
 	DefaultMemoryMax = 512 << 20
 	// DefaultWarmTime is what a virtual processor and the library need to settle.
 	DefaultWarmTime = 700 * time.Millisecond
@@ -37,6 +38,7 @@ type Options struct {
 	Pairs            int           // -p: pairs of ranks at work; 0: as many as there are
 	Senders          int           // -t: goroutines of rank 0
 	Receivers        int           // -t: goroutines of rank 1
+	Type             Type          // -T: what messages are made of
 	Validate         bool          // -c: fill before, compare after every message
 	Full             bool          // -f: time every iteration, print extremes and percentiles
 	Tails            Tails         // -z: time every iteration, print these percentiles

@@ -22,7 +22,8 @@ type Program struct {
 	Ranks    int    // exactly so many ranks; 0: any number that is at least MinRanks
 	MinRanks int    // 0: one
 	// Takes has the options it takes, by their letters. 'a' stands for --alloc, 'T' for --time, 'X' for --warm-time,
-	// 'r' for --run-ahead, 's' for --waitsome. 'z' is -z, 'R' -R, 'V' -V. --json goes without saying.
+	// 'r' for --run-ahead, 's' for --waitsome. 'Y' stands for -T, and 'z', 'R' and 'V' for
+	// themselves. --json goes without saying.
 	Takes    string
 	Counts   string // what -i counts, for -h; "iterations measured" when empty
 	Range    string // what -m ranges over, for -h; "message sizes in bytes" when empty
@@ -89,6 +90,8 @@ func (p Program) Parse(args []string) (Options, error) {
 	case err != nil:
 	case o.VaryWindow && fs.Changed("window-size"):
 		err = errors.New("-V varies the window, so that -W cannot be used with it")
+	case o.VaryWindow && o.Type != Char:
+		err = errors.New("-V sends bytes, so that -T cannot be used with it")
 	case given.help:
 		return o, errHelp
 	case given.version:
@@ -98,6 +101,9 @@ func (p Program) Parse(args []string) (Options, error) {
 	default:
 		o.Operand = fs.Arg(0)
 		o.settleTimes(fs.Changed)
+		if o.VaryWindow {
+			o.Window = WidestWindow
+		}
 		err = p.checkMemory(o)
 	}
 	if err != nil {
@@ -162,8 +168,11 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 		if !strings.Contains(p.Takes, letter) {
 			return
 		}
-		if strings.Contains("TX", letter) { // names alone
+		switch letter {
+		case "T", "X": // names alone
 			letter = ""
+		case "Y":
+			letter = "T"
 		}
 		fs.VarP(setter{kind, set}, name, letter, usage)
 	}
@@ -196,6 +205,8 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	if f := fs.Lookup("tail-lat"); f != nil {
 		f.NoOptDefVal = allTails
 	}
+	add("type", "Y", "TYPE", "what messages are made of: all, mpi_char, mpi_int or mpi_float (default mpi_char)",
+		func(s string) error { return parseType(s, o) })
 	add("print-rate", "R", "0|1", "messages per second: 0 leaves them out (default 1)",
 		func(s string) error { return parseRate(s, o) })
 	if strings.Contains(p.Takes, "V") {

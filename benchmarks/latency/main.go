@@ -23,7 +23,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "latency", Title: "OSU MPI Latency Test", Ranks: 2, Takes: "mixXTMcfaz",
+	Name: "latency", Title: "OSU MPI Latency Test", Ranks: 2, Takes: "mixXTMcfazY",
 	About:    "Measures the time of a message from one rank to another: half of a round trip.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },
@@ -33,7 +33,7 @@ var program = harness.Program{
 func main() { bench.Main(program, run) }
 
 func run(j *bench.Job) error {
-	pair, err := bench.NewPair(j, 1-j.Rank, j.Rank == 0)
+	pair, err := bench.PingPong(j, 1-j.Rank, j.Rank == 0)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "mbw_mr", Title: "OSU MPI Multiple Bandwidth / Message Rate Test", Takes: "mixXTWprbMcfazRV",
+	Name: "mbw_mr", Title: "OSU MPI Multiple Bandwidth / Message Rate Test", Takes: "mixXTWprbMcfazYRV",
 	About:    "Measures the bandwidth and the message rate of many pairs of ranks at once.",
 	Defaults: harness.BandwidthDefaults(),
 	Buffers:  bench.BuffersOf(1),
@@ -43,7 +43,7 @@ func run(j *bench.Job) error {
 	if j.Options.VaryWindow {
 		return vary(j, pairs, partner, sends)
 	}
-	window, err := bench.NewWindow(j, partner, sends)
+	window, err := bench.Windows(j, partner, sends)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // windows are those of -V.
-var windows = []int{8, 16, 32, 64, 128}
+var windows = []int{8, 16, 32, 64, harness.WidestWindow}
 
 // vary is run for -V.
 func vary(j *bench.Job, pairs, partner int, sends bool) error {
@@ -18,7 +18,6 @@ func vary(j *bench.Job, pairs, partner int, sends bool) error {
 		}
 		return cols
 	}
-	j.Options.Window = windows[len(windows)-1]
 	all, err := bench.NewWindow(j, partner, sends)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 )
 
 var program = harness.Program{
-	Name: "multi_lat", Title: "OSU MPI Multi Latency Test", Takes: "mixXTpMcfaz",
+	Name: "multi_lat", Title: "OSU MPI Multi Latency Test", Takes: "mixXTpMcfazY",
 	About:    "Measures the time of a message while many pairs of ranks play ping-pong at once.",
 	Defaults: harness.LatencyDefaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },
@@ -37,7 +37,7 @@ func run(j *bench.Job) error {
 		return j.Refuse(err)
 	}
 	partner, first := bench.PartnerIn(pairs, j.Rank)
-	pair, err := bench.NewPair(j, partner, first)
+	pair, err := bench.PingPong(j, partner, first)
 	if err != nil {
 		return err
 	}

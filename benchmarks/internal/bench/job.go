@@ -46,9 +46,14 @@ func Main(p harness.Program, body func(*Job) error) {
 		if ok, err := j.canDraw(); !ok || err != nil {
 			return err
 		}
-		j.Output = OutputOf(world, j.Options)
 		defer j.free()
-		return body(j)
+		for _, o := range j.Options.Each() {
+			j.Options, j.Output = o, OutputOf(world, o)
+			if err := body(j); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
