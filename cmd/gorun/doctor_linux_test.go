@@ -89,3 +89,23 @@ func TestDoctorBetweenHosts(t *testing.T) {
 		t.Errorf("an interface that no host has: %+v", r.Findings)
 	}
 }
+
+// In a Slurm allocation its hosts are looked at, through one srun, as for a job.
+func TestDoctorInAllocation(t *testing.T) {
+	t.Parallel()
+	j := prepare(t)
+	j.cmd.Args = []string{j.cmd.Args[0], "doctor", "--json"}
+	inAllocation(t)(j)
+	j.start()
+	if err := j.cmd.Wait(); j.cmd.ProcessState == nil || j.cmd.ProcessState.ExitCode() > 1 {
+		t.Fatalf("%v\n%s", err, j.err.String())
+	}
+	var r report
+	if err := json.Unmarshal([]byte(j.out.String()), &r); err != nil {
+		t.Fatalf("%v in %s\n%s", err, j.out.String(), j.err.String())
+	}
+	if !strings.Contains(r.Allocation, "7 on a,b") || len(r.Hosts) != 2 || r.Hosts[0].Name != "a" ||
+		r.Hosts[1].Gorun != "installed" {
+		t.Errorf("%+v", r)
+	}
+}

@@ -135,8 +135,8 @@ func (s *Self) copyTo(w io.Writer, there string) error {
 		return fmt.Errorf("it %s, and this one is not copied: it is dynamically linked (%s); install it there, or "+
 			"build it with CGO_ENABLED=0", missing, s.dynamic)
 	case there != kernel():
-		return fmt.Errorf("it %s, and this one does not run there: it is for %s, and the host is %.60q; install one "+
-			"there that is built from the same sources", missing, kernel(), there)
+		return fmt.Errorf("it %s, and this one does not run there: it is for %s, and the host is %.60q; leave "+
+			"the host out, since the hosts of a job are of one system and architecture", missing, kernel(), there)
 	}
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {
