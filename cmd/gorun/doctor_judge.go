@@ -267,17 +267,24 @@ func (v *visit) publishes(a netip.Addr) bool {
 type breach struct {
 	fault   string
 	blocked bool // no address answers
+	oneWay  bool // but the other host connects to this one, which ranks ask it to do
 }
 
 // judgeLinks merges what is wrong between hosts.
 func (e *exam) judgeLinks() {
 	bad := map[breach]map[*visit][]*visit{} // by the host that is not reached
 	texts := map[breach]map[*visit]string{}
+	open := map[[2]*visit]bool{}
+	for _, l := range e.links {
+		w, _ := l.judge()
+		open[[2]*visit{l.from, l.to}] = !w.blocked
+	}
 	for _, l := range e.links {
 		w, text := l.judge()
 		if w.fault == "" {
 			continue
 		}
+		w.oneWay = w.blocked && open[[2]*visit{l.to, l.from}]
 		if loose := noCarrier(l.to, l.from); w.blocked && loose != nil {
 			e.add("link", loose.Name, "", "plug in the cable of HOST, or enable the port of its switch; ip -br link on HOST",
 				"no cable is connected to %s: NO-CARRIER", strings.Join(loose.loose(), ", "))
@@ -317,7 +324,10 @@ func (e *exam) tell(w breach, from, to []*visit, texts map[*visit]string) {
 		from = slices.DeleteFunc(slices.Clone(from), func(v *visit) bool { return slices.Contains(to, v) && len(to) == 1 })
 	}
 	k, wrong := kind("path"), "ranks there first try an address of "+target+" in vain: "+w.fault
-	if w.blocked {
+	switch {
+	case w.oneWay:
+		k, wrong = "ports", "ranks there cannot connect to "+target+", and are connected by it, later: "+w.fault
+	case w.blocked:
 		k, wrong = "ports", "ranks there cannot connect to "+target+": "+w.fault
 	}
 	mend := e.mendFor(w.fault, target)

@@ -74,6 +74,20 @@ func TestDoctorBetweenHosts(t *testing.T) {
 	if err := h.Heal(2, 3); err != nil {
 		t.Fatal(err)
 	}
+	for _, how := range []string{"drop", "reset"} {
+		if err := h.Block(1, 3, how); err != nil {
+			t.Fatal(err)
+		}
+		r = doctorOn(t, h, 1, "GORUN_TCP_PORTS=40000-40007")
+		if len(r.Findings) != 1 || r.Findings[0].Kind != "ports" || fmt.Sprint(r.Findings[0].Hosts) != "[h1]" ||
+			!strings.Contains(r.Findings[0].Wrong, "cannot connect to h3, and are connected by it") ||
+			!strings.Contains(r.Findings[0].Mend, "on h3: firewall-cmd") {
+			t.Errorf("a firewall at h3 (%s): %+v", how, r.Findings)
+		}
+		if err := h.Heal(3); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := h.LinkDown(2); err != nil {
 		t.Fatal(err)
 	}

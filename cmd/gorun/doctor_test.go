@@ -77,6 +77,9 @@ func TestDoctorJudges(t *testing.T) {
 			"--add-port=40000-40999/tcp", func(e *exam, a, b *visit) {
 			e.ports, e.links = "40000-40999", via(a, b, silent)
 		}},
+		{"firewall in one direction", "connected by it, later: no answer", "GORUN_TCP_PORTS", func(e *exam, a, b *visit) {
+			e.links = append(via(a, b, silent), via(b, a, good)...)
+		}},
 		{"part of the range", "cannot connect to b: no answer", "GORUN_TCP_PORTS", func(e *exam, a, b *visit) {
 			e.links = []link{{a, b, [][]attempt{{good}, {silent}}}}
 		}},
