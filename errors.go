@@ -165,9 +165,9 @@ func (c *Comm) describe(err error) error {
 		both := c.groups != nil && c.local == nil // for a call on an intercommunicator
 		switch r := c.rankOf(int32(peer.Rank)); {
 		case both || r == Undefined:
-			return fmt.Errorf("rank %d of the world: %w", peer.Rank, peer.Err)
+			return fmt.Errorf("rank %d of the world%s%w", peer.Rank, peer.Between(), peer.Err)
 		case r != peer.Rank:
-			return fmt.Errorf("rank %d (%d in the world): %w", r, peer.Rank, peer.Err)
+			return fmt.Errorf("rank %d (%d in the world)%s%w", r, peer.Rank, peer.Between(), peer.Err)
 		}
 	}
 	return err

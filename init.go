@@ -124,6 +124,7 @@ func Finalize() error {
 			"complete each request with Wait or Test first", open)
 	}
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
+	m.Engine.Return()
 	err := m.Leave()
 	process.world.freed.Store(true)
 	if e2 := m.Close(opError("", ErrInit, "called after Finalize")); err == nil {

@@ -12,9 +12,10 @@ import (
 
 // RunLocal runs body as n ranks that are goroutines of this process, and returns when all have returned: for tests,
 // notebooks and simulation. Its error joins those of the ranks, each with its rank. When a rank fails, panics or ends
-// its goroutine, the calls of the other ranks end with ErrAborted. Fewer than one rank is ErrCount; a rank that returns
-// with operations under way is ErrRequest. Calls that go on since their context has ended are waited for, and are
-// ErrRequest if other ranks have not made them when all have returned.
+// its goroutine, the calls of the other ranks end with ErrAborted. A call that waits for a rank that has returned ends
+// with ErrPeerFailed after about a second. Fewer than one rank is ErrCount; a rank that returns with operations under
+// way is ErrRequest. Calls that go on since their context has ended are waited for, and are ErrRequest if other ranks
+// have not made them when all have returned.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
@@ -70,5 +71,6 @@ func runRank(w *Comm, body func(world *Comm) error, returned func(), last <-chan
 		return opError("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
 			"complete each request with Wait or Test", open)
 	}
+	w.eng.Return()
 	return nil
 }

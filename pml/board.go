@@ -18,7 +18,9 @@ type Board struct {
 
 	// Guarded by the engine's lock.
 	err    error    // why no wait is of use any more
-	r      *Request // that waits; nil: none does
+	r      *Request // that waits for line's word to be least; nil: none does
+	line   int
+	least  uint64
 	cookie uint64
 
 	// Of calls by messages, which have a context of their own.
@@ -149,7 +151,7 @@ func (b *Board) sleep(line int, least uint64) error {
 		r.buf, r.cctx, r.peer = transport.Mem{}, nil, nil
 		r.state, r.err, r.status = stActive, nil, Status{}
 		e.load.outstanding++
-		b.r = r
+		b.r, b.line, b.least = r, line, least
 		b.Expect(line, least, b.cookie)
 		e.await(r)
 		e.requests.putBack(r)

@@ -84,6 +84,7 @@ func (r *Request) Test() (done bool, st Status, err error) {
 	if r.state != stDone {
 		e.boards.glances(&waitFor{e: e, r: r})
 		e.links.foundNothing()
+		e.links.vigil.begin()
 		e.exitCall()
 		e.schedules.letWork()
 		return false, Status{}, nil
@@ -332,6 +333,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 	if !done {
 		e.boards.glances(&waitFor{e: e, set: c})
 		e.links.foundNothing()
+		e.links.vigil.begin()
 	}
 	c.unclaim()
 	e.exitCall()

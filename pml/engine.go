@@ -139,6 +139,7 @@ func (e *Engine) Close(err error) error {
 		e.fail(err)
 	}
 	e.gone = true
+	e.links.vigil.end()
 	e.unlock()
 	e.stop()
 	e.sleep.Close()
@@ -162,7 +163,9 @@ func (e *Engine) Seek(rank int) {
 	e.lock()
 	defer e.unlock()
 	if l, is := e.path.(*linkPath); is && e.closed == nil {
-		l.peer(int32(rank)).ensureConnected()
+		p := l.peer(int32(rank))
+		p.end.sought = true
+		p.ensureConnected()
 	}
 	e.startServer()
 }

@@ -30,13 +30,21 @@ func (r *Request) truncated(size int64) error {
 	return nil
 }
 
-// PeerError: the operation needed Rank, which is gone or cannot be reached.
+// PeerError: the operation needed Rank, which is gone, has returned, or cannot be reached.
 type PeerError struct {
 	Rank int
 	Err  error
 }
 
-func (e *PeerError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
+func (e *PeerError) Error() string { return fmt.Sprintf("rank %d%s%v", e.Rank, e.Between(), e.Err) }
+
+// Between stands between the name of the rank and Err.
+func (e *PeerError) Between() string {
+	if e.Err == ErrReturned {
+		return " "
+	}
+	return ": "
+}
 func (e *PeerError) Unwrap() error { return e.Err }
 
 // BoardError: Rank has ended the calls on a board, and says Why, in words of package mpi; hostile.

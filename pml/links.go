@@ -44,6 +44,7 @@ type linkPath struct {
 	offload    offload
 	store      eager.Store
 	shorts     shorts
+	vigil      vigil
 	spare      *unexpected              // free records
 	saidMore   bool                     // in the log: see peer.sayMore
 	early      int64                    // bytes of store: of messages that are, or were, fetched before they are matched
@@ -58,7 +59,7 @@ func (l *linkPath) init(e *Engine) {
 	l.e, l.table, l.peers = e, tagmatch.New(), make([]*peer, cfg.Size)
 	l.store.Pool.Keep, l.grant = int(keep), eager.Grant(cfg.UnexpectedMax-keep, cfg.Size)
 	l.worklist.load, l.worklist.wake = &e.load, e.wakeLeader
-	l.transfers.l, l.offload.l = l, l
+	l.transfers.l, l.offload.l, l.vigil.l = l, l, l
 	begun := time.Now()
 	l.transfers.chooser.Now = func() int64 { return int64(time.Since(begun)) + 1 }
 	if cfg.Net != nil {

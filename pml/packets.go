@@ -60,6 +60,10 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		l.onCancelReply(p, h)
 	case wire.CreditReq:
 		l.onCreditReq(p, h)
+	case wire.Watch:
+		p.onWatch()
+	case wire.Returned:
+		p.onReturned()
 	default:
 		p.breaks(fmt.Sprintf("it sent a packet of kind %v", h.Kind))
 	}

@@ -30,6 +30,7 @@ type peer struct {
 	noSplit    bool  // the sender's half of a split message could not be written
 	err        error // why nothing can be sent to or received from it
 	down       bool  // its Down has come; then err is not nil
+	end        farewell
 
 	// What could not be sent. Control packets need no credit and overtake messages; messages keep their order.
 	control fifo[wire.Header]
@@ -144,6 +145,10 @@ func dial(ctx context.Context, cfg *Config, rank int) (int64, transport.Link, er
 func (p *peer) onConnected(grant int64, link transport.Link, err error) {
 	p.connecting = false
 	if p.err != nil {
+		return
+	}
+	if err != nil && p.onlyAsks() {
+		p.control.reset() // it may still be the peer that connects
 		return
 	}
 	if err != nil {

@@ -231,6 +231,7 @@ func (w *waitFor) park() (follow bool) {
 		e.pace.came()
 		return false
 	}
+	e.links.vigil.begin()
 	e.wait.park()
 	w.attach(&e.parked)
 	e.unlock()
@@ -267,6 +268,7 @@ func (w *waitFor) follow() error {
 	}
 	w.attach(own)
 	e.wait.followers++
+	e.links.vigil.begin()
 	e.exitCall()
 	e.unlock()
 	var err error

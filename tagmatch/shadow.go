@@ -30,6 +30,16 @@ func (t *Table) Awaits(source int32) bool {
 	return found
 }
 
+// Sources returns the ranks that posted receives name, each once for each context and tag. It walks all bins.
+func (t *Table) Sources() (sources []int32) {
+	t.eachBin(func(b *bin) {
+		if b.source >= 0 && b.firstReceive != nil {
+			sources = append(sources, b.source)
+		}
+	})
+	return sources
+}
+
 // Naming returns the posted receives with exactly this source, of any context and tag, oldest first. They stay posted.
 // It walks all bins.
 func (t *Table) Naming(source int32) []*Receive {

@@ -42,11 +42,16 @@ const (
 	// CreditReq: the sender has messages and no credit for their envelopes. Len (bytes of credit that it has got, Addr
 	// and Key included).
 	CreditReq
+	// Watch: the sender waits for the receiver, which is to say when it has returned.
+	Watch
+	// Returned: the sender makes no call any more, and has nothing under way. It comes behind all that the sender has
+	// sent.
+	Returned
 	kindEnd
 )
 
 var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit",
-	"cancel", "cancel-reply", "put-req", "put-done", "credit-req"}
+	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned"}
 
 func (k Kind) String() string {
 	if k < kindEnd {

@@ -263,6 +263,7 @@ func (d *Device) useRing(r *inRing) bool {
 	if ended || r.c.Begun() {
 		d.own.box.mark(r.number)
 		d.own.wake(d.own.box, true)
+		ringDoorbell(d.own.goroutineFD) // a packet with wire.Wake has rung before polls could find the ring
 	}
 	return true
 }

@@ -1,0 +1,199 @@
+package pml
+
+import (
+	"errors"
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+)
+
+// A rank that has returned makes no call any more and has nothing under way, so a wait for it would never end. A rank
+// that has waited for a while asks the ranks that it waits for to say when they have returned (Watch). The answer
+// (Returned) goes over the link that all messages of that rank have gone over, and the rank sends it behind them: what
+// is not here when the answer comes never comes.
+//
+// A wait for any source goes on: a rank may send to itself. So does a wait for a rank that is waiting in turn.
+
+// ErrReturned is why a wait for a rank that has returned ends.
+var ErrReturned = errors.New("has returned")
+
+// vigil asks ranks whether they have returned.
+type vigil struct {
+	l    *linkPath
+	over bool // this rank has returned
+	// timer calls look while runs is set: from a sleep of a caller on, as long as operations are under way.
+	timer *time.Timer
+	runs  bool
+}
+
+const (
+	// vigilAfter is for how long operations are under way before a rank asks, and then how often it looks.
+	vigilAfter = time.Second
+	// vigilMost ranks are asked at a time: asking may make a connection.
+	vigilMost = 16
+)
+
+// farewell is what a rank and a peer say to each other of their ends.
+type farewell struct {
+	asked, asks, told bool  // this rank has asked it; it has asked this rank, and has been told
+	sought            bool  // the peer is said to have failed: it counts that no connection can be made
+	err               error // it has returned: why waits for it end
+}
+
+// begin is called when a caller is about to sleep.
+func (v *vigil) begin() {
+	if v.runs || !v.l.e.direct || v.l.offload.dev != nil { // a device that matches delivers behind the answer
+		return
+	}
+	v.runs = true
+	if v.timer == nil {
+		v.timer = time.AfterFunc(vigilAfter, v.look)
+	} else {
+		v.timer.Reset(vigilAfter)
+	}
+}
+
+// end is called when the engine is closed.
+func (v *vigil) end() {
+	if v.timer != nil {
+		v.timer.Stop()
+	}
+}
+
+// look asks the ranks that this one waits for, and ends the waits for a rank that has said that it has returned.
+func (v *vigil) look() {
+	e := v.l.e
+	e.lock()
+	defer e.unlock()
+	if v.runs = false; e.closed != nil || e.load.outstanding == 0 {
+		return
+	}
+	asked := 0
+	v.l.awaited(func(rank int32) {
+		if rank < 0 || int(rank) == e.cfg.Rank || asked == vigilMost {
+			return
+		}
+		switch p := v.l.peer(rank); {
+		case p.end.err != nil:
+			p.endWaits()
+		case p.err == nil && !p.end.asked:
+			p.end.asked = true
+			asked++
+			p.sendControl(wire.Header{Kind: wire.Watch, Flags: wire.Wake | wire.Urgent})
+		}
+	})
+	v.begin()
+	e.exitCall()
+}
+
+// awaited calls yield for each rank that something waits for, perhaps more than once.
+func (l *linkPath) awaited(yield func(rank int32)) {
+	for _, source := range l.table.Sources() {
+		yield(source)
+	}
+	for _, r := range l.e.probers {
+		yield(r.status.Source)
+	}
+	for t := range l.transfers.all() {
+		if t.unmatched() {
+			yield(t.peer.rank)
+		}
+	}
+	for _, p := range l.peers {
+		if p != nil && p.queue.len() > 0 {
+			yield(p.rank)
+		}
+	}
+	for _, b := range l.e.boards.all {
+		if b.r != nil {
+			yield(b.members[b.owner(b.line)])
+		}
+	}
+}
+
+// unmatched: the receiver has not begun to receive the message, as far as is known here.
+func (t *transfer) unmatched() bool { return !t.recv && t.failed == nil && !t.snd.Asked() }
+
+// onWatch: p wants to know when this rank has returned.
+func (p *peer) onWatch() {
+	p.end.asks = true
+	p.sayReturned()
+}
+
+// sayReturned tells p, if it has asked, that this rank has returned.
+func (p *peer) sayReturned() {
+	if p.l.vigil.over && p.end.asks && !p.end.told && p.err == nil {
+		p.end.told = true
+		p.sendControl(wire.Header{Kind: wire.Returned, Flags: wire.Wake | wire.Urgent})
+	}
+}
+
+// onReturned: p makes no call any more, and has nothing under way.
+func (p *peer) onReturned() {
+	if p.end.err == nil {
+		p.end.err = &PeerError{int(p.rank), ErrReturned}
+		p.endWaits()
+	}
+}
+
+// endWaits ends what waits for p, which has returned.
+func (p *peer) endWaits() {
+	l, err := p.l, p.end.err
+	l.failReceives(l.table.FailSource(p.rank), err)
+	l.e.probers.end(l.e, func(r *Request) bool { return r.status.Source == p.rank }, err)
+	for t := range l.transfers.all() {
+		if t.peer == p && t.unmatched() && !t.r.queued {
+			t.snd.Abandon()
+			l.transfers.end(t, err)
+		}
+	}
+	for p.queue.len() > 0 {
+		r := p.queue.all()[0]
+		p.queue.pop()
+		l.dequeued(r)
+		l.e.complete(r, err)
+	}
+	l.e.boards.returned(p.rank, err)
+	p.flush()
+}
+
+// returned: a member of boards has. It has raised all words that it ever raises.
+func (s *boards) returned(rank int32, err error) {
+	for _, b := range s.all {
+		if b.r == nil || b.Lines[b.line].Word.Load() >= b.least {
+			continue
+		}
+		if i := b.owner(b.line); b.members[i] == rank {
+			b.fail(i, err)
+		}
+	}
+}
+
+// owner is the member that raises the word of a line.
+func (b *Board) owner(line int) int { return line * len(b.members) / len(b.Lines) }
+
+// Return is called when this rank makes no call any more and has nothing under way. Ranks that wait for it hear of that.
+func (e *Engine) Return() {
+	e.lock()
+	defer e.unlock()
+	e.links.vigil.over = true
+	for _, p := range e.links.peers {
+		if p != nil {
+			p.sayReturned()
+		}
+	}
+	e.exitCall()
+}
+
+// onlyAsks: the connection that is being made is for a question or an answer of this file, and nothing else.
+func (p *peer) onlyAsks() bool {
+	if p.end.sought || p.control.len() == 0 {
+		return false
+	}
+	for _, h := range p.control.all() {
+		if h.Kind != wire.Watch && h.Kind != wire.Returned {
+			return false
+		}
+	}
+	return p.queue.len() == 0 && len(p.starters) == 0
+}
