@@ -123,7 +123,7 @@ func (c *Comm) wrap(op string, peer, tag int, err error) error {
 		}
 	}
 	class := classOf(err)
-	if class == ErrPeerFailed {
+	if class == ErrPeerFailed && !errors.Is(err, pml.ErrReturned) {
 		process.peerFailed.Store(true)
 	}
 	// A Sendrecv in progress is named by its receive.

@@ -177,7 +177,7 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 // is the cause. Main prints an error that gorun does not get in full, such as the stack of a panic, unless the error is
 // a consequence of another rank's end. Another launcher prints no text of an Abort, and Main prints every error there.
 func fail(rank int, err error) {
-	consequence := process.peerFailed.Load() || errors.Is(err, ErrPeerFailed)
+	consequence := process.peerFailed.Load() || errors.Is(err, ErrPeerFailed) && !errors.Is(err, pml.ErrReturned)
 	text := err.Error()
 	first, _, more := strings.Cut(text, "\n")
 	if max := process.member.Load().AbortText(); max == 0 || (more || len(text) > max) && !consequence {
