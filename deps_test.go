@@ -136,7 +136,7 @@ var forTests = []string{
 // An entry need not be in use.
 const testGraph = `
 	mpi                           : mpi, transport/shm, transport/tcp, transport/verbs, transport/ucx, transport/multi,
-	                                transport/faulty, transport/looptag
+	                                transport/faulty, transport/looptag, internal/wire
 	internal/guard                : mpi, pml, internal/join, transport, transport/loop, transport/shm, transport/tcp,
 	                                transport/verbs
 	pml                           : transport/loop, transport/looptag, transport/faulty
@@ -147,7 +147,7 @@ const testGraph = `
 	                                {golang.org/x/sys}
 	transport/transporttest       : transport/loop, transport/faulty
 	launcher                      : internal/settings, launcher/launchertest
-	cmd/gorun                     : internal/pmi, internal/wire
+	cmd/gorun                     : internal/pmi, internal/wire, internal/frames
 	internal/lint                 : internal/settings
 `
 
