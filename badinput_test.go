@@ -785,7 +785,7 @@ mpi: Wait: unusable request: its result has been collected already; wait for a r
 mpi: WaitAll: request 1 of 2: unusable request: its result has been collected already; wait for a request once
 mpi: Start: unusable request: only persistent requests can be started; SendInit and RecvInit make them
 mpi: Start: unusable request: it is started already; collect its result with Wait or Test first
-mpi: Free: unusable request: it is under way; wait for it first
+mpi: Free: unusable request: it is started; collect its result with Wait or Test first
 mpi: Free: the world is given back by Finalize, not by Free
 mpi: Send to rank 1 tag 0 on world.dup1: the communicator has been freed; use it before Free, or make another with Dup
 mpi: Barrier: the communicator is nil; call Init (or Main) first and use what it returns

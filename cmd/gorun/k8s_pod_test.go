@@ -184,7 +184,7 @@ func TestPodsThatAreKilled(t *testing.T) {
 		codes  [3]int // -1: of the signal
 		says   string
 	}{
-		{1, syscall.SIGTERM, [3]int{143, 0, 0}, "on host job-1) was killed by signal 15"},
+		{1, syscall.SIGTERM, [3]int{143, 0, 0}, "the agent on host job-1 was stopped by signal 15"},
 		{0, syscall.SIGKILL, [3]int{-1, 1, 1}, ""},
 		{0, syscall.SIGTERM, [3]int{143, 0, 0}, "stopped by signal"},
 	} {
