@@ -76,7 +76,8 @@ type collSetup struct {
 	join.Collectives
 	via collectives.Via
 	scratch
-	left leftBehind // of all communicators: calls that a context may end, but for those that are requests
+	boards boardRoom
+	left   leftBehind // of all communicators: calls that a context may end, but for those that are requests
 	unended
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/collectives"
 	"github.com/gorun-mpi/mpi/pml"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // Blocking calls of ranks that share a host go, where the table says so (algorithm "shared"), through a board: memory
@@ -18,7 +19,8 @@ import (
 // ahead of the last.
 //
 // The board is made in the second such call on a communicator, by messages, which is then made by messages as the first
-// was. If it cannot be made, at whichever rank, all calls are made by messages.
+// was. If it cannot be made, at whichever rank, all calls are made by messages, and in the fourth, the eighth and so on
+// the ranks try again: that follows from their calls on this communicator alone, so all do it in the same one.
 
 const (
 	// boardDepth is for how many steps a rank has lines and slots.
@@ -36,19 +38,24 @@ const (
 	boardRanks = 64
 	// boardSetup is the call in which the board is made.
 	boardSetup = 2
+	// boardsMost is how many bytes the boards of a process take at most, but for what a device adds to each (2 %): as
+	// much as its scratch (coll.go). That is 29 boards of the most ranks, or 63 of 4 ranks: more than the communicators
+	// on which a program makes calls by turns, and little compared with the memory of a process.
+	boardsMost = 64 << 20
 
 	// lineRoom is how much of a contribution a line holds, behind the signature and what enter says: as much as is in
 	// the same line of the cache as the word. The next one a processor may fetch for those that look at the word.
 	lineRoom  = 32
 	signed    = 24
 	enteredAt = 16
+	lineBytes = 8 + len(transport.Line{}.Bytes)
 )
 
 // common is what the ranks of a communicator have in common.
 type common struct {
 	turns
-	calls int   // that could have used the board
-	none  bool  // there is none
+	calls int   // that could have used the board, while there was none
+	none  bool  // there will be none: the communicator has been freed
 	err   error // there may be one, at other ranks, but this rank is not of it
 	on    *pml.Board
 
@@ -65,6 +72,21 @@ type common struct {
 
 	crowded bool // all ranks are
 }
+
+// boardRoom is how many bytes the boards of a process take, and those that it is about to have: ≤ boardsMost.
+type boardRoom struct{ used atomic.Int64 }
+
+// take is the refusal of a rank that has no room for n bytes more.
+func (b *boardRoom) take(n int) *refusal {
+	if b.used.Add(int64(n)) <= boardsMost {
+		return nil
+	}
+	b.give(n)
+	return cannot(fmt.Errorf("a board of %d bytes more than the %d that the boards of a process may take", n, boardsMost))
+}
+
+// give takes back what take has allowed.
+func (b *boardRoom) give(n int) { b.used.Add(-int64(n)) }
 
 // turns are one call's at a time, in the order in which they were asked for.
 type turns struct {
@@ -182,7 +204,7 @@ func (p *collPlan) runShared(c *Comm, turn <-chan struct{}) error {
 		}
 		return s.err
 	}
-	if s.calls++; s.calls == boardSetup && !s.none {
+	if s.on == nil && s.due() && !s.none {
 		if failed := s.setUp(c, p.tag); p.failed == nil {
 			p.failed = failed
 		}
@@ -191,14 +213,21 @@ func (p *collPlan) runShared(c *Comm, turn <-chan struct{}) error {
 	return p.runByMessages(c)
 }
 
-// setUp makes the board. The error is that a rank has failed.
+// due counts a call, and reports whether the ranks are to make the board in it.
+func (s *common) due() bool {
+	s.calls++
+	return s.calls >= boardSetup && s.calls&(s.calls-1) == 0
+}
+
+// setUp makes the board, if all ranks can. The error is that a rank has failed. Then this rank meets the others no
+// more, and none of them waits for it: all below it in the tree of the meeting have heard the same, and so has the one
+// above it, unless that one is lost to it.
 func (s *common) setUp(c *Comm, tag int32) error {
 	m := c.meet(makeDup)
 	m.tag = meetingTag(tag)
-	t := &ticketing{c: c}
-	s.slot, t.lines = slotOf(c.size), c.size*boardLines
-	t.size = (s.slot + slotGap) * c.size * boardDepth
-	_, no := m.round(0, nil, nil, t)
+	t := &ticketing{c: c, lines: c.size * boardLines, size: dataOf(c.size)}
+	full := c.setup.boards.take(boardBytes(c.size))
+	_, no := m.round(0, nil, full, t)
 	var mine *refusal
 	if no == nil {
 		mine = t.join()
@@ -207,7 +236,7 @@ func (s *common) setUp(c *Comm, tag int32) error {
 		_, no = m.round(0, nil, mine, nil)
 	}
 	if no == nil {
-		s.on = t.on
+		s.on, s.slot = t.on, slotOf(c.size)
 		s.on.Joined()
 		s.mu.Lock()
 		s.stop = func() { t.on.End(freedError()) }
@@ -219,15 +248,14 @@ func (s *common) setUp(c *Comm, tag int32) error {
 		}
 		return s.err
 	}
-	if no.class == ErrGroup { // all have heard that it cannot be made
-		s.none = true
-		t.close()
-		return nil
+	if no.class != ErrGroup { // else all have heard that it cannot be made now
+		// All ranks have failed here, or this one has joined and others have the board: these it tells.
+		if s.err = m.failed(no); t.on != nil {
+			t.on.Give(c.rank, s.err)
+		}
 	}
-	// All ranks have failed here, or this one has joined and others have the board: these it tells.
-	if s.err = m.failed(no); t.on != nil {
-		t.on.Give(c.rank, s.err)
-		t.close()
+	if t.close(); full == nil {
+		c.setup.boards.give(boardBytes(c.size))
 	}
 	return s.err
 }
@@ -240,6 +268,10 @@ func slotOf(ranks int) int {
 	}
 	return slot
 }
+
+// dataOf is how many bytes the slots of a board take, and boardBytes how many it takes with its lines.
+func dataOf(ranks int) int     { return (slotOf(ranks) + slotGap) * ranks * boardDepth }
+func boardBytes(ranks int) int { return dataOf(ranks) + ranks*boardLines*lineBytes }
 
 // goesThroughSlots: each piece of the call has at least one element.
 func (k *planKey) goesThroughSlots(ranks int) bool {
@@ -307,6 +339,7 @@ func (c *Comm) closeBoard() {
 		if s.on != nil {
 			s.on.Close()
 			s.on = nil
+			c.setup.boards.give(boardBytes(c.size))
 		}
 		s.none, s.own, s.its, s.sums = true, nil, nil, nil
 	})

@@ -1,0 +1,141 @@
+package mpi
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gorun-mpi/mpi/transport"
+)
+
+// heldBoards are the boards that a rank has of its device, one for each communicator with a board.
+type heldBoards struct{ boards, bytes, most int }
+
+func (h *heldBoards) hold(b *transport.Board, err error) {
+	if err != nil {
+		return
+	}
+	n, unmap := len(b.Data)+len(b.Lines)*lineBytes, b.Close
+	h.boards++
+	h.bytes += n
+	h.most = max(h.most, h.bytes)
+	b.Close = func() {
+		h.boards--
+		h.bytes -= n
+		unmap()
+	}
+}
+
+// holding counts in held, by rank, what is made and joined.
+func holding(held []heldBoards) Option {
+	return func(o *options) {
+		was := o.Wrap
+		o.Wrap = func(rank int, d transport.Device) transport.Device {
+			if was != nil {
+				d = was(rank, d)
+			}
+			by, h := *d.Facts().Boards, &held[rank]
+			d.Facts().Boards = &transport.Boards{
+				Make: func(members []int32, lines, bytes int) (*transport.Board, []byte, error) {
+					b, ticket, err := by.Make(members, lines, bytes)
+					h.hold(b, err)
+					return b, ticket, err
+				},
+				Join: func(members []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
+					b, err := by.Join(members, lines, bytes, ticket)
+					h.hold(b, err)
+					return b, err
+				},
+			}
+			return d
+		}
+	}
+}
+
+// tellingSum is an Allreduce whose result tells in which order the ranks' contributions were combined.
+func tellingSum(c *Comm) []uint64 {
+	mine := make([]uint64, 300)
+	for i := range mine {
+		mine[i] = uint64(c.Rank()+1)*0xd1342543de82ef95 + uint64(i)*0xaf251af3b0f025b5
+	}
+	return tellingCalls["Allreduce"](blocking, c, mine, false, tellsPairs)
+}
+
+// The boards of a process take no more than boardsMost, however many communicators there are. The calls of those for
+// which there is no room give the same results by messages. Free makes room: for a later communicator, and for one that
+// had none, once it has made twice as many calls.
+func TestBoardsAreBounded(t *testing.T) {
+	const ranks, many, calls = 4, 200, boardSetup + 1
+	room := boardsMost / boardBytes(ranks) // for so many boards, of which the world has one
+	whereBoards(t, func(t *testing.T, run runner) {
+		held := make([]heldBoards, ranks)
+		run(ranks, func(w *Comm) {
+			mine, want := &held[w.Rank()], tellingSum(w)
+			with := func(c *Comm) bool {
+				check(slices.Equal(tellingSum(c), want), "other bits on %s, with a board: %v", c.Name(), c.common.on != nil)
+				return c.common.on != nil
+			}
+			again := func(c *Comm, times int) (has bool) {
+				for range times {
+					has = with(c)
+				}
+				return has
+			}
+			check(again(w, calls), "the world has no board")
+			for i := range room + 10 {
+				c := ok(w.Dup())
+				check(again(c, calls), "communicator %d has no board, when those before it are freed", i)
+				must(c.Free())
+			}
+			same(mine.boards, 1)
+			comms := make([]*Comm, many)
+			for i := range comms {
+				comms[i] = ok(w.Dup())
+				again(comms[i], calls)
+				check(mine.most <= boardsMost, "the boards of rank %d take %d bytes with communicator %d, want %d at most",
+					w.Rank(), mine.most, i, boardsMost)
+			}
+			for i, c := range comms {
+				same(again(c, 1), i < room-1)
+			}
+			same(mine.boards, room)
+			must(comms[0].Free())
+			must(comms[1].Free())
+			must(Barrier(w)) // all ranks have room
+			late, refused := ok(w.Dup()), comms[many-1]
+			check(again(late, calls), "no board for a communicator that is made when others are freed")
+			check(again(refused, calls+1), "no board by call %d of a communicator, when others are freed", 2*(calls+1))
+			same(mine.boards, room)
+			for _, c := range append(comms[2:], late) {
+				must(c.Free())
+			}
+			same(mine.boards, 1)
+			same(int(w.setup.boards.used.Load()), mine.bytes)
+		}, onBoard, holding(held))
+	})
+}
+
+// One rank has no room: all ranks go by messages until it has, and those that have made or joined the board, or could
+// have, give the room back.
+func TestOneRankHasNoRoomForABoard(t *testing.T) {
+	const ranks = 5
+	for full := range few([]int{0, 1, 2, 3, 4}, 0, 1, 2) {
+		overLoop(t)(ranks, func(w *Comm) {
+			room := &w.setup.boards
+			if w.Rank() == full {
+				check(room.take(boardsMost) == nil, "no room")
+			}
+			for range 7 {
+				must(Barrier(w))
+				check(w.common.on == nil, "a board although rank %d has no room", full)
+			}
+			if w.Rank() == full {
+				room.give(boardsMost)
+			}
+			same(room.used.Load(), 0)
+			must(Barrier(w))
+			check(w.common.on != nil, "no board in the eighth call")
+			same(room.used.Load(), int64(boardBytes(ranks)))
+			must(Barrier(w))
+		}, onBoard)
+	}
+}
