@@ -12,10 +12,11 @@
 //
 // Behind path (path.go) stands how messages are matched and moved. Over links:
 // links.go posts and sends, packets.go handles what arrives, peer.go has a
-// record of each rank, shorts.go lets short ones land, credit.go bounds what
-// lies unmatched, transfer.go moves large messages, pieces.go packs those that
-// lie in pieces, worklist.go has what goes on by itself, offload.go what a
-// device matches. tagged.go leaves all of that to a library.
+// record of each rank, shorts.go lets short ones land, batch.go sends several
+// in a packet where they have queued up, credit.go bounds what lies unmatched,
+// transfer.go moves large messages, pieces.go packs those that lie in pieces,
+// worklist.go has what goes on by itself, offload.go what a device matches.
+// tagged.go leaves all of that to a library.
 //
 //	Owns:     requests while they are active, peers, the poll buffer; every state change of a request
 //	May call: tagmatch, eager, rendezvous, transport (the seam only), internal/eventset, internal/waitpolicy,

@@ -119,8 +119,8 @@ func (m *landing) arrive(count int) { m.net.arrive(0, count) }
 // hear: the engine is about to poll all of that.
 func (m *landing) hear() {
 	for _, pkt := range m.net.devices[0].inbox {
-		if isMessage(pkt.Header.Kind) {
-			m.match(int(pkt.Peer), int(pkt.Cookie))
+		for i := range messagesIn(&pkt) {
+			m.match(int(pkt.Peer), int(pkt.Cookie)+i)
 		}
 	}
 }

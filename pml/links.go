@@ -50,6 +50,7 @@ type linkPath struct {
 	early      int64                    // bytes of store: of messages that are, or were, fetched before they are matched
 	fetches    map[*Request]*unexpected // for which they are fetched
 	grant      int64                    // what each peer may send unasked
+	batch      []byte                   // the payload of the last one, whose memory is used again
 	selfPkts   [4]transport.Packet
 }
 
@@ -183,13 +184,18 @@ func (l *linkPath) sendEager(p *peer, r *Request) sendResult {
 	if !p.out.SendPaid(h, copyOut(r.buf), eager.Cost(r.buf.Len)) {
 		return sendFull
 	}
+	l.sentEager(r)
+	return sendTaken
+}
+
+// sentEager: the link has taken r's message.
+func (l *linkPath) sentEager(r *Request) {
 	l.e.stats.EagerSent++
 	l.e.stats.BytesSent += uint64(r.buf.Len)
 	if r.queued = false; r.mode == Standard {
 		l.dequeued(r) // it may have been refused as an RTS before there was credit
 		l.e.complete(r, nil)
 	}
-	return sendTaken
 }
 
 // dequeued: r is no longer in its peer's queue, and has not been announced.

@@ -371,8 +371,9 @@ func newTestLink(d *testDevice, peer int) *testLink {
 		l.caps.ZeroCopy = &transport.ZeroCopy{Max: d.caps.FragMax, Send: l.lend, Reads: l.reads,
 			Place: func(uint64, int32, transport.Mem, int64) {}, Displace: func(uint64) {}}
 	}
-	if d.nic != nil && d.nic.behind(peer) {
-		l.caps.Offload = true
+	for _, end := range [][2]int{{d.rank, peer}, {peer, d.rank}} {
+		nic := d.net.devices[end[0]].nic
+		l.caps.Offload = l.caps.Offload || nic != nil && nic.behind(end[1])
 	}
 	return l
 }
@@ -394,12 +395,35 @@ func (l *testLink) TrySend(h *wire.Header, payload []byte) bool {
 	}
 	n.log("%s", describe(l.d.rank, l.peer, h, payload))
 	pkt := transport.Packet{Peer: int32(l.d.rank), Header: *h, Payload: append([]byte(nil), payload...)}
-	if isMessage(h.Kind) { // numbered, for tests that follow each
-		n.numbers[w]++
-		pkt.Cookie = n.numbers[w]
+	if k := messagesIn(&pkt); k != 0 { // numbered, for tests that follow each: the first of them
+		pkt.Cookie = n.numbers[w] + 1
+		n.numbers[w] += uint64(k)
 	}
 	n.wires[w] = append(n.wires[w], pkt)
 	return true
+}
+
+// messagesIn is how many messages a packet holds.
+func messagesIn(pkt *transport.Packet) int {
+	if isMessage(pkt.Header.Kind) {
+		return 1
+	}
+	return len(batched(pkt))
+}
+
+// batched are the sizes of the messages in a batch.
+func batched(pkt *transport.Packet) (sizes []int) {
+	if pkt.Header.Kind != wire.Batch {
+		return nil
+	}
+	for rest := pkt.Payload; len(rest) > 0; {
+		_, _, payload, left, err := wire.NextInBatch(rest)
+		if err != nil {
+			break // of a hostile test
+		}
+		sizes, rest = append(sizes, len(payload)), left
+	}
+	return sizes
 }
 
 func (l *testLink) lend(h *wire.Header, payload transport.Mem) bool {
@@ -626,6 +650,18 @@ func describe(from, to int, h *wire.Header, payload []byte) string {
 	switch h.Kind {
 	case wire.Eager:
 		s += fmt.Sprintf(" tag=%d len=%d", h.Tag, len(payload))
+	case wire.Batch:
+		for rest := payload; len(rest) > 0; {
+			_, tag, payload, left, err := wire.NextInBatch(rest)
+			if err != nil {
+				return s + " " + err.Error()
+			}
+			s += fmt.Sprintf(" tag=%d len=%d", tag, len(payload))
+			rest = left
+		}
+		if h.Flags&wire.Urgent != 0 {
+			s += " urgent"
+		}
 	case wire.EagerSync:
 		s += fmt.Sprintf(" tag=%d len=%d id=%s", h.Tag, len(payload), id(h.ID))
 	case wire.RTS:
@@ -690,6 +726,10 @@ func (n *testNet) accounts() error {
 					sum += eager.Cost(len(pkt.Payload))
 				case wire.RTS:
 					sum += eager.Envelope
+				case wire.Batch:
+					for _, n := range batched(&pkt) {
+						sum += eager.Cost(n)
+					}
 				}
 			}
 			for _, pkt := range n.onWire(to, from) {
@@ -753,9 +793,6 @@ func (e *Engine) consistent() error {
 			return fmt.Errorf("rank %d: rank %d wants something: %v, and is not among the %d that do",
 				e.cfg.Rank, p.rank, p.wants(), n)
 		}
-		if p.in.Wants() && p.err == nil && books(p.in, "held")+books(p.in, "owed") != 0 && e.links.awaits(p) {
-			return fmt.Errorf("rank %d: a receive waits for what rank %d has no credit for: %+v", e.cfg.Rank, p.rank, p.in)
-		}
 		if credit := p.out.CreditSender; p.queue.len() > 0 && p.link != nil && p.err == nil && !p.stalled &&
 			!reflect.ValueOf(credit).FieldByName("asked").Bool() {
 			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for "+
@@ -774,6 +811,17 @@ func (e *Engine) consistent() error {
 	return e.offloadConsistent()
 }
 
+// served checks that no receive waits for a message that its sender, which keeps to the rules, has no credit for. One
+// that asks for credit and has some may send a message that is not the one.
+func (e *Engine) served() error {
+	for _, p := range e.links.peers {
+		if p != nil && p.in.Wants() && p.err == nil && books(p.in, "held")+books(p.in, "owed") != 0 && e.links.awaits(p) {
+			return fmt.Errorf("rank %d: a receive waits for what rank %d has no credit for: %+v", e.cfg.Rank, p.rank, p.in)
+		}
+	}
+	return nil
+}
+
 func (n *testNet) check(t testing.TB) {
 	t.Helper()
 	for _, e := range n.engines { // some may still be connecting
@@ -788,6 +836,9 @@ func (n *testNet) check(t testing.TB) {
 	}
 	for _, e := range n.engines {
 		if err := e.consistent(); err != nil {
+			t.Error(err)
+		}
+		if err := e.served(); err != nil && !n.hostile {
 			t.Error(err)
 		}
 	}

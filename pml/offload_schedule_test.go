@@ -345,8 +345,8 @@ func (m *modelled) progress() {
 func (m *modelled) note(pkt *transport.Packet) {
 	switch pkt.Event {
 	case transport.Arrived, transport.Unmatched:
-		if isMessage(pkt.Header.Kind) {
-			m.arrive(m.bySender[pkt.Peer][pkt.Cookie-1])
+		for i := range messagesIn(pkt) {
+			m.arrive(m.bySender[pkt.Peer][int(pkt.Cookie)-1+i])
 		}
 	case transport.OffloadMatched, transport.OffloadDone:
 		m.net.mu.Lock()

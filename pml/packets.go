@@ -64,6 +64,8 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		p.onWatch()
 	case wire.Returned:
 		p.onReturned()
+	case wire.Batch:
+		l.onBatch(p, pkt.Payload)
 	default:
 		p.breaks(fmt.Sprintf("it sent a packet of kind %v", h.Kind))
 	}

@@ -248,7 +248,15 @@ func (p *peer) flushControl() bool {
 
 // flushQueue reports false if the link is full. Lack of credit is not its fault: Credit will call again.
 func (p *peer) flushQueue() bool {
+	batch := batchLimit(p.link.Caps())
 	for p.queue.len() > 0 {
+		if batch > 0 && p.queue.len() > 1 {
+			if is, full := p.sendBatch(batch); full {
+				return false
+			} else if is {
+				continue
+			}
+		}
 		switch p.l.trySend(p, p.queue.all()[0]) {
 		case sendFull:
 			return false

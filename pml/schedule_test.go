@@ -458,7 +458,7 @@ var attackNumbers = [...]uint64{0, 1, 10, 512, 700, 3000, 1 << 20, math.MaxInt64
 func (a *attack) packet() {
 	number := func() uint64 { return attackNumbers[a.upTo(len(attackNumbers))] }
 	id := func() uint64 { return uint64(a.upTo(6))<<32 | uint64(a.upTo(9)) }
-	h := wire.Header{Kind: wire.Kind(a.upTo(15)), Flags: uint8(a.upTo(64)), Ctx: 1, Tag: int32(a.upTo(3)), ID: id(), Len: number(), Addr: number(), Key: id()}
+	h := wire.Header{Kind: wire.Kind(a.upTo(18)), Flags: uint8(a.upTo(64)), Ctx: 1, Tag: int32(a.upTo(3)), ID: id(), Len: number(), Addr: number(), Key: id()}
 	if h.Kind == wire.RTS && a.upTo(2) == 0 {
 		h.Len = uint64(playSizes[a.upTo(len(playSizes))])
 	}
@@ -467,12 +467,28 @@ func (a *attack) packet() {
 		size = playSizes[a.upTo(9)]
 	}
 	pkt := transport.Packet{Peer: 1, Header: h, Payload: make([]byte, size)}
+	if h.Kind == wire.Batch {
+		pkt.Payload = a.batch()
+	}
 	if d := a.net.devices[0]; a.upTo(20) == 19 {
 		d.inbox = append(d.inbox, pkt) // around the NIC, if there is one
 	} else {
 		d.receive(pkt)
 	}
 	a.net.work(0)
+}
+
+// batch is one of a few messages, with a few bytes changed or cut off.
+func (a *attack) batch() (b []byte) {
+	for range a.upTo(6) {
+		b = wire.AppendBatch(b, uint32(a.upTo(3)), int32(a.upTo(3)), make([]byte, playSizes[a.upTo(8)]))
+	}
+	for range a.upTo(4) - 1 {
+		if at := a.upTo(256); at < len(b) {
+			b[at] = byte(a.upTo(256))
+		}
+	}
+	return b[:len(b)-min(a.upTo(20), len(b))*(a.upTo(3)/2)]
 }
 
 // honest exchanges messages with rank 2, each way by each protocol.

@@ -76,7 +76,9 @@ type Caps struct {
 	WhyNoRMA string // if RMA is nil: the reason, for logs
 	Presence *Presence
 	ZeroCopy *ZeroCopy
-	Offload  bool // all messages of this peer come through Facts.Offload, which can match them
+	// Offload: all messages of this peer come through Facts.Offload, which can match them. It is so at both ends, or at
+	// neither.
+	Offload bool
 }
 
 // Level of Arm: which arrivals are shown, and to which sleeper.

@@ -47,11 +47,14 @@ const (
 	// Returned: the sender makes no call any more, and has nothing under way. It comes behind all that the sender has
 	// sent.
 	Returned
+	// Batch: several short messages of kind Eager in the order of their sending, of which each has its Ctx and Tag: see
+	// batch.go.
+	Batch
 	kindEnd
 )
 
 var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit",
-	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned"}
+	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned", "batch"}
 
 func (k Kind) String() string {
 	if k < kindEnd {

@@ -28,7 +28,6 @@ func (d *Device) wrapLink(inner transport.Link, peer int) *link {
 	if l.caps.ZeroCopy != nil {
 		l.caps.ZeroCopy = l.zeroCopy(l.caps.ZeroCopy)
 	}
-	l.caps.Offload = l.caps.Offload && d.facts.Offload != nil
 	if c := d.cuts[peer]; c != nil {
 		c.inner.Store(&inner)
 	}
