@@ -92,7 +92,6 @@ func setupOf(e *pml.Engine, how join.Collectives) *collSetup {
 // colls are the collective calls of a rank on a communicator.
 type colls struct {
 	number atomic.Uint32 // how many calls there were
-	inits  atomic.Uint32 // and how many of them were persistent
 	of     *colls        // those whose numbers these take; nil: their own
 	mu     sync.Mutex
 	idle   []*collPlan // plans that no call uses, the latest last
@@ -174,18 +173,15 @@ func kindTag(kind int32, number uint32) int32 {
 // meetingTag is that by which the ranks of a call meet, in whichever way each of them makes it.
 func meetingTag(tag int32) int32 { return kindTag(meetingKind, uint32(tag)) }
 
-// next gives p's call its number. Persistent requests live long: what tells their messages apart is which of them each
-// is, and not which call.
+// next gives p's call its number. A call that is a mistake takes one too (mistaken), whichever call it is at each rank, so
+// that the ranks count alike afterwards.
 func (k *colls) next(p *collPlan, w way) {
 	p.tag = k.nextTag(w)
-	if k.of != nil {
-		k = k.of
-	}
-	number, kind := uint32(p.tag), 1+int32(p.operation)
+	kind := 1 + int32(p.operation)
 	if w == persistent {
-		number, kind = k.inits.Add(1), kind+persistentKind
+		kind += persistentKind
 	}
-	p.messageTag = kindTag(kind, number)
+	p.messageTag = kindTag(kind, uint32(p.tag))
 }
 
 // nextTag is what a call is known by: its number. A persistent request may live until numbers begin again: its tag is of
