@@ -7,7 +7,7 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// bytesOf is buf's memory. T has been checked to have no pointers.
+// bytesOf is buf's memory. T has been checked to have no pointers, or checkLayout that what is moved is beside them.
 func bytesOf[T any](buf []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))*unsafe.Sizeof(*new(T)))
 }

@@ -343,6 +343,11 @@ func checkRoot[T any](c *Comm, op string, root int) error {
 	if err := checkColl[T](c, op); err != nil {
 		return err
 	}
+	return c.isRoot(op, root)
+}
+
+// isRoot reports that there is no such root.
+func (c *Comm) isRoot(op string, root int) error {
 	if uint(root) >= uint(c.size) {
 		return c.collError(op, ErrRoot, "the root is %d; the communicator has %s", root, c.ranksText())
 	}

@@ -53,6 +53,17 @@ func (c *Comm) inBytes(key planKey, in, out []int64) *collPlan {
 	return p
 }
 
+// checkHolder is checkColl where layouts name elements of a T, which may hold pointers too.
+func checkHolder[T any](c *Comm, op string) error {
+	if err := c.intra(op); err != nil {
+		return err
+	}
+	if err := holdsNumbers[T](); err != nil {
+		return c.collError(op, ErrType, "%w", err)
+	}
+	return nil
+}
+
 // checkBlock is checkLayout of a call's only block.
 func checkBlock[T any](c *Comm, op string, base []T, l Layout, write bool) error {
 	if err := checkLayout(op, base, l, write); err != nil {
@@ -95,7 +106,10 @@ func BcastLayout[T any](c *Comm, buf []T, l Layout, root int) error {
 
 func planBcastLayout[T any](c *Comm, w way, buf []T, l Layout, root int) (*collPlan, error) {
 	op := w.named("BcastLayout")
-	if err := checkRoot[T](c, op, root); err != nil {
+	if err := checkHolder[T](c, op); err != nil {
+		return nil, err
+	}
+	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
 	if err := checkBlock(c, op, buf, l, c.rank != root); err != nil {
@@ -115,7 +129,10 @@ func Gatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout, r
 
 func planGatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks []Layout, root int) (*collPlan, error) {
 	op := w.named("Gatherw")
-	if err := checkRoot[R](c, op, root); err != nil {
+	if err := checkHolder[R](c, op); err != nil {
+		return nil, err
+	}
+	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
 	key := planKey{operation: collectives.Gatherv, root: root, inPlace: c.rank == root && send == nil}
@@ -157,7 +174,10 @@ func planScatterw[S, R any](c *Comm, w way, send []S, blocks []Layout, recv []R,
 	*collPlan, error,
 ) {
 	op := w.named("Scatterw")
-	if err := checkRoot[S](c, op, root); err != nil {
+	if err := checkHolder[S](c, op); err != nil {
+		return nil, err
+	}
+	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
 	key := planKey{operation: collectives.Scatterv, root: root, inPlace: c.rank == root && recv == nil}
@@ -197,7 +217,7 @@ func Allgatherw[S, R any](c *Comm, send []S, l Layout, recv []R, blocks []Layout
 
 func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks []Layout) (*collPlan, error) {
 	op := w.named("Allgatherw")
-	if err := checkColl[R](c, op); err != nil {
+	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
 	out, err := checkBlocks(c, op, "blocks", recv, blocks, c.size, true)
@@ -232,7 +252,7 @@ func Alltoallw[S, R any](c *Comm, send []S, to []Layout, recv []R, from []Layout
 
 func planAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv []R, from []Layout) (*collPlan, error) {
 	op := w.call(collectives.Alltoallw)
-	if err := checkColl[R](c, op); err != nil {
+	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
 	out, err := checkBlocks(c, op, "from", recv, from, c.size, true)
@@ -272,7 +292,10 @@ func planNeighborAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv
 	*collPlan, error,
 ) {
 	op := w.call(collectives.NeighborAlltoallw)
-	nin, nout, err := checkNeighbors[R](c, op)
+	if err := checkHolder[R](c, op); err != nil {
+		return nil, err
+	}
+	nin, nout, err := c.neighborCounts(op)
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,11 @@ func checkNeighbors[T any](c *Comm, op string) (in, out int, err error) {
 	if err := checkColl[T](c, op); err != nil {
 		return 0, 0, err
 	}
+	return c.neighborCounts(op)
+}
+
+// neighborCounts is how many neighbours the caller receives from and sends to.
+func (c *Comm) neighborCounts(op string) (in, out int, err error) {
 	if c.topo == nil {
 		return 0, 0, c.noTopology(op)
 	}

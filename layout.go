@@ -13,6 +13,11 @@ import (
 // first element has displacement 0. A Layout is made from others, at first from Of, by the functions below; it does not
 // change, needs no commit and no free, and any number of calls may use it.
 //
+// Its elements have the type of those in the buffer, §3.3.1, which may be parts of structs and arrays there; int and
+// int64 are two types. A layout of bytes, Of[byte], names bytes of any type, and a []byte is memory for elements of any
+// type. Calls return ErrType for others. A buffer's structs may hold strings and pointers if the layout names none of
+// their bytes.
+//
 // A constructor that is given what cannot be, such as a negative count, makes a Layout with that error: Err returns it,
 // and so does every call that is given the Layout or one made from it.
 type Layout struct{ is *derived }
@@ -20,8 +25,16 @@ type Layout struct{ is *derived }
 // derived is a Layout's contents.
 type derived struct {
 	*layout.Type
-	err      error        // why there is no Type
-	overlaps atomic.Int32 // 0: not looked yet; else one of the two:
+	err      error // why there is no Type
+	numbers  kindSet
+	overlaps atomic.Int32           // 0: not looked yet; else one of the two below
+	between  atomic.Pointer[beside] // of the last type of a buffer that has pointers; nil: there was none
+}
+
+// beside is whether a layout names bytes of pointers in a buffer of a type.
+type beside struct {
+	of  reflect.Type
+	err error
 }
 
 const (
@@ -44,15 +57,49 @@ func (d *derived) overlapping() bool {
 	return d.overlaps.Load() == anOverlap
 }
 
+// touches reports that an element shares memory with a pointer, or what has one, in a buffer of t. It remembers the last
+// answer.
+func (d *derived) touches(t reflect.Type) error {
+	if b := d.between.Load(); b != nil && b.of == t {
+		return b.err
+	}
+	b := &beside{of: t}
+	path := ""
+	if d.Type.Within(int64(t.Size()), func(lo, hi int64) bool {
+		path = pointerWithin(t, t.String(), uintptr(lo), uintptr(hi))
+		return path == ""
+	}); path != "" {
+		b.err = fmt.Errorf("the layout covers %s which holds a pointer and means nothing to another process; name the "+
+			"numbers alone, by a Struct with unsafe.Offsetof, Resized to the size of a %v", path, t)
+	}
+	d.between.Store(b)
+	return b.err
+}
+
+// matches reports that there are elements of a type that a buffer of t does not have.
+func (d *derived) matches(t reflect.Type, has contents) error {
+	if has.numbers == justBytes && !has.pointers || d.Size() == 0 {
+		return nil
+	}
+	if other := d.numbers &^ has.numbers &^ justBytes; other != 0 {
+		return fmt.Errorf("the layout has elements of %v, and %v has none; make it with Of[%v]() or of a part of that, or "+
+			"name bytes with Of[byte]()", other, t, t)
+	}
+	return nil
+}
+
 // made is the Layout of a constructor.
-func made(t *layout.Type, err error) Layout { return Layout{&derived{Type: t, err: err}} }
+func made(t *layout.Type, n kindSet, err error) Layout {
+	return Layout{&derived{Type: t, numbers: n, err: err}}
+}
 
 // from is the Layout that f makes of of, unless that has an error.
 func from(of Layout, f func(t *layout.Type) (*layout.Type, error)) Layout {
 	if err := of.Err(); err != nil {
-		return made(nil, err)
+		return made(nil, 0, err)
 	}
-	return made(f(of.is.Type))
+	t, err := f(of.is.Type)
+	return made(t, of.is.numbers, err)
 }
 
 // Err is why the Layout cannot be used, or nil.
@@ -92,10 +139,10 @@ func (l Layout) TrueExtent() (lb, extent int64) {
 // Of is the layout of one T, padding included: a basic datatype, from which others are made; §3.2.2.
 func Of[T any]() Layout {
 	if err := fixedType[T](); err != nil {
-		return made(nil, err)
+		return made(nil, 0, err)
 	}
 	t := reflect.TypeFor[T]()
-	return made(layout.Basic(uint8(t.Kind()), int64(t.Size()), int64(t.Align())), nil)
+	return made(layout.Basic(uint8(t.Kind()), int64(t.Size()), int64(t.Align())), contentsOf(t).numbers, nil)
 }
 
 // Contiguous is count of of, one behind the other; §5.1.2 (MPI_Type_contiguous).
@@ -140,17 +187,23 @@ type Field struct {
 }
 
 // Struct is the fields, one after the other; §5.1.2 (MPI_Type_create_struct). unsafe.Offsetof gives the displacement of
-// a field of a Go struct.
+// a field of a Go struct. Resized gives it the size of the struct, unsafe.Sizeof, so that a Contiguous of it names those
+// fields of all in a slice; the struct's other fields may be strings and pointers.
 func Struct(fields ...Field) Layout {
 	parts := make([]layout.Part, len(fields))
+	var all kindSet
 	for i, f := range fields {
 		if err := f.Of.Err(); err != nil {
-			return made(nil, fmt.Errorf("field %d: %w", i, err))
+			return made(nil, 0, fmt.Errorf("field %d: %w", i, err))
 		}
 		t := f.Of.is.Type
+		if f.Count > 0 && t.Size() > 0 {
+			all |= f.Of.is.numbers
+		}
 		parts[i] = layout.Part{Type: t, Count: int64(f.Count), Stride: t.Extent(), At: int64(f.At)}
 	}
-	return made(layout.Of(parts...))
+	t, err := layout.Of(parts...)
+	return made(t, all, err)
 }
 
 // Resized is of with another lower bound and another extent, in bytes; §5.1.7 (MPI_Type_create_resized).

@@ -3,6 +3,7 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -112,7 +113,7 @@ func Unpack[T any](src []byte, base []T, l Layout) ([]byte, error) {
 
 // checkSendLayout reports which argument is wrong.
 func checkSendLayout[T any](c *Comm, op string, base []T, l Layout, dest, tag int) error {
-	if err := checkSend[T](c, op, dest, tag); err != nil {
+	if err := c.checkSend(op, dest, tag); err != nil {
 		return err
 	}
 	if err := checkLayout(op, base, l, false); err != nil {
@@ -123,7 +124,7 @@ func checkSendLayout[T any](c *Comm, op string, base []T, l Layout, dest, tag in
 
 // checkRecvLayout reports which argument is wrong.
 func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag int) error {
-	if err := checkRecv[T](c, op, source, tag); err != nil {
+	if err := c.checkRecv(op, source, tag); err != nil {
 		return err
 	}
 	if err := checkLayout(op, base, l, true); err != nil {
@@ -134,9 +135,14 @@ func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag 
 
 // checkLayout reports whether l, in base, can be read, or written to.
 func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
-	err := fixedType[T]()
+	t := reflect.TypeFor[T]()
+	has := contentsOf(t)
+	err := holdsNumbers[T]()
 	if err == nil {
 		err = l.Err()
+	}
+	if err == nil {
+		err = l.is.matches(t, has)
 	}
 	if err == nil && write && l.is.overlapping() {
 		err = errOverlap
@@ -146,6 +152,11 @@ func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
 	}
 	if err := l.is.Fits(int64(len(bytesOf(base))), 0); err != nil {
 		return opError(op, ErrCount, "%w", err)
+	}
+	if has.pointers {
+		if err := l.is.touches(t); err != nil {
+			return opError(op, ErrType, "%w", err)
+		}
 	}
 	return nil
 }

@@ -299,6 +299,8 @@ func compare(t testing.TB, x made, r *rand.Rand) {
 		t.Fatalf("contiguous: %v at %d, want %v", ok, at, straight)
 	}
 
+	inPieces(t, x.t, offsets, 1+r.Int64N(48))
+
 	// Memory of just the true bounds: what is touched beyond it is seen by the fences.
 	const fence = 64
 	all := make([]byte, hi-lo+2*fence)
@@ -358,6 +360,26 @@ func compare(t testing.TB, x made, r *rand.Rand) {
 		t.Fatal("Pack has written to the memory")
 	}
 	refuse(t, x.t, mem, origin)
+}
+
+// inPieces: Within visits the bytes that are in the data, in pieces of memory of any length, and no others.
+func inPieces(t testing.TB, x *Type, offsets []int64, period int64) {
+	want, got := make([]bool, period), make([]bool, period)
+	for _, o := range offsets {
+		want[((o%period)+period)%period] = true
+	}
+	all := x.Within(period, func(lo, hi int64) bool {
+		for ; lo < hi; lo++ {
+			got[lo] = true
+		}
+		return true
+	})
+	if !all || !slices.Equal(got, want) {
+		t.Fatalf("within pieces of %d bytes: %v, want %v", period, got, want)
+	}
+	if len(offsets) > 0 && x.Within(period, func(lo, hi int64) bool { return false }) {
+		t.Fatal("Within does not say that it was ended")
+	}
 }
 
 // differ is where a is not b.
