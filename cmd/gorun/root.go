@@ -62,7 +62,7 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(infoCommand(stdout), simulateCommand(stdout), doctorCommand(stdout, stderr, code),
+	root.AddCommand(infoCommand(stdout), simulateCommand(stdout, stderr), doctorCommand(stdout, stderr, code),
 		k8sCommand(stdin, stdout, stderr, code),
 		manCommand(stdout), versionCommand(stdout))
 	root.AddCommand(probeCommands(stdin, stdout)...)

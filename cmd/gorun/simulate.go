@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/docker/go-units"
 	"github.com/gorun-mpi/mpi/collectives"
@@ -25,7 +24,7 @@ type simulateFlags struct {
 	measured                      measuredFlags
 }
 
-func simulateCommand(stdout *os.File) *cobra.Command {
+func simulateCommand(stdout, stderr *os.File) *cobra.Command {
 	var f simulateFlags
 	c := &cobra.Command{
 		Use:   "simulate",
@@ -46,10 +45,14 @@ func simulateCommand(stdout *os.File) *cobra.Command {
 			if f.measured.asked() {
 				return f.measured.run(stdout, sweep.Model)
 			}
+			shown := newSimulateProgress(stderr)
+			sweep.Progress = shown.show
+			defer shown.clear()
+			out := clearFirst{shown, stdout}
 			if f.json {
-				return f.printJSON(stdout, sweep)
+				return f.printJSON(out, sweep)
 			}
-			return printRows(stdout, sweep)
+			return printRows(out, sweep)
 		},
 	}
 	flags := c.Flags()
@@ -114,27 +117,34 @@ func namesAny(operations []collectives.Operation, name string) (err error) {
 	return err
 }
 
-// printRows prints a table as it comes.
+// printRows prints a table, each row when it is done. So the columns have a width that nearly all figures have room in.
 func printRows(w io.Writer, s *simulate.Sweep) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "ranks\tbytes\tµs\tmessages\trounds\tmemory\tMB sent\t  operation:algorithm")
-	err := s.Run(func(r simulate.Row) error {
+	const columns = "%*v  %*v  %13v  %9v  %9v  %8v  %10v  %v\n"
+	ranks, bytes := len("ranks"), len("bytes")
+	for _, n := range s.Ranks {
+		ranks = max(ranks, len(fmt.Sprint(n)))
+	}
+	for _, n := range s.Bytes {
+		bytes = max(bytes, len(fmt.Sprint(n)))
+	}
+	if _, err := fmt.Fprintf(w, columns, ranks, "ranks", bytes, "bytes", "µs", "messages", "rounds", "memory", "MB sent",
+		"operation:algorithm"); err != nil {
+		return err
+	}
+	return s.Run(func(r simulate.Row) error {
 		star := ""
 		if r.Chosen {
 			star = " *"
 		}
 		if r.Left != nil {
-			_, err := fmt.Fprintf(t, "%d\t%d\t\t\t\t\t\t  %v%s: left out: %v\n", r.Ranks, r.Bytes, r.Algorithm, star, r.Left)
+			_, err := fmt.Fprintf(w, columns, ranks, r.Ranks, bytes, r.Bytes, "", "", "", "", "",
+				fmt.Sprintf("%v%s: left out: %v", r.Algorithm, star, r.Left))
 			return err
 		}
-		_, err := fmt.Fprintf(t, "%d\t%d\t%.2f\t%d\t%d\t%s\t%.4g\t  %v%s\n", r.Ranks, r.Bytes, r.Seconds*1e6, r.Most,
-			r.Rounds, memory(r.Tmp), float64(r.Result.Bytes)/1e6, r.Algorithm, star)
+		_, err := fmt.Fprintf(w, columns, ranks, r.Ranks, bytes, r.Bytes, fmt.Sprintf("%.2f", r.Seconds*1e6), r.Most,
+			r.Rounds, memory(r.Tmp), fmt.Sprintf("%.4g", float64(r.Result.Bytes)/1e6), r.Algorithm.String()+star)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	return t.Flush()
 }
 
 // memory is a number of bytes such as 32M.

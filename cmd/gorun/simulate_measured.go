@@ -94,6 +94,10 @@ func (f *measuredFlags) run(w io.Writer, m *simulate.Model) error {
 		if err != nil {
 			return err
 		}
+		doubts, err := simulate.Doubts(m, &fitted, without, runs)
+		if err != nil {
+			return err
+		}
 		m = &fitted
 		for _, name := range without {
 			fmt.Fprintf(w, "%s does not matter for these calls, and stays as it was\n", name)
@@ -103,13 +107,20 @@ func (f *measuredFlags) run(w io.Writer, m *simulate.Model) error {
 			return err
 		}
 		fmt.Fprintf(w, "%s\n\n", text)
-		if f.save != "" {
+		for _, d := range doubts {
+			fmt.Fprintf(w, "warning: %s\n", d)
+		}
+		if f.save != "" && len(doubts) == 0 {
 			if err := os.WriteFile(f.save, append(text, '\n'), 0o666); err != nil {
 				return err
 			}
 		}
 		if err := printComparison(w, m, runs); err != nil {
 			return err
+		}
+		if f.save != "" && len(doubts) > 0 {
+			return fmt.Errorf("the fitted model is not saved in %s: %s; measure more calls, or stay with the --model that "+
+				"the fit began with", f.save, strings.Join(doubts, "; "))
 		}
 	}
 	if f.check == "" {
@@ -157,9 +168,11 @@ func printComparison(w io.Writer, m *simulate.Model, runs []simulate.Measured) e
 		var line strings.Builder
 		for k := range c.Entries {
 			e := &c.Entries[k]
-			fmt.Fprintf(&line, "%s %.4g ×%.2f  ", e.Algorithm.Name, e.Seconds*1e6, e.Ratio())
+			_, algorithm := e.Names()
+			fmt.Fprintf(&line, "%s %.4g ×%.2f  ", algorithm, e.Seconds*1e6, e.Ratio())
 		}
-		fmt.Fprintf(t, "%v\t%d\t%d\t%d\t%d/%d\t%.2f\t%s\n", c.Operation, c.Ranks, c.PerHost, c.Bytes, c.Agree, c.Pairs,
+		operation, _ := c.Entries[0].Names()
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d/%d\t%.2f\t%s\n", operation, c.Ranks, c.PerHost, c.Bytes, c.Agree, c.Pairs,
 			c.Loss, strings.TrimSpace(line.String()))
 	}
 	if err := t.Flush(); err != nil {

@@ -21,7 +21,7 @@ func runSimulate(t *testing.T, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	c := simulateCommand(out)
+	c := simulateCommand(out, os.Stderr)
 	c.SetArgs(args)
 	c.SilenceErrors, c.SilenceUsage = true, true
 	failed := c.Execute()

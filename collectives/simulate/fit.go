@@ -71,6 +71,60 @@ func Fit(start Model, runs []Measured) (fitted Model, without []string, err erro
 	return f.model(x), f.without, nil
 }
 
+const (
+	// wild is a factor by which machines that a model is begun with do not differ: what has gone so far is not a
+	// property of the machine.
+	wild = 1000
+	// worth is which part of the error must go so that a fit is worth it.
+	worth = 0.05
+)
+
+// Doubts says why the model that Fit has made of start is no better than start, or says nothing of the machine.
+func Doubts(start, fitted *Model, without []string, runs []Measured) (all []string, err error) {
+	determined := -len(without)
+	for _, p := range parameters {
+		was, is := *p.of(start), *p.of(fitted)
+		if !(was > 0) {
+			continue
+		}
+		determined++
+		if by := is / was; by > wild || by < 1.0/wild {
+			all = append(all, fmt.Sprintf("%s is %.2g, %.2g times as much as where the fit began: the measured calls do not "+
+				"determine it, or the model does not describe this machine", p.name, is, by))
+		}
+	}
+	if n := len(runs); n < determined {
+		calls := fmt.Sprintf("%d measured calls do", n)
+		if n == 1 {
+			calls = "1 measured call does"
+		}
+		all = append(all, fmt.Sprintf("%s not determine %d parameters; measure more sizes, algorithms and numbers of ranks",
+			calls, determined))
+	}
+	var off [2]float64
+	for i, m := range []*Model{start, fitted} {
+		contests, err := Compare(m, runs)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range contests {
+			for k := range c.Entries {
+				v := math.Log(c.Entries[k].Ratio())
+				off[i] += v * v
+			}
+		}
+		off[i] = math.Sqrt(off[i] / float64(len(runs)))
+		if v := Sum(contests); i == 1 && v.Error > near {
+			all = append(all, fmt.Sprintf("half of the times of the fitted model are off by more than %.0f %%", 100*(near-1)))
+		}
+	}
+	if off[1] >= (1-worth)*off[0] {
+		all = append(all, fmt.Sprintf("the fit comes no nearer to the measured times than the model that it began with: a "+
+			"factor of %.2f before, and of %.2f now", math.Exp(off[0]), math.Exp(off[1])))
+	}
+	return all, nil
+}
+
 type fit struct {
 	start   Model
 	runs    []Measured
@@ -98,7 +152,8 @@ func (f *fit) residuals(x []float64) ([]float64, error) {
 			return nil, err
 		}
 		if !(t > 0) {
-			return nil, fmt.Errorf("%v on %d ranks takes no time in the model, and %v s as measured", r.Algorithm,
+			o, a := r.Names()
+			return nil, fmt.Errorf("%s:%s on %d ranks takes no time in the model, and %v s as measured", o, a,
 				r.Ranks, r.Seconds)
 		}
 		all = append(all, math.Log(t/r.Seconds))

@@ -20,6 +20,14 @@ type Measured struct {
 	Seconds float64
 }
 
+// Names are those of the operation and of the algorithm: a message of benchmarks/latency is none.
+func (m *Measured) Names() (operation, algorithm string) {
+	if m.Alone {
+		return "latency", "message"
+	}
+	return m.Algorithm.Operation.String(), m.Algorithm.Name
+}
+
 // mostRanks and mostBytes bound what is simulated of a measurement that was read from a file.
 const (
 	mostRanks = 4096

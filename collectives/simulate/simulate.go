@@ -16,7 +16,12 @@ type Job struct {
 	// is not nil: the benchmarks have a barrier there.
 	Repeat  int
 	Between *collectives.Algorithm
+	// Sent, if not nil, is told now and then how many messages have been sent.
+	Sent func(messages int64)
 }
+
+// sentEvery is after how many events Job.Sent is called: a part of a second.
+const sentEvery = 1 << 17
 
 // Result is what a call costs. With Job.Repeat, all but Mean is of all calls, Between included.
 type Result struct {
@@ -54,7 +59,10 @@ func (j *Job) Run() (Result, error) {
 	for r := range s.ranks {
 		s.queue.push(event{0, int32(r)})
 	}
-	for len(s.queue) > 0 {
+	for n := 1; len(s.queue) > 0; n++ {
+		if n%sentEvery == 0 && j.Sent != nil {
+			j.Sent(s.result.Messages)
+		}
 		if e := s.queue.pop(); e.rank < 0 {
 			s.transfer(^e.rank, e.at)
 		} else {

@@ -16,6 +16,20 @@ type Sweep struct {
 	Bytes      []int64 // of Count: of what, is said at collectives.Operation
 	Model      *Model
 	Limit      int // calls with more messages (or rounds of ranks) are left out; 0: none is
+	// Progress, if not nil, is told when a call begins, and now and then while it is priced.
+	Progress func(Progress)
+
+	rows, row int // of a run: how many calls it has, and which one is priced
+}
+
+// Progress is how far a sweep is.
+type Progress struct {
+	Row, Rows int // the call, from 1 on, and how many there are
+	Algorithm *collectives.Algorithm
+	Ranks     int
+	Bytes     int64
+	Sent      int64 // messages that have been priced
+	Of        int   // about how many the call has at most
 }
 
 // Row is one simulated call.
@@ -72,6 +86,37 @@ func (s *Sweep) Run(f func(Row) error) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
+	s.rows, s.row = 0, 0
+	err := s.calls(func(collectives.Params, *collectives.Algorithm, bool) error {
+		s.rows++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.calls(func(p collectives.Params, a *collectives.Algorithm, chosen bool) error {
+		s.row++
+		row := Row{Algorithm: a, Ranks: p.Size, PerHost: s.PerHost, Bytes: p.Count, Chosen: chosen}
+		j := Job{Algorithm: a, Params: p, Model: s.Model}
+		work := j.work()
+		if row.Left = s.tooLong(work); row.Left == nil {
+			if s.Progress != nil {
+				j.Sent = func(n int64) {
+					s.Progress(Progress{s.row, s.rows, a, p.Size, p.Count, n, work})
+				}
+				j.Sent(0)
+			}
+			var err error
+			if row.Result, err = j.Run(); err != nil {
+				return err
+			}
+		}
+		return f(row)
+	})
+}
+
+// calls calls f for each call.
+func (s *Sweep) calls(f func(p collectives.Params, a *collectives.Algorithm, chosen bool) error) error {
 	for _, o := range s.Operations {
 		for _, ranks := range s.Ranks {
 			for _, bytes := range s.Bytes {
@@ -87,8 +132,10 @@ func (s *Sweep) Run(f func(Row) error) error {
 	return nil
 }
 
-// call makes the rows of one call.
-func (s *Sweep) call(o collectives.Operation, ranks int, bytes int64, f func(Row) error) error {
+// call calls f for each algorithm of a call.
+func (s *Sweep) call(o collectives.Operation, ranks int, bytes int64,
+	f func(p collectives.Params, a *collectives.Algorithm, chosen bool) error,
+) error {
 	p := collectives.Params{Size: ranks, Count: bytes, ElemSize: 1, Commutative: true,
 		Hosts: collectives.Blocks{Ranks: ranks, PerHost: s.PerHost}}
 	equalCounts(o, &p)
@@ -102,15 +149,7 @@ func (s *Sweep) call(o collectives.Operation, ranks int, bytes int64, f func(Row
 		if a.Fits(&p) != nil || !s.wants(a) {
 			continue
 		}
-		row := Row{Algorithm: a, Ranks: ranks, PerHost: s.PerHost, Bytes: bytes, Chosen: a == chosen}
-		j := Job{Algorithm: a, Params: p, Model: s.Model}
-		if row.Left = s.tooLong(&j); row.Left == nil {
-			var err error
-			if row.Result, err = j.Run(); err != nil {
-				return err
-			}
-		}
-		if err := f(row); err != nil {
+		if err := f(p, a, a == chosen); err != nil {
 			return err
 		}
 	}
@@ -126,9 +165,9 @@ func (s *Sweep) wants(a *collectives.Algorithm) bool {
 	return len(s.Only) == 0
 }
 
-// tooLong is why a job is past the limit.
-func (s *Sweep) tooLong(j *Job) error {
-	if work := j.work(); s.Limit > 0 && work > s.Limit {
+// tooLong is why a call with so many messages is past the limit.
+func (s *Sweep) tooLong(work int) error {
+	if s.Limit > 0 && work > s.Limit {
 		return fmt.Errorf("%d messages, more than %d", work, s.Limit)
 	}
 	return nil
