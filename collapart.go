@@ -64,7 +64,7 @@ func (a *strays) look(at bool) (rank int, why []byte, err error) {
 	return a.compare(mark)
 }
 
-// looked ends a turn that was no call's. What has been asked for meanwhile may need the engine's lock.
+// looked ends a turn that was not taken by a call. Requests that came meanwhile may need the engine's lock.
 func (a *strays) looked() {
 	if !a.state.CompareAndSwap(turnTaken, 0) {
 		go a.done()

@@ -43,10 +43,9 @@ func Find(name, dir string) (*Program, error) {
 			return &Program{Name: name, Path: path}, err
 		}
 		if _, statErr := os.Stat(name); statErr == nil {
-			return nil, fmt.Errorf("%s is not in PATH; to run the one in this folder, write ./%s: %w",
-				name, name, fs.ErrNotExist)
+			return nil, notFound(fmt.Sprintf("%s is not in PATH; to run the one in this folder, write ./%s", name, name))
 		}
-		return nil, fmt.Errorf("no program %s in PATH: %w", name, fs.ErrNotExist)
+		return nil, notFound("no program " + name + " in PATH")
 	}
 	for _, path := range candidates(name, dir) {
 		st, err := os.Stat(path)
@@ -67,8 +66,14 @@ func Find(name, dir string) (*Program, error) {
 	if looksLikeImport(name) {
 		return &Program{Name: name, Package: name}, nil
 	}
-	return nil, fmt.Errorf("there is no %s: %w", name, fs.ErrNotExist)
+	return nil, notFound("there is no " + name)
 }
+
+// notFound is an fs.ErrNotExist that says by itself what is missing.
+type notFound string
+
+func (n notFound) Error() string     { return string(n) }
+func (n notFound) Is(err error) bool { return err == fs.ErrNotExist }
 
 func candidates(name, dir string) []string {
 	abs, err := filepath.Abs(name)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -306,6 +307,7 @@ func TestFind(t *testing.T) {
 		{"x.go", "", "", dir + "/x.go", ""},
 		{"./other", "sub", dir + "/sub/other", "", ""},
 		{"./other", "", "", "", "no ./other"},
+		{"./none", "", "", "", "there is no ./none"},
 		{"example.com/a/b", "", "", "example.com/a/b", ""},
 		{"./plain", "", "", "", "not executable"},
 		{"./empty", "", "", "", "without Go files"},
@@ -320,6 +322,9 @@ func TestFind(t *testing.T) {
 		case c.err != "":
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q: %+v, %v; want an error with %q", c.name, p, err, c.err)
+			}
+			if errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), fs.ErrNotExist.Error()) {
+				t.Errorf("%q: %v: says twice that it is not there", c.name, err)
 			}
 		case err != nil || p.Path != c.path || p.Package != c.pkg:
 			t.Errorf("%q: %+v, %v", c.name, p, err)

@@ -23,7 +23,7 @@ type Board struct {
 	least  uint64
 	cookie uint64
 
-	// Of calls by messages, which have a context of their own.
+	// For calls by messages, which have a context number of their own.
 	ctx     uint32
 	apart   func(at bool) (i int, why []byte, err error) // nil: calls are not watched
 	message *Request                                     // that waits for a message; nil: none does

@@ -66,7 +66,7 @@ func newResult(m *measurement, libraries []library, facts machine, s settings) *
 	return r
 }
 
-// empty is whether nothing has been tried yet.
+// empty reports whether no run has been tried yet.
 func (r *result) empty() bool {
 	for _, s := range r.Runs {
 		for i := range s.Rounds {

@@ -153,7 +153,7 @@ type assignments []string
 
 func (a *assignments) Set(text string) error {
 	name, _, _ := strings.Cut(text, "=")
-	if name == "" || strings.ContainsAny(name, " \t\n") {
+	if name == "" || name[0] == '-' || strings.ContainsAny(name, " \t\n") {
 		return errors.New("use NAME=VALUE, or NAME to pass on a variable of this shell")
 	}
 	*a = append(*a, text)
@@ -199,7 +199,7 @@ func segments(flags appFlags, rest []string) (all []segment, err error) {
 			if len(all) > 0 {
 				where = " after the colon"
 			}
-			return nil, fmt.Errorf("no program is named%s; for example: gorun -n 4 ./program", where)
+			return nil, fmt.Errorf("no program is named%s; it stands after the flags, as in -n 4 ./program", where)
 		}
 		all = append(all, segment{flags, words[0], words[1:]})
 		if !again {

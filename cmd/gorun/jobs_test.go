@@ -341,6 +341,7 @@ func TestUsageErrors(t *testing.T) {
 		{"-z x", "no flag -z"},
 		{"--nonsense x", "no flag --nonsense"},
 		{"-x =1 x", "NAME=VALUE"},
+		{"-x -n 2 x", `"-n"|NAME=VALUE`},
 		{"-genv A", "-genv needs a name and a value"},
 		{"--stdin 1 true", "--stdin 1|rank from 0 to 0"},
 		{"-n 2", "no program is named"},

@@ -62,7 +62,7 @@ func (t *Type) Extent() int64 {
 	return ub - lb
 }
 
-// Contiguous reports that the data is one run, in order, and where it begins.
+// Contiguous reports whether the data has no gaps and lies in order, and where it begins.
 func (t *Type) Contiguous() (at int64, ok bool) {
 	return t.at, t.prog == nil || t.prog.form == isRun
 }

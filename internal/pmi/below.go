@@ -27,7 +27,7 @@ type Below struct {
 	size     int      // guarded by Server.mu; of the next answer to a get
 }
 
-// reply is one to a question of a server below; nil text: it is not known yet.
+// reply is the answer to one question of a server below. Its text is nil until it is known.
 type reply struct{ text []byte }
 
 // NewBelow admits a server of so many ranks. The barrier waits for it from now on.
