@@ -35,7 +35,7 @@ func (m *manifestFlags) registerExtras(f *pflag.FlagSet) {
 	each("toleration", "KEY=VALUE:EFFECT", "a taint of nodes that pods may be on all the same", func(text string) error {
 		return added(&m.out.Tolerations, k8s.ParseToleration, text)
 	})
-	each("volume", "CLAIM:PATH[:ro]", "a PersistentVolumeClaim that all pods have in this folder, for results",
+	each("volume", "CLAIM:/PATH[:ro]", "a PersistentVolumeClaim that all pods have in this folder, for results",
 		func(text string) error { return added(&m.out.Claims, k8s.ParseClaim, text) })
 	each("env-secret", "NAME=SECRET/KEY", "a variable from a Secret; SECRET alone: all of its keys",
 		func(text string) error { return added(&m.out.Variables, k8s.ParseVariable, text) })
@@ -76,8 +76,8 @@ func warnOfVariables(list []string, stderr io.Writer) {
 			func(s string) bool { return strings.Contains(upper, s) }) || upper == "KEY"
 		switch {
 		case !given && slices.Contains(ofThisHost, name):
-			fmt.Fprintf(stderr, "gorun: warning: -x %s: the pods get the value of this host, where it is another; the image has "+
-				"its own, or write -x %s=VALUE\n", name, name)
+			fmt.Fprintf(stderr, "gorun: warning: -x %s: the pods get the value of this host; leave it out for the value of the "+
+				"image, or write -x %s=VALUE\n", name, name)
 		case secret && (value != "" || !given):
 			fmt.Fprintf(stderr, "gorun: warning: -x %s: its value stands in the manifest and in kubectl describe, for all who "+
 				"may read them; --env-secret %s=SECRET/KEY takes it from a Secret\n", name, name)

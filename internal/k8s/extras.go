@@ -95,8 +95,11 @@ func (j *Job) checkExtras() error {
 		paths[c.Path] = true
 	}
 	for _, v := range j.Variables {
-		if !isSubdomain(v.Secret) || v.Name != "" && !isWord(v.Key, letterOrDigit, "-_.", maxSubdomain) {
-			return fmt.Errorf("the Secret %q with key %q: write NAME=SECRET/KEY, or SECRET", v.Secret, v.Key)
+		if !isSubdomain(v.Secret) {
+			return fmt.Errorf("the Secret %q for variables: its name has lower-case letters, digits, - and dots", v.Secret)
+		}
+		if v.Name != "" && !isWord(v.Key, letterOrDigit, "-_.", maxSubdomain) {
+			return fmt.Errorf("the key %q of the Secret %s: it has letters, digits, -, _ and dots", v.Key, v.Secret)
 		}
 		if strings.ContainsAny(v.Name, " =\t\n") {
 			return fmt.Errorf("the variable %q: a name has no blank and no =", v.Name)
