@@ -21,7 +21,7 @@ type Job struct {
 }
 
 // sentEvery is after how many events Job.Sent is called: a part of a second.
-const sentEvery = 1 << 17
+const sentEvery = 1 << 14
 
 // Result is what a call costs. With Job.Repeat, all but Mean is of all calls, Between included.
 type Result struct {
