@@ -421,9 +421,9 @@ func apart[T any](c *Comm, op string, p *collPlan, send, recv []T) (*collPlan, e
 }
 
 // oneToBlocks is the plan of a call that has one buffer to send, and a block to receive for each rank or neighbour.
-func oneToBlocks[T any](c *Comm, op string, key planKey, send []T, recv [][]T) (*collPlan, error) {
+func oneToBlocks[T any](c *Comm, w way, op string, key planKey, send []T, recv [][]T) (*collPlan, error) {
 	var few [fewRanks]int64
-	p := planned[T](c, key, nil, countsOf(few[:0], recv))
+	p := planned[T](c, w, key, nil, countsOf(few[:0], recv))
 	buffer(p, collectives.In, send)
 	list(p, collectives.Out, recv)
 	return c.apartBlocks(op, p)

@@ -17,8 +17,9 @@ import (
 // nothing under way. So is a call that cannot be made at some rank, for what its caller gives. What each rank has for
 // each other one, in Gatherv, Scatterv and Alltoallv, is compared at rank 0.
 
-// planned is plan, which notes the type of the elements if that is compared.
-func planned[T any](c *Comm, key planKey, in, out []int64) *collPlan {
+// planned is plan of a call that is made in way w. It notes the type of the elements if that is compared.
+func planned[T any](c *Comm, w way, key planKey, in, out []int64) *collPlan {
+	key.unattended = w != blocking // with a context its caller waits, and other ranks' may have none
 	p := c.plan(&key, in, out)
 	if c.setup.Check {
 		p.typeName = reflect.TypeFor[T]().String()

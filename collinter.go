@@ -83,12 +83,12 @@ func checkInter[T any](c *Comm, op string) error {
 	return checkElements[T](c, op)
 }
 
-func planInterBarrier(c *Comm, op string) (*collPlan, error) {
+func planInterBarrier(c *Comm, w way, op string) (*collPlan, error) {
 	if err := c.valid(op); err != nil {
 		return nil, err
 	}
 	over := c.bothGroups()
-	p := planned[byte](over, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil)
+	p := planned[byte](over, w, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil)
 	p.over = over
 	return p, nil
 }
@@ -107,7 +107,7 @@ func planInterBcast[T any](c *Comm, w way, buf []T, root int) (*collPlan, error)
 	}
 	key := keyOf[T](collectives.Bcast)
 	key.root, key.count = over.size-1, elements[T](len(buf))
-	p := interPlan[T](c, over, op, key, root)
+	p := interPlan[T](c, over, w, op, key, root)
 	buffer(p, collectives.Out, buf)
 	return p, nil
 }
@@ -136,7 +136,7 @@ func planInterGather[T any](c *Comm, w way, send, recv []T, root int) (*collPlan
 		recv = nil
 	}
 	key.count = elements[T](n)
-	p := interPlan[T](c, over, op, key, root)
+	p := interPlan[T](c, over, w, op, key, root)
 	buffer(p, collectives.In, send)
 	buffer(p, collectives.Out, recv)
 	return p, nil
@@ -161,14 +161,14 @@ func planInterAllreduce[T any](c *Comm, w way, send, recv []T, op Op[T], options
 	over := c.bothGroups()
 	key := keyOf[T](collectives.InterAllreduce)
 	key.count = elements[T](n)
-	p := reducing(over, key, op, options, nil)
+	p := reducing(over, w, key, op, options, nil)
 	p.over = over
 	return apart(over, name, p, send, recv)
 }
 
 // interPlan is planned, of a call on over in the place of c.
-func interPlan[T any](c, over *Comm, op string, key planKey, root int) *collPlan {
-	p := planned[T](over, key, nil, nil)
+func interPlan[T any](c, over *Comm, w way, op string, key planKey, root int) *collPlan {
+	p := planned[T](over, w, key, nil, nil)
 	if p.over = over; !c.setup.Check {
 		return p
 	}

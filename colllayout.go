@@ -41,9 +41,9 @@ func (p *collPlan) unpack() {
 }
 
 // inBytes begins the plan of a call with layouts.
-func (c *Comm) inBytes(key planKey, in, out []int64) *collPlan {
+func (c *Comm) inBytes(w way, key planKey, in, out []int64) *collPlan {
 	key.elemSize, key.commutative = 1, true
-	p := planned[byte](c, key, in, out)
+	p := planned[byte](c, w, key, in, out)
 	if c.setup.Check {
 		p.typeName = "layouts"
 	}
@@ -115,7 +115,7 @@ func planBcastLayout[T any](c *Comm, w way, buf []T, l Layout, root int) (*collP
 	if err := checkBlock(c, op, buf, l, c.rank != root); err != nil {
 		return nil, err
 	}
-	p := c.inBytes(planKey{operation: collectives.Bcast, root: root, count: l.Size()}, nil, nil)
+	p := c.inBytes(w, planKey{operation: collectives.Bcast, root: root, count: l.Size()}, nil, nil)
 	p.place(collectives.Out, bytesOf(buf), l, c.rank == root, c.rank != root)
 	return p, nil
 }
@@ -154,7 +154,7 @@ func planGatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks 
 			return nil, err
 		}
 	}
-	p := c.inBytes(key, nil, out)
+	p := c.inBytes(w, key, nil, out)
 	if !key.inPlace {
 		p.place(collectives.In, bytesOf(send), l, true, false)
 	}
@@ -199,7 +199,7 @@ func planScatterw[S, R any](c *Comm, w way, send []S, blocks []Layout, recv []R,
 			return nil, err
 		}
 	}
-	p := c.inBytes(key, in, nil)
+	p := c.inBytes(w, key, in, nil)
 	for i := range in {
 		p.place(collectives.In, bytesOf(send), blocks[i], true, false)
 	}
@@ -233,7 +233,7 @@ func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, bloc
 			return nil, err
 		}
 	}
-	p := c.inBytes(key, nil, out)
+	p := c.inBytes(w, key, nil, out)
 	if !key.inPlace {
 		p.place(collectives.In, bytesOf(send), l, true, false)
 	}
@@ -269,7 +269,7 @@ func planAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv []R, fr
 			return nil, err
 		}
 	}
-	p := c.inBytes(key, in, out)
+	p := c.inBytes(w, key, in, out)
 	if !key.inPlace {
 		for i := range in {
 			p.place(collectives.In, bytesOf(send), to[i], true, false)
@@ -307,7 +307,7 @@ func planNeighborAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv
 	if err != nil {
 		return nil, err
 	}
-	p := c.inBytes(planKey{operation: collectives.NeighborAlltoallw}, in, out)
+	p := c.inBytes(w, planKey{operation: collectives.NeighborAlltoallw}, in, out)
 	for i := range in {
 		p.place(collectives.In, bytesOf(send), to[i], true, false)
 	}

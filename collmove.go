@@ -16,12 +16,12 @@ func Barrier(c *Comm) error {
 func planBarrier(c *Comm, w way) (*collPlan, error) {
 	op := w.call(collectives.Barrier)
 	if c.IsInter() {
-		return planInterBarrier(c, op)
+		return planInterBarrier(c, w, op)
 	}
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
-	return planned[byte](c, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil), nil
+	return planned[byte](c, w, planKey{operation: collectives.Barrier, elemSize: 1, commutative: true}, nil, nil), nil
 }
 
 // Bcast sends buf of rank root to buf of all others, which have the same length; §6.4.
@@ -39,7 +39,7 @@ func planBcast[T any](c *Comm, w way, buf []T, root int) (*collPlan, error) {
 	}
 	key := keyOf[T](collectives.Bcast)
 	key.root, key.count = root, elements[T](len(buf))
-	p := planned[T](c, key, nil, nil)
+	p := planned[T](c, w, key, nil, nil)
 	buffer(p, collectives.Out, buf)
 	return p, nil
 }
@@ -71,7 +71,7 @@ func planGather[T any](c *Comm, w way, send, recv []T, root int) (*collPlan, err
 		recv = nil
 	}
 	key.count = elements[T](n)
-	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
 }
 
 // gathered is the length of a block where recv gets one of each rank.
@@ -111,7 +111,7 @@ func planGatherv[T any](c *Comm, w way, send []T, recv [][]T, root int) (*collPl
 	} else {
 		recv = nil
 	}
-	p := planned[T](c, key, nil, out)
+	p := planned[T](c, w, key, nil, out)
 	buffer(p, collectives.In, send)
 	list(p, collectives.Out, recv)
 	return c.apartBlocks(op, p)
@@ -164,7 +164,7 @@ func planScatter[T any](c *Comm, w way, send, recv []T, root int) (*collPlan, er
 		send = nil
 	}
 	key.count = elements[T](n)
-	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
 }
 
 // Scatterv is Scatter of any lengths: send of rank root has a slice for each rank, as long as its recv; §6.6.
@@ -191,7 +191,7 @@ func planScatterv[T any](c *Comm, w way, send [][]T, recv []T, root int) (*collP
 	} else {
 		send = nil
 	}
-	p := planned[T](c, key, in, nil)
+	p := planned[T](c, w, key, in, nil)
 	list(p, collectives.In, send)
 	buffer(p, collectives.Out, recv)
 	return c.apartBlocks(op, p)
@@ -213,7 +213,7 @@ func planAllgather[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
 	}
 	key := keyOf[T](collectives.Allgather)
 	key.count, key.inPlace = elements[T](n), send == nil
-	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
 }
 
 // Allgatherv is Gatherv to all ranks, which all know all lengths; §6.7. send may be nil: each rank's block is in recv
@@ -232,7 +232,7 @@ func planAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collPlan, err
 	}
 	key := keyOf[T](collectives.Allgatherv)
 	key.inPlace = send == nil
-	return oneToBlocks(c, op, key, send, recv)
+	return oneToBlocks(c, w, op, key, send, recv)
 }
 
 // Alltoall sends block i of send to rank i, and receives rank i's block for this one in block i of recv; §6.8. All
@@ -255,7 +255,7 @@ func planAlltoall[T any](c *Comm, w way, send, recv []T) (*collPlan, error) {
 	}
 	key := keyOf[T](collectives.Alltoall)
 	key.count, key.inPlace = elements[T](n), send == nil
-	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
 }
 
 // Alltoallv is Alltoall of any lengths: send and recv have a slice for each rank; §6.8. send[j] at rank i is as long as
@@ -283,7 +283,7 @@ func planAlltoallv[T any](c *Comm, w way, send, recv [][]T) (*collPlan, error) {
 		}
 		in = countsOf(few[:0], send)
 	}
-	p := planned[T](c, key, in, out)
+	p := planned[T](c, w, key, in, out)
 	list(p, collectives.In, send)
 	list(p, collectives.Out, recv)
 	return c.apartBlocks(op, p)

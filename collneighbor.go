@@ -41,7 +41,7 @@ func planNeighborAllgather[T any](c *Comm, w way, send, recv []T) (*collPlan, er
 	}
 	key := keyOf[T](collectives.NeighborAllgather)
 	key.count = elements[T](n)
-	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
 }
 
 // NeighborAllgatherv is NeighborAllgather of any lengths: recv has a slice for each neighbour that the caller receives
@@ -61,7 +61,7 @@ func planNeighborAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collP
 	}
 	key := keyOf[T](collectives.NeighborAllgatherv)
 	key.count = elements[T](len(send))
-	return oneToBlocks(c, op, key, send, recv)
+	return oneToBlocks(c, w, op, key, send, recv)
 }
 
 // NeighborAlltoall sends block i of send to neighbour i of those that the caller sends to, and receives block i of recv
@@ -86,7 +86,7 @@ func planNeighborAlltoall[T any](c *Comm, w way, send, recv []T) (*collPlan, err
 	}
 	key := keyOf[T](collectives.NeighborAlltoall)
 	key.count = elements[T](n)
-	return apart(c, op, planned[T](c, key, nil, nil), send, recv)
+	return apart(c, op, planned[T](c, w, key, nil, nil), send, recv)
 }
 
 // NeighborAlltoallv is NeighborAlltoall of any lengths: send and recv have a slice for each neighbour; §8.6.2. A slice
@@ -109,7 +109,7 @@ func planNeighborAlltoallv[T any](c *Comm, w way, send, recv [][]T) (*collPlan, 
 	}
 	key := keyOf[T](collectives.NeighborAlltoallv)
 	var few, more [fewRanks]int64
-	p := planned[T](c, key, countsOf(few[:0], send), countsOf(more[:0], recv))
+	p := planned[T](c, w, key, countsOf(few[:0], send), countsOf(more[:0], recv))
 	list(p, collectives.In, send)
 	list(p, collectives.Out, recv)
 	return c.apartBlocks(op, p)

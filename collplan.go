@@ -16,6 +16,7 @@ type planKey struct {
 	count, elemSize      int64
 	element              *byte // typeOf the elements of a reduction; nil: only their size matters
 	inPlace, commutative bool
+	unattended           bool // the call is not blocking: ranks may compute meanwhile
 }
 
 // collPlan is a rank's schedule for one kind of call, and what running it needs. One call at a time owns it.
@@ -47,7 +48,8 @@ type collPlan struct {
 func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
 	p := &collPlan{planKey: *key, scratch: &c.setup.scratch}
 	p.params = collectives.Params{Rank: c.rank, Size: c.size, Root: key.root, Count: key.count, ElemSize: key.elemSize,
-		InPlace: key.inPlace, Commutative: key.commutative, InCounts: in, OutCounts: out, Hosts: c.hosts()}
+		InPlace: key.inPlace, Unattended: key.unattended, Commutative: key.commutative, InCounts: in, OutCounts: out,
+		Hosts: c.hosts()}
 	if c.groups != nil {
 		p.params.Low = c.groups.low
 	}

@@ -26,9 +26,9 @@ func (k *planKey) combining(options []Reduction, element *byte) {
 }
 
 // reducing is planned, of a call that combines.
-func reducing[T any](c *Comm, key planKey, op Op[T], options []Reduction, in []int64) *collPlan {
+func reducing[T any](c *Comm, w way, key planKey, op Op[T], options []Reduction, in []int64) *collPlan {
 	key.combining(options, typeOf[T]())
-	p := planned[T](c, key, in, nil)
+	p := planned[T](c, w, key, in, nil)
 	if p.operator == nil {
 		p.operator = &operatorOf[T]{}
 	}
@@ -89,7 +89,7 @@ func planReduce[T any](c *Comm, w way, send, recv []T, op Op[T], root int, optio
 		recv = nil
 	}
 	key.count = elements[T](n)
-	return apart(c, name, reducing(c, key, op, options, nil), send, recv)
+	return apart(c, name, reducing(c, w, key, op, options, nil), send, recv)
 }
 
 // Allreduce is Reduce to all ranks, which get the same result; §6.9.6. send may be nil: what the rank has is in recv.
@@ -124,7 +124,7 @@ func planReduceEach[T any](c *Comm, w way, o collectives.Operation, send, recv [
 	}
 	key := keyOf[T](o)
 	key.count, key.inPlace = elements[T](n), send == nil
-	return apart(c, name, reducing(c, key, op, options, nil), send, recv)
+	return apart(c, name, reducing(c, w, key, op, options, nil), send, recv)
 }
 
 // ReduceScatterBlock combines send of all ranks, and leaves block i, of Size blocks of one length, in rank i's recv;
@@ -153,7 +153,7 @@ func planReduceScatterBlock[T any](c *Comm, w way, send, recv []T, op Op[T], opt
 	}
 	key := keyOf[T](collectives.ReduceScatterBlock)
 	key.count, key.inPlace = elements[T](n), send == nil
-	return apart(c, name, reducing(c, key, op, options, nil), send, recv)
+	return apart(c, name, reducing(c, w, key, op, options, nil), send, recv)
 }
 
 // ReduceScatter is ReduceScatterBlock where block i has counts[i] elements; §6.10.2. counts are the same at all ranks.
@@ -191,5 +191,5 @@ func planReduceScatter[T any](c *Comm, w way, send, recv []T, counts []int, op O
 	}
 	key := keyOf[T](collectives.ReduceScatter)
 	key.inPlace = send == nil
-	return apart(c, name, reducing(c, key, op, options, in), send, recv)
+	return apart(c, name, reducing(c, w, key, op, options, in), send, recv)
 }

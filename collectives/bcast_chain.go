@@ -5,7 +5,7 @@ package collectives
 func bcastChain(b *Builder, p *Params) {
 	v := tree{t: team{rank: p.Rank, size: p.Size}, root: p.Root}
 	at, buf := v.at(), Ref{Space: Out}
-	seg := p.segment(64 << 10)
+	seg := p.segment()
 	for off := int64(0); off < p.Count+seg; off += seg {
 		if at > 0 && off < p.Count {
 			b.recv(v.member(at-1), buf.At(off), min(seg, p.Count-off))

@@ -39,6 +39,8 @@ const (
 	Apart
 	// OwnOrder: it does not combine by pairs, as the algorithms on boards do and those that stand in for them.
 	OwnOrder
+	// Attended: no rank computes meanwhile, since each takes part in a round for each segment or each rank.
+	Attended
 )
 
 // Fits says why an algorithm cannot do a call; nil: it can.
@@ -56,6 +58,8 @@ func (a *Algorithm) Fits(p *Params) error {
 		return fmt.Errorf("%v is not done in place", a)
 	case needs&OwnOrder != 0 && p.ByPairs:
 		return fmt.Errorf("%v combines in another order than a board", a)
+	case needs&Attended != 0 && p.Unattended:
+		return fmt.Errorf("%v needs ranks that wait, and do not compute, while the call is under way", a)
 	case needs&Commutes != 0 && !p.Commutative:
 		return fmt.Errorf("%v needs an operator that commutes", a)
 	case needs&PowerOfTwo != 0 && p.Size&(p.Size-1) != 0:
@@ -77,8 +81,8 @@ var catalogue = []Algorithm{
 
 	{Bcast, "binomial", 0, bcastBinomial},
 	{Bcast, "knomial", 0, bcastKnomial},
-	{Bcast, "chain", 0, bcastChain},
-	{Bcast, "scatter_ring", 0, bcastScatterRing},
+	{Bcast, "chain", Attended, bcastChain},
+	{Bcast, "scatter_ring", Attended, bcastScatterRing},
 	{Bcast, "scatter_doubling", PowerOfTwo, bcastScatterDoubling},
 	{Bcast, "two_level", KnownHosts, bcastTwoLevel},
 	{Bcast, "shared", OnBoard, nil},

@@ -102,6 +102,7 @@ func whole(low, high int, number int, n int64) []element {
 func (c trial) rank(r int) expected {
 	p := Params{Rank: r, Size: c.size, Root: c.root, Count: c.count, ElemSize: cmp.Or(c.elemSize, 8),
 		Segment: c.segment, Commutative: c.commutative, Hosts: c.hosts}
+	p.Unattended = c.segment == 0 && c.algorithm.Needs&Attended == 0 // in one segment anyway, as few elements are
 	e := expected{}
 	n := c.count
 	blank := func(n int64) []element { return make([]element, n) }

@@ -38,7 +38,8 @@ const (
 	mib       = int64(1) << 20
 )
 
-// table is read from above; the first line that holds and fits is taken. The last of each operation always does. Its
+// table is read from above; the first line that holds and fits is taken. The last of each operation always does. While
+// ranks compute an algorithm that needs attention does not fit: lines below it are for such calls (0085). The table's
 // limits are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; those for
 // two ranks were measured, and those for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/0046,
 // 0051). Those of "direct" were measured with two ranks and with 8, which also had two processors (0049): it is taken
@@ -69,6 +70,8 @@ var table = []rule{
 	{Bcast, 4 * mib, 1024, 0, AnyVia, "scatter_ring"},
 	{Bcast, unbounded, 64, 0, AnyVia, "chain"},
 	{Bcast, unbounded, 1024, 0, AnyVia, "scatter_ring"},
+	{Bcast, unbounded, 1024, 2, Network, "two_level"}, // this and the next: while ranks compute
+	{Bcast, unbounded, 1024, 0, AnyVia, "knomial"},
 	{Bcast, unbounded, unbounded, 0, AnyVia, "scatter_doubling"},
 	{Bcast, unbounded, unbounded, 2, Network, "two_level"},
 	{Bcast, unbounded, unbounded, 0, AnyVia, "knomial"},

@@ -85,6 +85,9 @@ type Params struct {
 	ElemSize   int64 // bytes of an element; ≥ 1
 	Segment    int64 // elements of a pipeline's segment; 0: the algorithm's own choice
 	InPlace    bool
+	// Unattended says that ranks may compute while the call is under way. A round may wait for each of them to come by,
+	// so no vector is cut into segments, and Segment does not count.
+	Unattended bool
 	// Commutative says that the operator may be applied in any order of ranks. Associative it always is.
 	Commutative bool
 	// ByPairs says that contributions are combined by pairs (see byPairs).
@@ -127,10 +130,14 @@ func (p *Params) source() Ref {
 	return Ref{Space: In}
 }
 
-// segment is the length of a pipeline's segments: about bytes, if the caller has not chosen.
-func (p *Params) segment(bytes int64) int64 {
+// segment is the length ≥ 1 of a pipeline's segments, of Count elements: about 64 KiB, if the caller has not chosen.
+func (p *Params) segment() int64 {
+	n := (64 << 10) / max(1, p.ElemSize)
 	if p.Segment > 0 {
-		return p.Segment
+		n = p.Segment
 	}
-	return max(1, bytes/max(1, p.ElemSize))
+	if p.Unattended {
+		n = p.Count
+	}
+	return max(1, min(n, p.Count))
 }

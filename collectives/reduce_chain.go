@@ -5,7 +5,7 @@ package collectives
 // root.
 func reduceChain(b *Builder, p *Params) {
 	v := tree{t: team{rank: p.Rank, size: p.Size}, root: p.Root}
-	at, seg := v.at(), max(1, min(p.segment(64<<10), p.Count))
+	at, seg := v.at(), p.segment()
 	first, last := at == 0, at == p.Size-1
 	source := Ref{Space: In}
 	if p.InPlace && first {
@@ -23,7 +23,10 @@ func reduceChain(b *Builder, p *Params) {
 		return
 	}
 	// The segment that is sent and the one that is received take turns in the two halves of buf.
-	buf := b.tmp(2 * seg)
+	var buf Ref
+	if !first || p.InPlace {
+		buf = b.tmp(min(2*seg, p.Count))
+	}
 	for off := int64(0); off < p.Count+seg; off += seg {
 		mine, n := buf.At(off/seg%2*seg), min(seg, p.Count-off)
 		if first && !p.InPlace {

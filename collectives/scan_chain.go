@@ -4,12 +4,11 @@ package collectives
 // one before it is sent on.
 func scanChain(b *Builder, p *Params) {
 	source, out := p.source(), Ref{Space: Out}
-	seg := max(1, min(p.segment(64<<10), p.Count))
+	seg := p.segment()
 	var in Ref
+	sum := source // what is sent on
 	if p.Rank > 0 {
-		in = b.tmp(seg)
-	} else {
-		b.copy(out, source, p.Count)
+		in, sum = b.tmp(min(seg, p.Count)), out
 	}
 	for off := int64(0); off < p.Count+seg; off += seg {
 		n := min(seg, p.Count-off)
@@ -17,25 +16,28 @@ func scanChain(b *Builder, p *Params) {
 			b.recv(p.Rank-1, in, n)
 		}
 		if before := off - seg; p.Rank < p.Size-1 && before >= 0 {
-			b.send(p.Rank+1, out.At(before), min(seg, p.Count-before))
+			b.send(p.Rank+1, sum.At(before), min(seg, p.Count-before))
 		}
 		if p.Rank > 0 {
 			b.combine(out.At(off), in, source.At(off), n)
 		}
 		b.next()
 	}
+	if p.Rank == 0 { // not before the others have what they wait for
+		b.copy(out, source, p.Count)
+	}
 }
 
 // As chain for Scan; what comes is the result, and what is sent on has this rank's own behind it.
 func exscanChain(b *Builder, p *Params) {
 	source, out := p.source(), Ref{Space: Out}
-	seg := max(1, min(p.segment(64<<10), p.Count))
+	seg := p.segment()
 	last := p.Rank == p.Size-1
 	var in, pass Ref
 	if p.Rank > 0 {
-		in = b.tmp(seg)
+		in = b.tmp(min(seg, p.Count))
 		if !last {
-			pass = b.tmp(2 * seg) // what is sent, and what is combined for the next round
+			pass = b.tmp(min(2*seg, p.Count)) // what is sent, and what is combined for the next round
 		}
 	}
 	for off := int64(0); off < p.Count+seg; off += seg {

@@ -50,7 +50,8 @@ func infoCommand(stdout *os.File) *cobra.Command {
 	}
 	c.Flags().BoolVar(&table, "collectives", false,
 		"print which algorithm collective calls take, by operation, size and ranks, and what the call with the most\n"+
-			"bytes and ranks of each line costs a rank on the model cluster; the first line that holds counts")
+			"bytes and ranks of each line costs a rank on the model cluster; the first line that holds counts\n"+
+			"(for a nonblocking Bcast, of those without chain and scatter_ring)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the same as JSON, for programs; the names in it stay")
 	return c
 }
