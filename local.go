@@ -16,11 +16,15 @@ import (
 // with ErrPeerFailed after about a second. Fewer than one rank is ErrCount; a rank that returns with operations under
 // way is ErrRequest. Calls that go on since their context has ended are waited for, and are ErrRequest if other ranks
 // have not made them when all have returned.
+//
+// If all ranks wait for each other and no other goroutine could call the library, RunLocal says after about two seconds,
+// once, which rank is in which call and waits for what: on standard error, or to the logger of WithLogger. It goes on.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
 		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
 	}
-	engines, how, err := join.Local(n, optionsOf(opts))
+	o := optionsOf(opts)
+	engines, how, err := join.Local(n, o)
 	if err != nil {
 		return opError("RunLocal", ErrUnavailable, "%w", err)
 	}
@@ -32,8 +36,10 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		bodies.Wait()
 		close(last)
 	}()
+	looker := newStandstill(engines, o.Log)
 	for rank, e := range engines {
 		wg.Go(func() {
+			looker.goroutines[rank].Store(goroutineID())
 			err := error(opError("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
 				"t.FailNow); a rank returns an error"))
 			defer func() {
@@ -48,6 +54,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 		})
 	}
 	wg.Wait()
+	looker.stop()
 	over := opError("", ErrInit, "called after the end of RunLocal")
 	for _, e := range engines {
 		e.Close(over)

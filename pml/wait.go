@@ -234,8 +234,12 @@ func (w *waitFor) park() (follow bool) {
 	e.links.vigil.begin()
 	e.wait.park()
 	w.attach(&e.parked)
+	ends := w.cc != nil && w.cc.Done() != nil
+	if ends {
+		e.wait.mayEnd++
+	}
 	e.unlock()
-	if w.cc == nil || w.cc.Done() == nil {
+	if !ends {
 		e.sleep.Park(true)
 	} else {
 		stop := context.AfterFunc(w.cc, e.sleep.Interrupt)
@@ -245,6 +249,9 @@ func (w *waitFor) park() (follow bool) {
 		stop()
 	}
 	e.lock()
+	if ends {
+		e.wait.mayEnd--
+	}
 	if e.wait.leader != leaderParked {
 		e.wanted.Add(-away)
 	}
@@ -270,18 +277,22 @@ func (w *waitFor) follow() error {
 	e.wait.followers++
 	e.links.vigil.begin()
 	e.exitCall()
-	e.unlock()
 	var err error
 	if w.cc == nil {
+		e.unlock()
 		<-ch
+		e.lock()
 	} else {
+		e.wait.mayEnd++
+		e.unlock()
 		select {
 		case <-ch:
 		case <-w.cc.Done():
 			err = w.cc.Err()
 		}
+		e.lock()
+		e.wait.mayEnd--
 	}
-	e.lock()
 	e.wait.followers--
 	w.attach(nil)
 	return err

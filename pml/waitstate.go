@@ -23,6 +23,7 @@ type waitState struct {
 	watcher   watcherState
 	armed     armedLevel // what the device wakes the watcher for; or it has, and the watcher is about to come
 	followers int        // callers that sleep until their own requests are done; and channels of Done
+	mayEnd    int        // callers that sleep until their contexts end, if not before
 	rounds    int        // operations of several rounds: each message may be what the next round waits for
 	// calling: an operation is being started whose caller is about to wait for it, or looks for its end.
 	calling bool

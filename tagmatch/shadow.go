@@ -52,3 +52,11 @@ func (t *Table) Naming(source int32) []*Receive {
 	sortReceives(receives)
 	return receives
 }
+
+// Receives returns all posted receives, oldest first. They stay posted. It walks all bins.
+func (t *Table) Receives() []*Receive {
+	var receives []*Receive
+	t.eachBin(func(b *bin) { receives = b.receives(receives) })
+	sortReceives(receives)
+	return receives
+}

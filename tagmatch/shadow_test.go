@@ -30,11 +30,12 @@ func TestShadowQueries(t *testing.T) {
 func (p *pair) query(ctx uint32, source, tag int32) {
 	p.tb.Helper()
 	would, any := -1, 0
-	var naming []int
+	var naming, all []int
 	for _, r := range p.model.receives {
 		if would < 0 && r.matches(modelEntry{ctx, source, tag, -1}) {
 			would = r.id
 		}
+		all = append(all, r.id)
 		if r.source == AnySource {
 			any++
 		}
@@ -44,6 +45,7 @@ func (p *pair) query(ctx uint32, source, tag int32) {
 	}
 	p.same("Peek", receiveID(p.table.Peek(ctx, source, tag)), would)
 	p.same("FromAny", p.table.FromAny(), any)
+	p.sameIDs("Receives", receiveIDs(p.table.Receives()), all)
 	p.sameIDs("Naming", receiveIDs(p.table.Naming(source)), naming)
 	if p.table.Awaits(source) != (any+len(naming) > 0) {
 		p.tb.Fatalf("Awaits(%d) is wrong: %d receives are from any source, %d from that", source, any, len(naming))

@@ -1,0 +1,147 @@
+package pml
+
+// Ranks of one process that all sleep in calls, each for what only another one of them can do, never move again. Their
+// engines show it: nothing has come, nothing is to be done, nothing is under way that goes on without a call.
+
+// Awaited is what a rank waits for.
+type Awaited struct {
+	What    AwaitedKind
+	Rank    int32  // that could end the wait, or AnySource
+	Ctx     uint32 // of AwaitsMessage and AwaitsMatch
+	Tag     int32
+	InRound bool // of an operation of several rounds
+}
+
+// AwaitedKind says what a rank could do that would end a wait.
+type AwaitedKind uint8
+
+const (
+	AwaitsMessage AwaitedKind = iota // send
+	AwaitsMatch                      // receive what has been sent, or some of what has been sent before
+	AwaitsWord                       // raise its word on a board
+)
+
+// Standstill is what the ranks of a job wait for.
+type Standstill struct {
+	Awaited   [][]Awaited // by rank
+	Asleep    int         // callers that sleep, of all ranks
+	completed uint
+}
+
+// SameAs reports whether no wait has ended since an earlier look.
+func (s *Standstill) SameAs(before *Standstill) bool {
+	return before != nil && s.Asleep == before.Asleep && s.completed == before.completed
+}
+
+// StandsStill looks whether ranks, which are all of a job, can do nothing unless a goroutine calls the library. still is
+// called if so, with the locks of all: it does not call the library. Otherwise, or where that cannot be known, the
+// result is nil. Whether other goroutines could call is not looked at.
+func StandsStill(ranks []*Engine, still func(*Standstill)) {
+	for _, e := range ranks {
+		e.lock()
+		rests := e.rests()
+		e.unlock()
+		if !rests {
+			return
+		}
+	}
+	for _, e := range ranks { // as FailAll
+		e.lock()
+	}
+	defer func() {
+		for _, e := range ranks {
+			e.exitCall()
+			e.unlock()
+		}
+	}()
+	s := &Standstill{Awaited: make([][]Awaited, len(ranks))}
+	for i, e := range ranks {
+		if !e.rests() || e.wait.mayPoll() && e.progress() != 0 {
+			return
+		}
+		s.completed += e.load.completed
+		s.Asleep += e.wait.followers
+		if e.wait.leader == leaderParked {
+			s.Asleep++
+		}
+		s.Awaited[i] = e.links.awaitedThings()
+	}
+	for i, e := range ranks {
+		if !e.rests() { // what another one has done
+			return
+		}
+		for _, a := range s.Awaited[i] {
+			if a.Rank >= 0 && ranks[a.Rank].links.vigil.over {
+				return // that rank has returned, and says so
+			}
+		}
+	}
+	if s.Asleep > 0 { // else all are at their end
+		still(s)
+	}
+}
+
+// rests: nothing goes on by itself at this rank, and no wait can end but by what another rank does. Only a device of
+// this process alone has no packets on their way that it does not show, and no connection to mend.
+func (e *Engine) rests() bool {
+	l, w := &e.links, &e.wait
+	wakes := e.dev.Facts().Wake
+	if e.closed != nil || !e.direct || l.offload.dev != nil || l.lost != nil || len(wakes) != 1 || wakes[0].FD >= 0 {
+		return false
+	}
+	if w.leader != noLeader && w.leader != leaderParked || w.watcher != watcherAsleep || w.mayEnd != 0 ||
+		e.load.pending != 0 || e.load.stalled != 0 || e.schedules.working != 0 {
+		return false
+	}
+	for t := range l.transfers.all() {
+		if !t.unmatched() {
+			return false
+		}
+	}
+	for _, p := range l.peers {
+		if p != nil && (p.connecting || p.err != nil || p.control.len() > 0) {
+			return false
+		}
+	}
+	for _, b := range e.boards.all {
+		if b.err != nil || b.r != nil && b.Lines[b.line].Word.Load() >= b.least {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitedThings is what this rank waits for.
+func (l *linkPath) awaitedThings() (all []Awaited) {
+	add := func(what AwaitedKind, rank int32, r *Request) {
+		all = append(all, Awaited{what, rank, r.recv.Ctx, r.recv.Tag, r.extra && r.of != nil})
+	}
+	for _, posted := range l.table.Receives() {
+		if r, is := posted.Owner.(*Request); is {
+			add(AwaitsMessage, posted.Source, r)
+		}
+	}
+	for _, r := range l.e.probers {
+		if s := &l.e.server; r.recv.Ctx == s.ctx && r.recv.Tag == s.tag && r.recv.Source == AnySource {
+			continue // the server's
+		}
+		add(AwaitsMessage, r.recv.Source, r)
+	}
+	for t := range l.transfers.all() {
+		add(AwaitsMatch, t.peer.rank, t.r)
+	}
+	for _, p := range l.peers {
+		if p == nil {
+			continue
+		}
+		for _, r := range p.queue.all() {
+			add(AwaitsMatch, p.rank, r)
+		}
+	}
+	for _, b := range l.e.boards.all {
+		if b.r != nil {
+			all = append(all, Awaited{What: AwaitsWord, Rank: b.members[b.owner(b.line)]})
+		}
+	}
+	return all
+}

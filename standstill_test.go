@@ -1,0 +1,281 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/gorun-mpi/mpi/pml"
+)
+
+// lookOften makes RunLocal look for ranks that cannot move every so often.
+func lookOften(t *testing.T, every time.Duration) {
+	look, pause := standstillLook, standstillPause
+	standstillLook, standstillPause = every, 4*every
+	t.Cleanup(func() { standstillLook, standstillPause = look, pause })
+}
+
+// told is a logger, and calls do with what it gets.
+type told func(text string)
+
+func (do told) Write(p []byte) (int, error) {
+	do(string(p))
+	return len(p), nil
+}
+
+func (do told) option() Option {
+	return WithLogger(hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: do, DisableTime: true}))
+}
+
+// Ranks that all wait for each other are told so, whatever the calls are: which rank is in which call, and for what.
+func TestNoRankCanMove(t *testing.T) {
+	lookOften(t, 50*time.Millisecond)
+	buf := func(n int) []byte { return make([]byte, n) }
+	for _, c := range []struct {
+		name string
+		n    int
+		body func(w *Comm) error
+		want []string // of each rank's line
+	}{
+		{"Recv against Recv", 2, func(w *Comm) error {
+			_, err := Recv(w, buf(8), 1-w.Rank(), 7+w.Rank())
+			return err
+		}, []string{"rank 0: Recv at standstill_test.go:", "waits for a message from rank 1, tag 7, on world",
+			"rank 1: Recv at ", "waits for a message from rank 0, tag 8, on world"}},
+		{"itself", 1, func(w *Comm) error {
+			_, err := Recv(w, buf(8), 0, AnyTag)
+			return err
+		}, []string{"rank 0: Recv at ", "waits for a message from rank 0, any tag, on world"}},
+		{"Ssend against Ssend", 2, func(w *Comm) error {
+			return Ssend(w, buf(short), 1-w.Rank(), 3)
+		}, []string{"rank 0: Ssend at ", "waits for rank 1 to receive a message, tag 3, on world", "rank 1: Ssend at "}},
+		{"long Send against Send", 2, func(w *Comm) error {
+			return Send(w, buf(long), 1-w.Rank(), 3)
+		}, []string{"rank 0: Send at ", "waits for rank 1 to receive a message, tag 3, on world", "rank 1: Send at "}},
+		{"Sends without credit", 2, func(w *Comm) error {
+			if w.Rank() == 1 {
+				_, err := Recv(w, buf(8), 0, 9)
+				return err
+			}
+			for range 100 {
+				if err := Send(w, buf(long), 1, 3); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, []string{"rank 0: Send at ", "rank 1: Recv at ", "from rank 0, tag 9, on world"}},
+		{"Barrier against Recv", 3, func(w *Comm) error {
+			if w.Rank() == 1 {
+				_, err := Recv(w, buf(8), AnySource, 0)
+				return err
+			}
+			return Barrier(w)
+		}, []string{"rank 0: Barrier at ", "waits for rank ", "rank 1: Recv at ", "waits for a message from any rank, tag 0",
+			"rank 2: Barrier at "}},
+		{"Barrier by the board against Recv", 3, func(w *Comm) error {
+			for range 5 {
+				if err := Barrier(w); err != nil {
+					return err
+				}
+			}
+			if w.Rank() == 1 {
+				_, err := Recv(w, buf(8), AnySource, 0)
+				return err
+			}
+			return Barrier(w)
+		}, []string{"rank 0: Barrier at ", "waits for rank ", "in that call", "rank 1: Recv at ", "rank 2: Barrier at "}},
+		{"Wait of Iallreduce", 3, func(w *Comm) error {
+			if w.Rank() == 1 {
+				_, err := Probe(w, 0, 0)
+				return err
+			}
+			r, err := Iallreduce(w, nil, []int{1}, Sum)
+			if err == nil {
+				_, err = r.Wait()
+			}
+			return err
+		}, []string{"rank 0: Request.Wait at ", "in that call", "rank 1: Probe at ", "message from rank 0"}},
+		{"WaitAll against WaitAny", 2, func(w *Comm) error {
+			var rs []*Request
+			for tag := range 5 {
+				rs = append(rs, ok(Irecv(w, buf(8), 1-w.Rank(), tag)))
+			}
+			if w.Rank() == 0 {
+				return WaitAll(rs...)
+			}
+			_, _, err := WaitAny(rs...)
+			return err
+		}, []string{"rank 0: WaitAll at ", "from rank 1, tag 0, on world; ", "2 more", "rank 1: WaitAny at "}},
+		{"a ring of three, on a Dup", 3, func(w *Comm) error {
+			c, err := w.Dup()
+			if err == nil {
+				_, err = Recv(c, buf(8), (w.Rank()+1)%3, 0)
+			}
+			return err
+		}, []string{"rank 0: Recv at ", "from rank 1, tag 0, on another communicator", "rank 2: Recv at "}},
+		{"a rank has returned", 3, func(w *Comm) error {
+			if w.Rank() == 2 {
+				return nil
+			}
+			_, err := Recv(w, buf(8), 1-w.Rank(), 0)
+			return err
+		}, []string{"rank 0: Recv at ", "rank 2: has returned"}},
+		{"goroutines of a rank", 2, func(w *Comm) error {
+			if w.Rank() == 0 {
+				_, err := Recv(w, buf(8), 1, 0)
+				return err
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() { Recv(w, buf(8), 0, 1) })
+			defer wg.Wait()
+			_, err := Recv(w, buf(8), 0, 0)
+			return err
+		}, []string{"rank 1: Recv at ", "from rank 0, tag 0, on world; a message from rank 0, tag 1, on world"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var mu sync.Mutex
+			engines := make([]*pml.Engine, c.n)
+			var said []string
+			do := told(func(text string) {
+				mu.Lock()
+				defer mu.Unlock()
+				said = append(said, text)
+				pml.FailAll(engines, opError("", ErrAborted, "the test ends"))
+			})
+			err := local(t, c.n, func(w *Comm) {
+				mu.Lock()
+				engines[w.Rank()] = w.eng
+				mu.Unlock()
+				must(c.body(w))
+			}, loopBeneath, do.option())
+			if err == nil || len(said) != 1 {
+				t.Fatalf("%v, said %q", err, said)
+			}
+			rest := said[0]
+			for _, want := range append([]string{"no rank can move"}, c.want...) {
+				_, after, is := strings.Cut(rest, want)
+				if !is {
+					t.Fatalf("%q is not there, or not in that order:\n%s", want, said[0])
+				}
+				rest = after
+			}
+		})
+	}
+}
+
+// Nothing is told while a rank, or another goroutine of the process, is outside the library, whatever it does there, or
+// while a context can end a call.
+func TestSomeRankCanMove(t *testing.T) {
+	lookOften(t, time.Millisecond)
+	const outside = 30 * time.Millisecond // dozens of looks
+	r, w, err := os.Pipe()
+	must(err)
+	defer r.Close()
+	defer w.Close()
+	for name, leave := range map[string]func(){
+		"sleeps": func() { time.Sleep(outside) },
+		"computes": func() {
+			for begun, n := time.Now(), 0; time.Since(begun) < outside; n++ {
+			}
+		},
+		"waits for a timer": func() { <-time.After(outside) },
+		"waits for a goroutine": func() {
+			over := make(chan bool)
+			go func() {
+				time.Sleep(outside)
+				over <- true
+			}()
+			<-over
+		},
+		"waits for a lock": func() {
+			var mu sync.Mutex
+			mu.Lock()
+			go func() {
+				time.Sleep(outside)
+				mu.Unlock()
+			}()
+			mu.Lock()
+		},
+		"reads": func() {
+			time.AfterFunc(outside, func() { w.Write([]byte{1}) })
+			r.Read(make([]byte, 1))
+		},
+		"runs a command": func() { must(exec.Command("sleep", "0.03").Run()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var said atomic.Pointer[string]
+			do := told(func(text string) { said.Store(&text) })
+			over(t, loopBeneath, do.option())(3, func(w *Comm) {
+				for turn := range 2 {
+					switch w.Rank() {
+					case 0: // the rank is there
+						leave()
+						must(Send(w, []byte{1}, 1, 0))
+					case 1:
+						ok(Recv(w, make([]byte, 1), 0, 0))
+					}
+					must(Barrier(w))
+					switch w.Rank() {
+					case 0: // in a call, and a goroutine of it is not
+						done := make(chan bool)
+						go func() {
+							leave()
+							must(Send(w, []byte{1}, 1, turn))
+							close(done)
+						}()
+						ok(Recv(w, make([]byte, 1), 1, turn))
+						<-done
+					case 1:
+						ok(Recv(w, make([]byte, 1), 0, turn))
+						must(Send(w, []byte{1}, 0, turn))
+					}
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), outside)
+				defer cancel()
+				_, err := Recv(w.WithContext(ctx), make([]byte, 1), (w.Rank()+1)%3, 9)
+				check(errors.Is(err, context.DeadlineExceeded), "%v", err)
+			})
+			if text := said.Load(); text != nil {
+				t.Error(*text)
+			}
+		})
+	}
+}
+
+// Nothing is told of ranks that work, however often they are looked at: of long and short messages, collective calls,
+// and senders without credit.
+func TestRanksThatWorkMove(t *testing.T) {
+	lookOften(t, 100*time.Microsecond)
+	everywhere(t, func(t *testing.T, run runner) {
+		var said atomic.Pointer[string]
+		do := told(func(text string) { said.Store(&text) })
+		run(4, func(w *Comm) {
+			right, left := (w.Rank()+1)%4, (w.Rank()+3)%4
+			in, sum := make([]byte, 4*long), []int{0}
+			for i := range inShort(100, 20) {
+				ok(Sendrecv(w, message(4*long, i), right, 0, in, left, 0))
+				whole(in, i)
+				must(Allreduce(w, []int{i}, sum, Sum))
+				same(sum[0], 4*i)
+				ok(Sendrecv(w, message(short, i), right, 0, in[:short], left, 0))
+				whole(in[:short], i)
+				if w.Rank()%2 == 0 {
+					must(Ssend(w, message(long, i), right, 1))
+				} else {
+					ok(Recv(w, in[:long], left, 1))
+				}
+			}
+		}, do.option())
+		if text := said.Load(); text != nil {
+			t.Error(*text)
+		}
+	})
+}
