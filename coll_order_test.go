@@ -118,7 +118,7 @@ func TestReductionsGiveTheSameBits(t *testing.T) {
 								sameBits(w, name, size, tellingCalls[name], &refuse[w.Rank()])
 							}
 						}
-					}, setting, withDevices(func(rank int, d transport.Device) transport.Device {
+					}, setting, onTop(func(rank int, d transport.Device) transport.Device {
 						boards := *d.Facts().Boards
 						was := boards.Make
 						boards.Make = func(members []int32, lines, bytes int) (*transport.Board, []byte, error) {

@@ -27,28 +27,22 @@ func (h *heldBoards) hold(b *transport.Board, err error) {
 
 // holding counts in held, by rank, what is made and joined.
 func holding(held []heldBoards) Option {
-	return func(o *options) {
-		was := o.Wrap
-		o.Wrap = func(rank int, d transport.Device) transport.Device {
-			if was != nil {
-				d = was(rank, d)
-			}
-			by, h := *d.Facts().Boards, &held[rank]
-			d.Facts().Boards = &transport.Boards{
-				Make: func(members []int32, lines, bytes int) (*transport.Board, []byte, error) {
-					b, ticket, err := by.Make(members, lines, bytes)
-					h.hold(b, err)
-					return b, ticket, err
-				},
-				Join: func(members []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
-					b, err := by.Join(members, lines, bytes, ticket)
-					h.hold(b, err)
-					return b, err
-				},
-			}
-			return d
+	return onTop(func(rank int, d transport.Device) transport.Device {
+		by, h := *d.Facts().Boards, &held[rank]
+		d.Facts().Boards = &transport.Boards{
+			Make: func(members []int32, lines, bytes int) (*transport.Board, []byte, error) {
+				b, ticket, err := by.Make(members, lines, bytes)
+				h.hold(b, err)
+				return b, ticket, err
+			},
+			Join: func(members []int32, lines, bytes int, ticket []byte) (*transport.Board, error) {
+				b, err := by.Join(members, lines, bytes, ticket)
+				h.hold(b, err)
+				return b, err
+			},
 		}
-	}
+		return d
+	})
 }
 
 // tellingSum is an Allreduce whose result tells in which order the ranks' contributions were combined.

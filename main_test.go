@@ -111,6 +111,19 @@ func withDevices(wrap func(rank int, d transport.Device) transport.Device) Optio
 	return func(o *options) { o.Wrap = wrap }
 }
 
+// onTop puts something between the engines and the devices that the options before this one have made.
+func onTop(wrap func(rank int, d transport.Device) transport.Device) Option {
+	return func(o *options) {
+		was := o.Wrap
+		o.Wrap = func(rank int, d transport.Device) transport.Device {
+			if was != nil {
+				d = was(rank, d)
+			}
+			return wrap(rank, d)
+		}
+	}
+}
+
 // onHosts says where ranks are, by any numbers.
 func onHosts(at func(rank int) int) Option { return func(o *options) { o.Host = at } }
 

@@ -234,13 +234,14 @@ func TestDoctor(t *testing.T) {
 	// The host "other" has another program where gorun should be, "foreign" is of another architecture as well.
 	script := `#!/bin/sh
 host=$1; shift
+change() { sed -u "s|^run '.*|run ` + dir + `/other|; /^}\$/q"; } # of the script; byte by byte, so not of what follows it
 export XDG_CACHE_HOME=` + dir + `/cache-$host
 case $host in
 refused) echo "ssh: connect to host refused port 22: Connection refused" >&2; exit 255 ;;
 chatty) echo "Welcome to chatty"; exec "$@" ;;
 localhost) echo "a shell for this host" >&2; exit 1 ;;
-other) sed -u "s|^run '.*|run ` + dir + `/other|" | "$@" ;;
-foreign) { echo 'uname() { echo Linux riscv65; }'; sed -u "s|^run '.*|run ` + dir + `/other|"; } | "$@" ;;
+other) { change; cat; } | "$@" ;;
+foreign) { echo 'uname() { echo Linux riscv65; }'; change; cat; } | "$@" ;;
 *) exec "$@" ;;
 esac
 `
