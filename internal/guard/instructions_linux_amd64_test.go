@@ -131,7 +131,7 @@ func countAll(t *testing.T) map[string]float64 {
 // queues have grown, and rings that are not in use are not polled any more. With 16 ranks the last of these rings is
 // left after some 20,000 messages.
 func hotPathRole(name string, turns int) error {
-	const warm = 40_000 // messages
+	const warmPerRank = 2_500 // messages
 	for _, p := range hotPaths {
 		if p.name != name {
 			continue
@@ -139,7 +139,7 @@ func hotPathRole(name string, turns int) error {
 		ranks, _ := ranksOverShm(p.ranks)
 		turn := p.begin(ranks)
 		runtime.LockOSThread() // callgrind counts by thread
-		for range warm / p.messages {
+		for range warmPerRank * p.ranks / p.messages {
 			turn()
 		}
 		toggleCollect()
