@@ -7,7 +7,8 @@ import (
 	"github.com/gorun-mpi/mpi/pml"
 )
 
-// bytesOf is buf's memory. T has been checked to have no pointers, or checkLayout that what is moved is beside them.
+// bytesOf returns the memory of buf. The caller has checked that T has no pointers, or checkLayout has checked that no
+// byte that is moved belongs to one.
 func bytesOf[T any](buf []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf))*unsafe.Sizeof(*new(T)))
 }

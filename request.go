@@ -150,8 +150,7 @@ func (r *Request) Test() (bool, Status, error) {
 }
 
 // Cancel asks for the operation to be cancelled; §3.8.4. The request must still be completed: Status.Cancelled says
-// whether it was. Of an Isendrecv both halves are cancelled or neither. Where its receive gets a message while the send
-// is taken back, the send goes again, and may then come behind messages that this rank has sent since.
+// whether it was. Isendrecv says what that means for its two halves.
 func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
 		return err

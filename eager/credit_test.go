@@ -7,7 +7,8 @@ import (
 )
 
 func TestCost(t *testing.T) {
-	for n, want := range map[int]int64{0: 0, 1: 0, 64: 0, 65: 128, 128: 128, 129: 256, 1024: 1024, 8191: 8192, 8192: 8192, 8193: 16384} {
+	for n, want := range map[int]int64{0: 0, 1: 0, 64: 0, 65: 128, 128: 128, 129: 256, 1024: 1024, 8191: 8192, 8192: 8192,
+		8193: 16384} {
 		if got := Cost(n); got != Envelope+want {
 			t.Errorf("a payload of %d bytes costs %d, want %d", n, got, Envelope+want)
 		}

@@ -18,7 +18,7 @@ const (
 	ElementSize = 4
 )
 
-// name is that of MPI.
+// name returns MPI's name of the type.
 func (t Type) name() string {
 	if t == Char {
 		return "MPI_CHAR"

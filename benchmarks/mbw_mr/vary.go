@@ -7,7 +7,7 @@ import (
 	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
 )
 
-// windows are those of -V.
+// windows are the window sizes that -V measures.
 var windows = []int{8, 16, 32, 64, harness.WidestWindow}
 
 // vary is run for -V.

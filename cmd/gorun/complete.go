@@ -85,7 +85,7 @@ func arrangeCompletion(root *cobra.Command, args []string) []string {
 		return args
 	}
 	flags, rest, err := splitFlags(root.Flags(), words)
-	if err != nil { // the last of them is a flag that waits for its value, or is none
+	if err != nil { // the last word is a flag that waits for its value, or no flag at all
 		if flags, rest, err = splitFlags(root.Flags(), words[:len(words)-1]); err != nil || len(rest) > 0 {
 			return args
 		}

@@ -77,9 +77,11 @@ func readFacts(environ []string, m machine) facts {
 	}
 	name, _ := os.Hostname()
 	cores, nodes := coresAndNodes(host.CPUs)
-	f := facts{Gorun: version(), Build: buildID(), Path: ownPath(), System: runtime.GOOS, Arch: runtime.GOARCH, Host: name, Kernel: kernel(),
+	f := facts{Gorun: version(), Build: buildID(), Path: ownPath(), System: runtime.GOOS, Arch: runtime.GOARCH,
+		Host: name, Kernel: kernel(),
 		CPUs:  cpuFacts{host.Usable(), cpuset.FormatList(ids), cores, nodes, host.Quota},
-		Readv: probeReadv(), Memlock: hardLimit(unix.RLIMIT_MEMLOCK), Files: hardLimit(unix.RLIMIT_NOFILE), Processes: processes(),
+		Readv: probeReadv(), Memlock: hardLimit(unix.RLIMIT_MEMLOCK), Files: hardLimit(unix.RLIMIT_NOFILE),
+		Processes:  processes(),
 		Interfaces: interfaces(),
 		RDMA:       rdmaFacts{Devices: m.Devices, GPUs: m.GPUs, Verbs: askVerbs != nil},
 		UCX:        askUCX(),

@@ -228,7 +228,8 @@ func (m *Member) openDevice(c config, local int, known bool) (transport.Device, 
 	log := c.Log.With("rank", m.Rank)
 	o, err := openTransport(deviceConfig{rank: m.Rank, size: m.Size, local: local, known: known, job: m.client.Name(),
 		tracer: m.client.LauncherPID(),
-		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, call: m.call, log: log.Warn, debug: log.Debug, set: c.set})
+		secret: func() ([]byte, error) { return m.secret(c.set.Timeout) }, call: m.call,
+		log: log.Warn, debug: log.Debug, set: c.set})
 	if err != nil {
 		return nil, err
 	}
