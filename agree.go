@@ -95,11 +95,14 @@ func (m *meeting) met(err error) *refusal {
 }
 
 // failed is what the caller gets.
-func (m *meeting) failed(r *refusal) error {
+func (m *meeting) failed(r *refusal) error { return m.failedIn(m.kind.String(), r) }
+
+// failedIn is failed for a caller of op, or "", which wrap replaces by the call that returns the error.
+func (m *meeting) failedIn(op string, r *refusal) error {
 	if r.cause != nil {
-		return m.c.wrap(m.kind.String(), Undefined, Undefined, r.cause)
+		return m.c.wrap(op, Undefined, Undefined, r.cause)
 	}
-	return &Error{Op: m.kind.String(), Class: r.class, Comm: m.c.Name(), Peer: Undefined, Tag: Undefined,
+	return &Error{Op: op, Class: r.class, Comm: m.c.Name(), Peer: Undefined, Tag: Undefined,
 		Err: errors.New(r.text)}
 }
 

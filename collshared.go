@@ -250,7 +250,7 @@ func (s *common) setUp(c *Comm, tag int32) error {
 	}
 	if no.class != ErrGroup { // else all have heard that it cannot be made now
 		// All ranks have failed here, or this one has joined and others have the board: these it tells.
-		if s.err = m.failed(no); t.on != nil {
+		if s.err = m.failedIn("", no); t.on != nil {
 			t.on.Give(c.rank, s.err)
 		}
 	}
