@@ -3,6 +3,7 @@ package benchmarks
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -123,6 +124,8 @@ func TestPrograms(t *testing.T) {
 		{2, "latency -m 1:64 -i 20 -x 2 -T mpi_int -c", `# Datatype: MPI_INT\.\n# Size .*\n` + lines(1, 2) + `{5}$`},
 		{2, "latency -m 4:4 -i 20 -x 2 -zP90", `P90 Tail Lat\(us\)\n` + lines(2, 2) + `$`},
 		{2, "mbw_mr -m 4:1KiB -i 3 -x 1 -T all -c", `(?s)MPI_CHAR.*MPI_INT.*MPI_FLOAT.*\n` + lines(2, 2) + `{9}$`},
+		{2, "mbw_mr -m 4:8 -i 3 -x 1 -V -c -b multiple -T all", `(?s)MPI_CHAR.*MPI_INT.*MPI_FLOAT.*Profile.*\n` +
+			lines(5, 2) + `{2}$`},
 		{2, "mbw_mr -m 4:8 -i 3 -x 1 -V", `\[ window size: varied \](?s).*Message Rate Profile\n# Size [^\n]*\n` +
 			lines(5, 2) + `{2}$`},
 		{2, "match -m 1:1000 -i 3 -x 1", `Unexp\. AnyBoth\(us\)\n` + lines(8, 3) + `{4}$`},
@@ -190,28 +193,38 @@ func checkFlood(t *testing.T, bin string) {
 	}
 }
 
-// checkMistakes: one message, no matter how many ranks, and an exit code.
+// checkMistakes: one message, no matter how many ranks, and an exit code: 2 where the command line is wrong in any job.
 func checkMistakes(t *testing.T, bin string) {
 	for _, c := range []struct {
 		ranks         int
 		command, want string
+		code          int
 	}{
-		{2, "latency --bogus", "unknown flag: --bogus"},
-		{3, "latency", "needs exactly 2 ranks, this job has 3"},
-		{3, "ring -W 3", "the tokens must be fewer than the ranks (3)"},
-		{2, "match -m 0:10", "the queue has 1 to"},
-		{2, "flood -s 3", "8 bytes in each"},
-		{2, "collective", "which operation? There are allgather, "},
-		{2, "collective allreduce,nothing", `there is no operation "nothing"; there are allgather, `},
-		{2, "collective allreduce bcast", `"bcast" is not an option`},
-		{2, "collective allreduce -m 1:4", "the sizes of a reduction are multiples of 8, and there is none"},
-		{1, "kernel -m 4:8", "and 4 is not one above 0"},
-		{2, "collective alltoall -M 1000", "4 buffers of 1048576 bytes"},
-		{2, "bw -b none", "wanted single or multiple"},
+		{2, "latency --bogus", "unknown flag: --bogus", 2},
+		{3, "latency", "needs exactly 2 ranks, this job has 3", 1},
+		{3, "ring -W 3", "the tokens must be fewer than the ranks (3)", 1},
+		{2, "match -m 0:10", "the queue has 1 to", 2},
+		{2, "flood -s 3", "8 bytes in each", 1},
+		{2, "flood --bogus", "flag provided but not defined: -bogus", 2},
+		{2, "flood nosuch", `flood: "nosuch" is not an option`, 2},
+		{3, "stress nosuch", `stress: "nosuch" is not an option`, 2},
+		{2, "init nosuch", `init: "nosuch" is not an option`, 2},
+		{1, "compare nosuch", `compare: "nosuch" is not an option`, 2},
+		{1, "compare -only nosuch", `-only "nosuch": there is no such measurement`, 2},
+		{2, "collective", "which operation? There are allgather, ", 2},
+		{2, "collective allreduce,nothing", `there is no operation "nothing"; there are allgather, `, 2},
+		{2, "collective allreduce bcast", `"bcast" is not an option`, 2},
+		{2, "collective allreduce -m 1:4", "the sizes of a reduction are multiples of 8, and there is none", 2},
+		{1, "kernel -m 4:8", "and 4 is not one above 0", 2},
+		{2, "halo -m 0:8", "a rank computes for at least 1 us", 2},
+		{2, "collective alltoall -M 1000", "4 buffers of 1048576 bytes", 1},
+		{2, "bw -b none", "wanted single or multiple", 2},
 	} {
 		out, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
-		if err == nil || out != "" || strings.Count(stderr, c.want) != 1 {
-			t.Errorf("%s: %v, printed %q and %q, want %q once", c.command, err, out, stderr, c.want)
+		var ended *exec.ExitError
+		if !errors.As(err, &ended) || ended.ExitCode() != c.code || out != "" || strings.Count(stderr, c.want) != 1 ||
+			strings.Contains(stderr, "called Abort") {
+			t.Errorf("%s: %v, want %d; printed %q and %q, want %q once", c.command, err, c.code, out, stderr, c.want)
 		}
 	}
 }

@@ -115,3 +115,16 @@ func TestChoose(t *testing.T) {
 		t.Errorf("nonblocking and another: %v", err)
 	}
 }
+
+// What no job can do is wrong before there is one.
+func TestCommandLine(t *testing.T) {
+	for args, want := range map[string]string{
+		"nosuch": `no operation "nosuch"`, "allreduce,nosuch": `no operation "nosuch"`, "allreduce -m 1:4": "multiples of 8",
+		"alltoall": "", "alltoall -m 1:4": "",
+	} {
+		_, err := program.Parse(strings.Fields(args))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}

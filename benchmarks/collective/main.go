@@ -46,21 +46,26 @@ var program = harness.Program{
 	About: "Measures the time of collective calls: " + strings.Join(names(), ", ") +
 		"; iallreduce and so on, allreduce_persistent and so on. It may be called osu_OPERATION.",
 	Defaults: harness.CollectiveDefaults(),
+	Check:    check,
 	Draw:     picture.Draw,
 }
 
 func main() { bench.Main(program, run) }
 
+func check(o harness.Options) error {
+	chosen, err := choose(o.Operand, filepath.Base(os.Args[0]))
+	if err == nil && len(sizesOf(o, chosen)) == 0 {
+		err = fmt.Errorf("-m %d:%d: the sizes of a reduction are multiples of 8, and there is none", o.MinSize, o.MaxSize)
+	}
+	return err
+}
+
 func run(j *bench.Job) error {
 	chosen, err := choose(j.Options.Operand, filepath.Base(os.Args[0]))
 	if err != nil {
-		return j.Refuse(err)
+		return err
 	}
 	sizes := sizesOf(j.Options, chosen)
-	if len(sizes) == 0 {
-		return j.Refuse(fmt.Errorf("-m %d:%d: the sizes of a reduction are multiples of 8, and there is none",
-			j.Options.MinSize, j.Options.MaxSize))
-	}
 	if err := j.Options.CheckMemory(2 * int64(mostBlocks(j.Ranks))); err != nil {
 		return j.Refuse(err)
 	}

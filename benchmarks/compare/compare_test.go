@@ -348,7 +348,7 @@ func TestFromMakesThePagesAgain(t *testing.T) {
 	if err := r.write(dir, m); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(context.Background(), settings{from: dir, out: other}); err != nil {
+	if err := run(context.Background(), settings{from: dir, out: other}, plan(false)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"latency.md", "latency.svg", "latency.json"} {
@@ -361,7 +361,7 @@ func TestFromMakesThePagesAgain(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(other, "README.md")); err != nil {
 		t.Error(err)
 	}
-	err := run(context.Background(), settings{from: t.TempDir()})
+	err := run(context.Background(), settings{from: t.TempDir()}, plan(false))
 	if err == nil || !strings.Contains(err.Error(), "no results of latency") {
 		t.Errorf("an empty folder gives %v", err)
 	}
@@ -369,7 +369,7 @@ func TestFromMakesThePagesAgain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "latency.json"), bad, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = run(context.Background(), settings{from: dir})
+	err = run(context.Background(), settings{from: dir}, plan(false))
 	if err == nil || !strings.Contains(err.Error(), "measure again") {
 		t.Errorf("a bad file gives %v", err)
 	}

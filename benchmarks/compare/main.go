@@ -34,25 +34,31 @@ func main() {
 		"folder for the results (default "+resultsDir+", with -quick a new one, with -from that one)")
 	flag.StringVar(&s.from, "from", "", "measure nothing: make tables and pictures from the NAME.json of this folder")
 	flag.Parse()
+	chosen, err := s.check(flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, s); err != nil {
+	if err := run(ctx, s, chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, s settings) error {
+// check returns the measurements that are to be done, or what is wrong with the command line.
+func (s *settings) check(more []string) ([]measurement, error) {
 	switch {
-	case flag.NArg() > 0:
-		return fmt.Errorf("%q is not an option (-h lists them)", flag.Arg(0))
+	case len(more) > 0:
+		return nil, fmt.Errorf("%q is not an option (-h lists them)", more[0])
 	case s.rounds < 0:
-		return fmt.Errorf("-rounds %d: at least 1", s.rounds)
+		return nil, fmt.Errorf("-rounds %d: at least 1", s.rounds)
 	}
-	chosen, err := choose(plan(s.quick), s.only)
-	if err != nil {
-		return err
-	}
+	return choose(plan(s.quick), s.only)
+}
+
+func run(ctx context.Context, s settings, chosen []measurement) (err error) {
 	if s.rounds == 0 {
 		s.rounds = 5
 		if s.quick {

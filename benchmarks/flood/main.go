@@ -11,7 +11,7 @@
 // Comm.Stats), the limit GORUN_UNEXPECTED_MAX if it is set, the greatest resident size of rank 1, and the rate.
 //
 // Owns: how fast rank 0 sends and rank 1 receives.
-// May call: mpi, benchmarks/harness.
+// May call: mpi, benchmarks/harness, benchmarks/internal/bench.
 // Never: reaches inside of the runtime.
 package main
 
@@ -25,6 +25,7 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
 )
 
 var (
@@ -43,7 +44,7 @@ const (
 )
 
 func main() {
-	flag.Parse()
+	bench.ParseFlags()
 	mpi.Main(run)
 }
 

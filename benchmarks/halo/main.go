@@ -39,7 +39,8 @@ var program = harness.Program{
 	Defaults: harness.Options{
 		MinSize: 20, MaxSize: 20000, WarmTime: harness.DefaultWarmTime, Time: 300 * time.Millisecond,
 	},
-	Draw: picture.Draw,
+	Check: check,
+	Draw:  picture.Draw,
 }
 
 const (
@@ -58,10 +59,14 @@ var spreads = []int{0, 10, 50}
 
 func main() { bench.Main(program, run) }
 
-func run(j *bench.Job) error {
-	if j.Options.MinSize < 1 {
-		return j.Refuse(fmt.Errorf("-m %d: a rank computes for at least 1 us", j.Options.MinSize))
+func check(o harness.Options) error {
+	if o.MinSize < 1 {
+		return fmt.Errorf("-m %d: a rank computes for at least 1 us", o.MinSize)
 	}
+	return nil
+}
+
+func run(j *bench.Job) error {
 	var cols []harness.Column
 	for _, s := range spreads {
 		cols = append(cols, harness.Column{Head: fmt.Sprintf("%d%% Beyond(us)", s)},

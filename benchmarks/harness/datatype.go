@@ -18,8 +18,8 @@ const (
 	ElementSize = 4
 )
 
-// name returns MPI's name of the type.
-func (t Type) name() string {
+// Name returns MPI's name of the type.
+func (t Type) Name() string {
 	if t == Char {
 		return "MPI_CHAR"
 	}

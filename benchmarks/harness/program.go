@@ -31,6 +31,8 @@ type Program struct {
 	Defaults Options
 	// Buffers is how many buffers of MaxSize bytes one rank makes under these options; nil: -m is not a size.
 	Buffers func(Options) int64
+	// Check says what is wrong with these options, whatever the job is; nil: nothing more than what Parse finds.
+	Check func(Options) error
 	// Draw writes the picture of --plot; nil: the program takes no --plot.
 	Draw func(path string, d Drawing) error
 }
@@ -90,8 +92,6 @@ func (p Program) Parse(args []string) (Options, error) {
 	case err != nil:
 	case o.VaryWindow && fs.Changed("window-size"):
 		err = errors.New("-V varies the window, so that -W cannot be used with it")
-	case o.VaryWindow && o.Type != Char:
-		err = errors.New("-V sends bytes, so that -T cannot be used with it")
 	case given.help:
 		return o, errHelp
 	case given.version:
@@ -104,7 +104,9 @@ func (p Program) Parse(args []string) (Options, error) {
 		if o.VaryWindow {
 			o.Window = WidestWindow
 		}
-		err = p.checkMemory(o)
+		if err = p.checkMemory(o); err == nil && p.Check != nil {
+			err = p.Check(o)
+		}
 	}
 	if err != nil {
 		return o, fmt.Errorf("%s: %w (%s -h lists the options)", p.Name, err, p.Name)

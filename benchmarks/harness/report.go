@@ -34,7 +34,7 @@ type Result struct {
 
 // Report makes the printer of a latency or bandwidth program.
 func (p Program) Report(out Output, u Unit) *Report {
-	r := &Report{p.Table(out, out.Options.Type.name(), "Size", columnsOf(u, out.Options)...), u}
+	r := &Report{p.Table(out, out.Options.Type.Name(), "Size", columnsOf(u, out.Options)...), u}
 	r.straight = u == Rates
 	return r
 }

@@ -36,6 +36,7 @@ type report struct {
 }
 
 func main() {
+	bench.Before(program)
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		mpi.Abort(1)

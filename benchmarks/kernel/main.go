@@ -27,6 +27,7 @@ var program = harness.Program{
 	About:    "Measures the sum of float64 vectors against a copy of as many bytes.",
 	Defaults: defaults(),
 	Buffers:  func(harness.Options) int64 { return 2 },
+	Check:    check,
 }
 
 func defaults() harness.Options {
@@ -37,13 +38,17 @@ func defaults() harness.Options {
 
 func main() { bench.Main(program, run) }
 
-func run(j *bench.Job) error {
-	for _, size := range j.Options.Sizes(2) {
+func check(o harness.Options) error {
+	for _, size := range o.Sizes(2) {
 		if size == 0 || size%elementSize != 0 {
-			return j.Refuse(fmt.Errorf("-m %d:%d: the sizes of vectors are multiples of 8, and %d is not one above 0",
-				j.Options.MinSize, j.Options.MaxSize, size))
+			return fmt.Errorf("-m %d:%d: the sizes of vectors are multiples of 8, and %d is not one above 0",
+				o.MinSize, o.MaxSize, size)
 		}
 	}
+	return nil
+}
+
+func run(j *bench.Job) error {
 	pace := bench.NewPace(j)
 	table := program.Table(j.Output, "MPI_DOUBLE", "Size", harness.Column{Head: "Sum/Copy"},
 		harness.Column{Head: "Sum(us)"}, harness.Column{Head: "Copy(us)"})

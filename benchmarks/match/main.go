@@ -54,7 +54,8 @@ var program = harness.Program{
 		MinSize: 1, MaxSize: 1_000_000, Window: harness.DefaultWindow, WarmTime: harness.DefaultWarmTime,
 		Small: harness.Rounds{Iterations: 200, Warmup: 10}, Large: harness.Rounds{Iterations: 200, Warmup: 10},
 	},
-	Draw: picture.Draw,
+	Check: check,
+	Draw:  picture.Draw,
 }
 
 const maxLength = 100_000_000 // keeps every tag below the 2^31 of MPI
@@ -76,11 +77,14 @@ func main() {
 	bench.Main(program, run)
 }
 
-func run(j *bench.Job) error {
-	if j.Options.MinSize < 1 || j.Options.MaxSize > maxLength {
-		return j.Refuse(fmt.Errorf("-m %d:%d: the queue has 1 to %d entries",
-			j.Options.MinSize, j.Options.MaxSize, maxLength))
+func check(o harness.Options) error {
+	if o.MinSize < 1 || o.MaxSize > maxLength {
+		return fmt.Errorf("-m %d:%d: the queue has 1 to %d entries", o.MinSize, o.MaxSize, maxLength)
 	}
+	return nil
+}
+
+func run(j *bench.Job) error {
 	table := program.Table(j.Output, "MPI_CHAR", "Queue", columns()...)
 	table.Note("%s=%s", limitName, os.Getenv(limitName))
 	warm := j.Options.WarmTime

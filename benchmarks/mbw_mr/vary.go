@@ -18,19 +18,18 @@ func vary(j *bench.Job, pairs, partner int, sends bool) error {
 		}
 		return cols
 	}
-	all, err := bench.NewWindow(j, partner, sends)
+	all, err := bench.Windows(j, partner, sends)
 	if err != nil {
 		return err
 	}
-	requests := all.Requests
 	meter := bench.NewMeter(j, sends, true)
-	sizes := j.Options.Sizes(2)
+	sizes, datatype := j.Options.Sizes(2), j.Options.Type.Name()
 	rates := map[int64][]any{}
-	table := program.Table(j.Output, "MPI_CHAR", "Size", heads("MB/s")...)
+	table := program.Table(j.Output, datatype, "Size", heads("MB/s")...)
 	table.Under("[ pairs: %d ] [ window size: varied ]", pairs)
 	err = table.Run(sizes, func(size int64) (values []any, err error) {
 		for _, w := range windows {
-			all.Requests = requests[:w]
+			all.Narrow(w)
 			result, err := meter.Measure(all, size)
 			if err == nil {
 				err = result.Wrong()
@@ -47,7 +46,7 @@ func vary(j *bench.Job, pairs, partner int, sends bool) error {
 	if err != nil || j.Options.NoRate {
 		return err
 	}
-	table = program.Table(j.Output, "MPI_CHAR", "Size", heads("Messages/s")...)
+	table = program.Table(j.Output, datatype, "Size", heads("Messages/s")...)
 	table.Under("[ pairs: %d ] [ window size: varied ]", pairs)
 	table.Note("Message Rate Profile")
 	return table.Run(sizes, func(size int64) ([]any, error) { return rates[size], nil })

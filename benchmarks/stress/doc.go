@@ -17,6 +17,6 @@
 // reports the seed and what all its goroutines do, and ends the job.
 //
 // Owns: the plan of each round and its verification.
-// May call: mpi, benchmarks/harness.
+// May call: mpi, benchmarks/harness, benchmarks/internal/bench.
 // Never: reaches inside of the runtime.
 package main

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorun-mpi/mpi"
 	"github.com/gorun-mpi/mpi/benchmarks/harness"
+	"github.com/gorun-mpi/mpi/benchmarks/internal/bench"
 )
 
 var (
@@ -38,7 +39,7 @@ func size(name string, value harness.Size, usage string) *int {
 }
 
 func main() {
-	flag.Parse()
+	bench.ParseFlags()
 	mpi.Main(run)
 }
 

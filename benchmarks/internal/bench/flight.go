@@ -44,8 +44,8 @@ func BuffersOf(flights int64) func(harness.Options) int64 {
 
 // Resize is part of Rounds.
 func (f *Flight) Resize(size int64) error {
-	for i, whole := range f.whole {
-		f.Buffers[i] = whole[:size]
+	for i := range f.Buffers {
+		f.Buffers[i] = f.whole[i][:size]
 	}
 	return nil
 }
@@ -131,6 +131,11 @@ type Window struct {
 func NewWindow(j *Job, partner int, sends bool) (*Window, error) {
 	f, err := NewFlight(j, j.Options.Window)
 	return &Window{Flight: f, Partner: partner, Sends: sends, ahead: j.Options.RunAhead}, err
+}
+
+// Narrow implements WindowRounds.
+func (w *Window) Narrow(n int) {
+	w.Requests, w.Buffers = w.Requests[:n], w.Buffers[:min(n, len(w.whole))]
 }
 
 // Play implements Rounds: n windows and their answers.

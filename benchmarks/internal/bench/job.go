@@ -2,8 +2,11 @@ package bench
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/gorun-mpi/mpi"
@@ -33,9 +36,7 @@ type Job struct {
 
 // Main is the main of a benchmark: it joins the job, reads the options and calls body, if there is something to do.
 func Main(p harness.Program, body func(*Job) error) {
-	if code, done := p.Before(os.Args[1:], likelyRank(), os.Stdout, os.Stderr); done {
-		os.Exit(code)
-	}
+	Before(p)
 	mpi.Main(func(_ context.Context, world *mpi.Comm) error {
 		j := &Job{World: world, Rank: world.Rank(), Ranks: world.Size(), Program: p}
 		var ok bool
@@ -55,6 +56,27 @@ func Main(p harness.Program, body func(*Job) error) {
 		}
 		return nil
 	})
+}
+
+// Before ends the process where there is nothing to do for it: the options are wrong, or ask for help.
+func Before(p harness.Program) {
+	if code, done := p.Before(os.Args[1:], likelyRank(), os.Stdout, os.Stderr); done {
+		os.Exit(code)
+	}
+}
+
+// ParseFlags parses the options of a program whose options are its own. It ends the process with exit code 2 where they
+// are wrong, and of the ranks of a job the first one says so.
+func ParseFlags() {
+	if likelyRank() != 0 {
+		flag.CommandLine.SetOutput(io.Discard)
+	}
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(flag.CommandLine.Output(), "%s: %q is not an option (-h lists the options)\n",
+			filepath.Base(os.Args[0]), flag.Arg(0))
+		os.Exit(2)
+	}
 }
 
 // likelyRank is the number that a launcher has given this process, before it has joined the job; 0: none.

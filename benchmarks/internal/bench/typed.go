@@ -19,8 +19,15 @@ func PingPong(j *Job, partner int, serves bool) (Rounds, error) {
 	return NewPair(j, partner, serves)
 }
 
+// WindowRounds are rounds of a window of messages, which can be narrower than that of the options.
+type WindowRounds interface {
+	Rounds
+	// Narrow makes the window one of n messages, at most the options' Window. Resize comes after it.
+	Narrow(n int)
+}
+
 // Windows is the side of a rank that sends windows of messages of the options' type to its partner, or receives them.
-func Windows(j *Job, partner int, sends bool) (Rounds, error) {
+func Windows(j *Job, partner int, sends bool) (WindowRounds, error) {
 	switch j.Options.Type {
 	case harness.Int:
 		return newTypedWindow[int32](j, partner, sends)
@@ -49,8 +56,8 @@ func newTyped[T element](j *Job, partner int, first bool, buffers int) *typed[T]
 
 // Resize implements Rounds.
 func (t *typed[T]) Resize(size int64) error {
-	for i, b := range t.whole {
-		t.buffers[i] = b[:size/harness.ElementSize]
+	for i := range t.buffers {
+		t.buffers[i] = t.whole[i][:size/harness.ElementSize]
 	}
 	return nil
 }
@@ -122,13 +129,18 @@ type typedWindow[T element] struct {
 	ahead    bool
 }
 
-func newTypedWindow[T element](j *Job, partner int, sends bool) (Rounds, error) {
+func newTypedWindow[T element](j *Job, partner int, sends bool) (WindowRounds, error) {
 	buffers := 1
 	if j.Options.Multiple {
 		buffers = j.Options.Window
 	}
 	return &typedWindow[T]{typed: newTyped[T](j, partner, sends, buffers),
 		requests: make([]*mpi.Request, j.Options.Window), ahead: j.Options.RunAhead}, nil
+}
+
+// Narrow implements WindowRounds.
+func (w *typedWindow[T]) Narrow(n int) {
+	w.requests, w.buffers = w.requests[:n], w.buffers[:min(n, len(w.whole))]
 }
 
 // Play implements Rounds.
