@@ -355,6 +355,9 @@ func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 			return edge, nil
 		}
 		if !reach.Again(err, given > 0) {
+			if reach.Again(err, true) {
+				err = fmt.Errorf("%w; if its name is still to come, say with --host-timeout how long to wait", err)
+			}
 			return nil, err
 		}
 		if ctx.Err() != nil && last != nil { // this try was cut off: the one before says more

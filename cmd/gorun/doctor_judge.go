@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/transport/tcp"
 )
 
@@ -79,8 +80,8 @@ func (e *exam) judge() []finding {
 	}
 	for _, v := range e.visits {
 		if v.err != nil {
-			c := e.unreached(v)
-			e.add("reach", v.Name, v.Error, c.mend, "%s", c.wrong)
+			c := reach.CauseOf(v.err)
+			e.add("reach", v.Name, v.Error, c.Mend(e.shell, e.path), "%s", c.Wrong())
 			continue
 		}
 		e.judgeFacts(v, rdma)
@@ -480,66 +481,6 @@ func replaceName(text, word, by string) string {
 		i++
 	}
 	return b.String()
-}
-
-// cause is why a host was not reached, by what reach says of it, and what mends it.
-type cause struct {
-	all         []string // each of them is in the error
-	wrong, mend string
-}
-
-// causes come in this order: what ssh says of a key, for example, is said of a key that has changed too.
-func (e *exam) causes() []cause {
-	try := strings.Join(e.shell, " ")
-	return []cause{
-		{[]string{"HOST IDENTIFICATION HAS CHANGED"}, "its host key is another one than this user knows",
-			"ask who administers HOST whether its key has changed; then ssh-keygen -R HOST"},
-		{[]string{"Host key verification failed"}, "its host key is not known here, and ssh may not ask",
-			"ssh-keyscan HOST >>~/.ssh/known_hosts (compare the key first)"},
-		{[]string{"noexec"}, "no program can be run from the folders where gorun would be kept",
-			"scp " + e.path + " HOST:" + e.path + ", or name a folder without noexec there: XDG_CACHE_HOME"},
-		{[]string{"exit status 126", "Permission denied"}, "no program can be run from the folder where gorun is kept",
-			"on HOST: mount | grep noexec; scp " + e.path + " HOST:" + e.path + ", or name a folder without noexec there: " +
-				"XDG_CACHE_HOME"},
-		{[]string{"Permission denied ("}, "it does not let this user log in", "ssh-copy-id HOST"},
-		{[]string{"Permission denied, please"}, "it does not let this user log in", "ssh-copy-id HOST"},
-		{[]string{"Could not resolve hostname"}, "its name is not known",
-			"correct the name, or add it to /etc/hosts or DNS"},
-		{[]string{"Name or service not known"}, "its name is not known",
-			"correct the name, or add it to /etc/hosts or DNS"},
-		{[]string{"does not answer as gorun"}, "another program is where gorun should be, and there is none of this build",
-			"do what it says there, or scp " + e.path + " HOST:" + e.path},
-		{[]string{"account is currently not available"}, "this user may not log in there",
-			"ask who administers HOST for an account with a shell"},
-		{[]string{"Connection refused"}, "nothing listens there for a remote shell", "on HOST: systemctl start ssh"},
-		{[]string{"No route to host"}, "no machine answers for its address", "ping HOST: is it up, and on this network?"},
-		{[]string{"timed out"}, "it does not answer", "ping HOST: is it up, and is port 22 open?"},
-		{[]string{"executable file not found"}, "there is no remote shell here",
-			"apt-get install openssh-client, or name another shell with --launch-agent"},
-		{[]string{"config", "line"}, "the remote shell is not configured as it should be", "correct it: " + try + " HOST true"},
-		{[]string{"config file"}, "the remote shell is not configured as it should be", "correct it: " + try + " HOST true"},
-		{[]string{"does not run there"}, "it is of another system or architecture, on which this gorun does not run",
-			"leave HOST out: the hosts of a job are of one system and architecture"},
-		{[]string{"dynamically linked"}, "it has no gorun of this build, and this one cannot be copied",
-			"scp " + e.path + " HOST:" + e.path + ", or build gorun with CGO_ENABLED=0, so that jobs copy it"},
-		{[]string{"gorun of this build is not there"}, "it has no gorun of this build, and cannot be sent one",
-			"do what it says there, or scp " + e.path + " HOST:" + e.path},
-		{[]string{"srun"}, "srun has no agent there", "at " + e.path + " must be this build of gorun, on all hosts of " +
-			"the allocation"},
-		{[]string{"in time"}, "it does not answer", "try it by hand: " + try + " HOST true; --host-timeout is how long it " +
-			"may take"},
-	}
-}
-
-// unreached says why a host was not reached.
-func (e *exam) unreached(v *visit) cause {
-	text := v.err.Error()
-	for _, c := range e.causes() {
-		if !slices.ContainsFunc(c.all, func(s string) bool { return !strings.Contains(text, s) }) {
-			return c
-		}
-	}
-	return cause{nil, "gorun does not come there", "try it by hand: " + strings.Join(e.shell, " ") + " HOST true"}
 }
 
 // clearly is an error without what only frames it.

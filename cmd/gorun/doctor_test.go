@@ -125,20 +125,25 @@ func TestDoctorJudges(t *testing.T) {
 // The cause of a host that is not reached is the right one.
 func TestDoctorBlames(t *testing.T) {
 	for _, c := range []struct{ says, wrong, mend string }{
-		{"ssh: exit status 255: root@a: Permission denied (publickey).", "log in", "ssh-copy-id HOST"},
-		{"ssh: exit status 126: sh: 9: exec: /home/u/.cache/gorun/12: Permission denied", "no program can be run",
+		{"ssh: root@a: Permission denied (publickey).", "log in", "ssh-copy-id HOST"},
+		{"ssh: sh: 9: exec: /home/u/.cache/gorun/12: Permission denied; exit status 126", "no program can be run",
 			"noexec"},
-		{"ssh: exit status 255: @@@@@@@@@@@; @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @; @@@@@@@@@@@; " +
+		{"ssh: @@@@@@@@@@@; @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @; @@@@@@@@@@@; " +
 			"Host key verification failed.", "host key is another one", "ssh-keygen -R HOST"},
-		{"ssh: exit status 255: Host key verification failed.", "not known here", "ssh-keyscan HOST"},
-		{"ssh: exit status 255: Can't open user config file /nonexistent: No such file or directory", "configured",
+		{"ssh: Host key verification failed.", "not known here", "ssh-keyscan HOST"},
+		{"ssh: Can't open user config file /nonexistent: No such file or directory", "configured",
 			"ssh -F /nonexistent HOST true"},
 		{"it has no gorun of this build at /opt/gorun, and this one does not run there: it is for Linux x86_64, and the " +
 			"host is Linux aarch64; install one", "architecture", "leave HOST out"},
 		{"it has no gorun of this build at /opt/gorun, and this one is not copied: it is dynamically linked (/lib/ld.so)",
 			"cannot be copied", "CGO_ENABLED=0"},
-		{"ssh: exit status 255: ssh: connect to host a port 22: No route to host", "no machine answers", "ping HOST"},
-		{"ssh: exit status 255: ssh: connect to host a port 22: Connection refused", "nothing listens", "systemctl"},
+		{"ssh: connect to host a port 22: No route to host", "no machine answers", "ping HOST"},
+		{"ssh: connect to host a port 22: Connection refused", "nothing listens", "systemctl"},
+		{"ssh: Could not resolve hostname a: Temporary failure in name resolution", "name is not known", "correct the name"},
+		{"ssh: Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures", "log in", "IdentitiesOnly"},
+		{"ssh: Bad owner or permissions on /home/u/.ssh/config", "others could write", "chmod go-w"},
+		{"error: dial tcp: lookup a on 10.0.0.10:53: no such host", "name is not known", "correct the name"},
+		{"ssh: mktemp: cannot create: Permission denied; exit status 1", "does not come there", "by hand"},
 		{"something else", "does not come there", "by hand: ssh -F /nonexistent HOST true"},
 	} {
 		v := unreached("a", c.says)
@@ -160,7 +165,7 @@ func TestDoctorMerges(t *testing.T) {
 	for i := range 100 {
 		name := fmt.Sprintf("n%03d", i+1)
 		if i < 50 {
-			visits = append(visits, unreached(name, "ssh: exit status 255: "+name+": Permission denied (publickey)."))
+			visits = append(visits, unreached(name, "ssh: "+name+": Permission denied (publickey)."))
 			continue
 		}
 		visits = append(visits, healthy(name))

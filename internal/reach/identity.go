@@ -81,7 +81,7 @@ func (s *Self) words(dial ...string) []string {
 // Copied says why this program is not sent to hosts that have no gorun of its build; nil: it is.
 func (s *Self) Copied() error {
 	if s.dynamic != "" {
-		return fmt.Errorf("it is dynamically linked (%s)", s.dynamic)
+		return fmt.Errorf("it is dynamically linked (%s); build it with CGO_ENABLED=0, and jobs copy it", s.dynamic)
 	}
 	return nil
 }

@@ -416,7 +416,7 @@ func TestWhyThereIsNoAgent(t *testing.T) {
 		again, comingUp    bool // another try may help; also where hosts are still coming up
 	}{
 		{"nologin", "echo 'This account is currently not available.'; exit 1", "",
-			"exit status 1: This account is currently not available.", false, false},
+			": This account is currently not available.; exit status 1", false, false},
 		{"message of the day, then refused", "yes motd | head -1000; echo 'Your password has expired.'; exit 1", "",
 			"Your password has expired.", false, false},
 		{"kubectl's", "echo 'error: unable to upgrade connection: container not found' >&2; exit 1", "",
@@ -427,7 +427,9 @@ func TestWhyThereIsNoAgent(t *testing.T) {
 		{"other key", "echo '@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @' >&2; exit 255", "", "CHANGED", false,
 			false},
 		{"unknown", "echo 'ssh: Could not resolve hostname h: Name or service not known' >&2; exit 255", "",
-			"not known", false, true},
+			"/shell: ssh: Could not resolve hostname h: Name or service not known", false, true},
+		{"no answer of DNS", "echo 'ssh: Could not resolve hostname h: Temporary failure in name resolution' >&2; exit 255",
+			"", "/shell: ssh: Could not resolve hostname h: Temporary failure in name resolution", false, true},
 		{"another program", "shift; exec \"$@\"", other("echo usage: other FILE; exit 2"),
 			"does not answer as gorun: exit status 2: usage: other FILE", false, false},
 		{"another program that is content", "shift; exec \"$@\"", "/bin/true",
@@ -460,14 +462,23 @@ func TestWhyThereIsNoAgent(t *testing.T) {
 	if _, err := (Shell{[]string{ssh}, me(t)}).Open(t.Context(), "host"); err == nil || Again(err, true) {
 		t.Errorf("a login shell that is /bin/false: %v", err)
 	}
+	// What it says itself has its name once.
+	if err := os.WriteFile(ssh, []byte("#!/bin/sh\necho ssh: no >&2; exit 255\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Shell{[]string{ssh}, me(t)}).Open(t.Context(), "host"); err == nil || err.Error() != ssh+": no" {
+		t.Errorf("ssh says no: %v", err)
+	}
 }
 
 // What a host says at the end is kept, and fit for one line.
 func TestLastWords(t *testing.T) {
 	for script, want := range map[string]string{
-		"printf 'a\\n\\033[1mb\\377\\n' >&2; exit 255": "exit status 255: a; [1mb?",
-		"kill -9 $$": "signal: killed",
-		"yes x | head -c 100000 >&2; echo end >&2; exit 1": "end",
+		"printf 'a\\n\\033[1mb\\377\\n' >&2; exit 255": ": a; [1mb?",
+		"exit 255":               "exit status 255",
+		"kill -9 $$":             "signal: killed",
+		"echo a >&2; kill -9 $$": ": a; signal: killed",
+		"yes x | head -c 100000 >&2; echo end >&2; exit 1": "end; exit status 1",
 	} {
 		_, err := Shell{shell(t, script), me(t)}.Open(t.Context(), "host")
 		if err == nil || !strings.HasSuffix(err.Error(), want) || len(err.Error()) > 3*maxWords ||

@@ -176,10 +176,17 @@ func (x Shell) failed(p *process, running string, err error) error {
 	}
 	<-p.ended // the stream has ended
 	state := p.cmd.ProcessState
-	why := state.String() + colon(p.heard())
+	heard := p.heard()
 	is := judge(filepath.Base(x.Words[0]), state.ExitCode(), p.words.String(), p.noise.String()+running)
 	if code := state.ExitCode(); is == final && running != "" && code != otherBuild {
-		return &Error{Err: &noAgent{running, why}, Final: true}
+		return &Error{Err: &noAgent{running, state.String() + colon(heard)}, Final: true}
+	}
+	why := strings.TrimPrefix(heard, filepath.Base(x.Words[0])+": ") // it leads with what was said
+	switch {
+	case why == "":
+		why = state.String()
+	case state.ExitCode() != shellFailed:
+		why += "; " + state.String()
 	}
 	return &Error{Err: fmt.Errorf("%s: %s", x.Words[0], why), Final: is == final, Unnamed: is == unnamed}
 }
