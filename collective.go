@@ -10,8 +10,8 @@ const (
 	tagFlush   // on ctxFlush: the sender's last message
 	tagFlushed // on ctxFlush, to itself: there are no more
 	tagLeaders // what leaders of two groups say, in any order: see desk
-	tagAsk     // in the world: see settle.go
 
+	tagAsk       = tagAnswers - 1        // in the world: see settle.go
 	tagAnswers   = 1 << (numberBits - 1) // in the world, and so many tags, up to those of calls
 	numbersAsked = 1 << (numberBits - 1)
 )

@@ -47,7 +47,7 @@
 //
 // A call that takes part in a transfer may also end with one of these:
 //
-//   - ErrPeerFailed: the other rank has died or cannot be reached
+//   - ErrPeerFailed: the other rank has died, has returned, or cannot be reached
 //   - ErrTimeout: the other rank has not answered in time while connecting
 //   - ErrUnavailable: no transport connects the two ranks
 //   - ErrNoMemory: there is no room for the transport's buffers

@@ -88,7 +88,7 @@ func worldOf(e *pml.Engine, rank, size int, setup *collSetup) *Comm {
 	s.label.Store(&name)
 	w := newComm(s, nil)
 	if e != nil {
-		e.StartServer(ctxCollective, tagAsk, w.answer)
+		e.StartServer(ctxCollective, tagAsk, tagAnswers+numbersAsked-1, w.answer)
 	}
 	return w
 }

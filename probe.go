@@ -20,7 +20,8 @@ func Probe(c *Comm, source, tag int) (Status, error) {
 	return c.status(st), nil
 }
 
-// Iprobe is Probe that does not wait: it reports whether there is such a message; §3.8.1.
+// Iprobe is Probe that does not wait: it reports whether there is such a message; §3.8.1. If there is none, and source
+// has failed, that is ErrPeerFailed. In a loop of probes it also is when source has returned.
 func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
 	if err := c.checkRecv("Iprobe", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err == nil, err

@@ -2,6 +2,8 @@ package mpi
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,5 +99,57 @@ func TestCollectiveAfterReturn(t *testing.T) {
 				check(errors.Is(err, ErrPeerFailed), "%v", err)
 			})
 		}
+	})
+}
+
+// A loop of probes that do not wait ends too. A call for a rank that is known to have returned ends at once, as one for
+// a rank that has died.
+func TestCallsForARankKnownToHaveReturned(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if matchedBelow(t) {
+			t.Skip("a device that matches by itself has no place for the question")
+		}
+		if testing.Short() && !strings.HasSuffix(t.Name(), "/shm") && !strings.HasSuffix(t.Name(), "/tcp") {
+			t.Skip("each takes two seconds")
+		}
+		run(3, func(w *Comm) {
+			if w.Rank() > 0 {
+				must(Send(w, message(short, w.Rank()), 0, 1))
+				return
+			}
+			buf := make([]byte, long)
+			takes := []func(rank int) error{
+				func(rank int) error { _, _, err := Iprobe(w, rank, 2); return err },
+				func(rank int) error { _, _, _, err := Improbe(w, rank, 2); return err },
+			}
+			begun, left := time.Now(), []int{1, 2}
+			for len(left) > 0 { // both are asked for by turns
+				check(time.Since(begun) < time.Minute, "probes for ranks %d find nothing, for ever", left)
+				left = slices.DeleteFunc(left, func(rank int) bool {
+					err := takes[rank-1](rank)
+					if err != nil {
+						returned(err, fmt.Sprint("rank ", rank))
+					}
+					return err != nil
+				})
+			}
+			for rank := 1; rank < 3; rank++ {
+				_, is, err := Iprobe(w, rank, 1)
+				check(is && err == nil, "the message that rank %d has sent: %v, %v", rank, is, err)
+				ok(Recv(w, buf[:short], rank, AnyTag))
+				whole(buf[:short], rank)
+				_, err = Probe(w, rank, 1)
+				returned(err, fmt.Sprint("rank ", rank))
+				must(Send(w, buf[:short], rank, 1))
+				for name, r := range map[string]*Request{
+					"Irecv": ok(Irecv(w, buf, rank, 1)), "Issend": ok(Issend(w, buf[:1], rank, 1)),
+					"Isend": ok(Isend(w, buf, rank, 1)), "Issend of much": ok(Issend(w, buf, rank, 1)),
+				} {
+					done, _, err := r.Test()
+					check(done, "%s to rank %d waits", name, rank)
+					returned(err, fmt.Sprint("rank ", rank))
+				}
+			}
+		})
 	})
 }

@@ -209,6 +209,33 @@ func diesWhileMaking(t *testing.T, name string, make func(*Comm) (*Comm, error),
 	return m.left[victim].Load() < 0
 }
 
+// A rank that has returned answers asks, and no survivor takes it for dead that waits for the answer, however long that
+// takes: here until other waits for the rank have ended.
+func TestAnswerOfARankThatHasReturned(t *testing.T) {
+	const id = 7
+	claimed := make(chan *contextIDs, 1)
+	over(t, loopBeneath)(2, func(w *Comm) {
+		if w.Rank() == 1 {
+			w.ids.decide(id, ballotRound, isMade)
+			w.ids.mu.Lock() // which keeps it from answering
+			claimed <- w.ids
+			return
+		}
+		ids, answered := <-claimed, make(chan result)
+		ask := func() { answered <- w.ask(1, id, ballotOf(0), ranksOf()).answerOf(w, 1, id) }
+		go ask()
+		_, err := Recv(w, []byte{0}, 1, 1)
+		returned(err, "rank 1")
+		go ask() // of a rank that is known to have returned
+		_, err = Recv(w, []byte{0}, 1, 1)
+		returned(err, "rank 1")
+		ids.mu.Unlock()
+		for range 2 {
+			same(<-answered, isMade)
+		}
+	})
+}
+
 // worksAmong exchanges messages of all ranks that have the communicator, and live.
 func worksAmong(d *Comm, made map[int]*Comm) {
 	if d == nil {

@@ -31,8 +31,8 @@ type linkPath struct {
 	e     *Engine
 	table *tagmatch.Table
 	peers []*peer // by rank; nil until first contact
-	// needsCheck: peers that have failed, that send through a device that matches, or are in wanting. Posted receives
-	// need a look.
+	// needsCheck: peers that have failed or returned, that send through a device that matches, or are in wanting. Posted
+	// receives need a look.
 	needsCheck int
 	wanting    []*peer // Invariant: p is in it once ⇔ p.wants() and p.err is nil
 	unheard    bool    // since letSendersGoOn, some that are in wanting; a caller that waits may not sleep before it
@@ -121,6 +121,9 @@ func (l *linkPath) send(r *Request) {
 		switch l.trySend(p, r) {
 		case sendTaken:
 			l.drainSelf()
+			if p.end.err != nil {
+				p.endWaits()
+			}
 			return
 		case sendFull:
 			l.worklist.stall(p)
@@ -223,7 +226,7 @@ func (l *linkPath) posted(r *Request, m *tagmatch.Message) {
 // checkPosted looks after a receive that has found no message, where peers have failed or a device matches tags.
 func (l *linkPath) checkPosted(r *Request) {
 	rank := r.recv.Source
-	if err := l.gone(rank); err != nil { // it waits in vain
+	if err := l.e.inVain(rank, r.recv.Ctx, r.recv.Tag); err != nil {
 		l.table.Cancel(&r.recv)
 		l.e.complete(r, err)
 		return
@@ -322,14 +325,18 @@ func (l *linkPath) failReceives(list []*tagmatch.Receive, err error) {
 	}
 }
 
+// gone: see path.
 func (l *linkPath) gone(rank int32) error {
 	if rank < 0 {
 		return l.lost
 	}
-	if p := l.peers[rank]; p != nil {
+	if p := l.peers[rank]; p == nil {
+		return nil
+	} else if p.err != nil {
 		return p.err
+	} else {
+		return p.end.err
 	}
-	return nil
 }
 
 func (l *linkPath) count(s Stats) Stats {

@@ -35,8 +35,8 @@ type path interface {
 	fail(err error)
 	// over ends what is left then: the devices are closed.
 	over()
-	// gone says why nothing can be sent to a rank or come from it, or nil. AnySource: of the first other rank that has
-	// failed.
+	// gone says why nothing can be sent to a rank or come from it, or nil: it has failed or returned. AnySource: of the
+	// first other rank that has failed.
 	gone(rank int32) error
 	// count adds what is waiting now. Stats is passed as a value, which stays on the stack.
 	count(s Stats) Stats

@@ -53,7 +53,9 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 	var err error
 	f, ok := e.path.probe(ctx, int32(source), tag, take)
 	if !ok {
-		err = e.unreachable(source)
+		if err = e.unreachable(source); err == nil && source >= 0 {
+			e.links.vigil.foundNone(int32(source))
+		}
 		e.boards.glances(&waitFor{e: e})
 		e.links.foundNothing()
 	}

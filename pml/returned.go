@@ -2,17 +2,20 @@ package pml
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/tagmatch"
 )
 
 // A rank that has returned makes no call any more and has nothing under way, so a wait for it would never end. A rank
 // that has waited for a while asks the ranks that it waits for to say when they have returned (Watch). The answer
 // (Returned) goes over the link that all messages of that rank have gone over, and the rank sends it behind them: what
-// is not here when the answer comes never comes.
+// is not here when the answer comes never comes. From then on calls for that rank fail as for one that has died.
 //
-// A wait for any source goes on: a rank may send to itself. So does a wait for a rank that is waiting in turn.
+// A wait for any source goes on: a rank may send to itself. So does a wait for a rank that is waiting in turn, and one
+// for a server (see Engine.StartServer), which answers also when its rank has returned.
 
 // ErrReturned is why a wait for a rank that has returned ends.
 var ErrReturned = errors.New("has returned")
@@ -24,6 +27,8 @@ type vigil struct {
 	// timer calls look while runs is set: from a sleep of a caller on, as long as operations are under way.
 	timer *time.Timer
 	runs  bool
+	looks uint // that there have been
+	asked int  // ranks, since the last one
 }
 
 const (
@@ -37,6 +42,7 @@ const (
 type farewell struct {
 	asked, asks, told bool  // this rank has asked it; it has asked this rank, and has been told
 	sought            bool  // the peer is said to have failed: it counts that no connection can be made
+	probed            uint  // vigil.looks + 1 when a probe has first found nothing of it; 0: none has
 	err               error // it has returned: why waits for it end
 }
 
@@ -60,30 +66,53 @@ func (v *vigil) end() {
 	}
 }
 
+// foundNone is called where a probe that does not wait has found no message of rank. One that does so again after at
+// least a second is taken for a loop, and asks.
+func (v *vigil) foundNone(rank int32) {
+	p := v.l.peer(rank)
+	if p.end.asked {
+		return
+	}
+	switch v.begin(); {
+	case !v.runs: // there is no place for the question
+	case p.end.probed == 0:
+		p.end.probed = v.looks + 1
+	case v.looks > p.end.probed:
+		v.ask(p)
+	}
+}
+
 // look asks the ranks that this one waits for, and ends the waits for a rank that has said that it has returned.
 func (v *vigil) look() {
 	e := v.l.e
 	e.lock()
 	defer e.unlock()
+	v.looks++
+	v.asked = 0
 	if v.runs = false; e.closed != nil || e.load.outstanding == 0 {
 		return
 	}
-	asked := 0
 	v.l.awaited(func(rank int32) {
-		if rank < 0 || int(rank) == e.cfg.Rank || asked == vigilMost {
+		if rank < 0 {
 			return
 		}
-		switch p := v.l.peer(rank); {
-		case p.end.err != nil:
+		if p := v.l.peer(rank); p.end.err != nil {
 			p.endWaits()
-		case p.err == nil && !p.end.asked:
-			p.end.asked = true
-			asked++
-			p.sendControl(wire.Header{Kind: wire.Watch, Flags: wire.Wake | wire.Urgent})
+		} else {
+			v.ask(p)
 		}
 	})
 	v.begin()
 	e.exitCall()
+}
+
+// ask asks p to say when it has returned, once.
+func (v *vigil) ask(p *peer) {
+	if p.err == nil && !p.end.asked && int(p.rank) != v.l.e.cfg.Rank && v.asked < vigilMost {
+		p.end.asked = true
+		v.asked++
+		p.sendControl(wire.Header{Kind: wire.Watch, Flags: wire.Wake | wire.Urgent})
+	}
 }
 
 // awaited calls yield for each rank that something waits for, perhaps more than once.
@@ -132,6 +161,7 @@ func (p *peer) sayReturned() {
 func (p *peer) onReturned() {
 	if p.end.err == nil {
 		p.end.err = &PeerError{int(p.rank), ErrReturned}
+		p.l.needsCheck++
 		p.endWaits()
 	}
 }
@@ -139,20 +169,24 @@ func (p *peer) onReturned() {
 // endWaits ends what waits for p, which has returned.
 func (p *peer) endWaits() {
 	l, err := p.l, p.end.err
-	l.failReceives(l.table.FailSource(p.rank), err)
+	l.failReceives(slices.DeleteFunc(l.table.FailSource(p.rank), func(m *tagmatch.Receive) bool {
+		return l.e.server.has(m.Ctx, m.Tag) && l.table.Post(m) == nil
+	}), err)
 	l.e.probers.end(l.e, func(r *Request) bool { return r.status.Source == p.rank }, err)
 	for t := range l.transfers.all() {
-		if t.peer == p && t.unmatched() && !t.r.queued {
+		if t.peer == p && t.unmatched() && !t.r.queued && !l.e.server.has(t.r.recv.Ctx, t.r.recv.Tag) {
 			t.snd.Abandon()
 			l.transfers.end(t, err)
 		}
 	}
-	for p.queue.len() > 0 {
-		r := p.queue.all()[0]
-		p.queue.pop()
+	p.queue.deleteFunc(func(r *Request) bool {
+		if l.e.server.has(r.recv.Ctx, r.recv.Tag) {
+			return false
+		}
 		l.dequeued(r)
 		l.e.complete(r, err)
-	}
+		return true
+	})
 	l.e.boards.returned(p.rank, err)
 	p.flush()
 }
@@ -183,6 +217,15 @@ func (e *Engine) Return() {
 		}
 	}
 	e.exitCall()
+}
+
+// inVain says why a message with that context and tag will not come from, or go to, a rank; nil: it may.
+func (e *Engine) inVain(rank int32, ctx uint32, tag int32) error {
+	err := e.path.gone(rank)
+	if err != nil && errors.Is(err, ErrReturned) && e.server.has(ctx, tag) {
+		return nil
+	}
+	return err
 }
 
 // onlyAsks: the connection that is being made is for a question or an answer of this file, and nothing else.

@@ -59,7 +59,7 @@ func (e *Engine) SendDetached(ctx uint32, dest int, tag int32, buf []byte) error
 	if e.closed != nil {
 		return e.closed
 	}
-	if err := e.path.gone(int32(dest)); err != nil {
+	if err := e.inVain(int32(dest), ctx, tag); err != nil {
 		return err
 	}
 	r := e.requests.take()

@@ -7,16 +7,18 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 type server struct {
 	ctx   uint32
 	tag   int32
+	most  int32  // the last of the tags of answers, which follow tag; 0: there is no server
 	start func() // nil: there is none, or it has been started
 }
 
 // StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (Seek tells it so
 // too), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that returns
-// an error.
-func (e *Engine) StartServer(ctx uint32, tag int32, f func()) {
+// an error. It answers with tags above that one, up to most, also when its rank has returned: no rank that waits for
+// the answer is told that its server's rank has.
+func (e *Engine) StartServer(ctx uint32, tag, most int32, f func()) {
 	e.lock()
 	defer e.unlock()
-	e.server = server{ctx, tag, f}
+	e.server = server{ctx, tag, most, f}
 	if e.path.gone(AnySource) != nil {
 		e.startServer()
 	}
@@ -27,6 +29,11 @@ func (e *Engine) startServer() {
 		e.server.start = nil
 		go f()
 	}
+}
+
+// has reports whether messages with that context and tag are for servers or of them.
+func (s *server) has(ctx uint32, tag int32) bool {
+	return ctx == s.ctx && tag >= s.tag && tag <= s.most && s.most > 0
 }
 
 // calledUpon: a message has come unmatched whose sender waits for the match.

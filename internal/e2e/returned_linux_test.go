@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -37,6 +38,21 @@ var vainWaits = map[string]func(w *mpi.Comm) error{
 		}
 		return err
 	},
+	"Iprobe": func(w *mpi.Comm) error {
+		return untilError(func() error { _, _, err := mpi.Iprobe(w, 1, tagData); return err })
+	},
+	"Improbe": func(w *mpi.Comm) error {
+		return untilError(func() error { _, _, _, err := mpi.Improbe(w, 1, tagData); return err })
+	},
+}
+
+// untilError calls what finds nothing in a loop, and lets other goroutines run.
+func untilError(call func() error) (err error) {
+	for err == nil {
+		err = call()
+		runtime.Gosched()
+	}
+	return err
 }
 
 // afterReturn: rank 1 returns when the others are ready, with a message to rank 0 on its way. Rank 3, if there is one,
