@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
 )
@@ -141,3 +142,11 @@ var (
 	// ErrNoMemory: there is no room for a transport's own buffers.
 	ErrNoMemory = errors.New("no memory")
 )
+
+// Gone returns an ErrPeerGone whose own words say what has happened to the peer, as fmt.Errorf has them.
+func Gone(format string, args ...any) error { return &goneError{fmt.Errorf(format, args...)} }
+
+type goneError struct{ error }
+
+func (e *goneError) Is(target error) bool { return target == ErrPeerGone }
+func (e *goneError) Unwrap() error        { return e.error }

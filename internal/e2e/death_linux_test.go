@@ -205,5 +205,9 @@ func dies(t *testing.T, role, way string, env ...string) *job {
 	j.wait(128 + 9)
 	j.says(`^dying at \d+$`, `^rank 0 survives with peer failed true: mpi: \S+ .*rank 1`,
 		`rank 1 \(pid \d+ on host \S+\) was killed by signal 9`)
+	if n := j.count(`peer is gone`); n > 0 { // its end is said in one clause
+		t.Errorf("%d lines say that the peer is gone", n)
+		j.dump()
+	}
 	return j
 }

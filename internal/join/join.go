@@ -328,7 +328,7 @@ func (m *Member) call(ctx context.Context, rank int) error {
 	}
 	err := client.Call(ctx, rank)
 	if errors.Is(err, pmi.ErrEnded) {
-		return fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
+		return transport.Gone("%w", err)
 	}
 	return err
 }

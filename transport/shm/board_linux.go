@@ -211,7 +211,7 @@ func (l *lending) giveBack(transport.Loan) {
 }
 
 func goneProcess(pid int) error {
-	return fmt.Errorf("%w: shm: process %d has ended", transport.ErrPeerGone, pid)
+	return transport.Gone("its process, %d, has ended", pid)
 }
 
 // proved: the number cannot have been given away since the probe was there.

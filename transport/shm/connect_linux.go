@@ -167,7 +167,7 @@ func (d *Device) serve(s *auth.Session) {
 
 func goneError(peer int, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: the process of rank %d has ended", transport.ErrPeerGone, peer)
+		return transport.Gone("its process has ended")
 	}
 	return fmt.Errorf("%w: connection to rank %d: %v", transport.ErrPeerGone, peer, err)
 }
@@ -301,8 +301,7 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	})
 	switch {
 	case met && errors.Is(err, unix.ECONNREFUSED):
-		return nil, fmt.Errorf("%w: shm: connecting to rank %d: its process has ended meanwhile: %w",
-			transport.ErrPeerGone, peer, err)
+		return nil, transport.Gone("shm: connecting to rank %d: its process has ended meanwhile: %w", peer, err)
 	case errors.Is(err, auth.ErrTurnedAway):
 		return nil, fmt.Errorf("%w: shm: connecting to rank %d: it %w", transport.ErrPeerGone, peer, err)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"fmt"
 	"net"
 	"time"
 
@@ -99,5 +98,5 @@ func (l *link) cut() {
 }
 
 func (l *link) revokedError() error {
-	return fmt.Errorf("%w: shm: rank %d has ended the connection", transport.ErrPeerGone, l.peer)
+	return transport.Gone("it has ended the connection (shm)")
 }

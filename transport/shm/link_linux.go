@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"fmt"
 	"net"
 	"sync/atomic"
 	"time"
@@ -336,6 +335,4 @@ func (l *link) gone() bool {
 	return false
 }
 
-func (l *link) goneError() error {
-	return fmt.Errorf("%w: shm: the process of rank %d has ended", transport.ErrPeerGone, l.peer)
-}
+func (l *link) goneError() error { return transport.Gone("its process has ended") }

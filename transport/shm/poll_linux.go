@@ -322,8 +322,7 @@ func (d *Device) pollArmed(r *inRing, pkts []transport.Packet) int {
 	if r.letter != nil && !r.cut && r.letter.cut.Load() != 0 {
 		r.cut = true
 		d.start(func() {
-			d.lostPeer(int(r.peer), fmt.Errorf("%w: shm: rank %d has ended the connection",
-				transport.ErrPeerGone, r.peer))
+			d.lostPeer(int(r.peer), transport.Gone("it has ended the connection (shm)"))
 		})
 	}
 	if !r.polled {

@@ -93,6 +93,8 @@ func TestKilledPeer(t *testing.T) {
 		last := d.in[len(d.in)-1]
 		if last.Event != transport.Down || len(d.downs()) != 1 || !errors.Is(last.Err, transport.ErrPeerGone) {
 			t.Errorf("down %v, last %+v", d.downs(), last)
+		} else if last.Err.Error() != "its process has ended" {
+			t.Errorf("%q", last.Err)
 		}
 		for i, p := range d.in[1 : len(d.in)-1] {
 			if p.Header.Addr != uint64(i) || len(p.Payload) != 10_000 {

@@ -63,7 +63,7 @@ func TestRefusalIsNoEnd(t *testing.T) {
 		gone bool
 		want string
 	}{
-		{"ended", fmt.Errorf("%w: the launcher says so", transport.ErrPeerGone), true, "the launcher says so"},
+		{"ended", transport.Gone("the launcher says so"), true, "rank 1: the launcher says so"},
 		{"not told", errors.ErrUnsupported, true, "connection refused (a firewall looks the same: gorun doctor"},
 		{"told", nil, false, "was told to connect by itself"},
 	} {

@@ -83,7 +83,7 @@ func (c *conn) broken(err error) error {
 		err = fmt.Errorf("no answer to keep-alive (GORUN_PEER_TIMEOUT is %v): the link is down, or the other host is",
 			c.s.d.opt.PeerTimeout)
 	}
-	return fmt.Errorf("tcp: link to rank %d (%s): %w: %w", c.s.peer, c.where, transport.ErrPeerGone, err)
+	return transport.Gone("tcp: link to rank %d (%s): %w", c.s.peer, c.where, err)
 }
 
 // gaveUp: the kernel or the watch has waited long enough for an answer; there is no point in dialling again.

@@ -256,7 +256,7 @@ func (s *session) callAfter(ctx context.Context, failed error, start time.Time) 
 	}
 	switch err := s.d.opt.Call(ctx, s.peer); {
 	case errors.Is(err, transport.ErrPeerGone):
-		return fmt.Errorf("%w: %w", err, failed)
+		return err // what became of each address says no more
 	case err != nil:
 		return failed
 	case time.Since(start) < s.patience():

@@ -75,7 +75,7 @@ func (d *Device) takeNotices() {
 			}
 			continue
 		}
-		d.down(n.peer, fmt.Errorf("its process has ended: %w", transport.ErrPeerGone))
+		d.down(n.peer, transport.Gone("its process has ended"))
 	}
 	if !d.reached.silent.Swap(false) {
 		return
