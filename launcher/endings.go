@@ -1,5 +1,7 @@
 package launcher
 
+import "strings"
+
 // endings is how each rank has ended, of those that have been heard to; nil: it is not wanted.
 type endings []*Exit
 
@@ -9,10 +11,12 @@ func (all endings) note(e Exit) {
 	}
 }
 
-// sayEndings says of each rank how it has ended (--print-all-exitcodes).
+// sayEndings says of each rank how it has ended (--print-all-exitcodes), but of the one whose end is the cause, which
+// the last line is to say.
 func (r *run) sayEndings() {
 	for rank, e := range r.endings {
 		switch {
+		case e != nil && !r.policy.said && strings.HasPrefix(r.policy.cause, e.String()):
 		case e != nil:
 			r.say("%s", e)
 		case r.ranks[rank].started:

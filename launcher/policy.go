@@ -62,7 +62,7 @@ type policy struct {
 	first time.Time // when the first failure was seen
 
 	followers map[int]bool    // ranks that have called Abort as a consequence: their ends are consequences too
-	texts     map[string]bool // of ranks that have called Abort
+	texts     map[string]bool // of ranks that have called Abort, as gist has them
 }
 
 // abortCall is a rank's call of Abort.
@@ -152,21 +152,31 @@ func (p *policy) aborted(now time.Time, a abortCall) action {
 		p.text = false
 	}
 	p.soft, p.weak = true, weak
-	p.texts = map[string]bool{text: true}
+	p.texts = map[string]bool{gist(text): true}
 	return p.fail(now)
 }
 
 // another is what is printed of a further Abort: a text that no rank has given before, while ranks may still report
 // errors of their own.
 func (p *policy) another(by Exit, text string, weak bool) action {
-	if weak || text == "" || p.texts[text] || p.phase >= terminating {
+	if weak || text == "" || p.texts[gist(text)] || p.phase >= terminating {
 		return action{}
 	}
 	if p.texts == nil {
 		p.texts = map[string]bool{}
 	}
-	p.texts[text] = true
+	p.texts[gist(text)] = true
 	return action{print: []string{ofRank(by, text)}}
+}
+
+// gist is a text without the name of a collective call that package mpi has put in front: ranks that make different
+// calls hear in the same words that these do not go together.
+func gist(text string) string {
+	rest, ours := strings.CutPrefix(text, "mpi: ")
+	if op, what, found := strings.Cut(rest, ": "); ours && found && !strings.Contains(op, " ") {
+		return what
+	}
+	return text
 }
 
 // ofRank is a text of a rank with the place where the rank runs.
@@ -196,9 +206,12 @@ func (p *policy) signalled(now time.Time, s syscall.Signal) action {
 		if p.cause = stoppedBy(s); p.agentOn != "" {
 			p.cause = "" // the head says it, once for all agents
 		}
-		a = p.last()
+		if s != syscall.SIGQUIT { // the ranks write their goroutines first
+			a = p.last()
+		}
 		a.signal = s
 	}
+	a.hold = s == syscall.SIGQUIT
 	p.phase, p.next = terminating, now.Add(p.killDelay)
 	if s == syscall.SIGINT {
 		a.say = append(a.say, fmt.Sprintf("interrupt: passed on to the ranks; they are killed in %v, "+

@@ -91,6 +91,8 @@ func TestPolicy(t *testing.T) {
 			"0 say " + interrupted + "|0 interrupt|1000 killed"},
 		{"SIGTERM", []step{{0, sig(15)}}, 143,
 			"0 say the job was stopped by signal 15 (terminated)|0 terminated|1000 killed"},
+		{"SIGQUIT, and the ranks write their goroutines", []step{{0, sig(3)}, {10, exit(0, 2)}}, 131,
+			"0 quit|1000 killed|end say the job was stopped by signal 3 (quit)"},
 		{"Ctrl-C after a failure", []step{{0, exit(0, 3)}, {10, sig(2)}}, 3,
 			"10 say " + interrupted + "|10 interrupt|1010 killed|" +
 				"end say rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},
@@ -118,6 +120,10 @@ func TestPolicy(t *testing.T) {
 		{"errors of several ranks", []step{{0, abort(1, 1, "no\ndisk")}, {3, abort(2, 1, "no file")},
 			{100, abort(3, 1, "no disk")}, {110, exit(2, 1)}, {260, abort(4, 1, "ended by SIGTERM")}}, 1,
 			"3 rank 2 on h: no file|250 terminated|500 killed|end rank 1 on h: no disk"},
+		{"one error of several calls", []step{{0, abort(1, 1, "mpi: Bcast: they differ")},
+			{3, abort(2, 1, "mpi: Barrier: they differ")}, {4, abort(3, 1, "mpi: Recv from rank 0: they differ")},
+			{5, abort(4, 1, "mpi: Bcast: no memory")}}, 1, "4 rank 3 on h: mpi: Recv from rank 0: they differ|" +
+			"5 rank 4 on h: mpi: Bcast: no memory|250 terminated|500 killed|end rank 1 on h: mpi: Bcast: they differ"},
 		{"a consequence before the exit", []step{{0, follow(1)}, {5, exit(1, 1)}, {700, exit(2, 3)}}, 3,
 			"950 terminated|1200 killed|end say rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
 		{"a consequence before the end without Finalize", []step{{0, follow(1)}, {1, follow(0)}, {2, exit(0, 1)},

@@ -188,7 +188,8 @@ func testOptionsOnHosts(t *testing.T, w *way) {
 	w.start(t, 2, "--print-all-exitcodes", "RANK", "2:exit=0", "join", "finalize").wait(0).
 		says("rank 0 (pid ", "rank 1 (pid ", "rank 2 (pid ", "rank 3 (pid ", "on host "+w.b+") exited with code 0")
 	w.start(t, 1, "--print-all-exitcodes", "RANK", "deaf", "join", "fence", "1:kill=9", "sleep").wait(137).
-		says("on host "+w.a+") was killed by signal 9", "on host "+w.b+") was killed by signal 9 (killed)\n")
+		says("on host "+w.a+") was killed by signal 9 (killed)\n",
+			"on host "+w.b+") was killed by signal 9 (killed); the job is stopped\n")
 	w.start(t, 1, "--display-map", "--report-bindings", "RANK", "exit=0").wait(0).
 		says("host "+w.a+" has rank 0", "host "+w.b+" has rank 1", "rank 0 on host "+w.a, "rank 1 on host "+w.b)
 	j = w.start(t, 1, "--preload", "-x", "HOSTNAME=mine", "-x", "TMPDIR=/mine", "RANK", "exe", "env=HOSTNAME",

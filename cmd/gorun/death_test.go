@@ -243,6 +243,42 @@ func TestTimeout(t *testing.T) {
 	start(t, "-n", "2", "--timeout", "1h", "RANK", "exit=0").wait(0)
 }
 
+// SIGQUIT to gorun asks each rank for its goroutines, whole and under the rank's heading. The cause follows them.
+func TestQuit(t *testing.T) {
+	t.Parallel()
+	j := start(t, "-n", "3", "RANK", "sleep").ready(3)
+	j.tell(syscall.SIGQUIT)
+	j.wait(128 + 3)
+	for r := range 3 {
+		j.says(fmt.Sprintf("--- rank %d on host ", r))
+	}
+	if said := j.err.String(); !strings.HasSuffix(said, "\ngorun: the job was stopped by signal 3 (quit)\n") ||
+		!strings.Contains(said, "goroutine ") {
+		t.Errorf("gorun said\n%s", clip(said))
+	}
+}
+
+// The end that is the cause is in the last line, and in no other.
+func TestAllExitCodes(t *testing.T) {
+	t.Parallel()
+	for what, last := range map[string]string{
+		"1:exit=3": ") exited with code 3; the job is stopped\n",
+		"1:kill=9": ") was killed by signal 9 (killed); the job is stopped\n",
+	} {
+		j := start(t, "-n", "3", "--print-all-exitcodes", "RANK", "join", "fence", what, "sleep")
+		j.end(map[bool]int{true: 3, false: 137}[what == "1:exit=3"])
+		said := j.err.String()
+		for r := range 3 {
+			if n := strings.Count(said, fmt.Sprintf("gorun: rank %d (pid ", r)); n != 1 {
+				t.Errorf("%s: gorun said %d times how rank %d has ended:\n%s", what, n, r, clip(said))
+			}
+		}
+		if !strings.HasSuffix(said, last) {
+			t.Errorf("%s: the last line is not %q:\n%s", what, last, clip(said))
+		}
+	}
+}
+
 func TestCannotStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
