@@ -1,12 +1,46 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/spf13/cobra"
 )
+
+// completionCommand prints what has a shell complete gorun's command line.
+func completionCommand(w io.Writer) *cobra.Command {
+	scripts := map[string]func(root *cobra.Command) error{
+		"bash":       func(root *cobra.Command) error { return root.GenBashCompletionV2(w, true) },
+		"fish":       func(root *cobra.Command) error { return root.GenFishCompletion(w, true) },
+		"powershell": func(root *cobra.Command) error { return root.GenPowerShellCompletionWithDesc(w) },
+		"zsh":        func(root *cobra.Command) error { return root.GenZshCompletion(w) },
+	}
+	shells := slices.Sorted(maps.Keys(scripts))
+	return &cobra.Command{
+		Use:   "completion SHELL",
+		Short: "print a script by which bash, zsh, fish or powershell completes gorun's command line",
+		Long: `Prints a script for the shell: bash, fish, powershell or zsh. A shell that has read it completes the flags
+and commands of gorun, their values, and the program. bash needs the package bash-completion.`,
+		Example: `  source <(gorun completion bash)                                     this shell; zsh likewise
+  gorun completion bash >/etc/bash_completion.d/gorun                 all shells of this host, as root
+  gorun completion zsh >"${fpath[1]}/_gorun"                          after compinit in ~/.zshrc
+  gorun completion fish >~/.config/fish/completions/gorun.fish
+  gorun completion powershell | Out-String | Invoke-Expression`,
+		ValidArgs: shells,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || scripts[args[0]] == nil {
+				return usageError{fmt.Errorf("gorun completion takes the name of a shell: %s", strings.Join(shells, ", "))}
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return scripts[args[0]](c.Root()) },
+	}
+}
 
 // complete tells the shells what may follow: a program is a file or a folder, and so may be its arguments.
 func complete(root *cobra.Command) {

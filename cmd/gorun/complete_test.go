@@ -27,10 +27,30 @@ func TestCompletion(t *testing.T) {
 		{"-x GORUN_TM=o", "GORUN_TM=on GORUN_TM=off :6"},
 		{"simulate --model cl", "cluster :0"},
 		{"doctor --js", "--json"},
+		{"completion z", "zsh :4"},
 	} {
 		got := call(t, append([]string{"__completeNoDesc"}, strings.Split(c.line, " ")...)...)
 		if words := strings.Join(strings.Fields(got.out), " "); got.code != 0 || !strings.HasPrefix(words, c.want) {
 			t.Errorf("gorun %s<TAB>: %q, want %q (%d, %s)", c.line, words, c.want, got.code, got.err)
+		}
+	}
+}
+
+// gorun completion prints a script for each shell, says how to use it, and refuses other shells.
+func TestCompletionScripts(t *testing.T) {
+	for shell, want := range map[string]string{"bash": "complete -o ", "zsh": "#compdef gorun", "fish": "complete -c gorun",
+		"powershell": "Register-ArgumentCompleter"} {
+		if got := call(t, "completion", shell); got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("%s: %d, %s, %.300s", shell, got.code, got.err, got.out)
+		}
+		if got := call(t, "completion", "--help"); !strings.Contains(got.out, "gorun completion "+shell) ||
+			strings.Contains(got.out, "autocompletion") {
+			t.Errorf("--help prints\n%s", got.out)
+		}
+	}
+	for _, args := range [][]string{{"completion"}, {"completion", "tcsh"}, {"completion", "bash", "zsh"}} {
+		if got := call(t, args...); got.code != 2 || !strings.Contains(got.err, "bash, fish, powershell, zsh") {
+			t.Errorf("%v: %+v", args, got)
 		}
 	}
 }

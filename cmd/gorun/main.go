@@ -90,7 +90,7 @@ func arrange(root *cobra.Command, args []string) ([]string, error) {
 }
 
 func isCommand(root *cobra.Command, name string) bool {
-	builtin := []string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
+	builtin := []string{"help", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}
 	return slices.Contains(builtin, name) ||
 		slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
 }

@@ -64,7 +64,8 @@ func newRoot(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(infoCommand(stdout), simulateCommand(stdout, stderr), doctorCommand(stdout, stderr, code),
 		k8sCommand(stdin, stdout, stderr, code),
-		manCommand(stdout), versionCommand(stdout))
+		manCommand(stdout), versionCommand(stdout), completionCommand(stdout))
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(probeCommands(stdin, stdout)...)
 	root.InitDefaultHelpFlag()
 	root.Flags().Lookup("help").Usage = "print this page"
