@@ -102,8 +102,9 @@ func (m *meeting) failedIn(op string, r *refusal) error {
 	if r.cause != nil {
 		return m.c.wrap(op, Undefined, Undefined, r.cause)
 	}
-	return &Error{Op: op, Class: r.class, Comm: m.c.Name(), Peer: Undefined, Tag: Undefined,
-		Err: errors.New(r.text)}
+	err := &Error{Op: op, Class: r.class, Comm: m.c.Name(), Peer: Undefined, Tag: Undefined, Err: errors.New(r.text)}
+	hear(m.c.eng, err)
+	return err
 }
 
 // maybeMade: another rank may have made the communicator all the same. That is not so when a caller has made a mistake.

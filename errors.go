@@ -104,11 +104,17 @@ func tagName(t int) string {
 // Unwrap gives errors.Is the class and the cause.
 func (e *Error) Unwrap() []error { return []error{e.Class, e.Err} }
 
-// wrap makes an *Error of an engine's error.
+// wrap makes an *Error of an engine's error, for a caller.
 func (c *Comm) wrap(op string, peer, tag int, err error) error {
 	if err == nil {
 		return nil
 	}
+	err = c.named(op, peer, tag, err)
+	hear(c.eng, err)
+	return err
+}
+
+func (c *Comm) named(op string, peer, tag int, err error) error {
 	var already *Error
 	if errors.As(err, &already) {
 		if already.Op == "" { // why all calls fail from now on
@@ -122,12 +128,8 @@ func (c *Comm) wrap(op string, peer, tag int, err error) error {
 			return &Error{Op: op, Class: no.class, Comm: c.Name(), Peer: peer, Tag: tag, Err: errors.New(no.text)}
 		}
 	}
-	class := classOf(err)
-	if class == ErrPeerFailed && !errors.Is(err, pml.ErrReturned) {
-		process.peerFailed.Store(true)
-	}
 	// A Sendrecv in progress is named by its receive.
-	return &Error{Op: op, Class: class, Comm: c.Name(), Peer: peer, Tag: tag, Err: c.describe(err), source: true}
+	return &Error{Op: op, Class: classOf(err), Comm: c.Name(), Peer: peer, Tag: tag, Err: c.describe(err), source: true}
 }
 
 func classOf(err error) error {

@@ -29,7 +29,8 @@ var process struct {
 	finalized atomic.Bool
 	aborting  atomic.Bool // set by Abort, which ends the process: that its connections end first says nothing new
 
-	peerFailed atomic.Bool // a call has returned ErrPeerFailed: what ends this rank now is a consequence
+	peerFailed atomic.Bool // a call has ended with ErrPeerFailed: what ends this rank now is a consequence
+	telling    sync.Once   // of that, to the launcher
 }
 
 // Option of Init or RunLocal.
@@ -141,13 +142,13 @@ func Finalize() error {
 
 // Abort ends all ranks of the job at once, also while another goroutine is in Init or Finalize; gorun's exit code will
 // be code. It does not return; §11.4.2.
-func Abort(code int) { abort(code, "", process.peerFailed.Load()) }
+func Abort(code int) { abort(code, "") }
 
 // abort gives the launcher a text that says why, if it has one.
-func abort(code int, why string, consequence bool) {
+func abort(code int, why string) {
 	process.aborting.Store(true)
 	if m := process.member.Load(); m != nil {
-		m.Abort(code, why, consequence)
+		m.Abort(code, why)
 	}
 	os.Exit(code)
 }
@@ -177,13 +178,29 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 // is the cause. Main prints an error that gorun does not get in full, such as the stack of a panic, unless the error is
 // a consequence of another rank's end. Another launcher prints no text of an Abort, and Main prints every error there.
 func fail(rank int, err error) {
-	consequence := process.peerFailed.Load() || errors.Is(err, ErrPeerFailed) && !errors.Is(err, pml.ErrReturned)
+	m := process.member.Load()
+	hear(m.Engine, err)
 	text := err.Error()
 	first, _, more := strings.Cut(text, "\n")
-	if max := process.member.Load().AbortText(); max == 0 || (more || len(text) > max) && !consequence {
+	if max := m.AbortText(); max == 0 || (more || len(text) > max) && !process.peerFailed.Load() {
 		fmt.Fprintf(os.Stderr, "rank %d: %s\n", rank, text)
 	}
-	abort(1, first, consequence)
+	abort(1, first)
+}
+
+// hear looks at an error that a call on e is about to return. When it is the first that says that another rank has
+// failed, gorun is told before the caller can end this rank because of it, be it by os.Exit. A rank that has returned is
+// no failure that gorun hears of in another way.
+func hear(e *pml.Engine, err error) {
+	if !errors.Is(err, ErrPeerFailed) || errors.Is(err, pml.ErrReturned) {
+		return
+	}
+	if m := process.member.Load(); m != nil && m.Engine == e {
+		process.telling.Do(func() {
+			process.peerFailed.Store(true)
+			m.PeerFailed()
+		})
+	}
 }
 
 // signalContext returns a context that ends on SIGINT and SIGTERM, except for a SIGINT that was ignored at the start, as

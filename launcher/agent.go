@@ -395,8 +395,9 @@ func (a *superior) allStarted() {
 	}
 }
 
-func (a *superior) exited(_ time.Time, e Exit, unfinished bool) action {
-	m := exitedMessage{Rank: e.Rank, Pid: e.Pid, Code: e.Code, Signal: e.Signal, Core: e.Core, Unfinished: unfinished}
+func (a *superior) exited(_ time.Time, e rankEnd) action {
+	m := exitedMessage{Rank: e.Rank, Pid: e.Pid, Code: e.Code, Signal: e.Signal, Core: e.Core, Unfinished: e.unfinished,
+		Consequence: e.consequence}
 	if e.Err != nil {
 		m.Err = fmt.Sprintf("%.1000s", e.Err.Error())
 	}

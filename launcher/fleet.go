@@ -685,7 +685,7 @@ func (n *node) rankEnded(m exitedMessage) {
 	}
 	n.isOver()
 	r.endings.note(e)
-	r.do(r.judge().exited(time.Now(), e, m.Unfinished))
+	r.do(r.judge().exited(time.Now(), rankEnd{e, m.Unfinished, m.Consequence}))
 }
 
 // finished is the end of an agent in order, if the head has said so or the job is ending.
@@ -778,7 +778,7 @@ func (n *node) gone() {
 		r.alive--
 		switch {
 		case r.above != nil:
-			r.above.exited(time.Now(), Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}, false)
+			r.above.exited(time.Now(), rankEnd{Exit: Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}})
 		case r.job.Recover:
 			r.mourn(rank)
 		}

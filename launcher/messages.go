@@ -153,6 +153,8 @@ type exitedMessage struct {
 	Core       bool           `json:",omitempty"`
 	Err        string         `json:",omitempty"`
 	Unfinished bool           `json:",omitempty"`
+	// Consequence: the rank had heard of another rank's end.
+	Consequence bool `json:",omitempty"`
 }
 
 type abortedMessage struct {

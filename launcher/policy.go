@@ -56,13 +56,19 @@ type policy struct {
 	code  int       // the job's exit code
 	text  bool      // cause is the program's own text
 	soft  bool      // the cause may still give way to a death by signal, or to the loss of a host
-	weak  bool      // the cause is a consequence of an end that is still to be reported, and gives way to any other
+	weak  bool      // the cause is a consequence of an end that is still to be reported, and gives way to any other one
 	host  bool      // the cause is the loss of a host or its agent
 	said  bool      // cause has been said
 	first time.Time // when the first failure was seen
 
-	followers map[int]bool    // ranks that have called Abort as a consequence: their ends are consequences too
-	texts     map[string]bool // of ranks that have called Abort, as gist has them
+	texts map[string]bool // of ranks that have called Abort, as gist has them
+}
+
+// rankEnd is the end of the process of a rank.
+type rankEnd struct {
+	Exit
+	unfinished  bool // the rank had joined the job and did not call Finalize
+	consequence bool // the rank had heard of the end of another one
 }
 
 // abortCall is a rank's call of Abort.
@@ -82,47 +88,47 @@ type action struct {
 	gone   int            // a rank that has ended, and one more; the job goes on without it; 0: none
 }
 
-// exited reports the end of a process. unfinished: it had joined the job and did not call Finalize.
-func (p *policy) exited(now time.Time, e Exit, unfinished bool) action {
-	bad := e.status() != 0 || unfinished
+// exited reports the end of a process.
+func (p *policy) exited(now time.Time, e rankEnd) action {
+	bad := e.status() != 0 || e.unfinished
 	if !bad {
 		return action{}
 	}
 	switch {
-	case p.gives() && !p.followers[e.Rank] && !p.recover:
-		p.blame(e, unfinished)
+	case p.gives() && !e.consequence && !p.recover:
+		p.blame(e)
 		return p.fail(now)
-	case p.phase == findingCause && p.soft && !p.weak && e.Signal != 0:
-		p.blame(e, unfinished)
+	case p.phase == findingCause && p.soft && !p.weak && e.Signal != 0 && !e.consequence:
+		p.blame(e)
 		p.soft = false
 		return action{}
 	case p.phase != working:
 		return action{} // a consequence
 	}
 	if p.recover {
-		cause, code := failure(e, unfinished)
+		cause, code := e.failure()
 		if p.code = cmp.Or(p.code, code); e.Err != nil {
 			return action{gone: e.Rank + 1} // its host is lost, which was said
 		}
 		return action{gone: e.Rank + 1, say: []string{cause + "; the job goes on without it"}}
 	}
-	p.blame(e, unfinished)
+	p.blame(e)
 	return p.fail(now)
 }
 
 // gives reports whether the cause gives way to any end that is no consequence.
 func (p *policy) gives() bool { return p.phase == findingCause && p.weak }
 
-func (p *policy) blame(e Exit, unfinished bool) {
-	p.cause, p.code = failure(e, unfinished)
+func (p *policy) blame(e rankEnd) {
+	p.cause, p.code = e.failure()
 	p.cause += stopped
-	p.soft, p.weak, p.text = e.Signal == 0, false, false
+	p.soft, p.weak, p.text = e.Signal == 0 || e.consequence, e.consequence, false
 }
 
 // failure is what is said of a rank that has failed, and the exit code that it gives to the job.
-func failure(e Exit, unfinished bool) (cause string, code int) {
+func (e rankEnd) failure() (cause string, code int) {
 	cause, code = e.String(), e.status()
-	if code == 0 && unfinished {
+	if code == 0 && e.unfinished {
 		return cause + " without calling Finalize", 1
 	}
 	return cause, code
@@ -131,12 +137,6 @@ func failure(e Exit, unfinished bool) (cause string, code int) {
 // aborted reports that a rank called Abort.
 func (p *policy) aborted(now time.Time, a abortCall) action {
 	weak := a.consequence && !p.recover // a job that goes on without ranks ends by a decision
-	if weak {
-		if p.followers == nil {
-			p.followers = map[int]bool{}
-		}
-		p.followers[a.by.Rank] = true
-	}
 	text := oneLine(a.message)
 	if p.phase != working && (weak || !p.gives()) {
 		return p.another(a.by, text, weak)

@@ -15,17 +15,17 @@ import (
 func TestPolicy(t *testing.T) {
 	exit := func(rank, code int) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, Exit{Rank: rank, Pid: 100 + rank, Host: "h", Code: code}, false)
+			return p.exited(now, rankEnd{Exit: Exit{Rank: rank, Pid: 100 + rank, Host: "h", Code: code}})
 		}
 	}
 	unfinished := func(rank int) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, true)
+			return p.exited(now, rankEnd{Exit: Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, unfinished: true})
 		}
 	}
 	killed := func(rank int, s syscall.Signal) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, Exit{Rank: rank, Pid: 100 + rank, Host: "h", Signal: s}, true)
+			return p.exited(now, rankEnd{Exit: Exit{Rank: rank, Pid: 100 + rank, Host: "h", Signal: s}, unfinished: true})
 		}
 	}
 	abort := func(rank, code int, msg string) func(*policy, time.Time) action {
@@ -36,6 +36,11 @@ func TestPolicy(t *testing.T) {
 	follow := func(rank int) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
 			return p.aborted(now, abortCall{Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, 1, "peer gone", true})
+		}
+	}
+	after := func(rank, code int) func(*policy, time.Time) action { // it has heard of another rank's end
+		return func(p *policy, now time.Time) action {
+			return p.exited(now, rankEnd{Exit{Rank: rank, Pid: 100 + rank, Host: "h", Code: code}, true, true})
 		}
 	}
 	agent := func(p *policy, now time.Time) action { return p.agentStopped(now, errors.New("agent stopped"), 143) }
@@ -124,16 +129,16 @@ func TestPolicy(t *testing.T) {
 			{3, abort(2, 1, "mpi: Barrier: they differ")}, {4, abort(3, 1, "mpi: Recv from rank 0: they differ")},
 			{5, abort(4, 1, "mpi: Bcast: no memory")}}, 1, "4 rank 3 on h: mpi: Recv from rank 0: they differ|" +
 			"5 rank 4 on h: mpi: Bcast: no memory|250 terminated|500 killed|end rank 1 on h: mpi: Bcast: they differ"},
-		{"a consequence before the exit", []step{{0, follow(1)}, {5, exit(1, 1)}, {700, exit(2, 3)}}, 3,
+		{"a consequence before the exit", []step{{0, follow(1)}, {5, after(1, 1)}, {700, exit(2, 3)}}, 3,
 			"950 terminated|1200 killed|end say rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
-		{"a consequence before the end without Finalize", []step{{0, follow(1)}, {1, follow(0)}, {2, exit(0, 1)},
+		{"a consequence before the end without Finalize", []step{{0, follow(1)}, {1, follow(0)}, {2, after(0, 1)},
 			{3, unfinished(2)}}, 1, "253 terminated|503 killed|" +
 			"end say rank 2 (pid 102 on host h) exited with code 0 without calling Finalize; the job is stopped"},
 		{"a consequence before the death", []step{{0, follow(1)}, {100, killed(2, 9)}, {101, killed(0, 11)}}, 137,
 			"350 terminated|600 killed|end say rank 2 (pid 102 on host h) was killed by signal 9 (killed); the job is stopped"},
 		{"a consequence before the error", []step{{0, follow(1)}, {100, abort(2, 5, "diverged")}, {101, exit(2, 5)},
-			{102, exit(1, 1)}, {103, follow(3)}}, 5, "350 terminated|600 killed|end rank 2 on h: diverged"},
-		{"a consequence before the loss of a host", []step{{0, follow(1)}, {1, exit(1, 1)}, {2900, lost}}, 1,
+			{102, after(1, 1)}, {103, follow(3)}}, 5, "350 terminated|600 killed|end rank 2 on h: diverged"},
+		{"a consequence before the loss of a host", []step{{0, follow(1)}, {1, after(1, 1)}, {2900, lost}}, 1,
 			"3150 terminated|3400 killed|end say host x is lost; the job is stopped"},
 		{"a consequence before a rank that cannot be started", []step{{0, follow(1)}, {100, noStart}}, 127,
 			"100 killed|end say rank 9 cannot be started"},
@@ -141,14 +146,26 @@ func TestPolicy(t *testing.T) {
 			"255 terminated|505 killed|end say agent stopped; the job is stopped"},
 		{"an error, and an agent is stopped", []step{{0, exit(0, 3)}, {5, agent}}, 3,
 			gone + "rank 0 (pid 100 on host h) exited with code 3; the job is stopped"},
-		{"an error and its consequences", []step{{0, abort(2, 5, "diverged")}, {1, follow(1)}, {2, exit(1, 1)},
+		{"an error and its consequences", []step{{0, abort(2, 5, "diverged")}, {1, follow(1)}, {2, after(1, 1)},
 			{3, follow(0)}}, 5, "250 terminated|500 killed|end rank 2 on h: diverged"},
-		{"consequences of no end", []step{{0, follow(1)}, {1, exit(1, 1)}, {2, follow(0)}, {3, exit(0, 1)}}, 1,
+		{"consequences of no end", []step{{0, follow(1)}, {1, after(1, 1)}, {2, follow(0)}, {3, after(0, 1)}}, 1,
 			"3001 terminated|3251 killed|end rank 1 on h: peer gone"},
+		{"an exit after another's end, before that", []step{{0, after(1, 1)}, {5, after(0, 1)}, {700, exit(2, 3)},
+			{701, after(3, 1)}}, 3, "950 terminated|1200 killed|" +
+			"end say rank 2 (pid 102 on host h) exited with code 3; the job is stopped"},
+		{"an exit after another's end, before the loss of a host", []step{{0, after(1, 1)}, {2900, lost}}, 1,
+			"3150 terminated|3400 killed|end say host x is lost; the job is stopped"},
+		{"an exit after no other end", []step{{0, after(1, 1)}, {2, after(0, 2)}}, 1,
+			"3001 terminated|3251 killed|" +
+				"end say rank 1 (pid 101 on host h) exited with code 1; the job is stopped"},
+		{"recover, and one exits after another's end", []step{{0, func(p *policy, now time.Time) action {
+			p.recover = true
+			return after(2, 3)(p, now)
+		}}}, 3, "0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it"},
 		{"recover, and one decides to end", []step{{0, func(p *policy, now time.Time) action {
 			p.recover = true
 			return exit(2, 3)(p, now)
-		}}, {5, follow(1)}, {6, exit(0, 9)}}, 1,
+		}}, {5, follow(1)}, {6, after(0, 9)}}, 1,
 			"0 say rank 2 (pid 102 on host h) exited with code 3; the job goes on without it|" +
 				"255 terminated|505 killed|end rank 1 on h: peer gone"},
 	} {
@@ -183,8 +200,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// Ranks hear of the end of one of them and call Abort, in any order with what gorun hears of that end: the rank whose
-// end was the first is blamed, and the exit code is that rank's.
+// Ranks hear of the end of one of them and call Abort or exit, in any order with what gorun hears of that end: the rank
+// whose end was the first is blamed, and the exit code is that rank's.
 func TestPolicyInterleavings(t *testing.T) {
 	const culprit, ranks = 2, 4
 	ends := map[string]struct {
@@ -193,19 +210,27 @@ func TestPolicyInterleavings(t *testing.T) {
 		say  string
 	}{
 		"exit": {[]func(*policy, time.Time) action{
-			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit, Code: 3}, true) },
+			func(p *policy, now time.Time) action {
+				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit, Code: 3}, unfinished: true})
+			},
 		}, 3, "exited with code 3"},
 		"no Finalize": {[]func(*policy, time.Time) action{
-			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit}, true) },
+			func(p *policy, now time.Time) action {
+				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit}, unfinished: true})
+			},
 		}, 1, "exited with code 0 without calling Finalize"},
 		"killed": {[]func(*policy, time.Time) action{
-			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit, Signal: 9}, true) },
+			func(p *policy, now time.Time) action {
+				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit, Signal: 9}, unfinished: true})
+			},
 		}, 137, "was killed by signal 9"},
 		"error": {[]func(*policy, time.Time) action{
 			func(p *policy, now time.Time) action {
 				return p.aborted(now, abortCall{by: Exit{Rank: culprit}, code: 7, message: "diverged"})
 			},
-			func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: culprit, Code: 7}, true) },
+			func(p *policy, now time.Time) action {
+				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit, Code: 7}, unfinished: true})
+			},
 		}, 7, "diverged"},
 	}
 	// walk takes the next event of any rank, until none is left.
@@ -233,7 +258,12 @@ func TestPolicyInterleavings(t *testing.T) {
 					func(p *policy, now time.Time) action {
 						return p.aborted(now, abortCall{by: Exit{Rank: rank}, code: 1, message: "gone", consequence: true})
 					},
-					func(p *policy, now time.Time) action { return p.exited(now, Exit{Rank: rank, Code: 1}, true) },
+					func(p *policy, now time.Time) action {
+						return p.exited(now, rankEnd{Exit{Rank: rank, Code: 1}, true, true})
+					},
+				}
+				if rank == 0 { // os.Exit
+					all[rank] = all[rank][1:]
 				}
 			}
 		}
@@ -266,7 +296,7 @@ func TestPolicyInterleavings(t *testing.T) {
 // A user hears the cause although the ranks cannot be killed, and once more at the end.
 func TestPolicyOfALongEnd(t *testing.T) {
 	p, now := policy{}, time.Unix(1000, 0)
-	p.exited(now, Exit{Rank: 1, Code: 3}, false)
+	p.exited(now, rankEnd{Exit: Exit{Rank: 1, Code: 3}})
 	var said []string
 	for range 10000 {
 		now = now.Add(time.Millisecond)

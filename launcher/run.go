@@ -88,7 +88,7 @@ type here struct {
 
 // judge is told what has become of ranks, and decides what is done.
 type judge interface {
-	exited(now time.Time, e Exit, unfinished bool) action
+	exited(now time.Time, e rankEnd) action
 	aborted(now time.Time, a abortCall) action
 	cannotStart(err error, code int) action
 	hostLost(now time.Time, err error) action
@@ -391,7 +391,7 @@ func (r *run) rankHeard(e Exit) {
 		return
 	}
 	s := r.server.State(e.Rank)
-	r.do(r.judge().exited(time.Now(), e, s.Joined && !s.Finalized))
+	r.do(r.judge().exited(time.Now(), rankEnd{e, s.Joined && !s.Finalized, s.PeerFailed}))
 	close(r.ranks[e.Rank].judged)
 }
 

@@ -130,6 +130,23 @@ func init() {
 	})
 }
 
+func init() {
+	roles["one exits without Main"] = func() error { // log.Fatal ends the others
+		w, err := mpi.Init()
+		if err != nil {
+			return err
+		}
+		if err := mpi.Barrier(w); err == nil && fmt.Sprint(w.Rank()) == os.Args[2] {
+			os.Exit(3)
+		}
+		_, err = mpi.Recv(w, []int{1}, mpi.AnySource, 99)
+		if errors.Is(err, mpi.ErrPeerFailed) {
+			os.Exit(1)
+		}
+		return fmt.Errorf("a receive that ends with %w", err)
+	}
+}
+
 // The rank that ends first is blamed, in the last line, and no other line says anything: the other ranks fail since they
 // hear of that end, often before gorun does.
 func TestBlame(t *testing.T) {
@@ -145,6 +162,7 @@ func TestBlame(t *testing.T) {
 		code int
 		last string
 	}{
+		{"exit3, no Main", 6, 3, `gorun: rank %d \(pid \d+ on host \S+\) exited with code 3` + stopped},
 		{"exit3", 6, 3, `gorun: rank %d \(pid \d+ on host \S+\) exited with code 3` + stopped},
 		{"exit0", 6, 1, `gorun: rank %d \(pid \d+ on host \S+\) exited with code 0 without calling Finalize` + stopped},
 		{"error", 12, 1, `rank %d on \S+: the solver diverged`},
@@ -154,9 +172,13 @@ func TestBlame(t *testing.T) {
 		} {
 			t.Run(c.how+" "+way, func(t *testing.T) {
 				t.Parallel()
+				role := "one ends"
+				if strings.HasSuffix(c.how, "no Main") {
+					role = "one exits without Main"
+				}
 				for round := range rounds {
 					rank := round % c.n
-					j := run(t, spec{n: c.n, role: "one ends", args: []string{c.how, fmt.Sprint(rank)},
+					j := run(t, spec{n: c.n, role: role, args: []string{c.how, fmt.Sprint(rank)},
 						flags: append([]string{"--bind-to", "none"}, flags...)}, c.code)
 					j.lastLine(fmt.Sprintf(c.last, rank))
 					for l := range strings.Lines(j.err.String()) {

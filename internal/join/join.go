@@ -364,18 +364,18 @@ func (m *Member) Lost() <-chan struct{} {
 	return m.client.Lost()
 }
 
-// Abort asks the launcher to end all ranks with an exit code. consequence: this rank has heard of another rank's end.
-func (m *Member) Abort(code int, why string, consequence bool) {
-	if client, is := m.client.(consequenceTeller); is && consequence {
-		client.AbortAsConsequence(code, why)
-	} else if m.client != nil {
+// Abort asks the launcher to end all ranks with an exit code.
+func (m *Member) Abort(code int, why string) {
+	if m.client != nil {
 		m.client.Abort(code, why)
 	}
 }
 
-// consequenceTeller is a client of a launcher that looks for the rank whose end was the first.
-type consequenceTeller interface {
-	AbortAsConsequence(code int, why string) error
+// PeerFailed says to a launcher that looks for the rank whose end was the first that this rank has heard of an end.
+func (m *Member) PeerFailed() {
+	if client, is := m.client.(interface{ PeerFailed() error }); is {
+		client.PeerFailed()
+	}
 }
 
 // AbortText is how many bytes the launcher prints of why a rank calls Abort; 0: it prints nothing of that.

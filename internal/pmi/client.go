@@ -464,27 +464,31 @@ func (c *Client) fence(ctx context.Context, l line) (line, error) {
 // MaxMessage is how many bytes of the message of an Abort a launcher of this package gets.
 const MaxMessage = 600
 
-// consequenceKey marks the abort of a rank that has heard of another rank's end, which the launcher blames instead.
-const consequenceKey = "consequence"
+// peerFailedCommand says that the rank has heard of another rank's end. It has no answer.
+const peerFailedCommand = "gorun_peer_failed"
+
+// PeerFailed tells gorun that this rank has heard of the end of another one, so that gorun blames that one and not this
+// rank for what this rank does next. Other launchers are told nothing.
+func (c *Client) PeerFailed() error {
+	if !c.ours || c.leaving.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), abortLimit)
+	defer cancel()
+	if err := c.write(ctx, newLine(peerFailedCommand).bytes()); err != nil {
+		return c.stepError(peerFailedCommand, err)
+	}
+	return nil
+}
 
 // Abort asks the launcher to end the whole job with this exit code. It does not wait for anything, not
 // even for a Fence in progress; the caller should exit with the same code right afterwards.
-func (c *Client) Abort(code int, message string) error { return c.abort(code, message, false) }
-
-// AbortAsConsequence is Abort by a rank that has heard of the end of another one.
-func (c *Client) AbortAsConsequence(code int, message string) error {
-	return c.abort(code, message, true)
-}
-
-func (c *Client) abort(code int, message string, consequence bool) error {
+func (c *Client) Abort(code int, message string) error {
 	if c.leaving.Load() {
 		return c.stepError("abort", ErrFinalized)
 	}
 	l := newLine("abort", "exitcode", strconv.Itoa(code))
 	// Other launchers take the rest of the line for the code, or split it at blanks.
-	if c.ours && consequence {
-		l.fields = append(l.fields, field{consequenceKey, "1"})
-	}
 	if c.ours && message != "" {
 		l.fields = append(l.fields, field{"message", b64.EncodeToString([]byte(truncate(message, MaxMessage)))})
 	}

@@ -479,7 +479,7 @@ func TestAbort(t *testing.T) {
 		e.Message != "cannot go on:\n no disk" {
 		t.Errorf("%+v", e)
 	}
-	if err := clients[0].AbortAsConsequence(9, strings.Repeat("ä", 3000)); err != nil {
+	if err := errors.Join(clients[0].PeerFailed(), clients[0].Abort(9, strings.Repeat("ä", 3000))); err != nil {
 		t.Fatal(err)
 	}
 	if e := wantEvent(t, s, EventAbort, 0); e.Code != 9 || !e.Consequence || len(e.Message) < 500 {

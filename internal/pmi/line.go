@@ -72,7 +72,7 @@ func parseAbort(b []byte) (line, bool) {
 	l := line{cmd: "abort"}
 	words, text, found := strings.Cut(string(rest), " message=")
 	for _, w := range strings.Fields(words) {
-		if name, value, ok := strings.Cut(w, "="); ok && (name == "exitcode" || name == consequenceKey) {
+		if name, value, ok := strings.Cut(w, "="); ok && name == "exitcode" {
 			l.fields = append(l.fields, field{name, value})
 		}
 	}

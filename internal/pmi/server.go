@@ -38,20 +38,20 @@ func (k EventKind) String() string {
 
 // Event is something that the launcher should know about a rank.
 type Event struct {
-	Kind    EventKind
-	Rank    int
-	Code    int
-	Message string
-	// Consequence: the rank aborts because it has heard of another rank's end.
-	Consequence bool
+	Kind        EventKind
+	Rank        int
+	Code        int
+	Message     string
+	Consequence bool // the rank has heard of another rank's end before
 	Err         error
 }
 
 // State is what the server knows about a rank.
 type State struct {
-	Joined    bool // init was seen
-	Finalized bool // finalize was seen
-	Aborted   bool // abort was seen
+	Joined     bool // init was seen
+	Finalized  bool // finalize was seen
+	Aborted    bool // abort was seen
+	PeerFailed bool // the rank has heard of another rank's end: what it does from then on may be a consequence
 }
 
 // Options of a Server. The zero value is good.
@@ -423,6 +423,9 @@ func (c *serverConn) serve(l line) error {
 		return c.answer(c.service(l))
 	case callCommand:
 		return c.answer(c.call(l))
+	case peerFailedCommand:
+		c.s.change(c.rank, func(st *State) { st.PeerFailed = true })
+		return nil
 	case "gorun_hello":
 		return c.hello(l)
 	}
@@ -487,12 +490,16 @@ func (c *serverConn) init(l line) error {
 
 // note records a change of state before the event about it can be seen.
 func (s *Server) note(e Event, change func(*State)) {
-	s.mu.Lock()
-	st := s.states[e.Rank]
-	change(&st)
-	s.states[e.Rank] = st
-	s.mu.Unlock()
+	s.change(e.Rank, change)
 	s.events <- e
+}
+
+func (s *Server) change(rank int, change func(*State)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.states[rank]
+	change(&st)
+	s.states[rank] = st
 }
 
 func (c *serverConn) finalize() error {
@@ -502,7 +509,8 @@ func (c *serverConn) finalize() error {
 }
 
 func (c *serverConn) abort(l line) {
-	if c.s.State(c.rank).Aborted {
+	before := c.s.State(c.rank)
+	if before.Aborted {
 		return
 	}
 	code, err := l.number("exitcode")
@@ -515,8 +523,7 @@ func (c *serverConn) abort(l line) {
 	} else {
 		msg = unescape(msg)
 	}
-	consequence, _ := l.get(consequenceKey)
-	c.s.note(Event{Kind: EventAbort, Rank: c.rank, Code: code, Message: msg, Consequence: consequence == "1"},
+	c.s.note(Event{Kind: EventAbort, Rank: c.rank, Code: code, Message: msg, Consequence: before.PeerFailed},
 		func(st *State) { st.Aborted = true })
 }
 
