@@ -121,9 +121,8 @@ func checkSendrecv[S, R any](c *Comm, op string, dest, stag, source, rtag int) e
 }
 
 // Isendrecv starts a Sendrecv; §3.10. Both buffers belong to the library until the request is done, whose status is the
-// receive's. Cancel takes both back, or neither: neither if the message has gone, as short ones have at once, or has met
-// its receive. Where the receive gets a message while the send is taken back, the send goes again, and may then come
-// behind messages that this rank has sent since.
+// receive's. The request cannot be cancelled (Cancel is ErrRequest), nor can MPI_Isendrecv's with Open MPI and MPICH:
+// an Isend and an Irecv can.
 func Isendrecv[S, R any](c *Comm, send []S, dest, stag int, recv []R, source, rtag int) (*Request, error) {
 	return isendrecv(c, opIsendrecv, send, dest, stag, recv, source, rtag)
 }

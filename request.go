@@ -150,7 +150,7 @@ func (r *Request) Test() (bool, Status, error) {
 }
 
 // Cancel asks for the operation to be cancelled; §3.8.4. The request must still be completed: Status.Cancelled says
-// whether it was. Isendrecv says what that means for its two halves.
+// whether it was. Of collective operations and of Isendrecv Cancel is ErrRequest.
 func (r *Request) Cancel() error {
 	if err := r.valid("Cancel"); err != nil {
 		return err

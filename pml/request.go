@@ -92,18 +92,12 @@ type extras struct {
 	cancelErr  error         // the result, if cancelling succeeds
 	cancelling bool          // the receiver has been asked
 	ended      bool          // its context has, and that has been acted on
-	parts      int8          // see parts
+	halves     bool          // an Isendrecv: neither its send nor its receive is over
 	awaited    bool          // a caller waits that does the local work of it
 	part       int32         // which message of the Rounds
 	of         *Rounds       // whose front it is, or whose message
 	pieces     *pieces       // nil: the message is one piece of memory
 }
-
-// What parts says of an Isendrecv's receive and of its send.
-const (
-	bothUnderWay = 1  // of the receive: the completion of either is not the end
-	sendIsBack   = -1 // of the send: the receiver has given it back, and the receive has not been taken back
-)
 
 // Engine is the one that has made r; nil: none has.
 func (r *Request) Engine() *Engine { return r.e }
@@ -151,17 +145,9 @@ func (e *Engine) complete(r *Request, err error) {
 	if err != nil && r.err == nil {
 		r.err = err
 	}
-	if r.extra && r.parts > 0 {
-		r.parts = 0
-		if s := r.other; s != nil && s.extra && s.parts == sendIsBack {
-			e.receiveEnded(r, s)
-		}
+	if r.extra && r.halves {
+		r.halves = false
 		return
-	}
-	if r.detached && r.status.Cancelled && r.err == nil && r.other != nil {
-		if e.sendTakenBack(r) {
-			return
-		}
 	}
 	r.state = stDone
 	e.load.outstanding--

@@ -100,7 +100,7 @@ func (e *Engine) startSendrecv(cc context.Context, ctx uint32, dest int, stag in
 	rtag int32, recv []byte, blocks bool) *Request {
 	r := e.requests.handle()
 	r.prepareRecv(cc, ctx, source, rtag, recv)
-	r.mode, r.parts, r.extra = withSend, bothUnderWay, true
+	r.mode, r.halves, r.extra = withSend, true, true
 	s := e.requests.take()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
 	s.detached, s.blocks, s.other, r.other = true, blocks, r, s
