@@ -284,6 +284,88 @@ func TestBlockingSendsReturn(t *testing.T) {
 	})
 }
 
+// waitedSends are ways to send a message and return when its buffer may be used again.
+var waitedSends = map[string]func(c *Comm, buf []byte, dest, tag int){
+	"Isend, Wait": func(c *Comm, buf []byte, dest, tag int) { ok(ok(Isend(c, buf, dest, tag)).Wait()) },
+	"Isend, Test": func(c *Comm, buf []byte, dest, tag int) {
+		for r := ok(Isend(c, buf, dest, tag)); !finished(r); {
+		}
+	},
+	"Isend, Done": func(c *Comm, buf []byte, dest, tag int) {
+		r := ok(Isend(c, buf, dest, tag))
+		<-r.Done()
+		ok(r.Wait())
+	},
+	"Isend, WaitAny": func(c *Comm, buf []byte, dest, tag int) {
+		never := ok(Irecv(c, make([]byte, 1), dest, 3))
+		i, _, err := WaitAny(never, ok(Isend(c, buf, dest, tag)))
+		must(err)
+		same(i, 1)
+		must(never.Cancel())
+		ok(never.Wait())
+	},
+	"Isend, TestAll": func(c *Comm, buf []byte, dest, tag int) {
+		for r := ok(Isend(c, buf, dest, tag)); !ok(TestAll(r)); {
+		}
+	},
+	"SendInit": func(c *Comm, buf []byte, dest, tag int) {
+		r := ok(SendInit(c, buf, dest, tag))
+		must(r.Start())
+		ok(r.Wait())
+		must(r.Free())
+	},
+	"Isendrecv": func(c *Comm, buf []byte, dest, tag int) {
+		ok(ok(Isendrecv(c, buf, dest, tag, make([]byte, 1), c.Rank(), tagMatched+1)).Wait())
+	},
+	"Isend, many": nil, // all at once
+}
+
+// A send that does not block returns like a blocking one in a call that waits for it. Neither Open MPI nor MPICH lets a
+// short message wait for its match.
+func TestWaitedSendsReturn(t *testing.T) {
+	everyTransport(t, func(t *testing.T, run runner) {
+		if matchedBelow(t) {
+			return // the device says when a send is over
+		}
+		kinds := slices.Sorted(maps.Keys(blockedFor))
+		for i, name := range slices.Sorted(maps.Keys(waitedSends)) {
+			for k, size := range []int{0, 8, 6000} {
+				if testing.Short() && k != i%3 {
+					continue
+				}
+				n := inShort(300, 40)
+				run(2, func(w *Comm) {
+					other := ok(w.Dup())
+					if w.Rank() == 1 {
+						blockedFor[kinds[i%len(kinds)]](other, 0)
+						for i := n - 1; i >= 0; i-- {
+							buf := make([]byte, size)
+							same(ok(Recv(w, buf, 0, 1000+i)).Bytes, int64(size))
+							whole(buf, i)
+						}
+						return
+					}
+					var rs []*Request
+					for i := range n {
+						switch send := waitedSends[name]; {
+						case send == nil:
+							rs = append(rs, ok(Isend(w, message(size, i), 1, 1000+i)))
+							continue
+						case name == "Isendrecv":
+							ok(Isend(w, []byte{1}, 0, tagMatched+1))
+							fallthrough
+						default:
+							send(w, message(size, i), 1, 1000+i)
+						}
+					}
+					must(WaitAll(rs...))
+					must(Send(other, []byte{1}, 1, tagMatched))
+				}, littleRoom())
+			}
+		}
+	})
+}
+
 // The same with several senders, which then meet their receiver in a collective call of another communicator; with
 // ranks that send to each other before either receives, and to themselves; and by Sendrecv.
 func TestBlockingSendsOfSeveral(t *testing.T) {

@@ -82,9 +82,7 @@ func (r *Request) Test() (done bool, st Status, err error) {
 		e.cancel(r, r.cctx.Err())
 	}
 	if r.state != stDone {
-		e.boards.glances(&waitFor{e: e, r: r})
-		e.links.foundNothing()
-		e.links.vigil.begin()
+		e.inVain(&waitFor{e: e, r: r})
 		e.exitCall()
 		e.schedules.letWork()
 		return false, Status{}, nil
@@ -331,9 +329,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 		c.collect(e, max, each)
 	}
 	if !done {
-		e.boards.glances(&waitFor{e: e, set: c})
-		e.links.foundNothing()
-		e.links.vigil.begin()
+		e.inVain(&waitFor{e: e, set: c})
 	}
 	c.unclaim()
 	e.exitCall()
@@ -357,6 +353,7 @@ func (r *Request) Done() <-chan struct{} {
 	if r.done == nil {
 		r.done, r.extra = make(chan struct{}), true
 		e.wait.followers++ // a caller waits on the channel
+		e.links.saysBlocked(r)
 		e.exitCall()
 	}
 	return r.done

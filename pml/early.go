@@ -6,9 +6,10 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// A blocking send of a short message returns without a match as long as its receiver waits or takes messages. Where the
-// message was announced (its sender had no credit for the payload, or has measured that announcing is faster), the
-// sender says that its caller is blocked (wire.Blocking). A receiver that waits for something that does not come then
+// A send of a short message for which a caller waits ends without a match as long as its receiver waits or takes
+// messages. Where the message was announced (its sender had no credit for the payload, or has measured that announcing
+// is faster), the sender says that its caller is blocked: in the RTS (wire.Blocking), or, if the caller has come later,
+// by a packet of its own (wire.Blocked). A receiver that waits for something that does not come then
 // fetches the message before it is matched, and grants the sender that had no credit more.
 
 // early is where an announced message is that is fetched before it is matched.
@@ -32,6 +33,35 @@ func (p *peer) blocking(r *Request) uint8 {
 	return wire.Blocking | wire.NoCredit
 }
 
+// saysBlocked tells the receiver of r that a caller waits for r, if r is a send that was announced while its caller did
+// not wait. If r is still queued, its RTS will say so.
+func (l *linkPath) saysBlocked(r *Request) {
+	if r.op == opRecv && r.other != nil {
+		r = r.other
+	}
+	if r.op != opSend || r.state != stActive || r.blocks {
+		return
+	}
+	if r.blocks = true; r.queued || r.transfer == nil || r.transfer.snd.Asked() {
+		return
+	}
+	if flags := r.peer.blocking(r); flags != 0 {
+		r.peer.sendControl(wire.Header{Kind: wire.Blocked, Flags: flags | wire.Urgent, ID: r.transfer.id})
+	}
+}
+
+// onBlocked: a caller of p waits for the message ID.
+func (l *linkPath) onBlocked(p *peer, h *wire.Header) {
+	u := p.find(h.ID)
+	if u == nil || u.taken || u.blocks() || u.Kind != wire.RTS {
+		return
+	}
+	if u.Flags |= wire.Blocking | h.Flags&wire.NoCredit; u.blocks() {
+		p.blocked++
+		l.wants(p)
+	}
+}
+
 // blocks: the sender's caller is blocked in the send of u, and the message can be fetched.
 func (u *unexpected) blocks() bool {
 	return u.Kind == wire.RTS && u.Flags&wire.Blocking != 0 && u.Size <= eager.MaxFetch
@@ -45,14 +75,13 @@ const (
 )
 
 // foundNothing is called where a caller asks for something that has not come, and does not wait in the library for it:
-// such a caller may do so in a loop.
-func (l *linkPath) foundNothing() {
-	if len(l.wanting) == 0 {
-		return
+// such a caller may do so in a loop. It reports whether the caller is said to wait.
+func (l *linkPath) foundNothing() bool {
+	if l.fruitless++; l.fruitless < fruitless {
+		return false
 	}
-	if l.fruitless++; l.fruitless >= fruitless {
-		l.letSendersGoOn()
-	}
+	l.letSendersGoOn()
+	return true
 }
 
 // letSendersGoOn is called where a caller waits for something that has not come for a while, which may depend on any

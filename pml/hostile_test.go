@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/wire"
@@ -58,6 +59,52 @@ func TestHostileAsksWithoutEnd(t *testing.T) {
 			}
 			t.Error("it goes on asking, and nothing is done about that")
 		})
+	}
+}
+
+// A peer that says that it waits for a message is believed once, for one that it has announced, is short and is not
+// matched. Else nothing comes of it.
+func TestHostileSaysThatItWaits(t *testing.T) {
+	watchdog(t)
+	n := newTestNet(netOptions{ranks: 2, eagerMax: 100, fragMax: 1000, unexpectedMax: 64 << 10})
+	defer n.close()
+	n.hostile = true
+	n.linkAll()
+	e := n.engines[0]
+	p := e.links.peer(1)
+	get := func(hs ...wire.Header) (blocked int) {
+		for _, h := range hs {
+			n.wires[[2]int{1, 0}] = append(n.wires[[2]int{1, 0}], transport.Packet{Peer: 1, Header: h})
+		}
+		n.deliver(0, math.MaxInt)
+		e.lock()
+		defer e.unlock()
+		if p.err != nil {
+			t.Fatal(p.err)
+		}
+		if (p.blocked > 0) != slices.Contains(e.links.wanting, p) {
+			t.Errorf("%d are blocked, and wanting is %v", p.blocked, e.links.wanting)
+		}
+		return p.blocked
+	}
+	says := func(id uint64) wire.Header {
+		return wire.Header{Kind: wire.Blocked, Flags: wire.Blocking | wire.NoCredit, ID: id}
+	}
+	e.Irecv(nil, 0, 1, 5, make([]byte, 1))
+	if got := get(wire.Header{Kind: wire.RTS, ID: 1, Len: 50}, wire.Header{Kind: wire.RTS, ID: 2, Len: 1 << 62},
+		wire.Header{Kind: wire.EagerSync, ID: 3}, wire.Header{Kind: wire.RTS, ID: 4, Len: 50, Tag: 5},
+		wire.Header{Kind: wire.RTS, ID: 5, Len: 50, Tag: 6},
+		says(0), says(2), says(3), says(4), says(99), wire.Header{Kind: wire.Blocked, ID: 1, Flags: wire.NoCredit}); got != 1 {
+		t.Errorf("%d messages have blocked senders, want 1", got)
+	}
+	if _, _, taken, err := e.Iprobe(0, 1, 6, true); !taken || err != nil {
+		t.Fatal(taken, err)
+	}
+	if got := get(says(1), says(1), says(5)); got != 1 {
+		t.Errorf("%d messages have blocked senders, want 1", got)
+	}
+	if got := get(wire.Header{Kind: wire.Cancel, ID: 1}, says(1)); got != 0 {
+		t.Errorf("%d messages have blocked senders once that one has been taken back", got)
 	}
 }
 

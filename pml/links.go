@@ -36,7 +36,7 @@ type linkPath struct {
 	needsCheck int
 	wanting    []*peer // Invariant: p is in it once ⇔ p.wants() and p.err is nil
 	unheard    bool    // since letSendersGoOn, some that are in wanting; a caller that waits may not sleep before it
-	fruitless  int     // calls of foundNothing since then
+	fruitless  uint    // calls of foundNothing since then
 	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header
 	worklist   worklist

@@ -64,6 +64,8 @@ func (l *linkPath) event(pkt *transport.Packet) {
 		p.onWatch()
 	case wire.Returned:
 		p.onReturned()
+	case wire.Blocked:
+		l.onBlocked(p, h)
 	case wire.Batch:
 		l.onBatch(p, pkt.Payload)
 	default:

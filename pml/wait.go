@@ -39,6 +39,7 @@ type waitFor struct {
 	flush  bool
 	cc     context.Context // ends the waiting; nil: nothing does
 	slept  bool            // the boards have been told of it
+	said   bool            // the receivers have been told that the caller waits
 }
 
 func (w *waitFor) ready() bool {
@@ -69,6 +70,7 @@ func (w *waitFor) called() bool {
 // leader is to stop.
 func (w *waitFor) longer() bool {
 	w.e.links.letSendersGoOn()
+	w.blocks()
 	return w.ended()
 }
 
@@ -150,10 +152,14 @@ func (w *waitFor) lead() (follow bool) {
 			return false
 		case next == stepPoll:
 		case next == stepPark:
+			w.blocks()
 			if follow := w.park(); follow || w.ended() {
 				return follow
 			}
 		default:
+			if next == stepStalled {
+				w.blocks()
+			}
 			e.pause(next)
 			if w.ready() {
 				return false
@@ -267,6 +273,7 @@ func (w *waitFor) follow() error {
 	if w.sleeps() {
 		return nil
 	}
+	w.blocks()
 	e, own := w.e, w.sema()
 	ch := own.channel()
 	select {
@@ -306,6 +313,32 @@ func (w *waitFor) sleeps() bool {
 	w.slept = true
 	w.e.boards.sleeps(w)
 	return w.ready() || w.called()
+}
+
+// inVain is called where a caller looks at what w says, which is not done, and does not wait.
+func (e *Engine) inVain(w *waitFor) {
+	e.boards.glances(w)
+	if e.links.foundNothing() {
+		w.blocks()
+	}
+	e.links.vigil.begin()
+}
+
+// blocks tells the receivers of what w waits for that its caller does, once.
+func (w *waitFor) blocks() {
+	if w.said {
+		return
+	}
+	w.said = true
+	if w.r != nil {
+		w.e.links.saysBlocked(w.r)
+		return
+	}
+	for i := range w.set.set {
+		if r := w.set.at(i); r != nil {
+			w.e.links.saysBlocked(r)
+		}
+	}
 }
 
 // of is the first request of w that has that context and is under way; nil: there is none.

@@ -47,6 +47,9 @@ const (
 	// Returned: the sender makes no call any more, and has nothing under way. It comes behind all that the sender has
 	// sent.
 	Returned
+	// Blocked: the sender now waits in a call for the message ID, which it has announced without the flag Blocking and
+	// which may have that flag: the flags are Blocking, and NoCredit if the RTS would have been one with that. ID.
+	Blocked
 	// Batch: several short messages of kind Eager in the order of their sending, of which each has its Ctx and Tag: see
 	// batch.go.
 	Batch
@@ -54,7 +57,7 @@ const (
 )
 
 var kindNames = [kindEnd]string{"none", "eager", "eager-sync", "matched", "rts", "cts", "data", "fin", "credit",
-	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned", "batch"}
+	"cancel", "cancel-reply", "put-req", "put-done", "credit-req", "watch", "returned", "blocked", "batch"}
 
 func (k Kind) String() string {
 	if k < kindEnd {

@@ -118,7 +118,7 @@ func onlyTheirs(h wire.Header) wire.Header {
 	switch h.Kind {
 	case wire.EagerSync:
 		return wire.Header{Kind: h.Kind, Ctx: h.Ctx, Tag: h.Tag}
-	case wire.RTS, wire.Cancel:
+	case wire.RTS, wire.Cancel, wire.Blocked:
 		h.ID = 0
 	case wire.FIN, wire.Matched, wire.CTS, wire.PutReq, wire.CancelReply:
 		h.ID = 0 // no message has been sent that it could be about

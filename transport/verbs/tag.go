@@ -57,7 +57,7 @@ func (s *session) frame(b []byte, h *wire.Header, payload []byte) int {
 			return n
 		}
 		switch h.Kind {
-		case wire.Cancel, wire.RTS, wire.EagerSync:
+		case wire.Cancel, wire.Blocked, wire.RTS, wire.EagerSync:
 			short := *h
 			short.ID = uint64(d.ids.number(h.ID))
 			h = &short
