@@ -126,6 +126,22 @@ func onlyTheirs(h wire.Header) wire.Header {
 	return h
 }
 
+// blockedSenders: an RTS says that its sender's caller waits, and whether it lacked credit, also where the receiver's
+// device could fetch the message by itself.
+func blockedSenders(f *fixture) {
+	a, b := f.linked()
+	for _, flags := range []uint8{0, wire.Blocking, wire.NoCredit, wire.Blocking | wire.NoCredit} {
+		for _, more := range []uint8{wire.Urgent, wire.Urgent | wire.Readable} {
+			f.must(a.send(wire.Header{Kind: wire.RTS, Flags: flags | more, Ctx: 1, Tag: 5, ID: 9, Len: 6000, Addr: 4096}, nil))
+			m, err := b.nextPacket()
+			f.must(err)
+			if got := m.Header.Flags; m.Header.Kind != wire.RTS || got != flags|more {
+				f.Errorf("an RTS with the flags %#x came as %v with %#x", flags|more, m.Header.Kind, got)
+			}
+		}
+	}
+}
+
 // answersNameTheirMessage: the ID in an answer, as the receiver has seen it, is the sender's ID when it is back.
 func answersNameTheirMessage(f *fixture) {
 	a, b := f.linked()

@@ -85,6 +85,7 @@ var rules = []rule{
 	{"facts", 0, facts},
 	{"header", 0, header},
 	{"answers-name-their-message", 0, answersNameTheirMessage},
+	{"blocked-senders", 0, blockedSenders},
 	{"sizes", 0, sizes},
 	{"order", 0, order},
 	{"sender-keeps-buffer", 0, senderKeepsBuffer},

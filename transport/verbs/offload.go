@@ -311,7 +311,7 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	ctx, source, tag := transport.UnpackTag(e.packed)
 	pkt := transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie, Peer: source}
 	pkt.Header = wire.Header{Ctx: ctx, Tag: tag, ID: uint64(e.priv & numberMask), Len: uint64(w.length)}
-	switch kind := e.priv >> numberBits; {
+	switch kind := e.priv >> kindBit; {
 	case e.err != nil:
 		pkt.Err = e.err
 	case w.status == statusIncomplete:

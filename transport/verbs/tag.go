@@ -24,8 +24,9 @@ import (
 //
 // All that a receive could match is EAGER or RNDV, or it could be overtaken: the synchronous and the software's own RTS
 // too, told apart by the kind. What is not matched, or whose context does not pack, is NO_TAG: eight zero bytes, and
-// then the frame as ever. An ID does not fit: the peer knows the message by a number of 30 bits, which the sender's
-// device turns into the ID again in what comes back (idTable).
+// then the frame as ever. An ID does not fit: the peer knows the message by a number of 28 bits, which the sender's
+// device turns into the ID again in what comes back (idTable). In RNDV the two bits above the number are the flags
+// Blocking and NoCredit of the RTS that it stands for.
 const (
 	tagHeader   = 16
 	tagRndvSize = 32
@@ -41,8 +42,12 @@ const (
 	kindRTS   = 2 // the header of an RTS, whose rendezvous is software's
 	kindRndv  = 3
 
-	numberBits = 30
+	kindBit    = 30
+	numberBits = 28
 	numberMask = 1<<numberBits - 1
+
+	appBlocking = 1 << numberBits
+	appNoCredit = 2 << numberBits
 )
 
 // frame puts h and payload into b as the peer's queue wants them, and returns the length.
@@ -99,11 +104,17 @@ func (s *session) taggedFrame(b []byte, h *wire.Header, payload []byte) int {
 	op := byte(tmEager)
 	if kind == kindRTS && s.readsItself(h) {
 		op, kind = tmRndv, kindRndv
+		if h.Flags&wire.Blocking != 0 {
+			number |= appBlocking
+		}
+		if h.Flags&wire.NoCredit != 0 {
+			number |= appNoCredit
+		}
 	}
 	be := binary.BigEndian
 	clear(b[:4])
 	b[0] = op
-	be.PutUint32(b[4:], kind<<numberBits|number)
+	be.PutUint32(b[4:], kind<<kindBit|number)
 	be.PutUint64(b[8:], tag)
 	switch kind {
 	case kindRndv:
@@ -246,7 +257,7 @@ func (s *session) untag(b []byte, pkt *transport.Packet) error {
 		return nil
 	}
 	h := wire.Header{Kind: wire.Eager, Ctx: ctx, Tag: tag}
-	switch app >> numberBits {
+	switch app >> kindBit {
 	case kindPlain:
 		h.Flags = uint8(app)
 		pkt.Payload = b[tagHeader:len(b):len(b)]
@@ -258,7 +269,7 @@ func (s *session) untag(b []byte, pkt *transport.Packet) error {
 			return err
 		}
 	default:
-		return fmt.Errorf("%w: kind %d", errFrame, app>>numberBits)
+		return fmt.Errorf("%w: kind %d", errFrame, app>>kindBit)
 	}
 	pkt.Header = h
 	return nil
@@ -268,8 +279,14 @@ func (s *session) untag(b []byte, pkt *transport.Packet) error {
 func rendezvousHeader(b []byte) wire.Header {
 	be := binary.BigEndian
 	ctx, _, tag := transport.UnpackTag(be.Uint64(b[8:]))
-	return wire.Header{Kind: wire.RTS, Flags: wire.Urgent | wire.Readable, Ctx: ctx, Tag: tag,
-		ID:  uint64(be.Uint32(b[4:]) & numberMask),
+	app, flags := be.Uint32(b[4:]), wire.Urgent|wire.Readable
+	if app&appBlocking != 0 {
+		flags |= wire.Blocking
+	}
+	if app&appNoCredit != 0 {
+		flags |= wire.NoCredit
+	}
+	return wire.Header{Kind: wire.RTS, Flags: flags, Ctx: ctx, Tag: tag, ID: uint64(app & numberMask),
 		Len: uint64(be.Uint32(b[28:])), Addr: be.Uint64(b[16:]), Key: uint64(be.Uint32(b[24:]))}
 }
 
