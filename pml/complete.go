@@ -82,7 +82,7 @@ func (r *Request) Test() (done bool, st Status, err error) {
 		e.cancel(r, r.cctx.Err())
 	}
 	if r.state != stDone {
-		e.inVain(&waitFor{e: e, r: r})
+		e.lookedInVain(&waitFor{e: e, r: r})
 		e.exitCall()
 		e.schedules.letWork()
 		return false, Status{}, nil
@@ -329,7 +329,7 @@ func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad i
 		c.collect(e, max, each)
 	}
 	if !done {
-		e.inVain(&waitFor{e: e, set: c})
+		e.lookedInVain(&waitFor{e: e, set: c})
 	}
 	c.unclaim()
 	e.exitCall()

@@ -315,8 +315,8 @@ func (w *waitFor) sleeps() bool {
 	return w.ready() || w.called()
 }
 
-// inVain is called where a caller looks at what w says, which is not done, and does not wait.
-func (e *Engine) inVain(w *waitFor) {
+// lookedInVain is called where a caller looks at what w says, which is not done, and does not wait.
+func (e *Engine) lookedInVain(w *waitFor) {
 	e.boards.glances(w)
 	if e.links.foundNothing() {
 		w.blocks()
