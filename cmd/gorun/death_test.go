@@ -247,7 +247,7 @@ func TestTimeout(t *testing.T) {
 func TestQuit(t *testing.T) {
 	t.Parallel()
 	j := start(t, "-n", "3", "RANK", "sleep").ready(3)
-	j.tell(syscall.SIGQUIT)
+	j.cmd.Process.Signal(syscall.SIGQUIT)
 	j.wait(128 + 3)
 	for r := range 3 {
 		j.says(fmt.Sprintf("--- rank %d on host ", r))
