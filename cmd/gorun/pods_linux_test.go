@@ -366,13 +366,13 @@ func TestPodsOnHostsFail(t *testing.T) {
 			"stopped by signal 15", nil},
 		{"SIGTERM to a pod", []string{"child", "join", "fence", "sleep"},
 			func(j *podJob) { j.all[1].signal(syscall.SIGTERM) }, []int{143, 0, 0},
-			"on host job-1) was killed by signal 15", nil},
+			"the agent on host job-1 was stopped by signal 15", nil},
 		{"a pod killed", nil, func(j *podJob) { j.all[2].signal(syscall.SIGKILL) }, []int{1, 0, -1},
 			"host job-2 is lost: its agent is gone: ", nil},
 		{"index 0 killed", nil, func(j *podJob) { j.all[0].signal(syscall.SIGKILL) }, []int{-1, 1, 1}, "", nil},
 		{"link down", nil, func(j *podJob) { j.LinkDown(3) }, []int{1, 0, 1}, "host job-2 is lost: " + unheard,
 			func(j *podJob) { j.LinkUp(3) }},
-		{"link of index 0 down", nil, func(j *podJob) { j.LinkDown(1) }, []int{1, 1, 1}, "is lost: " + unheard,
+		{"link of index 0 down", nil, func(j *podJob) { j.LinkDown(1) }, []int{1, 1, 1}, "this host, job-0, is cut off from them",
 			func(j *podJob) { j.LinkUp(1) }},
 		{"a host crashes", nil, func(j *podJob) { j.Crash(2) }, []int{1, -1, 0},
 			"host job-1 is lost: its agent is gone: ", nil},
@@ -481,7 +481,7 @@ func TestPodsOnHostsMeet(t *testing.T) {
 		proc.Eventually(t, "the name to be asked for", func() bool { return h.names.questions() > asked })
 		j.all[0].signal(syscall.SIGTERM)
 		j.ends(time.Now(), 1)
-		j.all[0].says("it was ended by a signal")
+		j.all[0].says("stopped by signal: terminated")
 	})
 	t.Run("index 0 told to end while it waits", func(t *testing.T) {
 		j := h.job(t, nil, words)
