@@ -36,8 +36,7 @@ var (
 func init() { flag.Var(&size, "s", "bytes of each") }
 
 const (
-	dataTag  = 1
-	neverTag = 2 // no message has this one
+	dataTag = 1
 
 	quiet = time.Millisecond // so long nothing came in: the sender is held back, or has sent everything
 	few   = 1000             // messages that are not worth another wait
@@ -113,11 +112,12 @@ func receive(world *mpi.Comm) error {
 	return nil
 }
 
-// awaitQuiet waits until no more messages come in, and returns how many are queued. The probe makes progress.
+// awaitQuiet waits until no more messages come in, and returns how many are queued. The probe makes
+// progress. It finds what is queued: a rank that probes in vain waits for what its senders hold back, and lets in more.
 func awaitQuiet(world *mpi.Comm) (int, error) {
 	queued, since := -1, time.Now()
 	for time.Since(since) < quiet {
-		if _, _, err := mpi.Iprobe(world, 0, neverTag); err != nil {
+		if _, _, err := mpi.Iprobe(world, 0, dataTag); err != nil {
 			return 0, err
 		}
 		if n := world.Stats().Unexpected; n != queued {
