@@ -1,10 +1,15 @@
 package mpi
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/wire"
+	"github.com/gorun-mpi/mpi/transport"
 )
 
 // MPI 4.1 §3.5, Progress: a send and a receive that match and are both started complete, however many other messages
@@ -282,6 +287,74 @@ func TestBlockingSendsReturn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// losing is a device that delivers no part of a stream: a long message that has been matched stays under way.
+type losing struct {
+	transport.Device
+	facts transport.Facts
+}
+
+func (d *losing) Facts() *transport.Facts { return &d.facts }
+
+func (d *losing) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
+	l, err := d.Device.Connect(ctx, peer, address)
+	if err != nil {
+		return nil, err
+	}
+	caps := *l.Caps()
+	caps.RMA, caps.ZeroCopy = nil, nil
+	return &losingLink{l, caps}, nil
+}
+
+type losingLink struct {
+	transport.Link
+	caps transport.Caps
+}
+
+func (l *losingLink) Caps() *transport.Caps { return &l.caps }
+
+func (l *losingLink) TrySend(h *wire.Header, payload []byte) bool {
+	return h.Kind == wire.Data || l.Link.TrySend(h, payload)
+}
+
+// So it does while another message of the receiver is on its way and does not move, which the receiver does not wait
+// for.
+func TestBlockingSendsReturnBesideAStream(t *testing.T) {
+	enough := errors.New("enough")
+	for name, blocks := range blockedFor {
+		t.Run(name, func(t *testing.T) {
+			defer watchdog(t)()
+			err := RunLocal(3, func(w *Comm) error {
+				switch w.Rank() {
+				case 0:
+					n := inShort(300, 60)
+					for i := range n {
+						must(Send(w, message(8, i), 2, 1000+i))
+					}
+					must(Send(w, []byte{1}, 2, tagMatched))
+				case 1:
+					ok(Isend(w, make([]byte, 1<<20), 2, 1)).Wait() // may take until all is over
+				case 2:
+					ok(Probe(w, 1, 1))
+					ok(Irecv(w, make([]byte, 1<<20), 1, 1))
+					blocks(w, 0)
+					return enough
+				}
+				return nil
+			}, littleRoom(), withDevices(func(rank int, d transport.Device) transport.Device {
+				if rank != 1 {
+					return d
+				}
+				facts := *d.Facts()
+				facts.Short, facts.ConnectNow = nil, nil
+				return &losing{d, facts}
+			}))
+			if !errors.Is(err, enough) {
+				t.Fatal(err)
+			}
+		})
+	}
 }
 
 // waitedSends are ways to send a message and return when its buffer may be used again.

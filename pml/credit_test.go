@@ -167,7 +167,7 @@ func TestFetchedBeforeItIsMatched(t *testing.T) {
 			}
 			s := n.engines[0].isendBlocked(1, 7, contents(0, 7, 200), Standard)
 			n.deliver(1, math.MaxInt)
-			if e.links.letSendersGoOn(); !slices.Equal(e.links.wanting, nil) {
+			if e.links.letSendersGoOn(nil); !slices.Equal(e.links.wanting, nil) {
 				t.Error("a sender is still to be heard")
 			}
 			buf := make([]byte, 200)
@@ -201,6 +201,47 @@ func TestFetchedBeforeItIsMatched(t *testing.T) {
 				t.Errorf("%d bytes and %d messages are kept", e.links.early, len(e.links.fetches))
 			}
 			e.unlock()
+		})
+	}
+}
+
+// A caller that asks for a message in a loop waits for it: blocked senders go on soon, also while a message that is
+// matched is on its way, which does not move here.
+func TestSendersGoOnBesideAStream(t *testing.T) {
+	for name, stream := range map[string]bool{"nothing": false, "a stream": true} {
+		t.Run(name, func(t *testing.T) {
+			watchdog(t)
+			n := newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1, noGet: true})
+			defer n.close()
+			n.linkAll()
+			e := n.engines[0]
+			if stream {
+				size := 1 << 20
+				e.Irecv(nil, scriptContext, 1, 8, make([]byte, size))
+				n.engines[1].Isend(nil, scriptContext, 0, 8, make([]byte, size), Standard)
+				n.deliver(0, math.MaxInt)
+				if e.links.transfers.inbound != 1 {
+					t.Fatal("there is no stream")
+				}
+			}
+			calls, r := 0, e.Irecv(nil, scriptContext, 2, 9, nil)
+			for range 1000 {
+				s := n.engines[2].isendBlocked(0, 7, make([]byte, 8), Standard)
+				for n.deliver(0, math.MaxInt); ; n.deliver(0, math.MaxInt) {
+					if n.deliver(2, math.MaxInt); s.state == stDone {
+						break
+					}
+					if calls++; calls%2 == 0 {
+						e.Iprobe(scriptContext, 1, 9, false)
+					} else {
+						r.Test()
+					}
+				}
+				s.Wait()
+			}
+			if calls > 100*fruitless {
+				t.Errorf("1000 sends took %d calls of Iprobe and Test", calls)
+			}
 		})
 	}
 }

@@ -75,22 +75,24 @@ const (
 )
 
 // foundNothing is called where a caller asks for something that has not come, and does not wait in the library for it:
-// such a caller may do so in a loop. It reports whether the caller is said to wait.
-func (l *linkPath) foundNothing() bool {
+// such a caller may do so in a loop. w is what it asks for. foundNothing reports whether the caller is said to wait.
+func (l *linkPath) foundNothing(w *waitFor) bool {
 	if l.fruitless++; l.fruitless < fruitless {
 		return false
 	}
-	l.letSendersGoOn()
+	l.letSendersGoOn(w)
 	return true
 }
 
 // letSendersGoOn is called where a caller waits for something that has not come for a while, which may depend on any
 // sender; it reports whether one goes on. A caller that waits for the rest of a matched message needs no sender to go on.
-func (l *linkPath) letSendersGoOn() (found bool) {
+// w is what the caller of this function waits for, if it is known; callers that sleep wait too.
+func (l *linkPath) letSendersGoOn(w *waitFor) (found bool) {
 	l.fruitless, l.unheard = 0, false
+	rest := l.transfers.inbound > 0 && len(l.wanting) > 0 && !l.awaitsUnmatched(w)
 	for i := len(l.wanting) - 1; i >= 0; i = min(i, len(l.wanting)) - 1 {
 		p := l.wanting[i]
-		if stuck := p.in.Stuck(); l.transfers.inbound > 0 {
+		if stuck := p.in.Stuck(); rest {
 			if p.passedOver++; !stuck {
 				p.passedOver = 0
 			}
@@ -115,6 +117,21 @@ func (l *linkPath) letSendersGoOn() (found bool) {
 	return found
 }
 
+// awaitsUnmatched reports whether a caller waits for a message that no receive has been matched with: that of w, or one
+// that sleeps.
+func (l *linkPath) awaitsUnmatched(w *waitFor) bool {
+	if w != nil && w.r == nil && len(w.set.set) == 0 && !w.flush || len(l.e.probers) > l.e.load.serving {
+		return true // w is a probe, or a receive that has just been posted
+	}
+	for _, posted := range l.table.Receives() {
+		r := posted.Owner.(*Request)
+		if w != nil && w.has(r) || r.w != nil || r.done != nil || r.of != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // lookAgain wakes the goroutine that sleeps for all callers that wait, if senders are unheard.
 func (l *linkPath) lookAgain() {
 	e := l.e
@@ -132,7 +149,7 @@ func (l *linkPath) hears() bool {
 	if !l.unheard || l.e.wait.computing() {
 		return false
 	}
-	l.letSendersGoOn()
+	l.letSendersGoOn(nil)
 	return true
 }
 

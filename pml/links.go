@@ -232,7 +232,7 @@ func (l *linkPath) checkPosted(r *Request) {
 		return
 	}
 	l.serve(rank)
-	l.foundNothing()
+	l.foundNothing(&waitFor{e: l.e})
 	if rank < 0 {
 		l.offload.fallBack(FallbackSource)
 		return
@@ -356,7 +356,7 @@ func (l *linkPath) work() int {
 
 func (l *linkPath) stalled() bool {
 	l.returnToWanting()
-	goes := !l.e.wait.computing() && l.letSendersGoOn()
+	goes := !l.e.wait.computing() && l.letSendersGoOn(nil)
 	return l.transfers.switchToGet() || goes
 }
 

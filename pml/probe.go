@@ -56,8 +56,9 @@ func (e *Engine) Iprobe(ctx uint32, source int, tag int32, take bool) (*Message,
 		if err = e.unreachable(source); err == nil && source >= 0 {
 			e.links.vigil.foundNone(int32(source))
 		}
-		e.boards.glances(&waitFor{e: e})
-		e.links.foundNothing()
+		w := &waitFor{e: e}
+		e.boards.glances(w)
+		e.links.foundNothing(w)
 	}
 	e.exitCall()
 	e.unlock()

@@ -115,7 +115,7 @@ func (p *play) step() {
 		e.lock()
 		e.path.stalled()
 		if p.upTo(2) == 0 { // as if a caller waited
-			e.links.letSendersGoOn()
+			e.links.letSendersGoOn(nil)
 		}
 		e.exitCall()
 		e.unlock()
@@ -441,7 +441,7 @@ func (a *attack) step() {
 	case 6:
 		e.lock()
 		e.path.stalled()
-		e.links.letSendersGoOn()
+		e.links.letSendersGoOn(nil)
 		e.exitCall()
 		e.unlock()
 		n.work(0)

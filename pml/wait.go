@@ -69,7 +69,7 @@ func (w *waitFor) called() bool {
 // longer is called once in a while where the leader finds things, but not what it waits for. It reports whether the
 // leader is to stop.
 func (w *waitFor) longer() bool {
-	w.e.links.letSendersGoOn()
+	w.e.links.letSendersGoOn(w)
 	w.blocks()
 	return w.ended()
 }
@@ -233,6 +233,10 @@ func (w *waitFor) park() (follow bool) {
 	if w.sleeps() {
 		return false
 	}
+	if e.links.transfers.inbound > 0 && e.links.letSendersGoOn(w) { // which were passed over, as w was not known
+		e.pace.came()
+		return false
+	}
 	if e.gone || e.load.pending != 0 || !e.sleep.Arm(transport.Any, true) {
 		e.pace.came()
 		return false
@@ -318,7 +322,7 @@ func (w *waitFor) sleeps() bool {
 // lookedInVain is called where a caller looks at what w says, which is not done, and does not wait.
 func (e *Engine) lookedInVain(w *waitFor) {
 	e.boards.glances(w)
-	if e.links.foundNothing() {
+	if e.links.foundNothing(w) {
 		w.blocks()
 	}
 	e.links.vigil.begin()
