@@ -58,6 +58,7 @@ type policy struct {
 	soft  bool      // the cause may still give way to a death by signal, or to the loss of a host
 	weak  bool      // the cause is a consequence of an end that is still to be reported, and gives way to any other one
 	host  bool      // the cause is the loss of a host or its agent
+	agent bool      // the cause is a signal to an agent, and may still give way to the loss of a host
 	said  bool      // cause has been said
 	first time.Time // when the first failure was seen
 
@@ -187,8 +188,11 @@ func ofRank(by Exit, text string) string {
 // fail begins the end of the job. It may be called again for the end that is behind a consequence.
 func (p *policy) fail(now time.Time) action {
 	window := causeWindow
-	if p.weak {
+	switch {
+	case p.weak:
 		window = consequenceWindow
+	case p.agent:
+		window = grace
 	}
 	p.first, p.phase, p.next = now, findingCause, now.Add(window)
 	return action{}
@@ -255,10 +259,11 @@ func (p *policy) hostLost(now time.Time, err error) action {
 		p.code = cmp.Or(p.code, 1)
 		return action{say: []string{err.Error() + "; the job goes on without its ranks"}}
 	}
-	if !first && (p.phase != findingCause || !p.soft || p.host) {
+	if !first && (p.phase != findingCause || !p.agent && (!p.soft || p.host)) {
 		return action{}
 	}
 	restart := first || p.weak
+	p.agent = false
 	p.code, p.cause, p.soft, p.host = 1, err.Error()+stopped, true, true
 	if p.weak, p.text = false, false; !restart {
 		return action{}
@@ -267,7 +272,8 @@ func (p *policy) hostLost(now time.Time, err error) action {
 }
 
 // agentStopped reports that a signal has ended an agent, and with it its ranks: all agents of a Slurm step that ends get
-// one. Their ranks may get it too, and die of it before.
+// one. Their ranks may get it too, and die of it before. A step may end because one of its agents was killed, whose
+// loss may be heard of later.
 func (p *policy) agentStopped(now time.Time, err error, code int) action {
 	switch {
 	case p.recover && p.phase == working:
@@ -276,6 +282,7 @@ func (p *policy) agentStopped(now time.Time, err error, code int) action {
 		return action{}
 	}
 	p.code, p.cause, p.host, p.text, p.soft, p.weak = code, err.Error()+stopped, true, false, false, false
+	p.agent = true
 	return p.fail(now)
 }
 
