@@ -67,6 +67,7 @@ int main(int argc, char **argv)
         allreduce();
         hosts();
     }
+    MPI_Barrier(MPI_COMM_WORLD); /* or the ranks that are still in MPI_Init abort, too */
     if (!strcmp(what, "abort") && rank == 1)
         MPI_Abort(MPI_COMM_WORLD, 7);
     if (!strcmp(what, "exit") && rank == 1)
