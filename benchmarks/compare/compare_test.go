@@ -261,7 +261,7 @@ Cells are median · near · spread (greatest less smallest, of the median). Rati
 
 Abacus, 2 CPUs, Linux 1, go1, MPICH 4, commit abc, today, load average at the start 0.1
 
-What was run:
+Commands:
 
     gorun small
     mpirun small
