@@ -31,13 +31,13 @@ func kernel() measurement {
 	return measurement{
 		name: "kernel", title: "The sum in a reduction", program: "kernel", key: "bytes", seconds: 4,
 		quickTime: 2,
-		about: "What Reduce does with float64 vectors, b = a + b, in one rank that is alone, against a copy of as many " +
-			"bytes, b = a. 1.0 is that the sum is as fast as the copy (copy of Go's runtime, ours, and memcpy, theirs); " +
+		about: "The sum of float64 vectors in a reduction, b = a + b, of a single rank, compared with a copy of as many " +
+			"bytes, b = a. At 1.0 the sum is as fast as the copy (copy of Go's runtime for ours, memcpy for theirs); " +
 			"the goal is 0.9. Theirs is MPI_Reduce_local; ours is the loop that all reductions call.",
 		runs: []arguments{{ranks: 1, args: "-m 1048576:1048576 --time 0.2",
 			quick: "-m 1048576:1048576 --time 0.1 --warm-time 0.2"}},
 		columns: []column{
-			{name: "rate of the sum to that of a copy", field: 1, higher: true, digits: 2},
+			{name: "rate of the sum / rate of a copy", field: 1, higher: true, digits: 2},
 			{name: "sum", unit: "µs", field: 2, digits: 1, aside: true},
 			{name: "copy", unit: "µs", field: 3, digits: 1, aside: true},
 		},
@@ -80,7 +80,7 @@ func collectives(ranks int) measurement {
 		name: fmt.Sprintf("coll%d", ranks), key: "bytes", columns: collectiveColumns(compared),
 		title: fmt.Sprintf("Collective calls of %d ranks", ranks),
 		about: fmt.Sprintf("Bcast, Reduce and Allreduce (float64, sum), Allgather, Alltoall of %d ranks; bytes are "+
-			"those that one rank has for one other, or for all.", ranks) + osuLoop,
+			"what one rank has for another rank, or for all.", ranks) + osuLoop,
 	}
 	of, small := strings.Join(compared, ","), " -m 8:65536"
 	switch ranks {

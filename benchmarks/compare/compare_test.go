@@ -261,7 +261,7 @@ Cells are median · near · spread (greatest less smallest, of the median). Rati
 
 Abacus, 2 CPUs, Linux 1, go1, MPICH 4, commit abc, today, load average at the start 0.1
 
-What was run:
+Commands:
 
     gorun small
     mpirun small
@@ -305,7 +305,7 @@ func TestOursFailing(t *testing.T) {
 
 func TestIndexNamesBothEnds(t *testing.T) {
 	r, _ := known()
-	text := index([]*result{r})
+	text := index([]*result{r}, "")
 	for _, want := range []string{
 		"| [Latency](latency.md) | one way, lower is better | 0.56 at 8 to 0.70 at 512 bytes; none at 1 of 3 | – |\n",
 		"- Abacus, 2 CPUs",
@@ -358,10 +358,27 @@ func TestFromMakesThePagesAgain(t *testing.T) {
 			t.Errorf("%s: %v, %v, %d and %d bytes", name, err, err2, len(a), len(b))
 		}
 	}
-	if _, err := os.Stat(filepath.Join(other, "README.md")); err != nil {
-		t.Error(err)
+	page := filepath.Join(other, "README.md")
+	made, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
 	}
-	err := run(context.Background(), settings{from: t.TempDir()}, plan(false))
+	if summaryOf(string(made)) != "" {
+		t.Errorf("a new folder has a summary:\n%s", made)
+	}
+	const summary = "## Summary\n\nBy hand.\n"
+	if err := os.WriteFile(page, []byte("old\n"+summaryBegin+summary+summaryEnd+"old\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(context.Background(), settings{from: dir, out: other}, plan(false)); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := os.ReadFile(page)
+	if text := string(kept); err != nil || summaryOf(text) != summary || strings.Contains(text, "old\n") ||
+		strings.Replace(text, summaryBegin+summary+summaryEnd+"\n", "", 1) != string(made) {
+		t.Errorf("with a summary the page is %v\n%s", err, text)
+	}
+	err = run(context.Background(), settings{from: t.TempDir()}, plan(false))
 	if err == nil || !strings.Contains(err.Error(), "no results of latency") {
 		t.Errorf("an empty folder gives %v", err)
 	}

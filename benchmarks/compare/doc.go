@@ -12,12 +12,13 @@
 //	go run ./benchmarks/compare [-quick] [-rounds N] [-only NAME,NAME] [-limit 30s] [-out DIR]
 //	go run ./benchmarks/compare -from DIR [-out DIR]
 //
-// For every measurement it writes three files: NAME.md, a table with the median of each library, that of the rounds
-// in the quiet state, and the spread; the median of the ratios ours / the best peer of each round, the same of the
-// quiet state, and the gauge; NAME.svg, the medians as a picture; and NAME.json, what was measured, from which -from
-// makes the other two again. README.md in the same folder has the least and the greatest ratio of each measurement.
-// A library that is missing, fails or runs into the limit is reported with the reason, and that run is not tried
-// again. An interrupt ends the measuring; what there is by then is written.
+// For every measurement it writes three files. NAME.md is a table with the median of each library, the median of the
+// rounds in the quiet state, and the spread; the median of the ratios ours / the best peer of each round, the same of
+// the quiet state, and the gauge. NAME.svg shows the medians. NAME.json has the measured values, from which -from makes
+// the other two again. README.md in the same folder has the least and the greatest ratio of each measurement, and a
+// summary between two marks, which is written by hand and kept. A library that is missing, fails or runs into the limit
+// is reported with the reason, and that run is not tried again. An interrupt ends the measuring; compare then writes
+// the results that it has.
 //
 // Measurements named tcp-… are made between two hosts, which scripts/hosts makes of namespaces (hosts.go). That
 // needs root and Linux; elsewhere they are left out, and compare says so. A bare socket (benchmarks/peers/socket.c)

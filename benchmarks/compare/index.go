@@ -10,7 +10,10 @@ import (
 	"strings"
 )
 
-// writeIndex makes README.md of a folder from all the results that are there.
+// The marks around the summary in README.md of a folder of results.
+const summaryBegin, summaryEnd = "<!-- summary: by hand; make compare keeps it -->\n", "<!-- end of summary -->\n"
+
+// writeIndex makes README.md of a folder from all the results that are there. It keeps the summary that is there.
 func writeIndex(dir string) error {
 	var results []*result
 	for _, m := range plan(false) {
@@ -26,15 +29,36 @@ func writeIndex(dir string) error {
 	if len(results) == 0 {
 		return nil
 	}
-	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(index(results)), 0o644)
+	name := filepath.Join(dir, "README.md")
+	old, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(name, []byte(index(results, summaryOf(string(old)))), 0o644)
 }
 
-// index is the summary: how far apart the libraries are, what was measured on, and the pages.
-func index(results []*result) string {
+// summaryOf returns the text between the marks, or "" where they are missing.
+func summaryOf(page string) string {
+	_, rest, _ := strings.Cut(page, summaryBegin)
+	text, _, ended := strings.Cut(rest, summaryEnd)
+	if !ended {
+		return ""
+	}
+	return text
+}
+
+// index returns the page: the summary, the least and the greatest ratio of each measurement, the machines, and the
+// pages of the measurements.
+func index(results []*result, summary string) string {
 	var b strings.Builder
-	b.WriteString("# Compared with Open MPI and MPICH\n\nMade by `make compare`; do not edit. Ratios are ours / the " +
-		"best peer, or what the page names, and ours / the limit where one was measured: the medians of the ratios " +
-		"of each round, of all rows the least and the greatest.\n\n")
+	b.WriteString("# Compared with Open MPI and MPICH\n\n`make compare` writes this page, except the summary between " +
+		"its two marks.\n\n")
+	if summary != "" {
+		b.WriteString(summaryBegin + summary + summaryEnd + "\n")
+	}
+	b.WriteString("## Ratios\n\nA ratio is ours / the best peer, or the library that the page names; the last column " +
+		"is ours / the limit where one was measured. Each ratio is the median over the rounds of the ratios within a " +
+		"round. The table has the least and the greatest of all rows.\n\n")
 	writeRow(&b, []string{"measurement", "", "to the best peer", "to the limit"})
 	b.WriteString("|:-|:-|:-|:-|\n")
 	for _, r := range results {
@@ -50,7 +74,7 @@ func index(results []*result) string {
 			})
 		}
 	}
-	b.WriteString("\nMeasured on:\n\n")
+	b.WriteString("\n## Machines\n\n")
 	listed := map[string]bool{}
 	for _, r := range results {
 		if facts := r.Machine.String(); !listed[facts] {

@@ -242,8 +242,8 @@ func late() measurement {
 func halo() measurement {
 	m := measurement{
 		name: "halo", title: "Uneven computation and halos", program: "halo", key: "µs of computation", seconds: 9,
-		about: "Ranks compute for a drawn time, 0, 10 or 50 % around that of the first column, then exchange 4 KiB " +
-			"with both neighbours (Irecv, Isend, WaitAll); every tenth step ends with a Barrier. The time of a step " +
+		about: "Ranks compute for a drawn time, 0, 10 or 50 % around the time in the first column, then exchange " +
+			"4 KiB with both neighbours (Irecv, Isend, WaitAll); every tenth step ends with a Barrier. The time of a step " +
 			"beyond the slowest rank's computation, and the processor time of a rank. All libraries draw the same " +
 			"times.",
 		runs: []arguments{{ranks: 2, args: "-m 20:20000 --time 0.1", quick: "-m 20:2000 --time 0.1"}},
@@ -279,7 +279,7 @@ func match() measurement {
 	m := measurement{
 		name: "match", title: "Matching in long queues", program: "match", key: "entries", seconds: 42,
 		limit: 90 * time.Second,
-		about: "What one message of 8 bytes costs behind so many posted receives, or so many unexpected messages, " +
+		about: "The cost of one message of 8 bytes behind so many posted receives, or so many unexpected messages, " +
 			"that do not match it. A receive with both wildcards matches every message: it takes the oldest entry.",
 		runs: []arguments{
 			{ranks: 2, args: "-m 1:1000 --warm-time 0.7 -i 100 -x 5"},

@@ -155,7 +155,7 @@ func TestPageWithPerftest(t *testing.T) {
 	if strings.Contains(page, "gorun: ") {
 		t.Errorf("all runs of ours were good:\n%s", page)
 	}
-	text := index([]*result{r})
+	text := index([]*result{r}, "")
 	for _, want := range []string{
 		"| [Latency over RDMA](rdma-latency.md) | one way, mean, lower is better | 0.86 at 8 bytes | 0.79 at 8 ",
 		"| one way, typical (median), lower is better | – | 1.17 at 8 bytes |\n",

@@ -46,7 +46,7 @@ func (r *result) page(m measurement) string {
 	}
 	b.WriteString(r.failures())
 	b.WriteString(r.legend(m))
-	fmt.Fprintf(&b, "\n\n%s\n\nWhat was run:\n\n", r.Machine)
+	fmt.Fprintf(&b, "\n\n%s\n\nCommands:\n\n", r.Machine)
 	for _, command := range r.commands() {
 		fmt.Fprintf(&b, "    %s\n", command)
 	}

@@ -56,7 +56,7 @@ func TestTableWithTheSocket(t *testing.T) {
 		!strings.Contains(page, "the same to the bare socket, which is no peer but the limit.") {
 		t.Errorf("the page does not say what the ratios are:\n%s", page)
 	}
-	text := index([]*result{r})
+	text := index([]*result{r}, "")
 	for _, want := range []string{
 		"| one way, lower is better | 0.83 at 1 to 0.92 at 65536 bytes | 1.25 at 1 to 1.38 at 65536 bytes |\n",
 	} {

@@ -109,6 +109,23 @@ func TestCustomsCanFail(t *testing.T) {
 		{"MPI names are true", newTree("r.go", "package mpi\nfunc Send() {}", namesPage, "| `MPI_Send` | `mpi.Send` | |\n| `MPI_Bcast` | not yet | |"), ""},
 		{"MPI names are true", newTree("r.go", "package mpi\nvar ErrTag error = &Class{\"tag\", \"MPI_ERR_TAG\"}", namesPage, "| `MPI_ERR_RANK` | `mpi.ErrTag` | |"), "MPI_ERR_TAG"},
 		{"MPI names are true", newTree("r.go", "package mpi\nvar ErrX error = &Class{\"x\", \"\"}", namesPage, "| (none) | `mpi.ErrX` | |"), ""},
+
+		{"plain prose", newTree("a.md", "The rate is\nthat of a copy."), `a.md:2: "that of": repeat the noun`},
+		{"plain prose", newTree("a.md", "| ranks | Those of a host |"), `"Those of"`},
+		{"plain prose", newTree("a.md", "Of these there are none."), `"are none"`},
+		{"plain prose", newTree("a.md", "Nobody waits."), `"Nobody"`},
+		{"plain prose", newTree("a.md", "It is fast beside the other."), `"beside"`},
+		{"plain prose", newTree("a.md", "It sends. What the device\nreports is late."), `a.md:1: a sentence begins with "What the device reports"`},
+		{"plain prose", newTree("a.md", "- What is late\n  is lost."), `"What is late is"`},
+		{"plain prose", newTree("a.md", "# What is here\n\nIt says what it is. What is late?\nWhat does it\nreport? | What |\n"), ""},
+		{"plain prose", newTree("a.md", "`that of` besides <!-- that of -->\n<!--\nNobody\n-->\n```\nthat of\n```\n\n    that of\n"), ""},
+		{"plain prose", newTree("docs/decisions/1.md", "that of", "b.md", "That is often so."), ""},
+
+		{"width of docs", newTree("a.md", strings.Repeat("é ", 60)+"é"), "a.md:1: the line has 121 columns"},
+		{"width of docs", newTree("a.md", strings.Repeat("é ", 60)+"\n|"+strings.Repeat("a ", 90)+"\n    "+strings.Repeat("a ", 90)), ""},
+
+		{"short README", newTree("README.md", strings.Repeat("a\n", readmeLines+1)), "171 lines, of at most 170"},
+		{"short README", newTree("README.md", strings.Repeat("a\n", readmeLines), "a.md", strings.Repeat("a\n", 999)), ""},
 	} {
 		i := slices.IndexFunc(rules, func(r rule) bool { return r.name == c.rule })
 		if i < 0 {

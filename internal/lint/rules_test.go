@@ -39,6 +39,9 @@ var rules = []rule{
 	{"functions in docs", functionsInDocs},
 	{"public names are mapped", publicNamesMapped},
 	{"MPI names are true", mpiNamesTrue},
+	{"plain prose", plainProse},
+	{"width of docs", docWidth},
+	{"short README", shortReadme},
 }
 
 func TestCustoms(t *testing.T) {

@@ -36,7 +36,7 @@ func TestGenerated(t *testing.T) {
 		}
 	}
 	up("meanings.go", meaningsFile(t, meanings))
-	up("../../README.md", between(t, "../../README.md", allSettings()))
+	up("../../docs/settings.md", between(t, "../../docs/settings.md", allSettings()))
 	up("../../docs/mpi-names.md", between(t, "../../docs/mpi-names.md", likeSettings()))
 }
 
@@ -87,18 +87,18 @@ func between(t *testing.T, file, text string) string {
 	return before + begin + "\n" + text + end + after
 }
 
-// allSettings is the table of README.md.
+// allSettings returns the table of docs/settings.md.
 func allSettings() string {
 	rows := "| variable | for | default | meaning |\n|---|---|---|---|\n"
 	for _, s := range Table {
 		if !s.Internal() {
-			rows += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Name, s.Of, s.Default, short(s))
+			rows += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Name, s.Of, s.Default, s.Meaning)
 		}
 	}
 	return rows
 }
 
-// likeSettings is the table of docs/mpi-names.md.
+// likeSettings returns the table of docs/mpi-names.md.
 func likeSettings() string {
 	rows := "| Open MPI, UCX | here | meaning |\n|---|---|---|\n"
 	for _, s := range Table {

@@ -6,8 +6,8 @@ import "time"
 const Auto time.Duration = -1
 
 // Values are the settings, one field for each variable. The type of a field is the syntax of the variable (see parse).
-// The comment of a field is the meaning of the variable: tables show its first sentence, gorun info and the manual page
-// show all of it. The tags are:
+// The comment of a field is the meaning of the variable: docs/mpi-names.md has its first sentence; docs/settings.md,
+// gorun info and the manual page have all of it. The tags are:
 //
 //	env      the variable
 //	default  its value where it is not set or empty; only where this is "auto" the user may set it to auto
@@ -22,8 +22,8 @@ type Values struct {
 	// ranks uses the first that connects it. Auto: shm, verbs (where it was built in), tcp.
 	Transports []string `env:"GORUN_TRANSPORTS" default:"auto" like:"--mca btl"`
 
-	// Messages of at most this size are sent at once, longer ones ask first. Auto: what measured best for the transport
-	// (shm: 32KiB; tcp: 64KiB).
+	// Messages of at most this size are sent at once, longer ones ask first. Auto: the size that measured best for
+	// the transport (shm: 32KiB; tcp: 64KiB).
 	EagerMax int64 `env:"GORUN_EAGER_MAX" default:"auto" like:"btl_sm_eager_limit"`
 
 	// The memory of a rank for messages that come before their receive is posted; senders wait when it is full.
@@ -32,15 +32,16 @@ type Values struct {
 	// How long a waiting rank polls before it sleeps in the kernel; 0: not at all. Auto: adaptive.
 	Spin time.Duration `env:"GORUN_SPIN" default:"auto" like:"mpi_yield_when_idle"`
 
-	// What is logged to standard error; debug says which transport and scheme a rank chose for each peer, and why.
+	// The level of the log on standard error; at debug a rank says which transport and scheme it chose for each peer,
+	// and why.
 	Log string `env:"GORUN_LOG" default:"off" oneof:"off,error,warn,info,debug,trace" like:"btl_base_verbose"`
 
-	// How long one step of starting up, or making a connection to another rank, may take. The other process may be
+	// How long one step of starting up, or of making a connection to another rank, may take. The other process may be
 	// stopped meanwhile, in a debugger for example.
 	Timeout time.Duration `env:"GORUN_TIMEOUT" default:"60s" min:"1ms"`
 
-	// How long a connection to another host may leave unanswered what was sent before that host counts as failed. This
-	// holds for the ranks there, and for a launcher there.
+	// How long data sent to another host may stay unanswered before that host counts as failed. This holds for the ranks
+	// there, and for a launcher there.
 	PeerTimeout time.Duration `env:"GORUN_PEER_TIMEOUT" default:"30s" min:"1s"`
 
 	// The algorithms of collective calls: operation:algorithm separated by commas, such as allreduce:ring,bcast:chain.
@@ -53,7 +54,7 @@ type Values struct {
 	// ranks.
 	CollCheck string `env:"GORUN_COLL_CHECK" default:"auto" oneof:"auto,0,1"`
 
-	// The data area of one shared-memory ring, that is of one direction between two ranks. Auto: chosen by the number
+	// The data area of one shared-memory ring, which carries one direction between two ranks. Auto: chosen by the number
 	// of ranks on the host.
 	ShmRing int64 `env:"GORUN_SHM_RING" default:"auto" of:"shm" like:"btl_sm_fifo_size"`
 
