@@ -481,7 +481,7 @@ func (s *sharedCall) publish() {
 	binary.LittleEndian.PutUint64(b[8:], s.sign.length)
 	s.on.Raise(line, s.step)
 	if s.n > 2 {
-		return // crowded ranks lost by it: docs/decisions/0065
+		return // crowded ranks lost by it: docs/decisions/boards.md
 	}
 	// The next contribution is likely to be as long. Its stores would wait for each line that the other one has read.
 	next := s.step + 1

@@ -39,11 +39,11 @@ const (
 )
 
 // table is read from above; the first line that holds and fits is taken. The last of each operation always does. While
-// ranks compute an algorithm that needs attention does not fit: lines below it are for such calls (0085). The table's
-// limits are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; those for
-// two ranks were measured, and those for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/0046,
-// 0051). Those of "direct" were measured with two ranks and with 8, which also had two processors (0049): it is taken
-// for no more ranks than these, and not where it was slower.
+// ranks compute an algorithm that needs attention does not fit: lines below it are for such calls. The table's limits
+// are where curves of gorun simulate cross, on the model cluster with 1 and 16 ranks per host; limits for two ranks were
+// measured, and limits for up to 8 or 16 ranks on hosts of two or more with four (docs/decisions/choice.md). Limits of
+// "direct" were measured with two ranks and with 8, which also had two processors (docs/decisions/direct-reads.md): it
+// is taken for no more ranks than these, and not where it was slower.
 var table = []rule{
 	{Barrier, unbounded, 2, 0, SharedMemory, "dissemination"},
 	{Barrier, unbounded, unbounded, 0, AnyVia, "shared"},

@@ -50,7 +50,7 @@ func TestTableReads(t *testing.T) {
 	}
 }
 
-// Two ranks on two hosts send a Bcast as one message, of any size: in segments it was slower (docs/decisions/0066).
+// Two ranks on two hosts send a Bcast as one message, of any size: in segments it was slower (docs/decisions/choice.md).
 func TestTwoHostsOneMessage(t *testing.T) {
 	var c Choice
 	for count := int64(1); count <= 1<<40; count *= 2 {

@@ -16,7 +16,7 @@ func barrierTwoLevel(b *Builder, p *Params) {
 // atOnce is the longest Bcast that a leader sends to other hosts and to its own in one round. A send of a long message
 // waits for its receiver, and in one round neither host's ranks wait for the other's. Of what is longer, the ranks of
 // its own host would take a processor from the message to the other host, which the ranks there wait for
-// (docs/decisions/0066).
+// (docs/decisions/choice.md).
 const atOnce = 512 * kib
 
 func bcastTwoLevel(b *Builder, p *Params) {

@@ -139,7 +139,7 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 			s.CPUs = sets[i]
 			share = shareOf(host, n, len(s.CPUs))
 		case p.Over && j.Bind != BindNone:
-			share = 1 // see decision 0056
+			share = 1 // see docs/decisions/waiting.md
 		}
 		at := position{rank: s.Rank, size: p.World, local: i, here: n}
 		s.Env = rankEnv(j.Environ, app.Env, at, host.Usable(), share)

@@ -8,7 +8,7 @@
 // A benchmark's main has three parts: a Program describes it and the options it takes, Program.Start parses
 // them (and answers -h, -v and mistakes on rank 0 only), and a Table (or a Report, which is a Table with the columns
 // of OSU's point-to-point tests) prints. What a Table prints is also what --json prints as objects, and what --plot
-// draws (docs/decisions/0015).
+// draws (docs/decisions/benchmarks.md).
 //
 // Owns: the options, the rounds, the layout of the output.
 // May call: the standard library, pflag.

@@ -29,7 +29,7 @@ import (
 // that both sides have sent before it on this connection. So only a side that knows the secret can make one; it fits
 // into no other place, connection, protocol or job; and with both nonces in it, none can be replayed. The opening alone
 // could be: it is answered, and the confirmation cannot follow. (This is AKEP2 of Bellare and Rogaway with sealed
-// payloads; docs/decisions/0024-authentication.md says why it is not Noise.)
+// payloads; docs/decisions/security.md says why it is not Noise.)
 //
 // Each message is one Write, so that a conn may carry it as one packet. No byte beyond a message is read. Each step has
 // a time limit.

@@ -1,5 +1,5 @@
 // Package guard holds what messages cost as tests that no noise of a machine can trip, since they count and do not
-// time: docs/decisions/0016-regression-guard.md.
+// time: docs/decisions/benchmarks.md.
 //
 //   - instructions_linux_amd64_test.go: instructions of each hot path (paths_linux_test.go) under callgrind, compared
 //     with testdata/instructions.txt and with each other (counts_linux_test.go)

@@ -119,6 +119,22 @@ func pathsInDocs(t *tree) (wrong []string) {
 	return wrong
 }
 
+var docName = regexp.MustCompile(`\bdocs/[A-Za-z0-9_/-]+\.md\b`)
+
+// docsInCode reports documents that a Go file names (docs/decisions/tcp.md) and that do not exist.
+func docsInCode(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.isGo() && f.dir() != "internal/lint" }) {
+		for i, line := range strings.Split(f.text, "\n") {
+			for _, name := range docName.FindAllString(line, -1) {
+				if !t.exists(name) {
+					wrong = append(wrong, fmt.Sprintf("%s:%d: there is no %s", f.path, i+1, name))
+				}
+			}
+		}
+	}
+	return wrong
+}
+
 func matchesAny(t *tree, p string) bool {
 	if t.exists(p) {
 		return true

@@ -87,6 +87,8 @@ func TestCustomsCanFail(t *testing.T) {
 		{"links", newTree("docs/a.md", "[b](b.md#three)", "docs/b.md", "## Two words"), "no such heading"},
 		{"links", newTree("docs/a.md", "```\n[b](b.md)\n```"), ""},
 
+		{"documents in code", newTree("a.go", "package a // docs/b.md, docs/c.md", "docs/c.md", ""), "a.go:1: there is no docs/b.md"},
+		{"documents in code", newTree("a.go", "package a // docs/d/c.md", "docs/d/c.md", ""), ""},
 		{"paths in docs", newTree("a.md", "see `pml/sleep.go`", "pml/wait.go", "package pml"), "no pml/sleep.go"},
 		{"paths in docs", newTree("a.md", "see `pml/wait.go`, `pml`, `./pml`, `pml/*.go`, `and/or`, `transport/tcp`", "pml/wait.go", "package pml"), ""},
 		{"paths in docs", newTree("a.md", "see `bytes.go`"), "no bytes.go"},

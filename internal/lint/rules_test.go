@@ -35,6 +35,7 @@ var rules = []rule{
 	{"linters start from none", lintersFromNone},
 	{"links", links},
 	{"paths in docs", pathsInDocs},
+	{"documents in code", docsInCode},
 	{"names in docs", namesInDocs},
 	{"functions in docs", functionsInDocs},
 	{"public names are mapped", publicNamesMapped},

@@ -53,7 +53,7 @@ func (p *Producer) PrefetchWSlot() {
 
 // In a burst of messages both sides prefetch their slots, so that neither waits for a line that the other one has:
 // those of the group after the one that begins. One side alone makes it slower: what it takes too early the other one
-// has to get back. docs/decisions/0041-what-a-call-costs.md has the figures.
+// has to get back. docs/decisions/short-messages.md has the figures.
 const slotGroup = 4 // as many as prefetchSlots and prefetchSlotsW do
 
 // PrefetchWSlots prefetches slots that the producer will write some messages later, after each group.

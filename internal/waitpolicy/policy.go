@@ -20,7 +20,7 @@ var (
 	// of a second in idleness.
 	Spin = Policy{Least: time.Millisecond, Most: 20 * time.Millisecond, Short: 20 * time.Millisecond}
 
-	// Yield is for more ranks than CPUs (docs/decisions/0014-giving-way.md). A token of 32 ranks that all sleep needs a
+	// Yield is for more ranks than CPUs (docs/decisions/waiting.md). A token of 32 ranks that all sleep needs a
 	// millisecond or two to come round, which must not keep them asleep.
 	Yield = Policy{Least: 80 * time.Microsecond, Most: 2 * time.Millisecond, Short: 4 * time.Millisecond, YieldCPU: true}
 )

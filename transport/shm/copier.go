@@ -12,7 +12,7 @@ import (
 // only 6 lines or so are on their way at a time: where a line takes 0.17 µs from one processor to the other that is
 // 2 GB/s, and a store past the caches, which waits for no line, is seven times as fast. On others it is four times as
 // slow as a plain one. Where a virtual machine's processors are changes while a job runs. So both are measured now and
-// then, for each size by itself. docs/decisions/0040-measured-copies.md has the figures.
+// then, for each size by itself. docs/decisions/short-messages.md has the figures.
 type copier struct {
 	classes [copierClasses]stores
 	under   *stores       // whose sample is under way; nil: there is none

@@ -8,7 +8,7 @@ const (
 	hotReads  = 32
 	hotMisses = 32
 	// directAfter is how many reads of the hot socket must have brought something before it leaves the set. A set costs
-	// the sender of each packet half a microsecond (docs/decisions/0019-tcp.md), going and coming back about one.
+	// the sender of each packet half a microsecond (docs/decisions/tcp.md), going and coming back about one.
 	directAfter = 16
 )
 

@@ -146,7 +146,7 @@ func TestAnswersOfAnIdleRank(t *testing.T) {
 }
 
 // A peer on another host that ends before it has answered, while UCX connects to it, is gone; a rank that ends, ends.
-// This is so over TCP: over InfiniBand and RoCE UCX 1.13 aborts (docs/decisions/0063).
+// This is so over TCP: over InfiniBand and RoCE UCX 1.13 aborts (docs/decisions/ucx.md).
 func TestPeerEndsBeforeItAnswers(t *testing.T) {
 	t.Setenv("UCX_TLS", "tcp,self")
 	m := transport.Match{Context: 1, Source: 0, Tag: 1}

@@ -3,7 +3,7 @@
 //
 // The package is built with the tag ucx, and opens the library at run time; without either, New says so. What this
 // package's C code does is in shim.c: completions are plain records in a ring that Go reads where it lies.
-// docs/rdma.md tells when it is the right choice, docs/decisions/0055-ucx.md why it is made so.
+// docs/rdma.md tells when it is the right choice, docs/decisions/ucx.md why it is made so.
 //
 //	Owns:     the worker and its endpoints, the operations under way and the pins of their buffers, mapped memory
 //	May call: transport, what transport/tcp knows of a connection, golang.org/x/sys, libucp

@@ -3,7 +3,7 @@
 // Short messages are sent into the receive buffers of the peer's shared queue, which are the unexpected-message
 // buffers as well; large ones are READ by the receiver straight into the user's buffer, and the sender's CPU takes no
 // part. The package is built with the tag verbs, and opens the library at run time; without either, New says so.
-// docs/rdma.md tells how a message travels, docs/decisions/0020-verbs.md and 0021-registration.md why it is made so.
+// docs/rdma.md tells how a message travels, docs/decisions/verbs.md and registration.md why it is made so.
 //
 //	Owns:     the device's objects, the slabs of registered memory, queue pairs and what is posted on them
 //	May call: transport, transport/tcp (the control connection), internal/eventset, internal/wire, internal/topology,
