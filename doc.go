@@ -58,6 +58,6 @@
 // MPI 4.1 throughout.
 //
 //	Owns:     the public names; argument checks; communicators
-//	May call: pml, internal/join, internal/layout, internal/reduce, transport (its errors and interfaces)
+//	May call: pml, internal/join, collectives, internal/layout, internal/reduce, transport (its errors and interfaces)
 //	Never:    loop over messages, copy payload, know a protocol
 package mpi

@@ -11,6 +11,6 @@
 // draws (docs/decisions/benchmarks.md).
 //
 // Owns: the options, the rounds, the layout of the output.
-// May call: the standard library, pflag.
+// May call: internal/sizes, pflag.
 // Never: imports package mpi, sends, times a message or decides what is measured; that is the benchmark's.
 package harness

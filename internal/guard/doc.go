@@ -10,6 +10,6 @@
 // make guard runs the first two and prints the counts; make guard-rewrite records them.
 //
 //	Owns:     the list of hot paths, the recorded counts
-//	May call: mpi, internal/join, pml, any transport
+//	May call: mpi, internal/join, pml, transport, transport/*
 //	Never:    is imported, measures time
 package guard

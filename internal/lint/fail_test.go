@@ -22,6 +22,17 @@ func TestCustomsCanFail(t *testing.T) {
 		{"package docs", newTree("examples/a/main.go", "// A.\npackage main"), ""},
 		{"package docs", newTree("examples/a/main.go", "package main"), "examples/a/main.go"},
 
+		{"calls in docs", newTree("a/doc.go", strings.Replace(doc, "call: y", "call: b (its errors), c/*", 1), "b/b.go", "package b",
+			"a/a.go", "package a\nimport (\n_ \"github.com/gorun-mpi/mpi/b\"\n_ \"github.com/gorun-mpi/mpi/c/d\")"), ""},
+		{"calls in docs", newTree("a/doc.go", doc, "a/a.go", "package a\nimport _ \"github.com/gorun-mpi/mpi\""), "does not name it"},
+		{"calls in docs", newTree("a/doc.go", strings.Replace(doc, "call: y", "call: b", 1), "b/b.go", "package b"),
+			"which the package does not import"},
+
+		{"table of rooms", newTree("a/doc.go", doc, "ARCHITECTURE.md", "x"), "lacks the lines"},
+		{"table of rooms", newTree("a/doc.go", doc, "ARCHITECTURE.md", "x\n"+tableBegin+"\n"+tableEnd), "is not what"},
+		{"table of rooms", newTree("a/doc.go", doc, "ARCHITECTURE.md", tableBegin+
+			"\n\n| package | owns | never |\n|---|---|---|\n| `a` | x | z |\n\n"+tableEnd), ""},
+
 		{"exported docs", newTree("a/a.go", "package a\nfunc F() {}"), "a/a.go:2: F"},
 		{"exported docs", newTree("a/a.go", "package a\n// F does.\nfunc F() {}\nfunc g() {}"), ""},
 		{"exported docs", newTree("a/a.go", "package a\n// T is.\ntype T int\nfunc (t *T) M() {}"), "M is exported"},
@@ -121,7 +132,7 @@ func TestCustomsCanFail(t *testing.T) {
 		{"plain prose", newTree("a.md", "- What is late\n  is lost."), `"What is late is"`},
 		{"plain prose", newTree("a.md", "# What is here\n\nIt says what it is. What is late?\nWhat does it\nreport? | What |\n"), ""},
 		{"plain prose", newTree("a.md", "`that of` besides <!-- that of -->\n<!--\nNobody\n-->\n```\nthat of\n```\n\n    that of\n"), ""},
-		{"plain prose", newTree("docs/decisions/1.md", "that of", "b.md", "That is often so."), ""},
+		{"plain prose", newTree("docs/decisions/a.md", "that of", "b.md", "That is often so."), "repeat the noun"},
 
 		{"width of docs", newTree("a.md", strings.Repeat("é ", 60)+"é"), "a.md:1: the line has 121 columns"},
 		{"width of docs", newTree("a.md", strings.Repeat("é ", 60)+"\n|"+strings.Repeat("a ", 90)+"\n    "+strings.Repeat("a ", 90)), ""},

@@ -3,7 +3,6 @@ package lint
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -12,13 +11,6 @@ const (
 	readmeLines = 170 // of README.md
 	docColumns  = 120
 )
-
-// unrevised are the documents whose prose predates the rule.
-var unrevised = []string{"ARCHITECTURE.md", "docs/decisions/"}
-
-func isUnrevised(f *file) bool {
-	return slices.ContainsFunc(unrevised, func(p string) bool { return strings.HasPrefix(f.path, p) })
-}
 
 // measured is the folder whose pages are generated, one paragraph to a line.
 const measured = "benchmarks/results/"
@@ -58,9 +50,6 @@ func prose(f *file) []string {
 // plainProse: documents name the actor instead of a relative clause or a pronoun.
 func plainProse(t *tree) (wrong []string) {
 	for _, f := range docs(t) {
-		if isUnrevised(f) {
-			continue
-		}
 		lines := prose(f)
 		for i, line := range lines {
 			for _, p := range phrases {
@@ -91,7 +80,7 @@ func firstWords(s string) string {
 // docWidth: a line of prose has at most 120 columns. Tables, code, comments and generated pages are as long as they are.
 func docWidth(t *tree) (wrong []string) {
 	for _, f := range docs(t) {
-		if isUnrevised(f) || strings.HasPrefix(f.path, measured) {
+		if strings.HasPrefix(f.path, measured) {
 			continue
 		}
 		shown := prose(f)

@@ -22,6 +22,8 @@ type rule struct {
 
 var rules = []rule{
 	{"package docs", packageDocs},
+	{"calls in docs", callsInDocs},
+	{"table of rooms", tableOfRooms},
 	{"exported docs", exportedDocs},
 	{"unfinished words", unfinishedWords},
 	{"package names", packageNames},

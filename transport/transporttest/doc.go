@@ -13,6 +13,6 @@
 // Every Poll is given packets full of rubbish, so that a field that a device does not set is found out.
 //
 //	Owns:     the rules, as tests
-//	May call: transport, transport/faulty, internal/eventset, internal/wire, internal/testkit, testing
+//	May call: transport, transport/faulty, internal/eventset, internal/wire, internal/testkit/proc, internal/testkit/leak
 //	Never:    an implementation; a sleep where the rule is that something happens
 package transporttest

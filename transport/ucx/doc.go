@@ -6,7 +6,7 @@
 // docs/rdma.md tells when it is the right choice, docs/decisions/ucx.md why it is made so.
 //
 //	Owns:     the worker and its endpoints, the operations under way and the pins of their buffers, mapped memory
-//	May call: transport, what transport/tcp knows of a connection, golang.org/x/sys, libucp
+//	May call: transport, transport/tcp (how a silent connection is told), internal/eventset, internal/wire, x/sys, libucp
 //	Never:    a call from C into Go; a Go pointer that C keeps without a pin; UCX's memory hooks, signal handlers or
 //	          registration cache; a line on standard error that was not asked for
 package ucx

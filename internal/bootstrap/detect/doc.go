@@ -6,6 +6,6 @@
 // all the same.
 //
 //	Owns:     the order of detection
-//	May call: internal/pmi, internal/bootstrap and the packages below it
+//	May call: internal/pmi, internal/bootstrap, internal/bootstrap/*
 //	Never:    opens a data connection, starts or ends a process, logs by itself
 package detect

@@ -2,6 +2,6 @@
 // dial it.
 //
 //	Owns:     what the pods are told: the address of index 0, the number of ranks, the file with the key
-//	May call: internal/bootstrap/rank0, internal/pmi, internal/auth
+//	May call: internal/bootstrap/rank0, internal/auth
 //	Never:    speaks to Kubernetes
 package index

@@ -5,7 +5,7 @@
 // the rules of PMIx and runs every call in a goroutine of its own, since calls into the library cannot be taken back.
 //
 //	Owns:     the library, from Join to Finalize or Close
-//	May call: internal/pmi (its errors), libpmix
+//	May call: internal/bootstrap, internal/pmi (its errors), libpmix
 //	Never:    call more of libpmix than Init, Put, Commit, Fence, Get, Abort, Finalize
 package pmix
 

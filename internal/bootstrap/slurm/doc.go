@@ -6,6 +6,6 @@
 // user can open. With it the rank joins as package rank0 has it. munge.go runs the programs munge and unmunge.
 //
 //	Owns:     the door, from Join until the rank leaves
-//	May call: internal/bootstrap/rank0, internal/pmi, internal/auth, internal/place, the programs munge and unmunge
+//	May call: internal/bootstrap/rank0, internal/auth, internal/place, the programs munge and unmunge
 //	Never:    believes a credential of another user, step, rank or exchange
 package slurm

@@ -3,6 +3,7 @@
 // listen that no pulled cable cuts off.
 //
 //	Owns:     one set of hosts: the process that holds it, what was started there
-//	May call: scripts/hosts, the kernel, internal/pmi for the wire-up of jobs, internal/testkit/vswitch
+//	May call: scripts/hosts, the kernel, internal/pmi (the wire-up of jobs), internal/place, internal/cpuset,
+//	          internal/testkit/vswitch, internal/testkit/proc
 //	Never:    touch the machine's own network; be imported by anything but tests and their programs
 package netns

@@ -2,6 +2,6 @@
 // finds it in place of the real libibverbs.
 //
 //	Owns:     the built library, in bin for all test binaries; the rules for skipping where it cannot be built
-//	May call: scripts/softhca, so a C compiler
+//	May call: internal/testkit/proc, scripts/softhca, so a C compiler
 //	Never:    be imported by anything but tests
 package softhca

@@ -2,6 +2,6 @@
 // give: every call there is, and random programs of them.
 //
 //	Owns:     the calls, their data, the plain loops
-//	May call: package mpi, as any program does
+//	May call: mpi, as any program does; collectives (the names of algorithms)
 //	Never:    look inside: it works in one process, over shared memory and between hosts
 package truth

@@ -2,6 +2,6 @@
 // one guest, or two on one cable (scripts/guest says what a command finds there, and what it costs).
 //
 //	Owns:     the guests of a test, from their boot until its end; the rules for skipping such tests
-//	May call: scripts/guest
+//	May call: internal/testkit/proc, scripts/guest
 //	Never:    run in a guest itself; be imported by anything but tests
 package vm
