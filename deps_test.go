@@ -102,7 +102,7 @@ const graph = `
 	examples/*                    : mpi
 
 	# Tools.
-	internal/tools/pauses, internal/lint, internal/guard:
+	internal/tools/*, internal/lint, internal/guard:
 `
 
 // What only tests import, and what that may import. An entry need not be in use.
