@@ -36,26 +36,14 @@ const (
 )
 
 // callNames are what the operations are called here.
-var callNames = func() (names [persistent + 1][len(operationNames)]string) {
-	for o, name := range operationNames {
-		for w := range names {
-			names[w][o] = way(w).named(name)
+var callNames = func() (names [persistent + 1][collectives.Operations]string) {
+	for w := range names {
+		for o := range names[w] {
+			names[w][o] = way(w).named(collectives.Operation(o).Facts().Call)
 		}
 	}
 	return names
 }()
-
-var operationNames = [...]string{
-	collectives.Barrier: "Barrier", collectives.Bcast: "Bcast", collectives.Gather: "Gather",
-	collectives.Gatherv: "Gatherv", collectives.Scatter: "Scatter", collectives.Scatterv: "Scatterv",
-	collectives.Allgather: "Allgather", collectives.Allgatherv: "Allgatherv", collectives.Alltoall: "Alltoall",
-	collectives.Alltoallv: "Alltoallv", collectives.Alltoallw: "Alltoallw", collectives.Reduce: "Reduce",
-	collectives.Allreduce: "Allreduce", collectives.ReduceScatter: "ReduceScatter",
-	collectives.ReduceScatterBlock: "ReduceScatterBlock", collectives.Scan: "Scan", collectives.Exscan: "Exscan",
-	collectives.NeighborAllgather: "NeighborAllgather", collectives.NeighborAllgatherv: "NeighborAllgatherv",
-	collectives.NeighborAlltoall: "NeighborAlltoall", collectives.NeighborAlltoallv: "NeighborAlltoallv",
-	collectives.NeighborAlltoallw: "NeighborAlltoallw", collectives.InterAllreduce: "Allreduce",
-}
 
 // call is the name of a call.
 func (w way) call(o collectives.Operation) string { return callNames[w][o] }
@@ -98,7 +86,7 @@ type colls struct {
 	kept   int64       // bytes that they take
 	over   bool        // the communicator has been freed: nothing is kept
 
-	recent [len(operationNames)]atomic.Pointer[collPlan] // of each operation's last call, not in idle; nil: none
+	recent [collectives.Operations]atomic.Pointer[collPlan] // of each operation's last call, not in idle; nil: none
 }
 
 // What is kept for later calls on one communicator: so many plans, and together no more memory than that.
@@ -161,7 +149,7 @@ func (s *scratch) give(b []byte) {
 // and so much more of persistent calls. Kind 0 has the tags of collective.go.
 const (
 	numberBits     = 25
-	persistentKind = int32(len(operationNames))
+	persistentKind = int32(collectives.Operations)
 	meetingKind    = 2*persistentKind + 1 // in which the ranks compare their calls, or make a board
 )
 

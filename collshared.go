@@ -604,7 +604,7 @@ func (s signature) differs(t signature) error {
 // String says which call it is. The signature is hostile.
 func (s signature) String() string {
 	o, name := collectives.Operation(s.call>>operationAt&0x7f), "no call"
-	if int(o) < len(operationNames) {
+	if int(o) < collectives.Operations {
 		name = blocking.call(o)
 	}
 	if o == collectives.Bcast || o == collectives.Reduce {

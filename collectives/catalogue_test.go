@@ -379,7 +379,7 @@ func rooted(o Operation) bool {
 	return false
 }
 
-func reduces(o Operation) bool { return Reduce <= o && o <= Exscan || o == InterAllreduce }
+func reduces(o Operation) bool { return o.Facts().Reduces }
 
 // trials calls f for each trial of an algorithm.
 func trials(a *Algorithm, f func(trial)) {

@@ -224,12 +224,13 @@ func ParseChoice(text string) (Choice, error) {
 
 // ParseOperation returns the operation that has a name.
 func ParseOperation(name string) (Operation, error) {
+	names := make([]string, operations)
 	for o := range operations {
-		if o.String() == name {
+		if names[o] = o.String(); names[o] == name {
 			return o, nil
 		}
 	}
-	return 0, fmt.Errorf("there is no operation %q; there are %s", name, strings.Join(operationNames[:], ", "))
+	return 0, fmt.Errorf("there is no operation %q; there are %s", name, strings.Join(names, ", "))
 }
 
 // Named is the algorithm that goes before the table; nil: none.

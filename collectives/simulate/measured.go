@@ -77,9 +77,7 @@ func (m *Measured) job(model *Model) *Job {
 func measuredParams(o collectives.Operation, ranks, perHost int, bytes int64) collectives.Params {
 	p := collectives.Params{Size: ranks, Count: bytes, ElemSize: 1, Commutative: true,
 		Hosts: collectives.Blocks{Ranks: ranks, PerHost: perHost}}
-	switch o {
-	case collectives.Reduce, collectives.Allreduce, collectives.ReduceScatter, collectives.ReduceScatterBlock,
-		collectives.Scan, collectives.Exscan:
+	if o.Facts().Reduces {
 		p.ElemSize, p.Count = 8, bytes/8
 	}
 	if o != collectives.ReduceScatter {

@@ -95,9 +95,7 @@ func (j *Job) work() (sum int) {
 // bytes is what a rank has in memory for the call: what it contributes and what it gets.
 func (j *Job) bytes() int64 {
 	blocks := int64(1)
-	switch j.Algorithm.Operation {
-	case collectives.Gather, collectives.Scatter, collectives.Allgather, collectives.Alltoall,
-		collectives.ReduceScatterBlock:
+	if j.Algorithm.Operation.Facts().Shape == collectives.Equal {
 		blocks = int64(j.Params.Size)
 	}
 	return 2 * blocks * j.Params.Count * j.Params.ElemSize

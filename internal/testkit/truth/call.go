@@ -9,44 +9,27 @@ import (
 	"github.com/gorun-mpi/mpi/collectives"
 )
 
-// Operations are the calls.
-var Operations = []collectives.Operation{collectives.Barrier, collectives.Bcast, collectives.Gather,
-	collectives.Gatherv, collectives.Scatter, collectives.Scatterv, collectives.Allgather, collectives.Allgatherv,
-	collectives.Alltoall, collectives.Alltoallv, collectives.Reduce, collectives.Allreduce, collectives.ReduceScatter,
-	collectives.ReduceScatterBlock, collectives.Scan, collectives.Exscan}
-
-func rooted(o collectives.Operation) bool {
-	switch o {
-	case collectives.Bcast, collectives.Gather, collectives.Gatherv, collectives.Scatter, collectives.Scatterv,
-		collectives.Reduce:
-		return true
+// Operations are the calls, without those of layouts, neighbours and intercommunicators.
+var Operations = func() (list []collectives.Operation) {
+	for o := range collectives.Operation(collectives.Operations) {
+		if !o.Neighborhood() && o != collectives.Alltoallw && o != collectives.InterAllreduce {
+			list = append(list, o)
+		}
 	}
-	return false
-}
+	return list
+}()
 
-func reduces(o collectives.Operation) bool { return collectives.Reduce <= o && o <= collectives.Exscan }
+func rooted(o collectives.Operation) bool  { return o.Facts().Rooted }
+func reduces(o collectives.Operation) bool { return o.Facts().Reduces }
 
-// unequal: the ranks have blocks of different lengths.
-func unequal(o collectives.Operation) bool {
-	switch o {
-	case collectives.Gatherv, collectives.Scatterv, collectives.Allgatherv, collectives.Alltoallv,
-		collectives.ReduceScatter:
-		return true
-	}
-	return false
-}
+// unequal reports whether the ranks have blocks of different lengths.
+func unequal(o collectives.Operation) bool { return o.Facts().Shape == collectives.Unequal }
 
-// whole: Count is of a vector that all ranks have, and not of a block for each.
-func whole(o collectives.Operation) bool {
-	switch o {
-	case collectives.Bcast, collectives.Reduce, collectives.Allreduce, collectives.Scan, collectives.Exscan:
-		return true
-	}
-	return false
-}
+// whole reports whether Count is of a vector that all ranks have, and not of a block for each.
+func whole(o collectives.Operation) bool { return o.Facts().Shape == collectives.Vector }
 
 // InPlace reports whether there is such a form.
-func InPlace(o collectives.Operation) bool { return o != collectives.Barrier && o != collectives.Bcast }
+func InPlace(o collectives.Operation) bool { return o.Facts().InPlace }
 
 // Way is how a call is made.
 type Way int
