@@ -3,7 +3,6 @@
 package ucx
 
 import (
-
 	"github.com/gorun-mpi/mpi/transport"
 )
 
