@@ -168,7 +168,7 @@ func (s *claimed) cancelEnded(e *Engine) {
 // cannot be waited for, its index and why; then nothing has been waited for.
 func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 	e.lock()
-	c, left := claimed{s, e, e.requests.claim()}, true
+	c, left, told := claimed{s, e, e.requests.claim()}, true, false
 	defer func() {
 		if left { // local work has ended the goroutine
 			c.unclaim()
@@ -182,8 +182,13 @@ func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 		if r == nil || r.claimed != c.by {
 			continue
 		}
-		if r.state == stActive {
-			e.await(r)
+		if r.state == stActive && e.await(r) && !told {
+			told = true // the caller waits for all that are left
+			for k := range s[i+1:] {
+				if r := c.at(i + 1 + k); r != nil {
+					e.links.saysBlocked(r)
+				}
+			}
 		}
 		if all || r.err != nil {
 			each(i, r.status, r.err)
@@ -423,6 +428,7 @@ func (r *Request) restart() {
 			return
 		}
 	}
+	r.vain = 0
 	r.buf, r.cctx, r.recv.Source, r.recv.Tag = k.buf, k.cctx, k.source, k.tag
 	if r.op == opRecv {
 		e.startRecv(r)

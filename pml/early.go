@@ -25,7 +25,7 @@ const (
 // blocking: the caller of r's sender is blocked in it, though the message is short.
 func (p *peer) blocking(r *Request) uint8 {
 	switch {
-	case !r.blocks || r.mode != Standard || r.buf.Len > p.out.Limit():
+	case r.vain < isBlocked || r.mode != Standard || r.buf.Len > p.out.Limit():
 		return 0
 	case r.announce:
 		return wire.Blocking
@@ -39,10 +39,10 @@ func (l *linkPath) saysBlocked(r *Request) {
 	if r.op == opRecv && r.other != nil {
 		r = r.other
 	}
-	if r.op != opSend || r.state != stActive || r.blocks {
+	if r.op != opSend || r.state != stActive || r.vain >= isBlocked {
 		return
 	}
-	if r.blocks = true; r.queued || r.transfer == nil || r.transfer.snd.Asked() {
+	if r.vain = isBlocked; r.queued || r.transfer == nil || r.transfer.snd.Asked() {
 		return
 	}
 	if flags := r.peer.blocking(r); flags != 0 {
@@ -50,10 +50,25 @@ func (l *linkPath) saysBlocked(r *Request) {
 	}
 }
 
+// triedInVain counts a look at r that found it not done. After some of them its caller is said to wait.
+func (l *linkPath) triedInVain(r *Request) {
+	if r.op == opRecv && r.other != nil {
+		r = r.other
+	}
+	if r.op != opSend || r.vain >= isBlocked {
+		return
+	}
+	if r.vain+1 < fruitless {
+		r.vain++
+		return
+	}
+	l.saysBlocked(r)
+}
+
 // onBlocked: a caller of p waits for the message ID.
 func (l *linkPath) onBlocked(p *peer, h *wire.Header) {
 	u := p.find(h.ID)
-	if u == nil || u.taken || u.blocks() || u.Kind != wire.RTS {
+	if u == nil || u.blocks() || u.Kind != wire.RTS {
 		return
 	}
 	if u.Flags |= wire.Blocking | h.Flags&wire.NoCredit; u.blocks() {
@@ -70,26 +85,27 @@ func (u *unexpected) blocks() bool {
 const (
 	// fruitless is how many looks that find nothing it takes until a rank is said to wait whose caller does not block.
 	fruitless = 64
+	// isBlocked is the value of Request.vain of a send whose caller waits.
+	isBlocked = 255
 	// patience is how many visits of letSendersGoOn a sender waits while messages come that are matched.
 	patience = 1000
 )
 
 // foundNothing is called where a caller asks for something that has not come, and does not wait in the library for it:
-// such a caller may do so in a loop. w is what it asks for. foundNothing reports whether the caller is said to wait.
-func (l *linkPath) foundNothing(w *waitFor) bool {
-	if l.fruitless++; l.fruitless < fruitless {
-		return false
+// such a caller may do so in a loop. w is what it asks for.
+func (l *linkPath) foundNothing(w *waitFor) {
+	l.unmatched = l.unmatched || l.transfers.inbound > 0 && len(l.wanting) > 0 && l.asksUnmatched(w)
+	if l.fruitless++; l.fruitless >= fruitless {
+		l.letSendersGoOn(w)
 	}
-	l.letSendersGoOn(w)
-	return true
 }
 
 // letSendersGoOn is called where a caller waits for something that has not come for a while, which may depend on any
 // sender; it reports whether one goes on. A caller that waits for the rest of a matched message needs no sender to go on.
 // w is what the caller of this function waits for, if it is known; callers that sleep wait too.
 func (l *linkPath) letSendersGoOn(w *waitFor) (found bool) {
-	l.fruitless, l.unheard = 0, false
-	rest := l.transfers.inbound > 0 && len(l.wanting) > 0 && !l.awaitsUnmatched(w)
+	rest := l.transfers.inbound > 0 && len(l.wanting) > 0 && !l.unmatched && !l.awaitsUnmatched(w)
+	l.fruitless, l.unheard, l.unmatched = 0, false, false
 	for i := len(l.wanting) - 1; i >= 0; i = min(i, len(l.wanting)) - 1 {
 		p := l.wanting[i]
 		if stuck := p.in.Stuck(); rest {
@@ -115,6 +131,27 @@ func (l *linkPath) letSendersGoOn(w *waitFor) (found bool) {
 		}
 	}
 	return found
+}
+
+// asksUnmatched reports whether w is a probe, a receive that has just been posted, or has a receive that no message has
+// been matched with.
+func (l *linkPath) asksUnmatched(w *waitFor) bool {
+	if w.r == nil && len(w.set.set) == 0 {
+		return !w.flush
+	}
+	if w.r != nil {
+		return w.r.isUnmatched()
+	}
+	for i := range w.set.set {
+		if r := w.set.at(i); r != nil && r.isUnmatched() {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Request) isUnmatched() bool {
+	return r.op == opRecv && r.state == stActive && r.transfer == nil
 }
 
 // awaitsUnmatched reports whether a caller waits for a message that no receive has been matched with: that of w, or one

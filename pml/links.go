@@ -37,6 +37,7 @@ type linkPath struct {
 	wanting    []*peer // Invariant: p is in it once ⇔ p.wants() and p.err is nil
 	unheard    bool    // since letSendersGoOn, some that are in wanting; a caller that waits may not sleep before it
 	fruitless  uint    // calls of foundNothing since then
+	unmatched  bool    // one of these asked for a message that no receive has been matched with
 	lost       error   // of the first other rank that has failed: no receive from any source waits from then on
 	hdr        wire.Header
 	worklist   worklist

@@ -60,11 +60,11 @@ type Request struct {
 	state    reqState
 	op       opKind
 	mode     Mode
-	detached bool // no caller will collect it: back to the free list when done
-	queued   bool // in its peer's queue
-	extra    bool // extras may not be zero
-	announce bool // it is not eager, however short
-	blocks   bool // a send: its caller is blocked in it, and can do nothing else meanwhile
+	detached bool  // no caller will collect it: back to the free list when done
+	queued   bool  // in its peer's queue
+	extra    bool  // extras may not be zero
+	announce bool  // it is not eager, however short
+	vain     uint8 // a send: looks that found it not done; isBlocked: a caller waits for it, and its RTS or Blocked says so
 
 	e       *Engine // that has made it
 	claimed uint64  // the number of the wait for it or for a set with it; 0: no caller waits

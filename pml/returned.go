@@ -207,16 +207,18 @@ func (s *boards) returned(rank int32, err error) {
 func (b *Board) owner(line int) int { return line * len(b.members) / len(b.Lines) }
 
 // Return is called when this rank makes no call any more and has nothing under way. Ranks that wait for it hear of that.
+// What others send is still read, until the engine is closed: ranks of one process end one by one, and the last packets
+// of a rank, such as credit, may find a link full.
 func (e *Engine) Return() {
 	e.lock()
 	defer e.unlock()
-	e.links.vigil.over = true
+	e.links.vigil.over, e.load.ended = true, true
 	for _, p := range e.links.peers {
 		if p != nil {
 			p.sayReturned()
 		}
 	}
-	e.exitCall()
+	e.arm()
 }
 
 // inVain says why a message with that context and tag will not come from, or go to, a rank; nil: it may.

@@ -166,7 +166,7 @@ func (e *Engine) isendBlocked(dest int, tag int32, buf []byte, mode Mode) *Reque
 	defer e.unlock()
 	r := e.requests.handle()
 	r.prepareSend(nil, scriptContext, dest, tag, buf, mode)
-	r.blocks = true
+	r.vain = isBlocked
 	e.start(r)
 	e.exitCall()
 	return r

@@ -8,7 +8,7 @@ import (
 )
 
 func (r *Request) prepareSend(cc context.Context, ctx uint32, dest int, tag int32, buf []byte, mode Mode) {
-	r.op, r.mode, r.announce, r.blocks = opSend, mode, false, false
+	r.op, r.mode, r.announce, r.vain = opSend, mode, false, 0
 	r.recv.Ctx, r.recv.Source, r.recv.Tag = ctx, int32(dest), tag
 	r.buf, r.cctx = transport.HostMem(buf), cc
 }
@@ -31,7 +31,7 @@ func (e *Engine) sendSlow(cc context.Context, ctx uint32, dest int, tag int32, b
 	}
 	r := e.requests.take()
 	r.prepareSend(cc, ctx, dest, tag, buf, mode)
-	r.announce, r.blocks = announce, true
+	r.announce, r.vain = announce, isBlocked
 	e.wait.calling = true
 	e.start(r)
 	e.wait.calling = false
@@ -103,7 +103,9 @@ func (e *Engine) startSendrecv(cc context.Context, ctx uint32, dest int, stag in
 	r.mode, r.halves, r.extra = withSend, true, true
 	s := e.requests.take()
 	s.prepareSend(nil, ctx, dest, stag, send, Standard)
-	s.detached, s.blocks, s.other, r.other = true, blocks, r, s
+	if s.detached, s.other, r.other = true, r, s; blocks {
+		s.vain = isBlocked
+	}
 	e.load.detached++
 	e.start(r)
 	e.start(s)

@@ -76,8 +76,9 @@ func (w *waitFor) longer() bool {
 
 func (w *waitFor) ended() bool { return w.cc != nil && w.cc.Err() != nil }
 
-// await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed.
-func (e *Engine) await(r *Request) {
+// await returns when r is done. If r's context ends first, r is cancelled, and if that comes too late, completed. It
+// reports whether that took so long that r's receiver, if r is a send, has been told that a caller waits.
+func (e *Engine) await(r *Request) (long bool) {
 	if r.cctx == nil && e.wait.mayPoll() && e.links.transfers.none() {
 		// The first thing that a leader does is all that it does in a stream of messages. The device may stay armed
 		// meanwhile: no peer asks whether this rank polls while no transfer is under way.
@@ -85,7 +86,7 @@ func (e *Engine) await(r *Request) {
 		e.progress()
 		e.wait.calling = false
 		if r.state == stDone {
-			return
+			return false
 		}
 	}
 	w := waitFor{e: e, r: r, cc: r.cctx}
@@ -103,6 +104,7 @@ func (e *Engine) await(r *Request) {
 	if w.slept {
 		e.boards.awake(&w)
 	}
+	return w.said
 }
 
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
@@ -286,6 +288,9 @@ func (w *waitFor) follow() error {
 	}
 	w.attach(own)
 	e.wait.followers++
+	if e.links.transfers.inbound > 0 && len(e.links.wanting) > 0 {
+		e.links.unheard = true // the leader may have passed senders over: it waits for another message
+	}
 	e.links.vigil.begin()
 	e.exitCall()
 	var err error
@@ -322,8 +327,14 @@ func (w *waitFor) sleeps() bool {
 // lookedInVain is called where a caller looks at what w says, which is not done, and does not wait.
 func (e *Engine) lookedInVain(w *waitFor) {
 	e.boards.glances(w)
-	if e.links.foundNothing(w) {
-		w.blocks()
+	e.links.foundNothing(w)
+	if w.r != nil {
+		e.links.triedInVain(w.r)
+	}
+	for i := range w.set.set {
+		if r := w.set.at(i); r != nil {
+			e.links.triedInVain(r)
+		}
 	}
 	e.links.vigil.begin()
 }

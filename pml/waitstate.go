@@ -66,6 +66,7 @@ type load struct {
 	serving     int  // those of them that wait for what may never come: see Engine.Serve
 	pending     int  // work that no packet will remind it of
 	stalled     int  // links that have refused something; Room will say when they have room
+	ended       bool // this rank makes no call any more: the watcher reads what others still send
 	completed   uint // requests that have completed, ever
 }
 
@@ -75,7 +76,7 @@ func (l *load) open() int { return max(0, l.outstanding-l.detached-l.serving) }
 // flushed: all is over that is to be over before the rank ends.
 func (l *load) flushed() bool { return l.outstanding <= l.serving && l.pending|l.stalled == 0 }
 
-func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 }
+func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 && !l.ended }
 
 // lead reports whether the caller leads from now on: no other one did.
 func (s *waitState) lead() bool {
@@ -126,7 +127,7 @@ const (
 // rounds, else for what peers wait for.
 func (s *waitState) needs(l *load) need {
 	want := armedUrgent
-	if s.followers|s.rounds > 0 {
+	if s.followers|s.rounds > 0 || l.ended {
 		want = armedAny
 	}
 	switch {

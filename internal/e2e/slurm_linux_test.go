@@ -272,7 +272,7 @@ var endsInAllocation = []struct {
 		}
 	},
 		`^gorun: rank 5 .*was killed by signal 9`, false},
-	{"time limit", []string{"--time=1"}, func(_ *cluster, j *job) { j.end() }, `DUE TO TIME LIMIT`, false},
+	{"time limit", []string{"--time=1"}, func(_ *cluster, j *job) { j.end() }, `DUE TO TIME LIMIT|stopped by signal 15`, false},
 }
 
 // A node that is gone with all of its processes ends the job on the others.

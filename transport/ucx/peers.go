@@ -39,7 +39,7 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 			d.tell(notice{peer: int32(rank)})
 		})
 		if err != nil {
-			return fmt.Errorf("ucx: rank %d: %w: %w", rank, transport.ErrPeerGone, err)
+			return transport.Gone("ucx: rank %d cannot be reached: %w", rank, err)
 		}
 	}
 	if !t.here {

@@ -3,8 +3,6 @@
 package ucx
 
 import (
-	"fmt"
-
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -35,7 +33,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 // ended makes a packet of what has ended, if the engine is to hear of it; it returns how many.
 func (d *Device) ended(e *end, pkt *transport.Packet) int {
 	if e.slot == downSlot {
-		d.down(int32(e.tag), fmt.Errorf("%w: %w", transport.ErrPeerGone, status(e.status)))
+		d.down(int32(e.tag), transport.Gone("UCX has lost the connection: %w", status(e.status)))
 		return 0
 	}
 	op := &d.ops.slots[e.slot]

@@ -3,7 +3,6 @@
 package ucx
 
 import (
-	"fmt"
 	"math/bits"
 	"runtime"
 
@@ -341,5 +340,5 @@ func explain(s status) error {
 	if s == statusCancelled {
 		return transport.ErrCancelled
 	}
-	return fmt.Errorf("%w: %w", transport.ErrPeerGone, s)
+	return transport.Gone("UCX has lost the connection: %w", s)
 }
