@@ -14,6 +14,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
@@ -31,9 +33,7 @@ type superior struct {
 	run   *run               // set by serve
 	input *intake            // of the standard input
 
-	building *Program // the program of which pieces come
-	file     *os.File // of building
-	built    []*Program
+	programs program.Inbox
 
 	begun, over bool  // Start has come; the job was to end before; of the receiving goroutine
 	early       []int // ranks that had ended before Start came; of the receiving goroutine, until then
@@ -47,10 +47,10 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 		start: make(chan *startMessage, 1), gone: make(chan struct{}), said: make(chan struct{}),
 		ready: make(chan struct{}), input: newIntake(),
 	}
-	defer a.close()
-	signals := Signals() // before the first byte: the end of a stream is no reason to die of a signal
+	defer a.programs.Close()
+	signals := procs.Signals() // before the first byte: the end of a stream is no reason to die of a signal
 	var stream io.ReadWriter
-	err := UntilSignal(func(ctx context.Context) (err error) {
+	err := procs.UntilSignal(func(ctx context.Context) (err error) {
 		stream, err = connect(ctx)
 		return err
 	})
@@ -63,7 +63,7 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 	for {
 		select {
 		case s := <-signals:
-			if ends(s.(syscall.Signal)) {
+			if procs.Ends(s.(syscall.Signal)) {
 				return 1
 			}
 		case <-a.gone:
@@ -107,12 +107,6 @@ func (a *superior) headLost(err error) {
 	close(a.said)
 }
 
-func (a *superior) close() {
-	for _, p := range a.built {
-		p.Close()
-	}
-}
-
 // work runs the ranks of this host, and has agents run those of the hosts below.
 func (a *superior) work(m *startMessage, cleaner []string) {
 	a.link.Send(frames.Host, encode(hostMessage{m.Hosts[0].Ranks[0], hostID(), hostName()}))
@@ -132,11 +126,9 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 	r.policy.agentOn = plan.Host
 	r.streams.initTo(a.outlet(frames.StdoutPart, frames.Stdout, m.Coloured[0]),
 		a.outlet(frames.StderrPart, frames.Stderr, m.Coloured[1]))
-	backend := Local(len(plan.Specs), true, cleaner)
-	if l, ok := backend.(*local); ok {
-		l.serveAgent(plan.Host)
-	}
-	r.supervise(backend, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
+	local := procs.NewLocal(len(plan.Specs), true, cleaner)
+	local.ServeAgent(plan.Host)
+	r.supervise(local, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
 		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {
 		if below := m.Hosts[1:]; len(below) > 0 {
 			newFleet(r, *m, below, r.server, me)
@@ -156,30 +148,31 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 		LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
 	}
 	if !own.Own {
-		j.Environ = environOn(m.Environ, os.Environ())
+		j.Environ = procs.EnvironOn(m.Environ, os.Environ())
 	}
-	built := 0
+	sent := 0
 	for i := range j.Apps {
 		if !j.Apps[i].Sent {
 			continue
 		}
-		if built == len(a.built) {
+		path, ok := a.programs.Path(sent)
+		if !ok {
 			return nil, nil, errors.New("a program was not sent")
 		}
-		j.Apps[i].Path = a.built[built].Path
-		built++
+		j.Apps[i].Path = path
+		sent++
 	}
 	p := &Plan{World: m.World, Host: own.Name, stdins: stdinMode{rank: -1}}
 	apps := appOf(m.Apps)
 	for _, rank := range own.Ranks {
-		p.Specs = append(p.Specs, Spec{Rank: rank, App: apps[rank]})
+		p.Specs = append(p.Specs, procs.Spec{Rank: rank, App: apps[rank]})
 	}
 	if err := j.settle(p, cpuset.Read()); err != nil {
 		return nil, nil, err
 	}
 	if len(m.Stdin) > 0 {
 		p.stdins = stdinMode{rank: m.Stdin[0], all: m.Stdin[0] < 0}
-		near, far, err := inPipe()
+		far, near, err := os.Pipe()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -243,7 +236,7 @@ func (a *superior) serve(r *run) {
 func (a *superior) receive(f frames.Frame) error {
 	switch f.Kind {
 	case frames.File:
-		return a.program(f.Body)
+		return a.programs.Take(f.Body)
 	case frames.Start:
 		return a.begin(f)
 	case frames.Stdin:
@@ -290,7 +283,7 @@ func (a *superior) begin(f frames.Frame) error {
 	if err != nil {
 		return err
 	}
-	if m == nil || a.building != nil || a.begun {
+	if m == nil || a.programs.Partial() || a.begun {
 		return errors.New("a start out of turn")
 	}
 	if err := m.check(); err != nil {
@@ -311,29 +304,6 @@ func (a *superior) begin(f frames.Frame) error {
 // endOfNone is the error where the head says that a rank has ended which the job does not have.
 func endOfNone(rank, world int) error {
 	return fmt.Errorf("rank %d has ended in a job of %d ranks", rank, world)
-}
-
-// program takes a piece of a program that the head has built; none is its end.
-func (a *superior) program(piece []byte) (err error) {
-	if a.building == nil {
-		a.building = &Program{Package: "program"}
-		target, err := a.building.target()
-		if err != nil {
-			return err
-		}
-		if a.file, err = os.OpenFile(target, os.O_WRONLY|os.O_CREATE, 0o700); err != nil {
-			return err
-		}
-	}
-	if len(piece) > 0 {
-		_, err = a.file.Write(piece)
-		return err
-	}
-	if err = a.file.Close(); err == nil { // it could not be run while it can be written to
-		err = a.building.check()
-	}
-	a.built, a.building = append(a.built, a.building), nil
-	return err
 }
 
 func (a *superior) order(f frames.Frame) error {

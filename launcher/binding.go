@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 // Bind is what a rank is bound to.
@@ -47,7 +48,7 @@ var partOf = map[string]func(cpuset.CPU) [3]int{
 // assign returns the CPUs of each rank of this host, never outside the inherited mask; nil: no rank is bound.
 func assign(mode Bind, q place.Request, host cpuset.Host, n int) [][]int {
 	auto := mode == BindAuto || mode == ""
-	if mode == BindNone || !canBind || len(host.CPUs) == 0 || auto && n > host.Usable() {
+	if mode == BindNone || !procs.CanBind || len(host.CPUs) == 0 || auto && n > host.Usable() {
 		return nil
 	}
 	domains := [][]cpuset.CPU{host.CPUs}
@@ -234,7 +235,7 @@ func shareOf(host cpuset.Host, n, own int) int {
 }
 
 // describe says in words where a rank is bound.
-func (p *Plan) describe(s *Spec) string {
+func (p *Plan) describe(s *procs.Spec) string {
 	rank := fmt.Sprintf("rank %d on host %s", s.Rank, p.Host)
 	if s.CPUs == nil {
 		ids := make([]int, len(p.CPUs.CPUs))

@@ -7,11 +7,13 @@ import (
 	"text/tabwriter"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/program"
 )
 
 // Describe prints what Run would do: for ranks on other hosts where they would be, else their CPUs too. programs, if
 // any, say which apps would be built first.
-func (j *Job) Describe(w io.Writer, programs []*Program) error {
+func (j *Job) Describe(w io.Writer, programs []*program.Program) error {
 	plan, err := j.Plan()
 	if err != nil {
 		return err
@@ -25,7 +27,7 @@ func (j *Job) Describe(w io.Writer, programs []*Program) error {
 	return plan.describeAll(w, j, programs)
 }
 
-func (p *Plan) describeAll(w io.Writer, j *Job, programs []*Program) error {
+func (p *Plan) describeAll(w io.Writer, j *Job, programs []*program.Program) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s on host %s, which has %d usable %s\n", len(p.Specs), plural(len(p.Specs), "rank"), p.Host,
 		p.CPUs.Usable(), plural(p.CPUs.Usable(), "CPU"))
@@ -54,7 +56,7 @@ func (p *Plan) describeAll(w io.Writer, j *Job, programs []*Program) error {
 }
 
 // commandLine is what a user would type in a shell for this rank.
-func commandLine(s *Spec, env []string) string {
+func commandLine(s *procs.Spec, env []string) string {
 	var words []string
 	if s.Dir != "" {
 		words = append(words, "cd", quote(s.Dir), "&&")

@@ -1,6 +1,6 @@
 // Package launcher starts the processes of a job, watches them, and ends them all when one fails.
 //
-// A [Job] is what the user asked for; [Job.Plan] places its ranks and turns it into one [Spec] per rank; [Job.Run]
+// A [Job] is what the user asked for; [Job.Plan] places its ranks and turns it into one [procs.Spec] per rank; [Job.Run]
 // carries it out. What differs between ways of starting processes is behind [Backend]; the local one is in local.go.
 // Everything else (wire-up, output, standard input, signals, the cause of a failure, the exit code) is here once.
 //

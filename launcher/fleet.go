@@ -15,6 +15,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
@@ -94,7 +96,7 @@ type fleet struct {
 	all    chan struct{}
 	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
 	dismissed time.Time
-	pulse     *pulse // of a head; nil: this is an agent's
+	pulse     *procs.Pulse // of a head; nil: this is an agent's
 }
 
 // node is an agent with its host and all those below. Its fields belong to the supervisor unless said otherwise.
@@ -143,8 +145,8 @@ func (j *Job) runFleet(plan *Plan) int {
 	r.streams.init(j)
 	r.log = logger(j.LogLevel, r.streams.stderr)
 	f := j.headFleet(r, me)
-	f.pulse = newPulse(f.start.Agents.silence())
-	defer f.pulse.stop()
+	f.pulse = procs.NewPulse(f.start.Agents.silence())
+	defer f.pulse.Stop()
 	defer f.server.Close()
 	r.announce()
 	go f.showProgress()
@@ -446,23 +448,14 @@ func (n *node) tell(start []byte) {
 	}
 }
 
+// sendFile sends an executable. Where the link has ended, Lost has reported why.
 func (n *node) sendFile(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	buf := make([]byte, 4*frames.Piece)
-	for {
-		k, err := file.Read(buf)
-		if k > 0 && n.link.SendBulk(frames.File, frames.File, buf[:k]) != nil {
-			return nil // Lost says why
+	return program.Send(path, func(piece []byte) error {
+		if len(piece) == 0 {
+			return n.link.SendAfter(frames.File, nil)
 		}
-		if err != nil {
-			n.link.SendAfter(frames.File, nil)
-			return nil
-		}
-	}
+		return n.link.SendBulk(frames.File, frames.File, piece)
+	})
 }
 
 // receive is called with what the agent says, by a goroutine of the link. Nothing of it is believed before it has been
@@ -530,7 +523,7 @@ func (n *node) receive(f frames.Frame) error {
 			return fmt.Errorf("an abort of rank %d", m.Rank)
 		}
 		n.post(func() {
-			by := Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: r.hostOf(m.Rank)}
+			by := procs.Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: r.hostOf(m.Rank)}
 			r.do(r.judge().aborted(time.Now(), abortCall{by, m.Code, m.Message, m.Consequence}))
 		})
 	case frames.Failed:
@@ -679,7 +672,7 @@ func (n *node) rankEnded(m exitedMessage) {
 	}
 	st.ended = true
 	r.alive--
-	e := Exit{Rank: m.Rank, Pid: m.Pid, Host: r.hostOf(m.Rank), Code: m.Code, Signal: m.Signal, Core: m.Core}
+	e := procs.Exit{Rank: m.Rank, Pid: m.Pid, Host: r.hostOf(m.Rank), Code: m.Code, Signal: m.Signal, Core: m.Core}
 	if m.Err != "" {
 		e.Err = errors.New(oneLine(m.Err))
 	}
@@ -717,7 +710,7 @@ func (n *node) whyLost(err error) error {
 	f := n.fleet
 	var gone agentGone
 	if f.pulse != nil && errors.As(err, &gone) {
-		if gap := f.pulse.stopped(); gap > 0 {
+		if gap := f.pulse.Stopped(); gap > 0 {
 			return fmt.Errorf("gorun itself was stopped for %v (by a signal, in a frozen container, or with its machine), "+
 				"and agents end their ranks when they have not heard it for %v (GORUN_PEER_TIMEOUT)",
 				gap.Round(100*time.Millisecond), f.start.Agents.silence())
@@ -778,7 +771,7 @@ func (n *node) gone() {
 		r.alive--
 		switch {
 		case r.above != nil:
-			r.above.exited(time.Now(), rankEnd{Exit: Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}})
+			r.above.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}})
 		case r.job.Recover:
 			r.mourn(rank)
 		}

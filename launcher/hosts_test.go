@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 func TestIsHere(t *testing.T) {
@@ -72,12 +73,12 @@ func TestEnvironmentInAllocation(t *testing.T) {
 	gorun := []string{"A=1", "SLURM_JOB_ID=7", "SLURM_JOB_NAME=x", "SLURM_NODEID=0", "SLURMD_NODENAME=n1", "TMPDIR=/a"}
 	host := []string{"B=1", "SLURM_JOB_ID=7", "SLURM_NODEID=1", "SLURMD_NODENAME=n2"}
 	want := "[A=1 SLURM_JOB_NAME=x SLURM_JOB_ID=7 SLURM_NODEID=1 SLURMD_NODENAME=n2]"
-	if got := fmt.Sprint(environOn(gorun, host)); got != want {
+	if got := fmt.Sprint(procs.EnvironOn(gorun, host)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	host[1] = "SLURM_JOB_ID=8"
 	want = "[A=1 SLURM_JOB_ID=8 SLURM_NODEID=1 SLURMD_NODENAME=n2]"
-	if got := fmt.Sprint(environOn(gorun, host)); got != want {
+	if got := fmt.Sprint(procs.EnvironOn(gorun, host)); got != want {
 		t.Errorf("in another allocation: %s, want %s", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 // App is one program of a job; an MPMD job has several.
@@ -70,10 +71,10 @@ const maxRanks = 1 << 16
 
 // Plan is a job laid out on its hosts, or the part of one host.
 type Plan struct {
-	World  int    // all ranks of the job
-	Specs  []Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
-	Remote bool   // agents start the ranks
-	Slurm  bool   // srun starts the agents
+	World  int          // all ranks of the job
+	Specs  []procs.Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
+	Remote bool         // agents start the ranks
+	Slurm  bool         // srun starts the agents
 	Host   string
 	Layout *place.Layout
 	CPUs   cpuset.Host
@@ -107,7 +108,7 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 			return nil, fmt.Errorf("program %s: it needs at least 1 rank, not %d", app.Name, app.Ranks)
 		}
 		for range app.Ranks {
-			p.Specs = append(p.Specs, Spec{Rank: len(p.Specs), App: a})
+			p.Specs = append(p.Specs, procs.Spec{Rank: len(p.Specs), App: a})
 		}
 	}
 	if p.Remote = !onlyHere(p.Layout, p.Host); p.Remote {
@@ -128,7 +129,7 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 		}
 	}
 	sets := assign(j.Bind, j.Place, host, n)
-	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != BindNone && canBind
+	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != BindNone && procs.CanBind
 	for i := range p.Specs {
 		s := &p.Specs[i]
 		app := &j.Apps[s.App]
@@ -141,8 +142,8 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 		case p.Over && j.Bind != BindNone:
 			share = 1 // see decision 0056
 		}
-		at := position{rank: s.Rank, size: p.World, local: i, here: n}
-		s.Env = rankEnv(j.Environ, app.Env, at, host.Usable(), share)
+		at := procs.Position{Rank: s.Rank, Size: p.World, LocalRank: i, LocalSize: n}
+		s.Env = procs.RankEnv(j.Environ, app.Env, at, host.Usable(), share)
 	}
 	return nil
 }

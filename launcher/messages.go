@@ -145,7 +145,7 @@ type refusedMessage struct {
 	Err   string
 }
 
-// exitedMessage is an Exit.
+// exitedMessage is a procs.Exit.
 type exitedMessage struct {
 	Rank, Pid  int
 	Code       int            `json:",omitempty"`

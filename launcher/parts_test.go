@@ -4,11 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,6 +15,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -37,7 +34,7 @@ func hostOf(sockets, cores, threads int) cpuset.Host {
 }
 
 func TestAssign(t *testing.T) {
-	if !canBind {
+	if !procs.CanBind {
 		t.Skip("nothing can be bound here")
 	}
 	ht := hostOf(1, 2, 2) // CPUs 0,2 are core 0; 1,3 are core 1
@@ -112,7 +109,7 @@ func TestAssign(t *testing.T) {
 
 // --map-by and --rank-by on one host.
 func TestAssignMapped(t *testing.T) {
-	if !canBind {
+	if !procs.CanBind {
 		t.Skip("nothing can be bound here")
 	}
 	two := hostOf(2, 4, 1) // CPUs 0-3 are node 0, 4-7 are node 1
@@ -270,7 +267,7 @@ func TestDescribeBinding(t *testing.T) {
 		{[]int{1}, "rank 0 on host h is bound to CPU 1 (core 0.1, NUMA node 0)"},
 		{[]int{1, 2, 3}, "rank 0 on host h is bound to CPUs 1-3 (cores 0.1,1.0,1.1, NUMA nodes 0,1)"},
 	} {
-		if got := p.describe(&Spec{CPUs: c.cpus}); got != c.want {
+		if got := p.describe(&procs.Spec{CPUs: c.cpus}); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
@@ -286,73 +283,10 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	os.MkdirAll("pkg", 0o755)
-	os.MkdirAll("empty", 0o755)
-	os.MkdirAll("sub", 0o755)
-	for name, mode := range map[string]os.FileMode{
-		"prog": 0o755, "plain": 0o644, "pkg/main.go": 0o644, "x.go": 0o644, "sub/other": 0o755,
-	} {
-		os.WriteFile(name, nil, mode)
-	}
-	t.Setenv("PATH", dir)
-	for _, c := range []struct{ name, wdir, path, pkg, err string }{
-		{"./prog", "", dir + "/prog", "", ""},
-		{"prog", "", dir + "/prog", "", ""},
-		{dir + "/prog", "", dir + "/prog", "", ""},
-		{"./pkg", "", "", dir + "/pkg", ""},
-		{"pkg/", "", "", dir + "/pkg", ""},
-		{"x.go", "", "", dir + "/x.go", ""},
-		{"./other", "sub", dir + "/sub/other", "", ""},
-		{"./other", "", "", "", "no ./other"},
-		{"./none", "", "", "", "there is no ./none"},
-		{"example.com/a/b", "", "", "example.com/a/b", ""},
-		{"./plain", "", "", "", "not executable"},
-		{"./empty", "", "", "", "without Go files"},
-		{"nothing", "", "", "", "no program nothing in PATH"},
-		{"plain", "", "", "", "write ./plain"},
-		{"", "", "", "", "empty"},
-		{"./...", "", "", "", "no ./..."},
-		{"y.go", "", "", "", "no y.go"},
-	} {
-		p, err := Find(c.name, c.wdir)
-		switch {
-		case c.err != "":
-			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%q: %+v, %v; want an error with %q", c.name, p, err, c.err)
-			}
-			if errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), fs.ErrNotExist.Error()) {
-				t.Errorf("%q: %v: says twice that it is not there", c.name, err)
-			}
-		case err != nil || p.Path != c.path || p.Package != c.pkg:
-			t.Errorf("%q: %+v, %v", c.name, p, err)
-		}
-	}
-}
-
-func TestRankEnv(t *testing.T) {
-	got := rankEnv([]string{"A=1", "PMI_FD=9", "B=2", "OMPI_MCA_x=1", "GORUN_LOG=debug", "GORUN_CPUS=9"},
-		[]string{"B=3", "C="}, position{rank: 5, size: 8, local: 1, here: 4}, 2, 0)
-	want := []string{"A=1", "GORUN_LOG=debug", fmt.Sprint("PMI_FD=", controlFD()), "PMI_RANK=5", "PMI_SIZE=8",
-		"GORUN_LOCAL_RANK=1", "GORUN_LOCAL_SIZE=4", "GORUN_CPUS=2", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=4", "B=3", "C="}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q\nwant %q", got, want)
-	}
-	if got := rankEnv(nil, nil, position{size: 1, here: 1}, 2, 3); got[len(got)-1] != "GOMAXPROCS=3" {
-		t.Errorf("%q", got)
-	}
-	got = rankEnv([]string{"GOMAXPROCS=7"}, nil, position{size: 1, here: 1}, 2, 3)
-	if got[0] != "GOMAXPROCS=7" || strings.Contains(fmt.Sprint(got[1:]), "GOMAXPROCS") {
-		t.Errorf("the user's GOMAXPROCS was overruled: %q", got)
-	}
-}
-
 // collect pumps what write writes through a stream.
 func collect(t *testing.T, tag string, write func(w *os.File, s *stream)) string {
 	t.Helper()
-	near, far, err := outPipe()
+	near, far, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +377,7 @@ func TestStreamProgress(t *testing.T) {
 		for _, bar := range []string{"\r%d%%", "%d%%\r"} {
 			t.Run(fmt.Sprintf("%q %q", tag, bar), func(t *testing.T) {
 				t.Parallel() // all of them wait
-				near, far, err := outPipe()
+				near, far, err := os.Pipe()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -471,7 +405,7 @@ func TestStreamProgress(t *testing.T) {
 
 // A line whose end came while the machine stood still is not torn.
 func TestStreamAfterStandstill(t *testing.T) {
-	near, far, err := outPipe()
+	near, far, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -570,57 +504,6 @@ func TestNoLeaks(t *testing.T) {
 	}
 	if err := before.Check(time.Minute); err != nil {
 		t.Error(err)
-	}
-}
-
-// The bindings hold in the child and not in the thread that started it.
-func TestBindThread(t *testing.T) {
-	host := cpuset.Read()
-	if !canBind || len(host.CPUs) < 2 {
-		t.Skip("needs two CPUs and Linux")
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	one := host.CPUs[1].ID
-	restore, err := bindThread([]int{one})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := cpuset.Read().CPUs; len(got) != 1 || got[0].ID != one {
-		t.Errorf("bound to %v, want %d", got, one)
-	}
-	restore()
-	if got := cpuset.Read().CPUs; !reflect.DeepEqual(got, host.CPUs) {
-		t.Errorf("after restore: %v, want %v", got, host.CPUs)
-	}
-	if _, err := bindThread([]int{1000}); err == nil {
-		t.Error("bound to a CPU that is not there")
-	}
-}
-
-// A cleaner that loses its launcher kills the groups and removes the folders it knows, and no others.
-func TestCleaner(t *testing.T) {
-	dir := t.TempDir()
-	ours, other := filepath.Join(dir, tempPrefix+"1"), filepath.Join(dir, "precious")
-	os.MkdirAll(ours+"/x", 0o755)
-	os.MkdirAll(other, 0o755)
-	pid, err := syscall.ForkExec("/bin/sleep", []string{"sleep", "1000"},
-		&syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	Clean(strings.NewReader(fmt.Sprintf("group %d\nfolder %s\nfolder %s\ngroup 1\ngroup -1\ngroup x\nnonsense\n",
-		pid, ours, other)))
-	var st syscall.WaitStatus
-	syscall.Wait4(pid, &st, 0, nil)
-	if st.Signal() != syscall.SIGKILL {
-		t.Errorf("the group's process ended with %v", st)
-	}
-	if _, err := os.Stat(ours); !os.IsNotExist(err) {
-		t.Errorf("our folder: %v", err)
-	}
-	if _, err := os.Stat(other); err != nil {
-		t.Errorf("another folder: %v", err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 // The times of a job that ends badly: from the first failure to the last rank's end within a second.
@@ -67,14 +69,14 @@ type policy struct {
 
 // rankEnd is the end of the process of a rank.
 type rankEnd struct {
-	Exit
+	procs.Exit
 	unfinished  bool // the rank had joined the job and did not call Finalize
 	consequence bool // the rank had heard of the end of another one
 }
 
 // abortCall is a rank's call of Abort.
 type abortCall struct {
-	by          Exit // what is known of the rank, which runs
+	by          procs.Exit // what is known of the rank, which runs
 	code        int
 	message     string // why; "": the rank does not say
 	consequence bool   // the rank has heard of the end of another one
@@ -91,7 +93,7 @@ type action struct {
 
 // exited reports the end of a process.
 func (p *policy) exited(now time.Time, e rankEnd) action {
-	bad := e.status() != 0 || e.unfinished
+	bad := e.Status() != 0 || e.unfinished
 	if !bad {
 		return action{}
 	}
@@ -128,7 +130,7 @@ func (p *policy) blame(e rankEnd) {
 
 // failure is what is said of a rank that has failed, and the exit code that it gives to the job.
 func (e rankEnd) failure() (cause string, code int) {
-	cause, code = e.String(), e.status()
+	cause, code = e.String(), e.Status()
 	if code == 0 && e.unfinished {
 		return cause + " without calling Finalize", 1
 	}
@@ -159,7 +161,7 @@ func (p *policy) aborted(now time.Time, a abortCall) action {
 
 // another is what is printed of a further Abort: a text that no rank has given before, while ranks may still report
 // errors of their own.
-func (p *policy) another(by Exit, text string, weak bool) action {
+func (p *policy) another(by procs.Exit, text string, weak bool) action {
 	if weak || text == "" || p.texts[gist(text)] || p.phase >= terminating {
 		return action{}
 	}
@@ -181,7 +183,7 @@ func gist(text string) string {
 }
 
 // ofRank is a text of a rank with the place where the rank runs.
-func ofRank(by Exit, text string) string {
+func ofRank(by procs.Exit, text string) string {
 	return fmt.Sprintf("rank %d on %s: %s", by.Rank, by.Host, text)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 )
@@ -80,10 +81,25 @@ type run struct {
 // here is the ranks of this host.
 type here struct {
 	server  *pmi.Server
-	backend Backend
-	heard   chan Exit // with room for all
-	unheard int       // ranks that have ended and whose control socket is still being read
-	halts   halts
+	backend backend         // nil: the ranks of a head are on other hosts
+	heard   chan procs.Exit // with room for all
+	unheard int             // ranks that have ended and whose control socket is still being read
+	stops   stops
+}
+
+// backend starts the processes of a job on this host. [procs.Local] is the one that is not a test's.
+type backend interface {
+	// Start starts one process. It is called from one goroutine.
+	Start(s *procs.Spec) (pid int, err error)
+	// Host is where the process of this rank runs, as the user should read it.
+	Host(rank int) string
+	// Exits delivers one Exit for each process that was started.
+	Exits() <-chan procs.Exit
+	// Signal sends a signal to the process of this rank and to the processes it started.
+	Signal(rank int, sig syscall.Signal)
+	// Close kills what is left of all ranks, waits for it, and releases what the backend holds. After it nothing
+	// of the job runs any more.
+	Close()
 }
 
 // judge is told what has become of ranks, and decides what is done.
@@ -146,7 +162,7 @@ func (j *Job) Run() int {
 	if plan.Remote {
 		return j.runFleet(plan)
 	}
-	return j.runPlan(plan, Local(j.Size(), j.Alone, j.Cleaner))
+	return j.runPlan(plan, procs.NewLocal(j.Size(), j.Alone, j.Cleaner))
 }
 
 // newRun is a run of this many ranks, of which this host starts some.
@@ -166,7 +182,7 @@ func (j *Job) newRun(plan *Plan) *run {
 		r.policy.killDelay = DefaultKillDelay
 	}
 	if j.Alone {
-		r.signals = Signals()
+		r.signals = procs.Signals()
 	}
 	if j.Timeout > 0 {
 		r.timeout = time.After(j.Timeout)
@@ -174,7 +190,7 @@ func (j *Job) newRun(plan *Plan) *run {
 	return r
 }
 
-func (j *Job) runPlan(plan *Plan, backend Backend) int {
+func (j *Job) runPlan(plan *Plan, b backend) int {
 	r := j.newRun(plan)
 	r.streams.init(j)
 	apps := make([]int, len(plan.Specs))
@@ -182,15 +198,15 @@ func (j *Job) runPlan(plan *Plan, backend Backend) int {
 		apps[i] = plan.Specs[i].App
 	}
 	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover}
-	return r.supervise(backend, o, func() {})
+	return r.supervise(b, o, func() {})
 }
 
 // supervise is the life of a run that has ranks on this host. addFleet makes those of hosts below, if there are any.
-func (r *run) supervise(backend Backend, o pmi.Options, addFleet func()) int {
+func (r *run) supervise(b backend, o pmi.Options, addFleet func()) int {
 	defer close(r.over)
 	r.log = logger(r.job.LogLevel, r.streams.stderr)
-	r.backend, r.heard = backend, make(chan Exit, len(r.plan.Specs))
-	defer r.halts.begin(r.job.Alone)()
+	r.backend, r.heard = b, make(chan procs.Exit, len(r.plan.Specs))
+	defer r.stops.begin(r.job.Alone)()
 	r.announce()
 	r.server = pmi.NewServer(r.plan.World, o)
 	defer r.server.Close()
@@ -272,7 +288,7 @@ func (r *run) watch() {
 
 // step deals with the next thing that happens. It returns false when that is done.
 func (r *run) step(done <-chan struct{}) bool {
-	var exits <-chan Exit
+	var exits <-chan procs.Exit
 	var events <-chan pmi.Event
 	if r.backend != nil {
 		exits, events = r.backend.Exits(), r.server.Events()
@@ -284,8 +300,8 @@ func (r *run) step(done <-chan struct{}) bool {
 		return false
 	case s := <-r.starts:
 		r.rankStarted(s)
-	case <-r.halts.signals:
-		stoppedChildren(r.childStopped)
+	case <-r.stops.signals:
+		procs.StoppedChildren(r.childStopped)
 	case f := <-r.posts:
 		f()
 	case e := <-exits:
@@ -334,7 +350,7 @@ func (r *run) rankStarted(s started) {
 	st.started = true
 	r.log.Debug("rank started", "rank", s.rank, "pid", st.pid)
 	r.above.started(s.rank, st.pid)
-	if by := r.halts.early[st.pid]; by != 0 {
+	if by := r.stops.early[st.pid]; by != 0 {
 		r.rankStopped(s.rank, by)
 	}
 	if r.sent != 0 && r.backend != nil {
@@ -343,7 +359,7 @@ func (r *run) rankStarted(s started) {
 }
 
 // rankEnded has the server hear what the rank has said to the end.
-func (r *run) rankEnded(e Exit) {
+func (r *run) rankEnded(e procs.Exit) {
 	st := r.ranks[e.Rank]
 	st.ended = true
 	r.alive--
@@ -371,7 +387,7 @@ func waitServed(served <-chan struct{}) bool {
 }
 
 // rankHeard reports the end of a rank to the policy, after all that it has said.
-func (r *run) rankHeard(e Exit) {
+func (r *run) rankHeard(e procs.Exit) {
 	r.unheard--
 	for more := true; more; {
 		select {
@@ -419,7 +435,7 @@ func unread(f *os.File) bool {
 func (r *run) serverEvent(e pmi.Event) {
 	switch e.Kind {
 	case pmi.EventAbort:
-		by := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.hostOf(e.Rank)}
+		by := procs.Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.hostOf(e.Rank)}
 		r.do(r.judge().aborted(time.Now(), abortCall{by, e.Code, e.Message, e.Consequence}))
 	case pmi.EventGarbage:
 		r.say("rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
@@ -434,8 +450,8 @@ func (r *run) signalled(s syscall.Signal) {
 		// The terminal stops only us; the ranks are in process groups of their own.
 		r.signalAll(syscall.SIGSTOP)
 		r.fleet.drain() // we go on when we are woken
-		stopSelf()
-	case !slices.Contains(ending, s):
+		procs.StopSelf()
+	case !slices.Contains(procs.Ending, s):
 		r.signalAll(s)
 	case r.leaving:
 		r.leave(128+int(s), stoppedBy(s))

@@ -17,6 +17,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -278,13 +279,7 @@ func FuzzHeadSays(f *testing.F) {
 		a := &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}),
 			input: newIntake()}
 		close(a.ready) // as after a start that has failed
-		defer func() {
-			if a.building != nil {
-				a.file.Close()
-				a.building.Close()
-			}
-			a.close()
-		}()
+		defer a.programs.Close()
 		feed(b, a.receive)
 		select {
 		case m := <-a.start:
@@ -379,7 +374,7 @@ func newRunningAgent(t testing.TB) *runningAgent {
 	}()
 	a.link = frames.New(here, here, frames.Options{Down: true, Silence: time.Hour, Lost: func(error) {}})
 	j := &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}}
-	plan := &Plan{World: 4, Host: "h", Specs: []Spec{{Rank: 1}, {Rank: 3}}}
+	plan := &Plan{World: 4, Host: "h", Specs: []procs.Spec{{Rank: 1}, {Rank: 3}}}
 	r := j.newRun(plan)
 	r.above, r.log, r.alive = a.superior, logger("", nil), 2
 	r.backend = ranksOf{a}
@@ -433,8 +428,8 @@ func newRunningAgent(t testing.TB) *runningAgent {
 // ranksOf is the backend of such an agent.
 type ranksOf struct{ *runningAgent }
 
-func (ranksOf) Start(*Spec) (int, error)         { return 0, errors.New("all have been started") }
+func (ranksOf) Start(*procs.Spec) (int, error)   { return 0, errors.New("all have been started") }
 func (ranksOf) Host(int) string                  { return "h" }
-func (ranksOf) Exits() <-chan Exit               { return nil }
+func (ranksOf) Exits() <-chan procs.Exit         { return nil }
 func (ranksOf) Close()                           {}
 func (b ranksOf) Signal(_ int, s syscall.Signal) { b.signals = append(b.signals, s) }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"golang.org/x/term"
 )
 
@@ -28,7 +29,7 @@ func (e *startError) Error() string {
 }
 func (e *startError) Unwrap() error { return e.err }
 
-func wrapStart(s *Spec, err error) error {
+func wrapStart(s *procs.Spec, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -129,7 +130,7 @@ func (r *run) openInputs(null *os.File) ([]*os.File, *feeder, error) {
 			}
 			continue
 		}
-		n, far, err := inPipe()
+		far, n, err := os.Pipe()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -142,8 +143,8 @@ func (r *run) openInputs(null *os.File) ([]*os.File, *feeder, error) {
 	return inputs, feeder, err
 }
 
-func (r *run) startRank(s *Spec, stdin *os.File) error {
-	near, far, err := controlPair()
+func (r *run) startRank(s *procs.Spec, stdin *os.File) error {
+	near, far, err := procs.ControlPair()
 	if err != nil {
 		return wrapStart(s, err)
 	}
@@ -172,7 +173,7 @@ func (r *run) startRank(s *Spec, stdin *os.File) error {
 }
 
 // openOutput sets descriptors 1 and 2 of a rank and returns those that must be closed here after the start.
-func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
+func (r *run) openOutput(s *procs.Spec) (own []*os.File, err error) {
 	if r.job.OutputDir != "" {
 		if s.Stdout, s.Stderr, err = openOutputs(r.job.OutputDir, s.Rank, r.job.MergeStderr); err != nil {
 			return nil, err
@@ -200,7 +201,7 @@ func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
 }
 
 func (r *run) addStream(rank int, to *outlet, alike *alike) (*os.File, error) {
-	near, far, err := outPipe()
+	near, far, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}

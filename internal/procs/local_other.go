@@ -1,16 +1,16 @@
 //go:build !linux
 
-package launcher
+package procs
 
 import (
 	"syscall"
 	"time"
 )
 
-// Outside Linux a process cannot be bound, and a rank learns of gorun's death only by the end of the control socket.
-const canBind = false
+// CanBind is false outside Linux. A rank learns of gorun's death only by the end of the control socket there.
+const CanBind = false
 
-func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func rankAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func bindThread([]int) (restore func(), err error) { return func() {}, nil }
 
@@ -41,7 +41,7 @@ type child struct{ pid int }
 
 func becomeSubreaper()                         {}
 func children() []child                        { return nil }
-func (*local) reapOrphans() time.Duration      { return 0 }
+func (*Local) reapOrphans() time.Duration      { return 0 }
 func killOrphans(map[int]bool, string, string) {}
 func killMarked(string)                        {}
 

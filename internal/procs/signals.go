@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"context"
@@ -16,8 +16,8 @@ var forwarded = []syscall.Signal{
 	syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGXCPU, syscall.SIGWINCH,
 }
 
-// ending are the signals that end a job, or a build.
-var ending = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+// Ending are the signals that end a job, or a build.
+var Ending = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
 // Signals returns the channel of the signals that this process receives. The first call catches them, and they stay
 // caught: one Ctrl-C too many does not take a job's exit code away. No other code of a process that runs a job may
@@ -33,7 +33,7 @@ var Signals = sync.OnceValue(catchSignals)
 func catchSignals() <-chan os.Signal {
 	c := make(chan os.Signal, 16)
 	background := signal.Ignored(syscall.SIGINT)
-	for _, list := range [][]syscall.Signal{ending, forwarded, systemForwarded, {syscall.SIGTSTP}} {
+	for _, list := range [][]syscall.Signal{Ending, forwarded, systemForwarded, {syscall.SIGTSTP}} {
 		for _, s := range list {
 			switch {
 			case signal.Ignored(s):
@@ -64,7 +64,7 @@ func UntilSignal(f func(ctx context.Context) error) error {
 		for {
 			select {
 			case s := <-Signals():
-				if s := s.(syscall.Signal); ends(s) {
+				if s := s.(syscall.Signal); Ends(s) {
 					cancel(&Stopped{s})
 				}
 			case <-done:
@@ -83,14 +83,14 @@ func UntilSignal(f func(ctx context.Context) error) error {
 	return err
 }
 
-// ends reports whether a signal from Signals asks for the end, where there are no ranks yet to pass signals on to.
+// Ends reports whether a signal from Signals asks for the end, where there are no ranks yet to pass signals on to.
 // SIGTSTP stops the process until another signal lets it go on.
-func ends(s syscall.Signal) bool {
+func Ends(s syscall.Signal) bool {
 	if s == syscall.SIGTSTP {
-		stopSelf()
+		StopSelf()
 	}
-	return slices.Contains(ending, s)
+	return slices.Contains(Ending, s)
 }
 
-// stopSelf stops this process as the terminal's SIGTSTP would without a handler.
-func stopSelf() { syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+// StopSelf stops this process as the terminal's SIGTSTP would without a handler.
+func StopSelf() { syscall.Kill(os.Getpid(), syscall.SIGSTOP) }

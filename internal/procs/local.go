@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"maps"
@@ -15,7 +15,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
-// local starts processes on this host.
+// Local starts processes on this host.
 //
 // All of them are started by one goroutine that is locked to one thread until Close, because the parent-death signal
 // of Linux fires when the creating *thread* ends, and because a child inherits its affinity from that thread.
@@ -25,7 +25,7 @@ import (
 //
 // No thread waits for a process: Go's runtime ends a program with 10,000 threads. Deaths are heard of in their order by
 // deathWatch, or else by asking for each rank after a SIGCHLD.
-type local struct {
+type Local struct {
 	host  string
 	alone bool // any child process is ours, but for others
 	exits chan Exit
@@ -38,27 +38,27 @@ type local struct {
 	quit      chan struct{}  // ends the goroutines in tasks
 	tasks     sync.WaitGroup
 
-	look   time.Time  // when reapOrphans looks at all processes; watchChildren's
-	births sync.Mutex // held while a process starts: its pid is not known yet, and it is no orphan
+	nextScan time.Time  // when reapOrphans looks at all processes; watchChildren's
+	births   sync.Mutex // held while a process starts: its pid is not known yet, and it is no orphan
 
-	mu     sync.Mutex
-	pids   map[int]int  // guarded by mu; rank -> pid, which is the process group too; until reaped
-	ranks  map[int]int  // guarded by mu; the inverse of pids
-	others map[int]bool // guarded by mu; children from before the job, and those that startOther has started
-	helper int          // guarded by mu; the pid of the cleaner
-	mark   string       // guarded by mu; what is in the environment of every process of the job
-	theirs string       // guarded by mu; if set, what others have started has this in its environment
-	closed bool         // guarded by mu
+	mu        sync.Mutex
+	pids      map[int]int  // guarded by mu; rank -> pid, which is the process group too; until reaped
+	ranks     map[int]int  // guarded by mu; the inverse of pids
+	others    map[int]bool // guarded by mu; children from before the job, and those that startOther has started
+	helper    int          // guarded by mu; the pid of the cleaner
+	mark      string       // guarded by mu; what is in the environment of every process of the job
+	otherMark string       // guarded by mu; if set, what others have started has this in its environment
+	closed    bool         // guarded by mu
 }
 
-// Local returns the backend for this host. alone: this process has no children but the job's, and those that it has
+// NewLocal returns the one Local of a job on this host. alone: this process has no children but the job's, and those that it has
 // now. argv is a command that calls Clean; nil for none.
-func Local(size int, alone bool, argv []string) Backend {
+func NewLocal(size int, alone bool, argv []string) *Local {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
-	l := &local{
+	l := &Local{
 		host: host, alone: alone, exits: make(chan Exit, size), work: make(chan func()),
 		unwatched: make(chan int, size), deaths: newDeathWatch(size), quit: make(chan struct{}),
 		pids: make(map[int]int, size), ranks: make(map[int]int, size), others: map[int]bool{},
@@ -78,15 +78,15 @@ func Local(size int, alone bool, argv []string) Backend {
 	return l
 }
 
-// serveAgent makes it the backend of an agent, which may start other agents. It is called before the first Start.
-func (l *local) serveAgent(host string) {
+// ServeAgent makes it the backend of an agent, which may start other agents. It is called before the first Start.
+func (l *Local) ServeAgent(host string) {
 	l.host = host
 	if l.clean != nil {
 		l.clean.delay = 0
 	}
 	l.mu.Lock()
 	if len(l.others) == 0 { // what those have left behind would have no mark
-		l.theirs = edgeMark
+		l.otherMark = edgeMark
 	}
 	l.mu.Unlock()
 	reach.StartBy(edgeMark, l.startOther)
@@ -94,13 +94,13 @@ func (l *local) serveAgent(host string) {
 
 // edgeMark is in the environment of what startOther starts for an agent.
 const (
-	envEdge  = "GORUN_EDGE"
-	edgeMark = envEdge + "=1"
+	EnvEdge  = "GORUN_EDGE"
+	edgeMark = EnvEdge + "=1"
 )
 
 // starter is the thread that is the parent of all ranks. It is never unlocked: it ends with its goroutine, after
 // Close has reaped all of its children.
-func (l *local) starter(ready chan<- struct{}) {
+func (l *Local) starter(ready chan<- struct{}) {
 	runtime.LockOSThread()
 	if l.alone {
 		becomeSubreaper()
@@ -114,11 +114,14 @@ func (l *local) starter(ready chan<- struct{}) {
 	}
 }
 
-func (l *local) Host(int) string { return l.host }
+// Host returns the name of this host, as the user should read it.
+func (l *Local) Host(int) string { return l.host }
 
-func (l *local) Exits() <-chan Exit { return l.exits }
+// Exits delivers one Exit for each rank that was started.
+func (l *Local) Exits() <-chan Exit { return l.exits }
 
-func (l *local) Start(s *Spec) (pid int, err error) {
+// Start starts one rank. It is called from one goroutine.
+func (l *Local) Start(s *Spec) (pid int, err error) {
 	mark := markOf(s.Env)
 	if l.clean != nil {
 		l.clean.prepare(mark)
@@ -164,7 +167,7 @@ func markOf(env []string) string {
 }
 
 // watchDeaths reports ranks that have ended.
-func (l *local) watchDeaths() {
+func (l *Local) watchDeaths() {
 	for pid := range l.deaths.all {
 		if !l.report(pid) {
 			l.unwatched <- pid
@@ -173,7 +176,7 @@ func (l *local) watchDeaths() {
 }
 
 // watchChildren looks after a SIGCHLD for ranks that nothing else watches, and for orphans that have ended.
-func (l *local) watchChildren() {
+func (l *Local) watchChildren() {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
 	defer signal.Stop(died)
@@ -209,7 +212,7 @@ func (l *local) watchChildren() {
 }
 
 // report delivers the end of a rank. It returns false if that lives.
-func (l *local) report(pid int) bool {
+func (l *Local) report(pid int) bool {
 	e, ended := peek(pid)
 	if !ended {
 		return false
@@ -222,15 +225,16 @@ func (l *local) report(pid int) bool {
 	return true
 }
 
-// isOurs: this child is no orphan.
-func (l *local) isOurs(pid int) bool {
+// isOurs reports whether a child is a rank, the cleaner, or one that others have started: it is no orphan.
+func (l *Local) isOurs(pid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, rank := l.ranks[pid]
 	return rank || l.others[pid] || l.helper == pid
 }
 
-func (l *local) Signal(rank int, sig syscall.Signal) {
+// Signal sends a signal to the process group of a rank.
+func (l *Local) Signal(rank int, sig syscall.Signal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if pid, ok := l.pids[rank]; ok {
@@ -239,7 +243,7 @@ func (l *local) Signal(rank int, sig syscall.Signal) {
 }
 
 // startOther calls start, which starts a child that is no rank and not ours to reap.
-func (l *local) startOther(start func() (pid int, err error)) error {
+func (l *Local) startOther(start func() (pid int, err error)) error {
 	l.births.Lock()
 	defer l.births.Unlock()
 	pid, err := start()
@@ -251,7 +255,7 @@ func (l *local) startOther(start func() (pid int, err error)) error {
 	return err
 }
 
-func (l *local) startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
+func (l *Local) startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
 	l.births.Lock()
 	defer l.births.Unlock()
 	c, err := startCleaner(argv, mark, groups...)
@@ -263,7 +267,8 @@ func (l *local) startCleaner(argv []string, mark string, groups ...int) (*cleane
 	return c, err
 }
 
-func (l *local) Close() {
+// Close kills the ranks that still run, reaps all of them, and ends the cleaner. Nothing of the job runs afterwards.
+func (l *Local) Close() {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -289,10 +294,10 @@ func (l *local) Close() {
 	}
 	clear(l.pids)
 	clear(l.ranks)
-	mark, theirs, others := l.mark, l.theirs, maps.Clone(l.others)
+	mark, otherMark, others := l.mark, l.otherMark, maps.Clone(l.others)
 	l.mu.Unlock()
 	if l.alone {
-		killOrphans(others, mark, theirs)
+		killOrphans(others, mark, otherMark)
 	}
 	close(l.work)
 }
@@ -308,9 +313,9 @@ func startProcess(s *Spec) (int, error) {
 		Dir:   s.Dir,
 		Env:   s.Env,
 		Files: []uintptr{s.Stdin.Fd(), s.Stdout.Fd(), s.Stderr.Fd()},
-		Sys:   sysProcAttr(),
+		Sys:   rankAttr(),
 	}
-	for fd := 3; fd < controlFD(); fd++ { // inherited
+	for fd := 3; fd < ControlFD(); fd++ { // inherited
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	attr.Files = append(attr.Files, s.Control.Fd())

@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"os"
@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchStops returns a channel that has an element when children of this process may have stopped. end ends that.
-func watchStops() (stops <-chan os.Signal, end func()) {
+// WatchStops returns a channel that has an element when children of this process may have stopped. end ends that.
+func WatchStops() (stops <-chan os.Signal, end func()) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGCHLD)
 	return c, func() { signal.Stop(c) }
 }
 
-// stoppedChildren calls f for each child that has stopped since the last call.
-func stoppedChildren(f func(pid int, by syscall.Signal)) {
+// StoppedChildren calls f for each child that has stopped since the last call.
+func StoppedChildren(f func(pid int, by syscall.Signal)) {
 	for {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WSTOPPED|unix.WNOHANG, nil)

@@ -3,26 +3,28 @@ package launcher
 import (
 	"os"
 	"syscall"
+
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 // stopSignals are those by which the terminal stops a process of the background that reads from it or changes it. Ranks
 // are in the background: the terminal is gorun's. There is no other sign of why such a rank does not go on.
 var stopSignals = map[syscall.Signal]string{syscall.SIGTTIN: "SIGTTIN", syscall.SIGTTOU: "SIGTTOU"}
 
-// halts is how the supervisor hears of processes that stop. They are its own.
-type halts struct {
+// stops is how the supervisor hears of processes that stop. They are its own.
+type stops struct {
 	signals <-chan os.Signal       // children may have stopped
 	early   map[int]syscall.Signal // pid -> by what; processes that startRanks has not reported
 }
 
 // begin is called before the first rank starts, and returns what ends it. A process that is not alone has children that
 // are not ours to ask about.
-func (h *halts) begin(alone bool) (end func()) {
+func (h *stops) begin(alone bool) (end func()) {
 	if !alone {
 		return func() {}
 	}
 	h.early = map[int]syscall.Signal{}
-	h.signals, end = watchStops()
+	h.signals, end = procs.WatchStops()
 	return end
 }
 
@@ -38,7 +40,7 @@ func (r *run) childStopped(pid int, by syscall.Signal) {
 			return
 		}
 	}
-	r.halts.early[pid] = by
+	r.stops.early[pid] = by
 }
 
 func (r *run) rankStopped(rank int, by syscall.Signal) {

@@ -1,13 +1,13 @@
-package launcher
+package procs
 
 import (
 	"sync"
 	"time"
 )
 
-// pulse is how gorun knows that it did not run for a while: by a signal, in a frozen container, on a machine that slept.
+// Pulse is how gorun knows that it did not run for a while: by a signal, in a frozen container, on a machine that slept.
 // Agents take that for its end.
-type pulse struct {
+type Pulse struct {
 	limit time.Duration // what counts
 	quit  chan struct{}
 
@@ -17,10 +17,10 @@ type pulse struct {
 	end    time.Duration // guarded by mu; of uptime, at its end
 }
 
-// newPulse begins to beat. An agent pings so often, and is pinged, that it leaves after a standstill of five eighths of
+// NewPulse begins to beat. An agent pings so often, and is pinged, that it leaves after a standstill of five eighths of
 // the silence at the earliest.
-func newPulse(silence time.Duration) *pulse {
-	p := &pulse{limit: silence * 5 / 8, quit: make(chan struct{}), last: uptime()}
+func NewPulse(silence time.Duration) *Pulse {
+	p := &Pulse{limit: silence * 5 / 8, quit: make(chan struct{}), last: uptime()}
 	go func() {
 		t := time.NewTicker(silence / 8)
 		defer t.Stop()
@@ -36,7 +36,7 @@ func newPulse(silence time.Duration) *pulse {
 	return p
 }
 
-func (p *pulse) beat() {
+func (p *Pulse) beat() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := uptime()
@@ -46,8 +46,8 @@ func (p *pulse) beat() {
 	p.last = now
 }
 
-// stopped is how long this process has stood still, if that was a moment ago; 0: it has not.
-func (p *pulse) stopped() time.Duration {
+// Stopped returns how long this process has stood still, if that was a moment ago; 0: it has not.
+func (p *Pulse) Stopped() time.Duration {
 	p.beat() // this may be the first thing that is done after it
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,4 +57,5 @@ func (p *pulse) stopped() time.Duration {
 	return p.length
 }
 
-func (p *pulse) stop() { close(p.quit) }
+// Stop ends the beats.
+func (p *Pulse) Stop() { close(p.quit) }

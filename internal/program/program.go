@@ -1,4 +1,4 @@
-package launcher
+package program
 
 import (
 	"context"
@@ -9,12 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
+
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
-// Program is what a name on the command line turned out to be.
+// Program is the executable or the package that a name on the command line stands for.
 type Program struct {
 	Name string // as typed: argv[0] of the ranks
 	Path string // of the executable; for a package, once Build has run
@@ -98,7 +98,8 @@ func packageIn(name, path string) (*Program, error) {
 	return &Program{Name: name, Package: path}, nil
 }
 
-// looksLikeImport: example.com/x/y or module/x, not ./x, ../x, /x, ~/x or x/....
+// looksLikeImport reports whether a name may be an import path: example.com/x/y or module/x, not ./x, ../x, /x, ~/x or
+// x/....
 func looksLikeImport(name string) bool {
 	return !strings.HasSuffix(name, ".go") && !strings.ContainsAny(name, " \t\\:~*") &&
 		!strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "/") &&
@@ -106,7 +107,7 @@ func looksLikeImport(name string) bool {
 }
 
 // Build compiles a package into a file that has no name, so that nothing can be left behind, however gorun ends.
-// For a binary it does nothing. Output of the go command goes to stderr. cleanerArgv is a command that calls Clean.
+// For a binary it does nothing. Output of the go command goes to stderr. cleanerArgv is a command that calls [procs.Clean].
 func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []string) error {
 	if p.Package == "" {
 		return nil
@@ -115,11 +116,11 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 	if err != nil {
 		return fmt.Errorf("%s is a Go package and must be built: %w", p.Name, err)
 	}
-	work, err := os.MkdirTemp("", tempPrefix)
+	work, err := os.MkdirTemp("", procs.TempPrefix)
 	if err != nil {
 		return err
 	}
-	defer removeFolder(work)
+	defer procs.RemoveFolder(work)
 	target, err := p.target()
 	if err != nil {
 		return err
@@ -133,46 +134,14 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 	cmd.Dir, cmd.Args = dir, append(append(cmd.Args, withTags(ctx, tool, dir, p.Tags)...), name)
 	cmd.Stdout, cmd.Stderr = stderr, stderr
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+work)
-	if err := runGroup(ctx, cmd, work, cleanerArgv); err != nil {
+	if err := procs.RunGroup(ctx, cmd, work, cleanerArgv); err != nil {
 		return fmt.Errorf("building %s: %w", p.Name, err)
 	}
 	return p.check()
 }
 
-// runGroup runs a command in a process group of its own, and ends all of the group when ctx ends. The go command does
-// not remove its temporary files when a signal ends it: folder is removed by us, or by the cleaner after a SIGKILL of
-// ours.
-func runGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []string) error {
-	var c *cleaner
-	if cleanerArgv != nil {
-		if c, _ = startCleaner(cleanerArgv, ""); c != nil {
-			defer c.stop()
-			c.folder(folder)
-		}
-	}
-	runtime.LockOSThread() // the parent-death signal belongs to a thread
-	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = sysProcAttr()
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if c != nil {
-		c.group(cmd.Process.Pid)
-	}
-	stop := context.AfterFunc(ctx, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	err := cmd.Wait()
-	stop()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("go build: %w", err)
-	}
-	return nil
-}
-
-// Sendable tells whether other hosts can be sent the program, and keep it in a file without a name. A script cannot be
-// run from there: its interpreter would look for the name.
+// Sendable returns an error if other hosts cannot keep the program in a file without a name. A script cannot be run from
+// there: its interpreter would look for the name.
 func (p *Program) Sendable() error {
 	if p.Package != "" {
 		return nil
@@ -190,7 +159,7 @@ func (p *Program) Sendable() error {
 	return nil
 }
 
-// check looks at what the build has made: for a package that is no command it is an archive.
+// check looks at the file that the build has made: of a package that is no command it is an archive.
 func (p *Program) check() error {
 	f := p.file
 	if f == nil {
@@ -227,7 +196,28 @@ func goTool() (string, error) {
 	return "", errors.New("the go command is not in PATH; install Go, or give gorun a binary")
 }
 
-// Close lets go of what Build made.
+// Send reads an executable and passes its pieces to send, and an empty piece at the end. It returns the error of a file
+// that cannot be read; an error of send ends it.
+func Send(path string, send func(piece []byte) error) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	buf := make([]byte, 128<<10)
+	for {
+		n, err := file.Read(buf)
+		if n > 0 && send(buf[:n]) != nil {
+			return nil // the receiver of the pieces reports why
+		}
+		if err != nil {
+			send(nil)
+			return nil
+		}
+	}
+}
+
+// Close gives up the executable that Build has made.
 func (p *Program) Close() {
 	if p.file != nil {
 		p.file.Close()

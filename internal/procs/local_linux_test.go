@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"math/rand"
@@ -17,7 +17,7 @@ import (
 )
 
 // startShells starts ranks that run scripts.
-func startShells(t *testing.T, b Backend, scripts ...string) (pids []int) {
+func startShells(t *testing.T, b *Local, scripts ...string) (pids []int) {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -37,11 +37,11 @@ func startShells(t *testing.T, b Backend, scripts ...string) (pids []int) {
 
 // The ends of ranks are reported with and without a watch for deaths, which so many ranks leave no descriptors for.
 func TestExits(t *testing.T) {
-	Local(1, false, nil).Close() // os/signal keeps a goroutine from its first use on
+	NewLocal(1, false, nil).Close() // os/signal keeps a goroutine from its first use on
 	before := leak.Take()
 	for _, size := range []int{3, 1 << 20} {
-		b := Local(size, false, nil)
-		if watched := b.(*local).deaths != nil; watched != (size == 3) {
+		b := NewLocal(size, false, nil)
+		if watched := b.deaths != nil; watched != (size == 3) {
 			t.Errorf("a job of %d ranks has a watch for deaths: %v", size, watched)
 		}
 		pids := startShells(t, b, "exit 3", "kill -9 $$", "sleep 0.1")
@@ -108,7 +108,7 @@ func TestCleanerEndsBeforeRanksAreReaped(t *testing.T) {
 		rounds = 5
 	}
 	for range rounds {
-		b := Local(8, false, []string{"/bin/sleep", "1000"}).(*local)
+		b := NewLocal(8, false, []string{"/bin/sleep", "1000"})
 		pids := startShells(t, b, "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0", "exit 0")
 		helper := 0
 		proc.Eventually(t, "the cleaner", func() bool {

@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"fmt"
@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const canBind = true
+// CanBind is whether this system can bind a process to CPUs.
+const CanBind = true
 
-func sysProcAttr() *syscall.SysProcAttr {
+func rankAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 

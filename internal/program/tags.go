@@ -1,4 +1,4 @@
-package launcher
+package program
 
 import (
 	"context"
@@ -22,9 +22,9 @@ ucx
 #endif
 `
 
-// BuildTags are the build tags of the transports that a Go package can have here: those whose headers are there, with
-// the C compiler that cgo uses. None where cgo is off.
-func BuildTags(ctx context.Context) []string {
+// Tags returns the build tags of the transports whose headers the C compiler of cgo finds here; nothing where cgo is
+// off.
+func Tags(ctx context.Context) []string {
 	tool, err := goTool()
 	if err != nil {
 		return nil

@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"fmt"
@@ -44,8 +44,8 @@ func (e Exit) String() string {
 	return fmt.Sprintf("%s exited with code %d", rank, e.Code)
 }
 
-// status is the exit code that a shell would show.
-func (e Exit) status() int {
+// Status is the exit code that a shell would show.
+func (e Exit) Status() int {
 	switch {
 	case e.Err != nil:
 		return 1
@@ -53,19 +53,4 @@ func (e Exit) status() int {
 		return 128 + int(e.Signal)
 	}
 	return e.Code
-}
-
-// Backend is a way of starting processes. It serves one job.
-type Backend interface {
-	// Start starts one process. It is called from one goroutine.
-	Start(s *Spec) (pid int, err error)
-	// Host is where the process of this rank runs, as the user should read it.
-	Host(rank int) string
-	// Exits delivers one Exit for each process that was started.
-	Exits() <-chan Exit
-	// Signal sends a signal to the process of this rank and to the processes it started.
-	Signal(rank int, sig syscall.Signal)
-	// Close kills what is left of all ranks, waits for it, and releases what the backend holds. After it nothing
-	// of the job runs any more.
-	Close()
 }

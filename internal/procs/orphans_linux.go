@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func becomeSubreaper() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 const lookEvery = time.Second
 
 // reapOrphans reaps orphans that have ended. It returns when it wants to be called again; 0: after the next SIGCHLD.
-func (l *local) reapOrphans() time.Duration {
+func (l *Local) reapOrphans() time.Duration {
 	if !l.births.TryLock() {
 		return 10 * time.Millisecond
 	}
@@ -40,27 +40,27 @@ func (l *local) reapOrphans() time.Duration {
 		reap(pid)
 	}
 	now := time.Now()
-	if l.look.IsZero() || now.Before(l.look) {
-		if l.look.IsZero() {
-			l.look = now.Add(lookEvery)
+	if l.nextScan.IsZero() || now.Before(l.nextScan) {
+		if l.nextScan.IsZero() {
+			l.nextScan = now.Add(lookEvery)
 		}
-		return l.look.Sub(now)
+		return l.nextScan.Sub(now)
 	}
 	for _, c := range children() {
 		if c.dead && !l.isOurs(c.pid) {
 			reap(c.pid)
 		}
 	}
-	l.look = time.Now().Add(max(lookEvery, 20*time.Since(now)))
+	l.nextScan = time.Now().Add(max(lookEvery, 20*time.Since(now)))
 	return 0
 }
 
 // killOrphans kills the children of this process until there are none but others: all that the ranks left behind, in
-// any process group or session. If there are others, a child may be what one of them has left behind. That has theirs
-// in its environment, and is left, as is what does not show its environment to us; or, if theirs is "", only those are
+// any process group or session. If there are others, a child may be what one of them has left behind. That has otherMark
+// in its environment, and is left, as is what does not show its environment to us; or, if otherMark is "", only those are
 // killed that have the job's mark.
-func killOrphans(others map[int]bool, mark, theirs string) {
-	search, clean := newMarkSearch(cmp.Or(theirs, mark)), 0
+func killOrphans(others map[int]bool, mark, otherMark string) {
+	search, clean := newMarkSearch(cmp.Or(otherMark, mark)), 0
 	for deadline := time.Now().Add(searching); time.Now().Before(deadline); {
 		if _, err := dead(unix.P_ALL, 0); err == unix.ECHILD {
 			return // the usual case, without a look at all of /proc
@@ -72,7 +72,7 @@ func killOrphans(others map[int]bool, mark, theirs string) {
 			}
 			f := search.look(c.pid)
 			perhaps = perhaps || f == unsure
-			if theirs != "" {
+			if otherMark != "" {
 				return f != unmarked
 			}
 			return f != marked

@@ -1,4 +1,4 @@
-package launcher
+package procs
 
 import (
 	"bufio"
@@ -31,12 +31,12 @@ const pipeHolds = (4096 - 256) / len("group 2147483647\n")
 // startCleaner runs argv, which must call Clean. The mark (no longer than 200 bytes) and the groups (at most pipeHolds)
 // are in the pipe before the cleaner starts, so that it knows them even if gorun is killed right after the start.
 func startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
-	r, w, err := pipe()
+	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer syscall.Close(r)
-	c := &cleaner{pipe: nearEnd(w, "cleaner")}
+	defer r.Close()
+	c := &cleaner{pipe: w}
 	if mark != "" {
 		c.mark(mark)
 	}
@@ -53,7 +53,7 @@ func startCleaner(argv []string, mark string, groups ...int) (*cleaner, error) {
 		Dir: "/",
 		Env: []string{"GOMAXPROCS=1"},
 		// Not our streams: a reader of our output waits until its last holder has closed it.
-		Files: []uintptr{uintptr(r), null.Fd(), null.Fd()},
+		Files: []uintptr{r.Fd(), null.Fd(), null.Fd()},
 		Sys:   &syscall.SysProcAttr{Setsid: true}, // no signal of the terminal, no signal to our group
 	}
 	if c.pid, _, err = syscall.StartProcess(argv[0], argv, attr); err != nil {
@@ -71,7 +71,7 @@ const (
 	groupWord  = "group"
 	folderWord = "folder"
 	markWord   = "mark"
-	tempPrefix = "gorun-" // of the folders that a cleaner may remove, and of the file of unlinked
+	TempPrefix = "gorun-" // of the folders that a cleaner may remove, and of the file of package program
 )
 
 // stop ends the cleaner before it can see the end of the pipe, so that it kills nothing.
@@ -181,7 +181,7 @@ func Clean(in io.Reader) {
 		switch n, err := strconv.Atoi(arg); {
 		case what == groupWord && err == nil && n > 1:
 			groups = append(groups, n)
-		case what == folderWord && strings.HasPrefix(filepath.Base(arg), tempPrefix):
+		case what == folderWord && strings.HasPrefix(filepath.Base(arg), TempPrefix):
 			folders = append(folders, arg)
 		case what == markWord && strings.HasPrefix(arg, pmi.EnvJob+"=gorun_"):
 			mark = arg
@@ -194,12 +194,12 @@ func Clean(in io.Reader) {
 		killMarked(mark)
 	}
 	for _, dir := range folders {
-		removeFolder(dir)
+		RemoveFolder(dir)
 	}
 }
 
-// removeFolder removes a folder in which processes that have just been killed may still finish a write.
-func removeFolder(dir string) {
+// RemoveFolder removes a folder in which processes that have just been killed may still finish a write.
+func RemoveFolder(dir string) {
 	for range 100 {
 		if os.RemoveAll(dir) == nil {
 			if _, err := os.Lstat(dir); os.IsNotExist(err) {

@@ -1,10 +1,11 @@
-package launcher
+package program
 
 import (
 	"errors"
 	"fmt"
 	"os"
 
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +21,7 @@ func (p *Program) target() (string, error) {
 		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	}
 	if err != nil { // such as vm.memfd_noexec=2
-		if fd, err = unlinked(); err != nil {
+		if fd, err = unnamed(); err != nil {
 			return "", err
 		}
 	}
@@ -35,10 +36,10 @@ func (p *Program) target() (string, error) {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), high), nil
 }
 
-// unlinked opens a new file, in the folder for temporary files, and removes its name. The descriptor is for reading: a
+// unnamed opens a new file, in the folder for temporary files, and removes its name. The descriptor is for reading: a
 // file that is open for writing cannot be run.
-func unlinked() (fd int, err error) {
-	f, err := os.CreateTemp("", tempPrefix)
+func unnamed() (fd int, err error) {
+	f, err := os.CreateTemp("", procs.TempPrefix)
 	if err != nil {
 		return 0, err
 	}

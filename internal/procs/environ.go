@@ -1,13 +1,11 @@
-package launcher
+package procs
 
 import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
-	"golang.org/x/sys/unix"
 )
 
 // outerJob are the beginnings of the variables in which the launcher of an outer job describes a rank. A rank of ours
@@ -15,41 +13,25 @@ import (
 var outerJob = []string{
 	"PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "HYDI_", "HYDRA_CONTROL", "MPI_LOCALRANKID=", "MPI_LOCALNRANKS=",
 	pmi.EnvJob + "=", pmi.EnvLocalRank + "=", pmi.EnvLocalSize + "=", pmi.EnvCPUs + "=",
-	pmi.EnvKey + "=", envEdge + "=",
+	pmi.EnvKey + "=", EnvEdge + "=",
 }
 
-// controlFD returns the descriptor of the control socket in a rank: 3, or the first one behind those that gorun has
-// inherited from 3 on. A rank inherits them too: the user has given them to the program (3<file).
-var controlFD = sync.OnceValue(func() int {
-	fd := 3
-	for inherited(fd) {
-		fd++
-	}
-	return fd
-})
+// Position is the place of a rank in its job and among the ranks of its host.
+type Position struct{ Rank, Size, LocalRank, LocalSize int }
 
-// inherited reports whether a descriptor is open and goes on to a process that this one starts. A descriptor that Go
-// opens does not.
-func inherited(fd int) bool {
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	return err == nil && flags&unix.FD_CLOEXEC == 0
-}
-
-// position is where a rank is in its job, and among the ranks of its host.
-type position struct{ rank, size, local, here int }
-
-// rankEnv is the environment of one rank but for GORUN_JOB, which is known at the start only. share is its GOMAXPROCS,
+// RankEnv returns the environment of one rank but for GORUN_JOB, which is known at the start only. share is its
+// GOMAXPROCS,
 // or 0 to leave that to the Go runtime.
-func rankEnv(inherited, app []string, at position, usable, share int) []string {
+func RankEnv(inherited, app []string, at Position, usable, share int) []string {
 	own := []string{
-		pmi.EnvFD + "=" + strconv.Itoa(controlFD()),
-		pmi.EnvRank + "=" + strconv.Itoa(at.rank),
-		pmi.EnvSize + "=" + strconv.Itoa(at.size),
-		pmi.EnvLocalRank + "=" + strconv.Itoa(at.local),
-		pmi.EnvLocalSize + "=" + strconv.Itoa(at.here),
+		pmi.EnvFD + "=" + strconv.Itoa(ControlFD()),
+		pmi.EnvRank + "=" + strconv.Itoa(at.Rank),
+		pmi.EnvSize + "=" + strconv.Itoa(at.Size),
+		pmi.EnvLocalRank + "=" + strconv.Itoa(at.LocalRank),
+		pmi.EnvLocalSize + "=" + strconv.Itoa(at.LocalSize),
 		pmi.EnvCPUs + "=" + strconv.Itoa(usable),
-		"MPI_LOCALRANKID=" + strconv.Itoa(at.local),
-		"MPI_LOCALNRANKS=" + strconv.Itoa(at.here),
+		"MPI_LOCALRANKID=" + strconv.Itoa(at.LocalRank),
+		"MPI_LOCALNRANKS=" + strconv.Itoa(at.LocalSize),
 	}
 	if share > 0 && !isSet(inherited, "GOMAXPROCS") {
 		own = append(own, "GOMAXPROCS="+strconv.Itoa(share))
@@ -92,9 +74,9 @@ func isOfAHost(kv string) bool {
 	return slices.ContainsFunc(ofAHost, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
 }
 
-// environOn is the environment that ranks on another host inherit: gorun's, but for what belongs to the host. What
+// EnvironOn returns the environment that ranks on another host inherit: gorun's, but for what belongs to the host. What
 // Slurm says of an allocation is the same on all of its hosts.
-func environOn(gorun, host []string) []string {
+func EnvironOn(gorun, host []string) []string {
 	const job = "SLURM_JOB_ID="
 	of := func(env []string) string {
 		if i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, job) }); i >= 0 {
