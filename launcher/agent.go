@@ -17,6 +17,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
 // defaultSilence is after what time without a word the other end of a stream is given up. An agent has it until the
@@ -31,7 +32,7 @@ type superior struct {
 	said  chan struct{}      // closed after gone, when standard error has the reason: the head may still read it
 	ready chan struct{}      // closed when run is set, or will not be
 	run   *run               // set by serve
-	input *intake            // of the standard input
+	input *stdio.Intake      // of the standard input
 
 	programs program.Inbox
 
@@ -45,7 +46,7 @@ type superior struct {
 func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []string) int {
 	a := &superior{
 		start: make(chan *startMessage, 1), gone: make(chan struct{}), said: make(chan struct{}),
-		ready: make(chan struct{}), input: newIntake(),
+		ready: make(chan struct{}), input: stdio.NewIntake(),
 	}
 	defer a.programs.Close()
 	signals := procs.Signals() // before the first byte: the end of a stream is no reason to die of a signal
@@ -124,8 +125,8 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 	r := j.newRun(plan)
 	r.above, r.log = a, nil
 	r.policy.agentOn = plan.Host
-	r.streams.initTo(a.outlet(frames.StdoutPart, frames.Stdout, m.Coloured[0]),
-		a.outlet(frames.StderrPart, frames.Stderr, m.Coloured[1]))
+	r.streams = stdio.NewTo(stdio.NewLinkOutlet(a.link, frames.StdoutPart, frames.Stdout, m.Coloured[0]),
+		stdio.NewLinkOutlet(a.link, frames.StderrPart, frames.Stderr, m.Coloured[1]))
 	local := procs.NewLocal(len(plan.Specs), true, cleaner)
 	local.ServeAgent(plan.Host)
 	r.supervise(local, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
@@ -184,33 +185,9 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 
 // feed writes the standard input to where the ranks have it from.
 func (a *superior) feed(to *os.File) {
-	a.input.run(func(f frames.Frame) { to.Write(f.Body) }, // a rank that is gone takes no more
+	a.input.Run(func(f frames.Frame) { to.Write(f.Body) }, // a rank that is gone takes no more
 		func(n int) { a.link.Send(frames.StdinRoom, frames.Room(n)) })
 	to.Close()
-}
-
-// outlet is a destination of output that is the head.
-func (a *superior) outlet(part, last frames.Kind, coloured bool) *outlet {
-	o := newOutlet(upward{a.link, part, last}, func(error) {})
-	o.coloured = coloured
-	return o
-}
-
-// upward writes to the head.
-type upward struct {
-	link       *frames.Link
-	part, last frames.Kind
-}
-
-func (u upward) Write(b []byte) (int, error) {
-	last := u.last
-	if len(b) >= maxWrite && b[len(b)-1] != '\n' {
-		last = u.part // of a long line
-	}
-	if err := u.link.SendBulk(u.part, last, b); err != nil {
-		return 0, syscall.EPIPE // nothing more is taken
-	}
-	return len(b), nil
 }
 
 // serve gives the run what the head has said, and says from now on.
@@ -240,9 +217,9 @@ func (a *superior) receive(f frames.Frame) error {
 	case frames.Start:
 		return a.begin(f)
 	case frames.Stdin:
-		return a.input.put(f)
+		return a.input.Put(f)
 	case frames.StdinEnd:
-		a.input.end()
+		a.input.End()
 		return nil
 	}
 	if f.Kind == frames.Order {

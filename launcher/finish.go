@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
 const (
@@ -35,11 +37,11 @@ func (r *run) finish() int {
 		r.awaitOutput(r.fleet.finished)
 		r.await(r.fleet.close, closing)
 	}
-	r.tell(action{say: r.streams.alike.summary()})
+	r.tell(action{say: r.streams.Summary()})
 	r.sayEndings()
 	r.tell(r.policy.last()) // nothing follows the cause
-	for _, o := range r.streams.outlets() {
-		r.awaitOutput(o.flush)
+	for _, o := range r.streams.Outlets() {
+		r.awaitOutput(o.Flush)
 		r.account(o)
 	}
 	return r.policy.code
@@ -47,34 +49,23 @@ func (r *run) finish() int {
 
 // endHere ends what is left on this host, and reads the output to its end.
 func (r *run) endHere() {
-	streams, _ := r.streams.made()
-	pumped := func() {
-		for _, s := range streams {
-			<-s.done
-		}
-	}
 	if r.policy.phase == working {
-		r.await(pumped, lingering)
+		r.await(r.streams.Drain, lingering)
 	}
 	r.await(r.backend.Close, closing)
 	r.stopInput()
-	r.streams.ending.Store(true)
-	for _, s := range streams {
-		s.end() // one that stays silent is given up
-	}
-	r.awaitOutput(pumped)
+	r.streams.GiveUp()
+	r.awaitOutput(r.streams.Drain)
 }
 
 // stopInput feeds no more of the standard input. It may be called again.
 func (r *run) stopInput() {
-	if _, feeder := r.streams.made(); feeder != nil {
-		r.await(feeder.stop, lingering) // another process may have taken what it is about to read
-	}
+	r.await(r.streams.StopInput, lingering) // another process may have taken what it is about to read
 }
 
 // account makes what became of an outlet a part of the job's result.
-func (r *run) account(o *outlet) {
-	lost, err := o.result()
+func (r *run) account(o *stdio.Outlet) {
+	lost, err := o.Result()
 	switch {
 	case err != nil:
 		r.unwritten(err)
@@ -128,10 +119,10 @@ func (r *run) checkOutput() {
 		limit, patience = unreadWhenTold, unreadAfterFailure
 	}
 	quiet := true
-	for _, o := range r.streams.outlets() {
-		stalled := o.stalled()
+	for _, o := range r.streams.Outlets() {
+		stalled := o.Stalled()
 		if quiet = quiet && stalled == 0; stalled > limit {
-			o.drop()
+			o.Drop()
 		}
 	}
 	r.fleet.abandon(patience, quiet)

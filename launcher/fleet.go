@@ -18,6 +18,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
 // Agents says how ranks come to be on other hosts.
@@ -113,7 +114,7 @@ type node struct {
 	loss         bool // a host below is lost
 	begun, ended bool // all its ranks have been started or will not be; it is finished, or lost
 
-	output *intake
+	output *stdio.Intake
 	done   chan struct{} // closed when all its output is in the outlets, and there is no more
 
 	// Of the goroutine that receives, once there is one.
@@ -142,8 +143,8 @@ func (j *Job) runFleet(plan *Plan) int {
 	}
 	r := j.newRun(plan)
 	defer close(r.over)
-	r.streams.init(j)
-	r.log = logger(j.LogLevel, r.streams.stderr)
+	r.streams = stdio.New(j.Stdout, j.Stderr)
+	r.log = logger(j.LogLevel, r.streams.Stderr)
 	f := j.headFleet(r, me)
 	f.pulse = procs.NewPulse(f.start.Agents.silence())
 	defer f.pulse.Stop()
@@ -163,7 +164,7 @@ func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
 	start := startMessage{
 		World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Place: j.Place, Bind: j.Bind,
 		Report: j.ReportBindings, Tag: j.TagOutput, Time: j.Timestamp, Recover: j.Recover,
-		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir, Merge: j.MergeStderr,
+		Coloured: [2]bool{r.streams.Stdout.Coloured(), r.streams.Stderr.Coloured()}, Output: j.OutputDir, Merge: j.MergeStderr,
 		LogLevel: j.LogLevel, Name: server.Name(), Secret: secret,
 		Mapping: r.plan.Layout.Order.Mapping(), Agents: j.Agents,
 	}
@@ -243,7 +244,7 @@ func (f *fleet) slurm(hosts []hostPart) *Others {
 // newNode makes the node of some hosts, the first of which is its own. The barrier of the ranks waits for it from now
 // on.
 func newNode(f *fleet, hosts []hostPart) *node {
-	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: newIntake(), done: make(chan struct{}),
+	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: stdio.NewIntake(), done: make(chan struct{}),
 		known: map[int]bool{}, seen: map[int]rankSeen{}}
 	switch {
 	case f.others != nil && (f.others.Own || !hosts[0].Own):
@@ -467,7 +468,7 @@ func (n *node) receive(f frames.Frame) error {
 	}
 	switch f.Kind {
 	case frames.Stdout, frames.Stderr, frames.StdoutPart, frames.StderrPart:
-		return n.output.put(f)
+		return n.output.Put(f)
 	case frames.Put:
 		put, err := decode[[]pmi.Pair](f)
 		if err != nil {
@@ -564,21 +565,7 @@ func (n *node) Call(to, from int) { n.link.Send(frames.Call, encode(callMessage{
 // pumpOutput carries the output of a host to the outlets, a whole line at a time.
 func (n *node) pumpOutput() {
 	defer close(n.done)
-	s := &n.fleet.run.streams
-	var lines [2][]byte
-	n.output.run(func(f frames.Frame) {
-		i, to, part := 0, s.stdout, f.Kind == frames.StdoutPart || f.Kind == frames.StderrPart
-		if f.Kind == frames.Stderr || f.Kind == frames.StderrPart {
-			i, to = 1, s.stderr
-		}
-		lines[i] = append(lines[i], f.Body...)
-		if !part || len(lines[i]) > 2*maxLine {
-			to.put(lines[i])
-			lines[i] = lines[i][:0]
-		}
-	}, func(k int) { n.link.Send(frames.OutputRoom, frames.Room(k)) })
-	s.stdout.put(lines[0])
-	s.stderr.put(lines[1])
+	n.fleet.run.streams.Merge(n.output, func(k int) { n.link.Send(frames.OutputRoom, frames.Room(k)) })
 }
 
 // The rest runs on the supervisor.
@@ -780,7 +767,7 @@ func (n *node) gone() {
 		n.below.Leave()
 	}
 	n.startsNoMore()
-	n.output.end()
+	n.output.End()
 }
 
 // tell sends an order to all agents, if it says something new. It may be called of nil.

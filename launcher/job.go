@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -187,22 +186,4 @@ func parseStdin(text string, n int) (stdinMode, error) {
 		return stdinMode{}, fmt.Errorf("--stdin %s: use none, all, or a rank from 0 to %d", text, n-1)
 	}
 	return stdinMode{rank: rank}, nil
-}
-
-// openOutputs makes the files of --output-dir for one rank; one, if they are merged.
-func openOutputs(dir string, rank int, merge bool) (stdout, stderr *os.File, err error) {
-	base := filepath.Join(dir, "rank."+strconv.Itoa(rank))
-	stdout, err = os.Create(base + ".out")
-	if err != nil {
-		return nil, nil, err
-	}
-	if merge {
-		return stdout, stdout, nil
-	}
-	stderr, err = os.Create(base + ".err")
-	if err != nil {
-		stdout.Close()
-		return nil, nil, err
-	}
-	return stdout, stderr, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
 // The times of a job that ends badly: from the first failure to the last rank's end within a second.
@@ -20,7 +21,7 @@ const (
 	// network has failed and no rank has ended, the job ends that much later.
 	consequenceWindow = 3 * time.Second
 	// grace is how long the other ranks may report errors of their own.
-	grace = 250 * time.Millisecond
+	grace = stdio.DedupWait
 	// insist is the time between SIGTERM and SIGKILL.
 	insist = 250 * time.Millisecond
 	// impatience is how long after SIGKILL the user hears the cause although the job has not ended. Else it is the last

@@ -34,7 +34,7 @@ func (f *fleet) showProgress() {
 				width, _, _ := term.GetSize(fd)
 				text = f.progress(width - 1)
 			}
-			r.streams.stderr.setStatus(text)
+			r.streams.Stderr.SetStatus(text)
 			shown <- text != ""
 		})
 		select {

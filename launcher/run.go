@@ -13,8 +13,8 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 )
 
 // Exit codes of gorun itself, as shells and timeout(1) have them.
@@ -54,7 +54,7 @@ type run struct {
 	policy  policy
 	ranks   map[int]*rankState // those here, and those of the hosts below; no rank is added later
 	endings endings
-	streams streams
+	streams *stdio.Streams
 	here              // not of a head
 	fleet   *fleet    // nil: there are no agents below
 	above   *superior // of an agent
@@ -192,7 +192,7 @@ func (j *Job) newRun(plan *Plan) *run {
 
 func (j *Job) runPlan(plan *Plan, b backend) int {
 	r := j.newRun(plan)
-	r.streams.init(j)
+	r.streams = stdio.New(j.Stdout, j.Stderr)
 	apps := make([]int, len(plan.Specs))
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
@@ -204,7 +204,7 @@ func (j *Job) runPlan(plan *Plan, b backend) int {
 // supervise is the life of a run that has ranks on this host. addFleet makes those of hosts below, if there are any.
 func (r *run) supervise(b backend, o pmi.Options, addFleet func()) int {
 	defer close(r.over)
-	r.log = logger(r.job.LogLevel, r.streams.stderr)
+	r.log = logger(r.job.LogLevel, r.streams.Stderr)
 	r.backend, r.heard = b, make(chan procs.Exit, len(r.plan.Specs))
 	defer r.stops.begin(r.job.Alone)()
 	r.announce()
@@ -233,7 +233,7 @@ func logger(level string, to io.Writer) hclog.Logger {
 
 // say queues one line of gorun itself.
 func (r *run) say(format string, args ...any) {
-	fmt.Fprintf(r.streams.stderr, "gorun: "+format+"\n", args...)
+	fmt.Fprintf(r.streams.Stderr, "gorun: "+format+"\n", args...)
 }
 
 // tell queues the lines of an action.
@@ -242,7 +242,7 @@ func (r *run) tell(a action) {
 		r.say("%s", m)
 	}
 	for _, m := range a.print {
-		fmt.Fprintln(r.streams.stderr, m)
+		fmt.Fprintln(r.streams.Stderr, m)
 	}
 }
 
@@ -310,7 +310,7 @@ func (r *run) step(done <-chan struct{}) bool {
 		r.rankHeard(e)
 	case e := <-events:
 		r.serverEvent(e)
-	case err := <-r.streams.broken:
+	case err := <-r.streams.Broken:
 		r.unwritten(err)
 	case <-r.timeout:
 		r.timedOut()
@@ -416,20 +416,10 @@ func (r *run) wroteToUnread(rank int) bool {
 	for i := range r.plan.Specs {
 		s := &r.plan.Specs[i]
 		if s.Rank == rank {
-			return s.Stdout == r.job.Stdout && unread(s.Stdout) || s.Stderr == r.job.Stderr && unread(s.Stderr)
+			return s.Stdout == r.job.Stdout && stdio.Unread(s.Stdout) || s.Stderr == r.job.Stderr && stdio.Unread(s.Stderr)
 		}
 	}
 	return false
-}
-
-// unread reports whether a file is a pipe or a socket whose reader has gone.
-func unread(f *os.File) bool {
-	if f == nil {
-		return false
-	}
-	p := []unix.PollFd{{Fd: int32(f.Fd())}}
-	n, err := unix.Poll(p, 0)
-	return err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }
 
 func (r *run) serverEvent(e pmi.Event) {
@@ -478,10 +468,10 @@ func (r *run) do(a action) {
 		r.stop.Store(true)
 	}
 	if r.policy.phase == findingCause {
-		r.streams.alike.fail()
+		r.streams.Fail()
 	}
 	if a.hold && r.plan.World > 1 {
-		r.streams.hold.Store(true)
+		r.streams.Hold()
 	}
 	if a.signal != 0 {
 		r.log.Debug("signal to all ranks", "signal", a.signal.String())

@@ -19,6 +19,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/pmi"
 	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
@@ -193,7 +194,7 @@ func newHead(t testing.TB, j *Job) *head {
 	}
 	r := j.newRun(plan)
 	r.log = logger("", nil)
-	r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
+	r.streams = stdio.NewTo(stdio.NewOutlet(io.Discard, false, nil), stdio.NewOutlet(io.Discard, false, nil))
 	fl := j.headFleet(r, &reach.Self{})
 	fl.cancel() // no host is reached for
 	here, there := net.Pipe()
@@ -228,8 +229,8 @@ func newHead(t testing.TB, j *Job) *head {
 			}
 		}
 		there.Close()
-		for _, o := range r.streams.outlets() {
-			o.flush()
+		for _, o := range r.streams.Outlets() {
+			o.Flush()
 		}
 		fl.server.Close()
 	}}
@@ -277,7 +278,7 @@ func FuzzHeadSays(f *testing.F) {
 	f.Add(frame(frames.Start, start))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		a := &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}),
-			input: newIntake()}
+			input: stdio.NewIntake()}
 		close(a.ready) // as after a start that has failed
 		defer a.programs.Close()
 		feed(b, a.receive)
@@ -352,7 +353,7 @@ type runningAgent struct {
 
 func newRunningAgent(t testing.TB) *runningAgent {
 	a := &runningAgent{superior: &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}),
-		ready: make(chan struct{}), input: newIntake()}}
+		ready: make(chan struct{}), input: stdio.NewIntake()}}
 	here, there := net.Pipe()
 	asked, read := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -378,7 +379,7 @@ func newRunningAgent(t testing.TB) *runningAgent {
 	r := j.newRun(plan)
 	r.above, r.log, r.alive = a.superior, logger("", nil), 2
 	r.backend = ranksOf{a}
-	r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
+	r.streams = stdio.NewTo(stdio.NewOutlet(io.Discard, false, nil), stdio.NewOutlet(io.Discard, false, nil))
 	r.server = pmi.NewServer(4, pmi.Options{Name: "job", Tree: true, Here: 2, Above: a.superior})
 	a.begun, a.run = true, r
 	close(a.ready)
@@ -417,8 +418,8 @@ func newRunningAgent(t testing.TB) *runningAgent {
 		there.Close()
 		here.Close()
 		<-read
-		for _, o := range r.streams.outlets() {
-			o.flush()
+		for _, o := range r.streams.Outlets() {
+			o.Flush()
 		}
 		return a.signals
 	}

@@ -1,4 +1,4 @@
-package launcher
+package stdio
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 const (
@@ -21,14 +22,14 @@ const (
 	maxWrite = 64 << 10
 )
 
-// outlet is a destination of output: standard output, standard error, or both of them where they are one file, so that
+// Outlet is a destination of output: standard output, standard error, or both of them where they are one file, so that
 // no line is torn. One goroutine writes. A destination that takes nothing stops that goroutine and the streams of the
-// ranks (put), but no caller of Write, which is what the supervisor uses.
-type outlet struct {
+// ranks (Put), but no caller of Write, which is what the supervisor uses.
+type Outlet struct {
 	to       io.Writer
 	broken   func(error)   // called once, with the first write that failed; EPIPE: the reader has gone
-	over     chan struct{} // closed when all is written after end, or when the rest is dropped
-	coloured bool          // tags may be in colour; not changed once there are ranks
+	done     chan struct{} // closed when all is written after end, or when the rest is dropped
+	coloured bool          // tags may be in colour
 
 	mu      sync.Mutex
 	room    sync.Cond // of mu: the queue is shorter
@@ -45,16 +46,18 @@ type outlet struct {
 	midLine bool      // guarded by mu; what was written last is no whole line
 }
 
-// newOutlets makes the outlets of two files.
-func newOutlets(stdout, stderr *os.File, broken func(error)) (out, err *outlet) {
-	out = newOutlet(stdout, broken)
-	out.coloured = coloured(stdout)
+// newOutlets makes the outlets of two files: one Outlet if both are the same file.
+func newOutlets(stdout, stderr *os.File, broken func(error)) (out, err *Outlet) {
+	out = NewOutlet(stdout, colours(stdout), broken)
 	if sameFile(stdout, stderr) {
 		return out, out
 	}
-	err = newOutlet(stderr, broken)
-	err.coloured = coloured(stderr)
-	return out, err
+	return out, NewOutlet(stderr, colours(stderr), broken)
+}
+
+// colours reports whether a file is a terminal that shows colours, and the user wants them.
+func colours(f *os.File) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
 func sameFile(a, b *os.File) bool {
@@ -66,15 +69,20 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-func newOutlet(to io.Writer, broken func(error)) *outlet {
-	o := &outlet{to: to, broken: broken, over: make(chan struct{})}
+// NewOutlet makes an Outlet. coloured says whether tags may be in colour; broken is called once, with the first write that
+// has failed.
+func NewOutlet(to io.Writer, coloured bool, broken func(error)) *Outlet {
+	o := &Outlet{to: to, coloured: coloured, broken: broken, done: make(chan struct{})}
 	o.room.L, o.more.L = &o.mu, &o.mu
 	go o.run()
 	return o
 }
 
+// Coloured reports whether tags may be in colour.
+func (o *Outlet) Coloured() bool { return o.coloured }
+
 // Write queues words of gorun itself. It never waits.
-func (o *outlet) Write(b []byte) (int, error) {
+func (o *Outlet) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) < maxWords {
@@ -83,8 +91,8 @@ func (o *outlet) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// put queues output of a rank. It waits while the queue is full.
-func (o *outlet) put(b []byte) {
+// Put queues output of a rank. It waits while the queue is full.
+func (o *Outlet) Put(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.queue) >= maxQueue && !o.dropped {
@@ -96,7 +104,7 @@ func (o *outlet) put(b []byte) {
 }
 
 // add is called with mu held.
-func (o *outlet) add(b []byte) {
+func (o *Outlet) add(b []byte) {
 	if o.dropped {
 		o.lost += len(b)
 		return
@@ -108,16 +116,16 @@ func (o *outlet) add(b []byte) {
 	o.more.Signal()
 }
 
-// setStatus has the last line of a terminal show text, whenever there is nothing to be written; "": nothing.
-func (o *outlet) setStatus(text string) {
+// SetStatus has the last line of a terminal show text, whenever there is nothing to be written; "": nothing.
+func (o *Outlet) SetStatus(text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.status = text
 	o.more.Signal()
 }
 
-// wanted is what the last line is to show now. It is called with mu held.
-func (o *outlet) wanted() string {
+// line returns the text that the last line of a terminal is to show now. It is called with mu held.
+func (o *Outlet) line() string {
 	if len(o.queue) > 0 || o.ended || o.midLine {
 		return ""
 	}
@@ -125,8 +133,8 @@ func (o *outlet) wanted() string {
 }
 
 // showStatus is called with mu held. It is false if nothing was to be done.
-func (o *outlet) showStatus() bool {
-	words, want := "", o.wanted()
+func (o *Outlet) showStatus() bool {
+	words, want := "", o.line()
 	if want == o.shown {
 		return false
 	}
@@ -140,17 +148,17 @@ func (o *outlet) showStatus() bool {
 	return true
 }
 
-// flush ends the outlet, and waits until all is written or dropped.
-func (o *outlet) flush() {
+// Flush ends the outlet, and waits until all is written or dropped.
+func (o *Outlet) Flush() {
 	o.mu.Lock()
 	o.ended = true
 	o.more.Signal()
 	o.mu.Unlock()
-	<-o.over
+	<-o.done
 }
 
-// stalled is for how long the destination has taken nothing although there is something for it.
-func (o *outlet) stalled() time.Duration {
+// Stalled returns for how long the destination has taken nothing although there is something for it.
+func (o *Outlet) Stalled() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.dropped || len(o.queue) == 0 && o.writing == 0 {
@@ -159,37 +167,37 @@ func (o *outlet) stalled() time.Duration {
 	return time.Since(o.took)
 }
 
-// drop gives up what is not written yet, and what comes later.
-func (o *outlet) drop() {
+// Drop gives up what is not written yet, and what comes later.
+func (o *Outlet) Drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dropLocked()
 }
 
-func (o *outlet) dropLocked() {
+func (o *Outlet) dropLocked() {
 	if o.dropped {
 		return
 	}
 	o.dropped, o.lost, o.queue = true, o.lost+len(o.queue)+o.writing, nil
-	close(o.over)
+	close(o.done)
 	o.room.Broadcast()
 	o.more.Signal()
 }
 
-// result is what became of the output, after over: the first error, and how many bytes were dropped.
-func (o *outlet) result() (lost int, err error) {
+// Result returns, after Flush: the first error, and how many bytes were dropped.
+func (o *Outlet) Result() (lost int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.lost, o.err
 }
 
 // run writes, until end or drop.
-func (o *outlet) run() {
+func (o *Outlet) run() {
 	var batch []byte
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for {
-		for len(o.queue) == 0 && !o.ended && !o.dropped && o.wanted() == o.shown {
+		for len(o.queue) == 0 && !o.ended && !o.dropped && o.line() == o.shown {
 			o.more.Wait()
 		}
 		if o.dropped {
@@ -200,7 +208,7 @@ func (o *outlet) run() {
 		}
 		if len(o.queue) == 0 {
 			o.dropped = true // for a stream that has been given up and still writes
-			close(o.over)
+			close(o.done)
 			return
 		}
 		batch, o.queue = o.queue, batch[:0]
@@ -219,7 +227,7 @@ func (o *outlet) run() {
 }
 
 // failed notes an error of a write. Called with mu held.
-func (o *outlet) failed(err error) {
+func (o *Outlet) failed(err error) {
 	if err == nil || o.dropped {
 		return
 	}
@@ -259,4 +267,14 @@ func writeAll(to io.Writer, b []byte) error {
 		}
 		conn.Control(func(fd uintptr) { unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1) })
 	}
+}
+
+// Unread reports whether a file is a pipe or a socket whose reader has gone.
+func Unread(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	p := []unix.PollFd{{Fd: int32(f.Fd())}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }

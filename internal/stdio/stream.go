@@ -1,4 +1,4 @@
-package launcher
+package stdio
 
 import (
 	"bytes"
@@ -31,10 +31,10 @@ var quiet = 250 * time.Millisecond
 // chunks are the buffers that output is read into. A stream has one only while it reads: there are two for each rank.
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// stream carries the output of one rank from its pipe to an outlet. Its fields belong to pump.
+// stream carries the output of one rank from its pipe to an Outlet. Its fields belong to pump.
 type stream struct {
 	from *os.File
-	to   *outlet
+	to   *Outlet
 	done chan struct{} // closed when all of it is in the outlet
 	tag  string        // before each line; "": none
 	time bool          // the time is before each line, and before the tag
@@ -49,7 +49,7 @@ type stream struct {
 	hold   *atomic.Bool // collect everything: what comes is a dump that should not be mixed with others'
 	ending *atomic.Bool // the processes are gone: silence means the end
 	held   []byte
-	echo   echo // on its way to the outlet; tags come after it
+	dedup  dedupStream // on its way to the outlet; tags come after it
 }
 
 // pump runs until the stream ends.
@@ -123,12 +123,12 @@ func (s *stream) readFrom(fd int) (err error) {
 	return nil
 }
 
-// patience says until when the next read may wait.
+// patience returns until when the next read may wait.
 func (s *stream) patience() time.Time {
 	if s.ending.Load() {
 		return time.Now().Add(quiet)
 	}
-	due := s.echo.due()
+	due := s.dedup.due()
 	if s.impatient() {
 		if line := s.since.Add(partialAfter); due.IsZero() || line.Before(due) {
 			due = line
@@ -143,15 +143,15 @@ func (s *stream) overdue() {
 	if s.impatient() && !now.Before(s.since.Add(partialAfter)) {
 		s.flushLine()
 	}
-	if due := s.echo.due(); !due.IsZero() && !now.Before(due) {
-		s.write(s.echo.release())
+	if due := s.dedup.due(); !due.IsZero() && !now.Before(due) {
+		s.write(s.dedup.release())
 	}
 }
 
 // end makes pump stop at the latest when the stream has been silent for a while. Called by others after ending was set.
 func (s *stream) end() { s.from.SetReadDeadline(time.Now().Add(quiet)) }
 
-// impatient says whether the line in hand is shown before its end has come. With tags that is only so for a progress
+// impatient reports whether the line in hand is shown before its end has come. With tags that is only so for a progress
 // bar: a prompt waits, because what another rank writes in between could not be told apart.
 func (s *stream) impatient() bool {
 	return len(s.line) > 0 && (!s.tagged() || s.update || s.line[len(s.line)-1] == '\r')
@@ -180,7 +180,7 @@ func (s *stream) take(b []byte) {
 	}
 }
 
-// ready is the length of the whole lines in hand.
+// ready returns the length of the whole lines in hand.
 func (s *stream) ready() int {
 	end := bytes.LastIndexByte(s.line, '\n') + 1
 	if !s.tagged() || len(s.line) == 0 {
@@ -191,14 +191,14 @@ func (s *stream) ready() int {
 
 // emit writes whole lines (or, without tags, a part of one). What a carriage return ends is a line of its own where
 // lines are tagged, since other ranks write to the same one.
-func (s *stream) emit(b []byte) { s.write(s.echo.sift(b)) }
+func (s *stream) emit(b []byte) { s.write(s.dedup.sift(b)) }
 
 func (s *stream) write(b []byte) {
 	if len(b) == 0 {
 		return
 	}
 	if !s.tagged() {
-		s.to.put(b)
+		s.to.Put(b)
 		return
 	}
 	tag := s.tag
@@ -220,7 +220,7 @@ func (s *stream) write(b []byte) {
 			s.out = append(append(s.out, tag...), l...)
 		}
 	}
-	s.to.put(s.out)
+	s.to.Put(s.out)
 }
 
 // flushLine writes an unfinished line. With tags it becomes a whole one, to which no other rank's output is joined.
@@ -238,7 +238,7 @@ func (s *stream) flushLine() {
 // finish is the end of the stream.
 func (s *stream) finish() {
 	s.flushLine()
-	s.write(s.echo.settle())
+	s.write(s.dedup.finish())
 	s.flushHeld()
 }
 
@@ -264,7 +264,7 @@ func (s *stream) flushHeld() {
 	if len(s.held) == 0 {
 		return
 	}
-	s.write(s.echo.release())
+	s.write(s.dedup.release())
 	if s.held[len(s.held)-1] != '\n' {
 		s.held = append(s.held, '\n')
 	}
@@ -272,15 +272,16 @@ func (s *stream) flushHeld() {
 		s.write(s.held)
 		return
 	}
-	s.to.put(append([]byte(s.head), s.held...))
+	s.to.Put(append([]byte(s.head), s.held...))
 }
 
+// tagged reports whether text is put before each line.
 func (s *stream) tagged() bool { return s.tag != "" || s.time }
 
 // timeFormat is that of --timestamp: hosts may be in several time zones.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// tagOf is what stands before each line of a rank with --tag-output; in colour the number's colour is the rank's.
+// tagOf returns the text before each line of a rank with --tag-output; in colour the number's colour is the rank's.
 func tagOf(rank int, colour bool) string {
 	tag := "[" + strconv.Itoa(rank) + "] "
 	if !colour {

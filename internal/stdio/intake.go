@@ -1,4 +1,4 @@
-package launcher
+package stdio
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/frames"
 )
 
-// intake is output, or input, that has come in frames and is not taken yet. There is never more of it than the window
-// has room for: the sender is told what has been taken.
-type intake struct {
+// Intake queues output, or input, that has come in frames. It never holds more than a window: the sender is told how much
+// has been taken.
+type Intake struct {
 	mu    sync.Mutex
 	more  sync.Cond      // of mu: there is a frame, or there will be none
 	queue []frames.Frame // guarded by mu
@@ -17,14 +17,15 @@ type intake struct {
 	ended bool           // guarded by mu
 }
 
-func newIntake() *intake {
-	q := &intake{}
+// NewIntake makes an Intake in which nothing is.
+func NewIntake() *Intake {
+	q := &Intake{}
 	q.more.L = &q.mu
 	return q
 }
 
-// put queues a frame. It never waits.
-func (q *intake) put(f frames.Frame) error {
+// Put queues a frame. It never waits.
+func (q *Intake) Put(f frames.Frame) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.bytes += len(f.Body); q.bytes > frames.Window || len(f.Body) == 0 {
@@ -35,16 +36,16 @@ func (q *intake) put(f frames.Frame) error {
 	return nil
 }
 
-// end says that no more comes.
-func (q *intake) end() {
+// End says that no more comes.
+func (q *Intake) End() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ended = true
 	q.more.Signal()
 }
 
-// run hands all to take, and tells room how much may be sent again.
-func (q *intake) run(take func(frames.Frame), room func(int)) {
+// Run hands all to take, and tells room how much may be sent again.
+func (q *Intake) Run(take func(frames.Frame), room func(int)) {
 	taken := 0
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,4 +1,4 @@
-package launcher
+package stdio
 
 import "sync"
 
@@ -78,7 +78,7 @@ func (t *taker) run(write func([]byte) error) {
 	t.from.changed.Broadcast()
 }
 
-// full waits until p has data. False: the input has ended before.
+// full waits until p has data. It reports whether it has: the input may end before.
 func (s *spool) full(p *piece) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

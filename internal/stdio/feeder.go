@@ -1,4 +1,4 @@
-package launcher
+package stdio
 
 import (
 	"bytes"
@@ -100,7 +100,7 @@ func (f *feeder) waitInput() bool {
 	}
 }
 
-// inForeground says whether reading from the terminal is ours to do.
+// inForeground reports whether this process is in the foreground of the terminal, which alone may read from it.
 func inForeground(fd int) bool {
 	pgrp, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && pgrp == unix.Getpgrp()
