@@ -143,11 +143,8 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
 	}
 	own := m.Hosts[0]
-	j := &Job{
-		Apps: slices.Clone(m.Apps), Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report,
-		TagOutput: m.Tag, Timestamp: m.Time, Recover: m.Recover, OutputDir: m.Output, MergeStderr: m.Merge,
-		LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
-	}
+	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true}
+	j.KillDelay = insist
 	if !own.Own {
 		j.Environ = procs.EnvironOn(m.Environ, os.Environ())
 	}

@@ -162,11 +162,9 @@ func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
 	secret := make([]byte, secretSize)
 	rand.Read(secret)
 	start := startMessage{
-		World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Place: j.Place, Bind: j.Bind,
-		Report: j.ReportBindings, Tag: j.TagOutput, Time: j.Timestamp, Recover: j.Recover,
-		Coloured: [2]bool{r.streams.Stdout.Coloured(), r.streams.Stderr.Coloured()}, Output: j.OutputDir, Merge: j.MergeStderr,
-		LogLevel: j.LogLevel, Name: server.Name(), Secret: secret,
-		Mapping: r.plan.Layout.Order.Mapping(), Agents: j.Agents,
+		Options: j.Options, World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Agents: j.Agents,
+		Coloured: [2]bool{r.streams.Stdout.Coloured(), r.streams.Stderr.Coloured()},
+		Name:     server.Name(), Secret: secret, Mapping: r.plan.Layout.Order.Mapping(),
 	}
 	switch {
 	case j.Stdin == nil:

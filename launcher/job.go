@@ -26,31 +26,19 @@ type App struct {
 
 // Job is what the user asked for.
 type Job struct {
-	Apps           []App
-	Environ        []string      // the environment the ranks inherit, as of os.Environ
-	Hosts          []place.Host  // nil: this one
-	Place          place.Request // how the ranks are placed on them; its Ranks is not looked at
-	AllowUnused    bool          // a host may get no rank, of those named or of a Slurm allocation
-	DisplayMap     bool
-	Bind           Bind
-	ReportBindings bool
-	TagOutput      bool
-	Timestamp      bool   // each line of output begins with the time, of the clock of the rank's host
-	PrintExits     bool   // at the end it is said how each rank has ended
-	Recover        bool   // a rank that fails, or a host that is lost, does not end the job; Abort does
-	OutputDir      string // "": the ranks write to Stdout and Stderr
-	MergeStderr    bool   // what ranks write to standard error goes where their standard output does, in its order
-	StdinFor       string // "none", "all", or the number of a rank; "" is "0"
-	Timeout        time.Duration
-	KillDelay      time.Duration // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
+	Options
+	Apps    []App
+	Environ []string     // the environment the ranks inherit, as of os.Environ
+	Hosts   []place.Host // nil: this one
+	Agents  Agents       // for ranks on other hosts
 
 	Stdin, Stdout, Stderr *os.File
-	LogLevel              string // of messages to Stderr, as GORUN_LOG has it; "": silent
 	// Alone: this process does nothing else than run the job. It catches signals, and kills any child process that is
 	// left at the end.
-	Alone   bool
-	Cleaner []string // a command that calls Clean; nil: what the ranks have started survives a SIGKILL of this process
-	Agents  Agents   // for ranks on other hosts
+	Alone bool
+	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
+	// process.
+	Cleaner []string
 }
 
 // DefaultKillDelay is the time between the first Ctrl-C and SIGKILL.

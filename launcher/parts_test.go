@@ -289,8 +289,8 @@ func TestNoLeaks(t *testing.T) {
 	run := func(script string, want int) {
 		j := &Job{
 			Apps:    []App{{Ranks: 3, Path: "/bin/sh", Name: "sh", Args: []string{"-c", script}}},
-			Environ: os.Environ(), StdinFor: "all",
-			Stdin: null, Stdout: null, Stderr: null, TagOutput: true,
+			Options: Options{StdinFor: "all", TagOutput: true},
+			Environ: os.Environ(), Stdin: null, Stdout: null, Stderr: null,
 		}
 		if code := j.Run(); code != want {
 			t.Errorf("%q: exit code %d, want %d", script, code, want)

@@ -147,7 +147,7 @@ func TestHandedOverByALostHost(t *testing.T) {
 	hosts := []place.Host{{Name: "say-a", Slots: 1}, {Name: "say-b", Slots: 1}, {Name: "say-c", Slots: 1},
 		{Name: "say-d", Slots: 1}}
 	h := newHead(t, &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}, Hosts: hosts, Agents: Agents{Width: 2},
-		Recover: true})
+		Options: Options{Recover: true}})
 	n := h.nodes[1]
 	h.run.post(n.gone)
 	f, _, _, _ := frames.Next(frame(frames.Refused, refusedMessage{3, 1, "no"}))

@@ -98,8 +98,9 @@ func runStuck(t *testing.T, b *stuck, timeout time.Duration, then func()) (code 
 	}
 	defer stderr.Close()
 	j := &Job{
-		Apps: []App{{Ranks: 4, Path: "/bin/true", Name: "true"}}, Environ: os.Environ(), StdinFor: "none",
-		Timeout: timeout, Stdin: null, Stdout: null, Stderr: stderr, Alone: true, KillDelay: 100 * time.Millisecond,
+		Apps: []App{{Ranks: 4, Path: "/bin/true", Name: "true"}}, Environ: os.Environ(),
+		Options: Options{StdinFor: "none", Timeout: timeout, KillDelay: 100 * time.Millisecond},
+		Stdin:   null, Stdout: null, Stderr: stderr, Alone: true,
 	}
 	plan, err := j.Plan()
 	if err != nil {

@@ -74,7 +74,7 @@ func (d *doctorFlags) run(w, stderr *os.File) (ok bool, err error) {
 	for _, warning := range warnings {
 		fmt.Fprintf(stderr, "gorun: warning: %s\n", warning)
 	}
-	job := launcher.Job{Environ: environ, LogLevel: set.Log}
+	job := launcher.Job{Options: launcher.Options{LogLevel: set.Log}, Environ: environ}
 	if _, err := d.place.fill(&job); err != nil {
 		return false, usageError{err}
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/internal/procs"
@@ -95,13 +94,10 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		return launcher.CodeUsage, err
 	}
 	job := launcher.Job{
-		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
-		TagOutput: j.tag, Timestamp: j.timestamp, OutputDir: string(j.outputDir), MergeStderr: j.merge,
-		PrintExits: j.exits, Recover: j.recover, StdinFor: j.stdin,
-		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
+		Options: j.Options, Environ: environ, Stdin: stdin, Stdout: stdout, Stderr: stderr, Alone: true,
 		Cleaner: cleanerCommand(),
 	}
+	job.LogLevel = values.Log
 	if j.verbose && values.Log == "off" {
 		job.LogLevel = "debug"
 	}
