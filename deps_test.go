@@ -80,13 +80,14 @@ const graph = `
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
+	internal/bind                 : internal/cpuset, internal/place
 	internal/procs                : internal/pmi, internal/reach, {golang.org/x/sys}
 	internal/program              : internal/procs, {golang.org/x/sys}
 	internal/stdio                : internal/frames, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term}
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
-	                                internal/procs, internal/program, internal/stdio,
+	                                internal/bind, internal/procs, internal/program, internal/stdio,
 	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
+	cmd/gorun                     : launcher, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,

@@ -3,6 +3,7 @@ package launcher
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -79,4 +80,39 @@ func quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// describe says in words where a rank is bound.
+func (p *Plan) describe(s *procs.Spec) string {
+	rank := fmt.Sprintf("rank %d on host %s", s.Rank, p.Host)
+	if s.CPUs == nil {
+		ids := make([]int, len(p.CPUs.CPUs))
+		for i, c := range p.CPUs.CPUs {
+			ids[i] = c.ID
+		}
+		return fmt.Sprintf("%s is not bound: it may use CPUs %s", rank, cpuset.FormatList(ids))
+	}
+	var cores, nodes []string
+	for _, c := range p.CPUs.CPUs {
+		if !slices.Contains(s.CPUs, c.ID) {
+			continue
+		}
+		core, node := fmt.Sprintf("%d.%d", c.Socket, c.Core), fmt.Sprint(c.Node)
+		if !slices.Contains(cores, core) {
+			cores = append(cores, core)
+		}
+		if !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return fmt.Sprintf("%s is bound to %s %s (%s %s, NUMA %s %s)", rank,
+		plural(len(s.CPUs), "CPU"), cpuset.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
+		plural(len(nodes), "node"), strings.Join(nodes, ","))
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
 }

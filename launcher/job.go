@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/procs"
@@ -115,8 +116,11 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 			return err
 		}
 	}
-	sets := assign(j.Bind, j.Place, host, n)
-	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != BindNone && procs.CanBind
+	var sets [][]int
+	if procs.CanBind {
+		sets = bind.Assign(j.Bind, j.Place, host, n)
+	}
+	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != bind.None && procs.CanBind
 	for i := range p.Specs {
 		s := &p.Specs[i]
 		app := &j.Apps[s.App]
@@ -125,8 +129,8 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 		switch {
 		case sets != nil:
 			s.CPUs = sets[i]
-			share = shareOf(host, n, len(s.CPUs))
-		case p.Over && j.Bind != BindNone:
+			share = bind.Share(host, n, len(s.CPUs))
+		case p.Over && j.Bind != bind.None:
 			share = 1 // see decision 0056
 		}
 		at := procs.Position{Rank: s.Rank, Size: p.World, LocalRank: i, LocalSize: n}

@@ -3,6 +3,7 @@ package launcher
 import (
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/internal/place"
 )
 
@@ -13,7 +14,7 @@ type Options struct {
 	Place          place.Request // how the ranks are placed on the hosts; its Ranks is not looked at
 	AllowUnused    bool          `json:"-"` // a host may get no rank, of those named or of a Slurm allocation
 	DisplayMap     bool          `json:"-"`
-	Bind           Bind
+	Bind           bind.Mode
 	ReportBindings bool
 	TagOutput      bool          // each line of output begins with [rank]
 	Timestamp      bool          // each line of output begins with the time, of the clock of the rank's host

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/pflag"
 )
@@ -44,7 +45,7 @@ func (a *appFlags) register(f *pflag.FlagSet) {
 func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.SortFlags = false // help shows them in this order
 	j.app.register(f)
-	j.Bind, j.KillDelay = launcher.BindAuto, launcher.DefaultKillDelay
+	j.Bind, j.KillDelay = bind.Auto, launcher.DefaultKillDelay
 	j.place.register(f, &j.Options)
 	f.Var((*bindFlag)(&j.Bind), "bind-to", "what a rank is bound to: auto (an equal share of the cores; "+
 		"nothing when ranks outnumber CPUs), none, core, numa, socket, l3cache, hwthread")
@@ -125,10 +126,10 @@ func (n *named) Set(text string) error {
 func (n *named) String() string { return string(*n) }
 func (n *named) Type() string   { return "NAME" }
 
-type bindFlag launcher.Bind
+type bindFlag bind.Mode
 
 func (b *bindFlag) Set(text string) error {
-	v, err := launcher.ParseBind(text)
+	v, err := bind.Parse(text)
 	if err != nil {
 		return errors.New("use auto, none, core, numa, socket, l3cache or hwthread")
 	}

@@ -10,13 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/gorun-mpi/mpi/internal/auth"
+	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/internal/k8s"
 	"github.com/gorun-mpi/mpi/internal/place"
-	"github.com/gorun-mpi/mpi/launcher"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func k8sCommand(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
@@ -240,7 +239,7 @@ func (m *manifestFlags) layOut(f *pflag.FlagSet, parts []segment) (perPod int, e
 
 // fillIn sets what was not given.
 func (m *manifestFlags) fillIn(f *pflag.FlagSet, perPod int) {
-	m.out.Bound = m.job.Bind != launcher.BindNone
+	m.out.Bound = m.job.Bind != bind.None
 	if !f.Changed("bind-to") && m.job.Place.MapBy == "" {
 		m.out.Bound = false
 		// A pod often sees all CPUs of its node, which those of other jobs run on too.

@@ -1,4 +1,4 @@
-package launcher
+package bind
 
 import (
 	"fmt"
@@ -7,32 +7,31 @@ import (
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/place"
-	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
-// Bind is what a rank is bound to.
-type Bind string
+// Mode is what a rank is bound to.
+type Mode string
 
 const (
-	BindAuto   Bind = "auto" // an equal share of the cores; nothing when ranks outnumber CPUs
-	BindNone   Bind = "none"
-	BindCore   Bind = "core"     // one core, all of its threads
-	BindNUMA   Bind = "numa"     // one NUMA node
-	BindSocket Bind = "socket"   // one socket
-	BindL3     Bind = "l3cache"  // the cores of one third-level cache
-	BindThread Bind = "hwthread" // one hardware thread
+	Auto   Mode = "auto" // an equal share of the cores; nothing when ranks outnumber CPUs
+	None   Mode = "none"
+	Core   Mode = "core"     // one core, all of its threads
+	NUMA   Mode = "numa"     // one NUMA node
+	Socket Mode = "socket"   // one socket
+	L3     Mode = "l3cache"  // the cores of one third-level cache
+	Thread Mode = "hwthread" // one hardware thread
 )
 
-// Binds are the values of --bind-to.
-var Binds = []Bind{BindAuto, BindNone, BindCore, BindNUMA, BindSocket, BindL3, BindThread}
+// Modes are the values of --bind-to.
+var Modes = []Mode{Auto, None, Core, NUMA, Socket, L3, Thread}
 
-// ParseBind reads a value of --bind-to, in letters of either case.
-func ParseBind(text string) (Bind, error) {
-	b := Bind(strings.ToLower(text))
+// Parse reads a value of --bind-to, in letters of either case.
+func Parse(text string) (Mode, error) {
+	b := Mode(strings.ToLower(text))
 	if b == "package" { // what Open MPI 5 calls a socket
-		b = BindSocket
+		b = Socket
 	}
-	if slices.Contains(Binds, b) {
+	if slices.Contains(Modes, b) {
 		return b, nil
 	}
 	return "", fmt.Errorf("--bind-to %s: use auto, none, core, numa, socket, l3cache or hwthread", text)
@@ -45,10 +44,10 @@ var partOf = map[string]func(cpuset.CPU) [3]int{
 	"l3cache": func(c cpuset.CPU) [3]int { return [3]int{c.Socket, c.Node, c.L3} },
 }
 
-// assign returns the CPUs of each rank of this host, never outside the inherited mask; nil: no rank is bound.
-func assign(mode Bind, q place.Request, host cpuset.Host, n int) [][]int {
-	auto := mode == BindAuto || mode == ""
-	if mode == BindNone || !procs.CanBind || len(host.CPUs) == 0 || auto && n > host.Usable() {
+// Assign returns the CPUs of each of n ranks of a host, never outside the inherited mask; nil: no rank is bound.
+func Assign(mode Mode, q place.Request, host cpuset.Host, n int) [][]int {
+	auto := mode == Auto || mode == ""
+	if mode == None || len(host.CPUs) == 0 || auto && n > host.Usable() {
 		return nil
 	}
 	domains := [][]cpuset.CPU{host.CPUs}
@@ -72,8 +71,8 @@ func assign(mode Bind, q place.Request, host cpuset.Host, n int) [][]int {
 	return renumber(sets, q.RankBy, host)
 }
 
-// assignIn is assign for n ranks among these CPUs of the host.
-func assignIn(mode Bind, q place.Request, host cpuset.Host, cpus []cpuset.CPU, n int) [][]int {
+// assignIn is Assign for n ranks among these CPUs of the host.
+func assignIn(mode Mode, q place.Request, host cpuset.Host, cpus []cpuset.CPU, n int) [][]int {
 	cores, threads := numbers(groups(cpus, byCore)), numbers(groups(cpus, byThread))
 	switch part := partOf[string(mode)]; {
 	case part != nil: // whole ones, also where the ranks were mapped by smaller ones
@@ -82,10 +81,10 @@ func assignIn(mode Bind, q place.Request, host cpuset.Host, cpus []cpuset.CPU, n
 		}
 		return spread(numbers(slices.DeleteFunc(groups(host.CPUs, part), outside)), n)
 	case q.PE > 0:
-		return packed(cores, n, q.PE, mode != BindAuto && mode != "")
-	case mode == BindCore:
+		return packed(cores, n, q.PE, mode != Auto && mode != "")
+	case mode == Core:
 		return spread(cores, n)
-	case mode == BindThread:
+	case mode == Thread:
 		return spread(threads, n)
 	case q.MapBy == place.Thread && n <= len(threads):
 		return threads[:n]
@@ -187,8 +186,8 @@ func groups(all []cpuset.CPU, key func(cpuset.CPU) [3]int) [][]cpuset.CPU {
 	var sets [][]cpuset.CPU
 	at := map[[3]int]int{}
 	for _, c := range all {
-		i, is := at[key(c)]
-		if !is {
+		i, ok := at[key(c)]
+		if !ok {
 			i = len(sets)
 			at[key(c)], sets = i, append(sets, nil)
 		}
@@ -221,10 +220,10 @@ func spread(groups [][]int, n int) [][]int {
 	return sets
 }
 
-// shareOf is the GOMAXPROCS that a rank needs, or 0 if the Go runtime finds the right number itself. The runtime knows
+// Share returns the GOMAXPROCS that a rank with own CPUs needs, or 0 if the Go runtime finds the right number itself. The runtime knows
 // the mask of the rank, but only the quota of the whole job, so the rank's part of the quota counts where it is
 // smaller.
-func shareOf(host cpuset.Host, n, own int) int {
+func Share(host cpuset.Host, n, own int) int {
 	if host.Quota == 0 {
 		return 0
 	}
@@ -232,39 +231,4 @@ func shareOf(host cpuset.Host, n, own int) int {
 		return share
 	}
 	return 0
-}
-
-// describe says in words where a rank is bound.
-func (p *Plan) describe(s *procs.Spec) string {
-	rank := fmt.Sprintf("rank %d on host %s", s.Rank, p.Host)
-	if s.CPUs == nil {
-		ids := make([]int, len(p.CPUs.CPUs))
-		for i, c := range p.CPUs.CPUs {
-			ids[i] = c.ID
-		}
-		return fmt.Sprintf("%s is not bound: it may use CPUs %s", rank, cpuset.FormatList(ids))
-	}
-	var cores, nodes []string
-	for _, c := range p.CPUs.CPUs {
-		if !slices.Contains(s.CPUs, c.ID) {
-			continue
-		}
-		core, node := fmt.Sprintf("%d.%d", c.Socket, c.Core), fmt.Sprint(c.Node)
-		if !slices.Contains(cores, core) {
-			cores = append(cores, core)
-		}
-		if !slices.Contains(nodes, node) {
-			nodes = append(nodes, node)
-		}
-	}
-	return fmt.Sprintf("%s is bound to %s %s (%s %s, NUMA %s %s)", rank,
-		plural(len(s.CPUs), "CPU"), cpuset.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
-		plural(len(nodes), "node"), strings.Join(nodes, ","))
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
 }
