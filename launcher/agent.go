@@ -24,8 +24,8 @@ import (
 // head has said how long it is (Agents.Silence).
 const defaultSilence = 30 * time.Second
 
-// superior is the head, as an agent sees it.
-type superior struct {
+// parent is the head, as an agent sees it.
+type parent struct {
 	link  *frames.Link
 	start chan *startMessage // has room for the one there is
 	gone  chan struct{}      // closed when there is no head any more
@@ -44,7 +44,7 @@ type superior struct {
 // Agent is the life of an agent: it starts the ranks that the head at the other end of a stream asks for, watches them,
 // and ends them when the stream ends. connect makes the stream. cleaner is a command that calls Clean.
 func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []string) int {
-	a := &superior{
+	a := &parent{
 		start: make(chan *startMessage, 1), gone: make(chan struct{}), said: make(chan struct{}),
 		ready: make(chan struct{}), input: stdio.NewIntake(),
 	}
@@ -76,7 +76,7 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 }
 
 // live runs the job's part on this host, unless the job has ended before its start (m is nil), and takes leave.
-func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string) int {
+func (a *parent) live(m *startMessage, stream io.ReadWriter, cleaner []string) int {
 	if m != nil {
 		a.link.SetSilence(m.Agents.silence())
 		a.work(m, cleaner)
@@ -100,7 +100,7 @@ func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string)
 }
 
 // headLost is called when the link has ended.
-func (a *superior) headLost(err error) {
+func (a *parent) headLost(err error) {
 	close(a.gone)
 	if !errors.Is(err, frames.ErrEnded) {
 		fmt.Fprintf(os.Stderr, "gorun: the agent on %s ends its ranks, for gorun is lost: %v\n", hostName(), err)
@@ -109,7 +109,7 @@ func (a *superior) headLost(err error) {
 }
 
 // work runs the ranks of this host, and has agents run those of the hosts below.
-func (a *superior) work(m *startMessage, cleaner []string) {
+func (a *parent) work(m *startMessage, cleaner []string) {
 	a.link.Send(frames.Host, encode(hostMessage{m.Hosts[0].Ranks[0], hostID(), hostName()}))
 	j, plan, err := a.plan(m)
 	var me *reach.Self
@@ -123,7 +123,7 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 		return
 	}
 	r := j.newRun(plan)
-	r.above, r.log = a, nil
+	r.parent, r.log = a, nil
 	r.policy.agentOn = plan.Host
 	r.streams = stdio.NewTo(stdio.NewLinkOutlet(a.link, frames.StdoutPart, frames.Stdout, m.Coloured[0]),
 		stdio.NewLinkOutlet(a.link, frames.StderrPart, frames.Stderr, m.Coloured[1]))
@@ -138,7 +138,7 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 }
 
 // plan makes a job of what the head has said.
-func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
+func (a *parent) plan(m *startMessage) (*Job, *Plan, error) {
 	if err := os.Chdir(m.Dir); err != nil && m.Dir != "" {
 		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
 	}
@@ -181,17 +181,17 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 }
 
 // feed writes the standard input to where the ranks have it from.
-func (a *superior) feed(to *os.File) {
+func (a *parent) feed(to *os.File) {
 	a.input.Run(func(f frames.Frame) { to.Write(f.Body) }, // a rank that is gone takes no more
 		func(n int) { a.link.Send(frames.StdinRoom, frames.Room(n)) })
 	to.Close()
 }
 
 // serve gives the run what the head has said, and says from now on.
-func (a *superior) serve(r *run) {
+func (a *parent) serve(r *run) {
 	a.run = r
 	for _, rank := range a.early {
-		r.mourn(rank)
+		r.announceDeath(rank)
 	}
 	close(a.ready)
 	go func() {
@@ -207,7 +207,7 @@ func (a *superior) serve(r *run) {
 }
 
 // receive is called with what the head says.
-func (a *superior) receive(f frames.Frame) error {
+func (a *parent) receive(f frames.Frame) error {
 	switch f.Kind {
 	case frames.File:
 		return a.programs.Take(f.Body)
@@ -244,7 +244,7 @@ func (r *run) called(f frames.Frame) error {
 }
 
 // running is the run, which the receiving goroutine waits for if it is just being made; nil: there is none.
-func (a *superior) running() *run {
+func (a *parent) running() *run {
 	if !a.begun {
 		return nil
 	}
@@ -252,7 +252,7 @@ func (a *superior) running() *run {
 	return a.run
 }
 
-func (a *superior) begin(f frames.Frame) error {
+func (a *parent) begin(f frames.Frame) error {
 	m, err := decode[*startMessage](f)
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func endOfNone(rank, world int) error {
 	return fmt.Errorf("rank %d has ended in a job of %d ranks", rank, world)
 }
 
-func (a *superior) order(f frames.Frame) error {
+func (a *parent) order(f frames.Frame) error {
 	o, err := decode[order](f)
 	if err == nil {
 		err = o.check()
@@ -305,7 +305,7 @@ func (a *superior) order(f frames.Frame) error {
 }
 
 // ordered carries out what the head wants. It runs on the supervisor.
-func (a *superior) ordered(o order) {
+func (a *parent) ordered(o order) {
 	r := a.run
 	r.policy.phase = max(r.policy.phase, o.Phase)
 	switch {
@@ -315,7 +315,7 @@ func (a *superior) ordered(o order) {
 		r.do(action{signal: o.Signal, hold: o.Hold})
 	}
 	if o.Gone > 0 {
-		r.mourn(o.Gone - 1)
+		r.announceDeath(o.Gone - 1)
 	}
 	if o.Finish {
 		a.dismissed = true
@@ -324,22 +324,22 @@ func (a *superior) ordered(o order) {
 }
 
 // wantsUs tells whether the head has not said that this is all. It may be called of nil.
-func (a *superior) wantsUs() bool { return a != nil && !a.dismissed }
+func (a *parent) wantsUs() bool { return a != nil && !a.dismissed }
 
 // started may be called of nil, as allStarted.
-func (a *superior) started(rank, pid int) {
+func (a *parent) started(rank, pid int) {
 	if a != nil {
 		a.link.Send(frames.Started, encode(startedMessage{rank, pid}))
 	}
 }
 
-func (a *superior) allStarted() {
+func (a *parent) allStarted() {
 	if a != nil {
 		a.link.Send(frames.AllStarted, nil)
 	}
 }
 
-func (a *superior) exited(_ time.Time, e rankEnd) action {
+func (a *parent) exited(_ time.Time, e rankEnd) action {
 	m := exitedMessage{Rank: e.Rank, Pid: e.Pid, Code: e.Code, Signal: e.Signal, Core: e.Core, Unfinished: e.unfinished,
 		Consequence: e.consequence}
 	if e.Err != nil {
@@ -349,38 +349,38 @@ func (a *superior) exited(_ time.Time, e rankEnd) action {
 	return action{}
 }
 
-func (a *superior) aborted(_ time.Time, b abortCall) action {
+func (a *parent) aborted(_ time.Time, b abortCall) action {
 	a.link.Send(frames.Aborted, encode(abortedMessage{b.by.Rank, b.code, fmt.Sprintf("%.8000s", b.message),
 		b.consequence}))
 	return action{}
 }
 
-func (a *superior) cannotStart(err error, code int) action {
+func (a *parent) cannotStart(err error, code int) action {
 	a.fail(failedMessage{Err: err.Error(), Code: code})
 	return action{}
 }
 
-func (a *superior) hostLost(_ time.Time, err error) action {
+func (a *parent) hostLost(_ time.Time, err error) action {
 	a.fail(failedMessage{Err: err.Error(), Lost: true})
 	return action{}
 }
 
-func (a *superior) agentStopped(_ time.Time, err error, code int) action {
+func (a *parent) agentStopped(_ time.Time, err error, code int) action {
 	a.fail(failedMessage{Err: err.Error(), Code: code, Stopped: true})
 	return action{}
 }
 
-func (a *superior) fail(m failedMessage) {
+func (a *parent) fail(m failedMessage) {
 	m.Err = fmt.Sprintf("%.1500s", m.Err)
 	a.link.Send(frames.Failed, encode(m))
 }
 
 // Fence is pmi.Above's, as Ask.
-func (a *superior) Fence(put []pmi.Pair) {
+func (a *parent) Fence(put []pmi.Pair) {
 	for _, body := range putFrames(put) {
 		a.link.Send(frames.Put, body)
 	}
 	a.link.Send(frames.Fence, nil)
 }
 
-func (a *superior) Ask(request []byte) { a.link.Send(frames.Question, request) }
+func (a *parent) Ask(request []byte) { a.link.Send(frames.Question, request) }

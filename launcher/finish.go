@@ -30,7 +30,7 @@ func (r *run) finish() int {
 		r.fleet.dismiss()
 	}
 	if r.backend != nil {
-		r.endHere()
+		r.endLocal()
 	}
 	r.stopInput()
 	if r.fleet != nil {
@@ -47,8 +47,8 @@ func (r *run) finish() int {
 	return r.policy.code
 }
 
-// endHere ends what is left on this host, and reads the output to its end.
-func (r *run) endHere() {
+// endLocal ends what is left on this host, and reads the output to its end.
+func (r *run) endLocal() {
 	if r.policy.phase == working {
 		r.await(r.streams.Drain, lingering)
 	}

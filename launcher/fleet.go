@@ -78,21 +78,21 @@ const (
 
 // fleet is the agents that a head, or an agent, has started itself. Those that they start in turn are theirs.
 type fleet struct {
-	run    *run
-	server *pmi.Server  // the head's has all keys of the job, and no ranks of its own
-	start  startMessage // what all are told, but for the hosts and the input
-	self   *reach.Self
-	nodes  []*node
-	others *Others         // nil: it starts the agents itself
-	opened context.Context // ends when hosts are not reached for any more
-	cancel context.CancelFunc
-	turns  chan struct{}  // so many are reached for at a time
-	told   order          // the last one to all
-	ended  []int          // ranks that all were told of as ended: those that join later are told then
-	first  map[string]int // the first rank of each host that has an agent, by its hostID
-	left   int            // nodes that may still start ranks
-	said   bool           // that an agent cannot start others
-	// joined is how many nodes have had an agent; all is closed when ranks may be started.
+	run      *run
+	server   *pmi.Server  // the head's has all keys of the job, and no ranks of its own
+	start    startMessage // what all are told, but for the hosts and the input
+	self     *reach.Self
+	children []*child
+	others   *Others         // nil: it starts the agents itself
+	opened   context.Context // ends when hosts are not reached for any more
+	cancel   context.CancelFunc
+	turns    chan struct{}  // so many are reached for at a time
+	told     order          // the last one to all
+	ended    []int          // ranks that all were told of as ended: those that join later are told then
+	first    map[string]int // the first rank of each host that has an agent, by its hostID
+	left     int            // children that may still start ranks
+	said     bool           // that an agent cannot start others
+	// joined is how many children have had an agent; all is closed when ranks may be started.
 	joined int
 	all    chan struct{}
 	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
@@ -100,8 +100,8 @@ type fleet struct {
 	pulse     *procs.Pulse // of a head; nil: this is an agent's
 }
 
-// node is an agent with its host and all those below. Its fields belong to the supervisor unless said otherwise.
-type node struct {
+// child is an agent with its host and all those below. Its fields belong to the supervisor unless said otherwise.
+type child struct {
 	fleet *fleet
 	name  string // of its host
 	reach reach.Reach
@@ -210,9 +210,9 @@ func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, 
 		}
 	}
 	for _, part := range parts(hosts, width) {
-		f.nodes = append(f.nodes, newNode(f, part))
+		f.children = append(f.children, newChild(f, part))
 	}
-	f.left = len(f.nodes)
+	f.left = len(f.children)
 	r.starting++
 	return f
 }
@@ -239,36 +239,36 @@ func (f *fleet) slurm(hosts []hostPart) *Others {
 	return &Others{Reach: s, Close: s.Close, Own: true}
 }
 
-// newNode makes the node of some hosts, the first of which is its own. The barrier of the ranks waits for it from now
+// newChild makes the child of some hosts, the first of which is its own. The barrier of the ranks waits for it from now
 // on.
-func newNode(f *fleet, hosts []hostPart) *node {
-	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: stdio.NewIntake(), done: make(chan struct{}),
+func newChild(f *fleet, hosts []hostPart) *child {
+	c := &child{fleet: f, name: hosts[0].Name, hosts: hosts, output: stdio.NewIntake(), done: make(chan struct{}),
 		known: map[int]bool{}, seen: map[int]rankSeen{}}
 	switch {
 	case f.others != nil && (f.others.Own || !hosts[0].Own):
-		n.reach = f.others
+		c.reach = f.others
 	default:
-		n.reach = f.start.Agents.way(f.self, hosts[0].Own && f.run.above == nil)
+		c.reach = f.start.Agents.way(f.self, hosts[0].Own && f.run.parent == nil)
 	}
 	for _, h := range hosts {
-		n.ranks = append(n.ranks, h.Ranks...)
+		c.ranks = append(c.ranks, h.Ranks...)
 	}
-	for _, rank := range n.ranks {
-		n.seen[rank] = notStarted
+	for _, rank := range c.ranks {
+		c.seen[rank] = notStarted
 	}
-	n.below = f.server.NewBelow(len(n.ranks), n)
-	go n.pumpOutput()
-	return n
+	c.below = f.server.NewBelow(len(c.ranks), c)
+	go c.pumpOutput()
+	return c
 }
 
-// openInputs gives the nodes whose ranks have the standard input a pipe each, and returns the ends to be fed. All have
+// openInputs gives the children whose ranks have the standard input a pipe each, and returns the ends to be fed. All have
 // been started. It may be called of nil.
 func (f *fleet) openInputs() (near []*os.File, err error) {
 	if f == nil {
 		return nil, nil
 	}
-	for _, n := range f.nodes {
-		if n.ended || n.input() == nil {
+	for _, c := range f.children {
+		if c.ended || c.input() == nil {
 			continue
 		}
 		read, write, err := os.Pipe()
@@ -276,31 +276,31 @@ func (f *fleet) openInputs() (near []*os.File, err error) {
 			return near, err
 		}
 		near = append(near, write)
-		go n.feed(read)
+		go c.feed(read)
 	}
 	return near, nil
 }
 
-// feed sends the input of a node.
-func (n *node) feed(from *os.File) {
+// feed sends the input of a child.
+func (c *child) feed(from *os.File) {
 	defer from.Close() // what feeds it sees that no more is taken
 	buf := make([]byte, frames.Piece)
 	for {
 		k, err := from.Read(buf)
-		if k > 0 && n.link.SendBulk(frames.Stdin, frames.Stdin, buf[:k]) != nil {
+		if k > 0 && c.link.SendBulk(frames.Stdin, frames.Stdin, buf[:k]) != nil {
 			return
 		}
 		if err != nil {
-			n.link.SendAfter(frames.StdinEnd, nil)
+			c.link.SendAfter(frames.StdinEnd, nil)
 			return
 		}
 	}
 }
 
-// input is which of the ranks of a node have the standard input: those of all that are its own.
-func (n *node) input() []int {
-	to := n.fleet.start.Stdin
-	if len(to) > 0 && (to[0] < 0 || slices.Contains(n.ranks, to[0])) {
+// input is which of the ranks of a child have the standard input: those of all that are its own.
+func (c *child) input() []int {
+	to := c.fleet.start.Stdin
+	if len(to) > 0 && (to[0] < 0 || slices.Contains(c.ranks, to[0])) {
 		return to
 	}
 	return nil
@@ -308,50 +308,50 @@ func (n *node) input() []int {
 
 // open reaches for all hosts, some at a time.
 func (f *fleet) open() {
-	for _, n := range f.nodes {
-		go n.begin()
+	for _, c := range f.children {
+		go c.begin()
 	}
 }
 
-// begin reaches for the host of a node, in its turn.
-func (n *node) begin() {
-	f := n.fleet
+// begin reaches for the host of a child, in its turn.
+func (c *child) begin() {
+	f := c.fleet
 	select {
 	case f.turns <- struct{}{}:
 	case <-f.opened.Done():
-		f.run.post(n.gone)
+		f.run.post(c.gone)
 		return
 	}
-	edge, err := n.open(f.opened)
+	edge, err := c.open(f.opened)
 	<-f.turns
 	f.run.post(func() {
 		if err != nil {
-			n.cannotBegin(err)
+			c.cannotBegin(err)
 			return
 		}
-		n.join(edge)
+		c.join(edge)
 	})
 }
 
 // open tries until the host answers, or there is no hope. An agent tries once: what it cannot reach, gorun can perhaps.
-func (n *node) open(ctx context.Context) (*reach.Edge, error) {
-	r := n.fleet.run
-	given := n.fleet.start.Agents.Patience
+func (c *child) open(ctx context.Context) (*reach.Edge, error) {
+	r := c.fleet.run
+	given := c.fleet.start.Agents.Patience
 	patience := given
 	if patience == 0 {
 		patience = DefaultPatience
 	}
-	if r.above != nil {
+	if r.parent != nil {
 		ctx, cancel := context.WithTimeout(ctx, patience/2)
 		defer cancel()
-		return n.reach.Open(ctx, n.name)
+		return c.reach.Open(ctx, c.name)
 	}
 	deadline := time.Now().Add(patience)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	pause := firstPause
 	for last := error(nil); ; {
-		edge, err := n.reach.Open(ctx, n.name)
+		edge, err := c.reach.Open(ctx, c.name)
 		if err == nil {
 			return edge, nil
 		}
@@ -369,7 +369,7 @@ func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 		}
 		if last == nil {
 			r.post(func() {
-				r.say("host %s does not answer yet: %v; trying again for up to %v", n.name, err, patience)
+				r.say("host %s does not answer yet: %v; trying again for up to %v", c.name, err, patience)
 			})
 		}
 		select {
@@ -381,147 +381,147 @@ func (n *node) open(ctx context.Context) (*reach.Edge, error) {
 }
 
 // cannotBegin deals with a host that is not to be had.
-func (n *node) cannotBegin(err error) {
-	r := n.fleet.run
+func (c *child) cannotBegin(err error) {
+	r := c.fleet.run
 	switch {
 	case r.stop.Load():
-	case r.above != nil:
-		r.above.refused(n.hosts, err.Error())
-		n.below.Leave()
+	case r.parent != nil:
+		r.parent.refused(c.hosts, err.Error())
+		c.below.Leave()
 	default:
-		r.do(r.policy.cannotStart(fmt.Errorf("host %s cannot be used: %w", n.name, err), CodeCannotStart))
+		r.do(r.policy.cannotStart(fmt.Errorf("host %s cannot be used: %w", c.name, err), CodeCannotStart))
 	}
-	n.gone()
+	c.gone()
 }
 
 // join begins to speak with the agent.
-func (n *node) join(edge *reach.Edge) {
-	r := n.fleet.run
-	if n.edge = edge; r.stop.Load() {
-		n.gone()
+func (c *child) join(edge *reach.Edge) {
+	r := c.fleet.run
+	if c.edge = edge; r.stop.Load() {
+		c.gone()
 		return
 	}
 	first := make(chan struct{}) // what comes waits until link is set
-	n.link = frames.New(edge, edge, frames.Options{Silence: n.fleet.start.Agents.silence(),
-		Receive: func(fr frames.Frame) error { <-first; return n.receive(fr) },
+	c.link = frames.New(edge, edge, frames.Options{Silence: c.fleet.start.Agents.silence(),
+		Receive: func(fr frames.Frame) error { <-first; return c.receive(fr) },
 		Lost: func(err error) {
 			if errors.Is(err, frames.ErrEnded) {
 				err = agentGone(edge.Why())
 			}
-			r.post(func() { n.lost(err) })
+			r.post(func() { c.lost(err) })
 			edge.Close() // while the job ends: what is not heard does not end by itself
 		}})
-	f := n.fleet
-	if f.joined++; f.others != nil && f.others.Together && f.joined == len(f.nodes) {
+	f := c.fleet
+	if f.joined++; f.others != nil && f.others.Together && f.joined == len(f.children) {
 		close(f.all)
 	}
 	m := f.start
-	m.Hosts, m.Stdin = n.hosts, n.input()
+	m.Hosts, m.Stdin = c.hosts, c.input()
 	start := encode(m.with(widen))
 	for _, rank := range f.ended {
-		n.link.Send(frames.Order, encode(order{Phase: r.policy.phase, Gone: rank + 1}))
+		c.link.Send(frames.Order, encode(order{Phase: r.policy.phase, Gone: rank + 1}))
 	}
 	close(first)
-	go n.tell(start)
+	go c.tell(start)
 }
 
 // tell sends the programs that gorun has built, and the start. It has a goroutine of its own.
-func (n *node) tell(start []byte) {
-	r := n.fleet.run
+func (c *child) tell(start []byte) {
+	r := c.fleet.run
 	for _, app := range r.job.Apps {
 		if !app.Sent {
 			continue
 		}
-		if err := n.sendFile(app.Path); err != nil {
+		if err := c.sendFile(app.Path); err != nil {
 			r.post(func() {
 				r.do(r.judge().cannotStart(err, CodeCannotStart))
-				n.gone()
+				c.gone()
 			})
 			return
 		}
 	}
 	select {
-	case <-n.fleet.all:
-		n.link.SendAfter(frames.Start, start)
+	case <-c.fleet.all:
+		c.link.SendAfter(frames.Start, start)
 	case <-r.over:
 	}
 }
 
 // sendFile sends an executable. Where the link has ended, Lost has reported why.
-func (n *node) sendFile(path string) error {
+func (c *child) sendFile(path string) error {
 	return program.Send(path, func(piece []byte) error {
 		if len(piece) == 0 {
-			return n.link.SendAfter(frames.File, nil)
+			return c.link.SendAfter(frames.File, nil)
 		}
-		return n.link.SendBulk(frames.File, frames.File, piece)
+		return c.link.SendBulk(frames.File, frames.File, piece)
 	})
 }
 
 // receive is called with what the agent says, by a goroutine of the link. Nothing of it is believed before it has been
 // looked at: the ranks must be its own, and in the right state.
-func (n *node) receive(f frames.Frame) error {
-	r := n.fleet.run
-	if n.left {
+func (c *child) receive(f frames.Frame) error {
+	r := c.fleet.run
+	if c.left {
 		return fmt.Errorf("a %v frame after the last one", f.Kind)
 	}
 	switch f.Kind {
 	case frames.Stdout, frames.Stderr, frames.StdoutPart, frames.StderrPart:
-		return n.output.Put(f)
+		return c.output.Put(f)
 	case frames.Put:
 		put, err := decode[[]pmi.Pair](f)
 		if err != nil {
 			return err
 		}
-		return n.below.Put(pairs(put, narrow))
+		return c.below.Put(pairs(put, narrow))
 	case frames.Fence:
-		return n.below.Fence()
+		return c.below.Fence()
 	case frames.Question:
-		return n.below.Ask(f.Body)
+		return c.below.Ask(f.Body)
 	case frames.Host:
 		m, err := decode[hostMessage](f)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(n.hosts, func(h hostPart) bool { return h.Ranks[0] == m.Rank }) || n.known[m.Rank] {
+		if !slices.ContainsFunc(c.hosts, func(h hostPart) bool { return h.Ranks[0] == m.Rank }) || c.known[m.Rank] {
 			return fmt.Errorf("the host of rank %d out of turn", m.Rank)
 		}
-		n.known[m.Rank] = true
-		n.post(func() { n.fleet.isHost(m) })
+		c.known[m.Rank] = true
+		c.post(func() { c.fleet.isHost(m) })
 	case frames.Started:
 		m, err := decode[startedMessage](f)
 		if err != nil {
 			return err
 		}
-		if seen, own := n.seen[m.Rank]; !own || seen != notStarted || n.started {
+		if seen, own := c.seen[m.Rank]; !own || seen != notStarted || c.started {
 			return fmt.Errorf("the start of rank %d out of turn", m.Rank)
 		}
-		n.seen[m.Rank] = running
-		n.post(func() { r.ranks[m.Rank].pid = m.Pid; r.rankStarted(started{rank: m.Rank}) })
+		c.seen[m.Rank] = running
+		c.post(func() { r.ranks[m.Rank].pid = m.Pid; r.rankStarted(started{rank: m.Rank}) })
 	case frames.AllStarted:
-		if n.started {
+		if c.started {
 			return errors.New("the end of the start out of turn")
 		}
-		n.started = true
-		n.post(n.allStarted)
+		c.started = true
+		c.post(c.allStarted)
 	case frames.Exited:
 		m, err := decode[exitedMessage](f)
 		if err != nil {
 			return err
 		}
-		if n.seen[m.Rank] != running || m.Code < 0 || m.Code > 255 || m.Signal < 0 || m.Signal > 127 {
+		if c.seen[m.Rank] != running || m.Code < 0 || m.Code > 255 || m.Signal < 0 || m.Signal > 127 {
 			return fmt.Errorf("the end of rank %d out of turn, with code %d and signal %d", m.Rank, m.Code, m.Signal)
 		}
-		n.seen[m.Rank] = exited
-		n.post(func() { n.rankEnded(m) })
+		c.seen[m.Rank] = exited
+		c.post(func() { c.rankEnded(m) })
 	case frames.Aborted:
 		m, err := decode[abortedMessage](f)
 		if err != nil {
 			return err
 		}
-		if _, own := n.seen[m.Rank]; !own {
+		if _, own := c.seen[m.Rank]; !own {
 			return fmt.Errorf("an abort of rank %d", m.Rank)
 		}
-		n.post(func() {
+		c.post(func() {
 			by := procs.Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: r.hostOf(m.Rank)}
 			r.do(r.judge().aborted(time.Now(), abortCall{by, m.Code, m.Message, m.Consequence}))
 		})
@@ -530,74 +530,74 @@ func (n *node) receive(f frames.Frame) error {
 		if err != nil {
 			return err
 		}
-		n.post(func() { n.failed(m) })
+		c.post(func() { c.failed(m) })
 	case frames.Refused:
 		m, err := decode[refusedMessage](f)
 		if err != nil {
 			return err
 		}
-		return n.handOver(m)
+		return c.handOver(m)
 	case frames.Finished:
-		n.left = true
-		n.post(n.finished)
+		c.left = true
+		c.post(c.finished)
 	}
 	return nil
 }
 
 // post has the supervisor call f, unless the host is given up by then: nothing of it is counted twice.
-func (n *node) post(f func()) {
-	n.fleet.run.post(func() {
-		if !n.ended {
+func (c *child) post(f func()) {
+	c.fleet.run.post(func() {
+		if !c.ended {
 			f()
 		}
 	})
 }
 
 // Release is pmi.Down's, as Answer.
-func (n *node) Release() { n.link.Send(frames.Released, nil) }
+func (c *child) Release() { c.link.Send(frames.Released, nil) }
 
-func (n *node) Answer(text []byte) { n.link.Send(frames.Answer, text) }
+func (c *child) Answer(text []byte) { c.link.Send(frames.Answer, text) }
 
-func (n *node) Call(to, from int) { n.link.Send(frames.Call, encode(callMessage{to, from})) }
+func (c *child) Call(to, from int) { c.link.Send(frames.Call, encode(callMessage{to, from})) }
 
 // pumpOutput carries the output of a host to the outlets, a whole line at a time.
-func (n *node) pumpOutput() {
-	defer close(n.done)
-	n.fleet.run.streams.Merge(n.output, func(k int) { n.link.Send(frames.OutputRoom, frames.Room(k)) })
+func (c *child) pumpOutput() {
+	defer close(c.done)
+	c.fleet.run.streams.Merge(c.output, func(k int) { c.link.Send(frames.OutputRoom, frames.Room(k)) })
 }
 
 // The rest runs on the supervisor.
 
-func (n *node) allStarted() {
-	r := n.fleet.run
-	for _, rank := range n.ranks {
+func (c *child) allStarted() {
+	r := c.fleet.run
+	for _, rank := range c.ranks {
 		if st := r.ranks[rank]; st.started || st.ended || r.policy.phase != working {
 			continue
 		}
-		if r.job.Recover && n.loss {
-			n.neverStarted(rank)
+		if r.job.Recover && c.loss {
+			c.neverStarted(rank)
 		} else {
 			err := fmt.Errorf("host %s: its agent has not started rank %d, and does not say why", r.hostOf(rank), rank)
 			r.do(r.judge().cannotStart(err, CodeCannotStart))
 		}
 	}
-	n.startsNoMore()
+	c.startsNoMore()
 }
 
 // neverStarted is the end of a rank whose host was lost before, in a job that goes on.
-func (n *node) neverStarted(rank int) {
-	r := n.fleet.run
+func (c *child) neverStarted(rank int) {
+	r := c.fleet.run
 	r.ranks[rank].ended = true
-	n.isOver()
-	if r.above == nil {
-		r.mourn(rank)
+	c.isOver()
+	if r.parent == nil {
+		r.announceDeath(rank)
 	}
 }
 
 // isOver counts a rank that has ended.
-func (n *node) isOver() {
-	if n.over++; n.over == len(n.ranks) && n.fleet.run.job.Recover {
-		n.below.Leave() // there is no rank there that could enter a fence
+func (c *child) isOver() {
+	if c.over++; c.over == len(c.ranks) && c.fleet.run.job.Recover {
+		c.below.Leave() // there is no rank there that could enter a fence
 	}
 }
 
@@ -605,8 +605,8 @@ func (n *node) isOver() {
 // to the same CPUs. Where agents come by themselves their names are the scheduler's, and not looked up.
 func (f *fleet) isHost(m hostMessage) {
 	r := f.run
-	if r.above != nil {
-		r.above.link.Send(frames.Host, encode(m))
+	if r.parent != nil {
+		r.parent.link.Send(frames.Host, encode(m))
 		return
 	}
 	if m.ID == "" || f.others != nil || f.start.Agents.Local {
@@ -624,10 +624,10 @@ func (f *fleet) isHost(m hostMessage) {
 }
 
 // failed is a failure that an agent reports.
-func (n *node) failed(m failedMessage) {
-	r, err := n.fleet.run, errors.New(oneLine(m.Err))
+func (c *child) failed(m failedMessage) {
+	r, err := c.fleet.run, errors.New(oneLine(m.Err))
 	if m.Lost {
-		n.loss = true
+		c.loss = true
 		r.do(r.judge().hostLost(time.Now(), err))
 		return
 	}
@@ -639,18 +639,18 @@ func (n *node) failed(m failedMessage) {
 	r.do(r.judge().cannotStart(err, code))
 }
 
-func (n *node) startsNoMore() {
-	if n.begun {
+func (c *child) startsNoMore() {
+	if c.begun {
 		return
 	}
-	n.begun = true
-	if n.fleet.left--; n.fleet.left == 0 {
-		n.fleet.run.rankStarted(started{last: true})
+	c.begun = true
+	if c.fleet.left--; c.fleet.left == 0 {
+		c.fleet.run.rankStarted(started{last: true})
 	}
 }
 
-func (n *node) rankEnded(m exitedMessage) {
-	r := n.fleet.run
+func (c *child) rankEnded(m exitedMessage) {
+	r := c.fleet.run
 	st := r.ranks[m.Rank]
 	if st.ended {
 		return
@@ -661,28 +661,28 @@ func (n *node) rankEnded(m exitedMessage) {
 	if m.Err != "" {
 		e.Err = errors.New(oneLine(m.Err))
 	}
-	n.isOver()
+	c.isOver()
 	r.endings.note(e)
 	r.do(r.judge().exited(time.Now(), rankEnd{e, m.Unfinished, m.Consequence}))
 }
 
 // finished is the end of an agent in order, if the head has said so or the job is ending.
-func (n *node) finished() {
-	if !n.fleet.told.Finish && n.fleet.run.policy.phase == working {
-		n.lost(errors.New("its agent has left before the job has ended"))
+func (c *child) finished() {
+	if !c.fleet.told.Finish && c.fleet.run.policy.phase == working {
+		c.lost(errors.New("its agent has left before the job has ended"))
 		return
 	}
-	n.gone()
+	c.gone()
 }
 
 // lost reports the end of the stream to an agent that has not finished.
-func (n *node) lost(err error) {
-	if n.ended {
+func (c *child) lost(err error) {
+	if c.ended {
 		return
 	}
-	r := n.fleet.run
-	r.do(r.judge().hostLost(time.Now(), n.whyLost(err)))
-	n.gone()
+	r := c.fleet.run
+	r.do(r.judge().hostLost(time.Now(), c.whyLost(err)))
+	c.gone()
 }
 
 // agentGone is the end of the stream to an agent: how the agent has ended, and what it said last.
@@ -691,8 +691,8 @@ type agentGone string
 func (a agentGone) Error() string { return "its agent is gone: " + string(a) }
 
 // whyLost blames the host that is lost, unless it was gorun that was not heard.
-func (n *node) whyLost(err error) error {
-	f := n.fleet
+func (c *child) whyLost(err error) error {
+	f := c.fleet
 	var gone agentGone
 	if f.pulse != nil && errors.As(err, &gone) {
 		if gap := f.pulse.Stopped(); gap > 0 {
@@ -703,7 +703,7 @@ func (n *node) whyLost(err error) error {
 	}
 	var silence frames.Silence
 	if others := f.apart(); f.pulse != nil && errors.As(err, &silence) && len(others) > 1 &&
-		!slices.ContainsFunc(others, func(o *node) bool { return o != n && !o.link.Silent() }) {
+		!slices.ContainsFunc(others, func(o *child) bool { return o != c && !o.link.Silent() }) {
 		var names []place.Host
 		for _, o := range others {
 			names = append(names, place.Host{Name: o.name})
@@ -712,15 +712,15 @@ func (n *node) whyLost(err error) error {
 			"none of them for %v (GORUN_PEER_TIMEOUT)", len(others), someHosts(names), f.run.plan.Host,
 			time.Duration(silence))
 	}
-	started := slices.ContainsFunc(n.ranks, func(rank int) bool { return f.run.ranks[rank].started })
-	return fmt.Errorf("host %s is lost: %w", n.name, whileStarting(err, started))
+	started := slices.ContainsFunc(c.ranks, func(rank int) bool { return f.run.ranks[rank].started })
+	return fmt.Errorf("host %s is lost: %w", c.name, whileStarting(err, started))
 }
 
-// apart is the nodes of other hosts that are heard, or should be.
-func (f *fleet) apart() (others []*node) {
-	for _, n := range f.nodes {
-		if n.link != nil && !n.ended && !n.hosts[0].Own {
-			others = append(others, n)
+// apart is the children of other hosts that are heard, or should be.
+func (f *fleet) apart() (others []*child) {
+	for _, c := range f.children {
+		if c.link != nil && !c.ended && !c.hosts[0].Own {
+			others = append(others, c)
 		}
 	}
 	return others
@@ -737,17 +737,17 @@ func whileStarting(err error, started bool) error {
 		"MTU of a host is larger than the way's (a tunnel?)", err)
 }
 
-// gone is the end of a node: no rank of it runs as far as can be known.
-func (n *node) gone() {
-	if n.ended {
+// gone is the end of a child: no rank of it runs as far as can be known.
+func (c *child) gone() {
+	if c.ended {
 		return
 	}
-	n.ended = true
-	r := n.fleet.run
-	for _, rank := range n.ranks {
+	c.ended = true
+	r := c.fleet.run
+	for _, rank := range c.ranks {
 		st := r.ranks[rank]
 		if !st.started && !st.ended && r.job.Recover && r.policy.phase == working {
-			n.neverStarted(rank)
+			c.neverStarted(rank)
 		}
 		if !st.started || st.ended {
 			continue
@@ -755,17 +755,17 @@ func (n *node) gone() {
 		st.ended = true
 		r.alive--
 		switch {
-		case r.above != nil:
-			r.above.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}})
+		case r.parent != nil:
+			r.parent.exited(time.Now(), rankEnd{Exit: procs.Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}})
 		case r.job.Recover:
-			r.mourn(rank)
+			r.announceDeath(rank)
 		}
 	}
 	if r.job.Recover {
-		n.below.Leave()
+		c.below.Leave()
 	}
-	n.startsNoMore()
-	n.output.End()
+	c.startsNoMore()
+	c.output.End()
 }
 
 // tell sends an order to all agents, if it says something new. It may be called of nil.
@@ -778,11 +778,11 @@ func (f *fleet) tell(o order) {
 		return
 	}
 	f.told = order{Phase: o.Phase, Finish: o.Finish}
-	o.Silent = o.Signal == syscall.SIGSTOP && f.run.above == nil
+	o.Silent = o.Signal == syscall.SIGSTOP && f.run.parent == nil
 	body := encode(o)
-	for _, n := range f.nodes {
-		if n.link != nil && !n.ended {
-			n.link.Send(frames.Order, body)
+	for _, c := range f.children {
+		if c.link != nil && !c.ended {
+			c.link.Send(frames.Order, body)
 		}
 	}
 	if o.Phase == killing {
@@ -790,8 +790,8 @@ func (f *fleet) tell(o order) {
 	}
 }
 
-// mourn tells all agents of a rank that has ended, without which the job goes on. It may be called of nil.
-func (f *fleet) mourn(rank int) {
+// announceDeath tells all agents of a rank that has ended, without which the job goes on. It may be called of nil.
+func (f *fleet) announceDeath(rank int) {
 	if f == nil {
 		return
 	}
@@ -805,9 +805,9 @@ func (f *fleet) drain() {
 		return
 	}
 	deadline := time.Now().Add(100 * time.Millisecond)
-	for _, n := range f.nodes {
-		if n.link != nil && !n.ended {
-			n.link.Drain(time.Until(deadline))
+	for _, c := range f.children {
+		if c.link != nil && !c.ended {
+			c.link.Drain(time.Until(deadline))
 		}
 	}
 }
@@ -816,9 +816,9 @@ func (f *fleet) drain() {
 func (f *fleet) dismiss() {
 	f.cancel()
 	f.tell(order{Phase: f.run.policy.phase, Finish: true})
-	for _, n := range f.nodes {
-		if n.link == nil {
-			n.gone()
+	for _, c := range f.children {
+		if c.link == nil {
+			c.gone()
 		}
 	}
 	f.dismissed = time.Now()
@@ -836,30 +836,30 @@ func (f *fleet) abandon(limit time.Duration, quiet bool) {
 	if time.Since(f.dismissed) < limit {
 		return
 	}
-	for _, n := range f.nodes {
-		if !n.ended {
-			f.run.say("host %s: its agent does not end, and is left", n.name)
-			n.gone()
+	for _, c := range f.children {
+		if !c.ended {
+			f.run.say("host %s: its agent does not end, and is left", c.name)
+			c.gone()
 		}
 	}
 }
 
 // finished waits until all output of all hosts has come.
 func (f *fleet) finished() {
-	for _, n := range f.nodes {
-		<-n.done
+	for _, c := range f.children {
+		<-c.done
 	}
 }
 
 // close ends all streams.
 func (f *fleet) close() {
 	var all sync.WaitGroup
-	for _, n := range f.nodes {
-		if n.link != nil {
-			n.link.Close()
+	for _, c := range f.children {
+		if c.link != nil {
+			c.link.Close()
 		}
-		if n.edge != nil {
-			all.Go(n.edge.Close)
+		if c.edge != nil {
+			all.Go(c.edge.Close)
 		}
 	}
 	all.Wait()

@@ -55,9 +55,9 @@ type run struct {
 	ranks   map[int]*rankState // those here, and those of the hosts below; no rank is added later
 	endings endings
 	streams *stdio.Streams
-	here              // not of a head
-	fleet   *fleet    // nil: there are no agents below
-	above   *superior // of an agent
+	local           // not of a head
+	fleet   *fleet  // nil: there are no agents below
+	parent  *parent // of an agent
 
 	starting int            // who still starts ranks: this host, and the fleet
 	alive    int            // ranks that have been started and have not ended
@@ -67,7 +67,7 @@ type run struct {
 
 	signals <-chan os.Signal
 	starts  chan started     // with room for all
-	desk                     // of the supervisor
+	mailbox                  // of the supervisor
 	timeout <-chan time.Time // of the job
 	timer   *time.Timer      // for policy.next
 	abandon <-chan time.Time // when what is left is given up; nil: not yet known
@@ -78,8 +78,8 @@ type run struct {
 	stop atomic.Bool // shared with startRanks: start no more
 }
 
-// here is the ranks of this host.
-type here struct {
+// local is the state of the ranks that this host runs.
+type local struct {
 	server  *pmi.Server
 	backend backend         // nil: the ranks of a head are on other hosts
 	heard   chan procs.Exit // with room for all
@@ -112,25 +112,25 @@ type judge interface {
 }
 
 func (r *run) judge() judge {
-	if r.above != nil {
-		return r.above
+	if r.parent != nil {
+		return r.parent
 	}
 	return &r.policy
 }
 
-// desk is where other goroutines bring what a supervisor is to do.
-type desk struct {
+// mailbox takes functions that other goroutines want the supervisor to call.
+type mailbox struct {
 	posts chan func()
 	over  chan struct{} // closed when nothing is taken from posts any more
 }
 
-func newDesk() desk { return desk{posts: make(chan func()), over: make(chan struct{})} }
+func newMailbox() mailbox { return mailbox{posts: make(chan func()), over: make(chan struct{})} }
 
 // post has the supervisor call f, and waits until it does. Where that is over, nothing is called.
-func (d desk) post(f func()) {
+func (m mailbox) post(f func()) {
 	select {
-	case d.posts <- f:
-	case <-d.over:
+	case m.posts <- f:
+	case <-m.over:
 	}
 }
 
@@ -169,7 +169,7 @@ func (j *Job) Run() int {
 func (j *Job) newRun(plan *Plan) *run {
 	r := &run{
 		job: j, plan: plan, ranks: make(map[int]*rankState, len(plan.Specs)),
-		starts: make(chan started, len(plan.Specs)+1), desk: newDesk(), timer: time.NewTimer(time.Hour),
+		starts: make(chan started, len(plan.Specs)+1), mailbox: newMailbox(), timer: time.NewTimer(time.Hour),
 	}
 	for i := range plan.Specs {
 		r.ranks[plan.Specs[i].Rank] = &rankState{}
@@ -212,8 +212,8 @@ func (r *run) supervise(b backend, o pmi.Options, addFleet func()) int {
 	defer r.server.Close()
 	r.starting++
 	addFleet()
-	if r.above != nil {
-		r.above.serve(r)
+	if r.parent != nil {
+		r.parent.serve(r)
 	}
 	go r.startRanks()
 	if r.fleet != nil {
@@ -250,7 +250,7 @@ func (r *run) tell(a action) {
 func (r *run) announce() {
 	if r.plan.Over {
 		of := ""
-		if r.above != nil {
+		if r.parent != nil {
 			of = " of host " + r.plan.Host
 		}
 		r.say("%d ranks on %d usable %s%s: ranks outnumber CPUs, so a waiting rank gives the CPU away",
@@ -274,7 +274,7 @@ func (r *run) announce() {
 
 // watch runs until no rank is left.
 func (r *run) watch() {
-	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.above.wantsUs()) {
+	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.parent.wantsUs()) {
 		switch only := r.alive == 0 && r.unheard == 0 && r.stop.Load(); {
 		case !only:
 			r.noStart = nil
@@ -331,7 +331,7 @@ func (r *run) step(done <-chan struct{}) bool {
 func (r *run) rankStarted(s started) {
 	if s.last {
 		if err := s.err; err != nil {
-			if r.above != nil {
+			if r.parent != nil {
 				err = fmt.Errorf("%w on host %s", err, r.plan.Host)
 			}
 			r.do(r.judge().cannotStart(err, startCode(err)))
@@ -342,14 +342,14 @@ func (r *run) rankStarted(s started) {
 		if !r.stop.Load() {
 			r.startInput()
 		}
-		r.above.allStarted()
+		r.parent.allStarted()
 		return
 	}
 	r.alive++
 	st := r.ranks[s.rank]
 	st.started = true
 	r.log.Debug("rank started", "rank", s.rank, "pid", st.pid)
-	r.above.started(s.rank, st.pid)
+	r.parent.started(s.rank, st.pid)
 	if by := r.stops.early[st.pid]; by != 0 {
 		r.rankStopped(s.rank, by)
 	}
@@ -400,7 +400,7 @@ func (r *run) rankHeard(e procs.Exit) {
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
 	r.endings.note(e)
 	r.server.Ended(e.Rank)
-	if e.Signal == syscall.SIGPIPE && r.above == nil && r.wroteToUnread(e.Rank) {
+	if e.Signal == syscall.SIGPIPE && r.parent == nil && r.wroteToUnread(e.Rank) {
 		// The program alone would die without a word too.
 		r.do(r.policy.unwritten(time.Now(), syscall.EPIPE))
 		close(r.ranks[e.Rank].judged)
@@ -446,8 +446,8 @@ func (r *run) signalled(s syscall.Signal) {
 	case r.leaving:
 		r.leave(128+int(s), stoppedBy(s))
 	default:
-		if r.above != nil && r.policy.phase == working {
-			r.above.agentStopped(time.Now(), fmt.Errorf("the agent on host %s was stopped by signal %d (%s)",
+		if r.parent != nil && r.policy.phase == working {
+			r.parent.agentStopped(time.Now(), fmt.Errorf("the agent on host %s was stopped by signal %d (%s)",
 				r.plan.Host, int(s), s), 128+int(s))
 		}
 		r.do(r.policy.signalled(time.Now(), s))
@@ -476,11 +476,11 @@ func (r *run) do(a action) {
 	if a.signal != 0 {
 		r.log.Debug("signal to all ranks", "signal", a.signal.String())
 		r.sent = a.signal
-		r.signalHere(a.signal)
+		r.signalLocal(a.signal)
 	}
 	r.fleet.tell(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
 	if a.gone > 0 {
-		r.mourn(a.gone - 1)
+		r.announceDeath(a.gone - 1)
 	}
 	if a.signal == syscall.SIGKILL && r.abandon == nil {
 		r.abandon = time.After(abandonAfter)
@@ -491,22 +491,22 @@ func (r *run) do(a action) {
 	}
 }
 
-// mourn has the other ranks told of one that has ended, without which the job goes on.
-func (r *run) mourn(rank int) {
+// announceDeath has the other ranks told of one that has ended, without which the job goes on.
+func (r *run) announceDeath(rank int) {
 	if r.server != nil {
 		r.server.Gone(rank)
 	}
-	r.fleet.mourn(rank)
+	r.fleet.announceDeath(rank)
 }
 
 // signalAll sends a signal that does not end the job.
 func (r *run) signalAll(s syscall.Signal) {
 	r.fleet.tell(order{Phase: r.policy.phase, Signal: s})
-	r.signalHere(s)
+	r.signalLocal(s)
 }
 
-// signalHere sends a signal to the ranks of this host.
-func (r *run) signalHere(s syscall.Signal) {
+// signalLocal sends a signal to the ranks of this host.
+func (r *run) signalLocal(s syscall.Signal) {
 	if r.backend == nil {
 		return
 	}

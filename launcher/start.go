@@ -169,7 +169,7 @@ func (r *run) openOutput(s *procs.Spec) (own []*os.File, err error) {
 		}
 		return []*os.File{s.Stdout, s.Stderr}, nil
 	}
-	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.above == nil {
+	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.parent == nil {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		if r.job.MergeStderr {
 			s.Stderr = s.Stdout
