@@ -132,7 +132,7 @@ func (a *parent) work(m *startMessage, cleaner []string) {
 	r.supervise(local, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
 		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {
 		if below := m.Hosts[1:]; len(below) > 0 {
-			newFleet(r, *m, below, r.server, me)
+			r.addFleet(*m, below, r.server, me)
 		}
 	})
 }

@@ -334,7 +334,7 @@ func (r *run) rankStarted(s started) {
 			if r.parent != nil {
 				err = fmt.Errorf("%w on host %s", err, r.plan.Host)
 			}
-			r.do(r.judge().cannotStart(err, startCode(err)))
+			r.cannotStart(err, startCode(err))
 		}
 		if r.starting--; r.starting > 0 {
 			return
@@ -425,8 +425,7 @@ func (r *run) wroteToUnread(rank int) bool {
 func (r *run) serverEvent(e pmi.Event) {
 	switch e.Kind {
 	case pmi.EventAbort:
-		by := procs.Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.hostOf(e.Rank)}
-		r.do(r.judge().aborted(time.Now(), abortCall{by, e.Code, e.Message, e.Consequence}))
+		r.aborted(abortCall{procs.Exit{Rank: e.Rank}, e.Code, e.Message, e.Consequence})
 	case pmi.EventGarbage:
 		r.say("rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
 	default:

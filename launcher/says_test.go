@@ -164,6 +164,7 @@ func TestHandedOverByALostHost(t *testing.T) {
 
 // head is one whose agents are not there.
 type head struct {
+	run *run
 	*fleet
 	end func()
 }
@@ -208,7 +209,7 @@ func newHead(t testing.TB, j *Job) *head {
 		link(n)
 	}
 	done := pumped(r, nil)
-	return &head{fl, func() {
+	return &head{r, fl, func() {
 		ended := make(chan struct{})
 		r.post(func() {
 			for _, n := range fl.children {

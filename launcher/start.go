@@ -89,7 +89,7 @@ func (r *run) startInput() {
 		err = r.streams.Feed(r.job.Stdin, near)
 	}
 	if err != nil {
-		r.do(r.judge().cannotStart(err, CodeCannotStart))
+		r.cannotStart(err, CodeCannotStart)
 		return
 	}
 	r.streams.StartInput()

@@ -53,8 +53,8 @@ func (c *child) handOver(m refusedMessage) error {
 		}
 	}
 	var adopted *child
-	if f.run.parent != nil {
-		f.run.parent.refused(hosts, m.Err) // before what is said after it
+	if f.parent != nil {
+		f.parent.refused(hosts, m.Err) // before what is said after it
 	} else {
 		adopted = newChild(f, hosts)
 	}
@@ -71,7 +71,7 @@ func (c *child) handOver(m refusedMessage) error {
 func (f *fleet) adopt(c, from *child, why string) {
 	r := f.run
 	f.left++
-	if r.stop.Load() || from.ended {
+	if r.stopping() || from.ended {
 		c.gone()
 		return
 	}
