@@ -92,7 +92,7 @@ func (a *parent) live(m *startMessage, stream io.ReadWriter, cleaner []string) i
 	}
 	a.link.SendAfter(frames.Finished, nil)
 	a.link.Drain(math.MaxInt64) // the way may be slow; if the head is gone, the link has ended
-	if _, is := stream.(reach.Dialled); is {
+	if _, ok := stream.(reach.Dialled); ok {
 		<-a.gone // what is on its way arrives
 	}
 	a.link.Close()
@@ -165,7 +165,7 @@ func (a *parent) plan(m *startMessage) (*Job, *Plan, error) {
 	for _, rank := range own.Ranks {
 		p.Specs = append(p.Specs, procs.Spec{Rank: rank, App: apps[rank]})
 	}
-	if err := j.settle(p, cpuset.Read()); err != nil {
+	if err := j.fillSpecs(p, cpuset.Read()); err != nil {
 		return nil, nil, err
 	}
 	if len(m.Stdin) > 0 {
@@ -323,7 +323,7 @@ func (a *parent) ordered(o order) {
 	}
 }
 
-// wantsUs tells whether the head has not said that this is all. It may be called of nil.
+// wantsUs reports whether the parent may still want something of this agent. It may be called of nil.
 func (a *parent) wantsUs() bool { return a != nil && !a.dismissed }
 
 // started may be called of nil, as allStarted.

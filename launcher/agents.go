@@ -7,11 +7,11 @@ import (
 	"github.com/gorun-mpi/mpi/internal/reach"
 )
 
-// Agents says how ranks come to be on other hosts.
+// Agents says how gorun starts agents on other hosts, and how long it waits for them.
 type Agents struct {
 	Shell []string // the words of a remote shell, before the host; nil: reach.SSH
-	// Local: all hosts are this one, whatever they are called, also where Shell leads to them. It is for tests of jobs
-	// on many hosts.
+	// Local says that all hosts are this one, whatever they are called, also where Shell leads to them. It is for tests
+	// of jobs on many hosts.
 	Local  bool
 	Others *Others `json:"-"` // nil: gorun starts the agents, and they each other
 	// Here is what this host is called in Hosts; "": what it calls itself.
@@ -30,16 +30,16 @@ type Agents struct {
 type Others struct {
 	reach.Reach
 	Close func() // called once, when the job ends
-	// Own: that of gorun's own host is one of them.
+	// Own says that the agent of gorun's own host is one of them.
 	Own bool
-	// Together: ranks are started when all agents are there. They may be minutes late, and ranks wait for each other
-	// for GORUN_TIMEOUT.
+	// Together says that ranks are started when all agents are there. Agents may be minutes late, and ranks wait for
+	// each other for GORUN_TIMEOUT only.
 	Together bool
 }
 
 func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }
 
-// way is how an agent comes to a host where no others start it. here: the host is this one.
+// way returns the way to start an agent on a host where no others start it. here says that the host is this one.
 func (a *Agents) way(self *reach.Self, here bool) reach.Reach {
 	switch {
 	case here || a.Local && a.Shell == nil:
@@ -50,8 +50,8 @@ func (a *Agents) way(self *reach.Self, here bool) reach.Reach {
 	return reach.Shell{Words: reach.SSH, Self: self}
 }
 
-// usual: no way to hosts is named, so that it may be Slurm's.
-func (a *Agents) usual() bool { return a.Shell == nil && !a.Local && a.Others == nil }
+// isDefault reports whether no way to hosts is named: Slurm may start the agents then.
+func (a *Agents) isDefault() bool { return a.Shell == nil && !a.Local && a.Others == nil }
 
 const (
 	// DefaultPatience is how long a host may take to answer.

@@ -27,7 +27,7 @@ type child struct {
 	edge  *reach.Edge
 	link  *frames.Link // set before the first frame is received
 
-	over         int  // of its ranks, those whose end was reported
+	endedRanks   int  // whose end was reported
 	loss         bool // a host below is lost
 	begun, ended bool // all its ranks have been started or will not be; it is finished, or lost
 
@@ -207,11 +207,11 @@ func (c *child) join(edge *reach.Edge) {
 		c.link.Send(frames.Order, encode(order{Phase: r.phase(), Gone: rank + 1}))
 	}
 	close(first)
-	go c.tell(start)
+	go c.sendStart(start)
 }
 
-// tell sends the programs that gorun has built, and the start. It has a goroutine of its own.
-func (c *child) tell(start []byte) {
+// sendStart sends the programs that gorun has built, and the start. It has a goroutine of its own.
+func (c *child) sendStart(start []byte) {
 	r := c.fleet.run
 	for _, path := range c.fleet.programs {
 		if err := c.sendFile(path); err != nil {
@@ -371,7 +371,7 @@ func (c *child) neverStarted(rank int) {
 
 // isOver counts a rank that has ended.
 func (c *child) isOver() {
-	if c.over++; c.over == len(c.ranks) && c.fleet.start.Recover {
+	if c.endedRanks++; c.endedRanks == len(c.ranks) && c.fleet.start.Recover {
 		c.below.Leave() // there is no rank there that could enter a fence
 	}
 }
@@ -417,7 +417,7 @@ func (c *child) rankEnded(m exitedMessage) {
 
 // finished is the end of an agent in order, if the head has said so or the job is ending.
 func (c *child) finished() {
-	if !c.fleet.told.Finish && c.fleet.run.phase() == working {
+	if !c.fleet.lastOrder.Finish && c.fleet.run.phase() == working {
 		c.lost(errors.New("its agent has left before the job has ended"))
 		return
 	}
@@ -451,7 +451,7 @@ func (c *child) whyLost(err error) error {
 		}
 	}
 	var silence frames.Silence
-	if others := f.apart(); f.pulse != nil && errors.As(err, &silence) && len(others) > 1 &&
+	if others := f.otherHosts(); f.pulse != nil && errors.As(err, &silence) && len(others) > 1 &&
 		!slices.ContainsFunc(others, func(o *child) bool { return o != c && !o.link.Silent() }) {
 		var names []place.Host
 		for _, o := range others {

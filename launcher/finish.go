@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// lingering is how long processes that the ranks left behind may go on after the last rank has ended well: the tee of
-	// a wrapper script has its last lines to write.
+	// lingering is how long processes that the ranks left behind may go on after the last rank has ended well: the tee
+	// of a wrapper script has its last lines to write.
 	lingering = 500 * time.Millisecond
 	// unreadAfterFailure is how long a destination of output may take nothing, after a job that has failed, before the
 	// rest of the output is dropped; unreadWhenTold is the same when gorun is told to end meanwhile.
@@ -37,9 +37,9 @@ func (r *run) finish() int {
 		r.awaitOutput(r.fleet.finished)
 		r.await(r.fleet.close, closing)
 	}
-	r.tell(action{say: r.streams.Summary()})
+	r.print(action{say: r.streams.Summary()})
 	r.sayEndings()
-	r.tell(r.policy.last()) // nothing follows the cause
+	r.print(r.policy.last()) // nothing follows the cause
 	for _, o := range r.streams.Outlets() {
 		r.awaitOutput(o.Flush)
 		r.account(o)
@@ -69,7 +69,7 @@ func (r *run) account(o *stdio.Outlet) {
 	switch {
 	case err != nil:
 		r.unwritten(err)
-	case lost > 0 && !r.told:
+	case lost > 0 && !r.toldToEnd:
 		r.say("the reader of the output takes no more: %d bytes of it are dropped", lost)
 	}
 }
@@ -85,7 +85,7 @@ func (r *run) unwritten(err error) {
 
 // leave drops the output that is not taken, which is all that is left.
 func (r *run) leave(code int, cause string) {
-	r.told = true
+	r.toldToEnd = true
 	r.do(r.policy.leave(code, cause))
 }
 
@@ -115,7 +115,7 @@ func (r *run) checkOutput() {
 		return
 	}
 	limit, patience := unreadAfterFailure, 2*closing
-	if r.told {
+	if r.toldToEnd {
 		limit, patience = unreadWhenTold, unreadAfterFailure
 	}
 	quiet := true

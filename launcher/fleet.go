@@ -16,23 +16,23 @@ import (
 
 // fleet is the agents that a head, or an agent, has started itself. Those that they start in turn are theirs.
 type fleet struct {
-	run      supervisor
-	parent   *parent      // of an agent; nil: this is the head
-	host     string       // this one
-	programs []string     // the executables that other hosts are sent
-	server   *pmi.Server  // the head's has all keys of the job, and no ranks of its own
-	start    startMessage // what all are told, but for the hosts and the input
-	self     *reach.Self
-	children []*child
-	others   *Others         // nil: it starts the agents itself
-	opened   context.Context // ends when hosts are not reached for any more
-	cancel   context.CancelFunc
-	turns    chan struct{}  // so many are reached for at a time
-	told     order          // the last one to all
-	ended    []int          // ranks that all were told of as ended: those that join later are told then
-	first    map[string]int // the first rank of each host that has an agent, by its hostID
-	left     int            // children that may still start ranks
-	said     bool           // that an agent cannot start others
+	run       supervisor
+	parent    *parent      // of an agent; nil: this is the head
+	host      string       // this one
+	programs  []string     // the executables that other hosts are sent
+	server    *pmi.Server  // the head's has all keys of the job, and no ranks of its own
+	start     startMessage // what all are told, but for the hosts and the input
+	self      *reach.Self
+	children  []*child
+	others    *Others         // nil: it starts the agents itself
+	opened    context.Context // ends when hosts are not reached for any more
+	cancel    context.CancelFunc
+	turns     chan struct{}  // so many are reached for at a time
+	lastOrder order          // to all
+	ended     []int          // ranks that all were told of as ended: those that join later are told then
+	first     map[string]int // the first rank of each host that has an agent, by its hostID
+	left      int            // children that may still start ranks
+	saidAdopt bool           // that an agent cannot start others
 	// joined is how many children have had an agent; all is closed when ranks may be started.
 	joined int
 	all    chan struct{}
@@ -69,8 +69,8 @@ func (f *fleet) add(hosts []hostPart) {
 	f.left = len(f.children)
 }
 
-// openInputs gives the children whose ranks have the standard input a pipe each, and returns the ends to be fed. All have
-// been started. It may be called of nil.
+// openInputs gives the children whose ranks have the standard input a pipe each, and returns the ends to be fed. All
+// have been started. It may be called of nil.
 func (f *fleet) openInputs() (near []*os.File, err error) {
 	if f == nil {
 		return nil, nil
@@ -96,8 +96,8 @@ func (f *fleet) open() {
 	}
 }
 
-// isHost is told on what host an agent is. Two names of one host in a list end the job: the ranks of both would be bound
-// to the same CPUs. Where agents come by themselves their names are the scheduler's, and not looked up.
+// isHost is told on what host an agent is. Two names of one host in a list end the job: the ranks of both would be
+// bound to the same CPUs. Where agents come by themselves their names are the scheduler's, and not looked up.
 func (f *fleet) isHost(m hostMessage) {
 	r := f.run
 	if f.parent != nil {
@@ -118,8 +118,8 @@ func (f *fleet) isHost(m hostMessage) {
 		oneLine(fmt.Sprintf("%.253s", m.Name)), again), CodeCannotStart)
 }
 
-// apart is the children of other hosts that are heard, or should be.
-func (f *fleet) apart() (others []*child) {
+// otherHosts returns the children of other hosts that are heard, or should be.
+func (f *fleet) otherHosts() (others []*child) {
 	for _, c := range f.children {
 		if c.link != nil && !c.ended && !c.hosts[0].Own {
 			others = append(others, c)
@@ -128,16 +128,16 @@ func (f *fleet) apart() (others []*child) {
 	return others
 }
 
-// tell sends an order to all agents, if it says something new. It may be called of nil.
-func (f *fleet) tell(o order) {
+// send sends an order to all agents, if it says something new. It may be called of nil.
+func (f *fleet) send(o order) {
 	if f == nil {
 		return
 	}
-	o.Finish = o.Finish || f.told.Finish // also where a signal comes while their ends are awaited
-	if o == f.told && o.Signal == 0 && !o.Hold && o.Gone == 0 {
+	o.Finish = o.Finish || f.lastOrder.Finish // also where a signal comes while their ends are awaited
+	if o == f.lastOrder && o.Signal == 0 && !o.Hold && o.Gone == 0 {
 		return
 	}
-	f.told = order{Phase: o.Phase, Finish: o.Finish}
+	f.lastOrder = order{Phase: o.Phase, Finish: o.Finish}
 	o.Silent = o.Signal == syscall.SIGSTOP && f.parent == nil
 	body := encode(o)
 	for _, c := range f.children {
@@ -156,7 +156,7 @@ func (f *fleet) announceDeath(rank int) {
 		return
 	}
 	f.ended = append(f.ended, rank)
-	f.tell(order{Phase: f.run.phase(), Gone: rank + 1})
+	f.send(order{Phase: f.run.phase(), Gone: rank + 1})
 }
 
 // drain waits until orders are on their way. It may be called of nil.
@@ -175,7 +175,7 @@ func (f *fleet) drain() {
 // dismiss has the agents finish, and gives up what is still being reached for.
 func (f *fleet) dismiss() {
 	f.cancel()
-	f.tell(order{Phase: f.run.phase(), Finish: true})
+	f.send(order{Phase: f.run.phase(), Finish: true})
 	for _, c := range f.children {
 		if c.link == nil {
 			c.gone()

@@ -34,8 +34,8 @@ type Job struct {
 	Agents  Agents       // for ranks on other hosts
 
 	Stdin, Stdout, Stderr *os.File
-	// Alone: this process does nothing else than run the job. It catches signals, and kills any child process that is
-	// left at the end.
+	// Alone says that this process does nothing else than run the job. It catches signals, and kills any child process
+	// that is left at the end.
 	Alone bool
 	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
 	// process.
@@ -103,12 +103,12 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 		p.Slurm = c.slurm
 		return p, nil
 	}
-	return p, j.settle(p, host)
+	return p, j.fillSpecs(p, host)
 }
 
-// settle is what the host of ranks decides: their CPUs, their programs and folders, their environment. Of the Specs,
+// fillSpecs sets the parts of Specs that the host of the ranks decides: their CPUs, programs, folders and environment.
 // Rank and App are set.
-func (j *Job) settle(p *Plan, host cpuset.Host) error {
+func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 	n := len(p.Specs)
 	p.CPUs, p.Over = host, n > host.Usable()
 	for _, app := range j.Apps {

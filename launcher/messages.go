@@ -124,7 +124,7 @@ type failedMessage struct {
 	Err  string
 	Code int  `json:",omitempty"` // of gorun, if a rank could not be started
 	Lost bool `json:",omitempty"`
-	// Stopped: a signal has ended the agent of a host; Code is that of the job.
+	// Stopped says that a signal has ended the agent of a host; Code is the exit code of the job.
 	Stopped bool `json:",omitempty"`
 }
 
@@ -144,7 +144,7 @@ type exitedMessage struct {
 	Core       bool           `json:",omitempty"`
 	Err        string         `json:",omitempty"`
 	Unfinished bool           `json:",omitempty"`
-	// Consequence: the rank had heard of another rank's end.
+	// Consequence says that the rank had heard of another rank's end.
 	Consequence bool `json:",omitempty"`
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/place"
 )
 
-// Options are the parts of a job that a flag of gorun sets by itself. gorun's flags, [Job] and the message that starts an
-// agent embed them: a new flag needs a field here and a line in cmd/gorun/flags.go. Agents are not told of fields that
-// JSON leaves out.
+// Options are the parts of a job that a flag of gorun sets by itself. gorun's flags, [Job] and the message that starts
+// an agent embed them: a new flag needs a field here and a line in cmd/gorun/flags.go. Agents are not told of fields
+// that JSON leaves out.
 type Options struct {
 	Place          place.Request // how the ranks are placed on the hosts; its Ranks is not looked at
 	AllowUnused    bool          `json:"-"` // a host may get no rank, of those named or of a Slurm allocation

@@ -17,8 +17,8 @@ const (
 	// causeWindow is how long the first failure may turn out to be the consequence of another: a rank that sees its
 	// peer's sockets close may exit before the kernel reports the death of the peer.
 	causeWindow = 30 * time.Millisecond
-	// consequenceWindow is how long the end may take to be reported that a rank has heard of before gorun has. Where the
-	// network has failed and no rank has ended, the job ends that much later.
+	// consequenceWindow is how long the end may take to be reported that a rank has heard of before gorun has. Where
+	// the network has failed and no rank has ended, the job ends that much later.
 	consequenceWindow = 3 * time.Second
 	// grace is how long the other ranks may report errors of their own.
 	grace = stdio.DedupWait
@@ -274,8 +274,8 @@ func (p *policy) hostLost(now time.Time, err error) action {
 	return p.fail(now)
 }
 
-// agentStopped reports that a signal has ended an agent, and with it its ranks: all agents of a Slurm step that ends get
-// one. Their ranks may get it too, and die of it before. A step may end because one of its agents was killed, whose
+// agentStopped reports that a signal has ended an agent, and with it its ranks: all agents of a Slurm step that ends
+// get one. Their ranks may get it too, and die of it before. A step may end because one of its agents was killed, whose
 // loss may be heard of later.
 func (p *policy) agentStopped(now time.Time, err error, code int) action {
 	switch {

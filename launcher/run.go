@@ -59,11 +59,11 @@ type run struct {
 	fleet   *fleet  // nil: there are no agents below
 	parent  *parent // of an agent
 
-	starting int            // who still starts ranks: this host, and the fleet
-	alive    int            // ranks that have been started and have not ended
-	sent     syscall.Signal // the last one that was to end all ranks: for those that start later
-	leaving  bool           // no rank is left, only output
-	told     bool           // to end, while leaving
+	starting  int            // who still starts ranks: this host, and the fleet
+	alive     int            // ranks that have been started and have not ended
+	sent      syscall.Signal // the last one that was to end all ranks: for those that start later
+	leaving   bool           // no rank is left, only output
+	toldToEnd bool           // while leaving
 
 	signals <-chan os.Signal
 	starts  chan started     // with room for all
@@ -236,8 +236,8 @@ func (r *run) say(format string, args ...any) {
 	fmt.Fprintf(r.streams.Stderr, "gorun: "+format+"\n", args...)
 }
 
-// tell queues the lines of an action.
-func (r *run) tell(a action) {
+// print queues the lines of an action.
+func (r *run) print(a action) {
 	for _, m := range a.say {
 		r.say("%s", m)
 	}
@@ -286,7 +286,7 @@ func (r *run) watch() {
 	r.noStart = nil
 }
 
-// step deals with the next thing that happens. It returns false when that is done.
+// step deals with the next event. It reports whether that was another one than the end of done.
 func (r *run) step(done <-chan struct{}) bool {
 	var exits <-chan procs.Exit
 	var events <-chan pmi.Event
@@ -374,7 +374,8 @@ func (r *run) rankEnded(e procs.Exit) {
 	}()
 }
 
-// waitServed waits in pieces: a machine that stands still for long takes one of them away and not all.
+// waitServed reports whether all that a rank has said was read within hearing. It waits in pieces: a machine that
+// stands still for long takes one of them away and not all.
 func waitServed(served <-chan struct{}) bool {
 	for range 20 {
 		select {
@@ -477,14 +478,14 @@ func (r *run) do(a action) {
 		r.sent = a.signal
 		r.signalLocal(a.signal)
 	}
-	r.fleet.tell(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
+	r.fleet.send(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
 	if a.gone > 0 {
 		r.announceDeath(a.gone - 1)
 	}
 	if a.signal == syscall.SIGKILL && r.abandon == nil {
 		r.abandon = time.After(abandonAfter)
 	}
-	r.tell(a)
+	r.print(a)
 	if !r.policy.next.IsZero() {
 		r.timer.Reset(time.Until(r.policy.next))
 	}
@@ -500,7 +501,7 @@ func (r *run) announceDeath(rank int) {
 
 // signalAll sends a signal that does not end the job.
 func (r *run) signalAll(s syscall.Signal) {
-	r.fleet.tell(order{Phase: r.policy.phase, Signal: s})
+	r.fleet.send(order{Phase: r.policy.phase, Signal: s})
 	r.signalLocal(s)
 }
 

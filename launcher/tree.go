@@ -76,8 +76,8 @@ func (f *fleet) adopt(c, from *child, why string) {
 		return
 	}
 	f.children = append(f.children, c)
-	if !f.said {
-		f.said = true
+	if !f.saidAdopt {
+		f.saidAdopt = true
 		r.say("host %s cannot start the agent of host %s (%.300s): gorun does it itself, as for all hosts of which "+
 			"this is so, %d at a time", from.name, c.name, oneLine(why), cap(f.turns))
 	}

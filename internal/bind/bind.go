@@ -220,9 +220,9 @@ func spread(groups [][]int, n int) [][]int {
 	return sets
 }
 
-// Share returns the GOMAXPROCS that a rank with own CPUs needs, or 0 if the Go runtime finds the right number itself. The runtime knows
-// the mask of the rank, but only the quota of the whole job, so the rank's part of the quota counts where it is
-// smaller.
+// Share returns the GOMAXPROCS that a rank with own CPUs needs, or 0 if the Go runtime finds the right number itself.
+// The runtime knows the mask of the rank, but only the quota of the whole job, so the rank's part of the quota counts
+// where it is smaller.
 func Share(host cpuset.Host, n, own int) int {
 	if host.Quota == 0 {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deathWatch hears of the deaths of processes in their order, without a thread for each.
+// deathWatch hears of the deaths of processes in their order, without a thread for each process.
 type deathWatch struct {
 	set  *os.File // an epoll set of pidfds, which the runtime's poller knows
 	fd   int      // of set
@@ -35,7 +35,7 @@ func newDeathWatch(ranks int) *deathWatch {
 	return d
 }
 
-// add watches a child. False: that is not possible. Not to be called after close.
+// add watches a child, and reports whether that is possible. It is not called after close.
 func (d *deathWatch) add(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

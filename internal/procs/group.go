@@ -9,8 +9,8 @@ import (
 )
 
 // RunGroup runs a command in a process group of its own, and ends all of the group when ctx ends. If gorun is killed, a
-// cleaner kills the group and removes folder; else the caller removes it. cleanerArgv is a command that calls Clean; nil
-// for none.
+// cleaner kills the group and removes folder; else the caller removes it. cleanerArgv is a command that calls Clean;
+// nil for none.
 func RunGroup(ctx context.Context, cmd *exec.Cmd, folder string, cleanerArgv []string) error {
 	var c *cleaner
 	if cleanerArgv != nil {

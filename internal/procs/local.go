@@ -51,8 +51,8 @@ type Local struct {
 	closed    bool         // guarded by mu
 }
 
-// NewLocal returns the one Local of a job on this host. alone: this process has no children but the job's, and those that it has
-// now. argv is a command that calls Clean; nil for none.
+// NewLocal returns the one Local of a job on this host. alone: this process has no children but the job's, and those
+// that it has now. argv is a command that calls Clean; nil for none.
 func NewLocal(size int, alone bool, argv []string) *Local {
 	host, err := os.Hostname()
 	if err != nil {
@@ -211,7 +211,7 @@ func (l *Local) watchChildren() {
 	}
 }
 
-// report delivers the end of a rank. It returns false if that lives.
+// report delivers the end of a rank, and reports whether the rank has ended.
 func (l *Local) report(pid int) bool {
 	e, ended := peek(pid)
 	if !ended {

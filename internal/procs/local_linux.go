@@ -32,7 +32,7 @@ func bindThread(ids []int) (restore func(), err error) {
 	return func() { unix.SchedSetaffinity(0, &old) }, nil
 }
 
-// peek says whether a child has ended, and how, and leaves it unreaped.
+// peek reports whether a child has ended, and how, and leaves it unreaped.
 func peek(pid int) (e Exit, ended bool) {
 	info, err := dead(unix.P_PID, pid)
 	if err != nil {

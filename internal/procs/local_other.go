@@ -14,7 +14,7 @@ func rankAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true
 
 func bindThread([]int) (restore func(), err error) { return func() {}, nil }
 
-// peek has no way to leave the child unreaped here.
+// peek reports whether a child has ended, and how. It cannot leave the child unreaped here.
 func peek(pid int) (e Exit, ended bool) {
 	var status syscall.WaitStatus
 	for {

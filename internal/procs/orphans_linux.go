@@ -56,9 +56,9 @@ func (l *Local) reapOrphans() time.Duration {
 }
 
 // killOrphans kills the children of this process until there are none but others: all that the ranks left behind, in
-// any process group or session. If there are others, a child may be what one of them has left behind. That has otherMark
-// in its environment, and is left, as is what does not show its environment to us; or, if otherMark is "", only those are
-// killed that have the job's mark.
+// any process group or session. If there are others, a child may be what one of them has left behind. That has
+// otherMark in its environment, and is left, as is what does not show its environment to us; or, if otherMark is "",
+// only those are killed that have the job's mark.
 func killOrphans(others map[int]bool, mark, otherMark string) {
 	search, clean := newMarkSearch(cmp.Or(otherMark, mark)), 0
 	for deadline := time.Now().Add(searching); time.Now().Before(deadline); {
@@ -128,7 +128,7 @@ func newMarkSearch(mark string) *markSearch {
 	return &markSearch{mark: mark, empty: map[int]time.Time{}}
 }
 
-// finding is what a look at a process finds.
+// finding is the result of a look at a process.
 type finding int
 
 const (
@@ -138,7 +138,7 @@ const (
 	hidden // its environment is not shown to us, since it is another user's, or it has written over it
 )
 
-// look tells whether a process has the mark.
+// look looks for the mark in the environment of a process.
 func (m *markSearch) look(pid int) finding {
 	if m.mark == "" {
 		return unmarked
@@ -210,8 +210,8 @@ func children() (found []child) {
 	return found
 }
 
-// childrenOfThreads reads the kernel's lists, so that a look does not cost more the more processes there are on the
-// host. Kernels without CONFIG_PROC_CHILDREN have none.
+// childrenOfThreads reads the kernel's lists, and reports whether there are any, so that a look does not cost more the
+// more processes there are on the host. Kernels without CONFIG_PROC_CHILDREN have none.
 func childrenOfThreads() (pids []int, known bool) {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {

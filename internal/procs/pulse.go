@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Pulse is how gorun knows that it did not run for a while: by a signal, in a frozen container, on a machine that slept.
-// Agents take that for its end.
+// Pulse is how gorun knows that it did not run for a while: by a signal, in a frozen container, on a machine that
+// slept. Agents take that for its end.
 type Pulse struct {
 	limit time.Duration // what counts
 	quit  chan struct{}

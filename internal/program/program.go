@@ -106,8 +106,8 @@ func looksLikeImport(name string) bool {
 		!strings.HasSuffix(name, "/") && !strings.HasSuffix(name, "...")
 }
 
-// Build compiles a package into a file that has no name, so that nothing can be left behind, however gorun ends.
-// For a binary it does nothing. Output of the go command goes to stderr. cleanerArgv is a command that calls [procs.Clean].
+// Build compiles a package into a file that has no name, so that nothing can be left behind, however gorun ends. For a
+// binary it does nothing. Output of the go command goes to stderr. cleanerArgv is a command that calls [procs.Clean].
 func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []string) error {
 	if p.Package == "" {
 		return nil
@@ -140,8 +140,8 @@ func (p *Program) Build(ctx context.Context, stderr *os.File, cleanerArgv []stri
 	return p.check()
 }
 
-// Sendable returns an error if other hosts cannot keep the program in a file without a name. A script cannot be run from
-// there: its interpreter would look for the name.
+// Sendable returns an error if other hosts cannot keep the program in a file without a name. A script cannot be run
+// from there: its interpreter would look for the name.
 func (p *Program) Sendable() error {
 	if p.Package != "" {
 		return nil

@@ -138,7 +138,8 @@ func (s *dedupStream) release() []byte {
 	return text
 }
 
-// due returns when the lines held back are to be released; zero: there is none, or they are the error of a job that fails.
+// due returns when the lines held back are to be released; zero: there is none, or they are the error of a job that
+// fails.
 func (s *dedupStream) due() time.Time {
 	if len(s.text) == 0 || s.failing() {
 		return time.Time{}

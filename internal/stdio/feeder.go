@@ -75,7 +75,7 @@ func (f *feeder) run() {
 	}
 }
 
-// waitInput returns false when stop was called.
+// waitInput waits for input. It reports whether there is some: false after stop.
 func (f *feeder) waitInput() bool {
 	for {
 		fds := []unix.PollFd{

@@ -7,8 +7,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/frames"
 )
 
-// Intake queues output, or input, that has come in frames. It never holds more than a window: the sender is told how much
-// has been taken.
+// Intake queues output, or input, that has come in frames. It never holds more than a window: the sender is told how
+// much has been taken.
 type Intake struct {
 	mu    sync.Mutex
 	more  sync.Cond      // of mu: there is a frame, or there will be none

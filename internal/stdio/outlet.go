@@ -69,8 +69,8 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// NewOutlet makes an Outlet. coloured says whether tags may be in colour; broken is called once, with the first write that
-// has failed.
+// NewOutlet makes an Outlet. coloured says whether tags may be in colour; broken is called once, with the first write
+// that has failed.
 func NewOutlet(to io.Writer, coloured bool, broken func(error)) *Outlet {
 	o := &Outlet{to: to, coloured: coloured, broken: broken, done: make(chan struct{})}
 	o.room.L, o.more.L = &o.mu, &o.mu
@@ -132,7 +132,7 @@ func (o *Outlet) line() string {
 	return o.status
 }
 
-// showStatus is called with mu held. It is false if nothing was to be done.
+// showStatus shows the status, or removes it, and reports whether there was anything to do. It is called with mu held.
 func (o *Outlet) showStatus() bool {
 	words, want := "", o.line()
 	if want == o.shown {

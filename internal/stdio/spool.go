@@ -26,7 +26,7 @@ func newSpool() *spool {
 }
 
 // wanted waits until some rank has taken all there is, so that the input is read no faster than the fastest rank takes
-// it. False: none will take more.
+// it. It reports whether a rank will take more.
 func (s *spool) wanted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,13 +53,13 @@ func (s *spool) end() {
 	s.changed.Broadcast()
 }
 
-// taker is how far one rank is. Nothing else refers to a piece that it has passed.
+// taker is the position of one rank in the input. Nothing else refers to a piece that the rank has passed.
 type taker struct {
 	from *spool
 	at   *piece
 }
 
-// newTaker is one of the ranks. All are made before the input is read.
+// newTaker adds a rank. All ranks are added before the input is read.
 func (s *spool) newTaker() *taker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
