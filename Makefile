@@ -21,8 +21,8 @@ LINTER    = bin/golangci-lint-v2.5.0
 export GORUN_TEST_REQUIRE_PEERS := $(shell scripts/deps --installed $(if $(SHORT),test,verify))
 
 # What has concurrency within one process: the race detector sees no more.
-RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi ./internal/ring ./launcher ./pml \
-	./transport/...
+RACED = . ./internal/auth/... ./internal/eventset ./internal/join ./internal/pmi ./internal/procs ./internal/ring \
+	./internal/stdio ./launcher ./pml ./transport/...
 
 GCC = $(shell command -v gcc)
 
@@ -113,7 +113,7 @@ endif
 	CGO_ENABLED=0 $(GOTEST) $(SHORT) ./internal/reach
 
 e2e: $(GOTESTSUM)  ## of unit: jobs of processes
-	$(GOTEST) $(SHORT) -skip '^TestHosts' ./internal/e2e ./cmd/gorun ./launcher
+	$(GOTEST) $(SHORT) -skip '^TestHosts' ./internal/e2e ./cmd/gorun ./launcher ./internal/procs
 
 peers: $(GOTESTSUM)  ## of unit: what is compared with Open MPI and MPICH
 	$(GOTEST) $(SHORT) ./benchmarks/... ./internal/pmi

@@ -80,9 +80,14 @@ const graph = `
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.
+	internal/bind                 : internal/cpuset, internal/place
+	internal/procs                : internal/pmi, internal/reach, {golang.org/x/sys}
+	internal/program              : internal/procs, {golang.org/x/sys}
+	internal/stdio                : internal/frames, internal/cpuset, {golang.org/x/sys}, {golang.org/x/term}
 	launcher                      : internal/pmi, internal/place, internal/cpuset, internal/frames, internal/reach,
-	                                {golang.org/x/sys}, {golang.org/x/term}, {github.com/hashicorp/go-hclog}
-	cmd/gorun                     : launcher, internal/auth, internal/k8s, internal/reach, internal/place,
+	                                internal/bind, internal/procs, internal/program, internal/stdio,
+	                                {golang.org/x/term}, {github.com/hashicorp/go-hclog}
+	cmd/gorun                     : launcher, internal/bind, internal/procs, internal/program, internal/auth, internal/k8s, internal/reach, internal/place,
 	                                internal/settings, internal/sizes, internal/spelling, internal/cpuset, internal/topology,
 	                                internal/waitpolicy, internal/join,
 	                                transport/tcp, transport/verbs, transport/ucx, collectives, collectives/simulate,
@@ -146,7 +151,8 @@ const testGraph = `
 	transport/multi               : transport/shm, transport/transporttest, internal/eventset, internal/wire,
 	                                {golang.org/x/sys}
 	transport/transporttest       : transport/loop, transport/faulty
-	launcher                      : internal/settings, launcher/launchertest
+	launcher                      : internal/settings
+	internal/procs                : internal/cpuset
 	cmd/gorun                     : internal/pmi, internal/wire, internal/frames
 	internal/lint                 : internal/settings
 `

@@ -14,26 +14,27 @@ import (
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
 // defaultSilence is after what time without a word the other end of a stream is given up. An agent has it until the
 // head has said how long it is (Agents.Silence).
 const defaultSilence = 30 * time.Second
 
-// superior is the head, as an agent sees it.
-type superior struct {
+// parent is the head, as an agent sees it.
+type parent struct {
 	link  *frames.Link
 	start chan *startMessage // has room for the one there is
 	gone  chan struct{}      // closed when there is no head any more
 	said  chan struct{}      // closed after gone, when standard error has the reason: the head may still read it
 	ready chan struct{}      // closed when run is set, or will not be
 	run   *run               // set by serve
-	input *intake            // of the standard input
+	input *stdio.Intake      // of the standard input
 
-	building *Program // the program of which pieces come
-	file     *os.File // of building
-	built    []*Program
+	programs program.Inbox
 
 	begun, over bool  // Start has come; the job was to end before; of the receiving goroutine
 	early       []int // ranks that had ended before Start came; of the receiving goroutine, until then
@@ -43,14 +44,14 @@ type superior struct {
 // Agent is the life of an agent: it starts the ranks that the head at the other end of a stream asks for, watches them,
 // and ends them when the stream ends. connect makes the stream. cleaner is a command that calls Clean.
 func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []string) int {
-	a := &superior{
+	a := &parent{
 		start: make(chan *startMessage, 1), gone: make(chan struct{}), said: make(chan struct{}),
-		ready: make(chan struct{}), input: newIntake(),
+		ready: make(chan struct{}), input: stdio.NewIntake(),
 	}
-	defer a.close()
-	signals := Signals() // before the first byte: the end of a stream is no reason to die of a signal
+	defer a.programs.Close()
+	signals := procs.Signals() // before the first byte: the end of a stream is no reason to die of a signal
 	var stream io.ReadWriter
-	err := UntilSignal(func(ctx context.Context) (err error) {
+	err := procs.UntilSignal(func(ctx context.Context) (err error) {
 		stream, err = connect(ctx)
 		return err
 	})
@@ -63,7 +64,7 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 	for {
 		select {
 		case s := <-signals:
-			if ends(s.(syscall.Signal)) {
+			if procs.Ends(s.(syscall.Signal)) {
 				return 1
 			}
 		case <-a.gone:
@@ -75,7 +76,7 @@ func Agent(connect func(context.Context) (io.ReadWriter, error), cleaner []strin
 }
 
 // live runs the job's part on this host, unless the job has ended before its start (m is nil), and takes leave.
-func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string) int {
+func (a *parent) live(m *startMessage, stream io.ReadWriter, cleaner []string) int {
 	if m != nil {
 		a.link.SetSilence(m.Agents.silence())
 		a.work(m, cleaner)
@@ -91,7 +92,7 @@ func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string)
 	}
 	a.link.SendAfter(frames.Finished, nil)
 	a.link.Drain(math.MaxInt64) // the way may be slow; if the head is gone, the link has ended
-	if _, is := stream.(reach.Dialled); is {
+	if _, ok := stream.(reach.Dialled); ok {
 		<-a.gone // what is on its way arrives
 	}
 	a.link.Close()
@@ -99,7 +100,7 @@ func (a *superior) live(m *startMessage, stream io.ReadWriter, cleaner []string)
 }
 
 // headLost is called when the link has ended.
-func (a *superior) headLost(err error) {
+func (a *parent) headLost(err error) {
 	close(a.gone)
 	if !errors.Is(err, frames.ErrEnded) {
 		fmt.Fprintf(os.Stderr, "gorun: the agent on %s ends its ranks, for gorun is lost: %v\n", hostName(), err)
@@ -107,14 +108,8 @@ func (a *superior) headLost(err error) {
 	close(a.said)
 }
 
-func (a *superior) close() {
-	for _, p := range a.built {
-		p.Close()
-	}
-}
-
 // work runs the ranks of this host, and has agents run those of the hosts below.
-func (a *superior) work(m *startMessage, cleaner []string) {
+func (a *parent) work(m *startMessage, cleaner []string) {
 	a.link.Send(frames.Host, encode(hostMessage{m.Hosts[0].Ranks[0], hostID(), hostName()}))
 	j, plan, err := a.plan(m)
 	var me *reach.Self
@@ -128,58 +123,54 @@ func (a *superior) work(m *startMessage, cleaner []string) {
 		return
 	}
 	r := j.newRun(plan)
-	r.above, r.log = a, nil
+	r.parent, r.log = a, nil
 	r.policy.agentOn = plan.Host
-	r.streams.initTo(a.outlet(frames.StdoutPart, frames.Stdout, m.Coloured[0]),
-		a.outlet(frames.StderrPart, frames.Stderr, m.Coloured[1]))
-	backend := Local(len(plan.Specs), true, cleaner)
-	if l, ok := backend.(*local); ok {
-		l.serveAgent(plan.Host)
-	}
-	r.supervise(backend, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
+	r.streams = stdio.NewTo(stdio.NewLinkOutlet(a.link, frames.StdoutPart, frames.Stdout, m.Coloured[0]),
+		stdio.NewLinkOutlet(a.link, frames.StderrPart, frames.Stderr, m.Coloured[1]))
+	local := procs.NewLocal(len(plan.Specs), true, cleaner)
+	local.ServeAgent(plan.Host)
+	r.supervise(local, pmi.Options{Name: m.Name, Secret: m.Secret, Mapping: m.Mapping, AppNums: appOf(m.Apps),
 		Tree: true, Here: len(plan.Specs), Above: a, Survive: m.Recover}, func() {
 		if below := m.Hosts[1:]; len(below) > 0 {
-			newFleet(r, *m, below, r.server, me)
+			r.addFleet(*m, below, r.server, me)
 		}
 	})
 }
 
 // plan makes a job of what the head has said.
-func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
+func (a *parent) plan(m *startMessage) (*Job, *Plan, error) {
 	if err := os.Chdir(m.Dir); err != nil && m.Dir != "" {
 		return nil, nil, fmt.Errorf("gorun's folder %s is not there, use --wdir: %w", m.Dir, errors.Unwrap(err))
 	}
 	own := m.Hosts[0]
-	j := &Job{
-		Apps: slices.Clone(m.Apps), Environ: m.Environ, Place: m.Place, Bind: m.Bind, ReportBindings: m.Report,
-		TagOutput: m.Tag, Timestamp: m.Time, Recover: m.Recover, OutputDir: m.Output, MergeStderr: m.Merge,
-		LogLevel: m.LogLevel, Alone: true, KillDelay: insist,
-	}
+	j := &Job{Options: m.Options, Apps: slices.Clone(m.Apps), Environ: m.Environ, Alone: true}
+	j.KillDelay = insist
 	if !own.Own {
-		j.Environ = environOn(m.Environ, os.Environ())
+		j.Environ = procs.EnvironOn(m.Environ, os.Environ())
 	}
-	built := 0
+	sent := 0
 	for i := range j.Apps {
 		if !j.Apps[i].Sent {
 			continue
 		}
-		if built == len(a.built) {
+		path, ok := a.programs.Path(sent)
+		if !ok {
 			return nil, nil, errors.New("a program was not sent")
 		}
-		j.Apps[i].Path = a.built[built].Path
-		built++
+		j.Apps[i].Path = path
+		sent++
 	}
 	p := &Plan{World: m.World, Host: own.Name, stdins: stdinMode{rank: -1}}
 	apps := appOf(m.Apps)
 	for _, rank := range own.Ranks {
-		p.Specs = append(p.Specs, Spec{Rank: rank, App: apps[rank]})
+		p.Specs = append(p.Specs, procs.Spec{Rank: rank, App: apps[rank]})
 	}
-	if err := j.settle(p, cpuset.Read()); err != nil {
+	if err := j.fillSpecs(p, cpuset.Read()); err != nil {
 		return nil, nil, err
 	}
 	if len(m.Stdin) > 0 {
 		p.stdins = stdinMode{rank: m.Stdin[0], all: m.Stdin[0] < 0}
-		near, far, err := inPipe()
+		far, near, err := os.Pipe()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -190,41 +181,17 @@ func (a *superior) plan(m *startMessage) (*Job, *Plan, error) {
 }
 
 // feed writes the standard input to where the ranks have it from.
-func (a *superior) feed(to *os.File) {
-	a.input.run(func(f frames.Frame) { to.Write(f.Body) }, // a rank that is gone takes no more
+func (a *parent) feed(to *os.File) {
+	a.input.Run(func(f frames.Frame) { to.Write(f.Body) }, // a rank that is gone takes no more
 		func(n int) { a.link.Send(frames.StdinRoom, frames.Room(n)) })
 	to.Close()
 }
 
-// outlet is a destination of output that is the head.
-func (a *superior) outlet(part, last frames.Kind, coloured bool) *outlet {
-	o := newOutlet(upward{a.link, part, last}, func(error) {})
-	o.coloured = coloured
-	return o
-}
-
-// upward writes to the head.
-type upward struct {
-	link       *frames.Link
-	part, last frames.Kind
-}
-
-func (u upward) Write(b []byte) (int, error) {
-	last := u.last
-	if len(b) >= maxWrite && b[len(b)-1] != '\n' {
-		last = u.part // of a long line
-	}
-	if err := u.link.SendBulk(u.part, last, b); err != nil {
-		return 0, syscall.EPIPE // nothing more is taken
-	}
-	return len(b), nil
-}
-
 // serve gives the run what the head has said, and says from now on.
-func (a *superior) serve(r *run) {
+func (a *parent) serve(r *run) {
 	a.run = r
 	for _, rank := range a.early {
-		r.mourn(rank)
+		r.announceDeath(rank)
 	}
 	close(a.ready)
 	go func() {
@@ -240,16 +207,16 @@ func (a *superior) serve(r *run) {
 }
 
 // receive is called with what the head says.
-func (a *superior) receive(f frames.Frame) error {
+func (a *parent) receive(f frames.Frame) error {
 	switch f.Kind {
 	case frames.File:
-		return a.program(f.Body)
+		return a.programs.Take(f.Body)
 	case frames.Start:
 		return a.begin(f)
 	case frames.Stdin:
-		return a.input.put(f)
+		return a.input.Put(f)
 	case frames.StdinEnd:
-		a.input.end()
+		a.input.End()
 		return nil
 	}
 	if f.Kind == frames.Order {
@@ -277,7 +244,7 @@ func (r *run) called(f frames.Frame) error {
 }
 
 // running is the run, which the receiving goroutine waits for if it is just being made; nil: there is none.
-func (a *superior) running() *run {
+func (a *parent) running() *run {
 	if !a.begun {
 		return nil
 	}
@@ -285,12 +252,12 @@ func (a *superior) running() *run {
 	return a.run
 }
 
-func (a *superior) begin(f frames.Frame) error {
+func (a *parent) begin(f frames.Frame) error {
 	m, err := decode[*startMessage](f)
 	if err != nil {
 		return err
 	}
-	if m == nil || a.building != nil || a.begun {
+	if m == nil || a.programs.Partial() || a.begun {
 		return errors.New("a start out of turn")
 	}
 	if err := m.check(); err != nil {
@@ -313,30 +280,7 @@ func endOfNone(rank, world int) error {
 	return fmt.Errorf("rank %d has ended in a job of %d ranks", rank, world)
 }
 
-// program takes a piece of a program that the head has built; none is its end.
-func (a *superior) program(piece []byte) (err error) {
-	if a.building == nil {
-		a.building = &Program{Package: "program"}
-		target, err := a.building.target()
-		if err != nil {
-			return err
-		}
-		if a.file, err = os.OpenFile(target, os.O_WRONLY|os.O_CREATE, 0o700); err != nil {
-			return err
-		}
-	}
-	if len(piece) > 0 {
-		_, err = a.file.Write(piece)
-		return err
-	}
-	if err = a.file.Close(); err == nil { // it could not be run while it can be written to
-		err = a.building.check()
-	}
-	a.built, a.building = append(a.built, a.building), nil
-	return err
-}
-
-func (a *superior) order(f frames.Frame) error {
+func (a *parent) order(f frames.Frame) error {
 	o, err := decode[order](f)
 	if err == nil {
 		err = o.check()
@@ -361,7 +305,7 @@ func (a *superior) order(f frames.Frame) error {
 }
 
 // ordered carries out what the head wants. It runs on the supervisor.
-func (a *superior) ordered(o order) {
+func (a *parent) ordered(o order) {
 	r := a.run
 	r.policy.phase = max(r.policy.phase, o.Phase)
 	switch {
@@ -371,7 +315,7 @@ func (a *superior) ordered(o order) {
 		r.do(action{signal: o.Signal, hold: o.Hold})
 	}
 	if o.Gone > 0 {
-		r.mourn(o.Gone - 1)
+		r.announceDeath(o.Gone - 1)
 	}
 	if o.Finish {
 		a.dismissed = true
@@ -379,23 +323,23 @@ func (a *superior) ordered(o order) {
 	}
 }
 
-// wantsUs tells whether the head has not said that this is all. It may be called of nil.
-func (a *superior) wantsUs() bool { return a != nil && !a.dismissed }
+// wantsUs reports whether the parent may still want something of this agent. It may be called of nil.
+func (a *parent) wantsUs() bool { return a != nil && !a.dismissed }
 
 // started may be called of nil, as allStarted.
-func (a *superior) started(rank, pid int) {
+func (a *parent) started(rank, pid int) {
 	if a != nil {
 		a.link.Send(frames.Started, encode(startedMessage{rank, pid}))
 	}
 }
 
-func (a *superior) allStarted() {
+func (a *parent) allStarted() {
 	if a != nil {
 		a.link.Send(frames.AllStarted, nil)
 	}
 }
 
-func (a *superior) exited(_ time.Time, e rankEnd) action {
+func (a *parent) exited(_ time.Time, e rankEnd) action {
 	m := exitedMessage{Rank: e.Rank, Pid: e.Pid, Code: e.Code, Signal: e.Signal, Core: e.Core, Unfinished: e.unfinished,
 		Consequence: e.consequence}
 	if e.Err != nil {
@@ -405,38 +349,38 @@ func (a *superior) exited(_ time.Time, e rankEnd) action {
 	return action{}
 }
 
-func (a *superior) aborted(_ time.Time, b abortCall) action {
+func (a *parent) aborted(_ time.Time, b abortCall) action {
 	a.link.Send(frames.Aborted, encode(abortedMessage{b.by.Rank, b.code, fmt.Sprintf("%.8000s", b.message),
 		b.consequence}))
 	return action{}
 }
 
-func (a *superior) cannotStart(err error, code int) action {
+func (a *parent) cannotStart(err error, code int) action {
 	a.fail(failedMessage{Err: err.Error(), Code: code})
 	return action{}
 }
 
-func (a *superior) hostLost(_ time.Time, err error) action {
+func (a *parent) hostLost(_ time.Time, err error) action {
 	a.fail(failedMessage{Err: err.Error(), Lost: true})
 	return action{}
 }
 
-func (a *superior) agentStopped(_ time.Time, err error, code int) action {
+func (a *parent) agentStopped(_ time.Time, err error, code int) action {
 	a.fail(failedMessage{Err: err.Error(), Code: code, Stopped: true})
 	return action{}
 }
 
-func (a *superior) fail(m failedMessage) {
+func (a *parent) fail(m failedMessage) {
 	m.Err = fmt.Sprintf("%.1500s", m.Err)
 	a.link.Send(frames.Failed, encode(m))
 }
 
 // Fence is pmi.Above's, as Ask.
-func (a *superior) Fence(put []pmi.Pair) {
+func (a *parent) Fence(put []pmi.Pair) {
 	for _, body := range putFrames(put) {
 		a.link.Send(frames.Put, body)
 	}
 	a.link.Send(frames.Fence, nil)
 }
 
-func (a *superior) Ask(request []byte) { a.link.Send(frames.Question, request) }
+func (a *parent) Ask(request []byte) { a.link.Send(frames.Question, request) }

@@ -3,15 +3,18 @@ package launcher
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/gorun-mpi/mpi/internal/cpuset"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/program"
 )
 
 // Describe prints what Run would do: for ranks on other hosts where they would be, else their CPUs too. programs, if
 // any, say which apps would be built first.
-func (j *Job) Describe(w io.Writer, programs []*Program) error {
+func (j *Job) Describe(w io.Writer, programs []*program.Program) error {
 	plan, err := j.Plan()
 	if err != nil {
 		return err
@@ -25,7 +28,7 @@ func (j *Job) Describe(w io.Writer, programs []*Program) error {
 	return plan.describeAll(w, j, programs)
 }
 
-func (p *Plan) describeAll(w io.Writer, j *Job, programs []*Program) error {
+func (p *Plan) describeAll(w io.Writer, j *Job, programs []*program.Program) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s on host %s, which has %d usable %s\n", len(p.Specs), plural(len(p.Specs), "rank"), p.Host,
 		p.CPUs.Usable(), plural(p.CPUs.Usable(), "CPU"))
@@ -54,7 +57,7 @@ func (p *Plan) describeAll(w io.Writer, j *Job, programs []*Program) error {
 }
 
 // commandLine is what a user would type in a shell for this rank.
-func commandLine(s *Spec, env []string) string {
+func commandLine(s *procs.Spec, env []string) string {
 	var words []string
 	if s.Dir != "" {
 		words = append(words, "cd", quote(s.Dir), "&&")
@@ -77,4 +80,39 @@ func quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// describe says in words where a rank is bound.
+func (p *Plan) describe(s *procs.Spec) string {
+	rank := fmt.Sprintf("rank %d on host %s", s.Rank, p.Host)
+	if s.CPUs == nil {
+		ids := make([]int, len(p.CPUs.CPUs))
+		for i, c := range p.CPUs.CPUs {
+			ids[i] = c.ID
+		}
+		return fmt.Sprintf("%s is not bound: it may use CPUs %s", rank, cpuset.FormatList(ids))
+	}
+	var cores, nodes []string
+	for _, c := range p.CPUs.CPUs {
+		if !slices.Contains(s.CPUs, c.ID) {
+			continue
+		}
+		core, node := fmt.Sprintf("%d.%d", c.Socket, c.Core), fmt.Sprint(c.Node)
+		if !slices.Contains(cores, core) {
+			cores = append(cores, core)
+		}
+		if !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return fmt.Sprintf("%s is bound to %s %s (%s %s, NUMA %s %s)", rank,
+		plural(len(s.CPUs), "CPU"), cpuset.FormatList(s.CPUs), plural(len(cores), "core"), strings.Join(cores, ","),
+		plural(len(nodes), "node"), strings.Join(nodes, ","))
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
 }

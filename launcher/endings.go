@@ -1,11 +1,13 @@
 package launcher
 
+import "github.com/gorun-mpi/mpi/internal/procs"
+
 import "strings"
 
 // endings is how each rank has ended, of those that have been heard to; nil: it is not wanted.
-type endings []*Exit
+type endings []*procs.Exit
 
-func (all endings) note(e Exit) {
+func (all endings) note(e procs.Exit) {
 	if all != nil {
 		all[e.Rank] = &e
 	}

@@ -4,11 +4,13 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
 const (
-	// lingering is how long processes that the ranks left behind may go on after the last rank has ended well: the tee of
-	// a wrapper script has its last lines to write.
+	// lingering is how long processes that the ranks left behind may go on after the last rank has ended well: the tee
+	// of a wrapper script has its last lines to write.
 	lingering = 500 * time.Millisecond
 	// unreadAfterFailure is how long a destination of output may take nothing, after a job that has failed, before the
 	// rest of the output is dropped; unreadWhenTold is the same when gorun is told to end meanwhile.
@@ -28,57 +30,46 @@ func (r *run) finish() int {
 		r.fleet.dismiss()
 	}
 	if r.backend != nil {
-		r.endHere()
+		r.endLocal()
 	}
 	r.stopInput()
 	if r.fleet != nil {
 		r.awaitOutput(r.fleet.finished)
 		r.await(r.fleet.close, closing)
 	}
-	r.tell(action{say: r.streams.alike.summary()})
+	r.print(action{say: r.streams.Summary()})
 	r.sayEndings()
-	r.tell(r.policy.last()) // nothing follows the cause
-	for _, o := range r.streams.outlets() {
-		r.awaitOutput(o.flush)
+	r.print(r.policy.last()) // nothing follows the cause
+	for _, o := range r.streams.Outlets() {
+		r.awaitOutput(o.Flush)
 		r.account(o)
 	}
 	return r.policy.code
 }
 
-// endHere ends what is left on this host, and reads the output to its end.
-func (r *run) endHere() {
-	streams, _ := r.streams.made()
-	pumped := func() {
-		for _, s := range streams {
-			<-s.done
-		}
-	}
+// endLocal ends what is left on this host, and reads the output to its end.
+func (r *run) endLocal() {
 	if r.policy.phase == working {
-		r.await(pumped, lingering)
+		r.await(r.streams.Drain, lingering)
 	}
 	r.await(r.backend.Close, closing)
 	r.stopInput()
-	r.streams.ending.Store(true)
-	for _, s := range streams {
-		s.end() // one that stays silent is given up
-	}
-	r.awaitOutput(pumped)
+	r.streams.GiveUp()
+	r.awaitOutput(r.streams.Drain)
 }
 
 // stopInput feeds no more of the standard input. It may be called again.
 func (r *run) stopInput() {
-	if _, feeder := r.streams.made(); feeder != nil {
-		r.await(feeder.stop, lingering) // another process may have taken what it is about to read
-	}
+	r.await(r.streams.StopInput, lingering) // another process may have taken what it is about to read
 }
 
 // account makes what became of an outlet a part of the job's result.
-func (r *run) account(o *outlet) {
-	lost, err := o.result()
+func (r *run) account(o *stdio.Outlet) {
+	lost, err := o.Result()
 	switch {
 	case err != nil:
 		r.unwritten(err)
-	case lost > 0 && !r.told:
+	case lost > 0 && !r.toldToEnd:
 		r.say("the reader of the output takes no more: %d bytes of it are dropped", lost)
 	}
 }
@@ -94,7 +85,7 @@ func (r *run) unwritten(err error) {
 
 // leave drops the output that is not taken, which is all that is left.
 func (r *run) leave(code int, cause string) {
-	r.told = true
+	r.toldToEnd = true
 	r.do(r.policy.leave(code, cause))
 }
 
@@ -124,14 +115,14 @@ func (r *run) checkOutput() {
 		return
 	}
 	limit, patience := unreadAfterFailure, 2*closing
-	if r.told {
+	if r.toldToEnd {
 		limit, patience = unreadWhenTold, unreadAfterFailure
 	}
 	quiet := true
-	for _, o := range r.streams.outlets() {
-		stalled := o.stalled()
+	for _, o := range r.streams.Outlets() {
+		stalled := o.Stalled()
 		if quiet = quiet && stalled == 0; stalled > limit {
-			o.drop()
+			o.Drop()
 		}
 	}
 	r.fleet.abandon(patience, quiet)

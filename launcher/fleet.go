@@ -1,199 +1,54 @@
 package launcher
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/frames"
-	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
-)
-
-// Agents says how ranks come to be on other hosts.
-type Agents struct {
-	Shell []string // the words of a remote shell, before the host; nil: reach.SSH
-	// Local: all hosts are this one, whatever they are called, also where Shell leads to them. It is for tests of jobs
-	// on many hosts.
-	Local  bool
-	Others *Others `json:"-"` // nil: gorun starts the agents, and they each other
-	// Here is what this host is called in Hosts; "": what it calls itself.
-	Here string `json:"-"`
-	// Patience is how long hosts are waited for that do not answer; 0: DefaultPatience, and a name that is not known is
-	// an error at once.
-	Patience time.Duration
-	// Silence is GORUN_PEER_TIMEOUT: after so long without a word a host is lost to gorun, and gorun to its agents,
-	// which then end their ranks; 0: 30 s. Each pings the other; what the ranks do does not matter.
-	Silence time.Duration
-	// Width is how many agents gorun, and each agent, starts itself; those start the others. 0: DefaultWidth.
-	Width int
-}
-
-// Others is the way to agents that others start, all at once: the tasks of a step of Slurm's, or the pods of a Job.
-type Others struct {
-	reach.Reach
-	Close func() // called once, when the job ends
-	// Own: that of gorun's own host is one of them.
-	Own bool
-	// Together: ranks are started when all agents are there. They may be minutes late, and ranks wait for each other
-	// for GORUN_TIMEOUT.
-	Together bool
-}
-
-func (a *Agents) silence() time.Duration { return cmp.Or(a.Silence, defaultSilence) }
-
-// way is how an agent comes to a host where no others start it. here: the host is this one.
-func (a *Agents) way(self *reach.Self, here bool) reach.Reach {
-	switch {
-	case here || a.Local && a.Shell == nil:
-		return reach.Exec{Self: self}
-	case a.Shell != nil:
-		return reach.Shell{Words: a.Shell, Self: self}
-	}
-	return reach.Shell{Words: reach.SSH, Self: self}
-}
-
-// usual: no way to hosts is named, so that it may be Slurm's.
-func (a *Agents) usual() bool { return a.Shell == nil && !a.Local && a.Others == nil }
-
-const (
-	// DefaultPatience is how long a host may take to answer.
-	DefaultPatience = 30 * time.Second
-	// DefaultWidth is how many agents one process starts itself. It is as many at a time.
-	DefaultWidth = 32
-	// The time between two attempts to reach a host.
-	firstPause, longestPause = 50 * time.Millisecond, time.Second
 )
 
 // fleet is the agents that a head, or an agent, has started itself. Those that they start in turn are theirs.
 type fleet struct {
-	run    *run
-	server *pmi.Server  // the head's has all keys of the job, and no ranks of its own
-	start  startMessage // what all are told, but for the hosts and the input
-	self   *reach.Self
-	nodes  []*node
-	others *Others         // nil: it starts the agents itself
-	opened context.Context // ends when hosts are not reached for any more
-	cancel context.CancelFunc
-	turns  chan struct{}  // so many are reached for at a time
-	told   order          // the last one to all
-	ended  []int          // ranks that all were told of as ended: those that join later are told then
-	first  map[string]int // the first rank of each host that has an agent, by its hostID
-	left   int            // nodes that may still start ranks
-	said   bool           // that an agent cannot start others
-	// joined is how many nodes have had an agent; all is closed when ranks may be started.
+	run       supervisor
+	parent    *parent      // of an agent; nil: this is the head
+	host      string       // this one
+	programs  []string     // the executables that other hosts are sent
+	server    *pmi.Server  // the head's has all keys of the job, and no ranks of its own
+	start     startMessage // what all are told, but for the hosts and the input
+	self      *reach.Self
+	children  []*child
+	others    *Others         // nil: it starts the agents itself
+	opened    context.Context // ends when hosts are not reached for any more
+	cancel    context.CancelFunc
+	turns     chan struct{}  // so many are reached for at a time
+	lastOrder order          // to all
+	ended     []int          // ranks that all were told of as ended: those that join later are told then
+	first     map[string]int // the first rank of each host that has an agent, by its hostID
+	left      int            // children that may still start ranks
+	saidAdopt bool           // that an agent cannot start others
+	// joined is how many children have had an agent; all is closed when ranks may be started.
 	joined int
 	all    chan struct{}
 	// dismissed is when the agents were told to finish, or later, when the last of their output was taken.
 	dismissed time.Time
-	pulse     *pulse // of a head; nil: this is an agent's
-}
-
-// node is an agent with its host and all those below. Its fields belong to the supervisor unless said otherwise.
-type node struct {
-	fleet *fleet
-	name  string // of its host
-	reach reach.Reach
-	ranks []int // of all of its hosts
-	below *pmi.Below
-	edge  *reach.Edge
-	link  *frames.Link // set before the first frame is received
-
-	over         int  // of its ranks, those whose end was reported
-	loss         bool // a host below is lost
-	begun, ended bool // all its ranks have been started or will not be; it is finished, or lost
-
-	output *intake
-	done   chan struct{} // closed when all its output is in the outlets, and there is no more
-
-	// Of the goroutine that receives, once there is one.
-	hosts   []hostPart   // its own, and those below
-	known   map[int]bool // of the first rank of each of hosts: its agent has said what host it is on
-	seen    map[int]rankSeen
-	started bool // AllStarted has come
-	left    bool // Finished has come
-}
-
-// rankSeen is what an agent has said of a rank.
-type rankSeen int
-
-const (
-	notStarted rankSeen = iota
-	running
-	exited
-)
-
-// runFleet runs a job whose ranks are on other hosts too.
-func (j *Job) runFleet(plan *Plan) int {
-	me, err := reach.Me()
-	if err != nil {
-		fmt.Fprintf(j.Stderr, "gorun: %v\n", err)
-		return CodeCannotStart
-	}
-	r := j.newRun(plan)
-	defer close(r.over)
-	r.streams.init(j)
-	r.log = logger(j.LogLevel, r.streams.stderr)
-	f := j.headFleet(r, me)
-	f.pulse = newPulse(f.start.Agents.silence())
-	defer f.pulse.stop()
-	defer f.server.Close()
-	r.announce()
-	go f.showProgress()
-	f.open()
-	r.watch()
-	return r.finish()
-}
-
-// headFleet makes the fleet of a head.
-func (j *Job) headFleet(r *run, me *reach.Self) *fleet {
-	server := pmi.NewServer(r.plan.World, pmi.Options{Tree: true, Survive: j.Recover})
-	secret := make([]byte, secretSize)
-	rand.Read(secret)
-	start := startMessage{
-		World: r.plan.World, Apps: j.Apps, Environ: j.Environ, Dir: workingDir(), Place: j.Place, Bind: j.Bind,
-		Report: j.ReportBindings, Tag: j.TagOutput, Time: j.Timestamp, Recover: j.Recover,
-		Coloured: [2]bool{r.streams.stdout.coloured, r.streams.stderr.coloured}, Output: j.OutputDir, Merge: j.MergeStderr,
-		LogLevel: j.LogLevel, Name: server.Name(), Secret: secret,
-		Mapping: r.plan.Layout.Order.Mapping(), Agents: j.Agents,
-	}
-	switch {
-	case j.Stdin == nil:
-	case r.plan.stdins.all:
-		start.Stdin = []int{-1}
-	case r.plan.stdins.rank >= 0:
-		start.Stdin = []int{r.plan.stdins.rank}
-	}
-	hosts := make([]hostPart, len(r.plan.Layout.Hosts))
-	for i, h := range r.plan.Layout.Hosts {
-		hosts[i] = hostPart{Name: h.Name, Own: h.Name == r.plan.Host}
-	}
-	for rank, host := range r.plan.Layout.Order.Ranks(r.plan.World) {
-		hosts[host].Ranks = append(hosts[host].Ranks, rank)
-	}
-	return newFleet(r, start, hosts, server, me)
+	pulse     *procs.Pulse // of a head; nil: this is an agent's
 }
 
 // newFleet makes a fleet for these hosts.
-func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, me *reach.Self) *fleet {
-	f := &fleet{run: r, server: server, start: start, self: me, others: start.Agents.Others,
+func newFleet(run supervisor, start startMessage, hosts []hostPart, server *pmi.Server, me *reach.Self) *fleet {
+	f := &fleet{run: run, server: server, start: start, self: me, others: start.Agents.Others,
 		first: map[string]int{}}
 	f.opened, f.cancel = context.WithCancel(context.Background())
-	r.fleet = f
 	width := start.Agents.Width
 	if width == 0 {
 		width = DefaultWidth
-	}
-	if r.plan.Slurm {
-		f.others = f.slurm(hosts)
 	}
 	if f.others != nil {
 		width = len(hosts) // no agent starts others, and none waits for its turn
@@ -203,71 +58,25 @@ func newFleet(r *run, start startMessage, hosts []hostPart, server *pmi.Server, 
 		close(f.all)
 	}
 	f.turns = make(chan struct{}, width)
-	for _, h := range hosts {
-		for _, rank := range h.Ranks {
-			r.ranks[rank] = &rankState{host: h.Name}
-		}
-	}
-	for _, part := range parts(hosts, width) {
-		f.nodes = append(f.nodes, newNode(f, part))
-	}
-	f.left = len(f.nodes)
-	r.starting++
 	return f
 }
 
-// slurm is the way to the hosts of an allocation: one srun starts all agents, also that of this host, so that Slurm
-// watches all ranks. What srun says while the job runs is said to the user, such as that its time is over.
-func (f *fleet) slurm(hosts []hostPart) *Others {
-	r := f.run
-	o := reach.SlurmOptions{
-		Self: f.self, Environ: r.job.Environ, Limit: cmp.Or(r.job.Agents.Patience, DefaultPatience), Log: r.log.Debug,
-		Survive: r.job.Recover,
-		Say: func(line string) {
-			r.post(func() {
-				if r.policy.phase == working {
-					r.say("%s", line)
-				}
-			})
-		},
+// add makes the children that start the ranks of these hosts.
+func (f *fleet) add(hosts []hostPart) {
+	for _, part := range parts(hosts, cap(f.turns)) {
+		f.children = append(f.children, newChild(f, part))
 	}
-	for _, h := range hosts {
-		o.Hosts = append(o.Hosts, h.Name)
-	}
-	s := reach.NewSlurm(o)
-	return &Others{Reach: s, Close: s.Close, Own: true}
+	f.left = len(f.children)
 }
 
-// newNode makes the node of some hosts, the first of which is its own. The barrier of the ranks waits for it from now
-// on.
-func newNode(f *fleet, hosts []hostPart) *node {
-	n := &node{fleet: f, name: hosts[0].Name, hosts: hosts, output: newIntake(), done: make(chan struct{}),
-		known: map[int]bool{}, seen: map[int]rankSeen{}}
-	switch {
-	case f.others != nil && (f.others.Own || !hosts[0].Own):
-		n.reach = f.others
-	default:
-		n.reach = f.start.Agents.way(f.self, hosts[0].Own && f.run.above == nil)
-	}
-	for _, h := range hosts {
-		n.ranks = append(n.ranks, h.Ranks...)
-	}
-	for _, rank := range n.ranks {
-		n.seen[rank] = notStarted
-	}
-	n.below = f.server.NewBelow(len(n.ranks), n)
-	go n.pumpOutput()
-	return n
-}
-
-// openInputs gives the nodes whose ranks have the standard input a pipe each, and returns the ends to be fed. All have
-// been started. It may be called of nil.
+// openInputs gives the children whose ranks have the standard input a pipe each, and returns the ends to be fed. All
+// have been started. It may be called of nil.
 func (f *fleet) openInputs() (near []*os.File, err error) {
 	if f == nil {
 		return nil, nil
 	}
-	for _, n := range f.nodes {
-		if n.ended || n.input() == nil {
+	for _, c := range f.children {
+		if c.ended || c.input() == nil {
 			continue
 		}
 		read, write, err := os.Pipe()
@@ -275,360 +84,24 @@ func (f *fleet) openInputs() (near []*os.File, err error) {
 			return near, err
 		}
 		near = append(near, write)
-		go n.feed(read)
+		go c.feed(read)
 	}
 	return near, nil
 }
 
-// feed sends the input of a node.
-func (n *node) feed(from *os.File) {
-	defer from.Close() // what feeds it sees that no more is taken
-	buf := make([]byte, frames.Piece)
-	for {
-		k, err := from.Read(buf)
-		if k > 0 && n.link.SendBulk(frames.Stdin, frames.Stdin, buf[:k]) != nil {
-			return
-		}
-		if err != nil {
-			n.link.SendAfter(frames.StdinEnd, nil)
-			return
-		}
-	}
-}
-
-// input is which of the ranks of a node have the standard input: those of all that are its own.
-func (n *node) input() []int {
-	to := n.fleet.start.Stdin
-	if len(to) > 0 && (to[0] < 0 || slices.Contains(n.ranks, to[0])) {
-		return to
-	}
-	return nil
-}
-
 // open reaches for all hosts, some at a time.
 func (f *fleet) open() {
-	for _, n := range f.nodes {
-		go n.begin()
+	for _, c := range f.children {
+		go c.begin()
 	}
 }
 
-// begin reaches for the host of a node, in its turn.
-func (n *node) begin() {
-	f := n.fleet
-	select {
-	case f.turns <- struct{}{}:
-	case <-f.opened.Done():
-		f.run.post(n.gone)
-		return
-	}
-	edge, err := n.open(f.opened)
-	<-f.turns
-	f.run.post(func() {
-		if err != nil {
-			n.cannotBegin(err)
-			return
-		}
-		n.join(edge)
-	})
-}
-
-// open tries until the host answers, or there is no hope. An agent tries once: what it cannot reach, gorun can perhaps.
-func (n *node) open(ctx context.Context) (*reach.Edge, error) {
-	r := n.fleet.run
-	given := n.fleet.start.Agents.Patience
-	patience := given
-	if patience == 0 {
-		patience = DefaultPatience
-	}
-	if r.above != nil {
-		ctx, cancel := context.WithTimeout(ctx, patience/2)
-		defer cancel()
-		return n.reach.Open(ctx, n.name)
-	}
-	deadline := time.Now().Add(patience)
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	pause := firstPause
-	for last := error(nil); ; {
-		edge, err := n.reach.Open(ctx, n.name)
-		if err == nil {
-			return edge, nil
-		}
-		if !reach.Again(err, given > 0) {
-			if reach.Again(err, true) {
-				err = fmt.Errorf("%w; if its name is still to come, say with --host-timeout how long to wait", err)
-			}
-			return nil, err
-		}
-		if ctx.Err() != nil && last != nil { // this try was cut off: the one before says more
-			err = fmt.Errorf("%w; and in the last try %w", last, err)
-		}
-		if time.Until(deadline) < pause || ctx.Err() != nil {
-			return nil, fmt.Errorf("%w (tried for %v, which --host-timeout sets)", err, patience)
-		}
-		if last == nil {
-			r.post(func() {
-				r.say("host %s does not answer yet: %v; trying again for up to %v", n.name, err, patience)
-			})
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-		pause, last = min(2*pause, longestPause), err
-	}
-}
-
-// cannotBegin deals with a host that is not to be had.
-func (n *node) cannotBegin(err error) {
-	r := n.fleet.run
-	switch {
-	case r.stop.Load():
-	case r.above != nil:
-		r.above.refused(n.hosts, err.Error())
-		n.below.Leave()
-	default:
-		r.do(r.policy.cannotStart(fmt.Errorf("host %s cannot be used: %w", n.name, err), CodeCannotStart))
-	}
-	n.gone()
-}
-
-// join begins to speak with the agent.
-func (n *node) join(edge *reach.Edge) {
-	r := n.fleet.run
-	if n.edge = edge; r.stop.Load() {
-		n.gone()
-		return
-	}
-	first := make(chan struct{}) // what comes waits until link is set
-	n.link = frames.New(edge, edge, frames.Options{Silence: n.fleet.start.Agents.silence(),
-		Receive: func(fr frames.Frame) error { <-first; return n.receive(fr) },
-		Lost: func(err error) {
-			if errors.Is(err, frames.ErrEnded) {
-				err = agentGone(edge.Why())
-			}
-			r.post(func() { n.lost(err) })
-			edge.Close() // while the job ends: what is not heard does not end by itself
-		}})
-	f := n.fleet
-	if f.joined++; f.others != nil && f.others.Together && f.joined == len(f.nodes) {
-		close(f.all)
-	}
-	m := f.start
-	m.Hosts, m.Stdin = n.hosts, n.input()
-	start := encode(m.with(widen))
-	for _, rank := range f.ended {
-		n.link.Send(frames.Order, encode(order{Phase: r.policy.phase, Gone: rank + 1}))
-	}
-	close(first)
-	go n.tell(start)
-}
-
-// tell sends the programs that gorun has built, and the start. It has a goroutine of its own.
-func (n *node) tell(start []byte) {
-	r := n.fleet.run
-	for _, app := range r.job.Apps {
-		if !app.Sent {
-			continue
-		}
-		if err := n.sendFile(app.Path); err != nil {
-			r.post(func() {
-				r.do(r.judge().cannotStart(err, CodeCannotStart))
-				n.gone()
-			})
-			return
-		}
-	}
-	select {
-	case <-n.fleet.all:
-		n.link.SendAfter(frames.Start, start)
-	case <-r.over:
-	}
-}
-
-func (n *node) sendFile(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	buf := make([]byte, 4*frames.Piece)
-	for {
-		k, err := file.Read(buf)
-		if k > 0 && n.link.SendBulk(frames.File, frames.File, buf[:k]) != nil {
-			return nil // Lost says why
-		}
-		if err != nil {
-			n.link.SendAfter(frames.File, nil)
-			return nil
-		}
-	}
-}
-
-// receive is called with what the agent says, by a goroutine of the link. Nothing of it is believed before it has been
-// looked at: the ranks must be its own, and in the right state.
-func (n *node) receive(f frames.Frame) error {
-	r := n.fleet.run
-	if n.left {
-		return fmt.Errorf("a %v frame after the last one", f.Kind)
-	}
-	switch f.Kind {
-	case frames.Stdout, frames.Stderr, frames.StdoutPart, frames.StderrPart:
-		return n.output.put(f)
-	case frames.Put:
-		put, err := decode[[]pmi.Pair](f)
-		if err != nil {
-			return err
-		}
-		return n.below.Put(pairs(put, narrow))
-	case frames.Fence:
-		return n.below.Fence()
-	case frames.Question:
-		return n.below.Ask(f.Body)
-	case frames.Host:
-		m, err := decode[hostMessage](f)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(n.hosts, func(h hostPart) bool { return h.Ranks[0] == m.Rank }) || n.known[m.Rank] {
-			return fmt.Errorf("the host of rank %d out of turn", m.Rank)
-		}
-		n.known[m.Rank] = true
-		n.post(func() { n.fleet.isHost(m) })
-	case frames.Started:
-		m, err := decode[startedMessage](f)
-		if err != nil {
-			return err
-		}
-		if seen, own := n.seen[m.Rank]; !own || seen != notStarted || n.started {
-			return fmt.Errorf("the start of rank %d out of turn", m.Rank)
-		}
-		n.seen[m.Rank] = running
-		n.post(func() { r.ranks[m.Rank].pid = m.Pid; r.rankStarted(started{rank: m.Rank}) })
-	case frames.AllStarted:
-		if n.started {
-			return errors.New("the end of the start out of turn")
-		}
-		n.started = true
-		n.post(n.allStarted)
-	case frames.Exited:
-		m, err := decode[exitedMessage](f)
-		if err != nil {
-			return err
-		}
-		if n.seen[m.Rank] != running || m.Code < 0 || m.Code > 255 || m.Signal < 0 || m.Signal > 127 {
-			return fmt.Errorf("the end of rank %d out of turn, with code %d and signal %d", m.Rank, m.Code, m.Signal)
-		}
-		n.seen[m.Rank] = exited
-		n.post(func() { n.rankEnded(m) })
-	case frames.Aborted:
-		m, err := decode[abortedMessage](f)
-		if err != nil {
-			return err
-		}
-		if _, own := n.seen[m.Rank]; !own {
-			return fmt.Errorf("an abort of rank %d", m.Rank)
-		}
-		n.post(func() {
-			by := Exit{Rank: m.Rank, Pid: r.ranks[m.Rank].pid, Host: r.hostOf(m.Rank)}
-			r.do(r.judge().aborted(time.Now(), abortCall{by, m.Code, m.Message, m.Consequence}))
-		})
-	case frames.Failed:
-		m, err := decode[failedMessage](f)
-		if err != nil {
-			return err
-		}
-		n.post(func() { n.failed(m) })
-	case frames.Refused:
-		m, err := decode[refusedMessage](f)
-		if err != nil {
-			return err
-		}
-		return n.handOver(m)
-	case frames.Finished:
-		n.left = true
-		n.post(n.finished)
-	}
-	return nil
-}
-
-// post has the supervisor call f, unless the host is given up by then: nothing of it is counted twice.
-func (n *node) post(f func()) {
-	n.fleet.run.post(func() {
-		if !n.ended {
-			f()
-		}
-	})
-}
-
-// Release is pmi.Down's, as Answer.
-func (n *node) Release() { n.link.Send(frames.Released, nil) }
-
-func (n *node) Answer(text []byte) { n.link.Send(frames.Answer, text) }
-
-func (n *node) Call(to, from int) { n.link.Send(frames.Call, encode(callMessage{to, from})) }
-
-// pumpOutput carries the output of a host to the outlets, a whole line at a time.
-func (n *node) pumpOutput() {
-	defer close(n.done)
-	s := &n.fleet.run.streams
-	var lines [2][]byte
-	n.output.run(func(f frames.Frame) {
-		i, to, part := 0, s.stdout, f.Kind == frames.StdoutPart || f.Kind == frames.StderrPart
-		if f.Kind == frames.Stderr || f.Kind == frames.StderrPart {
-			i, to = 1, s.stderr
-		}
-		lines[i] = append(lines[i], f.Body...)
-		if !part || len(lines[i]) > 2*maxLine {
-			to.put(lines[i])
-			lines[i] = lines[i][:0]
-		}
-	}, func(k int) { n.link.Send(frames.OutputRoom, frames.Room(k)) })
-	s.stdout.put(lines[0])
-	s.stderr.put(lines[1])
-}
-
-// The rest runs on the supervisor.
-
-func (n *node) allStarted() {
-	r := n.fleet.run
-	for _, rank := range n.ranks {
-		if st := r.ranks[rank]; st.started || st.ended || r.policy.phase != working {
-			continue
-		}
-		if r.job.Recover && n.loss {
-			n.neverStarted(rank)
-		} else {
-			err := fmt.Errorf("host %s: its agent has not started rank %d, and does not say why", r.hostOf(rank), rank)
-			r.do(r.judge().cannotStart(err, CodeCannotStart))
-		}
-	}
-	n.startsNoMore()
-}
-
-// neverStarted is the end of a rank whose host was lost before, in a job that goes on.
-func (n *node) neverStarted(rank int) {
-	r := n.fleet.run
-	r.ranks[rank].ended = true
-	n.isOver()
-	if r.above == nil {
-		r.mourn(rank)
-	}
-}
-
-// isOver counts a rank that has ended.
-func (n *node) isOver() {
-	if n.over++; n.over == len(n.ranks) && n.fleet.run.job.Recover {
-		n.below.Leave() // there is no rank there that could enter a fence
-	}
-}
-
-// isHost is told on what host an agent is. Two names of one host in a list end the job: the ranks of both would be bound
-// to the same CPUs. Where agents come by themselves their names are the scheduler's, and not looked up.
+// isHost is told on what host an agent is. Two names of one host in a list end the job: the ranks of both would be
+// bound to the same CPUs. Where agents come by themselves their names are the scheduler's, and not looked up.
 func (f *fleet) isHost(m hostMessage) {
 	r := f.run
-	if r.above != nil {
-		r.above.link.Send(frames.Host, encode(m))
+	if f.parent != nil {
+		f.parent.link.Send(frames.Host, encode(m))
 		return
 	}
 	if m.ID == "" || f.others != nil || f.start.Agents.Local {
@@ -640,171 +113,36 @@ func (f *fleet) isHost(m hostMessage) {
 		return
 	}
 	name, again := r.hostOf(min(other, m.Rank)), r.hostOf(max(other, m.Rank)) // in the order of the list
-	r.do(r.policy.cannotStart(fmt.Errorf("%s and %s of the list are one host, which calls itself %s, so their ranks "+
+	r.cannotStart(fmt.Errorf("%s and %s of the list are one host, which calls itself %s, so their ranks "+
 		"would share its CPUs: name it once, with all its slots (getent hosts %s shows where a name leads)", name, again,
-		oneLine(fmt.Sprintf("%.253s", m.Name)), again), CodeCannotStart))
+		oneLine(fmt.Sprintf("%.253s", m.Name)), again), CodeCannotStart)
 }
 
-// failed is a failure that an agent reports.
-func (n *node) failed(m failedMessage) {
-	r, err := n.fleet.run, errors.New(oneLine(m.Err))
-	if m.Lost {
-		n.loss = true
-		r.do(r.judge().hostLost(time.Now(), err))
-		return
-	}
-	code := min(max(m.Code, 1), 255)
-	if m.Stopped {
-		r.do(r.judge().agentStopped(time.Now(), err, code))
-		return
-	}
-	r.do(r.judge().cannotStart(err, code))
-}
-
-func (n *node) startsNoMore() {
-	if n.begun {
-		return
-	}
-	n.begun = true
-	if n.fleet.left--; n.fleet.left == 0 {
-		n.fleet.run.rankStarted(started{last: true})
-	}
-}
-
-func (n *node) rankEnded(m exitedMessage) {
-	r := n.fleet.run
-	st := r.ranks[m.Rank]
-	if st.ended {
-		return
-	}
-	st.ended = true
-	r.alive--
-	e := Exit{Rank: m.Rank, Pid: m.Pid, Host: r.hostOf(m.Rank), Code: m.Code, Signal: m.Signal, Core: m.Core}
-	if m.Err != "" {
-		e.Err = errors.New(oneLine(m.Err))
-	}
-	n.isOver()
-	r.endings.note(e)
-	r.do(r.judge().exited(time.Now(), rankEnd{e, m.Unfinished, m.Consequence}))
-}
-
-// finished is the end of an agent in order, if the head has said so or the job is ending.
-func (n *node) finished() {
-	if !n.fleet.told.Finish && n.fleet.run.policy.phase == working {
-		n.lost(errors.New("its agent has left before the job has ended"))
-		return
-	}
-	n.gone()
-}
-
-// lost reports the end of the stream to an agent that has not finished.
-func (n *node) lost(err error) {
-	if n.ended {
-		return
-	}
-	r := n.fleet.run
-	r.do(r.judge().hostLost(time.Now(), n.whyLost(err)))
-	n.gone()
-}
-
-// agentGone is the end of the stream to an agent: how the agent has ended, and what it said last.
-type agentGone string
-
-func (a agentGone) Error() string { return "its agent is gone: " + string(a) }
-
-// whyLost blames the host that is lost, unless it was gorun that was not heard.
-func (n *node) whyLost(err error) error {
-	f := n.fleet
-	var gone agentGone
-	if f.pulse != nil && errors.As(err, &gone) {
-		if gap := f.pulse.stopped(); gap > 0 {
-			return fmt.Errorf("gorun itself was stopped for %v (by a signal, in a frozen container, or with its machine), "+
-				"and agents end their ranks when they have not heard it for %v (GORUN_PEER_TIMEOUT)",
-				gap.Round(100*time.Millisecond), f.start.Agents.silence())
-		}
-	}
-	var silence frames.Silence
-	if others := f.apart(); f.pulse != nil && errors.As(err, &silence) && len(others) > 1 &&
-		!slices.ContainsFunc(others, func(o *node) bool { return o != n && !o.link.Silent() }) {
-		var names []place.Host
-		for _, o := range others {
-			names = append(names, place.Host{Name: o.name})
-		}
-		return fmt.Errorf("the %d other hosts (%s) fell silent together: this host, %s, is cut off from them, and has heard "+
-			"none of them for %v (GORUN_PEER_TIMEOUT)", len(others), someHosts(names), f.run.plan.Host,
-			time.Duration(silence))
-	}
-	started := slices.ContainsFunc(n.ranks, func(rank int) bool { return f.run.ranks[rank].started })
-	return fmt.Errorf("host %s is lost: %w", n.name, whileStarting(err, started))
-}
-
-// apart is the nodes of other hosts that are heard, or should be.
-func (f *fleet) apart() (others []*node) {
-	for _, n := range f.nodes {
-		if n.link != nil && !n.ended && !n.hosts[0].Own {
-			others = append(others, n)
+// otherHosts returns the children of other hosts that are heard, or should be.
+func (f *fleet) otherHosts() (others []*child) {
+	for _, c := range f.children {
+		if c.link != nil && !c.ended && !c.hosts[0].Own {
+			others = append(others, c)
 		}
 	}
 	return others
 }
 
-// whileStarting adds to the error of a host that is silent before it has started a rank what may be wrong: its agent
-// has said hello, in short packets, and the start goes in long ones.
-func whileStarting(err error, started bool) error {
-	var silence frames.Silence
-	if started || !errors.As(err, &silence) {
-		return err
-	}
-	return fmt.Errorf("%w: its agent answered and then no rank was started; the way there may drop long packets, where the "+
-		"MTU of a host is larger than the way's (a tunnel?)", err)
-}
-
-// gone is the end of a node: no rank of it runs as far as can be known.
-func (n *node) gone() {
-	if n.ended {
-		return
-	}
-	n.ended = true
-	r := n.fleet.run
-	for _, rank := range n.ranks {
-		st := r.ranks[rank]
-		if !st.started && !st.ended && r.job.Recover && r.policy.phase == working {
-			n.neverStarted(rank)
-		}
-		if !st.started || st.ended {
-			continue
-		}
-		st.ended = true
-		r.alive--
-		switch {
-		case r.above != nil:
-			r.above.exited(time.Now(), rankEnd{Exit: Exit{Rank: rank, Pid: st.pid, Err: errors.New("its host is lost")}})
-		case r.job.Recover:
-			r.mourn(rank)
-		}
-	}
-	if r.job.Recover {
-		n.below.Leave()
-	}
-	n.startsNoMore()
-	n.output.end()
-}
-
-// tell sends an order to all agents, if it says something new. It may be called of nil.
-func (f *fleet) tell(o order) {
+// send sends an order to all agents, if it says something new. It may be called of nil.
+func (f *fleet) send(o order) {
 	if f == nil {
 		return
 	}
-	o.Finish = o.Finish || f.told.Finish // also where a signal comes while their ends are awaited
-	if o == f.told && o.Signal == 0 && !o.Hold && o.Gone == 0 {
+	o.Finish = o.Finish || f.lastOrder.Finish // also where a signal comes while their ends are awaited
+	if o == f.lastOrder && o.Signal == 0 && !o.Hold && o.Gone == 0 {
 		return
 	}
-	f.told = order{Phase: o.Phase, Finish: o.Finish}
-	o.Silent = o.Signal == syscall.SIGSTOP && f.run.above == nil
+	f.lastOrder = order{Phase: o.Phase, Finish: o.Finish}
+	o.Silent = o.Signal == syscall.SIGSTOP && f.parent == nil
 	body := encode(o)
-	for _, n := range f.nodes {
-		if n.link != nil && !n.ended {
-			n.link.Send(frames.Order, body)
+	for _, c := range f.children {
+		if c.link != nil && !c.ended {
+			c.link.Send(frames.Order, body)
 		}
 	}
 	if o.Phase == killing {
@@ -812,13 +150,13 @@ func (f *fleet) tell(o order) {
 	}
 }
 
-// mourn tells all agents of a rank that has ended, without which the job goes on. It may be called of nil.
-func (f *fleet) mourn(rank int) {
+// announceDeath tells all agents of a rank that has ended, without which the job goes on. It may be called of nil.
+func (f *fleet) announceDeath(rank int) {
 	if f == nil {
 		return
 	}
 	f.ended = append(f.ended, rank)
-	f.tell(order{Phase: f.run.policy.phase, Gone: rank + 1})
+	f.send(order{Phase: f.run.phase(), Gone: rank + 1})
 }
 
 // drain waits until orders are on their way. It may be called of nil.
@@ -827,9 +165,9 @@ func (f *fleet) drain() {
 		return
 	}
 	deadline := time.Now().Add(100 * time.Millisecond)
-	for _, n := range f.nodes {
-		if n.link != nil && !n.ended {
-			n.link.Drain(time.Until(deadline))
+	for _, c := range f.children {
+		if c.link != nil && !c.ended {
+			c.link.Drain(time.Until(deadline))
 		}
 	}
 }
@@ -837,10 +175,10 @@ func (f *fleet) drain() {
 // dismiss has the agents finish, and gives up what is still being reached for.
 func (f *fleet) dismiss() {
 	f.cancel()
-	f.tell(order{Phase: f.run.policy.phase, Finish: true})
-	for _, n := range f.nodes {
-		if n.link == nil {
-			n.gone()
+	f.send(order{Phase: f.run.phase(), Finish: true})
+	for _, c := range f.children {
+		if c.link == nil {
+			c.gone()
 		}
 	}
 	f.dismissed = time.Now()
@@ -858,30 +196,30 @@ func (f *fleet) abandon(limit time.Duration, quiet bool) {
 	if time.Since(f.dismissed) < limit {
 		return
 	}
-	for _, n := range f.nodes {
-		if !n.ended {
-			f.run.say("host %s: its agent does not end, and is left", n.name)
-			n.gone()
+	for _, c := range f.children {
+		if !c.ended {
+			f.run.say("host %s: its agent does not end, and is left", c.name)
+			c.gone()
 		}
 	}
 }
 
 // finished waits until all output of all hosts has come.
 func (f *fleet) finished() {
-	for _, n := range f.nodes {
-		<-n.done
+	for _, c := range f.children {
+		<-c.done
 	}
 }
 
 // close ends all streams.
 func (f *fleet) close() {
 	var all sync.WaitGroup
-	for _, n := range f.nodes {
-		if n.link != nil {
-			n.link.Close()
+	for _, c := range f.children {
+		if c.link != nil {
+			c.link.Close()
 		}
-		if n.edge != nil {
-			all.Go(n.edge.Close)
+		if c.edge != nil {
+			all.Go(c.edge.Close)
 		}
 	}
 	all.Wait()

@@ -25,8 +25,8 @@ func hostName() string {
 	return name
 }
 
-// hostID tells this host from others, whatever names lead to it: by the kernel that runs, its network and addresses, its
-// processes and its root folder. Containers and pods of one machine differ. "": the kernel does not say.
+// hostID tells this host from others, whatever names lead to it: by the kernel that runs, its network and addresses,
+// its processes and its root folder. Containers and pods of one machine differ. "": the kernel does not say.
 func hostID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -47,14 +47,14 @@ func hostID() string {
 	}
 	addrs, _ := net.InterfaceAddrs() // copies of a machine that was running have the same boot id
 	for _, a := range addrs {
-		if n, is := a.(*net.IPNet); is && n.IP.IsGlobalUnicast() {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
 			fmt.Fprintln(h, n)
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// isHere tells whether a name is one of the host that calls itself here. No name is looked up in a network.
+// isHere reports whether a name is one of the host that calls itself here. No name is looked up in a network.
 func isHere(name, here string) bool {
 	if a, err := netip.ParseAddr(name); err == nil {
 		return a.IsLoopback()
@@ -62,7 +62,7 @@ func isHere(name, here string) bool {
 	return strings.EqualFold(name, "localhost") || sameName(name, here)
 }
 
-// sameName tells whether two names are of one host. A name without a domain stands for one with any.
+// sameName reports whether two names are of one host. A name without a domain stands for one with any.
 func sameName(a, b string) bool {
 	if _, err := netip.ParseAddr(a); err == nil {
 		return a == b
@@ -83,7 +83,7 @@ type choice struct {
 // named ones must be of it, unless another way to them is named too.
 func (j *Job) choose(here string) (c choice, err error) {
 	allocated, err := place.Slurm(j.variable)
-	c = choice{here: j.nameHere(allocated, here), slurm: allocated != nil && j.Agents.usual()}
+	c = choice{here: j.nameHere(allocated, here), slurm: allocated != nil && j.Agents.isDefault()}
 	c.hosts = j.namedHosts(c.here)
 	switch {
 	case c.hosts == nil && err != nil:
@@ -181,14 +181,14 @@ func (j *Job) DefaultRanks() (int, error) {
 // variable is one of the environment that the ranks inherit.
 func (j *Job) variable(name string) string {
 	for _, kv := range slices.Backward(j.Environ) {
-		if value, is := strings.CutPrefix(kv, name+"="); is {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
 			return value
 		}
 	}
 	return ""
 }
 
-// onlyHere tells whether no rank was placed on another host.
+// onlyHere reports whether no rank was placed on another host.
 func onlyHere(l *place.Layout, here string) bool {
 	return !slices.ContainsFunc(l.Hosts, func(h place.Host) bool { return h.Name != here })
 }

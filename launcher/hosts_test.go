@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 func TestIsHere(t *testing.T) {
@@ -72,12 +73,12 @@ func TestEnvironmentInAllocation(t *testing.T) {
 	gorun := []string{"A=1", "SLURM_JOB_ID=7", "SLURM_JOB_NAME=x", "SLURM_NODEID=0", "SLURMD_NODENAME=n1", "TMPDIR=/a"}
 	host := []string{"B=1", "SLURM_JOB_ID=7", "SLURM_NODEID=1", "SLURMD_NODENAME=n2"}
 	want := "[A=1 SLURM_JOB_NAME=x SLURM_JOB_ID=7 SLURM_NODEID=1 SLURMD_NODENAME=n2]"
-	if got := fmt.Sprint(environOn(gorun, host)); got != want {
+	if got := fmt.Sprint(procs.EnvironOn(gorun, host)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	host[1] = "SLURM_JOB_ID=8"
 	want = "[A=1 SLURM_JOB_ID=8 SLURM_NODEID=1 SLURMD_NODENAME=n2]"
-	if got := fmt.Sprint(environOn(gorun, host)); got != want {
+	if got := fmt.Sprint(procs.EnvironOn(gorun, host)); got != want {
 		t.Errorf("in another allocation: %s, want %s", got, want)
 	}
 }
@@ -98,9 +99,9 @@ func TestLayOut(t *testing.T) {
 		"another host":           {Job{Hosts: []place.Host{{Name: "b"}}}, ""},
 		"an unused host": {Job{Hosts: unused},
 			"1 of the 2 hosts would get no rank (b): --map-by node deals them to all, --ppn 2"},
-		"an unused host is meant": {Job{Hosts: unused, AllowUnused: true}, ""},
-		"ppn":                     {Job{Place: place.Request{PerHost: 4}}, ""},
-		"ppn does not fit":        {Job{Place: place.Request{PerHost: 2}}, "4 ranks with 2 on each host need 2 hosts, and there is 1"},
+		"an unused host is meant": {Job{Hosts: unused, Options: Options{AllowUnused: true}}, ""},
+		"ppn":                     {Job{Options: Options{Place: place.Request{PerHost: 4}}}, ""},
+		"ppn does not fit":        {Job{Options: Options{Place: place.Request{PerHost: 2}}}, "4 ranks with 2 on each host need 2 hosts, and there is 1"},
 		"an allocation, part of which is unused": {Job{Environ: slurm},
 			"1 of the 3 hosts of this Slurm allocation would get no rank (n3)"},
 		"in an allocation, here":   {Job{Environ: slurm, Hosts: here}, ""},

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/internal/cpuset"
 	"github.com/gorun-mpi/mpi/internal/place"
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 // App is one program of a job; an MPMD job has several.
@@ -26,31 +27,19 @@ type App struct {
 
 // Job is what the user asked for.
 type Job struct {
-	Apps           []App
-	Environ        []string      // the environment the ranks inherit, as of os.Environ
-	Hosts          []place.Host  // nil: this one
-	Place          place.Request // how the ranks are placed on them; its Ranks is not looked at
-	AllowUnused    bool          // a host may get no rank, of those named or of a Slurm allocation
-	DisplayMap     bool
-	Bind           Bind
-	ReportBindings bool
-	TagOutput      bool
-	Timestamp      bool   // each line of output begins with the time, of the clock of the rank's host
-	PrintExits     bool   // at the end it is said how each rank has ended
-	Recover        bool   // a rank that fails, or a host that is lost, does not end the job; Abort does
-	OutputDir      string // "": the ranks write to Stdout and Stderr
-	MergeStderr    bool   // what ranks write to standard error goes where their standard output does, in its order
-	StdinFor       string // "none", "all", or the number of a rank; "" is "0"
-	Timeout        time.Duration
-	KillDelay      time.Duration // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
+	Options
+	Apps    []App
+	Environ []string     // the environment the ranks inherit, as of os.Environ
+	Hosts   []place.Host // nil: this one
+	Agents  Agents       // for ranks on other hosts
 
 	Stdin, Stdout, Stderr *os.File
-	LogLevel              string // of messages to Stderr, as GORUN_LOG has it; "": silent
-	// Alone: this process does nothing else than run the job. It catches signals, and kills any child process that is
-	// left at the end.
-	Alone   bool
-	Cleaner []string // a command that calls Clean; nil: what the ranks have started survives a SIGKILL of this process
-	Agents  Agents   // for ranks on other hosts
+	// Alone says that this process does nothing else than run the job. It catches signals, and kills any child process
+	// that is left at the end.
+	Alone bool
+	// Cleaner is a command that calls procs.Clean; nil: the processes that ranks have started survive a SIGKILL of this
+	// process.
+	Cleaner []string
 }
 
 // DefaultKillDelay is the time between the first Ctrl-C and SIGKILL.
@@ -70,10 +59,10 @@ const maxRanks = 1 << 16
 
 // Plan is a job laid out on its hosts, or the part of one host.
 type Plan struct {
-	World  int    // all ranks of the job
-	Specs  []Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
-	Remote bool   // agents start the ranks
-	Slurm  bool   // srun starts the agents
+	World  int          // all ranks of the job
+	Specs  []procs.Spec // of the ranks that this process starts; of all that it has agents start, without what is the host's
+	Remote bool         // agents start the ranks
+	Slurm  bool         // srun starts the agents
 	Host   string
 	Layout *place.Layout
 	CPUs   cpuset.Host
@@ -107,19 +96,19 @@ func (j *Job) plan(host cpuset.Host) (*Plan, error) {
 			return nil, fmt.Errorf("program %s: it needs at least 1 rank, not %d", app.Name, app.Ranks)
 		}
 		for range app.Ranks {
-			p.Specs = append(p.Specs, Spec{Rank: len(p.Specs), App: a})
+			p.Specs = append(p.Specs, procs.Spec{Rank: len(p.Specs), App: a})
 		}
 	}
 	if p.Remote = !onlyHere(p.Layout, p.Host); p.Remote {
 		p.Slurm = c.slurm
 		return p, nil
 	}
-	return p, j.settle(p, host)
+	return p, j.fillSpecs(p, host)
 }
 
-// settle is what the host of ranks decides: their CPUs, their programs and folders, their environment. Of the Specs,
+// fillSpecs sets the parts of Specs that the host of the ranks decides: their CPUs, programs, folders and environment.
 // Rank and App are set.
-func (j *Job) settle(p *Plan, host cpuset.Host) error {
+func (j *Job) fillSpecs(p *Plan, host cpuset.Host) error {
 	n := len(p.Specs)
 	p.CPUs, p.Over = host, n > host.Usable()
 	for _, app := range j.Apps {
@@ -127,8 +116,11 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 			return err
 		}
 	}
-	sets := assign(j.Bind, j.Place, host, n)
-	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != BindNone && canBind
+	var sets [][]int
+	if procs.CanBind {
+		sets = bind.Assign(j.Bind, j.Place, host, n)
+	}
+	p.Unfit = sets == nil && j.Place.PE > 0 && !p.Over && j.Bind != bind.None && procs.CanBind
 	for i := range p.Specs {
 		s := &p.Specs[i]
 		app := &j.Apps[s.App]
@@ -137,12 +129,12 @@ func (j *Job) settle(p *Plan, host cpuset.Host) error {
 		switch {
 		case sets != nil:
 			s.CPUs = sets[i]
-			share = shareOf(host, n, len(s.CPUs))
-		case p.Over && j.Bind != BindNone:
+			share = bind.Share(host, n, len(s.CPUs))
+		case p.Over && j.Bind != bind.None:
 			share = 1 // see docs/decisions/waiting.md
 		}
-		at := position{rank: s.Rank, size: p.World, local: i, here: n}
-		s.Env = rankEnv(j.Environ, app.Env, at, host.Usable(), share)
+		at := procs.Position{Rank: s.Rank, Size: p.World, LocalRank: i, LocalSize: n}
+		s.Env = procs.RankEnv(j.Environ, app.Env, at, host.Usable(), share)
 	}
 	return nil
 }
@@ -186,22 +178,4 @@ func parseStdin(text string, n int) (stdinMode, error) {
 		return stdinMode{}, fmt.Errorf("--stdin %s: use none, all, or a rank from 0 to %d", text, n-1)
 	}
 	return stdinMode{rank: rank}, nil
-}
-
-// openOutputs makes the files of --output-dir for one rank; one, if they are merged.
-func openOutputs(dir string, rank int, merge bool) (stdout, stderr *os.File, err error) {
-	base := filepath.Join(dir, "rank."+strconv.Itoa(rank))
-	stdout, err = os.Create(base + ".out")
-	if err != nil {
-		return nil, nil, err
-	}
-	if merge {
-		return stdout, stdout, nil
-	}
-	stderr, err = os.Create(base + ".err")
-	if err != nil {
-		stdout.Close()
-		return nil, nil, err
-	}
-	return stdout, stderr, nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/frames"
-	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
 )
 
@@ -20,23 +19,15 @@ import (
 // startMessage is the part of a job that the hosts of a subtree have. An agent passes it on to those below it, with
 // their hosts.
 type startMessage struct {
+	Options
 	Hosts    []hostPart // that of the agent, and those below it
 	World    int        // all ranks of the job
 	Apps     []App
 	Environ  []string
-	Dir      string // gorun's
-	Place    place.Request
-	Bind     Bind
-	Report   bool
-	Tag      bool
-	Time     bool
-	Recover  bool
+	Dir      string  // gorun's
 	Coloured [2]bool // of stdout and stderr: tags may be
-	Output   string  // --output-dir
-	Merge    bool    `json:",omitempty"`
 	Stdin    []int   // the ranks that have the standard input: -1: all of them
-	LogLevel string
-	Name     string // of the job
+	Name     string  // of the job
 	Secret   []byte
 	Mapping  string
 	Agents   Agents
@@ -133,7 +124,7 @@ type failedMessage struct {
 	Err  string
 	Code int  `json:",omitempty"` // of gorun, if a rank could not be started
 	Lost bool `json:",omitempty"`
-	// Stopped: a signal has ended the agent of a host; Code is that of the job.
+	// Stopped says that a signal has ended the agent of a host; Code is the exit code of the job.
 	Stopped bool `json:",omitempty"`
 }
 
@@ -145,7 +136,7 @@ type refusedMessage struct {
 	Err   string
 }
 
-// exitedMessage is an Exit.
+// exitedMessage is a procs.Exit.
 type exitedMessage struct {
 	Rank, Pid  int
 	Code       int            `json:",omitempty"`
@@ -153,7 +144,7 @@ type exitedMessage struct {
 	Core       bool           `json:",omitempty"`
 	Err        string         `json:",omitempty"`
 	Unfinished bool           `json:",omitempty"`
-	// Consequence: the rank had heard of another rank's end.
+	// Consequence says that the rank had heard of another rank's end.
 	Consequence bool `json:",omitempty"`
 }
 
@@ -199,7 +190,7 @@ func (m startMessage) with(change func(string) string) startMessage {
 		a := &m.Apps[i]
 		a.Path, a.Name, a.Dir, a.Args, a.Env = change(a.Path), change(a.Name), change(a.Dir), all(a.Args), all(a.Env)
 	}
-	m.Dir, m.Output = change(m.Dir), change(m.Output)
+	m.Dir, m.OutputDir = change(m.Dir), change(m.OutputDir)
 	return m
 }
 

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 )
 
 // The times of a job that ends badly: from the first failure to the last rank's end within a second.
@@ -14,11 +17,11 @@ const (
 	// causeWindow is how long the first failure may turn out to be the consequence of another: a rank that sees its
 	// peer's sockets close may exit before the kernel reports the death of the peer.
 	causeWindow = 30 * time.Millisecond
-	// consequenceWindow is how long the end may take to be reported that a rank has heard of before gorun has. Where the
-	// network has failed and no rank has ended, the job ends that much later.
+	// consequenceWindow is how long the end may take to be reported that a rank has heard of before gorun has. Where
+	// the network has failed and no rank has ended, the job ends that much later.
 	consequenceWindow = 3 * time.Second
 	// grace is how long the other ranks may report errors of their own.
-	grace = 250 * time.Millisecond
+	grace = stdio.DedupWait
 	// insist is the time between SIGTERM and SIGKILL.
 	insist = 250 * time.Millisecond
 	// impatience is how long after SIGKILL the user hears the cause although the job has not ended. Else it is the last
@@ -67,14 +70,14 @@ type policy struct {
 
 // rankEnd is the end of the process of a rank.
 type rankEnd struct {
-	Exit
+	procs.Exit
 	unfinished  bool // the rank had joined the job and did not call Finalize
 	consequence bool // the rank had heard of the end of another one
 }
 
 // abortCall is a rank's call of Abort.
 type abortCall struct {
-	by          Exit // what is known of the rank, which runs
+	by          procs.Exit // what is known of the rank, which runs
 	code        int
 	message     string // why; "": the rank does not say
 	consequence bool   // the rank has heard of the end of another one
@@ -91,7 +94,7 @@ type action struct {
 
 // exited reports the end of a process.
 func (p *policy) exited(now time.Time, e rankEnd) action {
-	bad := e.status() != 0 || e.unfinished
+	bad := e.Status() != 0 || e.unfinished
 	if !bad {
 		return action{}
 	}
@@ -128,7 +131,7 @@ func (p *policy) blame(e rankEnd) {
 
 // failure is what is said of a rank that has failed, and the exit code that it gives to the job.
 func (e rankEnd) failure() (cause string, code int) {
-	cause, code = e.String(), e.status()
+	cause, code = e.String(), e.Status()
 	if code == 0 && e.unfinished {
 		return cause + " without calling Finalize", 1
 	}
@@ -159,7 +162,7 @@ func (p *policy) aborted(now time.Time, a abortCall) action {
 
 // another is what is printed of a further Abort: a text that no rank has given before, while ranks may still report
 // errors of their own.
-func (p *policy) another(by Exit, text string, weak bool) action {
+func (p *policy) another(by procs.Exit, text string, weak bool) action {
 	if weak || text == "" || p.texts[gist(text)] || p.phase >= terminating {
 		return action{}
 	}
@@ -181,7 +184,7 @@ func gist(text string) string {
 }
 
 // ofRank is a text of a rank with the place where the rank runs.
-func ofRank(by Exit, text string) string {
+func ofRank(by procs.Exit, text string) string {
 	return fmt.Sprintf("rank %d on %s: %s", by.Rank, by.Host, text)
 }
 
@@ -271,8 +274,8 @@ func (p *policy) hostLost(now time.Time, err error) action {
 	return p.fail(now)
 }
 
-// agentStopped reports that a signal has ended an agent, and with it its ranks: all agents of a Slurm step that ends get
-// one. Their ranks may get it too, and die of it before. A step may end because one of its agents was killed, whose
+// agentStopped reports that a signal has ended an agent, and with it its ranks: all agents of a Slurm step that ends
+// get one. Their ranks may get it too, and die of it before. A step may end because one of its agents was killed, whose
 // loss may be heard of later.
 func (p *policy) agentStopped(now time.Time, err error, code int) action {
 	switch {

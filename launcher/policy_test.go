@@ -9,38 +9,40 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 // TestPolicy plays a job's end in steps of milliseconds and compares what is done with what should be.
 func TestPolicy(t *testing.T) {
 	exit := func(rank, code int) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, rankEnd{Exit: Exit{Rank: rank, Pid: 100 + rank, Host: "h", Code: code}})
+			return p.exited(now, rankEnd{Exit: procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h", Code: code}})
 		}
 	}
 	unfinished := func(rank int) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, rankEnd{Exit: Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, unfinished: true})
+			return p.exited(now, rankEnd{Exit: procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, unfinished: true})
 		}
 	}
 	killed := func(rank int, s syscall.Signal) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, rankEnd{Exit: Exit{Rank: rank, Pid: 100 + rank, Host: "h", Signal: s}, unfinished: true})
+			return p.exited(now, rankEnd{Exit: procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h", Signal: s}, unfinished: true})
 		}
 	}
 	abort := func(rank, code int, msg string) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.aborted(now, abortCall{Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, code, msg, false})
+			return p.aborted(now, abortCall{procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, code, msg, false})
 		}
 	}
 	follow := func(rank int) func(*policy, time.Time) action {
 		return func(p *policy, now time.Time) action {
-			return p.aborted(now, abortCall{Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, 1, "peer gone", true})
+			return p.aborted(now, abortCall{procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h"}, 1, "peer gone", true})
 		}
 	}
 	after := func(rank, code int) func(*policy, time.Time) action { // it has heard of another rank's end
 		return func(p *policy, now time.Time) action {
-			return p.exited(now, rankEnd{Exit{Rank: rank, Pid: 100 + rank, Host: "h", Code: code}, true, true})
+			return p.exited(now, rankEnd{procs.Exit{Rank: rank, Pid: 100 + rank, Host: "h", Code: code}, true, true})
 		}
 	}
 	agent := func(p *policy, now time.Time) action { return p.agentStopped(now, errors.New("agent stopped"), 143) }
@@ -213,25 +215,25 @@ func TestPolicyInterleavings(t *testing.T) {
 	}{
 		"exit": {[]func(*policy, time.Time) action{
 			func(p *policy, now time.Time) action {
-				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit, Code: 3}, unfinished: true})
+				return p.exited(now, rankEnd{Exit: procs.Exit{Rank: culprit, Code: 3}, unfinished: true})
 			},
 		}, 3, "exited with code 3"},
 		"no Finalize": {[]func(*policy, time.Time) action{
 			func(p *policy, now time.Time) action {
-				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit}, unfinished: true})
+				return p.exited(now, rankEnd{Exit: procs.Exit{Rank: culprit}, unfinished: true})
 			},
 		}, 1, "exited with code 0 without calling Finalize"},
 		"killed": {[]func(*policy, time.Time) action{
 			func(p *policy, now time.Time) action {
-				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit, Signal: 9}, unfinished: true})
+				return p.exited(now, rankEnd{Exit: procs.Exit{Rank: culprit, Signal: 9}, unfinished: true})
 			},
 		}, 137, "was killed by signal 9"},
 		"error": {[]func(*policy, time.Time) action{
 			func(p *policy, now time.Time) action {
-				return p.aborted(now, abortCall{by: Exit{Rank: culprit}, code: 7, message: "diverged"})
+				return p.aborted(now, abortCall{by: procs.Exit{Rank: culprit}, code: 7, message: "diverged"})
 			},
 			func(p *policy, now time.Time) action {
-				return p.exited(now, rankEnd{Exit: Exit{Rank: culprit, Code: 7}, unfinished: true})
+				return p.exited(now, rankEnd{Exit: procs.Exit{Rank: culprit, Code: 7}, unfinished: true})
 			},
 		}, 7, "diverged"},
 	}
@@ -258,10 +260,10 @@ func TestPolicyInterleavings(t *testing.T) {
 			if rank != culprit {
 				all[rank] = []func(*policy, time.Time) action{
 					func(p *policy, now time.Time) action {
-						return p.aborted(now, abortCall{by: Exit{Rank: rank}, code: 1, message: "gone", consequence: true})
+						return p.aborted(now, abortCall{by: procs.Exit{Rank: rank}, code: 1, message: "gone", consequence: true})
 					},
 					func(p *policy, now time.Time) action {
-						return p.exited(now, rankEnd{Exit{Rank: rank, Code: 1}, true, true})
+						return p.exited(now, rankEnd{procs.Exit{Rank: rank, Code: 1}, true, true})
 					},
 				}
 				if rank == 0 { // os.Exit
@@ -298,7 +300,7 @@ func TestPolicyInterleavings(t *testing.T) {
 // A user hears the cause although the ranks cannot be killed, and once more at the end.
 func TestPolicyOfALongEnd(t *testing.T) {
 	p, now := policy{}, time.Unix(1000, 0)
-	p.exited(now, rankEnd{Exit: Exit{Rank: 1, Code: 3}})
+	p.exited(now, rankEnd{Exit: procs.Exit{Rank: 1, Code: 3}})
 	var said []string
 	for range 10000 {
 		now = now.Add(time.Millisecond)

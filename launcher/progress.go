@@ -14,8 +14,7 @@ const progressEvery = 300 * time.Millisecond
 
 // showProgress keeps a line on a terminal that says how far the start is, while that takes long. It has a goroutine of
 // its own.
-func (f *fleet) showProgress() {
-	r := f.run
+func (r *run) showProgress() {
 	fd := int(r.job.Stderr.Fd())
 	if os.Getenv("TERM") == "dumb" || !term.IsTerminal(fd) {
 		return
@@ -32,9 +31,9 @@ func (f *fleet) showProgress() {
 			text := ""
 			if r.starting > 0 && !r.stop.Load() {
 				width, _, _ := term.GetSize(fd)
-				text = f.progress(width - 1)
+				text = r.progress(width - 1)
 			}
-			r.streams.stderr.setStatus(text)
+			r.streams.Stderr.SetStatus(text)
 			shown <- text != ""
 		})
 		select {
@@ -49,8 +48,7 @@ func (f *fleet) showProgress() {
 }
 
 // progress names the hosts that are waited for, in at most width characters.
-func (f *fleet) progress(width int) string {
-	r := f.run
+func (r *run) progress(width int) string {
 	l := r.plan.Layout
 	waited := make([]bool, len(l.Hosts))
 	for rank, host := range l.Order.Ranks(l.Ranks) {

@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 )
 
 // Exit codes of gorun itself, as shells and timeout(1) have them.
@@ -53,20 +54,20 @@ type run struct {
 	policy  policy
 	ranks   map[int]*rankState // those here, and those of the hosts below; no rank is added later
 	endings endings
-	streams streams
-	here              // not of a head
-	fleet   *fleet    // nil: there are no agents below
-	above   *superior // of an agent
+	streams *stdio.Streams
+	local           // not of a head
+	fleet   *fleet  // nil: there are no agents below
+	parent  *parent // of an agent
 
-	starting int            // who still starts ranks: this host, and the fleet
-	alive    int            // ranks that have been started and have not ended
-	sent     syscall.Signal // the last one that was to end all ranks: for those that start later
-	leaving  bool           // no rank is left, only output
-	told     bool           // to end, while leaving
+	starting  int            // who still starts ranks: this host, and the fleet
+	alive     int            // ranks that have been started and have not ended
+	sent      syscall.Signal // the last one that was to end all ranks: for those that start later
+	leaving   bool           // no rank is left, only output
+	toldToEnd bool           // while leaving
 
 	signals <-chan os.Signal
 	starts  chan started     // with room for all
-	desk                     // of the supervisor
+	mailbox                  // of the supervisor
 	timeout <-chan time.Time // of the job
 	timer   *time.Timer      // for policy.next
 	abandon <-chan time.Time // when what is left is given up; nil: not yet known
@@ -77,13 +78,28 @@ type run struct {
 	stop atomic.Bool // shared with startRanks: start no more
 }
 
-// here is the ranks of this host.
-type here struct {
+// local is the state of the ranks that this host runs.
+type local struct {
 	server  *pmi.Server
-	backend Backend
-	heard   chan Exit // with room for all
-	unheard int       // ranks that have ended and whose control socket is still being read
-	halts   halts
+	backend backend         // nil: the ranks of a head are on other hosts
+	heard   chan procs.Exit // with room for all
+	unheard int             // ranks that have ended and whose control socket is still being read
+	stops   stops
+}
+
+// backend starts the processes of a job on this host. [procs.Local] is the one that is not a test's.
+type backend interface {
+	// Start starts one process. It is called from one goroutine.
+	Start(s *procs.Spec) (pid int, err error)
+	// Host is where the process of this rank runs, as the user should read it.
+	Host(rank int) string
+	// Exits delivers one Exit for each process that was started.
+	Exits() <-chan procs.Exit
+	// Signal sends a signal to the process of this rank and to the processes it started.
+	Signal(rank int, sig syscall.Signal)
+	// Close kills what is left of all ranks, waits for it, and releases what the backend holds. After it nothing
+	// of the job runs any more.
+	Close()
 }
 
 // judge is told what has become of ranks, and decides what is done.
@@ -96,25 +112,25 @@ type judge interface {
 }
 
 func (r *run) judge() judge {
-	if r.above != nil {
-		return r.above
+	if r.parent != nil {
+		return r.parent
 	}
 	return &r.policy
 }
 
-// desk is where other goroutines bring what a supervisor is to do.
-type desk struct {
+// mailbox takes functions that other goroutines want the supervisor to call.
+type mailbox struct {
 	posts chan func()
 	over  chan struct{} // closed when nothing is taken from posts any more
 }
 
-func newDesk() desk { return desk{posts: make(chan func()), over: make(chan struct{})} }
+func newMailbox() mailbox { return mailbox{posts: make(chan func()), over: make(chan struct{})} }
 
 // post has the supervisor call f, and waits until it does. Where that is over, nothing is called.
-func (d desk) post(f func()) {
+func (m mailbox) post(f func()) {
 	select {
-	case d.posts <- f:
-	case <-d.over:
+	case m.posts <- f:
+	case <-m.over:
 	}
 }
 
@@ -146,14 +162,14 @@ func (j *Job) Run() int {
 	if plan.Remote {
 		return j.runFleet(plan)
 	}
-	return j.runPlan(plan, Local(j.Size(), j.Alone, j.Cleaner))
+	return j.runPlan(plan, procs.NewLocal(j.Size(), j.Alone, j.Cleaner))
 }
 
 // newRun is a run of this many ranks, of which this host starts some.
 func (j *Job) newRun(plan *Plan) *run {
 	r := &run{
 		job: j, plan: plan, ranks: make(map[int]*rankState, len(plan.Specs)),
-		starts: make(chan started, len(plan.Specs)+1), desk: newDesk(), timer: time.NewTimer(time.Hour),
+		starts: make(chan started, len(plan.Specs)+1), mailbox: newMailbox(), timer: time.NewTimer(time.Hour),
 	}
 	for i := range plan.Specs {
 		r.ranks[plan.Specs[i].Rank] = &rankState{}
@@ -166,7 +182,7 @@ func (j *Job) newRun(plan *Plan) *run {
 		r.policy.killDelay = DefaultKillDelay
 	}
 	if j.Alone {
-		r.signals = Signals()
+		r.signals = procs.Signals()
 	}
 	if j.Timeout > 0 {
 		r.timeout = time.After(j.Timeout)
@@ -174,30 +190,30 @@ func (j *Job) newRun(plan *Plan) *run {
 	return r
 }
 
-func (j *Job) runPlan(plan *Plan, backend Backend) int {
+func (j *Job) runPlan(plan *Plan, b backend) int {
 	r := j.newRun(plan)
-	r.streams.init(j)
+	r.streams = stdio.New(j.Stdout, j.Stderr)
 	apps := make([]int, len(plan.Specs))
 	for i := range plan.Specs {
 		apps[i] = plan.Specs[i].App
 	}
 	o := pmi.Options{AppNums: apps, Mapping: plan.Layout.Order.Mapping(), Survive: j.Recover}
-	return r.supervise(backend, o, func() {})
+	return r.supervise(b, o, func() {})
 }
 
 // supervise is the life of a run that has ranks on this host. addFleet makes those of hosts below, if there are any.
-func (r *run) supervise(backend Backend, o pmi.Options, addFleet func()) int {
+func (r *run) supervise(b backend, o pmi.Options, addFleet func()) int {
 	defer close(r.over)
-	r.log = logger(r.job.LogLevel, r.streams.stderr)
-	r.backend, r.heard = backend, make(chan Exit, len(r.plan.Specs))
-	defer r.halts.begin(r.job.Alone)()
+	r.log = logger(r.job.LogLevel, r.streams.Stderr)
+	r.backend, r.heard = b, make(chan procs.Exit, len(r.plan.Specs))
+	defer r.stops.begin(r.job.Alone)()
 	r.announce()
 	r.server = pmi.NewServer(r.plan.World, o)
 	defer r.server.Close()
 	r.starting++
 	addFleet()
-	if r.above != nil {
-		r.above.serve(r)
+	if r.parent != nil {
+		r.parent.serve(r)
 	}
 	go r.startRanks()
 	if r.fleet != nil {
@@ -217,16 +233,16 @@ func logger(level string, to io.Writer) hclog.Logger {
 
 // say queues one line of gorun itself.
 func (r *run) say(format string, args ...any) {
-	fmt.Fprintf(r.streams.stderr, "gorun: "+format+"\n", args...)
+	fmt.Fprintf(r.streams.Stderr, "gorun: "+format+"\n", args...)
 }
 
-// tell queues the lines of an action.
-func (r *run) tell(a action) {
+// print queues the lines of an action.
+func (r *run) print(a action) {
 	for _, m := range a.say {
 		r.say("%s", m)
 	}
 	for _, m := range a.print {
-		fmt.Fprintln(r.streams.stderr, m)
+		fmt.Fprintln(r.streams.Stderr, m)
 	}
 }
 
@@ -234,7 +250,7 @@ func (r *run) tell(a action) {
 func (r *run) announce() {
 	if r.plan.Over {
 		of := ""
-		if r.above != nil {
+		if r.parent != nil {
 			of = " of host " + r.plan.Host
 		}
 		r.say("%d ranks on %d usable %s%s: ranks outnumber CPUs, so a waiting rank gives the CPU away",
@@ -258,7 +274,7 @@ func (r *run) announce() {
 
 // watch runs until no rank is left.
 func (r *run) watch() {
-	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.above.wantsUs()) {
+	for !r.lost && (r.starting > 0 || r.alive > 0 || r.unheard > 0 || r.parent.wantsUs()) {
 		switch only := r.alive == 0 && r.unheard == 0 && r.stop.Load(); {
 		case !only:
 			r.noStart = nil
@@ -270,9 +286,9 @@ func (r *run) watch() {
 	r.noStart = nil
 }
 
-// step deals with the next thing that happens. It returns false when that is done.
+// step deals with the next event. It reports whether that was another one than the end of done.
 func (r *run) step(done <-chan struct{}) bool {
-	var exits <-chan Exit
+	var exits <-chan procs.Exit
 	var events <-chan pmi.Event
 	if r.backend != nil {
 		exits, events = r.backend.Exits(), r.server.Events()
@@ -284,8 +300,8 @@ func (r *run) step(done <-chan struct{}) bool {
 		return false
 	case s := <-r.starts:
 		r.rankStarted(s)
-	case <-r.halts.signals:
-		stoppedChildren(r.childStopped)
+	case <-r.stops.signals:
+		procs.StoppedChildren(r.childStopped)
 	case f := <-r.posts:
 		f()
 	case e := <-exits:
@@ -294,7 +310,7 @@ func (r *run) step(done <-chan struct{}) bool {
 		r.rankHeard(e)
 	case e := <-events:
 		r.serverEvent(e)
-	case err := <-r.streams.broken:
+	case err := <-r.streams.Broken:
 		r.unwritten(err)
 	case <-r.timeout:
 		r.timedOut()
@@ -315,10 +331,10 @@ func (r *run) step(done <-chan struct{}) bool {
 func (r *run) rankStarted(s started) {
 	if s.last {
 		if err := s.err; err != nil {
-			if r.above != nil {
+			if r.parent != nil {
 				err = fmt.Errorf("%w on host %s", err, r.plan.Host)
 			}
-			r.do(r.judge().cannotStart(err, startCode(err)))
+			r.cannotStart(err, startCode(err))
 		}
 		if r.starting--; r.starting > 0 {
 			return
@@ -326,15 +342,15 @@ func (r *run) rankStarted(s started) {
 		if !r.stop.Load() {
 			r.startInput()
 		}
-		r.above.allStarted()
+		r.parent.allStarted()
 		return
 	}
 	r.alive++
 	st := r.ranks[s.rank]
 	st.started = true
 	r.log.Debug("rank started", "rank", s.rank, "pid", st.pid)
-	r.above.started(s.rank, st.pid)
-	if by := r.halts.early[st.pid]; by != 0 {
+	r.parent.started(s.rank, st.pid)
+	if by := r.stops.early[st.pid]; by != 0 {
 		r.rankStopped(s.rank, by)
 	}
 	if r.sent != 0 && r.backend != nil {
@@ -343,7 +359,7 @@ func (r *run) rankStarted(s started) {
 }
 
 // rankEnded has the server hear what the rank has said to the end.
-func (r *run) rankEnded(e Exit) {
+func (r *run) rankEnded(e procs.Exit) {
 	st := r.ranks[e.Rank]
 	st.ended = true
 	r.alive--
@@ -358,7 +374,8 @@ func (r *run) rankEnded(e Exit) {
 	}()
 }
 
-// waitServed waits in pieces: a machine that stands still for long takes one of them away and not all.
+// waitServed reports whether all that a rank has said was read within hearing. It waits in pieces: a machine that
+// stands still for long takes one of them away and not all.
 func waitServed(served <-chan struct{}) bool {
 	for range 20 {
 		select {
@@ -371,7 +388,7 @@ func waitServed(served <-chan struct{}) bool {
 }
 
 // rankHeard reports the end of a rank to the policy, after all that it has said.
-func (r *run) rankHeard(e Exit) {
+func (r *run) rankHeard(e procs.Exit) {
 	r.unheard--
 	for more := true; more; {
 		select {
@@ -384,7 +401,7 @@ func (r *run) rankHeard(e Exit) {
 	r.log.Debug("rank ended", "rank", e.Rank, "pid", e.Pid, "code", e.Code, "signal", int(e.Signal))
 	r.endings.note(e)
 	r.server.Ended(e.Rank)
-	if e.Signal == syscall.SIGPIPE && r.above == nil && r.wroteToUnread(e.Rank) {
+	if e.Signal == syscall.SIGPIPE && r.parent == nil && r.wroteToUnread(e.Rank) {
 		// The program alone would die without a word too.
 		r.do(r.policy.unwritten(time.Now(), syscall.EPIPE))
 		close(r.ranks[e.Rank].judged)
@@ -400,27 +417,16 @@ func (r *run) wroteToUnread(rank int) bool {
 	for i := range r.plan.Specs {
 		s := &r.plan.Specs[i]
 		if s.Rank == rank {
-			return s.Stdout == r.job.Stdout && unread(s.Stdout) || s.Stderr == r.job.Stderr && unread(s.Stderr)
+			return s.Stdout == r.job.Stdout && stdio.Unread(s.Stdout) || s.Stderr == r.job.Stderr && stdio.Unread(s.Stderr)
 		}
 	}
 	return false
 }
 
-// unread reports whether a file is a pipe or a socket whose reader has gone.
-func unread(f *os.File) bool {
-	if f == nil {
-		return false
-	}
-	p := []unix.PollFd{{Fd: int32(f.Fd())}}
-	n, err := unix.Poll(p, 0)
-	return err == nil && n > 0 && p[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
-}
-
 func (r *run) serverEvent(e pmi.Event) {
 	switch e.Kind {
 	case pmi.EventAbort:
-		by := Exit{Rank: e.Rank, Pid: r.ranks[e.Rank].pid, Host: r.hostOf(e.Rank)}
-		r.do(r.judge().aborted(time.Now(), abortCall{by, e.Code, e.Message, e.Consequence}))
+		r.aborted(abortCall{procs.Exit{Rank: e.Rank}, e.Code, e.Message, e.Consequence})
 	case pmi.EventGarbage:
 		r.say("rank %d spoke no PMI-1 on its control socket, which was closed: %v", e.Rank, e.Err)
 	default:
@@ -434,14 +440,14 @@ func (r *run) signalled(s syscall.Signal) {
 		// The terminal stops only us; the ranks are in process groups of their own.
 		r.signalAll(syscall.SIGSTOP)
 		r.fleet.drain() // we go on when we are woken
-		stopSelf()
-	case !slices.Contains(ending, s):
+		procs.StopSelf()
+	case !slices.Contains(procs.Ending, s):
 		r.signalAll(s)
 	case r.leaving:
 		r.leave(128+int(s), stoppedBy(s))
 	default:
-		if r.above != nil && r.policy.phase == working {
-			r.above.agentStopped(time.Now(), fmt.Errorf("the agent on host %s was stopped by signal %d (%s)",
+		if r.parent != nil && r.policy.phase == working {
+			r.parent.agentStopped(time.Now(), fmt.Errorf("the agent on host %s was stopped by signal %d (%s)",
 				r.plan.Host, int(s), s), 128+int(s))
 		}
 		r.do(r.policy.signalled(time.Now(), s))
@@ -462,45 +468,45 @@ func (r *run) do(a action) {
 		r.stop.Store(true)
 	}
 	if r.policy.phase == findingCause {
-		r.streams.alike.fail()
+		r.streams.Fail()
 	}
 	if a.hold && r.plan.World > 1 {
-		r.streams.hold.Store(true)
+		r.streams.Hold()
 	}
 	if a.signal != 0 {
 		r.log.Debug("signal to all ranks", "signal", a.signal.String())
 		r.sent = a.signal
-		r.signalHere(a.signal)
+		r.signalLocal(a.signal)
 	}
-	r.fleet.tell(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
+	r.fleet.send(order{Phase: r.policy.phase, Signal: a.signal, Hold: a.hold})
 	if a.gone > 0 {
-		r.mourn(a.gone - 1)
+		r.announceDeath(a.gone - 1)
 	}
 	if a.signal == syscall.SIGKILL && r.abandon == nil {
 		r.abandon = time.After(abandonAfter)
 	}
-	r.tell(a)
+	r.print(a)
 	if !r.policy.next.IsZero() {
 		r.timer.Reset(time.Until(r.policy.next))
 	}
 }
 
-// mourn has the other ranks told of one that has ended, without which the job goes on.
-func (r *run) mourn(rank int) {
+// announceDeath has the other ranks told of one that has ended, without which the job goes on.
+func (r *run) announceDeath(rank int) {
 	if r.server != nil {
 		r.server.Gone(rank)
 	}
-	r.fleet.mourn(rank)
+	r.fleet.announceDeath(rank)
 }
 
 // signalAll sends a signal that does not end the job.
 func (r *run) signalAll(s syscall.Signal) {
-	r.fleet.tell(order{Phase: r.policy.phase, Signal: s})
-	r.signalHere(s)
+	r.fleet.send(order{Phase: r.policy.phase, Signal: s})
+	r.signalLocal(s)
 }
 
-// signalHere sends a signal to the ranks of this host.
-func (r *run) signalHere(s syscall.Signal) {
+// signalLocal sends a signal to the ranks of this host.
+func (r *run) signalLocal(s syscall.Signal) {
 	if r.backend == nil {
 		return
 	}

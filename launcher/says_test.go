@@ -17,7 +17,9 @@ import (
 	"github.com/gorun-mpi/mpi/internal/frames"
 	"github.com/gorun-mpi/mpi/internal/place"
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
 
@@ -64,7 +66,7 @@ func FuzzAgentSays(f *testing.F) {
 		hosts := []place.Host{{Name: "fuzz-a", Slots: 2}, {Name: "fuzz-b", Slots: 2}, {Name: "fuzz-c", Slots: 1},
 			{Name: "fuzz-d", Slots: 1}}
 		h := newHead(t, &Job{Apps: []App{{Ranks: 6, Path: "/x", Name: "x"}}, Hosts: hosts, Agents: Agents{Width: 2}})
-		n, r := h.nodes[0], h.run // of ranks 0 to 3; 2 and 3 are below it
+		n, r := h.children[0], h.run // of ranks 0 to 3; 2 and 3 are below it
 		feed(b, n.receive)
 		ended := make(chan struct{})
 		r.post(func() {
@@ -125,7 +127,7 @@ func TestAgentSaysWhatIsNotItsOwn(t *testing.T) {
 		{[][]byte{frame(frames.Put, []pmi.Pair{{Key: "", Value: "x"}})}, "is none of PMI-1"},
 	} {
 		h := newHead(t, &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}, Hosts: hosts, Agents: Agents{Width: 2}})
-		n, err := h.nodes[1], error(nil)
+		n, err := h.children[1], error(nil)
 		for _, b := range c.say {
 			if err != nil {
 				t.Errorf("%q: %v", c.say, err)
@@ -145,8 +147,8 @@ func TestHandedOverByALostHost(t *testing.T) {
 	hosts := []place.Host{{Name: "say-a", Slots: 1}, {Name: "say-b", Slots: 1}, {Name: "say-c", Slots: 1},
 		{Name: "say-d", Slots: 1}}
 	h := newHead(t, &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}, Hosts: hosts, Agents: Agents{Width: 2},
-		Recover: true})
-	n := h.nodes[1]
+		Options: Options{Recover: true}})
+	n := h.children[1]
 	h.run.post(n.gone)
 	f, _, _, _ := frames.Next(frame(frames.Refused, refusedMessage{3, 1, "no"}))
 	if err := n.receive(f); err != nil {
@@ -162,6 +164,7 @@ func TestHandedOverByALostHost(t *testing.T) {
 
 // head is one whose agents are not there.
 type head struct {
+	run *run
 	*fleet
 	end func()
 }
@@ -192,24 +195,24 @@ func newHead(t testing.TB, j *Job) *head {
 	}
 	r := j.newRun(plan)
 	r.log = logger("", nil)
-	r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
+	r.streams = stdio.NewTo(stdio.NewOutlet(io.Discard, false, nil), stdio.NewOutlet(io.Discard, false, nil))
 	fl := j.headFleet(r, &reach.Self{})
 	fl.cancel() // no host is reached for
 	here, there := net.Pipe()
 	go io.Copy(io.Discard, there)
-	link := func(n *node) {
+	link := func(n *child) {
 		if n.link == nil {
 			n.link = frames.New(here, here, frames.Options{Silence: time.Hour, Lost: func(error) {}})
 		}
 	}
-	for _, n := range fl.nodes {
+	for _, n := range fl.children {
 		link(n)
 	}
 	done := pumped(r, nil)
-	return &head{fl, func() {
+	return &head{r, fl, func() {
 		ended := make(chan struct{})
 		r.post(func() {
-			for _, n := range fl.nodes {
+			for _, n := range fl.children {
 				n.gone()
 			}
 			if r.alive != 0 || fl.left != 0 || r.starting != 0 {
@@ -221,14 +224,14 @@ func newHead(t testing.TB, j *Job) *head {
 		fl.finished()
 		close(r.over)
 		<-done
-		for _, n := range fl.nodes {
+		for _, n := range fl.children {
 			if n.link != nil {
 				n.link.Close()
 			}
 		}
 		there.Close()
-		for _, o := range r.streams.outlets() {
-			o.flush()
+		for _, o := range r.streams.Outlets() {
+			o.Flush()
 		}
 		fl.server.Close()
 	}}
@@ -275,16 +278,10 @@ func FuzzHeadSays(f *testing.F) {
 	start.Hosts[1].Ranks, start.Agents.Silence = []int{0}, -1
 	f.Add(frame(frames.Start, start))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a := &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}),
-			input: newIntake()}
+		a := &parent{start: make(chan *startMessage, 1), gone: make(chan struct{}), ready: make(chan struct{}),
+			input: stdio.NewIntake()}
 		close(a.ready) // as after a start that has failed
-		defer func() {
-			if a.building != nil {
-				a.file.Close()
-				a.building.Close()
-			}
-			a.close()
-		}()
+		defer a.programs.Close()
 		feed(b, a.receive)
 		select {
 		case m := <-a.start:
@@ -349,15 +346,15 @@ func unprintable(c rune) bool { return c < ' ' || c > '~' }
 
 // runningAgent is an agent of a job of four ranks, of which it has 1 and 3, that run.
 type runningAgent struct {
-	*superior
+	*parent
 	heard   [2]proc.Buffer // what the ranks are told
 	signals []syscall.Signal
 	end     func() []syscall.Signal // returns what the ranks were sent
 }
 
 func newRunningAgent(t testing.TB) *runningAgent {
-	a := &runningAgent{superior: &superior{start: make(chan *startMessage, 1), gone: make(chan struct{}),
-		ready: make(chan struct{}), input: newIntake()}}
+	a := &runningAgent{parent: &parent{start: make(chan *startMessage, 1), gone: make(chan struct{}),
+		ready: make(chan struct{}), input: stdio.NewIntake()}}
 	here, there := net.Pipe()
 	asked, read := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -379,12 +376,12 @@ func newRunningAgent(t testing.TB) *runningAgent {
 	}()
 	a.link = frames.New(here, here, frames.Options{Down: true, Silence: time.Hour, Lost: func(error) {}})
 	j := &Job{Apps: []App{{Ranks: 4, Path: "/x", Name: "x"}}}
-	plan := &Plan{World: 4, Host: "h", Specs: []Spec{{Rank: 1}, {Rank: 3}}}
+	plan := &Plan{World: 4, Host: "h", Specs: []procs.Spec{{Rank: 1}, {Rank: 3}}}
 	r := j.newRun(plan)
-	r.above, r.log, r.alive = a.superior, logger("", nil), 2
+	r.parent, r.log, r.alive = a.parent, logger("", nil), 2
 	r.backend = ranksOf{a}
-	r.streams.initTo(newOutlet(io.Discard, func(error) {}), newOutlet(io.Discard, func(error) {}))
-	r.server = pmi.NewServer(4, pmi.Options{Name: "job", Tree: true, Here: 2, Above: a.superior})
+	r.streams = stdio.NewTo(stdio.NewOutlet(io.Discard, false, nil), stdio.NewOutlet(io.Discard, false, nil))
+	r.server = pmi.NewServer(4, pmi.Options{Name: "job", Tree: true, Here: 2, Above: a.parent})
 	a.begun, a.run = true, r
 	close(a.ready)
 	done := pumped(r, r.server.Events())
@@ -422,8 +419,8 @@ func newRunningAgent(t testing.TB) *runningAgent {
 		there.Close()
 		here.Close()
 		<-read
-		for _, o := range r.streams.outlets() {
-			o.flush()
+		for _, o := range r.streams.Outlets() {
+			o.Flush()
 		}
 		return a.signals
 	}
@@ -433,8 +430,8 @@ func newRunningAgent(t testing.TB) *runningAgent {
 // ranksOf is the backend of such an agent.
 type ranksOf struct{ *runningAgent }
 
-func (ranksOf) Start(*Spec) (int, error)         { return 0, errors.New("all have been started") }
+func (ranksOf) Start(*procs.Spec) (int, error)   { return 0, errors.New("all have been started") }
 func (ranksOf) Host(int) string                  { return "h" }
-func (ranksOf) Exits() <-chan Exit               { return nil }
+func (ranksOf) Exits() <-chan procs.Exit         { return nil }
 func (ranksOf) Close()                           {}
 func (b ranksOf) Signal(_ int, s syscall.Signal) { b.signals = append(b.signals, s) }

@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/procs"
 )
 
 // A job is to end while its first rank is being started. The rank has its time to end, once it runs.
@@ -24,7 +26,7 @@ func TestSlowStartHasItsTime(t *testing.T) {
 			b.mu.Lock()
 			early = b.closed
 			b.mu.Unlock()
-			b.exits <- Exit{Rank: 0, Pid: 1000, Host: "h"}
+			b.exits <- procs.Exit{Rank: 0, Pid: 1000, Host: "h"}
 		})
 		if code == 143 && !early && !strings.Contains(said, "left behind") {
 			return

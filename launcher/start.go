@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/stdio"
 	"golang.org/x/term"
 )
 
@@ -28,7 +30,7 @@ func (e *startError) Error() string {
 }
 func (e *startError) Unwrap() error { return e.err }
 
-func wrapStart(s *Spec, err error) error {
+func wrapStart(s *procs.Spec, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -63,12 +65,11 @@ func (r *run) openAndStart() error {
 		return err
 	}
 	defer null.Close()
-	inputs, feeder, err := r.openInputs(null)
+	inputs, err := r.openInputs(null)
 	if err != nil {
 		return err
 	}
 	defer closeAll(inputs, null, r.job.Stdin)
-	r.streams.feed(feeder)
 	for i := range r.plan.Specs {
 		if r.stop.Load() {
 			return nil
@@ -83,22 +84,15 @@ func (r *run) openAndStart() error {
 // startInput feeds the standard input to the ranks that get it through pipes, and to the agents of others, when all of
 // them have been started. It runs on the supervisor.
 func (r *run) startInput() {
-	_, feeder := r.streams.made()
 	near, err := r.fleet.openInputs()
-	switch {
-	case feeder != nil:
-		feeder.to = append(feeder.to, near...)
-	case len(near) > 0 && err == nil:
-		if feeder, err = newFeeder(r.job.Stdin, near); err == nil {
-			r.streams.feed(feeder)
-		}
+	if err == nil {
+		err = r.streams.Feed(r.job.Stdin, near)
 	}
-	switch {
-	case err != nil:
-		r.do(r.judge().cannotStart(err, CodeCannotStart))
-	case feeder != nil:
-		feeder.start()
+	if err != nil {
+		r.cannotStart(err, CodeCannotStart)
+		return
 	}
+	r.streams.StartInput()
 }
 
 func closeAll(files []*os.File, but ...*os.File) {
@@ -113,8 +107,8 @@ next:
 	}
 }
 
-// openInputs returns descriptor 0 of each rank, and what feeds those that are pipes.
-func (r *run) openInputs(null *os.File) ([]*os.File, *feeder, error) {
+// openInputs returns descriptor 0 of each rank. Pipes are fed from the standard input when all ranks have started.
+func (r *run) openInputs(null *os.File) ([]*os.File, error) {
 	inputs := make([]*os.File, len(r.plan.Specs))
 	var near []*os.File
 	for i := range inputs {
@@ -129,21 +123,17 @@ func (r *run) openInputs(null *os.File) ([]*os.File, *feeder, error) {
 			}
 			continue
 		}
-		n, far, err := inPipe()
+		read, write, err := os.Pipe()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		inputs[i], near = far, append(near, n)
+		inputs[i], near = read, append(near, write)
 	}
-	if near == nil {
-		return inputs, nil, nil
-	}
-	feeder, err := newFeeder(r.job.Stdin, near)
-	return inputs, feeder, err
+	return inputs, r.streams.Feed(r.job.Stdin, near)
 }
 
-func (r *run) startRank(s *Spec, stdin *os.File) error {
-	near, far, err := controlPair()
+func (r *run) startRank(s *procs.Spec, stdin *os.File) error {
+	near, far, err := procs.ControlPair()
 	if err != nil {
 		return wrapStart(s, err)
 	}
@@ -172,52 +162,31 @@ func (r *run) startRank(s *Spec, stdin *os.File) error {
 }
 
 // openOutput sets descriptors 1 and 2 of a rank and returns those that must be closed here after the start.
-func (r *run) openOutput(s *Spec) (own []*os.File, err error) {
+func (r *run) openOutput(s *procs.Spec) (own []*os.File, err error) {
 	if r.job.OutputDir != "" {
-		if s.Stdout, s.Stderr, err = openOutputs(r.job.OutputDir, s.Rank, r.job.MergeStderr); err != nil {
+		if s.Stdout, s.Stderr, err = stdio.Files(r.job.OutputDir, s.Rank, r.job.MergeStderr); err != nil {
 			return nil, err
 		}
 		return []*os.File{s.Stdout, s.Stderr}, nil
 	}
-	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.above == nil {
+	if len(r.plan.Specs) == 1 && !r.job.TagOutput && !r.job.Timestamp && r.parent == nil {
 		s.Stdout, s.Stderr = r.job.Stdout, r.job.Stderr // there is no other rank's output
 		if r.job.MergeStderr {
 			s.Stderr = s.Stdout
 		}
 		return nil, nil
 	}
-	if s.Stdout, err = r.addStream(s.Rank, r.streams.stdout, nil); err != nil {
+	from := stdio.Source{Rank: s.Rank, Host: r.hostOf(s.Rank), Tag: r.job.TagOutput, Time: r.job.Timestamp,
+		Ended: r.ranks[s.Rank].judged}
+	if s.Stdout, err = r.streams.AddStdout(from); err != nil {
 		return nil, err
 	}
 	if r.job.MergeStderr {
 		s.Stderr = s.Stdout
 		return []*os.File{s.Stdout}, nil
 	}
-	if s.Stderr, err = r.addStream(s.Rank, r.streams.stderr, r.streams.alike); err != nil {
+	if s.Stderr, err = r.streams.AddStderr(from); err != nil {
 		return []*os.File{s.Stdout}, err
 	}
 	return []*os.File{s.Stdout, s.Stderr}, nil
-}
-
-func (r *run) addStream(rank int, to *outlet, alike *alike) (*os.File, error) {
-	near, far, err := outPipe()
-	if err != nil {
-		return nil, err
-	}
-	st := &stream{
-		from: near, to: to, time: r.job.Timestamp, done: make(chan struct{}),
-		hold: &r.streams.hold, ending: &r.streams.ending,
-		echo: echo{of: alike, rank: rank, ended: r.ranks[rank].judged},
-		head: fmt.Sprintf("--- rank %d on host %s ---\n", rank, r.hostOf(rank)),
-	}
-	if r.job.TagOutput {
-		st.tag = tagOf(rank, to.coloured)
-	}
-	r.streams.add(st)
-	go st.pump()
-	return far, nil
-}
-
-func coloured(f *os.File) bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }

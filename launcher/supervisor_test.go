@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/testkit/leak"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 )
@@ -16,7 +17,7 @@ import (
 type stuck struct {
 	stuckAt int // -1: none
 	release chan struct{}
-	exits   chan Exit
+	exits   chan procs.Exit
 
 	mu      sync.Mutex
 	running []int            // guarded by mu
@@ -28,13 +29,13 @@ type stuck struct {
 }
 
 func newStuck(t *testing.T, stuckAt int, onKill bool) *stuck {
-	b := &stuck{stuckAt: stuckAt, release: make(chan struct{}), exits: make(chan Exit, 10), onKill: onKill,
+	b := &stuck{stuckAt: stuckAt, release: make(chan struct{}), exits: make(chan procs.Exit, 10), onKill: onKill,
 		killed: map[int]bool{}}
 	t.Cleanup(func() { close(b.release) })
 	return b
 }
 
-func (b *stuck) Start(s *Spec) (int, error) {
+func (b *stuck) Start(s *procs.Spec) (int, error) {
 	if s.Rank == b.stuckAt {
 		b.mu.Lock()
 		b.waiting = true
@@ -47,9 +48,9 @@ func (b *stuck) Start(s *Spec) (int, error) {
 	return 1000 + s.Rank, nil
 }
 
-func (b *stuck) Host(int) string    { return "h" }
-func (b *stuck) Exits() <-chan Exit { return b.exits }
-func (b *stuck) Close()             { b.mu.Lock(); defer b.mu.Unlock(); b.closed = true }
+func (b *stuck) Host(int) string          { return "h" }
+func (b *stuck) Exits() <-chan procs.Exit { return b.exits }
+func (b *stuck) Close()                   { b.mu.Lock(); defer b.mu.Unlock(); b.closed = true }
 
 // ready tells whether the start that takes long has begun, or else all ranks run.
 func (b *stuck) ready() bool {
@@ -78,7 +79,7 @@ func (b *stuck) Signal(rank int, s syscall.Signal) {
 	}
 	if s == syscall.SIGKILL && b.onKill && !b.killed[rank] && len(b.running) > rank {
 		b.killed[rank] = true
-		b.exits <- Exit{Rank: rank, Pid: 1000 + rank, Host: "h", Signal: s}
+		b.exits <- procs.Exit{Rank: rank, Pid: 1000 + rank, Host: "h", Signal: s}
 	}
 }
 
@@ -97,8 +98,9 @@ func runStuck(t *testing.T, b *stuck, timeout time.Duration, then func()) (code 
 	}
 	defer stderr.Close()
 	j := &Job{
-		Apps: []App{{Ranks: 4, Path: "/bin/true", Name: "true"}}, Environ: os.Environ(), StdinFor: "none",
-		Timeout: timeout, Stdin: null, Stdout: null, Stderr: stderr, Alone: true, KillDelay: 100 * time.Millisecond,
+		Apps: []App{{Ranks: 4, Path: "/bin/true", Name: "true"}}, Environ: os.Environ(),
+		Options: Options{StdinFor: "none", Timeout: timeout, KillDelay: 100 * time.Millisecond},
+		Stdin:   null, Stdout: null, Stderr: stderr, Alone: true,
 	}
 	plan, err := j.Plan()
 	if err != nil {
@@ -163,7 +165,7 @@ func TestRankThatCannotEnd(t *testing.T) {
 	b := newStuck(t, -1, false)
 	code, said := runStuck(t, b, 0, func() {
 		for _, rank := range []int{0, 2, 3} {
-			b.exits <- Exit{Rank: rank, Pid: 1000 + rank, Host: "h", Code: 1}
+			b.exits <- procs.Exit{Rank: rank, Pid: 1000 + rank, Host: "h", Code: 1}
 		}
 	})
 	if code != 1 || !strings.Contains(said, "left behind: rank 1 (pid 1001)") {
@@ -175,7 +177,7 @@ func TestRankThatCannotEnd(t *testing.T) {
 func TestSignalDuringAStart(t *testing.T) {
 	defer func(d time.Duration) { abandonStart = d }(abandonStart)
 	abandonStart = time.Hour
-	Local(1, false, nil).Close() // os/signal keeps a goroutine from its first use on
+	procs.NewLocal(1, false, nil).Close() // os/signal keeps a goroutine from its first use on
 	before := leak.Take()
 	b := newStuck(t, 3, true)
 	code, said := runStuck(t, b, 0, func() {
@@ -200,5 +202,5 @@ func (b *stuck) fail() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.killed[1] = true
-	b.exits <- Exit{Rank: 1, Code: 3}
+	b.exits <- procs.Exit{Rank: 1, Code: 3}
 }

@@ -11,10 +11,10 @@ import (
 // Survey is the hosts that a job may have ranks on, and the way in which it would have its agents there. Nothing is
 // started by making it.
 type Survey struct {
-	Here  string       // what this host is called among them
-	Hosts []place.Host // at least one
-	Slurm bool         // srun starts the agents, on this host too
-	Apart bool         // two names of one host end the job
+	Here    string       // what this host is called among them
+	Hosts   []place.Host // at least one
+	Slurm   bool         // srun starts the agents, on this host too
+	OneName bool         // two names of one host end the job
 	// Way has an agent with a duty on a host that is not this one, or on any if Slurm.
 	Way   reach.Reach
 	Close func() // ends what Way has started that is not an agent
@@ -32,7 +32,7 @@ func (j *Job) Survey(self *reach.Self, say func(line string)) (*Survey, error) {
 	}
 	s := &Survey{Here: c.here, Hosts: c.hosts, Slurm: c.slurm && !onlyHere(&place.Layout{Hosts: c.hosts}, c.here),
 		Way: j.Agents.way(self, false), Close: func() {}}
-	s.Apart = !s.Slurm && !j.Agents.Local && j.Agents.Others == nil
+	s.OneName = !s.Slurm && !j.Agents.Local && j.Agents.Others == nil
 	if s.Slurm {
 		o := reach.SlurmOptions{Self: self, Environ: j.Environ, Limit: cmp.Or(j.Agents.Patience, DefaultPatience),
 			Survive: true, Say: say, Log: logger(j.LogLevel, io.Discard).Debug}

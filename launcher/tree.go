@@ -28,63 +28,63 @@ func parts(hosts []hostPart, width int) (all [][]hostPart) {
 	return all
 }
 
-// handOver takes hosts that the agent of a node cannot reach away from it, with all below them. The head adopts them.
+// handOver takes hosts that the agent of a child cannot reach away from it, with all below them. The head adopts them.
 // It is called by the goroutine that receives: what the agent says next is no more about them.
-func (n *node) handOver(m refusedMessage) error {
-	f := n.fleet
-	at := slices.IndexFunc(n.hosts, func(h hostPart) bool { return h.Ranks[0] == m.Rank })
-	if at < 1 || m.Hosts < 1 || m.Hosts > len(n.hosts)-at || n.started {
+func (c *child) handOver(m refusedMessage) error {
+	f := c.fleet
+	at := slices.IndexFunc(c.hosts, func(h hostPart) bool { return h.Ranks[0] == m.Rank })
+	if at < 1 || m.Hosts < 1 || m.Hosts > len(c.hosts)-at || c.started {
 		return fmt.Errorf("%d hosts from that of rank %d on handed over", m.Hosts, m.Rank)
 	}
-	hosts := slices.Clone(n.hosts[at : at+m.Hosts])
+	hosts := slices.Clone(c.hosts[at : at+m.Hosts])
 	for _, h := range hosts {
 		for _, rank := range h.Ranks {
-			if n.seen[rank] != notStarted {
+			if c.seen[rank] != notStarted {
 				return fmt.Errorf("the host of rank %d, which runs, handed over", rank)
 			}
 		}
 	}
-	n.hosts = slices.Delete(n.hosts, at, at+m.Hosts)
+	c.hosts = slices.Delete(c.hosts, at, at+m.Hosts)
 	gone := map[int]bool{}
 	for _, h := range hosts {
 		for _, rank := range h.Ranks {
-			delete(n.seen, rank)
+			delete(c.seen, rank)
 			gone[rank] = true
 		}
 	}
-	var adopted *node
-	if f.run.above != nil {
-		f.run.above.refused(hosts, m.Err) // before what is said after it
+	var adopted *child
+	if f.parent != nil {
+		f.parent.refused(hosts, m.Err) // before what is said after it
 	} else {
-		adopted = newNode(f, hosts)
+		adopted = newChild(f, hosts)
 	}
 	f.run.post(func() {
-		n.ranks = slices.DeleteFunc(n.ranks, func(rank int) bool { return gone[rank] })
+		c.ranks = slices.DeleteFunc(c.ranks, func(rank int) bool { return gone[rank] })
 		if adopted != nil {
-			f.adopt(adopted, n, m.Err)
+			f.adopt(adopted, c, m.Err)
 		}
 	})
 	return nil
 }
 
 // adopt reaches for a host that the agent of another could not reach. It runs on the supervisor.
-func (f *fleet) adopt(n, from *node, why string) {
+func (f *fleet) adopt(c, from *child, why string) {
 	r := f.run
 	f.left++
-	if r.stop.Load() || from.ended {
-		n.gone()
+	if r.stopping() || from.ended {
+		c.gone()
 		return
 	}
-	f.nodes = append(f.nodes, n)
-	if !f.said {
-		f.said = true
+	f.children = append(f.children, c)
+	if !f.saidAdopt {
+		f.saidAdopt = true
 		r.say("host %s cannot start the agent of host %s (%.300s): gorun does it itself, as for all hosts of which "+
-			"this is so, %d at a time", from.name, n.name, oneLine(why), cap(f.turns))
+			"this is so, %d at a time", from.name, c.name, oneLine(why), cap(f.turns))
 	}
-	go n.begin()
+	go c.begin()
 }
 
 // refused reports hosts that cannot be reached from here. It may be called by any goroutine.
-func (a *superior) refused(hosts []hostPart, why string) {
+func (a *parent) refused(hosts []hostPart, why string) {
 	a.link.Send(frames.Refused, encode(refusedMessage{hosts[0].Ranks[0], len(hosts), fmt.Sprintf("%.1000s", why)}))
 }

@@ -74,7 +74,7 @@ func (d *doctorFlags) run(w, stderr *os.File) (ok bool, err error) {
 	for _, warning := range warnings {
 		fmt.Fprintf(stderr, "gorun: warning: %s\n", warning)
 	}
-	job := launcher.Job{Environ: environ, LogLevel: set.Log}
+	job := launcher.Job{Options: launcher.Options{LogLevel: set.Log}, Environ: environ}
 	if _, err := d.place.fill(&job); err != nil {
 		return false, usageError{err}
 	}
@@ -106,7 +106,7 @@ func (d *doctorFlags) run(w, stderr *os.File) (ok bool, err error) {
 		r.Allocation = fmt.Sprintf("Slurm job %s on %s", os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURM_JOB_NODELIST"))
 	}
 	e := exam{here: here, visits: visits, ports: set.TCPPorts, shell: words, path: me.Path,
-		apart: survey.Apart}
+		apart: survey.OneName}
 	if set.Transports == nil || set.Transports[0] != "ucx" { // the others make their connections by way of TCP
 		e.links = tryLinks(visits)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/pflag"
 )
@@ -20,23 +21,13 @@ type appFlags struct {
 	env   []string
 }
 
-// jobFlags are those of the whole job.
+// jobFlags are the flags of the whole job. A flag that the launcher carries out is a field of its Options.
 type jobFlags struct {
+	launcher.Options
 	app        appFlags
 	place      placeFlags
-	bind       bindFlag
-	report     bool
-	tag        bool
-	timestamp  bool
-	exits      bool
-	recover    bool
 	preload    bool
-	outputDir  named
-	merge      bool
 	verbose    bool
-	stdin      string
-	timeout    seconds
-	killDelay  seconds
 	appFile    named
 	dryRun     bool
 	version    bool
@@ -54,22 +45,22 @@ func (a *appFlags) register(f *pflag.FlagSet) {
 func (j *jobFlags) register(f *pflag.FlagSet) {
 	f.SortFlags = false // help shows them in this order
 	j.app.register(f)
-	j.bind, j.killDelay = bindFlag(launcher.BindAuto), seconds(launcher.DefaultKillDelay)
-	j.place.register(f)
-	f.Var(&j.bind, "bind-to", "what a rank is bound to: auto (an equal share of the cores; "+
+	j.Bind, j.KillDelay = bind.Auto, launcher.DefaultKillDelay
+	j.place.register(f, &j.Options)
+	f.Var((*bindFlag)(&j.Bind), "bind-to", "what a rank is bound to: auto (an equal share of the cores; "+
 		"nothing when ranks outnumber CPUs), none, core, numa, socket, l3cache, hwthread")
-	f.BoolVar(&j.report, "report-bindings", false, "print where each rank is bound")
-	f.BoolVarP(&j.tag, "tag-output", "l", false, "begin each line of output with [rank]")
-	f.BoolVar(&j.timestamp, "timestamp", false, "begin each line of output with the time, of the rank's host")
-	f.Var(&j.outputDir, "output-dir", "write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
-	f.BoolVar(&j.merge, "merge-stderr-to-stdout", false, "what the ranks write to standard error goes where their "+
+	f.BoolVar(&j.ReportBindings, "report-bindings", false, "print where each rank is bound")
+	f.BoolVarP(&j.TagOutput, "tag-output", "l", false, "begin each line of output with [rank]")
+	f.BoolVar(&j.Timestamp, "timestamp", false, "begin each line of output with the time, of the rank's host")
+	f.Var((*named)(&j.OutputDir), "output-dir", "write each rank's output to rank.N.out and rank.N.err in the folder `DIR`")
+	f.BoolVar(&j.MergeStderr, "merge-stderr-to-stdout", false, "what the ranks write to standard error goes where their "+
 		"standard output does")
-	f.StringVar(&j.stdin, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
-	f.Var(&j.timeout, "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
-	f.Var(&j.killDelay, "kill-delay", "time between Ctrl-C and the kill")
-	f.BoolVar(&j.recover, "enable-recovery", false, "a rank that fails does not end the job; exit code: that of the "+
+	f.StringVar(&j.StdinFor, "stdin", "0", "the `RANK` that reads the standard input, or none, or all")
+	f.Var((*seconds)(&j.Timeout), "timeout", "stop a job that runs longer, after a goroutine dump of every rank; exit code 124")
+	f.Var((*seconds)(&j.KillDelay), "kill-delay", "time between Ctrl-C and the kill")
+	f.BoolVar(&j.Recover, "enable-recovery", false, "a rank that fails does not end the job; exit code: that of the "+
 		"first one")
-	f.BoolVar(&j.exits, "print-all-exitcodes", false, "print how each rank has ended")
+	f.BoolVar(&j.PrintExits, "print-all-exitcodes", false, "print how each rank has ended")
 	f.BoolVar(&j.preload, "preload", false, "send the program to the other hosts, as one that gorun has built; it is "+
 		"kept in memory there")
 	f.VarP(&j.appFile, "app", "", "the programs of the job from a `FILE`: a line for each, as after a colon")
@@ -135,10 +126,10 @@ func (n *named) Set(text string) error {
 func (n *named) String() string { return string(*n) }
 func (n *named) Type() string   { return "NAME" }
 
-type bindFlag launcher.Bind
+type bindFlag bind.Mode
 
 func (b *bindFlag) Set(text string) error {
-	v, err := launcher.ParseBind(text)
+	v, err := bind.Parse(text)
 	if err != nil {
 		return errors.New("use auto, none, core, numa, socket, l3cache or hwthread")
 	}

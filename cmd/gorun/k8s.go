@@ -10,13 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/gorun-mpi/mpi/internal/auth"
+	"github.com/gorun-mpi/mpi/internal/bind"
 	"github.com/gorun-mpi/mpi/internal/k8s"
 	"github.com/gorun-mpi/mpi/internal/place"
-	"github.com/gorun-mpi/mpi/launcher"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func k8sCommand(stdin, stdout, stderr *os.File, code *int) *cobra.Command {
@@ -211,11 +210,11 @@ func (m *manifestFlags) command(f *pflag.FlagSet, parts []segment, stderr *os.Fi
 // layOut settles how many ranks and pods there are, and returns the most ranks that a pod has. It places the ranks as
 // gorun in the pods will.
 func (m *manifestFlags) layOut(f *pflag.FlagSet, parts []segment) (perPod int, err error) {
-	q, err := m.job.place.wanted()
+	q, err := m.job.place.wanted(m.job.Place)
 	if err != nil {
 		return 0, err
 	}
-	m.job.place.request = q
+	m.job.Place = q
 	if !f.Changed("np") && len(parts) == 1 {
 		parts[0].ranks = count(max(q.PerHost, 1) * max(int(m.pods.pods), 1))
 	}
@@ -240,8 +239,8 @@ func (m *manifestFlags) layOut(f *pflag.FlagSet, parts []segment) (perPod int, e
 
 // fillIn sets what was not given.
 func (m *manifestFlags) fillIn(f *pflag.FlagSet, perPod int) {
-	m.out.Bound = m.job.bind != bindFlag(launcher.BindNone)
-	if !f.Changed("bind-to") && m.job.place.request.MapBy == "" {
+	m.out.Bound = m.job.Bind != bind.None
+	if !f.Changed("bind-to") && m.job.Place.MapBy == "" {
 		m.out.Bound = false
 		// A pod often sees all CPUs of its node, which those of other jobs run on too.
 		m.given = append(m.given, "--bind-to=none")
@@ -250,7 +249,7 @@ func (m *manifestFlags) fillIn(f *pflag.FlagSet, perPod int) {
 		m.given = append(m.given, "--host-timeout="+podPatience.String())
 	}
 	if m.out.CPUs = int(m.cpus); m.out.CPUs == 0 {
-		m.out.CPUs = perPod * max(m.job.place.request.PE, 1)
+		m.out.CPUs = perPod * max(m.job.Place.PE, 1)
 	}
 	if m.out.Shm == "" {
 		m.out.Shm = strconv.Itoa(256*perPod) + "Mi"

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/cobra"
@@ -13,7 +14,7 @@ import (
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == cleanerWord {
-		launcher.Clean(os.Stdin)
+		procs.Clean(os.Stdin)
 		return
 	}
 	if reach.Agent(os.Args) != nil {

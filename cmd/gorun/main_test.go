@@ -18,16 +18,16 @@ import (
 	"time"
 
 	"github.com/gorun-mpi/mpi/internal/pmi"
+	"github.com/gorun-mpi/mpi/internal/procs"
 	"github.com/gorun-mpi/mpi/internal/reach"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/launcher"
 )
 
 // The test binary is gorun, its cleaner, and the ranks.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == cleanerWord:
-		launcher.Clean(os.Stdin)
+		procs.Clean(os.Stdin)
 	case len(os.Args) > 2 && os.Args[1] == reach.Word:
 		os.Exit(agent(os.Args))
 	case filepath.Base(os.Args[0]) == "srun":

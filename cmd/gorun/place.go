@@ -13,35 +13,32 @@ import (
 
 // placeFlags say which host has which ranks.
 type placeFlags struct {
-	np          *pflag.Flag // to see whether it was given
-	list, file  named       // -H and --hostfile
-	perHost     count
-	request     place.Request
-	allowUnused bool
-	display     bool
-	cores       count // of each rank
-	launcher    string
-	shell       named
-	patience    seconds
-	width       count
-	given       []place.Host    // the hosts, where neither -H nor a file says them
-	agents      launcher.Agents // for them
+	np         *pflag.Flag // to see whether it was given
+	list, file named       // -H and --hostfile
+	perHost    count
+	cores      count // of each rank
+	launcher   string
+	shell      named
+	patience   seconds
+	width      count
+	given      []place.Host    // the hosts, where neither -H nor a file says them
+	agents     launcher.Agents // for them
 }
 
-func (p *placeFlags) register(f *pflag.FlagSet) {
+func (p *placeFlags) register(f *pflag.FlagSet, o *launcher.Options) {
 	p.np = f.Lookup("np")
 	p.registerHosts(f)
 	f.VarP(&p.perHost, "ppn", "N", "number of ranks on each host")
 	f.VarP(&p.cores, "cpus-per-task", "c", "cores of each rank, as :PE=n of --map-by says them; with -n or --ppn")
-	f.Var((*mapByFlag)(&p.request), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
+	f.Var((*mapByFlag)(&o.Place), "map-by", "how ranks are dealt: slot (host after host), node (the hosts in turn), "+
 		"core, numa, socket, l3cache or hwthread (of a host, in turn); with :PE=n each has n cores")
-	f.Var((*rankByFlag)(&p.request), "rank-by", "how the ranks so placed are numbered: by the same (default: as they "+
+	f.Var((*rankByFlag)(&o.Place), "rank-by", "how the ranks so placed are numbered: by the same (default: as they "+
 		"were dealt)")
-	f.BoolVar(&p.display, "display-map", false, "print which ranks each host has")
+	f.BoolVar(&o.DisplayMap, "display-map", false, "print which ranks each host has")
 	p.registerWay(f)
 	p.width = launcher.DefaultWidth
 	f.Var(&p.width, "tree-width", "how many agents gorun starts itself, and each of those in turn")
-	f.BoolVar(&p.allowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
+	f.BoolVar(&o.AllowUnused, "allow-unused-hosts", false, "some of the hosts may get no rank")
 }
 
 // registerHosts registers the flags that say which hosts there are.
@@ -62,8 +59,7 @@ func (p *placeFlags) registerWay(f *pflag.FlagSet) {
 
 // fill sets what these flags say in a job. ranks is the number of ranks if -n was not given, or 0 for the default.
 func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
-	job.AllowUnused, job.DisplayMap = p.allowUnused, p.display
-	if job.Place, err = p.wanted(); err != nil {
+	if job.Place, err = p.wanted(job.Place); err != nil {
 		return 0, err
 	}
 	if p.list == "" && p.file == "" && p.given == nil && (p.launcher == "ssh" || p.shell != "") {
@@ -97,9 +93,9 @@ func (p *placeFlags) fill(job *launcher.Job) (ranks int, err error) {
 	return job.DefaultRanks()
 }
 
-// wanted is the request with what --ppn and -c say. Without -n, -c may be meant as Open MPI has it.
-func (p *placeFlags) wanted() (q place.Request, err error) {
-	if q = p.request; p.perHost > 0 {
+// wanted adds what --ppn and -c say to a request. Without -n, -c may be meant as Open MPI has it.
+func (p *placeFlags) wanted(q place.Request) (place.Request, error) {
+	if p.perHost > 0 {
 		q.PerHost = int(p.perHost)
 	}
 	switch {

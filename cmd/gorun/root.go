@@ -8,9 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/procs"
+	"github.com/gorun-mpi/mpi/internal/program"
 	"github.com/gorun-mpi/mpi/internal/settings"
 	"github.com/gorun-mpi/mpi/launcher"
 	"github.com/spf13/cobra"
@@ -93,13 +94,10 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 		return launcher.CodeUsage, err
 	}
 	job := launcher.Job{
-		Environ: environ, Bind: launcher.Bind(j.bind), ReportBindings: j.report,
-		TagOutput: j.tag, Timestamp: j.timestamp, OutputDir: string(j.outputDir), MergeStderr: j.merge,
-		PrintExits: j.exits, Recover: j.recover, StdinFor: j.stdin,
-		Timeout: time.Duration(j.timeout), KillDelay: time.Duration(j.killDelay),
-		Stdin: stdin, Stdout: stdout, Stderr: stderr, LogLevel: values.Log, Alone: true,
+		Options: j.Options, Environ: environ, Stdin: stdin, Stdout: stdout, Stderr: stderr, Alone: true,
 		Cleaner: cleanerCommand(),
 	}
+	job.LogLevel = values.Log
 	if j.verbose && values.Log == "off" {
 		job.LogLevel = "debug"
 	}
@@ -111,15 +109,15 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 	if ranks > 0 && len(parts) == 1 {
 		parts[0].ranks = count(ranks)
 	}
-	var programs []*launcher.Program
+	var programs []*program.Program
 	for _, p := range parts {
-		program, err := launcher.Find(p.program, string(p.wdir))
+		found, err := program.Find(p.program, string(p.wdir))
 		if err != nil {
 			return findCode(err), err
 		}
-		programs = append(programs, program)
+		programs = append(programs, found)
 		if j.preload {
-			if err := program.Sendable(); err != nil {
+			if err := found.Sendable(); err != nil {
 				return launcher.CodeUsage, usageError{err}
 			}
 		}
@@ -128,7 +126,7 @@ func (j *jobFlags) start(args []string, stdin, stdout, stderr *os.File) (int, er
 			fmt.Fprintf(stderr, "gorun: warning: -x %s: the variable is not set here\n", name)
 		}
 		job.Apps = append(job.Apps, launcher.App{
-			Ranks: int(p.ranks), Path: program.Path, Sent: program.Package != "" || j.preload, Name: p.program,
+			Ranks: int(p.ranks), Path: found.Path, Sent: found.Package != "" || j.preload, Name: p.program,
 			Args: p.args, Dir: string(p.wdir), Env: env,
 		})
 	}
@@ -191,11 +189,11 @@ func findCode(err error) int {
 }
 
 // tag has the packages built with the optional transports that can be built here, and says so.
-func tag(programs []*launcher.Program, stderr *os.File) {
+func tag(programs []*program.Program, stderr *os.File) {
 	if !slices.ContainsFunc(programs, isPackage) {
 		return
 	}
-	tags := launcher.BuildTags(context.Background())
+	tags := program.Tags(context.Background())
 	if len(tags) == 0 {
 		return
 	}
@@ -207,12 +205,12 @@ func tag(programs []*launcher.Program, stderr *os.File) {
 }
 
 // build compiles what must be compiled; a package that is named twice is built once. A job of binaries builds nothing.
-func build(programs []*launcher.Program, stderr *os.File) (code int, err error) {
+func build(programs []*program.Program, stderr *os.File) (code int, err error) {
 	if !slices.ContainsFunc(programs, isPackage) {
 		return 0, nil
 	}
-	err = launcher.UntilSignal(func(ctx context.Context) error {
-		built := map[string]*launcher.Program{}
+	err = procs.UntilSignal(func(ctx context.Context) error {
+		built := map[string]*program.Program{}
 		for _, p := range programs {
 			if same := built[p.Package]; same != nil && isPackage(p) {
 				p.Path = same.Path
@@ -225,7 +223,7 @@ func build(programs []*launcher.Program, stderr *os.File) (code int, err error) 
 		}
 		return nil
 	})
-	var stopped *launcher.Stopped
+	var stopped *procs.Stopped
 	switch {
 	case err == nil:
 		return 0, nil
@@ -235,7 +233,7 @@ func build(programs []*launcher.Program, stderr *os.File) (code int, err error) 
 	return launcher.CodeCannotStart, err
 }
 
-func isPackage(p *launcher.Program) bool { return p.Package != "" }
+func isPackage(p *program.Program) bool { return p.Package != "" }
 
 // cleanerWord makes this program the cleaner of a job.
 const cleanerWord = "__cleaner"

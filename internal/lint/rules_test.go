@@ -261,15 +261,15 @@ func importedAs(f *file, importPath string) string {
 
 // The files that may wait, and why. Everything else is called with a lock held or by a caller that counts on an answer.
 var mayWait = map[string]string{
-	"pml/wait.go":                "the one place of the engine that sleeps",
-	"pml/lock.go":                "the lock: a goroutine that waits for it looks from time to time",
-	"pml/yield_other.go":         "wait.go's way to give the processor away where there is no sched_yield",
-	"transport/tcp/resume.go":    "a closed device's last bytes, in a goroutine of its own",
-	"transport/verbs/control.go": "a goroutine of its own sleeps where the control connections do",
-	"transport/verbs/close.go":   "Close lets the device deliver what was sent",
-	"launcher/cleaner.go":        "the cleaner, a process of its own, waits for a killed process's last write",
-	"launcher/orphans_linux.go":  "the end of a job, and the cleaner, wait for the ends of killed processes",
-	"transport/shm/cut_linux.go": "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
+	"pml/wait.go":                     "the one place of the engine that sleeps",
+	"pml/lock.go":                     "the lock: a goroutine that waits for it looks from time to time",
+	"pml/yield_other.go":              "wait.go's way to give the processor away where there is no sched_yield",
+	"transport/tcp/resume.go":         "a closed device's last bytes, in a goroutine of its own",
+	"transport/verbs/control.go":      "a goroutine of its own sleeps where the control connections do",
+	"transport/verbs/close.go":        "Close lets the device deliver what was sent",
+	"internal/procs/cleaner.go":       "the cleaner, a process of its own, waits for a killed process's last write",
+	"internal/procs/orphans_linux.go": "the end of a job, and the cleaner, wait for the ends of killed processes",
+	"transport/shm/cut_linux.go":      "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
 }
 
 // whoWaits: outside of these files no code sleeps, parks or yields; in pml none receives from a channel either.

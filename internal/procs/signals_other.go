@@ -1,0 +1,7 @@
+//go:build !linux
+
+package procs
+
+import "syscall"
+
+var systemForwarded []syscall.Signal

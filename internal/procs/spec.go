@@ -1,0 +1,56 @@
+package procs
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Spec is one process to be started.
+type Spec struct {
+	Rank int
+	App  int      // which context of an MPMD job
+	Path string   // the executable
+	Argv []string // with the name the user typed at [0]
+	Env  []string // complete
+	Dir  string   // "": the launcher's
+	CPUs []int    // to be bound to; nil: all that the launcher may use
+
+	// Descriptors 0 to 3 of the process. The caller owns them and closes them after Start.
+	Stdin, Stdout, Stderr, Control *os.File
+}
+
+// Exit says how a process ended.
+type Exit struct {
+	Rank   int
+	Pid    int
+	Host   string
+	Code   int            // if Signal is 0
+	Signal syscall.Signal // that killed it, or 0
+	Core   bool           // and left a core dump
+	Err    error          // its end could not be observed
+}
+
+func (e Exit) String() string {
+	rank := fmt.Sprintf("rank %d (pid %d on host %s)", e.Rank, e.Pid, e.Host)
+	switch {
+	case e.Err != nil:
+		return fmt.Sprintf("%s was lost: %v", rank, e.Err)
+	case e.Signal != 0 && e.Core:
+		return fmt.Sprintf("%s was killed by signal %d (%s, core dumped)", rank, int(e.Signal), e.Signal)
+	case e.Signal != 0:
+		return fmt.Sprintf("%s was killed by signal %d (%s)", rank, int(e.Signal), e.Signal)
+	}
+	return fmt.Sprintf("%s exited with code %d", rank, e.Code)
+}
+
+// Status is the exit code that a shell would show.
+func (e Exit) Status() int {
+	switch {
+	case e.Err != nil:
+		return 1
+	case e.Signal != 0:
+		return 128 + int(e.Signal)
+	}
+	return e.Code
+}

@@ -1,0 +1,29 @@
+package launcher
+
+import (
+	"time"
+
+	"github.com/gorun-mpi/mpi/internal/bind"
+	"github.com/gorun-mpi/mpi/internal/place"
+)
+
+// Options are the parts of a job that a flag of gorun sets by itself. gorun's flags, [Job] and the message that starts
+// an agent embed them: a new flag needs a field here and a line in cmd/gorun/flags.go. Agents are not told of fields
+// that JSON leaves out.
+type Options struct {
+	Place          place.Request // how the ranks are placed on the hosts; its Ranks is not looked at
+	AllowUnused    bool          `json:"-"` // a host may get no rank, of those named or of a Slurm allocation
+	DisplayMap     bool          `json:"-"`
+	Bind           bind.Mode
+	ReportBindings bool
+	TagOutput      bool          // each line of output begins with [rank]
+	Timestamp      bool          // each line of output begins with the time, of the clock of the rank's host
+	PrintExits     bool          `json:"-"` // at the end it is said how each rank has ended
+	Recover        bool          // a rank that fails, or a host that is lost, does not end the job; Abort does
+	OutputDir      string        // "": the ranks write to Stdout and Stderr
+	MergeStderr    bool          // what ranks write to standard error goes where their standard output does, in its order
+	StdinFor       string        `json:"-"` // "none", "all", or the number of a rank; "" is "0"
+	Timeout        time.Duration `json:"-"`
+	KillDelay      time.Duration `json:"-"` // between the first Ctrl-C and SIGKILL; 0: DefaultKillDelay
+	LogLevel       string        // of messages to Stderr, as GORUN_LOG has it; "": silent
+}

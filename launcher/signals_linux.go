@@ -1,6 +1,0 @@
-package launcher
-
-import "syscall"
-
-// systemForwarded are the forwarded signals that only this system has.
-var systemForwarded = []syscall.Signal{syscall.SIGPWR}

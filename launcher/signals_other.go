@@ -1,7 +1,0 @@
-//go:build !linux
-
-package launcher
-
-import "syscall"
-
-var systemForwarded []syscall.Signal
