@@ -33,12 +33,18 @@ func (p *peer) blocking(r *Request) uint8 {
 	return wire.Blocking | wire.NoCredit
 }
 
+// sending returns the send of an Isendrecv that is under way, and any other request as it is.
+func (r *Request) sending() *Request {
+	if r.op == opRecv && r.other != nil {
+		return r.other
+	}
+	return r
+}
+
 // saysBlocked tells the receiver of r that a caller waits for r, if r is a send that was announced while its caller did
 // not wait. If r is still queued, its RTS will say so.
 func (l *linkPath) saysBlocked(r *Request) {
-	if r.op == opRecv && r.other != nil {
-		r = r.other
-	}
+	r = r.sending()
 	if r.op != opSend || r.state != stActive || r.vain >= isBlocked {
 		return
 	}
@@ -52,9 +58,7 @@ func (l *linkPath) saysBlocked(r *Request) {
 
 // triedInVain counts a look at r that found it not done. After some of them its caller is said to wait.
 func (l *linkPath) triedInVain(r *Request) {
-	if r.op == opRecv && r.other != nil {
-		r = r.other
-	}
+	r = r.sending()
 	if r.op != opSend || r.vain >= isBlocked {
 		return
 	}
@@ -94,7 +98,7 @@ const (
 // foundNothing is called where a caller asks for something that has not come, and does not wait in the library for it:
 // such a caller may do so in a loop. w is what it asks for.
 func (l *linkPath) foundNothing(w *waitFor) {
-	l.unmatched = l.unmatched || l.transfers.inbound > 0 && len(l.wanting) > 0 && l.asksUnmatched(w)
+	l.unmatched = l.unmatched || l.transfers.inbound > 0 && len(l.wanting) > 0 && w.asksUnmatched()
 	if l.fruitless++; l.fruitless >= fruitless {
 		l.letSendersGoOn(w)
 	}
@@ -135,19 +139,13 @@ func (l *linkPath) letSendersGoOn(w *waitFor) (found bool) {
 
 // asksUnmatched reports whether w is a probe, a receive that has just been posted, or has a receive that no message has
 // been matched with.
-func (l *linkPath) asksUnmatched(w *waitFor) bool {
+func (w *waitFor) asksUnmatched() bool {
 	if w.r == nil && len(w.set.set) == 0 {
 		return !w.flush
 	}
-	if w.r != nil {
-		return w.r.isUnmatched()
-	}
-	for i := range w.set.set {
-		if r := w.set.at(i); r != nil && r.isUnmatched() {
-			return true
-		}
-	}
-	return false
+	found := false
+	w.each(func(r *Request) { found = found || r.isUnmatched() })
+	return found
 }
 
 func (r *Request) isUnmatched() bool {
@@ -157,12 +155,12 @@ func (r *Request) isUnmatched() bool {
 // awaitsUnmatched reports whether a caller waits for a message that no receive has been matched with: that of w, or one
 // that sleeps.
 func (l *linkPath) awaitsUnmatched(w *waitFor) bool {
-	if w != nil && w.r == nil && len(w.set.set) == 0 && !w.flush || len(l.e.probers) > l.e.load.serving {
-		return true // w is a probe, or a receive that has just been posted
+	if w != nil && w.asksUnmatched() || len(l.e.probers) > l.e.load.serving {
+		return true
 	}
 	for _, posted := range l.table.Receives() {
 		r := posted.Owner.(*Request)
-		if w != nil && w.has(r) || r.w != nil || r.done != nil || r.of != nil {
+		if r.w != nil || r.done != nil || r.of != nil {
 			return true
 		}
 	}

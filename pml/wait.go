@@ -328,14 +328,7 @@ func (w *waitFor) sleeps() bool {
 func (e *Engine) lookedInVain(w *waitFor) {
 	e.boards.glances(w)
 	e.links.foundNothing(w)
-	if w.r != nil {
-		e.links.triedInVain(w.r)
-	}
-	for i := range w.set.set {
-		if r := w.set.at(i); r != nil {
-			e.links.triedInVain(r)
-		}
-	}
+	w.each(e.links.triedInVain)
 	e.links.vigil.begin()
 }
 
@@ -345,13 +338,17 @@ func (w *waitFor) blocks() {
 		return
 	}
 	w.said = true
+	w.each(w.e.links.saysBlocked)
+}
+
+// each calls f with each request of w.
+func (w *waitFor) each(f func(*Request)) {
 	if w.r != nil {
-		w.e.links.saysBlocked(w.r)
-		return
+		f(w.r)
 	}
 	for i := range w.set.set {
 		if r := w.set.at(i); r != nil {
-			w.e.links.saysBlocked(r)
+			f(r)
 		}
 	}
 }
