@@ -214,7 +214,7 @@ func checkMistakes(t *testing.T, bin string) {
 		{2, "collective", "which operation? There are allgather, ", 2},
 		{2, "collective allreduce,nothing", `there is no operation "nothing"; there are allgather, `, 2},
 		{2, "collective allreduce bcast", `"bcast" is not an option`, 2},
-		{2, "collective allreduce -m 1:4", "the sizes of a reduction are multiples of 8, and there is none", 2},
+		{2, "collective allreduce -m 1:4", "the sizes of a reduction are multiples of 8; name one", 2},
 		{1, "kernel -m 4:8", "and 4 is not one above 0", 2},
 		{2, "halo -m 0:8", "a rank computes for at least 1 us", 2},
 		{2, "collective alltoall -M 1000", "4 buffers of 1048576 bytes", 1},

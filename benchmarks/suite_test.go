@@ -262,7 +262,7 @@ func checkRefused(t *testing.T, bin string) {
 		{2, "latency --waitsome", "unknown flag: --waitsome"},
 	} {
 		stdout, stderr, err := start(t, nil, gorun(bin, c.ranks, c.command)...)
-		lines := strings.Count(stderr, "\n") - strings.Count("\n"+stderr, "\ngorun: ") // those of ranks
+		lines := strings.Count(stderr, "\n") - strings.Count("\n"+stderr, "\ngorun: ") // the lines that ranks have written
 		if err == nil || stdout != "" || strings.Count(stderr, c.want) != 1 || lines != 1 {
 			t.Errorf("%s: %v, printed %q and %q, want %q once", c.command, err, stdout, stderr, c.want)
 		}

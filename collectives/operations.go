@@ -28,7 +28,7 @@ const (
 	// Alltoallv has InCounts[i] in block i of In and OutCounts[i] in block i of Out. In place: all of Out, and
 	// OutCounts[i] here is OutCounts[Rank] at rank i.
 	Alltoallv
-	// Alltoallw is as Alltoallv, with elements of one byte: a block's are those of its packed layout.
+	// Alltoallw is as Alltoallv, with elements of one byte: the bytes of a block's packed layout.
 	Alltoallw
 	// Reduce has Count in In, and at the root Count in Out. In place (at the root only): Out.
 	Reduce

@@ -55,7 +55,7 @@ func main() { bench.Main(program, run) }
 func check(o harness.Options) error {
 	chosen, err := choose(o.Operand, filepath.Base(os.Args[0]))
 	if err == nil && len(sizesOf(o, chosen)) == 0 {
-		err = fmt.Errorf("-m %d:%d: the sizes of a reduction are multiples of 8, and there is none", o.MinSize, o.MaxSize)
+		err = fmt.Errorf("-m %d:%d: the sizes of a reduction are multiples of 8; name one", o.MinSize, o.MaxSize)
 	}
 	return err
 }

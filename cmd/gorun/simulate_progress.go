@@ -21,7 +21,7 @@ const (
 // simulateProgress says how far a sweep is.
 type simulateProgress struct {
 	to    io.Writer
-	width func() int // of the terminal; nil: there is none
+	width func() int // of the terminal; nil: output goes to no terminal
 	now   func() time.Time
 	next  time.Time // when something is shown next
 	shown bool      // the terminal has the line

@@ -81,7 +81,7 @@ func TestSimulateRowsComeOneByOne(t *testing.T) {
 		t.Errorf("%v after %d writes; want an error of the call that follows on write 3", err, len(w.all))
 	}
 
-	// Where nobody reads any more nothing is priced.
+	// The sweep prices nothing once its reader has gone.
 	model = simulate.Cluster
 	closed := errors.New("closed")
 	w = writes{then: func(n int) error {

@@ -6,7 +6,7 @@
 // among them; open.go turns settings into the options of each.
 //
 //	Owns:     the connection to the launcher and the device, from Job to Member.Close; the list of transports
-//	May call: pml, transport, transport/*, internal/bootstrap, internal/bootstrap/detect, internal/pmi, internal/place, internal/cpuset,
-//	          internal/settings, internal/sysmon, internal/waitpolicy, collectives
+//	May call: pml, transport, transport/*, internal/bootstrap, internal/bootstrap/detect, internal/pmi,
+//	          internal/place, internal/cpuset, internal/settings, internal/sysmon, internal/waitpolicy, collectives
 //	Never:    knows a communicator, sends a message, ends the process
 package join

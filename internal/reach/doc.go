@@ -6,8 +6,8 @@
 // argument. Where the standard streams cannot be the edge, agents dial: a [Door] lets them in (door.go) if they have a
 // [Call] (dial.go), whose key both sides prove to know. [Slurm] has one srun start the agents of a Door (slurm.go).
 //
-//	Owns:     the processes of remote shells, what they say, the causes and what mends them, the script that finds or brings the agent's binary; the
-//	          port that agents dial, and the key for that
+//	Owns:     the processes of remote shells, what they say, the causes and what mends them, the script that finds or
+//	          brings the agent's binary; the port that agents dial, and the key for that
 //	May call: internal/auth
 //	Never:    knows a frame, a rank, the secret of a job's ranks
 package reach

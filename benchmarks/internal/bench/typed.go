@@ -19,7 +19,7 @@ func PingPong(j *Job, partner int, serves bool) (Rounds, error) {
 	return NewPair(j, partner, serves)
 }
 
-// WindowRounds are rounds of a window of messages, which can be narrower than that of the options.
+// WindowRounds runs rounds of a window of messages, which can be narrower than the window of the options.
 type WindowRounds interface {
 	Rounds
 	// Narrow makes the window one of n messages, at most the options' Window. Resize comes after it.
