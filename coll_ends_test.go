@@ -104,7 +104,8 @@ func TestLeftComparisonsAreWaitedFor(t *testing.T) {
 		"by a blocking call": func(c *Comm) (*Request, error) { return nil, Barrier(c) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ended := make(chan struct{})
+			var others sync.WaitGroup // ranks 0 and 2
+			others.Add(2)
 			over(t)(3, func(w *Comm) {
 				c, cancel, late := w, func() {}, w.Rank() == 1
 				if name != "never begun" {
@@ -114,7 +115,7 @@ func TestLeftComparisonsAreWaitedFor(t *testing.T) {
 					c = w.WithContext(ctx)
 				}
 				if late {
-					<-ended
+					others.Wait()
 					time.Sleep(5 * time.Millisecond) // the others are at their ends
 				} else if name == "by a blocking call" {
 					cancel()
@@ -137,8 +138,8 @@ func TestLeftComparisonsAreWaitedFor(t *testing.T) {
 					_, err = r.Wait()
 				}
 				check(err == nil || !late && errors.Is(err, context.Canceled), "%v", err)
-				if w.Rank() == 0 {
-					close(ended)
+				if !late {
+					others.Done()
 				}
 			}, WithEnviron([]string{"GORUN_COLL_CHECK=1", "GORUN_COLL=barrier:dissemination"}))
 		})
