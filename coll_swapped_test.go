@@ -111,7 +111,9 @@ func TestSwappedCalls(t *testing.T) {
 						continue
 					}
 					for _, h := range few([]way{blocking, nonblocking, persistent}, way((i+k)%3)) {
-						run(2, func(w *Comm) { swapped(w, h, &swappedCalls[i], &swappedCalls[k]) })
+						var last sync.WaitGroup
+						last.Add(2)
+						run(2, func(w *Comm) { swapped(w, &last, h, &swappedCalls[i], &swappedCalls[k]) })
 					}
 				}
 			}
@@ -119,7 +121,9 @@ func TestSwappedCalls(t *testing.T) {
 	}
 }
 
-func swapped(w *Comm, h way, first, second *swappedCall) {
+// swapped makes the two calls at one rank. last counts the ranks that are still in their last Barrier, which the end of
+// the other rank's engine would break.
+func swapped(w *Comm, last *sync.WaitGroup, h way, first, second *swappedCall) {
 	c := ok(w.Dup())
 	for range boardSetup {
 		must(Barrier(c))
@@ -144,6 +148,8 @@ func swapped(w *Comm, h way, first, second *swappedCall) {
 	for range 8 { // what the two have sent has come by then
 		must(Barrier(w))
 	}
+	last.Done()
+	last.Wait()
 	w.eng.Close(opError("", ErrAborted, "the test ends what waits"))
 	over.Wait()
 	check(wrong == nil, "%s and then %s, where the other rank makes them in the other order, %v: %v", first.name,
