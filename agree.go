@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -44,7 +46,7 @@ type meeting struct {
 	ctx     uint32
 	tag     int32
 	me      int
-	members *ranks
+	members *ranks.Set
 	name    func(i int) int // what the caller calls a member
 }
 
@@ -53,7 +55,7 @@ func (c *Comm) meet(kind creation) *meeting {
 	if c.groups != nil && c.local == nil { // for a call on an intercommunicator
 		c = c.groups.both
 		return &meeting{c: c, kind: kind, ctx: c.cid + ctxCollective, tag: tagAgree, me: c.rank, members: c.members(),
-			name: c.group.at}
+			name: c.group.At}
 	}
 	return &meeting{c: c, kind: kind, ctx: c.cid + ctxCollective, tag: tagAgree, me: c.rank, members: c.members(),
 		name: func(i int) int { return i }}
@@ -86,7 +88,7 @@ func (m *meeting) refuse(err *Error) *refusal {
 
 // met is the refusal of a rank that cannot reach another one.
 func (m *meeting) met(err error) *refusal {
-	class := classOf(err)
+	class := mpierr.ClassOf(err)
 	var already *Error
 	if errors.As(err, &already) {
 		class = already.Class
@@ -190,8 +192,8 @@ func (m *meeting) round(value uint32, args []byte, no *refusal, g gathering) (ui
 // children are the members that say to this one what they and those up to the next one say.
 func (m *meeting) children() func(yield func(int) bool) {
 	return func(yield func(int) bool) {
-		for step := 1; step < int(m.members.n) && m.me&step == 0; step *= 2 {
-			if m.me+step < int(m.members.n) && !yield(m.me+step) {
+		for step := 1; step < int(m.members.N) && m.me&step == 0; step *= 2 {
+			if m.me+step < int(m.members.N) && !yield(m.me+step) {
 				return
 			}
 		}
@@ -276,17 +278,17 @@ func (m *meeting) nonsense(from int) *refusal {
 }
 
 func (m *meeting) send(to int, b []byte) error {
-	return m.c.eng.Send(nil, m.ctx, m.members.at(to), m.tag, b, pml.Standard)
+	return m.c.eng.Send(nil, m.ctx, m.members.At(to), m.tag, b, pml.Standard)
 }
 
 // lost says why nothing can come from a member, or nil.
 func (m *meeting) lost(member int) error {
-	_, _, _, err := m.c.eng.Iprobe(m.ctx, m.members.at(member), m.tag, false)
+	_, _, _, err := m.c.eng.Iprobe(m.ctx, m.members.At(member), m.tag, false)
 	return err
 }
 
 func (m *meeting) receive(from int) ([]byte, error) {
-	found, st, err := m.c.eng.Probe(nil, m.ctx, m.members.at(from), m.tag, true)
+	found, st, err := m.c.eng.Probe(nil, m.ctx, m.members.At(from), m.tag, true)
 	if err != nil {
 		return nil, err
 	}
@@ -334,12 +336,12 @@ func (m *meeting) number(guess uint32, args []byte, no *refusal, g gathering) (u
 		free, other := m.round(mine, args, no, g)
 		args, g = nil, nil // they are known
 		return free, other
-	}, func() *ranks { return m.members })
+	}, func() *ranks.Set { return m.members })
 }
 
 // find tries numbers. ask tells the others which number this rank offers and returns the largest that any does. senders
 // are the ranks that may have sent with a number that has not come to be here.
-func (a *agreement) find(ask func(mine uint32) (uint32, *refusal), senders func() *ranks) (uint32, *refusal) {
+func (a *agreement) find(ask func(mine uint32) (uint32, *refusal), senders func() *ranks.Set) (uint32, *refusal) {
 	ids := a.c.ids
 	for ; a.try < tries; a.try++ {
 		mine := ids.claim(a.want)
@@ -363,7 +365,7 @@ func (a *agreement) find(ask func(mine uint32) (uint32, *refusal), senders func(
 		a.advance(free)
 	}
 	return 0, &refusal{class: ErrComm, text: fmt.Sprintf("%d ranks could not agree on a number for a new communicator in "+
-		"%d tries; free some of those you have", a.members.n, tries)}
+		"%d tries; free some of those you have", a.members.N, tries)}
 }
 
 // advance chooses the next number; free is the largest that a member offers instead of the last one.
@@ -433,7 +435,7 @@ func (m *meeting) flushLinks() *refusal {
 	}
 	last := map[int32][]byte{}
 	for _, p := range peers {
-		if m.members.find(p) != Undefined {
+		if m.members.Find(p) != Undefined {
 			last[p] = nil
 		}
 	}

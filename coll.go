@@ -335,7 +335,7 @@ func checkElements[T any](c *Comm, op string) error {
 }
 
 func (c *Comm) collError(op string, class error, format string, args ...any) error {
-	return opError(op, class, format, args...).of(c)
+	return c.opError(op, class, format, args...)
 }
 
 // checkRoot is checkColl of a call that has a root.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -119,7 +120,7 @@ func (a *strays) refused(i, k int, in, made uint32) (rank int, why []byte, err e
 		"board in call %d; all ranks make the same collective calls in the same order, with counts that go together "+
 		"(GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
 	no := &refusal{class: ErrComm, text: text}
-	return i, no.append(nil), opError("", no.class, "%s", no.text)
+	return i, no.append(nil), mpierr.New("", no.class, "%s", no.text)
 }
 
 // callOver reports whether a call by messages is over, since nothing comes any more: the communicator has been freed

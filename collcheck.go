@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // With GORUN_COLL_CHECK ranks first tell each other what they call: up a binomial tree to rank 0, and down again
@@ -198,7 +199,7 @@ func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
 	}
 	err := no.cause
 	if err == nil {
-		err = opError("", no.class, "%s", no.text)
+		err = mpierr.New("", no.class, "%s", no.text)
 	}
 	if no.alone {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -174,11 +175,11 @@ func (s *sharedCall) moved(err error, rank int, done string) bool {
 		return true
 	}
 	if s.err = s.on.Err(); s.err == nil {
-		class := classOf(err)
+		class := mpierr.ClassOf(err)
 		if class == ErrAborted {
 			class = ErrBuffer
 		}
-		s.p.failed = opError("", class, "the buffer of rank %d cannot be %s: %w", rank, done, err)
+		s.p.failed = mpierr.New("", class, "the buffer of rank %d cannot be %s: %w", rank, done, err)
 	}
 	return false
 }

@@ -1,6 +1,10 @@
 package mpi
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+)
 
 // Tags of the messages by which ranks make communicators, on context cid+1. All ranks make them in the same order and
 // messages of a pair keep their order, so one tag for each kind is enough. Those of other collective calls are above
@@ -52,7 +56,7 @@ func (c *Comm) inBackground(op string, run func() error) (done <-chan error) {
 	c.setup.left.begin()
 	c.setup.unended.begin(ended, op, c.Name())
 	go func() {
-		err := error(opError("", ErrOp, goexit))
+		err := error(mpierr.New("", ErrOp, goexit))
 		defer func() {
 			c.setup.unended.end(ended, err)
 			c.left.over()

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // A collective call on an intercommunicator runs on a communicator of those ranks that have a part in it, which has the
@@ -23,17 +24,17 @@ type groups struct {
 
 func (c *Comm) newGroups() *groups {
 	low, high := c.local, c.group
-	if low.at(0) > high.at(0) {
+	if low.At(0) > high.At(0) {
 		low, high = high, low
 	}
-	g := &groups{low: int(low.n), roots: map[int]*Comm{}}
-	g.both = c.partly(g, ranksOf(slices.Concat(low.runs, high.runs)...))
+	g := &groups{low: int(low.N), roots: map[int]*Comm{}}
+	g.both = c.partly(g, ranks.Of(slices.Concat(low.Runs, high.Runs)...))
 	return g
 }
 
 // partly is the communicator of some ranks of an intercommunicator, of which this rank is one.
-func (c *Comm) partly(g *groups, members *ranks) *Comm {
-	s := &shared{eng: c.eng, rank: members.find(c.me), me: c.me, size: int(members.n), group: members, cid: c.cid,
+func (c *Comm) partly(g *groups, members *ranks.Set) *Comm {
+	s := &shared{eng: c.eng, rank: members.Find(c.me), me: c.me, size: int(members.N), group: members, cid: c.cid,
 		ids: c.ids, setup: c.setup, placed: &placed{}, left: c.left, groups: g}
 	s.colls.of = &c.colls
 	s.label.Store(c.label.Load())
@@ -51,7 +52,7 @@ func (c *Comm) from(root int, ours bool) *Comm {
 		if ours {
 			group = c.group
 		}
-		d = c.partly(g, ranksOf(append(slices.Clone(group.runs), run{int32(root), 1, 1})...))
+		d = c.partly(g, ranks.Of(append(slices.Clone(group.Runs), ranks.Strided(int32(root), 1, 1))...))
 		g.roots[root] = d
 	}
 	return newComm(d.shared, c.ctx)
@@ -173,7 +174,7 @@ func interPlan[T any](c, over *Comm, w way, op string, key planKey, root int) *c
 		return p
 	}
 	// What is compared at all ranks of both groups. The other ranks of the root's group know nothing of the call.
-	group, asRoot, named := c.local.at(0), "", ""
+	group, asRoot, named := c.local.At(0), "", ""
 	typeName, count := p.typeName, fmt.Sprintf("%d elements for each block", p.count)
 	switch root {
 	case Root:
@@ -181,7 +182,7 @@ func interPlan[T any](c, over *Comm, w way, op string, key planKey, root int) *c
 	case ProcNull:
 		typeName, count = "", ""
 	default:
-		group, named = c.group.at(0), fmt.Sprintf("root %d", c.toWorld(root))
+		group, named = c.group.At(0), fmt.Sprintf("root %d", c.toWorld(root))
 	}
 	p.claimed = []claim{{text: op, class: ErrComm},
 		{text: fmt.Sprintf("the root in the group of rank %d", group), class: ErrRoot},

@@ -1,6 +1,9 @@
 package mpi
 
-import "github.com/gorun-mpi/mpi/collectives"
+import (
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+)
 
 // The calls that move data with a Layout for each block. A block that is one run is sent from where it lies, and
 // received there. Others are packed before the schedule runs, and unpacked when it has. The schedule counts bytes, so
@@ -67,7 +70,7 @@ func checkHolder[T any](c *Comm, op string) error {
 // checkBlock is checkLayout of a call's only block.
 func checkBlock[T any](c *Comm, op string, base []T, l Layout, write bool) error {
 	if err := checkLayout(op, base, l, write); err != nil {
-		return err.of(c)
+		return mpierr.On(err, c.Name())
 	}
 	return nil
 }

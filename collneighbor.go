@@ -137,7 +137,7 @@ func (c *Comm) neighborCounts(op string) (in, out int, err error) {
 }
 
 func (c *Comm) noTopology(op string) *Error {
-	return opError(op, ErrTopology, "the communicator has no topology; Cart, Graph or DistGraph give it one").of(c)
+	return c.opError(op, ErrTopology, "the communicator has no topology; Cart, Graph or DistGraph give it one")
 }
 
 // edges reports that a list with a slice for each neighbour has another length.

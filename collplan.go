@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -288,9 +289,9 @@ func (p *collPlan) received(m *collectives.Step, st pml.Status, err error) {
 	case err == nil && st.Bytes == 0, long && want == 0:
 		p.failed = gaveUpError(p.named(m))
 	case long:
-		p.failed = opError("", ErrCount, "%s sends more than the %d bytes that are due here; %s", p.named(m), want, counts)
+		p.failed = mpierr.New("", ErrCount, "%s sends more than the %d bytes that are due here; %s", p.named(m), want, counts)
 	case err == nil:
-		p.failed = opError("", ErrCount, "%s sends %d bytes where %d are due; %s", p.named(m), st.Bytes, want, counts)
+		p.failed = mpierr.New("", ErrCount, "%s sends %d bytes where %d are due; %s", p.named(m), st.Bytes, want, counts)
 	default:
 		p.failed = err
 	}
@@ -337,10 +338,10 @@ func (p *collPlan) operated(returned *bool) {
 		return
 	}
 	if r := recover(); r != nil {
-		p.failed = opError("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
+		p.failed = mpierr.New("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
 		return
 	}
-	p.failed = opError("", ErrOp, goexit)
+	p.failed = mpierr.New("", ErrOp, goexit)
 }
 
 const goexit = "the operator has ended its goroutine (runtime.Goexit, as by t.FailNow); it must return"

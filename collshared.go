@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -582,7 +583,7 @@ func (s *sharedCall) refuse(rank int, mine, its signature) {
 	no := &refusal{class: class, text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same collective "+
 		"calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)",
 		s.me, mine, rank, gives)}
-	s.err = opError("", no.class, "%s", no.text)
+	s.err = mpierr.New("", no.class, "%s", no.text)
 	s.p.failed = s.err
 	s.on.Refuse(rank, no.append(nil), s.err)
 }
@@ -620,7 +621,7 @@ func (s signature) String() string {
 }
 
 func gaveUpError(rank string) *Error {
-	return opError("", ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it needs has "+
+	return mpierr.New("", ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it needs has "+
 		"failed, its operator has panicked, or the counts of the ranks do not go together", rank)
 }
 

@@ -9,16 +9,18 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Special values of ranks and tags.
 const (
-	AnySource = pml.AnySource // a receive from any rank; §3.2.4
-	AnyTag    = pml.AnyTag    // a receive of any tag; §3.2.4
-	ProcNull  = -2            // no rank: calls that name it do nothing and succeed; §3.11
-	Undefined = -3            // no such value; §2.5.4
-	Root      = -4            // this rank is the root of a call on an intercommunicator; §6.2.3
+	AnySource = pml.AnySource   // a receive from any rank; §3.2.4
+	AnyTag    = pml.AnyTag      // a receive of any tag; §3.2.4
+	ProcNull  = ranks.ProcNull  // no rank: calls that name it do nothing and succeed; §3.11
+	Undefined = ranks.Undefined // no such value; §2.5.4
+	Root      = ranks.Root      // this rank is the root of a call on an intercommunicator; §6.2.3
 )
 
 // MaxTag is the largest tag; §9.1.2 (MPI_TAG_UB).
@@ -43,8 +45,8 @@ type shared struct {
 	// Ranks that messages go to and come from are 0 … size-1: those of the communicator, of an intercommunicator the
 	// remote ones.
 	size  int
-	group *ranks // they, in the world; nil: the same numbers
-	local *ranks // of an intercommunicator, the ranks of this side; nil: it is none
+	group *ranks.Set // they, in the world; nil: the same numbers
+	local *ranks.Set // of an intercommunicator, the ranks of this side; nil: it is none
 	// of an intercommunicator, and of the communicators that its collective calls run on; nil: it is neither
 	groups *groups
 
@@ -86,7 +88,7 @@ func (c *Comm) Size() int {
 	case c == nil || c.shared == nil:
 		return 0
 	case c.local != nil:
-		return int(c.local.n)
+		return int(c.local.N)
 	}
 	return c.size
 }
@@ -116,7 +118,7 @@ func (c *Comm) SetAttr(key, value any) error {
 		return err
 	}
 	if key == nil || !reflect.TypeOf(key).Comparable() {
-		return opError("SetAttr", ErrComm, "a %T cannot be a key; use a value of a comparable type of your own", key)
+		return mpierr.New("SetAttr", ErrComm, "a %T cannot be a key; use a value of a comparable type of your own", key)
 	}
 	if value == nil {
 		c.attrs.Delete(key)
@@ -187,7 +189,7 @@ func (c *shared) toWorld(rank int) int {
 	if c.group == nil || rank < 0 {
 		return rank
 	}
-	return c.group.at(rank)
+	return c.group.At(rank)
 }
 
 // rankOf translates a rank of the world, or a wildcard, into one of this communicator.
@@ -195,26 +197,26 @@ func (c *shared) rankOf(world int32) int {
 	if c.group == nil || world < 0 {
 		return int(world)
 	}
-	return c.group.find(world)
+	return c.group.Find(world)
 }
 
 // members are the ranks of the communicator in the world, of an intercommunicator those of the local group.
-func (c *shared) members() *ranks {
+func (c *shared) members() *ranks.Set {
 	switch {
 	case c.local != nil:
 		return c.local
 	case c.group == nil:
-		return ranksOf(run{0, 1, int32(c.size)})
+		return ranks.Of(ranks.Strided(0, 1, int32(c.size)))
 	}
 	return c.group
 }
 
 // senders are all ranks that can have sent on the communicator.
-func (c *shared) senders() *ranks {
+func (c *shared) senders() *ranks.Set {
 	if c.local == nil {
 		return c.members()
 	}
-	return ranksOf(slices.Concat(c.local.runs, c.group.runs)...)
+	return ranks.Of(slices.Concat(c.local.Runs, c.group.Runs)...)
 }
 
 // Status describes a completed receive, or a message found by a probe; §3.2.5.
@@ -251,7 +253,7 @@ var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 // checkSend reports which argument of a send is wrong.
 func (c *Comm) checkSend(op string, dest, tag int) error {
 	if err := c.usable(op); err != nil {
-		return err.named(dest, tag, false)
+		return mpierr.At(err, dest, tag, false)
 	}
 	if dest != ProcNull && (dest < 0 || dest >= c.size) {
 		return c.rankError(op, dest, false)
@@ -266,22 +268,21 @@ func (c *Comm) checkSend(op string, dest, tag int) error {
 // checkRecv reports which argument of a receive or probe is wrong.
 func (c *Comm) checkRecv(op string, source, tag int) error {
 	if err := c.usable(op); err != nil {
-		return err.named(source, tag, true)
+		return mpierr.At(err, source, tag, true)
 	}
 	if source != ProcNull && source != AnySource && (source < 0 || source >= c.size) {
 		return c.rankError(op, source, true)
 	}
 	if tag != AnyTag && (tag < 0 || tag > MaxTag) {
-		return &Error{Op: op, Class: ErrTag, Comm: c.Name(), Peer: source, Tag: Undefined,
-			Err: fmt.Errorf("the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag), source: true}
+		return mpierr.At(c.opError(op, ErrTag, "the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag), source, Undefined, true)
 	}
 	return nil
 }
 
 func (c *Comm) rankError(op string, rank int, source bool) error {
-	has, ranks, more := "the communicator has", "1 rank (0)", ""
+	has, text, more := "the communicator has", "1 rank (0)", ""
 	if c.size != 1 {
-		ranks = fmt.Sprintf("%d ranks (0–%d)", c.size, c.size-1)
+		text = fmt.Sprintf("%d ranks (0–%d)", c.size, c.size-1)
 	}
 	if c.local != nil {
 		has = "the remote group has"
@@ -289,14 +290,7 @@ func (c *Comm) rankError(op string, rank int, source bool) error {
 	if source {
 		more = "; a source may also be AnySource"
 	}
-	return &Error{Op: op, Class: ErrRank, Comm: c.Name(), Peer: rank, Tag: Undefined,
-		Err: fmt.Errorf("%s %s%s", has, ranks, more), source: source}
-}
-
-// named adds the rank and the tag that the caller gave.
-func (e *Error) named(peer, tag int, source bool) *Error {
-	e.Peer, e.Tag, e.source = peer, tag, source
-	return e
+	return mpierr.At(c.opError(op, ErrRank, "%s %s%s", has, text, more), rank, Undefined, source)
 }
 
 // usable reports why c cannot be used: nil, freed, finalized, or its context has ended.
@@ -311,11 +305,11 @@ func (c *Comm) usable(op string) *Error {
 func (c *Comm) unusable(op string) *Error {
 	switch {
 	case c == nil || c.shared == nil:
-		return opError(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
+		return mpierr.New(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
 	case c.freed.Load() && c.cid == 0:
-		return opError(op, ErrInit, "called after Finalize")
+		return mpierr.New(op, ErrInit, "called after Finalize")
 	case c.freed.Load():
-		return opError(op, ErrComm, "the communicator has been freed; use it before Free, or make another with Dup").of(c)
+		return c.opError(op, ErrComm, "the communicator has been freed; use it before Free, or make another with Dup")
 	case c.ctx != nil:
 		if err := c.ctx.Err(); err != nil {
 			return &Error{Op: op, Class: err, Comm: c.Name(), Peer: Undefined, Tag: Undefined, Err: err}
@@ -341,10 +335,10 @@ func (c *Comm) Free() error {
 		return err
 	}
 	if c.cid == 0 {
-		return opError("Free", ErrComm, "the world is given back by Finalize, not by Free")
+		return mpierr.New("Free", ErrComm, "the world is given back by Finalize, not by Free")
 	}
 	if !c.free() {
-		return opError("Free", ErrComm, "the communicator has been freed already").of(c)
+		return c.opError("Free", ErrComm, "the communicator has been freed already")
 	}
 	return nil
 }
@@ -368,7 +362,7 @@ func (c *Comm) free() bool {
 }
 
 func freedError() *Error {
-	return opError("", ErrComm, "the communicator was freed while this call waited")
+	return mpierr.New("", ErrComm, "the communicator was freed while this call waited")
 }
 
 // Stats are counters of this rank for all communicators together.

@@ -1,6 +1,10 @@
 package mpi
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/ranks"
+)
 
 // Each communicator has a number, which is the same at all of its ranks, and no other communicator of one of these
 // ranks has it at that time. Its messages have one of the contexts number*contextsEach + ctx….
@@ -37,8 +41,8 @@ type contextIDs struct {
 
 // late is a number whose communicator has been freed.
 type late struct {
-	senders *ranks // that could have sent on it
-	since   uint64 // contextIDs.lates at that time
+	senders *ranks.Set // that could have sent on it
+	since   uint64     // contextIDs.lates at that time
 }
 
 func newContextIDs() *contextIDs {
@@ -68,7 +72,7 @@ func (x *contextIDs) claim(want uint32) uint32 {
 }
 
 // release gives a number back: no message has been sent with it if senders is nil, else these ranks may have.
-func (x *contextIDs) release(id uint32, senders *ranks) {
+func (x *contextIDs) release(id uint32, senders *ranks.Set) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
@@ -83,7 +87,7 @@ func (x *contextIDs) release(id uint32, senders *ranks) {
 
 // usable has a bit for each small number that is free, or is late by ranks of members alone. then is when that was so,
 // for free.
-func (x *contextIDs) usable(members *ranks) (bits []byte, then uint64) {
+func (x *contextIDs) usable(members *ranks.Set) (bits []byte, then uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	bits = make([]byte, (x.small+7)/8)
@@ -91,7 +95,7 @@ func (x *contextIDs) usable(members *ranks) (bits []byte, then uint64) {
 		bits[i] = 0xff
 	}
 	for id, l := range x.taken {
-		if l == nil || !l.senders.within(members) {
+		if l == nil || !l.senders.Within(members) {
 			bits[id/8] &^= 1 << (id % 8)
 		}
 	}

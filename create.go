@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // Dup makes a communicator of the same ranks in the same order, whose messages are apart from c's; §7.4.2. Every rank
@@ -11,7 +14,7 @@ import (
 // or has ended, Dup returns its error, and this rank has no part in a communicator that the other ranks may make all
 // the same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
-	return c.create(plan{kind: makeDup, members: func() *ranks { return c.members() },
+	return c.create(plan{kind: makeDup, members: func() *ranks.Set { return c.members() },
 		finish: func(s *shared) { s.group, s.topo, s.placed = c.group, c.topo, c.placed }})
 }
 
@@ -21,8 +24,8 @@ type plan struct {
 	args    []byte // what all ranks must give alike
 	bad     *Error // the mistake of this caller, or nil
 	g       gathering
-	members func() *ranks // of the communicator of this rank, when all have been heard; nil: there is none
-	finish  func(*shared) // adds what it has beyond ranks and a number; may be nil
+	members func() *ranks.Set // of the communicator of this rank, when all have been heard; nil: there is none
+	finish  func(*shared)     // adds what it has beyond ranks and a number; may be nil
 	// after is what the ranks do when they have it; may be nil.
 	after func(m *meeting, made *Comm) *refusal
 }
@@ -63,13 +66,13 @@ func (c *Comm) create(p plan) (*Comm, error) {
 
 // child is the communicator with a number that its ranks have agreed upon; nil: this rank is none of them, and keeps
 // the number until all have voted.
-func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shared)) *Comm {
-	if members == nil || members.find(c.me) == Undefined {
+func (c *Comm) child(kind creation, id uint32, members *ranks.Set, finish func(*shared)) *Comm {
+	if members == nil || members.Find(c.me) == Undefined {
 		return nil
 	}
-	s := &shared{eng: c.eng, rank: members.find(c.me), me: c.me, size: int(members.n), cid: id * contextsEach,
+	s := &shared{eng: c.eng, rank: members.Find(c.me), me: c.me, size: int(members.N), cid: id * contextsEach,
 		ids: c.ids, setup: c.setup, placed: &placed{}, left: &leftBehind{}, next: id + 1}
-	if s.group = members; c.group == nil && s.size == c.size && members.identity() {
+	if s.group = members; c.group == nil && s.size == c.size && members.Identity() {
 		s.group = nil
 	}
 	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
@@ -121,8 +124,8 @@ func (c *Comm) intra(op string) *Error {
 		return err
 	}
 	if c.local != nil {
-		return opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
-			"called, and no other collective call; use Merge to make a communicator of both groups").of(c)
+		return c.opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
+			"called, and no other collective call; use Merge to make a communicator of both groups")
 	}
 	return nil
 }
@@ -138,7 +141,7 @@ func (c *Comm) Create(g *Group) (*Comm, error) {
 	bad := c.part("Create", g)
 	color, key := Undefined, 0
 	if bad == nil && g.Rank() != Undefined {
-		color, key = g.ranks.at(0), g.Rank()
+		color, key = g.ranks.At(0), g.Rank()
 	}
 	return c.split(makeCreate, bad, color, key, g)
 }
@@ -148,8 +151,8 @@ func (c *Comm) part(op string, g *Group) *Error {
 	if err := c.Group().both(op, g); err != nil {
 		return err
 	}
-	if !g.ranks.within(c.members()) {
-		return opError(op, ErrGroup, "the group %v has ranks of the world that %s has not", g, c.Name())
+	if !g.ranks.Within(c.members()) {
+		return mpierr.New(op, ErrGroup, "the group %v has ranks of the world that %s has not", g, c.Name())
 	}
 	return nil
 }
@@ -165,18 +168,18 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	switch {
 	case err != nil:
 	case g.Rank() == Undefined:
-		err = opError(op, ErrGroup, "the caller, rank %d of the communicator, is not in the group; only its ranks call this",
+		err = mpierr.New(op, ErrGroup, "the caller, rank %d of the communicator, is not in the group; only its ranks call this",
 			c.rank)
 	case tag < 0 || tag > MaxTag:
-		err = opError(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
+		err = mpierr.New(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
 	}
 	if err != nil {
-		return nil, err.of(c)
+		return nil, mpierr.On(err, c.Name())
 	}
 	var made handover
 	fail := c.outliving(op, func() error {
 		m := &meeting{c: c, kind: makeCreateGroup, ctx: c.cid + ctxCreate, tag: int32(tag), me: g.Rank(), members: g.ranks,
-			name: func(i int) int { return c.rankOf(int32(g.ranks.at(i))) }}
+			name: func(i int) int { return c.rankOf(int32(g.ranks.At(i))) }}
 		id, no := m.number(c.cid/contextsEach+1, appendRanks(nil, g.ranks), nil, nil)
 		if no != nil {
 			return m.failed(no)
@@ -207,7 +210,7 @@ func (c *Comm) Compare(d *Comm) (Comparison, error) {
 	}
 	result, err := c.Group().Compare(d.Group())
 	if err == nil && c.local != nil {
-		result = max(result, c.group.compare(d.group))
+		result = max(result, compareSets(c.group, d.group))
 	}
 	if err == nil && result == Ident {
 		result = Congruent
@@ -230,7 +233,7 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	}
 	var bad *Error
 	if color < 0 && color != Undefined {
-		bad = opError("Split", ErrCount, "the color is %d; a color is 0 or more, or Undefined", color)
+		bad = mpierr.New("Split", ErrCount, "the color is %d; a color is 0 or more, or Undefined", color)
 	}
 	return c.split(makeSplit, bad, color, key, nil)
 }
@@ -251,7 +254,7 @@ func (c *Comm) split(kind creation, bad *Error, color, key int, want *Group) (*C
 	if mine := s.colors[s.color]; bad == nil && want != nil && mine != nil {
 		mine.size, mine.hash = int64(want.Size()), hashOf(appendRanks(nil, want.ranks))
 	}
-	return c.create(plan{kind: kind, bad: bad, g: s, members: func() *ranks { return s.mine }})
+	return c.create(plan{kind: kind, bad: bad, g: s, members: func() *ranks.Set { return s.mine }})
 }
 
 // span is ranks of a communicator that gave one color, each a stride from the one before, and so their keys.
@@ -288,11 +291,11 @@ func (c *colored) add(s span) {
 }
 
 // order is the ranks in the order of their keys.
-func (c *colored) order() []run {
-	runs := make([]run, len(c.spans))
+func (c *colored) order() []ranks.Run {
+	runs := make([]ranks.Run, len(c.spans))
 	inOrder := true
 	for i, s := range c.spans {
-		runs[i] = run{int32(s.rank), int32(s.stride), int32(s.n)}
+		runs[i] = ranks.Strided(int32(s.rank), int32(s.stride), int32(s.n))
 		if i > 0 {
 			_, before := c.spans[i-1].last()
 			inOrder = inOrder && before <= s.key
@@ -300,7 +303,7 @@ func (c *colored) order() []run {
 		inOrder = inOrder && s.dkey >= 0
 	}
 	if inOrder {
-		return ranksOf(runs...).runs
+		return ranks.Of(runs...).Runs
 	}
 	type member struct {
 		rank int32
@@ -321,28 +324,28 @@ func (c *colored) order() []run {
 		}
 		return 0
 	})
-	var b ranksBuilder
+	var b ranks.Builder
 	for _, m := range all {
-		b.addRank(m.rank)
+		b.AddRank(m.rank)
 	}
-	return b.runs
+	return b.Runs
 }
 
 // splitting is the gathering of a Split.
 type splitting struct {
 	c      *Comm
 	color  int64
-	colors map[int64]*colored // of this rank and those that it has heard
-	below  map[int][]int64    // of each child: the colors that it has told
-	groups map[int64][]run    // of each of these colors: ranks of c, in the order of the new communicator
-	mine   *ranks             // in the world; nil: this rank gave no color
+	colors map[int64]*colored    // of this rank and those that it has heard
+	below  map[int][]int64       // of each child: the colors that it has told
+	groups map[int64][]ranks.Run // of each of these colors: ranks of c, in the order of the new communicator
+	mine   *ranks.Set            // in the world; nil: this rank gave no color
 	// arrange, of a Cart, makes one group of what has been told by hosts; nil: each color is a group.
-	arrange func([]*colored) []run
+	arrange func([]*colored) []ranks.Run
 }
 
 func newSplitting(c *Comm, color, key int) *splitting {
 	s := &splitting{c: c, color: int64(color), colors: map[int64]*colored{}, below: map[int][]int64{},
-		groups: map[int64][]run{}}
+		groups: map[int64][]ranks.Run{}}
 	if color != Undefined {
 		s.colors[s.color] = &colored{color: s.color, spans: []span{{rank: int64(c.rank), stride: 1, n: 1, key: int64(key)}}}
 	}
@@ -419,7 +422,7 @@ func (s *splitting) decide() *refusal {
 	} else {
 		for color, c := range s.colors {
 			s.groups[color] = c.order()
-			if c.size != 0 && int64(ranksOf(s.groups[color]...).n) != c.size {
+			if c.size != 0 && int64(ranks.Of(s.groups[color]...).N) != c.size {
 				return unlikeGroups(c)
 			}
 		}
@@ -439,15 +442,15 @@ func (s *splitting) choose() {
 		return
 	}
 	if s.c.group == nil {
-		s.mine = ranksOf(runs...)
+		s.mine = ranks.Of(runs...)
 		return
 	}
-	var b ranksBuilder
-	ranksOf(runs...).all(func(r int32) bool {
-		b.addRank(int32(s.c.group.at(int(r))))
+	var b ranks.Builder
+	ranks.Of(runs...).All(func(r int32) bool {
+		b.AddRank(int32(s.c.group.At(int(r))))
 		return true
 	})
-	s.mine = b.done()
+	s.mine = b.Done()
 }
 
 func (s *splitting) down(child int) []byte {
@@ -457,7 +460,7 @@ func (s *splitting) down(child int) []byte {
 	}
 	b := appendInts(nil, int64(len(colors)))
 	for _, color := range colors {
-		b = appendRanks(appendInts(b, color), &ranks{runs: s.groups[color]})
+		b = appendRuns(appendInts(b, color), s.groups[color])
 	}
 	return b
 }
@@ -465,7 +468,7 @@ func (s *splitting) down(child int) []byte {
 func (s *splitting) told(d *decoder) {
 	for range d.count() {
 		color := d.int()
-		s.groups[color] = d.ranks(s.c.size).runs
+		s.groups[color] = d.ranks(s.c.size).Runs
 	}
 	if !d.bad {
 		s.choose()

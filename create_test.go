@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
@@ -322,7 +323,7 @@ func (x *contextIDs) isUsed(id uint32) bool {
 // A number that is late is made free if it was late when its ranks began to send their last messages, and no other
 // goroutine gets it before its contexts can be used.
 func TestLateNumbers(t *testing.T) {
-	x, both, reused := newContextIDs(), ranksOf(run{0, 1, 2}), 0
+	x, both, reused := newContextIDs(), ranks.Of(ranks.Strided(0, 1, 2)), 0
 	late := func(id uint32) { same(x.claim(id), id); x.release(id, both) }
 	late(7)
 	bits, then := x.usable(both)
@@ -592,7 +593,7 @@ func TestCommunicatorsAreSmall(t *testing.T) {
 	before := heap()
 	all := make([]*Comm, each)
 	for i := range all {
-		all[i] = world.child(makeDup, uint32(i+1), ranksOf(run{3, 4, n / 4}), nil)
+		all[i] = world.child(makeDup, uint32(i+1), ranks.Of(ranks.Strided(3, 4, n/4)), nil)
 	}
 	made := heap()
 	if b := (made - before) / each; b > 2048 {

@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // graph is what Graph has been given: the neighbours of each rank.
@@ -46,7 +49,7 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	n := len(neighbours)
 	var bad *Error
 	if n > c.size {
-		bad = opError("Graph", ErrTopology, "the graph has %d nodes; it may have those of %s", n, ranksText(c.size))
+		bad = mpierr.New("Graph", ErrTopology, "the graph has %d nodes; it may have those of %s", n, ranksText(c.size))
 	}
 	g := &graph{}
 	args := appendInts(nil, int64(n))
@@ -61,15 +64,15 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	if bad == nil {
 		g.lopsided = lopsided(g.lists)
 	}
-	members := func() *ranks {
+	members := func() *ranks.Set {
 		if n == 0 {
 			return nil
 		}
-		var b ranksBuilder
+		var b ranks.Builder
 		for r := range n {
-			b.addRank(int32(c.toWorld(r)))
+			b.AddRank(int32(c.toWorld(r)))
 		}
-		return b.done()
+		return b.Done()
 	}
 	return c.create(plan{kind: makeGraph, args: appendInts(nil, hashOf(args)), bad: bad, members: members,
 		finish: func(s *shared) { s.topo = g }})
@@ -104,7 +107,7 @@ func firstError(a, b *Error) *Error {
 func outside(op string, list []int, n int, of string) *Error {
 	for _, r := range list {
 		if r < 0 || r >= n {
-			return opError(op, ErrTopology, "%s has the neighbour %d; there are %d ranks, from 0 on", of, r, n)
+			return mpierr.New(op, ErrTopology, "%s has the neighbour %d; there are %d ranks, from 0 on", of, r, n)
 		}
 	}
 	return nil
@@ -139,7 +142,7 @@ func (c *Comm) adjacent(kind creation, given *distGraph) (*Comm, error) {
 	bad = firstError(bad, notWeights(op, "destination", given.weights.Destinations, len(given.destinations)))
 	g := &distGraph{slices.Clone(given.sources), slices.Clone(given.destinations),
 		Weights{slices.Clone(given.weights.Sources), slices.Clone(given.weights.Destinations)}, given.weighted}
-	p := plan{kind: kind, bad: bad, members: func() *ranks { return c.members() },
+	p := plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.members() },
 		finish: func(s *shared) { s.group, s.topo = c.group, g }}
 	if c.setup.Check {
 		p.after = func(m *meeting, made *Comm) *refusal { return m.matchEdges(made, g) }
@@ -150,11 +153,11 @@ func (c *Comm) adjacent(kind creation, given *distGraph) (*Comm, error) {
 // notWeights reports why a list is not that of the weights of n edges.
 func notWeights(op, of string, weights []int, n int) *Error {
 	if len(weights) != n {
-		return opError(op, ErrTopology, "there are %d weights for %d edges; give each %s a weight", len(weights), n, of)
+		return mpierr.New(op, ErrTopology, "there are %d weights for %d edges; give each %s a weight", len(weights), n, of)
 	}
 	for _, w := range weights {
 		if w < 0 {
-			return opError(op, ErrTopology, "the weight of a %s is %d; weights are 0 or more", of, w)
+			return mpierr.New(op, ErrTopology, "the weight of a %s is %d; weights are 0 or more", of, w)
 		}
 	}
 	return nil
@@ -243,7 +246,7 @@ func (c *Comm) distGraph(kind creation, edges []Edge, weights []int) (*Comm, err
 		edges = nil
 	}
 	g := &distGraph{weighted: kind == makeDistGraphWeighted}
-	return c.create(plan{kind: kind, bad: bad, members: func() *ranks { return c.members() },
+	return c.create(plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.members() },
 		finish: func(s *shared) { s.group, s.topo = c.group, g },
 		after:  func(m *meeting, made *Comm) *refusal { return m.tellEdges(made, edges, weights, g) }})
 }
@@ -334,8 +337,8 @@ func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
 	g, isGraph := c.topo.(*graph)
 	switch {
 	case !isGraph:
-		return nil, opError("GraphNeighbors", ErrTopology,
-			"the communicator is no graph that all ranks know; Graph makes one").of(c)
+		return nil, c.opError("GraphNeighbors", ErrTopology,
+			"the communicator is no graph that all ranks know; Graph makes one")
 	case rank < 0 || rank >= c.size:
 		return nil, c.rankError("GraphNeighbors", rank, false)
 	}

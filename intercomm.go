@@ -3,6 +3,9 @@ package mpi
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // Intercomm makes an intercommunicator of c's group and another one that has no rank in common with it: ranks of calls
@@ -59,7 +62,7 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 		return no
 	}, func(id uint32) *Comm {
 		d := c.child(makeIntercomm, id, c.members(), nil)
-		d.local, d.group, d.size = c.members(), b.far, int(b.far.n)
+		d.local, d.group, d.size = c.members(), b.far, int(b.far.N)
 		d.groups = d.newGroups()
 		return d
 	})
@@ -77,14 +80,14 @@ func (m *meeting) sameLeader(leader int, bad *Error) *refusal {
 }
 
 // checkBridge is what is wrong with the leader that a rank of local names; a wrong tag goes first.
-func (c *Comm) checkBridge(op string, remote, tag int, local *ranks) *Error {
+func (c *Comm) checkBridge(op string, remote, tag int, local *ranks.Set) *Error {
 	switch {
 	case tag < 0 || tag > MaxTag:
-		return opError(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
+		return mpierr.New(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
 	case remote < 0 || remote >= c.size:
 		return c.rankError(op, remote, false).(*Error)
-	case local.find(int32(c.toWorld(remote))) != Undefined:
-		return opError(op, ErrRank, "rank %d of %s, which is given as the leader of the other group, is in "+
+	case local.Find(int32(c.toWorld(remote))) != Undefined:
+		return mpierr.New(op, ErrRank, "rank %d of %s, which is given as the leader of the other group, is in "+
 			"the caller's own group; the groups have no rank in common", remote, c.Name())
 	}
 	return nil
@@ -99,9 +102,9 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 		return nil, err
 	}
 	if c.local == nil {
-		return nil, opError(op, ErrComm, "this is no intercommunicator; its ranks are in one group already").of(c)
+		return nil, c.opError(op, ErrComm, "this is no intercommunicator; its ranks are in one group already")
 	}
-	b := &bridge{c: c, remote: c.group.at(0), high: high}
+	b := &bridge{c: c, remote: c.group.At(0), high: high}
 	if c.rank == 0 {
 		b.over = c
 	}
@@ -110,10 +113,10 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 		return no
 	}, func(id uint32) *Comm {
 		first, second := c.local, c.group
-		if b.high && !b.farHigh || b.high == b.farHigh && first.at(0) > second.at(0) {
+		if b.high && !b.farHigh || b.high == b.farHigh && first.At(0) > second.At(0) {
 			first, second = second, first
 		}
-		return c.child(makeMerge, id, ranksOf(slices.Concat(first.runs, second.runs)...), nil)
+		return c.child(makeMerge, id, ranks.Of(slices.Concat(first.Runs, second.Runs)...), nil)
 	})
 }
 
@@ -143,7 +146,7 @@ type bridge struct {
 	remote        int   // the other leader, in the world
 	tag           int32 // of what the leaders say
 	high, farHigh bool
-	far           *ranks // the other group
+	far           *ranks.Set // the other group
 }
 
 // make makes a communicator of both groups. before is what the own group agrees upon first, unless its ranks do not
@@ -181,18 +184,18 @@ func (b *bridge) number(m *meeting, args []byte, no *refusal) (uint32, *refusal)
 		free, other := m.round(mine, args, no, nil)
 		args = nil // they are known
 		if free, other = b.cross(m, free, other, true); other == nil {
-			a.seed = uint32(m.members.at(0) ^ b.far.at(0)) // the same on both sides
+			a.seed = uint32(m.members.At(0) ^ b.far.At(0)) // the same on both sides
 		}
 		return free, other
-	}, func() *ranks { return b.both(m) })
+	}, func() *ranks.Set { return b.both(m) })
 }
 
 // both is the ranks of both groups, as far as they are known.
-func (b *bridge) both(m *meeting) *ranks {
+func (b *bridge) both(m *meeting) *ranks.Set {
 	if b.far == nil {
 		return m.members
 	}
-	return ranksOf(slices.Concat(m.members.runs, b.far.runs)...)
+	return ranks.Of(slices.Concat(m.members.Runs, b.far.Runs)...)
 }
 
 // settle is meeting.settle of both groups: each votes in a round of its own, and the leaders tell each other.
@@ -244,9 +247,9 @@ func (b *bridge) talk(m *meeting, value uint32, no *refusal) (told []byte, _ uin
 	return told, value, no
 }
 
-func overlap(s, t *ranks) (common bool) {
-	s.all(func(w int32) bool {
-		common = t.find(w) != Undefined
+func overlap(s, t *ranks.Set) (common bool) {
+	s.All(func(w int32) bool {
+		common = t.Find(w) != Undefined
 		return !common
 	})
 	return common
@@ -284,7 +287,7 @@ func (l *leadersWord) told(d *decoder) {
 func (l *leadersWord) read() bool {
 	d := decoder{b: l.word}
 	high, far := readTold(&d, l.b.c.eng.Size())
-	if !d.over() || far.n == 0 {
+	if !d.over() || far.N == 0 {
 		return false
 	}
 	l.b.farHigh, l.b.far = high, far

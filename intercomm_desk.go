@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -26,12 +27,12 @@ type word struct {
 	kind   creation
 	value  uint32
 	no     *refusal
-	leaves bool   // the sender takes no word any more; it tells nothing then
-	told   []byte // what the group has to know of it: see leadersWord
-	far    *ranks // the sender's group
-	bad    bool   // it is none
-	coming bool   // its message has been taken, and is being received
-	err    error  // why it could not be received
+	leaves bool       // the sender takes no word any more; it tells nothing then
+	told   []byte     // what the group has to know of it: see leadersWord
+	far    *ranks.Set // the sender's group
+	bad    bool       // it is none
+	coming bool       // its message has been taken, and is being received
+	err    error      // why it could not be received
 }
 
 func (w *word) append(b []byte) []byte {
@@ -52,12 +53,12 @@ func readWord(from int, b []byte, size int) *word {
 		return w
 	}
 	_, w.far = readTold(&d, size)
-	w.bad = !d.over() || w.far.n == 0
+	w.bad = !d.over() || w.far.N == 0
 	return w
 }
 
 // readTold is what a group has to know of the other one's leader.
-func readTold(d *decoder, size int) (high bool, far *ranks) {
+func readTold(d *decoder, size int) (high bool, far *ranks.Set) {
 	return d.within(0, 1) != 0, d.ranks(size)
 }
 
@@ -65,7 +66,7 @@ func readTold(d *decoder, size int) (high bool, far *ranks) {
 type appointment struct {
 	tag     int32
 	remote  int // the other leader, in the world
-	members *ranks
+	members *ranks.Set
 }
 
 // concerns: the word is from the leader that is named, or from one that takes this rank for the one it has an
@@ -80,7 +81,7 @@ func (a *appointment) concerns(w *word) bool {
 	case w.from == a.remote:
 		return true
 	}
-	return !w.leaves && (w.far.find(int32(a.remote)) != Undefined || overlap(a.members, w.far))
+	return !w.leaves && (w.far.Find(int32(a.remote)) != Undefined || overlap(a.members, w.far))
 }
 
 // await waits for a word that concerns a, as long as the other leader lives. All that wait look for messages, since
@@ -220,8 +221,8 @@ func (b *bridge) refuse(m *meeting, no *refusal) {
 	if b.remote != Undefined {
 		b.leave(m, b.remote, no)
 	} else if b.over.desk.mayRefuse() {
-		b.over.members().all(func(world int32) bool {
-			if m.members.find(world) == Undefined {
+		b.over.members().All(func(world int32) bool {
+			if m.members.Find(world) == Undefined {
 				b.leave(m, int(world), no)
 			}
 			return true

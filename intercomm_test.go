@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
@@ -258,7 +259,7 @@ func TestIntercommLastWord(t *testing.T) {
 				b.leave(w.meet(makeIntercomm), 0, overlapping())
 				return
 			}
-			_, err := w.await(&appointment{tag: 1, remote: 1, members: ranksOf(run{0, 1, 1})})
+			_, err := w.await(&appointment{tag: 1, remote: 1, members: ranks.Of(ranks.Strided(0, 1, 1))})
 			if err == nil {
 				heard++
 				return

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -105,7 +106,7 @@ func Unpack[T any](src []byte, base []T, l Layout) ([]byte, error) {
 	}
 	n := l.Size()
 	if int64(len(src)) < n {
-		return src, opError("Unpack", ErrTruncate, "%d bytes are left, and the layout has %d", len(src), n)
+		return src, mpierr.New("Unpack", ErrTruncate, "%d bytes are left, and the layout has %d", len(src), n)
 	}
 	l.is.mustMove(l.is.Type.Unpack(src[:n], bytesOf(base), 0, 0))
 	return src[n:], nil
@@ -117,7 +118,7 @@ func checkSendLayout[T any](c *Comm, op string, base []T, l Layout, dest, tag in
 		return err
 	}
 	if err := checkLayout(op, base, l, false); err != nil {
-		return err.of(c).named(dest, tag, false)
+		return mpierr.At(mpierr.On(err, c.Name()), dest, tag, false)
 	}
 	return nil
 }
@@ -128,7 +129,7 @@ func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag 
 		return err
 	}
 	if err := checkLayout(op, base, l, true); err != nil {
-		return err.of(c).named(source, tag, true)
+		return mpierr.At(mpierr.On(err, c.Name()), source, tag, true)
 	}
 	return nil
 }
@@ -148,14 +149,14 @@ func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
 		err = errOverlap
 	}
 	if err != nil {
-		return opError(op, ErrType, "%w", err)
+		return mpierr.New(op, ErrType, "%w", err)
 	}
 	if err := l.is.Fits(int64(len(bytesOf(base))), 0); err != nil {
-		return opError(op, ErrCount, "%w", err)
+		return mpierr.New(op, ErrCount, "%w", err)
 	}
 	if has.pointers {
 		if err := l.is.touches(t); err != nil {
-			return opError(op, ErrType, "%w", err)
+			return mpierr.New(op, ErrType, "%w", err)
 		}
 	}
 	return nil

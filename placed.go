@@ -25,7 +25,7 @@ func (c *shared) hosts() collectives.Hosts {
 		case c.group == nil:
 			p.hosts = c.setup.Hosts
 		default:
-			p.hosts = collectives.HostsOf(c.size, func(rank int) int { return c.setup.Hosts.Host(c.group.at(rank)) })
+			p.hosts = collectives.HostsOf(c.size, func(rank int) int { return c.setup.Hosts.Host(c.group.At(rank)) })
 		}
 	})
 	return p.hosts

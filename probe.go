@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -92,7 +93,7 @@ func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, opI
 
 func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	if m == nil || m.comm == nil {
-		return nil, opError(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
+		return nil, mpierr.New(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
 	}
 	if err := fixedType[T](); err != nil {
 		return nil, &Error{Op: op.String(), Class: ErrType, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
@@ -102,7 +103,7 @@ func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	}
 	r, err := m.comm.eng.Imrecv(m.comm.ctx, m.m, bytesOf(buf))
 	if err != nil {
-		class := classOf(err)
+		class := mpierr.ClassOf(err)
 		if errors.Is(err, pml.ErrRequest) {
 			class = ErrRequest
 		}

@@ -3,6 +3,7 @@ package mpi
 import (
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -56,7 +57,7 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 		}
 	}
 	if err := fixedType[T](); err != nil {
-		return &Error{Op: op, Class: ErrType, Comm: c.Name(), Peer: source, Tag: tag, Err: err, source: true}
+		return mpierr.At(c.opError(op, ErrType, "%w", err), source, tag, true)
 	}
 	knownTypes.add(typeOf[T]())
 	return nil

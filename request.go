@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -101,7 +102,7 @@ func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 // valid is the error of a call on a request that no operation has returned.
 func (r *Request) valid(op string) error {
 	if r == nil || r.comm == nil {
-		return opError(op, ErrRequest, "the request is nil: no operation returned it")
+		return mpierr.New(op, ErrRequest, "the request is nil: no operation returned it")
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -87,7 +88,7 @@ func (m *meeting) settle(id uint32, no *refusal) *refusal {
 
 // conclude is what follows from what this rank has been told. open: it has voted yes, and others may have heard that
 // all have. voters are all ranks that vote.
-func (m *meeting) conclude(id uint32, open bool, told *refusal, voters *ranks) *refusal {
+func (m *meeting) conclude(id uint32, open bool, told *refusal, voters *ranks.Set) *refusal {
 	if !open {
 		m.c.ids.decide(id, ballotSure, isRefused)
 		return told
@@ -106,7 +107,7 @@ func (m *meeting) conclude(id uint32, open bool, told *refusal, voters *ranks) *
 
 // abandon refuses a number that this rank has claimed and others may use, with it as a member: what they send is
 // dropped.
-func (c *Comm) abandon(id uint32, senders *ranks) {
+func (c *Comm) abandon(id uint32, senders *ranks.Set) {
 	c.ids.decide(id, ballotSure, isRefused)
 	for ctx := range uint32(contextsEach) {
 		c.eng.DropContext(id*contextsEach+ctx, freedError())
@@ -115,9 +116,9 @@ func (c *Comm) abandon(id uint32, senders *ranks) {
 }
 
 // resolve finds the result by asking others. It returns when there is one at this rank.
-func (c *Comm) resolve(id uint32, voters *ranks) result {
+func (c *Comm) resolve(id uint32, voters *ranks.Set) result {
 	var all []int32
-	voters.all(func(world int32) bool {
+	voters.All(func(world int32) bool {
 		all = append(all, world)
 		return true
 	})
@@ -145,7 +146,7 @@ func (c *Comm) poll(id uint32, all []int32) result {
 	asked := map[int32]*question{}
 	for _, world := range all {
 		if world != c.me {
-			asked[world] = c.ask(world, id, ballot, ranksOf())
+			asked[world] = c.ask(world, id, ballot, ranks.Of())
 		}
 	}
 	for world, q := range asked {
@@ -177,7 +178,7 @@ type question struct {
 var answerWithin = 30 * time.Second
 
 // ask is synchronous: that starts what answers it.
-func (c *Comm) ask(world int32, id uint32, ballot int32, voters *ranks) *question {
+func (c *Comm) ask(world int32, id uint32, ballot int32, voters *ranks.Set) *question {
 	ctx, stop := context.WithTimeout(context.Background(), answerWithin)
 	b := appendRanks(appendInts(nil, int64(id), int64(ballot)), voters)
 	return &question{c.eng.Isend(ctx, ctxCollective, int(world), tagAsk, b, pml.Synchronous), ctx, stop}
@@ -224,7 +225,7 @@ func (c *Comm) answerTo(world int32, ask []byte) {
 	var r result
 	if ballot != 0 {
 		r = c.ids.bind(id, ballot)
-	} else if r = c.ids.bind(id, 0); r == undecided && voters.find(c.me) != Undefined {
+	} else if r = c.ids.bind(id, 0); r == undecided && voters.Find(c.me) != Undefined {
 		r = c.resolve(id, voters)
 	}
 	c.eng.SendDetached(ctxCollective, int(world), answerTag(id), []byte{byte(r)})

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -42,7 +44,7 @@ func (m *mortals) live(w *Comm) {
 
 // dies is death, as gorun tells of it.
 func (m *mortals) dies(rank int) {
-	m.worlds[rank].eng.Close(opError("", ErrAborted, "this rank is dead"))
+	m.worlds[rank].eng.Close(mpierr.New("", ErrAborted, "this rank is dead"))
 	for r, w := range m.worlds {
 		if r != rank {
 			w.eng.Seek(rank)
@@ -222,7 +224,7 @@ func TestAnswerOfARankThatHasReturned(t *testing.T) {
 			return
 		}
 		ids, answered := <-claimed, make(chan result)
-		ask := func() { answered <- w.ask(1, id, ballotOf(0), ranksOf()).answerOf(w, 1, id) }
+		ask := func() { answered <- w.ask(1, id, ballotOf(0), ranks.Of()).answerOf(w, 1, id) }
 		go ask()
 		_, err := Recv(w, []byte{0}, 1, 1)
 		returned(err, "rank 1")

@@ -1,6 +1,10 @@
 package mpi
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/gorun-mpi/mpi/internal/ranks"
+)
 
 // decoder reads what another rank has sent to agree on a communicator. It is hostile until proved: what cannot be makes
 // the decoder bad, and everything it returns from then on is zero.
@@ -60,17 +64,19 @@ func appendBytes[T []byte | string](b []byte, s T) []byte {
 	return append(binary.AppendVarint(b, int64(len(s))), s...)
 }
 
-func appendRanks(b []byte, s *ranks) []byte {
-	b = appendInts(b, int64(len(s.runs)))
-	for _, r := range s.runs {
-		b = appendInts(b, int64(r.first), int64(r.stride), int64(r.n))
+func appendRanks(b []byte, s *ranks.Set) []byte { return appendRuns(b, s.Runs) }
+
+func appendRuns(b []byte, runs []ranks.Run) []byte {
+	b = appendInts(b, int64(len(runs)))
+	for _, r := range runs {
+		b = appendInts(b, int64(r.First), int64(r.Stride), int64(r.N))
 	}
 	return b
 }
 
 // ranks reads a set whose ranks are below size, in which none is twice.
-func (d *decoder) ranks(size int) *ranks {
-	var b ranksBuilder
+func (d *decoder) ranks(size int) *ranks.Set {
+	var b ranks.Builder
 	total := int64(0)
 	for range d.count() {
 		first, stride := d.within(0, int64(size)-1), d.within(-int64(size), int64(size))
@@ -78,14 +84,14 @@ func (d *decoder) ranks(size int) *ranks {
 		last := first + stride*(n-1)
 		if total += n; d.bad || total > int64(size) || last < 0 || last >= int64(size) || stride == 0 {
 			d.bad = true
-			return ranksOf()
+			return ranks.Of()
 		}
-		b.runs = append(b.runs, run{int32(first), int32(stride), int32(n)})
+		b.Runs = append(b.Runs, ranks.Strided(int32(first), int32(stride), int32(n)))
 	}
-	s := b.done()
+	s := b.Done()
 	i := 0
-	s.all(func(w int32) bool {
-		if s.find(w) != i {
+	s.All(func(w int32) bool {
+		if s.Find(w) != i {
 			d.bad = true
 		}
 		i++
