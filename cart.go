@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 )
@@ -24,11 +25,11 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 	if err := c.intra("Cart"); err != nil {
 		return nil, err
 	}
-	bad := gridArgs("Cart", dims, periodic, c.size)
+	bad := gridArgs("Cart", dims, periodic, c.group.Size)
 	grid := &cart{slices.Clone(dims), slices.Clone(periodic)}
-	args := appendInts(nil, int64(len(dims)))
+	args := agree.AppendInts(nil, int64(len(dims)))
 	for i, d := range dims {
-		args = appendInts(args, int64(d))
+		args = agree.AppendInts(args, int64(d))
 		if i < len(periodic) {
 			args = fmt.Append(args, periodic[i])
 		}
@@ -45,7 +46,7 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 		}
 		return grid.order(hosts)
 	}
-	return c.create(plan{kind: makeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
+	return c.create(plan{kind: agree.MakeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
 		members: func() *ranks.Set { return s.mine }, finish: func(s *shared) { s.topo = grid }})
 }
 
@@ -177,7 +178,7 @@ func (c *Comm) Coords(rank int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rank < 0 || rank >= c.size {
+	if rank < 0 || rank >= c.group.Size {
 		return nil, c.rankError("Coords", rank, false)
 	}
 	return g.coords(rank), nil
@@ -216,7 +217,7 @@ func (c *Comm) Shift(dim, steps int) (source, dest int, err error) {
 	}
 	steps = max(min(steps, size), -size) // far enough, and no sum overflows
 	move := func(by int) int {
-		to := g.coords(c.rank)
+		to := g.coords(c.group.Rank)
 		to[dim] += by
 		return g.rank(to)
 	}
@@ -235,7 +236,7 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 		bad = mpierr.New("CartSub", ErrDims, "%d dimensions are named; the grid has %d", len(keep), len(g.dims))
 	}
 	sub, color, key := &cart{}, 0, 0
-	for i, x := range g.coords(c.rank) {
+	for i, x := range g.coords(c.group.Rank) {
 		if bad != nil {
 			break
 		}
@@ -247,7 +248,7 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 		}
 	}
 	s := newSplitting(c, color, key)
-	return c.create(plan{kind: makeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
+	return c.create(plan{kind: agree.MakeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
 		members: func() *ranks.Set { return s.mine }, finish: func(made *shared) { made.topo = sub }})
 }
 

@@ -146,7 +146,7 @@ func swapped(w *Comm, h way, first, second *swappedCall) {
 	for range 8 { // what the two have sent has come by then
 		must(Barrier(w))
 	}
-	w.eng.Close(mpierr.New("", ErrAborted, "the test ends what waits"))
+	w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends what waits"))
 	over.Wait()
 	check(wrong == nil, "%s and then %s, where the other rank makes them in the other order, %v: %v", first.name,
 		second.name, h, wrong)

@@ -329,7 +329,7 @@ func TestDirectLeft(t *testing.T) {
 				in[i], out[i] = 99, 99
 			}
 		default:
-			w.eng.Close(mpierr.New("", ErrAborted, "the test ends it"))
+			w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends it"))
 		}
 	}, reading)
 }

@@ -233,7 +233,7 @@ func rankEnds(t *testing.T, n int, sizes []int, how Option, round func(w *Comm, 
 					left := after
 					end := func() {
 						if left--; left == 0 && w.Rank() == victim {
-							w.eng.Close(mpierr.New("", ErrAborted, "the test ends it"))
+							w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends it"))
 						}
 					}
 					op := func(inout, in []int) {
@@ -897,7 +897,7 @@ func TestSharedErrorLeavesOthersGoing(t *testing.T) {
 			<-returned
 			must(Send(w, []int{7}, 0, 0))
 		default:
-			w.eng.Close(mpierr.New("", ErrAborted, "the test ends it"))
+			w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends it"))
 		}
 	}, onBoard)
 }

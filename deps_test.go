@@ -77,8 +77,10 @@ const graph = `
 	                                internal/sysmon, internal/waitpolicy, collectives,
 	                                {github.com/hashicorp/go-hclog}
 	internal/mpierr               : pml, transport, internal/ranks
+	internal/background           : internal/mpierr
+	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
-	                                internal/mpierr, internal/ranks,
+	                                internal/mpierr, internal/ranks, internal/agree, internal/background,
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.

@@ -20,7 +20,8 @@ func Dims(n int, dims []int) error {
 		case d == 0:
 			free = append(free, i)
 		case rest%d != 0:
-			return mpierr.New("Dims", ErrDims, "%d ranks cannot be cut into the dimensions %v; those given must divide it", n, dims)
+			return mpierr.New("Dims", ErrDims, "%d ranks cannot be cut into the dimensions %v; those given must divide it",
+				n, dims)
 		default:
 			rest /= d
 		}
@@ -126,7 +127,8 @@ func gridArgs(op string, dims []int, periodic []bool, size int) *Error {
 	n := 1
 	for _, d := range dims {
 		if d < 1 || n > size/d {
-			return mpierr.New(op, ErrDims, "the dimensions are %v; they are positive, and hold at most %s", dims, ranksText(size))
+			return mpierr.New(op, ErrDims, "the dimensions are %v; they are positive, and hold at most %s", dims,
+				ranksText(size))
 		}
 		n *= d
 	}

@@ -42,10 +42,12 @@ func (c *Comm) Group() *Group {
 	if c == nil || c.shared == nil {
 		return nil
 	}
-	return c.groupOf(c.members())
+	return c.groupOf(c.group.Members())
 }
 
-func (c *Comm) groupOf(r *ranks.Set) *Group { return &Group{eng: c.eng, me: c.me, ranks: r} }
+func (c *Comm) groupOf(r *ranks.Set) *Group {
+	return &Group{eng: c.group.Engine, me: c.group.WorldRank, ranks: r}
+}
 
 // Size is the number of ranks in the group; §7.3.1.
 func (g *Group) Size() int {
@@ -95,7 +97,8 @@ func (g *Group) check(op string, ranks []int) *Error {
 	}
 	for _, r := range ranks {
 		if r < 0 || r >= g.Size() {
-			return mpierr.New(op, ErrGroup, "there is no rank %d in a group of %d; its ranks are 0 to %d", r, g.Size(), g.Size()-1)
+			return mpierr.New(op, ErrGroup, "there is no rank %d in a group of %d; its ranks are 0 to %d", r, g.Size(),
+				g.Size()-1)
 		}
 	}
 	return nil

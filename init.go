@@ -84,13 +84,11 @@ func Init(opts ...Option) (*Comm, error) {
 }
 
 func worldOf(e *pml.Engine, rank, size int, setup *collSetup) *Comm {
-	s := &shared{eng: e, rank: rank, me: int32(rank), size: size, ids: newContextIDs(), next: 1, setup: setup,
-		placed: &placed{hosts: setup.Hosts}, left: &leftBehind{}}
-	name := "world"
-	s.label.Store(&name)
+	s := &shared{setup: setup, placed: &placed{hosts: setup.Hosts}}
+	s.group.InitWorld(e, rank, size, func(err error) { hear(e, err) })
 	w := newComm(s, nil)
 	if e != nil {
-		e.StartServer(ctxCollective, tagAsk, tagAnswers+numbersAsked-1, w.answer)
+		w.group.Serve()
 	}
 	return w
 }
@@ -120,7 +118,7 @@ func Finalize() error {
 		return mpierr.New("Finalize", ErrInit, "called before Init")
 	}
 	m := process.member.Load()
-	open, left := process.world.finish(m.AtEnd)
+	open, left := process.world.group.Process.Finish(m.Engine.Flush, m.AtEnd)
 	if open > 0 {
 		return mpierr.New("Finalize", ErrRequest, "operations are under way: %d; "+
 			"complete each request with Wait or Test first", open)
@@ -171,7 +169,7 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 		err = Finalize()
 	}
 	if err != nil {
-		fail(world.rank, err)
+		fail(world.group.Rank, err)
 	}
 }
 

@@ -23,14 +23,14 @@ func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	}
 	if r := c.sendPieces(l.is, bytesOf(base), dest, tag); r != nil {
 		_, err := r.Wait()
-		return c.wrap("SendLayout", dest, tag, err)
+		return c.group.Wrap("SendLayout", dest, tag, err)
 	}
 	payload, spare := l.is.outgoing(bytesOf(base))
-	err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)
+	err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), payload, pml.Standard)
 	if err == nil {
 		useAgain(spare)
 	}
-	return c.wrap("SendLayout", dest, tag, err)
+	return c.group.Wrap("SendLayout", dest, tag, err)
 }
 
 // IsendLayout starts a SendLayout. base belongs to the library until the request is done; §3.7.2.
@@ -44,7 +44,7 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 	r := c.sendPieces(l.is, bytesOf(base), dest, tag)
 	if r == nil {
 		payload, _ := l.is.outgoing(bytesOf(base))
-		r = c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)
+		r = c.group.Engine.Isend(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), payload, pml.Standard)
 	}
 	return c.request(opIsendLayout, dest, tag, r), nil
 }
@@ -59,14 +59,14 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 	var st pml.Status
 	var err error
 	if len(buf) < piecesMin || later == nil {
-		st, err = c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)
+		st, err = c.group.Engine.Recv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf)
 	} else {
-		st, err = c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later).Wait()
+		st, err = c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later).Wait()
 	}
 	if later.land(st); later != nil && err == nil {
 		useAgain(buf)
 	}
-	return c.status(st), c.wrap("RecvLayout", source, tag, err)
+	return c.status(st), c.group.Wrap("RecvLayout", source, tag, err)
 }
 
 // IrecvLayout starts a RecvLayout. base belongs to the library until the result has been collected, by Wait or a Test…
@@ -80,11 +80,12 @@ func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request,
 	}
 	buf, later := l.is.incoming(bytesOf(base))
 	if later == nil {
-		return c.request(opIrecvLayout, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)), nil
+		return c.request(opIrecvLayout, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
+			int32(tag), buf)), nil
 	}
 	c = &Comm{shared: c.shared, ctx: c.ctx, landing: later}
 	return c.request(opIrecvLayout, source, tag,
-		c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later)), nil
+		c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later)), nil
 }
 
 // Pack appends to dst what a message of base with layout l consists of; §5.2.
@@ -193,7 +194,8 @@ func (c *Comm) sendPieces(d *derived, base []byte, dest, tag int) *pml.Request {
 	if _, one := d.Contiguous(); one || d.Size() < piecesMin {
 		return nil
 	}
-	return c.eng.IsendPieces(c.ctx, c.cid, c.toWorld(dest), int32(tag), d.Size(), strewn{d, base})
+	return c.group.Engine.IsendPieces(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), d.Size(), strewn{d,
+		base})
 }
 
 // incoming is where a message is received: base itself, or memory from where landing brings it to base.

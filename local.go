@@ -72,13 +72,13 @@ func runRank(w *Comm, body func(world *Comm) error, returned func(), last <-chan
 	if err != nil {
 		return err
 	}
-	switch open, err := w.finish(func() <-chan struct{} { return last }); {
+	switch open, err := w.group.Process.Finish(w.group.Engine.Flush, func() <-chan struct{} { return last }); {
 	case err != nil:
 		return mpierr.New("RunLocal", ErrRequest, "%w", err)
 	case open > 0:
 		return mpierr.New("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
 			"complete each request with Wait or Test", open)
 	}
-	w.eng.Return()
+	w.group.Engine.Return()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
@@ -34,9 +35,9 @@ func checkRanks(g *Group, model []int32, size int32) {
 	for w := range size {
 		check(s.Find(w) == indexOf(model, w), "rank %d of the world is at %d in %v", w, s.Find(w), model)
 	}
-	d := decoder{b: appendRanks(nil, s)}
-	there := d.ranks(int(size))
-	check(d.over() && slices.Equal(listOf(there), model), "%v arrives as %v", model, listOf(there))
+	d := agree.Decoder{B: agree.AppendRanks(nil, s)}
+	there := d.Ranks(int(size))
+	check(d.Over() && slices.Equal(listOf(there), model), "%v arrives as %v", model, listOf(there))
 }
 
 // groupProgram runs random set algebra on groups and on plain slices.
@@ -117,12 +118,12 @@ func FuzzGroups(f *testing.F) {
 
 // What other ranks send is refused, or is a group without a rank that is none or is there twice.
 func FuzzRanksFromOutside(f *testing.F) {
-	f.Add(appendRanks(nil, ranks.Of(ranks.Strided(3, 2, 5), ranks.Strided(4, 1, 1))), uint8(20))
-	f.Add(appendInts(nil, 2, 0, 1, 5, 4, -1, 2), uint8(20))
+	f.Add(agree.AppendRanks(nil, ranks.Of(ranks.Strided(3, 2, 5), ranks.Strided(4, 1, 1))), uint8(20))
+	f.Add(agree.AppendInts(nil, 2, 0, 1, 5, 4, -1, 2), uint8(20))
 	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
-		d := decoder{b: b}
-		s := d.ranks(int(size))
-		if d.bad {
+		d := agree.Decoder{B: b}
+		s := d.Ranks(int(size))
+		if d.Bad {
 			return
 		}
 		list := slices.Sorted(slices.Values(listOf(s)))

@@ -153,7 +153,7 @@ func TestNoRankCanMove(t *testing.T) {
 			})
 			err := local(t, c.n, func(w *Comm) {
 				mu.Lock()
-				engines[w.Rank()] = w.eng
+				engines[w.Rank()] = w.group.Engine
 				mu.Unlock()
 				must(c.body(w))
 			}, loopBeneath, do.option())

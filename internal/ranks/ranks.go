@@ -20,6 +20,7 @@ type Run struct {
 // Strided is n ranks from first on.
 func Strided(first, stride, n int32) Run { return Run{first, stride, n} }
 
+// At is the rank of the world at place i.
 func (r Run) At(i int32) int32 { return r.First + i*r.Stride }
 
 // find is the place of a rank of the world in r, or -1.
@@ -55,6 +56,7 @@ func Of(runs ...Run) *Set {
 	return b.Done()
 }
 
+// At is the rank of the world at place i.
 func (s *Set) At(i int) int {
 	if len(s.Runs) == 1 {
 		return int(s.Runs[0].At(int32(i)))
@@ -92,6 +94,7 @@ func (s *Set) All(f func(world int32) bool) {
 	}
 }
 
+// Equal reports whether both sets have the same ranks in the same order.
 func (s *Set) Equal(t *Set) bool {
 	return slices.Equal(s.Runs, t.Runs) || s.N == t.N && s.samePlaces(t)
 }
@@ -156,8 +159,10 @@ func (b *Builder) add(r Run) {
 	}
 }
 
+// AddRank adds one rank.
 func (b *Builder) AddRank(world int32) { b.add(Run{world, 1, 1}) }
 
+// Done is the set of what has been added.
 func (b *Builder) Done() *Set {
 	s := &Set{Runs: slices.Clip(b.Runs), starts: make([]int32, len(b.Runs))}
 	for i, r := range s.Runs {
