@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -26,7 +27,7 @@ func Alloc[T any](n int) (*Buffer[T], error) {
 	}
 	size := sizeOf[T]()
 	if n < 0 || size > 0 && n > math.MaxInt64/2/size {
-		return nil, opError("Alloc", ErrCount, "%d elements of %d bytes were asked for", n, size)
+		return nil, mpierr.New("Alloc", ErrCount, "%d elements of %d bytes were asked for", n, size)
 	}
 	owner, err := processMemory()
 	if err != nil {
@@ -37,7 +38,7 @@ func Alloc[T any](n int) (*Buffer[T], error) {
 	}
 	mem, err := owner.Alloc(n * size)
 	if err != nil {
-		return nil, opError("Alloc", ErrNoMemory, "%d elements of %d bytes: %w", n, size, err)
+		return nil, mpierr.New("Alloc", ErrNoMemory, "%d elements of %d bytes: %w", n, size, err)
 	}
 	return &Buffer[T]{data: sliceOf[T](mem, n), mem: mem, owner: owner}, nil
 }
@@ -47,7 +48,7 @@ func processMemory() (*transport.Memory, error) {
 	m := process.member.Load()
 	switch {
 	case process.finalized.Load():
-		return nil, opError("Alloc", ErrInit, "called after Finalize")
+		return nil, mpierr.New("Alloc", ErrInit, "called after Finalize")
 	case m == nil:
 		return nil, nil
 	}
@@ -61,14 +62,14 @@ func (b *Buffer[T]) Slice() []T { return b.data }
 // afterwards: touching one ends the program. A second Free is ErrNoMemory.
 func (b *Buffer[T]) Free() error {
 	if b.freed.Swap(true) {
-		return opError("Buffer.Free", ErrNoMemory, "the buffer has been freed already")
+		return mpierr.New("Buffer.Free", ErrNoMemory, "the buffer has been freed already")
 	}
 	b.data = nil
 	if b.owner == nil {
 		return nil
 	}
 	if err := b.owner.Free(b.mem); err != nil {
-		return opError("Buffer.Free", ErrNoMemory, "%w", fmt.Errorf("giving it back: %w", err))
+		return mpierr.New("Buffer.Free", ErrNoMemory, "%w", fmt.Errorf("giving it back: %w", err))
 	}
 	return nil
 }

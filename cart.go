@@ -3,6 +3,10 @@ package mpi
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // cart is the grid of a communicator; §8.5. Ranks are in row-major order: the last coordinate changes fastest.
@@ -21,11 +25,11 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 	if err := c.intra("Cart"); err != nil {
 		return nil, err
 	}
-	bad := gridArgs("Cart", dims, periodic, c.size)
+	bad := gridArgs("Cart", dims, periodic, c.group.Size)
 	grid := &cart{slices.Clone(dims), slices.Clone(periodic)}
-	args := appendInts(nil, int64(len(dims)))
+	args := agree.AppendInts(nil, int64(len(dims)))
 	for i, d := range dims {
-		args = appendInts(args, int64(d))
+		args = agree.AppendInts(args, int64(d))
 		if i < len(periodic) {
 			args = fmt.Append(args, periodic[i])
 		}
@@ -35,15 +39,15 @@ func (c *Comm) Cart(dims []int, periodic []bool, reorder bool) (*Comm, error) {
 		host = c.host()
 	}
 	s := newSplitting(c, host, 0)
-	s.arrange = func(all []*colored) []run {
-		var hosts [][]run
+	s.arrange = func(all []*colored) []ranks.Run {
+		var hosts [][]ranks.Run
 		for _, h := range all {
 			hosts = append(hosts, h.order())
 		}
 		return grid.order(hosts)
 	}
-	return c.create(plan{kind: makeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
-		members: func() *ranks { return s.mine }, finish: func(s *shared) { s.topo = grid }})
+	return c.create(plan{kind: agree.MakeCart, args: fmt.Append(args, reorder), bad: bad, g: s,
+		members: func() *ranks.Set { return s.mine }, finish: func(s *shared) { s.topo = grid }})
 }
 
 func (g *cart) size() int {
@@ -55,12 +59,12 @@ func (g *cart) size() int {
 }
 
 // order is which rank of the parent has each place of the grid.
-func (g *cart) order(hosts [][]run) []run {
+func (g *cart) order(hosts [][]ranks.Run) []ranks.Run {
 	var byHost []int32 // all ranks, one host after the other
 	each, equal := 0, true
 	for i, h := range hosts {
 		before := len(byHost)
-		ranksOf(h...).all(func(r int32) bool { byHost = append(byHost, r); return true })
+		ranks.Of(h...).All(func(r int32) bool { byHost = append(byHost, r); return true })
 		if i == 0 {
 			each = len(byHost)
 		}
@@ -68,15 +72,15 @@ func (g *cart) order(hosts [][]run) []run {
 	}
 	n := g.size()
 	block := g.block(each)
-	var b ranksBuilder
+	var b ranks.Builder
 	for place := range n {
 		from := place
 		if equal && block != nil && len(hosts) > 1 && n%each == 0 {
 			from = g.inBlocks(place, block, each)
 		}
-		b.addRank(byHost[from])
+		b.AddRank(byHost[from])
 	}
-	return b.runs
+	return b.Runs
 }
 
 // block is the shape of the part of the grid that a host of so many ranks gets, with as few neighbours outside as
@@ -155,7 +159,7 @@ func (c *Comm) grid(op string) (*cart, *Error) {
 	if g, ok := c.topo.(*cart); ok {
 		return g, nil
 	}
-	return nil, opError(op, ErrTopology, "the communicator is no grid; Cart makes one").of(c)
+	return nil, c.opError(op, ErrTopology, "the communicator is no grid; Cart makes one")
 }
 
 // CartDims is the dimensions of c's grid, and which of them are rings; §8.5.5 (MPI_Cart_get, MPI_Cartdim_get). A
@@ -174,7 +178,7 @@ func (c *Comm) Coords(rank int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rank < 0 || rank >= c.size {
+	if rank < 0 || rank >= c.group.Size {
 		return nil, c.rankError("Coords", rank, false)
 	}
 	return g.coords(rank), nil
@@ -192,7 +196,7 @@ func (c *Comm) CartRank(coords ...int) (int, error) {
 			return r, nil
 		}
 	}
-	return Undefined, opError("CartRank", ErrDims, "the coordinates are %v; the grid has the dimensions %v, "+
+	return Undefined, mpierr.New("CartRank", ErrDims, "the coordinates are %v; the grid has the dimensions %v, "+
 		"of which %v are rings", coords, g.dims, g.periodic)
 }
 
@@ -204,7 +208,7 @@ func (c *Comm) Shift(dim, steps int) (source, dest int, err error) {
 	case e != nil:
 		return Undefined, Undefined, e
 	case dim < 0 || dim >= len(g.dims):
-		return Undefined, Undefined, opError("Shift", ErrDims, "there is no dimension %d; the grid has %d, from 0 on",
+		return Undefined, Undefined, mpierr.New("Shift", ErrDims, "there is no dimension %d; the grid has %d, from 0 on",
 			dim, len(g.dims))
 	}
 	size := g.dims[dim]
@@ -213,7 +217,7 @@ func (c *Comm) Shift(dim, steps int) (source, dest int, err error) {
 	}
 	steps = max(min(steps, size), -size) // far enough, and no sum overflows
 	move := func(by int) int {
-		to := g.coords(c.rank)
+		to := g.coords(c.group.Rank)
 		to[dim] += by
 		return g.rank(to)
 	}
@@ -229,10 +233,10 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 	}
 	var bad *Error
 	if len(keep) != len(g.dims) {
-		bad = opError("CartSub", ErrDims, "%d dimensions are named; the grid has %d", len(keep), len(g.dims))
+		bad = mpierr.New("CartSub", ErrDims, "%d dimensions are named; the grid has %d", len(keep), len(g.dims))
 	}
 	sub, color, key := &cart{}, 0, 0
-	for i, x := range g.coords(c.rank) {
+	for i, x := range g.coords(c.group.Rank) {
 		if bad != nil {
 			break
 		}
@@ -244,8 +248,8 @@ func (c *Comm) CartSub(keep ...bool) (*Comm, error) {
 		}
 	}
 	s := newSplitting(c, color, key)
-	return c.create(plan{kind: makeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
-		members: func() *ranks { return s.mine }, finish: func(made *shared) { made.topo = sub }})
+	return c.create(plan{kind: agree.MakeCartSub, args: fmt.Append(nil, keep), bad: bad, g: s,
+		members: func() *ranks.Set { return s.mine }, finish: func(made *shared) { made.topo = sub }})
 }
 
 // neighbours are those of a rank along each dimension: below and above; §8.6.

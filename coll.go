@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/internal/join"
 	"github.com/gorun-mpi/mpi/pml"
 )
@@ -65,8 +66,6 @@ type collSetup struct {
 	via collectives.Via
 	scratch
 	boards boardRoom
-	left   leftBehind // of all communicators: calls that a context may end, but for those that are requests
-	unended
 }
 
 func setupOf(e *pml.Engine, how join.Collectives) *collSetup {
@@ -145,17 +144,16 @@ func (s *scratch) give(b []byte) {
 	}
 }
 
-// numberBits is how much of a call's number is in the tags of its messages. Above it is their kind: the operation and 1,
-// and so much more of persistent calls. Kind 0 has the tags of collective.go.
+// The kind of a message is in its tag above the number of the call: the operation and 1, and so much more of persistent
+// calls. Kind 0 has the tags of internal/agree.
 const (
-	numberBits     = 25
 	persistentKind = int32(collectives.Operations)
 	meetingKind    = 2*persistentKind + 1 // in which the ranks compare their calls, or make a board
 )
 
 // kindTag is the tag of messages of a call.
 func kindTag(kind int32, number uint32) int32 {
-	return kind<<numberBits | int32(number%(1<<numberBits))
+	return kind<<agree.NumberBits | int32(number%(1<<agree.NumberBits))
 }
 
 // meetingTag is that by which the ranks of a call meet, in whichever way each of them makes it.
@@ -294,7 +292,7 @@ func (c *Comm) perform(p *collPlan, err error) error {
 		err = c.performApart(p)
 	}
 	if err != nil {
-		return c.wrap(blocking.call(op), Undefined, Undefined, err)
+		return c.group.Wrap(blocking.call(op), Undefined, Undefined, err)
 	}
 	return nil
 }
@@ -323,7 +321,7 @@ func checkElements[T any](c *Comm, op string) error {
 }
 
 func (c *Comm) collError(op string, class error, format string, args ...any) error {
-	return opError(op, class, format, args...).of(c)
+	return c.opError(op, class, format, args...)
 }
 
 // checkRoot is checkColl of a call that has a root.
@@ -336,17 +334,17 @@ func checkRoot[T any](c *Comm, op string, root int) error {
 
 // isRoot reports that there is no such root.
 func (c *Comm) isRoot(op string, root int) error {
-	if uint(root) >= uint(c.size) {
+	if uint(root) >= uint(c.group.Size) {
 		return c.collError(op, ErrRoot, "the root is %d; the communicator has %s", root, c.ranksText())
 	}
 	return nil
 }
 
 func (c *Comm) ranksText() string {
-	if c.size == 1 {
+	if c.group.Size == 1 {
 		return "1 rank (0)"
 	}
-	return fmt.Sprintf("%d ranks (0–%d)", c.size, c.size-1)
+	return fmt.Sprintf("%d ranks (0–%d)", c.group.Size, c.group.Size-1)
 }
 
 // lengthError is that of two buffers whose lengths do not go together.
@@ -356,18 +354,18 @@ func (c *Comm) lengthError(op, format string, args ...any) error {
 
 // share is the length of a block where all has one for each rank.
 func (c *Comm) share(op, name string, all int) (int, error) {
-	if all%c.size != 0 {
+	if all%c.group.Size != 0 {
 		return 0, c.lengthError(op, "%s has %d elements, which cannot be the same number for each of %d ranks; "+
-			"use the form with v, or another length", name, all, c.size)
+			"use the form with v, or another length", name, all, c.group.Size)
 	}
-	return all / c.size, nil
+	return all / c.group.Size, nil
 }
 
 // blocks reports that a list with a slice for each rank has another length.
 func (c *Comm) blocks(op, name string, n int) error {
-	if n != c.size {
+	if n != c.group.Size {
 		return c.lengthError(op, "%s has %d slices; it must have one for each of %d ranks, which may be empty", name, n,
-			c.size)
+			c.group.Size)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/background"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -125,7 +126,7 @@ func TestLeftComparisonsAreWaitedFor(t *testing.T) {
 					must(r.Start())
 				}
 				if !late {
-					for w.eng.Pending() == 0 || name != "never begun" && w.eng.Pending() < 2 { // it compares
+					for w.group.Engine.Pending() == 0 || name != "never begun" && w.group.Engine.Pending() < 2 { // it compares
 						runtime.Gosched()
 					}
 					cancel()
@@ -149,8 +150,8 @@ func TestLeftComparisonsAreWaitedFor(t *testing.T) {
 // A call that one rank alone makes, and its context ends, is an error at the end of that rank, which says which call it
 // was, in whichever way it is made.
 func TestLeftCallsThatOthersNeverMake(t *testing.T) {
-	defer func(d time.Duration) { leftGrace = d }(leftGrace)
-	leftGrace = 20 * time.Millisecond
+	defer func(d time.Duration) { background.Grace = d }(background.Grace)
+	background.Grace = 20 * time.Millisecond
 	for name, call := range leftCalls {
 		t.Run(name, func(t *testing.T) {
 			err := local(t, 3, func(w *Comm) {

@@ -205,7 +205,7 @@ func TestProgressOfCollectives(t *testing.T) {
 				me, sum, all := w.Rank(), make([]int64, n), make([]int64, 3*n)
 				rs := []*Request{ok(Iallreduce(w, vector[int64](me, 0, n), sum, Sum)),
 					ok(Iallgather(w, vector[int64](me, 1, n), all)), ok(Ibarrier(w))}
-				for w.eng.Pending() != 0 {
+				for w.group.Engine.Pending() != 0 {
 					time.Sleep(time.Millisecond)
 				}
 				equal("Iallreduce", sum, summed[int64](0, 3, 0, n))

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // swappedCall is a collective call whose messages have one element each, and what rank 0 and 1 of two get by it.
@@ -150,7 +152,7 @@ func swapped(w *Comm, last *sync.WaitGroup, h way, first, second *swappedCall) {
 	}
 	last.Done()
 	last.Wait()
-	w.eng.Close(opError("", ErrAborted, "the test ends what waits"))
+	w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends what waits"))
 	over.Wait()
 	check(wrong == nil, "%s and then %s, where the other rank makes them in the other order, %v: %v", first.name,
 		second.name, h, wrong)

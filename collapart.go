@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -60,7 +62,7 @@ func (a *strays) look(at bool) (rank int, why []byte, err error) {
 	defer a.looked()
 	a.marked = begun
 	mark := (begun-1)%numbers + 1
-	a.mark(a.c.rank).Word.Store(uint64(mark))
+	a.mark(a.c.group.Rank).Word.Store(uint64(mark))
 	return a.compare(mark)
 }
 
@@ -73,8 +75,8 @@ func (a *strays) looked() {
 
 // compare compares this rank, whose mark that is (0: it waits at the board), with the others.
 func (a *strays) compare(mark uint32) (rank int, why []byte, err error) {
-	me := a.c.rank
-	for i := range a.c.size {
+	me := a.c.group.Rank
+	for i := range a.c.group.Size {
 		if i == me {
 			continue
 		}
@@ -118,8 +120,8 @@ func (a *strays) refused(i, k int, in, made uint32) (rank int, why []byte, err e
 	text := fmt.Sprintf("rank %d has come to collective call %d of %s without a step that rank %d has made on the "+
 		"board in call %d; all ranks make the same collective calls in the same order, with counts that go together "+
 		"(GORUN_COLL_CHECK=1 compares them)", i, in+1, a.c.Name(), k, made+1)
-	no := &refusal{class: ErrComm, text: text}
-	return i, no.append(nil), opError("", no.class, "%s", no.text)
+	no := &agree.Veto{Class: ErrComm, Text: text}
+	return i, no.Append(nil), mpierr.New("", no.Class, "%s", no.Text)
 }
 
 // callOver reports whether a call by messages is over, since nothing comes any more: the communicator has been freed

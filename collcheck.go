@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // With GORUN_COLL_CHECK ranks first tell each other what they call: up a binomial tree to rank 0, and down again
@@ -26,6 +28,9 @@ func planned[T any](c *Comm, w way, key planKey, in, out []int64) *collPlan {
 	}
 	return p
 }
+
+// comparison is how the ranks of a call compare it.
+type comparison struct{ *agree.Exchange }
 
 // claim is what ranks must call alike, in words, and the error of a rank that does not.
 type claim struct {
@@ -115,17 +120,18 @@ func between(counts []int64, root, i, j int) (n int64, is bool) {
 }
 
 // unlike finds two ranks one of which takes what the other one does not give.
-func (m *meeting) unlike(p *collPlan, rows map[int]row) *refusal {
-	for i := range m.c.size {
-		for j := range m.c.size {
+func (m comparison) unlike(p *collPlan, rows map[int]row) *agree.Veto {
+	for i := range m.Group.Size {
+		for j := range m.Group.Size {
 			if (p.operation == collectives.Gatherv || p.operation == collectives.Scatterv) && i != p.root && j != p.root {
 				continue
 			}
 			gives, is := between(rows[i].gives, p.root, i, j)
 			takes, so := between(rows[j].takes, p.root, j, i)
 			if is && so && gives != takes {
-				return &refusal{class: ErrCount, text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls "+
-					"it with %d from rank %[1]d; the two must be equal", m.name(i), p.operation, gives, m.name(j), takes)}
+				return &agree.Veto{Class: ErrCount,
+					Text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls "+
+						"it with %d from rank %[1]d; the two must be equal", m.Name(i), p.operation, gives, m.Name(j), takes)}
 			}
 		}
 	}
@@ -133,24 +139,24 @@ func (m *meeting) unlike(p *collPlan, rows map[int]row) *refusal {
 }
 
 func appendRows(b []byte, rows map[int]row) []byte {
-	b = appendInts(b, int64(len(rows)))
+	b = agree.AppendInts(b, int64(len(rows)))
 	for rank, r := range rows {
-		b = appendInts(b, int64(rank))
+		b = agree.AppendInts(b, int64(rank))
 		for _, counts := range [][]int64{r.gives, r.takes} {
-			b = appendInts(appendInts(b, int64(len(counts))), counts...)
+			b = agree.AppendInts(agree.AppendInts(b, int64(len(counts))), counts...)
 		}
 	}
 	return b
 }
 
-// rows adds those that a child has sent.
-func (d *decoder) rows(all map[int]row, size int) {
-	for range d.count() {
-		rank := int(d.within(0, int64(size)-1))
+// readRows adds those that a child has sent.
+func readRows(d *agree.Decoder, all map[int]row, size int) {
+	for range d.Count() {
+		rank := int(d.Within(0, int64(size)-1))
 		var r row
 		for _, counts := range []*[]int64{&r.gives, &r.takes} {
-			for range d.count() {
-				*counts = append(*counts, d.int())
+			for range d.Count() {
+				*counts = append(*counts, d.Int())
 			}
 		}
 		all[rank] = r
@@ -164,24 +170,24 @@ var mistakes = []error{ErrRoot, ErrCount, ErrType, ErrOp, ErrBuffer}
 func (c *Comm) mistaken(w way, err error) error {
 	var mine *Error
 	if !errors.As(err, &mine) || !slices.Contains(mistakes, mine.Class) || !c.setup.Check ||
-		c.size == 1 && c.groups == nil {
+		c.group.Size == 1 && c.groups == nil {
 		return err
 	}
-	rank := c.rank
+	rank := c.group.Rank
 	if c.groups != nil {
-		c, rank = c.bothGroups(), int(c.me)
+		c, rank = c.bothGroups(), int(c.group.WorldRank)
 	}
 	tag := c.colls.nextTag(w)
 	tell := func() error {
 		text := fmt.Sprintf("rank %d calls it wrongly: %v", rank, mine.Err)
-		c.compareAs(tag, nil, nil, &refusal{class: mine.Class, text: text})
+		c.compareAs(tag, nil, nil, &agree.Veto{Class: mine.Class, Text: text})
 		return nil
 	}
 	if w == blocking {
 		c.outliving("", tell)
 		return err
 	}
-	c.inBackground("", tell) // Finalize waits for it, as long as other ranks may make the call
+	c.group.InBackground("", tell) // Finalize waits for it, as long as other ranks may make the call
 	return err
 }
 
@@ -196,11 +202,11 @@ func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
 	if no == nil {
 		return nil, nil
 	}
-	err := no.cause
+	err := no.Cause
 	if err == nil {
-		err = opError("", no.class, "%s", no.text)
+		err = mpierr.New("", no.Class, "%s", no.Text)
 	}
-	if no.alone {
+	if no.Alone {
 		return nil, err
 	}
 	return err, nil
@@ -211,14 +217,14 @@ func (c *Comm) compare(p *collPlan, w way) (refused, alone error) {
 func (c *Comm) goOnAlone(p *collPlan, why error) {
 	q := newCollPlan(c, &p.planKey, p.params.InCounts, p.params.OutCounts)
 	q.over, q.tag, q.messageTag, q.failed, q.alone = p.over, p.tag, p.messageTag, why, why
-	c.inBackground("", func() error { return q.runByMessages(c) })
+	c.group.InBackground("", func() error { return q.runByMessages(c) })
 }
 
 // compareCreation compares a call that makes a communicator: another rank may make another collective call. Merge is
 // not compared. Its ranks meet in their groups. One that hears nothing, for the rank that would have told it in both
 // groups has failed, would leave those in its own group that wait for it.
-func (c *Comm) compareCreation(kind creation, tag int32) *refusal {
-	if !c.setup.Check || c.size == 1 || c.groups != nil {
+func (c *Comm) compareCreation(kind agree.Creation, tag int32) *agree.Veto {
+	if !c.setup.Check || c.group.Size == 1 || c.groups != nil {
 		return nil
 	}
 	return c.compareAs(tag, nil, []claim{{text: kind.String(), class: ErrComm}}, nil)
@@ -226,67 +232,68 @@ func (c *Comm) compareCreation(kind creation, tag int32) *refusal {
 
 // compareAs returns what all ranks of a call hear of it. This rank claims to make it, by p if it is one that has a
 // plan, or refuses.
-func (c *Comm) compareAs(tag int32, p *collPlan, claims []claim, no *refusal) *refusal {
-	m := c.meet(makeDup)
-	m.tag = meetingTag(tag)
+func (c *Comm) compareAs(tag int32, p *collPlan, claims []claim, no *agree.Veto) *agree.Veto {
+	m := comparison{c.group.Exchange(agree.MakeDup)}
+	m.Tag = meetingTag(tag)
 	rows := map[int]row{}
 	if p != nil {
 		if r, has := p.row(); has {
-			rows[c.rank] = r
+			rows[c.group.Rank] = r
 		}
 	}
 	var children []int
-	for child := range m.children() {
-		b, err := m.receive(child)
-		var its *refusal
+	for child := range m.Children() {
+		b, err := m.Receive(child)
+		var its *agree.Veto
 		if err != nil {
-			its = m.met(err)
+			its = m.Met(err)
 		} else {
 			children = append(children, child)
 			its = m.differs(claims, child, b, rows)
 		}
-		if no == nil || its != nil && no.maybeMade() { // a mistake goes first: then no rank makes the call
+		if no == nil || its != nil && no.MaybeMade() { // a mistake goes first: then no rank makes the call
 			no = its
 		}
 	}
 	switch {
-	case m.me != 0:
+	case m.Me != 0:
 		no = m.ask(claims, no, rows)
 	case no == nil && len(rows) > 0:
 		no = m.unlike(p, rows)
 	case no == nil && p != nil && p.claimed != nil:
 		no = rootless(claims)
 	}
-	m.tell(children, 0, no, nil)
+	m.Tell(children, 0, no, nil)
 	if no != nil && c.groups != nil {
-		no.text += "; these are ranks of the world"
+		no.Text += "; these are ranks of the world"
 	}
 	return no
 }
 
 // differs compares what a child calls with what this rank does, and adds the rows that it knows.
-func (m *meeting) differs(claims []claim, child int, b []byte, rows map[int]row) *refusal {
-	d := decoder{b: b}
-	if no := d.refusal(); no != nil || claims == nil {
+func (m comparison) differs(claims []claim, child int, b []byte, rows map[int]row) *agree.Veto {
+	d := agree.Decoder{B: b}
+	if no := d.Veto(); no != nil || claims == nil {
 		return no
 	}
 	for i, mine := range claims {
-		its := string(d.bytes())
-		if d.bad {
+		its := string(d.Bytes())
+		if d.Bad {
 			break
 		}
 		if mine.open && mine.text == "" {
 			mine.text, claims[i].text = its, its // the ranks above are to hear it
 		}
 		if unknown := mine.open && its == ""; its != mine.text && !unknown {
-			return &refusal{class: mine.class, text: fmt.Sprintf("rank %d calls %s%s and rank %d calls %s%s; all ranks make the "+
-				"same collective calls in the same order", m.name(m.me), claims[0].text, with(i, mine.text), m.name(child),
-				// the claims before this one are the same
-				first(i, claims[0].text, its), with(i, its))}
+			return &agree.Veto{Class: mine.class,
+				Text: fmt.Sprintf("rank %d calls %s%s and rank %d calls %s%s; all ranks make the "+
+					"same collective calls in the same order", m.Name(m.Me), claims[0].text, with(i, mine.text), m.Name(child),
+					// the claims before this one are the same
+					first(i, claims[0].text, its), with(i, its))}
 		}
 	}
-	if d.rows(rows, m.c.size); !d.over() {
-		return m.nonsense(child)
+	if readRows(&d, rows, m.Group.Size); !d.Over() {
+		return m.Nonsense(child)
 	}
 	return nil
 }
@@ -309,31 +316,31 @@ func with(i int, text string) string {
 }
 
 // ask says to the parent what the ranks from this one on call, and returns what rank 0 has found.
-func (m *meeting) ask(claims []claim, no *refusal, rows map[int]row) *refusal {
-	b := no.append(nil)
+func (m comparison) ask(claims []claim, no *agree.Veto, rows map[int]row) *agree.Veto {
+	b := no.Append(nil)
 	for _, c := range claims {
-		b = appendBytes(b, c.text)
+		b = agree.AppendBytes(b, c.text)
 	}
 	b = appendRows(b, rows)
-	parent := m.me & (m.me - 1)
-	if err := m.lost(parent); err != nil {
-		return m.met(err) // rank 0 does not hear of this one
+	parent := m.Me & (m.Me - 1)
+	if err := m.Lost(parent); err != nil {
+		return m.Met(err) // rank 0 does not hear of this one
 	}
-	err := m.send(parent, b)
+	err := m.Send(parent, b)
 	if err == nil {
-		b, err = m.receive(parent)
+		b, err = m.Receive(parent)
 	}
 	if err != nil {
-		return m.met(err).unknown()
+		return m.Met(err).Unknown()
 	}
-	d := decoder{b: b}
-	d.int()
-	heard := d.refusal()
-	if !d.over() {
-		return m.nonsense(parent)
+	d := agree.Decoder{B: b}
+	d.Int()
+	heard := d.Veto()
+	if !d.Over() {
+		return m.Nonsense(parent)
 	}
-	if heard != nil && no != nil && no.cause != nil {
-		heard.cause = no.cause // this rank knows best
+	if heard != nil && no != nil && no.Cause != nil {
+		heard.Cause = no.Cause // this rank knows best
 	}
 	return heard
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/transport"
 )
 
@@ -55,17 +56,17 @@ func (s *common) agree(c *Comm) error {
 		can[0] |= isCrowded
 	}
 	p := collPlan{tag: agreeTag}
-	step := sharedCall{common: s, p: &p, n: c.size, me: c.rank, first: s.step, sign: p.signature()}
+	step := sharedCall{common: s, p: &p, n: c.group.Size, me: c.group.Rank, first: s.step, sign: p.signature()}
 	step.begin(can)
 	all := can[0]
-	for i := 1; i < c.size; i++ {
-		if its := step.read((c.rank+i)%c.size, len(can)); its != nil {
+	for i := 1; i < c.group.Size; i++ {
+		if its := step.read((c.group.Rank+i)%c.group.Size, len(can)); its != nil {
 			all &= its[0]
 		}
 	}
 	step.all()
 	if step.err == nil && all&canReach != 0 {
-		s.lent = make([]lends, c.size)
+		s.lent = make([]lends, c.group.Size)
 	}
 	s.crowded = all&isCrowded != 0
 	return step.err
@@ -174,11 +175,11 @@ func (s *sharedCall) moved(err error, rank int, done string) bool {
 		return true
 	}
 	if s.err = s.on.Err(); s.err == nil {
-		class := classOf(err)
+		class := mpierr.ClassOf(err)
 		if class == ErrAborted {
 			class = ErrBuffer
 		}
-		s.p.failed = opError("", class, "the buffer of rank %d cannot be %s: %w", rank, done, err)
+		s.p.failed = mpierr.New("", class, "the buffer of rank %d cannot be %s: %w", rank, done, err)
 	}
 	return false
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -328,7 +329,7 @@ func TestDirectLeft(t *testing.T) {
 				in[i], out[i] = 99, 99
 			}
 		default:
-			w.eng.Close(opError("", ErrAborted, "the test ends it"))
+			w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends it"))
 		}
 	}, reading)
 }

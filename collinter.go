@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // A collective call on an intercommunicator runs on a communicator of those ranks that have a part in it, which has the
@@ -22,21 +24,23 @@ type groups struct {
 }
 
 func (c *Comm) newGroups() *groups {
-	low, high := c.local, c.group
-	if low.at(0) > high.at(0) {
+	low, high := c.group.Local, c.group.Peers
+	if low.At(0) > high.At(0) {
 		low, high = high, low
 	}
-	g := &groups{low: int(low.n), roots: map[int]*Comm{}}
-	g.both = c.partly(g, ranksOf(slices.Concat(low.runs, high.runs)...))
+	g := &groups{low: int(low.N), roots: map[int]*Comm{}}
+	g.both = c.partly(g, ranks.Of(slices.Concat(low.Runs, high.Runs)...))
 	return g
 }
 
 // partly is the communicator of some ranks of an intercommunicator, of which this rank is one.
-func (c *Comm) partly(g *groups, members *ranks) *Comm {
-	s := &shared{eng: c.eng, rank: members.find(c.me), me: c.me, size: int(members.n), group: members, cid: c.cid,
-		ids: c.ids, setup: c.setup, placed: &placed{}, left: c.left, groups: g}
+func (c *Comm) partly(g *groups, members *ranks.Set) *Comm {
+	s := &shared{setup: c.setup, placed: &placed{}, groups: g}
+	c.group.DerivePart(&s.group, members)
+	if s.group.Both = &s.group; g.both != nil {
+		s.group.Both = &g.both.group
+	}
 	s.colls.of = &c.colls
-	s.label.Store(c.label.Load())
 	return newComm(s, nil)
 }
 
@@ -47,11 +51,11 @@ func (c *Comm) from(root int, ours bool) *Comm {
 	defer g.mu.Unlock()
 	d := g.roots[root]
 	if d == nil {
-		group := c.local
+		group := c.group.Local
 		if ours {
-			group = c.group
+			group = c.group.Peers
 		}
-		d = c.partly(g, ranksOf(append(slices.Clone(group.runs), run{int32(root), 1, 1})...))
+		d = c.partly(g, ranks.Of(append(slices.Clone(group.Runs), ranks.Strided(int32(root), 1, 1))...))
 		g.roots[root] = d
 	}
 	return newComm(d.shared, c.ctx)
@@ -65,14 +69,14 @@ func (c *Comm) bothGroups() *Comm { return newComm(c.groups.both.shared, c.ctx) 
 func (c *Comm) interRoot(op string, root int) (over *Comm, idle bool, err error) {
 	switch {
 	case root == Root:
-		return c.from(int(c.me), true), false, nil
+		return c.from(int(c.group.WorldRank), true), false, nil
 	case root == ProcNull:
 		return c.bothGroups(), true, nil
-	case root < 0 || root >= c.size:
+	case root < 0 || root >= c.group.Size:
 		return nil, false, c.collError(op, ErrRoot, "the root is %d; the remote group has %s. In the root's own group it is "+
 			"mpi.Root at the root and mpi.ProcNull at the other ranks", root, c.ranksText())
 	}
-	return c.from(c.toWorld(root), false), false, nil
+	return c.from(c.group.ToWorld(root), false), false, nil
 }
 
 // checkInter is checkColl on an intercommunicator.
@@ -106,7 +110,7 @@ func planInterBcast[T any](c *Comm, w way, buf []T, root int) (*collPlan, error)
 		buf = nil
 	}
 	key := keyOf[T](collectives.Bcast)
-	key.root, key.count = over.size-1, elements[T](len(buf))
+	key.root, key.count = over.group.Size-1, elements[T](len(buf))
 	p := interPlan[T](c, over, w, op, key, root)
 	buffer(p, collectives.Out, buf)
 	return p, nil
@@ -122,7 +126,7 @@ func planInterGather[T any](c *Comm, w way, send, recv []T, root int) (*collPlan
 		return nil, err
 	}
 	key := keyOf[T](collectives.Gather)
-	key.root = over.size - 1
+	key.root = over.group.Size - 1
 	n := len(send)
 	switch {
 	case idle:
@@ -173,15 +177,15 @@ func interPlan[T any](c, over *Comm, w way, op string, key planKey, root int) *c
 		return p
 	}
 	// What is compared at all ranks of both groups. The other ranks of the root's group know nothing of the call.
-	group, asRoot, named := c.local.at(0), "", ""
+	group, asRoot, named := c.group.Local.At(0), "", ""
 	typeName, count := p.typeName, fmt.Sprintf("%d elements for each block", p.count)
 	switch root {
 	case Root:
-		asRoot = fmt.Sprintf("root %d", c.me)
+		asRoot = fmt.Sprintf("root %d", c.group.WorldRank)
 	case ProcNull:
 		typeName, count = "", ""
 	default:
-		group, named = c.group.at(0), fmt.Sprintf("root %d", c.toWorld(root))
+		group, named = c.group.Peers.At(0), fmt.Sprintf("root %d", c.group.ToWorld(root))
 	}
 	p.claimed = []claim{{text: op, class: ErrComm},
 		{text: fmt.Sprintf("the root in the group of rank %d", group), class: ErrRoot},
@@ -197,13 +201,13 @@ const (
 )
 
 // rootless reports that no rank is the root that others name, on an intercommunicator. claims are those of all ranks.
-func rootless(claims []claim) *refusal {
+func rootless(claims []claim) *agree.Veto {
 	if asRoot, named := claims[claimAsRoot].text, claims[claimNamed].text; asRoot != named {
 		is := "no rank calls it with mpi.Root"
 		if asRoot != "" {
 			is = fmt.Sprintf("mpi.Root is given as %s", asRoot)
 		}
-		return &refusal{class: ErrRoot, text: fmt.Sprintf("%s is called with %s, and %s", claims[0].text, named, is)}
+		return &agree.Veto{Class: ErrRoot, Text: fmt.Sprintf("%s is called with %s, and %s", claims[0].text, named, is)}
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package mpi
 
-import "github.com/gorun-mpi/mpi/collectives"
+import (
+	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+)
 
 // The calls that move data with a Layout for each block. A block that is one run is sent from where it lies, and
 // received there. Others are packed before the schedule runs, and unpacked when it has. The schedule counts bytes, so
@@ -67,7 +70,7 @@ func checkHolder[T any](c *Comm, op string) error {
 // checkBlock is checkLayout of a call's only block.
 func checkBlock[T any](c *Comm, op string, base []T, l Layout, write bool) error {
 	if err := checkLayout(op, base, l, write); err != nil {
-		return err.of(c)
+		return mpierr.On(err, c.Name())
 	}
 	return nil
 }
@@ -112,11 +115,11 @@ func planBcastLayout[T any](c *Comm, w way, buf []T, l Layout, root int) (*collP
 	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
-	if err := checkBlock(c, op, buf, l, c.rank != root); err != nil {
+	if err := checkBlock(c, op, buf, l, c.group.Rank != root); err != nil {
 		return nil, err
 	}
 	p := c.inBytes(w, planKey{operation: collectives.Bcast, root: root, count: l.Size()}, nil, nil)
-	p.place(collectives.Out, bytesOf(buf), l, c.rank == root, c.rank != root)
+	p.place(collectives.Out, bytesOf(buf), l, c.group.Rank == root, c.group.Rank != root)
 	return p, nil
 }
 
@@ -135,7 +138,7 @@ func planGatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks 
 	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
-	key := planKey{operation: collectives.Gatherv, root: root, inPlace: c.rank == root && send == nil}
+	key := planKey{operation: collectives.Gatherv, root: root, inPlace: c.group.Rank == root && send == nil}
 	if !key.inPlace {
 		if err := checkBlock(c, op, send, l, false); err != nil {
 			return nil, err
@@ -143,9 +146,9 @@ func planGatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, blocks 
 		key.count = l.Size()
 	}
 	var out []int64
-	if c.rank == root {
+	if c.group.Rank == root {
 		var err error
-		if out, err = checkBlocks(c, op, "blocks", recv, blocks, c.size, true); err != nil {
+		if out, err = checkBlocks(c, op, "blocks", recv, blocks, c.group.Size, true); err != nil {
 			return nil, err
 		}
 		if key.inPlace {
@@ -180,7 +183,7 @@ func planScatterw[S, R any](c *Comm, w way, send []S, blocks []Layout, recv []R,
 	if err := c.isRoot(op, root); err != nil {
 		return nil, err
 	}
-	key := planKey{operation: collectives.Scatterv, root: root, inPlace: c.rank == root && recv == nil}
+	key := planKey{operation: collectives.Scatterv, root: root, inPlace: c.group.Rank == root && recv == nil}
 	if !key.inPlace {
 		if err := checkBlock(c, op, recv, l, true); err != nil {
 			return nil, err
@@ -188,9 +191,9 @@ func planScatterw[S, R any](c *Comm, w way, send []S, blocks []Layout, recv []R,
 		key.count = l.Size()
 	}
 	var in []int64
-	if c.rank == root {
+	if c.group.Rank == root {
 		var err error
-		if in, err = checkBlocks(c, op, "blocks", send, blocks, c.size, false); err != nil {
+		if in, err = checkBlocks(c, op, "blocks", send, blocks, c.group.Size, false); err != nil {
 			return nil, err
 		}
 		if key.inPlace {
@@ -220,7 +223,7 @@ func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, bloc
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
-	out, err := checkBlocks(c, op, "blocks", recv, blocks, c.size, true)
+	out, err := checkBlocks(c, op, "blocks", recv, blocks, c.group.Size, true)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +232,7 @@ func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, bloc
 		if err := checkBlock(c, op, send, l, false); err != nil {
 			return nil, err
 		}
-		if err := c.ownBlock(op, l.Size(), out[c.rank]); err != nil {
+		if err := c.ownBlock(op, l.Size(), out[c.group.Rank]); err != nil {
 			return nil, err
 		}
 	}
@@ -238,7 +241,7 @@ func planAllgatherw[S, R any](c *Comm, w way, send []S, l Layout, recv []R, bloc
 		p.place(collectives.In, bytesOf(send), l, true, false)
 	}
 	for i := range out {
-		p.place(collectives.Out, bytesOf(recv), blocks[i], key.inPlace && i == c.rank, true)
+		p.place(collectives.Out, bytesOf(recv), blocks[i], key.inPlace && i == c.group.Rank, true)
 	}
 	return c.apartBlocks(op, p)
 }
@@ -255,17 +258,17 @@ func planAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv []R, fr
 	if err := checkHolder[R](c, op); err != nil {
 		return nil, err
 	}
-	out, err := checkBlocks(c, op, "from", recv, from, c.size, true)
+	out, err := checkBlocks(c, op, "from", recv, from, c.group.Size, true)
 	if err != nil {
 		return nil, err
 	}
 	key := planKey{operation: collectives.Alltoallw, inPlace: send == nil}
 	in := out
 	if !key.inPlace {
-		if in, err = checkBlocks(c, op, "to", send, to, c.size, false); err != nil {
+		if in, err = checkBlocks(c, op, "to", send, to, c.group.Size, false); err != nil {
 			return nil, err
 		}
-		if err := c.ownBlock(op, in[c.rank], out[c.rank]); err != nil {
+		if err := c.ownBlock(op, in[c.group.Rank], out[c.group.Rank]); err != nil {
 			return nil, err
 		}
 	}
@@ -311,7 +314,7 @@ func planNeighborAlltoallw[S, R any](c *Comm, w way, send []S, to []Layout, recv
 	for i := range in {
 		p.place(collectives.In, bytesOf(send), to[i], true, false)
 	}
-	sources, _ := c.topo.neighbours(c.rank)
+	sources, _ := c.topo.neighbours(c.group.Rank)
 	for i := range out {
 		p.place(collectives.Out, bytesOf(recv), from[i], false, sources[i] >= 0)
 	}

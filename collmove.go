@@ -61,7 +61,7 @@ func planGather[T any](c *Comm, w way, send, recv []T, root int) (*collPlan, err
 	key := keyOf[T](collectives.Gather)
 	key.root = root
 	n := len(send)
-	if c.rank == root {
+	if c.group.Rank == root {
 		var err error
 		if n, err = c.gathered(op, len(send), send == nil, len(recv)); err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (c *Comm) gathered(op string, send int, inPlace bool, recv int) (int, error
 	}
 	if !inPlace && n != send {
 		return 0, c.lengthError(op, "send has %d elements and recv %d; recv must have %d, one block for each of %d ranks",
-			send, recv, send*c.size, c.size)
+			send, recv, send*c.group.Size, c.group.Size)
 	}
 	return n, nil
 }
@@ -101,8 +101,8 @@ func planGatherv[T any](c *Comm, w way, send []T, recv [][]T, root int) (*collPl
 	key.root, key.count = root, elements[T](len(send))
 	var few [fewRanks]int64
 	var out []int64
-	if c.rank == root {
-		if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), len(send), send == nil); err != nil {
+	if c.group.Rank == root {
+		if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.group.Rank), len(send), send == nil); err != nil {
 			return nil, err
 		}
 		key.inPlace = send == nil
@@ -132,7 +132,7 @@ func (c *Comm) own(op, list, other string, slices, own, n int, inPlace bool) err
 	}
 	if !inPlace && own != n {
 		return c.lengthError(op, "%s[%d] has %d elements and %s %d; a rank's own block is copied, and both have one length",
-			list, c.rank, own, other, n)
+			list, c.group.Rank, own, other, n)
 	}
 	return nil
 }
@@ -151,14 +151,14 @@ func planScatter[T any](c *Comm, w way, send, recv []T, root int) (*collPlan, er
 	key := keyOf[T](collectives.Scatter)
 	key.root = root
 	n := len(recv)
-	if c.rank == root {
+	if c.group.Rank == root {
 		var err error
 		if n, err = c.share(op, "send", len(send)); err != nil {
 			return nil, err
 		}
 		if key.inPlace = recv == nil; recv != nil && n != len(recv) {
 			return nil, c.lengthError(op, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
-				len(send), len(recv), len(recv)*c.size, c.size)
+				len(send), len(recv), len(recv)*c.group.Size, c.group.Size)
 		}
 	} else {
 		send = nil
@@ -181,8 +181,8 @@ func planScatterv[T any](c *Comm, w way, send [][]T, recv []T, root int) (*collP
 	key.root, key.count = root, elements[T](len(recv))
 	var few [fewRanks]int64
 	var in []int64
-	if c.rank == root {
-		if err := c.own(op, "send", "recv", len(send), lenOf(send, c.rank), len(recv), recv == nil); err != nil {
+	if c.group.Rank == root {
+		if err := c.own(op, "send", "recv", len(send), lenOf(send, c.group.Rank), len(recv), recv == nil); err != nil {
 			return nil, err
 		}
 		key.inPlace = recv == nil
@@ -227,7 +227,7 @@ func planAllgatherv[T any](c *Comm, w way, send []T, recv [][]T) (*collPlan, err
 	if err := checkColl[T](c, op); err != nil {
 		return nil, err
 	}
-	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), len(send), send == nil); err != nil {
+	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.group.Rank), len(send), send == nil); err != nil {
 		return nil, err
 	}
 	key := keyOf[T](collectives.Allgatherv)
@@ -269,7 +269,8 @@ func planAlltoallv[T any](c *Comm, w way, send, recv [][]T) (*collPlan, error) {
 	if err := checkColl[T](c, op); err != nil {
 		return nil, err
 	}
-	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.rank), lenOf(send, c.rank), send == nil); err != nil {
+	if err := c.own(op, "recv", "send", len(recv), lenOf(recv, c.group.Rank), lenOf(send, c.group.Rank),
+		send == nil); err != nil {
 		return nil, err
 	}
 	key := keyOf[T](collectives.Alltoallv)

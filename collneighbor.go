@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
 )
 
 // topology is who a rank's neighbours are.
@@ -132,12 +133,12 @@ func (c *Comm) neighborCounts(op string) (in, out int, err error) {
 		return 0, 0, c.collError(op, ErrTopology, "%s; edges must lead both ways, or the graph be made by DistGraph",
 			g.lopsided)
 	}
-	in, out = c.topo.degree(c.rank)
+	in, out = c.topo.degree(c.group.Rank)
 	return in, out, nil
 }
 
 func (c *Comm) noTopology(op string) *Error {
-	return opError(op, ErrTopology, "the communicator has no topology; Cart, Graph or DistGraph give it one").of(c)
+	return c.opError(op, ErrTopology, "the communicator has no topology; Cart, Graph or DistGraph give it one")
 }
 
 // edges reports that a list with a slice for each neighbour has another length.
@@ -150,8 +151,8 @@ func (c *Comm) edges(op, name string, n, want int, what string) error {
 }
 
 // compareEdges compares, along each edge, how much is sent with how much is expected. All ranks hear of a difference.
-func (c *Comm) compareEdges(p *collPlan) *refusal {
-	sources, destinations := c.topo.neighbours(c.rank)
+func (c *Comm) compareEdges(p *collPlan) *agree.Veto {
+	sources, destinations := c.topo.neighbours(c.group.Rank)
 	count := func(counts []int64, i int) int64 {
 		if counts == nil {
 			return p.count
@@ -167,18 +168,20 @@ func (c *Comm) compareEdges(p *collPlan) *refusal {
 	q.messageTag = meetingTag(p.tag)
 	buffer(q, collectives.In, gives)
 	buffer(q, collectives.Out, its)
-	m := c.meet(makeDup)
-	m.tag = q.messageTag
-	var no *refusal
+	m := c.group.Exchange(agree.MakeDup)
+	m.Tag = q.messageTag
+	var no *agree.Veto
 	if err := q.runByMessages(c); err != nil {
-		no = m.met(err)
+		no = m.Met(err)
 	}
 	for i, from := range sources {
 		if takes := count(p.params.OutCounts, i); no == nil && from >= 0 && its[i] != takes {
-			no = &refusal{class: ErrCount, text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls it "+
-				"with %d for its neighbour %d, rank %[1]d; the two must be equal", from, p.operation, its[i], c.rank, takes, i)}
+			no = &agree.Veto{Class: ErrCount,
+				Text: fmt.Sprintf("rank %d calls %v with %d elements for rank %d, which calls it "+
+					"with %d for its neighbour %d, rank %[1]d; the two must be equal", from, p.operation, its[i], c.group.Rank,
+					takes, i)}
 		}
 	}
-	_, no = m.round(0, nil, no, nil)
+	_, no = m.Round(0, nil, no, nil)
 	return no
 }

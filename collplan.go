@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/background"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -47,17 +50,18 @@ type collPlan struct {
 
 func newCollPlan(c *Comm, key *planKey, in, out []int64) *collPlan {
 	p := &collPlan{planKey: *key, scratch: &c.setup.scratch}
-	p.params = collectives.Params{Rank: c.rank, Size: c.size, Root: key.root, Count: key.count, ElemSize: key.elemSize,
-		InPlace: key.inPlace, Unattended: key.unattended, Commutative: key.commutative, InCounts: in, OutCounts: out,
+	p.params = collectives.Params{Rank: c.group.Rank, Size: c.group.Size, Root: key.root, Count: key.count,
+		ElemSize: key.elemSize,
+		InPlace:  key.inPlace, Unattended: key.unattended, Commutative: key.commutative, InCounts: in, OutCounts: out,
 		Hosts: c.hosts()}
 	if c.groups != nil {
 		p.params.Low = c.groups.low
 	}
 	if key.operation.Neighborhood() {
-		p.params.Sources, p.params.Destinations = c.topo.neighbours(c.rank)
+		p.params.Sources, p.params.Destinations = c.topo.neighbours(c.group.Rank)
 		_, p.params.Cartesian = c.topo.(*cart)
 	}
-	p.params.Board = c.mayShare() && key.goesThroughSlots(c.size)
+	p.params.Board = c.mayShare() && key.goesThroughSlots(c.group.Size)
 	p.params.Reads = p.params.Board
 	choose := func() { p.algorithm = c.setup.Choice.Algorithm(key.operation, &p.params, c.via()) }
 	choose()
@@ -120,8 +124,8 @@ func (p *collPlan) at(r collectives.Ref, n int64) []byte {
 
 // run makes the call. It returns when no message of it is under way here.
 func (p *collPlan) run(c *Comm) error {
-	if c.size == 1 {
-		p.failed = c.eng.Closed() // there are no messages that would notice
+	if c.group.Size == 1 {
+		p.failed = c.group.Engine.Closed() // there are no messages that would notice
 	}
 	if refused, alone := p.check(c); refused != nil {
 		if alone {
@@ -166,7 +170,7 @@ func (p *collPlan) runRounds(c *Comm) {
 // check reports why the call is not made, if the ranks are to compare what they call. alone: others may make it all the
 // same.
 func (p *collPlan) check(c *Comm) (refused error, alone bool) {
-	if !c.setup.Check || c.size == 1 {
+	if !c.setup.Check || c.group.Size == 1 {
 		return nil, false
 	}
 	refused, unknown := c.compare(p, blocking)
@@ -190,18 +194,21 @@ func (p *collPlan) exchange(c *Comm, messages []collectives.Step) {
 	case len(messages) == 0: // a round of local steps
 	case len(messages) == 1 && messages[0].Kind == collectives.Send:
 		m := &messages[0]
-		p.sent(c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.payload(m), pml.Standard))
+		p.sent(c.group.Engine.Send(nil, c.group.Context+agree.CtxCollective, c.group.ToWorld(int(m.Peer)), p.messageTag,
+			p.payload(m), pml.Standard))
 	case len(messages) == 1:
 		m := &messages[0]
-		st, err := c.eng.Recv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.into(m))
+		st, err := c.group.Engine.Recv(nil, c.group.Context+agree.CtxCollective, c.group.ToWorld(int(m.Peer)),
+			p.messageTag, p.into(m))
 		p.received(m, st, err)
 	case len(messages) == 2 && messages[0].Kind != messages[1].Kind:
 		send, recv := &messages[0], &messages[1]
 		if send.Kind == collectives.Recv {
 			send, recv = recv, send
 		}
-		st, err := c.eng.Sendrecv(nil, c.cid+ctxCollective, c.toWorld(int(send.Peer)), p.messageTag, p.payload(send),
-			c.toWorld(int(recv.Peer)), p.messageTag, p.into(recv))
+		st, err := c.group.Engine.Sendrecv(nil, c.group.Context+agree.CtxCollective, c.group.ToWorld(int(send.Peer)),
+			p.messageTag, p.payload(send),
+			c.group.ToWorld(int(recv.Peer)), p.messageTag, p.into(recv))
 		p.received(recv, st, err)
 	default:
 		p.exchangeAll(c, messages)
@@ -213,20 +220,23 @@ func (p *collPlan) exchange(c *Comm, messages []collectives.Step) {
 func (p *collPlan) exchangeAll(c *Comm, messages []collectives.Step) {
 	for i := range messages {
 		if m := &messages[i]; m.Kind == collectives.Recv {
-			p.requests = append(p.requests, c.eng.Irecv(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag,
+			p.requests = append(p.requests, c.group.Engine.Irecv(nil, c.group.Context+agree.CtxCollective,
+				c.group.ToWorld(int(m.Peer)), p.messageTag,
 				p.into(m)))
 		}
 	}
 	last := len(messages) - 1
 	for i := range messages[:last] {
 		if m := &messages[i]; m.Kind == collectives.Send {
-			p.requests = append(p.requests, c.eng.Isend(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag,
+			p.requests = append(p.requests, c.group.Engine.Isend(nil, c.group.Context+agree.CtxCollective,
+				c.group.ToWorld(int(m.Peer)), p.messageTag,
 				p.payload(m), pml.Standard))
 		}
 	}
 	var lastErr error
 	if m := &messages[last]; m.Kind == collectives.Send {
-		lastErr = c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.payload(m), pml.Standard)
+		lastErr = c.group.Engine.Send(nil, c.group.Context+agree.CtxCollective, c.group.ToWorld(int(m.Peer)), p.messageTag,
+			p.payload(m), pml.Standard)
 	}
 	next := 0
 	for i := range messages {
@@ -255,7 +265,8 @@ func (p *collPlan) giveUp(c *Comm) {
 		messages, _ := p.schedule.Round(i)
 		for k := range messages {
 			if m := &messages[k]; m.Kind == collectives.Send {
-				c.eng.Send(nil, c.cid+ctxCollective, c.toWorld(int(m.Peer)), p.messageTag, p.payload(m), pml.Standard)
+				c.group.Engine.Send(nil, c.group.Context+agree.CtxCollective, c.group.ToWorld(int(m.Peer)), p.messageTag,
+					p.payload(m), pml.Standard)
 			}
 		}
 	}
@@ -288,9 +299,10 @@ func (p *collPlan) received(m *collectives.Step, st pml.Status, err error) {
 	case err == nil && st.Bytes == 0, long && want == 0:
 		p.failed = gaveUpError(p.named(m))
 	case long:
-		p.failed = opError("", ErrCount, "%s sends more than the %d bytes that are due here; %s", p.named(m), want, counts)
+		p.failed = mpierr.New("", ErrCount, "%s sends more than the %d bytes that are due here; %s", p.named(m), want,
+			counts)
 	case err == nil:
-		p.failed = opError("", ErrCount, "%s sends %d bytes where %d are due; %s", p.named(m), st.Bytes, want, counts)
+		p.failed = mpierr.New("", ErrCount, "%s sends %d bytes where %d are due; %s", p.named(m), st.Bytes, want, counts)
 	default:
 		p.failed = err
 	}
@@ -299,7 +311,7 @@ func (p *collPlan) received(m *collectives.Step, st pml.Status, err error) {
 // named is what the caller calls the other rank of a message. The ranks of an intercommunicator's calls are not seen.
 func (p *collPlan) named(m *collectives.Step) string {
 	if p.over != nil {
-		return fmt.Sprintf("rank %d of the world", p.over.toWorld(int(m.Peer)))
+		return fmt.Sprintf("rank %d of the world", p.over.group.ToWorld(int(m.Peer)))
 	}
 	return fmt.Sprintf("rank %d", m.Peer)
 }
@@ -337,13 +349,11 @@ func (p *collPlan) operated(returned *bool) {
 		return
 	}
 	if r := recover(); r != nil {
-		p.failed = opError("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
+		p.failed = mpierr.New("", ErrOp, "the operator has panicked: %v\n%s", r, debug.Stack())
 		return
 	}
-	p.failed = opError("", ErrOp, goexit)
+	p.failed = mpierr.New("", ErrOp, background.Goexit)
 }
-
-const goexit = "the operator has ended its goroutine (runtime.Goexit, as by t.FailNow); it must return"
 
 // combiner is an operator on memory.
 type combiner interface {

@@ -79,7 +79,7 @@ func planReduce[T any](c *Comm, w way, send, recv []T, op Op[T], root int, optio
 	key := keyOf[T](collectives.Reduce)
 	key.root = root
 	n := len(send)
-	if c.rank == root {
+	if c.group.Rank == root {
 		var err error
 		if n, err = c.vectors(name, len(send), send == nil, len(recv)); err != nil {
 			return nil, err
@@ -149,7 +149,7 @@ func planReduceScatterBlock[T any](c *Comm, w way, send, recv []T, op Op[T], opt
 	}
 	if send != nil && n != len(recv) {
 		return nil, c.lengthError(name, "send has %d elements and recv %d; send must have %d, one block for each of %d ranks",
-			len(send), len(recv), len(recv)*c.size, c.size)
+			len(send), len(recv), len(recv)*c.group.Size, c.group.Size)
 	}
 	key := keyOf[T](collectives.ReduceScatterBlock)
 	key.count, key.inPlace = elements[T](n), send == nil
@@ -168,8 +168,9 @@ func planReduceScatter[T any](c *Comm, w way, send, recv []T, counts []int, op O
 	if err := checkOp(c, name, op); err != nil {
 		return nil, err
 	}
-	if len(counts) != c.size {
-		return nil, c.lengthError(name, "there are %d counts; there must be one for each of %d ranks", len(counts), c.size)
+	if len(counts) != c.group.Size {
+		return nil, c.lengthError(name, "there are %d counts; there must be one for each of %d ranks", len(counts),
+			c.group.Size)
 	}
 	var few [fewRanks]int64
 	in, sum := few[:0], 0
@@ -185,9 +186,9 @@ func planReduceScatter[T any](c *Comm, w way, send, recv []T, counts []int, op O
 	switch {
 	case send == nil && len(recv) != sum:
 		return nil, c.lengthError(name, "recv has %d elements; in place it has the sum of counts, %d", len(recv), sum)
-	case send != nil && (len(send) != sum || len(recv) != counts[c.rank]):
+	case send != nil && (len(send) != sum || len(recv) != counts[c.group.Rank]):
 		return nil, c.lengthError(name, "send has %d elements and recv %d; send has the sum of counts, %d, and recv "+
-			"counts[%d], %d", len(send), len(recv), sum, c.rank, counts[c.rank])
+			"counts[%d], %d", len(send), len(recv), sum, c.group.Rank, counts[c.group.Rank])
 	}
 	key := keyOf[T](collectives.ReduceScatter)
 	key.inPlace = send == nil

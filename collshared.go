@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -76,8 +78,8 @@ type common struct {
 // boardRoom is how many bytes the boards of a process take, and those that it is about to have: ≤ boardsMost.
 type boardRoom struct{ used atomic.Int64 }
 
-// take is the refusal of a rank that has no room for n bytes more.
-func (b *boardRoom) take(n int) *refusal {
+// take is the veto of a rank that has no room for n bytes more.
+func (b *boardRoom) take(n int) *agree.Veto {
 	if b.used.Add(int64(n)) <= boardsMost {
 		return nil
 	}
@@ -152,7 +154,7 @@ func (t *turns) end(f func()) {
 // mayShare: the ranks of c can have a board, as far as all of them know alike. Those of an intercommunicator have none:
 // its calls are of several sets of ranks.
 func (c *Comm) mayShare() bool {
-	return c.groups == nil && c.size > 1 && c.size <= boardRanks && c.via() == collectives.SharedMemory
+	return c.groups == nil && c.group.Size > 1 && c.group.Size <= boardRanks && c.via() == collectives.SharedMemory
 }
 
 // performShared makes a call that can use the board, and gives p back. If c's context ends it is finished in the
@@ -223,39 +225,39 @@ func (s *common) due() bool {
 // more, and none of them waits for it: all below it in the tree of the meeting have heard the same, and so has the one
 // above it, unless that one is lost to it.
 func (s *common) setUp(c *Comm, tag int32) error {
-	m := c.meet(makeDup)
-	m.tag = meetingTag(tag)
-	t := &ticketing{c: c, lines: c.size * boardLines, size: dataOf(c.size)}
-	full := c.setup.boards.take(boardBytes(c.size))
-	_, no := m.round(0, nil, full, t)
-	var mine *refusal
+	m := c.group.Exchange(agree.MakeDup)
+	m.Tag = meetingTag(tag)
+	t := &ticketing{c: c, lines: c.group.Size * boardLines, size: dataOf(c.group.Size)}
+	full := c.setup.boards.take(boardBytes(c.group.Size))
+	_, no := m.Round(0, nil, full, t)
+	var mine *agree.Veto
 	if no == nil {
 		mine = t.join()
 	}
 	if no == nil {
-		_, no = m.round(0, nil, mine, nil)
+		_, no = m.Round(0, nil, mine, nil)
 	}
 	if no == nil {
-		s.on, s.slot = t.on, slotOf(c.size)
+		s.on, s.slot = t.on, slotOf(c.group.Size)
 		s.on.Joined()
 		s.mu.Lock()
-		s.stop = func() { t.on.End(freedError()) }
+		s.stop = func() { t.on.End(agree.FreedError()) }
 		s.mu.Unlock()
 		s.own, s.its = aligned(s.slot), aligned(s.slot)
-		s.pairs, s.most = collectives.Pairs(c.size)
+		s.pairs, s.most = collectives.Pairs(c.group.Size)
 		if s.err = s.agree(c); s.err == nil && !c.setup.Check {
-			s.on.Watch(c.cid+ctxCollective, (&strays{c: c, common: s}).look)
+			s.on.Watch(c.group.Context+agree.CtxCollective, (&strays{c: c, common: s}).look)
 		}
 		return s.err
 	}
-	if no.class != ErrGroup { // else all have heard that it cannot be made now
+	if no.Class != ErrGroup { // else all have heard that it cannot be made now
 		// All ranks have failed here, or this one has joined and others have the board: these it tells.
-		if s.err = m.failedIn("", no); t.on != nil {
-			t.on.Give(c.rank, s.err)
+		if s.err = m.FailedIn("", no); t.on != nil {
+			t.on.Give(c.group.Rank, s.err)
 		}
 	}
 	if t.close(); full == nil {
-		c.setup.boards.give(boardBytes(c.size))
+		c.setup.boards.give(boardBytes(c.group.Size))
 	}
 	return s.err
 }
@@ -282,7 +284,7 @@ func (k *planKey) goesThroughSlots(ranks int) bool {
 	return k.elemSize <= int64(room)
 }
 
-// ticketing is the gathering that makes a board at the first rank, and hands its ticket on.
+// ticketing is the payload that makes a board at the first rank, and hands its ticket on.
 type ticketing struct {
 	c           *Comm
 	size, lines int
@@ -291,36 +293,36 @@ type ticketing struct {
 }
 
 func (t *ticketing) members() []int32 {
-	all := make([]int32, t.c.size)
+	all := make([]int32, t.c.group.Size)
 	for i := range all {
-		all[i] = int32(t.c.toWorld(i))
+		all[i] = int32(t.c.group.ToWorld(i))
 	}
 	return all
 }
 
-// cannot is the refusal of a rank that makes or joins no board.
-func cannot(err error) *refusal { return &refusal{class: ErrGroup, text: err.Error()} }
+// cannot is the veto of a rank that makes or joins no board.
+func cannot(err error) *agree.Veto { return &agree.Veto{Class: ErrGroup, Text: err.Error()} }
 
-func (t *ticketing) take(int, *decoder) *refusal { return nil }
-func (t *ticketing) up() []byte                  { return nil }
+func (t *ticketing) Take(int, *agree.Decoder) *agree.Veto { return nil }
+func (t *ticketing) Up() []byte                           { return nil }
 
-func (t *ticketing) decide() *refusal {
+func (t *ticketing) Decide() *agree.Veto {
 	var err error
-	if t.on, t.ticket, err = pml.MakeBoard(t.c.eng, t.members(), t.lines, t.size); err != nil {
+	if t.on, t.ticket, err = pml.MakeBoard(t.c.group.Engine, t.members(), t.lines, t.size); err != nil {
 		return cannot(err)
 	}
 	return nil
 }
 
-func (t *ticketing) down(int) []byte { return appendBytes(nil, t.ticket) }
-func (t *ticketing) told(d *decoder) { t.ticket = d.bytes() }
+func (t *ticketing) Down(int) []byte              { return agree.AppendBytes(nil, t.ticket) }
+func (t *ticketing) ReadVerdict(d *agree.Decoder) { t.ticket = d.Bytes() }
 
-func (t *ticketing) join() *refusal {
+func (t *ticketing) join() *agree.Veto {
 	if t.on != nil {
 		return nil // this rank has made it
 	}
 	var err error
-	if t.on, err = pml.JoinBoard(t.c.eng, t.members(), t.lines, t.size, t.ticket); err != nil {
+	if t.on, err = pml.JoinBoard(t.c.group.Engine, t.members(), t.lines, t.size, t.ticket); err != nil {
 		return cannot(err)
 	}
 	return nil
@@ -339,7 +341,7 @@ func (c *Comm) closeBoard() {
 		if s.on != nil {
 			s.on.Close()
 			s.on = nil
-			c.setup.boards.give(boardBytes(c.size))
+			c.setup.boards.give(boardBytes(c.group.Size))
 		}
 		s.none, s.own, s.its, s.sums = true, nil, nil, nil
 	})
@@ -380,8 +382,8 @@ type sharedCall struct {
 func (p *collPlan) share(c *Comm) error {
 	returned := false
 	defer p.leftBoard(c, &returned)
-	c.common.unmark(c.rank)
-	s := sharedCall{common: &c.common, p: p, n: c.size, me: c.rank, first: c.common.step, sign: p.signature()}
+	c.common.unmark(c.group.Rank)
+	s := sharedCall{common: &c.common, p: p, n: c.group.Size, me: c.group.Rank, first: c.common.step, sign: p.signature()}
 	switch {
 	case p.ways.direct && s.reads():
 		s.direct()
@@ -420,8 +422,8 @@ func (s *sharedCall) shared() {
 func (p *collPlan) leftBoard(c *Comm, returned *bool) {
 	if !*returned && p.failed != nil {
 		c.common.err = p.failed
-		c.common.on.Give(c.rank, p.failed)
-		c.common.takeBack(c.rank)
+		c.common.on.Give(c.group.Rank, p.failed)
+		c.common.takeBack(c.group.Rank)
 	}
 }
 
@@ -579,12 +581,12 @@ func (s *sharedCall) refuse(rank int, mine, its signature) {
 	if its.call>>stepAt == mine.call>>stepAt {
 		class, gives = mine.differs(its), fmt.Sprintf("gives something for %v", its)
 	}
-	no := &refusal{class: class, text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same collective "+
+	no := &agree.Veto{Class: class, Text: fmt.Sprintf("rank %d is at %v; rank %d %s; all ranks make the same collective "+
 		"calls in the same order, with counts that go together (GORUN_COLL_CHECK=1 compares them)",
 		s.me, mine, rank, gives)}
-	s.err = opError("", no.class, "%s", no.text)
+	s.err = mpierr.New("", no.Class, "%s", no.Text)
 	s.p.failed = s.err
-	s.on.Refuse(rank, no.append(nil), s.err)
+	s.on.Refuse(rank, no.Append(nil), s.err)
 }
 
 // differs is the class of the error of two ranks that contribute differently.
@@ -620,7 +622,7 @@ func (s signature) String() string {
 }
 
 func gaveUpError(rank string) *Error {
-	return opError("", ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it needs has "+
+	return mpierr.New("", ErrPeerFailed, "%s could not go on, and its own error says why: a rank that it needs has "+
 		"failed, its operator has panicked, or the counts of the ranks do not go together", rank)
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
@@ -232,7 +233,7 @@ func rankEnds(t *testing.T, n int, sizes []int, how Option, round func(w *Comm, 
 					left := after
 					end := func() {
 						if left--; left == 0 && w.Rank() == victim {
-							w.eng.Close(opError("", ErrAborted, "the test ends it"))
+							w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends it"))
 						}
 					}
 					op := func(inout, in []int) {
@@ -896,7 +897,7 @@ func TestSharedErrorLeavesOthersGoing(t *testing.T) {
 			<-returned
 			must(Send(w, []int{7}, 0, 0))
 		default:
-			w.eng.Close(opError("", ErrAborted, "the test ends it"))
+			w.group.Engine.Close(mpierr.New("", ErrAborted, "the test ends it"))
 		}
 	}, onBoard)
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -60,7 +61,7 @@ func (c *Comm) keep(p *collPlan, err error) (*Request, error) {
 	}
 	c = p.of(c)
 	p.prepare(c, persistent)
-	r := c.request(persistent.code(p.operation), Undefined, Undefined, p.rounds.Prepare(c.ctx, c.eng))
+	r := c.request(persistent.code(p.operation), Undefined, Undefined, p.rounds.Prepare(c.ctx, c.group.Engine))
 	if r.plan = p; p.compared {
 		p.startComparing()
 	}
@@ -88,7 +89,7 @@ func (c *Comm) performApart(p *collPlan) error {
 func (c *Comm) launch(p *collPlan, w way) *pml.Request {
 	p.prepare(c, w)
 	compared := p.compared // p may be another call's after the start
-	r := p.rounds.Start(c.ctx, c.eng)
+	r := p.rounds.Start(c.ctx, c.group.Engine)
 	if compared {
 		p.startComparing()
 	}
@@ -100,8 +101,8 @@ func (p *collPlan) prepare(c *Comm, w way) {
 	p.build()
 	c.colls.next(p, w)
 	p.comm, p.way = c, w
-	p.compared, p.refused, p.alone = c.setup.Check && c.size > 1, nil, nil
-	p.rounds.Set(p, c.cid+ctxCollective, p.messageTag, p.compared)
+	p.compared, p.refused, p.alone = c.setup.Check && c.group.Size > 1, nil, nil
+	p.rounds.Set(p, c.group.Context+agree.CtxCollective, p.messageTag, p.compared)
 	if c.ctx != nil {
 		p.setApart()
 	}
@@ -144,7 +145,7 @@ func (p *collPlan) takeOut() {
 // operations of callers that are under way at the end of the rank: that waits for it.
 func (p *collPlan) startComparing() {
 	if c := p.comm; c.ctx != nil || p.way == persistent {
-		c.inBackground("", func() error {
+		c.group.InBackground("", func() error {
 			p.compare()
 			return nil
 		})
@@ -156,7 +157,7 @@ func (p *collPlan) startComparing() {
 func (p *collPlan) compare() {
 	c := p.comm
 	p.refused, p.alone = c.compare(p, p.way)
-	p.rounds.Release(c.eng)
+	p.rounds.Release(c.group.Engine)
 }
 
 // startAgain is Start of a persistent call.
@@ -184,9 +185,9 @@ func (p *collPlan) Begin() {
 		p.phase = phaseIn
 	}
 	p.goesOn.Store(true)
-	p.comm.left.begin()
+	p.comm.group.Background.Begin()
 	if c := p.comm; c.ctx != nil {
-		c.setup.unended.begin(p, p.way.call(p.operation), c.Name())
+		c.group.Process.Open.Begin(p, p.way.call(p.operation), c.Name())
 	}
 }
 
@@ -201,8 +202,8 @@ func (p *collPlan) Next(r *pml.Rounds) pml.RoundKind {
 		return pml.RoundOver
 	case p.alone != nil && p.failed == nil:
 		p.failed = p.alone
-		p.comm.setup.unended.begin(p, "", p.comm.Name())
-		r.Lose(p.comm.eng, p.alone)
+		p.comm.group.Process.Open.Begin(p, "", p.comm.Name())
+		r.Lose(p.comm.group.Engine, p.alone)
 	}
 	if p.refused != nil || p.round == p.schedule.Rounds || callOver(p.failed) {
 		if p.phase = phaseOver; !p.moved() || p.refused != nil || p.failed != nil || r.Lost() {
@@ -213,15 +214,15 @@ func (p *collPlan) Next(r *pml.Rounds) pml.RoundKind {
 	}
 	p.messages, p.local = p.schedule.Round(p.round)
 	p.round++
-	e := p.comm.eng
+	e := p.comm.group.Engine
 	for i := range p.messages {
 		if m := &p.messages[i]; m.Kind == collectives.Recv {
-			r.Recv(e, i, p.comm.toWorld(int(m.Peer)), p.into(m))
+			r.Recv(e, i, p.comm.group.ToWorld(int(m.Peer)), p.into(m))
 		}
 	}
 	for i := range p.messages {
 		if m := &p.messages[i]; m.Kind == collectives.Send {
-			r.Send(e, i, p.comm.toWorld(int(m.Peer)), p.payload(m))
+			r.Send(e, i, p.comm.group.ToWorld(int(m.Peer)), p.payload(m))
 		}
 	}
 	if len(p.local) == 0 || p.failed != nil {
@@ -262,13 +263,13 @@ func (p *collPlan) End(lost bool) error {
 		err = p.refused
 	}
 	if c.ctx != nil || p.alone != nil {
-		c.setup.unended.end(p, err)
+		c.group.Process.Open.End(p, err)
 	}
 	mine := p.way != persistent
 	if p.goesOn.Store(false); mine { // else Request.Free may give it to another call now
 		c.colls.give(p)
 	}
-	if over := c.left.end(); over != nil {
+	if over := c.group.Background.End(); over != nil {
 		go over() // it calls the engine
 	}
 	return err

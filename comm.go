@@ -5,20 +5,22 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
 // Special values of ranks and tags.
 const (
-	AnySource = pml.AnySource // a receive from any rank; §3.2.4
-	AnyTag    = pml.AnyTag    // a receive of any tag; §3.2.4
-	ProcNull  = -2            // no rank: calls that name it do nothing and succeed; §3.11
-	Undefined = -3            // no such value; §2.5.4
-	Root      = -4            // this rank is the root of a call on an intercommunicator; §6.2.3
+	AnySource = pml.AnySource   // a receive from any rank; §3.2.4
+	AnyTag    = pml.AnyTag      // a receive of any tag; §3.2.4
+	ProcNull  = ranks.ProcNull  // no rank: calls that name it do nothing and succeed; §3.11
+	Undefined = ranks.Undefined // no such value; §2.5.4
+	Root      = ranks.Root      // this rank is the root of a call on an intercommunicator; §6.2.3
 )
 
 // MaxTag is the largest tag; §9.1.2 (MPI_TAG_UB).
@@ -36,22 +38,10 @@ type Comm struct {
 
 // shared is what the Comms that WithContext makes have in common.
 type shared struct {
-	label atomic.Pointer[string] // its name, which SetName changes
-	eng   *pml.Engine
-	rank  int   // of the caller, in the communicator
-	me    int32 // and in the world
-	// Ranks that messages go to and come from are 0 … size-1: those of the communicator, of an intercommunicator the
-	// remote ones.
-	size  int
-	group *ranks // they, in the world; nil: the same numbers
-	local *ranks // of an intercommunicator, the ranks of this side; nil: it is none
+	group agree.Group
 	// of an intercommunicator, and of the communicators that its collective calls run on; nil: it is neither
 	groups *groups
 
-	// cid is the context of point-to-point messages, cid+1 that of the library's own; see contextids.go. No two
-	// communicators of this rank have the same at the same time.
-	cid   uint32
-	ids   *contextIDs
 	freed atomic.Bool
 	made  atomic.Int32 // communicators made of this one, for their names
 	attrs sync.Map     // of SetAttr
@@ -63,13 +53,6 @@ type shared struct {
 	common common
 	// coll orders the calls of this rank that make a communicator of this one.
 	coll ticketLock
-	desk desk // what leaders of other groups say here: see Intercomm
-	// left are the calls that go on without their callers.
-	left *leftBehind
-	// Guarded by coll, and the same at all ranks: the number to try for a communicator made of this one, and in how many
-	// creations recycle is not worth while.
-	next   uint32
-	barren int
 }
 
 // Rank is the caller's number in the communicator, 0 … Size-1; Undefined if c is nil; §7.4.1.
@@ -77,7 +60,7 @@ func (c *Comm) Rank() int {
 	if c == nil || c.shared == nil {
 		return Undefined
 	}
-	return c.rank
+	return c.group.Rank
 }
 
 // Size is the number of ranks in the communicator, of an intercommunicator in the local group; 0 if c is nil; §7.4.1.
@@ -85,10 +68,10 @@ func (c *Comm) Size() int {
 	switch {
 	case c == nil || c.shared == nil:
 		return 0
-	case c.local != nil:
-		return int(c.local.n)
+	case c.group.Local != nil:
+		return int(c.group.Local.N)
 	}
-	return c.size
+	return c.group.Size
 }
 
 // Name is what errors and logs call the communicator: what SetName has said, or "world", or its parent's name with a
@@ -97,7 +80,7 @@ func (c *Comm) Name() string {
 	if c == nil || c.shared == nil {
 		return ""
 	}
-	return *c.label.Load()
+	return c.group.Name()
 }
 
 // SetName names the communicator at this rank; §7.8.
@@ -105,7 +88,7 @@ func (c *Comm) SetName(name string) error {
 	if err := c.valid("SetName"); err != nil {
 		return err
 	}
-	c.label.Store(&name)
+	c.group.SetName(name)
 	return nil
 }
 
@@ -116,7 +99,7 @@ func (c *Comm) SetAttr(key, value any) error {
 		return err
 	}
 	if key == nil || !reflect.TypeOf(key).Comparable() {
-		return opError("SetAttr", ErrComm, "a %T cannot be a key; use a value of a comparable type of your own", key)
+		return mpierr.New("SetAttr", ErrComm, "a %T cannot be a key; use a value of a comparable type of your own", key)
 	}
 	if value == nil {
 		c.attrs.Delete(key)
@@ -164,7 +147,7 @@ func (c *Comm) usualSend(dest, tag int) *shared {
 		return nil
 	}
 	s := c.usual
-	if s == nil || uint(dest) >= uint(s.size) || uint(tag) > MaxTag || s.freed.Load() {
+	if s == nil || uint(dest) >= uint(s.group.Size) || uint(tag) > MaxTag || s.freed.Load() {
 		return nil
 	}
 	return s
@@ -176,45 +159,10 @@ func (c *Comm) usualRecv(source, tag int) *shared {
 		return nil
 	}
 	s := c.usual
-	if s == nil || uint(source+1) > uint(s.size) || uint(tag+1) > MaxTag+1 || s.freed.Load() {
+	if s == nil || uint(source+1) > uint(s.group.Size) || uint(tag+1) > MaxTag+1 || s.freed.Load() {
 		return nil
 	}
 	return s
-}
-
-// toWorld translates a rank of this communicator, or a wildcard.
-func (c *shared) toWorld(rank int) int {
-	if c.group == nil || rank < 0 {
-		return rank
-	}
-	return c.group.at(rank)
-}
-
-// rankOf translates a rank of the world, or a wildcard, into one of this communicator.
-func (c *shared) rankOf(world int32) int {
-	if c.group == nil || world < 0 {
-		return int(world)
-	}
-	return c.group.find(world)
-}
-
-// members are the ranks of the communicator in the world, of an intercommunicator those of the local group.
-func (c *shared) members() *ranks {
-	switch {
-	case c.local != nil:
-		return c.local
-	case c.group == nil:
-		return ranksOf(run{0, 1, int32(c.size)})
-	}
-	return c.group
-}
-
-// senders are all ranks that can have sent on the communicator.
-func (c *shared) senders() *ranks {
-	if c.local == nil {
-		return c.members()
-	}
-	return ranksOf(slices.Concat(c.local.runs, c.group.runs)...)
 }
 
 // Status describes a completed receive, or a message found by a probe; §3.2.5.
@@ -239,7 +187,7 @@ func Count[T any](s Status) int {
 }
 
 func (c *Comm) status(s pml.Status) Status {
-	return Status{Source: c.rankOf(s.Source), Tag: int(s.Tag), Bytes: s.Bytes, Cancelled: s.Cancelled}
+	return Status{Source: c.group.RankOf(s.Source), Tag: int(s.Tag), Bytes: s.Bytes, Cancelled: s.Cancelled}
 }
 
 // emptyStatus is that of a wait for no request; §3.7.3.
@@ -251,9 +199,9 @@ var nullStatus = Status{Source: ProcNull, Tag: AnyTag}
 // checkSend reports which argument of a send is wrong.
 func (c *Comm) checkSend(op string, dest, tag int) error {
 	if err := c.usable(op); err != nil {
-		return err.named(dest, tag, false)
+		return mpierr.At(err, dest, tag, false)
 	}
-	if dest != ProcNull && (dest < 0 || dest >= c.size) {
+	if dest != ProcNull && (dest < 0 || dest >= c.group.Size) {
 		return c.rankError(op, dest, false)
 	}
 	if tag < 0 || tag > MaxTag {
@@ -266,37 +214,30 @@ func (c *Comm) checkSend(op string, dest, tag int) error {
 // checkRecv reports which argument of a receive or probe is wrong.
 func (c *Comm) checkRecv(op string, source, tag int) error {
 	if err := c.usable(op); err != nil {
-		return err.named(source, tag, true)
+		return mpierr.At(err, source, tag, true)
 	}
-	if source != ProcNull && source != AnySource && (source < 0 || source >= c.size) {
+	if source != ProcNull && source != AnySource && (source < 0 || source >= c.group.Size) {
 		return c.rankError(op, source, true)
 	}
 	if tag != AnyTag && (tag < 0 || tag > MaxTag) {
-		return &Error{Op: op, Class: ErrTag, Comm: c.Name(), Peer: source, Tag: Undefined,
-			Err: fmt.Errorf("the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag), source: true}
+		return mpierr.At(c.opError(op, ErrTag, "the tag is %d; tags are 0 to %d, or AnyTag", tag, MaxTag), source,
+			Undefined, true)
 	}
 	return nil
 }
 
 func (c *Comm) rankError(op string, rank int, source bool) error {
-	has, ranks, more := "the communicator has", "1 rank (0)", ""
-	if c.size != 1 {
-		ranks = fmt.Sprintf("%d ranks (0–%d)", c.size, c.size-1)
+	has, text, more := "the communicator has", "1 rank (0)", ""
+	if c.group.Size != 1 {
+		text = fmt.Sprintf("%d ranks (0–%d)", c.group.Size, c.group.Size-1)
 	}
-	if c.local != nil {
+	if c.group.Local != nil {
 		has = "the remote group has"
 	}
 	if source {
 		more = "; a source may also be AnySource"
 	}
-	return &Error{Op: op, Class: ErrRank, Comm: c.Name(), Peer: rank, Tag: Undefined,
-		Err: fmt.Errorf("%s %s%s", has, ranks, more), source: source}
-}
-
-// named adds the rank and the tag that the caller gave.
-func (e *Error) named(peer, tag int, source bool) *Error {
-	e.Peer, e.Tag, e.source = peer, tag, source
-	return e
+	return mpierr.At(c.opError(op, ErrRank, "%s %s%s", has, text, more), rank, Undefined, source)
 }
 
 // usable reports why c cannot be used: nil, freed, finalized, or its context has ended.
@@ -311,11 +252,11 @@ func (c *Comm) usable(op string) *Error {
 func (c *Comm) unusable(op string) *Error {
 	switch {
 	case c == nil || c.shared == nil:
-		return opError(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
-	case c.freed.Load() && c.cid == 0:
-		return opError(op, ErrInit, "called after Finalize")
+		return mpierr.New(op, ErrComm, "the communicator is nil; call Init (or Main) first and use what it returns")
+	case c.freed.Load() && c.group.Context == 0:
+		return mpierr.New(op, ErrInit, "called after Finalize")
 	case c.freed.Load():
-		return opError(op, ErrComm, "the communicator has been freed; use it before Free, or make another with Dup").of(c)
+		return c.opError(op, ErrComm, "the communicator has been freed; use it before Free, or make another with Dup")
 	case c.ctx != nil:
 		if err := c.ctx.Err(); err != nil {
 			return &Error{Op: op, Class: err, Comm: c.Name(), Peer: Undefined, Tag: Undefined, Err: err}
@@ -340,11 +281,11 @@ func (c *Comm) Free() error {
 	if err := c.valid("Free"); err != nil {
 		return err
 	}
-	if c.cid == 0 {
-		return opError("Free", ErrComm, "the world is given back by Finalize, not by Free")
+	if c.group.Context == 0 {
+		return mpierr.New("Free", ErrComm, "the world is given back by Finalize, not by Free")
 	}
 	if !c.free() {
-		return opError("Free", ErrComm, "the communicator has been freed already").of(c)
+		return c.opError("Free", ErrComm, "the communicator has been freed already")
 	}
 	return nil
 }
@@ -354,21 +295,17 @@ func (c *Comm) free() bool {
 	if c.freed.Swap(true) {
 		return false
 	}
-	err := freedError()
-	c.eng.DropContext(c.cid+ctxMessages, err)
-	c.left.whenOver(func() {
+	err := agree.FreedError()
+	c.group.Engine.DropContext(c.group.Context+agree.CtxMessages, err)
+	c.group.Background.WhenOver(func() {
 		c.closeBoard()
 		c.colls.end()
-		for ctx := uint32(ctxMessages + 1); ctx < contextsEach; ctx++ {
-			c.eng.DropContext(c.cid+ctx, err)
+		for ctx := uint32(agree.CtxMessages + 1); ctx < agree.ContextsEach; ctx++ {
+			c.group.Engine.DropContext(c.group.Context+ctx, err)
 		}
-		c.ids.release(c.cid/contextsEach, c.senders())
+		c.group.Numbers.Release(c.group.Context/agree.ContextsEach, c.group.Senders())
 	})
 	return true
-}
-
-func freedError() *Error {
-	return opError("", ErrComm, "the communicator was freed while this call waited")
 }
 
 // Stats are counters of this rank for all communicators together.
@@ -382,17 +319,17 @@ type (
 
 // Stats returns the counters of this rank since it joined; zeros if c is nil.
 func (c *Comm) Stats() Stats {
-	if c == nil || c.shared == nil || c.eng == nil {
+	if c == nil || c.shared == nil || c.group.Engine == nil {
 		return Stats{}
 	}
-	return c.eng.Stats()
+	return c.group.Engine.Stats()
 }
 
 // Transport is how this rank reaches the other ranks: "shm", "tcp", or "shm+tcp" where only some of them are on this
 // host; "loop" under RunLocal and in a world of one.
 func (c *Comm) Transport() string {
-	if c == nil || c.shared == nil || c.eng == nil {
+	if c == nil || c.shared == nil || c.group.Engine == nil {
 		return ""
 	}
-	return c.eng.Transport()
+	return c.group.Engine.Transport()
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
 )
 
 // Contexts that end: the call returns the context's error, its operation is cancelled or completed and never half done,
@@ -94,7 +96,7 @@ func endsWith(begun func() bool, ctx context.Context, cancel func()) {
 
 // pending: w has so many operations under way.
 func pending(w *Comm, operations int) func() bool {
-	return func() bool { return w.eng.Pending() >= operations }
+	return func() bool { return w.group.Engine.Pending() >= operations }
 }
 
 // nextCollective: a collective call on w has begun that had not when nextCollective was called.
@@ -157,7 +159,7 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 					go endsWith(pending(w, max(operations[name], 1)), ctx, cancel)
 					err := calls[name](w.WithContext(ctx))
 					check(errors.Is(err, context.Canceled), "%s: %v", name, err)
-					check(w.eng.Pending() == 0, "%s: %d operations are left", name, w.eng.Pending())
+					check(w.group.Engine.Pending() == 0, "%s: %d operations are left", name, w.group.Engine.Pending())
 					over <- true
 					must(Send(w, message(long, 2), 1, 1))
 					ok(Recv(w, in, 1, 1))
@@ -388,7 +390,8 @@ func TestFreeAfterContextEndsInCollective(t *testing.T) {
 					must(d.Free())
 				}
 				must(Barrier(w))
-				for w.ids.isUsed(d.cid / contextsEach) { // the last call has its answer, and is about to end
+				for isUsed(w.group.Numbers,
+					d.group.Context/agree.ContextsEach) { // the last call has its answer, and is about to end
 					runtime.Gosched()
 				}
 			})

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // Dup makes a communicator of the same ranks in the same order, whose messages are apart from c's; §7.4.2. Every rank
@@ -11,20 +15,20 @@ import (
 // or has ended, Dup returns its error, and this rank has no part in a communicator that the other ranks may make all
 // the same; the call counts, as that of Barrier does.
 func (c *Comm) Dup() (*Comm, error) {
-	return c.create(plan{kind: makeDup, members: func() *ranks { return c.members() },
-		finish: func(s *shared) { s.group, s.topo, s.placed = c.group, c.topo, c.placed }})
+	return c.create(plan{kind: agree.MakeDup, members: func() *ranks.Set { return c.group.Members() },
+		finish: func(s *shared) { s.group.Peers, s.topo, s.placed = c.group.Peers, c.topo, c.placed }})
 }
 
 // plan is a collective call that makes a communicator.
 type plan struct {
-	kind    creation
+	kind    agree.Creation
 	args    []byte // what all ranks must give alike
 	bad     *Error // the mistake of this caller, or nil
-	g       gathering
-	members func() *ranks // of the communicator of this rank, when all have been heard; nil: there is none
-	finish  func(*shared) // adds what it has beyond ranks and a number; may be nil
+	g       agree.Payload
+	members func() *ranks.Set // of the communicator of this rank, when all have been heard; nil: there is none
+	finish  func(*shared)     // adds what it has beyond ranks and a number; may be nil
 	// after is what the ranks do when they have it; may be nil.
-	after func(m *meeting, made *Comm) *refusal
+	after func(m *agree.Exchange, made *Comm) *agree.Veto
 }
 
 // create makes a communicator in a collective call of c.
@@ -34,26 +38,26 @@ func (c *Comm) create(p plan) (*Comm, error) {
 	}
 	var made handover
 	err := c.collective(p.kind, func(_ uint64, tag int32) error {
-		m := c.meet(p.kind)
+		m := c.group.Exchange(p.kind)
 		if no := c.compareCreation(p.kind, tag); no != nil {
-			return m.failed(no)
+			return m.Failed(no)
 		}
-		id, no := m.number(c.next, p.args, m.refuse(p.bad), p.g)
+		id, no := m.Number(c.group.Next, p.args, m.Refuse(p.bad), p.g)
 		if no != nil {
-			return m.failed(no)
+			return m.Failed(no)
 		}
-		c.next = id + 1
+		c.group.Next = id + 1
 		d := c.child(p.kind, id, p.members(), p.finish)
 		if p.after != nil {
 			no = p.after(m, d)
 		}
-		if no = m.settle(id, no); d == nil {
-			c.ids.release(id, nil) // other ranks have the number
+		if no = m.Vote(id, no); d == nil {
+			c.group.Numbers.Release(id, nil) // other ranks have the number
 		} else if no != nil {
 			d.free()
 		}
 		if no != nil {
-			return m.failed(no)
+			return m.Failed(no)
 		}
 		made.give(d)
 		return nil
@@ -63,27 +67,26 @@ func (c *Comm) create(p plan) (*Comm, error) {
 
 // child is the communicator with a number that its ranks have agreed upon; nil: this rank is none of them, and keeps
 // the number until all have voted.
-func (c *Comm) child(kind creation, id uint32, members *ranks, finish func(*shared)) *Comm {
-	if members == nil || members.find(c.me) == Undefined {
+func (c *Comm) child(kind agree.Creation, id uint32, members *ranks.Set, finish func(*shared)) *Comm {
+	if members == nil || members.Find(c.group.WorldRank) == Undefined {
 		return nil
 	}
-	s := &shared{eng: c.eng, rank: members.find(c.me), me: c.me, size: int(members.n), cid: id * contextsEach,
-		ids: c.ids, setup: c.setup, placed: &placed{}, left: &leftBehind{}, next: id + 1}
-	if s.group = members; c.group == nil && s.size == c.size && members.identity() {
-		s.group = nil
-	}
+	s := &shared{setup: c.setup, placed: &placed{}}
+	c.group.Derive(&s.group, members, id)
 	name := fmt.Sprintf("%s.%s%d", c.Name(), suffixes[kind], c.made.Add(1))
-	s.label.Store(&name)
+	s.group.SetName(name)
 	if finish != nil {
 		finish(s)
 	}
 	return newComm(s, c.ctx)
 }
 
-var suffixes = [makeEnd]string{makeDup: "dup", makeSplit: "split", makeSplitShared: "shared", makeCreate: "group",
-	makeCreateGroup: "group", makeCart: "cart", makeCartSub: "cart", makeGraph: "graph", makeDistGraph: "graph",
-	makeDistGraphAdjacent: "graph", makeDistGraphWeighted: "graph",
-	makeDistGraphAdjacentWeighted: "graph", makeIntercomm: "inter", makeMerge: "merged"}
+var suffixes = [agree.MakeEnd]string{agree.MakeDup: "dup", agree.MakeSplit: "split", agree.MakeSplitShared: "shared",
+	agree.MakeCreate:      "group",
+	agree.MakeCreateGroup: "group", agree.MakeCart: "cart", agree.MakeCartSub: "cart", agree.MakeGraph: "graph",
+	agree.MakeDistGraph:         "graph",
+	agree.MakeDistGraphAdjacent: "graph", agree.MakeDistGraphWeighted: "graph",
+	agree.MakeDistGraphAdjacentWeighted: "graph", agree.MakeIntercomm: "inter", agree.MakeMerge: "merged"}
 
 // handover passes a communicator to a caller that may have gone away. Then it is freed: the messages that other ranks
 // send on it are dropped.
@@ -102,7 +105,7 @@ func (h *handover) give(c *Comm) {
 }
 
 // take is what the caller of c gets.
-func (h *handover) take(c *Comm, kind creation, err error) (*Comm, error) {
+func (h *handover) take(c *Comm, kind agree.Creation, err error) (*Comm, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
@@ -111,7 +114,7 @@ func (h *handover) take(c *Comm, kind creation, err error) (*Comm, error) {
 	if h.refused = true; h.c != nil {
 		h.c.free()
 	}
-	return nil, c.wrap(kind.String(), Undefined, Undefined, err)
+	return nil, c.group.Wrap(kind.String(), Undefined, Undefined, err)
 }
 
 // intra reports why a call that is for communicators of one group cannot be made. It does not regard the context: see
@@ -120,9 +123,9 @@ func (c *Comm) intra(op string) *Error {
 	if err := c.valid(op); err != nil {
 		return err
 	}
-	if c.local != nil {
-		return opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
-			"called, and no other collective call; use Merge to make a communicator of both groups").of(c)
+	if c.group.Local != nil {
+		return c.opError(op, ErrComm, "this is an intercommunicator, on which Barrier, Bcast, Gather and Allreduce can be "+
+			"called, and no other collective call; use Merge to make a communicator of both groups")
 	}
 	return nil
 }
@@ -138,9 +141,9 @@ func (c *Comm) Create(g *Group) (*Comm, error) {
 	bad := c.part("Create", g)
 	color, key := Undefined, 0
 	if bad == nil && g.Rank() != Undefined {
-		color, key = g.ranks.at(0), g.Rank()
+		color, key = g.ranks.At(0), g.Rank()
 	}
-	return c.split(makeCreate, bad, color, key, g)
+	return c.split(agree.MakeCreate, bad, color, key, g)
 }
 
 // part reports why g is not a part of c's group.
@@ -148,8 +151,8 @@ func (c *Comm) part(op string, g *Group) *Error {
 	if err := c.Group().both(op, g); err != nil {
 		return err
 	}
-	if !g.ranks.within(c.members()) {
-		return opError(op, ErrGroup, "the group %v has ranks of the world that %s has not", g, c.Name())
+	if !g.ranks.Within(c.group.Members()) {
+		return mpierr.New(op, ErrGroup, "the group %v has ranks of the world that %s has not", g, c.Name())
 	}
 	return nil
 }
@@ -165,30 +168,30 @@ func (c *Comm) CreateGroup(g *Group, tag int) (*Comm, error) {
 	switch {
 	case err != nil:
 	case g.Rank() == Undefined:
-		err = opError(op, ErrGroup, "the caller, rank %d of the communicator, is not in the group; only its ranks call this",
-			c.rank)
+		err = mpierr.New(op, ErrGroup,
+			"the caller, rank %d of the communicator, is not in the group; only its ranks call this",
+			c.group.Rank)
 	case tag < 0 || tag > MaxTag:
-		err = opError(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
+		err = mpierr.New(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
 	}
 	if err != nil {
-		return nil, err.of(c)
+		return nil, mpierr.On(err, c.Name())
 	}
 	var made handover
 	fail := c.outliving(op, func() error {
-		m := &meeting{c: c, kind: makeCreateGroup, ctx: c.cid + ctxCreate, tag: int32(tag), me: g.Rank(), members: g.ranks,
-			name: func(i int) int { return c.rankOf(int32(g.ranks.at(i))) }}
-		id, no := m.number(c.cid/contextsEach+1, appendRanks(nil, g.ranks), nil, nil)
+		m := c.group.ExchangePart(agree.MakeCreateGroup, g.ranks, int32(tag))
+		id, no := m.Number(c.group.Context/agree.ContextsEach+1, agree.AppendRanks(nil, g.ranks), nil, nil)
 		if no != nil {
-			return m.failed(no)
+			return m.Failed(no)
 		}
-		if no = m.settle(id, nil); no != nil {
-			c.abandon(id, g.ranks)
-			return m.failed(no)
+		if no = m.Vote(id, nil); no != nil {
+			c.group.Abandon(id, g.ranks)
+			return m.Failed(no)
 		}
-		made.give(c.child(makeCreateGroup, id, g.ranks, nil))
+		made.give(c.child(agree.MakeCreateGroup, id, g.ranks, nil))
 		return nil
 	})
-	return made.take(c, makeCreateGroup, fail)
+	return made.take(c, agree.MakeCreateGroup, fail)
 }
 
 // Compare is Ident if c and d are one communicator, Congruent if they have the same ranks in the same order, Similar if
@@ -202,12 +205,12 @@ func (c *Comm) Compare(d *Comm) (Comparison, error) {
 	if c.shared == d.shared {
 		return Ident, nil
 	}
-	if (c.local == nil) != (d.local == nil) {
+	if (c.group.Local == nil) != (d.group.Local == nil) {
 		return Unequal, nil
 	}
 	result, err := c.Group().Compare(d.Group())
-	if err == nil && c.local != nil {
-		result = max(result, c.group.compare(d.group))
+	if err == nil && c.group.Local != nil {
+		result = max(result, compareSets(c.group.Peers, d.group.Peers))
 	}
 	if err == nil && result == Ident {
 		result = Congruent
@@ -230,9 +233,9 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	}
 	var bad *Error
 	if color < 0 && color != Undefined {
-		bad = opError("Split", ErrCount, "the color is %d; a color is 0 or more, or Undefined", color)
+		bad = mpierr.New("Split", ErrCount, "the color is %d; a color is 0 or more, or Undefined", color)
 	}
-	return c.split(makeSplit, bad, color, key, nil)
+	return c.split(agree.MakeSplit, bad, color, key, nil)
 }
 
 // SplitShared is Split by hosts: the ranks that can share memory, in the order of their keys; §7.4.2
@@ -242,16 +245,16 @@ func (c *Comm) SplitShared(key int) (*Comm, error) {
 	if err := c.intra("SplitShared"); err != nil {
 		return nil, err
 	}
-	return c.split(makeSplitShared, nil, c.host(), key, nil)
+	return c.split(agree.MakeSplitShared, nil, c.host(), key, nil)
 }
 
 // split makes communicators by color. want, if any, is the group that the caller gives.
-func (c *Comm) split(kind creation, bad *Error, color, key int, want *Group) (*Comm, error) {
+func (c *Comm) split(kind agree.Creation, bad *Error, color, key int, want *Group) (*Comm, error) {
 	s := newSplitting(c, color, key)
 	if mine := s.colors[s.color]; bad == nil && want != nil && mine != nil {
-		mine.size, mine.hash = int64(want.Size()), hashOf(appendRanks(nil, want.ranks))
+		mine.size, mine.hash = int64(want.Size()), agree.HashOf(agree.AppendRanks(nil, want.ranks))
 	}
-	return c.create(plan{kind: kind, bad: bad, g: s, members: func() *ranks { return s.mine }})
+	return c.create(plan{kind: kind, bad: bad, g: s, members: func() *ranks.Set { return s.mine }})
 }
 
 // span is ranks of a communicator that gave one color, each a stride from the one before, and so their keys.
@@ -288,11 +291,11 @@ func (c *colored) add(s span) {
 }
 
 // order is the ranks in the order of their keys.
-func (c *colored) order() []run {
-	runs := make([]run, len(c.spans))
+func (c *colored) order() []ranks.Run {
+	runs := make([]ranks.Run, len(c.spans))
 	inOrder := true
 	for i, s := range c.spans {
-		runs[i] = run{int32(s.rank), int32(s.stride), int32(s.n)}
+		runs[i] = ranks.Strided(int32(s.rank), int32(s.stride), int32(s.n))
 		if i > 0 {
 			_, before := c.spans[i-1].last()
 			inOrder = inOrder && before <= s.key
@@ -300,7 +303,7 @@ func (c *colored) order() []run {
 		inOrder = inOrder && s.dkey >= 0
 	}
 	if inOrder {
-		return ranksOf(runs...).runs
+		return ranks.Of(runs...).Runs
 	}
 	type member struct {
 		rank int32
@@ -321,30 +324,31 @@ func (c *colored) order() []run {
 		}
 		return 0
 	})
-	var b ranksBuilder
+	var b ranks.Builder
 	for _, m := range all {
-		b.addRank(m.rank)
+		b.AddRank(m.rank)
 	}
-	return b.runs
+	return b.Runs
 }
 
-// splitting is the gathering of a Split.
+// splitting is the payload of a Split.
 type splitting struct {
 	c      *Comm
 	color  int64
-	colors map[int64]*colored // of this rank and those that it has heard
-	below  map[int][]int64    // of each child: the colors that it has told
-	groups map[int64][]run    // of each of these colors: ranks of c, in the order of the new communicator
-	mine   *ranks             // in the world; nil: this rank gave no color
+	colors map[int64]*colored    // of this rank and those that it has heard
+	below  map[int][]int64       // of each child: the colors that it has told
+	groups map[int64][]ranks.Run // of each of these colors: ranks of c, in the order of the new communicator
+	mine   *ranks.Set            // in the world; nil: this rank gave no color
 	// arrange, of a Cart, makes one group of what has been told by hosts; nil: each color is a group.
-	arrange func([]*colored) []run
+	arrange func([]*colored) []ranks.Run
 }
 
 func newSplitting(c *Comm, color, key int) *splitting {
 	s := &splitting{c: c, color: int64(color), colors: map[int64]*colored{}, below: map[int][]int64{},
-		groups: map[int64][]run{}}
+		groups: map[int64][]ranks.Run{}}
 	if color != Undefined {
-		s.colors[s.color] = &colored{color: s.color, spans: []span{{rank: int64(c.rank), stride: 1, n: 1, key: int64(key)}}}
+		s.colors[s.color] = &colored{color: s.color, spans: []span{{rank: int64(c.group.Rank), stride: 1, n: 1,
+			key: int64(key)}}}
 	}
 	return s
 }
@@ -359,20 +363,20 @@ func (s *splitting) sorted() []*colored {
 	return all
 }
 
-func (s *splitting) up() []byte {
-	b := appendInts(nil, int64(len(s.colors)))
+func (s *splitting) Up() []byte {
+	b := agree.AppendInts(nil, int64(len(s.colors)))
 	for _, c := range s.sorted() {
-		b = appendInts(b, c.color, c.size, c.hash, int64(len(c.spans)))
+		b = agree.AppendInts(b, c.color, c.size, c.hash, int64(len(c.spans)))
 		for _, x := range c.spans {
-			b = appendInts(b, x.rank, x.stride, x.n, x.key, x.dkey)
+			b = agree.AppendInts(b, x.rank, x.stride, x.n, x.key, x.dkey)
 		}
 	}
 	return b
 }
 
-func (s *splitting) take(child int, d *decoder) *refusal {
-	for range d.count() {
-		its := colored{color: d.int(), size: d.int(), hash: d.int()}
+func (s *splitting) Take(child int, d *agree.Decoder) *agree.Veto {
+	for range d.Count() {
+		its := colored{color: d.Int(), size: d.Int(), hash: d.Int()}
 		s.below[child] = append(s.below[child], its.color)
 		into := s.colors[its.color]
 		if into == nil {
@@ -383,7 +387,7 @@ func (s *splitting) take(child int, d *decoder) *refusal {
 			return unlikeGroups(into)
 		}
 		if !s.takeSpans(into, child, d) {
-			d.bad = true
+			d.Bad = true
 			return nil
 		}
 	}
@@ -391,11 +395,11 @@ func (s *splitting) take(child int, d *decoder) *refusal {
 }
 
 // takeSpans adds ranks that come after those that are there, one at least.
-func (s *splitting) takeSpans(into *colored, child int, d *decoder) bool {
-	size := int64(s.c.size)
-	for range d.count() {
-		x := span{d.within(int64(child), size-1), d.within(1, size), d.within(1, size), d.int(), d.int()}
-		if last, _ := x.last(); d.bad || last >= size {
+func (s *splitting) takeSpans(into *colored, child int, d *agree.Decoder) bool {
+	size := int64(s.c.group.Size)
+	for range d.Count() {
+		x := span{d.Within(int64(child), size-1), d.Within(1, size), d.Within(1, size), d.Int(), d.Int()}
+		if last, _ := x.last(); d.Bad || last >= size {
 			return false
 		}
 		if k := len(into.spans); k > 0 {
@@ -408,18 +412,19 @@ func (s *splitting) takeSpans(into *colored, child int, d *decoder) bool {
 	return len(into.spans) > 0
 }
 
-func unlikeGroups(c *colored) *refusal {
-	return &refusal{class: ErrGroup, text: fmt.Sprintf("rank %d gives a group in which another rank gives another group; "+
-		"ranks give the same group, or groups that have no rank in common", c.spans[0].rank)}
+func unlikeGroups(c *colored) *agree.Veto {
+	return &agree.Veto{Class: ErrGroup,
+		Text: fmt.Sprintf("rank %d gives a group in which another rank gives another group; "+
+			"ranks give the same group, or groups that have no rank in common", c.spans[0].rank)}
 }
 
-func (s *splitting) decide() *refusal {
+func (s *splitting) Decide() *agree.Veto {
 	if s.arrange != nil {
 		s.groups[0] = s.arrange(s.sorted())
 	} else {
 		for color, c := range s.colors {
 			s.groups[color] = c.order()
-			if c.size != 0 && int64(ranksOf(s.groups[color]...).n) != c.size {
+			if c.size != 0 && int64(ranks.Of(s.groups[color]...).N) != c.size {
 				return unlikeGroups(c)
 			}
 		}
@@ -438,36 +443,36 @@ func (s *splitting) choose() {
 	if !ok {
 		return
 	}
-	if s.c.group == nil {
-		s.mine = ranksOf(runs...)
+	if s.c.group.Peers == nil {
+		s.mine = ranks.Of(runs...)
 		return
 	}
-	var b ranksBuilder
-	ranksOf(runs...).all(func(r int32) bool {
-		b.addRank(int32(s.c.group.at(int(r))))
+	var b ranks.Builder
+	ranks.Of(runs...).All(func(r int32) bool {
+		b.AddRank(int32(s.c.group.Peers.At(int(r))))
 		return true
 	})
-	s.mine = b.done()
+	s.mine = b.Done()
 }
 
-func (s *splitting) down(child int) []byte {
+func (s *splitting) Down(child int) []byte {
 	colors := s.below[child]
 	if s.arrange != nil {
 		colors = []int64{0}
 	}
-	b := appendInts(nil, int64(len(colors)))
+	b := agree.AppendInts(nil, int64(len(colors)))
 	for _, color := range colors {
-		b = appendRanks(appendInts(b, color), &ranks{runs: s.groups[color]})
+		b = agree.AppendRuns(agree.AppendInts(b, color), s.groups[color])
 	}
 	return b
 }
 
-func (s *splitting) told(d *decoder) {
-	for range d.count() {
-		color := d.int()
-		s.groups[color] = d.ranks(s.c.size).runs
+func (s *splitting) ReadVerdict(d *agree.Decoder) {
+	for range d.Count() {
+		color := d.Int()
+		s.groups[color] = d.Ranks(s.c.group.Size).Runs
 	}
-	if !d.bad {
+	if !d.Bad {
 		s.choose()
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
@@ -92,39 +94,46 @@ func splitArguments(n int, seed uint64) (colors, keys []int) {
 	return colors, keys
 }
 
+// unlinked is a communicator at a rank that can reach no other one.
+func unlinked(rank, size int) *Comm {
+	s := &shared{}
+	s.group.Rank, s.group.Size = rank, size
+	return &Comm{shared: s}
+}
+
 // What a rank sends for a Split whose colors follow a rule does not grow with the job.
 func TestSplitIsToldInParts(t *testing.T) {
 	const n = 1 << 16
 	for name, color := range map[string]func(r int) int{
 		"one": func(int) int { return 0 }, "two": func(r int) int { return r % 2 },
 	} {
-		s := newSplitting(&Comm{shared: &shared{size: n}}, Undefined, 0)
+		s := newSplitting(unlinked(0, n), Undefined, 0)
 		for r := range n {
-			its := newSplitting(&Comm{shared: &shared{size: n, rank: r}}, color(r), r)
-			d := decoder{b: its.up()}
-			if no := s.take(r, &d); no != nil || !d.over() {
+			its := newSplitting(unlinked(r, n), color(r), r)
+			d := agree.Decoder{B: its.Up()}
+			if no := s.Take(r, &d); no != nil || !d.Over() {
 				t.Fatal(name, no)
 			}
 		}
-		if b := len(s.up()); b > 100 {
+		if b := len(s.Up()); b > 100 {
 			t.Errorf("%s: %d bytes for %d ranks", name, b, n)
 		}
 	}
 }
 
 func FuzzSplitFromOutside(f *testing.F) {
-	its := newSplitting(&Comm{shared: &shared{size: 8, rank: 3}}, 5, 1)
-	f.Add(its.up())
+	its := newSplitting(unlinked(3, 8), 5, 1)
+	f.Add(its.Up())
 	f.Add([]byte("\x060\x02")) // a length that holds with its own byte
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := newSplitting(&Comm{shared: &shared{size: 8, rank: 2}}, 5, 1)
-		d := decoder{b: b}
-		if no := s.take(3, &d); no == nil && d.over() {
-			s.decide()
+		s := newSplitting(unlinked(2, 8), 5, 1)
+		d := agree.Decoder{B: b}
+		if no := s.Take(3, &d); no == nil && d.Over() {
+			s.Decide()
 		}
-		told := newSplitting(&Comm{shared: &shared{size: 8, rank: 2}}, 5, 1)
-		told.told(&decoder{b: b})
-		(&decoder{b: b}).said()
+		told := newSplitting(unlinked(2, 8), 5, 1)
+		told.ReadVerdict(&agree.Decoder{B: b})
+		(&agree.Decoder{B: b}).Report()
 	})
 }
 
@@ -191,8 +200,8 @@ func TestConcurrentCreations(t *testing.T) {
 			wg.Wait()
 			ids := map[uint32]bool{}
 			for _, c := range made {
-				check(!ids[c.cid], "two communicators have the number %d", c.cid/contextsEach)
-				ids[c.cid] = true
+				check(!ids[c.group.Context], "two communicators have the number %d", c.group.Context/agree.ContextsEach)
+				ids[c.group.Context] = true
 				must(c.Free())
 			}
 		})
@@ -201,12 +210,12 @@ func TestConcurrentCreations(t *testing.T) {
 
 // The communicators that a program makes first, and many of them, have contexts that devices can match.
 func TestSmallContexts(t *testing.T) {
-	n := inShort(smallNumbers-1, 1000)
+	n := inShort(agree.SmallNumbers-1, 1000)
 	over(t)(2, func(w *Comm) {
 		for i := range n {
 			d := ok(w.Dup())
-			_, fits := transport.PackTag(d.cid+contextsEach-1, 1, MaxTag)
-			check(fits, "Dup %d has the context %d, which does not fit into a device's tag", i, d.cid)
+			_, fits := transport.PackTag(d.group.Context+agree.ContextsEach-1, 1, MaxTag)
+			check(fits, "Dup %d has the context %d, which does not fit into a device's tag", i, d.group.Context)
 			if i >= 1000 {
 				must(d.Free())
 			}
@@ -215,7 +224,7 @@ func TestSmallContexts(t *testing.T) {
 }
 
 // fewNumbers lets communicators of this rank have small numbers below n only.
-func fewNumbers(w *Comm, n uint32) { w.ids.small = n }
+func fewNumbers(w *Comm, n uint32) { w.group.Numbers.Small = n }
 
 // Numbers are used again after Free, those of communicators of a part of the ranks too, and a device can match them then
 // as before. While all are in use larger ones are given out.
@@ -237,7 +246,8 @@ func TestNumbersAreReused(t *testing.T) {
 				case 2:
 					c = ok(kept.Split(0, -w.Rank()))
 				}
-				check(c.cid/contextsEach < 20, "creation %d has the number %d", i, c.cid/contextsEach)
+				check(c.group.Context/agree.ContextsEach < 20, "creation %d has the number %d", i,
+					c.group.Context/agree.ContextsEach)
 				ring(c, i)
 				must(c.Free())
 			}
@@ -250,11 +260,12 @@ func TestNumbersAreReused(t *testing.T) {
 				must(c.Free())
 			}
 			c := ok(w.Dup())
-			for range inVain {
+			for range agree.InVain {
 				must(c.Free())
 				c = ok(w.Dup())
 			}
-			check(c.cid/contextsEach < 20, "when all are free a communicator has the number %d", c.cid/contextsEach)
+			check(c.group.Context/agree.ContextsEach < 20, "when all are free a communicator has the number %d",
+				c.group.Context/agree.ContextsEach)
 			ring(c, 0)
 			ring(kept, 1)
 		})
@@ -288,7 +299,7 @@ func TestLateMessagesMeetNoSuccessor(t *testing.T) {
 				}
 				must(d.Free())
 				e := ok(w.Dup())
-				for e.cid != d.cid {
+				for e.group.Context != d.group.Context {
 					must(e.Free())
 					e = ok(w.Dup())
 				}
@@ -312,31 +323,31 @@ func TestLateMessagesMeetNoSuccessor(t *testing.T) {
 }
 
 // isUsed: a communicator of this rank that has not been freed has the number.
-func (x *contextIDs) isUsed(id uint32) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	l, taken := x.taken[id]
+func isUsed(x *agree.ContextIDs, id uint32) bool {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	l, taken := x.Taken[id]
 	return taken && l == nil
 }
 
 // A number that is late is made free if it was late when its ranks began to send their last messages, and no other
 // goroutine gets it before its contexts can be used.
 func TestLateNumbers(t *testing.T) {
-	x, both, reused := newContextIDs(), ranksOf(run{0, 1, 2}), 0
-	late := func(id uint32) { same(x.claim(id), id); x.release(id, both) }
+	x, both, reused := agree.NewContextIDs(), ranks.Of(ranks.Strided(0, 1, 2)), 0
+	late := func(id uint32) { same(x.Reserve(id), id); x.Release(id, both) }
 	late(7)
-	bits, then := x.usable(both)
+	bits, then := x.Usable(both)
 	late(8)
 	for range 2 {
-		x.free(bits, then, func(id uint32) {
+		x.Free(bits, then, func(id uint32) {
 			same(id, 7)
-			check(!x.mu.TryLock(), "7 can be claimed before its contexts are reused")
+			check(!x.Mu.TryLock(), "7 can be claimed before its contexts are reused")
 			reused++
 		})
 	}
 	same(reused, 1)
-	same(x.claim(7), 7)
-	same(x.claim(8), 9)
+	same(x.Reserve(7), 7)
+	same(x.Reserve(8), 9)
 }
 
 // §7.4.3: while numbers are made free, another goroutine of a rank sends on a communicator that the other ranks have
@@ -349,7 +360,7 @@ func TestLateMessagesBehindTheLast(t *testing.T) {
 			return d
 		}
 		return &tellingDevice{d, func(p *transport.Packet) {
-			if p.Event == transport.Arrived && p.Peer == 3 && p.Header.Ctx == ctxFlush {
+			if p.Event == transport.Arrived && p.Peer == 3 && p.Header.Ctx == agree.CtxFlush {
 				select {
 				case last <- true:
 				default:
@@ -385,7 +396,7 @@ func TestLateMessagesBehindTheLast(t *testing.T) {
 				must(Barrier(w))
 				e = ok(w.Dup())
 			}
-			for e.cid != d.cid {
+			for e.group.Context != d.group.Context {
 				must(e.Free())
 				e = ok(w.Dup())
 			}
@@ -434,7 +445,7 @@ func TestLateMessageAfterManyFrees(t *testing.T) {
 		if w.Rank() == 1 {
 			must(d.Free())
 			alone := ok(w.CreateGroup(ok(w.Group().Incl(1)), 0))
-			for range 1<<16/contextsEach + 1 {
+			for range 1<<16/agree.ContextsEach + 1 {
 				must(ok(alone.Dup()).Free())
 			}
 			sendSignal(w, 0)
@@ -448,7 +459,7 @@ func TestLateMessageAfterManyFrees(t *testing.T) {
 		}
 		fewNumbers(w, 40)
 		e := ok(w.Dup())
-		for e.cid != d.cid {
+		for e.group.Context != d.group.Context {
 			must(e.Free())
 			e = ok(w.Dup())
 		}
@@ -592,7 +603,7 @@ func TestCommunicatorsAreSmall(t *testing.T) {
 	before := heap()
 	all := make([]*Comm, each)
 	for i := range all {
-		all[i] = world.child(makeDup, uint32(i+1), ranksOf(run{3, 4, n / 4}), nil)
+		all[i] = world.child(agree.MakeDup, uint32(i+1), ranks.Of(ranks.Strided(3, 4, n/4)), nil)
 	}
 	made := heap()
 	if b := (int64(made) - int64(before)) / each; b > 2048 {

@@ -23,7 +23,7 @@ import (
 const graph = `
 	# Leaves: they import no other package of ours, or only another leaf.
 	internal/wire, internal/spelling, internal/topology, internal/layout, internal/waitpolicy, internal/place,
-	internal/frames:
+	internal/frames, internal/ranks:
 	internal/sizes                : {github.com/docker/go-units}
 	internal/reduce               : {golang.org/x/sys}
 	internal/ring                 : {golang.org/x/sys}
@@ -76,7 +76,11 @@ const graph = `
 	                                internal/pmi, internal/place, internal/cpuset, internal/settings,
 	                                internal/sysmon, internal/waitpolicy, collectives,
 	                                {github.com/hashicorp/go-hclog}
+	internal/mpierr               : pml, transport, internal/ranks
+	internal/background           : internal/mpierr
+	internal/agree                : pml, internal/ranks, internal/mpierr, internal/background
 	mpi                           : pml, transport, collectives, internal/join, internal/reduce, internal/layout,
+	                                internal/mpierr, internal/ranks, internal/agree, internal/background,
 	                                {github.com/hashicorp/go-hclog}
 
 	# The launcher shares the wire-up with mpi, and nothing else.

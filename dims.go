@@ -3,6 +3,8 @@ package mpi
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
 // Dims cuts n ranks into a grid: dims has one entry per dimension, and Dims fills in those that are 0, so that the
@@ -13,19 +15,20 @@ func Dims(n int, dims []int) error {
 	for i, d := range dims {
 		switch {
 		case n < 1 || d < 0:
-			return opError("Dims", ErrDims, "%d ranks and the dimensions %v were given; ranks are 1 or more, dimensions "+
+			return mpierr.New("Dims", ErrDims, "%d ranks and the dimensions %v were given; ranks are 1 or more, dimensions "+
 				"positive, or 0 where they are asked for", n, dims)
 		case d == 0:
 			free = append(free, i)
 		case rest%d != 0:
-			return opError("Dims", ErrDims, "%d ranks cannot be cut into the dimensions %v; those given must divide it", n, dims)
+			return mpierr.New("Dims", ErrDims, "%d ranks cannot be cut into the dimensions %v; those given must divide it",
+				n, dims)
 		default:
 			rest /= d
 		}
 	}
 	if len(free) == 0 {
 		if rest != 1 {
-			return opError("Dims", ErrDims, "the dimensions %v hold %d ranks, not %d", dims, n/rest, n)
+			return mpierr.New("Dims", ErrDims, "the dimensions %v hold %d ranks, not %d", dims, n/rest, n)
 		}
 		return nil
 	}
@@ -118,13 +121,14 @@ func root(n, k int) int {
 // gridArgs reports why dims cannot be a grid of ranks in a communicator of size.
 func gridArgs(op string, dims []int, periodic []bool, size int) *Error {
 	if len(dims) != len(periodic) {
-		return opError(op, ErrDims, "%d dimensions and %d periods were given; there is one for each", len(dims),
+		return mpierr.New(op, ErrDims, "%d dimensions and %d periods were given; there is one for each", len(dims),
 			len(periodic))
 	}
 	n := 1
 	for _, d := range dims {
 		if d < 1 || n > size/d {
-			return opError(op, ErrDims, "the dimensions are %v; they are positive, and hold at most %s", dims, ranksText(size))
+			return mpierr.New(op, ErrDims, "the dimensions are %v; they are positive, and hold at most %s", dims,
+				ranksText(size))
 		}
 		n *= d
 	}

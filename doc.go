@@ -58,6 +58,7 @@
 // MPI 4.1 throughout.
 //
 //	Owns:     the public names; argument checks; communicators
-//	May call: pml, internal/join, collectives, internal/layout, internal/reduce, transport (its errors and interfaces)
+//	May call: internal/agree, pml, internal/join, collectives, internal/layout, internal/reduce, internal/background,
+//	          internal/mpierr, internal/ranks, transport (its errors and interfaces)
 //	Never:    loop over messages, copy payload, know a protocol
 package mpi

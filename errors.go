@@ -1,186 +1,39 @@
 package mpi
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"strings"
-
-	"github.com/gorun-mpi/mpi/pml"
-	"github.com/gorun-mpi/mpi/transport"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 )
 
-// Class is the kind of an error; §9.4. It is an error itself, for errors.Is.
-type Class struct{ name, mpi string }
-
-func (c *Class) Error() string { return c.name }
-
-// MPI is the name of the class in the standard, or "" where it has none.
-func (c *Class) MPI() string { return c.mpi }
+// Error is every error of this package. Class is the kind of an error, §9.4, and an error itself, for errors.Is.
+type (
+	Error = mpierr.Error
+	Class = mpierr.Class
+)
 
 // The classes.
 var (
-	ErrTruncate    error = &Class{"message longer than the buffer", "MPI_ERR_TRUNCATE"}
-	ErrRank        error = &Class{"no such rank", "MPI_ERR_RANK"}
-	ErrTag         error = &Class{"no such tag", "MPI_ERR_TAG"}
-	ErrCount       error = &Class{"wrong count", "MPI_ERR_COUNT"}
-	ErrType        error = &Class{"type cannot be sent", "MPI_ERR_TYPE"}
-	ErrComm        error = &Class{"unusable communicator", "MPI_ERR_COMM"}
-	ErrGroup       error = &Class{"unusable group", "MPI_ERR_GROUP"}
-	ErrTopology    error = &Class{"no such topology", "MPI_ERR_TOPOLOGY"}
-	ErrDims        error = &Class{"dimensions that cannot be", "MPI_ERR_DIMS"}
-	ErrRoot        error = &Class{"no such root", "MPI_ERR_ROOT"}
-	ErrBuffer      error = &Class{"buffers that share memory", "MPI_ERR_BUFFER"}
-	ErrOp          error = &Class{"operator that cannot be used", "MPI_ERR_OP"}
-	ErrRequest     error = &Class{"unusable request", "MPI_ERR_REQUEST"}
-	ErrPeerFailed  error = &Class{"a peer has failed", "MPI_ERR_PROC_FAILED"}
-	ErrAborted     error = &Class{"the job was aborted", "MPI_ERR_OTHER"}
-	ErrUnavailable error = &Class{"not available here", "MPI_ERR_UNSUPPORTED_OPERATION"}
-	ErrNoMemory    error = &Class{"no memory", "MPI_ERR_NO_MEM"}
-	ErrTimeout     error = &Class{"timed out", ""}
-	ErrInit        error = &Class{"not joined", "MPI_ERR_OTHER"}
+	ErrTruncate    = mpierr.ErrTruncate
+	ErrRank        = mpierr.ErrRank
+	ErrTag         = mpierr.ErrTag
+	ErrCount       = mpierr.ErrCount
+	ErrType        = mpierr.ErrType
+	ErrComm        = mpierr.ErrComm
+	ErrGroup       = mpierr.ErrGroup
+	ErrTopology    = mpierr.ErrTopology
+	ErrDims        = mpierr.ErrDims
+	ErrRoot        = mpierr.ErrRoot
+	ErrBuffer      = mpierr.ErrBuffer
+	ErrOp          = mpierr.ErrOp
+	ErrRequest     = mpierr.ErrRequest
+	ErrPeerFailed  = mpierr.ErrPeerFailed
+	ErrAborted     = mpierr.ErrAborted
+	ErrUnavailable = mpierr.ErrUnavailable
+	ErrNoMemory    = mpierr.ErrNoMemory
+	ErrTimeout     = mpierr.ErrTimeout
+	ErrInit        = mpierr.ErrInit
 )
 
-// Error is every error of this package.
-type Error struct {
-	Op    string // the call: "Send"
-	Class error  // one of the Err… values, or a context's error
-	Comm  string // name of the communicator; "" if the call has none
-	Peer  int    // the rank that the caller named, in the communicator; Undefined if none
-	Tag   int    // the tag that the caller named; Undefined if none
-	Err   error  // what was wrong, in words; may wrap a cause
-
-	source bool // Peer is a source, although the call can have a destination too
-}
-
-// Error says what was called, with which values, what was wrong and what to do.
-func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("mpi: ")
-	b.WriteString(e.Op)
-	if e.Peer != Undefined || e.Class == ErrRank { // a wrong rank may be any number
-		fmt.Fprintf(&b, " %s %s", e.preposition(), rankName(e.Peer))
-	}
-	if e.Tag != Undefined {
-		fmt.Fprintf(&b, " tag %s", tagName(e.Tag))
-	}
-	if e.Comm != "" && e.Comm != "world" {
-		fmt.Fprintf(&b, " on %s", e.Comm)
-	}
-	b.WriteString(": ")
-	if e.Err != nil {
-		b.WriteString(e.Err.Error())
-	} else {
-		b.WriteString(e.Class.Error())
-	}
-	return b.String()
-}
-
-func (e *Error) preposition() string {
-	two := strings.Contains(e.Op, "endrecv")
-	if two && e.source || !two && strings.Contains(e.Op, "ecv") || strings.Contains(e.Op, "robe") {
-		return "from"
-	}
-	return "to"
-}
-
-func rankName(r int) string {
-	switch r {
-	case AnySource:
-		return "any source"
-	case ProcNull:
-		return "no process"
-	}
-	return fmt.Sprintf("rank %d", r)
-}
-
-func tagName(t int) string {
-	if t == AnyTag {
-		return "any"
-	}
-	return fmt.Sprint(t)
-}
-
-// Unwrap gives errors.Is the class and the cause.
-func (e *Error) Unwrap() []error { return []error{e.Class, e.Err} }
-
-// wrap makes an *Error of an engine's error, for a caller.
-func (c *Comm) wrap(op string, peer, tag int, err error) error {
-	if err == nil {
-		return nil
-	}
-	err = c.named(op, peer, tag, err)
-	hear(c.eng, err)
-	return err
-}
-
-func (c *Comm) named(op string, peer, tag int, err error) error {
-	var already *Error
-	if errors.As(err, &already) {
-		if already.Op == "" { // why all calls fail from now on
-			return &Error{Op: op, Class: already.Class, Comm: c.Name(), Peer: peer, Tag: tag, Err: already.Err, source: true}
-		}
-		return err
-	}
-	var told *pml.BoardError
-	if errors.As(err, &told) {
-		if no := (&decoder{b: told.Why}).refusal(); no != nil {
-			return &Error{Op: op, Class: no.class, Comm: c.Name(), Peer: peer, Tag: tag, Err: errors.New(no.text)}
-		}
-	}
-	// A Sendrecv in progress is named by its receive.
-	return &Error{Op: op, Class: classOf(err), Comm: c.Name(), Peer: peer, Tag: tag, Err: c.describe(err), source: true}
-}
-
-func classOf(err error) error {
-	var peer *pml.PeerError
-	switch {
-	case errors.Is(err, pml.ErrTruncate):
-		return ErrTruncate
-	case errors.Is(err, pml.ErrRequest):
-		return ErrRequest
-	case errors.Is(err, pml.ErrTag):
-		return ErrTag
-	case errors.Is(err, context.Canceled):
-		return context.Canceled
-	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &peer):
-		return context.DeadlineExceeded
-	case errors.Is(err, transport.ErrNoMemory):
-		return ErrNoMemory
-	case errors.Is(err, transport.ErrTimeout):
-		return ErrTimeout
-	case errors.Is(err, transport.ErrPeerGone), errors.As(err, &peer):
-		return ErrPeerFailed
-	case errors.Is(err, transport.ErrUnavailable):
-		return ErrUnavailable
-	}
-	return ErrAborted
-}
-
-// describe translates the engine's ranks of the world into this communicator's, and adds what to do.
-func (c *Comm) describe(err error) error {
-	if errors.Is(err, pml.ErrTruncate) {
-		return fmt.Errorf("%w: what does not fit is lost; use a longer buffer, or RecvAlloc", err)
-	}
-	var peer *pml.PeerError
-	if errors.As(err, &peer) && c.eng != nil {
-		both := c.groups != nil && c.local == nil // for a call on an intercommunicator
-		switch r := c.rankOf(int32(peer.Rank)); {
-		case both || r == Undefined:
-			return fmt.Errorf("rank %d of the world%s%w", peer.Rank, peer.Between(), peer.Err)
-		case r != peer.Rank:
-			return fmt.Errorf("rank %d (%d in the world)%s%w", r, peer.Rank, peer.Between(), peer.Err)
-		}
-	}
-	return err
-}
-
-func opError(op string, class error, format string, args ...any) *Error {
-	return &Error{Op: op, Class: class, Peer: Undefined, Tag: Undefined, Err: fmt.Errorf(format, args...)}
-}
-
-// of names the communicator.
-func (e *Error) of(c *Comm) *Error {
-	e.Comm = c.Name()
-	return e
+// opError is an error of a call on c.
+func (c *Comm) opError(op string, class error, format string, args ...any) *Error {
+	return mpierr.On(mpierr.New(op, class, format, args...), c.Name())
 }

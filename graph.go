@@ -6,6 +6,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // graph is what Graph has been given: the neighbours of each rank.
@@ -45,34 +49,36 @@ func (c *Comm) Graph(neighbours [][]int) (*Comm, error) {
 	}
 	n := len(neighbours)
 	var bad *Error
-	if n > c.size {
-		bad = opError("Graph", ErrTopology, "the graph has %d nodes; it may have those of %s", n, ranksText(c.size))
+	if n > c.group.Size {
+		bad = mpierr.New("Graph", ErrTopology, "the graph has %d nodes; it may have those of %s", n,
+			ranksText(c.group.Size))
 	}
 	g := &graph{}
-	args := appendInts(nil, int64(n))
+	args := agree.AppendInts(nil, int64(n))
 	for r, list := range neighbours {
 		bad = firstError(bad, outside("Graph", list, n, fmt.Sprintf("node %d", r)))
 		g.lists = append(g.lists, slices.Clone(list))
-		args = appendInts(args, int64(len(list)))
+		args = agree.AppendInts(args, int64(len(list)))
 		for _, to := range list {
-			args = appendInts(args, int64(to))
+			args = agree.AppendInts(args, int64(to))
 		}
 	}
 	if bad == nil {
 		g.lopsided = lopsided(g.lists)
 	}
-	members := func() *ranks {
+	members := func() *ranks.Set {
 		if n == 0 {
 			return nil
 		}
-		var b ranksBuilder
+		var b ranks.Builder
 		for r := range n {
-			b.addRank(int32(c.toWorld(r)))
+			b.AddRank(int32(c.group.ToWorld(r)))
 		}
-		return b.done()
+		return b.Done()
 	}
-	return c.create(plan{kind: makeGraph, args: appendInts(nil, hashOf(args)), bad: bad, members: members,
-		finish: func(s *shared) { s.topo = g }})
+	return c.create(plan{kind: agree.MakeGraph, args: agree.AppendInts(nil, agree.HashOf(args)), bad: bad,
+		members: members,
+		finish:  func(s *shared) { s.topo = g }})
 }
 
 // lopsided names two nodes, one of which has the other more often as a neighbour.
@@ -104,7 +110,7 @@ func firstError(a, b *Error) *Error {
 func outside(op string, list []int, n int, of string) *Error {
 	for _, r := range list {
 		if r < 0 || r >= n {
-			return opError(op, ErrTopology, "%s has the neighbour %d; there are %d ranks, from 0 on", of, r, n)
+			return mpierr.New(op, ErrTopology, "%s has the neighbour %d; there are %d ranks, from 0 on", of, r, n)
 		}
 	}
 	return nil
@@ -117,32 +123,33 @@ func outside(op string, list []int, n int, of string) *Error {
 func (c *Comm) DistGraphAdjacent(sources, destinations []int) (*Comm, error) {
 	g := &distGraph{sources: sources, destinations: destinations,
 		weights: Weights{make([]int, len(sources)), make([]int, len(destinations))}}
-	return c.adjacent(makeDistGraphAdjacent, g)
+	return c.adjacent(agree.MakeDistGraphAdjacent, g)
 }
 
 // DistGraphAdjacentWeighted is DistGraphAdjacent with a weight, 0 or more, for each edge, which NeighborWeights tells
 // again; §8.5.4. Both ranks of an edge give it the same weight, which is compared as the edges are. A rank without
 // neighbours gives no weights. As ranks keep their places the weights change nothing else.
 func (c *Comm) DistGraphAdjacentWeighted(sources, destinations []int, weights Weights) (*Comm, error) {
-	return c.adjacent(makeDistGraphAdjacentWeighted,
+	return c.adjacent(agree.MakeDistGraphAdjacentWeighted,
 		&distGraph{sources: sources, destinations: destinations, weights: weights, weighted: true})
 }
 
-func (c *Comm) adjacent(kind creation, given *distGraph) (*Comm, error) {
+func (c *Comm) adjacent(kind agree.Creation, given *distGraph) (*Comm, error) {
 	op := kind.String()
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
-	bad := firstError(outside(op, given.sources, c.size, "the caller"), outside(op, given.destinations, c.size,
+	bad := firstError(outside(op, given.sources, c.group.Size, "the caller"), outside(op, given.destinations,
+		c.group.Size,
 		"the caller"))
 	bad = firstError(bad, notWeights(op, "source", given.weights.Sources, len(given.sources)))
 	bad = firstError(bad, notWeights(op, "destination", given.weights.Destinations, len(given.destinations)))
 	g := &distGraph{slices.Clone(given.sources), slices.Clone(given.destinations),
 		Weights{slices.Clone(given.weights.Sources), slices.Clone(given.weights.Destinations)}, given.weighted}
-	p := plan{kind: kind, bad: bad, members: func() *ranks { return c.members() },
-		finish: func(s *shared) { s.group, s.topo = c.group, g }}
+	p := plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.group.Members() },
+		finish: func(s *shared) { s.group.Peers, s.topo = c.group.Peers, g }}
 	if c.setup.Check {
-		p.after = func(m *meeting, made *Comm) *refusal { return m.matchEdges(made, g) }
+		p.after = func(m *agree.Exchange, made *Comm) *agree.Veto { return matchEdges(m, made, g) }
 	}
 	return c.create(p)
 }
@@ -150,11 +157,11 @@ func (c *Comm) adjacent(kind creation, given *distGraph) (*Comm, error) {
 // notWeights reports why a list is not that of the weights of n edges.
 func notWeights(op, of string, weights []int, n int) *Error {
 	if len(weights) != n {
-		return opError(op, ErrTopology, "there are %d weights for %d edges; give each %s a weight", len(weights), n, of)
+		return mpierr.New(op, ErrTopology, "there are %d weights for %d edges; give each %s a weight", len(weights), n, of)
 	}
 	for _, w := range weights {
 		if w < 0 {
-			return opError(op, ErrTopology, "the weight of a %s is %d; weights are 0 or more", of, w)
+			return mpierr.New(op, ErrTopology, "the weight of a %s is %d; weights are 0 or more", of, w)
 		}
 	}
 	return nil
@@ -163,25 +170,26 @@ func notWeights(op, of string, weights []int, n int) *Error {
 // matchEdges compares what the two ranks of each edge say of it: each rank tells those that it sends to, over c, which
 // weights the edges have that lead there. So a rank hears of all that it should receive from. A rank that hears
 // of a difference votes against the communicator.
-func (m *meeting) matchEdges(c *Comm, g *distGraph) *refusal {
+func matchEdges(m *agree.Exchange, c *Comm, g *distGraph) *agree.Veto {
 	words := map[int32][]byte{}
 	for to, weights := range byRank(g.destinations, g.weights.Destinations) {
-		words[int32(c.toWorld(to))] = appendInts(appendInts(nil, int64(c.rank), int64(len(weights))), weights...)
+		words[int32(c.group.ToWorld(to))] = agree.AppendInts(agree.AppendInts(nil, int64(c.group.Rank),
+			int64(len(weights))), weights...)
 	}
 	told, bad := map[int][]int64{}, false
-	no := m.scatterSparsely(c, words, func(b []byte) {
-		d := decoder{b: b}
-		from := int(d.within(0, int64(c.size)-1))
-		for range d.count() {
-			told[from] = append(told[from], d.int())
+	no := m.ScatterSparsely(&c.group, words, func(b []byte) {
+		d := agree.Decoder{B: b}
+		from := int(d.Within(0, int64(c.group.Size)-1))
+		for range d.Count() {
+			told[from] = append(told[from], d.Int())
 		}
-		bad = bad || !d.over()
+		bad = bad || !d.Over()
 	})
 	if no == nil && bad {
-		no = &refusal{class: ErrAborted, text: "another rank has sent what are no edges"}
+		no = &agree.Veto{Class: ErrAborted, Text: "another rank has sent what are no edges"}
 	}
 	if no == nil {
-		no = m.unmatched(byRank(g.sources, g.weights.Sources), told)
+		no = unmatched(m, byRank(g.sources, g.weights.Sources), told)
 	}
 	return no
 }
@@ -199,19 +207,20 @@ func byRank(neighbours, weights []int) map[int][]int64 {
 }
 
 // unmatched finds a rank that has told of other edges to this one than are given here.
-func (m *meeting) unmatched(given, told map[int][]int64) *refusal {
+func unmatched(m *agree.Exchange, given, told map[int][]int64) *agree.Veto {
 	all := maps.Clone(given)
 	maps.Copy(all, told)
 	for _, from := range slices.Sorted(maps.Keys(all)) {
 		its, mine := told[from], given[from]
 		if n := len(its); n != len(mine) {
-			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives rank %d as a destination %d times, which "+
-				"gives rank %[1]d as a source %[4]d times; both ranks of an edge must give it", from, m.me, n,
-				len(mine))}
+			return &agree.Veto{Class: ErrTopology,
+				Text: fmt.Sprintf("rank %d gives rank %d as a destination %d times, which "+
+					"gives rank %[1]d as a source %[4]d times; both ranks of an edge must give it", from, m.Me, n,
+					len(mine))}
 		}
 		if !slices.Equal(its, mine) {
-			return &refusal{class: ErrTopology, text: fmt.Sprintf("rank %d gives its edges to rank %d the weights %v, "+
-				"which gives them %v; both ranks of an edge must give it the same weight", from, m.me, its, mine)}
+			return &agree.Veto{Class: ErrTopology, Text: fmt.Sprintf("rank %d gives its edges to rank %d the weights %v, "+
+				"which gives them %v; both ranks of an edge must give it the same weight", from, m.Me, its, mine)}
 		}
 	}
 	return nil
@@ -221,38 +230,38 @@ func (m *meeting) unmatched(given, told map[int][]int64) *refusal {
 // ranks; an edge that is given twice makes a neighbour that is there twice. An edge costs a message to each of its two
 // ranks; those of one rank to another go together.
 func (c *Comm) DistGraph(edges ...Edge) (*Comm, error) {
-	return c.distGraph(makeDistGraph, edges, make([]int, len(edges)))
+	return c.distGraph(agree.MakeDistGraph, edges, make([]int, len(edges)))
 }
 
 // DistGraphWeighted is DistGraph with a weight, 0 or more, for each edge, which NeighborWeights tells again at both of
 // its ranks; §8.5.4. The edges between two ranks are in the order of their weights.
 func (c *Comm) DistGraphWeighted(edges []Edge, weights []int) (*Comm, error) {
-	return c.distGraph(makeDistGraphWeighted, edges, weights)
+	return c.distGraph(agree.MakeDistGraphWeighted, edges, weights)
 }
 
-func (c *Comm) distGraph(kind creation, edges []Edge, weights []int) (*Comm, error) {
+func (c *Comm) distGraph(kind agree.Creation, edges []Edge, weights []int) (*Comm, error) {
 	op := kind.String()
 	if err := c.intra(op); err != nil {
 		return nil, err
 	}
 	bad := notWeights(op, "edge", weights, len(edges))
 	for _, e := range edges {
-		bad = firstError(bad, outside(op, []int{e.From, e.To}, c.size, "an edge of the caller"))
+		bad = firstError(bad, outside(op, []int{e.From, e.To}, c.group.Size, "an edge of the caller"))
 	}
 	if bad != nil {
 		edges = nil
 	}
-	g := &distGraph{weighted: kind == makeDistGraphWeighted}
-	return c.create(plan{kind: kind, bad: bad, members: func() *ranks { return c.members() },
-		finish: func(s *shared) { s.group, s.topo = c.group, g },
-		after:  func(m *meeting, made *Comm) *refusal { return m.tellEdges(made, edges, weights, g) }})
+	g := &distGraph{weighted: kind == agree.MakeDistGraphWeighted}
+	return c.create(plan{kind: kind, bad: bad, members: func() *ranks.Set { return c.group.Members() },
+		finish: func(s *shared) { s.group.Peers, s.topo = c.group.Peers, g },
+		after:  func(m *agree.Exchange, made *Comm) *agree.Veto { return tellEdges(m, made, edges, weights, g) }})
 }
 
 // end is one end of an edge, as the rank at the other one is told of it.
 type end struct{ rank, weight int }
 
 // tellEdges tells the ranks of each edge, over c, that it is theirs.
-func (m *meeting) tellEdges(c *Comm, edges []Edge, weights []int, g *distGraph) *refusal {
+func tellEdges(m *agree.Exchange, c *Comm, edges []Edge, weights []int, g *distGraph) *agree.Veto {
 	in, out := map[int][]int64{}, map[int][]int64{} // of each rank: from which, and to which, and the weights
 	for i, e := range edges {
 		in[e.To] = append(in[e.To], int64(e.From), int64(weights[i]))
@@ -261,29 +270,29 @@ func (m *meeting) tellEdges(c *Comm, edges []Edge, weights []int, g *distGraph) 
 	to := map[int32][]byte{}
 	for _, lists := range []map[int][]int64{in, out} {
 		for r := range maps.Keys(lists) {
-			b := appendInts(nil, int64(len(in[r])/2))
-			b = appendInts(appendInts(b, in[r]...), int64(len(out[r])/2))
-			to[int32(c.toWorld(r))] = appendInts(b, out[r]...)
+			b := agree.AppendInts(nil, int64(len(in[r])/2))
+			b = agree.AppendInts(agree.AppendInts(b, in[r]...), int64(len(out[r])/2))
+			to[int32(c.group.ToWorld(r))] = agree.AppendInts(b, out[r]...)
 		}
 	}
 	var mu sync.Mutex
 	var ends [2][]end
 	bad := false
-	no := m.scatterSparsely(c, to, func(b []byte) {
+	no := m.ScatterSparsely(&c.group, to, func(b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
-		d := decoder{b: b}
+		d := agree.Decoder{B: b}
 		for i := range ends {
-			for range d.count() {
-				ends[i] = append(ends[i], end{int(d.within(0, int64(c.size)-1)), int(d.int())})
+			for range d.Count() {
+				ends[i] = append(ends[i], end{int(d.Within(0, int64(c.group.Size)-1)), int(d.Int())})
 			}
 		}
-		bad = bad || !d.over()
+		bad = bad || !d.Over()
 	})
 	g.sources, g.weights.Sources = inOrder(ends[0])
 	g.destinations, g.weights.Destinations = inOrder(ends[1])
 	if bad && no == nil {
-		no = &refusal{class: ErrAborted, text: "another rank has sent what are no edges"}
+		no = &agree.Veto{Class: ErrAborted, Text: "another rank has sent what are no edges"}
 	}
 	return no
 }
@@ -305,7 +314,7 @@ func (c *Comm) Neighbors() (sources, destinations []int, err error) {
 	if c.topo == nil {
 		return nil, nil, c.noTopology("Neighbors")
 	}
-	sources, destinations = c.topo.neighbours(c.rank)
+	sources, destinations = c.topo.neighbours(c.group.Rank)
 	return slices.Clone(sources), slices.Clone(destinations), nil
 }
 
@@ -334,9 +343,9 @@ func (c *Comm) GraphNeighbors(rank int) ([]int, error) {
 	g, isGraph := c.topo.(*graph)
 	switch {
 	case !isGraph:
-		return nil, opError("GraphNeighbors", ErrTopology,
-			"the communicator is no graph that all ranks know; Graph makes one").of(c)
-	case rank < 0 || rank >= c.size:
+		return nil, c.opError("GraphNeighbors", ErrTopology,
+			"the communicator is no graph that all ranks know; Graph makes one")
+	case rank < 0 || rank >= c.group.Size:
 		return nil, c.rankError("GraphNeighbors", rank, false)
 	}
 	return slices.Clone(g.lists[rank]), nil

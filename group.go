@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -14,7 +16,7 @@ import (
 type Group struct {
 	eng   *pml.Engine // of the rank that has made it
 	me    int32       // its rank in the world
-	ranks *ranks
+	ranks *ranks.Set
 }
 
 // Comparison is what comparing two groups or communicators gives; §7.3.1, §7.4.1.
@@ -40,17 +42,19 @@ func (c *Comm) Group() *Group {
 	if c == nil || c.shared == nil {
 		return nil
 	}
-	return c.groupOf(c.members())
+	return c.groupOf(c.group.Members())
 }
 
-func (c *Comm) groupOf(r *ranks) *Group { return &Group{eng: c.eng, me: c.me, ranks: r} }
+func (c *Comm) groupOf(r *ranks.Set) *Group {
+	return &Group{eng: c.group.Engine, me: c.group.WorldRank, ranks: r}
+}
 
 // Size is the number of ranks in the group; §7.3.1.
 func (g *Group) Size() int {
 	if g == nil || g.ranks == nil {
 		return 0
 	}
-	return int(g.ranks.n)
+	return int(g.ranks.N)
 }
 
 // Rank is the place of the calling process in the group, or Undefined; §7.3.1.
@@ -58,13 +62,13 @@ func (g *Group) Rank() int {
 	if g == nil || g.ranks == nil {
 		return Undefined
 	}
-	return g.ranks.find(g.me)
+	return g.ranks.Find(g.me)
 }
 
 // usable reports why g cannot be used.
 func (g *Group) usable(op string) *Error {
 	if g == nil || g.ranks == nil {
-		return opError(op, ErrGroup, "the group is nil; Comm.Group makes one")
+		return mpierr.New(op, ErrGroup, "the group is nil; Comm.Group makes one")
 	}
 	return nil
 }
@@ -78,13 +82,13 @@ func (g *Group) both(op string, h *Group) *Error {
 		return err
 	}
 	if g.eng != h.eng {
-		return opError(op, ErrGroup, "the groups were made by two ranks (%d and %d of the world); "+
+		return mpierr.New(op, ErrGroup, "the groups were made by two ranks (%d and %d of the world); "+
 			"a group means something to its rank only", g.me, h.me)
 	}
 	return nil
 }
 
-func (g *Group) with(b *ranksBuilder) *Group { return &Group{eng: g.eng, me: g.me, ranks: b.done()} }
+func (g *Group) with(b *ranks.Builder) *Group { return &Group{eng: g.eng, me: g.me, ranks: b.Done()} }
 
 // check reports the first of ranks that g has not.
 func (g *Group) check(op string, ranks []int) *Error {
@@ -93,7 +97,8 @@ func (g *Group) check(op string, ranks []int) *Error {
 	}
 	for _, r := range ranks {
 		if r < 0 || r >= g.Size() {
-			return opError(op, ErrGroup, "there is no rank %d in a group of %d; its ranks are 0 to %d", r, g.Size(), g.Size()-1)
+			return mpierr.New(op, ErrGroup, "there is no rank %d in a group of %d; its ranks are 0 to %d", r, g.Size(),
+				g.Size()-1)
 		}
 	}
 	return nil
@@ -115,8 +120,8 @@ func (g *Group) Union(h *Group) (*Group, error) {
 	if err := g.both("Union", h); err != nil {
 		return nil, err
 	}
-	b := ranksBuilder{runs: slices.Clone(g.ranks.runs)}
-	h.filter(&b, func(w int32) bool { return g.ranks.find(w) == Undefined })
+	b := ranks.Builder{Runs: slices.Clone(g.ranks.Runs)}
+	h.filter(&b, func(w int32) bool { return g.ranks.Find(w) == Undefined })
 	return g.with(&b), nil
 }
 
@@ -125,8 +130,8 @@ func (g *Group) Intersection(h *Group) (*Group, error) {
 	if err := g.both("Intersection", h); err != nil {
 		return nil, err
 	}
-	var b ranksBuilder
-	g.filter(&b, func(w int32) bool { return h.ranks.find(w) != Undefined })
+	var b ranks.Builder
+	g.filter(&b, func(w int32) bool { return h.ranks.Find(w) != Undefined })
 	return g.with(&b), nil
 }
 
@@ -135,16 +140,16 @@ func (g *Group) Difference(h *Group) (*Group, error) {
 	if err := g.both("Difference", h); err != nil {
 		return nil, err
 	}
-	var b ranksBuilder
-	g.filter(&b, func(w int32) bool { return h.ranks.find(w) == Undefined })
+	var b ranks.Builder
+	g.filter(&b, func(w int32) bool { return h.ranks.Find(w) == Undefined })
 	return g.with(&b), nil
 }
 
 // filter adds the ranks of g to b that keep names.
-func (g *Group) filter(b *ranksBuilder, keep func(world int32) bool) {
-	g.ranks.all(func(w int32) bool {
+func (g *Group) filter(b *ranks.Builder, keep func(world int32) bool) {
+	g.ranks.All(func(w int32) bool {
 		if keep(w) {
-			b.addRank(w)
+			b.AddRank(w)
 		}
 		return true
 	})
@@ -154,16 +159,16 @@ func (g *Group) filter(b *ranksBuilder, keep func(world int32) bool) {
 // ErrGroup.
 func (g *Group) Incl(ranks ...int) (*Group, error) { return g.incl("Incl", ranks) }
 
-func (g *Group) incl(op string, ranks []int) (*Group, error) {
-	if err := g.check(op, ranks); err != nil {
+func (g *Group) incl(op string, list []int) (*Group, error) {
+	if err := g.check(op, list); err != nil {
 		return nil, err
 	}
-	if r := twice(ranks); r >= 0 {
-		return nil, opError(op, ErrGroup, "rank %d is named twice; a group has each rank once", r)
+	if r := twice(list); r >= 0 {
+		return nil, mpierr.New(op, ErrGroup, "rank %d is named twice; a group has each rank once", r)
 	}
-	var b ranksBuilder
-	for _, r := range ranks {
-		b.addRank(int32(g.ranks.at(r)))
+	var b ranks.Builder
+	for _, r := range list {
+		b.AddRank(int32(g.ranks.At(r)))
 	}
 	return g.with(&b), nil
 }
@@ -204,7 +209,7 @@ func (g *Group) expand(op string, ranges []Range) (list []int, err error) {
 	}
 	for _, r := range ranges {
 		if r.Stride == 0 {
-			return nil, opError(op, ErrGroup, "the stride of range %d to %d is 0; it must lead somewhere", r.First, r.Last)
+			return nil, mpierr.New(op, ErrGroup, "the stride of range %d to %d is 0; it must lead somewhere", r.First, r.Last)
 		}
 		if e := g.check(op, []int{r.First}); e != nil {
 			return nil, e
@@ -236,7 +241,7 @@ func (g *Group) Translate(ranks []int, h *Group) ([]int, error) {
 		if err := g.check("Translate", []int{r}); err != nil {
 			return nil, err
 		}
-		there[i] = h.ranks.find(int32(g.ranks.at(r)))
+		there[i] = h.ranks.Find(int32(g.ranks.At(r)))
 	}
 	return there, nil
 }
@@ -246,16 +251,16 @@ func (g *Group) Compare(h *Group) (Comparison, error) {
 	if err := g.both("Compare", h); err != nil {
 		return Unequal, err
 	}
-	return g.ranks.compare(h.ranks), nil
+	return compareSets(g.ranks, h.ranks), nil
 }
 
-func (s *ranks) compare(t *ranks) Comparison {
+func compareSets(s, t *ranks.Set) Comparison {
 	switch {
-	case s.n != t.n:
+	case s.N != t.N:
 		return Unequal
-	case s.equal(t):
+	case s.Equal(t):
 		return Ident
-	case s.within(t):
+	case s.Within(t):
 		return Similar
 	}
 	return Unequal
@@ -267,14 +272,14 @@ func (g *Group) String() string {
 		return "no group"
 	}
 	var parts []string
-	for _, r := range g.ranks.runs {
+	for _, r := range g.ranks.Runs {
 		switch {
-		case r.n == 1:
-			parts = append(parts, fmt.Sprint(r.first))
-		case r.stride == 1:
-			parts = append(parts, fmt.Sprintf("%d-%d", r.first, r.at(r.n-1)))
+		case r.N == 1:
+			parts = append(parts, fmt.Sprint(r.First))
+		case r.Stride == 1:
+			parts = append(parts, fmt.Sprintf("%d-%d", r.First, r.At(r.N-1)))
 		default:
-			parts = append(parts, fmt.Sprintf("%d-%d/%d", r.first, r.at(r.n-1), r.stride))
+			parts = append(parts, fmt.Sprintf("%d-%d/%d", r.First, r.At(r.N-1), r.Stride))
 		}
 	}
 	return fmt.Sprint(parts)

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -62,9 +63,9 @@ func Init(opts ...Option) (*Comm, error) {
 	defer process.mu.Unlock()
 	switch {
 	case process.finalized.Load():
-		return nil, opError("Init", ErrInit, "called after Finalize; a process can join once")
+		return nil, mpierr.New("Init", ErrInit, "called after Finalize; a process can join once")
 	case process.world != nil:
-		return nil, opError("Init", ErrInit, "called twice; use the communicator that the first call returned")
+		return nil, mpierr.New("Init", ErrInit, "called twice; use the communicator that the first call returned")
 	}
 	m, err := join.Job(optionsOf(opts))
 	if err != nil {
@@ -72,7 +73,7 @@ func Init(opts ...Option) (*Comm, error) {
 		if errors.Is(err, transport.ErrNoMemory) {
 			class = ErrNoMemory
 		}
-		return nil, opError("Init", class, "%w", err)
+		return nil, mpierr.New("Init", class, "%w", err)
 	}
 	process.world = worldOf(m.Engine, m.Rank, m.Size, setupOf(m.Engine, m.Collectives))
 	process.member.Store(m)
@@ -83,13 +84,11 @@ func Init(opts ...Option) (*Comm, error) {
 }
 
 func worldOf(e *pml.Engine, rank, size int, setup *collSetup) *Comm {
-	s := &shared{eng: e, rank: rank, me: int32(rank), size: size, ids: newContextIDs(), next: 1, setup: setup,
-		placed: &placed{hosts: setup.Hosts}, left: &leftBehind{}}
-	name := "world"
-	s.label.Store(&name)
+	s := &shared{setup: setup, placed: &placed{hosts: setup.Hosts}}
+	s.group.InitWorld(e, rank, size, func(err error) { hear(e, err) })
 	w := newComm(s, nil)
 	if e != nil {
-		e.StartServer(ctxCollective, tagAsk, tagAnswers+numbersAsked-1, w.answer)
+		w.group.Serve()
 	}
 	return w
 }
@@ -114,28 +113,28 @@ func Finalize() error {
 	defer process.mu.Unlock()
 	switch {
 	case process.finalized.Load():
-		return opError("Finalize", ErrInit, "called twice")
+		return mpierr.New("Finalize", ErrInit, "called twice")
 	case process.world == nil:
-		return opError("Finalize", ErrInit, "called before Init")
+		return mpierr.New("Finalize", ErrInit, "called before Init")
 	}
 	m := process.member.Load()
-	open, left := process.world.finish(m.AtEnd)
+	open, left := process.world.group.Process.Finish(m.Engine.Flush, m.AtEnd)
 	if open > 0 {
-		return opError("Finalize", ErrRequest, "operations are under way: %d; "+
+		return mpierr.New("Finalize", ErrRequest, "operations are under way: %d; "+
 			"complete each request with Wait or Test first", open)
 	}
 	process.finalized.Store(true) // from here on the end of the launcher is for Leave to say
 	m.Engine.Return()
 	err := m.Leave()
 	process.world.freed.Store(true)
-	if e2 := m.Close(opError("", ErrInit, "called after Finalize")); err == nil {
+	if e2 := m.Close(mpierr.New("", ErrInit, "called after Finalize")); err == nil {
 		err = e2
 	}
 	switch {
 	case err != nil:
-		return opError("Finalize", ErrAborted, "%w", err)
+		return mpierr.New("Finalize", ErrAborted, "%w", err)
 	case left != nil:
-		return opError("Finalize", ErrRequest, "%w", left)
+		return mpierr.New("Finalize", ErrRequest, "%w", left)
 	}
 	return nil
 }
@@ -170,7 +169,7 @@ func Main(body func(ctx context.Context, world *Comm) error) {
 		err = Finalize()
 	}
 	if err != nil {
-		fail(world.rank, err)
+		fail(world.group.Rank, err)
 	}
 }
 

@@ -3,6 +3,10 @@ package mpi
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // Intercomm makes an intercommunicator of c's group and another one that has no rank in common with it: ranks of calls
@@ -29,62 +33,52 @@ func (c *Comm) Intercomm(leader int, peer *Comm, remote, tag int) (*Comm, error)
 		return nil, err
 	}
 	var bad *Error
-	if leader < 0 || leader >= c.size {
+	if leader < 0 || leader >= c.group.Size {
 		bad, leader = c.rankError(op, leader, false).(*Error), 0
 	}
-	b := &bridge{c: c, tag: int32(tag)}
+	b := &agree.Bridge{C: &c.group, Tag: int32(tag)}
 	wrong := peer.intra(op) // why this rank cannot reach the other group
 	heard := false          // the other group can reach this rank all the same
 	if wrong == nil {
-		wrong = peer.checkBridge(op, remote, tag, c.members())
+		wrong = peer.checkBridge(op, remote, tag, c.group.Members())
 		heard = tag >= 0 && tag <= MaxTag
 	}
-	if bad == nil && leader == c.rank {
+	if bad == nil && leader == c.group.Rank {
 		bad = wrong
 	}
-	return b.make(makeIntercomm, nil, func(m *meeting, _ uint64, no *refusal) *refusal {
+	return c.createOfBoth(b, agree.MakeIntercomm, nil, func(m *agree.Exchange, _ uint64, no *agree.Veto) *agree.Veto {
 		if no == nil {
-			no = m.sameLeader(leader, bad)
+			no = m.SameLeader(leader, bad)
 		}
-		if !heard || (no == nil || wrong != nil || no.maybeMade()) && leader != c.rank {
+		if !heard || (no == nil || wrong != nil || no.MaybeMade()) && leader != c.group.Rank {
 			return no
 		}
-		b.over, b.remote = peer, Undefined
+		b.Over, b.Remote = &peer.group, Undefined
 		if wrong == nil {
-			b.remote = peer.toWorld(remote)
+			b.Remote = peer.group.ToWorld(remote)
 		}
 		if no != nil {
-			b.refuse(m, no) // after a mistake also if it is not the leader here: that may be what they differ about
+			b.Refuse(m, no) // after a mistake also if it is not the leader here: that may be what they differ about
 		}
 		return no
 	}, func(id uint32) *Comm {
-		d := c.child(makeIntercomm, id, c.members(), nil)
-		d.local, d.group, d.size = c.members(), b.far, int(b.far.n)
+		d := c.child(agree.MakeIntercomm, id, c.group.Members(), nil)
+		d.group.Local, d.group.Peers, d.group.Size = c.group.Members(), b.Far, int(b.Far.N)
 		d.groups = d.newGroups()
+		d.group.Both = &d.groups.both.group
 		return d
 	})
 }
 
-// sameLeader sees that all ranks of a group give the same leader. bad is what is wrong with this rank's arguments.
-func (m *meeting) sameLeader(leader int, bad *Error) *refusal {
-	lead, no := m.round(uint32(leader), nil, m.refuse(bad), nil)
-	if no == nil && int(lead) != leader {
-		no = &refusal{class: ErrComm, text: fmt.Sprintf("rank %d gives %d as the leader, and another rank %d; all "+
-			"give the same", m.c.rank, leader, lead)}
-	}
-	_, no = m.round(0, nil, no, nil)
-	return no
-}
-
 // checkBridge is what is wrong with the leader that a rank of local names; a wrong tag goes first.
-func (c *Comm) checkBridge(op string, remote, tag int, local *ranks) *Error {
+func (c *Comm) checkBridge(op string, remote, tag int, local *ranks.Set) *Error {
 	switch {
 	case tag < 0 || tag > MaxTag:
-		return opError(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
-	case remote < 0 || remote >= c.size:
+		return mpierr.New(op, ErrTag, "the tag is %d; tags are 0 to %d", tag, MaxTag)
+	case remote < 0 || remote >= c.group.Size:
 		return c.rankError(op, remote, false).(*Error)
-	case local.find(int32(c.toWorld(remote))) != Undefined:
-		return opError(op, ErrRank, "rank %d of %s, which is given as the leader of the other group, is in "+
+	case local.Find(int32(c.group.ToWorld(remote))) != Undefined:
+		return mpierr.New(op, ErrRank, "rank %d of %s, which is given as the leader of the other group, is in "+
 			"the caller's own group; the groups have no rank in common", remote, c.Name())
 	}
 	return nil
@@ -98,34 +92,35 @@ func (c *Comm) Merge(high bool) (*Comm, error) {
 	if err := c.valid(op); err != nil {
 		return nil, err
 	}
-	if c.local == nil {
-		return nil, opError(op, ErrComm, "this is no intercommunicator; its ranks are in one group already").of(c)
+	if c.group.Local == nil {
+		return nil, c.opError(op, ErrComm, "this is no intercommunicator; its ranks are in one group already")
 	}
-	b := &bridge{c: c, remote: c.group.at(0), high: high}
-	if c.rank == 0 {
-		b.over = c
+	b := &agree.Bridge{C: &c.group, Remote: c.group.Peers.At(0), High: high}
+	if c.group.Rank == 0 {
+		b.Over = &c.group
 	}
-	return b.make(makeMerge, fmt.Append(nil, high), func(_ *meeting, ticket uint64, no *refusal) *refusal {
-		b.tag = int32(ticket % MaxTag) // what a call has left behind that failed is not for the next one
+	return c.createOfBoth(b, agree.MakeMerge, fmt.Append(nil, high), func(_ *agree.Exchange, ticket uint64,
+		no *agree.Veto) *agree.Veto {
+		b.Tag = int32(ticket % MaxTag) // what a call has left behind that failed is not for the next one
 		return no
 	}, func(id uint32) *Comm {
-		first, second := c.local, c.group
-		if b.high && !b.farHigh || b.high == b.farHigh && first.at(0) > second.at(0) {
+		first, second := c.group.Local, c.group.Peers
+		if b.High && !b.FarHigh || b.High == b.FarHigh && first.At(0) > second.At(0) {
 			first, second = second, first
 		}
-		return c.child(makeMerge, id, ranksOf(slices.Concat(first.runs, second.runs)...), nil)
+		return c.child(agree.MakeMerge, id, ranks.Of(slices.Concat(first.Runs, second.Runs)...), nil)
 	})
 }
 
 // IsInter reports whether c is an intercommunicator; §7.6.1.
-func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.local != nil }
+func (c *Comm) IsInter() bool { return c != nil && c.shared != nil && c.group.Local != nil }
 
 // RemoteSize is the number of ranks in the remote group, 0 if there is none; §7.6.1.
 func (c *Comm) RemoteSize() int {
 	if !c.IsInter() {
 		return 0
 	}
-	return c.size
+	return c.group.Size
 }
 
 // RemoteGroup is the remote group of an intercommunicator, else nil; §7.6.1.
@@ -133,160 +128,34 @@ func (c *Comm) RemoteGroup() *Group {
 	if !c.IsInter() {
 		return nil
 	}
-	return c.groupOf(c.group)
+	return c.groupOf(c.group.Peers)
 }
 
-// bridge is how two groups agree: each has a meeting of its own, and the leaders tell each other what has come of it.
-type bridge struct {
-	c             *Comm
-	over          *Comm // where the leaders are; nil: this rank is none, or its caller has made a mistake
-	remote        int   // the other leader, in the world
-	tag           int32 // of what the leaders say
-	high, farHigh bool
-	far           *ranks // the other group
-}
-
-// make makes a communicator of both groups. before is what the own group agrees upon first, unless its ranks do not
-// call the same; it opens the way to the other group, or tells that why there will be nothing. It is given the call's
-// number, which all ranks of both groups have on an intercommunicator.
+// createOfBoth makes a communicator of both groups of b. before is what the own group agrees upon first, unless its
+// ranks do not call the same; it opens the way to the other group, or tells that why there will be nothing. It is given
+// the call's number, which all ranks of both groups have on an intercommunicator.
 // Each try is a round of each group, an exchange of the leaders, and a round in which each leader tells its group. So is
 // the last vote.
-func (b *bridge) make(kind creation, args []byte, before func(m *meeting, ticket uint64, no *refusal) *refusal,
+func (c *Comm) createOfBoth(b *agree.Bridge, kind agree.Creation, args []byte, before func(m *agree.Exchange,
+	ticket uint64, no *agree.Veto) *agree.Veto,
 	child func(uint32) *Comm) (*Comm, error) {
-	c := b.c
 	var made handover
 	err := c.collective(kind, func(ticket uint64, tag int32) error {
-		m := c.meet(kind)
+		m := c.group.Exchange(kind)
 		unlike := c.compareCreation(kind, tag)
 		no := before(m, ticket, unlike)
 		if unlike != nil {
-			return m.failed(no)
+			return m.Failed(no)
 		}
-		id, no := b.number(m, args, no)
+		id, no := b.Number(m, args, no)
 		if no == nil {
-			no = b.settle(m, id)
+			no = b.Vote(m, id)
 		}
 		if no != nil {
-			return m.failed(no)
+			return m.Failed(no)
 		}
 		made.give(child(id))
 		return nil
 	})
 	return made.take(c, kind, err)
-}
-
-func (b *bridge) number(m *meeting, args []byte, no *refusal) (uint32, *refusal) {
-	a := agreement{meeting: m, want: 1, wrapped: true}
-	return a.find(func(mine uint32) (uint32, *refusal) {
-		free, other := m.round(mine, args, no, nil)
-		args = nil // they are known
-		if free, other = b.cross(m, free, other, true); other == nil {
-			a.seed = uint32(m.members.at(0) ^ b.far.at(0)) // the same on both sides
-		}
-		return free, other
-	}, func() *ranks { return b.both(m) })
-}
-
-// both is the ranks of both groups, as far as they are known.
-func (b *bridge) both(m *meeting) *ranks {
-	if b.far == nil {
-		return m.members
-	}
-	return ranksOf(slices.Concat(m.members.runs, b.far.runs)...)
-}
-
-// settle is meeting.settle of both groups: each votes in a round of its own, and the leaders tell each other.
-func (b *bridge) settle(m *meeting, id uint32) *refusal {
-	_, no := m.round(0, nil, nil, nil)
-	_, told := b.cross(m, id, no, false)
-	no = m.conclude(id, true, told, b.both(m)) // what this group has been told may not be what the other one has
-	if no != nil {
-		m.c.abandon(id, b.both(m))
-	}
-	return no
-}
-
-// cross lets both groups know the larger value of both, and which ranks are there. What the own group refuses the
-// leader tells the other one: also after the exchange, if that will go on.
-func (b *bridge) cross(m *meeting, value uint32, no *refusal, goesOn bool) (uint32, *refusal) {
-	if b.over == nil {
-		return m.round(0, nil, no, &leadersWord{b: b})
-	}
-	word, both, before := b.talk(m, value, no)
-	value, no = m.round(both, nil, before, &leadersWord{b, word})
-	if before == nil && no != nil && goesOn {
-		b.leave(m, b.remote, no)
-	}
-	return value, no
-}
-
-// word is what a leader says to the other one.
-func (b *bridge) word(m *meeting, value uint32, no *refusal) *word {
-	high := int64(0)
-	if b.high {
-		high = 1
-	}
-	return &word{tag: b.tag, kind: m.kind, value: value, no: no, told: appendRanks(appendInts(nil, high), m.members)}
-}
-
-// talk exchanges with the other leader. told is what the group has to know of the other one.
-func (b *bridge) talk(m *meeting, value uint32, no *refusal) (told []byte, _ uint32, _ *refusal) {
-	w, other := b.exchange(m, b.word(m, value, no))
-	if w != nil {
-		told, value, b.far = w.told, max(value, w.value), w.far
-	}
-	if no == nil {
-		no = other
-	}
-	if no == nil && overlap(m.members, b.far) {
-		no = overlapping()
-	}
-	return told, value, no
-}
-
-func overlap(s, t *ranks) (common bool) {
-	s.all(func(w int32) bool {
-		common = t.find(w) != Undefined
-		return !common
-	})
-	return common
-}
-
-// leadersWord is the gathering by which a leader tells its group who the other one is.
-type leadersWord struct {
-	b    *bridge
-	word []byte // nil: not known here yet
-}
-
-func (l *leadersWord) take(_ int, d *decoder) *refusal {
-	if b := d.bytes(); len(b) > 0 {
-		l.word = b
-	}
-	return nil
-}
-
-func (l *leadersWord) up() []byte      { return appendBytes(nil, l.word) }
-func (l *leadersWord) down(int) []byte { return l.up() }
-
-func (l *leadersWord) decide() *refusal {
-	if !l.read() {
-		return &refusal{class: ErrAborted, text: "no rank has said who is in the other group"}
-	}
-	return nil
-}
-
-func (l *leadersWord) told(d *decoder) {
-	l.word = d.bytes()
-	d.bad = d.bad || !l.read()
-}
-
-// read reports whether the word is one.
-func (l *leadersWord) read() bool {
-	d := decoder{b: l.word}
-	high, far := readTold(&d, l.b.c.eng.Size())
-	if !d.over() || far.n == 0 {
-		return false
-	}
-	l.b.farHigh, l.b.far = high, far
-	return true
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/pml"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
@@ -96,9 +98,9 @@ func TestBadIntercomms(t *testing.T) {
 			low, all := ok(w.Split(w.Rank()/3, 0)), ok(w.Dup()) // all has the ranks of low
 			switch w.Rank() {
 			case 3:
-				b := &bridge{c: all, over: all, remote: 0, tag: 5} // as a group of all ranks would
-				_, _, no := b.talk(all.meet(makeIntercomm), 1, nil)
-				same(no.class, ErrGroup)
+				b := &agree.Bridge{C: &all.group, Over: &all.group, Remote: 0, Tag: 5} // as a group of all ranks would
+				_, _, no := b.Talk(all.group.Exchange(agree.MakeIntercomm), 1, nil)
+				same(no.Class, ErrGroup)
 			default:
 				is(second(low.Intercomm(0, all, 3, 5)), ErrGroup)
 			}
@@ -233,7 +235,8 @@ func TestIntercommWhereAWordStops(t *testing.T) {
 			untilLost(w, 0)
 		case 2:
 			stopped.Store(true)
-			r := w.eng.Isend(nil, w.cid+ctxCollective, 0, tagLeaders, make([]byte, long), pml.Standard)
+			r := w.group.Engine.Isend(nil, w.group.Context+agree.CtxCollective, 0, agree.TagLeaders, make([]byte, long),
+				pml.Standard)
 			sendSignal(w, 0)
 			<-failed
 			stopped.Store(false)
@@ -254,19 +257,19 @@ func TestIntercommLastWord(t *testing.T) {
 			return faulty.Wrap(d, 1, plan)
 		}))(2, func(w *Comm) {
 			if w.Rank() == 1 {
-				b := &bridge{c: w, over: w, tag: 1}
-				b.leave(w.meet(makeIntercomm), 0, overlapping())
+				b := &agree.Bridge{C: &w.group, Over: &w.group, Tag: 1}
+				b.Leave(w.group.Exchange(agree.MakeIntercomm), 0, agree.Overlapping())
 				return
 			}
-			_, err := w.await(&appointment{tag: 1, remote: 1, members: ranksOf(run{0, 1, 1})})
+			_, err := w.group.Await(&agree.PendingLeader{Tag: 1, Remote: 1, Members: ranks.Of(ranks.Strided(0, 1, 1))})
 			if err == nil {
 				heard++
 				return
 			}
 			is(err, ErrPeerFailed)
-			w.desk.mu.Lock()
-			defer w.desk.mu.Unlock()
-			same(len(w.desk.words), 0)
+			w.group.Inbox.Mu.Lock()
+			defer w.group.Inbox.Mu.Unlock()
+			same(len(w.group.Inbox.Messages), 0)
 		})
 	}
 	if heard == 0 {
@@ -306,7 +309,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	over(t)(2, func(w *Comm) {
 		self := ok(w.Split(w.Rank(), 0))
 		if w.Rank() == 0 {
-			for range 3 * mostRefused {
+			for range 3 * agree.MostRefused {
 				is(second(self.Intercomm(0, w, 7, 1)), ErrRank)
 			}
 		}
@@ -314,11 +317,11 @@ func TestRefusalsAreBounded(t *testing.T) {
 		if w.Rank() == 1 {
 			n := 0
 			for ; ; n++ {
-				if _, _, is, _ := w.eng.Iprobe(w.cid+ctxCollective, 0, tagLeaders, true); !is {
+				if _, _, is, _ := w.group.Engine.Iprobe(w.group.Context+agree.CtxCollective, 0, agree.TagLeaders, true); !is {
 					break
 				}
 			}
-			same(n, mostRefused)
+			same(n, agree.MostRefused)
 		}
 	})
 }
@@ -327,8 +330,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 // groups, whenever that is, or of the next call: none waits for ever.
 func TestIntercommsWhenARankIsLost(t *testing.T) {
 	const n, before = 5, 30 // messages of a pair that are enough for what comes first
-	defer func(was time.Duration) { answerWithin = was }(answerWithin)
-	answerWithin = 50 * time.Millisecond // the ranks hear of the loss one by one: see settle.go
+	defer func(was time.Duration) { agree.AnswerWithin = was }(agree.AnswerWithin)
+	agree.AnswerWithin = 50 * time.Millisecond // the ranks hear of the loss one by one: see internal/agree/vote.go
 	for _, merges := range []bool{false, true} {
 		for turn := range n * inShort(40, 6) {
 			victim, after := turn%n, before+turn/n*inShort(1, 7)

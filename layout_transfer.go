@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -22,14 +23,14 @@ func SendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) error {
 	}
 	if r := c.sendPieces(l.is, bytesOf(base), dest, tag); r != nil {
 		_, err := r.Wait()
-		return c.wrap("SendLayout", dest, tag, err)
+		return c.group.Wrap("SendLayout", dest, tag, err)
 	}
 	payload, spare := l.is.outgoing(bytesOf(base))
-	err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)
+	err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), payload, pml.Standard)
 	if err == nil {
 		useAgain(spare)
 	}
-	return c.wrap("SendLayout", dest, tag, err)
+	return c.group.Wrap("SendLayout", dest, tag, err)
 }
 
 // IsendLayout starts a SendLayout. base belongs to the library until the request is done; §3.7.2.
@@ -43,7 +44,7 @@ func IsendLayout[T any](c *Comm, base []T, l Layout, dest, tag int) (*Request, e
 	r := c.sendPieces(l.is, bytesOf(base), dest, tag)
 	if r == nil {
 		payload, _ := l.is.outgoing(bytesOf(base))
-		r = c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), payload, pml.Standard)
+		r = c.group.Engine.Isend(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), payload, pml.Standard)
 	}
 	return c.request(opIsendLayout, dest, tag, r), nil
 }
@@ -58,14 +59,14 @@ func RecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (Status, er
 	var st pml.Status
 	var err error
 	if len(buf) < piecesMin || later == nil {
-		st, err = c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)
+		st, err = c.group.Engine.Recv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf)
 	} else {
-		st, err = c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later).Wait()
+		st, err = c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later).Wait()
 	}
 	if later.land(st); later != nil && err == nil {
 		useAgain(buf)
 	}
-	return c.status(st), c.wrap("RecvLayout", source, tag, err)
+	return c.status(st), c.group.Wrap("RecvLayout", source, tag, err)
 }
 
 // IrecvLayout starts a RecvLayout. base belongs to the library until the result has been collected, by Wait or a Test…
@@ -79,11 +80,12 @@ func IrecvLayout[T any](c *Comm, base []T, l Layout, source, tag int) (*Request,
 	}
 	buf, later := l.is.incoming(bytesOf(base))
 	if later == nil {
-		return c.request(opIrecvLayout, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), buf)), nil
+		return c.request(opIrecvLayout, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
+			int32(tag), buf)), nil
 	}
 	c = &Comm{shared: c.shared, ctx: c.ctx, landing: later}
 	return c.request(opIrecvLayout, source, tag,
-		c.eng.IrecvPieces(c.ctx, c.cid, c.toWorld(source), int32(tag), buf, later)), nil
+		c.group.Engine.IrecvPieces(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), buf, later)), nil
 }
 
 // Pack appends to dst what a message of base with layout l consists of; §5.2.
@@ -105,7 +107,7 @@ func Unpack[T any](src []byte, base []T, l Layout) ([]byte, error) {
 	}
 	n := l.Size()
 	if int64(len(src)) < n {
-		return src, opError("Unpack", ErrTruncate, "%d bytes are left, and the layout has %d", len(src), n)
+		return src, mpierr.New("Unpack", ErrTruncate, "%d bytes are left, and the layout has %d", len(src), n)
 	}
 	l.is.mustMove(l.is.Type.Unpack(src[:n], bytesOf(base), 0, 0))
 	return src[n:], nil
@@ -117,7 +119,7 @@ func checkSendLayout[T any](c *Comm, op string, base []T, l Layout, dest, tag in
 		return err
 	}
 	if err := checkLayout(op, base, l, false); err != nil {
-		return err.of(c).named(dest, tag, false)
+		return mpierr.At(mpierr.On(err, c.Name()), dest, tag, false)
 	}
 	return nil
 }
@@ -128,7 +130,7 @@ func checkRecvLayout[T any](c *Comm, op string, base []T, l Layout, source, tag 
 		return err
 	}
 	if err := checkLayout(op, base, l, true); err != nil {
-		return err.of(c).named(source, tag, true)
+		return mpierr.At(mpierr.On(err, c.Name()), source, tag, true)
 	}
 	return nil
 }
@@ -148,14 +150,14 @@ func checkLayout[T any](op string, base []T, l Layout, write bool) *Error {
 		err = errOverlap
 	}
 	if err != nil {
-		return opError(op, ErrType, "%w", err)
+		return mpierr.New(op, ErrType, "%w", err)
 	}
 	if err := l.is.Fits(int64(len(bytesOf(base))), 0); err != nil {
-		return opError(op, ErrCount, "%w", err)
+		return mpierr.New(op, ErrCount, "%w", err)
 	}
 	if has.pointers {
 		if err := l.is.touches(t); err != nil {
-			return opError(op, ErrType, "%w", err)
+			return mpierr.New(op, ErrType, "%w", err)
 		}
 	}
 	return nil
@@ -192,7 +194,8 @@ func (c *Comm) sendPieces(d *derived, base []byte, dest, tag int) *pml.Request {
 	if _, one := d.Contiguous(); one || d.Size() < piecesMin {
 		return nil
 	}
-	return c.eng.IsendPieces(c.ctx, c.cid, c.toWorld(dest), int32(tag), d.Size(), strewn{d, base})
+	return c.group.Engine.IsendPieces(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), d.Size(), strewn{d,
+		base})
 }
 
 // incoming is where a message is received: base itself, or memory from where landing brings it to base.

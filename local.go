@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gorun-mpi/mpi/internal/join"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -21,12 +22,12 @@ import (
 // once, which rank is in which call and waits for what: on standard error, or to the logger of WithLogger. It goes on.
 func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	if n < 1 {
-		return opError("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
+		return mpierr.New("RunLocal", ErrCount, "%d ranks were asked for; at least 1 is needed", n)
 	}
 	o := optionsOf(opts)
 	engines, how, err := join.Local(n, o)
 	if err != nil {
-		return opError("RunLocal", ErrUnavailable, "%w", err)
+		return mpierr.New("RunLocal", ErrUnavailable, "%w", err)
 	}
 	errs := make([]error, n)
 	var wg, bodies sync.WaitGroup
@@ -40,7 +41,7 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 	for rank, e := range engines {
 		wg.Go(func() {
 			looker.goroutines[rank].Store(goroutineID())
-			err := error(opError("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
+			err := error(mpierr.New("RunLocal", ErrAborted, "the goroutine of the rank has ended (runtime.Goexit, as by "+
 				"t.FailNow); a rank returns an error"))
 			defer func() {
 				if err == nil {
@@ -48,14 +49,14 @@ func RunLocal(n int, body func(world *Comm) error, opts ...Option) error {
 				}
 				errs[rank] = fmt.Errorf("rank %d: %w", rank, err)
 				others := slices.Concat(engines[:rank], engines[rank+1:])
-				pml.FailAll(others, opError("", ErrAborted, "rank %d has failed", rank))
+				pml.FailAll(others, mpierr.New("", ErrAborted, "rank %d has failed", rank))
 			}()
 			err = runRank(worldOf(e, rank, n, setupOf(e, how)), body, bodies.Done, last)
 		})
 	}
 	wg.Wait()
 	looker.stop()
-	over := opError("", ErrInit, "called after the end of RunLocal")
+	over := mpierr.New("", ErrInit, "called after the end of RunLocal")
 	for _, e := range engines {
 		e.Close(over)
 	}
@@ -71,13 +72,13 @@ func runRank(w *Comm, body func(world *Comm) error, returned func(), last <-chan
 	if err != nil {
 		return err
 	}
-	switch open, err := w.finish(func() <-chan struct{} { return last }); {
+	switch open, err := w.group.Process.Finish(w.group.Engine.Flush, func() <-chan struct{} { return last }); {
 	case err != nil:
-		return opError("RunLocal", ErrRequest, "%w", err)
+		return mpierr.New("RunLocal", ErrRequest, "%w", err)
 	case open > 0:
-		return opError("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
+		return mpierr.New("RunLocal", ErrRequest, "%d operations are under way at the end of the rank; "+
 			"complete each request with Wait or Test", open)
 	}
-	w.eng.Return()
+	w.group.Engine.Return()
 	return nil
 }

@@ -23,7 +23,7 @@ func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	r, err := sendInit(c, opBsendInit, buf, dest, tag, pml.Standard)
 	if err == nil && dest != ProcNull {
 		r.buffered = func() error {
-			return c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), bytesOf(buf))
+			return c.group.Engine.SendDetached(c.group.Context, c.group.ToWorld(dest), int32(tag), bytesOf(buf))
 		}
 	}
 	return r, err
@@ -33,7 +33,8 @@ func sendInit[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) 
 	if err := checkSend[T](c, op.String(), dest, tag); err != nil {
 		return nil, err
 	}
-	r := c.request(op, dest, tag, c.eng.PrepareSend(c.ctx, c.cid, max(c.toWorld(dest), 0), int32(tag), bytesOf(buf), mode))
+	r := c.request(op, dest, tag, c.group.Engine.PrepareSend(c.ctx, c.group.Context, max(c.group.ToWorld(dest), 0),
+		int32(tag), bytesOf(buf), mode))
 	r.null = dest == ProcNull
 	return r, nil
 }
@@ -44,7 +45,8 @@ func RecvInit[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if err := checkRecv[T](c, "RecvInit", source, tag); err != nil {
 		return nil, err
 	}
-	r := c.request(opRecvInit, source, tag, c.eng.PrepareRecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf)))
+	r := c.request(opRecvInit, source, tag, c.group.Engine.PrepareRecv(c.ctx, c.group.Context, c.group.ToWorld(source),
+		int32(tag), bytesOf(buf)))
 	r.null = source == ProcNull
 	return r, nil
 }

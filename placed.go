@@ -14,7 +14,7 @@ type placed struct {
 }
 
 // host is a number that the ranks of this host have, and no others.
-func (c *shared) host() int { return c.setup.Hosts.Host(int(c.me)) }
+func (c *shared) host() int { return c.setup.Hosts.Host(int(c.group.WorldRank)) }
 
 // hosts says which ranks of the communicator share a host; of an intercommunicator, of the remote group.
 func (c *shared) hosts() collectives.Hosts {
@@ -22,10 +22,11 @@ func (c *shared) hosts() collectives.Hosts {
 	p.once.Do(func() {
 		switch {
 		case p.hosts != nil:
-		case c.group == nil:
+		case c.group.Peers == nil:
 			p.hosts = c.setup.Hosts
 		default:
-			p.hosts = collectives.HostsOf(c.size, func(rank int) int { return c.setup.Hosts.Host(c.group.at(rank)) })
+			p.hosts = collectives.HostsOf(c.group.Size,
+				func(rank int) int { return c.setup.Hosts.Host(c.group.Peers.At(rank)) })
 		}
 	})
 	return p.hosts

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -13,9 +14,9 @@ func Probe(c *Comm, source, tag int) (Status, error) {
 	if err := c.checkRecv("Probe", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err
 	}
-	_, st, err := c.eng.Probe(c.ctx, c.cid, c.toWorld(source), int32(tag), false)
+	_, st, err := c.group.Engine.Probe(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), false)
 	if err != nil {
-		return Status{}, c.wrap("Probe", source, tag, err)
+		return Status{}, c.group.Wrap("Probe", source, tag, err)
 	}
 	return c.status(st), nil
 }
@@ -26,9 +27,9 @@ func Iprobe(c *Comm, source, tag int) (Status, bool, error) {
 	if err := c.checkRecv("Iprobe", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err == nil, err
 	}
-	_, st, found, err := c.eng.Iprobe(c.cid, c.toWorld(source), int32(tag), false)
+	_, st, found, err := c.group.Engine.Iprobe(c.group.Context, c.group.ToWorld(source), int32(tag), false)
 	if err != nil || !found {
-		return Status{}, false, c.wrap("Iprobe", source, tag, err)
+		return Status{}, false, c.group.Wrap("Iprobe", source, tag, err)
 	}
 	return c.status(st), true, nil
 }
@@ -53,9 +54,9 @@ func mprobe(c *Comm, op string, source, tag int) (*Message, Status, error) {
 	if source == ProcNull {
 		return &Message{comm: c, source: ProcNull, tag: AnyTag}, nullStatus, nil
 	}
-	m, st, err := c.eng.Probe(c.ctx, c.cid, c.toWorld(source), int32(tag), true)
+	m, st, err := c.group.Engine.Probe(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), true)
 	if err != nil {
-		return nil, Status{}, c.wrap(op, source, tag, err)
+		return nil, Status{}, c.group.Wrap(op, source, tag, err)
 	}
 	s := c.status(st)
 	return &Message{c, m, s.Source, s.Tag}, s, nil
@@ -69,9 +70,9 @@ func Improbe(c *Comm, source, tag int) (*Message, Status, bool, error) {
 	if source == ProcNull {
 		return &Message{comm: c, source: ProcNull, tag: AnyTag}, nullStatus, true, nil
 	}
-	m, st, found, err := c.eng.Iprobe(c.cid, c.toWorld(source), int32(tag), true)
+	m, st, found, err := c.group.Engine.Iprobe(c.group.Context, c.group.ToWorld(source), int32(tag), true)
 	if err != nil || !found {
-		return nil, Status{}, false, c.wrap("Improbe", source, tag, err)
+		return nil, Status{}, false, c.group.Wrap("Improbe", source, tag, err)
 	}
 	s := c.status(st)
 	return &Message{c, m, s.Source, s.Tag}, s, true, nil
@@ -92,7 +93,7 @@ func Imrecv[T any](m *Message, buf []T) (*Request, error) { return imrecv(m, opI
 
 func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	if m == nil || m.comm == nil {
-		return nil, opError(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
+		return nil, mpierr.New(op.String(), ErrRequest, "the message is nil: no matched probe returned it")
 	}
 	if err := fixedType[T](); err != nil {
 		return nil, &Error{Op: op.String(), Class: ErrType, Comm: m.comm.Name(), Peer: m.source, Tag: m.tag, Err: err}
@@ -100,9 +101,9 @@ func imrecv[T any](m *Message, op opCode, buf []T) (*Request, error) {
 	if m.m == nil {
 		return m.comm.nullRequest(op, AnyTag), nil
 	}
-	r, err := m.comm.eng.Imrecv(m.comm.ctx, m.m, bytesOf(buf))
+	r, err := m.comm.group.Engine.Imrecv(m.comm.ctx, m.m, bytesOf(buf))
 	if err != nil {
-		class := classOf(err)
+		class := mpierr.ClassOf(err)
 		if errors.Is(err, pml.ErrRequest) {
 			class = ErrRequest
 		}

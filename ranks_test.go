@@ -5,11 +5,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 )
 
 // list is what a set of ranks is modelled by: a plain slice.
-func (s *ranks) list() (all []int32) {
-	s.all(func(w int32) bool { all = append(all, w); return true })
+func listOf(s *ranks.Set) (all []int32) {
+	s.All(func(w int32) bool { all = append(all, w); return true })
 	return all
 }
 
@@ -23,24 +26,24 @@ func indexOf(list []int32, w int32) int {
 // checkRanks compares a group with its model, among ranks of the world below size.
 func checkRanks(g *Group, model []int32, size int32) {
 	s := g.ranks
-	check(slices.Equal(s.list(), model), "the group is %v, the model %v", s.list(), model)
+	check(slices.Equal(listOf(s), model), "the group is %v, the model %v", listOf(s), model)
 	same(g.Size(), len(model))
 	same(g.Rank(), indexOf(model, g.me))
 	for i, w := range model {
-		same(s.at(i), int(w))
+		same(s.At(i), int(w))
 	}
 	for w := range size {
-		check(s.find(w) == indexOf(model, w), "rank %d of the world is at %d in %v", w, s.find(w), model)
+		check(s.Find(w) == indexOf(model, w), "rank %d of the world is at %d in %v", w, s.Find(w), model)
 	}
-	d := decoder{b: appendRanks(nil, s)}
-	there := d.ranks(int(size))
-	check(d.over() && slices.Equal(there.list(), model), "%v arrives as %v", model, there.list())
+	d := agree.Decoder{B: agree.AppendRanks(nil, s)}
+	there := d.Ranks(int(size))
+	check(d.Over() && slices.Equal(listOf(there), model), "%v arrives as %v", model, listOf(there))
 }
 
 // groupProgram runs random set algebra on groups and on plain slices.
 func groupProgram(rnd *rand.Rand, size int32, steps int) {
-	world := &Group{me: rnd.Int32N(size), ranks: ranksOf(run{0, 1, size})}
-	groups, models := []*Group{world}, [][]int32{world.ranks.list()}
+	world := &Group{me: rnd.Int32N(size), ranks: ranks.Of(ranks.Strided(0, 1, size))}
+	groups, models := []*Group{world}, [][]int32{listOf(world.ranks)}
 	for range steps {
 		i, j := rnd.IntN(len(groups)), rnd.IntN(len(groups))
 		g, h, a, b := groups[i], groups[j], models[i], models[j]
@@ -115,15 +118,15 @@ func FuzzGroups(f *testing.F) {
 
 // What other ranks send is refused, or is a group without a rank that is none or is there twice.
 func FuzzRanksFromOutside(f *testing.F) {
-	f.Add(appendRanks(nil, ranksOf(run{3, 2, 5}, run{4, 1, 1})), uint8(20))
-	f.Add(appendInts(nil, 2, 0, 1, 5, 4, -1, 2), uint8(20))
+	f.Add(agree.AppendRanks(nil, ranks.Of(ranks.Strided(3, 2, 5), ranks.Strided(4, 1, 1))), uint8(20))
+	f.Add(agree.AppendInts(nil, 2, 0, 1, 5, 4, -1, 2), uint8(20))
 	f.Fuzz(func(t *testing.T, b []byte, size uint8) {
-		d := decoder{b: b}
-		s := d.ranks(int(size))
-		if d.bad {
+		d := agree.Decoder{B: b}
+		s := d.Ranks(int(size))
+		if d.Bad {
 			return
 		}
-		list := slices.Sorted(slices.Values(s.list()))
+		list := slices.Sorted(slices.Values(listOf(s)))
 		if len(slices.Compact(slices.Clone(list))) != len(list) || len(list) > 0 && (list[0] < 0 || list[len(list)-1] >= int32(size)) {
 			t.Fatalf("%v is no group of %d ranks", list, size)
 		}
@@ -133,11 +136,11 @@ func FuzzRanksFromOutside(f *testing.F) {
 // Regular groups take no memory that grows with the job: every rank, a half, each host's first, a reversed one.
 func TestRegularGroupsAreSmall(t *testing.T) {
 	const n = 1 << 20
-	world := &Group{ranks: ranksOf(run{0, 1, n})}
+	world := &Group{ranks: ranks.Of(ranks.Strided(0, 1, n))}
 	for _, r := range []Range{{0, n - 1, 1}, {0, n / 2, 1}, {0, n - 1, 128}, {n - 1, 0, -1}} {
 		g := ok(world.RangeIncl(r))
-		same(len(g.ranks.runs), 1)
-		same(len(ok(world.Difference(g)).ranks.runs) <= n/128+1, true)
+		same(len(g.ranks.Runs), 1)
+		same(len(ok(world.Difference(g)).ranks.Runs) <= n/128+1, true)
 	}
 }
 

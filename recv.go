@@ -3,6 +3,7 @@ package mpi
 import (
 	"fmt"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -11,17 +12,17 @@ import (
 // ErrTruncate.
 func Recv[T any](c *Comm, buf []T, source, tag int) (Status, error) {
 	if s := c.usualRecv(source, tag); s != nil && known[T]() {
-		st, err := s.eng.Recv(nil, s.cid, s.toWorld(source), int32(tag), bytesOf(buf))
-		if err == nil && s.group == nil { // the usual case of status and wrap, without the calls
+		st, err := s.group.Engine.Recv(nil, s.group.Context, s.group.ToWorld(source), int32(tag), bytesOf(buf))
+		if err == nil && s.group.Peers == nil { // the usual case of status and wrap, without the calls
 			return Status{Source: int(st.Source), Tag: int(st.Tag), Bytes: st.Bytes, Cancelled: st.Cancelled}, nil
 		}
-		return c.status(st), c.wrap("Recv", source, tag, err)
+		return c.status(st), c.group.Wrap("Recv", source, tag, err)
 	}
 	if err := checkRecv[T](c, "Recv", source, tag); err != nil || source == ProcNull {
 		return nullStatus, err
 	}
-	st, err := c.eng.Recv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))
-	return c.status(st), c.wrap("Recv", source, tag, err)
+	st, err := c.group.Engine.Recv(c.ctx, c.group.Context, c.group.ToWorld(source), int32(tag), bytesOf(buf))
+	return c.status(st), c.group.Wrap("Recv", source, tag, err)
 }
 
 // RecvAlloc is Recv into a new slice of the message's length; §3.2.4. A message that is no whole number of T is
@@ -49,14 +50,14 @@ func RecvAlloc[T any](c *Comm, source, tag int) ([]T, Status, error) {
 
 // checkRecv reports which argument of a receive is wrong, T included.
 func checkRecv[T any](c *Comm, op string, source, tag int) error {
-	if c == nil || c.shared == nil || c.ctx != nil || uint(source) >= uint(c.size) || uint(tag) > MaxTag ||
+	if c == nil || c.shared == nil || c.ctx != nil || uint(source) >= uint(c.group.Size) || uint(tag) > MaxTag ||
 		c.freed.Load() {
 		if err := c.checkRecv(op, source, tag); err != nil {
 			return err
 		}
 	}
 	if err := fixedType[T](); err != nil {
-		return &Error{Op: op, Class: ErrType, Comm: c.Name(), Peer: source, Tag: tag, Err: err, source: true}
+		return mpierr.At(c.opError(op, ErrType, "%w", err), source, tag, true)
 	}
 	knownTypes.add(typeOf[T]())
 	return nil
@@ -66,7 +67,7 @@ func checkRecv[T any](c *Comm, op string, source, tag int) error {
 // buf is ErrTruncate at its completion.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if s := c.usualRecv(source, tag); s != nil && known[T]() {
-		p := s.eng.Irecv(nil, s.cid, s.toWorld(source), int32(tag), bytesOf(buf))
+		p := s.group.Engine.Irecv(nil, s.group.Context, s.group.ToWorld(source), int32(tag), bytesOf(buf))
 		return c.request(opIrecv, source, tag, p), nil
 	}
 	if err := checkRecv[T](c, "Irecv", source, tag); err != nil {
@@ -75,7 +76,8 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	if source == ProcNull {
 		return c.nullRequest(opIrecv, AnyTag), nil
 	}
-	return c.request(opIrecv, source, tag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(tag), bytesOf(buf))), nil
+	return c.request(opIrecv, source, tag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
+		int32(tag), bytesOf(buf))), nil
 }
 
 // Sendrecv sends one message to dest and receives another from source, the same rank or another one, and does not
@@ -101,13 +103,13 @@ func sendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R, 
 		return Status{}, err
 	}
 	if source == ProcNull {
-		err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send), pml.Standard)
-		return nullStatus, c.wrap(op.String(), dest, stag, err)
+		err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(stag), bytesOf(send), pml.Standard)
+		return nullStatus, c.group.Wrap(op.String(), dest, stag, err)
 	}
-	st, err := c.eng.Sendrecv(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send),
-		c.toWorld(source), int32(rtag), bytesOf(recv))
+	st, err := c.group.Engine.Sendrecv(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(stag), bytesOf(send),
+		c.group.ToWorld(source), int32(rtag), bytesOf(recv))
 	if err != nil {
-		err = c.wrap(op.String(), source, rtag, err)
+		err = c.group.Wrap(op.String(), source, rtag, err)
 	}
 	return c.status(st), err
 }
@@ -135,12 +137,15 @@ func isendrecv[S, R any](c *Comm, op opCode, send []S, dest, stag int, recv []R,
 	case dest == ProcNull && source == ProcNull:
 		return c.nullRequest(op, AnyTag), nil
 	case dest == ProcNull:
-		return c.request(op, source, rtag, c.eng.Irecv(c.ctx, c.cid, c.toWorld(source), int32(rtag), bytesOf(recv))), nil
+		return c.request(op, source, rtag, c.group.Engine.Irecv(c.ctx, c.group.Context, c.group.ToWorld(source),
+			int32(rtag), bytesOf(recv))), nil
 	case source == ProcNull:
-		r := c.request(op, dest, stag, c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send), pml.Standard))
+		r := c.request(op, dest, stag, c.group.Engine.Isend(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(stag),
+			bytesOf(send), pml.Standard))
 		r.null = true // the status is that of the receive
 		return r, nil
 	}
-	return c.request(op, source, rtag, c.eng.Isendrecv(c.ctx, c.cid, c.toWorld(dest), int32(stag), bytesOf(send),
-		c.toWorld(source), int32(rtag), bytesOf(recv))), nil
+	return c.request(op, source, rtag, c.group.Engine.Isendrecv(c.ctx, c.group.Context, c.group.ToWorld(dest),
+		int32(stag), bytesOf(send),
+		c.group.ToWorld(source), int32(rtag), bytesOf(recv))), nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gorun-mpi/mpi/collectives"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -82,7 +83,7 @@ func (c *Comm) request(op opCode, peer, tag int, p *pml.Request) *Request {
 }
 
 func (c *Comm) nullRequest(op opCode, tag int) *Request {
-	r := c.request(op, ProcNull, tag, c.eng.Completed(pml.Status{}))
+	r := c.request(op, ProcNull, tag, c.group.Engine.Completed(pml.Status{}))
 	r.null = true
 	return r
 }
@@ -90,7 +91,7 @@ func (c *Comm) nullRequest(op opCode, tag int) *Request {
 // result translates the engine's result.
 func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 	if err != nil {
-		err = i.comm.wrap(i.op.String(), int(i.peer), int(i.tag), err)
+		err = i.comm.group.Wrap(i.op.String(), int(i.peer), int(i.tag), err)
 	}
 	if i.null {
 		return nullStatus, err
@@ -101,7 +102,7 @@ func (i *callInfo) result(st pml.Status, err error) (Status, error) {
 // valid is the error of a call on a request that no operation has returned.
 func (r *Request) valid(op string) error {
 	if r == nil || r.comm == nil {
-		return opError(op, ErrRequest, "the request is nil: no operation returned it")
+		return mpierr.New(op, ErrRequest, "the request is nil: no operation returned it")
 	}
 	return nil
 }
@@ -187,7 +188,7 @@ func (r *Request) Start() error {
 	if r.buffered != nil || r.null {
 		if err = r.request.StartDone(pml.Status{}); err == nil && r.buffered != nil {
 			if err := r.buffered(); err != nil {
-				return r.comm.wrap("Start", int(r.peer), int(r.tag), err)
+				return r.comm.group.Wrap("Start", int(r.peer), int(r.tag), err)
 			}
 		}
 	} else {

@@ -6,8 +6,9 @@ import "github.com/gorun-mpi/mpi/pml"
 // short message is then on its way or waits in the receiver's memory; a long one has been received.
 func Send[T any](c *Comm, buf []T, dest, tag int) error {
 	if s := c.usualSend(dest, tag); s != nil && known[T]() {
-		if err := s.eng.Send(nil, s.cid, s.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard); err != nil {
-			return c.wrap("Send", dest, tag, err)
+		if err := s.group.Engine.Send(nil, s.group.Context, s.group.ToWorld(dest), int32(tag), bytesOf(buf),
+			pml.Standard); err != nil {
+			return c.group.Wrap("Send", dest, tag, err)
 		}
 		return nil
 	}
@@ -31,23 +32,24 @@ func Bsend[T any](c *Comm, buf []T, dest, tag int) error {
 	if err := checkSend[T](c, "Bsend", dest, tag); err != nil || dest == ProcNull {
 		return err
 	}
-	err := c.eng.SendDetached(c.cid, c.toWorld(dest), int32(tag), bytesOf(buf))
-	return c.wrap("Bsend", dest, tag, err)
+	err := c.group.Engine.SendDetached(c.group.Context, c.group.ToWorld(dest), int32(tag), bytesOf(buf))
+	return c.group.Wrap("Bsend", dest, tag, err)
 }
 
 func send[T any](c *Comm, op string, buf []T, dest, tag int, mode pml.Mode) error {
 	if err := checkSend[T](c, op, dest, tag); err != nil || dest == ProcNull {
 		return err
 	}
-	if err := c.eng.Send(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), mode); err != nil {
-		return c.wrap(op, dest, tag, err)
+	if err := c.group.Engine.Send(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag), bytesOf(buf),
+		mode); err != nil {
+		return c.group.Wrap(op, dest, tag, err)
 	}
 	return nil
 }
 
 // checkSend reports which argument of a send is wrong, T included.
 func checkSend[T any](c *Comm, op string, dest, tag int) error {
-	if c == nil || c.shared == nil || c.ctx != nil || uint(dest) >= uint(c.size) || uint(tag) > MaxTag ||
+	if c == nil || c.shared == nil || c.ctx != nil || uint(dest) >= uint(c.group.Size) || uint(tag) > MaxTag ||
 		c.freed.Load() {
 		if err := c.checkSend(op, dest, tag); err != nil {
 			return err
@@ -63,7 +65,7 @@ func checkSend[T any](c *Comm, op string, dest, tag int) error {
 // Isend starts a Send of buf, which belongs to the library until the request is done; §3.7.2.
 func Isend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if s := c.usualSend(dest, tag); s != nil && known[T]() {
-		p := s.eng.Isend(nil, s.cid, s.toWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
+		p := s.group.Engine.Isend(nil, s.group.Context, s.group.ToWorld(dest), int32(tag), bytesOf(buf), pml.Standard)
 		return c.request(opIsend, dest, tag, p), nil
 	}
 	return isend(c, opIsend, buf, dest, tag, pml.Standard)
@@ -87,12 +89,12 @@ func Ibsend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 	if dest == ProcNull {
 		return c.nullRequest(opIbsend, tag), nil
 	}
-	world, payload := c.toWorld(dest), bytesOf(buf)
-	if err := c.eng.SendDetached(c.cid, world, int32(tag), payload); err != nil {
-		return nil, c.wrap("Ibsend", dest, tag, err)
+	world, payload := c.group.ToWorld(dest), bytesOf(buf)
+	if err := c.group.Engine.SendDetached(c.group.Context, world, int32(tag), payload); err != nil {
+		return nil, c.group.Wrap("Ibsend", dest, tag, err)
 	}
 	done := pml.Status{Source: int32(world), Tag: int32(tag), Bytes: int64(len(payload))}
-	return c.request(opIbsend, dest, tag, c.eng.Completed(done)), nil
+	return c.request(opIbsend, dest, tag, c.group.Engine.Completed(done)), nil
 }
 
 func isend[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*Request, error) {
@@ -102,5 +104,6 @@ func isend[T any](c *Comm, op opCode, buf []T, dest, tag int, mode pml.Mode) (*R
 	if dest == ProcNull {
 		return c.nullRequest(op, tag), nil
 	}
-	return c.request(op, dest, tag, c.eng.Isend(c.ctx, c.cid, c.toWorld(dest), int32(tag), bytesOf(buf), mode)), nil
+	return c.request(op, dest, tag, c.group.Engine.Isend(c.ctx, c.group.Context, c.group.ToWorld(dest), int32(tag),
+		bytesOf(buf), mode)), nil
 }

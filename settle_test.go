@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
+	"github.com/gorun-mpi/mpi/internal/mpierr"
+	"github.com/gorun-mpi/mpi/internal/ranks"
 	"github.com/gorun-mpi/mpi/internal/wire"
 	"github.com/gorun-mpi/mpi/transport"
 )
@@ -42,10 +45,10 @@ func (m *mortals) live(w *Comm) {
 
 // dies is death, as gorun tells of it.
 func (m *mortals) dies(rank int) {
-	m.worlds[rank].eng.Close(opError("", ErrAborted, "this rank is dead"))
+	m.worlds[rank].group.Engine.Close(mpierr.New("", ErrAborted, "this rank is dead"))
 	for r, w := range m.worlds {
 		if r != rank {
-			w.eng.Seek(rank)
+			w.group.Engine.Seek(rank)
 		}
 	}
 	close(m.died[rank])
@@ -213,25 +216,25 @@ func diesWhileMaking(t *testing.T, name string, make func(*Comm) (*Comm, error),
 // takes: here until other waits for the rank have ended.
 func TestAnswerOfARankThatHasReturned(t *testing.T) {
 	const id = 7
-	claimed := make(chan *contextIDs, 1)
+	claimed := make(chan *agree.ContextIDs, 1)
 	over(t, loopBeneath)(2, func(w *Comm) {
 		if w.Rank() == 1 {
-			w.ids.decide(id, ballotRound, isMade)
-			w.ids.mu.Lock() // which keeps it from answering
-			claimed <- w.ids
+			w.group.Numbers.Decide(id, agree.BallotRound, agree.IsMade)
+			w.group.Numbers.Mu.Lock() // which keeps it from answering
+			claimed <- w.group.Numbers
 			return
 		}
-		ids, answered := <-claimed, make(chan result)
-		ask := func() { answered <- w.ask(1, id, ballotOf(0), ranksOf()).answerOf(w, 1, id) }
+		ids, answered := <-claimed, make(chan agree.Result)
+		ask := func() { answered <- w.group.Ask(1, id, agree.BallotOf(0), ranks.Of()).AnswerOf(&w.group, 1, id) }
 		go ask()
 		_, err := Recv(w, []byte{0}, 1, 1)
 		returned(err, "rank 1")
 		go ask() // of a rank that is known to have returned
 		_, err = Recv(w, []byte{0}, 1, 1)
 		returned(err, "rank 1")
-		ids.mu.Unlock()
+		ids.Mu.Unlock()
 		for range 2 {
-			same(<-answered, isMade)
+			same(<-answered, agree.IsMade)
 		}
 	})
 }
@@ -242,18 +245,18 @@ func worksAmong(d *Comm, made map[int]*Comm) {
 		return
 	}
 	var others []int
-	for r := range d.size {
-		if world := d.toWorld(r); made[world] != nil && world != int(d.me) {
+	for r := range d.group.Size {
+		if world := d.group.ToWorld(r); made[world] != nil && world != int(d.group.WorldRank) {
 			others = append(others, r)
 		}
 	}
 	slices.Sort(others)
 	for _, r := range others {
-		must(Send(d, []int{int(d.me)}, r, 1))
+		must(Send(d, []int{int(d.group.WorldRank)}, r, 1))
 	}
 	for _, r := range others {
 		got := []int{0}
 		ok(Recv(d, got, r, 1))
-		same(got[0], d.toWorld(r))
+		same(got[0], d.group.ToWorld(r))
 	}
 }

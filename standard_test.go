@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/transport"
 	"github.com/gorun-mpi/mpi/transport/faulty"
 )
@@ -473,7 +474,7 @@ func receiveCut(w *Comm, name string, recv func(w *Comm, buf []byte) (Status, er
 	is(err, ErrTruncate)
 	same(st, Status{Source: 0, Tag: 1, Bytes: int64(room)})
 	// What is cut off by UCX may have no prefix: the standard promises none.
-	check(w.eng.Transport() == "ucx" || bytes.Equal(all[:room], message(size, 2)[:room]),
+	check(w.group.Engine.Transport() == "ucx" || bytes.Equal(all[:room], message(size, 2)[:room]),
 		"%s: the prefix is wrong", name)
 	check(bytes.Equal(all[room:], make([]byte, size+8-room)), "%s: memory beyond the buffer was changed", name)
 	ok(Recv(w, all, 0, 1))
@@ -1067,11 +1068,11 @@ func TestMessageForACommunicatorToCome(t *testing.T) {
 			run(2, func(w *Comm) {
 				if w.Rank() == 0 {
 					// What Dup will return, before it does.
-					early := lookAlike(w, "early", w.next)
+					early := lookAlike(w, "early", w.group.Next)
 					r := ok(Isend(early, message(size, 1), 1, 3))
 					exchangeSignals(w, 1)
 					d := ok(w.Dup())
-					same(d.cid, early.cid)
+					same(d.group.Context, early.group.Context)
 					ok(r.Wait())
 					return
 				}
@@ -1122,7 +1123,7 @@ func TestDupByManyGoroutines(t *testing.T) {
 			}
 			wg.Wait()
 			for _, c := range made {
-				cids[w.Rank()] = append(cids[w.Rank()], c.cid)
+				cids[w.Rank()] = append(cids[w.Rank()], c.group.Context)
 			}
 			slices.Sort(cids[w.Rank()])
 			must(Barrier(w))
@@ -1158,7 +1159,7 @@ func TestFree(t *testing.T) {
 				calls := make(chan error)
 				go func() { calls <- second(Probe(d, peer, 5)) }()
 				go func() { calls <- second(Recv(d, make([]byte, 1), AnySource, 6)) }()
-				for w.Stats().Posted < 2 || w.eng.Pending() < 5 { // both wait
+				for w.Stats().Posted < 2 || w.group.Engine.Pending() < 5 { // both wait
 					_, _, err := Iprobe(w, peer, 0)
 					must(err)
 				}
@@ -1210,7 +1211,7 @@ func TestFreeDropsLateMessages(t *testing.T) {
 					must(d.Free())
 					sendSignal(w, 0)
 				}
-				check(w.ids.taken[d.cid/contextsEach] != nil && w.eng.Dropped(d.cid),
+				check(w.group.Numbers.Taken[d.group.Context/agree.ContextsEach] != nil && w.group.Engine.Dropped(d.group.Context),
 					"the number of a freed communicator may be another's")
 			}
 			s := w.Stats()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/gorun-mpi/mpi/internal/agree"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -132,11 +133,11 @@ func describeAwaited(a pml.Awaited) string {
 	if a.Tag == AnyTag {
 		tag = "any tag"
 	}
-	if a.Ctx < contextsEach {
+	if a.Ctx < agree.ContextsEach {
 		on = "world"
 	}
 	switch {
-	case a.What == pml.AwaitsWord || a.InRound || a.Ctx%contextsEach == ctxCollective:
+	case a.What == pml.AwaitsWord || a.InRound || a.Ctx%agree.ContextsEach == agree.CtxCollective:
 		return rank + " in that call"
 	case a.What == pml.AwaitsMatch:
 		return fmt.Sprintf("%s to receive a message, %s, on %s", rank, tag, on)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -148,11 +149,11 @@ func TestNoRankCanMove(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				said = append(said, text)
-				pml.FailAll(engines, opError("", ErrAborted, "the test ends"))
+				pml.FailAll(engines, mpierr.New("", ErrAborted, "the test ends"))
 			})
 			err := local(t, c.n, func(w *Comm) {
 				mu.Lock()
-				engines[w.Rank()] = w.eng
+				engines[w.Rank()] = w.group.Engine
 				mu.Unlock()
 				must(c.body(w))
 			}, loopBeneath, do.option())

@@ -3,6 +3,7 @@ package mpi
 import (
 	"errors"
 
+	"github.com/gorun-mpi/mpi/internal/mpierr"
 	"github.com/gorun-mpi/mpi/pml"
 )
 
@@ -17,7 +18,7 @@ func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 		}
 		e := r.request.Engine()
 		if e == nil {
-			return nil, opError(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
+			return nil, mpierr.New(op, ErrRequest, "request %d of %d was not returned by any operation", i, len(rs))
 		}
 		return e, nil
 	}
@@ -25,9 +26,9 @@ func engineOf(op string, rs []*Request) (*pml.Engine, error) {
 }
 
 func setMisuse(op string, rs []*Request, i int, err error) error {
-	e := opError(op, ErrRequest, "request %d of %d: %w", i, len(rs), err)
+	e := mpierr.New(op, ErrRequest, "request %d of %d: %w", i, len(rs), err)
 	if c := rs[i].comm; c != nil {
-		e.of(c)
+		mpierr.On(e, c.Name())
 	}
 	return e
 }

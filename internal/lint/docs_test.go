@@ -152,12 +152,18 @@ func matchesAny(t *tree, p string) bool {
 // public is what package mpi exports: functions, types, constants, variables; methods and fields as Type.Name.
 func public(t *tree) map[string]bool {
 	names := map[string]bool{}
-	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && f.dir() == "." && !f.isTest() }) {
+	// Methods of a type that the root gives another package's name are in that package.
+	aliased := func(f *file) bool { return f.dir() == "internal/mpierr" }
+	for _, f := range t.sorted(func(f *file) bool {
+		return f.ast != nil && (f.dir() == "." || aliased(f)) && !f.isTest()
+	}) {
 		for _, d := range f.ast.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
 				if d.Recv == nil {
-					names[d.Name.Name] = true
+					if !aliased(f) {
+						names[d.Name.Name] = true
+					}
 				} else if r := receiver(d); r != "" {
 					names[r+"."+d.Name.Name] = true
 				}

@@ -1,0 +1,117 @@
+package agree
+
+import (
+	"sync"
+
+	"github.com/gorun-mpi/mpi/internal/ranks"
+)
+
+// Each communicator has a number, which is the same at all of its ranks, and no other communicator of one of these
+// ranks has it at that time. Its messages have one of the contexts number*contextsEach + ctx….
+const (
+	CtxMessages   = iota // those of callers
+	CtxCollective        // the library's, of calls that all ranks make in the same order
+	ctxCreate            // what some of the ranks say to make another communicator; the tags are callers'
+	CtxFlush             // the last message of a link before numbers are used again
+
+	ContextsEach
+)
+
+// SmallNumbers: the contexts of numbers below this one fit into the 16 bits that devices which match tags compare. They
+// are used again; those beyond are not.
+const SmallNumbers = 1 << 16 / ContextsEach
+
+// ContextIDs are the numbers of communicators that this rank uses. 0 is the world's.
+//
+// A small number is free, in use, or late: its communicator has been freed here, and messages of it may still come. A
+// late number becomes free when all ranks that could have sent on it have freed it too and have nothing under way: see
+// Exchange.recycle. So a message never meets a communicator that has the number of its own and is another. While there
+// are numbers that have never been used none needs to become free.
+type ContextIDs struct {
+	Mu    sync.Mutex
+	Small uint32 // smallNumbers, or less in a test
+	// Taken has the small numbers that are not free: in use (nil), or late.
+	Taken map[uint32]*late
+	lates uint64 // numbers that have become late, ever
+	high  uint32 // the highest number taken that is not small
+
+	// outcomes has whether there is a communicator with a number that this rank has claimed last: see vote.go.
+	outcomes map[uint32]*outcome
+}
+
+// late is a number whose communicator has been freed.
+type late struct {
+	senders *ranks.Set // that could have sent on it
+	since   uint64     // ContextIDs.lates at that time
+}
+
+// NewContextIDs has the world's number taken.
+func NewContextIDs() *ContextIDs {
+	return &ContextIDs{Small: SmallNumbers, Taken: map[uint32]*late{0: nil}, outcomes: map[uint32]*outcome{}}
+}
+
+// Reserve returns the lowest free number that is not below want, and takes it if it is want.
+func (x *ContextIDs) Reserve(want uint32) uint32 {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	id := want
+	for id < x.Small {
+		if _, taken := x.Taken[id]; !taken {
+			if id == want {
+				x.Taken[id] = nil
+				delete(x.outcomes, id)
+			}
+			return id
+		}
+		id++
+	}
+	id = max(id, x.high+1)
+	if id == want {
+		x.high = id
+	}
+	return id
+}
+
+// Release gives a number back: no message has been sent with it if senders is nil, else these ranks may have.
+func (x *ContextIDs) Release(id uint32, senders *ranks.Set) {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	switch {
+	case id >= x.Small:
+	case senders == nil:
+		delete(x.Taken, id)
+	default:
+		x.lates++
+		x.Taken[id] = &late{senders, x.lates}
+	}
+}
+
+// Usable has a bit for each small number that is free, or is late by ranks of members alone. then is when that was so,
+// for free.
+func (x *ContextIDs) Usable(members *ranks.Set) (bits []byte, then uint64) {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	bits = make([]byte, (x.Small+7)/8)
+	for i := range bits {
+		bits[i] = 0xff
+	}
+	for id, l := range x.Taken {
+		if l == nil || !l.senders.Within(members) {
+			bits[id/8] &^= 1 << (id % 8)
+		}
+	}
+	return bits, x.lates
+}
+
+// Free makes numbers free that have a bit and were late then; one that has become late since has been another
+// communicator's. reuse is called for each before another goroutine can claim it.
+func (x *ContextIDs) Free(bits []byte, then uint64, reuse func(id uint32)) {
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
+	for id, l := range x.Taken {
+		if l != nil && l.since <= then && bits[id/8]>>(id%8)&1 != 0 {
+			reuse(id)
+			delete(x.Taken, id)
+		}
+	}
+}

@@ -1,0 +1,23 @@
+package agree
+
+import "math"
+
+// Tags of the messages by which ranks make communicators, on context cid+1. All ranks make them in the same order and
+// messages of a pair keep their order, so one tag for each kind is enough. Those of other collective calls are above
+// (kindTag).
+const (
+	tagAgree   = iota
+	tagFlush   // on ctxFlush: the sender's last message
+	tagFlushed // on ctxFlush, to itself: there are no more
+	TagLeaders // what leaders of two groups say, in any order: see leaderInbox
+
+	tagAsk       = tagAnswers - 1        // in the world: see vote.go
+	tagAnswers   = 1 << (NumberBits - 1) // in the world, and so many tags, up to those of calls
+	numbersAsked = 1 << (NumberBits - 1)
+)
+
+// NumberBits is how much of a call's number is in the tags of its messages.
+const NumberBits = 25
+
+// maxTag is the largest tag of callers.
+const maxTag = math.MaxInt32

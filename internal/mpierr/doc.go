@@ -1,0 +1,7 @@
+// Package mpierr has the errors that callers of mpi get: their classes, their texts, and which class an error of the
+// engine has. Package mpi gives its names to callers.
+//
+//	Owns:     the classes and their names in the standard, the text of an error
+//	May call: pml, transport (their errors), internal/ranks (its special values)
+//	Never:    know a communicator, decide that a call fails
+package mpierr
