@@ -45,7 +45,7 @@ func (m *mortals) dies(rank int) {
 	m.worlds[rank].eng.Close(opError("", ErrAborted, "this rank is dead"))
 	for r, w := range m.worlds {
 		if r != rank {
-			w.eng.Seek(rank)
+			w.eng.EnsureLink(rank)
 		}
 	}
 	close(m.died[rank])

@@ -93,10 +93,10 @@ func (c *CreditSender) Return(back, envelopes, more int64) bool {
 
 // Ask is called when there is no credit for a message: it reports whether the receiver must be told, with how much it
 // has given until now.
-func (c *CreditSender) Ask() (got uint64, tell bool) {
-	tell = !c.asked
+func (c *CreditSender) Ask() (got uint64, notify bool) {
+	notify = !c.asked
 	c.asked = true
-	return c.got, tell
+	return c.got, notify
 }
 
 // CreditReceiver is the receiver's end.

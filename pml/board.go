@@ -24,9 +24,9 @@ type Board struct {
 	cookie uint64
 
 	// For calls by messages, which have a context number of their own.
-	ctx     uint32
-	apart   func(at bool) (i int, why []byte, err error) // nil: calls are not watched
-	message *Request                                     // that waits for a message; nil: none does
+	ctx      uint32
+	mismatch func(at bool) (i int, why []byte, err error) // nil: calls are not watched
+	message  *Request                                     // that waits for a message; nil: none does
 }
 
 // boards are those that are open.
@@ -202,13 +202,13 @@ func (b *Board) Err() error {
 // look is Err, with the lock.
 func (b *Board) look() error {
 	if b.err == nil {
-		b.err = b.told()
+		b.err = b.failure()
 	}
 	return b.err
 }
 
-// told is what a member has said on the board, if one has.
-func (b *Board) told() error {
+// failure is what a member has said on the board, if one has.
+func (b *Board) failure() error {
 	i, why := b.Failed()
 	switch {
 	case i < 0:
@@ -240,7 +240,7 @@ func (b *Board) Give(i int, err error) {
 func (b *Board) End(err error) {
 	b.e.lock()
 	defer b.e.unlock()
-	b.apart = nil // another communicator may get the context before the board is closed
+	b.mismatch = nil // another communicator may get the context before the board is closed
 	b.end(err)
 }
 
@@ -256,11 +256,11 @@ func (b *Board) end(err error) {
 		b.err = err
 	}
 	b.Forget()
-	b.over()
+	b.endWait()
 }
 
-// over ends the wait.
-func (b *Board) over() {
+// endWait ends the wait.
+func (b *Board) endWait() {
 	if r := b.r; r != nil {
 		b.r = nil
 		b.e.complete(r, nil)
@@ -271,9 +271,9 @@ func (b *Board) over() {
 // messages with that context. apart is called with the engine's lock when a wait is to become a sleep: at the board
 // (at), or whatever it is for; and now and then by calls that do not wait (glances). Its err is that a member does not
 // go together with this one; then it says which, and what the others are told.
-func (b *Board) Watch(ctx uint32, apart func(at bool) (i int, why []byte, err error)) {
+func (b *Board) Watch(ctx uint32, mismatch func(at bool) (i int, why []byte, err error)) {
 	b.e.lock()
-	b.ctx, b.apart = ctx, apart
+	b.ctx, b.mismatch = ctx, mismatch
 	b.e.unlock()
 }
 
@@ -281,10 +281,10 @@ func (b *Board) Watch(ctx uint32, apart func(at bool) (i int, why []byte, err er
 // not: one that has heard of it leaves out the steps of its calls. It has said so on the board before that, so the look
 // for failed members comes last.
 func (b *Board) lookApart(at bool) error {
-	if b.apart == nil {
+	if b.mismatch == nil {
 		return nil
 	}
-	i, why, err := b.apart(at)
+	i, why, err := b.mismatch(at)
 	if err == nil {
 		return nil
 	}
@@ -301,7 +301,7 @@ func (b *Board) lookApart(at bool) error {
 // Refuse.
 func (s *boards) sleeps(w *waitFor) {
 	for _, b := range s.all {
-		if b.apart == nil || b.r != nil {
+		if b.mismatch == nil || b.r != nil {
 			continue
 		}
 		if b.err == nil {
@@ -311,7 +311,7 @@ func (s *boards) sleeps(w *waitFor) {
 			b.message = nil // it may be another caller's, and what would have woken that is forgotten
 			b.drop(m)
 		}
-		switch r := w.of(b.ctx); {
+		switch r := w.requestOn(b.ctx); {
 		case r == nil || b.message != nil && b.message != r:
 		case b.refused():
 			b.drop(r)
@@ -364,7 +364,7 @@ func (b *Board) refused() bool {
 func (b *Board) drop(r *Request) {
 	b.e.dropped.add(b.ctx)
 	b.e.path.drop(b.ctx, b.err)
-	if r.op != opRounds || r.of.open > 0 {
+	if r.op != opRounds || r.rounds.open > 0 {
 		b.e.cancel(r, b.err)
 	}
 }
@@ -381,7 +381,7 @@ func (s *boards) reached(cookie uint64) {
 				b.drop(r)
 			}
 		}
-		b.over()
+		b.endWait()
 	}
 }
 

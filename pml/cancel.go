@@ -13,7 +13,7 @@ func (r *Request) Cancel() error {
 	e.lock()
 	defer e.unlock()
 	if r.state != stActive && r.state != stDone {
-		return r.claim()
+		return r.checkWaitable()
 	}
 	if r.op == opRounds {
 		return errNotCancelled

@@ -19,7 +19,7 @@ import (
 
 // askForCredit tells p that messages wait for it. It reports false if the link is full.
 func (p *peer) askForCredit() bool {
-	if got, tell := p.out.Ask(); tell {
+	if got, notify := p.out.Ask(); notify {
 		p.sendControl(wire.Header{Kind: wire.CreditReq, Flags: wire.Urgent, Len: got})
 	}
 	return p.control.len() == 0
@@ -39,7 +39,7 @@ func (l *linkPath) onCredit(p *peer, h *wire.Header) {
 // onCreditReq: p has messages, and no credit for their envelopes.
 func (l *linkPath) onCreditReq(p *peer, h *wire.Header) {
 	credit := func(h wire.Header) bool { return h.Kind == wire.Credit }
-	if p.in.Wants() || slices.ContainsFunc(p.control.all(), credit) || !p.in.Asked(h.Len) {
+	if p.in.Wants() || slices.ContainsFunc(p.control.items(), credit) || !p.in.Asked(h.Len) {
 		return // it has asked already; or some is on its way, and if that is not enough it will ask again
 	}
 	l.wants(p)

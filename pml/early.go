@@ -162,7 +162,7 @@ func (l *linkPath) awaitsUnmatched(w *waitFor) bool {
 	}
 	for _, posted := range l.table.Receives() {
 		r := posted.Owner.(*Request)
-		if w != nil && w.has(r) || r.w != nil || r.done != nil || r.of != nil {
+		if w != nil && w.has(r) || r.w != nil || r.done != nil || r.rounds != nil {
 			return true
 		}
 	}

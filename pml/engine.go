@@ -151,18 +151,18 @@ func (e *Engine) Close(err error) error {
 		}
 	}
 	e.lock()
-	e.path.over()
+	e.path.finish()
 	e.schedules.advance()
 	e.unlock()
 	return errors.Join(errs[:]...)
 }
 
-// Seek makes sure that there is a link to a rank that is said to have ended. If that is so the link fails, and with it
+// EnsureLink makes sure that there is a link to a rank that is said to have ended. If that is so the link fails, and with it
 // what waits for the rank.
-func (e *Engine) Seek(rank int) {
+func (e *Engine) EnsureLink(rank int) {
 	e.lock()
 	defer e.unlock()
-	if l, is := e.path.(*linkPath); is && e.closed == nil {
+	if l, ok := e.path.(*linkPath); ok && e.closed == nil {
 		p := l.peer(int32(rank))
 		p.end.sought = true
 		p.ensureConnected()

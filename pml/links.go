@@ -260,7 +260,7 @@ func (l *linkPath) cancel(r *Request, why error) {
 		}
 	case r.queued:
 		p := r.peer
-		p.queue.remove(slices.Index(p.queue.all(), r))
+		p.queue.remove(slices.Index(p.queue.items(), r))
 		l.dequeued(r)
 		l.e.endCancelled(r, why)
 		p.flush()
@@ -308,9 +308,9 @@ func (l *linkPath) fail(err error) {
 	l.failReceives(l.table.FailAll(), err)
 }
 
-func (l *linkPath) over() {
-	l.offload.over()
-	l.transfers.over()
+func (l *linkPath) finish() {
+	l.offload.finish()
+	l.transfers.finish()
 }
 
 // failReceives completes posted receives that are off the table, now or when the device has let go of them.

@@ -367,8 +367,8 @@ func (o *offload) failMatched(p *peer, err error) {
 	}
 }
 
-// over ends what is left: the devices are closed.
-func (o *offload) over() {
+// finish ends what is left: the devices are closed.
+func (o *offload) finish() {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.r != nil {
 			o.l.e.complete(s.r, s.failed)
@@ -475,12 +475,12 @@ func (o *offload) done(s *slot, pkt *transport.Packet) {
 		size := int(h.Len)
 		r.status.Bytes = int64(min(size, r.buf.Len))
 		o.l.e.complete(r, r.truncated(int64(size)))
-		o.settle(p, h)
+		o.acknowledge(p, h)
 	}
 }
 
-// settle tells the sender of a message that has been matched what it waits for, and gives its credit back.
-func (o *offload) settle(p *peer, h *wire.Header) {
+// acknowledge tells the sender of a message that has been matched what it waits for, and gives its credit back.
+func (o *offload) acknowledge(p *peer, h *wire.Header) {
 	cost := int64(eager.Envelope)
 	if h.Kind != wire.FIN {
 		cost = eager.Cost(int(h.Len))
@@ -499,7 +499,7 @@ func (o *offload) discardMatched(p *peer, h *wire.Header) {
 		p.returnCredit(eager.Envelope)
 		return
 	}
-	o.settle(p, h)
+	o.acknowledge(p, h)
 }
 
 // back: the device has taken a receive off its list.

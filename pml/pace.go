@@ -103,13 +103,13 @@ func (p *pace) hasYielded(began time.Time, called bool) {
 	switch {
 	case called || p.yielded.Sub(began) > busyYield:
 		p.busyYields++
-	case !p.shared():
+	case !p.processorShared():
 		p.busyYields = 0
 	}
 }
 
-// shared: other goroutines of the rank use the processor, and do so for the rest of this wait.
-func (p *pace) shared() bool { return p.busyYields >= sharedYields }
+// processorShared: other goroutines of the rank use the processor, and do so for the rest of this wait.
+func (p *pace) processorShared() bool { return p.busyYields >= sharedYields }
 
 // hasParked: stepPark is done.
 func (p *pace) hasParked() {
@@ -119,7 +119,7 @@ func (p *pace) hasParked() {
 
 // spinFor is for how long to poll in this wait.
 func (p *pace) spinFor() time.Duration {
-	if p.shared() && p.policy.Least != p.policy.Most {
+	if p.processorShared() && p.policy.Least != p.policy.Most {
 		return min(p.poll, sharedSpin)
 	}
 	return p.poll

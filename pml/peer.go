@@ -234,7 +234,7 @@ func (p *peer) flush() {
 
 func (p *peer) flushControl() bool {
 	for p.control.len() > 0 {
-		h := &p.control.all()[0]
+		h := &p.control.items()[0]
 		if !p.link.TrySend(h, nil) {
 			return false
 		}
@@ -251,13 +251,13 @@ func (p *peer) flushQueue() bool {
 	batch := batchLimit(p.link.Caps())
 	for p.queue.len() > 0 {
 		if batch > 0 && p.queue.len() > 1 {
-			if is, full := p.sendBatch(batch); full {
+			if ok, full := p.sendBatch(batch); full {
 				return false
-			} else if is {
+			} else if ok {
 				continue
 			}
 		}
-		switch p.l.trySend(p, p.queue.all()[0]) {
+		switch p.l.trySend(p, p.queue.items()[0]) {
 		case sendFull:
 			return false
 		case sendNoCredit:
@@ -376,7 +376,7 @@ func (p *peer) fail(err error) {
 	l.worklist.resume(p)
 	p.control.reset()
 	p.answers = 0
-	for _, r := range p.queue.all() {
+	for _, r := range p.queue.items() {
 		l.dequeued(r)
 		l.e.complete(r, err)
 	}

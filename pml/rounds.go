@@ -173,7 +173,7 @@ func (r *Rounds) Release(e *Engine) {
 
 func (s *schedules) start(r *Request, o *Rounds) {
 	r.state, r.err, r.status = stActive, nil, Empty
-	r.of, r.extra = o, true
+	r.rounds, r.extra = o, true
 	s.e.load.outstanding++
 	s.e.wait.rounds++
 	o.front, o.open, o.kind, o.ended = r, 0, RoundMessages, nil
@@ -241,7 +241,7 @@ func (r *Rounds) Send(e *Engine, i, dest int, buf []byte) {
 // part is a request for message i of a round.
 func (s *schedules) part(o *Rounds, i int) *Request {
 	c := s.e.requests.take()
-	c.of, c.part, c.extra = o, int32(i), true
+	c.rounds, c.part, c.extra = o, int32(i), true
 	c.detached = true
 	s.e.load.detached++
 	o.open++
@@ -250,7 +250,7 @@ func (s *schedules) part(o *Rounds, i int) *Request {
 
 // got: a message of the round is complete.
 func (s *schedules) got(c *Request) {
-	o := c.of
+	o := c.rounds
 	if c.op == opRecv || c.err != nil {
 		o.script.Got(int(c.part), c.status, c.err)
 	}
@@ -341,7 +341,7 @@ func (s *schedules) done(o *Rounds, front *Request, left bool) {
 
 // cancel: the context of r's caller has ended.
 func (s *schedules) cancel(r *Request, why error) {
-	if o := r.of; o.kind == RoundMemory {
+	if o := r.rounds; o.kind == RoundMemory {
 		o.ended = why
 	} else {
 		s.lose(o, why)

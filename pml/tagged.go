@@ -463,7 +463,7 @@ func (t *taggedPath) stalled() bool { return false }
 
 // drop also takes the messages of that communicator, and late ones of those before it, so that no other gets them.
 func (t *taggedPath) drop(ctx uint32, err error) {
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		if op.r != nil && op.r.op == opRecv && op.r.recv.Ctx == ctx && !op.taking {
 			t.abort(op, err)
 		}
@@ -492,7 +492,7 @@ func (t *taggedPath) lose(ctx uint32) {
 }
 
 func (t *taggedPath) fail(err error) {
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		if op.begun {
 			t.abort(op, err)
 		} else {
@@ -514,8 +514,8 @@ func (t *taggedPath) forget(q *taggedQueue) {
 	t.flush(q)
 }
 
-func (t *taggedPath) over() {
-	for op := range t.ops.all() {
+func (t *taggedPath) finish() {
+	for op := range t.ops.values() {
 		t.end(op, op.failed)
 	}
 }
@@ -530,7 +530,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		t.lost = err
 		t.e.startServer()
 	}
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		switch r := op.r; {
 		case op.to == p:
 			t.abort(op, err)
@@ -548,7 +548,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 }
 
 func (t *taggedPath) count(s Stats) Stats {
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		if op.to == nil && !op.taking {
 			s.Posted++
 		}

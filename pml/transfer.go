@@ -103,7 +103,7 @@ func (ts *transfers) close(t *transfer) {
 
 // failPeer ends what involves p, which has failed.
 func (ts *transfers) failPeer(p *peer, err error) {
-	for t := range ts.all() {
+	for t := range ts.values() {
 		switch {
 		case t.peer != p:
 			continue
@@ -136,16 +136,16 @@ func (ts *transfers) release(t *transfer) {
 
 // releaseAll: p is harmless now.
 func (ts *transfers) releaseAll(p *peer) {
-	for t := range ts.all() {
+	for t := range ts.values() {
 		if t.peer == p {
 			ts.release(t)
 		}
 	}
 }
 
-// over ends what is left: the devices are closed.
-func (ts *transfers) over() {
-	for t := range ts.all() {
+// finish ends what is left: the devices are closed.
+func (ts *transfers) finish() {
+	for t := range ts.values() {
 		ts.remove(t.id)
 		t.r.transfer = nil
 		ts.l.e.complete(t.r, t.failed)
@@ -166,9 +166,9 @@ func (ts *transfers) work() int {
 	// than the beginnings of many.
 	streams := &jobs[jobStream]
 	for i := 0; i < streams.len(); {
-		t := streams.all()[i]
+		t := streams.items()[i]
 		n += ts.pump(t)
-		if i < streams.len() && streams.all()[i] == t {
+		if i < streams.len() && streams.items()[i] == t {
 			i++
 		}
 	}
@@ -178,7 +178,7 @@ func (ts *transfers) work() int {
 // oneOf moves one piece of the first that can. next parks the others.
 func (ts *transfers) oneOf(k jobKind, next func(*transfer) int) int {
 	for list := &ts.l.worklist.jobs[k]; list.len() > 0; {
-		if next(list.all()[0]) != 0 {
+		if next(list.items()[0]) != 0 {
 			return 1
 		}
 	}
@@ -355,7 +355,7 @@ func (ts *transfers) readsDone(ids []uint64) {
 
 // readNext does one READ, or several.
 func (ts *transfers) readNext(t *transfer) int {
-	if jobs := ts.l.worklist.jobs[jobRead].all(); len(jobs) > 1 {
+	if jobs := ts.l.worklist.jobs[jobRead].items(); len(jobs) > 1 {
 		if n := ts.readSome(jobs); n > 0 {
 			return n
 		}
@@ -422,7 +422,7 @@ func (ts *transfers) switchToGet() bool {
 	streams := &ts.l.worklist.jobs[jobInbound]
 	// One whose peer fails takes others off the list.
 	for i := streams.len() - 1; i >= 0; i = min(i, streams.len()) - 1 {
-		if t := streams.all()[i]; t.rcv.Readable() {
+		if t := streams.items()[i]; t.rcv.Readable() {
 			found = true
 			ts.l.e.stats.TakenOver++
 			ts.onReceiver(t, t.rcv.Stall())

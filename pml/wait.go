@@ -34,12 +34,12 @@ type waitFor struct {
 	r   *Request
 	set claimed
 	// seen is load.completed when no request of set was done; looked: that is known.
-	seen   uint
-	looked bool
-	flush  bool
-	cc     context.Context // ends the waiting; nil: nothing does
-	slept  bool            // the boards have been told of it
-	said   bool            // the receivers have been told that the caller waits
+	seen      uint
+	looked    bool
+	flush     bool
+	cc        context.Context // ends the waiting; nil: nothing does
+	slept     bool            // the boards have been told of it
+	announced bool            // the receivers have been told that the caller waits
 }
 
 func (w *waitFor) ready() bool {
@@ -63,7 +63,7 @@ func (w *waitFor) ready() bool {
 
 // called: there is local work of what the caller waits for.
 func (w *waitFor) called() bool {
-	return w.r != nil && w.r.op == opRounds && w.r.of.queued
+	return w.r != nil && w.r.op == opRounds && w.r.rounds.queued
 }
 
 // longer is called once in a while where the leader finds things, but not what it waits for. It reports whether the
@@ -104,7 +104,7 @@ func (e *Engine) await(r *Request) (long bool) {
 	if w.slept {
 		e.boards.awake(&w)
 	}
-	return w.said
+	return w.announced
 }
 
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
@@ -341,10 +341,10 @@ func (e *Engine) lookedInVain(w *waitFor) {
 
 // blocks tells the receivers of what w waits for that its caller does, once.
 func (w *waitFor) blocks() {
-	if w.said {
+	if w.announced {
 		return
 	}
-	w.said = true
+	w.announced = true
 	if w.r != nil {
 		w.e.links.saysBlocked(w.r)
 		return
@@ -356,8 +356,8 @@ func (w *waitFor) blocks() {
 	}
 }
 
-// of is the first request of w that has that context and is under way; nil: there is none.
-func (w *waitFor) of(ctx uint32) *Request {
+// requestOn is the first request of w that has that context and is under way; nil: there is none.
+func (w *waitFor) requestOn(ctx uint32) *Request {
 	if r := w.r; r != nil {
 		if r.op == opBoard || r.recv.Ctx != ctx || r.state != stActive {
 			return nil

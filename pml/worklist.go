@@ -89,7 +89,7 @@ func (w *worklist) remove(k jobKind, t *transfer) {
 		}
 		return
 	}
-	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))
+	w.jobs[k].remove(slices.Index(w.jobs[k].items(), t))
 	if k != jobInbound {
 		w.load.pending--
 	}
@@ -141,7 +141,7 @@ func (w *worklist) stall(p *peer) {
 // park: the link of t's peer has no room for the READ or WRITE that is next.
 func (w *worklist) park(k jobKind, t *transfer) {
 	w.stall(t.peer)
-	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))
+	w.jobs[k].remove(slices.Index(w.jobs[k].items(), t))
 	w.load.pending--
 	w.parked = append(w.parked, job{k, t})
 }
@@ -171,7 +171,7 @@ func (w *worklist) check(peers []*peer) error {
 		pending++
 	}
 	for k := range w.jobs {
-		list := w.jobs[k].all()
+		list := w.jobs[k].items()
 		if jobKind(k) != jobInbound {
 			pending += len(list)
 		}
@@ -186,7 +186,7 @@ func (w *worklist) check(peers []*peer) error {
 	}
 	for i, j := range w.parked {
 		if !j.t.jobs.has(j.kind) || !j.t.peer.stalled || slices.Contains(w.parked[:i], j) ||
-			slices.Contains(w.jobs[j.kind].all(), j.t) {
+			slices.Contains(w.jobs[j.kind].items(), j.t) {
 			return fmt.Errorf("place %d of the parked jobs has a transfer that is there twice, does not know, or could go on", i)
 		}
 	}

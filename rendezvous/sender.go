@@ -8,7 +8,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 type Sender struct {
 	own  uint64 // the number of this end
 	size int64
-	over bool
+	done bool
 	mem  Region // where the receiver may READ it
 
 	// stream
@@ -58,7 +58,7 @@ func (s *Sender) Memory() Region { return s.mem }
 
 // OnFIN: the receiver has what it wants.
 func (s *Sender) OnFIN() Action {
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	s.Abandon()
@@ -67,7 +67,7 @@ func (s *Sender) OnFIN() Action {
 
 // OnReleased: the link has let go of all that it has been given.
 func (s *Sender) OnReleased() Action {
-	if s.over || !s.alone || s.gen == 0 || s.next < s.end {
+	if s.done || !s.alone || s.gen == 0 || s.next < s.end {
 		return Action{}
 	}
 	s.Abandon()
@@ -85,6 +85,6 @@ func (s *Sender) Asked() bool { return s.gen != 0 || s.put.Len > 0 }
 
 // Abandon ends the transfer: the message is taken back, or its peer has failed.
 func (s *Sender) Abandon() {
-	s.over = true
+	s.done = true
 	s.put.left = 0
 }

@@ -55,7 +55,7 @@ func (r *Receiver) OnPutDone(n int64) Action {
 
 // OnPutReq: the receiver asks for the last h.Len bytes to be written to its memory. able: the link can.
 func (s *Sender) OnPutReq(h *wire.Header, able bool) Action {
-	if !able || s.over || h.Len == 0 || h.Len > uint64(s.size) || s.Writing() {
+	if !able || s.done || h.Len == 0 || h.Len > uint64(s.size) || s.Writing() {
 		return putDone(h.Key, 0)
 	}
 	s.put = writing{Region{h.Addr, uint64(h.Ctx), int64(h.Len), true}, h.Key, int64(h.Len), 0}
@@ -85,7 +85,7 @@ func (s *Sender) WriteUnderWay() int64 { return s.put.asked }
 // OnWritten: the n bytes of a WRITE are there.
 func (s *Sender) OnWritten(n int64) Action {
 	s.put.asked = 0
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	if s.put.left -= n; s.put.left > 0 {
@@ -97,7 +97,7 @@ func (s *Sender) OnWritten(n int64) Action {
 // OnWriteFailed: they are not. The receiver fetches all of the back.
 func (s *Sender) OnWriteFailed() Action {
 	s.put.left, s.put.asked = 0, 0
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	return putDone(s.put.to, 0)

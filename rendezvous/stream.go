@@ -55,7 +55,7 @@ func (r *Receiver) Stall() Action {
 
 // OnCTS: the receiver asks for bytes off to off+n, as stream h.Tag.
 func (s *Sender) OnCTS(h *wire.Header) Action {
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	off, n := int64(h.Addr), int64(h.Len)
@@ -67,7 +67,7 @@ func (s *Sender) OnCTS(h *wire.Header) Action {
 }
 
 // Streaming: there are fragments to send.
-func (s *Sender) Streaming() bool { return !s.over && s.next < s.end }
+func (s *Sender) Streaming() bool { return !s.done && s.next < s.end }
 
 // NextFragment is the fragment to send now, of at most limit bytes; Nothing if there is none.
 func (s *Sender) NextFragment(limit int64) Action {

@@ -351,7 +351,7 @@ func (m *Member) mourn(client mourner) {
 		case <-client.News():
 		}
 		for _, rank := range client.Gone() {
-			m.Engine.Seek(rank)
+			m.Engine.EnsureLink(rank)
 		}
 	}
 }
