@@ -11,12 +11,12 @@ import (
 
 // link sends from one device to another.
 type link struct {
-	from, to *Device
-	caps     transport.Caps
-	packets  int         // in the queue of to, whose mutex guards them
-	refused  bool        // something, and from has not been told that there is room; likewise
-	told     bool        // Room is in the queue of from, whose mutex guards this
-	dead     atomic.Bool // cut: it drops packets
+	from, to   *Device
+	caps       transport.Caps
+	packets    int         // in the queue of to, whose mutex guards them
+	refused    bool        // something, and from has not been told that there is room; likewise
+	roomQueued bool        // Room is in the queue of from, whose mutex guards this
+	dead       atomic.Bool // cut: it drops packets
 }
 
 func (l *link) Caps() *transport.Caps { return &l.caps }

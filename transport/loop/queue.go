@@ -62,10 +62,10 @@ func (q *queue) add(l *link, p *transport.Packet) {
 func (q *queue) tellRoom(l *link) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || l.told || l.dead.Load() {
+	if q.closed || l.roomQueued || l.dead.Load() {
 		return
 	}
-	l.told = true
+	l.roomQueued = true
 	q.add(l, &transport.Packet{Event: transport.Room, Peer: int32(l.to.rank)})
 }
 
@@ -149,7 +149,7 @@ func (q *queue) turn() {
 // taken: it has left the queue. mu is held.
 func (q *queue) taken(it *item) {
 	if it.Event == transport.Room {
-		it.link.told = false
+		it.link.roomQueued = false
 		return
 	}
 	if it.link.packets--; it.link.refused {

@@ -76,7 +76,7 @@ func (d *Device) joinBoard(members []int32, lines, bytes int, ticket []byte) (*t
 		return nil, fmt.Errorf("shm: opening a board: %w", err)
 	}
 	defer unix.Close(fd)
-	if is, err := sealedSize(fd); err != nil || is != int64(size) {
+	if sealed, err := sealedSize(fd); err != nil || sealed != int64(size) {
 		return nil, errors.Join(err, errNotThere)
 	}
 	mem, err := mapPeer(fd, size, unix.PROT_READ|unix.PROT_WRITE)

@@ -241,7 +241,7 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte, fro
 		return nil, fmt.Errorf("shm: rank %d has claimed a ring already", peer)
 	}
 	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer), card: card, sender: from}
-	r.inbox.Store(&from.shared.peerInbox)
+	r.inbox.Store(&from.sharedInbox.peerInbox)
 	d.setRings(append(d.rings[:len(d.rings):len(d.rings)], nil))
 	d.byPeer[peer] = r
 	return r, nil
@@ -275,7 +275,7 @@ func (d *Device) dropRing(r *inRing) {
 	ended := r.ended
 	d.mu.Unlock()
 	unix.Munmap(r.mem)
-	d.releaseInbox(r.shared)
+	d.releaseInbox(r.sharedInbox)
 	if ended != nil { // the sender's, which another connection has told meanwhile
 		d.addNotice(int(r.peer), ended)
 	}

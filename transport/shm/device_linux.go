@@ -339,7 +339,7 @@ func (d *Device) Close() error {
 		if r != nil {
 			d.revoke(int(r.peer))
 			unix.Munmap(r.mem)
-			d.releaseInbox(r.shared)
+			d.releaseInbox(r.sharedInbox)
 		}
 	}
 	d.segments.close()

@@ -205,7 +205,7 @@ func (l *link) long(s *ring.Slot, h *wire.Header, payload []byte, meta uint32) u
 	}
 	l.past = false
 	if len(payload) >= pastMin {
-		s := l.copier.of(len(payload))
+		s := l.copier.storesFor(len(payload))
 		if s.sampled() {
 			l.copier.sample(s)
 		}

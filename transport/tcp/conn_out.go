@@ -59,7 +59,7 @@ func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 		c.flush(d)
 	} else {
 		c.out = c.appendHead(c.out, h, len(payload))
-		if rest := c.both(d, payload); len(rest) > 0 {
+		if rest := c.writeBoth(d, payload); len(rest) > 0 {
 			c.keep(d, rest)
 		}
 	}
@@ -82,7 +82,7 @@ func (c *conn) lend(d *Device, h *wire.Header, payload []byte) bool {
 		return c.kept(taken)
 	}
 	c.out = c.appendHead(c.out, h, len(payload))
-	c.lent = c.both(d, payload)
+	c.lent = c.writeBoth(d, payload)
 	return c.kept(true)
 }
 
@@ -105,8 +105,8 @@ func (c *conn) appendFrame(h *wire.Header, payload []byte) {
 	c.out = append(c.out, payload...)
 }
 
-// both writes out and then payload in one call, and returns what of payload did not fit.
-func (c *conn) both(d *Device, payload []byte) []byte {
+// writeBoth writes out and then payload in one call, and returns what of payload did not fit.
+func (c *conn) writeBoth(d *Device, payload []byte) []byte {
 	n, errno := sendBoth(c.fd, c.out[c.sent:], payload)
 	d.wrote(c)
 	switch {

@@ -120,7 +120,7 @@ func (d *Device) serveOn(ln *filteredListener) (err error) {
 		return err
 	}
 	d.address = d.local.publish(ln).encode()
-	h := &handshaker{judge: d.judge, dropped: d.dropped,
+	h := &handshaker{admit: d.admit, dropped: d.dropped,
 		Handshaker: &auth.Handshaker{Protocol: cmp.Or(d.opt.Protocol, protocol),
 			Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
 			TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit, Patience: d.opt.Timeout}}

@@ -77,7 +77,7 @@ func (l *link) cut() {
 	} else {
 		d.mu.Lock()
 		if s.err == nil {
-			s.over(errCut)
+			s.end(errCut)
 			d.lost = append(d.lost, s)
 		}
 		d.mu.Unlock()

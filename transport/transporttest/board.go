@@ -67,24 +67,24 @@ func boardWakes(f *fixture, thread bool) {
 	onA, onB := f.board(a, b)
 	w := watch(f, a, b)
 	rounds := uint64(f.rounds(5000))
-	side := func(e *end, board *transport.Board, mine, its int, seed uint64) func() error {
+	side := func(e *end, board *transport.Board, own, peer int, seed uint64) func() error {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		return func() error {
 			for i := uint64(1); i <= rounds; i++ {
-				if pause(rng.IntN(3000)); mine == 0 {
-					board.Raise(mine, i)
+				if pause(rng.IntN(3000)); own == 0 {
+					board.Raise(own, i)
 				}
 				if rng.IntN(4) == 0 { // this one is forgotten
-					board.Expect(its, i+10, ^i)
+					board.Expect(peer, i+10, ^i)
 				}
 				if rng.IntN(4) == 0 {
 					board.Forget()
 				}
-				if err := e.reached(w, board, its, i, thread); err != nil {
+				if err := e.reached(w, board, peer, i, thread); err != nil {
 					return err
 				}
-				if mine == 1 {
-					board.Raise(mine, i)
+				if own == 1 {
+					board.Raise(own, i)
 				}
 			}
 			return e.quiet()

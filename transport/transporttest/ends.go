@@ -187,8 +187,8 @@ func refused(f *fixture) {
 	}
 }
 
-// via: a device that is made of several says which of them has connected a peer.
-func via(f *fixture) {
+// namesTheDevice: a device that is made of several says which of them has connected a peer.
+func namesTheDevice(f *fixture) {
 	a, b := f.pair()
 	for _, e := range []*end{a, b} {
 		if by := e.dev.Facts().Via(e.peer); by != "" {
@@ -320,9 +320,9 @@ func cut(f *fixture) {
 // byte of it. Every page is looked at, since an operation that is under way is fast.
 func cutEnds(f *fixture, w way) {
 	const size, page, poison = 16 << 20, 4096, 0xee
-	changed := func(mem []byte, is bool) bool {
+	changed := func(mem []byte, ok bool) bool {
 		for i := 0; i < size; i += page {
-			if (mem[i] == poison) != is {
+			if (mem[i] == poison) != ok {
 				return true
 			}
 		}
@@ -354,7 +354,7 @@ func cutEnds(f *fixture, w way) {
 			again := sync.OnceFunc(func() { close(begun) })
 			defer again()
 			for i := 0; ; i++ {
-				if _, err := b.attempt(w.of(b, near, addr, key)); err != nil {
+				if _, err := b.attempt(w.between(b, near, addr, key)); err != nil {
 					return nil
 				}
 				if w == get && changed(near, false) {

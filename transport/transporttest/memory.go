@@ -42,7 +42,7 @@ func (f *fixture) reachable(a, b *end, mem []byte) {
 	addr, key := f.register(a, mem, transport.Readable)
 	for range 3 {
 		near := make([]byte, len(mem))
-		if f.do(b, get.of(b, near, addr, key)); !bytes.Equal(near, mem) {
+		if f.do(b, get.between(b, near, addr, key)); !bytes.Equal(near, mem) {
 			f.Fatalf("reading %d bytes of that memory: wrong contents", len(mem))
 		}
 	}

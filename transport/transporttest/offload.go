@@ -134,9 +134,9 @@ func (l *list) look() {
 }
 
 // until looks until something is so.
-func (l *list) until(what string, so func() bool) {
+func (l *list) until(what string, done func() bool) {
 	l.f.Helper()
-	for c := start(); !so(); l.look() {
+	for c := start(); !done(); l.look() {
 		if c.late() {
 			l.f.Fatalf("%s: not within %v; %d of %d messages came, the device has %d receives",
 				what, patience, l.next, len(l.sent), len(l.held))
@@ -290,7 +290,7 @@ func offloadRendezvous(f *fixture) {
 		case done.Kind == wire.FIN && len(buf) >= len(body):
 		case done.Kind == wire.RTS && done.Addr == addr && done.Key == key && done.Ctx == 3 && done.Tag == 5:
 			for n := 0; n < len(buf) && n < len(body); n += 50_000 {
-				f.do(l.b, get.of(l.b, buf[n:min(n+50_000, len(buf), len(body))], done.Addr+uint64(n), done.Key))
+				f.do(l.b, get.between(l.b, buf[n:min(n+50_000, len(buf), len(body))], done.Addr+uint64(n), done.Key))
 			}
 			f.must(l.b.send(wire.Header{Kind: wire.FIN, ID: done.ID}, nil))
 		default:

@@ -430,9 +430,9 @@ func refusalTakesNothing(f *fixture) {
 func floodBothWays(f *fixture) {
 	a, b := f.linked()
 	n := f.rounds(10_000)
-	side := func(e *end, mine, theirs uint64) func() error {
+	side := func(e *end, own, peer uint64) func() error {
 		return func() error {
-			out, in := newStream(mine, e.link.Caps()), newStream(theirs, e.link.Caps())
+			out, in := newStream(own, e.link.Caps()), newStream(peer, e.link.Caps())
 			h, body := out.packet()
 			sent, got := 0, 0
 			for c := start(); sent < n || got < n; {

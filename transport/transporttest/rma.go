@@ -127,8 +127,8 @@ const (
 	put = way(transport.Writable)
 )
 
-// of is the operation between near, memory of e, and that at addr.
-func (w way) of(e *end, near []byte, addr, key uint64) operation {
+// between is the operation between near, memory of e, and that at addr.
+func (w way) between(e *end, near []byte, addr, key uint64) operation {
 	r, mem := e.link.Caps().RMA, transport.HostMem(near)
 	begin := r.Get
 	if w == put {
@@ -157,7 +157,7 @@ func rmaContents(f *fixture, w way) {
 			near := bytes.Clone(other[i : i+n+2*margin])
 			wantNear := bytes.Clone(near)
 			w.moved(wantNear[margin:margin+n], wantFar[off:off+n])
-			f.do(b, w.of(b, near[margin:margin+n:margin+n], addr+uint64(off), key))
+			f.do(b, w.between(b, near[margin:margin+n:margin+n], addr+uint64(off), key))
 			if !bytes.Equal(near, wantNear) || !bytes.Equal(far, wantFar) {
 				f.Fatalf("%d bytes at offset %d: wrong contents, or bytes around them written", n, off)
 			}
@@ -178,7 +178,7 @@ func rmaMany(f *fixture, w way) {
 			addr[i], key[i] = f.register(p.owner, far[i], transport.Access(w))
 		}
 		f.doAll(p.user, n, func(i int, cookie uint64) (transport.State, error) {
-			return w.of(p.user, near[i], addr[i], key[i])(cookie)
+			return w.between(p.user, near[i], addr[i], key[i])(cookie)
 		})
 		for i := range n {
 			wantFar, wantNear := pattern(1000+i, uint64(i)), pattern(1000+i, uint64(n+i))
@@ -197,8 +197,8 @@ func rmaNothing(f *fixture, w way) {
 	a, b := f.linked()
 	for _, far := range [][]byte{nil, {}, pattern(10, 1)[3:3]} {
 		addr, key := f.register(a, far, transport.Access(w))
-		f.do(b, w.of(b, nil, addr, key))
-		f.do(b, w.of(b, []byte{}, addr, key))
+		f.do(b, w.between(b, nil, addr, key))
+		f.do(b, w.between(b, []byte{}, addr, key))
 		deregister(a, addr, key)
 	}
 }
@@ -211,12 +211,12 @@ func rmaDeregister(f *fixture, w way) {
 		far, near := pattern(3000, 2*i), pattern(3000, 2*i+1)
 		wantFar, wantNear := bytes.Clone(far), bytes.Clone(near)
 		addr, key := f.register(a, far, transport.Access(w))
-		f.do(b, w.of(b, near, addr, key))
+		f.do(b, w.between(b, near, addr, key))
 		if w.moved(wantNear, wantFar); !bytes.Equal(far, wantFar) || !bytes.Equal(near, wantNear) {
 			f.Fatalf("registration %d: wrong contents", i)
 		}
 		if f.checksKeys && i > 0 {
-			if _, err := b.attempt(w.of(b, near, oldAddr, oldKey)); err == nil {
+			if _, err := b.attempt(w.between(b, near, oldAddr, oldKey)); err == nil {
 				f.Fatalf("registration %d was reached after Deregister", i-1)
 			}
 		}
@@ -224,7 +224,7 @@ func rmaDeregister(f *fixture, w way) {
 		oldAddr, oldKey = addr, key
 	}
 	if f.badKeysEnd && !f.unreliable {
-		f.denied(a, b, "after Deregister", w.of(b, make([]byte, 3000), oldAddr, oldKey))
+		f.denied(a, b, "after Deregister", w.between(b, make([]byte, 3000), oldAddr, oldKey))
 	}
 }
 
@@ -278,7 +278,7 @@ func rmaBadKey(f *fixture, w way) {
 		}
 		badAddr, badKey, n := c.change()
 		near := pattern(200, 2)
-		if f.denied(a, b, c.what, w.of(b, near[:n], badAddr, badKey)); !bytes.Equal(far, pattern(100, 1)) {
+		if f.denied(a, b, c.what, w.between(b, near[:n], badAddr, badKey)); !bytes.Equal(far, pattern(100, 1)) {
 			f.Errorf("%s: something was written at the peer", c.what)
 		}
 		if !f.unreliable && !bytes.Equal(near, pattern(200, 2)) {
@@ -293,12 +293,12 @@ func rmaBadKey(f *fixture, w way) {
 		return
 	}
 	near, wantNear, wantFar := pattern(100, 3), pattern(100, 3), pattern(100, 1)
-	f.do(b, w.of(b, near, addr, key))
+	f.do(b, w.between(b, near, addr, key))
 	if w.moved(wantNear, wantFar); !bytes.Equal(near, wantNear) || !bytes.Equal(far, wantFar) {
 		f.Error("a good operation after the bad ones: wrong contents")
 	}
 	// Memory is for the peer of the link that has registered it.
-	f.denied(b, a, "rank 0 names memory of its own to rank 1", w.of(a, make([]byte, 1), addr, key))
+	f.denied(b, a, "rank 0 names memory of its own to rank 1", w.between(a, make([]byte, 1), addr, key))
 }
 
 // rmaPeerClosed: no crash and no hang when the memory's owner is gone; an error, or in one process still the bytes.
@@ -308,7 +308,7 @@ func rmaPeerClosed(f *fixture, w way) {
 	wantFar, wantNear := bytes.Clone(far), bytes.Clone(near)
 	addr, key := f.register(a, far, transport.Access(w))
 	f.close(a)
-	_, err := b.attempt(w.of(b, near, addr, key))
+	_, err := b.attempt(w.between(b, near, addr, key))
 	if w.moved(wantNear, wantFar); err == nil && (!bytes.Equal(near, wantNear) || !bytes.Equal(far, wantFar)) {
 		f.Error("the peer is gone, the operation gave no error and wrong contents")
 	}
@@ -510,7 +510,7 @@ func rmaWakes(f *fixture) {
 			level = transport.Urgent
 		}
 		armed := i%8 >= 4 && b.set.Arm(level, false)
-		state, err := get.of(b, near, addr, key)(i)
+		state, err := get.between(b, near, addr, key)(i)
 		switch {
 		case state == transport.Done && err == nil && !f.unreliable:
 			return // this device starts nothing that it does not end

@@ -187,7 +187,7 @@ func fullIsTold(f *fixture, w way) {
 	begun, refused := 0, false
 	for tries := 0; tries < most && !refused; tries++ {
 		b.cookie++
-		switch st, err := w.of(b, near, addr, key)(b.cookie); {
+		switch st, err := w.between(b, near, addr, key)(b.cookie); {
 		case err != nil && !f.unreliable:
 			f.Fatal(err)
 		case st == transport.Full:

@@ -168,7 +168,7 @@ var rules = []rule{
 	{"connect-now", ConnectNow, connectNow},
 	{"introducer", Introducer, introducer},
 	{"refused", Refused, refused},
-	{"via", Via, via},
+	{"via", Via, namesTheDevice},
 	{"down-after-packets", 0, downAfterPackets},
 	{"down-wakes", 0, downWakes},
 	{"dead-link-drops", 0, deadLinkDrops},
@@ -222,7 +222,7 @@ func (s *suite) look(t *testing.T) {
 	t.Helper()
 	f := &fixture{T: t, suite: s}
 	a, b := f.linked()
-	has := of(a.dev.Facts(), a.link.Caps()) & of(b.dev.Facts(), b.link.Caps())
+	has := abilitiesOf(a.dev.Facts(), a.link.Caps()) & abilitiesOf(b.dev.Facts(), b.link.Caps())
 	if has != s.stated {
 		t.Errorf("the abilities are %v, and transporttest.Has states %v", has, s.stated)
 	}

@@ -19,8 +19,8 @@ type placement struct {
 	dst  []byte
 }
 
-// place announces the stream to its receiver.
-func (f *fixture) place(a, b *end, key uint64, gen int32, size, from int) *placement {
+// announceStream announces the stream to its receiver.
+func (f *fixture) announceStream(a, b *end, key uint64, gen int32, size, from int) *placement {
 	s := &placement{f, a, b, key, gen, make([]byte, size)}
 	b.link.Caps().ZeroCopy.Place(key, gen, transport.HostMem(s.dst), int64(from))
 	return s
@@ -116,7 +116,7 @@ func zeroCopyContents(f *fixture) {
 	for i, c := range []struct{ size, from, part int }{
 		{1, 0, 1}, {100, 10, 7}, {most + 1, 0, most}, {5 * most, 3, most}, {3 * most / 2, most / 3, most / 7},
 	} {
-		s := f.place(a, b, uint64(i+1)<<32|77, int32(i), c.size, c.from)
+		s := f.announceStream(a, b, uint64(i+1)<<32|77, int32(i), c.size, c.from)
 		body := pattern(c.size, uint64(i))
 		s.carry(func() error { return s.send(body, c.from, c.part) }, func() error { return s.pieces(c.from, c.size) })
 		clear(body[:c.from])
@@ -128,7 +128,7 @@ func zeroCopyContents(f *fixture) {
 func zeroCopyAmongOthers(f *fixture) {
 	a, b := f.linked()
 	const size, part = 1 << 20, 32 << 10
-	s, body := f.place(a, b, 9, 1, size, 0), pattern(size, 5)
+	s, body := f.announceStream(a, b, 9, 1, size, 0), pattern(size, 5)
 	s.carry(func() error {
 		for at := 0; at < size; at += part {
 			if err := s.send(body[:at+part], at, part); err != nil {
@@ -159,7 +159,7 @@ func zeroCopyAmongOthers(f *fixture) {
 func displacedIsLeftAlone(f *fixture) {
 	a, b := f.linked()
 	most := a.link.Caps().ZeroCopy.Max
-	s, body := f.place(a, b, 3, 1, 2*most, 0), pattern(2*most, 6)
+	s, body := f.announceStream(a, b, 3, 1, 2*most, 0), pattern(2*most, 6)
 	displaced := make(chan struct{})
 	s.carry(func() error {
 		err := s.send(body[:most], 0, most)

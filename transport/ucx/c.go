@@ -272,8 +272,8 @@ func (w *worker) arm() (bool, error) {
 // use has settle look at an endpoint.
 func (w *worker) use(ep endpoint) { C.ux_use(C.uint64_t(ep)) }
 
-// settle says whether UCX has moved all that was sent.
-func (w *worker) settle() bool { return C.ux_settle(w.c) != 0 }
+// flushed says whether UCX has moved all that was sent.
+func (w *worker) flushed() bool { return C.ux_settle(w.c) != 0 }
 
 // mapMem has UCX know mem, which is off the Go heap, until unmapMem.
 func (w *worker) mapMem(mem []byte) (uint64, error) {

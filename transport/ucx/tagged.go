@@ -110,18 +110,18 @@ func (o *operations) find(cookie uint64) (uint32, bool) {
 	if len(o.slots) == 0 {
 		return 0, false
 	}
-	if i := o.at[cookie&uint64(len(o.at)-1)]; o.slots[i].is(cookie) {
+	if i := o.at[cookie&uint64(len(o.at)-1)]; o.slots[i].matches(cookie) {
 		return i, true
 	}
 	for i := range o.slots {
-		if o.slots[i].is(cookie) {
+		if o.slots[i].matches(cookie) {
 			return uint32(i), true
 		}
 	}
 	return 0, false
 }
 
-func (op *operation) is(cookie uint64) bool { return op.cookie == cookie && op.underWay() }
+func (op *operation) matches(cookie uint64) bool { return op.cookie == cookie && op.underWay() }
 
 // underWay: it has not ended, and is not abandoned.
 func (op *operation) underWay() bool { return op.state == opSending || op.state == opReceiving }

@@ -57,7 +57,7 @@ func (d *Device) look() {
 	s.check.Polled(d.idle.polls)
 	if s.looked.Load() {
 		s.looked.Store(false)
-		s.dirty.Store(!d.settle())
+		s.dirty.Store(!d.flushed())
 	}
 }
 
@@ -81,8 +81,8 @@ func (d *Device) answersTo(rank int32) {
 // adoptions is how many of the ranks in flusher.answered one settle deals with: the caller holds the engine's lock.
 const adoptions = 8
 
-// settle says whether UCX has moved all that this rank has sent, and its answers.
-func (d *Device) settle() bool {
+// flushed says whether UCX has moved all that this rank has sent, and its answers.
+func (d *Device) flushed() bool {
 	now := min(adoptions, len(d.idle.answered))
 	for _, rank := range d.idle.answered[:now] {
 		p := &d.peers[rank]
@@ -96,7 +96,7 @@ func (d *Device) settle() bool {
 		}
 	}
 	d.idle.answered = append(d.idle.answered[:0], d.idle.answered[now:]...)
-	return d.w.settle() && len(d.idle.answered) == 0
+	return d.w.flushed() && len(d.idle.answered) == 0
 }
 
 // Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.

@@ -25,7 +25,7 @@ func newLink(s *session) *link {
 	if at.caps.atomics {
 		l.caps.RMA.FetchAdd, l.caps.RMA.CompareSwap = l.fetchAdd, l.compareSwap
 	}
-	l.caps.Offload = s.both
+	l.caps.Offload = s.deviceMatches
 	return l
 }
 

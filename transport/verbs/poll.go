@@ -143,7 +143,7 @@ func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	buffer := uint32(w.id)
 	d.recv.lent = append(d.recv.lent, buffer)
 	s := d.table.Load().find(w.qpn)
-	if w.status != 0 || s == nil || s.told {
+	if w.status != 0 || s == nil || s.downReported {
 		return false // of a queue pair that has failed, which its own requests will say
 	}
 	frame := d.recv.piece(buffer)[:min(int(w.length), d.recv.size)]
@@ -231,7 +231,7 @@ func (d *Device) takeNotices() {
 
 // fail ends a session: the queue pair goes into the error state, its requests are flushed, and when the device has
 // none left and everything that has arrived is handed out, Down is told. tell: neither the peer nor Connect knows yet.
-func (d *Device) fail(s *session, err error, tell bool) {
+func (d *Device) fail(s *session, err error, notifyPeer bool) {
 	if s.failed {
 		return
 	}
@@ -242,7 +242,7 @@ func (d *Device) fail(s *session, err error, tell bool) {
 		s.why = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
 	}
 	d.stats.Failures++
-	if tell {
+	if notifyPeer {
 		d.mu.Lock()
 		d.abort(s, err, true)
 		d.mu.Unlock()
@@ -271,7 +271,7 @@ func (d *Device) failAll(err error) {
 func (d *Device) endSessions() {
 	kept := d.ending[:0]
 	for _, s := range d.ending {
-		busy := s.next != s.done || s.landing > 0
+		busy := s.next != s.done || s.incoming > 0
 		if busy && time.Now().Before(s.flushBy) {
 			kept = append(kept, s)
 			continue
@@ -279,7 +279,7 @@ func (d *Device) endSessions() {
 		if busy {
 			d.destroyed(s)
 		}
-		s.told = true
+		s.downReported = true
 		if len(d.waitingRMA) > 0 {
 			d.advanceWaiting()
 		}
