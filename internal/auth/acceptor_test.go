@@ -485,7 +485,7 @@ func TestNoticeText(t *testing.T) {
 func TestHelpless(t *testing.T) {
 	l := open(t, rank(2, func(h *Handshaker) { h.Secret = known("short") }))
 	s := raw(1, nil, true)
-	l.intruder(t).Write(bytes.Clone(s.buf[:s.putFirst(labelOpening, claim{from: 1, to: 2}.encode())]))
+	l.intruder(t).Write(bytes.Clone(s.buf[:s.putFirst(labelOpening, identity{from: 1, to: 2}.encode())]))
 	proc.Eventually(t, "a line that says why", func() bool {
 		return strings.Contains(l.logged(), "1 connection from 127.0.0.1 failed: met a rank that could not answer") &&
 			strings.Contains(l.logged(), "5 bytes")

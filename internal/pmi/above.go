@@ -57,13 +57,13 @@ func (s *Server) ask(l line) *question {
 		if err != nil {
 			why = "the_request_is_too_long"
 		}
-		q := &question{done: make(chan struct{}), answered: true, answer: refusal(replyName(l.cmd), why)}
+		q := &question{done: make(chan struct{}), answered: true, answer: errorReply(replyName(l.cmd), why)}
 		close(q.done)
 		return q
 	}
 	q := s.asked[string(text)]
 	if q == nil || l.cmd != "get" {
-		q = &question{done: make(chan struct{}), answer: refusal(replyName(l.cmd), "the_launcher_is_gone")}
+		q = &question{done: make(chan struct{}), answer: errorReply(replyName(l.cmd), "the_launcher_is_gone")}
 		a := asked{string(text), q, ""}
 		if key, _ := l.get("key"); l.cmd == "get" {
 			a.prefix, _, _ = numbered(key)
