@@ -170,7 +170,7 @@ func (o Order) repeats(other Order) bool {
 	next, stop := iter.Pull2(other.Ranks(o.size()))
 	defer stop()
 	for host := range o.hosts() {
-		if _, is, ok := next(); !ok || is != host {
+		if _, otherHost, ok := next(); !ok || otherHost != host {
 			return false
 		}
 	}

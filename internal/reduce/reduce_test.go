@@ -66,8 +66,8 @@ func ints[T Integer](t *testing.T) {
 		}
 		return T(r.Uint64())
 	}
-	truth := func(is bool) T {
-		if is {
+	truth := func(ok bool) T {
+		if ok {
 			return 1
 		}
 		return 0
