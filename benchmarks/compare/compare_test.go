@@ -515,7 +515,7 @@ func TestMissingPeerIsNamed(t *testing.T) {
 }
 
 func TestNoArgumentsAreDropped(t *testing.T) {
-	a := arguments{args: "-m 8:8", theirs: "-i 5", ours: "-i 500"}
+	a := arguments{args: "-m 8:8", peerArgs: "-i 5", ownArgs: "-i 500"}
 	if got := a.words(false); !reflect.DeepEqual(got, []string{"-m", "8:8", "-i", "5"}) {
 		t.Errorf("theirs: %q", got)
 	}

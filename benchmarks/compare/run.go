@@ -94,7 +94,7 @@ func (r *result) measure(ctx context.Context, m *measurement, libraries []librar
 					m.name, round+1, r.Rounds, a.ranks, libraries[library].name)
 				return s.play(ctx, library, *m, a, libraries[library], r.limit)
 			}
-			u := umpire{play: play, gauge: in.gauge, repeat: in.repeats(m, len(libraries))}
+			u := turns{play: play, gauge: in.gauge, repeat: in.repeats(m, len(libraries))}
 			if !m.gauged() {
 				u.gauge = nil
 			}

@@ -119,7 +119,7 @@ func TestFiveRoundsBetweenHostsTakeSixMinutes(t *testing.T) {
 func TestCommandsBetweenHosts(t *testing.T) {
 	local := []library{{name: gorun, dir: "/d/gorun"}, {name: openMPI, dir: "/d/o"}, {name: mpich, dir: "/d/m"}}
 	pair := librariesOnHosts(local, library{name: bareSocket, dir: "/d/s"}, "/d/hosts")
-	m, a := measurement{program: "bw"}, arguments{args: "-m 8:8", theirs: "-i 5"}
+	m, a := measurement{program: "bw"}, arguments{args: "-m 8:8", peerArgs: "-i 5"}
 	var shown, run []string
 	for _, l := range pair {
 		shown = append(shown, l.name+": "+l.shown(m, a, false))
