@@ -11,9 +11,9 @@ type server struct {
 	start func() // nil: there is none, or it has been started
 }
 
-// StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (Seek tells it so
-// too), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that returns
-// an error. It answers with tags above that one, up to most, also when its rank has returned: no rank that waits for
+// StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (also from
+// EnsureLink), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that
+// returns an error. It answers with tags above that one, up to most, also when its rank has returned: no rank that waits for
 // the answer is told that its server's rank has.
 func (e *Engine) StartServer(ctx uint32, tag, most int32, f func()) {
 	e.lock()
