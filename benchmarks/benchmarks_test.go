@@ -47,7 +47,7 @@ var folder string
 // inShort are the programs that are built and run with -short: linking all of them takes half a minute.
 var inShort = []string{"latency", "mbw_mr"}
 
-// leftOut is whether -short leaves a program out.
+// leftOut reports whether -short leaves a program out.
 func leftOut(program string) bool { return testing.Short() && !slices.Contains(inShort, program) }
 
 // built is the folder of gorun and all programs, made by the first test that asks for it.

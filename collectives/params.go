@@ -67,7 +67,7 @@ var operationNames = [operations]string{
 	"neighbor_alltoall", "neighbor_alltoallv", "neighbor_alltoallw", "inter_allreduce",
 }
 
-// Neighborhood says whether an operation is among neighbours.
+// Neighborhood reports whether an operation is among neighbours.
 func (o Operation) Neighborhood() bool { return NeighborAllgather <= o && o <= NeighborAlltoallw }
 
 // String is the name that users write: allreduce, reduce_scatter_block.

@@ -159,7 +159,7 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
-// Crowded: this rank gives its processor away while it waits.
+// Crowded reports whether this rank gives its processor away while it waits.
 func (b *Board) Crowded() bool { return b.e.pace.policy.YieldCPU }
 
 // Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back. It has
@@ -349,7 +349,7 @@ func (s *boards) awake(w *waitFor) {
 	}
 }
 
-// refused: the board has been ended since the members do not go together.
+// refused reports whether the board has been ended because the members do not go together.
 func (b *Board) refused() bool {
 	err := b.look()
 	if err == nil || b.e.closed != nil {

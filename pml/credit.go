@@ -17,7 +17,7 @@ import (
 // Rejected: envelopes without credit. A sender of many short messages would fill a receiver that takes them as they
 // come, but not as fast.
 
-// askForCredit tells p that messages wait for it. It reports false if the link is full.
+// askForCredit tells p that messages wait for it. It reports whether the link has taken that: a full link has not.
 func (p *peer) askForCredit() bool {
 	if got, notify := p.out.Ask(); notify {
 		p.sendControl(wire.Header{Kind: wire.CreditReq, Flags: wire.Urgent, Len: got})
@@ -48,7 +48,7 @@ func (l *linkPath) onCreditReq(p *peer, h *wire.Header) {
 	}
 }
 
-// awaits: a receive or a probe waits that a message of p could match.
+// awaits reports whether a receive or a probe waits that a message of p could match.
 func (l *linkPath) awaits(p *peer) bool {
 	return l.table.Awaits(p.rank) || slices.ContainsFunc(l.e.probers, probesOf(p.rank))
 }

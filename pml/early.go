@@ -77,7 +77,7 @@ func (l *linkPath) onBlocked(p *peer, h *wire.Header) {
 	}
 }
 
-// blocks: the sender's caller is blocked in the send of u, and the message can be fetched.
+// blocks reports whether the sender's caller is blocked in the send of u, and the message can be fetched.
 func (u *unexpected) blocks() bool {
 	return u.Kind == wire.RTS && u.Flags&wire.Blocking != 0 && u.Size <= eager.MaxFetch
 }
@@ -181,7 +181,8 @@ func (l *linkPath) lookAgain() {
 	}
 }
 
-// hears calls letSendersGoOn for the watcher, which is about to sleep, if that is needed.
+// hears calls letSendersGoOn for the watcher, which is about to sleep, if that is needed. It reports whether it has
+// called it.
 func (l *linkPath) hears() bool {
 	if !l.unheard || l.e.wait.computing() {
 		return false

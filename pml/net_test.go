@@ -439,7 +439,7 @@ func (l *testLink) reads() bool {
 	return n.lent[w]
 }
 
-// hasRoom: one more packet finds room on a wire. mu is held.
+// hasRoom reports whether one more packet finds room on a wire. mu is held.
 func (n *testNet) hasRoom(w [2]int) bool {
 	room, limited := n.rooms[w]
 	return !n.lent[w] && (!limited || len(n.wires[w]) < room)
@@ -465,7 +465,7 @@ func (l *testLink) peerPolls() bool {
 	return polls || !said
 }
 
-// peerWaits: only where a test says so.
+// peerWaits reports whether the peer waits, which it does only where a test says so.
 func (l *testLink) peerWaits() bool {
 	l.d.net.mu.Lock()
 	defer l.d.net.mu.Unlock()
@@ -487,7 +487,7 @@ func (l *testLink) cut() {
 	}
 }
 
-// refuses: an operation of RMA finds no room. mu is held.
+// refuses reports whether an operation of RMA finds no room. mu is held.
 func (l *testLink) refuses() bool {
 	n, w := l.d.net, [2]int{l.d.rank, l.peer}
 	if n.noRoom[l.d.rank] == 0 {

@@ -28,7 +28,7 @@ func (n *numbers[T]) add(v *T) uint64 {
 	return uint64(s.gen)<<32 | uint64(i+1)
 }
 
-// none: nothing has a number.
+// none reports whether nothing has a number.
 func (n *numbers[T]) none() bool { return len(n.free) == len(n.slots) }
 
 // find returns what has that number, or nil.

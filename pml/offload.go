@@ -161,7 +161,7 @@ func (o *offload) chain(buf uintptr) *int32 {
 	return &o.byBuf[uint64(buf)*0x9e3779b97f4a7c15>>32&uint64(len(o.byBuf)-1)]
 }
 
-// holds: the device may write to a buffer that begins there.
+// holds reports whether the device may write to a buffer that begins there.
 func (o *offload) holds(buf uintptr) bool {
 	for i := *o.chain(buf); i >= 0; i = o.slots[i].next {
 		if o.slots[i].buf == buf {
@@ -221,7 +221,7 @@ func (o *offload) askBack(s *slot) {
 	}
 }
 
-// asking: a receive has been asked back and the device has not let go of it.
+// asking reports whether a receive has been asked back and the device has not let go of it.
 func (o *offload) asking() bool {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.p != nil && s.asked {
@@ -320,8 +320,8 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	return FallbackUnregistered
 }
 
-// olderDown: the device has all older receives with the same envelope. It is enough to look at the youngest of them: it
-// went down only after the others.
+// olderDown reports whether the device has all older receives with the same envelope. It is enough to look at the
+// youngest of them: it went down only after the others.
 func (o *offload) olderDown(r *Request) bool {
 	older := o.l.table.Older(&r.recv)
 	return older == nil || older.Owner.(*Request).offload.state == inDevice

@@ -108,7 +108,8 @@ func (p *pace) hasYielded(began time.Time, called bool) {
 	}
 }
 
-// processorShared: other goroutines of the rank use the processor, and do so for the rest of this wait.
+// processorShared reports whether other goroutines of the rank use the processor. They count as doing so for the rest
+// of this wait.
 func (p *pace) processorShared() bool { return p.busyYields >= sharedYields }
 
 // hasParked: stepPark is done.

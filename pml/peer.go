@@ -246,7 +246,8 @@ func (p *peer) flushControl() bool {
 	return true
 }
 
-// flushQueue reports false if the link is full. Lack of credit is not its fault: Credit will call again.
+// flushQueue sends what is queued as far as there is credit. It reports whether the link has room left. Where credit is
+// lacking, Credit will call again.
 func (p *peer) flushQueue() bool {
 	batch := batchLimit(p.link.Caps())
 	for p.queue.len() > 0 {
@@ -350,7 +351,8 @@ func (p *peer) breaks(what string) {
 	p.fail(&PeerError{int(p.rank), fmt.Errorf("%w: %s", transport.ErrPeerGone, what)})
 }
 
-// harmless: neither p nor the link to it can touch the memory of this rank, but for a READ or WRITE under way.
+// harmless reports whether neither p nor the link to it can touch the memory of this rank, but for a READ or WRITE
+// under way.
 func (p *peer) harmless() bool { return p.down || p.cut == nil }
 
 // isDown: p is gone, and harmless from now on.

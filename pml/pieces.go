@@ -46,7 +46,7 @@ func (e *Engine) IsendPieces(cc context.Context, ctx uint32, dest int, tag int32
 	return r
 }
 
-// copiesFragments reports that a message of size bytes to dest can be sent in fragments that the link copies. A link
+// copiesFragments reports whether a message of size bytes to dest can be sent in fragments that the link copies. A link
 // that only reads memory, or a device that matches tags, has the whole message instead.
 func (l *linkPath) copiesFragments(dest int, size int64) bool {
 	if !l.e.direct || dest >= len(l.peers) {

@@ -129,7 +129,7 @@ func (r *Request) reset() {
 	}
 }
 
-// plain: no caller sleeps for r, which is a receive, and it is one thing.
+// plain reports whether r is a receive of one thing for which no caller sleeps.
 func (r *Request) plain() bool { return r.w == nil && !r.extra }
 
 // completePlain is Engine.complete for such a request when all went well.

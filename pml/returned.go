@@ -140,7 +140,7 @@ func (l *linkPath) awaited(yield func(rank int32)) {
 	}
 }
 
-// unmatched: the receiver has not begun to receive the message, as far as is known here.
+// unmatched reports whether the receiver has not begun to receive the message, as far as is known here.
 func (t *transfer) unmatched() bool { return !t.recv && t.failed == nil && !t.snd.Asked() }
 
 // onWatch: p wants to know when this rank has returned.
@@ -230,7 +230,8 @@ func (e *Engine) inVain(rank int32, ctx uint32, tag int32) error {
 	return err
 }
 
-// onlyAsks: the connection that is being made is for a question or an answer of this file, and nothing else.
+// onlyAsks reports whether the connection that is being made is for a question or an answer of this file, and nothing
+// else.
 func (p *peer) onlyAsks() bool {
 	if p.end.sought || p.control.len() == 0 {
 		return false

@@ -126,7 +126,7 @@ func (q *roundsQueue) pop(front *Request) *Rounds {
 	return nil
 }
 
-// awaited: a caller waits that does the local work, awake or asleep.
+// awaited reports whether a caller waits that does the local work, awake or asleep.
 func (r *Rounds) awaited() bool { return r.front != nil && r.front.awaited }
 
 // Start starts r at e. The request is the caller's until it is collected. It cannot be cancelled. When cc ends, it ends

@@ -81,8 +81,8 @@ func StandsStill(ranks []*Engine, still func(*Standstill)) {
 	}
 }
 
-// rests: nothing goes on by itself at this rank, and no wait can end but by what another rank does. Only a device of
-// this process alone has no packets on their way that it does not show, and no connection to mend.
+// rests reports whether nothing goes on by itself at this rank, and no wait can end but by what another rank does. Only
+// a device of this process alone has no packets on their way that it does not show, and no connection to mend.
 func (e *Engine) rests() bool {
 	l, w := &e.links, &e.wait
 	wakes := e.dev.Facts().Wake

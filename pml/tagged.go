@@ -140,7 +140,8 @@ func (t *taggedPath) send(r *Request) {
 	}
 }
 
-// sendNow sends a message that the device takes at once: there is no request then.
+// sendNow sends a message that the device takes at once, for which there is no request then. It reports whether the
+// device has taken it.
 func (t *taggedPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 	p := t.peers[dest]
 	if p == nil || !p.reached || p.err != nil || len(p.sends.ops) > 0 || len(buf) > tryMax || t.e.closed != nil ||
@@ -255,7 +256,7 @@ func (t *taggedPath) note(q *taggedQueue) {
 	q.refused = len(q.ops) > 0
 }
 
-// begin reports false if the device has no room for op. op may be over afterwards.
+// begin reports whether the device has room for op. op may be over afterwards.
 func (t *taggedPath) begin(op *taggedOp) bool {
 	var buf transport.Mem
 	if op.r != nil {
@@ -304,7 +305,7 @@ func (t *taggedPath) takesFrom(op *taggedOp) error {
 	return t.gone(op.r.status.Source)
 }
 
-// mayEnd: a context may end r before its message is received.
+// mayEnd reports whether a context may end r before its message is received.
 func (r *Request) mayEnd() bool { return r.cctx != nil || r.other != nil && r.other.cctx != nil }
 
 // keep is a copy of what is sent. It is made before the device has the message, which it would not give back.

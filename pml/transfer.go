@@ -119,7 +119,7 @@ func (ts *transfers) failPeer(p *peer, err error) {
 	}
 }
 
-// touched: something may still read or write the buffer.
+// touched reports whether something may still read or write the buffer.
 func (t *transfer) touched() bool {
 	if t.recv {
 		return t.rcv.ReadUnderWay() || t.rcv.Back().OK && !t.peer.harmless()
@@ -307,7 +307,7 @@ func (ts *transfers) onFragment(t *transfer, h *wire.Header, n int64, payload []
 	ts.onReceiver(t, a)
 }
 
-// readDue: there is a READ to do. While one is under way RMADone is the reminder of the next.
+// readDue reports whether there is a READ to do. While one is under way RMADone is the reminder of the next.
 func (t *transfer) readDue() bool {
 	_, _, due := t.rcv.NextRead()
 	return due
@@ -433,7 +433,8 @@ func (ts *transfers) switchToGet() bool {
 
 // The sending end.
 
-// announce sends the RTS of r, whose credit has been taken. If the link is full, it says no.
+// announce sends the RTS of r, whose credit has been taken. It reports whether the link has taken it: a full link has
+// not.
 func (ts *transfers) announce(p *peer, r *Request) bool {
 	t := r.transfer
 	if t == nil {
@@ -573,7 +574,7 @@ func (ts *transfers) streamed(t *transfer) int {
 }
 
 // sendFragment sends ts.l.hdr with payload, which can be lent: the buffer is left alone until the link has let go of
-// it.
+// it. It reports whether the link has taken the fragment.
 func (ts *transfers) sendFragment(p *peer, payload transport.Mem) bool {
 	taken := false
 	if p.zcopy != nil {
@@ -587,7 +588,7 @@ func (ts *transfers) sendFragment(p *peer, payload transport.Mem) bool {
 	return taken
 }
 
-// writeDue: there is a WRITE to do, as in readDue.
+// writeDue reports whether there is a WRITE to do, as readDue does for READs.
 func (t *transfer) writeDue() bool {
 	_, _, _, _, due := t.snd.NextWrite(1)
 	return due

@@ -61,7 +61,7 @@ func (w *waitFor) ready() bool {
 	return false
 }
 
-// called: there is local work of what the caller waits for.
+// called reports whether there is local work of what the caller waits for.
 func (w *waitFor) called() bool {
 	return w.r != nil && w.r.op == opRounds && w.r.rounds.queued
 }
@@ -120,7 +120,7 @@ func (w *waitFor) block() error {
 	return nil
 }
 
-// tryLead leads, unless another caller does. False: the caller should follow.
+// tryLead leads, unless another caller does. It reports whether it has led: otherwise the caller should follow.
 func (w *waitFor) tryLead() bool {
 	if w.e.gone || !w.e.wait.lead() {
 		return false
@@ -141,7 +141,8 @@ func (e *Engine) stopLeading() {
 	}
 }
 
-// lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
+// lead polls until w is ready, something else must be looked at, or the caller should rather follow. It reports whether
+// the caller should follow.
 func (w *waitFor) lead() (follow bool) {
 	e := w.e
 	e.pace.begin()
@@ -224,9 +225,10 @@ func (e *Engine) pause(s step) {
 	}
 }
 
-// park puts the leader's thread to sleep until something arrives. If other goroutines want the only processor, it says
-// that the caller should follow, and then the watcher does the waiting: a thread that sleeps in the kernel keeps its
-// processor from them until the scheduler's monitor notices. With more processors there is another for them.
+// park puts the leader's thread to sleep until something arrives. It reports whether the caller should follow instead,
+// because other goroutines want the only processor. Then the watcher does the waiting: a thread that sleeps in the
+// kernel keeps its processor from them until the scheduler's monitor notices. With more processors there is another for
+// them.
 func (w *waitFor) park() (follow bool) {
 	e := w.e
 	if e.pace.oneProcessor && e.pace.busyYields > 0 {
@@ -314,7 +316,8 @@ func (w *waitFor) follow() error {
 	return err
 }
 
-// sleeps tells the boards that w is about to sleep. True: it is not to, since that has ended w or left it local work.
+// sleeps tells the boards that w is about to sleep. It reports whether w must stay awake, since that has ended w or
+// left it local work.
 func (w *waitFor) sleeps() bool {
 	if len(w.e.boards.all) == 0 {
 		return false

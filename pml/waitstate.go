@@ -73,7 +73,7 @@ type load struct {
 // open is how many operations of callers are under way.
 func (l *load) open() int { return max(0, l.outstanding-l.detached-l.serving) }
 
-// flushed: all is over that is to be over before the rank ends.
+// flushed reports whether all is over that is to be over before the rank ends.
 func (l *load) flushed() bool { return l.outstanding <= l.serving && l.pending|l.stalled == 0 }
 
 func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 && !l.ended }
@@ -181,10 +181,11 @@ func (s *waitState) standBack(was watcherState) { s.watcher = was }
 // restWatcher: it sleeps again.
 func (s *waitState) restWatcher() { s.watcher = watcherAsleep }
 
-// computing: no caller of this rank waits in the library, so what it does itself is taken from a computation.
+// computing reports whether no caller of this rank waits in the library, so that what it does itself is taken from a
+// computation.
 func (s *waitState) computing() bool { return s.leader == noLeader && !s.calling && s.followers == 0 }
 
-// watching: the watcher does what is done just now.
+// watching reports whether the watcher does what is done just now.
 func (s *waitState) watching() bool { return s.watcher == watcherPolls }
 
 // check says why nothing would go on with what is under way if the lock were given up now.

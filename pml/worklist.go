@@ -100,7 +100,8 @@ func without[T comparable](list []T, v T) []T {
 	return slices.Delete(list, i, i+1)
 }
 
-// streaming: some message is being sent in fragments, or would be if its link had room; or comes in fragments.
+// streaming reports whether some message is being sent in fragments, or would be if its link had room, or comes in
+// fragments.
 func (w *worklist) streaming() bool {
 	return w.jobs[jobStream].len()+w.jobs[jobInbound].len() > 0 ||
 		slices.ContainsFunc(w.parked, func(j job) bool { return j.kind == jobStream })

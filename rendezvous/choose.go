@@ -20,7 +20,7 @@ type Presence struct {
 	Waits func() bool // it does, or sleeps in a call of the library and is woken by what is urgent
 }
 
-// mayWrite: the sender can write the message, or a part of it.
+// mayWrite reports whether the sender can write the message, or a part of it.
 func (f Facts) mayWrite() bool {
 	return f.Readable && f.Writable && f.Size <= f.Room && f.Size >= minSplit
 }

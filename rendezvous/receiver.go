@@ -66,22 +66,23 @@ func (r *Receiver) Size() int64 { return r.size }
 // Have is how many bytes are in place, from the beginning.
 func (r *Receiver) Have() int64 { return r.have }
 
-// Readable: the sender's memory can be read, as far as is known.
+// Readable reports whether the sender's memory can be read, as far as is known.
 func (r *Receiver) Readable() bool { return r.readable }
 
 // NotReadable: it cannot, whatever the sender says.
 func (r *Receiver) NotReadable() { r.readable = false }
 
-// Reading: there is a READ to do or under way.
+// Reading reports whether there is a READ to do or under way.
 func (r *Receiver) Reading() bool { return r.phase == reading && r.asked > 0 }
 
-// Streaming: fragments are expected.
+// Streaming reports whether fragments are expected.
 func (r *Receiver) Streaming() bool { return r.phase == streaming }
 
 // Back is where the sender may write, if it may.
 func (r *Receiver) Back() Region { return r.back }
 
-// ReadUnderWay: the link writes to the buffer until OnGetDone or OnGetFailed, also after Abandon.
+// ReadUnderWay reports whether a READ is under way: the link writes to the buffer until OnGetDone or OnGetFailed, also
+// after Abandon.
 func (r *Receiver) ReadUnderWay() bool { return r.started }
 
 // Abandon ends the transfer: its peer has failed.

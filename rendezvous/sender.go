@@ -77,10 +77,10 @@ func (s *Sender) OnReleased() Action {
 // GetsFIN reports whether FIN may come now.
 func (s *Sender) GetsFIN() bool { return !s.alone || s.gen == 0 }
 
-// Exposed: the receiver can READ the message, or the link may have parts of it that it has not sent.
+// Exposed reports whether the receiver can READ the message, or the link may have parts of it that it has not sent.
 func (s *Sender) Exposed() bool { return s.mem.OK || s.Asked() }
 
-// Asked: the receiver has asked for a part of the message, so that it cannot be taken back.
+// Asked reports whether the receiver has asked for a part of the message, so that it cannot be taken back.
 func (s *Sender) Asked() bool { return s.gen != 0 || s.put.Len > 0 }
 
 // Abandon ends the transfer: the message is taken back, or its peer has failed.

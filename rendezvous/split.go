@@ -66,7 +66,7 @@ func putDone(to uint64, n int64) Action {
 	return Action{Do: Send, Header: wire.Header{Kind: wire.PutDone, Flags: wire.Urgent, Key: to, Len: uint64(n)}}
 }
 
-// Writing: there is a WRITE to do or under way.
+// Writing reports whether there is a WRITE to do or under way.
 func (s *Sender) Writing() bool { return s.put.left > 0 }
 
 // NextWrite is the WRITE to do now, of at most piece bytes: n bytes from off of the message to addr. ok: there is one.

@@ -66,7 +66,7 @@ func (s *Sender) OnCTS(h *wire.Header) Action {
 	return Action{}
 }
 
-// Streaming: there are fragments to send.
+// Streaming reports whether there are fragments to send.
 func (s *Sender) Streaming() bool { return !s.done && s.next < s.end }
 
 // NextFragment is the fragment to send now, of at most limit bytes; Nothing if there is none.

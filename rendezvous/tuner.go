@@ -93,7 +93,7 @@ func (c *tuned) inherit(shorter *tuned, tries uint8) {
 	}
 }
 
-// lost: s has cost lostBy times as much as another scheme.
+// lost reports whether s has cost lostBy times as much as another scheme.
 func (c *tuned) lost(s *Scheme) bool {
 	for _, other := range c.cost {
 		if other != 0 && c.cost[s.index] > lostBy*other {

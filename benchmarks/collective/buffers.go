@@ -142,7 +142,7 @@ func (b *buffers) wrong(round int) (wrong int64) {
 	return wrong
 }
 
-// reduced is whether out is the sum that it should be.
+// reduced reports whether out is the sum that it should be.
 func (b *buffers) reduced(round int) bool {
 	low, ranks := 0, b.size // out begins with the element low of the sum of so many ranks
 	switch b.o.name {

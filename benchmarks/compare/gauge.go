@@ -13,7 +13,7 @@ import (
 // steadyWithin is how far apart the gauges of what is compared may be.
 const steadyWithin = 1.5
 
-// steady is whether gauges, in µs, are of one state. What no clock can have said is of none.
+// steady reports whether gauges, in µs, are of one state. Gauges that no clock can have measured are of none.
 func steady(gauges ...float64) bool {
 	for _, g := range gauges {
 		if !(g > 0) || math.IsInf(g, 0) {

@@ -117,7 +117,7 @@ func (m *measurement) makeQuick() {
 	m.runs, m.limit = kept, quickLimit
 }
 
-// gauged is whether the state of the machine is watched.
+// gauged reports whether the state of the machine is watched.
 func (m measurement) gauged() bool { return !m.guest && !m.ungauged }
 
 func oneWay() []column {

@@ -42,7 +42,7 @@ func (e *estimate) total(left float64) time.Duration {
 	return time.Since(e.start) + time.Duration((left+e.ahead)*float64(time.Second))
 }
 
-// repeat takes a turn of so many seconds from what is spare, if that is enough.
+// repeat takes a turn of so many seconds from what is spare. It reports whether that was enough.
 func (e *estimate) repeat(seconds float64) bool {
 	if seconds > e.spare {
 		return false

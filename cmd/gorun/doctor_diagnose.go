@@ -255,7 +255,7 @@ func (e *exam) checkMTU() {
 	}
 }
 
-// publishes: ranks of the host are reached at an address.
+// publishes reports whether ranks of the host are reached at an address.
 func (v *visit) publishes(a netip.Addr) bool {
 	if len(v.greeting.Addresses) == 0 {
 		return false

@@ -116,7 +116,7 @@ func (l *listening) intruder(t testing.TB) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// quiet: no handshake is under way.
+// quiet reports whether no handshake is under way.
 func (l *listening) quiet() bool {
 	l.Acceptor.mu.Lock()
 	defer l.Acceptor.mu.Unlock()

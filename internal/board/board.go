@@ -173,7 +173,7 @@ func (b *board) forget() {
 	}
 }
 
-// reached: what is expected is so.
+// reached reports whether the board is in the state that is expected.
 func (b *board) reached() bool {
 	return b.seen.Lines[b.line].Word.Load() >= b.least || b.head.failed.Load() != 0
 }
@@ -191,7 +191,7 @@ func (b *board) awake() {
 	}
 }
 
-// Expecting: Poll may find something.
+// Expecting reports whether Poll may find something.
 func (s *Set) Expecting() bool { return len(s.expecting) != 0 }
 
 // Poll is part of the device's.
@@ -209,7 +209,8 @@ func (s *Set) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// Arm is part of the device's, when the rest of it is armed.
+// Arm is the part of the device's Arm that the boards have, when the rest of the device is armed. It reports whether
+// they are armed too.
 func (s *Set) Arm() bool {
 	s.armed = true
 	for _, b := range s.expecting {

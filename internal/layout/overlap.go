@@ -71,8 +71,8 @@ func (n *node) disjoint() bool {
 	return true
 }
 
-// disjointLoops: of loops in loops, that with the smallest stride steps over what is inside of all, the next over all
-// that this one covers, and so on.
+// disjointLoops reports whether loops in loops do not overlap: the loop with the smallest stride steps over what is
+// inside of all, the next over all that this one covers, and so on.
 func (n *node) disjointLoops() bool {
 	type dim struct{ count, stride int64 }
 	var dims []dim

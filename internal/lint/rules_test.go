@@ -23,6 +23,7 @@ type rule struct {
 var rules = []rule{
 	{"package docs", packageDocs},
 	{"exported docs", exportedDocs},
+	{"reports whether", reportsWhether},
 	{"unfinished words", unfinishedWords},
 	{"package names", packageNames},
 	{"typed atomics", typedAtomics},
@@ -148,9 +149,39 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
-// obvious methods are those of the standard library's interfaces.
+// obvious reports whether d is a method of the standard library's interfaces.
 func obvious(d *ast.FuncDecl) bool {
 	return d.Recv != nil && slices.Contains([]string{"String", "Error", "Unwrap", "Is"}, d.Name.Name)
+}
+
+// notYetReporting are folders whose comments do not keep reportsWhether so far.
+var notYetReporting = []string{".", "launcher"}
+
+// reportsWhether: the comment of a function that returns a bool alone has "reports whether" in it, or names the interface
+// that the function implements.
+func reportsWhether(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && !slices.Contains(notYetReporting, f.dir()) }) {
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Doc == nil || !returnsBool(fn) || obvious(fn) {
+				continue
+			}
+			text := strings.Join(strings.Fields(fn.Doc.Text()), " ")
+			if !strings.Contains(text, "reports whether ") && !strings.HasPrefix(text, fn.Name.Name+" implements ") {
+				wrong = append(wrong, f.line(fn.Pos())+": the comment of "+fn.Name.Name+` does not say "reports whether"`)
+			}
+		}
+	}
+	return wrong
+}
+
+// returnsBool reports whether a function returns a bool and nothing else.
+func returnsBool(d *ast.FuncDecl) bool {
+	if d.Type.Results.NumFields() != 1 {
+		return false
+	}
+	typ, ok := d.Type.Results.List[0].Type.(*ast.Ident)
+	return ok && typ.Name == "bool"
 }
 
 func undocumented(f *file, d *ast.GenDecl) (wrong []string) {

@@ -165,7 +165,7 @@ func (o Order) Mapping() string {
 	return b.String()
 }
 
-// repeats: the other order, from the beginning again and again, is this one.
+// repeats reports whether the other order, from the beginning again and again, is this one.
 func (o Order) repeats(other Order) bool {
 	next, stop := iter.Pull2(other.Ranks(o.size()))
 	defer stop()

@@ -29,12 +29,12 @@ type question struct {
 	then     []func(line) // guarded by Server.mu; called with the answer, while that is held
 }
 
-// handedUp are the requests that only the server of the whole job can answer.
+// handedUp reports whether only the server of the whole job can answer a request.
 func handedUp(cmd string) bool {
 	return cmd == "publish_name" || cmd == "lookup_name" || cmd == "unpublish_name" || cmd == callCommand
 }
 
-// missing tells whether a reply to a get says that there is no such key.
+// missing reports whether a reply to a get says that there is no such key.
 func missing(reply line) bool {
 	v, _ := reply.get("msg")
 	return v == keyNotFound

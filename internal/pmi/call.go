@@ -100,7 +100,7 @@ func (s *Server) Ended(rank int) {
 	s.reported[rank] = true
 }
 
-// called notes a call for the writer. False: the rank takes none. Server.mu is held.
+// called notes a call for the writer. It reports whether the rank takes calls. Server.mu is held.
 func (c *serverConn) called(from int) bool {
 	if !c.takesCalls {
 		return false

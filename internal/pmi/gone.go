@@ -78,7 +78,8 @@ func (g *gone) Gone() []int {
 	return some
 }
 
-// heard takes a line that tells of the end of a rank, or its call, in a job of so many.
+// heard takes a line that tells of the end of a rank, or its call, in a job of so many. It reports whether the line was
+// one.
 func (g *gone) heard(l line, size int) bool {
 	rank, err := l.number("rank")
 	if err != nil || rank < 0 || rank >= size {

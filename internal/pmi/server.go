@@ -613,7 +613,7 @@ func (s *Server) put(l line) line {
 	return newLine("put_result", "rc", "0", "msg", "success")
 }
 
-// room reserves n bytes. Called with mu held.
+// room reserves n bytes. It reports whether there is room for them. mu is held.
 func (s *Server) room(n int) bool {
 	if len(s.kvs)+len(s.services) >= s.maxKeys || s.bytes+n > s.maxBytes {
 		return false

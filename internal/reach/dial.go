@@ -159,7 +159,7 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// isStrange: each address was answered, by what has not proved to be gorun of this job.
+// isStrange reports whether each address was answered by a process that has not proved to be gorun of this job.
 func isStrange(err error) bool {
 	if all, several := err.(interface{ Unwrap() []error }); several {
 		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !isStrange(err) })

@@ -87,7 +87,8 @@ func (c *Consumer) Release() (signal bool) {
 	return false
 }
 
-// Flush is Release that stores head now. The consumer calls it before it sleeps.
+// Flush is Release that stores head now. It reports whether the producer is to be told. The consumer calls it before it
+// sleeps.
 func (c *Consumer) Flush() (signal bool) {
 	if c.head == c.pos {
 		return false

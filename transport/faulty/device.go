@@ -286,7 +286,7 @@ func (d *Device) giveLate(pkts []transport.Packet) (n int) {
 	return n
 }
 
-// pop takes the oldest packet of q if it is not held back.
+// pop takes the oldest packet of q. It reports whether there was one that is not held back.
 func (d *Device) pop(q *queue, to *transport.Packet) bool {
 	if len(q.items) == 0 || d.polls < q.until {
 		return false
@@ -307,7 +307,7 @@ func (d *Device) pop(q *queue, to *transport.Packet) bool {
 	return true
 }
 
-// Arm refuses while anything is held back: it can be polled, if not at once.
+// Arm reports whether the device is armed. It refuses while anything is held back: that can be polled, if not at once.
 func (d *Device) Arm(level transport.Level) bool {
 	if d.held > 0 || hit(d.armDice, d.plan.EarlyArm) {
 		d.Device.Disarm()

@@ -43,7 +43,7 @@ func (l *link) isCut() bool {
 	return c != nil && c.broken
 }
 
-// TrySend is transport.Link's.
+// TrySend implements transport.Link.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	return l.send(func() bool { return l.Link.TrySend(h, payload) })
 }
@@ -65,7 +65,7 @@ func (l *link) send(inner func() bool) bool {
 	return taken
 }
 
-// refuse throws the dice. A link whose peer is known to be gone never refuses.
+// refuse throws the dice. It reports whether the link refuses: one whose peer is known to be gone never does.
 func (l *link) refuse() bool {
 	d := l.d
 	if d.down[int32(l.peer)] {

@@ -21,7 +21,8 @@ type link struct {
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// TrySend passes only the fields that a short header has, as transports that encode it do.
+// TrySend implements transport.Link. It passes only the fields that a short header has, as transports that encode it
+// do.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	p := transport.Packet{Peer: int32(l.from.rank), Header: *h, Payload: payload}
 	if h.Kind.Short() {

@@ -32,7 +32,7 @@ type item struct {
 	link *link
 }
 
-// put copies p. False: there is no room for one more packet of l, and nothing was taken.
+// put copies p. It reports whether there was room for one more packet of l: if not, nothing was taken.
 func (q *queue) put(l *link, p *transport.Packet) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,7 +158,7 @@ func (q *queue) taken(it *item) {
 	}
 }
 
-// Arm is transport.Device's.
+// Arm implements transport.Device.
 func (q *queue) Arm(level transport.Level) bool {
 	if !q.arm(level) {
 		return false

@@ -104,7 +104,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// Arm is transport.Device's.
+// Arm implements transport.Device.
 func (d *Device) Arm(level transport.Level) bool {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -199,7 +199,7 @@ func (d *Device) fetch(buf transport.Mem, cookie uint64, m *message) {
 	}
 }
 
-// full: there is no room this time, but at the next Poll.
+// full reports whether there is no room this time. There is room at the next Poll.
 func (d *Device) full() bool {
 	f := d.f
 	f.calls++

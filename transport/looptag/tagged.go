@@ -27,7 +27,7 @@ func (d *Device) Reach(_ context.Context, peer int, address []byte) error {
 	return nil
 }
 
-// TrySend is transport.Tagged's.
+// TrySend implements transport.Tagged.
 func (d *Device) TrySend(peer int32, m transport.Match, buf transport.Mem) bool {
 	d.f.mu.Lock()
 	to := d.f.devices[peer]

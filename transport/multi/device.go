@@ -254,7 +254,7 @@ func (e *connectError) Error() string {
 
 func (e *connectError) Unwrap() error { return e.failed[len(e.failed)-1] }
 
-// Arm is transport.Device's: every device is armed, or none.
+// Arm implements transport.Device: every device is armed, or none.
 func (d *Device) Arm(level transport.Level) bool {
 	d.idle = skipAfter // the next Poll polls all: after a sleep, or because one device has something
 	d.armed = true

@@ -149,8 +149,9 @@ func segmentMessage(id, base uint64, size int) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(size))
 }
 
-// sendNow sends a message and a descriptor to the peer, or says no: there is no room in the socket now, or the
-// connection has ended. It goes past the lock that net has for writing, which freed.send holds while it waits.
+// sendNow sends a message and a descriptor to the peer. It reports whether it has: there may be no room in the socket
+// now, or the connection may have ended. It goes past the lock that net has for writing, which freed.send holds while
+// it waits.
 func (l *link) sendNow(b []byte, fd int) (sent bool) {
 	conn := l.segmentConn()
 	if conn == nil {
@@ -299,7 +300,7 @@ func (s *segments) take(k segKey, base, size uint64, fds []int) error {
 	return nil
 }
 
-// copyFrom copies from the peer's memory if that is mapped here.
+// copyFrom copies from the peer's memory. It reports whether that memory is mapped here.
 func (s *segments) copyFrom(peer int, id uint64, dst []byte, addr uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -308,7 +309,7 @@ func (s *segments) copyFrom(peer int, id uint64, dst []byte, addr uint64) bool {
 	return mem != nil
 }
 
-// copyTo copies to the peer's memory if that is mapped here.
+// copyTo copies to the peer's memory. It reports whether that memory is mapped here.
 func (s *segments) copyTo(peer int, id uint64, src []byte, addr uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -214,7 +214,7 @@ func goneProcess(pid int) error {
 	return transport.Gone("its process, %d, has ended", pid)
 }
 
-// proved: the number cannot have been given away since the probe was there.
+// proved reports whether the number cannot have been given away since the probe was there.
 func (p *probed) proved(now time.Duration) bool { return p.seen != 0 && now-p.seen < reuse }
 
 // probeFrom is from which length on the probe is read each time: then it costs little, and to read again much.

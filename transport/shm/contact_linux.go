@@ -133,7 +133,7 @@ func (cs *contacts) open(d *Device) error {
 	return nil
 }
 
-// readEnds takes the ends of peers from the set. It never has what it waits for.
+// readEnds takes the ends of peers from the set. It reports whether it has what it waits for, which it never has.
 func (d *Device) readEnds(set uintptr) bool {
 	var events [16]unix.EpollEvent
 	for {

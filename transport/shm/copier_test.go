@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// next is what a link does before it copies a payload.
+// next does what a link does before it copies a payload. It reports whether the payload goes past the caches.
 func (c *copier) next(n int) (past bool) {
 	s := c.storesFor(n)
 	if s.sampled() {

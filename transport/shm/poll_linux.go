@@ -184,7 +184,7 @@ func (r *inRing) tellRoom() {
 	}
 }
 
-// hasRoom: of one of the links that have found no room Poll will report Room.
+// hasRoom reports whether Poll will report Room of one of the links that have found no room.
 func (p *poller) hasRoom() bool {
 	return slices.ContainsFunc(p.refused, func(l *link) bool { return !l.dead.Load() && l.hasRoom() })
 }

@@ -109,7 +109,7 @@ func parsePoint(b []byte) (p point, size int, err error) {
 	return p, size, nil
 }
 
-// usable: a single host's address that means the same on another.
+// usable reports whether the address is a single host's and means the same on another.
 func usable(a netip.Addr) bool {
 	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	return a.IsValid() && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && a != broadcast &&

@@ -49,8 +49,8 @@ func (c *conn) read(d *Device, pkts []transport.Packet) int {
 	return c.parse(d, pkts)
 }
 
-// emptyTLS reads on until the tls.Conn has nothing left, since what it holds makes no socket readable. False: there was
-// no room for all of it, or something is wrong, which the next read will say.
+// emptyTLS reads on until the tls.Conn has nothing left, since what it holds makes no socket readable. It reports
+// whether it got there: otherwise there was no room for all of it, or something is wrong, which the next read will say.
 func (c *conn) emptyTLS(room []byte) bool {
 	for len(room) > 0 {
 		n, err := c.receiveTLS(room)
@@ -225,7 +225,7 @@ func (c *conn) frame(d *Device, p *transport.Packet) taken {
 	return onePacket
 }
 
-// findPlacement sets into for a fragment. False: no placement is for it.
+// findPlacement sets into for a fragment. It reports whether a placement is for it.
 func (c *conn) findPlacement(h *wire.Header, size int) bool {
 	for i := range c.s.places {
 		pl := &c.s.places[i]

@@ -23,7 +23,7 @@ const (
 	blockedRetry = time.Millisecond
 )
 
-// put takes a frame, whose payload is copied unless it goes to the kernel at once. False: no room.
+// put takes a frame, whose payload is copied unless it goes to the kernel at once. It reports whether there was room.
 func (c *conn) put(d *Device, h *wire.Header, payload []byte) bool {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
@@ -35,13 +35,14 @@ func (c *conn) put(d *Device, h *wire.Header, payload []byte) bool {
 	return c.kept(taken)
 }
 
-// kept ends what put and lend have begun: a frame that found the connection cut off has not been taken.
+// kept ends what put and lend have begun. It reports whether the frame is taken: one that found the connection cut off
+// is not.
 func (c *conn) kept(taken bool) bool {
 	c.alone = false
 	return taken && !c.cut
 }
 
-// take is put; outMu is held, here and in all that follows.
+// take is put with outMu held, as it is in all that follows. It reports whether there was room.
 func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 	if c.blocked && (len(c.out)-c.sent >= coalesceFull || len(c.lent) > 0) {
 		return false
@@ -69,7 +70,7 @@ func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 	return true
 }
 
-// lend takes a frame whose payload stays the caller's until the peer has it.
+// lend takes a frame whose payload stays the caller's until the peer has it. It reports whether there was room.
 func (c *conn) lend(d *Device, h *wire.Header, payload []byte) bool {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()

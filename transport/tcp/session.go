@@ -215,8 +215,8 @@ type ownDial struct {
 	stop    context.CancelFunc
 }
 
-// yield gives the dial up for one by the peer, unless this rank has proved itself in it: the peer may have accepted it
-// then. mu is held.
+// yield gives the dial up for one by the peer. It reports whether it has: it has not if this rank has proved itself in
+// the dial, since the peer may have accepted it then. mu is held.
 func (o *ownDial) yield() bool {
 	select {
 	case <-o.token:

@@ -123,7 +123,7 @@ func (o *operations) find(cookie uint64) (uint32, bool) {
 
 func (op *operation) matches(cookie uint64) bool { return op.cookie == cookie && op.underWay() }
 
-// underWay: it has not ended, and is not abandoned.
+// underWay reports whether op has not ended and is not abandoned.
 func (op *operation) underWay() bool { return op.state == opSending || op.state == opReceiving }
 
 // unpin is for Close: the worker is destroyed.
@@ -156,7 +156,7 @@ func envelope(m transport.Match) (tag, mask uint64) {
 // sourceMask are the bits of the source in a tag.
 const sourceMask = uint64(mostRanks-1) << 31
 
-// TrySend is transport.Tagged's.
+// TrySend implements transport.Tagged.
 func (d *Device) TrySend(rank int32, m transport.Match, buf transport.Mem) bool {
 	ep, err := d.endpointOf(rank)
 	if err != nil {
@@ -312,7 +312,8 @@ func (d *Device) giveUp(slot uint32) {
 	d.show()
 }
 
-// silent: that rank sends and reads nothing any more; -1, or no rank of this job: none of the others does.
+// silent reports whether that rank sends and reads nothing any more. For -1, or no rank of this job, it reports whether
+// none of the others does.
 func (d *Device) silent(rank int32) bool {
 	if uint(rank) < uint(len(d.peers)) {
 		return d.peers[rank].gone != nil

@@ -81,7 +81,7 @@ func (d *Device) answersTo(rank int32) {
 // adoptions is how many of the ranks in flusher.answered one settle deals with: the caller holds the engine's lock.
 const adoptions = 8
 
-// flushed says whether UCX has moved all that this rank has sent, and its answers.
+// flushed reports whether UCX has moved all that this rank has sent, and its answers.
 func (d *Device) flushed() bool {
 	now := min(adoptions, len(d.idle.answered))
 	for _, rank := range d.idle.answered[:now] {
@@ -99,7 +99,7 @@ func (d *Device) flushed() bool {
 	return d.w.flushed() && len(d.idle.answered) == 0
 }
 
-// Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.
+// Arm implements transport.Device. UCX does not tell what is urgent: every arrival is shown.
 func (d *Device) Arm(transport.Level) bool {
 	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 {
 		return false

@@ -86,7 +86,7 @@ func (t *tagList) entry(id uint64) *tagged {
 	return &t.all[i]
 }
 
-// on: this device matches tags.
+// on reports whether this device matches tags.
 func (t *tagList) on() bool { return t.all != nil }
 
 // tagSizes decides whether a device is to match tags, and returns the sizes of its list; 0: it is not.

@@ -25,8 +25,8 @@ type outcomes struct {
 	ending []*session // that have failed and are not flushed yet
 }
 
-// some: there is something for Poll besides what the completion queue has. So is the end of a session, once its
-// requests are back.
+// some reports whether there is something for Poll besides what the completion queue has. The end of a session is such
+// a thing, once its requests are back.
 func (o *outcomes) some() bool {
 	return len(o.stash)+len(o.events)+len(o.rooms)+len(o.ending) > 0
 }
@@ -137,7 +137,7 @@ func (d *Device) take(n int) []completion {
 	return d.wcs[:k]
 }
 
-// arrived takes a receive completion. False: there is no packet.
+// arrived takes a receive completion. It reports whether there is a packet.
 func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	d.recv.posted--
 	buffer := uint32(w.id)
@@ -298,7 +298,7 @@ func (d *Device) destroyed(s *session) {
 	d.tags.drop(s)
 }
 
-// wasOpen: the engine may have a link, or have got packets.
+// wasOpen reports whether the engine may have a link, or have got packets.
 func (s *session) wasOpen() bool {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()

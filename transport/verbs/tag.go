@@ -130,7 +130,7 @@ func (s *session) taggedFrame(b []byte, h *wire.Header, payload []byte) int {
 	return tagHeader + copy(b[tagHeader:], payload)
 }
 
-// readsItself: the receiver's device can fetch the message that h announces.
+// readsItself reports whether the receiver's device can fetch the message that h announces.
 func (s *session) readsItself(h *wire.Header) bool {
 	most := min(uint64(s.d.at.maxLength), uint64(s.theirMost))
 	return h.Flags&wire.Readable != 0 && h.Len >= tagRndvSize && h.Len <= most && s.d.at.tags.header >= tagRndvSize

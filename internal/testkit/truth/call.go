@@ -26,7 +26,7 @@ func rooted(o collectives.Operation) bool {
 
 func reduces(o collectives.Operation) bool { return collectives.Reduce <= o && o <= collectives.Exscan }
 
-// unequal: the ranks have blocks of different lengths.
+// unequal reports whether the ranks have blocks of different lengths.
 func unequal(o collectives.Operation) bool {
 	switch o {
 	case collectives.Gatherv, collectives.Scatterv, collectives.Allgatherv, collectives.Alltoallv,
@@ -36,7 +36,7 @@ func unequal(o collectives.Operation) bool {
 	return false
 }
 
-// whole: Count is of a vector that all ranks have, and not of a block for each.
+// whole reports whether Count is of a vector that all ranks have, and not of a block for each.
 func whole(o collectives.Operation) bool {
 	switch o {
 	case collectives.Bcast, collectives.Reduce, collectives.Allreduce, collectives.Scan, collectives.Exscan:
