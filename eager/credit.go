@@ -126,7 +126,7 @@ func (c *CreditReceiver) Charge(cost int64) bool {
 	return c.held+c.owed <= c.max
 }
 
-// Refund: a message that was charged is matched.
+// Refund is called when a message that was charged is matched.
 func (c *CreditReceiver) Refund(cost int64) { c.held -= cost }
 
 // Consume notes credit of a matched message, and reports whether what is owed must be given back now (Back): not until

@@ -20,7 +20,7 @@ type Sender struct {
 	Tuner     Tuner
 }
 
-// Connect: messages of at most max bytes go over link, as far as the receiver's grant allows. Enable lets them pass.
+// Connect has messages of at most max bytes go over link, as far as the receiver's grant allows. Enable lets them pass.
 func (s *Sender) Connect(link Link, grant int64, max, sure int) {
 	s.link, s.max, s.sure = link, max, sure
 	s.CreditSender.Open(grant)
@@ -57,7 +57,7 @@ func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 // Follows reports whether a message has been sent since one has come from there.
 func (s *Sender) Follows() bool { return s.more }
 
-// Came: a message has come from there. A rank that answers each message does not send several in a row.
+// Came notes that a message has come from there. A rank that answers each message does not send several in a row.
 func (s *Sender) Came() { s.more = false }
 
 // SendPaid sends a packet for which cost has been taken. It reports whether the packet is sent: if the link is full, it

@@ -185,7 +185,8 @@ func (b *Board) Write(i int, src []byte, l transport.Loan, from int) error {
 	return err
 }
 
-// moved: err is that of a move to or from what member i lends, which may tell that it has ended.
+// moved is called with err, the result of a move to or from what member i lends, which may tell that the member has
+// ended.
 func (b *Board) moved(i int, err error) {
 	if errors.Is(err, transport.ErrPeerGone) {
 		b.Give(i, &PeerError{int(b.members[i]), err})
@@ -244,7 +245,7 @@ func (b *Board) End(err error) {
 	b.end(err)
 }
 
-// fail: member i has failed.
+// fail is called when member i has failed.
 func (b *Board) fail(i int, err error) {
 	b.Fail(i, nil)
 	b.end(err)
@@ -296,9 +297,9 @@ func (b *Board) lookApart(at bool) error {
 	return err
 }
 
-// sleeps: the caller of w is about to, whatever it waits for: another member may wait at a board for steps that this
-// one has left out. If w has a message of calls whose members may use a board, it is woken when that is ended by
-// Refuse.
+// sleeps is called when the caller of w is about to sleep, whatever it waits for: another member may wait at a board
+// for steps that this one has left out. If w has a message of calls whose members may use a board, it is woken when
+// that is ended by Refuse.
 func (s *boards) sleeps(w *waitFor) {
 	for _, b := range s.all {
 		if b.mismatch == nil || b.r != nil {
@@ -323,11 +324,12 @@ func (s *boards) sleeps(w *waitFor) {
 	}
 }
 
-// glancesPerSleep: so many looks in vain count as one sleep. Each could cost a look at the lines of all members.
+// glancesPerSleep is the number of looks in vain that count as one sleep. Each could cost a look at the lines of all
+// members.
 const glancesPerSleep = 1 << 12
 
-// glances: a caller has looked in vain whether w is ready. It does not wait, but may look again and again, so that this
-// rank never sleeps.
+// glances is called when a caller has looked in vain whether w is ready. It does not wait, but may look again and
+// again, so that this rank never sleeps.
 func (s *boards) glances(w *waitFor) {
 	if len(s.all) == 0 {
 		return
@@ -338,7 +340,7 @@ func (s *boards) glances(w *waitFor) {
 	}
 }
 
-// awake: the wait is over.
+// awake is called when the wait is over.
 func (s *boards) awake(w *waitFor) {
 	for _, b := range s.all {
 		if w.has(b.message) {
@@ -369,7 +371,7 @@ func (b *Board) drop(r *Request) {
 	}
 }
 
-// reached: what a board expects has come.
+// reached is called when what a board expects has come.
 func (s *boards) reached(cookie uint64) {
 	for _, b := range s.all {
 		if b.cookie != cookie {
@@ -385,7 +387,7 @@ func (s *boards) reached(cookie uint64) {
 	}
 }
 
-// failed: a rank of the world has, or this one.
+// failed is called when a rank of the world has failed, or this one.
 func (s *boards) failed(rank int32, err error) {
 	for _, b := range s.all {
 		if i := slices.Index(b.members, rank); i >= 0 {

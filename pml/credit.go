@@ -25,7 +25,7 @@ func (p *peer) askForCredit() bool {
 	return p.control.len() == 0
 }
 
-// onCredit: p gives credit.
+// onCredit is called when p gives credit.
 func (l *linkPath) onCredit(p *peer, h *wire.Header) {
 	if max(h.Len, h.Addr, h.Key) > math.MaxInt64 || !p.out.Return(int64(h.Len), int64(h.Addr), int64(h.Key)) {
 		p.breaks(fmt.Sprintf("it gave back %d bytes of credit that were not taken", h.Len))
@@ -36,7 +36,7 @@ func (l *linkPath) onCredit(p *peer, h *wire.Header) {
 	}
 }
 
-// onCreditReq: p has messages, and no credit for their envelopes.
+// onCreditReq is called when p has messages, and no credit for their envelopes.
 func (l *linkPath) onCreditReq(p *peer, h *wire.Header) {
 	credit := func(h wire.Header) bool { return h.Kind == wire.Credit }
 	if p.in.Wants() || slices.ContainsFunc(p.control.items(), credit) || !p.in.Asked(h.Len) {
@@ -56,7 +56,7 @@ func (l *linkPath) awaits(p *peer) bool {
 // wants reports whether p waits for credit, or a caller of it is blocked.
 func (p *peer) wants() bool { return p.in.Wants() || p.blocked > 0 }
 
-// wants: p does, perhaps since now.
+// wants notes that p wants credit, perhaps since now.
 func (l *linkPath) wants(p *peer) {
 	if !slices.Contains(l.wanting, p) {
 		l.wanting = append(l.wanting, p)
@@ -66,7 +66,7 @@ func (l *linkPath) wants(p *peer) {
 	l.lookAgain()
 }
 
-// served: p may not want anything any more.
+// served notes that p may not want anything any more.
 func (l *linkPath) served(p *peer) {
 	if p.wants() && p.err == nil {
 		return
@@ -100,7 +100,7 @@ func (p *peer) grow(least int64) {
 	p.sayMore(more)
 }
 
-// sayMore: p has been granted more than at first.
+// sayMore notes that p has been granted more than at first.
 func (p *peer) sayMore(bytes int64) {
 	if cfg := &p.l.e.cfg; bytes != 0 && cfg.Debug != nil && !p.l.saidMore {
 		p.l.saidMore = true

@@ -65,7 +65,7 @@ func (l *linkPath) triedInVain(r *Request) {
 	l.saysBlocked(r)
 }
 
-// onBlocked: a caller of p waits for the message ID.
+// onBlocked is called when a caller of p waits for the message ID.
 func (l *linkPath) onBlocked(p *peer, h *wire.Header) {
 	u := p.find(h.ID)
 	if u == nil || u.blocks() || u.Kind != wire.RTS {
@@ -214,7 +214,7 @@ func (l *linkPath) fetch(u *unexpected) {
 	l.transfers.receive(r, p, &rts)
 }
 
-// fetched: r, which was to fetch a message, is over.
+// fetched is called when r, which was to fetch a message, is over.
 func (l *linkPath) fetched(r *Request) {
 	u := l.fetches[r]
 	delete(l.fetches, r)

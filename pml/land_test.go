@@ -113,10 +113,10 @@ func (m *landingModel) send() {
 	m.envelopes = append(m.envelopes, v)
 }
 
-// arrive: messages come to rank 0's device, which has not been polled.
+// arrive has messages come to rank 0's device, which has not been polled.
 func (m *landingModel) arrive(count int) { m.net.arrive(0, count) }
 
-// hear: the engine is about to poll all of that.
+// hear is called when the engine is about to poll all of that.
 func (m *landingModel) hear() {
 	for _, pkt := range m.net.devices[0].inbox {
 		for i := range messagesIn(&pkt) {
@@ -125,7 +125,7 @@ func (m *landingModel) hear() {
 	}
 }
 
-// match: message number nth of a rank has arrived.
+// match is called when message number nth of a rank has arrived.
 func (m *landingModel) match(from, nth int) {
 	i := slices.IndexFunc(m.envelopes, func(v modelEntry) bool {
 		if int(v.source) == from {

@@ -191,7 +191,7 @@ func (o *offload) take(p *peer, r *Request, buf uintptr) *slot {
 	return s
 }
 
-// free: the device has let go of the buffer.
+// free is called when the device has let go of the buffer.
 func (o *offload) free(s *slot) {
 	i := int32(s.cookie & (maxSlots - 1))
 	at := o.chain(s.buf)
@@ -275,7 +275,7 @@ func (o *offload) handDown(p *peer, r *Request) {
 	o.l.e.stats.OffloadPosted++
 }
 
-// keepInSoftware: r, which names p, is with software alone.
+// keepInSoftware leaves r, which names p, to software alone.
 func (o *offload) keepInSoftware(p *peer, r *Request) {
 	r.offload.state = inSoftware
 	p.tags.soft++
@@ -327,9 +327,9 @@ func (o *offload) olderDown(r *Request) bool {
 	return older == nil || older.Owner.(*Request).offload.state == inDevice
 }
 
-// withdraw: r is taken off the table, or just has been, and not because the device has matched it. If the device has
-// it, a message has come that is r's and that the device has left to software: then its entry is dead until Seen, and
-// gone by then. So r may complete at once.
+// withdraw is called when r is taken off the table, or just has been, and not because the device has matched it. If the
+// device has it, a message has come that is r's and that the device has left to software: then its entry is dead until
+// Seen, and gone by then. So r may complete at once.
 func (o *offload) withdraw(r *Request) {
 	switch r.offload.state {
 	case inSoftware:
@@ -347,7 +347,7 @@ func (o *offload) withdraw(r *Request) {
 	r.offload.state = offloadNone
 }
 
-// fail: r, which the device has, is off the table and fails with err.
+// fail is called when r, which the device has, is off the table and fails with err.
 func (o *offload) fail(r *Request, err error) {
 	s := o.find(r.offload.cookie)
 	s.failed = err
@@ -411,7 +411,7 @@ func (o *offload) shadow(p *peer, pkt *transport.Packet) {
 	o.l.e.stats.SoftwareMatches++
 }
 
-// event: the device reports about a receive.
+// event is called when the device reports about a receive.
 func (o *offload) event(pkt *transport.Packet) {
 	s := o.find(pkt.Cookie)
 	if s == nil {
@@ -427,7 +427,7 @@ func (o *offload) event(pkt *transport.Packet) {
 	}
 }
 
-// matched: the receive is off the table at once, or the next message would find it there.
+// matched takes the receive off the table at once, or the next message would find it there.
 func (o *offload) matched(s *slot, tag int32) {
 	if s.matched {
 		return
@@ -442,7 +442,7 @@ func (o *offload) matched(s *slot, tag int32) {
 	}
 }
 
-// done: the device is done with a message and a buffer. It may be the first that is heard of the match.
+// done is called when the device is done with a message and a buffer. It may be the first that is heard of the match.
 func (o *offload) done(s *slot, pkt *transport.Packet) {
 	h, p, r, failed := &pkt.Header, s.p, s.r, s.failed
 	if pkt.Err == nil {
@@ -491,8 +491,8 @@ func (o *offload) acknowledge(p *peer, h *wire.Header) {
 	p.returnCredit(cost)
 }
 
-// discardMatched: the device has matched a message with a receive that has been given up meanwhile. It is lost as an
-// unexpected one of that communicator is (discard).
+// discardMatched is called when the device has matched a message with a receive that has been given up meanwhile. The
+// message is lost, as an unexpected one of that communicator is (discard).
 func (o *offload) discardMatched(p *peer, h *wire.Header) {
 	if h.Kind == wire.RTS {
 		p.sendControl(wire.Header{Kind: wire.FIN, ID: h.ID})
@@ -502,7 +502,7 @@ func (o *offload) discardMatched(p *peer, h *wire.Header) {
 	o.acknowledge(p, h)
 }
 
-// back: the device has taken a receive off its list.
+// back is called when the device has taken a receive off its list.
 func (o *offload) back(s *slot) {
 	r, p, failed := s.r, s.p, s.failed
 	if s.matched {
@@ -526,8 +526,9 @@ func (o *offload) back(s *slot) {
 	o.l.e.endCancelled(r, r.cancelErr)
 }
 
-// refused: the device has not taken a receive after all, though it had said so. Software has it from now on, unless
-// that comes too late: a younger receive that the device has may get, or have got, a message that is this one's.
+// refused is called when the device has not taken a receive after all, though it had said so. Software has it from now
+// on, unless that comes too late: a younger receive that the device has may get, or have got, a message that is this
+// one's.
 func (o *offload) refused(p *peer, r *Request) {
 	o.keepInSoftware(p, r)
 	younger := false
@@ -542,7 +543,7 @@ func (o *offload) refused(p *peer, r *Request) {
 	}
 }
 
-// cancel: the device decides whether r is cancelled or completes.
+// cancel has the device decide whether r is cancelled or completes.
 func (o *offload) cancel(r *Request, why error) {
 	if r.cancelling {
 		return

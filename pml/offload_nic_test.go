@@ -332,7 +332,7 @@ func (c *testNIC) tick(all bool) {
 
 func (c *testNIC) busy() bool { return len(c.ops)+len(c.running)+len(c.cq) > 0 }
 
-// polled: software has them.
+// polled is called when software has the messages.
 func (c *testNIC) polled(pkts []transport.Packet) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()

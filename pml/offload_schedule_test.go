@@ -256,7 +256,7 @@ func (m *modelled) pair(receive, message int) {
 	m.receives[receive].got, m.sends[message].to = message, receive
 }
 
-// arrive: the engine has heard of a message, by itself or with its receive.
+// arrive is called when the engine has heard of a message, by itself or with its receive.
 func (m *modelled) arrive(id int) {
 	s := m.sends[id]
 	e := modelEntry{s.ctx, int32(s.from), s.tag, id}

@@ -115,7 +115,7 @@ func (o *offloaded) done(e *Engine, r *Request, source, tag int32, size int) {
 	}
 }
 
-// sent: rank 1 is done with a message.
+// sent checks that rank 1 is done with a message.
 func (o *offloaded) sent(r *Request) {
 	o.Helper()
 	if done, _, err := r.Test(); !done || err != nil {

@@ -60,13 +60,13 @@ func newPace(p waitpolicy.Policy) pace {
 // spins reports whether a look that has found nothing may be followed by another one at once.
 func (p *pace) spins() bool { return p.policy.Most != 0 && !p.yieldCPU }
 
-// begin: a wait begins.
+// begin is called when a wait begins.
 func (p *pace) begin() {
 	p.busyYields = 0
 	p.came()
 }
 
-// came: something has come.
+// came is called when something has come.
 func (p *pace) came() { p.looks, p.timed = 0, false }
 
 // next is what to do after a look that has found nothing. most is for how long nothing may come. The leader yields; the
@@ -97,7 +97,8 @@ func (p *pace) next(most time.Duration, leads bool) step {
 	return stepPoll
 }
 
-// hasYielded: stepYield is done, which began then. called: other goroutines have called the library meanwhile.
+// hasYielded is called when stepYield, which began then, is done. called: other goroutines have called the library
+// meanwhile.
 func (p *pace) hasYielded(began time.Time, called bool) {
 	p.yielded = p.now()
 	switch {
@@ -112,7 +113,7 @@ func (p *pace) hasYielded(began time.Time, called bool) {
 // of this wait.
 func (p *pace) processorShared() bool { return p.busyYields >= sharedYields }
 
-// hasParked: stepPark is done.
+// hasParked is called when stepPark is done.
 func (p *pace) hasParked() {
 	p.poll = p.policy.Learn(p.poll, p.now().Sub(p.since))
 	p.came()

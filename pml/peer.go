@@ -327,7 +327,7 @@ func (p *peer) find(id uint64) *unexpected {
 	return p.byID[id]
 }
 
-// forget: it may not any more.
+// forget takes u off the list of messages that p may ask back.
 func (p *peer) forget(u *unexpected) {
 	if u.newer != nil {
 		u.newer.older = u.older
@@ -355,7 +355,7 @@ func (p *peer) breaks(what string) {
 // under way.
 func (p *peer) harmless() bool { return p.down || p.cut == nil }
 
-// isDown: p is gone, and harmless from now on.
+// isDown notes that p is gone, and harmless from now on.
 func (p *peer) isDown(err error) {
 	p.down = true
 	if p.err == nil {

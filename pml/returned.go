@@ -143,7 +143,7 @@ func (l *linkPath) awaited(yield func(rank int32)) {
 // unmatched reports whether the receiver has not begun to receive the message, as far as is known here.
 func (t *transfer) unmatched() bool { return !t.recv && t.failed == nil && !t.snd.Asked() }
 
-// onWatch: p wants to know when this rank has returned.
+// onWatch is called when p wants to know when this rank has returned.
 func (p *peer) onWatch() {
 	p.end.asks = true
 	p.sayReturned()
@@ -157,7 +157,7 @@ func (p *peer) sayReturned() {
 	}
 }
 
-// onReturned: p makes no call any more, and has nothing under way.
+// onReturned is called when p makes no call any more, and has nothing under way.
 func (p *peer) onReturned() {
 	if p.end.err == nil {
 		p.end.err = &PeerError{int(p.rank), ErrReturned}
@@ -191,7 +191,7 @@ func (p *peer) endWaits() {
 	p.flush()
 }
 
-// returned: a member of boards has. It has raised all words that it ever raises.
+// returned is called when a member of boards has returned. It has raised all words that it ever raises.
 func (s *boards) returned(rank int32, err error) {
 	for _, b := range s.all {
 		if b.r == nil || b.Lines[b.line].Word.Load() >= b.least {

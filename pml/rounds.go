@@ -182,7 +182,7 @@ func (s *schedules) start(r *Request, o *Rounds) {
 	s.advance()
 }
 
-// proceed: o's next round can begin.
+// proceed is called when o's next round can begin.
 func (s *schedules) proceed(o *Rounds) {
 	s.ready.push(o)
 	s.e.load.pending++
@@ -248,7 +248,7 @@ func (s *schedules) part(o *Rounds, i int) *Request {
 	return c
 }
 
-// got: a message of the round is complete.
+// got is called when a message of the round is complete.
 func (s *schedules) got(c *Request) {
 	o := c.rounds
 	if c.op == opRecv || c.err != nil {
@@ -259,7 +259,7 @@ func (s *schedules) got(c *Request) {
 	}
 }
 
-// received: all messages of the round are complete.
+// received is called when all messages of the round are complete.
 func (s *schedules) received(o *Rounds) {
 	if o.kind == RoundMessages {
 		s.proceed(o)
@@ -321,8 +321,8 @@ func (s *schedules) do(front *Request) {
 	left = false
 }
 
-// done: the local work of o has been done. left: it has ended its goroutine, which was, if front is not nil, that of
-// the caller. The lock is held then for what that goroutine has deferred.
+// done is called when the local work of o has been done. left: it has ended its goroutine, which was, if front is not
+// nil, that of the caller. The lock is held then for what that goroutine has deferred.
 func (s *schedules) done(o *Rounds, front *Request, left bool) {
 	s.e.lock()
 	if left && front != nil {
@@ -339,7 +339,7 @@ func (s *schedules) done(o *Rounds, front *Request, left bool) {
 	}
 }
 
-// cancel: the context of r's caller has ended.
+// cancel is called when the context of r's caller has ended.
 func (s *schedules) cancel(r *Request, why error) {
 	if o := r.rounds; o.kind == RoundMemory {
 		o.ended = why
@@ -363,7 +363,7 @@ func (s *schedules) lose(o *Rounds, why error) {
 	}
 }
 
-// end: o is over.
+// end is called when o is over.
 func (s *schedules) end(o *Rounds) {
 	r := o.front
 	o.front = nil
@@ -388,5 +388,5 @@ func (s *schedules) fail() {
 	s.advance()
 }
 
-// errNotCancelled: see Request.Cancel.
+// errNotCancelled is the error of Cancel for a collective operation: see Request.Cancel.
 var errNotCancelled = fmt.Errorf("%w: a collective operation cannot be cancelled; wait for it", ErrRequest)

@@ -321,8 +321,8 @@ func (p *play) find(v *reception, st Status, err error) *message {
 	return nil
 }
 
-// overtaken: of two receives the older may not get the younger message of one sender if it fits the older one as well
-// (MPI 4.1 §3.5). Messages of few bytes look the same, and what a probe has taken is matched by the probe.
+// overtaken checks that of two receives the older gets the older message of one sender if it fits both (MPI 4.1 §3.5).
+// Messages of few bytes look the same, and what a probe has taken is matched by the probe.
 func (p *play) overtaken(i int) {
 	young := p.receives[i]
 	for _, old := range p.receives[:i] {

@@ -80,7 +80,7 @@ func (l *linkPath) sendAgain(ctx uint32, dest int, tag int32, buf []byte) bool {
 	return l.sendNow(ctx, dest, tag, buf)
 }
 
-// sent: a short message of n bytes has been taken.
+// sent is called when a short message of n bytes has been taken.
 func (l *linkPath) sent(n int) {
 	l.e.stats.EagerSent++
 	l.e.stats.BytesSent += uint64(n)
@@ -89,7 +89,7 @@ func (l *linkPath) sent(n int) {
 	}
 }
 
-// selfSent: to this rank.
+// selfSent sends a message to this rank.
 func (l *linkPath) selfSent() {
 	l.drainSelf()
 	l.e.exitCall()

@@ -355,7 +355,7 @@ func (t *taggedPath) event(pkt *transport.Packet) {
 	}
 }
 
-// done: the device has ended op. pkt says how; nil: well, and what a receive has got is in its status.
+// done is called when the device has ended op. pkt says how; nil: well, and what a receive has got is in its status.
 func (t *taggedPath) done(op *taggedOp, pkt *transport.Packet) {
 	r := op.r
 	switch {

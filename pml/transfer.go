@@ -134,7 +134,7 @@ func (ts *transfers) release(t *transfer) {
 	}
 }
 
-// releaseAll: p is harmless now.
+// releaseAll is called when p is harmless.
 func (ts *transfers) releaseAll(p *peer) {
 	for t := range ts.values() {
 		if t.peer == p {
@@ -273,7 +273,7 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 	ts.l.worklist.set(jobInbound, t, t.rcv.Streaming())
 }
 
-// finishReceive: everything that was wanted is here.
+// finishReceive is called when everything that was wanted is here.
 func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	r, p, size := t.r, t.peer, t.rcv.Size()
 	ts.close(t)
@@ -284,14 +284,14 @@ func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	ts.l.e.complete(r, r.truncated(size))
 }
 
-// onData: a piece of a stream.
+// onData takes a piece of a stream.
 func (ts *transfers) onData(p *peer, h *wire.Header, payload []byte) {
 	if t := ts.receiving(p, h.Key); t != nil { // else it is over: READ was faster
 		ts.onFragment(t, h, int64(len(payload)), payload)
 	}
 }
 
-// onPlaced: a piece of a fragment is in the buffer already.
+// onPlaced is called when a piece of a fragment is in the buffer already.
 func (ts *transfers) onPlaced(p *peer, h *wire.Header) {
 	if t := ts.receiving(p, h.Key); t != nil && t.placed && h.Len <= math.MaxInt64 {
 		ts.onFragment(t, h, int64(h.Len), nil)
@@ -343,7 +343,7 @@ func (ts *transfers) readSome(jobs []*transfer) (done int) {
 	return done
 }
 
-// readsDone: the READs of these transfers have ended, in one call.
+// readsDone is called when the READs of these transfers have ended, in one call.
 func (ts *transfers) readsDone(ids []uint64) {
 	for _, id := range ids {
 		// Whatever the end of one leads to, what is over by then is left alone.
@@ -382,7 +382,7 @@ func (ts *transfers) readFailed(t *transfer) {
 	ts.onReceiver(t, t.rcv.OnGetFailed())
 }
 
-// onGetDone: a READ or WRITE that was started has ended.
+// onGetDone is called when a READ or WRITE that was started has ended.
 func (ts *transfers) onGetDone(id uint64, err error) {
 	t := ts.find(id)
 	switch {
@@ -403,7 +403,7 @@ func (ts *transfers) onGetDone(id uint64, err error) {
 	}
 }
 
-// onPutDone: the sender has written its part, or cannot.
+// onPutDone is called when the sender has written its part, or cannot.
 func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
 	t := ts.receiving(p, h.Key)
 	if t == nil || !t.rcv.Back().OK {
@@ -493,7 +493,7 @@ func (ts *transfers) onSender(t *transfer, a rendezvous.Action) {
 	ts.l.worklist.set(jobWrite, t, t.writeDue())
 }
 
-// onCTS: the receiver asks for a stream.
+// onCTS is called when the receiver asks for a stream.
 func (ts *transfers) onCTS(p *peer, h *wire.Header) {
 	t := ts.sending(p, h.ID, "it asked for")
 	if t == nil {
@@ -509,7 +509,7 @@ func (ts *transfers) onCTS(p *peer, h *wire.Header) {
 	}
 }
 
-// onFIN: FIN, or Matched for a synchronous eager message.
+// onFIN takes FIN, or Matched for a synchronous eager message.
 func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 	t := ts.sending(p, h.ID, "it acknowledged")
 	switch {
@@ -521,7 +521,7 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 	}
 }
 
-// onPutReq: the receiver asks this sender to write the end of its message.
+// onPutReq is called when the receiver asks this sender to write the end of its message.
 func (ts *transfers) onPutReq(p *peer, h *wire.Header) {
 	if t := ts.sending(p, h.ID, "it asked for"); t != nil {
 		ts.onSender(t, t.snd.OnPutReq(h, p.rma != nil && p.rma.Put != nil && t.r.pieces == nil))
@@ -558,7 +558,8 @@ func (ts *transfers) pump(t *transfer) int {
 	}
 }
 
-// streamed: the link has all fragments of t. A sender that gets no FIN is done when the link has let go of them.
+// streamed is called when the link has all fragments of t. A sender that gets no FIN is done when the link has let go
+// of them.
 func (ts *transfers) streamed(t *transfer) int {
 	if z := t.peer.zcopy; z != nil && z.Reads() {
 		ts.l.worklist.stall(t.peer)
@@ -610,7 +611,7 @@ func (ts *transfers) writeNext(t *transfer) int {
 	return 1
 }
 
-// wrote: a WRITE of n bytes has ended.
+// wrote is called when a WRITE of n bytes has ended.
 func (ts *transfers) wrote(t *transfer, n int64, err error) {
 	if err != nil {
 		ts.onSender(t, t.snd.OnWriteFailed())

@@ -544,7 +544,7 @@ func (w *waitWorld) leads(m *waitModel, i int, then modelStep) {
 	}
 }
 
-// giveUp: its context ends.
+// giveUp ends the context of a caller.
 func (w *waitWorld) giveUp(m *waitModel, i int) {
 	m.callers[i].gaveUp = true
 	m.interrupt()

@@ -107,8 +107,8 @@ func (w *worklist) streaming() bool {
 		slices.ContainsFunc(w.parked, func(j job) bool { return j.kind == jobStream })
 }
 
-// addSelf: this rank has sent itself something. The call that has done so handles it mostly, and wakes a leader that
-// sleeps if not (Engine.arm).
+// addSelf notes that this rank has sent itself something. The call that has done so handles it mostly, and wakes a
+// leader that sleeps if not (Engine.arm).
 func (w *worklist) addSelf() {
 	if !w.self {
 		w.self = true
@@ -116,7 +116,7 @@ func (w *worklist) addSelf() {
 	}
 }
 
-// removeSelf: all of that has been seen.
+// removeSelf notes that all of that has been seen.
 func (w *worklist) removeSelf() {
 	w.self = false
 	w.load.pending--
@@ -139,7 +139,7 @@ func (w *worklist) stall(p *peer) {
 	})
 }
 
-// park: the link of t's peer has no room for the READ or WRITE that is next.
+// park is called when the link of t's peer has no room for the READ or WRITE that is next.
 func (w *worklist) park(k jobKind, t *transfer) {
 	w.stall(t.peer)
 	w.jobs[k].remove(slices.Index(w.jobs[k].items(), t))
@@ -147,7 +147,7 @@ func (w *worklist) park(k jobKind, t *transfer) {
 	w.parked = append(w.parked, job{k, t})
 }
 
-// resume: it has room, or will never have any.
+// resume is called when the link has room, or will never have any.
 func (w *worklist) resume(p *peer) {
 	if !p.stalled {
 		return

@@ -39,7 +39,7 @@ const (
 	streaming
 )
 
-// Init: the message of rts is matched with a buffer of room bytes. own is the number of this end.
+// Init begins a transfer: the message of rts is matched with a buffer of room bytes. own is the number of this end.
 func (r *Receiver) Init(rts *wire.Header, room int64, own uint64) {
 	size := int64(rts.Len)
 	*r = Receiver{size: size, want: min(size, room), own: own, remote: rts.ID,
@@ -69,7 +69,7 @@ func (r *Receiver) Have() int64 { return r.have }
 // Readable reports whether the sender's memory can be read, as far as is known.
 func (r *Receiver) Readable() bool { return r.readable }
 
-// NotReadable: it cannot, whatever the sender says.
+// NotReadable notes that the sender's memory cannot be read, whatever the sender says.
 func (r *Receiver) NotReadable() { r.readable = false }
 
 // Reading reports whether there is a READ to do or under way.
@@ -91,7 +91,7 @@ func (r *Receiver) Abandon() {
 	r.phase = idle
 }
 
-// finish: the front is here. The transfer is over unless the back is still being written.
+// finish is called when the front is here. The transfer is over unless the back is still being written.
 func (r *Receiver) finish() Action {
 	ended := r.phase
 	r.phase = idle

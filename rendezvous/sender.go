@@ -30,14 +30,14 @@ type writing struct {
 	asked  int64  // bytes of the WRITE under way; 0: none
 }
 
-// Init: a message of size bytes is about to be announced, as number own. mem is where the receiver may READ it;
-// fragments have at most piece bytes.
+// Init begins a transfer: a message of size bytes is about to be announced, as number own. mem is where the receiver
+// may READ it; fragments have at most piece bytes.
 func (s *Sender) Init(own uint64, size int64, mem Region, piece int64) {
 	*s = Sender{own: own, size: size, mem: mem, piece: piece}
 }
 
-// EndsAlone: the link says when it has let go of what it has been given to send. Where the message can be READ, FIN is
-// what ends a transfer all the same.
+// EndsAlone notes that the link says when it has let go of what it has been given to send. Where the message can be
+// READ, FIN is what ends a transfer all the same.
 func (s *Sender) EndsAlone() { s.alone = !s.mem.OK }
 
 // RTS announces the message.
@@ -56,7 +56,7 @@ func (s *Sender) RTS(ctx uint32, tag int32) wire.Header {
 // Memory is where the receiver may READ the message, if it may.
 func (s *Sender) Memory() Region { return s.mem }
 
-// OnFIN: the receiver has what it wants.
+// OnFIN is called when the receiver has what it wants.
 func (s *Sender) OnFIN() Action {
 	if s.done {
 		return Action{}
@@ -65,7 +65,7 @@ func (s *Sender) OnFIN() Action {
 	return Action{Do: Complete}
 }
 
-// OnReleased: the link has let go of all that it has been given.
+// OnReleased is called when the link has let go of all that it has been given.
 func (s *Sender) OnReleased() Action {
 	if s.done || !s.alone || s.gen == 0 || s.next < s.end {
 		return Action{}

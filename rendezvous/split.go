@@ -2,9 +2,9 @@ package rendezvous
 
 import "github.com/gorun-mpi/mpi/internal/wire"
 
-// Split: both processors copy. The receiver READs the front of the message as in get, the sender WRITEs the back into
-// the receiver's buffer, and each byte is copied once. Only the sender can say that it has stopped writing, so it is
-// waited for. The front may be empty: then the receiver does nothing at all, as befits one that computes.
+// Split has both processors copy. The receiver READs the front of the message as in get, the sender WRITEs the back
+// into the receiver's buffer, and each byte is copied once. Only the sender can say that it has stopped writing, so it
+// is waited for. The front may be empty: then the receiver does nothing at all, as befits one that computes.
 var Split = &Scheme{
 	name:  "split",
 	index: 2,
@@ -25,8 +25,8 @@ func (r *Receiver) beginSplit() Action {
 	return ask
 }
 
-// OnPutDone: the sender has written the n bytes of the back; or, if n is 0, has not and will not. The caller has
-// withdrawn the registration.
+// OnPutDone is called when the sender has written the n bytes of the back; or, if n is 0, has not and will not. The
+// caller has withdrawn the registration.
 func (r *Receiver) OnPutDone(n int64) Action {
 	back := r.back.Len
 	r.back = Region{}
@@ -53,7 +53,7 @@ func (r *Receiver) OnPutDone(n int64) Action {
 
 // Split of the sender.
 
-// OnPutReq: the receiver asks for the last h.Len bytes to be written to its memory. able: the link can.
+// OnPutReq is called when the receiver asks for the last h.Len bytes to be written to its memory. able: the link can.
 func (s *Sender) OnPutReq(h *wire.Header, able bool) Action {
 	if !able || s.done || h.Len == 0 || h.Len > uint64(s.size) || s.Writing() {
 		return putDone(h.Key, 0)
@@ -76,13 +76,13 @@ func (s *Sender) NextWrite(piece int64) (off, n int64, addr, key uint64, ok bool
 	return s.size - p.left, n, p.Addr + uint64(p.Len-p.left), p.Key, p.left > 0 && p.asked == 0
 }
 
-// WriteStarted: the link reads the n bytes until OnWritten or OnWriteFailed.
+// WriteStarted notes that the link reads the n bytes until OnWritten or OnWriteFailed.
 func (s *Sender) WriteStarted(n int64) { s.put.asked = n }
 
 // WriteUnderWay is how much of the message the link reads for a WRITE.
 func (s *Sender) WriteUnderWay() int64 { return s.put.asked }
 
-// OnWritten: the n bytes of a WRITE are there.
+// OnWritten is called when the n bytes of a WRITE are there.
 func (s *Sender) OnWritten(n int64) Action {
 	s.put.asked = 0
 	if s.done {
@@ -94,7 +94,7 @@ func (s *Sender) OnWritten(n int64) Action {
 	return putDone(s.put.to, s.put.Len)
 }
 
-// OnWriteFailed: they are not. The receiver fetches all of the back.
+// OnWriteFailed is called when the n bytes of a WRITE are not there. The receiver fetches all of the back.
 func (s *Sender) OnWriteFailed() Action {
 	s.put.left, s.put.asked = 0, 0
 	if s.done {

@@ -196,7 +196,7 @@ func (c *tuned) backOf(size int64) int64 {
 	return size - (size-size*int64(c.back)/256)&^4095
 }
 
-// balance: the sender was done first, or not.
+// balance notes whether the sender was done first.
 func (c *tuned) balance(senderFirst bool) {
 	if senderFirst {
 		c.back = min(c.back+backStep, backMax)
@@ -219,7 +219,7 @@ func (c *crowd) next(able []*Scheme, size int64) (s *Scheme, member bool) {
 	return c.cheapest(able), false
 }
 
-// ended: one of the run has.
+// ended is called when a transfer of the run has ended.
 func (c *crowd) ended(size, now int64) {
 	c.open--
 	if c.since == 0 {
