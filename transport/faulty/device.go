@@ -64,7 +64,8 @@ type cut struct {
 	inner  atomic.Pointer[transport.Link] // to the peer; nil: not made
 }
 
-// maxHeld: with this much held back the wrapped device is not polled, so that its own bounds are felt.
+// maxHeld is the number of packets held back at which the wrapped device is not polled, so that its own bounds are
+// felt.
 const maxHeld = 256
 
 // Wrap returns d misbehaving by p.
@@ -199,7 +200,7 @@ func (d *Device) delay(p transport.Packet, chance float64) {
 	d.comeLater(due, func() (transport.Packet, transport.State) { return p, transport.Done })
 }
 
-// comeLater: the rank is to poll for it, and may be armed.
+// comeLater has the rank poll for it. The rank may be armed.
 func (d *Device) comeLater(due uint64, end func() (transport.Packet, transport.State)) {
 	d.later = append(d.later, late{due, end})
 	d.held++

@@ -146,7 +146,7 @@ func (q *queue) turn() {
 	}
 }
 
-// taken: it has left the queue. mu is held.
+// taken is called when the packet has left the queue. mu is held.
 func (q *queue) taken(it *item) {
 	if it.Event == transport.Room {
 		it.link.roomQueued = false

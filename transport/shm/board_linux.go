@@ -21,7 +21,7 @@ import (
 // this rank while it waits for the member. Behind that the card has the address of the member's probe and what
 // stands there, for those that read its memory.
 
-// ticketSize: host [16], process u32, descriptor u32, token [16].
+// ticketSize is the size of host [16], process u32, descriptor u32, token [16].
 const ticketSize = 40
 
 // reachSize is how long an encoded reach is, which a card begins with.

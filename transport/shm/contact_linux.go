@@ -268,7 +268,7 @@ func newContact(peer int, at reach) (c *contact, err error) {
 	return c, nil
 }
 
-// errNotThere: what is at the address of a peer is not of that peer.
+// errNotThere means that what is at the address of a peer is not of that peer.
 var errNotThere = errors.New("shm: the peer is not where it said")
 
 // mapInbox maps the inbox, and takes and checks what its owner says of itself.

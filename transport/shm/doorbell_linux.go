@@ -147,7 +147,7 @@ func (d *Device) takeInbox(peer int, fds []int) (*sharedInbox, error) {
 	return in, nil
 }
 
-// releaseInbox: one user less. nil: none.
+// releaseInbox takes one user of the inbox away. in may be nil.
 func (d *Device) releaseInbox(in *sharedInbox) {
 	if in == nil {
 		return

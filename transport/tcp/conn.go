@@ -62,7 +62,7 @@ type outgoing struct {
 	closed bool   // the descriptor is
 }
 
-// errClosed: the other end has closed, and not said goodbye.
+// errClosed means that the other end has closed, and not said goodbye.
 var errClosed = errors.New("connection closed by the other end")
 
 // received is how many bytes wait in the buffer.

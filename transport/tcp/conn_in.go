@@ -18,7 +18,7 @@ const (
 	spareBuffers = 8
 )
 
-// errAgain: nothing there, or no room.
+// errAgain means that nothing is there, or no room.
 var errAgain = errors.New("not now")
 
 // read asks the socket once and hands out what has come. It is called at most once per connection and Poll: the
@@ -84,7 +84,7 @@ func (c *conn) fromSocket(b []byte) (int, error) {
 	return 0, errno
 }
 
-// receiveTLS: a record that is not complete yet stays in the tls.Conn.
+// receiveTLS reads records. One that is not complete yet stays in the tls.Conn.
 func (c *conn) receiveTLS(b []byte) (int, error) {
 	c.reading = true
 	n, err := c.tls.Read(b)
@@ -253,7 +253,7 @@ func (c *conn) placed(n int) transport.Packet {
 	return transport.Packet{Event: transport.Placed, Peer: int32(c.s.peer), Header: h}
 }
 
-// displaced: the rest of a fragment has nowhere to go any more.
+// displaced is called when the rest of a fragment has nowhere to go any more.
 func (c *incoming) displaced() {
 	c.skip += len(c.into)
 	c.into = nil

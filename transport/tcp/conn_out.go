@@ -171,7 +171,7 @@ func (c *conn) keep(d *Device, rest []byte) {
 	c.out = append(c.out, rest...)
 }
 
-// emptied: all of out is with the kernel. A long buffer is not kept for each connection, but one for all.
+// emptied is called when all of out is with the kernel. A long buffer is not kept for each connection, but one for all.
 func (c *conn) emptied(d *Device) {
 	c.out, c.sent = c.out[:0], 0
 	if cap(c.out) > 4*coalesceFull && c.tls == nil { // which needs it for every fragment
@@ -182,9 +182,9 @@ func (c *conn) emptied(d *Device) {
 	}
 }
 
-// fail: nothing can be sent any more. What has come in is still handed out; then the end of it is reported. If all that
-// is lost is the frame that is offered just now, it is refused, since it can go over another connection (resume.go):
-// that this one is cut off, reads will say, after what has come in.
+// fail is called when nothing can be sent any more. What has come in is still handed out; then the end of it is
+// reported. If all that is lost is the frame that is offered just now, it is refused, since it can go over another
+// connection (resume.go): that this one is cut off, reads will say, after what has come in.
 func (c *conn) fail(d *Device, err error) {
 	if c.alone && c.sent == 0 && cutOff(err) {
 		c.emptied(d)

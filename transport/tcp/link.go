@@ -62,7 +62,7 @@ func (l *link) reads() bool {
 	return true
 }
 
-// errCut: the engine has found that the peer breaks the protocol, or that the job is over.
+// errCut means that the engine has found that the peer breaks the protocol, or that the job is over.
 var errCut = fmt.Errorf("%w: this rank has cut the connection", transport.ErrPeerGone)
 
 // cut is transport.Caps's. The next Poll closes the connection, after what it has to hand out.

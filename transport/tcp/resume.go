@@ -174,7 +174,7 @@ func (d *Device) giveUpNow(a *giveUpRequest, pkts []transport.Packet) int {
 	return n
 }
 
-// errReplaced: the peer has a new connection for this one, so that its end of this one is gone.
+// errReplaced means that the peer has a new connection for this one, so that its end of this one is gone.
 var errReplaced = fmt.Errorf("replaced: %w", io.EOF)
 
 // shutdown sends goodbye on c and closes it. The device is not used any more.

@@ -385,7 +385,7 @@ func (d *Device) giveUp(c *conn) {
 	d.mu.Lock()
 }
 
-// dropped: the connection of an accepted peer broke before it was one.
+// dropped is called when the connection of an accepted peer broke before it was one.
 func (d *Device) dropped(peer int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

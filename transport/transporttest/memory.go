@@ -33,7 +33,7 @@ func memory(f *fixture) {
 	}
 }
 
-// reachable: b can read memory of a, if links can read: the first time may go another way than later ones.
+// reachable checks that b can read memory of a, if links can read: the first time may go another way than later ones.
 func (f *fixture) reachable(a, b *end, mem []byte) {
 	f.Helper()
 	if f.has&Get == 0 {
@@ -49,7 +49,7 @@ func (f *fixture) reachable(a, b *end, mem []byte) {
 	deregister(a, addr, key)
 }
 
-// memoryImport: what another device has allocated is reachable, as long as it is imported and afterwards.
+// memoryImport checks that what another device has allocated is reachable, as long as it is imported and afterwards.
 func memoryImport(f *fixture) {
 	a, b := f.linked()
 	m, other := a.dev.Facts().Memory, b.dev.Facts().Memory

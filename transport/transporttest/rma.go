@@ -166,7 +166,7 @@ func rmaContents(f *fixture, w way) {
 	deregister(a, addr, key)
 }
 
-// rmaMany: many registrations both ways and many operations under way, each completed once.
+// rmaMany makes many registrations both ways, and many operations that are under way at once, each completed once.
 func rmaMany(f *fixture, w way) {
 	a, b := f.linked()
 	const n = 64
@@ -192,7 +192,7 @@ func rmaMany(f *fixture, w way) {
 	}
 }
 
-// rmaNothing: zero bytes can be registered and moved.
+// rmaNothing checks that zero bytes can be registered and moved.
 func rmaNothing(f *fixture, w way) {
 	a, b := f.linked()
 	for _, far := range [][]byte{nil, {}, pattern(10, 1)[3:3]} {
@@ -203,7 +203,7 @@ func rmaNothing(f *fixture, w way) {
 	}
 }
 
-// rmaDeregister: memory can be registered again and again, and is never confused with what was there before.
+// rmaDeregister checks that memory can be registered again and again, and is never confused with what was there before.
 func rmaDeregister(f *fixture, w way) {
 	a, b := f.linked()
 	var oldAddr, oldKey uint64
@@ -228,7 +228,7 @@ func rmaDeregister(f *fixture, w way) {
 	}
 }
 
-// denied: b begins an operation that must not be granted. Where that ends the connection it is over at both ends.
+// denied has b begin an operation that must not be granted. Where that ends the connection it is over at both ends.
 func (f *fixture) denied(a, b *end, what string, op operation) {
 	f.Helper()
 	if _, err := b.attempt(op); err == nil {
@@ -245,7 +245,8 @@ func (f *fixture) denied(a, b *end, what string, op operation) {
 	}
 }
 
-// rmaBadKey: an error for whatever a peer may ask, and neither memory is touched.
+// rmaBadKey checks that operations with bad keys are errors, whatever a peer may ask, and that neither memory is
+// touched.
 func rmaBadKey(f *fixture, w way) {
 	var a, b *end
 	var far []byte
@@ -301,7 +302,8 @@ func rmaBadKey(f *fixture, w way) {
 	f.denied(b, a, "rank 0 names memory of its own to rank 1", w.between(a, make([]byte, 1), addr, key))
 }
 
-// rmaPeerClosed: no crash and no hang when the memory's owner is gone; an error, or in one process still the bytes.
+// rmaPeerClosed checks that nothing crashes or hangs when the memory's owner is gone: there is an error, or in one
+// process still the bytes.
 func rmaPeerClosed(f *fixture, w way) {
 	a, b := f.linked()
 	far, near := pattern(100, 1), pattern(100, 2)
@@ -315,8 +317,8 @@ func rmaPeerClosed(f *fixture, w way) {
 	runtime.KeepAlive(far)
 }
 
-// accessIsKept: a peer may do to registered memory what it was registered for, and no more; also to memory of Alloc,
-// which a device may know for everything.
+// accessIsKept checks that a peer may do to registered memory what it was registered for, and no more; also to memory
+// of Alloc, which a device may know for everything.
 func accessIsKept(f *fixture) {
 	type ask func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error)
 	writes := map[string]ask{
@@ -361,7 +363,8 @@ func accessIsKept(f *fixture) {
 	}
 }
 
-// putNote: a note comes once, when all that was written with it is there. It is an arrival, and ends a sleep.
+// putNote checks that a note comes once, when all that was written with it is there. It is an arrival, and ends a
+// sleep.
 func putNote(f *fixture) {
 	a, b := f.linked()
 	const long, many = 5 << 20, 200
@@ -473,7 +476,7 @@ func compareSwap(f *fixture) {
 	}
 }
 
-// started: an atomic is never Done at once.
+// started checks that an atomic is never Done at once.
 func (f *fixture) started(state transport.State, err error) (transport.State, error) {
 	if state == transport.Done && err == nil {
 		f.Error("an atomic says Done; what it has found comes with a packet")
@@ -481,7 +484,7 @@ func (f *fixture) started(state transport.State, err error) (transport.State, er
 	return state, err
 }
 
-// atomicsMany: of many that are under way each is one step, so no two find the same.
+// atomicsMany checks that of many that are under way each is one step, so no two find the same.
 func atomicsMany(f *fixture) {
 	b, words, addr, key := integers(f)
 	n := f.rounds(2000)
@@ -499,7 +502,7 @@ func atomicsMany(f *fixture) {
 	}
 }
 
-// rmaWakes: the end of an operation that was started is an arrival.
+// rmaWakes checks that the end of an operation that was started is an arrival.
 func rmaWakes(f *fixture) {
 	a, b := f.linked()
 	addr, key := f.register(a, pattern(1<<20, 1), transport.Readable)

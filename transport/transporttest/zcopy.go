@@ -109,7 +109,7 @@ func (s *placement) displace(want []byte) {
 	}
 }
 
-// zeroCopyContents: whatever the sizes, what is sent is where Place said, and nothing around it has changed.
+// zeroCopyContents checks that whatever the sizes, what is sent is where Place said, and nothing around it has changed.
 func zeroCopyContents(f *fixture) {
 	a, b := f.linked()
 	most := a.link.Caps().ZeroCopy.Max
@@ -124,7 +124,7 @@ func zeroCopyContents(f *fixture) {
 	}
 }
 
-// zeroCopyAmongOthers: other packets come through in their order while a stream is placed.
+// zeroCopyAmongOthers checks that other packets come through in their order while a stream is placed.
 func zeroCopyAmongOthers(f *fixture) {
 	a, b := f.linked()
 	const size, part = 1 << 20, 32 << 10
@@ -154,8 +154,8 @@ func zeroCopyAmongOthers(f *fixture) {
 	s.displace(body)
 }
 
-// displacedIsLeftAlone: after Displace nothing is written there, be it of a fragment that has begun to arrive or of a
-// later one, and what follows arrives.
+// displacedIsLeftAlone checks that after Displace nothing is written there, be it of a fragment that has begun to
+// arrive or of a later one, and what follows arrives.
 func displacedIsLeftAlone(f *fixture) {
 	a, b := f.linked()
 	most := a.link.Caps().ZeroCopy.Max
@@ -181,7 +181,7 @@ func displacedIsLeftAlone(f *fixture) {
 	s.displace(make([]byte, 2*most))
 }
 
-// placeRefusesOutside: a fragment for bytes that are not its business is not written there.
+// placeRefusesOutside checks that a fragment for bytes that are not its business is not written there.
 func placeRefusesOutside(f *fixture) {
 	a, b := f.linked()
 	mem := make([]byte, 300)

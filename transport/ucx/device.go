@@ -96,7 +96,7 @@ type notices struct {
 	all    []notice
 }
 
-// notice: peer can be reached, or has ended.
+// notice says that peer can be reached, or has ended.
 type notice struct {
 	peer int32
 	to   *target // nil: it has ended

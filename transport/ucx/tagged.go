@@ -75,7 +75,7 @@ func (o *operations) open() (uint32, error) {
 	return o.free[len(o.free)-1], nil
 }
 
-// begin: UCX has the operation in the slot that open has returned.
+// begin is called when UCX has the operation in the slot that open has returned.
 func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64, buf transport.Mem, mapped bool) {
 	o.free = o.free[:len(o.free)-1]
 	op := &o.slots[slot]
@@ -88,7 +88,7 @@ func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64
 	}
 }
 
-// end: UCX has let go of it.
+// end is called when UCX has let go of the operation.
 func (o *operations) end(slot uint32) {
 	op := &o.slots[slot]
 	if op.pinned {

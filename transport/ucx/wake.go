@@ -38,7 +38,7 @@ type flusher struct {
 	answered []int32
 }
 
-// sends: something is about to be sent.
+// sends is called when something is about to be sent.
 func (f *flusher) sends(s *sleeper) {
 	if s.dirty.Load() {
 		return
@@ -61,8 +61,8 @@ func (d *Device) look() {
 	}
 }
 
-// answers: with the end of a receive UCX sends word to the sender of a synchronous or long message, who waits for it.
-// Nothing says whether it has left, so it counts as something sent.
+// answers counts the end of a receive, with which UCX sends word to the sender of a synchronous or long message, which
+// waits for it. Nothing says whether the word has left, so it counts as something sent.
 func (d *Device) answers(e *end) {
 	source := found(e.tag, e.length).Source
 	if status(e.status) != statusCancelled && uint(source) < uint(len(d.peers)) {

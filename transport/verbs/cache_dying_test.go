@@ -97,9 +97,9 @@ func parseTally(t *testing.T, text string) (n tally) {
 	return tally{wrong: v[0], transfers: v[1], reused: v[2], hits: v[3], died: v[4], stale: uint64(v[5])}
 }
 
-// TestDyingBuffers: buffers die while messages travel, their pages go back to the kernel all the time, new buffers come
-// to lie where dead ones did, and all contents are right: without a cache, and with ours. With a cache that goes by
-// addresses they are not, and that is part of the test: it shows that the others could have failed.
+// TestDyingBuffers has buffers die while messages travel, their pages go back to the kernel all the time, new buffers
+// come to lie where dead ones did, and all contents are right: without a cache, and with ours. With a cache that goes
+// by addresses they are not, and that is part of the test: it shows that the others could have failed.
 func TestDyingBuffers(t *testing.T) {
 	if os.Getenv(dyingVar) != "" {
 		n := dying(t, os.Getenv(dyingVar))
@@ -163,7 +163,8 @@ func child(t *testing.T, mode string) (tally, error) {
 	return n, err
 }
 
-// needPages: a real device keeps the pages that were registered. The software one needs help from the kernel.
+// needPages skips the test where the kernel does not help: a real device keeps the pages that were registered, the
+// software one does not by itself.
 func needPages(t *testing.T) {
 	if !soft(t) {
 		return

@@ -99,7 +99,7 @@ func (s *session) refuse() {
 	s.owesRoom(true)
 }
 
-// owesRoom: Room is to be told, or has been.
+// owesRoom notes whether Room is to be told.
 func (s *session) owesRoom(owes bool) {
 	d := s.d
 	if owes == s.refused || owes && s.failed {

@@ -336,7 +336,7 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	return pkt
 }
 
-// undone: what was matched will not come.
+// undone is called when what was matched will not come.
 func (t *tagList) undone(e *tagged, err error) {
 	_, source, _ := transport.UnpackTag(e.packed)
 	t.d.events = append(t.d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie,

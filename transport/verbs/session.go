@@ -339,7 +339,7 @@ func (d *Device) giveUp(s *session, err error) {
 	}
 }
 
-// onGone: a peer's control connection has ended, or its queue pair.
+// onGone is called when a peer's control connection has ended, or its queue pair.
 func (d *Device) onGone(peer int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

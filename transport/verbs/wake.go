@@ -56,7 +56,8 @@ func (d *Device) Arm(level transport.Level) bool {
 // has reports whether there is something for Poll that the completion queue does not show.
 func (d *Device) has() bool { return d.notices.Load() || d.some() }
 
-// armAgain: from now on RMADone or Room is to be told. A rank that is armed for less wakes, and arms once more.
+// armAgain is called when from now on RMADone or Room is to be told. A rank that is armed for less wakes, and arms once
+// more.
 func (d *Device) armAgain() {
 	if d.solicited && d.armed.Load() {
 		d.solicited = false
