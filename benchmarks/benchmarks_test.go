@@ -193,7 +193,8 @@ func checkFlood(t *testing.T, bin string) {
 	}
 }
 
-// checkMistakes: one message, no matter how many ranks, and an exit code: 2 where the command line is wrong in any job.
+// checkMistakes checks that there is one message, no matter how many ranks, and an exit code: 2 where the command line
+// is wrong in any job.
 func checkMistakes(t *testing.T, bin string) {
 	for _, c := range []struct {
 		ranks         int

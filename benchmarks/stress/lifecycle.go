@@ -51,9 +51,9 @@ type forgotten struct {
 
 func (f forgotten) intact(round int) bool { return harness.Check(f.buf, round, -f.number) }
 
-// deadlines makes a communicator, exchanges messages with the neighbours in calls that soon end by a deadline, and frees it
-// while the neighbours may still send. A message comes whole or not at all, and a buffer whose call has ended is used
-// again at once.
+// deadlines makes a communicator, exchanges messages with the neighbours in calls that soon end by a deadline, and
+// frees it while the neighbours may still send. A message comes whole or not at all, and a buffer whose call has ended
+// is used again at once.
 func (r *rank) deadlines(round int) error {
 	comm, err := r.deadlineComm.Dup()
 	if err != nil {

@@ -86,8 +86,8 @@ func Why(err error) Reason {
 	return accepted
 }
 
-// ErrTurnedAway: the other side has closed the connection before its answer. Too many connections may have been open
-// there; dialling again may help. Another secret looks the same.
+// ErrTurnedAway means that the other side has closed the connection before its answer. Too many connections may have
+// been open there; dialling again may help. Another secret looks the same.
 var ErrTurnedAway = errors.New("closed the connection: it is of another job or has another secret, has ended, " +
 	"or has too many connections")
 

@@ -176,8 +176,8 @@ func (m *Member) join(c config) (err error) {
 	return nil
 }
 
-// withLauncher takes what is said of the ranks of this host from the launcher of this job. What the settings say is gorun's:
-// another launcher that surrounds gorun, or is surrounded by it, has not said it.
+// withLauncher takes what is said of the ranks of this host from the launcher of this job. What the settings say is
+// gorun's: another launcher that surrounds gorun, or is surrounded by it, has not said it.
 func (c config) withLauncher(launcher string, local int) config {
 	if launcher != pmi.Gorun {
 		c.set.CPUs, c.set.LocalSize = 0, local
@@ -333,16 +333,16 @@ func (m *Member) call(ctx context.Context, rank int) error {
 	return err
 }
 
-// deathSource is a client of a launcher that tells ranks of each other: that they have ended, in a job that goes on without
-// them, or want a connection.
+// deathSource is a client of a launcher that tells ranks of each other: that they have ended, in a job that goes on
+// without them, or want a connection.
 type deathSource interface {
 	Notices() <-chan struct{}
 	Gone() []int
 	Call(ctx context.Context, rank int) error
 }
 
-// followDeaths has the engine make a connection to each rank that the launcher tells of, until the member is closed. The
-// attempt fails where the rank has ended.
+// followDeaths has the engine make a connection to each rank that the launcher tells of, until the member is closed.
+// The attempt fails where the rank has ended.
 func (m *Member) followDeaths(client deathSource) {
 	for {
 		select {

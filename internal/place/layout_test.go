@@ -179,7 +179,7 @@ func FuzzPlace(f *testing.F) {
 
 func abs(n int) int { return max(n, -(n + 1)) }
 
-// checkMapping: a reader of the mapping finds each rank where it is, though it knows triples only.
+// checkMapping checks that a reader of the mapping finds each rank where it is, though it knows triples only.
 func checkMapping(t *testing.T, l *Layout) {
 	t.Helper()
 	text := l.Order.Mapping()

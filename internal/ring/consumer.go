@@ -72,7 +72,7 @@ func (c *Consumer) Advance(n int) {
 	}
 }
 
-// flushBytes: at this much released payload Release stores head at once, so that a stream of large fragments never
+// flushBytes is the released payload at which Release stores head at once, so that a stream of large fragments never
 // waits for room while there is some.
 const flushBytes = 64 << 10
 

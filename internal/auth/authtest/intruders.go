@@ -169,7 +169,8 @@ func (l Listener) refuses(t *testing.T, say func(net.Conn)) {
 	l.works(t)
 }
 
-// works: where the machine stands still for longer than the listener's time limit, a rank is as slow as an intruder.
+// works checks that one more rank gets in, in five attempts: where the machine stands still for longer than the
+// listener's time limit, a rank is as slow as an intruder.
 func (l Listener) works(t *testing.T) {
 	t.Helper()
 	var err error

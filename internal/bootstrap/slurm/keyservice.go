@@ -141,7 +141,7 @@ func listen(ports []int) (net.Listener, error) {
 		"others): %w", len(ports), last)
 }
 
-// gone: the exchange is over, and there is no session to go on with.
+// gone means that the exchange is over, and there is no session to go on with.
 var gone = &auth.Error{Why: auth.Gone}
 
 // accept is rank 0's side of an exchange.

@@ -57,7 +57,7 @@ func (m munge) seal(ctx context.Context, payload string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// errNotOurs: a credential is good and of another user.
+// errNotOurs means that a credential is good and of another user.
 var errNotOurs = errors.New("the credential is of another user")
 
 // open returns what is in a credential of this user.

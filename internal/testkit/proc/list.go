@@ -51,7 +51,7 @@ func (p Info) Alive() bool {
 // user's.
 func (p Info) Env() []string { return p.list("environ") }
 
-// Args: see Env.
+// Args returns the program and the arguments, as Env returns the environment.
 func (p Info) Args() []string { return p.list("cmdline") }
 
 // Exe is the path of its program.

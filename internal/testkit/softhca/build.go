@@ -95,7 +95,8 @@ func build() (root string, private bool, err error) {
 	return root, true, err
 }
 
-// sharedLibrary returns the folder in bin of the library of these sources, which the first that comes builds. The others wait.
+// sharedLibrary returns the folder in bin of the library of these sources, which the first that comes builds. The
+// others wait.
 func sharedLibrary(script, bin string) (string, error) {
 	name, err := identity(script)
 	if err != nil {
