@@ -47,7 +47,7 @@ var folder string
 // inShort are the programs that are built and run with -short: linking all of them takes half a minute.
 var inShort = []string{"latency", "mbw_mr"}
 
-// leftOut is whether -short leaves a program out.
+// leftOut reports whether -short leaves a program out.
 func leftOut(program string) bool { return testing.Short() && !slices.Contains(inShort, program) }
 
 // built is the folder of gorun and all programs, made by the first test that asks for it.
@@ -193,7 +193,8 @@ func checkFlood(t *testing.T, bin string) {
 	}
 }
 
-// checkMistakes: one message, no matter how many ranks, and an exit code: 2 where the command line is wrong in any job.
+// checkMistakes checks that there is one message, no matter how many ranks, and an exit code: 2 where the command line
+// is wrong in any job.
 func checkMistakes(t *testing.T, bin string) {
 	for _, c := range []struct {
 		ranks         int

@@ -130,7 +130,7 @@ func TestSuite(t *testing.T) {
 	t.Run("refused", func(t *testing.T) { checkRefused(t, bin) })
 }
 
-// checkTable: comments, the header, a line for each size; columns below 0: one or two.
+// checkTable checks that there are comments, the header, and a line for each size; columns below 0: one or two.
 func checkTable(t *testing.T, out, header string, columns int, validation bool) {
 	t.Helper()
 	if !strings.Contains(out, header) {
@@ -161,7 +161,7 @@ func checkTable(t *testing.T, out, header string, columns int, validation bool) 
 	}
 }
 
-// checkObjects: every line is an object that says what was measured, and on what.
+// checkObjects checks that every line is an object that says what was measured, and on what.
 func checkObjects(t *testing.T, out, program string, ranks int, full bool) {
 	t.Helper()
 	lines := 0
@@ -239,7 +239,7 @@ func checkIdle(t *testing.T, table, object string) {
 	checkObjects(t, object, "idle", 3, false)
 }
 
-// checkRefused: what cannot be is said once, before anything is measured.
+// checkRefused checks that what cannot be is said once, before anything is measured.
 func checkRefused(t *testing.T, bin string) {
 	dir := t.TempDir()
 	for _, c := range []struct {

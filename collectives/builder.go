@@ -51,7 +51,7 @@ func (b *Builder) next() {
 	b.local, b.filled = false, false
 }
 
-// stored says whether the open round is in the window.
+// stored reports whether the open round is in the window.
 func (b *Builder) stored() bool { return b.s.First <= b.round && b.round < b.last }
 
 // tmp takes n more elements of Tmp.

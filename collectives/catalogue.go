@@ -21,19 +21,19 @@ type Need uint16
 
 // The needs, of which an algorithm has any number.
 const (
-	// Commutes: the operator commutes.
+	// Commutes requires that the operator commutes.
 	Commutes Need = 1 << iota
-	// PowerOfTwo: the number of ranks is one.
+	// PowerOfTwo requires that the number of ranks is a power of two.
 	PowerOfTwo
-	// KnownHosts: which ranks share a host is known.
+	// KnownHosts requires that the ranks know which of them share a host.
 	KnownHosts
-	// ConsecutiveHosts: so it is, and each host's ranks are consecutive.
+	// ConsecutiveHosts requires KnownHosts, and that each host's ranks are consecutive.
 	ConsecutiveHosts
 	// OrCommutes: where ConsecutiveHosts is not so it does if the operator commutes and the hosts are known.
 	OrCommutes
 	// OnBoard: the ranks have memory in common. Such an algorithm has no schedule: its executor knows it.
 	OnBoard
-	// ReadsBuffers: so does such a one, and each rank reads the others' buffers.
+	// ReadsBuffers means that the algorithm has no schedule either, and each rank reads the others' buffers.
 	ReadsBuffers
 	// Apart: it is not done in place.
 	Apart

@@ -21,7 +21,8 @@ func (h *halving) span(rank, w int) (low, high int64) {
 	return low, high
 }
 
-// foldIn gives the parts of ranks that are too many to the ranks above them; false: this rank's was given away.
+// foldIn gives the parts of ranks that are too many to the ranks above them. It reports whether this rank still has its
+// part.
 func (b *Builder) foldIn(t *team, f *fold, a *accumulator, n int64) bool {
 	switch {
 	case f.rank < 0:

@@ -50,8 +50,8 @@ func (c *CreditSender) Open(grant int64) {
 	*c = CreditSender{grant: grant, credit: grant, envelopes: grant >> 2}
 }
 
-// TakePayload takes the cost of an eager message, or says no: then the message goes by rendezvous, of which the
-// receiver keeps the envelope only.
+// TakePayload takes the cost of an eager message. It reports whether there was credit: without credit the message goes
+// by rendezvous, and the receiver keeps only its envelope.
 func (c *CreditSender) TakePayload(n int) bool {
 	left := c.credit - Cost(n)
 	if left < c.envelopes {
@@ -61,7 +61,8 @@ func (c *CreditSender) TakePayload(n int) bool {
 	return true
 }
 
-// TakeEnvelope takes the cost of a message without payload, or says no: then it stays with the sender.
+// TakeEnvelope takes the cost of a message without payload. It reports whether there was credit: without credit the
+// message stays with the sender.
 func (c *CreditSender) TakeEnvelope() bool {
 	if c.credit < Envelope {
 		return false
@@ -76,8 +77,8 @@ func (c *CreditSender) Messages() int { return int(c.grant / Envelope) }
 // Refund puts back what a message that was not sent after all had taken.
 func (c *CreditSender) Refund(cost int64) { c.credit += cost }
 
-// Return adds what the receiver gives: back, and more than before, for envelopes and for all messages. It reports false
-// if the first was never taken, or the others cannot be: the peer is not to be trusted.
+// Return adds what the receiver gives: back, and more than before, for envelopes and for all messages. It reports
+// whether the first was taken before and the others can be: if not, the peer is not to be trusted.
 func (c *CreditSender) Return(back, envelopes, more int64) bool {
 	if back < 0 || back > c.grant-c.credit || envelopes < 0 || envelopes > math.MaxInt64-c.grant ||
 		more < 0 || more > math.MaxInt64-c.grant-envelopes {
@@ -93,10 +94,10 @@ func (c *CreditSender) Return(back, envelopes, more int64) bool {
 
 // Ask is called when there is no credit for a message: it reports whether the receiver must be told, with how much it
 // has given until now.
-func (c *CreditSender) Ask() (got uint64, tell bool) {
-	tell = !c.asked
+func (c *CreditSender) Ask() (got uint64, notify bool) {
+	notify = !c.asked
 	c.asked = true
-	return c.got, tell
+	return c.got, notify
 }
 
 // CreditReceiver is the receiver's end.
@@ -119,13 +120,13 @@ func (c *CreditReceiver) Open(grant int64) {
 // Messages is how many the sender may have under way at once.
 func (c *CreditReceiver) Messages() int { return int(c.max / Envelope) }
 
-// Charge notes a queued message; false: the sender has overdrawn, which a correct peer never does.
+// Charge notes a queued message. It reports whether the sender had credit for it: a correct peer never overdraws.
 func (c *CreditReceiver) Charge(cost int64) bool {
 	c.held += cost
 	return c.held+c.owed <= c.max
 }
 
-// Refund: a message that was charged is matched.
+// Refund is called when a message that was charged is matched.
 func (c *CreditReceiver) Refund(cost int64) { c.held -= cost }
 
 // Consume notes credit of a matched message, and reports whether what is owed must be given back now (Back): not until
@@ -150,8 +151,8 @@ func (c *CreditReceiver) give(n int64) {
 	}
 }
 
-// Asked: the sender has run out of credit when it had got that much. It waits from now on, unless more is under way to
-// it: then Asked reports false.
+// Asked notes that the sender has run out of credit after it had got that much. It reports whether the sender waits
+// from now on: it does not if more is under way to it.
 func (c *CreditReceiver) Asked(got uint64) bool {
 	c.want = got == c.given
 	return c.want

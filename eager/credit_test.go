@@ -129,9 +129,9 @@ func TestAsking(t *testing.T) {
 	for a.TakeEnvelope() {
 		d.Charge(Envelope)
 	}
-	got, tell := a.Ask()
-	if _, again := a.Ask(); !tell || again || got != 0 {
-		t.Fatalf("it asks %v with %d bytes got, and then again %v", tell, got, again)
+	got, notify := a.Ask()
+	if _, again := a.Ask(); !notify || again || got != 0 {
+		t.Fatalf("it asks %v with %d bytes got, and then again %v", notify, got, again)
 	}
 	d.Refund(Envelope)
 	d.Consume(Envelope)
@@ -142,8 +142,8 @@ func TestAsking(t *testing.T) {
 	a.Return(n, 0, 0)
 	a.TakeEnvelope()
 	d.Charge(Envelope)
-	if got, tell = a.Ask(); !tell || !d.Asked(got) || !d.Wants() {
-		t.Fatalf("it has got %d bytes and used them, and asks %v: %+v", got, tell, d)
+	if got, notify = a.Ask(); !notify || !d.Asked(got) || !d.Wants() {
+		t.Fatalf("it has got %d bytes and used them, and asks %v: %+v", got, notify, d)
 	}
 	if back, more := d.Serve(); back != 0 || more != MinGrant || d.Wants() {
 		t.Errorf("given %d and %d more, of what lies in the way: %+v", back, more, d)
@@ -198,7 +198,7 @@ func TestCreditIsConserved(t *testing.T) {
 					messages = append(messages, Envelope)
 				} else if len(messages)+len(credits)+len(held) == 0 {
 					t.Fatalf("seed %d, step %d: no credit for an envelope, and none will come: %+v %+v", seed, step, a, d)
-				} else if got, tell := a.Ask(); tell {
+				} else if got, notify := a.Ask(); notify {
 					questions = append(questions, got)
 				} else if len(questions)+len(credits) == 0 && !d.Wants() {
 					t.Fatalf("seed %d, step %d: it will not ask, and the receiver does not know: %+v %+v", seed, step, a, d)

@@ -20,7 +20,7 @@ type Sender struct {
 	Tuner     Tuner
 }
 
-// Connect: messages of at most max bytes go over link, as far as the receiver's grant allows. Enable lets them pass.
+// Connect has messages of at most max bytes go over link, as far as the receiver's grant allows. Enable lets them pass.
 func (s *Sender) Connect(link Link, grant int64, max, sure int) {
 	s.link, s.max, s.sure = link, max, sure
 	s.CreditSender.Open(grant)
@@ -32,14 +32,14 @@ func (s *Sender) Enable() { s.Max, s.Sure = s.max, s.sure }
 // Disable stops them: there is no link, older messages are queued (they keep their order), or the peer is gone.
 func (s *Sender) Disable() { s.Max, s.Sure = -1, -1 }
 
-// Measured: Tuner decides how a caller who waits sends n bytes.
+// Measured reports whether Tuner decides how a caller that waits sends n bytes.
 func (s *Sender) Measured(n int) bool { return n > s.Sure && n <= s.Max }
 
 // Limit is the longest message that is eager, enabled or not.
 func (s *Sender) Limit() int { return s.max }
 
-// Send sends a message of at most Max bytes: credit, header, one dynamic call. It says no if there is no credit for it
-// or the link is full.
+// Send sends a message of at most Max bytes: credit, header, one dynamic call. It reports whether the message is sent:
+// it is not if there is no credit for it or the link is full.
 func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 	if !s.TakePayload(len(buf)) {
 		return false
@@ -54,13 +54,14 @@ func (s *Sender) Send(ctx uint32, tag int32, buf []byte) bool {
 	return true
 }
 
-// Follows: a message has been sent since one has come from there.
+// Follows reports whether a message has been sent since one has come from there.
 func (s *Sender) Follows() bool { return s.more }
 
-// Came: a message has come from there. A rank that answers each message does not send several in a row.
+// Came notes that a message has come from there. A rank that answers each message does not send several in a row.
 func (s *Sender) Came() { s.more = false }
 
-// SendPaid sends a packet for which cost has been taken. If the link is full, it says no and the credit is back.
+// SendPaid sends a packet for which cost has been taken. It reports whether the packet is sent: if the link is full, it
+// is not, and the credit is back.
 func (s *Sender) SendPaid(h wire.Header, payload []byte, cost int64) bool {
 	s.hdr = h
 	if !s.link.TrySend(&s.hdr, payload) {

@@ -73,7 +73,7 @@ func (s *Store) Fetch(u *Unexpected) int64 {
 	return n
 }
 
-// Drop: u, which was fetched, is not kept any longer.
+// Drop is called when u, which was fetched, is not kept any longer.
 func (s *Store) Drop(u *Unexpected) int64 {
 	n := Cost(int(u.Size))
 	s.Bytes -= n

@@ -31,10 +31,10 @@ func batchLimit(caps *transport.Caps) int {
 
 // sendBatch hands what can be a batch of limit bytes at the front of p's queue to the link. It reports whether there is
 // one, which has been sent then unless the link is full.
-func (p *peer) sendBatch(limit int) (is, full bool) {
+func (p *peer) sendBatch(limit int) (ok, full bool) {
 	l, n, cost := p.l, 0, int64(0)
 	b := l.batch[:0]
-	for _, r := range p.queue.all() {
+	for _, r := range p.queue.items() {
 		size := r.buf.Len
 		if r.mode != Standard || r.announce || size > min(batchedMax, p.out.Limit()) ||
 			len(b)+wire.BatchHeader+size > limit || !p.out.TakePayload(size) {
@@ -57,7 +57,7 @@ func (p *peer) sendBatch(limit int) (is, full bool) {
 		return true, true
 	}
 	for range n {
-		r := p.queue.all()[0]
+		r := p.queue.items()[0]
 		p.queue.pop()
 		l.sentEager(r)
 	}

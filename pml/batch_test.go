@@ -74,7 +74,7 @@ func TestBatchesKeepOrder(t *testing.T) {
 		n.linkAll()
 		batches := 0
 		n.log = func(format string, args ...any) {
-			if s, is := args[0].(string); is && bytes.HasPrefix([]byte(s), []byte("0->1 batch")) {
+			if s, ok := args[0].(string); ok && bytes.HasPrefix([]byte(s), []byte("0->1 batch")) {
 				batches++
 			}
 		}

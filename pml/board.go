@@ -24,9 +24,9 @@ type Board struct {
 	cookie uint64
 
 	// For calls by messages, which have a context number of their own.
-	ctx     uint32
-	apart   func(at bool) (i int, why []byte, err error) // nil: calls are not watched
-	message *Request                                     // that waits for a message; nil: none does
+	ctx      uint32
+	mismatch func(at bool) (i int, why []byte, err error) // nil: calls are not watched
+	message  *Request                                     // that waits for a message; nil: none does
 }
 
 // boards are those that are open.
@@ -159,7 +159,7 @@ func (b *Board) sleep(line int, least uint64) error {
 	return nil
 }
 
-// Crowded: this rank gives its processor away while it waits.
+// Crowded reports whether this rank gives its processor away while it waits.
 func (b *Board) Crowded() bool { return b.e.pace.policy.YieldCPU }
 
 // Read is transport.Lending's, and an error also if a member has failed: it may have what it had lent back. It has
@@ -185,7 +185,8 @@ func (b *Board) Write(i int, src []byte, l transport.Loan, from int) error {
 	return err
 }
 
-// moved: err is that of a move to or from what member i lends, which may tell that it has ended.
+// moved is called with err, the result of a move to or from what member i lends, which may tell that the member has
+// ended.
 func (b *Board) moved(i int, err error) {
 	if errors.Is(err, transport.ErrPeerGone) {
 		b.Give(i, &PeerError{int(b.members[i]), err})
@@ -202,13 +203,13 @@ func (b *Board) Err() error {
 // look is Err, with the lock.
 func (b *Board) look() error {
 	if b.err == nil {
-		b.err = b.told()
+		b.err = b.failure()
 	}
 	return b.err
 }
 
-// told is what a member has said on the board, if one has.
-func (b *Board) told() error {
+// failure is what a member has said on the board, if one has.
+func (b *Board) failure() error {
 	i, why := b.Failed()
 	switch {
 	case i < 0:
@@ -240,11 +241,11 @@ func (b *Board) Give(i int, err error) {
 func (b *Board) End(err error) {
 	b.e.lock()
 	defer b.e.unlock()
-	b.apart = nil // another communicator may get the context before the board is closed
+	b.mismatch = nil // another communicator may get the context before the board is closed
 	b.end(err)
 }
 
-// fail: member i has failed.
+// fail is called when member i has failed.
 func (b *Board) fail(i int, err error) {
 	b.Fail(i, nil)
 	b.end(err)
@@ -256,11 +257,11 @@ func (b *Board) end(err error) {
 		b.err = err
 	}
 	b.Forget()
-	b.over()
+	b.endWait()
 }
 
-// over ends the wait.
-func (b *Board) over() {
+// endWait ends the wait.
+func (b *Board) endWait() {
 	if r := b.r; r != nil {
 		b.r = nil
 		b.e.complete(r, nil)
@@ -271,9 +272,9 @@ func (b *Board) over() {
 // messages with that context. apart is called with the engine's lock when a wait is to become a sleep: at the board
 // (at), or whatever it is for; and now and then by calls that do not wait (glances). Its err is that a member does not
 // go together with this one; then it says which, and what the others are told.
-func (b *Board) Watch(ctx uint32, apart func(at bool) (i int, why []byte, err error)) {
+func (b *Board) Watch(ctx uint32, mismatch func(at bool) (i int, why []byte, err error)) {
 	b.e.lock()
-	b.ctx, b.apart = ctx, apart
+	b.ctx, b.mismatch = ctx, mismatch
 	b.e.unlock()
 }
 
@@ -281,10 +282,10 @@ func (b *Board) Watch(ctx uint32, apart func(at bool) (i int, why []byte, err er
 // not: one that has heard of it leaves out the steps of its calls. It has said so on the board before that, so the look
 // for failed members comes last.
 func (b *Board) lookApart(at bool) error {
-	if b.apart == nil {
+	if b.mismatch == nil {
 		return nil
 	}
-	i, why, err := b.apart(at)
+	i, why, err := b.mismatch(at)
 	if err == nil {
 		return nil
 	}
@@ -296,12 +297,12 @@ func (b *Board) lookApart(at bool) error {
 	return err
 }
 
-// sleeps: the caller of w is about to, whatever it waits for: another member may wait at a board for steps that this
-// one has left out. If w has a message of calls whose members may use a board, it is woken when that is ended by
-// Refuse.
+// sleeps is called when the caller of w is about to sleep, whatever it waits for: another member may wait at a board
+// for steps that this one has left out. If w has a message of calls whose members may use a board, it is woken when
+// that is ended by Refuse.
 func (s *boards) sleeps(w *waitFor) {
 	for _, b := range s.all {
-		if b.apart == nil || b.r != nil {
+		if b.mismatch == nil || b.r != nil {
 			continue
 		}
 		if b.err == nil {
@@ -311,7 +312,7 @@ func (s *boards) sleeps(w *waitFor) {
 			b.message = nil // it may be another caller's, and what would have woken that is forgotten
 			b.drop(m)
 		}
-		switch r := w.of(b.ctx); {
+		switch r := w.requestOn(b.ctx); {
 		case r == nil || b.message != nil && b.message != r:
 		case b.refused():
 			b.drop(r)
@@ -323,11 +324,12 @@ func (s *boards) sleeps(w *waitFor) {
 	}
 }
 
-// glancesPerSleep: so many looks in vain count as one sleep. Each could cost a look at the lines of all members.
+// glancesPerSleep is the number of looks in vain that count as one sleep. Each could cost a look at the lines of all
+// members.
 const glancesPerSleep = 1 << 12
 
-// glances: a caller has looked in vain whether w is ready. It does not wait, but may look again and again, so that this
-// rank never sleeps.
+// glances is called when a caller has looked in vain whether w is ready. It does not wait, but may look again and
+// again, so that this rank never sleeps.
 func (s *boards) glances(w *waitFor) {
 	if len(s.all) == 0 {
 		return
@@ -338,7 +340,7 @@ func (s *boards) glances(w *waitFor) {
 	}
 }
 
-// awake: the wait is over.
+// awake is called when the wait is over.
 func (s *boards) awake(w *waitFor) {
 	for _, b := range s.all {
 		if w.has(b.message) {
@@ -349,7 +351,7 @@ func (s *boards) awake(w *waitFor) {
 	}
 }
 
-// refused: the board has been ended since the members do not go together.
+// refused reports whether the board has been ended because the members do not go together.
 func (b *Board) refused() bool {
 	err := b.look()
 	if err == nil || b.e.closed != nil {
@@ -364,12 +366,12 @@ func (b *Board) refused() bool {
 func (b *Board) drop(r *Request) {
 	b.e.dropped.add(b.ctx)
 	b.e.path.drop(b.ctx, b.err)
-	if r.op != opRounds || r.of.open > 0 {
+	if r.op != opRounds || r.rounds.open > 0 {
 		b.e.cancel(r, b.err)
 	}
 }
 
-// reached: what a board expects has come.
+// reached is called when what a board expects has come.
 func (s *boards) reached(cookie uint64) {
 	for _, b := range s.all {
 		if b.cookie != cookie {
@@ -381,11 +383,11 @@ func (s *boards) reached(cookie uint64) {
 				b.drop(r)
 			}
 		}
-		b.over()
+		b.endWait()
 	}
 }
 
-// failed: a rank of the world has, or this one.
+// failed is called when a rank of the world has failed, or this one.
 func (s *boards) failed(rank int32, err error) {
 	for _, b := range s.all {
 		if i := slices.Index(b.members, rank); i >= 0 {

@@ -2,8 +2,9 @@ package pml
 
 import "fmt"
 
-// errBothNotCancelled: Cancelled says that nothing was transferred. A short message has gone when Isendrecv returns, and
-// the receiver of a long one may match it while this rank matches the receive.
+// errBothNotCancelled means that an Isendrecv cannot be cancelled: Cancelled says that nothing was transferred. A short
+// message has gone when Isendrecv returns, and the receiver of a long one may match it while this rank matches the
+// receive.
 var errBothNotCancelled = fmt.Errorf("%w: Isendrecv cannot be cancelled; start an Isend and an Irecv, and cancel these",
 	ErrRequest)
 
@@ -13,7 +14,7 @@ func (r *Request) Cancel() error {
 	e.lock()
 	defer e.unlock()
 	if r.state != stActive && r.state != stDone {
-		return r.claim()
+		return r.checkWaitable()
 	}
 	if r.op == opRounds {
 		return errNotCancelled

@@ -19,7 +19,7 @@ func (r *Request) Wait() (st Status, err error) {
 		st = Empty
 	} else if r.state != stFree && r.claimed == 0 {
 		if r.state == stActive {
-			r.claimed = e.requests.claim()
+			r.claimed = e.requests.nextClaim()
 			if r.op == opRounds {
 				r.awaitRounds()
 			} else {
@@ -30,7 +30,7 @@ func (r *Request) Wait() (st Status, err error) {
 		e.requests.release(r)
 		e.exitCall()
 	} else {
-		err = r.claim()
+		err = r.checkWaitable()
 	}
 	e.unlock()
 	return st, err
@@ -51,8 +51,8 @@ func (r *Request) awaitRounds() {
 // Empty is the status of a persistent request that is not started; MPI 4.1 §3.7.3.
 var Empty = Status{Source: AnySource, Tag: AnyTag}
 
-// claim checks that r can be waited for.
-func (r *Request) claim() error {
+// checkWaitable checks that r can be waited for.
+func (r *Request) checkWaitable() error {
 	switch {
 	case r.state == stFree:
 		return fmt.Errorf("%w: its result has been collected already; wait for a request once", ErrRequest)
@@ -72,7 +72,7 @@ func (r *Request) Test() (done bool, st Status, err error) {
 	if r.state == stIdle {
 		return true, Empty, nil
 	}
-	if err := r.claim(); err != nil {
+	if err := r.checkWaitable(); err != nil {
 		return false, Status{}, err
 	}
 	if r.state != stDone && e.wait.mayPoll() {
@@ -129,7 +129,7 @@ func (s *claimed) claim() (bad, present int, err error) {
 			present++
 		case r.state == stIdle:
 		default:
-			err := r.claim() // before it is given back: it may be here twice
+			err := r.checkWaitable() // before it is given back: it may be here twice
 			s.unclaim()
 			return i, 0, err
 		}
@@ -168,7 +168,7 @@ func (s *claimed) cancelEnded(e *Engine) {
 // cannot be waited for, its index and why; then nothing has been waited for.
 func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 	e.lock()
-	c, left, told := claimed{s, e, e.requests.claim()}, true, false
+	c, left, told := claimed{s, e, e.requests.nextClaim()}, true, false
 	defer func() {
 		if left { // local work has ended the goroutine
 			c.unclaim()
@@ -205,7 +205,7 @@ func (e *Engine) WaitAll(s Set, all bool, each Each) (int, error) {
 func (e *Engine) WaitSome(s Set, max int, begin func(n int), each Each) (int, error) {
 	e.lock()
 	defer e.unlock()
-	c := claimed{s, e, e.requests.claim()}
+	c := claimed{s, e, e.requests.nextClaim()}
 	i, present, err := c.claim()
 	if err != nil {
 		return i, err
@@ -316,7 +316,7 @@ func (s *claimed) collect(e *Engine, max int, each Each) {
 func (e *Engine) TestSome(s Set, max int, all bool, each Each) (done bool, bad int, err error) {
 	e.lock()
 	defer e.unlock()
-	c := claimed{s, e, e.requests.claim()}
+	c := claimed{s, e, e.requests.nextClaim()}
 	if i, _, err := c.claim(); err != nil {
 		return false, i, err
 	}

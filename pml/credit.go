@@ -17,15 +17,15 @@ import (
 // Rejected: envelopes without credit. A sender of many short messages would fill a receiver that takes them as they
 // come, but not as fast.
 
-// askForCredit tells p that messages wait for it. It reports false if the link is full.
+// askForCredit tells p that messages wait for it. It reports whether the link has taken that: a full link has not.
 func (p *peer) askForCredit() bool {
-	if got, tell := p.out.Ask(); tell {
+	if got, notify := p.out.Ask(); notify {
 		p.sendControl(wire.Header{Kind: wire.CreditReq, Flags: wire.Urgent, Len: got})
 	}
 	return p.control.len() == 0
 }
 
-// onCredit: p gives credit.
+// onCredit is called when p gives credit.
 func (l *linkPath) onCredit(p *peer, h *wire.Header) {
 	if max(h.Len, h.Addr, h.Key) > math.MaxInt64 || !p.out.Return(int64(h.Len), int64(h.Addr), int64(h.Key)) {
 		p.breaks(fmt.Sprintf("it gave back %d bytes of credit that were not taken", h.Len))
@@ -36,10 +36,10 @@ func (l *linkPath) onCredit(p *peer, h *wire.Header) {
 	}
 }
 
-// onCreditReq: p has messages, and no credit for their envelopes.
+// onCreditReq is called when p has messages, and no credit for their envelopes.
 func (l *linkPath) onCreditReq(p *peer, h *wire.Header) {
 	credit := func(h wire.Header) bool { return h.Kind == wire.Credit }
-	if p.in.Wants() || slices.ContainsFunc(p.control.all(), credit) || !p.in.Asked(h.Len) {
+	if p.in.Wants() || slices.ContainsFunc(p.control.items(), credit) || !p.in.Asked(h.Len) {
 		return // it has asked already; or some is on its way, and if that is not enough it will ask again
 	}
 	l.wants(p)
@@ -48,7 +48,7 @@ func (l *linkPath) onCreditReq(p *peer, h *wire.Header) {
 	}
 }
 
-// awaits: a receive or a probe waits that a message of p could match.
+// awaits reports whether a receive or a probe waits that a message of p could match.
 func (l *linkPath) awaits(p *peer) bool {
 	return l.table.Awaits(p.rank) || slices.ContainsFunc(l.e.probers, probesOf(p.rank))
 }
@@ -56,7 +56,7 @@ func (l *linkPath) awaits(p *peer) bool {
 // wants reports whether p waits for credit, or a caller of it is blocked.
 func (p *peer) wants() bool { return p.in.Wants() || p.blocked > 0 }
 
-// wants: p does, perhaps since now.
+// wants notes that p wants credit, perhaps since now.
 func (l *linkPath) wants(p *peer) {
 	if !slices.Contains(l.wanting, p) {
 		l.wanting = append(l.wanting, p)
@@ -66,7 +66,7 @@ func (l *linkPath) wants(p *peer) {
 	l.lookAgain()
 }
 
-// served: p may not want anything any more.
+// served notes that p may not want anything any more.
 func (l *linkPath) served(p *peer) {
 	if p.wants() && p.err == nil {
 		return
@@ -100,7 +100,7 @@ func (p *peer) grow(least int64) {
 	p.sayMore(more)
 }
 
-// sayMore: p has been granted more than at first.
+// sayMore notes that p has been granted more than at first.
 func (p *peer) sayMore(bytes int64) {
 	if cfg := &p.l.e.cfg; bytes != 0 && cfg.Debug != nil && !p.l.saidMore {
 		p.l.saidMore = true

@@ -1,8 +1,9 @@
 package pml
 
 const (
-	// reusable: contexts below it may be those of another communicator some day (ReuseContexts). Until then they are
-	// remembered, however many there are and however long that takes: a sender may still use the earlier communicator.
+	// reusable is the bound below which contexts may be those of another communicator some day (ReuseContexts). Until
+	// then they are remembered, however many there are and however long that takes: a sender may still use the earlier
+	// communicator.
 	reusable = 1 << 16
 	// rememberDropped is how many of the others are remembered: the latest. What comes of an earlier one is kept as
 	// unmatched, and meets no receive.
@@ -37,7 +38,7 @@ func (d *dropped) add(ctx uint32) {
 	}
 }
 
-// remove: the context, one below reusable, is in use again.
+// remove is called when the context, one below reusable, is in use again.
 func (d *dropped) remove(ctx uint32) {
 	if d.low != nil {
 		d.low[ctx/64] &^= 1 << (ctx % 64)

@@ -69,7 +69,7 @@ func (l *linkPath) triedInVain(r *Request) {
 	l.saysBlocked(r)
 }
 
-// onBlocked: a caller of p waits for the message ID.
+// onBlocked is called when a caller of p waits for the message ID.
 func (l *linkPath) onBlocked(p *peer, h *wire.Header) {
 	u := p.find(h.ID)
 	if u == nil || u.blocks() || u.Kind != wire.RTS {
@@ -81,7 +81,7 @@ func (l *linkPath) onBlocked(p *peer, h *wire.Header) {
 	}
 }
 
-// blocks: the sender's caller is blocked in the send of u, and the message can be fetched.
+// blocks reports whether the sender's caller is blocked in the send of u, and the message can be fetched.
 func (u *unexpected) blocks() bool {
 	return u.Kind == wire.RTS && u.Flags&wire.Blocking != 0 && u.Size <= eager.MaxFetch
 }
@@ -160,7 +160,7 @@ func (l *linkPath) awaitsUnmatched(w *waitFor) bool {
 	}
 	for _, posted := range l.table.Receives() {
 		r := posted.Owner.(*Request)
-		if r.w != nil || r.done != nil || r.of != nil {
+		if r.w != nil || r.done != nil || r.rounds != nil {
 			return true
 		}
 	}
@@ -179,7 +179,8 @@ func (l *linkPath) lookAgain() {
 	}
 }
 
-// hears calls letSendersGoOn for the watcher, which is about to sleep, if that is needed.
+// hears calls letSendersGoOn for the watcher, which is about to sleep, if that is needed. It reports whether it has
+// called it.
 func (l *linkPath) hears() bool {
 	if !l.unheard || l.e.wait.computing() {
 		return false
@@ -211,7 +212,7 @@ func (l *linkPath) fetch(u *unexpected) {
 	l.transfers.receive(r, p, &rts)
 }
 
-// fetched: r, which was to fetch a message, is over.
+// fetched is called when r, which was to fetch a message, is over.
 func (l *linkPath) fetched(r *Request) {
 	u := l.fetches[r]
 	delete(l.fetches, r)

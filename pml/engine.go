@@ -151,18 +151,18 @@ func (e *Engine) Close(err error) error {
 		}
 	}
 	e.lock()
-	e.path.over()
+	e.path.finish()
 	e.schedules.advance()
 	e.unlock()
 	return errors.Join(errs[:]...)
 }
 
-// Seek makes sure that there is a link to a rank that is said to have ended. If that is so the link fails, and with it
-// what waits for the rank.
-func (e *Engine) Seek(rank int) {
+// EnsureLink makes sure that there is a link to a rank that is said to have ended. If that is so the link fails, and
+// with it what waits for the rank.
+func (e *Engine) EnsureLink(rank int) {
 	e.lock()
 	defer e.unlock()
-	if l, is := e.path.(*linkPath); is && e.closed == nil {
+	if l, ok := e.path.(*linkPath); ok && e.closed == nil {
 		p := l.peer(int32(rank))
 		p.end.sought = true
 		p.ensureConnected()
@@ -191,7 +191,7 @@ func FailAll(ranks []*Engine, err error) {
 	}
 }
 
-// fail: the caller holds the lock.
+// fail ends the engine with an error. The caller holds the lock.
 func (e *Engine) fail(err error) {
 	e.closed = err
 	e.boards.failed(int32(e.cfg.Rank), err) // before the peers are given up, which have not failed

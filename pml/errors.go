@@ -12,7 +12,7 @@ var (
 	ErrTag      = errors.New("the device cannot match this tag")
 )
 
-// TruncateError: the first Room bytes are in the buffer, the rest of the message is gone.
+// TruncateError says that the first Room bytes are in the buffer and the rest of the message is gone.
 type TruncateError struct{ Size, Room int64 }
 
 func (e *TruncateError) Error() string {
@@ -30,7 +30,7 @@ func (r *Request) truncated(size int64) error {
 	return nil
 }
 
-// PeerError: the operation needed Rank, which is gone, has returned, or cannot be reached.
+// PeerError says that the operation needed Rank, which is gone, has returned, or cannot be reached.
 type PeerError struct {
 	Rank int
 	Err  error
@@ -47,7 +47,7 @@ func (e *PeerError) Between() string {
 }
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// BoardError: Rank has ended the calls on a board, and says Why, in words of package mpi; hostile.
+// BoardError says that Rank has ended the calls on a board, and Why, in words of package mpi; hostile.
 type BoardError struct {
 	Rank int
 	Why  []byte

@@ -8,13 +8,13 @@ type fifo[T any] struct {
 	head int
 }
 
-func (q *fifo[T]) all() []T { return q.list[q.head:] }
-func (q *fifo[T]) len() int { return len(q.list) - q.head }
+func (q *fifo[T]) items() []T { return q.list[q.head:] }
+func (q *fifo[T]) len() int   { return len(q.list) - q.head }
 
 // push may move what stands in the queue: once for as many as there are.
 func (q *fifo[T]) push(v T) {
 	if len(q.list) == cap(q.list) && q.head > len(q.list)/2 {
-		n := copy(q.list, q.all())
+		n := copy(q.list, q.items())
 		clear(q.list[n:])
 		q.list, q.head = q.list[:n], 0
 	}
@@ -40,7 +40,7 @@ func (q *fifo[T]) remove(i int) {
 
 // deleteFunc takes out what f says.
 func (q *fifo[T]) deleteFunc(f func(T) bool) {
-	q.list = q.list[:q.head+len(slices.DeleteFunc(q.all(), f))]
+	q.list = q.list[:q.head+len(slices.DeleteFunc(q.items(), f))]
 	if q.len() == 0 {
 		q.list, q.head = q.list[:0], 0
 	}

@@ -28,7 +28,7 @@ func TestFifo(t *testing.T) {
 			q.pop()
 			want = want[1:]
 		}
-		if !slices.Equal(q.all(), want) || q.len() != len(want) {
+		if !slices.Equal(q.items(), want) || q.len() != len(want) {
 			t.Fatalf("step %d: %d are in it, want %d", step, q.len(), len(want))
 		}
 		if rest := q.list[:cap(q.list)]; slices.ContainsFunc(rest[:q.head], notZero) ||

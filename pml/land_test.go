@@ -24,14 +24,14 @@ func TestLandingOrder(t *testing.T) {
 	}
 	landed := uint64(0)
 	for seed := range seeds {
-		landed += (&landing{t: t, rng: rand.New(rand.NewPCG(seed, 31)), seed: seed}).run()
+		landed += (&landingModel{t: t, rng: rand.New(rand.NewPCG(seed, 31)), seed: seed}).run()
 	}
 	if landed < seeds {
 		t.Errorf("%d receives of %d runs have got a message before they were posted: too few for a test", landed, seeds)
 	}
 }
 
-type landing struct {
+type landingModel struct {
 	t    *testing.T
 	rng  *rand.Rand
 	seed uint64
@@ -53,7 +53,7 @@ type landingReceive struct {
 
 var landingSizes = []int{8, 8, 8, 8, 8, 8, 64, 65, 200, 256, 257, 3000}
 
-func (m *landing) run() (landed uint64) {
+func (m *landingModel) run() (landed uint64) {
 	m.net = newTestNet(netOptions{ranks: 3, eagerMax: 256, fragMax: 512, unexpectedMax: 1 << 20})
 	defer m.net.close()
 	m.net.linkAll()
@@ -73,17 +73,17 @@ func (m *landing) run() (landed uint64) {
 			m.hear()
 			m.net.work(0)
 		case 7:
-			m.settle()
+			m.drain()
 		}
 		m.net.check(m.t)
 	}
-	m.settle()
-	m.judge()
+	m.drain()
+	m.checkResults()
 	return landed
 }
 
-// settle lets all that is on the wires come, and what is fetched come to its end.
-func (m *landing) settle() {
+// drain lets all that is on the wires come, and what is fetched come to its end.
+func (m *landingModel) drain() {
 	m.arrive(math.MaxInt)
 	m.hear()
 	for range 10 {
@@ -93,7 +93,7 @@ func (m *landing) settle() {
 	}
 }
 
-func (m *landing) envelope(any bool) modelEntry {
+func (m *landingModel) envelope(any bool) modelEntry {
 	v := modelEntry{4, int32(1 + m.rng.IntN(2)), int32(m.rng.IntN(6)), 0}
 	if any && m.rng.IntN(4) == 0 {
 		v.source = AnySource
@@ -104,7 +104,7 @@ func (m *landing) envelope(any bool) modelEntry {
 	return v
 }
 
-func (m *landing) send() {
+func (m *landingModel) send() {
 	v := m.envelope(false)
 	v.id = len(m.sends)
 	buf := make([]byte, landingSizes[m.rng.IntN(len(landingSizes))])
@@ -113,11 +113,11 @@ func (m *landing) send() {
 	m.envelopes = append(m.envelopes, v)
 }
 
-// arrive: messages come to rank 0's device, which has not been polled.
-func (m *landing) arrive(count int) { m.net.arrive(0, count) }
+// arrive has messages come to rank 0's device, which has not been polled.
+func (m *landingModel) arrive(count int) { m.net.arrive(0, count) }
 
-// hear: the engine is about to poll all of that.
-func (m *landing) hear() {
+// hear is called when the engine is about to poll all of that.
+func (m *landingModel) hear() {
 	for _, pkt := range m.net.devices[0].inbox {
 		for i := range messagesIn(&pkt) {
 			m.match(int(pkt.Peer), int(pkt.Cookie)+i)
@@ -125,8 +125,8 @@ func (m *landing) hear() {
 	}
 }
 
-// match: message number nth of a rank has arrived.
-func (m *landing) match(from, nth int) {
+// match is called when message number nth of a rank has arrived.
+func (m *landingModel) match(from, nth int) {
 	i := slices.IndexFunc(m.envelopes, func(v modelEntry) bool {
 		if int(v.source) == from {
 			nth--
@@ -145,7 +145,7 @@ func (m *landing) match(from, nth int) {
 }
 
 // receive begins one, and reports whether it has been posted.
-func (m *landing) receive(lands bool) (posted bool) {
+func (m *landingModel) receive(lands bool) (posted bool) {
 	v := &landingReceive{modelEntry: m.envelope(true), got: -1, buf: make([]byte, []int{8, 64, 3000, 3000}[m.rng.IntN(4)])}
 	if inbox := m.net.devices[0].inbox; lands && len(inbox) > 0 && m.rng.IntN(3) > 0 { // for what is there
 		if h := &inbox[m.rng.IntN(len(inbox))]; isMessage(h.Header.Kind) {
@@ -171,7 +171,7 @@ func (m *landing) receive(lands bool) (posted bool) {
 	return v.r != nil
 }
 
-func (m *landing) judge() {
+func (m *landingModel) checkResults() {
 	for i, v := range m.receives {
 		done, st, err := true, v.st, error(nil)
 		if v.r != nil {

@@ -192,7 +192,7 @@ func (l *linkPath) sendEager(p *peer, r *Request) sendResult {
 	return sendTaken
 }
 
-// sentEager: the link has taken r's message.
+// sentEager is called when the link has taken r's message.
 func (l *linkPath) sentEager(r *Request) {
 	l.e.stats.EagerSent++
 	l.e.stats.BytesSent += uint64(r.buf.Len)
@@ -202,7 +202,7 @@ func (l *linkPath) sentEager(r *Request) {
 	}
 }
 
-// dequeued: r is no longer in its peer's queue, and has not been announced.
+// dequeued is called when r is no longer in its peer's queue, and has not been announced.
 func (l *linkPath) dequeued(r *Request) {
 	r.queued = false
 	if r.transfer != nil {
@@ -248,7 +248,7 @@ func (l *linkPath) checkPosted(r *Request) {
 	}
 }
 
-// cancel: see path.
+// cancel implements path.
 func (l *linkPath) cancel(r *Request, why error) {
 	switch {
 	case r.op == opRecv && r.offload.state == inDevice:
@@ -260,7 +260,7 @@ func (l *linkPath) cancel(r *Request, why error) {
 		}
 	case r.queued:
 		p := r.peer
-		p.queue.remove(slices.Index(p.queue.all(), r))
+		p.queue.remove(slices.Index(p.queue.items(), r))
 		l.dequeued(r)
 		l.e.endCancelled(r, why)
 		p.flush()
@@ -308,9 +308,9 @@ func (l *linkPath) fail(err error) {
 	l.failReceives(l.table.FailAll(), err)
 }
 
-func (l *linkPath) over() {
-	l.offload.over()
-	l.transfers.over()
+func (l *linkPath) finish() {
+	l.offload.finish()
+	l.transfers.finish()
 }
 
 // failReceives completes posted receives that are off the table, now or when the device has let go of them.
@@ -326,7 +326,7 @@ func (l *linkPath) failReceives(list []*tagmatch.Receive, err error) {
 	}
 }
 
-// gone: see path.
+// gone implements path.
 func (l *linkPath) gone(rank int32) error {
 	if rank < 0 {
 		return l.lost

@@ -33,7 +33,7 @@ type engineLock struct {
 
 const (
 	away = 1 << 32
-	// wokenBit: a goroutine that has slept in a call has been woken.
+	// wokenBit is set when a goroutine that has slept in a call has been woken.
 	wokenBit = 1 << 62
 	// callsPerTurn calls go by, or a call after turnTime, before the lock is handed over: that costs several times what a
 	// short call does.

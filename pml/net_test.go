@@ -148,7 +148,7 @@ func (e *Engine) shut(closeDevices func()) {
 	e.sleep.Close()
 	e.wg.Wait()
 	e.lock()
-	e.path.over()
+	e.path.finish()
 	e.unlock()
 }
 
@@ -163,11 +163,11 @@ func (n *testNet) linkAll() {
 		}
 		e.unlock()
 	}
-	n.settle()
+	n.awaitConnects()
 }
 
-// settle waits for the goroutines that connect and are not held back.
-func (n *testNet) settle() {
+// awaitConnects waits for the goroutines that connect and are not held back.
+func (n *testNet) awaitConnects() {
 	for _, e := range n.engines {
 		for {
 			e.lock()
@@ -241,7 +241,7 @@ func (n *testNet) work(rank int) {
 	}
 	e.exitCall()
 	e.unlock()
-	n.settle()
+	n.awaitConnects()
 }
 
 // receive is what happens to a packet at the end of its wire.
@@ -439,7 +439,7 @@ func (l *testLink) reads() bool {
 	return n.lent[w]
 }
 
-// hasRoom: one more packet finds room on a wire. mu is held.
+// hasRoom reports whether one more packet finds room on a wire. mu is held.
 func (n *testNet) hasRoom(w [2]int) bool {
 	room, limited := n.rooms[w]
 	return !n.lent[w] && (!limited || len(n.wires[w]) < room)
@@ -465,7 +465,7 @@ func (l *testLink) peerPolls() bool {
 	return polls || !said
 }
 
-// peerWaits: only where a test says so.
+// peerWaits reports whether the peer waits, which it does only where a test says so.
 func (l *testLink) peerWaits() bool {
 	l.d.net.mu.Lock()
 	defer l.d.net.mu.Unlock()
@@ -487,7 +487,7 @@ func (l *testLink) cut() {
 	}
 }
 
-// refuses: an operation of RMA finds no room. mu is held.
+// refuses reports whether an operation of RMA finds no room. mu is held.
 func (l *testLink) refuses() bool {
 	n, w := l.d.net, [2]int{l.d.rank, l.peer}
 	if n.noRoom[l.d.rank] == 0 {
@@ -739,12 +739,12 @@ func (n *testNet) accounts() error {
 			}
 			if q != nil {
 				sum += books(q.in, "held") + books(q.in, "owed")
-				for _, h := range q.control.all() {
+				for _, h := range q.control.items() {
 					if h.Kind == wire.Credit {
 						sum += int64(h.Len + h.Addr + h.Key)
 					}
 				}
-				for t := range receiver.links.transfers.all() {
+				for t := range receiver.links.transfers.values() {
 					if t.recv && t.peer == q {
 						sum += eager.Envelope
 					}
@@ -768,7 +768,7 @@ func (e *Engine) consistent() error {
 		return fmt.Errorf("rank %d: %w", e.cfg.Rank, err)
 	}
 	active := len(e.probers)
-	for t := range e.links.transfers.all() {
+	for t := range e.links.transfers.values() {
 		if t.r.state != stActive || t.r.transfer != t || t.recv != (t.r.op != opSend) {
 			return fmt.Errorf("rank %d: a transfer's request is not active, or not its own", e.cfg.Rank)
 		}
@@ -798,7 +798,7 @@ func (e *Engine) consistent() error {
 			return fmt.Errorf("rank %d: messages to rank %d wait, and not for room, and it has not been asked for "+
 				"credit: %+v", e.cfg.Rank, p.rank, credit)
 		}
-		for i, r := range p.queue.all() {
+		for i, r := range p.queue.items() {
 			if r.state != stActive || !r.queued || r.peer != p {
 				return fmt.Errorf("rank %d: place %d of the queue to rank %d is no queued request", e.cfg.Rank, i, p.rank)
 			}

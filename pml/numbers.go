@@ -28,7 +28,7 @@ func (n *numbers[T]) add(v *T) uint64 {
 	return uint64(s.gen)<<32 | uint64(i+1)
 }
 
-// none: nothing has a number.
+// none reports whether nothing has a number.
 func (n *numbers[T]) none() bool { return len(n.free) == len(n.slots) }
 
 // find returns what has that number, or nil.
@@ -46,8 +46,8 @@ func (n *numbers[T]) remove(id uint64) {
 	n.free = append(n.free, i)
 }
 
-// all are the things that have numbers. They may lose them meanwhile.
-func (n *numbers[T]) all() iter.Seq[*T] {
+// values are the things that have numbers. They may lose them meanwhile.
+func (n *numbers[T]) values() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := range n.slots {
 			if v := n.slots[i].v; v != nil && !yield(v) {

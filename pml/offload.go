@@ -161,7 +161,7 @@ func (o *offload) chain(buf uintptr) *int32 {
 	return &o.byBuf[uint64(buf)*0x9e3779b97f4a7c15>>32&uint64(len(o.byBuf)-1)]
 }
 
-// holds: the device may write to a buffer that begins there.
+// holds reports whether the device may write to a buffer that begins there.
 func (o *offload) holds(buf uintptr) bool {
 	for i := *o.chain(buf); i >= 0; i = o.slots[i].next {
 		if o.slots[i].buf == buf {
@@ -191,7 +191,7 @@ func (o *offload) take(p *peer, r *Request, buf uintptr) *slot {
 	return s
 }
 
-// free: the device has let go of the buffer.
+// free is called when the device has let go of the buffer.
 func (o *offload) free(s *slot) {
 	i := int32(s.cookie & (maxSlots - 1))
 	at := o.chain(s.buf)
@@ -221,7 +221,7 @@ func (o *offload) askBack(s *slot) {
 	}
 }
 
-// asking: a receive has been asked back and the device has not let go of it.
+// asking reports whether a receive has been asked back and the device has not let go of it.
 func (o *offload) asking() bool {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.p != nil && s.asked {
@@ -275,7 +275,7 @@ func (o *offload) handDown(p *peer, r *Request) {
 	o.l.e.stats.OffloadPosted++
 }
 
-// keepInSoftware: r, which names p, is with software alone.
+// keepInSoftware leaves r, which names p, to software alone.
 func (o *offload) keepInSoftware(p *peer, r *Request) {
 	r.offload.state = inSoftware
 	p.tags.soft++
@@ -320,16 +320,16 @@ func (o *offload) tryHandDown(p *peer, r *Request) Fallback {
 	return FallbackUnregistered
 }
 
-// olderDown: the device has all older receives with the same envelope. It is enough to look at the youngest of them: it
-// went down only after the others.
+// olderDown reports whether the device has all older receives with the same envelope. It is enough to look at the
+// youngest of them: it went down only after the others.
 func (o *offload) olderDown(r *Request) bool {
 	older := o.l.table.Older(&r.recv)
 	return older == nil || older.Owner.(*Request).offload.state == inDevice
 }
 
-// withdraw: r is taken off the table, or just has been, and not because the device has matched it. If the device has
-// it, a message has come that is r's and that the device has left to software: then its entry is dead until Seen, and
-// gone by then. So r may complete at once.
+// withdraw is called when r is taken off the table, or just has been, and not because the device has matched it. If the
+// device has it, a message has come that is r's and that the device has left to software: then its entry is dead until
+// Seen, and gone by then. So r may complete at once.
 func (o *offload) withdraw(r *Request) {
 	switch r.offload.state {
 	case inSoftware:
@@ -347,7 +347,7 @@ func (o *offload) withdraw(r *Request) {
 	r.offload.state = offloadNone
 }
 
-// fail: r, which the device has, is off the table and fails with err.
+// fail is called when r, which the device has, is off the table and fails with err.
 func (o *offload) fail(r *Request, err error) {
 	s := o.find(r.offload.cookie)
 	s.failed = err
@@ -367,8 +367,8 @@ func (o *offload) failMatched(p *peer, err error) {
 	}
 }
 
-// over ends what is left: the devices are closed.
-func (o *offload) over() {
+// finish ends what is left: the devices are closed.
+func (o *offload) finish() {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.r != nil {
 			o.l.e.complete(s.r, s.failed)
@@ -411,7 +411,7 @@ func (o *offload) shadow(p *peer, pkt *transport.Packet) {
 	o.l.e.stats.SoftwareMatches++
 }
 
-// event: the device reports about a receive.
+// event is called when the device reports about a receive.
 func (o *offload) event(pkt *transport.Packet) {
 	s := o.find(pkt.Cookie)
 	if s == nil {
@@ -427,7 +427,7 @@ func (o *offload) event(pkt *transport.Packet) {
 	}
 }
 
-// matched: the receive is off the table at once, or the next message would find it there.
+// matched takes the receive off the table at once, or the next message would find it there.
 func (o *offload) matched(s *slot, tag int32) {
 	if s.matched {
 		return
@@ -442,7 +442,7 @@ func (o *offload) matched(s *slot, tag int32) {
 	}
 }
 
-// done: the device is done with a message and a buffer. It may be the first that is heard of the match.
+// done is called when the device is done with a message and a buffer. It may be the first that is heard of the match.
 func (o *offload) done(s *slot, pkt *transport.Packet) {
 	h, p, r, failed := &pkt.Header, s.p, s.r, s.failed
 	if pkt.Err == nil {
@@ -475,12 +475,12 @@ func (o *offload) done(s *slot, pkt *transport.Packet) {
 		size := int(h.Len)
 		r.status.Bytes = int64(min(size, r.buf.Len))
 		o.l.e.complete(r, r.truncated(int64(size)))
-		o.settle(p, h)
+		o.acknowledge(p, h)
 	}
 }
 
-// settle tells the sender of a message that has been matched what it waits for, and gives its credit back.
-func (o *offload) settle(p *peer, h *wire.Header) {
+// acknowledge tells the sender of a message that has been matched what it waits for, and gives its credit back.
+func (o *offload) acknowledge(p *peer, h *wire.Header) {
 	cost := int64(eager.Envelope)
 	if h.Kind != wire.FIN {
 		cost = eager.Cost(int(h.Len))
@@ -491,18 +491,18 @@ func (o *offload) settle(p *peer, h *wire.Header) {
 	p.returnCredit(cost)
 }
 
-// discardMatched: the device has matched a message with a receive that has been given up meanwhile. It is lost as an
-// unexpected one of that communicator is (discard).
+// discardMatched is called when the device has matched a message with a receive that has been given up meanwhile. The
+// message is lost, as an unexpected one of that communicator is (discard).
 func (o *offload) discardMatched(p *peer, h *wire.Header) {
 	if h.Kind == wire.RTS {
 		p.sendControl(wire.Header{Kind: wire.FIN, ID: h.ID})
 		p.returnCredit(eager.Envelope)
 		return
 	}
-	o.settle(p, h)
+	o.acknowledge(p, h)
 }
 
-// back: the device has taken a receive off its list.
+// back is called when the device has taken a receive off its list.
 func (o *offload) back(s *slot) {
 	r, p, failed := s.r, s.p, s.failed
 	if s.matched {
@@ -526,8 +526,9 @@ func (o *offload) back(s *slot) {
 	o.l.e.endCancelled(r, r.cancelErr)
 }
 
-// refused: the device has not taken a receive after all, though it had said so. Software has it from now on, unless
-// that comes too late: a younger receive that the device has may get, or have got, a message that is this one's.
+// refused is called when the device has not taken a receive after all, though it had said so. Software has it from now
+// on, unless that comes too late: a younger receive that the device has may get, or have got, a message that is this
+// one's.
 func (o *offload) refused(p *peer, r *Request) {
 	o.keepInSoftware(p, r)
 	younger := false
@@ -542,7 +543,7 @@ func (o *offload) refused(p *peer, r *Request) {
 	}
 }
 
-// cancel: the device decides whether r is cancelled or completes.
+// cancel has the device decide whether r is cancelled or completes.
 func (o *offload) cancel(r *Request, why error) {
 	if r.cancelling {
 		return

@@ -84,7 +84,7 @@ func (c *testNIC) must(ok bool, format string, args ...any) {
 	}
 }
 
-// oneOf is true once in n times.
+// oneOf reports whether a throw of n-sided dice shows one side, which is once in n times.
 func (c *testNIC) oneOf(n int) bool { return c.rng != nil && n > 0 && c.rng.IntN(n) == 0 }
 
 // offload is one and the same whenever it is asked for.
@@ -132,7 +132,7 @@ func (c *testNIC) post(tag, mask uint64, mem transport.Mem, cookie uint64) trans
 	return transport.PostedDown
 }
 
-// overlaps: a message could match both.
+// overlaps reports whether a message could match both.
 func (e *nicEntry) overlaps(tag, mask uint64) bool { return (e.tag^tag)&e.mask&mask == 0 }
 
 // inOrder: every older receive that overlaps is here, and none that is here is younger. The engine's lock is held.
@@ -332,7 +332,7 @@ func (c *testNIC) tick(all bool) {
 
 func (c *testNIC) busy() bool { return len(c.ops)+len(c.running)+len(c.cq) > 0 }
 
-// polled: software has them.
+// polled is called when software has the messages.
 func (c *testNIC) polled(pkts []transport.Packet) {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // The schedules of FuzzSchedule, over devices that match tags.
 func TestScheduleOverNIC(t *testing.T) {
 	for seed := uint64(0); seed < 300; seed += inShort[uint64](1, 10) {
-		p := &play{t: t, draws: draws{randomBytes(seed+1000, 300+int(seed)*5)}, messages: map[*Message]int{}, nics: true}
+		p := &play{t: t, fuzzInput: fuzzInput{randomBytes(seed+1000, 300+int(seed)*5)}, messages: map[*Message]int{}, nics: true}
 		p.run()
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -36,7 +36,7 @@ func (p *play) nic(rank int) *testNIC {
 // The packets of FuzzPackets, through a device that matches tags.
 func TestPacketsOverNIC(t *testing.T) {
 	for seed := uint64(0); seed < 300; seed += inShort[uint64](1, 10) {
-		a := &attack{t: t, draws: draws{randomBytes(seed+2000, 200+int(seed)*5)}, nic: func(rank int) *testNIC {
+		a := &attack{t: t, fuzzInput: fuzzInput{randomBytes(seed+2000, 200+int(seed)*5)}, nic: func(rank int) *testNIC {
 			return &testNIC{limits: nicLimits{Tags: 8, Min: 256}, rng: rand.New(rand.NewPCG(seed, uint64(rank)))}
 		}}
 		a.run()
@@ -167,21 +167,21 @@ func (m *modelled) run() Stats {
 	defer m.net.close()
 	for range 5 { // before any rank is connected
 		m.step()
-		m.net.settle()
+		m.net.awaitConnects()
 	}
 	if r.IntN(2) == 0 {
 		m.net.linkAll()
 	}
 	for range 60 + r.IntN(80) {
 		m.step()
-		m.net.settle()
+		m.net.awaitConnects()
 		m.net.check(m.t)
 		if m.t.Failed() {
 			return Stats{}
 		}
 	}
 	m.finish()
-	m.judge()
+	m.checkResults()
 	return m.net.engines[0].Stats()
 }
 
@@ -256,7 +256,7 @@ func (m *modelled) pair(receive, message int) {
 	m.receives[receive].got, m.sends[message].to = message, receive
 }
 
-// arrive: the engine has heard of a message, by itself or with its receive.
+// arrive is called when the engine has heard of a message, by itself or with its receive.
 func (m *modelled) arrive(id int) {
 	s := m.sends[id]
 	e := modelEntry{s.ctx, int32(s.from), s.tag, id}
@@ -284,7 +284,7 @@ func (m *modelled) send() {
 	m.sends = append(m.sends, s)
 	m.bySender[s.from] = append(m.bySender[s.from], id)
 	s.r = m.net.engines[s.from].Isend(nil, s.ctx, 0, s.tag, s.contents, Mode(m.rng.IntN(4)/3))
-	m.net.settle()
+	m.net.awaitConnects()
 	if s.from == 0 { // it is here
 		m.arrive(id)
 	}
@@ -327,10 +327,10 @@ func (m *modelled) hear(all bool) {
 		d.inbox = []transport.Packet{pkt}
 		m.note(&pkt)
 		m.progress()
-		m.settle()
+		m.noteCancelled()
 	}
 	m.progress() // streams and READs
-	n.settle()
+	n.awaitConnects()
 }
 
 func (m *modelled) progress() {
@@ -359,8 +359,8 @@ func (m *modelled) note(pkt *transport.Packet) {
 	}
 }
 
-// settle takes note of what has been cancelled.
-func (m *modelled) settle() {
+// noteCancelled takes note of what has been cancelled.
+func (m *modelled) noteCancelled() {
 	m.posted = slices.DeleteFunc(m.posted, func(e modelEntry) bool {
 		v := m.receives[e.id]
 		gone := v.r.state == stDone && v.r.status.Cancelled
@@ -377,7 +377,7 @@ func (m *modelled) cancel() {
 	if err := v.r.Cancel(); err != nil {
 		m.t.Error(err)
 	}
-	m.settle()
+	m.noteCancelled()
 }
 
 func (m *modelled) probe() {
@@ -434,7 +434,7 @@ func (m *modelled) finish() {
 			for _, e := range slices.Clone(m.posted) {
 				m.receives[e.id].r.Cancel()
 			}
-			m.settle()
+			m.noteCancelled()
 		}
 		if quiet && n.engines[0].Pending()+n.engines[1].Pending()+n.engines[2].Pending() == 0 {
 			break
@@ -451,7 +451,7 @@ func (m *modelled) finish() {
 	}
 }
 
-func (m *modelled) judge() {
+func (m *modelled) checkResults() {
 	for i, v := range m.receives {
 		done, st, err := v.r.Test()
 		switch {

@@ -80,7 +80,7 @@ func slowly(_ *netOptions, c *testNIC) { c.slow = true }
 func (o *offloaded) recv(source int, tag int32, size int) *Request {
 	o.Helper()
 	r := o.e.Irecv(nil, scriptContext, source, tag, make([]byte, size))
-	o.net.settle()
+	o.net.awaitConnects()
 	o.net.check(o)
 	return r
 }
@@ -88,7 +88,7 @@ func (o *offloaded) recv(source int, tag int32, size int) *Request {
 // send lets a rank send to rank 0; the message stays on its wire.
 func (o *offloaded) send(from int, tag int32, size int) *Request {
 	r := o.net.engines[from].Isend(nil, scriptContext, 0, tag, contents(from, int(tag), size), Standard)
-	o.net.settle()
+	o.net.awaitConnects()
 	return r
 }
 
@@ -115,7 +115,7 @@ func (o *offloaded) done(e *Engine, r *Request, source, tag int32, size int) {
 	}
 }
 
-// sent: rank 1 is done with a message.
+// sent checks that rank 1 is done with a message.
 func (o *offloaded) sent(r *Request) {
 	o.Helper()
 	if done, _, err := r.Test(); !done || err != nil {
@@ -161,8 +161,8 @@ func (o *offloaded) fell(want string) {
 	}
 }
 
-// said are the NIC's operations since the last call.
-func (o *offloaded) said(want ...string) {
+// checkLog are the NIC's operations since the last call.
+func (o *offloaded) checkLog(want ...string) {
 	o.Helper()
 	if !slices.Equal(o.nic.log, want) {
 		o.Fatalf("the NIC was asked for %q, want %q", o.nic.log, want)
@@ -191,10 +191,10 @@ func TestR2UnexpectedFirst(t *testing.T) {
 	o := linked(t)
 	o.send(1, 7, 20)
 	o.all()
-	o.said("seen")
+	o.checkLog("seen")
 	r := o.recv(1, 7, 300)
 	o.got(r, 1, 7, 20)
-	o.said()
+	o.checkLog()
 	o.stats(0, 1, 0, 0)
 }
 
@@ -293,12 +293,12 @@ func TestR4PostOrder(t *testing.T) {
 	o.recv(1, AnyTag, 300)
 	o.recv(1, 2, 300)
 	o.recv(1, 1, 300)
-	o.said()
+	o.checkLog()
 	o.net.linkAll()
-	o.said("post 4/1/1", "post 4/1/0", "post 4/1/2", "post 4/1/1")
+	o.checkLog("post 4/1/1", "post 4/1/0", "post 4/1/2", "post 4/1/1")
 	o.net.check(t)
 	o.recv(1, 1, 300)
-	o.said("post 4/1/1")
+	o.checkLog("post 4/1/1")
 	o.send(1, 1, 30)
 	o.all()
 	o.got(first, 1, 1, 30)
@@ -308,7 +308,7 @@ func TestR4PostOrder(t *testing.T) {
 func TestR5AnySource(t *testing.T) {
 	o := linked(t, func(_ *netOptions, c *testNIC) { c.peers = []int{1} })
 	a, b, c := o.recv(AnySource, 1, 300), o.recv(AnySource, AnyTag, 300), o.recv(AnySource, 1, 300)
-	o.said()
+	o.checkLog()
 	o.send(0, 1, 30)
 	o.send(2, 5, 40)
 	o.all()
@@ -345,9 +345,9 @@ func TestR6TakenOver(t *testing.T) {
 		if o.nic.list[0].active || o.nic.list[1].active {
 			t.Fatal("the NIC would let a message overtake another")
 		}
-		o.said("post 4/1/7", "post 4/1/8")
+		o.checkLog("post 4/1/7", "post 4/1/8")
 		o.net.work(0)
-		o.said("cancel 7", "seen") // in this order
+		o.checkLog("cancel 7", "seen") // in this order
 		if size < offloadLong {
 			o.got(r, 1, 7, size) // before OffloadBack
 		}
@@ -386,23 +386,23 @@ func TestR6Seen(t *testing.T) {
 	inject(wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 1}) // queued, before there is a link
 	inject(wire.Header{Kind: wire.EagerSync, Ctx: scriptContext, Tag: 1, ID: 1})
 	inject(wire.Header{Kind: wire.Credit}) // not counted
-	o.said("seen", "seen")
+	o.checkLog("seen", "seen")
 	o.net.linkAll()
-	o.said()
+	o.checkLog()
 	r := o.recv(1, 2, 10)
 	inject(wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 2})
 	o.got(r, 1, 2, 0)
-	o.said("seen")
+	o.checkLog("seen")
 	down := o.recv(1, 3, 300)
-	o.said("post 4/1/3")
+	o.checkLog("post 4/1/3")
 	inject(wire.Header{Kind: wire.RTS, Ctx: scriptContext, Tag: 4, Len: math.MaxUint64}) // which fails the peer
-	o.said("cancel 3", "seen")
+	o.checkLog("cancel 3", "seen")
 	o.all() // the device lets go of it
 	if done, _, err := down.Test(); !done || !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("done %v, %v", done, err)
 	}
 	inject(wire.Header{Kind: wire.Eager, Ctx: scriptContext, Tag: 5}) // dropped
-	o.said("seen")
+	o.checkLog("seen")
 }
 
 // A NIC counts with 16 bits and must hear of what was seen in time.
@@ -469,7 +469,7 @@ func TestR10Cancel(t *testing.T) {
 		r.Cancel()
 	}
 	o.open(r)
-	o.said("post 4/1/7", "cancel 7")
+	o.checkLog("post 4/1/7", "cancel 7")
 	o.nic.runOp()
 	o.open(r)
 	o.net.work(0)
@@ -483,7 +483,7 @@ func TestR10Cancel(t *testing.T) {
 	o.net.deliver(0, 1)
 	r.Cancel()
 	o.open(r)
-	o.said("post 4/1/7")
+	o.checkLog("post 4/1/7")
 	o.all()
 	o.got(r, 1, 7, 20)
 
@@ -569,13 +569,13 @@ func TestR11Buffers(t *testing.T) {
 	o := linked(t)
 	o.recv(1, 1, 0)
 	o.recv(1, 2, offloadMin-1)
-	o.said()
+	o.checkLog()
 	o.fell("[short-buffer:2]")
 	buf := make([]byte, offloadMin)
 	a := o.e.Irecv(nil, scriptContext, 1, 3, buf)
-	o.said("post 4/1/3")
+	o.checkLog("post 4/1/3")
 	b := o.e.Irecv(nil, scriptContext, 1, 4, buf) // a program's mistake, but not the device's to suffer for
-	o.said()
+	o.checkLog()
 	o.fell("[short-buffer:2 same-buffer:1]")
 	o.send(1, 3, offloadMin)
 	o.all()
@@ -584,7 +584,7 @@ func TestR11Buffers(t *testing.T) {
 	o.all()
 	o.got(b, 1, 4, 10)
 	c := o.e.Irecv(nil, scriptContext, 1, 5, buf)
-	o.said("seen", "post 4/1/5")
+	o.checkLog("seen", "post 4/1/5")
 	o.send(1, 5, 10)
 	o.all()
 	o.got(c, 1, 5, 10)
@@ -743,7 +743,7 @@ func TestOffloadFailures(t *testing.T) {
 						o.sent(s)
 					}
 				}
-				o.said() // nothing is asked for twice
+				o.checkLog() // nothing is asked for twice
 				if len(o.nic.entries) != 0 {
 					t.Errorf("%d receives are left in the NIC", len(o.nic.entries))
 				}
@@ -825,17 +825,17 @@ func TestOffloadAround(t *testing.T) {
 	if done, _, err := r.Test(); !done || !errors.Is(err, transport.ErrPeerGone) {
 		t.Errorf("done %v, %v", done, err)
 	}
-	o.said("post 4/1/7", "cancel 7")
+	o.checkLog("post 4/1/7", "cancel 7")
 }
 
 func TestOffloadOff(t *testing.T) {
 	o := linked(t, func(n *netOptions, _ *testNIC) { n.off = true })
 	r := o.recv(1, 7, 300)
-	o.said()
+	o.checkLog()
 	o.send(1, 7, 20)
 	o.all()
 	o.got(r, 1, 7, 20)
-	o.said("seen")
+	o.checkLog("seen")
 	o.stats(0, 0, 0, 0)
 	o.fell("[]")
 }

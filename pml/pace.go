@@ -60,13 +60,13 @@ func newPace(p waitpolicy.Policy) pace {
 // spins reports whether a look that has found nothing may be followed by another one at once.
 func (p *pace) spins() bool { return p.policy.Most != 0 && !p.yieldCPU }
 
-// begin: a wait begins.
+// begin is called when a wait begins.
 func (p *pace) begin() {
 	p.busyYields = 0
 	p.came()
 }
 
-// came: something has come.
+// came is called when something has come.
 func (p *pace) came() { p.looks, p.timed = 0, false }
 
 // next is what to do after a look that has found nothing. most is for how long nothing may come. The leader yields; the
@@ -97,21 +97,23 @@ func (p *pace) next(most time.Duration, leads bool) step {
 	return stepPoll
 }
 
-// hasYielded: stepYield is done, which began then. called: other goroutines have called the library meanwhile.
+// hasYielded is called when stepYield, which began then, is done. called: other goroutines have called the library
+// meanwhile.
 func (p *pace) hasYielded(began time.Time, called bool) {
 	p.yielded = p.now()
 	switch {
 	case called || p.yielded.Sub(began) > busyYield:
 		p.busyYields++
-	case !p.shared():
+	case !p.processorShared():
 		p.busyYields = 0
 	}
 }
 
-// shared: other goroutines of the rank use the processor, and do so for the rest of this wait.
-func (p *pace) shared() bool { return p.busyYields >= sharedYields }
+// processorShared reports whether other goroutines of the rank use the processor. They count as doing so for the rest
+// of this wait.
+func (p *pace) processorShared() bool { return p.busyYields >= sharedYields }
 
-// hasParked: stepPark is done.
+// hasParked is called when stepPark is done.
 func (p *pace) hasParked() {
 	p.poll = p.policy.Learn(p.poll, p.now().Sub(p.since))
 	p.came()
@@ -119,7 +121,7 @@ func (p *pace) hasParked() {
 
 // spinFor is for how long to poll in this wait.
 func (p *pace) spinFor() time.Duration {
-	if p.shared() && p.policy.Least != p.policy.Most {
+	if p.processorShared() && p.policy.Least != p.policy.Most {
 		return min(p.poll, sharedSpin)
 	}
 	return p.poll

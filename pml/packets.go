@@ -73,7 +73,7 @@ func (l *linkPath) event(pkt *transport.Packet) {
 	}
 }
 
-// onEager: a message that is here as a whole.
+// onEager takes a message that is here as a whole.
 func (l *linkPath) onEager(p *peer, ctx uint32, tag int32, payload []byte) {
 	e := l.e
 	p.out.Came()
@@ -119,7 +119,7 @@ func (l *linkPath) report(pkt *transport.Packet) {
 	}
 }
 
-// onMessage: a message that its sender waits to hear of: announced, or synchronous.
+// onMessage takes a message that its sender waits to hear of: announced, or synchronous.
 func (l *linkPath) onMessage(p *peer, pkt *transport.Packet) {
 	h := &pkt.Header
 	if h.Kind == wire.RTS && h.Len > math.MaxInt64 {
@@ -190,7 +190,7 @@ func (l *linkPath) queue(p *peer, h *wire.Header, payload []byte) {
 	}
 }
 
-// matched: u is off the table, or is being fetched, and its sender cannot take it back any more.
+// matched is called when u is off the table, or is being fetched, and its sender cannot take it back any more.
 func (l *linkPath) matched(u *unexpected) {
 	u.peer.in.Refund(u.Cost)
 	if u.ID != 0 {
@@ -293,7 +293,7 @@ func costOf(kind wire.Kind, payload int) int64 {
 	return eager.Cost(payload)
 }
 
-// onCancel: the sender asks for its message ID back.
+// onCancel is called when the sender asks for its message ID back.
 func (l *linkPath) onCancel(p *peer, h *wire.Header) {
 	reply := wire.Header{Kind: wire.CancelReply, Flags: wire.Urgent, ID: h.ID}
 	u := p.find(h.ID)
@@ -310,7 +310,7 @@ func (l *linkPath) onCancel(p *peer, h *wire.Header) {
 	p.checkAnswers()
 }
 
-// onCancelReply: the receiver's answer.
+// onCancelReply takes the receiver's answer.
 func (l *linkPath) onCancelReply(p *peer, h *wire.Header) {
 	t := l.transfers.find(h.ID)
 	if t == nil || t.peer != p || t.recv || !t.r.cancelling {

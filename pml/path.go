@@ -33,8 +33,8 @@ type path interface {
 	drop(ctx uint32, err error)
 	// fail ends everything with err, now or when the device has let go of the buffer.
 	fail(err error)
-	// over ends what is left then: the devices are closed.
-	over()
+	// finish ends what is left then: the devices are closed.
+	finish()
 	// gone says why nothing can be sent to a rank or come from it, or nil: it has failed or returned. AnySource: of the
 	// first other rank that has failed.
 	gone(rank int32) error

@@ -234,7 +234,7 @@ func (p *peer) flush() {
 
 func (p *peer) flushControl() bool {
 	for p.control.len() > 0 {
-		h := &p.control.all()[0]
+		h := &p.control.items()[0]
 		if !p.link.TrySend(h, nil) {
 			return false
 		}
@@ -246,18 +246,19 @@ func (p *peer) flushControl() bool {
 	return true
 }
 
-// flushQueue reports false if the link is full. Lack of credit is not its fault: Credit will call again.
+// flushQueue sends what is queued as far as there is credit. It reports whether the link has room left. Where credit is
+// lacking, Credit will call again.
 func (p *peer) flushQueue() bool {
 	batch := batchLimit(p.link.Caps())
 	for p.queue.len() > 0 {
 		if batch > 0 && p.queue.len() > 1 {
-			if is, full := p.sendBatch(batch); full {
+			if ok, full := p.sendBatch(batch); full {
 				return false
-			} else if is {
+			} else if ok {
 				continue
 			}
 		}
-		switch p.l.trySend(p, p.queue.all()[0]) {
+		switch p.l.trySend(p, p.queue.items()[0]) {
 		case sendFull:
 			return false
 		case sendNoCredit:
@@ -326,7 +327,7 @@ func (p *peer) find(id uint64) *unexpected {
 	return p.byID[id]
 }
 
-// forget: it may not any more.
+// forget takes u off the list of messages that p may ask back.
 func (p *peer) forget(u *unexpected) {
 	if u.newer != nil {
 		u.newer.older = u.older
@@ -350,10 +351,11 @@ func (p *peer) breaks(what string) {
 	p.fail(&PeerError{int(p.rank), fmt.Errorf("%w: %s", transport.ErrPeerGone, what)})
 }
 
-// harmless: neither p nor the link to it can touch the memory of this rank, but for a READ or WRITE under way.
+// harmless reports whether neither p nor the link to it can touch the memory of this rank, but for a READ or WRITE
+// under way.
 func (p *peer) harmless() bool { return p.down || p.cut == nil }
 
-// isDown: p is gone, and harmless from now on.
+// isDown notes that p is gone, and harmless from now on.
 func (p *peer) isDown(err error) {
 	p.down = true
 	if p.err == nil {
@@ -376,7 +378,7 @@ func (p *peer) fail(err error) {
 	l.worklist.resume(p)
 	p.control.reset()
 	p.answers = 0
-	for _, r := range p.queue.all() {
+	for _, r := range p.queue.items() {
 		l.dequeued(r)
 		l.e.complete(r, err)
 	}

@@ -46,7 +46,7 @@ func (e *Engine) IsendPieces(cc context.Context, ctx uint32, dest int, tag int32
 	return r
 }
 
-// copiesFragments reports that a message of size bytes to dest can be sent in fragments that the link copies. A link
+// copiesFragments reports whether a message of size bytes to dest can be sent in fragments that the link copies. A link
 // that only reads memory, or a device that matches tags, has the whole message instead.
 func (l *linkPath) copiesFragments(dest int, size int64) bool {
 	if !l.e.direct || dest >= len(l.peers) {
@@ -70,10 +70,10 @@ func (e *Engine) IrecvPieces(cc context.Context, ctx uint32, source int, tag int
 
 // packedPiece is the fragment that was packed last: a link that had no room for it is given it again.
 type packedPiece struct {
-	of  uint64 // the number of the transfer
-	off int64
-	n   int64
-	mem []byte
+	transfer uint64 // the number of the transfer
+	off      int64
+	n        int64
+	mem      []byte
 }
 
 // fragment is n bytes of t's message from off on, packed if need be.
@@ -85,8 +85,8 @@ func (ts *transfers) fragment(t *transfer, off, n int64) transport.Mem {
 	if int64(len(last.mem)) < n {
 		*last = packedPiece{mem: make([]byte, n)}
 	}
-	if last.of != t.id || last.off != off || last.n != n {
-		last.of, last.off, last.n = t.id, off, n
+	if last.transfer != t.id || last.off != off || last.n != n {
+		last.transfer, last.off, last.n = t.id, off, n
 		t.r.pieces.packer.Pack(last.mem[:n], off)
 	}
 	return transport.HostMem(last.mem[:n])

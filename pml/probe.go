@@ -98,8 +98,8 @@ func (e *Engine) unreachable(source int) error {
 	return e.path.gone(int32(source))
 }
 
-// Which probes: all, those that a message ends, those that a message of source might end, those that wait no longer
-// when source has failed.
+// everyProbe reports whether a probe is among all, which it is. The functions below choose the probes that a message
+// ends, the probes that a message of source might end, and the probes that wait no longer when source has failed.
 func everyProbe(*Request) bool { return true }
 
 func probesFinding(ctx uint32, source, tag int32) func(*Request) bool {

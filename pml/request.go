@@ -95,7 +95,7 @@ type extras struct {
 	halves     bool          // an Isendrecv: neither its send nor its receive is over
 	awaited    bool          // a caller waits that does the local work of it
 	part       int32         // which message of the Rounds
-	of         *Rounds       // whose front it is, or whose message
+	rounds     *Rounds       // whose front it is, or whose message
 	pieces     *pieces       // nil: the message is one piece of memory
 }
 
@@ -129,7 +129,7 @@ func (r *Request) reset() {
 	}
 }
 
-// plain: no caller sleeps for r, which is a receive, and it is one thing.
+// plain reports whether r is a receive of one thing for which no caller sleeps.
 func (r *Request) plain() bool { return r.w == nil && !r.extra }
 
 // completePlain is Engine.complete for such a request when all went well.
@@ -175,7 +175,7 @@ func (e *Engine) complete(r *Request, err error) {
 			e.links.fetched(r)
 			return
 		}
-		if r.extra && r.of != nil {
+		if r.extra && r.rounds != nil {
 			e.schedules.got(r)
 			e.requests.putBack(r)
 			return

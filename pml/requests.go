@@ -8,8 +8,8 @@ type requests struct {
 	fresh   func() *Request // makes one for a caller to hold
 }
 
-// claim is a number for a wait.
-func (q *requests) claim() uint64 {
+// nextClaim is a number for a wait.
+func (q *requests) nextClaim() uint64 {
 	q.claims++
 	return q.claims
 }

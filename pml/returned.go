@@ -22,8 +22,8 @@ var ErrReturned = errors.New("has returned")
 
 // vigil asks ranks whether they have returned.
 type vigil struct {
-	l    *linkPath
-	over bool // this rank has returned
+	l        *linkPath
+	returned bool // this rank has returned
 	// timer calls look while runs is set: from a sleep of a caller on, as long as operations are under way.
 	timer *time.Timer
 	runs  bool
@@ -40,10 +40,10 @@ const (
 
 // farewell is what a rank and a peer say to each other of their ends.
 type farewell struct {
-	asked, asks, told bool  // this rank has asked it; it has asked this rank, and has been told
-	sought            bool  // the peer is said to have failed: it counts that no connection can be made
-	probed            uint  // vigil.looks + 1 when a probe has first found nothing of it; 0: none has
-	err               error // it has returned: why waits for it end
+	asked, asks, answered bool  // this rank has asked it; it has asked this rank, and has been told
+	sought                bool  // the peer is said to have failed: it counts that no connection can be made
+	probed                uint  // vigil.looks + 1 when a probe has first found nothing of it; 0: none has
+	err                   error // it has returned: why waits for it end
 }
 
 // begin is called when a caller is about to sleep.
@@ -123,7 +123,7 @@ func (l *linkPath) awaited(yield func(rank int32)) {
 	for _, r := range l.e.probers {
 		yield(r.status.Source)
 	}
-	for t := range l.transfers.all() {
+	for t := range l.transfers.values() {
 		if t.unmatched() {
 			yield(t.peer.rank)
 		}
@@ -140,10 +140,10 @@ func (l *linkPath) awaited(yield func(rank int32)) {
 	}
 }
 
-// unmatched: the receiver has not begun to receive the message, as far as is known here.
+// unmatched reports whether the receiver has not begun to receive the message, as far as is known here.
 func (t *transfer) unmatched() bool { return !t.recv && t.failed == nil && !t.snd.Asked() }
 
-// onWatch: p wants to know when this rank has returned.
+// onWatch is called when p wants to know when this rank has returned.
 func (p *peer) onWatch() {
 	p.end.asks = true
 	p.sayReturned()
@@ -151,13 +151,13 @@ func (p *peer) onWatch() {
 
 // sayReturned tells p, if it has asked, that this rank has returned.
 func (p *peer) sayReturned() {
-	if p.l.vigil.over && p.end.asks && !p.end.told && p.err == nil {
-		p.end.told = true
+	if p.l.vigil.returned && p.end.asks && !p.end.answered && p.err == nil {
+		p.end.answered = true
 		p.sendControl(wire.Header{Kind: wire.Returned, Flags: wire.Wake | wire.Urgent})
 	}
 }
 
-// onReturned: p makes no call any more, and has nothing under way.
+// onReturned is called when p makes no call any more, and has nothing under way.
 func (p *peer) onReturned() {
 	if p.end.err == nil {
 		p.end.err = &PeerError{int(p.rank), ErrReturned}
@@ -173,7 +173,7 @@ func (p *peer) endWaits() {
 		return l.e.server.has(m.Ctx, m.Tag) && l.table.Post(m) == nil
 	}), err)
 	l.e.probers.end(l.e, func(r *Request) bool { return r.status.Source == p.rank }, err)
-	for t := range l.transfers.all() {
+	for t := range l.transfers.values() {
 		if t.peer == p && t.unmatched() && !t.r.queued && !l.e.server.has(t.r.recv.Ctx, t.r.recv.Tag) {
 			t.snd.Abandon()
 			l.transfers.end(t, err)
@@ -191,7 +191,7 @@ func (p *peer) endWaits() {
 	p.flush()
 }
 
-// returned: a member of boards has. It has raised all words that it ever raises.
+// returned is called when a member of boards has returned. It has raised all words that it ever raises.
 func (s *boards) returned(rank int32, err error) {
 	for _, b := range s.all {
 		if b.r == nil || b.Lines[b.line].Word.Load() >= b.least {
@@ -212,7 +212,7 @@ func (b *Board) owner(line int) int { return line * len(b.members) / len(b.Lines
 func (e *Engine) Return() {
 	e.lock()
 	defer e.unlock()
-	e.links.vigil.over, e.load.ended = true, true
+	e.links.vigil.returned, e.load.ended = true, true
 	for _, p := range e.links.peers {
 		if p != nil {
 			p.sayReturned()
@@ -230,12 +230,13 @@ func (e *Engine) inVain(rank int32, ctx uint32, tag int32) error {
 	return err
 }
 
-// onlyAsks: the connection that is being made is for a question or an answer of this file, and nothing else.
+// onlyAsks reports whether the connection that is being made is for a question or an answer of this file, and nothing
+// else.
 func (p *peer) onlyAsks() bool {
 	if p.end.sought || p.control.len() == 0 {
 		return false
 	}
-	for _, h := range p.control.all() {
+	for _, h := range p.control.items() {
 		if h.Kind != wire.Watch && h.Kind != wire.Returned {
 			return false
 		}

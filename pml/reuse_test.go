@@ -22,7 +22,7 @@ func TestReusedRequest(t *testing.T) {
 	exchange := func(from, to int) {
 		s := n.engines[from].Isend(nil, 1, to, 1, make([]byte, 1000), Standard)
 		r := n.engines[to].Irecv(nil, 1, from, 1, make([]byte, 1000))
-		n.settle()
+		n.awaitConnects()
 		for range 4 {
 			n.deliver(to, math.MaxInt)
 			n.deliver(from, math.MaxInt)

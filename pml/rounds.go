@@ -126,7 +126,7 @@ func (q *roundsQueue) pop(front *Request) *Rounds {
 	return nil
 }
 
-// awaited: a caller waits that does the local work, awake or asleep.
+// awaited reports whether a caller waits that does the local work, awake or asleep.
 func (r *Rounds) awaited() bool { return r.front != nil && r.front.awaited }
 
 // Start starts r at e. The request is the caller's until it is collected. It cannot be cancelled. When cc ends, it ends
@@ -173,7 +173,7 @@ func (r *Rounds) Release(e *Engine) {
 
 func (s *schedules) start(r *Request, o *Rounds) {
 	r.state, r.err, r.status = stActive, nil, Empty
-	r.of, r.extra = o, true
+	r.rounds, r.extra = o, true
 	s.e.load.outstanding++
 	s.e.wait.rounds++
 	o.front, o.open, o.kind, o.ended = r, 0, RoundMessages, nil
@@ -182,7 +182,7 @@ func (s *schedules) start(r *Request, o *Rounds) {
 	s.advance()
 }
 
-// proceed: o's next round can begin.
+// proceed is called when o's next round can begin.
 func (s *schedules) proceed(o *Rounds) {
 	s.ready.push(o)
 	s.e.load.pending++
@@ -241,16 +241,16 @@ func (r *Rounds) Send(e *Engine, i, dest int, buf []byte) {
 // part is a request for message i of a round.
 func (s *schedules) part(o *Rounds, i int) *Request {
 	c := s.e.requests.take()
-	c.of, c.part, c.extra = o, int32(i), true
+	c.rounds, c.part, c.extra = o, int32(i), true
 	c.detached = true
 	s.e.load.detached++
 	o.open++
 	return c
 }
 
-// got: a message of the round is complete.
+// got is called when a message of the round is complete.
 func (s *schedules) got(c *Request) {
-	o := c.of
+	o := c.rounds
 	if c.op == opRecv || c.err != nil {
 		o.script.Got(int(c.part), c.status, c.err)
 	}
@@ -259,7 +259,7 @@ func (s *schedules) got(c *Request) {
 	}
 }
 
-// received: all messages of the round are complete.
+// received is called when all messages of the round are complete.
 func (s *schedules) received(o *Rounds) {
 	if o.kind == RoundMessages {
 		s.proceed(o)
@@ -321,8 +321,8 @@ func (s *schedules) do(front *Request) {
 	left = false
 }
 
-// done: the local work of o has been done. left: it has ended its goroutine, which was, if front is not nil, that of
-// the caller. The lock is held then for what that goroutine has deferred.
+// done is called when the local work of o has been done. left: it has ended its goroutine, which was, if front is not
+// nil, that of the caller. The lock is held then for what that goroutine has deferred.
 func (s *schedules) done(o *Rounds, front *Request, left bool) {
 	s.e.lock()
 	if left && front != nil {
@@ -339,9 +339,9 @@ func (s *schedules) done(o *Rounds, front *Request, left bool) {
 	}
 }
 
-// cancel: the context of r's caller has ended.
+// cancel is called when the context of r's caller has ended.
 func (s *schedules) cancel(r *Request, why error) {
-	if o := r.of; o.kind == RoundMemory {
+	if o := r.rounds; o.kind == RoundMemory {
 		o.ended = why
 	} else {
 		s.lose(o, why)
@@ -363,7 +363,7 @@ func (s *schedules) lose(o *Rounds, why error) {
 	}
 }
 
-// end: o is over.
+// end is called when o is over.
 func (s *schedules) end(o *Rounds) {
 	r := o.front
 	o.front = nil
@@ -388,5 +388,5 @@ func (s *schedules) fail() {
 	s.advance()
 }
 
-// errNotCancelled: see Request.Cancel.
+// errNotCancelled is the error of Cancel for a collective operation: see Request.Cancel.
 var errNotCancelled = fmt.Errorf("%w: a collective operation cannot be cancelled; wait for it", ErrRequest)

@@ -13,12 +13,12 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// draws gives small numbers from a fuzzer's bytes; when they are used up, zeros.
-type draws struct{ data []byte }
+// fuzzInput gives small numbers from a fuzzer's bytes; when they are used up, zeros.
+type fuzzInput struct{ data []byte }
 
-func (d *draws) more() bool { return len(d.data) > 0 }
+func (d *fuzzInput) more() bool { return len(d.data) > 0 }
 
-func (d *draws) upTo(n int) int {
+func (d *fuzzInput) upTo(n int) int {
 	if len(d.data) == 0 {
 		return 0
 	}
@@ -44,14 +44,14 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(randomBytes(seed, 200+int(seed)*5))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p := &play{t: t, draws: draws{data[:min(len(data), 4000)]}, messages: map[*Message]int{}}
+		p := &play{t: t, fuzzInput: fuzzInput{data[:min(len(data), 4000)]}, messages: map[*Message]int{}}
 		p.run()
 	})
 }
 
 // play is one run of FuzzSchedule.
 type play struct {
-	draws
+	fuzzInput
 	t        *testing.T
 	net      *testNet
 	sends    []*message
@@ -92,7 +92,7 @@ func (p *play) run() {
 	defer p.net.close()
 	for p.more() && !p.t.Failed() {
 		p.step()
-		p.net.settle()
+		p.net.awaitConnects()
 		p.net.check(p.t)
 	}
 	p.finish()
@@ -249,7 +249,7 @@ func (p *play) finish() {
 			for st := e.Stats(); st.Unexpected > 0; st.Unexpected-- {
 				p.post(rank)
 			}
-			n.settle()
+			n.awaitConnects()
 			if quiet := n.empty(); quiet && e.Stats().Posted > 0 {
 				for _, v := range p.receives {
 					if v.at == rank && v.r != nil {
@@ -321,8 +321,8 @@ func (p *play) find(v *reception, st Status, err error) *message {
 	return nil
 }
 
-// overtaken: of two receives the older may not get the younger message of one sender if it fits the older one as well
-// (MPI 4.1 §3.5). Messages of few bytes look the same, and what a probe has taken is matched by the probe.
+// overtaken checks that of two receives the older gets the older message of one sender if it fits both (MPI 4.1 §3.5).
+// Messages of few bytes look the same, and what a probe has taken is matched by the probe.
 func (p *play) overtaken(i int) {
 	young := p.receives[i]
 	for _, old := range p.receives[:i] {
@@ -353,13 +353,13 @@ func FuzzPackets(f *testing.F) {
 		f.Add(randomBytes(seed, 100+int(seed)*4))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		a := &attack{t: t, draws: draws{data[:min(len(data), 4000)]}}
+		a := &attack{t: t, fuzzInput: fuzzInput{data[:min(len(data), 4000)]}}
 		a.run()
 	})
 }
 
 type attack struct {
-	draws
+	fuzzInput
 	t       *testing.T
 	net     *testNet
 	open    []*Request
@@ -381,11 +381,11 @@ func (a *attack) run() {
 		e.Irecv(nil, 1, 1, AnyTag, make([]byte, 1000)),
 		e.Irecv(nil, 1, 1, 0, nil),
 	}...)
-	n.settle()
+	n.awaitConnects()
 	p := e.links.peer(1)
 	for a.more() && !a.t.Failed() {
 		a.step()
-		n.settle()
+		n.awaitConnects()
 		n.check(a.t)
 		// The message that overdraws is the last.
 		held, grant := books(p.in, "held"), books(p.in, "max")
@@ -507,7 +507,7 @@ func (a *attack) honest() {
 			from, to := n.engines[w[0]], n.engines[w[1]]
 			s := from.Isend(nil, ctx, w[1], 1, out, Synchronous)
 			r := to.Irecv(nil, ctx, w[0], 1, in)
-			n.settle()
+			n.awaitConnects()
 			for range 10 {
 				n.deliver(w[0], math.MaxInt)
 				n.deliver(w[1], math.MaxInt)

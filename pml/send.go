@@ -59,7 +59,8 @@ func (r *Request) sentAs(dest int, tag int32, n int) {
 	r.status.Source, r.status.Tag, r.status.Bytes, r.status.Cancelled = int32(dest), tag, int64(n), false
 }
 
-// sendNow is the fast path of what does not wait: it sends a short message, if nothing is in its way.
+// sendNow is the fast path of what does not wait: it sends a short message, if nothing is in its way. It reports
+// whether it has.
 func (l *linkPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 	p := l.peers[dest]
 	if p == nil || len(buf) > p.out.Max || !p.out.Send(ctx, tag, buf) {
@@ -69,8 +70,8 @@ func (l *linkPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 	return true
 }
 
-// sendAgain tries a short message once more after a poll, which may bring credit. Without it the message would be
-// announced and fetched, which costs several times as much.
+// sendAgain tries a short message once more after a poll, which may bring credit. It reports whether the message is
+// sent. Without it the message would be announced and fetched, which costs several times as much.
 func (l *linkPath) sendAgain(ctx uint32, dest int, tag int32, buf []byte) bool {
 	p := l.peers[dest]
 	if p == nil || len(buf) > p.out.Max || !l.e.wait.mayPoll() || l.e.progress() == 0 {
@@ -79,7 +80,7 @@ func (l *linkPath) sendAgain(ctx uint32, dest int, tag int32, buf []byte) bool {
 	return l.sendNow(ctx, dest, tag, buf)
 }
 
-// sent: a short message of n bytes has been taken.
+// sent is called when a short message of n bytes has been taken.
 func (l *linkPath) sent(n int) {
 	l.e.stats.EagerSent++
 	l.e.stats.BytesSent += uint64(n)
@@ -88,7 +89,7 @@ func (l *linkPath) sent(n int) {
 	}
 }
 
-// selfSent: to this rank.
+// selfSent sends a message to this rank.
 func (l *linkPath) selfSent() {
 	l.drainSelf()
 	l.e.exitCall()

@@ -11,10 +11,10 @@ type server struct {
 	start func() // nil: there is none, or it has been started
 }
 
-// StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (Seek tells it so
-// too), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that returns
-// an error. It answers with tags above that one, up to most, also when its rank has returned: no rank that waits for
-// the answer is told that its server's rank has.
+// StartServer has f run, on a goroutine of its own, when this rank hears that another one has failed (also from
+// EnsureLink), or a synchronous message with this context and tag has come, if links carry it. f calls Serve until that
+// returns an error. It answers with tags above that one, up to most, also when its rank has returned: no rank that
+// waits for the answer is told that its server's rank has.
 func (e *Engine) StartServer(ctx uint32, tag, most int32, f func()) {
 	e.lock()
 	defer e.unlock()
@@ -36,7 +36,7 @@ func (s *server) has(ctx uint32, tag int32) bool {
 	return ctx == s.ctx && tag >= s.tag && tag <= s.most && s.most > 0
 }
 
-// calledUpon: a message has come unmatched whose sender waits for the match.
+// calledUpon is called when a message has come unmatched whose sender waits for the match.
 func (e *Engine) calledUpon(h *wire.Header) {
 	if s := &e.server; s.start != nil && h.Tag == s.tag && h.Ctx == s.ctx {
 		e.startServer()

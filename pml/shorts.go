@@ -41,7 +41,7 @@ func (l *linkPath) pollShorts() (n int, more bool) {
 	return n, false
 }
 
-// onShort: a short message that came without a packet.
+// onShort takes a short message that came without a packet.
 func (l *linkPath) onShort(m transport.Short, payload []byte) {
 	if uint(m.Source) >= uint(len(l.peers)) {
 		return // as in event

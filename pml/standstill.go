@@ -71,7 +71,7 @@ func StandsStill(ranks []*Engine, still func(*Standstill)) {
 			return
 		}
 		for _, a := range s.Awaited[i] {
-			if a.Rank >= 0 && ranks[a.Rank].links.vigil.over {
+			if a.Rank >= 0 && ranks[a.Rank].links.vigil.returned {
 				return // that rank has returned, and says so
 			}
 		}
@@ -81,8 +81,8 @@ func StandsStill(ranks []*Engine, still func(*Standstill)) {
 	}
 }
 
-// rests: nothing goes on by itself at this rank, and no wait can end but by what another rank does. Only a device of
-// this process alone has no packets on their way that it does not show, and no connection to mend.
+// rests reports whether nothing goes on by itself at this rank, and no wait can end but by what another rank does. Only
+// a device of this process alone has no packets on their way that it does not show, and no connection to mend.
 func (e *Engine) rests() bool {
 	l, w := &e.links, &e.wait
 	wakes := e.dev.Facts().Wake
@@ -93,7 +93,7 @@ func (e *Engine) rests() bool {
 		e.load.pending != 0 || e.load.stalled != 0 || e.schedules.working != 0 {
 		return false
 	}
-	for t := range l.transfers.all() {
+	for t := range l.transfers.values() {
 		if !t.unmatched() {
 			return false
 		}
@@ -114,10 +114,10 @@ func (e *Engine) rests() bool {
 // awaitedThings is what this rank waits for.
 func (l *linkPath) awaitedThings() (all []Awaited) {
 	add := func(what AwaitedKind, rank int32, r *Request) {
-		all = append(all, Awaited{what, rank, r.recv.Ctx, r.recv.Tag, r.extra && r.of != nil})
+		all = append(all, Awaited{what, rank, r.recv.Ctx, r.recv.Tag, r.extra && r.rounds != nil})
 	}
 	for _, posted := range l.table.Receives() {
-		if r, is := posted.Owner.(*Request); is {
+		if r, ok := posted.Owner.(*Request); ok {
 			add(AwaitsMessage, posted.Source, r)
 		}
 	}
@@ -127,14 +127,14 @@ func (l *linkPath) awaitedThings() (all []Awaited) {
 		}
 		add(AwaitsMessage, r.recv.Source, r)
 	}
-	for t := range l.transfers.all() {
+	for t := range l.transfers.values() {
 		add(AwaitsMatch, t.peer.rank, t.r)
 	}
 	for _, p := range l.peers {
 		if p == nil {
 			continue
 		}
-		for _, r := range p.queue.all() {
+		for _, r := range p.queue.items() {
 			add(AwaitsMatch, p.rank, r)
 		}
 	}

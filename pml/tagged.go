@@ -140,7 +140,8 @@ func (t *taggedPath) send(r *Request) {
 	}
 }
 
-// sendNow sends a message that the device takes at once: there is no request then.
+// sendNow sends a message that the device takes at once, for which there is no request then. It reports whether the
+// device has taken it.
 func (t *taggedPath) sendNow(ctx uint32, dest int, tag int32, buf []byte) bool {
 	p := t.peers[dest]
 	if p == nil || !p.reached || p.err != nil || len(p.sends.ops) > 0 || len(buf) > tryMax || t.e.closed != nil ||
@@ -255,7 +256,7 @@ func (t *taggedPath) note(q *taggedQueue) {
 	q.refused = len(q.ops) > 0
 }
 
-// begin reports false if the device has no room for op. op may be over afterwards.
+// begin reports whether the device has room for op. op may be over afterwards.
 func (t *taggedPath) begin(op *taggedOp) bool {
 	var buf transport.Mem
 	if op.r != nil {
@@ -304,7 +305,7 @@ func (t *taggedPath) takesFrom(op *taggedOp) error {
 	return t.gone(op.r.status.Source)
 }
 
-// mayEnd: a context may end r before its message is received.
+// mayEnd reports whether a context may end r before its message is received.
 func (r *Request) mayEnd() bool { return r.cctx != nil || r.other != nil && r.other.cctx != nil }
 
 // keep is a copy of what is sent. It is made before the device has the message, which it would not give back.
@@ -354,7 +355,7 @@ func (t *taggedPath) event(pkt *transport.Packet) {
 	}
 }
 
-// done: the device has ended op. pkt says how; nil: well, and what a receive has got is in its status.
+// done is called when the device has ended op. pkt says how; nil: well, and what a receive has got is in its status.
 func (t *taggedPath) done(op *taggedOp, pkt *transport.Packet) {
 	r := op.r
 	switch {
@@ -463,7 +464,7 @@ func (t *taggedPath) stalled() bool { return false }
 
 // drop also takes the messages of that communicator, and late ones of those before it, so that no other gets them.
 func (t *taggedPath) drop(ctx uint32, err error) {
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		if op.r != nil && op.r.op == opRecv && op.r.recv.Ctx == ctx && !op.taking {
 			t.abort(op, err)
 		}
@@ -492,7 +493,7 @@ func (t *taggedPath) lose(ctx uint32) {
 }
 
 func (t *taggedPath) fail(err error) {
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		if op.begun {
 			t.abort(op, err)
 		} else {
@@ -514,8 +515,8 @@ func (t *taggedPath) forget(q *taggedQueue) {
 	t.flush(q)
 }
 
-func (t *taggedPath) over() {
-	for op := range t.ops.all() {
+func (t *taggedPath) finish() {
+	for op := range t.ops.values() {
 		t.end(op, op.failed)
 	}
 }
@@ -530,7 +531,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 		t.lost = err
 		t.e.startServer()
 	}
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		switch r := op.r; {
 		case op.to == p:
 			t.abort(op, err)
@@ -548,7 +549,7 @@ func (t *taggedPath) failPeer(p *taggedPeer, err error) {
 }
 
 func (t *taggedPath) count(s Stats) Stats {
-	for op := range t.ops.all() {
+	for op := range t.ops.values() {
 		if op.to == nil && !op.taking {
 			s.Posted++
 		}

@@ -57,7 +57,7 @@ func checkTagged(t *testing.T, e *Engine) {
 	if e.load.stalled != len(tp.refused) {
 		t.Errorf("rank %d: %d links are stalled, %d queues are refused", e.cfg.Rank, e.load.stalled, len(tp.refused))
 	}
-	for op := range tp.ops.all() {
+	for op := range tp.ops.values() {
 		if op.r != nil && (op.r.state != stActive || op.r.offload.cookie != op.cookie) {
 			t.Errorf("rank %d: an operation's request is not active, or not its own", e.cfg.Rank)
 		}
@@ -149,7 +149,7 @@ func settled(t *testing.T, e *Engine) {
 	for limit := time.Now().Add(hangs); ; runtime.Gosched() {
 		e.lock()
 		all := true
-		for op := range e.path.(*taggedPath).ops.all() {
+		for op := range e.path.(*taggedPath).ops.values() {
 			all = all && op.begun
 		}
 		e.unlock()

@@ -262,7 +262,7 @@ func (s *script) command(f []string) {
 	default:
 		s.wireCommand(f, a)
 	}
-	s.net.settle()
+	s.net.awaitConnects()
 }
 
 // wireCommand is one that is done to the network.

@@ -103,7 +103,7 @@ func (ts *transfers) close(t *transfer) {
 
 // failPeer ends what involves p, which has failed.
 func (ts *transfers) failPeer(p *peer, err error) {
-	for t := range ts.all() {
+	for t := range ts.values() {
 		switch {
 		case t.peer != p:
 			continue
@@ -119,7 +119,7 @@ func (ts *transfers) failPeer(p *peer, err error) {
 	}
 }
 
-// touched: something may still read or write the buffer.
+// touched reports whether something may still read or write the buffer.
 func (t *transfer) touched() bool {
 	if t.recv {
 		return t.rcv.ReadUnderWay() || t.rcv.Back().OK && !t.peer.harmless()
@@ -134,18 +134,18 @@ func (ts *transfers) release(t *transfer) {
 	}
 }
 
-// releaseAll: p is harmless now.
+// releaseAll is called when p is harmless.
 func (ts *transfers) releaseAll(p *peer) {
-	for t := range ts.all() {
+	for t := range ts.values() {
 		if t.peer == p {
 			ts.release(t)
 		}
 	}
 }
 
-// over ends what is left: the devices are closed.
-func (ts *transfers) over() {
-	for t := range ts.all() {
+// finish ends what is left: the devices are closed.
+func (ts *transfers) finish() {
+	for t := range ts.values() {
 		ts.remove(t.id)
 		t.r.transfer = nil
 		ts.l.e.complete(t.r, t.failed)
@@ -166,9 +166,9 @@ func (ts *transfers) work() int {
 	// than the beginnings of many.
 	streams := &jobs[jobStream]
 	for i := 0; i < streams.len(); {
-		t := streams.all()[i]
+		t := streams.items()[i]
 		n += ts.pump(t)
-		if i < streams.len() && streams.all()[i] == t {
+		if i < streams.len() && streams.items()[i] == t {
 			i++
 		}
 	}
@@ -178,7 +178,7 @@ func (ts *transfers) work() int {
 // oneOf moves one piece of the first that can. next parks the others.
 func (ts *transfers) oneOf(k jobKind, next func(*transfer) int) int {
 	for list := &ts.l.worklist.jobs[k]; list.len() > 0; {
-		if next(list.all()[0]) != 0 {
+		if next(list.items()[0]) != 0 {
 			return 1
 		}
 	}
@@ -273,7 +273,7 @@ func (ts *transfers) onReceiver(t *transfer, a rendezvous.Action) {
 	ts.l.worklist.set(jobInbound, t, t.rcv.Streaming())
 }
 
-// finishReceive: everything that was wanted is here.
+// finishReceive is called when everything that was wanted is here.
 func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	r, p, size := t.r, t.peer, t.rcv.Size()
 	ts.close(t)
@@ -284,14 +284,14 @@ func (ts *transfers) finishReceive(t *transfer, fin wire.Header) {
 	ts.l.e.complete(r, r.truncated(size))
 }
 
-// onData: a piece of a stream.
+// onData takes a piece of a stream.
 func (ts *transfers) onData(p *peer, h *wire.Header, payload []byte) {
 	if t := ts.receiving(p, h.Key); t != nil { // else it is over: READ was faster
 		ts.onFragment(t, h, int64(len(payload)), payload)
 	}
 }
 
-// onPlaced: a piece of a fragment is in the buffer already.
+// onPlaced is called when a piece of a fragment is in the buffer already.
 func (ts *transfers) onPlaced(p *peer, h *wire.Header) {
 	if t := ts.receiving(p, h.Key); t != nil && t.placed && h.Len <= math.MaxInt64 {
 		ts.onFragment(t, h, int64(h.Len), nil)
@@ -307,7 +307,7 @@ func (ts *transfers) onFragment(t *transfer, h *wire.Header, n int64, payload []
 	ts.onReceiver(t, a)
 }
 
-// readDue: there is a READ to do. While one is under way RMADone is the reminder of the next.
+// readDue reports whether there is a READ to do. While one is under way RMADone is the reminder of the next.
 func (t *transfer) readDue() bool {
 	_, _, due := t.rcv.NextRead()
 	return due
@@ -343,7 +343,7 @@ func (ts *transfers) readSome(jobs []*transfer) (done int) {
 	return done
 }
 
-// readsDone: the READs of these transfers have ended, in one call.
+// readsDone is called when the READs of these transfers have ended, in one call.
 func (ts *transfers) readsDone(ids []uint64) {
 	for _, id := range ids {
 		// Whatever the end of one leads to, what is over by then is left alone.
@@ -355,7 +355,7 @@ func (ts *transfers) readsDone(ids []uint64) {
 
 // readNext does one READ, or several.
 func (ts *transfers) readNext(t *transfer) int {
-	if jobs := ts.l.worklist.jobs[jobRead].all(); len(jobs) > 1 {
+	if jobs := ts.l.worklist.jobs[jobRead].items(); len(jobs) > 1 {
 		if n := ts.readSome(jobs); n > 0 {
 			return n
 		}
@@ -382,7 +382,7 @@ func (ts *transfers) readFailed(t *transfer) {
 	ts.onReceiver(t, t.rcv.OnGetFailed())
 }
 
-// onGetDone: a READ or WRITE that was started has ended.
+// onGetDone is called when a READ or WRITE that was started has ended.
 func (ts *transfers) onGetDone(id uint64, err error) {
 	t := ts.find(id)
 	switch {
@@ -403,7 +403,7 @@ func (ts *transfers) onGetDone(id uint64, err error) {
 	}
 }
 
-// onPutDone: the sender has written its part, or cannot.
+// onPutDone is called when the sender has written its part, or cannot.
 func (ts *transfers) onPutDone(p *peer, h *wire.Header) {
 	t := ts.receiving(p, h.Key)
 	if t == nil || !t.rcv.Back().OK {
@@ -422,7 +422,7 @@ func (ts *transfers) switchToGet() bool {
 	streams := &ts.l.worklist.jobs[jobInbound]
 	// One whose peer fails takes others off the list.
 	for i := streams.len() - 1; i >= 0; i = min(i, streams.len()) - 1 {
-		if t := streams.all()[i]; t.rcv.Readable() {
+		if t := streams.items()[i]; t.rcv.Readable() {
 			found = true
 			ts.l.e.stats.TakenOver++
 			ts.onReceiver(t, t.rcv.Stall())
@@ -433,7 +433,8 @@ func (ts *transfers) switchToGet() bool {
 
 // The sending end.
 
-// announce sends the RTS of r, whose credit has been taken. If the link is full, it says no.
+// announce sends the RTS of r, whose credit has been taken. It reports whether the link has taken it: a full link has
+// not.
 func (ts *transfers) announce(p *peer, r *Request) bool {
 	t := r.transfer
 	if t == nil {
@@ -492,7 +493,7 @@ func (ts *transfers) onSender(t *transfer, a rendezvous.Action) {
 	ts.l.worklist.set(jobWrite, t, t.writeDue())
 }
 
-// onCTS: the receiver asks for a stream.
+// onCTS is called when the receiver asks for a stream.
 func (ts *transfers) onCTS(p *peer, h *wire.Header) {
 	t := ts.sending(p, h.ID, "it asked for")
 	if t == nil {
@@ -508,7 +509,7 @@ func (ts *transfers) onCTS(p *peer, h *wire.Header) {
 	}
 }
 
-// onFIN: FIN, or Matched for a synchronous eager message.
+// onFIN takes FIN, or Matched for a synchronous eager message.
 func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 	t := ts.sending(p, h.ID, "it acknowledged")
 	switch {
@@ -520,7 +521,7 @@ func (ts *transfers) onFIN(p *peer, h *wire.Header) {
 	}
 }
 
-// onPutReq: the receiver asks this sender to write the end of its message.
+// onPutReq is called when the receiver asks this sender to write the end of its message.
 func (ts *transfers) onPutReq(p *peer, h *wire.Header) {
 	if t := ts.sending(p, h.ID, "it asked for"); t != nil {
 		ts.onSender(t, t.snd.OnPutReq(h, p.rma != nil && p.rma.Put != nil && t.r.pieces == nil))
@@ -557,7 +558,8 @@ func (ts *transfers) pump(t *transfer) int {
 	}
 }
 
-// streamed: the link has all fragments of t. A sender that gets no FIN is done when the link has let go of them.
+// streamed is called when the link has all fragments of t. A sender that gets no FIN is done when the link has let go
+// of them.
 func (ts *transfers) streamed(t *transfer) int {
 	if z := t.peer.zcopy; z != nil && z.Reads() {
 		ts.l.worklist.stall(t.peer)
@@ -573,7 +575,7 @@ func (ts *transfers) streamed(t *transfer) int {
 }
 
 // sendFragment sends ts.l.hdr with payload, which can be lent: the buffer is left alone until the link has let go of
-// it.
+// it. It reports whether the link has taken the fragment.
 func (ts *transfers) sendFragment(p *peer, payload transport.Mem) bool {
 	taken := false
 	if p.zcopy != nil {
@@ -587,7 +589,7 @@ func (ts *transfers) sendFragment(p *peer, payload transport.Mem) bool {
 	return taken
 }
 
-// writeDue: there is a WRITE to do, as in readDue.
+// writeDue reports whether there is a WRITE to do, as readDue does for READs.
 func (t *transfer) writeDue() bool {
 	_, _, _, _, due := t.snd.NextWrite(1)
 	return due
@@ -609,7 +611,7 @@ func (ts *transfers) writeNext(t *transfer) int {
 	return 1
 }
 
-// wrote: a WRITE of n bytes has ended.
+// wrote is called when a WRITE of n bytes has ended.
 func (ts *transfers) wrote(t *transfer, n int64, err error) {
 	if err != nil {
 		ts.onSender(t, t.snd.OnWriteFailed())

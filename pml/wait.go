@@ -34,12 +34,12 @@ type waitFor struct {
 	r   *Request
 	set claimed
 	// seen is load.completed when no request of set was done; looked: that is known.
-	seen   uint
-	looked bool
-	flush  bool
-	cc     context.Context // ends the waiting; nil: nothing does
-	slept  bool            // the boards have been told of it
-	said   bool            // the receivers have been told that the caller waits
+	seen      uint
+	looked    bool
+	flush     bool
+	cc        context.Context // ends the waiting; nil: nothing does
+	slept     bool            // the boards have been told of it
+	announced bool            // the receivers have been told that the caller waits
 }
 
 func (w *waitFor) ready() bool {
@@ -61,9 +61,9 @@ func (w *waitFor) ready() bool {
 	return false
 }
 
-// called: there is local work of what the caller waits for.
+// called reports whether there is local work of what the caller waits for.
 func (w *waitFor) called() bool {
-	return w.r != nil && w.r.op == opRounds && w.r.of.queued
+	return w.r != nil && w.r.op == opRounds && w.r.rounds.queued
 }
 
 // longer is called once in a while where the leader finds things, but not what it waits for. It reports whether the
@@ -104,7 +104,7 @@ func (e *Engine) await(r *Request) (long bool) {
 	if w.slept {
 		e.boards.awake(&w)
 	}
-	return w.said
+	return w.announced
 }
 
 // block returns when w is ready or its context has ended, or (rarely) before. The lock is held, and given up meanwhile.
@@ -120,7 +120,7 @@ func (w *waitFor) block() error {
 	return nil
 }
 
-// tryLead leads, unless another caller does. False: the caller should follow.
+// tryLead leads, unless another caller does. It reports whether it has led: otherwise the caller should follow.
 func (w *waitFor) tryLead() bool {
 	if w.e.gone || !w.e.wait.lead() {
 		return false
@@ -141,7 +141,8 @@ func (e *Engine) stopLeading() {
 	}
 }
 
-// lead polls until w is ready, something else must be looked at, or (true) the caller should rather follow.
+// lead polls until w is ready, something else must be looked at, or the caller should rather follow. It reports whether
+// the caller should follow.
 func (w *waitFor) lead() (follow bool) {
 	e := w.e
 	e.pace.begin()
@@ -224,9 +225,10 @@ func (e *Engine) pause(s step) {
 	}
 }
 
-// park puts the leader's thread to sleep until something arrives. If other goroutines want the only processor, it says
-// that the caller should follow, and then the watcher does the waiting: a thread that sleeps in the kernel keeps its
-// processor from them until the scheduler's monitor notices. With more processors there is another for them.
+// park puts the leader's thread to sleep until something arrives. It reports whether the caller should follow instead,
+// because other goroutines want the only processor. Then the watcher does the waiting: a thread that sleeps in the
+// kernel keeps its processor from them until the scheduler's monitor notices. With more processors there is another for
+// them.
 func (w *waitFor) park() (follow bool) {
 	e := w.e
 	if e.pace.oneProcessor && e.pace.busyYields > 0 {
@@ -314,7 +316,8 @@ func (w *waitFor) follow() error {
 	return err
 }
 
-// sleeps tells the boards that w is about to sleep. True: it is not to, since that has ended w or left it local work.
+// sleeps tells the boards that w is about to sleep. It reports whether w must stay awake, since that has ended w or
+// left it local work.
 func (w *waitFor) sleeps() bool {
 	if len(w.e.boards.all) == 0 {
 		return false
@@ -334,10 +337,10 @@ func (e *Engine) lookedInVain(w *waitFor) {
 
 // blocks tells the receivers of what w waits for that its caller does, once.
 func (w *waitFor) blocks() {
-	if w.said {
+	if w.announced {
 		return
 	}
-	w.said = true
+	w.announced = true
 	w.each(w.e.links.saysBlocked)
 }
 
@@ -353,8 +356,8 @@ func (w *waitFor) each(f func(*Request)) {
 	}
 }
 
-// of is the first request of w that has that context and is under way; nil: there is none.
-func (w *waitFor) of(ctx uint32) *Request {
+// requestOn is the first request of w that has that context and is under way; nil: there is none.
+func (w *waitFor) requestOn(ctx uint32) *Request {
 	if r := w.r; r != nil {
 		if r.op == opBoard || r.recv.Ctx != ctx || r.state != stActive {
 			return nil

@@ -73,7 +73,7 @@ type load struct {
 // open is how many operations of callers are under way.
 func (l *load) open() int { return max(0, l.outstanding-l.detached-l.serving) }
 
-// flushed: all is over that is to be over before the rank ends.
+// flushed reports whether all is over that is to be over before the rank ends.
 func (l *load) flushed() bool { return l.outstanding <= l.serving && l.pending|l.stalled == 0 }
 
 func (l *load) none() bool { return l.outstanding|l.pending|l.stalled == 0 && !l.ended }
@@ -89,10 +89,10 @@ func (s *waitState) lead() bool {
 
 func (s *waitState) stopLeading() { s.leader = noLeader }
 
-// park: the leader goes to sleep in the device. The caller has seen that nothing is pending.
+// park is called when the leader goes to sleep in the device. The caller has seen that nothing is pending.
 func (s *waitState) park() { s.leader = leaderParked }
 
-// unpark: it is back, for whatever reason.
+// unpark is called when the leader is back, for whatever reason.
 func (s *waitState) unpark() { s.leader, s.armed = leaderPolls, armedNot }
 
 // wakeLeader reports whether the device must be interrupted for it.
@@ -104,7 +104,7 @@ func (s *waitState) wakeLeader() bool {
 	return true
 }
 
-// yieldLeader: it lets others run for a while; resumeLeader: it has.
+// yieldLeader is called when the leader lets others run for a while, resumeLeader when it has.
 func (s *waitState) yieldLeader()  { s.leader = leaderYields }
 func (s *waitState) resumeLeader() { s.leader = leaderPolls }
 
@@ -161,12 +161,12 @@ func (s *waitState) wakeWatcher() bool {
 	return true
 }
 
-// beginWatcher: the watcher has come.
+// beginWatcher is called when the watcher has come.
 func (s *waitState) beginWatcher() {
 	s.watcher, s.armed, s.missed = watcherPolls, armedNot, s.leader != noLeader
 }
 
-// yieldWatcher: it lets others run for a while; resumeWatcher: it has.
+// yieldWatcher is called when the watcher lets others run for a while, resumeWatcher when it has.
 func (s *waitState) yieldWatcher()  { s.watcher = watcherYields }
 func (s *waitState) resumeWatcher() { s.watcher = watcherPolls }
 
@@ -178,13 +178,14 @@ func (s *waitState) standIn() (was watcherState) {
 
 func (s *waitState) standBack(was watcherState) { s.watcher = was }
 
-// restWatcher: it sleeps again.
+// restWatcher is called when the watcher sleeps again.
 func (s *waitState) restWatcher() { s.watcher = watcherAsleep }
 
-// computing: no caller of this rank waits in the library, so what it does itself is taken from a computation.
+// computing reports whether no caller of this rank waits in the library, so that what it does itself is taken from a
+// computation.
 func (s *waitState) computing() bool { return s.leader == noLeader && !s.calling && s.followers == 0 }
 
-// watching: the watcher does what is done just now.
+// watching reports whether the watcher does what is done just now.
 func (s *waitState) watching() bool { return s.watcher == watcherPolls }
 
 // check says why nothing would go on with what is under way if the lock were given up now.

@@ -544,7 +544,7 @@ func (w *waitWorld) leads(m *waitModel, i int, then modelStep) {
 	}
 }
 
-// giveUp: its context ends.
+// giveUp ends the context of a caller.
 func (w *waitWorld) giveUp(m *waitModel, i int) {
 	m.callers[i].gaveUp = true
 	m.interrupt()
@@ -559,7 +559,7 @@ func (w *waitWorld) cancelled(m *waitModel, i int) {
 	w.exit(m)
 }
 
-// rests: the watcher, which has armed, may sleep.
+// rests reports whether the watcher, which has armed, may sleep.
 func (w *waitWorld) rests(m *waitModel) bool {
 	if w.forget == forgetLeft {
 		return m.s.armed != armedNot

@@ -89,7 +89,7 @@ func (w *worklist) remove(k jobKind, t *transfer) {
 		}
 		return
 	}
-	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))
+	w.jobs[k].remove(slices.Index(w.jobs[k].items(), t))
 	if k != jobInbound {
 		w.load.pending--
 	}
@@ -100,14 +100,15 @@ func without[T comparable](list []T, v T) []T {
 	return slices.Delete(list, i, i+1)
 }
 
-// streaming: some message is being sent in fragments, or would be if its link had room; or comes in fragments.
+// streaming reports whether some message is being sent in fragments, or would be if its link had room, or comes in
+// fragments.
 func (w *worklist) streaming() bool {
 	return w.jobs[jobStream].len()+w.jobs[jobInbound].len() > 0 ||
 		slices.ContainsFunc(w.parked, func(j job) bool { return j.kind == jobStream })
 }
 
-// addSelf: this rank has sent itself something. The call that has done so handles it mostly, and wakes a leader that
-// sleeps if not (Engine.arm).
+// addSelf notes that this rank has sent itself something. The call that has done so handles it mostly, and wakes a
+// leader that sleeps if not (Engine.arm).
 func (w *worklist) addSelf() {
 	if !w.self {
 		w.self = true
@@ -115,7 +116,7 @@ func (w *worklist) addSelf() {
 	}
 }
 
-// removeSelf: all of that has been seen.
+// removeSelf notes that all of that has been seen.
 func (w *worklist) removeSelf() {
 	w.self = false
 	w.load.pending--
@@ -138,15 +139,15 @@ func (w *worklist) stall(p *peer) {
 	})
 }
 
-// park: the link of t's peer has no room for the READ or WRITE that is next.
+// park is called when the link of t's peer has no room for the READ or WRITE that is next.
 func (w *worklist) park(k jobKind, t *transfer) {
 	w.stall(t.peer)
-	w.jobs[k].remove(slices.Index(w.jobs[k].all(), t))
+	w.jobs[k].remove(slices.Index(w.jobs[k].items(), t))
 	w.load.pending--
 	w.parked = append(w.parked, job{k, t})
 }
 
-// resume: it has room, or will never have any.
+// resume is called when the link has room, or will never have any.
 func (w *worklist) resume(p *peer) {
 	if !p.stalled {
 		return
@@ -171,7 +172,7 @@ func (w *worklist) check(peers []*peer) error {
 		pending++
 	}
 	for k := range w.jobs {
-		list := w.jobs[k].all()
+		list := w.jobs[k].items()
 		if jobKind(k) != jobInbound {
 			pending += len(list)
 		}
@@ -186,7 +187,7 @@ func (w *worklist) check(peers []*peer) error {
 	}
 	for i, j := range w.parked {
 		if !j.t.jobs.has(j.kind) || !j.t.peer.stalled || slices.Contains(w.parked[:i], j) ||
-			slices.Contains(w.jobs[j.kind].all(), j.t) {
+			slices.Contains(w.jobs[j.kind].items(), j.t) {
 			return fmt.Errorf("place %d of the parked jobs has a transfer that is there twice, does not know, or could go on", i)
 		}
 	}

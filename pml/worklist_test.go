@@ -37,7 +37,7 @@ func TestWorklist(t *testing.T) {
 			case 3:
 				w.stall(r.peer)
 			case 4: // the link refuses a READ or WRITE, whether it has refused something before or not
-				if k := []jobKind{jobRead, jobWrite}[rng.IntN(2)]; slices.Contains(w.jobs[k].all(), r) {
+				if k := []jobKind{jobRead, jobWrite}[rng.IntN(2)]; slices.Contains(w.jobs[k].items(), r) {
 					w.park(k, r)
 				}
 			case 5:
@@ -45,7 +45,7 @@ func TestWorklist(t *testing.T) {
 				w.resume(r.peer)
 				for k, list := range w.jobs {
 					was := slices.DeleteFunc(slices.Clone(parked), func(j job) bool { return j.kind != jobKind(k) })
-					now := list.all()[list.len()-len(was):]
+					now := list.items()[list.len()-len(was):]
 					if !slices.EqualFunc(was, now, func(j job, t *transfer) bool { return j.t == t }) {
 						t.Fatalf("seed %d, step %d: the jobs of a link that has room again have changed places", seed, step)
 					}

@@ -20,7 +20,7 @@ type Presence struct {
 	Waits func() bool // it does, or sleeps in a call of the library and is woken by what is urgent
 }
 
-// mayWrite: the sender can write the message, or a part of it.
+// mayWrite reports whether the sender can write the message, or a part of it.
 func (f Facts) mayWrite() bool {
 	return f.Readable && f.Writable && f.Size <= f.Room && f.Size >= minSplit
 }
@@ -99,15 +99,15 @@ type Trial struct {
 	front   uint64 // Looks when the front of a split message was there
 }
 
-// frontDone: the receiver has done its part of a split message.
+// frontDone is called when the receiver has done its part of a split message.
 func (tr *Trial) frontDone() {
 	if tr.tuned != nil || tr.crowd != nil {
 		tr.front = tr.chooser.Looks
 	}
 }
 
-// backDone: the sender has done its part. reading: the receiver has not. What the first look after the last READ finds
-// has come while that went on.
+// backDone is called when the sender has done its part. reading: the receiver has not. What the first look after the
+// last READ finds has come while that went on.
 func (tr *Trial) backDone(reading bool) {
 	if tr.tuned == nil && tr.crowd == nil {
 		return
@@ -123,7 +123,7 @@ func (tr *Trial) backDone(reading bool) {
 	}
 }
 
-// end: the transfer of size bytes is over.
+// end is called when the transfer of size bytes is over.
 func (tr *Trial) end(size int64, well bool) {
 	c := tr.chooser
 	if c == nil {

@@ -1,6 +1,6 @@
 package rendezvous
 
-// Get: READ after READ until all is here. The sender's CPU takes no part; it hears FIN.
+// Get is READ after READ until all is here. The sender's CPU takes no part; it hears FIN.
 var Get = &Scheme{
 	name:  "get",
 	index: 1,
@@ -21,10 +21,10 @@ func (r *Receiver) NextRead() (off, n int64, ok bool) {
 	return r.have, r.asked, r.Reading() && !r.started
 }
 
-// ReadStarted: the link has it, and OnGetDone or OnGetFailed will follow.
+// ReadStarted notes that the link has the READ: OnGetDone or OnGetFailed will follow.
 func (r *Receiver) ReadStarted() { r.started = true }
 
-// OnGetDone: the bytes of NextRead are there.
+// OnGetDone is called when the bytes of NextRead are there.
 func (r *Receiver) OnGetDone() Action {
 	r.started = false
 	if !r.Reading() {
@@ -42,7 +42,7 @@ func (r *Receiver) OnGetDone() Action {
 	return r.finish()
 }
 
-// OnGetFailed: they are not and will not be. The rest comes as a stream.
+// OnGetFailed is called when the bytes of NextRead are not there and will not be. The rest comes as a stream.
 func (r *Receiver) OnGetFailed() Action {
 	r.started = false
 	if !r.Reading() {

@@ -8,8 +8,8 @@ import (
 	"github.com/gorun-mpi/mpi/internal/wire"
 )
 
-// FuzzHostilePeer: whatever a peer sends, and whenever, what the machines tell their callers to do lies inside of the
-// buffer and of the message, and comes to an end at most once.
+// FuzzHostilePeer checks that whatever a peer sends, and whenever, what the machines tell their callers to do lies
+// inside of the buffer and of the message, and comes to an end at most once.
 func FuzzHostilePeer(f *testing.F) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 3))

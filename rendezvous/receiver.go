@@ -39,7 +39,7 @@ const (
 	streaming
 )
 
-// Init: the message of rts is matched with a buffer of room bytes. own is the number of this end.
+// Init begins a transfer: the message of rts is matched with a buffer of room bytes. own is the number of this end.
 func (r *Receiver) Init(rts *wire.Header, room int64, own uint64) {
 	size := int64(rts.Len)
 	*r = Receiver{size: size, want: min(size, room), own: own, remote: rts.ID,
@@ -66,22 +66,23 @@ func (r *Receiver) Size() int64 { return r.size }
 // Have is how many bytes are in place, from the beginning.
 func (r *Receiver) Have() int64 { return r.have }
 
-// Readable: the sender's memory can be read, as far as is known.
+// Readable reports whether the sender's memory can be read, as far as is known.
 func (r *Receiver) Readable() bool { return r.readable }
 
-// NotReadable: it cannot, whatever the sender says.
+// NotReadable notes that the sender's memory cannot be read, whatever the sender says.
 func (r *Receiver) NotReadable() { r.readable = false }
 
-// Reading: there is a READ to do or under way.
+// Reading reports whether there is a READ to do or under way.
 func (r *Receiver) Reading() bool { return r.phase == reading && r.asked > 0 }
 
-// Streaming: fragments are expected.
+// Streaming reports whether fragments are expected.
 func (r *Receiver) Streaming() bool { return r.phase == streaming }
 
 // Back is where the sender may write, if it may.
 func (r *Receiver) Back() Region { return r.back }
 
-// ReadUnderWay: the link writes to the buffer until OnGetDone or OnGetFailed, also after Abandon.
+// ReadUnderWay reports whether a READ is under way: the link writes to the buffer until OnGetDone or OnGetFailed, also
+// after Abandon.
 func (r *Receiver) ReadUnderWay() bool { return r.started }
 
 // Abandon ends the transfer: its peer has failed.
@@ -90,7 +91,7 @@ func (r *Receiver) Abandon() {
 	r.phase = idle
 }
 
-// finish: the front is here. The transfer is over unless the back is still being written.
+// finish is called when the front is here. The transfer is over unless the back is still being written.
 func (r *Receiver) finish() Action {
 	ended := r.phase
 	r.phase = idle

@@ -25,7 +25,7 @@ func (s *Scheme) String() string { return s.name }
 type What uint8
 
 const (
-	// Nothing: wait for the next input.
+	// Nothing is to wait for the next input.
 	Nothing What = iota
 	// Send the packet Header.
 	Send
@@ -33,13 +33,14 @@ const (
 	Expect
 	// Copy Len bytes of the fragment to Off of the receiver's buffer, then Copied.
 	Copy
-	// Fragment: send Header with the Len bytes from Off, then Sent if it was taken.
+	// Fragment is to send Header with the Len bytes from Off, then Sent if it was taken.
 	Fragment
-	// Finish: the receiver has all it wants. Its buffer is the caller's again; send Header, the FIN, if it has a Kind.
+	// Finish says that the receiver has all it wants. Its buffer is the caller's again; send Header, the FIN, if it has
+	// a Kind.
 	Finish
-	// Complete: the sender's buffer is the caller's again.
+	// Complete says that the sender's buffer is the caller's again.
 	Complete
-	// Fail: the peer breaks the protocol; Err says how.
+	// Fail says that the peer breaks the protocol; Err says how.
 	Fail
 )
 

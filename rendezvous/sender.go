@@ -8,7 +8,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 type Sender struct {
 	own  uint64 // the number of this end
 	size int64
-	over bool
+	done bool
 	mem  Region // where the receiver may READ it
 
 	// stream
@@ -30,14 +30,14 @@ type writing struct {
 	asked  int64  // bytes of the WRITE under way; 0: none
 }
 
-// Init: a message of size bytes is about to be announced, as number own. mem is where the receiver may READ it;
-// fragments have at most piece bytes.
+// Init begins a transfer: a message of size bytes is about to be announced, as number own. mem is where the receiver
+// may READ it; fragments have at most piece bytes.
 func (s *Sender) Init(own uint64, size int64, mem Region, piece int64) {
 	*s = Sender{own: own, size: size, mem: mem, piece: piece}
 }
 
-// EndsAlone: the link says when it has let go of what it has been given to send. Where the message can be READ, FIN is
-// what ends a transfer all the same.
+// EndsAlone notes that the link says when it has let go of what it has been given to send. Where the message can be
+// READ, FIN is what ends a transfer all the same.
 func (s *Sender) EndsAlone() { s.alone = !s.mem.OK }
 
 // RTS announces the message.
@@ -56,18 +56,18 @@ func (s *Sender) RTS(ctx uint32, tag int32) wire.Header {
 // Memory is where the receiver may READ the message, if it may.
 func (s *Sender) Memory() Region { return s.mem }
 
-// OnFIN: the receiver has what it wants.
+// OnFIN is called when the receiver has what it wants.
 func (s *Sender) OnFIN() Action {
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	s.Abandon()
 	return Action{Do: Complete}
 }
 
-// OnReleased: the link has let go of all that it has been given.
+// OnReleased is called when the link has let go of all that it has been given.
 func (s *Sender) OnReleased() Action {
-	if s.over || !s.alone || s.gen == 0 || s.next < s.end {
+	if s.done || !s.alone || s.gen == 0 || s.next < s.end {
 		return Action{}
 	}
 	s.Abandon()
@@ -77,14 +77,14 @@ func (s *Sender) OnReleased() Action {
 // GetsFIN reports whether FIN may come now.
 func (s *Sender) GetsFIN() bool { return !s.alone || s.gen == 0 }
 
-// Exposed: the receiver can READ the message, or the link may have parts of it that it has not sent.
+// Exposed reports whether the receiver can READ the message, or the link may have parts of it that it has not sent.
 func (s *Sender) Exposed() bool { return s.mem.OK || s.Asked() }
 
-// Asked: the receiver has asked for a part of the message, so that it cannot be taken back.
+// Asked reports whether the receiver has asked for a part of the message, so that it cannot be taken back.
 func (s *Sender) Asked() bool { return s.gen != 0 || s.put.Len > 0 }
 
 // Abandon ends the transfer: the message is taken back, or its peer has failed.
 func (s *Sender) Abandon() {
-	s.over = true
+	s.done = true
 	s.put.left = 0
 }

@@ -2,9 +2,9 @@ package rendezvous
 
 import "github.com/gorun-mpi/mpi/internal/wire"
 
-// Split: both processors copy. The receiver READs the front of the message as in get, the sender WRITEs the back into
-// the receiver's buffer, and each byte is copied once. Only the sender can say that it has stopped writing, so it is
-// waited for. The front may be empty: then the receiver does nothing at all, as befits one that computes.
+// Split has both processors copy. The receiver READs the front of the message as in get, the sender WRITEs the back
+// into the receiver's buffer, and each byte is copied once. Only the sender can say that it has stopped writing, so it
+// is waited for. The front may be empty: then the receiver does nothing at all, as befits one that computes.
 var Split = &Scheme{
 	name:  "split",
 	index: 2,
@@ -25,8 +25,8 @@ func (r *Receiver) beginSplit() Action {
 	return ask
 }
 
-// OnPutDone: the sender has written the n bytes of the back; or, if n is 0, has not and will not. The caller has
-// withdrawn the registration.
+// OnPutDone is called when the sender has written the n bytes of the back; or, if n is 0, has not and will not. The
+// caller has withdrawn the registration.
 func (r *Receiver) OnPutDone(n int64) Action {
 	back := r.back.Len
 	r.back = Region{}
@@ -53,9 +53,9 @@ func (r *Receiver) OnPutDone(n int64) Action {
 
 // Split of the sender.
 
-// OnPutReq: the receiver asks for the last h.Len bytes to be written to its memory. able: the link can.
+// OnPutReq is called when the receiver asks for the last h.Len bytes to be written to its memory. able: the link can.
 func (s *Sender) OnPutReq(h *wire.Header, able bool) Action {
-	if !able || s.over || h.Len == 0 || h.Len > uint64(s.size) || s.Writing() {
+	if !able || s.done || h.Len == 0 || h.Len > uint64(s.size) || s.Writing() {
 		return putDone(h.Key, 0)
 	}
 	s.put = writing{Region{h.Addr, uint64(h.Ctx), int64(h.Len), true}, h.Key, int64(h.Len), 0}
@@ -66,7 +66,7 @@ func putDone(to uint64, n int64) Action {
 	return Action{Do: Send, Header: wire.Header{Kind: wire.PutDone, Flags: wire.Urgent, Key: to, Len: uint64(n)}}
 }
 
-// Writing: there is a WRITE to do or under way.
+// Writing reports whether there is a WRITE to do or under way.
 func (s *Sender) Writing() bool { return s.put.left > 0 }
 
 // NextWrite is the WRITE to do now, of at most piece bytes: n bytes from off of the message to addr. ok: there is one.
@@ -76,16 +76,16 @@ func (s *Sender) NextWrite(piece int64) (off, n int64, addr, key uint64, ok bool
 	return s.size - p.left, n, p.Addr + uint64(p.Len-p.left), p.Key, p.left > 0 && p.asked == 0
 }
 
-// WriteStarted: the link reads the n bytes until OnWritten or OnWriteFailed.
+// WriteStarted notes that the link reads the n bytes until OnWritten or OnWriteFailed.
 func (s *Sender) WriteStarted(n int64) { s.put.asked = n }
 
 // WriteUnderWay is how much of the message the link reads for a WRITE.
 func (s *Sender) WriteUnderWay() int64 { return s.put.asked }
 
-// OnWritten: the n bytes of a WRITE are there.
+// OnWritten is called when the n bytes of a WRITE are there.
 func (s *Sender) OnWritten(n int64) Action {
 	s.put.asked = 0
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	if s.put.left -= n; s.put.left > 0 {
@@ -94,10 +94,10 @@ func (s *Sender) OnWritten(n int64) Action {
 	return putDone(s.put.to, s.put.Len)
 }
 
-// OnWriteFailed: they are not. The receiver fetches all of the back.
+// OnWriteFailed is called when the n bytes of a WRITE are not there. The receiver fetches all of the back.
 func (s *Sender) OnWriteFailed() Action {
 	s.put.left, s.put.asked = 0, 0
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	return putDone(s.put.to, 0)

@@ -2,7 +2,7 @@ package rendezvous
 
 import "github.com/gorun-mpi/mpi/internal/wire"
 
-// Stream: the receiver says CTS, the sender sends fragments in order. It needs nothing of the link but packets.
+// Stream has the receiver say CTS, and the sender send fragments in order. It needs nothing of the link but packets.
 var Stream = &Scheme{
 	name:  "stream",
 	index: 0,
@@ -18,7 +18,7 @@ func (r *Receiver) beginStream() Action {
 		ID: r.remote, Key: r.own, Tag: r.gen, Addr: uint64(r.have), Len: uint64(n)}}
 }
 
-// OnData: n bytes for off of stream gen have come.
+// OnData is called when n bytes for off of stream gen have come.
 func (r *Receiver) OnData(gen int32, off, n int64) Action {
 	if r.tookOver && gen == r.gen && r.Reading() && !r.started {
 		// The sender sends again, what has been READ already: it goes on where the READs are. Both ends copy at once then.
@@ -34,7 +34,7 @@ func (r *Receiver) OnData(gen int32, off, n int64) Action {
 	return Action{Do: Copy, Off: off, Len: n}
 }
 
-// Copied: they are in the buffer.
+// Copied is called when the bytes of OnData are in the buffer.
 func (r *Receiver) Copied(n int64) Action {
 	if r.have += n; r.have == r.want {
 		return r.finish()
@@ -42,7 +42,8 @@ func (r *Receiver) Copied(n int64) Action {
 	return Action{}
 }
 
-// Stall: nothing has come for a while. READ the rest, if that is possible, or until the sender sends again.
+// Stall is called when nothing has come for a while. The receiver READs the rest, if that is possible, or waits until
+// the sender sends again.
 func (r *Receiver) Stall() Action {
 	if r.phase != streaming || !r.readable {
 		return Action{}
@@ -53,9 +54,9 @@ func (r *Receiver) Stall() Action {
 
 // Stream of the sender.
 
-// OnCTS: the receiver asks for bytes off to off+n, as stream h.Tag.
+// OnCTS is called when the receiver asks for bytes off to off+n, as stream h.Tag.
 func (s *Sender) OnCTS(h *wire.Header) Action {
-	if s.over {
+	if s.done {
 		return Action{}
 	}
 	off, n := int64(h.Addr), int64(h.Len)
@@ -66,8 +67,8 @@ func (s *Sender) OnCTS(h *wire.Header) Action {
 	return Action{}
 }
 
-// Streaming: there are fragments to send.
-func (s *Sender) Streaming() bool { return !s.over && s.next < s.end }
+// Streaming reports whether there are fragments to send.
+func (s *Sender) Streaming() bool { return !s.done && s.next < s.end }
 
 // NextFragment is the fragment to send now, of at most limit bytes; Nothing if there is none.
 func (s *Sender) NextFragment(limit int64) Action {
@@ -78,7 +79,7 @@ func (s *Sender) NextFragment(limit int64) Action {
 		Header: wire.Header{Kind: wire.Data, Flags: wire.Urgent, Tag: s.gen, Key: s.to, Addr: uint64(s.next)}}
 }
 
-// Sent: the link has taken n bytes.
+// Sent is called when the link has taken n bytes.
 func (s *Sender) Sent(n int64) { s.next += n }
 
 // PieceOf is how long the fragments of a message are that are copied: at most fragment, and a short message is cut into

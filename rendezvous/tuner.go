@@ -93,7 +93,7 @@ func (c *tuned) inherit(shorter *tuned, tries uint8) {
 	}
 }
 
-// lost: s has cost lostBy times as much as another scheme.
+// lost reports whether s has cost lostBy times as much as another scheme.
 func (c *tuned) lost(s *Scheme) bool {
 	for _, other := range c.cost {
 		if other != 0 && c.cost[s.index] > lostBy*other {
@@ -196,7 +196,7 @@ func (c *tuned) backOf(size int64) int64 {
 	return size - (size-size*int64(c.back)/256)&^4095
 }
 
-// balance: the sender was done first, or not.
+// balance notes whether the sender was done first.
 func (c *tuned) balance(senderFirst bool) {
 	if senderFirst {
 		c.back = min(c.back+backStep, backMax)
@@ -219,7 +219,7 @@ func (c *crowd) next(able []*Scheme, size int64) (s *Scheme, member bool) {
 	return c.cheapest(able), false
 }
 
-// ended: one of the run has.
+// ended is called when a transfer of the run has ended.
 func (c *crowd) ended(size, now int64) {
 	c.open--
 	if c.since == 0 {

@@ -85,7 +85,7 @@ func columns(b *testing.B, run func(b *testing.B, k kind, depth int, same bool))
 	}
 }
 
-// BenchmarkPosted: Post, then the Arrive that meets it; posted receives in the way.
+// BenchmarkPosted measures Post, then the Arrive that meets it; posted receives are in the way.
 func BenchmarkPosted(b *testing.B) {
 	columns(b, func(b *testing.B, k kind, depth int, same bool) {
 		t := New()
@@ -102,7 +102,7 @@ func BenchmarkPosted(b *testing.B) {
 	})
 }
 
-// BenchmarkUnexpected: Arrive, Queue, then the Post that meets it; unexpected messages in the way.
+// BenchmarkUnexpected measures Arrive, Queue, then the Post that meets it; unexpected messages are in the way.
 func BenchmarkUnexpected(b *testing.B) {
 	columns(b, func(b *testing.B, k kind, depth int, same bool) {
 		t := New()
@@ -123,8 +123,8 @@ func BenchmarkUnexpected(b *testing.B) {
 	})
 }
 
-// BenchmarkTurn: the queue itself turns, so that every key is cold and bins come
-// and go: the oldest entry is met, and a new one takes its place at the end.
+// BenchmarkTurn has the queue itself turn, so that every key is cold and bins come and go: the oldest entry is met, and
+// a new one takes its place at the end.
 func BenchmarkTurn(b *testing.B) {
 	columns(b, func(b *testing.B, k kind, depth int, same bool) {
 		t := New()
@@ -151,7 +151,7 @@ func BenchmarkTurn(b *testing.B) {
 	})
 }
 
-// BenchmarkNewTags: each pair has a key never seen before.
+// BenchmarkNewTags measures pairs that each have a key never seen before.
 func BenchmarkNewTags(b *testing.B) {
 	t := New()
 	r := &Receive{Ctx: 1, Source: 5}
@@ -165,7 +165,7 @@ func BenchmarkNewTags(b *testing.B) {
 	}
 }
 
-// BenchmarkEightKeys: eight neighbours in turn, none of them in the one-bin cache.
+// BenchmarkEightKeys measures eight neighbours in turn, none of them in the one-bin cache.
 func BenchmarkEightKeys(b *testing.B) {
 	t := New()
 	r := &Receive{Ctx: 1, Tag: 6}

@@ -16,12 +16,11 @@ type modelEntry struct {
 	id          int
 }
 
-// matches, MPI 4.1 section 3.2.4: "The selection of a message by a receive
-// operation is governed by the value of the message envelope. A message can be
-// received by a receive operation if its envelope matches the source, tag and
-// comm values specified by the receive operation. The receiver may specify a
-// wildcard MPI_ANY_SOURCE value for source, and/or a wildcard MPI_ANY_TAG value
-// for tag, indicating that any source and/or tag are acceptable."
+// matches reports whether e matches, by MPI 4.1 section 3.2.4: "The selection of a message by a receive operation is
+// governed by the value of the message envelope. A message can be received by a receive operation if its envelope
+// matches the source, tag and comm values specified by the receive operation. The receiver may specify a wildcard
+// MPI_ANY_SOURCE value for source, and/or a wildcard MPI_ANY_TAG value for tag, indicating that any source and/or tag
+// are acceptable."
 func (receive modelEntry) matches(m modelEntry) bool {
 	if receive.ctx != m.ctx {
 		return false

@@ -293,8 +293,8 @@ func (t *Table) Remove(m *Message) {
 	t.take(m)
 }
 
-// Cancel takes a posted receive off the table and reports true; it reports
-// false when r is not posted, because it never was or has been matched.
+// Cancel takes a posted receive off the table. It reports whether r was posted: it is not if it never was or has been
+// matched.
 func (t *Table) Cancel(r *Receive) bool {
 	if r.bin == nil {
 		return false

@@ -131,15 +131,15 @@ type Packet struct {
 }
 
 var (
-	// ErrUnavailable: this transport cannot be used here. Wrapped with the reason.
+	// ErrUnavailable means that this transport cannot be used here. It is wrapped with the reason.
 	ErrUnavailable = errors.New("transport unavailable")
-	// ErrPeerGone: the peer's process has ended or its link has broken.
+	// ErrPeerGone means that the peer's process has ended or its link has broken.
 	ErrPeerGone = errors.New("peer is gone")
-	// ErrTimeout: the peer did not answer in time when it was connected to.
+	// ErrTimeout means that the peer did not answer in time when it was connected to.
 	ErrTimeout = errors.New("no answer in time")
-	// ErrCancelled: an operation of a Tagged device has ended by Cancel.
+	// ErrCancelled means that an operation of a Tagged device has ended by Cancel.
 	ErrCancelled = errors.New("cancelled")
-	// ErrNoMemory: there is no room for a transport's own buffers.
+	// ErrNoMemory means that there is no room for a transport's own buffers.
 	ErrNoMemory = errors.New("no memory")
 )
 

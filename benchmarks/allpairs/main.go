@@ -107,7 +107,7 @@ func (t *traffic) measure(size int64) (values []any, wrong int64, err error) {
 
 // flow sends n messages from each rank and returns the time until all are there.
 func (t *traffic) flow(size, n int) (time.Duration, error) {
-	mine, err := t.expected(n)
+	own, err := t.expected(n)
 	if err != nil {
 		return 0, err
 	}
@@ -116,7 +116,7 @@ func (t *traffic) flow(size, n int) (time.Duration, error) {
 		return 0, err
 	}
 	start := time.Now()
-	if err := t.pass(mine, n); err != nil {
+	if err := t.pass(own, n); err != nil {
 		return 0, err
 	}
 	err = mpi.Barrier(t.world)

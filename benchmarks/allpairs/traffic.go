@@ -84,28 +84,28 @@ func (t *traffic) expected(n int) (int, error) {
 	total := 0
 	for distance := 1; distance < t.ranks; distance++ {
 		to, from := (t.rank+distance)%t.ranks, (t.rank+t.ranks-distance)%t.ranks
-		var theirs [1]int64
-		if _, err := mpi.Sendrecv(t.world, counts[to:to+1], to, countTag, theirs[:], from, countTag); err != nil {
+		var peer [1]int64
+		if _, err := mpi.Sendrecv(t.world, counts[to:to+1], to, countTag, peer[:], from, countTag); err != nil {
 			return 0, err
 		}
-		total += int(theirs[0])
+		total += int(peer[0])
 	}
 	return total, nil
 }
 
 // sum brings the numbers of all ranks together on rank 0.
-func (t *traffic) sum(mine int64) (int64, error) {
+func (t *traffic) sum(own int64) (int64, error) {
 	if t.rank != 0 {
-		return 0, mpi.SendValue(t.world, mine, 0, wrongTag)
+		return 0, mpi.SendValue(t.world, own, 0, wrongTag)
 	}
 	for other := 1; other < t.ranks; other++ {
-		theirs, _, err := mpi.RecvValue[int64](t.world, other, wrongTag)
+		peer, _, err := mpi.RecvValue[int64](t.world, other, wrongTag)
 		if err != nil {
 			return 0, err
 		}
-		mine += theirs
+		own += peer
 	}
-	return mine, nil
+	return own, nil
 }
 
 // pass receives and sends until both are done.

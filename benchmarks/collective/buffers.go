@@ -58,7 +58,7 @@ func (b *buffers) resize(o *operation, bytes int) {
 	b.o = o
 	b.send, b.sent, b.recv, b.received, b.in, b.out = nil, nil, nil, nil, nil, nil
 	b.to, b.from = nil, nil
-	if o.is("barrier") {
+	if o.named("barrier") {
 		bytes = 0
 	}
 	if o.reduces {
@@ -95,7 +95,7 @@ func (b *buffers) resizeVectors(n int) {
 		b.counts[i] = (i+1)*n/b.size - i*n/b.size
 	}
 	b.in, b.out = b.numbers[0][:n*b.blocksOf(b.o.eachSent)], b.numbers[1][:n]
-	if b.o.is("reduce_scatter") {
+	if b.o.named("reduce_scatter") {
 		b.out = b.out[:b.counts[b.rank]]
 	}
 }
@@ -110,14 +110,14 @@ func (b *buffers) fill(round int) {
 	for i, block := range b.sent {
 		harness.Fill(block, round, mark(b.rank, i))
 	}
-	if b.o.is("bcast") && b.rank == root {
+	if b.o.named("bcast") && b.rank == root {
 		harness.Fill(b.recv, round, mark(root, 0))
 	}
 }
 
 // wrong counts the buffers that do not hold what the round gives this rank.
 func (b *buffers) wrong(round int) (wrong int64) {
-	if b.rank != root && (b.o.is("gather") || b.o.is("gatherv") || b.o.is("reduce")) {
+	if b.rank != root && (b.o.named("gather") || b.o.named("gatherv") || b.o.named("reduce")) {
 		return 0
 	}
 	to := 0 // the block of the sender
@@ -142,7 +142,7 @@ func (b *buffers) wrong(round int) (wrong int64) {
 	return wrong
 }
 
-// reduced is whether out is the sum that it should be.
+// reduced reports whether out is the sum that it should be.
 func (b *buffers) reduced(round int) bool {
 	low, ranks := 0, b.size // out begins with the element low of the sum of so many ranks
 	switch b.o.name {

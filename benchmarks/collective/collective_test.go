@@ -65,7 +65,7 @@ func TestValidation(t *testing.T) {
 			for _, of := range missed {
 				found += of[o.String()]
 			}
-			if found == 0 && !o.is("barrier") && ranks > 1 {
+			if found == 0 && !o.named("barrier") && ranks > 1 {
 				t.Errorf("%d ranks: no rank sees that %s has done nothing", ranks, o)
 			}
 		}
@@ -78,16 +78,16 @@ func TestPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var theirs, ours []string
+	var peer, ours []string
 	for _, m := range regexp.MustCompile(`\n    \{("\w+", "[^"]+", [01]), \w+, \w+\},`).FindAllSubmatch(source, -1) {
-		theirs = append(theirs, string(m[1]))
+		peer = append(peer, string(m[1]))
 	}
 	for _, o := range operations {
 		reduces := map[bool]int{true: 1}[o.reduces]
 		ours = append(ours, fmt.Sprintf("%q, %q, %d", o.name, o.title, reduces))
 	}
-	if !slices.Equal(ours, theirs) {
-		t.Errorf("peers/collective.c has\n%s\nand this program\n%s", strings.Join(theirs, "\n"), strings.Join(ours, "\n"))
+	if !slices.Equal(ours, peer) {
+		t.Errorf("peers/collective.c has\n%s\nand this program\n%s", strings.Join(peer, "\n"), strings.Join(ours, "\n"))
 	}
 }
 

@@ -168,7 +168,7 @@ func described(j *bench.Job, f form, sizes []int64) (p harness.Program, datatype
 	p, datatype, key, keys = program, "MPI_CHAR", "Size", sizes
 	p.Name, p.Title = f.String(), f.fullTitle()
 	switch {
-	case f.is("barrier"):
+	case f.named("barrier"):
 		datatype, key, keys = "", "", []int64{int64(j.Ranks)}
 	case f.reduces:
 		datatype = "MPI_DOUBLE"

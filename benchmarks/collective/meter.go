@@ -68,7 +68,7 @@ func (m *meter) measure(o form, size int64) (figure, error) {
 // bind makes call what a form does.
 func (m *meter) bind(f form) (free func(), err error) {
 	b := m.buffers
-	m.meet, free = !f.is("barrier"), func() {}
+	m.meet, free = !f.named("barrier"), func() {}
 	switch f.way {
 	case blocking:
 		m.call = func() error { return f.call(b) }
@@ -109,7 +109,7 @@ func (m *meter) overlap(f form, n int, pure float64) (overall, alone float64, er
 	if err := mpi.Barrier(world); err != nil {
 		return 0, 0, err
 	}
-	mine, all := []float64{0, bench.Working(steps, n)}, make([]float64, 2)
+	own, all := []float64{0, bench.Working(steps, n)}, make([]float64, 2)
 	m.took = 0
 	for range n {
 		if err := mpi.Barrier(world); err != nil {
@@ -126,8 +126,8 @@ func (m *meter) overlap(f form, n int, pure float64) (overall, alone float64, er
 		}
 		m.took += bench.Now() - start
 	}
-	mine[0] = float64(m.took) / float64(n)
-	err = mpi.Reduce(world, mine, all, mpi.Sum, root)
+	own[0] = float64(m.took) / float64(n)
+	err = mpi.Reduce(world, own, all, mpi.Sum, root)
 	ranks := float64(m.job.Ranks)
 	return all[0] / ranks, all[1] / ranks, err
 }
@@ -172,16 +172,16 @@ func (m *meter) playChecked(n int) error {
 // combine brings the ranks' times to rank 0.
 func (m *meter) combine(f *figure) error {
 	mean := float64(m.took) / float64(f.Rounds)
-	mine := []float64{mean, float64(m.wrong)}
+	own := []float64{mean, float64(m.wrong)}
 	var all []float64
 	if m.job.Rank == 0 {
-		all = make([]float64, len(mine)*m.job.Ranks)
+		all = make([]float64, len(own)*m.job.Ranks)
 	}
-	if err := mpi.Gather(m.job.World, mine, all, 0); err != nil {
+	if err := mpi.Gather(m.job.World, own, all, 0); err != nil {
 		return err
 	}
 	f.least = math.Inf(1)
-	for ; len(all) > 0; all = all[len(mine):] {
+	for ; len(all) > 0; all = all[len(own):] {
 		f.Iteration += all[0] / float64(m.job.Ranks)
 		f.least, f.most = min(f.least, all[0]), max(f.most, all[0])
 		f.Errors += int64(all[1])

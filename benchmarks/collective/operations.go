@@ -22,7 +22,7 @@ type operation struct {
 	keep  func(b *buffers) (*mpi.Request, error)
 }
 
-func (o *operation) is(name string) bool { return o.name == name }
+func (o *operation) named(name string) bool { return o.name == name }
 
 var operations = []operation{
 	{

@@ -340,7 +340,7 @@ func TestIndexNamesBothEnds(t *testing.T) {
 	}
 }
 
-// TestFromMakesThePagesAgain: what is written can be read and gives the same page.
+// TestFromMakesThePagesAgain checks that what is written can be read and gives the same page.
 func TestFromMakesThePagesAgain(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	m, _ := find(plan(false), "latency")
@@ -491,7 +491,7 @@ func TestAnInterruptKeepsWhatThereIs(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeftOfAHangingPeer: a rank in a session of its own, which ignores SIGTERM, ends too.
+// TestNothingIsLeftOfAHangingPeer checks that a rank in a session of its own, which ignores SIGTERM, ends too.
 func TestNothingIsLeftOfAHangingPeer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("finding processes that left their group needs /proc")
@@ -532,7 +532,7 @@ func TestMissingPeerIsNamed(t *testing.T) {
 }
 
 func TestNoArgumentsAreDropped(t *testing.T) {
-	a := arguments{args: "-m 8:8", theirs: "-i 5", ours: "-i 500"}
+	a := arguments{args: "-m 8:8", peerArgs: "-i 5", ownArgs: "-i 500"}
 	if got := a.words(false); !reflect.DeepEqual(got, []string{"-m", "8:8", "-i", "5"}) {
 		t.Errorf("theirs: %q", got)
 	}

@@ -13,7 +13,7 @@ import (
 // steadyWithin is how far apart the gauges of what is compared may be.
 const steadyWithin = 1.5
 
-// steady is whether gauges, in µs, are of one state. What no clock can have said is of none.
+// steady reports whether gauges, in µs, are of one state. Gauges that no clock can have measured are of none.
 func steady(gauges ...float64) bool {
 	for _, g := range gauges {
 		if !(g > 0) || math.IsInf(g, 0) {
@@ -52,8 +52,8 @@ type turn struct {
 	gauge   [2]float64 // before and after it; zeros where there is no gauge
 }
 
-// umpire lets the libraries have their turns and throws out those that cannot be compared.
-type umpire struct {
+// turns lets the libraries have their turns and throws out those that cannot be compared.
+type turns struct {
 	gauge  func() float64                        // nil: all turns count
 	play   func(library int) (_ []line, ok bool) // !ok: the library has failed, and has no turn in this round
 	repeat func() bool                           // whether one more turn is repeated
@@ -62,7 +62,7 @@ type umpire struct {
 // round gives each library a turn, in this order. Then, as long as there are repetitions, it gives one more to a
 // library that has none in the state of the machine in which most have one. It returns the turns of that state, by
 // library, and how many were thrown out.
-func (u umpire) round(order []int) (kept map[int]turn, thrown int) {
+func (u turns) round(order []int) (kept map[int]turn, thrown int) {
 	var turns []turn
 	var before float64
 	if u.gauge != nil {
@@ -97,7 +97,7 @@ func (u umpire) round(order []int) (kept map[int]turn, thrown int) {
 
 // comparable are the turns in one state, of as many libraries as possible, the latest of each. Of several such states
 // it takes the latest: it is more likely to last.
-func (u umpire) comparable(turns []turn) (best map[int]turn) {
+func (u turns) comparable(turns []turn) (best map[int]turn) {
 	latest := -1 // turn of best
 	for _, lowest := range turns {
 		least := min(lowest.gauge[0], lowest.gauge[1])

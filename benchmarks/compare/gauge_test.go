@@ -100,7 +100,7 @@ func TestUmpire(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var played, kept []int
-			u := umpire{repeat: repeats(c.repeats), play: func(library int) ([]line, bool) {
+			u := turns{repeat: repeats(c.repeats), play: func(library int) ([]line, bool) {
 				played = append(played, library)
 				return []line{{8, []float64{float64(library)}}}, library != c.fails && c.fails != all
 			}}

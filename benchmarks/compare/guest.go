@@ -74,16 +74,16 @@ func lastLine(s string) string {
 }
 
 // librariesInGuest are the libraries as they run in a guest.
-func librariesInGuest(ours, theirs, tools library) []library {
+func librariesInGuest(ours, peer, tools library) []library {
 	bench := func(words ...string) []string {
 		return append([]string{guestScript, "--timeout", strconv.Itoa(int(guestTimeout.Seconds())), "--",
 			benchScript, strconv.Itoa(shortRuns)}, words...)
 	}
 	ours.launch = func(_ int, program string) []string { return bench("gorun", program) }
-	theirs.launch = func(_ int, program string) []string { return bench("openmpi", program) }
+	peer.launch = func(_ int, program string) []string { return bench("openmpi", program) }
 	tools.launch = func(int, string) []string { return bench("perftest") }
 	tools.read = readPerftest
-	return []library{ours, theirs, tools}
+	return []library{ours, peer, tools}
 }
 
 // Fields of latency's lines with -f; those of perftest are put in the same order.

@@ -44,7 +44,7 @@ func pixels(img image.Image) map[color.RGBA]int {
 // colours are those that package picture gives to the libraries, in their order.
 var colours = []color.RGBA{{0, 114, 178, 255}, {213, 94, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}}
 
-// TestPictures: every library is seen in every kind of picture, and one that failed is not.
+// TestPictures checks that every library is seen in every kind of picture, and one that failed is not.
 func TestPictures(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.png")
 	names := []string{"tcp-rate", "latency", "ring", "mbw_mr", "match", "overlap", "tcp-latency", "rdma-latency",

@@ -33,13 +33,13 @@ type measurement struct {
 
 // arguments are those of one run.
 type arguments struct {
-	ranks        int
-	key          int64  // of the only line that the run prints; 0: the line's own
-	args         string // the same for all
-	theirs, ours string // more of each: where the peers are so slow that a time to measure for would be no limit
-	quick        string // takes the place of args with -quick; same: these; empty: left out there
-	times        int    // runs in each turn; 0: one
-	tool         string // what perftest or ucx_perftest runs instead, with its options
+	ranks             int
+	key               int64  // of the only line that the run prints; 0: the line's own
+	args              string // the same for all
+	peerArgs, ownArgs string // more of each: where the peers are so slow that a time to measure for would be no limit
+	quick             string // takes the place of args with -quick; same: these; empty: left out there
+	times             int    // runs in each turn; 0: one
+	tool              string // what perftest or ucx_perftest runs instead, with its options
 }
 
 // same is what stands in the place of quick arguments that are no others.
@@ -117,7 +117,7 @@ func (m *measurement) makeQuick() {
 	m.runs, m.limit = kept, quickLimit
 }
 
-// gauged is whether the state of the machine is watched.
+// gauged reports whether the state of the machine is watched.
 func (m measurement) gauged() bool { return !m.guest && !m.ungauged }
 
 func oneWay() []column {
@@ -283,8 +283,8 @@ func match() measurement {
 			"that do not match it. A receive with both wildcards matches every message: it takes the oldest entry.",
 		runs: []arguments{
 			{ranks: 2, args: "-m 1:1000 --warm-time 0.7 -i 100 -x 5"},
-			{ranks: 2, args: "-m 10000:10000 --warm-time 0.7", theirs: "-i 50 -x 2", ours: "-i 1000 -x 100"},
-			{ranks: 2, args: "-m 100000:100000 --warm-time 0.7", theirs: "-i 20 -x 1", ours: "-i 1000 -x 100"},
+			{ranks: 2, args: "-m 10000:10000 --warm-time 0.7", peerArgs: "-i 50 -x 2", ownArgs: "-i 1000 -x 100"},
+			{ranks: 2, args: "-m 100000:100000 --warm-time 0.7", peerArgs: "-i 20 -x 1", ownArgs: "-i 1000 -x 100"},
 		},
 	}
 	for i, name := range []string{"posted, exact", "posted, any source", "posted, any tag", "posted, any of both",
@@ -408,9 +408,9 @@ func overlap() measurement {
 
 // words are the arguments of one library's run.
 func (a arguments) words(ours bool) []string {
-	more := a.theirs
+	more := a.peerArgs
 	if ours {
-		more = a.ours
+		more = a.ownArgs
 	}
 	return strings.Fields(a.args + " " + more)
 }

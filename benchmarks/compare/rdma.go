@@ -30,7 +30,7 @@ func rdmaLatency() measurement {
 		about: "Half of a round trip of two ranks that play ping-pong with blocking Send and Recv." + inGuest +
 			"perftest is ib_send_lat, which polls the bare verbs; its typical time is the median of a run, as ours " +
 			"is. Open MPI's program prints only the mean.",
-		runs: []arguments{{ranks: 2, args: "-m 8:8 -i 500 -x 20", ours: "-f",
+		runs: []arguments{{ranks: 2, args: "-m 8:8 -i 500 -x 20", ownArgs: "-f",
 			tool: "ib_send_lat -s 8 -n 500"}},
 		columns: []column{
 			{name: "one way, mean", unit: "µs", field: latencyMean, digits: 1},

@@ -193,8 +193,8 @@ func fakeGuest(t *testing.T, text string) (dir string) {
 	return dir
 }
 
-// TestNoGuest: where there can be none, the measurements are left out with the reason, and one guest is tried. Where
-// one fails, that is an error.
+// TestNoGuest checks that where there can be none, the measurements are left out with the reason, and one guest is
+// tried. Where one fails, that is an error.
 func TestNoGuest(t *testing.T) {
 	for code, unavailable := range map[int]bool{77: true, 125: false, 1: false} {
 		dir := fakeGuest(t, fmt.Sprintf(
@@ -222,7 +222,7 @@ func TestNoGuest(t *testing.T) {
 	}
 }
 
-// TestRunsInAGuest: what short runs print is one round; complaints about some of them are passed on.
+// TestRunsInAGuest checks that what short runs print is one round; complaints about some of them are passed on.
 func TestRunsInAGuest(t *testing.T) {
 	fakeGuest(t, `case $* in
 *ib_send_lat*) echo 'guest-bench: run 2 of 7 hung' >&2; cat lat lat ;;
@@ -270,8 +270,8 @@ esac
 	}
 }
 
-// TestGuestBench: runs that fail, hang or print nothing are named and left out, with all that they started, and the
-// others count. It needs no guest: the programs are none that use RDMA.
+// TestGuestBench checks that runs that fail, hang or print nothing are named and left out, with all that they started,
+// and the others count. It needs no guest: the programs are none that use RDMA.
 func TestGuestBench(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("it is a script for guests, which are Linux")

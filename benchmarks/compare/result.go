@@ -322,7 +322,7 @@ func (r *result) rows(c column) []row {
 	return rows
 }
 
-// gauged is whether there is a gauge.
+// gauged reports whether there is a gauge.
 func (r *result) gauged() bool {
 	return slices.ContainsFunc(r.Runs, func(s samples) bool { return s.Gauges != nil })
 }

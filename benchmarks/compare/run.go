@@ -42,7 +42,7 @@ func (e *estimate) total(left float64) time.Duration {
 	return time.Since(e.start) + time.Duration((left+e.ahead)*float64(time.Second))
 }
 
-// repeat takes a turn of so many seconds from what is spare, if that is enough.
+// repeat takes a turn of so many seconds from what is spare. It reports whether that was enough.
 func (e *estimate) repeat(seconds float64) bool {
 	if seconds > e.spare {
 		return false
@@ -94,7 +94,7 @@ func (r *result) measure(ctx context.Context, m *measurement, libraries []librar
 					m.name, round+1, r.Rounds, a.ranks, libraries[library].name)
 				return s.play(ctx, library, *m, a, libraries[library], r.limit)
 			}
-			u := umpire{play: play, gauge: in.gauge, repeat: in.repeats(m, len(libraries))}
+			u := turns{play: play, gauge: in.gauge, repeat: in.repeats(m, len(libraries))}
 			if !m.gauged() {
 				u.gauge = nil
 			}

@@ -119,7 +119,7 @@ func TestFiveRoundsBetweenHostsTakeSixMinutes(t *testing.T) {
 func TestCommandsBetweenHosts(t *testing.T) {
 	local := []library{{name: gorun, dir: "/d/gorun"}, {name: openMPI, dir: "/d/o"}, {name: mpich, dir: "/d/m"}}
 	pair := librariesOnHosts(local, library{name: bareSocket, dir: "/d/s"}, "/d/hosts")
-	m, a := measurement{program: "bw"}, arguments{args: "-m 8:8", theirs: "-i 5"}
+	m, a := measurement{program: "bw"}, arguments{args: "-m 8:8", peerArgs: "-i 5"}
 	var shown, run []string
 	for _, l := range pair {
 		shown = append(shown, l.name+": "+l.shown(m, a, false))
@@ -154,8 +154,8 @@ func TestCommandsBetweenHosts(t *testing.T) {
 	}
 }
 
-// TestNoHosts: where there can be none, the measurements are left out with the reason, and they are tried once. Where
-// they fail, that is an error.
+// TestNoHosts checks that where there can be none, the measurements are left out with the reason, and they are tried
+// once. Where they fail, that is an error.
 func TestNoHosts(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -184,8 +184,8 @@ func TestNoHosts(t *testing.T) {
 	}
 }
 
-// TestRunsOnHosts: a rank on each host; what a run leaves behind there is ended, the hosts stay for the next one and
-// are gone at the end.
+// TestRunsOnHosts has a rank on each host; what a run leaves behind there is ended, the hosts stay for the next
+// one and are gone at the end.
 func TestRunsOnHosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: making hosts and ending what runs on them takes seconds")
@@ -271,7 +271,7 @@ func side(t *testing.T, program, rank string, args ...string) (*exec.Cmd, *strin
 	return cmd, out
 }
 
-// TestBareSocket: what it prints is a benchmark's, on the first rank only, for every size.
+// TestBareSocket checks that what the program prints is a benchmark's, on the first rank only, for every size.
 func TestBareSocket(t *testing.T) {
 	program := bare(t)
 	all := map[string]int{"latency": 1, "bw": 1, "mbw_mr": 2}
@@ -297,7 +297,8 @@ func TestBareSocket(t *testing.T) {
 	}
 }
 
-// TestBareSocketComplains: it does not spin for ever on a rank that has gone, and says what is wrong with arguments.
+// TestBareSocketComplains checks that the program does not spin for ever on a rank that has gone, and says what is
+// wrong with arguments.
 func TestBareSocketComplains(t *testing.T) {
 	program, address := bare(t), freeAddress(t)
 	zero, said := side(t, program, "0", "latency", address)

@@ -58,14 +58,14 @@ func (b *testbed) makeUCX() (dir string, err error) {
 
 // librariesOverUCX are ours in dir, and the others, over those transports of UCX.
 func librariesOverUCX(dir, transports string, local []library) []library {
-	ours, theirs := local[0], local[1]
+	ours, peer := local[0], local[1]
 	ours.dir = dir
 	ours.launch = func(n int, program string) []string {
 		args := local[0].launch(n, program)
 		args[0] = filepath.Join(dir, filepath.Base(args[0]))
 		return slices.Insert(args, len(args)-1, "-x", "GORUN_TRANSPORTS=ucx", "-x", transports)
 	}
-	theirs.launch = func(n int, program string) []string {
+	peer.launch = func(n int, program string) []string {
 		args := underOpenMPI(n, program)
 		return slices.Insert(args, len(args)-1, "--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca",
 			"pml_ucx_devices", "any", "-x", transports)
@@ -73,5 +73,5 @@ func librariesOverUCX(dir, transports string, local []library) []library {
 	tool := library{name: ucxPerftest, launch: func(int, string) []string {
 		return []string{"env", transports, "scripts/ucx-perftest"}
 	}}
-	return []library{ours, theirs, tool}
+	return []library{ours, peer, tool}
 }

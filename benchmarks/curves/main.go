@@ -64,18 +64,18 @@ func sheet(lines []line) (s picture.Sheet) {
 	bySize := slices.ContainsFunc(lines, func(l line) bool { return l.Bytes != lines[0].Bytes })
 	for len(lines) > 0 {
 		first := lines[0]
-		var mine, others []line
+		var own, others []line
 		for _, l := range lines {
 			if l.Operation == first.Operation && (!bySize || l.Ranks == first.Ranks) {
-				mine = append(mine, l)
+				own = append(own, l)
 			} else {
 				others = append(others, l)
 			}
 		}
 		if last := len(s.Rows) - 1; last >= 0 && len(s.Rows[last]) == 1 {
-			s.Rows[last] = append(s.Rows[last], panel(mine, bySize))
+			s.Rows[last] = append(s.Rows[last], panel(own, bySize))
 		} else {
-			s.Rows = append(s.Rows, []picture.Panel{panel(mine, bySize)})
+			s.Rows = append(s.Rows, []picture.Panel{panel(own, bySize)})
 		}
 		s.Facts = fmt.Sprintf("simulated, %s, %d ranks per host", first.Model, first.PerHost)
 		lines = others

@@ -132,16 +132,16 @@ func (e *exchange) withAll() error {
 }
 
 // collect brings the spans to rank 0, which gets the time from when all had begun to when all had finished.
-func (e *exchange) collect(mine span) (us float64, err error) {
+func (e *exchange) collect(own span) (us float64, err error) {
 	if e.rank != 0 {
-		return 0, mpi.SendValue(e.world, mine, 0, reportTag)
+		return 0, mpi.SendValue(e.world, own, 0, reportTag)
 	}
 	for other := 1; other < e.ranks; other++ {
 		s, _, err := mpi.RecvValue[span](e.world, other, reportTag)
 		if err != nil {
 			return 0, err
 		}
-		mine.Began, mine.Finished = max(mine.Began, s.Began), max(mine.Finished, s.Finished)
+		own.Began, own.Finished = max(own.Began, s.Began), max(own.Finished, s.Finished)
 	}
-	return float64(mine.Finished-mine.Began) / 1e3, nil
+	return float64(own.Finished-own.Began) / 1e3, nil
 }

@@ -121,7 +121,7 @@ func newHalo(j *bench.Job) (*halo, error) {
 // measure returns rank 0's figures of so many steps: microseconds of a step beyond the slowest rank's computation, and
 // processor seconds of a rank in a second.
 func (h *halo) measure(compute time.Duration, spread, steps int) (beyond, cpu float64, err error) {
-	mine := drawn(h.rank, compute, spread, steps)
+	own := drawn(h.rank, compute, spread, steps)
 	runtime.GC()
 	if err := h.pace.Warm(func(n int) error { return h.play(make([]time.Duration, n)) }); err != nil {
 		return 0, 0, err
@@ -134,7 +134,7 @@ func (h *halo) measure(compute time.Duration, spread, steps int) (beyond, cpu fl
 		return 0, 0, err
 	}
 	start := time.Now()
-	if err := h.play(mine); err != nil {
+	if err := h.play(own); err != nil {
 		return 0, 0, err
 	}
 	took := time.Since(start)
@@ -205,16 +205,16 @@ func slowest(ranks int, compute time.Duration, spread, steps int) (sum time.Dura
 }
 
 // sum brings the ranks' processor time to rank 0.
-func (h *halo) sum(mine time.Duration) (time.Duration, error) {
+func (h *halo) sum(own time.Duration) (time.Duration, error) {
 	if h.rank != 0 {
-		return 0, mpi.SendValue(h.world, int64(mine), 0, cpuTag)
+		return 0, mpi.SendValue(h.world, int64(own), 0, cpuTag)
 	}
 	for other := 1; other < h.size; other++ {
-		theirs, _, err := mpi.RecvValue[int64](h.world, other, cpuTag)
+		peer, _, err := mpi.RecvValue[int64](h.world, other, cpuTag)
 		if err != nil {
 			return 0, err
 		}
-		mine += time.Duration(theirs)
+		own += time.Duration(peer)
 	}
-	return mine, nil
+	return own, nil
 }

@@ -86,8 +86,8 @@ func (o Options) Rounds(size int64) Rounds {
 	return o.Small
 }
 
-// PerIteration is whether each iteration is timed by itself. Otherwise two readings of the clock enclose all of them,
-// which is what OSU does and what disturbs least.
+// PerIteration reports whether each iteration is timed by itself. Otherwise two readings of the clock enclose all of
+// them, which is what OSU does and what disturbs least.
 func (o Options) PerIteration() bool { return o.Full || o.Validate || o.Tails != Tails{} }
 
 // Tails says which percentiles are printed.

@@ -117,7 +117,7 @@ func (p Program) Parse(args []string) (Options, error) {
 // spellOut gives the list of -zP99,P50 its long name: a letter whose value may be left out has none behind it.
 func spellOut(args []string) (out []string) {
 	for _, a := range args {
-		if list, is := strings.CutPrefix(a, "-z"); is && list != "" {
+		if list, ok := strings.CutPrefix(a, "-z"); ok && list != "" {
 			a = "--tail-lat=" + strings.TrimPrefix(list, "=")
 		}
 		out = append(out, a)
@@ -184,9 +184,9 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	if counts == "" {
 		counts = "iterations measured"
 	}
-	add("iterations", "i", "N", counts+" (default "+both(o.Small.Iterations, o.Large.Iterations)+")",
+	add("iterations", "i", "N", counts+" (default "+smallAndLarge(o.Small.Iterations, o.Large.Iterations)+")",
 		count(1, func(n int) { o.Small.Iterations, o.Large.Iterations = n, n }))
-	add("warmup", "x", "N", "iterations before these (default "+both(o.Small.Warmup, o.Large.Warmup)+")",
+	add("warmup", "x", "N", "iterations before these (default "+smallAndLarge(o.Small.Warmup, o.Large.Warmup)+")",
 		count(0, func(n int) { o.Small.Warmup, o.Large.Warmup = n, n }))
 	add("warm-time", "X", "SECONDS", fmt.Sprintf("time to warm up before the first figure (default %v; 0 with -x)",
 		o.WarmTime.Seconds()), seconds(&o.WarmTime))
@@ -243,7 +243,7 @@ func (p Program) flags(o *Options) (*pflag.FlagSet, *given) {
 	return fs, g
 }
 
-func both(small, large int) string {
+func smallAndLarge(small, large int) string {
 	if small == large {
 		return fmt.Sprint(small)
 	}

@@ -54,13 +54,13 @@ func run() error {
 		return err
 	}
 	met := time.Now()
-	mine := report{Init: int64(joined.Sub(start)), Barrier: int64(met.Sub(joined)), PeakKiB: harness.PeakKiB()}
+	own := report{Init: int64(joined.Sub(start)), Barrier: int64(met.Sub(joined)), PeakKiB: harness.PeakKiB()}
 	opts, ok, err := program.Start(os.Args[1:], world.Rank(), world.Size(), os.Stdout)
 	if err != nil {
 		return err
 	}
 	if ok {
-		if err := collect(world, bench.OutputOf(world, opts), mine); err != nil {
+		if err := collect(world, bench.OutputOf(world, opts), own); err != nil {
 			return err
 		}
 	}
@@ -68,12 +68,12 @@ func run() error {
 }
 
 // collect brings the ranks' reports to rank 0 and prints them there.
-func collect(world *mpi.Comm, out harness.Output, mine report) error {
+func collect(world *mpi.Comm, out harness.Output, own report) error {
 	if world.Rank() != 0 {
-		return mpi.SendValue(world, mine, 0, reportTag)
+		return mpi.SendValue(world, own, 0, reportTag)
 	}
 	n := world.Size()
-	inits, barriers, peak := []int64{mine.Init}, []int64{mine.Barrier}, mine.PeakKiB
+	inits, barriers, peak := []int64{own.Init}, []int64{own.Barrier}, own.PeakKiB
 	for range n - 1 {
 		r, _, err := mpi.RecvValue[report](world, mpi.AnySource, reportTag)
 		if err != nil {

@@ -15,9 +15,9 @@ func TestSharesAddUp(t *testing.T) {
 		o := harness.Options{Senders: c.senders, Receivers: c.receivers}
 		answered := 0
 		for i := range c.receivers {
-			answered += (&worker{Pair: &bench.Pair{}, opts: o, index: i}).share(c.each)
+			answered += (&worker{Pair: &bench.Pair{}, opts: o, index: i}).roundTrips(c.each)
 		}
-		began := c.senders * (&worker{Pair: &bench.Pair{Serves: true}, opts: o}).share(c.each)
+		began := c.senders * (&worker{Pair: &bench.Pair{Serves: true}, opts: o}).roundTrips(c.each)
 		if began != answered || began != c.senders*c.each {
 			t.Errorf("%+v: %d begun, %d answered", c, began, answered)
 		}

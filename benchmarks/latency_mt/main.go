@@ -91,8 +91,8 @@ func newSide(j *bench.Job) (*side, error) {
 	return s, nil
 }
 
-// share is how many round trips are this goroutine's, where each goroutine of rank 0 begins so many.
-func (w *worker) share(each int) int {
+// roundTrips is how many round trips are this goroutine's, where each goroutine of rank 0 begins so many.
+func (w *worker) roundTrips(each int) int {
 	if w.Serves {
 		return each
 	}
@@ -114,7 +114,7 @@ func (s *side) measure(size int64) (harness.Result, error) {
 	}
 	runtime.GC() // no collection of the previous size's leftovers while the clocks run
 	n, err := s.pace.Settle(s.job.Options.Rounds(size), func(n int) error {
-		return s.together(func(w *worker) { w.err = w.Play(w.share(n)) })
+		return s.together(func(w *worker) { w.err = w.Play(w.roundTrips(n)) })
 	})
 	if err != nil {
 		return result, err
@@ -122,7 +122,7 @@ func (s *side) measure(size int64) (harness.Result, error) {
 	for _, w := range s.workers {
 		w.prepare(n)
 	}
-	if err := s.together(func(w *worker) { w.play(w.share(n)) }); err != nil {
+	if err := s.together(func(w *worker) { w.play(w.roundTrips(n)) }); err != nil {
 		return result, err
 	}
 	return s.sum(result, n)
@@ -152,8 +152,8 @@ func (s *side) together(work func(*worker)) error {
 
 func (w *worker) prepare(rounds int) {
 	w.each, w.wrong, w.took = w.each[:0], 0, 0
-	if w.opts.PerIteration() && cap(w.each) < w.share(rounds) {
-		w.each = make([]int64, 0, w.share(rounds))
+	if w.opts.PerIteration() && cap(w.each) < w.roundTrips(rounds) {
+		w.each = make([]int64, 0, w.roundTrips(rounds))
 	}
 }
 

@@ -54,7 +54,7 @@ func (k kind) filler() int {
 	return 0
 }
 
-// matchesAll means that nothing can be in the way of this kind.
+// matchesAll reports whether an entry of this kind matches every message, so that nothing can be in its way.
 func (k kind) matchesAll() bool { return k.anySource && k.anyTag }
 
 // queue is one rank's side of the measurement at one length. Rank 1 has the queue, measures, and stops rank 0.

@@ -26,7 +26,7 @@ func (r *rank) churn(round int) (end func()) {
 	}
 }
 
-// rest waits for a time below limit. It returns false when stop is closed.
+// rest waits for a time below limit. It reports whether stop is still open.
 func rest(dice *rand.Rand, limit time.Duration, stop <-chan struct{}) bool {
 	select {
 	case <-stop:

@@ -14,15 +14,15 @@ const (
 
 // rank is this rank's side of all rounds, with a communicator for each kind of traffic.
 type rank struct {
-	world     *mpi.Comm
-	seed      uint64
-	lanes     [lanes]*mpi.Comm
-	calls     *mpi.Comm
-	cancels   *mpi.Comm
-	hurried   *mpi.Comm
-	lent      *mpi.Comm
-	open      []*mpi.Request // sends of cancelSome that end when the neighbour has received them
-	forgotten []forgotten    // of this round
+	world        *mpi.Comm
+	seed         uint64
+	lanes        [lanes]*mpi.Comm
+	calls        *mpi.Comm
+	cancels      *mpi.Comm
+	deadlineComm *mpi.Comm
+	lent         *mpi.Comm
+	open         []*mpi.Request // sends of cancelSome that end when the neighbour has received them
+	forgotten    []forgotten    // of this round
 
 	tried, cancelled int // messages of its own that this rank wanted to cancel, and has cancelled
 	late             int // receives of its own that have ended by a deadline
@@ -38,7 +38,7 @@ func newRank(world *mpi.Comm, seed uint64) (*rank, error) {
 		}
 		r.lanes[l] = c
 	}
-	for _, c := range []**mpi.Comm{&r.calls, &r.cancels, &r.hurried, &r.lent} {
+	for _, c := range []**mpi.Comm{&r.calls, &r.cancels, &r.deadlineComm, &r.lent} {
 		var err error
 		if *c, err = world.Dup(); err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func newRank(world *mpi.Comm, seed uint64) (*rank, error) {
 }
 
 func (r *rank) free() error {
-	for _, c := range append(r.lanes[:], r.calls, r.cancels, r.hurried, r.lent) {
+	for _, c := range append(r.lanes[:], r.calls, r.cancels, r.deadlineComm, r.lent) {
 		if err := c.Free(); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (r *rank) play(round plan) error {
 	for caller := range callers {
 		start(func() error { return r.call(round.round, caller) })
 	}
-	for _, f := range []func(int) error{r.cancelSome, r.hurry, r.lend} {
+	for _, f := range []func(int) error{r.cancelSome, r.deadlines, r.lend} {
 		start(func() error { return f(round.round) })
 	}
 	for range tasks {

@@ -57,7 +57,7 @@ func TestDockerfile(t *testing.T) {
 		words := strings.Fields(i.rest)
 		switch i.name {
 		case "FROM":
-			if has, is := strings.CutPrefix(words[0], "golang:"); is && goversion.Compare("go"+has, "go"+wanted) < 0 {
+			if has, ok := strings.CutPrefix(words[0], "golang:"); ok && goversion.Compare("go"+has, "go"+wanted) < 0 {
 				t.Errorf("Go %s of the image is older than that of go.mod, %s", has, wanted)
 			}
 		case "COPY":

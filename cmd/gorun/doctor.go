@@ -105,12 +105,12 @@ func (d *doctorFlags) run(w, stderr *os.File) (ok bool, err error) {
 	if survey.Slurm {
 		r.Allocation = fmt.Sprintf("Slurm job %s on %s", os.Getenv("SLURM_JOB_ID"), os.Getenv("SLURM_JOB_NODELIST"))
 	}
-	e := exam{here: here, visits: visits, ports: set.TCPPorts, shell: words, path: me.Path,
-		apart: survey.OneName}
+	e := exam{local: here, visits: visits, ports: set.TCPPorts, shell: words, path: me.Path,
+		aliasesFail: survey.OneName}
 	if set.Transports == nil || set.Transports[0] != "ucx" { // the others make their connections by way of TCP
 		e.links = tryLinks(visits)
 	}
-	r.Findings = e.judge()
+	r.Findings = e.diagnose()
 	r.OK = len(r.Findings) == 0
 	if d.asJSON {
 		out := json.NewEncoder(w)

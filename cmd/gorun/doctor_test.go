@@ -97,16 +97,16 @@ func TestDoctorJudges(t *testing.T) {
 			e.links = append(via(a, b, attempt{"10.0.0.1:1", tcp.Unreachable, "no route to host"}), via(b, a, silent)...)
 		}},
 		{"two names", "several names", "name it once", func(e *exam, a, b *visit) {
-			e.apart, a.greeting.Host, b.greeting.Host = true, "x", "x"
+			e.aliasesFail, a.greeting.Host, b.greeting.Host = true, "x", "x"
 		}},
 		{"one has RDMA", "no RDMA device", "lspci", func(_ *exam, _, b *visit) {
 			b.Facts.RDMA = rdmaFacts{Devices: []topology.Device{device}, Verbs: true}
 		}},
 	} {
 		a, b := healthy("a"), healthy("b")
-		e := &exam{here: healthy("login"), visits: []*visit{a, b}, shell: reach.SSH, path: "/opt/gorun"}
+		e := &exam{local: healthy("login"), visits: []*visit{a, b}, shell: reach.SSH, path: "/opt/gorun"}
 		c.spoil(e, a, b)
-		all := e.judge()
+		all := e.diagnose()
 		switch {
 		case c.wrong == "" && len(all) == 0:
 		case len(all) != 1 || !strings.Contains(all[0].Wrong, c.wrong) || !strings.Contains(all[0].Mend, c.mend):
@@ -117,7 +117,7 @@ func TestDoctorJudges(t *testing.T) {
 	a := healthy("a")
 	a.Facts.RDMA = rdmaFacts{Devices: []topology.Device{{Name: "mlx5_0", Ports: []topology.Port{{State: "DOWN"}}}}}
 	a.Facts.Memlock = 64 << 10
-	if all := (&exam{here: a, visits: []*visit{a}}).judge(); len(all) != 3 {
+	if all := (&exam{local: a, visits: []*visit{a}}).diagnose(); len(all) != 3 {
 		t.Errorf("%+v, want verbs, memlock and the port", all)
 	}
 }
@@ -147,9 +147,9 @@ func TestDoctorBlames(t *testing.T) {
 		{"something else", "does not come there", "by hand: ssh -F /nonexistent HOST true"},
 	} {
 		v := unreached("a", c.says)
-		e := &exam{here: healthy("login"), visits: []*visit{v}, path: "/opt/gorun",
+		e := &exam{local: healthy("login"), visits: []*visit{v}, path: "/opt/gorun",
 			shell: []string{"ssh", "-F", "/nonexistent"}}
-		all := e.judge()
+		all := e.diagnose()
 		if len(all) != 1 || !strings.Contains(all[0].Wrong, c.wrong) || !strings.Contains(all[0].Mend, c.mend) {
 			t.Errorf("%s: %+v, want %q and %q", c.says, all, c.wrong, c.mend)
 		}
@@ -170,7 +170,7 @@ func TestDoctorMerges(t *testing.T) {
 		}
 		visits = append(visits, healthy(name))
 	}
-	e := &exam{here: healthy("login"), visits: visits, shell: reach.SSH, path: "/opt/gorun"}
+	e := &exam{local: healthy("login"), visits: visits, shell: reach.SSH, path: "/opt/gorun"}
 	silent := attempt{"10.0.0.1:40000", tcp.Silent, "i/o timeout"}
 	slices.Reverse(visits)
 	for i, from := range visits {
@@ -182,7 +182,7 @@ func TestDoctorMerges(t *testing.T) {
 		}
 	}
 	slices.Reverse(visits)
-	r := report{Hosts: visits, Findings: e.judge()}
+	r := report{Hosts: visits, Findings: e.diagnose()}
 	if len(r.Findings) != 2 || r.Findings[0].Kind != "reach" || len(r.Findings[0].Hosts) != 50 ||
 		len(r.Findings[1].Hosts) != 50 {
 		t.Fatalf("%d findings, the first is %+v", len(r.Findings), r.Findings[0])
@@ -203,7 +203,7 @@ func TestDoctorMerges(t *testing.T) {
 	for _, from := range e.visits[1:] {
 		e.links = append(e.links, via(from, e.visits[0], silent)...)
 	}
-	if all := e.judge(); len(all) != 1 || place.Fold(all[0].Hosts) != "n[052-060]" ||
+	if all := e.diagnose(); len(all) != 1 || place.Fold(all[0].Hosts) != "n[052-060]" ||
 		!strings.Contains(all[0].Wrong, "cannot connect to n051") {
 		t.Errorf("%+v", all)
 	}
@@ -225,8 +225,8 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		v.Facts = &v.greeting.Facts
-		e := exam{here: healthy("localhost"), visits: []*visit{v, healthy("b")}}
-		r := report{Hosts: e.visits, Findings: e.judge()}
+		e := exam{local: healthy("localhost"), visits: []*visit{v, healthy("b")}}
+		r := report{Hosts: e.visits, Findings: e.diagnose()}
 		r.print(&strings.Builder{})
 	})
 }

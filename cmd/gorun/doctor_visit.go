@@ -209,7 +209,7 @@ func readLines(r io.Reader, to chan<- []byte) {
 
 // begin reads the greeting, and compares the clocks.
 func (v *visit) begin(environ []string) error {
-	if err := v.tell(opening{environ}); err != nil {
+	if err := v.send(opening{environ}); err != nil {
 		return err
 	}
 	if err := v.hear(&v.greeting); err != nil {
@@ -274,7 +274,7 @@ func (v *visit) hear(to any) error {
 	}
 }
 
-func (v *visit) tell(what any) error {
+func (v *visit) send(what any) error {
 	line, err := json.Marshal(what)
 	if err != nil {
 		return err
@@ -296,7 +296,7 @@ func (v *visit) ask(q question) (a answer, err error) {
 	if v.site != nil {
 		return v.site.answer(q), nil
 	}
-	if err = v.tell(q); err == nil {
+	if err = v.send(q); err == nil {
 		err = v.hear(&a)
 	}
 	return a, err

@@ -22,8 +22,8 @@ func (m *manifestFlags) registerExtras(f *pflag.FlagSet) {
 		return nil
 	})
 	each("node-selector", "LABEL=VALUE", "a label of the nodes that pods may be on", func(text string) error {
-		label, value, is := strings.Cut(text, "=")
-		if !is {
+		label, value, ok := strings.Cut(text, "=")
+		if !ok {
 			return errors.New("write LABEL=VALUE")
 		}
 		if m.out.Selector == nil {

@@ -89,13 +89,13 @@ func (p *podFlags) run(program []string, stdin, stdout, stderr *os.File) (int, e
 		return launcher.CodeCannotStart, err
 	}
 	hosts := p.pods.hosts()
-	o := reach.DoorOptions{Call: call, Log: func(msg string, _ ...any) { fmt.Fprintf(stderr, "gorun: %s\n", msg) }}
+	o := reach.AcceptorOptions{Call: call, Log: func(msg string, _ ...any) { fmt.Fprintf(stderr, "gorun: %s\n", msg) }}
 	for _, h := range hosts[1:] {
 		o.Hosts = append(o.Hosts, h.Name)
 	}
-	door := reach.Listen(ln, o)
+	acceptor := reach.Listen(ln, o)
 	p.job.place.given = hosts
-	others := &launcher.Others{Reach: door, Close: door.Close, Together: true}
+	others := &launcher.Others{Reach: acceptor, Close: acceptor.Close, Together: true}
 	p.job.place.agents = launcher.Agents{Here: hosts[0].Name, Others: others}
 	p.job.place.patience = seconds(p.patience())
 	return p.job.start(program, stdin, stdout, stderr)

@@ -178,8 +178,8 @@ func TestCommandsOnTheKubernetesPage(t *testing.T) {
 	}
 	found := 0
 	for line := range strings.Lines(string(page)) {
-		command, is := strings.CutPrefix(line, "    gorun k8s manifest ")
-		if !is {
+		command, ok := strings.CutPrefix(line, "    gorun k8s manifest ")
+		if !ok {
 			continue
 		}
 		found++

@@ -86,7 +86,7 @@ func TestChildrenOfTheShellLive(t *testing.T) {
 	}
 	j.nothingLeft()
 	for _, pid := range []int{child, orphan} {
-		if _, lives := proc.Lookup(pid); !lives {
+		if _, alive := proc.Lookup(pid); !alive {
 			t.Errorf("process %d of the shell is dead:\n%s", pid, j.out.String())
 		}
 	}

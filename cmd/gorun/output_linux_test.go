@@ -36,7 +36,7 @@ func startOutpour(t testing.TB, bytes int) *outpour {
 
 // peaks are the most bytes that gorun, and the one of its agents that had more, have had in memory.
 func (o *outpour) peaks() (gorun, agent int64) {
-	if p, lives := proc.Lookup(o.cmd.Process.Pid); lives {
+	if p, alive := proc.Lookup(o.cmd.Process.Pid); alive {
 		gorun = p.Memory("VmHWM")
 	}
 	for _, p := range o.agents() {

@@ -120,8 +120,8 @@ func TestCommandsOnTheLaunchingPage(t *testing.T) {
 	}
 	found := 0
 	for line := range strings.Lines(string(page)) {
-		command, is := strings.CutPrefix(line, "    gorun ")
-		if !is {
+		command, ok := strings.CutPrefix(line, "    gorun ")
+		if !ok {
 			continue
 		}
 		found++

@@ -36,7 +36,7 @@ func (f *measuredFlags) define(flags *pflag.FlagSet) {
 		"print values of GORUN_COLL that together take each algorithm of --operations")
 }
 
-// asked says whether measured runs are read.
+// asked reports whether measured runs are read.
 func (f *measuredFlags) asked() bool { return f.fit != "" || f.check != "" || f.save != "" }
 
 // model is the one of a name or a file, with the processors of the flags.

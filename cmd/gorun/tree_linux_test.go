@@ -106,7 +106,7 @@ func TestOrphanWithoutEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, lives := proc.Lookup(pid); lives {
+		if p, alive := proc.Lookup(pid); alive {
 			t.Errorf("it lives: %v", p)
 			syscall.Kill(pid, syscall.SIGKILL)
 		}

@@ -83,8 +83,8 @@ func TestOutputIsNotRead(t *testing.T) {
 			full(t, r)
 			proc.Eventually(t, "the end of gorun", func() bool { // two signals that come at once are one
 				j.cmd.Process.Signal(syscall.SIGINT)
-				_, lives := proc.Lookup(j.cmd.Process.Pid)
-				return !lives
+				_, alive := proc.Lookup(j.cmd.Process.Pid)
+				return !alive
 			})
 			j.wait(130)
 		})

@@ -162,7 +162,7 @@ func (m *Model) spillOf(bytes int64) float64 {
 	return 1 + (m.Spill-1)*min(1, math.Log2(float64(bytes)/float64(m.Cache))/2)
 }
 
-// shared says whether ranks share processors.
+// shared reports whether ranks share processors.
 func (m *machine) shared() bool { return m.cores != nil }
 
 // core is the processor on which a rank can run first from a time on; nil: the rank has its own.

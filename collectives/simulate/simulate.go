@@ -157,7 +157,7 @@ type transfer struct {
 	bytes    int64
 }
 
-// between says whether a call is Job.Between.
+// between reports whether a call is Job.Between.
 func (s *simulation) between(call int) bool { return s.job.Between != nil && call%2 == 0 }
 
 // window of the rank's call from its round on.
@@ -212,7 +212,7 @@ func (s *simulation) proceed(r int, at float64) {
 	}
 }
 
-// start begins a rank's next round. It returns true if the rank shares a processor and need not give it up: all that it
+// start begins a rank's next round. It reports whether the rank shares a processor and need not give it up: all that it
 // waits for is there.
 func (s *simulation) start(r int, at float64) bool {
 	k := &s.ranks[r]

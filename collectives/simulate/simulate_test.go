@@ -93,7 +93,7 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// counted says that an operation needs counts for each rank.
+// counted reports whether an operation needs counts for each rank.
 func counted(o collectives.Operation) bool {
 	switch o {
 	case collectives.Gatherv, collectives.Scatterv, collectives.Allgatherv, collectives.Alltoallv,

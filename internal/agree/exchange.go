@@ -124,7 +124,8 @@ func (m *Exchange) FailedIn(op string, r *Veto) error {
 	return err
 }
 
-// MaybeMade: another rank may have made the communicator all the same. That is not so when a caller has made a mistake.
+// MaybeMade reports whether another rank may have made the communicator in spite of the veto. After a caller's mistake
+// no rank has.
 func (r *Veto) MaybeMade() bool {
 	return slices.Index(refused, r.Class) < slices.Index(refused, mpierr.ErrComm)
 }

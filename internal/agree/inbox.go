@@ -70,9 +70,9 @@ type PendingLeader struct {
 	Members *ranks.Set
 }
 
-// concerns: the word is from the leader that is named, or from one that takes this rank for the one it has an
-// appointment with, by mistake: its group has the rank that is named here, or ranks of this group. Calls at one time
-// that have ranks in common have different tags.
+// concerns reports whether w is from the leader that a names, or from a leader that names this rank by mistake: its
+// group has the rank that a names, or ranks of this group. Calls at one time that have ranks in common have different
+// tags.
 func (a *PendingLeader) concerns(w *leaderMessage) bool {
 	switch {
 	case w.bad:
@@ -162,8 +162,8 @@ func (d *leaderInbox) look(a *PendingLeader) (context.Context, *leaderMessage) {
 	return ctx, nil
 }
 
-// stopWaiting ends the wait of a for messages, unless it is to look at words again, or will be: a word that is coming
-// from the rank which it waits for was sent before that has failed.
+// stopWaiting ends the wait of a for messages and reports whether it did. It does not where a must read words again, or
+// will: the rank that a waits for sent a word before it failed, and the word is still under way.
 func (d *leaderInbox) stopWaiting(a *PendingLeader, ctx context.Context) (stopped bool) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()

@@ -52,7 +52,7 @@ func (d *Decoder) Bytes() []byte {
 	return b
 }
 
-// Over: all has been read, and nothing was wrong.
+// Over reports whether d has read all of B and found nothing wrong.
 func (d *Decoder) Over() bool { return !d.Bad && len(d.B) == 0 }
 
 // AppendInts writes numbers.

@@ -156,7 +156,7 @@ func (a *Acceptor) take(conn net.Conn) {
 	}
 }
 
-// admit starts p's goroutine, unless too many connections are pending; then it returns false.
+// admit starts p's goroutine. It reports whether p is taken care of: it is not if too many connections are pending.
 func (a *Acceptor) admit(p *pendingConn) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -116,7 +116,7 @@ func (l *listening) intruder(t testing.TB) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// quiet: no handshake is under way.
+// quiet reports whether no handshake is under way.
 func (l *listening) quiet() bool {
 	l.Acceptor.mu.Lock()
 	defer l.Acceptor.mu.Unlock()
@@ -485,7 +485,7 @@ func TestNoticeText(t *testing.T) {
 func TestHelpless(t *testing.T) {
 	l := open(t, rank(2, func(h *Handshaker) { h.Secret = known("short") }))
 	s := raw(1, nil, true)
-	l.intruder(t).Write(bytes.Clone(s.buf[:s.putFirst(labelOpening, claim{from: 1, to: 2}.encode())]))
+	l.intruder(t).Write(bytes.Clone(s.buf[:s.putFirst(labelOpening, identity{from: 1, to: 2}.encode())]))
 	proc.Eventually(t, "a line that says why", func() bool {
 		return strings.Contains(l.logged(), "1 connection from 127.0.0.1 failed: met a rank that could not answer") &&
 			strings.Contains(l.logged(), "5 bytes")

@@ -215,7 +215,7 @@ func (s *Session) dial() error {
 	if err := s.step(s.h.Patience); err != nil {
 		return err
 	}
-	n := s.putFirst(labelOpening, claim{from: s.h.Rank, to: s.Peer, tls: s.h.TLS}.encode())
+	n := s.putFirst(labelOpening, identity{from: s.h.Rank, to: s.Peer, tls: s.h.TLS}.encode())
 	if _, err := s.Conn.Write(s.buf[:n]); err != nil {
 		return s.failed(err, Gone)
 	}
@@ -268,7 +268,7 @@ func (s *Session) accept() error {
 	if err != nil {
 		return err
 	}
-	why := s.h.judge(c)
+	why := s.h.check(c)
 	if _, err := s.Conn.Write(s.buf[:s.putFirst(labelReply, []byte{byte(why)})]); err != nil {
 		return s.failed(err, Gone)
 	}
@@ -282,7 +282,7 @@ func (s *Session) accept() error {
 
 // hearOpening tells a dialler of another version which one this is, so that a user with two versions of a program
 // finds out. All other wrong openings get no answer.
-func (s *Session) hearOpening() (c claim, err error) {
+func (s *Session) hearOpening() (c identity, err error) {
 	if err := s.read(0, 1); err != nil {
 		return c, s.failed(err, silent)
 	}
@@ -309,8 +309,8 @@ func (s *Session) hearOpening() (c claim, err error) {
 	return decodeClaim(b), nil
 }
 
-// judge compares what a dialler of the job claims with what this side is.
-func (h *Handshaker) judge(c claim) Reason {
+// check compares what a dialler of the job claims with what this side is.
+func (h *Handshaker) check(c identity) Reason {
 	switch {
 	case c.to != h.Rank, c.from == h.Rank, c.from >= h.Size:
 		return otherRank

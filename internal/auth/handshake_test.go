@@ -28,10 +28,10 @@ func TestHandshake(t *testing.T) {
 				t.Errorf("ranks %d and %d, payloads %q and %q", d.Peer, a.Peer, a.Payload, d.Payload)
 			}
 			for _, conn := range []net.Conn{d.Conn, a.Conn} {
-				c, is := conn.(*tls.Conn)
-				if is != (name == "tls") {
+				c, ok := conn.(*tls.Conn)
+				if ok != (name == "tls") {
 					t.Errorf("the connection is a %T", conn)
-				} else if !is {
+				} else if !ok {
 					continue
 				}
 				if st := c.ConnectionState(); st.Version != tls.VersionTLS13 || st.DidResume || len(st.PeerCertificates) != 1 {
@@ -229,7 +229,7 @@ func TestWrongDialler(t *testing.T) {
 	ours := record(t, rank(1), rank(2))
 	fresh := func(then ...byte) []byte {
 		s := raw(1, nil, true)
-		return append(s.buf[:s.putFirst(labelOpening, claim{from: 1, to: 2}.encode())], then...)
+		return append(s.buf[:s.putFirst(labelOpening, identity{from: 1, to: 2}.encode())], then...)
 	}
 	type said struct {
 		name  string

@@ -57,13 +57,13 @@ func versionIn(b []byte) (v byte, ok bool) {
 	return b[magic], string(b[:magic]) == string(preamble[:magic])
 }
 
-// claim is what the dialler says of itself in the opening.
-type claim struct {
+// identity is what the dialler says of itself in the opening.
+type identity struct {
 	from, to int // ranks
 	tls      bool
 }
 
-func (c claim) encode() []byte {
+func (c identity) encode() []byte {
 	b := binary.LittleEndian.AppendUint32(make([]byte, 0, claimSize), uint32(c.from))
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.to))
 	if c.tls {
@@ -73,8 +73,8 @@ func (c claim) encode() []byte {
 }
 
 // decodeClaim takes claimSize bytes that were sealed by a side that knows the secret.
-func decodeClaim(b []byte) claim {
-	return claim{int(binary.LittleEndian.Uint32(b)), int(binary.LittleEndian.Uint32(b[4:])), b[8] != 0}
+func decodeClaim(b []byte) identity {
+	return identity{int(binary.LittleEndian.Uint32(b)), int(binary.LittleEndian.Uint32(b[4:])), b[8] != 0}
 }
 
 // putFirst encodes an opening or a reply into buf, and returns its length.

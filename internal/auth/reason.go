@@ -50,12 +50,12 @@ var words = [reasons]string{
 	helpless:     "met a rank that could not answer",
 }
 
-// silent: the other side is told nothing, and the kernel keeps nothing of the connection.
+// silent reports whether the other side is told nothing, and the kernel keeps nothing of the connection.
 func (r Reason) silent() bool {
 	return r == NotGorun || r == slow || r == unproved || r == OtherUser || r == crowded || r == elsewhere
 }
 
-// refused: the connection counts as refused.
+// refused reports whether the connection counts as refused.
 func (r Reason) refused() bool { return r > accepted && r < Gone }
 
 // Error is a failed handshake.
@@ -86,8 +86,8 @@ func Why(err error) Reason {
 	return accepted
 }
 
-// ErrTurnedAway: the other side has closed the connection before its answer. Too many connections may have been open
-// there; dialling again may help. Another secret looks the same.
+// ErrTurnedAway means that the other side has closed the connection before its answer. Too many connections may have
+// been open there; dialling again may help. Another secret looks the same.
 var ErrTurnedAway = errors.New("closed the connection: it is of another job or has another secret, has ended, " +
 	"or has too many connections")
 
@@ -99,7 +99,7 @@ func TurnedAway(err error) error {
 	return &Error{Why: Gone, text: ErrTurnedAway.Error(), err: fmt.Errorf("%w: %w", ErrTurnedAway, err)}
 }
 
-// hungUp: the other side has closed the connection, or its process has ended.
+// hungUp reports whether the other side has closed the connection, or its process has ended.
 func hungUp(err error) bool {
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {

@@ -27,7 +27,7 @@ type board struct {
 
 	wake, watch func(member int)
 	watched     []bool      // by member
-	said        atomic.Bool // this rank has said why a member has failed
+	reported    atomic.Bool // this rank has said why a member has failed
 
 	// What Expect has asked for, while the board is in Set.expecting.
 	line   int
@@ -125,8 +125,8 @@ func (b *board) wakeThose(which func(awaits uint32) bool) {
 
 func (b *board) fail(i int, why []byte) {
 	failed := uint64(i) + 1
-	if mine := b.ends[b.me]; len(why) > 0 && b.said.CompareAndSwap(false, true) {
-		mine.says = uint32(copy(mine.why[:], why))
+	if own := b.ends[b.me]; len(why) > 0 && b.reported.CompareAndSwap(false, true) {
+		own.says = uint32(copy(own.why[:], why))
 		failed |= uint64(b.me+1) << 32
 	}
 	b.head.failed.CompareAndSwap(0, failed)
@@ -155,9 +155,9 @@ func (b *board) expect(line int, least, cookie uint64) {
 		b.set.expecting = append(b.set.expecting, b)
 	}
 	b.line, b.least, b.cookie = line, least, cookie
-	if of := line * len(b.ends) / len(b.seen.Lines); !b.watched[of] {
-		b.watched[of] = true
-		b.watch(of)
+	if member := line * len(b.ends) / len(b.seen.Lines); !b.watched[member] {
+		b.watched[member] = true
+		b.watch(member)
 	}
 	if b.set.armed { // the device is armed already, and stays so
 		if b.sleep(); b.reached() {
@@ -173,7 +173,7 @@ func (b *board) forget() {
 	}
 }
 
-// reached: what is expected is so.
+// reached reports whether the board is in the state that is expected.
 func (b *board) reached() bool {
 	return b.seen.Lines[b.line].Word.Load() >= b.least || b.head.failed.Load() != 0
 }
@@ -191,7 +191,7 @@ func (b *board) awake() {
 	}
 }
 
-// Expecting: Poll may find something.
+// Expecting reports whether Poll may find something.
 func (s *Set) Expecting() bool { return len(s.expecting) != 0 }
 
 // Poll is part of the device's.
@@ -209,7 +209,8 @@ func (s *Set) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// Arm is part of the device's, when the rest of it is armed.
+// Arm is the part of the device's Arm that the boards have, when the rest of the device is armed. It reports whether
+// they are armed too.
 func (s *Set) Arm() bool {
 	s.armed = true
 	for _, b := range s.expecting {

@@ -74,8 +74,8 @@ func TestBoardsGivenBack(t *testing.T) {
 	}
 }
 
-// collectiveDies: the last rank kills itself in an operator or between calls; all others say how their calls end. They
-// stay until each has said it, or the launcher kills them: no rank's own end is what another hears of.
+// collectiveDies has the last rank kill itself in an operator or between calls; all others say how their calls end.
+// They stay until each has said it, or the launcher kills them: no rank's own end is what another hears of.
 func collectiveDies(ctx context.Context, w *mpi.Comm) error {
 	victim, dying, end := w.Size()-1, false, die
 	if os.Args[2] == "exits" {

@@ -116,8 +116,8 @@ func TestHostsShared(t *testing.T) {
 		t.Run(c.mapping, func(t *testing.T) {
 			j := runOn(t, h, spread{perHost: []int{1, 2, 3}, role: "collectives by hosts", mapping: c.mapping,
 				env: []string{"GORUN_LOG=debug", twoLevels, "GORUN_COLL_CHECK=" + c.check}}).finish(0)
-			for rank, is := range c.want {
-				j.says(rank, fmt.Sprintf("^rank %d is %s here", rank, is))
+			for rank, ok := range c.want {
+				j.says(rank, fmt.Sprintf("^rank %d is %s here", rank, ok))
 			}
 			if c.mapping != "" && c.want[0] == as[0] {
 				j.says(0, "ranks find out by themselves which of them share a host: ")

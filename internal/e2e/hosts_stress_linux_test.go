@@ -79,7 +79,8 @@ func (c *chaos) drop(host int) {
 	}
 }
 
-// awaits waits until rank 0 has printed what, once more than before. False: the job is over, or hangs.
+// awaits waits until rank 0 has printed what, once more than before. It reports whether that has come: otherwise the
+// job is over, or hangs.
 func (c *chaos) awaits(what string) bool {
 	for strings.Count(c.j.Output(0), what) <= c.said[what] {
 		if c.over() || time.Now().After(c.end) {

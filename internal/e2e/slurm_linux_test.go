@@ -165,10 +165,10 @@ func (c *cluster) over(j *job) *job {
 }
 
 // signal sends a signal to one process of a job: gorun, an agent, or srun.
-func (j *job) signal(s syscall.Signal, is func(args []string) bool) {
+func (j *job) signal(s syscall.Signal, ok func(args []string) bool) {
 	j.t.Helper()
 	for _, p := range j.processes() {
-		if is(p.Args()) {
+		if ok(p.Args()) {
 			syscall.Kill(p.PID, s)
 			return
 		}
@@ -224,8 +224,8 @@ func (c *cluster) onThePage(t *testing.T) {
 	}
 	found := 0
 	for line := range strings.Lines(string(page)) {
-		command, is := strings.CutPrefix(line, "    salloc ")
-		if !is {
+		command, ok := strings.CutPrefix(line, "    salloc ")
+		if !ok {
 			continue
 		}
 		found++

@@ -17,9 +17,9 @@ type Check struct {
 	polls   atomic.Uint64
 	timer   *time.Timer
 
-	mu   sync.Mutex // held during a look; guards what follows
-	seen uint64     // polls at the last look
-	over bool
+	mu      sync.Mutex // held during a look; guards what follows
+	seen    uint64     // polls at the last look
+	stopped bool
 }
 
 // Init is called once, before all others. pending says whether something waits, wake makes the rank poll; both are
@@ -39,7 +39,7 @@ func (c *Check) Start() { c.timer.Reset(checkEvery) }
 func (c *Check) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.stopped {
 		return
 	}
 	polls := c.polls.Load()
@@ -54,6 +54,6 @@ func (c *Check) look() {
 func (c *Check) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over = true
+	c.stopped = true
 	c.timer.Stop()
 }

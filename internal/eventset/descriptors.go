@@ -100,9 +100,9 @@ func (d *descriptors) wait(thread bool) {
 	}
 }
 
-// check is called by the goroutine of Park, first and after each report of its set; true wakes it. A Disarm does not
-// end listening, since that would cost a system call: the next arrival makes the goroutine check once, see that the
-// device is not armed, and sleep on.
+// check is called by the goroutine of Park, first and after each report of its set. It reports whether the goroutine
+// wakes. A Disarm does not end listening, since that would cost a system call: the next arrival makes the goroutine
+// check once, see that the device is not armed, and sleep on.
 func (d *descriptors) check() bool {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()

@@ -65,8 +65,8 @@ func New(dev transport.Device) (*Set, error) {
 	return s, nil
 }
 
-// Arm makes an arrival end the Park of the thread, or, if level asks for it, of the goroutine. False: there is
-// something to poll.
+// Arm makes an arrival end the Park of the thread, or, if level asks for it, of the goroutine. It reports whether the
+// set is armed: it is not if there is something to poll.
 func (s *Set) Arm(level transport.Level, thread bool) bool {
 	sleeper := uint32(forGoroutine)
 	if thread {

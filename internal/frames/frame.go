@@ -72,10 +72,10 @@ func (k Kind) limit() int {
 	return 64 << 10
 }
 
-// Down tells whether gorun may send it to an agent.
+// Down reports whether gorun may send it to an agent.
 func (k Kind) Down() bool { return k <= OutputRoom || k >= Ping }
 
-// Up tells whether an agent may send it to gorun.
+// Up reports whether an agent may send it to gorun.
 func (k Kind) Up() bool { return k > OutputRoom }
 
 // Frame is one of them. Its body belongs to the receiver.

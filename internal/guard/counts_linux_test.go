@@ -119,8 +119,8 @@ func readCallgrind(text string) (float64, error) {
 	return 0, fmt.Errorf("%w: %q", errNotCounted, text)
 }
 
-// judgeCounts says what is wrong with what was counted, and what a reader may want to know.
-func judgeCounts(recorded, got counts) (wrong, notes []string) {
+// compareCounts says what is wrong with what was counted, and what a reader may want to know.
+func compareCounts(recorded, got counts) (wrong, notes []string) {
 	comparable := recorded.goVersion == got.goVersion && recorded.arch == got.arch
 	if !comparable {
 		notes = append(notes, fmt.Sprintf("recorded with %s, %s, counted with %s, %s: only the ratios are asserted",
@@ -149,18 +149,18 @@ func judgeCounts(recorded, got counts) (wrong, notes []string) {
 				countsFile, name))
 		}
 	}
-	tooMuch, ofRatios := judgeRatios(got)
+	tooMuch, ofRatios := compareRatios(got)
 	return append(wrong, tooMuch...), append(notes, ofRatios...)
 }
 
-func judgeRatios(got counts) (wrong, notes []string) {
+func compareRatios(got counts) (wrong, notes []string) {
 	for _, r := range ratios {
-		is := got.perMessage[r.path] / got.perMessage[r.than]
-		if !(is <= r.most) { // also if there is no number
+		now := got.perMessage[r.path] / got.perMessage[r.than]
+		if !(now <= r.most) { // also if there is no number
 			wrong = append(wrong, fmt.Sprintf("%s takes %.2f times the instructions of %s, at most %g are allowed: %s",
-				r.path, is, r.than, r.most, r.because))
+				r.path, now, r.than, r.most, r.because))
 		}
-		notes = append(notes, fmt.Sprintf("%-30s %6.2f × %s, at most %g", r.path, is, r.than, r.most))
+		notes = append(notes, fmt.Sprintf("%-30s %6.2f × %s, at most %g", r.path, now, r.than, r.most))
 	}
 	return wrong, notes
 }
@@ -194,7 +194,7 @@ func TestJudgeCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			recorded, got := base(), base()
 			test.change(&recorded, &got)
-			wrong, notes := judgeCounts(recorded, got)
+			wrong, notes := compareCounts(recorded, got)
 			all := strings.Join(wrong, "")
 			if len(wrong) > 1 || (all != "") != (test.wrong != "") || !strings.Contains(all, test.wrong) {
 				t.Errorf("complains %q, want %q", wrong, test.wrong)
@@ -208,7 +208,7 @@ func TestJudgeCounts(t *testing.T) {
 
 // A path that was not counted is no path that costs nothing.
 func TestJudgeCountsMissing(t *testing.T) {
-	if wrong, _ := judgeCounts(counts{}, counts{}); len(wrong) < len(ratios) {
+	if wrong, _ := compareCounts(counts{}, counts{}); len(wrong) < len(ratios) {
 		t.Errorf("nothing was counted, and the complaints are %q", wrong)
 	}
 }

@@ -62,7 +62,7 @@ func TestInstructions(t *testing.T) {
 		}
 		recorded = got
 	}
-	wrong, notes := judgeCounts(recorded, got)
+	wrong, notes := compareCounts(recorded, got)
 	for _, note := range notes {
 		t.Log(note)
 	}

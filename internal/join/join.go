@@ -169,16 +169,16 @@ func (m *Member) join(c config) (err error) {
 		return err
 	}
 	m.Rank, m.Size = m.client.Rank(), m.client.Size()
-	if err := m.connect(ctx, c.of(m.client.Launcher(), m.client.LocalSize())); err != nil {
+	if err := m.connect(ctx, c.withLauncher(m.client.Launcher(), m.client.LocalSize())); err != nil {
 		m.client.Close()
 		return err
 	}
 	return nil
 }
 
-// of takes what is said of the ranks of this host from the launcher of this job. What the settings say is gorun's:
-// another launcher that surrounds gorun, or is surrounded by it, has not said it.
-func (c config) of(launcher string, local int) config {
+// withLauncher takes what is said of the ranks of this host from the launcher of this job. What the settings say is
+// gorun's: another launcher that surrounds gorun, or is surrounded by it, has not said it.
+func (c config) withLauncher(launcher string, local int) config {
 	if launcher != pmi.Gorun {
 		c.set.CPUs, c.set.LocalSize = 0, local
 	}
@@ -218,8 +218,8 @@ func (m *Member) connect(ctx context.Context, c config) error {
 		m.Engine.Close(err)
 		return fmt.Errorf("joining the other ranks: %w", err)
 	}
-	if client, is := m.client.(mourner); is {
-		go m.mourn(client)
+	if client, ok := m.client.(deathSource); ok {
+		go m.followDeaths(client)
 	}
 	return nil
 }
@@ -322,8 +322,8 @@ func (m *Member) Memory() *transport.Memory {
 // call has another rank make a connection to this one, which has tried in vain. The error wraps transport.ErrPeerGone
 // if the other rank has ended.
 func (m *Member) call(ctx context.Context, rank int) error {
-	client, is := m.client.(mourner)
-	if !is {
+	client, ok := m.client.(deathSource)
+	if !ok {
 		return errors.ErrUnsupported
 	}
 	err := client.Call(ctx, rank)
@@ -333,25 +333,25 @@ func (m *Member) call(ctx context.Context, rank int) error {
 	return err
 }
 
-// mourner is a client of a launcher that tells ranks of each other: that they have ended, in a job that goes on without
-// them, or want a connection.
-type mourner interface {
-	News() <-chan struct{}
+// deathSource is a client of a launcher that tells ranks of each other: that they have ended, in a job that goes on
+// without them, or want a connection.
+type deathSource interface {
+	Notices() <-chan struct{}
 	Gone() []int
 	Call(ctx context.Context, rank int) error
 }
 
-// mourn has the engine make a connection to each rank that the launcher tells of, until the member is closed. The
-// attempt fails where the rank has ended.
-func (m *Member) mourn(client mourner) {
+// followDeaths has the engine make a connection to each rank that the launcher tells of, until the member is closed.
+// The attempt fails where the rank has ended.
+func (m *Member) followDeaths(client deathSource) {
 	for {
 		select {
 		case <-m.ctx.Done():
 			return
-		case <-client.News():
+		case <-client.Notices():
 		}
 		for _, rank := range client.Gone() {
-			m.Engine.Seek(rank)
+			m.Engine.EnsureLink(rank)
 		}
 	}
 }
@@ -373,7 +373,7 @@ func (m *Member) Abort(code int, why string) {
 
 // PeerFailed says to a launcher that looks for the rank whose end was the first that this rank has heard of an end.
 func (m *Member) PeerFailed() {
-	if client, is := m.client.(interface{ PeerFailed() error }); is {
+	if client, ok := m.client.(interface{ PeerFailed() error }); ok {
 		client.PeerFailed()
 	}
 }

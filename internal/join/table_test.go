@@ -358,7 +358,7 @@ func TestLocalRanks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c = c.of(tc.launcher, tc.local)
+		c = c.withLauncher(tc.launcher, tc.local)
 		local, known := localRanks(c, 7)
 		if got := fmt.Sprintf("%d %v, %d CPUs", local, known, c.set.CPUs); got != tc.want {
 			t.Errorf("%q under %s: %s, want %s", tc.environ, tc.launcher, got, tc.want)

@@ -114,7 +114,7 @@ func (j *Job) checkExtras() error {
 	return nil
 }
 
-// isLabelKey: NAME or DOMAIN/NAME.
+// isLabelKey reports whether s is NAME or DOMAIN/NAME.
 func isLabelKey(s string) bool {
 	domain, name, has := strings.Cut(s, "/")
 	if !has {

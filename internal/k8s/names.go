@@ -13,10 +13,10 @@ func lowerOrDigit(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <=
 
 func letterOrDigit(c byte) bool { return lowerOrDigit(c) || c >= 'A' && c <= 'Z' }
 
-// isLabel: letters, digits and -, which is not at an end.
+// isLabel reports whether s is of letters, digits and -, which is not at an end.
 func isLabel(s string) bool { return isWord(s, lowerOrDigit, "-", maxLabel) }
 
-// isSubdomain: labels with dots between.
+// isSubdomain reports whether s is of labels with dots between.
 func isSubdomain(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !isWord(label, lowerOrDigit, "-", maxSubdomain) {
@@ -28,8 +28,8 @@ func isSubdomain(s string) bool {
 
 func isQualified(s string) bool { return isWord(s, letterOrDigit, "-_.", maxQualified) }
 
-// isWord tells whether s has from 1 to most characters, the first and last of which are plain, and all others plain or
-// among more.
+// isWord reports whether s has from 1 to most characters, the first and last of which are plain, and all others plain
+// or among more.
 func isWord(s string, plain func(byte) bool, more string, most int) bool {
 	if s == "" || len(s) > most || !plain(s[0]) || !plain(s[len(s)-1]) {
 		return false

@@ -6,22 +6,22 @@ import "fmt"
 // constructor's name has an H.
 
 // Contiguous is count elements, each where the one before it ends; MPI_Type_contiguous.
-func Contiguous(count int64, of *Type) (*Type, error) {
-	return Of(Part{Type: of, Count: count, Stride: of.Extent()})
+func Contiguous(count int64, elem *Type) (*Type, error) {
+	return Of(Part{Type: elem, Count: count, Stride: elem.Extent()})
 }
 
 // Vector is count blocks of blocklen elements, stride elements apart; MPI_Type_vector.
-func Vector(count, blocklen, stride int64, of *Type) (*Type, error) {
+func Vector(count, blocklen, stride int64, elem *Type) (*Type, error) {
 	var c checked
-	if stride = c.mul(stride, of.Extent()); c.bad {
+	if stride = c.mul(stride, elem.Extent()); c.bad {
 		return nil, errLarge
 	}
-	return HVector(count, blocklen, stride, of)
+	return HVector(count, blocklen, stride, elem)
 }
 
 // HVector is Vector with the stride in bytes; MPI_Type_create_hvector.
-func HVector(count, blocklen, stride int64, of *Type) (*Type, error) {
-	block, err := Contiguous(blocklen, of)
+func HVector(count, blocklen, stride int64, elem *Type) (*Type, error) {
+	block, err := Contiguous(blocklen, elem)
 	if err != nil {
 		return nil, err
 	}
@@ -30,16 +30,16 @@ func HVector(count, blocklen, stride int64, of *Type) (*Type, error) {
 
 // Indexed is blocks of blocklens[i] elements at displacements[i]; MPI_Type_indexed. One blocklen is that of all blocks;
 // MPI_Type_create_indexed_block.
-func Indexed(blocklens, displacements []int64, of *Type) (*Type, error) {
-	return indexed(blocklens, displacements, of.Extent(), of)
+func Indexed(blocklens, displacements []int64, elem *Type) (*Type, error) {
+	return indexed(blocklens, displacements, elem.Extent(), elem)
 }
 
 // HIndexed is Indexed with the displacements in bytes; MPI_Type_create_hindexed, MPI_Type_create_hindexed_block.
-func HIndexed(blocklens, displacements []int64, of *Type) (*Type, error) {
-	return indexed(blocklens, displacements, 1, of)
+func HIndexed(blocklens, displacements []int64, elem *Type) (*Type, error) {
+	return indexed(blocklens, displacements, 1, elem)
 }
 
-func indexed(blocklens, displacements []int64, unit int64, of *Type) (*Type, error) {
+func indexed(blocklens, displacements []int64, unit int64, elem *Type) (*Type, error) {
 	if len(blocklens) != len(displacements) && len(blocklens) != 1 {
 		return nil, fmt.Errorf("there are %d lengths of blocks and %d displacements; give one length, or one for each",
 			len(blocklens), len(displacements))
@@ -47,7 +47,7 @@ func indexed(blocklens, displacements []int64, unit int64, of *Type) (*Type, err
 	var c checked
 	parts := make([]Part, len(displacements))
 	for i, d := range displacements {
-		parts[i] = Part{Type: of, Count: blocklens[min(i, len(blocklens)-1)], Stride: of.Extent(), At: c.mul(d, unit)}
+		parts[i] = Part{Type: elem, Count: blocklens[min(i, len(blocklens)-1)], Stride: elem.Extent(), At: c.mul(d, unit)}
 	}
 	if c.bad {
 		return nil, errLarge
@@ -78,7 +78,7 @@ func (o Order) inner(dims int) []int {
 
 // Subarray is the part of an array of sizes that begins at starts and has subsizes; its extent is the whole array's;
 // MPI_Type_create_subarray.
-func Subarray(sizes, subsizes, starts []int64, order Order, of *Type) (*Type, error) {
+func Subarray(sizes, subsizes, starts []int64, order Order, elem *Type) (*Type, error) {
 	if len(sizes) == 0 || len(subsizes) != len(sizes) || len(starts) != len(sizes) {
 		return nil, fmt.Errorf("there are %d sizes, %d sizes of the part and %d starts; give one of each for every dimension",
 			len(sizes), len(subsizes), len(starts))
@@ -89,17 +89,17 @@ func Subarray(sizes, subsizes, starts []int64, order Order, of *Type) (*Type, er
 				d, subsizes[d], starts[d], sizes[d]-1)
 		}
 	}
-	return array(sizes, order, of, func(d int, row *Type, stride int64) (*Type, error) {
+	return array(sizes, order, elem, func(d int, row *Type, stride int64) (*Type, error) {
 		return Of(Part{Type: row, Count: subsizes[d], Stride: stride, At: starts[d] * stride})
 	})
 }
 
 // array builds a layout in an array of sizes, dimension by dimension from the inside: dimension makes that of
 // dimension d from one of its rows, where rows are stride bytes apart. The extent is the array's.
-func array(sizes []int64, order Order, of *Type, dimension func(d int, row *Type, stride int64) (*Type, error),
+func array(sizes []int64, order Order, elem *Type, dimension func(d int, row *Type, stride int64) (*Type, error),
 ) (*Type, error) {
 	var c checked
-	stride, t := of.Extent(), of
+	stride, t := elem.Extent(), elem
 	for _, d := range order.inner(len(sizes)) {
 		next := c.mul(stride, sizes[d])
 		if c.bad {
@@ -134,7 +134,7 @@ type Dimension struct {
 
 // Darray is what process rank of a grid has of a distributed array; processes are numbered with the last dimension
 // first, as in MPI_Cart_create. Its extent is the whole array's; MPI_Type_create_darray.
-func Darray(rank int64, dims []Dimension, order Order, of *Type) (*Type, error) {
+func Darray(rank int64, dims []Dimension, order Order, elem *Type) (*Type, error) {
 	if len(dims) == 0 {
 		return nil, fmt.Errorf("the array has no dimensions; give at least one")
 	}
@@ -149,8 +149,8 @@ func Darray(rank int64, dims []Dimension, order Order, of *Type) (*Type, error) 
 	if rank < 0 || left != 0 {
 		return nil, fmt.Errorf("rank %d is not in the grid of processes", rank)
 	}
-	return array(sizes, order, of, func(d int, row *Type, stride int64) (*Type, error) {
-		return dims[d].share(coords[d], row, stride)
+	return array(sizes, order, elem, func(d int, row *Type, stride int64) (*Type, error) {
+		return dims[d].portion(coords[d], row, stride)
 	})
 }
 
@@ -170,8 +170,8 @@ func (d Dimension) valid(number int) error {
 	return nil
 }
 
-// share is what the process at coord has of the dimension: whole blocks, then one that the array's end cuts.
-func (d Dimension) share(coord int64, row *Type, stride int64) (*Type, error) {
+// portion is what the process at coord has of the dimension: whole blocks, then one that the array's end cuts.
+func (d Dimension) portion(coord int64, row *Type, stride int64) (*Type, error) {
 	length := d.Block
 	switch {
 	case d.How == None:
@@ -194,18 +194,18 @@ func (d Dimension) share(coord int64, row *Type, stride int64) (*Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	mine := whole / d.Procs
+	own := whole / d.Procs
 	if whole%d.Procs != 0 {
-		mine++
+		own++
 	}
 	var c checked
-	apart := int64(0)
-	if mine > 1 || mine == 1 && rest > 0 {
-		apart = c.mul(c.mul(length, d.Procs), stride)
+	spacing := int64(0)
+	if own > 1 || own == 1 && rest > 0 {
+		spacing = c.mul(c.mul(length, d.Procs), stride)
 	}
 	if c.bad {
 		return nil, errLarge
 	}
-	return Of(Part{Type: block, Count: mine, Stride: apart, At: first * stride},
-		Part{Type: row, Count: rest, Stride: stride, At: first*stride + mine*apart})
+	return Of(Part{Type: block, Count: own, Stride: spacing, At: first * stride},
+		Part{Type: row, Count: rest, Stride: stride, At: first*stride + own*spacing})
 }

@@ -14,7 +14,8 @@ func must(t testing.TB, typ *Type, err error) *Type {
 	return typ
 }
 
-// TestRefused: what cannot be said is an error that names it, and never a Type with numbers that have wrapped around.
+// TestRefused checks that what cannot be said is an error that names it, and never a Type with numbers that have
+// wrapped around.
 func TestRefused(t *testing.T) {
 	f64 := Basic(1, 8, 8)
 	far, err := HIndexed([]int64{1}, []int64{math.MaxInt64 - 100}, f64)
@@ -73,7 +74,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestMany: what is regular costs the same memory and time for any number of elements.
+// TestMany checks that what is regular costs the same memory and time for any number of elements.
 func TestMany(t *testing.T) {
 	f64 := Basic(1, 8, 8)
 	rows, err := Vector(1<<40, 3, 1<<10, f64)
@@ -90,7 +91,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// TestNormal: typemaps that are said in different ways have one program.
+// TestNormal checks that typemaps that are said in different ways have one program.
 func TestNormal(t *testing.T) {
 	f64 := Basic(1, 8, 8)
 	pairs, _ := Contiguous(2, f64)
@@ -127,7 +128,8 @@ func TestNormal(t *testing.T) {
 	}
 }
 
-// TestDeep: nesting that does not double the size is bounded, and lists of lists do not grow into their product.
+// TestDeep checks that nesting that does not double the size is bounded, and lists of lists do not grow into their
+// product.
 func TestDeep(t *testing.T) {
 	x := Basic(1, 1, 1)
 	var err error

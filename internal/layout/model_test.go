@@ -362,7 +362,7 @@ func compare(t testing.TB, x made, r *rand.Rand) {
 	refuse(t, x.t, mem, origin)
 }
 
-// inPieces: Within visits the bytes that are in the data, in pieces of memory of any length, and no others.
+// inPieces checks that Within visits the bytes that are in the data, in pieces of memory of any length, and no others.
 func inPieces(t testing.TB, x *Type, offsets []int64, period int64) {
 	want, got := make([]bool, period), make([]bool, period)
 	for _, o := range offsets {
@@ -392,7 +392,7 @@ func differ(a, b []byte) int {
 	return len(a)
 }
 
-// refuse: one byte less at either end, or a byte more than there is, is an error and touches nothing.
+// refuse checks that one byte less at either end, or a byte more than there is, is an error and touches nothing.
 func refuse(t testing.TB, x *Type, mem []byte, origin int64) {
 	if x.Size() == 0 {
 		return

@@ -12,7 +12,7 @@ const maxRuns = 1 << 20
 // and lists are mostly seen to be apart by their strides and their ends; others are compared run by run, and are taken
 // to be apart if there are more than 2²⁰ runs.
 func (t *Type) Overlaps() bool {
-	if t.prog == nil || t.prog.apart() || t.prog.runs() > maxRuns {
+	if t.prog == nil || t.prog.disjoint() || t.prog.runs() > maxRuns {
 		return false
 	}
 	return overlap(t.prog.spans(nil, 0))
@@ -52,15 +52,15 @@ func (n *node) span() span {
 	return span{0, n.size}
 }
 
-// apart reports whether no two bytes of n are seen to be able to meet. It may say false of what is apart.
-func (n *node) apart() bool {
+// disjoint reports whether no two bytes of n are seen to be able to meet. It may say false of what is apart.
+func (n *node) disjoint() bool {
 	switch n.form {
 	case isLoop:
-		return n.apartLoops()
+		return n.disjointLoops()
 	case isList:
 		spans := make([]span, len(n.parts))
 		for i, p := range n.parts {
-			if !p.node.apart() {
+			if !p.node.disjoint() {
 				return false
 			}
 			s := p.node.span()
@@ -71,15 +71,15 @@ func (n *node) apart() bool {
 	return true
 }
 
-// apartLoops: of loops in loops, that with the smallest stride steps over what is inside of all, the next over all
-// that this one covers, and so on.
-func (n *node) apartLoops() bool {
+// disjointLoops reports whether loops in loops do not overlap: the loop with the smallest stride steps over what is
+// inside of all, the next over all that this one covers, and so on.
+func (n *node) disjointLoops() bool {
 	type dim struct{ count, stride int64 }
 	var dims []dim
 	for ; n.form == isLoop; n = n.body {
 		dims = append(dims, dim{n.count, max(n.stride, -n.stride)})
 	}
-	if !n.apart() {
+	if !n.disjoint() {
 		return false
 	}
 	slices.SortFunc(dims, func(a, b dim) int { return cmp.Compare(a.stride, b.stride) })

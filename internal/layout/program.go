@@ -101,7 +101,7 @@ func flat(pieces []piece) []piece {
 	return all
 }
 
-// same reports that two nodes are known to be equal.
+// same reports whether two nodes are known to be equal.
 func (n *node) same(o *node) bool {
 	return n == o || n.form == isRun && o.form == isRun && n.size == o.size
 }

@@ -93,7 +93,7 @@ type Part struct {
 	Count, Stride, At int64
 }
 
-// like reports that p is q at another place.
+// like reports whether p is q at another place.
 func (p Part) like(q Part) bool {
 	return p.Type == q.Type && p.Count == q.Count && p.Stride == q.Stride
 }

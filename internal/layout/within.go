@@ -23,7 +23,7 @@ type within struct {
 	seen   map[begun]bool // these need no second look
 }
 
-// walk visits the places of n, which begins at at.
+// walk visits the places of n, which begins at at. It reports whether the visit goes on: visit never returned false.
 func (w *within) walk(n *node, at int64) bool {
 	if at %= w.period; at < 0 {
 		at += w.period
@@ -58,7 +58,8 @@ func (w *within) walk(n *node, at int64) bool {
 	return true
 }
 
-// run visits size bytes from at on, which lie in one piece, in two or in all.
+// run visits size bytes from at on, which lie in one piece, in two or in all. It reports whether the visit goes on:
+// visit never returned false.
 func (w *within) run(at, size int64) bool {
 	switch {
 	case size >= w.period:

@@ -42,7 +42,7 @@ var (
 	pathLike = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.*-]+)*/?$`)
 )
 
-// links: a relative link leads to a file, and its part behind # to a heading.
+// links checks that a relative link leads to a file, and its part behind # to a heading.
 func links(t *tree) (wrong []string) {
 	for _, f := range docs(t) {
 		for i, line := range outsideCode(f.text) {
@@ -92,7 +92,7 @@ func slug(heading string) string {
 // The page of recipes tells a reader which files to make.
 var recipes = []string{"docs/adding-a-transport.md"}
 
-// pathsInDocs: what a document quotes as a path of this repository (`pml/wait.go`, `examples/heat`) exists.
+// pathsInDocs checks that what a document quotes as a path of this repository (`pml/wait.go`, `examples/heat`) exists.
 func pathsInDocs(t *tree) (wrong []string) {
 	tops := map[string]bool{}
 	for p := range t.files {
@@ -217,7 +217,7 @@ func receiver(d *ast.FuncDecl) string {
 
 var ourName = regexp.MustCompile(`\bmpi\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 
-// namesInDocs: `mpi.X` and `mpi.T.M` in a document are things that package mpi exports.
+// namesInDocs checks that `mpi.X` and `mpi.T.M` in a document are things that package mpi exports.
 func namesInDocs(t *tree) (wrong []string) {
 	names := public(t)
 	for _, f := range docs(t) {
@@ -241,7 +241,7 @@ func namesInDocs(t *tree) (wrong []string) {
 // namesOfFile is how a document lists what a file declares: `pml/send.go` (Send, Isend).
 var namesOfFile = regexp.MustCompile("`([A-Za-z0-9_/]+\\.go)`\\s\\((\\w+(?:,\\s\\w+)*)\\)")
 
-// functionsInDocs: what a document lists in this way is in the file.
+// functionsInDocs checks that what a document lists in this way is in the file.
 func functionsInDocs(t *tree) (wrong []string) {
 	for _, f := range docs(t) {
 		for _, m := range namesOfFile.FindAllStringSubmatch(strings.Join(outsideCode(f.text), "\n"), -1) {
@@ -268,7 +268,8 @@ func declares(f *file, name string) bool {
 
 const namesPage = "docs/mpi-names.md"
 
-// publicNamesMapped: each function, method and error class is on the page for readers who know it by its MPI name.
+// publicNamesMapped checks that each function, method and error class is on the page for readers who know it by its MPI
+// name.
 func publicNamesMapped(t *tree) (wrong []string) {
 	page := t.files[namesPage]
 	if page == nil {
@@ -295,7 +296,8 @@ func publicNamesMapped(t *tree) (wrong []string) {
 
 var mpiName = regexp.MustCompile(`\bMPI_\w*[A-Za-z]\b`)
 
-// mpiNamesTrue: package mpi lacks what the page calls missing, and an error class is in the row of its MPI name.
+// mpiNamesTrue checks that package mpi lacks what the page calls missing, and an error class is in the row of its MPI
+// name.
 func mpiNamesTrue(t *tree) (wrong []string) {
 	page := t.files[namesPage]
 	if page == nil {

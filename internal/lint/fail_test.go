@@ -44,6 +44,11 @@ func TestCustomsCanFail(t *testing.T) {
 		{"exported docs", newTree("a/a.go", "package a\ntype T struct{}"), "T is exported"},
 		{"exported docs", newTree("a/a_test.go", "package a\nfunc TestF() {}"), ""},
 
+		{"reports whether", newTree("a/a.go", "package a\n// f: it is so.\nfunc f() bool { return true }"), "a/a.go:3: the comment of f"},
+		{"reports whether", newTree("a/a.go", "package a\n// f does a thing. It reports\n// whether it is done.\nfunc f() (done bool) { return true }"), ""},
+		{"reports whether", newTree("a/a.go", "package a\n// Arm implements b.Device.\nfunc Arm() bool { return true }\nfunc g() bool { return true }"), ""},
+		{"reports whether", newTree("a/a.go", "package a\n// f: it is so, or not.\nfunc f() (bool, error) { return true, nil }"), ""},
+
 		{"packages of tests", newTree("scripts/deps", "packages=(gcc valgrind)",
 			"a/a_test.go", "package a\nvar _ = proc.RequireProgram(t, \"cc\", \"gcc valgrind\")"), ""},
 		{"packages of tests", newTree("scripts/deps", "packages=(gcc)",

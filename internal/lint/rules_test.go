@@ -25,6 +25,7 @@ var rules = []rule{
 	{"calls in docs", callsInDocs},
 	{"table of rooms", tableOfRooms},
 	{"exported docs", exportedDocs},
+	{"reports whether", reportsWhether},
 	{"unfinished words", unfinishedWords},
 	{"package names", packageNames},
 	{"typed atomics", typedAtomics},
@@ -63,8 +64,8 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // What every package's comment says, after which a reader knows whether his line belongs there.
 var docLines = []string{"Owns:", "May call:", "Never:"}
 
-// packageDocs: every package has a doc.go with the three lines. A program may have its comment in main.go, and an
-// example is covered by the doc.go above it.
+// packageDocs checks that every package has a doc.go with the three lines. A program may have its comment in main.go,
+// and an example is covered by the doc.go above it.
 func packageDocs(t *tree) (wrong []string) {
 	dirs := map[string]*file{} // any file of the package
 	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && !f.isTest() && !strings.Contains(f.path, "testdata/") }) {
@@ -102,8 +103,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// exportedDocs: an exported name says what it means. Constants may be explained by their group or at the end of
-// their line.
+// exportedDocs checks that an exported name says what it means. Constants may be explained by their group or at the end
+// of their line.
 func exportedDocs(t *tree) (wrong []string) {
 	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && !f.isTest() && !f.isMain() }) {
 		for i, d := range f.ast.Decls {
@@ -154,9 +155,39 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	}
 }
 
-// obvious methods are those of the standard library's interfaces.
+// obvious reports whether d is a method of the standard library's interfaces.
 func obvious(d *ast.FuncDecl) bool {
 	return d.Recv != nil && slices.Contains([]string{"String", "Error", "Unwrap", "Is"}, d.Name.Name)
+}
+
+// notYetReporting are folders whose comments do not keep reportsWhether so far.
+var notYetReporting = []string{".", "launcher"}
+
+// reportsWhether checks that the comment of a function that returns a bool alone has "reports whether" in it, or names
+// the interface that the function implements.
+func reportsWhether(t *tree) (wrong []string) {
+	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil && !slices.Contains(notYetReporting, f.dir()) }) {
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Doc == nil || !returnsBool(fn) || obvious(fn) {
+				continue
+			}
+			text := strings.Join(strings.Fields(fn.Doc.Text()), " ")
+			if !strings.Contains(text, "reports whether ") && !strings.HasPrefix(text, fn.Name.Name+" implements ") {
+				wrong = append(wrong, f.line(fn.Pos())+": the comment of "+fn.Name.Name+` does not say "reports whether"`)
+			}
+		}
+	}
+	return wrong
+}
+
+// returnsBool reports whether a function returns a bool and nothing else.
+func returnsBool(d *ast.FuncDecl) bool {
+	if d.Type.Results.NumFields() != 1 {
+		return false
+	}
+	typ, ok := d.Type.Results.List[0].Type.(*ast.Ident)
+	return ok && typ.Name == "bool"
 }
 
 func undocumented(f *file, d *ast.GenDecl) (wrong []string) {
@@ -189,7 +220,7 @@ func documented(spec ast.Spec) bool {
 // The words that say that something is not finished, put together here so that this file passes.
 var unfinished = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b|(?i:\bst` + `ub(s|bed)?\b|not (yet )?imple` + `mented)`)
 
-// unfinishedWords: what is not done is not in the code; it is an issue.
+// unfinishedWords checks that the code has no words for what is not done: that is an issue.
 func unfinishedWords(t *tree) (wrong []string) {
 	for _, f := range t.sorted(func(f *file) bool { return f.isGo() || strings.HasPrefix(f.path, "scripts/") || f.path == "Makefile" }) {
 		for i, line := range strings.Split(f.text, "\n") {
@@ -201,7 +232,7 @@ func unfinishedWords(t *tree) (wrong []string) {
 	return wrong
 }
 
-// packageNames: a name that says nothing attracts everything.
+// packageNames checks that no package or file has a name that says nothing: such a name attracts everything.
 func packageNames(t *tree) (wrong []string) {
 	bad := []string{"util", "utils", "common", "base", "misc", "helper", "helpers", "shared", "types", "core"}
 	seen := map[string]bool{}
@@ -216,8 +247,8 @@ func packageNames(t *tree) (wrong []string) {
 	return wrong
 }
 
-// typedAtomics: a word that is sometimes accessed without its lock is declared so (atomic.Uint64), and then cannot be
-// accessed in any other way.
+// typedAtomics checks that a word that is sometimes accessed without its lock is declared so (atomic.Uint64), and then
+// cannot be accessed in any other way.
 func typedAtomics(t *tree) (wrong []string) {
 	function := regexp.MustCompile(`^(Add|Load|Store|Swap|CompareAndSwap|And|Or)(Int|Uint|Pointer)`)
 	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil }) {
@@ -272,7 +303,8 @@ var mayWait = map[string]string{
 	"transport/shm/cut_linux.go":      "a goroutine of the device, Close, or a failed call, until a peer's copy is over",
 }
 
-// whoWaits: outside of these files no code sleeps, parks or yields; in pml none receives from a channel either.
+// whoWaits checks that outside of these files no code sleeps, parks or yields; in pml none receives from a channel
+// either.
 func whoWaits(t *tree) (wrong []string) {
 	waits := map[string]bool{}
 	for _, f := range t.goFiles() {
@@ -294,8 +326,8 @@ func whoWaits(t *tree) (wrong []string) {
 	return wrong
 }
 
-// noNaps: the engine sleeps until something arrives, and never for a time: a nap is too long or too short. The
-// exception is the lock, under which nothing takes long.
+// noNaps checks that the engine sleeps until something arrives, and never for a time: a nap is too long or too short.
+// The exception is the lock, under which nothing takes long.
 func noNaps(t *tree) (wrong []string) {
 	for _, f := range t.goFiles() {
 		// The timer of returned.go asks other ranks; no caller sleeps by it.
@@ -350,7 +382,7 @@ func waitsIn(f *file) (at []token.Pos) {
 	return at
 }
 
-// skipReasons: a skip says why, so that the reader of a log can tell whether it was earned.
+// skipReasons checks that a skip says why, so that the reader of a log can tell whether it was earned.
 func skipReasons(t *tree) (wrong []string) {
 	for _, f := range t.sorted(func(f *file) bool { return f.ast != nil }) {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
@@ -380,8 +412,8 @@ func emptyString(e ast.Expr) bool {
 
 var debianPackage = regexp.MustCompile(`(?m)(?:RequireProgram\([^"\n]+, (?:"[^"]*"|[\w.]+), |proc\.Installed\()"([^"]+)"`)
 
-// testPackages: a Debian package that a test asks for is one that scripts/deps installs. Any other would be missing for
-// ever, and the test skipped without a word.
+// testPackages checks that a Debian package that a test asks for is one that scripts/deps installs. Any other would be
+// missing for ever, and the test skipped without a word.
 func testPackages(t *tree) (wrong []string) {
 	deps := t.files["scripts/deps"]
 	if deps == nil {
@@ -405,8 +437,8 @@ var misspellings = []string{"internal/settings/settings_test.go", "internal/lint
 
 var settingName = regexp.MustCompile(`\bGORUN_[A-Z0-9_]*[A-Z0-9]\b`)
 
-// settingNames: a GORUN_ variable that a file names is a setting (or a test's own, GORUN_TEST_), and the program reads
-// every setting, by its field or by its name.
+// settingNames checks that a GORUN_ variable that a file names is a setting (or a test's own, GORUN_TEST_), and the
+// program reads every setting, by its field or by its name.
 func settingNames(t *tree) (wrong []string) {
 	inCode := map[string]bool{} // names of variables, and of fields
 	for _, f := range t.sorted(func(f *file) bool { return !f.bin && !slices.Contains(misspellings, f.path) }) {
@@ -442,7 +474,7 @@ func settingNames(t *tree) (wrong []string) {
 
 const largest = 1 << 20
 
-// largeBinaries: what git has once it has for ever.
+// largeBinaries checks that there are none: what git has once it has for ever.
 func largeBinaries(t *tree) (wrong []string) {
 	for _, f := range t.sorted(func(f *file) bool { return f.bin && f.size > largest }) {
 		if t.tracked == nil || t.tracked[f.path] {
@@ -452,7 +484,7 @@ func largeBinaries(t *tree) (wrong []string) {
 	return wrong
 }
 
-// lintersFromNone: each linter is enabled on purpose.
+// lintersFromNone checks that each linter is enabled on purpose.
 func lintersFromNone(t *tree) []string {
 	f := t.files[".golangci.yml"]
 	if f == nil || !regexp.MustCompile(`(?m)^\s+default: none\s*(#.*)?$`).MatchString(f.text) {

@@ -39,7 +39,7 @@ func (f *file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
 func (f *file) dir() string  { return path.Dir(f.path) }
 func (f *file) isMain() bool { return f.ast != nil && f.ast.Name.Name == "main" }
 
-// isKit says whether the file is only there for tests.
+// isKit reports whether the file is only there for tests.
 func (f *file) isKit() bool {
 	return f.isTest() || slices.Contains([]string{"transporttest", "authtest"}, path.Base(f.dir())) ||
 		strings.HasPrefix(f.dir(), "internal/testkit") || strings.HasPrefix(f.dir(), "internal/e2e")

@@ -64,13 +64,13 @@ func (r *reader) hostOfFile(c *collection) error {
 	if err != nil {
 		return err
 	}
-	for r.skip(" \t") && !r.is(",") {
+	for r.skip(" \t") && !r.nextIn(",") {
 		at := r.at
 		key := r.take(func(c byte) bool { return strings.IndexByte(" \t,=", c) < 0 })
 		r.skip(" \t")
 		bound := key == "max_slots" || key == "max-slots"
 		switch {
-		case key != "slots" && !bound || !r.is("="):
+		case key != "slots" && !bound || !r.nextIn("="):
 			r.at = at
 			word := r.take(func(c byte) bool { return strings.IndexByte(" \t,", c) < 0 })
 			return r.wrong(at, "%.40q is not known: what may follow a host is slots=N, or a comma and another host", word)
@@ -103,7 +103,7 @@ func (r *reader) host() (names []string, slots int, err error) {
 	for i := range names {
 		names[i] = user + names[i]
 	}
-	if !r.is(":") {
+	if !r.nextIn(":") {
 		return names, 0, nil
 	}
 	r.at++
@@ -113,9 +113,9 @@ func (r *reader) host() (names []string, slots int, err error) {
 
 // user reads "name@", or nothing. It does not begin as an option of a remote shell does.
 func (r *reader) user() string {
-	name, _, is := strings.Cut(r.text[r.at:], "@")
+	name, _, ok := strings.Cut(r.text[r.at:], "@")
 	other := func(c rune) bool { return c > 0x7f || !nameByte(byte(c)) }
-	if !is || name == "" || strings.IndexFunc(name, other) >= 0 || strings.IndexByte("-.", name[0]) >= 0 {
+	if !ok || name == "" || strings.IndexFunc(name, other) >= 0 || strings.IndexByte("-.", name[0]) >= 0 {
 		return ""
 	}
 	r.at += len(name) + 1
@@ -216,7 +216,7 @@ func TasksPerNode(source, text string) (tasks []int, err error) {
 		if strings.HasPrefix(r.text[r.at:], "(x") {
 			r.at += len("(x")
 			times, err = strconv.Atoi(r.take(digit))
-			if err != nil || times < 1 || !r.is(")") {
+			if err != nil || times < 1 || !r.nextIn(")") {
 				return nil, r.wrong(at, "this is no number of tasks such as 4 or 4(x3)")
 			}
 			r.at++
@@ -229,7 +229,7 @@ func TasksPerNode(source, text string) (tasks []int, err error) {
 		}
 		switch {
 		case r.at == len(r.text):
-		case !r.is(",") || r.at+1 == len(r.text):
+		case !r.nextIn(",") || r.at+1 == len(r.text):
 			return nil, r.wrong(r.at, "this is no list of tasks such as 4(x3),2")
 		default:
 			r.at++

@@ -57,7 +57,7 @@ func (q *Request) ParseMapBy(text string) error {
 			return fmt.Errorf("ppr:%s:node: the number of ranks on each host is 1 or more", words[1])
 		}
 		q.PerHost, q.MapBy, words = n, Slot, words[2:]
-	} else if unit, is := parseUnit(words[0]); is {
+	} else if unit, ok := parseUnit(words[0]); ok {
 		q.MapBy = unit
 	} else if words[0] != "" { // :PE=2 alone
 		return errors.New(useUnits + ", perhaps with :PE=n for n cores of each rank")
@@ -79,7 +79,7 @@ func (q *Request) ParseMapBy(text string) error {
 
 // ParseRankBy reads a value of --rank-by.
 func ParseRankBy(text string) (Unit, error) {
-	if u, is := parseUnit(text); is {
+	if u, ok := parseUnit(text); ok {
 		return u, nil
 	}
 	return "", errors.New(useUnits)

@@ -17,8 +17,8 @@ func hostsOf(slots ...int) (hosts []Host) {
 	return hosts
 }
 
-// written is the names of the hosts of all ranks in turn.
-func written(l *Layout) string {
+// format is the names of the hosts of all ranks in turn.
+func format(l *Layout) string {
 	var b strings.Builder
 	for _, host := range l.Order.Ranks(l.Ranks) {
 		b.WriteString(l.Hosts[host].Name)
@@ -59,7 +59,7 @@ func TestPlace(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		got := written(l)
+		got := format(l)
 		for _, h := range l.Unused {
 			got += " -" + h.Name
 		}
@@ -179,7 +179,7 @@ func FuzzPlace(f *testing.F) {
 
 func abs(n int) int { return max(n, -(n + 1)) }
 
-// checkMapping: a reader of the mapping finds each rank where it is, though it knows triples only.
+// checkMapping checks that a reader of the mapping finds each rank where it is, though it knows triples only.
 func checkMapping(t *testing.T, l *Layout) {
 	t.Helper()
 	text := l.Order.Mapping()

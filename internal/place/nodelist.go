@@ -63,22 +63,22 @@ func (r *reader) wrong(at int, format string, args ...any) error {
 	return &TextError{Source: r.source, Line: r.line, Column: at + 1, Problem: fmt.Sprintf(format, args...)}
 }
 
-// skip passes over bytes of the set, and says whether anything is left.
+// skip passes over bytes of the set. It reports whether anything is left.
 func (r *reader) skip(set string) bool {
-	for r.is(set) {
+	for r.nextIn(set) {
 		r.at++
 	}
 	return r.at < len(r.text)
 }
 
-// is tells whether the next byte is of the set.
-func (r *reader) is(set string) bool {
+// nextIn reports whether the next byte is of the set.
+func (r *reader) nextIn(set string) bool {
 	return r.at < len(r.text) && strings.IndexByte(set, r.text[r.at]) >= 0
 }
 
 // ends checks that what was read is followed by a byte of the set, or by nothing.
 func (r *reader) ends(set string) error {
-	if r.at == len(r.text) || r.is(set) {
+	if r.at == len(r.text) || r.nextIn(set) {
 		return nil
 	}
 	switch c := r.text[r.at]; c {
@@ -110,7 +110,7 @@ type numbers struct {
 // names reads one word and returns the names that it stands for, at least one.
 func (r *reader) names() ([]string, error) {
 	begin := r.at
-	if name, is, err := r.address(); is {
+	if name, ok, err := r.address(); ok {
 		return []string{name}, err
 	}
 	word := r.text[begin:]
@@ -122,7 +122,7 @@ func (r *reader) names() ([]string, error) {
 	}
 	var p pattern
 	for r.at < len(r.text) {
-		if r.is("[") {
+		if r.nextIn("[") {
 			ranges, err := r.bracket()
 			if err != nil {
 				return nil, err
@@ -154,8 +154,8 @@ func (r *reader) names() ([]string, error) {
 }
 
 // address reads [fd00::1]. It is none if it has no colon.
-func (r *reader) address() (name string, is bool, err error) {
-	if !r.is("[") {
+func (r *reader) address() (name string, ok bool, err error) {
+	if !r.nextIn("[") {
 		return "", false, nil
 	}
 	inside, _, closed := strings.Cut(r.text[r.at+1:], "]")
@@ -197,10 +197,10 @@ func (r *reader) bracket() (all []numbers, err error) {
 		switch all = append(all, n); {
 		case r.at == len(r.text):
 			return nil, r.wrong(open, "this [ is not closed: write n[1-3]")
-		case r.is("]"):
+		case r.nextIn("]"):
 			r.at++
 			return all, nil
-		case !r.is(","):
+		case !r.nextIn(","):
 			return nil, r.wrong(r.at, "%q cannot be in a bracket: write numbers and ranges, n[1-3,7]", r.text[r.at])
 		}
 	}
@@ -211,7 +211,7 @@ func (r *reader) numbers() (n numbers, err error) {
 	if n.first, n.digits, err = r.number(); err != nil {
 		return n, err
 	}
-	if n.last = n.first; r.is("-") {
+	if n.last = n.first; r.nextIn("-") {
 		r.at++
 		if n.last, _, err = r.number(); err != nil {
 			return n, err
@@ -230,7 +230,7 @@ func (r *reader) number() (value uint64, digits int, err error) {
 	begin := r.at
 	text := r.take(digit)
 	switch value, err = strconv.ParseUint(text, 10, 64); {
-	case text == "" && r.is("["):
+	case text == "" && r.nextIn("["):
 		return 0, 0, r.wrong(begin, "brackets do not nest: write n[1-2,4-5], or n[1-2][4-5] for all combinations")
 	case text == "":
 		return 0, 0, r.wrong(begin, "a number is missing here: write n[1-3,7]")

@@ -165,12 +165,12 @@ func (o Order) Mapping() string {
 	return b.String()
 }
 
-// repeats: the other order, from the beginning again and again, is this one.
+// repeats reports whether the other order, from the beginning again and again, is this one.
 func (o Order) repeats(other Order) bool {
 	next, stop := iter.Pull2(other.Ranks(o.size()))
 	defer stop()
 	for host := range o.hosts() {
-		if _, is, ok := next(); !ok || is != host {
+		if _, otherHost, ok := next(); !ok || otherHost != host {
 			return false
 		}
 	}

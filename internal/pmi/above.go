@@ -29,12 +29,12 @@ type question struct {
 	then     []func(line) // guarded by Server.mu; called with the answer, while that is held
 }
 
-// handedUp are the requests that only the server of the whole job can answer.
+// handedUp reports whether only the server of the whole job can answer a request.
 func handedUp(cmd string) bool {
 	return cmd == "publish_name" || cmd == "lookup_name" || cmd == "unpublish_name" || cmd == callCommand
 }
 
-// missing tells whether a reply to a get says that there is no such key.
+// missing reports whether a reply to a get says that there is no such key.
 func missing(reply line) bool {
 	v, _ := reply.get("msg")
 	return v == keyNotFound
@@ -57,13 +57,13 @@ func (s *Server) ask(l line) *question {
 		if err != nil {
 			why = "the_request_is_too_long"
 		}
-		q := &question{done: make(chan struct{}), answered: true, answer: refusal(replyName(l.cmd), why)}
+		q := &question{done: make(chan struct{}), answered: true, answer: errorReply(replyName(l.cmd), why)}
 		close(q.done)
 		return q
 	}
 	q := s.asked[string(text)]
 	if q == nil || l.cmd != "get" {
-		q = &question{done: make(chan struct{}), answer: refusal(replyName(l.cmd), "the_launcher_is_gone")}
+		q = &question{done: make(chan struct{}), answer: errorReply(replyName(l.cmd), "the_launcher_is_gone")}
 		a := asked{string(text), q, ""}
 		if key, _ := l.get("key"); l.cmd == "get" {
 			a.prefix, _, _ = numbered(key)

@@ -133,7 +133,7 @@ func (b *Below) flush() {
 // gather goes on where all ranks of this server, and those of the servers below it, are in the barrier. mu is held.
 func (s *Server) gather() {
 	switch {
-	case s.entered < s.here || s.in < len(s.below) || s.entered+s.in == 0 || s.raised:
+	case s.entered < s.local || s.in < len(s.below) || s.entered+s.in == 0 || s.raised:
 	case s.opts.Above != nil:
 		put := s.fresh
 		s.fresh, s.raised = nil, true

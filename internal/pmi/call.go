@@ -70,14 +70,14 @@ func (s *Server) pass(l line) line {
 	to, err1 := l.number("to")
 	from, err2 := l.number("from")
 	if err1 != nil || err2 != nil || to < 0 || to >= s.size || from < 0 || from >= s.size || to == from {
-		return refusal(reply, "no_such_rank")
+		return errorReply(reply, "no_such_rank")
 	}
 	c := s.conns[to]
 	switch {
-	case s.over[to] || slices.Contains(s.ended, to), c != nil && c.left:
+	case s.reported[to] || slices.Contains(s.ended, to), c != nil && c.left:
 		return newLine(reply, "rc", "1", "msg", hasEnded)
 	case c != nil && !c.called(from):
-		return refusal(reply, "the_rank_takes_no_calls")
+		return errorReply(reply, "the_rank_takes_no_calls")
 	case c == nil:
 		for _, b := range s.below {
 			b.down.Call(to, from)
@@ -97,10 +97,10 @@ func (s *Server) Called(to, from int) {
 func (s *Server) Ended(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over[rank] = true
+	s.reported[rank] = true
 }
 
-// called notes a call for the writer. False: the rank takes none. Server.mu is held.
+// called notes a call for the writer. It reports whether the rank takes calls. Server.mu is held.
 func (c *serverConn) called(from int) bool {
 	if !c.takesCalls {
 		return false
@@ -109,7 +109,7 @@ func (c *serverConn) called(from int) bool {
 		c.calls = append(c.calls, from)
 	}
 	select {
-	case c.news <- struct{}{}:
+	case c.notices <- struct{}{}:
 	default:
 	}
 	return true

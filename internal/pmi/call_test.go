@@ -24,7 +24,7 @@ func TestCall(t *testing.T) {
 				if err := from.Call(t.Context(), pair[1]); err != nil {
 					t.Fatalf("rank %d calls %d: %v", pair[0], pair[1], err)
 				}
-				<-to.News()
+				<-to.Notices()
 				if got := to.Gone(); !slices.Equal(got, []int{pair[0]}) {
 					t.Errorf("rank %d calls %d, which hears of %v", pair[0], pair[1], got)
 				}
@@ -54,7 +54,7 @@ func TestCallOfOthers(t *testing.T) {
 	if err := clients[0].Call(t.Context(), 2); err != nil {
 		t.Error(err)
 	}
-	<-clients[2].News()
+	<-clients[2].Notices()
 	s.mu.Lock()
 	s.conns[2].takesCalls = false
 	s.mu.Unlock()

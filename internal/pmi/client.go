@@ -80,7 +80,7 @@ func newClient(conn net.Conn, rank, size int) *Client {
 		replies: make(chan line, 1),
 		dead:    make(chan struct{}),
 		lost:    make(chan struct{}),
-		gone:    gone{news: make(chan struct{}, 1)},
+		gone:    gone{wake: make(chan struct{}, 1)},
 	}
 	c.in.r = conn
 	c.turn <- struct{}{}

@@ -33,7 +33,7 @@ func (c *serverConn) wake() {
 		return
 	}
 	select {
-	case c.news <- struct{}{}:
+	case c.notices <- struct{}{}:
 	default:
 	}
 }
@@ -52,8 +52,8 @@ func (s *Server) listen(c *serverConn) {
 func (c *serverConn) obituaries() (lines []byte) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	for ; c.told < len(c.s.ended); c.told++ {
-		lines = append(lines, newLine(goneCommand, "rank", strconv.Itoa(c.s.ended[c.told])).bytes()...)
+	for ; c.endsSent < len(c.s.ended); c.endsSent++ {
+		lines = append(lines, newLine(goneCommand, "rank", strconv.Itoa(c.s.ended[c.endsSent])).bytes()...)
 	}
 	return lines
 }
@@ -61,13 +61,13 @@ func (c *serverConn) obituaries() (lines []byte) {
 // gone is what a Client has heard of other ranks: that they have ended, or call this one (call.go). Either way the rank
 // tries to make a connection to them.
 type gone struct {
-	news  chan struct{} // has room for one
+	wake  chan struct{} // has room for one
 	mu    sync.Mutex
 	ranks []int // guarded by mu; those that Gone has not returned yet, each once
 }
 
-// News says that Gone has more to return.
-func (g *gone) News() <-chan struct{} { return g.news }
+// Notices says that Gone has more to return.
+func (g *gone) Notices() <-chan struct{} { return g.wake }
 
 // Gone returns ranks that have ended, or call this one, since it was called last.
 func (g *gone) Gone() []int {
@@ -78,7 +78,8 @@ func (g *gone) Gone() []int {
 	return some
 }
 
-// heard takes a line that tells of the end of a rank, or its call, in a job of so many.
+// heard takes a line that tells of the end of a rank, or its call, in a job of so many. It reports whether the line was
+// one.
 func (g *gone) heard(l line, size int) bool {
 	rank, err := l.number("rank")
 	if err != nil || rank < 0 || rank >= size {
@@ -90,7 +91,7 @@ func (g *gone) heard(l line, size int) bool {
 		g.ranks = append(g.ranks, rank)
 	}
 	select {
-	case g.news <- struct{}{}:
+	case g.wake <- struct{}{}:
 	default:
 	}
 	return true

@@ -59,14 +59,14 @@ func TestHeard(t *testing.T) {
 	s, clients := world(t, 3, false, Options{})
 	c := clients[0]
 	s.Gone(1)
-	<-c.News()
+	<-c.Notices()
 	if got := c.Gone(); !slices.Equal(got, []int{1}) || c.Gone() != nil {
 		t.Errorf("%v", got)
 	}
 	fenced := make(chan error)
 	go func() { fenced <- c.Fence(t.Context()) }()
 	s.Gone(2)
-	<-c.News()
+	<-c.Notices()
 	for _, other := range clients[1:] {
 		go other.Fence(t.Context())
 	}

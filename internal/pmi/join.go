@@ -81,7 +81,7 @@ func Offered(env func(name string) string) (variable string, live bool) {
 	return "", false
 }
 
-// isSocket tells whether a descriptor of this process is open and a socket.
+// isSocket reports whether a descriptor of this process is open and a socket.
 func isSocket(fd int) bool {
 	var st syscall.Stat_t
 	return syscall.Fstat(fd, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK

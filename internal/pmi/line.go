@@ -97,7 +97,7 @@ func tokenEnd(b []byte, i int) int {
 	return min(i, len(b))
 }
 
-// printable refuses control characters: no launcher sends them, and a terminal may one day see them.
+// printable reports whether s has no control characters: no launcher sends them, and a terminal may one day see them.
 func printable(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] == 0x7f {

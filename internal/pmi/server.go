@@ -109,7 +109,7 @@ type Server struct {
 	maxKeys, maxBytes int           // of the key-value space
 
 	mu        sync.Mutex
-	here      int                  // guarded by mu; ranks that are served here, and that the barrier waits for
+	local     int                  // guarded by mu; ranks that are served here, and that the barrier waits for
 	acceptors []*auth.Acceptor     // guarded by mu
 	kvs       map[string]string    // guarded by mu
 	services  map[string]string    // guarded by mu; published names
@@ -125,7 +125,7 @@ type Server struct {
 	held      map[string][]asked   // guarded by mu; by prefix: what waits for the answer to one like it
 	below     []*Below             // guarded by mu
 	ended     []int                // guarded by mu; ranks that Gone has told of
-	over      map[int]bool         // guarded by mu; ranks that Ended has told of
+	reported  map[int]bool         // guarded by mu; ranks that Ended has told of
 	in        int                  // guarded by mu; of them, those that are in the barrier
 }
 
@@ -145,13 +145,13 @@ type serverConn struct {
 	inBarrier bool   // guarded by Server.mu
 	follow    string // guarded by Server.mu; the key whose followers go out with the barrier; "": none
 	listens   bool   // guarded by Server.mu; it wants to be told of ranks that have ended
-	told      int    // guarded by Server.mu; of how many it was
+	endsSent  int    // guarded by Server.mu; of how many it was
 	// It wants to be told of ranks that call it, those that it has not been told of, and whether it has ended. All are
 	// guarded by Server.mu.
 	takesCalls bool
 	calls      []int // each rank at most once
 	left       bool
-	news       chan struct{} // has room for one: there are more
+	notices    chan struct{} // has room for one: there are more
 	initSeen   bool
 	greeted    bool // gorun_hello was said: a rank of ours
 	finalized  bool
@@ -178,21 +178,21 @@ func NewServer(size int, o Options) *Server {
 	if o.Secret == nil {
 		o.Secret = random(secretSize)
 	}
-	here := size
+	local := size
 	if o.Tree {
-		here = o.Here
+		local = o.Here
 	}
 	return &Server{
-		size: size, here: here, opts: o, secret: o.Secret, authLimit: authLimit, asked: map[string]*question{},
+		size: size, local: local, opts: o, secret: o.Secret, authLimit: authLimit, asked: map[string]*question{},
 		maxKeys: 65536 + 4096*size, maxBytes: (64 + size) << 20,
 		// A rank has five events at most (abort counts once), so that no connection ever waits for the reader.
-		events:   make(chan Event, 5*here),
+		events:   make(chan Event, 5*local),
 		kvs:      map[string]string{},
 		services: map[string]string{},
 		states:   map[int]State{},
 		conns:    map[int]*serverConn{},
 		held:     map[string][]asked{},
-		over:     map[int]bool{},
+		reported: map[int]bool{},
 	}
 }
 
@@ -252,7 +252,7 @@ func (s *Server) attend(c *serverConn) error {
 	rank := c.rank
 	c.in.r = c.conn
 	c.owed, c.outbox = make(chan struct{}, outboxSize), make(chan []byte, outboxSize)
-	c.done, c.news = make(chan struct{}), make(chan struct{}, 1)
+	c.done, c.notices = make(chan struct{}), make(chan struct{}, 1)
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	s.mu.Lock()
@@ -297,7 +297,7 @@ func (s *Server) leave(c *serverConn) {
 		s.entered--
 	}
 	if s.opts.Survive {
-		s.here--
+		s.local--
 		s.gather()
 	}
 }
@@ -325,7 +325,7 @@ func (c *serverConn) write() {
 		select {
 		case b := <-c.outbox:
 			send(b)
-		case <-c.news:
+		case <-c.notices:
 			put(append(c.obituaries(), c.callLines()...))
 		case <-c.done:
 			for len(c.outbox) > 0 {
@@ -393,7 +393,7 @@ func (c *serverConn) serve(l line) error {
 		return c.spawn(l)
 	}
 	if !c.initSeen && l.cmd != "init" {
-		return c.answer(refusal(replyName(l.cmd), "init_must_come_first"))
+		return c.answer(errorReply(replyName(l.cmd), "init_must_come_first"))
 	}
 	if c.finalized && l.cmd != "init" {
 		return &protocolError{fmt.Errorf("%.40q after finalize", l.cmd)}
@@ -429,7 +429,7 @@ func (c *serverConn) serve(l line) error {
 	case "gorun_hello":
 		return c.hello(l)
 	}
-	return c.answer(refusal(replyName(l.cmd), "unknown_command"))
+	return c.answer(errorReply(replyName(l.cmd), "unknown_command"))
 }
 
 // replyName is the name under which a client expects the answer to cmd.
@@ -454,7 +454,7 @@ func replyName(cmd string) string {
 	return cmd + "_result"
 }
 
-func refusal(name, msg string) line { return newLine(name, "rc", "-1", "msg", msg) }
+func errorReply(name, msg string) line { return newLine(name, "rc", "-1", "msg", msg) }
 
 // answer queues the reply to a request, for which there is room.
 func (c *serverConn) answer(l line) error {
@@ -481,7 +481,7 @@ func (c *serverConn) init(l line) error {
 			"msg", "only_PMI_version_1_is_spoken_here"))
 	}
 	if c.initSeen { // by another process, which has the same socket
-		return c.answer(refusal("response_to_init", joinedBefore))
+		return c.answer(errorReply("response_to_init", joinedBefore))
 	}
 	c.initSeen = true
 	c.s.note(Event{Kind: EventInit, Rank: c.rank}, func(st *State) { st.Joined = true })
@@ -555,13 +555,13 @@ func (c *serverConn) hello(l line) error {
 // barrier counts this rank in; the last one lets all out.
 func (c *serverConn) barrier(l line) error {
 	if g, ok := l.get("group"); ok && g != "WORLD" {
-		return c.answer(refusal("barrier_out", "only_group=WORLD"))
+		return c.answer(errorReply("barrier_out", "only_group=WORLD"))
 	}
 	s := c.s
 	s.mu.Lock()
 	if c.inBarrier {
 		s.mu.Unlock()
-		return c.answer(refusal("barrier_out", "this_rank_is_in_the_barrier_already"))
+		return c.answer(errorReply("barrier_out", "this_rank_is_in_the_barrier_already"))
 	}
 	c.inBarrier = true
 	if c.follow = ""; c.greeted {
@@ -596,15 +596,15 @@ func (s *Server) release() {
 func (s *Server) put(l line) line {
 	name, key, value, bad := s.kvsKey(l, true)
 	if bad != "" {
-		return refusal("put_result", bad)
+		return errorReply("put_result", bad)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, dup := s.kvs[key]; dup {
-		return refusal("put_result", "duplicate_key")
+		return errorReply("put_result", "duplicate_key")
 	}
 	if !s.room(len(key) + len(value)) {
-		return refusal("put_result", "no_room_in_"+name)
+		return errorReply("put_result", "no_room_in_"+name)
 	}
 	s.kvs[key] = value
 	if s.opts.Above != nil {
@@ -613,7 +613,7 @@ func (s *Server) put(l line) line {
 	return newLine("put_result", "rc", "0", "msg", "success")
 }
 
-// room reserves n bytes. Called with mu held.
+// room reserves n bytes. It reports whether there is room for them. mu is held.
 func (s *Server) room(n int) bool {
 	if len(s.kvs)+len(s.services) >= s.maxKeys || s.bytes+n > s.maxBytes {
 		return false
@@ -644,7 +644,7 @@ func (s *Server) kvsKey(l line, needValue bool) (name, key, value, bad string) {
 func (s *Server) get(l line) line {
 	_, key, _, bad := s.kvsKey(l, false)
 	if bad != "" {
-		return refusal("get_result", bad)
+		return errorReply("get_result", bad)
 	}
 	switch {
 	case key == mappingKey && s.opts.Mapping != NoMapping && len(s.opts.Mapping) <= valMax:
@@ -762,7 +762,7 @@ func (c *serverConn) spawn(l line) error {
 			return err
 		}
 		if string(b) == "endcmd" {
-			return c.answer(refusal(replyName(l.cmd), "gorun_does_not_spawn_processes_after_the_start"))
+			return c.answer(errorReply(replyName(l.cmd), "gorun_does_not_spawn_processes_after_the_start"))
 		}
 	}
 	return &protocolError{fmt.Errorf("mcmd=%.40s has more than %d lines", l.cmd, maxSpawn)}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// watchPeer: probes find a dead peer while nothing is sent; what is sent waits for the system's own patience.
+// watchPeer has probes find a dead peer while nothing is sent; what is sent waits for the system's own patience.
 func watchPeer(conn net.Conn, timeout time.Duration) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		probeAndSendAtOnce(tcp, timeout)

@@ -293,7 +293,7 @@ func environments(t *testing.T, read func(pid int) ([]byte, error)) {
 	environ = read
 }
 
-// livesOn tells whether a child is no zombie.
+// livesOn reports whether the child of cmd lives: it is neither gone nor a zombie.
 func livesOn(cmd *exec.Cmd) bool {
 	state := statOf(cmd.Process.Pid).state
 	return state != "" && state != "Z"

@@ -99,7 +99,7 @@ func (s *Set) Equal(t *Set) bool {
 	return slices.Equal(s.Runs, t.Runs) || s.N == t.N && s.samePlaces(t)
 }
 
-// samePlaces: the same ranks may be cut into other runs.
+// samePlaces reports whether s and t have the same ranks in the same order, however they are cut into runs.
 func (s *Set) samePlaces(t *Set) bool {
 	i, same := 0, true
 	s.All(func(w int32) bool {
@@ -110,7 +110,7 @@ func (s *Set) samePlaces(t *Set) bool {
 	return same
 }
 
-// Within: t has all ranks of s.
+// Within reports whether t has all ranks of s.
 func (s *Set) Within(t *Set) bool {
 	if len(t.Runs) == 1 && t.Runs[0].Stride == 1 { // often the world
 		for _, r := range s.Runs {
@@ -128,7 +128,7 @@ func (s *Set) Within(t *Set) bool {
 	return inside
 }
 
-// Identity: place and rank of the world are the same.
+// Identity reports whether each rank of s has its place in s as its number in the world.
 func (s *Set) Identity() bool {
 	return len(s.Runs) == 1 && s.Runs[0].First == 0 && s.Runs[0].Stride == 1
 }

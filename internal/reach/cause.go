@@ -136,21 +136,21 @@ func (c Cause) Mend(shell []string, gorun string) string {
 // what ran there.
 const shellFailed = 255
 
-// judge decides what the end of a remote shell means for which there is no agent. name is its program, code its exit
+// fateOf decides what the end of a remote shell means for which there is no agent. name is its program, code its exit
 // code (-1: it was killed), errors what it has printed to the standard error, and output what came from the other side.
-func judge(name string, code int, errors, output string) fate {
+func fateOf(name string, code int, errors, output string) fate {
 	switch code {
 	case 126, 127, otherBuild:
 		return final
 	}
-	is := transient
+	worst := transient
 	for _, c := range causes {
 		if c.isIn(errors) {
-			is = max(is, c.fate)
+			worst = max(worst, c.fate)
 		}
 	}
-	if is != transient {
-		return is
+	if worst != transient {
+		return worst
 	}
 	if code >= 0 && code != shellFailed && (output != "" || name == "ssh") {
 		return final // it ran on the host, or a login shell refused to

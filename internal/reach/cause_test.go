@@ -17,11 +17,11 @@ func TestCauses(t *testing.T) {
 		if c.wrong == "" || c.mend == "" || strings.Contains(c.Mend([]string{"ssh", "-F", "x"}, "/g"), "SHELL") {
 			t.Errorf("%s: %q, %q", text, c.wrong, c.mend)
 		}
-		if got := judge("ssh", shellFailed, text, ""); got != c.fate {
+		if got := fateOf("ssh", shellFailed, text, ""); got != c.fate {
 			t.Errorf("%s: fate %d, want %d", text, got, c.fate)
 		}
 	}
-	if CauseOf(errors.New("x")).Wrong() != unknown.wrong || judge("ssh", shellFailed, "x", "") != transient {
+	if CauseOf(errors.New("x")).Wrong() != unknown.wrong || fateOf("ssh", shellFailed, "x", "") != transient {
 		t.Error("words of no cause have one")
 	}
 }

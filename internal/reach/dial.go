@@ -125,7 +125,7 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	h := handshaker(c.Job, c.Key, 0)
 	var last error
-	begin, said := time.Now(), false
+	begin, logged := time.Now(), false
 	reached := begin // when gorun was last perhaps about to come
 	for pause := firstRound; ; pause = min(2*pause, longestRound) {
 		s, err := c.race(ctx, h)
@@ -143,8 +143,8 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 			return nil, fmt.Errorf("gorun is not reached: for %v what answers there has not proved to be gorun of "+
 				"this job, so the keys differ, or a proxy takes connections and closes them: %w", strange, err)
 		}
-		if c.Late != nil && !said && now.Sub(begin) >= late && ctx.Err() == nil {
-			said = true
+		if c.Late != nil && !logged && now.Sub(begin) >= late && ctx.Err() == nil {
+			logged = true
 			c.Late(fmt.Errorf("gorun is not reached yet: %w", err))
 		}
 		select {
@@ -159,7 +159,7 @@ func (c *Call) Dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// isStrange: each address was answered, by what has not proved to be gorun of this job.
+// isStrange reports whether each address was answered by a process that has not proved to be gorun of this job.
 func isStrange(err error) bool {
 	if all, several := err.(interface{ Unwrap() []error }); several {
 		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !isStrange(err) })
@@ -224,7 +224,7 @@ func tryOnce(ctx context.Context, h *auth.Handshaker, addr string) (*auth.Sessio
 // raw is the connection under TLS. Frames say when they are complete, so that TLS need not; and saying so to a peer
 // that does not read takes seconds.
 func raw(conn net.Conn) net.Conn {
-	if t, is := conn.(*tls.Conn); is {
+	if t, ok := conn.(*tls.Conn); ok {
 		return t.NetConn()
 	}
 	return conn

@@ -30,12 +30,12 @@ func listener(t *testing.T) net.Listener {
 	return ln
 }
 
-// opened is a door for hosts, and a call to it.
-func opened(t *testing.T, limit time.Duration, hosts ...string) (*Door, Call) {
+// opened returns an Acceptor for hosts, and a call to it.
+func opened(t *testing.T, limit time.Duration, hosts ...string) (*Acceptor, Call) {
 	t.Helper()
 	ln := listener(t)
 	c := NewCall("job", me(t).Build, []string{ln.Addr().String()})
-	d := Listen(ln, DoorOptions{Call: c, Hosts: hosts, Limit: limit, Log: func(string, ...any) {}})
+	d := Listen(ln, AcceptorOptions{Call: c, Hosts: hosts, Limit: limit, Log: func(string, ...any) {}})
 	t.Cleanup(d.Close)
 	return d, c
 }
@@ -171,7 +171,7 @@ func TestOtherBuild(t *testing.T) {
 	}
 	defer conn.Close()
 	for _, host := range []string{"b", "a"} {
-		d.giveUp(d.guests[host]) // the time of each is over
+		d.giveUp(d.hosts[host]) // the time of each is over
 	}
 	if _, err := d.Open(t.Context(), "b"); err != nil {
 		t.Error(err)
@@ -216,7 +216,7 @@ func TestOtherBuildAndOneThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.giveUp(d.guests["a"]) // the hour is over
+	d.giveUp(d.hosts["a"]) // the hour is over
 	d.mu.Lock()
 	strange = 20 * time.Millisecond
 	d.mu.Unlock()
@@ -297,8 +297,8 @@ func TestComesAgain(t *testing.T) {
 	}
 }
 
-// A door shuts when its time is over, when it is told to, and at its end, and says why. It can be all at once.
-func TestDoorShuts(t *testing.T) {
+// An Acceptor stops listening when its time is over, on Fail, and when all agents have come, and says why.
+func TestAcceptorStops(t *testing.T) {
 	closed := func(c Call) {
 		t.Helper()
 		if _, err := net.Dial("tcp", c.Addrs[0]); err == nil {

@@ -118,7 +118,7 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// killed: the end of an agent is the end of the stream.
+// killed checks that the end of an agent is the end of the stream.
 func killed(t *testing.T, r Reach) {
 	t.Helper()
 	e, err := r.Open(t.Context(), "host")
@@ -136,7 +136,7 @@ func killed(t *testing.T, r Reach) {
 	}
 }
 
-// stopped: an agent that stands still does not keep gorun from closing the stream.
+// stopped checks that an agent that stands still does not keep gorun from closing the stream.
 func stopped(t *testing.T, r Reach) {
 	t.Helper()
 	e, err := r.Open(t.Context(), "host")

@@ -145,12 +145,12 @@ func (x Shell) converse(p *process, path string) error {
 		if err != nil {
 			return x.failed(p, running, err)
 		}
-		if path, is := strings.CutPrefix(l, runLine); is {
+		if path, ok := strings.CutPrefix(l, runLine); ok {
 			running = path
 			p.noise.Reset() // it was the login shell's
 			continue
 		}
-		if there, is := strings.CutPrefix(l, wantLine); is {
+		if there, ok := strings.CutPrefix(l, wantLine); ok {
 			p.copied = true
 			err := x.Self.copyTo(p.in, there)
 			if err != nil && !errors.Is(err, syscall.EPIPE) {
@@ -158,7 +158,7 @@ func (x Shell) converse(p *process, path string) error {
 			}
 			continue // where the host takes no more of it, it says why
 		}
-		if why, is := strings.CutPrefix(l, failLine); is {
+		if why, ok := strings.CutPrefix(l, failLine); ok {
 			return &Error{Err: fmt.Errorf("gorun of this build is not there, and %.300q", why), Final: true}
 		}
 		if l == hello {
@@ -177,8 +177,8 @@ func (x Shell) failed(p *process, running string, err error) error {
 	<-p.ended // the stream has ended
 	state := p.cmd.ProcessState
 	heard := p.heard()
-	is := judge(filepath.Base(x.Words[0]), state.ExitCode(), p.words.String(), p.noise.String()+running)
-	if code := state.ExitCode(); is == final && running != "" && code != otherBuild {
+	verdict := fateOf(filepath.Base(x.Words[0]), state.ExitCode(), p.words.String(), p.noise.String()+running)
+	if code := state.ExitCode(); verdict == final && running != "" && code != otherBuild {
 		return &Error{Err: &noAgent{running, state.String() + colon(heard)}, Final: true}
 	}
 	why := strings.TrimPrefix(heard, filepath.Base(x.Words[0])+": ") // it leads with what was said
@@ -188,5 +188,5 @@ func (x Shell) failed(p *process, running string, err error) error {
 	case state.ExitCode() != shellFailed:
 		why += "; " + state.String()
 	}
-	return &Error{Err: fmt.Errorf("%s: %s", x.Words[0], why), Final: is == final, Unnamed: is == unnamed}
+	return &Error{Err: fmt.Errorf("%s: %s", x.Words[0], why), Final: verdict == final, Unnamed: verdict == unnamed}
 }

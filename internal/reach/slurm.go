@@ -19,11 +19,11 @@ import (
 // Slurm is the way to the hosts of an allocation: one srun starts all agents. It mixes what they print, so they dial.
 // Their call goes through srun's standard input, which reaches all of them, and ends with gorun.
 type Slurm struct {
-	opt    SlurmOptions
-	begin  func() error // starts srun, once
-	door   *Door        // set by begin
-	srun   *process     // set by begin; nil: it has not been started
-	closed atomic.Bool  // begin starts nothing any more
+	opt      SlurmOptions
+	begin    func() error // starts srun, once
+	acceptor *Acceptor    // set by begin
+	srun     *process     // set by begin; nil: it has not been started
+	closed   atomic.Bool  // begin starts nothing any more
 }
 
 // SlurmOptions of a Slurm.
@@ -50,7 +50,7 @@ func (s *Slurm) Open(ctx context.Context, host string) (*Edge, error) {
 	if err := s.begin(); err != nil {
 		return nil, &Error{Err: err, Final: true}
 	}
-	e, err := s.door.Open(ctx, host)
+	e, err := s.acceptor.Open(ctx, host)
 	if err == nil {
 		e.why = func() string { return "the connection has ended" + colon(s.srun.why()) }
 	}
@@ -73,7 +73,7 @@ func (s *Slurm) start() error {
 		return fmt.Errorf("the port that agents dial: %w", err)
 	}
 	call := NewCall("slurm", s.opt.Self.Build, ownAddresses(ln))
-	s.door = Listen(ln, DoorOptions{Call: call, Hosts: s.opt.Hosts, Limit: s.opt.Limit, Log: s.opt.Log})
+	s.acceptor = Listen(ln, AcceptorOptions{Call: call, Hosts: s.opt.Hosts, Limit: s.opt.Limit, Log: s.opt.Log})
 	n := strconv.Itoa(len(s.opt.Hosts))
 	words := []string{"-N", n, "-n", n, "--ntasks-per-node=1", "-w", strings.Join(s.opt.Hosts, ","), "--overlap",
 		"--mpi=none", "--cpu-bind=none", "--export=NONE", "--chdir=/", "--quiet"}
@@ -93,7 +93,7 @@ func (s *Slurm) start() error {
 		s.opt.Say(line)
 	}}
 	if err := p.start(syscall.SIGTERM); err != nil { // srun ends the step then
-		s.door.Close()
+		s.acceptor.Close()
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	s.srun = p
@@ -101,13 +101,13 @@ func (s *Slurm) start() error {
 	go p.in.Write(call.encode()) // a pipe takes it
 	go func() {
 		<-p.ended
-		s.door.Fail(s.judge())
+		s.acceptor.Fail(s.endError())
 	}()
 	return nil
 }
 
-// judge says why srun has ended.
-func (s *Slurm) judge() error {
+// endError says why srun has ended.
+func (s *Slurm) endError() error {
 	hint := ""
 	switch text := s.srun.words.String(); {
 	case s.srun.cmd.ProcessState.ExitCode() == otherBuild:
@@ -135,7 +135,7 @@ func (s *Slurm) Close() {
 	if p == nil {
 		return
 	}
-	s.door.Close()
+	s.acceptor.Close()
 	p.in.Close()
 	for _, sig := range []syscall.Signal{0, syscall.SIGTERM, syscall.SIGKILL} {
 		if sig != 0 {
@@ -175,7 +175,7 @@ func ownAddresses(ln net.Listener) []string {
 	var out []string
 	all, _ := net.InterfaceAddrs()
 	for _, a := range all {
-		if n, is := a.(*net.IPNet); is && n.IP.IsGlobalUnicast() && len(out) < maxAddrs-2 {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && len(out) < maxAddrs-2 {
 			out = append(out, net.JoinHostPort(n.IP.String(), port))
 		}
 	}

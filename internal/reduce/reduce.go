@@ -117,8 +117,8 @@ func xor[T unsigned](dst, a, b []T) {
 	}
 }
 
-func truth[T unsigned](is bool) T {
-	if is {
+func truth[T unsigned](ok bool) T {
+	if ok {
 		return 1
 	}
 	return 0

@@ -66,8 +66,8 @@ func ints[T Integer](t *testing.T) {
 		}
 		return T(r.Uint64())
 	}
-	truth := func(is bool) T {
-		if is {
+	truth := func(ok bool) T {
+		if ok {
 			return 1
 		}
 		return 0
@@ -185,7 +185,7 @@ func bothNaN[T any](a, b []byte) bool {
 	return fmt.Sprint(x) == fmt.Sprint(y) && bytes.ContainsAny([]byte(fmt.Sprint(x)), "N")
 }
 
-// TestZeros: the rules of Min and Max, one by one.
+// TestZeros checks the rules of Min and Max, one by one.
 func TestZeros(t *testing.T) {
 	neg, nan := math.Copysign(0, -1), math.NaN()
 	for _, c := range []struct{ a, b, min, max float64 }{
@@ -212,7 +212,7 @@ func TestZeros(t *testing.T) {
 	}
 }
 
-// TestKernels: on a CPU with AVX2 the types that programs sum have a kernel, and with GODEBUG none has.
+// TestKernels checks that on a CPU with AVX2 the types that programs sum have a kernel, and with GODEBUG none has.
 func TestKernels(t *testing.T) {
 	if os.Getenv("REDUCE_WITHOUT") != "" {
 		for op, kinds := range kernels {
@@ -241,7 +241,7 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// TestKinds: every kind that the kernels' table may be asked for is the one with the size said.
+// TestKinds checks that every kind that the kernels' table may be asked for is the one with the size said.
 func TestKinds(t *testing.T) {
 	for _, c := range []struct{ got, want reflect.Kind }{
 		{kindOf[id](), kindOf[int]()}, {kindOf[uintptr](), kindOf[uint]()}, {kindOf[flags](), reflect.Uint16},

@@ -72,7 +72,7 @@ func (c *Consumer) Advance(n int) {
 	}
 }
 
-// flushBytes: at this much released payload Release stores head at once, so that a stream of large fragments never
+// flushBytes is the released payload at which Release stores head at once, so that a stream of large fragments never
 // waits for room while there is some.
 const flushBytes = 64 << 10
 
@@ -87,7 +87,8 @@ func (c *Consumer) Release() (signal bool) {
 	return false
 }
 
-// Flush is Release that stores head now. The consumer calls it before it sleeps.
+// Flush is Release that stores head now. It reports whether the producer is to be told. The consumer calls it before it
+// sleeps.
 func (c *Consumer) Flush() (signal bool) {
 	if c.head == c.pos {
 		return false

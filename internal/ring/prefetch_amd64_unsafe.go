@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// streams: stream can be called.
+// streams is set if stream can be called.
 var streams = cpu.X86.HasAVX
 
 //go:noescape

@@ -14,7 +14,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what is generated, instead of comparing it")
 
-// TestGenerated: what is made from the list of settings is up to date. go generate runs it with -rewrite.
+// TestGenerated checks that what is made from the list of settings is up to date. go generate runs it with -rewrite.
 func TestGenerated(t *testing.T) {
 	meanings := comments(t)
 	for i, m := range meanings { // which may be newer than the generated ones

@@ -57,7 +57,7 @@ func (s Setting) parse(field any, text string) (err error) {
 	return err
 }
 
-// checkRange: the limits have the syntax of the values.
+// checkRange checks that the limits have the syntax of the values.
 func (s Setting) checkRange(field reflect.Value) error {
 	limit := reflect.New(field.Type())
 	if s.Min != "" && s.parse(limit.Interface(), s.Min) == nil && field.Int() < limit.Elem().Int() {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnknown: no thread could be told to be the monitor.
+// ErrUnknown means that no thread could be told to be the monitor.
 var ErrUnknown = errors.New("sysmon: Go's monitor thread is not to be told from the others")
 
 // looks is how often a thread is looked at that may be the monitor and does not sleep; pause is between two looks.

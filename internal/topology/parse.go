@@ -57,7 +57,7 @@ func parseGIDType(s, link string) GIDType {
 	return TypeUnknown
 }
 
-// parsePKey: one that is 0 is an entry that is not in use.
+// parsePKey parses an entry of the table. One that is 0 is not in use.
 func parsePKey(s string) (uint16, bool) {
 	n, ok := parseHex(s, 16)
 	return uint16(n), ok && n != 0

@@ -41,7 +41,7 @@ func (r reader) device(name string) Device {
 		Firmware: r.text(dir + "/fw_ver"),
 		NodeGUID: r.text(dir + "/node_guid"),
 		Board:    r.text(dir + "/board_id"),
-		Node:     r.node(dir + "/device"),
+		Node:     r.numaNode(dir + "/device"),
 		CapsWhy:  notAsked,
 	}
 	target := r.real(dir)
@@ -64,7 +64,7 @@ func virtual(target string) bool {
 	return target == "" || strings.HasPrefix(target, "sys/devices/virtual/")
 }
 
-func (r reader) node(dir string) int {
+func (r reader) numaNode(dir string) int {
 	if n, ok := r.number(dir + "/numa_node"); ok && n >= 0 {
 		return n
 	}
@@ -182,7 +182,7 @@ func (r reader) gpu(address string) (GPU, bool) {
 	if driver != "nvidia" && driver != "amdgpu" && !(known && (class>>16 == 0x03 || class>>16 == 0x12)) {
 		return GPU{}, false
 	}
-	g := GPU{Name: r.model(address, vendor), Driver: driver, Node: r.node(dir), Slot: parseSlot(r.real(dir))}
+	g := GPU{Name: r.model(address, vendor), Driver: driver, Node: r.numaNode(dir), Slot: parseSlot(r.real(dir))}
 	if g.Slot.Address() == "" { // the link leads nowhere: all that is known is its name
 		g.Slot = Slot{Chain: []string{clean(address)}}
 	}

@@ -89,7 +89,7 @@ func (k PKey) Full() bool { return k.Value&0x8000 != 0 }
 // Partition is the number of the partition, without the bit for full members.
 func (k PKey) Partition() uint16 { return k.Value &^ 0x8000 }
 
-// Reaches says whether packets pass between the two: both are in one partition, and one of them is a full member.
+// Reaches reports whether packets pass between the two: both are in one partition, and one of them is a full member.
 func (k PKey) Reaches(other PKey) bool {
 	return k.Partition() == other.Partition() && (k.Full() || other.Full())
 }

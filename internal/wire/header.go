@@ -11,47 +11,48 @@ type Kind uint8
 
 const (
 	_ Kind = iota
-	// Eager: the whole message; the payload follows. Ctx, Tag.
+	// Eager is a whole message; the payload follows. Ctx, Tag.
 	Eager
-	// EagerSync: as Eager, and the sender waits for Matched. Ctx, Tag, ID.
+	// EagerSync is Eager whose sender waits for Matched. Ctx, Tag, ID.
 	EagerSync
-	// Matched: the synchronous eager message ID has been matched. ID.
+	// Matched says that the synchronous eager message ID has been matched. ID.
 	Matched
-	// RTS: request to send; the payload stays with the sender. Ctx, Tag, ID, Len, Addr, Key.
+	// RTS is a request to send; the payload stays with the sender. Ctx, Tag, ID, Len, Addr, Key.
 	RTS
-	// CTS: clear to send; the receiver asks for a stream. ID (sender's), Key (receiver's), Addr (offset), Len (bytes
-	// requested), Tag (number of the stream).
+	// CTS is a clear to send: the receiver asks for a stream. ID (sender's), Key (receiver's), Addr (offset), Len
+	// (bytes requested), Tag (number of the stream).
 	CTS
-	// Data: one fragment of a stream. Key (receiver's), Addr (offset in the message), Tag (number of the stream).
+	// Data is one fragment of a stream. Key (receiver's), Addr (offset in the message), Tag (number of the stream).
 	Data
-	// FIN: the receiver has what it wants; the sender may reuse its buffer. ID. Not sent after a stream whose RTS had
-	// NoFIN.
+	// FIN says that the receiver has what it wants; the sender may reuse its buffer. ID. Not sent after a stream whose
+	// RTS had NoFIN.
 	FIN
-	// Credit: the receiver has released unexpected-message room. Len (bytes), Addr (bytes beyond what it has granted
-	// before, for envelopes), Key (likewise, for messages of any kind).
+	// Credit says that the receiver has released unexpected-message room. Len (bytes), Addr (bytes beyond what it has
+	// granted before, for envelopes), Key (likewise, for messages of any kind).
 	Credit
-	// Cancel: the sender asks to take back the message ID if it is not matched. ID.
+	// Cancel asks to take back the message ID if it is not matched. ID.
 	Cancel
-	// CancelReply: ID; Len is 1 if the message was taken back, 0 if it had been matched.
+	// CancelReply answers Cancel. ID; Len is 1 if the message was taken back, 0 if it had been matched.
 	CancelReply
-	// PutReq: the receiver asks the sender to write the last Len bytes of message ID to the receiver's Addr
-	// (registration key in Ctx). Key (receiver's).
+	// PutReq asks the sender to write the last Len bytes of message ID to the receiver's Addr (registration key in
+	// Ctx). Key (receiver's).
 	PutReq
-	// PutDone: the sender has written (Len as asked), or cannot (Len 0). Key (receiver's).
+	// PutDone says that the sender has written (Len as asked), or cannot (Len 0). Key (receiver's).
 	PutDone
-	// CreditReq: the sender has messages and no credit for their envelopes. Len (bytes of credit that it has got, Addr
-	// and Key included).
+	// CreditReq says that the sender has messages and no credit for their envelopes. Len (bytes of credit that it has
+	// got, Addr and Key included).
 	CreditReq
-	// Watch: the sender waits for the receiver, which is to say when it has returned.
+	// Watch says that the sender waits for the receiver, which is to say when it has returned.
 	Watch
-	// Returned: the sender makes no call any more, and has nothing under way. It comes behind all that the sender has
-	// sent.
+	// Returned says that the sender makes no call any more, and has nothing under way. It comes behind all that the
+	// sender has sent.
 	Returned
-	// Blocked: the sender now waits in a call for the message ID, which it has announced without the flag Blocking and
-	// which may have that flag: the flags are Blocking, and NoCredit if the RTS would have been one with that. ID.
+	// Blocked says that the sender now waits in a call for the message ID, which it has announced without the flag
+	// Blocking and which may have that flag: the flags are Blocking, and NoCredit if the RTS would have been one with
+	// that. ID.
 	Blocked
-	// Batch: several short messages of kind Eager in the order of their sending, of which each has its Ctx and Tag: see
-	// batch.go.
+	// Batch is several short messages of kind Eager in the order of their sending, of which each has its Ctx and Tag:
+	// see batch.go.
 	Batch
 	kindEnd
 )
@@ -71,19 +72,19 @@ func (k Kind) Valid() bool { return k > 0 && k < kindEnd }
 
 // Flags of a packet.
 const (
-	// Urgent: the sender of this packet waits for an answer, so it wakes a receiver that computes. A packet without
-	// this flag waits for the receiver's next call of the library.
+	// Urgent says that the sender of this packet waits for an answer, so it wakes a receiver that computes. A packet
+	// without this flag waits for the receiver's next call of the library.
 	Urgent uint8 = 1 << iota
-	// Wake: as Urgent, and it wakes even a rank that has nothing under way. For rare packets: it costs a system call.
+	// Wake is Urgent that wakes even a rank that has nothing under way. It is for rare packets: it costs a system call.
 	Wake
-	// Readable: the payload of an RTS may be read with RMA from Addr.
+	// Readable says that the payload of an RTS may be read with RMA from Addr.
 	Readable
-	// NoFIN: the sender of an RTS sees itself when its link has let go of a stream, for which it gets no FIN.
+	// NoFIN says that the sender of an RTS sees itself when its link has let go of a stream, for which it gets no FIN.
 	NoFIN
-	// Blocking: the sender of an RTS waits in a blocking call, and the message is short enough to be eager. A receiver
-	// that waits for something else fetches the message before it is matched.
+	// Blocking says that the sender of an RTS waits in a blocking call, and the message is short enough to be eager. A
+	// receiver that waits for something else fetches the message before it is matched.
 	Blocking
-	// NoCredit: an RTS with Blocking would have been eager, if its sender had had the credit.
+	// NoCredit says that an RTS with Blocking would have been eager, if its sender had had the credit.
 	NoCredit
 )
 

@@ -64,7 +64,8 @@ type cut struct {
 	inner  atomic.Pointer[transport.Link] // to the peer; nil: not made
 }
 
-// maxHeld: with this much held back the wrapped device is not polled, so that its own bounds are felt.
+// maxHeld is the number of packets held back at which the wrapped device is not polled, so that its own bounds are
+// felt.
 const maxHeld = 256
 
 // Wrap returns d misbehaving by p.
@@ -199,7 +200,7 @@ func (d *Device) delay(p transport.Packet, chance float64) {
 	d.comeLater(due, func() (transport.Packet, transport.State) { return p, transport.Done })
 }
 
-// comeLater: the rank is to poll for it, and may be armed.
+// comeLater has the rank poll for it. The rank may be armed.
 func (d *Device) comeLater(due uint64, end func() (transport.Packet, transport.State)) {
 	d.later = append(d.later, late{due, end})
 	d.held++
@@ -286,7 +287,7 @@ func (d *Device) giveLate(pkts []transport.Packet) (n int) {
 	return n
 }
 
-// pop takes the oldest packet of q if it is not held back.
+// pop takes the oldest packet of q. It reports whether there was one that is not held back.
 func (d *Device) pop(q *queue, to *transport.Packet) bool {
 	if len(q.items) == 0 || d.polls < q.until {
 		return false
@@ -307,7 +308,7 @@ func (d *Device) pop(q *queue, to *transport.Packet) bool {
 	return true
 }
 
-// Arm refuses while anything is held back: it can be polled, if not at once.
+// Arm reports whether the device is armed. It refuses while anything is held back: that can be polled, if not at once.
 func (d *Device) Arm(level transport.Level) bool {
 	if d.held > 0 || hit(d.armDice, d.plan.EarlyArm) {
 		d.Device.Disarm()

@@ -37,19 +37,19 @@ func (d *Device) wrapLink(inner transport.Link, peer int) *link {
 // Caps is transport.Link's.
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// over reports whether the plan has cut this link.
-func (l *link) over() bool {
+// isCut reports whether the plan has cut this link.
+func (l *link) isCut() bool {
 	c := l.d.cuts[l.peer]
 	return c != nil && c.broken
 }
 
-// TrySend is transport.Link's.
+// TrySend implements transport.Link.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	return l.send(func() bool { return l.Link.TrySend(h, payload) })
 }
 
 func (l *link) send(inner func() bool) bool {
-	if l.over() {
+	if l.isCut() {
 		return true
 	}
 	if l.refuse() {
@@ -65,7 +65,7 @@ func (l *link) send(inner func() bool) bool {
 	return taken
 }
 
-// refuse throws the dice. A link whose peer is known to be gone never refuses.
+// refuse throws the dice. It reports whether the link refuses: one whose peer is known to be gone never does.
 func (l *link) refuse() bool {
 	d := l.d
 	if d.down[int32(l.peer)] {
@@ -82,7 +82,7 @@ func (l *link) refuse() bool {
 func (l *link) rma(in *transport.RMA) *transport.RMA {
 	out := *in
 	out.Register = func(mem transport.Mem, access transport.Access) (addr, key uint64, ok bool) {
-		if l.over() || hit(l.dice, l.d.plan.RefuseRegister) {
+		if l.isCut() || hit(l.dice, l.d.plan.RefuseRegister) {
 			return 0, 0, false
 		}
 		return in.Register(mem, access)
@@ -131,7 +131,7 @@ func (l *link) some(reads []transport.Read) []transport.Read {
 	plan := &l.d.plan
 	for i := range reads {
 		switch {
-		case l.over() || hit(l.dice, plan.FullRMA) || hit(l.dice, plan.LateRMA):
+		case l.isCut() || hit(l.dice, plan.FullRMA) || hit(l.dice, plan.LateRMA):
 			return reads[:i]
 		case hit(l.dice, plan.FailRMA):
 			poison(reads[i].Dst.Part(0, int64(reads[i].Dst.Len/2)).Bytes())
@@ -150,7 +150,7 @@ type operation func() (transport.State, error)
 func (l *link) operate(cookie uint64, dst transport.Mem, begin operation) (transport.State, error) {
 	plan := &l.d.plan
 	switch {
-	case l.over():
+	case l.isCut():
 		return transport.Done, errCut
 	case hit(l.dice, plan.FullRMA):
 		l.d.tellRoom(l.d.polls+1, l.peer)
@@ -167,7 +167,7 @@ func (l *link) operate(cookie uint64, dst transport.Mem, begin operation) (trans
 	}
 	l.d.comeLater(l.d.in(l.dice, plan.LateFor), func() (p transport.Packet, state transport.State) {
 		err := errCut
-		if !l.over() {
+		if !l.isCut() {
 			if state, err = begin(); err != nil {
 				state = transport.Done
 			}

@@ -11,17 +11,18 @@ import (
 
 // link sends from one device to another.
 type link struct {
-	from, to *Device
-	caps     transport.Caps
-	packets  int         // in the queue of to, whose mutex guards them
-	refused  bool        // something, and from has not been told that there is room; likewise
-	told     bool        // Room is in the queue of from, whose mutex guards this
-	dead     atomic.Bool // cut: it drops packets
+	from, to   *Device
+	caps       transport.Caps
+	packets    int         // in the queue of to, whose mutex guards them
+	refused    bool        // something, and from has not been told that there is room; likewise
+	roomQueued bool        // Room is in the queue of from, whose mutex guards this
+	dead       atomic.Bool // cut: it drops packets
 }
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// TrySend passes only the fields that a short header has, as transports that encode it do.
+// TrySend implements transport.Link. It passes only the fields that a short header has, as transports that encode it
+// do.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	p := transport.Packet{Peer: int32(l.from.rank), Header: *h, Payload: payload}
 	if h.Kind.Short() {

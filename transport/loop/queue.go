@@ -32,7 +32,7 @@ type item struct {
 	link *link
 }
 
-// put copies p. False: there is no room for one more packet of l, and nothing was taken.
+// put copies p. It reports whether there was room for one more packet of l: if not, nothing was taken.
 func (q *queue) put(l *link, p *transport.Packet) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,10 +62,10 @@ func (q *queue) add(l *link, p *transport.Packet) {
 func (q *queue) tellRoom(l *link) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || l.told || l.dead.Load() {
+	if q.closed || l.roomQueued || l.dead.Load() {
 		return
 	}
-	l.told = true
+	l.roomQueued = true
 	q.add(l, &transport.Packet{Event: transport.Room, Peer: int32(l.to.rank)})
 }
 
@@ -146,10 +146,10 @@ func (q *queue) turn() {
 	}
 }
 
-// taken: it has left the queue. mu is held.
+// taken is called when the packet has left the queue. mu is held.
 func (q *queue) taken(it *item) {
 	if it.Event == transport.Room {
-		it.link.told = false
+		it.link.roomQueued = false
 		return
 	}
 	if it.link.packets--; it.link.refused {
@@ -158,7 +158,7 @@ func (q *queue) taken(it *item) {
 	}
 }
 
-// Arm is transport.Device's.
+// Arm implements transport.Device.
 func (q *queue) Arm(level transport.Level) bool {
 	if !q.arm(level) {
 		return false

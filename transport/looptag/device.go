@@ -27,23 +27,23 @@ func New(busy int) *Fabric { return &Fabric{busy: busy} }
 
 // Device is one rank.
 type Device struct {
-	f      *Fabric
-	rank   int
-	facts  transport.Facts
-	table  *tagmatch.Table
-	posted map[uint64]*receive // by cookie
-	sent   map[uint64]*message // that are not matched and whose bytes are here, by cookie
-	taken  map[uint64]*message // by Probe
-	kept   map[*Device]int     // messages of each sender whose bytes are here
-	last   uint64              // number given to one of taken
-	events []transport.Packet  // not polled
-	told   bool                // Room is in events
-	closed bool
+	f          *Fabric
+	rank       int
+	facts      transport.Facts
+	table      *tagmatch.Table
+	posted     map[uint64]*receive // by cookie
+	sent       map[uint64]*message // that are not matched and whose bytes are here, by cookie
+	taken      map[uint64]*message // by Probe
+	kept       map[*Device]int     // messages of each sender whose bytes are here
+	last       uint64              // number given to one of taken
+	events     []transport.Packet  // not polled
+	roomQueued bool                // Room is in events
+	closed     bool
 
-	news  bool // a message has been kept since the last Poll
-	armed bool
-	level transport.Level
-	wake  func(thread bool)
+	arrived bool // a message has been kept since the last Poll
+	armed   bool
+	level   transport.Level
+	wake    func(thread bool)
 }
 
 type receive struct {
@@ -93,22 +93,22 @@ func (d *Device) Connect(context.Context, int, []byte) (transport.Link, error) {
 func (d *Device) Poll(pkts []transport.Packet) int {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
-	d.news = false
+	d.arrived = false
 	n := copy(pkts, d.events)
 	for i := range n {
 		if pkts[i].Event == transport.Room {
-			d.told = false
+			d.roomQueued = false
 		}
 	}
 	d.events = append(d.events[:0], d.events[n:]...)
 	return n
 }
 
-// Arm is transport.Device's.
+// Arm implements transport.Device.
 func (d *Device) Arm(level transport.Level) bool {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
-	d.armed, d.level = len(d.events) == 0 && !d.news && !d.closed, level
+	d.armed, d.level = len(d.events) == 0 && !d.arrived && !d.closed, level
 	return d.armed
 }
 
@@ -199,15 +199,15 @@ func (d *Device) fetch(buf transport.Mem, cookie uint64, m *message) {
 	}
 }
 
-// full: there is no room this time, but at the next Poll.
+// full reports whether there is no room this time. There is room at the next Poll.
 func (d *Device) full() bool {
 	f := d.f
 	f.calls++
 	if f.busy == 0 || f.calls%f.busy != 0 {
 		return false
 	}
-	if !d.told {
-		d.told = true
+	if !d.roomQueued {
+		d.roomQueued = true
 		d.event(transport.Packet{Event: transport.Room, Peer: int32(d.rank)})
 	}
 	return true

@@ -27,7 +27,7 @@ func (d *Device) Reach(_ context.Context, peer int, address []byte) error {
 	return nil
 }
 
-// TrySend is transport.Tagged's.
+// TrySend implements transport.Tagged.
 func (d *Device) TrySend(peer int32, m transport.Match, buf transport.Mem) bool {
 	d.f.mu.Lock()
 	to := d.f.devices[peer]
@@ -66,7 +66,7 @@ func (d *Device) Send(peer int32, m transport.Match, buf transport.Mem,
 		waits: sync || len(payload) > keepMax || to != d && to.kept[d] == keepMany}
 	msg.Message = tagmatch.Message{Ctx: m.Context, Source: m.Source, Tag: m.Tag, Owner: msg}
 	to.table.Queue(&msg.Message)
-	to.news = true
+	to.arrived = true
 	to.show(false)
 	if msg.waits {
 		d.sent[cookie] = msg

@@ -24,8 +24,8 @@ type Device struct {
 
 	unopened []Unopened // does not change
 
-	mu  sync.Mutex
-	via map[int]int // the device that has connected a peer. It stays the same, so that packets keep their order
+	mu     sync.Mutex
+	chosen map[int]int // the device that has connected a peer. It stays the same, so that packets keep their order
 }
 
 // Unopened is a transport that the settings ask for and that does not work at this rank.
@@ -38,7 +38,7 @@ type Unopened struct {
 // device, unless there is an error. Its memory is that of the first of them that has any. A failing Connect names the
 // unopened transports by which the peer could be reached.
 func New(unopened []Unopened, devs ...transport.Device) (*Device, error) {
-	d := &Device{gone: map[int32]bool{}, via: map[int]int{}, unopened: unopened}
+	d := &Device{gone: map[int32]bool{}, chosen: map[int]int{}, unopened: unopened}
 	if err := d.addDevices(devs); err != nil {
 		return nil, fmt.Errorf("%w: several transports as one: %w", transport.ErrUnavailable, err)
 	}
@@ -147,7 +147,7 @@ func (d *Device) Facts() *transport.Facts { return &d.facts }
 func (d *Device) viaOf(peer int) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if by, known := d.via[peer]; known {
+	if by, known := d.chosen[peer]; known {
 		return d.devs[by].Name()
 	}
 	return ""
@@ -164,23 +164,23 @@ func (d *Device) Address() []byte {
 
 // Connect tries, in order, the devices for which the peer has published an address. The link is the device's own.
 func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
-	theirs, err := parse(address)
+	offered, err := parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the address of rank %d: %w", transport.ErrUnavailable, peer, err)
 	}
 	d.mu.Lock()
-	by, known := d.via[peer]
+	by, known := d.chosen[peer]
 	d.mu.Unlock()
-	failed := d.without(theirs)
+	failed := d.without(offered)
 	for i, dev := range d.devs {
-		at, ok := find(theirs, dev.Name())
+		at, ok := find(offered, dev.Name())
 		if !ok || known && i != by {
 			continue
 		}
 		link, err := dev.Connect(ctx, peer, at)
 		if err == nil {
 			d.mu.Lock()
-			d.via[peer] = i
+			d.chosen[peer] = i
 			d.mu.Unlock()
 			return link, nil
 		}
@@ -191,15 +191,15 @@ func (d *Device) Connect(ctx context.Context, peer int, address []byte) (transpo
 	}
 	if len(failed) == 0 {
 		return nil, fmt.Errorf("%w: rank %d can be reached by %s, this rank uses %s",
-			transport.ErrUnavailable, peer, namesOf(theirs), d.Name())
+			transport.ErrUnavailable, peer, namesOf(offered), d.Name())
 	}
 	return nil, &connectError{failed}
 }
 
 // without says which of the peer's transports did not open at this rank, and why.
-func (d *Device) without(theirs []namedAddress) (failed []error) {
+func (d *Device) without(offered []namedAddress) (failed []error) {
 	for _, u := range d.unopened {
-		if _, ok := find(theirs, u.Name); ok {
+		if _, ok := find(offered, u.Name); ok {
 			failed = append(failed, fmt.Errorf("%w: by %s, which did not open at this rank: %w", transport.ErrUnavailable,
 				u.Name, u.Err))
 		}
@@ -209,13 +209,13 @@ func (d *Device) without(theirs []namedAddress) (failed []error) {
 
 // connectNow is transport.Facts', by the first device: another one is not tried before that has failed.
 func (d *Device) connectNow(first func(int, []byte) transport.Link, peer int, address []byte) transport.Link {
-	theirs, err := parse(address)
+	offered, err := parse(address)
 	if err != nil {
 		return nil
 	}
-	at, ok := find(theirs, d.devs[0].Name())
+	at, ok := find(offered, d.devs[0].Name())
 	d.mu.Lock()
-	by := d.via[peer]
+	by := d.chosen[peer]
 	d.mu.Unlock()
 	if !ok || by != 0 {
 		return nil
@@ -223,7 +223,7 @@ func (d *Device) connectNow(first func(int, []byte) transport.Link, peer int, ad
 	link := first(peer, at)
 	if link != nil {
 		d.mu.Lock()
-		d.via[peer] = 0
+		d.chosen[peer] = 0
 		d.mu.Unlock()
 	}
 	return link
@@ -254,7 +254,7 @@ func (e *connectError) Error() string {
 
 func (e *connectError) Unwrap() error { return e.failed[len(e.failed)-1] }
 
-// Arm is transport.Device's: every device is armed, or none.
+// Arm implements transport.Device: every device is armed, or none.
 func (d *Device) Arm(level transport.Level) bool {
 	d.idle = skipAfter // the next Poll polls all: after a sleep, or because one device has something
 	d.armed = true

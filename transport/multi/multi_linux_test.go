@@ -83,10 +83,10 @@ func TestConnect(t *testing.T) {
 		}
 	}
 	d := joined(t, a, b, c)
-	theirs := encode([]namedAddress{{"c", []byte("C")}, {"x", []byte("X")}, {"b", []byte("B")}})
+	offered := encode([]namedAddress{{"c", []byte("C")}, {"x", []byte("X")}, {"b", []byte("B")}})
 	connect := func(peer int) (transport.Link, error) {
 		tried = nil
-		return d.Connect(context.Background(), peer, theirs)
+		return d.Connect(context.Background(), peer, offered)
 	}
 
 	// the devices that the peer has too, in this rank's order; after an error the next
@@ -190,7 +190,7 @@ func TestConnectToAnotherHost(t *testing.T) {
 		if l != want || err != nil {
 			t.Fatal(l, err)
 		}
-		delete(d.via, 1)
+		delete(d.chosen, 1)
 	}
 	if n := leak.Files(); n > files {
 		t.Errorf("%d descriptors, there were %d", n, files)
@@ -212,7 +212,7 @@ func TestLinksAreBare(t *testing.T) {
 // A link is made at once by the first device, or by none; and not by it where another has connected the peer before.
 func TestConnectNow(t *testing.T) {
 	a, b := newFake(t, "a"), newFake(t, "b")
-	theirs := func(names ...string) []byte {
+	offered := func(names ...string) []byte {
 		var list []namedAddress
 		for _, n := range names {
 			list = append(list, namedAddress{n, []byte("at " + n)})
@@ -237,22 +237,22 @@ func TestConnectNow(t *testing.T) {
 	a.connectNow = able
 	d := joined(t, a, b)
 	now := d.Facts().ConnectNow
-	if now(1, theirs("b", "a")) != transport.Link(made) || d.Facts().Via(1) != "a" {
+	if now(1, offered("b", "a")) != transport.Link(made) || d.Facts().Via(1) != "a" {
 		t.Errorf("rank 1 is connected via %q", d.Facts().Via(1))
 	}
-	for what, address := range map[string][]byte{"no address": {1, 2}, "another device's": theirs("b")} {
+	for what, address := range map[string][]byte{"no address": {1, 2}, "another device's": offered("b")} {
 		if now(2, address) != nil || d.Facts().Via(2) != "" {
 			t.Errorf("%s: there is a link via %q", what, d.Facts().Via(2))
 		}
 	}
-	if now(3, theirs("a", "b")) != nil || d.Facts().Via(3) != "" {
+	if now(3, offered("a", "b")) != nil || d.Facts().Via(3) != "" {
 		t.Error("the first device makes none, and there is one")
 	}
-	if _, err := d.Connect(t.Context(), 3, theirs("a", "b")); err != nil || d.Facts().Via(3) != "b" {
+	if _, err := d.Connect(t.Context(), 3, offered("a", "b")); err != nil || d.Facts().Via(3) != "b" {
 		t.Errorf("via %q: %v", d.Facts().Via(3), err)
 	}
 	later = true
-	if now(3, theirs("a", "b")) != nil || d.Facts().Via(3) != "b" {
+	if now(3, offered("a", "b")) != nil || d.Facts().Via(3) != "b" {
 		t.Error("the first device makes a link where the second has")
 	}
 }

@@ -104,8 +104,9 @@ func (d *Device) dropGone(pkts []transport.Packet) int {
 	return n
 }
 
-// ofOperation: the engine needs the event also of a peer that is gone. It is about an operation that has begun, or a
-// message of which the device waits to hear that it has been dealt with (Offload.Seen).
+// ofOperation reports whether the engine needs the event also of a peer that is gone. Such an event is about an
+// operation that has begun, or about a message of which the device waits to hear that it has been dealt with
+// (Offload.Seen).
 func ofOperation(e transport.Event) bool {
 	switch e {
 	case transport.Unmatched, transport.RMADone, transport.OffloadMatched, transport.OffloadDone, transport.OffloadBack,

@@ -24,12 +24,12 @@ import (
 // mapped a segment, the peer uses process_vm_readv. Neither lock is held while anything waits for a peer: the peer may
 // be stopped, or wait for this rank.
 type segments struct {
-	mine   atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
-	mineMu sync.Mutex                 // guards changes of mine, and what follows
+	own    atomic.Pointer[[]*segment] // sorted by base; replaced, never edited
+	ownMu  sync.Mutex                 // guards changes of mine, and what follows
 	nextID uint64
 
-	mu     sync.RWMutex // guards what follows; held for reading while copying
-	theirs map[segKey]segment
+	mu    sync.RWMutex // guards what follows; held for reading while copying
+	peers map[segKey]segment
 }
 
 type segKey struct {
@@ -49,8 +49,8 @@ type segment struct {
 const segmentMsg = 24
 
 func (s *segments) init() {
-	s.theirs = map[segKey]segment{}
-	s.mine.Store(new([]*segment))
+	s.peers = map[segKey]segment{}
+	s.own.Store(new([]*segment))
 }
 
 // alloc is transport.Memory's.
@@ -67,13 +67,13 @@ func (d *Device) alloc(bytes int) ([]byte, error) {
 		return nil, err
 	}
 	s := &d.segments
-	s.mineMu.Lock()
-	defer s.mineMu.Unlock()
+	s.ownMu.Lock()
+	defer s.ownMu.Unlock()
 	s.nextID++
 	seg := &segment{id: s.nextID, base: addressOf(mem), mem: mem, fd: fd, sent: map[*link]bool{}}
-	all := append(slices.Clone(*s.mine.Load()), seg)
+	all := append(slices.Clone(*s.own.Load()), seg)
 	slices.SortFunc(all, func(a, b *segment) int { return int(int64(a.base - b.base)) })
-	s.mine.Store(&all)
+	s.own.Store(&all)
 	return mem[:bytes:size], nil
 }
 
@@ -91,16 +91,16 @@ func (d *Device) free(mem []byte) error {
 
 // remove takes the segment at base off the list and closes it. nil: there is none.
 func (s *segments) remove(base uint64) *segment {
-	s.mineMu.Lock()
-	defer s.mineMu.Unlock()
-	all := slices.Clone(*s.mine.Load())
+	s.ownMu.Lock()
+	defer s.ownMu.Unlock()
+	all := slices.Clone(*s.own.Load())
 	i := slices.IndexFunc(all, func(g *segment) bool { return g.base == base })
 	if i < 0 {
 		return nil
 	}
 	seg := all[i]
 	all = slices.Delete(all, i, i+1)
-	s.mine.Store(&all)
+	s.own.Store(&all)
 	unix.Close(seg.fd)
 	seg.fd = -1
 	return seg
@@ -108,7 +108,7 @@ func (s *segments) remove(base uint64) *segment {
 
 // find returns the segment that holds all of buf.
 func (s *segments) find(addr uint64, n int) *segment {
-	all := *s.mine.Load()
+	all := *s.own.Load()
 	if len(all) == 0 {
 		return nil
 	}
@@ -129,8 +129,8 @@ func (s *segments) share(l *link, buf []byte) uint64 {
 	if seg == nil {
 		return 0
 	}
-	s.mineMu.Lock()
-	defer s.mineMu.Unlock()
+	s.ownMu.Lock()
+	defer s.ownMu.Unlock()
 	if seg.fd < 0 {
 		return 0 // it is being freed
 	}
@@ -149,8 +149,9 @@ func segmentMessage(id, base uint64, size int) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(size))
 }
 
-// sendNow sends a message and a descriptor to the peer, or says no: there is no room in the socket now, or the
-// connection has ended. It goes past the lock that net has for writing, which freed.send holds while it waits.
+// sendNow sends a message and a descriptor to the peer. It reports whether it has: there may be no room in the socket
+// now, or the connection may have ended. It goes past the lock that net has for writing, which freed.send holds while
+// it waits.
 func (l *link) sendNow(b []byte, fd int) (sent bool) {
 	conn := l.segmentConn()
 	if conn == nil {
@@ -294,12 +295,12 @@ func (s *segments) take(k segKey, base, size uint64, fds []int) error {
 		return nil // no address space: the peer's memory is read by process_vm_readv
 	}
 	s.mu.Lock()
-	s.theirs[k] = segment{id: k.id, base: base, mem: mem}
+	s.peers[k] = segment{id: k.id, base: base, mem: mem}
 	s.mu.Unlock()
 	return nil
 }
 
-// copyFrom copies from the peer's memory if that is mapped here.
+// copyFrom copies from the peer's memory. It reports whether that memory is mapped here.
 func (s *segments) copyFrom(peer int, id uint64, dst []byte, addr uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -308,7 +309,7 @@ func (s *segments) copyFrom(peer int, id uint64, dst []byte, addr uint64) bool {
 	return mem != nil
 }
 
-// copyTo copies to the peer's memory if that is mapped here.
+// copyTo copies to the peer's memory. It reports whether that memory is mapped here.
 func (s *segments) copyTo(peer int, id uint64, src []byte, addr uint64) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -319,7 +320,7 @@ func (s *segments) copyTo(peer int, id uint64, src []byte, addr uint64) bool {
 
 // mapped is n bytes at the peer's addr, or nil. mu is held for reading while they are used.
 func (s *segments) mapped(peer int, id, addr uint64, n int) []byte {
-	g, ok := s.theirs[segKey{peer, id}]
+	g, ok := s.peers[segKey{peer, id}]
 	off := addr - g.base
 	if !ok || addr < g.base || off > uint64(len(g.mem)) || uint64(n) > uint64(len(g.mem))-off {
 		return nil
@@ -331,9 +332,9 @@ func (s *segments) mapped(peer int, id, addr uint64, n int) []byte {
 func (s *segments) forget(those func(segKey) bool) {
 	var unused [][]byte
 	s.mu.Lock()
-	for k, g := range s.theirs {
+	for k, g := range s.peers {
 		if those(k) {
-			delete(s.theirs, k)
+			delete(s.peers, k)
 			unused = append(unused, g.mem)
 		}
 	}
@@ -346,12 +347,12 @@ func (s *segments) forget(those func(segKey) bool) {
 // close unmaps the peers' memory and this rank's. mpi.Finalize documents that Alloc's memory ends with it.
 func (s *segments) close() {
 	s.forget(func(segKey) bool { return true })
-	s.mineMu.Lock()
-	defer s.mineMu.Unlock()
-	for _, g := range *s.mine.Load() {
+	s.ownMu.Lock()
+	defer s.ownMu.Unlock()
+	for _, g := range *s.own.Load() {
 		unix.Close(g.fd)
 		g.fd = -1
 		unix.Munmap(g.mem)
 	}
-	s.mine.Store(new([]*segment))
+	s.own.Store(new([]*segment))
 }

@@ -21,7 +21,7 @@ import (
 // this rank while it waits for the member. Behind that the card has the address of the member's probe and what
 // stands there, for those that read its memory.
 
-// ticketSize: host [16], process u32, descriptor u32, token [16].
+// ticketSize is the size of host [16], process u32, descriptor u32, token [16].
 const ticketSize = 40
 
 // reachSize is how long an encoded reach is, which a card begins with.
@@ -76,7 +76,7 @@ func (d *Device) joinBoard(members []int32, lines, bytes int, ticket []byte) (*t
 		return nil, fmt.Errorf("shm: opening a board: %w", err)
 	}
 	defer unix.Close(fd)
-	if is, err := sealedSize(fd); err != nil || is != int64(size) {
+	if sealed, err := sealedSize(fd); err != nil || sealed != int64(size) {
 		return nil, errors.Join(err, errNotThere)
 	}
 	mem, err := mapPeer(fd, size, unix.PROT_READ|unix.PROT_WRITE)
@@ -214,7 +214,7 @@ func goneProcess(pid int) error {
 	return transport.Gone("its process, %d, has ended", pid)
 }
 
-// proved: the number cannot have been given away since the probe was there.
+// proved reports whether the number cannot have been given away since the probe was there.
 func (p *probed) proved(now time.Duration) bool { return p.seen != 0 && now-p.seen < reuse }
 
 // probeFrom is from which length on the probe is read each time: then it costs little, and to read again much.

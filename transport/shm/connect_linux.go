@@ -86,7 +86,7 @@ func (d *Device) authenticate(conn net.Conn) (*auth.Session, error) {
 	return s, err
 }
 
-// outOfDescriptors: this process or the host has no free one, which may change.
+// outOfDescriptors reports whether this process or the host has no free descriptor, which may change.
 func outOfDescriptors(err error) bool {
 	return errors.Is(err, errNoDescriptors) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
@@ -241,14 +241,14 @@ func (d *Device) addRing(mem []byte, g ring.Geometry, peer int, card []byte, fro
 		return nil, fmt.Errorf("shm: rank %d has claimed a ring already", peer)
 	}
 	r := &inRing{c: c, mem: mem, number: uint32(len(d.rings)), peer: int32(peer), card: card, sender: from}
-	r.inbox.Store(&from.shared.peerInbox)
+	r.inbox.Store(&from.sharedInbox.peerInbox)
 	d.setRings(append(d.rings[:len(d.rings):len(d.rings)], nil))
 	d.byPeer[peer] = r
 	return r, nil
 }
 
-// useRing makes polls find the ring. Its sender may have marked it before that: then it is marked once more. False: the
-// end of its sender has been reported already.
+// useRing makes polls find the ring. Its sender may have marked it before that: then it is marked once more. useRing
+// reports whether polls find the ring: not if the end of its sender has been reported already.
 func (d *Device) useRing(r *inRing) bool {
 	d.mu.Lock()
 	if d.reported[int(r.peer)] {
@@ -275,7 +275,7 @@ func (d *Device) dropRing(r *inRing) {
 	ended := r.ended
 	d.mu.Unlock()
 	unix.Munmap(r.mem)
-	d.releaseInbox(r.shared)
+	d.releaseInbox(r.sharedInbox)
 	if ended != nil { // the sender's, which another connection has told meanwhile
 		d.addNotice(int(r.peer), ended)
 	}
@@ -335,7 +335,8 @@ func (d *Device) checkAddress(peer int, address []byte) (name string, err error)
 	return string(address[addressMin:]), nil
 }
 
-// addLink makes the ends of the link known to it: of the peer, and of the device. False: the device is closed.
+// addLink makes the ends of the link known to it: of the peer, and of the device. It reports whether the device is
+// open.
 func (d *Device) addLink(l *link) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

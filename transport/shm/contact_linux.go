@@ -133,7 +133,7 @@ func (cs *contacts) open(d *Device) error {
 	return nil
 }
 
-// readEnds takes the ends of peers from the set. It never has what it waits for.
+// readEnds takes the ends of peers from the set. It reports whether it has what it waits for, which it never has.
 func (d *Device) readEnds(set uintptr) bool {
 	var events [16]unix.EpollEvent
 	for {
@@ -268,7 +268,7 @@ func newContact(peer int, at reach) (c *contact, err error) {
 	return c, nil
 }
 
-// errNotThere: what is at the address of a peer is not of that peer.
+// errNotThere means that what is at the address of a peer is not of that peer.
 var errNotThere = errors.New("shm: the peer is not where it said")
 
 // mapInbox maps the inbox, and takes and checks what its owner says of itself.

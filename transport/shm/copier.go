@@ -36,8 +36,8 @@ const (
 	pastGain = 1.5
 )
 
-// of is the choice for n bytes, pastMin at least.
-func (c *copier) of(n int) *stores {
+// storesFor is the choice for n bytes, pastMin at least.
+func (c *copier) storesFor(n int) *stores {
 	return &c.classes[min(bits.Len(uint(n-1)/pastMin), copierClasses-1)]
 }
 

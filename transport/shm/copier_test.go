@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// next is what a link does before it copies a payload.
+// next does what a link does before it copies a payload. It reports whether the payload goes past the caches.
 func (c *copier) next(n int) (past bool) {
-	s := c.of(n)
+	s := c.storesFor(n)
 	if s.sampled() {
 		c.sample(s)
 	}
@@ -36,7 +36,7 @@ func TestCopierFollows(t *testing.T) {
 	sizes := []int{pastMin, 1024, 2048, 4096, 8192, 16 << 10, 32 << 10, 128 << 10}
 	for i, n := range sizes {
 		for _, m := range sizes[:i] {
-			if c.of(n) == c.of(m) {
+			if c.storesFor(n) == c.storesFor(m) {
 				t.Errorf("payloads of %d and of %d bytes have one choice", n, m)
 			}
 		}
@@ -68,7 +68,7 @@ func TestCopierDisturbed(t *testing.T) {
 	for i := range 8 * period {
 		c.next(pastMin)
 		if c.under == nil {
-			if c.of(pastMin).past {
+			if c.storesFor(pastMin).past {
 				t.Fatal("what disturbs every second sample has changed the choice")
 			}
 			continue

@@ -16,13 +16,13 @@ import (
 
 // sender is the process that has made a ring.
 type sender struct {
-	conn   *net.UnixConn // over which the ring has come; nil: it was claimed
-	shared *sharedInbox  // likewise
-	pid    int           // 0: not visible here
+	conn        *net.UnixConn // over which the ring has come; nil: it was claimed
+	sharedInbox *sharedInbox  // likewise
+	pid         int           // 0: not visible here
 }
 
 func senderOver(c *net.UnixConn, in *sharedInbox) sender {
-	s := sender{conn: c, shared: in}
+	s := sender{conn: c, sharedInbox: in}
 	if cred, err := credentials(c); err == nil {
 		s.pid = int(cred.Pid)
 	}

@@ -176,7 +176,7 @@ func (d *Device) Facts() *transport.Facts { return &d.facts }
 var stateOf = [...]uint32{transport.Urgent: stUrgent, transport.Any: stAny,
 	transport.Thread: stThread, transport.Futex: stFutex}
 
-// Arm is transport.Device's.
+// Arm implements transport.Device.
 func (d *Device) Arm(level transport.Level) bool {
 	// This rank stores the state, then arms the rings, then reads them. A sender publishes, then reads whether the ring
 	// is armed, then marks it and reads the state. Whatever the interleaving, this rank sees the packet or the sender
@@ -207,6 +207,7 @@ func (d *Device) Arm(level transport.Level) bool {
 }
 
 // armBoards is the last thing that Arm does: a member that raises what a board expects, and sees that, finds the state.
+// It reports whether no board has what it expects.
 func (d *Device) armBoards() bool {
 	if !d.boards.Arm() {
 		d.own.box.state.Store(stIdle)
@@ -216,7 +217,7 @@ func (d *Device) armBoards() bool {
 }
 
 // armUrgent leaves the rings polled: a sender of something urgent reads the state in any case. So other messages cost a
-// rank that computes, and their senders, nothing.
+// rank that computes, and their senders, nothing. armUrgent reports whether there is nothing to poll.
 func (d *Device) armUrgent() bool {
 	for _, r := range d.polled {
 		r.flush()
@@ -339,7 +340,7 @@ func (d *Device) Close() error {
 		if r != nil {
 			d.revoke(int(r.peer))
 			unix.Munmap(r.mem)
-			d.releaseInbox(r.shared)
+			d.releaseInbox(r.sharedInbox)
 		}
 	}
 	d.segments.close()

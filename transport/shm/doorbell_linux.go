@@ -64,15 +64,15 @@ func newDoorbell() (heard, rung int, err error) {
 }
 
 // reopen opens doorbells, which this process has, as files of its own.
-func (b doorbells) reopen() (mine doorbells, err error) {
-	mine = noDoorbells
-	if mine.goroutineFD, err = reopen(b.goroutineFD); err == nil {
-		mine.threadFD, err = reopen(b.threadFD)
+func (b doorbells) reopen() (own doorbells, err error) {
+	own = noDoorbells
+	if own.goroutineFD, err = reopen(b.goroutineFD); err == nil {
+		own.threadFD, err = reopen(b.threadFD)
 	}
 	if err != nil {
-		mine.close()
+		own.close()
 	}
-	return mine, err
+	return own, err
 }
 
 // reopen opens a doorbell that this process has, its own or a peer's, as a file of its own.
@@ -88,11 +88,11 @@ func reopen(fd int) (int, error) {
 }
 
 func openPipe(process string, fd int) (int, error) {
-	mine, err := unix.Open(pathOf(process, fd), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	own, err := unix.Open(pathOf(process, fd), unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return -1, fmt.Errorf("shm: a doorbell: %w", err)
 	}
-	return mine, nil
+	return own, nil
 }
 
 // peerInbox is what this process has of the inbox of another rank.
@@ -147,7 +147,7 @@ func (d *Device) takeInbox(peer int, fds []int) (*sharedInbox, error) {
 	return in, nil
 }
 
-// releaseInbox: one user less. nil: none.
+// releaseInbox takes one user of the inbox away. in may be nil.
 func (d *Device) releaseInbox(in *sharedInbox) {
 	if in == nil {
 		return

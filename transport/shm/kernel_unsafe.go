@@ -88,12 +88,12 @@ func mayWrite() error {
 	return err
 }
 
-func moveMemory(call uintptr, name string, pid int, mine []byte, theirs uint64) error {
-	for len(mine) > 0 {
-		n := min(len(mine), getPiece)
-		local := [1]unix.Iovec{{Base: &mine[0]}}
+func moveMemory(call uintptr, name string, pid int, own []byte, peer uint64) error {
+	for len(own) > 0 {
+		n := min(len(own), getPiece)
+		local := [1]unix.Iovec{{Base: &own[0]}}
 		local[0].SetLen(n)
-		remote := [1]unix.RemoteIovec{{Base: uintptr(theirs), Len: n}}
+		remote := [1]unix.RemoteIovec{{Base: uintptr(peer), Len: n}}
 		moved, err := moveVector(call, pid, local[:], remote[:])
 		if err != nil {
 			return fmt.Errorf("%s of %d bytes, process %d: %w", name, n, pid, err)
@@ -101,7 +101,7 @@ func moveMemory(call uintptr, name string, pid int, mine []byte, theirs uint64) 
 		if moved == 0 {
 			return fmt.Errorf("%s of %d bytes, process %d: nothing there", name, n, pid)
 		}
-		mine, theirs = mine[moved:], theirs+uint64(moved)
+		own, peer = own[moved:], peer+uint64(moved)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ type life struct {
 	wg     sync.WaitGroup
 }
 
-// keep records an open connection, or closes it because the device is closing.
+// keep records an open connection. It reports whether the device is open: if it is closing, keep closes the connection.
 func (l *life) keep(c *net.UnixConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +34,7 @@ func (l *life) drop(c *net.UnixConn) {
 	l.mu.Unlock()
 }
 
-// start runs f in a goroutine that Close waits for.
+// start runs f in a goroutine that Close waits for. It reports whether the device is open: if not, f does not run.
 func (l *life) start(f func()) bool {
 	if !l.enter() {
 		return false
@@ -46,7 +46,7 @@ func (l *life) start(f func()) bool {
 	return true
 }
 
-// enter keeps Close waiting for wg.Done. False: the device is closed.
+// enter keeps Close waiting for wg.Done. It reports whether the device is open: if not, Close does not wait.
 func (l *life) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *life) enter() bool {
 	return !l.closed
 }
 
-// pause returns false if the device is closed meanwhile.
+// pause waits for t. It reports whether the device is still open.
 func (l *life) pause(t time.Duration) bool {
 	select {
 	case <-time.After(t):

@@ -79,16 +79,16 @@ type link struct {
 
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// peerPolls is transport.Presence's: a rank that is not armed is in the library, or has nothing under way.
+// peerPolls implements transport.Presence: a rank that is not armed is in the library, or has nothing under way.
 func (l *link) peerPolls() bool { return l.box.state.Load() == stIdle }
 
-// peerWaits is transport.Presence's.
+// peerWaits implements transport.Presence.
 func (l *link) peerWaits() bool { return l.box.state.Load() <= stThread }
 
 // oneLine is the longest payload in the first line of a slot, after a short header.
 const oneLine = ring.SlotSize/2 - 8 - 8*shortAt
 
-// TrySend is transport.Link's.
+// TrySend implements transport.Link.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	s := l.p.Slot()
 	if s == nil {
@@ -129,8 +129,9 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	return true
 }
 
-// full is the answer of TrySend where there is no room. An owner that sleeps until something urgent comes is woken:
-// behind what fills the ring nothing urgent can come. It cannot arm without seeing that, so one load is enough.
+// full is the answer of TrySend where there is no room. It reports whether the packet counts as sent, which it does on
+// a dead link. An owner that sleeps until something urgent comes is woken: behind what fills the ring nothing urgent
+// can come. It cannot arm without seeing that, so one load is enough.
 func (l *link) full() bool {
 	if l.box.state.Load() != stIdle {
 		l.wake(l.box, true)
@@ -149,8 +150,8 @@ func (l *link) full() bool {
 	return false
 }
 
-// untold: room is wanted, and the peer cannot tell of it. It has not opened this rank's inbox yet, or is not allowed
-// to.
+// untold reports whether room is wanted and the peer cannot tell of it. It has not opened this rank's inbox yet, or is
+// not allowed to.
 func (l *link) untold() bool {
 	return l.letter != nil && l.letter.met.Load() == 0 && l.p.Wanted() && !l.dead.Load()
 }
@@ -177,7 +178,7 @@ func (l *link) lookForRoom() {
 // roomPause is short where a peer is about to meet this rank, and long enough where it never does.
 const roomPause = time.Millisecond
 
-// hasRoom: what was refused may be tried again.
+// hasRoom reports whether what was refused may be tried again.
 func (l *link) hasRoom() bool { return l.p.Released() || l.shrunk }
 
 // long fills in what does not fit the fast case; 0: no room.
@@ -205,7 +206,7 @@ func (l *link) long(s *ring.Slot, h *wire.Header, payload []byte, meta uint32) u
 	}
 	l.past = false
 	if len(payload) >= pastMin {
-		s := l.copier.of(len(payload))
+		s := l.copier.storesFor(len(payload))
 		if s.sampled() {
 			l.copier.sample(s)
 		}
@@ -220,7 +221,7 @@ func (l *link) long(s *ring.Slot, h *wire.Header, payload []byte, meta uint32) u
 	return meta | where<<24
 }
 
-// bulkReady commits the bulk area on first use.
+// bulkReady commits the bulk area on first use. It reports whether there is one.
 func (l *link) bulkReady() bool {
 	if l.bulk || l.noBulk {
 		return l.bulk

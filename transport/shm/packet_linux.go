@@ -87,10 +87,11 @@ func (p *packetConn) closeFDs() {
 	p.in = nil
 }
 
-// errPacket: what has come is no message of a handshake.
+// errPacket means that what has come is no message of a handshake.
 var errPacket error = &auth.Error{Why: auth.NotGorun}
 
-// errNoDescriptors: this process has no number free for a descriptor that has come, which is lost with its message.
+// errNoDescriptors means that this process has no number free for a descriptor that has come, which is lost with its
+// message.
 var errNoDescriptors = errors.New("shm: no file descriptor is free (ulimit -n)")
 
 // receiveFDs reads one message with at most max descriptors, which are the caller's to close.

@@ -17,15 +17,15 @@ type inRing struct {
 	mem  []byte
 	card []byte // what the peer has introduced itself with
 	sender
-	number uint32
-	peer   int32
-	polled bool    // in Device.polled, and the producer does not mark it; else the ring is armed
-	idle   int     // empty polls since the last packet, while polled
-	dead   bool    // the peer wrote nonsense: never read again
-	over   bool    // the end of the peer has been reported
-	inUse  bool    // polls find it; guarded by Device.mu
-	letter *letter // of a ring that was claimed; the peer writes it
-	cut    bool    // its end has been read there
+	number      uint32
+	peer        int32
+	polled      bool    // in Device.polled, and the producer does not mark it; else the ring is armed
+	idle        int     // empty polls since the last packet, while polled
+	dead        bool    // the peer wrote nonsense: never read again
+	endReported bool    // the end of the peer has been reported
+	inUse       bool    // polls find it; guarded by Device.mu
+	letter      *letter // of a ring that was claimed; the peer writes it
+	cut         bool    // its end has been read there
 	// inbox is the sender's; nil: not known yet, see meetSender.
 	inbox atomic.Pointer[peerInbox]
 
@@ -184,7 +184,7 @@ func (r *inRing) tellRoom() {
 	}
 }
 
-// hasRoom: of one of the links that have found no room Poll will report Room.
+// hasRoom reports whether Poll will report Room of one of the links that have found no room.
 func (p *poller) hasRoom() bool {
 	return slices.ContainsFunc(p.refused, func(l *link) bool { return !l.dead.Load() && l.hasRoom() })
 }
@@ -316,7 +316,7 @@ func (d *Device) pollMarked(pkts []transport.Packet) int {
 
 // pollArmed makes the ring polled and reads it.
 func (d *Device) pollArmed(r *inRing, pkts []transport.Packet) int {
-	if r.over {
+	if r.endReported {
 		return 0
 	}
 	if r.letter != nil && !r.cut && r.letter.cut.Load() != 0 {
@@ -338,7 +338,7 @@ func (d *Device) pollArmed(r *inRing, pkts []transport.Packet) int {
 	}
 	err := r.ended
 	d.stopPolling(r)
-	r.over = true
+	r.endReported = true
 	return n + d.reportDown(int(r.peer), err, pkts[n:])
 }
 

@@ -485,7 +485,7 @@ func TestAllocMapped(t *testing.T) {
 		t.Errorf("the number %d of freed memory is valid", key)
 	}
 	_ = again
-	if n := len(b.segments.theirs); n != 1 {
+	if n := len(b.segments.peers); n != 1 {
 		t.Errorf("%d segments are mapped, 1 is in use", n)
 	}
 }

@@ -84,12 +84,12 @@ func sealedSize(fd int) (int64, error) {
 
 // mapPeer maps memory that a peer sent.
 func mapPeer(fd, size, prot int) ([]byte, error) {
-	is, err := sealedSize(fd)
+	sealed, err := sealedSize(fd)
 	if err != nil {
 		return nil, err
 	}
-	if is < int64(size) {
-		return nil, fmt.Errorf("shm: peer's memory has %d bytes, %d were announced", is, size)
+	if sealed < int64(size) {
+		return nil, fmt.Errorf("shm: peer's memory has %d bytes, %d were announced", sealed, size)
 	}
 	mem, err := unix.Mmap(fd, 0, size, prot, unix.MAP_SHARED)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 func (s *segments) mappings() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return len(s.theirs)
+	return len(s.peers)
 }
 
 // allocMany allocates more segments than the socket of a link that is narrow holds messages.

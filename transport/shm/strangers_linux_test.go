@@ -311,7 +311,7 @@ func TestUseWhilePolling(t *testing.T) {
 		t.Fatal(err)
 	}
 	asleep := &sharedInbox{peerInbox: peerInbox{noDoorbells, nil, new(inbox)}, peer: 1, users: 2} // which is not closed
-	r, err := d.addRing(mem, smallRing, 1, nil, sender{shared: asleep})
+	r, err := d.addRing(mem, smallRing, 1, nil, sender{sharedInbox: asleep})
 	if err != nil {
 		t.Fatal(err)
 	}

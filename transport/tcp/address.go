@@ -109,7 +109,7 @@ func parsePoint(b []byte) (p point, size int, err error) {
 	return p, size, nil
 }
 
-// usable: a single host's address that means the same on another.
+// usable reports whether the address is a single host's and means the same on another.
 func usable(a netip.Addr) bool {
 	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	return a.IsValid() && !a.Is4In6() && !a.IsUnspecified() && !a.IsMulticast() && a != broadcast &&
@@ -212,7 +212,7 @@ func (v *localNets) publish(ln net.Listener) address {
 
 // atMost leaves points out if there are too many, the virtual ones first. They come in order of class.
 func (a address) atMost(most int) address {
-	of := func(c class) (points []point) {
+	ofClass := func(c class) (points []point) {
 		for _, p := range a.points {
 			if p.class == c {
 				points = append(points, p)
@@ -220,9 +220,9 @@ func (a address) atMost(most int) address {
 		}
 		return points
 	}
-	kept := of(loopback)
+	kept := ofClass(loopback)
 	kept = kept[:min(len(kept), 2)]
-	others := append(of(plain), of(virtual)...)
+	others := append(ofClass(plain), ofClass(virtual)...)
 	a.points = append(kept, others[:min(len(others), most-len(kept))]...)
 	return a
 }
@@ -231,7 +231,7 @@ func (a address) atMost(most int) address {
 // of the other. Otherwise the order stays. IPv4 is first, unlike there: its headers are 20 bytes shorter, and messages
 // of 1 to 16 KiB came 3 to 10 % sooner.
 func interleave(points []point) []point {
-	var six, four, both []point
+	var six, four, mixed []point
 	for _, p := range points {
 		if p.Addr().Is6() {
 			six = append(six, p)
@@ -241,13 +241,13 @@ func interleave(points []point) []point {
 	}
 	for len(six)+len(four) > 0 {
 		if len(four) > 0 {
-			both, four = append(both, four[0]), four[1:]
+			mixed, four = append(mixed, four[0]), four[1:]
 		}
 		if len(six) > 0 {
-			both, six = append(both, six[0]), six[1:]
+			mixed, six = append(mixed, six[0]), six[1:]
 		}
 	}
-	return both
+	return mixed
 }
 
 // near is how promising a point is; less is better.

@@ -2,7 +2,7 @@ package tcp
 
 import "os"
 
-// identity: loopback is shared by those in the same network namespace of the same boot of a kernel.
+// identity returns what hosts that share a loopback have in common: the network namespace and the boot of a kernel.
 func identity() hostID {
 	boot, err1 := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	namespace, err2 := os.Readlink("/proc/self/ns/net")

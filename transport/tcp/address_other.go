@@ -4,7 +4,7 @@ package tcp
 
 import "os"
 
-// identity: where there are no network namespaces, the host.
+// identity returns the host's identity: there are no network namespaces.
 func identity() hostID {
 	name, _ := os.Hostname()
 	return identify(guess(name))

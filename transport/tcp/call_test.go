@@ -45,7 +45,7 @@ func TestCalledPeerDials(t *testing.T) {
 				}
 				a.mu.Lock()
 				defer a.mu.Unlock()
-				if a.session(1 - caller).last.here {
+				if a.session(1 - caller).last.own {
 					t.Error("the connection is not the peer's")
 				}
 			})

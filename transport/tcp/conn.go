@@ -62,7 +62,7 @@ type outgoing struct {
 	closed bool   // the descriptor is
 }
 
-// errClosed: the other end has closed, and not said goodbye.
+// errClosed means that the other end has closed, and not said goodbye.
 var errClosed = errors.New("connection closed by the other end")
 
 // received is how many bytes wait in the buffer.
@@ -86,7 +86,8 @@ func (c *conn) broken(err error) error {
 	return transport.Gone("tcp: link to rank %d (%s): %w", c.s.peer, c.where, err)
 }
 
-// gaveUp: the kernel or the watch has waited long enough for an answer; there is no point in dialling again.
+// gaveUp reports whether the kernel or the watch has waited long enough for an answer; there is no point in dialling
+// again.
 func (c *conn) gaveUp(err error) bool {
 	return c.dead.Load() != nil || errors.Is(err, syscall.ETIMEDOUT)
 }

@@ -18,7 +18,7 @@ const (
 	spareBuffers = 8
 )
 
-// errAgain: nothing there, or no room.
+// errAgain means that nothing is there, or no room.
 var errAgain = errors.New("not now")
 
 // read asks the socket once and hands out what has come. It is called at most once per connection and Poll: the
@@ -49,8 +49,8 @@ func (c *conn) read(d *Device, pkts []transport.Packet) int {
 	return c.parse(d, pkts)
 }
 
-// emptyTLS reads on until the tls.Conn has nothing left, since what it holds makes no socket readable. False: there was
-// no room for all of it, or something is wrong, which the next read will say.
+// emptyTLS reads on until the tls.Conn has nothing left, since what it holds makes no socket readable. It reports
+// whether it got there: otherwise there was no room for all of it, or something is wrong, which the next read will say.
 func (c *conn) emptyTLS(room []byte) bool {
 	for len(room) > 0 {
 		n, err := c.receiveTLS(room)
@@ -84,7 +84,7 @@ func (c *conn) fromSocket(b []byte) (int, error) {
 	return 0, errno
 }
 
-// receiveTLS: a record that is not complete yet stays in the tls.Conn.
+// receiveTLS reads records. One that is not complete yet stays in the tls.Conn.
 func (c *conn) receiveTLS(b []byte) (int, error) {
 	c.reading = true
 	n, err := c.tls.Read(b)
@@ -225,7 +225,7 @@ func (c *conn) frame(d *Device, p *transport.Packet) taken {
 	return onePacket
 }
 
-// findPlacement sets into for a fragment. False: no placement is for it.
+// findPlacement sets into for a fragment. It reports whether a placement is for it.
 func (c *conn) findPlacement(h *wire.Header, size int) bool {
 	for i := range c.s.places {
 		pl := &c.s.places[i]
@@ -253,7 +253,7 @@ func (c *conn) placed(n int) transport.Packet {
 	return transport.Packet{Event: transport.Placed, Peer: int32(c.s.peer), Header: h}
 }
 
-// displaced: the rest of a fragment has nowhere to go any more.
+// displaced is called when the rest of a fragment has nowhere to go any more.
 func (c *incoming) displaced() {
 	c.skip += len(c.into)
 	c.into = nil

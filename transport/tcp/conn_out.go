@@ -23,7 +23,7 @@ const (
 	blockedRetry = time.Millisecond
 )
 
-// put takes a frame, whose payload is copied unless it goes to the kernel at once. False: no room.
+// put takes a frame, whose payload is copied unless it goes to the kernel at once. It reports whether there was room.
 func (c *conn) put(d *Device, h *wire.Header, payload []byte) bool {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
@@ -35,13 +35,14 @@ func (c *conn) put(d *Device, h *wire.Header, payload []byte) bool {
 	return c.kept(taken)
 }
 
-// kept ends what put and lend have begun: a frame that found the connection cut off has not been taken.
+// kept ends what put and lend have begun. It reports whether the frame is taken: one that found the connection cut off
+// is not.
 func (c *conn) kept(taken bool) bool {
 	c.alone = false
 	return taken && !c.cut
 }
 
-// take is put; outMu is held, here and in all that follows.
+// take is put with outMu held, as it is in all that follows. It reports whether there was room.
 func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 	if c.blocked && (len(c.out)-c.sent >= coalesceFull || len(c.lent) > 0) {
 		return false
@@ -59,7 +60,7 @@ func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 		c.flush(d)
 	} else {
 		c.out = c.appendHead(c.out, h, len(payload))
-		if rest := c.both(d, payload); len(rest) > 0 {
+		if rest := c.writeBoth(d, payload); len(rest) > 0 {
 			c.keep(d, rest)
 		}
 	}
@@ -69,7 +70,7 @@ func (c *conn) take(d *Device, h *wire.Header, payload []byte) bool {
 	return true
 }
 
-// lend takes a frame whose payload stays the caller's until the peer has it.
+// lend takes a frame whose payload stays the caller's until the peer has it. It reports whether there was room.
 func (c *conn) lend(d *Device, h *wire.Header, payload []byte) bool {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
@@ -82,7 +83,7 @@ func (c *conn) lend(d *Device, h *wire.Header, payload []byte) bool {
 		return c.kept(taken)
 	}
 	c.out = c.appendHead(c.out, h, len(payload))
-	c.lent = c.both(d, payload)
+	c.lent = c.writeBoth(d, payload)
 	return c.kept(true)
 }
 
@@ -105,8 +106,8 @@ func (c *conn) appendFrame(h *wire.Header, payload []byte) {
 	c.out = append(c.out, payload...)
 }
 
-// both writes out and then payload in one call, and returns what of payload did not fit.
-func (c *conn) both(d *Device, payload []byte) []byte {
+// writeBoth writes out and then payload in one call, and returns what of payload did not fit.
+func (c *conn) writeBoth(d *Device, payload []byte) []byte {
 	n, errno := sendBoth(c.fd, c.out[c.sent:], payload)
 	d.wrote(c)
 	switch {
@@ -170,7 +171,7 @@ func (c *conn) keep(d *Device, rest []byte) {
 	c.out = append(c.out, rest...)
 }
 
-// emptied: all of out is with the kernel. A long buffer is not kept for each connection, but one for all.
+// emptied is called when all of out is with the kernel. A long buffer is not kept for each connection, but one for all.
 func (c *conn) emptied(d *Device) {
 	c.out, c.sent = c.out[:0], 0
 	if cap(c.out) > 4*coalesceFull && c.tls == nil { // which needs it for every fragment
@@ -181,9 +182,9 @@ func (c *conn) emptied(d *Device) {
 	}
 }
 
-// fail: nothing can be sent any more. What has come in is still handed out; then the end of it is reported. If all that
-// is lost is the frame that is offered just now, it is refused, since it can go over another connection (resume.go):
-// that this one is cut off, reads will say, after what has come in.
+// fail is called when nothing can be sent any more. What has come in is still handed out; then the end of it is
+// reported. If all that is lost is the frame that is offered just now, it is refused, since it can go over another
+// connection (resume.go): that this one is cut off, reads will say, after what has come in.
 func (c *conn) fail(d *Device, err error) {
 	if c.alone && c.sent == 0 && cutOff(err) {
 		c.emptied(d)

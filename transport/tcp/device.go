@@ -120,7 +120,7 @@ func (d *Device) serveOn(ln *filteredListener) (err error) {
 		return err
 	}
 	d.address = d.local.publish(ln).encode()
-	h := &handshaker{judge: d.judge, dropped: d.dropped,
+	h := &handshaker{admit: d.admit, dropped: d.dropped,
 		Handshaker: &auth.Handshaker{Protocol: cmp.Or(d.opt.Protocol, protocol),
 			Job: d.opt.Job, Rank: d.opt.Rank, Size: d.opt.Size,
 			TLS: d.opt.TLS, Secret: d.opt.Secret, Limit: d.opt.handshakeLimit, Patience: d.opt.Timeout}}
@@ -183,7 +183,7 @@ func (d *Device) Poll(pkts []transport.Packet) int {
 	return n
 }
 
-// left: there is something for the next Poll that is in no socket.
+// left reports whether there is something for the next Poll that is in no socket.
 func (d *Device) left() bool { return len(d.rooms)+len(d.downs)+len(d.ready) > 0 }
 
 // poll looks at the set last, if at all, and notes that it was full before that.
@@ -338,8 +338,8 @@ func (d *Device) endSleep() {
 	}
 }
 
-// Arm is transport.Device's. It wakes a computing rank for every arrival, not only for what is urgent: a socket says
-// that bytes are there, and not which.
+// Arm implements transport.Device. It wakes a computing rank for every arrival, not only for what is urgent: a socket
+// says that bytes are there, and not which.
 func (d *Device) Arm(transport.Level) bool {
 	if d.closed.Load() {
 		return false

@@ -140,7 +140,7 @@ func (e *dialError) words(a attempt) string {
 	return a.err.Error()
 }
 
-// silent: there was no answer to a. A host that does not answer ARP is unreachable, which is the same.
+// silent reports whether there was no answer to a. A host that does not answer ARP is unreachable, which is the same.
 func (e *dialError) silent(a attempt) bool {
 	var timeout net.Error
 	return errors.Is(a.err, transport.ErrTimeout) || errors.Is(a.err, os.ErrDeadlineExceeded) ||
@@ -148,7 +148,8 @@ func (e *dialError) silent(a attempt) bool {
 		e.ctx == context.DeadlineExceeded && !answered(a.err)
 }
 
-// answered: the failure says something about the peer, and is not only that of a step that did not come to its end.
+// answered reports whether the failure says something about the peer, and is not only that a step did not come to its
+// end.
 func answered(err error) bool {
 	var errno syscall.Errno
 	var g *auth.Error
@@ -161,7 +162,7 @@ func noDescriptor(err error) bool {
 	return errors.As(err, &e) && slices.ContainsFunc(e.failed, func(a attempt) bool { return outOfDescriptors(a.err) })
 }
 
-// outOfDescriptors: neither this process nor the host has a free one, which may change.
+// outOfDescriptors reports whether this process or the host has no free descriptor, which may change.
 func outOfDescriptors(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
@@ -173,7 +174,7 @@ func (e *dialError) reached() bool {
 
 func refused(a attempt) bool { return errors.Is(a.err, syscall.ECONNREFUSED) }
 
-// noWay: this host has no route to there at all, for example because it has no IPv6, or is itself there.
+// noWay reports whether this host has no route to there at all, for example because it has no IPv6, or is itself there.
 func noWay(a attempt) bool {
 	if a.own {
 		return true
@@ -204,7 +205,7 @@ func (e *dialError) Is(target error) bool {
 // Unwrap is the caller's own reason to stop, if there was one.
 func (e *dialError) Unwrap() error { return e.ctx }
 
-// allRefused: every address that there is a way to refused.
+// allRefused reports whether every address that there is a way to refused.
 func (e *dialError) allRefused() bool {
 	n := 0
 	for _, a := range e.failed {

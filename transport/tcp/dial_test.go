@@ -119,7 +119,7 @@ func TestDialAny(t *testing.T) {
 // A verdict that is no acceptance is an answer too: no other address is asked.
 func TestDialAnyCode(t *testing.T) {
 	a := rank(2)
-	a.judge = func(int, history) code { return crossing }
+	a.admit = func(int, history) code { return crossing }
 	r, err := dialAll(context.Background(), rank(1), 2, opens(t, func(conn net.Conn) { a.accept(conn) }), refuses(t))
 	if err != nil || r.code != crossing || r.conn != nil {
 		t.Errorf("%+v, %v", r, err)

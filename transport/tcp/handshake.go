@@ -50,9 +50,9 @@ const (
 // handshaker does the handshakes of one rank. All fields but the card are set before the first one.
 type handshaker struct {
 	*auth.Handshaker
-	// judge says what becomes of a dialler. It is called from several goroutines, and may block; the dialler waits for
+	// admit says what becomes of a dialler. It is called from several goroutines, and may block; the dialler waits for
 	// the length of a step.
-	judge func(peer int, of history) code
+	admit func(peer int, of history) code
 	// dropped is called if judge has said accepted and the connection broke before the handshake was over.
 	dropped func(peer int)
 	card    atomic.Pointer[[]byte] // what this rank introduces itself with
@@ -154,13 +154,13 @@ func (h *handshaker) confirm(s *auth.Session, own history) (*handshakeResult, er
 
 // answer is the acceptor's side, from where the dialler has proved itself.
 func (h *handshaker) answer(s *auth.Session) (*handshakeResult, error) {
-	of, card, ok := decodeHistory(s.Payload)
+	hist, card, ok := decodeHistory(s.Payload)
 	if !ok {
 		s.Close()
 		return nil, errPayload
 	}
-	r := &handshakeResult{peer: s.Peer, card: card, number: of.dial}
-	r.code = h.judge(s.Peer, of)
+	r := &handshakeResult{peer: s.Peer, card: card, number: hist.dial}
+	r.code = h.admit(s.Peer, hist)
 	err := s.Answer(h.withCard([]byte{byte(r.code)}))
 	if err == nil {
 		err = r.finish(s)

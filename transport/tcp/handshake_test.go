@@ -20,7 +20,7 @@ func TestHandshake(t *testing.T) {
 			d.TLS, a.TLS = secure, secure
 			d.introduce([]byte("card of 1"))
 			a.introduce(bytes.Repeat([]byte("x"), cardMax))
-			a.judge = func(peer int, of history) code {
+			a.admit = func(peer int, of history) code {
 				if peer != 1 || of != testHistory {
 					t.Errorf("judge was asked about rank %d, %+v", peer, of)
 				}
@@ -82,7 +82,7 @@ func TestHandshakeNonsense(t *testing.T) {
 func TestToken(t *testing.T) {
 	d, a := rank(1), rank(2)
 	judging, decide := make(chan struct{}, 2), make(chan struct{})
-	a.judge = func(int, history) code {
+	a.admit = func(int, history) code {
 		judging <- struct{}{}
 		<-decide
 		return accepted

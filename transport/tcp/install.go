@@ -68,7 +68,7 @@ func duplicate(nc net.Conn) (fd int, err error) {
 	}
 	const aboveStreams = 3
 	var errno error
-	err = raw.Control(func(of uintptr) { fd, errno = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, aboveStreams) })
+	err = raw.Control(func(orig uintptr) { fd, errno = unix.FcntlInt(orig, unix.F_DUPFD_CLOEXEC, aboveStreams) })
 	return fd, cmp.Or(err, errno)
 }
 

@@ -35,7 +35,7 @@ func TestKeepAliveInHandshake(t *testing.T) {
 	}
 }
 
-// keepsAlive: a socket of this process that is connected to this port has keep-alive.
+// keepsAlive reports whether a socket of this process that is connected to this port has keep-alive.
 func keepsAlive(t *testing.T, to netip.AddrPort) bool {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")

@@ -36,7 +36,7 @@ func rank(r int) *handshaker {
 	return &handshaker{
 		Handshaker: &auth.Handshaker{Protocol: protocol, Job: "job", Rank: r, Size: 4, Limit: hang, Patience: hang,
 			Secret: secret("a secret of thirty-two bytes ...")},
-		judge:   func(int, history) code { return accepted },
+		admit:   func(int, history) code { return accepted },
 		dropped: func(int) {},
 	}
 }

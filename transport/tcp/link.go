@@ -30,7 +30,7 @@ func newLink(s *session) *link {
 // Caps is transport.Link's.
 func (l *link) Caps() *transport.Caps { return &l.caps }
 
-// TrySend is transport.Link's. A link without a connection (it is being made again) has no room.
+// TrySend implements transport.Link. A link without a connection (it is being made again) has no room.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	c, taken := l.ready(len(payload), fragMax)
 	if c == nil {
@@ -39,7 +39,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	return l.s.count(c.put(l.s.d, h, payload))
 }
 
-// lend is transport.ZeroCopy's Send.
+// lend implements transport.ZeroCopy's Send.
 func (l *link) lend(h *wire.Header, payload transport.Mem) bool {
 	c, taken := l.ready(payload.Len, lendMax)
 	if c == nil {
@@ -48,8 +48,8 @@ func (l *link) lend(h *wire.Header, payload transport.Mem) bool {
 	return l.s.count(c.lend(l.s.d, h, payload.Bytes()))
 }
 
-// reads is transport.ZeroCopy's. After frames were lost it says yes until Down: then a message that has not come is no
-// success for its sender.
+// reads implements transport.ZeroCopy. After frames were lost it says yes until Down: then a message that has not come
+// is no success for its sender.
 func (l *link) reads() bool {
 	s := l.s
 	if s.gone.Load() || s.d.closed.Load() {
@@ -62,7 +62,7 @@ func (l *link) reads() bool {
 	return true
 }
 
-// errCut: the engine has found that the peer breaks the protocol, or that the job is over.
+// errCut means that the engine has found that the peer breaks the protocol, or that the job is over.
 var errCut = fmt.Errorf("%w: this rank has cut the connection", transport.ErrPeerGone)
 
 // cut is transport.Caps's. The next Poll closes the connection, after what it has to hand out.
@@ -77,7 +77,7 @@ func (l *link) cut() {
 	} else {
 		d.mu.Lock()
 		if s.err == nil {
-			s.over(errCut)
+			s.end(errCut)
 			d.lost = append(d.lost, s)
 		}
 		d.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *link) ready(length, most int) (c *conn, taken bool) {
 	return nil, false
 }
 
-// count notes a frame that has been taken.
+// count notes a frame that has been taken or refused. It reports whether it has been taken.
 func (s *session) count(taken bool) bool {
 	if taken {
 		s.sent++

@@ -167,10 +167,10 @@ func (p *Probe) tryOne(ctx context.Context, to netip.AddrPort, token string) Att
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(p.Patience))
-	said := make([]byte, len(token))
-	if n, err := io.ReadFull(conn, said); err != nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+	reply := make([]byte, len(token))
+	if n, err := io.ReadFull(conn, reply); err != nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		return Attempt{to, Silent, "it takes the connection, and says nothing"}
-	} else if err != nil || string(said) != token {
+	} else if err != nil || string(reply) != token {
 		return Attempt{to, Stranger, fmt.Sprintf("%v: another program answers there", to)}
 	}
 	conn.SetDeadline(time.Now().Add(p.Patience))
@@ -178,7 +178,7 @@ func (p *Probe) tryOne(ctx context.Context, to netip.AddrPort, token string) Att
 		return Attempt{to, Stuck, "its long frames do not arrive here: " + err.Error()}
 	}
 	if _, err = conn.Write(make([]byte, bulk)); err == nil {
-		_, err = io.ReadFull(conn, said[:1])
+		_, err = io.ReadFull(conn, reply[:1])
 	}
 	if err != nil {
 		return Attempt{to, Stuck, "long frames do not arrive there: " + err.Error()}
@@ -191,7 +191,7 @@ const rejected = 200 * time.Millisecond
 
 func faultOf(err error, took time.Duration) Fault {
 	var timeout net.Error
-	is := func(all ...syscall.Errno) bool {
+	isAny := func(all ...syscall.Errno) bool {
 		for _, errno := range all {
 			if errors.Is(err, errno) {
 				return true
@@ -200,13 +200,13 @@ func faultOf(err error, took time.Duration) Fault {
 		return false
 	}
 	switch {
-	case is(syscall.ECONNREFUSED, syscall.ECONNRESET):
+	case isAny(syscall.ECONNREFUSED, syscall.ECONNRESET):
 		return Refused
-	case is(syscall.EHOSTUNREACH) && took < rejected, is(syscall.EACCES, syscall.EPERM):
+	case isAny(syscall.EHOSTUNREACH) && took < rejected, isAny(syscall.EACCES, syscall.EPERM):
 		return Refused
-	case is(syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN):
+	case isAny(syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN):
 		return Unreachable
-	case is(syscall.ENETUNREACH, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT):
+	case isAny(syscall.ENETUNREACH, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT):
 		return NoRoute
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return Silent

@@ -54,14 +54,14 @@ func (d *Device) ended(c *conn, why error, pkts []transport.Packet) int {
 		go d.redial(s, err)
 		return 0
 	}
-	s.over(err)
+	s.end(err)
 	s.gone.Store(true)
 	pkts[0] = transport.Packet{Event: transport.Down, Peer: int32(s.peer), Err: err}
 	return 1
 }
 
-// over ends the session. mu is held.
-func (s *session) over(err error) {
+// end ends the session. mu is held.
+func (s *session) end(err error) {
 	if s.err == nil {
 		s.err = err
 		close(s.up)
@@ -107,7 +107,7 @@ func (d *Device) redial(s *session, why error) {
 	}
 	d.mu.Lock()
 	if s.err == nil { // else it has been cut
-		s.over(fmt.Errorf("%w; dialling again: %v", why, err))
+		s.end(fmt.Errorf("%w; dialling again: %v", why, err))
 		d.lost = append(d.lost, s)
 	}
 	d.mu.Unlock()
@@ -174,7 +174,7 @@ func (d *Device) giveUpNow(a *giveUpRequest, pkts []transport.Packet) int {
 	return n
 }
 
-// errReplaced: the peer has a new connection for this one, so that its end of this one is gone.
+// errReplaced means that the peer has a new connection for this one, so that its end of this one is gone.
 var errReplaced = fmt.Errorf("replaced: %w", io.EOF)
 
 // shutdown sends goodbye on c and closes it. The device is not used any more.

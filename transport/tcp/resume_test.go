@@ -49,11 +49,11 @@ func TestLateDial(t *testing.T) {
 					return false
 				}
 			}
-			go func() { judged <- a.judge(1, c.late) }()
+			go func() { judged <- a.admit(1, c.late) }()
 			if until("a late dial", heard); code != crossing || s.conn.Load() != conn {
 				t.Errorf("a late dial: answer %v; the connection stands: %v", code, s.conn.Load() == conn)
 			}
-			go func() { judged <- a.judge(1, c.lost) }()
+			go func() { judged <- a.admit(1, c.lost) }()
 			if until("a dial after a loss", heard); s.conn.Load() == conn {
 				t.Errorf("a dial after a loss: answer %v; the connection stands", code)
 			}
@@ -119,7 +119,7 @@ func TestDialAfterLoss(t *testing.T) {
 				{"an old dial", history{7, 7, 1, 0}, crossing},
 				{"a new dial", history{7, 7, 2, 1}, accepted},
 			} {
-				if got := a.judge(1, c.of); got != c.want {
+				if got := a.admit(1, c.of); got != c.want {
 					t.Errorf("%s: answer %v, want %v", c.what, got, c.want)
 				}
 			}
@@ -134,7 +134,7 @@ func TestGiveUpIsForOneConnection(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	s := connected(t, a, b, false)
-	if got := a.judge(1, history{1, 1, 2, 0}); got != crossing {
+	if got := a.admit(1, history{1, 1, 2, 0}); got != crossing {
 		t.Errorf("answer %v of a rank that does not poll, want %v", got, crossing)
 	}
 	lose(a, s, resumeState{})

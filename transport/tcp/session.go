@@ -215,8 +215,8 @@ type ownDial struct {
 	stop    context.CancelFunc
 }
 
-// yield gives the dial up for one by the peer, unless this rank has proved itself in it: the peer may have accepted it
-// then. mu is held.
+// yield gives the dial up for one by the peer. It reports whether it has: it has not if this rank has proved itself in
+// the dial, since the peer may have accepted it then. mu is held.
 func (o *ownDial) yield() bool {
 	select {
 	case <-o.token:
@@ -330,32 +330,32 @@ func (s *session) dial(ctx context.Context, own *ownDial) error {
 	return nil
 }
 
-// judge is asked for each peer that has proved itself on a connection it has made.
-func (d *Device) judge(peer int, of history) code {
+// admit is asked for each peer that has proved itself on a connection it has made.
+func (d *Device) admit(peer int, h history) code {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed.Load() {
 		return closing
 	}
 	s := d.session(peer)
-	if c := s.conn.Load(); c != nil && s.last.before(&of) {
+	if c := s.conn.Load(); c != nil && s.last.before(&h) {
 		d.giveUp(c)
 	}
 	switch {
 	case s.err != nil:
 		return closing
-	case s.conn.Load() != nil, s.coming, !s.last.before(&of), s.own != nil && d.opt.Rank < peer && !s.own.yield():
+	case s.conn.Load() != nil, s.coming, !s.last.before(&h), s.own != nil && d.opt.Rank < peer && !s.own.yield():
 		return crossing
-	case max(of.received, 1) != max(s.held.sent, 1) || max(of.sent, 1) != max(s.held.received, 1):
+	case max(h.received, 1) != max(s.held.sent, 1) || max(h.sent, 1) != max(s.held.received, 1):
 		return mismatch
 	}
-	s.coming, s.taken = true, max(s.taken, of.dial)
+	s.coming, s.taken = true, max(s.taken, h.dial)
 	return accepted
 }
 
 // dialled is a dial that has made a connection.
 type dialled struct {
-	here   bool   // by this rank
+	own    bool   // by this rank
 	number uint64 // see history; 0: there has been no connection yet
 }
 
@@ -363,7 +363,7 @@ type dialled struct {
 // which the handshake of l has overtaken: where both have lost a connection, both dial. However late such a dial is
 // heard, the connection of l must live, and if it is lost by then the dial's counts are out of date.
 func (l dialled) before(of *history) bool {
-	if l.here {
+	if l.own {
 		return of.accepted >= l.number
 	}
 	return of.dial > l.number
@@ -385,7 +385,7 @@ func (d *Device) giveUp(c *conn) {
 	d.mu.Lock()
 }
 
-// dropped: the connection of an accepted peer broke before it was one.
+// dropped is called when the connection of an accepted peer broke before it was one.
 func (d *Device) dropped(peer int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 	doorbellIdent = 1
 )
 
-// event: the socket of a slot can be read or written.
+// event is called when the socket of a slot can be read or written.
 type event struct {
 	slot    uint32
 	in, out bool

@@ -19,7 +19,7 @@ const (
 	doorbellSlot = ^uint32(0)
 )
 
-// event: the socket of a slot can be read or written.
+// event is called when the socket of a slot can be read or written.
 type event struct {
 	slot    uint32
 	in, out bool

@@ -60,8 +60,8 @@ func (a Ability) given(has bool) Ability {
 	return 0
 }
 
-// of returns the abilities of a device and its link.
-func of(f *transport.Facts, c *transport.Caps) Ability {
+// abilitiesOf returns the abilities of a device and its link.
+func abilitiesOf(f *transport.Facts, c *transport.Caps) Ability {
 	a := ZeroCopy.given(c.ZeroCopy != nil) | Presence.given(c.Presence != nil) |
 		Offload.given(f.Offload != nil && c.Offload) | Introducer.given(f.Introducer != nil) |
 		Refused.given(f.Refused != nil) | Via.given(f.Via != nil) |

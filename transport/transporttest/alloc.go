@@ -8,7 +8,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// noAllocations: sending, polling, arming and reading allocate nothing once they have been done a few times.
+// noAllocations checks that sending, polling, arming and reading allocate nothing once they have been done a few times.
 func noAllocations(f *fixture) {
 	a, b := f.linked()
 	c := a.link.Caps()

@@ -29,7 +29,7 @@ func (f *fixture) board(a, b *end) (onA, onB *transport.Board) {
 	return onA, onB
 }
 
-// boardContents: a board is zeroed, as large as was asked for, and one memory for both; several are apart.
+// boardContents checks that a board is zeroed, as large as was asked for, and one memory for both; several are apart.
 func boardContents(f *fixture) {
 	a, b := f.linked()
 	for range 3 {
@@ -61,30 +61,31 @@ func failed(b *transport.Board) int {
 	return i
 }
 
-// boardWakes: a word that is raised ends a sleep, whatever comes first, and Poll reports it once. Packets pass.
+// boardWakes checks that a word that is raised ends a sleep, whatever comes first, and Poll reports it once. Packets
+// pass.
 func boardWakes(f *fixture, thread bool) {
 	a, b := f.linked()
 	onA, onB := f.board(a, b)
 	w := watch(f, a, b)
 	rounds := uint64(f.rounds(5000))
-	side := func(e *end, board *transport.Board, mine, its int, seed uint64) func() error {
+	side := func(e *end, board *transport.Board, own, peer int, seed uint64) func() error {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		return func() error {
 			for i := uint64(1); i <= rounds; i++ {
-				if pause(rng.IntN(3000)); mine == 0 {
-					board.Raise(mine, i)
+				if pause(rng.IntN(3000)); own == 0 {
+					board.Raise(own, i)
 				}
 				if rng.IntN(4) == 0 { // this one is forgotten
-					board.Expect(its, i+10, ^i)
+					board.Expect(peer, i+10, ^i)
 				}
 				if rng.IntN(4) == 0 {
 					board.Forget()
 				}
-				if err := e.reached(w, board, its, i, thread); err != nil {
+				if err := e.reached(w, board, peer, i, thread); err != nil {
 					return err
 				}
-				if mine == 1 {
-					board.Raise(mine, i)
+				if own == 1 {
+					board.Raise(own, i)
 				}
 			}
 			return e.quiet()
@@ -107,7 +108,7 @@ func (e *end) reached(w *proc.Watchdog, board *transport.Board, line int, least 
 	return err
 }
 
-// boardFails: that a member has failed ends a wait, and every later one.
+// boardFails checks that the failure of a member ends a wait, and every later one.
 func boardFails(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, b)
@@ -130,7 +131,7 @@ func boardFails(f *fixture) {
 	}
 }
 
-// boardHostileTicket: what is no ticket of a board of that shape gives an error, and nothing else.
+// boardHostileTicket checks that what is no ticket of a board of that shape gives an error, and nothing else.
 func boardHostileTicket(f *fixture) {
 	a, b := f.linked()
 	members := []int32{int32(a.rank), int32(b.rank)}
@@ -168,8 +169,8 @@ func boardHostileTicket(f *fixture) {
 	got.Close()
 }
 
-// boardLends: a member reads what another one lends, from any place and of any length, and no more than that. Any loan
-// may be asked for.
+// boardLends checks that a member reads what another one lends, from any place and of any length, and no more than
+// that. Any loan may be asked for.
 func boardLends(f *fixture) {
 	a, b := f.linked()
 	onA, onB := f.board(a, b)

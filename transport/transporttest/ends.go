@@ -15,7 +15,7 @@ import (
 	"github.com/gorun-mpi/mpi/transport"
 )
 
-// connectBothWaysAtOnce: neither waits for the other.
+// connectBothWaysAtOnce connects both ways at once: neither waits for the other.
 func connectBothWaysAtOnce(f *fixture) {
 	for range f.few(10, 3) {
 		a, b := f.pair()
@@ -32,7 +32,8 @@ func connectBothWaysAtOnce(f *fixture) {
 	}
 }
 
-// connectTwice: an error, or a second link that works as the first does; and the end is told once all the same.
+// connectTwice connects a second time. The result is an error, or a second link that works as the first does; and the
+// end is told once all the same.
 func connectTwice(f *fixture) {
 	a, b := f.linked()
 	first := a.link
@@ -50,7 +51,7 @@ func connectTwice(f *fixture) {
 	f.must(b.down())
 }
 
-// connectHostileAddress: whatever was published as an address, Connect returns in time, and does no harm.
+// connectHostileAddress checks that whatever was published as an address, Connect returns in time, and does no harm.
 func connectHostileAddress(f *fixture) {
 	a, b := f.pair()
 	good := b.dev.Address()
@@ -120,8 +121,8 @@ func connectToClosed(f *fixture) {
 	}
 }
 
-// connectNow: a link that is made at once is like any other, also where the peer is not polled meanwhile. There is none
-// to a closed device, and at what is no address.
+// connectNow checks that a link that is made at once is like any other, also where the peer is not polled meanwhile.
+// There is none to a closed device, and at what is no address.
 func connectNow(f *fixture) {
 	a, b := f.pair()
 	for _, address := range [][]byte{nil, {1}, make([]byte, len(b.dev.Address())), []byte("../../etc/passwd")} {
@@ -150,7 +151,7 @@ func connectNow(f *fixture) {
 	}
 }
 
-// introducer: each peer that is connected to knows what was introduced, and no other does.
+// introducer checks that each peer that is connected to knows what was introduced, and no other does.
 func introducer(f *fixture) {
 	for _, card := range [][]byte{nil, {1}, pattern(1024, 1)} {
 		a, b := f.pair()
@@ -171,7 +172,7 @@ func introducer(f *fixture) {
 	}
 }
 
-// refused: the peer is no stranger.
+// refused checks that the peer is no stranger.
 func refused(f *fixture) {
 	a, b := f.linked()
 	for _, e := range []*end{a, b} {
@@ -187,8 +188,8 @@ func refused(f *fixture) {
 	}
 }
 
-// via: a device that is made of several says which of them has connected a peer.
-func via(f *fixture) {
+// namesTheDevice checks that a device that is made of several says which of them has connected a peer.
+func namesTheDevice(f *fixture) {
 	a, b := f.pair()
 	for _, e := range []*end{a, b} {
 		if by := e.dev.Facts().Via(e.peer); by != "" {
@@ -201,7 +202,8 @@ func via(f *fixture) {
 	}
 }
 
-// downAfterPackets: everything that was sent before Close arrives, then one Down, whichever end made the link.
+// downAfterPackets checks that everything that was sent before Close arrives, then one Down, whichever end made the
+// link.
 func downAfterPackets(f *fixture) {
 	for _, c := range []struct {
 		what             string
@@ -247,7 +249,7 @@ func downAfterPackets(f *fixture) {
 	}
 }
 
-// downWakes: the end of a peer is an arrival.
+// downWakes checks that the end of a peer is an arrival.
 func downWakes(f *fixture) {
 	for _, thread := range []bool{true, false} {
 		a, b := f.linked()
@@ -266,7 +268,7 @@ func downWakes(f *fixture) {
 	}
 }
 
-// deadLinkDrops: a sender that does not know yet is not stuck, and one that knows is never refused.
+// deadLinkDrops checks that a sender that does not know yet is not stuck, and one that knows is never refused.
 func deadLinkDrops(f *fixture) {
 	a, b := f.linked()
 	s := newStream(7, b.link.Caps())
@@ -291,7 +293,7 @@ func deadLinkDrops(f *fixture) {
 	}
 }
 
-// cut: both ends hear that the other is gone, once, and links drop what is sent.
+// cut checks that both ends hear that the other is gone, once, and links drop what is sent.
 func cut(f *fixture) {
 	a, b := f.linked()
 	c := a.link.Caps()
@@ -316,13 +318,13 @@ func cut(f *fixture) {
 	}
 }
 
-// cutEnds: when the end that cuts has heard Down its memory is its own: the peer, which goes on, reads and writes no
-// byte of it. Every page is looked at, since an operation that is under way is fast.
+// cutEnds checks that when the end that cuts has heard Down its memory is its own: the peer, which goes on, reads and
+// writes no byte of it. Every page is looked at, since an operation that is under way is fast.
 func cutEnds(f *fixture, w way) {
 	const size, page, poison = 16 << 20, 4096, 0xee
-	changed := func(mem []byte, is bool) bool {
+	changed := func(mem []byte, ok bool) bool {
 		for i := 0; i < size; i += page {
-			if (mem[i] == poison) != is {
+			if (mem[i] == poison) != ok {
 				return true
 			}
 		}
@@ -354,7 +356,7 @@ func cutEnds(f *fixture, w way) {
 			again := sync.OnceFunc(func() { close(begun) })
 			defer again()
 			for i := 0; ; i++ {
-				if _, err := b.attempt(w.of(b, near, addr, key)); err != nil {
+				if _, err := b.attempt(w.between(b, near, addr, key)); err != nil {
 					return nil
 				}
 				if w == get && changed(near, false) {
@@ -371,7 +373,7 @@ func cutEnds(f *fixture, w way) {
 	}
 }
 
-// closedDevice: calls after Close neither crash nor hang nor find anything.
+// closedDevice calls a device after Close: calls neither crash nor hang nor find anything.
 func closedDevice(f *fixture) {
 	a, b := f.linked()
 	f.must(b.send(wire.Header{Kind: wire.Eager}, []byte("too late")))
@@ -387,7 +389,7 @@ func closedDevice(f *fixture) {
 	f.must(b.down())
 }
 
-// closeLeavesNothing: goroutines and descriptors are as many as before.
+// closeLeavesNothing checks that goroutines and descriptors are as many as before.
 func closeLeavesNothing(f *fixture) {
 	cycle := func() {
 		a, b := f.linked()

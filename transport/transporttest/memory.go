@@ -33,7 +33,7 @@ func memory(f *fixture) {
 	}
 }
 
-// reachable: b can read memory of a, if links can read: the first time may go another way than later ones.
+// reachable checks that b can read memory of a, if links can read: the first time may go another way than later ones.
 func (f *fixture) reachable(a, b *end, mem []byte) {
 	f.Helper()
 	if f.has&Get == 0 {
@@ -42,14 +42,14 @@ func (f *fixture) reachable(a, b *end, mem []byte) {
 	addr, key := f.register(a, mem, transport.Readable)
 	for range 3 {
 		near := make([]byte, len(mem))
-		if f.do(b, get.of(b, near, addr, key)); !bytes.Equal(near, mem) {
+		if f.do(b, get.between(b, near, addr, key)); !bytes.Equal(near, mem) {
 			f.Fatalf("reading %d bytes of that memory: wrong contents", len(mem))
 		}
 	}
 	deregister(a, addr, key)
 }
 
-// memoryImport: what another device has allocated is reachable, as long as it is imported and afterwards.
+// memoryImport checks that what another device has allocated is reachable, as long as it is imported and afterwards.
 func memoryImport(f *fixture) {
 	a, b := f.linked()
 	m, other := a.dev.Facts().Memory, b.dev.Facts().Memory

@@ -134,9 +134,9 @@ func (l *list) look() {
 }
 
 // until looks until something is so.
-func (l *list) until(what string, so func() bool) {
+func (l *list) until(what string, done func() bool) {
 	l.f.Helper()
-	for c := start(); !so(); l.look() {
+	for c := start(); !done(); l.look() {
 		if c.late() {
 			l.f.Fatalf("%s: not within %v; %d of %d messages came, the device has %d receives",
 				what, patience, l.next, len(l.sent), len(l.held))
@@ -191,8 +191,8 @@ func (l *list) fits(ok func(*posted) bool) *posted {
 	return l.open[i]
 }
 
-// matched: it is the next message, for the oldest receive, and all messages that were left to software before the
-// receive was posted have been dealt with. A receive that has been asked for may have been passed over.
+// matched takes the next message, which is for the oldest receive, when all messages that were left to software before
+// the receive was posted have been dealt with. A receive that has been asked for may have been passed over.
 func (l *list) matched(r *posted, tag int32) error {
 	switch {
 	case r == nil || r.gone || r.matched != nil:
@@ -213,7 +213,7 @@ func (l *list) matched(r *posted, tag int32) error {
 	return nil
 }
 
-// unmatched: software deals with the next message. If it finds a receive for it, that one is asked for.
+// unmatched has software deal with the next message. If it finds a receive for it, that one is asked for.
 func (l *list) unmatched(p transport.Packet) error {
 	if l.next == len(l.sent) {
 		return fmt.Errorf("%+v was not sent", p.Header)
@@ -258,7 +258,7 @@ func (l *list) deliver(h wire.Header, body, buf []byte) transport.Packet {
 	return transport.Packet{}
 }
 
-// offloadEager: a message for which a receive has been handed down lands in its buffer, and nowhere else.
+// offloadEager checks that a message for which a receive has been handed down lands in its buffer, and nowhere else.
 func offloadEager(f *fixture) {
 	l := newList(f)
 	buf := l.buffer(l.size())
@@ -276,8 +276,8 @@ func offloadEager(f *fixture) {
 	}
 }
 
-// offloadRendezvous: a long message is read by the device, which tells the sender; or, as always if the buffer is too
-// short, it is left to the engine, with all that it needs.
+// offloadRendezvous checks that a long message is read by the device, which tells the sender; or, as always if the
+// buffer is too short, it is left to the engine, with all that it needs.
 func offloadRendezvous(f *fixture) {
 	for _, size := range []int{400_000, 100_000} {
 		l := newList(f)
@@ -290,7 +290,7 @@ func offloadRendezvous(f *fixture) {
 		case done.Kind == wire.FIN && len(buf) >= len(body):
 		case done.Kind == wire.RTS && done.Addr == addr && done.Key == key && done.Ctx == 3 && done.Tag == 5:
 			for n := 0; n < len(buf) && n < len(body); n += 50_000 {
-				f.do(l.b, get.of(l.b, buf[n:min(n+50_000, len(buf), len(body))], done.Addr+uint64(n), done.Key))
+				f.do(l.b, get.between(l.b, buf[n:min(n+50_000, len(buf), len(body))], done.Addr+uint64(n), done.Key))
 			}
 			f.must(l.b.send(wire.Header{Kind: wire.FIN, ID: done.ID}, nil))
 		default:
@@ -305,7 +305,7 @@ func offloadRendezvous(f *fixture) {
 	}
 }
 
-// offloadUnmatched: a message without a receive comes as it would without a list.
+// offloadUnmatched checks that a message without a receive comes as it would without a list.
 func offloadUnmatched(f *fixture) {
 	l := newList(f)
 	for i, h := range []wire.Header{
@@ -324,7 +324,8 @@ func offloadUnmatched(f *fixture) {
 	l.seen()
 }
 
-// offloadRestsUntilSeen: as long as a message is being dealt with, no later one overtakes it; then the receive is used.
+// offloadRestsUntilSeen checks that as long as a message is being dealt with, no later one overtakes it; then the
+// receive is used.
 func offloadRestsUntilSeen(f *fixture) {
 	l := newList(f)
 	l.send(eager(1), pattern(10, 1))
@@ -341,7 +342,7 @@ func offloadRestsUntilSeen(f *fixture) {
 	l.deliver(eager(1), pattern(10, 3), l.buffer(l.size()))
 }
 
-// offloadCancel: a receive that is asked for comes back, once, unless a message is faster.
+// offloadCancel checks that a receive that is asked for comes back, once, unless a message is faster.
 func offloadCancel(f *fixture) {
 	l := newList(f)
 	buf := l.buffer(l.size())
@@ -365,7 +366,8 @@ func offloadCancel(f *fixture) {
 	f.must(l.b.quiet())
 }
 
-// offloadAfterDown: a receive that has been handed down comes back when it is asked for, also when its peer is gone.
+// offloadAfterDown checks that a receive that has been handed down comes back when it is asked for, also when its peer
+// is gone.
 func offloadAfterDown(f *fixture) {
 	l := newList(f)
 	for i := range int32(3) {
@@ -379,7 +381,7 @@ func offloadAfterDown(f *fixture) {
 	l.until("all receives", func() bool { return len(l.held) == 0 })
 }
 
-// offloadFull: a full list is no error, and all of it comes back.
+// offloadFull checks that a full list is no error, and all of it comes back.
 func offloadFull(f *fixture) {
 	l := newList(f)
 	size := max(l.dev.Min, 1)
@@ -397,8 +399,8 @@ func offloadFull(f *fixture) {
 	l.deliver(eager(1), pattern(10, 1), mem[:max(size, 10)])
 }
 
-// offloadOrder: whatever is sent, posted and cancelled, and in however small portions it is polled, a message goes to
-// the oldest receive that fits, and messages keep their order.
+// offloadOrder checks that whatever is sent, posted and cancelled, and in however small portions it is polled, a
+// message goes to the oldest receive that fits, and messages keep their order.
 func offloadOrder(f *fixture) {
 	l := newList(f)
 	rng := rand.New(rand.NewPCG(5, 5))

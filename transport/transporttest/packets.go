@@ -126,8 +126,8 @@ func onlyTheirs(h wire.Header) wire.Header {
 	return h
 }
 
-// blockedSenders: an RTS says that its sender's caller waits, and whether it lacked credit, also where the receiver's
-// device could fetch the message by itself.
+// blockedSenders checks that an RTS says that its sender's caller waits, and whether it lacked credit, also where the
+// receiver's device could fetch the message by itself.
 func blockedSenders(f *fixture) {
 	a, b := f.linked()
 	for _, flags := range []uint8{0, wire.Blocking, wire.NoCredit, wire.Blocking | wire.NoCredit} {
@@ -142,7 +142,8 @@ func blockedSenders(f *fixture) {
 	}
 }
 
-// answersNameTheirMessage: the ID in an answer, as the receiver has seen it, is the sender's ID when it is back.
+// answersNameTheirMessage checks that the ID in an answer, as the receiver has seen it, is the sender's ID when it is
+// back.
 func answersNameTheirMessage(f *fixture) {
 	a, b := f.linked()
 	id := uint64(1<<63 | 7)
@@ -291,7 +292,7 @@ func order(f *fixture) {
 	})
 }
 
-// senderKeepsBuffer: header and payload are copied before TrySend returns.
+// senderKeepsBuffer checks that header and payload are copied before TrySend returns.
 func senderKeepsBuffer(f *fixture) {
 	a, b := f.linked()
 	n := f.rounds(500)
@@ -326,7 +327,7 @@ func senderKeepsBuffer(f *fixture) {
 	})
 }
 
-// payloadUntilNextPoll: what Poll gave stays as it is while the sender sends all that it can.
+// payloadUntilNextPoll checks that what Poll gave stays as it is while the sender sends all that it can.
 func payloadUntilNextPoll(f *fixture) {
 	a, b := f.linked()
 	c := a.link.Caps()
@@ -388,7 +389,8 @@ func full(e *end, s *stream) (took int, refused wire.Header, body []byte, err er
 	return took, refused, nil, fmt.Errorf("rank %d: the link took %d unpolled packets: it has no bound", e.rank, took)
 }
 
-// refusalTakesNothing: a full link refuses; the refused packet has left no trace, and goes once the peer has polled.
+// refusalTakesNothing checks that a full link refuses; the refused packet has left no trace, and goes once the peer has
+// polled.
 func refusalTakesNothing(f *fixture) {
 	a, b := f.linked()
 	out, in := newStream(3, a.link.Caps()), newStream(3, a.link.Caps())
@@ -430,9 +432,9 @@ func refusalTakesNothing(f *fixture) {
 func floodBothWays(f *fixture) {
 	a, b := f.linked()
 	n := f.rounds(10_000)
-	side := func(e *end, mine, theirs uint64) func() error {
+	side := func(e *end, own, peer uint64) func() error {
 		return func() error {
-			out, in := newStream(mine, e.link.Caps()), newStream(theirs, e.link.Caps())
+			out, in := newStream(own, e.link.Caps()), newStream(peer, e.link.Caps())
 			h, body := out.packet()
 			sent, got := 0, 0
 			for c := start(); sent < n || got < n; {
@@ -461,8 +463,8 @@ func floodBothWays(f *fixture) {
 	f.must(b.quiet())
 }
 
-// short: what Facts.Short and Poll return is all that was sent, in order. Where Short finds nothing Poll finds nothing,
-// and a slot that Short has emptied is the sender's again, also if there is no Poll.
+// short checks that what Facts.Short and Poll return is all that was sent, in order. Where Short finds nothing Poll
+// finds nothing, and a slot that Short has emptied is the sender's again, also if there is no Poll.
 func short(f *fixture) {
 	a, b := f.linked()
 	out, in := newStream(6, a.link.Caps()), newStream(6, a.link.Caps())
@@ -517,7 +519,7 @@ func short(f *fixture) {
 	}
 }
 
-// floodStarvesNone: while one peer sends without end, the packet of another comes, and then that one's end.
+// floodStarvesNone checks that while one peer sends without end, the packet of another comes, and then that one's end.
 func floodStarvesNone(f *fixture) {
 	a, b := f.linked()
 	c := f.end(f.third(), 2)
@@ -554,7 +556,7 @@ func floodStarvesNone(f *fixture) {
 	}
 }
 
-// smallPoll: Poll fills what it is given and loses nothing of the rest, also when it is given nothing.
+// smallPoll checks that Poll fills what it is given and loses nothing of the rest, also when it is given nothing.
 func smallPoll(f *fixture) {
 	a, b := f.linked()
 	out, in := newStream(4, a.link.Caps()), newStream(4, a.link.Caps())

@@ -127,8 +127,8 @@ const (
 	put = way(transport.Writable)
 )
 
-// of is the operation between near, memory of e, and that at addr.
-func (w way) of(e *end, near []byte, addr, key uint64) operation {
+// between is the operation between near, memory of e, and that at addr.
+func (w way) between(e *end, near []byte, addr, key uint64) operation {
 	r, mem := e.link.Caps().RMA, transport.HostMem(near)
 	begin := r.Get
 	if w == put {
@@ -157,7 +157,7 @@ func rmaContents(f *fixture, w way) {
 			near := bytes.Clone(other[i : i+n+2*margin])
 			wantNear := bytes.Clone(near)
 			w.moved(wantNear[margin:margin+n], wantFar[off:off+n])
-			f.do(b, w.of(b, near[margin:margin+n:margin+n], addr+uint64(off), key))
+			f.do(b, w.between(b, near[margin:margin+n:margin+n], addr+uint64(off), key))
 			if !bytes.Equal(near, wantNear) || !bytes.Equal(far, wantFar) {
 				f.Fatalf("%d bytes at offset %d: wrong contents, or bytes around them written", n, off)
 			}
@@ -166,7 +166,7 @@ func rmaContents(f *fixture, w way) {
 	deregister(a, addr, key)
 }
 
-// rmaMany: many registrations both ways and many operations under way, each completed once.
+// rmaMany makes many registrations both ways, and many operations that are under way at once, each completed once.
 func rmaMany(f *fixture, w way) {
 	a, b := f.linked()
 	const n = 64
@@ -178,7 +178,7 @@ func rmaMany(f *fixture, w way) {
 			addr[i], key[i] = f.register(p.owner, far[i], transport.Access(w))
 		}
 		f.doAll(p.user, n, func(i int, cookie uint64) (transport.State, error) {
-			return w.of(p.user, near[i], addr[i], key[i])(cookie)
+			return w.between(p.user, near[i], addr[i], key[i])(cookie)
 		})
 		for i := range n {
 			wantFar, wantNear := pattern(1000+i, uint64(i)), pattern(1000+i, uint64(n+i))
@@ -192,18 +192,18 @@ func rmaMany(f *fixture, w way) {
 	}
 }
 
-// rmaNothing: zero bytes can be registered and moved.
+// rmaNothing checks that zero bytes can be registered and moved.
 func rmaNothing(f *fixture, w way) {
 	a, b := f.linked()
 	for _, far := range [][]byte{nil, {}, pattern(10, 1)[3:3]} {
 		addr, key := f.register(a, far, transport.Access(w))
-		f.do(b, w.of(b, nil, addr, key))
-		f.do(b, w.of(b, []byte{}, addr, key))
+		f.do(b, w.between(b, nil, addr, key))
+		f.do(b, w.between(b, []byte{}, addr, key))
 		deregister(a, addr, key)
 	}
 }
 
-// rmaDeregister: memory can be registered again and again, and is never confused with what was there before.
+// rmaDeregister checks that memory can be registered again and again, and is never confused with what was there before.
 func rmaDeregister(f *fixture, w way) {
 	a, b := f.linked()
 	var oldAddr, oldKey uint64
@@ -211,12 +211,12 @@ func rmaDeregister(f *fixture, w way) {
 		far, near := pattern(3000, 2*i), pattern(3000, 2*i+1)
 		wantFar, wantNear := bytes.Clone(far), bytes.Clone(near)
 		addr, key := f.register(a, far, transport.Access(w))
-		f.do(b, w.of(b, near, addr, key))
+		f.do(b, w.between(b, near, addr, key))
 		if w.moved(wantNear, wantFar); !bytes.Equal(far, wantFar) || !bytes.Equal(near, wantNear) {
 			f.Fatalf("registration %d: wrong contents", i)
 		}
 		if f.checksKeys && i > 0 {
-			if _, err := b.attempt(w.of(b, near, oldAddr, oldKey)); err == nil {
+			if _, err := b.attempt(w.between(b, near, oldAddr, oldKey)); err == nil {
 				f.Fatalf("registration %d was reached after Deregister", i-1)
 			}
 		}
@@ -224,11 +224,11 @@ func rmaDeregister(f *fixture, w way) {
 		oldAddr, oldKey = addr, key
 	}
 	if f.badKeysEnd && !f.unreliable {
-		f.denied(a, b, "after Deregister", w.of(b, make([]byte, 3000), oldAddr, oldKey))
+		f.denied(a, b, "after Deregister", w.between(b, make([]byte, 3000), oldAddr, oldKey))
 	}
 }
 
-// denied: b begins an operation that must not be granted. Where that ends the connection it is over at both ends.
+// denied has b begin an operation that must not be granted. Where that ends the connection it is over at both ends.
 func (f *fixture) denied(a, b *end, what string, op operation) {
 	f.Helper()
 	if _, err := b.attempt(op); err == nil {
@@ -245,7 +245,8 @@ func (f *fixture) denied(a, b *end, what string, op operation) {
 	}
 }
 
-// rmaBadKey: an error for whatever a peer may ask, and neither memory is touched.
+// rmaBadKey checks that operations with bad keys are errors, whatever a peer may ask, and that neither memory is
+// touched.
 func rmaBadKey(f *fixture, w way) {
 	var a, b *end
 	var far []byte
@@ -278,7 +279,7 @@ func rmaBadKey(f *fixture, w way) {
 		}
 		badAddr, badKey, n := c.change()
 		near := pattern(200, 2)
-		if f.denied(a, b, c.what, w.of(b, near[:n], badAddr, badKey)); !bytes.Equal(far, pattern(100, 1)) {
+		if f.denied(a, b, c.what, w.between(b, near[:n], badAddr, badKey)); !bytes.Equal(far, pattern(100, 1)) {
 			f.Errorf("%s: something was written at the peer", c.what)
 		}
 		if !f.unreliable && !bytes.Equal(near, pattern(200, 2)) {
@@ -293,30 +294,31 @@ func rmaBadKey(f *fixture, w way) {
 		return
 	}
 	near, wantNear, wantFar := pattern(100, 3), pattern(100, 3), pattern(100, 1)
-	f.do(b, w.of(b, near, addr, key))
+	f.do(b, w.between(b, near, addr, key))
 	if w.moved(wantNear, wantFar); !bytes.Equal(near, wantNear) || !bytes.Equal(far, wantFar) {
 		f.Error("a good operation after the bad ones: wrong contents")
 	}
 	// Memory is for the peer of the link that has registered it.
-	f.denied(b, a, "rank 0 names memory of its own to rank 1", w.of(a, make([]byte, 1), addr, key))
+	f.denied(b, a, "rank 0 names memory of its own to rank 1", w.between(a, make([]byte, 1), addr, key))
 }
 
-// rmaPeerClosed: no crash and no hang when the memory's owner is gone; an error, or in one process still the bytes.
+// rmaPeerClosed checks that nothing crashes or hangs when the memory's owner is gone: there is an error, or in one
+// process still the bytes.
 func rmaPeerClosed(f *fixture, w way) {
 	a, b := f.linked()
 	far, near := pattern(100, 1), pattern(100, 2)
 	wantFar, wantNear := bytes.Clone(far), bytes.Clone(near)
 	addr, key := f.register(a, far, transport.Access(w))
 	f.close(a)
-	_, err := b.attempt(w.of(b, near, addr, key))
+	_, err := b.attempt(w.between(b, near, addr, key))
 	if w.moved(wantNear, wantFar); err == nil && (!bytes.Equal(near, wantNear) || !bytes.Equal(far, wantFar)) {
 		f.Error("the peer is gone, the operation gave no error and wrong contents")
 	}
 	runtime.KeepAlive(far)
 }
 
-// accessIsKept: a peer may do to registered memory what it was registered for, and no more; also to memory of Alloc,
-// which a device may know for everything.
+// accessIsKept checks that a peer may do to registered memory what it was registered for, and no more; also to memory
+// of Alloc, which a device may know for everything.
 func accessIsKept(f *fixture) {
 	type ask func(r *transport.RMA, addr, key, cookie uint64) (transport.State, error)
 	writes := map[string]ask{
@@ -361,7 +363,8 @@ func accessIsKept(f *fixture) {
 	}
 }
 
-// putNote: a note comes once, when all that was written with it is there. It is an arrival, and ends a sleep.
+// putNote checks that a note comes once, when all that was written with it is there. It is an arrival, and ends a
+// sleep.
 func putNote(f *fixture) {
 	a, b := f.linked()
 	const long, many = 5 << 20, 200
@@ -473,7 +476,7 @@ func compareSwap(f *fixture) {
 	}
 }
 
-// started: an atomic is never Done at once.
+// started checks that an atomic is never Done at once.
 func (f *fixture) started(state transport.State, err error) (transport.State, error) {
 	if state == transport.Done && err == nil {
 		f.Error("an atomic says Done; what it has found comes with a packet")
@@ -481,7 +484,7 @@ func (f *fixture) started(state transport.State, err error) (transport.State, er
 	return state, err
 }
 
-// atomicsMany: of many that are under way each is one step, so no two find the same.
+// atomicsMany checks that of many that are under way each is one step, so no two find the same.
 func atomicsMany(f *fixture) {
 	b, words, addr, key := integers(f)
 	n := f.rounds(2000)
@@ -499,7 +502,7 @@ func atomicsMany(f *fixture) {
 	}
 }
 
-// rmaWakes: the end of an operation that was started is an arrival.
+// rmaWakes checks that the end of an operation that was started is an arrival.
 func rmaWakes(f *fixture) {
 	a, b := f.linked()
 	addr, key := f.register(a, pattern(1<<20, 1), transport.Readable)
@@ -510,7 +513,7 @@ func rmaWakes(f *fixture) {
 			level = transport.Urgent
 		}
 		armed := i%8 >= 4 && b.set.Arm(level, false)
-		state, err := get.of(b, near, addr, key)(i)
+		state, err := get.between(b, near, addr, key)(i)
 		switch {
 		case state == transport.Done && err == nil && !f.unreliable:
 			return // this device starts nothing that it does not end

@@ -14,8 +14,8 @@ import (
 // fillMost is more than any link takes while its peer does not poll.
 const fillMost = 200_000
 
-// roomIsTold: a link that has refused says once that it has room, and that ends a sleep of any level, whatever comes
-// first: the refusal, the sleep, or what the peer takes.
+// roomIsTold checks that a link that has refused says once that it has room, and that ends a sleep of any level,
+// whatever comes first: the refusal, the sleep, or what the peer takes.
 func roomIsTold(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, a)
@@ -132,7 +132,7 @@ func (e *end) rooms() (n int) {
 	return n
 }
 
-// roomIsToldToMany: two links to peers of which only one polls. That one's sender hears of room, and goes on.
+// roomIsToldToMany uses two links to peers of which only one polls. The sender of that one hears of room, and goes on.
 func roomIsToldToMany(f *fixture) {
 	a, b := f.linked()
 	c := f.end(f.third(), 2)
@@ -177,7 +177,7 @@ func (e *end) takeFromAny(stop <-chan struct{}) {
 	}
 }
 
-// fullIsTold: an operation that finds no room is told of it as a packet is.
+// fullIsTold checks that an operation that finds no room is told of it as a packet is.
 func fullIsTold(f *fixture, w way) {
 	a, b := f.linked()
 	const most = 2000
@@ -187,7 +187,7 @@ func fullIsTold(f *fixture, w way) {
 	begun, refused := 0, false
 	for tries := 0; tries < most && !refused; tries++ {
 		b.cookie++
-		switch st, err := w.of(b, near, addr, key)(b.cookie); {
+		switch st, err := w.between(b, near, addr, key)(b.cookie); {
 		case err != nil && !f.unreliable:
 			f.Fatal(err)
 		case st == transport.Full:

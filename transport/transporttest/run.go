@@ -24,21 +24,21 @@ type Option func(*suite)
 // a failure; the rules that run are those that the devices' abilities call for.
 func Has(a Ability) Option { return func(s *suite) { s.stated |= a } }
 
-// ChecksKeys: an operation with a wrong key or out of bounds is an error, and so is one after Deregister.
+// ChecksKeys says that an operation with a wrong key or out of bounds is an error, and so is one after Deregister.
 func ChecksKeys() Option { return func(s *suite) { s.checksKeys = true } }
 
-// BadKeysEnd: as ChecksKeys, and the connection is over then: Down follows.
+// BadKeysEnd says what ChecksKeys says, and that the connection is over then: Down follows.
 func BadKeysEnd() Option { return func(s *suite) { s.badKeysEnd = true } }
 
-// Unreliable: what may fail or be refused now and then, is: the suite tries again.
+// Unreliable says that operations that may fail or be refused now and then do: the suite tries again.
 func Unreliable() Option { return func(s *suite) { s.unreliable = true } }
 
-// Leaves: of what was sent before Close so many packets arrive although the peer does not poll meanwhile. Of more, the
+// Leaves is how many packets that were sent before Close arrive although the peer does not poll meanwhile. Of more, the
 // rest is lost if the peer does not take it while Close waits.
 func Leaves(packets int) Option { return func(s *suite) { s.leaves = packets } }
 
-// Brief: a tenth of the rounds, for the second and further configurations of one transport. With -short the first has a
-// twentieth of the rounds, and the others a fiftieth.
+// Brief asks for a tenth of the rounds, for the second and further configurations of one transport. With -short the
+// first has a twentieth of the rounds, and the others a fiftieth.
 func Brief() Option { return func(s *suite) { s.brief = true } }
 
 func (s *suite) rounds(n int) int {
@@ -168,7 +168,7 @@ var rules = []rule{
 	{"connect-now", ConnectNow, connectNow},
 	{"introducer", Introducer, introducer},
 	{"refused", Refused, refused},
-	{"via", Via, via},
+	{"via", Via, namesTheDevice},
 	{"down-after-packets", 0, downAfterPackets},
 	{"down-wakes", 0, downWakes},
 	{"dead-link-drops", 0, deadLinkDrops},
@@ -222,7 +222,7 @@ func (s *suite) look(t *testing.T) {
 	t.Helper()
 	f := &fixture{T: t, suite: s}
 	a, b := f.linked()
-	has := of(a.dev.Facts(), a.link.Caps()) & of(b.dev.Facts(), b.link.Caps())
+	has := abilitiesOf(a.dev.Facts(), a.link.Caps()) & abilitiesOf(b.dev.Facts(), b.link.Caps())
 	if has != s.stated {
 		t.Errorf("the abilities are %v, and transporttest.Has states %v", has, s.stated)
 	}

@@ -54,7 +54,7 @@ func (f *fixture) arm(e *end, level transport.Level, thread bool) {
 	}
 }
 
-// armSeesArrived: with something to poll, Arm says so and does not arm.
+// armSeesArrived checks that with something to poll, Arm says so and does not arm.
 func armSeesArrived(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, b)
@@ -81,7 +81,7 @@ func armSeesArrived(f *fixture) {
 	}
 }
 
-// wake: B sleeps before each packet. A's pauses vary, so that packets fall before, between and after Arm and Park.
+// wake has B sleep before each packet. A's pauses vary, so that packets fall before, between and after Arm and Park.
 func wake(f *fixture, thread bool) {
 	a, b := f.linked()
 	w := watch(f, b)
@@ -124,7 +124,7 @@ func pause(n int) {
 	}
 }
 
-// wakeBothWays: both sides sleep, so that each wake-up depends on the other's.
+// wakeBothWays has both sides sleep, so that each wake-up depends on the other's.
 func wakeBothWays(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, a, b)
@@ -198,7 +198,8 @@ func urgentNotWokenByPlain(f *fixture) {
 	}
 }
 
-// urgentWokenByUrgent: the urgent packet ends Park though plain ones are in front of it, and nothing is lost.
+// urgentWokenByUrgent checks that the urgent packet ends Park though plain ones are in front of it, and nothing is
+// lost.
 func urgentWokenByUrgent(f *fixture) {
 	a, b := f.linked()
 	for round := range uint64(f.few(300, 30)) {
@@ -220,8 +221,8 @@ func urgentWokenByUrgent(f *fixture) {
 	}
 }
 
-// urgentBehindFull: a link that is full of plain packets ends the Park of a rank that is armed for urgent ones, so that
-// the urgent packet behind them comes.
+// urgentBehindFull checks that a link that is full of plain packets ends the Park of a rank that is armed for urgent
+// ones, so that the urgent packet behind them comes.
 func urgentBehindFull(f *fixture) {
 	a, b := f.linked()
 	w := watch(f, b)
@@ -255,7 +256,8 @@ func urgentBehindFull(f *fixture) {
 	}
 }
 
-// urgentPlainIsPolled: a plain packet that has ended no sleep is there for a caller that polls, while another sleeps.
+// urgentPlainIsPolled checks that a plain packet that has ended no sleep is there for a caller that polls, while
+// another sleeps.
 func urgentPlainIsPolled(f *fixture) {
 	a, b := f.linked()
 	f.arm(b, transport.Urgent, false)
@@ -271,8 +273,8 @@ func urgentPlainIsPolled(f *fixture) {
 	within(f, done, "Interrupt")
 }
 
-// pollKeepsArmed: a caller polls while the device is armed for a goroutine that is about to sleep. Whatever the poll
-// leaves ends the sleep.
+// pollKeepsArmed polls while the device is armed for a goroutine that is about to sleep. Whatever the poll leaves ends
+// the sleep.
 func pollKeepsArmed(f *fixture) {
 	a, b := f.linked()
 	const packets = 40
@@ -299,7 +301,8 @@ func pollKeepsArmed(f *fixture) {
 	}
 }
 
-// wakeFlag: a packet with wire.Wake ends the Park of a goroutine that has not armed, or has armed for another.
+// wakeFlag checks that a packet with wire.Wake ends the Park of a goroutine that has not armed, or has armed for
+// another.
 func wakeFlag(f *fixture) {
 	a, b := f.linked()
 	for i := range uint64(f.rounds(300)) {
@@ -320,7 +323,7 @@ func wakeFlag(f *fixture) {
 	}
 }
 
-// parkUnarmed: the Park of a thread returns at once if the device is not armed, or not any more.
+// parkUnarmed checks that the Park of a thread returns at once if the device is not armed, or not any more.
 func parkUnarmed(f *fixture) {
 	a, b := f.linked()
 	within(f, parked(b, true), "the device was never armed")
@@ -336,9 +339,9 @@ func parkUnarmed(f *fixture) {
 	within(f, parked(b, true), "Arm has returned false")
 }
 
-// interrupt: one Interrupt ends the Park of a thread and that of a goroutine, also if a caller that polls has disarmed
-// in the meantime. It is not visible from outside that a goroutine is inside Park: a wait that was too short for both
-// to get there is repeated longer.
+// interrupt checks that one Interrupt ends the Park of a thread and that of a goroutine, also if a caller that polls
+// has disarmed in the meantime. It is not visible from outside that a goroutine is inside Park: a wait that was too
+// short for both to get there is repeated longer.
 func interrupt(f *fixture, disarm bool) {
 	_, b := f.linked()
 	for wait := 5 * time.Millisecond; wait < 10*time.Second; wait *= 4 {
@@ -382,7 +385,7 @@ func ended(done <-chan struct{}, timeout <-chan time.Time) bool {
 	}
 }
 
-// interruptBeforePark: an Interrupt between Arm and Park ends that Park, of either kind.
+// interruptBeforePark checks that an Interrupt between Arm and Park ends that Park, of either kind.
 func interruptBeforePark(f *fixture) {
 	_, b := f.linked()
 	for i := range 100 {
@@ -394,7 +397,7 @@ func interruptBeforePark(f *fixture) {
 	}
 }
 
-// interruptNotLost: one Interrupt for each Park, at any moment after Arm.
+// interruptNotLost checks that one Interrupt for each Park, at any moment after Arm.
 func interruptNotLost(f *fixture) {
 	_, b := f.linked()
 	rounds := f.rounds(3000)
@@ -433,8 +436,8 @@ func interruptNotLost(f *fixture) {
 	}
 }
 
-// parkIsIdle: asleep means asleep. The bound is generous; a spinning Park takes all of it and more, each time. Once it
-// may be the runtime, or a machine that counts as ours what it gave to others.
+// parkIsIdle checks that a rank that sleeps uses no processor. The bound is generous; a spinning Park takes all of it
+// and more, each time. Once it may be the runtime, or a machine that counts as ours what it gave to others.
 func parkIsIdle(f *fixture) {
 	_, b := f.linked()
 	const nap, bound = 200 * time.Millisecond, 60 * time.Millisecond
@@ -463,8 +466,8 @@ func parkIsIdle(f *fixture) {
 	}
 }
 
-// presence: what a link says of a peer that polls, sleeps in a call, or computes becomes true sooner or later. It is a
-// hint; so each is asked for until it is right.
+// presence checks that what a link says of a peer that polls, sleeps in a call, or computes becomes true sooner or
+// later. It is a hint; so each is asked for until it is right.
 func presence(f *fixture) {
 	a, b := f.linked()
 	p := a.link.Caps().Presence

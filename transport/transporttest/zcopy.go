@@ -19,8 +19,8 @@ type placement struct {
 	dst  []byte
 }
 
-// place announces the stream to its receiver.
-func (f *fixture) place(a, b *end, key uint64, gen int32, size, from int) *placement {
+// announceStream announces the stream to its receiver.
+func (f *fixture) announceStream(a, b *end, key uint64, gen int32, size, from int) *placement {
 	s := &placement{f, a, b, key, gen, make([]byte, size)}
 	b.link.Caps().ZeroCopy.Place(key, gen, transport.HostMem(s.dst), int64(from))
 	return s
@@ -109,14 +109,14 @@ func (s *placement) displace(want []byte) {
 	}
 }
 
-// zeroCopyContents: whatever the sizes, what is sent is where Place said, and nothing around it has changed.
+// zeroCopyContents checks that whatever the sizes, what is sent is where Place said, and nothing around it has changed.
 func zeroCopyContents(f *fixture) {
 	a, b := f.linked()
 	most := a.link.Caps().ZeroCopy.Max
 	for i, c := range []struct{ size, from, part int }{
 		{1, 0, 1}, {100, 10, 7}, {most + 1, 0, most}, {5 * most, 3, most}, {3 * most / 2, most / 3, most / 7},
 	} {
-		s := f.place(a, b, uint64(i+1)<<32|77, int32(i), c.size, c.from)
+		s := f.announceStream(a, b, uint64(i+1)<<32|77, int32(i), c.size, c.from)
 		body := pattern(c.size, uint64(i))
 		s.carry(func() error { return s.send(body, c.from, c.part) }, func() error { return s.pieces(c.from, c.size) })
 		clear(body[:c.from])
@@ -124,11 +124,11 @@ func zeroCopyContents(f *fixture) {
 	}
 }
 
-// zeroCopyAmongOthers: other packets come through in their order while a stream is placed.
+// zeroCopyAmongOthers checks that other packets come through in their order while a stream is placed.
 func zeroCopyAmongOthers(f *fixture) {
 	a, b := f.linked()
 	const size, part = 1 << 20, 32 << 10
-	s, body := f.place(a, b, 9, 1, size, 0), pattern(size, 5)
+	s, body := f.announceStream(a, b, 9, 1, size, 0), pattern(size, 5)
 	s.carry(func() error {
 		for at := 0; at < size; at += part {
 			if err := s.send(body[:at+part], at, part); err != nil {
@@ -154,12 +154,12 @@ func zeroCopyAmongOthers(f *fixture) {
 	s.displace(body)
 }
 
-// displacedIsLeftAlone: after Displace nothing is written there, be it of a fragment that has begun to arrive or of a
-// later one, and what follows arrives.
+// displacedIsLeftAlone checks that after Displace nothing is written there, be it of a fragment that has begun to
+// arrive or of a later one, and what follows arrives.
 func displacedIsLeftAlone(f *fixture) {
 	a, b := f.linked()
 	most := a.link.Caps().ZeroCopy.Max
-	s, body := f.place(a, b, 3, 1, 2*most, 0), pattern(2*most, 6)
+	s, body := f.announceStream(a, b, 3, 1, 2*most, 0), pattern(2*most, 6)
 	displaced := make(chan struct{})
 	s.carry(func() error {
 		err := s.send(body[:most], 0, most)
@@ -181,7 +181,7 @@ func displacedIsLeftAlone(f *fixture) {
 	s.displace(make([]byte, 2*most))
 }
 
-// placeRefusesOutside: a fragment for bytes that are not its business is not written there.
+// placeRefusesOutside checks that a fragment for bytes that are not its business is not written there.
 func placeRefusesOutside(f *fixture) {
 	a, b := f.linked()
 	mem := make([]byte, 300)

@@ -28,8 +28,8 @@ func readCard(b []byte, version string) (c card, err error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return c, fmt.Errorf("its address is not one of this transport: %w", err)
 	}
-	if own, its := release(version), release(c.UCX); own != its {
-		return c, fmt.Errorf("it has UCX %.20q, and this rank has %q: all ranks must have the same release", its, own)
+	if own, peer := release(version), release(c.UCX); own != peer {
+		return c, fmt.Errorf("it has UCX %.20q, and this rank has %q: all ranks must have the same release", peer, own)
 	}
 	if len(c.Address) == 0 {
 		return c, fmt.Errorf("its address is empty")

@@ -118,7 +118,7 @@ func (w *worker) address() []byte {
 
 func (w *worker) fd() int { return int(C.ux_fd(w.c)) }
 
-// mayUseTCP: TCP is among what UCX_TLS leaves.
+// mayUseTCP reports whether TCP is among what UCX_TLS leaves.
 func (w *worker) mayUseTCP() bool {
 	var b [contextMost]C.char
 	C.ux_worker_names(w.c, &b[0], C.int(len(b)))
@@ -199,7 +199,7 @@ func (w *worker) probe(tag, mask uint64, take bool) (message, found, length uint
 
 func (w *worker) cancel(slot uint32) { C.ux_cancel(w.c, C.uint32_t(slot)) }
 
-// hasEnded: the operation's end is in the ring.
+// hasEnded reports whether the operation's end is in the ring.
 func (w *worker) hasEnded(slot uint32) bool { return C.ux_ended(w.c, C.uint32_t(slot)) != 0 }
 
 // progress goes on until something has ended, at most turns times.
@@ -254,7 +254,7 @@ func (w *worker) copySmall(to transport.Mem, slot uint32, length uint64) {
 	}
 }
 
-// some: there is something for next.
+// some reports whether there is something for next.
 func (w *worker) some() bool { return w.ring.head != w.ring.tail }
 
 // arm reports whether the descriptor shows what comes from now on.
@@ -272,8 +272,8 @@ func (w *worker) arm() (bool, error) {
 // use has settle look at an endpoint.
 func (w *worker) use(ep endpoint) { C.ux_use(C.uint64_t(ep)) }
 
-// settle says whether UCX has moved all that was sent.
-func (w *worker) settle() bool { return C.ux_settle(w.c) != 0 }
+// flushed reports whether UCX has moved all that was sent.
+func (w *worker) flushed() bool { return C.ux_settle(w.c) != 0 }
 
 // mapMem has UCX know mem, which is off the Go heap, until unmapMem.
 func (w *worker) mapMem(mem []byte) (uint64, error) {

@@ -76,7 +76,7 @@ func TestFirstContact(t *testing.T) {
 			t.Fatal(err)
 		}
 		for limit := time.Now().Add(patience); got == transport.Started && len(b.in) == 0 ||
-			st == transport.Started && len(a.in) == 0 || !a.settle(); {
+			st == transport.Started && len(a.in) == 0 || !a.flushed(); {
 			poll()
 			a.poll()
 			if time.Now().After(limit) {

@@ -35,7 +35,7 @@ type Device struct {
 	armed bool // since Arm, until Disarm or what the descriptor does not show
 	idle  flusher
 
-	reached news // of Reach and of the watches
+	reached notices // of Reach and of the watches
 	closed  atomic.Bool
 }
 
@@ -88,28 +88,28 @@ func (d *Device) Connect(context.Context, int, []byte) (transport.Link, error) {
 	return nil, fmt.Errorf("ucx: %w: it makes no links", errors.ErrUnsupported)
 }
 
-// news is what goroutines tell the caller of Poll.
-type news struct {
+// notices is what goroutines tell the caller of Poll.
+type notices struct {
 	some   atomic.Bool
 	silent atomic.Bool // links has silent connections; set before some
 	mu     sync.Mutex
 	all    []notice
 }
 
-// notice: peer can be reached, or has ended.
+// notice says that peer can be reached, or has ended.
 type notice struct {
 	peer int32
 	to   *target // nil: it has ended
 }
 
-func (n *news) add(x notice) {
+func (n *notices) add(x notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, x)
 	n.some.Store(true)
 }
 
-func (n *news) take() []notice {
+func (n *notices) take() []notice {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := n.all

@@ -91,7 +91,7 @@ func (m *mapped) free(mem []byte) error {
 	return err
 }
 
-// hold: UCX may still use the memory at that address, if it is of a mapping.
+// hold notes that UCX may still use the memory at that address, if it is of a mapping.
 func (m *mapped) hold(addr uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

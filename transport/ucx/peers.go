@@ -21,9 +21,9 @@ type peer struct {
 
 // target is where a peer is.
 type target struct {
-	address []byte // of its worker
-	here    bool   // its end is seen by this host's kernel, and not by UCX
-	stop    func() // ends the watch
+	address  []byte // of its worker
+	sameHost bool   // its end is seen by this host's kernel, and not by UCX
+	stop     func() // ends the watch
 }
 
 // Reach is transport.Tagged's.
@@ -32,29 +32,29 @@ func (d *Device) Reach(_ context.Context, rank int, address []byte) error {
 	if err != nil {
 		return fmt.Errorf("ucx: rank %d: %w", rank, err)
 	}
-	its := process{c.Host, c.PID, c.Start}
-	t := &target{address: c.Address, here: its.host == d.self.host, stop: func() {}}
-	if t.here && its.pid != d.self.pid {
-		t.stop, err = its.watch(func() {
-			d.tell(notice{peer: int32(rank)})
+	peer := process{c.Host, c.PID, c.Start}
+	t := &target{address: c.Address, sameHost: peer.host == d.self.host, stop: func() {}}
+	if t.sameHost && peer.pid != d.self.pid {
+		t.stop, err = peer.watch(func() {
+			d.notify(notice{peer: int32(rank)})
 		})
 		if err != nil {
 			return transport.Gone("ucx: rank %d cannot be reached: %w", rank, err)
 		}
 	}
-	if !t.here {
+	if !t.sameHost {
 		d.links.watch(func() {
 			d.reached.silent.Store(true)
 			d.reached.some.Store(true)
 			d.sleep.wakeSleepers()
 		})
 	}
-	d.tell(notice{int32(rank), t})
+	d.notify(notice{int32(rank), t})
 	return nil
 }
 
-// tell has Poll take a notice, and wakes this rank for it: another one may have ended, or waits for answers.
-func (d *Device) tell(n notice) {
+// notify has Poll take a notice, and wakes this rank for it: another one may have ended, or waits for answers.
+func (d *Device) notify(n notice) {
 	d.reached.add(n)
 	d.sleep.wakeSleepers()
 }
@@ -66,7 +66,7 @@ func (d *Device) takeNotices() {
 		if n.to != nil {
 			p.to = n.to
 			d.opt.Debug("a rank can be reached", "peer", n.peer, "its end is seen by", seenBy(n.to))
-			if !n.to.here { // UCX says only of an endpoint that it has failed
+			if !n.to.sameHost { // UCX says only of an endpoint that it has failed
 				d.endpointOf(n.peer) // without a way to it, it is gone
 			}
 			if p.unheard {
@@ -87,7 +87,7 @@ func (d *Device) takeNotices() {
 }
 
 func seenBy(t *target) string {
-	if t.here {
+	if t.sameHost {
 		return "the kernel"
 	}
 	return "UCX"
@@ -126,7 +126,7 @@ func (d *Device) connect(rank int32) error {
 		return err
 	}
 	p := &d.peers[rank]
-	ep, err := d.w.connect(p.to.address, rank, !p.to.here)
+	ep, err := d.w.connect(p.to.address, rank, !p.to.sameHost)
 	if err == nil {
 		p.ep = ep
 	}

@@ -75,7 +75,7 @@ func (o *operations) open() (uint32, error) {
 	return o.free[len(o.free)-1], nil
 }
 
-// begin: UCX has the operation in the slot that open has returned.
+// begin is called when UCX has the operation in the slot that open has returned.
 func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64, buf transport.Mem, mapped bool) {
 	o.free = o.free[:len(o.free)-1]
 	op := &o.slots[slot]
@@ -88,7 +88,7 @@ func (o *operations) begin(slot uint32, state opState, peer int32, cookie uint64
 	}
 }
 
-// end: UCX has let go of it.
+// end is called when UCX has let go of the operation.
 func (o *operations) end(slot uint32) {
 	op := &o.slots[slot]
 	if op.pinned {
@@ -110,20 +110,20 @@ func (o *operations) find(cookie uint64) (uint32, bool) {
 	if len(o.slots) == 0 {
 		return 0, false
 	}
-	if i := o.at[cookie&uint64(len(o.at)-1)]; o.slots[i].is(cookie) {
+	if i := o.at[cookie&uint64(len(o.at)-1)]; o.slots[i].matches(cookie) {
 		return i, true
 	}
 	for i := range o.slots {
-		if o.slots[i].is(cookie) {
+		if o.slots[i].matches(cookie) {
 			return uint32(i), true
 		}
 	}
 	return 0, false
 }
 
-func (op *operation) is(cookie uint64) bool { return op.cookie == cookie && op.underWay() }
+func (op *operation) matches(cookie uint64) bool { return op.cookie == cookie && op.underWay() }
 
-// underWay: it has not ended, and is not abandoned.
+// underWay reports whether op has not ended and is not abandoned.
 func (op *operation) underWay() bool { return op.state == opSending || op.state == opReceiving }
 
 // unpin is for Close: the worker is destroyed.
@@ -156,7 +156,7 @@ func envelope(m transport.Match) (tag, mask uint64) {
 // sourceMask are the bits of the source in a tag.
 const sourceMask = uint64(mostRanks-1) << 31
 
-// TrySend is transport.Tagged's.
+// TrySend implements transport.Tagged.
 func (d *Device) TrySend(rank int32, m transport.Match, buf transport.Mem) bool {
 	ep, err := d.endpointOf(rank)
 	if err != nil {
@@ -312,7 +312,8 @@ func (d *Device) giveUp(slot uint32) {
 	d.show()
 }
 
-// silent: that rank sends and reads nothing any more; -1, or no rank of this job: none of the others does.
+// silent reports whether that rank sends and reads nothing any more. For -1, or no rank of this job, it reports whether
+// none of the others does.
 func (d *Device) silent(rank int32) bool {
 	if uint(rank) < uint(len(d.peers)) {
 		return d.peers[rank].gone != nil

@@ -38,7 +38,7 @@ type flusher struct {
 	answered []int32
 }
 
-// sends: something is about to be sent.
+// sends is called when something is about to be sent.
 func (f *flusher) sends(s *sleeper) {
 	if s.dirty.Load() {
 		return
@@ -57,12 +57,12 @@ func (d *Device) look() {
 	s.check.Polled(d.idle.polls)
 	if s.looked.Load() {
 		s.looked.Store(false)
-		s.dirty.Store(!d.settle())
+		s.dirty.Store(!d.flushed())
 	}
 }
 
-// answers: with the end of a receive UCX sends word to the sender of a synchronous or long message, who waits for it.
-// Nothing says whether it has left, so it counts as something sent.
+// answers counts the end of a receive, with which UCX sends word to the sender of a synchronous or long message, which
+// waits for it. Nothing says whether the word has left, so it counts as something sent.
 func (d *Device) answers(e *end) {
 	source := found(e.tag, e.length).Source
 	if status(e.status) != statusCancelled && uint(source) < uint(len(d.peers)) {
@@ -81,8 +81,8 @@ func (d *Device) answersTo(rank int32) {
 // adoptions is how many of the ranks in flusher.answered one settle deals with: the caller holds the engine's lock.
 const adoptions = 8
 
-// settle says whether UCX has moved all that this rank has sent, and its answers.
-func (d *Device) settle() bool {
+// flushed reports whether UCX has moved all that this rank has sent, and its answers.
+func (d *Device) flushed() bool {
 	now := min(adoptions, len(d.idle.answered))
 	for _, rank := range d.idle.answered[:now] {
 		p := &d.peers[rank]
@@ -96,10 +96,10 @@ func (d *Device) settle() bool {
 		}
 	}
 	d.idle.answered = append(d.idle.answered[:0], d.idle.answered[now:]...)
-	return d.w.settle() && len(d.idle.answered) == 0
+	return d.w.flushed() && len(d.idle.answered) == 0
 }
 
-// Arm is transport.Device's. UCX does not tell what is urgent: every arrival is shown.
+// Arm implements transport.Device. UCX does not tell what is urgent: every arrival is shown.
 func (d *Device) Arm(transport.Level) bool {
 	if d.closed.Load() || d.reached.some.Load() || len(d.lost) > 0 {
 		return false

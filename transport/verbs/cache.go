@@ -152,7 +152,7 @@ func (c *identityCache) forget(x *registration) {
 	c.give(x)
 }
 
-// evict ends the registration that has not been used for longest. False: all are in use.
+// evict ends the registration that has not been used for longest. It reports whether there was one: all may be in use.
 func (c *identityCache) evict() bool {
 	x := c.idle.prev
 	if x == &c.idle {

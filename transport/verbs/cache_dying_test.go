@@ -69,24 +69,24 @@ func (c lateCleanups) keep(x *registration, mem transport.Mem, rights int) {
 	}
 }
 
-// toll is what TestDyingBuffers has seen.
-type toll struct {
+// tally is what TestDyingBuffers has seen.
+type tally struct {
 	transfers, wrong int
 	reused           int    // buffers at the address of one that has died
 	hits, died       int    // of the cache
 	stale            uint64 // pages, by the software HCA's own account
 }
 
-func (n toll) String() string {
+func (n tally) String() string {
 	return fmt.Sprintf("wrong bytes in %d of %d transfers; %d buffers at the addresses of dead ones, %d hits, %d dead entries, %d stale pages",
 		n.wrong, n.transfers, n.reused, n.hits, n.died, n.stale)
 }
 
-var tollLine = regexp.MustCompile(`wrong bytes in (\d+) of (\d+) transfers; (\d+) buffers at the addresses of dead ones, (\d+) hits, (\d+) dead entries, (\d+) stale pages`)
+var tallyLine = regexp.MustCompile(`wrong bytes in (\d+) of (\d+) transfers; (\d+) buffers at the addresses of dead ones, (\d+) hits, (\d+) dead entries, (\d+) stale pages`)
 
-func parseToll(t *testing.T, text string) (n toll) {
+func parseTally(t *testing.T, text string) (n tally) {
 	t.Helper()
-	m := tollLine.FindStringSubmatch(text)
+	m := tallyLine.FindStringSubmatch(text)
 	if m == nil {
 		t.Fatalf("the child has not got to the end:\n%s", text)
 	}
@@ -94,12 +94,12 @@ func parseToll(t *testing.T, text string) (n toll) {
 	for i, s := range m[1:] {
 		v[i], _ = strconv.Atoi(s)
 	}
-	return toll{wrong: v[0], transfers: v[1], reused: v[2], hits: v[3], died: v[4], stale: uint64(v[5])}
+	return tally{wrong: v[0], transfers: v[1], reused: v[2], hits: v[3], died: v[4], stale: uint64(v[5])}
 }
 
-// TestDyingBuffers: buffers die while messages travel, their pages go back to the kernel all the time, new buffers come
-// to lie where dead ones did, and all contents are right: without a cache, and with ours. With a cache that goes by
-// addresses they are not, and that is part of the test: it shows that the others could have failed.
+// TestDyingBuffers has buffers die while messages travel, their pages go back to the kernel all the time, new buffers
+// come to lie where dead ones did, and all contents are right: without a cache, and with ours. With a cache that goes
+// by addresses they are not, and that is part of the test: it shows that the others could have failed.
 func TestDyingBuffers(t *testing.T) {
 	if os.Getenv(dyingVar) != "" {
 		n := dying(t, os.Getenv(dyingVar))
@@ -138,7 +138,7 @@ func TestDyingBuffers(t *testing.T) {
 }
 
 // spared runs a child that must find all contents right, with enough of what could have made them wrong.
-func spared(t *testing.T, mode string) toll {
+func spared(t *testing.T, mode string) tally {
 	t.Helper()
 	n, err := child(t, mode)
 	if err != nil || n.wrong != 0 || n.stale != 0 {
@@ -151,11 +151,11 @@ func spared(t *testing.T, mode string) toll {
 }
 
 // child runs this test in a process of its own, whose heap has no other user.
-func child(t *testing.T, mode string) (toll, error) {
+func child(t *testing.T, mode string) (tally, error) {
 	t.Helper()
 	out, err := proc.RerunTest(t, append(sameLibrary(t), dyingVar+"="+mode, "GODEBUG=madvdontneed=1",
 		"SOFTHCA_PAGES=1")...)
-	n := parseToll(t, out)
+	n := parseTally(t, out)
 	t.Log(n)
 	if err != nil && n.wrong == 0 {
 		t.Logf("%s", out)
@@ -163,7 +163,8 @@ func child(t *testing.T, mode string) (toll, error) {
 	return n, err
 }
 
-// needPages: a real device keeps the pages that were registered. The software one needs help from the kernel.
+// needPages skips the test where the kernel does not help: a real device keeps the pages that were registered, the
+// software one does not by itself.
 func needPages(t *testing.T) {
 	if !soft(t) {
 		return
@@ -179,7 +180,7 @@ func needPages(t *testing.T) {
 const wantReused = 40
 
 // dying does it. It ends when enough buffers have come to lie where others had died.
-func dying(t *testing.T, mode string) (n toll) {
+func dying(t *testing.T, mode string) (n tally) {
 	watchdog(t)
 	size := 0
 	if mode == "identity" || mode == "late" {
@@ -196,7 +197,7 @@ func dying(t *testing.T, mode string) (n toll) {
 	}
 	stop := churn()
 	defer stop()
-	var grave deathBook
+	var grave freedAddresses
 	sizes := []int{64 << 10, 256 << 10, 1<<20 + 4096}
 	src, dst := make([]byte, 128<<10), make([]byte, 128<<10) // these live
 	transfers := 100
@@ -227,7 +228,7 @@ func dying(t *testing.T, mode string) (n toll) {
 	return n
 }
 
-func (n *toll) count(c *identityCache) {
+func (n *tally) count(c *identityCache) {
 	s, _ := c.counts()
 	n.hits += s.hits
 	n.died += s.died
@@ -251,14 +252,14 @@ func churn() (stop func()) {
 }
 
 // mortal sends one message between buffers that are garbage afterwards, and returns where they were.
-func mortal(t *testing.T, n *toll, a, b *end, ab, ba *link, length int) (where [2]uint64) {
+func mortal(t *testing.T, n *tally, a, b *end, ab, ba *link, length int) (where [2]uint64) {
 	src, dst := make([]byte, length), make([]byte, length)
 	n.once(t, a, b, ab, ba, src, dst)
 	return [2]uint64{addressOf(src), addressOf(dst)}
 }
 
 // once sends a message of new contents and looks at them.
-func (n *toll) once(t *testing.T, a, b *end, ab, ba *link, src, dst []byte) {
+func (n *tally) once(t *testing.T, a, b *end, ab, ba *link, src, dst []byte) {
 	t.Helper()
 	fill(src, uint64(n.transfers))
 	if !carried(t, a, b, ab, ba, src, dst) {
@@ -267,13 +268,13 @@ func (n *toll) once(t *testing.T, a, b *end, ab, ba *link, src, dst []byte) {
 	n.transfers++
 }
 
-// deathBook has the addresses of buffers that are garbage.
-type deathBook map[uint64]bool
+// freedAddresses has the addresses of buffers that are garbage.
+type freedAddresses map[uint64]bool
 
 // bury enters two of them. It returns how many were in it: they were others' before.
-func (d *deathBook) bury(where [2]uint64) (reused int) {
+func (d *freedAddresses) bury(where [2]uint64) (reused int) {
 	if *d == nil {
-		*d = deathBook{}
+		*d = freedAddresses{}
 	}
 	for _, at := range where {
 		if (*d)[at] {
@@ -285,9 +286,9 @@ func (d *deathBook) bury(where [2]uint64) (reused int) {
 }
 
 // What the parent reads is what the child prints.
-func TestTollIsRead(t *testing.T) {
-	want := toll{1, 2, 3, 4, 5, 6}
-	if got := parseToll(t, strings.Repeat("x\n", 3)+want.String()+"\n--- FAIL"); got != want {
+func TestTallyIsRead(t *testing.T) {
+	want := tally{1, 2, 3, 4, 5, 6}
+	if got := parseTally(t, strings.Repeat("x\n", 3)+want.String()+"\n--- FAIL"); got != want {
 		t.Errorf("%+v", got)
 	}
 }

@@ -71,8 +71,8 @@ func TestFirstMessages(t *testing.T) {
 	}
 }
 
-// refusal is what Connect says, which must come long before its time is up.
-func refusal(t *testing.T, e, to *end) string {
+// connectError is what Connect says, which must come long before its time is up.
+func connectError(t *testing.T, e, to *end) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -117,7 +117,7 @@ func TestNoQueuePair(t *testing.T) {
 			able, unable := newEnd(t, 0, 2), newEnd(t, 1, 2)
 			unable.at.number = 99 // no such port
 			say := func() {
-				if err := refusal(t, able, unable); !strings.Contains(err, "its queue pair for this rank: ") ||
+				if err := connectError(t, able, unable); !strings.Contains(err, "its queue pair for this rank: ") ||
 					!strings.Contains(err, "a queue pair to INIT: ") {
 					t.Errorf("the able one says %q", err)
 				}
@@ -172,7 +172,7 @@ func TestHostileHello(t *testing.T) {
 			liar.control.send(0, tagReady, nil) // too early
 			liar.control.send(0, 77, []byte("this is of no kind"))
 			liar.control.send(0, tagHello, c.bytes(liar.Device))
-			if err := refusal(t, honest, liar); !strings.Contains(err, c.says) {
+			if err := connectError(t, honest, liar); !strings.Contains(err, c.says) {
 				t.Errorf("the honest one says %q, want %q", err, c.says)
 			}
 			honest.noPackets()

@@ -203,7 +203,7 @@ func TestDeviceGoneUnsaid(t *testing.T) {
 	ends(t, a)
 }
 
-// sleeps: it is armed when there is nothing to be polled, and not awake for ever.
+// sleeps checks that the device is armed when there is nothing to be polled, and not awake for ever.
 func (e *end) sleeps() {
 	e.t.Helper()
 	e.noPackets()
@@ -211,7 +211,7 @@ func (e *end) sleeps() {
 	e.Disarm()
 }
 
-// ends: Close comes back, and does not wait for what will never come.
+// ends checks that Close comes back, and does not wait for what will never come.
 func ends(t *testing.T, e *end) {
 	t.Helper()
 	began := time.Now()
@@ -221,7 +221,7 @@ func ends(t *testing.T, e *end) {
 	}
 }
 
-// refused: a device that has failed makes no session, and says so at once.
+// refused checks that a device that has failed makes no session, and says so at once.
 func refused(t *testing.T, e, to *end) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

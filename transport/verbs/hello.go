@@ -13,11 +13,12 @@ const controlProtocol = "gorun verbs 1"
 // What two ranks tell each other over the control connection, which has proved that both belong to the job. Each is the
 // payload of a packet whose Tag is the kind.
 const (
-	// tagHello: my queue pair for you. Sent once by each side, by the one that connects first unasked.
+	// tagHello is "my queue pair for you". It is sent once by each side, by the one that connects first unasked.
 	tagHello = iota + 1
-	// tagReady: my queue pair knows yours and can receive. What is sent before would be lost until it is sent again.
+	// tagReady is "my queue pair knows yours and can receive". What is sent before would be lost until it is sent
+	// again.
 	tagReady
-	// tagBroken: my queue pair for you has failed, or could not be made; the payload says why.
+	// tagBroken is "my queue pair for you has failed, or could not be made"; the payload says why.
 	tagBroken
 )
 

@@ -88,7 +88,7 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// FuzzHello: what a peer says is refused, or in bounds and the same when it is said again.
+// FuzzHello checks that what a peer says is refused, or in bounds and the same when it is said again.
 func FuzzHello(f *testing.F) {
 	h := goodHello()
 	b := h.encode()

@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 	return softhca.Main(m)
 }
 
-// inGuest: this process runs in a guest of scripts/guest, where rxe0 must be.
+// inGuest reports whether this process runs in a guest of scripts/guest, where rxe0 must be.
 func inGuest() bool { return os.Getenv("GUEST_HOST") != "" }
 
 // library is that of the tests, and which of its devices they use: what GORUN_VERBS_LIB names, in a guest the system's
@@ -78,7 +78,7 @@ func needSoft(t testing.TB) {
 	}
 }
 
-// soft: the device is the software HCA.
+// soft reports whether the device is the software HCA.
 func soft(t testing.TB) bool {
 	t.Helper()
 	path, _ := library(t)

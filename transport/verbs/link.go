@@ -25,7 +25,7 @@ func newLink(s *session) *link {
 	if at.caps.atomics {
 		l.caps.RMA.FetchAdd, l.caps.RMA.CompareSwap = l.fetchAdd, l.compareSwap
 	}
-	l.caps.Offload = s.both
+	l.caps.Offload = s.deviceMatches
 	return l
 }
 
@@ -37,7 +37,7 @@ func (l *link) cut() {
 	l.s.d.fail(l.s, fmt.Errorf("%w: this rank has cut the connection", transport.ErrPeerGone), true)
 }
 
-// TrySend is transport.Link's.
+// TrySend implements transport.Link.
 func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	s := l.s
 	d := s.d
@@ -85,7 +85,7 @@ func (l *link) TrySend(h *wire.Header, payload []byte) bool {
 	return true
 }
 
-// room: n more requests may be posted.
+// room reports whether n more requests may be posted.
 func (s *session) room(n int) bool {
 	return int(s.next-s.done)+n <= s.most && s.d.inFlight+n <= s.d.limit
 }
@@ -99,7 +99,7 @@ func (s *session) refuse() {
 	s.owesRoom(true)
 }
 
-// owesRoom: Room is to be told, or has been.
+// owesRoom notes whether Room is to be told.
 func (s *session) owesRoom(owes bool) {
 	d := s.d
 	if owes == s.refused || owes && s.failed {
@@ -113,7 +113,7 @@ func (s *session) owesRoom(owes bool) {
 	}
 }
 
-// submit posts d.one, for which there is room. False: it has not been taken; refused says that it may be later.
+// submit posts d.one, for which there is room. It reports whether it has been taken; refused says that it may be later.
 func (s *session) submit(r record) bool {
 	d := s.d
 	d.one[0].id = uint64(s.index)<<32 | uint64(s.next)
@@ -133,7 +133,7 @@ func (s *session) submit(r record) bool {
 	return true
 }
 
-// unconfirmed: the last request will not make a completion.
+// unconfirmed reports whether the last request will not make a completion.
 func (s *session) unconfirmed() bool { return s.next != s.done && s.unsignaled > 0 }
 
 // confirm posts an empty WRITE, which needs no buffer of the peer's, so that the end of what was sent is known. In the

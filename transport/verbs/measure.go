@@ -68,9 +68,9 @@ func (d *Device) measure() int {
 // crossing is the power of two from which on registering is cheaper, if it and a stream take so long for the two
 // lengths.
 func crossing(register, stream [2]time.Duration) int {
-	const apart = measureLong - measureShort
-	perByte := float64(stream[1]-stream[0]-register[1]+register[0]) / apart // how much faster a stream's cost grows
-	dearer := float64(register[0] - stream[0])                              // registering, for the short one
+	const distance = measureLong - measureShort
+	perByte := float64(stream[1]-stream[0]-register[1]+register[0]) / distance // how much faster a stream's cost grows
+	dearer := float64(register[0] - stream[0])                                 // registering, for the short one
 	if dearer <= 0 {
 		return registerLeast
 	}

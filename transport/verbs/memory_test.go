@@ -109,8 +109,8 @@ const memlockVar = "GORUN_TEST_VERBS_MEMLOCK"
 
 var childLimits = []uint64{1 << 10, 4 << 10}
 
-// TestMemlock: a process that may lock little gets what the administrator allows it, is told what to write and where if
-// it is not enough, and goes on if it can be done with less.
+// TestMemlock checks that a process that may lock little gets what the administrator allows it, is told what to write
+// and where if it is not enough, and goes on if it can be done with less.
 func TestMemlock(t *testing.T) {
 	if os.Getenv(memlockVar) != "" {
 		memlockChild(t)
@@ -181,7 +181,7 @@ func memlockChild(t *testing.T) {
 	}
 }
 
-// checkAdvice: an error says how much may be locked, and the line that is to be written.
+// checkAdvice checks that an error says how much may be locked, and the line that is to be written.
 func checkAdvice(t *testing.T, err error, kib uint64) {
 	t.Helper()
 	if err == nil {

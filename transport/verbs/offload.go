@@ -48,7 +48,7 @@ type tagList struct {
 	ops       int      // operations that the device has
 	opsMax    int      // that it takes
 	seen      uint16   // messages without an entry that the engine has dealt with; modulo 2^16, as the device counts
-	told      uint16   // what the device knows of that
+	reported  uint16   // what the device knows of that
 	unmatched uint16   // such messages that Poll has handed out
 	late      []uint32 // entries whose TAG_DEL found the queue full
 	wanted    bool     // the device has said that entries rest until it is told
@@ -66,7 +66,7 @@ type tagged struct {
 	adding  bool // its TAG_ADD has not completed
 	leaving bool // a TAG_DEL is under way
 	matched bool
-	over    bool // done or back: the entry is free when nothing is under way
+	done    bool // done or back: the entry is free when nothing is under way
 	priv    uint32
 	packed  uint64 // the tag that it waits for, and when it is matched that of the message
 	err     error  // why the message that it was matched with does not count
@@ -86,7 +86,7 @@ func (t *tagList) entry(id uint64) *tagged {
 	return &t.all[i]
 }
 
-// on: this device matches tags.
+// on reports whether this device matches tags.
 func (t *tagList) on() bool { return t.all != nil }
 
 // tagSizes decides whether a device is to match tags, and returns the sizes of its list; 0: it is not.
@@ -144,7 +144,7 @@ func (t *tagList) post(tag, mask uint64, buf transport.Mem, cookie uint64) trans
 		}
 		return transport.PostedFull
 	}
-	t.told = t.seen
+	t.reported = t.seen
 	t.ops++
 	t.free = t.free[:len(t.free)-1]
 	t.all[i] = tagged{cookie: cookie, handle: handle, use: t.all[i].use,
@@ -170,25 +170,25 @@ func (t *tagList) leave(i uint32) {
 		t.late = append(t.late, i)
 		return
 	}
-	t.told = t.seen
+	t.reported = t.seen
 	t.ops++
 }
 
 // sawOne is Seen of transport.Offload.
 func (t *tagList) sawOne() {
 	t.seen++
-	if t.seen-t.told >= syncEvery || t.wanted && t.seen == t.unmatched {
+	if t.seen-t.reported >= syncEvery || t.wanted && t.seen == t.unmatched {
 		t.sync()
 	}
 }
 
 // sync tells the device how far the engine is, so that entries that rest are used again.
 func (t *tagList) sync() {
-	if t.seen == t.told || t.ops >= t.opsMax || t.d.hca.syncTags(ownOperation|operationSync, t.seen) != nil {
+	if t.seen == t.reported || t.ops >= t.opsMax || t.d.hca.syncTags(ownOperation|operationSync, t.seen) != nil {
 		return // the next operation says it
 	}
 	t.ops++
-	t.told, t.wanted = t.seen, false
+	t.reported, t.wanted = t.seen, false
 }
 
 // operated takes the completion of an operation of the list.
@@ -216,12 +216,12 @@ func (t *tagList) operated(w *completion) {
 		return
 	case operation == operationAdd:
 		e.adding = false
-		if w.status != 0 && !e.over { // it is not in the list
+		if w.status != 0 && !e.done { // it is not in the list
 			t.giveBack(e)
 		}
 	default:
 		e.leaving = false
-		if w.status == 0 && !e.over {
+		if w.status == 0 && !e.done {
 			t.giveBack(e)
 		}
 	}
@@ -237,9 +237,9 @@ func (t *tagList) giveBack(e *tagged) {
 
 // endReceive gives the buffer of an entry back.
 func (t *tagList) endReceive(e *tagged) {
-	e.over = true
+	e.done = true
 	if e.s != nil {
-		e.s.landing--
+		e.s.incoming--
 		e.s = nil
 	}
 	delete(t.byCookie, e.cookie)
@@ -252,7 +252,7 @@ func (t *tagList) endReceive(e *tagged) {
 // release frees an entry that nothing is under way for.
 func (t *tagList) release(i uint32) {
 	e := &t.all[i]
-	if e.used && e.over && !e.adding && !e.leaving {
+	if e.used && e.done && !e.adding && !e.leaving {
 		*e = tagged{use: (e.use + 1) & useMask}
 		t.free = append(t.free, i)
 	}
@@ -263,7 +263,7 @@ func (t *tagList) release(i uint32) {
 // receive.
 func (t *tagList) landed(w *completion, pkts []transport.Packet) (n int) {
 	i, e := uint32(w.id), t.entry(w.id)
-	if e == nil || e.over {
+	if e == nil || e.done {
 		return 0
 	}
 	if w.status != 0 && w.status != statusIncomplete {
@@ -278,7 +278,7 @@ func (t *tagList) landed(w *completion, pkts []transport.Packet) (n int) {
 			e.s = t.d.sessionOf(source)
 		}
 		if e.s != nil {
-			e.s.landing++
+			e.s.incoming++
 			t.checkSource(e, source)
 		}
 		pkts[0] = transport.Packet{Event: transport.OffloadMatched, Cookie: e.cookie, Peer: source,
@@ -336,7 +336,7 @@ func (t *tagList) done(e *tagged, w *completion) transport.Packet {
 	return pkt
 }
 
-// undone: what was matched will not come.
+// undone is called when what was matched will not come.
 func (t *tagList) undone(e *tagged, err error) {
 	_, source, _ := transport.UnpackTag(e.packed)
 	t.d.events = append(t.d.events, transport.Packet{Event: transport.OffloadDone, Cookie: e.cookie,

@@ -25,8 +25,8 @@ type outcomes struct {
 	ending []*session // that have failed and are not flushed yet
 }
 
-// some: there is something for Poll besides what the completion queue has. So is the end of a session, once its
-// requests are back.
+// some reports whether there is something for Poll besides what the completion queue has. The end of a session is such
+// a thing, once its requests are back.
 func (o *outcomes) some() bool {
 	return len(o.stash)+len(o.events)+len(o.rooms)+len(o.ending) > 0
 }
@@ -137,13 +137,13 @@ func (d *Device) take(n int) []completion {
 	return d.wcs[:k]
 }
 
-// arrived takes a receive completion. False: there is no packet.
+// arrived takes a receive completion. It reports whether there is a packet.
 func (d *Device) arrived(w *completion, pkt *transport.Packet) bool {
 	d.recv.posted--
 	buffer := uint32(w.id)
 	d.recv.lent = append(d.recv.lent, buffer)
 	s := d.table.Load().find(w.qpn)
-	if w.status != 0 || s == nil || s.told {
+	if w.status != 0 || s == nil || s.downReported {
 		return false // of a queue pair that has failed, which its own requests will say
 	}
 	frame := d.recv.piece(buffer)[:min(int(w.length), d.recv.size)]
@@ -231,7 +231,7 @@ func (d *Device) takeNotices() {
 
 // fail ends a session: the queue pair goes into the error state, its requests are flushed, and when the device has
 // none left and everything that has arrived is handed out, Down is told. tell: neither the peer nor Connect knows yet.
-func (d *Device) fail(s *session, err error, tell bool) {
+func (d *Device) fail(s *session, err error, notifyPeer bool) {
 	if s.failed {
 		return
 	}
@@ -242,7 +242,7 @@ func (d *Device) fail(s *session, err error, tell bool) {
 		s.why = fmt.Errorf("%w: verbs: %w", transport.ErrPeerGone, err)
 	}
 	d.stats.Failures++
-	if tell {
+	if notifyPeer {
 		d.mu.Lock()
 		d.abort(s, err, true)
 		d.mu.Unlock()
@@ -271,7 +271,7 @@ func (d *Device) failAll(err error) {
 func (d *Device) endSessions() {
 	kept := d.ending[:0]
 	for _, s := range d.ending {
-		busy := s.next != s.done || s.landing > 0
+		busy := s.next != s.done || s.incoming > 0
 		if busy && time.Now().Before(s.flushBy) {
 			kept = append(kept, s)
 			continue
@@ -279,7 +279,7 @@ func (d *Device) endSessions() {
 		if busy {
 			d.destroyed(s)
 		}
-		s.told = true
+		s.downReported = true
 		if len(d.waitingRMA) > 0 {
 			d.advanceWaiting()
 		}
@@ -298,7 +298,7 @@ func (d *Device) destroyed(s *session) {
 	d.tags.drop(s)
 }
 
-// wasOpen: the engine may have a link, or have got packets.
+// wasOpen reports whether the engine may have a link, or have got packets.
 func (s *session) wasOpen() bool {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()

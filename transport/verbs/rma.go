@@ -184,7 +184,7 @@ func (g *rmaOp) advance(d *Device) {
 	}
 }
 
-// partDone: the device has moved a piece, or will not.
+// partDone is called when the device has moved a piece, or will not.
 func (g *rmaOp) partDone(d *Device, err error) {
 	g.parts--
 	if err != nil && g.err == nil {

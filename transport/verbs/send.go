@@ -24,7 +24,7 @@ func (p *sendPool) fillSends(n int) {
 	p.scratch = p.send.piece(uint32(n))
 }
 
-// runsShort: less than half of the buffers or of the requests is left, so that each send is confirmed.
+// runsShort reports whether less than half of the buffers or of the requests is left, so that each send is confirmed.
 func (p *sendPool) runsShort() bool {
 	return 2*len(p.freeSends) < p.send.count || 2*p.inFlight > p.limit
 }

@@ -29,13 +29,13 @@ type session struct {
 	requests
 	ending
 
-	tagged    bool   // what is sent begins with a tag-matching header
-	both      bool   // and the peer's messages may be matched by this rank's device too
-	theirMost uint32 // bytes of one message that the peer's device moves
+	tagged        bool   // what is sent begins with a tag-matching header
+	deviceMatches bool   // and the peer's messages may be matched by this rank's device too
+	theirMost     uint32 // bytes of one message that the peer's device moves
 
 	// These belong to the caller of Poll.
-	heard   bool // a packet of it has been handed out
-	landing int  // entries of the list that its messages were matched with and whose data are to come
+	heard    bool // a packet of it has been handed out
+	incoming int  // entries of the list that its messages were matched with and whose data are to come
 }
 
 // queuePairs are what the device has of a session. They do not change until they are destroyed.
@@ -71,10 +71,10 @@ type requests struct {
 
 // ending is the end of a session. It belongs to the caller of Poll.
 type ending struct {
-	failed  bool      // nothing is posted any more
-	why     error     // for Down
-	told    bool      // Down has been
-	flushBy time.Time // when a device that has not given the requests back is made to
+	failed       bool      // nothing is posted any more
+	why          error     // for Down
+	downReported bool      // Down has been
+	flushBy      time.Time // when a device that has not given the requests back is made to
 }
 
 type state uint8
@@ -260,10 +260,10 @@ func (d *Device) onHello(peer int, payload []byte) {
 			h.slot, d.at.layer, slotSize), true)
 		return
 	}
-	if theirs := (topology.PKey{Value: h.pkey}); !d.at.pkey.Reaches(theirs) {
+	if peerKey := (topology.PKey{Value: h.pkey}); !d.at.pkey.Reaches(peerKey) {
 		d.abort(s, fmt.Errorf("rank %d is in partition %s, this rank in %s: between them the fabric passes nothing"+
 			" (GORUN_VERBS_PKEY chooses one that both are in, at least one of them as a full member)",
-			peer, theirs, d.at.pkey), true)
+			peer, peerKey, d.at.pkey), true)
 		return
 	}
 	r := remote{gid: h.gid, qpn: h.qpn, psn: h.psn, lid: h.lid, mtu: min(h.mtu, d.at.mtu),
@@ -273,7 +273,7 @@ func (d *Device) onHello(peer int, payload []byte) {
 		r.class = uint8(d.opt.TrafficClass)
 	}
 	s.tagged = h.serves&servesTags != 0
-	s.both = s.tagged && d.tags.on()
+	s.deviceMatches = s.tagged && d.tags.on()
 	s.theirMost = h.most
 	if err := s.join(&h, &r); err != nil {
 		d.abort(s, err, true)
@@ -286,10 +286,10 @@ func (d *Device) onHello(peer int, payload []byte) {
 // join connects the queue pairs.
 func (s *session) join(h *hello, r *remote) error {
 	d := s.d
-	if s.both {
+	if s.deviceMatches {
 		r.qpn = h.serveQPN
 	}
-	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, d.at.global, r, s.psn); err != nil || !s.both {
+	if err := d.hca.connectQP(s.qp, d.at.number, d.at.gidIndex, d.at.global, r, s.psn); err != nil || !s.deviceMatches {
 		return err
 	}
 	r.qpn = h.qpn
@@ -315,11 +315,11 @@ func (d *Device) onReady(peer int) {
 }
 
 // abort ends a session; tell: the peer does not know. mu is held.
-func (d *Device) abort(s *session, err error, tell bool) {
+func (d *Device) abort(s *session, err error, notifyPeer bool) {
 	if s.state == stateFailed {
 		return
 	}
-	if tell {
+	if notifyPeer {
 		d.control.send(s.peer, tagBroken, []byte(err.Error()))
 	}
 	if s.state != stateOpen {
@@ -339,7 +339,7 @@ func (d *Device) giveUp(s *session, err error) {
 	}
 }
 
-// onGone: a peer's control connection has ended, or its queue pair.
+// onGone is called when a peer's control connection has ended, or its queue pair.
 func (d *Device) onGone(peer int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -57,7 +57,7 @@ func (s *session) frame(b []byte, h *wire.Header, payload []byte) int {
 		return n + copy(b[n:], payload)
 	}
 	d := s.d
-	if s.both {
+	if s.deviceMatches {
 		if n := s.taggedFrame(b, h, payload); n > 0 {
 			return n
 		}
@@ -130,7 +130,7 @@ func (s *session) taggedFrame(b []byte, h *wire.Header, payload []byte) int {
 	return tagHeader + copy(b[tagHeader:], payload)
 }
 
-// readsItself: the receiver's device can fetch the message that h announces.
+// readsItself reports whether the receiver's device can fetch the message that h announces.
 func (s *session) readsItself(h *wire.Header) bool {
 	most := min(uint64(s.d.at.maxLength), uint64(s.theirMost))
 	return h.Flags&wire.Readable != 0 && h.Len >= tagRndvSize && h.Len <= most && s.d.at.tags.header >= tagRndvSize
@@ -202,7 +202,7 @@ func (s *session) unframe(b []byte, pkt *transport.Packet) (transport.Event, err
 		s.restoreID(&pkt.Header)
 		return transport.Arrived, nil
 	case tmFin:
-		if len(b) < tagHeader || !s.both {
+		if len(b) < tagHeader || !s.deviceMatches {
 			return transport.Arrived, fmt.Errorf("%w: a FIN of %d bytes", errFrame, len(b))
 		}
 		pkt.Header = wire.Header{Kind: wire.FIN, ID: s.d.ids.id(uint64(binary.BigEndian.Uint32(b[4:])&numberMask), true)}
@@ -228,7 +228,7 @@ func plainFrame(b []byte, pkt *transport.Packet) error {
 
 // restoreID gives an answer the whole ID of the message that it is about.
 func (s *session) restoreID(h *wire.Header) {
-	if !s.both {
+	if !s.deviceMatches {
 		return
 	}
 	switch h.Kind {

@@ -23,8 +23,8 @@ type wakeState struct {
 
 func (w *wakeState) notifyBy(wake func(thread bool)) { w.wake.Store(&wake) }
 
-// Arm is transport.Device's. Urgent packets are sent solicited, and nothing else is: so the device itself knows what a
-// computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers. The
+// Arm implements transport.Device. Urgent packets are sent solicited, and nothing else is: so the device itself knows
+// what a computing rank is to be woken for. It is also woken when what is not urgent leaves few receive buffers. The
 // completions of this rank's own requests are never solicited: while RMADone or Room is to be told it is woken for all.
 func (d *Device) Arm(level transport.Level) bool {
 	if d.closed.Load() || d.has() {
@@ -53,10 +53,11 @@ func (d *Device) Arm(level transport.Level) bool {
 	return true
 }
 
-// has: there is something for Poll that the completion queue does not show.
+// has reports whether there is something for Poll that the completion queue does not show.
 func (d *Device) has() bool { return d.notices.Load() || d.some() }
 
-// armAgain: from now on RMADone or Room is to be told. A rank that is armed for less wakes, and arms once more.
+// armAgain is called when from now on RMADone or Room is to be told. A rank that is armed for less wakes, and arms once
+// more.
 func (d *Device) armAgain() {
 	if d.solicited && d.armed.Load() {
 		d.solicited = false
@@ -67,8 +68,8 @@ func (d *Device) armAgain() {
 // Disarm is transport.Device's.
 func (d *Device) Disarm() { d.armed.Store(false) }
 
-// mayWait: something may have come that has woken no sleeper. If the rank is not armed nothing wakes it, and a
-// completion queue cannot be looked at from here. If it is armed, the channel says whether there is something.
+// mayWait reports whether something may have come that has woken no sleeper. If the rank is not armed nothing wakes it,
+// and a completion queue cannot be looked at from here. If it is armed, the channel says whether there is something.
 func (d *Device) mayWait() bool {
 	return len(d.table.Load().all) > 0 && (!d.armed.Load() || readable(d.hca.channel()))
 }

@@ -32,11 +32,11 @@ const hang = time.Minute
 // tap keeps what is written.
 type tap struct {
 	net.Conn
-	said bytes.Buffer
+	written bytes.Buffer
 }
 
 func (c *tap) Write(b []byte) (int, error) {
-	c.said.Write(b)
+	c.written.Write(b)
 	return c.Conn.Write(b)
 }
 
@@ -59,7 +59,7 @@ func (l Listener) opening(t *testing.T) []byte {
 		t.Fatal("a rank of the job: ", err)
 	}
 	s.Close() // which is not refused: happy eyeballs does so
-	return c.said.Bytes()
+	return c.written.Bytes()
 }
 
 // Run lets intruders and a lying member come. They are told nothing, or as good as nothing; they are counted; and ranks
@@ -169,7 +169,8 @@ func (l Listener) refuses(t *testing.T, say func(net.Conn)) {
 	l.works(t)
 }
 
-// works: where the machine stands still for longer than the listener's time limit, a rank is as slow as an intruder.
+// works checks that one more rank gets in, in five attempts: where the machine stands still for longer than the
+// listener's time limit, a rank is as slow as an intruder.
 func (l Listener) works(t *testing.T) {
 	t.Helper()
 	var err error

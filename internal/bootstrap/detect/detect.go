@@ -33,8 +33,8 @@ type way struct {
 func Join(ctx context.Context, o Options) (bootstrap.Client, error) {
 	var not []string
 	for _, w := range ways {
-		is, since := w.offered(o.Env)
-		if !is {
+		ok, since := w.offered(o.Env)
+		if !ok {
 			not = append(not, w.name+" ("+since+")")
 			continue
 		}

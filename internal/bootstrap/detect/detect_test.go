@@ -79,11 +79,11 @@ func TestOrder(t *testing.T) {
 	} {
 		taken := ""
 		for _, w := range ways {
-			is, since := w.offered(options(c.env).Env)
+			ok, since := w.offered(options(c.env).Env)
 			if since == "" {
 				t.Errorf("%s: %s says no reason", c.what, w.name)
 			}
-			if is {
+			if ok {
 				taken = w.name
 				break
 			}

@@ -27,8 +27,8 @@ func ownJob(env func(string) string) (bool, string) {
 	if env(pmi.EnvJob) == "" {
 		return false, pmi.EnvJob + " is not set"
 	}
-	is, since := overPMIOffered(env)
-	return is, pmi.EnvJob + " is set, " + since
+	ok, since := overPMIOffered(env)
+	return ok, pmi.EnvJob + " is set, " + since
 }
 
 func overPMIOffered(env func(string) string) (bool, string) {
@@ -45,7 +45,7 @@ func overPMIOffered(env func(string) string) (bool, string) {
 // otherWay reports whether a later way is offered, so that a PMI_FD that leads nowhere is one that was left over.
 func otherWay(env func(string) string) bool {
 	for _, offered := range []func(func(string) string) (bool, string){slurmStep, pmixServer} {
-		if is, _ := offered(env); is {
+		if ok, _ := offered(env); ok {
 			return true
 		}
 	}
@@ -80,11 +80,11 @@ func (c overPMI) LocalSize() int { return c.local }
 
 // slurmStep: a task of srun that a launcher of PMIx has started is one of its daemons, or srun itself offers PMIx.
 func slurmStep(env func(string) string) (bool, string) {
-	is, since := slurm.Offered(env)
-	if is && env(pmix.EnvRank) != "" && (pmix.Built || !slurm.OffersPMIx(env)) {
+	ok, since := slurm.Offered(env)
+	if ok && env(pmix.EnvRank) != "" && (pmix.Built || !slurm.OffersPMIx(env)) {
 		return false, pmix.EnvRank + " is set: the launcher speaks PMIx"
 	}
-	return is, since
+	return ok, since
 }
 
 func joinSlurm(ctx context.Context, o Options) (bootstrap.Client, error) {

@@ -21,7 +21,7 @@ const (
 )
 
 // Offered reports whether this process is a pod of a Job whose manifest says where index 0 is.
-func Offered(env func(string) string) (is bool, since string) {
+func Offered(env func(string) string) (ok bool, since string) {
 	for _, name := range []string{EnvIndex, EnvRank0} {
 		if env(name) == "" {
 			return false, name + " is not set"

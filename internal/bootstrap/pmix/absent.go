@@ -9,7 +9,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/bootstrap"
 )
 
-// Built: this program was built without the tag pmix.
+// Built is false: this program was built without the tag pmix.
 const Built = false
 
 // Join fails.

@@ -91,7 +91,7 @@ import (
 	"unsafe"
 )
 
-// Built: this program can speak PMIx.
+// Built is true: this program can speak PMIx.
 const Built = true
 
 const library = "libpmix.so.2"

@@ -32,7 +32,7 @@ type Member struct {
 	server *pmi.Server // nil: another rank has it
 	once   sync.Once
 	quit   chan struct{} // closed by Close
-	over   chan struct{} // closed when all ranks have finalized, or the job has failed
+	done   chan struct{} // closed when all ranks have finalized, or the job has failed
 	failed error         // why it has; written before over is closed
 }
 
@@ -41,7 +41,7 @@ func Lead(ctx context.Context, ln net.Listener, j Job) (*Member, error) {
 	s := pmi.NewServer(j.Size, pmi.Options{Name: j.Name, Mapping: pmi.NoMapping, Key: j.Key, PeerTimeout: j.PeerTimeout,
 		Log: j.Warn})
 	s.Listen(ln)
-	m := &Member{job: j, server: s, quit: make(chan struct{}), over: make(chan struct{})}
+	m := &Member{job: j, server: s, quit: make(chan struct{}), done: make(chan struct{})}
 	go m.watch()
 	c, err := s.Join(ctx, 0, j.Launcher)
 	if err != nil {
@@ -65,7 +65,7 @@ func Follow(ctx context.Context, addr string, j Job) (*Member, error) {
 
 // watch ends the job when a rank fails. The ranks notice the end of their connections.
 func (m *Member) watch() {
-	defer close(m.over)
+	defer close(m.done)
 	for left := m.job.Size; left > 0; {
 		var e pmi.Event
 		select {
@@ -134,7 +134,7 @@ func (m *Member) Finalize(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-m.over:
+	case <-m.done:
 		return m.failed
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -146,7 +146,7 @@ func (m *Member) Close() error {
 	err := m.Client.Close()
 	if m.server != nil {
 		m.once.Do(func() { close(m.quit) })
-		<-m.over
+		<-m.done
 		m.server.Close()
 		if m.job.With != nil {
 			m.job.With.Close()

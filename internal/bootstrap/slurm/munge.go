@@ -43,7 +43,7 @@ func parseSocket(conf string) (socket string) {
 			continue
 		}
 		for option := range strings.SplitSeq(value, ",") {
-			if path, is := strings.CutPrefix(strings.TrimSpace(option), "socket="); is {
+			if path, ok := strings.CutPrefix(strings.TrimSpace(option), "socket="); ok {
 				socket = path
 			}
 		}
@@ -57,7 +57,7 @@ func (m munge) seal(ctx context.Context, payload string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// errNotOurs: a credential is good and of another user.
+// errNotOurs means that a credential is good and of another user.
 var errNotOurs = errors.New("the credential is of another user")
 
 // open returns what is in a credential of this user.
@@ -72,10 +72,10 @@ func (m munge) open(ctx context.Context, credential string) (payload string, err
 // read takes the payload out of what unmunge prints: "UID:   17", an empty line, the payload.
 func (m munge) read(out string) (payload string, err error) {
 	head, payload, found := strings.Cut(out, "\n\n")
-	uid, is := strings.CutPrefix(head, "UID:")
+	uid, ok := strings.CutPrefix(head, "UID:")
 	n, err := strconv.Atoi(strings.TrimSpace(uid))
 	switch {
-	case !found || !is || err != nil:
+	case !found || !ok || err != nil:
 		return "", fmt.Errorf("unmunge printed %.60q", out)
 	case n != m.uid:
 		return "", errNotOurs

@@ -166,8 +166,8 @@ func munged(t *testing.T) func(string) string {
 
 func silent(string, ...any) {}
 
-// The door opens to ranks of the step only, and a rank takes no answer but rank 0's.
-func TestDoor(t *testing.T) {
+// The key service answers ranks of the step only, and a rank takes no answer but rank 0's.
+func TestKeyService(t *testing.T) {
 	env := munged(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -213,7 +213,7 @@ func TestDoor(t *testing.T) {
 		}
 		answer, err := exchangeAt(s, credential)
 		if (err == nil) != (what == "good") {
-			t.Errorf("%s: the door answers %q, %v", what, answer, err)
+			t.Errorf("%s: the key service answers %q, %v", what, answer, err)
 		}
 		if what != "good" {
 			continue
@@ -222,10 +222,10 @@ func TestDoor(t *testing.T) {
 			t.Errorf("a credential that is shown again is answered: %q", again)
 		}
 		text, err := m.open(ctx, answer)
-		if _, _, is := parseAnswer(text, "answer"+strings.TrimPrefix(good, "ask")+" "); err != nil || !is {
+		if _, _, ok := parseAnswer(text, "answer"+strings.TrimPrefix(good, "ask")+" "); err != nil || !ok {
 			t.Errorf("the answer is %q, %v", text, err)
 		}
-		if _, _, is := parseAnswer(text, "answer "+s.ID+" 1 another "); is {
+		if _, _, ok := parseAnswer(text, "answer "+s.ID+" 1 another "); ok {
 			t.Error("an answer to another question is taken")
 		}
 	}

@@ -27,7 +27,7 @@ const (
 )
 
 // Offered reports whether this process is one of several tasks of srun.
-func Offered(env func(string) string) (is bool, since string) {
+func Offered(env func(string) string) (ok bool, since string) {
 	for _, name := range []string{envJob, envStep, envRank, envSize} {
 		if env(name) == "" {
 			return false, name + " is not set"

@@ -10,7 +10,7 @@ import (
 // Do calls f in the network of a host or of the switch: sockets that f makes itself belong there for good. What
 // goroutines that f starts make does not. Nothing else of the host is seen.
 func (h *Hosts) Do(host int, f func() error) error {
-	if !h.procs[host].Lives() {
+	if !h.procs[host].Alive() {
 		return fmt.Errorf("host h%d has crashed or is switched off", host)
 	}
 	done := make(chan error, 1)

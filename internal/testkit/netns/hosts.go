@@ -203,7 +203,7 @@ func (h *Hosts) Command(host int, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append(h.entering(host), append([]string{name}, args...)...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = patience // a child that is left behind may hold the output open
-	if !h.procs[host].Lives() {
+	if !h.procs[host].Alive() {
 		cmd.Err = fmt.Errorf("host h%d has crashed or is switched off", host)
 	}
 	return cmd

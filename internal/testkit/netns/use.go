@@ -30,7 +30,7 @@ func Use(base string) (*Hosts, error) {
 		return nil, err
 	}
 	for i, p := range h.procs {
-		if p.Lives() {
+		if p.Alive() {
 			continue
 		}
 		what := name(i)

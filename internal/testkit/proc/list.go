@@ -29,7 +29,7 @@ func List(keep func(Info) bool) (found []Info) {
 }
 
 // Lookup returns a process if it lives.
-func Lookup(pid int) (p Info, lives bool) {
+func Lookup(pid int) (p Info, alive bool) {
 	text, err := os.ReadFile(path(pid, "stat"))
 	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // the name before it may hold anything
 	if err != nil || len(f) < 20 || f[0] == "Z" || f[0] == "X" {
@@ -41,17 +41,17 @@ func Lookup(pid int) (p Info, lives bool) {
 	return p, true
 }
 
-// Lives reports whether this very process lives.
-func (p Info) Lives() bool {
-	now, lives := Lookup(p.PID)
-	return lives && now.Start == p.Start
+// Alive reports whether this very process lives.
+func (p Info) Alive() bool {
+	now, alive := Lookup(p.PID)
+	return alive && now.Start == p.Start
 }
 
 // Env is the environment that it was started with, Args its program and arguments; nil: it has ended or is another
 // user's.
 func (p Info) Env() []string { return p.list("environ") }
 
-// Args: see Env.
+// Args returns the program and the arguments, as Env returns the environment.
 func (p Info) Args() []string { return p.list("cmdline") }
 
 // Exe is the path of its program.

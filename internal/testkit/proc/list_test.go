@@ -17,7 +17,7 @@ func TestList(t *testing.T) {
 	p.Send(nil)
 	p.Recv() // its environment is that of the program now
 	found := List(marked)
-	if len(found) != 1 || found[0].PID != p.cmd.Process.Pid || found[0].Parent != os.Getpid() || !found[0].Lives() ||
+	if len(found) != 1 || found[0].PID != p.cmd.Process.Pid || found[0].Parent != os.Getpid() || !found[0].Alive() ||
 		!slices.Equal(found[0].Args(), os.Args[:1]) || found[0].Namespace("pid") == "" {
 		t.Fatalf("%+v", found)
 	}
@@ -29,11 +29,11 @@ func TestList(t *testing.T) {
 	}
 	reused := found[0]
 	reused.Start += "0"
-	if reused.Lives() {
+	if reused.Alive() {
 		t.Error("a process lives that was started at another time")
 	}
 	p.cmd.Process.Kill()
-	Eventually(t, "its end, before it has been waited for", func() bool { return !found[0].Lives() })
+	Eventually(t, "its end, before it has been waited for", func() bool { return !found[0].Alive() })
 }
 
 func TestCheckoutFile(t *testing.T) {

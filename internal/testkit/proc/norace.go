@@ -2,5 +2,5 @@
 
 package proc
 
-// Race: this binary has the race detector, which costs time and memory.
+// Race is false: this binary is without the race detector, which costs time and memory.
 const Race = false

@@ -2,5 +2,5 @@ package proc
 
 import "syscall"
 
-// endsWithParent: Linux kills a process whose parent is gone.
+// endsWithParent has Linux kill the process when its parent is gone.
 func endsWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -4,5 +4,5 @@ package proc
 
 import "syscall"
 
-// endsWithParent: only Linux can see to that.
+// endsWithParent does nothing: only Linux can kill a process whose parent is gone.
 func endsWithParent() *syscall.SysProcAttr { return nil }

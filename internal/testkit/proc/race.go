@@ -2,5 +2,5 @@
 
 package proc
 
-// Race: this binary has the race detector, which costs time and memory.
+// Race is true: this binary has the race detector, which costs time and memory.
 const Race = true

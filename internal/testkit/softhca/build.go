@@ -17,10 +17,10 @@ import (
 
 // built is the library of this test binary.
 var built struct {
-	mu   sync.Mutex
-	root string // the folder of everything; "" before the first build
-	mine bool   // root is of this test binary alone
-	err  error  // tried once
+	mu      sync.Mutex
+	root    string // the folder of everything; "" before the first build
+	private bool   // root is of this test binary alone
+	err     error  // tried once
 }
 
 // Main runs the tests and removes what Build and package proc have made. It is for TestMain: os.Exit(softhca.Main(m)).
@@ -28,7 +28,7 @@ func Main(m *testing.M) int {
 	code := proc.Main(m)
 	built.mu.Lock()
 	defer built.mu.Unlock()
-	if built.mine {
+	if built.private {
 		os.RemoveAll(built.root)
 	}
 	return code
@@ -47,7 +47,7 @@ func Build(tb testing.TB) string {
 	built.mu.Lock()
 	defer built.mu.Unlock()
 	if built.root == "" {
-		built.root, built.mine, built.err = build()
+		built.root, built.private, built.err = build()
 	}
 	if built.err != nil {
 		tb.Fatal(built.err)
@@ -82,21 +82,22 @@ func needHeaders(tb testing.TB) {
 
 // build makes the library in bin of the checkout, once for all test binaries; where that cannot be written, in a folder
 // that Main removes.
-func build() (root string, mine bool, err error) {
+func build() (root string, private bool, err error) {
 	script, err := proc.CheckoutFile("scripts/softhca")
 	if err != nil {
 		return "", false, err
 	}
 	bin := filepath.Join(filepath.Dir(script), "..", "bin")
-	if root, err := shared(script, bin); err == nil {
+	if root, err := sharedLibrary(script, bin); err == nil {
 		return root, false, nil
 	}
 	root, err = buildIn("", script)
 	return root, true, err
 }
 
-// shared returns the folder in bin of the library of these sources, which the first that comes builds. The others wait.
-func shared(script, bin string) (string, error) {
+// sharedLibrary returns the folder in bin of the library of these sources, which the first that comes builds. The
+// others wait.
+func sharedLibrary(script, bin string) (string, error) {
 	name, err := identity(script)
 	if err != nil {
 		return "", err

@@ -124,7 +124,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// nothingLeft: the last process that closes the device removes what has a name.
+// nothingLeft checks that the last process that closes the device removes what has a name.
 func nothingLeft(t *testing.T, env []string) {
 	for _, e := range env {
 		dir, ok := strings.CutPrefix(e, "SOFTHCA_DIR=")

@@ -37,8 +37,8 @@ func after(low, high affine) affine { return affine{low.A * high.A, low.B*high.A
 
 type odd [3]byte
 
-func truth(is bool) uint64 {
-	if is {
+func truth(ok bool) uint64 {
+	if ok {
 		return 1
 	}
 	return 0

@@ -12,17 +12,17 @@ import (
 
 // slip is what one rank calls in the place of what the others do.
 type slip struct {
-	its  *Call // nil: it splits the communicator
+	call *Call // nil: it splits the communicator
 	odd  int   // the rank in the group
 	sure bool  // the ranks can see it, whatever the lengths of the blocks are
 	late bool  // the ranks look at the result later
 }
 
 func (s *slip) String() string {
-	if s.its == nil {
+	if s.call == nil {
 		return "a split"
 	}
-	return s.its.String()
+	return s.call.String()
 }
 
 // slip draws one: another root, or none of the group, another count, operation, operator, order, type of elements, or
@@ -80,8 +80,8 @@ const (
 
 var ofMistakes = []error{mpi.ErrRoot, mpi.ErrCount, mpi.ErrType, mpi.ErrOp, mpi.ErrBuffer, mpi.ErrComm}
 
-// judge is the verdict on a call. A wrong result is an error.
-func judge(err error, leaves bool) (verdict, error) {
+// verdictOf is the verdict on a call. A wrong result is an error.
+func verdictOf(err error, leaves bool) (verdict, error) {
 	var its *mpi.Error
 	switch {
 	case err == nil:
@@ -97,9 +97,9 @@ func judge(err error, leaves bool) (verdict, error) {
 // wrong makes a call that one rank makes in another way. All ranks are refused; where it may go together all the same,
 // all or none.
 func (p *program) wrong(c *Call, g group, s *slip, leaver int) error {
-	splits := g.comm.Rank() == s.odd && s.its == nil
+	splits := g.comm.Rank() == s.odd && s.call == nil
 	if g.comm.Rank() == s.odd {
-		c = s.its
+		c = s.call
 	}
 	on, what := g.comm, p.what
 	if leaver == p.world {
@@ -111,7 +111,7 @@ func (p *program) wrong(c *Call, g group, s *slip, leaver int) error {
 		if err == nil && f != nil {
 			err = f.Finish()
 		}
-		v, err := judge(err, leaver == p.world)
+		v, err := verdictOf(err, leaver == p.world)
 		if err == nil && s.sure && v == succeeded {
 			err = errors.New("no error")
 		}
@@ -167,7 +167,7 @@ func (p *program) splitWrongly(g group, place func(i int) (color, key int)) erro
 	default:
 		_, err = g.comm.Split(-7, key)
 	}
-	v, err := judge(err, false)
+	v, err := verdictOf(err, false)
 	if err == nil && v == succeeded {
 		err = errors.New("no error")
 	}

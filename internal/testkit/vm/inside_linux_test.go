@@ -60,7 +60,7 @@ func inside() error {
 
 // meet has guest 1 and guest 2 exchange their numbers.
 func meet(host string) error {
-	conn, err := meeting(host)
+	conn, err := hostConn(host)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func meet(host string) error {
 	return nil
 }
 
-// meeting is the connection of the two guests, over a cable that they have to themselves.
-func meeting(host string) (conn net.Conn, err error) {
+// hostConn is the connection of the two guests, over a cable that they have to themselves.
+func hostConn(host string) (conn net.Conn, err error) {
 	const address = "10.99.0.1:4711"
 	if host == "1" {
 		ln, err := net.Listen("tcp", address)

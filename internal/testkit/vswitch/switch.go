@@ -129,7 +129,7 @@ func (s *Switch) forward(from, to int, frame []byte) {
 	}
 	s.mu.Unlock()
 	if refused {
-		s.ports[from-1].Write(refusal(frame))
+		s.ports[from-1].Write(resetFrame(frame))
 	}
 	if drop {
 		return
@@ -155,8 +155,8 @@ func (s *Switch) remembers(frame []byte, forget time.Duration) bool {
 	if forget == 0 {
 		return true
 	}
-	t, is := parseTCP(frame)
-	if !is {
+	t, ok := parseTCP(frame)
+	if !ok {
 		return true
 	}
 	last, known := s.flows[t.flow]

@@ -230,10 +230,10 @@ func TestRefuse(t *testing.T) {
 		s.Set(1, 2, Faults{Refuse: true})
 		w[1].in <- tcpFrame(1, 2, syn, six)
 		got := comes(t, w[1])
-		a, is := parseTCP(got)
+		a, ok := parseTCP(got)
 		want := tcpFrame(2, 1, rst|ack, six)
 		b, _ := parseTCP(want)
-		if !is || a.flow != b.flow || a.flags != rst|ack || binary.BigEndian.Uint32(got[a.at+8:]) != 8 {
+		if !ok || a.flow != b.flow || a.flags != rst|ack || binary.BigEndian.Uint32(got[a.at+8:]) != 8 {
 			t.Fatalf("IPv6 %v: %+v", six, a)
 		}
 		if !bytes.Equal(got[:12], want[:12]) || !bytes.Equal(got[a.at:a.at+4], want[a.at:a.at+4]) {
@@ -260,11 +260,11 @@ func TestParseTCP(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		whole := tcpFrame(1, 2, syn, six)
 		for n := range whole {
-			if _, is := parseTCP(whole[:n]); is {
+			if _, ok := parseTCP(whole[:n]); ok {
 				t.Errorf("IPv6 %v: %d of %d bytes", six, n, len(whole))
 			}
 		}
-		if s, is := parseTCP(whole); !is || s.six != six || s.flow[0].Addr().Compare(netip.Addr{}) == 0 {
+		if s, ok := parseTCP(whole); !ok || s.six != six || s.flow[0].Addr().Compare(netip.Addr{}) == 0 {
 			t.Errorf("IPv6 %v: %+v", six, s)
 		}
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // parseTCP takes a frame apart, if it carries TCP without extension headers of IPv6.
-func parseTCP(frame []byte) (t segment, is bool) {
+func parseTCP(frame []byte) (t segment, ok bool) {
 	if len(frame) < ethernet+tcpHeader {
 		return t, false
 	}
@@ -60,12 +60,12 @@ func parseTCP(frame []byte) (t segment, is bool) {
 
 // dials reports whether a frame asks for a connection.
 func dials(frame []byte) bool {
-	t, is := parseTCP(frame)
-	return is && t.flags&(syn|ack) == syn
+	t, ok := parseTCP(frame)
+	return ok && t.flags&(syn|ack) == syn
 }
 
-// refusal is the frame by which a host without a listener answers one that dials.
-func refusal(frame []byte) []byte {
+// resetFrame is the frame by which a host without a listener answers one that dials.
+func resetFrame(frame []byte) []byte {
 	t, _ := parseTCP(frame)
 	var pseudo uint32
 	b := append([]byte(nil), frame[:ethernet]...)

@@ -159,7 +159,8 @@ func leftOut(rel string) bool {
 	return false
 }
 
-// wanted: what tests are made of is their files and the kit that only they import.
+// wanted reports whether the file is among those that only names: tests are their files and the kit that only they
+// import.
 func wanted(rel, only string) bool {
 	test := strings.HasSuffix(rel, "_test.go") || strings.HasPrefix(rel, filepath.Join("internal", "testkit"))
 	return only == "" || test == (only == "tests")

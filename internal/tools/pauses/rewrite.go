@@ -67,7 +67,7 @@ func statements(n ast.Node) []ast.Stmt {
 	return found
 }
 
-// mayNotCall: a function of the file runs where another may not be called.
+// mayNotCall reports whether a function of the file runs where another may not be called.
 func mayNotCall(f *ast.File) bool {
 	for _, group := range f.Comments {
 		for _, c := range group.List {

@@ -55,7 +55,7 @@ func TestFaultOfASchedule(t *testing.T) {
 	t.Error("no rank was killed by the crash of its host")
 }
 
-// TestHostsThatAreUp: they are used, and left.
+// TestHostsThatAreUp checks that hosts that are up are used, and left.
 func TestHostsThatAreUp(t *testing.T) {
 	netns.Up(t, 1).Close()
 	base := filepath.Join(t.TempDir(), "hosts")

@@ -42,14 +42,14 @@ const (
 
 // exam is what is known when the visits are over.
 type exam struct {
-	here   *visit
-	visits []*visit
-	links  []link
-	ports  string   // GORUN_TCP_PORTS
-	shell  []string // the words of the remote shell
-	path   string   // of gorun
-	apart  bool     // two names of one host end a job
-	all    []finding
+	local       *visit
+	visits      []*visit
+	links       []link
+	ports       string   // GORUN_TCP_PORTS
+	shell       []string // the words of the remote shell
+	path        string   // of gorun
+	aliasesFail bool     // two names of one host end a job
+	all         []finding
 }
 
 // add notes what is wrong with a host. Hosts with the same trouble share a finding.
@@ -69,8 +69,8 @@ func (e *exam) add(k kind, host, detail, mend, wrong string, args ...any) {
 	}
 }
 
-// judge finds what is wrong.
-func (e *exam) judge() []finding {
+// diagnose finds what is wrong.
+func (e *exam) diagnose() []finding {
 	rdma, ranks := false, 0
 	for _, v := range e.visits {
 		if v.err == nil {
@@ -84,9 +84,9 @@ func (e *exam) judge() []finding {
 			e.add("reach", v.Name, v.Error, c.Mend(e.shell, e.path), "%s", c.Wrong())
 			continue
 		}
-		e.judgeFacts(v, rdma)
-		e.judgeLimits(v, ranks)
-		if f, own := v.Facts, e.here.Facts; f.Arch != own.Arch || f.System != own.System {
+		e.checkFacts(v, rdma)
+		e.checkLimits(v, ranks)
+		if f, own := v.Facts, e.local.Facts; f.Arch != own.Arch || f.System != own.System {
 			e.add("system", v.Name, "", "leave HOST out: the hosts of a job are of one system and architecture",
 				"it is %s/%s, and this host %s/%s", f.System, f.Arch, own.System, own.Arch)
 		}
@@ -95,10 +95,10 @@ func (e *exam) judge() []finding {
 				"that all hosts have: GORUN_TCP_IF=10.1.0.0/16", "ranks cannot listen there")
 		}
 	}
-	e.judgeNames()
-	e.judgeClocks()
-	e.judgeLinks()
-	e.judgeMTU()
+	e.checkNames()
+	e.checkClocks()
+	e.checkLinks()
+	e.checkMTU()
 	order := map[string]int{}
 	for i, v := range e.visits {
 		order[v.Name] = i
@@ -116,8 +116,8 @@ func (e *exam) judge() []finding {
 // ranks is how many a host is for.
 func (v *visit) ranks() int { return cmp.Or(v.Slots, v.Facts.CPUs.Usable) }
 
-// judgeFacts looks at one host. rdma: some host has a device.
-func (e *exam) judgeFacts(v *visit, rdma bool) {
+// checkFacts looks at one host. rdma: some host has a device.
+func (e *exam) checkFacts(v *visit, rdma bool) {
 	f := v.Facts
 	if f.System == "linux" && !strings.HasPrefix(f.Readv, "yes") {
 		e.add("memory", v.Name, "", "sysctl -w kernel.yama.ptrace_scope=0; in a container: --cap-add=SYS_PTRACE",
@@ -156,8 +156,8 @@ func (e *exam) judgeFacts(v *visit, rdma bool) {
 	}
 }
 
-// judgeLimits compares what a host allows with what its ranks need. ranks is those of all hosts.
-func (e *exam) judgeLimits(v *visit, ranks int) {
+// checkLimits compares what a host allows with what its ranks need. ranks is those of all hosts.
+func (e *exam) checkLimits(v *visit, ranks int) {
 	f, own := v.Facts, v.ranks()
 	files := max(ranks-own, filesEach*own) + filesMore
 	if f.Files >= 0 && f.Files < int64(files) {
@@ -177,12 +177,12 @@ func (e *exam) judgeLimits(v *visit, ranks int) {
 	}
 }
 
-// judgeNames finds hosts that have two names in the list.
-func (e *exam) judgeNames() {
+// checkNames finds hosts that have two names in the list.
+func (e *exam) checkNames() {
 	named := map[string]*visit{}
 	for _, v := range e.visits {
 		id := v.greeting.Host
-		if v.err != nil || id == "" || !e.apart {
+		if v.err != nil || id == "" || !e.aliasesFail {
 			continue
 		}
 		other := named[id]
@@ -197,21 +197,21 @@ func (e *exam) judgeNames() {
 	}
 }
 
-// judgeClocks compares the clocks with the one in their middle: it need not be that of this host which is right.
-func (e *exam) judgeClocks() {
+// checkClocks compares the clocks with the one in their middle: it need not be that of this host which is right.
+func (e *exam) checkClocks() {
 	var all []*visit
 	for _, v := range e.visits {
 		if v.err == nil {
 			all = append(all, v)
 		}
 	}
-	if !slices.Contains(all, e.here) {
-		all = append(all, e.here)
+	if !slices.Contains(all, e.local) {
+		all = append(all, e.local)
 	}
 	slices.SortStableFunc(all, func(a, b *visit) int { return cmp.Compare(a.Skew, b.Skew) })
 	middle := all[len(all)/2].Skew
 	if len(all) == 2 { // who can say which; the doctor's is believed
-		middle = e.here.Skew
+		middle = e.local.Skew
 	}
 	for _, v := range all {
 		if d := v.Skew - middle; d.Abs() > skewMax {
@@ -221,8 +221,8 @@ func (e *exam) judgeClocks() {
 	}
 }
 
-// judgeMTU compares what hosts send in one frame on each network that they share.
-func (e *exam) judgeMTU() {
+// checkMTU compares what hosts send in one frame on each network that they share.
+func (e *exam) checkMTU() {
 	type seen struct {
 		mtu  int
 		host string
@@ -255,7 +255,7 @@ func (e *exam) judgeMTU() {
 	}
 }
 
-// publishes: ranks of the host are reached at an address.
+// publishes reports whether ranks of the host are reached at an address.
 func (v *visit) publishes(a netip.Addr) bool {
 	if len(v.greeting.Addresses) == 0 {
 		return false
@@ -271,17 +271,17 @@ type breach struct {
 	oneWay  bool // but the other host connects to this one, which ranks ask it to do
 }
 
-// judgeLinks merges what is wrong between hosts.
-func (e *exam) judgeLinks() {
+// checkLinks merges what is wrong between hosts.
+func (e *exam) checkLinks() {
 	bad := map[breach]map[*visit][]*visit{} // by the host that is not reached
 	texts := map[breach]map[*visit]string{}
 	open := map[[2]*visit]bool{}
 	for _, l := range e.links {
-		w, _ := l.judge()
+		w, _ := l.diagnose()
 		open[[2]*visit{l.from, l.to}] = !w.blocked
 	}
 	for _, l := range e.links {
-		w, text := l.judge()
+		w, text := l.diagnose()
 		if w.fault == "" {
 			continue
 		}
@@ -311,13 +311,13 @@ func (e *exam) judgeLinks() {
 			groups[key], from[key] = append(groups[key], to), who
 		}
 		for _, key := range slices.Sorted(maps.Keys(groups)) {
-			e.tell(w, from[key], groups[key], texts[w])
+			e.addUnreachable(w, from[key], groups[key], texts[w])
 		}
 	}
 }
 
-// tell notes that hosts do not reach others.
-func (e *exam) tell(w breach, from, to []*visit, texts map[*visit]string) {
+// addUnreachable notes that hosts do not reach others.
+func (e *exam) addUnreachable(w breach, from, to []*visit, texts map[*visit]string) {
 	target := place.Fold(namesOf(to))
 	if len(from) == len(to) {
 		target = "each other"
@@ -368,9 +368,9 @@ func (e *exam) mendFor(fault, target string) string {
 	return "ip route; " + on + ": ip -br addr" + other
 }
 
-// judge says what is wrong with a link, and one error of it. Each port counts, and of its addresses those that ranks
+// diagnose says what is wrong with a link, and one error of it. Each port counts, and of its addresses those that ranks
 // would try. One to which there is no route costs nothing if another answers.
-func (l *link) judge() (w breach, text string) {
+func (l *link) diagnose() (w breach, text string) {
 	var faults []string
 	note := func(a attempt) {
 		if !slices.Contains(faults, string(a.Fault)) {
@@ -445,17 +445,17 @@ func namesOf(visits []*visit) (names []string) {
 func (f *finding) print(w io.Writer) {
 	fmt.Fprintf(w, "\nwrong on %s: %s\n", place.Fold(f.Hosts), f.Wrong)
 	const most = 3
-	var said []string
+	var printed []string
 	for _, h := range f.Hosts {
 		text := f.Details[h]
-		if general := replaceName(text, h, "HOST"); text != "" && !slices.Contains(said, general) {
-			if said = append(said, general); len(said) <= most {
+		if general := replaceName(text, h, "HOST"); text != "" && !slices.Contains(printed, general) {
+			if printed = append(printed, general); len(printed) <= most {
 				fmt.Fprintf(w, "  %s: %s\n", h, text)
 			}
 		}
 	}
-	if len(said) > most {
-		fmt.Fprintf(w, "  and %d more such\n", len(said)-most)
+	if len(printed) > most {
+		fmt.Fprintf(w, "  and %d more such\n", len(printed)-most)
 	}
 	mend := f.Mend
 	if len(f.Hosts) == 1 {

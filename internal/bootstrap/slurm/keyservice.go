@@ -17,7 +17,7 @@ import (
 	"github.com/gorun-mpi/mpi/internal/bootstrap/rank0"
 )
 
-// At the door each side says one line:
+// In an exchange each side sends one line:
 //
 //	rank → rank 0    gorun-slurm-1 CREDENTIAL    with in it: ask STEP RANK NONCE
 //	rank 0 → rank    gorun-slurm-1 CREDENTIAL    with in it: answer STEP RANK NONCE KEY PORT
@@ -28,9 +28,9 @@ const (
 	greeting = "gorun-slurm-1 "
 	lineMax  = 8 << 10
 	keySize  = 32
-	// doorLimit is how long one exchange at the door may take.
-	doorLimit = 10 * time.Second
-	// atOnce is how many connections may be at the door, of which each has programs of munge run.
+	// exchangeLimit is how long one exchange may take.
+	exchangeLimit = 10 * time.Second
+	// atOnce is how many exchanges may be under way, each of which has programs of munge run.
 	atOnce = 32
 )
 
@@ -48,7 +48,7 @@ func (s Step) Join(ctx context.Context, o Options) (*rank0.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := door{Step: s, munge: newMunge(o.Env), warn: o.Warn}
+	d := keyService{Step: s, munge: newMunge(o.Env), warn: o.Warn}
 	if _, err := d.munge.seal(ctx, "try"); err != nil {
 		return nil, fmt.Errorf("srun --mpi=none leaves it to the ranks to find each other, and munge has to prove "+
 			"that they are of one user, which does not work on this node (%w): start it with srun --mpi=pmi2, "+
@@ -79,8 +79,8 @@ func parsePorts(text string) (lo, hi int, err error) {
 	return lo, hi, nil
 }
 
-// door is where ranks ask rank 0 for the key.
-type door struct {
+// keyService gives ranks that ask rank 0 the job's key.
+type keyService struct {
 	Step
 	munge munge
 	warn  func(msg string, args ...any)
@@ -88,8 +88,8 @@ type door struct {
 	port  int    // at rank 0, of the wire-up
 }
 
-// lead opens the door and joins as rank 0.
-func (d *door) lead(ctx context.Context, j rank0.Job, lo, hi int) (*rank0.Member, error) {
+// lead serves the key and joins as rank 0.
+func (d *keyService) lead(ctx context.Context, j rank0.Job, lo, hi int) (*rank0.Member, error) {
 	ports := d.ports(lo, hi)
 	ln, err := listen(ports)
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *door) lead(ctx context.Context, j rank0.Job, lo, hi int) (*rank0.Member
 
 type closer struct{ *auth.Acceptor }
 
-// Close ends the exchanges at the door.
+// Close ends the exchanges.
 func (c closer) Close() error {
 	c.Acceptor.Close()
 	return nil
@@ -141,12 +141,12 @@ func listen(ports []int) (net.Listener, error) {
 		"others): %w", len(ports), last)
 }
 
-// gone: the exchange is over, and there is no session to go on with.
+// gone means that the exchange is over, and there is no session to go on with.
 var gone = &auth.Error{Why: auth.Gone}
 
 // accept is rank 0's side of an exchange.
-func (d *door) accept(conn net.Conn) (*auth.Session, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), doorLimit)
+func (d *keyService) accept(conn net.Conn) (*auth.Session, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), exchangeLimit)
 	defer cancel()
 	limit, _ := ctx.Deadline()
 	conn.SetDeadline(limit)
@@ -173,7 +173,7 @@ func (d *door) accept(conn net.Conn) (*auth.Session, error) {
 }
 
 // follow asks rank 0 for the key, again and again until it is there.
-func (d *door) follow(ctx context.Context, j rank0.Job, ports []int) (*rank0.Member, error) {
+func (d *keyService) follow(ctx context.Context, j rank0.Job, ports []int) (*rank0.Member, error) {
 	var last error
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		for _, p := range ports {
@@ -194,9 +194,9 @@ func (d *door) follow(ctx context.Context, j rank0.Job, ports []int) (*rank0.Mem
 	}
 }
 
-// ask is one exchange at the door of addr, and what follows.
-func (d *door) ask(ctx context.Context, j rank0.Job, addr string) (*rank0.Member, error) {
-	short, cancel := context.WithTimeout(ctx, doorLimit)
+// ask is one exchange with the key service at addr, and what follows.
+func (d *keyService) ask(ctx context.Context, j rank0.Job, addr string) (*rank0.Member, error) {
+	short, cancel := context.WithTimeout(ctx, exchangeLimit)
 	defer cancel()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(short, "tcp", addr)
@@ -242,8 +242,8 @@ func hear(r io.Reader) (credential string, err error) {
 	if err != nil {
 		return "", err
 	}
-	credential, is := strings.CutPrefix(strings.TrimSpace(line), greeting)
-	if !is {
+	credential, ok := strings.CutPrefix(strings.TrimSpace(line), greeting)
+	if !ok {
 		return "", fmt.Errorf("%.40q is no word of the rendezvous", line)
 	}
 	return credential, nil
@@ -261,9 +261,9 @@ func parseQuestion(text, step string, size int) (rank int, nonce string, good bo
 
 // parseAnswer reads what follows the words that the answer must begin with.
 func parseAnswer(text, words string) (key []byte, port int, good bool) {
-	rest, is := strings.CutPrefix(text, words)
+	rest, ok := strings.CutPrefix(text, words)
 	digits, number, _ := strings.Cut(rest, " ")
 	key, err1 := hex.DecodeString(digits)
 	port, err2 := strconv.Atoi(number)
-	return key, port, is && err1 == nil && len(key) == keySize && err2 == nil && port > 0 && port < 1<<16
+	return key, port, ok && err1 == nil && len(key) == keySize && err2 == nil && port > 0 && port < 1<<16
 }

@@ -31,15 +31,15 @@ func (r *rank) dice(round int, what uint64) *rand.Rand {
 
 const (
 	ofCancels = iota + 1
-	ofHurry
+	ofDeadlines
 	ofLending
 	ofMemory
 	ofDescriptors
 	ofAll // the same on all ranks
 )
 
-// common are the same on all ranks.
-func (r *rank) common(round int) *rand.Rand {
+// sharedRand are the same on all ranks.
+func (r *rank) sharedRand(round int) *rand.Rand {
 	return rand.New(rand.NewPCG(r.seed+ofAll, uint64(round)))
 }
 
@@ -51,15 +51,15 @@ type forgotten struct {
 
 func (f forgotten) intact(round int) bool { return harness.Check(f.buf, round, -f.number) }
 
-// hurry makes a communicator, exchanges messages with the neighbours in calls that soon end by a deadline, and frees it
-// while the neighbours may still send. A message comes whole or not at all, and a buffer whose call has ended is used
-// again at once.
-func (r *rank) hurry(round int) error {
-	comm, err := r.hurried.Dup()
+// deadlines makes a communicator, exchanges messages with the neighbours in calls that soon end by a deadline, and
+// frees it while the neighbours may still send. A message comes whole or not at all, and a buffer whose call has ended
+// is used again at once.
+func (r *rank) deadlines(round int) error {
+	comm, err := r.deadlineComm.Dup()
 	if err != nil {
 		return err
 	}
-	dice, common := r.dice(round, ofHurry), r.common(round)
+	dice, common := r.dice(round, ofDeadlines), r.sharedRand(round)
 	me, n := comm.Rank(), comm.Size()
 	left, right := (me+n-1)%n, (me+1)%n
 	results := make(chan error, 2*hurried)
@@ -124,7 +124,7 @@ func within(comm *mpi.Comm, life time.Duration, call func(*mpi.Comm) error) erro
 
 // lend sends messages from and into memory of mpi.Alloc, and frees it when all ranks do.
 func (r *rank) lend(round int) error {
-	dice, common := r.dice(round, ofLending), r.common(round)
+	dice, common := r.dice(round, ofLending), r.sharedRand(round)
 	me, n := r.lent.Rank(), r.lent.Size()
 	left, right := (me+n-1)%n, (me+1)%n
 	count := 1 + common.IntN(sharedMax/2)

@@ -12,50 +12,50 @@ import (
 	"github.com/gorun-mpi/mpi/internal/auth"
 )
 
-// Door is a [Reach] for agents that dial. It lets in one agent for each host, by the key of its call, and nothing else.
-// It does not start them.
-type Door struct {
+// Acceptor is a [Reach] for agents that dial. It lets in one agent for each host, by the key of its call, and nothing
+// else. It does not start them.
+type Acceptor struct {
 	ln       net.Listener
 	build    string
 	acceptor *auth.Acceptor
 	timer    *time.Timer
 
 	mu     sync.Mutex
-	guests map[string]*guest // by host; they do not change
-	absent int               // guarded by mu; those that have not come
-	shut   chan struct{}     // closed when no more are let in
-	why    error             // guarded by mu; written before shut is closed, unless all have come
-	gone   bool              // guarded by mu; Close was called
+	hosts  map[string]*pendingHost // by host; they do not change
+	absent int                     // guarded by mu; those that have not come
+	shut   chan struct{}           // closed when no more are let in
+	why    error                   // guarded by mu; written before shut is closed, unless all have come
+	gone   bool                    // guarded by mu; Close was called
 }
 
-// guest is the agent of a host.
-type guest struct {
-	here  bool         // guarded by Door.mu
-	wrong *time.Timer  // guarded by Door.mu; nil: no agent of another build has come
-	came  chan arrival // has room for the one there is
+// pendingHost is the agent of a host.
+type pendingHost struct {
+	connected bool             // guarded by Acceptor.mu
+	wrong     *time.Timer      // guarded by Acceptor.mu; nil: no agent of another build has come
+	came      chan pendingConn // has room for the one there is
 }
 
-// arrival is the connection to an agent, or why it cannot be used.
-type arrival struct {
+// pendingConn is the connection to an agent, or why it cannot be used.
+type pendingConn struct {
 	conn net.Conn
 	err  error
 }
 
-// DoorOptions of a Door.
-type DoorOptions struct {
+// AcceptorOptions are the options of an Acceptor.
+type AcceptorOptions struct {
 	Call  Call     // what the agents are told
 	Hosts []string // that are to have an agent; their names are different
-	// Limit is when the door shuts, whether all have come or not; 0: when it is closed.
+	// Limit is when the Acceptor stops listening, whether all have come or not; 0: when it is closed.
 	Limit time.Duration
 	Log   func(msg string, args ...any) // gets whole sentences
 }
 
 // Listen serves the agents that dial ln, which it owns, until all have come.
-func Listen(ln net.Listener, o DoorOptions) *Door {
-	d := &Door{ln: ln, build: o.Call.Build, guests: map[string]*guest{}, shut: make(chan struct{}),
+func Listen(ln net.Listener, o AcceptorOptions) *Acceptor {
+	d := &Acceptor{ln: ln, build: o.Call.Build, hosts: map[string]*pendingHost{}, shut: make(chan struct{}),
 		absent: len(o.Hosts)}
 	for _, host := range o.Hosts {
-		d.guests[host] = &guest{came: make(chan arrival, 1)}
+		d.hosts[host] = &pendingHost{came: make(chan pendingConn, 1)}
 	}
 	h := handshaker(o.Call.Job, o.Call.Key, auth.Launcher)
 	h.Limit = proving
@@ -81,7 +81,7 @@ var proving = 5 * time.Second
 const pending = 128
 
 // welcome has a session whose other side knows the key.
-func (d *Door) welcome(s *auth.Session) {
+func (d *Acceptor) welcome(s *auth.Session) {
 	build, host, _ := strings.Cut(string(s.Payload), " ")
 	g, refusal := d.enter(build, host)
 	if g == nil {
@@ -98,7 +98,7 @@ func (d *Door) welcome(s *auth.Session) {
 	defer d.mu.Unlock()
 	switch {
 	case err != nil: // it may come again
-		g.here = false
+		g.connected = false
 		if g.wrong != nil && !d.gone { // its time may have been over while this one was here
 			g.wrong.Reset(strange)
 		}
@@ -107,21 +107,21 @@ func (d *Door) welcome(s *auth.Session) {
 		raw(conn).Close()
 		return
 	}
-	g.came <- arrival{conn: conn}
+	g.came <- pendingConn{conn: conn}
 	if d.absent--; d.absent == 0 {
 		d.close(nil)
 	}
 }
 
 // enter gives the agent of a host its place, or says why not.
-func (d *Door) enter(build, host string) (*guest, string) {
+func (d *Acceptor) enter(build, host string) (*pendingHost, string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	g := d.guests[host]
+	g := d.hosts[host]
 	switch {
 	case g == nil:
 		return nil, fmt.Sprintf("the job has no host %.80q", host)
-	case g.here:
+	case g.connected:
 		return nil, fmt.Sprintf("host %.80q has an agent already", host)
 	case build != d.build:
 		if g.wrong == nil {
@@ -129,18 +129,18 @@ func (d *Door) enter(build, host string) (*guest, string) {
 		}
 		return nil, "this one is of " + otherBuilds
 	}
-	g.here = true
+	g.connected = true
 	return g, ""
 }
 
 // giveUp is called a while after an agent of another build has come, and after the last of the right one has failed. If
 // no other has come, it will not.
-func (d *Door) giveUp(g *guest) {
+func (d *Acceptor) giveUp(g *pendingHost) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !g.here && !d.gone {
-		g.here = true
-		g.came <- arrival{err: &Error{Err: fmt.Errorf("its gorun is of %s", otherBuilds), Final: true}}
+	if !g.connected && !d.gone {
+		g.connected = true
+		g.came <- pendingConn{err: &Error{Err: fmt.Errorf("its gorun is of %s", otherBuilds), Final: true}}
 	}
 }
 
@@ -148,7 +148,7 @@ const otherBuilds = "another build than the one that starts the job: all hosts m
 	"package"
 
 // close lets in no more. mu is held.
-func (d *Door) close(why error) {
+func (d *Acceptor) close(why error) {
 	select {
 	case <-d.shut:
 		return
@@ -159,16 +159,16 @@ func (d *Door) close(why error) {
 	d.ln.Close()
 }
 
-// Fail shuts the door: agents that have not come will not.
-func (d *Door) Fail(why error) {
+// Fail stops the listening: agents that have not come will not.
+func (d *Acceptor) Fail(why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.close(why)
 }
 
 // Open is Reach's. It waits for the agent of a host, and may be called again after it has failed.
-func (d *Door) Open(ctx context.Context, host string) (*Edge, error) {
-	g := d.guests[host]
+func (d *Acceptor) Open(ctx context.Context, host string) (*Edge, error) {
+	g := d.hosts[host]
 	if g == nil {
 		return nil, &Error{Err: fmt.Errorf("no agent of host %s is expected", host), Final: true}
 	}
@@ -194,14 +194,14 @@ func (d *Door) Open(ctx context.Context, host string) (*Edge, error) {
 }
 
 // refusals says that strangers came.
-func (d *Door) refusals() string {
+func (d *Acceptor) refusals() string {
 	if n := d.acceptor.Refused(); n > 0 {
 		return fmt.Sprintf(" (%d connections without the job's key were refused)", n)
 	}
 	return ""
 }
 
-func (a arrival) edge() (*Edge, error) {
+func (a pendingConn) edge() (*Edge, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -210,21 +210,21 @@ func (a arrival) edge() (*Edge, error) {
 }
 
 // Close ends what is under way, and closes what was not taken.
-func (d *Door) Close() {
+func (d *Acceptor) Close() {
 	d.mu.Lock()
 	d.gone = true
 	d.close(errors.New("the job ends"))
 	if d.timer != nil {
 		d.timer.Stop()
 	}
-	for _, g := range d.guests {
+	for _, g := range d.hosts {
 		if g.wrong != nil {
 			g.wrong.Stop()
 		}
 	}
 	d.mu.Unlock()
 	d.acceptor.Close()
-	for _, g := range d.guests {
+	for _, g := range d.hosts {
 		select {
 		case a := <-g.came:
 			if a.err == nil {
