@@ -1,13 +1,12 @@
-// Package bench is what the benchmark programs share that needs messages: a rank's job (options, output, buffers), the
-// meter that times rounds, and the two rounds that most of OSU's programs are made of, Pair (ping-pong) and Flight
-// (windows of messages).
+// Package bench is the part of the benchmark programs that needs messages: a rank's job (options, output, buffers), the
+// meter that times rounds, and the two rounds of most OSU programs, Pair (ping-pong) and Flight (windows of messages).
 //
-// A program defines one round and the Meter does the rest: warm-up, the clock around all rounds or, with -f and -c,
-// around each, the patterns of -c, and the figures of all ranks brought to rank 0. What is called once for each
-// message is a plain loop with the call of package mpi in it: no closure and no interface is called for a message, and
-// nothing is allocated. Only where each round is timed by itself (-f, -c) one interface call is in its time.
+// A program defines one round, and the Meter does the rest. It warms up, reads the clock around all rounds, or around
+// each with -f and -c, checks the patterns of -c, and brings the figures of all ranks to rank 0. The code for each
+// message is a plain loop around the call of package mpi: it calls no closure and no interface, and allocates nothing.
+// Only with -f and -c the time of a round includes one interface call.
 //
-// Owns: the timing, the ping-pong, the window, and the tags of both.
-// May call: mpi, benchmarks/harness.
-// Never: prints; depends on what a benchmark is for.
+//	Owns:     the timing, the ping-pong, the window, and the tags of both
+//	May call: mpi, benchmarks/harness
+//	Never:    print; depend on the purpose of a benchmark
 package bench
