@@ -21,7 +21,7 @@ const schemes = 3
 
 func (s *Scheme) String() string { return s.name }
 
-// What a caller does next.
+// What says what a caller does next.
 type What uint8
 
 const (

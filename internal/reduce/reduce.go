@@ -130,8 +130,8 @@ type Loc[T Real] struct {
 	Index int
 }
 
-// MinLoc is that of a and b with the lesser value, and where they are equal that with the lesser index. NaN is less
-// than every number here, so that it is found, and −0 and +0 are equal.
+// MinLoc is the element with the lesser value, and of equal values the one with the lesser index. NaN is less than
+// every number here, so that it is found, and −0 and +0 are equal.
 func MinLoc[T Real](dst, a, b []Loc[T]) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -144,8 +144,8 @@ func MinLoc[T Real](dst, a, b []Loc[T]) {
 	}
 }
 
-// MaxLoc is that of a and b with the greater value, and where they are equal that with the lesser index. NaN is greater
-// than every number here, so that it is found, and −0 and +0 are equal.
+// MaxLoc is the element with the greater value, and of equal values the one with the lesser index. NaN is greater than
+// every number here, so that it is found, and −0 and +0 are equal.
 func MaxLoc[T Real](dst, a, b []Loc[T]) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
