@@ -18,7 +18,7 @@ import "github.com/gorun-mpi/mpi/internal/wire"
 //	Eager      Header.Len bytes are in the buffer
 //	EagerSync  as Eager, and the sender, Header.ID, waits for Matched
 //	FIN        all of a rendezvous, Header.Len bytes, is in the buffer, and the sender has the FIN
-//	RTS        the engine does the rendezvous; the header is that of the RTS
+//	RTS        the engine does the rendezvous; the header is the header of the RTS
 type Offload struct {
 	Tags int // receives that the device holds at most
 	Min  int // bytes; a shorter buffer is not handed down: a message might not fit, or it is not worth it
