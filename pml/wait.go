@@ -494,6 +494,9 @@ func (e *Engine) attend() {
 			if e.arm(); e.wait.needs(&e.load) == needNothing && !e.links.hears() {
 				return
 			}
+			if e.asked() { // a peer can keep a device from being armed
+				e.pause(stepOffer)
+			}
 		default:
 			e.wait.yieldWatcher()
 			e.pause(next)

@@ -29,6 +29,7 @@ type counted struct {
 	polls, arms, parks, sends atomic.Int64
 	closed                    atomic.Bool
 	flood                     atomic.Bool // every Poll brings something that means nothing
+	awake                     atomic.Bool // Arm refuses, though there is nothing to poll
 }
 
 func (c *counted) alive(what string) {
@@ -60,7 +61,7 @@ func (c *counted) Facts() *transport.Facts { return &c.facts }
 func (c *counted) Arm(level transport.Level) bool {
 	c.alive("Arm")
 	c.arms.Add(1)
-	return c.Device.Arm(level) && !c.flood.Load()
+	return c.Device.Arm(level) && !c.flood.Load() && !c.awake.Load()
 }
 
 func (c *counted) Connect(ctx context.Context, peer int, address []byte) (transport.Link, error) {
@@ -574,6 +575,51 @@ func TestFloodAndContext(t *testing.T) {
 		}
 		cancel()
 		w.d[0].flood.Store(false)
+	}
+}
+
+// A device that cannot be armed, such as one to which a peer makes signs without end, does not keep callers from the
+// library while the watcher tries.
+func TestDeviceThatCannotBeArmed(t *testing.T) {
+	w := newRanks(t, 2, Config{})
+	e := w.e[0]
+	r := e.Irecv(nil, 1, 1, 1, nil)
+	w.d[0].awake.Store(true)
+	for range 20 {
+		arms := w.d[0].arms.Load()
+		e.sleep.Interrupt()
+		for w.d[0].arms.Load() == arms {
+			runtime.Gosched()
+		}
+		if e.Pending() != 1 {
+			t.Error("the receive is over")
+		}
+	}
+	w.d[0].awake.Store(false)
+	if err := w.e[1].Send(nil, 1, 0, 1, nil, Standard); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A rank returns while the device is armed for what is urgent alone. From then on it reads everything.
+func TestReturnWhileArmed(t *testing.T) {
+	w := newRanks(t, 2, Config{})
+	e := w.e[0]
+	r := e.Irecv(nil, 1, 1, 1, nil)
+	e.Return()
+	e.lock()
+	if err := e.wait.check(&e.load); err != nil {
+		t.Error(err)
+	}
+	e.unlock()
+	if err := w.e[1].Send(nil, 1, 0, 1, nil, Standard); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

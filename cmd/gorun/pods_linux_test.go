@@ -491,7 +491,11 @@ func TestPodsOnHostsMeet(t *testing.T) {
 			return h.on(t, 1, "ss -H -tn state established | grep -c :23000 || :") == "1"
 		})
 		j.all[0].signal(syscall.SIGTERM)
-		j.ends(time.Now(), 143, 0)
+		j.ends(time.Now(), 143, -1)
+		// Its connection is made; it is an agent only when both sides have proved the key.
+		if code := j.all[1].cmd.ProcessState.ExitCode(); code != 0 && code != 1 {
+			t.Errorf("pod 2 exited with %d; want 0 of an agent, 1 of a pod that has not become one", code)
+		}
 	})
 }
 
