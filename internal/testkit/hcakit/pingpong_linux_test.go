@@ -1,4 +1,4 @@
-package softhca_test
+package hcakit_test
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
 // The pingpongs of Debian's ibverbs-utils are programs of others: they link libibverbs.so.1 by its
@@ -40,7 +40,7 @@ func TestPingpong(t *testing.T) {
 				continue
 			}
 			t.Run(program+"/"+c.name, func(t *testing.T) {
-				pingpong(t, softhca.Env(t, c.knobs...), program, c.args)
+				pingpong(t, hcakit.Env(t, c.knobs...), program, c.args)
 			})
 		}
 	}
@@ -156,7 +156,7 @@ func TestBadKnobs(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		cmd := exec.CommandContext(ctx, path)
-		cmd.Env = softhca.Env(t, c.knob)
+		cmd.Env = hcakit.Env(t, c.knob)
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), c.says) || !strings.Contains(string(out), "softhca: ") {
 			t.Errorf("%s: %v, printed %q, not %q", c.knob, err, out, c.says)

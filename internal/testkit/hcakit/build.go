@@ -1,4 +1,4 @@
-package softhca
+package hcakit
 
 import (
 	"crypto/sha256"
@@ -23,7 +23,7 @@ var built struct {
 	err     error  // tried once
 }
 
-// Main runs the tests and removes what Build and package proc have made. It is for TestMain: os.Exit(softhca.Main(m)).
+// Main runs the tests and removes what Build and package proc have made. It is for TestMain: os.Exit(hcakit.Main(m)).
 func Main(m *testing.M) int {
 	code := proc.Main(m)
 	built.mu.Lock()
@@ -130,7 +130,7 @@ func sharedLibrary(script, bin string) (string, error) {
 // identity is a hash of all that the library is made of.
 func identity(script string) (string, error) {
 	h := sha256.New()
-	sources, err := filepath.Glob(filepath.Join(filepath.Dir(script), "..", "softhca", "*.*"))
+	sources, err := filepath.Glob(filepath.Join(filepath.Dir(script), "..", "softdevices", "softhca", "*.*"))
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package softhca_test
+package hcakit_test
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
 // forbid makes this test binary forbid process_vm_readv and then become the program that its arguments name.
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, becomeForbidden())
 		os.Exit(1)
 	}
-	os.Exit(softhca.Main(m))
+	os.Exit(hcakit.Main(m))
 }
 
 func becomeForbidden() error {

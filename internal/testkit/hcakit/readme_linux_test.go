@@ -1,4 +1,4 @@
-package softhca_test
+package hcakit_test
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 
 // The README of the software HCA is its only manual: each knob and each counter is in it.
 func TestReadme(t *testing.T) {
-	const dir = "../../../softhca/"
+	const dir = "../../../softdevices/softhca/"
 	readme := text(t, dir+"README.md")
 	knobs := regexp.MustCompile(`strcmp\(n, "([A-Z_]+)"\)`).FindAllStringSubmatch(text(t, dir+"knobs.c"), -1)
 	counters := regexp.MustCompile(`X\(([a-z_]+)\)`).FindAllStringSubmatch(text(t, dir+"base.h"), -1)

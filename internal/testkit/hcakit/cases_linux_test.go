@@ -1,4 +1,4 @@
-package softhca_test
+package hcakit_test
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorun-mpi/mpi/internal/testkit/hcakit"
 	"github.com/gorun-mpi/mpi/internal/testkit/proc"
-	"github.com/gorun-mpi/mpi/internal/testkit/softhca"
 )
 
-// The programs of softhca/test know the verbs from their manual pages and not from the library. Each
+// The programs of softdevices/softhca/test know the verbs from their manual pages and not from the library. Each
 // prints a line per case, which is a test here. The software HCA may not skip any.
 func TestCases(t *testing.T) {
-	softhca.Build(t) // skips, before anything else is built
+	hcakit.Build(t) // skips, before anything else is built
 	folder := t.TempDir()
 	for _, program := range []string{"base", "strict", "tm", "faults"} {
 		compileCases(t, program, filepath.Join(folder, program))
@@ -42,7 +42,7 @@ func TestCases(t *testing.T) {
 		}
 		t.Run(run.program+"/"+run.how, func(t *testing.T) {
 			t.Parallel() // they sleep most of the time
-			printed, err := runCases(t, softhca.Env(t, run.knobs...), filepath.Join(folder, run.program))
+			printed, err := runCases(t, hcakit.Env(t, run.knobs...), filepath.Join(folder, run.program))
 			if n := reportCases(t, printed); n < run.cases {
 				t.Errorf("%d cases, and there should be %d", n, run.cases)
 			}
@@ -55,7 +55,7 @@ func TestCases(t *testing.T) {
 
 // compileCases makes a program of one file and the kit, as any program for verbs is made.
 func compileCases(t *testing.T, program, path string) {
-	dir := filepath.Join("..", "..", "..", "softhca", "test")
+	dir := filepath.Join("..", "..", "..", "softdevices", "softhca", "test")
 	cc := exec.Command(proc.RequireProgram(t, "cc", "gcc libc6-dev"), "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra",
 		"-Werror", "-o", path,
 		filepath.Join(dir, program+".c"), filepath.Join(dir, "kit.c"), "-libverbs", "-pthread")
